@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arena.h - memory by life: allocate in sequence, release all at once.
+ * Owner:   whoever calls proa_arena_init; nothing taken from an arena is freed by itself.
+ * Threads: one at a time.
+ * Way in:  proa_arena_alloc; proa_arena_defer for what is not memory. */
+#ifndef PROA_BASE_ARENA_H
+#define PROA_BASE_ARENA_H
+
+#include "base/str.h"
+
+typedef struct proa_arena_block proa_arena_block;
+typedef struct proa_arena_defer_item proa_arena_defer_item;
+typedef struct proa_arena {
+    proa_arena_block *block;      /* newest first */
+    proa_arena_defer_item *defer; /* newest first: cleaned up in reverse */
+    size_t bytes;                 /* handed out */
+} proa_arena;
+
+void proa_arena_init(proa_arena *arena);
+void proa_arena_release(proa_arena *arena); /* runs the deferred clean-ups in reverse, frees all; usable again */
+
+/* Zeroed, aligned to 16 bytes. Never NULL. */
+void *proa_arena_alloc(proa_arena *arena, size_t bytes);
+#define PROA_ARENA_NEW(arena, type, count) ((type *)proa_arena_array((arena), (count), sizeof(type)))
+void *proa_arena_array(proa_arena *arena, int64_t count, size_t bytes); /* a product that overflows aborts */
+char *proa_arena_strdup(proa_arena *arena, proa_str s);                  /* with a NUL */
+char *proa_arena_printf(proa_arena *arena, const char *fmt, ...) PROA_PRINTF(2, 3);
+void proa_arena_defer(proa_arena *arena, void (*fn)(void *), void *arg);
+
+#endif

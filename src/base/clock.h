@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * clock.h - monotonic time. */
+#ifndef PROA_BASE_CLOCK_H
+#define PROA_BASE_CLOCK_H
+
+#include <stdint.h>
+
+int64_t proa_clock_ns(void); /* monotonic, since an arbitrary start */
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * compiler.h - every extension to C17 that the code uses, each behind one macro. */
+#ifndef PROA_BASE_COMPILER_H
+#define PROA_BASE_COMPILER_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PROA_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
+#define PROA_MUST_CHECK              __attribute__((warn_unused_result))
+#define PROA_COLD                    __attribute__((cold))
+#define PROA_API                     __attribute__((visibility("default")))
+#define PROA_ALIGNED(n)              __attribute__((aligned(n)))
+#define PROA_LIKELY(x)               __builtin_expect(!!(x), 1)
+#define PROA_UNLIKELY(x)             __builtin_expect(!!(x), 0)
+#ifdef __cplusplus
+#define PROA_RESTRICT __restrict__
+#else
+#define PROA_RESTRICT restrict
+#endif
+#define PROA_UNUSED(x) ((void)(x))
+#define PROA_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define PROA_CAT_(a, b)   a##b
+#define PROA_CAT(a, b)    PROA_CAT_(a, b)
+#define PROA_STR_(a)      #a
+#define PROA_STR(a)       PROA_STR_(a)
+
+/* A programmer's error: says where and stops. On in release too, except inside kernels' loops (PROA_DASSERT). */
+#define PROA_ASSERT(cond)                                                                                    \
+    do {                                                                                                     \
+        if (PROA_UNLIKELY(!(cond))) {                                                                        \
+            fprintf(stderr, "proa: %s:%d: assertion failed: %s\n", __FILE__, __LINE__, #cond);               \
+            abort();                                                                                         \
+        }                                                                                                    \
+    } while (0)
+#ifdef NDEBUG
+#define PROA_DASSERT(cond) ((void)0)
+#else
+#define PROA_DASSERT(cond) PROA_ASSERT(cond)
+#endif
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * cpu.h - what the processor can do, and what the user lets us use of it. */
+#ifndef PROA_BASE_CPU_H
+#define PROA_BASE_CPU_H
+
+#include <stdbool.h>
+
+/* Levels in rising order: each implies all before it on the CPUs that have it. */
+#define PROA_ISA_LIST(X)                                                                                     \
+    X(GENERIC, "generic")                                                                                    \
+    X(AVX2, "avx2")         /* x86-64-v3: AVX2, FMA, F16C, BMI2 */                                           \
+    X(AVX512, "avx512")     /* x86-64-v4: AVX-512 F, BW, CD, DQ, VL */                                       \
+    X(VNNI, "avx512_vnni")  /* and AVX-512 VNNI: int8 dot products */                                        \
+    X(BF16, "avx512_bf16")  /* and AVX-512 BF16: bf16 dot products */
+
+typedef enum proa_isa {
+#define PROA_ISA_ENUM(name, text) PROA_ISA_##name,
+    PROA_ISA_LIST(PROA_ISA_ENUM)
+#undef PROA_ISA_ENUM
+        PROA_ISA_COUNT
+} proa_isa;
+
+const char *proa_isa_name(proa_isa isa);
+/* The highest level that this CPU has. */
+proa_isa proa_isa_detect(void);
+/* The level to use: the detected one, or a lower one named by the environment variable PROA_ISA. A name that is
+ * unknown or above the CPU is said once on standard error, and the detected level is used. */
+proa_isa proa_isa_choose(void);
+
+#endif

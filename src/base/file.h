@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * file.h - files read whole or mapped, and paths. */
+#ifndef PROA_BASE_FILE_H
+#define PROA_BASE_FILE_H
+
+#include "base/status.h"
+#include "base/str.h"
+
+/* Reads a regular file of at most bytes_max bytes into buf (initialised here; release it also on failure). */
+PROA_MUST_CHECK proa_status proa_file_read(proa_buf *buf, const char *path, int64_t bytes_max, proa_err *err);
+
+/* A file mapped read-only. Its pages count as this process's memory only while they are touched. */
+typedef struct proa_mmap {
+    const unsigned char *ptr; /* NULL if the file is empty */
+    int64_t bytes;
+} proa_mmap;
+
+PROA_MUST_CHECK proa_status proa_mmap_open(proa_mmap *map, const char *path, proa_err *err);
+void proa_mmap_close(proa_mmap *map);
+/* Tells the kernel that [ptr, ptr+bytes) of the map will not be read again soon: its pages leave our memory. */
+void proa_mmap_drop(const proa_mmap *map, const void *ptr, int64_t bytes);
+
+bool proa_file_exists(const char *path);
+bool proa_dir_exists(const char *path);
+/* Writes "dir/name" to out[PROA_PATH_MAX]; INVALID if it is too long. */
+PROA_MUST_CHECK proa_status proa_path_join(char *out, const char *dir, const char *name, proa_err *err);
+
+#endif

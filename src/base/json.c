@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/json.h"
+
+#include "base/file.h"
+#include "base/limits.h"
+#include <json-c/json.h>
+#include <math.h>
+
+/* An upper bound of the nodes before any of them costs memory: commas and colons outside strings. Numbers that
+ * json-c's strict mode still lets through (NaN, Infinity) are caught by the same walk. */
+static proa_status scan(proa_str text, const char *what, proa_err *err)
+{
+    int64_t nodes = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.ptr[i];
+        if (c == '"') quoted = !quoted;
+        else if (quoted && c == '\\') i++;
+        else if (!quoted && (c == ',' || c == ':')) nodes++;
+        else if (!quoted && (c == 'N' || c == 'I'))
+            return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: NaN and Infinity are not numbers", what, i);
+        else if (c == '\0') return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: a NUL byte", what, i);
+    }
+    if (nodes > PROA_JSON_NODES_MAX)
+        return PROA_FAIL(err, LIMIT, "%s: %lld values, at most %d are read", what, (long long)nodes,
+                         PROA_JSON_NODES_MAX);
+    return PROA_OK;
+}
+
+proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err)
+{
+    *out = NULL;
+    if (text.len > INT32_MAX) return PROA_FAIL(err, LIMIT, "%s: more than 2 GiB of JSON", what);
+    PROA_TRY(scan(text, what, err));
+    struct json_tokener *tok = json_tokener_new_ex(PROA_JSON_DEPTH_MAX);
+    PROA_ASSERT(tok);
+    json_tokener_set_flags(tok, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+    *out = json_tokener_parse_ex(tok, text.ptr, (int)text.len);
+    enum json_tokener_error code = json_tokener_get_error(tok);
+    if (code == json_tokener_continue) { /* a bare number needs an end to be complete */
+        *out = json_tokener_parse_ex(tok, "", 1);
+        code = json_tokener_get_error(tok);
+    }
+    size_t at = json_tokener_get_parse_end(tok);
+    json_tokener_free(tok);
+    if (code == json_tokener_success) return PROA_OK;
+    json_object_put(*out);
+    *out = NULL;
+    return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: %s", what, at,
+                     code == json_tokener_continue ? "cut short" : json_tokener_error_desc(code));
+}
+
+proa_status proa_json_load(proa_json **out, const char *path, int64_t bytes_max, proa_err *err)
+{
+    proa_buf buf;
+    *out = NULL;
+    proa_status status = proa_file_read(&buf, path, bytes_max, err);
+    if (status == PROA_OK) status = proa_json_parse(out, proa_buf_view(&buf), path, err);
+    proa_buf_release(&buf);
+    return status;
+}
+
+void proa_json_free(proa_json *root)
+{
+    json_object_put(root);
+}
+
+proa_json_type proa_json_kind(const proa_json *j)
+{
+    switch (json_object_get_type(j)) {
+    case json_type_boolean: return PROA_JSON_BOOL;
+    case json_type_double: return PROA_JSON_DOUBLE;
+    case json_type_int: return PROA_JSON_INT;
+    case json_type_object: return PROA_JSON_OBJECT;
+    case json_type_array: return PROA_JSON_ARRAY;
+    case json_type_string: return PROA_JSON_STRING;
+    case json_type_null: break;
+    }
+    return PROA_JSON_NULL;
+}
+
+const char *proa_json_kind_name(proa_json_type kind)
+{
+    static const char *const names[] = {"null", "a boolean", "an integer", "a number", "a string", "an array",
+                                        "an object"};
+    return (unsigned)kind < PROA_COUNT(names) ? names[kind] : "unknown";
+}
+
+proa_json *proa_json_get(const proa_json *obj, const char *key)
+{
+    struct json_object *value = NULL;
+    if (proa_json_kind(obj) != PROA_JSON_OBJECT) return NULL;
+    return json_object_object_get_ex(obj, key, &value) ? value : NULL;
+}
+
+int64_t proa_json_len(const proa_json *j)
+{
+    if (proa_json_kind(j) == PROA_JSON_ARRAY) return (int64_t)json_object_array_length(j);
+    return proa_json_kind(j) == PROA_JSON_OBJECT ? json_object_object_length(j) : 0;
+}
+
+proa_json *proa_json_at(const proa_json *array, int64_t i)
+{
+    if (proa_json_kind(array) != PROA_JSON_ARRAY || i < 0) return NULL;
+    return json_object_array_get_idx(array, (size_t)i);
+}
+
+proa_str proa_json_str(const proa_json *j)
+{
+    if (proa_json_kind(j) != PROA_JSON_STRING) return (proa_str){"", 0};
+    proa_json *mutable = (proa_json *)(uintptr_t)j; /* json-c's getter is not const; a string's does not write */
+    return (proa_str){json_object_get_string(mutable), (size_t)json_object_get_string_len(j)};
+}
+
+int64_t proa_json_int(const proa_json *j)
+{
+    return proa_json_kind(j) == PROA_JSON_INT ? json_object_get_int64(j) : 0;
+}
+
+double proa_json_double(const proa_json *j)
+{
+    proa_json_type kind = proa_json_kind(j);
+    return kind == PROA_JSON_INT || kind == PROA_JSON_DOUBLE ? json_object_get_double(j) : 0;
+}
+
+bool proa_json_bool(const proa_json *j)
+{
+    return proa_json_kind(j) == PROA_JSON_BOOL && json_object_get_boolean(j);
+}
+
+proa_json_iter proa_json_begin(const proa_json *obj)
+{
+    proa_json_iter it = {.key = {"", 0}};
+    if (proa_json_kind(obj) == PROA_JSON_OBJECT) it.entry = json_object_get_object(obj)->head;
+    return it;
+}
+
+bool proa_json_next(proa_json_iter *it)
+{
+    struct lh_entry *entry = it->entry;
+    if (!entry) return false;
+    it->key = proa_str_c(lh_entry_k(entry));
+    it->value = lh_entry_v(entry);
+    it->entry = entry->next;
+    return true;
+}
+
+static proa_status wrong_kind(const char *key, const char *want, const proa_json *j, proa_err *err)
+{
+    return PROA_FAIL(err, INVALID, "'%s' must be %s, not %s", key, want, proa_json_kind_name(proa_json_kind(j)));
+}
+
+proa_status proa_json_get_int(int64_t *out, const proa_json *obj, const char *key, int64_t min, int64_t max,
+                              proa_err *err)
+{
+    const proa_json *j = proa_json_get(obj, key);
+    if (!j) return PROA_OK;
+    int64_t value = proa_json_int(j);
+    if (proa_json_kind(j) == PROA_JSON_DOUBLE && fabs(proa_json_double(j)) < 9e15 &&
+        floor(proa_json_double(j)) == proa_json_double(j)) /* some writers say 1e6 for a count */
+        value = (int64_t)proa_json_double(j);
+    else if (proa_json_kind(j) != PROA_JSON_INT) return wrong_kind(key, "an integer", j, err);
+    if (value < min || value > max)
+        return PROA_FAIL(err, INVALID, "'%s' is %lld, must be %lld to %lld", key, (long long)value, (long long)min,
+                         (long long)max);
+    *out = value;
+    return PROA_OK;
+}
+
+proa_status proa_json_get_double(double *out, const proa_json *obj, const char *key, double min, double max,
+                                 proa_err *err)
+{
+    const proa_json *j = proa_json_get(obj, key);
+    if (!j) return PROA_OK;
+    if (proa_json_kind(j) != PROA_JSON_INT && proa_json_kind(j) != PROA_JSON_DOUBLE)
+        return wrong_kind(key, "a number", j, err);
+    double value = proa_json_double(j);
+    if (!(value >= min && value <= max))
+        return PROA_FAIL(err, INVALID, "'%s' is %g, must be %g to %g", key, value, min, max);
+    *out = value;
+    return PROA_OK;
+}
+
+proa_status proa_json_get_bool(bool *out, const proa_json *obj, const char *key, proa_err *err)
+{
+    const proa_json *j = proa_json_get(obj, key);
+    if (!j) return PROA_OK;
+    if (proa_json_kind(j) != PROA_JSON_BOOL) return wrong_kind(key, "true or false", j, err);
+    *out = proa_json_bool(j);
+    return PROA_OK;
+}
+
+proa_status proa_json_get_str(proa_str *out, const proa_json *obj, const char *key, proa_err *err)
+{
+    const proa_json *j = proa_json_get(obj, key);
+    if (!j) return PROA_OK;
+    if (proa_json_kind(j) != PROA_JSON_STRING) return wrong_kind(key, "a string", j, err);
+    *out = proa_json_str(j);
+    return PROA_OK;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * json.h - json-c behind one small header: strict reading with limits, and getters that report.
+ * Owner:   proa_json_parse gives a root that proa_json_free releases; all other pointers live inside it.
+ * Threads: one document, one thread.
+ * Way in:  proa_json_parse, then proa_json_get and the typed getters. */
+#ifndef PROA_BASE_JSON_H
+#define PROA_BASE_JSON_H
+
+#include "base/status.h"
+#include "base/str.h"
+
+typedef struct json_object proa_json;
+typedef enum proa_json_type {
+    PROA_JSON_NULL,
+    PROA_JSON_BOOL,
+    PROA_JSON_INT,
+    PROA_JSON_DOUBLE,
+    PROA_JSON_STRING,
+    PROA_JSON_ARRAY,
+    PROA_JSON_OBJECT
+} proa_json_type;
+
+/* Parses one document: strict RFC 8259 and UTF-8, at most PROA_JSON_DEPTH_MAX deep and PROA_JSON_NODES_MAX
+ * commas and colons. `what` names it in errors. Python's NaN and Infinity are refused. */
+PROA_MUST_CHECK proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err);
+/* Reads and parses a file of at most bytes_max bytes. */
+PROA_MUST_CHECK proa_status proa_json_load(proa_json **out, const char *path, int64_t bytes_max, proa_err *err);
+void proa_json_free(proa_json *root); /* NULL is fine */
+
+proa_json_type proa_json_kind(const proa_json *j); /* a NULL pointer is PROA_JSON_NULL, as json-c has it */
+const char *proa_json_kind_name(proa_json_type kind);
+/* The member, or NULL if there is none, it is null, or obj is not an object. */
+proa_json *proa_json_get(const proa_json *obj, const char *key);
+int64_t proa_json_len(const proa_json *j); /* of an array or object; 0 otherwise */
+proa_json *proa_json_at(const proa_json *array, int64_t i);
+/* The string's bytes; the empty slice if j is not a string. */
+proa_str proa_json_str(const proa_json *j);
+/* Values as they are; 0 or false if j is of another kind. */
+int64_t proa_json_int(const proa_json *j);
+double proa_json_double(const proa_json *j); /* of an integer too */
+bool proa_json_bool(const proa_json *j);
+
+/* Members of an object in file order: for (it = proa_json_begin(o); proa_json_next(&it);) it.key, it.value. */
+typedef struct proa_json_iter {
+    proa_str key;
+    proa_json *value;
+    void *entry;
+} proa_json_iter;
+proa_json_iter proa_json_begin(const proa_json *obj);
+bool proa_json_next(proa_json_iter *it);
+
+/* Reports: *out is left alone (the default) when the key is absent or null; INVALID when it has another type or
+ * lies outside [min, max]. The message names the key, the value and the range. */
+PROA_MUST_CHECK proa_status proa_json_get_int(int64_t *out, const proa_json *obj, const char *key, int64_t min,
+                                              int64_t max, proa_err *err);
+PROA_MUST_CHECK proa_status proa_json_get_double(double *out, const proa_json *obj, const char *key, double min,
+                                                 double max, proa_err *err);
+PROA_MUST_CHECK proa_status proa_json_get_bool(bool *out, const proa_json *obj, const char *key, proa_err *err);
+PROA_MUST_CHECK proa_status proa_json_get_str(proa_str *out, const proa_json *obj, const char *key, proa_err *err);
+
+#endif

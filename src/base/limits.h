@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * limits.h - every maximum, with its reason. Input that goes over one is refused with an error that names it. */
+#ifndef PROA_BASE_LIMITS_H
+#define PROA_BASE_LIMITS_H
+
+#include <stdint.h>
+
+#define PROA_KIB ((int64_t)1 << 10)
+#define PROA_MIB ((int64_t)1 << 20)
+#define PROA_GIB ((int64_t)1 << 30)
+
+/* files */
+#define PROA_PATH_MAX             4096             /* Linux' own */
+#define PROA_CONFIG_BYTES_MAX     (4 * PROA_MIB)   /* config.json: the largest seen (id2label of 21k classes) has 1.2 MB */
+#define PROA_TOKENIZER_BYTES_MAX  (64 * PROA_MIB)  /* tokenizer.json: the largest in use (Gemma 3) has 33 MB */
+#define PROA_SPM_BYTES_MAX        (64 * PROA_MIB)  /* SentencePiece models: mT5's has 4.3 MB, Gemma's 4.7 MB */
+#define PROA_JSON_DEPTH_MAX       64               /* deepest known tokenizer.json nests 9 */
+#define PROA_JSON_NODES_MAX       (8 << 20)        /* 256k entries and 512k merges as pairs are below 2.5 million */
+
+/* weights */
+#define PROA_ST_HEADER_BYTES_MAX  (100 * PROA_MIB) /* the safetensors library's own limit (100 MB) */
+#define PROA_TENSORS_MAX          (1 << 17)        /* DeepSeek-V3 has 91,991 */
+#define PROA_SHARDS_MAX           4096             /* files of one checkpoint */
+#define PROA_TENSOR_NAME_MAX      512              /* bytes */
+#define PROA_RANK_MAX             4                /* axes of a view; checkpoints with more are not transformers */
+
+/* text */
+#define PROA_VOCAB_MAX            (1 << 21)        /* largest in use: 262,144 */
+#define PROA_TOKEN_BYTES_MAX      (64 * 1024)      /* one piece; Gemma has pieces of some 100 bytes */
+#define PROA_PIPELINE_DEPTH_MAX   16               /* Sequence within Sequence of a tokenizer.json */
+#define PROA_PIPELINE_STEPS_MAX   256              /* steps of one pipeline in all */
+#define PROA_TEXT_BYTES_MAX       (16 * PROA_MIB)  /* one text to encode: 4 million tokens */
+#define PROA_REGEX_BYTES_MAX      (64 * 1024)      /* a Split or Replace pattern */
+
+/* models: a config.json beyond these is a lie or a mistake, not a model */
+#define PROA_LAYERS_MAX           1024             /* Llama-3.1-405B has 126 */
+#define PROA_HIDDEN_MAX           (1 << 17)        /* width; 405B has 16,384 */
+#define PROA_FFN_MAX              (1 << 20)
+#define PROA_HEADS_MAX            4096
+#define PROA_HEAD_DIM_MAX         1024
+#define PROA_CONTEXT_MAX          (1 << 24)        /* tokens of one sequence */
+#define PROA_BUCKETS_MAX          4096             /* relative position buckets */
+#define PROA_LABELS_MAX           (1 << 20)        /* outputs of a classification head */
+
+/* engine */
+#define PROA_THREADS_MAX          256
+#define PROA_PAGE_TOKENS          64               /* keys and values: DESIGN.md; a multiple of every vector width */
+#define PROA_SEQUENCES_MAX        4096             /* running at once */
+#define PROA_WAITING_MAX          (1 << 20)        /* submitted and not yet running */
+#define PROA_BEAMS_MAX            256
+#define PROA_STEP_TOKENS_MAX      (1 << 16)        /* token budget of one step */
+#define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */
+#define PROA_LINE_BYTES_MAX       (1 * PROA_MIB)   /* one prompt in a file of prompts */
+
+#endif

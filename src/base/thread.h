@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * thread.h - a pool of workers that split one range at a time.
+ * Owner:   proa_pool_new/free. The thread that calls proa_pool_run is worker 0 and works too.
+ * Threads: one proa_pool_run at a time on one pool; not from inside a task.
+ * The split is static: worker w of n takes the items [i0, i1) that depend on w, n and the item count alone, and
+ * a task must give each item the same result whatever range it is in. So results do not depend on the threads. */
+#ifndef PROA_BASE_THREAD_H
+#define PROA_BASE_THREAD_H
+
+#include <stdint.h>
+
+typedef struct proa_pool proa_pool;
+/* Works on items [begin, end). worker is 0..threads-1: an index into per-worker scratch. */
+typedef void proa_task_fn(void *arg, int64_t begin, int64_t end, int worker);
+
+/* threads 1..PROA_THREADS_MAX, 0: as many as this process may run on. Never NULL. */
+proa_pool *proa_pool_new(int threads);
+void proa_pool_free(proa_pool *pool); /* NULL is fine */
+int proa_pool_threads(const proa_pool *pool);
+
+/* Returns when all items are done. Fewer than 2 * grain items run on the caller alone; ranges are multiples of
+ * grain (but the last). Workers that wait spin a moment and then sleep. */
+void proa_pool_run(proa_pool *pool, int64_t items, int64_t grain, proa_task_fn *fn, void *arg);
+
+/* CPUs that this process may run on (the affinity mask), at least 1. */
+int proa_cpu_count(void);
+
+#endif
