@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ops.h - the tables of kernels: types of the arguments of ops.def, and how a table is chosen.
+ * Owner:   tables are static; a proa_ctx belongs to its caller.
+ * Threads: one op at a time on one proa_ctx; it spreads over the context's own pool.
+ * Way in:  proa_ctx_init, then c->ops->linear(c, ...). */
+#ifndef PROA_KERNELS_OPS_H
+#define PROA_KERNELS_OPS_H
+
+#include "base/cpu.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "kernels/weight.h"
+
+/* enum, name in config.json files (there may be several, see proa_act_find), formula */
+#define PROA_ACT_LIST(X)                                                                                     \
+    X(NONE, "none")                                                                                          \
+    X(RELU, "relu")                                                                                          \
+    X(GELU, "gelu")           /* 0.5 x (1 + erf(x / sqrt 2)) */                                              \
+    X(GELU_TANH, "gelu_new")  /* 0.5 x (1 + tanh(0.7978845608 (x + 0.044715 x^3))) */                        \
+    X(QUICK_GELU, "quick_gelu") /* x sigmoid(1.702 x) */                                                     \
+    X(SILU, "silu")           /* x sigmoid(x) */                                                             \
+    X(TANH, "tanh")
+
+typedef enum proa_act {
+#define PROA_ACT_ENUM(name, text) PROA_ACT_##name,
+    PROA_ACT_LIST(PROA_ACT_ENUM)
+#undef PROA_ACT_ENUM
+        PROA_ACT_COUNT
+} proa_act;
+
+const char *proa_act_name(proa_act act);
+/* transformers' names: relu, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, silu, swish, tanh, linear. */
+bool proa_act_find(proa_str name, proa_act *act);
+
+/* What linear does after the product; zero: nothing. */
+typedef struct proa_epilogue {
+    float alpha;        /* 0 means 1 */
+    proa_act act;
+    const float *bias;  /* [N] or NULL */
+    proa_view residual; /* [T,N] or rank 0; may be y */
+} proa_epilogue;
+
+/* Keys and values of one layer in pages of PROA_PAGE_TOKENS: k and v are [page][Hk][64][dh], so one (page, head)
+ * is one contiguous block. dtype f32, bf16 or f16. */
+typedef struct proa_kv {
+    void *k, *v;
+    proa_dtype dtype;
+    int64_t kv_heads, head_dim; /* Hk, dh */
+} proa_kv;
+
+/* The ragged batch: which rows of the step belong to which sequence, and where its context lies. */
+typedef struct proa_span {
+    int32_t row, rows; /* rows [row, row+rows) of the step */
+    int32_t context;   /* keys that this span's rows see in its pages, those of this step included. Row i of the span
+                          stands at position context - rows + i when causal. */
+    int32_t table;     /* page of token p: spans->pages[table + p / PROA_PAGE_TOKENS] */
+} proa_span;
+typedef struct proa_spans {
+    const proa_span *span;
+    int64_t count;
+    const int32_t *pages;
+} proa_spans;
+
+/* How scores are made; zero: plain bidirectional attention with scale 0 (set the scale!). */
+typedef struct proa_attention {
+    float scale;         /* T5: 1; others 1/sqrt(dh) */
+    bool causal;         /* a row sees positions up to its own */
+    int32_t window;      /* > 0: and only the last `window` of them, its own included (Mistral) */
+    /* T5: bias[bucket(k_pos - q_pos)][h] is added; NULL: none. Row i of a span stands at context - rows + i. */
+    const float *rel_bias; /* [buckets][H] f32 */
+    int32_t rel_buckets, rel_distance;
+    bool rel_bidirectional;
+} proa_attention;
+
+typedef struct proa_ops proa_ops;
+typedef struct proa_ctx {
+    const proa_ops *ops;
+    proa_pool *pool;
+    /* Scratch for kernels, made by proa_ctx_init for the widest step; no op allocates. */
+    void *scratch;
+    int64_t scratch_bytes;
+} proa_ctx;
+
+#define PROA_OP(name, args) typedef void proa_##name##_fn args;
+#include "kernels/ops.def"
+#undef PROA_OP
+
+struct proa_ops {
+    const char *name; /* of the highest overlay: "avx512_vnni" */
+    proa_isa isa;
+    /* Bytes that pack needs for such a weight; the layout belongs to the table. Shapes were checked. */
+    int64_t (*pack_bytes)(proa_wfmt format, int64_t N, int64_t K);
+#define PROA_OP(name, args) proa_##name##_fn *name;
+#include "kernels/ops.def"
+#undef PROA_OP
+};
+
+/* The table of a level: the reference overlaid by every level up to it. NULL if the CPU lacks the level. */
+const proa_ops *proa_ops_cpu(proa_isa isa);
+/* Names of the ops in the order of ops.def, NULL-terminated. */
+extern const char *const proa_op_names[];
+
+/* What the widest step needs: rows T, inputs K of a linear, and heads of an attention. */
+typedef struct proa_ctx_need {
+    int64_t rows, inputs, heads, head_dim, columns; /* columns: widest row of top_k (vocabulary) */
+} proa_ctx_need;
+int64_t proa_ctx_scratch_bytes(const proa_ctx_need *need, int threads);
+/* ops NULL: proa_ops_cpu(proa_isa_choose()). The pool stays the caller's. */
+PROA_MUST_CHECK proa_status proa_ctx_init(proa_ctx *c, const proa_ops *ops, proa_pool *pool,
+                                          const proa_ctx_need *need, proa_err *err);
+void proa_ctx_release(proa_ctx *c);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * weights.h - a checkpoint as named tensors: one file or many, mapped, not copied.
+ * Owner:   proa_weights_open/close; views and names live as long as it is open.
+ * Threads: after open it is only read; many threads may.
+ * Way in:  proa_weights_open on a model folder, proa_weights_find by name. */
+#ifndef PROA_WEIGHTS_WEIGHTS_H
+#define PROA_WEIGHTS_WEIGHTS_H
+
+#include "base/status.h"
+#include "tensor/view.h"
+
+typedef struct proa_weights proa_weights;
+
+typedef struct proa_weights_tensor {
+    const char *name;
+    proa_view view; /* into the mapped file: read-only, perhaps unaligned */
+    int32_t file;   /* which file it lies in */
+} proa_weights_tensor;
+
+/* Opens model.safetensors, or model.safetensors.index.json and the files it names, in a folder; or a single
+ * .safetensors file by its path. Checks everything that can be checked without reading the data: header length,
+ * JSON, dtypes, shapes times element size against offsets, offsets inside the file, no overlap, no hole, names
+ * unique across shards, every index entry in its file. CORRUPT, LIMIT, NOT_FOUND or IO with one line naming the
+ * file and the tensor. */
+PROA_MUST_CHECK proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *err);
+/* The same over bytes in memory (tests, fuzzing); the bytes stay the caller's and must outlive it. */
+PROA_MUST_CHECK proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64_t len,
+                                                    const char *what, proa_err *err);
+void proa_weights_close(proa_weights *w); /* NULL is fine */
+
+int64_t proa_weights_count(const proa_weights *w);
+const proa_weights_tensor *proa_weights_at(const proa_weights *w, int64_t i); /* sorted by name */
+/* NULL if there is none. */
+const proa_weights_tensor *proa_weights_find(const proa_weights *w, const char *name);
+/* The name nearest to one that is missing, for "did you mean"; NULL if nothing is near. */
+const char *proa_weights_nearest(const proa_weights *w, const char *name);
+/* The tensor was packed and will not be read again: its pages leave this process's memory. */
+void proa_weights_drop(const proa_weights *w, const proa_weights_tensor *tensor);
+int64_t proa_weights_bytes(const proa_weights *w); /* of tensor data in all files */
+
+#endif
