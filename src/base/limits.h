@@ -31,6 +31,11 @@
 #define PROA_PIPELINE_STEPS_MAX   256              /* steps of one pipeline in all */
 #define PROA_TEXT_BYTES_MAX       (16 * PROA_MIB)  /* one text to encode: 4 million tokens */
 #define PROA_REGEX_BYTES_MAX      (64 * 1024)      /* a Split or Replace pattern */
+#define PROA_TRIE_NODES_MAX       (8 << 20)        /* prefix tree of a vocabulary: XLM-R's 250k pieces need 1 million */
+#define PROA_NORMALIZED_BYTES_MAX (128 * PROA_MIB) /* a text after its normalisers: NFKD alone grows up to 11 times */
+#define PROA_SPM_MEMORY_MAX       (256 * PROA_MIB) /* while a SentencePiece model is unpacked; Gemma's takes 40 MB */
+#define PROA_REGEX_STEPS_MAX      1000000          /* backtracking steps at one place of a text */
+#define PROA_TEMPLATE_PIECES_MAX  1024             /* parts of a post-processor's template; BERT's pair has 5 */
 
 /* models: a config.json beyond these is a lie or a mistake, not a model */
 #define PROA_LAYERS_MAX           1024             /* Llama-3.1-405B has 126 */
