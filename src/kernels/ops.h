@@ -72,11 +72,15 @@ typedef struct proa_attention {
     bool rel_bidirectional;
 } proa_attention;
 
+/* The bucket of T5's relative positions (Raffel et al. 2020): relative = k_pos - q_pos. Logarithms are f32, as in
+ * transformers. distance > buckets / 2 (a quarter of the buckets when bidirectional). */
+int32_t proa_rel_bucket(int32_t relative, int32_t buckets, int32_t distance, bool bidirectional);
+
 typedef struct proa_ops proa_ops;
 typedef struct proa_ctx {
     const proa_ops *ops;
     proa_pool *pool;
-    /* Scratch for kernels, made by proa_ctx_init for the widest step; no op allocates. */
+    /* Scratch for kernels, made by proa_ctx_init for the widest step; no op allocates. Aligned to 64. */
     void *scratch;
     int64_t scratch_bytes;
 } proa_ctx;
@@ -99,6 +103,11 @@ struct proa_ops {
 const proa_ops *proa_ops_cpu(proa_isa isa);
 /* Names of the ops in the order of ops.def, NULL-terminated. */
 extern const char *const proa_op_names[];
+
+/* linear takes this many rows of x at a time into scratch (quantised, rounded), and each worker this much memory
+ * for sums; so scratch does not grow with the step. */
+#define PROA_LINEAR_ROWS         512
+#define PROA_LINEAR_WORKER_BYTES (64 * PROA_KIB)
 
 /* What the widest step needs: rows T, inputs K of a linear, and heads of an attention. */
 typedef struct proa_ctx_need {

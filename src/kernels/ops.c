@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ops.c - the tables: the reference, overlaid level by level; and the context that kernels run in. */
+#include "kernels/ops.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "kernels/cpu/overlay.h"
+#include "kernels/reference.h"
+#include <math.h>
+#include <pthread.h>
+
+const char *const proa_op_names[] = {
+#define PROA_OP(name, args) #name,
+#include "kernels/ops.def"
+#undef PROA_OP
+    NULL};
+
+const char *proa_act_name(proa_act act)
+{
+    static const char *const names[PROA_ACT_COUNT] = {
+#define ROW(name, text) text,
+        PROA_ACT_LIST(ROW)
+#undef ROW
+    };
+    return (unsigned)act < PROA_ACT_COUNT ? names[act] : "unknown";
+}
+
+bool proa_act_find(proa_str name, proa_act *act)
+{
+    static const struct {
+        const char *name;
+        proa_act act;
+    } others[] = {{"linear", PROA_ACT_NONE},   {"gelu_python", PROA_ACT_GELU}, {"gelu_pytorch_tanh", PROA_ACT_GELU_TANH},
+                  {"swish", PROA_ACT_SILU},    {"gelu_fast", PROA_ACT_GELU_TANH}};
+    for (int i = 0; i < PROA_ACT_COUNT; i++) {
+        if (!proa_str_is(name, proa_act_name((proa_act)i))) continue;
+        *act = (proa_act)i;
+        return true;
+    }
+    for (size_t i = 0; i < PROA_COUNT(others); i++) {
+        if (!proa_str_is(name, others[i].name)) continue;
+        *act = others[i].act;
+        return true;
+    }
+    return false;
+}
+
+const char *proa_wfmt_name(proa_wfmt format)
+{
+    static const char *const names[PROA_WFMT_COUNT] = {
+#define ROW(name, text) text,
+        PROA_WFMT_LIST(ROW)
+#undef ROW
+    };
+    return (unsigned)format < PROA_WFMT_COUNT ? names[format] : "unknown";
+}
+
+int32_t proa_rel_bucket(int32_t relative, int32_t buckets, int32_t distance, bool bidirectional)
+{
+    int32_t base = 0;
+    if (bidirectional) {
+        buckets /= 2;
+        if (relative > 0) base = buckets;
+        else relative = -relative;
+    } else {
+        relative = relative < 0 ? -relative : 0;
+    }
+    /* The first half of the buckets are one position each, the others grow with the logarithm up to `distance`. */
+    int32_t exact = buckets / 2;
+    if (relative < exact) return base + relative;
+    float share = logf((float)relative / (float)exact) / (float)log((double)distance / (double)exact);
+    float bucket = (float)exact + truncf(share * (float)(buckets - exact));
+    return base + (bucket > (float)(buckets - 1) ? buckets - 1 : (int32_t)bucket);
+}
+
+/* ---- tables ---- */
+
+static proa_ops tables[PROA_ISA_COUNT];
+
+static void fill_tables(void)
+{
+    proa_isa have = proa_isa_detect();
+    proa_reference_fill(&tables[PROA_ISA_GENERIC]);
+    for (int i = PROA_ISA_GENERIC + 1; i <= (int)have; i++) {
+        proa_isa isa = (proa_isa)i;
+        proa_ops *ops = &tables[i];
+        *ops = tables[i - 1];
+        ops->isa = isa;
+        ops->name = proa_isa_name(isa);
+    }
+}
+
+const proa_ops *proa_ops_cpu(proa_isa isa)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    PROA_ASSERT((unsigned)isa < PROA_ISA_COUNT);
+    pthread_once(&once, fill_tables);
+    return tables[isa].name ? &tables[isa] : NULL;
+}
+
+/* ---- the context ---- */
+
+/* linear works on at most PROA_LINEAR_ROWS rows at a time: those rows as it wants to read them (f32 at most, K
+ * padded), and for each worker a block of sums. */
+static int64_t linear_scratch(const proa_ctx_need *need, int threads)
+{
+    int64_t rows = proa_min64(need->rows, PROA_LINEAR_ROWS);
+    return rows * (proa_round_up(need->inputs, 64) * 4 + 64) + threads * PROA_LINEAR_WORKER_BYTES;
+}
+
+/* attend: for each worker queries, scores and sums of a tile of 64 queries by a page of 64 keys. */
+static int64_t attend_scratch(const proa_ctx_need *need, int threads)
+{
+    int64_t tile = PROA_PAGE_TOKENS * (3 * proa_round_up(need->head_dim, 16) + 2 * PROA_PAGE_TOKENS + 64) * 4;
+    /* and one partial result (sums, maximum, total) for each row and head, as many as a decode step has rows */
+    int64_t rows = proa_min64(need->rows, PROA_LINEAR_ROWS);
+    return threads * tile + rows * need->heads * (proa_round_up(need->head_dim, 16) + 16) * 4;
+}
+
+int64_t proa_ctx_scratch_bytes(const proa_ctx_need *need, int threads)
+{
+    int64_t bytes = proa_max64(linear_scratch(need, threads), attend_scratch(need, threads));
+    return proa_round_up(proa_max64(bytes, threads * need->columns * 8), 4096);
+}
+
+proa_status proa_ctx_init(proa_ctx *c, const proa_ops *ops, proa_pool *pool, const proa_ctx_need *need, proa_err *err)
+{
+    *c = (proa_ctx){.ops = ops ? ops : proa_ops_cpu(proa_isa_choose()), .pool = pool};
+    int64_t bytes = proa_ctx_scratch_bytes(need, proa_pool_threads(pool));
+    c->scratch = proa_pages_alloc(bytes);
+    if (!c->scratch)
+        return PROA_FAIL(err, NO_MEMORY, "cannot take %lld bytes for the kernels' scratch, %lld are available",
+                         (long long)bytes, (long long)proa_memory_available());
+    c->scratch_bytes = bytes;
+    return PROA_OK;
+}
+
+void proa_ctx_release(proa_ctx *c)
+{
+    if (c->scratch) proa_pages_free(c->scratch, c->scratch_bytes);
+    *c = (proa_ctx){0};
+}

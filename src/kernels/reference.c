@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * reference.c - every op as a textbook states it. Sums are double and rounded once at the end, except in linear,
+ * whose sums are the promised chain of f32 fused multiply-adds over k, so that f32, bf16 and f16 products agree
+ * with the vector tables bit for bit. Slow is fine here, doubtful is not. */
+#include "kernels/reference.h"
+
+#include "base/checked.h"
+#include "kernels/quant.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- elements of views ---- */
+
+static float *at2(proa_view v, int64_t i, int64_t j)
+{
+    return proa_view_f32(v) + i * v.stride[0] + j * v.stride[1];
+}
+
+static float *at3(proa_view v, int64_t i, int64_t j, int64_t k)
+{
+    return proa_view_f32(v) + i * v.stride[0] + j * v.stride[1] + k * v.stride[2];
+}
+
+/* Element at a flat index of any floating memory. */
+static float load(const void *data, proa_dtype dtype, int64_t index)
+{
+    float f;
+    proa_to_f32(&f, (const char *)data + index * proa_dtype_bytes(dtype), dtype, 1);
+    return f;
+}
+
+/* A rank 2 view as rank 3 with one head; rank 3 as it is. */
+static proa_view as_heads(proa_view v)
+{
+    return v.rank == 3 ? v : proa_view_heads(v, 1);
+}
+
+/* ---- embed, gather, add ---- */
+
+static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < y.shape[0]; t++)
+        for (int64_t j = 0; j < y.shape[1]; j++) {
+            float v = scale * load(table.data, table.dtype, ids[t] * table.stride[0] + j * table.stride[1]);
+            *at2(y, t, j) = accumulate ? *at2(y, t, j) + v : v;
+        }
+}
+
+static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
+{
+    PROA_UNUSED(c);
+    for (int64_t i = 0; i < y.shape[0]; i++)
+        for (int64_t j = 0; j < y.shape[1]; j++) *at2(y, i, j) = *at2(x, rows[i], j);
+}
+
+static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < y.shape[0]; t++)
+        for (int64_t j = 0; j < y.shape[1]; j++) *at2(y, t, j) = *at2(a, t, j) + *at2(b, t, j);
+}
+
+/* ---- norms ---- */
+
+static void rms_norm_row(float *y, const float *x, const float *w, int64_t d, float eps)
+{
+    double squares = 0;
+    for (int64_t j = 0; j < d; j++) squares += (double)x[j] * (double)x[j];
+    float mean = (float)(squares / (double)d); /* infinity where an f32 model has it too */
+    double inverse = 1.0 / sqrt((double)mean + (double)eps);
+    for (int64_t j = 0; j < d; j++) y[j] = (float)((double)x[j] * inverse * (double)w[j]);
+}
+
+static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float eps)
+{
+    PROA_UNUSED(c);
+    y = as_heads(y), x = as_heads(x);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t h = 0; h < x.shape[1]; h++)
+            rms_norm_row(at3(y, t, h, 0), at3(x, t, h, 0), proa_view_f32(w), x.shape[2], eps);
+}
+
+static void layer_norm_row(float *y, const float *x, const float *w, const float *b, int64_t d, float eps)
+{
+    double sum = 0, squares = 0;
+    for (int64_t j = 0; j < d; j++) sum += (double)x[j];
+    double mean = sum / (double)d;
+    for (int64_t j = 0; j < d; j++) squares += ((double)x[j] - mean) * ((double)x[j] - mean);
+    float variance = (float)(squares / (double)d);
+    double inverse = 1.0 / sqrt((double)variance + (double)eps);
+    for (int64_t j = 0; j < d; j++)
+        y[j] = (float)(((double)x[j] - mean) * inverse * (double)w[j] + (b ? (double)b[j] : 0.0));
+}
+
+static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_view b, float eps)
+{
+    PROA_UNUSED(c);
+    y = as_heads(y), x = as_heads(x);
+    const float *bias = b.rank ? proa_view_f32(b) : NULL;
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t h = 0; h < x.shape[1]; h++)
+            layer_norm_row(at3(y, t, h, 0), at3(x, t, h, 0), proa_view_f32(w), bias, x.shape[2], eps);
+}
+
+/* ---- activations ---- */
+
+float proa_act_reference(proa_act act, float xf)
+{
+    double x = (double)xf;
+    switch (act) {
+    case PROA_ACT_RELU: return xf < 0.0f ? 0.0f : xf; /* NaN stays NaN */
+    case PROA_ACT_GELU: return (float)(0.5 * x * (1.0 + erf(x * 0.70710678118654752440)));
+    case PROA_ACT_GELU_TANH: return (float)(0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))));
+    case PROA_ACT_QUICK_GELU: return (float)(x / (1.0 + exp(-1.702 * x)));
+    case PROA_ACT_SILU: return (float)(x / (1.0 + exp(-x)));
+    case PROA_ACT_TANH: return (float)tanh(x);
+    case PROA_ACT_NONE:
+    case PROA_ACT_COUNT: break;
+    }
+    return xf;
+}
+
+static void act_in_place(proa_ctx *c, proa_view x, proa_act act)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t j = 0; j < x.shape[1]; j++) *at2(x, t, j) = proa_act_reference(act, *at2(x, t, j));
+}
+
+static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < y.shape[0]; t++)
+        for (int64_t j = 0; j < y.shape[1]; j++)
+            *at2(y, t, j) = proa_act_reference(act, *at2(gate, t, j)) * *at2(up, t, j);
+}
+
+/* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N] ---- */
+
+static int64_t element_bytes(proa_wfmt format)
+{
+    return format == PROA_WFMT_F32 ? 4 : format == PROA_WFMT_I8 ? 1 : 2;
+}
+
+static int64_t scales_at(int64_t N, int64_t K)
+{
+    return proa_round_up(N * K, 64);
+}
+
+static int64_t pack_bytes(proa_wfmt format, int64_t N, int64_t K)
+{
+    return format == PROA_WFMT_I8 ? scales_at(N, K) + 4 * N : proa_round_up(N * K * element_bytes(format), 64);
+}
+
+static float source_at(proa_view s, int64_t n, int64_t k)
+{
+    return load(s.data, s.dtype, n * s.stride[0] + k * s.stride[1]);
+}
+
+static void pack_i8_row(const proa_weight *w, int64_t n, proa_view s, int64_t row)
+{
+    int8_t *q = (int8_t *)w->data + n * w->K;
+    float largest = 0.0f;
+    int finite = 1;
+    for (int64_t k = 0; k < w->K; k++) {
+        float a = fabsf(source_at(s, row, k));
+        if (!(a < INFINITY)) finite = 0;
+        else if (a > largest) largest = a;
+    }
+    float scale = proa_i8_scale(largest, finite);
+    for (int64_t k = 0; k < w->K; k++) q[k] = proa_i8_round(source_at(s, row, k), scale);
+    ((float *)(void *)((char *)w->data + scales_at(w->N, w->K)))[n] = scale;
+}
+
+static void pack_row(const proa_weight *w, int64_t n, proa_view s, int64_t row)
+{
+    if (w->format == PROA_WFMT_I8) {
+        pack_i8_row(w, n, s, row);
+        return;
+    }
+    proa_dtype dtype = w->format == PROA_WFMT_F32   ? PROA_DTYPE_F32
+                       : w->format == PROA_WFMT_F16 ? PROA_DTYPE_F16
+                                                    : PROA_DTYPE_BF16;
+    char *out = (char *)w->data + n * w->K * element_bytes(w->format);
+    for (int64_t k = 0; k < w->K; k++) {
+        float v = source_at(s, row, k);
+        proa_from_f32(out + k * element_bytes(w->format), dtype, &v, 1);
+    }
+}
+
+static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int count)
+{
+    PROA_UNUSED(c);
+    int64_t n = 0;
+    for (int i = 0; i < count; i++)
+        for (int64_t row = 0; row < sources[i].shape[0]; row++) pack_row(w, n++, sources[i], row);
+    PROA_ASSERT(n == w->N);
+}
+
+/* Sum over k of x[k] * row n of w, in rising order of k, each step one fused multiply-add in f32. */
+static float dot_f32(const proa_weight *w, int64_t n, const float *x)
+{
+    const char *row = (const char *)w->data + n * w->K * element_bytes(w->format);
+    proa_dtype dtype = w->format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
+    float sum = 0.0f;
+    for (int64_t k = 0; k < w->K; k++) {
+        float v = w->format == PROA_WFMT_F32 ? ((const float *)(const void *)row)[k] : load(row, dtype, k);
+        float a = w->format == PROA_WFMT_BF16DOT ? proa_bf16_to_f32(proa_f32_to_bf16(x[k])) : x[k];
+        sum = fmaf(a, v, sum);
+    }
+    return sum;
+}
+
+static float dot_i8(const proa_weight *w, int64_t n, const float *x)
+{
+    const int8_t *row = (const int8_t *)w->data + n * w->K;
+    float sw = ((const float *)(const void *)((const char *)w->data + scales_at(w->N, w->K)))[n];
+    int finite;
+    float largest = proa_i8_largest(x, w->K, 1, &finite), sx = proa_i8_scale(largest, finite);
+    int32_t sum = 0;
+    for (int64_t k = 0; k < w->K; k++) sum += proa_i8_round(x[k], sx) * row[k];
+    return (float)sum * (sx * sw);
+}
+
+typedef struct linear_job {
+    proa_view y, x;
+    const proa_weight *w;
+    const proa_epilogue *e;
+} linear_job;
+
+static void linear_columns(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const linear_job *job = arg;
+    const proa_epilogue *e = job->e;
+    float alpha = e->alpha == 0.0f ? 1.0f : e->alpha;
+    for (int64_t t = 0; t < job->x.shape[0]; t++)
+        for (int64_t n = begin; n < end; n++) {
+            const float *x = at2(job->x, t, 0);
+            float dot = job->w->format == PROA_WFMT_I8 ? dot_i8(job->w, n, x) : dot_f32(job->w, n, x);
+            float v = proa_act_reference(e->act, fmaf(alpha, dot, e->bias ? e->bias[n] : 0.0f));
+            *at2(job->y, t, n) = e->residual.rank ? v + *at2(e->residual, t, n) : v;
+        }
+}
+
+static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+{
+    linear_job job = {y, x, w, e};
+    proa_pool_run(c->pool, w->N, 16, linear_columns, &job);
+}
+
+/* ---- rotary positions ---- */
+
+static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const float *inv_freq, float scale)
+{
+    PROA_UNUSED(c);
+    int64_t half = table.shape[1] / 2;
+    for (int64_t t = 0; t < table.shape[0]; t++)
+        for (int64_t i = 0; i < half; i++) {
+            float angle = (float)pos[t] * inv_freq[i];
+            *at2(table, t, i) = (float)cos((double)angle) * scale;
+            *at2(table, t, half + i) = (float)sin((double)angle) * scale;
+        }
+}
+
+static void rope_head(float *x, const float *cosines, const float *sines, int64_t half, bool interleaved)
+{
+    for (int64_t i = 0; i < half; i++) {
+        float *p = x + (interleaved ? 2 * i : i), *q = interleaved ? p + 1 : p + half;
+        double a = (double)*p, b = (double)*q, cosine = (double)cosines[i], sine = (double)sines[i];
+        *p = (float)(a * cosine - b * sine);
+        *q = (float)(b * cosine + a * sine);
+    }
+}
+
+static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
+{
+    PROA_UNUSED(c);
+    int64_t half = table.shape[1] / 2;
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t h = 0; h < x.shape[1]; h++)
+            rope_head(at3(x, t, h, 0), at2(table, t, 0), at2(table, t, half), half, interleaved);
+}
+
+/* ---- keys, values and attention ---- */
+
+/* Flat element index of (position p, head, 0) within the pages of a span. */
+static int64_t kv_index(const proa_kv *kv, const proa_spans *spans, const proa_span *span, int64_t p, int64_t head)
+{
+    int64_t page = spans->pages[span->table + p / PROA_PAGE_TOKENS];
+    return ((page * kv->kv_heads + head) * PROA_PAGE_TOKENS + p % PROA_PAGE_TOKENS) * kv->head_dim;
+}
+
+static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, const proa_spans *spans)
+{
+    PROA_UNUSED(c);
+    for (int64_t s = 0; s < spans->count; s++) {
+        const proa_span *span = &spans->span[s];
+        for (int64_t i = 0; i < span->rows; i++)
+            for (int64_t h = 0; h < kv->kv_heads; h++) {
+                int64_t at = kv_index(kv, spans, span, span->context - span->rows + i, h) *
+                             proa_dtype_bytes(kv->dtype);
+                proa_from_f32((char *)kv->k + at, kv->dtype, at3(k, span->row + i, h, 0), kv->head_dim);
+                proa_from_f32((char *)kv->v + at, kv->dtype, at3(v, span->row + i, h, 0), kv->head_dim);
+            }
+    }
+}
+
+typedef struct attend_job {
+    proa_view y, q;
+    const proa_kv *kv;
+    const proa_spans *spans;
+    const proa_attention *a;
+} attend_job;
+
+/* The score of the key at position p for the query of head h that stands at position `at`. */
+static double score(const attend_job *job, const proa_span *span, const float *q, int64_t h, int64_t at, int64_t p)
+{
+    const proa_kv *kv = job->kv;
+    const proa_attention *a = job->a;
+    int64_t heads = job->q.shape[1], base = kv_index(kv, job->spans, span, p, h / (heads / kv->kv_heads));
+    double dot = 0;
+    for (int64_t j = 0; j < kv->head_dim; j++) dot += (double)q[j] * (double)load(kv->k, kv->dtype, base + j);
+    double bias = 0;
+    if (a->rel_bias) {
+        int32_t bucket = proa_rel_bucket((int32_t)(p - at), a->rel_buckets, a->rel_distance, a->rel_bidirectional);
+        bias = (double)a->rel_bias[bucket * heads + h];
+    }
+    return dot * (double)a->scale + bias;
+}
+
+static void attend_head(const attend_job *job, const proa_span *span, int64_t i, int64_t h)
+{
+    const proa_kv *kv = job->kv;
+    const float *q = at3(job->q, span->row + i, h, 0);
+    float *y = at3(job->y, span->row + i, h, 0);
+    int64_t at = span->context - span->rows + i, begin = 0, end = span->context;
+    if (job->a->causal) {
+        end = at + 1;
+        if (job->a->window > 0) begin = proa_max64(0, end - job->a->window);
+    }
+    int64_t kv_head = h / (job->q.shape[1] / kv->kv_heads);
+    double largest = -INFINITY, sum = 0, out[PROA_HEAD_DIM_MAX] = {0};
+    for (int64_t p = begin; p < end; p++) {
+        double s = score(job, span, q, h, at, p);
+        if (s > largest || isnan(s)) largest = s;
+        if (isnan(s)) break;
+    }
+    for (int64_t p = begin; p < end; p++) {
+        double weight = exp(score(job, span, q, h, at, p) - largest);
+        int64_t base = kv_index(kv, job->spans, span, p, kv_head);
+        sum += weight;
+        for (int64_t j = 0; j < kv->head_dim; j++) out[j] += weight * (double)load(kv->v, kv->dtype, base + j);
+    }
+    for (int64_t j = 0; j < kv->head_dim; j++) y[j] = begin < end ? (float)(out[j] / sum) : 0.0f;
+}
+
+static void attend_heads(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const attend_job *job = arg;
+    for (int64_t h = begin; h < end; h++)
+        for (int64_t s = 0; s < job->spans->count; s++)
+            for (int64_t i = 0; i < job->spans->span[s].rows; i++) attend_head(job, &job->spans->span[s], i, h);
+}
+
+static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
+                   const proa_attention *a)
+{
+    attend_job job = {y, q, kv, spans, a};
+    proa_pool_run(c->pool, q.shape[1], 1, attend_heads, &job);
+}
+
+/* ---- the head's helpers ---- */
+
+static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++) {
+        double largest = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < x.shape[1]; j++) {
+            double v = (double)*at2(x, t, j);
+            if (v > largest || isnan(v)) largest = v;
+            if (isnan(v)) break;
+        }
+        for (int64_t j = 0; j < x.shape[1]; j++) sum += exp((double)*at2(x, t, j) - largest);
+        out[t] = (float)(isinf(largest) ? largest : largest + log(sum));
+    }
+}
+
+/* Whether (a, at i) stands before (b, at j) in top_k's total order. */
+static bool stands_before(float a, int64_t i, float b, int64_t j)
+{
+    bool equal = a == b || (isnan(a) && isnan(b));
+    if (equal) return i < j;
+    return isnan(b) || a > b; /* a is NaN and b is not: the comparison is false, as it must be */
+}
+
+static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int64_t k)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t r = 0; r < k; r++) {
+            int64_t best = -1, previous = r ? ids[t * k + r - 1] : -1;
+            for (int64_t j = 0; j < x.shape[1]; j++) {
+                if (previous >= 0 && !stands_before(*at2(x, t, previous), previous, *at2(x, t, j), j)) continue;
+                if (best < 0 || stands_before(*at2(x, t, j), j, *at2(x, t, best), best)) best = j;
+            }
+            ids[t * k + r] = (int32_t)best;
+            *at2(values, t, r) = *at2(x, t, best);
+        }
+}
+
+void proa_reference_fill(proa_ops *ops)
+{
+    *ops = (proa_ops){.name = "generic",
+                      .isa = PROA_ISA_GENERIC,
+                      .pack_bytes = pack_bytes,
+                      .embed = embed,
+                      .rms_norm = rms_norm,
+                      .layer_norm = layer_norm,
+                      .linear = linear,
+                      .pack = pack,
+                      .rope_table = rope_table,
+                      .rope = rope,
+                      .kv_append = kv_append,
+                      .attend = attend,
+                      .act = act_in_place,
+                      .act_mul = act_mul,
+                      .add = add,
+                      .gather = gather,
+                      .log_sum_exp = log_sum_exp,
+                      .top_k = top_k};
+}

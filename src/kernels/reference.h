@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * reference.h - the plain table: what every other table is compared with, and what an unknown CPU runs.
+ * Shapes:  as in ops.def.  Threads: as ops.h. */
+#ifndef PROA_KERNELS_REFERENCE_H
+#define PROA_KERNELS_REFERENCE_H
+
+#include "kernels/ops.h"
+
+/* Sets every entry of the table. */
+void proa_reference_fill(proa_ops *ops);
+
+/* One activation in double precision, rounded once: act's formula as PROA_ACT_LIST states it. */
+float proa_act_reference(proa_act act, float x);
+
+#endif
