@@ -1,0 +1,161 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+#> ./do COMMAND: installs what is missing (Debian and Ubuntu), then builds, runs, tests.
+#>
+set -eu
+cd "$(dirname "$0")"
+program=build/release/proa
+
+# What a command needs, each as PROBE:PACKAGE. A probe is a program, a /file, a pkg-config NAME.pc, or PYTHON.py.
+build_needs='cc:gcc /usr/include/stdio.h:libc6-dev cmake:cmake ninja:ninja-build pkg-config:pkg-config
+  json-c.pc:libjson-c-dev libpcre2-8.pc:libpcre2-dev libutf8proc.pc:libutf8proc-dev
+  libprotobuf-c.pc:libprotobuf-c-dev cmocka.pc:libcmocka-dev'
+test_needs='python3:python3 venv.py:python3-venv'
+lint_needs='g++:g++ clang-format:clang-format clang-tidy:clang-tidy pmccabe:pmccabe shellcheck:shellcheck
+  codespell:codespell'
+fuzz_needs='clang:clang /usr/lib/llvm-14/lib/clang:libclang-rt-14-dev'
+
+say() { printf '%s\n' "$*" >&2; }
+cpus() { nproc 2>/dev/null || echo 1; }
+
+have() {
+    case $1 in
+    /*) [ -e "$1" ] ;;
+    *.pc) pkg-config --exists "${1%.pc}" 2>/dev/null ;;
+    venv.py) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
+
+# Installs the packages whose probe finds nothing: as root, through sudo, or says the line to type and exits 3.
+need() {
+    missing=
+    for pair in "$@"; do have "${pair%%:*}" || missing="$missing ${pair#*:}"; done
+    [ -n "$missing" ] || return 0
+    line="apt-get update && apt-get install -y --no-install-recommends$missing"
+    if ! command -v dpkg-query >/dev/null 2>&1; then
+        say "missing (Debian's names of the packages):$missing"
+        exit 3
+    elif [ "${PROA_NO_INSTALL:-0}" = 1 ]; then
+        say "missing:$missing"
+        say "PROA_NO_INSTALL=1 forbids to install; as root: $line"
+        exit 3
+    fi
+    root=
+    if [ "$(id -u)" != 0 ]; then
+        if ! { sudo -n true 2>/dev/null || { [ -t 0 ] && command -v sudo >/dev/null; }; }; then
+            say "some packages are missing; type this once as root, then ./do again:"
+            say "$line"
+            exit 3
+        fi
+        root=sudo
+    fi
+    say "installing:$missing"
+    mkdir -p build
+    # shellcheck disable=SC2086 # $root and $missing are lists
+    if ! { $root apt-get update && $root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends $missing; } >build/install.log 2>&1; then
+        tail -n 20 build/install.log >&2
+        say "could not install; the whole log is build/install.log; as root: $line"
+        exit 3
+    fi
+}
+
+# configure_build PRESET [TARGET]: PROA_CMAKE adds options of cmake.
+configure_build() {
+    # shellcheck disable=SC2086 # lists
+    need $build_needs
+    mkdir -p "build/$1"
+    # shellcheck disable=SC2086 # a list
+    if ! cmake --preset "$1" ${PROA_CMAKE:-} >"build/$1/configure.log" 2>&1; then
+        cat "build/$1/configure.log" >&2
+        exit 1
+    fi
+    cmake --build --preset "$1" ${2:+--target "$2"} >&2
+    if [ "$1" = release ]; then ln -sf build/release/compile_commands.json compile_commands.json; fi
+}
+
+#>   run [MODEL [PROMPT]] [OPTION...]   build, then `proa run`; without arguments: a tour of the shipped models
+cmd_run() {
+    configure_build release proa
+    if [ $# -gt 0 ]; then exec $program run "$@"; fi
+    say ""
+    say "A translation, by models/m30k-t5 (T5, 14 million parameters):"
+    set -- "translate English to German: Two young women are playing with a dog on the beach."
+    printf '\n  %s\n  ' "$1"
+    $program run models/m30k-t5 "$1"
+    say ""
+    say "A story goes on, by models/classics-10m (Llama, 10 million parameters):"
+    set -- "The old captain looked at the sea and"
+    printf '\n  %s' "$1"
+    $program run models/classics-10m "$1" --max-tokens 80 --temperature 0.7 --top-p 0.9 --seed 7
+    say ""
+    say "Try next:"
+    say "  ./do run models/m30k-t5 'translate English to French: A man reads a newspaper.'"
+    say "  ./do run models/classics-10m 'It was a dark night' --temperature 0.9 --seed 1"
+    say "  ./do run models/polarity-bert 'a warm , funny and beautifully acted film .' --json"
+    say "  $program explain models/m30k-t5      the model as a program, and its memory"
+    say "  ./do bench                                what this machine can do, and how near Proa comes"
+    say "  ./do test                                 all tests;  ./do help: all commands"
+}
+
+#>   build [PRESET]                     release (default), dev, asan, tsan or fuzz, into build/PRESET
+cmd_build() { configure_build "${1:-release}"; }
+
+#>   test [CTEST OPTION...]             build, all tests; with options (-R kv, -L golden) those of ctest alone
+cmd_test() {
+    # shellcheck disable=SC2086 # a list
+    if [ $# -eq 0 ]; then need $test_needs; fi
+    configure_build "${PROA_PRESET:-release}"
+    tools/test "$@"
+}
+
+#>   lint                               form, layers, complexity, headers, banned functions, clang-tidy, shell, prose
+cmd_lint() {
+    # shellcheck disable=SC2086 # lists
+    need $build_needs $lint_needs
+    configure_build release
+    tools/lint
+}
+
+#>   fmt                                clang-format over the C files, in place
+cmd_fmt() { need clang-format:clang-format && tools/fmt; }
+
+#>   bench [OPTION...]                  `proa bench` on models/classics-10m (give another MODEL first)
+cmd_bench() {
+    configure_build release proa
+    case ${1:-} in '' | -*) set -- models/classics-10m "$@" ;; esac
+    exec $program bench "$@"
+}
+
+#>   fuzz [SECONDS]                     each libFuzzer target for so long (default 60)
+cmd_fuzz() {
+    # shellcheck disable=SC2086 # lists
+    need $build_needs $fuzz_needs
+    tools/fuzz "$@"
+}
+
+#>   doctor                             what this machine has, and what each missing thing would give
+cmd_doctor() { tools/doctor; }
+
+#>   clean                              removes build/ and .venv/
+cmd_clean() { rm -rf build .venv compile_commands.json; }
+
+#>   help                               this
+#>
+#> PROA_NO_INSTALL=1 forbids to install packages, PROA_CMAKE="-D..." adds options of cmake, PROA_PRESET=asan
+#> makes `test` use that build.
+cmd_help() { sed -n 's/^#> \{0,1\}//p' ./do; }
+
+command=${1:-help}
+if [ $# -gt 0 ]; then shift; fi
+case $command in
+run | build | test | lint | fmt | bench | fuzz | doctor | clean | help) "cmd_$command" "$@" ;;
+-h | --help) cmd_help ;;
+*)
+    say "unknown command '$command'"
+    cmd_help >&2
+    exit 2
+    ;;
+esac
