@@ -20,7 +20,7 @@ typedef struct proa_pages {
     proa_dtype dtype;           /* f32, bf16 or f16 */
     /* counters, for statistics */
     int64_t free, used, used_peak;
-    int64_t copies; /* pages copied on write since the start */
+    int64_t copies; /* private pages that proa_table_own made since the start */
     /* private */
     char *memory;
     int64_t bytes, block_bytes; /* of all; of one page's K (or V) in one layer */
@@ -31,8 +31,8 @@ typedef struct proa_pages {
 /* Memory of such a pool in bytes, its bookkeeping (8 bytes a page) included: what proa_pages_init takes. -1 if the
  * number does not fit, an argument is negative, or the dtype is not one of keys and values. */
 int64_t proa_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype);
-/* INVALID for shapes and dtypes outside of limits.h; NO_MEMORY with the sum. On failure p is zero and needs no
- * release. The memory is zero and is the process's only page by page as tokens are written. */
+/* INVALID for shapes and dtypes outside of limits.h; NO_MEMORY, with the sum, if the kernel refuses or less is
+ * available (proa_memory_available). On failure p is zero and needs no release. The memory is zero and is the process's only page by page as tokens are written. */
 PROA_MUST_CHECK proa_status proa_pages_init(proa_pages *p, int64_t count, int32_t layers, int64_t kv_heads,
                                             int64_t head_dim, proa_dtype dtype, proa_err *err);
 void proa_pages_release(proa_pages *p); /* tables that still refer to it are forgotten; a zero pool is fine */

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "engine/pages.h"
+
+#include <string.h>
+
+enum { LAYERS = 3, HEADS = 2, DIM = 5, PAGES = 8, CAP = 6 };
+
+typedef struct fixture {
+    proa_pages pool;
+    int32_t page[4][CAP];
+    proa_table table[4];
+} fixture;
+
+static int set_up(void **state)
+{
+    fixture *f = proa_calloc(1, sizeof *f);
+    for (int i = 0; i < 4; i++) f->table[i] = (proa_table){.page = f->page[i], .cap = CAP};
+    *state = f;
+    return proa_pages_init(&f->pool, PAGES, LAYERS, HEADS, DIM, PROA_DTYPE_F32, NULL) == PROA_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    proa_pages_release(&f->pool);
+    free(f);
+    return 0;
+}
+
+/* Element 0..dh of (token, head) as the kernels find it. */
+static float *element(const fixture *f, int table, int32_t layer, bool value, int64_t token, int64_t head)
+{
+    proa_kv kv = proa_pages_layer(&f->pool, layer);
+    int64_t page = f->table[table].page[token / PROA_PAGE_TOKENS];
+    float *base = value ? kv.v : kv.k;
+    return base + ((page * HEADS + head) * PROA_PAGE_TOKENS + token % PROA_PAGE_TOKENS) * DIM;
+}
+
+static float mark(int32_t layer, bool value, int64_t token, int64_t head, int d)
+{
+    return (float)(((layer * 2 + value) * 1000 + token) * 100 + head * 10 + d);
+}
+
+static void fill(const fixture *f, int table, int64_t from, int64_t to, float plus)
+{
+    for (int32_t l = 0; l < LAYERS; l++)
+        for (int v = 0; v < 2; v++)
+            for (int64_t t = from; t < to; t++)
+                for (int64_t h = 0; h < HEADS; h++)
+                    for (int d = 0; d < DIM; d++) element(f, table, l, v, t, h)[d] = mark(l, v, t, h, d) + plus;
+}
+
+static void expect(const fixture *f, int table, int64_t from, int64_t to, float plus)
+{
+    for (int32_t l = 0; l < LAYERS; l++)
+        for (int v = 0; v < 2; v++)
+            for (int64_t t = from; t < to; t++)
+                for (int64_t h = 0; h < HEADS; h++)
+                    for (int d = 0; d < DIM; d++)
+                        assert_true(element(f, table, l, v, t, h)[d] == mark(l, v, t, h, d) + plus);
+}
+
+/* Counters agree with each other and with the references that the tables hold. */
+static void check_counts(const fixture *f, int64_t used)
+{
+    int32_t refs[PAGES] = {0};
+    for (int t = 0; t < 4; t++)
+        for (int32_t i = 0; i < f->table[t].count; i++) refs[f->table[t].page[i]]++;
+    assert_memory_equal(refs, f->pool.refs, sizeof refs);
+    assert_int_equal(f->pool.used, used);
+    assert_int_equal(f->pool.free, PAGES - used);
+    assert_true(f->pool.used_peak >= used);
+    bool seen[PAGES] = {0};
+    for (int64_t i = 0; i < f->pool.free; i++) {
+        int32_t page = f->pool.stack[i];
+        assert_true(refs[page] == 0 && !seen[page]);
+        seen[page] = true;
+    }
+}
+
+static void test_grow(void **state)
+{
+    fixture *f = *state;
+    proa_table *a = &f->table[0], *b = &f->table[1];
+    assert_true(proa_table_grow(&f->pool, a, 0));
+    check_counts(f, 0);
+    assert_true(proa_table_grow(&f->pool, a, 1));
+    assert_true(proa_table_grow(&f->pool, a, 64));
+    check_counts(f, 1);
+    assert_true(proa_table_grow(&f->pool, a, 65));
+    assert_true(proa_table_grow(&f->pool, a, 3)); /* gives nothing back */
+    check_counts(f, 2);
+    assert_int_equal(a->page[0], 0); /* low pages first */
+    assert_int_equal(a->page[1], 1);
+    assert_false(proa_table_grow(&f->pool, a, CAP * 64 + 1));
+    check_counts(f, 2);
+    assert_true(proa_table_grow(&f->pool, a, CAP * 64));
+    assert_false(proa_table_grow(&f->pool, b, 3 * 64)); /* two are left */
+    assert_int_equal(b->count, 0);
+    check_counts(f, 6);
+    assert_true(proa_table_grow(&f->pool, b, 2 * 64));
+    check_counts(f, 8);
+    proa_table_release(&f->pool, a);
+    check_counts(f, 2);
+    proa_table_release(&f->pool, b);
+    proa_table_release(&f->pool, b);
+    check_counts(f, 0);
+    assert_int_equal(f->pool.used_peak, 8);
+    assert_int_equal(f->pool.copies, 0);
+}
+
+static void test_share_and_own(void **state)
+{
+    fixture *f = *state;
+    proa_table *a = &f->table[0], *b = &f->table[1], *c = &f->table[2];
+    assert_true(proa_table_grow(&f->pool, a, 150));
+    fill(f, 0, 0, 150, 0);
+    proa_table_share(&f->pool, b, a, 150);
+    proa_table_share(&f->pool, c, a, 128); /* whole pages only */
+    assert_int_equal(c->count, 2);
+    check_counts(f, 3);
+
+    assert_int_equal(proa_table_need(&f->pool, b, 150, 151), 1);
+    assert_int_equal(proa_table_need(&f->pool, b, 150, 193), 2);
+    assert_int_equal(proa_table_need(&f->pool, b, 0, 0), 3);
+    assert_int_equal(proa_table_need(&f->pool, c, 128, 129), 1); /* nothing to own, one to take */
+    assert_true(proa_table_own(&f->pool, b, 150));
+    check_counts(f, 4);
+    assert_int_equal(f->pool.copies, 1);
+    expect(f, 1, 0, 150, 0);
+    fill(f, 1, 150, 192, 0.5F);
+    expect(f, 0, 0, 150, 0);
+    assert_true(proa_table_own(&f->pool, b, 151)); /* it is its own already */
+    assert_true(proa_table_own(&f->pool, a, 150)); /* and so is that of the one left behind */
+    assert_true(proa_table_own(&f->pool, c, 128)); /* beyond its pages */
+    assert_int_equal(f->pool.copies, 1);
+
+    fill(f, 0, 128, 150, 7);
+    expect(f, 1, 0, 150, 0);
+    expect(f, 1, 150, 192, 0.5F);
+    proa_table_release(&f->pool, a);
+    expect(f, 1, 0, 150, 0);
+    expect(f, 2, 0, 128, 0);
+    proa_table_release(&f->pool, b);
+    check_counts(f, 2);
+    proa_table_release(&f->pool, c);
+    check_counts(f, 0);
+}
+
+/* Writing in the middle: that page and the ones after it become private, the ones before stay shared. */
+static void test_own_middle(void **state)
+{
+    fixture *f = *state;
+    assert_true(proa_table_grow(&f->pool, &f->table[0], 3 * 64));
+    fill(f, 0, 0, 192, 0);
+    proa_table_share(&f->pool, &f->table[1], &f->table[0], 192);
+    assert_true(proa_table_own(&f->pool, &f->table[1], 70));
+    assert_int_equal(f->pool.copies, 2);
+    assert_int_equal(f->table[1].page[0], f->table[0].page[0]);
+    check_counts(f, 5);
+    expect(f, 1, 0, 70, 0);
+    fill(f, 1, 70, 192, 3);
+    expect(f, 0, 0, 192, 0);
+}
+
+static void test_dry_changes_nothing(void **state)
+{
+    fixture *f = *state;
+    assert_true(proa_table_grow(&f->pool, &f->table[0], 4 * 64));
+    assert_true(proa_table_grow(&f->pool, &f->table[3], 3 * 64));
+    proa_table_share(&f->pool, &f->table[1], &f->table[0], 4 * 64);
+    int32_t before[CAP];
+    memcpy(before, f->page[1], sizeof before);
+    assert_int_equal(proa_table_need(&f->pool, &f->table[1], 2 * 64, 0), 2);
+    assert_false(proa_table_own(&f->pool, &f->table[1], 2 * 64));
+    assert_memory_equal(before, f->page[1], sizeof before);
+    check_counts(f, 7);
+    assert_true(proa_table_own(&f->pool, &f->table[1], 3 * 64));
+    check_counts(f, 8);
+    assert_false(proa_table_own(&f->pool, &f->table[1], 0));
+}
+
+/* Random moves like those of a beam search, with the contents followed by a plain model. */
+static void test_random_moves(void **state)
+{
+    fixture *f = *state;
+    float plus[4][CAP * 64];
+    int64_t tokens[4] = {0};
+    uint32_t seed = 1;
+    uint64_t allocations = proa_alloc_count();
+    for (int step = 0; step < 4000; step++) {
+        seed = seed * 1664525 + 1013904223;
+        int t = (int)(seed >> 30), from = (int)(seed >> 28 & 3);
+        if ((seed >> 20 & 7) == 0) {
+            proa_table_release(&f->pool, &f->table[t]);
+            tokens[t] = 0;
+        } else if ((seed >> 20 & 7) == 1 && t != from) {
+            proa_table_release(&f->pool, &f->table[t]);
+            proa_table_share(&f->pool, &f->table[t], &f->table[from], tokens[from]);
+            tokens[t] = tokens[from];
+            memcpy(plus[t], plus[from], sizeof plus[t]);
+        } else {
+            int64_t more = (seed >> 12) % 40 + 1;
+            bool room = tokens[t] + more <= CAP * 64 &&
+                        proa_table_need(&f->pool, &f->table[t], tokens[t], tokens[t] + more) <= f->pool.free;
+            if (!room) continue;
+            assert_true(proa_table_own(&f->pool, &f->table[t], tokens[t]));
+            assert_true(proa_table_grow(&f->pool, &f->table[t], tokens[t] + more));
+            for (int64_t i = tokens[t]; i < tokens[t] + more; i++) {
+                plus[t][i] = (float)(step % 31);
+                fill(f, t, i, i + 1, plus[t][i]);
+            }
+            tokens[t] += more;
+        }
+        if (step % 50 == 0)
+            for (int k = 0; k < 4; k++)
+                for (int64_t i = 0; i < tokens[k]; i++) expect(f, k, i, i + 1, plus[k][i]);
+    }
+    assert_int_equal(proa_alloc_count(), allocations);
+    assert_true(f->pool.copies > 100);
+    for (int k = 0; k < 4; k++) proa_table_release(&f->pool, &f->table[k]);
+    check_counts(f, 0);
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    assert_int_equal(proa_pages_bytes(10, 4, 2, 16, PROA_DTYPE_F32), 10LL * 4 * 2 * 2 * 64 * 16 * 4 + 80);
+    assert_int_equal(proa_pages_bytes(10, 4, 2, 16, PROA_DTYPE_BF16), 10LL * 4 * 2 * 2 * 64 * 16 * 2 + 80);
+    assert_int_equal(proa_pages_bytes(0, 4, 2, 16, PROA_DTYPE_F16), 0);
+    assert_int_equal(proa_pages_bytes(INT64_MAX / 2, 4, 2, 16, PROA_DTYPE_F32), -1);
+    assert_int_equal(proa_pages_bytes(1, 1, INT64_MAX / 2, INT64_MAX / 2, PROA_DTYPE_F32), -1);
+    assert_int_equal(proa_pages_bytes(-1, 1, 1, 1, PROA_DTYPE_F32), -1);
+    assert_int_equal(proa_pages_bytes(1, 1, 1, 1, PROA_DTYPE_I8), -1);
+    assert_int_equal(proa_pages_for(0), 0);
+    assert_int_equal(proa_pages_for(64), 1);
+    assert_int_equal(proa_pages_for(65), 2);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    proa_pages p;
+    proa_err err = {0};
+    assert_int_equal(proa_pages_init(&p, 1 << 30, 1000, 64, 128, PROA_DTYPE_F32, &err), PROA_NO_MEMORY);
+    assert_non_null(strstr(err.text, "1073741824 pages of 64 tokens need 4503599635960430592 bytes"));
+    assert_null(p.memory);
+    proa_pages_release(&p);
+    const struct {
+        int64_t count;
+        int32_t layers;
+        int64_t heads, dim;
+        proa_dtype dtype;
+        const char *text;
+    } bad[] = {{-1, 1, 1, 1, PROA_DTYPE_F32, "number of pages is -1"},
+               {1LL << 31, 1, 1, 1, PROA_DTYPE_F32, "number of pages is 2147483648"},
+               {1, 0, 1, 1, PROA_DTYPE_F32, "number of layers is 0, must lie in 1..1024"},
+               {1, 1, 1 << 20, 1, PROA_DTYPE_F32, "number of heads is 1048576"},
+               {1, 1, 1, 0, PROA_DTYPE_F32, "head size is 0"},
+               {1, 1, 1, 1, PROA_DTYPE_I8, "dtype i8"},
+               {1, 1, 1, 1, (proa_dtype)99, "dtype unknown"}};
+    for (size_t i = 0; i < PROA_COUNT(bad); i++) {
+        err = (proa_err){0};
+        assert_int_equal(
+            proa_pages_init(&p, bad[i].count, bad[i].layers, bad[i].heads, bad[i].dim, bad[i].dtype, &err),
+            PROA_INVALID);
+        assert_non_null(strstr(err.text, bad[i].text));
+    }
+    assert_int_equal(proa_pages_init(&p, 0, 12, 0, 0, PROA_DTYPE_F32, NULL), PROA_OK); /* an encoder's */
+    proa_table none = {0};
+    assert_true(proa_table_grow(&p, &none, 0));
+    assert_false(proa_table_grow(&p, &none, 1));
+    assert_null(proa_pages_layer(&p, 11).k);
+    proa_pages_release(&p);
+}
+
+/* Layers and K and V do not overlap, and blocks keep the alignment of a vector. */
+static void test_layout(void **state)
+{
+    fixture *f = *state;
+    int64_t bytes = f->pool.block_bytes * PAGES;
+    char *next = proa_pages_layer(&f->pool, 0).k;
+    for (int32_t l = 0; l < LAYERS; l++) {
+        proa_kv kv = proa_pages_layer(&f->pool, l);
+        assert_ptr_equal(kv.k, next);
+        assert_ptr_equal(kv.v, next + bytes);
+        assert_int_equal((uintptr_t)kv.v % 64, 0);
+        next += 2 * bytes;
+    }
+    assert_true((char *)f->pool.refs >= next);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_grow, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_share_and_own, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_own_middle, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_dry_changes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_random_moves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_layout, set_up, tear_down),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
