@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/arch.h"
+
+#include "base/checked.h"
+#include <math.h>
+#include <string.h>
+
+const proa_arch *const proa_archs[] = {
+    &proa_arch_llama, &proa_arch_mistral, &proa_arch_qwen2, &proa_arch_qwen3,    &proa_arch_gpt2,     &proa_arch_gptj,
+    &proa_arch_t5,    &proa_arch_bert,    &proa_arch_bert_cls, &proa_arch_bert_mlm, NULL};
+
+static const char *const reg_names[] = {
+#define ROW(name, text) text,
+    PROA_REG_LIST(ROW)
+#undef ROW
+};
+static const char *const slot_names[] = {
+#define ROW(name, text) text, text ".bias",
+    PROA_SLOT_LIST(ROW)
+#undef ROW
+};
+static const char *const step_names[] = {
+#define ROW(name, text) text,
+    PROA_STEP_LIST(ROW)
+#undef ROW
+};
+
+const char *proa_reg_name(proa_reg reg)
+{
+    return reg_names[reg];
+}
+
+const char *proa_slot_name(proa_slot slot)
+{
+    return slot_names[slot];
+}
+
+const char *proa_step_name(proa_step_op op)
+{
+    return step_names[op];
+}
+
+static bool has_hf(const proa_arch *arch, proa_str name)
+{
+    for (const char *const *hf = arch->hf; *hf; hf++)
+        if (proa_str_is(name, *hf)) return true;
+    return false;
+}
+
+/* The two closest names, so that a typing error or a near relative is found at once. */
+static proa_status unknown(proa_str name, proa_err *err)
+{
+    char wanted[128];
+    const char *best[2] = {"", ""};
+    int least[2] = {1000, 1000};
+    snprintf(wanted, sizeof wanted, "%.*s", (int)proa_min64((int64_t)name.len, 127), name.ptr);
+    for (int i = 0; proa_archs[i]; i++)
+        for (const char *const *hf = proa_archs[i]->hf; *hf; hf++) {
+            int d = proa_str_distance(wanted, *hf);
+            if (d < least[0]) {
+                least[1] = least[0], best[1] = best[0];
+                least[0] = d, best[0] = *hf;
+            } else if (d < least[1]) {
+                least[1] = d, best[1] = *hf;
+            }
+        }
+    return PROA_FAIL(err, UNSUPPORTED, "architecture '%s' is not supported; closest known: %s, %s", wanted, best[0],
+                     best[1]);
+}
+
+proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err)
+{
+    proa_str name = proa_json_str(proa_json_at(proa_json_get(config, "architectures"), 0));
+    proa_str type = {"", 0};
+    *out = NULL;
+    for (int i = 0; proa_archs[i] && name.len; i++)
+        if (has_hf(proa_archs[i], name)) return *out = proa_archs[i], PROA_OK;
+    if (name.len) return unknown(name, err);
+    PROA_TRY(proa_json_get_str(&type, config, "model_type", err));
+    if (!type.len)
+        return PROA_FAIL(err, INVALID, "neither 'architectures' nor 'model_type' says what the model is");
+    for (int i = 0; proa_archs[i]; i++)
+        if (proa_str_is(type, proa_archs[i]->model_type)) return *out = proa_archs[i], PROA_OK;
+    return unknown(type, err);
+}
+
+static proa_status derive(proa_config *c, proa_err *err)
+{
+    if (c->head_dim == 0 && c->hidden % c->heads != 0)
+        return PROA_FAIL(err, INVALID, "hidden size %lld is not a multiple of %lld heads", (long long)c->hidden,
+                         (long long)c->heads);
+    if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
+    if (c->kv_heads == 0) c->kv_heads = c->heads;
+    if (c->heads % c->kv_heads != 0)
+        return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads", (long long)c->heads,
+                         (long long)c->kv_heads);
+    if (c->attention_scale == 0) c->attention_scale = 1 / sqrt((double)c->head_dim);
+    if (c->logit_scale == 0) c->logit_scale = 1;
+    if (c->rotary_dim > c->head_dim || c->rotary_dim % 2 != 0)
+        return PROA_FAIL(err, INVALID, "rotary size %lld must be even and at most the head size %lld",
+                         (long long)c->rotary_dim, (long long)c->head_dim);
+    return PROA_OK;
+}
+
+proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const proa_json *config,
+                                const proa_json *generation, proa_arena *arena, proa_err *err)
+{
+    if (proa_json_kind(config) != PROA_JSON_OBJECT) return PROA_FAIL(err, CORRUPT, "not a JSON object");
+    PROA_TRY(proa_arch_find(out, config, err));
+    const proa_arch *arch = *out;
+    *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1};
+    PROA_TRY(proa_config_read(c, config, arch->keys, err));
+    PROA_TRY(arch->finish(c, config, arena, err));
+    PROA_TRY(derive(c, err));
+    PROA_TRY(proa_config_read_ids(c, config, err));
+    return generation ? proa_config_read_ids(c, generation, err) : PROA_OK;
+}
+
+int64_t proa_dim_size(const proa_config *c, proa_dim dim)
+{
+    switch (dim) {
+    case PROA_DIM_NONE: return 0;
+    case PROA_DIM_VOCAB: return c->vocab;
+    case PROA_DIM_HIDDEN: return c->hidden;
+    case PROA_DIM_Q: return c->heads * c->head_dim;
+    case PROA_DIM_KV: return c->kv_heads * c->head_dim;
+    case PROA_DIM_QKV: return (c->heads + 2 * c->kv_heads) * c->head_dim;
+    case PROA_DIM_HEAD: return c->head_dim;
+    case PROA_DIM_HEADS: return c->heads;
+    case PROA_DIM_FFN: return c->ffn;
+    case PROA_DIM_CONTEXT: return c->context;
+    case PROA_DIM_TYPES: return c->types;
+    case PROA_DIM_LABELS: return c->labels;
+    case PROA_DIM_BUCKETS: return c->rel_buckets;
+    }
+    return 0;
+}
+
+int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg)
+{
+    switch (reg) {
+    case PROA_REG_X:
+    case PROA_REG_N:
+    case PROA_REG_H:
+    case PROA_REG_HN: return c->hidden;
+    case PROA_REG_QKV: return proa_dim_size(c, PROA_DIM_QKV);
+    case PROA_REG_A:
+    case PROA_REG_CQ: return proa_dim_size(c, PROA_DIM_Q);
+    case PROA_REG_U: return c->gated ? 2 * c->ffn : c->ffn;
+    case PROA_REG_F: return c->ffn;
+    case PROA_REG_CKV: return 2 * proa_dim_size(c, PROA_DIM_KV);
+    case PROA_REG_ROPE: return c->rotary_dim;
+    case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);
+    case PROA_REG_NONE:
+    case PROA_REG_COUNT: break;
+    }
+    return 0;
+}
+
+bool proa_name_applies(const proa_name *name, const proa_config *c)
+{
+    uint32_t f = name->flags;
+    if ((f & PROA_IF_TIED && !c->tied) || (f & PROA_IF_UNTIED && c->tied)) return false;
+    if ((f & PROA_IF_GATED && !c->gated) || (f & PROA_IF_PLAIN && c->gated)) return false;
+    if (f & PROA_IF_ATTN_BIAS && !c->attention_bias) return false;
+    return !(f & PROA_IF_MLP_BIAS && !c->mlp_bias);
+}
+
+bool proa_step_applies(const proa_step *step, const proa_config *c)
+{
+    if (step->flags & PROA_GATED && !c->gated) return false;
+    return !(step->flags & PROA_PLAIN && c->gated);
+}

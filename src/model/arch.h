@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch.h - a model is a row, a layer is a short program.
+ * A row of proa_archs names the configuration keys, the checkpoint's tensors with what to do with them, and the
+ * steps of embedding, layer and head. One loop (run.c) runs the steps; the planner, the packer and explain read the
+ * same row. A new architecture is a new row, a name map and a golden test. */
+#ifndef PROA_MODEL_ARCH_H
+#define PROA_MODEL_ARCH_H
+
+#include "model/config.h"
+
+/* The values that steps read and write: one buffer each, [rows, width]. Widths are in plan.c.
+ * enum, name */
+#define PROA_REG_LIST(R)                                                                                     \
+    R(NONE, "-")                                                                                             \
+    R(X, "x")           /* the residual stream [T, hidden] */                                                \
+    R(N, "n")           /* a normed copy [T, hidden] */                                                      \
+    R(QKV, "qkv")       /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */                     \
+    R(A, "attn")        /* [T, heads * head_dim] */                                                          \
+    R(U, "up")          /* [T, ffn], or [T, 2 ffn] with the gate first */                                    \
+    R(F, "ffn")         /* [T, ffn] */                                                                       \
+    R(CQ, "cross_q")    /* [T, heads * head_dim] */                                                          \
+    R(CKV, "cross_kv")  /* [T, 2 kv_heads * head_dim] */                                                     \
+    R(ROPE, "rope")     /* [T, rotary_dim]: cosines, sines */                                                \
+    R(H, "head_in")     /* [S, hidden]: the rows that the head is asked for */                               \
+    R(HN, "head_norm")  /* [S, hidden] */                                                                    \
+    R(OUT, "out")       /* [S, outputs] */
+
+typedef enum proa_reg {
+#define PROA_REG_ENUM(name, text) PROA_REG_##name,
+    PROA_REG_LIST(PROA_REG_ENUM)
+#undef PROA_REG_ENUM
+        PROA_REG_COUNT
+} proa_reg;
+
+/* Where weights go. Each slot NAME has a bias slot NAME_B behind it. */
+#define PROA_SLOT_LIST(W)                                                                                    \
+    W(TOKENS, "tokens") W(POSITIONS, "positions") W(TYPES, "types") W(EMBED_NORM, "embed_norm")              \
+    W(REL_BIAS, "rel_bias")                                                                                  \
+    W(ATTN_NORM, "attn_norm") W(QKV, "qkv") W(Q_NORM, "q_norm") W(K_NORM, "k_norm") W(O, "o")                \
+    W(CROSS_NORM, "cross_norm") W(CROSS_Q, "cross_q") W(CROSS_KV, "cross_kv") W(CROSS_O, "cross_o")          \
+    W(FFN_NORM, "ffn_norm") W(UP, "up") W(DOWN, "down")                                                      \
+    W(FINAL_NORM, "final_norm") W(HEAD, "head")                                                              \
+    W(HEAD_DENSE, "head_dense") W(HEAD_NORM, "head_norm") W(POOL, "pooler")
+
+typedef enum proa_slot {
+#define PROA_SLOT_ENUM(name, text) PROA_SLOT_##name, PROA_SLOT_##name##_B,
+    PROA_SLOT_LIST(PROA_SLOT_ENUM)
+#undef PROA_SLOT_ENUM
+        PROA_SLOT_COUNT
+} proa_slot;
+
+/* The opcodes. enum, name, what it does */
+#define PROA_STEP_LIST(S)                                                                                    \
+    S(END, "end")                                                                                            \
+    S(EMBED, "embed")              /* out (+)= table w [ids, positions or types] */                          \
+    S(ROPE_TABLE, "rope_table")    /* ROPE = cosines and sines of this step's positions */                   \
+    S(NORM, "norm")                /* out = norm(in) with w, of the row's kind */                            \
+    S(HEADS_NORM, "heads_norm")    /* q or k heads of QKV normed one by one with w */                        \
+    S(LINEAR, "linear")            /* out = act(in W^T + bias) (+ out) */                                    \
+    S(ROPE, "rope")                /* rotates q and k of QKV */                                              \
+    S(KV_APPEND, "kv_append")      /* k and v of QKV into this layer's pages */                              \
+    S(ATTEND, "attend")            /* A = attention of q of QKV over the sequence's pages */                 \
+    S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
+    S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
+    S(ACT_MUL, "act_mul")          /* F = act(gate of U) * up of U */                                        \
+    S(GATHER, "gather")            /* H = the rows of in that the head is asked for */
+
+typedef enum proa_step_op {
+#define PROA_STEP_ENUM(name, text) PROA_STEP_##name,
+    PROA_STEP_LIST(PROA_STEP_ENUM)
+#undef PROA_STEP_ENUM
+        PROA_STEP_COUNT
+} proa_step_op;
+
+enum proa_step_flags {
+    PROA_ADD = 1 << 0,      /* LINEAR, EMBED: add to out */
+    PROA_ACT = 1 << 1,      /* LINEAR: the configuration's activation */
+    PROA_TANH = 1 << 2,     /* LINEAR: tanh */
+    PROA_SCALED = 1 << 3,   /* LINEAR: times the configuration's logit_scale */
+    PROA_OF_POS = 1 << 4,   /* EMBED: by position */
+    PROA_OF_TYPE = 1 << 5,  /* EMBED: by token type */
+    PROA_OF_K = 1 << 6,     /* HEADS_NORM: the keys; else the queries */
+    PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
+    PROA_GATED = 1 << 8,    /* any step: only if the FFN is gated */
+    PROA_PLAIN = 1 << 9     /* any step: only if it is not */
+};
+
+typedef struct proa_step {
+    proa_step_op op;
+    proa_reg in, out;
+    proa_slot w;
+    uint32_t flags;
+} proa_step;
+
+/* Sizes that shapes are made of. enum, name */
+typedef enum proa_dim {
+    PROA_DIM_NONE,
+    PROA_DIM_VOCAB,
+    PROA_DIM_HIDDEN,
+    PROA_DIM_Q,        /* heads * head_dim */
+    PROA_DIM_KV,       /* kv_heads * head_dim */
+    PROA_DIM_QKV,      /* Q + 2 KV: GPT-2's fused matrix */
+    PROA_DIM_HEAD,     /* head_dim */
+    PROA_DIM_HEADS,
+    PROA_DIM_FFN,
+    PROA_DIM_CONTEXT,
+    PROA_DIM_TYPES,
+    PROA_DIM_LABELS,
+    PROA_DIM_BUCKETS
+} proa_dim;
+
+typedef enum proa_role {
+    PROA_ROLE_MATRIX,     /* [rows, cols] packed for linear; parts of one slot stack along rows in table order */
+    PROA_ROLE_TRANSPOSED, /* stored [cols, rows] (Conv1D) */
+    PROA_ROLE_VECTOR,     /* [rows] copied to f32; parts of one slot follow each other */
+    PROA_ROLE_TABLE,      /* [rows, cols] read in place, row by row */
+    PROA_ROLE_F32         /* [rows, cols] copied to f32 */
+} proa_role;
+
+enum proa_name_flags {
+    PROA_OPTIONAL = 1 << 0,    /* may be absent */
+    PROA_IF_TIED = 1 << 1,     /* only when the head is the embedding */
+    PROA_IF_UNTIED = 1 << 2,
+    PROA_IF_GATED = 1 << 3,
+    PROA_IF_PLAIN = 1 << 4,    /* not gated */
+    PROA_IF_ATTN_BIAS = 1 << 5,
+    PROA_IF_MLP_BIAS = 1 << 6,
+    PROA_SHARED = 1 << 7       /* the tensor is bound a second time: not an error, not counted as extra */
+};
+
+typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
+
+/* One tensor of the checkpoint; "%d" in the name stands for the layer. An encoder-only model has its layers in the
+ * ENCODER stack. */
+typedef struct proa_name {
+    const char *name; /* NULL ends the map */
+    proa_stack_id stack;
+    proa_slot slot;
+    proa_role role;
+    proa_dim rows, cols;
+    uint32_t flags;
+} proa_name;
+
+typedef enum proa_norm { PROA_NORM_RMS, PROA_NORM_LAYER } proa_norm;
+typedef enum proa_head_rows {
+    PROA_ROWS_LAST,  /* generation: of the last row, or of all on request */
+    PROA_ROWS_ALL,   /* every row of the input */
+    PROA_ROWS_FIRST  /* the first row ([CLS]) of each input */
+} proa_head_rows;
+
+/* One stack of layers: what runs before, in and after them. Programs end with PROA_STEP_END. */
+typedef struct proa_stack {
+    const proa_step *embed, *layer, *after; /* after: once behind the layers (encoder: final norm) */
+    bool causal;
+} proa_stack;
+
+typedef struct proa_arch {
+    const char *name;       /* "llama" */
+    const char *const *hf;  /* architectures[0] of config.json; NULL-terminated */
+    const char *model_type; /* when there are no architectures */
+    proa_kind kind;
+    proa_norm norm;
+    const proa_key *keys;
+    const proa_name *names;
+    const char *const *prefixes; /* the checkpoint's names may lack or have these; NULL: none */
+    const char *const *aliases;  /* pairs (our ending, older ending), NULL-terminated; NULL: none */
+    const char *const *ignored;  /* endings of tensors that carry nothing for us; NULL-terminated */
+    proa_stack stacks[PROA_STACK_COUNT];
+    const proa_step *cross; /* for each decoder layer over the encoder's output: makes the encoder memory */
+    const proa_step *head;
+    const proa_step *pool;  /* optional: of the first row */
+    proa_head_rows head_rows;
+    proa_dim outputs;       /* columns of OUT */
+    /* Fills what the keys do not say; the arena is the model's. */
+    proa_status (*finish)(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err);
+} proa_arch;
+
+extern const proa_arch *const proa_archs[]; /* NULL-terminated */
+extern const proa_arch proa_arch_llama, proa_arch_mistral, proa_arch_qwen2, proa_arch_qwen3, proa_arch_gpt2,
+    proa_arch_gptj, proa_arch_t5, proa_arch_bert, proa_arch_bert_cls, proa_arch_bert_mlm;
+
+/* By architectures[0], or model_type. UNSUPPORTED names the closest known ones. */
+PROA_MUST_CHECK proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err);
+/* Row, keys, rope, window, ids, derived sizes, all checked. generation may be NULL. */
+PROA_MUST_CHECK proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const proa_json *config,
+                                                const proa_json *generation, proa_arena *arena, proa_err *err);
+int64_t proa_dim_size(const proa_config *c, proa_dim dim);
+/* Width of a register for a configuration: the columns of its buffer. */
+int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg);
+/* Whether a row of the name map applies (its IF flags). */
+bool proa_name_applies(const proa_name *name, const proa_config *c);
+/* Whether a step applies (GATED, PLAIN). */
+bool proa_step_applies(const proa_step *step, const proa_config *c);
+const char *proa_reg_name(proa_reg reg);
+const char *proa_slot_name(proa_slot slot);
+const char *proa_step_name(proa_step_op op);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * bind.h - the checkpoint's tensors found, checked and put in their slots.
+ * Owner:   proa_params live in the model's arena; their data in the model's weight buffer (tables: in the mapped file).
+ * Way in:  proa_bind; then proa_params_at(stack, layer, slot). */
+#ifndef PROA_MODEL_BIND_H
+#define PROA_MODEL_BIND_H
+
+#include "model/arch.h"
+#include "weights/weights.h"
+
+#define PROA_PARTS_MAX 3 /* q, k, v of one fused matrix */
+
+/* One slot of one layer. */
+typedef struct proa_param {
+    int32_t parts; /* 0: the model has no such weight */
+    proa_role role;
+    int64_t rows, cols; /* of all parts stacked; cols 0 for vectors */
+    const proa_weights_tensor *tensor[PROA_PARTS_MAX];
+    proa_view part[PROA_PARTS_MAX]; /* as [rows, cols], a transpose already taken; into the mapped file */
+    /* after loading, one of these by role */
+    proa_weight matrix;
+    float *values;   /* VECTOR and F32 */
+    int64_t bytes;   /* in memory, a multiple of 64; 0 for tables */
+} proa_param;
+
+/* All slots of one stack: params[(layer * SLOT_COUNT) + slot]; what is not in a layer stands at layer = layers. */
+typedef struct proa_params {
+    proa_param *param;
+    int64_t layers;
+} proa_params;
+
+static inline proa_param *proa_params_at(const proa_params *p, int64_t layer, proa_slot slot)
+{
+    return &p->param[layer * PROA_SLOT_COUNT + slot];
+}
+/* The slot of a layer, or the stack's own if the layer has none. */
+proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_slot slot);
+
+/* Fills out[PROA_STACK_COUNT]. INVALID with the tensor's name and the shape expected when one is missing, misshaped
+ * or of a dtype that is no float; with its name when the checkpoint has one that no row asks for. */
+PROA_MUST_CHECK proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, const proa_config *c,
+                                      const proa_weights *weights, proa_arena *arena, proa_err *err);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/config.h"
+
+#include <math.h>
+
+static proa_status read_act(proa_config *c, const proa_json *json, const proa_key *key, proa_err *err)
+{
+    proa_str name = {"", 0};
+    c->act = (proa_act)key->fallback;
+    PROA_TRY(proa_json_get_str(&name, json, key->key, err));
+    if (name.len == 0 || proa_act_find(name, &c->act)) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "'%s': unknown activation '%.*s'", key->key, (int)name.len, name.ptr);
+}
+
+static proa_status read_key(proa_config *c, const proa_json *json, const proa_key *key, proa_err *err)
+{
+    void *field = (char *)c + key->offset;
+    if (key->required && !proa_json_get(json, key->key))
+        return PROA_FAIL(err, INVALID, "'%s' is missing", key->key);
+    switch (key->kind) {
+    case PROA_KEY_INT:
+        if (!proa_json_get(json, key->key)) {
+            if (*(int64_t *)field == 0) *(int64_t *)field = (int64_t)key->fallback;
+            return PROA_OK;
+        }
+        return proa_json_get_int(field, json, key->key, (int64_t)key->min, (int64_t)key->max, err);
+    case PROA_KEY_DOUBLE:
+        *(double *)field = key->fallback;
+        return proa_json_get_double(field, json, key->key, key->min, key->max, err);
+    case PROA_KEY_BOOL:
+        *(bool *)field = key->fallback != 0;
+        return proa_json_get_bool(field, json, key->key, err);
+    case PROA_KEY_ACT: return read_act(c, json, key, err);
+    }
+    return PROA_OK;
+}
+
+proa_status proa_config_read(proa_config *c, const proa_json *json, const proa_key *keys, proa_err *err)
+{
+    for (const proa_key *key = keys; key->key; key++) PROA_TRY(read_key(c, json, key, err));
+    return PROA_OK;
+}
+
+/* "rope_type", or "type" in older files. */
+static proa_status rope_type(proa_config *c, const proa_json *rope, proa_err *err)
+{
+    proa_str type = {"default", 7};
+    PROA_TRY(proa_json_get_str(&type, rope, "type", err));
+    PROA_TRY(proa_json_get_str(&type, rope, "rope_type", err));
+    if (proa_str_is(type, "default")) c->rope = PROA_ROPE_PLAIN;
+    else if (proa_str_is(type, "linear")) c->rope = PROA_ROPE_LINEAR;
+    else if (proa_str_is(type, "llama3")) c->rope = PROA_ROPE_LLAMA3;
+    else
+        return PROA_FAIL(err, UNSUPPORTED, "rope type '%.*s' is not supported (default, linear, llama3 are)",
+                         (int)type.len, type.ptr);
+    return PROA_OK;
+}
+
+proa_status proa_config_read_rope(proa_config *c, const proa_json *json, proa_err *err)
+{
+    if (c->rope_theta == 0) c->rope_theta = 10000;
+    PROA_TRY(proa_json_get_double(&c->rope_theta, json, "rope_theta", 1, 1e12, err));
+    const proa_json *rope = proa_json_get(json, "rope_parameters");
+    if (!rope) rope = proa_json_get(json, "rope_scaling");
+    if (!rope) return PROA_OK;
+    PROA_TRY(rope_type(c, rope, err));
+    PROA_TRY(proa_json_get_double(&c->rope_theta, rope, "rope_theta", 1, 1e12, err));
+    if (c->rope == PROA_ROPE_PLAIN) return PROA_OK;
+    c->rope_factor = 0;
+    PROA_TRY(proa_json_get_double(&c->rope_factor, rope, "factor", 1e-3, 1e6, err));
+    if (c->rope_factor == 0) return PROA_FAIL(err, INVALID, "rope scaling without a 'factor'");
+    if (c->rope == PROA_ROPE_LINEAR) return PROA_OK;
+    c->rope_low = 1, c->rope_high = 4, c->rope_original = c->context;
+    PROA_TRY(proa_json_get_double(&c->rope_low, rope, "low_freq_factor", 1e-3, 1e6, err));
+    PROA_TRY(proa_json_get_double(&c->rope_high, rope, "high_freq_factor", 1e-3, 1e6, err));
+    PROA_TRY(proa_json_get_int(&c->rope_original, rope, "original_max_position_embeddings", 1, PROA_CONTEXT_MAX, err));
+    if (c->rope_high <= c->rope_low)
+        return PROA_FAIL(err, INVALID, "'high_freq_factor' %g must be above 'low_freq_factor' %g", c->rope_high,
+                         c->rope_low);
+    return PROA_OK;
+}
+
+static proa_status read_layer_types(proa_config *c, const proa_json *types, proa_err *err)
+{
+    if (proa_json_len(types) != c->layers)
+        return PROA_FAIL(err, INVALID, "'layer_types' has %lld entries for %lld layers",
+                         (long long)proa_json_len(types), (long long)c->layers);
+    for (int64_t i = 0; i < c->layers; i++) {
+        proa_str type = proa_json_str(proa_json_at(types, i));
+        c->window_layers[i] = proa_str_is(type, "sliding_attention");
+        if (!c->window_layers[i] && !proa_str_is(type, "full_attention"))
+            return PROA_FAIL(err, UNSUPPORTED, "'layer_types' entry %lld is '%.*s'", (long long)i, (int)type.len,
+                             type.ptr);
+    }
+    return PROA_OK;
+}
+
+proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    const proa_json *types = proa_json_get(json, "layer_types");
+    PROA_TRY(proa_json_get_int(&c->window, json, "sliding_window", 0, PROA_CONTEXT_MAX, err));
+    c->window_used = c->window > 0;
+    PROA_TRY(proa_json_get_bool(&c->window_used, json, "use_sliding_window", err));
+    if (c->window == 0) c->window_used = false;
+    if (!c->window_used) return PROA_OK;
+    c->window_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    if (types) return read_layer_types(c, types, err);
+    PROA_TRY(proa_json_get_int(&c->window_from, json, "max_window_layers", 0, PROA_LAYERS_MAX, err));
+    for (int64_t i = 0; i < c->layers; i++) c->window_layers[i] = i >= c->window_from;
+    return PROA_OK;
+}
+
+int32_t proa_config_window(const proa_config *c, int64_t layer)
+{
+    if (!c->window_used || (c->window_layers && !c->window_layers[layer])) return 0;
+    return (int32_t)c->window;
+}
+
+static proa_status check_id(int64_t id, const char *key, const proa_config *c, proa_err *err)
+{
+    if (id >= -1 && id < c->vocab) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "'%s' is %lld, the vocabulary has %lld entries", key, (long long)id,
+                     (long long)c->vocab);
+}
+
+static proa_status read_end_ids(proa_config *c, const proa_json *json, proa_err *err)
+{
+    const proa_json *eos = proa_json_get(json, "eos_token_id");
+    bool list = proa_json_kind(eos) == PROA_JSON_ARRAY;
+    int64_t count = list ? proa_json_len(eos) : eos ? 1 : 0;
+    if (!eos) return PROA_OK; /* what an earlier file said stays */
+    if (count > PROA_END_IDS_MAX)
+        return PROA_FAIL(err, LIMIT, "'eos_token_id' lists %lld ids, at most %d are taken", (long long)count,
+                         PROA_END_IDS_MAX);
+    c->end_count = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const proa_json *id = list ? proa_json_at(eos, i) : eos;
+        if (proa_json_kind(id) != PROA_JSON_INT)
+            return PROA_FAIL(err, INVALID, "'eos_token_id' must be an integer or a list of integers");
+        PROA_TRY(check_id(proa_json_int(id), "eos_token_id", c, err));
+        if (proa_json_int(id) >= 0) c->end_ids[c->end_count++] = (int32_t)proa_json_int(id);
+    }
+    return PROA_OK;
+}
+
+proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err *err)
+{
+    static const struct {
+        const char *key;
+        size_t offset;
+    } ids[] = {{"bos_token_id", offsetof(proa_config, bos)},
+               {"pad_token_id", offsetof(proa_config, pad)},
+               {"decoder_start_token_id", offsetof(proa_config, decoder_start)}};
+    for (size_t i = 0; i < PROA_COUNT(ids); i++) {
+        int64_t *id = (int64_t *)(void *)((char *)c + ids[i].offset);
+        PROA_TRY(proa_json_get_int(id, json, ids[i].key, INT32_MIN, INT32_MAX, err));
+        PROA_TRY(check_id(*id, ids[i].key, c, err));
+    }
+    return read_end_ids(c, json, err);
+}
+
+/* Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between are blended
+ * (transformers' modeling_rope_utils). */
+static float llama3_freq(const proa_config *c, float inv)
+{
+    double wavelength = 2 * M_PI / (double)inv;
+    double low = (double)c->rope_original / c->rope_low, high = (double)c->rope_original / c->rope_high;
+    if (wavelength > low) return (float)((double)inv / c->rope_factor);
+    if (wavelength < high) return inv;
+    double s = ((double)c->rope_original / wavelength - c->rope_low) / (c->rope_high - c->rope_low);
+    return (float)((1 - s) * (double)inv / c->rope_factor + s * (double)inv);
+}
+
+void proa_config_inv_freq(const proa_config *c, float *inv_freq)
+{
+    for (int64_t i = 0; i < c->rotary_dim / 2; i++) {
+        float inv = 1.0f / powf((float)c->rope_theta, (float)(2 * i) / (float)c->rotary_dim);
+        if (c->rope == PROA_ROPE_LINEAR) inv = (float)((double)inv / c->rope_factor);
+        inv_freq[i] = c->rope == PROA_ROPE_LLAMA3 ? llama3_freq(c, inv) : inv;
+    }
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * config.h - what a config.json says, in the same words for all architectures.
+ * Owner:   proa_config_read fills the caller's struct; its arrays live in the caller's arena.
+ * Way in:  an architecture's row (arch.h) lists its keys; proa_config_read walks the list. */
+#ifndef PROA_MODEL_CONFIG_H
+#define PROA_MODEL_CONFIG_H
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "kernels/ops.h"
+#include "proa/proa.h"
+
+typedef enum proa_rope_kind { PROA_ROPE_PLAIN, PROA_ROPE_LINEAR, PROA_ROPE_LLAMA3 } proa_rope_kind;
+
+typedef struct proa_config {
+    /* sizes; 0: the architecture has none */
+    int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
+    int64_t context; /* positions: of the learned table, or max_position_embeddings */
+    int64_t types, labels;
+    double norm_eps;
+    proa_act act;
+    bool gated;           /* T5: act(wi_0 x) * wi_1 x instead of act(wi x) */
+    bool tied;            /* the head is the embedding table */
+    bool regression;
+    bool attention_bias, mlp_bias;
+    double attention_scale; /* of q k^T */
+    double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
+    /* rotary positions */
+    int64_t rotary_dim;
+    double rope_theta, rope_factor, rope_low, rope_high;
+    int64_t rope_original;
+    proa_rope_kind rope;
+    /* sliding window; window_layers[layer] tells which layers use it, NULL: all */
+    int64_t window, window_from;
+    bool window_used;
+    bool *window_layers;
+    /* T5's relative positions */
+    int64_t rel_buckets, rel_distance;
+    /* ids; -1: none */
+    int64_t bos, pad, decoder_start;
+    int32_t end_ids[PROA_END_IDS_MAX];
+    int32_t end_count;
+} proa_config;
+
+typedef enum proa_key_kind { PROA_KEY_INT, PROA_KEY_DOUBLE, PROA_KEY_BOOL, PROA_KEY_ACT } proa_key_kind;
+
+/* One key of config.json. Later rows win, so aliases follow each other. */
+typedef struct proa_key {
+    const char *key;
+    proa_key_kind kind;
+    size_t offset;      /* of the field in proa_config */
+    double min, max;    /* of INT and DOUBLE */
+    bool required;
+    double fallback;    /* when absent and not required */
+} proa_key;
+
+#define PROA_KEY_REQUIRED(name, field, lo, hi)                                                               \
+    {.key = name, .kind = PROA_KEY_INT, .offset = offsetof(proa_config, field), .min = lo, .max = hi, .required = true}
+#define PROA_KEY_INTEGER(name, field, lo, hi, def)                                                           \
+    {.key = name, .kind = PROA_KEY_INT, .offset = offsetof(proa_config, field), .min = lo, .max = hi, .fallback = def}
+#define PROA_KEY_NUMBER(name, field, lo, hi, def)                                                            \
+    {.key = name, .kind = PROA_KEY_DOUBLE, .offset = offsetof(proa_config, field), .min = lo, .max = hi, .fallback = def}
+#define PROA_KEY_SWITCH(name, field, def)                                                                    \
+    {.key = name, .kind = PROA_KEY_BOOL, .offset = offsetof(proa_config, field), .fallback = def}
+#define PROA_KEY_ACTIVATION(name, def)                                                                       \
+    {.key = name, .kind = PROA_KEY_ACT, .offset = offsetof(proa_config, act), .fallback = def}
+
+/* Fills *c from the keys (a row whose key is NULL ends them). INVALID with the key, its value and its range. */
+PROA_MUST_CHECK proa_status proa_config_read(proa_config *c, const proa_json *json, const proa_key *keys, proa_err *err);
+/* rope_parameters (transformers 5) or rope_theta with rope_scaling (before); unknown types are UNSUPPORTED. */
+PROA_MUST_CHECK proa_status proa_config_read_rope(proa_config *c, const proa_json *json, proa_err *err);
+/* layer_types, or use_sliding_window with max_window_layers. */
+PROA_MUST_CHECK proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_arena *arena,
+                                                    proa_err *err);
+/* bos, pad, eos (a number or a list) and decoder_start_token_id; ids outside the vocabulary are INVALID. */
+PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err *err);
+/* The window of a layer, 0 for none. */
+int32_t proa_config_window(const proa_config *c, int64_t layer);
+/* inv_freq[rotary_dim / 2] as transformers computes it in float32, with the scaling of c->rope. */
+void proa_config_inv_freq(const proa_config *c, float *inv_freq);
+
+#endif

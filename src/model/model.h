@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * model.h - a model in memory, and one pass of its program over a ragged batch.
+ * Owner:   proa_model_prepare/free. The pool is the caller's and must outlive it; keys and values are the caller's.
+ * Threads: one pass at a time (the stepping thread).
+ * Way in:  proa_model_prepare (reads and plans, takes nothing large), proa_model_load, then proa_model_encode,
+ *          proa_model_decode and proa_model_head. */
+#ifndef PROA_MODEL_MODEL_H
+#define PROA_MODEL_MODEL_H
+
+#include "model/plan.h"
+
+typedef struct proa_model_options {
+    const char *dtype; /* "auto", "f32", "bf16", "f16" */
+    const char *quant; /* "none", "int8" */
+    int64_t rows_max;  /* rows of the widest step */
+    int64_t head_rows; /* rows that the head takes at once */
+} proa_model_options;
+
+/* A step's rows. Arrays belong to the caller and hold for the pass. */
+typedef struct proa_batch {
+    int64_t rows;
+    const int32_t *ids, *positions; /* [rows] */
+    const int32_t *types;           /* [rows] token types (BERT); NULL: all 0 */
+    proa_spans self;                /* whose rows, and their own contexts, this step's tokens included */
+    proa_spans cross;               /* the same rows, with the encoder's contexts (encoder-decoder, decoding) */
+} proa_batch;
+
+typedef struct proa_model {
+    const proa_arch *arch;
+    proa_config config;
+    proa_params params[PROA_STACK_COUNT];
+    proa_plan plan;
+    proa_wfmt format;
+    proa_dtype checkpoint, kv_dtype;
+    int32_t kv_layers; /* layers of the page pool: decoder layers, or 1 for an encoder's scratch */
+    proa_ctx ctx;
+    proa_weights *weights;
+    proa_arena arena;
+    /* after proa_model_load */
+    char *weight_memory, *activations;
+    float *inv_freq;
+} proa_model;
+
+/* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder.
+ * Errors name the file, the key or the tensor. */
+PROA_MUST_CHECK proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options,
+                                               proa_pool *pool, proa_err *err);
+/* Takes the memory and packs the weights. NO_MEMORY with the sum. progress may be NULL. */
+PROA_MUST_CHECK proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err);
+void proa_model_free(proa_model *m); /* NULL is fine */
+
+/* One pass. kv [kv_layers] is where keys and values lie. Ids and positions were checked by the caller
+ * (0 <= id < vocab, position < context). After a pass register X holds the rows that proa_model_head reads.
+ * encode: the encoder stack; of an encoder-decoder model it ends by writing the encoder memory of every decoder
+ * layer into the pages of batch->self. decode: the decoder stack. */
+void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch);
+void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch);
+/* The head over rows of the last pass, at most plan.head_rows: [count, outputs], valid until the next call. */
+proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
+bool proa_model_has_pool(const proa_model *m);
+proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/plan.h"
+
+#include "base/checked.h"
+#include <string.h>
+
+static void link_program(proa_program *out, const proa_step *steps, const proa_config *c)
+{
+    out->count = 0;
+    for (; steps && steps->op != PROA_STEP_END; steps++) {
+        if (!proa_step_applies(steps, c)) continue;
+        PROA_ASSERT(out->count < PROA_PROGRAM_MAX - 1);
+        out->step[out->count++] = *steps;
+    }
+    out->step[out->count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
+}
+
+static void link_all(proa_plan *plan, const proa_arch *arch, const proa_config *c)
+{
+    for (int s = 0; s < PROA_STACK_COUNT; s++) {
+        const proa_stack *stack = &arch->stacks[s];
+        link_program(&plan->program[s][PROA_SECTION_EMBED], stack->embed, c);
+        link_program(&plan->program[s][PROA_SECTION_LAYER], stack->layer, c);
+        link_program(&plan->program[s][PROA_SECTION_AFTER], stack->after, c);
+    }
+    link_program(&plan->cross, arch->cross, c);
+    link_program(&plan->head, arch->head, c);
+    link_program(&plan->pool, arch->pool, c);
+}
+
+/* clash[a] has bit b when a and b are alive in the same step of some program. */
+typedef struct lives {
+    uint32_t clash[PROA_REG_COUNT];
+    bool used[PROA_REG_COUNT];
+} lives;
+
+static void touch(int first[], int last[], lives *l, proa_reg reg, int step)
+{
+    if (reg == PROA_REG_NONE) return;
+    l->used[reg] = true;
+    if (first[reg] < 0) first[reg] = step;
+    last[reg] = step;
+}
+
+/* The residual stream and the rotary table live from the embedding to the head. */
+static bool whole_step(proa_reg reg)
+{
+    return reg == PROA_REG_X || reg == PROA_REG_ROPE;
+}
+
+static void add_lives(lives *l, const proa_program *p)
+{
+    int first[PROA_REG_COUNT], last[PROA_REG_COUNT];
+    for (int r = 0; r < PROA_REG_COUNT; r++) first[r] = last[r] = -1;
+    for (int i = 0; i < p->count; i++) {
+        touch(first, last, l, p->step[i].in, i);
+        touch(first, last, l, p->step[i].out, i);
+    }
+    for (int a = 0; a < PROA_REG_COUNT; a++)
+        for (int b = 0; b < PROA_REG_COUNT; b++)
+            if (a != b && first[a] >= 0 && first[b] >= 0 && first[a] <= last[b] && first[b] <= last[a])
+                l->clash[a] |= 1u << b;
+}
+
+static int64_t reg_bytes(const proa_plan *plan, int reg)
+{
+    bool few = reg == PROA_REG_H || reg == PROA_REG_HN || reg == PROA_REG_OUT;
+    return proa_round_up((few ? plan->head_rows : plan->rows_max) * plan->width[reg] * 4, 64);
+}
+
+/* The lowest offset at which the register meets none of those already placed that it clashes with. */
+static int64_t lowest(const proa_plan *plan, const lives *l, int reg)
+{
+    int64_t at = 0, bytes = reg_bytes(plan, reg);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int o = 1; o < PROA_REG_COUNT; o++) {
+            int64_t begin = plan->offset[o], end = begin + (begin < 0 ? 0 : reg_bytes(plan, o));
+            bool clash = l->clash[reg] >> o & 1 || whole_step((proa_reg)reg) || whole_step((proa_reg)o);
+            if (o == reg || begin < 0 || !clash || at >= end || at + bytes <= begin) continue;
+            at = end;
+            moved = true;
+        }
+    }
+    return at;
+}
+
+static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_config *c)
+{
+    lives l = {0};
+    for (int s = 0; s < PROA_STACK_COUNT; s++)
+        for (int k = 0; k < PROA_SECTION_COUNT; k++) add_lives(&l, &plan->program[s][k]);
+    add_lives(&l, &plan->cross);
+    add_lives(&l, &plan->head);
+    add_lives(&l, &plan->pool);
+    for (int r = 0; r < PROA_REG_COUNT; r++) plan->offset[r] = -1;
+    for (int r = 1; r < PROA_REG_COUNT; r++) {
+        if (!l.used[r]) continue;
+        plan->width[r] = proa_reg_width(arch, c, (proa_reg)r);
+        plan->offset[r] = lowest(plan, &l, r);
+        plan->activation_bytes = proa_max64(plan->activation_bytes, plan->offset[r] + reg_bytes(plan, r));
+    }
+}
+
+static proa_status size_param(proa_param *param, const proa_ops *ops, proa_wfmt format, proa_err *err)
+{
+    int64_t count = 0, bytes = 0;
+    if (!proa_mul(param->rows, param->cols ? param->cols : 1, &count) || !proa_mul(count, 8, &bytes))
+        return PROA_FAIL(err, LIMIT, "tensor '%s' is too large", param->tensor[0]->name);
+    if (param->role == PROA_ROLE_TABLE) return PROA_OK;
+    if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
+        param->bytes = proa_round_up(count * 4, 64);
+        return PROA_OK;
+    }
+    param->matrix = (proa_weight){.format = format, .N = param->rows, .K = param->cols};
+    param->matrix.bytes = ops->pack_bytes(format, param->rows, param->cols);
+    param->bytes = proa_round_up(param->matrix.bytes, 64);
+    return PROA_OK;
+}
+
+static bool is_matrix(const proa_param *param)
+{
+    return param->parts && (param->role == PROA_ROLE_MATRIX || param->role == PROA_ROLE_TRANSPOSED);
+}
+
+/* Weights that a step of the busiest stack reads once, whatever the batch. */
+static void count_bytes(proa_plan *plan, const proa_params *p, bool main_stack)
+{
+    for (int64_t layer = 0; layer <= p->layers; layer++)
+        for (int s = 0; s < PROA_SLOT_COUNT; s++) {
+            const proa_param *param = proa_params_at(p, layer, (proa_slot)s);
+            if (!param->parts) continue;
+            plan->weight_bytes += param->bytes;
+            if (is_matrix(param)) plan->matrix_bytes += param->matrix.bytes;
+            if (!(main_stack && is_matrix(param)) || s == PROA_SLOT_CROSS_KV) continue;
+            if (layer == 0) plan->layer_bytes += param->matrix.bytes;
+            plan->step_bytes += param->matrix.bytes;
+        }
+}
+
+/* Tensors bound twice (a tied head) count once. */
+static void count_parameters(proa_plan *plan, const proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
+                             const proa_config *c)
+{
+    for (const proa_name *n = arch->names; n->name; n++) {
+        const proa_params *p = &params[n->stack];
+        if (!proa_name_applies(n, c) || n->flags & PROA_SHARED) continue;
+        bool per_layer = strstr(n->name, "%d") != NULL;
+        if (!proa_params_at(p, per_layer ? 0 : p->layers, n->slot)->parts) continue;
+        int64_t cols = proa_dim_size(c, n->cols);
+        plan->parameters += proa_dim_size(c, n->rows) * (cols ? cols : 1) * (per_layer ? p->layers : 1);
+    }
+}
+
+proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
+                           const proa_config *c, const proa_ops *ops, proa_wfmt format, int64_t rows_max,
+                           int64_t head_rows, proa_err *err)
+{
+    *plan = (proa_plan){.rows_max = rows_max, .head_rows = head_rows};
+    proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
+    link_all(plan, arch, c);
+    place_registers(plan, arch, c);
+    for (int s = 0; s < PROA_STACK_COUNT; s++) {
+        for (int64_t i = 0; i < (params[s].layers + 1) * PROA_SLOT_COUNT; i++)
+            if (params[s].param[i].parts) PROA_TRY(size_param(&params[s].param[i], ops, format, err));
+        count_bytes(plan, &params[s], s == (int)busiest);
+    }
+    count_parameters(plan, params, arch, c);
+    return PROA_OK;
+}

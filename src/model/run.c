@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * run.c - the one loop that runs every model: for each step of a program, the kernel that does it. */
+#include "model/model.h"
+
+/* What a step needs to know beyond itself. */
+typedef struct frame {
+    proa_model *m;
+    const proa_kv *kv;
+    const proa_batch *batch;
+    proa_stack_id stack;
+    int64_t layer;
+    int64_t rows;          /* of the registers that this program writes */
+    const int32_t *gather; /* rows that the head is asked for */
+} frame;
+
+static proa_view reg(const frame *f, proa_reg r)
+{
+    const proa_plan *p = &f->m->plan;
+    PROA_DASSERT(p->offset[r] >= 0);
+    return proa_view_2d(f->m->activations + p->offset[r], PROA_DTYPE_F32, f->rows, p->width[r]);
+}
+
+static proa_param *param(const frame *f, proa_slot slot)
+{
+    return proa_params_find(&f->m->params[f->stack], f->layer, slot);
+}
+
+static proa_view values(const proa_param *p)
+{
+    return p->parts ? proa_view_1d(p->values, PROA_DTYPE_F32, p->rows) : (proa_view){.rank = 0};
+}
+
+/* Columns of QKV or CKV seen as heads. */
+static proa_view heads(proa_view v, int64_t first, int64_t count, int64_t dim)
+{
+    return proa_view_heads(proa_view_cols(v, first * dim, (first + count) * dim), count);
+}
+
+static void do_embed(const frame *f, const proa_step *s)
+{
+    static const int32_t zeros[PROA_STEP_TOKENS_MAX];
+    proa_param *p = param(f, s->w);
+    const int32_t *ids = s->flags & PROA_OF_POS ? f->batch->positions : f->batch->ids;
+    if (s->flags & PROA_OF_TYPE) ids = f->batch->types ? f->batch->types : zeros;
+    proa_ctx *c = &f->m->ctx;
+    c->ops->embed(c, reg(f, s->out), p->part[0], ids, 1, s->flags & PROA_ADD);
+}
+
+static void do_rope_table(const frame *f, const proa_step *s)
+{
+    proa_ctx *c = &f->m->ctx;
+    c->ops->rope_table(c, reg(f, s->out), f->batch->positions, f->m->inv_freq, 1);
+}
+
+static void norm(const frame *f, proa_view y, proa_view x, proa_slot slot)
+{
+    proa_ctx *c = &f->m->ctx;
+    float eps = (float)f->m->config.norm_eps;
+    proa_view w = values(param(f, slot));
+    if (f->m->arch->norm == PROA_NORM_RMS) c->ops->rms_norm(c, y, x, w, eps);
+    else c->ops->layer_norm(c, y, x, w, values(param(f, slot + 1)), eps);
+}
+
+static void do_norm(const frame *f, const proa_step *s)
+{
+    norm(f, reg(f, s->out), reg(f, s->in), s->w);
+}
+
+static void do_heads_norm(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    bool k = s->flags & PROA_OF_K;
+    proa_view x = heads(reg(f, s->in), k ? c->heads : 0, k ? c->kv_heads : c->heads, c->head_dim);
+    norm(f, x, x, s->w);
+}
+
+static void do_linear(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    const proa_param *bias = param(f, s->w + 1);
+    proa_view y = reg(f, s->out);
+    proa_epilogue e = {.act = s->flags & PROA_ACT ? c->act : s->flags & PROA_TANH ? PROA_ACT_TANH : PROA_ACT_NONE};
+    if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
+    if (s->flags & PROA_ADD) e.residual = y;
+    if (bias->parts) e.bias = bias->values;
+    f->m->ctx.ops->linear(&f->m->ctx, y, reg(f, s->in), &param(f, s->w)->matrix, &e);
+}
+
+static void do_rope(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_ctx *ctx = &f->m->ctx;
+    proa_view q_and_k = heads(reg(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
+    ctx->ops->rope(ctx, q_and_k, reg(f, PROA_REG_ROPE), s->flags & PROA_INTERLEAVED);
+}
+
+/* An encoder's layers all use the same pages: they are read before the next layer writes them. */
+static const proa_kv *self_pages(const frame *f)
+{
+    return &f->kv[f->stack == PROA_STACK_ENCODER ? 0 : f->layer];
+}
+
+static void do_kv_append(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_view qkv = reg(f, s->in);
+    proa_view k = heads(qkv, c->heads, c->kv_heads, c->head_dim);
+    proa_view v = heads(qkv, c->heads + c->kv_heads, c->kv_heads, c->head_dim);
+    f->m->ctx.ops->kv_append(&f->m->ctx, self_pages(f), k, v, &f->batch->self);
+}
+
+static void do_attend(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    const proa_param *rel = param(f, PROA_SLOT_REL_BIAS);
+    bool causal = f->m->arch->stacks[f->stack].causal;
+    proa_attention a = {.scale = (float)c->attention_scale, .causal = causal};
+    a.window = f->stack == PROA_STACK_DECODER ? proa_config_window(c, f->layer) : 0;
+    if (rel->parts) {
+        a.rel_bias = rel->values;
+        a.rel_buckets = (int32_t)c->rel_buckets, a.rel_distance = (int32_t)c->rel_distance;
+        a.rel_bidirectional = !causal;
+    }
+    proa_view q = heads(reg(f, s->in), 0, c->heads, c->head_dim);
+    proa_view y = proa_view_heads(reg(f, s->out), c->heads);
+    f->m->ctx.ops->attend(&f->m->ctx, y, q, self_pages(f), &f->batch->self, &a);
+}
+
+static void do_cross_append(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_view kv = reg(f, s->in);
+    proa_view k = heads(kv, 0, c->kv_heads, c->head_dim), v = heads(kv, c->kv_heads, c->kv_heads, c->head_dim);
+    f->m->ctx.ops->kv_append(&f->m->ctx, &f->kv[f->layer], k, v, &f->batch->self);
+}
+
+static void do_cross_attend(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_attention a = {.scale = (float)c->attention_scale};
+    proa_view q = proa_view_heads(reg(f, s->in), c->heads), y = proa_view_heads(reg(f, s->out), c->heads);
+    f->m->ctx.ops->attend(&f->m->ctx, y, q, &f->kv[f->layer], &f->batch->cross, &a);
+}
+
+static void do_act_mul(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_view u = reg(f, s->in);
+    proa_view gate = proa_view_cols(u, 0, c->ffn), up = proa_view_cols(u, c->ffn, 2 * c->ffn);
+    f->m->ctx.ops->act_mul(&f->m->ctx, reg(f, s->out), gate, up, c->act);
+}
+
+static void do_gather(const frame *f, const proa_step *s)
+{
+    const proa_plan *p = &f->m->plan;
+    proa_view x = proa_view_2d(f->m->activations + p->offset[s->in], PROA_DTYPE_F32, p->rows_max, p->width[s->in]);
+    f->m->ctx.ops->gather(&f->m->ctx, reg(f, s->out), x, f->gather);
+}
+
+typedef void step_fn(const frame *f, const proa_step *s);
+static step_fn *const steps[PROA_STEP_COUNT] = {
+    [PROA_STEP_EMBED] = do_embed,         [PROA_STEP_ROPE_TABLE] = do_rope_table,
+    [PROA_STEP_NORM] = do_norm,           [PROA_STEP_HEADS_NORM] = do_heads_norm,
+    [PROA_STEP_LINEAR] = do_linear,       [PROA_STEP_ROPE] = do_rope,
+    [PROA_STEP_KV_APPEND] = do_kv_append, [PROA_STEP_ATTEND] = do_attend,
+    [PROA_STEP_CROSS_APPEND] = do_cross_append, [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
+    [PROA_STEP_ACT_MUL] = do_act_mul,     [PROA_STEP_GATHER] = do_gather,
+};
+
+static void run(const frame *f, const proa_program *program)
+{
+    for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) steps[s->op](f, s);
+}
+
+static void run_stack(frame *f)
+{
+    const proa_program *p = f->m->plan.program[f->stack];
+    int64_t layers = f->m->params[f->stack].layers;
+    PROA_ASSERT(f->rows <= f->m->plan.rows_max);
+    f->layer = layers;
+    run(f, &p[PROA_SECTION_EMBED]);
+    for (f->layer = 0; f->layer < layers; f->layer++) run(f, &p[PROA_SECTION_LAYER]);
+    run(f, &p[PROA_SECTION_AFTER]);
+}
+
+void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
+{
+    frame f = {.m = m, .kv = kv, .batch = batch, .stack = PROA_STACK_ENCODER, .rows = batch->rows};
+    run_stack(&f);
+    f.stack = PROA_STACK_DECODER;
+    for (f.layer = 0; m->plan.cross.count && f.layer < m->config.layers; f.layer++) run(&f, &m->plan.cross);
+}
+
+void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
+{
+    frame f = {.m = m, .kv = kv, .batch = batch, .stack = PROA_STACK_DECODER, .rows = batch->rows};
+    run_stack(&f);
+}
+
+static proa_view run_head(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
+{
+    frame f = {.m = m, .rows = count, .gather = rows};
+    PROA_ASSERT(count <= m->plan.head_rows);
+    f.stack = m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
+    f.layer = m->params[f.stack].layers;
+    run(&f, program);
+    return reg(&f, PROA_REG_OUT);
+}
+
+proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
+{
+    return run_head(m, &m->plan.head, rows, count);
+}
+
+proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count)
+{
+    return run_head(m, &m->plan.pool, rows, count);
+}
