@@ -5,49 +5,130 @@
 #include "base/limits.h"
 #include <json-c/json.h>
 #include <math.h>
+#include <string.h>
 
-/* An upper bound of the nodes before any of them costs memory: commas and colons outside strings. Numbers that
- * json-c's strict mode still lets through (NaN, Infinity) are caught by the same walk. */
+/* An array or object costs json-c some 350 to 800 bytes, a number or string some 50. */
+#define CONTAINER_NODES 8
+
+/* A walk over the text before json-c sees it. It bounds the tree before it costs memory, and refuses what json-c 0.16
+ * lets through in its strict mode and RFC 8259 does not: 'keys', -01, 1., -.5, control characters and code points
+ * beyond U+10FFFF in strings. Structure is json-c's. */
+typedef struct scanner {
+    proa_str text;
+    size_t at;
+    int64_t nodes;   /* commas, colons and CONTAINER_NODES for each bracket that opens */
+    const char *why; /* what is wrong at `at`, or NULL */
+} scanner;
+
+static unsigned char byte_at(const scanner *s, size_t at)
+{
+    return at < s->text.len ? (unsigned char)s->text.ptr[at] : 0;
+}
+
+/* Behind the digits at `at`; `at` itself if there are none. */
+static size_t skip_digits(const scanner *s, size_t at)
+{
+    while (byte_at(s, at) >= '0' && byte_at(s, at) <= '9') at++;
+    return at;
+}
+
+static void scan_number(scanner *s)
+{
+    size_t begin = s->at + (byte_at(s, s->at) == '-'), at = skip_digits(s, begin), digits;
+    bool ok = at > begin && (byte_at(s, begin) != '0' || at == begin + 1);
+    if (byte_at(s, at) == '.') {
+        digits = at + 1;
+        at = skip_digits(s, digits);
+        ok = ok && at > digits;
+    }
+    if ((byte_at(s, at) | 0x20) == 'e') {
+        digits = at + 1 + (byte_at(s, at + 1) == '+' || byte_at(s, at + 1) == '-');
+        at = skip_digits(s, digits);
+        ok = ok && at > digits;
+    }
+    if (ok) s->at = at;
+    else s->why = "not a number";
+}
+
+/* From behind the quote that opens to behind the one that closes, or to the end. */
+static void scan_string(scanner *s)
+{
+    while (s->at < s->text.len && !s->why) {
+        unsigned char c = byte_at(s, s->at);
+        int32_t code_point;
+        int n = 1;
+        if (c < 0x20) s->why = c ? "a control character in a string" : "a NUL byte";
+        else if (c >= 0x80) n = proa_utf8_decode(s->text.ptr + s->at, s->text.len - s->at, &code_point);
+        else if (c == '\\' && byte_at(s, s->at + 1) >= 0x20) n = 2;
+        if (n == 0) s->why = "not UTF-8";
+        if (s->why) return;
+        s->at += (size_t)n;
+        if (c == '"') return;
+    }
+}
+
+static void scan_token(scanner *s)
+{
+    unsigned char c = byte_at(s, s->at);
+    if (c == '-' || (c >= '0' && c <= '9')) {
+        scan_number(s);
+        return;
+    }
+    if (c == '\0') s->why = "a NUL byte";
+    else if (c == 'N' || c == 'I') s->why = "NaN and Infinity are not numbers";
+    else if (!strchr(" \t\r\n[]{},:\"", c) && (c < 'a' || c > 'z'))
+        s->why = "a character that has no place here";
+    else s->at++; /* of the letters, json-c knows which words they may make */
+    if (c == '"') scan_string(s);
+    else if (c == ',' || c == ':') s->nodes++;
+    else if (c == '[' || c == '{') s->nodes += CONTAINER_NODES;
+}
+
 static proa_status scan(proa_str text, const char *what, proa_err *err)
 {
-    int64_t nodes = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.ptr[i];
-        if (c == '"') quoted = !quoted;
-        else if (quoted && c == '\\') i++;
-        else if (!quoted && (c == ',' || c == ':')) nodes++;
-        else if (!quoted && (c == 'N' || c == 'I'))
-            return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: NaN and Infinity are not numbers", what, i);
-        else if (c == '\0') return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: a NUL byte", what, i);
-    }
-    if (nodes > PROA_JSON_NODES_MAX)
-        return PROA_FAIL(err, LIMIT, "%s: %lld values, at most %d are read", what, (long long)nodes,
+    scanner s = {.text = text};
+    while (s.at < text.len && !s.why) scan_token(&s);
+    if (s.why) return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: %s", what, s.at, s.why);
+    if (s.nodes > PROA_JSON_NODES_MAX)
+        return PROA_FAIL(err, LIMIT, "%s: %lld values, at most %d are read", what, (long long)s.nodes,
                          PROA_JSON_NODES_MAX);
     return PROA_OK;
+}
+
+/* Where a failure is: in the text, or at its end if more of it was expected there. */
+static proa_status report(const char *what, struct json_tokener *tok, enum json_tokener_error code,
+                          bool at_end, size_t len, proa_err *err)
+{
+    size_t at = at_end ? len : json_tokener_get_parse_end(tok);
+    const char *why = at_end ? "cut short" : json_tokener_error_desc(code);
+    if (code == json_tokener_error_depth)
+        return PROA_FAIL(err, LIMIT, "%s: nested deeper than %d at byte %zu", what, PROA_JSON_DEPTH_MAX, at);
+    return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: %s", what, at, why);
 }
 
 proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err)
 {
     *out = NULL;
     if (text.len > INT32_MAX) return PROA_FAIL(err, LIMIT, "%s: more than 2 GiB of JSON", what);
+    if (text.len == 0) return PROA_FAIL(err, CORRUPT, "%s: not JSON: it is empty", what);
     PROA_TRY(scan(text, what, err));
     struct json_tokener *tok = json_tokener_new_ex(PROA_JSON_DEPTH_MAX);
     PROA_ASSERT(tok);
-    json_tokener_set_flags(tok, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+    json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
     *out = json_tokener_parse_ex(tok, text.ptr, (int)text.len);
     enum json_tokener_error code = json_tokener_get_error(tok);
-    if (code == json_tokener_continue) { /* a bare number needs an end to be complete */
+    bool at_end = code == json_tokener_continue;
+    if (at_end) { /* a bare number needs an end to be complete */
         *out = json_tokener_parse_ex(tok, "", 1);
         code = json_tokener_get_error(tok);
     }
-    size_t at = json_tokener_get_parse_end(tok);
+    proa_status status = PROA_OK;
+    if (code != json_tokener_success) status = report(what, tok, code, at_end, text.len, err);
     json_tokener_free(tok);
-    if (code == json_tokener_success) return PROA_OK;
+    if (status == PROA_OK) return PROA_OK;
     json_object_put(*out);
     *out = NULL;
-    return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: %s", what, at,
-                     code == json_tokener_continue ? "cut short" : json_tokener_error_desc(code));
+    return status;
 }
 
 proa_status proa_json_load(proa_json **out, const char *path, int64_t bytes_max, proa_err *err)
@@ -81,8 +162,8 @@ proa_json_type proa_json_kind(const proa_json *j)
 
 const char *proa_json_kind_name(proa_json_type kind)
 {
-    static const char *const names[] = {"null", "a boolean", "an integer", "a number", "a string", "an array",
-                                        "an object"};
+    static const char *const names[] = {"null",     "a boolean", "an integer", "a number",
+                                        "a string", "an array",  "an object"};
     return (unsigned)kind < PROA_COUNT(names) ? names[kind] : "unknown";
 }
 
@@ -161,8 +242,8 @@ proa_status proa_json_get_int(int64_t *out, const proa_json *obj, const char *ke
         value = (int64_t)proa_json_double(j);
     else if (proa_json_kind(j) != PROA_JSON_INT) return wrong_kind(key, "an integer", j, err);
     if (value < min || value > max)
-        return PROA_FAIL(err, INVALID, "'%s' is %lld, must be %lld to %lld", key, (long long)value, (long long)min,
-                         (long long)max);
+        return PROA_FAIL(err, INVALID, "'%s' is %lld, must be %lld to %lld", key, (long long)value,
+                         (long long)min, (long long)max);
     *out = value;
     return PROA_OK;
 }

@@ -21,7 +21,9 @@ typedef enum proa_json_type {
 } proa_json_type;
 
 /* Parses one document: strict RFC 8259 and UTF-8, at most PROA_JSON_DEPTH_MAX deep and PROA_JSON_NODES_MAX
- * commas and colons. `what` names it in errors. Python's NaN and Infinity are refused. */
+ * commas and colons, where an array or object counts for 8. `what` names it in errors. Python's NaN and Infinity are
+ * refused. Of two members with one key the last stays; a key ends at \u0000 (json-c's keys are C strings); half a
+ * surrogate pair becomes U+FFFD; an integer beyond 64 bits becomes the nearest one. */
 PROA_MUST_CHECK proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err);
 /* Reads and parses a file of at most bytes_max bytes. */
 PROA_MUST_CHECK proa_status proa_json_load(proa_json **out, const char *path, int64_t bytes_max, proa_err *err);

@@ -15,10 +15,12 @@
 #define PROA_TOKENIZER_BYTES_MAX  (64 * PROA_MIB)  /* tokenizer.json: the largest in use (Gemma 3) has 33 MB */
 #define PROA_SPM_BYTES_MAX        (64 * PROA_MIB)  /* SentencePiece models: mT5's has 4.3 MB, Gemma's 4.7 MB */
 #define PROA_JSON_DEPTH_MAX       64               /* deepest known tokenizer.json nests 9 */
-#define PROA_JSON_NODES_MAX       (8 << 20)        /* 256k entries and 512k merges as pairs are below 2.5 million */
+#define PROA_JSON_NODES_MAX       (8 << 20)        /* 512k merges as pairs and 256k entries count for 5.8 million */
 
 /* weights */
 #define PROA_ST_HEADER_BYTES_MAX  (100 * PROA_MIB) /* the safetensors library's own limit (100 MB) */
+#define PROA_ST_NODES_MAX         (1 << 21)        /* commas and colons of one header: a tensor takes 9 to 12 */
+#define PROA_ST_INDEX_BYTES_MAX   (32 * PROA_MIB)  /* model.safetensors.index.json: DeepSeek-V3's has 9 MB */
 #define PROA_TENSORS_MAX          (1 << 17)        /* DeepSeek-V3 has 91,991 */
 #define PROA_SHARDS_MAX           4096             /* files of one checkpoint */
 #define PROA_TENSOR_NAME_MAX      512              /* bytes */
@@ -34,7 +36,8 @@
 #define PROA_TRIE_NODES_MAX       (8 << 20)        /* prefix tree of a vocabulary: XLM-R's 250k pieces need 1 million */
 #define PROA_NORMALIZED_BYTES_MAX (128 * PROA_MIB) /* a text after its normalisers: NFKD alone grows up to 11 times */
 #define PROA_SPM_MEMORY_MAX       (256 * PROA_MIB) /* while a SentencePiece model is unpacked; Gemma's takes 40 MB */
-#define PROA_REGEX_STEPS_MAX      1000000          /* backtracking steps at one place of a text */
+#define PROA_REGEX_STEPS_MAX      (20 << 20)       /* backtracking steps at one place: a bit more than the longest text */
+#define PROA_AFFIX_BYTES_MAX      64               /* continuing_subword_prefix and end_of_word_suffix; "</w>" has 4 */
 #define PROA_TEMPLATE_PIECES_MAX  1024             /* parts of a post-processor's template; BERT's pair has 5 */
 
 /* models: a config.json beyond these is a lie or a mistake, not a model */

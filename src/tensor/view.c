@@ -31,7 +31,7 @@ proa_view proa_view_3d(void *data, proa_dtype dtype, int64_t a, int64_t b, int64
 
 int64_t proa_view_count(proa_view v)
 {
-    int64_t n = v.rank ? 1 : 0;
+    int64_t n = v.rank || v.data ? 1 : 0;
     for (int i = 0; i < v.rank; i++) n *= v.shape[i];
     return n;
 }

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * parts.h - what the files of this folder share: the open checkpoint, and the readers that fill it.
+ * Owner:   proa_weights_open; a reader that fails leaves what it added, and proa_weights_close releases it.
+ * Way in:  weights.c opens and looks up, index.c walks a folder, safetensors.c reads one file. */
+#ifndef PROA_WEIGHTS_PARTS_H
+#define PROA_WEIGHTS_PARTS_H
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/map.h"
+#include "weights/weights.h"
+
+typedef struct proa_weights_file {
+    proa_mmap map;    /* ptr NULL: the bytes are the caller's (proa_weights_open_bytes) */
+    const char *name; /* without its folder: what errors call it; in the arena */
+} proa_weights_file;
+
+struct proa_weights {
+    proa_arena arena;             /* names of tensors and files */
+    proa_weights_tensor *tensors; /* [count] of cap, heap; in file order while files are read, then by name */
+    int64_t count, cap;
+    proa_weights_file *files; /* [file_count] of file_cap, heap */
+    int32_t file_count, file_cap;
+    int64_t bytes;    /* of tensor data */
+    proa_map by_name; /* name to row; filled when all files are read */
+};
+
+/* How much of a name errors show, so that file and tensor both fit into one line. For "%.*s". */
+#define PROA_NAME_SHOWN    120
+
+#define PROA_WEIGHTS_FILE  "model.safetensors"
+#define PROA_WEIGHTS_INDEX "model.safetensors.index.json"
+
+/* safetensors.c: reads and checks the header of one file, and appends its tensors to w. The views point into bytes,
+ * which must stay; w->files has the file at `file` already, so that errors can name it. */
+PROA_MUST_CHECK proa_status proa_safetensors_read(proa_weights *w, const unsigned char *bytes, int64_t len,
+                                                  int32_t file, proa_err *err);
+/* index.c: the files that dir/model.safetensors.index.json names. */
+PROA_MUST_CHECK proa_status proa_index_read(proa_weights *w, const char *dir, proa_err *err);
+
+/* weights.c: a row of w->files for that name, nothing mapped yet. */
+int32_t proa_weights_add_file(proa_weights *w, const char *name);
+/* weights.c: maps the file at path and reads it. */
+PROA_MUST_CHECK proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *err);
+/* weights.c: a fresh row; LIMIT beyond PROA_TENSORS_MAX. The row may move when the next one is added. */
+PROA_MUST_CHECK proa_status proa_weights_add_tensor(proa_weights *w, proa_weights_tensor tensor, proa_err *err);
+
+#endif

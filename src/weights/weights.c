@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "weights/weights.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "weights/parts.h"
+
+static proa_weights *weights_new(void)
+{
+    proa_weights *w = proa_calloc(1, sizeof *w);
+    proa_arena_init(&w->arena);
+    return w;
+}
+
+void proa_weights_close(proa_weights *w)
+{
+    if (!w) return;
+    for (int32_t i = 0; i < w->file_count; i++) proa_mmap_close(&w->files[i].map);
+    proa_map_release(&w->by_name);
+    proa_arena_release(&w->arena);
+    free(w->tensors);
+    free(w->files);
+    free(w);
+}
+
+int32_t proa_weights_add_file(proa_weights *w, const char *name)
+{
+    if (w->file_count == w->file_cap) {
+        w->file_cap = w->file_cap ? 2 * w->file_cap : 4;
+        w->files = proa_realloc(w->files, (size_t)w->file_cap * sizeof *w->files);
+    }
+    w->files[w->file_count] = (proa_weights_file){.name = proa_arena_strdup(&w->arena, proa_str_c(name))};
+    return w->file_count++;
+}
+
+proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    int32_t file = proa_weights_add_file(w, slash ? slash + 1 : path);
+    proa_mmap *map = &w->files[file].map;
+    PROA_TRY(proa_mmap_open(map, path, err));
+    return proa_safetensors_read(w, map->ptr, map->bytes, file, err);
+}
+
+proa_status proa_weights_add_tensor(proa_weights *w, proa_weights_tensor tensor, proa_err *err)
+{
+    if (w->count >= PROA_TENSORS_MAX)
+        return PROA_FAIL(err, LIMIT, "%s: more than %d tensors", w->files[tensor.file].name, PROA_TENSORS_MAX);
+    if (w->count == w->cap) {
+        w->cap = w->cap ? 2 * w->cap : 64;
+        w->tensors = proa_realloc(w->tensors, (size_t)w->cap * sizeof *w->tensors);
+    }
+    w->tensors[w->count++] = tensor;
+    return PROA_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const proa_weights_tensor *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+/* All files are read: sort the rows and index them. */
+static void finish(proa_weights *w)
+{
+    if (w->count) qsort(w->tensors, (size_t)w->count, sizeof *w->tensors, by_name);
+    proa_map_init(&w->by_name, w->count);
+    for (int64_t i = 0; i < w->count; i++) {
+        bool fresh = proa_map_put(&w->by_name, proa_str_c(w->tensors[i].name), (int32_t)i);
+        PROA_ASSERT(fresh); /* the readers refuse a name that is there twice */
+    }
+}
+
+static proa_status read_folder(proa_weights *w, const char *dir, proa_err *err)
+{
+    char path[PROA_PATH_MAX];
+    PROA_TRY(proa_path_join(path, dir, PROA_WEIGHTS_FILE, err));
+    if (proa_file_exists(path)) return proa_weights_read_file(w, path, err);
+    PROA_TRY(proa_path_join(path, dir, PROA_WEIGHTS_INDEX, err));
+    if (proa_file_exists(path)) return proa_index_read(w, dir, err);
+    return PROA_FAIL(err, NOT_FOUND, "'%s' has neither " PROA_WEIGHTS_FILE " nor " PROA_WEIGHTS_INDEX, dir);
+}
+
+/* Hands w out, or closes it. */
+static proa_status deliver(proa_weights **out, proa_weights *w, proa_status status)
+{
+    *out = NULL;
+    if (status != PROA_OK) {
+        proa_weights_close(w);
+        return status;
+    }
+    finish(w);
+    *out = w;
+    return PROA_OK;
+}
+
+proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *err)
+{
+    proa_weights *w = weights_new();
+    return deliver(out, w,
+                   proa_dir_exists(path) ? read_folder(w, path, err) : proa_weights_read_file(w, path, err));
+}
+
+proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64_t len, const char *what,
+                                    proa_err *err)
+{
+    proa_weights *w = weights_new();
+    int32_t file = proa_weights_add_file(w, what);
+    return deliver(out, w, proa_safetensors_read(w, bytes, len, file, err));
+}
+
+int64_t proa_weights_count(const proa_weights *w)
+{
+    return w->count;
+}
+
+int64_t proa_weights_bytes(const proa_weights *w)
+{
+    return w->bytes;
+}
+
+const proa_weights_tensor *proa_weights_at(const proa_weights *w, int64_t i)
+{
+    PROA_ASSERT(i >= 0 && i < w->count);
+    return &w->tensors[i];
+}
+
+const proa_weights_tensor *proa_weights_find(const proa_weights *w, const char *name)
+{
+    int32_t i = 0;
+    return proa_map_find(&w->by_name, proa_str_c(name), &i) ? &w->tensors[i] : NULL;
+}
+
+/* One is the other behind a prefix ("transformer.wte.weight" and "wte.weight"): the commonest difference between
+ * checkpoints of one architecture, and far in edits. */
+static bool behind_prefix(proa_str a, proa_str b)
+{
+    proa_str longer = a.len > b.len ? a : b, shorter = a.len > b.len ? b : a;
+    return shorter.len && longer.len > shorter.len && proa_str_ends(longer, shorter) &&
+           longer.ptr[longer.len - shorter.len - 1] == '.';
+}
+
+const char *proa_weights_nearest(const proa_weights *w, const char *name)
+{
+    proa_str want = proa_str_c(name);
+    const char *nearest = NULL;
+    int least = 3 + (int)proa_min64((int64_t)want.len, 64) / 4; /* beyond this it is another tensor */
+    for (int64_t i = 0; i < w->count; i++) {
+        proa_str have = proa_str_c(w->tensors[i].name);
+        int distance = behind_prefix(want, have) ? 1 : proa_str_distance(name, have.ptr);
+        if (distance >= least) continue;
+        least = distance;
+        nearest = have.ptr;
+    }
+    return nearest;
+}
+
+void proa_weights_drop(const proa_weights *w, const proa_weights_tensor *tensor)
+{
+    const proa_mmap *map = &w->files[tensor->file].map;
+    int64_t bytes = proa_view_count(tensor->view) * proa_dtype_bytes(tensor->view.dtype);
+    if (map->ptr && bytes) proa_mmap_drop(map, tensor->view.data, bytes);
+}
