@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * canvas.c - memory with guard bands, random contents, comparison, packed weights with a guard. */
+#include "check.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include <math.h>
+#include <stdarg.h>
+
+#define PATTERN 0x7fa5a5a5u /* a NaN that no op makes */
+#define GUARD   64          /* words before and after */
+
+uint64_t rng_next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+float rng_normal(uint64_t *state)
+{
+    double sum = 0;
+    for (int i = 0; i < 3; i++) {
+        uint64_t bits = rng_next(state);
+        sum += (double)(uint32_t)bits + (double)(uint32_t)(bits >> 32);
+    }
+    return (float)((sum * 0x1p-32 - 3.0) * 1.4142135623730951);
+}
+
+int64_t rng_below(uint64_t *state, int64_t n)
+{
+    return (int64_t)(rng_next(state) % (uint64_t)n);
+}
+
+canvas canvas_make(int32_t rank, const int64_t *shape, int64_t pad, int64_t offset)
+{
+    canvas c = {.view = proa_view_of(NULL, PROA_DTYPE_F32, rank, shape)};
+    if (rank > 1) c.view.stride[rank - 2] += pad;
+    if (rank > 2) c.view.stride[0] = c.view.stride[1] * shape[1] + pad;
+    int64_t span = rank > 1 ? shape[0] * c.view.stride[0] : shape[0];
+    c.words = proa_round_up(GUARD + offset + span + GUARD, 16);
+    c.memory = aligned_alloc(64, (size_t)c.words * 4);
+    PROA_ASSERT(c.memory);
+    c.view.data = c.memory + GUARD + offset;
+    canvas_reset(&c);
+    return c;
+}
+
+canvas canvas_clone(const canvas *c)
+{
+    canvas copy = *c;
+    copy.memory = aligned_alloc(64, (size_t)c->words * 4);
+    PROA_ASSERT(copy.memory);
+    memcpy(copy.memory, c->memory, (size_t)c->words * 4);
+    copy.view.data = copy.memory + ((uint32_t *)c->view.data - c->memory);
+    return copy;
+}
+
+void canvas_free(canvas *c)
+{
+    free(c->memory);
+    *c = (canvas){0};
+}
+
+void canvas_reset(canvas *c)
+{
+    for (int64_t i = 0; i < c->words; i++) c->memory[i] = PATTERN;
+}
+
+/* Pointer to row i (of all axes but the last, flattened). */
+static float *row_at(proa_view v, int64_t i)
+{
+    float *data = proa_view_f32(v);
+    if (v.rank == 1) return data + i;
+    if (v.rank == 2) return data + i * v.stride[0];
+    return data + i / v.shape[1] * v.stride[0] + i % v.shape[1] * v.stride[1];
+}
+
+static int64_t row_count(proa_view v)
+{
+    return v.rank == 3 ? v.shape[0] * v.shape[1] : v.shape[0];
+}
+
+static int64_t row_length(proa_view v)
+{
+    return v.rank == 1 ? 1 : v.shape[v.rank - 1];
+}
+
+static float special(int64_t outer, int64_t j, float normal)
+{
+    switch (outer) {
+    case 1: return j == 2 || j == 40 ? NAN : normal;
+    case 2: return j == 1 ? INFINITY : j == 20 ? -INFINITY : normal;
+    case 3: return j % 3 == 0 ? normal * 1e30f : normal;
+    case 4: return normal * 1e-38f;
+    case 5: return j % 2 ? -0.0f : 0.0f;
+    default: return normal;
+    }
+}
+
+void canvas_fill(canvas *c, uint64_t seed, bool specials)
+{
+    int64_t rows = row_count(c->view), inner = c->view.rank == 3 ? c->view.shape[1] : 1;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < row_length(c->view); j++) {
+            float v = rng_normal(&seed);
+            row_at(c->view, i)[j] = specials ? special(i / inner, j, v) : v;
+        }
+}
+
+bool canvas_guards_hold(const canvas *c)
+{
+    canvas copy = canvas_clone(c);
+    for (int64_t i = 0; i < row_count(c->view); i++)
+        for (int64_t j = 0; j < row_length(c->view); j++) memcpy(row_at(copy.view, i) + j, &(uint32_t){PATTERN}, 4);
+    bool ok = true;
+    for (int64_t i = 0; i < copy.words; i++) ok = ok && copy.memory[i] == PATTERN;
+    canvas_free(&copy);
+    return ok;
+}
+
+static double row_error(const float *a, const float *b, int64_t n, double limit)
+{
+    double largest = 0, worst = 0;
+    for (int64_t j = 0; j < n; j++)
+        if (isfinite(b[j])) largest = fmax(largest, fabs((double)b[j]));
+    for (int64_t j = 0; j < n; j++) {
+        if ((isnan(a[j]) && isnan(b[j])) || a[j] == b[j]) continue;
+        if (limit == 0) {
+            worst += 1;
+            continue;
+        }
+        double allowed = limit * (fabs((double)b[j]) + largest) + 1e-37;
+        double share = fabs((double)a[j] - (double)b[j]) / allowed;
+        worst = share <= worst ? worst : isfinite(b[j]) && isfinite(share) ? share : (double)INFINITY;
+    }
+    return worst;
+}
+
+double compare_rows(proa_view a, proa_view b, double limit)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < row_count(b); i++) {
+        double error = row_error(row_at(a, i), row_at(b, i), row_length(b), limit);
+        worst = limit == 0 ? worst + error : fmax(worst, error);
+    }
+    return worst;
+}
+
+bool same_bits(proa_view a, proa_view b, int64_t begin, int64_t end)
+{
+    int64_t inner = b.rank == 3 ? b.shape[1] : 1;
+    for (int64_t i = begin * inner; i < end * inner; i++)
+        for (int64_t j = 0; j < row_length(b); j++) {
+            float p = row_at(a, i)[j], q = row_at(b, i)[j];
+            if (proa_f32_bits(p) != proa_f32_bits(q) && !(isnan(p) && isnan(q))) return false;
+        }
+    return true;
+}
+
+bool expect(tester *t, bool ok, const char *fmt, ...)
+{
+    t->checks++;
+    if (ok) return true;
+    if (t->failures++ < 40) {
+        va_list args;
+        va_start(args, fmt);
+        printf("FAIL %s %s: ", t->tables[0].ops->name, t->op);
+        vprintf(fmt, args);
+        printf("\n");
+        va_end(args);
+    }
+    return false;
+}
+
+#define GUARD_BYTES 256
+
+test_weight test_weight_pack(proa_ctx *c, proa_wfmt format, int64_t K, const proa_view *sources, int count)
+{
+    test_weight tw = {.w = {.format = format, .K = K}};
+    for (int i = 0; i < count; i++) tw.w.N += sources[i].shape[0];
+    tw.w.bytes = c->ops->pack_bytes(format, tw.w.N, K);
+    tw.allocated = proa_round_up(tw.w.bytes + GUARD_BYTES, 64);
+    tw.w.data = aligned_alloc(64, (size_t)tw.allocated);
+    PROA_ASSERT(tw.w.data);
+    memset(tw.w.data, 0xa5, (size_t)tw.allocated);
+    c->ops->pack(c, &tw.w, sources, count);
+    return tw;
+}
+
+bool test_weight_guard_holds(const test_weight *w)
+{
+    const unsigned char *bytes = w->w.data;
+    for (int64_t i = w->w.bytes; i < w->allocated; i++)
+        if (bytes[i] != 0xa5) return false;
+    return true;
+}
+
+void test_weight_free(test_weight *w)
+{
+    free(w->w.data);
+    *w = (test_weight){0};
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check.h - what the parts of kerncheck share: canvases with guard bands, comparison, and the tester.
+ * Owner:   a canvas owns its memory. Threads: the main thread; ops use the pools of their contexts. */
+#ifndef PROA_TESTS_KERNELS_CHECK_H
+#define PROA_TESTS_KERNELS_CHECK_H
+
+#include "kernels/ops.h"
+
+/* ---- numbers ---- */
+uint64_t rng_next(uint64_t *state);       /* splitmix64 */
+float rng_normal(uint64_t *state);        /* sum of uniforms, variance 1 */
+int64_t rng_below(uint64_t *state, int64_t n);
+
+/* ---- canvases: a view inside memory full of a pattern, which must survive outside of the view ---- */
+typedef struct canvas {
+    uint32_t *memory; /* words of the pattern; the view's elements are f32 */
+    int64_t words;
+    proa_view view;
+} canvas;
+/* rank 1..3. pad: words between rows; offset: words from an alignment of 64 bytes. Everything holds the pattern. */
+canvas canvas_make(int32_t rank, const int64_t *shape, int64_t pad, int64_t offset);
+canvas canvas_clone(const canvas *c);
+void canvas_free(canvas *c);
+void canvas_reset(canvas *c); /* the pattern everywhere */
+/* Normal numbers; with specials, row 1 gets a NaN, row 2 infinities, row 3 huge, row 4 tiny ones, row 5 zeros. */
+void canvas_fill(canvas *c, uint64_t seed, bool specials);
+bool canvas_guards_hold(const canvas *c);
+
+/* ---- comparison ---- */
+/* Rows of a against b: |a - b| <= limit * (|b| + largest finite |b| of the row); NaN matches NaN and infinity
+ * the same infinity. limit 0 wants the same numbers (any NaN equals any NaN). Returns the worst share of the
+ * limit (<= 1 passes), or for limit 0 the number of differences. */
+double compare_rows(proa_view a, proa_view b, double limit);
+/* Same bits in the rows [begin, end) of both. */
+bool same_bits(proa_view a, proa_view b, int64_t begin, int64_t end);
+
+/* ---- the tester ---- */
+#define CHECK_THREADS 3
+typedef struct tester {
+    proa_ctx reference;               /* one thread */
+    proa_ctx tables[CHECK_THREADS];   /* the table under test, with 1, 2, 3 threads */
+    const char *op;                   /* the op at hand, for messages */
+    int64_t checks, failures;
+    double worst;                     /* share of the tolerance, since op was set */
+    bool verbose;
+} tester;
+/* Counts; prints "FAIL table op: text" when ok is false. */
+bool expect(tester *t, bool ok, const char *fmt, ...) PROA_PRINTF(3, 4);
+
+/* Tolerances, in one table (kerncheck.c). */
+typedef enum tolerance {
+    TOL_EXACT,
+    TOL_ELEMENT, /* one or a few roundings: add, rope, embed */
+    TOL_MATH,    /* exp and kin */
+    TOL_NORM,    /* an f32 sum of d squares */
+    TOL_ATTEND,
+    TOL_BF16DOT, /* other order of sums, denormals flushed */
+    TOL_COUNT
+} tolerance;
+double tolerance_of(tolerance kind);
+tolerance tolerance_of_format(proa_wfmt format);
+
+/* One function for each op of ops.def. */
+#define PROA_OP(name, args) void check_##name(tester *t);
+#include "kernels/ops.def"
+#undef PROA_OP
+
+/* Times the ops of all tables; only: NULL for all. Returns false if `only` names no op. */
+bool bench_run(const char *only, bool json, int threads);
+
+/* A packed weight with guard words behind it. */
+typedef struct test_weight {
+    proa_weight w;
+    int64_t allocated;
+} test_weight;
+test_weight test_weight_pack(proa_ctx *c, proa_wfmt format, int64_t K, const proa_view *sources, int count);
+bool test_weight_guard_holds(const test_weight *w);
+void test_weight_free(test_weight *w);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_attend.c - keys and values in pages, and attention over them. Slots that no span sees hold NaN. */
+#include "check.h"
+
+#include "base/checked.h"
+#include <math.h>
+
+#define SPANS_MAX 16
+#define PAGES_MAX 64
+
+/* A ragged batch over pages in a shuffled order. */
+typedef struct world {
+    proa_kv kv;
+    int64_t bytes; /* of k and of v */
+    proa_span span[SPANS_MAX];
+    int32_t pages[PAGES_MAX];
+    proa_spans spans;
+    int64_t T, heads;
+    int32_t page_count;
+    char label[160];
+} world;
+
+static const int32_t decode_like[][2] = {{1, 1}, {1, 64}, {1, 65}, {1, 200}, {1, 37}, {1, 128}, {1, 0}, {1, 129}};
+static const int32_t ragged[][2] = {{3, 3}, {1, 5}, {65, 130}, {2, 0}, {17, 64}, {1, 63}, {5, 70}, {7, 7}};
+
+static void world_add(world *w, int32_t rows, int32_t context)
+{
+    int32_t pages = (int32_t)proa_ceil_div(context, PROA_PAGE_TOKENS);
+    w->span[w->spans.count++] = (proa_span){(int32_t)w->T, rows, context, w->page_count};
+    w->T += rows;
+    w->page_count += pages;
+}
+
+static void world_fill(world *w, uint64_t seed, bool specials)
+{
+    int64_t elements = w->bytes / proa_dtype_bytes(w->kv.dtype), dh = w->kv.head_dim;
+    float *row = malloc((size_t)proa_max64(dh, 1) * 4);
+    PROA_ASSERT(row);
+    for (int64_t i = 0; i < elements; i++) {
+        float nan = NAN;
+        proa_from_f32((char *)w->kv.k + i * proa_dtype_bytes(w->kv.dtype), w->kv.dtype, &nan, 1);
+    }
+    memcpy(w->kv.v, w->kv.k, (size_t)w->bytes);
+    for (int64_t s = 0; s < w->spans.count; s++)
+        for (int64_t p = 0; p < w->span[s].context; p++)
+            for (int64_t h = 0; h < w->kv.kv_heads * 2; h++) {
+                int64_t page = w->pages[w->span[s].table + p / PROA_PAGE_TOKENS];
+                int64_t at = ((page * w->kv.kv_heads + h / 2) * PROA_PAGE_TOKENS + p % PROA_PAGE_TOKENS) * dh;
+                for (int64_t j = 0; j < dh; j++) row[j] = rng_normal(&seed);
+                if (specials && h == 1 && p == 3) row[0] = 1e30f;       /* a huge value */
+                if (specials && h == 0 && p == 60) row[dh / 2] = NAN;   /* a key that spoils those who see it */
+                proa_from_f32((char *)(h % 2 ? w->kv.v : w->kv.k) + at * proa_dtype_bytes(w->kv.dtype), w->kv.dtype,
+                              row, dh);
+            }
+    free(row);
+}
+
+static void world_init(world *w, const int32_t (*shape)[2], size_t count, int64_t kv_heads, int64_t group, int64_t dh,
+                       proa_dtype dtype)
+{
+    *w = (world){.kv = {.dtype = dtype, .kv_heads = kv_heads, .head_dim = dh}, .heads = kv_heads * group};
+    w->spans = (proa_spans){w->span, 0, w->pages};
+    for (size_t i = 0; i < count; i++) world_add(w, shape[i][0], shape[i][1]);
+    PROA_ASSERT(w->page_count <= PAGES_MAX);
+    for (int32_t i = 0; i < w->page_count; i++) w->pages[i] = (i * 7 + 3) % w->page_count;
+    if (w->page_count % 7 == 0)
+        for (int32_t i = 0; i < w->page_count; i++) w->pages[i] = w->page_count - 1 - i;
+    w->bytes = w->page_count * kv_heads * PROA_PAGE_TOKENS * dh * proa_dtype_bytes(dtype);
+    w->kv.k = aligned_alloc(64, (size_t)proa_round_up(w->bytes, 64));
+    w->kv.v = aligned_alloc(64, (size_t)proa_round_up(w->bytes, 64));
+    PROA_ASSERT(w->kv.k && w->kv.v);
+}
+
+static void world_release(world *w)
+{
+    free(w->kv.k);
+    free(w->kv.v);
+}
+
+/* ---- kv_append ---- */
+
+static void append_case(tester *t, int64_t kv_heads, int64_t dh, proa_dtype dtype)
+{
+    static const int32_t shape[][2] = {{3, 3}, {1, 65}, {64, 128}, {0, 10}, {5, 70}, {1, 1}};
+    world right, mine;
+    world_init(&right, shape, PROA_COUNT(shape), kv_heads, 1, dh, dtype);
+    const int64_t dims[] = {right.T, kv_heads, dh};
+    canvas k = canvas_make(3, dims, 3, 1), v = canvas_make(3, dims, 0, 2);
+    canvas_fill(&k, 1, true), canvas_fill(&v, 2, true);
+    memset(right.kv.k, 0x5a, (size_t)right.bytes), memset(right.kv.v, 0x5a, (size_t)right.bytes);
+    t->reference.ops->kv_append(&t->reference, &right.kv, k.view, v.view, &right.spans);
+    for (int n = 0; n < CHECK_THREADS; n++) {
+        world_init(&mine, shape, PROA_COUNT(shape), kv_heads, 1, dh, dtype);
+        memset(mine.kv.k, 0x5a, (size_t)mine.bytes), memset(mine.kv.v, 0x5a, (size_t)mine.bytes);
+        t->tables[n].ops->kv_append(&t->tables[n], &mine.kv, k.view, v.view, &mine.spans);
+        expect(t, memcmp(mine.kv.k, right.kv.k, (size_t)right.bytes) == 0 &&
+                      memcmp(mine.kv.v, right.kv.v, (size_t)right.bytes) == 0,
+               "heads %d dim %d %s: bytes differ with %d threads", (int)kv_heads, (int)dh, proa_dtype_name(dtype), n + 1);
+        world_release(&mine);
+    }
+    world_release(&right);
+    canvas_free(&k), canvas_free(&v);
+}
+
+static const proa_dtype kv_dtypes[] = {PROA_DTYPE_F32, PROA_DTYPE_BF16, PROA_DTYPE_F16};
+
+void check_kv_append(tester *t)
+{
+    static const int64_t dims[] = {1, 4, 7, 16, 32, 33, 64, 80, 128};
+    for (size_t d = 0; d < PROA_COUNT(kv_dtypes); d++)
+        for (size_t i = 0; i < PROA_COUNT(dims); i++) append_case(t, 1 + (int64_t)i % 3, dims[i], kv_dtypes[d]);
+}
+
+/* ---- attend ---- */
+
+static canvas attend_run(proa_ctx *c, const world *w, const canvas *out, const canvas *q, const proa_spans *spans,
+                         const proa_attention *a)
+{
+    canvas y = canvas_clone(out);
+    c->ops->attend(c, y.view, q->view, &w->kv, spans, a);
+    return y;
+}
+
+/* Each span alone in its batch; and each causal row as a decode step of its own: the same bits. */
+static void check_spans_alone(tester *t, const world *w, const canvas *out, const canvas *q, const canvas *all,
+                              const proa_attention *a)
+{
+    for (int64_t s = 0; s < w->spans.count; s++) {
+        proa_span one = w->span[s];
+        proa_spans spans = {&one, 1, w->pages};
+        canvas y = attend_run(&t->tables[s % CHECK_THREADS], w, out, q, &spans, a);
+        expect(t, same_bits(y.view, all->view, one.row, one.row + one.rows), "%s: span %d alone differs", w->label,
+               (int)s);
+        expect(t, same_bits(y.view, out->view, 0, one.row) && same_bits(y.view, out->view, one.row + one.rows, w->T),
+               "%s: span %d alone wrote other rows", w->label, (int)s);
+        canvas_free(&y);
+        for (int32_t i = 0; a->causal && i < w->span[s].rows && w->span[s].context; i++) {
+            one = (proa_span){w->span[s].row + i, 1, w->span[s].context - w->span[s].rows + i + 1, w->span[s].table};
+            y = attend_run(&t->tables[0], w, out, q, &spans, a);
+            expect(t, same_bits(y.view, all->view, one.row, one.row + 1), "%s: span %d row %d as a step differs",
+                   w->label, (int)s, (int)i);
+            canvas_free(&y);
+        }
+    }
+}
+
+static void check_world(tester *t, const world *w, const proa_attention *a, bool specials)
+{
+    const int64_t dims[] = {w->T, w->heads, w->kv.head_dim};
+    canvas q = canvas_make(3, dims, 5, 1), out = canvas_make(3, dims, 3, 2);
+    canvas_fill(&q, 17, false);
+    if (specials && w->T > 9) proa_view_f32(q.view)[9 * q.view.stride[0]] = NAN;
+    canvas right = attend_run(&t->reference, w, &out, &q, &w->spans, a);
+    canvas mine = attend_run(&t->tables[0], w, &out, &q, &w->spans, a);
+    double worst = compare_rows(mine.view, right.view, tolerance_of(TOL_ATTEND));
+    expect(t, worst <= 1.0, "%s: off by %g tolerances", w->label, worst);
+    if (worst > t->worst) t->worst = worst;
+    expect(t, canvas_guards_hold(&mine), "%s: wrote outside the view", w->label);
+    for (int n = 1; n < CHECK_THREADS; n++) {
+        canvas other = attend_run(&t->tables[n], w, &out, &q, &w->spans, a);
+        expect(t, same_bits(other.view, mine.view, 0, w->T), "%s: %d threads differ", w->label, n + 1);
+        canvas_free(&other);
+    }
+    check_spans_alone(t, w, &out, &q, &mine, a);
+    canvas_free(&q), canvas_free(&out), canvas_free(&right), canvas_free(&mine);
+}
+
+typedef struct attend_shape {
+    int64_t kv_heads, group, dh;
+} attend_shape;
+
+static void attend_case(tester *t, attend_shape shape, proa_dtype dtype, int variant)
+{
+    float bias[32 * 64];
+    uint64_t seed = 99;
+    for (size_t i = 0; i < PROA_COUNT(bias); i++) bias[i] = rng_normal(&seed);
+    proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .causal = variant % 4 != 1};
+    if (variant % 4 == 2) a.window = 5 + variant * 9;
+    if (variant % 4 == 3 || variant == 5)
+        a.rel_bias = bias, a.rel_buckets = 32, a.rel_distance = 128, a.rel_bidirectional = !a.causal;
+    bool decode = variant % 2, specials = variant >= 4;
+    world w;
+    world_init(&w, decode ? decode_like : ragged, decode ? PROA_COUNT(decode_like) : PROA_COUNT(ragged),
+               shape.kv_heads, shape.group, shape.dh, dtype);
+    world_fill(&w, (uint64_t)shape.dh, specials);
+    snprintf(w.label, sizeof w.label, "%s kv heads %d group %d dim %d variant %d (causal %d window %d bias %d special %d)",
+             proa_dtype_name(dtype), (int)shape.kv_heads, (int)shape.group, (int)shape.dh, variant, a.causal,
+             (int)a.window, a.rel_bias != NULL, specials);
+    check_world(t, &w, &a, specials);
+    world_release(&w);
+}
+
+void check_attend(tester *t)
+{
+    static const attend_shape shapes[] = {{1, 1, 64}, {2, 1, 32}, {2, 3, 16}, {1, 8, 64}, {2, 2, 80},
+                                          {1, 4, 128}, {3, 1, 7}, {1, 2, 33}, {1, 1, 256}, {1, 5, 8}};
+    for (size_t d = 0; d < PROA_COUNT(kv_dtypes); d++)
+        for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+            for (int variant = 0; variant < 8; variant++)
+                if (d == 0 || (variant + (int)i) % 3 == 0) attend_case(t, shapes[i], kv_dtypes[d], variant);
+}

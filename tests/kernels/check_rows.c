@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_rows.c - the ops that work row by row. One driver checks all of them: against the reference, guard bands,
+ * threads, every row alone and in batches, and in place where ops.def allows it. */
+#include "check.h"
+
+#include "base/checked.h"
+#include <math.h>
+
+/* One call of an op with all it needs. `run` works on the rows [begin, end) of the scene and writes the same rows
+ * of out. input[alias] may be out itself. */
+typedef struct scene scene;
+struct scene {
+    void (*run)(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out);
+    int64_t T;
+    canvas out;               /* its contents when the op starts (for ops that read them) */
+    proa_view input[3];
+    int alias[2];             /* inputs that may be the output; -1: none */
+    const int32_t *ints;      /* ids, positions or rows: one for each row */
+    proa_view shared[2];      /* weights, tables: the same for all rows */
+    const float *numbers;     /* inv_freq */
+    const proa_weight *weights[2]; /* packed by the reference, by the table under test */
+    const proa_ops *reference;
+    proa_epilogue epilogue;
+    float value;
+    bool flag;
+    proa_act act;
+    char label[120];
+};
+
+static proa_view rows_of(proa_view v, int64_t begin, int64_t end)
+{
+    return v.rank ? proa_view_rows(v, begin, end) : v;
+}
+
+/* Runs rows [begin, end) on a fresh copy of out. */
+static canvas scene_run(const scene *s, proa_ctx *c, int64_t begin, int64_t end)
+{
+    canvas out = canvas_clone(&s->out);
+    s->run(c, s, begin, end, rows_of(out.view, begin, end));
+    return out;
+}
+
+static void check_against_reference(tester *t, const scene *s, const canvas *mine, tolerance kind)
+{
+    canvas right = scene_run(s, &t->reference, 0, s->T);
+    double worst = compare_rows(mine->view, right.view, tolerance_of(kind));
+    expect(t, tolerance_of(kind) > 0 ? worst <= 1.0 : worst == 0, "%s: off by %g tolerances", s->label, worst);
+    if (worst > t->worst) t->worst = worst;
+    canvas_free(&right);
+}
+
+static void check_part(tester *t, const scene *s, const canvas *all, int64_t begin, int64_t end, int threads)
+{
+    canvas part = scene_run(s, &t->tables[threads], begin, end);
+    expect(t, same_bits(part.view, all->view, begin, end), "%s: rows %d to %d alone differ, %d threads", s->label,
+           (int)begin, (int)end, threads + 1);
+    expect(t, same_bits(part.view, s->out.view, 0, begin) && same_bits(part.view, s->out.view, end, s->T),
+           "%s: rows outside %d to %d were written", s->label, (int)begin, (int)end);
+    canvas_free(&part);
+}
+
+/* Every row alone, and batches of many sizes at many offsets. */
+static void check_batches(tester *t, const scene *s, const canvas *all)
+{
+    for (int64_t row = 0; row < s->T; row++) check_part(t, s, all, row, row + 1, 0);
+    uint64_t seed = (uint64_t)s->T;
+    for (int64_t rows = 2; rows < s->T; rows += 1 + rows / 8) {
+        int64_t begin = rng_below(&seed, s->T - rows + 1);
+        check_part(t, s, all, begin, begin + rows, (int)(rows % CHECK_THREADS));
+    }
+}
+
+static void check_in_place(tester *t, const scene *s, const canvas *all, int which)
+{
+    scene in_place = *s;
+    canvas out = canvas_clone(&s->out);
+    proa_view from = s->input[which];
+    for (int64_t i = 0; i < s->T; i++) /* the input's rows into out; rank 2 or 3 with equal shapes */
+        for (int64_t h = 0; h < (from.rank == 3 ? from.shape[1] : 1); h++)
+            memcpy(proa_view_f32(out.view) + i * out.view.stride[0] + h * (from.rank == 3 ? out.view.stride[1] : 0),
+                   proa_view_f32(from) + i * from.stride[0] + h * (from.rank == 3 ? from.stride[1] : 0),
+                   (size_t)from.shape[from.rank - 1] * 4);
+    in_place.input[which] = out.view;
+    if (s->epilogue.residual.rank && which == 1) in_place.epilogue.residual = out.view;
+    s->run(&t->tables[0], &in_place, 0, s->T, out.view);
+    expect(t, same_bits(out.view, all->view, 0, s->T), "%s: in place of input %d differs", s->label, which);
+    expect(t, canvas_guards_hold(&out), "%s: in place, wrote outside", s->label);
+    canvas_free(&out);
+}
+
+static void check_scene(tester *t, const scene *s, tolerance kind)
+{
+    canvas mine = scene_run(s, &t->tables[0], 0, s->T);
+    check_against_reference(t, s, &mine, kind);
+    expect(t, canvas_guards_hold(&mine), "%s: wrote outside the view", s->label);
+    for (int n = 1; n < CHECK_THREADS; n++) {
+        canvas other = scene_run(s, &t->tables[n], 0, s->T);
+        expect(t, same_bits(other.view, mine.view, 0, s->T), "%s: %d threads differ", s->label, n + 1);
+        canvas_free(&other);
+    }
+    check_batches(t, s, &mine);
+    for (int i = 0; i < 2; i++)
+        if (s->alias[i] >= 0) check_in_place(t, s, &mine, s->alias[i]);
+    canvas_free(&mine);
+}
+
+static const int64_t widths[] = {1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 300, 1024};
+static const int64_t heights[] = {0, 1, 2, 7, 13, 40};
+
+/* A canvas for rows x cols whose padding and offset follow from the sizes: dense and aligned now and then. */
+static canvas odd_canvas(int64_t rows, int64_t cols)
+{
+    return canvas_make(2, (const int64_t[]){rows, cols}, (rows + cols) % 3 ? cols % 5 : 0, (rows * 7 + cols) % 4);
+}
+
+typedef void scene_check_fn(tester *t, int64_t rows, int64_t cols);
+static void for_shapes(tester *t, scene_check_fn *check)
+{
+    for (size_t h = 0; h < PROA_COUNT(heights); h++)
+        for (size_t w = 0; w < PROA_COUNT(widths); w++)
+            if (heights[h] < 40 || widths[w] % 16 == 1) check(t, heights[h], widths[w]);
+}
+
+#define LABEL(s, ...) snprintf((s)->label, sizeof (s)->label, __VA_ARGS__)
+
+/* ---- one input, one output ---- */
+
+static void run_rms_norm(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    c->ops->rms_norm(c, out, rows_of(s->input[0], begin, end), s->shared[0], s->value);
+}
+
+static void run_layer_norm(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    c->ops->layer_norm(c, out, rows_of(s->input[0], begin, end), s->shared[0], s->shared[1], s->value);
+}
+
+static void check_norm(tester *t, canvas x, canvas out, bool layer, bool bias)
+{
+    int64_t d = x.view.shape[x.view.rank - 1];
+    canvas w = canvas_make(1, &d, 0, d % 4), b = canvas_make(1, &d, 0, d % 3);
+    canvas_fill(&w, 5, false), canvas_fill(&b, 6, false);
+    canvas_fill(&x, (uint64_t)d, true);
+    scene s = {.run = layer ? run_layer_norm : run_rms_norm, .T = x.view.shape[0], .out = out,
+               .input = {x.view}, .alias = {0, -1}, .shared = {w.view}, .value = 1e-6f};
+    if (bias) s.shared[1] = b.view;
+    LABEL(&s, "rank %d rows %d width %d bias %d", (int)x.view.rank, (int)s.T, (int)d, bias);
+    check_scene(t, &s, TOL_NORM);
+    canvas_free(&w), canvas_free(&b), canvas_free(&x), canvas_free(&out);
+}
+
+static void norm_shape(tester *t, int64_t rows, int64_t cols, bool layer)
+{
+    check_norm(t, odd_canvas(rows, cols), odd_canvas(rows, cols), layer, cols % 2 == 0);
+    if (cols > 65) return;
+    const int64_t shape[] = {rows, 3, cols};
+    check_norm(t, canvas_make(3, shape, 5, 1), canvas_make(3, shape, 3, 2), layer, cols % 2 == 1);
+}
+
+static void rms_shape(tester *t, int64_t rows, int64_t cols)
+{
+    norm_shape(t, rows, cols, false);
+}
+
+static void layer_shape(tester *t, int64_t rows, int64_t cols)
+{
+    norm_shape(t, rows, cols, true);
+}
+
+void check_rms_norm(tester *t)
+{
+    for_shapes(t, rms_shape);
+}
+
+void check_layer_norm(tester *t)
+{
+    for_shapes(t, layer_shape);
+}
+
+/* act works in place: the scene's out holds the input. */
+static void run_act(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    PROA_UNUSED(begin), PROA_UNUSED(end);
+    c->ops->act(c, out, s->act);
+}
+
+static void act_shape(tester *t, int64_t rows, int64_t cols)
+{
+    for (int a = 0; a < PROA_ACT_COUNT; a++) {
+        scene s = {.run = run_act, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .act = (proa_act)a};
+        canvas_fill(&s.out, (uint64_t)(cols + a), true);
+        LABEL(&s, "%s rows %d width %d", proa_act_name(s.act), (int)rows, (int)cols);
+        check_scene(t, &s, TOL_MATH);
+        canvas_free(&s.out);
+    }
+}
+
+void check_act(tester *t)
+{
+    for_shapes(t, act_shape);
+}
+
+static void run_act_mul(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    c->ops->act_mul(c, out, rows_of(s->input[0], begin, end), rows_of(s->input[1], begin, end), s->act);
+}
+
+static void run_add(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    c->ops->add(c, out, rows_of(s->input[0], begin, end), rows_of(s->input[1], begin, end));
+}
+
+static void pair_shape(tester *t, int64_t rows, int64_t cols, bool mul)
+{
+    canvas a = odd_canvas(rows, cols), b = odd_canvas(rows + 1, cols), out = odd_canvas(rows, cols);
+    canvas_fill(&a, 11, true), canvas_fill(&b, 12, false);
+    scene s = {.run = mul ? run_act_mul : run_add, .T = rows, .out = out, .alias = {0, 1},
+               .input = {a.view, proa_view_rows(b.view, 0, rows)}, .act = (proa_act)((rows + cols) % PROA_ACT_COUNT)};
+    LABEL(&s, "%s rows %d width %d", mul ? proa_act_name(s.act) : "add", (int)rows, (int)cols);
+    check_scene(t, &s, mul ? TOL_MATH : TOL_ELEMENT);
+    canvas_free(&a), canvas_free(&b), canvas_free(&out);
+}
+
+static void act_mul_shape(tester *t, int64_t rows, int64_t cols)
+{
+    pair_shape(t, rows, cols, true);
+}
+
+static void add_shape(tester *t, int64_t rows, int64_t cols)
+{
+    pair_shape(t, rows, cols, false);
+}
+
+void check_act_mul(tester *t)
+{
+    for_shapes(t, act_mul_shape);
+}
+
+void check_add(tester *t)
+{
+    for_shapes(t, add_shape);
+}
+
+/* ---- rows named by integers ---- */
+
+#define TABLE_ROWS 29
+
+static void run_embed(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    PROA_UNUSED(end);
+    c->ops->embed(c, out, s->shared[0], s->ints + begin, s->value, s->flag);
+}
+
+static void run_gather(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    PROA_UNUSED(end);
+    c->ops->gather(c, out, s->shared[0], s->ints + begin);
+}
+
+static void embed_dtype(tester *t, int64_t rows, int64_t cols, proa_dtype dtype)
+{
+    int32_t ids[64];
+    canvas f32 = odd_canvas(TABLE_ROWS, cols);
+    canvas_fill(&f32, 3, true);
+    /* the same rows in the dtype, at an address that is a multiple of the element alone */
+    int64_t bytes = proa_dtype_bytes(dtype), stride = cols + 3;
+    char *data = malloc((size_t)((TABLE_ROWS * stride + 1) * bytes));
+    PROA_ASSERT(data);
+    for (int64_t i = 0; i < TABLE_ROWS; i++)
+        proa_from_f32(data + (1 + i * stride) * bytes, dtype, proa_view_f32(f32.view) + i * f32.view.stride[0], cols);
+    proa_view table = proa_view_2d(data + bytes, dtype, TABLE_ROWS, cols);
+    table.stride[0] = stride;
+    for (int i = 0; i < 64; i++) ids[i] = (i * 5 + 1) % TABLE_ROWS;
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        scene s = {.run = run_embed, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .ints = ids,
+                   .shared = {table}, .value = accumulate ? 1.0f : 3.25f, .flag = accumulate};
+        if (accumulate) canvas_fill(&s.out, 77, false);
+        LABEL(&s, "%s rows %d width %d accumulate %d", proa_dtype_name(dtype), (int)rows, (int)cols, accumulate);
+        check_scene(t, &s, TOL_ELEMENT);
+        canvas_free(&s.out);
+    }
+    free(data);
+    canvas_free(&f32);
+}
+
+static void embed_shape(tester *t, int64_t rows, int64_t cols)
+{
+    embed_dtype(t, rows, cols, PROA_DTYPE_F32);
+    embed_dtype(t, rows, cols, PROA_DTYPE_F16);
+    embed_dtype(t, rows, cols, PROA_DTYPE_BF16);
+}
+
+void check_embed(tester *t)
+{
+    for_shapes(t, embed_shape);
+}
+
+static void gather_shape(tester *t, int64_t rows, int64_t cols)
+{
+    int32_t ids[64];
+    canvas x = odd_canvas(TABLE_ROWS, cols);
+    canvas_fill(&x, 3, true);
+    for (int i = 0; i < 64; i++) ids[i] = (i * 7 + 3) % TABLE_ROWS;
+    scene s = {.run = run_gather, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .ints = ids,
+               .shared = {x.view}};
+    LABEL(&s, "rows %d width %d", (int)rows, (int)cols);
+    check_scene(t, &s, TOL_EXACT);
+    canvas_free(&s.out), canvas_free(&x);
+}
+
+void check_gather(tester *t)
+{
+    for_shapes(t, gather_shape);
+}
+
+/* ---- rotary positions ---- */
+
+static void run_rope_table(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    PROA_UNUSED(end);
+    c->ops->rope_table(c, out, s->ints + begin, s->numbers, s->value);
+}
+
+static void rope_table_shape(tester *t, int64_t rows, int64_t cols)
+{
+    float inv_freq[512];
+    int32_t pos[64];
+    int64_t r = 2 * ((cols + 1) / 2);
+    for (int64_t i = 0; i < r / 2; i++) inv_freq[i] = powf(10000.0f, -2.0f * (float)i / (float)r);
+    for (int i = 0; i < 64; i++) pos[i] = i < 8 ? i : i < 32 ? i * 331 : i * 9973 * 26; /* up to 16 million */
+    scene s = {.run = run_rope_table, .T = rows, .out = odd_canvas(rows, r), .alias = {-1, -1}, .ints = pos,
+               .numbers = inv_freq, .value = cols % 2 ? 1.0f : 1.1189f};
+    LABEL(&s, "rows %d width %d", (int)rows, (int)r);
+    check_scene(t, &s, TOL_MATH);
+    canvas_free(&s.out);
+}
+
+void check_rope_table(tester *t)
+{
+    for_shapes(t, rope_table_shape);
+}
+
+static void run_rope(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    c->ops->rope(c, out, rows_of(s->input[0], begin, end), s->flag);
+}
+
+static void rope_case(tester *t, int64_t rows, int64_t heads, int64_t dim, int64_t r, bool interleaved)
+{
+    canvas table = odd_canvas(rows, r);
+    canvas_fill(&table, 9, false);
+    const int64_t shape[] = {rows, heads, dim};
+    scene s = {.run = run_rope, .T = rows, .out = canvas_make(3, shape, rows % 4, dim % 3), .alias = {-1, -1},
+               .input = {table.view}, .flag = interleaved};
+    canvas_fill(&s.out, 4, true);
+    LABEL(&s, "rows %d heads %d dim %d rotated %d interleaved %d", (int)rows, (int)heads, (int)dim, (int)r,
+          interleaved);
+    check_scene(t, &s, TOL_ELEMENT);
+    canvas_free(&s.out), canvas_free(&table);
+}
+
+void check_rope(tester *t)
+{
+    static const int64_t dims[][2] = {{2, 2}, {4, 2}, {8, 8}, {10, 6}, {16, 16}, {30, 22}, {64, 64}, {64, 32},
+                                      {80, 20}, {96, 96}, {128, 128}, {256, 64}};
+    for (size_t h = 0; h < PROA_COUNT(heights); h++)
+        for (size_t i = 0; i < PROA_COUNT(dims); i++)
+            for (int interleaved = 0; interleaved < 2; interleaved++)
+                rope_case(t, heights[h], 1 + (int64_t)i % 4, dims[i][0], dims[i][1], interleaved);
+}
+
+/* ---- the head's helpers ---- */
+
+static void run_log_sum_exp(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    c->ops->log_sum_exp(c, proa_view_f32(out), rows_of(s->input[0], begin, end));
+}
+
+static void log_sum_exp_shape(tester *t, int64_t rows, int64_t cols)
+{
+    canvas x = odd_canvas(rows, cols);
+    canvas_fill(&x, 3, true);
+    scene s = {.run = run_log_sum_exp, .T = rows, .out = canvas_make(1, &rows, 0, 1), .alias = {-1, -1},
+               .input = {x.view}};
+    LABEL(&s, "rows %d width %d", (int)rows, (int)cols);
+    check_scene(t, &s, TOL_MATH);
+    canvas_free(&s.out), canvas_free(&x);
+}
+
+void check_log_sum_exp(tester *t)
+{
+    for_shapes(t, log_sum_exp_shape);
+}
+
+/* out holds the values in its first k columns and the ids, as floats, in the next k. */
+static void run_top_k(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    int64_t k = out.shape[1] / 2, count = (end - begin) * k;
+    int32_t *ids = malloc((size_t)(count + 2) * 4);
+    PROA_ASSERT(ids);
+    ids[0] = ids[count + 1] = 0x5a5a5a5a;
+    c->ops->top_k(c, proa_view_cols(out, 0, k), ids + 1, rows_of(s->input[0], begin, end), k);
+    PROA_ASSERT(ids[0] == 0x5a5a5a5a && ids[count + 1] == 0x5a5a5a5a);
+    for (int64_t i = 0; i < count; i++)
+        proa_view_f32(out)[i / k * out.stride[0] + k + i % k] = (float)ids[1 + i];
+    free(ids);
+}
+
+static void top_k_shape(tester *t, int64_t rows, int64_t cols)
+{
+    canvas x = odd_canvas(rows, cols);
+    canvas_fill(&x, 3, true);
+    for (int64_t i = 0; i < rows; i += 2) /* many equal values, and some NaN */
+        for (int64_t j = 0; j < cols; j++) {
+            float *v = proa_view_f32(x.view) + i * x.view.stride[0] + j;
+            *v = j % 11 == 5 ? NAN : rintf(*v * 2.0f);
+        }
+    const int64_t ks[] = {1, 2, 5, 50, cols};
+    for (size_t i = 0; i < PROA_COUNT(ks); i++) {
+        if (ks[i] > cols || ks[i] > 300) continue;
+        scene s = {.run = run_top_k, .T = rows, .out = odd_canvas(rows, 2 * ks[i]), .alias = {-1, -1},
+                   .input = {x.view}};
+        LABEL(&s, "rows %d width %d k %d", (int)rows, (int)cols, (int)ks[i]);
+        check_scene(t, &s, TOL_EXACT);
+        canvas_free(&s.out);
+    }
+    canvas_free(&x);
+}
+
+void check_top_k(tester *t)
+{
+    for_shapes(t, top_k_shape);
+}
+
+/* ---- linear and pack ---- */
+
+static void run_linear(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    proa_epilogue e = s->epilogue;
+    e.residual = rows_of(e.residual, begin, end);
+    c->ops->linear(c, out, rows_of(s->input[0], begin, end), s->weights[c->ops != s->reference], &e);
+}
+
+/* Three sources stacked: f32 rows with padding, a transposed one (Conv1D), and one in the format's own dtype. */
+typedef struct sources {
+    canvas canvases[2];
+    void *halves;
+    proa_view views[3];
+    int count;
+} sources;
+
+static sources sources_make(proa_wfmt format, int64_t N, int64_t K, bool specials)
+{
+    sources s = {.count = 3};
+    int64_t n0 = N / 3, n1 = N / 3, n2 = N - n0 - n1;
+    proa_dtype dtype = format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : format == PROA_WFMT_F32 ? PROA_DTYPE_F32
+                                                                                            : PROA_DTYPE_BF16;
+    s.canvases[0] = canvas_make(2, (const int64_t[]){n0, K}, 3, 1);
+    s.canvases[1] = canvas_make(2, (const int64_t[]){K, n1}, 2, 1);
+    canvas_fill(&s.canvases[0], 21, specials), canvas_fill(&s.canvases[1], 22, false);
+    s.views[0] = s.canvases[0].view;
+    s.views[1] = proa_view_transpose(s.canvases[1].view);
+    s.halves = malloc((size_t)(n2 * K * 4 + 4));
+    PROA_ASSERT(s.halves);
+    uint64_t seed = 23;
+    for (int64_t i = 0; i < n2 * K; i++) {
+        float v = rng_normal(&seed);
+        proa_from_f32((char *)s.halves + i * proa_dtype_bytes(dtype), dtype, &v, 1);
+    }
+    s.views[2] = proa_view_2d(s.halves, dtype, n2, K);
+    return s;
+}
+
+static void sources_free(sources *s)
+{
+    canvas_free(&s->canvases[0]), canvas_free(&s->canvases[1]);
+    free(s->halves);
+}
+
+static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, int variant)
+{
+    sources from = sources_make(format, N, K, variant % 4 == 3);
+    test_weight ref = test_weight_pack(&t->reference, format, K, from.views, from.count);
+    test_weight mine = test_weight_pack(&t->tables[0], format, K, from.views, from.count);
+    canvas x = odd_canvas(T, K), residual = odd_canvas(T, N), out = odd_canvas(T, N);
+    canvas bias = canvas_make(1, &N, 0, 3);
+    canvas_fill(&x, (uint64_t)(N + K), variant % 2), canvas_fill(&residual, 8, false), canvas_fill(&bias, 9, false);
+    scene s = {.run = run_linear, .T = T, .out = out, .input = {x.view, residual.view}, .alias = {-1, -1},
+               .weights = {&ref.w, &mine.w}, .reference = t->reference.ops};
+    if (variant & 1) s.epilogue.bias = proa_view_f32(bias.view);
+    if (variant & 2) s.epilogue.residual = residual.view, s.alias[0] = 1;
+    if (variant & 4) s.epilogue.alpha = 0.125f;
+    if (variant >= 8) s.epilogue.act = (proa_act)(1 + variant % (PROA_ACT_COUNT - 1));
+    LABEL(&s, "%s [%d,%d] x [%d] act %s variant %d", proa_wfmt_name(format), (int)T, (int)K, (int)N,
+          proa_act_name(s.epilogue.act), variant);
+    tolerance kind = tolerance_of_format(format);
+    check_scene(t, &s, s.epilogue.act && kind == TOL_EXACT ? TOL_MATH : kind);
+    expect(t, test_weight_guard_holds(&mine), "%s: pack wrote beyond pack_bytes", s.label);
+    canvas_free(&x), canvas_free(&residual), canvas_free(&out), canvas_free(&bias);
+    test_weight_free(&ref), test_weight_free(&mine);
+    sources_free(&from);
+}
+
+void check_linear(tester *t)
+{
+    static const int64_t Ts[] = {0, 1, 2, 3, 4, 5, 7, 13, 40}, Ns[] = {1, 3, 15, 16, 17, 31, 32, 33, 63, 65, 130, 257},
+                         Ks[] = {1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 63, 65, 300};
+    for (int format = 0; format < PROA_WFMT_COUNT; format++) {
+        int variant = 0;
+        for (size_t n = 0; n < PROA_COUNT(Ns); n++)
+            for (size_t k = 0; k < PROA_COUNT(Ks); k++, variant = (variant + 1) % 16)
+                linear_case(t, (proa_wfmt)format, Ts[(n * 5 + k) % PROA_COUNT(Ts)], Ns[n], Ks[k], variant);
+        /* more rows than linear takes at a time, and sums long enough for several blocks */
+        linear_case(t, (proa_wfmt)format, PROA_LINEAR_ROWS + 9, 35, 20, 1);
+        linear_case(t, (proa_wfmt)format, 50, 40, 2600, 2);
+        linear_case(t, (proa_wfmt)format, 3, 300, 5000, 4);
+    }
+}
+
+/* The packed bytes must not depend on the threads, nor on how the rows were split into sources. */
+static void pack_case(tester *t, proa_wfmt format, int64_t N, int64_t K)
+{
+    canvas x = odd_canvas(N, K);
+    canvas_fill(&x, 31, true);
+    proa_view split[2] = {proa_view_rows(x.view, 0, N / 2), proa_view_rows(x.view, N / 2, N)};
+    test_weight one = test_weight_pack(&t->tables[0], format, K, &x.view, 1);
+    for (int n = 0; n < CHECK_THREADS; n++) {
+        test_weight two = test_weight_pack(&t->tables[n], format, K, split, 2);
+        expect(t, one.w.bytes == two.w.bytes && memcmp(one.w.data, two.w.data, (size_t)one.w.bytes) == 0,
+               "%s [%d,%d]: %d threads and two sources give other bytes", proa_wfmt_name(format), (int)N, (int)K, n + 1);
+        expect(t, test_weight_guard_holds(&two), "%s [%d,%d]: wrote beyond pack_bytes", proa_wfmt_name(format),
+               (int)N, (int)K);
+        test_weight_free(&two);
+    }
+    test_weight_free(&one);
+    canvas_free(&x);
+}
+
+void check_pack(tester *t)
+{
+    for (int format = 0; format < PROA_WFMT_COUNT; format++)
+        for (size_t n = 0; n < PROA_COUNT(widths) - 1; n++)
+            for (size_t k = 0; k < PROA_COUNT(widths); k += 2) pack_case(t, (proa_wfmt)format, widths[n], widths[k]);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kerncheck.c - compares every op of every table that this CPU has with the plain reference; with --bench times
+ * them. What is compared: values within one table of tolerances (int8, f32, bf16 and f16 products exactly), guard
+ * bands, threads 1 to 3 and every batch bit for bit, in-place calls, NaN, infinite, huge and tiny numbers. */
+#include "check.h"
+
+#include "base/clock.h"
+#include <math.h>
+#include <unistd.h>
+
+/* Relative to the element and to the row's largest element. Why: EXACT is promised; an ELEMENT has up to two
+ * roundings of 2^-24; MATH allows 4 ulp of exp and a product; NORM and ATTEND are f32 sums of up to 1024 and of 256
+ * terms in another order; BF16DOT sums 5000 terms in another order. */
+static const double tolerances[TOL_COUNT] = {
+    [TOL_EXACT] = 0, [TOL_ELEMENT] = 1.2e-7, [TOL_MATH] = 6e-7, [TOL_NORM] = 2e-6, [TOL_ATTEND] = 4e-6,
+    [TOL_BF16DOT] = 2e-5};
+
+double tolerance_of(tolerance kind)
+{
+    return tolerances[kind];
+}
+
+tolerance tolerance_of_format(proa_wfmt format)
+{
+    return format == PROA_WFMT_BF16DOT ? TOL_BF16DOT : TOL_EXACT;
+}
+
+typedef void check_fn(tester *t);
+static check_fn *const checks[] = {
+#define PROA_OP(name, args) check_##name,
+#include "kernels/ops.def"
+#undef PROA_OP
+};
+
+typedef struct options {
+    const char *op, *table;
+    bool bench, json, verbose;
+    int threads;
+} options;
+
+static void check_table(tester *t, const options *o, proa_pool *const *pools, const proa_ops *ops, int64_t *failures)
+{
+    const proa_ctx_need need = {.rows = 600, .inputs = 5000, .heads = 16, .head_dim = 256, .columns = 1024};
+    proa_err err = {0};
+    bool ready = proa_ctx_init(&t->reference, proa_ops_cpu(PROA_ISA_GENERIC), pools[0], &need, &err) == PROA_OK;
+    for (int n = 0; n < CHECK_THREADS; n++)
+        ready = ready && proa_ctx_init(&t->tables[n], ops, pools[n], &need, &err) == PROA_OK;
+    if (!ready) {
+        fprintf(stderr, "kerncheck: %s\n", err.text);
+        exit(1);
+    }
+    for (int i = 0; proa_op_names[i]; i++) {
+        if (o->op && strcmp(o->op, proa_op_names[i]) != 0) continue;
+        int64_t before = t->failures, start = proa_clock_ns();
+        t->op = proa_op_names[i], t->checks = 0, t->worst = 0;
+        checks[i](t);
+        printf("%-4s %-12s %-12s %7lld checks, worst %5.2f of the tolerance, %5.2f s\n",
+               t->failures == before ? "ok" : "FAIL", ops->name, t->op, (long long)t->checks, t->worst,
+               (double)(proa_clock_ns() - start) * 1e-9);
+        fflush(stdout);
+    }
+    *failures += t->failures;
+    proa_ctx_release(&t->reference);
+    for (int n = 0; n < CHECK_THREADS; n++) proa_ctx_release(&t->tables[n]);
+}
+
+static int check_all(const options *o)
+{
+    proa_pool *pools[CHECK_THREADS];
+    for (int n = 0; n < CHECK_THREADS; n++) pools[n] = proa_pool_new(n + 1);
+    int64_t failures = 0;
+    int tables = 0;
+    for (int isa = 0; isa < PROA_ISA_COUNT; isa++) {
+        const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
+        if (!ops) printf("skip %-12s this CPU lacks it\n", proa_isa_name((proa_isa)isa));
+        if (!ops || (o->table && strcmp(o->table, ops->name) != 0)) continue;
+        tester t = {.verbose = o->verbose};
+        check_table(&t, o, pools, ops, &failures);
+        tables++;
+    }
+    for (int n = 0; n < CHECK_THREADS; n++) proa_pool_free(pools[n]);
+    if (!tables) fprintf(stderr, "kerncheck: no table is named '%s'\n", o->table ? o->table : "");
+    printf("%lld failures\n", (long long)failures);
+    return failures || !tables;
+}
+
+static int usage(void)
+{
+    puts("kerncheck [--op NAME] [--table NAME]            compare with the reference\n"
+         "kerncheck --bench [--op NAME] [--threads N] [--json]   time every table");
+    return 2;
+}
+
+static bool op_exists(const char *name)
+{
+    for (int i = 0; proa_op_names[i]; i++)
+        if (strcmp(name, proa_op_names[i]) == 0) return true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    options o = {0};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--bench") == 0) o.bench = true;
+        else if (strcmp(argv[i], "--json") == 0) o.json = true;
+        else if (strcmp(argv[i], "--op") == 0 && i + 1 < argc) o.op = argv[++i];
+        else if (strcmp(argv[i], "--table") == 0 && i + 1 < argc) o.table = argv[++i];
+        else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) o.threads = atoi(argv[++i]);
+        else return usage();
+    }
+    if (o.op && !op_exists(o.op)) {
+        fprintf(stderr, "kerncheck: no op is named '%s'\n", o.op);
+        return 2;
+    }
+    if (o.bench) return bench_run(o.op, o.json, o.threads) ? 0 : 1;
+    return check_all(&o);
+}
