@@ -9,13 +9,15 @@
 #include "base/status.h"
 #include "proa/proa.h"
 
+#define PROA_SAMPLER_BINS 2048
+
 /* Candidates of a row while it is sampled: those tokens that no step has dropped yet, in rising order of id. */
 typedef struct proa_sampler_scratch {
     int64_t vocab; /* longest row */
     float *value;  /* [vocab] logits / temperature */
     float *weight; /* [vocab] exp(value - largest value), not normalised */
     int32_t *id;   /* [vocab] */
-    double *bins;  /* [2048] histogram of the selection */
+    double *bins;  /* [PROA_SAMPLER_BINS] histogram of the selection */
 } proa_sampler_scratch;
 
 typedef struct proa_sample {
@@ -51,13 +53,20 @@ PROA_MUST_CHECK proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sa
 
 /* The steps, each on its own. */
 
-/* First index of the largest of x[n], n > 0; the value goes to *largest, NaN if any is NaN. */
+/* First index of the largest of x[n], n > 0; NaN counts as the smallest. *largest (may be NULL) gets the value, or
+ * NaN if any x is NaN. */
 int64_t proa_sampler_argmax(float *largest, const float *x, int64_t n);
 /* log softmax(x)[id] = x[id] - max - log(sum(exp(x - max))), the sum in f64 and in fixed order. */
 float proa_sampler_logprob(const float *x, int64_t n, int64_t id);
+/* Temperature (> 0), top-k and top-p of the options: leaves the candidates in s->id and s->weight, in rising order of
+ * id, and returns how many. The probability of each is its weight over the sum of weights. logits are numbers. */
+int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_t vocab,
+                            const proa_options *options);
+/* The candidate at which the running sum of weights first exceeds u times their sum, 0 <= u < 1. */
+int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u);
 /* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011). */
 void proa_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
-/* Uniform in [0,1), a multiple of 2^-53: the upper 53 of the bits (out[0], out[1]) of Philox with
+/* Uniform in [0,1), a multiple of 2^-53: the upper 53 bits of out[0] * 2^32 + out[1] of Philox with
  * key = (low, high half of seed) and counter = (low, high half of position, 0, 0). */
 double proa_sampler_uniform(uint64_t seed, int64_t position);
 

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "engine/sampler.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROW = 300 };
+
+static uint64_t random_state = 88172645463325252ull;
+
+static double random_unit(void) /* xorshift64 of Marsaglia; nothing to do with the sampler's own */
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (double)(random_state >> 11) * 0x1p-53;
+}
+
+/* Brute force: probabilities of the whole row in f64 by sorting, as the warpers are described. */
+static void exact(double *p, const float *logits, int n, const proa_options *o)
+{
+    double x[ROW];
+    int order[ROW]; /* rising, stable */
+    for (int i = 0; i < n; i++) {
+        x[i] = (double)(logits[i] / o->temperature);
+        int at = i;
+        for (; at > 0 && x[order[at - 1]] > x[i]; at--) order[at] = order[at - 1];
+        order[at] = i;
+    }
+    double least = o->top_k > 0 && o->top_k < n ? x[order[n - o->top_k]] : -HUGE_VAL;
+    double sum = 0, running = 0, rest = 0;
+    for (int i = 0; i < n; i++) sum += p[i] = x[i] < least ? 0 : exp(x[i] - x[order[n - 1]]);
+    for (int i = 0; i < n - 1 && o->top_p > 0 && o->top_p < 1; i++) {
+        running += p[order[i]] / sum;
+        if (running <= 1 - (double)o->top_p) p[order[i]] = 0;
+    }
+    for (int i = 0; i < n; i++) rest += p[i];
+    for (int i = 0; i < n; i++) p[i] /= rest;
+}
+
+/* Pearson's statistic against its 99.9 % point (Wilson and Hilferty 1931); cells below 5 are pooled. */
+static void expect_distribution(const int *seen, const double *p, int n, int draws)
+{
+    double statistic = 0, pooled = 0, pooled_seen = 0;
+    int cells = 0;
+    for (int i = 0; i < n; i++) {
+        double expected = p[i] * draws;
+        if (p[i] <= 0) assert_int_equal(seen[i], 0);
+        if (expected < 5) {
+            pooled += expected;
+            pooled_seen += seen[i];
+            continue;
+        }
+        statistic += (seen[i] - expected) * (seen[i] - expected) / expected;
+        cells++;
+    }
+    if (pooled >= 5) {
+        statistic += (pooled_seen - pooled) * (pooled_seen - pooled) / pooled;
+        cells++;
+    }
+    if (cells < 2) return;
+    double df = cells - 1, h = 2 / (9 * df), root = 1 - h + 3.0902 * sqrt(h);
+    if (statistic > df * root * root * root) fail_msg("chi-square %g with %g degrees of freedom", statistic, df);
+}
+
+static void draw_many(const float *logits, int n, proa_options options)
+{
+    enum { DRAWS = 20000 };
+    proa_sampler_scratch s;
+    proa_sampler_init(&s, n);
+    double p[ROW];
+    int seen[ROW] = {0};
+    exact(p, logits, n, &options);
+    for (int i = 0; i < DRAWS; i++) {
+        proa_sample got;
+        assert_int_equal(proa_sampler_choose(&s, &got, logits, n, i, &options, NULL), PROA_OK);
+        assert_in_range(got.id, 0, n - 1);
+        seen[got.id]++;
+    }
+    expect_distribution(seen, p, n, DRAWS);
+    proa_sampler_release(&s);
+}
+
+static void test_distribution(void **state)
+{
+    (void)state;
+    float row[ROW];
+    for (int i = 0; i < ROW; i++) row[i] = (float)(6 * random_unit() - 3 + (i % 11 == 0 ? 2 : 0));
+    const proa_options options[] = {
+        {.temperature = 1, .seed = 1},
+        {.temperature = 0.5F, .seed = 2},
+        {.temperature = 2, .seed = 3, .top_k = 7},
+        {.temperature = 1, .seed = 1ull << 40, .top_p = 0.9F},
+        {.temperature = 0.7F, .seed = 5, .top_k = 50, .top_p = 0.6F},
+        {.temperature = 1, .seed = 6, .top_p = 0.01F},
+        {.temperature = 1, .seed = 7, .top_k = 1},
+    };
+    for (size_t i = 0; i < PROA_COUNT(options); i++) {
+        draw_many(row, ROW, options[i]);
+        draw_many(row, 17, options[i]);
+        draw_many(row, 1, options[i]);
+    }
+}
+
+/* The histograms against sorting, on rows with many ties, of all sizes and signs. */
+static void test_filter_against_sorting(void **state)
+{
+    (void)state;
+    proa_sampler_scratch s;
+    proa_sampler_init(&s, ROW);
+    for (int trial = 0; trial < 4000; trial++) {
+        float row[ROW];
+        double p[ROW];
+        int n = 1 + (int)(random_unit() * (trial % 4 ? 20 : ROW));
+        double spread = pow(10, 4 * random_unit() - 2);
+        for (int i = 0; i < n; i++) {
+            double v = spread * (random_unit() - 0.5);
+            row[i] = trial % 3 ? (float)v : (float)rint(v);
+        }
+        proa_options o = {.temperature = trial % 2 ? 1 : 0.5F, .top_k = (int)(random_unit() * 1.2 * n)};
+        o.top_p = trial % 5 ? (float)random_unit() : 0;
+        exact(p, row, n, &o);
+        int64_t count = proa_sampler_filter(&s, row, n, &o);
+        double sum = 0;
+        for (int64_t i = 0; i < count; i++) sum += (double)s.weight[i];
+        int64_t at = 0;
+        for (int i = 0; i < n; i++) {
+            bool kept = at < count && s.id[at] == i;
+            /* weights below e^-87 are zero in f32 */
+            if (kept != (p[i] > 0) && p[i] > 1e-30)
+                fail_msg("trial %d: token %d of %d, p %g, top_k %d, top_p %g", trial, i, n, p[i], o.top_k,
+                         (double)o.top_p);
+            if (kept) assert_true(fabs((double)s.weight[at++] / sum - p[i]) < 1e-6);
+        }
+        assert_int_equal(at, count);
+    }
+    proa_sampler_release(&s);
+}
+
+static int read_row(float *row, const proa_json *array)
+{
+    int n = (int)proa_json_len(array);
+    assert_in_range(n, 1, ROW);
+    for (int i = 0; i < n; i++) row[i] = (float)proa_json_double(proa_json_at(array, i));
+    return n;
+}
+
+static void check_golden(proa_sampler_scratch *s, const proa_json *c)
+{
+    float row[ROW];
+    int n = read_row(row, proa_json_get(c, "logits"));
+    proa_options o = {.temperature = (float)proa_json_double(proa_json_get(c, "temperature")),
+                      .top_k = (int32_t)proa_json_int(proa_json_get(c, "top_k")),
+                      .top_p = (float)proa_json_double(proa_json_get(c, "top_p"))};
+    const proa_json *kept = proa_json_get(c, "kept"), *probability = proa_json_get(c, "probability");
+    int64_t count = proa_sampler_filter(s, row, n, &o);
+    assert_int_equal(count, proa_json_len(kept));
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)s->weight[i];
+    for (int64_t i = 0; i < count; i++) {
+        assert_int_equal(s->id[i], proa_json_int(proa_json_at(kept, i)));
+        assert_true(fabs((double)s->weight[i] / sum - proa_json_double(proa_json_at(probability, i))) < 1e-6);
+    }
+    proa_sample got;
+    o = (proa_options){.logprobs = true};
+    assert_int_equal(proa_sampler_choose(s, &got, row, n, 0, &o, NULL), PROA_OK);
+    assert_int_equal(got.id, proa_json_int(proa_json_get(c, "greedy")));
+    assert_true(fabs((double)got.logprob - proa_json_double(proa_json_get(c, "greedy_logprob"))) < 2e-6);
+}
+
+static void test_goldens(void **state)
+{
+    (void)state;
+    proa_json *root;
+    proa_err err = {0};
+    if (proa_json_load(&root, PROA_SOURCE_DIR "/tests/golden/sampler.json", PROA_MIB, &err)) fail_msg("%s", err.text);
+    const proa_json *cases = proa_json_get(root, "cases");
+    assert_int_equal(proa_json_len(cases), 150);
+    proa_sampler_scratch s;
+    proa_sampler_init(&s, ROW);
+    for (int64_t i = 0; i < proa_json_len(cases); i++) check_golden(&s, proa_json_at(cases, i));
+    proa_sampler_release(&s);
+    proa_json_free(root);
+}
+
+static void test_greedy(void **state)
+{
+    (void)state;
+    const float ties[] = {1, 3, -2, 3, 3};
+    float largest;
+    assert_int_equal(proa_sampler_argmax(&largest, ties, 5), 1);
+    assert_true(largest == 3);
+    float row[ROW];
+    for (int n = 1; n < ROW; n++)
+        for (int at = 0; at < n; at += 1 + n / 7) {
+            for (int i = 0; i < n; i++) row[i] = -1e30F;
+            row[at] = -5;
+            assert_int_equal(proa_sampler_argmax(NULL, row, n), at);
+        }
+    row[7] = NAN;
+    proa_sampler_argmax(&largest, row, ROW);
+    assert_true(isnan(largest));
+}
+
+static void test_logprob(void **state)
+{
+    (void)state;
+    float row[ROW];
+    for (int n = 1; n <= ROW; n += 13) {
+        double sum = 0;
+        for (int i = 0; i < n; i++) {
+            row[i] = (float)(100 + 30 * random_unit());
+            sum += exp((double)row[i] - 100);
+        }
+        for (int i = 0; i < n; i += 3)
+            assert_true(fabs((double)proa_sampler_logprob(row, n, i) - ((double)row[i] - 100 - log(sum))) < 4e-6);
+    }
+    const float masked[] = {-INFINITY, 2, -INFINITY};
+    assert_true(proa_sampler_logprob(masked, 3, 1) == 0);
+    assert_true(proa_sampler_logprob(masked, 3, 0) == -INFINITY);
+}
+
+/* Known answers of Random123's kat_vectors for philox4x32-10. */
+static void test_philox(void **state)
+{
+    (void)state;
+    const uint32_t zero[4] = {0}, ones[4] = {~0u, ~0u, ~0u, ~0u};
+    const uint32_t pi[4] = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, pi_key[2] = {0xa4093822, 0x299f31d0};
+    const uint32_t want_zero[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    const uint32_t want_ones[4] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
+    const uint32_t want_pi[4] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
+    uint32_t out[4];
+    proa_philox(out, zero, zero);
+    assert_memory_equal(out, want_zero, sizeof out);
+    proa_philox(out, ones, ones);
+    assert_memory_equal(out, want_ones, sizeof out);
+    proa_philox(out, pi, pi_key);
+    assert_memory_equal(out, want_pi, sizeof out);
+    assert_true(proa_sampler_uniform(0, 0) == (double)(0x6627e8d5e169c58dull >> 11) * 0x1p-53);
+    assert_true(proa_sampler_uniform(0, 1) != proa_sampler_uniform(0, 0));
+    assert_true(proa_sampler_uniform(1ull << 32, 0) != proa_sampler_uniform(0, 0));
+}
+
+/* The draw depends on seed and position alone, not on what the scratch saw before. */
+static void test_same_seed(void **state)
+{
+    (void)state;
+    float row[ROW];
+    for (int i = 0; i < ROW; i++) row[i] = (float)(4 * random_unit());
+    proa_sampler_scratch a, b;
+    proa_sampler_init(&a, ROW);
+    proa_sampler_init(&b, 2 * ROW);
+    proa_options o = {.temperature = 1, .top_p = 0.95F, .seed = 42, .logprobs = true};
+    int differ = 0;
+    uint64_t allocations = proa_alloc_count();
+    for (int i = 0; i < 200; i++) {
+        proa_sample x, y, z;
+        proa_options other = o;
+        other.seed = 43;
+        assert_int_equal(proa_sampler_choose(&a, &x, row, ROW, i, &o, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&b, &z, row, ROW, 199 - i, &other, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&b, &y, row, ROW, i, &o, NULL), PROA_OK);
+        assert_memory_equal(&x, &y, sizeof x);
+        assert_true(x.logprob == proa_sampler_logprob(row, ROW, x.id));
+        assert_int_equal(proa_sampler_choose(&b, &z, row, ROW, i, &other, NULL), PROA_OK);
+        differ += z.id != x.id;
+    }
+    assert_int_equal(proa_alloc_count(), allocations);
+    assert_true(differ > 150);
+    proa_sampler_release(&a);
+    proa_sampler_release(&b);
+}
+
+static void expect_refused(const float *row, int n, float temperature, const char *text)
+{
+    proa_sampler_scratch s;
+    proa_sampler_init(&s, n);
+    proa_sample got;
+    proa_err err = {0};
+    proa_options o = {.temperature = temperature};
+    assert_int_equal(proa_sampler_choose(&s, &got, row, n, 9, &o, &err), PROA_INTERNAL);
+    assert_non_null(strstr(err.text, text));
+    proa_sampler_release(&s);
+}
+
+static void test_not_numbers(void **state)
+{
+    (void)state;
+    float row[40] = {0};
+    for (int at = 0; at < 40; at += 13)
+        for (int t = 0; t < 2; t++) {
+            char text[64];
+            row[at] = NAN;
+            snprintf(text, sizeof text, "logits are not numbers: nan at id %d of 40, position 9", at);
+            expect_refused(row, 40, (float)t, text);
+            row[at] = INFINITY;
+            snprintf(text, sizeof text, "logits are not numbers: inf at id %d of 40", at);
+            expect_refused(row, 40, (float)t, text);
+            row[at] = 0;
+        }
+    const float none[3] = {-INFINITY, -INFINITY, -INFINITY}, mixed[3] = {-INFINITY, NAN, -INFINITY};
+    expect_refused(none, 3, 1, "all 3 of position 9 are -inf");
+    expect_refused(mixed, 3, 1, "nan at id 1");
+}
+
+/* Values at the ends of f32, and temperatures at both. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    const float row[] = {-INFINITY, 3e38F, -3e38F, 1e-40F, -1e-40F, 0, 2.9e38F, 3e38F};
+    const float small[] = {-9, -INFINITY, -8, -8.5F};
+    proa_sampler_scratch s;
+    proa_sampler_init(&s, 8);
+    for (int i = 0; i < 500; i++) {
+        proa_sample got;
+        proa_options o = {.temperature = 1, .seed = (uint64_t)i, .top_p = i % 3 ? 0.99F : 0, .top_k = i % 5};
+        assert_int_equal(proa_sampler_choose(&s, &got, row, 8, i, &o, NULL), PROA_OK);
+        assert_true(got.id == 1 || got.id == 7);
+        o.temperature = 1e-45F;
+        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL), PROA_OK);
+        assert_int_equal(got.id, 2);
+        o.temperature = 3e38F;
+        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL), PROA_OK);
+        assert_int_not_equal(got.id, 1);
+        o.temperature = 1;
+        o.top_p = 1e-12F; /* its threshold rounds to 1: the likeliest alone stays */
+        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL), PROA_OK);
+        assert_int_equal(got.id, 2);
+    }
+    proa_sampler_release(&s);
+}
+
+static void test_check(void **state)
+{
+    (void)state;
+    const struct {
+        proa_options o;
+        const char *text;
+    } bad[] = {{{.temperature = -1}, "temperature is -1, must be 0 or more"},
+               {{.temperature = NAN}, "temperature is"},
+               {{.temperature = INFINITY}, "temperature is inf"},
+               {{.top_k = -3}, "top_k is -3"},
+               {{.top_p = 1.5F}, "top_p is 1.5, must lie in 0..1"},
+               {{.top_p = NAN}, "top_p is"}};
+    for (size_t i = 0; i < PROA_COUNT(bad); i++) {
+        proa_err err = {0};
+        assert_int_equal(proa_sampler_check(&bad[i].o, &err), PROA_INVALID);
+        assert_non_null(strstr(err.text, bad[i].text));
+    }
+    const proa_options good = {.temperature = 0.7F, .top_k = 40, .top_p = 1};
+    assert_int_equal(proa_sampler_check(&good, NULL), PROA_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_logprob),
+        cmocka_unit_test(test_philox),
+        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_filter_against_sorting),
+        cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_same_seed),
+        cmocka_unit_test(test_not_numbers),
+        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_check),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
