@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * attend_page.h - attention of a block of queries over pages, written in simd_*.h; the body of attend_avx2.c and
+ * attend_avx512.c. Online softmax (Milakov, Gimelshein 2018; FlashAttention, Dao et al. 2022), a page a step.
+ *
+ * The bits of one query do not depend on the queries beside it:
+ * - a dot product is V_WIDTH chains of fused multiply-adds along head_dim, folded as in v_sum, whatever the tile;
+ * - a sum of values is one chain over the keys in rising order, over exactly the keys that the query sees: a key that
+ *   is masked is not read into it, so that its NaN or infinity stays out;
+ * - 16-bit pages are widened exactly, at once for many queries or on the way into the registers for few. */
+#ifndef PROA_KERNELS_CPU_ATTEND_PAGE_H
+#define PROA_KERNELS_CPU_ATTEND_PAGE_H
+
+#include "base/checked.h"
+#include "kernels/cpu/attend_plan.h"
+#include <math.h>
+
+#define PAGE       PROA_PAGE_TOKENS
+#define QUERIES    PROA_ATTEND_QUERIES
+#define TILE_KEYS  16 /* keys that are widened at a time */
+#define TILE_COLS  64 /* columns of values that are worked on at a time */
+#define WIDE_MAX   256 /* head_dim up to which keys are widened for all queries at once */
+#define WIDEN_FROM 5   /* queries that make widening apart worth its stores */
+
+_Static_assert(V_TILE == V_WIDTH, "the sums of one tile of scores fill one vector");
+
+/* One page as the queries of a block see it. */
+typedef struct attend_page {
+    const proa_attend_block *b;
+    const void *k, *v; /* [64][head_dim] of the KV head */
+    int64_t key;       /* position of the page's first key */
+    int lo[QUERIES], hi[QUERIES]; /* query i sees the keys [lo, hi) of this page; lo = hi: none */
+    int first, last;              /* smallest lo, largest hi, of those that see any */
+    float s[QUERIES][PAGE];       /* scores, then weights */
+} attend_page;
+
+/* A matrix of any of the three dtypes: element (i, j) at index i * pitch + j. */
+typedef struct attend_mat {
+    const void *data;
+    int64_t pitch;
+} attend_mat;
+
+static inline const void *mat_row(attend_mat m, proa_dtype dtype, int64_t row)
+{
+    return (const char *)m.data + row * m.pitch * (dtype == PROA_DTYPE_F32 ? 4 : 2);
+}
+
+/* ---- scores: s[i][j] = q_i . k_j for nq queries and nk keys, nq * nk = V_TILE = V_WIDTH ---- */
+
+V_INLINE void dot_step(int nq, int nk, const float *q, int64_t q_pitch, attend_mat k, proa_dtype dtype, int64_t d,
+                       int64_t lanes, vf *sum)
+{
+    vf key[V_TILE];
+    V_UNROLL for (int j = 0; j < nk; j++)
+    {
+        const void *row = mat_row(k, dtype, j);
+        key[j] = lanes == V_WIDTH ? v_load_as(row, dtype, d) : v_load_as_n(row, dtype, d, lanes);
+    }
+    V_UNROLL for (int i = 0; i < nq; i++)
+    {
+        vf query = v_load(q + i * q_pitch + d);
+        V_UNROLL for (int j = 0; j < nk; j++) sum[i * nk + j] = v_fma(query, key[j], sum[i * nk + j]);
+    }
+}
+
+V_INLINE void dot_tile(int nq, int nk, const float *q, int64_t q_pitch, attend_mat k, proa_dtype dtype, int64_t dh,
+                       float *s)
+{
+    vf sum[V_TILE];
+    V_UNROLL for (int i = 0; i < V_TILE; i++) sum[i] = v_zero();
+    int64_t d = 0;
+    for (; d + V_WIDTH <= dh; d += V_WIDTH) dot_step(nq, nk, q, q_pitch, k, dtype, d, V_WIDTH, sum);
+    if (d < dh) dot_step(nq, nk, q, q_pitch, k, dtype, d, dh - d, sum);
+    float out[V_WIDTH];
+    v_store(out, v_sum_each(sum));
+    for (int i = 0; i < nq; i++) memcpy(s + i * PAGE, out + i * nk, (size_t)nk * sizeof(float));
+}
+
+/* Scores of nq queries from query i on with the keys [first, last) of this page, or a little around them. k holds the
+ * keys from `base` on, `dtype` and nq are constants. */
+V_INLINE void dot_keys(attend_page *p, int nq, int i, attend_mat k, proa_dtype dtype, int base, int first, int last)
+{
+    const proa_attend_block *b = p->b;
+    const int nk = V_TILE / nq;
+    const float *q = b->query + i * b->pitch;
+    for (int j = first / nk * nk; j < last; j += nk) {
+        attend_mat keys = {mat_row(k, dtype, j - base), k.pitch};
+        dot_tile(nq, nk, q, b->pitch, keys, dtype, b->kv->head_dim, &p->s[i][j]);
+    }
+}
+
+/* All queries with the keys [first, last), in groups of 4, 2 and 1. */
+V_INLINE void dot_all(attend_page *p, attend_mat k, proa_dtype dtype, int base, int first, int last)
+{
+    int i = 0, n = p->b->n;
+    for (; i + 4 <= n; i += 4) dot_keys(p, 4, i, k, dtype, base, first, last);
+    for (; i + 2 <= n; i += 2) dot_keys(p, 2, i, k, dtype, base, first, last);
+    for (; i < n; i++) dot_keys(p, 1, i, k, dtype, base, first, last);
+}
+
+V_INLINE void widen(float *out, int64_t out_pitch, attend_mat m, proa_dtype dtype, int rows, int64_t cols)
+{
+    for (int r = 0; r < rows; r++) {
+        const void *row = mat_row(m, dtype, r);
+        int64_t d = 0;
+        for (; d + V_WIDTH <= cols; d += V_WIDTH) v_store(out + r * out_pitch + d, v_load_as(row, dtype, d));
+        if (d < cols) v_store_n(out + r * out_pitch + d, v_load_as_n(row, dtype, d, cols - d), cols - d);
+    }
+}
+
+V_INLINE void page_scores(attend_page *p, proa_dtype dtype)
+{
+    int64_t dh = p->b->kv->head_dim;
+    attend_mat k = {p->k, dh};
+    if (dtype == PROA_DTYPE_F32 || p->b->n < WIDEN_FROM || dh > WIDE_MAX) {
+        dot_all(p, k, dtype, 0, p->first, p->last);
+        return;
+    }
+    PROA_ALIGNED(64) float tile[TILE_KEYS * WIDE_MAX];
+    for (int base = p->first / TILE_KEYS * TILE_KEYS; base < p->last; base += TILE_KEYS) {
+        attend_mat rows = {mat_row(k, dtype, base), dh}, wide = {tile, dh};
+        widen(tile, dh, rows, dtype, TILE_KEYS, dh);
+        int last = p->last < base + TILE_KEYS ? p->last : base + TILE_KEYS;
+        dot_all(p, wide, PROA_DTYPE_F32, base, p->first > base ? p->first : base, last);
+    }
+}
+
+/* ---- softmax: scores to weights, and the state moved to the new maximum ---- */
+
+static void scale_row(float *x, float factor, int64_t n)
+{
+    vf f = v_set1(factor);
+    for (int64_t d = 0; d < n; d += V_WIDTH) v_store(x + d, v_mul(v_load(x + d), f));
+}
+
+static float exp_weight(float x)
+{
+    float out[V_WIDTH];
+    v_store(out, v_exp_weight(v_set1(x)));
+    return out[0];
+}
+
+/* What scores are taken relative to: the maximum, but never -infinity, whose differences would be NaN. */
+static inline float base_of(float m)
+{
+    return m == -INFINITY ? 0.0f : m;
+}
+
+V_INLINE float sum_page(const vf x[PAGE / V_WIDTH])
+{
+    vf t[PAGE / V_WIDTH];
+    V_UNROLL for (int i = 0; i < PAGE / V_WIDTH; i++) t[i] = x[i];
+    V_UNROLL for (int n = PAGE / V_WIDTH / 2; n > 0; n /= 2)
+    {
+        V_UNROLL for (int i = 0; i < n; i++) t[i] = v_add(t[i], t[i + n]);
+    }
+    return v_sum(t[0]);
+}
+
+static void softmax_row(attend_page *p, int i, proa_attend_state *state)
+{
+    const proa_attend_block *b = p->b;
+    float *s = p->s[i], tmp[PAGE];
+    const int lo = p->lo[i], hi = p->hi[i];
+    const float *bias = b->bias ? proa_attend_bias_of(b, i, p->key, tmp) : NULL;
+    vf x[PAGE / V_WIDTH], largest = v_set1(-INFINITY), scale = v_set1(b->a->scale);
+    V_UNROLL for (int v = 0; v < PAGE / V_WIDTH; v++)
+    {
+        /* One rounding with a bias or without: a bare product might be fused with the subtraction below. */
+        x[v] = v_fma(v_load(s + v * V_WIDTH), scale, bias ? v_load(bias + v * V_WIDTH) : v_zero());
+        if (lo > 0 || hi < PAGE) x[v] = v_select(v_within(v * V_WIDTH, lo, hi), x[v], v_set1(-INFINITY));
+        largest = v_max(x[v], largest); /* passes over NaN, which exp brings back */
+    }
+    float highest = v_hmax(largest), m = highest > state->m[i] ? highest : state->m[i];
+    float base = base_of(m), factor = 1.0f;
+    V_UNROLL for (int v = 0; v < PAGE / V_WIDTH; v++)
+    {
+        x[v] = v_exp_weight(v_sub(x[v], v_set1(base)));
+        v_store(s + v * V_WIDTH, x[v]);
+    }
+    if (m != state->m[i]) {
+        factor = exp_weight(state->m[i] - base);
+        scale_row(state->acc + i * b->pitch, factor, b->pitch);
+        state->m[i] = m;
+    }
+    state->l[i] = fmaf(state->l[i], factor, sum_page(x));
+}
+
+/* ---- values: acc_i += sum over j of weight[i][j] v_j ---- */
+
+/* nd vectors of columns for nq queries, keys [first, last). v and acc point at the first column. */
+V_INLINE void sum_tile(int nq, int nd, const float *w, attend_mat v, proa_dtype dtype, int first, int last, float *acc,
+                       int64_t acc_pitch, int64_t lanes)
+{
+    vf sum[V_TILE], value[V_TILE];
+    V_UNROLL for (int i = 0; i < nq * nd; i++) sum[i] = v_load(acc + i / nd * acc_pitch + i % nd * V_WIDTH);
+    for (int j = first; j < last; j++) {
+        const void *row = mat_row(v, dtype, j);
+        V_UNROLL for (int c = 0; c < nd; c++)
+            value[c] = lanes == V_WIDTH ? v_load_as(row, dtype, c * V_WIDTH) : v_load_as_n(row, dtype, 0, lanes);
+        V_UNROLL for (int i = 0; i < nq; i++)
+        {
+            vf weight = v_set1(w[i * PAGE + j]);
+            V_UNROLL for (int c = 0; c < nd; c++) sum[i * nd + c] = v_fma(weight, value[c], sum[i * nd + c]);
+        }
+    }
+    V_UNROLL for (int i = 0; i < nq * nd; i++) v_store(acc + i / nd * acc_pitch + i % nd * V_WIDTH, sum[i]);
+}
+
+V_INLINE attend_mat mat_at(attend_mat m, proa_dtype dtype, int64_t col)
+{
+    return (attend_mat){(const char *)m.data + col * (dtype == PROA_DTYPE_F32 ? 4 : 2), m.pitch};
+}
+
+/* `cols` columns, at most TILE_COLS, for nq queries that all see the keys [first, last). */
+V_INLINE void sum_cols(int nq, const float *w, attend_mat v, proa_dtype dtype, int first, int last, float *acc,
+                       int64_t acc_pitch, int64_t cols)
+{
+    const int nd = V_TILE / nq < 8 ? V_TILE / nq : 8;
+    int64_t d = 0;
+    if (first >= last) return;
+    if (nd == 8)
+        for (; d + 8 * V_WIDTH <= cols; d += 8 * V_WIDTH)
+            sum_tile(nq, 8, w, mat_at(v, dtype, d), dtype, first, last, acc + d, acc_pitch, V_WIDTH);
+    if (nd >= 4)
+        for (; d + 4 * V_WIDTH <= cols; d += 4 * V_WIDTH)
+            sum_tile(nq, 4, w, mat_at(v, dtype, d), dtype, first, last, acc + d, acc_pitch, V_WIDTH);
+    for (; d + 2 * V_WIDTH <= cols; d += 2 * V_WIDTH)
+        sum_tile(nq, 2, w, mat_at(v, dtype, d), dtype, first, last, acc + d, acc_pitch, V_WIDTH);
+    if (d + V_WIDTH <= cols) {
+        sum_tile(nq, 1, w, mat_at(v, dtype, d), dtype, first, last, acc + d, acc_pitch, V_WIDTH);
+        d += V_WIDTH;
+    }
+    if (d < cols) sum_tile(nq, 1, w, mat_at(v, dtype, d), dtype, first, last, acc + d, acc_pitch, cols - d);
+}
+
+/* nq queries from i on: what they all see together, what each sees before and after that by itself. */
+V_INLINE void sum_group(attend_page *p, int nq, int i, attend_mat v, proa_dtype dtype, float *acc, int64_t cols)
+{
+    int64_t pitch = p->b->pitch;
+    int first = p->lo[i], last = p->hi[i];
+    for (int g = 1; g < nq; g++) {
+        first = p->lo[i + g] > first ? p->lo[i + g] : first;
+        last = p->hi[i + g] < last ? p->hi[i + g] : last;
+    }
+    if (first >= last) first = last = PAGE; /* nothing in common: all of it is "before" */
+    for (int g = 0; nq > 1 && g < nq; g++) {
+        int end = p->hi[i + g] < first ? p->hi[i + g] : first;
+        sum_cols(1, p->s[i + g], v, dtype, p->lo[i + g], end, acc + (i + g) * pitch, pitch, cols);
+    }
+    sum_cols(nq, p->s[i], v, dtype, first, last, acc + i * pitch, pitch, cols);
+    for (int g = 0; nq > 1 && g < nq; g++)
+        sum_cols(1, p->s[i + g], v, dtype, last, p->hi[i + g], acc + (i + g) * pitch, pitch, cols);
+}
+
+V_INLINE void sum_all(attend_page *p, attend_mat v, proa_dtype dtype, float *acc, int64_t cols)
+{
+    int i = 0, n = p->b->n;
+    for (; i + 4 <= n; i += 4) sum_group(p, 4, i, v, dtype, acc, cols);
+    for (; i + 2 <= n; i += 2) sum_group(p, 2, i, v, dtype, acc, cols);
+    for (; i < n; i++) sum_group(p, 1, i, v, dtype, acc, cols);
+}
+
+V_INLINE void page_values(attend_page *p, proa_dtype dtype, proa_attend_state *state)
+{
+    int64_t dh = p->b->kv->head_dim;
+    attend_mat v = {p->v, dh};
+    if (dtype == PROA_DTYPE_F32 || p->b->n < WIDEN_FROM) {
+        sum_all(p, v, dtype, state->acc, dh);
+        return;
+    }
+    PROA_ALIGNED(64) float tile[PAGE * TILE_COLS];
+    for (int64_t d = 0; d < dh; d += TILE_COLS) {
+        int64_t cols = proa_min64(TILE_COLS, dh - d);
+        attend_mat from = {mat_row(mat_at(v, dtype, d), dtype, p->first), dh}, wide = {tile, TILE_COLS};
+        widen(tile + p->first * TILE_COLS, TILE_COLS, from, dtype, p->last - p->first, cols);
+        sum_all(p, wide, PROA_DTYPE_F32, state->acc + d, cols);
+    }
+}
+
+/* ---- pages ---- */
+
+/* False if no query of the block sees a key of the page. */
+static bool page_open(attend_page *p, const proa_attend_block *b, int64_t page)
+{
+    int64_t start = page * PAGE, block = (b->pages[page] * b->kv->kv_heads + b->kv_head) * PAGE * b->kv->head_dim;
+    int64_t bytes = block * proa_dtype_bytes(b->kv->dtype);
+    p->b = b;
+    p->k = (const char *)b->kv->k + bytes;
+    p->v = (const char *)b->kv->v + bytes;
+    p->key = start;
+    p->first = PAGE, p->last = 0;
+    for (int i = 0; i < b->n; i++) {
+        p->lo[i] = (int)(proa_max64(b->begin[i], start) - start);
+        p->hi[i] = (int)(proa_min64(b->end[i], start + PAGE) - start);
+        if (p->lo[i] >= p->hi[i]) {
+            p->lo[i] = p->hi[i] = 0;
+            continue;
+        }
+        p->first = p->lo[i] < p->first ? p->lo[i] : p->first;
+        p->last = p->hi[i] > p->last ? p->hi[i] : p->last;
+    }
+    return p->first < p->last;
+}
+
+V_INLINE void attend_pages(const proa_attend_block *b, proa_dtype dtype, int64_t begin, int64_t end,
+                           proa_attend_state *state)
+{
+    attend_page p;
+    for (int64_t page = begin; page < end; page++) {
+        if (!page_open(&p, b, page)) continue;
+        page_scores(&p, dtype);
+        for (int i = 0; i < b->n; i++)
+            if (p.lo[i] < p.hi[i]) softmax_row(&p, i, state);
+        page_values(&p, dtype, state);
+    }
+}
+
+static void attend_chunk(const proa_attend_block *b, int64_t begin, int64_t end, proa_attend_state *state)
+{
+    for (int i = 0; i < b->n; i++) state->m[i] = -INFINITY, state->l[i] = 0.0f;
+    memset(state->acc, 0, (size_t)(b->n * b->pitch) * sizeof(float));
+    switch (b->kv->dtype) {
+    case PROA_DTYPE_F32: attend_pages(b, PROA_DTYPE_F32, begin, end, state); break;
+    case PROA_DTYPE_BF16: attend_pages(b, PROA_DTYPE_BF16, begin, end, state); break;
+    default: attend_pages(b, PROA_DTYPE_F16, begin, end, state); break;
+    }
+}
+
+static void attend_merge(proa_attend_state *total, const proa_attend_state *part, int i, int64_t pitch)
+{
+    float m = part->m[i] > total->m[i] ? part->m[i] : total->m[i], base = base_of(m);
+    float old = exp_weight(total->m[i] - base), new = exp_weight(part->m[i] - base);
+    total->m[i] = m;
+    total->l[i] = fmaf(total->l[i], old, part->l[i] * new);
+    float *acc = total->acc + i * pitch;
+    for (int64_t d = 0; d < pitch; d += V_WIDTH) {
+        vf add = v_mul(v_load(part->acc + i * pitch + d), v_set1(new));
+        v_store(acc + d, v_fma(v_load(acc + d), v_set1(old), add));
+    }
+}
+
+static void attend_finish(float *y, const proa_attend_state *total, int i, int64_t pitch, int64_t head_dim)
+{
+    vf l = v_set1(total->l[i]);
+    const float *acc = total->acc + i * pitch;
+    int64_t d = 0;
+    for (; d + V_WIDTH <= head_dim; d += V_WIDTH) v_store(y + d, v_div(v_load(acc + d), l));
+    if (d < head_dim) v_store_n(y + d, v_div(v_load(acc + d), l), head_dim - d);
+}
+
+static const proa_attend_isa attend_isa = {attend_chunk, attend_merge, attend_finish};
+
+#endif

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/attend_plan.h"
+
+#include "base/checked.h"
+#include <string.h>
+
+#define CHUNK_KEYS (PROA_ATTEND_CHUNK * PROA_PAGE_TOKENS)
+#define JOBS_MAX   256 /* (block, chunk)s between two barriers */
+/* Work below this many multiplications is not worth waking another thread: about 10 us. */
+#define COST_ALONE (1 << 17)
+
+/* One call, as all workers see it. */
+typedef struct attend_call {
+    proa_view y, q;
+    const proa_kv *kv;
+    const proa_spans *spans;
+    const proa_attention *a;
+    const proa_attend_isa *isa;
+    int64_t heads, units; /* units: KV heads; or heads, where a bias differs by head */
+    int64_t group;        /* heads of one unit */
+    int64_t pitch, queries; /* of a block at most */
+    int parts;            /* workers that get a share */
+    int64_t total;        /* cost of all blocks */
+    /* buckets of the distances -reach..reach; entries outside [nearest, farthest] are not set */
+    int32_t reach;
+    int16_t buckets[2 * PROA_ATTEND_REACH + 1];
+} attend_call;
+
+/* A block by its place: queries [first, first + n) of rows * group, counted row by row. */
+typedef struct attend_item {
+    const proa_span *span;
+    int64_t unit, first;
+    int n;
+} attend_item;
+
+/* ---- which keys a row sees ---- */
+
+static void row_keys(const attend_call *call, const proa_span *span, int64_t i, int64_t *begin, int64_t *end)
+{
+    *begin = 0;
+    *end = span->context;
+    if (!call->a->causal) return;
+    *end = proa_max64(0, (int64_t)span->context - span->rows + i + 1);
+    if (call->a->window > 0) *begin = proa_max64(0, *end - call->a->window);
+}
+
+/* ---- relative bias ---- */
+
+static void fill_buckets(attend_call *call)
+{
+    const proa_attention *a = call->a;
+    int64_t nearest = INT32_MAX, farthest = INT32_MIN; /* distances that occur */
+    for (int64_t s = 0; s < call->spans->count; s++) {
+        const proa_span *span = &call->spans->span[s];
+        nearest = proa_min64(nearest, 1 - (int64_t)span->context);
+        farthest = proa_max64(farthest, a->causal ? 0 : (int64_t)span->rows - 1);
+    }
+    call->reach = (int32_t)proa_min64(a->rel_distance, PROA_ATTEND_REACH);
+    nearest = proa_max64(nearest, -call->reach);
+    farthest = proa_min64(farthest, call->reach);
+    for (int64_t d = nearest; d <= farthest; d++)
+        call->buckets[d + call->reach] =
+            (int16_t)proa_rel_bucket((int32_t)d, a->rel_buckets, a->rel_distance, a->rel_bidirectional);
+}
+
+/* Fills the distances that the queries of b need. */
+static void fill_bias(const attend_call *call, const proa_attend_block *b, proa_attend_bias *bias)
+{
+    int32_t reach = bias->reach = call->reach;
+    bias->by_table = call->a->rel_distance <= PROA_ATTEND_REACH;
+    if (!bias->by_table) return;
+    int64_t lowest = b->at[0], highest = b->at[0];
+    for (int i = 1; i < b->n; i++) {
+        lowest = proa_min64(lowest, b->at[i]);
+        highest = proa_max64(highest, b->at[i]);
+    }
+    int64_t begin = proa_max64(b->first - highest, -reach - PROA_PAGE_TOKENS);
+    int64_t end = proa_min64(b->last - lowest, reach + PROA_PAGE_TOKENS);
+    const float *of_head = call->a->rel_bias + b->head;
+    for (int64_t d = begin; d < end; d++) {
+        int64_t near = proa_max64(-reach, proa_min64(d, reach));
+        bias->at[d + reach + PROA_PAGE_TOKENS] = of_head[call->buckets[near + reach] * call->heads];
+    }
+}
+
+const float *proa_attend_bias_of(const proa_attend_block *b, int i, int64_t key, float tmp[PROA_PAGE_TOKENS])
+{
+    const proa_attend_bias *bias = b->bias;
+    int64_t d = key - b->at[i];
+    if (bias->by_table) {
+        /* A page wholly beyond the reach reads the last entries, which are all alike. */
+        d = proa_max64(-bias->reach - PROA_PAGE_TOKENS, proa_min64(d, bias->reach));
+        return bias->at + d + bias->reach + PROA_PAGE_TOKENS;
+    }
+    const proa_attention *a = b->a;
+    for (int64_t j = 0; j < PROA_PAGE_TOKENS; j++) {
+        int32_t bucket = proa_rel_bucket((int32_t)(d + j), a->rel_buckets, a->rel_distance, a->rel_bidirectional);
+        tmp[j] = a->rel_bias[bucket * b->heads + b->head];
+    }
+    return tmp;
+}
+
+/* ---- blocks ---- */
+
+static void block_query(const attend_call *call, const attend_item *item, proa_attend_block *b, int i)
+{
+    int64_t flat = item->first + i, row = flat / call->group, head = item->unit * call->group + flat % call->group;
+    int64_t t = item->span->row + row;
+    b->q[i] = proa_view_f32(call->q) + t * call->q.stride[0] + head * call->q.stride[1];
+    b->y[i] = proa_view_f32(call->y) + t * call->y.stride[0] + head * call->y.stride[1];
+    b->at[i] = (int64_t)item->span->context - item->span->rows + row;
+    row_keys(call, item->span, row, &b->begin[i], &b->end[i]);
+    if (b->begin[i] < b->end[i]) {
+        b->first = proa_min64(b->first, b->begin[i]);
+        b->last = proa_max64(b->last, b->end[i]);
+    }
+    int64_t dh = call->kv->head_dim;
+    memcpy(b->query + i * b->pitch, b->q[i], (size_t)dh * sizeof(float));
+    memset(b->query + i * b->pitch + dh, 0, (size_t)(b->pitch - dh) * sizeof(float));
+}
+
+static void block_init(const attend_call *call, const attend_item *item, proa_attend_block *b, proa_attend_bias *bias)
+{
+    int64_t heads_per_kv = call->heads / call->kv->kv_heads;
+    b->n = item->n;
+    b->pitch = call->pitch;
+    b->kv = call->kv;
+    b->head = item->unit * call->group;
+    b->heads = call->heads;
+    b->kv_head = b->head / heads_per_kv;
+    b->pages = call->spans->pages + item->span->table;
+    b->a = call->a;
+    b->bias = NULL;
+    b->first = INT64_MAX, b->last = 0;
+    for (int i = 0; i < b->n; i++) block_query(call, item, b, i);
+    b->first = proa_min64(b->first, b->last);
+    if (!call->a->rel_bias) return;
+    b->bias = bias;
+    fill_bias(call, b, bias);
+}
+
+static void run_chunk(const attend_call *call, const proa_attend_block *b, int64_t chunk, proa_attend_state *part)
+{
+    int64_t begin = proa_max64(chunk * PROA_ATTEND_CHUNK, b->first / PROA_PAGE_TOKENS);
+    int64_t end = proa_min64((chunk + 1) * PROA_ATTEND_CHUNK, proa_ceil_div(b->last, PROA_PAGE_TOKENS));
+    call->isa->chunk(b, begin, end, part);
+}
+
+/* Takes in the part of one chunk. A query's first part is copied: it must not matter what came before. */
+static void take_part(const attend_call *call, const proa_attend_block *b, int64_t chunk, proa_attend_state *total,
+                      const proa_attend_state *part)
+{
+    for (int i = 0; i < b->n; i++) {
+        int64_t first = b->begin[i] / CHUNK_KEYS;
+        if (b->begin[i] >= b->end[i] || chunk < first || chunk * CHUNK_KEYS >= b->end[i]) continue;
+        if (chunk > first) {
+            call->isa->merge(total, part, i, b->pitch);
+            continue;
+        }
+        total->m[i] = part->m[i];
+        total->l[i] = part->l[i];
+        memcpy(total->acc + i * b->pitch, part->acc + i * b->pitch, (size_t)b->pitch * sizeof(float));
+    }
+}
+
+static void finish_block(const attend_call *call, const proa_attend_block *b, const proa_attend_state *total)
+{
+    int64_t dh = call->kv->head_dim;
+    for (int i = 0; i < b->n; i++) {
+        if (b->begin[i] < b->end[i]) call->isa->finish(b->y[i], total, i, b->pitch, dh);
+        else memset(b->y[i], 0, (size_t)dh * sizeof(float));
+    }
+}
+
+static void run_item(const attend_call *call, const attend_item *item)
+{
+    proa_attend_block b;
+    proa_attend_bias bias;
+    proa_attend_state part, total;
+    block_init(call, item, &b, &bias);
+    int64_t first = b.first / CHUNK_KEYS, end = proa_ceil_div(b.last, CHUNK_KEYS);
+    for (int64_t c = first; c < end; c++) {
+        run_chunk(call, &b, c, &part);
+        if (end - first > 1) take_part(call, &b, c, &total, &part);
+    }
+    finish_block(call, &b, end - first > 1 ? &total : &part);
+}
+
+/* ---- all blocks in order, with their cost ---- */
+
+typedef void visit_fn(void *arg, const attend_item *item);
+
+static int64_t item_cost(const attend_call *call, const attend_item *item)
+{
+    int64_t begin, end, keys;
+    row_keys(call, item->span, item->first / call->group, &begin, &end);
+    keys = end - begin;
+    row_keys(call, item->span, (item->first + item->n - 1) / call->group, &begin, &end);
+    keys = (keys + end - begin) / 2; /* of the middle row */
+    return (keys + 32) * (item->n + 2) * call->pitch; /* 2: the pages have to come, too */
+}
+
+static attend_item item_at(const attend_call *call, const proa_span *span, int64_t unit, int64_t first)
+{
+    int64_t left = (int64_t)span->rows * call->group - first;
+    return (attend_item){span, unit, first, (int)proa_min64(left, call->queries)};
+}
+
+/* Cost of one unit of a span; *largest: of its dearest block. */
+static int64_t unit_cost(const attend_call *call, const proa_span *span, int64_t *largest)
+{
+    int64_t cost = 0, queries = (int64_t)span->rows * call->group;
+    for (int64_t first = 0; first < queries; first += call->queries) {
+        attend_item item = item_at(call, span, 0, first);
+        int64_t one = item_cost(call, &item);
+        *largest = proa_max64(*largest, one);
+        cost += one;
+    }
+    return cost;
+}
+
+/* Visits the blocks whose cost starts within [from, to) of the call's total. */
+static void walk(const attend_call *call, int64_t from, int64_t to, visit_fn *visit, void *arg)
+{
+    int64_t at = 0, largest = 0;
+    for (int64_t s = 0; s < call->spans->count && at < to; s++) {
+        const proa_span *span = &call->spans->span[s];
+        int64_t cost = unit_cost(call, span, &largest), queries = (int64_t)span->rows * call->group;
+        for (int64_t u = 0; u < call->units; u++) {
+            if (at >= to) return;
+            if (at + cost <= from) {
+                at += cost;
+                continue;
+            }
+            for (int64_t first = 0; first < queries; first += call->queries) {
+                attend_item item = item_at(call, span, u, first);
+                if (at >= from && at < to) visit(arg, &item);
+                at += item_cost(call, &item);
+            }
+        }
+    }
+}
+
+static void visit_run(void *arg, const attend_item *item)
+{
+    run_item(arg, item);
+}
+
+static void run_part(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    attend_call *call = arg;
+    int64_t share = call->total / call->parts;
+    walk(call, share * begin, end == call->parts ? call->total : share * end, visit_run, call);
+}
+
+/* ---- the context split, too: rounds of (block, chunk)s, merged in order after each round ---- */
+
+typedef struct attend_job {
+    attend_item item;
+    int64_t chunk;
+    bool last; /* of its block */
+} attend_job;
+
+typedef struct attend_round {
+    attend_call *call;
+    proa_pool *pool;
+    proa_attend_state *parts; /* [jobs_max], in scratch */
+    proa_attend_state total;  /* of the block that the last round left unfinished */
+    int count, jobs_max;
+    attend_job jobs[JOBS_MAX];
+} attend_round;
+
+static void run_jobs(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    attend_round *round = arg;
+    proa_attend_block b;
+    proa_attend_bias bias;
+    for (int64_t j = begin; j < end; j++) {
+        block_init(round->call, &round->jobs[j].item, &b, &bias);
+        run_chunk(round->call, &b, round->jobs[j].chunk, &round->parts[j]);
+    }
+}
+
+static void flush_round(attend_round *round)
+{
+    proa_attend_block b;
+    proa_attend_bias bias;
+    proa_pool_run(round->pool, round->count, 1, run_jobs, round);
+    for (int j = 0; j < round->count; j++) {
+        attend_job *job = &round->jobs[j];
+        if (j == 0 || round->jobs[j - 1].last) block_init(round->call, &job->item, &b, &bias);
+        take_part(round->call, &b, job->chunk, &round->total, &round->parts[j]);
+        if (job->last) finish_block(round->call, &b, &round->total);
+    }
+    round->count = 0;
+}
+
+static void visit_split(void *arg, const attend_item *item)
+{
+    attend_round *round = arg;
+    int64_t begin, end, last, unused;
+    row_keys(round->call, item->span, item->first / round->call->group, &begin, &unused);
+    row_keys(round->call, item->span, (item->first + item->n - 1) / round->call->group, &unused, &end);
+    last = proa_max64(begin / CHUNK_KEYS, (end - 1) / CHUNK_KEYS); /* a block without keys has one job, too: zeros */
+    for (int64_t c = begin / CHUNK_KEYS; c <= last; c++) {
+        round->jobs[round->count++] = (attend_job){*item, c, c == last};
+        if (round->count == round->jobs_max) flush_round(round);
+    }
+}
+
+static void run_split(proa_ctx *c, attend_call *call, int slots)
+{
+    attend_round round = {.call = call, .pool = c->pool, .parts = c->scratch, .jobs_max = slots};
+    walk(call, 0, call->total, visit_split, &round);
+    flush_round(&round);
+}
+
+void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
+                     const proa_attention *a, const proa_attend_isa *isa)
+{
+    attend_call call = {.y = y, .q = q, .kv = kv, .spans = spans, .a = a, .isa = isa, .heads = q.shape[1]};
+    call.units = a->rel_bias ? call.heads : kv->kv_heads;
+    call.group = call.heads / call.units;
+    call.pitch = proa_round_up(kv->head_dim, 16);
+    call.queries = proa_min64(PROA_ATTEND_QUERIES, PROA_ATTEND_FLOATS / call.pitch);
+    PROA_DASSERT(kv->head_dim <= PROA_HEAD_DIM_MAX && call.heads % kv->kv_heads == 0);
+    if (a->rel_bias) fill_buckets(&call);
+    int64_t largest = 0;
+    for (int64_t s = 0; s < spans->count; s++)
+        call.total += call.units * unit_cost(&call, &spans->span[s], &largest);
+    int threads = proa_pool_threads(c->pool);
+    call.parts = call.total < COST_ALONE ? 1 : threads;
+    int64_t slots = proa_min64(c->scratch_bytes / (int64_t)sizeof(proa_attend_state), JOBS_MAX);
+    /* One block is more than a thread's fair share, and is long enough to be cut. */
+    bool split = call.parts > 1 && slots >= 2 && largest > call.total / threads &&
+                 largest > (int64_t)CHUNK_KEYS * call.pitch * 4;
+    if (split) run_split(c, &call, (int)slots);
+    else proa_pool_run(c->pool, call.parts, 1, run_part, &call);
+}

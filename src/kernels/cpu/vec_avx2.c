@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * vec_avx2.c - every op but linear and pack, compiled for this level. */
+#include "kernels/cpu/simd_avx2.h"
+
+#include "kernels/cpu/attend_plan.h"
+#include "kernels/cpu/overlay.h"
+#include "kernels/cpu/vec_pick.h"
+#include "kernels/cpu/vec_position.h"
+#include "kernels/cpu/vec_rows.h"
+
+void proa_overlay_vec_avx2(proa_ops *ops)
+{
+    ops->embed = embed;
+    ops->gather = gather;
+    ops->add = add;
+    ops->rms_norm = rms_norm;
+    ops->layer_norm = layer_norm;
+    ops->act = act_in_place;
+    ops->act_mul = act_mul;
+    ops->rope_table = rope_table;
+    ops->rope = rope;
+    ops->kv_append = kv_append;
+    ops->attend = proa_attend_avx2;
+    ops->log_sum_exp = log_sum_exp;
+    ops->top_k = top_k;
+}
