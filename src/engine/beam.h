@@ -14,7 +14,7 @@
 typedef struct proa_beam_options {
     int32_t beams;        /* K, 1..PROA_BEAMS_MAX */
     int64_t vocab;        /* V, at least max(2, 1 + end_ids_count) */
-    int64_t max_new;      /* length limit in new tokens, >= 1; the end token counts */
+    int64_t max_new;      /* length limit in new tokens, 1..PROA_CONTEXT_MAX; the end token counts */
     float length_penalty; /* finite */
     proa_early early;
     const int32_t *end_ids; /* copied; count 0 with ignore_eos */
@@ -24,10 +24,10 @@ typedef struct proa_beam_options {
 
 typedef struct proa_beam proa_beam;
 
-/* Bytes that such a search takes, for the plan: about 8 K max_new + 4 returned max_new + 8 K M. -1 if it overflows.
- * The parts that grow with max_new become resident only as far as the search goes. */
+/* Bytes that such a search takes, for the plan: about 8 K max_new + 4 returned max_new + 8 K M. -1 if the options are
+ * out of range. The parts that grow with max_new become resident only as far as the search goes. */
 int64_t proa_beam_bytes(const proa_beam_options *o);
-/* INVALID with the value and the range; NO_MEMORY with the sum. All memory is taken here. */
+/* INVALID with the value and the range; NO_MEMORY with the sum. All memory is taken here. On failure *out is NULL. */
 PROA_MUST_CHECK proa_status proa_beam_new(proa_beam **out, const proa_beam_options *o, proa_err *err);
 void proa_beam_free(proa_beam *b); /* NULL is fine */
 
@@ -55,9 +55,10 @@ int32_t proa_beam_width(const proa_beam *b); /* K */
 PROA_MUST_CHECK proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
                                               const int32_t *tokens, const float *logprobs, proa_err *err);
 
-/* Makes the results and returns how many there are, at most `returned`: the finished hypotheses, best first. If there
- * are none (the caller stopped early, or length_penalty made every score fall below the -1e9 of an empty place), the
- * running beams stand in, scored by their length. No allocation; call it once, after the last step. */
+/* Makes the results and returns how many there are, at most `returned`: the finished hypotheses, best first. After a
+ * search that ran to its end there are K of them. If there are none (the caller stopped early, or length_penalty made
+ * every score fall below the -1e9 of an empty place), the running beams stand in, scored by their length. Where
+ * transformers would return an empty place, there is no result here. No allocation; call it after the last step. */
 int32_t proa_beam_finish(proa_beam *b);
 /* Result i. ids (end token included, prompt not) live until proa_beam_free; text is NULL. */
 proa_beam_result proa_beam_get(const proa_beam *b, int32_t i);
