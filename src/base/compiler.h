@@ -11,6 +11,9 @@
 #define PROA_COLD                    __attribute__((cold))
 #define PROA_API                     __attribute__((visibility("default")))
 #define PROA_ALIGNED(n)              __attribute__((aligned(n)))
+/* For kernels written once with sizes that are constants only after inlining. */
+#define PROA_ALWAYS_INLINE           inline __attribute__((always_inline))
+#define PROA_NO_INLINE               __attribute__((noinline))
 #define PROA_LIKELY(x)               __builtin_expect(!!(x), 1)
 #define PROA_UNLIKELY(x)             __builtin_expect(!!(x), 0)
 #ifdef __cplusplus
@@ -24,6 +27,13 @@
 #define PROA_CAT(a, b)    PROA_CAT_(a, b)
 #define PROA_STR_(a)      #a
 #define PROA_STR(a)       PROA_STR_(a)
+
+/* Before a loop: unroll it (completely, if its count is a constant up to 16). */
+#if defined(__clang__)
+#define PROA_UNROLL _Pragma("unroll")
+#else
+#define PROA_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* A programmer's error: says where and stops. On in release too, except inside kernels' loops (PROA_DASSERT). */
 #define PROA_ASSERT(cond)                                                                                    \

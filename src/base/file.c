@@ -47,11 +47,9 @@ proa_status proa_file_read(proa_buf *buf, const char *path, int64_t bytes_max, p
     int64_t bytes = 0;
     proa_buf_init(buf, (size_t)bytes_max);
     PROA_TRY(open_regular(&fd, &bytes, path, err));
-    proa_status status =
-        bytes > bytes_max
-            ? PROA_FAIL(err, LIMIT, "'%s' has %lld bytes, at most %lld are read", path, (long long)bytes,
-                        (long long)bytes_max)
-            : read_all(buf, fd, bytes, path, err);
+    proa_status status = bytes > bytes_max ? PROA_FAIL(err, LIMIT, "'%s' has %lld bytes, at most %lld are read",
+                                                       path, (long long)bytes, (long long)bytes_max)
+                                           : read_all(buf, fd, bytes, path, err);
     close(fd);
     return status;
 }
@@ -101,7 +99,7 @@ bool proa_dir_exists(const char *path)
 proa_status proa_path_join(char *out, const char *dir, const char *name, proa_err *err)
 {
     size_t n = strlen(dir);
-    const char *slash = n && dir[n - 1] == '/' ? "" : "/";
+    const char *slash = n == 0 || dir[n - 1] == '/' ? "" : "/"; /* "" is the working folder, not the root */
     int len = snprintf(out, PROA_PATH_MAX, "%s%s%s", dir, slash, name);
     if (len < 0 || len >= PROA_PATH_MAX) return PROA_FAIL(err, INVALID, "path too long: '%.200s...'", dir);
     return PROA_OK;

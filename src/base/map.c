@@ -2,9 +2,12 @@
 #include "base/map.h"
 
 #include "base/alloc.h"
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/random.h>
 
 struct proa_map_slot {
-    const char *ptr; /* NULL: empty */
+    const char *ptr;   /* NULL: empty */
     uint32_t len, tag; /* tag: high half of the hash, compared before the bytes */
     int32_t value;
 };
@@ -29,10 +32,45 @@ void proa_map_release(proa_map *map)
     *map = (proa_map){0};
 }
 
+/* A secret of this process: names come from files, and with a known hash a file could choose names that all meet in
+ * one run of slots. Nothing depends on the order of slots, so results stay the same from run to run. */
+static uint64_t secret(void)
+{
+    static _Atomic uint64_t shared;
+    uint64_t have = atomic_load_explicit(&shared, memory_order_relaxed), fresh = 0;
+    if (PROA_LIKELY(have != 0)) return have;
+    if (getrandom(&fresh, sizeof fresh, 0) != sizeof fresh) fresh = (uint64_t)(uintptr_t)&fresh;
+    fresh |= 1;
+    return atomic_compare_exchange_strong(&shared, &have, fresh) ? fresh : have;
+}
+
+/* Both halves of a 128-bit product, folded: each bit of a and b reaches most bits of the result (after wyhash,
+ * Wang Yi 2019). */
+static uint64_t fold(uint64_t a, uint64_t b)
+{
+    __extension__ typedef unsigned __int128 wide;
+    wide product = (wide)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t hash_of(proa_str key)
+{
+    uint64_t h = secret() ^ key.len, word;
+    const char *p = key.ptr;
+    size_t left = key.len;
+    for (; left >= 8; left -= 8, p += 8) {
+        memcpy(&word, p, 8);
+        h = fold(h ^ word, 0x9e3779b97f4a7c15u);
+    }
+    word = 0;
+    memcpy(&word, p, left);
+    return fold(fold(h ^ word, 0x9e3779b97f4a7c15u), secret());
+}
+
 /* The slot of the key, or the empty one where it belongs (linear probing; at most half of the slots are full). */
 static struct proa_map_slot *probe(const proa_map *map, proa_str key, uint32_t *tag)
 {
-    uint64_t hash = proa_str_hash(key);
+    uint64_t hash = hash_of(key);
     *tag = (uint32_t)(hash >> 32);
     for (uint64_t i = hash;; i++) {
         struct proa_map_slot *s = &map->slots[i & (uint64_t)(map->cap - 1)];

@@ -34,6 +34,13 @@ int proa_status_http(proa_status status)
     return known(status) ? table[status].http : 500;
 }
 
+/* What a hostile file brought in (names, keys) must not forge log lines or steer a terminal. */
+static void one_line(char *text)
+{
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+}
+
 proa_status proa_err_set(proa_err *err, proa_status status, const char *file, int line, const char *fmt, ...)
 {
     if (!err || err->status != PROA_OK) return status;
@@ -44,9 +51,7 @@ proa_status proa_err_set(proa_err *err, proa_status status, const char *file, in
     va_start(args, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
-    /* One line: what a hostile file brought in (names, keys) must not forge log lines. */
-    for (char *c = err->text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    one_line(err->text);
     return status;
 }
 
@@ -64,6 +69,7 @@ void proa_err_prefix(proa_err *err, const char *fmt, ...)
     va_start(args, fmt);
     int n = vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
-    if (n < 0 || (size_t)n >= sizeof err->text) return;
-    snprintf(err->text + n, sizeof err->text - (size_t)n, ": %s", old);
+    if (n >= 0 && (size_t)n < sizeof err->text)
+        snprintf(err->text + n, sizeof err->text - (size_t)n, ": %s", old);
+    one_line(err->text);
 }

@@ -3,17 +3,21 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* About 20 to 50 us on current CPUs: longer than the gap between two kernels, shorter than a person notices. */
-#define SPINS 20000
+/* How long a thread spins before it sleeps: longer than the gap between two kernels, and little to waste. By the
+ * clock, since one pause takes from 10 to 140 cycles by CPU. */
+#define SPIN_NS     50000
+#define SPINS_CLOCK 64 /* looks between two readings of the clock */
 
 struct proa_pool {
     int threads;
@@ -26,6 +30,7 @@ struct proa_pool {
     PROA_ALIGNED(64) atomic_int turn;    /* counts jobs; workers wait for it to change */
     PROA_ALIGNED(64) atomic_int pending; /* workers that still work on this job */
     PROA_ALIGNED(64) atomic_int asleep;  /* workers that wait in the kernel */
+    atomic_bool caller_asleep;           /* and worker 0 */
     atomic_bool stop;
 };
 struct proa_worker {
@@ -69,18 +74,41 @@ static void run_share(const proa_pool *pool, int worker)
     if (begin < end) pool->fn(pool->arg, begin, end, worker);
 }
 
+/* True as soon as *word is not value; false after SPIN_NS. */
+static bool spin_while(const atomic_int *word, int value)
+{
+    int64_t end = 0;
+    for (int i = 1; atomic_load_explicit(word, memory_order_acquire) == value; i++) {
+        pause_cpu();
+        if (i % SPINS_CLOCK != 0) continue;
+        int64_t now = proa_clock_ns();
+        if (end == 0) end = now + SPIN_NS;
+        else if (now >= end) return false;
+        sched_yield(); /* whom we wait for may want this very CPU: 3 us a job instead of 100 us then */
+    }
+    return true;
+}
+
 static int wait_for_turn(proa_pool *pool, int seen)
 {
-    for (int i = 0; i < SPINS; i++) {
-        int turn = atomic_load_explicit(&pool->turn, memory_order_acquire);
-        if (turn != seen) return turn;
-        pause_cpu();
-    }
-    atomic_fetch_add(&pool->asleep, 1);
     int turn;
+    if (spin_while(&pool->turn, seen)) return atomic_load_explicit(&pool->turn, memory_order_acquire);
+    atomic_fetch_add(&pool->asleep, 1); /* sequentially consistent, as the caller's pair in proa_pool_run */
     while ((turn = atomic_load(&pool->turn)) == seen) futex_wait(&pool->turn, seen);
     atomic_fetch_sub(&pool->asleep, 1);
     return turn;
+}
+
+/* The caller waits until no worker is on its job. */
+static void wait_for_workers(proa_pool *pool)
+{
+    int left;
+    while ((left = atomic_load_explicit(&pool->pending, memory_order_acquire)) != 0) {
+        if (spin_while(&pool->pending, left)) continue; /* it fell */
+        atomic_store(&pool->caller_asleep, true); /* before the next look at pending; the last worker the other way */
+        while ((left = atomic_load(&pool->pending)) != 0) futex_wait(&pool->pending, left);
+        atomic_store_explicit(&pool->caller_asleep, false, memory_order_relaxed);
+    }
 }
 
 static void *worker_main(void *arg)
@@ -91,7 +119,7 @@ static void *worker_main(void *arg)
         seen = wait_for_turn(pool, seen);
         if (atomic_load_explicit(&pool->stop, memory_order_acquire)) return NULL;
         run_share(pool, w->index);
-        if (atomic_fetch_sub_explicit(&pool->pending, 1, memory_order_acq_rel) == 1)
+        if (atomic_fetch_sub(&pool->pending, 1) == 1 && atomic_load(&pool->caller_asleep))
             futex_wake_all(&pool->pending);
     }
 }
@@ -148,11 +176,5 @@ void proa_pool_run(proa_pool *pool, int64_t items, int64_t grain, proa_task_fn *
     atomic_fetch_add(&pool->turn, 1); /* sequentially consistent: pairs with `asleep` */
     if (atomic_load(&pool->asleep) > 0) futex_wake_all(&pool->turn);
     run_share(pool, 0);
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&pool->pending, memory_order_acquire) == 0) return;
-        pause_cpu();
-    }
-    int left;
-    while ((left = atomic_load_explicit(&pool->pending, memory_order_acquire)) != 0)
-        futex_wait(&pool->pending, left);
+    wait_for_workers(pool);
 }
