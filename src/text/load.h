@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * load.h - helpers that the step parsers share; internal to this folder. */
+#ifndef PROA_TEXT_LOAD_H
+#define PROA_TEXT_LOAD_H
+
+#include "text/pipeline.h"
+
+/* A string member copied to the tokenizer's arena. INVALID when it is absent or no string. */
+PROA_MUST_CHECK proa_status proa_load_member(proa_loader *ld, const proa_json *j, const char *key, proa_str *out,
+                                             proa_err *err);
+/* A member that is one character; *out is left alone when it is absent. */
+PROA_MUST_CHECK proa_status proa_load_char(const proa_json *j, const char *key, int32_t *out, proa_err *err);
+/* "pattern": {"String": s} or {"Regex": r}, or s itself. */
+PROA_MUST_CHECK proa_status proa_load_pattern(proa_loader *ld, const proa_json *j, proa_step *step, proa_err *err);
+PROA_MUST_CHECK proa_status proa_load_behavior(const proa_json *j, proa_behavior *out, proa_err *err);
+/* "prepend_scheme", or "add_prefix_space" of older files. */
+PROA_MUST_CHECK proa_status proa_load_prepend(const proa_json *j, proa_prepend *out, proa_err *err);
+/* A regular expression that the tokenizer's arena releases. */
+PROA_MUST_CHECK proa_status proa_load_regex(proa_loader *ld, proa_str pattern, proa_regex **out, proa_err *err);
+/* The matches of a step's pattern in text. */
+PROA_MUST_CHECK proa_status proa_step_spans(const proa_step *step, proa_str text, proa_spans *out, proa_err *err);
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * pipeline.h - what a tokenizer is made of; internal to this folder.
+ * A text passes: added tokens that match the raw text, the normalisers, added tokens that match the normalised
+ * text, the pre-tokenisers, the model, the post-processor. Each stage is a row of a table: its name in
+ * tokenizer.json, a function that reads its settings, a function that applies it. Sequences are flattened. */
+#ifndef PROA_TEXT_PIPELINE_H
+#define PROA_TEXT_PIPELINE_H
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "text/charsmap.h"
+#include "text/regex.h"
+#include "text/tokenizer.h"
+#include "text/trie.h"
+#include "text/vocab.h"
+
+/* ---- a text on its way: consecutive parts of one buffer ---- */
+
+/* `zero`: how many leading bytes of the part come from offset 0 of the caller's text; Metaspace's prepend_scheme
+ * "first" asks for it. It stands for the alignment table that the tokenizers library keeps for each byte. */
+typedef struct proa_part {
+    int32_t at, len, zero;
+    int32_t id; /* >= 0: an added token, not to be touched any more */
+} proa_part;
+typedef struct proa_parts {
+    proa_part *ptr;
+    int64_t len, cap;
+    proa_buf text;
+} proa_parts;
+void proa_parts_init(proa_parts *parts);
+void proa_parts_release(proa_parts *parts);
+void proa_parts_clear(proa_parts *parts);
+proa_str proa_parts_text(const proa_parts *parts, int64_t i);
+/* The bytes [from, to) of the text that begins at base, as a part; empty ones are left out unless id >= 0. */
+void proa_parts_add(proa_parts *parts, size_t base, size_t from, size_t to, size_t zero, int32_t id);
+
+/* ---- steps ---- */
+
+typedef enum proa_behavior {
+    PROA_REMOVED,
+    PROA_ISOLATED,
+    PROA_MERGED_WITH_PREVIOUS,
+    PROA_MERGED_WITH_NEXT,
+    PROA_CONTIGUOUS
+} proa_behavior;
+typedef enum proa_prepend { PROA_PREPEND_ALWAYS, PROA_PREPEND_FIRST, PROA_PREPEND_NEVER } proa_prepend;
+
+/* One stage with its settings; each kind uses the few that its parser fills. */
+typedef struct proa_step {
+    const struct proa_step_kind *kind;
+    proa_str pattern, content; /* Replace, Prepend (content), Split, WordPiece prefix and BPEDecoder suffix (pattern) */
+    proa_regex *regex;         /* NULL: `pattern` is a plain string */
+    proa_charsmap *charsmap;   /* Precompiled, and SentencePiece's normaliser (NULL there: identity) */
+    proa_trie *symbols;        /* SentencePiece's user defined symbols, never normalised; or NULL */
+    int32_t mark;              /* Metaspace replacement, delimiter, Strip decoder's character */
+    int64_t start, stop;       /* Strip decoder; FixedLength (start) */
+    proa_behavior behavior;
+    proa_prepend prepend;
+    bool on[4];                /* switches, named by the parser of each kind */
+} proa_step;
+typedef struct proa_steps {
+    proa_step *ptr;
+    int64_t len;
+} proa_steps;
+
+typedef struct proa_loader proa_loader;
+typedef struct proa_detok proa_stream;
+typedef struct proa_step_kind {
+    const char *name;
+    proa_status (*parse)(proa_loader *ld, const proa_json *j, proa_step *step, proa_err *err); /* NULL: no settings */
+    /* normaliser: appends in's new form to out and corrects *zero for it */
+    proa_status (*normalize)(const proa_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err);
+    /* pre-tokeniser: appends in, maybe changed, to out->text and its parts to out */
+    proa_status (*split)(const proa_step *step, proa_str in, size_t zero, proa_parts *out, proa_err *err);
+    /* decoder: see decode.c */
+    void (*feed)(proa_stream *stream, int64_t at, proa_str bytes, bool end);
+    void (*finish)(proa_stream *stream, int64_t at);
+} proa_step_kind;
+extern const proa_step_kind proa_normalizers[], proa_pre_tokenizers[], proa_decoders[]; /* name NULL ends each */
+extern const proa_step_kind proa_spm_normalizer, proa_spm_decoder;
+
+/* ---- models ---- */
+
+typedef struct proa_merge {
+    uint64_t pair; /* left id << 32 | right id; UINT64_MAX: free slot */
+    uint32_t rank;
+    int32_t id;
+} proa_merge;
+
+/* BPE in the manner of the tokenizers library: merges have ranks. */
+typedef struct proa_bpe {
+    proa_merge *merges; /* open addressing, a power of two */
+    uint64_t mask, seed;
+    int32_t bytes[256];  /* ids of <0x00>..<0xFF>; -1 where there is none */
+    int32_t chars[0x250]; /* ids of the characters below U+0250, where the plain lookup holds; -1: none */
+    proa_str prefix, suffix; /* continuing_subword_prefix, end_of_word_suffix; empty: none */
+    int32_t unk;             /* -1: none, -2: named but not in the vocabulary */
+    bool fuse_unk, byte_fallback, ignore_merges;
+} proa_bpe;
+
+/* Unigram, of tokenizer.json (scores are double) and of SentencePiece (float, and types of pieces). Also
+ * SentencePiece's BPE, whose merges are implied by the scores. */
+typedef struct proa_unigram {
+    proa_trie trie;
+    double *scores; /* by id */
+    unsigned char *types; /* SentencePiece: proa_spm_type by id; NULL for tokenizer.json */
+    proa_trie *symbols;   /* SentencePiece BPE: user defined symbols; or NULL */
+    double min_score, max_score;
+    int32_t bytes[256];
+    int32_t unk;   /* -1: none */
+    bool byte_fallback, has_unused;
+} proa_unigram;
+/* The values are those of the file format. */
+typedef enum proa_spm_type {
+    PROA_SPM_NORMAL = 1,
+    PROA_SPM_UNKNOWN = 2,
+    PROA_SPM_CONTROL = 3,
+    PROA_SPM_USER = 4,
+    PROA_SPM_UNUSED = 5,
+    PROA_SPM_BYTE = 6
+} proa_spm_type;
+
+typedef struct proa_wordpiece {
+    proa_trie trie;
+    proa_str prefix;
+    int64_t chars_max;
+    int32_t unk; /* -1: none */
+} proa_wordpiece;
+
+/* Scratch of one encode call: grows to the longest word and is used again for the next. */
+typedef struct proa_work {
+    void *ptr[3];
+    size_t cap[3];
+} proa_work;
+void *proa_work_take(proa_work *work, int which, size_t count, size_t bytes);
+void proa_work_release(proa_work *work);
+
+typedef proa_status proa_model_fn(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
+                                  proa_err *err);
+proa_model_fn proa_bpe_encode, proa_unigram_encode, proa_wordpiece_encode, proa_wordlevel_encode,
+    proa_spm_unigram_encode, proa_spm_bpe_encode;
+
+/* ---- added tokens ---- */
+
+typedef struct proa_added_token {
+    proa_str content; /* as the file has it */
+    proa_str text;    /* its normalised form when `normalized` and a normaliser changes it, else the content */
+    int32_t id;
+    bool single_word, lstrip, rstrip, normalized, special;
+} proa_added_token;
+typedef struct proa_added {
+    proa_added_token *ptr;
+    int64_t len, cap;
+    int32_t *of_id;            /* by id: index of the token, or -1 */
+    int32_t next_id;           /* for the next token that the model does not have */
+    proa_map by_content;       /* content -> index */
+    proa_trie raw, normalized; /* content or text -> index */
+} proa_added;
+/* Splits text (a part that is not done) at the tokens of the trie. */
+void proa_added_split(const proa_added *added, const proa_trie *trie, proa_str text, size_t zero, proa_parts *out);
+
+/* ---- post-processor ---- */
+
+typedef struct proa_template_piece {
+    int32_t *ids; /* of a special token; NULL for a sequence */
+    int32_t ids_len;
+    int32_t sequence; /* 0: the first text, 1: the second */
+    int32_t type_id;
+} proa_template_piece;
+typedef struct proa_template {
+    proa_template_piece *ptr;
+    int64_t len;
+} proa_template;
+typedef struct proa_post {
+    bool on;         /* false: the texts in order, types 0 and 1 */
+    bool only_added; /* Bert: the template counts only where special tokens are asked for */
+    proa_template single, pair;
+} proa_post;
+
+/* ---- the whole ---- */
+
+struct proa_tokenizer {
+    proa_arena arena; /* everything below that is not said otherwise */
+    proa_vocab vocab; /* the model's; added tokens may lie beyond */
+    proa_added added;
+    proa_steps normalizers, pre_tokenizers, decoders;
+    proa_post post;
+    proa_model_fn *model;
+    proa_bpe bpe;
+    proa_unigram unigram;
+    proa_wordpiece wordpiece;
+    int32_t size; /* ids are below this */
+    proa_str *texts;    /* by id: what decoding starts from; the added token's text or the piece */
+    bool *special;
+    proa_str unk_surface; /* SentencePiece: what an unknown id decodes to */
+};
+
+/* A stream of tokens through the decoders: what proa_detok is. Tokens come to a stage in pieces of whole
+ * characters; `end` marks a token's last piece. A stage that fuses never ends its token before the stream ends. */
+typedef struct proa_stage {
+    proa_buf hold, made; /* bytes that wait; scratch for what is passed on */
+    int64_t count;       /* tokens so far, or as the stage says */
+    int64_t run;
+    bool seen, more;
+} proa_stage;
+struct proa_detok {
+    const proa_tokenizer *tok;
+    proa_stage *stages; /* one for each decoder */
+    proa_buf *out;      /* of the call under way */
+    int64_t tokens;     /* pushed and not skipped */
+    int32_t id;         /* the one under way */
+    bool skip_special;
+};
+void proa_stream_emit(proa_stream *stream, int64_t at, proa_str bytes, bool end); /* to stage `at`, or out */
+
+/* While a tokenizer is read. */
+struct proa_loader {
+    proa_tokenizer *tok;
+    int64_t steps;    /* of all pipelines so far */
+};
+proa_status proa_load_json(proa_tokenizer *tok, const proa_json *root, proa_err *err);
+proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_step_kind *kinds, const char *list_key,
+                            proa_steps *out, proa_err *err);
+proa_status proa_load_model(proa_loader *ld, const proa_json *model, proa_err *err);
+proa_status proa_load_post(proa_loader *ld, const proa_json *post, proa_err *err);
+proa_status proa_load_added(proa_loader *ld, const proa_json *list, proa_err *err);
+proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, proa_err *err);
+void proa_byte_ids(const proa_vocab *vocab, int32_t ids[256]); /* of <0x00>..<0xFF>; -1: none */
+void proa_added_init(proa_tokenizer *tok, int64_t cap); /* after the vocabulary is there */
+proa_status proa_added_put(proa_tokenizer *tok, proa_added_token token, proa_err *err);
+proa_status proa_added_seal(proa_tokenizer *tok, proa_err *err);
+/* Builds tables that depend on all of the above. Called once at the end of every way of opening. */
+proa_status proa_tokenizer_seal(proa_tokenizer *tok, proa_err *err);
+proa_status proa_normalize(const proa_tokenizer *tok, proa_str in, size_t *zero, proa_buf *out, proa_err *err);
+
+#endif

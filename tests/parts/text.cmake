@@ -1,0 +1,3 @@
+# The driver that the tokenizer oracle test talks to (tests/text/test_oracle.py).
+add_executable(text_tokdump text/tokdump.c)
+target_link_libraries(text_tokdump PRIVATE proa_static)
