@@ -39,7 +39,6 @@ struct proa_beam {
     proa_early early;
     int32_t end_ids[PROA_EOS_MAX];
     int64_t length;    /* L: steps done */
-    bool improvable;   /* no step has found yet that running beams cannot win */
     bool over;
     int32_t results;
     char *memory;
@@ -145,7 +144,6 @@ proa_status proa_beam_new(proa_beam **out, const proa_beam_options *o, proa_err 
     lay_out(b, memory);
     b->memory = memory;
     b->bytes = bytes;
-    b->improvable = true;
     for (int32_t i = 0; i < b->beams; i++) {
         b->score[i] = b->sum[i] = i ? NONE : 0; /* all stand at the same place: only one may branch */
         b->done[i].score = NONE;
@@ -266,18 +264,16 @@ static bool all_finished(const proa_beam *b)
     return true;
 }
 
-/* _update_finished_beams: ended candidates among the first K compete with the places; the others come last, by sums
- * of -1e9 in the same order as in torch. */
+/* _update_finished_beams: ended candidates among the first K compete with the places, the others get -1e9 and come
+ * last. (transformers also pushes back those of a prompt whose search is over while others of its batch go on; here
+ * there is one prompt.) */
 static void update_finished(proa_beam *b)
 {
     int32_t K = b->beams;
     float divisor = norm(b, b->length);
-    bool closed = b->early == PROA_EARLY_TRUE && all_finished(b);
     for (int32_t i = 0; i < K; i++) b->rank[i] = b->done[i].score;
     for (int64_t c = 0; c < b->kept; c++) {
         float score = b->best[c].sum / divisor;
-        if (closed) score += NONE;
-        if (!b->improvable) score += NONE;
         if (c >= K || !b->best[c].ended) score += NONE;
         b->rank[K + c] = score;
     }
@@ -297,16 +293,12 @@ static void update_finished(proa_beam *b)
     }
 }
 
-/* _check_early_stop_heuristic: whether the best running beam, at the length that suits it, could still beat a place.
- * A place that is not finished counts as -1e9. */
+/* _check_early_stop_heuristic: whether the best running beam, at the length that suits it, could still beat the worst
+ * place. Places are in order, and one that is not finished has the -1e9 that transformers puts in for it. */
 static bool can_improve(const proa_beam *b)
 {
     bool longest = b->early == PROA_EARLY_NEVER && b->penalty > 0;
-    float reachable = b->score[0] / norm(b, longest ? b->max_new : b->length);
-    float worst = b->done[b->beams - 1].score; /* places are in order */
-    for (int32_t i = 0; i < b->beams; i++)
-        if (reachable > (b->done[i].finished ? worst : NONE)) return true;
-    return false;
+    return b->score[0] / norm(b, longest ? b->max_new : b->length) > b->done[b->beams - 1].score;
 }
 
 static bool all_ended(const proa_beam *b)
@@ -326,8 +318,7 @@ proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t
     choose_candidates(b);
     choose_running(b);
     update_finished(b);
-    b->improvable = b->improvable && can_improve(b);
-    b->over = !b->improvable || all_ended(b) || (b->early == PROA_EARLY_TRUE && all_finished(b));
+    b->over = !can_improve(b) || all_ended(b) || (b->early == PROA_EARLY_TRUE && all_finished(b));
     *more = !b->over;
     memcpy(parent, b->parent + (b->length - 1) * b->beams, (size_t)b->beams * sizeof *parent);
     memcpy(token, b->token + (b->length - 1) * b->beams, (size_t)b->beams * sizeof *token);

@@ -140,19 +140,41 @@ static void load_weights(proa_model *m, proa_progress_fn *progress, void *arg)
     if (progress) progress(arg, "loading weights", 1);
 }
 
+proa_ctx_need proa_model_need(const proa_model *m)
+{
+    const proa_config *c = &m->config;
+    proa_ctx_need need = {.rows = m->plan.rows_max, .heads = c->heads, .head_dim = c->head_dim};
+    need.inputs = proa_max64(proa_max64(c->hidden, c->ffn), c->heads * c->head_dim);
+    need.columns = m->plan.width[PROA_REG_OUT];
+    return need;
+}
+
+/* Touches every page now: the first request is not slower than the others, and what is planned is what is taken. */
+static void touch(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    volatile char *memory = arg;
+    for (int64_t i = begin; i < end; i++) memory[i * 4096] = 0;
+}
+
+void proa_model_touch(proa_pool *pool, void *memory, int64_t bytes)
+{
+    proa_pool_run(pool, proa_ceil_div(bytes, 4096), 512, touch, memory);
+}
+
 proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err)
 {
     const proa_config *c = &m->config;
     const proa_plan *p = &m->plan;
-    proa_ctx_need need = {.rows = p->rows_max, .heads = c->heads, .head_dim = c->head_dim};
-    need.inputs = proa_max64(proa_max64(c->hidden, c->ffn), c->heads * c->head_dim);
-    need.columns = p->width[PROA_REG_OUT];
+    proa_ctx_need need = proa_model_need(m);
     m->weight_memory = proa_pages_alloc(p->weight_bytes);
     m->activations = proa_pages_alloc(p->activation_bytes);
     if (!m->weight_memory || !m->activations)
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for weights and %.1f MB for activations",
                          (double)p->weight_bytes / 1e6, (double)p->activation_bytes / 1e6);
     PROA_TRY(proa_ctx_init(&m->ctx, m->ctx.ops, m->ctx.pool, &need, err));
+    proa_model_touch(m->ctx.pool, m->activations, p->activation_bytes);
+    proa_model_touch(m->ctx.pool, m->ctx.scratch, m->ctx.scratch_bytes);
     m->inv_freq = proa_calloc((size_t)c->rotary_dim / 2, sizeof *m->inv_freq);
     proa_config_inv_freq(c, m->inv_freq);
     load_weights(m, progress, arg);

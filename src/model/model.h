@@ -48,6 +48,8 @@ PROA_MUST_CHECK proa_status proa_model_prepare(proa_model **out, const char *pat
 /* Takes the memory and packs the weights. NO_MEMORY with the sum. progress may be NULL. */
 PROA_MUST_CHECK proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err);
 void proa_model_free(proa_model *m); /* NULL is fine */
+/* What the kernels' scratch must be made for. */
+proa_ctx_need proa_model_need(const proa_model *m);
 
 /* One pass. kv [kv_layers] is where keys and values lie. Ids and positions were checked by the caller
  * (0 <= id < vocab, position < context). After a pass register X holds the rows that proa_model_head reads.
@@ -59,5 +61,7 @@ void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
 bool proa_model_has_pool(const proa_model *m);
 proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count);
+/* Makes [memory, memory + bytes), which must be zero, resident. */
+void proa_model_touch(proa_pool *pool, void *memory, int64_t bytes);
 
 #endif

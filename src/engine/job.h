@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * job.h - a request on its way through the engine, and the engine itself. Private to src/engine.
+ * Owner:   the engine owns its jobs from submit to DONE.
+ * Threads: `lock` guards the inbox, the list of live jobs and the published statistics; all else belongs to the
+ *          stepping thread. */
+#ifndef PROA_ENGINE_JOB_H
+#define PROA_ENGINE_JOB_H
+
+#include "engine/beam.h"
+#include "engine/memory.h"
+#include "engine/pages.h"
+#include "engine/sampler.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef enum proa_phase {
+    PROA_PHASE_WAITING, /* not admitted: holds no pages */
+    PROA_PHASE_ENCODE,  /* its encoder input is to be run */
+    PROA_PHASE_PROMPT,  /* its decoder prompt is being run, in chunks */
+    PROA_PHASE_DECODE   /* one row for each sequence and step */
+} proa_phase;
+
+typedef struct proa_job proa_job;
+struct proa_job {
+    proa_job *next;      /* in the inbox, the waiting list or the running list */
+    proa_job *live_next; /* in the list that cancel searches */
+    uint64_t id;
+    proa_task task;
+    proa_options options; /* defaults put in */
+    proa_event_fn *on_event;
+    void *arg;
+    int32_t *input;       /* encoder kinds: the encoder's ids */
+    int64_t input_count;
+    int32_t *prompt;      /* the decoder's first ids */
+    int64_t prompt_count;
+    atomic_bool cancelled;
+
+    proa_phase phase;
+    int32_t width;        /* sequences: 1, or the beams */
+    int32_t slot;         /* first of `width` slots (tables), while admitted */
+    int64_t reserved;     /* pages that it may come to use */
+    int64_t length;       /* tokens whose keys and values are in its pages, of each sequence */
+    int64_t new_tokens, new_max;
+    proa_finish ending;   /* decided in this step, carried out at its end */
+    proa_err error;       /* why, when ending is ERROR */
+    int32_t token;        /* the one to be run next (width 1) */
+    proa_beam *beam;      /* and what goes in and out of it, M candidates for each of `width` rows: */
+    int64_t candidates;   /* M */
+    int32_t *beam_ids;    /* [width][M] */
+    float *beam_values;   /* [width][M] */
+    int32_t *beam_parent, *beam_token; /* [width]; beam_token is what each beam runs next */
+    proa_detok *detok;    /* NULL without a tokenizer */
+    proa_buf text;
+    int64_t submitted_ns, admitted_ns, first_ns;
+};
+
+typedef struct proa_job_list {
+    proa_job *first, **last;
+    int32_t count;
+} proa_job_list;
+
+/* What is asked of the head for one row of the step. */
+typedef struct proa_ask {
+    proa_job *job;
+    int32_t row;
+    int32_t index; /* beam, or position in the sequence for ROWS */
+} proa_ask;
+
+struct proa_engine {
+    proa_pool *pool;
+    proa_model *model;
+    proa_tokenizer *tokenizer; /* NULL: ids only */
+    proa_sizes sizes;
+    proa_memory memory;
+    proa_pages pages;
+    proa_kv *kv;               /* [kv_layers] */
+    proa_sampler_scratch sampler;
+
+    /* tables: slots of `table_cap` entries; each sequence has two (now and next step's, for beams) */
+    int32_t *table_memory;
+    int64_t table_cap;
+    proa_table *self, *spare, *cross; /* [sequences_max] */
+    bool *slot_used;                  /* [sequences_max] */
+    int64_t pages_reserved;
+
+    /* the step, all [rows_max] */
+    int32_t *ids, *positions;
+    proa_span *self_spans, *cross_spans; /* [sequences_max] */
+    proa_ask *asks;
+    int32_t *ask_rows;
+    int64_t rows, spans, ask_count;
+    float lse[PROA_HEAD_ROWS];
+
+    proa_job_list waiting, running;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    proa_job_list inbox;
+    proa_job *live;
+    uint64_t next_id;
+    proa_stats stats; /* published after each step */
+    proa_stats now;   /* the stepping thread's own */
+    pthread_t thread;
+    bool thread_runs, stop;
+};
+
+void proa_job_free(proa_job *job);
+void proa_job_list_init(proa_job_list *list);
+void proa_job_list_push(proa_job_list *list, proa_job *job);
+proa_job *proa_job_list_pop(proa_job_list *list);
+
+/* deliver.c: events. */
+void proa_deliver_token(proa_job *job, int32_t id, float logprob);
+void proa_deliver_rows(proa_job *job, const float *rows, const float *pooled, int64_t first,
+                       int64_t count, int64_t columns);
+/* Sends DONE and frees the job; it is in no list any more and holds no pages. */
+void proa_deliver_done(proa_engine *e, proa_job *job, proa_finish finish, const proa_err *error);
+
+/* step.c */
+bool proa_step_run(proa_engine *e);
+/* Gives back a running job's pages and slots. */
+void proa_step_drop(proa_engine *e, proa_job *job);
+
+#endif

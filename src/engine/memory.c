@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/memory.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "engine/pages.h"
+#include "engine/sampler.h"
+#include <string.h>
+
+/* Resident memory of the program with its libraries and a little heap, before a model is there (measured). */
+#define PROGRAM_BYTES (5 * PROA_MIB)
+
+static proa_status in_range(const char *name, int64_t value, int64_t min, int64_t max, proa_err *err)
+{
+    if (value >= min && value <= max) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "option '%s' is %lld, must be %lld to %lld", name, (long long)value,
+                     (long long)min, (long long)max);
+}
+
+proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, proa_err *err)
+{
+    static const proa_engine_options none;
+    const proa_engine_options *o = options ? options : &none;
+    if (o->device && strcmp(o->device, "cpu") != 0)
+        return PROA_FAIL(err, UNSUPPORTED, "device '%s' is not there: this build runs on 'cpu'", o->device);
+    PROA_TRY(in_range("threads", o->threads, 0, PROA_THREADS_MAX, err));
+    PROA_TRY(in_range("sequences", o->sequences_max, 0, PROA_SEQUENCES_MAX, err));
+    PROA_TRY(in_range("step-tokens", o->step_tokens, 0, PROA_STEP_TOKENS_MAX, err));
+    PROA_TRY(in_range("kv-tokens", o->kv_tokens, 0, (int64_t)1 << 32, err));
+    s->sequences_max = o->sequences_max ? o->sequences_max : PROA_SEQUENCES_DEFAULT;
+    s->step_tokens = o->step_tokens ? o->step_tokens : PROA_STEP_TOKENS_DEFAULT;
+    s->kv_tokens = o->kv_tokens;
+    s->threads = o->threads;
+    /* Every running sequence has a row in every step. */
+    s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
+    s->model = (proa_model_options){o->dtype, o->quant, s->step_tokens, PROA_HEAD_ROWS};
+    return PROA_OK;
+}
+
+void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
+{
+    int64_t longest = m->config.context;
+    if (m->arch->kind == PROA_KIND_ENCODER_DECODER) longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
+    if (s->kv_tokens == 0) s->kv_tokens = proa_max64(longest, (int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS);
+}
+
+int64_t proa_sizes_pages(const proa_sizes *s)
+{
+    return proa_ceil_div(s->kv_tokens, PROA_PAGE_TOKENS);
+}
+
+int64_t proa_sizes_table(const proa_model *m)
+{
+    return proa_ceil_div(proa_max64(m->config.context, m->plan.rows_max), PROA_PAGE_TOKENS) + 1;
+}
+
+static int64_t scratch_bytes(const proa_sizes *s, const proa_model *m)
+{
+    PROA_UNUSED(s);
+    proa_ctx_need need = proa_model_need(m);
+    return proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
+}
+
+/* Vectors of the step, page tables, the sampler's scratch. */
+static int64_t bookkeeping_bytes(const proa_sizes *s, const proa_model *m)
+{
+    int64_t tables = 3 * (int64_t)s->sequences_max * proa_sizes_table(m) * 4;
+    int64_t sampler = m->arch->kind == PROA_KIND_ENCODER ? 0 : proa_sampler_bytes(m->plan.width[PROA_REG_OUT]);
+    return tables + sampler + 64 * m->plan.rows_max + (int64_t)m->arena.bytes;
+}
+
+void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m, const proa_tokenizer *tokenizer)
+{
+    *memory = (proa_memory){.weights = m->plan.weight_bytes, .activations = m->plan.activation_bytes};
+    memory->scratch = scratch_bytes(s, m);
+    memory->kv = proa_pages_bytes(proa_sizes_pages(s), m->kv_layers, m->config.kv_heads, m->config.head_dim,
+                                  m->kv_dtype);
+    if (memory->kv < 0) memory->kv = INT64_MAX / 4;
+    memory->tokenizer = tokenizer ? proa_tokenizer_bytes(tokenizer) : 0;
+    memory->bookkeeping = bookkeeping_bytes(s, m);
+    memory->program = PROGRAM_BYTES;
+    memory->total = memory->weights + memory->activations + memory->scratch + memory->kv + memory->tokenizer +
+                    memory->bookkeeping + memory->program;
+}
+
+proa_status proa_memory_check(const proa_memory *memory, proa_err *err)
+{
+    int64_t available = proa_memory_available();
+    if (memory->total <= available) return PROA_OK;
+    return PROA_FAIL(err, NO_MEMORY,
+                     "needs %.1f MB of memory, %.1f MB are available: weights %.1f MB, keys and values %.1f MB "
+                     "(--kv-tokens), activations and scratch %.1f MB (--step-tokens), the rest %.1f MB",
+                     (double)memory->total / 1e6, (double)available / 1e6, (double)memory->weights / 1e6,
+                     (double)memory->kv / 1e6, (double)(memory->activations + memory->scratch) / 1e6,
+                     (double)(memory->tokenizer + memory->bookkeeping + memory->program) / 1e6);
+}

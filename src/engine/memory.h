@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * memory.h - the sum of what an engine takes, known before any of it is taken: proa_engine_open refuses by it and
+ * proa explain prints it. */
+#ifndef PROA_ENGINE_MEMORY_H
+#define PROA_ENGINE_MEMORY_H
+
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+#define PROA_SEQUENCES_DEFAULT   16
+#define PROA_STEP_TOKENS_DEFAULT 512
+#define PROA_HEAD_ROWS           64  /* rows of logits at once: 32 MB at a vocabulary of 128k */
+#define PROA_SEQUENCE_TOKENS     128 /* pages planned for each running sequence when nobody says how many */
+
+/* An engine's options with the defaults put in, checked. */
+typedef struct proa_sizes {
+    proa_model_options model;
+    int32_t sequences_max;
+    int64_t step_tokens, kv_tokens; /* kv_tokens 0: not yet known (it follows from the model) */
+    int32_t threads;                /* 0: all */
+} proa_sizes;
+
+typedef struct proa_memory {
+    int64_t weights, activations, scratch, kv, tokenizer, bookkeeping, program, total;
+} proa_memory;
+
+/* INVALID names the option, its value and its range. options may be NULL. */
+PROA_MUST_CHECK proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, proa_err *err);
+/* Fills kv_tokens when it is 0: the longest sequence, or PROA_SEQUENCE_TOKENS for each that may run. */
+void proa_sizes_for_model(proa_sizes *s, const proa_model *m);
+/* Pages of the pool, and entries of one sequence's page table. */
+int64_t proa_sizes_pages(const proa_sizes *s);
+int64_t proa_sizes_table(const proa_model *m);
+void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m, const proa_tokenizer *tokenizer);
+/* NO_MEMORY with the sum and its parts when the machine has less. */
+PROA_MUST_CHECK proa_status proa_memory_check(const proa_memory *memory, proa_err *err);
+
+#endif

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * step.c - the scheduler: who is in the next step, with how many rows, and what becomes of the logits.
+ *
+ * A step: take what was submitted, end what was cancelled, admit in order of arrival whoever fits; run the encoder
+ * over new inputs; run the decoder over one row for each sequence that decodes and, with what is left of the budget,
+ * over chunks of prompts; sample. A request is admitted only if the pages that it may ever use are free or not
+ * promised to others, so nothing that runs is ever evicted. */
+#include "engine/job.h"
+
+#include "base/checked.h"
+#include "base/clock.h"
+
+void proa_job_list_init(proa_job_list *list)
+{
+    *list = (proa_job_list){.last = NULL};
+}
+
+void proa_job_list_push(proa_job_list *list, proa_job *job)
+{
+    job->next = NULL;
+    if (list->first) *list->last = job;
+    else list->first = job;
+    list->last = &job->next;
+    list->count++;
+}
+
+proa_job *proa_job_list_pop(proa_job_list *list)
+{
+    proa_job *job = list->first;
+    if (!job) return NULL;
+    list->first = job->next;
+    list->count--;
+    job->next = NULL;
+    return job;
+}
+
+static bool has_encoder(const proa_engine *e)
+{
+    return e->model->arch->kind != PROA_KIND_DECODER;
+}
+
+static bool has_decoder(const proa_engine *e)
+{
+    return e->model->arch->kind != PROA_KIND_ENCODER;
+}
+
+/* ---- coming and going ---- */
+
+void proa_step_drop(proa_engine *e, proa_job *job)
+{
+    for (int32_t i = 0; i < job->width; i++) {
+        proa_table_release(&e->pages, &e->self[job->slot + i]);
+        proa_table_release(&e->pages, &e->cross[job->slot + i]);
+        e->slot_used[job->slot + i] = false;
+    }
+    e->pages_reserved -= job->reserved;
+}
+
+static void end_job(proa_engine *e, proa_job *job, proa_finish finish, const proa_err *error)
+{
+    if (job->phase != PROA_PHASE_WAITING) proa_step_drop(e, job);
+    proa_deliver_done(e, job, finish, error);
+}
+
+/* Splits a list: those that `ends` says have ended leave it. Their DONE events come after the list is whole again,
+ * since a callback may submit. */
+static void sweep(proa_job_list *list, proa_job_list *ended)
+{
+    proa_job_list kept;
+    proa_job_list_init(&kept);
+    for (proa_job *job; (job = proa_job_list_pop(list));) {
+        bool cancelled = atomic_load_explicit(&job->cancelled, memory_order_acquire);
+        proa_job_list_push(cancelled ? ended : &kept, job);
+    }
+    *list = kept;
+}
+
+static void drop_cancelled(proa_engine *e)
+{
+    proa_job_list ended;
+    proa_job_list_init(&ended);
+    sweep(&e->waiting, &ended);
+    sweep(&e->running, &ended);
+    for (proa_job *job; (job = proa_job_list_pop(&ended));) end_job(e, job, PROA_FINISH_CANCELLED, NULL);
+}
+
+static void take_inbox(proa_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    for (proa_job *job; (job = proa_job_list_pop(&e->inbox));) proa_job_list_push(&e->waiting, job);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* `width` neighbouring free slots, or -1. */
+static int32_t find_slots(const proa_engine *e, int32_t width)
+{
+    int32_t run = 0;
+    for (int32_t i = 0; i < e->sizes.sequences_max; i++) {
+        run = e->slot_used[i] ? 0 : run + 1;
+        if (run == width) return i - width + 1;
+    }
+    return -1;
+}
+
+static bool admit_one(proa_engine *e, proa_job *job)
+{
+    int32_t slot = find_slots(e, job->width);
+    if (slot < 0 || e->pages_reserved + job->reserved > e->pages.count) return false;
+    for (int32_t i = 0; i < job->width; i++) e->slot_used[slot + i] = true;
+    e->pages_reserved += job->reserved;
+    job->slot = slot;
+    job->phase = has_encoder(e) ? PROA_PHASE_ENCODE : PROA_PHASE_PROMPT;
+    job->admitted_ns = proa_clock_ns();
+    return true;
+}
+
+/* In order of arrival: a large request is not overtaken for ever by small ones. */
+static void admit(proa_engine *e)
+{
+    while (e->waiting.first && admit_one(e, e->waiting.first))
+        proa_job_list_push(&e->running, proa_job_list_pop(&e->waiting));
+}
+
+/* ---- building a batch ---- */
+
+static void clear_batch(proa_engine *e)
+{
+    e->rows = e->spans = e->ask_count = 0;
+}
+
+static int32_t table_at(const proa_engine *e, const proa_table *table)
+{
+    return (int32_t)(table->page - e->table_memory);
+}
+
+static void ask(proa_engine *e, proa_job *job, int64_t row, int64_t index)
+{
+    e->asks[e->ask_count++] = (proa_ask){job, (int32_t)row, (int32_t)index};
+}
+
+static void add_span(proa_engine *e, const proa_table *table, int64_t rows, int64_t context, const proa_table *cross,
+                     int64_t cross_context)
+{
+    e->self_spans[e->spans] = (proa_span){(int32_t)e->rows, (int32_t)rows, (int32_t)context, table_at(e, table)};
+    e->cross_spans[e->spans] =
+        (proa_span){(int32_t)e->rows, (int32_t)rows, (int32_t)cross_context, table_at(e, cross)};
+    e->spans++;
+}
+
+static void add_row(proa_engine *e, int32_t id, int64_t position)
+{
+    e->ids[e->rows] = id;
+    e->positions[e->rows] = (int32_t)position;
+    e->rows++;
+}
+
+static proa_batch batch_of(const proa_engine *e)
+{
+    proa_batch b = {.rows = e->rows, .ids = e->ids, .positions = e->positions};
+    b.self = (proa_spans){e->self_spans, e->spans, e->table_memory};
+    b.cross = (proa_spans){e->cross_spans, e->spans, e->table_memory};
+    return b;
+}
+
+/* Makes room for the rows at [length, length + rows) of a sequence; admission promised the pages. */
+static void take_pages(proa_engine *e, proa_table *table, int64_t length, int64_t rows)
+{
+    bool ok = proa_table_own(&e->pages, table, length) && proa_table_grow(&e->pages, table, length + rows);
+    PROA_ASSERT(ok);
+}
+
+/* ---- the encoder ---- */
+
+static void add_input(proa_engine *e, proa_job *job)
+{
+    proa_table *table = &e->cross[job->slot];
+    take_pages(e, table, 0, job->input_count);
+    add_span(e, table, job->input_count, job->input_count, table, 0);
+    for (int64_t i = 0; i < job->input_count; i++) add_row(e, job->input[i], i);
+}
+
+/* Head rows of one encoder-only job whose input stands at rows [row, row + n) of the step. */
+static void deliver_encoded(proa_engine *e, proa_job *job, int64_t row)
+{
+    proa_model *m = e->model;
+    int32_t rows[PROA_HEAD_ROWS];
+    int64_t n = m->arch->head_rows == PROA_ROWS_FIRST ? 1 : job->input_count;
+    int64_t columns = m->plan.width[PROA_REG_OUT];
+    for (int64_t first = 0; first < n; first += PROA_HEAD_ROWS) {
+        int64_t count = proa_min64(n - first, PROA_HEAD_ROWS);
+        for (int64_t i = 0; i < count; i++) rows[i] = (int32_t)(row + first + i);
+        const float *out = proa_view_f32(proa_model_head(m, rows, count));
+        proa_deliver_rows(job, out, NULL, first, count, columns);
+    }
+    if (!proa_model_has_pool(m)) return;
+    rows[0] = (int32_t)row;
+    proa_deliver_rows(job, NULL, proa_view_f32(proa_model_pool(m, rows, 1)), n, 0, columns);
+}
+
+/* Those of the encoded that ask for no decoder are done. */
+static void after_encode(proa_engine *e)
+{
+    proa_job_list kept;
+    int64_t row = 0;
+    proa_job_list_init(&kept);
+    for (proa_job *job; (job = proa_job_list_pop(&e->running));) {
+        bool in_step = job->phase == PROA_PHASE_ENCODE && row < e->rows;
+        if (in_step && !has_decoder(e)) {
+            deliver_encoded(e, job, row);
+            row += job->input_count;
+            end_job(e, job, PROA_FINISH_END, NULL);
+            continue;
+        }
+        if (in_step) row += job->input_count, job->phase = PROA_PHASE_PROMPT;
+        proa_job_list_push(&kept, job);
+    }
+    e->running = kept;
+}
+
+static bool encode(proa_engine *e)
+{
+    clear_batch(e);
+    for (proa_job *job = e->running.first; job; job = job->next) {
+        if (job->phase != PROA_PHASE_ENCODE) continue;
+        if (e->rows + job->input_count > e->model->plan.rows_max) break;
+        add_input(e, job);
+    }
+    if (!e->rows) return false;
+    proa_batch batch = batch_of(e);
+    proa_model_encode(e->model, e->kv, &batch);
+    e->now.steps++;
+    e->now.rows += (uint64_t)e->rows;
+    e->now.prompt_tokens += (uint64_t)e->rows;
+    after_encode(e);
+    return true;
+}
+
+/* ---- the decoder ---- */
+
+static void add_decoding(proa_engine *e, proa_job *job)
+{
+    for (int32_t i = 0; i < job->width; i++) {
+        proa_table *table = &e->self[job->slot + i];
+        take_pages(e, table, job->length, 1);
+        add_span(e, table, 1, job->length + 1, &e->cross[job->slot], job->input_count);
+        ask(e, job, e->rows, i);
+        add_row(e, job->beam ? job->beam_token[i] : job->token, job->length);
+    }
+}
+
+static void add_prompt(proa_engine *e, proa_job *job, int64_t budget)
+{
+    proa_table *table = &e->self[job->slot];
+    int64_t begin = job->length, rows = proa_min64(job->prompt_count - begin, budget);
+    bool all = job->task == PROA_TASK_ROWS;
+    take_pages(e, table, begin, rows);
+    add_span(e, table, rows, begin + rows, &e->cross[job->slot], job->input_count);
+    for (int64_t i = begin; i < begin + rows; i++) {
+        if (all || i + 1 == job->prompt_count) ask(e, job, e->rows, all ? i : 0);
+        add_row(e, job->prompt[i], i);
+    }
+}
+
+static void build_decode(proa_engine *e)
+{
+    clear_batch(e);
+    for (proa_job *job = e->running.first; job; job = job->next)
+        if (job->phase == PROA_PHASE_DECODE) add_decoding(e, job);
+    for (proa_job *job = e->running.first; job && e->rows < e->sizes.step_tokens; job = job->next)
+        if (job->phase == PROA_PHASE_PROMPT) add_prompt(e, job, e->sizes.step_tokens - e->rows);
+}
+
+static bool is_end(const proa_job *job, int32_t id)
+{
+    for (int32_t i = 0; i < job->options.end_ids_count; i++)
+        if (job->options.end_ids[i] == id) return true;
+    return false;
+}
+
+static void take_sample(proa_engine *e, const proa_ask *a, const float *logits, int64_t vocab)
+{
+    proa_job *job = a->job;
+    proa_sample sample;
+    if (proa_sampler_choose(&e->sampler, &sample, logits, vocab, job->length, &job->options, &job->error) != PROA_OK) {
+        job->ending = PROA_FINISH_ERROR;
+        return;
+    }
+    job->token = sample.id;
+    job->new_tokens++;
+    e->now.new_tokens++;
+    if (is_end(job, sample.id)) job->ending = PROA_FINISH_END;
+    else if (job->new_tokens >= job->new_max) job->ending = PROA_FINISH_LENGTH;
+    proa_deliver_token(job, sample.id, sample.logprob);
+}
+
+/* Rows of one beam job within the chunk: the best M tokens of each, as log-probabilities. */
+static void take_candidates(proa_engine *e, proa_job *job, proa_view logits, int64_t first_beam)
+{
+    proa_ctx *c = &e->model->ctx;
+    int64_t n = logits.shape[0], M = job->candidates;
+    float *values = job->beam_values + first_beam * M;
+    proa_view top = proa_view_2d(values, PROA_DTYPE_F32, n, M);
+    c->ops->top_k(c, top, job->beam_ids + first_beam * M, logits, M);
+    c->ops->log_sum_exp(c, e->lse, logits);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < M; j++) values[i * M + j] -= e->lse[i];
+}
+
+/* Page tables follow their beams: shared first, then given up by the old ones; a page that two beams go on writing
+ * is copied when the next step's rows are added. */
+static void reorder_tables(proa_engine *e, proa_job *job)
+{
+    proa_table *self = &e->self[job->slot], *spare = &e->spare[job->slot];
+    for (int32_t i = 0; i < job->width; i++)
+        proa_table_share(&e->pages, &spare[i], &self[job->beam_parent[i]], job->length);
+    for (int32_t i = 0; i < job->width; i++) {
+        proa_table_release(&e->pages, &self[i]);
+        proa_table swap = self[i];
+        self[i] = spare[i];
+        spare[i] = swap;
+    }
+}
+
+static void advance_beams(proa_engine *e, proa_job *job)
+{
+    bool more = false;
+    job->new_tokens++;
+    e->now.new_tokens += (uint64_t)job->width;
+    if (!job->first_ns) job->first_ns = proa_clock_ns();
+    proa_status status = proa_beam_advance(job->beam, &more, job->beam_parent, job->beam_token, job->beam_ids,
+                                           job->beam_values, &job->error);
+    if (status != PROA_OK) job->ending = PROA_FINISH_ERROR;
+    else if (!more) job->ending = job->new_tokens >= job->new_max ? PROA_FINISH_LENGTH : PROA_FINISH_END;
+    else reorder_tables(e, job);
+}
+
+/* Answers the asks [at, at + n) of one job, whose logits are these rows. */
+static void answer_job(proa_engine *e, const proa_ask *a, int64_t n, proa_view logits)
+{
+    proa_job *job = a->job;
+    if (job->task == PROA_TASK_ROWS) {
+        proa_deliver_rows(job, proa_view_f32(logits), NULL, a->index, n, logits.shape[1]);
+        if (a[n - 1].index + 1 == job->prompt_count) job->ending = PROA_FINISH_END;
+    } else if (job->beam) {
+        /* after the prompt all beams stand at one row */
+        bool first = job->phase == PROA_PHASE_PROMPT;
+        take_candidates(e, job, logits, a->index);
+        if (first || a[n - 1].index + 1 == job->width) advance_beams(e, job);
+    } else {
+        take_sample(e, a, proa_view_f32(logits), logits.shape[1]);
+    }
+}
+
+static void answer(proa_engine *e)
+{
+    for (int64_t at = 0; at < e->ask_count;) {
+        int64_t n = proa_min64(e->ask_count - at, PROA_HEAD_ROWS);
+        for (int64_t i = 0; i < n; i++) e->ask_rows[i] = e->asks[at + i].row;
+        proa_view logits = proa_model_head(e->model, e->ask_rows, n);
+        for (int64_t i = 0, k; i < n; i = k) {
+            for (k = i + 1; k < n && e->asks[at + k].job == e->asks[at + i].job;) k++;
+            answer_job(e, &e->asks[at + i], k - i, proa_view_rows(logits, i, k));
+        }
+        at += n;
+    }
+}
+
+/* Lengths and phases move on; what has ended leaves. Beams move their tables in advance_beams, which needs the length
+ * after this step: so lengths move before the answers. */
+static void move_on(proa_engine *e)
+{
+    for (int64_t s = 0; s < e->spans; s++) e->now.rows += (uint64_t)e->self_spans[s].rows;
+    for (proa_job *job = e->running.first; job; job = job->next) {
+        if (job->phase == PROA_PHASE_DECODE) job->length++;
+        if (job->phase != PROA_PHASE_PROMPT) continue;
+        int64_t held = 0;
+        for (int64_t s = 0; s < e->spans && !held; s++)
+            if (e->self_spans[s].table == table_at(e, &e->self[job->slot])) held = e->self_spans[s].rows;
+        job->length += held;
+        e->now.prompt_tokens += (uint64_t)held;
+    }
+}
+
+static void leave(proa_engine *e)
+{
+    proa_job_list kept;
+    proa_job_list_init(&kept);
+    for (proa_job *job; (job = proa_job_list_pop(&e->running));) {
+        if (job->phase == PROA_PHASE_PROMPT && job->length == job->prompt_count) job->phase = PROA_PHASE_DECODE;
+        if (job->ending == PROA_FINISH_NONE) proa_job_list_push(&kept, job);
+        else end_job(e, job, job->ending, job->ending == PROA_FINISH_ERROR ? &job->error : NULL);
+    }
+    e->running = kept;
+}
+
+static bool decode(proa_engine *e)
+{
+    build_decode(e);
+    if (!e->rows) return false;
+    proa_batch batch = batch_of(e);
+    proa_model_decode(e->model, e->kv, &batch);
+    e->now.steps++;
+    move_on(e);
+    answer(e);
+    leave(e);
+    return true;
+}
+
+static void publish(proa_engine *e)
+{
+    e->now.running = e->running.count;
+    e->now.waiting = e->waiting.count;
+    e->now.pages_used = e->pages.used;
+    e->now.pages_free = e->pages.free;
+    e->now.pages_used_peak = e->pages.used_peak;
+    pthread_mutex_lock(&e->lock);
+    uint64_t submitted = e->stats.submitted;
+    e->stats = e->now;
+    e->stats.submitted = submitted;
+    e->stats.waiting += e->inbox.count;
+    pthread_mutex_unlock(&e->lock);
+}
+
+bool proa_step_run(proa_engine *e)
+{
+    take_inbox(e);
+    bool any = e->waiting.count + e->running.count > 0;
+    drop_cancelled(e);
+    admit(e);
+    int64_t begin = proa_clock_ns();
+    if (has_encoder(e)) encode(e);
+    if (has_decoder(e)) decode(e);
+    if (any) e->now.step_s += (double)(proa_clock_ns() - begin) * 1e-9;
+    publish(e);
+    return any;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * engine_test.h - what the engine's tests share: a request whose events are collected, and paths. */
+#ifndef ENGINE_TEST_H
+#define ENGINE_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "proa/proa.h"
+#include <cmocka.h>
+#include <math.h>
+
+/* All that one request said. Zero it, give it as arg, release it. */
+typedef struct outcome {
+    int32_t *ids;
+    float *logprobs;
+    int64_t count, room;
+    float *rows;
+    int64_t rows_count, columns;
+    float *pooled;
+    char text[4096];
+    size_t text_len;
+    int32_t beams;
+    int32_t *beam_ids[16];
+    int64_t beam_count[16];
+    float beam_score[16];
+    char beam_text[16][1024];
+    proa_finish finish;
+    bool done;
+    char error[512];
+    int64_t new_tokens;
+} outcome;
+
+static void outcome_token(outcome *o, const proa_event *event)
+{
+    if (o->count == o->room) {
+        o->room = o->room ? 2 * o->room : 64;
+        o->ids = realloc(o->ids, (size_t)o->room * sizeof *o->ids);
+        o->logprobs = realloc(o->logprobs, (size_t)o->room * sizeof *o->logprobs);
+    }
+    o->ids[o->count] = event->id;
+    o->logprobs[o->count++] = event->logprob;
+}
+
+static void outcome_text(outcome *o, const proa_event *event)
+{
+    assert_true(o->text_len + event->text_len < sizeof o->text);
+    memcpy(o->text + o->text_len, event->text, event->text_len);
+    o->text_len += event->text_len;
+}
+
+static void outcome_rows(outcome *o, const proa_event *event)
+{
+    size_t bytes = (size_t)(event->rows_count * event->columns) * sizeof(float);
+    o->columns = event->columns;
+    if (event->pooled) {
+        o->pooled = malloc((size_t)event->columns * sizeof(float));
+        memcpy(o->pooled, event->pooled, (size_t)event->columns * sizeof(float));
+    }
+    if (!event->rows) return;
+    assert_int_equal(event->rows_first, o->rows_count);
+    o->rows = realloc(o->rows, (size_t)(o->rows_count * event->columns) * sizeof(float) + bytes);
+    memcpy(o->rows + o->rows_count * event->columns, event->rows, bytes);
+    o->rows_count += event->rows_count;
+}
+
+static void outcome_done(outcome *o, const proa_event *event)
+{
+    o->done = true;
+    o->finish = event->finish;
+    o->new_tokens = event->new_tokens;
+    if (event->error) snprintf(o->error, sizeof o->error, "%s", event->error->text);
+    o->beams = event->beams_count < 16 ? event->beams_count : 16;
+    for (int32_t i = 0; i < o->beams; i++) {
+        const proa_beam_result *b = &event->beams[i];
+        o->beam_ids[i] = malloc((size_t)(b->count ? b->count : 1) * sizeof(int32_t));
+        memcpy(o->beam_ids[i], b->ids, (size_t)b->count * sizeof(int32_t));
+        o->beam_count[i] = b->count;
+        o->beam_score[i] = b->score;
+        snprintf(o->beam_text[i], sizeof o->beam_text[i], "%s", b->text ? b->text : "");
+    }
+}
+
+static void collect(const proa_event *event)
+{
+    outcome *o = event->arg;
+    assert_false(o->done);
+    if (event->kind == PROA_EVENT_TOKEN) outcome_token(o, event);
+    if (event->kind == PROA_EVENT_ROWS) outcome_rows(o, event);
+    if (event->kind != PROA_EVENT_ROWS) outcome_text(o, event);
+    if (event->kind == PROA_EVENT_DONE) outcome_done(o, event);
+}
+
+static void outcome_release(outcome *o)
+{
+    free(o->ids);
+    free(o->logprobs);
+    free(o->rows);
+    free(o->pooled);
+    for (int32_t i = 0; i < o->beams; i++) free(o->beam_ids[i]);
+    *o = (outcome){0};
+}
+
+static inline proa_engine *open_or_fail(const char *path, const proa_engine_options *options)
+{
+    proa_engine *engine = NULL;
+    proa_err err = {.status = PROA_OK};
+    if (proa_engine_open(&engine, path, options, &err) != PROA_OK) fail_msg("%s: %s", path, err.text);
+    return engine;
+}
+
+static inline void submit_or_fail(proa_engine *engine, proa_request request, outcome *o)
+{
+    proa_err err = {.status = PROA_OK};
+    request.on_event = collect;
+    request.arg = o;
+    if (proa_engine_submit(engine, &request, NULL, &err) != PROA_OK) fail_msg("submit: %s", err.text);
+}
+
+/* Submits one and runs to its end. */
+static inline void run_request(proa_engine *engine, proa_request request, outcome *o)
+{
+    submit_or_fail(engine, request, o);
+    proa_engine_run(engine);
+    assert_true(o->done);
+}
+
+#define GOLDEN PROA_SOURCE_DIR "/tests/golden/"
+#define MODELS PROA_SOURCE_DIR "/models/"
+
+#endif
