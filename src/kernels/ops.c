@@ -77,6 +77,26 @@ int32_t proa_rel_bucket(int32_t relative, int32_t buckets, int32_t distance, boo
 
 static proa_ops tables[PROA_ISA_COUNT];
 
+/* What each level adds to the one below it. */
+static void overlay(proa_ops *ops, proa_isa isa)
+{
+    switch (isa) {
+#if defined(__x86_64__)
+    case PROA_ISA_AVX2:
+        proa_overlay_vec_avx2(ops);
+        proa_overlay_linear_avx2(ops);
+        break;
+    case PROA_ISA_AVX512:
+        proa_overlay_vec_avx512(ops);
+        proa_overlay_linear_avx512(ops);
+        break;
+    case PROA_ISA_VNNI: proa_overlay_linear_vnni(ops); break;
+    case PROA_ISA_BF16: proa_overlay_linear_bf16(ops); break;
+#endif
+    default: PROA_UNUSED(ops);
+    }
+}
+
 static void fill_tables(void)
 {
     proa_isa have = proa_isa_detect();
@@ -87,6 +107,7 @@ static void fill_tables(void)
         *ops = tables[i - 1];
         ops->isa = isa;
         ops->name = proa_isa_name(isa);
+        overlay(ops, isa);
     }
 }
 

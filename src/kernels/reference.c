@@ -110,8 +110,9 @@ float proa_act_reference(proa_act act, float xf)
     double x = (double)xf;
     switch (act) {
     case PROA_ACT_RELU: return xf < 0.0f ? 0.0f : xf; /* NaN stays NaN */
-    case PROA_ACT_GELU: return (float)(0.5 * x * (1.0 + erf(x * 0.70710678118654752440)));
-    case PROA_ACT_GELU_TANH: return (float)(0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))));
+    /* 1 + erf(z) = erfc(-z) and (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), without their cancellation for z, u < 0 */
+    case PROA_ACT_GELU: return (float)(0.5 * x * erfc(-x * 0.70710678118654752440));
+    case PROA_ACT_GELU_TANH: return (float)(x / (1.0 + exp(-2.0 * 0.7978845608028654 * (x + 0.044715 * x * x * x))));
     case PROA_ACT_QUICK_GELU: return (float)(x / (1.0 + exp(-1.702 * x)));
     case PROA_ACT_SILU: return (float)(x / (1.0 + exp(-x)));
     case PROA_ACT_TANH: return (float)tanh(x);

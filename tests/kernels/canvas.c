@@ -120,14 +120,14 @@ bool canvas_guards_hold(const canvas *c)
     return ok;
 }
 
-static double row_error(const float *a, const float *b, int64_t n, double limit)
+static double row_error(const float *a, const float *b, int64_t n, tolerance kind)
 {
-    double largest = 0, worst = 0;
+    double largest = kind == TOL_GELU ? 1.0 : 0, worst = 0, limit = tolerance_of(kind);
     for (int64_t j = 0; j < n; j++)
         if (isfinite(b[j])) largest = fmax(largest, fabs((double)b[j]));
     for (int64_t j = 0; j < n; j++) {
         if ((isnan(a[j]) && isnan(b[j])) || a[j] == b[j]) continue;
-        if (limit == 0) {
+        if (kind == TOL_EXACT) {
             worst += 1;
             continue;
         }
@@ -138,12 +138,12 @@ static double row_error(const float *a, const float *b, int64_t n, double limit)
     return worst;
 }
 
-double compare_rows(proa_view a, proa_view b, double limit)
+double compare_rows(proa_view a, proa_view b, tolerance kind)
 {
     double worst = 0;
     for (int64_t i = 0; i < row_count(b); i++) {
-        double error = row_error(row_at(a, i), row_at(b, i), row_length(b), limit);
-        worst = limit == 0 ? worst + error : fmax(worst, error);
+        double error = row_error(row_at(a, i), row_at(b, i), row_length(b), kind);
+        worst = kind == TOL_EXACT ? worst + error : fmax(worst, error);
     }
     return worst;
 }

@@ -27,10 +27,24 @@ void canvas_fill(canvas *c, uint64_t seed, bool specials);
 bool canvas_guards_hold(const canvas *c);
 
 /* ---- comparison ---- */
-/* Rows of a against b: |a - b| <= limit * (|b| + largest finite |b| of the row); NaN matches NaN and infinity
- * the same infinity. limit 0 wants the same numbers (any NaN equals any NaN). Returns the worst share of the
- * limit (<= 1 passes), or for limit 0 the number of differences. */
-double compare_rows(proa_view a, proa_view b, double limit);
+/* Tolerances, in one table (kerncheck.c). */
+typedef enum tolerance {
+    TOL_EXACT,
+    TOL_ELEMENT, /* one or a few roundings: add, rope, embed */
+    TOL_MATH,    /* exp and kin */
+    TOL_GELU,    /* tails of negative x are ill conditioned: absolute, floor 1 */
+    TOL_NORM,    /* an f32 sum of d squares */
+    TOL_ATTEND,
+    TOL_BF16DOT, /* other order of sums, denormals flushed */
+    TOL_COUNT
+} tolerance;
+double tolerance_of(tolerance kind); /* the limit */
+tolerance tolerance_of_format(proa_wfmt format);
+
+/* Rows of a against b: |a - b| <= limit * (floor + |b| + largest finite |b| of the row); NaN matches NaN and infinity
+ * the same infinity. TOL_EXACT wants the same numbers (any NaN equals any NaN). Returns the worst share of the
+ * limit (<= 1 passes), or for TOL_EXACT the number of differences. */
+double compare_rows(proa_view a, proa_view b, tolerance kind);
 /* Same bits in the rows [begin, end) of both. */
 bool same_bits(proa_view a, proa_view b, int64_t begin, int64_t end);
 
@@ -46,19 +60,6 @@ typedef struct tester {
 } tester;
 /* Counts; prints "FAIL table op: text" when ok is false. */
 bool expect(tester *t, bool ok, const char *fmt, ...) PROA_PRINTF(3, 4);
-
-/* Tolerances, in one table (kerncheck.c). */
-typedef enum tolerance {
-    TOL_EXACT,
-    TOL_ELEMENT, /* one or a few roundings: add, rope, embed */
-    TOL_MATH,    /* exp and kin */
-    TOL_NORM,    /* an f32 sum of d squares */
-    TOL_ATTEND,
-    TOL_BF16DOT, /* other order of sums, denormals flushed */
-    TOL_COUNT
-} tolerance;
-double tolerance_of(tolerance kind);
-tolerance tolerance_of_format(proa_wfmt format);
 
 /* One function for each op of ops.def. */
 #define PROA_OP(name, args) void check_##name(tester *t);

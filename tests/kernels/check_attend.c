@@ -152,7 +152,7 @@ static void check_world(tester *t, const world *w, const proa_attention *a, bool
     if (specials && w->T > 9) proa_view_f32(q.view)[9 * q.view.stride[0]] = NAN;
     canvas right = attend_run(&t->reference, w, &out, &q, &w->spans, a);
     canvas mine = attend_run(&t->tables[0], w, &out, &q, &w->spans, a);
-    double worst = compare_rows(mine.view, right.view, tolerance_of(TOL_ATTEND));
+    double worst = compare_rows(mine.view, right.view, TOL_ATTEND);
     expect(t, worst <= 1.0, "%s: off by %g tolerances", w->label, worst);
     if (worst > t->worst) t->worst = worst;
     expect(t, canvas_guards_hold(&mine), "%s: wrote outside the view", w->label);

@@ -43,8 +43,8 @@ static canvas scene_run(const scene *s, proa_ctx *c, int64_t begin, int64_t end)
 static void check_against_reference(tester *t, const scene *s, const canvas *mine, tolerance kind)
 {
     canvas right = scene_run(s, &t->reference, 0, s->T);
-    double worst = compare_rows(mine->view, right.view, tolerance_of(kind));
-    expect(t, tolerance_of(kind) > 0 ? worst <= 1.0 : worst == 0, "%s: off by %g tolerances", s->label, worst);
+    double worst = compare_rows(mine->view, right.view, kind);
+    expect(t, kind != TOL_EXACT ? worst <= 1.0 : worst == 0, "%s: off by %g tolerances", s->label, worst);
     if (worst > t->worst) t->worst = worst;
     canvas_free(&right);
 }
@@ -102,6 +102,11 @@ static void check_scene(tester *t, const scene *s, tolerance kind)
     for (int i = 0; i < 2; i++)
         if (s->alias[i] >= 0) check_in_place(t, s, &mine, s->alias[i]);
     canvas_free(&mine);
+}
+
+static tolerance tolerance_of_act(proa_act act)
+{
+    return act == PROA_ACT_GELU || act == PROA_ACT_GELU_TANH ? TOL_GELU : TOL_MATH;
 }
 
 static const int64_t widths[] = {1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 300, 1024};
@@ -190,7 +195,7 @@ static void act_shape(tester *t, int64_t rows, int64_t cols)
         scene s = {.run = run_act, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .act = (proa_act)a};
         canvas_fill(&s.out, (uint64_t)(cols + a), true);
         LABEL(&s, "%s rows %d width %d", proa_act_name(s.act), (int)rows, (int)cols);
-        check_scene(t, &s, TOL_MATH);
+        check_scene(t, &s, tolerance_of_act(s.act));
         canvas_free(&s.out);
     }
 }
@@ -217,7 +222,7 @@ static void pair_shape(tester *t, int64_t rows, int64_t cols, bool mul)
     scene s = {.run = mul ? run_act_mul : run_add, .T = rows, .out = out, .alias = {0, 1},
                .input = {a.view, proa_view_rows(b.view, 0, rows)}, .act = (proa_act)((rows + cols) % PROA_ACT_COUNT)};
     LABEL(&s, "%s rows %d width %d", mul ? proa_act_name(s.act) : "add", (int)rows, (int)cols);
-    check_scene(t, &s, mul ? TOL_MATH : TOL_ELEMENT);
+    check_scene(t, &s, mul ? tolerance_of_act(s.act) : TOL_ELEMENT);
     canvas_free(&a), canvas_free(&b), canvas_free(&out);
 }
 
@@ -479,7 +484,8 @@ static void sources_free(sources *s)
 
 static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, int variant)
 {
-    sources from = sources_make(format, N, K, variant % 4 == 3);
+    /* bf16dot leaves open what becomes of sums that overflow: no huge weights there */
+    sources from = sources_make(format, N, K, variant % 4 == 3 && format != PROA_WFMT_BF16DOT);
     test_weight ref = test_weight_pack(&t->reference, format, K, from.views, from.count);
     test_weight mine = test_weight_pack(&t->tables[0], format, K, from.views, from.count);
     canvas x = odd_canvas(T, K), residual = odd_canvas(T, N), out = odd_canvas(T, N);
@@ -494,7 +500,7 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     LABEL(&s, "%s [%d,%d] x [%d] act %s variant %d", proa_wfmt_name(format), (int)T, (int)K, (int)N,
           proa_act_name(s.epilogue.act), variant);
     tolerance kind = tolerance_of_format(format);
-    check_scene(t, &s, s.epilogue.act && kind == TOL_EXACT ? TOL_MATH : kind);
+    check_scene(t, &s, s.epilogue.act && kind == TOL_EXACT ? tolerance_of_act(s.epilogue.act) : kind);
     expect(t, test_weight_guard_holds(&mine), "%s: pack wrote beyond pack_bytes", s.label);
     canvas_free(&x), canvas_free(&residual), canvas_free(&out), canvas_free(&bias);
     test_weight_free(&ref), test_weight_free(&mine);

@@ -98,23 +98,19 @@ static inline V NAME(proa_swish_)(V x, float s)
     return OP(div_ps)(x, OP(add_ps)(SET(1.0f), e));
 }
 
-/* 0.5 x (1 + t) */
-static inline V NAME(proa_gate_)(V x, V t)
-{
-    V half = OP(mul_ps)(SET(0.5f), x);
-    return OP(mul_ps)(half, OP(add_ps)(SET(1.0f), t));
-}
-
+/* 0.5 x (1 + erf(x / sqrt 2)) */
 static inline V NAME(proa_gelu_ps)(V x)
 {
-    return NAME(proa_gate_)(x, NAME(proa_erf_ps)(OP(mul_ps)(x, SET(0.70710678f))));
+    V t = NAME(proa_erf_ps)(OP(mul_ps)(x, SET(0.70710678f)));
+    return OP(mul_ps)(OP(mul_ps)(SET(0.5f), x), OP(add_ps)(SET(1.0f), t));
 }
 
+/* 0.5 x (1 + tanh u) = x / (1 + exp(-2 u)): no cancellation for negative x. */
 static inline V NAME(proa_gelu_tanh_ps)(V x)
 {
     V cubic = OP(mul_ps)(OP(mul_ps)(x, x), SET(0.044715f));
-    V inner = OP(mul_ps)(OP(fmadd_ps)(cubic, x, x), SET(0.7978845608f));
-    return NAME(proa_gate_)(x, NAME(proa_tanh_ps)(inner));
+    V u = OP(mul_ps)(OP(fmadd_ps)(cubic, x, x), SET(-2.0f * 0.7978845608f));
+    return OP(div_ps)(x, OP(add_ps)(SET(1.0f), NAME(proa_exp_ps)(u)));
 }
 
 /* act(x) as PROA_ACT_LIST says. */

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * linear.c - the driver of the vector versions of linear: prepares rows, cuts the product into tiles, spreads them.
+ * Every sum is one chain over all of k inside one tile call, so no cut below changes a result. */
+#include "kernels/cpu/linear.h"
+
+#include "base/checked.h"
+
+/* Rows that pass over a panel while it lies in the second cache: enough that reading the panel costs little. */
+#define CHUNK_ROWS 96
+/* Work that is worth a second worker, in multiply-adds: a few microseconds. */
+#define WORTH_A_WORKER ((int64_t)1 << 17)
+
+typedef struct linear_job {
+    const proa_linear_isa *isa;
+    proa_view y, x;
+    const proa_weight *w;
+    const proa_epilogue *e;
+    const char *words; /* rows as the tile reads them: x itself, or scratch */
+    int64_t words_stride;
+    float *x_scales; /* int8: one for each row */
+    char *sums;      /* PROA_LINEAR_WORKER_BYTES for each worker */
+    int64_t panels, parts;
+} linear_job;
+
+static const float *row_of(proa_view v, int64_t t)
+{
+    return proa_view_f32(v) + t * v.stride[0];
+}
+
+static void prepare_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const linear_job *job = arg;
+    for (int64_t t = begin; t < end; t++) {
+        char *words = (char *)(uintptr_t)job->words + t * job->words_stride;
+        if (job->w->format == PROA_WFMT_I8)
+            job->isa->quantise((int8_t *)words, &job->x_scales[t], row_of(job->x, t), job->w->K);
+        else
+            job->isa->round((uint16_t *)(void *)words, row_of(job->x, t), job->w->K);
+    }
+}
+
+static proa_finish finish_of(const linear_job *job, const void *sums, int64_t sums_stride, int64_t t, int64_t rows,
+                             int64_t panel, int64_t panels)
+{
+    const proa_epilogue *e = job->e;
+    const proa_weight *w = job->w;
+    int64_t n = panel * PROA_PANEL;
+    proa_finish f = {.sums = sums, .sums_stride = sums_stride, .rows = rows, .act = e->act};
+    f.columns = proa_min64(panels * PROA_PANEL, w->N - n);
+    f.alpha = e->alpha == 0.0f ? 1.0f : e->alpha;
+    f.bias = e->bias ? e->bias + n : NULL;
+    f.y = proa_view_f32(job->y) + t * job->y.stride[0] + n;
+    f.y_stride = job->y.stride[0];
+    if (e->residual.rank) f.residual = row_of(e->residual, t) + n, f.residual_stride = e->residual.stride[0];
+    if (w->format == PROA_WFMT_I8) {
+        const char *tail = (const char *)w->data + job->panels * proa_panel_bytes(w->format, w->K);
+        f.x_scales = job->x_scales + t;
+        f.w_scales = (const float *)(const void *)tail + n;
+        if (job->isa->biased) f.w_sums = (const int32_t *)(const void *)tail + job->panels * PROA_PANEL + n;
+    }
+    return f;
+}
+
+/* Rows [t, t + rows) with panels [panel, panel + panels): one tile. */
+static void do_tile(const linear_job *job, char *sums, int64_t t, int64_t rows, int64_t panel, int64_t panels)
+{
+    const proa_weight *w = job->w;
+    int64_t panel_bytes = proa_panel_bytes(w->format, w->K), stride = panels * PROA_PANEL;
+    proa_tile tile = {.x = job->words + t * job->words_stride,
+                      .x_stride = job->words_stride,
+                      .w = (const char *)w->data + panel * panel_bytes,
+                      .panel_bytes = panel_bytes,
+                      .steps = proa_panel_steps(w->format, w->K),
+                      .sums = sums,
+                      .sums_stride = stride,
+                      .rows = (int)rows,
+                      .panels = (int)panels};
+    job->isa->tile[w->format](&tile);
+    proa_finish f = finish_of(job, sums, stride, t, rows, panel, panels);
+    job->isa->finish(&f);
+}
+
+/* Few rows: several panels at a time, so that enough chains run side by side. */
+static void do_thin(const linear_job *job, char *sums, int64_t t, int64_t rows, int64_t begin, int64_t end)
+{
+    int64_t wide = job->isa->panels_of[rows];
+    for (int64_t panel = begin; panel < end;) {
+        while (wide > end - panel) wide /= 2;
+        do_tile(job, sums, t, rows, panel, wide);
+        panel += wide;
+    }
+}
+
+/* Rows [t, t_end) with panels [begin, end). Rows are cut evenly: 13 rows are 7 and 6, not 12 and 1. */
+static void do_range(const linear_job *job, char *sums, int64_t t, int64_t t_end, int64_t begin, int64_t end)
+{
+    if (t_end - t <= 3) {
+        if (t < t_end) do_thin(job, sums, t, t_end - t, begin, end);
+        return;
+    }
+    for (; t < t_end; t += CHUNK_ROWS) {
+        int64_t chunk = proa_min64(CHUNK_ROWS, t_end - t), tiles = proa_ceil_div(chunk, job->isa->rows_max);
+        for (int64_t panel = begin; panel < end; panel++)
+            for (int64_t i = 0; i < tiles; i++) {
+                int64_t first = chunk * i / tiles, last = chunk * (i + 1) / tiles;
+                do_tile(job, sums, t + first, last - first, panel, 1);
+            }
+    }
+}
+
+/* Items are (part of the rows, panel), panels running fastest. */
+static void product(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const linear_job *job = arg;
+    char *sums = job->sums + worker * PROA_LINEAR_WORKER_BYTES;
+    int64_t rows = job->y.shape[0];
+    while (begin < end) {
+        int64_t part = begin / job->panels, first = begin % job->panels;
+        int64_t last = proa_min64(job->panels, first + end - begin);
+        do_range(job, sums, rows * part / job->parts, rows * (part + 1) / job->parts, first, last);
+        begin += last - first;
+    }
+}
+
+static void run_product(proa_ctx *c, linear_job *job)
+{
+    int64_t rows = job->y.shape[0], threads = proa_pool_threads(c->pool);
+    /* Too few panels for the workers: cut the rows too, into whole tiles. */
+    if (job->panels < 4 * threads && rows >= 2 * job->isa->rows_max)
+        job->parts = proa_min64(rows / job->isa->rows_max, proa_ceil_div(4 * threads, job->panels));
+    int64_t work = proa_max64(1, proa_ceil_div(rows, job->parts) * job->w->K * PROA_PANEL);
+    int64_t grain = proa_ceil_div(WORTH_A_WORKER, work);
+    int64_t wide = rows <= 3 ? job->isa->panels_of[rows] : 1;
+    if (job->panels >= 4 * wide * threads) grain = proa_round_up(grain, wide);
+    proa_pool_run(c->pool, job->panels * job->parts, grain, product, job);
+}
+
+/* At most PROA_LINEAR_ROWS rows. */
+static void run_rows(proa_ctx *c, linear_job *job)
+{
+    int64_t rows = job->y.shape[0], threads = proa_pool_threads(c->pool);
+    char *scratch = c->scratch, *workers = scratch + (c->scratch_bytes - threads * PROA_LINEAR_WORKER_BYTES) / 64 * 64;
+    job->sums = workers;
+    job->words = job->x.data;
+    job->words_stride = job->x.stride[0] * 4;
+    if (job->w->format == PROA_WFMT_I8 || job->w->format == PROA_WFMT_BF16DOT) {
+        job->words_stride = proa_round_up(proa_panel_steps(job->w->format, job->w->K) * 4, 64);
+        job->words = scratch;
+        job->x_scales = (float *)(void *)(scratch + rows * job->words_stride);
+        PROA_ASSERT((char *)(job->x_scales + rows) <= workers); /* proa_ctx_need was too small */
+        int64_t grain = proa_ceil_div(16384, proa_max64(1, job->w->K));
+        proa_pool_run(c->pool, rows, grain, prepare_rows, job);
+    }
+    run_product(c, job);
+}
+
+void proa_linear_run(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
+                     const proa_linear_isa *isa)
+{
+    PROA_DASSERT(x.shape[1] == w->K && y.shape[1] == w->N && x.shape[0] == y.shape[0]);
+    for (int64_t t = 0; t < x.shape[0]; t += PROA_LINEAR_ROWS) {
+        int64_t end = proa_min64(x.shape[0], t + PROA_LINEAR_ROWS);
+        proa_epilogue part = *e;
+        if (part.residual.rank) part.residual = proa_view_rows(part.residual, t, end);
+        linear_job job = {.isa = isa, .w = w, .e = &part, .panels = proa_panel_count(w->N), .parts = 1};
+        job.y = proa_view_rows(y, t, end);
+        job.x = proa_view_rows(x, t, end);
+        run_rows(c, &job);
+    }
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * linear.h - what the vector versions of linear share: the packed layout, and the driver that cuts the product
+ * into tiles. An instruction set brings the tile, the preparation of rows and the epilogue (proa_linear_isa).
+ * Owner:   the caller's context holds the scratch. Threads: the driver spreads over the context's pool. */
+#ifndef PROA_KERNELS_CPU_LINEAR_H
+#define PROA_KERNELS_CPU_LINEAR_H
+
+#include "kernels/ops.h"
+
+/* The layout, the same at every level. Outputs stand in panels of 32; a panel is a run of steps over k, and a step
+ * meets 4 bytes of a row of x (its "word") with 32 outputs:
+ *   f32      1 k   [32] f32                          x word: the f32
+ *   f16      1 k   [32] f16                          the f32
+ *   bf16     1 k   [16][2] bf16: outputs j, 16 + j   the f32; the pair widens with a shift and a mask
+ *   bf16dot  2 k   [32][2] bf16                      two bf16
+ *   int8     4 k   [32][4] int8                      four int8, or uint8 = int8 + 128
+ * N is padded to whole panels and K to whole steps with zeros. int8 is followed by the scales f32 [N padded] and
+ * by 128 * (sum over k of wq) as int32 [N padded], which takes the 128 out again. */
+#define PROA_PANEL 32
+
+int64_t proa_panel_count(int64_t N);
+int64_t proa_panel_steps(proa_wfmt format, int64_t K);
+int64_t proa_panel_bytes(proa_wfmt format, int64_t K);
+int64_t proa_panels_pack_bytes(proa_wfmt format, int64_t N, int64_t K); /* proa_ops.pack_bytes */
+proa_pack_fn proa_panels_pack;                                          /* proa_ops.pack */
+
+/* sums[r][32 * p + j] = the chain over all steps of row r with output j of panel p. */
+typedef struct proa_tile {
+    const char *x;      /* words of row 0 */
+    int64_t x_stride;   /* bytes between rows */
+    const char *w;      /* panel 0 */
+    int64_t panel_bytes;
+    int64_t steps;
+    void *sums;         /* f32, int8: int32 */
+    int64_t sums_stride; /* elements between rows */
+    int rows, panels;   /* as the isa takes them */
+} proa_tile;
+
+/* From sums to y: scales, alpha, bias, activation, residual. */
+typedef struct proa_finish {
+    const void *sums;
+    int64_t sums_stride;
+    int64_t rows, columns; /* columns of y; the last panel may be cut */
+    const float *bias;     /* of the first column, or NULL */
+    const float *residual; /* or NULL */
+    int64_t residual_stride;
+    float *y;
+    int64_t y_stride;
+    float alpha;
+    proa_act act;
+    const float *x_scales, *w_scales; /* int8 only, else NULL */
+    const int32_t *w_sums;            /* int8 with x + 128 only, else NULL */
+} proa_finish;
+
+typedef struct proa_linear_isa {
+    int rows_max;                           /* of a tile */
+    int panels_of[4];                       /* panels of a tile of 1, 2, 3 rows (index 0 unused); more rows: 1 */
+    bool biased;                            /* int8 rows as uint8 = int8 + 128 */
+    void (*tile[PROA_WFMT_COUNT])(const proa_tile *t);
+    void (*finish)(const proa_finish *f);
+    /* A row of x as words: K padded to whole words with zeros. */
+    void (*quantise)(int8_t *out, float *scale, const float *x, int64_t K);
+    void (*round)(uint16_t *out, const float *x, int64_t K);
+} proa_linear_isa;
+
+void proa_linear_run(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
+                     const proa_linear_isa *isa);
+
+/* What the higher AVX-512 levels start from: AVX-512's own, and the same with VNNI's int8. */
+extern const proa_linear_isa proa_linear_avx512;
+void proa_quantise_biased_avx512(int8_t *out, float *scale, const float *x, int64_t K);
+void proa_linear_vnni_isa(proa_linear_isa *isa);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * linear_avx2.c - linear for AVX2 with FMA and F16C: tiles of 6 rows by 2 vectors of 8. */
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/overlay.h"
+#include "kernels/cpu/vmath_avx2.h"
+
+#include <math.h>
+
+#define V                   __m256
+#define VI                  __m256i
+#define OP(name)            _mm256_##name
+#define AND_INT(a, b)       _mm256_and_si256(a, b)
+#define TO_V(i)             _mm256_castsi256_ps(i)
+#define TO_I(v)             _mm256_castps_si256(v)
+#define LANES               8
+#define HALVES              2
+#define ROWS_MAX            6
+#define PREFETCH_BYTES      0
+#define PART_LOAD(p, n)     _mm256_maskload_ps(p, part(n))
+#define PART_STORE(p, n, v) _mm256_maskstore_ps(p, part(n), v)
+#define F16(p)              _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define ACT(act, v)         proa_act_ps256(act, v)
+#define DOT_I8(acc, x, w)   dot_i8(acc, x, w)
+#define DOT_BF16(acc, x, w) dot_bf16_widened(acc, x, w)
+
+static PROA_ALWAYS_INLINE __m256i part(int64_t n)
+{
+    static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    return _mm256_loadu_si256((const __m256i *)(const void *)(lanes + 8 - n));
+}
+
+/* |x| as uint8 times w with the sign of x: a pair is at most 2 * 127 * 127 < 2^15, so nothing saturates. */
+static PROA_ALWAYS_INLINE __m256i dot_i8(__m256i acc, __m256i x, __m256i w)
+{
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(w, x));
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+#define TALL_CASES(format)                                                                                   \
+    TALL(format, 4);                                                                                         \
+    TALL(format, 5);                                                                                         \
+    TALL(format, 6)
+
+#include "kernels/cpu/linear_tile.h"
+
+#include "kernels/cpu/linear_rows.h"
+
+DEFINE_TILE(tile_f32, PROA_WFMT_F32)
+DEFINE_TILE(tile_bf16, PROA_WFMT_BF16)
+DEFINE_TILE(tile_f16, PROA_WFMT_F16)
+DEFINE_TILE(tile_bf16dot, PROA_WFMT_BF16DOT)
+DEFINE_TILE(tile_i8, PROA_WFMT_I8)
+
+static void quantise(int8_t *out, float *scale, const float *x, int64_t K)
+{
+    quantise_row(out, scale, x, K, 0);
+}
+
+static const proa_linear_isa isa = {
+    .rows_max = ROWS_MAX,
+    .panels_of = {0, 2, 1, 1},
+    .tile = {[PROA_WFMT_F32] = tile_f32, [PROA_WFMT_BF16] = tile_bf16, [PROA_WFMT_F16] = tile_f16,
+             [PROA_WFMT_BF16DOT] = tile_bf16dot, [PROA_WFMT_I8] = tile_i8},
+    .finish = finish,
+    .quantise = quantise,
+    .round = round_row,
+};
+
+static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+{
+    proa_linear_run(c, y, x, w, e, &isa);
+}
+
+void proa_overlay_linear_avx2(proa_ops *ops)
+{
+    ops->linear = linear;
+    ops->pack = proa_panels_pack;
+    ops->pack_bytes = proa_panels_pack_bytes;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * linear_vnni.c - int8 products by AVX-512 VNNI: vpdpbusd sums four products of uint8 x (int8 + 128) and int8 w into
+ * an int32 without saturating; the epilogue takes 128 * sum(w) out again. All else is AVX-512's. */
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/linear_width512.h"
+#include "kernels/cpu/overlay.h"
+
+#define DOT_I8(acc, x, w)   _mm512_dpbusd_epi32(acc, x, w)
+#define DOT_BF16(acc, x, w) dot_bf16_widened(acc, x, w)
+#include "kernels/cpu/linear_tile.h"
+
+DEFINE_TILE(tile_i8, PROA_WFMT_I8)
+
+void proa_linear_vnni_isa(proa_linear_isa *isa)
+{
+    *isa = proa_linear_avx512;
+    isa->biased = true;
+    isa->quantise = proa_quantise_biased_avx512;
+    isa->tile[PROA_WFMT_I8] = tile_i8;
+}
+
+static proa_linear_isa vnni; /* written once, by the overlay */
+
+static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+{
+    proa_linear_run(c, y, x, w, e, &vnni);
+}
+
+void proa_overlay_linear_vnni(proa_ops *ops)
+{
+    proa_linear_vnni_isa(&vnni);
+    ops->linear = linear;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * linear_width512.h - the width that linear_tile.h needs, for the three AVX-512 levels: tiles of 12 rows by 2
+ * vectors of 16 (24 sums, 2 weights, 1 word of x: 27 of 32 registers). */
+#include <immintrin.h>
+
+#define V                   __m512
+#define VI                  __m512i
+#define OP(name)            _mm512_##name
+#define AND_INT(a, b)       _mm512_and_si512(a, b)
+#define TO_V(i)             _mm512_castsi512_ps(i)
+#define TO_I(v)             _mm512_castps_si512(v)
+#define LANES               16
+#define HALVES              1
+#define ROWS_MAX            12
+#define PREFETCH_BYTES      0
+#define F16(p)              _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+
+#define TALL_CASES(format)                                                                                   \
+    TALL(format, 4);                                                                                         \
+    TALL(format, 5);                                                                                         \
+    TALL(format, 6);                                                                                         \
+    TALL(format, 7);                                                                                         \
+    TALL(format, 8);                                                                                         \
+    TALL(format, 9);                                                                                         \
+    TALL(format, 10);                                                                                        \
+    TALL(format, 11);                                                                                        \
+    TALL(format, 12)

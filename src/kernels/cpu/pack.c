@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * pack.c - weights into panels (linear.h): any floating dtype and strides in, one layout for every level out. */
+#include "kernels/cpu/linear.h"
+
+#include "base/checked.h"
+#include "kernels/quant.h"
+#include <math.h>
+
+#define BLOCK 64 /* k at a time: a tile of 32 x 64 f32 lies in the first cache */
+
+static int64_t step_inputs(proa_wfmt format)
+{
+    return format == PROA_WFMT_I8 ? 4 : format == PROA_WFMT_BF16DOT ? 2 : 1;
+}
+
+static int64_t step_bytes(proa_wfmt format)
+{
+    return format == PROA_WFMT_BF16 || format == PROA_WFMT_F16 ? 64 : 128;
+}
+
+int64_t proa_panel_count(int64_t N)
+{
+    return proa_ceil_div(N, PROA_PANEL);
+}
+
+int64_t proa_panel_steps(proa_wfmt format, int64_t K)
+{
+    return proa_ceil_div(K, step_inputs(format));
+}
+
+int64_t proa_panel_bytes(proa_wfmt format, int64_t K)
+{
+    return proa_panel_steps(format, K) * step_bytes(format);
+}
+
+int64_t proa_panels_pack_bytes(proa_wfmt format, int64_t N, int64_t K)
+{
+    int64_t panels = proa_panel_count(N);
+    int64_t tail = format == PROA_WFMT_I8 ? panels * PROA_PANEL * 8 : 0;
+    return panels * proa_panel_bytes(format, K) + tail;
+}
+
+typedef struct pack_job {
+    const proa_weight *w;
+    const proa_view *sources;
+    int count;
+} pack_job;
+
+/* tile[i][0..n) = elements [k, k+n) of the source's rows row + i, i in [0, rows). */
+static void read_source(float (*tile)[BLOCK], proa_view s, int64_t row, int64_t rows, int64_t k, int64_t n)
+{
+    int64_t bytes = proa_dtype_bytes(s.dtype);
+    const char *data = (const char *)s.data + (row * s.stride[0] + k * s.stride[1]) * bytes;
+    if (s.stride[1] == 1) {
+        for (int64_t i = 0; i < rows; i++) proa_to_f32(tile[i], data + i * s.stride[0] * bytes, s.dtype, n);
+        return;
+    }
+    float column[PROA_PANEL]; /* a transposed source: its columns are contiguous */
+    for (int64_t j = 0; j < n; j++) {
+        const char *at = data + j * s.stride[1] * bytes;
+        if (s.stride[0] == 1) proa_to_f32(column, at, s.dtype, rows);
+        else
+            for (int64_t i = 0; i < rows; i++) proa_to_f32(&column[i], at + i * s.stride[0] * bytes, s.dtype, 1);
+        for (int64_t i = 0; i < rows; i++) tile[i][j] = column[i];
+    }
+}
+
+/* The panel's 32 outputs, wherever they lie in the sources; zeros beyond N and in [n, BLOCK). */
+static void read_panel(float (*tile)[BLOCK], const pack_job *job, int64_t panel, int64_t k, int64_t n)
+{
+    memset(tile, 0, sizeof(float[PROA_PANEL][BLOCK]));
+    int64_t first = panel * PROA_PANEL, source_first = 0;
+    for (int i = 0; i < job->count; i++) {
+        int64_t N = job->sources[i].shape[0];
+        int64_t begin = proa_max64(first, source_first);
+        int64_t end = proa_min64(first + PROA_PANEL, source_first + N);
+        if (begin < end)
+            read_source(tile + (begin - first), job->sources[i], begin - source_first, end - begin, k, n);
+        source_first += N;
+    }
+}
+
+/* The steps of one block of k from the tile to the panel. */
+static void write_f32(float *out, float (*tile)[BLOCK], int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t j = 0; j < PROA_PANEL; j++) out[k * PROA_PANEL + j] = tile[j][k];
+}
+
+static void write_f16(uint16_t *out, float (*tile)[BLOCK], int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t j = 0; j < PROA_PANEL; j++) out[k * PROA_PANEL + j] = proa_f32_to_f16(tile[j][k]);
+}
+
+static void write_bf16(uint16_t *out, float (*tile)[BLOCK], int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t j = 0; j < PROA_PANEL / 2; j++) {
+            out[k * PROA_PANEL + 2 * j] = proa_f32_to_bf16(tile[j][k]);
+            out[k * PROA_PANEL + 2 * j + 1] = proa_f32_to_bf16(tile[j + PROA_PANEL / 2][k]);
+        }
+}
+
+static void write_bf16_pairs(uint16_t *out, float (*tile)[BLOCK], int64_t n)
+{
+    for (int64_t k = 0; k < n; k += 2)
+        for (int64_t j = 0; j < PROA_PANEL; j++) {
+            out[k * PROA_PANEL + 2 * j] = proa_f32_to_bf16(tile[j][k]);
+            out[k * PROA_PANEL + 2 * j + 1] = proa_f32_to_bf16(tile[j][k + 1]);
+        }
+}
+
+static void write_i8(int8_t *out, float (*tile)[BLOCK], int64_t n, const float *scales, int32_t *sums)
+{
+    for (int64_t k = 0; k < n; k += 4)
+        for (int64_t j = 0; j < PROA_PANEL; j++)
+            for (int64_t i = 0; i < 4; i++) {
+                int8_t q = proa_i8_round(tile[j][k + i], scales[j]);
+                out[k * PROA_PANEL + 4 * j + i] = q;
+                sums[j] += 128 * q;
+            }
+}
+
+static void panel_scales(const pack_job *job, int64_t panel, float *scales)
+{
+    float tile[PROA_PANEL][BLOCK], largest[PROA_PANEL] = {0};
+    int finite[PROA_PANEL];
+    for (int j = 0; j < PROA_PANEL; j++) finite[j] = 1;
+    for (int64_t k = 0; k < job->w->K; k += BLOCK) {
+        int64_t n = proa_min64(BLOCK, job->w->K - k);
+        read_panel(tile, job, panel, k, n);
+        for (int j = 0; j < PROA_PANEL; j++) {
+            int ok;
+            float here = proa_i8_largest(tile[j], n, 1, &ok);
+            if (!ok) finite[j] = 0;
+            if (here > largest[j]) largest[j] = here;
+        }
+    }
+    for (int j = 0; j < PROA_PANEL; j++) scales[j] = proa_i8_scale(largest[j], finite[j]);
+}
+
+static void pack_panel(const pack_job *job, int64_t panel)
+{
+    const proa_weight *w = job->w;
+    int64_t panels = proa_panel_count(w->N);
+    char *out = (char *)w->data + panel * proa_panel_bytes(w->format, w->K);
+    char *tail = (char *)w->data + panels * proa_panel_bytes(w->format, w->K);
+    float *scales = (float *)(void *)tail + panel * PROA_PANEL;
+    int32_t *sums = (int32_t *)(void *)tail + (panels + panel) * PROA_PANEL;
+    if (w->format == PROA_WFMT_I8) {
+        panel_scales(job, panel, scales);
+        memset(sums, 0, PROA_PANEL * sizeof *sums);
+    }
+    float tile[PROA_PANEL][BLOCK];
+    int64_t inputs = step_inputs(w->format);
+    for (int64_t k = 0; k < w->K; k += BLOCK) {
+        int64_t n = proa_min64(BLOCK, w->K - k);
+        read_panel(tile, job, panel, k, n);
+        void *to = out + k / inputs * step_bytes(w->format);
+        switch (w->format) {
+        case PROA_WFMT_F32: write_f32(to, tile, n); break;
+        case PROA_WFMT_F16: write_f16(to, tile, n); break;
+        case PROA_WFMT_BF16: write_bf16(to, tile, n); break;
+        case PROA_WFMT_BF16DOT: write_bf16_pairs(to, tile, n); break;
+        case PROA_WFMT_I8: write_i8(to, tile, n, scales, sums); break;
+        case PROA_WFMT_COUNT: break;
+        }
+    }
+}
+
+static void pack_panels(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    for (int64_t panel = begin; panel < end; panel++) pack_panel(arg, panel);
+}
+
+void proa_panels_pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int count)
+{
+    pack_job job = {w, sources, count};
+    proa_pool_run(c->pool, proa_panel_count(w->N), proa_max64(1, 8192 / proa_max64(w->K, 1)), pack_panels, &job);
+}
