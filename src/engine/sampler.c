@@ -148,7 +148,7 @@ typedef struct cut {
 
 static bool keeps(const cut *c, double above)
 {
-    return above == 0 || (float)((c->total - above) / c->unit) > c->limit;
+    return (float)((c->total - above) / c->unit) > c->limit;
 }
 
 /* Last bin, from the top, whose first candidate is kept. */
@@ -260,16 +260,14 @@ int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_
 
 int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u)
 {
-    double sum = 0, running = 0;
+    double sum = 0;
     for (int64_t i = 0; i < count; i++) sum += (double)s->weight[i];
-    int32_t last = s->id[0];
-    for (int64_t i = 0; i < count; i++) {
-        if (s->weight[i] <= 0) continue;
-        running += (double)s->weight[i];
-        last = s->id[i];
-        if (running > u * sum) break;
-    }
-    return last; /* u * sum may round up to the sum */
+    /* u is at most 1 - 2^-53, so the product is below the sum, and the running sum, made in the same order, gets
+     * there. What it stops at has a weight. */
+    double target = u * sum, running = (double)s->weight[0];
+    int64_t at = 0;
+    while (running <= target && at < count - 1) running += (double)s->weight[++at];
+    return s->id[at];
 }
 
 static proa_status check_numbers(float largest, const float *logits, int64_t vocab, int64_t position, proa_err *err)

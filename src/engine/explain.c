@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/explain.h"
+
+#include "base/alloc.h"
+#include "engine/pages.h"
+#include <string.h>
+
+typedef struct explained {
+    proa_pool *pool;
+    proa_model *m;
+    proa_tokenizer *tokenizer;
+    proa_sizes sizes;
+    proa_memory memory;
+    double bandwidth;
+} explained;
+
+/* Keys and values of one token in all layers. */
+static int64_t kv_token_bytes(const explained *x)
+{
+    const proa_config *c = &x->m->config;
+    return 2 * (int64_t)x->m->kv_layers * c->kv_heads * c->head_dim * proa_dtype_bytes(x->m->kv_dtype);
+}
+
+/* Seconds that one decoding step of one sequence cannot beat: its weights once, its keys and values once. */
+static double floor_s(const explained *x, int64_t context)
+{
+    return (double)(x->m->plan.step_bytes + context * kv_token_bytes(x)) / x->bandwidth;
+}
+
+/* ---- the program ---- */
+
+static const proa_param *param_of(const explained *x, proa_stack_id stack, const proa_step *s)
+{
+    return proa_params_find(&x->m->params[stack], 0, s->w);
+}
+
+static bool has_weight(const proa_step *s)
+{
+    return s->op == PROA_STEP_EMBED || s->op == PROA_STEP_NORM || s->op == PROA_STEP_HEADS_NORM ||
+           s->op == PROA_STEP_LINEAR;
+}
+
+typedef struct line {
+    char op[24], in[40], out[40], weight[48], notes[64];
+    int64_t bytes;
+} line;
+
+static void reg_text(const explained *x, proa_reg reg, bool head, char out[40])
+{
+    int64_t width = x->m->plan.width[reg];
+    if (reg == PROA_REG_NONE) snprintf(out, 40, "-");
+    else snprintf(out, 40, "%s [%s, %lld]", proa_reg_name(reg), head ? "S" : "T", (long long)width);
+}
+
+static void notes_text(const explained *x, const proa_step *s, char out[64])
+{
+    const proa_config *c = &x->m->config;
+    const char *act = s->flags & PROA_ACT || s->op == PROA_STEP_ACT_MUL ? proa_act_name(c->act)
+                      : s->flags & PROA_TANH                            ? "tanh"
+                                                                        : "";
+    int n = snprintf(out, 64, "%s%s", act, s->flags & PROA_ADD ? (*act ? ", adds" : "adds") : "");
+    if (s->op == PROA_STEP_ROPE) n += snprintf(out + n, 64 - (size_t)n, "%s", s->flags & PROA_INTERLEAVED ? "pairs" : "halves");
+    if (s->op == PROA_STEP_ATTEND && c->window_used)
+        n += snprintf(out + n, 64 - (size_t)n, "window %lld", (long long)c->window);
+    if (s->flags & PROA_SCALED && c->logit_scale != 1) snprintf(out + n, 64 - (size_t)n, "x %.4g", c->logit_scale);
+}
+
+static void make_line(const explained *x, proa_stack_id stack, const proa_step *s, bool head, line *l)
+{
+    memset(l, 0, sizeof *l);
+    snprintf(l->op, sizeof l->op, "%s", proa_step_name(s->op));
+    reg_text(x, s->in, head && s->op != PROA_STEP_GATHER, l->in);
+    reg_text(x, s->out, head, l->out);
+    notes_text(x, s, l->notes);
+    if (!has_weight(s)) return;
+    const proa_param *p = param_of(x, stack, s);
+    char shape[64];
+    proa_shape_text(shape, p->cols ? 2 : 1, (const int64_t[]){p->rows, p->cols});
+    snprintf(l->weight, sizeof l->weight, "%s %s", proa_slot_name(s->w), shape);
+    l->bytes = p->bytes;
+}
+
+static void program_rows(const explained *x, proa_buf *out, const char *title, proa_stack_id stack,
+                         const proa_program *p, bool head)
+{
+    if (!p->count) return;
+    proa_buf_printf(out, "\n%s\n", title);
+    for (int32_t i = 0; i < p->count; i++) {
+        line l;
+        make_line(x, stack, &p->step[i], head, &l);
+        proa_buf_printf(out, "  %-13s %-18s -> %-18s %-24s", l.op, l.in, l.out, l.weight);
+        if (l.bytes) proa_buf_printf(out, " %10.3f MB", (double)l.bytes / 1e6);
+        else proa_buf_printf(out, " %13s", "");
+        proa_buf_printf(out, "  %s", l.notes);
+        while (out->len && out->ptr[out->len - 1] == ' ') out->ptr[--out->len] = '\0';
+        proa_buf_char(out, '\n');
+    }
+}
+
+typedef void section_fn(const explained *x, proa_buf *out, const char *title, proa_stack_id stack,
+                        const proa_program *p, bool head);
+
+/* All programs of the model in the order in which they run. */
+static void each_section(const explained *x, proa_buf *out, section_fn *fn)
+{
+    const proa_plan *p = &x->m->plan;
+    const proa_config *c = &x->m->config;
+    char title[96];
+    static const proa_stack_id order[] = {PROA_STACK_ENCODER, PROA_STACK_DECODER};
+    for (int i = 0; i < 2; i++) {
+        proa_stack_id s = order[i];
+        const char *name = s == PROA_STACK_ENCODER ? "encoder" : "decoder";
+        long long layers = s == PROA_STACK_ENCODER ? c->encoder_layers : c->layers;
+        if (!p->program[s][PROA_SECTION_LAYER].count) continue;
+        snprintf(title, sizeof title, "%s: embedding", name);
+        fn(x, out, title, s, &p->program[s][PROA_SECTION_EMBED], false);
+        snprintf(title, sizeof title, "%s: each of %lld layers", name, layers);
+        fn(x, out, title, s, &p->program[s][PROA_SECTION_LAYER], false);
+        snprintf(title, sizeof title, "%s: after the layers", name);
+        fn(x, out, title, s, &p->program[s][PROA_SECTION_AFTER], false);
+        if (s != PROA_STACK_ENCODER) continue;
+        snprintf(title, sizeof title, "encoder memory: for each of %lld decoder layers", (long long)c->layers);
+        fn(x, out, title, PROA_STACK_DECODER, &p->cross, false);
+    }
+    proa_stack_id last = x->m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
+    fn(x, out, "head", last, &p->head, true);
+    if (proa_model_has_pool(x->m)) fn(x, out, "pooler", last, &p->pool, true);
+}
+
+/* ---- as a table ---- */
+
+static void text_head(const explained *x, proa_buf *out, const char *path)
+{
+    const proa_config *c = &x->m->config;
+    const proa_plan *p = &x->m->plan;
+    proa_buf_printf(out, "%s: %s, %.2f million parameters, %s checkpoint, weights in memory as %s, table %s\n", path,
+                    x->m->arch->name, (double)p->parameters / 1e6, proa_dtype_name(x->m->checkpoint),
+                    proa_wfmt_name(x->m->format), x->m->ctx.ops->name);
+    proa_buf_printf(out, "hidden %lld, heads %lld of %lld, key-value heads %lld, ffn %lld, vocabulary %lld, context %lld\n",
+                    (long long)c->hidden, (long long)c->heads, (long long)c->head_dim, (long long)c->kv_heads,
+                    (long long)c->ffn, (long long)c->vocab, (long long)c->context);
+    proa_buf_printf(out, "T rows of a step (at most %lld), S rows that the head is asked for (%lld at once)\n",
+                    (long long)p->rows_max, (long long)p->head_rows);
+}
+
+static void memory_line(proa_buf *out, const char *name, int64_t bytes, const char *note)
+{
+    proa_buf_printf(out, "  %-18s %12.3f MB  %s\n", name, (double)bytes / 1e6, note);
+}
+
+static void text_memory(const explained *x, proa_buf *out)
+{
+    const proa_memory *m = &x->memory;
+    char note[128];
+    int64_t available = proa_memory_available();
+    proa_buf_printf(out, "\nmemory\n");
+    memory_line(out, "weights", m->weights, "packed for this CPU");
+    snprintf(note, sizeof note, "%lld tokens in pages of %d, %s, %lld bytes a token",
+             (long long)proa_sizes_pages(&x->sizes) * PROA_PAGE_TOKENS, PROA_PAGE_TOKENS,
+             proa_dtype_name(x->m->kv_dtype), (long long)kv_token_bytes(x));
+    memory_line(out, "keys and values", m->kv, note);
+    memory_line(out, "activations", m->activations, "registers of the program, shared where their lives allow");
+    memory_line(out, "scratch", m->scratch, "of the kernels");
+    memory_line(out, "tokenizer", m->tokenizer, "");
+    memory_line(out, "bookkeeping", m->bookkeeping, "page tables, sampler, names");
+    memory_line(out, "program", m->program, "code and libraries");
+    snprintf(note, sizeof note, "of %.0f MB available%s", (double)available / 1e6,
+             m->total > available ? ": DOES NOT FIT" : "");
+    memory_line(out, "total", m->total, note);
+}
+
+static void text_floor(const explained *x, proa_buf *out)
+{
+    const proa_plan *p = &x->m->plan;
+    if (x->bandwidth <= 0) return;
+    proa_buf_printf(out, "\nfloor at %.1f GB/s read bandwidth\n", x->bandwidth / 1e9);
+    if (x->m->arch->kind == PROA_KIND_ENCODER) {
+        proa_buf_printf(out, "  a step reads %.3f MB of weights: at least %.3f ms\n", (double)p->step_bytes / 1e6,
+                        1e3 * floor_s(x, 0));
+        return;
+    }
+    int64_t context[] = {0, x->m->config.context};
+    for (int i = 0; i < 2; i++)
+        proa_buf_printf(out, "  batch 1, context %6lld: %9.3f MB a token, at least %8.3f ms, at most %9.1f tokens/s\n",
+                        (long long)context[i], (double)(p->step_bytes + context[i] * kv_token_bytes(x)) / 1e6,
+                        1e3 * floor_s(x, context[i]), 1 / floor_s(x, context[i]));
+}
+
+/* ---- as JSON ---- */
+
+static void json_str(proa_buf *out, const char *key, const char *value)
+{
+    proa_buf_printf(out, "\"%s\":", key);
+    proa_buf_json_str(out, proa_str_c(value));
+    proa_buf_char(out, ',');
+}
+
+static void json_int(proa_buf *out, const char *key, int64_t value)
+{
+    proa_buf_printf(out, "\"%s\":%lld,", key, (long long)value);
+}
+
+static void end_list(proa_buf *out, char close)
+{
+    if (out->len && out->ptr[out->len - 1] == ',') out->ptr[--out->len] = '\0';
+    proa_buf_char(out, close);
+    proa_buf_char(out, ',');
+}
+
+static void json_section(const explained *x, proa_buf *out, const char *title, proa_stack_id stack,
+                         const proa_program *p, bool head)
+{
+    if (!p->count) return;
+    proa_buf_char(out, '{');
+    json_str(out, "section", title);
+    proa_buf_printf(out, "\"steps\":[");
+    for (int32_t i = 0; i < p->count; i++) {
+        line l;
+        make_line(x, stack, &p->step[i], head, &l);
+        proa_buf_char(out, '{');
+        json_str(out, "op", l.op);
+        json_str(out, "in", l.in);
+        json_str(out, "out", l.out);
+        json_str(out, "weight", l.weight);
+        json_str(out, "notes", l.notes);
+        json_int(out, "weight_bytes", l.bytes);
+        end_list(out, '}');
+    }
+    end_list(out, ']');
+    end_list(out, '}');
+}
+
+static void json_memory(const explained *x, proa_buf *out)
+{
+    const proa_memory *m = &x->memory;
+    proa_buf_printf(out, "\"memory\":{");
+    json_int(out, "weights_bytes", m->weights);
+    json_int(out, "kv_bytes", m->kv);
+    json_int(out, "activations_bytes", m->activations);
+    json_int(out, "scratch_bytes", m->scratch);
+    json_int(out, "tokenizer_bytes", m->tokenizer);
+    json_int(out, "bookkeeping_bytes", m->bookkeeping);
+    json_int(out, "program_bytes", m->program);
+    json_int(out, "total_bytes", m->total);
+    json_int(out, "available_bytes", proa_memory_available());
+    end_list(out, '}');
+}
+
+static void json_all(const explained *x, proa_buf *out, const char *path)
+{
+    const proa_config *c = &x->m->config;
+    const proa_plan *p = &x->m->plan;
+    proa_buf_char(out, '{');
+    json_str(out, "model", path);
+    json_str(out, "arch", x->m->arch->name);
+    json_str(out, "isa", x->m->ctx.ops->name);
+    json_str(out, "checkpoint_dtype", proa_dtype_name(x->m->checkpoint));
+    json_str(out, "weight_format", proa_wfmt_name(x->m->format));
+    json_str(out, "kv_dtype", proa_dtype_name(x->m->kv_dtype));
+    json_int(out, "parameters", p->parameters);
+    json_int(out, "hidden", c->hidden);
+    json_int(out, "layers", c->layers);
+    json_int(out, "encoder_layers", c->encoder_layers);
+    json_int(out, "heads", c->heads);
+    json_int(out, "kv_heads", c->kv_heads);
+    json_int(out, "head_dim", c->head_dim);
+    json_int(out, "ffn", c->ffn);
+    json_int(out, "vocab", c->vocab);
+    json_int(out, "context", c->context);
+    json_int(out, "rows_max", p->rows_max);
+    json_int(out, "kv_tokens", proa_sizes_pages(&x->sizes) * PROA_PAGE_TOKENS);
+    json_int(out, "kv_token_bytes", kv_token_bytes(x));
+    json_int(out, "step_weight_bytes", p->step_bytes);
+    proa_buf_printf(out, "\"program\":[");
+    each_section(x, out, json_section);
+    end_list(out, ']');
+    json_memory(x, out);
+    if (x->bandwidth > 0)
+        proa_buf_printf(out, "\"bandwidth_bytes_s\":%.9g,\"floor_step_s\":%.9g,\"floor_tokens_s\":%.9g,", x->bandwidth,
+                        floor_s(x, 0), 1 / floor_s(x, 0));
+    end_list(out, '}');
+    out->ptr[--out->len] = '\0'; /* the last comma */
+    proa_buf_char(out, '\n');
+}
+
+static proa_status read_model(explained *x, const char *path, const proa_engine_options *options, proa_err *err)
+{
+    PROA_TRY(proa_sizes_make(&x->sizes, options, err));
+    x->pool = proa_pool_new(x->sizes.threads);
+    PROA_TRY(proa_model_prepare(&x->m, path, &x->sizes.model, x->pool, err));
+    proa_err why = {.status = PROA_OK};
+    proa_status status = proa_tokenizer_open(&x->tokenizer, path, &why);
+    if (status != PROA_OK && status != PROA_NOT_FOUND) return PROA_FAIL(err, INVALID, "%s", why.text);
+    proa_sizes_for_model(&x->sizes, x->m);
+    proa_memory_plan(&x->memory, &x->sizes, x->m, x->tokenizer);
+    return PROA_OK;
+}
+
+proa_status proa_explain(proa_buf *out, const char *path, const proa_engine_options *options, double bandwidth,
+                         bool json, proa_err *err)
+{
+    explained x = {.bandwidth = bandwidth};
+    proa_status status = read_model(&x, path, options, err);
+    if (status == PROA_OK && json) json_all(&x, out, path);
+    if (status == PROA_OK && !json) {
+        text_head(&x, out, path);
+        each_section(&x, out, program_rows);
+        text_memory(&x, out);
+        text_floor(&x, out);
+    }
+    proa_tokenizer_free(x.tokenizer);
+    proa_model_free(x.m);
+    proa_pool_free(x.pool);
+    return status;
+}
