@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Any bytes as a .safetensors file. What opens must hold what weights.h says: every view inside the bytes, names
- * sorted and found, the sum of the views the data exactly. */
+ * Any bytes as a .safetensors file; and an input that begins with '{' as header and data without their length, which
+ * a mutation would break at once: the header ends at the last '}'. What opens must hold what weights.h says: every
+ * view inside the bytes, names sorted and found, the sum of the views the data exactly. */
 #include "fuzz.h"
 
+#include "base/alloc.h"
 #include "weights/weights.h"
 
 /* Reads the data, so that a view beyond the bytes is seen. */
@@ -17,7 +19,7 @@ static uint64_t checked_sum(proa_view v, const uint8_t *data, size_t size)
     return sum;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void try_file(const uint8_t *data, size_t size)
 {
     proa_weights *w = NULL;
     proa_err err = {.status = PROA_OK};
@@ -25,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     PROA_ASSERT((status == PROA_OK) == (w != NULL) && status == err.status);
     if (!w) {
         PROA_ASSERT(strlen(err.text) > 0);
-        return 0;
+        return;
     }
     int64_t bytes = 0;
     uint64_t sum = 0;
@@ -43,5 +45,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *nearest = proa_weights_nearest(w, "model.embed_tokens.weight");
     PROA_ASSERT(!nearest || proa_weights_find(w, nearest));
     proa_weights_close(w);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0 || data[0] != '{') {
+        try_file(data, size);
+        return 0;
+    }
+    size_t header = size;
+    while (header > 1 && data[header - 1] != '}') header--;
+    uint8_t *file = proa_malloc(8 + size);
+    for (int i = 0; i < 8; i++) file[i] = (uint8_t)((uint64_t)header >> (8 * i));
+    memcpy(file + 8, data, size);
+    try_file(file, 8 + size);
+    free(file);
     return 0;
 }
