@@ -58,7 +58,8 @@ def case(logits, temperature, top_k, top_p):
 def main():
     random = np.random.default_rng(20240611)
     cases = []
-    for n, top_k, top_p in [(4, 0, 0.5), (4, 0, 0.75), (8, 0, 0.8), (8, 3, 0.5), (4, 2, 0), (10, 0, 0.3), (16, 0, 1e-4)]:
+    for n, top_k, top_p in [(4, 0, 0.5), (4, 0, 0.75), (8, 0, 0.8), (8, 3, 0.5), (4, 2, 0), (10, 0, 0.3), (16, 0, 1e-4),
+                            (10, 0, 0.8)]:
         cases.append(case([0.5] * n, 1.0, top_k, top_p)[1])
     for logits in ([1, 3, 3, 2, 3, 2], [0.0, -0.0, -1, 0.0, -5], [-2, -2, 4, 4, 4, -2, 4]):
         for top_k in (1, 2, 3, 4, 5, 100):

@@ -230,6 +230,27 @@ static void test_exhaustive(void **state)
     }
 }
 
+/* Sums that rounding made equal: the lower token is first, though its list has it second. And between beams, the lower
+ * beam. */
+static void test_ties(void **state)
+{
+    (void)state;
+    proa_beam_options o = {.beams = 2, .vocab = 30, .max_new = 3};
+    proa_beam *b;
+    bool more;
+    int32_t parent[2], token[2];
+    assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
+    const int32_t first[] = {4, 5, 6, 7}, tokens[] = {9, 8, 3, 2, 1, 0, 6, 5};
+    const float far_down[] = {-1e6F, -1e6F, -3e6F, -3e6F};
+    const float next[] = {-1, -1.0000001F, -1.0000002F, -9, -1, -9, -9, -9};
+    assert_true(next[2] < next[1] && next[1] < next[0] && next[2] + -1e6F == next[0] + -1e6F);
+    assert_int_equal(proa_beam_advance(b, &more, parent, token, first, far_down, NULL), PROA_OK);
+    assert_true(token[0] == 4 && token[1] == 5 && more);
+    assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, next, NULL), PROA_OK);
+    assert_true(token[0] == 3 && token[1] == 8 && parent[0] == 0 && parent[1] == 0 && more);
+    proa_beam_free(b);
+}
+
 static void test_no_allocation(void **state)
 {
     (void)state;
@@ -340,7 +361,7 @@ int main(void)
         cmocka_unit_test(test_goldens),       cmocka_unit_test(test_one_beam_is_greedy),
         cmocka_unit_test(test_exhaustive),    cmocka_unit_test(test_no_allocation),
         cmocka_unit_test(test_stopped_early), cmocka_unit_test(test_not_numbers),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

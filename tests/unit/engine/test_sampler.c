@@ -251,6 +251,23 @@ static void test_philox(void **state)
     assert_true(proa_sampler_uniform(1ull << 32, 0) != proa_sampler_uniform(0, 0));
 }
 
+/* What has no weight is not drawn, at neither end of u. */
+static void test_pick_edges(void **state)
+{
+    (void)state;
+    proa_sampler_scratch s;
+    proa_sampler_init(&s, 5);
+    const float weight[] = {0, 1, 0, 0x1p-30F, 0};
+    const int32_t id[] = {10, 11, 12, 13, 14};
+    memcpy(s.weight, weight, sizeof weight);
+    memcpy(s.id, id, sizeof id);
+    assert_int_equal(proa_sampler_pick(&s, 5, 0), 11);
+    assert_int_equal(proa_sampler_pick(&s, 5, 1 / (1 + 0x1p-30)), 13); /* the end of 11's share is 13's beginning */
+    assert_int_equal(proa_sampler_pick(&s, 5, 1 - 0x1p-29), 11);
+    assert_int_equal(proa_sampler_pick(&s, 5, 1 - 0x1p-53), 13);
+    proa_sampler_release(&s);
+}
+
 /* The draw depends on seed and position alone, not on what the scratch saw before. */
 static void test_same_seed(void **state)
 {
@@ -370,6 +387,7 @@ int main(void)
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_filter_against_sorting),
         cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_pick_edges),
         cmocka_unit_test(test_same_seed),
         cmocka_unit_test(test_not_numbers),
         cmocka_unit_test(test_extremes),
