@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/args.h"
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+enum { NAMES_MAX = 128, HELP_COLUMN = 28 };
+
+int proa_say(int exit_status, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?'; /* what the user typed must not break the one line */
+    fprintf(stderr, "proa: %s\n", text);
+    return exit_status;
+}
+
+int proa_say_err(const proa_err *err)
+{
+    int exit_status = err->status == PROA_CANCELLED ? PROA_EXIT_INTERRUPTED : PROA_EXIT_FAILED;
+    return proa_say(exit_status, "%s", err->text[0] ? err->text : proa_status_text(err->status));
+}
+
+const char *proa_args_nearest(const char *word, const char *const *names, size_t count)
+{
+    const char *best = NULL;
+    int best_distance = 2 + (int)(strlen(word) / 4);
+    for (size_t i = 0; i < count; i++) {
+        int distance = proa_str_distance(word, names[i]);
+        size_t typed = strlen(word);
+        /* a beginning of the name is near too: --max for --max-tokens */
+        if (typed >= 3 && strncmp(word, names[i], typed) == 0) distance = 1;
+        if (distance < best_distance) best = names[i], best_distance = distance;
+    }
+    return best;
+}
+
+static bool is_operand(const proa_arg *arg)
+{
+    return arg->kind == PROA_ARG_OPERAND;
+}
+
+/* The option with this name, or the operand with this index; NULL if there is none. */
+static const proa_arg *find(const proa_command *command, const char *name, size_t len, int operand)
+{
+    for (const proa_arg_table *const *t = command->tables; *t; t++)
+        for (size_t i = 0; i < (*t)->count; i++) {
+            const proa_arg *arg = &(*t)->rows[i];
+            if (is_operand(arg)) {
+                if (!name && operand-- == 0) return arg;
+            } else if (name && strlen(arg->name) == len && memcmp(arg->name, name, len) == 0) {
+                return arg;
+            }
+        }
+    return NULL;
+}
+
+static bool choice_has(const char *choices, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *c = choices; *c;) {
+        size_t n = strcspn(c, "|");
+        if (n == len && memcmp(c, word, n) == 0) return true;
+        c += n + (c[n] == '|');
+    }
+    return false;
+}
+
+static int set_int(const proa_arg *arg, char *field, const char *text)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end)
+        return proa_say(PROA_EXIT_USAGE, "--%s '%s' is not a whole number (%lld..%lld)", arg->name, text,
+                        (long long)arg->min, (long long)arg->max);
+    if (errno || value < arg->min || value > arg->max)
+        return proa_say(PROA_EXIT_USAGE, "--%s %s is outside %lld..%lld", arg->name, text, (long long)arg->min,
+                        (long long)arg->max);
+    *(int64_t *)(void *)field = value;
+    return -1;
+}
+
+static int set_real(const proa_arg *arg, char *field, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || isnan(value))
+        return proa_say(PROA_EXIT_USAGE, "--%s '%s' is not a number (%lld..%lld)", arg->name, text,
+                        (long long)arg->min, (long long)arg->max);
+    if (value < (double)arg->min || value > (double)arg->max)
+        return proa_say(PROA_EXIT_USAGE, "--%s %s is outside %lld..%lld", arg->name, text, (long long)arg->min,
+                        (long long)arg->max);
+    *(double *)(void *)field = value;
+    return -1;
+}
+
+/* -1 if the text was taken, else the exit status. */
+static int set(const proa_arg *arg, void *options, const char *text)
+{
+    char *field = (char *)options + arg->offset;
+    switch (arg->kind) {
+    case PROA_ARG_FLAG: *(bool *)(void *)field = true; return -1;
+    case PROA_ARG_INT: return set_int(arg, field, text);
+    case PROA_ARG_REAL: return set_real(arg, field, text);
+    case PROA_ARG_CHOICE:
+        if (!choice_has(arg->value, text))
+            return proa_say(PROA_EXIT_USAGE, "--%s '%s' is none of %s", arg->name, text, arg->value);
+        break;
+    case PROA_ARG_TEXT:
+    case PROA_ARG_OPERAND: break;
+    }
+    *(const char **)(void *)field = text;
+    return -1;
+}
+
+static void set_presets(const proa_command *command, void *options)
+{
+    for (const proa_arg_table *const *t = command->tables; *t; t++)
+        for (size_t i = 0; i < (*t)->count; i++) {
+            const proa_arg *arg = &(*t)->rows[i];
+            if (arg->preset) PROA_ASSERT(set(arg, options, arg->preset) == -1);
+        }
+}
+
+static int say_unknown(const proa_command *command, const char *name, size_t len)
+{
+    const char *names[NAMES_MAX];
+    size_t count = 0;
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)(len < 63 ? len : 63), name);
+    for (const proa_arg_table *const *t = command->tables; *t; t++)
+        for (size_t i = 0; i < (*t)->count && count < NAMES_MAX; i++)
+            if (!is_operand(&(*t)->rows[i])) names[count++] = (*t)->rows[i].name;
+    const char *near = proa_args_nearest(word, names, count);
+    if (near)
+        return proa_say(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (did you mean '--%s'?)", word,
+                        command->name, near);
+    return proa_say(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (see 'proa %s --help')", word, command->name,
+                    command->name);
+}
+
+/* One option at argv[*at]; moves *at onto the value if that is an argument of its own. */
+static int parse_option(const proa_command *command, void *options, int argc, char **argv, int *at)
+{
+    const char *name = argv[*at] + 2;
+    size_t len = strcspn(name, "=");
+    if (len == 4 && memcmp(name, "help", 4) == 0) return proa_args_help(command), PROA_EXIT_OK;
+    const proa_arg *arg = find(command, name, len, -1);
+    if (!arg) return say_unknown(command, name, len);
+    bool joined = name[len] == '=';
+    if (arg->kind == PROA_ARG_FLAG) {
+        if (joined) return proa_say(PROA_EXIT_USAGE, "--%s takes no value", arg->name);
+        return set(arg, options, NULL);
+    }
+    if (joined) return set(arg, options, name + len + 1);
+    if (*at + 1 >= argc) return proa_say(PROA_EXIT_USAGE, "--%s needs a value: %s", arg->name, arg->value);
+    return set(arg, options, argv[++*at]);
+}
+
+static int parse_operand(const proa_command *command, void *options, const char *text, int index)
+{
+    const proa_arg *arg = find(command, NULL, 0, index);
+    if (!arg)
+        return proa_say(PROA_EXIT_USAGE, "'%s' is one argument too many for 'proa %s' (quote a prompt of several words)",
+                        text, command->name);
+    return set(arg, options, text);
+}
+
+int proa_args_parse(const proa_command *command, void *options, int argc, char **argv)
+{
+    set_presets(command, options);
+    int operands = 0, exit_status = -1;
+    bool only_operands = false;
+    for (int i = 0; i < argc && exit_status < 0; i++) {
+        const char *word = argv[i];
+        if (!only_operands && strcmp(word, "--") == 0) only_operands = true;
+        else if (!only_operands && strcmp(word, "-h") == 0) exit_status = (proa_args_help(command), PROA_EXIT_OK);
+        else if (!only_operands && strncmp(word, "--", 2) == 0)
+            exit_status = parse_option(command, options, argc, argv, &i);
+        else if (!only_operands && word[0] == '-' && isalpha((unsigned char)word[1]))
+            exit_status = proa_say(PROA_EXIT_USAGE, "unknown option '%s' of 'proa %s' (options have two dashes)", word,
+                                   command->name);
+        else exit_status = parse_operand(command, options, word, operands++);
+    }
+    if (exit_status >= 0) return exit_status;
+    const proa_arg *missing = find(command, NULL, 0, operands);
+    if (missing && missing->name[0] != '[')
+        return proa_say(PROA_EXIT_USAGE, "'proa %s' needs %s: %s", command->name, missing->name, missing->help);
+    return -1;
+}
+
+static void help_row(const proa_arg *arg)
+{
+    char left[128];
+    bool bracket = arg->name[0] == '[';
+    if (is_operand(arg)) snprintf(left, sizeof left, "  %.*s", (int)strcspn(arg->name + bracket, "]"), arg->name + bracket);
+    else if (arg->kind == PROA_ARG_FLAG) snprintf(left, sizeof left, "  --%s", arg->name);
+    else snprintf(left, sizeof left, "  --%s %s", arg->name, arg->value);
+    if (strlen(left) + 1 > HELP_COLUMN) printf("%s\n%*s", left, HELP_COLUMN, "");
+    else printf("%-*s", HELP_COLUMN, left);
+    printf("%s", arg->help);
+    if (arg->preset) printf(" (default %s)", arg->preset);
+    putchar('\n');
+}
+
+void proa_args_help(const proa_command *command)
+{
+    printf("usage: proa %s", command->name);
+    const proa_arg *arg;
+    for (int i = 0; (arg = find(command, NULL, 0, i)); i++) printf(" %s", arg->name);
+    printf(" [options]\n\n%s\n", command->summary);
+    for (const proa_arg_table *const *t = command->tables; *t; t++) {
+        printf("\n%s\n", (*t)->title);
+        for (size_t i = 0; i < (*t)->count; i++) help_row(&(*t)->rows[i]);
+    }
+    if (command->examples) printf("\nexamples\n%s", command->examples);
+}
+
+proa_status proa_args_numbers(int32_t **out, int64_t *count, const char *text, const char *what, int32_t min,
+                              int32_t max, int64_t count_max, proa_err *err)
+{
+    int64_t cap = 0;
+    *out = NULL;
+    *count = 0;
+    for (const char *c = text;;) {
+        c += strspn(c, " ,\t\r\n");
+        if (!*c) return PROA_OK;
+        char *end;
+        errno = 0;
+        long long value = strtoll(c, &end, 10);
+        int len = (int)strcspn(c, " ,\t\r\n");
+        if (end != c + len || len > 20)
+            return PROA_FAIL(err, INVALID, "%s: '%.*s' is not a whole number", what, len < 20 ? len : 20, c);
+        if (errno || value < min || value > max)
+            return PROA_FAIL(err, INVALID, "%s: %.*s is outside %d..%d", what, len, c, min, max);
+        if (*count == count_max)
+            return PROA_FAIL(err, LIMIT, "%s: more than %lld numbers", what, (long long)count_max);
+        if (*count == cap) *out = proa_realloc(*out, (size_t)(cap = cap ? 2 * cap : 64) * sizeof **out);
+        (*out)[(*count)++] = (int32_t)value;
+        c = end;
+    }
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * bench.h - what `proa bench` measured, between measuring (bench_measure.c) and showing (bench_show.c).
+ * Owner:   cmd_bench.c. All rates are a second; bytes are those that one decoding step must read. */
+#ifndef PROA_CLI_BENCH_H
+#define PROA_CLI_BENCH_H
+
+#include "cli/output.h"
+#include "cli/session.h"
+
+enum { PROA_BENCH_BATCHES_MAX = 32 };
+
+typedef struct proa_bench_row {
+    int64_t batch;
+    double decode_rate;              /* new tokens, all sequences together, every sequence decoding */
+    double step_s;                   /* median of a decoding step */
+    double bytes_rate, share;        /* weights and keys/values that a step reads; of the measured bandwidth */
+    double prompt_rate;              /* prompt tokens until every sequence has its first token */
+    double first_s;                  /* submission to first token, median over the sequences */
+    double between_s, between_p99_s; /* between two tokens of a sequence, prompts of others included */
+    double sequence_rate;            /* of an encoder */
+} proa_bench_row;
+
+typedef struct proa_bench {
+    proa_common common; /* first: see session.h */
+    const char *batches_text, *plot;
+    int64_t prompt, tokens, repeats;
+    bool csv;
+
+    const proa_session *session;
+    int32_t *batches;
+    int64_t count;
+    double bandwidth;        /* bytes a second, measured before anything else */
+    int64_t cache_bytes;     /* 0: unknown */
+    int64_t step_bytes;      /* weights that one decoding step reads */
+    double token_bytes;      /* keys and values of one token */
+    proa_bench_row row[PROA_BENCH_BATCHES_MAX];
+    int knee;                /* index of the first batch that gains little; -1: none */
+} proa_bench;
+
+/* Bytes that a decoding step of `batch` sequences reads when half of the new tokens are there. */
+double proa_bench_step_bytes(const proa_bench *b, int64_t batch);
+bool proa_bench_is_encoder(const proa_bench *b);
+bool proa_bench_in_cache(const proa_bench *b);
+
+/* Measures one batch size. */
+PROA_MUST_CHECK proa_status proa_bench_measure(proa_bench *b, proa_bench_row *row, proa_err *err);
+/* What one sequence may come to hold in keys and values, in tokens: whole pages. */
+int64_t proa_bench_sequence_tokens(const proa_bench *b, int64_t batch);
+/* New tokens of a sequence until all `batch` sequences have decoded b->tokens steps together. */
+int64_t proa_bench_max_tokens(const proa_bench *b, int64_t batch);
+
+void proa_bench_show_table(const proa_bench *b, proa_out *out);
+void proa_bench_show_json(const proa_bench *b, proa_out *out);
+void proa_bench_show_csv(const proa_bench *b, proa_out *out);
+void proa_bench_show_plot(const proa_bench *b, proa_out *out);
+
+#endif

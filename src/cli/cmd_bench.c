@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/checked.h"
+#include "base/limits.h"
+#include "base/thread.h"
+#include "cli/bench.h"
+#include "cli/commands.h"
+#include "model/model.h"
+#include <math.h>
+#include <string.h>
+
+#define AT(field) offsetof(proa_bench, field)
+static const proa_arg bench_rows[] = {
+    PROA_MODEL_ARG,
+    {"batches", PROA_ARG_TEXT, AT(batches_text), 0, 0, "N,N,...", "1,4,16,64", "sequences together, one measurement each"},
+    {"prompt", PROA_ARG_INT, AT(prompt), 1, PROA_CONTEXT_MAX, "N", "128", "tokens of a prompt (random, from --seed)"},
+    {"tokens", PROA_ARG_INT, AT(tokens), 1, PROA_CONTEXT_MAX, "N", "64", "decoding steps that are timed"},
+    {"repeats", PROA_ARG_INT, AT(repeats), 1, 100, "N", "3", "runs of each batch; the median one counts"},
+    {"plot", PROA_ARG_TEXT, AT(plot), 0, 0, "FILE.svg", NULL, "draw rate by batch under the measured ceiling"},
+    {"csv", PROA_ARG_FLAG, AT(csv), 0, 0, NULL, NULL, "comma-separated lines with a head line"},
+};
+#undef AT
+static const proa_arg_table bench_args = PROA_ARG_TABLE("options", bench_rows);
+
+/* What a step reads is the plan's to know: it is made again, without loading anything. */
+static proa_status read_plan(proa_bench *b, proa_kind *kind, proa_err *err)
+{
+    proa_model *model;
+    proa_pool *pool = proa_pool_new(1);
+    proa_model_options options = {.dtype = b->common.dtype, .quant = b->common.quant, .rows_max = 1, .head_rows = 1};
+    proa_status status = proa_model_prepare(&model, b->common.model, &options, pool, err);
+    if (status == PROA_OK) {
+        b->step_bytes = model->plan.step_bytes;
+        *kind = model->arch->kind;
+    }
+    proa_model_free(model);
+    proa_pool_free(pool);
+    return status;
+}
+
+/* The engine is made for the largest batch, unless the user says how large. */
+static proa_status engine_options(proa_bench *b, proa_kind kind, proa_engine_options *options, proa_err *err)
+{
+    int64_t most = 0;
+    proa_session like = {.info = {.kind = kind}};
+    b->session = &like;
+    PROA_TRY(proa_session_options(options, &b->common, err));
+    for (int64_t i = 0; i < b->count; i++) most = proa_max64(most, b->batches[i]);
+    if (!options->sequences_max) options->sequences_max = (int32_t)most;
+    if (!options->kv_tokens) options->kv_tokens = most * proa_bench_sequence_tokens(b, most);
+    return PROA_OK;
+}
+
+static proa_status check_context(const proa_bench *b, proa_err *err)
+{
+    int64_t most = b->batches[b->count - 1], context = b->session->info.context;
+    for (int64_t i = 0; i < b->count; i++) most = proa_max64(most, b->batches[i]);
+    int64_t need = b->prompt;
+    if (b->session->info.kind == PROA_KIND_DECODER) need += proa_bench_max_tokens(b, most);
+    if (need <= context) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "--prompt %lld and --tokens %lld with a batch of %lld take %lld tokens a sequence, the "
+                                   "context has %lld", (long long)b->prompt, (long long)b->tokens, (long long)most,
+                     (long long)need, (long long)context);
+}
+
+/* The first batch from which doubling gives less than a fifth more. */
+static int find_knee(const proa_bench *b)
+{
+    for (int i = 1; i < b->count; i++) {
+        const proa_bench_row *r = &b->row[i], *before = &b->row[i - 1];
+        double doublings = log2((double)r->batch / (double)before->batch);
+        double gain = (r->decode_rate + r->sequence_rate) / (before->decode_rate + before->sequence_rate);
+        if (doublings > 0 && pow(gain, 1 / doublings) < 1.2) return i;
+    }
+    return -1;
+}
+
+static proa_status measure_all(proa_bench *b, proa_err *err)
+{
+    proa_progress progress;
+    proa_progress_init(&progress);
+    proa_status status = PROA_OK;
+    /* the first run touches memory that the others find ready: it is not counted */
+    proa_bench_row warm_up = {.batch = b->batches[0]};
+    status = proa_bench_measure(b, &warm_up, err);
+    for (int64_t i = 0; i < b->count && status == PROA_OK; i++) {
+        proa_progress_show(&progress, (double)i / (double)b->count, "batch %d", b->batches[i]);
+        b->row[i] = (proa_bench_row){.batch = b->batches[i]};
+        status = proa_bench_measure(b, &b->row[i], err);
+    }
+    proa_progress_clear(&progress);
+    b->knee = find_knee(b);
+    return status;
+}
+
+static proa_status write_plot(const proa_bench *b, proa_err *err)
+{
+    proa_out out;
+    PROA_TRY(proa_out_open(&out, b->plot, err));
+    proa_bench_show_plot(b, &out);
+    return proa_out_close(&out, err);
+}
+
+static proa_status bench_with(proa_bench *b, proa_err *err)
+{
+    const proa_info *i = &b->session->info;
+    proa_out out;
+    PROA_TRY(check_context(b, err));
+    b->token_bytes = i->kv_tokens > 0 ? (double)i->kv_bytes / (double)i->kv_tokens : 0;
+    b->cache_bytes = proa_session_cache_bytes();
+    PROA_TRY(measure_all(b, err));
+    PROA_TRY(proa_out_open(&out, NULL, err));
+    if (b->common.json) proa_bench_show_json(b, &out);
+    else if (b->csv) proa_bench_show_csv(b, &out);
+    else proa_bench_show_table(b, &out);
+    PROA_TRY(proa_out_close(&out, err));
+    return b->plot ? write_plot(b, err) : PROA_OK;
+}
+
+static proa_status bench(proa_bench *b, proa_err *err)
+{
+    proa_kind kind;
+    proa_engine_options options;
+    proa_session session;
+    PROA_TRY(proa_args_numbers(&b->batches, &b->count, b->batches_text, "--batches", 1, PROA_SEQUENCES_MAX,
+                               PROA_BENCH_BATCHES_MAX, err));
+    if (b->count == 0) return PROA_FAIL(err, INVALID, "--batches is empty");
+    PROA_TRY(proa_session_options(&options, &b->common, err)); /* a wrong device is said before anything is read */
+    PROA_TRY(read_plan(b, &kind, err));
+    PROA_TRY(engine_options(b, kind, &options, err));
+    b->bandwidth = proa_session_bandwidth(&b->common);
+    PROA_TRY(proa_session_open(&session, &b->common, &options, err));
+    b->session = &session;
+    proa_status status = bench_with(b, err);
+    proa_session_close(&session);
+    return status;
+}
+
+static int bench_command(const proa_command *self, int argc, char **argv)
+{
+    proa_bench b = {.knee = -1};
+    proa_err err = {0};
+    int exit_status = proa_args_parse(self, &b, argc, argv);
+    if (exit_status >= 0) return exit_status;
+    proa_interrupt_watch();
+    proa_status status = bench(&b, &err);
+    free(b.batches);
+    return status == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);
+}
+
+static const proa_arg_table *const bench_tables[] = {&bench_args, &proa_engine_args, &proa_common_args, NULL};
+const proa_command proa_cmd_bench = {
+    .name = "bench",
+    .summary = "measure latency and throughput by batch, beside the measured read bandwidth",
+    .examples = "  proa bench models/classics-10m\n"
+                "  proa bench models/classics-10m --batches 1,2,4,8,16,32,64 --plot decode.svg\n"
+                "  proa bench models/polarity-bert --prompt 64 --json\n",
+    .tables = bench_tables,
+    .run = bench_command,
+};

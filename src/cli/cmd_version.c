@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cpu.h"
+#include "base/thread.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include <gnu/libc-version.h>
+#include <json-c/json.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <protobuf-c/protobuf-c.h>
+#include <utf8proc.h>
+#include <zlib.h>
+#if __has_include("proa_commit.h")
+#include "proa_commit.h" /* written by the build when it knows the commit */
+#endif
+#ifndef PROA_COMMIT
+#define PROA_COMMIT ""
+#endif
+
+typedef struct version_options {
+    proa_common common; /* first: see session.h */
+    bool features;
+} version_options;
+
+static const proa_arg version_rows[] = {
+    {"features", PROA_ARG_FLAG, offsetof(version_options, features), 0, 0, NULL, NULL, "and what it was built with and can use here"},
+};
+static const proa_arg_table version_args = PROA_ARG_TABLE("options", version_rows);
+
+#ifdef __clang__
+static const char compiler[] = "clang " __clang_version__;
+#else
+static const char compiler[] = "gcc " __VERSION__;
+#endif
+
+/* What other builds of this program may hold. In this one there is none of it. */
+static const char *const absent[][2] = {
+    {"cuda", "no plug-in in this build"}, {"onednn", "own kernels"}, {"mpi", "one process"}, {"server", "no serve command"}};
+
+typedef struct library {
+    const char *name;
+    char version[32];
+} library;
+enum { LIBRARIES = 6 };
+
+static void list_libraries(library list[LIBRARIES])
+{
+    char pcre2[64] = "";
+    pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
+    const char *const names[LIBRARIES] = {"glibc", "json-c", "pcre2", "utf8proc", "protobuf-c", "zlib"};
+    const char *const versions[LIBRARIES] = {gnu_get_libc_version(), json_c_version(), pcre2,
+                                             utf8proc_version(), protobuf_c_version(), zlibVersion()};
+    for (int i = 0; i < LIBRARIES; i++) {
+        list[i].name = names[i];
+        snprintf(list[i].version, sizeof list[i].version, "%s", versions[i]);
+    }
+}
+
+static void print_json(proa_out *out, bool features)
+{
+    library libraries[LIBRARIES];
+    proa_out_printf(out, "{\"version\":\"%s\",\"commit\":", proa_version());
+    if (PROA_COMMIT[0]) proa_out_json_str(out, proa_str_c(PROA_COMMIT));
+    else proa_out_str(out, "null");
+    if (features) {
+        list_libraries(libraries);
+        proa_out_str(out, ",\"compiler\":");
+        proa_out_json_str(out, proa_str_c(compiler));
+        proa_out_printf(out, ",\"isa\":{\"found\":\"%s\",\"used\":\"%s\"},\"threads\":%d,\"libraries\":{",
+                        proa_isa_name(proa_isa_detect()), proa_isa_name(proa_isa_choose()), proa_cpu_count());
+        for (int i = 0; i < LIBRARIES; i++)
+            proa_out_printf(out, "%s\"%s\":\"%s\"", i ? "," : "", libraries[i].name, libraries[i].version);
+        proa_out_str(out, "},\"features\":{\"cpu\":true");
+        for (size_t i = 0; i < PROA_COUNT(absent); i++) proa_out_printf(out, ",\"%s\":false", absent[i][0]);
+        proa_out_str(out, "}");
+    }
+    proa_out_str(out, "}\n");
+}
+
+static void print_features(proa_out *out)
+{
+    library libraries[LIBRARIES];
+    list_libraries(libraries);
+    proa_out_printf(out, "compiler   %s\n", compiler);
+    proa_out_printf(out, "cpu        %s found, %s used (PROA_ISA forces a lower one); %d CPUs\n",
+                    proa_isa_name(proa_isa_detect()), proa_isa_name(proa_isa_choose()), proa_cpu_count());
+    proa_out_str(out, "           built in:");
+    for (int isa = 0; isa < PROA_ISA_COUNT; isa++) proa_out_printf(out, " %s", proa_isa_name((proa_isa)isa));
+    proa_out_str(out, "\nlibraries ");
+    for (int i = 0; i < LIBRARIES; i++) proa_out_printf(out, " %s %s%s", libraries[i].name, libraries[i].version, i + 1 < LIBRARIES ? "," : "\n");
+    for (size_t i = 0; i < PROA_COUNT(absent); i++) proa_out_printf(out, "%-10s off: %s\n", absent[i][0], absent[i][1]);
+}
+
+static int version_command(const proa_command *self, int argc, char **argv)
+{
+    version_options o = {.features = false};
+    proa_err err = {0};
+    proa_out out;
+    int exit_status = proa_args_parse(self, &o, argc, argv);
+    if (exit_status >= 0) return exit_status;
+    proa_interrupt_watch();
+    if (proa_out_open(&out, NULL, &err) != PROA_OK) return proa_say_err(&err);
+    if (o.common.json) {
+        print_json(&out, o.features);
+    } else {
+        proa_out_printf(&out, "proa %s%s%s%s\n", proa_version(), PROA_COMMIT[0] ? " (commit " : "", PROA_COMMIT,
+                        PROA_COMMIT[0] ? ")" : "");
+        if (o.features) print_features(&out);
+    }
+    return proa_out_close(&out, &err) == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);
+}
+
+static const proa_arg_table *const version_tables[] = {&version_args, &proa_common_args, NULL};
+const proa_command proa_cmd_version = {
+    .name = "version",
+    .summary = "print the version, and with --features what it was built with",
+    .examples = "  proa version --features\n",
+    .tables = version_tables,
+    .run = version_command,
+};

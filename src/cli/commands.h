@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * commands.h - the commands that main.c dispatches to, one cmd_NAME.c each. */
+#ifndef PROA_CLI_COMMANDS_H
+#define PROA_CLI_COMMANDS_H
+
+#include "cli/args.h"
+
+extern const proa_command proa_cmd_run, proa_cmd_eval, proa_cmd_bench, proa_cmd_explain, proa_cmd_version;
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * main.c - the program: a table of commands. */
+#include "cli/commands.h"
+
+#include "proa/proa.h"
+#include <signal.h>
+#include <string.h>
+
+static const proa_command *const commands[] = {&proa_cmd_run, &proa_cmd_eval, &proa_cmd_bench, &proa_cmd_explain,
+                                               &proa_cmd_version};
+
+static int overview(void)
+{
+    printf("proa %s - serves transformers as they lie in a Hugging Face folder\n\nusage: proa COMMAND ...\n\n",
+           proa_version());
+    for (size_t i = 0; i < PROA_COUNT(commands); i++) printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
+    printf("  %-9s %s\n", "help", "this text, or with a command's name that command's options");
+    printf("\nexamples\n"
+           "  proa run models/classics-10m \"It was a dark and stormy night\"\n"
+           "  proa run models/m30k-t5 \"translate English to German: A dog runs on the beach.\"\n"
+           "  proa bench models/classics-10m\n"
+           "  proa run --help\n");
+    return PROA_EXIT_OK;
+}
+
+static const proa_command *find(const char *name)
+{
+    for (size_t i = 0; i < PROA_COUNT(commands); i++)
+        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+    return NULL;
+}
+
+static int unknown(const char *name)
+{
+    const char *names[PROA_COUNT(commands)];
+    for (size_t i = 0; i < PROA_COUNT(commands); i++) names[i] = commands[i]->name;
+    const char *near = proa_args_nearest(name, names, PROA_COUNT(commands));
+    if (near) return proa_say(PROA_EXIT_USAGE, "unknown command '%s' (did you mean '%s'?)", name, near);
+    return proa_say(PROA_EXIT_USAGE, "unknown command '%s' (see 'proa help')", name);
+}
+
+static int dispatch(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name) return overview(), proa_say(PROA_EXIT_USAGE, "no command given");
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
+    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        if (argc < 3) return overview();
+        const proa_command *about = find(argv[2]);
+        return about ? (proa_args_help(about), PROA_EXIT_OK) : unknown(argv[2]);
+    }
+    const proa_command *command = find(name);
+    return command ? command->run(command, argc - 2, argv + 2) : unknown(name);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is a failed write, which is said and ends with status 1 */
+    int exit_status = dispatch(argc, argv);
+    /* help is printed through stdio; commands write through proa_out and have closed it */
+    if (fflush(stdout) != 0 && exit_status == PROA_EXIT_OK)
+        exit_status = proa_say(PROA_EXIT_FAILED, "cannot write to standard output");
+    return exit_status;
+}

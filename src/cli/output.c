@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FLUSH_BYTES = 64 * 1024 };
+
+proa_status proa_out_open(proa_out *out, const char *path, proa_err *err)
+{
+    bool standard = !path || strcmp(path, "-") == 0;
+    *out = (proa_out){.fd = STDOUT_FILENO, .name = standard ? "standard output" : path};
+    proa_buf_init(&out->buf, (size_t)1 << 30);
+    if (standard) return PROA_OK;
+    out->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (out->fd >= 0) return PROA_OK;
+    return PROA_FAIL(err, IO, "cannot write '%s': %s", path, strerror(errno));
+}
+
+bool proa_out_flush(proa_out *out)
+{
+    size_t at = 0;
+    while (!out->error && at < out->buf.len) {
+        ssize_t n = write(out->fd, out->buf.ptr + at, out->buf.len - at);
+        if (n > 0) at += (size_t)n;
+        else if (n < 0 && errno != EINTR) out->error = errno;
+    }
+    proa_buf_clear(&out->buf);
+    return !out->error;
+}
+
+proa_status proa_out_close(proa_out *out, proa_err *err)
+{
+    if (out->buf.full && !out->error) out->error = EOVERFLOW;
+    proa_out_flush(out);
+    proa_buf_release(&out->buf);
+    /* Some file systems report a full disk only here. Standard output too: nothing is written after it. */
+    if (out->fd >= 0 && close(out->fd) != 0 && !out->error) out->error = errno;
+    out->fd = -1;
+    if (!out->error) return PROA_OK;
+    return PROA_FAIL(err, IO, "cannot write to %s: %s", out->name, strerror(out->error));
+}
+
+static void maybe_flush(proa_out *out)
+{
+    if (out->buf.len >= FLUSH_BYTES) proa_out_flush(out);
+}
+
+void proa_out_bytes(proa_out *out, const void *bytes, size_t len)
+{
+    proa_buf_append(&out->buf, bytes, len);
+    maybe_flush(out);
+}
+
+void proa_out_str(proa_out *out, const char *text)
+{
+    proa_out_bytes(out, text, strlen(text));
+}
+
+void proa_out_printf(proa_out *out, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    PROA_ASSERT(n >= 0 && (size_t)n < sizeof text); /* long texts go through proa_out_str */
+    proa_out_bytes(out, text, (size_t)n);
+}
+
+void proa_out_escaped(proa_out *out, proa_str text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.ptr[i];
+        if (c == '\n') proa_buf_append(&out->buf, "\\n", 2);
+        else if (c == '\r') proa_buf_append(&out->buf, "\\r", 2);
+        else if (c == '\\') proa_buf_append(&out->buf, "\\\\", 2);
+        else proa_buf_char(&out->buf, c);
+    }
+    maybe_flush(out);
+}
+
+void proa_out_json_str(proa_out *out, proa_str text)
+{
+    proa_buf_json_str(&out->buf, text);
+    maybe_flush(out);
+}
+
+void proa_out_json_num(proa_out *out, double value)
+{
+    if (isfinite(value)) proa_buf_printf(&out->buf, "%.9g", value);
+    else proa_buf_append(&out->buf, "null", 4);
+    maybe_flush(out);
+}
+
+void proa_out_json_ids(proa_out *out, const int32_t *ids, int64_t count)
+{
+    proa_out_str(out, "[");
+    for (int64_t i = 0; i < count; i++) proa_out_printf(out, i ? ",%d" : "%d", ids[i]);
+    proa_out_str(out, "]");
+}
+
+void proa_out_json_row(proa_out *out, const float *row, int64_t count)
+{
+    proa_out_str(out, "[");
+    for (int64_t i = 0; i < count; i++) {
+        if (i) proa_out_str(out, ",");
+        proa_out_json_num(out, (double)row[i]);
+    }
+    proa_out_str(out, "]");
+}
+
+void proa_out_json_rows(proa_out *out, const float *rows, int64_t rows_count, int64_t columns)
+{
+    proa_out_str(out, "[");
+    for (int64_t i = 0; i < rows_count; i++) {
+        if (i) proa_out_str(out, ",");
+        proa_out_json_row(out, rows + i * columns, columns);
+    }
+    proa_out_str(out, "]");
+}
+
+const char *proa_out_bytes_text(char text[16], double bytes)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
+    int u = 0;
+    while (bytes >= 999.5 && u < 4) bytes /= 1000, u++;
+    snprintf(text, 16, bytes < 9.995 && u ? "%.2f %s" : bytes < 99.95 && u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
+    return text;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/result.h"
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "cli/session.h"
+#include <math.h>
+#include <string.h>
+
+void proa_result_init(proa_result *r)
+{
+    *r = (proa_result){.arg = NULL};
+    proa_buf_init(&r->text, (size_t)PROA_CONTEXT_MAX * 64);
+}
+
+static void clear_beams(proa_result *r)
+{
+    for (int32_t i = 0; i < r->beams_count; i++) {
+        free(r->beams[i].ids);
+        free(r->beams[i].text);
+    }
+    free(r->beams);
+    r->beams = NULL;
+    r->beams_count = 0;
+}
+
+void proa_result_clear(proa_result *r)
+{
+    clear_beams(r);
+    proa_buf_clear(&r->text);
+    free(r->pooled);
+    r->pooled = NULL;
+    r->count = r->rows_count = r->columns = r->prompt_tokens = r->new_tokens = 0;
+    r->queue_s = r->prompt_s = r->decode_s = 0;
+    r->done = r->stop = false;
+    r->finish = PROA_FINISH_NONE;
+    proa_err_clear(&r->err);
+}
+
+void proa_result_release(proa_result *r)
+{
+    proa_result_clear(r);
+    proa_buf_release(&r->text);
+    free(r->ids);
+    free(r->logprobs);
+    free(r->rows);
+    proa_result_init(r);
+}
+
+static void add_token(proa_result *r, const proa_event *e)
+{
+    if (r->count == r->cap) {
+        r->cap = r->cap ? 2 * r->cap : 64;
+        r->ids = proa_realloc(r->ids, (size_t)r->cap * sizeof *r->ids);
+        r->logprobs = proa_realloc(r->logprobs, (size_t)r->cap * sizeof *r->logprobs);
+    }
+    r->ids[r->count] = e->id;
+    r->logprobs[r->count++] = e->logprob;
+}
+
+static void add_text(proa_result *r, const char *text, size_t len, int32_t id)
+{
+    proa_str s = {text ? text : "", text ? len : 0};
+    proa_buf_str(&r->text, s);
+    if (r->on_text) r->on_text(r, s, id);
+}
+
+static void add_rows(proa_result *r, const proa_event *e)
+{
+    if (r->on_rows) {
+        r->on_rows(r, e);
+        return;
+    }
+    int64_t end = e->rows_first + e->rows_count;
+    size_t columns = (size_t)e->columns;
+    if (end > r->rows_count) {
+        r->rows = proa_realloc(r->rows, (size_t)end * columns * sizeof *r->rows);
+        r->rows_count = end;
+    }
+    r->columns = e->columns;
+    memcpy(r->rows + (size_t)e->rows_first * columns, e->rows, (size_t)e->rows_count * columns * sizeof *r->rows);
+    if (e->pooled) {
+        r->pooled = proa_realloc(r->pooled, columns * sizeof *r->pooled);
+        memcpy(r->pooled, e->pooled, columns * sizeof *r->pooled);
+    }
+}
+
+static char *copy_text(const char *text, size_t len)
+{
+    char *copy = proa_malloc(len + 1);
+    if (len) memcpy(copy, text, len);
+    copy[len] = '\0';
+    return copy;
+}
+
+static void add_beams(proa_result *r, const proa_event *e)
+{
+    r->beams = proa_calloc((size_t)e->beams_count, sizeof *r->beams);
+    r->beams_count = e->beams_count;
+    for (int32_t i = 0; i < e->beams_count; i++) {
+        const proa_beam_result *from = &e->beams[i];
+        proa_hypothesis *to = &r->beams[i];
+        to->count = from->count;
+        to->score = from->score;
+        to->text = copy_text(from->text, from->text ? from->text_len : 0);
+        to->ids = proa_malloc((size_t)from->count * sizeof *to->ids + 1);
+        if (from->count) memcpy(to->ids, from->ids, (size_t)from->count * sizeof *to->ids);
+    }
+}
+
+/* A beam search has its tokens at the end only: those of the best beam stand for the request. */
+static void take_best_beam(proa_result *r)
+{
+    const proa_hypothesis *best = &r->beams[0];
+    for (int64_t i = 0; i < best->count; i++) add_token(r, &(proa_event){.id = best->ids[i]});
+    add_text(r, best->text, strlen(best->text), best->count ? best->ids[best->count - 1] : -1);
+}
+
+static void finish(proa_result *r, const proa_event *e)
+{
+    r->finish = e->finish;
+    if (e->error) r->err = *e->error;
+    r->prompt_tokens = e->prompt_tokens;
+    r->new_tokens = e->new_tokens;
+    r->queue_s = e->queue_s;
+    r->prompt_s = e->prompt_s;
+    r->decode_s = e->decode_s;
+    if (e->beams_count > 0) add_beams(r, e);
+    if (r->beams_count > 0 && r->count == 0) take_best_beam(r);
+    else if (e->text_len > 0) add_text(r, e->text, e->text_len, -1);
+    r->done = true;
+}
+
+void proa_result_event(const proa_event *e)
+{
+    proa_result *r = e->arg;
+    switch (e->kind) {
+    case PROA_EVENT_TOKEN:
+        add_token(r, e);
+        add_text(r, e->text, e->text_len, e->id);
+        break;
+    case PROA_EVENT_ROWS: add_rows(r, e); break;
+    case PROA_EVENT_DONE: finish(r, e); break;
+    }
+}
+
+proa_status proa_result_status(const proa_result *r, proa_err *err)
+{
+    if (r->finish == PROA_FINISH_CANCELLED) return PROA_FAIL(err, CANCELLED, "cancelled");
+    if (r->finish != PROA_FINISH_ERROR) return PROA_OK;
+    proa_status status = r->err.status == PROA_OK ? PROA_INTERNAL : r->err.status;
+    return proa_err_set(err, status, r->err.file, r->err.line, "%s",
+                        r->err.text[0] ? r->err.text : "the request failed without a reason");
+}
+
+const char *proa_finish_name(proa_finish finish_kind)
+{
+    static const char *const names[] = {"none", "end", "length", "cancelled", "error"};
+    return names[finish_kind];
+}
+
+double proa_result_rate(const proa_result *r)
+{
+    if (r->new_tokens > 1 && r->decode_s > 0) return (double)(r->new_tokens - 1) / r->decode_s;
+    double all = r->prompt_s + r->decode_s;
+    return all > 0 ? (double)r->new_tokens / all : 0;
+}
+
+void proa_request_set_text(proa_request *request, proa_str text)
+{
+    request->text = text.len ? text.ptr : "";
+    request->text_len = text.len;
+}
+
+proa_status proa_result_run(proa_engine *engine, const proa_request *request, proa_result *r, proa_err *err)
+{
+    proa_request own = *request;
+    own.on_event = proa_result_event;
+    own.arg = r;
+    uint64_t id = 0;
+    bool cancelled = false;
+    PROA_TRY(proa_engine_submit(engine, &own, &id, err));
+    while (!r->done) {
+        if ((r->stop || proa_interrupted()) && !cancelled) proa_engine_cancel(engine, id), cancelled = true;
+        if (!proa_engine_step(engine) && !r->done)
+            return PROA_FAIL(err, INTERNAL, "the engine has nothing to do and the request is not done");
+    }
+    return proa_result_status(r, err);
+}
+
+double proa_row_logprob(const float *row, int64_t count, int32_t id)
+{
+    float top = row[0];
+    for (int64_t i = 1; i < count; i++)
+        if (row[i] > top) top = row[i];
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)expf(row[i] - top);
+    return (double)(row[id] - top) - log(sum);
+}
+
+proa_status proa_ids_of_text(const proa_engine *engine, proa_str text, int32_t **ids, int64_t *count, proa_err *err)
+{
+    /* a first guess that nearly always holds: no more tokens than bytes, and a few special ones */
+    int64_t cap = (int64_t)text.len + 16;
+    *ids = proa_malloc((size_t)cap * sizeof **ids);
+    proa_request request = {.text_len = 0};
+    proa_request_set_text(&request, text);
+    proa_status status = proa_engine_encode(engine, request.text, request.text_len, *ids, cap, count, err);
+    if (status == PROA_OK && *count > cap) {
+        cap = *count;
+        *ids = proa_realloc(*ids, (size_t)cap * sizeof **ids);
+        status = proa_engine_encode(engine, request.text, request.text_len, *ids, cap, count, err);
+    }
+    return status;
+}
+
+void proa_text_of_ids(const proa_engine *engine, const int32_t *ids, int64_t count, char **text)
+{
+    size_t cap = (size_t)count * 16 + 64, len = 0;
+    *text = proa_calloc(cap, 1);
+    if (proa_engine_decode(engine, ids, count, *text, cap, &len, NULL) != PROA_OK) len = 0;
+    if (len >= cap) {
+        *text = proa_realloc(*text, cap = len + 1);
+        if (proa_engine_decode(engine, ids, count, *text, cap, &len, NULL) != PROA_OK) len = 0;
+    }
+    (*text)[len < cap ? len : cap - 1] = '\0';
+}
+
+typedef struct slot {
+    proa_result result;
+    uint64_t id;
+} slot;
+
+typedef struct runner {
+    const proa_queue *queue;
+    slot *slots;
+    int64_t head, next; /* items [head, next) are in flight: slot index % window */
+    bool ended, stopped;
+} runner;
+
+static void submit(runner *n, slot *s)
+{
+    const proa_queue *q = n->queue;
+    proa_request request = {.task = PROA_TASK_GENERATE};
+    proa_result *r = &s->result;
+    proa_result_clear(r);
+    r->arg = q->arg;
+    r->index = n->next;
+    r->on_rows = q->on_rows;
+    if (!q->next(q->arg, n->next, &request, &r->err)) {
+        n->ended = true;
+        return;
+    }
+    n->next++;
+    request.on_event = proa_result_event;
+    request.arg = r;
+    if (r->err.status == PROA_OK && proa_engine_submit(q->engine, &request, &s->id, &r->err) == PROA_OK) return;
+    r->finish = PROA_FINISH_ERROR;
+    r->done = true;
+}
+
+static void hand_over(runner *n)
+{
+    const proa_queue *q = n->queue;
+    while (n->head < n->next && !n->stopped) {
+        proa_result *r = &n->slots[n->head % q->window].result;
+        if (!r->done) return;
+        if (!q->done(q->arg, n->head, r)) n->stopped = true;
+        n->head++;
+    }
+}
+
+/* The slots' memory belongs to us, so the engine must have let go of every request before it is freed. */
+static void cancel_all(runner *n)
+{
+    for (int64_t i = n->head; i < n->next; i++) {
+        slot *s = &n->slots[i % n->queue->window];
+        if (!s->result.done) proa_engine_cancel(n->queue->engine, s->id);
+    }
+    while (proa_engine_step(n->queue->engine)) continue;
+}
+
+static proa_status run_slots(runner *n, proa_err *err)
+{
+    const proa_queue *q = n->queue;
+    for (;;) {
+        while (!n->ended && n->next - n->head < q->window) submit(n, &n->slots[n->next % q->window]);
+        hand_over(n);
+        if (n->stopped || (n->ended && n->head == n->next)) break;
+        if (proa_interrupted()) {
+            cancel_all(n);
+            return PROA_FAIL(err, CANCELLED, "cancelled after %lld", (long long)n->head);
+        }
+        if (!proa_engine_step(q->engine) && !n->slots[n->head % q->window].result.done)
+            return PROA_FAIL(err, INTERNAL, "the engine has nothing to do and item %lld is not done",
+                             (long long)n->head);
+        if (q->idle) q->idle(q->arg);
+    }
+    cancel_all(n);
+    return PROA_OK;
+}
+
+proa_status proa_queue_run(const proa_queue *queue, proa_err *err)
+{
+    runner n = {.queue = queue, .slots = proa_calloc((size_t)queue->window, sizeof(slot))};
+    for (int64_t i = 0; i < queue->window; i++) proa_result_init(&n.slots[i].result);
+    proa_status status = run_slots(&n, err);
+    for (int64_t i = 0; i < queue->window; i++) proa_result_release(&n.slots[i].result);
+    free(n.slots);
+    return status;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/session.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/thread.h"
+#include "engine/memory.h"
+#include "kernels/ceiling.h"
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AT(field) offsetof(proa_common, field)
+static const proa_arg common_rows[] = {
+    {"device", PROA_ARG_TEXT, AT(device), 0, 0, "cpu|cuda[:N]", "cpu", "where to compute"},
+    {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "auto|f32|bf16|f16", "auto", "weights and arithmetic; auto: as stored, exact"},
+    {"quant", PROA_ARG_CHOICE, AT(quant), 0, 0, "none|int8", "none", "quantise the weights at load"},
+    {"threads", PROA_ARG_INT, AT(threads), 0, PROA_THREADS_MAX, "N", "0", "worker threads; 0: all CPUs allowed to this process"},
+    {"seed", PROA_ARG_INT, AT(seed), 0, INT64_MAX, "N", "0", "of everything random"},
+    {"json", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "JSON on standard output"},
+    {"help", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "this text"}, /* taken by the parser before it is stored */
+};
+const proa_arg_table proa_common_args = PROA_ARG_TABLE("options of every command", common_rows);
+
+static const proa_arg engine_rows[] = {
+    {"kv-tokens", PROA_ARG_INT, AT(kv_tokens), 0, (int64_t)1 << 40, "N", "0", "room for keys and values, in tokens; 0: planned"},
+    {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0", "sequences running at once, a beam counts as one; 0: " PROA_STR(PROA_SEQUENCES_DEFAULT)},
+    {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0", "token rows of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT)},
+};
+const proa_arg_table proa_engine_args = PROA_ARG_TABLE("options of the engine", engine_rows);
+#undef AT
+
+static proa_status check_device(const char *device, proa_err *err)
+{
+    if (strcmp(device, "cpu") == 0) return PROA_OK;
+    const char *rest = device + 4;
+    bool cuda = strncmp(device, "cuda", 4) == 0;
+    if (cuda && (*rest == '\0' || (*rest == ':' && rest[1] && strspn(rest + 1, "0123456789") == strlen(rest + 1))))
+        return PROA_FAIL(err, UNSUPPORTED, "device '%s': this build has no CUDA plug-in, use --device cpu", device);
+    return PROA_FAIL(err, INVALID, "device '%s' is none of cpu, cuda, cuda:N", device);
+}
+
+proa_status proa_session_options(proa_engine_options *out, const proa_common *c, proa_err *err)
+{
+    *out = (proa_engine_options){.device = c->device,
+                                 .dtype = c->dtype,
+                                 .quant = c->quant,
+                                 .threads = (int32_t)c->threads,
+                                 .sequences_max = (int32_t)c->sequences,
+                                 .step_tokens = (int32_t)c->step_tokens,
+                                 .kv_tokens = c->kv_tokens};
+    return check_device(c->device, err);
+}
+
+static void show_loading(void *arg, const char *what, double part)
+{
+    proa_progress_show(arg, part, "loading %s", what);
+}
+
+proa_status proa_session_open(proa_session *s, const proa_common *common, const proa_engine_options *options,
+                              proa_err *err)
+{
+    *s = (proa_session){.engine = NULL};
+    proa_progress progress;
+    proa_progress_init(&progress);
+    proa_engine_options with_progress = *options;
+    with_progress.progress = show_loading;
+    with_progress.progress_arg = &progress;
+    proa_status status = proa_engine_open(&s->engine, common->model, &with_progress, err);
+    proa_progress_clear(&progress);
+    if (status != PROA_OK) return status;
+    s->open_s = proa_progress_seconds(&progress);
+    proa_engine_info(s->engine, &s->info);
+    return PROA_OK;
+}
+
+void proa_session_close(proa_session *s)
+{
+    proa_engine_close(s->engine);
+    s->engine = NULL;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void note(int signal_number)
+{
+    PROA_UNUSED(signal_number);
+    interrupted = 1;
+}
+
+void proa_interrupt_watch(void)
+{
+    struct sigaction action = {.sa_handler = note, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool proa_interrupted(void)
+{
+    return interrupted != 0;
+}
+
+double proa_session_bandwidth(const proa_common *common)
+{
+    proa_pool *pool = proa_pool_new((int)common->threads);
+    double bandwidth = proa_ceiling_read_bandwidth(pool, 0);
+    proa_pool_free(pool);
+    return bandwidth;
+}
+
+int64_t proa_session_cache_bytes(void)
+{
+    long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (l3 <= 0) l3 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return l3 > 0 ? l3 : 0;
+}

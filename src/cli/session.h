@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * session.h - what every command that opens a model shares: its options, the open engine, Ctrl-C.
+ * Owner:   the caller closes with proa_session_close.
+ * Threads: main's; the engine's own workers sleep between steps.
+ * Way in:  proa_session_open. */
+#ifndef PROA_CLI_SESSION_H
+#define PROA_CLI_SESSION_H
+
+#include "cli/args.h"
+#include "cli/progress.h"
+#include "proa/proa.h"
+
+/* The first field of every command's options struct, so that the shared tables' offsets hold for all. */
+typedef struct proa_common {
+    const char *model; /* operand MODEL */
+    const char *device, *dtype, *quant;
+    int64_t threads, seed;
+    bool json;
+    int64_t kv_tokens, sequences, step_tokens;
+} proa_common;
+
+extern const proa_arg_table proa_common_args; /* of every command */
+extern const proa_arg_table proa_engine_args; /* of those that run an engine */
+#define PROA_MODEL_ARG {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model), .help = "a Hugging Face folder: config.json and *.safetensors"}
+
+typedef struct proa_session {
+    proa_engine *engine;
+    proa_info info;
+    double open_s;
+} proa_session;
+
+/* Fills what proa_engine_open takes. UNSUPPORTED for a device that this build does not have. */
+PROA_MUST_CHECK proa_status proa_session_options(proa_engine_options *out, const proa_common *common, proa_err *err);
+PROA_MUST_CHECK proa_status proa_session_open(proa_session *session, const proa_common *common,
+                                              const proa_engine_options *options, proa_err *err);
+void proa_session_close(proa_session *session);
+
+/* From now on SIGINT and SIGTERM are noted once; a second one ends the process. Writes to a closed pipe fail instead
+ * of killing. */
+void proa_interrupt_watch(void);
+bool proa_interrupted(void);
+
+/* Measured rate at which all threads together read memory, bytes a second. Takes a fraction of a second. */
+double proa_session_bandwidth(const proa_common *common);
+/* Bytes of the last-level cache; 0 if the system does not tell. */
+int64_t proa_session_cache_bytes(void);
+
+#endif
