@@ -33,26 +33,26 @@ typedef struct place {
 struct proa_beam {
     int32_t beams, returned, end_ids_count;
     int64_t vocab, max_new;
-    int64_t kept;      /* candidates of a step, C = max(2, 1 + end_ids_count) * K */
-    int64_t each;      /* M */
+    int64_t kept; /* candidates of a step, C = max(2, 1 + end_ids_count) * K */
+    int64_t each; /* M */
     double penalty;
     proa_early early;
     int32_t end_ids[PROA_EOS_MAX];
-    int64_t length;    /* L: steps done */
+    int64_t length; /* L: steps done */
     bool over;
     int32_t results;
     char *memory;
     int64_t bytes;
     /* in memory */
-    float *score;      /* [K] of running beams, -1e9 added if ended */
-    float *sum;        /* [K] without that */
-    int32_t *head;     /* [K] first entry of each list that was not taken yet */
-    float *list_sum;   /* [K][M] */
+    float *score;    /* [K] of running beams, -1e9 added if ended */
+    float *sum;      /* [K] without that */
+    int32_t *head;   /* [K] first entry of each list that was not taken yet */
+    float *list_sum; /* [K][M] */
     int32_t *list_token;
-    candidate *best;   /* [C] */
-    float *rank;       /* [K + C] what is being ranked */
-    int32_t *order;    /* [K] */
-    place *done;       /* [K] best first */
+    candidate *best; /* [C] */
+    float *rank;     /* [K + C] what is being ranked */
+    int32_t *order;  /* [K] */
+    place *done;     /* [K] best first */
     place *done_before;
     proa_beam_result *result; /* [returned] */
     int32_t *parent, *token;  /* [max_new][K] history */
@@ -71,12 +71,14 @@ static proa_status check_options(const proa_beam_options *o, proa_err *err)
     PROA_TRY(check_range("number of beams", o->beams, 1, PROA_BEAMS_MAX, err));
     PROA_TRY(check_range("number of end ids", o->end_ids_count, 0, PROA_EOS_MAX, err));
     /* Fewer tokens than that, and the beams have no C continuations. */
-    PROA_TRY(check_range("size of the vocabulary", o->vocab, proa_max64(2, 1 + o->end_ids_count), PROA_VOCAB_MAX, err));
+    PROA_TRY(check_range("size of the vocabulary", o->vocab, proa_max64(2, 1 + o->end_ids_count),
+                         PROA_VOCAB_MAX, err));
     PROA_TRY(check_range("number of new tokens", o->max_new, 1, PROA_CONTEXT_MAX, err));
     PROA_TRY(check_range("number of beams returned", o->returned, 0, o->beams, err));
     PROA_TRY(check_range("early stopping", (int64_t)o->early, PROA_EARLY_FALSE, PROA_EARLY_NEVER, err));
     if (!isfinite(o->length_penalty))
-        return PROA_FAIL(err, INVALID, "beam search: length penalty is %g, must be finite", (double)o->length_penalty);
+        return PROA_FAIL(err, INVALID, "beam search: length penalty is %g, must be finite",
+                         (double)o->length_penalty);
     return PROA_OK;
 }
 
@@ -137,8 +139,8 @@ proa_status proa_beam_new(proa_beam **out, const proa_beam_options *o, proa_err 
     int64_t bytes = proa_beam_bytes(o);
     char *memory = proa_pages_alloc(bytes);
     if (!memory)
-        return PROA_FAIL(err, NO_MEMORY, "beam search: %d beams of %lld tokens need %lld bytes", (int)o->beams,
-                         (long long)o->max_new, (long long)bytes);
+        return PROA_FAIL(err, NO_MEMORY, "beam search: %d beams of %lld tokens need %lld bytes",
+                         (int)o->beams, (long long)o->max_new, (long long)bytes);
     proa_beam *b = proa_calloc(1, sizeof *b);
     take_options(b, o);
     lay_out(b, memory);
@@ -203,7 +205,8 @@ static proa_status add_sums(proa_beam *b, const int32_t *tokens, const float *lo
         for (int64_t j = 0; j < b->each; j++) {
             float value = logprobs[from + j];
             if (PROA_UNLIKELY(!(value < INFINITY)))
-                return PROA_FAIL(err, INTERNAL, "logits are not numbers: log-probability %g of id %d, beam %d, step %lld",
+                return PROA_FAIL(err, INTERNAL,
+                                 "logits are not numbers: log-probability %g of id %d, beam %d, step %lld",
                                  (double)value, (int)tokens[from + j], (int)i, (long long)b->length);
             b->list_sum[to + j] = value + b->score[i];
             b->list_token[to + j] = tokens[from + j];
@@ -234,7 +237,8 @@ static void choose_candidates(proa_beam *b)
         int32_t first = -1;
         for (int32_t i = 0; i < b->beams; i++) {
             if (b->head[i] == b->each) continue;
-            if (first < 0 || b->list_sum[i * b->each + b->head[i]] > b->list_sum[first * b->each + b->head[first]])
+            if (first < 0 ||
+                b->list_sum[i * b->each + b->head[i]] > b->list_sum[first * b->each + b->head[first]])
                 first = i;
         }
         b->best[c] = take_first(b, first);
@@ -308,8 +312,8 @@ static bool all_ended(const proa_beam *b)
     return true;
 }
 
-proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token, const int32_t *tokens,
-                              const float *logprobs, proa_err *err)
+proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
+                              const int32_t *tokens, const float *logprobs, proa_err *err)
 {
     PROA_ASSERT(!b->over);
     *more = false;
@@ -345,7 +349,8 @@ int32_t proa_beam_finish(proa_beam *b)
         if (p->finished) add_result(b, p->parent, p->token, p->length, p->score);
     }
     if (b->results > 0 || b->length == 0) return b->results;
-    const int32_t *parent = b->parent + (b->length - 1) * b->beams, *token = b->token + (b->length - 1) * b->beams;
+    const int32_t *parent = b->parent + (b->length - 1) * b->beams,
+                  *token = b->token + (b->length - 1) * b->beams;
     for (int32_t i = 0; i < b->beams && b->results < b->returned; i++) {
         if (b->sum[i] <= NONE / 2) continue; /* never came to life */
         add_result(b, parent[i], token[i], b->length, b->sum[i] / norm(b, b->length));

@@ -35,8 +35,8 @@ int64_t proa_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_
 static proa_status check_range(const char *what, int64_t value, int64_t min, int64_t max, proa_err *err)
 {
     if (value >= min && value <= max) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "keys and values: %s is %lld, must lie in %lld..%lld", what, (long long)value,
-                     (long long)min, (long long)max);
+    return PROA_FAIL(err, INVALID, "keys and values: %s is %lld, must lie in %lld..%lld", what,
+                     (long long)value, (long long)min, (long long)max);
 }
 
 static proa_status check_shape(const proa_pages *p, proa_err *err)
@@ -71,7 +71,8 @@ static proa_status take_memory(proa_pages *p, proa_err *err)
 proa_status proa_pages_init(proa_pages *p, int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim,
                             proa_dtype dtype, proa_err *err)
 {
-    *p = (proa_pages){.count = count, .layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .dtype = dtype};
+    *p = (proa_pages){
+        .count = count, .layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .dtype = dtype};
     proa_status status = PROA_OK;
     PROA_TRY_OUT(check_shape(p, err));
     if (count == 0) return PROA_OK;
@@ -172,7 +173,8 @@ static void copy_page(const proa_pages *p, int32_t to, int32_t from, int64_t tok
 static int64_t shared_pages(const proa_pages *p, const proa_table *table, int64_t from_token)
 {
     int64_t shared = 0;
-    for (int64_t i = from_token / PROA_PAGE_TOKENS; i < table->count; i++) shared += p->refs[table->page[i]] > 1;
+    for (int64_t i = from_token / PROA_PAGE_TOKENS; i < table->count; i++)
+        shared += p->refs[table->page[i]] > 1;
     return shared;
 }
 

@@ -32,7 +32,8 @@ typedef struct proa_pages {
  * number does not fit, an argument is negative, or the dtype is not one of keys and values. */
 int64_t proa_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype);
 /* INVALID for shapes and dtypes outside of limits.h; NO_MEMORY, with the sum, if the kernel refuses or less is
- * available (proa_memory_available). On failure p is zero and needs no release. The memory is zero and is the process's only page by page as tokens are written. */
+ * available (proa_memory_available). On failure p is zero and needs no release. The memory is zeroed, and becomes
+ * resident page by page as tokens are written. */
 PROA_MUST_CHECK proa_status proa_pages_init(proa_pages *p, int64_t count, int32_t layers, int64_t kv_heads,
                                             int64_t head_dim, proa_dtype dtype, proa_err *err);
 void proa_pages_release(proa_pages *p); /* tables that still refer to it are forgotten; a zero pool is fine */

@@ -36,8 +36,10 @@ int64_t proa_sampler_bytes(int64_t vocab)
 proa_status proa_sampler_check(const proa_options *options, proa_err *err)
 {
     if (!(options->temperature >= 0) || isinf(options->temperature))
-        return PROA_FAIL(err, INVALID, "temperature is %g, must be 0 or more and finite", (double)options->temperature);
-    if (options->top_k < 0) return PROA_FAIL(err, INVALID, "top_k is %d, must be 0 or more", (int)options->top_k);
+        return PROA_FAIL(err, INVALID, "temperature is %g, must be 0 or more and finite",
+                         (double)options->temperature);
+    if (options->top_k < 0)
+        return PROA_FAIL(err, INVALID, "top_k is %d, must be 0 or more", (int)options->top_k);
     if (!(options->top_p >= 0 && options->top_p <= 1))
         return PROA_FAIL(err, INVALID, "top_p is %g, must lie in 0..1", (double)options->top_p);
     return PROA_OK;
@@ -93,7 +95,7 @@ static inline float exp_negative(float x)
     p = p * r + 5.0000001201e-1F;
     p = p * r * r + r + 1.0F;
     float scale = proa_bits_f32((proa_f32_bits(t) - 0x4b400000u + 127u) << 23);
-    uint32_t in_range = (uint32_t)-(x >= -87.0F); /* a mask hides what came of others: no branch, so vectors */
+    uint32_t in_range = (uint32_t) - (x >= -87.0F); /* a mask hides what came of others: no branch, so vectors */
     return proa_bits_f32(proa_f32_bits(p * scale) & in_range);
 }
 
@@ -133,7 +135,7 @@ static void scale(proa_sampler_scratch *s, const float *logits, int64_t n, float
 static inline uint32_t key_of(float value)
 {
     uint32_t bits = proa_f32_bits(value);
-    return bits ^ ((uint32_t)-(int32_t)(bits >> 31) | 0x80000000u);
+    return bits ^ ((uint32_t) - (int32_t)(bits >> 31) | 0x80000000u);
 }
 
 /* From the largest value down, candidates are kept as long as the rest, themselves included, weighs enough: the
@@ -243,7 +245,8 @@ static int64_t keep_top_p(proa_sampler_scratch *s, int64_t n, double sum, float 
     return compact(s, n, at, ties - kept);
 }
 
-int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_t vocab, const proa_options *options)
+int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_t vocab,
+                            const proa_options *options)
 {
     bool any_nan;
     int64_t n = vocab;
@@ -270,14 +273,15 @@ int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u
     return s->id[at];
 }
 
-static proa_status check_numbers(float largest, const float *logits, int64_t vocab, int64_t position, proa_err *err)
+static proa_status check_numbers(float largest, const float *logits, int64_t vocab, int64_t position,
+                                 proa_err *err)
 {
     if (PROA_LIKELY(isfinite(largest))) return PROA_OK;
     int64_t at = 0;
     while (at < vocab - 1 && logits[at] < INFINITY) at++; /* the first NaN or infinity */
     if (largest < 0)
-        return PROA_FAIL(err, INTERNAL, "logits are not numbers: all %lld of position %lld are -inf", (long long)vocab,
-                         (long long)position);
+        return PROA_FAIL(err, INTERNAL, "logits are not numbers: all %lld of position %lld are -inf",
+                         (long long)vocab, (long long)position);
     return PROA_FAIL(err, INTERNAL, "logits are not numbers: %s at id %lld of %lld, position %lld",
                      isnan(logits[at]) ? "nan" : "inf", (long long)at, (long long)vocab, (long long)position);
 }

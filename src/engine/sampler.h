@@ -47,9 +47,9 @@ PROA_MUST_CHECK proa_status proa_sampler_check(const proa_options *options, proa
  * A temperature so small that logits / temperature overflows is greedy, its limit.
  * INTERNAL, "logits are not numbers ...", if a logit is NaN or +infinity, or all are -infinity (single ones may be).
  * No allocation. */
-PROA_MUST_CHECK proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sample *out, const float *logits,
-                                                int64_t vocab, int64_t position, const proa_options *options,
-                                                proa_err *err);
+PROA_MUST_CHECK proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sample *out,
+                                                const float *logits, int64_t vocab, int64_t position,
+                                                const proa_options *options, proa_err *err);
 
 /* The steps, each on its own. */
 

@@ -145,12 +145,13 @@ static proa_status make_beams(const proa_engine *e, proa_job *job, proa_err *err
     return PROA_OK;
 }
 
-/* The most pages that the job can come to hold: the prompt's once, and for each beam all that it writes itself. */
+/* The most pages that the job can come to hold: the prompt's full ones once, and for each beam all that it writes
+ * itself, a copy of the prompt's last page included. */
 static int64_t pages_needed(const proa_job *job)
 {
-    int64_t own = proa_pages_for(job->prompt_count + job->new_max) - job->prompt_count / PROA_PAGE_TOKENS;
-    int64_t prompt = proa_pages_for(job->prompt_count);
-    return proa_pages_for(job->input_count) + (job->prompt_count ? prompt + own * job->width : 0);
+    int64_t shared = job->prompt_count / PROA_PAGE_TOKENS;
+    int64_t own = proa_pages_for(job->prompt_count + job->new_max) - shared;
+    return proa_pages_for(job->input_count) + (job->prompt_count ? shared + own * job->width : 0);
 }
 
 static proa_status plan_job(const proa_engine *e, proa_job *job, proa_err *err)

@@ -91,19 +91,19 @@ static void check_case(const proa_json *c)
 {
     int32_t end_ids[PROA_EOS_MAX];
     const proa_json *ends = proa_json_get(c, "end_ids"), *ids = proa_json_get(c, "ids");
-    for (int64_t i = 0; i < proa_json_len(ends); i++) end_ids[i] = (int32_t)proa_json_int(proa_json_at(ends, i));
+    for (int64_t i = 0; i < proa_json_len(ends); i++)
+        end_ids[i] = (int32_t)proa_json_int(proa_json_at(ends, i));
     proa_str early = proa_json_str(proa_json_get(c, "early"));
-    proa_beam_options o = {
-        .beams = (int32_t)proa_json_int(proa_json_get(c, "beams")),
-        .vocab = proa_json_int(proa_json_get(c, "vocab")),
-        .max_new = proa_json_int(proa_json_get(c, "max_new")),
-        .length_penalty = (float)proa_json_double(proa_json_get(c, "length_penalty")),
-        .early = proa_str_is(early, "true")    ? PROA_EARLY_TRUE
-                 : proa_str_is(early, "never") ? PROA_EARLY_NEVER
-                                               : PROA_EARLY_FALSE,
-        .end_ids = end_ids,
-        .end_ids_count = (int32_t)proa_json_len(ends),
-        .returned = (int32_t)proa_json_int(proa_json_get(c, "returned"))};
+    proa_beam_options o = {.beams = (int32_t)proa_json_int(proa_json_get(c, "beams")),
+                           .vocab = proa_json_int(proa_json_get(c, "vocab")),
+                           .max_new = proa_json_int(proa_json_get(c, "max_new")),
+                           .length_penalty = (float)proa_json_double(proa_json_get(c, "length_penalty")),
+                           .early = proa_str_is(early, "true")    ? PROA_EARLY_TRUE
+                                    : proa_str_is(early, "never") ? PROA_EARLY_NEVER
+                                                                  : PROA_EARLY_FALSE,
+                           .end_ids = end_ids,
+                           .end_ids_count = (int32_t)proa_json_len(ends),
+                           .returned = (int32_t)proa_json_int(proa_json_get(c, "returned"))};
     model m = {.seed = (uint32_t)proa_json_int(proa_json_get(c, "seed")),
                .vocab = (int)o.vocab,
                .grain = (int)proa_json_int(proa_json_get(c, "grain")),
@@ -114,7 +114,8 @@ static void check_case(const proa_json *c)
     proa_err err = {0};
     if (proa_beam_new(&b, &o, &err) != PROA_OK) fail_msg("%s", err.text);
     memset(end_ids, 0xff, sizeof end_ids); /* they were copied */
-    for (int64_t i = 0; i < proa_json_len(ends); i++) end_ids[i] = (int32_t)proa_json_int(proa_json_at(ends, i));
+    for (int64_t i = 0; i < proa_json_len(ends); i++)
+        end_ids[i] = (int32_t)proa_json_int(proa_json_at(ends, i));
     assert_int_equal(run_search(b, &m, o.max_new), proa_json_int(proa_json_get(c, "steps")));
     assert_int_equal(proa_beam_finish(b), proa_json_len(ids));
     for (int32_t i = 0; i < proa_json_len(ids); i++) {
@@ -133,7 +134,8 @@ static void test_goldens(void **state)
     (void)state;
     proa_json *root;
     proa_err err = {0};
-    if (proa_json_load(&root, PROA_SOURCE_DIR "/tests/golden/beam.json", PROA_MIB, &err)) fail_msg("%s", err.text);
+    if (proa_json_load(&root, PROA_SOURCE_DIR "/tests/golden/beam.json", PROA_MIB, &err))
+        fail_msg("%s", err.text);
     const proa_json *cases = proa_json_get(root, "cases");
     assert_int_equal(proa_json_len(cases), 480);
     for (int64_t i = 0; i < proa_json_len(cases); i++) check_case(proa_json_at(cases, i));
@@ -145,9 +147,10 @@ static void test_one_beam_is_greedy(void **state)
     (void)state;
     const int32_t end_ids[] = {3};
     for (uint32_t seed = 0; seed < 300; seed++) {
-        model m = {.seed = seed, .vocab = 40, .grain = 16, .end_eighths = 2, .end_ids = end_ids, .end_ids_count = 1};
-        proa_beam_options o = {.beams = 1, .vocab = 40, .max_new = 50, .length_penalty = 1, .end_ids = end_ids,
-                               .end_ids_count = 1};
+        model m = {
+            .seed = seed, .vocab = 40, .grain = 16, .end_eighths = 2, .end_ids = end_ids, .end_ids_count = 1};
+        proa_beam_options o = {
+            .beams = 1, .vocab = 40, .max_new = 50, .length_penalty = 1, .end_ids = end_ids, .end_ids_count = 1};
         proa_beam *b;
         assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
         run_search(b, &m, o.max_new);
@@ -207,9 +210,14 @@ static void test_exhaustive(void **state)
     const float penalties[] = {-1, 0, 0.6F, 1, 2};
     for (uint32_t seed = 0; seed < 60; seed++) {
         int ends = (int)(seed % 3);
-        model m = {.seed = seed, .vocab = 4, .grain = 20, .end_eighths = -1, .end_ids = end_ids, .end_ids_count = ends};
-        proa_beam_options o = {.beams = 64, .vocab = 4, .max_new = 3, .length_penalty = penalties[seed % 5],
-                               .end_ids = end_ids, .end_ids_count = ends};
+        model m = {
+            .seed = seed, .vocab = 4, .grain = 20, .end_eighths = -1, .end_ids = end_ids, .end_ids_count = ends};
+        proa_beam_options o = {.beams = 64,
+                               .vocab = 4,
+                               .max_new = 3,
+                               .length_penalty = penalties[seed % 5],
+                               .end_ids = end_ids,
+                               .end_ids_count = ends};
         listing *all = proa_calloc(1, sizeof *all);
         all->max_new = 3;
         all->penalty = (double)o.length_penalty;
@@ -256,8 +264,8 @@ static void test_no_allocation(void **state)
     (void)state;
     const int32_t end_ids[] = {5, 9};
     model m = {.seed = 4, .vocab = 50, .grain = 18, .end_eighths = 40, .end_ids = end_ids, .end_ids_count = 2};
-    proa_beam_options o = {.beams = 8, .vocab = 50, .max_new = 300, .length_penalty = 1, .end_ids = end_ids,
-                           .end_ids_count = 2};
+    proa_beam_options o = {
+        .beams = 8, .vocab = 50, .max_new = 300, .length_penalty = 1, .end_ids = end_ids, .end_ids_count = 2};
     proa_beam *b;
     assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
     assert_int_equal(proa_beam_candidates(b), 24);
@@ -328,14 +336,16 @@ static void test_refusals(void **state)
 {
     (void)state;
     const int32_t end_ids[PROA_EOS_MAX + 1] = {0};
-    const proa_beam_options good = {.beams = 4, .vocab = 100, .max_new = 10, .length_penalty = 1, .end_ids = end_ids};
+    const proa_beam_options good = {
+        .beams = 4, .vocab = 100, .max_new = 10, .length_penalty = 1, .end_ids = end_ids};
     const struct {
         proa_beam_options o;
         const char *text;
     } bad[] = {{{.beams = 0, .vocab = 9, .max_new = 1}, "number of beams is 0, must lie in 1..256"},
                {{.beams = 257, .vocab = 9, .max_new = 1}, "number of beams is 257"},
                {{.beams = 2, .vocab = 1, .max_new = 1}, "size of the vocabulary is 1, must lie in 2.."},
-               {{.beams = 2, .vocab = 3, .max_new = 1, .end_ids_count = 3, .end_ids = end_ids}, "vocabulary is 3, must lie in 4.."},
+               {{.beams = 2, .vocab = 3, .max_new = 1, .end_ids_count = 3, .end_ids = end_ids},
+                "vocabulary is 3, must lie in 4.."},
                {{.beams = 2, .vocab = 9, .max_new = 0}, "number of new tokens is 0"},
                {{.beams = 2, .vocab = 9, .max_new = INT64_MAX}, "number of new tokens is 9223372036854775807"},
                {{.beams = 2, .vocab = 9, .max_new = 1, .returned = 3}, "returned is 3, must lie in 0..2"},

@@ -55,7 +55,8 @@ static void fill(const fixture *f, int table, int64_t from, int64_t to, float pl
         for (int v = 0; v < 2; v++)
             for (int64_t t = from; t < to; t++)
                 for (int64_t h = 0; h < HEADS; h++)
-                    for (int d = 0; d < DIM; d++) element(f, table, l, v, t, h)[d] = mark(l, v, t, h, d) + plus;
+                    for (int d = 0; d < DIM; d++)
+                        element(f, table, l, v, t, h)[d] = mark(l, v, t, h, d) + plus;
 }
 
 static void expect(const fixture *f, int table, int64_t from, int64_t to, float plus)

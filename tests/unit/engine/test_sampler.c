@@ -70,7 +70,8 @@ static void expect_distribution(const int *seen, const double *p, int n, int dra
     }
     if (cells < 2) return;
     double df = cells - 1, h = 2 / (9 * df), root = 1 - h + 3.0902 * sqrt(h);
-    if (statistic > df * root * root * root) fail_msg("chi-square %g with %g degrees of freedom", statistic, df);
+    if (statistic > df * root * root * root)
+        fail_msg("chi-square %g with %g degrees of freedom", statistic, df);
 }
 
 static void draw_many(const float *logits, int n, proa_options options)
@@ -183,7 +184,8 @@ static void test_goldens(void **state)
     (void)state;
     proa_json *root;
     proa_err err = {0};
-    if (proa_json_load(&root, PROA_SOURCE_DIR "/tests/golden/sampler.json", PROA_MIB, &err)) fail_msg("%s", err.text);
+    if (proa_json_load(&root, PROA_SOURCE_DIR "/tests/golden/sampler.json", PROA_MIB, &err))
+        fail_msg("%s", err.text);
     const proa_json *cases = proa_json_get(root, "cases");
     assert_int_equal(proa_json_len(cases), 150);
     proa_sampler_scratch s;
@@ -235,7 +237,8 @@ static void test_philox(void **state)
 {
     (void)state;
     const uint32_t zero[4] = {0}, ones[4] = {~0u, ~0u, ~0u, ~0u};
-    const uint32_t pi[4] = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, pi_key[2] = {0xa4093822, 0x299f31d0};
+    const uint32_t pi[4] = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                   pi_key[2] = {0xa4093822, 0x299f31d0};
     const uint32_t want_zero[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
     const uint32_t want_ones[4] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
     const uint32_t want_pi[4] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_engine.c - properties that hold whatever the model says: one by one equals batched, bit for bit; threads do
+ * not matter; cancelling gives everything back; the decode loop allocates nothing; bad requests are refused. */
+#include "engine_test.h"
+
+#include <pthread.h>
+
+/* Every allocation of the process counts (sanitisers bring their own malloc; there the test asks proa's counter). */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static uint64_t allocations(void)
+{
+    return proa_alloc_count();
+}
+#else
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+void *malloc(size_t bytes);
+void *calloc(size_t count, size_t bytes);
+void *realloc(void *ptr, size_t bytes);
+static _Atomic uint64_t mallocs;
+void *malloc(size_t bytes)
+{
+    mallocs++;
+    return __libc_malloc(bytes);
+}
+void *calloc(size_t count, size_t bytes)
+{
+    mallocs++;
+    return __libc_calloc(count, bytes);
+}
+void *realloc(void *ptr, size_t bytes)
+{
+    mallocs++;
+    return __libc_realloc(ptr, bytes);
+}
+static uint64_t allocations(void)
+{
+    return mallocs;
+}
+#endif
+
+static uint32_t random_state = 12345;
+static uint32_t next_random(uint32_t below)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (random_state >> 8) % below;
+}
+
+#define MANY 24
+typedef struct asked {
+    int32_t ids[90];
+    int64_t count;
+    proa_options options;
+} asked;
+
+/* Prompts of all lengths; greedy, sampled and beams; some end early. */
+static void make_requests(asked *r, uint32_t longest)
+{
+    random_state = 777;
+    for (int i = 0; i < MANY; i++) {
+        r[i] = (asked){.count = 1 + next_random(longest)};
+        for (int64_t k = 0; k < r[i].count; k++) r[i].ids[k] = (int32_t)(3 + next_random(190));
+        r[i].options = (proa_options){.max_tokens = (int32_t)(1 + next_random(24)), .logprobs = true, .seed = (uint64_t)i};
+        if (i % 3 == 1) r[i].options.temperature = 0.8f, r[i].options.top_k = 20, r[i].options.top_p = 0.9f;
+        if (i % 3 == 2) r[i].options.beams = 2 + i % 3;
+        r[i].options.ignore_eos = i % 2 == 0;
+    }
+}
+
+static void assert_same(const outcome *a, const outcome *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_int_equal(a->finish, b->finish);
+    if (a->count) {
+        assert_memory_equal(a->ids, b->ids, (size_t)a->count * sizeof *a->ids);
+        assert_memory_equal(a->logprobs, b->logprobs, (size_t)a->count * sizeof *a->logprobs);
+    }
+    assert_int_equal(a->beams, b->beams);
+    for (int32_t i = 0; i < a->beams; i++) {
+        assert_int_equal(a->beam_count[i], b->beam_count[i]);
+        assert_memory_equal(a->beam_ids[i], b->beam_ids[i], (size_t)a->beam_count[i] * sizeof(int32_t));
+        assert_memory_equal(&a->beam_score[i], &b->beam_score[i], sizeof(float));
+    }
+}
+
+static void run_many(const char *model, proa_engine_options options, outcome *o, bool together)
+{
+    static asked r[MANY];
+    bool short_context = strstr(model, "gptj") || strstr(model, "/llama");
+    make_requests(r, short_context ? 60 : 90);
+    proa_engine *engine = open_or_fail(model, &options);
+    for (int i = 0; i < MANY; i++) {
+        proa_request request = {.ids = r[i].ids, .ids_count = r[i].count, .options = r[i].options};
+        if (together) submit_or_fail(engine, request, &o[i]);
+        else run_request(engine, request, &o[i]);
+    }
+    proa_engine_run(engine);
+    proa_stats stats;
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    assert_int_equal(stats.finished, MANY);
+    proa_engine_close(engine);
+}
+
+static void batched_equals_single(void **state)
+{
+    const char *model = *state;
+    static outcome alone[MANY], other[MANY];
+    run_many(model, (proa_engine_options){.threads = 1, .step_tokens = 512}, alone, false);
+    const proa_engine_options ways[] = {{.threads = 1, .step_tokens = 512, .sequences_max = 16},
+                                        {.threads = 2, .step_tokens = 24, .sequences_max = 7},
+                                        {.threads = 3, .step_tokens = 40, .sequences_max = 40}};
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        run_many(model, ways[w], other, true);
+        for (int i = 0; i < MANY; i++) assert_same(&alone[i], &other[i]);
+        for (int i = 0; i < MANY; i++) outcome_release(&other[i]);
+    }
+    for (int i = 0; i < MANY; i++) outcome_release(&alone[i]);
+}
+
+/* Cancels each of several requests after a different number of steps. */
+static void cancel_gives_back(void **state)
+{
+    const char *model = *state;
+    static asked r[MANY];
+    make_requests(r, 60);
+    for (int after = 0; after < 12; after++) {
+        proa_engine *engine = open_or_fail(model, &(proa_engine_options){.threads = 2, .step_tokens = 24});
+        static outcome o[MANY];
+        uint64_t id[MANY];
+        for (int i = 0; i < MANY; i++) {
+            proa_request request = {.ids = r[i].ids, .ids_count = r[i].count, .options = r[i].options};
+            request.on_event = collect;
+            request.arg = &o[i];
+            assert_int_equal(proa_engine_submit(engine, &request, &id[i], NULL), PROA_OK);
+        }
+        for (int s = 0; s < after; s++) proa_engine_step(engine);
+        for (int i = 0; i < MANY; i++) proa_engine_cancel(engine, id[i]);
+        proa_engine_cancel(engine, 999999);
+        proa_engine_run(engine);
+        proa_stats stats;
+        proa_engine_stats(engine, &stats);
+        assert_int_equal(stats.pages_used, 0);
+        assert_int_equal(stats.running + stats.waiting, 0);
+        assert_int_equal(stats.finished, MANY);
+        if (after == 0) assert_int_equal(stats.cancelled, MANY);
+        for (int i = 0; i < MANY; i++) {
+            assert_true(o[i].done);
+            outcome_release(&o[i]);
+        }
+        proa_engine_close(engine);
+    }
+}
+
+static void count_only(const proa_event *event)
+{
+    int *left = event->arg;
+    *left -= event->kind == PROA_EVENT_DONE;
+}
+
+static void decode_allocates_nothing(void **state)
+{
+    proa_engine *engine = open_or_fail(*state, &(proa_engine_options){.threads = 2});
+    int32_t ids[] = {5, 6, 7, 8, 9};
+    int left = 3;
+    for (int i = 0; i < 3; i++) {
+        proa_options options = {.max_tokens = 70, .ignore_eos = true, .temperature = i == 1 ? 1 : 0, .top_p = 0.9f,
+                                .beams = i == 2 ? 4 : 1, .logprobs = true};
+        proa_request request = {.ids = ids, .ids_count = 5, .options = options, .on_event = count_only, .arg = &left};
+        assert_int_equal(proa_engine_submit(engine, &request, NULL, NULL), PROA_OK);
+    }
+    for (int i = 0; i < 4; i++) assert_true(proa_engine_step(engine));
+    uint64_t before = allocations();
+    for (int i = 0; i < 60; i++) assert_true(proa_engine_step(engine));
+    assert_int_equal(allocations() - before, 0);
+    proa_engine_run(engine);
+    assert_int_equal(left, 0);
+    proa_engine_close(engine);
+}
+
+typedef struct submitter {
+    proa_engine *engine;
+    _Atomic int done;
+    uint32_t seed;
+} submitter;
+
+static void count_done(const proa_event *event)
+{
+    submitter *s = event->arg;
+    if (event->kind == PROA_EVENT_DONE) s->done++;
+}
+
+static void *submit_some(void *arg)
+{
+    submitter *s = arg;
+    int32_t ids[4] = {4, 5, 6, 7};
+    for (int i = 0; i < 30; i++) {
+        uint64_t id;
+        proa_options options = {.max_tokens = 1 + (i * 7) % 13, .beams = i % 4 == 3 ? 3 : 1};
+        proa_request request = {.ids = ids, .ids_count = 1 + i % 4, .options = options, .on_event = count_done, .arg = s};
+        assert_int_equal(proa_engine_submit(s->engine, &request, &id, NULL), PROA_OK);
+        if (i % 5 == 0) proa_engine_cancel(s->engine, id);
+        proa_stats stats;
+        proa_engine_stats(s->engine, &stats);
+    }
+    return NULL;
+}
+
+static void threads_submit_and_cancel(void **state)
+{
+    proa_engine *engine = open_or_fail(*state, &(proa_engine_options){.threads = 2});
+    submitter s[3] = {0};
+    pthread_t thread[3];
+    assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
+    assert_int_equal(proa_engine_start(engine, NULL), PROA_EXISTS);
+    for (int i = 0; i < 3; i++) {
+        s[i].engine = engine;
+        pthread_create(&thread[i], NULL, submit_some, &s[i]);
+    }
+    for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);
+    for (int i = 0; i < 3; i++)
+        while (s[i].done < 30) sched_yield();
+    proa_engine_stop(engine);
+    proa_engine_run(engine);
+    proa_stats stats;
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.finished, 90);
+    assert_int_equal(stats.submitted, 90);
+    assert_int_equal(stats.pages_used, 0);
+    proa_engine_close(engine);
+}
+
+static void refuse(proa_engine *engine, proa_request request, proa_status status, const char *words)
+{
+    proa_err err = {.status = PROA_OK};
+    int left = 0;
+    if (!request.on_event) request.on_event = count_only;
+    request.arg = &left;
+    assert_int_equal(proa_engine_submit(engine, &request, NULL, &err), status);
+    if (!strstr(err.text, words)) fail_msg("'%s' does not say '%s'", err.text, words);
+    assert_false(proa_engine_step(engine));
+}
+
+static void bad_requests_are_refused(void **state)
+{
+    proa_engine *engine = open_or_fail(*state, &(proa_engine_options){.threads = 1, .kv_tokens = 256});
+    int32_t ids[200] = {5, 6, 7}, high[] = {5, 200}, low[] = {-1};
+    proa_request ok = {.ids = ids, .ids_count = 3};
+    refuse(engine, (proa_request){0}, PROA_INVALID, "text or ids");
+    refuse(engine, (proa_request){.ids = ids}, PROA_INVALID, "empty");
+    refuse(engine, (proa_request){.ids = high, .ids_count = 2}, PROA_INVALID, "token id 200 at position 1");
+    refuse(engine, (proa_request){.ids = low, .ids_count = 1}, PROA_INVALID, "token id -1");
+    refuse(engine, (proa_request){.ids = ids, .ids_count = 200}, PROA_LIMIT, "200 tokens");
+    refuse(engine, (proa_request){.text = "hello"}, PROA_UNSUPPORTED, "no tokenizer");
+    ok.options = (proa_options){.temperature = -1};
+    refuse(engine, ok, PROA_INVALID, "temperature");
+    ok.options = (proa_options){.top_p = 1.5f};
+    refuse(engine, ok, PROA_INVALID, "top_p");
+    ok.options = (proa_options){.beams = 300};
+    refuse(engine, ok, PROA_INVALID, "beams");
+    ok.options = (proa_options){.beams = 2, .temperature = 1};
+    refuse(engine, ok, PROA_INVALID, "contradict");
+    ok.options = (proa_options){.max_tokens = -5};
+    refuse(engine, ok, PROA_INVALID, "max_tokens");
+    ok.options = (proa_options){.beams = 16, .max_tokens = 90};
+    refuse(engine, ok, PROA_LIMIT, "kv-tokens");
+    proa_engine_close(engine);
+}
+
+static void bad_models_are_refused(void **state)
+{
+    PROA_UNUSED(state);
+    proa_engine *engine = NULL;
+    proa_err err = {.status = PROA_OK};
+    assert_int_equal(proa_engine_open(&engine, "/nonexistent/model", NULL, &err), PROA_NOT_FOUND);
+    assert_non_null(strstr(err.text, "/nonexistent/model"));
+    assert_null(engine);
+    proa_err_clear(&err);
+    assert_int_equal(proa_engine_open(&engine, GOLDEN "arch/llama", &(proa_engine_options){.dtype = "f8"}, &err),
+                     PROA_INVALID);
+    assert_non_null(strstr(err.text, "f8"));
+    proa_err_clear(&err);
+    assert_int_equal(proa_engine_open(&engine, GOLDEN "arch/llama", &(proa_engine_options){.device = "cuda"}, &err),
+                     PROA_UNSUPPORTED);
+    proa_err_clear(&err);
+    assert_int_equal(
+        proa_engine_open(&engine, GOLDEN "arch/llama", &(proa_engine_options){.kv_tokens = (int64_t)1 << 32}, &err),
+        PROA_NO_MEMORY);
+    assert_non_null(strstr(err.text, "keys and values"));
+}
+
+/* Prompts longer than a page, continued over page edges, chunked in every way, say the same. */
+static void chunks_do_not_matter(void **state)
+{
+    static outcome o[4];
+    int32_t ids[85];
+    for (int i = 0; i < 85; i++) ids[i] = 3 + i;
+    const int32_t budgets[] = {512, 33, 16, 64};
+    for (int i = 0; i < 4; i++) {
+        proa_engine *engine =
+            open_or_fail(*state, &(proa_engine_options){.step_tokens = budgets[i], .sequences_max = 1});
+        proa_options options = {.max_tokens = 10, .ignore_eos = true, .logprobs = true};
+        run_request(engine, (proa_request){.ids = ids, .ids_count = 85, .options = options}, &o[i]);
+        if (i) assert_same(&o[0], &o[i]);
+        proa_engine_close(engine);
+    }
+    for (int i = 0; i < 4; i++) outcome_release(&o[i]);
+}
+
+#define ON(test, model) {.name = #test " " model, .test_func = test, .initial_state = (void *)(uintptr_t)(GOLDEN "arch/" model)}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON(batched_equals_single, "qwen3"),
+        ON(batched_equals_single, "mistral"),
+        ON(batched_equals_single, "gptj"),
+        ON(batched_equals_single, "t5_v1_1"),
+        ON(cancel_gives_back, "llama3"),
+        ON(cancel_gives_back, "t5"),
+        ON(decode_allocates_nothing, "llama3"),
+        ON(decode_allocates_nothing, "t5"),
+        ON(threads_submit_and_cancel, "llama3"),
+        ON(threads_submit_and_cancel, "t5"),
+        ON(chunks_do_not_matter, "llama"),
+        ON(chunks_do_not_matter, "gpt2"),
+        ON(bad_requests_are_refused, "llama"),
+        cmocka_unit_test(bad_models_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
