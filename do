@@ -7,14 +7,14 @@ set -eu
 cd "$(dirname "$0")"
 program=build/release/proa
 
-# What a command needs, each as PROBE:PACKAGE. A probe is a program, a /file, a pkg-config NAME.pc, or PYTHON.py.
+# What a command needs, each as PROBE:PACKAGE. A probe is a program, a /file, a pkg-config NAME.pc, ...
 build_needs='cc:gcc /usr/include/stdio.h:libc6-dev cmake:cmake ninja:ninja-build pkg-config:pkg-config
   json-c.pc:libjson-c-dev libpcre2-8.pc:libpcre2-dev libutf8proc.pc:libutf8proc-dev
-  libprotobuf-c.pc:libprotobuf-c-dev cmocka.pc:libcmocka-dev'
+  libprotobuf-c.pc:libprotobuf-c-dev zlib.pc:zlib1g-dev cmocka.pc:libcmocka-dev'
 test_needs='python3:python3 venv.py:python3-venv'
 lint_needs='g++:g++ clang-format:clang-format clang-tidy:clang-tidy pmccabe:pmccabe shellcheck:shellcheck
   codespell:codespell'
-fuzz_needs='clang:clang /usr/lib/llvm-14/lib/clang:libclang-rt-14-dev'
+fuzz_needs='clang:clang fuzzer.a:libclang-rt-dev'
 
 say() { printf '%s\n' "$*" >&2; }
 cpus() { nproc 2>/dev/null || echo 1; }
@@ -23,6 +23,7 @@ have() {
     case $1 in
     /*) [ -e "$1" ] ;;
     *.pc) pkg-config --exists "${1%.pc}" 2>/dev/null ;;
+    fuzzer.a) ls "$(clang -print-runtime-dir 2>/dev/null)"/libclang_rt.fuzzer* >/dev/null 2>&1 ;;
     venv.py) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
