@@ -5,6 +5,10 @@
 
 #include "text/pipeline.h"
 
+/* Copies the document with each escaped NUL marked, as json-c cannot hold one in a key; false: there is none. */
+bool proa_json_mark_nul(proa_buf *out, proa_str json);
+/* A string or key of such a document with its NULs back. */
+proa_str proa_load_text(proa_loader *ld, proa_str s);
 /* A string member copied to the tokenizer's arena. INVALID when it is absent or no string. */
 PROA_MUST_CHECK proa_status proa_load_member(proa_loader *ld, const proa_json *j, const char *key, proa_str *out,
                                              proa_err *err);

@@ -5,6 +5,40 @@
 #include "text/unicode.h"
 #include <string.h>
 
+/* ---- NUL in keys ---- */
+
+/* json-c ends a key at a NUL, and vocabularies do have the piece "\\u0000". So each \\u0000 is written as the
+ * noncharacter U+10FFFF before parsing, and read back by proa_load_text. */
+#define NUL_MARK     "\xF4\x8F\xBF\xBF"
+#define NUL_MARK_LEN 4
+
+bool proa_json_mark_nul(proa_buf *out, proa_str json)
+{
+    static const char escape[] = "\\u0000";
+    if (!memmem(json.ptr, json.len, escape, 6)) return false;
+    for (size_t i = 0; i < json.len;) {
+        size_t n = json.ptr[i] == '\\' && i + 1 < json.len ? 2 : 1;
+        bool nul = n == 2 && json.len - i >= 6 && memcmp(json.ptr + i, escape, 6) == 0;
+        if (nul) proa_buf_append(out, NUL_MARK, NUL_MARK_LEN);
+        else proa_buf_append(out, json.ptr + i, n);
+        i += nul ? 6 : n;
+    }
+    return true;
+}
+
+proa_str proa_load_text(proa_loader *ld, proa_str s)
+{
+    if (!ld->nul_marked || !s.len || !memmem(s.ptr, s.len, NUL_MARK, NUL_MARK_LEN)) return s;
+    char *copy = proa_arena_strdup(&ld->tok->arena, s);
+    size_t n = 0;
+    for (size_t i = 0; i < s.len; n++) {
+        bool mark = s.len - i >= NUL_MARK_LEN && memcmp(s.ptr + i, NUL_MARK, NUL_MARK_LEN) == 0;
+        copy[n] = mark ? '\0' : s.ptr[i];
+        i += mark ? NUL_MARK_LEN : 1;
+    }
+    return (proa_str){copy, n};
+}
+
 /* ---- helpers of load.h ---- */
 
 proa_status proa_load_member(proa_loader *ld, const proa_json *j, const char *key, proa_str *out, proa_err *err)
@@ -12,6 +46,7 @@ proa_status proa_load_member(proa_loader *ld, const proa_json *j, const char *ke
     proa_str s = {NULL, 0};
     PROA_TRY(proa_json_get_str(&s, j, key, err));
     if (!s.ptr) return PROA_FAIL(err, INVALID, "'%s' is missing", key);
+    s = proa_load_text(ld, s);
     *out = (proa_str){proa_arena_strdup(&ld->tok->arena, s), s.len};
     return PROA_OK;
 }
@@ -167,9 +202,9 @@ static proa_status load_sections(proa_loader *ld, const proa_json *root, proa_er
     return PROA_OK;
 }
 
-proa_status proa_load_json(proa_tokenizer *tok, const proa_json *root, proa_err *err)
+proa_status proa_load_json(proa_tokenizer *tok, const proa_json *root, bool nul_marked, proa_err *err)
 {
-    proa_loader ld = {.tok = tok};
+    proa_loader ld = {.tok = tok, .nul_marked = nul_marked};
     if (proa_json_kind(root) != PROA_JSON_OBJECT)
         return PROA_FAIL(err, INVALID, "the document is %s, an object is needed",
                          proa_json_kind_name(proa_json_kind(root)));

@@ -27,7 +27,7 @@ static proa_status vocab_of_object(proa_loader *ld, const proa_json *vocab, proa
     }
     PROA_TRY(proa_vocab_init(&ld->tok->vocab, &ld->tok->arena, (int32_t)top + 1, bytes, err));
     for (proa_json_iter it = proa_json_begin(vocab); proa_json_next(&it);)
-        PROA_TRY(proa_vocab_put(&ld->tok->vocab, it.key, proa_json_int(it.value), err));
+        PROA_TRY(proa_vocab_put(&ld->tok->vocab, proa_load_text(ld, it.key), proa_json_int(it.value), err));
     return PROA_OK;
 }
 
@@ -50,7 +50,7 @@ static proa_status vocab_of_list(proa_loader *ld, const proa_json *vocab, proa_e
         bool number = proa_json_kind(score) == PROA_JSON_DOUBLE || proa_json_kind(score) == PROA_JSON_INT;
         if (proa_json_kind(piece) != PROA_JSON_STRING || !number || !isfinite(proa_json_double(score)))
             return PROA_FAIL(err, INVALID, "'vocab' entry %lld is not a piece and a score", (long long)i);
-        PROA_TRY(proa_vocab_put(&ld->tok->vocab, proa_json_str(piece), i, err));
+        PROA_TRY(proa_vocab_put(&ld->tok->vocab, proa_load_text(ld, proa_json_str(piece)), i, err));
         u->scores[i] = proa_json_double(score);
         if (u->scores[i] < u->min_score) u->min_score = u->scores[i];
     }
@@ -134,6 +134,8 @@ static proa_status load_merge(proa_loader *ld, const proa_json *j, int64_t rank,
     const proa_vocab *v = &ld->tok->vocab;
     proa_str a, b;
     if (!halves(j, &a, &b)) return PROA_FAIL(err, INVALID, "merge %lld is not a pair of pieces", (long long)rank);
+    a = proa_load_text(ld, a);
+    b = proa_load_text(ld, b);
     int32_t left = proa_vocab_find(v, a), right = proa_vocab_find(v, b);
     if (left < 0 || right < 0) return missing_piece(left < 0 ? a : b, rank, err);
     if (b.len < bpe->prefix.len)

@@ -217,9 +217,10 @@ void proa_stream_emit(proa_stream *stream, int64_t at, proa_str bytes, bool end)
 /* While a tokenizer is read. */
 struct proa_loader {
     proa_tokenizer *tok;
-    int64_t steps;    /* of all pipelines so far */
+    int64_t steps;   /* of all pipelines so far */
+    bool nul_marked; /* see proa_load_text */
 };
-proa_status proa_load_json(proa_tokenizer *tok, const proa_json *root, proa_err *err);
+proa_status proa_load_json(proa_tokenizer *tok, const proa_json *root, bool nul_marked, proa_err *err);
 proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_step_kind *kinds, const char *list_key,
                             proa_steps *out, proa_err *err);
 proa_status proa_load_model(proa_loader *ld, const proa_json *model, proa_err *err);

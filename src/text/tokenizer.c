@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "text/load.h"
 #include "text/pipeline.h"
 #include "text/unicode.h"
 #include <string.h>
@@ -27,6 +28,12 @@ void proa_tokenizer_free(proa_tokenizer *tok)
     free(tok);
 }
 
+static bool special_text(const proa_added *a, proa_str text)
+{
+    int32_t i;
+    return proa_map_find(&a->by_content, text, &i) && a->ptr[i].special;
+}
+
 /* By id: the text that decoding begins with, and whether skip_special leaves it out. The library asks whether
  * the text, not the id, is that of a special token. */
 static void fill_texts(proa_tokenizer *tok)
@@ -42,13 +49,13 @@ static void fill_texts(proa_tokenizer *tok)
         if (proa_vocab_has(&tok->vocab, i)) tok->texts[i] = proa_vocab_piece(&tok->vocab, i);
         tok->added.of_id[i] = -1;
         if (tok->unigram.types && i < tok->vocab.size) tok->special[i] = tok->unigram.types[i] == PROA_SPM_CONTROL;
+        if (tok->vocab.twins && tok->texts[i].ptr) tok->special[i] |= special_text(a, tok->texts[i]);
     }
     for (int64_t i = 0; i < a->len; i++) {
         const proa_added_token *t = &a->ptr[i];
-        int32_t same = -1;
         tok->added.of_id[t->id] = (int32_t)i;
         tok->texts[t->id] = t->text;
-        tok->special[t->id] |= proa_map_find(&a->by_content, t->text, &same) && a->ptr[same].special;
+        tok->special[t->id] |= special_text(a, t->text);
     }
 }
 
@@ -90,9 +97,14 @@ proa_status proa_tokenizer_open_json(proa_tokenizer **out, proa_str json, const 
     if (json.len > (size_t)PROA_TOKENIZER_BYTES_MAX)
         return PROA_FAIL(err, LIMIT, "%s has %zu bytes, at most %lld are allowed", what, json.len,
                          (long long)PROA_TOKENIZER_BYTES_MAX);
-    PROA_TRY(proa_json_parse(&root, json, what, err));
+    proa_buf marked;
+    proa_buf_init(&marked, json.len + 1);
+    bool nul = proa_json_mark_nul(&marked, json);
+    proa_status status = proa_json_parse(&root, nul ? proa_buf_view(&marked) : json, what, err);
+    proa_buf_release(&marked);
+    if (status != PROA_OK) return status;
     proa_tokenizer *tok = tokenizer_new();
-    proa_status status = proa_load_json(tok, root, err);
+    status = proa_load_json(tok, root, nul, err);
     proa_json_free(root);
     return finish_open(out, tok, status, what, err);
 }
@@ -221,7 +233,9 @@ static proa_status run_model(encoder *e, proa_ids *out)
 static proa_status run_stages(encoder *e, proa_str text, proa_ids *out)
 {
     const proa_tokenizer *tok = e->tok;
-    proa_added_split(&tok->added, &tok->added.raw, text, text.len, other(e));
+    int32_t first;
+    size_t zero = text.len ? (size_t)proa_char_next(text, &first) : 0;
+    proa_added_split(&tok->added, &tok->added.raw, text, zero, other(e));
     PROA_TRY(turn(e));
     PROA_TRY(normalize_parts(e));
     for (int64_t i = 0; i < tok->pre_tokenizers.len; i++) PROA_TRY(pre_tokenize(e, &tok->pre_tokenizers.ptr[i]));

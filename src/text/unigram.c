@@ -15,8 +15,9 @@ typedef struct node {
 
 static void relax(node *to, double score, int32_t start, int32_t id, bool single)
 {
+    if (single) score = (double)(float)score;
     if (to->start >= 0 && !(score > to->score)) return;
-    to->score = single ? (double)(float)score : score;
+    to->score = score;
     to->start = start;
     to->id = id;
 }

@@ -101,6 +101,7 @@ proa_status proa_vocab_put(proa_vocab *v, proa_str piece, int64_t id, proa_err *
     PROA_TRY(proa_vocab_put_hidden(v, piece, id, err));
     uint64_t h = proa_hash_bytes(piece, v->seed);
     proa_vocab_slot *s = probe(v, piece, h);
+    v->twins |= s->id >= 0;
     *s = (proa_vocab_slot){.tag = (uint32_t)(h >> 32), .id = (int32_t)id};
     return PROA_OK;
 }

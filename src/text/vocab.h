@@ -20,6 +20,7 @@ typedef struct proa_vocab {
     int32_t size;             /* ids are below this */
     int64_t used, cap;        /* of bytes */
     proa_vocab_slot *slots;   /* open addressing, a power of two, at most half full */
+    bool twins;               /* two ids have the same piece */
     uint64_t mask, seed;      /* seed: random, so that no file can aim at one chain */
 } proa_vocab;
 

@@ -1,0 +1,363 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares Proa's tokenizers with the PyPI packages `tokenizers` and `sentencepiece`, both ways.
+
+    test_oracle.py TOKDUMP [MODELS]
+
+TOKDUMP is the driver program; MODELS the folder of the shipped models. Builds tokenizers of every kind with the
+oracle, runs both on the strings of strings.py, and prints one line for each tokenizer. Exit status 77 (skipped)
+when the packages are missing.
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+try:
+    import sentencepiece as spm
+    import tokenizers
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+except ImportError as why:
+    print(f"skipped: needs the PyPI packages tokenizers and sentencepiece ({why})")
+    sys.exit(77)
+from strings import id_lists, long_strings, strings, texts
+
+
+class Dump:
+    """The driver: one process for all tokenizers."""
+
+    def __init__(self, program, paths):
+        self.p = subprocess.Popen([program, *paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def _u32(self):
+        return struct.unpack("<I", self.p.stdout.read(4))[0]
+
+    def _list(self):
+        n = self._u32()
+        if n == 0xFFFFFFFF:
+            return "error: " + self.p.stdout.read(self._u32()).decode()
+        return list(struct.unpack(f"<{n}i", self.p.stdout.read(4 * n)))
+
+    def encode(self, which, text, special, pair=None):
+        self.p.stdin.write(b"e" + struct.pack("<III", which, special | (2 if pair is not None else 0), len(text)) + text)
+        if pair is not None:
+            self.p.stdin.write(struct.pack("<I", len(pair)) + pair)
+        self.p.stdin.flush()
+        ids = self._list()
+        return (ids, self._list()) if pair is not None and not isinstance(ids, str) else ids
+
+    def decode(self, which, ids, skip):
+        self.p.stdin.write(b"d" + struct.pack("<III", which, skip, len(ids)) + struct.pack(f"<{len(ids)}i", *ids))
+        self.p.stdin.flush()
+        n = self._u32()
+        if n == 0xFFFFFFFF:
+            return "error: " + self.p.stdout.read(self._u32()).decode()
+        whole = self.p.stdout.read(n).decode()
+        stream = self.p.stdout.read(self._u32()).decode()
+        return whole if whole == stream else f"stream differs: {stream!r} whole: {whole!r}"
+
+
+class Report:
+    def __init__(self):
+        self.failed = 0
+
+    def compare(self, name, what, ours, theirs, shown):
+        if ours == theirs:
+            return True
+        self.failed += 1
+        if self.failed <= 40:
+            print(f"  {name}: {what} of {shown!r:.300}\n    ours   {str(ours)[:400]}\n    oracle {str(theirs)[:400]}")
+        return False
+
+
+# ---- tokenizers of every kind, trained or drawn by the oracle ----
+
+
+def train(tok, **options):
+    kind = {models.BPE: trainers.BpeTrainer, models.WordPiece: trainers.WordPieceTrainer, models.Unigram: trainers.UnigramTrainer,
+            models.WordLevel: trainers.WordLevelTrainer}
+    for model, trainer in kind.items():
+        if isinstance(tok.model, model):
+            tok.train_from_iterator(texts(), trainer(show_progress=False, **options))
+    return tok
+
+
+def gpt2_like():
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tok.decoder = decoders.ByteLevel()
+    tok.post_processor = processors.ByteLevel(trim_offsets=False)
+    train(tok, vocab_size=900, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<|endoftext|>"])
+    tok.add_tokens([AddedToken("riding", single_word=True), AddedToken("bike", lstrip=True, rstrip=True)])
+    return tok
+
+
+def llama2_like():
+    tok = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    tok.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    specials = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
+    train(tok, vocab_size=1200, special_tokens=specials, limit_alphabet=120)
+    data = json.loads(tok.to_str())
+    data["added_tokens"] = data["added_tokens"][:3]
+    data["model"]["byte_fallback"] = True
+    tok = Tokenizer.from_str(json.dumps(data))
+    tok.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tok.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)])
+    return tok
+
+
+def llama3_like():
+    pattern = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    tok = Tokenizer(models.BPE(ignore_merges=True))
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
+                                                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tok.decoder = decoders.ByteLevel()
+    train(tok, vocab_size=1000, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<|begin_of_text|>", "<|eot_id|>"])
+    first = tok.token_to_id("<|begin_of_text|>")
+    tok.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), processors.TemplateProcessing(
+        single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A <|begin_of_text|>:1 $B:1", special_tokens=[("<|begin_of_text|>", first)])])
+    return tok
+
+
+def qwen_like():
+    pattern = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    tok = Tokenizer(models.BPE())
+    tok.normalizer = normalizers.NFC()
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
+                                                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tok.decoder = decoders.ByteLevel()
+    return train(tok, vocab_size=800, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<|im_start|>", "<|im_end|>"])
+
+
+def roberta_like():
+    tok = Tokenizer(models.BPE(unk_token="<unk>"))
+    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tok.decoder = decoders.ByteLevel()
+    train(tok, vocab_size=700, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<s>", "<pad>", "</s>", "<unk>"])
+    tok.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    tok.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return tok
+
+
+def clip_like():
+    tok = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>", fuse_unk=True))
+    tok.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()])
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)])
+    tok.decoder = decoders.BPEDecoder("</w>")
+    return train(tok, vocab_size=700, special_tokens=["<unk>"], limit_alphabet=150, end_of_word_suffix="</w>")
+
+
+def prefix_bpe():
+    tok = Tokenizer(models.BPE(unk_token="[UNK]", continuing_subword_prefix="##"))
+    tok.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Strip()])
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("merged_with_previous")])
+    tok.decoder = decoders.WordPiece(cleanup=False)
+    return train(tok, vocab_size=600, special_tokens=["[UNK]"], limit_alphabet=90, continuing_subword_prefix="##")
+
+
+def bert_like(lower, chinese=True, accents=None):
+    tok = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tok.normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=chinese, strip_accents=accents, lowercase=lower)
+    tok.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tok.decoder = decoders.WordPiece()
+    train(tok, vocab_size=900, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], limit_alphabet=200)
+    if lower:
+        tok.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+        tok.add_tokens([AddedToken("Hello", normalized=True), AddedToken("MÄNNER", normalized=True, single_word=True)])
+    else:
+        tok.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+                                                           special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tok
+
+
+def charsmap(folder):
+    """nmt_nfkc rules, from the shipped T5 tokenizer."""
+    data = json.load(open(os.path.join(folder, "m30k-t5", "tokenizer.json"), encoding="utf-8"))
+    steps = data["normalizer"]["normalizers"]
+    return next(s for s in steps if s["type"] == "Precompiled")
+
+
+def unigram_like(folder, byte_fallback, scheme):
+    tok = Tokenizer(models.Unigram())
+    tok.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tok.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=not byte_fallback)
+    specials = ["<unk>", "<s>", "</s>"] + ([f"<0x{b:02X}>" for b in range(256)] if byte_fallback else [])
+    train(tok, vocab_size=900, special_tokens=specials, unk_token="<unk>", initial_alphabet=[])
+    data = json.loads(tok.to_str())
+    data["model"]["vocab"] = [p for p in data["model"]["vocab"] if len(p[0]) > 1 or p[0].isascii() or p[0] == "▁" or byte_fallback is None]
+    data["model"]["byte_fallback"] = byte_fallback
+    data["model"]["unk_id"] = 0
+    data["added_tokens"] = data["added_tokens"][:3]
+    data["normalizer"] = {"type": "Sequence", "normalizers": [charsmap(folder)] + ([] if byte_fallback else [
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}])}
+    tok = Tokenizer.from_str(json.dumps(data))
+    tok.decoder = (decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)]) if byte_fallback
+                   else decoders.Metaspace(prepend_scheme=scheme))
+    tok.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 2)])
+    return tok
+
+
+def wordlevel():
+    tok = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    tok.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()])
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.CharDelimiterSplit(" "), pre_tokenizers.Punctuation("contiguous")])
+    return train(tok, vocab_size=500, special_tokens=["<unk>"])
+
+
+def splitter(behavior, invert, pattern):
+    tok = Tokenizer(models.BPE(unk_token="<unk>"))
+    tok.normalizer = normalizers.Strip(left=True, right=False)
+    tok.pre_tokenizer = pre_tokenizers.Split(pattern, behavior, invert)
+    tok.decoder = decoders.Sequence([decoders.Replace(Regex("[ab]+"), "_"), decoders.CTC(pad_token="<unk>", word_delimiter_token="e")])
+    return train(tok, vocab_size=300, special_tokens=["<unk>"], limit_alphabet=80)
+
+
+def byte_level_normalizer():
+    tok = Tokenizer(models.BPE())
+    tok.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.ByteLevel()])
+    tok.decoder = decoders.ByteLevel()
+    train(tok, vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tok.add_tokens([AddedToken("Straße", normalized=True)])
+    tok.add_special_tokens([AddedToken("<sep>", lstrip=True, rstrip=True, single_word=True)])
+    return tok
+
+
+def metaspace_first():
+    tok = Tokenizer(models.BPE(unk_token="<unk>"))
+    tok.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=True)
+    tok.decoder = decoders.Metaspace(prepend_scheme="first")
+    return train(tok, vocab_size=500, special_tokens=["<unk>", "<s>", "</s>"], limit_alphabet=150)
+
+
+def families(folder):
+    yield "gpt2", gpt2_like()
+    yield "llama2", llama2_like()
+    yield "llama3", llama3_like()
+    yield "qwen", qwen_like()
+    yield "roberta", roberta_like()
+    yield "clip", clip_like()
+    yield "bpe-prefix", prefix_bpe()
+    yield "bert-uncased", bert_like(True)
+    yield "bert-cased", bert_like(False)
+    yield "bert-accents", bert_like(True, chinese=False, accents=False)
+    yield "unigram", unigram_like(folder, False, "always")
+    yield "unigram-bytes", unigram_like(folder, True, "first")
+    yield "wordlevel", wordlevel()
+    yield "byte-normalizer", byte_level_normalizer()
+    yield "metaspace-first", metaspace_first()
+    for behavior in ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]:
+        yield f"split-{behavior}", splitter(behavior, False, Regex(r"\w+|[^\w\s]"))
+        yield f"split-inverted-{behavior}", splitter(behavior, True, " ")
+
+
+# ---- the comparison ----
+
+
+def check_tokenizer(report, dump, which, name, tok, texts_in, pairs=True):
+    before, started = report.failed, time.time()
+    vocab = tok.get_vocab_size()
+    for raw in texts_in:
+        text = raw.decode("utf-8", "replace")
+        for special in (True, False):
+            theirs = tok.encode(text, add_special_tokens=special).ids
+            report.compare(name, f"encode(special={special})", dump.encode(which, raw, special), theirs, text)
+        for skip in (True, False):
+            report.compare(name, f"decode(skip={skip})", dump.decode(which, theirs, skip), tok.decode(theirs, skip_special_tokens=skip), theirs)
+    for ids in id_lists(vocab):
+        for skip in (True, False):
+            report.compare(name, f"decode(skip={skip})", dump.decode(which, ids, skip), tok.decode(ids, skip_special_tokens=skip), ids)
+    for a, b in zip(texts_in[10:160:2], texts_in[11:160:2]) if pairs else []:
+        for special in (True, False):
+            both = tok.encode(a.decode("utf-8", "replace"), b.decode("utf-8", "replace"), add_special_tokens=special)
+            report.compare(name, "encode_pair", dump.encode(which, a, special, b), (both.ids, both.type_ids), (a, b))
+    for raw in long_strings():
+        t = time.time()
+        ours = dump.encode(which, raw, True)
+        took = time.time() - t
+        if len(raw) < 60_000 or not name.startswith("bert"):
+            report.compare(name, "encode 100 kB", ours, tok.encode(raw.decode()).ids, raw[:20])
+        report.compare(name, "time for 100 kB without a space", took < 1.0, True, f"{took:.2f} s")
+    print(f"{'ok' if report.failed == before else 'FAILED':6} {name:28} {len(texts_in)} strings, vocabulary {vocab}, {time.time() - started:.1f} s", flush=True)
+
+
+def check_spm(report, dump, which, name, path):
+    before = report.failed
+    sp = spm.SentencePieceProcessor(model_file=path)
+    for raw in strings():
+        text = raw.decode("utf-8", "replace")
+        theirs = sp.encode(text)
+        report.compare(name, "encode", dump.encode(which, raw, False), theirs, text)
+        report.compare(name, "decode", dump.decode(which, theirs, False), sp.decode(theirs), theirs)
+    for ids in id_lists(sp.get_piece_size()):
+        report.compare(name, "decode", dump.decode(which, ids, False), sp.decode(ids), ids)
+    for raw in long_strings():
+        started = time.time()
+        ours = dump.encode(which, raw, False)
+        took = time.time() - started
+        report.compare(name, "encode 100 kB", ours, sp.encode(raw.decode()), raw[:20])
+        report.compare(name, "time for 100 kB without a space", took < 1.0, True, f"{took:.2f} s")
+    print(f"{'ok' if report.failed == before else 'FAILED':6} {name:28} {len(strings())} strings, vocabulary {sp.get_piece_size()}", flush=True)
+
+
+SPM = {
+    "unigram-nmt": dict(model_type="unigram", vocab_size=600),
+    "unigram-bytes": dict(model_type="unigram", vocab_size=900, byte_fallback=True, character_coverage=0.98),
+    "unigram-identity": dict(model_type="unigram", vocab_size=600, normalization_rule_name="identity", remove_extra_whitespaces=False,
+                             character_coverage=0.98, user_defined_symbols=["<sep>", "ing", "bike  "]),
+    "unigram-suffix": dict(model_type="unigram", vocab_size=600, treat_whitespace_as_suffix=True, normalization_rule_name="nfkc_cf"),
+    "unigram-noprefix": dict(model_type="unigram", vocab_size=600, add_dummy_prefix=False, character_coverage=0.98),
+    "bpe-nmt": dict(model_type="bpe", vocab_size=700, character_coverage=0.98),
+    "bpe-bytes": dict(model_type="bpe", vocab_size=1000, byte_fallback=True, character_coverage=0.98, split_digits=True,
+                      normalization_rule_name="identity", remove_extra_whitespaces=False, allow_whitespace_only_pieces=True),
+    "bpe-symbols": dict(model_type="bpe", vocab_size=700, character_coverage=0.98, user_defined_symbols=["<sep>", "ing", "the"],
+                        control_symbols=["<ctl>"], normalization_rule_name="nfkc", add_dummy_prefix=False),
+}
+
+
+def train_spm(folder):
+    corpus = os.path.join(folder, "corpus.txt")
+    with open(corpus, "w", encoding="utf-8") as f:
+        f.write("\n".join(t.replace("\n", " ").replace("\0", "") for t in texts()))
+    paths = {}
+    for name, options in SPM.items():
+        prefix = os.path.join(folder, name)
+        spm.SentencePieceTrainer.train(input=corpus, model_prefix=prefix, minloglevel=2, hard_vocab_limit=False, num_threads=1, **options)
+        paths["spm-" + name] = prefix + ".model"
+    return paths
+
+
+def main():
+    program, shipped = sys.argv[1], sys.argv[2]
+    only = sys.argv[3:]
+    report = Report()
+    print(f"oracles: tokenizers {tokenizers.__version__}, sentencepiece {spm.__version__}")
+    with tempfile.TemporaryDirectory() as folder:
+        todo = []
+        for name in ["m30k-t5", "classics-10m", "polarity-bert"]:
+            path = os.path.join(shipped, name, "tokenizer.json")
+            todo.append((name, path, Tokenizer.from_file(path)))
+        for name, tok in families(shipped):
+            path = os.path.join(folder, name + ".json")
+            tok.save(path)
+            todo.append((name, path, Tokenizer.from_file(path)))
+        for name, path in train_spm(folder).items():
+            todo.append((name, path, None))
+        for name in ["m30k-t5/spiece.model", "m30k-opennmt/sp.model"]:
+            if os.path.exists(os.path.join(shipped, name)):
+                todo.append((name, os.path.join(shipped, name), None))
+        todo = [t for t in todo if not only or t[0] in only]
+        dump = Dump(program, [t[1] for t in todo])
+        for which, (name, path, tok) in enumerate(todo):
+            if tok is None:
+                check_spm(report, dump, which, name, path)
+            else:
+                check_tokenizer(report, dump, which, name, tok, strings())
+    print(f"{report.failed} differences")
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
