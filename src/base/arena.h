@@ -23,7 +23,7 @@ void proa_arena_release(proa_arena *arena); /* runs the deferred clean-ups in re
 void *proa_arena_alloc(proa_arena *arena, size_t bytes);
 #define PROA_ARENA_NEW(arena, type, count) ((type *)proa_arena_array((arena), (count), sizeof(type)))
 void *proa_arena_array(proa_arena *arena, int64_t count, size_t bytes); /* a product that overflows aborts */
-char *proa_arena_strdup(proa_arena *arena, proa_str s);                  /* with a NUL */
+char *proa_arena_strdup(proa_arena *arena, proa_str s);                 /* with a NUL */
 char *proa_arena_printf(proa_arena *arena, const char *fmt, ...) PROA_PRINTF(2, 3);
 void proa_arena_defer(proa_arena *arena, void (*fn)(void *), void *arg);
 

@@ -21,7 +21,7 @@
 #else
 #define PROA_RESTRICT restrict
 #endif
-#define PROA_UNUSED(x) ((void)(x))
+#define PROA_UNUSED(x)    ((void)(x))
 #define PROA_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define PROA_CAT_(a, b)   a##b
 #define PROA_CAT(a, b)    PROA_CAT_(a, b)

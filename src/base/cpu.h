@@ -8,10 +8,10 @@
 /* Levels in rising order: each implies all before it on the CPUs that have it. */
 #define PROA_ISA_LIST(X)                                                                                     \
     X(GENERIC, "generic")                                                                                    \
-    X(AVX2, "avx2")         /* x86-64-v3: AVX2, FMA, F16C, BMI2 */                                           \
-    X(AVX512, "avx512")     /* x86-64-v4: AVX-512 F, BW, CD, DQ, VL */                                       \
-    X(VNNI, "avx512_vnni")  /* and AVX-512 VNNI: int8 dot products */                                        \
-    X(BF16, "avx512_bf16")  /* and AVX-512 BF16: bf16 dot products */
+    X(AVX2, "avx2")        /* x86-64-v3: AVX2, FMA, F16C, BMI2 */                                            \
+    X(AVX512, "avx512")    /* x86-64-v4: AVX-512 F, BW, CD, DQ, VL */                                        \
+    X(VNNI, "avx512_vnni") /* and AVX-512 VNNI: int8 dot products */                                         \
+    X(BF16, "avx512_bf16") /* and AVX-512 BF16: bf16 dot products */
 
 typedef enum proa_isa {
 #define PROA_ISA_ENUM(name, text) PROA_ISA_##name,

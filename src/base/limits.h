@@ -5,6 +5,9 @@
 
 #include <stdint.h>
 
+/* One limit a line, so that it reads as a table. */
+/* clang-format off */
+
 #define PROA_KIB ((int64_t)1 << 10)
 #define PROA_MIB ((int64_t)1 << 20)
 #define PROA_GIB ((int64_t)1 << 30)
@@ -59,5 +62,6 @@
 #define PROA_STEP_TOKENS_MAX      (1 << 16)        /* token budget of one step */
 #define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */
 #define PROA_LINE_BYTES_MAX       (1 * PROA_MIB)   /* one prompt in a file of prompts */
+/* clang-format on */
 
 #endif

@@ -40,7 +40,8 @@ bool proa_dtype_find(proa_str name, proa_dtype *dtype)
 float proa_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 0x1f, fraction = h & 0x3ff;
-    if (exponent == 31) return proa_bits_f32(sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0));
+    if (exponent == 31)
+        return proa_bits_f32(sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0));
     if (exponent) return proa_bits_f32(sign | (exponent + 112) << 23 | fraction << 13);
     float tiny = (float)fraction * 0x1p-24f; /* subnormal: exact */
     return sign ? -tiny : tiny;

@@ -10,9 +10,9 @@
 typedef struct proa_view {
     void *data;
     proa_dtype dtype;
-    int32_t rank;                   /* 0..PROA_RANK_MAX; 0: a scalar, or no tensor if data is NULL */
-    int64_t shape[PROA_RANK_MAX];   /* 1 beyond rank */
-    int64_t stride[PROA_RANK_MAX];  /* 0 beyond rank */
+    int32_t rank;                  /* 0..PROA_RANK_MAX; 0: a scalar, or no tensor if data is NULL */
+    int64_t shape[PROA_RANK_MAX];  /* 1 beyond rank */
+    int64_t stride[PROA_RANK_MAX]; /* 0 beyond rank */
 } proa_view;
 
 /* Dense row-major views. */

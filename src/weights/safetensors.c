@@ -37,62 +37,70 @@ typedef struct extent {
 typedef struct header_counts {
     int64_t names;   /* members of the outer object */
     int64_t members; /* of all objects */
+    int64_t commas;
 } header_counts;
+
+/* Behind the string whose quote opens at i, or the end of the text. *nul: it holds \u0000. */
+static size_t skip_string(proa_str text, size_t i, bool *nul)
+{
+    for (i++; i < text.len && text.ptr[i] != '"'; i++) {
+        if (text.ptr[i] != '\\') continue;
+        *nul |= proa_str_starts((proa_str){text.ptr + i, text.len - i}, proa_str_c("\\u0000"));
+        i++;
+    }
+    return i < text.len ? i + 1 : text.len;
+}
+
+static proa_status check_counts(const reader *r, const header_counts *n)
+{
+    if (n->names > PROA_TENSORS_MAX + 1) /* one may be the metadata */
+        return FAIL_FILE(r, LIMIT, "%lld tensors, at most %d are read", (long long)n->names, PROA_TENSORS_MAX);
+    if (n->members + n->commas > PROA_ST_NODES_MAX)
+        return FAIL_FILE(r, LIMIT, "header: %lld values, at most %d are read",
+                         (long long)(n->members + n->commas), PROA_ST_NODES_MAX);
+    return PROA_OK;
+}
 
 /* A walk over JSON text that need not be valid. Bounds depth and members, so that json-c's tree stays in the order
  * of the header's own size, and refuses \u0000, at which json-c would cut a name. */
 static proa_status count_header(const reader *r, proa_str text, header_counts *n)
 {
-    int64_t commas = 0;
     int depth = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < text.len; i++) {
+    bool nul = false;
+    for (size_t i = 0, next; i < text.len; i = next) {
         char c = text.ptr[i];
-        if (quoted && c == '\\') {
-            proa_str rest = {text.ptr + i + 1, text.len - i - 1};
-            if (proa_str_starts(rest, proa_str_c("u0000")))
-                return FAIL_FILE(r, CORRUPT, "header: a NUL character in a string at byte %zu", i);
-            i++;
-        } else if (c == '"') quoted = !quoted;
-        else if (quoted) continue;
-        else if (c == ',') commas++;
+        next = c == '"' ? skip_string(text, i, &nul) : i + 1;
+        if (nul) return FAIL_FILE(r, CORRUPT, "header: a NUL character in the string at byte %zu", i);
+        if (c == ',') n->commas++;
         else if (c == ':') n->members++, n->names += depth == 1;
         else if (c == '}' || c == ']') depth--;
-        else if (c == '{' || c == '[')
-            if (depth++ >= (c == '{' ? 2 : 3))
-                return FAIL_FILE(r, CORRUPT, "header: nested deeper than a header is at byte %zu", i);
+        else if (c == '{' || c == '[') depth++;
+        if (depth > (c == '{' ? 2 : 3)) /* a name's object, and the arrays in it */
+            return FAIL_FILE(r, CORRUPT, "header: nested deeper than a header is at byte %zu", i);
     }
-    if (n->names > PROA_TENSORS_MAX + 1) /* one may be the metadata */
-        return FAIL_FILE(r, LIMIT, "%lld tensors, at most %d are read", (long long)n->names, PROA_TENSORS_MAX);
-    if (n->members + commas > PROA_ST_NODES_MAX)
-        return FAIL_FILE(r, LIMIT, "header: %lld values, at most %d are read",
-                         (long long)(n->members + commas), PROA_ST_NODES_MAX);
-    return PROA_OK;
+    return check_counts(r, n);
 }
 
 /* The next key of the outer object and the number of members of its value; false at the end. The text is valid
  * JSON by now. *at starts behind the outer brace. */
 static bool next_key(proa_str text, size_t *at, proa_str *key, int64_t *members)
 {
-    size_t begin = 0, i = *at;
     int depth = 1;
-    bool quoted = false, keyed = false;
+    bool nul = false;
+    size_t i = *at;
+    while (i < text.len && text.ptr[i] != '"') i++;
+    size_t end = skip_string(text, i, &nul);
+    if (i >= text.len) return false;
+    *key = (proa_str){text.ptr + i + 1, end - i - 2};
     *members = 0;
-    for (; i < text.len && depth > 0; i++) {
+    for (i = end; i < text.len && depth > 0 && !(depth == 1 && text.ptr[i] == ',');) {
         char c = text.ptr[i];
-        if (quoted && c == '\\') i++;
-        else if (c == '"') {
-            quoted = !quoted;
-            if (quoted && !keyed) begin = i + 1;
-            else if (!keyed) *key = (proa_str){text.ptr + begin, i - begin}, keyed = true;
-        } else if (quoted) continue;
-        else if (c == '{' || c == '[') depth++;
-        else if (c == '}' || c == ']') depth--;
-        else if (c == ':') *members += depth > 1;
-        else if (c == ',' && depth == 1) break;
+        depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+        *members += c == ':' && depth > 1;
+        i = c == '"' ? skip_string(text, i, &nul) : i + 1;
     }
-    *at = i + 1;
-    return keyed;
+    *at = i;
+    return true;
 }
 
 /* json-c keeps the last of two members with one key, so the text has more of them than the tree. Says which. */
@@ -308,7 +316,7 @@ static proa_status read_tensors(const reader *r, const proa_json *root)
 static proa_status read_header(const reader *r, proa_str text)
 {
     char what[PROA_NAME_SHOWN + 16];
-    header_counts counts = {0, 0};
+    header_counts counts = {.names = 0};
     proa_json *root = NULL;
     if (text.len == 0 || text.ptr[0] != '{')
         return FAIL_FILE(r, CORRUPT, "the header does not begin with '{': not a %s file", "safetensors");

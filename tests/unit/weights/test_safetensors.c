@@ -130,7 +130,7 @@ static void test_header_lies(void **state)
     refused("{\"x\":", 0, PROA_CORRUPT, "header: not JSON at byte 5: cut short");
     refused("{} {}", 0, PROA_CORRUPT, "header: not JSON at byte 3");
     refused("{\"\xff\":1}", 0, PROA_CORRUPT, "header: not JSON at byte 2");
-    refused("{\"a\\u0000b\":1}", 0, PROA_CORRUPT, "a NUL character in a string at byte 3");
+    refused("{\"a\\u0000b\":1}", 0, PROA_CORRUPT, "a NUL character in the string at byte 1");
     refused("{\"x\":{\"y\":{}}}", 0, PROA_CORRUPT, "nested deeper than a header is at byte 10");
     refused("{\"x\":{\"y\":[[1]]}}", 0, PROA_CORRUPT, "nested deeper than a header is at byte 11");
     refused("{\"__metadata__\":[]}", 0, PROA_CORRUPT, "'__metadata__' must be an object, not an array");
@@ -264,7 +264,7 @@ static void test_many(void **state)
     proa_weights *w = opened(file, len);
     double seconds = (double)(proa_clock_ns() - start) * 1e-9;
     print_message("100000 tensors in %.3f s\n", seconds);
-    assert_true(seconds < 20); /* a bound for sanitisers on a busy machine: what is quadratic takes minutes */
+    assert_true(seconds < 60); /* for sanitisers on a busy machine: what is quadratic takes minutes */
     assert_int_equal(proa_weights_count(w), n);
     const proa_weights_tensor *t = proa_weights_find(w, "model.layers.77777.weight");
     assert_int_equal(*(const unsigned char *)t->view.data, (77777 + 1) & 0xff);
