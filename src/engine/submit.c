@@ -111,7 +111,7 @@ static proa_status read_options(const proa_engine *e, proa_job *job, proa_err *e
     if (!(o->given & PROA_GIVEN_LENGTH_PENALTY) && o->length_penalty == 0) o->length_penalty = 1;
     if (o->beams == 0) o->beams = 1;
     PROA_TRY(number_range("max_tokens", o->max_tokens, 0, INT32_MAX, err));
-    PROA_TRY(number_range("beams", o->beams, 1, proa_min64(PROA_BEAMS_MAX, e->sizes.sequences_max), err));
+    PROA_TRY(number_range("beams", o->beams, 1, (double)proa_min64(PROA_BEAMS_MAX, e->sizes.sequences_max), err));
     PROA_TRY(number_range("beams_returned", o->beams_returned, 0, o->beams, err));
     PROA_TRY(number_range("length_penalty", (double)o->length_penalty, -100, 100, err));
     PROA_TRY(number_range("early_stopping", o->early_stopping, PROA_EARLY_FALSE, PROA_EARLY_NEVER, err));
