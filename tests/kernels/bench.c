@@ -5,10 +5,327 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "kernels/ceiling.h"
 #include <math.h>
+
+/* One timed call: T rows of width d, or of a product [T,K] x [N]. */
+typedef struct subject subject;
+struct subject {
+    void (*run)(subject *s);
+    proa_ctx ctx;
+    const char *op;
+    char shape[64];
+    double bytes, flops; /* that one call must move and do */
+    double reference_ns;
+    int64_t T, N, K;
+    proa_wfmt format;
+    proa_weight w;
+    proa_weight weights[PROA_WFMT_COUNT];
+    float *x, *y, *z, *small;
+    int32_t *ints;
+    proa_kv kv;
+    proa_spans spans;
+    proa_attention attention;
+    bool warm; /* the weight was just used */
+};
+
+typedef struct bench {
+    bool json, first;
+    const char *only;
+    proa_pool *pool;
+    double bandwidth;
+    int64_t printed;
+} bench;
+
+static proa_view rows_view(float *data, int64_t rows, int64_t cols)
+{
+    return proa_view_2d(data, PROA_DTYPE_F32, rows, cols);
+}
+
+static void run_linear(subject *s)
+{
+    proa_epilogue e = {0};
+    s->ctx.ops->linear(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->K), &s->w, &e);
+}
+
+static void run_pack(subject *s)
+{
+    proa_view source = rows_view(s->z, s->N, s->K);
+    s->ctx.ops->pack(&s->ctx, &s->w, &source, 1);
+}
+
+static void run_rms_norm(subject *s)
+{
+    s->ctx.ops->rms_norm(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->N),
+                         proa_view_1d(s->small, PROA_DTYPE_F32, s->N), 1e-6f);
+}
+
+static void run_layer_norm(subject *s)
+{
+    proa_view w = proa_view_1d(s->small, PROA_DTYPE_F32, s->N);
+    s->ctx.ops->layer_norm(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->N), w, w, 1e-6f);
+}
+
+static void run_act(subject *s)
+{
+    s->ctx.ops->act(&s->ctx, rows_view(s->x, s->T, s->N), PROA_ACT_TANH); /* a value that stays finite when repeated */
+}
+
+static void run_act_mul(subject *s)
+{
+    s->ctx.ops->act_mul(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->N),
+                        rows_view(s->z, s->T, s->N), PROA_ACT_SILU);
+}
+
+static void run_add(subject *s)
+{
+    s->ctx.ops->add(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->N), rows_view(s->z, s->T, s->N));
+}
+
+static void run_gather(subject *s)
+{
+    s->ctx.ops->gather(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->N), s->ints);
+}
+
+static void run_embed(subject *s)
+{
+    s->ctx.ops->embed(&s->ctx, rows_view(s->y, s->T, s->N), proa_view_2d(s->x, PROA_DTYPE_BF16, s->T, s->N), s->ints,
+                      1.0f, false);
+}
+
+static void run_rope_table(subject *s)
+{
+    s->ctx.ops->rope_table(&s->ctx, rows_view(s->y, s->T, s->K), s->ints, s->small, 1.0f);
+}
+
+static void run_rope(subject *s)
+{
+    proa_view x = proa_view_heads(rows_view(s->x, s->T, s->N), s->N / s->K);
+    s->ctx.ops->rope(&s->ctx, x, rows_view(s->small, s->T, s->K), false);
+}
+
+static void run_log_sum_exp(subject *s)
+{
+    s->ctx.ops->log_sum_exp(&s->ctx, s->y, rows_view(s->x, s->T, s->N));
+}
+
+static void run_top_k(subject *s)
+{
+    s->ctx.ops->top_k(&s->ctx, rows_view(s->y, s->T, s->K), s->ints, rows_view(s->x, s->T, s->N), s->K);
+}
+
+static proa_view heads_view(float *data, int64_t T, int64_t heads, int64_t dim)
+{
+    return proa_view_3d(data, PROA_DTYPE_F32, T, heads, dim);
+}
+
+static void run_kv_append(subject *s)
+{
+    proa_view x = heads_view(s->x, s->T, s->kv.kv_heads, s->kv.head_dim);
+    s->ctx.ops->kv_append(&s->ctx, &s->kv, x, x, &s->spans);
+}
+
+static void run_attend(subject *s)
+{
+    s->ctx.ops->attend(&s->ctx, heads_view(s->y, s->T, s->N, s->kv.head_dim),
+                       heads_view(s->x, s->T, s->N, s->kv.head_dim), &s->kv, &s->spans, &s->attention);
+}
+
+/* Best of several batches; a batch is as many calls as fill 5 ms. A slow call (the reference) is timed once. */
+static double time_ns(subject *s)
+{
+    int64_t start = proa_clock_ns();
+    s->run(s);
+    double once = (double)(proa_clock_ns() - start);
+    if (once > 3e8) return once;
+    int calls = once > 5e6 ? 1 : (int)(5e6 / fmax(once, 100)) + 1;
+    double best = once;
+    for (int batch = 0; batch < 12; batch++) {
+        start = proa_clock_ns();
+        for (int i = 0; i < calls; i++) s->run(s);
+        best = fmin(best, (double)(proa_clock_ns() - start) / calls);
+    }
+    return best;
+}
+
+static void print_result(bench *b, const subject *s, double ns)
+{
+    double ratio = s->reference_ns / ns;
+    if (b->json)
+        printf("%s\n    {\"op\":\"%s\",\"shape\":\"%s\",\"table\":\"%s\",\"us\":%.3f,\"gb_s\":%.2f,\"gflop_s\":%.2f,"
+               "\"reference_ratio\":%.2f}",
+               b->printed ? "," : "", s->op, s->shape, s->ctx.ops->name, ns * 1e-3, s->bytes / ns, s->flops / ns,
+               ratio);
+    else
+        printf("%-12s %-30s %-12s %11.2f %8.1f %5.0f %9.1f %8.1f\n", s->op, s->shape, s->ctx.ops->name, ns * 1e-3,
+               s->bytes / ns, 100 * s->bytes / ns / (b->bandwidth * 1e-9), s->flops / ns, ratio);
+    b->printed++;
+    fflush(stdout);
+}
+
+static proa_weight weight_for(subject *s, const proa_ops *ops)
+{
+    proa_weight w = {.format = s->format, .N = s->N, .K = s->K, .bytes = ops->pack_bytes(s->format, s->N, s->K)};
+    w.data = proa_pages_alloc(w.bytes);
+    PROA_ASSERT(w.data);
+    return w;
+}
+
+/* Fills a buffer with numbers that no kernel slows down on. */
+static float *numbers(int64_t n)
+{
+    float *f = proa_pages_alloc(n * 4);
+    PROA_ASSERT(f);
+    uint64_t seed = 1;
+    for (int64_t i = 0; i < n; i++) f[i] = (float)(int32_t)rng_next(&seed) * 0x1p-31f;
+    return f;
+}
+
+static void bench_subject(bench *b, subject *s)
+{
+    if (b->only && strcmp(b->only, s->op) != 0) return;
+    bool weighs = s->run == run_linear || s->run == run_pack;
+    const proa_ops *previous = NULL;
+    for (int isa = 0; isa < PROA_ISA_COUNT; isa++) {
+        const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
+        if (!ops) continue;
+        /* the reference takes seconds on large products: it is timed up to 1 GFLOP */
+        if (isa == 0 && s->flops > 1e9) continue;
+        bool same = false;
+#define PROA_OP(name, args) same = same || (previous && strcmp(s->op, #name) == 0 && ops->name == previous->name);
+#include "kernels/ops.def"
+#undef PROA_OP
+        if (same) continue;
+        proa_ctx_need need = {s->T, 16384, 64, 256, 1 << 18};
+        proa_err err = {0};
+        PROA_ASSERT(proa_ctx_init(&s->ctx, ops, b->pool, &need, &err) == PROA_OK);
+        if (weighs) s->w = weight_for(s, ops);
+        if (s->run == run_linear) run_pack(s);
+        double ns = time_ns(s);
+        if (isa == 0) s->reference_ns = ns;
+        print_result(b, s, ns);
+        if (weighs) proa_pages_free(s->w.data, s->w.bytes);
+        proa_ctx_release(&s->ctx);
+        previous = ops;
+    }
+}
+
+static double weight_bytes(proa_wfmt format, int64_t N, int64_t K)
+{
+    double each = format == PROA_WFMT_F32 ? 4 : format == PROA_WFMT_I8 ? 1 : 2;
+    return each * (double)N * (double)K;
+}
+
+static void bench_linear(bench *b)
+{
+    /* in L2, in L3, beyond L3 (a decode step of a large model reads its weights once), and prompts */
+    static const int64_t shapes[][3] = {{1, 512, 512},    {1, 2048, 512},  {1, 4096, 4096},  {1, 32000, 8192},
+                                        {4, 4096, 4096},  {16, 4096, 4096}, {64, 2048, 2048}, {512, 2048, 2048},
+                                        {128, 4096, 11008}};
+    int64_t most = 32000 * 8192;
+    subject s = {.run = run_linear, .op = "linear", .x = numbers(512 * 16384), .y = numbers(512 * 32768),
+                 .z = numbers(most)};
+    for (int format = 0; format < PROA_WFMT_COUNT; format++)
+        for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
+            s.T = shapes[i][0], s.N = shapes[i][1], s.K = shapes[i][2], s.format = (proa_wfmt)format;
+            s.bytes = weight_bytes(s.format, s.N, s.K);
+            s.flops = 2.0 * (double)s.T * (double)s.N * (double)s.K;
+            s.reference_ns = NAN;
+            snprintf(s.shape, sizeof s.shape, "%s [%d,%d]x[%d]", proa_wfmt_name(s.format), (int)s.T, (int)s.K, (int)s.N);
+            bench_subject(b, &s);
+        }
+    s.run = run_pack, s.op = "pack", s.N = 2048, s.K = 2048, s.T = 1;
+    for (int format = 0; format < PROA_WFMT_COUNT; format++) {
+        s.format = (proa_wfmt)format;
+        s.bytes = 4.0 * (double)(s.N * s.K), s.flops = 0, s.reference_ns = NAN;
+        snprintf(s.shape, sizeof s.shape, "%s [%d,%d]", proa_wfmt_name(s.format), (int)s.N, (int)s.K);
+        bench_subject(b, &s);
+    }
+    proa_pages_free(s.x, 512 * 16384 * 4), proa_pages_free(s.y, 512 * 32768 * 4), proa_pages_free(s.z, most * 4);
+}
+
+typedef struct simple {
+    const char *op;
+    void (*run)(subject *s);
+    int64_t T, N, K;
+    double bytes_each, flops_each; /* for each of T * N elements */
+} simple;
+
+static void bench_simple(bench *b)
+{
+    static const simple list[] = {
+        {"embed", run_embed, 64, 1024, 0, 6, 1},          {"rms_norm", run_rms_norm, 1, 1024, 0, 8, 3},
+        {"rms_norm", run_rms_norm, 256, 1024, 0, 8, 3},   {"layer_norm", run_layer_norm, 256, 1024, 0, 8, 5},
+        {"rope_table", run_rope_table, 64, 64, 64, 4, 1}, {"rope", run_rope, 256, 1024, 64, 8, 3},
+        {"act", run_act, 256, 4096, 0, 8, 20},            {"act_mul", run_act_mul, 256, 4096, 0, 12, 20},
+        {"add", run_add, 256, 4096, 0, 12, 1},            {"gather", run_gather, 256, 1024, 0, 8, 0},
+        {"log_sum_exp", run_log_sum_exp, 16, 32000, 0, 4, 20}, {"top_k", run_top_k, 16, 32000, 50, 4, 1},
+        {"top_k", run_top_k, 1, 151936, 1, 4, 1}};
+    int64_t most = 1 << 21;
+    subject s = {.x = numbers(most), .y = numbers(most), .z = numbers(most), .small = numbers(1 << 16)};
+    s.ints = proa_calloc(4096, 4);
+    for (int i = 0; i < 4096; i++) s.ints[i] = i % 61;
+    for (size_t i = 0; i < PROA_COUNT(list); i++) {
+        s.op = list[i].op, s.run = list[i].run, s.T = list[i].T, s.N = list[i].N, s.K = list[i].K;
+        s.bytes = list[i].bytes_each * (double)(s.T * s.N), s.flops = list[i].flops_each * (double)(s.T * s.N);
+        s.reference_ns = NAN;
+        snprintf(s.shape, sizeof s.shape, s.K ? "[%d,%d] %d" : "[%d,%d]", (int)s.T, (int)s.N, (int)s.K);
+        bench_subject(b, &s);
+    }
+    proa_pages_free(s.x, most * 4), proa_pages_free(s.y, most * 4), proa_pages_free(s.z, most * 4);
+    proa_pages_free(s.small, (1 << 16) * 4);
+    free(s.ints);
+}
+
+/* count spans of `rows` queries that each see `context` keys; H query heads on Hk heads of keys. */
+static void bench_attend_case(bench *b, int64_t count, int64_t rows, int64_t context, int64_t H, int64_t Hk, int64_t dh)
+{
+    int64_t pages = proa_ceil_div(context, PROA_PAGE_TOKENS), T = count * rows;
+    int64_t elements = count * pages * Hk * PROA_PAGE_TOKENS * dh;
+    proa_span *span = proa_calloc((size_t)count, sizeof *span);
+    int32_t *table = proa_calloc((size_t)(count * pages), 4);
+    for (int64_t i = 0; i < count * pages; i++) table[i] = (int32_t)i;
+    for (int64_t i = 0; i < count; i++)
+        span[i] = (proa_span){(int32_t)(i * rows), (int32_t)rows, (int32_t)context, (int32_t)(i * pages)};
+    subject s = {.op = "attend", .run = run_attend, .T = T, .N = H, .reference_ns = NAN,
+                 .x = numbers(T * H * dh), .y = numbers(T * H * dh)};
+    s.kv = (proa_kv){numbers(elements), numbers(elements), PROA_DTYPE_F32, Hk, dh};
+    s.spans = (proa_spans){span, count, table};
+    s.attention = (proa_attention){.scale = 1.0f / sqrtf((float)dh), .causal = true};
+    s.bytes = 8.0 * (double)(count * context * Hk * dh);
+    double seen = rows == 1 ? (double)context : (double)context - (double)rows / 2;
+    s.flops = 4.0 * (double)(T * H * dh) * seen;
+    snprintf(s.shape, sizeof s.shape, "%dx%d of %d, %d/%d heads, %d", (int)count, (int)rows, (int)context, (int)H,
+             (int)Hk, (int)dh);
+    bench_subject(b, &s);
+    s.op = "kv_append", s.run = run_kv_append, s.reference_ns = NAN, s.flops = 0;
+    s.bytes = 16.0 * (double)(T * Hk * dh);
+    bench_subject(b, &s);
+    proa_pages_free(s.kv.k, elements * 4), proa_pages_free(s.kv.v, elements * 4);
+    proa_pages_free(s.x, T * H * dh * 4), proa_pages_free(s.y, T * H * dh * 4);
+    free(span), free(table);
+}
 
 bool bench_run(const char *only, bool json, int threads)
 {
-    PROA_UNUSED(only), PROA_UNUSED(json), PROA_UNUSED(threads);
-    return true;
+    bench b = {.json = json, .only = only, .pool = proa_pool_new(threads)};
+    b.bandwidth = proa_ceiling_read_bandwidth(b.pool, 0, NULL, NULL);
+    proa_ceiling_rates rates = proa_ceiling_compute(b.pool, proa_isa_detect());
+    if (json)
+        printf("{\"threads\":%d,\"read_gb_s\":%.2f,\"f32_gflop_s\":%.1f,\"int8_gop_s\":%.1f,\"bf16_gflop_s\":%.1f,"
+               "\"results\":[",
+               proa_pool_threads(b.pool), b.bandwidth * 1e-9, rates.f32 * 1e-9, rates.i8 * 1e-9, rates.bf16 * 1e-9);
+    else
+        printf("%d threads; read %.1f GB/s, f32 %.0f GFLOP/s, int8 dot %.0f GOP/s, bf16 dot %.0f GFLOP/s\n\n"
+               "%-12s %-30s %-12s %11s %8s %5s %9s %8s\n",
+               proa_pool_threads(b.pool), b.bandwidth * 1e-9, rates.f32 * 1e-9, rates.i8 * 1e-9, rates.bf16 * 1e-9,
+               "op", "shape", "table", "us", "GB/s", "% bw", "GFLOP/s", "x ref");
+    if (!only || strcmp(only, "linear") == 0 || strcmp(only, "pack") == 0) bench_linear(&b);
+    bench_simple(&b);
+    bench_attend_case(&b, 1, 1, 1024, 16, 16, 64);
+    bench_attend_case(&b, 16, 1, 1024, 16, 4, 64);
+    bench_attend_case(&b, 1, 256, 256, 16, 16, 64);
+    if (json) printf("\n]}\n");
+    proa_pool_free(b.pool);
+    return b.printed > 0;
 }
