@@ -156,26 +156,32 @@ V_INLINE float sum_page(const vf x[PAGE / V_WIDTH])
     return v_sum(t[0]);
 }
 
+/* Turns the scores of query i into weights. Vectors without a visible key are left out: their weights are 0. */
 static void softmax_row(attend_page *p, int i, proa_attend_state *state)
 {
     const proa_attend_block *b = p->b;
     float *s = p->s[i], tmp[PAGE];
     const int lo = p->lo[i], hi = p->hi[i];
     const float *bias = b->bias ? proa_attend_bias_of(b, i, p->key, tmp) : NULL;
-    vf x[PAGE / V_WIDTH], largest = v_set1(-INFINITY), scale = v_set1(b->a->scale);
+    vf x[PAGE / V_WIDTH], none = v_set1(-INFINITY), largest = none, scale = v_set1(b->a->scale);
     V_UNROLL for (int v = 0; v < PAGE / V_WIDTH; v++)
     {
+        const int at = v * V_WIDTH;
+        x[v] = none;
+        if (at >= hi || at + V_WIDTH <= lo) continue;
         /* One rounding with a bias or without: a bare product might be fused with the subtraction below. */
-        x[v] = v_fma(v_load(s + v * V_WIDTH), scale, bias ? v_load(bias + v * V_WIDTH) : v_zero());
-        if (lo > 0 || hi < PAGE) x[v] = v_select(v_within(v * V_WIDTH, lo, hi), x[v], v_set1(-INFINITY));
+        x[v] = v_fma(v_load(s + at), scale, bias ? v_load(bias + at) : v_zero());
+        if (at < lo || at + V_WIDTH > hi) x[v] = v_select(v_within(at, lo, hi), x[v], none);
         largest = v_max(x[v], largest); /* passes over NaN, which exp brings back */
     }
     float highest = v_hmax(largest), m = highest > state->m[i] ? highest : state->m[i];
     float base = base_of(m), factor = 1.0f;
     V_UNROLL for (int v = 0; v < PAGE / V_WIDTH; v++)
     {
-        x[v] = v_exp_weight(v_sub(x[v], v_set1(base)));
-        v_store(s + v * V_WIDTH, x[v]);
+        const int at = v * V_WIDTH;
+        bool seen = at < hi && at + V_WIDTH > lo;
+        x[v] = seen ? v_exp_weight(v_sub(x[v], v_set1(base))) : v_zero();
+        if (seen) v_store(s + at, x[v]);
     }
     if (m != state->m[i]) {
         factor = exp_weight(state->m[i] - base);

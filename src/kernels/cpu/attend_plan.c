@@ -74,7 +74,8 @@ static void fill_bias(const attend_call *call, const proa_attend_block *b, proa_
         lowest = proa_min64(lowest, b->at[i]);
         highest = proa_max64(highest, b->at[i]);
     }
-    int64_t begin = proa_max64(b->first - highest, -reach - PROA_PAGE_TOKENS);
+    /* The 64 entries at either end stand for all that is farther. */
+    int64_t begin = proa_max64(proa_min64(b->first - highest, reach), -reach - PROA_PAGE_TOKENS);
     int64_t end = proa_min64(b->last - lowest, reach + PROA_PAGE_TOKENS);
     const float *of_head = call->a->rel_bias + b->head;
     for (int64_t d = begin; d < end; d++) {
