@@ -84,21 +84,22 @@ cmd_run() {
     say ""
     say "A translation, by models/m30k-t5 (T5, 14 million parameters):"
     set -- "translate English to German: Two young women are playing with a dog on the beach."
-    printf '\n  %s\n  ' "$1"
+    printf '\n%s\n' "$1"
     $program run models/m30k-t5 "$1"
     say ""
     say "A story goes on, by models/classics-10m (Llama, 10 million parameters):"
-    set -- "The old captain looked at the sea and"
-    printf '\n  %s' "$1"
-    $program run models/classics-10m "$1" --max-tokens 80 --temperature 0.7 --top-p 0.9 --seed 7
+    set -- "When she opened the door, the room was"
+    printf '\n%s' "$1"
+    $program run models/classics-10m "$1" --max-tokens 70 --temperature 0.7 --top-p 0.9 --seed 1
     say ""
     say "Try next:"
     say "  ./do run models/m30k-t5 'translate English to French: A man reads a newspaper.'"
-    say "  ./do run models/classics-10m 'It was a dark night' --temperature 0.9 --seed 1"
+    say "  ./do run models/classics-10m 'It was a dark night' --temperature 0.8 --seed 2"
     say "  ./do run models/polarity-bert 'a warm , funny and beautifully acted film .' --json"
-    say "  $program explain models/m30k-t5      the model as a program, and its memory"
-    say "  ./do bench                                what this machine can do, and how near Proa comes"
-    say "  ./do test                                 all tests;  ./do help: all commands"
+    say "  $program explain models/m30k-t5   the model as a program, and its memory"
+    say "  $program help run                 all options"
+    say "  ./do bench                                  what this machine can do, and how near Proa comes"
+    say "  ./do test                                   all tests;  ./do help: all commands"
 }
 
 #>   build [PRESET]                     release (default), dev, asan, tsan or fuzz, into build/PRESET
