@@ -24,4 +24,9 @@ PROA_MUST_CHECK proa_status proa_load_regex(proa_loader *ld, proa_str pattern, p
 /* The matches of a step's pattern in text. */
 PROA_MUST_CHECK proa_status proa_step_spans(const proa_step *step, proa_str text, proa_spans *out, proa_err *err);
 
+/* tokenizer_config.json: a token that is a string or an object with `content`; the empty slice if it is absent. */
+proa_str proa_config_token(const proa_json *config, const char *key);
+/* Whether to put a token before or after each text: the flag, or what the tokenizer's class does without it. */
+bool proa_config_adds(const proa_json *config, const char *flag, const char *const *classes);
+
 #endif

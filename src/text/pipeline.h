@@ -227,6 +227,11 @@ proa_status proa_load_model(proa_loader *ld, const proa_json *model, proa_err *e
 proa_status proa_load_post(proa_loader *ld, const proa_json *post, proa_err *err);
 proa_status proa_load_added(proa_loader *ld, const proa_json *list, proa_err *err);
 proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, proa_err *err);
+/* What tokenizer_config.json says about a SentencePiece model: added tokens, beginning and end. */
+proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, proa_err *err);
+/* proa_tokenizer_open_spm with a tokenizer_config.json (or NULL). */
+proa_status proa_tokenizer_open_model(proa_tokenizer **out, const void *bytes, size_t len, const char *what,
+                                      const proa_json *config, proa_err *err);
 void proa_byte_ids(const proa_vocab *vocab, int32_t ids[256]); /* of <0x00>..<0xFF>; -1: none */
 void proa_added_init(proa_tokenizer *tok, int64_t cap); /* after the vocabulary is there */
 proa_status proa_added_put(proa_tokenizer *tok, proa_added_token token, proa_err *err);

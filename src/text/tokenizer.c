@@ -109,12 +109,19 @@ proa_status proa_tokenizer_open_json(proa_tokenizer **out, proa_str json, const 
     return finish_open(out, tok, status, what, err);
 }
 
-proa_status proa_tokenizer_open_spm(proa_tokenizer **out, const void *bytes, size_t len, const char *what,
-                                    proa_err *err)
+proa_status proa_tokenizer_open_model(proa_tokenizer **out, const void *bytes, size_t len, const char *what,
+                                      const proa_json *config, proa_err *err)
 {
     proa_tokenizer *tok = tokenizer_new();
     proa_status status = proa_load_spm(tok, bytes, len, err);
+    if (status == PROA_OK && config) status = proa_load_spm_config(tok, config, err);
     return finish_open(out, tok, status, what, err);
+}
+
+proa_status proa_tokenizer_open_spm(proa_tokenizer **out, const void *bytes, size_t len, const char *what,
+                                    proa_err *err)
+{
+    return proa_tokenizer_open_model(out, bytes, len, what, NULL, err);
 }
 
 /* ---- asking ---- */

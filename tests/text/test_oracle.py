@@ -1,29 +1,26 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Compares Proa's tokenizers with the PyPI packages `tokenizers` and `sentencepiece`, both ways.
 
-    test_oracle.py TOKDUMP [MODELS]
-
-TOKDUMP is the driver program; MODELS the folder of the shipped models. Builds tokenizers of every kind with the
-oracle, runs both on the strings of strings.py, and prints one line for each tokenizer. Exit status 77 (skipped)
-when the packages are missing.
+Builds tokenizers of every kind with the oracle, runs both on the strings of oracle_strings.py through the driver
+tests/text/tokdump.c (beside the program that $PROA names), and wants no difference. Run by pytest.
 """
 import json
 import os
+import pathlib
 import struct
 import subprocess
-import sys
-import tempfile
 import time
 
-try:
-    import sentencepiece as spm
-    import tokenizers
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-except ImportError as why:
-    print(f"skipped: needs the PyPI packages tokenizers and sentencepiece ({why})")
-    sys.exit(77)
-from strings import id_lists, long_strings, strings, texts
+import pytest
+
+tokenizers = pytest.importorskip("tokenizers", reason="needs the PyPI package tokenizers")
+spm = pytest.importorskip("sentencepiece", reason="needs the PyPI package sentencepiece")
+from oracle_strings import id_lists, long_strings, strings, texts  # noqa: E402
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHIPPED = str(ROOT / "models")
+TOKDUMP = pathlib.Path(os.environ.get("PROA", ROOT / "build/release/proa")).parent / "tests/text_tokdump"
 
 
 class Dump:
@@ -31,6 +28,10 @@ class Dump:
 
     def __init__(self, program, paths):
         self.p = subprocess.Popen([program, *paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def close(self):
+        self.p.stdin.close()
+        assert self.p.wait() == 0
 
     def _u32(self):
         return struct.unpack("<I", self.p.stdout.read(4))[0]
@@ -62,15 +63,14 @@ class Dump:
 
 class Report:
     def __init__(self):
-        self.failed = 0
+        self.lines = []
 
-    def compare(self, name, what, ours, theirs, shown):
-        if ours == theirs:
-            return True
-        self.failed += 1
-        if self.failed <= 40:
-            print(f"  {name}: {what} of {shown!r:.300}\n    ours   {str(ours)[:400]}\n    oracle {str(theirs)[:400]}")
-        return False
+    def compare(self, what, ours, theirs, shown):
+        if ours != theirs:
+            self.lines.append(f"{what} of {shown!r:.300}\n    ours   {str(ours)[:400]}\n    oracle {str(theirs)[:400]}")
+
+    def close(self):
+        assert not self.lines, f"{len(self.lines)} differences:\n" + "\n".join(self.lines[:10])
 
 
 # ---- tokenizers of every kind, trained or drawn by the oracle ----
@@ -173,14 +173,14 @@ def bert_like(lower, chinese=True, accents=None):
     return tok
 
 
-def charsmap(folder):
+def charsmap():
     """nmt_nfkc rules, from the shipped T5 tokenizer."""
-    data = json.load(open(os.path.join(folder, "m30k-t5", "tokenizer.json"), encoding="utf-8"))
+    data = json.load(open(os.path.join(SHIPPED, "m30k-t5", "tokenizer.json"), encoding="utf-8"))
     steps = data["normalizer"]["normalizers"]
     return next(s for s in steps if s["type"] == "Precompiled")
 
 
-def unigram_like(folder, byte_fallback, scheme):
+def unigram_like(byte_fallback, scheme):
     tok = Tokenizer(models.Unigram())
     tok.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
     tok.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=not byte_fallback)
@@ -191,7 +191,7 @@ def unigram_like(folder, byte_fallback, scheme):
     data["model"]["byte_fallback"] = byte_fallback
     data["model"]["unk_id"] = 0
     data["added_tokens"] = data["added_tokens"][:3]
-    data["normalizer"] = {"type": "Sequence", "normalizers": [charsmap(folder)] + ([] if byte_fallback else [
+    data["normalizer"] = {"type": "Sequence", "normalizers": [charsmap()] + ([] if byte_fallback else [
         {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}])}
     tok = Tokenizer.from_str(json.dumps(data))
     tok.decoder = (decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)]) if byte_fallback
@@ -232,74 +232,74 @@ def metaspace_first():
     return train(tok, vocab_size=500, special_tokens=["<unk>", "<s>", "</s>"], limit_alphabet=150)
 
 
-def families(folder):
-    yield "gpt2", gpt2_like()
-    yield "llama2", llama2_like()
-    yield "llama3", llama3_like()
-    yield "qwen", qwen_like()
-    yield "roberta", roberta_like()
-    yield "clip", clip_like()
-    yield "bpe-prefix", prefix_bpe()
-    yield "bert-uncased", bert_like(True)
-    yield "bert-cased", bert_like(False)
-    yield "bert-accents", bert_like(True, chinese=False, accents=False)
-    yield "unigram", unigram_like(folder, False, "always")
-    yield "unigram-bytes", unigram_like(folder, True, "first")
-    yield "wordlevel", wordlevel()
-    yield "byte-normalizer", byte_level_normalizer()
-    yield "metaspace-first", metaspace_first()
-    for behavior in ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]:
-        yield f"split-{behavior}", splitter(behavior, False, Regex(r"\w+|[^\w\s]"))
-        yield f"split-inverted-{behavior}", splitter(behavior, True, " ")
+FAMILIES = {
+    "gpt2": gpt2_like,
+    "llama2": llama2_like,
+    "llama3": llama3_like,
+    "qwen": qwen_like,
+    "roberta": roberta_like,
+    "clip": clip_like,
+    "bpe-prefix": prefix_bpe,
+    "bert-uncased": lambda: bert_like(True),
+    "bert-cased": lambda: bert_like(False),
+    "bert-accents": lambda: bert_like(True, chinese=False, accents=False),
+    "unigram": lambda: unigram_like(False, "always"),
+    "unigram-bytes": lambda: unigram_like(True, "first"),
+    "wordlevel": wordlevel,
+    "byte-normalizer": byte_level_normalizer,
+    "metaspace-first": metaspace_first,
+}
+for _behavior in ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]:
+    FAMILIES[f"split-{_behavior}"] = lambda b=_behavior: splitter(b, False, Regex(r"\w+|[^\w\s]"))
+    FAMILIES[f"split-inverted-{_behavior}"] = lambda b=_behavior: splitter(b, True, " ")
 
 
 # ---- the comparison ----
 
 
-def check_tokenizer(report, dump, which, name, tok, texts_in, pairs=True):
-    before, started = report.failed, time.time()
-    vocab = tok.get_vocab_size()
-    for raw in texts_in:
+def check_long(report, dump, special, oracle):
+    for raw in long_strings():
+        started = time.time()
+        ours = dump.encode(0, raw, special)
+        took = time.time() - started
+        report.compare("encode 100 kB", ours, oracle(raw.decode()), raw[:20])
+        report.compare("under 2 s for 100 kB without a space", took < 2.0, True, f"{took:.2f} s")
+
+
+def check_tokenizer(path):
+    tok, dump, report = Tokenizer.from_file(path), Dump(TOKDUMP, [path]), Report()
+    for raw in strings():
         text = raw.decode("utf-8", "replace")
         for special in (True, False):
             theirs = tok.encode(text, add_special_tokens=special).ids
-            report.compare(name, f"encode(special={special})", dump.encode(which, raw, special), theirs, text)
+            report.compare(f"encode(special={special})", dump.encode(0, raw, special), theirs, text)
         for skip in (True, False):
-            report.compare(name, f"decode(skip={skip})", dump.decode(which, theirs, skip), tok.decode(theirs, skip_special_tokens=skip), theirs)
-    for ids in id_lists(vocab):
+            report.compare(f"decode(skip={skip})", dump.decode(0, theirs, skip), tok.decode(theirs, skip_special_tokens=skip), theirs)
+    for ids in id_lists(tok.get_vocab_size()):
         for skip in (True, False):
-            report.compare(name, f"decode(skip={skip})", dump.decode(which, ids, skip), tok.decode(ids, skip_special_tokens=skip), ids)
-    for a, b in zip(texts_in[10:160:2], texts_in[11:160:2]) if pairs else []:
+            report.compare(f"decode(skip={skip})", dump.decode(0, ids, skip), tok.decode(ids, skip_special_tokens=skip), ids)
+    some = strings()[10:160]
+    for a, b in zip(some[::2], some[1::2]):
         for special in (True, False):
             both = tok.encode(a.decode("utf-8", "replace"), b.decode("utf-8", "replace"), add_special_tokens=special)
-            report.compare(name, "encode_pair", dump.encode(which, a, special, b), (both.ids, both.type_ids), (a, b))
-    for raw in long_strings():
-        t = time.time()
-        ours = dump.encode(which, raw, True)
-        took = time.time() - t
-        if len(raw) < 60_000 or not name.startswith("bert"):
-            report.compare(name, "encode 100 kB", ours, tok.encode(raw.decode()).ids, raw[:20])
-        report.compare(name, "time for 100 kB without a space", took < 1.0, True, f"{took:.2f} s")
-    print(f"{'ok' if report.failed == before else 'FAILED':6} {name:28} {len(texts_in)} strings, vocabulary {vocab}, {time.time() - started:.1f} s", flush=True)
+            report.compare("encode_pair", dump.encode(0, a, special, b), (both.ids, both.type_ids), (a, b))
+    check_long(report, dump, True, lambda text: tok.encode(text).ids)
+    dump.close()
+    report.close()
 
 
-def check_spm(report, dump, which, name, path):
-    before = report.failed
-    sp = spm.SentencePieceProcessor(model_file=path)
+def check_spm(path):
+    sp, dump, report = spm.SentencePieceProcessor(model_file=path), Dump(TOKDUMP, [path]), Report()
     for raw in strings():
         text = raw.decode("utf-8", "replace")
         theirs = sp.encode(text)
-        report.compare(name, "encode", dump.encode(which, raw, False), theirs, text)
-        report.compare(name, "decode", dump.decode(which, theirs, False), sp.decode(theirs), theirs)
+        report.compare("encode", dump.encode(0, raw, False), theirs, text)
+        report.compare("decode", dump.decode(0, theirs, False), sp.decode(theirs), theirs)
     for ids in id_lists(sp.get_piece_size()):
-        report.compare(name, "decode", dump.decode(which, ids, False), sp.decode(ids), ids)
-    for raw in long_strings():
-        started = time.time()
-        ours = dump.encode(which, raw, False)
-        took = time.time() - started
-        report.compare(name, "encode 100 kB", ours, sp.encode(raw.decode()), raw[:20])
-        report.compare(name, "time for 100 kB without a space", took < 1.0, True, f"{took:.2f} s")
-    print(f"{'ok' if report.failed == before else 'FAILED':6} {name:28} {len(strings())} strings, vocabulary {sp.get_piece_size()}", flush=True)
+        report.compare("decode", dump.decode(0, ids, False), sp.decode(ids), ids)
+    check_long(report, dump, False, sp.encode)
+    dump.close()
+    report.close()
 
 
 SPM = {
@@ -317,47 +317,59 @@ SPM = {
 }
 
 
-def train_spm(folder):
-    corpus = os.path.join(folder, "corpus.txt")
-    with open(corpus, "w", encoding="utf-8") as f:
-        f.write("\n".join(t.replace("\n", " ").replace("\0", "") for t in texts()))
-    paths = {}
-    for name, options in SPM.items():
-        prefix = os.path.join(folder, name)
-        spm.SentencePieceTrainer.train(input=corpus, model_prefix=prefix, minloglevel=2, hard_vocab_limit=False, num_threads=1, **options)
-        paths["spm-" + name] = prefix + ".model"
-    return paths
+@pytest.fixture(scope="session", autouse=True)
+def driver():
+    if not TOKDUMP.exists():
+        pytest.skip(f"the driver {TOKDUMP} is not built")
 
 
-def main():
-    program, shipped = sys.argv[1], sys.argv[2]
-    only = sys.argv[3:]
-    report = Report()
-    print(f"oracles: tokenizers {tokenizers.__version__}, sentencepiece {spm.__version__}")
-    with tempfile.TemporaryDirectory() as folder:
-        todo = []
-        for name in ["m30k-t5", "classics-10m", "polarity-bert"]:
-            path = os.path.join(shipped, name, "tokenizer.json")
-            todo.append((name, path, Tokenizer.from_file(path)))
-        for name, tok in families(shipped):
-            path = os.path.join(folder, name + ".json")
-            tok.save(path)
-            todo.append((name, path, Tokenizer.from_file(path)))
-        for name, path in train_spm(folder).items():
-            todo.append((name, path, None))
-        for name in ["m30k-t5/spiece.model", "m30k-opennmt/sp.model"]:
-            if os.path.exists(os.path.join(shipped, name)):
-                todo.append((name, os.path.join(shipped, name), None))
-        todo = [t for t in todo if not only or t[0] in only]
-        dump = Dump(program, [t[1] for t in todo])
-        for which, (name, path, tok) in enumerate(todo):
-            if tok is None:
-                check_spm(report, dump, which, name, path)
-            else:
-                check_tokenizer(report, dump, which, name, tok, strings())
-    print(f"{report.failed} differences")
-    return 1 if report.failed else 0
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("spm") / "corpus.txt"
+    path.write_text("\n".join(t.replace("\n", " ").replace("\0", "") for t in texts()), encoding="utf-8")
+    return path
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@pytest.mark.parametrize("name", ["m30k-t5", "classics-10m", "polarity-bert"])
+def test_shipped(name):
+    check_tokenizer(os.path.join(SHIPPED, name, "tokenizer.json"))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tokenizer(name, tmp_path):
+    path = str(tmp_path / "tokenizer.json")
+    FAMILIES[name]().save(path)
+    check_tokenizer(path)
+
+
+@pytest.mark.parametrize("name", SPM)
+def test_sentencepiece(name, corpus, tmp_path):
+    prefix = str(tmp_path / name)
+    spm.SentencePieceTrainer.train(input=str(corpus), model_prefix=prefix, minloglevel=2, hard_vocab_limit=False, num_threads=1, **SPM[name])
+    check_spm(prefix + ".model")
+
+
+def test_sentencepiece_shipped():
+    check_spm(os.path.join(SHIPPED, "m30k-t5", "spiece.model"))
+
+
+def test_old_file_forms(tmp_path):
+    """vocab.txt, and vocab.json with merges.txt, give the ids of the tokenizer.json that holds the same."""
+    bert, gpt = tmp_path / "bert", tmp_path / "gpt"
+    bert.mkdir(), gpt.mkdir()
+    data = json.load(open(os.path.join(SHIPPED, "polarity-bert", "tokenizer.json"), encoding="utf-8"))
+    vocab = sorted(data["model"]["vocab"], key=data["model"]["vocab"].get)
+    (bert / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab), encoding="utf-8")
+    data = json.load(open(os.path.join(SHIPPED, "classics-10m", "tokenizer.json"), encoding="utf-8"))
+    (gpt / "vocab.json").write_text(json.dumps(data["model"]["vocab"]))
+    (gpt / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in data["model"]["merges"]), encoding="utf-8")
+    (gpt / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": "<pad>", "unk_token": "<unk>"}')
+    for folder, shipped, special in [(bert, "polarity-bert", True), (gpt, "classics-10m", False)]:
+        tok, report = Tokenizer.from_file(os.path.join(SHIPPED, shipped, "tokenizer.json")), Report()
+        dump = Dump(TOKDUMP, [str(folder)])
+        for raw in strings(400):
+            theirs = tok.encode(raw.decode("utf-8", "replace"), add_special_tokens=special).ids
+            report.compare("encode", dump.encode(0, raw, special), theirs, raw)
+            report.compare("decode", dump.decode(0, theirs, True), tok.decode(theirs), theirs)
+        dump.close()
+        report.close()
