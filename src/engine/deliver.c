@@ -28,8 +28,8 @@ void proa_deliver_token(proa_job *job, int32_t id, float logprob)
     job->on_event(&event);
 }
 
-void proa_deliver_rows(proa_job *job, const float *rows, const float *pooled, int64_t first,
-                       int64_t count, int64_t columns)
+void proa_deliver_rows(proa_job *job, const float *rows, const float *pooled, int64_t first, int64_t count,
+                       int64_t columns)
 {
     proa_event event = event_of(job, PROA_EVENT_ROWS);
     if (!job->first_ns) job->first_ns = proa_clock_ns();

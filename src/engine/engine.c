@@ -49,7 +49,8 @@ static void make_step(proa_engine *e)
     e->ask_rows = proa_calloc(rows, sizeof *e->ask_rows);
     e->kv = proa_calloc((size_t)e->model->kv_layers, sizeof *e->kv);
     for (int32_t i = 0; i < e->model->kv_layers; i++) e->kv[i] = proa_pages_layer(&e->pages, i);
-    if (e->model->arch->kind != PROA_KIND_ENCODER) proa_sampler_init(&e->sampler, e->model->plan.width[PROA_REG_OUT]);
+    if (e->model->arch->kind != PROA_KIND_ENCODER)
+        proa_sampler_init(&e->sampler, e->model->plan.width[PROA_REG_OUT]);
 }
 
 static proa_status open_engine(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
@@ -64,15 +65,16 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(proa_memory_check(&e->memory, err));
     PROA_TRY(proa_model_load(e->model, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
     const proa_config *c = &e->model->config;
-    PROA_TRY(proa_pages_init(&e->pages, proa_sizes_pages(&e->sizes), e->model->kv_layers, c->kv_heads, c->head_dim,
-                             e->model->kv_dtype, err));
+    PROA_TRY(proa_pages_init(&e->pages, proa_sizes_pages(&e->sizes), e->model->kv_layers, c->kv_heads,
+                             c->head_dim, e->model->kv_dtype, err));
     proa_model_touch(e->pool, e->pages.memory, e->pages.bytes);
     make_tables(e);
     make_step(e);
     return PROA_OK;
 }
 
-proa_status proa_engine_open(proa_engine **out, const char *path, const proa_engine_options *options, proa_err *err)
+proa_status proa_engine_open(proa_engine **out, const char *path, const proa_engine_options *options,
+                             proa_err *err)
 {
     proa_engine *e = proa_calloc(1, sizeof *e);
     *out = NULL;
@@ -89,8 +91,8 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
 
 static void free_step(proa_engine *e)
 {
-    void *all[] = {e->table_memory, e->slot_used, e->self, e->spare, e->cross,   e->ids, e->positions,
-                   e->self_spans,   e->cross_spans, e->asks, e->ask_rows, e->kv};
+    void *all[] = {e->table_memory, e->slot_used,  e->self,        e->spare, e->cross,    e->ids,
+                   e->positions,    e->self_spans, e->cross_spans, e->asks,  e->ask_rows, e->kv};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     proa_sampler_release(&e->sampler);
 }
@@ -121,7 +123,8 @@ bool proa_engine_step(proa_engine *engine)
 
 void proa_engine_run(proa_engine *engine)
 {
-    while (proa_step_run(engine)) {}
+    while (proa_step_run(engine)) {
+    }
 }
 
 static bool wait_for_work(proa_engine *e)
@@ -145,7 +148,8 @@ static void *stepping_thread(void *arg)
 {
     proa_engine *e = arg;
     while (wait_for_work(e))
-        while (!stopping(e) && proa_step_run(e)) {}
+        while (!stopping(e) && proa_step_run(e)) {
+        }
     return NULL;
 }
 
@@ -213,8 +217,8 @@ static proa_status need_tokenizer(const proa_engine *e, proa_err *err)
     return e->tokenizer ? PROA_OK : PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer");
 }
 
-proa_status proa_engine_encode(const proa_engine *engine, const char *text, size_t text_len, int32_t *ids, int64_t cap,
-                               int64_t *count, proa_err *err)
+proa_status proa_engine_encode(const proa_engine *engine, const char *text, size_t text_len, int32_t *ids,
+                               int64_t cap, int64_t *count, proa_err *err)
 {
     proa_ids list = {0};
     PROA_TRY(need_tokenizer(engine, err));
@@ -225,8 +229,8 @@ proa_status proa_engine_encode(const proa_engine *engine, const char *text, size
     return status;
 }
 
-proa_status proa_engine_decode(const proa_engine *engine, const int32_t *ids, int64_t count, char *text, size_t cap,
-                               size_t *text_len, proa_err *err)
+proa_status proa_engine_decode(const proa_engine *engine, const int32_t *ids, int64_t count, char *text,
+                               size_t cap, size_t *text_len, proa_err *err)
 {
     proa_buf buf;
     PROA_TRY(need_tokenizer(engine, err));

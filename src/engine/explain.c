@@ -59,10 +59,12 @@ static void notes_text(const explained *x, const proa_step *s, char out[64])
                       : s->flags & PROA_TANH                            ? "tanh"
                                                                         : "";
     int n = snprintf(out, 64, "%s%s", act, s->flags & PROA_ADD ? (*act ? ", adds" : "adds") : "");
-    if (s->op == PROA_STEP_ROPE) n += snprintf(out + n, 64 - (size_t)n, "%s", s->flags & PROA_INTERLEAVED ? "pairs" : "halves");
+    if (s->op == PROA_STEP_ROPE)
+        n += snprintf(out + n, 64 - (size_t)n, "%s", s->flags & PROA_INTERLEAVED ? "pairs" : "halves");
     if (s->op == PROA_STEP_ATTEND && c->window_used)
         n += snprintf(out + n, 64 - (size_t)n, "window %lld", (long long)c->window);
-    if (s->flags & PROA_SCALED && c->logit_scale != 1) snprintf(out + n, 64 - (size_t)n, "x %.4g", c->logit_scale);
+    if (s->flags & PROA_SCALED && c->logit_scale != 1)
+        snprintf(out + n, 64 - (size_t)n, "x %.4g", c->logit_scale);
 }
 
 static void make_line(const explained *x, proa_stack_id stack, const proa_step *s, bool head, line *l)
@@ -133,12 +135,13 @@ static void text_head(const explained *x, proa_buf *out, const char *path)
 {
     const proa_config *c = &x->m->config;
     const proa_plan *p = &x->m->plan;
-    proa_buf_printf(out, "%s: %s, %.2f million parameters, %s checkpoint, weights in memory as %s, table %s\n", path,
-                    x->m->arch->name, (double)p->parameters / 1e6, proa_dtype_name(x->m->checkpoint),
+    proa_buf_printf(out, "%s: %s, %.2f million parameters, %s checkpoint, weights in memory as %s, table %s\n",
+                    path, x->m->arch->name, (double)p->parameters / 1e6, proa_dtype_name(x->m->checkpoint),
                     proa_wfmt_name(x->m->format), x->m->ctx.ops->name);
-    proa_buf_printf(out, "hidden %lld, heads %lld of %lld, key-value heads %lld, ffn %lld, vocabulary %lld, context %lld\n",
-                    (long long)c->hidden, (long long)c->heads, (long long)c->head_dim, (long long)c->kv_heads,
-                    (long long)c->ffn, (long long)c->vocab, (long long)c->context);
+    proa_buf_printf(
+        out, "hidden %lld, heads %lld of %lld, key-value heads %lld, ffn %lld, vocabulary %lld, context %lld\n",
+        (long long)c->hidden, (long long)c->heads, (long long)c->head_dim, (long long)c->kv_heads,
+        (long long)c->ffn, (long long)c->vocab, (long long)c->context);
     proa_buf_printf(out, "T rows of a step (at most %lld), S rows that the head is asked for (%lld at once)\n",
                     (long long)p->rows_max, (long long)p->head_rows);
 }
@@ -175,15 +178,16 @@ static void text_floor(const explained *x, proa_buf *out)
     if (x->bandwidth <= 0) return;
     proa_buf_printf(out, "\nfloor at %.1f GB/s read bandwidth\n", x->bandwidth / 1e9);
     if (x->m->arch->kind == PROA_KIND_ENCODER) {
-        proa_buf_printf(out, "  a step reads %.3f MB of weights: at least %.3f ms\n", (double)p->step_bytes / 1e6,
-                        1e3 * floor_s(x, 0));
+        proa_buf_printf(out, "  a step reads %.3f MB of weights: at least %.3f ms\n",
+                        (double)p->step_bytes / 1e6, 1e3 * floor_s(x, 0));
         return;
     }
     int64_t context[] = {0, x->m->config.context};
     for (int i = 0; i < 2; i++)
-        proa_buf_printf(out, "  batch 1, context %6lld: %9.3f MB a token, at least %8.3f ms, at most %9.1f tokens/s\n",
-                        (long long)context[i], (double)(p->step_bytes + context[i] * kv_token_bytes(x)) / 1e6,
-                        1e3 * floor_s(x, context[i]), 1 / floor_s(x, context[i]));
+        proa_buf_printf(
+            out, "  batch 1, context %6lld: %9.3f MB a token, at least %8.3f ms, at most %9.1f tokens/s\n",
+            (long long)context[i], (double)(p->step_bytes + context[i] * kv_token_bytes(x)) / 1e6,
+            1e3 * floor_s(x, context[i]), 1 / floor_s(x, context[i]));
 }
 
 /* ---- as JSON ---- */
@@ -276,8 +280,8 @@ static void json_all(const explained *x, proa_buf *out, const char *path)
     end_list(out, ']');
     json_memory(x, out);
     if (x->bandwidth > 0)
-        proa_buf_printf(out, "\"bandwidth_bytes_s\":%.9g,\"floor_step_s\":%.9g,\"floor_tokens_s\":%.9g,", x->bandwidth,
-                        floor_s(x, 0), 1 / floor_s(x, 0));
+        proa_buf_printf(out, "\"bandwidth_bytes_s\":%.9g,\"floor_step_s\":%.9g,\"floor_tokens_s\":%.9g,",
+                        x->bandwidth, floor_s(x, 0), 1 / floor_s(x, 0));
     end_list(out, '}');
     out->ptr[--out->len] = '\0'; /* the last comma */
     proa_buf_char(out, '\n');
@@ -296,8 +300,8 @@ static proa_status read_model(explained *x, const char *path, const proa_engine_
     return PROA_OK;
 }
 
-proa_status proa_explain(proa_buf *out, const char *path, const proa_engine_options *options, double bandwidth,
-                         bool json, proa_err *err)
+proa_status proa_explain(proa_buf *out, const char *path, const proa_engine_options *options,
+                         double bandwidth, bool json, proa_err *err)
 {
     explained x = {.bandwidth = bandwidth};
     proa_status status = read_model(&x, path, options, err);

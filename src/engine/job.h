@@ -29,27 +29,27 @@ struct proa_job {
     proa_options options; /* defaults put in */
     proa_event_fn *on_event;
     void *arg;
-    int32_t *input;       /* encoder kinds: the encoder's ids */
+    int32_t *input; /* encoder kinds: the encoder's ids */
     int64_t input_count;
-    int32_t *prompt;      /* the decoder's first ids */
+    int32_t *prompt; /* the decoder's first ids */
     int64_t prompt_count;
     atomic_bool cancelled;
 
     proa_phase phase;
-    int32_t width;        /* sequences: 1, or the beams */
-    int32_t slot;         /* first of `width` slots (tables), while admitted */
-    int64_t reserved;     /* pages that it may come to use */
-    int64_t length;       /* tokens whose keys and values are in its pages, of each sequence */
+    int32_t width;    /* sequences: 1, or the beams */
+    int32_t slot;     /* first of `width` slots (tables), while admitted */
+    int64_t reserved; /* pages that it may come to use */
+    int64_t length;   /* tokens whose keys and values are in its pages, of each sequence */
     int64_t new_tokens, new_max;
-    proa_finish ending;   /* decided in this step, carried out at its end */
-    proa_err error;       /* why, when ending is ERROR */
-    int32_t token;        /* the one to be run next (width 1) */
-    proa_beam *beam;      /* and what goes in and out of it, M candidates for each of `width` rows: */
-    int64_t candidates;   /* M */
-    int32_t *beam_ids;    /* [width][M] */
-    float *beam_values;   /* [width][M] */
+    proa_finish ending; /* decided in this step, carried out at its end */
+    proa_err error;     /* why, when ending is ERROR */
+    int32_t token;      /* the one to be run next (width 1) */
+    proa_beam *beam;    /* and what goes in and out of it, M candidates for each of `width` rows: */
+    int64_t candidates; /* M */
+    int32_t *beam_ids;  /* [width][M] */
+    float *beam_values; /* [width][M] */
     int32_t *beam_parent, *beam_token; /* [width]; beam_token is what each beam runs next */
-    proa_detok *detok;    /* NULL without a tokenizer */
+    proa_detok *detok;                 /* NULL without a tokenizer */
     proa_buf text;
     int64_t submitted_ns, admitted_ns, first_ns;
 };
@@ -73,7 +73,7 @@ struct proa_engine {
     proa_sizes sizes;
     proa_memory memory;
     proa_pages pages;
-    proa_kv *kv;               /* [kv_layers] */
+    proa_kv *kv; /* [kv_layers] */
     proa_sampler_scratch sampler;
 
     /* tables: slots of `table_cap` entries; each sequence has two (now and next step's, for beams) */
@@ -111,8 +111,8 @@ proa_job *proa_job_list_pop(proa_job_list *list);
 
 /* deliver.c: events. */
 void proa_deliver_token(proa_job *job, int32_t id, float logprob);
-void proa_deliver_rows(proa_job *job, const float *rows, const float *pooled, int64_t first,
-                       int64_t count, int64_t columns);
+void proa_deliver_rows(proa_job *job, const float *rows, const float *pooled, int64_t first, int64_t count,
+                       int64_t columns);
 /* Sends DONE and frees the job; it is in no list any more and holds no pages. */
 void proa_deliver_done(proa_engine *e, proa_job *job, proa_finish finish, const proa_err *error);
 

@@ -40,8 +40,10 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
 {
     int64_t longest = m->config.context;
-    if (m->arch->kind == PROA_KIND_ENCODER_DECODER) longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
-    if (s->kv_tokens == 0) s->kv_tokens = proa_max64(longest, (int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS);
+    if (m->arch->kind == PROA_KIND_ENCODER_DECODER)
+        longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
+    if (s->kv_tokens == 0)
+        s->kv_tokens = proa_max64(longest, (int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS);
 }
 
 int64_t proa_sizes_pages(const proa_sizes *s)
@@ -69,7 +71,8 @@ static int64_t bookkeeping_bytes(const proa_sizes *s, const proa_model *m)
     return tables + sampler + 64 * m->plan.rows_max + (int64_t)m->arena.bytes;
 }
 
-void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m, const proa_tokenizer *tokenizer)
+void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m,
+                      const proa_tokenizer *tokenizer)
 {
     *memory = (proa_memory){.weights = m->plan.weight_bytes, .activations = m->plan.activation_bytes};
     memory->scratch = scratch_bytes(s, m);
@@ -87,10 +90,11 @@ proa_status proa_memory_check(const proa_memory *memory, proa_err *err)
 {
     int64_t available = proa_memory_available();
     if (memory->total <= available) return PROA_OK;
-    return PROA_FAIL(err, NO_MEMORY,
-                     "needs %.1f MB of memory, %.1f MB are available: weights %.1f MB, keys and values %.1f MB "
-                     "(--kv-tokens), activations and scratch %.1f MB (--step-tokens), the rest %.1f MB",
-                     (double)memory->total / 1e6, (double)available / 1e6, (double)memory->weights / 1e6,
-                     (double)memory->kv / 1e6, (double)(memory->activations + memory->scratch) / 1e6,
-                     (double)(memory->tokenizer + memory->bookkeeping + memory->program) / 1e6);
+    return PROA_FAIL(
+        err, NO_MEMORY,
+        "needs %.1f MB of memory, %.1f MB are available: weights %.1f MB, keys and values %.1f MB "
+        "(--kv-tokens), activations and scratch %.1f MB (--step-tokens), the rest %.1f MB",
+        (double)memory->total / 1e6, (double)available / 1e6, (double)memory->weights / 1e6,
+        (double)memory->kv / 1e6, (double)(memory->activations + memory->scratch) / 1e6,
+        (double)(memory->tokenizer + memory->bookkeeping + memory->program) / 1e6);
 }

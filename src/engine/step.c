@@ -138,12 +138,12 @@ static void ask(proa_engine *e, proa_job *job, int64_t row, int64_t index)
     e->asks[e->ask_count++] = (proa_ask){job, (int32_t)row, (int32_t)index};
 }
 
-static void add_span(proa_engine *e, const proa_table *table, int64_t rows, int64_t context, const proa_table *cross,
-                     int64_t cross_context)
+static void add_span(proa_engine *e, const proa_table *table, int64_t rows, int64_t context,
+                     const proa_table *cross, int64_t cross_context)
 {
     e->self_spans[e->spans] = (proa_span){(int32_t)e->rows, (int32_t)rows, (int32_t)context, table_at(e, table)};
-    e->cross_spans[e->spans] =
-        (proa_span){(int32_t)e->rows, (int32_t)rows, (int32_t)cross_context, table_at(e, cross)};
+    e->cross_spans[e->spans] = (proa_span){(int32_t)e->rows, (int32_t)rows, (int32_t)cross_context,
+                                           table_at(e, cross)};
     e->spans++;
 }
 
@@ -281,7 +281,8 @@ static void take_sample(proa_engine *e, const proa_ask *a, const float *logits, 
 {
     proa_job *job = a->job;
     proa_sample sample;
-    if (proa_sampler_choose(&e->sampler, &sample, logits, vocab, job->length, &job->options, &job->error) != PROA_OK) {
+    if (proa_sampler_choose(&e->sampler, &sample, logits, vocab, job->length, &job->options, &job->error) !=
+        PROA_OK) {
         job->ending = PROA_FINISH_ERROR;
         return;
     }
@@ -386,7 +387,8 @@ static void leave(proa_engine *e)
     proa_job_list kept;
     proa_job_list_init(&kept);
     for (proa_job *job; (job = proa_job_list_pop(&e->running));) {
-        if (job->phase == PROA_PHASE_PROMPT && job->length == job->prompt_count) job->phase = PROA_PHASE_DECODE;
+        if (job->phase == PROA_PHASE_PROMPT && job->length == job->prompt_count)
+            job->phase = PROA_PHASE_DECODE;
         if (job->ending == PROA_FINISH_NONE) proa_job_list_push(&kept, job);
         else end_job(e, job, job->ending, job->ending == PROA_FINISH_ERROR ? &job->error : NULL);
     }

@@ -22,12 +22,14 @@ void proa_job_free(proa_job *job)
     free(job);
 }
 
-static proa_status check_ids(const proa_engine *e, const char *what, const int32_t *ids, int64_t count, proa_err *err)
+static proa_status check_ids(const proa_engine *e, const char *what, const int32_t *ids, int64_t count,
+                             proa_err *err)
 {
     int64_t vocab = e->model->config.vocab;
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
-            return PROA_FAIL(err, INVALID, "%s: token id %d at position %lld is outside of the vocabulary (0 to %lld)",
+            return PROA_FAIL(err, INVALID,
+                             "%s: token id %d at position %lld is outside of the vocabulary (0 to %lld)",
                              what, ids[i], (long long)i, (long long)vocab - 1);
     return PROA_OK;
 }
@@ -40,13 +42,15 @@ static int32_t *copy_ids(const int32_t *ids, int64_t count)
 }
 
 /* The request's text or ids, to *ids. */
-static proa_status read_input(const proa_engine *e, const proa_request *r, int32_t **ids, int64_t *count, proa_err *err)
+static proa_status read_input(const proa_engine *e, const proa_request *r, int32_t **ids, int64_t *count,
+                              proa_err *err)
 {
     proa_ids list = {0};
     if (!r->text == !r->ids) return PROA_FAIL(err, INVALID, "a request needs either text or ids");
     if (r->ids) {
         if (r->ids_count < 0 || r->ids_count > PROA_CONTEXT_MAX)
-            return PROA_FAIL(err, LIMIT, "%lld ids, at most %d are taken", (long long)r->ids_count, PROA_CONTEXT_MAX);
+            return PROA_FAIL(err, LIMIT, "%lld ids, at most %d are taken", (long long)r->ids_count,
+                             PROA_CONTEXT_MAX);
         PROA_TRY(check_ids(e, "prompt", r->ids, r->ids_count, err));
         *ids = copy_ids(r->ids, r->ids_count);
         *count = r->ids_count;
@@ -55,7 +59,8 @@ static proa_status read_input(const proa_engine *e, const proa_request *r, int32
     if (!e->tokenizer) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give ids");
     proa_str text = {r->text, r->text_len ? r->text_len : strlen(r->text)};
     proa_status status = proa_tokenizer_encode(e->tokenizer, text, true, &list, err);
-    if (status == PROA_OK) status = check_ids(e, "prompt (is the tokenizer of another model?)", list.ptr, list.len, err);
+    if (status == PROA_OK)
+        status = check_ids(e, "prompt (is the tokenizer of another model?)", list.ptr, list.len, err);
     *count = list.len;
     if (status == PROA_OK) *ids = copy_ids(list.ptr, list.len);
     proa_ids_release(&list);
@@ -82,8 +87,8 @@ static proa_status check_length(const char *what, int64_t count, int64_t least, 
 {
     if (count < least) return PROA_FAIL(err, INVALID, "the %s is empty", what);
     if (count <= most) return PROA_OK;
-    return PROA_FAIL(err, LIMIT, "the %s has %lld tokens, the model takes at most %lld", what, (long long)count,
-                     (long long)most);
+    return PROA_FAIL(err, LIMIT, "the %s has %lld tokens, the model takes at most %lld", what,
+                     (long long)count, (long long)most);
 }
 
 static proa_status check_lengths(const proa_engine *e, const proa_job *job, proa_err *err)
@@ -118,7 +123,8 @@ static proa_status read_options(const proa_engine *e, proa_job *job, proa_err *e
     PROA_TRY(number_range("end_ids_count", o->end_ids_count, 0, PROA_END_IDS_MAX, err));
     PROA_TRY(proa_sampler_check(o, err));
     if (o->beams > 1 && o->temperature > 0)
-        return PROA_FAIL(err, INVALID, "options 'beams' %d and 'temperature' %g contradict: beam search does not sample",
+        return PROA_FAIL(err, INVALID,
+                         "options 'beams' %d and 'temperature' %g contradict: beam search does not sample",
                          o->beams, (double)o->temperature);
     PROA_TRY(check_ids(e, "end_ids", o->end_ids, o->end_ids_count, err));
     if (o->ignore_eos) o->end_ids_count = 0;
@@ -132,9 +138,14 @@ static proa_status read_options(const proa_engine *e, proa_job *job, proa_err *e
 static proa_status make_beams(const proa_engine *e, proa_job *job, proa_err *err)
 {
     const proa_options *o = &job->options;
-    proa_beam_options b = {.beams = o->beams, .vocab = e->model->plan.width[PROA_REG_OUT], .max_new = job->new_max,
-                           .length_penalty = o->length_penalty, .early = o->early_stopping, .end_ids = o->end_ids,
-                           .end_ids_count = o->end_ids_count, .returned = o->beams_returned};
+    proa_beam_options b = {.beams = o->beams,
+                           .vocab = e->model->plan.width[PROA_REG_OUT],
+                           .max_new = job->new_max,
+                           .length_penalty = o->length_penalty,
+                           .early = o->early_stopping,
+                           .end_ids = o->end_ids,
+                           .end_ids_count = o->end_ids_count,
+                           .returned = o->beams_returned};
     PROA_TRY(proa_beam_new(&job->beam, &b, err));
     size_t width = (size_t)o->beams;
     job->candidates = proa_beam_candidates(job->beam);
@@ -169,8 +180,9 @@ static proa_status plan_job(const proa_engine *e, proa_job *job, proa_err *err)
     }
     job->reserved = pages_needed(job);
     if (job->reserved > e->pages.count)
-        return PROA_FAIL(err, LIMIT, "needs room for %lld tokens of keys and values, there is room for %lld (--kv-tokens)",
-                         (long long)job->reserved * PROA_PAGE_TOKENS, (long long)e->pages.count * PROA_PAGE_TOKENS);
+        return PROA_FAIL(
+            err, LIMIT, "needs room for %lld tokens of keys and values, there is room for %lld (--kv-tokens)",
+            (long long)job->reserved * PROA_PAGE_TOKENS, (long long)e->pages.count * PROA_PAGE_TOKENS);
     return PROA_OK;
 }
 

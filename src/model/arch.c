@@ -5,9 +5,17 @@
 #include <math.h>
 #include <string.h>
 
-const proa_arch *const proa_archs[] = {
-    &proa_arch_llama, &proa_arch_mistral, &proa_arch_qwen2, &proa_arch_qwen3,    &proa_arch_gpt2,     &proa_arch_gptj,
-    &proa_arch_t5,    &proa_arch_bert,    &proa_arch_bert_cls, &proa_arch_bert_mlm, NULL};
+const proa_arch *const proa_archs[] = {&proa_arch_llama,
+                                       &proa_arch_mistral,
+                                       &proa_arch_qwen2,
+                                       &proa_arch_qwen3,
+                                       &proa_arch_gpt2,
+                                       &proa_arch_gptj,
+                                       &proa_arch_t5,
+                                       &proa_arch_bert,
+                                       &proa_arch_bert_cls,
+                                       &proa_arch_bert_mlm,
+                                       NULL};
 
 static const char *const reg_names[] = {
 #define ROW(name, text) text,
@@ -64,8 +72,8 @@ static proa_status unknown(proa_str name, proa_err *err)
                 least[1] = d, best[1] = *hf;
             }
         }
-    return PROA_FAIL(err, UNSUPPORTED, "architecture '%s' is not supported; closest known: %s, %s", wanted, best[0],
-                     best[1]);
+    return PROA_FAIL(err, UNSUPPORTED, "architecture '%s' is not supported; closest known: %s, %s", wanted,
+                     best[0], best[1]);
 }
 
 proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err)
@@ -87,13 +95,13 @@ proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_
 static proa_status derive(proa_config *c, proa_err *err)
 {
     if (c->head_dim == 0 && c->hidden % c->heads != 0)
-        return PROA_FAIL(err, INVALID, "hidden size %lld is not a multiple of %lld heads", (long long)c->hidden,
-                         (long long)c->heads);
+        return PROA_FAIL(err, INVALID, "hidden size %lld is not a multiple of %lld heads",
+                         (long long)c->hidden, (long long)c->heads);
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     if (c->kv_heads == 0) c->kv_heads = c->heads;
     if (c->heads % c->kv_heads != 0)
-        return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads", (long long)c->heads,
-                         (long long)c->kv_heads);
+        return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads",
+                         (long long)c->heads, (long long)c->kv_heads);
     if (c->attention_scale == 0) c->attention_scale = 1 / sqrt((double)c->head_dim);
     if (c->logit_scale == 0) c->logit_scale = 1;
     if (c->rotary_dim > c->head_dim || c->rotary_dim % 2 != 0)

@@ -12,18 +12,18 @@
  * enum, name */
 #define PROA_REG_LIST(R)                                                                                     \
     R(NONE, "-")                                                                                             \
-    R(X, "x")           /* the residual stream [T, hidden] */                                                \
-    R(N, "n")           /* a normed copy [T, hidden] */                                                      \
-    R(QKV, "qkv")       /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */                     \
-    R(A, "attn")        /* [T, heads * head_dim] */                                                          \
-    R(U, "up")          /* [T, ffn], or [T, 2 ffn] with the gate first */                                    \
-    R(F, "ffn")         /* [T, ffn] */                                                                       \
-    R(CQ, "cross_q")    /* [T, heads * head_dim] */                                                          \
-    R(CKV, "cross_kv")  /* [T, 2 kv_heads * head_dim] */                                                     \
-    R(ROPE, "rope")     /* [T, rotary_dim]: cosines, sines */                                                \
-    R(H, "head_in")     /* [S, hidden]: the rows that the head is asked for */                               \
-    R(HN, "head_norm")  /* [S, hidden] */                                                                    \
-    R(OUT, "out")       /* [S, outputs] */
+    R(X, "x")          /* the residual stream [T, hidden] */                                                 \
+    R(N, "n")          /* a normed copy [T, hidden] */                                                       \
+    R(QKV, "qkv")      /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */                      \
+    R(A, "attn")       /* [T, heads * head_dim] */                                                           \
+    R(U, "up")         /* [T, ffn], or [T, 2 ffn] with the gate first */                                     \
+    R(F, "ffn")        /* [T, ffn] */                                                                        \
+    R(CQ, "cross_q")   /* [T, heads * head_dim] */                                                           \
+    R(CKV, "cross_kv") /* [T, 2 kv_heads * head_dim] */                                                      \
+    R(ROPE, "rope")    /* [T, rotary_dim]: cosines, sines */                                                 \
+    R(H, "head_in")    /* [S, hidden]: the rows that the head is asked for */                                \
+    R(HN, "head_norm") /* [S, hidden] */                                                                     \
+    R(OUT, "out")      /* [S, outputs] */
 
 typedef enum proa_reg {
 #define PROA_REG_ENUM(name, text) PROA_REG_##name,
@@ -34,13 +34,12 @@ typedef enum proa_reg {
 
 /* Where weights go. Each slot NAME has a bias slot NAME_B behind it. */
 #define PROA_SLOT_LIST(W)                                                                                    \
-    W(TOKENS, "tokens") W(POSITIONS, "positions") W(TYPES, "types") W(EMBED_NORM, "embed_norm")              \
-    W(REL_BIAS, "rel_bias")                                                                                  \
-    W(ATTN_NORM, "attn_norm") W(QKV, "qkv") W(Q_NORM, "q_norm") W(K_NORM, "k_norm") W(O, "o")                \
-    W(CROSS_NORM, "cross_norm") W(CROSS_Q, "cross_q") W(CROSS_KV, "cross_kv") W(CROSS_O, "cross_o")          \
-    W(FFN_NORM, "ffn_norm") W(UP, "up") W(DOWN, "down")                                                      \
-    W(FINAL_NORM, "final_norm") W(HEAD, "head")                                                              \
-    W(HEAD_DENSE, "head_dense") W(HEAD_NORM, "head_norm") W(POOL, "pooler")
+    W(TOKENS, "tokens")                                                                                      \
+    W(POSITIONS, "positions") W(TYPES, "types") W(EMBED_NORM, "embed_norm") W(REL_BIAS, "rel_bias")          \
+        W(ATTN_NORM, "attn_norm") W(QKV, "qkv") W(Q_NORM, "q_norm") W(K_NORM, "k_norm") W(O, "o")            \
+            W(CROSS_NORM, "cross_norm") W(CROSS_Q, "cross_q") W(CROSS_KV, "cross_kv") W(CROSS_O, "cross_o")  \
+                W(FFN_NORM, "ffn_norm") W(UP, "up") W(DOWN, "down") W(FINAL_NORM, "final_norm")              \
+                    W(HEAD, "head") W(HEAD_DENSE, "head_dense") W(HEAD_NORM, "head_norm") W(POOL, "pooler")
 
 typedef enum proa_slot {
 #define PROA_SLOT_ENUM(name, text) PROA_SLOT_##name, PROA_SLOT_##name##_B,
@@ -52,18 +51,18 @@ typedef enum proa_slot {
 /* The opcodes. enum, name, what it does */
 #define PROA_STEP_LIST(S)                                                                                    \
     S(END, "end")                                                                                            \
-    S(EMBED, "embed")              /* out (+)= table w [ids, positions or types] */                          \
-    S(ROPE_TABLE, "rope_table")    /* ROPE = cosines and sines of this step's positions */                   \
-    S(NORM, "norm")                /* out = norm(in) with w, of the row's kind */                            \
-    S(HEADS_NORM, "heads_norm")    /* q or k heads of QKV normed one by one with w */                        \
-    S(LINEAR, "linear")            /* out = act(in W^T + bias) (+ out) */                                    \
-    S(ROPE, "rope")                /* rotates q and k of QKV */                                              \
-    S(KV_APPEND, "kv_append")      /* k and v of QKV into this layer's pages */                              \
-    S(ATTEND, "attend")            /* A = attention of q of QKV over the sequence's pages */                 \
+    S(EMBED, "embed")               /* out (+)= table w [ids, positions or types] */                         \
+    S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                  \
+    S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                           \
+    S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w */                       \
+    S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out) */                                   \
+    S(ROPE, "rope")                 /* rotates q and k of QKV */                                             \
+    S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                             \
+    S(ATTEND, "attend")             /* A = attention of q of QKV over the sequence's pages */                \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
     S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
-    S(ACT_MUL, "act_mul")          /* F = act(gate of U) * up of U */                                        \
-    S(GATHER, "gather")            /* H = the rows of in that the head is asked for */
+    S(ACT_MUL, "act_mul")           /* F = act(gate of U) * up of U */                                       \
+    S(GATHER, "gather")             /* H = the rows of in that the head is asked for */
 
 typedef enum proa_step_op {
 #define PROA_STEP_ENUM(name, text) PROA_STEP_##name,
@@ -73,16 +72,16 @@ typedef enum proa_step_op {
 } proa_step_op;
 
 enum proa_step_flags {
-    PROA_ADD = 1 << 0,      /* LINEAR, EMBED: add to out */
-    PROA_ACT = 1 << 1,      /* LINEAR: the configuration's activation */
-    PROA_TANH = 1 << 2,     /* LINEAR: tanh */
-    PROA_SCALED = 1 << 3,   /* LINEAR: times the configuration's logit_scale */
-    PROA_OF_POS = 1 << 4,   /* EMBED: by position */
-    PROA_OF_TYPE = 1 << 5,  /* EMBED: by token type */
-    PROA_OF_K = 1 << 6,     /* HEADS_NORM: the keys; else the queries */
+    PROA_ADD = 1 << 0,         /* LINEAR, EMBED: add to out */
+    PROA_ACT = 1 << 1,         /* LINEAR: the configuration's activation */
+    PROA_TANH = 1 << 2,        /* LINEAR: tanh */
+    PROA_SCALED = 1 << 3,      /* LINEAR: times the configuration's logit_scale */
+    PROA_OF_POS = 1 << 4,      /* EMBED: by position */
+    PROA_OF_TYPE = 1 << 5,     /* EMBED: by token type */
+    PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries */
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
-    PROA_GATED = 1 << 8,    /* any step: only if the FFN is gated */
-    PROA_PLAIN = 1 << 9     /* any step: only if it is not */
+    PROA_GATED = 1 << 8,       /* any step: only if the FFN is gated */
+    PROA_PLAIN = 1 << 9        /* any step: only if it is not */
 };
 
 typedef struct proa_step {
@@ -97,10 +96,10 @@ typedef enum proa_dim {
     PROA_DIM_NONE,
     PROA_DIM_VOCAB,
     PROA_DIM_HIDDEN,
-    PROA_DIM_Q,        /* heads * head_dim */
-    PROA_DIM_KV,       /* kv_heads * head_dim */
-    PROA_DIM_QKV,      /* Q + 2 KV: GPT-2's fused matrix */
-    PROA_DIM_HEAD,     /* head_dim */
+    PROA_DIM_Q,    /* heads * head_dim */
+    PROA_DIM_KV,   /* kv_heads * head_dim */
+    PROA_DIM_QKV,  /* Q + 2 KV: GPT-2's fused matrix */
+    PROA_DIM_HEAD, /* head_dim */
     PROA_DIM_HEADS,
     PROA_DIM_FFN,
     PROA_DIM_CONTEXT,
@@ -110,7 +109,7 @@ typedef enum proa_dim {
 } proa_dim;
 
 typedef enum proa_role {
-    PROA_ROLE_MATRIX,     /* [rows, cols] packed for linear; parts of one slot stack along rows in table order */
+    PROA_ROLE_MATRIX, /* [rows, cols] packed for linear; parts of one slot stack along rows in table order */
     PROA_ROLE_TRANSPOSED, /* stored [cols, rows] (Conv1D) */
     PROA_ROLE_VECTOR,     /* [rows] copied to f32; parts of one slot follow each other */
     PROA_ROLE_TABLE,      /* [rows, cols] read in place, row by row */
@@ -118,14 +117,14 @@ typedef enum proa_role {
 } proa_role;
 
 enum proa_name_flags {
-    PROA_OPTIONAL = 1 << 0,    /* may be absent */
-    PROA_IF_TIED = 1 << 1,     /* only when the head is the embedding */
+    PROA_OPTIONAL = 1 << 0, /* may be absent */
+    PROA_IF_TIED = 1 << 1,  /* only when the head is the embedding */
     PROA_IF_UNTIED = 1 << 2,
     PROA_IF_GATED = 1 << 3,
-    PROA_IF_PLAIN = 1 << 4,    /* not gated */
+    PROA_IF_PLAIN = 1 << 4, /* not gated */
     PROA_IF_ATTN_BIAS = 1 << 5,
     PROA_IF_MLP_BIAS = 1 << 6,
-    PROA_SHARED = 1 << 7       /* the tensor is bound a second time: not an error, not counted as extra */
+    PROA_SHARED = 1 << 7 /* the tensor is bound a second time: not an error, not counted as extra */
 };
 
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
@@ -143,9 +142,9 @@ typedef struct proa_name {
 
 typedef enum proa_norm { PROA_NORM_RMS, PROA_NORM_LAYER } proa_norm;
 typedef enum proa_head_rows {
-    PROA_ROWS_LAST,  /* generation: of the last row, or of all on request */
-    PROA_ROWS_ALL,   /* every row of the input */
-    PROA_ROWS_FIRST  /* the first row ([CLS]) of each input */
+    PROA_ROWS_LAST, /* generation: of the last row, or of all on request */
+    PROA_ROWS_ALL,  /* every row of the input */
+    PROA_ROWS_FIRST /* the first row ([CLS]) of each input */
 } proa_head_rows;
 
 /* One stack of layers: what runs before, in and after them. Programs end with PROA_STEP_END. */
@@ -168,9 +167,9 @@ typedef struct proa_arch {
     proa_stack stacks[PROA_STACK_COUNT];
     const proa_step *cross; /* for each decoder layer over the encoder's output: makes the encoder memory */
     const proa_step *head;
-    const proa_step *pool;  /* optional: of the first row */
+    const proa_step *pool; /* optional: of the first row */
     proa_head_rows head_rows;
-    proa_dim outputs;       /* columns of OUT */
+    proa_dim outputs; /* columns of OUT */
     /* Fills what the keys do not say; the arena is the model's. */
     proa_status (*finish)(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err);
 } proa_arch;

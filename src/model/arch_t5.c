@@ -25,19 +25,72 @@ static const proa_key keys[] = {
 #define E PROA_STACK_ENCODER
 /* clang-format off: a table */
 #define SELF(stack, block)                                                                                   \
-    {block ".%d.layer.0.layer_norm.weight", stack, PROA_SLOT_ATTN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0}, \
-    {block ".%d.layer.0.SelfAttention.q.weight", stack, PROA_SLOT_QKV, PROA_ROLE_MATRIX, PROA_DIM_Q, PROA_DIM_HIDDEN, 0}, \
-    {block ".%d.layer.0.SelfAttention.k.weight", stack, PROA_SLOT_QKV, PROA_ROLE_MATRIX, PROA_DIM_KV, PROA_DIM_HIDDEN, 0}, \
-    {block ".%d.layer.0.SelfAttention.v.weight", stack, PROA_SLOT_QKV, PROA_ROLE_MATRIX, PROA_DIM_KV, PROA_DIM_HIDDEN, 0}, \
-    {block ".%d.layer.0.SelfAttention.o.weight", stack, PROA_SLOT_O, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN, PROA_DIM_Q, 0}, \
-    {block ".0.layer.0.SelfAttention.relative_attention_bias.weight", stack, PROA_SLOT_REL_BIAS, PROA_ROLE_F32, \
-     PROA_DIM_BUCKETS, PROA_DIM_HEADS, 0}
+    {block ".%d.layer.0.layer_norm.weight",                                                                  \
+     stack,                                                                                                  \
+     PROA_SLOT_ATTN_NORM,                                                                                    \
+     PROA_ROLE_VECTOR,                                                                                       \
+     PROA_DIM_HIDDEN,                                                                                        \
+     0,                                                                                                      \
+     0},                                                                                                     \
+        {block ".%d.layer.0.SelfAttention.q.weight",                                                         \
+         stack,                                                                                              \
+         PROA_SLOT_QKV,                                                                                      \
+         PROA_ROLE_MATRIX,                                                                                   \
+         PROA_DIM_Q,                                                                                         \
+         PROA_DIM_HIDDEN,                                                                                    \
+         0},                                                                                                 \
+        {block ".%d.layer.0.SelfAttention.k.weight",                                                         \
+         stack,                                                                                              \
+         PROA_SLOT_QKV,                                                                                      \
+         PROA_ROLE_MATRIX,                                                                                   \
+         PROA_DIM_KV,                                                                                        \
+         PROA_DIM_HIDDEN,                                                                                    \
+         0},                                                                                                 \
+        {block ".%d.layer.0.SelfAttention.v.weight",                                                         \
+         stack,                                                                                              \
+         PROA_SLOT_QKV,                                                                                      \
+         PROA_ROLE_MATRIX,                                                                                   \
+         PROA_DIM_KV,                                                                                        \
+         PROA_DIM_HIDDEN,                                                                                    \
+         0},                                                                                                 \
+        {block ".%d.layer.0.SelfAttention.o.weight",                                                         \
+         stack,                                                                                              \
+         PROA_SLOT_O,                                                                                        \
+         PROA_ROLE_MATRIX,                                                                                   \
+         PROA_DIM_HIDDEN,                                                                                    \
+         PROA_DIM_Q,                                                                                         \
+         0},                                                                                                 \
+    {                                                                                                        \
+        block ".0.layer.0.SelfAttention.relative_attention_bias.weight", stack, PROA_SLOT_REL_BIAS,          \
+            PROA_ROLE_F32, PROA_DIM_BUCKETS, PROA_DIM_HEADS, 0                                               \
+    }
 #define FFN(stack, layer)                                                                                    \
     {layer ".layer_norm.weight", stack, PROA_SLOT_FFN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},        \
-    {layer ".DenseReluDense.wi.weight", stack, PROA_SLOT_UP, PROA_ROLE_MATRIX, PROA_DIM_FFN, PROA_DIM_HIDDEN, PROA_IF_PLAIN}, \
-    {layer ".DenseReluDense.wi_0.weight", stack, PROA_SLOT_UP, PROA_ROLE_MATRIX, PROA_DIM_FFN, PROA_DIM_HIDDEN, PROA_IF_GATED}, \
-    {layer ".DenseReluDense.wi_1.weight", stack, PROA_SLOT_UP, PROA_ROLE_MATRIX, PROA_DIM_FFN, PROA_DIM_HIDDEN, PROA_IF_GATED}, \
-    {layer ".DenseReluDense.wo.weight", stack, PROA_SLOT_DOWN, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN, PROA_DIM_FFN, 0}
+        {layer ".DenseReluDense.wi.weight",                                                                  \
+         stack,                                                                                              \
+         PROA_SLOT_UP,                                                                                       \
+         PROA_ROLE_MATRIX,                                                                                   \
+         PROA_DIM_FFN,                                                                                       \
+         PROA_DIM_HIDDEN,                                                                                    \
+         PROA_IF_PLAIN},                                                                                     \
+        {layer ".DenseReluDense.wi_0.weight",                                                                \
+         stack,                                                                                              \
+         PROA_SLOT_UP,                                                                                       \
+         PROA_ROLE_MATRIX,                                                                                   \
+         PROA_DIM_FFN,                                                                                       \
+         PROA_DIM_HIDDEN,                                                                                    \
+         PROA_IF_GATED},                                                                                     \
+        {layer ".DenseReluDense.wi_1.weight",                                                                \
+         stack,                                                                                              \
+         PROA_SLOT_UP,                                                                                       \
+         PROA_ROLE_MATRIX,                                                                                   \
+         PROA_DIM_FFN,                                                                                       \
+         PROA_DIM_HIDDEN,                                                                                    \
+         PROA_IF_GATED},                                                                                     \
+    {                                                                                                        \
+        layer ".DenseReluDense.wo.weight", stack, PROA_SLOT_DOWN, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN,         \
+            PROA_DIM_FFN, 0                                                                                  \
+    }
 static const proa_name names[] = {
     {"shared.weight", E, PROA_SLOT_TOKENS, PROA_ROLE_TABLE, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, 0},
     {"shared.weight", D, PROA_SLOT_TOKENS, PROA_ROLE_TABLE, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, PROA_SHARED},
@@ -45,39 +98,52 @@ static const proa_name names[] = {
     FFN(E, "encoder.block.%d.layer.1"),
     {"encoder.final_layer_norm.weight", E, PROA_SLOT_FINAL_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
     SELF(D, "decoder.block"),
-    {"decoder.block.%d.layer.1.layer_norm.weight", D, PROA_SLOT_CROSS_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"decoder.block.%d.layer.1.EncDecAttention.q.weight", D, PROA_SLOT_CROSS_Q, PROA_ROLE_MATRIX, PROA_DIM_Q, PROA_DIM_HIDDEN, 0},
-    {"decoder.block.%d.layer.1.EncDecAttention.k.weight", D, PROA_SLOT_CROSS_KV, PROA_ROLE_MATRIX, PROA_DIM_KV, PROA_DIM_HIDDEN, 0},
-    {"decoder.block.%d.layer.1.EncDecAttention.v.weight", D, PROA_SLOT_CROSS_KV, PROA_ROLE_MATRIX, PROA_DIM_KV, PROA_DIM_HIDDEN, 0},
-    {"decoder.block.%d.layer.1.EncDecAttention.o.weight", D, PROA_SLOT_CROSS_O, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN, PROA_DIM_Q, 0},
+    {"decoder.block.%d.layer.1.layer_norm.weight", D, PROA_SLOT_CROSS_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN,
+     0, 0},
+    {"decoder.block.%d.layer.1.EncDecAttention.q.weight", D, PROA_SLOT_CROSS_Q, PROA_ROLE_MATRIX, PROA_DIM_Q,
+     PROA_DIM_HIDDEN, 0},
+    {"decoder.block.%d.layer.1.EncDecAttention.k.weight", D, PROA_SLOT_CROSS_KV, PROA_ROLE_MATRIX,
+     PROA_DIM_KV, PROA_DIM_HIDDEN, 0},
+    {"decoder.block.%d.layer.1.EncDecAttention.v.weight", D, PROA_SLOT_CROSS_KV, PROA_ROLE_MATRIX,
+     PROA_DIM_KV, PROA_DIM_HIDDEN, 0},
+    {"decoder.block.%d.layer.1.EncDecAttention.o.weight", D, PROA_SLOT_CROSS_O, PROA_ROLE_MATRIX,
+     PROA_DIM_HIDDEN, PROA_DIM_Q, 0},
     FFN(D, "decoder.block.%d.layer.2"),
     {"decoder.final_layer_norm.weight", D, PROA_SLOT_FINAL_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"shared.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, PROA_IF_TIED | PROA_SHARED},
+    {"shared.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN,
+     PROA_IF_TIED | PROA_SHARED},
     {"lm_head.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, PROA_IF_UNTIED},
     {0}};
 /* clang-format on */
 /* Copies of shared.weight, the head of a tied model, and a table that old checkpoints carry but no code reads. */
-static const char *const ignored[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight",
-                                      "EncDecAttention.relative_attention_bias.weight", NULL};
+static const char *const ignored[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
+                                      "lm_head.weight", "EncDecAttention.relative_attention_bias.weight", NULL};
 
 static const proa_step embed[] = {{PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_TOKENS}, {PROA_STEP_END}};
 #define SELF_ATTENTION                                                                                       \
     {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_ATTN_NORM, 0},                                        \
-    {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_QKV, PROA_SLOT_QKV, 0}, {PROA_STEP_KV_APPEND, .in = PROA_REG_QKV}, \
-    {PROA_STEP_ATTEND, PROA_REG_QKV, PROA_REG_A, 0, 0},                                                      \
-    {PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_O, PROA_ADD}
+        {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_QKV, PROA_SLOT_QKV, 0},                                      \
+        {PROA_STEP_KV_APPEND, .in = PROA_REG_QKV}, {PROA_STEP_ATTEND, PROA_REG_QKV, PROA_REG_A, 0, 0},       \
+    {                                                                                                        \
+        PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_O, PROA_ADD                                      \
+    }
 #define CROSS_ATTENTION                                                                                      \
     {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_CROSS_NORM, 0},                                       \
-    {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_CQ, PROA_SLOT_CROSS_Q, 0},                                       \
-    {PROA_STEP_CROSS_ATTEND, PROA_REG_CQ, PROA_REG_A, 0, 0},                                                 \
-    {PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_CROSS_O, PROA_ADD}
+        {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_CQ, PROA_SLOT_CROSS_Q, 0},                                   \
+        {PROA_STEP_CROSS_ATTEND, PROA_REG_CQ, PROA_REG_A, 0, 0},                                             \
+    {                                                                                                        \
+        PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_CROSS_O, PROA_ADD                                \
+    }
 #define EITHER_FFN                                                                                           \
     {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_FFN_NORM, 0},                                         \
-    {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, PROA_PLAIN | PROA_ACT},                         \
-    {PROA_STEP_LINEAR, PROA_REG_U, PROA_REG_X, PROA_SLOT_DOWN, PROA_PLAIN | PROA_ADD},                       \
-    {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, PROA_GATED},                                    \
-    {PROA_STEP_ACT_MUL, PROA_REG_U, PROA_REG_F, 0, PROA_GATED},                                              \
-    {PROA_STEP_LINEAR, PROA_REG_F, PROA_REG_X, PROA_SLOT_DOWN, PROA_GATED | PROA_ADD}, {PROA_STEP_END}
+        {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, PROA_PLAIN | PROA_ACT},                     \
+        {PROA_STEP_LINEAR, PROA_REG_U, PROA_REG_X, PROA_SLOT_DOWN, PROA_PLAIN | PROA_ADD},                   \
+        {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, PROA_GATED},                                \
+        {PROA_STEP_ACT_MUL, PROA_REG_U, PROA_REG_F, 0, PROA_GATED},                                          \
+        {PROA_STEP_LINEAR, PROA_REG_F, PROA_REG_X, PROA_SLOT_DOWN, PROA_GATED | PROA_ADD},                   \
+    {                                                                                                        \
+        PROA_STEP_END                                                                                        \
+    }
 
 static const proa_step encoder_layer[] = {SELF_ATTENTION, EITHER_FFN};
 static const proa_step decoder_layer[] = {SELF_ATTENTION, CROSS_ATTENTION, EITHER_FFN};
@@ -100,7 +166,8 @@ static proa_status read_ffn(proa_config *c, const proa_json *json, proa_err *err
     c->gated = proa_str_starts(form, gated);
     if (c->gated) form.ptr += gated.len, form.len -= gated.len;
     if (!proa_act_find(form, &c->act))
-        return PROA_FAIL(err, UNSUPPORTED, "'feed_forward_proj': unknown activation '%.*s'", (int)form.len, form.ptr);
+        return PROA_FAIL(err, UNSUPPORTED, "'feed_forward_proj': unknown activation '%.*s'", (int)form.len,
+                         form.ptr);
     if (c->gated && c->act == PROA_ACT_GELU) c->act = PROA_ACT_GELU_TANH;
     return PROA_OK;
 }
@@ -110,9 +177,11 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
     PROA_UNUSED(arena);
     PROA_TRY(read_ffn(c, json, err));
     if (c->layers == 0) c->layers = c->encoder_layers;
-    if (c->context == 0) c->context = 1024; /* relative positions know no limit; pages and activations need one */
+    if (c->context == 0)
+        c->context = 1024; /* relative positions know no limit; pages and activations need one */
     if (c->rel_distance <= c->rel_buckets / 2)
-        return PROA_FAIL(err, INVALID, "'relative_attention_max_distance' %lld must be above half of the %lld buckets",
+        return PROA_FAIL(err, INVALID,
+                         "'relative_attention_max_distance' %lld must be above half of the %lld buckets",
                          (long long)c->rel_distance, (long long)c->rel_buckets);
     c->attention_scale = 1;
     bool scaled = c->tied; /* transformers 5 says it outright, before it went with the tie */
@@ -124,7 +193,8 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
 
 const proa_arch proa_arch_t5 = {
     .name = "t5",
-    .hf = (const char *const[]){"T5ForConditionalGeneration", "T5WithLMHeadModel", "MT5ForConditionalGeneration", NULL},
+    .hf = (const char *const[]){"T5ForConditionalGeneration", "T5WithLMHeadModel",
+                                "MT5ForConditionalGeneration", NULL},
     .model_type = "t5",
     .kind = PROA_KIND_ENCODER_DECODER,
     .norm = PROA_NORM_RMS,

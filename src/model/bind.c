@@ -52,7 +52,8 @@ static proa_status missing(const binder *b, const char *name, int32_t rank, cons
     char text[64];
     const char *near = proa_weights_nearest(b->weights, name);
     proa_shape_text(text, rank, shape);
-    if (near) return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is missing (there is '%s')", name, text, near);
+    if (near)
+        return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is missing (there is '%s')", name, text, near);
     return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is missing", name, text);
 }
 
@@ -71,7 +72,7 @@ static proa_status check_tensor(const binder *b, const proa_weights_tensor *t, i
 }
 
 static void add_part(const binder *b, proa_param *param, const proa_name *row, const proa_weights_tensor *t,
-                            int64_t rows, int64_t cols)
+                     int64_t rows, int64_t cols)
 {
     PROA_ASSERT(param->parts < PROA_PARTS_MAX);
     proa_view v = t->view;
@@ -118,8 +119,8 @@ static proa_status check_extra(const binder *b)
         const proa_weights_tensor *t = proa_weights_at(b->weights, i);
         char shape[64];
         if (b->used[i] || is_ignored(b, t->name)) continue;
-        return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is extra: a %s of this configuration has none", t->name,
-                         proa_shape_text(shape, t->view.rank, t->view.shape), b->arch->name);
+        return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is extra: a %s of this configuration has none",
+                         t->name, proa_shape_text(shape, t->view.rank, t->view.shape), b->arch->name);
     }
     return PROA_OK;
 }

@@ -19,8 +19,8 @@ typedef struct proa_param {
     proa_view part[PROA_PARTS_MAX]; /* as [rows, cols], a transpose already taken; into the mapped file */
     /* after loading, one of these by role */
     proa_weight matrix;
-    float *values;   /* VECTOR and F32 */
-    int64_t bytes;   /* in memory, a multiple of 64; 0 for tables */
+    float *values; /* VECTOR and F32 */
+    int64_t bytes; /* in memory, a multiple of 64; 0 for tables */
 } proa_param;
 
 /* All slots of one stack: params[(layer * SLOT_COUNT) + slot]; what is not in a layer stands at layer = layers. */
@@ -38,7 +38,8 @@ proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_slot slot
 
 /* Fills out[PROA_STACK_COUNT]. INVALID with the tensor's name and the shape expected when one is missing, misshaped
  * or of a dtype that is no float; with its name when the checkpoint has one that no row asks for. */
-PROA_MUST_CHECK proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, const proa_config *c,
-                                      const proa_weights *weights, proa_arena *arena, proa_err *err);
+PROA_MUST_CHECK proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch,
+                                      const proa_config *c, const proa_weights *weights, proa_arena *arena,
+                                      proa_err *err);
 
 #endif

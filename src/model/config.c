@@ -73,10 +73,11 @@ proa_status proa_config_read_rope(proa_config *c, const proa_json *json, proa_er
     c->rope_low = 1, c->rope_high = 4, c->rope_original = c->context;
     PROA_TRY(proa_json_get_double(&c->rope_low, rope, "low_freq_factor", 1e-3, 1e6, err));
     PROA_TRY(proa_json_get_double(&c->rope_high, rope, "high_freq_factor", 1e-3, 1e6, err));
-    PROA_TRY(proa_json_get_int(&c->rope_original, rope, "original_max_position_embeddings", 1, PROA_CONTEXT_MAX, err));
+    PROA_TRY(proa_json_get_int(&c->rope_original, rope, "original_max_position_embeddings", 1,
+                               PROA_CONTEXT_MAX, err));
     if (c->rope_high <= c->rope_low)
-        return PROA_FAIL(err, INVALID, "'high_freq_factor' %g must be above 'low_freq_factor' %g", c->rope_high,
-                         c->rope_low);
+        return PROA_FAIL(err, INVALID, "'high_freq_factor' %g must be above 'low_freq_factor' %g",
+                         c->rope_high, c->rope_low);
     return PROA_OK;
 }
 
@@ -89,8 +90,8 @@ static proa_status read_layer_types(proa_config *c, const proa_json *types, proa
         proa_str type = proa_json_str(proa_json_at(types, i));
         c->window_layers[i] = proa_str_is(type, "sliding_attention");
         if (!c->window_layers[i] && !proa_str_is(type, "full_attention"))
-            return PROA_FAIL(err, UNSUPPORTED, "'layer_types' entry %lld is '%.*s'", (long long)i, (int)type.len,
-                             type.ptr);
+            return PROA_FAIL(err, UNSUPPORTED, "'layer_types' entry %lld is '%.*s'", (long long)i,
+                             (int)type.len, type.ptr);
     }
     return PROA_OK;
 }

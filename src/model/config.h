@@ -19,8 +19,8 @@ typedef struct proa_config {
     int64_t types, labels;
     double norm_eps;
     proa_act act;
-    bool gated;           /* T5: act(wi_0 x) * wi_1 x instead of act(wi x) */
-    bool tied;            /* the head is the embedding table */
+    bool gated; /* T5: act(wi_0 x) * wi_1 x instead of act(wi x) */
+    bool tied;  /* the head is the embedding table */
     bool regression;
     bool attention_bias, mlp_bias;
     double attention_scale; /* of q k^T */
@@ -48,25 +48,39 @@ typedef enum proa_key_kind { PROA_KEY_INT, PROA_KEY_DOUBLE, PROA_KEY_BOOL, PROA_
 typedef struct proa_key {
     const char *key;
     proa_key_kind kind;
-    size_t offset;      /* of the field in proa_config */
-    double min, max;    /* of INT and DOUBLE */
+    size_t offset;   /* of the field in proa_config */
+    double min, max; /* of INT and DOUBLE */
     bool required;
-    double fallback;    /* when absent and not required */
+    double fallback; /* when absent and not required */
 } proa_key;
 
 #define PROA_KEY_REQUIRED(name, field, lo, hi)                                                               \
-    {.key = name, .kind = PROA_KEY_INT, .offset = offsetof(proa_config, field), .min = lo, .max = hi, .required = true}
+    {                                                                                                        \
+        .key = name, .kind = PROA_KEY_INT, .offset = offsetof(proa_config, field), .min = lo, .max = hi,     \
+        .required = true                                                                                     \
+    }
 #define PROA_KEY_INTEGER(name, field, lo, hi, def)                                                           \
-    {.key = name, .kind = PROA_KEY_INT, .offset = offsetof(proa_config, field), .min = lo, .max = hi, .fallback = def}
+    {                                                                                                        \
+        .key = name, .kind = PROA_KEY_INT, .offset = offsetof(proa_config, field), .min = lo, .max = hi,     \
+        .fallback = def                                                                                      \
+    }
 #define PROA_KEY_NUMBER(name, field, lo, hi, def)                                                            \
-    {.key = name, .kind = PROA_KEY_DOUBLE, .offset = offsetof(proa_config, field), .min = lo, .max = hi, .fallback = def}
+    {                                                                                                        \
+        .key = name, .kind = PROA_KEY_DOUBLE, .offset = offsetof(proa_config, field), .min = lo, .max = hi,  \
+        .fallback = def                                                                                      \
+    }
 #define PROA_KEY_SWITCH(name, field, def)                                                                    \
-    {.key = name, .kind = PROA_KEY_BOOL, .offset = offsetof(proa_config, field), .fallback = def}
+    {                                                                                                        \
+        .key = name, .kind = PROA_KEY_BOOL, .offset = offsetof(proa_config, field), .fallback = def          \
+    }
 #define PROA_KEY_ACTIVATION(name, def)                                                                       \
-    {.key = name, .kind = PROA_KEY_ACT, .offset = offsetof(proa_config, act), .fallback = def}
+    {                                                                                                        \
+        .key = name, .kind = PROA_KEY_ACT, .offset = offsetof(proa_config, act), .fallback = def             \
+    }
 
 /* Fills *c from the keys (a row whose key is NULL ends them). INVALID with the key, its value and its range. */
-PROA_MUST_CHECK proa_status proa_config_read(proa_config *c, const proa_json *json, const proa_key *keys, proa_err *err);
+PROA_MUST_CHECK proa_status proa_config_read(proa_config *c, const proa_json *json, const proa_key *keys,
+                                             proa_err *err);
 /* rope_parameters (transformers 5) or rope_theta with rope_scaling (before); unknown types are UNSUPPORTED. */
 PROA_MUST_CHECK proa_status proa_config_read_rope(proa_config *c, const proa_json *json, proa_err *err);
 /* layer_types, or use_sliding_window with max_window_layers. */

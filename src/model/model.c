@@ -20,7 +20,8 @@ static proa_status read_config(proa_model *m, const char *path, proa_err *err)
 {
     proa_json *config = NULL, *generation = NULL;
     proa_status status;
-    if (!proa_dir_exists(path)) return PROA_FAIL(err, NOT_FOUND, "cannot open model '%s': no such folder", path);
+    if (!proa_dir_exists(path))
+        return PROA_FAIL(err, NOT_FOUND, "cannot open model '%s': no such folder", path);
     PROA_TRY_OUT(read_json(&config, path, "config.json", true, err));
     PROA_TRY_OUT(read_json(&generation, path, "generation_config.json", false, err));
     status = proa_arch_configure(&m->arch, &m->config, config, generation, &m->arena, err);
@@ -48,13 +49,15 @@ static proa_status choose_format(proa_model *m, const proa_model_options *o, pro
     m->checkpoint = checkpoint_dtype(m);
     m->kv_dtype = PROA_DTYPE_F32;
     if (proa_str_is(dtype, "auto"))
-        m->format = m->checkpoint == PROA_DTYPE_BF16 ? PROA_WFMT_BF16
+        m->format = m->checkpoint == PROA_DTYPE_BF16  ? PROA_WFMT_BF16
                     : m->checkpoint == PROA_DTYPE_F16 ? PROA_WFMT_F16
                                                       : PROA_WFMT_F32;
     else if (proa_str_is(dtype, "f32")) m->format = PROA_WFMT_F32;
     else if (proa_str_is(dtype, "f16")) m->format = PROA_WFMT_F16, m->kv_dtype = PROA_DTYPE_F16;
     else if (proa_str_is(dtype, "bf16")) m->format = PROA_WFMT_BF16DOT, m->kv_dtype = PROA_DTYPE_BF16;
-    else return PROA_FAIL(err, INVALID, "dtype '%.*s' is not one of auto, f32, bf16, f16", (int)dtype.len, dtype.ptr);
+    else
+        return PROA_FAIL(err, INVALID, "dtype '%.*s' is not one of auto, f32, bf16, f16", (int)dtype.len,
+                         dtype.ptr);
     if (proa_str_is(quant, "int8")) m->format = PROA_WFMT_I8;
     else if (!proa_str_is(quant, "none"))
         return PROA_FAIL(err, INVALID, "quant '%.*s' is not one of none, int8", (int)quant.len, quant.ptr);
@@ -70,13 +73,15 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
     if (status != PROA_OK) return proa_err_prefix(err, "%s", path), status;
     PROA_TRY(choose_format(m, o, err));
     /* An encoder sees its whole input at once. */
-    if (m->arch->kind != PROA_KIND_DECODER) rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
+    if (m->arch->kind != PROA_KIND_DECODER)
+        rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
     m->kv_layers = m->config.layers ? (int32_t)m->config.layers : 1;
-    return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, m->format, rows, o->head_rows, err);
+    return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, m->format, rows, o->head_rows,
+                          err);
 }
 
-proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options, proa_pool *pool,
-                               proa_err *err)
+proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options,
+                               proa_pool *pool, proa_err *err)
 {
     proa_model *m = proa_calloc(1, sizeof *m);
     *out = NULL;

@@ -22,7 +22,7 @@ typedef struct proa_batch {
     const int32_t *ids, *positions; /* [rows] */
     const int32_t *types;           /* [rows] token types (BERT); NULL: all 0 */
     proa_spans self;                /* whose rows, and their own contexts, this step's tokens included */
-    proa_spans cross;               /* the same rows, with the encoder's contexts (encoder-decoder, decoding) */
+    proa_spans cross; /* the same rows, with the encoder's contexts (encoder-decoder, decoding) */
 } proa_batch;
 
 typedef struct proa_model {
@@ -43,8 +43,9 @@ typedef struct proa_model {
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder.
  * Errors name the file, the key or the tensor. */
-PROA_MUST_CHECK proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options,
-                                               proa_pool *pool, proa_err *err);
+PROA_MUST_CHECK proa_status proa_model_prepare(proa_model **out, const char *path,
+                                               const proa_model_options *options, proa_pool *pool,
+                                               proa_err *err);
 /* Takes the memory and packs the weights. NO_MEMORY with the sum. progress may be NULL. */
 PROA_MUST_CHECK proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err);
 void proa_model_free(proa_model *m); /* NULL is fine */

@@ -139,8 +139,8 @@ static void count_bytes(proa_plan *plan, const proa_params *p, bool main_stack)
 }
 
 /* Tensors bound twice (a tied head) count once. */
-static void count_parameters(proa_plan *plan, const proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
-                             const proa_config *c)
+static void count_parameters(proa_plan *plan, const proa_params params[PROA_STACK_COUNT],
+                             const proa_arch *arch, const proa_config *c)
 {
     for (const proa_name *n = arch->names; n->name; n++) {
         const proa_params *p = &params[n->stack];

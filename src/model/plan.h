@@ -23,14 +23,14 @@ typedef enum proa_section {
 typedef struct proa_plan {
     proa_program program[PROA_STACK_COUNT][PROA_SECTION_COUNT];
     proa_program cross, head, pool;
-    int64_t rows_max;  /* of a step */
-    int64_t head_rows; /* that the head takes at once */
+    int64_t rows_max;                                      /* of a step */
+    int64_t head_rows;                                     /* that the head takes at once */
     int64_t width[PROA_REG_COUNT], offset[PROA_REG_COUNT]; /* offset in bytes into the activations; -1: not used */
     int64_t activation_bytes;
-    int64_t weight_bytes;  /* matrices as packed, vectors */
-    int64_t matrix_bytes;  /* of these, matrices */
-    int64_t layer_bytes;   /* one decoder layer's (encoder-only: encoder layer's) weights: read in every step */
-    int64_t step_bytes;    /* weights that one decoding step reads: all layers and the head */
+    int64_t weight_bytes; /* matrices as packed, vectors */
+    int64_t matrix_bytes; /* of these, matrices */
+    int64_t layer_bytes; /* one decoder layer's (encoder-only: encoder layer's) weights: read in every step */
+    int64_t step_bytes;  /* weights that one decoding step reads: all layers and the head */
     int64_t parameters;
 } proa_plan;
 

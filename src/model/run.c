@@ -79,7 +79,9 @@ static void do_linear(const frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     const proa_param *bias = param(f, s->w + 1);
     proa_view y = reg(f, s->out);
-    proa_epilogue e = {.act = s->flags & PROA_ACT ? c->act : s->flags & PROA_TANH ? PROA_ACT_TANH : PROA_ACT_NONE};
+    proa_epilogue e = {.act = s->flags & PROA_ACT    ? c->act
+                              : s->flags & PROA_TANH ? PROA_ACT_TANH
+                                                     : PROA_ACT_NONE};
     if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
     if (s->flags & PROA_ADD) e.residual = y;
     if (bias->parts) e.bias = bias->values;
@@ -153,18 +155,25 @@ static void do_act_mul(const frame *f, const proa_step *s)
 static void do_gather(const frame *f, const proa_step *s)
 {
     const proa_plan *p = &f->m->plan;
-    proa_view x = proa_view_2d(f->m->activations + p->offset[s->in], PROA_DTYPE_F32, p->rows_max, p->width[s->in]);
+    proa_view x = proa_view_2d(f->m->activations + p->offset[s->in], PROA_DTYPE_F32, p->rows_max,
+                               p->width[s->in]);
     f->m->ctx.ops->gather(&f->m->ctx, reg(f, s->out), x, f->gather);
 }
 
 typedef void step_fn(const frame *f, const proa_step *s);
 static step_fn *const steps[PROA_STEP_COUNT] = {
-    [PROA_STEP_EMBED] = do_embed,         [PROA_STEP_ROPE_TABLE] = do_rope_table,
-    [PROA_STEP_NORM] = do_norm,           [PROA_STEP_HEADS_NORM] = do_heads_norm,
-    [PROA_STEP_LINEAR] = do_linear,       [PROA_STEP_ROPE] = do_rope,
-    [PROA_STEP_KV_APPEND] = do_kv_append, [PROA_STEP_ATTEND] = do_attend,
-    [PROA_STEP_CROSS_APPEND] = do_cross_append, [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
-    [PROA_STEP_ACT_MUL] = do_act_mul,     [PROA_STEP_GATHER] = do_gather,
+    [PROA_STEP_EMBED] = do_embed,
+    [PROA_STEP_ROPE_TABLE] = do_rope_table,
+    [PROA_STEP_NORM] = do_norm,
+    [PROA_STEP_HEADS_NORM] = do_heads_norm,
+    [PROA_STEP_LINEAR] = do_linear,
+    [PROA_STEP_ROPE] = do_rope,
+    [PROA_STEP_KV_APPEND] = do_kv_append,
+    [PROA_STEP_ATTEND] = do_attend,
+    [PROA_STEP_CROSS_APPEND] = do_cross_append,
+    [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
+    [PROA_STEP_ACT_MUL] = do_act_mul,
+    [PROA_STEP_GATHER] = do_gather,
 };
 
 static void run(const frame *f, const proa_program *program)

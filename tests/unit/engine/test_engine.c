@@ -61,7 +61,8 @@ static void make_requests(asked *r, uint32_t longest)
     for (int i = 0; i < MANY; i++) {
         r[i] = (asked){.count = 1 + next_random(longest)};
         for (int64_t k = 0; k < r[i].count; k++) r[i].ids[k] = (int32_t)(3 + next_random(190));
-        r[i].options = (proa_options){.max_tokens = (int32_t)(1 + next_random(24)), .logprobs = true, .seed = (uint64_t)i};
+        r[i].options = (proa_options){
+            .max_tokens = (int32_t)(1 + next_random(24)), .logprobs = true, .seed = (uint64_t)i};
         if (i % 3 == 1) r[i].options.temperature = 0.8f, r[i].options.top_k = 20, r[i].options.top_p = 0.9f;
         if (i % 3 == 2) r[i].options.beams = 2 + i % 3;
         r[i].options.ignore_eos = i % 2 == 0;
@@ -165,9 +166,14 @@ static void decode_allocates_nothing(void **state)
     int32_t ids[] = {5, 6, 7, 8, 9};
     int left = 3;
     for (int i = 0; i < 3; i++) {
-        proa_options options = {.max_tokens = 70, .ignore_eos = true, .temperature = i == 1 ? 1 : 0, .top_p = 0.9f,
-                                .beams = i == 2 ? 4 : 1, .logprobs = true};
-        proa_request request = {.ids = ids, .ids_count = 5, .options = options, .on_event = count_only, .arg = &left};
+        proa_options options = {.max_tokens = 70,
+                                .ignore_eos = true,
+                                .temperature = i == 1 ? 1 : 0,
+                                .top_p = 0.9f,
+                                .beams = i == 2 ? 4 : 1,
+                                .logprobs = true};
+        proa_request request = {
+            .ids = ids, .ids_count = 5, .options = options, .on_event = count_only, .arg = &left};
         assert_int_equal(proa_engine_submit(engine, &request, NULL, NULL), PROA_OK);
     }
     for (int i = 0; i < 4; i++) assert_true(proa_engine_step(engine));
@@ -198,7 +204,8 @@ static void *submit_some(void *arg)
     for (int i = 0; i < 30; i++) {
         uint64_t id;
         proa_options options = {.max_tokens = 1 + (i * 7) % 13, .beams = i % 4 == 3 ? 3 : 1};
-        proa_request request = {.ids = ids, .ids_count = 1 + i % 4, .options = options, .on_event = count_done, .arg = s};
+        proa_request request = {
+            .ids = ids, .ids_count = 1 + i % 4, .options = options, .on_event = count_done, .arg = s};
         assert_int_equal(proa_engine_submit(s->engine, &request, &id, NULL), PROA_OK);
         if (i % 5 == 0) proa_engine_cancel(s->engine, id);
         proa_stats stats;
@@ -281,12 +288,13 @@ static void bad_models_are_refused(void **state)
                      PROA_INVALID);
     assert_non_null(strstr(err.text, "f8"));
     proa_err_clear(&err);
-    assert_int_equal(proa_engine_open(&engine, GOLDEN "arch/llama", &(proa_engine_options){.device = "cuda"}, &err),
-                     PROA_UNSUPPORTED);
-    proa_err_clear(&err);
     assert_int_equal(
-        proa_engine_open(&engine, GOLDEN "arch/llama", &(proa_engine_options){.kv_tokens = (int64_t)1 << 32}, &err),
-        PROA_NO_MEMORY);
+        proa_engine_open(&engine, GOLDEN "arch/llama", &(proa_engine_options){.device = "cuda"}, &err),
+        PROA_UNSUPPORTED);
+    proa_err_clear(&err);
+    assert_int_equal(proa_engine_open(&engine, GOLDEN "arch/llama",
+                                      &(proa_engine_options){.kv_tokens = (int64_t)1 << 32}, &err),
+                     PROA_NO_MEMORY);
     assert_non_null(strstr(err.text, "keys and values"));
 }
 
@@ -298,8 +306,8 @@ static void chunks_do_not_matter(void **state)
     for (int i = 0; i < 85; i++) ids[i] = 3 + i;
     const int32_t budgets[] = {512, 33, 16, 64};
     for (int i = 0; i < 4; i++) {
-        proa_engine *engine =
-            open_or_fail(*state, &(proa_engine_options){.step_tokens = budgets[i], .sequences_max = 1});
+        proa_engine *engine = open_or_fail(
+            *state, &(proa_engine_options){.step_tokens = budgets[i], .sequences_max = 1});
         proa_options options = {.max_tokens = 10, .ignore_eos = true, .logprobs = true};
         run_request(engine, (proa_request){.ids = ids, .ids_count = 85, .options = options}, &o[i]);
         if (i) assert_same(&o[0], &o[i]);
@@ -308,25 +316,21 @@ static void chunks_do_not_matter(void **state)
     for (int i = 0; i < 4; i++) outcome_release(&o[i]);
 }
 
-#define ON(test, model) {.name = #test " " model, .test_func = test, .initial_state = (void *)(uintptr_t)(GOLDEN "arch/" model)}
+#define ON(test, model)                                                                                        \
+    {                                                                                                          \
+        .name = #test " " model, .test_func = test, .initial_state = (void *)(uintptr_t)(GOLDEN "arch/" model) \
+    }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON(batched_equals_single, "qwen3"),
-        ON(batched_equals_single, "mistral"),
-        ON(batched_equals_single, "gptj"),
-        ON(batched_equals_single, "t5_v1_1"),
-        ON(cancel_gives_back, "llama3"),
-        ON(cancel_gives_back, "t5"),
-        ON(decode_allocates_nothing, "llama3"),
-        ON(decode_allocates_nothing, "t5"),
-        ON(threads_submit_and_cancel, "llama3"),
-        ON(threads_submit_and_cancel, "t5"),
-        ON(chunks_do_not_matter, "llama"),
-        ON(chunks_do_not_matter, "gpt2"),
-        ON(bad_requests_are_refused, "llama"),
-        cmocka_unit_test(bad_models_are_refused),
+        ON(batched_equals_single, "qwen3"),      ON(batched_equals_single, "mistral"),
+        ON(batched_equals_single, "gptj"),       ON(batched_equals_single, "t5_v1_1"),
+        ON(cancel_gives_back, "llama3"),         ON(cancel_gives_back, "t5"),
+        ON(decode_allocates_nothing, "llama3"),  ON(decode_allocates_nothing, "t5"),
+        ON(threads_submit_and_cancel, "llama3"), ON(threads_submit_and_cancel, "t5"),
+        ON(chunks_do_not_matter, "llama"),       ON(chunks_do_not_matter, "gpt2"),
+        ON(bad_requests_are_refused, "llama"),   cmocka_unit_test(bad_models_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,10 @@ static void check_rows(proa_engine *engine, const proa_json *c, const int32_t *i
     outcome o = {0};
     int32_t *decoder = read_ids(proa_json_get(c, "decoder_input_ids"), &dn);
     run_request(engine,
-                (proa_request){.task = PROA_TASK_ROWS, .ids = ids, .ids_count = n, .decoder_ids = dn ? decoder : NULL,
+                (proa_request){.task = PROA_TASK_ROWS,
+                               .ids = ids,
+                               .ids_count = n,
+                               .decoder_ids = dn ? decoder : NULL,
                                .decoder_ids_count = dn},
                 &o);
     assert_int_equal(o.finish, PROA_FINISH_END);
@@ -131,12 +134,16 @@ static void golden(void **state)
     proa_json_free(json);
 }
 
-#define CASE(row) {.name = row, .test_func = golden, .initial_state = (void *)(uintptr_t)row}
+#define CASE(row)                                                                                            \
+    {                                                                                                        \
+        .name = row, .test_func = golden, .initial_state = (void *)(uintptr_t)row                            \
+    }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASE("llama"), CASE("llama3"),  CASE("mistral"), CASE("qwen2"),
-                                       CASE("qwen3"), CASE("gpt2"),    CASE("gptj"),    CASE("t5"),
-                                       CASE("t5_v1_1"), CASE("bert"),  CASE("bert_regress"), CASE("bert_mlm")};
+    const struct CMUnitTest tests[] = {CASE("llama"), CASE("llama3"),       CASE("mistral"),
+                                       CASE("qwen2"), CASE("qwen3"),        CASE("gpt2"),
+                                       CASE("gptj"),  CASE("t5"),           CASE("t5_v1_1"),
+                                       CASE("bert"),  CASE("bert_regress"), CASE("bert_mlm")};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fuzz_config.c - config.json: whatever it says, the row is found or refused, the sizes are sane, and a plan of its
+ * registers can be made without overflow. */
+#include "base/limits.h"
+#include "model/arch.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(const proa_arch *arch, const proa_config *c)
+{
+    PROA_ASSERT(c->hidden > 0 && c->hidden <= PROA_HIDDEN_MAX && c->vocab > 0 && c->vocab <= PROA_VOCAB_MAX);
+    PROA_ASSERT(c->layers >= 0 && c->layers <= PROA_LAYERS_MAX && c->context > 0 &&
+                c->context <= PROA_CONTEXT_MAX);
+    PROA_ASSERT(c->head_dim > 0 && c->heads > 0 && c->heads % c->kv_heads == 0 && c->rotary_dim <= c->head_dim);
+    for (int r = 1; r < PROA_REG_COUNT; r++) {
+        int64_t width = proa_reg_width(arch, c, (proa_reg)r);
+        PROA_ASSERT(width >= 0 && width <= (int64_t)1 << 40);
+    }
+    for (int64_t i = 0; i < c->layers; i++) PROA_ASSERT(proa_config_window(c, i) >= 0);
+    float freq[PROA_HEAD_DIM_MAX / 2 + 1];
+    proa_config_inv_freq(c, freq);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    proa_json *json = NULL;
+    const proa_arch *arch = NULL;
+    proa_config config;
+    proa_arena arena;
+    proa_err err = {.status = PROA_OK};
+    proa_arena_init(&arena);
+    if (proa_json_parse(&json, (proa_str){(const char *)data, size}, "config.json", &err) == PROA_OK) {
+        proa_status status = proa_arch_configure(&arch, &config, json, json, &arena, &err);
+        if (status == PROA_OK) check(arch, &config);
+        else PROA_ASSERT(err.text[0] != '\0');
+    }
+    proa_json_free(json);
+    proa_arena_release(&arena);
+    return 0;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_bind.c - checkpoints that are not what their configuration says are refused by the tensor's name, with the
+ * shape expected. Each case is the golden Llama with a few bytes of config.json or of the header changed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "model/model.h"
+#include <cmocka.h>
+#include <unistd.h>
+
+#define SOURCE PROA_SOURCE_DIR "/tests/golden/arch/"
+
+typedef struct change {
+    const char *file, *from, *to; /* equal lengths in model.safetensors */
+} change;
+
+static void write_changed(const char *dir, const char *arch, const char *name, const change *c)
+{
+    char path[PROA_PATH_MAX];
+    proa_buf buf;
+    snprintf(path, sizeof path, SOURCE "%s/%s", arch, name);
+    assert_int_equal(proa_file_read(&buf, path, 64 << 20, NULL), PROA_OK);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    char *at = c && strcmp(c->file, name) == 0 ? memmem(buf.ptr, buf.len, c->from, strlen(c->from)) : NULL;
+    assert_true(at || !c || strcmp(c->file, name) != 0);
+    size_t before = at ? (size_t)(at - buf.ptr) : buf.len, skip = at ? strlen(c->from) : 0;
+    fwrite(buf.ptr, 1, before, f);
+    if (at) fwrite(c->to, 1, strlen(c->to), f);
+    fwrite(buf.ptr + before + skip, 1, buf.len - before - skip, f);
+    fclose(f);
+    proa_buf_release(&buf);
+}
+
+static proa_status prepare(const char *arch, const change *c, proa_err *err)
+{
+    char dir[] = "/tmp/proa-bind-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    write_changed(dir, arch, "config.json", c);
+    write_changed(dir, arch, "model.safetensors", c);
+    proa_pool *pool = proa_pool_new(1);
+    proa_model *m = NULL;
+    proa_model_options options = {.rows_max = 32, .head_rows = 8};
+    proa_status status = proa_model_prepare(&m, dir, &options, pool, err);
+    if (status == PROA_OK) status = proa_model_load(m, NULL, NULL, err);
+    proa_model_free(m);
+    proa_pool_free(pool);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    unlink(path);
+    rmdir(dir);
+    return status;
+}
+
+static void refused(const char *arch, change c, proa_status status, const char *words)
+{
+    proa_err err = {.status = PROA_OK};
+    assert_int_equal(prepare(arch, &c, &err), status);
+    if (!strstr(err.text, words)) fail_msg("'%s' does not say '%s'", err.text, words);
+}
+
+static void unchanged_is_fine(void **state)
+{
+    PROA_UNUSED(state);
+    proa_err err = {.status = PROA_OK};
+    if (prepare("llama", NULL, &err) != PROA_OK) fail_msg("%s", err.text);
+}
+
+static void changed_is_named(void **state)
+{
+    const char *st = "model.safetensors", *config = "config.json";
+    PROA_UNUSED(state);
+    refused("llama", (change){st, "model.norm.weight", "model.norn.weight"}, PROA_INVALID,
+            "tensor 'model.norm.weight' [64] is missing (there is 'model.norn.weight')");
+    refused("llama", (change){st, "layers.1.mlp.up_proj", "layers.7.mlp.up_proj"}, PROA_INVALID,
+            "'model.layers.1.mlp.up_proj.weight' [160, 64] is missing");
+    refused("llama", (change){config, "\"intermediate_size\": 160", "\"intermediate_size\": 161"},
+            PROA_INVALID, "is [160, 64], expected [161, 64]");
+    refused("llama", (change){config, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1"}, PROA_INVALID,
+            "is extra");
+    refused("llama", (change){config, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3"}, PROA_INVALID,
+            "model.layers.2.");
+    refused("llama", (change){config, "\"vocab_size\": 200", "\"vocab_size\": 2000000"}, PROA_INVALID,
+            "expected [2000000, 64]");
+    refused("llama", (change){st, "\"dtype\":\"F32\"", "\"dtype\":\"I32\""}, PROA_UNSUPPORTED, "is i32");
+    refused("llama", (change){config, "{", "("}, PROA_CORRUPT, "not JSON");
+    refused("qwen3", (change){st, "k_norm", "k_morn"}, PROA_INVALID, "k_norm");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(unchanged_is_fine), cmocka_unit_test(changed_is_named)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_config.c - configurations: what is read, what is derived, what is refused and in which words. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "model/arch.h"
+#include <cmocka.h>
+#include <math.h>
+
+#define LLAMA                                                                                                \
+    "\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,\"num_hidden_layers\":"  \
+    "2,"                                                                                                     \
+    "\"num_attention_heads\":4,\"intermediate_size\":160"
+
+typedef struct fixture {
+    const proa_arch *arch;
+    proa_config c;
+    proa_arena arena;
+    proa_err err;
+} fixture;
+
+static proa_status configure(fixture *f, const char *text)
+{
+    proa_json *json = NULL;
+    *f = (fixture){0};
+    proa_arena_init(&f->arena);
+    proa_status status = proa_json_parse(&json, proa_str_c(text), "config.json", &f->err);
+    if (status == PROA_OK) status = proa_arch_configure(&f->arch, &f->c, json, NULL, &f->arena, &f->err);
+    proa_json_free(json);
+    return status;
+}
+
+static void refused(const char *text, proa_status status, const char *words)
+{
+    fixture f;
+    proa_status got = configure(&f, text);
+    if (got != status) fail_msg("%s: status %d (%s), expected %d", text, got, f.err.text, status);
+    if (!strstr(f.err.text, words)) fail_msg("'%s' does not say '%s'", f.err.text, words);
+    proa_arena_release(&f.arena);
+}
+
+static void defaults_of_llama(void **state)
+{
+    fixture f;
+    PROA_UNUSED(state);
+    assert_int_equal(configure(&f, "{" LLAMA "}"), PROA_OK);
+    assert_int_equal(f.c.kv_heads, 4);
+    assert_int_equal(f.c.head_dim, 16);
+    assert_int_equal(f.c.rotary_dim, 16);
+    assert_int_equal(f.c.context, 2048);
+    assert_false(f.c.tied);
+    assert_int_equal(f.c.act, PROA_ACT_SILU);
+    assert_true(fabs(f.c.attention_scale - 0.25) < 1e-12);
+    proa_arena_release(&f.arena);
+}
+
+static void rope_old_and_new(void **state)
+{
+    fixture f;
+    PROA_UNUSED(state);
+    assert_int_equal(
+        configure(&f, "{" LLAMA ",\"rope_theta\":5000,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}"),
+        PROA_OK);
+    float freq[8];
+    proa_config_inv_freq(&f.c, freq);
+    assert_true(fabsf(freq[0] - 0.25f) < 1e-7f);
+    assert_true(fabsf(freq[1] - 0.25f * powf(5000, -1.0f / 8)) < 1e-6f);
+    proa_arena_release(&f.arena);
+    assert_int_equal(
+        configure(&f, "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7}}"), PROA_OK);
+    assert_true(f.c.rope_theta == 7);
+    proa_arena_release(&f.arena);
+    refused("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", PROA_UNSUPPORTED, "yarn");
+    refused("{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", PROA_INVALID, "factor");
+}
+
+static void windows(void **state)
+{
+    fixture f;
+    PROA_UNUSED(state);
+    const char *mistral = "{\"architectures\":[\"MistralForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,"
+                          "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":160,"
+                          "\"sliding_window\":16}";
+    assert_int_equal(configure(&f, mistral), PROA_OK);
+    assert_int_equal(proa_config_window(&f.c, 1), 16);
+    proa_arena_release(&f.arena);
+    const char *qwen = "{\"architectures\":[\"Qwen2ForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,"
+                       "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"intermediate_size\":160,"
+                       "\"sliding_window\":16,\"use_sliding_window\":%s,\"max_window_layers\":1}";
+    char text[512];
+    snprintf(text, sizeof text, qwen, "false");
+    assert_int_equal(configure(&f, text), PROA_OK);
+    assert_int_equal(proa_config_window(&f.c, 2), 0);
+    proa_arena_release(&f.arena);
+    snprintf(text, sizeof text, qwen, "true");
+    assert_int_equal(configure(&f, text), PROA_OK);
+    assert_int_equal(proa_config_window(&f.c, 0), 0);
+    assert_int_equal(proa_config_window(&f.c, 2), 16);
+    proa_arena_release(&f.arena);
+}
+
+static void refusals(void **state)
+{
+    PROA_UNUSED(state);
+    refused("[]", PROA_CORRUPT, "object");
+    refused("{}", PROA_INVALID, "architectures");
+    refused("{\"architectures\":[\"LLamaForCausalLM\"]}", PROA_UNSUPPORTED, "LlamaForCausalLM");
+    refused("{\"architectures\":[\"GPTNeoForCausalLM\"]}", PROA_UNSUPPORTED, "closest known");
+    refused("{\"model_type\":\"mamba\"}", PROA_UNSUPPORTED, "mamba");
+    refused("{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":200}", PROA_INVALID,
+            "'hidden_size' is missing");
+    refused("{" LLAMA ",\"num_key_value_heads\":3}", PROA_INVALID, "3 key-value heads");
+    refused("{" LLAMA ",\"num_key_value_heads\":0}", PROA_INVALID, "num_key_value_heads");
+    refused("{" LLAMA ",\"head_dim\":15}", PROA_INVALID, "rotary size 15");
+    refused("{" LLAMA ",\"head_dim\":99999999}", PROA_INVALID, "99999999");
+    refused("{" LLAMA ",\"max_position_embeddings\":-1}", PROA_INVALID, "max_position_embeddings");
+    refused("{" LLAMA ",\"max_position_embeddings\":\"x\"}", PROA_INVALID, "must be an integer");
+    refused("{" LLAMA ",\"eos_token_id\":200}", PROA_INVALID, "eos_token_id");
+    refused("{" LLAMA ",\"eos_token_id\":[1,\"2\"]}", PROA_INVALID, "eos_token_id");
+    refused("{" LLAMA ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8]}", PROA_LIMIT, "17");
+    refused("{" LLAMA ",\"hidden_act\":\"swash\"}", PROA_UNSUPPORTED, "swash");
+    refused("{" LLAMA ",\"rms_norm_eps\":7}", PROA_INVALID, "rms_norm_eps");
+    refused("{\"architectures\":[\"T5ForConditionalGeneration\"],\"vocab_size\":9,\"d_model\":8,\"d_kv\":4,"
+            "\"d_ff\":8,"
+            "\"num_layers\":1,\"num_heads\":2,\"relative_attention_max_distance\":16}",
+            PROA_INVALID, "relative_attention_max_distance");
+    refused("{\"architectures\":[\"BertModel\"],\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":1,"
+            "\"num_attention_heads\":2,\"intermediate_size\":8,\"position_embedding_type\":\"relative_key\"}",
+            PROA_UNSUPPORTED, "relative_key");
+}
+
+/* Every row's programs name only registers that have a width, and slots that its name map fills. */
+static void rows_are_whole(void **state)
+{
+    PROA_UNUSED(state);
+    for (int a = 0; proa_archs[a]; a++) {
+        const proa_arch *arch = proa_archs[a];
+        const proa_step *programs[] = {arch->stacks[0].embed,
+                                       arch->stacks[0].layer,
+                                       arch->stacks[0].after,
+                                       arch->stacks[1].embed,
+                                       arch->stacks[1].layer,
+                                       arch->stacks[1].after,
+                                       arch->cross,
+                                       arch->head,
+                                       arch->pool};
+        for (size_t p = 0; p < PROA_COUNT(programs); p++)
+            for (const proa_step *s = programs[p]; s && s->op != PROA_STEP_END; s++) {
+                bool weight = s->op == PROA_STEP_EMBED || s->op == PROA_STEP_NORM || s->op == PROA_STEP_LINEAR;
+                bool found = !weight;
+                for (const proa_name *n = arch->names; n->name; n++) found |= n->slot == s->w;
+                if (!found) fail_msg("%s: no tensor fills slot %s", arch->name, proa_slot_name(s->w));
+            }
+        assert_non_null(arch->finish);
+        assert_non_null(arch->head);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_of_llama),
+                                       cmocka_unit_test(rope_old_and_new), cmocka_unit_test(windows),
+                                       cmocka_unit_test(refusals), cmocka_unit_test(rows_are_whole)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
