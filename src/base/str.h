@@ -42,10 +42,10 @@ bool proa_buf_printf(proa_buf *buf, const char *fmt, ...) PROA_PRINTF(2, 3);
 bool proa_buf_json_str(proa_buf *buf, proa_str s);
 proa_str proa_buf_view(const proa_buf *buf);
 
-/* UTF-8. Decodes one code point of s[0..len); returns its length in bytes, or 0 if the bytes are not well
+/* UTF-8. Decodes one code point of text[0..len); returns its length in bytes, or 0 if the bytes are not well
  * formed (overlong, surrogate, above U+10FFFF, cut short). len > 0. */
-int proa_utf8_decode(const char *s, size_t len, int32_t *code_point);
-int proa_utf8_encode(int32_t code_point, char out[4]); /* returns the length; valid code points only */
+int proa_utf8_decode(const char *text, size_t len, int32_t *code_point);
+int proa_utf8_encode(int32_t cp, char out[4]); /* returns the length; valid code points only */
 bool proa_utf8_valid(proa_str s);
 
 /* Edit distance (Levenshtein) capped at 64 characters: for "did you mean". */
