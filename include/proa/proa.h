@@ -99,7 +99,8 @@ typedef enum proa_early {
 #define PROA_GIVEN_LENGTH_PENALTY (1u << 0)
 typedef struct proa_options {
     uint32_t given;
-    int32_t max_tokens;   /* new tokens; 0: until the end token or the context is full */
+    int32_t max_tokens;   /* new tokens; 0: until the end token or the context is full; for encoder-decoders at
+                             most twice the input's tokens, or 64 if that is more */
     float temperature;    /* 0: greedy; else sample from softmax(logits / temperature) */
     int32_t top_k;        /* 0: all tokens; else the k most likely (ties at the k-th value stay, as in transformers) */
     float top_p;          /* 0 or 1: all; else the smallest set of most likely tokens whose mass reaches top_p */

@@ -165,6 +165,14 @@ static int64_t pages_needed(const proa_job *job)
     return proa_pages_for(job->input_count) + (job->prompt_count ? shared + own * job->width : 0);
 }
 
+/* max_tokens, or its default. An encoder-decoder's output is about as long as its input; one that does not end by then
+ * runs on in circles, so it is given twice that. */
+static int64_t new_tokens_wanted(const proa_job *job)
+{
+    if (job->options.max_tokens) return job->options.max_tokens;
+    return job->input ? proa_max64(64, 2 * job->input_count) : INT32_MAX;
+}
+
 static proa_status plan_job(const proa_engine *e, proa_job *job, proa_err *err)
 {
     int64_t room = e->model->config.context - job->prompt_count;
@@ -174,7 +182,7 @@ static proa_status plan_job(const proa_engine *e, proa_job *job, proa_err *err)
         return PROA_FAIL(err, UNSUPPORTED, "a %s does not generate: ask for rows", e->model->arch->name);
     if (generate) {
         PROA_TRY(read_options(e, job, err));
-        job->new_max = job->options.max_tokens ? proa_min64(job->options.max_tokens, room) : room;
+        job->new_max = proa_min64(new_tokens_wanted(job), room);
         job->width = job->options.beams;
         if (job->width > 1) PROA_TRY(make_beams(e, job, err));
     }
