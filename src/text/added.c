@@ -121,6 +121,7 @@ void proa_added_init(proa_tokenizer *tok, int64_t cap)
 {
     tok->added.ptr = PROA_ARENA_NEW(&tok->arena, proa_added_token, cap);
     tok->added.cap = cap;
+    proa_map_release(&tok->added.by_content); /* the empty one of a tokenizer without added tokens */
     proa_map_init(&tok->added.by_content, cap);
     for (int32_t i = 0; i < tok->vocab.size; i++) tok->added.next_id += proa_vocab_has(&tok->vocab, i);
 }

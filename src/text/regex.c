@@ -15,7 +15,8 @@ struct proa_regex {
 
 /* ---- from Oniguruma's syntax to PCRE2's ---- */
 
-#define WORD_CLASS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+/* Oniguruma takes the classes of Latin-1 from a table of its own, where superscripts and fractions are words. */
+#define WORD_CLASS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xB2\\xB3\\xB9\\xBC-\\xBE"
 #define HEX_CLASS  "0-9a-fA-F"
 
 typedef struct translation {
@@ -140,6 +141,28 @@ static void group_options(translation *t)
     }
 }
 
+/* [:name:] within a class: Unicode's meaning, where PCRE2's is Perl's. `at` stands on the first colon. */
+static void posix_class(translation *t)
+{
+    static const char *const names[][2] = {
+        {":alpha:]", "\\p{Alphabetic}"}, {":alnum:]", "\\p{Alphabetic}\\p{Nd}"}, {":punct:]", "\\p{P}\\p{S}"},
+        {":space:]", "\\p{White_Space}"}, {":word:]", WORD_CLASS}, {":digit:]", "\\p{Nd}"},
+        {":upper:]", "\\p{Uppercase}"}, {":lower:]", "\\p{Lowercase}"},
+    };
+    proa_str rest = {t->in.ptr + t->at, t->in.len - t->at};
+    for (size_t i = 0; i < PROA_COUNT(names); i++)
+        if (proa_str_starts(rest, proa_str_c(names[i][0]))) {
+            proa_buf_str(&t->out, proa_str_c(names[i][1]));
+            t->at += strlen(names[i][0]);
+            return;
+        }
+    const char *end = memmem(rest.ptr, rest.len, ":]", 2);
+    size_t n = end ? (size_t)(end - rest.ptr) + 2 : 0;
+    proa_buf_char(&t->out, '[');
+    proa_buf_append(&t->out, rest.ptr, n);
+    t->at += n;
+}
+
 static proa_status class_text(translation *t, bool *negated);
 
 /* A class inside a class. Only what PCRE2 10.42 can say: a plain one is spliced in; a negated one must be the
@@ -171,10 +194,7 @@ static proa_status class_items(translation *t, bool *negated)
         if (c == '\\') {
             escape(t, true);
         } else if (c == '[' && more && t->in.ptr[t->at] == ':') {
-            const char *s = t->in.ptr + t->at - 1, *end = memmem(s, t->in.len - t->at, ":]", 2);
-            size_t n = end ? (size_t)(end - s) + 2 : 1;
-            proa_buf_append(&t->out, s, n);
-            t->at += n - 1;
+            posix_class(t);
         } else if (c == '[') {
             bool alone = t->out.len == start;
             bool flip = false;

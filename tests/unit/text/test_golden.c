@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The shipped tokenizers against tests/text/golden.txt (its format: tools/golden_text.py), and properties that need
+ * no oracle: a stream is the whole, pushing ids allocates nothing. */
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "text/tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const char *const names[] = {"m30k-t5", "classics-10m", "polarity-bert"};
+#define TOKENIZERS 3
+
+static proa_tokenizer *tok[TOKENIZERS];
+static proa_buf golden;
+
+static int open_all(void **state)
+{
+    char path[PROA_PATH_MAX];
+    proa_err err = {0};
+    for (int i = 0; i < TOKENIZERS; i++) {
+        snprintf(path, sizeof path, "%s/models/%s", PROA_SOURCE_DIR, names[i]);
+        if (proa_tokenizer_open(&tok[i], path, &err) != PROA_OK) {
+            fprintf(stderr, "%s\n", err.text);
+            return -1;
+        }
+    }
+    (void)state;
+    return proa_file_read(&golden, PROA_SOURCE_DIR "/tests/text/golden.txt", PROA_MIB, &err) == PROA_OK ? 0 : -1;
+}
+
+static int close_all(void **state)
+{
+    for (int i = 0; i < TOKENIZERS; i++) proa_tokenizer_free(tok[i]);
+    proa_buf_release(&golden);
+    (void)state;
+    return 0;
+}
+
+static uint32_t fnv(const void *bytes, size_t len)
+{
+    uint32_t h = 0x811C9DC5u;
+    for (size_t i = 0; i < len; i++) h = (h ^ ((const unsigned char *)bytes)[i]) * 0x01000193u;
+    return h;
+}
+
+/* The string of a golden line, with its \xNN undone, in place; returns its length. */
+static size_t unescape(char *s)
+{
+    size_t n = 0;
+    for (char *p = s; *p; n++) {
+        unsigned byte = 0;
+        if (*p == '\\' && sscanf(p + 2, "%2x", &byte) == 1) {
+            s[n] = (char)byte;
+            p += 4;
+        } else {
+            s[n] = *p++;
+        }
+    }
+    return n;
+}
+
+static void check_line(const proa_tokenizer *t, proa_str text, const char *field, const char *name)
+{
+    unsigned count = 0, ids_hash = 0, text_hash = 0;
+    proa_ids ids = {0};
+    proa_buf out;
+    proa_err err = {0};
+    assert_int_equal(sscanf(field, "%u %x %x", &count, &ids_hash, &text_hash), 3);
+    proa_buf_init(&out, (size_t)PROA_MIB);
+    assert_int_equal(proa_tokenizer_encode(t, text, true, &ids, &err), PROA_OK);
+    assert_int_equal(proa_tokenizer_decode(t, ids.ptr, ids.len, true, &out, &err), PROA_OK);
+    bool same = ids.len == count && fnv(ids.ptr, (size_t)ids.len * 4) == ids_hash;
+    if (!same || fnv(out.ptr, out.len) != text_hash) {
+        print_error("%s: '%.*s' gives", name, (int)text.len, text.ptr);
+        for (int64_t i = 0; i < ids.len; i++) print_error(" %d", ids.ptr[i]);
+        print_error(" and '%.*s', expected %s\n", (int)out.len, out.len ? out.ptr : "", field);
+        fail();
+    }
+    proa_ids_release(&ids);
+    proa_buf_release(&out);
+}
+
+static void test_golden(void **state)
+{
+    int lines = 0;
+    char *rest = golden.ptr;
+    assert_int_equal(*strsep(&rest, "\n"), '#');
+    for (char *line; (line = strsep(&rest, "\n")) && *line;) {
+        char *text = strsep(&line, "\t");
+        proa_str s = {text, unescape(text)};
+        for (int i = 0; i < TOKENIZERS; i++) {
+            char *field = strsep(&line, "\t");
+            assert_non_null(field);
+            check_line(tok[i], s, field, names[i]);
+        }
+        lines++;
+    }
+    assert_int_equal(lines, 1200);
+    (void)state;
+}
+
+/* tests/text/pipelines.txt: a small tokenizer for each stage of tokenizer.json. */
+static void test_pipelines(void **state)
+{
+    proa_buf text;
+    proa_err err = {0};
+    proa_tokenizer *small = NULL;
+    int tokenizers = 0;
+    assert_int_equal(proa_file_read(&text, PROA_SOURCE_DIR "/tests/text/pipelines.txt", PROA_MIB, &err), PROA_OK);
+    char *rest = text.ptr, name[32];
+    assert_int_equal(*strsep(&rest, "\n"), '#');
+    for (char *line; (line = strsep(&rest, "\n")) && *line;) {
+        if (*line == '{') {
+            proa_tokenizer_free(small);
+            assert_int_equal(proa_tokenizer_open_json(&small, proa_str_c(line), "pipelines.txt", &err), PROA_OK);
+            snprintf(name, sizeof name, "pipeline %d", ++tokenizers);
+            continue;
+        }
+        char *string = strsep(&line, "\t");
+        proa_str s = {string, unescape(string)};
+        assert_non_null(line);
+        check_line(small, s, line, name);
+    }
+    assert_int_equal(tokenizers, 51);
+    proa_tokenizer_free(small);
+    proa_buf_release(&text);
+    (void)state;
+}
+
+static uint32_t next_random(uint32_t *x)
+{
+    *x = *x * 1664525u + 1013904223u;
+    return *x >> 8;
+}
+
+/* Any ids, special and broken byte sequences among them: pieces are whole characters and add up. */
+static void test_stream_is_whole(void **state)
+{
+    uint32_t seed = 1;
+    proa_buf whole, stream;
+    proa_buf_init(&whole, (size_t)PROA_MIB);
+    proa_buf_init(&stream, (size_t)PROA_MIB);
+    for (int round = 0; round < 3000; round++) {
+        const proa_tokenizer *t = tok[round % TOKENIZERS];
+        bool skip = round & 4;
+        int32_t ids[40];
+        int64_t n = next_random(&seed) % 40;
+        for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(next_random(&seed) % (uint32_t)(proa_tokenizer_vocab(t) + 3)) - 1;
+        proa_detok *d = proa_detok_new(t, skip);
+        proa_buf_clear(&whole);
+        proa_buf_clear(&stream);
+        for (int64_t i = 0; i < n; i++) {
+            assert_int_equal(proa_detok_push(d, ids[i], &stream, NULL), PROA_OK);
+            assert_true(proa_utf8_valid(proa_buf_view(&stream)));
+        }
+        assert_int_equal(proa_detok_flush(d, &stream, NULL), PROA_OK);
+        assert_int_equal(proa_tokenizer_decode(t, ids, n, skip, &whole, NULL), PROA_OK);
+        assert_true(proa_str_eq(proa_buf_view(&whole), proa_buf_view(&stream)));
+        proa_detok_free(d);
+    }
+    proa_buf_release(&whole);
+    proa_buf_release(&stream);
+    (void)state;
+}
+
+static void test_push_allocates_nothing(void **state)
+{
+    proa_buf out;
+    proa_buf_init(&out, (size_t)PROA_MIB);
+    proa_buf_reserve(&out, 200000);
+    for (int i = 0; i < TOKENIZERS; i++) {
+        proa_detok *d = proa_detok_new(tok[i], true);
+        uint64_t before = proa_alloc_count();
+        for (int32_t id = 0; id < proa_tokenizer_vocab(tok[i]); id++) {
+            proa_buf_clear(&out);
+            assert_int_equal(proa_detok_push(d, id, &out, NULL), PROA_OK);
+        }
+        assert_int_equal(proa_alloc_count(), before);
+        proa_detok_free(d);
+    }
+    proa_buf_release(&out);
+    (void)state;
+}
+
+static void test_vocabulary(void **state)
+{
+    for (int i = 0; i < TOKENIZERS; i++) {
+        int32_t n = proa_tokenizer_vocab(tok[i]), id = -1;
+        assert_true(n == 8000 || n == 8192);
+        for (int32_t k = 0; k < n; k++) {
+            assert_true(proa_tokenizer_find(tok[i], proa_tokenizer_token(tok[i], k), &id));
+            assert_int_equal(id, k);
+        }
+        assert_int_equal(proa_tokenizer_token(tok[i], n).len, 0);
+        assert_int_equal(proa_tokenizer_token(tok[i], -1).len, 0);
+        assert_false(proa_tokenizer_find(tok[i], proa_str_c("no such piece"), &id));
+        assert_true(proa_tokenizer_bytes(tok[i]) > 100000 && proa_tokenizer_bytes(tok[i]) < 4000000);
+    }
+    assert_true(proa_tokenizer_is_special(tok[0], 1));
+    assert_false(proa_tokenizer_is_special(tok[0], 3));
+    (void)state;
+}
+
+static void test_pair(void **state)
+{
+    proa_ids ids = {0}, types = {0};
+    const proa_tokenizer *bert = tok[2];
+    int32_t cls, sep;
+    assert_true(proa_tokenizer_find(bert, proa_str_c("[CLS]"), &cls) && proa_tokenizer_find(bert, proa_str_c("[SEP]"), &sep));
+    assert_int_equal(proa_tokenizer_encode_pair(bert, proa_str_c("a"), proa_str_c("the"), true, &ids, &types, NULL), PROA_OK);
+    assert_int_equal(ids.len, 5);
+    assert_int_equal(types.len, 5);
+    assert_true(ids.ptr[0] == cls && ids.ptr[2] == sep && ids.ptr[4] == sep);
+    for (int64_t i = 0; i < 5; i++) assert_int_equal(types.ptr[i], i >= 3);
+    proa_ids_release(&ids);
+    proa_ids_release(&types);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),     cmocka_unit_test(test_pipelines), cmocka_unit_test(test_stream_is_whole), cmocka_unit_test(test_push_allocates_nothing),
+        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_pair),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
