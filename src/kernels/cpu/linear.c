@@ -95,7 +95,7 @@ static void do_thin(const linear_job *job, char *sums, int64_t t, int64_t rows, 
 /* Rows [t, t_end) with panels [begin, end). Rows are cut evenly: 13 rows are 7 and 6, not 12 and 1. */
 static void do_range(const linear_job *job, char *sums, int64_t t, int64_t t_end, int64_t begin, int64_t end)
 {
-    if (t_end - t <= 3) {
+    if (t_end - t <= job->isa->rows_thin) {
         if (t < t_end) do_thin(job, sums, t, t_end - t, begin, end);
         return;
     }
@@ -131,7 +131,7 @@ static void run_product(proa_ctx *c, linear_job *job)
         job->parts = proa_min64(rows / job->isa->rows_max, proa_ceil_div(4 * threads, job->panels));
     int64_t work = proa_max64(1, proa_ceil_div(rows, job->parts) * job->w->K * PROA_PANEL);
     int64_t grain = proa_ceil_div(WORTH_A_WORKER, work);
-    int64_t wide = rows <= 3 ? job->isa->panels_of[rows] : 1;
+    int64_t wide = rows <= job->isa->rows_thin ? job->isa->panels_of[rows] : 1;
     if (job->panels >= 4 * wide * threads) grain = proa_round_up(grain, wide);
     proa_pool_run(c->pool, job->panels * job->parts, grain, product, job);
 }

@@ -52,9 +52,11 @@ typedef struct proa_finish {
     const int32_t *w_sums;            /* int8 with x + 128 only, else NULL */
 } proa_finish;
 
+#define PROA_THIN_MAX 6
 typedef struct proa_linear_isa {
     int rows_max;                           /* of a tile */
-    int panels_of[4];                       /* panels of a tile of 1, 2, 3 rows (index 0 unused); more rows: 1 */
+    int rows_thin;                          /* up to so many rows, a tile takes panels_of[rows] panels; else 1 */
+    int panels_of[PROA_THIN_MAX + 1];
     bool biased;                            /* int8 rows as uint8 = int8 + 128 */
     void (*tile[PROA_WFMT_COUNT])(const proa_tile *t);
     void (*finish)(const proa_finish *f);

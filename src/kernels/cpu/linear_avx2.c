@@ -15,10 +15,12 @@
 #define LANES               8
 #define HALVES              2
 #define ROWS_MAX            6
-#define PREFETCH_BYTES      0
+#define PREFETCH_FEW        2048 /* bytes ahead, see README.md */
+#define PREFETCH_TALL       4096
 #define PART_LOAD(p, n)     _mm256_maskload_ps(p, part(n))
 #define PART_STORE(p, n, v) _mm256_maskstore_ps(p, part(n), v)
 #define F16(p)              _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define PART_STORE_I8(p, n, q) store_i8(p, n, q)
 #define ACT(act, v)         proa_act_ps256(act, v)
 #define DOT_I8(acc, x, w)   dot_i8(acc, x, w)
 #define DOT_BF16(acc, x, w) dot_bf16_widened(acc, x, w)
@@ -29,6 +31,13 @@ static PROA_ALWAYS_INLINE __m256i part(int64_t n)
     return _mm256_loadu_si256((const __m256i *)(const void *)(lanes + 8 - n));
 }
 
+static PROA_ALWAYS_INLINE void store_i8(int8_t *out, int64_t n, __m256i q)
+{
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+    int64_t bytes = _mm_cvtsi128_si64(_mm_packs_epi16(words, words));
+    memcpy(out, &bytes, (size_t)n);
+}
+
 /* |x| as uint8 times w with the sign of x: a pair is at most 2 * 127 * 127 < 2^15, so nothing saturates. */
 static PROA_ALWAYS_INLINE __m256i dot_i8(__m256i acc, __m256i x, __m256i w)
 {
@@ -36,6 +45,9 @@ static PROA_ALWAYS_INLINE __m256i dot_i8(__m256i acc, __m256i x, __m256i w)
     return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
+#define THIN_CASES(format)                                                                                   \
+    THIN(format, 2);                                                                                         \
+    THIN(format, 3)
 #define TALL_CASES(format)                                                                                   \
     TALL(format, 4);                                                                                         \
     TALL(format, 5);                                                                                         \
@@ -58,6 +70,7 @@ static void quantise(int8_t *out, float *scale, const float *x, int64_t K)
 
 static const proa_linear_isa isa = {
     .rows_max = ROWS_MAX,
+    .rows_thin = 3,
     .panels_of = {0, 2, 1, 1},
     .tile = {[PROA_WFMT_F32] = tile_f32, [PROA_WFMT_BF16] = tile_bf16, [PROA_WFMT_F16] = tile_f16,
              [PROA_WFMT_BF16DOT] = tile_bf16dot, [PROA_WFMT_I8] = tile_i8},

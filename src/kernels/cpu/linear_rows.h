@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * linear_rows.h - what linear does before and after its tiles: rows of x as words (linear.h), and the epilogue.
- * Needs:  as linear_tile.h, and PART_LOAD(p, n), PART_STORE(p, n, v) of the first n lanes, ACT(act, v). */
+ * Needs:  as linear_tile.h, and of the first n lanes PART_LOAD(p, n), PART_STORE(p, n, v), PART_STORE_I8(p, n, q)
+ *         that keeps the low byte of each lane; and ACT(act, v). */
 
 /* ---- the epilogue: one function for all tiles, so that a row's arithmetic is the same in all of them ---- */
 
@@ -65,9 +66,7 @@ static PROA_ALWAYS_INLINE void quantise_row(int8_t *out, float *scale, const flo
         v = OP(max_ps)(OP(set1_ps)(-127.0f), OP(min_ps)(OP(set1_ps)(127.0f), v));
         VI q = nothing ? OP(set1_epi32)(0) : OP(cvtps_epi32)(v);
         q = OP(add_epi32)(q, OP(set1_epi32)(bias));
-        int32_t wide[LANES];
-        OP(storeu_ps)((float *)(void *)wide, TO_V(q));
-        for (int64_t i = 0; i < LANES && k + i < padded; i++) out[k + i] = (int8_t)wide[i];
+        PART_STORE_I8(out + k, padded - k < LANES ? padded - k : LANES, q);
     }
 }
 

@@ -2,8 +2,8 @@
  * linear_tile.h - the tile of linear, written once; linear_avx2.c, linear_avx512.c, linear_vnni.c and linear_bf16.c
  * give the width and the dot products. A panel (linear.h) is HALVES groups; a group is two vectors, "low" of the
  * outputs from 0 on and "high" of those from 16 on.
- * Needs:  V, VI, OP(name), AND_INT, TO_V, TO_I, LANES, HALVES, ROWS_MAX, PREFETCH_BYTES, F16(p): LANES halves to
- *         f32, DOT_I8(acc, x, w), DOT_BF16(acc, x, w), TALL_CASES. */
+ * Needs:  V, VI, OP(name), AND_INT, TO_V, TO_I, LANES, HALVES, ROWS_MAX, PREFETCH_FEW, PREFETCH_TALL, THIN_CASES,
+ *         TALL_CASES, F16(p): LANES halves to f32, DOT_I8(acc, x, w), DOT_BF16(acc, x, w). */
 
 #define GROUPS_MAX 4
 
@@ -61,7 +61,9 @@ static PROA_ALWAYS_INLINE V step_sum(proa_wfmt format, V acc, V x, V w)
 
 static PROA_ALWAYS_INLINE V load_word(const char *x)
 {
-    return OP(set1_ps)(*(const float *)(const void *)x);
+    float word; /* whatever its type is: bits */
+    memcpy(&word, x, 4);
+    return OP(set1_ps)(word);
 }
 
 /* R rows with G groups from group `first` on; R and G are constants at every call, so all accumulators are
@@ -85,10 +87,9 @@ static PROA_ALWAYS_INLINE void tile_groups(proa_wfmt format, const int R, const 
         PROA_UNROLL
         for (int g = 0; g < G; g++) {
             pair p = load_pair(format, w[g] + s * step);
-            if (PREFETCH_BYTES && R <= 3) {
-                _mm_prefetch(w[g] + s * step + PREFETCH_BYTES, _MM_HINT_T0);
-                if (step == 128) _mm_prefetch(w[g] + s * step + PREFETCH_BYTES + 64, _MM_HINT_T0);
-            }
+            const int ahead = G > 1 ? PREFETCH_FEW : PREFETCH_TALL;
+            _mm_prefetch(w[g] + s * step + ahead, _MM_HINT_T0);
+            if (step == 128) _mm_prefetch(w[g] + s * step + ahead + 64, _MM_HINT_T0);
             PROA_UNROLL
             for (int r = 0; r < R; r++) {
                 V word = load_word(x[r / 3] + r % 3 * stride + s * 4);
@@ -118,13 +119,17 @@ static PROA_ALWAYS_INLINE void tile_one(proa_wfmt format, const proa_tile *t)
     else tile_groups(format, 1, 1, t, 0);
 }
 
+/* Two groups at a time, if the tile has them. */
 static PROA_ALWAYS_INLINE void tile_few(proa_wfmt format, const int R, const proa_tile *t)
 {
     if (t->panels * HALVES == 2) tile_groups(format, R, 2, t, 0);
     else tile_groups(format, R, 1, t, 0);
 }
 
-/* One panel, group after group: for tiles with rows enough to fill the registers. */
+/* A tile function is a switch over its rows. THIN: several groups side by side. TALL: one panel, group after group,
+ * with rows enough to fill the registers. */
+#define THIN(format, rows)                                                                                   \
+    case rows: tile_few(format, rows, t); break
 #define TALL(format, rows)                                                                                   \
     case rows:                                                                                               \
         for (int h = 0; h < HALVES; h++) tile_groups(format, rows, 1, t, h);                                 \
@@ -134,8 +139,7 @@ static PROA_ALWAYS_INLINE void tile_few(proa_wfmt format, const int R, const pro
     {                                                                                                        \
         switch (t->rows) {                                                                                   \
         case 1: tile_one(format, t); break;                                                                  \
-        case 2: tile_few(format, 2, t); break;                                                               \
-        case 3: tile_few(format, 3, t); break;                                                               \
+            THIN_CASES(format);                                                                              \
             TALL_CASES(format);                                                                              \
         default: PROA_ASSERT(0);                                                                             \
         }                                                                                                    \

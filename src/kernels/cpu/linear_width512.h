@@ -12,13 +12,17 @@
 #define LANES               16
 #define HALVES              1
 #define ROWS_MAX            12
-#define PREFETCH_BYTES      0
+#define PREFETCH_FEW        2048 /* bytes ahead: README.md has the ladder */
+#define PREFETCH_TALL       4096
 #define F16(p)              _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 
+#define THIN_CASES(format)                                                                                   \
+    THIN(format, 2);                                                                                         \
+    THIN(format, 3);                                                                                         \
+    THIN(format, 4);                                                                                         \
+    THIN(format, 5);                                                                                         \
+    THIN(format, 6)
 #define TALL_CASES(format)                                                                                   \
-    TALL(format, 4);                                                                                         \
-    TALL(format, 5);                                                                                         \
-    TALL(format, 6);                                                                                         \
     TALL(format, 7);                                                                                         \
     TALL(format, 8);                                                                                         \
     TALL(format, 9);                                                                                         \
