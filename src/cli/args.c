@@ -19,7 +19,8 @@ int proa_say(int exit_status, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     for (char *c = text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?'; /* what the user typed must not break the one line */
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?'; /* what the user typed must not break the one line */
     fprintf(stderr, "proa: %s\n", text);
     return exit_status;
 }
@@ -33,7 +34,7 @@ int proa_say_err(const proa_err *err)
 const char *proa_args_nearest(const char *word, const char *const *names, size_t count)
 {
     const char *best = NULL;
-    int best_distance = 2 + (int)(strlen(word) / 4);
+    int best_distance = 3 + (int)(strlen(word) / 5);
     for (size_t i = 0; i < count; i++) {
         int distance = proa_str_distance(word, names[i]);
         size_t typed = strlen(word);
@@ -84,8 +85,8 @@ static int set_int(const proa_arg *arg, char *field, const char *text)
         return proa_say(PROA_EXIT_USAGE, "--%s '%s' is not a whole number (%lld..%lld)", arg->name, text,
                         (long long)arg->min, (long long)arg->max);
     if (errno || value < arg->min || value > arg->max)
-        return proa_say(PROA_EXIT_USAGE, "--%s %s is outside %lld..%lld", arg->name, text, (long long)arg->min,
-                        (long long)arg->max);
+        return proa_say(PROA_EXIT_USAGE, "--%s %s is outside %lld..%lld", arg->name, text,
+                        (long long)arg->min, (long long)arg->max);
     *(int64_t *)(void *)field = value;
     return -1;
 }
@@ -98,8 +99,8 @@ static int set_real(const proa_arg *arg, char *field, const char *text)
         return proa_say(PROA_EXIT_USAGE, "--%s '%s' is not a number (%lld..%lld)", arg->name, text,
                         (long long)arg->min, (long long)arg->max);
     if (value < (double)arg->min || value > (double)arg->max)
-        return proa_say(PROA_EXIT_USAGE, "--%s %s is outside %lld..%lld", arg->name, text, (long long)arg->min,
-                        (long long)arg->max);
+        return proa_say(PROA_EXIT_USAGE, "--%s %s is outside %lld..%lld", arg->name, text,
+                        (long long)arg->min, (long long)arg->max);
     *(double *)(void *)field = value;
     return -1;
 }
@@ -145,8 +146,8 @@ static int say_unknown(const proa_command *command, const char *name, size_t len
     if (near)
         return proa_say(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (did you mean '--%s'?)", word,
                         command->name, near);
-    return proa_say(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (see 'proa %s --help')", word, command->name,
-                    command->name);
+    return proa_say(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (see 'proa %s --help')", word,
+                    command->name, command->name);
 }
 
 /* One option at argv[*at]; moves *at onto the value if that is an argument of its own. */
@@ -171,8 +172,9 @@ static int parse_operand(const proa_command *command, void *options, const char 
 {
     const proa_arg *arg = find(command, NULL, 0, index);
     if (!arg)
-        return proa_say(PROA_EXIT_USAGE, "'%s' is one argument too many for 'proa %s' (quote a prompt of several words)",
-                        text, command->name);
+        return proa_say(PROA_EXIT_USAGE,
+                        "'%s' is one argument too many for 'proa %s' (quote a prompt of several words)", text,
+                        command->name);
     return set(arg, options, text);
 }
 
@@ -184,12 +186,13 @@ int proa_args_parse(const proa_command *command, void *options, int argc, char *
     for (int i = 0; i < argc && exit_status < 0; i++) {
         const char *word = argv[i];
         if (!only_operands && strcmp(word, "--") == 0) only_operands = true;
-        else if (!only_operands && strcmp(word, "-h") == 0) exit_status = (proa_args_help(command), PROA_EXIT_OK);
+        else if (!only_operands && strcmp(word, "-h") == 0)
+            exit_status = (proa_args_help(command), PROA_EXIT_OK);
         else if (!only_operands && strncmp(word, "--", 2) == 0)
             exit_status = parse_option(command, options, argc, argv, &i);
         else if (!only_operands && word[0] == '-' && isalpha((unsigned char)word[1]))
-            exit_status = proa_say(PROA_EXIT_USAGE, "unknown option '%s' of 'proa %s' (options have two dashes)", word,
-                                   command->name);
+            exit_status = proa_say(PROA_EXIT_USAGE, "unknown option '%s' of 'proa %s' (options have two dashes)",
+                                   word, command->name);
         else exit_status = parse_operand(command, options, word, operands++);
     }
     if (exit_status >= 0) return exit_status;
@@ -203,7 +206,8 @@ static void help_row(const proa_arg *arg)
 {
     char left[128];
     bool bracket = arg->name[0] == '[';
-    if (is_operand(arg)) snprintf(left, sizeof left, "  %.*s", (int)strcspn(arg->name + bracket, "]"), arg->name + bracket);
+    if (is_operand(arg))
+        snprintf(left, sizeof left, "  %.*s", (int)strcspn(arg->name + bracket, "]"), arg->name + bracket);
     else if (arg->kind == PROA_ARG_FLAG) snprintf(left, sizeof left, "  --%s", arg->name);
     else snprintf(left, sizeof left, "  --%s %s", arg->name, arg->value);
     if (strlen(left) + 1 > HELP_COLUMN) printf("%s\n%*s", left, HELP_COLUMN, "");

@@ -26,7 +26,7 @@ typedef enum proa_arg_kind {
 typedef struct proa_arg {
     const char *name; /* without the dashes; of an operand the word in the usage line, in brackets if it may lack */
     proa_arg_kind kind;
-    size_t offset;      /* of the field in the command's options struct */
+    size_t offset; /* of the field in the command's options struct */
     int64_t min, max;
     const char *value;  /* the placeholder, or the choices "a|b" */
     const char *preset; /* what holds when the option is absent; NULL: zero */
@@ -38,13 +38,16 @@ typedef struct proa_arg_table {
     const proa_arg *rows;
     size_t count;
 } proa_arg_table;
-#define PROA_ARG_TABLE(title, rows) {(title), (rows), sizeof(rows) / sizeof((rows)[0])}
+#define PROA_ARG_TABLE(title, rows)                                                                          \
+    {                                                                                                        \
+        (title), (rows), sizeof(rows) / sizeof((rows)[0])                                                    \
+    }
 
 typedef struct proa_command proa_command;
 struct proa_command {
     const char *name, *summary;
-    const char *examples;                  /* lines, each ending in a newline */
-    const proa_arg_table *const *tables;   /* ends with NULL */
+    const char *examples;                                        /* lines, each ending in a newline */
+    const proa_arg_table *const *tables;                         /* ends with NULL */
     int (*run)(const proa_command *self, int argc, char **argv); /* argv after the command's name; the exit status */
 };
 

@@ -11,11 +11,11 @@ enum { PROA_BENCH_BATCHES_MAX = 32 };
 
 typedef struct proa_bench_row {
     int64_t batch;
-    double decode_rate;              /* new tokens, all sequences together, every sequence decoding */
-    double step_s;                   /* median of a decoding step */
-    double bytes_rate, share;        /* weights and keys/values that a step reads; of the measured bandwidth */
-    double prompt_rate;              /* prompt tokens until every sequence has its first token */
-    double first_s;                  /* submission to first token, median over the sequences */
+    double decode_rate;       /* new tokens, all sequences together, every sequence decoding */
+    double step_s;            /* median of a decoding step */
+    double bytes_rate, share; /* weights and keys/values that a step reads; of the measured bandwidth */
+    double prompt_rate;       /* prompt tokens until every sequence has its first token */
+    double first_s;           /* submission to first token, median over the sequences */
     double between_s, between_p99_s; /* between two tokens of a sequence, prompts of others included */
     double sequence_rate;            /* of an encoder */
 } proa_bench_row;
@@ -29,12 +29,12 @@ typedef struct proa_bench {
     const proa_session *session;
     int32_t *batches;
     int64_t count;
-    double bandwidth;        /* bytes a second, measured before anything else */
-    int64_t cache_bytes;     /* 0: unknown */
-    int64_t step_bytes;      /* weights that one decoding step reads */
-    double token_bytes;      /* keys and values of one token */
+    double bandwidth;    /* bytes a second, measured before anything else */
+    int64_t cache_bytes; /* 0: unknown */
+    int64_t step_bytes;  /* weights that one decoding step reads */
+    double token_bytes;  /* keys and values of one token */
     proa_bench_row row[PROA_BENCH_BATCHES_MAX];
-    int knee;                /* index of the first batch that gains little; -1: none */
+    int knee; /* index of the first batch that gains little; -1: none */
 } proa_bench;
 
 /* Bytes that a decoding step of `batch` sequences reads when half of the new tokens are there. */

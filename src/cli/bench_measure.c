@@ -28,7 +28,8 @@ typedef struct trial {
 static void add_gap(trial *t, int64_t ns)
 {
     if (t->gaps_count == t->gaps_cap)
-        t->gaps = proa_realloc(t->gaps, (size_t)(t->gaps_cap = t->gaps_cap ? 2 * t->gaps_cap : 4096) * sizeof *t->gaps);
+        t->gaps = proa_realloc(t->gaps,
+                               (size_t)(t->gaps_cap = t->gaps_cap ? 2 * t->gaps_cap : 4096) * sizeof *t->gaps);
     t->gaps[t->gaps_count++] = (double)ns * 1e-9;
 }
 
@@ -67,12 +68,13 @@ static proa_status submit_all(const proa_bench *b, trial *t, proa_err *err)
     for (int64_t i = 0; i < t->batch && status == PROA_OK; i++) {
         fill_ids(ids, b->prompt, b->session->info.vocab, (uint64_t)b->common.seed + (uint64_t)i);
         t->seq[i] = (sequence){.trial = t};
-        proa_request request = {.task = proa_bench_is_encoder(b) ? PROA_TASK_ROWS : PROA_TASK_GENERATE,
-                                .ids = ids,
-                                .ids_count = b->prompt,
-                                .on_event = on_event,
-                                .arg = &t->seq[i],
-                                .options = {.max_tokens = (int32_t)proa_bench_max_tokens(b, t->batch), .ignore_eos = true}};
+        proa_request request = {
+            .task = proa_bench_is_encoder(b) ? PROA_TASK_ROWS : PROA_TASK_GENERATE,
+            .ids = ids,
+            .ids_count = b->prompt,
+            .on_event = on_event,
+            .arg = &t->seq[i],
+            .options = {.max_tokens = (int32_t)proa_bench_max_tokens(b, t->batch), .ignore_eos = true}};
         status = proa_engine_submit(t->engine, &request, &t->seq[i].id, err);
     }
     free(ids);
@@ -123,7 +125,8 @@ static proa_status decode_trial(const proa_bench *b, trial *t, proa_bench_row *r
     int64_t start = proa_clock_ns();
     PROA_TRY(submit_all(b, t, err));
     while (t->started < t->batch) {
-        if (!proa_engine_step(t->engine)) return PROA_FAIL(err, INTERNAL, "a sequence ended before its first token");
+        if (!proa_engine_step(t->engine))
+            return PROA_FAIL(err, INTERNAL, "a sequence ended before its first token");
         PROA_TRY(go_on(t, err));
     }
     int64_t ready = proa_clock_ns(), last = ready;
@@ -143,7 +146,8 @@ static proa_status decode_trial(const proa_bench *b, trial *t, proa_bench_row *r
     free(steps);
     if (n < b->tokens) PROA_TRY(go_on(t, err));
     if (n < b->tokens || t->finished)
-        return PROA_FAIL(err, INTERNAL, "sequences ended after %lld of %lld steps", (long long)n, (long long)b->tokens);
+        return PROA_FAIL(err, INTERNAL, "sequences ended after %lld of %lld steps", (long long)n,
+                         (long long)b->tokens);
     return PROA_OK;
 }
 
@@ -166,7 +170,8 @@ static proa_status run_trial(const proa_bench *b, proa_bench_row *row, proa_err 
 {
     trial t = {.engine = b->session->engine, .batch = row->batch};
     t.seq = proa_calloc((size_t)t.batch, sizeof *t.seq);
-    proa_status status = proa_bench_is_encoder(b) ? encode_trial(b, &t, row, err) : decode_trial(b, &t, row, err);
+    proa_status status = proa_bench_is_encoder(b) ? encode_trial(b, &t, row, err)
+                                                  : decode_trial(b, &t, row, err);
     drain(&t);
     free(t.gaps);
     free(t.seq);
@@ -211,7 +216,8 @@ int64_t proa_bench_max_tokens(const proa_bench *b, int64_t batch)
 int64_t proa_bench_sequence_tokens(const proa_bench *b, int64_t batch)
 {
     int64_t fresh = proa_bench_max_tokens(b, batch), page = PROA_PAGE_TOKENS;
-    if (b->session && b->session->info.kind == PROA_KIND_DECODER) return proa_round_up(b->prompt + fresh, page);
+    if (b->session && b->session->info.kind == PROA_KIND_DECODER)
+        return proa_round_up(b->prompt + fresh, page);
     return proa_round_up(b->prompt, page) + proa_round_up(fresh + 1, page);
 }
 

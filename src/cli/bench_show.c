@@ -14,20 +14,26 @@ static void describe(const proa_bench *b, proa_out *out)
 {
     const proa_info *i = &b->session->info;
     char weights[16], read[16], kv[16];
-    proa_out_printf(out, "%.200s: %s, %.1f M parameters, %s, quant %s, %s, %d thread%s\n", model_name(b), i->arch,
-                    (double)i->parameters * 1e-6, i->dtype, i->quant, i->isa, i->threads, i->threads == 1 ? "" : "s");
+    proa_out_printf(out, "%.200s: %s, %.1f M parameters, %s, quant %s, %s, %d thread%s\n", model_name(b),
+                    i->arch, (double)i->parameters * 1e-6, i->dtype, i->quant, i->isa, i->threads,
+                    i->threads == 1 ? "" : "s");
     proa_out_printf(out, "weights %s", proa_out_bytes_text(weights, (double)i->weight_bytes));
     if (!proa_bench_is_encoder(b))
         proa_out_printf(out, ", of which a decoding step reads %s; keys and values %s a token",
-                        proa_out_bytes_text(read, (double)b->step_bytes), proa_out_bytes_text(kv, b->token_bytes));
+                        proa_out_bytes_text(read, (double)b->step_bytes),
+                        proa_out_bytes_text(kv, b->token_bytes));
     proa_out_printf(out, "\nread bandwidth of this machine, measured: %.1f GB/s\n", b->bandwidth * 1e-9);
     if (proa_bench_in_cache(b))
-        proa_out_printf(out, "note: the weights fit in the last-level cache (%s), so memory is not the limit here and\n"
-                             "      a share says little; it may pass 100 %%\n",
-                        proa_out_bytes_text(weights, (double)b->cache_bytes));
+        proa_out_printf(
+            out,
+            "note: the weights fit in the last-level cache (%s), so memory is not the limit here and\n"
+            "      a share says little; it may pass 100 %%\n",
+            proa_out_bytes_text(weights, (double)b->cache_bytes));
     if (proa_bench_is_encoder(b)) proa_out_printf(out, "inputs of %lld tokens\n\n", (long long)b->prompt);
-    else proa_out_printf(out, "prompts of %lld tokens, %lld decoding steps; median of %lld run%s\n\n", (long long)b->prompt,
-                         (long long)b->tokens, (long long)b->repeats, b->repeats == 1 ? "" : "s");
+    else
+        proa_out_printf(out, "prompts of %lld tokens, %lld decoding steps; median of %lld run%s\n\n",
+                        (long long)b->prompt, (long long)b->tokens, (long long)b->repeats,
+                        b->repeats == 1 ? "" : "s");
 }
 
 void proa_bench_show_table(const proa_bench *b, proa_out *out)
@@ -36,21 +42,24 @@ void proa_bench_show_table(const proa_bench *b, proa_out *out)
     if (proa_bench_is_encoder(b)) {
         proa_out_str(out, "batch  sequences/s   tokens/s   ms a batch\n");
         for (int64_t i = 0; i < b->count; i++)
-            proa_out_printf(out, "%5lld  %11.1f  %9.0f  %11.2f\n", (long long)b->row[i].batch, b->row[i].sequence_rate,
-                            b->row[i].prompt_rate, b->row[i].step_s * 1e3);
+            proa_out_printf(out, "%5lld  %11.1f  %9.0f  %11.2f\n", (long long)b->row[i].batch,
+                            b->row[i].sequence_rate, b->row[i].prompt_rate, b->row[i].step_s * 1e3);
         return;
     }
-    proa_out_str(out, "       ------------- decode -------------   -- prompt --  first token   between tokens, ms\n"
-                      "batch  tokens/s  step ms    GB/s    share      tokens/s           ms     median      p99\n");
+    proa_out_str(
+        out, "       ------------- decode -------------   -- prompt --  first token   between tokens, ms\n"
+             "batch  tokens/s  step ms    GB/s    share      tokens/s           ms     median      p99\n");
     for (int64_t i = 0; i < b->count; i++) {
         const proa_bench_row *r = &b->row[i];
-        proa_out_printf(out, "%5lld  %8.0f  %7.2f  %6.1f  %5.0f %%  %12.0f  %11.1f  %9.2f  %7.2f\n", (long long)r->batch,
-                        r->decode_rate, r->step_s * 1e3, r->bytes_rate * 1e-9, r->share * 100, r->prompt_rate,
-                        r->first_s * 1e3, r->between_s * 1e3, r->between_p99_s * 1e3);
+        proa_out_printf(out, "%5lld  %8.0f  %7.2f  %6.1f  %5.0f %%  %12.0f  %11.1f  %9.2f  %7.2f\n",
+                        (long long)r->batch, r->decode_rate, r->step_s * 1e3, r->bytes_rate * 1e-9,
+                        r->share * 100, r->prompt_rate, r->first_s * 1e3, r->between_s * 1e3,
+                        r->between_p99_s * 1e3);
     }
     if (b->knee >= 0)
-        proa_out_printf(out, "\nadded batch stops paying at %lld: from there twice the sequences give less than 20 %% more\n",
-                        (long long)b->row[b->knee].batch);
+        proa_out_printf(
+            out, "\nadded batch stops paying at %lld: from there twice the sequences give less than 20 %% more\n",
+            (long long)b->row[b->knee].batch);
     else proa_out_str(out, "\nadded batch pays up to the largest one measured\n");
 }
 
@@ -86,15 +95,17 @@ void proa_bench_show_json(const proa_bench *b, proa_out *out)
     const proa_info *i = &b->session->info;
     proa_out_str(out, "{\"model\":");
     proa_out_json_str(out, proa_str_c(model_name(b)));
-    proa_out_printf(out, ",\"arch\":\"%s\",\"isa\":\"%s\",\"dtype\":\"%s\",\"quant\":\"%s\",\"threads\":%d", i->arch, i->isa,
-                    i->dtype, i->quant, i->threads);
-    proa_out_printf(out, ",\"parameters\":%lld,\"weight_bytes\":%lld,\"step_weight_bytes\":%lld,\"cache_bytes\":%lld",
-                    (long long)i->parameters, (long long)i->weight_bytes, (long long)b->step_bytes, (long long)b->cache_bytes);
+    proa_out_printf(out, ",\"arch\":\"%s\",\"isa\":\"%s\",\"dtype\":\"%s\",\"quant\":\"%s\",\"threads\":%d",
+                    i->arch, i->isa, i->dtype, i->quant, i->threads);
+    proa_out_printf(
+        out, ",\"parameters\":%lld,\"weight_bytes\":%lld,\"step_weight_bytes\":%lld,\"cache_bytes\":%lld",
+        (long long)i->parameters, (long long)i->weight_bytes, (long long)b->step_bytes,
+        (long long)b->cache_bytes);
     proa_out_printf(out, ",\"weights_in_cache\":%s", proa_bench_in_cache(b) ? "true" : "false");
     number(out, "kv_token_bytes", b->token_bytes);
     number(out, "bandwidth", b->bandwidth);
-    proa_out_printf(out, ",\"prompt\":%lld,\"tokens\":%lld,\"repeats\":%lld,\"batches\":[", (long long)b->prompt,
-                    (long long)b->tokens, (long long)b->repeats);
+    proa_out_printf(out, ",\"prompt\":%lld,\"tokens\":%lld,\"repeats\":%lld,\"batches\":[",
+                    (long long)b->prompt, (long long)b->tokens, (long long)b->repeats);
     for (int64_t k = 0; k < b->count; k++) {
         if (k) proa_out_str(out, ",");
         json_row(b, &b->row[k], out);
@@ -106,15 +117,18 @@ void proa_bench_show_json(const proa_bench *b, proa_out *out)
 void proa_bench_show_csv(const proa_bench *b, proa_out *out)
 {
     const proa_info *i = &b->session->info;
-    proa_out_str(out, "model,dtype,quant,isa,threads,bandwidth_gb_s,prompt,tokens,batch,decode_tokens_s,step_ms,gb_s,share,"
-                      "prompt_tokens_s,first_token_ms,between_ms,between_p99_ms,sequences_s\n");
+    proa_out_str(
+        out,
+        "model,dtype,quant,isa,threads,bandwidth_gb_s,prompt,tokens,batch,decode_tokens_s,step_ms,gb_s,share,"
+        "prompt_tokens_s,first_token_ms,between_ms,between_p99_ms,sequences_s\n");
     for (int64_t k = 0; k < b->count; k++) {
         const proa_bench_row *r = &b->row[k];
-        proa_out_printf(out, "%.200s,%s,%s,%s,%d,%.2f,%lld,%lld,%lld,", model_name(b), i->dtype, i->quant, i->isa, i->threads,
-                        b->bandwidth * 1e-9, (long long)b->prompt, (long long)b->tokens, (long long)r->batch);
-        proa_out_printf(out, "%.1f,%.3f,%.2f,%.3f,%.1f,%.2f,%.3f,%.3f,%.2f\n", r->decode_rate, r->step_s * 1e3,
-                        r->bytes_rate * 1e-9, r->share, r->prompt_rate, r->first_s * 1e3, r->between_s * 1e3,
-                        r->between_p99_s * 1e3, r->sequence_rate);
+        proa_out_printf(out, "%.200s,%s,%s,%s,%d,%.2f,%lld,%lld,%lld,", model_name(b), i->dtype, i->quant,
+                        i->isa, i->threads, b->bandwidth * 1e-9, (long long)b->prompt, (long long)b->tokens,
+                        (long long)r->batch);
+        proa_out_printf(out, "%.1f,%.3f,%.2f,%.3f,%.1f,%.2f,%.3f,%.3f,%.2f\n", r->decode_rate,
+                        r->step_s * 1e3, r->bytes_rate * 1e-9, r->share, r->prompt_rate, r->first_s * 1e3,
+                        r->between_s * 1e3, r->between_p99_s * 1e3, r->sequence_rate);
     }
 }
 
@@ -123,7 +137,8 @@ static void ceiling_line(const proa_bench *b, proa_plot_line *line)
 {
     double batch = (double)b->row[0].batch, last = (double)b->row[b->count - 1].batch;
     for (int i = 0; i < PROA_PLOT_POINTS_MAX && batch <= last; i++) {
-        double bytes = (double)b->step_bytes + batch * ((double)b->prompt + (double)b->tokens / 2) * b->token_bytes;
+        double bytes = (double)b->step_bytes +
+                       batch * ((double)b->prompt + (double)b->tokens / 2) * b->token_bytes;
         line->x[i] = batch;
         line->y[i] = batch * b->bandwidth / bytes;
         line->count = i + 1;
@@ -137,13 +152,19 @@ void proa_bench_show_plot(const proa_bench *b, proa_out *out)
     const proa_info *i = &b->session->info;
     bool encoder = proa_bench_is_encoder(b);
     char title[160], subtitle[200], mark[64];
-    proa_plot p = {.title = title, .subtitle = subtitle, .x_label = encoder ? "sequences in the batch" : "sequences decoding together",
-                   .y_label = encoder ? "sequences a second" : "tokens a second", .log_x = true, .log_y = true,
-                   .ticks_at_points = true, .lines = encoder ? 1 : 2};
+    proa_plot p = {.title = title,
+                   .subtitle = subtitle,
+                   .x_label = encoder ? "sequences in the batch" : "sequences decoding together",
+                   .y_label = encoder ? "sequences a second" : "tokens a second",
+                   .log_x = true,
+                   .log_y = true,
+                   .ticks_at_points = true,
+                   .lines = encoder ? 1 : 2};
     snprintf(title, sizeof title, "%.60s: %s by batch", model_name(b), encoder ? "encoding" : "decoding");
-    snprintf(subtitle, sizeof subtitle, "%.1f M parameters, %s, quant %s, %d threads (%s), %.1f GB/s read bandwidth%s",
+    snprintf(subtitle, sizeof subtitle,
+             "%.1f M parameters, %s, quant %s; %d threads, %s; read bandwidth %.1f GB/s%s",
              (double)i->parameters * 1e-6, i->dtype, i->quant, i->threads, i->isa, b->bandwidth * 1e-9,
-             proa_bench_in_cache(b) ? "; weights fit in cache" : "");
+             proa_bench_in_cache(b) ? " (weights fit in cache)" : "");
     p.line[0].name = "measured";
     for (int64_t k = 0; k < b->count; k++) {
         p.line[0].x[k] = (double)b->row[k].batch;

@@ -25,13 +25,14 @@ void proa_bleu_release(proa_bleu *b)
 /* What Python's str.split() splits at. Returns the bytes of the space at s, or 0. */
 static size_t space_at(const char *s, size_t len)
 {
+    static const int32_t ranges[][2] = {
+        {9, 13},          {0x1c, 0x20},     {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680},
+        {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}};
     int32_t c;
     int n = proa_utf8_decode(s, len, &c);
-    if (n == 0) return 0;
-    bool space = (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-                 (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
-                 c == 0x3000;
-    return space ? (size_t)n : 0;
+    for (size_t i = 0; i < PROA_COUNT(ranges) && n > 0; i++)
+        if (c >= ranges[i][0] && c <= ranges[i][1]) return (size_t)n;
+    return 0;
 }
 
 /* Length of the line without the spaces at its end. */
@@ -64,7 +65,7 @@ static void replace(proa_buf *buf, const char *from, const char *to)
 /* mteval's entities and hyphenation, in its order: "&amp;lt;" becomes "<". */
 static void unescape(proa_buf *buf)
 {
-    static const char *const rules[][2] = {{"<skipped>", ""}, {"-\n", ""},    {"\n", " "},  {"&quot;", "\""},
+    static const char *const rules[][2] = {{"<skipped>", ""}, {"-\n", ""},   {"\n", " "},  {"&quot;", "\""},
                                            {"&amp;", "&"},    {"&lt;", "<"}, {"&gt;", ">"}};
     for (size_t i = 0; i < PROA_COUNT(rules); i++) replace(buf, rules[i][0], rules[i][1]);
 }
@@ -72,8 +73,8 @@ static void unescape(proa_buf *buf)
 /* ASCII punctuation that stands alone always: all but the apostrophe, comma, hyphen and full stop. */
 static bool symbol(char c)
 {
-    return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') ||
-           (c >= ':' && c <= '@') || c == '/';
+    return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') ||
+           (c >= '(' && c <= '+') || (c >= ':' && c <= '@') || c == '/';
 }
 
 static bool digit(char c)
@@ -182,8 +183,8 @@ static proa_str gram(const proa_buf *tokens, const int64_t *at, int64_t i, int o
 }
 
 /* Matches of one order, each n-gram counted at most as often as the reference has it. */
-static int64_t matches(const proa_bleu *b, const int64_t *hyp_at, int64_t hyp_n, const int64_t *ref_at, int64_t ref_n,
-                       int order)
+static int64_t matches(const proa_bleu *b, const int64_t *hyp_at, int64_t hyp_n, const int64_t *ref_at,
+                       int64_t ref_n, int order)
 {
     proa_map left;
     int64_t correct = 0;

@@ -11,8 +11,10 @@
 #define AT(field) offsetof(proa_bench, field)
 static const proa_arg bench_rows[] = {
     PROA_MODEL_ARG,
-    {"batches", PROA_ARG_TEXT, AT(batches_text), 0, 0, "N,N,...", "1,4,16,64", "sequences together, one measurement each"},
-    {"prompt", PROA_ARG_INT, AT(prompt), 1, PROA_CONTEXT_MAX, "N", "128", "tokens of a prompt (random, from --seed)"},
+    {"batches", PROA_ARG_TEXT, AT(batches_text), 0, 0, "N,N,...", "1,4,16,64",
+     "sequences together, one measurement each"},
+    {"prompt", PROA_ARG_INT, AT(prompt), 1, PROA_CONTEXT_MAX, "N", "128",
+     "tokens of a prompt (random, from --seed)"},
     {"tokens", PROA_ARG_INT, AT(tokens), 1, PROA_CONTEXT_MAX, "N", "64", "decoding steps that are timed"},
     {"repeats", PROA_ARG_INT, AT(repeats), 1, 100, "N", "3", "runs of each batch; the median one counts"},
     {"plot", PROA_ARG_TEXT, AT(plot), 0, 0, "FILE.svg", NULL, "draw rate by batch under the measured ceiling"},
@@ -26,7 +28,8 @@ static proa_status read_plan(proa_bench *b, proa_kind *kind, proa_err *err)
 {
     proa_model *model;
     proa_pool *pool = proa_pool_new(1);
-    proa_model_options options = {.dtype = b->common.dtype, .quant = b->common.quant, .rows_max = 1, .head_rows = 1};
+    proa_model_options options = {
+        .dtype = b->common.dtype, .quant = b->common.quant, .rows_max = 1, .head_rows = 1};
     proa_status status = proa_model_prepare(&model, b->common.model, &options, pool, err);
     if (status == PROA_OK) {
         b->step_bytes = model->plan.step_bytes;
@@ -57,9 +60,11 @@ static proa_status check_context(const proa_bench *b, proa_err *err)
     int64_t need = b->prompt;
     if (b->session->info.kind == PROA_KIND_DECODER) need += proa_bench_max_tokens(b, most);
     if (need <= context) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "--prompt %lld and --tokens %lld with a batch of %lld take %lld tokens a sequence, the "
-                                   "context has %lld", (long long)b->prompt, (long long)b->tokens, (long long)most,
-                     (long long)need, (long long)context);
+    return PROA_FAIL(err, INVALID,
+                     "--prompt %lld and --tokens %lld with a batch of %lld take %lld tokens a sequence, the "
+                     "context has %lld",
+                     (long long)b->prompt, (long long)b->tokens, (long long)most, (long long)need,
+                     (long long)context);
 }
 
 /* The first batch from which doubling gives less than a fifth more. */

@@ -9,23 +9,30 @@
 static const proa_arg eval_rows[] = {
     PROA_MODEL_ARG,
     {"data", PROA_ARG_TEXT, AT(data), 0, 0, "FILE", NULL, "a text: perplexity over it"},
-    {"window", PROA_ARG_INT, AT(window), 0, PROA_CONTEXT_MAX, "N", "0", "tokens that are read together; 0: the model's context"},
+    {"window", PROA_ARG_INT, AT(window), 0, PROA_CONTEXT_MAX, "N", "0",
+     "tokens that are read together; 0: the model's context"},
     {"source", PROA_ARG_TEXT, AT(source), 0, 0, "FILE", NULL, "sentences to translate, one a line"},
-    {"target", PROA_ARG_TEXT, AT(target), 0, 0, "FILE", NULL, "their reference translations: BLEU, as sacrebleu's default"},
+    {"target", PROA_ARG_TEXT, AT(target), 0, 0, "FILE", NULL,
+     "their reference translations: BLEU, as sacrebleu's default"},
     {"prefix", PROA_ARG_TEXT, AT(prefix), 0, 0, "TEXT", "", "put before each sentence"},
     {"output", PROA_ARG_TEXT, AT(output), 0, 0, "FILE", NULL, "where the translations (or scores) go, one a line"},
     {"beams", PROA_ARG_INT, AT(beams), 1, PROA_BEAMS_MAX, "N", "1", "beam search with N beams"},
-    {"length-penalty", PROA_ARG_REAL, AT(length_penalty), -100, 100, "X", "1", "beam score: sum of log-probabilities / length^X"},
-    {"early-stopping", PROA_ARG_CHOICE, AT(early), 0, 0, "false|true|never", "false", "when a beam search ends, as in transformers"},
-    {"max-tokens", PROA_ARG_INT, AT(max_tokens), 0, PROA_CONTEXT_MAX, "N", "256", "tokens of a translation at most"},
+    {"length-penalty", PROA_ARG_REAL, AT(length_penalty), -100, 100, "X", "1",
+     "beam score: sum of log-probabilities / length^X"},
+    {"early-stopping", PROA_ARG_CHOICE, AT(early), 0, 0, "false|true|never", "false",
+     "when a beam search ends, as in transformers"},
+    {"max-tokens", PROA_ARG_INT, AT(max_tokens), 0, PROA_CONTEXT_MAX, "N", "64", "tokens of a translation at most"},
     {"labels", PROA_ARG_TEXT, AT(labels), 0, 0, "FILE", NULL, "tab-separated, label first and text last: accuracy"},
     {"threshold", PROA_ARG_REAL, AT(threshold), -1000, 1000, "X", "0.5", "a regression score above X is label 1"},
-    {"golden", PROA_ARG_TEXT, AT(golden), 0, 0, "PATH", NULL, "reference outputs: a folder with golden.json, or a .json file"},
-    {"tolerance", PROA_ARG_REAL, AT(tolerance), 0, 1000, "X", "1e-4", "of --golden: largest difference, over the largest logit"},
+    {"golden", PROA_ARG_TEXT, AT(golden), 0, 0, "PATH", NULL,
+     "reference outputs: a folder with golden.json, or a .json file"},
+    {"tolerance", PROA_ARG_REAL, AT(tolerance), 0, 1000, "X", "1e-4",
+     "of --golden: largest difference, over the largest logit"},
     {"limit", PROA_ARG_INT, AT(limit), 0, INT32_MAX, "N", "0", "only the first N lines or windows; 0: all"},
 };
 #undef AT
-static const proa_arg_table eval_args = PROA_ARG_TABLE("options (one of --data, --source, --labels, --golden; files may end in .gz)", eval_rows);
+static const proa_arg_table eval_args = PROA_ARG_TABLE(
+    "options (one of --data, --source, --labels, --golden; files may end in .gz)", eval_rows);
 
 static int check(const proa_eval *e)
 {
@@ -33,8 +40,10 @@ static int check(const proa_eval *e)
     int measures = (e->golden != NULL) + translate + (e->labels != NULL) + (e->data && !e->golden);
     if (measures != 1)
         return proa_say(PROA_EXIT_USAGE, "give one of --data, --source with --target, --labels and --golden");
-    if (translate && !(e->source && e->target)) return proa_say(PROA_EXIT_USAGE, "--source and --target go together");
-    if (e->output && (e->data || e->golden)) return proa_say(PROA_EXIT_USAGE, "--output goes with --source or --labels");
+    if (translate && !(e->source && e->target))
+        return proa_say(PROA_EXIT_USAGE, "--source and --target go together");
+    if (e->output && (e->data || e->golden))
+        return proa_say(PROA_EXIT_USAGE, "--output goes with --source or --labels");
     return -1;
 }
 
@@ -53,6 +62,7 @@ static proa_status open_and_measure(const proa_eval *e, bool *passed, proa_err *
     proa_session session;
     proa_out out;
     PROA_TRY(proa_session_options(&options, &e->common, err));
+    proa_session_room(&options, e->beams, e->max_tokens, !e->golden);
     PROA_TRY(proa_session_open(&session, &e->common, &options, err));
     proa_status status = proa_out_open(&out, NULL, err);
     if (status == PROA_OK) status = measure(&session, e, &out, passed, err);
@@ -72,18 +82,21 @@ static int eval_command(const proa_command *self, int argc, char **argv)
     bool passed = false;
     proa_interrupt_watch();
     if (open_and_measure(&e, &passed, &err) != PROA_OK) return proa_say_err(&err);
-    return passed ? PROA_EXIT_OK : PROA_EXIT_FAILED;
+    return passed ? PROA_EXIT_OK
+                  : proa_say(PROA_EXIT_FAILED, "'%s' differs from '%s'", e.common.model, e.golden);
 }
 
 static const proa_arg_table *const eval_tables[] = {&eval_args, &proa_engine_args, &proa_common_args, NULL};
 const proa_command proa_cmd_eval = {
     .name = "eval",
     .summary = "measure quality: perplexity, BLEU, accuracy, distance from reference outputs",
-    .examples = "  proa eval models/classics-10m --data book.txt\n"
-                "  proa eval models/m30k-t5 --source en.gz --target de.gz --prefix \"translate English to German: \" --beams 4\n"
-                "  proa eval models/polarity-bert --labels reviews.tsv\n"
-                "  proa eval tests/golden/arch/llama --golden tests/golden/arch/llama\n"
-                "  proa eval models/classics-10m --golden tests/golden/trained/classics-10m.json --data book.txt\n",
+    .examples =
+        "  proa eval models/classics-10m --data book.txt\n"
+        "  proa eval models/m30k-t5 --source en.gz --target de.gz --prefix \"translate English to German: \" "
+        "--beams 4\n"
+        "  proa eval models/polarity-bert --labels reviews.tsv\n"
+        "  proa eval tests/golden/arch/llama --golden tests/golden/arch/llama\n"
+        "  proa eval models/classics-10m --golden tests/golden/trained/classics-10m.json --data book.txt\n",
     .tables = eval_tables,
     .run = eval_command,
 };

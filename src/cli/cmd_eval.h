@@ -17,7 +17,8 @@ typedef struct proa_eval {
 /* Perplexity of a text (eval_text.c). */
 PROA_MUST_CHECK proa_status proa_eval_text(proa_session *s, const proa_eval *e, proa_out *out, proa_err *err);
 /* BLEU of translations (eval_tasks.c). */
-PROA_MUST_CHECK proa_status proa_eval_translate(proa_session *s, const proa_eval *e, proa_out *out, proa_err *err);
+PROA_MUST_CHECK proa_status proa_eval_translate(proa_session *s, const proa_eval *e, proa_out *out,
+                                                proa_err *err);
 /* Accuracy of an encoder's head (eval_tasks.c). */
 PROA_MUST_CHECK proa_status proa_eval_labels(proa_session *s, const proa_eval *e, proa_out *out, proa_err *err);
 /* Distance from a reference implementation's outputs (eval_golden.c). *passed tells whether all were near enough. */
@@ -25,7 +26,7 @@ PROA_MUST_CHECK proa_status proa_eval_golden(proa_session *s, const proa_eval *e
                                              proa_err *err);
 
 /* Sum of -ln p of ids[1..count) in one forward pass, and optionally each of them to nll[count - 1]. */
-PROA_MUST_CHECK proa_status proa_nll_of_ids(proa_engine *engine, const int32_t *ids, int64_t count, double *sum,
-                                            double *nll, proa_err *err);
+PROA_MUST_CHECK proa_status proa_nll_of_ids(proa_engine *engine, const int32_t *ids, int64_t count,
+                                            double *sum, double *nll, proa_err *err);
 
 #endif

@@ -13,8 +13,10 @@ typedef struct explain_options {
 
 static const proa_arg explain_rows[] = {
     PROA_MODEL_ARG,
-    {"bandwidth", PROA_ARG_REAL, offsetof(explain_options, bandwidth), 0, 1000000, "GB/s", "0", "read bandwidth for the floor; 0: measure it"},
-    {"no-measure", PROA_ARG_FLAG, offsetof(explain_options, no_measure), 0, 0, NULL, NULL, "no floor: read nothing but the model's files"},
+    {"bandwidth", PROA_ARG_REAL, offsetof(explain_options, bandwidth), 0, 1000000, "GB/s", "0",
+     "read bandwidth for the floor; 0: measure it"},
+    {"no-measure", PROA_ARG_FLAG, offsetof(explain_options, no_measure), 0, 0, NULL, NULL,
+     "no floor: read nothing but the model's files"},
 };
 static const proa_arg_table explain_args = PROA_ARG_TABLE("options", explain_rows);
 
@@ -51,7 +53,8 @@ static int explain_command(const proa_command *self, int argc, char **argv)
 static const proa_arg_table *const explain_tables[] = {&explain_args, &proa_engine_args, &proa_common_args, NULL};
 const proa_command proa_cmd_explain = {
     .name = "explain",
-    .summary = "show what a model is: its program with shapes, the memory plan, the floor that this machine allows",
+    .summary =
+        "show what a model is: its program with shapes, the memory plan, the floor that this machine allows",
     .examples = "  proa explain models/classics-10m\n  proa explain models/m30k-t5 --dtype bf16 --json\n",
     .tables = explain_tables,
     .run = explain_command,

@@ -12,20 +12,30 @@
 #define AT(field) offsetof(proa_run, field)
 static const proa_arg run_rows[] = {
     PROA_MODEL_ARG,
-    {"[PROMPT]", PROA_ARG_OPERAND, AT(prompt), .help = "the text to continue, translate or score; absent: standard input"},
-    {"ids", PROA_ARG_TEXT, AT(ids_text), 0, 0, "\"5 6 7\"", NULL, "token ids in place of a prompt, used as they are"},
-    {"decoder-ids", PROA_ARG_TEXT, AT(decoder_ids_text), 0, 0, "\"0 9\"", NULL, "first tokens of the decoder, start token included"},
-    {"input", PROA_ARG_TEXT, AT(input), 0, 0, "FILE", NULL, "prompts, one a line (.gz too; - is standard input), many at once"},
-    {"output", PROA_ARG_TEXT, AT(output), 0, 0, "FILE", NULL, "where --input's results go, one a line, in order (\\n for a newline)"},
-    {"max-tokens", PROA_ARG_INT, AT(max_tokens), 0, PROA_CONTEXT_MAX, "N", "128", "new tokens at most; 0: until the end or the context is full"},
+    {"[PROMPT]", PROA_ARG_OPERAND, AT(prompt),
+     .help = "the text to continue, translate or score; absent: standard input"},
+    {"ids", PROA_ARG_TEXT, AT(ids_text), 0, 0, "\"5 6 7\"", NULL,
+     "token ids in place of a prompt, used as they are"},
+    {"decoder-ids", PROA_ARG_TEXT, AT(decoder_ids_text), 0, 0, "\"0 9\"", NULL,
+     "first tokens of the decoder, start token included"},
+    {"input", PROA_ARG_TEXT, AT(input), 0, 0, "FILE", NULL,
+     "prompts, one a line (.gz too; - is standard input), many at once"},
+    {"output", PROA_ARG_TEXT, AT(output), 0, 0, "FILE", NULL,
+     "where --input's results go, one a line, in order (\\n for a newline)"},
+    {"max-tokens", PROA_ARG_INT, AT(max_tokens), 0, PROA_CONTEXT_MAX, "N", "128",
+     "new tokens at most; 0: until the end or the context is full"},
     {"ignore-eos", PROA_ARG_FLAG, AT(ignore_eos), 0, 0, NULL, NULL, "go on after an end token"},
-    {"temperature", PROA_ARG_REAL, AT(temperature), 0, 100, "X", "0", "sample from softmax(logits / X); 0: the most likely token"},
+    {"temperature", PROA_ARG_REAL, AT(temperature), 0, 100, "X", "0",
+     "sample from softmax(logits / X); 0: the most likely token"},
     {"top-k", PROA_ARG_INT, AT(top_k), 0, PROA_VOCAB_MAX, "N", "0", "sample among the N most likely; 0: all"},
     {"top-p", PROA_ARG_REAL, AT(top_p), 0, 1, "X", "1", "sample among the most likely whose mass reaches X"},
     {"beams", PROA_ARG_INT, AT(beams), 1, PROA_BEAMS_MAX, "N", "1", "beam search with N beams"},
-    {"length-penalty", PROA_ARG_REAL, AT(length_penalty), -100, 100, "X", "1", "beam score: sum of log-probabilities / length^X"},
-    {"early-stopping", PROA_ARG_CHOICE, AT(early), 0, 0, "false|true|never", "false", "when a beam search ends, as in transformers"},
-    {"beam-style", PROA_ARG_TEXT, AT(beam_style), 0, 0, "hf", "hf", "whose meaning of a beam's score: transformers'"},
+    {"length-penalty", PROA_ARG_REAL, AT(length_penalty), -100, 100, "X", "1",
+     "beam score: sum of log-probabilities / length^X"},
+    {"early-stopping", PROA_ARG_CHOICE, AT(early), 0, 0, "false|true|never", "false",
+     "when a beam search ends, as in transformers"},
+    {"beam-style", PROA_ARG_TEXT, AT(beam_style), 0, 0, "hf", "hf",
+     "whose meaning of a beam's score: transformers'"},
     {"logprobs", PROA_ARG_FLAG, AT(logprobs), 0, 0, NULL, NULL, "log-probability of each token (with --json)"},
     {"logits", PROA_ARG_FLAG, AT(logits), 0, 0, NULL, NULL, "the output of every position in place of new tokens"},
     {"no-stream", PROA_ARG_FLAG, AT(no_stream), 0, 0, NULL, NULL, "print the text when it is complete"},
@@ -55,14 +65,16 @@ proa_options proa_run_options(const proa_run *run)
 static int check(const proa_run *run)
 {
     if (strcmp(run->beam_style, "ft") == 0)
-        return proa_say(PROA_EXIT_FAILED, "--beam-style ft comes with the decoding options, which this version does "
-                                          "not have yet; the one there is: hf");
+        return proa_say(PROA_EXIT_FAILED,
+                        "--beam-style ft comes with the decoding options, which this version does "
+                        "not have yet; the one there is: hf");
     if (strcmp(run->beam_style, "hf") != 0)
         return proa_say(PROA_EXIT_USAGE, "--beam-style '%s' is none of hf", run->beam_style);
     int sources = (run->prompt != NULL) + (run->ids_text != NULL) + (run->input != NULL);
     if (sources > 1) return proa_say(PROA_EXIT_USAGE, "give one of PROMPT, --ids and --input");
     if (run->output && !run->input) return proa_say(PROA_EXIT_USAGE, "--output needs --input");
-    if (run->input && run->decoder_ids_text) return proa_say(PROA_EXIT_USAGE, "--decoder-ids does not go with --input");
+    if (run->input && run->decoder_ids_text)
+        return proa_say(PROA_EXIT_USAGE, "--decoder-ids does not go with --input");
     if (run->input && run->logits) return proa_say(PROA_EXIT_USAGE, "--logits does not go with --input");
     if (run->beams > 1 && run->temperature > 0)
         return proa_say(PROA_EXIT_USAGE, "--beams and --temperature do not go together");
@@ -90,7 +102,8 @@ static proa_status read_request(proa_run *run, proa_request *request, proa_buf *
     if (!run->prompt) {
         PROA_TRY(proa_text_read(hold, "-", PROA_TEXT_BYTES_MAX, err));
         text = proa_buf_view(hold);
-        if (text.len && text.ptr[text.len - 1] == '\n') text.len--; /* the end of the last line is not the prompt's */
+        if (text.len && text.ptr[text.len - 1] == '\n')
+            text.len--; /* the end of the last line is not the prompt's */
     }
     if (text.len > (size_t)PROA_TEXT_BYTES_MAX)
         return PROA_FAIL(err, LIMIT, "the prompt has %zu bytes, at most %lld are read", text.len,
@@ -101,7 +114,7 @@ static proa_status read_request(proa_run *run, proa_request *request, proa_buf *
 
 typedef struct stream {
     proa_out *out;
-    bool live;    /* text is written as it comes */
+    bool live; /* text is written as it comes */
     bool has_text;
     bool ends_line;
 } stream;
@@ -153,8 +166,8 @@ static proa_status score_best(proa_session *s, const proa_request *request, proa
     proa_result_init(&rows);
     proa_status status = proa_result_run(s->engine, &again, &rows, err);
     for (int64_t i = 0; i < r->count && status == PROA_OK; i++)
-        r->logprobs[i] =
-            (float)proa_row_logprob(rows.rows + (head_count - 1 + i) * rows.columns, rows.columns, r->ids[i]);
+        r->logprobs[i] = (float)proa_row_logprob(rows.rows + (head_count - 1 + i) * rows.columns,
+                                                 rows.columns, r->ids[i]);
     proa_result_release(&rows);
     free(ids);
     return status;
@@ -164,8 +177,8 @@ static proa_status score_best(proa_session *s, const proa_request *request, proa
 static proa_status make_ids(const proa_session *s, proa_run *run, proa_request *request, proa_err *err)
 {
     if (request->ids) return PROA_OK;
-    PROA_TRY(proa_ids_of_text(s->engine, (proa_str){request->text, request->text_len}, &run->ids, &request->ids_count,
-                              err));
+    PROA_TRY(proa_ids_of_text(s->engine, (proa_str){request->text, request->text_len}, &run->ids,
+                              &request->ids_count, err));
     request->ids = run->ids;
     request->text = NULL;
     request->text_len = 0;
@@ -176,9 +189,8 @@ static proa_status generate(proa_session *s, proa_run *run, proa_request *reques
 {
     proa_result r;
     proa_result_init(&r);
-    stream show_state = {.out = out,
-                         .live = !run->common.json && !run->no_stream,
-                         .has_text = s->info.has_tokenizer};
+    stream show_state = {
+        .out = out, .live = !run->common.json && !run->no_stream, .has_text = s->info.has_tokenizer};
     r.arg = &show_state;
     r.on_text = show;
     bool score = run->logprobs && run->beams > 1;
@@ -226,12 +238,12 @@ void proa_run_describe(const proa_session *s)
 {
     const proa_info *i = &s->info;
     char weights[16], kv[16], all[16];
-    fprintf(stderr, "%s, %.1f M parameters, %s, quant %s: %s of weights; %s; %d threads; loaded in %.0f ms\n", i->arch,
-            (double)i->parameters * 1e-6, i->dtype, i->quant, proa_out_bytes_text(weights, (double)i->weight_bytes),
-            i->isa, i->threads, s->open_s * 1e3);
-    fprintf(stderr, "room for %lld tokens of keys and values (%s); %s in all; context %d\n", (long long)i->kv_tokens,
-            proa_out_bytes_text(kv, (double)i->kv_bytes), proa_out_bytes_text(all, (double)i->memory_bytes),
-            i->context);
+    fprintf(stderr, "%s, %.1f M parameters, %s, quant %s: %s of weights; %s; %d threads; loaded in %.0f ms\n",
+            i->arch, (double)i->parameters * 1e-6, i->dtype, i->quant,
+            proa_out_bytes_text(weights, (double)i->weight_bytes), i->isa, i->threads, s->open_s * 1e3);
+    fprintf(stderr, "room for %lld tokens of keys and values (%s); %s in all; context %d\n",
+            (long long)i->kv_tokens, proa_out_bytes_text(kv, (double)i->kv_bytes),
+            proa_out_bytes_text(all, (double)i->memory_bytes), i->context);
 }
 
 static void describe_work(const proa_session *s)
@@ -252,7 +264,8 @@ static proa_status work(proa_session *s, proa_run *run, proa_request *request, p
     proa_err work_err = {0};
     proa_status status;
     if (run->input) status = proa_run_file(s, run, &out, &work_err);
-    else if (run->logits || s->info.kind == PROA_KIND_ENCODER) status = rows(s, run, request, &out, &work_err);
+    else if (run->logits || s->info.kind == PROA_KIND_ENCODER)
+        status = rows(s, run, request, &out, &work_err);
     else status = generate(s, run, request, &out, &work_err);
     /* a failed write is the cause, a request cancelled for it the effect */
     PROA_TRY(proa_out_close(&out, err));
@@ -274,6 +287,7 @@ static int run_command(const proa_command *self, int argc, char **argv)
     proa_buf hold;
     proa_buf_init(&hold, 0);
     proa_status status = proa_session_options(&options, &run.common, &err);
+    proa_session_room(&options, run.beams, run.max_tokens, run.input != NULL);
     if (status == PROA_OK && !run.input) status = read_request(&run, &request, &hold, &err);
     proa_interrupt_watch();
     if (status == PROA_OK) status = proa_session_open(&session, &run.common, &options, &err);
@@ -289,11 +303,12 @@ static const proa_arg_table *const run_tables[] = {&run_args, &proa_engine_args,
 const proa_command proa_cmd_run = {
     .name = "run",
     .summary = "generate from a prompt: continue, translate, or score with an encoder",
-    .examples = "  proa run models/classics-10m \"It was a dark and stormy night\"\n"
-                "  proa run models/m30k-t5 \"translate English to German: A dog runs on the beach.\" --beams 4\n"
-                "  proa run models/polarity-bert \"a warm and funny film\"\n"
-                "  proa run models/m30k-t5 --input lines.txt --output translated.txt\n"
-                "  proa run models/classics-10m --ids \"1 812 316\" --max-tokens 24 --ignore-eos --logprobs --json\n",
+    .examples =
+        "  proa run models/classics-10m \"It was a dark and stormy night\"\n"
+        "  proa run models/m30k-t5 \"translate English to German: A dog runs on the beach.\" --beams 4\n"
+        "  proa run models/polarity-bert \"a warm and funny film\"\n"
+        "  proa run models/m30k-t5 --input lines.txt --output translated.txt\n"
+        "  proa run models/classics-10m --ids \"1 812 316\" --max-tokens 24 --ignore-eos --logprobs --json\n",
     .tables = run_tables,
     .run = run_command,
 };

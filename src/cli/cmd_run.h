@@ -19,7 +19,8 @@ typedef struct proa_run {
 proa_options proa_run_options(const proa_run *run);
 /* Works through run->input, a line a prompt, and writes a line each in the same order. A line that fails leaves an
  * empty line ({"error":...} with --json), and the whole then fails at its end with the count and the first reason. */
-PROA_MUST_CHECK proa_status proa_run_file(proa_session *session, const proa_run *run, proa_out *out, proa_err *err);
+PROA_MUST_CHECK proa_status proa_run_file(proa_session *session, const proa_run *run, proa_out *out,
+                                          proa_err *err);
 /* What was loaded, on standard error. */
 void proa_run_describe(const proa_session *session);
 

@@ -24,7 +24,8 @@ typedef struct version_options {
 } version_options;
 
 static const proa_arg version_rows[] = {
-    {"features", PROA_ARG_FLAG, offsetof(version_options, features), 0, 0, NULL, NULL, "and what it was built with and can use here"},
+    {"features", PROA_ARG_FLAG, offsetof(version_options, features), 0, 0, NULL, NULL,
+     "and what it was built with and can use here"},
 };
 static const proa_arg_table version_args = PROA_ARG_TABLE("options", version_rows);
 
@@ -35,8 +36,10 @@ static const char compiler[] = "gcc " __VERSION__;
 #endif
 
 /* What other builds of this program may hold. In this one there is none of it. */
-static const char *const absent[][2] = {
-    {"cuda", "no plug-in in this build"}, {"onednn", "own kernels"}, {"mpi", "one process"}, {"server", "no serve command"}};
+static const char *const absent[][2] = {{"cuda", "no plug-in in this build"},
+                                        {"onednn", "own kernels"},
+                                        {"mpi", "one process"},
+                                        {"server", "no serve command"}};
 
 typedef struct library {
     const char *name;
@@ -49,8 +52,8 @@ static void list_libraries(library list[LIBRARIES])
     char pcre2[64] = "";
     pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
     const char *const names[LIBRARIES] = {"glibc", "json-c", "pcre2", "utf8proc", "protobuf-c", "zlib"};
-    const char *const versions[LIBRARIES] = {gnu_get_libc_version(), json_c_version(), pcre2,
-                                             utf8proc_version(), protobuf_c_version(), zlibVersion()};
+    const char *const versions[LIBRARIES] = {gnu_get_libc_version(), json_c_version(),     pcre2,
+                                             utf8proc_version(),     protobuf_c_version(), zlibVersion()};
     for (int i = 0; i < LIBRARIES; i++) {
         list[i].name = names[i];
         snprintf(list[i].version, sizeof list[i].version, "%s", versions[i]);
@@ -88,8 +91,10 @@ static void print_features(proa_out *out)
     proa_out_str(out, "           built in:");
     for (int isa = 0; isa < PROA_ISA_COUNT; isa++) proa_out_printf(out, " %s", proa_isa_name((proa_isa)isa));
     proa_out_str(out, "\nlibraries ");
-    for (int i = 0; i < LIBRARIES; i++) proa_out_printf(out, " %s %s%s", libraries[i].name, libraries[i].version, i + 1 < LIBRARIES ? "," : "\n");
-    for (size_t i = 0; i < PROA_COUNT(absent); i++) proa_out_printf(out, "%-10s off: %s\n", absent[i][0], absent[i][1]);
+    for (int i = 0; i < LIBRARIES; i++)
+        proa_out_printf(out, " %s %s%s", libraries[i].name, libraries[i].version, i + 1 < LIBRARIES ? "," : "\n");
+    for (size_t i = 0; i < PROA_COUNT(absent); i++)
+        proa_out_printf(out, "%-10s off: %s\n", absent[i][0], absent[i][1]);
 }
 
 static int version_command(const proa_command *self, int argc, char **argv)
@@ -104,8 +109,8 @@ static int version_command(const proa_command *self, int argc, char **argv)
     if (o.common.json) {
         print_json(&out, o.features);
     } else {
-        proa_out_printf(&out, "proa %s%s%s%s\n", proa_version(), PROA_COMMIT[0] ? " (commit " : "", PROA_COMMIT,
-                        PROA_COMMIT[0] ? ")" : "");
+        proa_out_printf(&out, "proa %s%s%s%s\n", proa_version(), PROA_COMMIT[0] ? " (commit " : "",
+                        PROA_COMMIT, PROA_COMMIT[0] ? ")" : "");
         if (o.features) print_features(&out);
     }
     return proa_out_close(&out, &err) == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);

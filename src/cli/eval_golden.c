@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { GOLDEN_BYTES_MAX = 64 << 20, HYPOTHESES_MAX = 64, MAX_TOKENS_ENDED = 512 };
+enum { GOLDEN_BYTES_MAX = 64 << 20, PENDING_TOKENS = 32 };
 
 static proa_status read_ids(int32_t **ids, int64_t *count, const proa_json *array, const char *what, proa_err *err)
 {
@@ -22,7 +22,8 @@ static proa_status read_ids(int32_t **ids, int64_t *count, const proa_json *arra
     *ids = proa_malloc((size_t)(*count + 1) * sizeof **ids);
     for (int64_t i = 0; i < *count; i++) {
         int64_t id = proa_json_int(proa_json_at(array, i));
-        if (id < 0 || id > INT32_MAX) return PROA_FAIL(err, CORRUPT, "%s[%lld] is not a token id", what, (long long)i);
+        if (id < 0 || id > INT32_MAX)
+            return PROA_FAIL(err, CORRUPT, "%s[%lld] is not a token id", what, (long long)i);
         (*ids)[i] = (int32_t)id;
     }
     return PROA_OK;
@@ -91,7 +92,8 @@ static proa_status check_rows(proa_golden *g, proa_golden_case *c, const proa_js
 }
 
 /* How clear the choice was where two token lists part: the gap between the two best logits after the common part. */
-static proa_status measure_gap(proa_golden *g, proa_golden_case *c, const int32_t *tokens, int64_t common, proa_err *err)
+static proa_status measure_gap(proa_golden *g, proa_golden_case *c, const int32_t *tokens, int64_t common,
+                               proa_err *err)
 {
     bool s2s = g->session->info.kind == PROA_KIND_ENCODER_DECODER;
     int64_t head = s2s ? 1 : c->ids_count, count = head + common;
@@ -99,7 +101,8 @@ static proa_status measure_gap(proa_golden *g, proa_golden_case *c, const int32_
     if (s2s) ids[0] = g->session->info.decoder_start_id;
     else memcpy(ids, c->ids, (size_t)head * sizeof *ids);
     memcpy(ids + head, tokens, (size_t)common * sizeof *ids);
-    proa_request request = {.task = PROA_TASK_ROWS, .ids = s2s ? c->ids : ids, .ids_count = s2s ? c->ids_count : count};
+    proa_request request = {
+        .task = PROA_TASK_ROWS, .ids = s2s ? c->ids : ids, .ids_count = s2s ? c->ids_count : count};
     if (s2s) request.decoder_ids = ids, request.decoder_ids_count = count;
     proa_result r;
     proa_result_init(&r);
@@ -118,6 +121,7 @@ static proa_status measure_gap(proa_golden *g, proa_golden_case *c, const int32_
 
 static void compare_logprobs(proa_golden_case *c, const proa_json *golden, const proa_result *r, int64_t common)
 {
+    c->has_logprobs = golden != NULL;
     for (int64_t i = 0; i < common && i < proa_json_len(golden); i++) {
         double diff = fabs(proa_json_double(proa_json_at(golden, i)) - (double)r->logprobs[i]);
         if (!(diff <= c->logprob_diff)) c->logprob_diff = isnan(diff) ? (double)INFINITY : diff;
@@ -130,8 +134,8 @@ static void compare_text(proa_golden_case *c, const proa_json *golden, proa_str 
 }
 
 /* Greedy tokens: all of them, end tokens included, as the reference wrote them. */
-static proa_status check_greedy(proa_golden *g, proa_golden_case *c, const proa_json *tokens, const proa_json *logprobs,
-                                const proa_json *text, proa_err *err)
+static proa_status check_greedy(proa_golden *g, proa_golden_case *c, const proa_json *tokens,
+                                const proa_json *logprobs, const proa_json *text, proa_err *err)
 {
     if (!tokens) return PROA_OK;
     int32_t *want;
@@ -172,7 +176,8 @@ static bool read_beam_key(beam_key *key, proa_str name)
     memcpy(text, name.ptr, name.len);
     text[name.len] = '\0';
     key->penalty = 1;
-    if (sscanf(text, "beam%d_lp%lf%n", &key->beams, &key->penalty, &end) == 2 && end == len) return key->beams > 0;
+    if (sscanf(text, "beam%d_lp%lf%n", &key->beams, &key->penalty, &end) == 2 && end == len)
+        return key->beams > 0;
     key->penalty = 1;
     if (sscanf(text, "beam%d_ids%n", &key->beams, &end) == 1 && end == len) return key->beams > 0;
     return sscanf(text, "beam%d%n", &key->beams, &end) == 1 && end == len && key->beams > 0;
@@ -181,7 +186,8 @@ static bool read_beam_key(beam_key *key, proa_str name)
 /* Hypothesis i of a beam key's value: {ids, score, text}, a list of such, or the ids alone. */
 static const proa_json *hypothesis(const proa_json *value, int64_t i, const proa_json **ids)
 {
-    const proa_json *one = proa_json_kind(value) == PROA_JSON_OBJECT ? (i == 0 ? value : NULL) : proa_json_at(value, i);
+    const proa_json *one = proa_json_kind(value) == PROA_JSON_OBJECT ? (i == 0 ? value : NULL)
+                                                                     : proa_json_at(value, i);
     if (proa_json_kind(value) == PROA_JSON_ARRAY && proa_json_kind(proa_json_at(value, 0)) == PROA_JSON_INT) {
         *ids = i == 0 ? value : NULL;
         return NULL;
@@ -201,7 +207,7 @@ static proa_status each_beam_key(const proa_json *j, hypothesis_fn *fn, void *ar
 }
 
 /* The reference's own max_new_tokens is not written down. If some hypothesis has no end token it was cut there; if
- * all have one, it did not matter. */
+ * all have one it did not matter, and anything well above the longest will do. */
 static proa_status find_max_tokens(void *arg, proa_str name, const proa_json *value, proa_err *err)
 {
     proa_golden *g = arg;
@@ -215,7 +221,8 @@ static proa_status find_max_tokens(void *arg, proa_str name, const proa_json *va
         for (int64_t k = s2s; k < count; k++) ended |= list[k] == g->session->info.eos_id;
         free(list);
         PROA_TRY(status);
-        if (!ended && count - s2s > g->max_tokens) g->max_tokens = (int32_t)(count - s2s);
+        if (!ended && count - s2s > g->cut_tokens) g->cut_tokens = (int32_t)(count - s2s);
+        if (count > g->longest) g->longest = (int32_t)count;
     }
     return PROA_OK;
 }
@@ -226,9 +233,9 @@ typedef struct beam_check {
     const proa_json *j;
 } beam_check;
 
-static proa_status compare_hypothesis(beam_check *b, const proa_json *want_ids, const proa_json *score, const proa_json *text,
-                                      const int32_t *got, int64_t got_count, float got_score, proa_str got_text,
-                                      proa_err *err)
+static proa_status compare_hypothesis(beam_check *b, const proa_json *want_ids, const proa_json *score,
+                                      const proa_json *text, const int32_t *got, int64_t got_count,
+                                      float got_score, proa_str got_text, proa_err *err)
 {
     const proa_info *info = &b->g->session->info;
     int32_t *want;
@@ -249,7 +256,8 @@ static proa_status compare_hypothesis(beam_check *b, const proa_json *want_ids, 
     return status;
 }
 
-static proa_status compare_beams(beam_check *b, proa_str name, const proa_json *value, const proa_result *r, proa_err *err)
+static proa_status compare_beams(beam_check *b, proa_str name, const proa_json *value, const proa_result *r,
+                                 proa_err *err)
 {
     const proa_json *ids, *one;
     for (int64_t i = 0; (one = hypothesis(value, i, &ids), ids) != NULL; i++) {
@@ -261,7 +269,8 @@ static proa_status compare_beams(beam_check *b, proa_str name, const proa_json *
         }
         if (i < r->beams_count) {
             const proa_hypothesis *got = &r->beams[i];
-            PROA_TRY(compare_hypothesis(b, ids, score, text, got->ids, got->count, got->score, proa_str_c(got->text), err));
+            PROA_TRY(compare_hypothesis(b, ids, score, text, got->ids, got->count, got->score,
+                                        proa_str_c(got->text), err));
         } else if (i == 0) {
             PROA_TRY(compare_hypothesis(b, ids, NULL, text, r->ids, r->count, 0, proa_buf_view(&r->text), err));
         } else {
@@ -281,7 +290,8 @@ static proa_status check_beams(void *arg, proa_str name, const proa_json *value,
     proa_result_init(&r);
     proa_request request = {.ids = b->c->ids, .ids_count = b->c->ids_count};
     request.options = (proa_options){.given = PROA_GIVEN_LENGTH_PENALTY,
-                                     .max_tokens = b->g->max_tokens ? b->g->max_tokens : MAX_TOKENS_ENDED,
+                                     .max_tokens = b->g->cut_tokens ? b->g->cut_tokens
+                                                                    : 2 * b->g->longest + PENDING_TOKENS,
                                      .beams = key.beams,
                                      .length_penalty = (float)key.penalty};
     proa_status status = proa_result_run(b->g->session->engine, &request, &r, err);
@@ -330,11 +340,13 @@ static proa_status check_all(proa_golden *g, const proa_json *root, proa_progres
     const proa_json *cases = cases_of(root);
     int64_t limit = g->eval->limit, total = proa_json_len(cases);
     if (total == 0) return PROA_FAIL(err, CORRUPT, "no cases");
-    for (int64_t i = 0; i < total; i++) PROA_TRY(each_beam_key(proa_json_at(cases, i), find_max_tokens, g, err));
+    for (int64_t i = 0; i < total; i++)
+        PROA_TRY(each_beam_key(proa_json_at(cases, i), find_max_tokens, g, err));
     if (limit && limit < total) total = limit;
     g->cases = proa_calloc((size_t)total, sizeof *g->cases);
     for (int64_t i = 0; i < total; i++) {
-        proa_progress_show(progress, (double)i / (double)total, "case %lld of %lld", (long long)i, (long long)total);
+        proa_progress_show(progress, (double)i / (double)total, "case %lld of %lld", (long long)i,
+                           (long long)total);
         g->count++;
         proa_status status = check_case(g, &g->cases[i], proa_json_at(cases, i), err);
         if (status != PROA_OK) {

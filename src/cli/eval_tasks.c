@@ -15,11 +15,12 @@ typedef struct task {
     const proa_eval *eval;
     proa_line_list lines, targets; /* targets: of a translation */
     int64_t count, finished, correct;
+    int64_t cut;     /* translations that reached --max-tokens */
     proa_buf prompt; /* prefix and line */
     proa_bleu bleu;
     proa_out output; /* --output */
     bool has_output;
-    proa_err err;    /* of the first line that failed: it ends the evaluation */
+    proa_err err; /* of the first line that failed: it ends the evaluation */
     proa_progress progress;
 } task;
 
@@ -30,8 +31,9 @@ static void show_progress(void *arg)
     proa_stats stats;
     proa_engine_stats(t->session->engine, &stats);
     double seconds = proa_progress_seconds(&t->progress);
-    proa_progress_show(&t->progress, (double)t->finished / (double)t->count, "%lld of %lld lines, %.1f lines/s, %.0f tokens/s",
-                       (long long)t->finished, (long long)t->count, (double)t->finished / seconds,
+    proa_progress_show(&t->progress, (double)t->finished / (double)t->count,
+                       "%lld of %lld lines, %.1f lines/s, %.0f tokens/s", (long long)t->finished,
+                       (long long)t->count, (double)t->finished / seconds,
                        (double)(stats.new_tokens + stats.prompt_tokens) / seconds);
 }
 
@@ -40,8 +42,7 @@ static proa_status task_open(task *t, proa_session *s, const proa_eval *e, const
     *t = (task){.session = s, .eval = e};
     proa_bleu_init(&t->bleu);
     proa_buf_init(&t->prompt, (size_t)PROA_TEXT_BYTES_MAX);
-    if (!s->info.has_tokenizer)
-        return PROA_FAIL(err, UNSUPPORTED, "'%s' has no tokenizer", e->common.model);
+    if (!s->info.has_tokenizer) return PROA_FAIL(err, UNSUPPORTED, "'%s' has no tokenizer", e->common.model);
     PROA_TRY(proa_line_list_read(&t->lines, lines, err));
     t->count = e->limit && e->limit < t->lines.count ? e->limit : t->lines.count;
     if (t->count == 0) return PROA_FAIL(err, INVALID, "'%s' is empty", lines);
@@ -65,8 +66,8 @@ static proa_status task_run(task *t, bool (*next)(void *, int64_t, proa_request 
                             bool (*done)(void *, int64_t, proa_result *), proa_err *err)
 {
     proa_progress_init(&t->progress);
-    proa_queue queue = {.engine = t->session->engine, .window = WINDOW, .arg = t, .next = next, .done = done,
-                        .idle = show_progress};
+    proa_queue queue = {
+        .engine = t->session->engine, .window = WINDOW, .arg = t, .next = next, .done = done, .idle = show_progress};
     proa_status status = proa_queue_run(&queue, err);
     proa_progress_clear(&t->progress);
     if (status == PROA_OK && t->err.status != PROA_OK) *err = t->err, status = t->err.status;
@@ -105,6 +106,7 @@ static bool sentence_done(void *arg, int64_t index, proa_result *r)
 {
     task *t = arg;
     if (!line_is_ok(t, t->eval->source, index, r)) return false;
+    t->cut += r->finish == PROA_FINISH_LENGTH;
     proa_bleu_add(&t->bleu, proa_buf_view(&r->text), t->targets.line[index]);
     if (t->has_output) {
         proa_out_escaped(&t->output, proa_buf_view(&r->text));
@@ -124,31 +126,32 @@ static void print_bleu(const task *t, proa_out *out)
     const char *more = t->eval->common.json ? "," : "/";
     if (t->eval->common.json) {
         proa_out_printf(out, "{\"bleu\":%.12g,\"precisions\":[", b.score);
-        for (int n = 0; n < PROA_BLEU_ORDERS; n++) proa_out_printf(out, "%s%.12g", n ? more : "", b.precisions[n]);
+        for (int n = 0; n < PROA_BLEU_ORDERS; n++)
+            proa_out_printf(out, "%s%.12g", n ? more : "", b.precisions[n]);
         proa_out_printf(out, "],\"brevity_penalty\":%.12g,\"hypothesis_tokens\":%lld,\"reference_tokens\":%lld",
                         b.brevity, (long long)t->bleu.hyp_tokens, (long long)t->bleu.ref_tokens);
-        proa_out_printf(out, ",\"lines\":%lld,\"beams\":%lld,\"seconds\":%.3f,\"lines_per_s\":%.2f,\"tokens_per_s\":%.1f}\n",
-                        (long long)t->count, (long long)t->eval->beams, seconds, lines_rate, tokens_rate);
+        proa_out_printf(
+            out, ",\"lines\":%lld,\"cut\":%lld,\"beams\":%lld,\"seconds\":%.3f,\"lines_per_s\":%.2f,\"tokens_per_s\":%.1f}\n",
+            (long long)t->count, (long long)t->cut, (long long)t->eval->beams, seconds, lines_rate, tokens_rate);
         return;
     }
     proa_out_printf(out, "BLEU        %.2f  ", b.score);
     for (int n = 0; n < PROA_BLEU_ORDERS; n++) proa_out_printf(out, "%s%.1f", n ? more : "", b.precisions[n]);
     proa_out_printf(out, "  (brevity penalty %.3f; %lld tokens, reference %lld)\n", b.brevity,
                     (long long)t->bleu.hyp_tokens, (long long)t->bleu.ref_tokens);
-    proa_out_printf(out, "lines       %lld with %lld beam%s\n", (long long)t->count, (long long)t->eval->beams,
-                    t->eval->beams == 1 ? "" : "s");
+    proa_out_printf(out, "lines       %lld with %lld beam%s; %lld cut at --max-tokens %lld\n",
+                    (long long)t->count, (long long)t->eval->beams, t->eval->beams == 1 ? "" : "s",
+                    (long long)t->cut, (long long)t->eval->max_tokens);
     proa_out_printf(out, "speed       %.1f lines/s, %.0f tokens/s (%.1f s)\n", lines_rate, tokens_rate, seconds);
 }
 
 static proa_status translate(task *t, proa_out *out, proa_err *err)
 {
     const proa_eval *e = t->eval;
-    if (t->session->info.kind == PROA_KIND_ENCODER)
-        return PROA_FAIL(err, UNSUPPORTED, "'%s' (%s) does not generate text", e->common.model, t->session->info.arch);
     PROA_TRY(proa_line_list_read(&t->targets, e->target, err));
     if (t->targets.count != t->lines.count)
-        return PROA_FAIL(err, INVALID, "'%s' has %lld lines and '%s' %lld", e->source, (long long)t->lines.count,
-                         e->target, (long long)t->targets.count);
+        return PROA_FAIL(err, INVALID, "'%s' has %lld lines and '%s' %lld", e->source,
+                         (long long)t->lines.count, e->target, (long long)t->targets.count);
     PROA_TRY(task_run(t, next_sentence, sentence_done, err));
     if (!t->output.error) print_bleu(t, out);
     return PROA_OK;
@@ -165,6 +168,8 @@ static proa_status task_end(task *t, proa_status status, proa_err *work_err, pro
 
 proa_status proa_eval_translate(proa_session *s, const proa_eval *e, proa_out *out, proa_err *err)
 {
+    if (s->info.kind == PROA_KIND_ENCODER)
+        return PROA_FAIL(err, UNSUPPORTED, "'%s' (%s) does not generate text", e->common.model, s->info.arch);
     task t;
     proa_err work_err = {0};
     proa_status status = task_open(&t, s, e, e->source, &work_err);
@@ -194,7 +199,8 @@ static bool next_row(void *arg, int64_t index, proa_request *request, proa_err *
     proa_str text;
     if (index >= t->count) return false;
     request->task = PROA_TASK_ROWS;
-    if (split_row(t->lines.line[index], &label, &text, item_err) != PROA_OK) return true; /* its result carries it */
+    if (split_row(t->lines.line[index], &label, &text, item_err) != PROA_OK)
+        return true;            /* its result carries it */
     proa_buf_clear(&t->prompt); /* a copy ends with a NUL, which an empty slice of the file does not */
     proa_buf_str(&t->prompt, text);
     proa_request_set_text(request, proa_buf_view(&t->prompt));
@@ -226,25 +232,28 @@ static bool row_done(void *arg, int64_t index, proa_result *r)
 
 static proa_status classify(task *t, proa_out *out, proa_err *err)
 {
-    const proa_info *i = &t->session->info;
-    if (i->kind != PROA_KIND_ENCODER || i->outputs == i->hidden || i->outputs == i->vocab)
-        return PROA_FAIL(err, UNSUPPORTED, "--labels needs an encoder with a classification or regression head; '%s' is "
-                                           "%s with %d outputs", t->eval->common.model, i->arch, i->outputs);
     PROA_TRY(task_run(t, next_row, row_done, err));
     if (t->output.error) return PROA_OK; /* said at its close */
     double seconds = proa_progress_seconds(&t->progress), accuracy = (double)t->correct / (double)t->count;
     double rate = (double)t->count / seconds;
     if (t->eval->common.json)
-        proa_out_printf(out, "{\"accuracy\":%.9g,\"correct\":%lld,\"lines\":%lld,\"seconds\":%.3f,\"lines_per_s\":%.2f}\n",
-                        accuracy, (long long)t->correct, (long long)t->count, seconds, rate);
+        proa_out_printf(
+            out, "{\"accuracy\":%.9g,\"correct\":%lld,\"lines\":%lld,\"seconds\":%.3f,\"lines_per_s\":%.2f}\n",
+            accuracy, (long long)t->correct, (long long)t->count, seconds, rate);
     else
-        proa_out_printf(out, "accuracy    %.2f %%  (%lld of %lld)\nspeed       %.1f lines/s (%.1f s)\n", accuracy * 100,
-                        (long long)t->correct, (long long)t->count, rate, seconds);
+        proa_out_printf(out, "accuracy    %.2f %%  (%lld of %lld)\nspeed       %.1f lines/s (%.1f s)\n",
+                        accuracy * 100, (long long)t->correct, (long long)t->count, rate, seconds);
     return PROA_OK;
 }
 
 proa_status proa_eval_labels(proa_session *s, const proa_eval *e, proa_out *out, proa_err *err)
 {
+    const proa_info *i = &s->info;
+    if (i->kind != PROA_KIND_ENCODER || i->outputs == i->hidden || i->outputs == i->vocab)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "--labels needs an encoder with a classification or regression head; '%s' is "
+                         "%s with %d outputs",
+                         e->common.model, i->arch, i->outputs);
     task t;
     proa_err work_err = {0};
     proa_status status = task_open(&t, s, e, e->labels, &work_err);

@@ -56,7 +56,7 @@ typedef struct text_eval {
     proa_engine *engine;
     const int32_t *ids; /* of the whole text, without the begin token */
     int64_t count, step, windows;
-    int32_t bos;        /* -1: none */
+    int32_t bos;         /* -1: none */
     int32_t *window_ids; /* [WINDOW][step + 1] */
     nll_sink sink[WINDOW];
     int64_t tokens, finished;
@@ -103,8 +103,8 @@ static void show_progress(void *arg)
 {
     text_eval *t = arg;
     if (!proa_progress_due(&t->progress)) return;
-    proa_progress_show(&t->progress, (double)t->finished / (double)t->windows, "%lld of %lld windows, %.0f tokens/s",
-                       (long long)t->finished, (long long)t->windows,
+    proa_progress_show(&t->progress, (double)t->finished / (double)t->windows,
+                       "%lld of %lld windows, %.0f tokens/s", (long long)t->finished, (long long)t->windows,
                        (double)t->tokens / proa_progress_seconds(&t->progress));
 }
 
@@ -121,8 +121,8 @@ static void print(const text_eval *t, bool json, proa_out *out)
         return;
     }
     proa_out_printf(out, "perplexity  %.3f\n", exp(mean));
-    proa_out_printf(out, "mean NLL    %.5f over %lld tokens in %lld windows of %lld\n", mean, (long long)t->tokens,
-                    (long long)t->windows, (long long)t->step + 1);
+    proa_out_printf(out, "mean NLL    %.5f over %lld tokens in %lld windows of %lld\n", mean,
+                    (long long)t->tokens, (long long)t->windows, (long long)t->step + 1);
     proa_out_printf(out, "speed       %.0f tokens/s (%.1f s)\n", (double)t->tokens / seconds, seconds);
 }
 
@@ -130,8 +130,13 @@ static proa_status run_windows(text_eval *t, proa_err *err)
 {
     t->window_ids = proa_malloc((size_t)(WINDOW * (t->step + 1)) * sizeof *t->window_ids);
     proa_progress_init(&t->progress);
-    proa_queue queue = {.engine = t->engine, .window = WINDOW, .arg = t, .next = next_window,
-                        .done = window_done, .on_rows = rows_of_window, .idle = show_progress};
+    proa_queue queue = {.engine = t->engine,
+                        .window = WINDOW,
+                        .arg = t,
+                        .next = next_window,
+                        .done = window_done,
+                        .on_rows = rows_of_window,
+                        .idle = show_progress};
     proa_status status = proa_queue_run(&queue, err);
     proa_progress_clear(&t->progress);
     free(t->window_ids);
@@ -143,23 +148,25 @@ static proa_status window_size(const proa_session *s, const proa_eval *e, int64_
 {
     int64_t window = e->window ? e->window : s->info.context;
     if (window > s->info.context)
-        return PROA_FAIL(err, INVALID, "--window %lld is more than the model's context of %d tokens", (long long)window,
-                         s->info.context);
-    if (window < 2) return PROA_FAIL(err, INVALID, "--window %lld: a window has at least 2 tokens", (long long)window);
+        return PROA_FAIL(err, INVALID, "--window %lld is more than the model's context of %d tokens",
+                         (long long)window, s->info.context);
+    if (window < 2)
+        return PROA_FAIL(err, INVALID, "--window %lld: a window has at least 2 tokens", (long long)window);
     *step = window - 1;
     return PROA_OK;
 }
 
-static proa_status eval_ids(proa_session *s, const proa_eval *e, const int32_t *ids, int64_t count, proa_out *out,
-                            proa_err *err)
+static proa_status eval_ids(proa_session *s, const proa_eval *e, const int32_t *ids, int64_t count,
+                            proa_out *out, proa_err *err)
 {
     text_eval t = {.engine = s->engine, .ids = ids, .count = count, .bos = -1};
     PROA_TRY(window_size(s, e, &t.step, err));
     /* the tokenizer's own begin and end tokens belong to the windows, not to the text */
     if (t.count && s->info.bos_id >= 0 && ids[0] == s->info.bos_id) t.bos = ids[0], t.ids++, t.count--;
     if (t.count && t.ids[t.count - 1] == s->info.eos_id) t.count--;
-    if (t.count < 2) return PROA_FAIL(err, INVALID, "'%s' has %lld tokens, too few to predict one from another", e->data,
-                                      (long long)t.count);
+    if (t.count < 2)
+        return PROA_FAIL(err, INVALID, "'%s' has %lld tokens, too few to predict one from another", e->data,
+                         (long long)t.count);
     t.windows = proa_ceil_div(t.count - (t.bos < 0), t.step);
     if (e->limit) t.windows = proa_min64(t.windows, e->limit);
     PROA_TRY(run_windows(&t, err));
@@ -170,8 +177,8 @@ static proa_status eval_ids(proa_session *s, const proa_eval *e, const int32_t *
 proa_status proa_eval_text(proa_session *s, const proa_eval *e, proa_out *out, proa_err *err)
 {
     if (s->info.kind != PROA_KIND_DECODER)
-        return PROA_FAIL(err, UNSUPPORTED, "--data measures perplexity, which '%s' (%s) does not have", e->common.model,
-                         s->info.arch);
+        return PROA_FAIL(err, UNSUPPORTED, "--data measures perplexity, which '%s' (%s) does not have",
+                         e->common.model, s->info.arch);
     proa_buf text;
     int32_t *ids = NULL;
     int64_t count = 0;

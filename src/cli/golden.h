@@ -19,6 +19,7 @@ typedef struct proa_golden_case {
     int64_t greedy_count, greedy_same; /* compared; equal from the start */
     int32_t greedy_want, greedy_got;   /* where they part */
     double gap;                        /* between the two best logits there */
+    bool has_logprobs;
     double logprob_diff;
     int64_t beams, beams_same; /* hypotheses */
     bool has_scores;
@@ -27,15 +28,16 @@ typedef struct proa_golden_case {
 
 typedef struct proa_golden_nll_item {
     int64_t doc, tokens;
-    double want, got;    /* mean over the predicted tokens */
-    double first_diff;   /* largest difference of the single ones that the reference wrote down */
+    double want, got;  /* mean over the predicted tokens */
+    double first_diff; /* largest difference of the single ones that the reference wrote down */
     bool tokens_differ;
 } proa_golden_nll_item;
 
 typedef struct proa_golden {
     proa_session *session;
     const proa_eval *eval;
-    int32_t max_tokens; /* of the reference's beam search; 0: every hypothesis ended by itself */
+    int32_t cut_tokens; /* where the reference's beam search was cut; 0: every hypothesis ended by itself */
+    int32_t longest;    /* hypothesis of all cases, in tokens */
     proa_golden_case *cases;
     int64_t count;
     proa_golden_nll_item *nll;

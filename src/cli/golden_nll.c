@@ -15,7 +15,7 @@ static size_t separator(const char *s, size_t len)
     return n >= 3 && n < len && s[n] == '\n' ? n + 1 : 0;
 }
 
-/* Document `doc` of a text whose documents are each preceded by a line of dashes. */
+/* Document `doc` of a text in which each begins with a line of dashes, which belongs to it. */
 static bool find_document(proa_str text, int64_t doc, proa_str *out)
 {
     int64_t seen = -1;
@@ -23,7 +23,7 @@ static bool find_document(proa_str text, int64_t doc, proa_str *out)
     while (at < text.len) {
         size_t rule = separator(text.ptr + at, text.len - at);
         if (rule && seen == doc) break;
-        if (rule) seen++, from = at + rule;
+        if (rule) seen++, from = at;
         const char *stop = memchr(text.ptr + at, '\n', text.len - at);
         at = stop ? (size_t)(stop - text.ptr) + 1 : text.len;
     }
@@ -45,8 +45,8 @@ static proa_str characters(proa_str s, int64_t first, int64_t end)
     return (proa_str){s.ptr + from, to > from ? to - from : 0};
 }
 
-static proa_status measure(proa_golden *g, proa_golden_nll_item *item, const int32_t *ids, const proa_json *singles,
-                           proa_err *err)
+static proa_status measure(proa_golden *g, proa_golden_nll_item *item, const int32_t *ids,
+                           const proa_json *singles, proa_err *err)
 {
     double sum, *each = proa_malloc((size_t)item->tokens * sizeof *each);
     proa_status status = proa_nll_of_ids(g->session->engine, ids, item->tokens, &sum, each, err);
@@ -57,7 +57,8 @@ static proa_status measure(proa_golden *g, proa_golden_nll_item *item, const int
     return status;
 }
 
-static proa_status check_item(proa_golden *g, proa_golden_nll_item *item, proa_str text, const proa_json *j, proa_err *err)
+static proa_status check_item(proa_golden *g, proa_golden_nll_item *item, proa_str text, const proa_json *j,
+                              proa_err *err)
 {
     const proa_json *range = proa_json_get(j, "chars");
     proa_str doc;
@@ -68,8 +69,8 @@ static proa_status check_item(proa_golden *g, proa_golden_nll_item *item, proa_s
                                    .want = proa_json_double(proa_json_get(j, "mean_nll"))};
     if (item->tokens < 2) return PROA_FAIL(err, CORRUPT, "a likelihood of less than 2 tokens");
     if (!find_document(text, item->doc, &doc))
-        return PROA_FAIL(err, INVALID, "'%s' has no document %lld (a line of dashes goes before each)", g->eval->data,
-                         (long long)item->doc);
+        return PROA_FAIL(err, INVALID, "'%s' has no document %lld (a line of dashes goes before each)",
+                         g->eval->data, (long long)item->doc);
     doc = characters(doc, proa_json_int(proa_json_at(range, 0)), proa_json_int(proa_json_at(range, 1)));
     proa_status status = proa_ids_of_text(g->session->engine, doc, &ids, &count, err);
     if (status == PROA_OK && count < item->tokens) item->tokens_differ = true;

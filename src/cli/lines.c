@@ -64,7 +64,7 @@ proa_status proa_lines_next(proa_lines *l, proa_str *line, bool *more, proa_err 
     bool started = false;
     for (;;) {
         if (l->at == l->end) {
-            bool filled;
+            bool filled = false;
             PROA_TRY(fill(l, &filled, err));
             if (!filled) break;
         }
@@ -96,7 +96,7 @@ double proa_lines_part(const proa_lines *l)
 static proa_status read_all(proa_lines *l, proa_buf *buf, int64_t bytes_max, proa_err *err)
 {
     for (;;) {
-        bool more;
+        bool more = false;
         PROA_TRY(fill(l, &more, err));
         if (!more) return PROA_OK;
         if (!proa_buf_append(buf, l->chunk, l->end))

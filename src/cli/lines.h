@@ -11,8 +11,8 @@
 
 typedef struct proa_lines {
     void *gz;
-    const char *path;  /* for errors */
-    int64_t number;    /* of the line last given, from 1 */
+    const char *path;   /* for errors */
+    int64_t number;     /* of the line last given, from 1 */
     int64_t file_bytes; /* packed; 0: unknown (a pipe) */
     char *chunk;
     size_t at, end;

@@ -6,14 +6,16 @@
 #include <signal.h>
 #include <string.h>
 
-static const proa_command *const commands[] = {&proa_cmd_run, &proa_cmd_eval, &proa_cmd_bench, &proa_cmd_explain,
-                                               &proa_cmd_version};
+static const proa_command *const commands[] = {&proa_cmd_run, &proa_cmd_eval, &proa_cmd_bench,
+                                               &proa_cmd_explain, &proa_cmd_version};
 
 static int overview(void)
 {
-    printf("proa %s - serves transformers as they lie in a Hugging Face folder\n\nusage: proa COMMAND ...\n\n",
-           proa_version());
-    for (size_t i = 0; i < PROA_COUNT(commands); i++) printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
+    printf(
+        "proa %s - serves transformers as they lie in a Hugging Face folder\n\nusage: proa COMMAND ...\n\n",
+        proa_version());
+    for (size_t i = 0; i < PROA_COUNT(commands); i++)
+        printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
     printf("  %-9s %s\n", "help", "this text, or with a command's name that command's options");
     printf("\nexamples\n"
            "  proa run models/classics-10m \"It was a dark and stormy night\"\n"

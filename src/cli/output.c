@@ -129,6 +129,10 @@ const char *proa_out_bytes_text(char text[16], double bytes)
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
     int u = 0;
     while (bytes >= 999.5 && u < 4) bytes /= 1000, u++;
-    snprintf(text, 16, bytes < 9.995 && u ? "%.2f %s" : bytes < 99.95 && u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
+    snprintf(text, 16,
+             bytes < 9.995 && u   ? "%.2f %s"
+             : bytes < 99.95 && u ? "%.1f %s"
+                                  : "%.0f %s",
+             bytes, units[u]);
     return text;
 }

@@ -8,7 +8,8 @@
 enum { WIDTH = 720, HEIGHT = 440, LEFT = 78, RIGHT = 24, TOP = 64, BOTTOM = 104, TICKS_MAX = 64 };
 
 /* Colours that hold 3:1 against white and against near-black, and apart from each other for most colour-blind eyes. */
-static const char *const colours[PROA_PLOT_LINES_MAX] = {"#2f81d6", "#d9732b", "#3a9e6b", "#b06ad4", "#c95f7b", "#8a8f45"};
+static const char *const colours[PROA_PLOT_LINES_MAX] = {"#2f81d6", "#d9732b", "#3a9e6b",
+                                                         "#b06ad4", "#c95f7b", "#8a8f45"};
 
 /* An axis: values [low, high] to pixels [from, to]. */
 typedef struct axis {
@@ -97,7 +98,8 @@ static int round_ticks(const axis *a, double ticks[TICKS_MAX])
         bool only_decades = a->high / a->low > 1e4;
         for (double decade = pow(10, floor(log10(a->low))); decade <= a->high; decade *= 10)
             for (int s = 0; s < (only_decades ? 1 : 3) && n < TICKS_MAX; s++)
-                if (decade * steps[s] >= a->low && decade * steps[s] <= a->high) ticks[n++] = decade * steps[s];
+                if (decade * steps[s] >= a->low && decade * steps[s] <= a->high)
+                    ticks[n++] = decade * steps[s];
         return n;
     }
     double rough = (a->high - a->low) / 6, decade = pow(10, floor(log10(rough))), step = decade * 10;
@@ -121,26 +123,29 @@ static void draw_axes(const proa_plot *p, const axis *x, const axis *y, proa_out
     int n = p->ticks_at_points ? point_ticks(p, ticks) : round_ticks(x, ticks);
     for (int i = 0; i < n; i++) {
         double at = place(x, ticks[i]);
-        proa_out_printf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" class=\"grid\"/>\n", at, TOP, at, HEIGHT - BOTTOM);
+        proa_out_printf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" class=\"grid\"/>\n", at, TOP,
+                        at, HEIGHT - BOTTOM);
         number(text, ticks[i]);
         text_at(out, at, HEIGHT - BOTTOM + 18, "tick", "middle", text);
     }
     n = round_ticks(y, ticks);
     for (int i = 0; i < n; i++) {
         double at = place(y, ticks[i]);
-        proa_out_printf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" class=\"grid\"/>\n", LEFT, at, WIDTH - RIGHT, at);
+        proa_out_printf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" class=\"grid\"/>\n", LEFT, at,
+                        WIDTH - RIGHT, at);
         number(text, ticks[i]);
         text_at(out, LEFT - 8, at + 4, "tick", "end", text);
     }
-    proa_out_printf(out, "<path d=\"M%d %d V%d H%d\" class=\"axis\"/>\n", LEFT, TOP, HEIGHT - BOTTOM, WIDTH - RIGHT);
+    proa_out_printf(out, "<path d=\"M%d %d V%d H%d\" class=\"axis\"/>\n", LEFT, TOP, HEIGHT - BOTTOM,
+                    WIDTH - RIGHT);
     text_at(out, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - BOTTOM + 40, "label", "middle", p->x_label);
     proa_out_printf(out, "<g transform=\"translate(20 %d) rotate(-90)\">", (TOP + HEIGHT - BOTTOM) / 2);
     text_at(out, 0, 0, "label", "middle", p->y_label);
     proa_out_str(out, "</g>\n");
 }
 
-static void draw_line(const proa_plot *p, const proa_plot_line *l, const axis *x, const axis *y, const char *colour,
-                      proa_out *out)
+static void draw_line(const proa_plot *p, const proa_plot_line *l, const axis *x, const axis *y,
+                      const char *colour, proa_out *out)
 {
     bool pen = false;
     proa_out_str(out, "<path d=\"");
@@ -153,8 +158,8 @@ static void draw_line(const proa_plot *p, const proa_plot_line *l, const axis *x
                     l->ceiling ? " stroke-dasharray=\"7 5\"" : "");
     for (int i = 0; i < l->count && !l->ceiling; i++)
         if (drawable(p, l->x[i], l->y[i]))
-            proa_out_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", place(x, l->x[i]), place(y, l->y[i]),
-                            colour);
+            proa_out_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", place(x, l->x[i]),
+                            place(y, l->y[i]), colour);
 }
 
 /* Names side by side below the x label; the widths are those of a common sans-serif, near enough. */
@@ -164,8 +169,9 @@ static void draw_legend(const proa_plot *p, proa_out *out)
     for (int l = 0; l < p->lines; l++) {
         if (p->line[l].count == 0) continue;
         double y = HEIGHT - 26;
-        proa_out_printf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"2\"%s/>\n", at, y,
-                        at + 26, y, colours[l], p->line[l].ceiling ? " stroke-dasharray=\"7 5\"" : "");
+        proa_out_printf(
+            out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
+            at, y, at + 26, y, colours[l], p->line[l].ceiling ? " stroke-dasharray=\"7 5\"" : "");
         text_at(out, at + 32, y + 4, "tick", "start", p->line[l].name);
         at += 54 + 6.6 * (double)strlen(p->line[l].name);
     }
@@ -179,8 +185,8 @@ static void draw_mark(const proa_plot *p, const axis *x, const axis *y, proa_out
     bool left = px > (LEFT + WIDTH - RIGHT) / 2.0;
     proa_out_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"9\" class=\"mark\"/>\n", px, py);
     double ty = py + 46 < HEIGHT - BOTTOM ? py + 38 : py - 30;
-    proa_out_printf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"axis\"/>\n", px, py + (ty > py ? 10 : -10), px,
-                    ty + (ty > py ? -12 : 5));
+    proa_out_printf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"axis\"/>\n", px,
+                    py + (ty > py ? 10 : -10), px, ty + (ty > py ? -12 : 5));
     text_at(out, px + (left ? 4 : -4), ty, "label", left ? "end" : "start", p->mark);
 }
 
@@ -188,17 +194,20 @@ void proa_plot_write(const proa_plot *p, proa_out *out)
 {
     axis x, y;
     find_axes(p, &x, &y);
-    proa_out_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n",
-                    WIDTH, HEIGHT, WIDTH, HEIGHT);
+    proa_out_printf(
+        out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n",
+        WIDTH, HEIGHT, WIDTH, HEIGHT);
     /* a ground of its own, dark where the reader's is: no colour is left to the page that shows it */
-    proa_out_str(out, "<style>\nsvg { font-family: system-ui, 'DejaVu Sans', sans-serif }\n"
-                      ".ground { fill: #ffffff }\ntext { fill: #24292f }\n.title { font-size: 17px; font-weight: 600 }\n"
-                      ".sub, .label { font-size: 13px }\n.tick { font-size: 12px }\n.sub, .tick { fill: #57606a }\n"
-                      ".grid { stroke: #57606a; stroke-opacity: 0.18 }\n.axis { stroke: #57606a; fill: none }\n"
-                      ".mark { stroke: #24292f; stroke-width: 1.5; fill: none }\n"
-                      "@media (prefers-color-scheme: dark) {\n.ground { fill: #0d1117 }\ntext { fill: #e6edf3 }\n"
-                      ".sub, .tick { fill: #9da7b3 }\n.grid { stroke: #9da7b3 }\n.axis { stroke: #9da7b3 }\n"
-                      ".mark { stroke: #e6edf3 }\n}\n</style>\n");
+    proa_out_str(
+        out,
+        "<style>\nsvg { font-family: system-ui, 'DejaVu Sans', sans-serif }\n"
+        ".ground { fill: #ffffff }\ntext { fill: #24292f }\n.title { font-size: 17px; font-weight: 600 }\n"
+        ".sub, .label { font-size: 13px }\n.tick { font-size: 12px }\n.sub, .tick { fill: #57606a }\n"
+        ".grid { stroke: #57606a; stroke-opacity: 0.18 }\n.axis { stroke: #57606a; fill: none }\n"
+        ".mark { stroke: #24292f; stroke-width: 1.5; fill: none }\n"
+        "@media (prefers-color-scheme: dark) {\n.ground { fill: #0d1117 }\ntext { fill: #e6edf3 }\n"
+        ".sub, .tick { fill: #9da7b3 }\n.grid { stroke: #9da7b3 }\n.axis { stroke: #9da7b3 }\n"
+        ".mark { stroke: #e6edf3 }\n}\n</style>\n");
     proa_out_printf(out, "<rect width=\"%d\" height=\"%d\" rx=\"6\" class=\"ground\"/>\n", WIDTH, HEIGHT);
     text_at(out, LEFT, 28, "title", "start", p->title);
     text_at(out, LEFT, 48, "sub", "start", p->subtitle);

@@ -19,8 +19,8 @@ typedef struct proa_plot_line {
 
 typedef struct proa_plot {
     const char *title, *subtitle, *x_label, *y_label;
-    bool log_x, log_y;     /* base 2 and base 10 ticks; values must be above 0 */
-    bool ticks_at_points;  /* x ticks stand at the first line's points, not at round numbers */
+    bool log_x, log_y;    /* base 2 and base 10 ticks; values must be above 0 */
+    bool ticks_at_points; /* x ticks stand at the first line's points, not at round numbers */
     proa_plot_line line[PROA_PLOT_LINES_MAX];
     int lines;
     const char *mark; /* a label at point (mark_x, mark_y); NULL: none */

@@ -199,7 +199,8 @@ double proa_row_logprob(const float *row, int64_t count, int32_t id)
     return (double)(row[id] - top) - log(sum);
 }
 
-proa_status proa_ids_of_text(const proa_engine *engine, proa_str text, int32_t **ids, int64_t *count, proa_err *err)
+proa_status proa_ids_of_text(const proa_engine *engine, proa_str text, int32_t **ids, int64_t *count,
+                             proa_err *err)
 {
     /* a first guess that nearly always holds: no more tokens than bytes, and a few special ones */
     int64_t cap = (int64_t)text.len + 16;
@@ -255,7 +256,8 @@ static void submit(runner *n, slot *s)
     n->next++;
     request.on_event = proa_result_event;
     request.arg = r;
-    if (r->err.status == PROA_OK && proa_engine_submit(q->engine, &request, &s->id, &r->err) == PROA_OK) return;
+    if (r->err.status == PROA_OK && proa_engine_submit(q->engine, &request, &s->id, &r->err) == PROA_OK)
+        return;
     r->finish = PROA_FINISH_ERROR;
     r->done = true;
 }

@@ -18,10 +18,10 @@ typedef struct proa_hypothesis {
 
 typedef struct proa_result proa_result;
 struct proa_result {
-    void *arg;     /* the hooks' */
-    int64_t index; /* of the item in a batch */
+    void *arg;                                                  /* the hooks' */
+    int64_t index;                                              /* of the item in a batch */
     void (*on_text)(proa_result *r, proa_str text, int32_t id); /* NULL: none */
-    void (*on_rows)(proa_result *r, const proa_event *event); /* NULL: rows are gathered below */
+    void (*on_rows)(proa_result *r, const proa_event *event);   /* NULL: rows are gathered below */
 
     int32_t *ids; /* new tokens; of the best beam if there are beams */
     float *logprobs;
@@ -44,7 +44,7 @@ struct proa_result {
 void proa_result_init(proa_result *r);
 void proa_result_clear(proa_result *r); /* as after init; hooks and memory are kept */
 void proa_result_release(proa_result *r);
-void proa_result_event(const proa_event *event); /* event->arg is the result */
+void proa_result_event(const proa_event *event);                     /* event->arg is the result */
 proa_status proa_result_status(const proa_result *r, proa_err *err); /* OK, CANCELLED, or the request's own error */
 const char *proa_finish_name(proa_finish finish);
 /* New tokens a second after the first one; of a single token, over the whole time. */
@@ -60,8 +60,8 @@ PROA_MUST_CHECK proa_status proa_result_run(proa_engine *engine, const proa_requ
 /* ln softmax(row)[id], summed in double. */
 double proa_row_logprob(const float *row, int64_t count, int32_t id);
 /* The ids of a text with the model's special tokens. *ids is the caller's to free. */
-PROA_MUST_CHECK proa_status proa_ids_of_text(const proa_engine *engine, proa_str text, int32_t **ids, int64_t *count,
-                                             proa_err *err);
+PROA_MUST_CHECK proa_status proa_ids_of_text(const proa_engine *engine, proa_str text, int32_t **ids,
+                                             int64_t *count, proa_err *err);
 /* The text of ids; *text is the caller's to free, "" without a tokenizer. */
 void proa_text_of_ids(const proa_engine *engine, const int32_t *ids, int64_t count, char **text);
 
@@ -76,7 +76,7 @@ typedef struct proa_queue {
     /* Called once for each item in order. false stops everything (the output is gone). */
     bool (*done)(void *arg, int64_t index, proa_result *r);
     void (*on_rows)(proa_result *r, const proa_event *event); /* NULL: gathered; r->arg is the batch's */
-    void (*idle)(void *arg); /* between steps: progress; NULL: none */
+    void (*idle)(void *arg);                                  /* between steps: progress; NULL: none */
 } proa_queue;
 PROA_MUST_CHECK proa_status proa_queue_run(const proa_queue *queue, proa_err *err);
 

@@ -101,8 +101,8 @@ static void say_summary(const file_run *f)
     proa_engine_stats(f->session->engine, &stats);
     double seconds = proa_progress_seconds(&f->progress);
     fprintf(stderr, "%lld lines in %.2f s, %.1f lines/s, %.0f new tokens/s, %.0f prompt tokens/s\n",
-            (long long)f->finished, seconds, (double)f->finished / seconds, (double)stats.new_tokens / seconds,
-            (double)stats.prompt_tokens / seconds);
+            (long long)f->finished, seconds, (double)f->finished / seconds,
+            (double)stats.new_tokens / seconds, (double)stats.prompt_tokens / seconds);
 }
 
 proa_status proa_run_file(proa_session *session, const proa_run *run, proa_out *out, proa_err *err)
@@ -114,8 +114,12 @@ proa_status proa_run_file(proa_session *session, const proa_run *run, proa_out *
     file_run f = {.session = session, .run = run, .out = out};
     proa_progress_init(&f.progress);
     proa_status status = proa_lines_open(&f.lines, run->input, err);
-    proa_queue queue = {.engine = session->engine, .window = WINDOW, .arg = &f, .next = next_line,
-                        .done = line_done, .idle = show_progress};
+    proa_queue queue = {.engine = session->engine,
+                        .window = WINDOW,
+                        .arg = &f,
+                        .next = next_line,
+                        .done = line_done,
+                        .idle = show_progress};
     if (status == PROA_OK) status = proa_queue_run(&queue, err);
     proa_progress_clear(&f.progress);
     if (status == PROA_OK) say_summary(&f);

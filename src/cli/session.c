@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/session.h"
 
-#include "base/clock.h"
+#include "base/checked.h"
 #include "base/limits.h"
 #include "base/thread.h"
 #include "engine/memory.h"
@@ -13,9 +13,11 @@
 #define AT(field) offsetof(proa_common, field)
 static const proa_arg common_rows[] = {
     {"device", PROA_ARG_TEXT, AT(device), 0, 0, "cpu|cuda[:N]", "cpu", "where to compute"},
-    {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "auto|f32|bf16|f16", "auto", "weights and arithmetic; auto: as stored, exact"},
+    {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "auto|f32|bf16|f16", "auto",
+     "weights and arithmetic; auto: as stored, exact"},
     {"quant", PROA_ARG_CHOICE, AT(quant), 0, 0, "none|int8", "none", "quantise the weights at load"},
-    {"threads", PROA_ARG_INT, AT(threads), 0, PROA_THREADS_MAX, "N", "0", "worker threads; 0: all CPUs allowed to this process"},
+    {"threads", PROA_ARG_INT, AT(threads), 0, PROA_THREADS_MAX, "N", "0",
+     "worker threads; 0: all CPUs allowed to this process"},
     {"seed", PROA_ARG_INT, AT(seed), 0, INT64_MAX, "N", "0", "of everything random"},
     {"json", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "JSON on standard output"},
     {"help", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "this text"}, /* taken by the parser before it is stored */
@@ -23,9 +25,12 @@ static const proa_arg common_rows[] = {
 const proa_arg_table proa_common_args = PROA_ARG_TABLE("options of every command", common_rows);
 
 static const proa_arg engine_rows[] = {
-    {"kv-tokens", PROA_ARG_INT, AT(kv_tokens), 0, (int64_t)1 << 40, "N", "0", "room for keys and values, in tokens; 0: planned"},
-    {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0", "sequences running at once, a beam counts as one; 0: " PROA_STR(PROA_SEQUENCES_DEFAULT)},
-    {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0", "token rows of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT)},
+    {"kv-tokens", PROA_ARG_INT, AT(kv_tokens), 0, (int64_t)1 << 40, "N", "0",
+     "room for keys and values, in tokens; 0: planned"},
+    {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0",
+     "sequences running at once, a beam counts as one; 0: " PROA_STR(PROA_SEQUENCES_DEFAULT)},
+    {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0",
+     "token rows of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT)},
 };
 const proa_arg_table proa_engine_args = PROA_ARG_TABLE("options of the engine", engine_rows);
 #undef AT
@@ -35,8 +40,10 @@ static proa_status check_device(const char *device, proa_err *err)
     if (strcmp(device, "cpu") == 0) return PROA_OK;
     const char *rest = device + 4;
     bool cuda = strncmp(device, "cuda", 4) == 0;
-    if (cuda && (*rest == '\0' || (*rest == ':' && rest[1] && strspn(rest + 1, "0123456789") == strlen(rest + 1))))
-        return PROA_FAIL(err, UNSUPPORTED, "device '%s': this build has no CUDA plug-in, use --device cpu", device);
+    if (cuda &&
+        (*rest == '\0' || (*rest == ':' && rest[1] && strspn(rest + 1, "0123456789") == strlen(rest + 1))))
+        return PROA_FAIL(err, UNSUPPORTED, "device '%s': this build has no CUDA plug-in, use --device cpu",
+                         device);
     return PROA_FAIL(err, INVALID, "device '%s' is none of cpu, cuda, cuda:N", device);
 }
 
@@ -50,6 +57,18 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
                                  .step_tokens = (int32_t)c->step_tokens,
                                  .kv_tokens = c->kv_tokens};
     return check_device(c->device, err);
+}
+
+void proa_session_room(proa_engine_options *options, int64_t beams, int64_t max_tokens, bool many)
+{
+    enum { MANY = 64 }; /* decode rates hardly rise beyond it on a CPU (bench/README.md) */
+    /* every beam writes pages of its own from the prompt's last one on; the engine plans PROA_SEQUENCE_TOKENS for a
+     * sequence */
+    int64_t tokens = max_tokens + 2 * PROA_PAGE_TOKENS;
+    int64_t sequences = beams > 1 ? beams * proa_ceil_div(tokens, PROA_SEQUENCE_TOKENS) : 0;
+    if (many) sequences = proa_max64(sequences, MANY);
+    sequences = proa_min64(proa_max64(sequences, PROA_SEQUENCES_DEFAULT), PROA_SEQUENCES_MAX);
+    if (!options->sequences_max) options->sequences_max = (int32_t)sequences;
 }
 
 static void show_loading(void *arg, const char *what, double part)
@@ -101,10 +120,18 @@ bool proa_interrupted(void)
     return interrupted != 0;
 }
 
+static void show_measuring(void *arg, double part)
+{
+    proa_progress_show(arg, part, "measuring the read bandwidth");
+}
+
 double proa_session_bandwidth(const proa_common *common)
 {
+    proa_progress progress;
+    proa_progress_init(&progress);
     proa_pool *pool = proa_pool_new((int)common->threads);
-    double bandwidth = proa_ceiling_read_bandwidth(pool, 0);
+    double bandwidth = proa_ceiling_read_bandwidth(pool, 0, show_measuring, &progress);
+    proa_progress_clear(&progress);
     proa_pool_free(pool);
     return bandwidth;
 }

@@ -21,7 +21,11 @@ typedef struct proa_common {
 
 extern const proa_arg_table proa_common_args; /* of every command */
 extern const proa_arg_table proa_engine_args; /* of those that run an engine */
-#define PROA_MODEL_ARG {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model), .help = "a Hugging Face folder: config.json and *.safetensors"}
+#define PROA_MODEL_ARG                                                                                       \
+    {                                                                                                        \
+        "MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                             \
+            .help = "a Hugging Face folder: config.json and *.safetensors"                                   \
+    }
 
 typedef struct proa_session {
     proa_engine *engine;
@@ -30,7 +34,11 @@ typedef struct proa_session {
 } proa_session;
 
 /* Fills what proa_engine_open takes. UNSUPPORTED for a device that this build does not have. */
-PROA_MUST_CHECK proa_status proa_session_options(proa_engine_options *out, const proa_common *common, proa_err *err);
+PROA_MUST_CHECK proa_status proa_session_options(proa_engine_options *out, const proa_common *common,
+                                                 proa_err *err);
+/* Unless the user said how many sequences: enough that a beam search of this width and length finds room, and more at
+ * once for work through many prompts. max_tokens 0 (until the end) is not planned for: --kv-tokens is. */
+void proa_session_room(proa_engine_options *options, int64_t beams, int64_t max_tokens, bool many);
 PROA_MUST_CHECK proa_status proa_session_open(proa_session *session, const proa_common *common,
                                               const proa_engine_options *options, proa_err *err);
 void proa_session_close(proa_session *session);
@@ -40,7 +48,7 @@ void proa_session_close(proa_session *session);
 void proa_interrupt_watch(void);
 bool proa_interrupted(void);
 
-/* Measured rate at which all threads together read memory, bytes a second. Takes a fraction of a second. */
+/* Measured rate at which all threads together read memory, bytes a second. Takes about a second; 0 if there is no memory for it. */
 double proa_session_bandwidth(const proa_common *common);
 /* Bytes of the last-level cache; 0 if the system does not tell. */
 int64_t proa_session_cache_bytes(void);

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`proa bench` and `proa explain`: shapes and sums; speeds are looked at in bench/, not tested."""
+import csv
+import io
+import json
+import pathlib
+import resource
+import subprocess
+import xml.etree.ElementTree as xml
+
+import pytest
+from harness import BERT, GOLDEN, LM, PROA, ROOT, T5, ok, ok_json
+
+QUICK = ("--tokens", 8, "--prompt", 16, "--repeats", 1)
+
+
+@pytest.fixture(scope="module")
+def decode(tmp_path_factory):
+    svg = tmp_path_factory.mktemp("bench") / "plot.svg"
+    return ok_json("bench", LM, "--batches", "1,2,8", "--plot", svg, *QUICK), svg
+
+
+def test_bench_json(decode):
+    out, _ = decode
+    assert [b["batch"] for b in out["batches"]] == [1, 2, 8]
+    assert out["bandwidth"] > 1e8 and out["model"] == "classics-10m" and out["parameters"] == 10059840
+    assert 0 < out["step_weight_bytes"] <= out["weight_bytes"]
+    for b in out["batches"]:
+        kv = b["batch"] * (16 + 8 / 2) * out["kv_token_bytes"]
+        assert b["step_bytes"] == pytest.approx(out["step_weight_bytes"] + kv)
+        assert b["bytes_per_s"] == pytest.approx(b["step_bytes"] / b["step_s"], rel=1e-6)
+        assert b["bandwidth_share"] == pytest.approx(b["bytes_per_s"] / out["bandwidth"], rel=1e-6)
+        assert 0 < b["between_tokens_s"] <= b["between_tokens_p99_s"]
+        assert b["prompt_tokens_per_s"] > 0 and b["first_token_s"] > 0 and b["decode_tokens_per_s"] > 0
+    assert out["stops_paying_at"] in (None, 2, 8)
+
+
+def test_bench_plot(decode):
+    _, svg = decode
+    root = xml.parse(svg).getroot()
+    assert root.tag.endswith("svg") and "prefers-color-scheme: dark" in svg.read_text()
+    texts = ["".join(e.itertext()) for e in root.iter() if e.tag.endswith("text")]
+    assert {"1", "2", "8", "measured", "what the read bandwidth allows"} <= set(texts)
+    width, height = float(root.get("width")), float(root.get("height"))
+    dots = [e for e in root.iter() if e.tag.endswith("circle") and e.get("fill")]
+    assert len(dots) == 3
+    assert all(0 < float(d.get("cx")) < width and 0 < float(d.get("cy")) < height for d in dots)
+
+
+def test_bench_table_and_csv():
+    text = ok("bench", LM, "--batches", "1,2", *QUICK)
+    assert "read bandwidth of this machine" in text and "tokens/s" in text and "share" in text
+    rows = list(csv.DictReader(io.StringIO(ok("bench", LM, "--batches", "1,2", "--csv", *QUICK))))
+    assert [r["batch"] for r in rows] == ["1", "2"] and all(float(r["decode_tokens_s"]) > 0 for r in rows)
+
+
+def test_bench_translator_and_encoder():
+    out = ok_json("bench", T5, "--batches", "1,4", *QUICK)
+    assert out["step_weight_bytes"] < out["weight_bytes"]  # the encoder is not read in a decoding step
+    out = ok_json("bench", BERT, "--batches", "1,4", *QUICK)
+    assert all(b["sequences_per_s"] > 0 for b in out["batches"])
+
+
+def test_bench_script_appends(tmp_path):
+    results = tmp_path / "cpu.csv"
+    for _ in range(2):
+        subprocess.run(["sh", ROOT / "bench/cpu.sh", "-o", results, "-a", "--batches 1 --tokens 4 --prompt 8 --repeats 1", LM],
+                       check=True, env={"PROA_BIN": str(PROA), "PATH": "/usr/bin:/bin"}, cwd=tmp_path, capture_output=True)
+    rows = list(csv.DictReader(results.open()))
+    assert len(rows) == 2 and all(r["model"] == "classics-10m" and r["date"] and r["machine"] for r in rows)
+
+
+@pytest.mark.parametrize("model", [LM, T5, BERT, GOLDEN / "arch/mistral"])
+def test_explain(model):
+    text = ok("explain", model, "--bandwidth", 10)
+    assert "memory" in text and "10" in text
+    out = ok_json("explain", model, "--bandwidth", 10)
+    assert isinstance(out, dict)
+
+
+def test_explain_foretells_the_peak_memory():
+    """Within 10 % of what a run then takes."""
+    def peak(*args):
+        code = ("import resource,subprocess,sys;r=subprocess.run(sys.argv[1:],capture_output=True);"
+                "print(r.returncode,resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss*1024)")
+        status, size = subprocess.run(["python3", "-c", code, PROA, *args], capture_output=True, text=True,
+                                      check=True).stdout.split()
+        assert status == "0"
+        return int(size)
+    out = ok_json("explain", LM, "--no-measure")
+    total = out["memory"]["total_bytes"]
+    used = peak("run", str(LM), "word " * 900, "--max-tokens", "4")
+    assert abs(used - total) <= 0.1 * total, (used, total)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong is one line on standard error and a status that is not 0."""
+import os
+import shutil
+import subprocess
+
+import pytest
+from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, proa
+
+
+@pytest.mark.parametrize("args, words", [
+    (["run", LM, "x", "--max-token", "3"], ["unknown option '--max-token' of 'proa run'", "did you mean '--max-tokens'?"]),
+    (["run", LM, "x", "--foo"], ["unknown option '--foo' of 'proa run'"]),
+    (["run", LM, "x", "-t"], ["unknown option '-t'"]),
+    (["run", LM, "x", "--max-tokens", "many"], ["--max-tokens 'many' is not a whole number (0.."]),
+    (["run", LM, "x", "--max-tokens", "3.5"], ["--max-tokens '3.5'"]),
+    (["run", LM, "x", "--max-tokens", "-1"], ["--max-tokens -1 is outside 0.."]),
+    (["run", LM, "x", "--max-tokens", "99999999999999999999"], ["is outside"]),
+    (["run", LM, "x", "--max-tokens"], ["--max-tokens needs a value"]),
+    (["run", LM, "x", "--max-tokens="], ["--max-tokens ''"]),
+    (["run", LM, "x", "--top-p", "1.5"], ["--top-p 1.5 is outside 0..1"]),
+    (["run", LM, "x", "--temperature", "nan"], ["--temperature 'nan' is not a number"]),
+    (["run", LM, "x", "--threads", "100000"], ["--threads 100000 is outside 0..256"]),
+    (["run", LM, "x", "--json=yes"], ["--json takes no value"]),
+    (["run", LM, "x", "--dtype", "f64"], ["--dtype 'f64' is none of auto|f32|bf16|f16"]),
+    (["run", LM, "x", "--quant", "int4"], ["--quant 'int4' is none of none|int8"]),
+    (["run", LM, "x", "--early-stopping", "maybe"], ["none of false|true|never"]),
+    (["run", LM, "x", "y"], ["'y' is one argument too many"]),
+    (["run"], ["needs MODEL"]),
+    (["run", LM, "x", "--ids", "1"], ["give one of PROMPT, --ids and --input"]),
+    (["run", LM, "x", "--output", "y"], ["--output needs --input"]),
+    (["run", LM, "x", "--beams", "2", "--temperature", "1"], ["do not go together"]),
+    (["rnu", LM], ["unknown command 'rnu' (did you mean 'run'?)"]),
+    (["frobnicate"], ["unknown command 'frobnicate'"]),
+    (["help", "evil"], ["did you mean 'eval'?"]),
+    (["eval", LM], ["give one of --data"]),
+    (["eval", T5, "--source", "x"], ["--source and --target go together"]),
+    ([], ["no command given"]),
+])
+def test_wrong_usage(args, words):
+    line = fails(*args, status=2)
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("args, words", [
+    (["run", "/nonexistent", "x"], ["/nonexistent"]),
+    (["run", GOLDEN, "x"], ["config.json"]),
+    (["run", LM / "config.json", "x"], ["config.json"]),
+    (["run", LM, "--ids", "5 x 7"], ["--ids: 'x' is not a whole number"]),
+    (["run", LM, "--ids", "5 -7"], ["--ids: -7 is outside 0.."]),
+    (["run", LM, "--ids", ""], ["--ids is empty"]),
+    (["run", LM, "--ids", "1 99999"], ["99999", "0 to 8191"]),
+    (["run", T5, "--ids", "1 2", "--decoder-ids", "0 99999"], ["99999", "0 to 8063"]),
+    (["run", LM, "x", "--device", "cuda"], ["this build has no CUDA plug-in"]),
+    (["run", LM, "x", "--device", "cuda:1"], ["device 'cuda:1'", "this build has no CUDA plug-in"]),
+    (["bench", LM, "--device", "cuda:0"], ["this build has no CUDA plug-in"]),
+    (["run", LM, "x", "--device", "tpu"], ["device 'tpu' is none of cpu, cuda, cuda:N"]),
+    (["run", LM, "x", "--beam-style", "ft"], ["--beam-style ft comes with the decoding options"]),
+    (["run", LM, "word " * 5000, "--max-tokens", "4"], ["the model takes at most 1023"]),
+    (["run", LM, "--input", "/nonexistent"], ["cannot open '/nonexistent'"]),
+    (["run", LM, "--input", GOLDEN], ["it is a folder"]),
+    (["run", LM, "--input", "-", "--output", "/nonexistent/out"], ["cannot write '/nonexistent/out'"]),
+    (["run", GOLDEN / "arch/llama", "text needs a tokenizer"], ["tokenizer"]),
+    (["run", GOLDEN / "arch/llama", "--input", "-"], ["tokenizer"]),
+    (["run", LM, "--ids", "1", "--kv-tokens", "64", "--max-tokens", "500"], ["--kv-tokens"]),
+    (["bench", LM, "--batches", ""], ["--batches is empty"]),
+    (["bench", LM, "--batches", "0"], ["--batches: 0 is outside 1..4096"]),
+    (["bench", LM, "--prompt", "1024"], ["--prompt 1024", "context"]),
+    (["eval", LM, "--data", "/nonexistent"], ["/nonexistent"]),
+    (["eval", LM, "--golden", "/nonexistent"], ["/nonexistent"]),
+    (["eval", BERT, "--data", "x"], ["perplexity"]),
+    (["eval", LM, "--labels", "x"], ["head"]),
+    (["explain", "/nonexistent"], ["/nonexistent"]),
+])
+def test_one_clear_line(args, words):
+    line = fails(*args, stdin="x\n")
+    assert all(word in line for word in words), line
+
+
+def test_nothing_is_printed_before_a_failure():
+    assert proa("run", LM, "--ids", "1 99999", "--json").stdout == ""
+
+
+def test_closed_pipe():
+    """A reader that has gone is an error, not a killing signal."""
+    r, w = os.pipe()
+    os.close(r)
+    p = subprocess.run([PROA, "run", LM, "It was", "--max-tokens", "50"], stdout=w, stderr=subprocess.PIPE, text=True)
+    os.close(w)
+    assert p.returncode == 1 and p.stderr.splitlines()[-1] == "proa: cannot write to standard output: Broken pipe"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("args", [
+    ["run", LM, "It was", "--max-tokens", "5"], ["run", LM, "It was", "--max-tokens", "5", "--json"],
+    ["run", LM, "--logits", "--ids", "1"], ["version"], ["version", "--json"], ["explain", LM, "--no-measure"],
+    ["run", LM, "--input", "/dev/null", "--output", "/dev/full"], ["help"], ["run", "--help"],
+    ["eval", BERT, "--labels", GOLDEN / "data/polarity-test.tsv", "--limit", "5"],
+])
+def test_full_disk(args):
+    with open("/dev/full", "w") as full:
+        p = subprocess.run([PROA, *args], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    expected = 0 if "/dev/null" in args else 1  # no line in, no byte out
+    assert p.returncode == expected, p.stderr
+    if expected:
+        assert "cannot write to standard output" in p.stderr.splitlines()[-1]
+
+
+def test_full_output_file(tmp_path):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    line = fails("run", LM, "--input", "-", "--output", "/dev/full", "--max-tokens", 2, stdin="a\nb\n")
+    assert "cannot write to /dev/full" in line
+
+
+def test_a_line_that_is_too_long(tmp_path):
+    (tmp_path / "in").write_text("It was\n" + "x" * ((1 << 20) + 1) + "\n")
+    run = proa("run", LM, "--input", tmp_path / "in", "--max-tokens", 2)
+    assert run.returncode == 1 and len(run.stdout.splitlines()) == 1  # what came before it is there
+    assert ":2: the line is longer than 1048576 bytes" in run.stderr.splitlines()[-1]
+
+
+def test_a_truncated_gzip_file(tmp_path):
+    whole = (GOLDEN / "data/test_2016_flickr.en.gz").read_bytes()
+    (tmp_path / "in.gz").write_bytes(whole[:500])
+    assert "cannot unpack" in fails("eval", LM, "--data", tmp_path / "in.gz")
+
+
+def test_a_broken_model_folder(tmp_path):
+    shutil.copytree(GOLDEN / "arch/llama", tmp_path / "m")
+    weights = tmp_path / "m/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert "model.safetensors" in fails("run", tmp_path / "m", "--ids", "1")
+    (tmp_path / "m/config.json").write_text("{")
+    assert "config.json" in fails("run", tmp_path / "m", "--ids", "1")
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    line = fails("run", "no\x1b[31m\nmodel", "x")
+    assert "\x1b" not in line
+
+
+@pytest.mark.parametrize("command", ["run", "eval", "bench", "explain", "version"])
+def test_help_names_every_common_option(command):
+    text = ok(command, "--help")
+    assert text == ok("help", command)
+    for option in ("--device", "--dtype", "--quant", "--threads", "--seed", "--json"):
+        assert option in text
+    assert text.startswith(f"usage: proa {command}") and "examples" in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert "ft" not in text.split() and "|ft" not in text
+
+
+def test_common_options_are_taken_everywhere():
+    ok("version", "--device", "cpu", "--dtype", "bf16", "--quant", "none", "--threads", "1", "--seed", "3", "--json")
+
+
+def test_features():
+    assert ok("version").startswith("proa ")
+    assert "cuda" in ok("version", "--features") and "zlib" in ok("version", "--features")

@@ -1,0 +1,12 @@
+# Every examples/NAME.c is built against the public header and the library alone, and run on a shipped model.
+set(examples_folder ${PROJECT_SOURCE_DIR}/examples)
+add_executable(example_generate ${examples_folder}/generate.c)
+target_include_directories(example_generate PRIVATE ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(example_generate PRIVATE proa_shared)
+add_test(NAME examples/generate
+         COMMAND example_generate ${PROJECT_SOURCE_DIR}/models/classics-10m "It was a dark and stormy night" "The sea")
+# The first line of the reference's own continuation (tests/golden/trained/classics-10m.json).
+set_tests_properties(examples/generate PROPERTIES TIMEOUT 60 LABELS examples
+                     PASS_REGULAR_EXPRESSION "stormy night, and the wind had not yet come\\.")
+add_test(NAME examples/generate-error COMMAND example_generate /nonexistent "x")
+set_tests_properties(examples/generate-error PROPERTIES WILL_FAIL TRUE LABELS examples)
