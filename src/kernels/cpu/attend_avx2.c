@@ -5,7 +5,7 @@
 #include "kernels/cpu/attend_page.h"
 
 void proa_attend_avx2(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
-                     const proa_attention *a)
+                      const proa_attention *a)
 {
     proa_attend_run(c, y, q, kv, spans, a, &attend_isa);
 }

@@ -16,8 +16,8 @@
 
 #define PAGE       PROA_PAGE_TOKENS
 #define QUERIES    PROA_ATTEND_QUERIES
-#define TILE_KEYS  16 /* keys that are widened at a time */
-#define TILE_COLS  64 /* columns of values that are worked on at a time */
+#define TILE_KEYS  16  /* keys that are widened at a time */
+#define TILE_COLS  64  /* columns of values that are worked on at a time */
 #define WIDE_MAX   256 /* head_dim up to which keys are widened for all queries at once */
 #define WIDEN_FROM 5   /* queries that make widening apart worth its stores */
 
@@ -26,8 +26,8 @@ _Static_assert(V_TILE == V_WIDTH, "the sums of one tile of scores fill one vecto
 /* One page as the queries of a block see it. */
 typedef struct attend_page {
     const proa_attend_block *b;
-    const void *k, *v; /* [64][head_dim] of the KV head */
-    int64_t key;       /* position of the page's first key */
+    const void *k, *v;            /* [64][head_dim] of the KV head */
+    int64_t key;                  /* position of the page's first key */
     int lo[QUERIES], hi[QUERIES]; /* query i sees the keys [lo, hi) of this page; lo = hi: none */
     int first, last;              /* smallest lo, largest hi, of those that see any */
     float s[QUERIES][PAGE];       /* scores, then weights */
@@ -46,8 +46,8 @@ static inline const void *mat_row(attend_mat m, proa_dtype dtype, int64_t row)
 
 /* ---- scores: s[i][j] = q_i . k_j for nq queries and nk keys, nq * nk = V_TILE = V_WIDTH ---- */
 
-V_INLINE void dot_step(int nq, int nk, const float *q, int64_t q_pitch, attend_mat k, proa_dtype dtype, int64_t d,
-                       int64_t lanes, vf *sum)
+V_INLINE void dot_step(int nq, int nk, const float *q, int64_t q_pitch, attend_mat k, proa_dtype dtype,
+                       int64_t d, int64_t lanes, vf *sum)
 {
     vf key[V_TILE];
     V_UNROLL for (int j = 0; j < nk; j++)
@@ -62,8 +62,8 @@ V_INLINE void dot_step(int nq, int nk, const float *q, int64_t q_pitch, attend_m
     }
 }
 
-V_INLINE void dot_tile(int nq, int nk, const float *q, int64_t q_pitch, attend_mat k, proa_dtype dtype, int64_t dh,
-                       float *s)
+V_INLINE void dot_tile(int nq, int nk, const float *q, int64_t q_pitch, attend_mat k, proa_dtype dtype,
+                       int64_t dh, float *s)
 {
     vf sum[V_TILE];
     V_UNROLL for (int i = 0; i < V_TILE; i++) sum[i] = v_zero();
@@ -194,15 +194,15 @@ static void softmax_row(attend_page *p, int i, proa_attend_state *state)
 /* ---- values: acc_i += sum over j of weight[i][j] v_j ---- */
 
 /* nd vectors of columns for nq queries, keys [first, last). v and acc point at the first column. */
-V_INLINE void sum_tile(int nq, int nd, const float *w, attend_mat v, proa_dtype dtype, int first, int last, float *acc,
-                       int64_t acc_pitch, int64_t lanes)
+V_INLINE void sum_tile(int nq, int nd, const float *w, attend_mat v, proa_dtype dtype, int first, int last,
+                       float *acc, int64_t acc_pitch, int64_t lanes)
 {
     vf sum[V_TILE], value[V_TILE];
     V_UNROLL for (int i = 0; i < nq * nd; i++) sum[i] = v_load(acc + i / nd * acc_pitch + i % nd * V_WIDTH);
     for (int j = first; j < last; j++) {
         const void *row = mat_row(v, dtype, j);
-        V_UNROLL for (int c = 0; c < nd; c++)
-            value[c] = lanes == V_WIDTH ? v_load_as(row, dtype, c * V_WIDTH) : v_load_as_n(row, dtype, 0, lanes);
+        V_UNROLL for (int c = 0; c < nd; c++) value[c] = lanes == V_WIDTH ? v_load_as(row, dtype, c * V_WIDTH)
+                                                                          : v_load_as_n(row, dtype, 0, lanes);
         V_UNROLL for (int i = 0; i < nq; i++)
         {
             vf weight = v_set1(w[i * PAGE + j]);
@@ -218,8 +218,8 @@ V_INLINE attend_mat mat_at(attend_mat m, proa_dtype dtype, int64_t col)
 }
 
 /* `cols` columns, at most TILE_COLS, for nq queries that all see the keys [first, last). */
-V_INLINE void sum_cols(int nq, const float *w, attend_mat v, proa_dtype dtype, int first, int last, float *acc,
-                       int64_t acc_pitch, int64_t cols)
+V_INLINE void sum_cols(int nq, const float *w, attend_mat v, proa_dtype dtype, int first, int last,
+                       float *acc, int64_t acc_pitch, int64_t cols)
 {
     const int nd = V_TILE / nq < 8 ? V_TILE / nq : 8;
     int64_t d = 0;

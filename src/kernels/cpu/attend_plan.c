@@ -16,11 +16,11 @@ typedef struct attend_call {
     const proa_spans *spans;
     const proa_attention *a;
     const proa_attend_isa *isa;
-    int64_t heads, units; /* units: KV heads; or heads, where a bias differs by head */
-    int64_t group;        /* heads of one unit */
+    int64_t heads, units;   /* units: KV heads; or heads, where a bias differs by head */
+    int64_t group;          /* heads of one unit */
     int64_t pitch, queries; /* of a block at most */
-    int parts;            /* workers that get a share */
-    int64_t total;        /* cost of all blocks */
+    int parts;              /* workers that get a share */
+    int64_t total;          /* cost of all blocks */
     /* buckets of the distances -reach..reach; entries outside [nearest, farthest] are not set */
     int32_t reach;
     int16_t buckets[2 * PROA_ATTEND_REACH + 1];
@@ -59,8 +59,8 @@ static void fill_buckets(attend_call *call)
     nearest = proa_max64(nearest, -call->reach);
     farthest = proa_min64(farthest, call->reach);
     for (int64_t d = nearest; d <= farthest; d++)
-        call->buckets[d + call->reach] =
-            (int16_t)proa_rel_bucket((int32_t)d, a->rel_buckets, a->rel_distance, a->rel_bidirectional);
+        call->buckets[d + call->reach] = (int16_t)proa_rel_bucket((int32_t)d, a->rel_buckets, a->rel_distance,
+                                                                  a->rel_bidirectional);
 }
 
 /* Fills the distances that the queries of b need. */
@@ -105,7 +105,8 @@ const float *proa_attend_bias_of(const proa_attend_block *b, int i, int64_t key,
 
 static void block_query(const attend_call *call, const attend_item *item, proa_attend_block *b, int i)
 {
-    int64_t flat = item->first + i, row = flat / call->group, head = item->unit * call->group + flat % call->group;
+    int64_t flat = item->first + i, row = flat / call->group,
+            head = item->unit * call->group + flat % call->group;
     int64_t t = item->span->row + row;
     b->q[i] = proa_view_f32(call->q) + t * call->q.stride[0] + head * call->q.stride[1];
     b->y[i] = proa_view_f32(call->y) + t * call->y.stride[0] + head * call->y.stride[1];
@@ -120,7 +121,8 @@ static void block_query(const attend_call *call, const attend_item *item, proa_a
     memset(b->query + i * b->pitch + dh, 0, (size_t)(b->pitch - dh) * sizeof(float));
 }
 
-static void block_init(const attend_call *call, const attend_item *item, proa_attend_block *b, proa_attend_bias *bias)
+static void block_init(const attend_call *call, const attend_item *item, proa_attend_block *b,
+                       proa_attend_bias *bias)
 {
     int64_t heads_per_kv = call->heads / call->kv->kv_heads;
     b->n = item->n;
@@ -148,8 +150,8 @@ static void run_chunk(const attend_call *call, const proa_attend_block *b, int64
 }
 
 /* Takes in the part of one chunk. A query's first part is copied: it must not matter what came before. */
-static void take_part(const attend_call *call, const proa_attend_block *b, int64_t chunk, proa_attend_state *total,
-                      const proa_attend_state *part)
+static void take_part(const attend_call *call, const proa_attend_block *b, int64_t chunk,
+                      proa_attend_state *total, const proa_attend_state *part)
 {
     for (int i = 0; i < b->n; i++) {
         int64_t first = b->begin[i] / CHUNK_KEYS;
@@ -197,7 +199,7 @@ static int64_t item_cost(const attend_call *call, const attend_item *item)
     row_keys(call, item->span, item->first / call->group, &begin, &end);
     keys = end - begin;
     row_keys(call, item->span, (item->first + item->n - 1) / call->group, &begin, &end);
-    keys = (keys + end - begin) / 2; /* of the middle row */
+    keys = (keys + end - begin) / 2;                  /* of the middle row */
     return (keys + 32) * (item->n + 2) * call->pitch; /* 2: the pages have to come, too */
 }
 

@@ -10,10 +10,13 @@
 
 #include "kernels/ops.h"
 
-#define PROA_ATTEND_QUERIES 16   /* of one block: keys come from the first cache for 15 of 16 */
-#define PROA_ATTEND_FLOATS  4096 /* queries * padded head_dim of one block: 16 KB of a worker's stack, thrice */
-#define PROA_ATTEND_CHUNK   16   /* pages: 1,024 keys, some 10 us of work; a part costs a merge of head_dim floats */
-#define PROA_ATTEND_REACH   1024 /* relative distances up to here come from a table (T5 and its heirs use 128) */
+#define PROA_ATTEND_QUERIES 16 /* of one block: keys come from the first cache for 15 of 16 */
+#define PROA_ATTEND_FLOATS                                                                                   \
+    4096 /* queries * padded head_dim of one block: 16 KB of a worker's stack, thrice */
+#define PROA_ATTEND_CHUNK                                                                                    \
+    16 /* pages: 1,024 keys, some 10 us of work; a part costs a merge of head_dim floats */
+#define PROA_ATTEND_REACH                                                                                    \
+    1024 /* relative distances up to here come from a table (T5 and its heirs use 128) */
 
 /* Softmax in progress: m = largest score, l = sum of exp(s - m), acc = sum of exp(s - m) v. */
 typedef struct proa_attend_state {
@@ -29,19 +32,19 @@ typedef struct proa_attend_bias {
 } proa_attend_bias;
 
 typedef struct proa_attend_block {
-    int n;          /* queries, at least 1 */
-    int64_t pitch;  /* head_dim rounded up to 16 */
+    int n;         /* queries, at least 1 */
+    int64_t pitch; /* head_dim rounded up to 16 */
     const proa_kv *kv;
     int64_t kv_head;
-    const int32_t *pages;     /* of the span */
+    const int32_t *pages; /* of the span */
     const proa_attention *a;
-    int64_t head;             /* of all queries if there is a bias */
-    int64_t heads;            /* H */
+    int64_t head;  /* of all queries if there is a bias */
+    int64_t heads; /* H */
     const float *q[PROA_ATTEND_QUERIES];
     float *y[PROA_ATTEND_QUERIES];
     /* Query i stands at position at[i] and sees the keys [begin[i], end[i]); none if they are equal. */
     int64_t at[PROA_ATTEND_QUERIES], begin[PROA_ATTEND_QUERIES], end[PROA_ATTEND_QUERIES];
-    int64_t first, last; /* smallest begin, largest end, of the queries that see keys; else equal */
+    int64_t first, last;    /* smallest begin, largest end, of the queries that see keys; else equal */
     proa_attend_bias *bias; /* NULL: none */
     PROA_ALIGNED(64) float query[PROA_ATTEND_FLOATS]; /* the queries, [n][pitch], padded with zeros */
 } proa_attend_block;

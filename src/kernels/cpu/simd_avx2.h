@@ -11,10 +11,14 @@
 
 /* Loops over registers must be unrolled, or the arrays of vf would live in memory. */
 #define V_INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define V_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define V_UNROLL _Pragma("GCC unroll 16")
+#endif
 #define V_WIDTH 8
 /* Accumulators of V_WIDTH floats that fit the 16 registers beside what feeds them. */
-#define V_TILE 8
+#define V_TILE  8
 
 typedef __m256 vf;
 typedef __m256 vm; /* all bits of a lane set or none */

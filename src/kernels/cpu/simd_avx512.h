@@ -12,10 +12,14 @@
 
 /* Loops over registers must be unrolled, or the arrays of vf would live in memory. */
 #define V_INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define V_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define V_UNROLL _Pragma("GCC unroll 16")
+#endif
 #define V_WIDTH 16
 /* Accumulators of V_WIDTH floats that fit the 32 registers beside what feeds them. */
-#define V_TILE 16
+#define V_TILE  16
 
 typedef __m512 vf;
 typedef __mmask16 vm; /* one bit a lane */
@@ -146,7 +150,8 @@ static inline vf v_sum_each(const vf a[V_WIDTH])
     for (int i = 0; i < 8; i++)
         b[i] = v_add(_mm512_mask_blend_ps(0xff00, a[i], a[i + 8]), _mm512_shuffle_f32x4(a[i], a[i + 8], 0x4e));
     for (int i = 0; i < 4; i++)
-        c[i] = v_add(_mm512_mask_blend_ps(0xf0f0, b[i], b[i + 4]), _mm512_permutex2var_ps(b[i], quarter, b[i + 4]));
+        c[i] = v_add(_mm512_mask_blend_ps(0xf0f0, b[i], b[i + 4]),
+                     _mm512_permutex2var_ps(b[i], quarter, b[i + 4]));
     for (int i = 0; i < 2; i++) {
         __m512d far = _mm512_shuffle_pd(_mm512_castps_pd(c[i]), _mm512_castps_pd(c[i + 2]), 0x55);
         d[i] = v_add(_mm512_mask_blend_ps(0xcccc, c[i], c[i + 2]), _mm512_castpd_ps(far));

@@ -50,7 +50,8 @@ static float log_sum_exp_row(const float *x, int64_t d)
     if (m == INFINITY) return has_nan(x, d) ? NAN : m;
     float base = m == -INFINITY ? 0.0f : m; /* all -infinity, or NaN among them: the sum says which */
     double sum = 0;
-    for (int64_t j = 0; j < d; j += LSE_BLOCK) sum += (double)sum_exp(x + j, proa_min64(LSE_BLOCK, d - j), base);
+    for (int64_t j = 0; j < d; j += LSE_BLOCK)
+        sum += (double)sum_exp(x + j, proa_min64(LSE_BLOCK, d - j), base);
     return (float)((double)base + log(sum));
 }
 
@@ -64,7 +65,8 @@ static void log_sum_exp_rows(void *arg, int64_t begin, int64_t end, int worker)
 static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
 {
     pick_job job = {.x = x, .out = out};
-    proa_pool_run(c->pool, x.shape[0], proa_max64(1, VEC_SHARE / proa_max64(x.shape[1], 1)), log_sum_exp_rows, &job);
+    proa_pool_run(c->pool, x.shape[0], proa_max64(1, VEC_SHARE / proa_max64(x.shape[1], 1)), log_sum_exp_rows,
+                  &job);
 }
 
 /* ---- top_k: a heap of the k best so far, its worst on top, lies in the outputs themselves; a vector comparison
@@ -88,7 +90,8 @@ static void heap_sink(pick_heap h, int64_t i, int64_t n, float v, int32_t id)
     for (;;) {
         int64_t child = 2 * i + 1;
         if (child >= n) break;
-        if (child + 1 < n && stands_after(h.value[child + 1], h.id[child + 1], h.value[child], h.id[child])) child++;
+        if (child + 1 < n && stands_after(h.value[child + 1], h.id[child + 1], h.value[child], h.id[child]))
+            child++;
         if (!stands_after(h.value[child], h.id[child], v, id)) break;
         h.value[i] = h.value[child];
         h.id[i] = h.id[child];
@@ -145,8 +148,8 @@ static void top_k_rows(void *arg, int64_t begin, int64_t end, int worker)
     PROA_UNUSED(worker);
     const pick_job *job = arg;
     for (int64_t t = begin; t < end; t++)
-        top_k_row((pick_heap){row_at(job->values, t), job->ids + t * job->k}, row_at(job->x, t), job->x.shape[1],
-                  job->k);
+        top_k_row((pick_heap){row_at(job->values, t), job->ids + t * job->k}, row_at(job->x, t),
+                  job->x.shape[1], job->k);
 }
 
 static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int64_t k)

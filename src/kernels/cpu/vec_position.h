@@ -58,7 +58,8 @@ static void rotate_pairs(float *x, const float *cosines, const float *sines, int
     for (int64_t i = 0; i < half; i += V_WIDTH / 2) {
         int64_t n = proa_min64(V_WIDTH / 2, half - i);
         vf v = v_load_n(x + 2 * i, 2 * n);
-        vf cosine = v_twice_low(v_load_n(cosines + i, n)), sine = v_negate_even(v_twice_low(v_load_n(sines + i, n)));
+        vf cosine = v_twice_low(v_load_n(cosines + i, n)),
+           sine = v_negate_even(v_twice_low(v_load_n(sines + i, n)));
         v_store_n(x + 2 * i, v_fma(v_swap_pairs(v), sine, v_mul(v, cosine)), 2 * n);
     }
 }

@@ -121,8 +121,7 @@ V_INLINE float mean_of(const float *x, int64_t d, float mean, bool squares)
 {
     vf sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()}, share = v_set1(1.0f / (float)d), m = v_set1(mean);
     int64_t j = 0;
-    for (; j + 4 * V_WIDTH <= d; j += 4 * V_WIDTH)
-        V_UNROLL for (int i = 0; i < 4; i++)
+    for (; j + 4 * V_WIDTH <= d; j += 4 * V_WIDTH) V_UNROLL for (int i = 0; i < 4; i++)
         {
             vf v = v_sub(v_load(x + j + i * V_WIDTH), m);
             sum[i] = v_fma(v_mul(v, share), squares ? v : v_set1(1.0f), sum[i]);
@@ -146,8 +145,10 @@ static void rms_norm_rows(void *arg, int64_t begin, int64_t end, int worker)
         float *y = row_at(job->y, r);
         vf inverse = v_set1(1.0f / sqrtf(mean_of(x, d, 0.0f, true) + job->factor));
         int64_t j = 0;
-        for (; j + V_WIDTH <= d; j += V_WIDTH) v_store(y + j, v_mul(v_mul(v_load(x + j), inverse), v_load(w + j)));
-        if (j < d) v_store_n(y + j, v_mul(v_mul(v_load_n(x + j, d - j), inverse), v_load_n(w + j, d - j)), d - j);
+        for (; j + V_WIDTH <= d; j += V_WIDTH)
+            v_store(y + j, v_mul(v_mul(v_load(x + j), inverse), v_load(w + j)));
+        if (j < d)
+            v_store_n(y + j, v_mul(v_mul(v_load_n(x + j, d - j), inverse), v_load_n(w + j, d - j)), d - j);
     }
 }
 

@@ -130,8 +130,8 @@ static int open_contexts(void **state)
     for (int isa = PROA_ISA_AVX2; isa <= PROA_ISA_AVX512; isa++) {
         if (!proa_ops_cpu((proa_isa)isa)) continue;
         for (int n = 1; n <= THREADS; n++)
-            if (proa_ctx_init(&contexts[tables * THREADS + n - 1], proa_ops_cpu((proa_isa)isa), proa_pool_new(n), &need,
-                              NULL) != PROA_OK)
+            if (proa_ctx_init(&contexts[tables * THREADS + n - 1], proa_ops_cpu((proa_isa)isa),
+                              proa_pool_new(n), &need, NULL) != PROA_OK)
                 return 1;
         tables++;
     }
@@ -164,7 +164,8 @@ static float *row_of(const world *w, float *base, int64_t t, int64_t h)
 static double score(const world *w, const proa_attention *a, int64_t s, int64_t i, int64_t h, int64_t p)
 {
     int64_t dh = w->kv.head_dim, kv_head = h / (w->heads / w->kv.kv_heads);
-    const float *q = row_of(w, w->q, w->span[s].row + i, h), *k = w->k + ((w->first[s] + p) * w->kv.kv_heads + kv_head) * dh;
+    const float *q = row_of(w, w->q, w->span[s].row + i, h),
+                *k = w->k + ((w->first[s] + p) * w->kv.kv_heads + kv_head) * dh;
     double dot = 0;
     for (int64_t j = 0; j < dh; j++) dot += (double)q[j] * (double)k[j];
     dot *= (double)a->scale;
@@ -203,8 +204,8 @@ static void check_dense(const world *w, const proa_attention *a)
                 const float *y = row_of(w, w->y, w->span[s].row + i, h);
                 for (int64_t j = 0; j < w->kv.head_dim; j++)
                     if (!(fabs((double)y[j] - out[j]) <= 4e-6))
-                        fail_msg("span %d row %d head %d element %d: %.9g, expected %.9g", (int)s, (int)i, (int)h, (int)j,
-                                 (double)y[j], out[j]);
+                        fail_msg("span %d row %d head %d element %d: %.9g, expected %.9g", (int)s, (int)i,
+                                 (int)h, (int)j, (double)y[j], out[j]);
             }
 }
 
@@ -359,7 +360,8 @@ static void masked_keys_stay_out(void **state)
             write_pages(&w);
             attend(&contexts[t * THREADS + 1], &w, &w.spans, &a);
             for (int64_t i = 0; i < w.T; i++) {
-                if (i < 30 || i >= 50) assert_memory_equal(w.y + i * row, clean + i * row, (size_t)row * sizeof *clean);
+                if (i < 30 || i >= 50)
+                    assert_memory_equal(w.y + i * row, clean + i * row, (size_t)row * sizeof *clean);
                 else assert_true(!(fabsf(w.y[i * row + 5]) < INFINITY));
             }
             *at = saved;
@@ -414,10 +416,14 @@ static void weights_are_accurate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_contexts),        cmocka_unit_test(one_long_step),
-        cmocka_unit_test(head_dims),            cmocka_unit_test(relative_bias),
-        cmocka_unit_test(prompt_equals_steps),  cmocka_unit_test(rows_without_keys),
-        cmocka_unit_test(masked_keys_stay_out), cmocka_unit_test(infinite_scores),
+        cmocka_unit_test(long_contexts),
+        cmocka_unit_test(one_long_step),
+        cmocka_unit_test(head_dims),
+        cmocka_unit_test(relative_bias),
+        cmocka_unit_test(prompt_equals_steps),
+        cmocka_unit_test(rows_without_keys),
+        cmocka_unit_test(masked_keys_stay_out),
+        cmocka_unit_test(infinite_scores),
         cmocka_unit_test(weights_are_accurate),
     };
     return cmocka_run_group_tests(tests, open_contexts, close_contexts);

@@ -198,8 +198,9 @@ static void norms_near_overflow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(top_k_random),     cmocka_unit_test(top_k_hard_orders),  cmocka_unit_test(top_k_not_numbers),
-        cmocka_unit_test(log_sum_exp_long), cmocka_unit_test(log_sum_exp_limits), cmocka_unit_test(far_angles),
+        cmocka_unit_test(top_k_random),        cmocka_unit_test(top_k_hard_orders),
+        cmocka_unit_test(top_k_not_numbers),   cmocka_unit_test(log_sum_exp_long),
+        cmocka_unit_test(log_sum_exp_limits),  cmocka_unit_test(far_angles),
         cmocka_unit_test(norms_near_overflow),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
