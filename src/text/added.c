@@ -129,7 +129,8 @@ void proa_added_init(proa_tokenizer *tok, int64_t cap)
 proa_status proa_load_added(proa_loader *ld, const proa_json *list, proa_err *err)
 {
     if (list && proa_json_kind(list) != PROA_JSON_ARRAY)
-        return PROA_FAIL(err, INVALID, "added_tokens is %s, a list is needed", proa_json_kind_name(proa_json_kind(list)));
+        return PROA_FAIL(err, INVALID, "added_tokens is %s, a list is needed",
+                         proa_json_kind_name(proa_json_kind(list)));
     int64_t n = proa_json_len(list);
     if (n > PROA_VOCAB_MAX) return PROA_FAIL(err, LIMIT, "added_tokens has %lld entries", (long long)n);
     proa_added_init(ld->tok, n);
@@ -155,8 +156,7 @@ static proa_status normalized_text(proa_tokenizer *tok, proa_added_token *t, pro
     size_t zero = 0;
     proa_buf_init(&buf, (size_t)PROA_NORMALIZED_BYTES_MAX);
     proa_status status = proa_normalize(tok, t->content, &zero, &buf, err);
-    if (status == PROA_OK)
-        t->text = (proa_str){proa_arena_strdup(&tok->arena, proa_buf_view(&buf)), buf.len};
+    if (status == PROA_OK) t->text = (proa_str){proa_arena_strdup(&tok->arena, proa_buf_view(&buf)), buf.len};
     proa_buf_release(&buf);
     return status;
 }

@@ -125,7 +125,8 @@ static proa_str dress(const proa_bpe *bpe, proa_str one, bool first, bool last, 
 
 /* The symbols that a word begins with. An unknown token waits until the next known character: with byte
  * fallback it therefore comes after the bytes that follow it, as in the library. */
-static proa_status first_symbols(const proa_tokenizer *tok, word_state *w, proa_str word, proa_buf *buf, proa_err *err)
+static proa_status first_symbols(const proa_tokenizer *tok, word_state *w, proa_str word, proa_buf *buf,
+                                 proa_err *err)
 {
     const proa_bpe *bpe = w->bpe;
     bool waiting = false;
@@ -153,7 +154,8 @@ static proa_status first_symbols(const proa_tokenizer *tok, word_state *w, proa_
     return PROA_OK;
 }
 
-proa_status proa_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out, proa_err *err)
+proa_status proa_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
+                            proa_err *err)
 {
     const proa_bpe *bpe = &tok->bpe;
     if (bpe->ignore_merges) {

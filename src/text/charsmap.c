@@ -13,12 +13,15 @@ static uint32_t read_u32(const unsigned char *p)
 proa_status proa_charsmap_new(proa_charsmap **out, proa_arena *arena, const void *blob, size_t len, proa_err *err)
 {
     const unsigned char *bytes = blob;
-    if (len < 4) return PROA_FAIL(err, CORRUPT, "precompiled_charsmap has %zu bytes, at least 4 are needed", len);
+    if (len < 4)
+        return PROA_FAIL(err, CORRUPT, "precompiled_charsmap has %zu bytes, at least 4 are needed", len);
     uint32_t trie = read_u32(bytes);
     if (trie > len - 4 || trie % 4 != 0)
-        return PROA_FAIL(err, CORRUPT, "precompiled_charsmap says its trie has %u bytes, %zu are there", trie, len - 4);
+        return PROA_FAIL(err, CORRUPT, "precompiled_charsmap says its trie has %u bytes, %zu are there", trie,
+                         len - 4);
     proa_str texts = {(const char *)bytes + 4 + trie, len - 4 - trie};
-    if (!proa_utf8_valid(texts)) return PROA_FAIL(err, CORRUPT, "precompiled_charsmap's replacements are not UTF-8");
+    if (!proa_utf8_valid(texts))
+        return PROA_FAIL(err, CORRUPT, "precompiled_charsmap's replacements are not UTF-8");
     proa_charsmap *map = PROA_ARENA_NEW(arena, proa_charsmap, 1);
     map->unit_count = trie / 4;
     map->units = PROA_ARENA_NEW(arena, uint32_t, map->unit_count);

@@ -17,8 +17,8 @@ typedef struct proa_charsmap {
 } proa_charsmap;
 
 /* CORRUPT when sizes do not fit, or a replacement is not UTF-8. The blob is copied. */
-PROA_MUST_CHECK proa_status proa_charsmap_new(proa_charsmap **out, proa_arena *arena, const void *blob, size_t len,
-                                              proa_err *err);
+PROA_MUST_CHECK proa_status proa_charsmap_new(proa_charsmap **out, proa_arena *arena, const void *blob,
+                                              size_t len, proa_err *err);
 PROA_MUST_CHECK proa_status proa_charsmap_new_base64(proa_charsmap **out, proa_arena *arena, proa_str base64,
                                                      proa_err *err);
 /* The rule for a prefix of s: the longest such prefix, or the shortest (which is what the tokenizers library

@@ -58,11 +58,12 @@ static void shrink_all(proa_buf *buf, proa_str from, proa_str to)
 /* What transformers calls clean-up of spaces; the order matters. */
 static void clean_up(proa_buf *buf)
 {
-    static const char *const rules[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},     {" ,", ","},
-                                           {" ' ", "'"},    {" n't", "n't"},       {" 'm", "'m"},   {" do not", " don't"},
-                                           {" 's", "'s"},   {" 've", "'ve"},       {" 're", "'re"}};
+    static const char *const rules[][2] = {
+        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     if (!memchr(buf->ptr, ' ', buf->len)) return;
-    for (size_t i = 0; i < PROA_COUNT(rules); i++) shrink_all(buf, proa_str_c(rules[i][0]), proa_str_c(rules[i][1]));
+    for (size_t i = 0; i < PROA_COUNT(rules); i++)
+        shrink_all(buf, proa_str_c(rules[i][0]), proa_str_c(rules[i][1]));
 }
 
 static void replace_literal(proa_buf *out, proa_str s, proa_str from, proa_str to)
@@ -232,7 +233,9 @@ static void replace_feed(proa_stream *st, int64_t at, proa_str s, bool end)
         }
         for (int64_t i = 0; i < spans.len; i++)
             if (spans.ptr[i].match) proa_buf_str(&g->made, step->content);
-            else proa_buf_append(&g->made, s.ptr + spans.ptr[i].from, (size_t)(spans.ptr[i].to - spans.ptr[i].from));
+            else
+                proa_buf_append(&g->made, s.ptr + spans.ptr[i].from,
+                                (size_t)(spans.ptr[i].to - spans.ptr[i].from));
         proa_spans_release(&spans);
     }
     pass_made(st, at);
@@ -338,7 +341,10 @@ static void ctc_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 
 static int hex(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
 /* The byte that "<0xNN>" stands for, or -1. Rust's from_str_radix also takes "+N". */

@@ -48,8 +48,10 @@ void proa_detok_reset(proa_detok *d)
 static proa_status check_full(const proa_detok *d, const proa_buf *out, proa_err *err)
 {
     bool full = out->full;
-    for (int64_t i = 0; i < d->tok->decoders.len; i++) full |= d->stages[i].hold.full || d->stages[i].made.full;
-    return full ? PROA_FAIL(err, LIMIT, "decoded text is longer than its buffer's maximum of %zu bytes", out->bytes_max)
+    for (int64_t i = 0; i < d->tok->decoders.len; i++)
+        full |= d->stages[i].hold.full || d->stages[i].made.full;
+    return full ? PROA_FAIL(err, LIMIT, "decoded text is longer than its buffer's maximum of %zu bytes",
+                            out->bytes_max)
                 : PROA_OK;
 }
 
@@ -60,7 +62,8 @@ proa_status proa_detok_push(proa_detok *d, int32_t id, proa_buf *out, proa_err *
     if (d->skip_special && tok->special[id]) return PROA_OK;
     d->out = out;
     d->id = id;
-    if (tok->decoders.len == 0 && d->tokens > 0) proa_buf_char(out, ' '); /* the library joins by spaces then */
+    if (tok->decoders.len == 0 && d->tokens > 0)
+        proa_buf_char(out, ' '); /* the library joins by spaces then */
     d->tokens++;
     proa_stream_emit(d, 0, tok->texts[id], true);
     return check_full(d, out, err);

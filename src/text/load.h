@@ -10,12 +10,13 @@ bool proa_json_mark_nul(proa_buf *out, proa_str json);
 /* A string or key of such a document with its NULs back. */
 proa_str proa_load_text(proa_loader *ld, proa_str s);
 /* A string member copied to the tokenizer's arena. INVALID when it is absent or no string. */
-PROA_MUST_CHECK proa_status proa_load_member(proa_loader *ld, const proa_json *j, const char *key, proa_str *out,
-                                             proa_err *err);
+PROA_MUST_CHECK proa_status proa_load_member(proa_loader *ld, const proa_json *j, const char *key,
+                                             proa_str *out, proa_err *err);
 /* A member that is one character; *out is left alone when it is absent. */
 PROA_MUST_CHECK proa_status proa_load_char(const proa_json *j, const char *key, int32_t *out, proa_err *err);
 /* "pattern": {"String": s} or {"Regex": r}, or s itself. */
-PROA_MUST_CHECK proa_status proa_load_pattern(proa_loader *ld, const proa_json *j, proa_step *step, proa_err *err);
+PROA_MUST_CHECK proa_status proa_load_pattern(proa_loader *ld, const proa_json *j, proa_step *step,
+                                              proa_err *err);
 PROA_MUST_CHECK proa_status proa_load_behavior(const proa_json *j, proa_behavior *out, proa_err *err);
 /* "prepend_scheme", or "add_prefix_space" of older files. */
 PROA_MUST_CHECK proa_status proa_load_prepend(const proa_json *j, proa_prepend *out, proa_err *err);

@@ -26,10 +26,12 @@ static proa_status put_added(proa_tokenizer *tok, const proa_json_iter *it, proa
 {
     proa_added_token t = {.id = 0};
     proa_loader ld = {.tok = tok};
-    if (it->key.len == 0 || it->key.len > 9) return PROA_FAIL(err, INVALID, "added_tokens_decoder has a broken id");
+    if (it->key.len == 0 || it->key.len > 9)
+        return PROA_FAIL(err, INVALID, "added_tokens_decoder has a broken id");
     for (size_t i = 0; i < it->key.len; i++) {
         if (it->key.ptr[i] < '0' || it->key.ptr[i] > '9')
-            return PROA_FAIL(err, INVALID, "added_tokens_decoder has the id '%.*s'", (int)it->key.len, it->key.ptr);
+            return PROA_FAIL(err, INVALID, "added_tokens_decoder has the id '%.*s'", (int)it->key.len,
+                             it->key.ptr);
         t.id = 10 * t.id + (it->key.ptr[i] - '0');
     }
     PROA_TRY(proa_load_member(&ld, it->value, "content", &t.content, err));
@@ -72,10 +74,12 @@ static int32_t id_of(const proa_tokenizer *tok, const proa_json *config, const c
 /* These number their pieces in fairseq's order, not in that of the .model file. */
 static proa_status check_order(const proa_json *config, proa_err *err)
 {
-    static const char *const shifted[] = {"XLMRoberta", "Camembert", "MBart", "Nllb", "XGLM", "Barthez", NULL};
+    static const char *const shifted[] = {"XLMRoberta", "Camembert", "MBart", "Nllb",
+                                          "XGLM",       "Barthez",   NULL};
     if (!proa_config_adds(config, "", shifted)) return PROA_OK;
     proa_str class = proa_json_str(proa_json_get(config, "tokenizer_class"));
-    return PROA_FAIL(err, UNSUPPORTED, "%.*s numbers its pieces otherwise than its .model file: tokenizer.json is needed",
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "%.*s numbers its pieces otherwise than its .model file: tokenizer.json is needed",
                      class.len > 60 ? 60 : (int)class.len, class.ptr);
 }
 
@@ -86,10 +90,12 @@ proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, p
     static const char *const eos_classes[] = {"T5", "MT5", "Pegasus", NULL};
     const proa_json *added = proa_json_get(config, "added_tokens_decoder");
     int64_t n = proa_json_len(added);
-    if (n > PROA_VOCAB_MAX) return PROA_FAIL(err, LIMIT, "added_tokens_decoder has %lld entries", (long long)n);
+    if (n > PROA_VOCAB_MAX)
+        return PROA_FAIL(err, LIMIT, "added_tokens_decoder has %lld entries", (long long)n);
     if (proa_json_kind(added) == PROA_JSON_OBJECT && n > 0) {
         proa_added_init(tok, n);
-        for (proa_json_iter it = proa_json_begin(added); proa_json_next(&it);) PROA_TRY(put_added(tok, &it, err));
+        for (proa_json_iter it = proa_json_begin(added); proa_json_next(&it);)
+            PROA_TRY(put_added(tok, &it, err));
     }
     int32_t bos = -1, eos = -1;
     if (proa_config_adds(config, "add_bos_token", bos_classes)) bos = id_of(tok, config, "bos_token", "<s>");

@@ -109,22 +109,25 @@ static int64_t line_of(proa_str text, proa_str wanted)
 /* vocab.txt: BERT's, one piece a line, the id is the line. */
 static void write_wordpiece(folder *f, proa_str lines, proa_buf *out)
 {
-    static const char *const names[][2] = {{"unk_token", "[UNK]"}, {"sep_token", "[SEP]"}, {"pad_token", "[PAD]"},
-                                           {"cls_token", "[CLS]"}, {"mask_token", "[MASK]"}, {NULL, NULL}};
+    static const char *const names[][2] = {{"unk_token", "[UNK]"},   {"sep_token", "[SEP]"},
+                                           {"pad_token", "[PAD]"},   {"cls_token", "[CLS]"},
+                                           {"mask_token", "[MASK]"}, {NULL, NULL}};
     proa_str cls = proa_config_token(f->config, "cls_token"), sep = proa_config_token(f->config, "sep_token");
     proa_str unk = proa_config_token(f->config, "unk_token"), line, rest = lines;
     int64_t cls_id = line_of(lines, cls.len ? cls : proa_str_c("[CLS]"));
     int64_t sep_id = line_of(lines, sep.len ? sep : proa_str_c("[SEP]"));
     write_added(f, out, names);
-    proa_buf_printf(out,
-                    "\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":%s,\"handle_chinese_chars\":%s,"
-                    "\"strip_accents\":%s},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"
-                    "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},",
-                    flag(f, "do_lower_case", "true"), flag(f, "tokenize_chinese_chars", "true"),
-                    flag(f, "strip_accents", "null"));
+    proa_buf_printf(
+        out,
+        "\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":%s,\"handle_chinese_chars\":%s,"
+        "\"strip_accents\":%s},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"
+        "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},",
+        flag(f, "do_lower_case", "true"), flag(f, "tokenize_chinese_chars", "true"),
+        flag(f, "strip_accents", "null"));
     if (cls_id >= 0 && sep_id >= 0)
-        proa_buf_printf(out, "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"\",%lld],\"cls\":[\"\",%lld]},",
-                        (long long)sep_id, (long long)cls_id);
+        proa_buf_printf(
+            out, "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"\",%lld],\"cls\":[\"\",%lld]},",
+            (long long)sep_id, (long long)cls_id);
     proa_buf_str(out, proa_str_c("\"model\":{\"type\":\"WordPiece\",\"unk_token\":"));
     proa_buf_json_str(out, unk.len ? unk : proa_str_c("[UNK]"));
     proa_buf_str(out, proa_str_c(",\"vocab\":{"));
@@ -141,23 +144,27 @@ static void write_roberta(folder *f, proa_str vocab, proa_buf *out)
 {
     static const char *const classes[] = {"Roberta", "Longformer", "Bart", "LED", NULL};
     proa_json *pieces = NULL;
-    if (!proa_config_adds(f->config, "", classes) || proa_json_parse(&pieces, vocab, "vocab.json", NULL) != PROA_OK) return;
+    if (!proa_config_adds(f->config, "", classes) || proa_json_parse(&pieces, vocab, "vocab.json", NULL) != PROA_OK)
+        return;
     const proa_json *cls = proa_json_get(pieces, "<s>"), *sep = proa_json_get(pieces, "</s>");
     if (cls && sep)
-        proa_buf_printf(out, "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"\",%lld],\"cls\":[\"\",%lld]},",
-                        (long long)proa_json_int(sep), (long long)proa_json_int(cls));
+        proa_buf_printf(
+            out, "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"\",%lld],\"cls\":[\"\",%lld]},",
+            (long long)proa_json_int(sep), (long long)proa_json_int(cls));
     proa_json_free(pieces);
 }
 
 /* vocab.json with merges.txt: GPT-2's byte-level BPE. */
 static void write_byte_bpe(folder *f, proa_str vocab, proa_str merges, proa_buf *out)
 {
-    static const char *const names[][2] = {{"bos_token", ""}, {"eos_token", ""}, {"unk_token", ""}, {"sep_token", ""},
-                                           {"pad_token", ""}, {"cls_token", ""}, {"mask_token", ""}, {NULL, NULL}};
+    static const char *const names[][2] = {{"bos_token", ""},  {"eos_token", ""}, {"unk_token", ""},
+                                           {"sep_token", ""},  {"pad_token", ""}, {"cls_token", ""},
+                                           {"mask_token", ""}, {NULL, NULL}};
     proa_str line;
     write_added(f, out, names);
     write_roberta(f, vocab, out);
-    proa_buf_printf(out, "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":%s},"
+    proa_buf_printf(out,
+                    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":%s},"
                     "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":",
                     flag(f, "add_prefix_space", "false"));
     proa_buf_str(out, vocab);
@@ -174,7 +181,8 @@ static void write_byte_bpe(folder *f, proa_str vocab, proa_str merges, proa_buf 
 static proa_status open_written(proa_tokenizer **out, folder *f, const proa_buf *json)
 {
     if (json->full)
-        return PROA_FAIL(f->err, LIMIT, "'%s' is longer than %lld bytes", f->file, (long long)PROA_TOKENIZER_BYTES_MAX);
+        return PROA_FAIL(f->err, LIMIT, "'%s' is longer than %lld bytes", f->file,
+                         (long long)PROA_TOKENIZER_BYTES_MAX);
     return proa_tokenizer_open_json(out, proa_buf_view(json), f->file, f->err);
 }
 
@@ -212,13 +220,16 @@ static proa_status open_byte_bpe(proa_tokenizer **out, folder *f)
 static proa_status open_folder(proa_tokenizer **out, folder *f)
 {
     if (has(f, "tokenizer.json")) return open_json_file(out, f);
-    if (has(f, "tokenizer_config.json")) PROA_TRY(proa_json_load(&f->config, f->file, PROA_CONFIG_BYTES_MAX, f->err));
+    if (has(f, "tokenizer_config.json"))
+        PROA_TRY(proa_json_load(&f->config, f->file, PROA_CONFIG_BYTES_MAX, f->err));
     if (has(f, "spiece.model") || has(f, "tokenizer.model") || has(f, "sentencepiece.bpe.model") || only_model(f))
         return open_spm_file(out, f);
     if (has(f, "vocab.txt")) return open_wordpiece(out, f);
     if (has(f, "merges.txt") && has(f, "vocab.json")) return open_byte_bpe(out, f);
-    return PROA_FAIL(f->err, NOT_FOUND, "'%s' has no tokenizer: no tokenizer.json, no single *.model, no vocab.txt, "
-                     "no vocab.json with merges.txt", f->path);
+    return PROA_FAIL(f->err, NOT_FOUND,
+                     "'%s' has no tokenizer: no tokenizer.json, no single *.model, no vocab.txt, "
+                     "no vocab.json with merges.txt",
+                     f->path);
 }
 
 proa_status proa_tokenizer_open(proa_tokenizer **out, const char *path, proa_err *err)

@@ -85,7 +85,8 @@ proa_status proa_load_pattern(proa_loader *ld, const proa_json *j, proa_step *st
 
 proa_status proa_load_behavior(const proa_json *j, proa_behavior *out, proa_err *err)
 {
-    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
+                                        "Contiguous"};
     proa_str s = {NULL, 0};
     PROA_TRY(proa_json_get_str(&s, j, "behavior", err));
     if (!s.ptr) return PROA_OK;
@@ -94,8 +95,10 @@ proa_status proa_load_behavior(const proa_json *j, proa_behavior *out, proa_err 
             *out = (proa_behavior)i;
             return PROA_OK;
         }
-    return PROA_FAIL(err, INVALID, "'behavior' is '%.*s', allowed are Removed, Isolated, MergedWithPrevious, "
-                     "MergedWithNext, Contiguous", s.len > 40 ? 40 : (int)s.len, s.ptr);
+    return PROA_FAIL(err, INVALID,
+                     "'behavior' is '%.*s', allowed are Removed, Isolated, MergedWithPrevious, "
+                     "MergedWithNext, Contiguous",
+                     s.len > 40 ? 40 : (int)s.len, s.ptr);
 }
 
 proa_status proa_load_prepend(const proa_json *j, proa_prepend *out, proa_err *err)
@@ -139,8 +142,8 @@ static proa_status add_step(step_list *l, const proa_json *j, proa_str type)
     const proa_step_kind *kind = l->kinds;
     while (kind->name && !proa_str_is(type, kind->name)) kind++;
     if (!kind->name)
-        return PROA_FAIL(l->err, UNSUPPORTED, "type '%.*s' is not known here", type.len > 60 ? 60 : (int)type.len,
-                         type.ptr);
+        return PROA_FAIL(l->err, UNSUPPORTED, "type '%.*s' is not known here",
+                         type.len > 60 ? 60 : (int)type.len, type.ptr);
     if (++l->ld->steps > PROA_PIPELINE_STEPS_MAX)
         return PROA_FAIL(l->err, LIMIT, "more than %d steps", PROA_PIPELINE_STEPS_MAX);
     proa_step *step = &l->steps[l->len++];
@@ -154,7 +157,8 @@ static proa_status add_steps(step_list *l, const proa_json *j, int depth)
 {
     proa_str type = {"", 0};
     if (proa_json_kind(j) != PROA_JSON_OBJECT)
-        return PROA_FAIL(l->err, INVALID, "a step is %s, an object is needed", proa_json_kind_name(proa_json_kind(j)));
+        return PROA_FAIL(l->err, INVALID, "a step is %s, an object is needed",
+                         proa_json_kind_name(proa_json_kind(j)));
     PROA_TRY(proa_json_get_str(&type, j, "type", l->err));
     if (!proa_str_is(type, "Sequence")) return add_step(l, j, type);
     if (depth > PROA_PIPELINE_DEPTH_MAX)
@@ -162,12 +166,13 @@ static proa_status add_steps(step_list *l, const proa_json *j, int depth)
     const proa_json *members = proa_json_get(j, l->list_key);
     if (proa_json_kind(members) != PROA_JSON_ARRAY)
         return PROA_FAIL(l->err, INVALID, "Sequence has no list '%s'", l->list_key);
-    for (int64_t i = 0; i < proa_json_len(members); i++) PROA_TRY(add_steps(l, proa_json_at(members, i), depth + 1));
+    for (int64_t i = 0; i < proa_json_len(members); i++)
+        PROA_TRY(add_steps(l, proa_json_at(members, i), depth + 1));
     return PROA_OK;
 }
 
-proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_step_kind *kinds, const char *list_key,
-                            proa_steps *out, proa_err *err)
+proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_step_kind *kinds,
+                            const char *list_key, proa_steps *out, proa_err *err)
 {
     if (proa_json_kind(j) == PROA_JSON_NULL) return PROA_OK;
     step_list *l = proa_arena_alloc(&ld->tok->arena, sizeof *l);

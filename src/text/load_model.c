@@ -14,7 +14,8 @@
 static proa_status vocab_of_object(proa_loader *ld, const proa_json *vocab, proa_err *err)
 {
     if (proa_json_kind(vocab) != PROA_JSON_OBJECT)
-        return PROA_FAIL(err, INVALID, "'vocab' is %s, an object is needed", proa_json_kind_name(proa_json_kind(vocab)));
+        return PROA_FAIL(err, INVALID, "'vocab' is %s, an object is needed",
+                         proa_json_kind_name(proa_json_kind(vocab)));
     int64_t top = -1, bytes = 1;
     for (proa_json_iter it = proa_json_begin(vocab); proa_json_next(&it);) {
         int64_t id = proa_json_int(it.value);
@@ -40,13 +41,16 @@ static proa_status vocab_of_list(proa_loader *ld, const proa_json *vocab, proa_e
         return PROA_FAIL(err, INVALID, "'vocab' is %s of %lld, a list of pieces is needed",
                          proa_json_kind_name(proa_json_kind(vocab)), (long long)n);
     if (n > PROA_VOCAB_MAX)
-        return PROA_FAIL(err, LIMIT, "'vocab' has %lld entries, at most %d are allowed", (long long)n, PROA_VOCAB_MAX);
-    for (int64_t i = 0; i < n; i++) bytes += (int64_t)proa_json_str(proa_json_at(proa_json_at(vocab, i), 0)).len + 1;
+        return PROA_FAIL(err, LIMIT, "'vocab' has %lld entries, at most %d are allowed", (long long)n,
+                         PROA_VOCAB_MAX);
+    for (int64_t i = 0; i < n; i++)
+        bytes += (int64_t)proa_json_str(proa_json_at(proa_json_at(vocab, i), 0)).len + 1;
     PROA_TRY(proa_vocab_init(&ld->tok->vocab, &ld->tok->arena, (int32_t)n, bytes, err));
     u->scores = PROA_ARENA_NEW(&ld->tok->arena, double, n);
     u->min_score = INFINITY;
     for (int64_t i = 0; i < n; i++) {
-        const proa_json *entry = proa_json_at(vocab, i), *piece = proa_json_at(entry, 0), *score = proa_json_at(entry, 1);
+        const proa_json *entry = proa_json_at(vocab, i), *piece = proa_json_at(entry, 0),
+                        *score = proa_json_at(entry, 1);
         bool number = proa_json_kind(score) == PROA_JSON_DOUBLE || proa_json_kind(score) == PROA_JSON_INT;
         if (proa_json_kind(piece) != PROA_JSON_STRING || !number || !isfinite(proa_json_double(score)))
             return PROA_FAIL(err, INVALID, "'vocab' entry %lld is not a piece and a score", (long long)i);
@@ -63,7 +67,8 @@ static proa_status trie_of_vocab(proa_tokenizer *tok, proa_trie *trie, proa_err 
     proa_trie_key *keys = proa_calloc((size_t)tok->vocab.size + 1, sizeof *keys);
     int64_t n = 0;
     for (int32_t i = 0; i < tok->vocab.size; i++)
-        if (proa_vocab_piece(&tok->vocab, i).len) keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, i), i};
+        if (proa_vocab_piece(&tok->vocab, i).len)
+            keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, i), i};
     proa_status status = proa_trie_build(trie, &tok->arena, keys, n, err);
     free(keys);
     return status;
@@ -78,8 +83,8 @@ void proa_byte_ids(const proa_vocab *vocab, int32_t ids[256])
     }
 }
 
-static proa_status find_unk(proa_loader *ld, const proa_json *m, const char *fallback, int32_t *id, bool *named,
-                            proa_err *err)
+static proa_status find_unk(proa_loader *ld, const proa_json *m, const char *fallback, int32_t *id,
+                            bool *named, proa_err *err)
 {
     proa_str unk = proa_str_c(fallback);
     PROA_TRY(proa_json_get_str(&unk, m, "unk_token", err));
@@ -93,7 +98,8 @@ static proa_status load_affix(proa_loader *ld, const proa_json *m, const char *k
     if (!proa_json_get(m, key)) return PROA_OK;
     PROA_TRY(proa_load_member(ld, m, key, out, err));
     if (out->len > PROA_AFFIX_BYTES_MAX)
-        return PROA_FAIL(err, LIMIT, "'%s' has %zu bytes, at most %d are allowed", key, out->len, PROA_AFFIX_BYTES_MAX);
+        return PROA_FAIL(err, LIMIT, "'%s' has %zu bytes, at most %d are allowed", key, out->len,
+                         PROA_AFFIX_BYTES_MAX);
     return PROA_OK;
 }
 
@@ -105,7 +111,8 @@ static bool halves(const proa_json *j, proa_str *a, proa_str *b)
     if (proa_json_kind(j) == PROA_JSON_ARRAY) {
         const proa_json *x = proa_json_at(j, 0), *y = proa_json_at(j, 1);
         *a = proa_json_str(x), *b = proa_json_str(y);
-        return proa_json_len(j) == 2 && proa_json_kind(x) == PROA_JSON_STRING && proa_json_kind(y) == PROA_JSON_STRING;
+        return proa_json_len(j) == 2 && proa_json_kind(x) == PROA_JSON_STRING &&
+               proa_json_kind(y) == PROA_JSON_STRING;
     }
     proa_str s = proa_json_str(j);
     const char *space = s.len ? memchr(s.ptr, ' ', s.len) : NULL;
@@ -133,7 +140,8 @@ static proa_status load_merge(proa_loader *ld, const proa_json *j, int64_t rank,
     proa_bpe *bpe = &ld->tok->bpe;
     const proa_vocab *v = &ld->tok->vocab;
     proa_str a, b;
-    if (!halves(j, &a, &b)) return PROA_FAIL(err, INVALID, "merge %lld is not a pair of pieces", (long long)rank);
+    if (!halves(j, &a, &b))
+        return PROA_FAIL(err, INVALID, "merge %lld is not a pair of pieces", (long long)rank);
     a = proa_load_text(ld, a);
     b = proa_load_text(ld, b);
     int32_t left = proa_vocab_find(v, a), right = proa_vocab_find(v, b);
@@ -155,7 +163,8 @@ static proa_status load_merges(proa_loader *ld, const proa_json *list, proa_err 
     proa_bpe *bpe = &ld->tok->bpe;
     int64_t n = proa_json_len(list), rank = 0;
     if (proa_json_kind(list) != PROA_JSON_ARRAY)
-        return PROA_FAIL(err, INVALID, "'merges' is %s, a list is needed", proa_json_kind_name(proa_json_kind(list)));
+        return PROA_FAIL(err, INVALID, "'merges' is %s, a list is needed",
+                         proa_json_kind_name(proa_json_kind(list)));
     uint64_t slots = 16;
     while (slots < 2 * (uint64_t)n) slots *= 2;
     bpe->merges = PROA_ARENA_NEW(&ld->tok->arena, proa_merge, (int64_t)slots);
@@ -251,7 +260,10 @@ proa_status proa_load_model(proa_loader *ld, const proa_json *m, proa_err *err)
     static const struct {
         const char *name;
         proa_status (*load)(proa_loader *ld, const proa_json *m, proa_err *err);
-    } models[] = {{"BPE", load_bpe}, {"Unigram", load_unigram}, {"WordPiece", load_wordpiece}, {"WordLevel", load_wordlevel}};
+    } models[] = {{"BPE", load_bpe},
+                  {"Unigram", load_unigram},
+                  {"WordPiece", load_wordpiece},
+                  {"WordLevel", load_wordlevel}};
     proa_str type = proa_str_c(guess_type(m));
     if (proa_json_kind(m) != PROA_JSON_OBJECT)
         return PROA_FAIL(err, INVALID, "is %s, an object is needed", proa_json_kind_name(proa_json_kind(m)));

@@ -16,7 +16,8 @@ typedef ProaSpm__Model spm_model;
 static void *budget_alloc(void *data, size_t bytes)
 {
     proa_arena *arena = data;
-    if (bytes > (size_t)PROA_SPM_MEMORY_MAX || arena->bytes + bytes > (size_t)PROA_SPM_MEMORY_MAX) return NULL;
+    if (bytes > (size_t)PROA_SPM_MEMORY_MAX || arena->bytes + bytes > (size_t)PROA_SPM_MEMORY_MAX)
+        return NULL;
     return proa_arena_alloc(arena, bytes);
 }
 
@@ -67,8 +68,8 @@ static proa_status load_pieces(proa_tokenizer *tok, const spm_model *m, proa_err
         const ProaSpm__Piece *p = m->pieces[i];
         PROA_TRY(check_piece(m, u, i, err));
         if (proa_vocab_find(&tok->vocab, bytes_of(p->piece)) >= 0)
-            return PROA_FAIL(err, INVALID, "piece %d '%.*s' is there twice", i, p->piece.len > 40 ? 40 : (int)p->piece.len,
-                             (const char *)p->piece.data);
+            return PROA_FAIL(err, INVALID, "piece %d '%.*s' is there twice", i,
+                             p->piece.len > 40 ? 40 : (int)p->piece.len, (const char *)p->piece.data);
         PROA_TRY(proa_vocab_put(&tok->vocab, bytes_of(p->piece), i, err));
         u->scores[i] = (double)p->score;
         u->types[i] = (unsigned char)p->type;
@@ -90,7 +91,8 @@ static proa_status load_bytes(proa_tokenizer *tok, bool byte_fallback, proa_err 
     proa_byte_ids(&tok->vocab, u->bytes);
     for (int b = 0; byte_fallback && b < 256; b++)
         if (u->bytes[b] < 0 || u->types[u->bytes[b]] != PROA_SPM_BYTE)
-            return PROA_FAIL(err, INVALID, "byte_fallback is set, but the piece <0x%02X> is missing", (unsigned)b);
+            return PROA_FAIL(err, INVALID, "byte_fallback is set, but the piece <0x%02X> is missing",
+                             (unsigned)b);
     for (int32_t i = 0; i < tok->vocab.size; i++)
         if (u->types[i] == PROA_SPM_BYTE && proa_spm_byte(proa_vocab_piece(&tok->vocab, i)) < 0)
             return PROA_FAIL(err, INVALID, "piece %d is of type BYTE, but is not <0x00>..<0xFF>", i);
@@ -106,7 +108,8 @@ static proa_status build_tries(proa_tokenizer *tok, const spm_model *m, proa_tri
     proa_status status = proa_trie_build(&tok->unigram.trie, &tok->arena, keys, n, err);
     n = 0;
     for (int32_t i = 0; i < tok->vocab.size; i++)
-        if (m->pieces[i]->type == PROA_SPM_USER) keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, i), i};
+        if (m->pieces[i]->type == PROA_SPM_USER)
+            keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, i), i};
     if (n && status == PROA_OK) {
         *symbols = PROA_ARENA_NEW(&tok->arena, proa_trie, 1);
         status = proa_trie_build(*symbols, &tok->arena, keys, n, err);
@@ -150,7 +153,8 @@ static proa_status load_trainer(proa_tokenizer *tok, const spm_model *m, proa_er
     const ProaSpm__TrainerSpec *spec = m->trainer_spec ? m->trainer_spec : &defaults;
     proa_str surface = {" \xE2\x81\x87 ", 5};
     if (spec->model_type != 1 && spec->model_type != 2)
-        return PROA_FAIL(err, UNSUPPORTED, "model_type is %d, known are 1 (unigram) and 2 (bpe)", spec->model_type);
+        return PROA_FAIL(err, UNSUPPORTED, "model_type is %d, known are 1 (unigram) and 2 (bpe)",
+                         spec->model_type);
     tok->model = spec->model_type == 1 ? proa_spm_unigram_encode : proa_spm_bpe_encode;
     if (spec->has_unk_surface) surface = bytes_of(spec->unk_surface);
     if (!proa_utf8_valid(surface)) return PROA_FAIL(err, INVALID, "unk_surface is not UTF-8");
@@ -163,7 +167,8 @@ static proa_status load_model(proa_tokenizer *tok, const spm_model *m, proa_err 
     proa_trie *symbols = NULL;
     if (m->n_pieces == 0) return PROA_FAIL(err, INVALID, "the model has no pieces");
     if (m->n_pieces > PROA_VOCAB_MAX)
-        return PROA_FAIL(err, LIMIT, "the model has %zu pieces, at most %d are allowed", m->n_pieces, PROA_VOCAB_MAX);
+        return PROA_FAIL(err, LIMIT, "the model has %zu pieces, at most %d are allowed", m->n_pieces,
+                         PROA_VOCAB_MAX);
     PROA_TRY(load_pieces(tok, m, err));
     PROA_TRY(load_trainer(tok, m, err));
     PROA_TRY(build_tries(tok, m, &symbols, err));
@@ -176,12 +181,14 @@ proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, pr
     proa_arena scratch;
     ProtobufCAllocator allocator = {budget_alloc, budget_free, &scratch};
     if (len == 0 || len > (size_t)PROA_SPM_BYTES_MAX)
-        return PROA_FAIL(err, LIMIT, "the model has %zu bytes, allowed is 1..%lld", len, (long long)PROA_SPM_BYTES_MAX);
+        return PROA_FAIL(err, LIMIT, "the model has %zu bytes, allowed is 1..%lld", len,
+                         (long long)PROA_SPM_BYTES_MAX);
     proa_arena_init(&scratch);
     const spm_model *m = proa_spm__model__unpack(&allocator, len, bytes);
     proa_status status =
         m ? load_model(tok, m, err)
-          : PROA_FAIL(err, CORRUPT, "not a SentencePiece model: broken, cut short, or needs more than %lld MiB to read",
+          : PROA_FAIL(err, CORRUPT,
+                      "not a SentencePiece model: broken, cut short, or needs more than %lld MiB to read",
                       (long long)(PROA_SPM_MEMORY_MAX / PROA_MIB));
     proa_arena_release(&scratch);
     return status;

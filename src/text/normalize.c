@@ -56,11 +56,21 @@ static void byte_level_char(const proa_step *step, int32_t c, proa_buf *out)
 /* SentencePiece's nmt rules as the tokenizers library has them: controls go, odd blanks become spaces. */
 static void nmt_char(const proa_step *step, int32_t c, proa_buf *out)
 {
+    static const struct {
+        int32_t low, high;
+        bool blank;
+    } rules[] = {{1, 8, false},          {9, 0xA, true},         {0xB, 0xB, false},
+                 {0xC, 0xD, true},       {0xE, 0x1F, false},     {0x7F, 0x7F, false},
+                 {0x8F, 0x8F, false},    {0x9F, 0x9F, false},    {0x1680, 0x1680, true},
+                 {0x200B, 0x200F, true}, {0x2028, 0x2029, true}, {0x2581, 0x2581, true},
+                 {0xFEFF, 0xFEFF, true}, {0xFFFD, 0xFFFD, true}};
     PROA_UNUSED(step);
-    if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F) return;
-    bool blank = c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
-                 c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
-    proa_buf_code_point(out, blank ? ' ' : c);
+    for (size_t i = 0; i < PROA_COUNT(rules) && c >= rules[i].low; i++) {
+        if (c > rules[i].high) continue;
+        if (rules[i].blank) proa_buf_char(out, ' ');
+        return;
+    }
+    proa_buf_code_point(out, c);
 }
 
 #define EACH_CHAR(name, fn)                                                                                  \
@@ -82,8 +92,8 @@ typedef struct runes {
     int64_t len, cap;
 } runes;
 
-/* utf8proc sorts marks by exchange, which is quadratic on long runs; runs of marks are sorted here by merging
- * natural class order: counting over the 255 combining classes keeps it stable and linear. */
+/* utf8proc sorts marks by exchange, which is quadratic on long runs; counting over the 255 combining classes is
+ * stable and linear. */
 static void sort_marks(int32_t *c, int64_t n, int32_t *spare)
 {
     int64_t count[257] = {0};
@@ -93,7 +103,7 @@ static void sort_marks(int32_t *c, int64_t n, int32_t *spare)
     memcpy(c, spare, (size_t)n * sizeof *c);
 }
 
-static void sort_pair_or_run(int32_t *c, int64_t n, int32_t *spare)
+static void sort_run(int32_t *c, int64_t n, int32_t *spare)
 {
     if (n < 2) return;
     for (int64_t i = 1; i < n; i++)
@@ -128,7 +138,7 @@ static void reorder(runes *r)
         int64_t j = i;
         while (j < r->len && utf8proc_get_property(r->ptr[j])->combining_class != 0) j++;
         if (j - i > 1 && !spare) spare = proa_malloc((size_t)r->len * sizeof *spare);
-        sort_pair_or_run(r->ptr + i, j - i, spare);
+        sort_run(r->ptr + i, j - i, spare);
         i = j > i ? j : i + 1;
     }
     free(spare);

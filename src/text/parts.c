@@ -56,10 +56,8 @@ void proa_parts_add(proa_parts *parts, size_t base, size_t from, size_t to, size
         parts->ptr = proa_realloc(parts->ptr, (size_t)parts->cap * sizeof *parts->ptr);
     }
     size_t len = to - from, own = zero > from ? zero - from : 0;
-    parts->ptr[parts->len++] = (proa_part){.at = (int32_t)(base + from),
-                                           .len = (int32_t)len,
-                                           .zero = (int32_t)(own < len ? own : len),
-                                           .id = id};
+    parts->ptr[parts->len++] = (proa_part){
+        .at = (int32_t)(base + from), .len = (int32_t)len, .zero = (int32_t)(own < len ? own : len), .id = id};
 }
 
 void *proa_work_take(proa_work *work, int which, size_t count, size_t bytes)

@@ -49,15 +49,16 @@ typedef enum proa_prepend { PROA_PREPEND_ALWAYS, PROA_PREPEND_FIRST, PROA_PREPEN
 /* One stage with its settings; each kind uses the few that its parser fills. */
 typedef struct proa_step {
     const struct proa_step_kind *kind;
-    proa_str pattern, content; /* Replace, Prepend (content), Split, WordPiece prefix and BPEDecoder suffix (pattern) */
-    proa_regex *regex;         /* NULL: `pattern` is a plain string */
-    proa_charsmap *charsmap;   /* Precompiled, and SentencePiece's normaliser (NULL there: identity) */
-    proa_trie *symbols;        /* SentencePiece's user defined symbols, never normalised; or NULL */
-    int32_t mark;              /* Metaspace replacement, delimiter, Strip decoder's character */
-    int64_t start, stop;       /* Strip decoder; FixedLength (start) */
+    proa_str pattern,
+        content; /* Replace, Prepend (content), Split, WordPiece prefix and BPEDecoder suffix (pattern) */
+    proa_regex *regex;       /* NULL: `pattern` is a plain string */
+    proa_charsmap *charsmap; /* Precompiled, and SentencePiece's normaliser (NULL there: identity) */
+    proa_trie *symbols;      /* SentencePiece's user defined symbols, never normalised; or NULL */
+    int32_t mark;            /* Metaspace replacement, delimiter, Strip decoder's character */
+    int64_t start, stop;     /* Strip decoder; FixedLength (start) */
     proa_behavior behavior;
     proa_prepend prepend;
-    bool on[4];                /* switches, named by the parser of each kind */
+    bool on[4]; /* switches, named by the parser of each kind */
 } proa_step;
 typedef struct proa_steps {
     proa_step *ptr;
@@ -92,8 +93,8 @@ typedef struct proa_merge {
 typedef struct proa_bpe {
     proa_merge *merges; /* open addressing, a power of two */
     uint64_t mask, seed;
-    int32_t bytes[256];  /* ids of <0x00>..<0xFF>; -1 where there is none */
-    int32_t chars[0x250]; /* ids of the characters below U+0250, where the plain lookup holds; -1: none */
+    int32_t bytes[256];      /* ids of <0x00>..<0xFF>; -1 where there is none */
+    int32_t chars[0x250];    /* ids of the characters below U+0250, where the plain lookup holds; -1: none */
     proa_str prefix, suffix; /* continuing_subword_prefix, end_of_word_suffix; empty: none */
     int32_t unk;             /* -1: none, -2: named but not in the vocabulary */
     bool fuse_unk, byte_fallback, ignore_merges;
@@ -103,12 +104,12 @@ typedef struct proa_bpe {
  * SentencePiece's BPE, whose merges are implied by the scores. */
 typedef struct proa_unigram {
     proa_trie trie;
-    double *scores; /* by id */
+    double *scores;       /* by id */
     unsigned char *types; /* SentencePiece: proa_spm_type by id; NULL for tokenizer.json */
     proa_trie *symbols;   /* SentencePiece BPE: user defined symbols; or NULL */
     double min_score, max_score;
     int32_t bytes[256];
-    int32_t unk;   /* -1: none */
+    int32_t unk; /* -1: none */
     bool byte_fallback, has_unused;
 } proa_unigram;
 /* The values are those of the file format. */
@@ -145,7 +146,7 @@ proa_model_fn proa_bpe_encode, proa_unigram_encode, proa_wordpiece_encode, proa_
 
 typedef struct proa_added_token {
     proa_str content; /* as the file has it */
-    proa_str text;    /* its normalised form when `normalized` and a normaliser changes it, else the content */
+    proa_str text; /* its normalised form when `normalized` and a normaliser changes it, else the content */
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
 } proa_added_token;
@@ -158,7 +159,8 @@ typedef struct proa_added {
     proa_trie raw, normalized; /* content or text -> index */
 } proa_added;
 /* Splits text (a part that is not done) at the tokens of the trie. */
-void proa_added_split(const proa_added *added, const proa_trie *trie, proa_str text, size_t zero, proa_parts *out);
+void proa_added_split(const proa_added *added, const proa_trie *trie, proa_str text, size_t zero,
+                      proa_parts *out);
 
 /* ---- post-processor ---- */
 
@@ -190,8 +192,8 @@ struct proa_tokenizer {
     proa_bpe bpe;
     proa_unigram unigram;
     proa_wordpiece wordpiece;
-    int32_t size; /* ids are below this */
-    proa_str *texts;    /* by id: what decoding starts from; the added token's text or the piece */
+    int32_t size;    /* ids are below this */
+    proa_str *texts; /* by id: what decoding starts from; the added token's text or the piece */
     bool *special;
     proa_str unk_surface; /* SentencePiece: what an unknown id decodes to */
 };
@@ -221,8 +223,8 @@ struct proa_loader {
     bool nul_marked; /* see proa_load_text */
 };
 proa_status proa_load_json(proa_tokenizer *tok, const proa_json *root, bool nul_marked, proa_err *err);
-proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_step_kind *kinds, const char *list_key,
-                            proa_steps *out, proa_err *err);
+proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_step_kind *kinds,
+                            const char *list_key, proa_steps *out, proa_err *err);
 proa_status proa_load_model(proa_loader *ld, const proa_json *model, proa_err *err);
 proa_status proa_load_post(proa_loader *ld, const proa_json *post, proa_err *err);
 proa_status proa_load_added(proa_loader *ld, const proa_json *list, proa_err *err);
@@ -233,7 +235,7 @@ proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, p
 proa_status proa_tokenizer_open_model(proa_tokenizer **out, const void *bytes, size_t len, const char *what,
                                       const proa_json *config, proa_err *err);
 void proa_byte_ids(const proa_vocab *vocab, int32_t ids[256]); /* of <0x00>..<0xFF>; -1: none */
-void proa_added_init(proa_tokenizer *tok, int64_t cap); /* after the vocabulary is there */
+void proa_added_init(proa_tokenizer *tok, int64_t cap);        /* after the vocabulary is there */
 proa_status proa_added_put(proa_tokenizer *tok, proa_added_token token, proa_err *err);
 proa_status proa_added_seal(proa_tokenizer *tok, proa_err *err);
 /* Builds tables that depend on all of the above. Called once at the end of every way of opening. */

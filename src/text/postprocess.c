@@ -18,8 +18,8 @@ static proa_status keep(proa_loader *ld, const template_list *l, proa_template *
     return PROA_OK;
 }
 
-static proa_status special_ids(proa_loader *ld, const proa_json *special, proa_str name, proa_template_piece *out,
-                               proa_err *err)
+static proa_status special_ids(proa_loader *ld, const proa_json *special, proa_str name,
+                               proa_template_piece *out, proa_err *err)
 {
     char key[256];
     int shown = name.len > 200 ? 200 : (int)name.len;
@@ -47,7 +47,8 @@ static proa_status load_piece(proa_loader *ld, const proa_json *j, const proa_js
     proa_str id = {"", 0};
     int64_t type = 0;
     *out = (proa_template_piece){0};
-    if (!token && !text) return PROA_FAIL(err, INVALID, "template piece is neither SpecialToken nor Sequence");
+    if (!token && !text)
+        return PROA_FAIL(err, INVALID, "template piece is neither SpecialToken nor Sequence");
     PROA_TRY(proa_json_get_str(&id, token ? token : text, "id", err));
     PROA_TRY(proa_json_get_int(&type, token ? token : text, "type_id", 0, INT32_MAX, err));
     out->type_id = (int32_t)type;
@@ -82,7 +83,8 @@ static proa_status load_processing(proa_loader *ld, const proa_json *j, proa_err
 }
 
 /* "cls": ["[CLS]", 101] */
-static proa_status named_id(proa_loader *ld, const proa_json *j, const char *key, proa_template_piece *out, proa_err *err)
+static proa_status named_id(proa_loader *ld, const proa_json *j, const char *key, proa_template_piece *out,
+                            proa_err *err)
 {
     const proa_json *id = proa_json_at(proa_json_get(j, key), 1);
     if (proa_json_kind(id) != PROA_JSON_INT || proa_json_int(id) < 0 || proa_json_int(id) >= PROA_VOCAB_MAX)
@@ -122,14 +124,16 @@ static proa_status load_post(proa_loader *ld, const proa_json *j, int depth, pro
         const proa_json *list = proa_json_get(j, "processors");
         if (depth > PROA_PIPELINE_DEPTH_MAX)
             return PROA_FAIL(err, LIMIT, "Sequence nests deeper than %d", PROA_PIPELINE_DEPTH_MAX);
-        for (int64_t i = 0; i < proa_json_len(list); i++) PROA_TRY(load_post(ld, proa_json_at(list, i), depth + 1, err));
+        for (int64_t i = 0; i < proa_json_len(list); i++)
+            PROA_TRY(load_post(ld, proa_json_at(list, i), depth + 1, err));
         return PROA_OK;
     }
     if (ld->tok->post.on) return PROA_FAIL(err, UNSUPPORTED, "Sequence has more than one template");
     if (proa_str_is(type, "TemplateProcessing")) return load_processing(ld, j, err);
     if (proa_str_is(type, "BertProcessing")) return load_cls_sep(ld, j, false, err);
     if (proa_str_is(type, "RobertaProcessing")) return load_cls_sep(ld, j, true, err);
-    return PROA_FAIL(err, UNSUPPORTED, "type '%.*s' is not known here", type.len > 60 ? 60 : (int)type.len, type.ptr);
+    return PROA_FAIL(err, UNSUPPORTED, "type '%.*s' is not known here", type.len > 60 ? 60 : (int)type.len,
+                     type.ptr);
 }
 
 proa_status proa_load_post(proa_loader *ld, const proa_json *j, proa_err *err)

@@ -240,29 +240,39 @@ static proa_status metaspace_parse(proa_loader *ld, const proa_json *j, proa_ste
     return proa_json_get_bool(&s->on[0], j, "split", err);
 }
 
+/* Writes in with marks for spaces, and one in front where the scheme asks for it; returns the new zero. */
+static size_t put_marked(const proa_step *s, proa_str in, size_t zero, proa_str mark, proa_buf *out)
+{
+    size_t base = out->len, new_zero = 0;
+    bool marked = *in.ptr == ' ' || proa_str_starts(in, mark);
+    bool first = s->prepend == PROA_PREPEND_ALWAYS || (s->prepend == PROA_PREPEND_FIRST && zero > 0);
+    if (first && !marked) proa_buf_str(out, mark);
+    if (zero) new_zero = out->len - base;
+    for (size_t i = 0; i < in.len; i++) {
+        if (in.ptr[i] == ' ') proa_buf_str(out, mark);
+        else proa_buf_char(out, in.ptr[i]);
+        if (i < zero) new_zero = out->len - base;
+    }
+    return new_zero;
+}
+
 /* Spaces become the mark; a mark is put in front; the text is cut before each mark. */
 static proa_status metaspace(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     PROA_UNUSED(err);
     char bytes[4];
-    size_t n = (size_t)proa_utf8_encode(s->mark, bytes), base = out->text.len, new_zero = 0;
-    bool marked = in.len && (*in.ptr == ' ' || proa_str_starts(in, (proa_str){bytes, n}));
-    bool first = s->prepend == PROA_PREPEND_ALWAYS || (s->prepend == PROA_PREPEND_FIRST && zero > 0);
-    if (in.len && first && !marked) proa_buf_append(&out->text, bytes, n);
-    if (zero) new_zero = out->text.len - base;
-    for (size_t i = 0; i < in.len; i++) {
-        if (in.ptr[i] == ' ') proa_buf_append(&out->text, bytes, n);
-        else proa_buf_char(&out->text, in.ptr[i]);
-        if (i < zero) new_zero = out->text.len - base;
-    }
+    proa_str mark = {bytes, (size_t)proa_utf8_encode(s->mark, bytes)};
+    size_t base = out->text.len, done = 0;
+    if (in.len == 0) return PROA_OK;
+    zero = put_marked(s, in, zero, mark, &out->text);
     if (out->text.full) return PROA_OK;
-    size_t len = out->text.len - base, done = 0;
-    for (size_t i = 1; s->on[0] && i + n <= len; i++) {
-        if (memcmp(out->text.ptr + base + i, bytes, n) != 0) continue;
-        proa_parts_add(out, base, done, i, new_zero, -1);
+    size_t len = out->text.len - base;
+    for (size_t i = 1; s->on[0] && i + mark.len <= len; i++) {
+        if (memcmp(out->text.ptr + base + i, mark.ptr, mark.len) != 0) continue;
+        proa_parts_add(out, base, done, i, zero, -1);
         done = i;
     }
-    proa_parts_add(out, base, done, len, new_zero, -1);
+    proa_parts_add(out, base, done, len, zero, -1);
     return PROA_OK;
 }
 

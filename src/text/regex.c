@@ -15,31 +15,67 @@ struct proa_regex {
 
 /* ---- from Oniguruma's syntax to PCRE2's ---- */
 
-/* Oniguruma takes the classes of Latin-1 from a table of its own, where superscripts and fractions are words. */
-#define WORD_CLASS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xB2\\xB3\\xB9\\xBC-\\xBE"
+#define WORD_CLASS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+/* Outside of classes Oniguruma has a table of its own for Latin-1, where superscripts and fractions are words. */
+#define WORD       "[" WORD_CLASS "\\xB2\\xB3\\xB9\\xBC-\\xBE]"
+#define NOT_WORD   "[^" WORD_CLASS "\\xB2\\xB3\\xB9\\xBC-\\xBE]"
 #define HEX_CLASS  "0-9a-fA-F"
 
 typedef struct translation {
     proa_str in;
     size_t at;
     proa_buf out;
-    int depth; /* of nested classes */
+    int depth;     /* of nested classes */
+    bool not_word; /* the class under way has \W among its items */
     proa_err *err;
 } translation;
 
 /* General categories have long names in Oniguruma only. */
 static const char *const category_names[][2] = {
-    {"letter", "L"},           {"uppercaseletter", "Lu"},    {"lowercaseletter", "Ll"},     {"titlecaseletter", "Lt"},
-    {"casedletter", "L&"},     {"modifierletter", "Lm"},     {"otherletter", "Lo"},         {"mark", "M"},
-    {"nonspacingmark", "Mn"},  {"spacingmark", "Mc"},        {"enclosingmark", "Me"},       {"number", "N"},
-    {"decimalnumber", "Nd"},   {"letternumber", "Nl"},       {"othernumber", "No"},         {"punctuation", "P"},
-    {"connectorpunctuation", "Pc"}, {"dashpunctuation", "Pd"}, {"openpunctuation", "Ps"},   {"closepunctuation", "Pe"},
-    {"initialpunctuation", "Pi"},   {"finalpunctuation", "Pf"}, {"otherpunctuation", "Po"}, {"symbol", "S"},
-    {"mathsymbol", "Sm"},      {"currencysymbol", "Sc"},     {"modifiersymbol", "Sk"},      {"othersymbol", "So"},
-    {"separator", "Z"},        {"spaceseparator", "Zs"},     {"lineseparator", "Zl"},       {"paragraphseparator", "Zp"},
-    {"other", "C"},            {"control", "Cc"},            {"format", "Cf"},              {"surrogate", "Cs"},
-    {"privateuse", "Co"},      {"unassigned", "Cn"},         {"alpha", "Alphabetic"},       {"digit", "Nd"},
-    {"space", "White_Space"},  {"upper", "Uppercase"},       {"lower", "Lowercase"},        {"punct", "P"},
+    {"letter", "L"},
+    {"uppercaseletter", "Lu"},
+    {"lowercaseletter", "Ll"},
+    {"titlecaseletter", "Lt"},
+    {"casedletter", "L&"},
+    {"modifierletter", "Lm"},
+    {"otherletter", "Lo"},
+    {"mark", "M"},
+    {"nonspacingmark", "Mn"},
+    {"spacingmark", "Mc"},
+    {"enclosingmark", "Me"},
+    {"number", "N"},
+    {"decimalnumber", "Nd"},
+    {"letternumber", "Nl"},
+    {"othernumber", "No"},
+    {"punctuation", "P"},
+    {"connectorpunctuation", "Pc"},
+    {"dashpunctuation", "Pd"},
+    {"openpunctuation", "Ps"},
+    {"closepunctuation", "Pe"},
+    {"initialpunctuation", "Pi"},
+    {"finalpunctuation", "Pf"},
+    {"otherpunctuation", "Po"},
+    {"symbol", "S"},
+    {"mathsymbol", "Sm"},
+    {"currencysymbol", "Sc"},
+    {"modifiersymbol", "Sk"},
+    {"othersymbol", "So"},
+    {"separator", "Z"},
+    {"spaceseparator", "Zs"},
+    {"lineseparator", "Zl"},
+    {"paragraphseparator", "Zp"},
+    {"other", "C"},
+    {"control", "Cc"},
+    {"format", "Cf"},
+    {"surrogate", "Cs"},
+    {"privateuse", "Co"},
+    {"unassigned", "Cn"},
+    {"alpha", "Alphabetic"},
+    {"digit", "Nd"},
+    {"space", "White_Space"},
+    {"upper", "Uppercase"},
+    {"lower", "Lowercase"},
+    {"punct", "P"},
     {"cntrl", "Cc"},
 };
 
@@ -47,7 +83,8 @@ static bool compiles(const char *pattern)
 {
     int code;
     PCRE2_SIZE at;
-    pcre2_code *c = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
+    pcre2_code *c = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code,
+                                  &at, NULL);
     pcre2_code_free(c);
     return c != NULL;
 }
@@ -105,29 +142,39 @@ static bool unicode_escape(translation *t)
     return true;
 }
 
+/* Escapes that mean something else in PCRE2: outside of a class, and within one ("": as PCRE2 has it). */
+static const struct {
+    char name;
+    const char *outside, *within;
+} escapes[] = {
+    {'s', "\\p{White_Space}", "\\p{White_Space}"},
+    {'S', "\\P{White_Space}", "\\P{White_Space}"},
+    {'w', WORD, WORD_CLASS},
+    {'W', NOT_WORD, ""},
+    {'b', "(?:(?<=" WORD ")(?!" WORD ")|(?<!" WORD ")(?=" WORD "))", ""},
+    {'B', "(?:(?<=" WORD ")(?=" WORD ")|(?<!" WORD ")(?!" WORD "))", ""},
+    {'h', "[" HEX_CLASS "]", HEX_CLASS},
+    {'H', "[^" HEX_CLASS "]", "\\x00-/:-@G-`g-\\x{10FFFF}"},
+};
+
 /* One backslash and what it governs; at stands on the character after the backslash. */
 static void escape(translation *t, bool in_class)
 {
-    if (t->at >= t->in.len) {
-        proa_buf_char(&t->out, '\\');
+    char c = t->at < t->in.len ? t->in.ptr[t->at++] : '\0';
+    for (size_t i = 0; i < PROA_COUNT(escapes); i++) {
+        const char *s = in_class ? escapes[i].within : escapes[i].outside;
+        if (escapes[i].name != c || !*s) continue;
+        proa_buf_str(&t->out, proa_str_c(s));
         return;
     }
-    char c = t->in.ptr[t->at++];
-    const char *s = NULL;
-    if (c == 's') s = "\\p{White_Space}";
-    if (c == 'S') s = "\\P{White_Space}";
-    if (c == 'w') s = in_class ? WORD_CLASS : "[" WORD_CLASS "]";
-    if (c == 'W' && !in_class) s = "[^" WORD_CLASS "]";
-    if (c == 'h') s = in_class ? HEX_CLASS : "[" HEX_CLASS "]";
-    if (c == 'H') s = in_class ? "\\x00-/:-@G-`g-\\x{10FFFF}" : "[^" HEX_CLASS "]";
-    if (s) {
-        proa_buf_str(&t->out, proa_str_c(s));
+    if (in_class && c == 'W') { /* PCRE2 cannot say it within a class: outer_class does */
+        t->not_word = true;
         return;
     }
     if ((c == 'p' || c == 'P') && property(t, c == 'P')) return;
     if (c == 'u' && unicode_escape(t)) return;
     proa_buf_char(&t->out, '\\');
-    proa_buf_char(&t->out, c);
+    if (c) proa_buf_char(&t->out, c);
 }
 
 /* (?m) is "dot matches newline" in Oniguruma: PCRE2's s. */
@@ -145,9 +192,10 @@ static void group_options(translation *t)
 static void posix_class(translation *t)
 {
     static const char *const names[][2] = {
-        {":alpha:]", "\\p{Alphabetic}"}, {":alnum:]", "\\p{Alphabetic}\\p{Nd}"}, {":punct:]", "\\p{P}\\p{S}"},
-        {":space:]", "\\p{White_Space}"}, {":word:]", WORD_CLASS}, {":digit:]", "\\p{Nd}"},
-        {":upper:]", "\\p{Uppercase}"}, {":lower:]", "\\p{Lowercase}"},
+        {":alpha:]", "\\p{Alphabetic}"}, {":alnum:]", "\\p{Alphabetic}\\p{Nd}"},
+        {":punct:]", "\\p{P}\\p{S}"},    {":space:]", "\\p{White_Space}"},
+        {":word:]", WORD_CLASS},         {":digit:]", "\\p{Nd}"},
+        {":upper:]", "\\p{Uppercase}"},  {":lower:]", "\\p{Lowercase}"},
     };
     proa_str rest = {t->in.ptr + t->at, t->in.len - t->at};
     for (size_t i = 0; i < PROA_COUNT(names); i++)
@@ -167,7 +215,7 @@ static proa_status class_text(translation *t, bool *negated);
 
 /* A class inside a class. Only what PCRE2 10.42 can say: a plain one is spliced in; a negated one must be the
  * whole operand, and then turns it around. */
-static proa_status nested_class(translation *t, size_t start, bool *operand_negated)
+static proa_status nested_class(translation *t, bool *operand_negated)
 {
     bool negated = false;
     if (++t->depth > 8) return PROA_FAIL(t->err, LIMIT, "regular expression nests classes deeper than 8");
@@ -175,7 +223,7 @@ static proa_status nested_class(translation *t, size_t start, bool *operand_nega
     t->depth--;
     if (!negated) return PROA_OK;
     bool ends = t->at < t->in.len && (t->in.ptr[t->at] == ']' || t->in.ptr[t->at] == '&');
-    if (t->out.len < start || *operand_negated || !ends)
+    if (*operand_negated || !ends)
         return PROA_FAIL(t->err, UNSUPPORTED, "regular expression has a negated class within a class");
     *operand_negated = true;
     return PROA_OK;
@@ -198,7 +246,7 @@ static proa_status class_items(translation *t, bool *negated)
         } else if (c == '[') {
             bool alone = t->out.len == start;
             bool flip = false;
-            PROA_TRY(nested_class(t, start, &flip));
+            PROA_TRY(nested_class(t, &flip));
             if (flip && !alone)
                 return PROA_FAIL(t->err, UNSUPPORTED, "regular expression has a negated class within a class");
             *negated ^= flip;
@@ -223,6 +271,20 @@ static proa_status class_text(translation *t, bool *negated)
     return PROA_OK;
 }
 
+/* One operand of a class: what is written to out from `start` on, as a group that matches one character. */
+static void put_operand(translation *t, size_t start, bool negated, proa_buf *out)
+{
+    proa_str items = {t->out.ptr + start, t->out.len - start};
+    const char *caret = negated ? "^" : "";
+    if (t->not_word && items.len)
+        proa_buf_printf(out, negated ? "(?:(?![%.*s])[" : "(?:[%.*s]|[^", (int)items.len, items.ptr);
+    else if (t->not_word) proa_buf_str(out, proa_str_c(negated ? "(?:[" : "(?:[^"));
+    if (t->not_word) proa_buf_str(out, proa_str_c(WORD_CLASS "])"));
+    else proa_buf_printf(out, "[%s%.*s]", caret, (int)items.len, items.ptr);
+    t->not_word = false;
+    t->out.len = start;
+}
+
 /* [A&&B] at the outermost level becomes (?:(?=[A])[B]), [^A&&B] becomes (?:(?!(?=[A])[B])(?s:.)). */
 static proa_status outer_class(translation *t)
 {
@@ -238,11 +300,9 @@ static proa_status outer_class(translation *t)
         PROA_TRY_OUT(class_items(t, &negated));
         more = t->in.ptr[t->at - 1] == '&';
         if (more) t->at++;
-        bool flip = negated != (not_all && !more && !any);
-        const char *open = more ? "(?=[" : "[";
-        proa_buf_printf(&done, "%s%s%.*s%s", open, flip ? "^" : "", (int)(t->out.len - start), t->out.ptr + start,
-                        more ? "])" : "]");
-        t->out.len = start;
+        if (more) proa_buf_str(&done, proa_str_c("(?="));
+        put_operand(t, start, negated != (not_all && !more && !any), &done);
+        if (more) proa_buf_char(&done, ')');
         any |= more;
     }
     if (any) proa_buf_str(&t->out, proa_str_c(not_all ? "(?:(?!" : "(?:"));
@@ -346,7 +406,8 @@ static int match_at(const proa_regex *re, proa_str text, size_t at, pcre2_match_
 }
 
 /* As onig's find_iter: an empty match right after the last match does not count. */
-static proa_status find_all(const proa_regex *re, proa_str text, pcre2_match_data *data, proa_spans *out, proa_err *err)
+static proa_status find_all(const proa_regex *re, proa_str text, pcre2_match_data *data, proa_spans *out,
+                            proa_err *err)
 {
     size_t at = 0, last = SIZE_MAX, done = 0;
     const PCRE2_SIZE *found = pcre2_get_ovector_pointer(data);
@@ -354,7 +415,8 @@ static proa_status find_all(const proa_regex *re, proa_str text, pcre2_match_dat
         int rc = match_at(re, text, at, data);
         if (rc == PCRE2_ERROR_NOMATCH) break;
         if (rc < 0 || found[0] < done || found[1] < found[0])
-            return PROA_FAIL(err, LIMIT, "regular expression needs too much time or memory for this text (code %d)", rc);
+            return PROA_FAIL(err, LIMIT,
+                             "regular expression needs too much time or memory for this text (code %d)", rc);
         if (found[0] == found[1] && found[1] == last) {
             at++;
             while (at < text.len && ((unsigned char)text.ptr[at] & 0xC0) == 0x80) at++;

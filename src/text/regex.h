@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * regex.h - the patterns of Split and Replace, by PCRE2.
  * Patterns are written for Oniguruma (what the tokenizers library links). proa_regex_new translates what differs:
- * \h and \H (hex digits), \s and \w and their negations (Unicode White_Space; Alphabetic, M, Nd, Pc), (?m) (dot
- * matches all), \uHHHH, long category names, script names (Script, not Script_Extensions), nested classes and
- * `&&`. `^` and `$` match at every line. Not the same: {n,m}+ is possessive here.
+ * \h and \H (hex digits), \s, \w, \b and their negations (Unicode White_Space; Alphabetic, M, Nd, Pc), POSIX
+ * classes, (?m) (dot matches all), \uHHHH, long category names, script names (Script, not Script_Extensions), nested
+ * classes and `&&`. `^` and `$` match at every line. Not the same: {n,m}+ is possessive here.
  * Owner:   proa_regex_free.  Threads: a compiled pattern may be used by many at once.
  * Limits:  PROA_REGEX_BYTES_MAX, PROA_REGEX_STEPS_MAX. */
 #ifndef PROA_TEXT_REGEX_H
@@ -29,7 +29,8 @@ void proa_spans_push(proa_spans *spans, size_t from, size_t to, bool match);
 void proa_spans_release(proa_spans *spans);
 
 /* An empty text gives one span that is no match. LIMIT when the pattern needs too many steps. */
-PROA_MUST_CHECK proa_status proa_regex_spans(const proa_regex *regex, proa_str text, proa_spans *out, proa_err *err);
+PROA_MUST_CHECK proa_status proa_regex_spans(const proa_regex *regex, proa_str text, proa_spans *out,
+                                             proa_err *err);
 /* The same for a plain string; an empty needle matches nowhere. */
 void proa_literal_spans(proa_str needle, proa_str text, proa_spans *out);
 

@@ -53,22 +53,22 @@ static void trim_end(proa_buf *out, size_t start, proa_str space)
         out->len -= space.len;
 }
 
-static proa_status normalize(const proa_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_str skip_spaces(const proa_step *step, proa_str in)
 {
-    PROA_UNUSED(err);
-    *zero = 0; /* nothing asks for it afterwards */
-    bool squeeze = step->on[PROA_SPM_SQUEEZE];
-    proa_str becomes, space = {" ", 1};
-    size_t start = out->len;
-    while (squeeze && in.len) {
+    proa_str becomes;
+    while (in.len) {
         size_t n = next_rule(step, in, &becomes);
         if (!proa_str_is(becomes, " ")) break;
         in = drop(in, n);
     }
-    if (in.len == 0) return PROA_OK;
-    if (step->on[PROA_SPM_DUMMY_PREFIX] && !step->on[PROA_SPM_SUFFIX]) put(step, space, out);
-    bool after_space = squeeze;
+    return in;
+}
+
+static void put_all(const proa_step *step, proa_str in, proa_buf *out)
+{
+    bool squeeze = step->on[PROA_SPM_SQUEEZE], after_space = squeeze;
     while (in.len) {
+        proa_str becomes;
         size_t n = next_rule(step, in, &becomes);
         while (after_space && becomes.len && *becomes.ptr == ' ') becomes = drop(becomes, 1);
         if (becomes.len) {
@@ -77,8 +77,22 @@ static proa_status normalize(const proa_step *step, proa_str in, size_t *zero, p
         }
         in = drop(in, n);
     }
+}
+
+static proa_status normalize(const proa_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+{
+    PROA_UNUSED(err);
+    *zero = 0; /* nothing asks for it afterwards */
+    bool squeeze = step->on[PROA_SPM_SQUEEZE], dummy = step->on[PROA_SPM_DUMMY_PREFIX];
+    bool suffix = step->on[PROA_SPM_SUFFIX];
+    proa_str space = {" ", 1};
+    size_t start = out->len;
+    if (squeeze) in = skip_spaces(step, in);
+    if (in.len == 0) return PROA_OK;
+    if (dummy && !suffix) put(step, space, out);
+    put_all(step, in, out);
     if (squeeze) trim_end(out, start, step->on[PROA_SPM_ESCAPE] ? (proa_str){MARK, MARK_LEN} : space);
-    if (step->on[PROA_SPM_DUMMY_PREFIX] && step->on[PROA_SPM_SUFFIX]) put(step, space, out);
+    if (dummy && suffix) put(step, space, out);
     return PROA_OK;
 }
 
@@ -109,6 +123,15 @@ static void pass_bytes(proa_stream *st, int64_t at, bool last)
     proa_buf_clear(&g->made);
 }
 
+static void put_spaced(proa_buf *out, proa_str s)
+{
+    for (size_t i = 0; i < s.len;) {
+        bool mark = s.len - i >= MARK_LEN && memcmp(s.ptr + i, MARK, MARK_LEN) == 0;
+        proa_buf_char(out, mark ? ' ' : s.ptr[i]);
+        i += mark ? MARK_LEN : 1;
+    }
+}
+
 /* The leading mark of the text goes where the normaliser would have put it: one of them, or with
  * remove_extra_whitespaces all that come before any text. seen: a mark went; more: there is text; run: neither
  * is to be looked for any longer. */
@@ -120,19 +143,14 @@ static void put_piece(proa_stream *st, int64_t at, proa_str s)
     g->seen = false;
     int type = st->id < st->tok->vocab.size ? st->tok->unigram.types[st->id] : PROA_SPM_NORMAL;
     if (type == PROA_SPM_CONTROL) return;
+    bool strips = step->on[PROA_SPM_DUMMY_PREFIX] || step->on[PROA_SPM_SQUEEZE];
     if (type == PROA_SPM_UNKNOWN) {
         proa_buf_str(&g->made, st->tok->unk_surface);
+    } else if (!g->run && strips && proa_str_starts(s, (proa_str){MARK, MARK_LEN})) {
+        g->seen = !step->on[PROA_SPM_SQUEEZE];
+        put_spaced(&g->made, drop(s, MARK_LEN));
     } else {
-        bool starts = s.len >= MARK_LEN && memcmp(s.ptr, MARK, MARK_LEN) == 0;
-        if (!g->run && starts && (step->on[PROA_SPM_DUMMY_PREFIX] || step->on[PROA_SPM_SQUEEZE])) {
-            s = drop(s, MARK_LEN);
-            g->seen = !step->on[PROA_SPM_SQUEEZE];
-        }
-        for (size_t i = 0; i < s.len;) {
-            bool mark = s.len - i >= MARK_LEN && memcmp(s.ptr + i, MARK, MARK_LEN) == 0;
-            proa_buf_char(&g->made, mark ? ' ' : s.ptr[i]);
-            i += mark ? MARK_LEN : 1;
-        }
+        put_spaced(&g->made, s);
     }
     if (g->made.len) g->more = true;
     proa_stream_emit(st, at + 1, proa_buf_view(&g->made), true);

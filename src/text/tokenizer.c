@@ -48,7 +48,8 @@ static void fill_texts(proa_tokenizer *tok)
     for (int32_t i = 0; i < tok->size; i++) {
         if (proa_vocab_has(&tok->vocab, i)) tok->texts[i] = proa_vocab_piece(&tok->vocab, i);
         tok->added.of_id[i] = -1;
-        if (tok->unigram.types && i < tok->vocab.size) tok->special[i] = tok->unigram.types[i] == PROA_SPM_CONTROL;
+        if (tok->unigram.types && i < tok->vocab.size)
+            tok->special[i] = tok->unigram.types[i] == PROA_SPM_CONTROL;
         if (tok->vocab.twins && tok->texts[i].ptr) tok->special[i] |= special_text(a, tok->texts[i]);
     }
     for (int64_t i = 0; i < a->len; i++) {
@@ -65,7 +66,8 @@ static proa_status check_template(const proa_tokenizer *tok, const proa_template
     for (int64_t i = 0; i < t->len; i++)
         for (int32_t k = 0; k < t->ptr[i].ids_len; k++)
             if (t->ptr[i].ids[k] >= tok->size)
-                return PROA_FAIL(err, INVALID, "post_processor: special token id %d is outside the vocabulary of %d",
+                return PROA_FAIL(err, INVALID,
+                                 "post_processor: special token id %d is outside the vocabulary of %d",
                                  t->ptr[i].ids[k], tok->size);
     return PROA_OK;
 }
@@ -78,8 +80,8 @@ proa_status proa_tokenizer_seal(proa_tokenizer *tok, proa_err *err)
     return check_template(tok, &tok->post.pair, err);
 }
 
-static proa_status finish_open(proa_tokenizer **out, proa_tokenizer *tok, proa_status status, const char *what,
-                               proa_err *err)
+static proa_status finish_open(proa_tokenizer **out, proa_tokenizer *tok, proa_status status,
+                               const char *what, proa_err *err)
 {
     if (status == PROA_OK) status = proa_tokenizer_seal(tok, err);
     if (status == PROA_OK) {
@@ -221,7 +223,8 @@ static proa_status pre_tokenize(encoder *e, const proa_step *step)
     proa_parts *from = &e->parts[e->now], *to = other(e);
     for (int64_t i = 0; i < from->len; i++) {
         if (from->ptr[i].id >= 0) carry_over(from, i, to);
-        else PROA_TRY(step->kind->split(step, proa_parts_text(from, i), (size_t)from->ptr[i].zero, to, e->err));
+        else
+            PROA_TRY(step->kind->split(step, proa_parts_text(from, i), (size_t)from->ptr[i].zero, to, e->err));
     }
     return turn(e);
 }
@@ -245,7 +248,8 @@ static proa_status run_stages(encoder *e, proa_str text, proa_ids *out)
     proa_added_split(&tok->added, &tok->added.raw, text, zero, other(e));
     PROA_TRY(turn(e));
     PROA_TRY(normalize_parts(e));
-    for (int64_t i = 0; i < tok->pre_tokenizers.len; i++) PROA_TRY(pre_tokenize(e, &tok->pre_tokenizers.ptr[i]));
+    for (int64_t i = 0; i < tok->pre_tokenizers.len; i++)
+        PROA_TRY(pre_tokenize(e, &tok->pre_tokenizers.ptr[i]));
     return run_model(e, out);
 }
 
@@ -282,8 +286,8 @@ static void append(proa_ids *out, proa_ids *types, const int32_t *ids, int64_t n
 }
 
 /* Lays the texts' ids out as the template says. */
-static void post_process(const proa_tokenizer *tok, const proa_ids text[2], bool pair, bool add_special, proa_ids *out,
-                         proa_ids *types)
+static void post_process(const proa_tokenizer *tok, const proa_ids text[2], bool pair, bool add_special,
+                         proa_ids *out, proa_ids *types)
 {
     const proa_post *post = &tok->post;
     const proa_template *t = pair ? &post->pair : &post->single;

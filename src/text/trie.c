@@ -38,7 +38,8 @@ typedef struct range {
 static void add_children(proa_trie *t, const proa_trie_key *keys, range r, range *ranges, int32_t parent)
 {
     uint32_t i = r.low;
-    while (i < r.high && keys[i].bytes.len == r.depth) i++; /* equal keys: sorted first, and the last one counts */
+    while (i < r.high && keys[i].bytes.len == r.depth)
+        i++; /* equal keys: sorted first, and the last one counts */
     if (parent >= 0) {
         t->value[parent] = i > r.low ? keys[i - 1].value : -1;
         t->first[parent] = (uint32_t)t->nodes;

@@ -14,17 +14,17 @@ typedef struct proa_trie_key {
 } proa_trie_key;
 
 typedef struct proa_trie {
-    int32_t root[256];  /* the first step by table: -1, or a node */
-    uint32_t *first;    /* of each node: its children are nodes first..first+count-1, by rising label */
-    int32_t *value;     /* -1: no key ends here */
+    int32_t root[256]; /* the first step by table: -1, or a node */
+    uint32_t *first;   /* of each node: its children are nodes first..first+count-1, by rising label */
+    int32_t *value;    /* -1: no key ends here */
     uint16_t *count;
     unsigned char *label;
     int64_t nodes;
 } proa_trie;
 
 /* Sorts keys in place. The keys' bytes are not needed afterwards. */
-PROA_MUST_CHECK proa_status proa_trie_build(proa_trie *trie, proa_arena *arena, proa_trie_key *keys, int64_t n,
-                                            proa_err *err);
+PROA_MUST_CHECK proa_status proa_trie_build(proa_trie *trie, proa_arena *arena, proa_trie_key *keys,
+                                            int64_t n, proa_err *err);
 #define PROA_TRIE_ROOT (-2)
 int32_t proa_trie_step(const proa_trie *trie, int32_t node, unsigned char byte); /* -1: no such path */
 /* The longest key that s begins with: its length, 0 if there is none. */

@@ -52,7 +52,8 @@ static bool enclosed_letter(int32_t c)
 
 bool proa_char_is_word(int32_t c)
 {
-    if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    if (c < 0x80)
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
     utf8proc_category_t k = utf8proc_category(c);
     if (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) return true; /* L*, M*, Nd, Nl */
     return k == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D || enclosed_letter(c);

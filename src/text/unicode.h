@@ -10,14 +10,14 @@
 #define PROA_REPLACEMENT     "\xEF\xBF\xBD" /* U+FFFD */
 #define PROA_REPLACEMENT_LEN 3
 
-bool proa_char_is_space(int32_t c);    /* Unicode White_Space (Rust's char::is_whitespace) */
-bool proa_char_is_numeric(int32_t c);  /* Nd, Nl, No */
-bool proa_char_is_punct(int32_t c);    /* ASCII punctuation and symbols, or P* */
-bool proa_char_is_mark(int32_t c);     /* Mn, Mc, Me */
+bool proa_char_is_space(int32_t c);      /* Unicode White_Space (Rust's char::is_whitespace) */
+bool proa_char_is_numeric(int32_t c);    /* Nd, Nl, No */
+bool proa_char_is_punct(int32_t c);      /* ASCII punctuation and symbols, or P* */
+bool proa_char_is_mark(int32_t c);       /* Mn, Mc, Me */
 bool proa_char_is_nonspacing(int32_t c); /* Mn */
-bool proa_char_is_other(int32_t c);    /* Cc, Cf, Co: what BertNormalizer calls a control character */
-bool proa_char_is_word(int32_t c);     /* \w of Rust's regex: Alphabetic, M, Nd, Pc, the two joiners */
-bool proa_char_is_han(int32_t c);      /* the CJK blocks that BERT puts spaces around */
+bool proa_char_is_other(int32_t c);      /* Cc, Cf, Co: what BertNormalizer calls a control character */
+bool proa_char_is_word(int32_t c);       /* \w of Rust's regex: Alphabetic, M, Nd, Pc, the two joiners */
+bool proa_char_is_han(int32_t c);        /* the CJK blocks that BERT puts spaces around */
 
 /* One character of valid UTF-8; returns its length. s.len > 0. */
 int proa_char_next(proa_str s, int32_t *c);

@@ -7,10 +7,10 @@
 #define UNK_PENALTY 10.0 /* below the lowest score; both libraries */
 
 typedef struct node {
-    double score;   /* of the best path that ends here */
-    int32_t start;  /* where its last piece begins; -1: none yet */
-    int32_t id;     /* of that piece */
-    int32_t next;   /* on the best path of all: where the piece that begins here ends */
+    double score;  /* of the best path that ends here */
+    int32_t start; /* where its last piece begins; -1: none yet */
+    int32_t id;    /* of that piece */
+    int32_t next;  /* on the best path of all: where the piece that begins here ends */
 } node;
 
 static void relax(node *to, double score, int32_t start, int32_t id, bool single)
@@ -25,8 +25,7 @@ static void relax(node *to, double score, int32_t start, int32_t id, bool single
 /* What a piece adds; user defined symbols of SentencePiece always win. */
 static double piece_score(const proa_unigram *u, int32_t id, size_t len)
 {
-    if (u->types && u->types[id] == PROA_SPM_USER)
-        return (double)((float)len * (float)u->max_score) - 0.1;
+    if (u->types && u->types[id] == PROA_SPM_USER) return (double)((float)len * (float)u->max_score) - 0.1;
     return u->scores[id];
 }
 
@@ -61,7 +60,8 @@ static proa_status best_path(const proa_unigram *u, node *nodes, proa_str s, pro
             double score = unk_score + nodes[at].score;
             if (u->types) score = (double)((float)unk_score + (float)nodes[at].score);
             if (u->unk < 0 && (to->start < 0 || score > to->score))
-                return PROA_FAIL(err, INVALID, "a character is not in the vocabulary, and the model has no unk_id");
+                return PROA_FAIL(err, INVALID,
+                                 "a character is not in the vocabulary, and the model has no unk_id");
             relax(to, score, (int32_t)at, u->unk, u->types != NULL);
         }
         at += n;
@@ -79,7 +79,8 @@ static bool push_bytes(const proa_unigram *u, proa_str s, proa_ids *out)
 }
 
 /* tokenizer.json: a run of unknown characters is one piece, which may itself be in the vocabulary. */
-proa_status proa_unigram_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out, proa_err *err)
+proa_status proa_unigram_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
+                                proa_err *err)
 {
     const proa_unigram *u = &tok->unigram;
     node *nodes = proa_work_take(work, 0, word.len + 1, sizeof *nodes);
@@ -198,7 +199,10 @@ static void first_symbols(agenda *g)
         bool frozen = n > 0;
         if (!frozen) n = (size_t)proa_char_next(rest, &c);
         at += n;
-        g->symbols[i] = (symbol){.at = (int32_t)(at - n), .len = (int32_t)n, .prev = i - 1, .frozen = frozen,
+        g->symbols[i] = (symbol){.at = (int32_t)(at - n),
+                                 .len = (int32_t)n,
+                                 .prev = i - 1,
+                                 .frozen = frozen,
                                  .next = at < g->text.len ? i + 1 : -1};
     }
 }
@@ -238,7 +242,8 @@ static void resegment(agenda *g, proa_str piece, proa_str *stack, bool *after_un
     }
 }
 
-proa_status proa_spm_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out, proa_err *err)
+proa_status proa_spm_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
+                                proa_err *err)
 {
     PROA_UNUSED(err);
     agenda g = {.tok = tok, .text = word};

@@ -79,14 +79,14 @@ proa_status proa_vocab_put_hidden(proa_vocab *v, proa_str piece, int64_t id, pro
 {
     int shown = piece.len > 40 ? 40 : (int)piece.len;
     if (id < 0 || id >= v->size)
-        return PROA_FAIL(err, INVALID, "token '%.*s' has id %lld, allowed is 0..%d", shown, piece.ptr, (long long)id,
-                         v->size - 1);
+        return PROA_FAIL(err, INVALID, "token '%.*s' has id %lld, allowed is 0..%d", shown, piece.ptr,
+                         (long long)id, v->size - 1);
     if (proa_vocab_has(v, (int32_t)id))
-        return PROA_FAIL(err, INVALID, "tokens '%.40s' and '%.*s' have the same id %lld", v->bytes + v->at[id],
-                         shown, piece.ptr, (long long)id);
+        return PROA_FAIL(err, INVALID, "tokens '%.40s' and '%.*s' have the same id %lld",
+                         v->bytes + v->at[id], shown, piece.ptr, (long long)id);
     if (piece.len > PROA_TOKEN_BYTES_MAX)
-        return PROA_FAIL(err, LIMIT, "token %lld has %zu bytes, at most %d are allowed", (long long)id, piece.len,
-                         PROA_TOKEN_BYTES_MAX);
+        return PROA_FAIL(err, LIMIT, "token %lld has %zu bytes, at most %d are allowed", (long long)id,
+                         piece.len, PROA_TOKEN_BYTES_MAX);
     if (!proa_utf8_valid(piece)) return PROA_FAIL(err, INVALID, "token %lld is not UTF-8", (long long)id);
     PROA_ASSERT(v->used + (int64_t)piece.len < v->cap);
     memcpy(v->bytes + v->used, piece.ptr, piece.len);

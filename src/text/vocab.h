@@ -15,13 +15,13 @@ typedef struct proa_vocab_slot {
 
 typedef struct proa_vocab {
     proa_arena *arena;
-    char *bytes;              /* all pieces, one after the other */
-    uint32_t *at, *len;       /* by id; len 0 and at UINT32_MAX: a hole */
-    int32_t size;             /* ids are below this */
-    int64_t used, cap;        /* of bytes */
-    proa_vocab_slot *slots;   /* open addressing, a power of two, at most half full */
-    bool twins;               /* two ids have the same piece */
-    uint64_t mask, seed;      /* seed: random, so that no file can aim at one chain */
+    char *bytes;            /* all pieces, one after the other */
+    uint32_t *at, *len;     /* by id; len 0 and at UINT32_MAX: a hole */
+    int32_t size;           /* ids are below this */
+    int64_t used, cap;      /* of bytes */
+    proa_vocab_slot *slots; /* open addressing, a power of two, at most half full */
+    bool twins;             /* two ids have the same piece */
+    uint64_t mask, seed;    /* seed: random, so that no file can aim at one chain */
 } proa_vocab;
 
 /* Room for ids below size and for pieces of `bytes` bytes in all; both are exact upper bounds. */

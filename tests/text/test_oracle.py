@@ -253,6 +253,19 @@ for _behavior in ["removed", "isolated", "merged_with_previous", "merged_with_ne
     FAMILIES[f"split-{_behavior}"] = lambda b=_behavior: splitter(b, False, Regex(r"\w+|[^\w\s]"))
     FAMILIES[f"split-inverted-{_behavior}"] = lambda b=_behavior: splitter(b, True, " ")
 
+PATTERNS = [r"\w+", r"[\w']+|\W", r"[^\W\d]+", r"[\W\d]+x?", r"[^\W]|[\W]", r"\w\B\w|\b.", r"\s+$", r"^\s*", r"[[:alpha:]]+|[[:punct:]]", r"[[:space:][:digit:]]+", r"[\p{L}&&[^\p{Latin}]]+",
+            r"[a-z&&[^aeiou]]+", r"[^a-z&&[aeiou]]", r"[a[bc]d]+", r"\h+", r"(?m:e.)", r"\p{Letter}+|\p{Decimal_Number}", r"\p{^L}+", r"\p{Greek}+|\p{Cyrillic}",
+            r"\u0041|\x{42}", r"(?<=a)b|b(?=c)", r"x*", r"(?:)", r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re)?",
+            r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+", r"[一-龥぀-ゟ゠-ヿ]+", r"(?i)straße|ÄÖ", r"\d{1,3}(?=(?:\d{3})*\b)"]
+
+
+def pattern_like(pattern):
+    """Where a pattern matches: WordLevel shows nothing, so BPE by characters with the matches replaced."""
+    tok = Tokenizer(models.BPE(unk_token="<unk>"))
+    tok.normalizer = normalizers.Replace(Regex(pattern), "⟨⟩")
+    tok.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "merged_with_next")
+    return train(tok, vocab_size=400, special_tokens=["<unk>"], limit_alphabet=300, initial_alphabet=["⟨", "⟩"])
+
 
 # ---- the comparison ----
 
@@ -340,6 +353,17 @@ def test_tokenizer(name, tmp_path):
     path = str(tmp_path / "tokenizer.json")
     FAMILIES[name]().save(path)
     check_tokenizer(path)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_pattern(pattern, tmp_path):
+    path = str(tmp_path / "tokenizer.json")
+    pattern_like(pattern).save(path)
+    tok, dump, report = Tokenizer.from_file(path), Dump(TOKDUMP, [path]), Report()
+    for raw in strings(600):
+        report.compare("encode", dump.encode(0, raw, True), tok.encode(raw.decode("utf-8", "replace")).ids, raw)
+    dump.close()
+    report.close()
 
 
 @pytest.mark.parametrize("name", SPM)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define BPE(rest) "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[]}," rest "}"
+#define BPE(rest)    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[]}," rest "}"
 #define MODEL(model) "{\"model\":" model "}"
 
 static const struct {
@@ -36,27 +36,35 @@ static const struct {
     {MODEL("{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}"), "not a pair"},
     {MODEL("{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[{}]}"), "not a pair"},
     {MODEL("{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"fuse_unk\":3}"), "fuse_unk"},
-    {MODEL("{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[[\"a\",\"a\"]],\"continuing_subword_prefix\":\"####\"}"),
+    {MODEL("{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[[\"a\",\"a\"]],\"continuing_subword_"
+           "prefix\":\"####\"}"),
      "shorter than"},
     {MODEL("{\"type\":\"Unigram\",\"vocab\":[]}"), "a list of pieces is needed"},
     {MODEL("{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}"), "entry 0"},
     {MODEL("{\"type\":\"Unigram\",\"vocab\":[[\"a\",\"b\"]]}"), "entry 0"},
     {MODEL("{\"type\":\"Unigram\",\"vocab\":[[\"a\",1e999]]}"), ""},
     {MODEL("{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.0]],\"unk_id\":1}"), "unk_id"},
-    {MODEL("{\"type\":\"WordPiece\",\"vocab\":{\"a\":0},\"max_input_chars_per_word\":-1}"), "max_input_chars_per_word"},
+    {MODEL("{\"type\":\"WordPiece\",\"vocab\":{\"a\":0},\"max_input_chars_per_word\":-1}"),
+     "max_input_chars_per_word"},
     {BPE("\"normalizer\":7"), "normalizer: a step is"},
     {BPE("\"normalizer\":{\"type\":\"Nope\"}"), "type 'Nope' is not known"},
     {BPE("\"normalizer\":{\"type\":\"Sequence\"}"), "no list 'normalizers'"},
     {BPE("\"normalizer\":{\"type\":\"Replace\",\"content\":\"\"}"), "'pattern' has neither"},
     {BPE("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"}}"), "'content' is missing"},
-    {BPE("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}"), "regular expression"},
-    {BPE("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"[a[^b]c]\"},\"content\":\"\"}"), "negated class"},
-    {BPE("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"[a\"},\"content\":\"\"}"), "missing ']'"},
+    {BPE("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}"),
+     "regular expression"},
+    {BPE("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"[a[^b]c]\"},\"content\":\"\"}"),
+     "negated class"},
+    {BPE("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"[a\"},\"content\":\"\"}"),
+     "missing ']'"},
     {BPE("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"\"}"), "at least 4"},
-    {BPE("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AP//////\"}"), "says its trie has"},
+    {BPE("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AP//////\"}"),
+     "says its trie has"},
     {BPE("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"!!!!\"}"), "not base64"},
-    {BPE("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"Never\"}"), "'behavior' is 'Never'"},
-    {BPE("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"prepend_scheme\":\"last\"}"), "'prepend_scheme' is 'last'"},
+    {BPE("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"Never\"}"),
+     "'behavior' is 'Never'"},
+    {BPE("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"prepend_scheme\":\"last\"}"),
+     "'prepend_scheme' is 'last'"},
     {BPE("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"}"), "one character"},
     {BPE("\"pre_tokenizer\":{\"type\":\"FixedLength\",\"length\":0}"), "length"},
     {BPE("\"decoder\":{\"type\":\"Strip\",\"start\":1}"), "'content' is missing"},
@@ -64,10 +72,17 @@ static const struct {
     {BPE("\"added_tokens\":[{\"id\":3}]"), "added_tokens[0]"},
     {BPE("\"added_tokens\":[{\"id\":-3,\"content\":\"x\"}]"), "-3"},
     {BPE("\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"lstrip\":1}]"), "lstrip"},
-    {BPE("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"C\"}}],\"pair\":[]}"), "allowed are A and B"},
-    {BPE("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\"}}],\"pair\":[]}"), "Sequence B"},
-    {BPE("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],\"pair\":[]}"), "no ids"},
-    {BPE("\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"a\",7],\"cls\":[\"b\",1]}"), "outside the vocabulary"},
+    {BPE("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"C\"}}],"
+         "\"pair\":[]}"),
+     "allowed are A and B"},
+    {BPE("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\"}}],"
+         "\"pair\":[]}"),
+     "Sequence B"},
+    {BPE("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],"
+         "\"pair\":[]}"),
+     "no ids"},
+    {BPE("\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"a\",7],\"cls\":[\"b\",1]}"),
+     "outside the vocabulary"},
     {BPE("\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":\"a\"}"), "'cls' is not"},
 };
 
@@ -85,7 +100,8 @@ static void refuse(const char *json, size_t len, const char *says)
 
 static void test_refused(void **state)
 {
-    for (size_t i = 0; i < PROA_COUNT(bad); i++) refuse(bad[i].json, strlen(bad[i].json), i ? bad[i].says : "");
+    for (size_t i = 0; i < PROA_COUNT(bad); i++)
+        refuse(bad[i].json, strlen(bad[i].json), i ? bad[i].says : "");
     (void)state;
 }
 
@@ -100,7 +116,8 @@ static void test_huge(void **state)
     proa_buf_char(&b, '}');
     refuse(b.ptr, b.len, "nests deeper than 16");
     proa_buf_clear(&b);
-    proa_buf_str(&b, proa_str_c("{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"}"));
+    proa_buf_str(&b,
+                 proa_str_c("{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"}"));
     for (int i = 0; i < 300; i++) proa_buf_str(&b, proa_str_c(",{\"type\":\"NFC\"}"));
     proa_buf_str(&b, proa_str_c("]}}"));
     refuse(b.ptr, b.len, "more than 256 steps");
@@ -121,7 +138,8 @@ static void test_huge(void **state)
 /* A pattern that would take exponential time ends with an error instead. */
 static void test_slow_pattern(void **state)
 {
-    static const char json[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\","
+    static const char json[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_"
+                               "tokenizer\":{\"type\":\"Split\","
                                "\"pattern\":{\"Regex\":\"(?:a|aa)+[bc]\"},\"behavior\":\"Removed\"}}";
     proa_tokenizer *tok = NULL;
     proa_ids ids = {0};
@@ -153,7 +171,8 @@ static void test_spm(void **state)
     proa_buf b;
     proa_err err = {0};
     proa_tokenizer *tok = NULL;
-    assert_int_equal(proa_file_read(&b, PROA_SOURCE_DIR "/models/m30k-t5/spiece.model", PROA_SPM_BYTES_MAX, &err), PROA_OK);
+    assert_int_equal(
+        proa_file_read(&b, PROA_SOURCE_DIR "/models/m30k-t5/spiece.model", PROA_SPM_BYTES_MAX, &err), PROA_OK);
     assert_int_not_equal(proa_tokenizer_open_spm(&tok, b.ptr, b.len - 1, "m", &err), PROA_OK);
     assert_int_not_equal(proa_tokenizer_open_spm(&tok, b.ptr, 0, "m", NULL), PROA_OK);
     assert_int_not_equal(proa_tokenizer_open_spm(&tok, "\x0a\x00", 2, "m", NULL), PROA_OK);

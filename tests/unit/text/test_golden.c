@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The shipped tokenizers against tests/text/golden.txt (its format: tools/golden_text.py), and properties that need
- * no oracle: a stream is the whole, pushing ids allocates nothing. */
+ * no oracle: a stream is the whole, threads do not disturb each other, pushing ids allocates nothing. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "text/tokenizer.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -149,7 +150,8 @@ static void test_stream_is_whole(void **state)
         bool skip = round & 4;
         int32_t ids[40];
         int64_t n = next_random(&seed) % 40;
-        for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(next_random(&seed) % (uint32_t)(proa_tokenizer_vocab(t) + 3)) - 1;
+        for (int64_t i = 0; i < n; i++)
+            ids[i] = (int32_t)(next_random(&seed) % (uint32_t)(proa_tokenizer_vocab(t) + 3)) - 1;
         proa_detok *d = proa_detok_new(t, skip);
         proa_buf_clear(&whole);
         proa_buf_clear(&stream);
@@ -186,6 +188,47 @@ static void test_push_allocates_nothing(void **state)
     (void)state;
 }
 
+/* One tokenizer, four threads: each gets what one alone would get. */
+typedef struct job {
+    pthread_t thread;
+    proa_ids ids;
+    bool same;
+} job;
+
+static void *encode_often(void *arg)
+{
+    job *j = arg;
+    proa_ids again = {0};
+    proa_str text = proa_str_c("Two men are riding bikes, aren't they? \xC3\xA9\xC3\xA9 <unk> 12.5");
+    j->same = true;
+    for (int round = 0; round < 200; round++) {
+        for (int i = 0; i < TOKENIZERS; i++) {
+            proa_ids *to = round ? &again : &j->ids;
+            if (proa_tokenizer_encode(tok[i], text, true, to, NULL) != PROA_OK) j->same = false;
+        }
+        if (!round) continue;
+        j->same &= again.len == j->ids.len && memcmp(again.ptr, j->ids.ptr, (size_t)again.len * 4) == 0;
+        proa_ids_clear(&again);
+    }
+    proa_ids_release(&again);
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    job jobs[4] = {0};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&jobs[i].thread, NULL, encode_often, &jobs[i]), 0);
+    for (int i = 0; i < 4; i++) pthread_join(jobs[i].thread, NULL);
+    for (int i = 0; i < 4; i++) {
+        assert_true(jobs[i].same);
+        assert_int_equal(jobs[i].ids.len, jobs[0].ids.len);
+        assert_memory_equal(jobs[i].ids.ptr, jobs[0].ids.ptr, (size_t)jobs[0].ids.len * 4);
+    }
+    for (int i = 0; i < 4; i++) proa_ids_release(&jobs[i].ids);
+    (void)state;
+}
+
 static void test_vocabulary(void **state)
 {
     for (int i = 0; i < TOKENIZERS; i++) {
@@ -210,8 +253,10 @@ static void test_pair(void **state)
     proa_ids ids = {0}, types = {0};
     const proa_tokenizer *bert = tok[2];
     int32_t cls, sep;
-    assert_true(proa_tokenizer_find(bert, proa_str_c("[CLS]"), &cls) && proa_tokenizer_find(bert, proa_str_c("[SEP]"), &sep));
-    assert_int_equal(proa_tokenizer_encode_pair(bert, proa_str_c("a"), proa_str_c("the"), true, &ids, &types, NULL), PROA_OK);
+    assert_true(proa_tokenizer_find(bert, proa_str_c("[CLS]"), &cls) &&
+                proa_tokenizer_find(bert, proa_str_c("[SEP]"), &sep));
+    assert_int_equal(
+        proa_tokenizer_encode_pair(bert, proa_str_c("a"), proa_str_c("the"), true, &ids, &types, NULL), PROA_OK);
     assert_int_equal(ids.len, 5);
     assert_int_equal(types.len, 5);
     assert_true(ids.ptr[0] == cls && ids.ptr[2] == sep && ids.ptr[4] == sep);
@@ -224,8 +269,10 @@ static void test_pair(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),     cmocka_unit_test(test_pipelines), cmocka_unit_test(test_stream_is_whole), cmocka_unit_test(test_push_allocates_nothing),
-        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_pair),
+        cmocka_unit_test(test_golden),          cmocka_unit_test(test_pipelines),
+        cmocka_unit_test(test_stream_is_whole), cmocka_unit_test(test_push_allocates_nothing),
+        cmocka_unit_test(test_vocabulary),      cmocka_unit_test(test_pair),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
