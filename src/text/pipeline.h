@@ -225,8 +225,8 @@ struct proa_loader {
 proa_status proa_load_json(proa_tokenizer *tok, const proa_json *root, bool nul_marked, proa_err *err);
 proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_step_kind *kinds,
                             const char *list_key, proa_steps *out, proa_err *err);
-proa_status proa_load_model(proa_loader *ld, const proa_json *model, proa_err *err);
-proa_status proa_load_post(proa_loader *ld, const proa_json *post, proa_err *err);
+proa_status proa_load_model(proa_loader *ld, const proa_json *m, proa_err *err);
+proa_status proa_load_post(proa_loader *ld, const proa_json *j, proa_err *err);
 proa_status proa_load_added(proa_loader *ld, const proa_json *list, proa_err *err);
 proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, proa_err *err);
 /* What tokenizer_config.json says about a SentencePiece model: added tokens, beginning and end. */

@@ -105,9 +105,9 @@ static void second_range(unsigned char lead, unsigned char *low, unsigned char *
     *high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
 }
 
-size_t proa_utf8_subpart(const char *text, size_t len, bool *cut)
+size_t proa_utf8_subpart(const char *bytes, size_t len, bool *cut)
 {
-    const unsigned char *s = (const unsigned char *)text;
+    const unsigned char *s = (const unsigned char *)bytes;
     *cut = false;
     if (s[0] < 0xC2 || s[0] > 0xF4) return 1;
     size_t want = s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;

@@ -26,10 +26,10 @@ size_t proa_char_last(proa_str s);
 int64_t proa_char_count(proa_str s);
 bool proa_buf_code_point(proa_buf *buf, int32_t c);
 
-/* Length of the bytes at s that one U+FFFD stands for: the maximal subpart of an ill-formed sequence (Unicode
+/* How many of the bytes one U+FFFD stands for: the maximal subpart of an ill-formed sequence (Unicode
  * 3.9, table 3-8; what Python's errors="replace" and Rust's from_utf8_lossy do). *cut is set when the bytes end
- * before the sequence could be judged: more bytes might make it a character. s is not well formed, len > 0. */
-size_t proa_utf8_subpart(const char *s, size_t len, bool *cut);
+ * before the sequence could be judged: more bytes might make it a character. They are not well formed, len > 0. */
+size_t proa_utf8_subpart(const char *bytes, size_t len, bool *cut);
 /* Appends s with every ill-formed subpart replaced. */
 bool proa_utf8_repair(proa_buf *out, proa_str s);
 
