@@ -121,12 +121,12 @@ const proa_ops *proa_ops_cpu(proa_isa isa)
 
 /* ---- the context ---- */
 
-/* linear works on at most PROA_LINEAR_ROWS rows at a time: those rows as it wants to read them (f32 at most, K
- * padded), and for each worker a block of sums. */
+/* linear works on at most PROA_LINEAR_ROWS rows at a time: those rows as it wants to read them (bf16 at most, K
+ * padded) with a scale each, and for each worker a block of sums. */
 static int64_t linear_scratch(const proa_ctx_need *need, int threads)
 {
     int64_t rows = proa_min64(need->rows, PROA_LINEAR_ROWS);
-    return rows * (proa_round_up(need->inputs, 64) * 4 + 64) + threads * PROA_LINEAR_WORKER_BYTES;
+    return rows * (proa_round_up(need->inputs, 64) * 2 + 64) + 64 + threads * PROA_LINEAR_WORKER_BYTES;
 }
 
 /* attend: for each worker queries, scores and sums of a tile of 64 queries by a page of 64 keys. */

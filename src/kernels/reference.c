@@ -342,7 +342,7 @@ static void attend_head(const attend_job *job, const proa_span *span, int64_t i,
         if (job->a->window > 0) begin = proa_max64(0, end - job->a->window);
     }
     int64_t kv_head = h / (job->q.shape[1] / kv->kv_heads);
-    double largest = -INFINITY, sum = 0, out[PROA_HEAD_DIM_MAX] = {0};
+    double largest = (double)-INFINITY, sum = 0, out[PROA_HEAD_DIM_MAX] = {0};
     for (int64_t p = begin; p < end; p++) {
         double s = score(job, span, q, h, at, p);
         if (s > largest || isnan(s)) largest = s;
@@ -379,7 +379,7 @@ static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
 {
     PROA_UNUSED(c);
     for (int64_t t = 0; t < x.shape[0]; t++) {
-        double largest = -INFINITY, sum = 0;
+        double largest = (double)-INFINITY, sum = 0;
         for (int64_t j = 0; j < x.shape[1]; j++) {
             double v = (double)*at2(x, t, j);
             if (v > largest || isnan(v)) largest = v;

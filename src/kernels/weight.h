@@ -21,10 +21,16 @@ typedef enum proa_wfmt {
         PROA_WFMT_COUNT
 } proa_wfmt;
 
-/* I8 exactly: weight scale sw[n] = max_k|w[n,k]| / 127, wq = clamp(rint(w / sw), -127, 127) (0 if sw is 0);
+/* F32, BF16 and F16 exactly: y[t,n] is one chain of f32 fused multiply-adds over k = 0, 1, 2, ..., from 0. So all
+ * tables agree bit for bit (before the epilogue's activation, which may differ by a few ulp).
+ * BF16DOT: the same chain over x rounded to bf16, but a CPU with the instruction may take k in pairs in another
+ * order and flush denormals.
+ * I8 exactly: weight scale sw[n] = max_k|w[n,k]| / 127, wq = clamp(rint(w / sw), -127, 127) (0 if sw is 0);
  * activation scale sx[t] = max_k|x[t,k]| / 127, xq likewise; y = (sum_k xq*wq, an exact 32-bit integer) *
- * (sx[t] * sw[n]). rint is to nearest, ties to even. A row of x that holds NaN or infinity gives a row of NaN.
- * All tables agree bit for bit (before the epilogue's activation). */
+ * (sx[t] * sw[n]). rint is to nearest, ties to even. A row of x that holds NaN or infinity gives a row of NaN, a row
+ * of w a column of NaN. K <= PROA_I8_INPUTS_MAX, so that the integer fits. All tables agree bit for bit. */
+#define PROA_I8_INPUTS_MAX 131072
+
 typedef struct proa_weight {
     proa_wfmt format;
     int64_t N, K;  /* outputs, inputs: y[T,N] = x[T,K] W^T */

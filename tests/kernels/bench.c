@@ -230,14 +230,14 @@ static void bench_linear(bench *b)
             s.T = shapes[i][0], s.N = shapes[i][1], s.K = shapes[i][2], s.format = (proa_wfmt)format;
             s.bytes = weight_bytes(s.format, s.N, s.K);
             s.flops = 2.0 * (double)s.T * (double)s.N * (double)s.K;
-            s.reference_ns = NAN;
+            s.reference_ns = (double)NAN;
             snprintf(s.shape, sizeof s.shape, "%s [%d,%d]x[%d]", proa_wfmt_name(s.format), (int)s.T, (int)s.K, (int)s.N);
             bench_subject(b, &s);
         }
     s.run = run_pack, s.op = "pack", s.N = 2048, s.K = 2048, s.T = 1;
     for (int format = 0; format < PROA_WFMT_COUNT; format++) {
         s.format = (proa_wfmt)format;
-        s.bytes = 4.0 * (double)(s.N * s.K), s.flops = 0, s.reference_ns = NAN;
+        s.bytes = 4.0 * (double)(s.N * s.K), s.flops = 0, s.reference_ns = (double)NAN;
         snprintf(s.shape, sizeof s.shape, "%s [%d,%d]", proa_wfmt_name(s.format), (int)s.N, (int)s.K);
         bench_subject(b, &s);
     }
@@ -268,7 +268,7 @@ static void bench_simple(bench *b)
     for (size_t i = 0; i < PROA_COUNT(list); i++) {
         s.op = list[i].op, s.run = list[i].run, s.T = list[i].T, s.N = list[i].N, s.K = list[i].K;
         s.bytes = list[i].bytes_each * (double)(s.T * s.N), s.flops = list[i].flops_each * (double)(s.T * s.N);
-        s.reference_ns = NAN;
+        s.reference_ns = (double)NAN;
         snprintf(s.shape, sizeof s.shape, s.K ? "[%d,%d] %d" : "[%d,%d]", (int)s.T, (int)s.N, (int)s.K);
         bench_subject(b, &s);
     }
@@ -287,7 +287,7 @@ static void bench_attend_case(bench *b, int64_t count, int64_t rows, int64_t con
     for (int64_t i = 0; i < count * pages; i++) table[i] = (int32_t)i;
     for (int64_t i = 0; i < count; i++)
         span[i] = (proa_span){(int32_t)(i * rows), (int32_t)rows, (int32_t)context, (int32_t)(i * pages)};
-    subject s = {.op = "attend", .run = run_attend, .T = T, .N = H, .reference_ns = NAN,
+    subject s = {.op = "attend", .run = run_attend, .T = T, .N = H, .reference_ns = (double)NAN,
                  .x = numbers(T * H * dh), .y = numbers(T * H * dh)};
     s.kv = (proa_kv){numbers(elements), numbers(elements), PROA_DTYPE_F32, Hk, dh};
     s.spans = (proa_spans){span, count, table};
@@ -298,7 +298,7 @@ static void bench_attend_case(bench *b, int64_t count, int64_t rows, int64_t con
     snprintf(s.shape, sizeof s.shape, "%dx%d of %d, %d/%d heads, %d", (int)count, (int)rows, (int)context, (int)H,
              (int)Hk, (int)dh);
     bench_subject(b, &s);
-    s.op = "kv_append", s.run = run_kv_append, s.reference_ns = NAN, s.flops = 0;
+    s.op = "kv_append", s.run = run_kv_append, s.reference_ns = (double)NAN, s.flops = 0;
     s.bytes = 16.0 * (double)(T * Hk * dh);
     bench_subject(b, &s);
     proa_pages_free(s.kv.k, elements * 4), proa_pages_free(s.kv.v, elements * 4);

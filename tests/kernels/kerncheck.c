@@ -5,6 +5,7 @@
 #include "check.h"
 
 #include "base/clock.h"
+#include "kernels/ceiling.h"
 #include <math.h>
 #include <unistd.h>
 
@@ -64,6 +65,29 @@ static void check_table(tester *t, const options *o, proa_pool *const *pools, co
     for (int n = 0; n < CHECK_THREADS; n++) proa_ctx_release(&t->tables[n]);
 }
 
+/* The ceilings: plausible, ordered by level, and progress that ends at 1. */
+static void last_share(void *arg, double share)
+{
+    double *last = arg;
+    if (share >= *last) *last = share;
+    else *last = 2; /* went back */
+}
+
+static int check_ceilings(void)
+{
+    proa_pool *pool = proa_pool_new(2);
+    double share = 0, read = proa_ceiling_read_bandwidth(pool, 64 * PROA_MIB, last_share, &share);
+    int failures = !(read > 1e8 && read < 1e13) + !(share == 1.0);
+    for (int isa = 0; isa <= (int)proa_isa_detect(); isa++) {
+        proa_ceiling_rates rates = proa_ceiling_compute(pool, (proa_isa)isa);
+        failures += !(rates.f32 > 1e7 && rates.f32 < 1e14);
+        failures += (rates.i8 > 0) != (isa >= PROA_ISA_VNNI) || (rates.bf16 > 0) != (isa >= PROA_ISA_BF16);
+    }
+    proa_pool_free(pool);
+    printf("%-4s ceilings\n", failures ? "FAIL" : "ok");
+    return failures;
+}
+
 static int check_all(const options *o)
 {
     proa_pool *pools[CHECK_THREADS];
@@ -80,6 +104,7 @@ static int check_all(const options *o)
     }
     for (int n = 0; n < CHECK_THREADS; n++) proa_pool_free(pools[n]);
     if (!tables) fprintf(stderr, "kerncheck: no table is named '%s'\n", o->table ? o->table : "");
+    if (!o->op && !o->table) failures += check_ceilings();
     printf("%lld failures\n", (long long)failures);
     return failures || !tables;
 }

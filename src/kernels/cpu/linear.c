@@ -158,6 +158,7 @@ static void run_rows(proa_ctx *c, linear_job *job)
 void proa_linear_run(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
                      const proa_linear_isa *isa)
 {
+    PROA_DASSERT(w->format != PROA_WFMT_I8 || w->K <= PROA_I8_INPUTS_MAX);
     PROA_DASSERT(x.shape[1] == w->K && y.shape[1] == w->N && x.shape[0] == y.shape[0]);
     for (int64_t t = 0; t < x.shape[0]; t += PROA_LINEAR_ROWS) {
         int64_t end = proa_min64(x.shape[0], t + PROA_LINEAR_ROWS);
