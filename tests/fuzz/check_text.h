@@ -9,8 +9,14 @@
 #include <string.h>
 
 static const char *const check_texts[] = {
-    "", "a", "Hello, world! It's 3.14", "  lead and  trail\n\n", "e\xCC\x81\xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x91\xA8\xE2\x80\x8D\xF0\x9F\x91\xA9",
-    "\xFF\xE2\x82 broken", "<s>a</s><unk> ab ab", "\xE2\x96\x81\xC4\xA0 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "",
+    "a",
+    "Hello, world! It's 3.14",
+    "  lead and  trail\n\n",
+    "e\xCC\x81\xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x91\xA8\xE2\x80\x8D\xF0\x9F\x91\xA9",
+    "\xFF\xE2\x82 broken",
+    "<s>a</s><unk> ab ab",
+    "\xE2\x96\x81\xC4\xA0 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 };
 
 static inline void check_decode(const proa_tokenizer *tok, const int32_t *ids, int64_t n, bool skip)
@@ -20,7 +26,8 @@ static inline void check_decode(const proa_tokenizer *tok, const int32_t *ids, i
     proa_buf_init(&stream, (size_t)PROA_MIB);
     proa_detok *d = proa_detok_new(tok, skip);
     proa_status status = proa_tokenizer_decode(tok, ids, n, skip, &whole, NULL), streamed = PROA_OK;
-    for (int64_t i = 0; i < n && streamed == PROA_OK; i++) streamed = proa_detok_push(d, ids[i], &stream, NULL);
+    for (int64_t i = 0; i < n && streamed == PROA_OK; i++)
+        streamed = proa_detok_push(d, ids[i], &stream, NULL);
     if (streamed == PROA_OK) streamed = proa_detok_flush(d, &stream, NULL);
     PROA_ASSERT(status == streamed);
     if (status == PROA_OK) {
@@ -36,12 +43,14 @@ static inline void check_text(const proa_tokenizer *tok, proa_str text)
 {
     proa_ids ids = {0}, types = {0};
     if (proa_tokenizer_encode(tok, text, true, &ids, NULL) == PROA_OK) {
-        for (int64_t i = 0; i < ids.len; i++) PROA_ASSERT(ids.ptr[i] >= 0 && ids.ptr[i] < proa_tokenizer_vocab(tok));
+        for (int64_t i = 0; i < ids.len; i++)
+            PROA_ASSERT(ids.ptr[i] >= 0 && ids.ptr[i] < proa_tokenizer_vocab(tok));
         check_decode(tok, ids.ptr, ids.len, ids.len & 1);
     } else {
         PROA_ASSERT(ids.len == 0);
     }
-    if (proa_tokenizer_encode_pair(tok, text, text, true, &ids, &types, NULL) == PROA_OK) PROA_ASSERT(types.len <= ids.len);
+    if (proa_tokenizer_encode_pair(tok, text, text, true, &ids, &types, NULL) == PROA_OK)
+        PROA_ASSERT(types.len <= ids.len);
     proa_ids_release(&ids);
     proa_ids_release(&types);
 }
