@@ -54,7 +54,8 @@ static proa_status choose_format(proa_model *m, const proa_model_options *o, pro
                                                       : PROA_WFMT_F32;
     else if (proa_str_is(dtype, "f32")) m->format = PROA_WFMT_F32;
     else if (proa_str_is(dtype, "f16")) m->format = PROA_WFMT_F16, m->kv_dtype = PROA_DTYPE_F16;
-    else if (proa_str_is(dtype, "bf16")) m->format = PROA_WFMT_BF16DOT, m->kv_dtype = PROA_DTYPE_BF16;
+    else if (proa_str_is(dtype, "bf16"))
+        m->format = proa_cpu_bf16_dot_pays() ? PROA_WFMT_BF16DOT : PROA_WFMT_BF16, m->kv_dtype = PROA_DTYPE_BF16;
     else
         return PROA_FAIL(err, INVALID, "dtype '%.*s' is not one of auto, f32, bf16, f16", (int)dtype.len,
                          dtype.ptr);
