@@ -13,7 +13,11 @@ uint64_t proa_read_loop_avx512(const char *p, int64_t bytes)
         for (int i = 0; i < 8; i++) sums[i] = _mm512_add_epi64(sums[i], _mm512_loadu_si512(p + at + 64 * i));
     }
     for (int i = 1; i < 8; i++) sums[0] = _mm512_add_epi64(sums[0], sums[i]);
-    return (uint64_t)_mm512_reduce_add_epi64(sums[0]);
+    /* not _mm512_reduce_add_epi64: gcc's adds the lanes as signed numbers, and these wrap */
+    uint64_t parts[8], total = 0;
+    _mm512_storeu_si512(parts, sums[0]);
+    for (int i = 0; i < 8; i++) total += parts[i];
+    return total;
 }
 
 double proa_rate_loop_f32_avx512(int64_t rounds)
