@@ -1,69 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
- * beam.c - sequences are not copied when beams branch: a history of (parent, token) for each step and beam is the
- * tree of them all, and the results are read off backwards at the end. */
-#include "engine/beam.h"
+ * beam.c - life, candidates and results of a beam search; the styles' steps are beside it.
+ * Sequences are not copied when beams branch: a history of (parent, token) for each step and beam is the tree of them
+ * all, and the results are read off backwards at the end. */
+#include "engine/beam_state.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "base/limits.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-/* The score that stands for "none" in transformers: of beams that do not exist yet, of empty places among the
- * finished, and added to what shall not be chosen. */
-#define NONE (-1.0e9F)
-
-/* One of the best continuations of a step. */
-typedef struct candidate {
-    float sum; /* of log-probabilities */
-    int32_t parent, token;
-    bool ended;
-} candidate;
-
-/* A place among the finished: a path that ends with `token` after the running beam `parent` of the step before. */
-typedef struct place {
-    float score;
-    bool finished;
-    int32_t parent, token;
-    int64_t length;
-} place;
-
-struct proa_beam {
-    int32_t beams, returned, end_ids_count;
-    int64_t vocab, max_new;
-    int64_t kept; /* candidates of a step, C = max(2, 1 + end_ids_count) * K */
-    int64_t each; /* M */
-    double penalty;
-    proa_early early;
-    int32_t end_ids[PROA_EOS_MAX];
-    int64_t length; /* L: steps done */
-    bool over;
-    int32_t results;
-    char *memory;
-    int64_t bytes;
-    /* in memory */
-    float *score;    /* [K] of running beams, -1e9 added if ended */
-    float *sum;      /* [K] without that */
-    int32_t *head;   /* [K] first entry of each list that was not taken yet */
-    float *list_sum; /* [K][M] */
-    int32_t *list_token;
-    candidate *best; /* [C] */
-    float *rank;     /* [K + C] what is being ranked */
-    int32_t *order;  /* [K] */
-    place *done;     /* [K] best first */
-    place *done_before;
-    proa_beam_result *result; /* [returned] */
-    int32_t *parent, *token;  /* [max_new][K] history */
-    int32_t *ids;             /* [returned][max_new] */
-};
+/* ---- options ---- */
 
 static proa_status check_range(const char *what, int64_t value, int64_t min, int64_t max, proa_err *err)
 {
     if (value >= min && value <= max) return PROA_OK;
     return PROA_FAIL(err, INVALID, "beam search: %s is %lld, must lie in %lld..%lld", what, (long long)value,
                      (long long)min, (long long)max);
+}
+
+static proa_status check_number(const char *what, float value, float min, float max, proa_err *err)
+{
+    if (value >= min && value <= max) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "beam search: %s is %g, must lie in %g..%g", what, (double)value, (double)min,
+                     (double)max);
+}
+
+static proa_status check_style(const proa_beam_options *o, proa_err *err)
+{
+    PROA_TRY(check_range("style", (int64_t)o->style, PROA_STYLE_HF, PROA_STYLE_TRTLLM, err));
+    PROA_TRY(check_range("number of groups", o->groups, 0, o->style == PROA_STYLE_HF ? o->beams : 1, err));
+    if (o->groups > 1) {
+        if (o->beams % o->groups != 0)
+            return PROA_FAIL(err, INVALID, "beam search: number of groups is %d, must divide the %d beams",
+                             (int)o->groups, (int)o->beams);
+        PROA_TRY(check_number("diversity penalty", o->diversity_penalty, 0, 1e6F, err));
+        PROA_TRY(check_range("padding token", o->pad_id, -1, o->vocab - 1, err));
+    }
+    if (o->style != PROA_STYLE_HF) PROA_TRY(check_number("diversity rate", o->diversity_rate, -1e6F, 1e6F, err));
+    if (o->style == PROA_STYLE_FT && !o->pool)
+        PROA_TRY(check_range("number of prompt tokens", o->prompt_tokens, 1, PROA_CONTEXT_MAX, err));
+    return PROA_OK;
 }
 
 static proa_status check_options(const proa_beam_options *o, proa_err *err)
@@ -79,22 +57,23 @@ static proa_status check_options(const proa_beam_options *o, proa_err *err)
     if (!isfinite(o->length_penalty))
         return PROA_FAIL(err, INVALID, "beam search: length penalty is %g, must be finite",
                          (double)o->length_penalty);
-    return PROA_OK;
+    return check_style(o, err);
 }
 
 static void take_options(proa_beam *b, const proa_beam_options *o)
 {
-    *b = (proa_beam){.beams = o->beams,
-                     .returned = o->returned ? o->returned : o->beams,
-                     .end_ids_count = o->end_ids_count,
-                     .vocab = o->vocab,
-                     .max_new = o->max_new,
-                     .penalty = (double)o->length_penalty,
-                     .early = o->early};
-    b->kept = proa_max64(2, 1 + o->end_ids_count) * o->beams;
-    b->each = proa_min64(o->vocab, b->kept);
+    *b = (proa_beam){.o = *o, .groups = o->groups > 1 ? o->groups : 1};
+    if (!o->returned) b->o.returned = o->beams;
     for (int32_t i = 0; i < o->end_ids_count; i++) b->end_ids[i] = o->end_ids[i];
+    b->o.end_ids = b->end_ids;
+    if (b->groups > 1 && o->pad_id < 0) b->o.pad_id = o->end_ids_count ? o->end_ids[0] : 0;
+    b->group_size = o->beams / b->groups;
+    b->kept = proa_max64(2, 1 + o->end_ids_count) * b->group_size;
+    b->each = proa_min64(o->vocab, b->kept + o->beams - b->group_size);
+    for (b->chosen_size = 1; b->chosen_size < 2 * o->beams;) b->chosen_size *= 2;
 }
+
+/* ---- life ---- */
 
 static void *piece(char *base, int64_t *at, int64_t count, size_t size)
 {
@@ -106,21 +85,26 @@ static void *piece(char *base, int64_t *at, int64_t count, size_t size)
 /* Points into base and returns the bytes; without a base only the latter. The limits keep the products small. */
 static int64_t lay_out(proa_beam *b, char *base)
 {
-    int64_t at = 0, K = b->beams;
+    int64_t at = 0, K = b->o.beams, returned = b->o.returned;
+    b->best = piece(base, &at, b->kept, sizeof *b->best);
     b->score = piece(base, &at, K, sizeof *b->score);
     b->sum = piece(base, &at, K, sizeof *b->sum);
-    b->head = piece(base, &at, K, sizeof *b->head);
-    b->list_sum = piece(base, &at, K * b->each, sizeof *b->list_sum);
-    b->list_token = piece(base, &at, K * b->each, sizeof *b->list_token);
-    b->best = piece(base, &at, b->kept, sizeof *b->best);
+    b->total = piece(base, &at, K, sizeof *b->total);
+    b->total_old = piece(base, &at, K, sizeof *b->total_old);
+    b->lived = piece(base, &at, K, sizeof *b->lived);
+    b->lived_old = piece(base, &at, K, sizeof *b->lived_old);
+    b->ended = piece(base, &at, K, sizeof *b->ended);
+    b->ended_old = piece(base, &at, K, sizeof *b->ended_old);
     b->rank = piece(base, &at, K + b->kept, sizeof *b->rank);
     b->order = piece(base, &at, K, sizeof *b->order);
-    b->done = piece(base, &at, K, sizeof *b->done);
-    b->done_before = piece(base, &at, K, sizeof *b->done_before);
-    b->result = piece(base, &at, b->returned, sizeof *b->result);
-    b->parent = piece(base, &at, b->max_new * K, sizeof *b->parent);
-    b->token = piece(base, &at, b->max_new * K, sizeof *b->token);
-    b->ids = piece(base, &at, b->returned * b->max_new, sizeof *b->ids);
+    b->place = piece(base, &at, 2 * K, sizeof *b->place);
+    b->place_old = piece(base, &at, K, sizeof *b->place_old);
+    b->group = piece(base, &at, b->groups, sizeof *b->group);
+    b->chosen = piece(base, &at, b->chosen_size, sizeof *b->chosen);
+    b->result = piece(base, &at, returned, sizeof *b->result);
+    b->parent = piece(base, &at, b->o.max_new * K, sizeof *b->parent);
+    b->token = piece(base, &at, b->o.max_new * K, sizeof *b->token);
+    b->ids = piece(base, &at, returned * b->o.max_new, sizeof *b->ids);
     return at;
 }
 
@@ -146,10 +130,15 @@ proa_status proa_beam_new(proa_beam **out, const proa_beam_options *o, proa_err 
     lay_out(b, memory);
     b->memory = memory;
     b->bytes = bytes;
-    for (int32_t i = 0; i < b->beams; i++) {
-        b->score[i] = b->sum[i] = i ? NONE : 0; /* all stand at the same place: only one may branch */
-        b->done[i].score = NONE;
+    for (int32_t i = 0; i < o->beams; i++) {
+        /* all (of a group) stand at the same place: only one may branch */
+        bool first = i % b->group_size == 0;
+        b->score[i] = b->sum[i] = first                         ? 0
+                                  : o->style == PROA_STYLE_HF ? PROA_BEAM_NONE
+                                                              : PROA_BEAM_NONE_FT;
+        b->place[i].score = (double)PROA_BEAM_NONE;
     }
+    for (int32_t g = 0; g < b->groups; g++) b->group[g].worst = 1e9;
     *out = b;
     return PROA_OK;
 }
@@ -168,25 +157,106 @@ int64_t proa_beam_candidates(const proa_beam *b)
 
 int32_t proa_beam_width(const proa_beam *b)
 {
-    return b->beams;
+    return b->o.beams;
 }
 
-/* length^penalty as torch divides by it: a Python float that becomes an f32. Kept away from 0 and infinity. */
-static float norm(const proa_beam *b, int64_t length)
+/* ---- what the styles share ---- */
+
+float proa_beam_norm(const proa_beam *b, int64_t length)
 {
-    return (float)fmin(fmax(pow((double)length, b->penalty), (double)FLT_MIN), (double)FLT_MAX);
+    double power = pow((double)length, (double)b->o.length_penalty);
+    return (float)fmin(fmax(power, (double)FLT_MIN), (double)FLT_MAX);
 }
 
-static bool is_end(const proa_beam *b, int32_t token)
+bool proa_beam_is_end(const proa_beam *b, int32_t token)
 {
-    for (int32_t i = 0; i < b->end_ids_count; i++)
+    for (int32_t i = 0; i < b->o.end_ids_count; i++)
         if (b->end_ids[i] == token) return true;
     return false;
 }
 
-/* The k largest of x[n], largest first, among equals the lower index first. Insertion: k * n at worst, little on lists
- * that are nearly in order, as these are. */
-static void rank_largest(int32_t *order, int32_t k, const float *x, int64_t n)
+static bool before(const proa_candidate *x, const proa_candidate *y)
+{
+    if (x->key > y->key || x->key < y->key) return x->key > y->key;
+    return x->parent != y->parent ? x->parent < y->parent : x->tie < y->tie;
+}
+
+/* Puts c into the heap of n candidates (worst at the root) whose place i is free, at i or below. */
+static void sift_down(proa_candidate *heap, int64_t n, int64_t i, proa_candidate c)
+{
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && before(&heap[child], &heap[child + 1])) child++;
+        if (before(&heap[child], &c)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = c;
+}
+
+void proa_beam_clear(proa_beam *b, int64_t max)
+{
+    PROA_ASSERT(max <= b->kept);
+    b->best_count = 0;
+    b->best_max = max;
+}
+
+void proa_beam_offer(proa_beam *b, proa_candidate c)
+{
+    proa_candidate *heap = b->best;
+    if (b->best_count == b->best_max) {
+        if (before(&c, &heap[0])) sift_down(heap, b->best_max, 0, c);
+        return;
+    }
+    int64_t i = b->best_count++;
+    for (int64_t up; i > 0 && before(&heap[up = (i - 1) / 2], &c); i = up) heap[i] = heap[up];
+    heap[i] = c;
+}
+
+void proa_beam_sort(proa_beam *b)
+{
+    for (int64_t n = b->best_count - 1; n > 0; n--) {
+        proa_candidate last = b->best[n];
+        b->best[n] = b->best[0];
+        sift_down(b->best, n, 0, last);
+    }
+}
+
+void proa_beam_turn(proa_beam *b)
+{
+    memcpy(b->total_old, b->total, (size_t)b->o.beams * sizeof *b->total);
+    memcpy(b->lived_old, b->lived, (size_t)b->o.beams * sizeof *b->lived);
+    memcpy(b->ended_old, b->ended, (size_t)b->o.beams * sizeof *b->ended);
+}
+
+void proa_beam_run(proa_beam *b, int32_t i, const proa_candidate *c)
+{
+    b->score[i] = b->sum[i] = c->sum;
+    b->total[i] = b->total_old[c->parent] + (double)c->logprob;
+    proa_beam_parents(b, b->length - 1)[i] = c->parent;
+    proa_beam_tokens(b, b->length - 1)[i] = c->token;
+}
+
+proa_place proa_beam_place_of(const proa_beam *b, const proa_candidate *c, double score)
+{
+    return (proa_place){.score = score,
+                        .total = b->total_old[c->parent] + (double)c->logprob,
+                        .sum = c->sum,
+                        .parent = c->parent,
+                        .token = c->token,
+                        .length = b->length};
+}
+
+proa_place proa_beam_running(const proa_beam *b, int32_t i, double score)
+{
+    return (proa_place){.score = score,
+                        .total = b->total[i],
+                        .sum = b->sum[i],
+                        .parent = proa_beam_parents(b, b->length - 1)[i],
+                        .token = proa_beam_tokens(b, b->length - 1)[i],
+                        .length = b->length};
+}
+
+/* Insertion: k * n at worst, little on lists that are nearly in order, as these are. */
+void proa_beam_rank(int32_t *order, int32_t k, const float *x, int64_t n)
 {
     int32_t count = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -197,119 +267,23 @@ static void rank_largest(int32_t *order, int32_t k, const float *x, int64_t n)
     }
 }
 
-/* Copies the lists and adds the beams' sums, in f32. In the first step all beams continue the same list. */
-static proa_status add_sums(proa_beam *b, const int32_t *tokens, const float *logprobs, proa_err *err)
+/* ---- steps ---- */
+
+static proa_status check_row(const proa_beam *b, int32_t i, const int32_t *tokens, const float *logprobs,
+                             proa_err *err)
 {
-    for (int32_t i = 0; i < b->beams; i++) {
-        int64_t from = b->length ? i * b->each : 0, to = i * b->each;
-        for (int64_t j = 0; j < b->each; j++) {
-            float value = logprobs[from + j];
-            if (PROA_UNLIKELY(!(value < INFINITY)))
-                return PROA_FAIL(err, INTERNAL,
-                                 "logits are not numbers: log-probability %g of id %d, beam %d, step %lld",
-                                 (double)value, (int)tokens[from + j], (int)i, (long long)b->length);
-            b->list_sum[to + j] = value + b->score[i];
-            b->list_token[to + j] = tokens[from + j];
-        }
-        b->head[i] = 0;
+    float most = -INFINITY; /* the compiler makes one pass of vectors of this; which one it is, only if it matters */
+    bool good = true;
+    for (int64_t j = 0; j < b->each; j++) {
+        good &= logprobs[j] == logprobs[j];
+        most = logprobs[j] > most ? logprobs[j] : most;
     }
-    return PROA_OK;
-}
-
-/* Takes the first entry of a beam's list; of those with the same sum, the lowest token. Adding may have made sums
- * equal that were not, so that the list is in order of sums only. */
-static candidate take_first(proa_beam *b, int32_t beam)
-{
-    float *sum = b->list_sum + beam * b->each;
-    int32_t *token = b->list_token + beam * b->each;
-    int64_t head = b->head[beam]++, low = head;
-    for (int64_t j = head + 1; j < b->each && sum[j] == sum[head]; j++)
-        if (token[j] < token[low]) low = j;
-    int32_t taken = token[low];
-    token[low] = token[head];
-    return (candidate){.sum = sum[head], .parent = beam, .token = taken};
-}
-
-/* The C best of all K * V continuations, by merging the lists. */
-static void choose_candidates(proa_beam *b)
-{
-    for (int64_t c = 0; c < b->kept; c++) {
-        int32_t first = -1;
-        for (int32_t i = 0; i < b->beams; i++) {
-            if (b->head[i] == b->each) continue;
-            if (first < 0 ||
-                b->list_sum[i * b->each + b->head[i]] > b->list_sum[first * b->each + b->head[first]])
-                first = i;
-        }
-        b->best[c] = take_first(b, first);
-        b->best[c].ended = b->length == b->max_new || is_end(b, b->best[c].token);
-    }
-}
-
-/* _get_running_beams_for_next_iteration: the K best candidates after the ended ones were pushed back. */
-static void choose_running(proa_beam *b)
-{
-    int32_t *parent = b->parent + (b->length - 1) * b->beams, *token = b->token + (b->length - 1) * b->beams;
-    for (int64_t c = 0; c < b->kept; c++) b->rank[c] = b->best[c].sum + (b->best[c].ended ? NONE : 0.0F);
-    rank_largest(b->order, b->beams, b->rank, b->kept);
-    for (int32_t i = 0; i < b->beams; i++) {
-        const candidate *c = &b->best[b->order[i]];
-        b->score[i] = b->rank[b->order[i]];
-        b->sum[i] = c->sum;
-        parent[i] = c->parent;
-        token[i] = c->token;
-    }
-}
-
-static bool all_finished(const proa_beam *b)
-{
-    for (int32_t i = 0; i < b->beams; i++)
-        if (!b->done[i].finished) return false;
-    return true;
-}
-
-/* _update_finished_beams: ended candidates among the first K compete with the places, the others get -1e9 and come
- * last. (transformers also pushes back those of a prompt whose search is over while others of its batch go on; here
- * there is one prompt.) */
-static void update_finished(proa_beam *b)
-{
-    int32_t K = b->beams;
-    float divisor = norm(b, b->length);
-    for (int32_t i = 0; i < K; i++) b->rank[i] = b->done[i].score;
-    for (int64_t c = 0; c < b->kept; c++) {
-        float score = b->best[c].sum / divisor;
-        if (c >= K || !b->best[c].ended) score += NONE;
-        b->rank[K + c] = score;
-    }
-    rank_largest(b->order, K, b->rank, K + b->kept);
-    memcpy(b->done_before, b->done, (size_t)K * sizeof *b->done);
-    for (int32_t i = 0; i < K; i++) {
-        int64_t c = b->order[i] - K;
-        if (c < 0) {
-            b->done[i] = b->done_before[b->order[i]];
-            continue;
-        }
-        b->done[i] = (place){.score = b->rank[K + c],
-                             .finished = c < K && b->best[c].ended,
-                             .parent = b->best[c].parent,
-                             .token = b->best[c].token,
-                             .length = b->length};
-    }
-}
-
-/* _check_early_stop_heuristic: whether the best running beam, at the length that suits it, could still beat the worst
- * place. Places are in order, and one that is not finished has the -1e9 that transformers puts in for it. */
-static bool can_improve(const proa_beam *b)
-{
-    bool longest = b->early == PROA_EARLY_NEVER && b->penalty > 0;
-    return b->score[0] / norm(b, longest ? b->max_new : b->length) > b->done[b->beams - 1].score;
-}
-
-static bool all_ended(const proa_beam *b)
-{
-    for (int64_t c = 0; c < b->kept; c++)
-        if (!b->best[c].ended) return false;
-    return true;
+    if (PROA_LIKELY(good && most < INFINITY)) return PROA_OK;
+    int64_t j = 0;
+    while (logprobs[j] < INFINITY) j++;
+    return PROA_FAIL(err, INTERNAL,
+                     "logits are not numbers: log-probability %g of id %d, beam %d, step %lld",
+                     (double)logprobs[j], (int)tokens[j], (int)i, (long long)b->length);
 }
 
 proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
@@ -317,44 +291,49 @@ proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t
 {
     PROA_ASSERT(!b->over);
     *more = false;
-    PROA_TRY(add_sums(b, tokens, logprobs, err));
+    for (int32_t i = 0; i < (b->length ? b->o.beams : 1); i++)
+        PROA_TRY(check_row(b, i, tokens + i * b->each, logprobs + i * b->each, err));
     b->length++;
-    choose_candidates(b);
-    choose_running(b);
-    update_finished(b);
-    b->over = !can_improve(b) || all_ended(b) || (b->early == PROA_EARLY_TRUE && all_finished(b));
+    proa_beam_turn(b);
+    if (b->groups > 1) proa_beam_step_groups(b, tokens, logprobs);
+    else if (b->o.style == PROA_STYLE_HF) proa_beam_step_hf(b, tokens, logprobs);
+    else if (b->o.style == PROA_STYLE_FT && !b->o.pool) proa_beam_step_plain(b, tokens, logprobs);
+    else proa_beam_step_pool(b, tokens, logprobs);
     *more = !b->over;
-    memcpy(parent, b->parent + (b->length - 1) * b->beams, (size_t)b->beams * sizeof *parent);
-    memcpy(token, b->token + (b->length - 1) * b->beams, (size_t)b->beams * sizeof *token);
+    memcpy(parent, proa_beam_parents(b, b->length - 1), (size_t)b->o.beams * sizeof *parent);
+    memcpy(token, proa_beam_tokens(b, b->length - 1), (size_t)b->o.beams * sizeof *token);
     return PROA_OK;
 }
 
+/* ---- results ---- */
+
 /* Follows a path back from its last token. */
-static void add_result(proa_beam *b, int32_t parent, int32_t token, int64_t length, float score)
+void proa_beam_report(proa_beam *b, const proa_place *p)
 {
-    int32_t *ids = b->ids + b->results * b->max_new;
-    ids[length - 1] = token;
-    for (int64_t step = length - 2; step >= 0; step--) {
-        ids[step] = b->token[step * b->beams + parent];
-        parent = b->parent[step * b->beams + parent];
+    float none = b->o.style == PROA_STYLE_HF ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT;
+    if (b->results == b->o.returned || p->sum <= none / 2) return;
+    int32_t *ids = b->ids + b->results * b->o.max_new, parent = p->parent;
+    ids[p->length - 1] = p->token;
+    for (int64_t step = p->length - 2; step >= 0; step--) {
+        ids[step] = proa_beam_tokens(b, step)[parent];
+        parent = proa_beam_parents(b, step)[parent];
     }
-    b->result[b->results++] = (proa_beam_result){.ids = ids, .count = length, .score = score};
+    b->result[b->results++] =
+        (proa_beam_result){.ids = ids,
+                           .count = p->length,
+                           .score = (float)p->score,
+                           .logprob_sum = p->total,
+                           .finish = proa_beam_is_end(b, p->token) ? PROA_FINISH_END : PROA_FINISH_LENGTH};
 }
 
 int32_t proa_beam_finish(proa_beam *b)
 {
-    b->results = 0;
-    for (int32_t i = 0; i < b->beams && b->results < b->returned; i++) {
-        const place *p = &b->done[i];
-        if (p->finished) add_result(b, p->parent, p->token, p->length, p->score);
-    }
-    if (b->results > 0 || b->length == 0) return b->results;
-    const int32_t *parent = b->parent + (b->length - 1) * b->beams,
-                  *token = b->token + (b->length - 1) * b->beams;
-    for (int32_t i = 0; i < b->beams && b->results < b->returned; i++) {
-        if (b->sum[i] <= NONE / 2) continue; /* never came to life */
-        add_result(b, parent[i], token[i], b->length, b->sum[i] / norm(b, b->length));
-    }
+    if (b->closed || b->length == 0) return b->results;
+    b->closed = b->over = true;
+    if (b->groups > 1) proa_beam_close_groups(b);
+    else if (b->o.style == PROA_STYLE_HF) proa_beam_close_hf(b);
+    else if (b->o.style == PROA_STYLE_FT && !b->o.pool) proa_beam_close_plain(b);
+    else proa_beam_close_pool(b);
     return b->results;
 }
 
