@@ -21,15 +21,18 @@ proa=${PROA_BIN:-$here/build/release/proa}
 date=$(date -u +%Y-%m-%dT%H:%MZ)
 machine=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1 | tr -s ' ,' ' ')
 machine="$machine x$(getconf _NPROCESSORS_ONLN)"
-commit=$(git -C "$here" describe --always --dirty --abbrev=10 --exclude='*' 2>/dev/null || echo unknown)
+# what was measured is the program, not the checkout that this script lies in: it knows its own commit
+commit=$("$proa" version --json | sed -n 's/.*"commit":"\([^"]*\)".*/\1/p')
+commit=${commit:-unknown}
 
 for model in "$@"; do
     echo "$model" >&2
+    load=$(cut -d ' ' -f 1 /proc/loadavg) # of others too: a number from a busy machine must show it
     name=$(basename "$model")
     # shellcheck disable=SC2086 # options are words
     table=$("$proa" bench "$model" --csv ${plots:+--plot "$plots/$name.svg"} $options)
     mkdir -p "$(dirname "$results")"
-    [ -s "$results" ] || echo "date,machine,commit,$(echo "$table" | head -n 1)" >"$results"
-    echo "$table" | tail -n +2 | sed "s|^|$date,$machine,$commit,|" >>"$results"
+    [ -s "$results" ] || echo "date,machine,commit,load,$(echo "$table" | head -n 1)" >"$results"
+    echo "$table" | tail -n +2 | sed "s|^|$date,$machine,$commit,$load,|" >>"$results"
 done
 echo "appended to $results" >&2

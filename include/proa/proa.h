@@ -40,8 +40,8 @@ typedef struct proa_engine_options {
     const char *device;    /* "cpu" */
     const char *dtype;     /* "auto": weights as the checkpoint has them, arithmetic in f32 (bf16 and f16 weights are
                               widened exactly, so the result is that of "f32" at half the bytes); "f32": the same
-                              result, f32 weights in memory; "f16": weights and keys/values in f16; "bf16": weights,
-                              keys/values and matrix inputs in bf16 */
+                              result, f32 weights in memory; "f16": weights and keys/values in f16; "bf16": weights
+                              and keys/values in bf16, and matrix inputs too where the CPU is faster so */
     const char *quant;     /* "none" or "int8" */
     int32_t threads;       /* 0: all CPUs that this process may use */
     int32_t sequences_max; /* running at once, each beam counts as one; default 64 */
@@ -82,6 +82,7 @@ PROA_EXPORT void proa_engine_info(const proa_engine *engine, proa_info *info);
 
 typedef enum proa_task {
     PROA_TASK_GENERATE, /* tokens, one TOKEN event each (with beams: all at the end) */
+    PROA_TASK_SCORE,    /* nothing is generated: PROMPT events with the log-probability of each given token */
     PROA_TASK_ROWS      /* one forward pass over the given ids; ROWS events with the output of every position:
                            logits, or for encoders the head's output or hidden states */
 } proa_task;
@@ -94,42 +95,134 @@ typedef enum proa_early {
 
 #define PROA_END_IDS_MAX 16
 
-/* How to generate. Fields whose zero is a meaningful value that differs from the default are also taken as zero
- * when their PROA_GIVEN_ bit is set in `given`. */
-#define PROA_GIVEN_LENGTH_PENALTY (1u << 0)
+/* Whose rules a request follows: in which order penalties and warpers work, and what a beam's score means. */
+typedef enum proa_style {
+    PROA_STYLE_HF,    /* transformers (default) */
+    PROA_STYLE_FT,    /* FasterTransformer */
+    PROA_STYLE_TRTLLM /* TensorRT-LLM */
+} proa_style;
+
+/* Token sequences ("words"): word w is ids[ends[w-1]..ends[w]), the first begins at 0. FasterTransformer's layout. */
+typedef struct proa_words {
+    const int32_t *ids, *ends;
+    int32_t count;
+} proa_words;
+
+typedef struct proa_bias {
+    int32_t id;
+    float value; /* added to the logit */
+} proa_bias;
+
+typedef struct proa_strings {
+    const char *const *text; /* NUL-terminated UTF-8 */
+    int32_t count;
+} proa_strings;
+
+/* Every option by name, in the order of the documentation. src/engine/options.c holds its range, default, help and
+ * what the engines call it; docs/decoding.md and the command line's help are made from that table. */
+#define PROA_OPTION_LIST(X)                                                                                  \
+    X(max_tokens) X(min_tokens) X(temperature) X(top_k) X(top_p) X(min_p) X(typical_p) X(top_p_decay)         \
+    X(top_p_min) X(top_p_reset_id) X(seed) X(repetition_penalty) X(presence_penalty) X(frequency_penalty)     \
+    X(no_repeat_ngram) X(logit_bias) X(allowed_words) X(banned_words) X(banned_strings) X(stop_words)         \
+    X(stop_strings) X(end_ids) X(ignore_eos) X(n) X(best_of) X(beams) X(style) X(length_penalty)              \
+    X(early_stopping) X(beams_returned) X(beam_groups) X(diversity_penalty) X(diversity_rate)                 \
+    X(penalty_alpha) X(logprobs) X(top_logprobs) X(prompt_logprobs) X(return_logits) X(return_hidden)
+
+typedef enum proa_option {
+#define PROA_OPTION_ENUM(name) PROA_OPTION_##name,
+    PROA_OPTION_LIST(PROA_OPTION_ENUM)
+#undef PROA_OPTION_ENUM
+        PROA_OPTION_COUNT
+} proa_option;
+#define PROA_GIVEN(name) ((uint64_t)1 << PROA_OPTION_##name)
+
+/* How to generate. A field that is zero takes the default: the model's generation_config.json, or else what is said
+ * here. A field whose bit is in `given` is taken as it is, zero too. Lists belong to the caller; submit copies them. */
 typedef struct proa_options {
-    uint32_t given;
-    int32_t max_tokens;   /* new tokens; 0: until the end token or the context is full; for encoder-decoders at
-                             most twice the input's tokens, or 64 if that is more */
+    uint64_t given; /* PROA_GIVEN(length_penalty) | ... */
+    /* how long */
+    int32_t max_tokens; /* new tokens; 0: until the end token or the context is full; for encoder-decoders at most
+                           twice the input's tokens, or 64 if that is more */
+    int32_t min_tokens; /* no end token before that many new tokens */
+    /* which token */
     float temperature;    /* 0: greedy; else sample from softmax(logits / temperature) */
-    int32_t top_k;        /* 0: all tokens; else the k most likely (ties at the k-th value stay, as in transformers) */
+    int32_t top_k;        /* 0: all tokens; else the k most likely (hf: ties at the k-th value stay) */
     float top_p;          /* 0 or 1: all; else the smallest set of most likely tokens whose mass reaches top_p */
-    uint64_t seed;        /* of this sequence's own counter-based generator */
-    int32_t beams;        /* 0 or 1: no beam search */
-    float length_penalty; /* score = sum of log-probabilities / length^penalty; default 1 */
-    proa_early early_stopping;
-    int32_t beams_returned; /* 0: all */
-    bool ignore_eos;        /* end tokens neither end the sequence nor count as ends in beam search */
+    float min_p;          /* 0: all; else tokens at least min_p times as likely as the most likely one */
+    float typical_p;      /* 0 or 1: all; else the most typical tokens whose mass reaches typical_p */
+    float top_p_decay;    /* 0 or 1: none; after each token top_p = max(top_p * decay, top_p_min) */
+    float top_p_min;      /* default 1e-6 */
+    int32_t top_p_reset_id; /* token that sets top_p back; 0: none unless given */
+    uint64_t seed;        /* of the counter-based generator; sequence i of n draws with proa_seed_of(seed, i) */
+    /* penalties */
+    float repetition_penalty; /* default 1: none; > 1 makes tokens of prompt and output less likely */
+    float presence_penalty;   /* subtracted once from tokens that were generated (ft: prompt too) */
+    float frequency_penalty;  /* subtracted for each time that a token was generated */
+    int32_t no_repeat_ngram;  /* no n-gram comes twice; 0: none */
+    const proa_bias *logit_bias;
+    int32_t logit_bias_count;
+    proa_words allowed_words; /* the output is made of these words only, end tokens between them */
+    proa_words banned_words;  /* never completed */
+    proa_strings banned_strings; /* the same as text, with and without a space before */
+    proa_words stop_words;    /* end the sequence; their tokens are in the output */
+    proa_strings stop_strings; /* end the sequence; the text is cut before them, and never shown in part */
     int32_t end_ids[PROA_END_IDS_MAX]; /* replace the model's own when end_ids_count > 0 */
     int32_t end_ids_count;
-    bool logprobs;          /* log-probability of each token in its TOKEN event */
+    bool ignore_eos; /* end tokens neither end the sequence nor count as ends in beam search */
+    /* how many */
+    int32_t n;       /* sequences of one prompt, which share its pages; default 1 */
+    int32_t best_of; /* that many run, the n with the highest log-probability a token are returned; default n */
+    int32_t beams;   /* 0 or 1: no beam search */
+    proa_style style;
+    float length_penalty; /* hf: score = sum of log-probabilities / length^penalty, default 1; ft and trtllm: the
+                             same on their length, default 0 */
+    proa_early early_stopping;
+    int32_t beams_returned;  /* 0: all */
+    int32_t beam_groups;     /* hf: diverse beam search in groups; default 1 */
+    float diversity_penalty; /* hf: for each earlier group that chose the token in this step */
+    float diversity_rate;    /* ft, trtllm: added times the rank among siblings */
+    float penalty_alpha;     /* > 0 with top_k > 1: contrastive search */
+    /* what else to tell */
+    bool logprobs;        /* log-probability of each token in its TOKEN event */
+    int32_t top_logprobs; /* and of that many most likely tokens */
+    bool prompt_logprobs; /* PROMPT events before the first token */
+    bool return_logits;   /* the raw logits in TOKEN events */
+    bool return_hidden;   /* the hidden state that the head read, in TOKEN events */
 } proa_options;
 
-typedef enum proa_event_kind { PROA_EVENT_TOKEN, PROA_EVENT_ROWS, PROA_EVENT_DONE } proa_event_kind;
+/* The seed that sequence i of a request draws with: seed itself for 0, else a mix of both (SplitMix64). */
+PROA_EXPORT uint64_t proa_seed_of(uint64_t seed, int32_t i);
+
+typedef enum proa_event_kind {
+    PROA_EVENT_TOKEN,
+    PROA_EVENT_ROWS,
+    PROA_EVENT_PROMPT, /* log-probabilities of prompt tokens */
+    PROA_EVENT_DONE
+} proa_event_kind;
 typedef enum proa_finish {
     PROA_FINISH_NONE,
     PROA_FINISH_END,       /* an end token came */
+    PROA_FINISH_STOP,      /* a stop word or stop string came */
     PROA_FINISH_LENGTH,    /* max_tokens, or the context is full */
     PROA_FINISH_CANCELLED,
     PROA_FINISH_ERROR      /* see event.error */
 } proa_finish;
 
-/* One finished hypothesis of a beam search, best first. The prompt (and decoder start token) is not in ids. */
+typedef struct proa_logprob {
+    int32_t id;
+    float logprob;
+} proa_logprob;
+
+/* One finished sequence: of a beam search, best first, or one of n. The prompt (and decoder start token) is not in
+ * ids. */
 typedef struct proa_beam_result {
     const int32_t *ids;
     int64_t count;
-    float score;
-    const char *text; /* NULL without a tokenizer */
+    float score;        /* beams: by the style's length penalty; else the mean log-probability a token */
+    double logprob_sum; /* of its tokens; 0 unless known (beams, best_of > n, logprobs) */
+    proa_finish finish;
+    int32_t sequence;   /* which of n */
+    const char *text;   /* NULL without a tokenizer */
     size_t text_len;
 } proa_beam_result;
 
@@ -143,15 +236,25 @@ typedef struct proa_event {
     float logprob;    /* natural logarithm, of the model's own distribution; 0 unless options.logprobs */
     const char *text; /* whole characters that became complete (may be empty, not NULL); NUL-terminated */
     size_t text_len;
+    int32_t sequence; /* which of n; 0 */
+    const proa_logprob *top; /* [top_count] most likely first, with options.top_logprobs */
+    int32_t top_count;
+    const float *logits, *hidden; /* [vocab], [hidden]; NULL unless asked for */
     /* ROWS: row-major [rows_count, columns] f32, rows rows_first.. of the sequence; pooled is NULL or [columns]
        with the last rows */
     const float *rows, *pooled;
     int64_t rows_first, rows_count, columns;
+    /* PROMPT: of the tokens at positions rows_first.. (from 1 on), rows_count of them; ids are the tokens, and with
+       options.top_logprobs prompt_top has [rows_count * top_count] entries */
+    const float *prompt_logprobs;
+    const int32_t *prompt_ids;
+    const proa_logprob *prompt_top;
     /* DONE; text holds what the detokeniser still held back */
     proa_finish finish;
     const proa_err *error;
-    const proa_beam_result *beams;
+    const proa_beam_result *beams; /* beams and n > 1 */
     int32_t beams_count;
+    double logprob_sum; /* of all tokens, with options.logprobs */
     int64_t prompt_tokens, new_tokens;
     double queue_s, prompt_s, decode_s; /* waiting, until the first token, from then to the end */
 } proa_event;

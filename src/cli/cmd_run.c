@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { TEXT_TOKENS = 128 }; /* new tokens of a story when nobody says how many */
+
 #define AT(field) offsetof(proa_run, field)
 static const proa_arg run_rows[] = {
     PROA_MODEL_ARG,
@@ -22,8 +24,8 @@ static const proa_arg run_rows[] = {
      "prompts, one a line (.gz too; - is standard input), many at once"},
     {"output", PROA_ARG_TEXT, AT(output), 0, 0, "FILE", NULL,
      "where --input's results go, one a line, in order (\\n for a newline)"},
-    {"max-tokens", PROA_ARG_INT, AT(max_tokens), 0, PROA_CONTEXT_MAX, "N", "128",
-     "new tokens at most; 0: until the end or the context is full"},
+    {"max-tokens", PROA_ARG_INT, AT(max_tokens), 0, PROA_CONTEXT_MAX, "N", NULL,
+     "new tokens at most; 0: until the end (default 128; of a T5 twice the input, or 64)"},
     {"ignore-eos", PROA_ARG_FLAG, AT(ignore_eos), 0, 0, NULL, NULL, "go on after an end token"},
     {"temperature", PROA_ARG_REAL, AT(temperature), 0, 100, "X", "0",
      "sample from softmax(logits / X); 0: the most likely token"},
@@ -46,7 +48,7 @@ static const proa_arg_table run_args = PROA_ARG_TABLE("options", run_rows);
 
 proa_options proa_run_options(const proa_run *run)
 {
-    proa_options o = {.given = PROA_GIVEN_LENGTH_PENALTY,
+    proa_options o = {.given = PROA_GIVEN(length_penalty),
                       .max_tokens = (int32_t)run->max_tokens,
                       .temperature = (float)run->temperature,
                       .top_k = (int32_t)run->top_k,
@@ -259,6 +261,7 @@ static proa_status work(proa_session *s, proa_run *run, proa_request *request, p
 {
     proa_out out;
     if (run->verbose) proa_run_describe(s);
+    if (run->max_tokens < 0) run->max_tokens = s->info.kind == PROA_KIND_DECODER ? TEXT_TOKENS : 0;
     request->options = proa_run_options(run);
     PROA_TRY(proa_out_open(&out, run->output, err));
     proa_err work_err = {0};
@@ -276,7 +279,7 @@ static proa_status work(proa_session *s, proa_run *run, proa_request *request, p
 
 static int run_command(const proa_command *self, int argc, char **argv)
 {
-    proa_run run = {.prompt = NULL};
+    proa_run run = {.max_tokens = -1};
     int exit_status = proa_args_parse(self, &run, argc, argv);
     if (exit_status < 0) exit_status = check(&run);
     if (exit_status >= 0) return exit_status;
@@ -287,7 +290,7 @@ static int run_command(const proa_command *self, int argc, char **argv)
     proa_buf hold;
     proa_buf_init(&hold, 0);
     proa_status status = proa_session_options(&options, &run.common, &err);
-    proa_session_room(&options, run.beams, run.max_tokens, run.input != NULL);
+    proa_session_room(&options, run.beams, run.max_tokens < 0 ? TEXT_TOKENS : run.max_tokens, run.input != NULL);
     if (status == PROA_OK && !run.input) status = read_request(&run, &request, &hold, &err);
     proa_interrupt_watch();
     if (status == PROA_OK) status = proa_session_open(&session, &run.common, &options, &err);

@@ -10,7 +10,8 @@
 typedef struct proa_run {
     proa_common common; /* first: see session.h */
     const char *prompt, *ids_text, *decoder_ids_text, *input, *output, *early, *beam_style;
-    int64_t max_tokens, top_k, beams;
+    int64_t max_tokens; /* -1 until the model is known: its kind's default */
+    int64_t top_k, beams;
     double temperature, top_p, length_penalty;
     bool ignore_eos, logprobs, logits, no_stream, verbose;
     int32_t *ids, *decoder_ids; /* parsed; freed by run_command */

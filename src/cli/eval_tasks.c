@@ -15,7 +15,7 @@ typedef struct task {
     const proa_eval *eval;
     proa_line_list lines, targets; /* targets: of a translation */
     int64_t count, finished, correct;
-    int64_t cut;     /* translations that reached --max-tokens */
+    int64_t cut;     /* translations that did not end by themselves */
     proa_buf prompt; /* prefix and line */
     proa_bleu bleu;
     proa_out output; /* --output */
@@ -92,7 +92,7 @@ static bool next_sentence(void *arg, int64_t index, proa_request *request, proa_
     if (!proa_buf_str(&t->prompt, t->lines.line[index]))
         PROA_FAIL(item_err, LIMIT, "the line is longer than %lld bytes", (long long)PROA_TEXT_BYTES_MAX);
     proa_request_set_text(request, proa_buf_view(&t->prompt));
-    request->options = (proa_options){.given = PROA_GIVEN_LENGTH_PENALTY,
+    request->options = (proa_options){.given = PROA_GIVEN(length_penalty),
                                       .max_tokens = (int32_t)e->max_tokens,
                                       .beams = (int32_t)e->beams,
                                       .beams_returned = 1,
@@ -139,9 +139,8 @@ static void print_bleu(const task *t, proa_out *out)
     for (int n = 0; n < PROA_BLEU_ORDERS; n++) proa_out_printf(out, "%s%.1f", n ? more : "", b.precisions[n]);
     proa_out_printf(out, "  (brevity penalty %.3f; %lld tokens, reference %lld)\n", b.brevity,
                     (long long)t->bleu.hyp_tokens, (long long)t->bleu.ref_tokens);
-    proa_out_printf(out, "lines       %lld with %lld beam%s; %lld cut at --max-tokens %lld\n",
-                    (long long)t->count, (long long)t->eval->beams, t->eval->beams == 1 ? "" : "s",
-                    (long long)t->cut, (long long)t->eval->max_tokens);
+    proa_out_printf(out, "lines       %lld with %lld beam%s; %lld cut for their length\n", (long long)t->count,
+                    (long long)t->eval->beams, t->eval->beams == 1 ? "" : "s", (long long)t->cut);
     proa_out_printf(out, "speed       %.1f lines/s, %.0f tokens/s (%.1f s)\n", lines_rate, tokens_rate, seconds);
 }
 

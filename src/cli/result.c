@@ -79,7 +79,9 @@ static void add_rows(proa_result *r, const proa_event *e)
         r->rows_count = end;
     }
     r->columns = e->columns;
-    memcpy(r->rows + (size_t)e->rows_first * columns, e->rows, (size_t)e->rows_count * columns * sizeof *r->rows);
+    if (e->rows_count > 0)
+        memcpy(r->rows + (size_t)e->rows_first * columns, e->rows,
+               (size_t)e->rows_count * columns * sizeof *r->rows);
     if (e->pooled) {
         r->pooled = proa_realloc(r->pooled, columns * sizeof *r->pooled);
         memcpy(r->pooled, e->pooled, columns * sizeof *r->pooled);
@@ -135,13 +137,13 @@ static void finish(proa_result *r, const proa_event *e)
 void proa_result_event(const proa_event *e)
 {
     proa_result *r = e->arg;
-    switch (e->kind) {
-    case PROA_EVENT_TOKEN:
+    if (e->kind == PROA_EVENT_TOKEN) {
         add_token(r, e);
         add_text(r, e->text, e->text_len, e->id);
-        break;
-    case PROA_EVENT_ROWS: add_rows(r, e); break;
-    case PROA_EVENT_DONE: finish(r, e); break;
+    } else if (e->kind == PROA_EVENT_ROWS) {
+        add_rows(r, e);
+    } else if (e->kind == PROA_EVENT_DONE) {
+        finish(r, e);
     }
 }
 
@@ -156,8 +158,10 @@ proa_status proa_result_status(const proa_result *r, proa_err *err)
 
 const char *proa_finish_name(proa_finish finish_kind)
 {
-    static const char *const names[] = {"none", "end", "length", "cancelled", "error"};
-    return names[finish_kind];
+    static const char *const names[] = {
+        [PROA_FINISH_NONE] = "none", [PROA_FINISH_END] = "end", [PROA_FINISH_LENGTH] = "length", [PROA_FINISH_CANCELLED] = "cancelled", [PROA_FINISH_ERROR] = "error"};
+    const char *name = (size_t)finish_kind < PROA_COUNT(names) ? names[finish_kind] : NULL;
+    return name ? name : "other";
 }
 
 double proa_result_rate(const proa_result *r)

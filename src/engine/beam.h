@@ -49,8 +49,9 @@
  *   readings, where the original has two kernels: above 8 beams it also adds the diversity term to s, here it only
  *   ranks at every width; with "never" it ends the walk at a worse ended candidate and leaves beams unset, here the
  *   walk goes on.
- * One beam is greedy in all styles. FasterTransformer takes 64 beams, TensorRT-LLM 1024, here it is PROA_BEAMS_MAX.
- * Both know one end id only; several are the natural extension (C as in hf). */
+ * One beam is greedy in all styles (but with NEVER, which looks beyond the end token). FasterTransformer takes 64
+ * beams, TensorRT-LLM 1024, here it is PROA_BEAMS_MAX. Both know one end id only; several are the natural extension (C
+ * as in hf). */
 #ifndef PROA_ENGINE_BEAM_H
 #define PROA_ENGINE_BEAM_H
 

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/file.h"
 #include <malloc.h>
 #include <string.h>
 
@@ -21,6 +22,20 @@ static proa_status open_tokenizer(proa_engine *e, const char *path, proa_err *er
     proa_status status = proa_tokenizer_open(&e->tokenizer, path, &why);
     if (status == PROA_OK || status == PROA_NOT_FOUND) return PROA_OK;
     return PROA_FAIL(err, INVALID, "%s", why.text);
+}
+
+/* What the model's makers recommend. */
+static proa_status read_defaults(proa_engine *e, const char *path, proa_err *err)
+{
+    char file[PROA_PATH_MAX];
+    proa_json *json = NULL;
+    PROA_TRY(proa_path_join(file, path, "generation_config.json", err));
+    if (!proa_file_exists(file)) return PROA_OK;
+    PROA_TRY(proa_json_load(&json, file, PROA_CONFIG_BYTES_MAX, err));
+    proa_status status = proa_options_from_generation_config(&e->defaults, json, &e->arena, err);
+    if (status != PROA_OK) proa_err_prefix(err, "%s", file);
+    proa_json_free(json);
+    return status;
 }
 
 static void make_tables(proa_engine *e)
@@ -49,8 +64,12 @@ static void make_step(proa_engine *e)
     e->ask_rows = proa_calloc(rows, sizeof *e->ask_rows);
     e->kv = proa_calloc((size_t)e->model->kv_layers, sizeof *e->kv);
     for (int32_t i = 0; i < e->model->kv_layers; i++) e->kv[i] = proa_pages_layer(&e->pages, i);
-    if (e->model->arch->kind != PROA_KIND_ENCODER)
-        proa_sampler_init(&e->sampler, e->model->plan.width[PROA_REG_OUT]);
+    if (e->model->arch->kind == PROA_KIND_ENCODER) return;
+    int64_t vocab = e->model->plan.width[PROA_REG_OUT];
+    int threads = proa_pool_threads(e->pool);
+    e->changed = proa_calloc((size_t)(PROA_HEAD_ROWS * vocab), sizeof *e->changed);
+    e->samplers = proa_calloc((size_t)threads, sizeof *e->samplers);
+    for (int i = 0; i < threads; i++) proa_sampler_init(&e->samplers[i], vocab);
 }
 
 static proa_status open_engine(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
@@ -59,6 +78,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     e->pool = proa_pool_new(e->sizes.threads);
     PROA_TRY(proa_model_prepare(&e->model, path, &e->sizes.model, e->pool, err));
     PROA_TRY(open_tokenizer(e, path, err));
+    PROA_TRY(read_defaults(e, path, err));
     proa_sizes_for_model(&e->sizes, e->model);
     malloc_trim(0); /* what reading the JSON files left behind */
     proa_memory_plan(&e->memory, &e->sizes, e->model, e->tokenizer);
@@ -83,6 +103,7 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
     proa_job_list_init(&e->inbox);
     proa_job_list_init(&e->waiting);
     proa_job_list_init(&e->running);
+    proa_arena_init(&e->arena);
     proa_status status = open_engine(e, path, options, err);
     if (status != PROA_OK) return proa_engine_close(e), status;
     *out = e;
@@ -91,10 +112,12 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
 
 static void free_step(proa_engine *e)
 {
+    if (!e->pool) return;
     void *all[] = {e->table_memory, e->slot_used,  e->self,        e->spare, e->cross,    e->ids,
                    e->positions,    e->self_spans, e->cross_spans, e->asks,  e->ask_rows, e->kv};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
-    proa_sampler_release(&e->sampler);
+    for (int i = 0; i < proa_pool_threads(e->pool) && e->samplers; i++) proa_sampler_release(&e->samplers[i]);
+    free(e->samplers);
 }
 
 void proa_engine_close(proa_engine *e)
@@ -109,6 +132,7 @@ void proa_engine_close(proa_engine *e)
     proa_tokenizer_free(e->tokenizer);
     proa_model_free(e->model);
     proa_pool_free(e->pool);
+    proa_arena_release(&e->arena);
     pthread_cond_destroy(&e->work);
     pthread_mutex_destroy(&e->lock);
     free(e);
@@ -175,6 +199,16 @@ void proa_engine_stop(proa_engine *e)
 }
 
 /* ---- asking ---- */
+
+/* SplitMix64 (Steele, Lea, Flood 2014) of the i-th step from seed. */
+uint64_t proa_seed_of(uint64_t seed, int32_t i)
+{
+    if (i == 0) return seed;
+    uint64_t z = seed + (uint64_t)i * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
 
 void proa_engine_stats(proa_engine *engine, proa_stats *stats)
 {

@@ -7,9 +7,12 @@
 #define PROA_ENGINE_JOB_H
 
 #include "engine/beam.h"
+#include "engine/logits.h"
 #include "engine/memory.h"
+#include "engine/options.h"
 #include "engine/pages.h"
 #include "engine/sampler.h"
+#include "engine/stop.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -20,13 +23,26 @@ typedef enum proa_phase {
     PROA_PHASE_DECODE   /* one row for each sequence and step */
 } proa_phase;
 
+/* One of the sequences of a request. All that run have the same length, since they started together. */
+typedef struct proa_seq {
+    int32_t token; /* the one to be run next */
+    int32_t *ids;  /* [new_max] generated so far */
+    int64_t count;
+    double logprob_sum; /* of these, when they are known */
+    proa_finish finish; /* NONE while it runs */
+    proa_detok *detok;  /* NULL without a tokenizer, and for beams */
+    proa_stop stop;
+    proa_buf piece, shown; /* what the last token made; all text that was shown, if results will want it */
+} proa_seq;
+
 typedef struct proa_job proa_job;
 struct proa_job {
     proa_job *next;      /* in the inbox, the waiting list or the running list */
     proa_job *live_next; /* in the list that cancel searches */
     uint64_t id;
     proa_task task;
-    proa_options options; /* defaults put in */
+    proa_options options; /* defaults put in; lists in the arena */
+    proa_arena arena;
     proa_event_fn *on_event;
     void *arg;
     int32_t *input; /* encoder kinds: the encoder's ids */
@@ -36,21 +52,23 @@ struct proa_job {
     atomic_bool cancelled;
 
     proa_phase phase;
-    int32_t width;    /* sequences: 1, or the beams */
+    int32_t width;    /* sequences or beams that share the prompt's pages */
     int32_t slot;     /* first of `width` slots (tables), while admitted */
     int64_t reserved; /* pages that it may come to use */
-    int64_t length;   /* tokens whose keys and values are in its pages, of each sequence */
-    int64_t new_tokens, new_max;
-    proa_finish ending; /* decided in this step, carried out at its end */
-    proa_err error;     /* why, when ending is ERROR */
-    int32_t token;      /* the one to be run next (width 1) */
-    proa_beam *beam;    /* and what goes in and out of it, M candidates for each of `width` rows: */
-    int64_t candidates; /* M */
-    int32_t *beam_ids;  /* [width][M] */
-    float *beam_values; /* [width][M] */
+    int64_t length;   /* tokens whose keys and values are in its pages, of each sequence that runs */
+    int64_t new_tokens, new_max; /* of all sequences together; of each at most */
+    int32_t running;             /* sequences that have not ended */
+    proa_finish ending;          /* decided in this step, carried out at its end */
+    proa_err error;              /* why, when ending is ERROR */
+    proa_logits *logits;         /* NULL: the options change no logits */
+    proa_seq *seq;               /* [width], but for beams */
+    proa_logprob *top;           /* [top_logprobs] for each sequence, or each of PROA_HEAD_ROWS prompt rows */
+    proa_beam *beam;             /* and what goes in and out of it, M candidates for each of `width` rows: */
+    int64_t candidates;          /* M */
+    int32_t *beam_ids;           /* [width][M] */
+    float *beam_values;          /* [width][M] */
     int32_t *beam_parent, *beam_token; /* [width]; beam_token is what each beam runs next */
-    proa_detok *detok;                 /* NULL without a tokenizer */
-    proa_buf text;
+    int32_t *path, *path_other; /* [width][new_max] each beam's tokens, for the logits' steps; NULL without them */
     int64_t submitted_ns, admitted_ns, first_ns;
 };
 
@@ -63,18 +81,33 @@ typedef struct proa_job_list {
 typedef struct proa_ask {
     proa_job *job;
     int32_t row;
-    int32_t index; /* beam, or position in the sequence for ROWS */
+    int32_t index; /* position in the prompt, or beam or sequence */
 } proa_ask;
+
+/* One token to be drawn from a row of the head; many are drawn at once, spread over the pool. */
+typedef struct proa_draw {
+    proa_job *job;
+    int32_t sequence;
+    const float *raw, *hidden; /* the head's row, and what it read */
+    proa_options options;      /* the job's, with this sequence's seed */
+    proa_err err;
+} proa_draw;
 
 struct proa_engine {
     proa_pool *pool;
     proa_model *model;
     proa_tokenizer *tokenizer; /* NULL: ids only */
+    proa_options defaults;     /* of generation_config.json */
+    proa_arena arena;
     proa_sizes sizes;
     proa_memory memory;
     proa_pages pages;
-    proa_kv *kv; /* [kv_layers] */
-    proa_sampler_scratch sampler;
+    proa_kv *kv;                    /* [kv_layers] */
+    proa_sampler_scratch *samplers; /* [threads] */
+    proa_draw draws[PROA_HEAD_ROWS];
+    proa_sampler_row draw_rows[PROA_HEAD_ROWS];
+    int64_t draw_count;
+    float *changed; /* [PROA_HEAD_ROWS][vocab] rows that a request's steps change; touched only then */
 
     /* tables: slots of `table_cap` entries; each sequence has two (now and next step's, for beams) */
     int32_t *table_memory;
@@ -90,6 +123,8 @@ struct proa_engine {
     int32_t *ask_rows;
     int64_t rows, spans, ask_count;
     float lse[PROA_HEAD_ROWS];
+    float prompt_logprobs[PROA_HEAD_ROWS];
+    int64_t answered; /* rows of the head before the one in hand */
 
     proa_job_list waiting, running;
 
@@ -109,10 +144,11 @@ void proa_job_list_init(proa_job_list *list);
 void proa_job_list_push(proa_job_list *list, proa_job *job);
 proa_job *proa_job_list_pop(proa_job_list *list);
 
-/* deliver.c: events. */
-void proa_deliver_token(proa_job *job, int32_t id, float logprob);
+/* deliver.c: events. A token: its text is made, stop rules are applied; sets seq->finish when it ends. */
+void proa_deliver_token(const proa_draw *draw, const proa_sample *sample);
 void proa_deliver_rows(proa_job *job, const float *rows, const float *pooled, int64_t first, int64_t count,
                        int64_t columns);
+void proa_deliver_prompt(proa_job *job, const float *logprobs, int64_t first, int64_t count);
 /* Sends DONE and frees the job; it is in no list any more and holds no pages. */
 void proa_deliver_done(proa_engine *e, proa_job *job, proa_finish finish, const proa_err *error);
 

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * sampler.h - one token from a row of logits, with the meaning and the order of transformers' logits warpers:
- *             temperature, top-k, top-p, then a draw; or greedy.
+ * sampler.h - one token from a row of logits: what is left of it by temperature, top-k, top-p, min-p and typical in
+ *             the meaning and order of the request's style, then a draw; or greedy. Many rows at once on a pool.
  * Owner:   the caller owns the scratch. Threads: one row at a time on one scratch; no other state.
- * Way in:  proa_sampler_init once, proa_sampler_check for a request's options, proa_sampler_choose for each row. */
+ * Way in:  proa_sampler_init once for each worker, proa_sampler_choose_rows for the rows of a step. What comes before
+ *          (penalties, bans) is logits.h. */
 #ifndef PROA_ENGINE_SAMPLER_H
 #define PROA_ENGINE_SAMPLER_H
 
 #include "base/status.h"
+#include "base/thread.h"
+#include "engine/logits.h"
+#include "kernels/ops.h"
 #include "proa/proa.h"
 
 #define PROA_SAMPLER_BINS 2048
@@ -18,11 +22,13 @@ typedef struct proa_sampler_scratch {
     float *weight; /* [vocab] exp(value - largest value), not normalised */
     int32_t *id;   /* [vocab] */
     double *bins;  /* [PROA_SAMPLER_BINS] histogram of the selection */
+    float largest; /* of the row that filter saw last */
+    proa_ctx ctx;  /* for top_k, on a pool of this thread alone */
 } proa_sampler_scratch;
 
 typedef struct proa_sample {
     int32_t id;
-    float logprob; /* log softmax(logits)[id], of the logits as they came; 0 unless options->logprobs */
+    float logprob; /* log softmax(raw logits)[id]; 0 unless options->logprobs */
 } proa_sample;
 
 /* 1 <= vocab <= PROA_VOCAB_MAX: 12 bytes a token. */
@@ -30,38 +36,80 @@ void proa_sampler_init(proa_sampler_scratch *s, int64_t vocab);
 void proa_sampler_release(proa_sampler_scratch *s);
 int64_t proa_sampler_bytes(int64_t vocab); /* what init takes, for the plan */
 
-/* INVALID with the value and the range unless temperature is finite and >= 0, top_k >= 0 and 0 <= top_p <= 1. */
+/* INVALID with the value and the range unless temperature is finite and >= 0, top_k >= 0, 0 <= top_p, min_p,
+ * typical_p, top_p_decay, top_p_min <= 1. */
 PROA_MUST_CHECK proa_status proa_sampler_check(const proa_options *options, proa_err *err);
 
+/* Whether the options ask for the likeliest token. hf: temperature is 0. ft, trtllm: top_k is 0 or 1 and top_p is 0,
+ * or top_k is 1 (there the temperature only scales; logits.h does that). */
+bool proa_sampler_greedy(const proa_options *options);
+
 /* Chooses the token that stands at `position` of its sequence from logits[vocab] (vocab <= s->vocab), which are not
- * changed. Reads temperature, top_k, top_p, seed and logprobs of options.
- *   temperature 0   the first index of the largest logit; top_k, top_p and seed play no part
- *   otherwise       x = logits / temperature
+ * changed. Reads style, temperature, top_k, top_p and its decay, min_p, typical_p, seed and logprobs of options.
+ *   greedy          the first index of the largest logit; nothing else plays a part
+ *   style hf        x = logits / temperature
  *                   top_k > 0: drops x below the k-th largest; ties with it stay
  *                   0 < top_p < 1: in rising order of softmax(x), drops tokens while the running sum is <= 1 - top_p,
  *                   but never the last; among equal ones the lower id is dropped first
+ *                   min_p > 0: drops what is less than min_p times as likely as the likeliest
+ *                   0 < typical_p < 1: see keep_typical in filter.c
  *                   draws from softmax of what is left
+ *   ft, trtllm      x = logits, which logits.c has divided by the temperature
+ *                   top_k > 0: exactly k stay, of ties the lower ids; top_p is then measured within these
+ *                   0 < top_p < 1: in falling order, up to the token at which the running sum reaches top_p; that
+ *                   one weighs only what was missing, because FasterTransformer's and TensorRT-LLM's kernels draw
+ *                   uniformly from (0, top_p * sum] along that order
+ *                   then min_p and typical_p as above
+ * top_p decays as proa_sampler_top_p says. history may be NULL: nothing was generated.
  * The random number depends on (seed, position) alone: the same seed gives the same tokens whatever else is in the
  * batch. position is the index in the sequence of the token to be chosen, prompt included; different sequences of
- * one request that shall differ need different seeds.
+ * one request that shall differ need different seeds (proa_seed_of).
  * A temperature so small that logits / temperature overflows is greedy, its limit.
  * INTERNAL, "logits are not numbers ...", if a logit is NaN or +infinity, or all are -infinity (single ones may be).
  * No allocation. */
 PROA_MUST_CHECK proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sample *out,
                                                 const float *logits, int64_t vocab, int64_t position,
-                                                const proa_options *options, proa_err *err);
+                                                const proa_options *options, const proa_history *history,
+                                                proa_err *err);
+
+/* One row of a step. */
+typedef struct proa_sampler_row {
+    const float *logits;         /* [vocab], after proa_logits_apply */
+    const float *raw;            /* [vocab] as the model gave them, for log-probabilities; NULL: logits are that */
+    int64_t position;            /* as above, and so on: */
+    proa_history history;
+    const proa_options *options;
+    proa_sample out;             /* set, */
+    proa_logprob *top;           /* [options->top_logprobs] set; may be NULL */
+    proa_status status;          /* and this one */
+    proa_err *err;               /* may be NULL; not shared between rows */
+} proa_sampler_row;
+
+/* Each row as by proa_sampler_choose, with the same result, spread over the pool. s has one scratch for each of the
+ * pool's threads. */
+void proa_sampler_choose_rows(proa_pool *pool, proa_sampler_scratch *s, proa_sampler_row *rows, int64_t count,
+                              int64_t vocab);
+
+/* The most likely tokens of softmax(logits), likeliest first, of equals the lower id: fills top[0..n), n =
+ * min(count, vocab) which it returns; entries up to count get id -1 and -infinity. logits hold no NaN. */
+int32_t proa_sampler_top(proa_logprob *top, int32_t count, const float *logits, int64_t vocab);
 
 /* The steps, each on its own. */
 
-/* First index of the largest of x[n], n > 0; NaN counts as the smallest. *largest (may be NULL) gets the value, or
- * NaN if any x is NaN. */
-int64_t proa_sampler_argmax(float *largest, const float *x, int64_t n);
+/* The k largest logits into s->value and s->id, largest first, of equals the lower id; NaN counts as the smallest.
+ * 1 <= k <= vocab. */
+void proa_sampler_best(proa_sampler_scratch *s, const float *logits, int64_t vocab, int64_t k);
 /* log softmax(x)[id] = x[id] - max - log(sum(exp(x - max))), the sum in f64 and in fixed order. */
 float proa_sampler_logprob(const float *x, int64_t n, int64_t id);
-/* Temperature (> 0), top-k and top-p of the options: leaves the candidates in s->id and s->weight, in rising order of
- * id, and returns how many. The probability of each is its weight over the sum of weights. logits are numbers. */
+/* The top_p of the next token: p0 = options->top_p at first and after top_p_reset_id, else max(p * top_p_decay,
+ * top_p_min) of the one before, in f32 (Lee et al. 2022, factual nucleus sampling; FasterTransformer's
+ * computeToppDecay). In styles ft and trtllm only without top_k, as there. */
+float proa_sampler_top_p(const proa_options *options, const proa_history *history);
+/* All steps before the draw, for options that are not greedy: leaves the candidates in s->id and s->weight, in
+ * rising order of id, and returns how many. The probability of each is its weight over the sum of weights. logits
+ * hold no NaN; returns 0 if the largest, which s->largest keeps, is infinite. (filter.c) */
 int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_t vocab,
-                            const proa_options *options);
+                            const proa_options *options, const proa_history *history);
 /* The candidate at which the running sum of weights first exceeds u times their sum, 0 <= u < 1. */
 int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u);
 /* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011). */

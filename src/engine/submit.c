@@ -10,15 +10,19 @@
 void proa_job_free(proa_job *job)
 {
     if (!job) return;
+    for (int32_t i = 0; i < job->width && job->seq; i++) {
+        proa_detok_free(job->seq[i].detok);
+        proa_stop_release(&job->seq[i].stop);
+        proa_buf_release(&job->seq[i].piece);
+        proa_buf_release(&job->seq[i].shown);
+        free(job->seq[i].ids);
+    }
+    void *all[] = {job->seq,         job->top,         job->input,      job->prompt, job->beam_ids,
+                   job->beam_values, job->beam_parent, job->beam_token, job->path,   job->path_other};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     proa_beam_free(job->beam);
-    proa_detok_free(job->detok);
-    proa_buf_release(&job->text);
-    free(job->input);
-    free(job->prompt);
-    free(job->beam_ids);
-    free(job->beam_values);
-    free(job->beam_parent);
-    free(job->beam_token);
+    proa_logits_free(job->logits);
+    proa_arena_release(&job->arena);
     free(job);
 }
 
@@ -102,37 +106,72 @@ static proa_status check_lengths(const proa_engine *e, const proa_job *job, proa
                         generate ? context - 1 : context, err);
 }
 
-static proa_status number_range(const char *name, double value, double min, double max, proa_err *err)
+/* Words as text become words of ids: as they stand, and with a space before, since most tokenizers tell these apart.
+ * The list keeps the ids that were given. */
+static proa_status add_banned(const proa_engine *e, proa_ids *ids, proa_ids *ends, const char *prefix,
+                              const char *text, proa_err *err)
 {
-    if (value >= min && value <= max) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "option '%s' is %g, must be %g to %g", name, value, min, max);
+    char word[1024];
+    int32_t unknown = -1;
+    int64_t before = ids->len;
+    int n = snprintf(word, sizeof word, "%s%s", prefix, text);
+    if (n < 0 || n >= (int)sizeof word)
+        return PROA_FAIL(err, LIMIT, "option 'banned_strings': '%.40s...' is too long", text);
+    PROA_TRY(proa_tokenizer_encode(e->tokenizer, proa_str_c(word), false, ids, err));
+    bool known = ids->len > before;
+    if (proa_tokenizer_find(e->tokenizer, proa_str_c("<unk>"), &unknown) ||
+        proa_tokenizer_find(e->tokenizer, proa_str_c("[UNK]"), &unknown))
+        for (int64_t i = before; i < ids->len; i++) known = known && ids->ptr[i] != unknown;
+    if (!known)
+        return PROA_FAIL(err, INVALID, "option 'banned_strings': '%s' is not in the vocabulary", text);
+    proa_ids_push(ends, (int32_t)ids->len);
+    return PROA_OK;
 }
 
-/* Puts defaults in and checks ranges. */
-static proa_status read_options(const proa_engine *e, proa_job *job, proa_err *err)
+static proa_status ban_strings(const proa_engine *e, proa_job *job, proa_err *err)
+{
+    proa_options *o = &job->options;
+    proa_ids ids = {0}, ends = {0};
+    proa_status status = PROA_OK;
+    if (o->banned_strings.count == 0) return PROA_OK;
+    if (!e->tokenizer)
+        return PROA_FAIL(err, UNSUPPORTED, "option 'banned_strings' needs a tokenizer: give banned_words");
+    for (int32_t i = 0, n = o->banned_words.count ? o->banned_words.ends[o->banned_words.count - 1] : 0;
+         i < n; i++)
+        proa_ids_push(&ids, o->banned_words.ids[i]);
+    for (int32_t i = 0; i < o->banned_words.count; i++) proa_ids_push(&ends, o->banned_words.ends[i]);
+    for (int32_t i = 0; i < o->banned_strings.count && status == PROA_OK; i++) {
+        status = add_banned(e, &ids, &ends, "", o->banned_strings.text[i], err);
+        if (status == PROA_OK) status = add_banned(e, &ids, &ends, " ", o->banned_strings.text[i], err);
+    }
+    if (status == PROA_OK) {
+        proa_options words = {.banned_words = {ids.ptr, ends.ptr, (int32_t)ends.len}}, copy;
+        proa_options_copy(&copy, &words, &job->arena);
+        o->banned_words = copy.banned_words;
+    }
+    proa_ids_release(&ids);
+    proa_ids_release(&ends);
+    return status;
+}
+
+/* Checks, then puts defaults in. Contradictions are looked for again afterwards: the model's own defaults count. */
+static proa_status read_options(const proa_engine *e, proa_job *job, const proa_options *given, proa_err *err)
 {
     proa_options *o = &job->options;
     const proa_config *c = &e->model->config;
-    if (!(o->given & PROA_GIVEN_LENGTH_PENALTY) && o->length_penalty == 0) o->length_penalty = 1;
-    if (o->beams == 0) o->beams = 1;
-    PROA_TRY(number_range("max_tokens", o->max_tokens, 0, INT32_MAX, err));
-    PROA_TRY(number_range("beams", o->beams, 1, (double)proa_min64(PROA_BEAMS_MAX, e->sizes.sequences_max), err));
-    PROA_TRY(number_range("beams_returned", o->beams_returned, 0, o->beams, err));
-    PROA_TRY(number_range("length_penalty", (double)o->length_penalty, -100, 100, err));
-    PROA_TRY(number_range("early_stopping", o->early_stopping, PROA_EARLY_FALSE, PROA_EARLY_NEVER, err));
-    PROA_TRY(number_range("end_ids_count", o->end_ids_count, 0, PROA_END_IDS_MAX, err));
-    PROA_TRY(proa_sampler_check(o, err));
-    if (o->beams > 1 && o->temperature > 0)
-        return PROA_FAIL(err, INVALID,
-                         "options 'beams' %d and 'temperature' %g contradict: beam search does not sample",
-                         o->beams, (double)o->temperature);
-    PROA_TRY(check_ids(e, "end_ids", o->end_ids, o->end_ids_count, err));
+    PROA_TRY(proa_options_check(given, c->vocab, e->sizes.sequences_max, err));
+    proa_options_copy(o, given, &job->arena);
+    proa_options_resolve(o, &e->defaults);
+    if (o->beams > 1 && o->style == PROA_STYLE_HF && given->temperature == 0) o->temperature = 0;
+    PROA_TRY(proa_options_check(o, c->vocab, e->sizes.sequences_max, err));
     if (o->ignore_eos) o->end_ids_count = 0;
     else if (o->end_ids_count == 0) {
         o->end_ids_count = c->end_count;
         memcpy(o->end_ids, c->end_ids, sizeof o->end_ids);
     }
-    return PROA_OK;
+    if (o->stop_strings.count && !e->tokenizer)
+        return PROA_FAIL(err, UNSUPPORTED, "option 'stop_strings' needs a tokenizer: give stop_words");
+    return ban_strings(e, job, err);
 }
 
 static proa_status make_beams(const proa_engine *e, proa_job *job, proa_err *err)
@@ -145,7 +184,14 @@ static proa_status make_beams(const proa_engine *e, proa_job *job, proa_err *err
                            .early = o->early_stopping,
                            .end_ids = o->end_ids,
                            .end_ids_count = o->end_ids_count,
-                           .returned = o->beams_returned};
+                           .returned = o->beams_returned,
+                           .style = o->style,
+                           .groups = o->beam_groups,
+                           .diversity_penalty = o->diversity_penalty,
+                           .pad_id = (int32_t)e->model->config.pad,
+                           .diversity_rate = o->diversity_rate,
+                           .pool = e->model->arch->kind == PROA_KIND_ENCODER_DECODER,
+                           .prompt_tokens = job->prompt_count};
     PROA_TRY(proa_beam_new(&job->beam, &b, err));
     size_t width = (size_t)o->beams;
     job->candidates = proa_beam_candidates(job->beam);
@@ -153,6 +199,9 @@ static proa_status make_beams(const proa_engine *e, proa_job *job, proa_err *err
     job->beam_values = proa_calloc(width * (size_t)job->candidates, sizeof *job->beam_values);
     job->beam_parent = proa_calloc(width, sizeof *job->beam_parent);
     job->beam_token = proa_calloc(width, sizeof *job->beam_token);
+    if (!job->logits) return PROA_OK;
+    job->path = proa_calloc(width * (size_t)job->new_max, sizeof *job->path);
+    job->path_other = proa_calloc(width * (size_t)job->new_max, sizeof *job->path_other);
     return PROA_OK;
 }
 
@@ -173,18 +222,52 @@ static int64_t new_tokens_wanted(const proa_job *job)
     return job->input ? proa_max64(64, 2 * job->input_count) : INT32_MAX;
 }
 
-static proa_status plan_job(const proa_engine *e, proa_job *job, proa_err *err)
+static void make_seq(const proa_engine *e, proa_job *job, proa_seq *seq)
+{
+    seq->ids = proa_malloc((size_t)job->new_max * sizeof *seq->ids);
+    proa_stop_init(&seq->stop, job->options.stop_strings);
+    proa_buf_init(&seq->piece, PROA_TEXT_BYTES_MAX);
+    proa_buf_init(&seq->shown, PROA_TEXT_BYTES_MAX);
+    if (!e->tokenizer) return;
+    seq->detok = proa_detok_new(e->tokenizer, true);
+    int64_t text = job->width > 1 ? proa_min64(8 * job->new_max, 64 * PROA_KIB) : 0;
+    proa_buf_reserve(&seq->piece, 1024); /* so that the decode loop need not */
+    proa_buf_reserve(&seq->shown, (size_t)text + 1024);
+}
+
+/* All memory that the job's decoding will want. */
+static proa_status make_state(const proa_engine *e, proa_job *job, proa_err *err)
+{
+    const proa_options *o = &job->options;
+    int64_t vocab = e->model->plan.width[PROA_REG_OUT];
+    PROA_TRY(proa_logits_new(&job->logits, o, vocab, err));
+    int64_t tops = (int64_t)o->top_logprobs * proa_max64(job->width, o->prompt_logprobs ? PROA_HEAD_ROWS : 1);
+    if (tops) job->top = proa_calloc((size_t)tops, sizeof *job->top);
+    if (o->beams > 1) return make_beams(e, job, err);
+    job->seq = proa_calloc((size_t)job->width, sizeof *job->seq);
+    for (int32_t i = 0; i < job->width; i++) make_seq(e, job, &job->seq[i]);
+    return PROA_OK;
+}
+
+static int32_t width_of(const proa_options *o)
+{
+    return o->beams > 1 ? o->beams : o->best_of > 1 ? o->best_of : 1;
+}
+
+static proa_status plan_job(const proa_engine *e, proa_job *job, const proa_options *options, proa_err *err)
 {
     int64_t room = e->model->config.context - job->prompt_count;
-    bool generate = job->task == PROA_TASK_GENERATE;
+    bool encoder = e->model->arch->kind == PROA_KIND_ENCODER;
     job->width = 1;
-    if (generate && e->model->arch->kind == PROA_KIND_ENCODER)
+    if (encoder && job->task != PROA_TASK_ROWS)
         return PROA_FAIL(err, UNSUPPORTED, "a %s does not generate: ask for rows", e->model->arch->name);
-    if (generate) {
-        PROA_TRY(read_options(e, job, err));
+    if (!encoder) PROA_TRY(read_options(e, job, options, err));
+    if (job->task == PROA_TASK_GENERATE) {
         job->new_max = proa_min64(new_tokens_wanted(job), room);
-        job->width = job->options.beams;
-        if (job->width > 1) PROA_TRY(make_beams(e, job, err));
+        job->width = job->running = width_of(&job->options);
+        PROA_TRY(make_state(e, job, err));
+    } else if (job->options.top_logprobs) {
+        job->top = proa_calloc((size_t)job->options.top_logprobs * PROA_HEAD_ROWS, sizeof *job->top);
     }
     job->reserved = pages_needed(job);
     if (job->reserved > e->pages.count)
@@ -197,21 +280,14 @@ static proa_status plan_job(const proa_engine *e, proa_job *job, proa_err *err)
 static proa_status make_job(const proa_engine *e, proa_job *job, const proa_request *r, proa_err *err)
 {
     if (!r->on_event) return PROA_FAIL(err, INVALID, "a request needs on_event");
-    if (r->task != PROA_TASK_GENERATE && r->task != PROA_TASK_ROWS)
+    if (r->task < PROA_TASK_GENERATE || r->task > PROA_TASK_ROWS)
         return PROA_FAIL(err, INVALID, "unknown task %d", (int)r->task);
     job->task = r->task;
-    job->options = r->options;
     job->on_event = r->on_event;
     job->arg = r->arg;
     PROA_TRY(read_prompt(e, job, r, err));
     PROA_TRY(check_lengths(e, job, err));
-    PROA_TRY(plan_job(e, job, err));
-    proa_buf_init(&job->text, PROA_TEXT_BYTES_MAX);
-    if (e->tokenizer && job->task == PROA_TASK_GENERATE && !job->beam) {
-        job->detok = proa_detok_new(e->tokenizer, true);
-        if (!proa_buf_reserve(&job->text, 1024)) return PROA_FAIL(err, INTERNAL, "no room for text");
-    }
-    return PROA_OK;
+    return plan_job(e, job, &r->options, err);
 }
 
 static proa_status enqueue(proa_engine *e, proa_job *job, uint64_t *id, proa_err *err)

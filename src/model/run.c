@@ -225,3 +225,11 @@ proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count)
 {
     return run_head(m, &m->plan.pool, rows, count);
 }
+
+const float *proa_model_hidden(const proa_model *m, int64_t i)
+{
+    const proa_plan *p = &m->plan;
+    proa_reg read = p->head.step[p->head.count - 1].in; /* X itself where the head only gathers */
+    if (read == PROA_REG_X) read = PROA_REG_OUT;
+    return (const float *)(const void *)(m->activations + p->offset[read]) + i * p->width[read];
+}

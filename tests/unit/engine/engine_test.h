@@ -38,7 +38,7 @@ typedef struct outcome {
     int64_t new_tokens;
 } outcome;
 
-static void outcome_token(outcome *o, const proa_event *event)
+static inline void outcome_token(outcome *o, const proa_event *event)
 {
     if (o->count == o->room) {
         o->room = o->room ? 2 * o->room : 64;
@@ -49,14 +49,14 @@ static void outcome_token(outcome *o, const proa_event *event)
     o->logprobs[o->count++] = event->logprob;
 }
 
-static void outcome_text(outcome *o, const proa_event *event)
+static inline void outcome_text(outcome *o, const proa_event *event)
 {
     assert_true(o->text_len + event->text_len < sizeof o->text);
     memcpy(o->text + o->text_len, event->text, event->text_len);
     o->text_len += event->text_len;
 }
 
-static void outcome_rows(outcome *o, const proa_event *event)
+static inline void outcome_rows(outcome *o, const proa_event *event)
 {
     size_t bytes = (size_t)(event->rows_count * event->columns) * sizeof(float);
     o->columns = event->columns;
@@ -71,7 +71,7 @@ static void outcome_rows(outcome *o, const proa_event *event)
     o->rows_count += event->rows_count;
 }
 
-static void outcome_done(outcome *o, const proa_event *event)
+static inline void outcome_done(outcome *o, const proa_event *event)
 {
     o->done = true;
     o->finish = event->finish;
@@ -88,7 +88,7 @@ static void outcome_done(outcome *o, const proa_event *event)
     }
 }
 
-static void collect(const proa_event *event)
+static inline void collect(const proa_event *event)
 {
     outcome *o = event->arg;
     assert_false(o->done);
@@ -98,7 +98,7 @@ static void collect(const proa_event *event)
     if (event->kind == PROA_EVENT_DONE) outcome_done(o, event);
 }
 
-static void outcome_release(outcome *o)
+static inline void outcome_release(outcome *o)
 {
     free(o->ids);
     free(o->logprobs);

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * logits.c - the steps. Each is one function; the tables at the end say which come, and in which order. What happened
+ * in the history is counted in an array of one mark a token, of which only the marks of tokens that occur are ever
+ * touched: a mark is valid while its epoch is the current one, so nothing is cleared. */
+#include "engine/logits.h"
+
+#include "base/alloc.h"
+#include "base/arena.h"
+#include "base/checked.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Allowed words as a tree of prefixes. Node 0 is the root; children are a list, and found by (parent, token) in a
+ * hash table with open addressing. */
+typedef struct node {
+    int32_t token, parent, child, next; /* parent, child, next: nodes; 0: none, as the root is nobody's child */
+    bool whole;                         /* a word ends here */
+} node;
+
+typedef struct tree {
+    node *node;
+    int32_t count, depth; /* depth: tokens of the longest word */
+    int32_t *slots;       /* nodes, 0: empty */
+    uint32_t mask;        /* slots - 1, a power of two less one; at most half are taken */
+} tree;
+
+typedef struct mark {
+    uint32_t epoch;
+    int32_t count;
+} mark;
+
+/* What changes from row to row. */
+typedef struct scratch {
+    uint32_t epoch;
+    mark *marks;      /* [vocab] */
+    int32_t *active;  /* [depth + 1] words under way: nodes of the tree, */
+    int32_t *next;    /* and those after one more token */
+} scratch;
+
+typedef struct step {
+    const char *name;
+    bool (*wanted)(const proa_options *o);
+    void (*apply)(const proa_logits *l, float *row, const proa_history *h);
+} step;
+
+enum { STEPS_MAX = 12 };
+
+struct proa_logits {
+    proa_arena arena;
+    proa_options options; /* with lists of our own */
+    int64_t vocab;
+    const step *steps[STEPS_MAX];
+    int count;
+    tree words; /* allowed */
+    scratch *scratch;
+};
+
+/* ---- the history ---- */
+
+static int64_t length_of(const proa_history *h)
+{
+    return h->prompt_count + h->generated_count;
+}
+
+static int32_t token_at(const proa_history *h, int64_t i)
+{
+    return i < h->prompt_count ? h->prompt[i] : h->generated[i - h->prompt_count];
+}
+
+static bool is_column(const proa_logits *l, int32_t id)
+{
+    return id >= 0 && id < l->vocab;
+}
+
+/* Whether the last n tokens of h are these. */
+static bool ends_with(const proa_history *h, const int32_t *ids, int64_t n)
+{
+    int64_t length = length_of(h);
+    if (n > length) return false;
+    for (int64_t i = n; i-- > 0;)
+        if (token_at(h, length - n + i) != ids[i]) return false;
+    return true;
+}
+
+/* ---- marks ---- */
+
+static void next_epoch(const proa_logits *l)
+{
+    scratch *s = l->scratch;
+    if (++s->epoch != 0) return;
+    memset(s->marks, 0, (size_t)l->vocab * sizeof *s->marks); /* once in 2^32 */
+    s->epoch = 1;
+}
+
+static mark *mark_of(const proa_logits *l, int32_t id)
+{
+    mark *m = &l->scratch->marks[id];
+    if (m->epoch != l->scratch->epoch) *m = (mark){l->scratch->epoch, 0};
+    return m;
+}
+
+typedef void token_fn(const proa_options *o, float *logit, int32_t count);
+
+/* Calls fn once for each distinct token of h from position `from` on, with the number of times that it stands there. */
+static void each_distinct(const proa_logits *l, float *row, const proa_history *h, int64_t from, token_fn *fn)
+{
+    int64_t end = length_of(h);
+    next_epoch(l);
+    for (int64_t i = from; i < end; i++)
+        if (is_column(l, token_at(h, i))) mark_of(l, token_at(h, i))->count++;
+    for (int64_t i = from; i < end; i++) {
+        int32_t id = token_at(h, i);
+        if (!is_column(l, id)) continue;
+        mark *m = mark_of(l, id);
+        if (m->count > 0) fn(&l->options, &row[id], m->count);
+        m->count = 0; /* done */
+    }
+}
+
+/* ---- biases and penalties ---- */
+
+static void logit_bias(const proa_logits *l, float *row, const proa_history *h)
+{
+    PROA_UNUSED(h);
+    const proa_options *o = &l->options;
+    for (int32_t i = 0; i < o->logit_bias_count; i++) row[o->logit_bias[i].id] += o->logit_bias[i].value;
+}
+
+/* FasterTransformer's default is 1; our 0 is "not given" unless it was. */
+static float temperature_of(const proa_options *o)
+{
+    return o->temperature > 0 || o->given & PROA_GIVEN(temperature) ? o->temperature : 1;
+}
+
+/* l / (T + 1e-6), by the inverse (FasterTransformer, batchApplyTemperaturePenalty; TensorRT-LLM, batchApplyPenalty). */
+static void temperature(const proa_logits *l, float *row, const proa_history *h)
+{
+    PROA_UNUSED(h);
+    float inverse = 1.0F / (temperature_of(&l->options) + 1e-6F);
+    for (int64_t i = 0; i < l->vocab; i++) row[i] *= inverse;
+}
+
+/* Keskar et al. 2019 (CTRL), with the sign as transformers' RepetitionPenaltyLogitsProcessor has it. */
+static void repeat_token(const proa_options *o, float *logit, int32_t count)
+{
+    PROA_UNUSED(count);
+    *logit = *logit < 0 ? *logit * o->repetition_penalty : *logit / o->repetition_penalty;
+}
+
+static void repetition_penalty(const proa_logits *l, float *row, const proa_history *h)
+{
+    /* FasterTransformer asks for step > 1, and step is the tokens so far. */
+    if (l->options.style == PROA_STYLE_FT && length_of(h) <= 1) return;
+    each_distinct(l, row, h, 0, repeat_token);
+}
+
+/* OpenAI's formula, in vLLM's order of operations. */
+static void frequency_first(const proa_options *o, float *logit, int32_t count)
+{
+    *logit -= o->frequency_penalty * (float)count;
+    *logit -= o->presence_penalty;
+}
+
+static void presence_first(const proa_options *o, float *logit, int32_t count)
+{
+    *logit -= o->presence_penalty;
+    *logit -= o->frequency_penalty * (float)count;
+}
+
+static void counts_of_output(const proa_logits *l, float *row, const proa_history *h)
+{
+    each_distinct(l, row, h, h->prompt_count, frequency_first);
+}
+
+/* FasterTransformer's additive penalty, TensorRT-LLM's numOccurences: the prompt counts too. */
+static void counts_of_all(const proa_logits *l, float *row, const proa_history *h)
+{
+    if (l->options.style == PROA_STYLE_FT && length_of(h) <= 1) return;
+    each_distinct(l, row, h, 0, presence_first);
+}
+
+/* ---- bans ---- */
+
+/* transformers' NoRepeatNGramLogitsProcessor (Paulus et al. 2017): where the last n-1 tokens stood before, what
+ * followed them. */
+static void no_repeat_ngram(const proa_logits *l, float *row, const proa_history *h)
+{
+    int64_t n = l->options.no_repeat_ngram, length = length_of(h);
+    for (int64_t i = 0; i + n <= length; i++) {
+        int64_t j = n - 1;
+        while (j > 0 && token_at(h, i + j - 1) == token_at(h, length - n + j)) j--;
+        int32_t id = token_at(h, i + n - 1);
+        if (j == 0 && is_column(l, id)) row[id] = -INFINITY;
+    }
+}
+
+static bool is_end(const proa_options *o, int32_t id)
+{
+    for (int32_t i = 0; i < o->end_ids_count && !o->ignore_eos; i++)
+        if (o->end_ids[i] == id) return true;
+    return false;
+}
+
+/* Whether a word's last token must not come now. hf: transformers' NoBadWordsLogitsProcessor. ft, trtllm:
+ * ban_bad_words of ban_bad_words.cu and banBadWords.cu. */
+static bool is_banned(const proa_options *o, const proa_history *h, const int32_t *ids, int64_t n)
+{
+    if (o->style != PROA_STYLE_HF) return ids[n - 1] > 0 && ends_with(h, ids, n - 1);
+    if (n == 1) return !is_end(o, ids[0]);
+    return length_of(h) >= n && ends_with(h, ids, n - 1);
+}
+
+static void banned_words(const proa_logits *l, float *row, const proa_history *h)
+{
+    const proa_words *w = &l->options.banned_words;
+    for (int32_t i = 0, begin = 0; i < w->count; begin = w->ends[i++])
+        if (is_banned(&l->options, h, w->ids + begin, w->ends[i] - begin)) row[w->ids[w->ends[i] - 1]] = -INFINITY;
+}
+
+/* transformers' MinNewTokensLengthLogitsProcessor; the others' min_length means the same. */
+static void min_tokens(const proa_logits *l, float *row, const proa_history *h)
+{
+    const proa_options *o = &l->options;
+    if (h->generated_count >= o->min_tokens) return;
+    for (int32_t i = 0; i < o->end_ids_count; i++)
+        if (is_column(l, o->end_ids[i])) row[o->end_ids[i]] = -INFINITY;
+}
+
+/* ---- allowed words ---- */
+
+/* The slot of parent's child by that token, or the empty slot where it belongs. Multiplicative hashing (Knuth). */
+static int32_t *slot_of(const tree *w, int32_t parent, int32_t token)
+{
+    uint64_t key = (uint64_t)(uint32_t)parent << 32 | (uint32_t)token;
+    uint32_t at = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 32) & w->mask;
+    while (w->slots[at] && (w->node[w->slots[at]].parent != parent || w->node[w->slots[at]].token != token))
+        at = (at + 1) & w->mask;
+    return &w->slots[at];
+}
+
+/* The words that may be under way after the generated tokens, as nodes; the root stands for "all words are whole".
+ * Several, if words begin alike; at most one for each place where one may have begun, so at most depth + 1. */
+static int32_t follow(const proa_logits *l, const proa_history *h)
+{
+    scratch *s = l->scratch;
+    const tree *w = &l->words;
+    int32_t count = 1;
+    s->active[0] = 0;
+    for (int64_t i = 0; i < h->generated_count && count; i++) {
+        int32_t after = 0;
+        bool whole = false;
+        for (int32_t k = 0; k < count; k++) {
+            int32_t at = *slot_of(w, s->active[k], h->generated[i]);
+            if (!at) continue;
+            if (w->node[at].child) s->next[after++] = at;
+            whole = whole || w->node[at].whole;
+        }
+        if (whole) s->next[after++] = 0;
+        count = after;
+        int32_t *swap = s->active;
+        s->active = s->next;
+        s->next = swap;
+    }
+    return count;
+}
+
+/* Our own rule; transformers would have it as a prefix_allowed_tokens_fn, after all other processors. */
+static void allowed_words(const proa_logits *l, float *row, const proa_history *h)
+{
+    const proa_options *o = &l->options;
+    const node *nodes = l->words.node;
+    int32_t count = follow(l, h);
+    next_epoch(l);
+    for (int32_t k = 0; k < count; k++) {
+        int32_t at = l->scratch->active[k];
+        for (int32_t c = nodes[at].child; c; c = nodes[c].next) mark_of(l, nodes[c].token);
+        for (int32_t i = 0; !at && i < o->end_ids_count; i++)
+            if (is_column(l, o->end_ids[i])) mark_of(l, o->end_ids[i]);
+    }
+    for (int64_t i = 0; i < l->vocab; i++)
+        if (l->scratch->marks[i].epoch != l->scratch->epoch) row[i] = -INFINITY;
+}
+
+/* ---- which steps, in which order ---- */
+
+static bool wants_bias(const proa_options *o)
+{
+    return o->logit_bias_count > 0;
+}
+
+/* ft divides whenever it adds (BaseSamplingLayer::forward), trtllm when T is not 1. */
+static bool wants_temperature(const proa_options *o)
+{
+    return temperature_of(o) != 1 || (o->style == PROA_STYLE_FT && wants_bias(o));
+}
+
+static bool wants_repetition(const proa_options *o)
+{
+    return o->repetition_penalty > 0 && o->repetition_penalty != 1;
+}
+
+static bool wants_counts(const proa_options *o)
+{
+    return o->presence_penalty != 0 || o->frequency_penalty != 0;
+}
+
+static bool wants_no_repeat(const proa_options *o)
+{
+    return o->no_repeat_ngram > 0;
+}
+
+static bool wants_banned(const proa_options *o)
+{
+    return o->banned_words.count > 0;
+}
+
+static bool wants_min(const proa_options *o)
+{
+    return o->min_tokens > 0 && o->end_ids_count > 0 && !o->ignore_eos;
+}
+
+static bool wants_allowed(const proa_options *o)
+{
+    return o->allowed_words.count > 0;
+}
+
+#define STEP_BIAS        {"logit_bias", wants_bias, logit_bias}
+#define STEP_TEMPERATURE {"temperature", wants_temperature, temperature}
+#define STEP_REPETITION  {"repetition_penalty", wants_repetition, repetition_penalty}
+#define STEP_NO_REPEAT   {"no_repeat_ngram", wants_no_repeat, no_repeat_ngram}
+#define STEP_BANNED      {"banned_words", wants_banned, banned_words}
+#define STEP_MIN         {"min_tokens", wants_min, min_tokens}
+#define STEP_ALLOWED     {"allowed_words", wants_allowed, allowed_words}
+
+/* transformers 5.17.0, generation/utils.py, _get_logits_processor. */
+static const step steps_hf[] = {STEP_BIAS,
+                                STEP_REPETITION,
+                                {"frequency_presence_penalty", wants_counts, counts_of_output},
+                                STEP_NO_REPEAT,
+                                STEP_BANNED,
+                                STEP_MIN,
+                                STEP_ALLOWED,
+                                {NULL}};
+/* FasterTransformer, DynamicDecodeLayer.cc (bad words first), BaseSamplingLayer.cc. */
+static const step steps_ft[] = {STEP_BANNED,
+                                STEP_NO_REPEAT,
+                                STEP_BIAS,
+                                STEP_TEMPERATURE,
+                                STEP_REPETITION,
+                                {"presence_frequency_penalty", wants_counts, counts_of_all},
+                                STEP_MIN,
+                                STEP_ALLOWED,
+                                {NULL}};
+/* TensorRT-LLM, penaltyKernels.cu, then banRepeatNgram.cu and banBadWords.cu. */
+static const step steps_trtllm[] = {STEP_BIAS,
+                                    STEP_TEMPERATURE,
+                                    STEP_REPETITION,
+                                    {"presence_frequency_penalty", wants_counts, counts_of_all},
+                                    STEP_MIN,
+                                    STEP_NO_REPEAT,
+                                    STEP_BANNED,
+                                    STEP_ALLOWED,
+                                    {NULL}};
+
+static const step *const steps_of[] = {
+    [PROA_STYLE_HF] = steps_hf, [PROA_STYLE_FT] = steps_ft, [PROA_STYLE_TRTLLM] = steps_trtllm};
+
+void proa_logits_apply(const proa_logits *l, float *row, const proa_history *history)
+{
+    for (int i = 0; l && i < l->count; i++) l->steps[i]->apply(l, row, history);
+}
+
+void proa_logits_names(const proa_logits *l, char out[512])
+{
+    size_t at = 0;
+    out[0] = 0;
+    for (int i = 0; l && i < l->count; i++) {
+        size_t n = strlen(l->steps[i]->name);
+        if (at + n + 2 > 512) return;
+        if (at) out[at++] = ' ';
+        memcpy(out + at, l->steps[i]->name, n + 1);
+        at += n;
+    }
+}
+
+/* ---- making one ---- */
+
+static proa_status check_id(const char *name, int32_t id, int64_t vocab, proa_err *err)
+{
+    if (id >= 0 && id < vocab) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "%s has id %d, must lie in 0..%lld", name, (int)id, (long long)vocab - 1);
+}
+
+static proa_status check_words(const char *name, const proa_words *w, int64_t vocab, proa_err *err)
+{
+    for (int32_t i = 0, begin = 0; i < w->count; begin = w->ends[i++]) {
+        if (w->ends[i] <= begin)
+            return PROA_FAIL(err, INVALID, "%s: word %d has no tokens", name, (int)i);
+        for (int32_t k = begin; k < w->ends[i]; k++) PROA_TRY(check_id(name, w->ids[k], vocab, err));
+    }
+    return PROA_OK;
+}
+
+static proa_status check(const proa_options *o, int64_t vocab, proa_err *err)
+{
+    for (int32_t i = 0; i < o->logit_bias_count; i++)
+        PROA_TRY(check_id("logit_bias", o->logit_bias[i].id, vocab, err));
+    PROA_TRY(check_words("banned_words", &o->banned_words, vocab, err));
+    PROA_TRY(check_words("allowed_words", &o->allowed_words, vocab, err));
+    if (o->style == PROA_STYLE_FT && wants_repetition(o) && o->presence_penalty != 0)
+        return PROA_FAIL(err, INVALID,
+                         "presence_penalty is %g with repetition_penalty %g, style ft takes one of them",
+                         (double)o->presence_penalty, (double)o->repetition_penalty);
+    return PROA_OK;
+}
+
+static proa_words copy_words(const proa_words *w, proa_arena *arena)
+{
+    if (w->count <= 0) return (proa_words){0};
+    int32_t *ids = PROA_ARENA_NEW(arena, int32_t, w->ends[w->count - 1]);
+    int32_t *ends = PROA_ARENA_NEW(arena, int32_t, w->count);
+    memcpy(ids, w->ids, (size_t)w->ends[w->count - 1] * sizeof *ids);
+    memcpy(ends, w->ends, (size_t)w->count * sizeof *ends);
+    return (proa_words){ids, ends, w->count};
+}
+
+static void copy_lists(proa_logits *l)
+{
+    proa_options *o = &l->options;
+    if (o->logit_bias_count > 0) {
+        proa_bias *bias = PROA_ARENA_NEW(&l->arena, proa_bias, o->logit_bias_count);
+        memcpy(bias, o->logit_bias, (size_t)o->logit_bias_count * sizeof *bias);
+        o->logit_bias = bias;
+    }
+    o->banned_words = copy_words(&o->banned_words, &l->arena);
+    /* what no step reads is the caller's and does not stay */
+    o->stop_words = (proa_words){0};
+    o->stop_strings = o->banned_strings = (proa_strings){0};
+}
+
+static void add_word(tree *w, const int32_t *ids, int32_t n)
+{
+    int32_t at = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t *slot = slot_of(w, at, ids[i]);
+        if (!*slot) {
+            *slot = w->count++;
+            w->node[*slot] = (node){.token = ids[i], .parent = at, .next = w->node[at].child};
+            w->node[at].child = *slot;
+        }
+        at = *slot;
+    }
+    w->node[at].whole = true;
+    if (n > w->depth) w->depth = n;
+}
+
+static void make_tree(proa_logits *l)
+{
+    const proa_words w = l->options.allowed_words;
+    tree *t = &l->words;
+    if (w.count <= 0) return;
+    int64_t nodes = (int64_t)w.ends[w.count - 1] + 1, slots = 2;
+    while (slots < 2 * nodes) slots *= 2;
+    t->node = PROA_ARENA_NEW(&l->arena, node, nodes);
+    t->slots = PROA_ARENA_NEW(&l->arena, int32_t, slots);
+    t->mask = (uint32_t)(slots - 1);
+    memset(t->slots, 0, (size_t)slots * sizeof *t->slots);
+    t->node[0] = (node){0};
+    t->count = 1;
+    for (int32_t i = 0, begin = 0; i < w.count; begin = w.ends[i++]) add_word(t, w.ids + begin, w.ends[i] - begin);
+    l->options.allowed_words.ids = l->options.allowed_words.ends = NULL; /* the caller's */
+}
+
+static void make_scratch(proa_logits *l)
+{
+    int64_t active = (int64_t)l->words.depth + 1;
+    l->scratch = PROA_ARENA_NEW(&l->arena, scratch, 1);
+    *l->scratch = (scratch){.marks = proa_calloc((size_t)l->vocab, sizeof(mark))};
+    l->scratch->active = PROA_ARENA_NEW(&l->arena, int32_t, active);
+    l->scratch->next = PROA_ARENA_NEW(&l->arena, int32_t, active);
+}
+
+proa_status proa_logits_new(proa_logits **out, const proa_options *options, int64_t vocab, proa_err *err)
+{
+    *out = NULL;
+    PROA_TRY(check(options, vocab, err));
+    int count = 0;
+    const step *steps[STEPS_MAX];
+    for (const step *s = steps_of[options->style]; s->name; s++)
+        if (s->wanted(options)) steps[count++] = s;
+    if (!count) return PROA_OK;
+    proa_logits *l = *out = proa_malloc(sizeof *l);
+    *l = (proa_logits){.options = *options, .vocab = vocab, .count = count};
+    memcpy(l->steps, steps, (size_t)count * sizeof *steps);
+    proa_arena_init(&l->arena);
+    copy_lists(l);
+    make_tree(l);
+    make_scratch(l);
+    return PROA_OK;
+}
+
+void proa_logits_free(proa_logits *l)
+{
+    if (!l) return;
+    free(l->scratch->marks);
+    proa_arena_release(&l->arena);
+    free(l);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * options.h - one table of everything that a request can ask for: name, kind, range, default, help, and what
+ *             FasterTransformer, TensorRT-LLM, OpenAI and transformers call it. Checking, the command line's options
+ *             and help, JSON lines and docs/decoding.md all read this table.
+ * Way in:  proa_option_rows; proa_options_check at submit; proa_options_set from text; proa_options_read_json. */
+#ifndef PROA_ENGINE_OPTIONS_H
+#define PROA_ENGINE_OPTIONS_H
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "proa/proa.h"
+
+typedef enum proa_option_kind {
+    PROA_OPTION_KIND_INT,
+    PROA_OPTION_KIND_FLOAT,
+    PROA_OPTION_KIND_U64,
+    PROA_OPTION_KIND_BOOL,
+    PROA_OPTION_KIND_STYLE,   /* hf, ft, trtllm */
+    PROA_OPTION_KIND_EARLY,   /* false, true, never */
+    PROA_OPTION_KIND_IDS,     /* end_ids: a list of token ids */
+    PROA_OPTION_KIND_WORDS,   /* lists of token sequences */
+    PROA_OPTION_KIND_STRINGS, /* list of texts */
+    PROA_OPTION_KIND_BIAS     /* {"id": value, ...} */
+} proa_option_kind;
+
+typedef struct proa_option_row {
+    proa_option option;
+    const char *name; /* "top_p"; the command line's is --top-p */
+    proa_option_kind kind;
+    size_t offset;                         /* in proa_options */
+    double min, max;                       /* of numbers, inclusive */
+    bool min_open;                         /* min itself is excluded */
+    double fallback;                       /* what zero means when nobody says otherwise */
+    const char *help;                      /* one line, lower case */
+    const char *ft, *trtllm, *openai, *hf; /* their names; "" when they have none */
+    const char *generation_config;         /* the key of generation_config.json, or "" */
+} proa_option_row;
+
+/* [PROA_OPTION_COUNT], in the order of the enum. */
+extern const proa_option_row proa_option_rows[];
+
+/* By name, with - or _. NULL if there is none; *nearest (may be NULL) is then the closest name. */
+const proa_option_row *proa_option_find(proa_str name, const char **nearest);
+/* Sets one option from text: "0.9", "true", "never"; lists: "1,2,3" for ids, JSON for words ([[5,6],[7]]), strings
+ * (["a","b"] or one plain text, appended) and biases ({"5":-100}). Lists go to the arena. Marks it as given. */
+PROA_MUST_CHECK proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_str value,
+                                             proa_arena *arena, proa_err *err);
+/* Sets every member of a JSON object that is an option's name; members with other names are left to the caller, or
+ * refused (INVALID, with the closest name) when strict. */
+PROA_MUST_CHECK proa_status proa_options_read_json(proa_options *o, const proa_json *object, bool strict,
+                                                   proa_arena *arena, proa_err *err);
+/* Ranges, then contradictions: one INVALID naming the field, its value and its range. end ids and words are checked
+ * against the vocabulary. */
+PROA_MUST_CHECK proa_status proa_options_check(const proa_options *o, int64_t vocab, int64_t sequences_max,
+                                               proa_err *err);
+/* Puts defaults where fields are zero and not given: first `defaults` (the model's, may be NULL), then the table's. */
+void proa_options_resolve(proa_options *o, const proa_options *defaults);
+/* generation_config.json's values as options (temperature, top_k and kin only when it says do_sample). */
+PROA_MUST_CHECK proa_status proa_options_from_generation_config(proa_options *o, const proa_json *json,
+                                                                proa_arena *arena, proa_err *err);
+/* A deep copy of all lists into the arena. */
+void proa_options_copy(proa_options *o, const proa_options *from, proa_arena *arena);
+
+#endif
