@@ -5,44 +5,17 @@
 The algorithm of _beam_search and its helpers (generation/utils.py of transformers 5.17.0) for one prompt without
 sampling, stated again in numpy with whole sequences and the K*V scores of each step in one row, f32 as in torch.
 Where torch.topk leaves the order of equals open, the lower index is first (a stable sort).
+The made-up model is that of beam_table_model.py.
 Needs numpy only:  python3 tools/golden_beam.py > tests/golden/beam.json
-
-The model (tests/unit/engine/test_beam.c has the same): the state after a prefix is a 32-bit hash of it, the
-log-probability of a token a multiple of 2^-grain made from a hash of state and token. These are exact in f32, so
-that both sides search the same model; grain 4 makes many equal sums, grain 20 makes sums that round.
 """
 import json
 
 import numpy as np
 
+from beam_table_model import row
+
 F = np.float32
 NONE = F(-1.0e9)
-MASK = 0xFFFFFFFF
-
-
-def mix(x):
-    """The finaliser of MurmurHash3."""
-    x ^= x >> 16
-    x = x * 0x85EBCA6B & MASK
-    x ^= x >> 13
-    x = x * 0xC2B2AE35 & MASK
-    return x ^ x >> 16
-
-
-def follow(state, token):
-    return mix(state ^ (token + 1) * 0x9E3779B9 & MASK)
-
-
-def row(state, case):
-    """Log-probabilities of all tokens: minus 1/8 to 8, end tokens shifted by a number of eighths."""
-    out = np.empty(case["vocab"], F)
-    for token in range(case["vocab"]):
-        steps = (mix(state ^ (token * 0x7FEB352D + 1) & MASK) >> 8) % (63 << (case["grain"] - 3))
-        value = -(1 / 8 + steps / 2.0 ** case["grain"])
-        if token in case["end_ids"]:
-            value -= case["end_eighths"] / 8
-        out[token] = value
-    return out
 
 
 def top(x, k):
@@ -68,10 +41,7 @@ def search(case):
     while True:
         rows = []
         for sequence in running:
-            state = mix(case["seed"])
-            for token in sequence[:length]:
-                state = follow(state, int(token))
-            rows.append(row(state, case))
+            rows.append(row(case, sequence[:length]).astype(F))
         total = (np.stack(rows) + running_scores[:, None]).reshape(-1)
         index = top(total, keep)
         sums, sequences = total[index], running[index // V].copy()

@@ -181,6 +181,16 @@ static void test_ties(void **state)
     assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, next, NULL), PROA_OK);
     assert_true(token[0] == 3 && token[1] == 8 && parent[0] == 0 && parent[1] == 0 && more);
     proa_beam_free(b);
+    /* the same where only two of three equal ones are kept */
+    const int32_t end_id = 6;
+    o = (proa_beam_options){.beams = 2, .vocab = 30, .max_new = 3, .end_ids = &end_id, .end_ids_count = 1};
+    const int32_t again[] = {6, 5, 2, 1, 9, 8, 3, 2};
+    const float last[] = {-0.5F, -0.75F, -9, -9, -1, -1.0000001F, -1.0000002F, -9};
+    assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
+    assert_int_equal(proa_beam_advance(b, &more, parent, token, first, far_down, NULL), PROA_OK);
+    assert_int_equal(proa_beam_advance(b, &more, parent, token, again, last, NULL), PROA_OK);
+    assert_true(token[0] == 5 && parent[0] == 0 && token[1] == 3 && parent[1] == 1);
+    proa_beam_free(b);
 }
 
 static void test_no_allocation(void **state)

@@ -336,6 +336,83 @@ static void test_stopped_early(void **state)
     }
 }
 
+/* ---- what random cases seldom meet ---- */
+
+typedef struct list {
+    int32_t tokens[6];
+    float values[6];
+} list;
+
+static bool give(proa_beam *b, const list *lists, int32_t count)
+{
+    int32_t tokens[WIDTH], parent[WIDTH], token[WIDTH];
+    float values[WIDTH];
+    int64_t M = proa_beam_candidates(b);
+    bool more;
+    for (int32_t i = 0; i < count; i++) {
+        memcpy(tokens + i * M, lists[i].tokens, (size_t)M * sizeof *tokens);
+        memcpy(values + i * M, lists[i].values, (size_t)M * sizeof *values);
+    }
+    assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, values, NULL), PROA_OK);
+    return more;
+}
+
+/* One that is as good as the worst of a full pool takes its place. */
+static void test_equal_enters_full_pool(void **state)
+{
+    (void)state;
+    const int32_t end_ids[] = {0};
+    const list first = {{1, 0, 2, 3}, {-1, -4, -4, -5}};
+    const list then[] = {{{0, 4, 5, 6}, {-2, -9, -9, -9}}, {{0, 4, 5, 6}, {0, -9, -9, -9}}};
+    for (int i = 0; i < 2; i++) {
+        proa_beam_options o = {.beams = 2, .vocab = 9, .max_new = 9, .end_ids = end_ids, .end_ids_count = 1};
+        o.style = i ? PROA_STYLE_TRTLLM : PROA_STYLE_FT;
+        o.early = PROA_EARLY_TRUE;
+        o.pool = true;
+        proa_beam *b;
+        assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
+        assert_true(give(b, &first, 1));
+        assert_false(give(b, then, 2));
+        assert_int_equal(proa_beam_finish(b), 2);
+        assert_true(proa_beam_get(b, 0).score == -3 && proa_beam_get(b, 1).score == -4);
+        assert_int_equal(proa_beam_get(b, 1).count, 2);
+        assert_int_equal(proa_beam_get(b, 1).ids[0], 2);
+        proa_beam_free(b);
+    }
+}
+
+/* trtllm: a worse ended candidate ends the walk with TRUE; else it is passed over, and a better one may follow, since
+ * the diversity term is in the rank and not in the score. */
+static void test_worse_ends_the_walk(void **state)
+{
+    (void)state;
+    const int32_t end_ids[] = {0};
+    const list first = {{0, 1, 2, 3, 4, 5}, {-1, -2, -3, -4, -5, -6}};
+    const list second[] = {{{6, 7, 4, 5, 3, 2}, {-1, -90, -91, -92, -93, -94}},
+                           {{8, 9, 4, 5, 3, 2}, {-1, -2, -91, -92, -93, -94}},
+                           {{0, 7, 4, 5, 3, 2}, {-5, -90, -91, -92, -93, -94}}};
+    const list third[] = {{{0, 7, 4, 5, 3, 2}, {-1, -90, -91, -92, -93, -94}},
+                          {{0, 7, 4, 5, 3, 2}, {-0.5F, -90, -91, -92, -93, -94}},
+                          {{0, 7, 4, 5, 3, 2}, {-7, -90, -91, -92, -93, -94}}};
+    for (int i = 0; i < 3; i++) {
+        proa_beam_options o = {.beams = 3, .vocab = 10, .max_new = 9, .end_ids = end_ids, .end_ids_count = 1};
+        o.style = PROA_STYLE_TRTLLM;
+        o.early = (proa_early)i;
+        o.diversity_rate = 4;
+        proa_beam *b;
+        assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
+        assert_true(give(b, &first, 1));
+        assert_true(give(b, second, 3));
+        give(b, third, 3);
+        assert_int_equal(proa_beam_finish(b), 3);
+        float scores[] = {proa_beam_get(b, 0).score, proa_beam_get(b, 1).score, proa_beam_get(b, 2).score};
+        assert_true(scores[0] == -1);
+        if (i == PROA_EARLY_TRUE) assert_true(scores[1] == -5.5F && scores[2] == -9);
+        else assert_true(scores[1] == -5 && scores[2] == -5.5F);
+        proa_beam_free(b);
+    }
+}
+
 /* Two tokens can come; beams that never lived are not shown, and nothing turns into a NaN. */
 static void test_few_tokens(void **state)
 {
@@ -405,7 +482,8 @@ int main(void)
         cmocka_unit_test(test_ft_and_trtllm),           cmocka_unit_test(test_groups),
         cmocka_unit_test(test_groups_go_down_the_list), cmocka_unit_test(test_wide),
         cmocka_unit_test(test_one_beam_is_greedy),      cmocka_unit_test(test_no_allocation),
-        cmocka_unit_test(test_stopped_early),           cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_stopped_early),           cmocka_unit_test(test_equal_enters_full_pool),
+        cmocka_unit_test(test_worse_ends_the_walk),     cmocka_unit_test(test_few_tokens),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
