@@ -56,8 +56,8 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Median milliseconds of a step. Two sets of logits take turns, so that none is warm from the step before. */
-static double median_ms(proa_pool *pool, proa_sampler_scratch *s, const float *logits, int64_t rows, int64_t vocab,
-                        const proa_options *o)
+static double median_ms(proa_pool *pool, proa_sampler_scratch *s, const float *logits, int64_t rows,
+                        int64_t vocab, const proa_options *o)
 {
     static proa_sampler_row row[64];
     double ms[STEPS];

@@ -161,17 +161,18 @@ void proa_bench_show_plot(const proa_bench *b, proa_out *out)
                    .ticks_at_points = true,
                    .lines = encoder ? 1 : 2};
     snprintf(title, sizeof title, "%.60s: %s by batch", model_name(b), encoder ? "encoding" : "decoding");
-    snprintf(subtitle, sizeof subtitle,
-             "%.1f M parameters, %s, quant %s; %d threads, %s; read bandwidth %.1f GB/s%s",
-             (double)i->parameters * 1e-6, i->dtype, i->quant, i->threads, i->isa, b->bandwidth * 1e-9,
-             proa_bench_in_cache(b) ? " (weights fit in cache)" : "");
+    snprintf(subtitle, sizeof subtitle, "%.1f M parameters, %s, quant %s; %d threads, %s; memory reads %.1f GB/s",
+             (double)i->parameters * 1e-6, i->dtype, i->quant, i->threads, i->isa, b->bandwidth * 1e-9);
     p.line[0].name = "measured";
     for (int64_t k = 0; k < b->count; k++) {
         p.line[0].x[k] = (double)b->row[k].batch;
         p.line[0].y[k] = encoder ? b->row[k].sequence_rate : b->row[k].decode_rate;
         p.line[0].count++;
     }
-    p.line[1] = (proa_plot_line){.name = "what the read bandwidth allows", .ceiling = true};
+    p.line[1] = (proa_plot_line){.name = proa_bench_in_cache(b)
+                                             ? "what the read bandwidth allows (but the weights fit in cache)"
+                                             : "what the read bandwidth allows",
+                                 .ceiling = true};
     if (!encoder) ceiling_line(b, &p.line[1]);
     if (b->knee >= 0) {
         snprintf(mark, sizeof mark, "added batch stops paying at %lld", (long long)b->row[b->knee].batch);

@@ -24,7 +24,7 @@ static const proa_arg bench_rows[] = {
 static const proa_arg_table bench_args = PROA_ARG_TABLE("options", bench_rows);
 
 /* What a step reads is the plan's to know: it is made again, without loading anything. */
-static proa_status read_plan(proa_bench *b, proa_kind *kind, proa_err *err)
+static proa_status read_plan(proa_bench *b, proa_info *info, proa_err *err)
 {
     proa_model *model;
     proa_pool *pool = proa_pool_new(1);
@@ -33,30 +33,24 @@ static proa_status read_plan(proa_bench *b, proa_kind *kind, proa_err *err)
     proa_status status = proa_model_prepare(&model, b->common.model, &options, pool, err);
     if (status == PROA_OK) {
         b->step_bytes = model->plan.step_bytes;
-        *kind = model->arch->kind;
+        info->kind = model->arch->kind;
+        info->context = (int32_t)model->config.context;
     }
     proa_model_free(model);
     proa_pool_free(pool);
     return status;
 }
 
-/* The engine is made for the largest batch, unless the user says how large. */
-static proa_status engine_options(proa_bench *b, proa_kind kind, proa_engine_options *options, proa_err *err)
+static int64_t largest_batch(const proa_bench *b)
 {
     int64_t most = 0;
-    proa_session like = {.info = {.kind = kind}};
-    b->session = &like;
-    PROA_TRY(proa_session_options(options, &b->common, err));
     for (int64_t i = 0; i < b->count; i++) most = proa_max64(most, b->batches[i]);
-    if (!options->sequences_max) options->sequences_max = (int32_t)most;
-    if (!options->kv_tokens) options->kv_tokens = most * proa_bench_sequence_tokens(b, most);
-    return PROA_OK;
+    return most;
 }
 
 static proa_status check_context(const proa_bench *b, proa_err *err)
 {
-    int64_t most = b->batches[b->count - 1], context = b->session->info.context;
-    for (int64_t i = 0; i < b->count; i++) most = proa_max64(most, b->batches[i]);
+    int64_t most = largest_batch(b), context = b->session->info.context;
     int64_t need = b->prompt;
     if (b->session->info.kind == PROA_KIND_DECODER) need += proa_bench_max_tokens(b, most);
     if (need <= context) return PROA_OK;
@@ -65,6 +59,20 @@ static proa_status check_context(const proa_bench *b, proa_err *err)
                      "context has %lld",
                      (long long)b->prompt, (long long)b->tokens, (long long)most, (long long)need,
                      (long long)context);
+}
+
+/* The engine is made for the largest batch, unless the user says how large. */
+static proa_status engine_options(proa_bench *b, const proa_info *info, proa_engine_options *options,
+                                  proa_err *err)
+{
+    proa_session not_open = {.info = *info}; /* enough for the sums: nothing is loaded yet */
+    b->session = &not_open;
+    int64_t most = largest_batch(b);
+    if (!options->sequences_max) options->sequences_max = (int32_t)most;
+    if (!options->kv_tokens) options->kv_tokens = most * proa_bench_sequence_tokens(b, most);
+    proa_status status = check_context(b, err);
+    b->session = NULL;
+    return status;
 }
 
 /* The first batch from which doubling gives less than a fifth more. */
@@ -109,7 +117,6 @@ static proa_status bench_with(proa_bench *b, proa_err *err)
 {
     const proa_info *i = &b->session->info;
     proa_out out;
-    PROA_TRY(check_context(b, err));
     b->token_bytes = i->kv_tokens > 0 ? (double)i->kv_bytes / (double)i->kv_tokens : 0;
     b->cache_bytes = proa_session_cache_bytes();
     PROA_TRY(measure_all(b, err));
@@ -123,15 +130,15 @@ static proa_status bench_with(proa_bench *b, proa_err *err)
 
 static proa_status bench(proa_bench *b, proa_err *err)
 {
-    proa_kind kind;
+    proa_info info = {.context = 0};
     proa_engine_options options;
     proa_session session;
     PROA_TRY(proa_args_numbers(&b->batches, &b->count, b->batches_text, "--batches", 1, PROA_SEQUENCES_MAX,
                                PROA_BENCH_BATCHES_MAX, err));
     if (b->count == 0) return PROA_FAIL(err, INVALID, "--batches is empty");
     PROA_TRY(proa_session_options(&options, &b->common, err)); /* a wrong device is said before anything is read */
-    PROA_TRY(read_plan(b, &kind, err));
-    PROA_TRY(engine_options(b, kind, &options, err));
+    PROA_TRY(read_plan(b, &info, err));
+    PROA_TRY(engine_options(b, &info, &options, err));
     b->bandwidth = proa_session_bandwidth(&b->common);
     PROA_TRY(proa_session_open(&session, &b->common, &options, err));
     b->session = &session;

@@ -20,22 +20,30 @@ static const proa_arg explain_rows[] = {
 };
 static const proa_arg_table explain_args = PROA_ARG_TABLE("options", explain_rows);
 
+static proa_status write_text(proa_buf *text, proa_err *err)
+{
+    proa_out out;
+    PROA_TRY(proa_out_open(&out, NULL, err));
+    proa_out_bytes(&out, text->ptr, text->len);
+    if (text->len && text->ptr[text->len - 1] != '\n') proa_out_str(&out, "\n");
+    return proa_out_close(&out, err);
+}
+
 static proa_status explain(const explain_options *o, proa_err *err)
 {
     proa_engine_options options;
-    proa_out out;
-    PROA_TRY(proa_session_options(&options, &o->common, err));
     double bandwidth = o->bandwidth * 1e9;
-    if (bandwidth == 0 && !o->no_measure) bandwidth = proa_session_bandwidth(&o->common);
+    PROA_TRY(proa_session_options(&options, &o->common, err));
     proa_buf text;
     proa_buf_init(&text, (size_t)(64 * PROA_MIB));
+    /* once without: what is wrong with the model is said before a second goes into measuring */
     proa_status status = proa_explain(&text, o->common.model, &options, bandwidth, o->common.json, err);
-    if (status == PROA_OK) status = proa_out_open(&out, NULL, err);
-    if (status == PROA_OK) {
-        proa_out_bytes(&out, text.ptr, text.len);
-        if (text.len && text.ptr[text.len - 1] != '\n') proa_out_str(&out, "\n");
-        status = proa_out_close(&out, err);
+    if (status == PROA_OK && bandwidth == 0 && !o->no_measure) {
+        proa_buf_clear(&text);
+        bandwidth = proa_session_bandwidth(&o->common);
+        status = proa_explain(&text, o->common.model, &options, bandwidth, o->common.json, err);
     }
+    if (status == PROA_OK) status = write_text(&text, err);
     proa_buf_release(&text);
     return status;
 }

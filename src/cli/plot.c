@@ -36,16 +36,24 @@ static void span(axis *a, double v, bool first)
 }
 
 /* Room around the values, and never an empty range. Linear axes of amounts start at zero. */
-static void widen(axis *a, double low_factor, double high_factor)
+static void widen(axis *a, double margin)
 {
     if (a->log) {
-        a->low /= low_factor;
-        a->high *= high_factor;
+        a->low /= margin;
+        a->high *= margin;
         return;
     }
     if (a->low > 0) a->low = 0;
     a->high += (a->high - a->low) * 0.08;
     if (a->high <= a->low) a->high = a->low + 1;
+}
+
+/* The nearest of 1, 2, 5 times a power of ten that is not above (or not below) v > 0. */
+static double round_number(double v, bool up)
+{
+    double decade = pow(10, floor(log10(v))), lead = v / decade;
+    if (up) return decade * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
+    return decade * (lead >= 5 ? 5 : lead >= 2 ? 2 : 1);
 }
 
 static void find_axes(const proa_plot *p, axis *x, axis *y)
@@ -60,8 +68,12 @@ static void find_axes(const proa_plot *p, axis *x, axis *y)
             span(y, p->line[l].y[i], first);
             first = false;
         }
-    widen(x, 1.15, 1.15);
-    widen(y, 1.4, 1.4);
+    widen(x, 1.15);
+    widen(y, 1.05);
+    if (y->log) { /* its ends are ticks, so that a narrow range has two at least */
+        y->low = round_number(y->low, false);
+        y->high = round_number(y->high, true);
+    }
 }
 
 static void escaped(proa_out *out, const char *text)
@@ -96,9 +108,9 @@ static int round_ticks(const axis *a, double ticks[TICKS_MAX])
     int n = 0;
     if (a->log) {
         bool only_decades = a->high / a->low > 1e4;
-        for (double decade = pow(10, floor(log10(a->low))); decade <= a->high; decade *= 10)
+        for (double decade = pow(10, floor(log10(a->low))); decade <= a->high * 1.001; decade *= 10)
             for (int s = 0; s < (only_decades ? 1 : 3) && n < TICKS_MAX; s++)
-                if (decade * steps[s] >= a->low && decade * steps[s] <= a->high)
+                if (decade * steps[s] >= a->low * 0.999 && decade * steps[s] <= a->high * 1.001)
                     ticks[n++] = decade * steps[s];
         return n;
     }

@@ -159,7 +159,9 @@ proa_status proa_result_status(const proa_result *r, proa_err *err)
 const char *proa_finish_name(proa_finish finish_kind)
 {
     static const char *const names[] = {
-        [PROA_FINISH_NONE] = "none", [PROA_FINISH_END] = "end", [PROA_FINISH_LENGTH] = "length", [PROA_FINISH_CANCELLED] = "cancelled", [PROA_FINISH_ERROR] = "error"};
+        [PROA_FINISH_NONE] = "none",           [PROA_FINISH_END] = "end",
+        [PROA_FINISH_STOP] = "stop",           [PROA_FINISH_LENGTH] = "length",
+        [PROA_FINISH_CANCELLED] = "cancelled", [PROA_FINISH_ERROR] = "error"};
     const char *name = (size_t)finish_kind < PROA_COUNT(names) ? names[finish_kind] : NULL;
     return name ? name : "other";
 }

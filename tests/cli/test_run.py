@@ -156,9 +156,14 @@ def test_scores_of_an_encoder():
 # Files of prompts.
 
 @pytest.fixture(scope="module")
-def english():
+def corpus():
     with gzip.open(GOLDEN / "data/test_2016_flickr.en.gz", "rt", encoding="utf-8") as f:
-        return ["translate English to German: " + line.rstrip("\n") for line in f][:60]
+        return ["translate English to German: " + line.rstrip("\n") for line in f]
+
+
+@pytest.fixture(scope="module")
+def english(corpus):
+    return corpus[:60]
 
 
 def test_file_equals_one_by_one(tmp_path, english):
@@ -224,8 +229,8 @@ def test_interrupt_ends_cleanly():
     assert "proa: cancelled" in error and error.count("proa: ") == 1
 
 
-def test_progress_only_on_a_terminal(tmp_path, english):
-    (tmp_path / "in").write_text("\n".join(english), encoding="utf-8")
+def test_progress_only_on_a_terminal(tmp_path, corpus):
+    (tmp_path / "in").write_text("\n".join(corpus), encoding="utf-8")
     args = [PROA, "run", T5, "--input", tmp_path / "in", "--output", tmp_path / "out", "--threads", "1"]
     assert "\r" not in proa(*args[1:]).stderr
     ours, theirs = pty.openpty()
@@ -242,4 +247,4 @@ def test_progress_only_on_a_terminal(tmp_path, english):
         seen += chunk
     os.close(ours)
     assert p.wait() == 0
-    assert b"lines/s" in seen and b"\x1b[K" in seen.rsplit(b"60 lines", 1)[0][-8:]  # cleared before the summary
+    assert b"lines/s" in seen and b"\x1b[K" in seen.rsplit(b"1000 lines", 1)[0][-8:]  # cleared before the summary
