@@ -16,11 +16,11 @@ enum { LANES = 16, FAST_K = 1024 };
 
 typedef struct rules {
     float temperature;
-    int64_t top_k;     /* 0: all */
-    float top_p;       /* 0: all */
-    float min_p;       /* 0: all */
-    float typical_p;   /* 0: all */
-    bool falling;      /* ft, trtllm: mass is counted from the likeliest down, and the last one is cut */
+    int64_t top_k;   /* 0: all */
+    float top_p;     /* 0: all */
+    float min_p;     /* 0: all */
+    float typical_p; /* 0: all */
+    bool falling;    /* ft, trtllm: mass is counted from the likeliest down, and the last one is cut */
 } rules;
 
 static float part(float p)
@@ -39,18 +39,25 @@ static rules rules_of(const proa_options *o, const proa_history *history)
                    .falling = !hf};
 }
 
+/* Tokens since top_p was set back: all that were generated, or those after the last reset id. */
+static int64_t since_reset(const proa_options *o, const proa_history *h)
+{
+    bool resets = o->top_p_reset_id != 0 || o->given & PROA_GIVEN(top_p_reset_id);
+    int64_t since = 0, n = h->generated_count;
+    while (since < n && !(resets && h->generated[n - 1 - since] == o->top_p_reset_id)) since++;
+    return since;
+}
+
 float proa_sampler_top_p(const proa_options *o, const proa_history *history)
 {
     bool hf = o->style == PROA_STYLE_HF;
     float decay = o->top_p_decay > 0 ? o->top_p_decay : 1;
     float least = o->top_p_min > 0 || o->given & PROA_GIVEN(top_p_min) ? o->top_p_min : 1e-6F;
     float first = hf && o->top_p <= 0 ? 1 : o->top_p; /* all of it decays too */
-    if ((decay >= 1 && least <= first) || !history || (!hf && (o->top_k > 0 || first <= 0))) return o->top_p;
-    bool resets = o->top_p_reset_id != 0 || o->given & PROA_GIVEN(top_p_reset_id);
-    int64_t since = 0, n = history->generated_count;
-    while (since < n && !(resets && history->generated[n - 1 - since] == o->top_p_reset_id)) since++;
+    bool fixed = (decay >= 1 && least <= first) || (!hf && (o->top_k > 0 || first <= 0));
+    if (fixed || !history) return o->top_p;
     float p = first, before = -1;
-    for (; since > 0 && p != before; since--) {
+    for (int64_t since = since_reset(o, history); since > 0 && p != before; since--) {
         before = p;
         p = fmaxf(p * decay, least);
     }
@@ -323,13 +330,15 @@ static int64_t keep_typical(proa_sampler_scratch *s, int64_t n, float top, float
 static float floor_of(const rules *r, float top, double sum, int64_t n)
 {
     double weight = 0;
-    if (r->top_p > 0) weight = 0.5 * (r->falling ? 1 - (double)r->top_p : rest_of(r->top_p)) * sum / (double)n;
+    if (r->top_p > 0)
+        weight = 0.5 * (r->falling ? 1 - (double)r->top_p : rest_of(r->top_p)) * sum / (double)n;
     else if (r->min_p > 0) weight = 0.99 * (double)r->min_p;
     return weight > 0 ? (float)((double)top + log(weight)) : -INFINITY;
 }
 
 /* The first candidates and their weights; *sum is that of the mass that top-p measures. */
-static int64_t take(proa_sampler_scratch *s, const float *logits, int64_t vocab, const rules *r, float top, double *sum)
+static int64_t take(proa_sampler_scratch *s, const float *logits, int64_t vocab, const rules *r, float top,
+                    double *sum)
 {
     int64_t n;
     bool limited = r->top_k > 0 && r->top_k < vocab;

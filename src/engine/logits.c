@@ -33,9 +33,9 @@ typedef struct mark {
 /* What changes from row to row. */
 typedef struct scratch {
     uint32_t epoch;
-    mark *marks;      /* [vocab] */
-    int32_t *active;  /* [depth + 1] words under way: nodes of the tree, */
-    int32_t *next;    /* and those after one more token */
+    mark *marks;     /* [vocab] */
+    int32_t *active; /* [depth + 1] words under way: nodes of the tree, */
+    int32_t *next;   /* and those after one more token */
 } scratch;
 
 typedef struct step {
@@ -44,7 +44,7 @@ typedef struct step {
     void (*apply)(const proa_logits *l, float *row, const proa_history *h);
 } step;
 
-enum { STEPS_MAX = 12 };
+enum { STEPS_MAX = 12 }; /* of a style, and NULL */
 
 struct proa_logits {
     proa_arena arena;
@@ -215,7 +215,8 @@ static void banned_words(const proa_logits *l, float *row, const proa_history *h
 {
     const proa_words *w = &l->options.banned_words;
     for (int32_t i = 0, begin = 0; i < w->count; begin = w->ends[i++])
-        if (is_banned(&l->options, h, w->ids + begin, w->ends[i] - begin)) row[w->ids[w->ends[i] - 1]] = -INFINITY;
+        if (is_banned(&l->options, h, w->ids + begin, w->ends[i] - begin))
+            row[w->ids[w->ends[i] - 1]] = -INFINITY;
 }
 
 /* transformers' MinNewTokensLengthLogitsProcessor; the others' min_length means the same. */
@@ -325,46 +326,26 @@ static bool wants_allowed(const proa_options *o)
     return o->allowed_words.count > 0;
 }
 
-#define STEP_BIAS        {"logit_bias", wants_bias, logit_bias}
-#define STEP_TEMPERATURE {"temperature", wants_temperature, temperature}
-#define STEP_REPETITION  {"repetition_penalty", wants_repetition, repetition_penalty}
-#define STEP_NO_REPEAT   {"no_repeat_ngram", wants_no_repeat, no_repeat_ngram}
-#define STEP_BANNED      {"banned_words", wants_banned, banned_words}
-#define STEP_MIN         {"min_tokens", wants_min, min_tokens}
-#define STEP_ALLOWED     {"allowed_words", wants_allowed, allowed_words}
+static const step bias_step = {"logit_bias", wants_bias, logit_bias};
+static const step temperature_step = {"temperature", wants_temperature, temperature};
+static const step repetition_step = {"repetition_penalty", wants_repetition, repetition_penalty};
+static const step output_step = {"frequency_presence_penalty", wants_counts, counts_of_output};
+static const step all_step = {"presence_frequency_penalty", wants_counts, counts_of_all};
+static const step no_repeat_step = {"no_repeat_ngram", wants_no_repeat, no_repeat_ngram};
+static const step banned_step = {"banned_words", wants_banned, banned_words};
+static const step min_step = {"min_tokens", wants_min, min_tokens};
+static const step allowed_step = {"allowed_words", wants_allowed, allowed_words};
 
-/* transformers 5.17.0, generation/utils.py, _get_logits_processor. */
-static const step steps_hf[] = {STEP_BIAS,
-                                STEP_REPETITION,
-                                {"frequency_presence_penalty", wants_counts, counts_of_output},
-                                STEP_NO_REPEAT,
-                                STEP_BANNED,
-                                STEP_MIN,
-                                STEP_ALLOWED,
-                                {NULL}};
-/* FasterTransformer, DynamicDecodeLayer.cc (bad words first), BaseSamplingLayer.cc. */
-static const step steps_ft[] = {STEP_BANNED,
-                                STEP_NO_REPEAT,
-                                STEP_BIAS,
-                                STEP_TEMPERATURE,
-                                STEP_REPETITION,
-                                {"presence_frequency_penalty", wants_counts, counts_of_all},
-                                STEP_MIN,
-                                STEP_ALLOWED,
-                                {NULL}};
-/* TensorRT-LLM, penaltyKernels.cu, then banRepeatNgram.cu and banBadWords.cu. */
-static const step steps_trtllm[] = {STEP_BIAS,
-                                    STEP_TEMPERATURE,
-                                    STEP_REPETITION,
-                                    {"presence_frequency_penalty", wants_counts, counts_of_all},
-                                    STEP_MIN,
-                                    STEP_NO_REPEAT,
-                                    STEP_BANNED,
-                                    STEP_ALLOWED,
-                                    {NULL}};
-
-static const step *const steps_of[] = {
-    [PROA_STYLE_HF] = steps_hf, [PROA_STYLE_FT] = steps_ft, [PROA_STYLE_TRTLLM] = steps_trtllm};
+/* hf: transformers 5.17.0, generation/utils.py, _get_logits_processor. ft: FasterTransformer, DynamicDecodeLayer.cc
+ * (bad words first), then BaseSamplingLayer.cc. trtllm: TensorRT-LLM, penaltyKernels.cu, then banRepeatNgram.cu and
+ * banBadWords.cu. */
+static const step *const steps_of[][STEPS_MAX] = {
+    [PROA_STYLE_HF] = {&bias_step, &repetition_step, &output_step, &no_repeat_step, &banned_step, &min_step,
+                       &allowed_step},
+    [PROA_STYLE_FT] = {&banned_step, &no_repeat_step, &bias_step, &temperature_step, &repetition_step,
+                       &all_step, &min_step, &allowed_step},
+    [PROA_STYLE_TRTLLM] = {&bias_step, &temperature_step, &repetition_step, &all_step, &min_step,
+                           &no_repeat_step, &banned_step, &allowed_step}};
 
 void proa_logits_apply(const proa_logits *l, float *row, const proa_history *history)
 {
@@ -395,8 +376,7 @@ static proa_status check_id(const char *name, int32_t id, int64_t vocab, proa_er
 static proa_status check_words(const char *name, const proa_words *w, int64_t vocab, proa_err *err)
 {
     for (int32_t i = 0, begin = 0; i < w->count; begin = w->ends[i++]) {
-        if (w->ends[i] <= begin)
-            return PROA_FAIL(err, INVALID, "%s: word %d has no tokens", name, (int)i);
+        if (w->ends[i] <= begin) return PROA_FAIL(err, INVALID, "%s: word %d has no tokens", name, (int)i);
         for (int32_t k = begin; k < w->ends[i]; k++) PROA_TRY(check_id(name, w->ids[k], vocab, err));
     }
     return PROA_OK;
@@ -468,7 +448,8 @@ static void make_tree(proa_logits *l)
     memset(t->slots, 0, (size_t)slots * sizeof *t->slots);
     t->node[0] = (node){0};
     t->count = 1;
-    for (int32_t i = 0, begin = 0; i < w.count; begin = w.ends[i++]) add_word(t, w.ids + begin, w.ends[i] - begin);
+    for (int32_t i = 0, begin = 0; i < w.count; begin = w.ends[i++])
+        add_word(t, w.ids + begin, w.ends[i] - begin);
     l->options.allowed_words.ids = l->options.allowed_words.ends = NULL; /* the caller's */
 }
 
@@ -487,8 +468,8 @@ proa_status proa_logits_new(proa_logits **out, const proa_options *options, int6
     PROA_TRY(check(options, vocab, err));
     int count = 0;
     const step *steps[STEPS_MAX];
-    for (const step *s = steps_of[options->style]; s->name; s++)
-        if (s->wanted(options)) steps[count++] = s;
+    for (const step *const *s = steps_of[options->style]; *s; s++)
+        if ((*s)->wanted(options)) steps[count++] = *s;
     if (!count) return PROA_OK;
     proa_logits *l = *out = proa_malloc(sizeof *l);
     *l = (proa_logits){.options = *options, .vocab = vocab, .count = count};

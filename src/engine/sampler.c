@@ -95,7 +95,8 @@ int32_t proa_sampler_top(proa_logprob *top, int32_t count, const float *logits, 
         if (end - i == LANES)
             for (int j = 0; j < LANES; j++) any |= (uint32_t) - (logits[i + j] > top[n - 1].logprob);
         for (int64_t j = i; j < end && (any || end - i < LANES); j++)
-            if (logits[j] > top[n - 1].logprob || j < n) insert(top, j < n ? j + 1 : n, (int32_t)j, logits[j]);
+            if (logits[j] > top[n - 1].logprob || j < n)
+                insert(top, j < n ? j + 1 : n, (int32_t)j, logits[j]);
     }
     double lse = log_sum_exp(logits, vocab, top[0].logprob);
     for (int64_t i = 0; i < n; i++) top[i].logprob = (float)((double)top[i].logprob - lse);

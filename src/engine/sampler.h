@@ -67,22 +67,21 @@ bool proa_sampler_greedy(const proa_options *options);
  * A temperature so small that logits / temperature overflows is greedy, its limit.
  * INTERNAL, "logits are not numbers ...", if a logit is NaN or +infinity, or all are -infinity (single ones may be).
  * No allocation. */
-PROA_MUST_CHECK proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sample *out,
-                                                const float *logits, int64_t vocab, int64_t position,
-                                                const proa_options *options, const proa_history *history,
-                                                proa_err *err);
+PROA_MUST_CHECK proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sample *out, const float *logits,
+                                                int64_t vocab, int64_t position, const proa_options *options,
+                                                const proa_history *history, proa_err *err);
 
 /* One row of a step. */
 typedef struct proa_sampler_row {
-    const float *logits;         /* [vocab], after proa_logits_apply */
-    const float *raw;            /* [vocab] as the model gave them, for log-probabilities; NULL: logits are that */
-    int64_t position;            /* as above, and so on: */
+    const float *logits; /* [vocab], after proa_logits_apply */
+    const float *raw;    /* [vocab] as the model gave them, for log-probabilities; NULL: logits are that */
+    int64_t position;    /* as above, and so on: */
     proa_history history;
     const proa_options *options;
-    proa_sample out;             /* set, */
-    proa_logprob *top;           /* [options->top_logprobs] set; may be NULL */
-    proa_status status;          /* and this one */
-    proa_err *err;               /* may be NULL; not shared between rows */
+    proa_sample out;    /* set, */
+    proa_logprob *top;  /* [options->top_logprobs] set; may be NULL */
+    proa_status status; /* and this one */
+    proa_err *err;      /* may be NULL; not shared between rows */
 } proa_sampler_row;
 
 /* Each row as by proa_sampler_choose, with the same result, spread over the pool. s has one scratch for each of the

@@ -23,7 +23,8 @@ static inline proa_json *golden_load(void)
 {
     proa_json *root;
     proa_err err = {0};
-    if (proa_json_load(&root, PROA_SOURCE_DIR "/tests/golden/logits.json", PROA_MIB, &err)) fail_msg("%s", err.text);
+    if (proa_json_load(&root, PROA_SOURCE_DIR "/tests/golden/logits.json", PROA_MIB, &err))
+        fail_msg("%s", err.text);
     return root;
 }
 
@@ -42,7 +43,7 @@ static inline int golden_row(float *row, const proa_json *array)
     assert_in_range(n, 1, GOLDEN_ROW);
     for (int i = 0; i < n; i++) {
         const proa_json *v = proa_json_at(array, i);
-        row[i] = v && proa_json_type(v) != PROA_JSON_NULL ? (float)proa_json_double(v) : -INFINITY;
+        row[i] = v ? (float)proa_json_double(v) : -INFINITY;
     }
     return n;
 }
@@ -60,12 +61,9 @@ static inline proa_words golden_words(int32_t *ids, int32_t *ends, const proa_js
 
 static inline proa_style golden_style(const proa_json *c)
 {
-    const proa_json *style = proa_json_get(c, "style");
-    if (!style) return PROA_STYLE_HF;
-    proa_str name = proa_json_str(style);
-    return proa_str_eq(name, PROA_STR("ft")) ? PROA_STYLE_FT
-           : proa_str_eq(name, PROA_STR("trtllm")) ? PROA_STYLE_TRTLLM
-                                                   : PROA_STYLE_HF;
+    proa_str name = proa_json_str(proa_json_get(c, "style"));
+    if (proa_str_eq(name, proa_str_c("ft"))) return PROA_STYLE_FT;
+    return proa_str_eq(name, proa_str_c("trtllm")) ? PROA_STYLE_TRTLLM : PROA_STYLE_HF;
 }
 
 #define GOLDEN_NUMBER(field)                                                                                 \
@@ -103,7 +101,8 @@ static inline void golden_read(golden_options *g, const proa_json *c)
                                  (float)proa_json_double(proa_json_at(proa_json_at(bias, i), 1))};
     g->o.banned_words = golden_words(g->banned_ids, g->banned_ends, proa_json_get(json, "banned_words"));
     g->o.allowed_words = golden_words(g->allowed_ids, g->allowed_ends, proa_json_get(json, "allowed_words"));
-    if (proa_json_get(json, "end_ids")) g->o.end_ids_count = golden_ids(g->o.end_ids, proa_json_get(json, "end_ids"));
+    if (proa_json_get(json, "end_ids"))
+        g->o.end_ids_count = golden_ids(g->o.end_ids, proa_json_get(json, "end_ids"));
 }
 
 #endif

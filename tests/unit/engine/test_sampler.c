@@ -9,6 +9,8 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "draws.h"
+#include "engine/row.h"
 #include "engine/sampler.h"
 
 #include <math.h>
@@ -48,32 +50,6 @@ static void exact(double *p, const float *logits, int n, const proa_options *o)
     for (int i = 0; i < n; i++) p[i] /= rest;
 }
 
-/* Pearson's statistic against its 99.9 % point (Wilson and Hilferty 1931); cells below 5 are pooled. */
-static void expect_distribution(const int *seen, const double *p, int n, int draws)
-{
-    double statistic = 0, pooled = 0, pooled_seen = 0;
-    int cells = 0;
-    for (int i = 0; i < n; i++) {
-        double expected = p[i] * draws;
-        if (p[i] <= 0) assert_int_equal(seen[i], 0);
-        if (expected < 5) {
-            pooled += expected;
-            pooled_seen += seen[i];
-            continue;
-        }
-        statistic += (seen[i] - expected) * (seen[i] - expected) / expected;
-        cells++;
-    }
-    if (pooled >= 5) {
-        statistic += (pooled_seen - pooled) * (pooled_seen - pooled) / pooled;
-        cells++;
-    }
-    if (cells < 2) return;
-    double df = cells - 1, h = 2 / (9 * df), root = 1 - h + 3.0902 * sqrt(h);
-    if (statistic > df * root * root * root)
-        fail_msg("chi-square %g with %g degrees of freedom", statistic, df);
-}
-
 static void draw_many(const float *logits, int n, proa_options options)
 {
     enum { DRAWS = 20000 };
@@ -84,7 +60,7 @@ static void draw_many(const float *logits, int n, proa_options options)
     exact(p, logits, n, &options);
     for (int i = 0; i < DRAWS; i++) {
         proa_sample got;
-        assert_int_equal(proa_sampler_choose(&s, &got, logits, n, i, &options, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&s, &got, logits, n, i, &options, NULL, NULL), PROA_OK);
         assert_in_range(got.id, 0, n - 1);
         seen[got.id]++;
     }
@@ -131,7 +107,7 @@ static void test_filter_against_sorting(void **state)
         proa_options o = {.temperature = trial % 2 ? 1 : 0.5F, .top_k = (int)(random_unit() * 1.2 * n)};
         o.top_p = trial % 5 ? (float)random_unit() : 0;
         exact(p, row, n, &o);
-        int64_t count = proa_sampler_filter(&s, row, n, &o);
+        int64_t count = proa_sampler_filter(&s, row, n, &o, NULL);
         double sum = 0;
         for (int64_t i = 0; i < count; i++) sum += (double)s.weight[i];
         int64_t at = 0;
@@ -164,7 +140,7 @@ static void check_golden(proa_sampler_scratch *s, const proa_json *c)
                       .top_k = (int32_t)proa_json_int(proa_json_get(c, "top_k")),
                       .top_p = (float)proa_json_double(proa_json_get(c, "top_p"))};
     const proa_json *kept = proa_json_get(c, "kept"), *probability = proa_json_get(c, "probability");
-    int64_t count = proa_sampler_filter(s, row, n, &o);
+    int64_t count = proa_sampler_filter(s, row, n, &o, NULL);
     assert_int_equal(count, proa_json_len(kept));
     double sum = 0;
     for (int64_t i = 0; i < count; i++) sum += (double)s->weight[i];
@@ -174,7 +150,7 @@ static void check_golden(proa_sampler_scratch *s, const proa_json *c)
     }
     proa_sample got;
     o = (proa_options){.logprobs = true};
-    assert_int_equal(proa_sampler_choose(s, &got, row, n, 0, &o, NULL), PROA_OK);
+    assert_int_equal(proa_sampler_choose(s, &got, row, n, 0, &o, NULL, NULL), PROA_OK);
     assert_int_equal(got.id, proa_json_int(proa_json_get(c, "greedy")));
     assert_true(fabs((double)got.logprob - proa_json_double(proa_json_get(c, "greedy_logprob"))) < 2e-6);
 }
@@ -199,19 +175,25 @@ static void test_greedy(void **state)
 {
     (void)state;
     const float ties[] = {1, 3, -2, 3, 3};
-    float largest;
-    assert_int_equal(proa_sampler_argmax(&largest, ties, 5), 1);
-    assert_true(largest == 3);
+    const proa_options o = {0};
+    proa_sampler_scratch s;
+    proa_sample got;
+    proa_sampler_init(&s, ROW);
+    assert_int_equal(proa_sampler_choose(&s, &got, ties, 5, 0, &o, NULL, NULL), PROA_OK);
+    assert_int_equal(got.id, 1);
     float row[ROW];
     for (int n = 1; n < ROW; n++)
         for (int at = 0; at < n; at += 1 + n / 7) {
             for (int i = 0; i < n; i++) row[i] = -1e30F;
             row[at] = -5;
-            assert_int_equal(proa_sampler_argmax(NULL, row, n), at);
+            assert_true(proa_row_largest(row, n) == -5);
+            assert_int_equal(proa_sampler_choose(&s, &got, row, n, 0, &o, NULL, NULL), PROA_OK);
+            assert_int_equal(got.id, at);
+            assert_false(proa_row_has_nan(row, n));
+            row[at] = NAN;
+            assert_true(proa_row_has_nan(row, n));
         }
-    row[7] = NAN;
-    proa_sampler_argmax(&largest, row, ROW);
-    assert_true(isnan(largest));
+    proa_sampler_release(&s);
 }
 
 static void test_logprob(void **state)
@@ -287,12 +269,12 @@ static void test_same_seed(void **state)
         proa_sample x, y, z;
         proa_options other = o;
         other.seed = 43;
-        assert_int_equal(proa_sampler_choose(&a, &x, row, ROW, i, &o, NULL), PROA_OK);
-        assert_int_equal(proa_sampler_choose(&b, &z, row, ROW, 199 - i, &other, NULL), PROA_OK);
-        assert_int_equal(proa_sampler_choose(&b, &y, row, ROW, i, &o, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&a, &x, row, ROW, i, &o, NULL, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&b, &z, row, ROW, 199 - i, &other, NULL, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&b, &y, row, ROW, i, &o, NULL, NULL), PROA_OK);
         assert_memory_equal(&x, &y, sizeof x);
         assert_true(x.logprob == proa_sampler_logprob(row, ROW, x.id));
-        assert_int_equal(proa_sampler_choose(&b, &z, row, ROW, i, &other, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&b, &z, row, ROW, i, &other, NULL, NULL), PROA_OK);
         differ += z.id != x.id;
     }
     assert_int_equal(proa_alloc_count(), allocations);
@@ -308,7 +290,7 @@ static void expect_refused(const float *row, int n, float temperature, const cha
     proa_sample got;
     proa_err err = {0};
     proa_options o = {.temperature = temperature};
-    assert_int_equal(proa_sampler_choose(&s, &got, row, n, 9, &o, &err), PROA_INTERNAL);
+    assert_int_equal(proa_sampler_choose(&s, &got, row, n, 9, &o, NULL, &err), PROA_INTERNAL);
     assert_non_null(strstr(err.text, text));
     proa_sampler_release(&s);
 }
@@ -344,17 +326,17 @@ static void test_extremes(void **state)
     for (int i = 0; i < 500; i++) {
         proa_sample got;
         proa_options o = {.temperature = 1, .seed = (uint64_t)i, .top_p = i % 3 ? 0.99F : 0, .top_k = i % 5};
-        assert_int_equal(proa_sampler_choose(&s, &got, row, 8, i, &o, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&s, &got, row, 8, i, &o, NULL, NULL), PROA_OK);
         assert_true(got.id == 1 || got.id == 7);
         o.temperature = 1e-45F;
-        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL, NULL), PROA_OK);
         assert_int_equal(got.id, 2);
         o.temperature = 3e38F;
-        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL, NULL), PROA_OK);
         assert_int_not_equal(got.id, 1);
         o.temperature = 1;
         o.top_p = 1e-12F; /* its threshold rounds to 1: the likeliest alone stays */
-        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL), PROA_OK);
+        assert_int_equal(proa_sampler_choose(&s, &got, small, 4, i, &o, NULL, NULL), PROA_OK);
         assert_int_equal(got.id, 2);
     }
     proa_sampler_release(&s);
@@ -371,7 +353,11 @@ static void test_check(void **state)
                {{.temperature = INFINITY}, "temperature is inf"},
                {{.top_k = -3}, "top_k is -3"},
                {{.top_p = 1.5F}, "top_p is 1.5, must lie in 0..1"},
-               {{.top_p = NAN}, "top_p is"}};
+               {{.top_p = NAN}, "top_p is"},
+               {{.min_p = -0.5F}, "min_p is -0.5, must lie in 0..1"},
+               {{.typical_p = 2}, "typical_p is 2"},
+               {{.top_p_decay = NAN}, "top_p_decay is"},
+               {{.top_p_min = 7}, "top_p_min is 7"}};
     for (size_t i = 0; i < PROA_COUNT(bad); i++) {
         proa_err err = {0};
         assert_int_equal(proa_sampler_check(&bad[i].o, &err), PROA_INVALID);

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "engine/logits.h"
+#include "golden_logits.h"
+
+enum { V = 12 };
+
+static proa_logits *make(const proa_options *o, int64_t vocab)
+{
+    proa_logits *l;
+    proa_err err = {0};
+    if (proa_logits_new(&l, o, vocab, &err) != PROA_OK) fail_msg("%s", err.text);
+    return l;
+}
+
+/* -infinity at the same places, all else to 1e-5 (of 0.1 at least: the rows hold larger numbers that were subtracted). */
+static void expect_row(const float *got, const float *want, int n, int64_t at)
+{
+    for (int i = 0; i < n; i++) {
+        if (got[i] == want[i]) continue;
+        if (!(fabs((double)got[i] - (double)want[i]) <= 1e-5 * fmax(0.1, fabs((double)want[i]))))
+            fail_msg("case %d, token %d: %.8g, want %.8g", (int)at, i, (double)got[i], (double)want[i]);
+    }
+}
+
+static void check_case(const proa_json *c, int64_t at)
+{
+    golden_options g;
+    float row[GOLDEN_ROW], again[GOLDEN_ROW], want[GOLDEN_ROW];
+    int32_t prompt[GOLDEN_IDS], generated[GOLDEN_IDS];
+    golden_read(&g, c);
+    int n = golden_row(row, proa_json_get(c, "logits"));
+    assert_int_equal(golden_row(want, proa_json_get(c, "after")), n);
+    memcpy(again, row, sizeof row);
+    proa_history h = {.prompt = prompt, .generated = generated};
+    h.prompt_count = golden_ids(prompt, proa_json_get(c, "prompt"));
+    h.generated_count = golden_ids(generated, proa_json_get(c, "generated"));
+    proa_logits *l = make(&g.o, n);
+    memset(&g, 0x55, sizeof g); /* the lists were copied */
+    uint64_t allocations = proa_alloc_count();
+    proa_logits_apply(l, row, &h);
+    expect_row(row, want, n, at);
+    proa_logits_apply(l, again, &h); /* nothing is left of the row before */
+    assert_memory_equal(row, again, (size_t)n * sizeof *row);
+    assert_int_equal(proa_alloc_count(), allocations);
+    proa_logits_free(l);
+}
+
+static void test_goldens(void **state)
+{
+    (void)state;
+    proa_json *root = golden_load();
+    const proa_json *cases = proa_json_get(root, "steps");
+    assert_int_equal(proa_json_len(cases), 192);
+    for (int64_t i = 0; i < proa_json_len(cases); i++) check_case(proa_json_at(cases, i), i);
+    proa_json_free(root);
+}
+
+/* What asks for nothing costs nothing. */
+static void test_unused(void **state)
+{
+    (void)state;
+    const int32_t end[] = {1};
+    const proa_options unused[] = {
+        {.temperature = 1},
+        {.temperature = 0.5F, .top_k = 5, .top_p = 0.9F, .repetition_penalty = 1, .seed = 4},
+        {.style = PROA_STYLE_FT, .temperature = 1, .repetition_penalty = 1, .top_k = 4},
+        {.style = PROA_STYLE_FT},
+        {.style = PROA_STYLE_TRTLLM, .temperature = 1},
+        {.min_tokens = 5}, /* no end tokens */
+        {.min_tokens = 5, .end_ids = {1}, .end_ids_count = 1, .ignore_eos = true},
+        {.stop_words = {end, end, 1}},
+    };
+    for (size_t i = 0; i < PROA_COUNT(unused); i++) {
+        char names[512];
+        uint64_t allocations = proa_alloc_count();
+        proa_logits *l = make(&unused[i], V);
+        assert_null(l);
+        assert_int_equal(proa_alloc_count(), allocations);
+        float row[V] = {1, 2, 3};
+        proa_logits_apply(l, row, &(proa_history){0});
+        assert_true(row[1] == 2);
+        proa_logits_names(l, names);
+        assert_string_equal(names, "");
+        proa_logits_free(l);
+    }
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {3, 4}, ends[] = {2};
+    const proa_bias bias[] = {{2, 1}};
+    proa_options o = {.temperature = 0.5F,
+                      .repetition_penalty = 2,
+                      .frequency_penalty = 1,
+                      .no_repeat_ngram = 2,
+                      .min_tokens = 1,
+                      .end_ids = {1},
+                      .end_ids_count = 1,
+                      .logit_bias = bias,
+                      .logit_bias_count = 1,
+                      .banned_words = {ids, ends, 1},
+                      .allowed_words = {ids, ends, 1}};
+    const char *const want[] = {
+        "logit_bias repetition_penalty frequency_presence_penalty no_repeat_ngram banned_words min_tokens "
+        "allowed_words",
+        "banned_words no_repeat_ngram logit_bias temperature repetition_penalty presence_frequency_penalty "
+        "min_tokens allowed_words",
+        "logit_bias temperature repetition_penalty presence_frequency_penalty min_tokens no_repeat_ngram "
+        "banned_words allowed_words"};
+    for (int style = 0; style < 3; style++) {
+        char names[512];
+        o.style = (proa_style)style;
+        proa_logits *l = make(&o, V);
+        proa_logits_names(l, names);
+        assert_string_equal(names, want[style]);
+        proa_logits_free(l);
+    }
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {3, 12}, ends[] = {1, 2}, flat[] = {1, 1};
+    const proa_bias bias[] = {{-1, 1}};
+    const struct {
+        proa_options o;
+        const char *text;
+    } bad[] = {
+        {{.banned_words = {ids, ends, 2}}, "banned_words has id 12, must lie in 0..11"},
+        {{.allowed_words = {ids, ends, 2}}, "allowed_words has id 12, must lie in 0..11"},
+        {{.banned_words = {ids, flat, 2}}, "banned_words: word 1 has no tokens"},
+        {{.logit_bias = bias, .logit_bias_count = 1}, "logit_bias has id -1, must lie in 0..11"},
+        {{.style = PROA_STYLE_FT, .repetition_penalty = 1.5F, .presence_penalty = 1},
+         "presence_penalty is 1 with repetition_penalty 1.5, style ft takes one of them"},
+    };
+    for (size_t i = 0; i < PROA_COUNT(bad); i++) {
+        proa_logits *l = NULL;
+        proa_err err = {0};
+        assert_int_equal(proa_logits_new(&l, &bad[i].o, V, &err), PROA_INVALID);
+        assert_null(l);
+        assert_string_equal(err.text, bad[i].text);
+    }
+}
+
+/* Whether each token is still there, as a string of 0 and 1. */
+static void expect_allowed(const proa_options *o, const int32_t *generated, int64_t count, const char *want)
+{
+    float row[V] = {0};
+    char got[V + 1] = {0};
+    proa_logits *l = make(o, V);
+    proa_logits_apply(l, row, &(proa_history){.generated = generated, .generated_count = count});
+    for (int i = 0; i < V; i++) got[i] = row[i] == 0 ? '1' : '0';
+    assert_string_equal(got, want);
+    proa_logits_free(l);
+}
+
+static void test_allowed_words(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {2, 2, 3, 4, 5, 6, 2, 3, 2}, ends[] = {1, 4, 6, 9}; /* 2 | 2 3 4 | 5 6 | 2 3 2 */
+    proa_options o = {.allowed_words = {ids, ends, 4}, .end_ids = {11, 0}, .end_ids_count = 2};
+    const int32_t said[] = {2, 3, 2, 3, 4, 5, 6, 5, 7};
+    expect_allowed(&o, said, 0, "101001000001");
+    expect_allowed(&o, said, 1, "101101000001"); /* 2 is whole, or begins two others */
+    expect_allowed(&o, said, 2, "001010000000"); /* inside 2 3 4 or 2 3 2 */
+    expect_allowed(&o, said, 3, "101001000001"); /* 2 3 2; [2 3][2] is none */
+    expect_allowed(&o, said, 6, "000000000000"); /* 2 3 2 | 3 is no word: lost */
+    expect_allowed(&o, said + 5, 1, "000000100000");
+    expect_allowed(&o, said + 5, 2, "101001000001");
+    expect_allowed(&o, said + 7, 2, "000000000000");
+    o.end_ids_count = 0;
+    expect_allowed(&o, said, 1, "001101000000");
+}
+
+/* Ids that the row does not have are passed over: a model's head may be shorter than its tokenizer. */
+static void test_strange_ids(void **state)
+{
+    (void)state;
+    const int32_t prompt[] = {-1, 99, 3, 2000000000}, generated[] = {3, 99, 3, 99};
+    proa_options o = {.repetition_penalty = 2,
+                      .presence_penalty = 1,
+                      .frequency_penalty = 0.5F,
+                      .no_repeat_ngram = 2,
+                      .min_tokens = 9,
+                      .end_ids = {50, -3},
+                      .end_ids_count = 2};
+    float row[V] = {0};
+    row[3] = 8;
+    proa_logits *l = make(&o, V);
+    proa_logits_apply(l, row, &(proa_history){prompt, 4, generated, 4});
+    for (int i = 0; i < V; i++)
+        if (i != 3) assert_true(row[i] == 0);
+    assert_true(row[3] == -INFINITY); /* 99 3 stood there */
+    proa_logits_free(l);
+}
+
+/* Frequency counts, over a history much longer than the vocabulary, each token once. */
+static void test_counts(void **state)
+{
+    (void)state;
+    static int32_t generated[3000];
+    int count[V] = {0};
+    for (int i = 0; i < 3000; i++) count[generated[i] = (i * 7 + i / 13) % (V - 1)]++;
+    for (int style = 0; style < 3; style++) {
+        proa_options o = {
+            .style = (proa_style)style, .frequency_penalty = 0.125F, .presence_penalty = 3, .temperature = 1};
+        float row[V] = {0};
+        proa_logits *l = make(&o, V);
+        proa_logits_apply(l, row, &(proa_history){.generated = generated, .generated_count = 3000});
+        for (int i = 0; i < V; i++) assert_true(row[i] == (count[i] ? -0.125F * (float)count[i] - 3 : 0));
+        proa_logits_free(l);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_goldens),       cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_order),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_allowed_words), cmocka_unit_test(test_strange_ids),
+        cmocka_unit_test(test_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
