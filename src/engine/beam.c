@@ -23,8 +23,8 @@ static proa_status check_range(const char *what, int64_t value, int64_t min, int
 static proa_status check_number(const char *what, float value, float min, float max, proa_err *err)
 {
     if (value >= min && value <= max) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "beam search: %s is %g, must lie in %g..%g", what, (double)value, (double)min,
-                     (double)max);
+    return PROA_FAIL(err, INVALID, "beam search: %s is %g, must lie in %g..%g", what, (double)value,
+                     (double)min, (double)max);
 }
 
 static proa_status check_style(const proa_beam_options *o, proa_err *err)
@@ -38,7 +38,8 @@ static proa_status check_style(const proa_beam_options *o, proa_err *err)
         PROA_TRY(check_number("diversity penalty", o->diversity_penalty, 0, 1e6F, err));
         PROA_TRY(check_range("padding token", o->pad_id, -1, o->vocab - 1, err));
     }
-    if (o->style != PROA_STYLE_HF) PROA_TRY(check_number("diversity rate", o->diversity_rate, -1e6F, 1e6F, err));
+    if (o->style != PROA_STYLE_HF)
+        PROA_TRY(check_number("diversity rate", o->diversity_rate, -1e6F, 1e6F, err));
     if (o->style == PROA_STYLE_FT && !o->pool)
         PROA_TRY(check_range("number of prompt tokens", o->prompt_tokens, 1, PROA_CONTEXT_MAX, err));
     return PROA_OK;
@@ -133,9 +134,7 @@ proa_status proa_beam_new(proa_beam **out, const proa_beam_options *o, proa_err 
     for (int32_t i = 0; i < o->beams; i++) {
         /* all (of a group) stand at the same place: only one may branch */
         bool first = i % b->group_size == 0;
-        b->score[i] = b->sum[i] = first                         ? 0
-                                  : o->style == PROA_STYLE_HF ? PROA_BEAM_NONE
-                                                              : PROA_BEAM_NONE_FT;
+        b->score[i] = b->sum[i] = first ? 0 : o->style == PROA_STYLE_HF ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT;
         b->place[i].score = (double)PROA_BEAM_NONE;
     }
     for (int32_t g = 0; g < b->groups; g++) b->group[g].worst = 1e9;
@@ -281,8 +280,7 @@ static proa_status check_row(const proa_beam *b, int32_t i, const int32_t *token
     if (PROA_LIKELY(good && most < INFINITY)) return PROA_OK;
     int64_t j = 0;
     while (logprobs[j] < INFINITY) j++;
-    return PROA_FAIL(err, INTERNAL,
-                     "logits are not numbers: log-probability %g of id %d, beam %d, step %lld",
+    return PROA_FAIL(err, INTERNAL, "logits are not numbers: log-probability %g of id %d, beam %d, step %lld",
                      (double)logprobs[j], (int)tokens[j], (int)i, (long long)b->length);
 }
 
@@ -318,12 +316,12 @@ void proa_beam_report(proa_beam *b, const proa_place *p)
         ids[step] = proa_beam_tokens(b, step)[parent];
         parent = proa_beam_parents(b, step)[parent];
     }
-    b->result[b->results++] =
-        (proa_beam_result){.ids = ids,
-                           .count = p->length,
-                           .score = (float)p->score,
-                           .logprob_sum = p->total,
-                           .finish = proa_beam_is_end(b, p->token) ? PROA_FINISH_END : PROA_FINISH_LENGTH};
+    b->result[b->results++] = (proa_beam_result){.ids = ids,
+                                                 .count = p->length,
+                                                 .score = (float)p->score,
+                                                 .logprob_sum = p->total,
+                                                 .finish = proa_beam_is_end(b, p->token) ? PROA_FINISH_END
+                                                                                         : PROA_FINISH_LENGTH};
 }
 
 int32_t proa_beam_finish(proa_beam *b)

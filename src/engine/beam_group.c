@@ -35,12 +35,9 @@ static void offer_list(proa_beam *b, int32_t beam, const int32_t *tokens, const 
         if (proa_beam_hopeless(b, values[j] + b->score[beam])) break;
         float less = b->o.diversity_penalty * (float)find_chosen(b, ids[j])->count;
         float sum = values[j] - less + b->score[beam];
-        proa_beam_offer(b, (proa_candidate){.key = sum,
-                                            .sum = sum,
-                                            .logprob = values[j],
-                                            .parent = beam,
-                                            .tie = ids[j],
-                                            .token = ids[j]});
+        proa_beam_offer(
+            b, (proa_candidate){
+                   .key = sum, .sum = sum, .logprob = values[j], .parent = beam, .tie = ids[j], .token = ids[j]});
     }
 }
 
@@ -57,7 +54,7 @@ static int32_t find_worst(const proa_place *p, int32_t count, double *second)
     int32_t worst = 0;
     for (int32_t i = 1; i < count; i++)
         if (p[i].score < p[worst].score) worst = i;
-    *second = INFINITY;
+    *second = HUGE_VAL;
     for (int32_t i = 0; i < count; i++)
         if (i != worst) *second = fmin(*second, p[i].score);
     return worst;

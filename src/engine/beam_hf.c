@@ -16,12 +16,10 @@ static void choose_candidates(proa_beam *b, const int32_t *tokens, const float *
         for (int64_t j = 0; j < b->each; j++) {
             float sum = values[j] + b->score[i];
             if (proa_beam_hopeless(b, sum)) break;
-            proa_beam_offer(b, (proa_candidate){.key = sum,
-                                                .sum = sum,
-                                                .logprob = values[j],
-                                                .parent = i,
-                                                .tie = ids[j],
-                                                .token = ids[j]});
+            proa_beam_offer(
+                b,
+                (proa_candidate){
+                    .key = sum, .sum = sum, .logprob = values[j], .parent = i, .tie = ids[j], .token = ids[j]});
         }
     }
     proa_beam_sort(b);

@@ -25,18 +25,18 @@ static void offer_list(proa_beam *b, int32_t beam, const int32_t *tokens, const 
     const int32_t *ids = tokens + proa_beam_row(b, beam);
     const float *values = logprobs + proa_beam_row(b, beam);
     bool trtllm = b->o.style == PROA_STYLE_TRTLLM, divide = !trtllm && b->o.length_penalty != 0;
-    float rate = b->o.diversity_rate, most = rate > 0 ? rate * (float)(b->o.beams - 1) : 0;
+    float rate = b->o.diversity_rate;
+    float most = trtllm ? rate * (float)beam : rate > 0 ? rate * (float)(b->o.beams - 1) : 0;
     int64_t length = key_length(b);
     float divisor = divide && length != 1 ? proa_beam_norm(b, length) : 1;
     for (int32_t r = 0, modulo = 0; r < b->each; r++, modulo = modulo + 1 == b->o.beams ? 0 : modulo + 1) {
         float sum = values[r] + b->score[beam], score = sum / divisor;
+        float key = score + rate * (float)(trtllm ? beam : modulo);
         if (proa_beam_hopeless(b, score + most)) break;
-        proa_beam_offer(b, (proa_candidate){.key = score + rate * (float)(trtllm ? beam : modulo),
-                                            .sum = sum,
-                                            .logprob = values[r],
-                                            .parent = beam,
-                                            .tie = r,
-                                            .token = ids[r]});
+        if (proa_beam_hopeless(b, key)) continue;
+        proa_beam_offer(
+            b, (proa_candidate){
+                   .key = key, .sum = sum, .logprob = values[r], .parent = beam, .tie = r, .token = ids[r]});
     }
 }
 
@@ -79,7 +79,9 @@ void proa_beam_step_pool(proa_beam *b, const int32_t *tokens, const float *logpr
 {
     int32_t K = b->o.beams, running = 0;
     proa_beam_clear(b, b->kept);
-    for (int32_t i = 0; i < K; i++) offer_list(b, i, tokens, logprobs);
+    /* The order matters for time only: trtllm's rate likes the last beams best, in the first step only beam 0 lives. */
+    bool back = b->o.style == PROA_STYLE_TRTLLM && b->length > 1;
+    for (int32_t i = 0; i < K; i++) offer_list(b, back ? K - 1 - i : i, tokens, logprobs);
     proa_beam_sort(b);
     for (int64_t c = 0; c < b->best_count && running < K; c++) {
         if (!proa_beam_is_end(b, b->best[c].token)) proa_beam_run(b, running++, &b->best[c]);
@@ -94,8 +96,7 @@ void proa_beam_step_pool(proa_beam *b, const int32_t *tokens, const float *logpr
 void proa_beam_close_pool(proa_beam *b)
 {
     for (int32_t i = 0; i < b->o.beams && !b->pooled_all; i++)
-        b->place[b->place_count++] =
-            proa_beam_running(b, i, (double)length_score(b, b->sum[i], b->length));
+        b->place[b->place_count++] = proa_beam_running(b, i, (double)length_score(b, b->sum[i], b->length));
     for (int32_t i = 1; i < b->place_count; i++) {
         proa_place p = b->place[i];
         int32_t at = i;

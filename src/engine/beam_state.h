@@ -12,7 +12,7 @@
 
 /* Scores that stand for "none". transformers: of beams that do not exist yet, of empty places among the finished, and
  * added to what shall not be chosen. FasterTransformer and TensorRT-LLM: of beams that do not exist yet. */
-#define PROA_BEAM_NONE (-1.0e9F)
+#define PROA_BEAM_NONE    (-1.0e9F)
 #define PROA_BEAM_NONE_FT (-1.0e20F)
 
 /* A continuation of a running beam. Ranked by key, then parent, then tie, lower first. */

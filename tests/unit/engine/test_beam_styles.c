@@ -189,9 +189,9 @@ static void check_wide(proa_style style, float rate)
     flat *all = proa_calloc((size_t)(K * M), sizeof *all);
     fill_lists(tokens, logprobs, K, M, 1);
     assert_int_equal(proa_beam_advance(b, &more, parent, token, tokens, logprobs, NULL), PROA_OK);
-    for (int64_t j = 0, i = 0; i < K; j++) /* the first step takes ranks in order, the rate apart */
+    for (int64_t i = 0; i < K; i++)
         for (int64_t r = 0; r < M; r++)
-            if (tokens[r] == token[i] && i < K) score[i++] = logprobs[r];
+            if (tokens[r] == token[i]) score[i] = logprobs[r];
     fill_lists(tokens, logprobs, K, M, 2);
     for (int32_t i = 0; i < K; i++)
         for (int32_t r = 0; r < M; r++) {
@@ -314,7 +314,8 @@ static void test_stopped_early(void **state)
     const int32_t end_ids[] = {5, 9};
     for (uint32_t seed = 0; seed < 100; seed++) {
         size_t k = 1 + seed % 4; /* hf without groups ends differently at the limit: test_beam.c */
-        model m = {.seed = seed, .vocab = 50, .grain = 18, .end_eighths = -8, .end_ids = end_ids, .end_ids_count = 2};
+        model m = {
+            .seed = seed, .vocab = 50, .grain = 18, .end_eighths = -8, .end_ids = end_ids, .end_ids_count = 2};
         proa_beam_options o = some_options(k, end_ids);
         proa_beam *b, *whole;
         assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
@@ -418,8 +419,7 @@ static void test_few_tokens(void **state)
 {
     (void)state;
     const int32_t tokens[] = {4, 7, 1, 0, 2, 3, 5, 6};
-    const float masked[] = {-1,         -2,         -HUGE_VALF, -HUGE_VALF,
-                            -HUGE_VALF, -HUGE_VALF, -HUGE_VALF, -HUGE_VALF};
+    const float masked[] = {-1, -2, -HUGE_VALF, -HUGE_VALF, -HUGE_VALF, -HUGE_VALF, -HUGE_VALF, -HUGE_VALF};
     for (size_t k = 0; k < PROA_COUNT(kinds); k++) {
         const int32_t end_ids[] = {7};
         proa_beam_options o = some_options(k, end_ids);
@@ -452,20 +452,21 @@ static void test_refusals(void **state)
     const struct {
         proa_beam_options o;
         const char *text;
-    } bad[] = {{{.beams = 4, .vocab = 9, .max_new = 1, .groups = 3}, "groups is 3, must divide the 4 beams"},
-               {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 5}, "groups is 5, must lie in 0..4"},
-               {{.beams = 4, .vocab = 9, .max_new = 1, .groups = -1}, "groups is -1"},
-               {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 2, .style = PROA_STYLE_TRTLLM}, "groups is 2"},
-               {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 2, .diversity_penalty = -1},
-                "diversity penalty is -1, must lie in 0..1e+06"},
-               {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 2, .diversity_penalty = NAN}, "penalty is"},
-               {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 2, .pad_id = 9}, "padding token is 9"},
-               {{.beams = 4, .vocab = 9, .max_new = 1, .style = (proa_style)3}, "style is 3, must lie in 0..2"},
-               {{.beams = 4, .vocab = 9, .max_new = 1, .style = PROA_STYLE_TRTLLM, .diversity_rate = NAN},
-                "diversity rate is"},
-               {{.beams = 4, .vocab = 9, .max_new = 1, .style = PROA_STYLE_FT, .pool = true, .diversity_rate = 2e6F},
-                "diversity rate is 2e+06, must lie in -1e+06..1e+06"},
-               {{.beams = 4, .vocab = 9, .max_new = 1, .style = PROA_STYLE_FT}, "prompt tokens is 0"}};
+    } bad[] = {
+        {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 3}, "groups is 3, must divide the 4 beams"},
+        {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 5}, "groups is 5, must lie in 0..4"},
+        {{.beams = 4, .vocab = 9, .max_new = 1, .groups = -1}, "groups is -1"},
+        {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 2, .style = PROA_STYLE_TRTLLM}, "groups is 2"},
+        {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 2, .diversity_penalty = -1},
+         "diversity penalty is -1, must lie in 0..1e+06"},
+        {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 2, .diversity_penalty = NAN}, "penalty is"},
+        {{.beams = 4, .vocab = 9, .max_new = 1, .groups = 2, .pad_id = 9}, "padding token is 9"},
+        {{.beams = 4, .vocab = 9, .max_new = 1, .style = (proa_style)3}, "style is 3, must lie in 0..2"},
+        {{.beams = 4, .vocab = 9, .max_new = 1, .style = PROA_STYLE_TRTLLM, .diversity_rate = NAN},
+         "diversity rate is"},
+        {{.beams = 4, .vocab = 9, .max_new = 1, .style = PROA_STYLE_FT, .pool = true, .diversity_rate = 2e6F},
+         "diversity rate is 2e+06, must lie in -1e+06..1e+06"},
+        {{.beams = 4, .vocab = 9, .max_new = 1, .style = PROA_STYLE_FT}, "prompt tokens is 0"}};
     for (size_t i = 0; i < PROA_COUNT(bad); i++) {
         proa_beam *b = (proa_beam *)(void *)&state;
         proa_err err = {0};
@@ -479,11 +480,16 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ft_and_trtllm),           cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_groups_go_down_the_list), cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_one_beam_is_greedy),      cmocka_unit_test(test_no_allocation),
-        cmocka_unit_test(test_stopped_early),           cmocka_unit_test(test_equal_enters_full_pool),
-        cmocka_unit_test(test_worse_ends_the_walk),     cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_ft_and_trtllm),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_groups_go_down_the_list),
+        cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_one_beam_is_greedy),
+        cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_stopped_early),
+        cmocka_unit_test(test_equal_enters_full_pool),
+        cmocka_unit_test(test_worse_ends_the_walk),
+        cmocka_unit_test(test_few_tokens),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
