@@ -25,7 +25,8 @@ static void expect_row(const float *got, const float *want, int n, int64_t at)
 {
     for (int i = 0; i < n; i++) {
         if (got[i] == want[i]) continue;
-        if (!(fabs((double)got[i] - (double)want[i]) <= 1e-5 * fmax(0.1, fabs((double)want[i]))))
+        bool numbers = isfinite(got[i]) && isfinite(want[i]);
+        if (!numbers || !(fabs((double)got[i] - (double)want[i]) <= 1e-5 * fmax(0.1, fabs((double)want[i]))))
             fail_msg("case %d, token %d: %.8g, want %.8g", (int)at, i, (double)got[i], (double)want[i]);
     }
 }
