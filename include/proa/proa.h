@@ -176,11 +176,12 @@ typedef struct proa_options {
     proa_style style;
     float length_penalty; /* hf: score = sum of log-probabilities / length^penalty, default 1; ft and trtllm: the
                              same on their length, default 0 */
-    proa_early early_stopping;
+    proa_early early_stopping; /* trtllm: default TRUE; ft does not read it */
     int32_t beams_returned;  /* 0: all */
     int32_t beam_groups;     /* hf: diverse beam search in groups; default 1 */
     float diversity_penalty; /* hf: for each earlier group that chose the token in this step */
-    float diversity_rate;    /* ft, trtllm: added times the rank among siblings */
+    float diversity_rate;    /* added to a beam's score when ranked: ft times the rank among siblings, trtllm times the
+                                beam's index */
     float penalty_alpha;     /* > 0 with top_k > 1: contrastive search */
     /* what else to tell */
     bool logprobs;        /* log-probability of each token in its TOKEN event */

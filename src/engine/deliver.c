@@ -77,7 +77,7 @@ void proa_deliver_token(const proa_draw *draw, const proa_sample *sample)
     if (!job->first_ns) job->first_ns = proa_clock_ns();
     seq->finish = finish_of(job, seq, sample->id);
     bool whole = seq->finish != PROA_FINISH_NONE;
-    if (make_text(seq, sample->id, whole, job->width > 1)) seq->finish = PROA_FINISH_STOP;
+    if (make_text(seq, sample->id, whole, job->sequences > 1)) seq->finish = PROA_FINISH_STOP;
     event.id = sample->id;
     event.logprob = job->options.logprobs ? sample->logprob : 0;
     event.sequence = draw->sequence;
@@ -154,7 +154,7 @@ static int by_score(const void *a, const void *b)
 /* Of several sequences: all in order, or of best_of the n with the highest log-probability a token. */
 static int32_t seq_results(const proa_job *job, proa_beam_result *results)
 {
-    for (int32_t i = 0; i < job->width; i++) {
+    for (int32_t i = 0; i < job->sequences; i++) {
         const proa_seq *s = &job->seq[i];
         results[i] = (proa_beam_result){.ids = s->ids, .count = s->count, .logprob_sum = s->logprob_sum};
         results[i].score = s->count ? (float)(s->logprob_sum / (double)s->count) : 0;
@@ -162,8 +162,8 @@ static int32_t seq_results(const proa_job *job, proa_beam_result *results)
         results[i].sequence = i;
         if (s->detok) results[i].text = s->shown.ptr ? s->shown.ptr : "", results[i].text_len = s->shown.len;
     }
-    if (job->options.best_of <= job->options.n) return job->width;
-    qsort(results, (size_t)job->width, sizeof *results, by_score);
+    if (job->options.best_of <= job->options.n) return job->sequences;
+    qsort(results, (size_t)job->sequences, sizeof *results, by_score);
     return job->options.n;
 }
 
@@ -200,7 +200,7 @@ static void unlink_live(proa_engine *e, const proa_job *job)
 static void last_text(proa_event *event, proa_job *job)
 {
     proa_seq *seq = job->seq;
-    if (!seq || job->width != 1 || seq->finish != PROA_FINISH_NONE || !seq->detok) return;
+    if (!seq || job->sequences != 1 || seq->finish != PROA_FINISH_NONE || !seq->detok) return;
     proa_buf_clear(&seq->piece);
     if (proa_detok_flush(seq->detok, &seq->stop.held, NULL) != PROA_OK) return;
     proa_stop_flush(&seq->stop, &seq->piece);
@@ -219,8 +219,8 @@ void proa_deliver_done(proa_engine *e, proa_job *job, proa_finish finish, const 
     event.new_tokens = job->new_tokens;
     times(&event, job);
     last_text(&event, job);
-    if (job->seq && job->width == 1) event.logprob_sum = job->seq->logprob_sum;
-    if (whole && (job->beam || (job->seq && job->width > 1))) {
+    if (job->seq && job->sequences == 1) event.logprob_sum = job->seq->logprob_sum;
+    if (whole && (job->beam || job->sequences > 1)) {
         results = proa_calloc((size_t)job->width, sizeof *results);
         event.beams_count = job->beam ? beam_results(e, job, results, &texts) : seq_results(job, results);
         event.beams = results;

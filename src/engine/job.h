@@ -7,6 +7,7 @@
 #define PROA_ENGINE_JOB_H
 
 #include "engine/beam.h"
+#include "engine/contrastive.h"
 #include "engine/logits.h"
 #include "engine/memory.h"
 #include "engine/options.h"
@@ -52,23 +53,28 @@ struct proa_job {
     atomic_bool cancelled;
 
     proa_phase phase;
-    int32_t width;    /* sequences or beams that share the prompt's pages */
-    int32_t slot;     /* first of `width` slots (tables), while admitted */
-    int64_t reserved; /* pages that it may come to use */
-    int64_t length;   /* tokens whose keys and values are in its pages, of each sequence that runs */
+    int32_t width;     /* rows of a step: sequences, beams or candidates, which share the prompt's pages */
+    int32_t sequences; /* of `seq`: 1 or n; 0 for beams */
+    int32_t slot;      /* first of `width` slots (tables), while admitted */
+    int64_t reserved;  /* pages that it may come to use */
+    int64_t length;    /* tokens whose keys and values are in its pages, of each sequence that runs */
     int64_t new_tokens, new_max; /* of all sequences together; of each at most */
     int32_t running;             /* sequences that have not ended */
     proa_finish ending;          /* decided in this step, carried out at its end */
     proa_err error;              /* why, when ending is ERROR */
     proa_logits *logits;         /* NULL: the options change no logits */
-    proa_seq *seq;               /* [width], but for beams */
+    proa_seq *seq;               /* [sequences] */
     proa_logprob *top;           /* [top_logprobs] for each sequence, or each of PROA_HEAD_ROWS prompt rows */
     proa_beam *beam;             /* and what goes in and out of it, M candidates for each of `width` rows: */
     int64_t candidates;          /* M */
     int32_t *beam_ids;           /* [width][M] */
     float *beam_values;          /* [width][M] */
     int32_t *beam_parent, *beam_token; /* [width]; beam_token is what each beam runs next */
-    int32_t *path, *path_other; /* [width][new_max] each beam's tokens, for the logits' steps; NULL without them */
+    int32_t *path,
+        *path_other; /* [width][new_max + 1] tokens before each row, for the logits' steps; NULL without them */
+    int64_t depth;   /* of these */
+    proa_contrastive *contrast; /* contrastive search: uses the beams' arrays for its candidates */
+    float *probs, *hidden;      /* [width], [width][hidden]: of the candidates that run */
     int64_t submitted_ns, admitted_ns, first_ns;
 };
 

@@ -86,8 +86,8 @@ const proa_option_row proa_option_rows[] = {
     {AT(diversity_penalty), FLOAT, IN(diversity_penalty), 0, 1e4, false, 0,
      "for tokens that earlier groups chose in this step", "", "", "", "diversity_penalty", "diversity_penalty"},
     {AT(diversity_rate), FLOAT, IN(diversity_rate), -1e4, 1e4, false, 0,
-     "times the rank among siblings, added to a beam's score", "beam_search_diversity_rate",
-     "beam_search_diversity_rate", "", "", ""},
+     "added to a beam's score: ft times the rank among siblings, trtllm times the beam",
+     "beam_search_diversity_rate", "beam_search_diversity_rate", "", "", ""},
     {AT(penalty_alpha), FLOAT, IN(penalty_alpha), 0, 1, false, 0,
      "contrastive search: weight of the degeneration penalty", "", "", "", "penalty_alpha", ""},
     {AT(logprobs), BOOL, IN(logprobs), 0, 1, false, 0, "log-probability of each token", "is_return_log_probs",
@@ -526,6 +526,9 @@ static proa_status check_together(const proa_options *o, int64_t sequences_max, 
     if (o->penalty_alpha > 0 && o->temperature > 0)
         return contradict("penalty_alpha", (double)o->penalty_alpha, "temperature", (double)o->temperature,
                           "contrastive search does not sample", err);
+    if (o->penalty_alpha > 0 && (o->return_logits || o->return_hidden || o->top_logprobs))
+        return contradict("penalty_alpha", (double)o->penalty_alpha, "top_logprobs", o->top_logprobs,
+                          "contrastive search gives no logits, hidden states or alternatives", err);
     if (o->penalty_alpha > 0 && (o->n > 1 || o->best_of > 1))
         return contradict("penalty_alpha", (double)o->penalty_alpha, "n", o->n,
                           "contrastive search has one sequence", err);
@@ -563,8 +566,10 @@ void proa_options_resolve(proa_options *o, const proa_options *defaults)
     for (int i = 0; i < PROA_OPTION_COUNT; i++) take_default(o, &proa_option_rows[i], defaults);
     if (!penalty_given && o->style != PROA_STYLE_HF) o->length_penalty = 0;
     if (o->best_of < o->n) o->best_of = o->n;
-    if (defaults && !(o->given & PROA_GIVEN(early_stopping)) && o->early_stopping == PROA_EARLY_FALSE)
-        o->early_stopping = defaults->early_stopping;
+    if (!(o->given & PROA_GIVEN(early_stopping)) && o->early_stopping == PROA_EARLY_FALSE) {
+        if (defaults) o->early_stopping = defaults->early_stopping;
+        if (o->style == PROA_STYLE_TRTLLM) o->early_stopping = PROA_EARLY_TRUE; /* its own default */
+    }
     o->given = ((uint64_t)1 << PROA_OPTION_COUNT) - 1;
 }
 

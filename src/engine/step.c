@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include <math.h>
 #include <string.h>
 
 void proa_job_list_init(proa_job_list *list)
@@ -240,7 +241,7 @@ static bool encode(proa_engine *e)
 
 static bool runs(const proa_job *job, int32_t i)
 {
-    return job->beam || job->seq[i].finish == PROA_FINISH_NONE;
+    return job->candidates || job->seq[i].finish == PROA_FINISH_NONE;
 }
 
 static void add_decoding(proa_engine *e, proa_job *job)
@@ -251,14 +252,14 @@ static void add_decoding(proa_engine *e, proa_job *job)
         take_pages(e, table, job->length, 1);
         add_span(e, table, 1, job->length + 1, &e->cross[job->slot], job->input_count);
         ask(e, job, e->rows, i);
-        add_row(e, job->beam ? job->beam_token[i] : job->seq[i].token, job->length);
+        add_row(e, job->candidates ? job->beam_token[i] : job->seq[i].token, job->length);
     }
 }
 
 /* Every row of the prompt is asked, not only the last. */
 static bool asks_all(const proa_job *job)
 {
-    return job->task != PROA_TASK_GENERATE || job->options.prompt_logprobs;
+    return job->task != PROA_TASK_GENERATE || job->options.prompt_logprobs || job->contrast;
 }
 
 static void add_prompt(proa_engine *e, proa_job *job, int64_t budget)
@@ -354,8 +355,8 @@ static void apply_steps(proa_job *job, proa_view logits, int64_t first_beam, con
 {
     for (int64_t i = 0; i < logits.shape[0]; i++) {
         float *row = proa_view_f32(logits) + i * logits.stride[0];
-        int64_t depth = job->new_tokens / job->width;
-        proa_history history = history_of(job, job->path + (first_beam + i) * job->new_max, depth);
+        const int32_t *path = job->path + (first_beam + i) * (job->new_max + 1);
+        proa_history history = history_of(job, path, job->depth);
         for (int64_t v = 0; v < logits.shape[1] && lse; v++) row[v] -= lse[i];
         proa_logits_apply(job->logits, row, &history);
     }
@@ -378,14 +379,14 @@ static void take_candidates(proa_engine *e, proa_job *job, proa_view logits, int
         for (int64_t j = 0; j < M; j++) values[i * M + j] -= e->lse[i];
 }
 
-/* The tokens of each beam so far, for those steps that look back. */
+/* The tokens before each row, for those steps that look back. */
 static void reorder_paths(proa_job *job)
 {
-    int64_t depth = job->new_tokens / job->width - 1;
+    int64_t stride = job->new_max + 1, depth = job->depth++;
     if (!job->path) return;
     for (int32_t i = 0; i < job->width; i++) {
-        int32_t *to = job->path_other + i * job->new_max;
-        memcpy(to, job->path + job->beam_parent[i] * job->new_max, (size_t)depth * sizeof *to);
+        int32_t *to = job->path_other + i * stride;
+        memcpy(to, job->path + job->beam_parent[i] * stride, (size_t)depth * sizeof *to);
         to[depth] = job->beam_token[i];
     }
     int32_t *swap = job->path;
@@ -422,6 +423,53 @@ static void advance_beams(proa_engine *e, proa_job *job)
     else reorder_paths(job), reorder_tables(e, job);
 }
 
+/* ---- contrastive search ---- */
+
+/* The next candidates are the likeliest after row `from`: they continue it, all on its pages. */
+static void run_candidates(proa_engine *e, proa_job *job, int32_t from)
+{
+    const int32_t *ids = job->beam_ids + from * job->candidates;
+    const float *logprobs = job->beam_values + from * job->candidates;
+    for (int32_t i = 0; i < job->width; i++) {
+        job->beam_parent[i] = from;
+        job->beam_token[i] = ids[i];
+        job->probs[i] = expf(logprobs[i]);
+    }
+    reorder_paths(job);
+    reorder_tables(e, job);
+}
+
+/* All candidates have run: one of them is the token. */
+static void choose_candidate(proa_engine *e, proa_job *job)
+{
+    int32_t best = 0;
+    if (proa_contrastive_choose(job->contrast, &best, job->probs, job->hidden, &job->error) != PROA_OK) {
+        job->ending = PROA_FINISH_ERROR;
+        return;
+    }
+    proa_draw draw = {.job = job};
+    proa_sample sample = {job->beam_token[best], logf(job->probs[best])};
+    e->now.new_tokens++;
+    proa_deliver_token(&draw, &sample);
+    if (job->seq->finish != PROA_FINISH_NONE) end_sequence(e, job, 0);
+    else run_candidates(e, job, best);
+}
+
+static void answer_candidates(proa_engine *e, proa_job *job, const proa_ask *a, int64_t n, proa_view logits)
+{
+    int64_t hidden = e->model->config.hidden;
+    memcpy(job->hidden + a->index * hidden, proa_model_hidden(e->model, e->answered),
+           (size_t)(n * hidden) * sizeof(float));
+    take_candidates(e, job, logits, a->index);
+    if (a[n - 1].index + 1 == job->width) choose_candidate(e, job);
+}
+
+static void start_contrast(proa_engine *e, proa_job *job, proa_view last_row)
+{
+    take_candidates(e, job, last_row, 0);
+    run_candidates(e, job, 0);
+}
+
 /* ---- answers ---- */
 
 /* Log-probabilities of the prompt's own tokens: row at position i tells of token i + 1. */
@@ -450,9 +498,14 @@ static void answer_prompt_rows(proa_engine *e, proa_job *job, int64_t first, pro
     const float *hidden = proa_model_hidden(e->model, e->answered + n - 1);
     proa_view row = proa_view_rows(logits, n - 1, n);
     if (job->task == PROA_TASK_ROWS) answer_rows(job, first, logits);
-    else if (asks_all(job)) answer_prompt(e, job, first, logits);
-    if (!last) return;
+    else if (job->task == PROA_TASK_SCORE || job->options.prompt_logprobs)
+        answer_prompt(e, job, first, logits);
+    if (job->contrast && proa_contrastive_add(job->contrast, proa_model_hidden(e->model, e->answered), n,
+                                              &job->error) != PROA_OK)
+        job->ending = PROA_FINISH_ERROR;
+    if (!last || job->ending == PROA_FINISH_ERROR) return;
     if (job->task != PROA_TASK_GENERATE) job->ending = PROA_FINISH_END;
+    else if (job->contrast) start_contrast(e, job, row);
     else if (job->beam) take_candidates(e, job, row, 0), advance_beams(e, job);
     else fork_sequences(e, job, proa_view_f32(row), hidden);
 }
@@ -464,6 +517,8 @@ static void answer_job(proa_engine *e, const proa_ask *a, int64_t n, proa_view l
     if (job->ending == PROA_FINISH_ERROR) return;
     if (job->phase == PROA_PHASE_PROMPT) {
         answer_prompt_rows(e, job, a->index, logits);
+    } else if (job->contrast) {
+        answer_candidates(e, job, a, n, logits);
     } else if (job->beam) {
         take_candidates(e, job, logits, a->index);
         if (a[n - 1].index + 1 == job->width) advance_beams(e, job);

@@ -10,17 +10,19 @@
 void proa_job_free(proa_job *job)
 {
     if (!job) return;
-    for (int32_t i = 0; i < job->width && job->seq; i++) {
+    for (int32_t i = 0; i < job->sequences && job->seq; i++) {
         proa_detok_free(job->seq[i].detok);
         proa_stop_release(&job->seq[i].stop);
         proa_buf_release(&job->seq[i].piece);
         proa_buf_release(&job->seq[i].shown);
         free(job->seq[i].ids);
     }
-    void *all[] = {job->seq,         job->top,         job->input,      job->prompt, job->beam_ids,
-                   job->beam_values, job->beam_parent, job->beam_token, job->path,   job->path_other};
+    void *all[] = {job->seq,      job->top,         job->input,       job->prompt,
+                   job->beam_ids, job->beam_values, job->beam_parent, job->beam_token,
+                   job->path,     job->path_other,  job->probs,       job->hidden};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     proa_beam_free(job->beam);
+    proa_contrastive_free(job->contrast);
     proa_logits_free(job->logits);
     proa_arena_release(&job->arena);
     free(job);
@@ -174,6 +176,20 @@ static proa_status read_options(const proa_engine *e, proa_job *job, const proa_
     return ban_strings(e, job, err);
 }
 
+/* M candidates for each of the job's rows. */
+static void make_candidates(proa_job *job, int64_t candidates)
+{
+    size_t width = (size_t)job->width, length = (size_t)job->new_max + 1;
+    job->candidates = candidates;
+    job->beam_ids = proa_calloc(width * (size_t)candidates, sizeof *job->beam_ids);
+    job->beam_values = proa_calloc(width * (size_t)candidates, sizeof *job->beam_values);
+    job->beam_parent = proa_calloc(width, sizeof *job->beam_parent);
+    job->beam_token = proa_calloc(width, sizeof *job->beam_token);
+    if (!job->logits) return;
+    job->path = proa_calloc(width * length, sizeof *job->path);
+    job->path_other = proa_calloc(width * length, sizeof *job->path_other);
+}
+
 static proa_status make_beams(const proa_engine *e, proa_job *job, proa_err *err)
 {
     const proa_options *o = &job->options;
@@ -193,15 +209,21 @@ static proa_status make_beams(const proa_engine *e, proa_job *job, proa_err *err
                            .pool = e->model->arch->kind == PROA_KIND_ENCODER_DECODER,
                            .prompt_tokens = job->prompt_count};
     PROA_TRY(proa_beam_new(&job->beam, &b, err));
-    size_t width = (size_t)o->beams;
-    job->candidates = proa_beam_candidates(job->beam);
-    job->beam_ids = proa_calloc(width * (size_t)job->candidates, sizeof *job->beam_ids);
-    job->beam_values = proa_calloc(width * (size_t)job->candidates, sizeof *job->beam_values);
-    job->beam_parent = proa_calloc(width, sizeof *job->beam_parent);
-    job->beam_token = proa_calloc(width, sizeof *job->beam_token);
-    if (!job->logits) return PROA_OK;
-    job->path = proa_calloc(width * (size_t)job->new_max, sizeof *job->path);
-    job->path_other = proa_calloc(width * (size_t)job->new_max, sizeof *job->path_other);
+    make_candidates(job, proa_beam_candidates(job->beam));
+    return PROA_OK;
+}
+
+static proa_status make_contrast(const proa_engine *e, proa_job *job, proa_err *err)
+{
+    int64_t hidden = e->model->config.hidden;
+    proa_contrastive_options c = {.k = job->width,
+                                  .alpha = job->options.penalty_alpha,
+                                  .hidden = hidden,
+                                  .tokens_max = job->prompt_count + job->new_max};
+    PROA_TRY(proa_contrastive_new(&job->contrast, &c, err));
+    make_candidates(job, job->width);
+    job->probs = proa_calloc((size_t)job->width, sizeof *job->probs);
+    job->hidden = proa_calloc((size_t)(job->width * hidden), sizeof *job->hidden);
     return PROA_OK;
 }
 
@@ -230,7 +252,7 @@ static void make_seq(const proa_engine *e, proa_job *job, proa_seq *seq)
     proa_buf_init(&seq->shown, PROA_TEXT_BYTES_MAX);
     if (!e->tokenizer) return;
     seq->detok = proa_detok_new(e->tokenizer, true);
-    int64_t text = job->width > 1 ? proa_min64(8 * job->new_max, 64 * PROA_KIB) : 0;
+    int64_t text = job->sequences > 1 ? proa_min64(8 * job->new_max, 64 * PROA_KIB) : 0;
     proa_buf_reserve(&seq->piece, 1024); /* so that the decode loop need not */
     proa_buf_reserve(&seq->shown, (size_t)text + 1024);
 }
@@ -244,13 +266,16 @@ static proa_status make_state(const proa_engine *e, proa_job *job, proa_err *err
     int64_t tops = (int64_t)o->top_logprobs * proa_max64(job->width, o->prompt_logprobs ? PROA_HEAD_ROWS : 1);
     if (tops) job->top = proa_calloc((size_t)tops, sizeof *job->top);
     if (o->beams > 1) return make_beams(e, job, err);
-    job->seq = proa_calloc((size_t)job->width, sizeof *job->seq);
-    for (int32_t i = 0; i < job->width; i++) make_seq(e, job, &job->seq[i]);
-    return PROA_OK;
+    job->sequences = o->penalty_alpha > 0 ? 1 : job->width;
+    job->running = job->sequences;
+    job->seq = proa_calloc((size_t)job->sequences, sizeof *job->seq);
+    for (int32_t i = 0; i < job->sequences; i++) make_seq(e, job, &job->seq[i]);
+    return o->penalty_alpha > 0 ? make_contrast(e, job, err) : PROA_OK;
 }
 
 static int32_t width_of(const proa_options *o)
 {
+    if (o->penalty_alpha > 0) return o->top_k;
     return o->beams > 1 ? o->beams : o->best_of > 1 ? o->best_of : 1;
 }
 
@@ -264,7 +289,7 @@ static proa_status plan_job(const proa_engine *e, proa_job *job, const proa_opti
     if (!encoder) PROA_TRY(read_options(e, job, options, err));
     if (job->task == PROA_TASK_GENERATE) {
         job->new_max = proa_min64(new_tokens_wanted(job), room);
-        job->width = job->running = width_of(&job->options);
+        job->width = (int32_t)proa_min64(width_of(&job->options), e->model->plan.width[PROA_REG_OUT]);
         PROA_TRY(make_state(e, job, err));
     } else if (job->options.top_logprobs) {
         job->top = proa_calloc((size_t)job->options.top_logprobs * PROA_HEAD_ROWS, sizeof *job->top);

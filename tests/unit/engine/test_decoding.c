@@ -49,7 +49,8 @@ static void on_done(told *t, const proa_event *e)
     t->results = e->beams_count;
     for (int32_t i = 0; i < e->beams_count && i < 16; i++) {
         const proa_beam_result *b = &e->beams[i];
-        t->sequence[i] = b->sequence, t->score[i] = b->score, t->sum[i] = b->logprob_sum, t->finish[i] = b->finish;
+        t->sequence[i] = b->sequence, t->score[i] = b->score, t->sum[i] = b->logprob_sum,
+        t->finish[i] = b->finish;
         t->result_count[i] = b->count;
         memcpy(t->result_ids[i], b->ids, (size_t)b->count * sizeof(int32_t));
         snprintf(t->result_text[i], sizeof t->result_text[i], "%s", b->text ? b->text : "");
@@ -150,7 +151,8 @@ static void n_shares_the_prompts_pages(void **state)
     int64_t used[2];
     for (int i = 0; i < 100; i++) strcat(prompt, "It was a dark night, and the wind ");
     for (int i = 0; i < 2; i++) {
-        proa_engine *engine = open_or_fail(MODELS "classics-10m", &(proa_engine_options){.sequences_max = 8, .kv_tokens = 8192});
+        proa_engine *engine = open_or_fail(MODELS "classics-10m",
+                                           &(proa_engine_options){.sequences_max = 8, .kv_tokens = 8192});
         ask_and_run(engine, prompt, (proa_options){.max_tokens = 10, .temperature = 1, .n = i ? 8 : 1}, &t);
         proa_engine_stats(engine, &stats);
         used[i] = stats.pages_used_peak;
@@ -219,7 +221,9 @@ static void prompt_logprobs_are_the_rows(void **state)
     int64_t n = 0;
     (void)state;
     assert_int_equal(proa_engine_encode(stories, STORY, strlen(STORY), ids, 64, &n, NULL), PROA_OK);
-    ask_and_run(stories, STORY, (proa_options){.max_tokens = 3, .prompt_logprobs = true, .top_logprobs = 2, .logprobs = true}, &t);
+    ask_and_run(stories, STORY,
+                (proa_options){.max_tokens = 3, .prompt_logprobs = true, .top_logprobs = 2, .logprobs = true},
+                &t);
     run_request(stories, (proa_request){.task = PROA_TASK_ROWS, .text = STORY}, &rows);
     assert_int_equal(t.prompt_count, n - 1);
     for (int64_t i = 0; i + 1 < n; i++) {
@@ -246,12 +250,31 @@ static void logits_and_hidden_states(void **state)
     static told t;
     outcome rows = {0};
     (void)state;
-    ask_and_run(stories, STORY, (proa_options){.max_tokens = 1, .return_logits = true, .return_hidden = true}, &t);
+    ask_and_run(stories, STORY, (proa_options){.max_tokens = 1, .return_logits = true, .return_hidden = true},
+                &t);
     run_request(stories, (proa_request){.task = PROA_TASK_ROWS, .text = STORY}, &rows);
     float last = rows.rows[(rows.rows_count - 1) * rows.columns + t.ids[0][0]];
     assert_memory_equal(&last, &t.logits_at_id, sizeof last);
     assert_true(t.hidden0 != 0);
     outcome_release(&rows);
+}
+
+/* alpha near 0 is greedy; a larger one breaks the circle that greedy runs in. */
+static void contrastive_search(void **state)
+{
+    static told greedy, t;
+    (void)state;
+    ask_and_run(stories, STORY, (proa_options){.max_tokens = 60, .logprobs = true}, &greedy);
+    proa_options o = {.max_tokens = 60, .top_k = 4, .penalty_alpha = 1e-6f, .logprobs = true};
+    ask_and_run(stories, STORY, o, &t);
+    assert_int_equal(t.count[0], 60);
+    assert_memory_equal(t.ids[0], greedy.ids[0], 60 * sizeof(int32_t));
+    for (int i = 0; i < 60; i++) assert_true(fabsf(t.logprobs[0][i] - greedy.logprobs[0][i]) < 1e-4f);
+    o.penalty_alpha = 0.6f;
+    ask_and_run(stories, STORY, o, &t);
+    const char *circle = "I was in the house, and I was in the house";
+    assert_non_null(strstr(greedy.text[0], circle));
+    assert_null(strstr(t.text[0], circle));
 }
 
 static uint32_t random_state;
@@ -272,10 +295,11 @@ static proa_options any_options(void)
     int k = next++;
     proa_options o = {.max_tokens = (int32_t)(1 + pick(24)), .logprobs = true, .seed = pick(1000)};
     uint32_t kind = pick(6);
+    if (kind == 5) o.penalty_alpha = 0.5f, o.top_k = (int32_t)(2 + pick(4));
     if (kind == 0) o.beams = (int32_t)(2 + pick(3)), o.style = (proa_style)pick(3), o.logprobs = false;
     else if (kind < 4) o.temperature = 0.5f + 0.25f * (float)pick(4), o.style = (proa_style)pick(2);
     if (o.style != PROA_STYLE_HF && kind != 0) o.top_k = 5;
-    if (pick(3) == 0) o.top_k = (int32_t)(1 + pick(40));
+    if (pick(3) == 0 && kind != 5) o.top_k = (int32_t)(1 + pick(40));
     if (pick(3) == 0) o.top_p = 0.7f;
     if (pick(4) == 0) o.min_p = 0.05f;
     if (pick(4) == 0) o.typical_p = 0.8f;
@@ -283,7 +307,7 @@ static proa_options any_options(void)
     else if (pick(3) == 0) o.presence_penalty = 0.5f, o.frequency_penalty = 0.2f;
     if (pick(4) == 0) o.no_repeat_ngram = 2;
     if (pick(4) == 0) o.min_tokens = 3;
-    if (pick(4) == 0 && kind != 0) o.n = (int32_t)(1 + pick(3));
+    if (pick(4) == 0 && kind != 0 && kind != 5) o.n = (int32_t)(1 + pick(3));
     for (int i = 0; i < 3; i++) words[k][i] = (int32_t)(4 + pick(500));
     ends[k][0] = 1, ends[k][1] = 3;
     if (pick(3) == 0) o.banned_words = (proa_words){words[k], ends[k], 2};
@@ -324,6 +348,7 @@ int main(void)
                                        cmocka_unit_test(stop_words_and_bans),
                                        cmocka_unit_test(prompt_logprobs_are_the_rows),
                                        cmocka_unit_test(logits_and_hidden_states),
+                                       cmocka_unit_test(contrastive_search),
                                        cmocka_unit_test(any_mixture_batched_equals_single)};
     return cmocka_run_group_tests(tests, open_stories, close_stories);
 }
