@@ -23,13 +23,15 @@
 
 _Static_assert(V_TILE == V_WIDTH, "the sums of one tile of scores fill one vector");
 
-/* One page as the queries of a block see it. */
+/* One page as the queries [from, to) of a block see it: neighbours that have the same page at this place of their
+ * context. A page that all spans of the block share has all of the block's queries. */
 typedef struct attend_page {
     const proa_attend_block *b;
+    int from, to;
     const void *k, *v;            /* [64][head_dim] of the KV head */
     int64_t key;                  /* position of the page's first key */
     int lo[QUERIES], hi[QUERIES]; /* query i sees the keys [lo, hi) of this page; lo = hi: none */
-    int first, last;              /* smallest lo, largest hi, of those that see any */
+    int first, last;              /* smallest lo, largest hi, of those in [from, to) that see any */
     float s[QUERIES][PAGE];       /* scores, then weights */
 } attend_page;
 
@@ -88,10 +90,10 @@ V_INLINE void dot_keys(attend_page *p, int nq, int i, attend_mat k, proa_dtype d
     }
 }
 
-/* All queries with the keys [first, last), in groups of 4, 2 and 1. */
+/* All queries of the page with the keys [first, last), in groups of 4, 2 and 1. */
 V_INLINE void dot_all(attend_page *p, attend_mat k, proa_dtype dtype, int base, int first, int last)
 {
-    int i = 0, n = p->b->n;
+    int i = p->from, n = p->to;
     for (; i + 4 <= n; i += 4) dot_keys(p, 4, i, k, dtype, base, first, last);
     for (; i + 2 <= n; i += 2) dot_keys(p, 2, i, k, dtype, base, first, last);
     for (; i < n; i++) dot_keys(p, 1, i, k, dtype, base, first, last);
@@ -111,7 +113,7 @@ V_INLINE void page_scores(attend_page *p, proa_dtype dtype)
 {
     int64_t dh = p->b->kv->head_dim;
     attend_mat k = {p->k, dh};
-    if (dtype == PROA_DTYPE_F32 || p->b->n < WIDEN_FROM || dh > WIDE_MAX) {
+    if (dtype == PROA_DTYPE_F32 || p->to - p->from < WIDEN_FROM || dh > WIDE_MAX) {
         dot_all(p, k, dtype, 0, p->first, p->last);
         return;
     }
@@ -260,7 +262,7 @@ V_INLINE void sum_group(attend_page *p, int nq, int i, attend_mat v, proa_dtype 
 
 V_INLINE void sum_all(attend_page *p, attend_mat v, proa_dtype dtype, float *acc, int64_t cols)
 {
-    int i = 0, n = p->b->n;
+    int i = p->from, n = p->to;
     for (; i + 4 <= n; i += 4) sum_group(p, 4, i, v, dtype, acc, cols);
     for (; i + 2 <= n; i += 2) sum_group(p, 2, i, v, dtype, acc, cols);
     for (; i < n; i++) sum_group(p, 1, i, v, dtype, acc, cols);
@@ -270,7 +272,7 @@ V_INLINE void page_values(attend_page *p, proa_dtype dtype, proa_attend_state *s
 {
     int64_t dh = p->b->kv->head_dim;
     attend_mat v = {p->v, dh};
-    if (dtype == PROA_DTYPE_F32 || p->b->n < WIDEN_FROM) {
+    if (dtype == PROA_DTYPE_F32 || p->to - p->from < WIDEN_FROM) {
         sum_all(p, v, dtype, state->acc, dh);
         return;
     }
@@ -285,39 +287,55 @@ V_INLINE void page_values(attend_page *p, proa_dtype dtype, proa_attend_state *s
 
 /* ---- pages ---- */
 
-/* False if no query of the block sees a key of the page. */
-static bool page_open(attend_page *p, const proa_attend_block *b, int64_t page)
+/* What each query of the block sees of the page at this place. */
+static void page_limits(attend_page *p, const proa_attend_block *b, int64_t place)
 {
-    int64_t start = page * PAGE, block = (b->pages[page] * b->kv->kv_heads + b->kv_head) * PAGE * b->kv->head_dim;
-    int64_t bytes = block * proa_dtype_bytes(b->kv->dtype);
     p->b = b;
+    p->key = place * PAGE;
+    for (int i = 0; i < b->n; i++) {
+        p->lo[i] = (int)(proa_max64(b->begin[i], p->key) - p->key);
+        p->hi[i] = (int)(proa_min64(b->end[i], p->key + PAGE) - p->key);
+        if (p->lo[i] >= p->hi[i]) p->lo[i] = p->hi[i] = 0;
+    }
+}
+
+/* Opens the page of the first query from `from` on that sees a key at this place, for it and for those after it that
+ * have the same page; who sees nothing is passed over, and its table is not read: it may end before. False if
+ * nobody is left. */
+static bool page_open(attend_page *p, int from, int64_t place)
+{
+    const proa_attend_block *b = p->b;
+    while (from < b->n && p->hi[from] == 0) from++;
+    if (from == b->n) return false;
+    int64_t page = b->pages[from][place];
+    int64_t bytes = (page * b->kv->kv_heads + b->kv_head) * PAGE * b->kv->head_dim *
+                    proa_dtype_bytes(b->kv->dtype);
     p->k = (const char *)b->kv->k + bytes;
     p->v = (const char *)b->kv->v + bytes;
-    p->key = start;
     p->first = PAGE, p->last = 0;
-    for (int i = 0; i < b->n; i++) {
-        p->lo[i] = (int)(proa_max64(b->begin[i], start) - start);
-        p->hi[i] = (int)(proa_min64(b->end[i], start + PAGE) - start);
-        if (p->lo[i] >= p->hi[i]) {
-            p->lo[i] = p->hi[i] = 0;
-            continue;
-        }
+    p->from = from;
+    for (p->to = from; p->to < b->n; p->to++) {
+        int i = p->to;
+        if (p->hi[i] == 0) continue;
+        if (b->pages[i] != b->pages[from] && b->pages[i][place] != page) break;
         p->first = p->lo[i] < p->first ? p->lo[i] : p->first;
         p->last = p->hi[i] > p->last ? p->hi[i] : p->last;
     }
-    return p->first < p->last;
+    return true;
 }
 
 V_INLINE void attend_pages(const proa_attend_block *b, proa_dtype dtype, int64_t begin, int64_t end,
                            proa_attend_state *state)
 {
     attend_page p;
-    for (int64_t page = begin; page < end; page++) {
-        if (!page_open(&p, b, page)) continue;
-        page_scores(&p, dtype);
-        for (int i = 0; i < b->n; i++)
-            if (p.lo[i] < p.hi[i]) softmax_row(&p, i, state);
-        page_values(&p, dtype, state);
+    for (int64_t place = begin; place < end; place++) {
+        page_limits(&p, b, place);
+        for (int from = 0; page_open(&p, from, place); from = p.to) {
+            page_scores(&p, dtype);
+            for (int i = p.from; i < p.to; i++)
+                if (p.lo[i] < p.hi[i]) softmax_row(&p, i, state);
+            page_values(&p, dtype, state);
+        }
     }
 }
 

@@ -21,12 +21,14 @@ typedef struct attend_call {
     int64_t pitch, queries; /* of a block at most */
     int parts;              /* workers that get a share */
     int64_t total;          /* cost of all blocks */
+    int64_t largest, piece; /* of the dearest block; of the dearest chunk of a block */
     /* buckets of the distances -reach..reach; entries outside [nearest, farthest] are not set */
     int32_t reach;
     int16_t buckets[2 * PROA_ATTEND_REACH + 1];
 } attend_call;
 
-/* A block by its place: queries [first, first + n) of rows * group, counted row by row. */
+/* A block by its place: n queries from the first-th of the span's rows * group on, counted row by row. If they are more
+ * than that span has left, the rest are all those of the spans after it. */
 typedef struct attend_item {
     const proa_span *span;
     int64_t unit, first;
@@ -42,6 +44,55 @@ static void row_keys(const attend_call *call, const proa_span *span, int64_t i, 
     if (!call->a->causal) return;
     *end = proa_max64(0, (int64_t)span->context - span->rows + i + 1);
     if (call->a->window > 0) *begin = proa_max64(0, *end - call->a->window);
+}
+
+/* ---- groups: neighbouring spans that have the same page where both of them begin to see keys ---- */
+
+static int64_t span_queries(const attend_call *call, const proa_span *span)
+{
+    return (int64_t)span->rows * call->group;
+}
+
+static bool same_pages(const attend_call *call, const proa_span *a, const proa_span *b)
+{
+    int64_t begin_a, begin_b, end_a, end_b;
+    if (a->rows < 1 || b->rows < 1) return false;
+    row_keys(call, a, 0, &begin_a, &end_a);
+    row_keys(call, b, 0, &begin_b, &end_b);
+    int64_t begin = proa_max64(begin_a, begin_b), place = begin / PROA_PAGE_TOKENS;
+    if (begin >= proa_min64(end_a, end_b)) return false;
+    return a->table == b->table || call->spans->pages[a->table + place] == call->spans->pages[b->table + place];
+}
+
+/* The end of the group that begins with this span. */
+static const proa_span *group_end(const attend_call *call, const proa_span *span)
+{
+    const proa_span *end = call->spans->span + call->spans->count;
+    while (++span < end && same_pages(call, span - 1, span)) {
+    }
+    return span;
+}
+
+/* The block of a group whose first query this is; n = 0 behind the last. It goes on with spans that fit as a whole: a
+ * span in two blocks would read the pages that it has for itself twice. */
+static attend_item item_at(const attend_call *call, const proa_span *span, const proa_span *end, int64_t unit,
+                           int64_t first)
+{
+    attend_item item = {span, unit, first, 0};
+    if (span == end) return item;
+    int64_t n = span_queries(call, span) - first;
+    if (n <= call->queries)
+        while (++span < end && n + span_queries(call, span) <= call->queries) n += span_queries(call, span);
+    item.n = (int)proa_min64(n, call->queries);
+    return item;
+}
+
+static attend_item item_after(const attend_call *call, const attend_item *item, const proa_span *end)
+{
+    const proa_span *span = item->span;
+    int64_t first = item->first + item->n;
+    while (span < end && first >= span_queries(call, span)) first -= span_queries(call, span++);
+    return item_at(call, span, end, item->unit, first);
 }
 
 /* ---- relative bias ---- */
@@ -103,15 +154,15 @@ const float *proa_attend_bias_of(const proa_attend_block *b, int i, int64_t key,
 
 /* ---- blocks ---- */
 
-static void block_query(const attend_call *call, const attend_item *item, proa_attend_block *b, int i)
+/* Query i of the block is query `flat` of this span. */
+static void block_query(const attend_call *call, proa_attend_block *b, int i, const proa_span *span, int64_t flat)
 {
-    int64_t flat = item->first + i, row = flat / call->group,
-            head = item->unit * call->group + flat % call->group;
-    int64_t t = item->span->row + row;
+    int64_t row = flat / call->group, head = b->head + flat % call->group, t = span->row + row;
     b->q[i] = proa_view_f32(call->q) + t * call->q.stride[0] + head * call->q.stride[1];
     b->y[i] = proa_view_f32(call->y) + t * call->y.stride[0] + head * call->y.stride[1];
-    b->at[i] = (int64_t)item->span->context - item->span->rows + row;
-    row_keys(call, item->span, row, &b->begin[i], &b->end[i]);
+    b->pages[i] = call->spans->pages + span->table;
+    b->at[i] = (int64_t)span->context - span->rows + row;
+    row_keys(call, span, row, &b->begin[i], &b->end[i]);
     if (b->begin[i] < b->end[i]) {
         b->first = proa_min64(b->first, b->begin[i]);
         b->last = proa_max64(b->last, b->end[i]);
@@ -119,6 +170,16 @@ static void block_query(const attend_call *call, const attend_item *item, proa_a
     int64_t dh = call->kv->head_dim;
     memcpy(b->query + i * b->pitch, b->q[i], (size_t)dh * sizeof(float));
     memset(b->query + i * b->pitch + dh, 0, (size_t)(b->pitch - dh) * sizeof(float));
+}
+
+static void block_queries(const attend_call *call, proa_attend_block *b, const attend_item *item)
+{
+    const proa_span *span = item->span;
+    int64_t flat = item->first;
+    for (int i = 0; i < item->n; i++, flat++) {
+        if (flat == span_queries(call, span)) span++, flat = 0; /* spans in the middle of a group have rows */
+        block_query(call, b, i, span, flat);
+    }
 }
 
 static void block_init(const attend_call *call, const attend_item *item, proa_attend_block *b,
@@ -131,11 +192,10 @@ static void block_init(const attend_call *call, const attend_item *item, proa_at
     b->head = item->unit * call->group;
     b->heads = call->heads;
     b->kv_head = b->head / heads_per_kv;
-    b->pages = call->spans->pages + item->span->table;
     b->a = call->a;
     b->bias = NULL;
     b->first = INT64_MAX, b->last = 0;
-    for (int i = 0; i < b->n; i++) block_query(call, item, b, i);
+    block_queries(call, b, item);
     b->first = proa_min64(b->first, b->last);
     if (!call->a->rel_bias) return;
     b->bias = bias;
@@ -193,52 +253,68 @@ static void run_item(const attend_call *call, const attend_item *item)
 
 typedef void visit_fn(void *arg, const attend_item *item);
 
-static int64_t item_cost(const attend_call *call, const attend_item *item)
-{
-    int64_t begin, end, keys;
-    row_keys(call, item->span, item->first / call->group, &begin, &end);
-    keys = end - begin;
-    row_keys(call, item->span, (item->first + item->n - 1) / call->group, &begin, &end);
-    keys = (keys + end - begin) / 2;                  /* of the middle row */
-    return (keys + 32) * (item->n + 2) * call->pitch; /* 2: the pages have to come, too */
-}
+/* The keys that any query of an item sees, and the item's cost. */
+typedef struct attend_size {
+    int64_t begin, end, cost;
+} attend_size;
 
-static attend_item item_at(const attend_call *call, const proa_span *span, int64_t unit, int64_t first)
+static attend_size item_size(const attend_call *call, const attend_item *item)
 {
-    int64_t left = (int64_t)span->rows * call->group - first;
-    return (attend_item){span, unit, first, (int)proa_min64(left, call->queries)};
-}
-
-/* Cost of one unit of a span; *largest: of its dearest block. */
-static int64_t unit_cost(const attend_call *call, const proa_span *span, int64_t *largest)
-{
-    int64_t cost = 0, queries = (int64_t)span->rows * call->group;
-    for (int64_t first = 0; first < queries; first += call->queries) {
-        attend_item item = item_at(call, span, 0, first);
-        int64_t one = item_cost(call, &item);
-        *largest = proa_max64(*largest, one);
-        cost += one;
+    attend_size size = {INT64_MAX, 0, 0};
+    const proa_span *span = item->span;
+    int64_t first = item->first, left = item->n, begin, end, keys, pages = 2; /* 2: the pages have to come, too */
+    for (; left > 0; span++, first = 0, pages = 0) {
+        int64_t n = proa_min64(left, span_queries(call, span) - first);
+        row_keys(call, span, first / call->group, &begin, &end);
+        size.begin = proa_min64(size.begin, begin);
+        keys = end - begin;
+        row_keys(call, span, (first + n - 1) / call->group, &begin, &end);
+        size.end = proa_max64(size.end, end);
+        keys = (keys + end - begin) / 2; /* of the middle row */
+        size.cost += (keys + 32) * (n + pages) * call->pitch;
+        left -= n;
     }
+    return size;
+}
+
+/* The chunks [first, end) of an item's keys; one, of zeros, if it has none. */
+static int64_t first_chunk(const attend_size *size)
+{
+    return size->begin / CHUNK_KEYS;
+}
+
+static int64_t end_chunk(const attend_size *size)
+{
+    return proa_max64(size->begin / CHUNK_KEYS + 1, proa_ceil_div(size->end, CHUNK_KEYS));
+}
+
+/* Cost of one unit of a group. */
+static int64_t unit_cost(const attend_call *call, const proa_span *span, const proa_span *end)
+{
+    int64_t cost = 0;
+    for (attend_item item = item_at(call, span, end, 0, 0); item.n > 0; item = item_after(call, &item, end))
+        cost += item_size(call, &item).cost;
     return cost;
 }
 
-/* Visits the blocks whose cost starts within [from, to) of the call's total. */
+/* Visits the blocks whose cost starts within [from, to) of the call's total: group by group, unit by unit, so that
+ * the blocks of one unit find its pages in the second cache. */
 static void walk(const attend_call *call, int64_t from, int64_t to, visit_fn *visit, void *arg)
 {
-    int64_t at = 0, largest = 0;
-    for (int64_t s = 0; s < call->spans->count && at < to; s++) {
-        const proa_span *span = &call->spans->span[s];
-        int64_t cost = unit_cost(call, span, &largest), queries = (int64_t)span->rows * call->group;
-        for (int64_t u = 0; u < call->units; u++) {
-            if (at >= to) return;
+    const proa_span *last = call->spans->span + call->spans->count;
+    int64_t at = 0;
+    for (const proa_span *span = call->spans->span, *end; span < last && at < to; span = end) {
+        end = group_end(call, span);
+        int64_t cost = unit_cost(call, span, end);
+        for (int64_t u = 0; u < call->units && at < to; u++) {
             if (at + cost <= from) {
                 at += cost;
                 continue;
             }
-            for (int64_t first = 0; first < queries; first += call->queries) {
-                attend_item item = item_at(call, span, u, first);
+            for (attend_item item = item_at(call, span, end, u, 0); item.n > 0;
+                 item = item_after(call, &item, end)) {
                 if (at >= from && at < to) visit(arg, &item);
-                at += item_cost(call, &item);
+                at += item_size(call, &item).cost;
             }
         }
     }
@@ -303,12 +379,10 @@ static void flush_round(attend_round *round)
 static void visit_split(void *arg, const attend_item *item)
 {
     attend_round *round = arg;
-    int64_t begin, end, last, unused;
-    row_keys(round->call, item->span, item->first / round->call->group, &begin, &unused);
-    row_keys(round->call, item->span, (item->first + item->n - 1) / round->call->group, &unused, &end);
-    last = proa_max64(begin / CHUNK_KEYS, (end - 1) / CHUNK_KEYS); /* a block without keys has one job, too: zeros */
-    for (int64_t c = begin / CHUNK_KEYS; c <= last; c++) {
-        round->jobs[round->count++] = (attend_job){*item, c, c == last};
+    attend_size size = item_size(round->call, item);
+    int64_t end = end_chunk(&size);
+    for (int64_t c = first_chunk(&size); c < end; c++) {
+        round->jobs[round->count++] = (attend_job){*item, c, c + 1 == end};
         if (round->count == round->jobs_max) flush_round(round);
     }
 }
@@ -318,6 +392,40 @@ static void run_split(proa_ctx *c, attend_call *call, int slots)
     attend_round round = {.call = call, .pool = c->pool, .parts = c->scratch, .jobs_max = slots};
     walk(call, 0, call->total, visit_split, &round);
     flush_round(&round);
+}
+
+/* ---- how finely to cut ---- */
+
+static void measure(attend_call *call)
+{
+    const proa_span *last = call->spans->span + call->spans->count;
+    call->total = call->largest = call->piece = 0;
+    for (const proa_span *span = call->spans->span, *end; span < last; span = end) {
+        end = group_end(call, span);
+        for (attend_item item = item_at(call, span, end, 0, 0); item.n > 0; item = item_after(call, &item, end)) {
+            attend_size size = item_size(call, &item);
+            call->total += call->units * size.cost;
+            call->largest = proa_max64(call->largest, size.cost);
+            call->piece = proa_max64(call->piece, size.cost / (end_chunk(&size) - first_chunk(&size)));
+        }
+    }
+}
+
+/* Chooses the size of blocks and who works; true: chunks of blocks are spread, not blocks. If one block is more than a
+ * thread's fair share, its context is cut where it has chunks enough; else the block is, though its parts then read
+ * the same pages. */
+static bool cut(attend_call *call, int threads, int64_t slots)
+{
+    measure(call);
+    call->parts = call->total < COST_ALONE ? 1 : threads;
+    while (call->parts > 1 && call->largest > call->total / threads) {
+        bool chunks = slots >= 2 && call->piece < call->largest;
+        if (chunks && (call->queries == 1 || call->piece * 2 <= call->total / threads)) return true;
+        if (call->queries == 1) return false;
+        call->queries /= 2;
+        measure(call);
+    }
+    return false;
 }
 
 void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
@@ -330,15 +438,7 @@ void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, c
     call.queries = proa_min64(PROA_ATTEND_QUERIES, PROA_ATTEND_FLOATS / call.pitch);
     PROA_DASSERT(kv->head_dim <= PROA_HEAD_DIM_MAX && call.heads % kv->kv_heads == 0);
     if (a->rel_bias) fill_buckets(&call);
-    int64_t largest = 0;
-    for (int64_t s = 0; s < spans->count; s++)
-        call.total += call.units * unit_cost(&call, &spans->span[s], &largest);
-    int threads = proa_pool_threads(c->pool);
-    call.parts = call.total < COST_ALONE ? 1 : threads;
     int64_t slots = proa_min64(c->scratch_bytes / (int64_t)sizeof(proa_attend_state), JOBS_MAX);
-    /* One block is more than a thread's fair share, and is long enough to be cut. */
-    bool split = call.parts > 1 && slots >= 2 && largest > call.total / threads &&
-                 largest > (int64_t)CHUNK_KEYS * call.pitch * 4;
-    if (split) run_split(c, &call, (int)slots);
+    if (cut(&call, proa_pool_threads(c->pool), slots)) run_split(c, &call, (int)slots);
     else proa_pool_run(c->pool, call.parts, 1, run_part, &call);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * attend_plan.h - attention cut into work, the same way for every instruction set; attend_page.h does the arithmetic.
- * Terms:   a query is one (row, head). A block is up to PROA_ATTEND_QUERIES queries of one span and one KV head;
- *          they read each page of keys and values once. A chunk is PROA_ATTEND_CHUNK pages of the context.
+ * Terms:   a query is one (row, head). Neighbouring spans that share pages (beams, forks, a common prefix) are a group.
+ *          A block is up to PROA_ATTEND_QUERIES queries of one KV head and of one span, or of whole spans of a group;
+ *          those that have the same page read it once. A chunk is PROA_ATTEND_CHUNK pages of the context.
  * Threads: blocks are spread over the pool by their cost; where blocks are too few or too uneven, (block, chunk)s are.
  * Bits:    each query has its own softmax per chunk, page by page in rising order, over just the keys that it sees,
  *          and its chunks are merged in rising order. So neither blocks, threads nor skipped pages change a bit. */
@@ -36,12 +37,12 @@ typedef struct proa_attend_block {
     int64_t pitch; /* head_dim rounded up to 16 */
     const proa_kv *kv;
     int64_t kv_head;
-    const int32_t *pages; /* of the span */
     const proa_attention *a;
     int64_t head;  /* of all queries if there is a bias */
     int64_t heads; /* H */
     const float *q[PROA_ATTEND_QUERIES];
     float *y[PROA_ATTEND_QUERIES];
+    const int32_t *pages[PROA_ATTEND_QUERIES]; /* of the query's span */
     /* Query i stands at position at[i] and sees the keys [begin[i], end[i]); none if they are equal. */
     int64_t at[PROA_ATTEND_QUERIES], begin[PROA_ATTEND_QUERIES], end[PROA_ATTEND_QUERIES];
     int64_t first, last;    /* smallest begin, largest end, of the queries that see keys; else equal */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_attend.c - paged attention of each vector table against dense attention in double, where kerncheck does not
- * reach: contexts of several chunks, the split over threads, wide heads, far relative positions, infinite scores. */
+ * reach: contexts of several chunks, the split over threads, wide heads, far relative positions, infinite scores, spans
+ * that share pages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SPANS_MAX 8
+#define SPANS_MAX 24
 #define THREADS   3
 
 static uint64_t seed;
@@ -72,6 +73,19 @@ static void write_pages(const world *w)
                 void *k = page_slot(w, w->kv.k, s, p, h), *v = page_slot(w, w->kv.v, s, p, h);
                 proa_from_f32(k, w->kv.dtype, w->k + at, dh), proa_to_f32(w->k + at, k, w->kv.dtype, dh);
                 proa_from_f32(v, w->kv.dtype, w->v + at, dh), proa_to_f32(w->v + at, v, w->kv.dtype, dh);
+            }
+}
+
+/* And back: after page tables were changed. */
+static void read_pages(world *w)
+{
+    int64_t dh = w->kv.head_dim;
+    for (int64_t s = 0; s < w->spans.count; s++)
+        for (int64_t p = 0; p < w->span[s].context; p++)
+            for (int64_t h = 0; h < w->kv.kv_heads; h++) {
+                int64_t at = ((w->first[s] + p) * w->kv.kv_heads + h) * dh;
+                proa_to_f32(w->k + at, page_slot(w, w->kv.k, s, p, h), w->kv.dtype, dh);
+                proa_to_f32(w->v + at, page_slot(w, w->kv.v, s, p, h), w->kv.dtype, dh);
             }
 }
 
@@ -413,6 +427,99 @@ static void weights_are_accurate(void **state)
     world_release(&w);
 }
 
+/* ---- spans that share pages ---- */
+
+/* Span s comes to have the pages of span `with` as its first n, as far as those are full. */
+static void share(world *w, int64_t s, int64_t with, int64_t n)
+{
+    int32_t *to = w->pages + w->span[s].table, *from = w->pages + w->span[with].table;
+    n = proa_min64(n, proa_min64(w->span[s].context, w->span[with].context) / PROA_PAGE_TOKENS);
+    for (int64_t p = 0; p < n; p++) to[p] = from[p];
+}
+
+/* Right, and each span has the same bits in a call of its own as beside the spans that share with it. */
+static void check_shared(world *w, const proa_attention *a)
+{
+    read_pages(w);
+    check_world(w, a);
+    int64_t row = w->heads * w->kv.head_dim, n = w->T * row;
+    float *all = floats(n);
+    for (int c = 0; c < tables * THREADS; c++) {
+        attend(&contexts[c], w, &w->spans, a);
+        memcpy(all, w->y, (size_t)n * sizeof *all);
+        for (int64_t s = 0; s < w->spans.count; s++) {
+            size_t at = (size_t)(w->span[s].row * row), rows = (size_t)(w->span[s].rows * row);
+            attend(&contexts[c], w, &(proa_spans){w->span + s, 1, w->pages}, a);
+            assert_memory_equal(w->y + at, all + at, rows * sizeof *all);
+        }
+    }
+    free(all);
+}
+
+/* Beams: all of the prompt's full pages, or all pages (memory of an encoder, one table), or all but some. */
+static void beams(void **state)
+{
+    PROA_UNUSED(state);
+    static const int64_t groups[] = {1, 2, 3, 5, 9, 17};
+    for (int g = 0; g < (int)PROA_COUNT(groups); g++) {
+        shape s = {g % 2 + 1, groups[g], 32, dtypes[g % 3], g < 3 ? 21 : 5, {{0}}};
+        for (int i = 0; i < s.count; i++) s.spans[i][0] = 1, s.spans[i][1] = g == 1 ? 2170 : 300;
+        world w;
+        world_init(&w, &s);
+        proa_attention a = {.scale = 0.2f};
+        for (int i = 1; i < s.count; i++) share(&w, i, 0, i % 4 == 3 ? i % 5 : 40);
+        check_shared(&w, &a);
+        a.causal = true, a.window = 100;
+        check_shared(&w, &a);
+        for (int i = 1; i < s.count; i++) share(&w, i, 0, 40);
+        a.window = 0;
+        check_shared(&w, &a);
+        for (int i = 1; i < s.count; i++) w.span[i].table = w.span[0].table;
+        a.causal = false;
+        check_shared(&w, &a);
+        world_release(&w);
+    }
+}
+
+static int32_t below(int32_t n)
+{
+    return (int32_t)(random_bits() % (uint32_t)n);
+}
+
+static shape random_shape(void)
+{
+    static const int64_t dims[] = {8, 40, 64, 128};
+    shape s = {1 + below(2), 1 + below(6), dims[below(4)], dtypes[below(3)], 2 + below(6), {{0}}};
+    int32_t usual = 1 + below(below(4) ? 400 : 2300);
+    for (int i = 0; i < s.count; i++) {
+        s.spans[i][0] = below(3) ? 1 : below(40);
+        s.spans[i][1] = below(3) ? usual + below(90) : below(3) ? 1 + below(600) : 0;
+    }
+    return s;
+}
+
+/* Forks of forks, prefixes of all lengths, prompts beside steps, spans without rows or keys. */
+static void random_sharing(void **state)
+{
+    PROA_UNUSED(state);
+    float bias[32 * 12];
+    seed = 3;
+    for (size_t i = 0; i < PROA_COUNT(bias); i++) bias[i] = random_unit();
+    for (int n = 0; n < 60; n++) {
+        seed = 1000 + (uint64_t)n;
+        shape s = random_shape();
+        proa_attention a = {.scale = 0.1f, .causal = below(3) > 0, .window = below(3) ? 0 : 1 + below(500)};
+        if (below(3) == 0) a.rel_bias = bias, a.rel_buckets = 32, a.rel_distance = below(2) ? 128 : 1500;
+        a.rel_bidirectional = !a.causal;
+        world w;
+        world_init(&w, &s);
+        for (int i = 1; i < s.count; i++)
+            if (below(5)) share(&w, i, below(2) ? i - 1 : below(i), below(2) ? 40 : below(5));
+        check_shared(&w, &a);
+        world_release(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +532,8 @@ int main(void)
         cmocka_unit_test(masked_keys_stay_out),
         cmocka_unit_test(infinite_scores),
         cmocka_unit_test(weights_are_accurate),
+        cmocka_unit_test(beams),
+        cmocka_unit_test(random_sharing),
     };
     return cmocka_run_group_tests(tests, open_contexts, close_contexts);
 }
