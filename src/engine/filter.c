@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * filter.c - which tokens of a row may be drawn. Nothing is sorted: a cut by rank or by mass is a selection by
- * histograms of the values' bits, linear in the candidates whatever they are; top-k up to FAST_K asks the vector
- * kernel, and top-p or min-p alone first pass over what is far too unlikely. So a row is read once or twice. */
+ * filter.c - which tokens of a row may be drawn. No row is sorted: a cut by rank or by mass is a selection by
+ * histograms of the values' bits, linear in the candidates whatever they are (a few are sorted). top-k up to FAST_K
+ * asks the vector kernel, and top-p or min-p alone first pass over what is far too unlikely. */
 #include "engine/sampler.h"
 
 #include "engine/row.h"
@@ -9,8 +9,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Up to here the kernel's heap is quicker than three histograms. */
-enum { LANES = 16, FAST_K = 1024 };
+/* FAST_K: up to here the kernel's heap is quicker than three histograms. FEW: and up to here sorting is. */
+enum { LANES = 16, FAST_K = 1024, FEW = 512 };
+
+static const int64_t gaps[] = {301, 132, 57, 23, 10, 4, 1}; /* for Shell's sort: Ciura 2001 */
 
 /* ---- the steps' parameters ---- */
 
@@ -100,9 +102,9 @@ static uint32_t last_bin(const double *bins, uint32_t count, cut *c)
     return last;
 }
 
-/* The smallest value that is kept, as its key: 11, 11 and 10 bits of it by three histograms of which each looks only
- * into the bin that the one before has found. */
-static uint32_t select_key(const proa_sampler_scratch *s, int64_t n, cut *c)
+/* 11, 11 and 10 bits of the key by three histograms of which each looks only into the bin that the one before has
+ * found. */
+static uint32_t select_by_bins(const proa_sampler_scratch *s, int64_t n, cut *c)
 {
     static const struct {
         int shift;
@@ -121,6 +123,48 @@ static uint32_t select_key(const proa_sampler_scratch *s, int64_t n, cut *c)
         mask |= (pass[i].bins - 1) << pass[i].shift;
     }
     return prefix;
+}
+
+/* Few candidates, in place of the bins. */
+typedef struct pair {
+    uint32_t key;
+    float weight;
+} pair;
+
+/* Shell's sort, falling. */
+static void sort_pairs(pair *p, int64_t n)
+{
+    for (size_t g = 0; g < PROA_COUNT(gaps); g++)
+        for (int64_t i = gaps[g]; i < n; i++) {
+            pair v = p[i];
+            int64_t j = i;
+            for (; j >= gaps[g] && p[j - gaps[g]].key < v.key; j -= gaps[g]) p[j] = p[j - gaps[g]];
+            p[j] = v;
+        }
+}
+
+static uint32_t select_by_sorting(const proa_sampler_scratch *s, int64_t n, cut *c)
+{
+    pair *p = (pair *)(void *)s->bins;
+    for (int64_t i = 0; i < n; i++) p[i] = (pair){proa_row_key(s->value[i]), c->weight ? c->weight[i] : 1};
+    sort_pairs(p, n);
+    uint32_t last = p[0].key;
+    double above = c->above = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (p[i].key != last) {
+            if (!keeps(c, above)) break;
+            last = p[i].key;
+            c->above = above;
+        }
+        above += (double)p[i].weight;
+    }
+    return last;
+}
+
+/* The smallest value that is kept, as its key. */
+static uint32_t select_key(const proa_sampler_scratch *s, int64_t n, cut *c)
+{
+    return n <= FEW ? select_by_sorting(s, n, c) : select_by_bins(s, n, c);
 }
 
 static void move(proa_sampler_scratch *s, int64_t to, int64_t from)
@@ -191,10 +235,9 @@ static int64_t take_above(proa_sampler_scratch *s, const float *logits, int64_t 
     return kept;
 }
 
-/* Shell's sort with Ciura's gaps. */
+/* Shell's sort. */
 static void sort_by_id(proa_sampler_scratch *s, int64_t n)
 {
-    static const int64_t gaps[] = {701, 301, 132, 57, 23, 10, 4, 1};
     for (size_t g = 0; g < PROA_COUNT(gaps); g++)
         for (int64_t i = gaps[g]; i < n; i++) {
             float value = s->value[i];
