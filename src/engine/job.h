@@ -158,6 +158,9 @@ void proa_deliver_prompt(proa_job *job, const float *logprobs, int64_t first, in
 /* Sends DONE and frees the job; it is in no list any more and holds no pages. */
 void proa_deliver_done(proa_engine *e, proa_job *job, proa_finish finish, const proa_err *error);
 
+/* answer.c: runs the head over the step's asks and gives each job its due; sets job->ending. */
+void proa_answer_asks(proa_engine *e);
+
 /* step.c */
 bool proa_step_run(proa_engine *e);
 /* Gives back a running job's pages and slots. */

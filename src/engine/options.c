@@ -131,34 +131,10 @@ const proa_option_row *proa_option_find(proa_str name, const char **nearest)
 
 /* ---- values ---- */
 
-static void *field_of(const proa_options *o, const proa_option_row *row)
-{
-    return (char *)(uintptr_t)o + row->offset;
-}
-
-static double number_of(const proa_options *o, const proa_option_row *row)
-{
-    const void *field = field_of(o, row);
-    if (row->kind == PROA_OPTION_KIND_INT) return *(const int32_t *)field;
-    if (row->kind == PROA_OPTION_KIND_FLOAT) return (double)*(const float *)field;
-    return 0;
-}
-
-static proa_status out_of_range(const proa_option_row *row, double value, proa_err *err)
-{
-    return PROA_FAIL(err, INVALID, "option '%s' is %g, must be %s%g to %g", row->name, value,
-                     row->min_open ? "above " : "", row->min, row->max);
-}
-
-static bool in_range(const proa_option_row *row, double value)
-{
-    return value >= row->min && value <= row->max && !(row->min_open && value == row->min);
-}
-
 static proa_status set_number(proa_options *o, const proa_option_row *row, double value, proa_err *err)
 {
-    void *field = field_of(o, row);
-    if (!in_range(row, value)) return out_of_range(row, value, err);
+    void *field = proa_option_field(o, row);
+    if (!proa_option_in_range(row, value)) return proa_option_out_of_range(row, value, err);
     if (row->kind == PROA_OPTION_KIND_FLOAT) *(float *)field = (float)value;
     else if (value != floor(value))
         return PROA_FAIL(err, INVALID, "option '%s' is %g, must be an integer", row->name, value);
@@ -243,14 +219,14 @@ static proa_status set_words(proa_options *o, const proa_option_row *row, const 
             PROA_TRY(read_id(&ids[at++], proa_json_at(word, i), row, err));
         ends[w] = (int32_t)at;
     }
-    *(proa_words *)field_of(o, row) = (proa_words){ids, ends, (int32_t)n};
+    *(proa_words *)proa_option_field(o, row) = (proa_words){ids, ends, (int32_t)n};
     return PROA_OK;
 }
 
 static proa_status add_string(proa_options *o, const proa_option_row *row, proa_str text, proa_arena *arena,
                               proa_err *err)
 {
-    proa_strings *s = field_of(o, row);
+    proa_strings *s = proa_option_field(o, row);
     if (text.len == 0) return PROA_FAIL(err, INVALID, "option '%s' has an empty string", row->name);
     if (memchr(text.ptr, 0, text.len))
         return PROA_FAIL(err, INVALID, "option '%s' has a string with a NUL", row->name);
@@ -286,7 +262,7 @@ static proa_status read_bias(proa_bias *bias, proa_str key, const proa_json *val
         return PROA_FAIL(err, INVALID, "option '%s' has the key '%s', which is no token id", row->name, text);
     double v = proa_json_double(value);
     bool number = proa_json_kind(value) == PROA_JSON_INT || proa_json_kind(value) == PROA_JSON_DOUBLE;
-    if (!number || !in_range(row, v)) return out_of_range(row, v, err);
+    if (!number || !proa_option_in_range(row, v)) return proa_option_out_of_range(row, v, err);
     *bias = (proa_bias){(int32_t)id, (float)v};
     return PROA_OK;
 }
@@ -328,7 +304,7 @@ static proa_status set_json(proa_options *o, const proa_option_row *row, const p
     case PROA_OPTION_KIND_U64: return set_seed(o, row, j, err);
     case PROA_OPTION_KIND_BOOL:
         if (kind != PROA_JSON_BOOL) return wrong_kind(row, "true or false", err);
-        *(bool *)field_of(o, row) = proa_json_bool(j);
+        *(bool *)proa_option_field(o, row) = proa_json_bool(j);
         return PROA_OK;
     case PROA_OPTION_KIND_EARLY:
         if (kind == PROA_JSON_BOOL)
@@ -411,151 +387,17 @@ proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_s
     return status;
 }
 
-/* ---- checking ---- */
-
-static proa_status check_words(const proa_options *o, const proa_option_row *row, int64_t vocab, proa_err *err)
-{
-    const proa_words *w = field_of(o, row);
-    int32_t total = w->count > 0 ? w->ends[w->count - 1] : 0;
-    if (w->count < 0 || total < 0 || total > PROA_WORD_IDS_MAX)
-        return PROA_FAIL(err, LIMIT, "option '%s' has %d words of %d ids, at most %d are taken", row->name,
-                         w->count, total, PROA_WORD_IDS_MAX);
-    for (int32_t i = 0, begin = 0; i < w->count; begin = w->ends[i++])
-        if (w->ends[i] <= begin || w->ends[i] > total)
-            return PROA_FAIL(err, INVALID, "option '%s': word %d is empty", row->name, i);
-    for (int32_t i = 0; i < total; i++)
-        if (w->ids[i] < 0 || w->ids[i] >= vocab)
-            return PROA_FAIL(err, INVALID, "option '%s': token id %d is outside of the vocabulary (0 to %lld)",
-                             row->name, w->ids[i], (long long)vocab - 1);
-    return PROA_OK;
-}
-
-static proa_status check_row(const proa_options *o, const proa_option_row *row, int64_t vocab, proa_err *err)
-{
-    double value = number_of(o, row);
-    bool given = o->given >> row->option & 1;
-    switch (row->kind) {
-    case PROA_OPTION_KIND_INT:
-    case PROA_OPTION_KIND_FLOAT:
-        if (!given && value == 0) return PROA_OK;
-        return in_range(row, value) ? PROA_OK : out_of_range(row, value, err);
-    case PROA_OPTION_KIND_WORDS: return check_words(o, row, vocab, err);
-    case PROA_OPTION_KIND_STRINGS: {
-        const proa_strings *s = field_of(o, row);
-        if (s->count < 0 || s->count > PROA_STRINGS_MAX)
-            return PROA_FAIL(err, LIMIT, "option '%s' has %d strings, at most %d are taken", row->name,
-                             s->count, PROA_STRINGS_MAX);
-        for (int32_t i = 0; i < s->count; i++)
-            if (!s->text[i] || !*s->text[i])
-                return PROA_FAIL(err, INVALID, "option '%s' has an empty string", row->name);
-        return PROA_OK;
-    }
-    case PROA_OPTION_KIND_IDS:
-        if (o->end_ids_count < 0 || o->end_ids_count > PROA_END_IDS_MAX)
-            return PROA_FAIL(err, INVALID, "option '%s' has %d ids, must be 0 to %d", row->name,
-                             o->end_ids_count, PROA_END_IDS_MAX);
-        for (int32_t i = 0; i < o->end_ids_count; i++)
-            if (o->end_ids[i] < 0 || o->end_ids[i] >= vocab)
-                return PROA_FAIL(err, INVALID,
-                                 "option '%s': token id %d is outside of the vocabulary (0 to %lld)",
-                                 row->name, o->end_ids[i], (long long)vocab - 1);
-        return PROA_OK;
-    case PROA_OPTION_KIND_BIAS:
-        for (int32_t i = 0; i < o->logit_bias_count; i++)
-            if (o->logit_bias[i].id < 0 || o->logit_bias[i].id >= vocab ||
-                !in_range(row, (double)o->logit_bias[i].value))
-                return PROA_FAIL(err, INVALID,
-                                 "option '%s': token %d with %g, ids are 0 to %lld, values %g to %g",
-                                 row->name, o->logit_bias[i].id, (double)o->logit_bias[i].value,
-                                 (long long)vocab - 1, row->min, row->max);
-        return PROA_OK;
-    case PROA_OPTION_KIND_STYLE:
-        return o->style >= PROA_STYLE_HF && o->style <= PROA_STYLE_TRTLLM ? PROA_OK
-                                                                          : out_of_range(row, o->style, err);
-    case PROA_OPTION_KIND_EARLY:
-        return o->early_stopping >= PROA_EARLY_FALSE && o->early_stopping <= PROA_EARLY_NEVER
-                   ? PROA_OK
-                   : out_of_range(row, o->early_stopping, err);
-    case PROA_OPTION_KIND_U64:
-    case PROA_OPTION_KIND_BOOL: break;
-    }
-    return PROA_OK;
-}
-
-static proa_status contradict(const char *a, double x, const char *b, double y, const char *why, proa_err *err)
-{
-    return PROA_FAIL(err, INVALID, "options '%s' %g and '%s' %g contradict: %s", a, x, b, y, why);
-}
-
-static proa_status check_beams(const proa_options *o, proa_err *err)
-{
-    if (o->style == PROA_STYLE_HF && o->temperature > 0)
-        return contradict("beams", o->beams, "temperature", (double)o->temperature,
-                          "beam search does not sample", err);
-    if (o->n > 1 || o->best_of > 1)
-        return contradict("beams", o->beams, "n", o->n > 1 ? o->n : o->best_of,
-                          "beams_returned tells how many", err);
-    if (o->beams_returned > o->beams)
-        return contradict("beams_returned", o->beams_returned, "beams", o->beams, "there are not so many", err);
-    if (o->beam_groups > 1 && o->beams % o->beam_groups != 0)
-        return contradict("beam_groups", o->beam_groups, "beams", o->beams, "beams must be a multiple", err);
-    if (o->beam_groups > 1 && o->style != PROA_STYLE_HF)
-        return contradict("beam_groups", o->beam_groups, "style", o->style, "groups are of style hf", err);
-    if (o->diversity_penalty > 0 && o->beam_groups <= 1)
-        return contradict("diversity_penalty", (double)o->diversity_penalty, "beam_groups", o->beam_groups,
-                          "it works between groups", err);
-    if (o->penalty_alpha > 0)
-        return contradict("penalty_alpha", (double)o->penalty_alpha, "beams", o->beams,
-                          "contrastive search has no beams", err);
-    return PROA_OK;
-}
-
-static proa_status check_together(const proa_options *o, int64_t sequences_max, proa_err *err)
-{
-    int32_t width = o->beams > 1 ? o->beams : o->best_of > o->n ? o->best_of : o->n;
-    if (o->penalty_alpha > 0) width = o->top_k;
-    if (width > sequences_max)
-        return PROA_FAIL(err, INVALID, "options ask for %d sequences at once, at most %lld run (--sequences)",
-                         width, (long long)sequences_max);
-    if (o->beams > 1) return check_beams(o, err);
-    if (o->best_of > 0 && o->best_of < o->n)
-        return contradict("best_of", o->best_of, "n", o->n, "best_of must not be less", err);
-    if (o->penalty_alpha > 0 && o->top_k < 2)
-        return contradict("penalty_alpha", (double)o->penalty_alpha, "top_k", o->top_k,
-                          "contrastive search needs top_k > 1", err);
-    if (o->penalty_alpha > 0 && o->temperature > 0)
-        return contradict("penalty_alpha", (double)o->penalty_alpha, "temperature", (double)o->temperature,
-                          "contrastive search does not sample", err);
-    if (o->penalty_alpha > 0 && (o->return_logits || o->return_hidden || o->top_logprobs))
-        return contradict("penalty_alpha", (double)o->penalty_alpha, "top_logprobs", o->top_logprobs,
-                          "contrastive search gives no logits, hidden states or alternatives", err);
-    if (o->penalty_alpha > 0 && (o->n > 1 || o->best_of > 1))
-        return contradict("penalty_alpha", (double)o->penalty_alpha, "n", o->n,
-                          "contrastive search has one sequence", err);
-    return PROA_OK;
-}
-
-proa_status proa_options_check(const proa_options *o, int64_t vocab, int64_t sequences_max, proa_err *err)
-{
-    for (int i = 0; i < PROA_OPTION_COUNT; i++) PROA_TRY(check_row(o, &proa_option_rows[i], vocab, err));
-    bool penalties = o->repetition_penalty != 0 && o->repetition_penalty != 1 && o->presence_penalty != 0;
-    if (o->style == PROA_STYLE_FT && penalties)
-        return contradict("repetition_penalty", (double)o->repetition_penalty, "presence_penalty",
-                          (double)o->presence_penalty, "FasterTransformer takes one of them", err);
-    return check_together(o, sequences_max, err);
-}
-
 /* ---- defaults ---- */
 
 static void take_default(proa_options *o, const proa_option_row *row, const proa_options *defaults)
 {
-    void *field = field_of(o, row);
+    void *field = proa_option_field(o, row);
     bool given = o->given >> row->option & 1;
     if (given || (row->kind != PROA_OPTION_KIND_INT && row->kind != PROA_OPTION_KIND_FLOAT) ||
-        number_of(o, row) != 0)
+        proa_option_number(o, row) != 0)
         return;
     double value = row->fallback;
-    if (defaults && number_of(defaults, row) != 0) value = number_of(defaults, row);
+    if (defaults && proa_option_number(defaults, row) != 0) value = proa_option_number(defaults, row);
     if (row->kind == PROA_OPTION_KIND_INT) *(int32_t *)field = (int32_t)value;
     else *(float *)field = (float)value;
 }
@@ -570,7 +412,9 @@ void proa_options_resolve(proa_options *o, const proa_options *defaults)
         if (defaults) o->early_stopping = defaults->early_stopping;
         if (o->style == PROA_STYLE_TRTLLM) o->early_stopping = PROA_EARLY_TRUE; /* its own default */
     }
-    o->given = ((uint64_t)1 << PROA_OPTION_COUNT) - 1;
+    /* ft and trtllm divide by a temperature of zero that was asked for, but one that was not is 1 to them. */
+    uint64_t open = PROA_GIVEN(temperature) & ~o->given;
+    o->given = (((uint64_t)1 << PROA_OPTION_COUNT) - 1) & ~open;
 }
 
 proa_status proa_options_from_generation_config(proa_options *o, const proa_json *json, proa_arena *arena,

@@ -41,6 +41,12 @@ extern const proa_option_row proa_option_rows[];
 
 /* By name, with - or _. NULL if there is none; *nearest (may be NULL) is then the closest name. */
 const proa_option_row *proa_option_find(proa_str name, const char **nearest);
+/* The field of a row; its value as a number (0 for lists and switches); whether a value lies in the row's range, and the
+ * INVALID that says it does not. */
+void *proa_option_field(const proa_options *o, const proa_option_row *row);
+double proa_option_number(const proa_options *o, const proa_option_row *row);
+bool proa_option_in_range(const proa_option_row *row, double value);
+proa_status proa_option_out_of_range(const proa_option_row *row, double value, proa_err *err);
 /* Sets one option from text: "0.9", "true", "never"; lists: "1,2,3" for ids, JSON for words ([[5,6],[7]]), strings
  * (["a","b"] or one plain text, appended) and biases ({"5":-100}). Lists go to the arena. Marks it as given. */
 PROA_MUST_CHECK proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_str value,
@@ -53,7 +59,8 @@ PROA_MUST_CHECK proa_status proa_options_read_json(proa_options *o, const proa_j
  * against the vocabulary. */
 PROA_MUST_CHECK proa_status proa_options_check(const proa_options *o, int64_t vocab, int64_t sequences_max,
                                                proa_err *err);
-/* Puts defaults where fields are zero and not given: first `defaults` (the model's, may be NULL), then the table's. */
+/* Puts defaults where fields are zero and not given: first `defaults` (the model's, may be NULL), then the table's. All
+ * bits of `given` are set then, but that of a temperature that was not given. */
 void proa_options_resolve(proa_options *o, const proa_options *defaults);
 /* generation_config.json's values as options (temperature, top_k and kin only when it says do_sample). */
 PROA_MUST_CHECK proa_status proa_options_from_generation_config(proa_options *o, const proa_json *json,

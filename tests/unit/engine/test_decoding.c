@@ -284,36 +284,52 @@ static uint32_t pick(uint32_t below)
     return (random_state >> 8) % below;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MANY 40 /* sanitisers take ten times as long */
+#else
 #define MANY 200
-/* A request with any of the options. Lists point to static memory. */
-static proa_options any_options(void)
+#endif
+/* What a warper or penalty may be asked, each now and then. */
+static void any_steps(proa_options *o, uint32_t kind)
+{
+    if (pick(3) == 0 && kind != 5) o->top_k = (int32_t)(1 + pick(40));
+    if (pick(3) == 0) o->top_p = 0.7f;
+    if (pick(4) == 0) o->min_p = 0.05f;
+    if (pick(4) == 0) o->typical_p = 0.8f;
+    if (pick(3) == 0) o->repetition_penalty = 1.3f;
+    else if (pick(3) == 0) o->presence_penalty = 0.5f, o->frequency_penalty = 0.2f;
+    if (pick(4) == 0) o->no_repeat_ngram = 2;
+    if (pick(4) == 0) o->min_tokens = 3;
+}
+
+/* Lists point to static memory, another for each request. */
+static void any_lists(proa_options *o, uint32_t kind)
 {
     static int32_t words[MANY][3], ends[MANY][2];
     static proa_bias bias[MANY];
     static const char *const stops[] = {" the", "and", "\n"};
     static int next;
     int k = next++;
-    proa_options o = {.max_tokens = (int32_t)(1 + pick(24)), .logprobs = true, .seed = pick(1000)};
-    uint32_t kind = pick(6);
-    if (kind == 5) o.penalty_alpha = 0.5f, o.top_k = (int32_t)(2 + pick(4));
-    if (kind == 0) o.beams = (int32_t)(2 + pick(3)), o.style = (proa_style)pick(3), o.logprobs = false;
-    else if (kind < 4) o.temperature = 0.5f + 0.25f * (float)pick(4), o.style = (proa_style)pick(2);
-    if (o.style != PROA_STYLE_HF && kind != 0) o.top_k = 5;
-    if (pick(3) == 0 && kind != 5) o.top_k = (int32_t)(1 + pick(40));
-    if (pick(3) == 0) o.top_p = 0.7f;
-    if (pick(4) == 0) o.min_p = 0.05f;
-    if (pick(4) == 0) o.typical_p = 0.8f;
-    if (pick(3) == 0) o.repetition_penalty = 1.3f;
-    else if (pick(3) == 0) o.presence_penalty = 0.5f, o.frequency_penalty = 0.2f;
-    if (pick(4) == 0) o.no_repeat_ngram = 2;
-    if (pick(4) == 0) o.min_tokens = 3;
-    if (pick(4) == 0 && kind != 0 && kind != 5) o.n = (int32_t)(1 + pick(3));
     for (int i = 0; i < 3; i++) words[k][i] = (int32_t)(4 + pick(500));
     ends[k][0] = 1, ends[k][1] = 3;
-    if (pick(3) == 0) o.banned_words = (proa_words){words[k], ends[k], 2};
+    if (pick(3) == 0) o->banned_words = (proa_words){words[k], ends[k], 2};
     bias[k] = (proa_bias){(int32_t)(4 + pick(500)), 2};
-    if (pick(3) == 0) o.logit_bias = &bias[k], o.logit_bias_count = 1;
-    if (pick(5) == 0 && kind != 0) o.stop_strings = (proa_strings){stops + pick(3), 1};
+    if (pick(3) == 0) o->logit_bias = &bias[k], o->logit_bias_count = 1;
+    if (pick(5) == 0 && kind != 0) o->stop_strings = (proa_strings){stops + pick(3), 1};
+}
+
+/* A request with any of the options: beams, contrastive search, greedy, samples. */
+static proa_options any_options(void)
+{
+    proa_options o = {.max_tokens = (int32_t)(1 + pick(24)), .logprobs = true, .seed = pick(1000)};
+    uint32_t kind = pick(6);
+    if (kind == 0) o.beams = (int32_t)(2 + pick(3)), o.style = (proa_style)pick(3), o.logprobs = false;
+    else if (kind == 5) o.penalty_alpha = 0.5f, o.top_k = (int32_t)(2 + pick(4));
+    else if (kind < 4) o.temperature = 0.5f + 0.25f * (float)pick(4), o.style = (proa_style)pick(2);
+    if (o.style != PROA_STYLE_HF && kind != 0) o.top_k = 5;
+    any_steps(&o, kind);
+    any_lists(&o, kind);
+    if (pick(4) == 0 && kind != 0 && kind != 5) o.n = (int32_t)(1 + pick(3));
     return o;
 }
 
