@@ -117,6 +117,7 @@ static void free_step(proa_engine *e)
                    e->positions,    e->self_spans, e->cross_spans, e->asks,  e->ask_rows, e->kv};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     for (int i = 0; i < proa_pool_threads(e->pool) && e->samplers; i++) proa_sampler_release(&e->samplers[i]);
+    free(e->changed);
     free(e->samplers);
 }
 
