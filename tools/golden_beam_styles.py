@@ -45,6 +45,9 @@ class Search:
             raise Risk
         return a - b
 
+    def row(self, tokens):
+        return row(self.case, tokens)
+
     def candidates(self, length):
         out = []
         first = self.running[0]
@@ -52,7 +55,7 @@ class Search:
             if ended:
                 listed = [(tokens[-1], 0.0)]
             else:
-                values = row(self.case, tokens)
+                values = self.row(tokens)
                 order = np.argsort(-values, kind="stable")[: self.count]
                 listed = [(int(t), float(values[t])) for t in order]
             for rank, (token, value) in enumerate(listed):
@@ -174,4 +177,5 @@ def main():
     print(json.dumps(head)[:-1] + ', "cases": [\n' + lines + "\n]}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -165,6 +165,8 @@ static void defaults(void **state)
     o = (proa_options){.style = PROA_STYLE_FT};
     proa_options_resolve(&o, NULL);
     assert_true(o.length_penalty == 0);
+    assert_false(o.given & PROA_GIVEN(temperature)); /* so that ft takes it as 1 */
+    assert_true(o.given & PROA_GIVEN(top_k));
 }
 
 static void generation_config(void **state)
