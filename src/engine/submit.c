@@ -163,8 +163,12 @@ static proa_status read_options(const proa_engine *e, proa_job *job, const proa_
     const proa_config *c = &e->model->config;
     PROA_TRY(proa_options_check(given, c->vocab, e->sizes.sequences_max, err));
     proa_options_copy(o, given, &job->arena);
+    /* the model's default search gives way to the one that was asked for */
+    bool other = given->temperature > 0 || given->n > 1 || given->best_of > 1 || given->penalty_alpha > 0;
+    if (other && given->beams == 0) o->beams = 1;
     proa_options_resolve(o, &e->defaults);
-    if (o->beams > 1 && o->style == PROA_STYLE_HF && given->temperature == 0) o->temperature = 0;
+    bool search = o->penalty_alpha > 0 || (o->beams > 1 && o->style == PROA_STYLE_HF);
+    if (search && given->temperature == 0) o->temperature = 0;
     PROA_TRY(proa_options_check(o, c->vocab, e->sizes.sequences_max, err));
     if (o->ignore_eos) o->end_ids_count = 0;
     else if (o->end_ids_count == 0) {
