@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/str.h"
+#include "cli/decoding.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -105,8 +106,7 @@ static int set_real(const proa_arg *arg, char *field, const char *text)
     return -1;
 }
 
-/* -1 if the text was taken, else the exit status. */
-static int set(const proa_arg *arg, void *options, const char *text)
+int proa_arg_set(const proa_arg *arg, void *options, const char *text)
 {
     char *field = (char *)options + arg->offset;
     switch (arg->kind) {
@@ -118,6 +118,7 @@ static int set(const proa_arg *arg, void *options, const char *text)
             return proa_say(PROA_EXIT_USAGE, "--%s '%s' is none of %s", arg->name, text, arg->value);
         break;
     case PROA_ARG_TEXT:
+    case PROA_ARG_MAYBE:
     case PROA_ARG_OPERAND: break;
     }
     *(const char **)(void *)field = text;
@@ -129,7 +130,7 @@ static void set_presets(const proa_command *command, void *options)
     for (const proa_arg_table *const *t = command->tables; *t; t++)
         for (size_t i = 0; i < (*t)->count; i++) {
             const proa_arg *arg = &(*t)->rows[i];
-            if (arg->preset) PROA_ASSERT(set(arg, options, arg->preset) == -1);
+            if (arg->preset) PROA_ASSERT(proa_arg_set(arg, options, arg->preset) == -1);
         }
 }
 
@@ -142,6 +143,13 @@ static int say_unknown(const proa_command *command, const char *name, size_t len
     for (const proa_arg_table *const *t = command->tables; *t; t++)
         for (size_t i = 0; i < (*t)->count && count < NAMES_MAX; i++)
             if (!is_operand(&(*t)->rows[i])) names[count++] = (*t)->rows[i].name;
+    proa_decoding_arg option[PROA_OPTION_COUNT];
+    for (int i = 0; i < PROA_OPTION_COUNT && command->decoding && count < NAMES_MAX; i++) {
+        proa_decoding_arg_of(&option[i], &proa_option_rows[i], NULL, 0);
+        names[count++] = option[i].name;
+    }
+    for (size_t i = 0; command->decoding && proa_decoding_alias(i) && count < NAMES_MAX; i++)
+        names[count++] = proa_decoding_alias(i);
     const char *near = proa_args_nearest(word, names, count);
     if (near)
         return proa_say(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (did you mean '--%s'?)", word,
@@ -150,22 +158,32 @@ static int say_unknown(const proa_command *command, const char *name, size_t len
                     command->name, command->name);
 }
 
-/* One option at argv[*at]; moves *at onto the value if that is an argument of its own. */
+/* The value of an option at argv[*at], joined to its name or the next word, onto which *at then moves. NULL: none. */
+static const char *value_of(const proa_arg *arg, const char *joined, int argc, char **argv, int *at)
+{
+    if (joined || arg->kind == PROA_ARG_FLAG) return joined;
+    bool there = *at + 1 < argc;
+    if (arg->kind == PROA_ARG_MAYBE && (!there || strncmp(argv[*at + 1], "--", 2) == 0)) return "";
+    return there ? argv[++*at] : NULL;
+}
+
 static int parse_option(const proa_command *command, void *options, int argc, char **argv, int *at)
 {
     const char *name = argv[*at] + 2;
     size_t len = strcspn(name, "=");
     if (len == 4 && memcmp(name, "help", 4) == 0) return proa_args_help(command), PROA_EXIT_OK;
     const proa_arg *arg = find(command, name, len, -1);
+    const proa_option_row *row = NULL;
+    proa_decoding_arg option;
+    if (!arg && command->decoding) row = proa_decoding_find(name, len);
+    if (row) proa_decoding_arg_of(&option, row, name, len), arg = &option.arg;
     if (!arg) return say_unknown(command, name, len);
-    bool joined = name[len] == '=';
-    if (arg->kind == PROA_ARG_FLAG) {
-        if (joined) return proa_say(PROA_EXIT_USAGE, "--%s takes no value", arg->name);
-        return set(arg, options, NULL);
-    }
-    if (joined) return set(arg, options, name + len + 1);
-    if (*at + 1 >= argc) return proa_say(PROA_EXIT_USAGE, "--%s needs a value: %s", arg->name, arg->value);
-    return set(arg, options, argv[++*at]);
+    bool joined = name[len] == '=', flag = arg->kind == PROA_ARG_FLAG;
+    if (flag && joined) return proa_say(PROA_EXIT_USAGE, "--%s takes no value", arg->name);
+    const char *text = value_of(arg, joined ? name + len + 1 : NULL, argc, argv, at);
+    if (!flag && !text) return proa_say(PROA_EXIT_USAGE, "--%s needs a value: %s", arg->name, arg->value);
+    if (!row) return proa_arg_set(arg, options, text);
+    return proa_decoding_set((void *)((char *)options + command->decoding), row, arg, text);
 }
 
 static int parse_operand(const proa_command *command, void *options, const char *text, int index)
@@ -175,7 +193,7 @@ static int parse_operand(const proa_command *command, void *options, const char 
         return proa_say(PROA_EXIT_USAGE,
                         "'%s' is one argument too many for 'proa %s' (quote a prompt of several words)", text,
                         command->name);
-    return set(arg, options, text);
+    return proa_arg_set(arg, options, text);
 }
 
 int proa_args_parse(const proa_command *command, void *options, int argc, char **argv)
@@ -209,12 +227,27 @@ static void help_row(const proa_arg *arg)
     if (is_operand(arg))
         snprintf(left, sizeof left, "  %.*s", (int)strcspn(arg->name + bracket, "]"), arg->name + bracket);
     else if (arg->kind == PROA_ARG_FLAG) snprintf(left, sizeof left, "  --%s", arg->name);
+    else if (arg->kind == PROA_ARG_MAYBE) snprintf(left, sizeof left, "  --%s [%s]", arg->name, arg->value);
     else snprintf(left, sizeof left, "  --%s %s", arg->name, arg->value);
     if (strlen(left) + 1 > HELP_COLUMN) printf("%s\n%*s", left, HELP_COLUMN, "");
     else printf("%-*s", HELP_COLUMN, left);
     printf("%s", arg->help);
     if (arg->preset) printf(" (default %s)", arg->preset);
     putchar('\n');
+}
+
+/* The rows of the engine's table, but for those that a table of the command has taken. */
+static void help_decoding(const proa_command *command)
+{
+    if (!command->decoding) return;
+    printf("\n%s\n", command->decoding_title);
+    for (int i = 0; i < PROA_OPTION_COUNT; i++) {
+        proa_decoding_arg option;
+        proa_decoding_arg_of(&option, &proa_option_rows[i], NULL, 0);
+        /* a zero is nobody's news: the help says what it means */
+        if (strcmp(option.preset, "0") == 0) option.arg.preset = NULL;
+        if (!find(command, option.name, strlen(option.name), -1)) help_row(&option.arg);
+    }
 }
 
 void proa_args_help(const proa_command *command)
@@ -226,6 +259,7 @@ void proa_args_help(const proa_command *command)
     for (const proa_arg_table *const *t = command->tables; *t; t++) {
         printf("\n%s\n", (*t)->title);
         for (size_t i = 0; i < (*t)->count; i++) help_row(&(*t)->rows[i]);
+        if (t == command->tables) help_decoding(command);
     }
     if (command->examples) printf("\nexamples\n%s", command->examples);
 }

@@ -15,10 +15,11 @@
 enum { PROA_EXIT_OK = 0, PROA_EXIT_FAILED = 1, PROA_EXIT_USAGE = 2, PROA_EXIT_INTERRUPTED = 130 };
 
 typedef enum proa_arg_kind {
-    PROA_ARG_FLAG,   /* bool; takes no value */
-    PROA_ARG_INT,    /* int64_t in [min, max] */
-    PROA_ARG_REAL,   /* double in [min, max] */
-    PROA_ARG_TEXT,   /* const char * */
+    PROA_ARG_FLAG, /* bool; takes no value */
+    PROA_ARG_INT,  /* int64_t in [min, max] */
+    PROA_ARG_REAL, /* double in [min, max] */
+    PROA_ARG_TEXT, /* const char * */
+    PROA_ARG_MAYBE, /* const char *: the next word unless there is none or it begins with two dashes: then "" */
     PROA_ARG_CHOICE, /* const char *: one of the words that `value` lists between bars */
     PROA_ARG_OPERAND /* const char *: given by place, not by name */
 } proa_arg_kind;
@@ -46,8 +47,10 @@ typedef struct proa_arg_table {
 typedef struct proa_command proa_command;
 struct proa_command {
     const char *name, *summary;
-    const char *examples;                                        /* lines, each ending in a newline */
-    const proa_arg_table *const *tables;                         /* ends with NULL */
+    const char *examples;                /* lines, each ending in a newline */
+    const proa_arg_table *const *tables; /* ends with NULL */
+    size_t decoding;                     /* offset of a proa_decoding; 0: takes no such options */
+    const char *decoding_title;          /* of these in the help */
     int (*run)(const proa_command *self, int argc, char **argv); /* argv after the command's name; the exit status */
 };
 
@@ -55,6 +58,8 @@ struct proa_command {
  * help was asked for and printed, or something was wrong and was said in one line. */
 PROA_MUST_CHECK int proa_args_parse(const proa_command *command, void *options, int argc, char **argv);
 void proa_args_help(const proa_command *command);
+/* One option from text into its field of *options; text is NULL for a flag. -1 or the exit status. */
+int proa_arg_set(const proa_arg *arg, void *options, const char *text);
 
 /* Numbers between spaces or commas, each in [min, max]. *out is the caller's to free; at most count_max of them. */
 PROA_MUST_CHECK proa_status proa_args_numbers(int32_t **out, int64_t *count, const char *text, const char *what,

@@ -2,10 +2,10 @@
 #include "cli/cmd_run.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/lines.h"
-#include "cli/print.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -21,24 +21,11 @@ static const proa_arg run_rows[] = {
     {"decoder-ids", PROA_ARG_TEXT, AT(decoder_ids_text), 0, 0, "\"0 9\"", NULL,
      "first tokens of the decoder, start token included"},
     {"input", PROA_ARG_TEXT, AT(input), 0, 0, "FILE", NULL,
-     "prompts, one a line (.gz too; - is standard input), many at once"},
+     "prompts, one a line, or JSON objects (.gz too; - is standard input)"},
     {"output", PROA_ARG_TEXT, AT(output), 0, 0, "FILE", NULL,
      "where --input's results go, one a line, in order (\\n for a newline)"},
-    {"max-tokens", PROA_ARG_INT, AT(max_tokens), 0, PROA_CONTEXT_MAX, "N", NULL,
-     "new tokens at most; 0: until the end (default 128; of a T5 twice the input, or 64)"},
-    {"ignore-eos", PROA_ARG_FLAG, AT(ignore_eos), 0, 0, NULL, NULL, "go on after an end token"},
-    {"temperature", PROA_ARG_REAL, AT(temperature), 0, 100, "X", "0",
-     "sample from softmax(logits / X); 0: the most likely token"},
-    {"top-k", PROA_ARG_INT, AT(top_k), 0, PROA_VOCAB_MAX, "N", "0", "sample among the N most likely; 0: all"},
-    {"top-p", PROA_ARG_REAL, AT(top_p), 0, 1, "X", "1", "sample among the most likely whose mass reaches X"},
-    {"beams", PROA_ARG_INT, AT(beams), 1, PROA_BEAMS_MAX, "N", "1", "beam search with N beams"},
-    {"length-penalty", PROA_ARG_REAL, AT(length_penalty), -100, 100, "X", "1",
-     "beam score: sum of log-probabilities / length^X"},
-    {"early-stopping", PROA_ARG_CHOICE, AT(early), 0, 0, "false|true|never", "false",
-     "when a beam search ends, as in transformers"},
-    {"beam-style", PROA_ARG_TEXT, AT(beam_style), 0, 0, "hf", "hf",
-     "whose meaning of a beam's score: transformers'"},
-    {"logprobs", PROA_ARG_FLAG, AT(logprobs), 0, 0, NULL, NULL, "log-probability of each token (with --json)"},
+    {"score", PROA_ARG_MAYBE, AT(score), 0, 0, "TEXT", NULL,
+     "log-probability of TEXT, or of the prompt, ids or lines; of a T5 given the prompt"},
     {"logits", PROA_ARG_FLAG, AT(logits), 0, 0, NULL, NULL, "the output of every position in place of new tokens"},
     {"no-stream", PROA_ARG_FLAG, AT(no_stream), 0, 0, NULL, NULL, "print the text when it is complete"},
     {"verbose", PROA_ARG_FLAG, AT(verbose), 0, 0, NULL, NULL, "say what was loaded and how long each part took"},
@@ -46,42 +33,75 @@ static const proa_arg run_rows[] = {
 #undef AT
 static const proa_arg_table run_args = PROA_ARG_TABLE("options", run_rows);
 
-proa_options proa_run_options(const proa_run *run)
+proa_options proa_run_options(const proa_run *run, const proa_info *info)
 {
-    proa_options o = {.given = PROA_GIVEN(length_penalty),
-                      .max_tokens = (int32_t)run->max_tokens,
-                      .temperature = (float)run->temperature,
-                      .top_k = (int32_t)run->top_k,
-                      .top_p = (float)run->top_p,
-                      .seed = (uint64_t)run->common.seed,
-                      .beams = (int32_t)run->beams,
-                      .length_penalty = (float)run->length_penalty,
-                      .ignore_eos = run->ignore_eos,
-                      .logprobs = run->logprobs && run->beams <= 1};
-    if (strcmp(run->early, "true") == 0) o.early_stopping = PROA_EARLY_TRUE;
-    if (strcmp(run->early, "never") == 0) o.early_stopping = PROA_EARLY_NEVER;
+    proa_options o = run->decoding.options;
+    o.seed = (uint64_t)run->common.seed;
+    if (!(o.given & PROA_GIVEN(max_tokens)) && info->kind == PROA_KIND_DECODER) o.max_tokens = TEXT_TOKENS;
     return o;
 }
 
-/* Options that do not go together. -1 if all is well, else the exit status. */
-static int check(const proa_run *run)
+proa_show proa_run_show(proa_options *o, bool json)
 {
-    if (strcmp(run->beam_style, "ft") == 0)
-        return proa_say(PROA_EXIT_FAILED,
-                        "--beam-style ft comes with the decoding options, which this version does "
-                        "not have yet; the one there is: hf");
-    if (strcmp(run->beam_style, "hf") != 0)
-        return proa_say(PROA_EXIT_USAGE, "--beam-style '%s' is none of hf", run->beam_style);
+    proa_show show = {.logprobs = o->logprobs,
+                      .prompt_logprobs = o->prompt_logprobs,
+                      .logits = o->return_logits,
+                      .hidden = o->return_hidden,
+                      .top = o->top_logprobs,
+                      .sequences = o->n > 1 || o->best_of > 1};
+    if (show.sequences && json) o->logprobs = true; /* their sums are told */
+    return show;
+}
+
+bool proa_run_rescores(const proa_options *o)
+{
+    return o->beams > 1 || o->best_of > proa_max64(o->n, 1);
+}
+
+proa_status proa_run_check(const proa_options *o, bool one_line_each, proa_err *err)
+{
+    const char *many = o->beams > 1 ? "beams" : "best_of";
+    if (proa_run_rescores(o) && (o->return_logits || o->return_hidden))
+        return PROA_FAIL(err, INVALID, "options '%s' and '%s' do not go together", many,
+                         o->return_logits ? "return_logits" : "return_hidden");
+    if (one_line_each && proa_run_rescores(o) && (o->logprobs || o->top_logprobs))
+        return PROA_FAIL(err, INVALID, "options '%s' and '%s' do not go together with --input", many,
+                         o->logprobs ? "logprobs" : "top_logprobs");
+    return PROA_OK;
+}
+
+/* Sources of text and ids that do not go together. -1 if all is well, else the exit status. */
+static int check_sources(const proa_run *run)
+{
     int sources = (run->prompt != NULL) + (run->ids_text != NULL) + (run->input != NULL);
+    bool text = run->score && *run->score;
     if (sources > 1) return proa_say(PROA_EXIT_USAGE, "give one of PROMPT, --ids and --input");
     if (run->output && !run->input) return proa_say(PROA_EXIT_USAGE, "--output needs --input");
     if (run->input && run->decoder_ids_text)
         return proa_say(PROA_EXIT_USAGE, "--decoder-ids does not go with --input");
     if (run->input && run->logits) return proa_say(PROA_EXIT_USAGE, "--logits does not go with --input");
-    if (run->beams > 1 && run->temperature > 0)
-        return proa_say(PROA_EXIT_USAGE, "--beams and --temperature do not go together");
-    if (sources == 0 && isatty(STDIN_FILENO))
+    if (run->score && run->logits) return proa_say(PROA_EXIT_USAGE, "--score does not go with --logits");
+    if (run->input && text)
+        return proa_say(PROA_EXIT_USAGE, "--score TEXT does not go with --input (--score alone does)");
+    if (text && run->decoder_ids_text)
+        return proa_say(PROA_EXIT_USAGE, "--score TEXT does not go with --decoder-ids (--score alone does)");
+    if (sources == 0 && !text && isatty(STDIN_FILENO))
         return proa_say(PROA_EXIT_USAGE, "no prompt: give PROMPT, --ids, --input or standard input");
+    return -1;
+}
+
+/* Ranges and contradictions, as far as they can be told before the model is read. */
+static int check(const proa_run *run)
+{
+    const proa_options *o = &run->decoding.options;
+    proa_err err = {0};
+    int exit_status = check_sources(run);
+    if (exit_status >= 0) return exit_status;
+    if (proa_options_check(o, PROA_VOCAB_MAX, PROA_SEQUENCES_MAX, &err) != PROA_OK ||
+        proa_run_check(o, run->input != NULL, &err) != PROA_OK)
+        return proa_say(PROA_EXIT_USAGE, "%s", err.text);
+    if (run->input && !run->common.json && o->n > 1)
+        return proa_say(PROA_EXIT_USAGE, "--n %d with --input needs --json", o->n);
     return -1;
 }
 
@@ -101,6 +121,7 @@ static proa_status read_request(proa_run *run, proa_request *request, proa_buf *
         return request->ids_count ? PROA_OK : PROA_FAIL(err, INVALID, "--ids is empty");
     }
     proa_str text = proa_str_c(run->prompt);
+    if (!run->prompt && run->score && *run->score) return PROA_OK; /* a text to score needs no prompt */
     if (!run->prompt) {
         PROA_TRY(proa_text_read(hold, "-", PROA_TEXT_BYTES_MAX, err));
         text = proa_buf_view(hold);
@@ -116,6 +137,7 @@ static proa_status read_request(proa_run *run, proa_request *request, proa_buf *
 
 typedef struct stream {
     proa_out *out;
+    const proa_show *what;
     bool live; /* text is written as it comes */
     bool has_text;
     bool ends_line;
@@ -131,48 +153,32 @@ static void show(proa_result *r, proa_str text, int32_t id)
     if (!proa_out_flush(s->out)) r->stop = true;
 }
 
+static void print_text(proa_out *out, const stream *s, const char *text, size_t len, const int32_t *ids,
+                       int64_t count)
+{
+    if (s->has_text) proa_out_bytes(out, text, len);
+    for (int64_t i = 0; i < count && !s->has_text; i++) proa_out_printf(out, i ? " %d" : "%d", ids[i]);
+    if (!s->has_text || !len || text[len - 1] != '\n') proa_out_str(out, "\n");
+}
+
 static void print_generated(proa_out *out, const proa_run *run, const proa_result *r, const stream *s)
 {
     if (run->common.json) {
         proa_out_str(out, "{");
-        proa_print_generated_json(out, r, run->logprobs);
+        proa_print_generated_json(out, r, s->what);
         proa_out_str(out, "}\n");
         return;
     }
-    if (!s->live && s->has_text) proa_out_bytes(out, r->text.ptr, r->text.len);
-    if (!s->live && !s->has_text)
-        for (int64_t i = 0; i < r->count; i++) proa_out_printf(out, i ? " %d" : "%d", r->ids[i]);
-    if (!s->ends_line) proa_out_str(out, "\n");
+    if (s->live && !s->ends_line) proa_out_str(out, "\n");
+    bool several = s->what->sequences && r->beams_count > 1;
+    for (int32_t i = 0; i < r->beams_count && several; i++) {
+        proa_out_printf(out, "--- %d ---\n", i + 1);
+        print_text(out, s, r->beams[i].text, strlen(r->beams[i].text), r->beams[i].ids, r->beams[i].count);
+    }
+    if (!s->live && !several)
+        print_text(out, s, r->text.ptr ? r->text.ptr : "", r->text.len, r->ids, r->count);
     proa_out_flush(out);
     proa_print_summary(r);
-}
-
-/* A beam search gives scores of whole hypotheses; the log-probabilities of the best one's tokens come from one more
- * pass over it. The request's ids must be ids by now. */
-static proa_status score_best(proa_session *s, const proa_request *request, proa_result *r, proa_err *err)
-{
-    bool s2s = s->info.kind == PROA_KIND_ENCODER_DECODER;
-    const int32_t start = s->info.decoder_start_id;
-    const int32_t *head = s2s ? (request->decoder_ids ? request->decoder_ids : &start) : request->ids;
-    int64_t head_count = s2s ? (request->decoder_ids ? request->decoder_ids_count : 1) : request->ids_count;
-    int64_t count = head_count + r->count - 1;
-    if (r->count == 0) return PROA_OK;
-    int32_t *ids = proa_malloc((size_t)(count + 1) * sizeof *ids);
-    memcpy(ids, head, (size_t)head_count * sizeof *ids);
-    memcpy(ids + head_count, r->ids, (size_t)(r->count - 1) * sizeof *ids);
-    proa_request again = *request;
-    again.task = PROA_TASK_ROWS;
-    if (s2s) again.decoder_ids = ids, again.decoder_ids_count = count;
-    else again.ids = ids, again.ids_count = count;
-    proa_result rows;
-    proa_result_init(&rows);
-    proa_status status = proa_result_run(s->engine, &again, &rows, err);
-    for (int64_t i = 0; i < r->count && status == PROA_OK; i++)
-        r->logprobs[i] = (float)proa_row_logprob(rows.rows + (head_count - 1 + i) * rows.columns,
-                                                 rows.columns, r->ids[i]);
-    proa_result_release(&rows);
-    free(ids);
-    return status;
 }
 
 /* The prompt as ids, where a text was given and ids are needed. */
@@ -190,15 +196,19 @@ static proa_status make_ids(const proa_session *s, proa_run *run, proa_request *
 static proa_status generate(proa_session *s, proa_run *run, proa_request *request, proa_out *out, proa_err *err)
 {
     proa_result r;
+    proa_show what = proa_run_show(&request->options, run->common.json);
+    bool live = !run->common.json && !run->no_stream && request->options.n <= 1;
+    stream show_state = {.out = out, .what = &what, .live = live, .has_text = s->info.has_tokenizer};
     proa_result_init(&r);
-    stream show_state = {
-        .out = out, .live = !run->common.json && !run->no_stream, .has_text = s->info.has_tokenizer};
     r.arg = &show_state;
     r.on_text = show;
-    bool score = run->logprobs && run->beams > 1;
+    bool score = run->common.json && (what.logprobs || what.top) && proa_run_rescores(&request->options);
     proa_status status = score ? make_ids(s, run, request, err) : PROA_OK;
     if (status == PROA_OK) status = proa_result_run(s->engine, request, &r, err);
-    if (status == PROA_OK && score) status = score_best(s, request, &r, err);
+    /* of a beam search the best one's, of best_of all that are returned */
+    int32_t scored = !score ? 0 : what.sequences ? r.beams_count : proa_min64(r.beams_count, 1) != 0;
+    for (int32_t i = 0; i < scored && status == PROA_OK; i++)
+        status = proa_result_score(s->engine, request, &r, i, err);
     if (status == PROA_OK || r.finish == PROA_FINISH_CANCELLED) print_generated(out, run, &r, &show_state);
     proa_result_release(&r);
     return status;
@@ -261,12 +271,12 @@ static proa_status work(proa_session *s, proa_run *run, proa_request *request, p
 {
     proa_out out;
     if (run->verbose) proa_run_describe(s);
-    if (run->max_tokens < 0) run->max_tokens = s->info.kind == PROA_KIND_DECODER ? TEXT_TOKENS : 0;
-    request->options = proa_run_options(run);
+    request->options = proa_run_options(run, &s->info);
     PROA_TRY(proa_out_open(&out, run->output, err));
     proa_err work_err = {0};
     proa_status status;
     if (run->input) status = proa_run_file(s, run, &out, &work_err);
+    else if (run->score) status = proa_run_score(s, run, request, &out, &work_err);
     else if (run->logits || s->info.kind == PROA_KIND_ENCODER)
         status = rows(s, run, request, &out, &work_err);
     else status = generate(s, run, request, &out, &work_err);
@@ -277,29 +287,47 @@ static proa_status work(proa_session *s, proa_run *run, proa_request *request, p
     return status;
 }
 
-static int run_command(const proa_command *self, int argc, char **argv)
+/* Sequences of one prompt that run at once. */
+static int32_t width_of(const proa_options *o)
 {
-    proa_run run = {.max_tokens = -1};
-    int exit_status = proa_args_parse(self, &run, argc, argv);
-    if (exit_status < 0) exit_status = check(&run);
-    if (exit_status >= 0) return exit_status;
-    proa_err err = {0};
+    if (o->penalty_alpha > 0) return o->top_k;
+    if (o->beams > 1) return o->beams;
+    return o->best_of > o->n ? o->best_of : o->n;
+}
+
+static proa_status open_and_work(proa_run *run, proa_err *err)
+{
+    const proa_options *o = &run->decoding.options;
     proa_engine_options options;
     proa_request request = {.task = PROA_TASK_GENERATE};
     proa_session session = {.engine = NULL};
     proa_buf hold;
     proa_buf_init(&hold, 0);
-    proa_status status = proa_session_options(&options, &run.common, &err);
-    proa_session_room(&options, run.beams, run.max_tokens < 0 ? TEXT_TOKENS : run.max_tokens, run.input != NULL);
-    if (status == PROA_OK && !run.input) status = read_request(&run, &request, &hold, &err);
+    proa_status status = proa_session_options(&options, &run->common, err);
+    int64_t max_tokens = o->given & PROA_GIVEN(max_tokens) ? o->max_tokens : TEXT_TOKENS;
+    proa_session_room(&options, width_of(o), max_tokens, run->input != NULL);
+    if (status == PROA_OK && !run->input) status = read_request(run, &request, &hold, err);
     proa_interrupt_watch();
-    if (status == PROA_OK) status = proa_session_open(&session, &run.common, &options, &err);
-    if (status == PROA_OK) status = work(&session, &run, &request, &err);
+    if (status == PROA_OK) status = proa_session_open(&session, &run->common, &options, err);
+    if (status == PROA_OK) status = work(&session, run, &request, err);
     proa_session_close(&session);
     proa_buf_release(&hold);
+    return status;
+}
+
+static int run_command(const proa_command *self, int argc, char **argv)
+{
+    proa_run run = {.prompt = NULL};
+    proa_err err = {0};
+    proa_decoding_init(&run.decoding);
+    int exit_status = proa_args_parse(self, &run, argc, argv);
+    if (exit_status < 0) exit_status = check(&run);
+    if (exit_status < 0)
+        exit_status = open_and_work(&run, &err) == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);
+    proa_decoding_release(&run.decoding);
     free(run.ids);
     free(run.decoder_ids);
-    return status == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);
+    return exit_status;
 }
 
 static const proa_arg_table *const run_tables[] = {&run_args, &proa_engine_args, &proa_common_args, NULL};
@@ -311,7 +339,12 @@ const proa_command proa_cmd_run = {
         "  proa run models/m30k-t5 \"translate English to German: A dog runs on the beach.\" --beams 4\n"
         "  proa run models/polarity-bert \"a warm and funny film\"\n"
         "  proa run models/m30k-t5 --input lines.txt --output translated.txt\n"
+        "  proa run models/classics-10m \"It was\" --temperature 0.8 --top-p 0.9 --n 4 --stop \".\"\n"
+        "  proa run models/classics-10m --score \"It was the best of times.\"\n"
         "  proa run models/classics-10m --ids \"1 812 316\" --max-tokens 24 --ignore-eos --logprobs --json\n",
     .tables = run_tables,
+    .decoding = offsetof(proa_run, decoding),
+    .decoding_title = "decoding (what is absent: the model's generation_config.json, else as said here;\n"
+                      "max-tokens: 128, of a T5 twice the input or 64; more: proa help decoding)",
     .run = run_command,
 };

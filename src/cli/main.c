@@ -2,6 +2,7 @@
  * main.c - the program: a table of commands. */
 #include "cli/commands.h"
 
+#include "cli/decoding.h"
 #include "proa/proa.h"
 #include <signal.h>
 #include <string.h>
@@ -17,6 +18,7 @@ static int overview(void)
     for (size_t i = 0; i < PROA_COUNT(commands); i++)
         printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
     printf("  %-9s %s\n", "help", "this text, or with a command's name that command's options");
+    printf("  %-9s %s\n", "", "('proa help decoding': what other engines call the decoding options)");
     printf("\nexamples\n"
            "  proa run models/classics-10m \"It was a dark and stormy night\"\n"
            "  proa run models/m30k-t5 \"translate English to German: A dog runs on the beach.\"\n"
@@ -48,6 +50,7 @@ static int dispatch(int argc, char **argv)
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         if (argc < 3) return overview();
+        if (strcmp(argv[2], "decoding") == 0) return proa_decoding_help_command(argc - 3, argv + 3);
         const proa_command *about = find(argv[2]);
         return about ? (proa_args_help(about), PROA_EXIT_OK) : unknown(argv[2]);
     }

@@ -25,22 +25,156 @@ static void print_beams_json(proa_out *out, const proa_result *r)
     proa_out_str(out, "]");
 }
 
-void proa_print_generated_json(proa_out *out, const proa_result *r, bool logprobs)
+/* [[[id, logprob], ...], ...] */
+static void print_top_json(proa_out *out, const proa_buf *top, int64_t rows, int32_t n)
 {
+    const proa_logprob *at = (const void *)top->ptr;
+    for (int64_t i = 0; i < rows; i++) {
+        proa_out_str(out, i ? ",[" : "[");
+        for (int32_t k = 0; k < n && at[i * n + k].id >= 0; k++) {
+            proa_out_printf(out, "%s[%d,", k ? "," : "", at[i * n + k].id);
+            proa_out_json_num(out, (double)at[i * n + k].logprob);
+            proa_out_str(out, "]");
+        }
+        proa_out_str(out, "]");
+    }
+}
+
+static double sum_of(const float *values, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)values[i];
+    return sum;
+}
+
+static void print_logprobs_json(proa_out *out, const proa_tokens *t, const proa_result *r, const proa_show *show)
+{
+    if (show->logprobs) {
+        proa_out_str(out, ",\"logprobs\":");
+        proa_out_json_row(out, t->logprobs, t->count);
+    }
+    if (show->top && t->top.len == (size_t)t->count * (size_t)r->top_count * sizeof(proa_logprob)) {
+        proa_out_str(out, ",\"top_logprobs\":[");
+        print_top_json(out, &t->top, t->count, r->top_count);
+        proa_out_str(out, "]");
+    }
+}
+
+static void print_states_json(proa_out *out, const proa_tokens *t, const proa_result *r, const proa_show *show)
+{
+    if (show->logits) {
+        proa_out_str(out, ",\"logits\":");
+        proa_out_json_rows(out, (const void *)t->logits.ptr, t->count, r->vocab);
+    }
+    if (show->hidden) {
+        proa_out_str(out, ",\"hidden\":");
+        proa_out_json_rows(out, (const void *)t->hidden.ptr, t->count, r->hidden);
+    }
+}
+
+static void print_sequences_json(proa_out *out, const proa_result *r, const proa_show *show)
+{
+    proa_out_str(out, ",\"sequences\":[");
+    for (int32_t i = 0; i < r->beams_count; i++) {
+        const proa_hypothesis *s = &r->beams[i];
+        proa_out_str(out, i ? ",{\"ids\":" : "{\"ids\":");
+        proa_out_json_ids(out, s->ids, s->count);
+        print_logprobs_json(out, &r->seq[i], r, show);
+        proa_out_str(out, ",\"text\":");
+        proa_out_json_str(out, proa_str_c(s->text));
+        proa_out_printf(out, ",\"finish\":\"%s\",\"logprob_sum\":", proa_finish_name(s->finish));
+        proa_out_json_num(out, s->logprob_sum);
+        proa_out_str(out, ",\"score\":");
+        proa_out_json_num(out, (double)s->score);
+        print_states_json(out, &r->seq[i], r, show);
+        proa_out_str(out, "}");
+    }
+    proa_out_str(out, "]");
+}
+
+/* A prompt's log-probabilities: null for the first token, which nothing comes before. */
+static void print_prompt_json(proa_out *out, const proa_result *r, const char *name, const char *top_name,
+                              int32_t top)
+{
+    const float *logprobs = (const void *)r->prompt_logprobs.ptr;
+    proa_out_printf(out, ",\"%s\":[null", name);
+    for (int64_t i = 0; i < r->prompt_scored; i++) {
+        proa_out_str(out, ",");
+        proa_out_json_num(out, (double)logprobs[i]);
+    }
+    proa_out_str(out, "]");
+    if (!top) return;
+    proa_out_printf(out, ",\"%s\":[null%s", top_name, r->prompt_scored ? "," : "");
+    print_top_json(out, &r->prompt_top, r->prompt_scored, r->top_count);
+    proa_out_str(out, "]");
+}
+
+void proa_print_generated_json(proa_out *out, const proa_result *r, const proa_show *show)
+{
+    static const proa_tokens none;
+    const proa_tokens *first = r->seq_count ? &r->seq[0] : &none;
+    proa_finish finish = show->sequences && r->beams_count ? r->beams[0].finish : r->finish;
     proa_out_str(out, "\"ids\":");
     proa_out_json_ids(out, r->ids, r->count);
-    if (logprobs) {
-        proa_out_str(out, ",\"logprobs\":");
-        proa_out_json_row(out, r->logprobs, r->count);
+    print_logprobs_json(out, first, r, show);
+    if (show->logprobs) {
+        proa_out_str(out, ",\"logprob_sum\":");
+        proa_out_json_num(out, sum_of(r->logprobs, r->count));
     }
     proa_out_str(out, ",\"text\":");
     proa_out_json_str(out, proa_buf_view(&r->text));
-    if (r->beams_count > 0) print_beams_json(out, r);
+    if (show->sequences) print_sequences_json(out, r, show);
+    else if (r->beams_count > 0) print_beams_json(out, r);
+    if (show->prompt_logprobs) print_prompt_json(out, r, "prompt_logprobs", "prompt_top_logprobs", show->top);
+    if (!show->sequences) print_states_json(out, first, r, show);
     proa_out_printf(out, ",\"finish\":\"%s\",\"prompt_tokens\":%lld,\"new_tokens\":%lld,\"first_token_s\":",
-                    proa_finish_name(r->finish), (long long)r->prompt_tokens, (long long)r->new_tokens);
+                    proa_finish_name(finish), (long long)r->prompt_tokens, (long long)r->new_tokens);
     proa_out_json_num(out, r->queue_s + r->prompt_s);
     proa_out_str(out, ",\"tokens_per_s\":");
     proa_out_json_num(out, proa_result_rate(r));
+}
+
+/* ---- scores of a given text ---- */
+
+typedef struct score {
+    double sum, mean, perplexity; /* the latter two are NaN without a token that counts */
+} score;
+
+static score score_of(const proa_result *r)
+{
+    double sum = sum_of((const void *)r->prompt_logprobs.ptr, r->prompt_scored);
+    double mean = r->prompt_scored ? sum / (double)r->prompt_scored : (double)NAN;
+    return (score){sum, mean, exp(-mean)};
+}
+
+void proa_print_score_json(proa_out *out, const proa_result *r, const proa_show *show)
+{
+    const int32_t *ids = (const void *)r->prompt_ids.ptr;
+    score s = score_of(r);
+    proa_out_printf(out, "\"ids\":[%d", show->first_id);
+    for (int64_t i = 0; i < r->prompt_scored; i++) proa_out_printf(out, ",%d", ids[i]);
+    proa_out_str(out, "]");
+    print_prompt_json(out, r, "logprobs", "top_logprobs", show->top);
+    proa_out_str(out, ",\"sum\":");
+    proa_out_json_num(out, s.sum);
+    proa_out_str(out, ",\"mean\":");
+    proa_out_json_num(out, s.mean);
+    proa_out_str(out, ",\"perplexity\":");
+    proa_out_json_num(out, s.perplexity);
+    proa_out_printf(out, ",\"tokens\":%lld", (long long)r->prompt_scored);
+}
+
+void proa_print_score(proa_out *out, const proa_result *r)
+{
+    score s = score_of(r);
+    proa_out_printf(out, "sum         %.6f\nmean        %.6f\nperplexity  %.4f\ntokens      %lld\n", s.sum,
+                    s.mean, s.perplexity, (long long)r->prompt_scored);
+}
+
+void proa_print_score_line(proa_out *out, const proa_result *r)
+{
+    score s = score_of(r);
+    proa_out_printf(out, "%.6f\t%.6f\t%.4f\t%lld", s.sum, s.mean, s.perplexity, (long long)r->prompt_scored);
 }
 
 bool proa_print_is_hidden(const proa_info *info)

@@ -8,8 +8,21 @@
 #include "cli/output.h"
 #include "cli/result.h"
 
+/* Which of a result's members were asked for. */
+typedef struct proa_show {
+    bool logprobs, prompt_logprobs, logits, hidden;
+    int32_t top;      /* most likely tokens beside each */
+    bool sequences;   /* n or best_of */
+    int32_t first_id; /* of a scored text: its first token, which has no log-probability */
+} proa_show;
+
 /* The members of {"ids":[...],...} without the braces, so that a caller can put its own before them. */
-void proa_print_generated_json(proa_out *out, const proa_result *r, bool logprobs);
+void proa_print_generated_json(proa_out *out, const proa_result *r, const proa_show *show);
+/* A scored text: {"ids":[...],"logprobs":[null,...],"sum","mean","perplexity","tokens"} without braces; as a table; as
+ * "sum mean perplexity tokens" with tabs between. Its first token has no log-probability and does not count. */
+void proa_print_score_json(proa_out *out, const proa_result *r, const proa_show *show);
+void proa_print_score(proa_out *out, const proa_result *r);
+void proa_print_score_line(proa_out *out, const proa_result *r);
 /* {"logits":[[...]]}, or {"hidden":[[...]],"pooled":[...]|null} for an encoder without a head: members without braces. */
 void proa_print_rows_json(proa_out *out, const proa_result *r, const proa_info *info);
 /* Whether the rows of this model are hidden states: it is an encoder without a head. */

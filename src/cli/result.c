@@ -8,30 +8,43 @@
 #include <math.h>
 #include <string.h>
 
+/* One sequence's rows of logits; memory ends earlier. */
+#define ROWS_BYTES_MAX (SIZE_MAX / 2)
+
 void proa_result_init(proa_result *r)
 {
     *r = (proa_result){.arg = NULL};
     proa_buf_init(&r->text, (size_t)PROA_CONTEXT_MAX * 64);
+    proa_buf *const all[] = {&r->prompt_ids, &r->prompt_logprobs, &r->prompt_top};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_init(all[i], ROWS_BYTES_MAX);
 }
 
 static void clear_beams(proa_result *r)
 {
-    for (int32_t i = 0; i < r->beams_count; i++) {
-        free(r->beams[i].ids);
-        free(r->beams[i].text);
-    }
+    for (int32_t i = 0; i < r->beams_count; i++) free(r->beams[i].text);
     free(r->beams);
     r->beams = NULL;
     r->beams_count = 0;
 }
 
+static void clear_tokens(proa_tokens *t)
+{
+    t->count = 0;
+    proa_buf_clear(&t->top);
+    proa_buf_clear(&t->logits);
+    proa_buf_clear(&t->hidden);
+}
+
 void proa_result_clear(proa_result *r)
 {
     clear_beams(r);
-    proa_buf_clear(&r->text);
+    for (int32_t i = 0; i < r->seq_count; i++) clear_tokens(&r->seq[i]);
+    proa_buf *const all[] = {&r->text, &r->prompt_ids, &r->prompt_logprobs, &r->prompt_top};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_clear(all[i]);
     free(r->pooled);
     r->pooled = NULL;
-    r->count = r->rows_count = r->columns = r->prompt_tokens = r->new_tokens = 0;
+    r->seq_count = r->top_count = 0;
+    r->count = r->prompt_scored = r->rows_count = r->columns = r->prompt_tokens = r->new_tokens = 0;
     r->queue_s = r->prompt_s = r->decode_s = 0;
     r->done = r->stop = false;
     r->finish = PROA_FINISH_NONE;
@@ -41,22 +54,74 @@ void proa_result_clear(proa_result *r)
 void proa_result_release(proa_result *r)
 {
     proa_result_clear(r);
-    proa_buf_release(&r->text);
-    free(r->ids);
-    free(r->logprobs);
+    for (int32_t i = 0; i < r->seq_cap; i++) {
+        proa_tokens *t = &r->seq[i];
+        free(t->ids);
+        free(t->logprobs);
+        proa_buf_release(&t->top);
+        proa_buf_release(&t->logits);
+        proa_buf_release(&t->hidden);
+    }
+    free(r->seq);
     free(r->rows);
+    proa_buf *const all[] = {&r->text, &r->prompt_ids, &r->prompt_logprobs, &r->prompt_top};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_release(all[i]);
     proa_result_init(r);
+}
+
+/* The tokens of this sequence, which may be its first. */
+static proa_tokens *tokens_of(proa_result *r, int32_t sequence)
+{
+    if (sequence >= r->seq_cap) {
+        int32_t cap = 2 * sequence + 1;
+        r->seq = proa_realloc(r->seq, (size_t)cap * sizeof *r->seq);
+        for (int32_t i = r->seq_cap; i < cap; i++) {
+            proa_tokens *t = &r->seq[i];
+            *t = (proa_tokens){.ids = NULL};
+            proa_buf_init(&t->top, ROWS_BYTES_MAX);
+            proa_buf_init(&t->logits, ROWS_BYTES_MAX);
+            proa_buf_init(&t->hidden, ROWS_BYTES_MAX);
+        }
+        r->seq_cap = cap;
+    }
+    if (sequence >= r->seq_count) r->seq_count = sequence + 1;
+    return &r->seq[sequence];
+}
+
+static void append_id(proa_result *r, int32_t sequence, int32_t id, float logprob)
+{
+    proa_tokens *t = tokens_of(r, sequence);
+    if (t->count == t->cap) {
+        t->cap = t->cap ? 2 * t->cap : 64;
+        t->ids = proa_realloc(t->ids, (size_t)t->cap * sizeof *t->ids);
+        t->logprobs = proa_realloc(t->logprobs, (size_t)t->cap * sizeof *t->logprobs);
+    }
+    t->ids[t->count] = id;
+    t->logprobs[t->count++] = logprob;
+    r->ids = r->seq[0].ids;
+    r->logprobs = r->seq[0].logprobs;
+    r->count = r->seq[0].count;
 }
 
 static void add_token(proa_result *r, const proa_event *e)
 {
-    if (r->count == r->cap) {
-        r->cap = r->cap ? 2 * r->cap : 64;
-        r->ids = proa_realloc(r->ids, (size_t)r->cap * sizeof *r->ids);
-        r->logprobs = proa_realloc(r->logprobs, (size_t)r->cap * sizeof *r->logprobs);
-    }
-    r->ids[r->count] = e->id;
-    r->logprobs[r->count++] = e->logprob;
+    append_id(r, e->sequence, e->id, e->logprob);
+    proa_tokens *t = &r->seq[e->sequence];
+    r->top_count = e->top_count;
+    if (e->top) proa_buf_append(&t->top, e->top, (size_t)e->top_count * sizeof *e->top);
+    if (e->logits) proa_buf_append(&t->logits, e->logits, (size_t)r->vocab * sizeof *e->logits);
+    if (e->hidden) proa_buf_append(&t->hidden, e->hidden, (size_t)r->hidden * sizeof *e->hidden);
+}
+
+static void add_prompt(proa_result *r, const proa_event *e)
+{
+    size_t n = (size_t)e->rows_count;
+    r->top_count = e->top_count;
+    r->prompt_scored += e->rows_count;
+    proa_buf_append(&r->prompt_ids, e->prompt_ids, n * sizeof *e->prompt_ids);
+    proa_buf_append(&r->prompt_logprobs, e->prompt_logprobs, n * sizeof *e->prompt_logprobs);
+    if (e->top_count)
+        proa_buf_append(&r->prompt_top, e->prompt_top, n * (size_t)e->top_count * sizeof *e->prompt_top);
 }
 
 static void add_text(proa_result *r, const char *text, size_t len, int32_t id)
@@ -96,26 +161,24 @@ static char *copy_text(const char *text, size_t len)
     return copy;
 }
 
+/* Sequences that came token by token are in seq already; those of a beam search and of best_of come at the end only. */
 static void add_beams(proa_result *r, const proa_event *e)
 {
     r->beams = proa_calloc((size_t)e->beams_count, sizeof *r->beams);
     r->beams_count = e->beams_count;
+    bool streamed = r->count > 0;
     for (int32_t i = 0; i < e->beams_count; i++) {
         const proa_beam_result *from = &e->beams[i];
-        proa_hypothesis *to = &r->beams[i];
-        to->count = from->count;
-        to->score = from->score;
-        to->text = copy_text(from->text, from->text ? from->text_len : 0);
-        to->ids = proa_malloc((size_t)from->count * sizeof *to->ids + 1);
-        if (from->count) memcpy(to->ids, from->ids, (size_t)from->count * sizeof *to->ids);
+        if (!streamed) tokens_of(r, i);
+        for (int64_t k = 0; k < from->count && !streamed; k++) append_id(r, i, from->ids[k], 0);
+        r->beams[i] = (proa_hypothesis){.count = from->count,
+                                        .score = from->score,
+                                        .logprob_sum = from->logprob_sum,
+                                        .finish = from->finish,
+                                        .text = copy_text(from->text, from->text ? from->text_len : 0)};
     }
-}
-
-/* A beam search has its tokens at the end only: those of the best beam stand for the request. */
-static void take_best_beam(proa_result *r)
-{
+    for (int32_t i = 0; i < e->beams_count; i++) r->beams[i].ids = r->seq[i].ids;
     const proa_hypothesis *best = &r->beams[0];
-    for (int64_t i = 0; i < best->count; i++) add_token(r, &(proa_event){.id = best->ids[i]});
     add_text(r, best->text, strlen(best->text), best->count ? best->ids[best->count - 1] : -1);
 }
 
@@ -129,7 +192,6 @@ static void finish(proa_result *r, const proa_event *e)
     r->prompt_s = e->prompt_s;
     r->decode_s = e->decode_s;
     if (e->beams_count > 0) add_beams(r, e);
-    if (r->beams_count > 0 && r->count == 0) take_best_beam(r);
     else if (e->text_len > 0) add_text(r, e->text, e->text_len, -1);
     r->done = true;
 }
@@ -139,7 +201,9 @@ void proa_result_event(const proa_event *e)
     proa_result *r = e->arg;
     if (e->kind == PROA_EVENT_TOKEN) {
         add_token(r, e);
-        add_text(r, e->text, e->text_len, e->id);
+        if (!r->several) add_text(r, e->text, e->text_len, e->id);
+    } else if (e->kind == PROA_EVENT_PROMPT) {
+        add_prompt(r, e);
     } else if (e->kind == PROA_EVENT_ROWS) {
         add_rows(r, e);
     } else if (e->kind == PROA_EVENT_DONE) {
@@ -179,11 +243,22 @@ void proa_request_set_text(proa_request *request, proa_str text)
     request->text_len = text.len;
 }
 
+/* What the events of this request will not tell. */
+static void expect(proa_result *r, const proa_engine *engine, const proa_request *request)
+{
+    proa_info info;
+    proa_engine_info(engine, &info);
+    r->vocab = info.outputs;
+    r->hidden = info.hidden;
+    r->several = request->options.n > 1;
+}
+
 proa_status proa_result_run(proa_engine *engine, const proa_request *request, proa_result *r, proa_err *err)
 {
     proa_request own = *request;
     own.on_event = proa_result_event;
     own.arg = r;
+    expect(r, engine, request);
     uint64_t id = 0;
     bool cancelled = false;
     PROA_TRY(proa_engine_submit(engine, &own, &id, err));
@@ -193,6 +268,44 @@ proa_status proa_result_run(proa_engine *engine, const proa_request *request, pr
             return PROA_FAIL(err, INTERNAL, "the engine has nothing to do and the request is not done");
     }
     return proa_result_status(r, err);
+}
+
+proa_status proa_result_score(proa_engine *engine, const proa_request *request, proa_result *r, int32_t i,
+                              proa_err *err)
+{
+    proa_info info;
+    proa_engine_info(engine, &info);
+    proa_tokens *t = &r->seq[i];
+    const bool s2s = info.kind == PROA_KIND_ENCODER_DECODER;
+    const int32_t *head = !s2s                   ? request->ids
+                          : request->decoder_ids ? request->decoder_ids
+                                                 : &info.decoder_start_id;
+    int64_t head_count = !s2s ? request->ids_count : request->decoder_ids ? request->decoder_ids_count : 1;
+    int64_t count = head_count + t->count;
+    int32_t *ids = proa_malloc((size_t)count * sizeof *ids);
+    memcpy(ids, head, (size_t)head_count * sizeof *ids);
+    if (t->count) memcpy(ids + head_count, t->ids, (size_t)t->count * sizeof *ids);
+    proa_request again = {.task = PROA_TASK_SCORE, .ids = request->ids, .ids_count = request->ids_count};
+    again.options.top_logprobs = request->options.top_logprobs;
+    if (s2s) again.decoder_ids = ids, again.decoder_ids_count = count;
+    else again.ids = ids, again.ids_count = count;
+    proa_result scored;
+    proa_result_init(&scored);
+    proa_status status = proa_result_run(engine, &again, &scored, err);
+    if (status == PROA_OK && t->count && scored.prompt_scored == count - 1) {
+        /* entry k is of token k + 1 */
+        const float *logprobs = (const void *)scored.prompt_logprobs.ptr;
+        memcpy(t->logprobs, logprobs + head_count - 1, (size_t)t->count * sizeof *logprobs);
+        size_t row = (size_t)scored.top_count * sizeof(proa_logprob);
+        r->top_count = scored.top_count;
+        proa_buf_clear(&t->top);
+        if (row)
+            proa_buf_append(&t->top, scored.prompt_top.ptr + (size_t)(head_count - 1) * row,
+                            (size_t)t->count * row);
+    }
+    proa_result_release(&scored);
+    free(ids);
+    return status;
 }
 
 double proa_row_logprob(const float *row, int64_t count, int32_t id)
@@ -262,6 +375,7 @@ static void submit(runner *n, slot *s)
     n->next++;
     request.on_event = proa_result_event;
     request.arg = r;
+    expect(r, q->engine, &request);
     if (r->err.status == PROA_OK && proa_engine_submit(q->engine, &request, &s->id, &r->err) == PROA_OK)
         return;
     r->finish = PROA_FINISH_ERROR;

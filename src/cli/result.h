@@ -9,10 +9,22 @@
 #include "base/str.h"
 #include "proa/proa.h"
 
-typedef struct proa_hypothesis {
+/* What came token by token, of one sequence. */
+typedef struct proa_tokens {
     int32_t *ids;
+    float *logprobs;
+    int64_t count, cap;
+    proa_buf top;            /* proa_logprob [count][top_count] */
+    proa_buf logits, hidden; /* float [count][vocab], [count][hidden] */
+} proa_tokens;
+
+/* One of several sequences of a request; its tokens are those of the same index in proa_result.seq. */
+typedef struct proa_hypothesis {
+    const int32_t *ids;
     int64_t count;
     float score;
+    double logprob_sum;
+    proa_finish finish;
     char *text; /* "" without a tokenizer */
 } proa_hypothesis;
 
@@ -23,12 +35,21 @@ struct proa_result {
     void (*on_text)(proa_result *r, proa_str text, int32_t id); /* NULL: none */
     void (*on_rows)(proa_result *r, const proa_event *event);   /* NULL: rows are gathered below */
 
-    int32_t *ids; /* new tokens; of the best beam if there are beams */
+    const int32_t *ids; /* new tokens: seq[0]'s, which is the first or best of several sequences */
     float *logprobs;
-    int64_t count, cap;
+    int64_t count;
     proa_buf text;
-    proa_hypothesis *beams;
+    proa_tokens *seq; /* [seq_count]; memory of seq_cap */
+    int32_t seq_count, seq_cap;
+    proa_hypothesis *beams; /* of a beam search, of n and of best_of; best or first one first */
     int32_t beams_count;
+    bool several;          /* n > 1 was asked for: `text` is the first one's, and comes at the end */
+    int32_t top_count;     /* most likely tokens beside each token */
+    int64_t vocab, hidden; /* widths of the rows in proa_tokens */
+
+    /* the prompt's tokens from the second on, [prompt_scored] */
+    int64_t prompt_scored;
+    proa_buf prompt_ids, prompt_logprobs, prompt_top; /* int32_t, float, proa_logprob [][top_count] */
 
     float *rows, *pooled; /* [rows_count][columns], [columns] or NULL */
     int64_t rows_count, columns;
@@ -52,6 +73,11 @@ double proa_result_rate(const proa_result *r);
 
 /* The text of a request; it may be empty, which a NULL or a length of zero would not say. */
 void proa_request_set_text(proa_request *request, proa_str text);
+
+/* Fills result.seq[i].logprobs and .top by one more pass over prompt and tokens, for what came without them: sequences
+ * of a beam search or of best_of. The request is the one that made them, and holds ids, not text. */
+PROA_MUST_CHECK proa_status proa_result_score(proa_engine *engine, const proa_request *request,
+                                              proa_result *r, int32_t i, proa_err *err);
 
 /* Submits one request and steps until it is done; Ctrl-C cancels it. The result keeps what had come until then. */
 PROA_MUST_CHECK proa_status proa_result_run(proa_engine *engine, const proa_request *request, proa_result *r,

@@ -29,7 +29,7 @@ from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, proa
     (["run"], ["needs MODEL"]),
     (["run", LM, "x", "--ids", "1"], ["give one of PROMPT, --ids and --input"]),
     (["run", LM, "x", "--output", "y"], ["--output needs --input"]),
-    (["run", LM, "x", "--beams", "2", "--temperature", "1"], ["do not go together"]),
+    (["run", LM, "x", "--beams", "2", "--temperature", "1"], ["options 'beams' 2 and 'temperature' 1 contradict"]),
     (["rnu", LM], ["unknown command 'rnu' (did you mean 'run'?)"]),
     (["frobnicate"], ["unknown command 'frobnicate'"]),
     (["help", "evil"], ["did you mean 'eval'?"]),
@@ -55,7 +55,6 @@ def test_wrong_usage(args, words):
     (["run", LM, "x", "--device", "cuda:1"], ["device 'cuda:1'", "this build has no CUDA plug-in"]),
     (["bench", LM, "--device", "cuda:0"], ["this build has no CUDA plug-in"]),
     (["run", LM, "x", "--device", "tpu"], ["device 'tpu' is none of cpu, cuda, cuda:N"]),
-    (["run", LM, "x", "--beam-style", "ft"], ["--beam-style ft comes with the decoding options"]),
     (["run", LM, "word " * 5000, "--max-tokens", "4"], ["the model takes at most 1023"]),
     (["run", LM, "--input", "/nonexistent"], ["cannot open '/nonexistent'"]),
     (["run", LM, "--input", GOLDEN], ["it is a folder"]),
@@ -148,7 +147,6 @@ def test_help_names_every_common_option(command):
         assert option in text
     assert text.startswith(f"usage: proa {command}") and "examples" in text
     assert max(map(len, text.splitlines())) <= 120
-    assert "ft" not in text.split() and "|ft" not in text
 
 
 def test_common_options_are_taken_everywhere():
