@@ -37,23 +37,23 @@ typedef struct proa_engine proa_engine;
 typedef void proa_progress_fn(void *arg, const char *what, double part);
 
 typedef struct proa_engine_options {
-    const char *device;    /* "cpu" */
-    const char *dtype;     /* "auto": weights as the checkpoint has them, arithmetic in f32 (bf16 and f16 weights are
+    const char *device; /* "cpu" */
+    const char *dtype; /* "auto": weights as the checkpoint has them, arithmetic in f32 (bf16 and f16 weights are
                               widened exactly, so the result is that of "f32" at half the bytes); "f32": the same
                               result, f32 weights in memory; "f16": weights and keys/values in f16; "bf16": weights
                               and keys/values in bf16, and matrix inputs too where the CPU is faster so */
     const char *quant;     /* "none" or "int8" */
     int32_t threads;       /* 0: all CPUs that this process may use */
     int32_t sequences_max; /* running at once, each beam counts as one; default 64 */
-    int32_t step_tokens;   /* token budget of a step; default 512, at least the longest encoder input is planned */
-    int64_t kv_tokens;     /* room for keys and values, in tokens of all running sequences; 0: see proa_info */
+    int32_t step_tokens; /* token budget of a step; default 512, at least the longest encoder input is planned */
+    int64_t kv_tokens; /* room for keys and values, in tokens of all running sequences; 0: see proa_info */
     proa_progress_fn *progress;
     void *progress_arg;
 } proa_engine_options;
 
 /* Opens a Hugging Face folder (config.json, *.safetensors, and for text a tokenizer). On failure *out is NULL. */
-PROA_EXPORT proa_status proa_engine_open(proa_engine **out, const char *path, const proa_engine_options *options,
-                                         proa_err *err);
+PROA_EXPORT proa_status proa_engine_open(proa_engine **out, const char *path,
+                                         const proa_engine_options *options, proa_err *err);
 /* Running and waiting sequences get no more events. NULL is fine. */
 PROA_EXPORT void proa_engine_close(proa_engine *engine);
 
@@ -64,17 +64,17 @@ typedef enum proa_kind {
 } proa_kind;
 
 typedef struct proa_info {
-    const char *arch;       /* "llama"; lives as long as the engine */
+    const char *arch; /* "llama"; lives as long as the engine */
     proa_kind kind;
     int32_t vocab, hidden, layers, encoder_layers;
-    int32_t context;        /* tokens of one sequence at most */
-    int32_t outputs;        /* columns of ROWS: vocabulary, labels of a head, or hidden size */
+    int32_t context; /* tokens of one sequence at most */
+    int32_t outputs; /* columns of ROWS: vocabulary, labels of a head, or hidden size */
     bool has_tokenizer, has_pooler;
     int32_t threads;
-    const char *isa, *dtype, *quant; /* what is in use: "avx512_bf16", "bf16", "none" */
-    int64_t parameters, weight_bytes; /* as stored in memory */
-    int64_t kv_tokens, kv_bytes;      /* room for keys and values */
-    int64_t memory_bytes;             /* planned for this engine as a whole */
+    const char *isa, *dtype, *quant;          /* what is in use: "avx512_bf16", "bf16", "none" */
+    int64_t parameters, weight_bytes;         /* as stored in memory */
+    int64_t kv_tokens, kv_bytes;              /* room for keys and values */
+    int64_t memory_bytes;                     /* planned for this engine as a whole */
     int32_t bos_id, eos_id, decoder_start_id; /* -1: none */
 } proa_info;
 
@@ -89,8 +89,8 @@ typedef enum proa_task {
 
 typedef enum proa_early {
     PROA_EARLY_FALSE, /* transformers' early_stopping=False: stop when no better hypothesis is likely (default) */
-    PROA_EARLY_TRUE,  /* as soon as there are `beams` finished hypotheses */
-    PROA_EARLY_NEVER  /* only when no running beam can still win */
+    PROA_EARLY_TRUE, /* as soon as there are `beams` finished hypotheses */
+    PROA_EARLY_NEVER /* only when no running beam can still win */
 } proa_early;
 
 #define PROA_END_IDS_MAX 16
@@ -121,12 +121,14 @@ typedef struct proa_strings {
 /* Every option by name, in the order of the documentation. src/engine/options.c holds its range, default, help and
  * what the engines call it; docs/decoding.md and the command line's help are made from that table. */
 #define PROA_OPTION_LIST(X)                                                                                  \
-    X(max_tokens) X(min_tokens) X(temperature) X(top_k) X(top_p) X(min_p) X(typical_p) X(top_p_decay)         \
-    X(top_p_min) X(top_p_reset_id) X(seed) X(repetition_penalty) X(presence_penalty) X(frequency_penalty)     \
-    X(no_repeat_ngram) X(logit_bias) X(allowed_words) X(banned_words) X(banned_strings) X(stop_words)         \
-    X(stop_strings) X(end_ids) X(ignore_eos) X(n) X(best_of) X(beams) X(style) X(length_penalty)              \
-    X(early_stopping) X(beams_returned) X(beam_groups) X(diversity_penalty) X(diversity_rate)                 \
-    X(penalty_alpha) X(logprobs) X(top_logprobs) X(prompt_logprobs) X(return_logits) X(return_hidden)
+    X(max_tokens)                                                                                            \
+    X(min_tokens) X(temperature) X(top_k) X(top_p) X(min_p) X(typical_p) X(top_p_decay) X(top_p_min)         \
+        X(top_p_reset_id) X(seed) X(repetition_penalty) X(presence_penalty) X(frequency_penalty)             \
+            X(no_repeat_ngram) X(logit_bias) X(allowed_words) X(banned_words) X(banned_strings)              \
+                X(stop_words) X(stop_strings) X(end_ids) X(ignore_eos) X(n) X(best_of) X(beams) X(style)     \
+                    X(length_penalty) X(early_stopping) X(beams_returned) X(beam_groups)                     \
+                        X(diversity_penalty) X(diversity_rate) X(penalty_alpha) X(logprobs) X(top_logprobs)  \
+                            X(prompt_logprobs) X(return_logits) X(return_hidden)
 
 typedef enum proa_option {
 #define PROA_OPTION_ENUM(name) PROA_OPTION_##name,
@@ -145,15 +147,17 @@ typedef struct proa_options {
                            twice the input's tokens, or 64 if that is more */
     int32_t min_tokens; /* no end token before that many new tokens */
     /* which token */
-    float temperature;    /* 0: greedy; else sample from softmax(logits / temperature) */
-    int32_t top_k;        /* 0: all tokens; else the k most likely (hf: ties at the k-th value stay) */
-    float top_p;          /* 0 or 1: all; else the smallest set of most likely tokens whose mass reaches top_p */
-    float min_p;          /* 0: all; else tokens at least min_p times as likely as the most likely one */
-    float typical_p;      /* 0 or 1: all; else the most typical tokens whose mass reaches typical_p */
-    float top_p_decay;    /* 0 or 1: none; after each token top_p = max(top_p * decay, top_p_min) */
-    float top_p_min;      /* default 1e-6 */
+    float temperature; /* hf: 0 is greedy, else sample from softmax(logits / temperature); ft, trtllm: greedy is
+                             top_k 1, or top_k and top_p 0, and temperature (default 1) only scales */
+    int32_t top_k;     /* 0: all tokens; else the k most likely (hf: ties at the k-th value stay; ft, trtllm:
+                             exactly k) */
+    float top_p;       /* 0 or 1: all; else the smallest set of most likely tokens whose mass reaches top_p */
+    float min_p;       /* 0: all; else tokens at least min_p times as likely as the most likely one */
+    float typical_p;   /* 0 or 1: all; else the most typical tokens whose mass reaches typical_p */
+    float top_p_decay;      /* 0 or 1: none; after each token top_p = max(top_p * decay, top_p_min) */
+    float top_p_min;        /* default 1e-6 */
     int32_t top_p_reset_id; /* token that sets top_p back; 0: none unless given */
-    uint64_t seed;        /* of the counter-based generator; sequence i of n draws with proa_seed_of(seed, i) */
+    uint64_t seed; /* of the counter-based generator; sequence i of n draws with proa_seed_of(seed, i) */
     /* penalties */
     float repetition_penalty; /* default 1: none; > 1 makes tokens of prompt and output less likely */
     float presence_penalty;   /* subtracted once from tokens that were generated (ft: prompt too) */
@@ -161,11 +165,11 @@ typedef struct proa_options {
     int32_t no_repeat_ngram;  /* no n-gram comes twice; 0: none */
     const proa_bias *logit_bias;
     int32_t logit_bias_count;
-    proa_words allowed_words; /* the output is made of these words only, end tokens between them */
-    proa_words banned_words;  /* never completed */
+    proa_words allowed_words;    /* the output is made of these words only, end tokens between them */
+    proa_words banned_words;     /* never completed */
     proa_strings banned_strings; /* the same as text, with and without a space before */
-    proa_words stop_words;    /* end the sequence; their tokens are in the output */
-    proa_strings stop_strings; /* end the sequence; the text is cut before them, and never shown in part */
+    proa_words stop_words;       /* end the sequence; their tokens are in the output */
+    proa_strings stop_strings;   /* end the sequence; the text is cut before them, and never shown in part */
     int32_t end_ids[PROA_END_IDS_MAX]; /* replace the model's own when end_ids_count > 0 */
     int32_t end_ids_count;
     bool ignore_eos; /* end tokens neither end the sequence nor count as ends in beam search */
@@ -177,12 +181,12 @@ typedef struct proa_options {
     float length_penalty; /* hf: score = sum of log-probabilities / length^penalty, default 1; ft and trtllm: the
                              same on their length, default 0 */
     proa_early early_stopping; /* trtllm: default TRUE; ft does not read it */
-    int32_t beams_returned;  /* 0: all */
-    int32_t beam_groups;     /* hf: diverse beam search in groups; default 1 */
-    float diversity_penalty; /* hf: for each earlier group that chose the token in this step */
-    float diversity_rate;    /* added to a beam's score when ranked: ft times the rank among siblings, trtllm times the
+    int32_t beams_returned;    /* 0: all */
+    int32_t beam_groups;       /* hf: diverse beam search in groups; default 1 */
+    float diversity_penalty;   /* hf: for each earlier group that chose the token in this step */
+    float diversity_rate; /* added to a beam's score when ranked: ft times the rank among siblings, trtllm times the
                                 beam's index */
-    float penalty_alpha;     /* > 0 with top_k > 1: contrastive search */
+    float penalty_alpha; /* > 0 with top_k > 1: contrastive search */
     /* what else to tell */
     bool logprobs;        /* log-probability of each token in its TOKEN event */
     int32_t top_logprobs; /* and of that many most likely tokens */
@@ -202,11 +206,11 @@ typedef enum proa_event_kind {
 } proa_event_kind;
 typedef enum proa_finish {
     PROA_FINISH_NONE,
-    PROA_FINISH_END,       /* an end token came */
-    PROA_FINISH_STOP,      /* a stop word or stop string came */
-    PROA_FINISH_LENGTH,    /* max_tokens, or the context is full */
+    PROA_FINISH_END,    /* an end token came */
+    PROA_FINISH_STOP,   /* a stop word or stop string came */
+    PROA_FINISH_LENGTH, /* max_tokens, or the context is full */
     PROA_FINISH_CANCELLED,
-    PROA_FINISH_ERROR      /* see event.error */
+    PROA_FINISH_ERROR /* see event.error */
 } proa_finish;
 
 typedef struct proa_logprob {
@@ -222,8 +226,8 @@ typedef struct proa_beam_result {
     float score;        /* beams: by the style's length penalty; else the mean log-probability a token */
     double logprob_sum; /* of its tokens; 0 unless known (beams, best_of > n, logprobs) */
     proa_finish finish;
-    int32_t sequence;   /* which of n */
-    const char *text;   /* NULL without a tokenizer */
+    int32_t sequence; /* which of n */
+    const char *text; /* NULL without a tokenizer */
     size_t text_len;
 } proa_beam_result;
 
@@ -237,7 +241,7 @@ typedef struct proa_event {
     float logprob;    /* natural logarithm, of the model's own distribution; 0 unless options.logprobs */
     const char *text; /* whole characters that became complete (may be empty, not NULL); NUL-terminated */
     size_t text_len;
-    int32_t sequence; /* which of n; 0 */
+    int32_t sequence;        /* which of n; 0 */
     const proa_logprob *top; /* [top_count] most likely first, with options.top_logprobs */
     int32_t top_count;
     const float *logits, *hidden; /* [vocab], [hidden]; NULL unless asked for */
@@ -263,15 +267,15 @@ typedef void proa_event_fn(const proa_event *event);
 
 typedef struct proa_request {
     proa_task task;
-    const char *text;        /* UTF-8, tokenised with special tokens; or NULL with ids */
-    size_t text_len;         /* 0: text is NUL-terminated */
-    const int32_t *ids;      /* token ids, used as they are */
+    const char *text;   /* UTF-8, tokenised with special tokens; or NULL with ids */
+    size_t text_len;    /* 0: text is NUL-terminated */
+    const int32_t *ids; /* token ids, used as they are */
     int64_t ids_count;
     const int32_t *decoder_ids; /* encoder-decoder: the decoder's first tokens, start token included; NULL: the
                                    start token alone */
     int64_t decoder_ids_count;
     proa_options options;
-    proa_event_fn *on_event;    /* required */
+    proa_event_fn *on_event; /* required */
     void *arg;
 } proa_request;
 
@@ -292,12 +296,12 @@ PROA_EXPORT proa_status proa_engine_start(proa_engine *engine, proa_err *err);
 PROA_EXPORT void proa_engine_stop(proa_engine *engine);
 
 typedef struct proa_stats {
-    uint64_t steps, rows;                       /* forward passes, token rows in them */
+    uint64_t steps, rows; /* forward passes, token rows in them */
     uint64_t prompt_tokens, new_tokens;
     uint64_t submitted, finished, cancelled, failed;
     int32_t running, waiting;
     int64_t pages_used, pages_free, pages_used_peak;
-    double step_s;                              /* time inside forward passes */
+    double step_s; /* time inside forward passes */
 } proa_stats;
 PROA_EXPORT void proa_engine_stats(proa_engine *engine, proa_stats *stats);
 

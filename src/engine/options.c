@@ -405,8 +405,10 @@ static void take_default(proa_options *o, const proa_option_row *row, const proa
 void proa_options_resolve(proa_options *o, const proa_options *defaults)
 {
     bool penalty_given = o->given & PROA_GIVEN(length_penalty) || o->length_penalty != 0;
+    bool top_p_given = o->given & PROA_GIVEN(top_p) || o->top_p != 0;
     for (int i = 0; i < PROA_OPTION_COUNT; i++) take_default(o, &proa_option_rows[i], defaults);
     if (!penalty_given && o->style != PROA_STYLE_HF) o->length_penalty = 0;
+    if (!top_p_given && o->style != PROA_STYLE_HF) o->top_p = 0; /* with top_k 0 that is greedy there */
     if (o->best_of < o->n) o->best_of = o->n;
     if (!(o->given & PROA_GIVEN(early_stopping)) && o->early_stopping == PROA_EARLY_FALSE) {
         if (defaults) o->early_stopping = defaults->early_stopping;
