@@ -143,6 +143,8 @@ static void advance_beams(proa_engine *e, proa_job *job)
     proa_status status = proa_beam_advance(job->beam, &more, job->beam_parent, job->beam_token, job->beam_ids,
                                            job->beam_values, &job->error);
     bool full = job->new_tokens >= job->new_max * job->width;
+    /* all first tokens come after the prompt, whose pages only row 0 holds: groups name their own first beam */
+    if (job->depth == 0) memset(job->beam_parent, 0, (size_t)job->width * sizeof *job->beam_parent);
     if (status != PROA_OK) job->ending = PROA_FINISH_ERROR;
     else if (!more) job->ending = full ? PROA_FINISH_LENGTH : PROA_FINISH_END;
     else reorder_paths(job), reorder_tables(e, job);
