@@ -74,19 +74,23 @@ proa_status proa_run_check(const proa_options *o, bool one_line_each, proa_err *
 static int check_sources(const proa_run *run)
 {
     int sources = (run->prompt != NULL) + (run->ids_text != NULL) + (run->input != NULL);
-    bool text = run->score && *run->score;
-    if (sources > 1) return proa_say(PROA_EXIT_USAGE, "give one of PROMPT, --ids and --input");
-    if (run->output && !run->input) return proa_say(PROA_EXIT_USAGE, "--output needs --input");
-    if (run->input && run->decoder_ids_text)
-        return proa_say(PROA_EXIT_USAGE, "--decoder-ids does not go with --input");
-    if (run->input && run->logits) return proa_say(PROA_EXIT_USAGE, "--logits does not go with --input");
-    if (run->score && run->logits) return proa_say(PROA_EXIT_USAGE, "--score does not go with --logits");
-    if (run->input && text)
-        return proa_say(PROA_EXIT_USAGE, "--score TEXT does not go with --input (--score alone does)");
-    if (text && run->decoder_ids_text)
-        return proa_say(PROA_EXIT_USAGE, "--score TEXT does not go with --decoder-ids (--score alone does)");
-    if (sources == 0 && !text && isatty(STDIN_FILENO))
-        return proa_say(PROA_EXIT_USAGE, "no prompt: give PROMPT, --ids, --input or standard input");
+    bool text = run->score && *run->score, file = run->input, decoder = run->decoder_ids_text;
+    const struct {
+        bool wrong;
+        const char *why;
+    } rules[] = {
+        {sources > 1, "give one of PROMPT, --ids and --input"},
+        {run->output && !file, "--output needs --input"},
+        {file && decoder, "--decoder-ids does not go with --input"},
+        {file && run->logits, "--logits does not go with --input"},
+        {run->score && run->logits, "--score does not go with --logits"},
+        {text && file, "--score TEXT does not go with --input (--score alone does)"},
+        {text && decoder, "--score TEXT does not go with --decoder-ids (--score alone does)"},
+        {!sources && !text && isatty(STDIN_FILENO),
+         "no prompt: give PROMPT, --ids, --input or standard input"},
+    };
+    for (size_t i = 0; i < PROA_COUNT(rules); i++)
+        if (rules[i].wrong) return proa_say(PROA_EXIT_USAGE, "%s", rules[i].why);
     return -1;
 }
 

@@ -21,26 +21,23 @@ static proa_status target_ids(const proa_session *s, proa_request *request, proa
     return PROA_OK;
 }
 
-proa_status proa_score_request(const proa_session *s, proa_request *request, const proa_str *text,
-                               proa_show *show, int32_t **hold, proa_err *err)
+static proa_status score_target(const proa_session *s, proa_request *request, const proa_str *text,
+                                proa_show *show, int32_t **hold, proa_err *err)
 {
-    bool s2s = s->info.kind == PROA_KIND_ENCODER_DECODER;
-    *hold = NULL;
-    request->task = PROA_TASK_SCORE;
-    if (s->info.kind == PROA_KIND_ENCODER)
-        return PROA_FAIL(err, UNSUPPORTED, "--score needs a model that generates, and a %s does not",
-                         s->info.arch);
-    if (s2s && !request->text && !request->ids)
+    if (!request->text && !request->ids)
         return PROA_FAIL(err, INVALID,
                          "--score of an encoder-decoder needs the source beside the target: PROMPT or --ids");
-    if (s2s && text) PROA_TRY(target_ids(s, request, *text, hold, err));
-    if (s2s && !request->decoder_ids)
+    if (text) PROA_TRY(target_ids(s, request, *text, hold, err));
+    if (!request->decoder_ids)
         return PROA_FAIL(err, INVALID,
                          "--score of an encoder-decoder needs the target: --score TARGET or --decoder-ids");
-    if (s2s) {
-        show->first_id = request->decoder_ids[0];
-        return PROA_OK;
-    }
+    show->first_id = request->decoder_ids[0];
+    return PROA_OK;
+}
+
+static proa_status score_text(const proa_session *s, proa_request *request, const proa_str *text,
+                              proa_show *show, int32_t **hold, proa_err *err)
+{
     if (text && (request->text || request->ids))
         return PROA_FAIL(err, INVALID, "--score TEXT of a %s takes no prompt beside it", s->info.arch);
     if (!request->ids) {
@@ -52,6 +49,18 @@ proa_status proa_score_request(const proa_session *s, proa_request *request, con
     }
     if (request->ids_count) show->first_id = request->ids[0];
     return PROA_OK;
+}
+
+proa_status proa_score_request(const proa_session *s, proa_request *request, const proa_str *text,
+                               proa_show *show, int32_t **hold, proa_err *err)
+{
+    *hold = NULL;
+    request->task = PROA_TASK_SCORE;
+    if (s->info.kind == PROA_KIND_ENCODER)
+        return PROA_FAIL(err, UNSUPPORTED, "--score needs a model that generates, and a %s does not",
+                         s->info.arch);
+    if (s->info.kind == PROA_KIND_DECODER) return score_text(s, request, text, show, hold, err);
+    return score_target(s, request, text, show, hold, err);
 }
 
 proa_status proa_run_score(proa_session *s, proa_run *run, proa_request *request, proa_out *out, proa_err *err)
