@@ -327,6 +327,7 @@ static proa_options any_options(void)
     else if (kind == 5) o.penalty_alpha = 0.5f, o.top_k = (int32_t)(2 + pick(4));
     else if (kind < 4) o.temperature = 0.5f + 0.25f * (float)pick(4), o.style = (proa_style)pick(2);
     if (o.style != PROA_STYLE_HF && kind != 0) o.top_k = 5;
+    if (o.beams == 4 && o.style == PROA_STYLE_HF) o.beam_groups = 2, o.diversity_penalty = 1;
     any_steps(&o, kind);
     any_lists(&o, kind);
     if (pick(4) == 0 && kind != 0 && kind != 5) o.n = (int32_t)(1 + pick(3));
