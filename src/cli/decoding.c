@@ -73,6 +73,8 @@ static void default_of(char out[32], const proa_option_row *row)
 {
     out[0] = '\0';
     if (row->kind == PROA_OPTION_KIND_STYLE) snprintf(out, 32, "hf");
+    else if (row->option == PROA_OPTION_temperature) snprintf(out, 32, "0; ft, trtllm: 1");
+    else if (row->option == PROA_OPTION_top_p) snprintf(out, 32, "1; ft, trtllm: 0");
     else if (row->option == PROA_OPTION_length_penalty) snprintf(out, 32, "1; ft, trtllm: 0");
     else if (row->option == PROA_OPTION_early_stopping) snprintf(out, 32, "false; trtllm: true");
     else if (row->option == PROA_OPTION_best_of) snprintf(out, 32, "n");
