@@ -216,7 +216,7 @@ void proa_deliver_done(proa_engine *e, proa_job *job, proa_finish finish, const 
     event.finish = finish;
     event.error = error;
     event.prompt_tokens = job->input_count + job->prompt_count;
-    event.new_tokens = job->new_tokens;
+    event.new_tokens = job->beam ? job->new_tokens / job->width : job->new_tokens; /* of one hypothesis */
     times(&event, job);
     last_text(&event, job);
     if (job->seq && job->sequences == 1) event.logprob_sum = job->seq->logprob_sum;

@@ -55,7 +55,8 @@ static void read_part(void *arg, int64_t begin, int64_t end, int worker)
     job->sums[worker] += job->loop(job->buffer + begin * READ_STEP, (end - begin) * READ_STEP);
 }
 
-static double best_pass(proa_pool *pool, read_job *job, int64_t steps, proa_ceiling_progress_fn *progress, void *arg)
+static double best_pass(proa_pool *pool, read_job *job, int64_t steps, proa_ceiling_progress_fn *progress,
+                        void *arg)
 {
     double best = 0;
     proa_pool_run(pool, steps, 1, touch_part, job);

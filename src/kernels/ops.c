@@ -30,8 +30,11 @@ bool proa_act_find(proa_str name, proa_act *act)
     static const struct {
         const char *name;
         proa_act act;
-    } others[] = {{"linear", PROA_ACT_NONE},   {"gelu_python", PROA_ACT_GELU}, {"gelu_pytorch_tanh", PROA_ACT_GELU_TANH},
-                  {"swish", PROA_ACT_SILU},    {"gelu_fast", PROA_ACT_GELU_TANH}};
+    } others[] = {{"linear", PROA_ACT_NONE},
+                  {"gelu_python", PROA_ACT_GELU},
+                  {"gelu_pytorch_tanh", PROA_ACT_GELU_TANH},
+                  {"swish", PROA_ACT_SILU},
+                  {"gelu_fast", PROA_ACT_GELU_TANH}};
     for (int i = 0; i < PROA_ACT_COUNT; i++) {
         if (!proa_str_is(name, proa_act_name((proa_act)i))) continue;
         *act = (proa_act)i;
@@ -144,7 +147,8 @@ int64_t proa_ctx_scratch_bytes(const proa_ctx_need *need, int threads)
     return proa_round_up(proa_max64(bytes, threads * need->columns * 8), 4096);
 }
 
-proa_status proa_ctx_init(proa_ctx *c, const proa_ops *ops, proa_pool *pool, const proa_ctx_need *need, proa_err *err)
+proa_status proa_ctx_init(proa_ctx *c, const proa_ops *ops, proa_pool *pool, const proa_ctx_need *need,
+                          proa_err *err)
 {
     *c = (proa_ctx){.ops = ops ? ops : proa_ops_cpu(proa_isa_choose()), .pool = pool};
     int64_t bytes = proa_ctx_scratch_bytes(need, proa_pool_threads(pool));

@@ -15,10 +15,10 @@
 #define PROA_ACT_LIST(X)                                                                                     \
     X(NONE, "none")                                                                                          \
     X(RELU, "relu")                                                                                          \
-    X(GELU, "gelu")           /* 0.5 x (1 + erf(x / sqrt 2)) */                                              \
-    X(GELU_TANH, "gelu_new")  /* 0.5 x (1 + tanh(0.7978845608 (x + 0.044715 x^3))) */                        \
+    X(GELU, "gelu")             /* 0.5 x (1 + erf(x / sqrt 2)) */                                            \
+    X(GELU_TANH, "gelu_new")    /* 0.5 x (1 + tanh(0.7978845608 (x + 0.044715 x^3))) */                      \
     X(QUICK_GELU, "quick_gelu") /* x sigmoid(1.702 x) */                                                     \
-    X(SILU, "silu")           /* x sigmoid(x) */                                                             \
+    X(SILU, "silu")             /* x sigmoid(x) */                                                           \
     X(TANH, "tanh")
 
 typedef enum proa_act {
@@ -34,7 +34,7 @@ bool proa_act_find(proa_str name, proa_act *act);
 
 /* What linear does after the product; zero: nothing. */
 typedef struct proa_epilogue {
-    float alpha;        /* 0 means 1 */
+    float alpha; /* 0 means 1 */
     proa_act act;
     const float *bias;  /* [N] or NULL */
     proa_view residual; /* [T,N] or rank 0; may be y */
@@ -51,9 +51,9 @@ typedef struct proa_kv {
 /* The ragged batch: which rows of the step belong to which sequence, and where its context lies. */
 typedef struct proa_span {
     int32_t row, rows; /* rows [row, row+rows) of the step */
-    int32_t context;   /* keys that this span's rows see in its pages, those of this step included. Row i of the span
+    int32_t context; /* keys that this span's rows see in its pages, those of this step included. Row i of the span
                           stands at position context - rows + i when causal. */
-    int32_t table;     /* page of token p: spans->pages[table + p / PROA_PAGE_TOKENS] */
+    int32_t table; /* page of token p: spans->pages[table + p / PROA_PAGE_TOKENS] */
 } proa_span;
 typedef struct proa_spans {
     const proa_span *span;
@@ -63,9 +63,9 @@ typedef struct proa_spans {
 
 /* How scores are made; zero: plain bidirectional attention with scale 0 (set the scale!). */
 typedef struct proa_attention {
-    float scale;         /* T5: 1; others 1/sqrt(dh) */
-    bool causal;         /* a row sees positions up to its own */
-    int32_t window;      /* > 0: and only the last `window` of them, its own included (Mistral) */
+    float scale;    /* T5: 1; others 1/sqrt(dh) */
+    bool causal;    /* a row sees positions up to its own */
+    int32_t window; /* > 0: and only the last `window` of them, its own included (Mistral) */
     /* T5: bias[bucket(k_pos - q_pos)][h] is added; NULL: none. Row i of a span stands at context - rows + i. */
     const float *rel_bias; /* [buckets][H] f32 */
     int32_t rel_buckets, rel_distance;

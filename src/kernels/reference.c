@@ -109,10 +109,12 @@ float proa_act_reference(proa_act act, float xf)
 {
     double x = (double)xf;
     switch (act) {
-    case PROA_ACT_RELU: return xf < 0.0f ? 0.0f : xf; /* NaN stays NaN */
+    case PROA_ACT_RELU:
+        return xf < 0.0f ? 0.0f : xf; /* NaN stays NaN */
     /* 1 + erf(z) = erfc(-z) and (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), without their cancellation for z, u < 0 */
     case PROA_ACT_GELU: return (float)(0.5 * x * erfc(-x * 0.70710678118654752440));
-    case PROA_ACT_GELU_TANH: return (float)(x / (1.0 + exp(-2.0 * 0.7978845608028654 * (x + 0.044715 * x * x * x))));
+    case PROA_ACT_GELU_TANH:
+        return (float)(x / (1.0 + exp(-2.0 * 0.7978845608028654 * (x + 0.044715 * x * x * x))));
     case PROA_ACT_QUICK_GELU: return (float)(x / (1.0 + exp(-1.702 * x)));
     case PROA_ACT_SILU: return (float)(x / (1.0 + exp(-x)));
     case PROA_ACT_TANH: return (float)tanh(x);
@@ -325,7 +327,8 @@ static double score(const attend_job *job, const proa_span *span, const float *q
     for (int64_t j = 0; j < kv->head_dim; j++) dot += (double)q[j] * (double)load(kv->k, kv->dtype, base + j);
     double bias = 0;
     if (a->rel_bias) {
-        int32_t bucket = proa_rel_bucket((int32_t)(p - at), a->rel_buckets, a->rel_distance, a->rel_bidirectional);
+        int32_t bucket = proa_rel_bucket((int32_t)(p - at), a->rel_buckets, a->rel_distance,
+                                         a->rel_bidirectional);
         bias = (double)a->rel_bias[bucket * heads + h];
     }
     return dot * (double)a->scale + bias;
@@ -352,7 +355,8 @@ static void attend_head(const attend_job *job, const proa_span *span, int64_t i,
         double weight = exp(score(job, span, q, h, at, p) - largest);
         int64_t base = kv_index(kv, job->spans, span, p, kv_head);
         sum += weight;
-        for (int64_t j = 0; j < kv->head_dim; j++) out[j] += weight * (double)load(kv->v, kv->dtype, base + j);
+        for (int64_t j = 0; j < kv->head_dim; j++)
+            out[j] += weight * (double)load(kv->v, kv->dtype, base + j);
     }
     for (int64_t j = 0; j < kv->head_dim; j++) y[j] = begin < end ? (float)(out[j] / sum) : 0.0f;
 }
@@ -363,7 +367,8 @@ static void attend_heads(void *arg, int64_t begin, int64_t end, int worker)
     const attend_job *job = arg;
     for (int64_t h = begin; h < end; h++)
         for (int64_t s = 0; s < job->spans->count; s++)
-            for (int64_t i = 0; i < job->spans->span[s].rows; i++) attend_head(job, &job->spans->span[s], i, h);
+            for (int64_t i = 0; i < job->spans->span[s].rows; i++)
+                attend_head(job, &job->spans->span[s], i, h);
 }
 
 static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
@@ -405,7 +410,8 @@ static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int6
         for (int64_t r = 0; r < k; r++) {
             int64_t best = -1, previous = r ? ids[t * k + r - 1] : -1;
             for (int64_t j = 0; j < x.shape[1]; j++) {
-                if (previous >= 0 && !stands_before(*at2(x, t, previous), previous, *at2(x, t, j), j)) continue;
+                if (previous >= 0 && !stands_before(*at2(x, t, previous), previous, *at2(x, t, j), j))
+                    continue;
                 if (best < 0 || stands_before(*at2(x, t, j), j, *at2(x, t, best), best)) best = j;
             }
             ids[t * k + r] = (int32_t)best;

@@ -8,11 +8,11 @@
 
 /* enum, name, what it does with a row x[K] and a weight row w[K] */
 #define PROA_WFMT_LIST(X)                                                                                    \
-    X(F32, "f32")       /* f32 weights */                                                                    \
-    X(BF16, "bf16")     /* bf16 weights widened exactly, f32 activations: equals F32 on a bf16 checkpoint */  \
-    X(F16, "f16")       /* f16 weights widened exactly, f32 activations */                                   \
+    X(F32, "f32")   /* f32 weights */                                                                        \
+    X(BF16, "bf16") /* bf16 weights widened exactly, f32 activations: equals F32 on a bf16 checkpoint */     \
+    X(F16, "f16")   /* f16 weights widened exactly, f32 activations */                                       \
     X(BF16DOT, "bf16dot") /* bf16 weights, activations rounded to bf16, products summed in f32 */            \
-    X(I8, "int8")       /* int8 rows with one f32 scale each, activations quantised per row as they come */
+    X(I8, "int8")         /* int8 rows with one f32 scale each, activations quantised per row as they come */
 
 typedef enum proa_wfmt {
 #define PROA_WFMT_ENUM(name, text) PROA_WFMT_##name,

@@ -113,8 +113,8 @@ static proa_status size_param(proa_param *param, const proa_ops *ops, proa_wfmt 
         return PROA_OK;
     }
     if (format == PROA_WFMT_I8 && param->cols > PROA_I8_INPUTS_MAX)
-        return PROA_FAIL(err, UNSUPPORTED, "tensor '%s' has %lld inputs, int8 takes at most %d", param->tensor[0]->name,
-                         (long long)param->cols, PROA_I8_INPUTS_MAX);
+        return PROA_FAIL(err, UNSUPPORTED, "tensor '%s' has %lld inputs, int8 takes at most %d",
+                         param->tensor[0]->name, (long long)param->cols, PROA_I8_INPUTS_MAX);
     param->matrix = (proa_weight){.format = format, .N = param->rows, .K = param->cols};
     param->matrix.bytes = ops->pack_bytes(format, param->rows, param->cols);
     param->bytes = proa_round_up(param->matrix.bytes, 64);

@@ -79,7 +79,8 @@ static void run_act_mul(subject *s)
 
 static void run_add(subject *s)
 {
-    s->ctx.ops->add(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->N), rows_view(s->z, s->T, s->N));
+    s->ctx.ops->add(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->N),
+                    rows_view(s->z, s->T, s->N));
 }
 
 static void run_gather(subject *s)
@@ -89,8 +90,8 @@ static void run_gather(subject *s)
 
 static void run_embed(subject *s)
 {
-    s->ctx.ops->embed(&s->ctx, rows_view(s->y, s->T, s->N), proa_view_2d(s->x, PROA_DTYPE_BF16, s->T, s->N), s->ints,
-                      1.0f, false);
+    s->ctx.ops->embed(&s->ctx, rows_view(s->y, s->T, s->N), proa_view_2d(s->x, PROA_DTYPE_BF16, s->T, s->N),
+                      s->ints, 1.0f, false);
 }
 
 static void run_rope_table(subject *s)
@@ -152,13 +153,14 @@ static void print_result(bench *b, const subject *s, double ns)
 {
     double ratio = s->reference_ns / ns;
     if (b->json)
-        printf("%s\n    {\"op\":\"%s\",\"shape\":\"%s\",\"table\":\"%s\",\"us\":%.3f,\"gb_s\":%.2f,\"gflop_s\":%.2f,"
+        printf("%s\n    "
+               "{\"op\":\"%s\",\"shape\":\"%s\",\"table\":\"%s\",\"us\":%.3f,\"gb_s\":%.2f,\"gflop_s\":%.2f,"
                "\"reference_ratio\":%.2f}",
-               b->printed ? "," : "", s->op, s->shape, s->ctx.ops->name, ns * 1e-3, s->bytes / ns, s->flops / ns,
-               ratio);
+               b->printed ? "," : "", s->op, s->shape, s->ctx.ops->name, ns * 1e-3, s->bytes / ns,
+               s->flops / ns, ratio);
     else
-        printf("%-12s %-30s %-12s %11.2f %8.1f %5.0f %9.1f %8.1f\n", s->op, s->shape, s->ctx.ops->name, ns * 1e-3,
-               s->bytes / ns, 100 * s->bytes / ns / (b->bandwidth * 1e-9), s->flops / ns, ratio);
+        printf("%-12s %-30s %-12s %11.2f %8.1f %5.0f %9.1f %8.1f\n", s->op, s->shape, s->ctx.ops->name,
+               ns * 1e-3, s->bytes / ns, 100 * s->bytes / ns / (b->bandwidth * 1e-9), s->flops / ns, ratio);
     b->printed++;
     fflush(stdout);
 }
@@ -192,7 +194,8 @@ static void bench_subject(bench *b, subject *s)
         /* the reference takes seconds on large products: it is timed up to 1 GFLOP */
         if (isa == 0 && s->flops > 1e9) continue;
         bool same = false;
-#define PROA_OP(name, args) same = same || (previous && strcmp(s->op, #name) == 0 && ops->name == previous->name);
+#define PROA_OP(name, args)                                                                                  \
+    same = same || (previous && strcmp(s->op, #name) == 0 && ops->name == previous->name);
 #include "kernels/ops.def"
 #undef PROA_OP
         if (same) continue;
@@ -219,11 +222,14 @@ static double weight_bytes(proa_wfmt format, int64_t N, int64_t K)
 static void bench_linear(bench *b)
 {
     /* in L2, in L3, beyond L3 (a decode step of a large model reads its weights once), and prompts */
-    static const int64_t shapes[][3] = {{1, 512, 512},    {1, 2048, 512},  {1, 4096, 4096},  {1, 32000, 8192},
-                                        {4, 4096, 4096},  {16, 4096, 4096}, {64, 2048, 2048}, {512, 2048, 2048},
-                                        {128, 4096, 11008}};
+    static const int64_t shapes[][3] = {{1, 512, 512},    {1, 2048, 512},    {1, 4096, 4096},
+                                        {1, 32000, 8192}, {4, 4096, 4096},   {16, 4096, 4096},
+                                        {64, 2048, 2048}, {512, 2048, 2048}, {128, 4096, 11008}};
     int64_t most = 32000 * 8192;
-    subject s = {.run = run_linear, .op = "linear", .x = numbers(512 * 16384), .y = numbers(512 * 32768),
+    subject s = {.run = run_linear,
+                 .op = "linear",
+                 .x = numbers(512 * 16384),
+                 .y = numbers(512 * 32768),
                  .z = numbers(most)};
     for (int format = 0; format < PROA_WFMT_COUNT; format++)
         for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
@@ -231,7 +237,8 @@ static void bench_linear(bench *b)
             s.bytes = weight_bytes(s.format, s.N, s.K);
             s.flops = 2.0 * (double)s.T * (double)s.N * (double)s.K;
             s.reference_ns = (double)NAN;
-            snprintf(s.shape, sizeof s.shape, "%s [%d,%d]x[%d]", proa_wfmt_name(s.format), (int)s.T, (int)s.K, (int)s.N);
+            snprintf(s.shape, sizeof s.shape, "%s [%d,%d]x[%d]", proa_wfmt_name(s.format), (int)s.T, (int)s.K,
+                     (int)s.N);
             bench_subject(b, &s);
         }
     s.run = run_pack, s.op = "pack", s.N = 2048, s.K = 2048, s.T = 1;
@@ -253,14 +260,19 @@ typedef struct simple {
 
 static void bench_simple(bench *b)
 {
-    static const simple list[] = {
-        {"embed", run_embed, 64, 1024, 0, 6, 1},          {"rms_norm", run_rms_norm, 1, 1024, 0, 8, 3},
-        {"rms_norm", run_rms_norm, 256, 1024, 0, 8, 3},   {"layer_norm", run_layer_norm, 256, 1024, 0, 8, 5},
-        {"rope_table", run_rope_table, 64, 64, 64, 4, 1}, {"rope", run_rope, 256, 1024, 64, 8, 3},
-        {"act", run_act, 256, 4096, 0, 8, 20},            {"act_mul", run_act_mul, 256, 4096, 0, 12, 20},
-        {"add", run_add, 256, 4096, 0, 12, 1},            {"gather", run_gather, 256, 1024, 0, 8, 0},
-        {"log_sum_exp", run_log_sum_exp, 16, 32000, 0, 4, 20}, {"top_k", run_top_k, 16, 32000, 50, 4, 1},
-        {"top_k", run_top_k, 1, 151936, 1, 4, 1}};
+    static const simple list[] = {{"embed", run_embed, 64, 1024, 0, 6, 1},
+                                  {"rms_norm", run_rms_norm, 1, 1024, 0, 8, 3},
+                                  {"rms_norm", run_rms_norm, 256, 1024, 0, 8, 3},
+                                  {"layer_norm", run_layer_norm, 256, 1024, 0, 8, 5},
+                                  {"rope_table", run_rope_table, 64, 64, 64, 4, 1},
+                                  {"rope", run_rope, 256, 1024, 64, 8, 3},
+                                  {"act", run_act, 256, 4096, 0, 8, 20},
+                                  {"act_mul", run_act_mul, 256, 4096, 0, 12, 20},
+                                  {"add", run_add, 256, 4096, 0, 12, 1},
+                                  {"gather", run_gather, 256, 1024, 0, 8, 0},
+                                  {"log_sum_exp", run_log_sum_exp, 16, 32000, 0, 4, 20},
+                                  {"top_k", run_top_k, 16, 32000, 50, 4, 1},
+                                  {"top_k", run_top_k, 1, 151936, 1, 4, 1}};
     int64_t most = 1 << 21;
     subject s = {.x = numbers(most), .y = numbers(most), .z = numbers(most), .small = numbers(1 << 16)};
     s.ints = proa_calloc(4096, 4);
@@ -278,7 +290,8 @@ static void bench_simple(bench *b)
 }
 
 /* count spans of `rows` queries that each see `context` keys; H query heads on Hk heads of keys. */
-static void bench_attend_case(bench *b, int64_t count, int64_t rows, int64_t context, int64_t H, int64_t Hk, int64_t dh)
+static void bench_attend_case(bench *b, int64_t count, int64_t rows, int64_t context, int64_t H, int64_t Hk,
+                              int64_t dh)
 {
     int64_t pages = proa_ceil_div(context, PROA_PAGE_TOKENS), T = count * rows;
     int64_t elements = count * pages * Hk * PROA_PAGE_TOKENS * dh;
@@ -287,16 +300,21 @@ static void bench_attend_case(bench *b, int64_t count, int64_t rows, int64_t con
     for (int64_t i = 0; i < count * pages; i++) table[i] = (int32_t)i;
     for (int64_t i = 0; i < count; i++)
         span[i] = (proa_span){(int32_t)(i * rows), (int32_t)rows, (int32_t)context, (int32_t)(i * pages)};
-    subject s = {.op = "attend", .run = run_attend, .T = T, .N = H, .reference_ns = (double)NAN,
-                 .x = numbers(T * H * dh), .y = numbers(T * H * dh)};
+    subject s = {.op = "attend",
+                 .run = run_attend,
+                 .T = T,
+                 .N = H,
+                 .reference_ns = (double)NAN,
+                 .x = numbers(T * H * dh),
+                 .y = numbers(T * H * dh)};
     s.kv = (proa_kv){numbers(elements), numbers(elements), PROA_DTYPE_F32, Hk, dh};
     s.spans = (proa_spans){span, count, table};
     s.attention = (proa_attention){.scale = 1.0f / sqrtf((float)dh), .causal = true};
     s.bytes = 8.0 * (double)(count * context * Hk * dh);
     double seen = rows == 1 ? (double)context : (double)context - (double)rows / 2;
     s.flops = 4.0 * (double)(T * H * dh) * seen;
-    snprintf(s.shape, sizeof s.shape, "%dx%d of %d, %d/%d heads, %d", (int)count, (int)rows, (int)context, (int)H,
-             (int)Hk, (int)dh);
+    snprintf(s.shape, sizeof s.shape, "%dx%d of %d, %d/%d heads, %d", (int)count, (int)rows, (int)context,
+             (int)H, (int)Hk, (int)dh);
     bench_subject(b, &s);
     s.op = "kv_append", s.run = run_kv_append, s.reference_ns = (double)NAN, s.flops = 0;
     s.bytes = 16.0 * (double)(T * Hk * dh);
@@ -312,14 +330,16 @@ bool bench_run(const char *only, bool json, int threads)
     b.bandwidth = proa_ceiling_read_bandwidth(b.pool, 0, NULL, NULL);
     proa_ceiling_rates rates = proa_ceiling_compute(b.pool, proa_isa_detect());
     if (json)
-        printf("{\"threads\":%d,\"read_gb_s\":%.2f,\"f32_gflop_s\":%.1f,\"int8_gop_s\":%.1f,\"bf16_gflop_s\":%.1f,"
+        printf("{\"threads\":%d,\"read_gb_s\":%.2f,\"f32_gflop_s\":%.1f,\"int8_gop_s\":%.1f,\"bf16_gflop_s\":"
+               "%.1f,"
                "\"results\":[",
-               proa_pool_threads(b.pool), b.bandwidth * 1e-9, rates.f32 * 1e-9, rates.i8 * 1e-9, rates.bf16 * 1e-9);
+               proa_pool_threads(b.pool), b.bandwidth * 1e-9, rates.f32 * 1e-9, rates.i8 * 1e-9,
+               rates.bf16 * 1e-9);
     else
         printf("%d threads; read %.1f GB/s, f32 %.0f GFLOP/s, int8 dot %.0f GOP/s, bf16 dot %.0f GFLOP/s\n\n"
                "%-12s %-30s %-12s %11s %8s %5s %9s %8s\n",
-               proa_pool_threads(b.pool), b.bandwidth * 1e-9, rates.f32 * 1e-9, rates.i8 * 1e-9, rates.bf16 * 1e-9,
-               "op", "shape", "table", "us", "GB/s", "% bw", "GFLOP/s", "x ref");
+               proa_pool_threads(b.pool), b.bandwidth * 1e-9, rates.f32 * 1e-9, rates.i8 * 1e-9,
+               rates.bf16 * 1e-9, "op", "shape", "table", "us", "GB/s", "% bw", "GFLOP/s", "x ref");
     if (!only || strcmp(only, "linear") == 0 || strcmp(only, "pack") == 0) bench_linear(&b);
     bench_simple(&b);
     bench_attend_case(&b, 1, 1, 1024, 16, 16, 64);

@@ -113,7 +113,8 @@ bool canvas_guards_hold(const canvas *c)
 {
     canvas copy = canvas_clone(c);
     for (int64_t i = 0; i < row_count(c->view); i++)
-        for (int64_t j = 0; j < row_length(c->view); j++) memcpy(row_at(copy.view, i) + j, &(uint32_t){PATTERN}, 4);
+        for (int64_t j = 0; j < row_length(c->view); j++)
+            memcpy(row_at(copy.view, i) + j, &(uint32_t){PATTERN}, 4);
     bool ok = true;
     for (int64_t i = 0; i < copy.words; i++) ok = ok && copy.memory[i] == PATTERN;
     canvas_free(&copy);

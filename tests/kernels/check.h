@@ -7,8 +7,8 @@
 #include "kernels/ops.h"
 
 /* ---- numbers ---- */
-uint64_t rng_next(uint64_t *state);       /* splitmix64 */
-float rng_normal(uint64_t *state);        /* sum of uniforms, variance 1 */
+uint64_t rng_next(uint64_t *state); /* splitmix64 */
+float rng_normal(uint64_t *state);  /* sum of uniforms, variance 1 */
 int64_t rng_below(uint64_t *state, int64_t n);
 
 /* ---- canvases: a view inside memory full of a pattern, which must survive outside of the view ---- */
@@ -51,11 +51,11 @@ bool same_bits(proa_view a, proa_view b, int64_t begin, int64_t end);
 /* ---- the tester ---- */
 #define CHECK_THREADS 3
 typedef struct tester {
-    proa_ctx reference;               /* one thread */
-    proa_ctx tables[CHECK_THREADS];   /* the table under test, with 1, 2, 3 threads */
-    const char *op;                   /* the op at hand, for messages */
+    proa_ctx reference;             /* one thread */
+    proa_ctx tables[CHECK_THREADS]; /* the table under test, with 1, 2, 3 threads */
+    const char *op;                 /* the op at hand, for messages */
     int64_t checks, failures;
-    double worst;                     /* share of the tolerance, since op was set */
+    double worst; /* share of the tolerance, since op was set */
     bool verbose;
 } tester;
 /* Counts; prints "FAIL table op: text" when ok is false. */

@@ -20,7 +20,8 @@ typedef struct world {
     char label[160];
 } world;
 
-static const int32_t decode_like[][2] = {{1, 1}, {1, 64}, {1, 65}, {1, 200}, {1, 37}, {1, 128}, {1, 0}, {1, 129}};
+static const int32_t decode_like[][2] = {{1, 1},  {1, 64},  {1, 65}, {1, 200},
+                                         {1, 37}, {1, 128}, {1, 0},  {1, 129}};
 static const int32_t ragged[][2] = {{3, 3}, {1, 5}, {65, 130}, {2, 0}, {17, 64}, {1, 63}, {5, 70}, {7, 7}};
 
 static void world_add(world *w, int32_t rows, int32_t context)
@@ -47,16 +48,16 @@ static void world_fill(world *w, uint64_t seed, bool specials)
                 int64_t page = w->pages[w->span[s].table + p / PROA_PAGE_TOKENS];
                 int64_t at = ((page * w->kv.kv_heads + h / 2) * PROA_PAGE_TOKENS + p % PROA_PAGE_TOKENS) * dh;
                 for (int64_t j = 0; j < dh; j++) row[j] = rng_normal(&seed);
-                if (specials && h == 1 && p == 3) row[0] = 1e30f;       /* a huge value */
-                if (specials && h == 0 && p == 60) row[dh / 2] = NAN;   /* a key that spoils those who see it */
-                proa_from_f32((char *)(h % 2 ? w->kv.v : w->kv.k) + at * proa_dtype_bytes(w->kv.dtype), w->kv.dtype,
-                              row, dh);
+                if (specials && h == 1 && p == 3) row[0] = 1e30f;     /* a huge value */
+                if (specials && h == 0 && p == 60) row[dh / 2] = NAN; /* a key that spoils those who see it */
+                proa_from_f32((char *)(h % 2 ? w->kv.v : w->kv.k) + at * proa_dtype_bytes(w->kv.dtype),
+                              w->kv.dtype, row, dh);
             }
     free(row);
 }
 
-static void world_init(world *w, const int32_t (*shape)[2], size_t count, int64_t kv_heads, int64_t group, int64_t dh,
-                       proa_dtype dtype)
+static void world_init(world *w, const int32_t (*shape)[2], size_t count, int64_t kv_heads, int64_t group,
+                       int64_t dh, proa_dtype dtype)
 {
     *w = (world){.kv = {.dtype = dtype, .kv_heads = kv_heads, .head_dim = dh}, .heads = kv_heads * group};
     w->spans = (proa_spans){w->span, 0, w->pages};
@@ -93,9 +94,11 @@ static void append_case(tester *t, int64_t kv_heads, int64_t dh, proa_dtype dtyp
         world_init(&mine, shape, PROA_COUNT(shape), kv_heads, 1, dh, dtype);
         memset(mine.kv.k, 0x5a, (size_t)mine.bytes), memset(mine.kv.v, 0x5a, (size_t)mine.bytes);
         t->tables[n].ops->kv_append(&t->tables[n], &mine.kv, k.view, v.view, &mine.spans);
-        expect(t, memcmp(mine.kv.k, right.kv.k, (size_t)right.bytes) == 0 &&
-                      memcmp(mine.kv.v, right.kv.v, (size_t)right.bytes) == 0,
-               "heads %d dim %d %s: bytes differ with %d threads", (int)kv_heads, (int)dh, proa_dtype_name(dtype), n + 1);
+        expect(t,
+               memcmp(mine.kv.k, right.kv.k, (size_t)right.bytes) == 0 &&
+                   memcmp(mine.kv.v, right.kv.v, (size_t)right.bytes) == 0,
+               "heads %d dim %d %s: bytes differ with %d threads", (int)kv_heads, (int)dh,
+               proa_dtype_name(dtype), n + 1);
         world_release(&mine);
     }
     world_release(&right);
@@ -108,13 +111,14 @@ void check_kv_append(tester *t)
 {
     static const int64_t dims[] = {1, 4, 7, 16, 32, 33, 64, 80, 128};
     for (size_t d = 0; d < PROA_COUNT(kv_dtypes); d++)
-        for (size_t i = 0; i < PROA_COUNT(dims); i++) append_case(t, 1 + (int64_t)i % 3, dims[i], kv_dtypes[d]);
+        for (size_t i = 0; i < PROA_COUNT(dims); i++)
+            append_case(t, 1 + (int64_t)i % 3, dims[i], kv_dtypes[d]);
 }
 
 /* ---- attend ---- */
 
-static canvas attend_run(proa_ctx *c, const world *w, const canvas *out, const canvas *q, const proa_spans *spans,
-                         const proa_attention *a)
+static canvas attend_run(proa_ctx *c, const world *w, const canvas *out, const canvas *q,
+                         const proa_spans *spans, const proa_attention *a)
 {
     canvas y = canvas_clone(out);
     c->ops->attend(c, y.view, q->view, &w->kv, spans, a);
@@ -122,23 +126,25 @@ static canvas attend_run(proa_ctx *c, const world *w, const canvas *out, const c
 }
 
 /* Each span alone in its batch; and each causal row as a decode step of its own: the same bits. */
-static void check_spans_alone(tester *t, const world *w, const canvas *out, const canvas *q, const canvas *all,
-                              const proa_attention *a)
+static void check_spans_alone(tester *t, const world *w, const canvas *out, const canvas *q,
+                              const canvas *all, const proa_attention *a)
 {
     for (int64_t s = 0; s < w->spans.count; s++) {
         proa_span one = w->span[s];
         proa_spans spans = {&one, 1, w->pages};
         canvas y = attend_run(&t->tables[s % CHECK_THREADS], w, out, q, &spans, a);
-        expect(t, same_bits(y.view, all->view, one.row, one.row + one.rows), "%s: span %d alone differs", w->label,
-               (int)s);
-        expect(t, same_bits(y.view, out->view, 0, one.row) && same_bits(y.view, out->view, one.row + one.rows, w->T),
+        expect(t, same_bits(y.view, all->view, one.row, one.row + one.rows), "%s: span %d alone differs",
+               w->label, (int)s);
+        expect(t,
+               same_bits(y.view, out->view, 0, one.row) && same_bits(y.view, out->view, one.row + one.rows, w->T),
                "%s: span %d alone wrote other rows", w->label, (int)s);
         canvas_free(&y);
         for (int32_t i = 0; a->causal && i < w->span[s].rows && w->span[s].context; i++) {
-            one = (proa_span){w->span[s].row + i, 1, w->span[s].context - w->span[s].rows + i + 1, w->span[s].table};
+            one = (proa_span){w->span[s].row + i, 1, w->span[s].context - w->span[s].rows + i + 1,
+                              w->span[s].table};
             y = attend_run(&t->tables[0], w, out, q, &spans, a);
-            expect(t, same_bits(y.view, all->view, one.row, one.row + 1), "%s: span %d row %d as a step differs",
-                   w->label, (int)s, (int)i);
+            expect(t, same_bits(y.view, all->view, one.row, one.row + 1),
+                   "%s: span %d row %d as a step differs", w->label, (int)s, (int)i);
             canvas_free(&y);
         }
     }
@@ -183,7 +189,8 @@ static void attend_case(tester *t, attend_shape shape, proa_dtype dtype, int var
     world_init(&w, decode ? decode_like : ragged, decode ? PROA_COUNT(decode_like) : PROA_COUNT(ragged),
                shape.kv_heads, shape.group, shape.dh, dtype);
     world_fill(&w, (uint64_t)shape.dh, specials);
-    snprintf(w.label, sizeof w.label, "%s kv heads %d group %d dim %d variant %d (causal %d window %d bias %d special %d)",
+    snprintf(w.label, sizeof w.label,
+             "%s kv heads %d group %d dim %d variant %d (causal %d window %d bias %d special %d)",
              proa_dtype_name(dtype), (int)shape.kv_heads, (int)shape.group, (int)shape.dh, variant, a.causal,
              (int)a.window, a.rel_bias != NULL, specials);
     check_world(t, &w, &a, specials);
@@ -192,8 +199,8 @@ static void attend_case(tester *t, attend_shape shape, proa_dtype dtype, int var
 
 void check_attend(tester *t)
 {
-    static const attend_shape shapes[] = {{1, 1, 64}, {2, 1, 32}, {2, 3, 16}, {1, 8, 64}, {2, 2, 80},
-                                          {1, 4, 128}, {3, 1, 7}, {1, 2, 33}, {1, 1, 256}, {1, 5, 8}};
+    static const attend_shape shapes[] = {{1, 1, 64},  {2, 1, 32}, {2, 3, 16}, {1, 8, 64},  {2, 2, 80},
+                                          {1, 4, 128}, {3, 1, 7},  {1, 2, 33}, {1, 1, 256}, {1, 5, 8}};
     for (size_t d = 0; d < PROA_COUNT(kv_dtypes); d++)
         for (size_t i = 0; i < PROA_COUNT(shapes); i++)
             for (int variant = 0; variant < 8; variant++)

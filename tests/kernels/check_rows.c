@@ -12,12 +12,12 @@ typedef struct scene scene;
 struct scene {
     void (*run)(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out);
     int64_t T;
-    canvas out;               /* its contents when the op starts (for ops that read them) */
+    canvas out; /* its contents when the op starts (for ops that read them) */
     proa_view input[3];
-    int alias[2];             /* inputs that may be the output; -1: none */
-    const int32_t *ints;      /* ids, positions or rows: one for each row */
-    proa_view shared[2];      /* weights, tables: the same for all rows */
-    const float *numbers;     /* inv_freq */
+    int alias[2];                  /* inputs that may be the output; -1: none */
+    const int32_t *ints;           /* ids, positions or rows: one for each row */
+    proa_view shared[2];           /* weights, tables: the same for all rows */
+    const float *numbers;          /* inv_freq */
     const proa_weight *weights[2]; /* packed by the reference, by the table under test */
     const proa_ops *reference;
     proa_epilogue epilogue;
@@ -52,8 +52,8 @@ static void check_against_reference(tester *t, const scene *s, const canvas *min
 static void check_part(tester *t, const scene *s, const canvas *all, int64_t begin, int64_t end, int threads)
 {
     canvas part = scene_run(s, &t->tables[threads], begin, end);
-    expect(t, same_bits(part.view, all->view, begin, end), "%s: rows %d to %d alone differ, %d threads", s->label,
-           (int)begin, (int)end, threads + 1);
+    expect(t, same_bits(part.view, all->view, begin, end), "%s: rows %d to %d alone differ, %d threads",
+           s->label, (int)begin, (int)end, threads + 1);
     expect(t, same_bits(part.view, s->out.view, 0, begin) && same_bits(part.view, s->out.view, end, s->T),
            "%s: rows outside %d to %d were written", s->label, (int)begin, (int)end);
     canvas_free(&part);
@@ -77,7 +77,8 @@ static void check_in_place(tester *t, const scene *s, const canvas *all, int whi
     proa_view from = s->input[which];
     for (int64_t i = 0; i < s->T; i++) /* the input's rows into out; rank 2 or 3 with equal shapes */
         for (int64_t h = 0; h < (from.rank == 3 ? from.shape[1] : 1); h++)
-            memcpy(proa_view_f32(out.view) + i * out.view.stride[0] + h * (from.rank == 3 ? out.view.stride[1] : 0),
+            memcpy(proa_view_f32(out.view) + i * out.view.stride[0] +
+                       h * (from.rank == 3 ? out.view.stride[1] : 0),
                    proa_view_f32(from) + i * from.stride[0] + h * (from.rank == 3 ? from.stride[1] : 0),
                    (size_t)from.shape[from.rank - 1] * 4);
     in_place.input[which] = out.view;
@@ -126,7 +127,7 @@ static void for_shapes(tester *t, scene_check_fn *check)
             if (heights[h] < 40 || widths[w] % 16 == 1) check(t, heights[h], widths[w]);
 }
 
-#define LABEL(s, ...) snprintf((s)->label, sizeof (s)->label, __VA_ARGS__)
+#define LABEL(s, ...) snprintf((s)->label, sizeof(s)->label, __VA_ARGS__)
 
 /* ---- one input, one output ---- */
 
@@ -146,8 +147,13 @@ static void check_norm(tester *t, canvas x, canvas out, bool layer, bool bias)
     canvas w = canvas_make(1, &d, 0, d % 4), b = canvas_make(1, &d, 0, d % 3);
     canvas_fill(&w, 5, false), canvas_fill(&b, 6, false);
     canvas_fill(&x, (uint64_t)d, true);
-    scene s = {.run = layer ? run_layer_norm : run_rms_norm, .T = x.view.shape[0], .out = out,
-               .input = {x.view}, .alias = {0, -1}, .shared = {w.view}, .value = 1e-6f};
+    scene s = {.run = layer ? run_layer_norm : run_rms_norm,
+               .T = x.view.shape[0],
+               .out = out,
+               .input = {x.view},
+               .alias = {0, -1},
+               .shared = {w.view},
+               .value = 1e-6f};
     if (bias) s.shared[1] = b.view;
     LABEL(&s, "rank %d rows %d width %d bias %d", (int)x.view.rank, (int)s.T, (int)d, bias);
     check_scene(t, &s, TOL_NORM);
@@ -192,7 +198,8 @@ static void run_act(proa_ctx *c, const scene *s, int64_t begin, int64_t end, pro
 static void act_shape(tester *t, int64_t rows, int64_t cols)
 {
     for (int a = 0; a < PROA_ACT_COUNT; a++) {
-        scene s = {.run = run_act, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .act = (proa_act)a};
+        scene s = {
+            .run = run_act, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .act = (proa_act)a};
         canvas_fill(&s.out, (uint64_t)(cols + a), true);
         LABEL(&s, "%s rows %d width %d", proa_act_name(s.act), (int)rows, (int)cols);
         check_scene(t, &s, tolerance_of_act(s.act));
@@ -219,8 +226,12 @@ static void pair_shape(tester *t, int64_t rows, int64_t cols, bool mul)
 {
     canvas a = odd_canvas(rows, cols), b = odd_canvas(rows + 1, cols), out = odd_canvas(rows, cols);
     canvas_fill(&a, 11, true), canvas_fill(&b, 12, false);
-    scene s = {.run = mul ? run_act_mul : run_add, .T = rows, .out = out, .alias = {0, 1},
-               .input = {a.view, proa_view_rows(b.view, 0, rows)}, .act = (proa_act)((rows + cols) % PROA_ACT_COUNT)};
+    scene s = {.run = mul ? run_act_mul : run_add,
+               .T = rows,
+               .out = out,
+               .alias = {0, 1},
+               .input = {a.view, proa_view_rows(b.view, 0, rows)},
+               .act = (proa_act)((rows + cols) % PROA_ACT_COUNT)};
     LABEL(&s, "%s rows %d width %d", mul ? proa_act_name(s.act) : "add", (int)rows, (int)cols);
     check_scene(t, &s, mul ? tolerance_of_act(s.act) : TOL_ELEMENT);
     canvas_free(&a), canvas_free(&b), canvas_free(&out);
@@ -272,13 +283,20 @@ static void embed_dtype(tester *t, int64_t rows, int64_t cols, proa_dtype dtype)
     char *data = malloc((size_t)((TABLE_ROWS * stride + 1) * bytes));
     PROA_ASSERT(data);
     for (int64_t i = 0; i < TABLE_ROWS; i++)
-        proa_from_f32(data + (1 + i * stride) * bytes, dtype, proa_view_f32(f32.view) + i * f32.view.stride[0], cols);
+        proa_from_f32(data + (1 + i * stride) * bytes, dtype,
+                      proa_view_f32(f32.view) + i * f32.view.stride[0], cols);
     proa_view table = proa_view_2d(data + bytes, dtype, TABLE_ROWS, cols);
     table.stride[0] = stride;
     for (int i = 0; i < 64; i++) ids[i] = (i * 5 + 1) % TABLE_ROWS;
     for (int accumulate = 0; accumulate < 2; accumulate++) {
-        scene s = {.run = run_embed, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .ints = ids,
-                   .shared = {table}, .value = accumulate ? 1.0f : 3.25f, .flag = accumulate};
+        scene s = {.run = run_embed,
+                   .T = rows,
+                   .out = odd_canvas(rows, cols),
+                   .alias = {-1, -1},
+                   .ints = ids,
+                   .shared = {table},
+                   .value = accumulate ? 1.0f : 3.25f,
+                   .flag = accumulate};
         if (accumulate) canvas_fill(&s.out, 77, false);
         LABEL(&s, "%s rows %d width %d accumulate %d", proa_dtype_name(dtype), (int)rows, (int)cols, accumulate);
         check_scene(t, &s, TOL_ELEMENT);
@@ -306,7 +324,11 @@ static void gather_shape(tester *t, int64_t rows, int64_t cols)
     canvas x = odd_canvas(TABLE_ROWS, cols);
     canvas_fill(&x, 3, true);
     for (int i = 0; i < 64; i++) ids[i] = (i * 7 + 3) % TABLE_ROWS;
-    scene s = {.run = run_gather, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .ints = ids,
+    scene s = {.run = run_gather,
+               .T = rows,
+               .out = odd_canvas(rows, cols),
+               .alias = {-1, -1},
+               .ints = ids,
                .shared = {x.view}};
     LABEL(&s, "rows %d width %d", (int)rows, (int)cols);
     check_scene(t, &s, TOL_EXACT);
@@ -333,8 +355,13 @@ static void rope_table_shape(tester *t, int64_t rows, int64_t cols)
     int64_t r = 2 * ((cols + 1) / 2);
     for (int64_t i = 0; i < r / 2; i++) inv_freq[i] = powf(10000.0f, -2.0f * (float)i / (float)r);
     for (int i = 0; i < 64; i++) pos[i] = i < 8 ? i : i < 32 ? i * 331 : i * 9973 * 26; /* up to 16 million */
-    scene s = {.run = run_rope_table, .T = rows, .out = odd_canvas(rows, r), .alias = {-1, -1}, .ints = pos,
-               .numbers = inv_freq, .value = cols % 2 ? 1.0f : 1.1189f};
+    scene s = {.run = run_rope_table,
+               .T = rows,
+               .out = odd_canvas(rows, r),
+               .alias = {-1, -1},
+               .ints = pos,
+               .numbers = inv_freq,
+               .value = cols % 2 ? 1.0f : 1.1189f};
     LABEL(&s, "rows %d width %d", (int)rows, (int)r);
     check_scene(t, &s, TOL_MATH);
     canvas_free(&s.out);
@@ -355,8 +382,12 @@ static void rope_case(tester *t, int64_t rows, int64_t heads, int64_t dim, int64
     canvas table = odd_canvas(rows, r);
     canvas_fill(&table, 9, false);
     const int64_t shape[] = {rows, heads, dim};
-    scene s = {.run = run_rope, .T = rows, .out = canvas_make(3, shape, rows % 4, dim % 3), .alias = {-1, -1},
-               .input = {table.view}, .flag = interleaved};
+    scene s = {.run = run_rope,
+               .T = rows,
+               .out = canvas_make(3, shape, rows % 4, dim % 3),
+               .alias = {-1, -1},
+               .input = {table.view},
+               .flag = interleaved};
     canvas_fill(&s.out, 4, true);
     LABEL(&s, "rows %d heads %d dim %d rotated %d interleaved %d", (int)rows, (int)heads, (int)dim, (int)r,
           interleaved);
@@ -366,8 +397,8 @@ static void rope_case(tester *t, int64_t rows, int64_t heads, int64_t dim, int64
 
 void check_rope(tester *t)
 {
-    static const int64_t dims[][2] = {{2, 2}, {4, 2}, {8, 8}, {10, 6}, {16, 16}, {30, 22}, {64, 64}, {64, 32},
-                                      {80, 20}, {96, 96}, {128, 128}, {256, 64}};
+    static const int64_t dims[][2] = {{2, 2},   {4, 2},   {8, 8},   {10, 6},  {16, 16},   {30, 22},
+                                      {64, 64}, {64, 32}, {80, 20}, {96, 96}, {128, 128}, {256, 64}};
     for (size_t h = 0; h < PROA_COUNT(heights); h++)
         for (size_t i = 0; i < PROA_COUNT(dims); i++)
             for (int interleaved = 0; interleaved < 2; interleaved++)
@@ -385,7 +416,10 @@ static void log_sum_exp_shape(tester *t, int64_t rows, int64_t cols)
 {
     canvas x = odd_canvas(rows, cols);
     canvas_fill(&x, 3, true);
-    scene s = {.run = run_log_sum_exp, .T = rows, .out = canvas_make(1, &rows, 0, 1), .alias = {-1, -1},
+    scene s = {.run = run_log_sum_exp,
+               .T = rows,
+               .out = canvas_make(1, &rows, 0, 1),
+               .alias = {-1, -1},
                .input = {x.view}};
     LABEL(&s, "rows %d width %d", (int)rows, (int)cols);
     check_scene(t, &s, TOL_MATH);
@@ -423,8 +457,8 @@ static void top_k_shape(tester *t, int64_t rows, int64_t cols)
     const int64_t ks[] = {1, 2, 5, 50, cols};
     for (size_t i = 0; i < PROA_COUNT(ks); i++) {
         if (ks[i] > cols || ks[i] > 300) continue;
-        scene s = {.run = run_top_k, .T = rows, .out = odd_canvas(rows, 2 * ks[i]), .alias = {-1, -1},
-                   .input = {x.view}};
+        scene s = {
+            .run = run_top_k, .T = rows, .out = odd_canvas(rows, 2 * ks[i]), .alias = {-1, -1}, .input = {x.view}};
         LABEL(&s, "rows %d width %d k %d", (int)rows, (int)cols, (int)ks[i]);
         check_scene(t, &s, TOL_EXACT);
         canvas_free(&s.out);
@@ -458,8 +492,9 @@ static sources sources_make(proa_wfmt format, int64_t N, int64_t K, bool special
 {
     sources s = {.count = 3};
     int64_t n0 = N / 3, n1 = N / 3, n2 = N - n0 - n1;
-    proa_dtype dtype = format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : format == PROA_WFMT_F32 ? PROA_DTYPE_F32
-                                                                                            : PROA_DTYPE_BF16;
+    proa_dtype dtype = format == PROA_WFMT_F16   ? PROA_DTYPE_F16
+                       : format == PROA_WFMT_F32 ? PROA_DTYPE_F32
+                                                 : PROA_DTYPE_BF16;
     s.canvases[0] = canvas_make(2, (const int64_t[]){n0, K}, 3, 1);
     s.canvases[1] = canvas_make(2, (const int64_t[]){K, n1}, 2, 1);
     canvas_fill(&s.canvases[0], 21, specials), canvas_fill(&s.canvases[1], 22, false);
@@ -490,9 +525,15 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     test_weight mine = test_weight_pack(&t->tables[0], format, K, from.views, from.count);
     canvas x = odd_canvas(T, K), residual = odd_canvas(T, N), out = odd_canvas(T, N);
     canvas bias = canvas_make(1, &N, 0, 3);
-    canvas_fill(&x, (uint64_t)(N + K), variant % 2), canvas_fill(&residual, 8, false), canvas_fill(&bias, 9, false);
-    scene s = {.run = run_linear, .T = T, .out = out, .input = {x.view, residual.view}, .alias = {-1, -1},
-               .weights = {&ref.w, &mine.w}, .reference = t->reference.ops};
+    canvas_fill(&x, (uint64_t)(N + K), variant % 2), canvas_fill(&residual, 8, false),
+        canvas_fill(&bias, 9, false);
+    scene s = {.run = run_linear,
+               .T = T,
+               .out = out,
+               .input = {x.view, residual.view},
+               .alias = {-1, -1},
+               .weights = {&ref.w, &mine.w},
+               .reference = t->reference.ops};
     if (variant & 1) s.epilogue.bias = proa_view_f32(bias.view);
     if (variant & 2) s.epilogue.residual = residual.view, s.alias[0] = 1;
     if (variant & 4) s.epilogue.alpha = 0.125f;
@@ -509,7 +550,8 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
 
 void check_linear(tester *t)
 {
-    static const int64_t Ts[] = {0, 1, 2, 3, 4, 5, 7, 13, 40}, Ns[] = {1, 3, 15, 16, 17, 31, 32, 33, 63, 65, 130, 257},
+    static const int64_t Ts[] = {0, 1, 2, 3, 4, 5, 7, 13, 40},
+                         Ns[] = {1, 3, 15, 16, 17, 31, 32, 33, 63, 65, 130, 257},
                          Ks[] = {1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 63, 65, 300};
     for (int format = 0; format < PROA_WFMT_COUNT; format++) {
         int variant = 0;
@@ -533,9 +575,10 @@ static void pack_case(tester *t, proa_wfmt format, int64_t N, int64_t K)
     for (int n = 0; n < CHECK_THREADS; n++) {
         test_weight two = test_weight_pack(&t->tables[n], format, K, split, 2);
         expect(t, one.w.bytes == two.w.bytes && memcmp(one.w.data, two.w.data, (size_t)one.w.bytes) == 0,
-               "%s [%d,%d]: %d threads and two sources give other bytes", proa_wfmt_name(format), (int)N, (int)K, n + 1);
-        expect(t, test_weight_guard_holds(&two), "%s [%d,%d]: wrote beyond pack_bytes", proa_wfmt_name(format),
-               (int)N, (int)K);
+               "%s [%d,%d]: %d threads and two sources give other bytes", proa_wfmt_name(format), (int)N,
+               (int)K, n + 1);
+        expect(t, test_weight_guard_holds(&two), "%s [%d,%d]: wrote beyond pack_bytes",
+               proa_wfmt_name(format), (int)N, (int)K);
         test_weight_free(&two);
     }
     test_weight_free(&one);
@@ -546,5 +589,6 @@ void check_pack(tester *t)
 {
     for (int format = 0; format < PROA_WFMT_COUNT; format++)
         for (size_t n = 0; n < PROA_COUNT(widths) - 1; n++)
-            for (size_t k = 0; k < PROA_COUNT(widths); k += 2) pack_case(t, (proa_wfmt)format, widths[n], widths[k]);
+            for (size_t k = 0; k < PROA_COUNT(widths); k += 2)
+                pack_case(t, (proa_wfmt)format, widths[n], widths[k]);
 }

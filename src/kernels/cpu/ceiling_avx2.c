@@ -11,7 +11,8 @@ uint64_t proa_read_loop_avx2(const char *p, int64_t bytes)
     for (int64_t at = 0; at < bytes; at += 256) {
         PROA_UNROLL
         for (int i = 0; i < 8; i++)
-            sums[i] = _mm256_add_epi64(sums[i], _mm256_loadu_si256((const __m256i *)(const void *)(p + at + 32 * i)));
+            sums[i] = _mm256_add_epi64(sums[i],
+                                       _mm256_loadu_si256((const __m256i *)(const void *)(p + at + 32 * i)));
     }
     uint64_t parts[4], total = 0;
     for (int i = 1; i < 8; i++) sums[0] = _mm256_add_epi64(sums[0], sums[i]);

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 
 /* Rows that pass over a panel while it lies in the second cache: enough that reading the panel costs little. */
-#define CHUNK_ROWS 96
+#define CHUNK_ROWS     96
 /* Work that is worth a second worker, in multiply-adds: a few microseconds. */
 #define WORTH_A_WORKER ((int64_t)1 << 17)
 
@@ -35,13 +35,12 @@ static void prepare_rows(void *arg, int64_t begin, int64_t end, int worker)
         char *words = (char *)(uintptr_t)job->words + t * job->words_stride;
         if (job->w->format == PROA_WFMT_I8)
             job->isa->quantise((int8_t *)words, &job->x_scales[t], row_of(job->x, t), job->w->K);
-        else
-            job->isa->round((uint16_t *)(void *)words, row_of(job->x, t), job->w->K);
+        else job->isa->round((uint16_t *)(void *)words, row_of(job->x, t), job->w->K);
     }
 }
 
-static proa_finish finish_of(const linear_job *job, const void *sums, int64_t sums_stride, int64_t t, int64_t rows,
-                             int64_t panel, int64_t panels)
+static proa_finish finish_of(const linear_job *job, const void *sums, int64_t sums_stride, int64_t t,
+                             int64_t rows, int64_t panel, int64_t panels)
 {
     const proa_epilogue *e = job->e;
     const proa_weight *w = job->w;
@@ -140,7 +139,8 @@ static void run_product(proa_ctx *c, linear_job *job)
 static void run_rows(proa_ctx *c, linear_job *job)
 {
     int64_t rows = job->y.shape[0], threads = proa_pool_threads(c->pool);
-    char *scratch = c->scratch, *workers = scratch + (c->scratch_bytes - threads * PROA_LINEAR_WORKER_BYTES) / 64 * 64;
+    char *scratch = c->scratch,
+         *workers = scratch + (c->scratch_bytes - threads * PROA_LINEAR_WORKER_BYTES) / 64 * 64;
     job->sums = workers;
     job->words = job->x.data;
     job->words_stride = job->x.stride[0] * 4;

@@ -26,14 +26,14 @@ proa_pack_fn proa_panels_pack;                                          /* proa_
 
 /* sums[r][32 * p + j] = the chain over all steps of row r with output j of panel p. */
 typedef struct proa_tile {
-    const char *x;      /* words of row 0 */
-    int64_t x_stride;   /* bytes between rows */
-    const char *w;      /* panel 0 */
+    const char *x;    /* words of row 0 */
+    int64_t x_stride; /* bytes between rows */
+    const char *w;    /* panel 0 */
     int64_t panel_bytes;
     int64_t steps;
-    void *sums;         /* f32, int8: int32 */
+    void *sums;          /* f32, int8: int32 */
     int64_t sums_stride; /* elements between rows */
-    int rows, panels;   /* as the isa takes them */
+    int rows, panels;    /* as the isa takes them */
 } proa_tile;
 
 /* From sums to y: scales, alpha, bias, activation, residual. */
@@ -54,10 +54,10 @@ typedef struct proa_finish {
 
 #define PROA_THIN_MAX 6
 typedef struct proa_linear_isa {
-    int rows_max;                           /* of a tile */
-    int rows_thin;                          /* up to so many rows, a tile takes panels_of[rows] panels; else 1 */
+    int rows_max;  /* of a tile */
+    int rows_thin; /* up to so many rows, a tile takes panels_of[rows] panels; else 1 */
     int panels_of[PROA_THIN_MAX + 1];
-    bool biased;                            /* int8 rows as uint8 = int8 + 128 */
+    bool biased; /* int8 rows as uint8 = int8 + 128 */
     void (*tile[PROA_WFMT_COUNT])(const proa_tile *t);
     void (*finish)(const proa_finish *f);
     /* A row of x as words: K padded to whole words with zeros. */

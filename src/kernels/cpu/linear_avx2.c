@@ -6,24 +6,24 @@
 
 #include <math.h>
 
-#define V                   __m256
-#define VI                  __m256i
-#define OP(name)            _mm256_##name
-#define AND_INT(a, b)       _mm256_and_si256(a, b)
-#define TO_V(i)             _mm256_castsi256_ps(i)
-#define TO_I(v)             _mm256_castps_si256(v)
-#define LANES               8
-#define HALVES              2
-#define ROWS_MAX            6
-#define PREFETCH_FEW        2048 /* bytes ahead, see README.md */
-#define PREFETCH_TALL       4096
-#define PART_LOAD(p, n)     _mm256_maskload_ps(p, part(n))
-#define PART_STORE(p, n, v) _mm256_maskstore_ps(p, part(n), v)
-#define F16(p)              _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define V                      __m256
+#define VI                     __m256i
+#define OP(name)               _mm256_##name
+#define AND_INT(a, b)          _mm256_and_si256(a, b)
+#define TO_V(i)                _mm256_castsi256_ps(i)
+#define TO_I(v)                _mm256_castps_si256(v)
+#define LANES                  8
+#define HALVES                 2
+#define ROWS_MAX               6
+#define PREFETCH_FEW           2048 /* bytes ahead, see README.md */
+#define PREFETCH_TALL          4096
+#define PART_LOAD(p, n)        _mm256_maskload_ps(p, part(n))
+#define PART_STORE(p, n, v)    _mm256_maskstore_ps(p, part(n), v)
+#define F16(p)                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define PART_STORE_I8(p, n, q) store_i8(p, n, q)
-#define ACT(act, v)         proa_act_ps256(act, v)
-#define DOT_I8(acc, x, w)   dot_i8(acc, x, w)
-#define DOT_BF16(acc, x, w) dot_bf16_widened(acc, x, w)
+#define ACT(act, v)            proa_act_ps256(act, v)
+#define DOT_I8(acc, x, w)      dot_i8(acc, x, w)
+#define DOT_BF16(acc, x, w)    dot_bf16_widened(acc, x, w)
 
 static PROA_ALWAYS_INLINE __m256i part(int64_t n)
 {
@@ -72,8 +72,8 @@ static const proa_linear_isa isa = {
     .rows_max = ROWS_MAX,
     .rows_thin = 3,
     .panels_of = {0, 2, 1, 1},
-    .tile = {[PROA_WFMT_F32] = tile_f32, [PROA_WFMT_BF16] = tile_bf16, [PROA_WFMT_F16] = tile_f16,
-             [PROA_WFMT_BF16DOT] = tile_bf16dot, [PROA_WFMT_I8] = tile_i8},
+    .tile =
+        {[PROA_WFMT_F32] = tile_f32, [PROA_WFMT_BF16] = tile_bf16, [PROA_WFMT_F16] = tile_f16, [PROA_WFMT_BF16DOT] = tile_bf16dot, [PROA_WFMT_I8] = tile_i8},
     .finish = finish,
     .quantise = quantise,
     .round = round_row,

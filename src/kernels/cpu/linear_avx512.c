@@ -8,13 +8,13 @@
 
 #include <math.h>
 
-#define PART(n)             ((__mmask16)((1u << (n)) - 1u))
-#define PART_LOAD(p, n)     _mm512_maskz_loadu_ps(PART(n), p)
-#define PART_STORE(p, n, v) _mm512_mask_storeu_ps(p, PART(n), v)
+#define PART(n)                ((__mmask16)((1u << (n)) - 1u))
+#define PART_LOAD(p, n)        _mm512_maskz_loadu_ps(PART(n), p)
+#define PART_STORE(p, n, v)    _mm512_mask_storeu_ps(p, PART(n), v)
 #define PART_STORE_I8(p, n, q) _mm512_mask_cvtepi32_storeu_epi8(p, PART(n), q)
-#define ACT(act, v)         proa_act_ps512(act, v)
-#define DOT_I8(acc, x, w)   dot_i8(acc, x, w)
-#define DOT_BF16(acc, x, w) dot_bf16_widened(acc, x, w)
+#define ACT(act, v)            proa_act_ps512(act, v)
+#define DOT_I8(acc, x, w)      dot_i8(acc, x, w)
+#define DOT_BF16(acc, x, w)    dot_bf16_widened(acc, x, w)
 
 /* Four products of int8 a lane without VNNI: |x| as uint8 times w with the sign of x. A pair is at most
  * 2 * 127 * 127 < 2^15, so nothing saturates. */
@@ -49,8 +49,8 @@ const proa_linear_isa proa_linear_avx512 = {
     .rows_max = ROWS_MAX,
     .rows_thin = PROA_THIN_MAX,
     .panels_of = {0, 4, 2, 2, 2, 2, 2},
-    .tile = {[PROA_WFMT_F32] = tile_f32, [PROA_WFMT_BF16] = tile_bf16, [PROA_WFMT_F16] = tile_f16,
-             [PROA_WFMT_BF16DOT] = tile_bf16dot, [PROA_WFMT_I8] = tile_i8},
+    .tile =
+        {[PROA_WFMT_F32] = tile_f32, [PROA_WFMT_BF16] = tile_bf16, [PROA_WFMT_F16] = tile_f16, [PROA_WFMT_BF16DOT] = tile_bf16dot, [PROA_WFMT_I8] = tile_i8},
     .finish = finish,
     .quantise = quantise,
     .round = round_row,

@@ -10,7 +10,8 @@ static PROA_ALWAYS_INLINE V finish_part(const proa_finish *f, int64_t r, int64_t
     V v = OP(loadu_ps)((const float *)f->sums + r * f->sums_stride + j); /* whole panels: no cut */
     if (f->w_scales) {
         VI sum = TO_I(v);
-        if (f->w_sums) sum = OP(sub_epi32)(sum, TO_I(OP(loadu_ps)((const float *)(const void *)(f->w_sums + j))));
+        if (f->w_sums)
+            sum = OP(sub_epi32)(sum, TO_I(OP(loadu_ps)((const float *)(const void *)(f->w_sums + j))));
         V scale = OP(mul_ps)(OP(set1_ps)(f->x_scales[r]), OP(loadu_ps)(f->w_scales + j));
         v = OP(mul_ps)(OP(cvtepi32_ps)(sum), scale);
     }

@@ -68,7 +68,8 @@ static PROA_ALWAYS_INLINE V load_word(const char *x)
 
 /* R rows with G groups from group `first` on; R and G are constants at every call, so all accumulators are
  * registers. Rows are reached as base[r / 3] + r % 3 strides: few address registers for 12 rows. */
-static PROA_ALWAYS_INLINE void tile_groups(proa_wfmt format, const int R, const int G, const proa_tile *t, int first)
+static PROA_ALWAYS_INLINE void tile_groups(proa_wfmt format, const int R, const int G, const proa_tile *t,
+                                           int first)
 {
     V low[ROWS_MAX][GROUPS_MAX], high[ROWS_MAX][GROUPS_MAX];
     const char *w[GROUPS_MAX], *x[4];
@@ -129,7 +130,9 @@ static PROA_ALWAYS_INLINE void tile_few(proa_wfmt format, const int R, const pro
 /* A tile function is a switch over its rows. THIN: several groups side by side. TALL: one panel, group after group,
  * with rows enough to fill the registers. */
 #define THIN(format, rows)                                                                                   \
-    case rows: tile_few(format, rows, t); break
+    case rows:                                                                                               \
+        tile_few(format, rows, t);                                                                           \
+        break
 #define TALL(format, rows)                                                                                   \
     case rows:                                                                                               \
         for (int h = 0; h < HALVES; h++) tile_groups(format, rows, 1, t, h);                                 \
@@ -138,7 +141,9 @@ static PROA_ALWAYS_INLINE void tile_few(proa_wfmt format, const int R, const pro
     static void name(const proa_tile *t)                                                                     \
     {                                                                                                        \
         switch (t->rows) {                                                                                   \
-        case 1: tile_one(format, t); break;                                                                  \
+        case 1:                                                                                              \
+            tile_one(format, t);                                                                             \
+            break;                                                                                           \
             THIN_CASES(format);                                                                              \
             TALL_CASES(format);                                                                              \
         default: PROA_ASSERT(0);                                                                             \

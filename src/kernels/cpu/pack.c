@@ -60,7 +60,8 @@ static void read_source(float (*tile)[BLOCK], proa_view s, int64_t row, int64_t 
         const char *at = data + j * s.stride[1] * bytes;
         if (s.stride[0] == 1) proa_to_f32(column, at, s.dtype, rows);
         else
-            for (int64_t i = 0; i < rows; i++) proa_to_f32(&column[i], at + i * s.stride[0] * bytes, s.dtype, 1);
+            for (int64_t i = 0; i < rows; i++)
+                proa_to_f32(&column[i], at + i * s.stride[0] * bytes, s.dtype, 1);
         for (int64_t i = 0; i < rows; i++) tile[i][j] = column[i];
     }
 }

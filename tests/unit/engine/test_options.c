@@ -81,7 +81,8 @@ static void refuse_text(const char *name, const char *value, const char *words)
     fixture f = {0};
     proa_arena_init(&f.arena);
     assert_true(set(&f, name, value) != PROA_OK);
-    if (!strstr(f.err.text, name) || !strstr(f.err.text, words)) fail_msg("'%s' does not say '%s'", f.err.text, words);
+    if (!strstr(f.err.text, name) || !strstr(f.err.text, words))
+        fail_msg("'%s' does not say '%s'", f.err.text, words);
     assert_false(f.o.given);
     proa_arena_release(&f.arena);
 }
@@ -114,8 +115,10 @@ static void json_lines(void **state)
     fixture f = {0};
     (void)state;
     proa_arena_init(&f.arena);
-    assert_int_equal(read_json(&f, "{\"temperature\":0.5,\"stop_strings\":[\"x\"],\"early_stopping\":true,\"top_k\":null}"),
-                     PROA_OK);
+    assert_int_equal(
+        read_json(&f,
+                  "{\"temperature\":0.5,\"stop_strings\":[\"x\"],\"early_stopping\":true,\"top_k\":null}"),
+        PROA_OK);
     assert_true(f.o.temperature == 0.5f);
     assert_int_equal(f.o.early_stopping, PROA_EARLY_TRUE);
     assert_false(f.o.given & PROA_GIVEN(top_k));
@@ -175,12 +178,15 @@ static void generation_config(void **state)
     proa_json *json = NULL;
     (void)state;
     proa_arena_init(&f.arena);
-    assert_int_equal(proa_json_parse(&json, proa_str_c("{\"temperature\":0.6,\"top_p\":0.9,\"repetition_penalty\":1.1}"),
-                                     "x", NULL), PROA_OK);
+    assert_int_equal(
+        proa_json_parse(&json, proa_str_c("{\"temperature\":0.6,\"top_p\":0.9,\"repetition_penalty\":1.1}"),
+                        "x", NULL),
+        PROA_OK);
     assert_int_equal(proa_options_from_generation_config(&f.o, json, &f.arena, NULL), PROA_OK);
     assert_true(f.o.temperature == 0 && f.o.repetition_penalty == 1.1f);
     proa_json_free(json);
-    assert_int_equal(proa_json_parse(&json, proa_str_c("{\"do_sample\":true,\"top_p\":0.9}"), "x", NULL), PROA_OK);
+    assert_int_equal(proa_json_parse(&json, proa_str_c("{\"do_sample\":true,\"top_p\":0.9}"), "x", NULL),
+                     PROA_OK);
     assert_int_equal(proa_options_from_generation_config(&f.o, json, &f.arena, NULL), PROA_OK);
     assert_true(f.o.temperature == 1 && f.o.top_p == 0.9f);
     proa_json_free(json);
@@ -189,9 +195,9 @@ static void generation_config(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_in_order), cmocka_unit_test(values_from_text),
-                                       cmocka_unit_test(bad_values),        cmocka_unit_test(json_lines),
-                                       cmocka_unit_test(contradictions),    cmocka_unit_test(defaults),
-                                       cmocka_unit_test(generation_config)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_in_order), cmocka_unit_test(values_from_text), cmocka_unit_test(bad_values),
+        cmocka_unit_test(json_lines),        cmocka_unit_test(contradictions),   cmocka_unit_test(defaults),
+        cmocka_unit_test(generation_config)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,18 +21,12 @@ static void test_activation_names(void **state)
     static const struct {
         const char *name;
         proa_act act;
-    } names[] = {{"relu", PROA_ACT_RELU},
-                 {"gelu", PROA_ACT_GELU},
-                 {"gelu_new", PROA_ACT_GELU_TANH},
-                 {"gelu_pytorch_tanh", PROA_ACT_GELU_TANH},
-                 {"gelu_fast", PROA_ACT_GELU_TANH},
-                 {"quick_gelu", PROA_ACT_QUICK_GELU},
-                 {"silu", PROA_ACT_SILU},
-                 {"swish", PROA_ACT_SILU},
-                 {"tanh", PROA_ACT_TANH},
-                 {"linear", PROA_ACT_NONE},
-                 {"mish", PROA_ACT_COUNT},
-                 {"", PROA_ACT_COUNT}};
+    } names[] = {{"relu", PROA_ACT_RELU},           {"gelu", PROA_ACT_GELU},
+                 {"gelu_new", PROA_ACT_GELU_TANH},  {"gelu_pytorch_tanh", PROA_ACT_GELU_TANH},
+                 {"gelu_fast", PROA_ACT_GELU_TANH}, {"quick_gelu", PROA_ACT_QUICK_GELU},
+                 {"silu", PROA_ACT_SILU},           {"swish", PROA_ACT_SILU},
+                 {"tanh", PROA_ACT_TANH},           {"linear", PROA_ACT_NONE},
+                 {"mish", PROA_ACT_COUNT},          {"", PROA_ACT_COUNT}};
     for (size_t i = 0; i < PROA_COUNT(names); i++) assert_int_equal(act_named(names[i].name), names[i].act);
     for (int i = 0; i < PROA_ACT_COUNT; i++) assert_int_equal(act_named(proa_act_name((proa_act)i)), i);
 }
@@ -42,12 +36,13 @@ static void test_relative_buckets(void **state)
 {
     PROA_UNUSED(state);
     static const int32_t rows[][3] = {
-        {-5000, 15, 31}, {-200, 15, 31}, {-128, 15, 31}, {-127, 15, 31}, {-100, 15, 30}, {-64, 14, 26}, {-63, 13, 26},
-        {-50, 13, 24},   {-32, 12, 21},  {-31, 11, 21},  {-20, 10, 17},  {-16, 10, 16},  {-15, 9, 15},  {-12, 9, 12},
-        {-8, 8, 8},      {-7, 7, 7},     {-1, 1, 1},     {0, 0, 0},      {1, 17, 0},     {7, 23, 0},    {8, 24, 0},
-        {11, 24, 0},     {12, 25, 0},    {15, 25, 0},    {16, 26, 0},    {22, 26, 0},    {23, 27, 0},   {31, 27, 0},
-        {32, 28, 0},     {45, 28, 0},    {46, 29, 0},    {63, 29, 0},    {64, 30, 0},    {90, 30, 0},   {91, 31, 0},
-        {128, 31, 0},    {500, 31, 0}};
+        {-5000, 15, 31}, {-200, 15, 31}, {-128, 15, 31}, {-127, 15, 31}, {-100, 15, 30}, {-64, 14, 26},
+        {-63, 13, 26},   {-50, 13, 24},  {-32, 12, 21},  {-31, 11, 21},  {-20, 10, 17},  {-16, 10, 16},
+        {-15, 9, 15},    {-12, 9, 12},   {-8, 8, 8},     {-7, 7, 7},     {-1, 1, 1},     {0, 0, 0},
+        {1, 17, 0},      {7, 23, 0},     {8, 24, 0},     {11, 24, 0},    {12, 25, 0},    {15, 25, 0},
+        {16, 26, 0},     {22, 26, 0},    {23, 27, 0},    {31, 27, 0},    {32, 28, 0},    {45, 28, 0},
+        {46, 29, 0},     {63, 29, 0},    {64, 30, 0},    {90, 30, 0},    {91, 31, 0},    {128, 31, 0},
+        {500, 31, 0}};
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         assert_int_equal(proa_rel_bucket(rows[i][0], 32, 128, true), rows[i][1]);
         assert_int_equal(proa_rel_bucket(rows[i][0], 32, 128, false), rows[i][2]);
@@ -93,7 +88,8 @@ static void test_context(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_activation_names), cmocka_unit_test(test_relative_buckets),
-                                       cmocka_unit_test(test_tables), cmocka_unit_test(test_context)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_activation_names),
+                                       cmocka_unit_test(test_relative_buckets), cmocka_unit_test(test_tables),
+                                       cmocka_unit_test(test_context)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
