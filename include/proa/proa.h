@@ -44,7 +44,7 @@ typedef struct proa_engine_options {
                               and keys/values in bf16, and matrix inputs too where the CPU is faster so */
     const char *quant;     /* "none" or "int8" */
     int32_t threads;       /* 0: all CPUs that this process may use */
-    int32_t sequences_max; /* running at once, each beam counts as one; default 64 */
+    int32_t sequences_max; /* running at once, each beam counts as one; default 16 */
     int32_t step_tokens; /* token budget of a step; default 512, at least the longest encoder input is planned */
     int64_t kv_tokens; /* room for keys and values, in tokens of all running sequences; 0: see proa_info */
     proa_progress_fn *progress;
@@ -120,15 +120,46 @@ typedef struct proa_strings {
 
 /* Every option by name, in the order of the documentation. src/engine/options.c holds its range, default, help and
  * what the engines call it; docs/decoding.md and the command line's help are made from that table. */
-#define PROA_OPTION_LIST(X)                                                                                    \
-    X(max_tokens)                                                                                              \
-    X(min_tokens)                                                                                              \
-    X(temperature) X(top_k) X(top_p) X(min_p) X(typical_p) X(top_p_decay) X(top_p_min) X(top_p_reset_id)       \
-        X(seed) X(repetition_penalty) X(presence_penalty) X(frequency_penalty) X(no_repeat_ngram)              \
-            X(logit_bias) X(allowed_words) X(banned_words) X(banned_strings) X(stop_words) X(stop_strings)     \
-                X(end_ids) X(ignore_eos) X(n) X(best_of) X(beams) X(style) X(length_penalty) X(early_stopping) \
-                    X(beams_returned) X(beam_groups) X(diversity_penalty) X(diversity_rate) X(penalty_alpha)   \
-                        X(logprobs) X(top_logprobs) X(prompt_logprobs) X(return_logits) X(return_hidden)
+#define PROA_OPTION_LIST(X)                                                                                  \
+    X(max_tokens)                                                                                            \
+    X(min_tokens)                                                                                            \
+    X(temperature)                                                                                           \
+    X(top_k)                                                                                                 \
+    X(top_p)                                                                                                 \
+    X(min_p)                                                                                                 \
+    X(typical_p)                                                                                             \
+    X(top_p_decay)                                                                                           \
+    X(top_p_min)                                                                                             \
+    X(top_p_reset_id)                                                                                        \
+    X(seed)                                                                                                  \
+    X(repetition_penalty)                                                                                    \
+    X(presence_penalty)                                                                                      \
+    X(frequency_penalty)                                                                                     \
+    X(no_repeat_ngram)                                                                                       \
+    X(logit_bias)                                                                                            \
+    X(allowed_words)                                                                                         \
+    X(banned_words)                                                                                          \
+    X(banned_strings)                                                                                        \
+    X(stop_words)                                                                                            \
+    X(stop_strings)                                                                                          \
+    X(end_ids)                                                                                               \
+    X(ignore_eos)                                                                                            \
+    X(n)                                                                                                     \
+    X(best_of)                                                                                               \
+    X(beams)                                                                                                 \
+    X(style)                                                                                                 \
+    X(length_penalty)                                                                                        \
+    X(early_stopping)                                                                                        \
+    X(beams_returned)                                                                                        \
+    X(beam_groups)                                                                                           \
+    X(diversity_penalty)                                                                                     \
+    X(diversity_rate)                                                                                        \
+    X(penalty_alpha)                                                                                         \
+    X(logprobs)                                                                                              \
+    X(top_logprobs)                                                                                          \
+    X(prompt_logprobs)                                                                                       \
+    X(return_logits)                                                                                         \
+    X(return_hidden)
 
 typedef enum proa_option {
 #define PROA_OPTION_ENUM(name) PROA_OPTION_##name,

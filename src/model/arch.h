@@ -36,11 +36,26 @@ typedef enum proa_reg {
 #define PROA_SLOT_LIST(W)                                                                                    \
     W(TOKENS, "tokens")                                                                                      \
     W(POSITIONS, "positions")                                                                                \
-    W(TYPES, "types") W(EMBED_NORM, "embed_norm") W(REL_BIAS, "rel_bias") W(ATTN_NORM, "attn_norm")          \
-        W(QKV, "qkv") W(Q_NORM, "q_norm") W(K_NORM, "k_norm") W(O, "o") W(CROSS_NORM, "cross_norm")          \
-            W(CROSS_Q, "cross_q") W(CROSS_KV, "cross_kv") W(CROSS_O, "cross_o") W(FFN_NORM, "ffn_norm")      \
-                W(UP, "up") W(DOWN, "down") W(FINAL_NORM, "final_norm") W(HEAD, "head")                      \
-                    W(HEAD_DENSE, "head_dense") W(HEAD_NORM, "head_norm") W(POOL, "pooler")
+    W(TYPES, "types")                                                                                        \
+    W(EMBED_NORM, "embed_norm")                                                                              \
+    W(REL_BIAS, "rel_bias")                                                                                  \
+    W(ATTN_NORM, "attn_norm")                                                                                \
+    W(QKV, "qkv")                                                                                            \
+    W(Q_NORM, "q_norm")                                                                                      \
+    W(K_NORM, "k_norm")                                                                                      \
+    W(O, "o")                                                                                                \
+    W(CROSS_NORM, "cross_norm")                                                                              \
+    W(CROSS_Q, "cross_q")                                                                                    \
+    W(CROSS_KV, "cross_kv")                                                                                  \
+    W(CROSS_O, "cross_o")                                                                                    \
+    W(FFN_NORM, "ffn_norm")                                                                                  \
+    W(UP, "up")                                                                                              \
+    W(DOWN, "down")                                                                                          \
+    W(FINAL_NORM, "final_norm")                                                                              \
+    W(HEAD, "head")                                                                                          \
+    W(HEAD_DENSE, "head_dense")                                                                              \
+    W(HEAD_NORM, "head_norm")                                                                                \
+    W(POOL, "pooler")
 
 typedef enum proa_slot {
 #define PROA_SLOT_ENUM(name, text) PROA_SLOT_##name, PROA_SLOT_##name##_B,
