@@ -473,7 +473,7 @@ proa_status proa_logits_new(proa_logits **out, const proa_options *options, int6
     if (!count) return PROA_OK;
     proa_logits *l = *out = proa_malloc(sizeof *l);
     *l = (proa_logits){.options = *options, .vocab = vocab, .count = count};
-    memcpy(l->steps, steps, (size_t)count * sizeof *steps);
+    for (int32_t i = 0; i < count; i++) l->steps[i] = steps[i];
     proa_arena_init(&l->arena);
     copy_lists(l);
     make_tree(l);
