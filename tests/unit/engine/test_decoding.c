@@ -284,11 +284,7 @@ static uint32_t pick(uint32_t below)
     return (random_state >> 8) % below;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MANY 40 /* sanitisers take ten times as long */
-#else
-#define MANY 200
-#endif
+#define MANY PART_OF(200, 40)
 /* What a warper or penalty may be asked, each now and then. */
 static void any_steps(proa_options *o, uint32_t kind)
 {
