@@ -80,10 +80,11 @@ static attend_item item_at(const attend_call *call, const proa_span *span, const
 {
     attend_item item = {span, unit, first, 0};
     if (span == end) return item;
-    int64_t n = span_queries(call, span) - first;
-    if (n <= call->queries)
-        while (++span < end && n + span_queries(call, span) <= call->queries) n += span_queries(call, span);
-    item.n = (int)proa_min64(n, call->queries);
+    int64_t n = span_queries(call, span) - first, most = call->queries;
+    if (span->rows > 1) most = proa_min64(most, PROA_ATTEND_ROWS);
+    if (n <= most)
+        while (++span < end && n + span_queries(call, span) <= most) n += span_queries(call, span);
+    item.n = (int)proa_min64(n, most);
     return item;
 }
 

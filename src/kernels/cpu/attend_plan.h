@@ -11,7 +11,9 @@
 
 #include "kernels/ops.h"
 
-#define PROA_ATTEND_QUERIES 16 /* of one block: keys come from the first cache for 15 of 16 */
+#define PROA_ATTEND_QUERIES 32 /* of one block: keys come from the first cache for 31 of 32 */
+#define PROA_ATTEND_ROWS                                                                                     \
+    16 /* and of one with several rows of a span: more of them would see fewer of their keys in common */
 #define PROA_ATTEND_FLOATS                                                                                   \
     4096 /* queries * padded head_dim of one block: 16 KB of a worker's stack, thrice */
 #define PROA_ATTEND_CHUNK                                                                                    \

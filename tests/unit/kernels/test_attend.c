@@ -14,7 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SPANS_MAX 24
+#define SPANS_MAX 40
 #define THREADS   3
 
 static uint64_t seed;
@@ -460,9 +460,9 @@ static void check_shared(world *w, const proa_attention *a)
 static void beams(void **state)
 {
     PROA_UNUSED(state);
-    static const int64_t groups[] = {1, 2, 3, 5, 9, 17};
+    static const int64_t groups[] = {1, 2, 3, 5, 9, 17, 33};
     for (int g = 0; g < (int)PROA_COUNT(groups); g++) {
-        shape s = {g % 2 + 1, groups[g], 32, dtypes[g % 3], g < 3 ? 21 : 5, {{0}}};
+        shape s = {g % 2 + 1, groups[g], 32, dtypes[g % 3], g < 2 ? 37 : 7, {{0}}};
         for (int i = 0; i < s.count; i++) s.spans[i][0] = 1, s.spans[i][1] = g == 1 ? 2170 : 300;
         world w;
         world_init(&w, &s);
