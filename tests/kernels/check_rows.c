@@ -469,6 +469,8 @@ static void top_k_shape(tester *t, int64_t rows, int64_t cols)
 void check_top_k(tester *t)
 {
     for_shapes(t, top_k_shape);
+    top_k_shape(t, 3, 12289); /* long enough to go by blocks, k 5 and 50 */
+    top_k_shape(t, 2, 70001);
 }
 
 /* ---- linear and pack ---- */

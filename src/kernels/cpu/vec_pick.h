@@ -6,7 +6,9 @@
 
 #include "kernels/cpu/vec_rows.h"
 
-#define LSE_BLOCK 4096 /* columns summed in f32 before they join the sum in double */
+#define LSE_BLOCK  4096 /* columns summed in f32 before they join the sum in double */
+#define TOP_BLOCK  256  /* columns that share a maximum, at least */
+#define TOP_BLOCKS 1024 /* of a row, at most */
 
 typedef struct pick_job {
     proa_view x, values;
@@ -69,8 +71,9 @@ static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
                   &job);
 }
 
-/* ---- top_k: a heap of the k best so far, its worst on top, lies in the outputs themselves; a vector comparison
- * with that worst finds the few candidates among the rest ---- */
+/* ---- top_k: the k-th largest of the maxima of blocks is a floor under the k best, so one pass over the row and a
+ * second one over the few blocks that reach the floor find them. A heap of the k best so far, its worst on top, lies in
+ * the outputs themselves; a vector comparison with that worst finds the few candidates among the rest ---- */
 
 /* Whether (a, at i) stands after (b, at j): ops.def's order, in which NaN is the smallest. */
 static bool stands_after(float a, int32_t i, float b, int32_t j)
@@ -106,10 +109,10 @@ static void heap_offer(pick_heap h, int64_t k, float v, int64_t id)
     if (stands_after(h.value[0], h.id[0], v, (int32_t)id)) heap_sink(h, 0, k, v, (int32_t)id);
 }
 
-/* Offers the columns [j, d) of x. The worst of the heap is a number: NaNs lose to it. */
-static void heap_scan(pick_heap h, int64_t k, const float *x, int64_t j, int64_t d)
+/* Offers those columns [j, d) of x that are above floor. The worst of the heap is a number: NaNs lose to it. */
+static void heap_scan(pick_heap h, int64_t k, const float *x, int64_t j, int64_t d, float floor)
 {
-    vf worst = v_set1(h.value[0]);
+    vf worst = v_set1(fmaxf(floor, h.value[0]));
     for (; j + 4 * V_WIDTH <= d; j += 4 * V_WIDTH) {
         uint64_t hits = 0;
         V_UNROLL for (int i = 0; i < 4; i++)
@@ -119,12 +122,13 @@ static void heap_scan(pick_heap h, int64_t k, const float *x, int64_t j, int64_t
             int64_t at = j + __builtin_ctzll(hits);
             heap_offer(h, k, x[at], at);
         }
-        worst = v_set1(h.value[0]);
+        worst = v_set1(fmaxf(floor, h.value[0]));
     }
     for (; j < d; j++) heap_offer(h, k, x[j], j);
 }
 
-static void top_k_row(pick_heap h, const float *x, int64_t d, int64_t k)
+/* The k best of the first columns as they stand, then of all. */
+static void heap_fill(pick_heap h, int64_t k, const float *x, int64_t d)
 {
     int64_t j = k;
     for (int64_t i = 0; i < k; i++) {
@@ -133,7 +137,37 @@ static void top_k_row(pick_heap h, const float *x, int64_t d, int64_t k)
     }
     for (int64_t i = k / 2 - 1; i >= 0; i--) heap_sink(h, i, k, h.value[i], h.id[i]);
     for (; j < d && isnan(h.value[0]); j++) heap_offer(h, k, x[j], j);
-    heap_scan(h, k, x, j, d);
+    heap_scan(h, k, x, j, d, -INFINITY);
+}
+
+static int64_t block_of(int64_t d)
+{
+    return proa_round_up(proa_max64(TOP_BLOCK, proa_ceil_div(d, TOP_BLOCKS)), 4 * V_WIDTH);
+}
+
+/* As heap_fill, for blocks many times k; false where whole blocks are -infinity or NaN. */
+static bool heap_fill_by_blocks(pick_heap h, int64_t k, const float *x, int64_t d)
+{
+    float largest[TOP_BLOCKS];
+    int64_t block = block_of(d), blocks = proa_ceil_div(d, block);
+    for (int64_t b = 0; b < blocks; b++)
+        largest[b] = largest_of(x + b * block, proa_min64(block, d - b * block));
+    heap_fill(h, k, largest, blocks);
+    float floor = nextafterf(h.value[0], -INFINITY); /* k values are above it */
+    if (!(floor > -INFINITY)) return false;
+    for (int64_t i = 0; i < k; i++) { /* all of them pushed out */
+        h.value[i] = -INFINITY;
+        h.id[i] = INT32_MAX;
+    }
+    for (int64_t b = 0; b < blocks; b++)
+        if (largest[b] > floor) heap_scan(h, k, x, b * block, proa_min64((b + 1) * block, d), floor);
+    return true;
+}
+
+static void top_k_row(pick_heap h, const float *x, int64_t d, int64_t k)
+{
+    bool by_blocks = d / block_of(d) >= 4 * k;
+    if (!by_blocks || !heap_fill_by_blocks(h, k, x, d)) heap_fill(h, k, x, d);
     for (int64_t n = k - 1; n > 0; n--) { /* the worst of what is left goes last */
         float v = h.value[n];
         int32_t id = h.id[n];
