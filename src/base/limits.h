@@ -64,6 +64,41 @@
 #define PROA_WORD_IDS_MAX         (1 << 20)        /* ids in all words of one list of a request */
 #define PROA_STRINGS_MAX          1024             /* stop or banned strings of a request; OpenAI takes 4 */
 #define PROA_LINE_BYTES_MAX       (1 * PROA_MIB)   /* one prompt in a file of prompts */
+
+/* the door: connections and protocols */
+#define PROA_LOOPS_MAX            64               /* threads with an event loop */
+#define PROA_CONNECTIONS_MAX      20000            /* open at once on one port; 5,000 idle ones cost 20 MB */
+#define PROA_CONN_HIGH_BYTES      (1 << 20)        /* queued for a slow reader before its sender is asked to wait ... */
+#define PROA_CONN_LOW_BYTES       (256 << 10)      /* ... until so few are left */
+#define PROA_IDLE_MS              75000            /* a kept-alive connection without a request: nginx' own */
+#define PROA_HEAD_MS              10000            /* from the first byte of a request head to its end */
+#define PROA_STALL_MS             30000            /* a body, or an answer, of which no byte moves */
+#define PROA_HTTP_HEAD_BYTES_MAX  (64 << 10)       /* request line and headers */
+#define PROA_HTTP_HEADERS_MAX     128              /* lines */
+#define PROA_HTTP_BODY_MAX        (64 * PROA_MIB)  /* Triton's --http-max-input-size */
+#define PROA_HTTP_CHUNKS_MAX      65536            /* non-empty chunks of one body: Triton's */
+#define PROA_HTTP_PIPELINE_MAX    64               /* requests of one connection that wait for the one before */
+#define PROA_GRPC_MESSAGE_MAX     (INT32_MAX)      /* bytes of one message: gRPC's and Triton's own */
+#define PROA_GRPC_STREAMS_MAX     1024             /* calls at once on a connection */
+#define PROA_GRPC_METADATA_BYTES_MAX (64 << 10)
+#define PROA_GRPC_RESETS_MAX      1000             /* streams that a client may cancel in 10 s: Rapid Reset */
+#define PROA_INFLIGHT_BYTES_MAX   (4 * PROA_GIB)   /* request bodies of all connections together */
+
+/* serving */
+#define PROA_PBTXT_BYTES_MAX      (4 * PROA_MIB)   /* config.pbtxt */
+#define PROA_PBTXT_DEPTH_MAX      32               /* messages within messages; Triton's own nest 6 */
+#define PROA_SERVE_RANK_MAX       16               /* dimensions of a tensor on the wire */
+#define PROA_TENSORS_PER_REQUEST_MAX 1024
+#define PROA_PARAMS_PER_REQUEST_MAX  1024
+#define PROA_MODELS_MAX           4096             /* folders of all repositories */
+#define PROA_INSTANCES_MAX        1024             /* of one model */
+#define PROA_QUEUE_MAX            (1 << 20)        /* waiting requests of one model, where no policy says less */
+#define PROA_SHM_REGIONS_MAX      4096
+#define PROA_LABELS_BYTES_MAX     (16 * PROA_MIB)  /* one label file */
+#define PROA_CLASSES_MAX          1000000          /* elements of an output that is to be classified: Triton's */
+#define PROA_TEMPLATE_BYTES_MAX   (1 * PROA_MIB)   /* a chat template; the longest in use have 20 kB */
+#define PROA_TEMPLATE_STEPS_MAX   (10 << 20)       /* statements and expressions that one rendering may take */
+#define PROA_TEMPLATE_DEPTH_MAX   64               /* blocks, calls and expressions within each other */
 /* clang-format on */
 
 #endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * api.h - the faces of a server: HTTP (KServe v2, generate, OpenAI, the page), gRPC and metrics on their ports.
+ * Owner:   proa_api_open/close; the server core is the caller's and outlives it.
+ * Threads: open, drain and close by one thread; the loops are threads of the api's own.
+ * Way in:  proa_api_open; a face is one function that takes an exchange or a call (face.h). */
+#ifndef PROA_API_API_H
+#define PROA_API_API_H
+
+#include "serve/server.h"
+
+typedef struct proa_api proa_api;
+
+/* The categories of restricted access; names are Triton's. */
+#define PROA_CATEGORY_LIST(X)                                                                                \
+    X(HEALTH, "health")                                                                                      \
+    X(METADATA, "metadata")                                                                                  \
+    X(INFERENCE, "inference")                                                                                \
+    X(SHARED_MEMORY, "shared-memory")                                                                        \
+    X(MODEL_CONFIG, "model-config")                                                                          \
+    X(MODEL_REPOSITORY, "model-repository")                                                                  \
+    X(STATISTICS, "statistics")                                                                              \
+    X(TRACE, "trace")                                                                                        \
+    X(LOGGING, "logging")
+
+typedef enum proa_category {
+#define PROA_CATEGORY_ENUM(name, text) PROA_CATEGORY_##name,
+    PROA_CATEGORY_LIST(PROA_CATEGORY_ENUM)
+#undef PROA_CATEGORY_ENUM
+        PROA_CATEGORY_COUNT
+} proa_category;
+
+typedef struct proa_restriction { /* one --http-restricted-api or --grpc-restricted-protocol for one category */
+    proa_category category;
+    const char *key, *value; /* the header that must come, and its value */
+} proa_restriction;
+
+typedef struct proa_port {
+    bool allow;
+    const char *address; /* "0.0.0.0" */
+    int port;            /* the same port for several faces is fine; 0: any free one */
+    bool reuse;
+    const char *cert, *key, *client_ca; /* TLS: PEM files; NULL: none */
+    const proa_restriction *restrictions;
+    int restrictions_count;
+    const char *forward_pattern; /* headers whose names match this expression become request parameters; NULL: none */
+} proa_port;
+
+typedef struct proa_api_options {
+    proa_port http, grpc, metrics;
+    int threads;            /* event loops; 0: 1 for up to 2 CPUs, else half of them, at most 8 */
+    int64_t http_max_input; /* 0: PROA_HTTP_BODY_MAX */
+    bool allow_client_shm;
+    bool strict_triton;          /* statuses as Triton has them where ours are better (docs/server.md) */
+    const char *const *api_keys; /* bearer tokens; none: everybody may */
+    int api_keys_count;
+    int64_t grpc_keepalive_ms, grpc_keepalive_timeout_ms, grpc_age_ms, grpc_grace_ms;
+    int grpc_compression;       /* 0..3 */
+    int64_t inflight_bytes_max; /* 0: PROA_INFLIGHT_BYTES_MAX */
+    int log_verbose;
+    bool log_iso8601;
+} proa_api_options;
+
+/* Listens; the loops run until proa_api_close. Ports are those the kernel gave: proa_api_port. */
+PROA_MUST_CHECK proa_status proa_api_open(proa_api **out, proa_server *server,
+                                          const proa_api_options *options, proa_err *err);
+int proa_api_http_port(const proa_api *api);
+int proa_api_grpc_port(const proa_api *api);
+int proa_api_metrics_port(const proa_api *api);
+/* No new connections and exchanges; running ones go on. True when all have ended within timeout_ms. */
+bool proa_api_drain(proa_api *api, int64_t timeout_ms);
+void proa_api_close(proa_api *api); /* NULL is fine */
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * face.h - what the faces share: access rules, the way of replies back to a loop, work that may block, settings.
+ * Threads: said at each function. */
+#ifndef PROA_API_FACE_H
+#define PROA_API_FACE_H
+
+#include "api/api.h"
+#include "net/grpc.h"
+#include "net/http.h"
+
+/* ---- the faces: each takes what its path says; false: not mine (router.c then answers 404) ---- */
+bool proa_http_v2(proa_api *api, proa_http_exchange *x);      /* /v2..., http_v2*.c */
+bool proa_openai(proa_api *api, proa_http_exchange *x);       /* /v1..., openai*.c */
+bool proa_page(proa_api *api, proa_http_exchange *x);         /* /, /figures, page.c */
+bool proa_metrics_face(proa_api *api, proa_http_exchange *x); /* /metrics, metrics.c */
+void proa_grpc_v2(proa_grpc_call *call, void *api); /* proa_grpc_server.on_call: grpc_v2*.c and grpc_health.c */
+
+proa_server *proa_api_server(const proa_api *api);
+const proa_api_options *proa_api_settings(const proa_api *api);
+
+/* ---- access: loop thread ---- */
+
+/* Answers 403 (or 401 for a missing or wrong bearer token) itself and returns false if this category is closed. */
+bool proa_http_allowed(proa_api *api, proa_http_exchange *x, proa_category category);
+bool proa_grpc_allowed(proa_api *api, proa_grpc_call *call, proa_category category); /* finishes the call */
+
+/* ---- errors ---- */
+
+int proa_http_status_of(const proa_err *err); /* Triton's map: reference/triton.md 1.1 */
+int proa_grpc_code_of(const proa_err *err);
+/* {"error":"..."} with that status; UNAVAILABLE by overload is 429 with Retry-After unless strict_triton. */
+void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err);
+void proa_http_json(proa_http_exchange *x, int status, proa_buf *body); /* application/json; takes the bytes of body */
+
+/* ---- replies: from any thread to the loop ---- */
+
+/* Put at the head of a face's own struct. on_reply runs on the loop: at once if the reply was made there, else by a
+ * task. It gets every reply in order; the last with final set. After final nothing comes any more. */
+typedef struct proa_sink {
+    proa_loop *loop;
+    void (*on_reply)(struct proa_sink *sink, proa_reply *reply,
+                     bool final); /* owns reply, which may be NULL with final */
+    proa_infer *infer;            /* holds a reference until final */
+    /* sink.c's own */
+    proa_loop_task task;
+    _Atomic(proa_reply *) arrived;
+    atomic_bool posted, ended;
+} proa_sink;
+/* Makes r->on_reply and r->user the sink's. */
+void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,
+                    void (*on_reply)(proa_sink *sink, proa_reply *reply, bool final));
+
+/* ---- work that may block (loading models): a thread of the api's ---- */
+
+typedef struct proa_work {
+    proa_loop_task task; /* first */
+    proa_loop *loop;
+    void (*run)(struct proa_work *work);  /* on the working thread */
+    void (*done)(struct proa_work *work); /* back on the loop */
+    struct proa_work *next;
+} proa_work;
+void proa_work_start(proa_api *api, proa_work *work);
+
+/* ---- settings that both faces read and write; any thread ---- */
+
+/* Trace and logging: JSON in and out as of the REST routes; gRPC translates. model "" is the global one. */
+proa_status proa_trace_get(proa_api *api, const char *model, Inference__TraceSettingResponse **out,
+                           proa_arena *arena, proa_err *err);
+proa_status proa_trace_set(proa_api *api, const char *model, const Inference__TraceSettingRequest *in,
+                           proa_err *err);
+proa_status proa_log_get(proa_api *api, Inference__LogSettingsResponse **out, proa_arena *arena, proa_err *err);
+proa_status proa_log_set(proa_api *api, const Inference__LogSettingsRequest *in, proa_err *err);
+/* A line of the log: level of serve/server.h; verbose ones only from log_verbose on. */
+void proa_api_log(proa_api *api, int level, const char *file, int line, const char *fmt, ...) PROA_PRINTF(5, 6);
+
+/* Protocol parameters by name (sequence_id, sequence_start, sequence_end, priority, timeout) go into the fields of r, others
+ * become its params; INVALID for names that begin with triton_. Both faces. */
+proa_status proa_infer_set_param(proa_infer *r, const proa_param *param, proa_err *err);
+/* K classes of an output in Triton's form "value:index:label", as a new BYTES tensor. */
+proa_status proa_classify(proa_tensor *out, const proa_tensor *output, const proa_model *model, int64_t k,
+                          bool batched, proa_err *err);
+
+#endif

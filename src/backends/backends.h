@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * backends.h - the tables of all backends that are built in.
+ * Way in:  proa_backends, given to proa_server_new by the program. */
+#ifndef PROA_BACKENDS_BACKENDS_H
+#define PROA_BACKENDS_BACKENDS_H
+
+#include "serve/backend.h"
+
+extern const proa_backend proa_backend_identity, proa_backend_repeat, proa_backend_square,
+    proa_backend_add_sub, proa_backend_dyna_sequence;     /* simple.c, sequence.c: tests and examples */
+extern const proa_backend proa_backend_engine;            /* "engine": engine*.c */
+extern const proa_backend proa_backend_fastertransformer; /* the same with FasterTransformer's tensors */
+extern const proa_backend proa_backend_tensorrtllm;       /* the same with TensorRT-LLM's */
+extern const proa_backend proa_backend_tokenizer, proa_backend_detokenizer; /* tokenizer.c, detokenizer.c */
+
+/* NULL-terminated. */
+extern const proa_backend *const proa_backends[];
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * http.h - an HTTP/1.1 server (RFC 9112): a handler gets whole requests and answers at once or piece by piece.
+ * Owner:   an exchange belongs to the connection; it is valid until the handler has ended the answer or on_gone was
+ *          called, whichever comes first, and must not be touched after that.
+ * Threads: everything on the loop thread of the exchange. Work elsewhere, then proa_loop_post back.
+ * Way in:  proa_http_protocol as proa_listen_options.http1 with a proa_http_server as http1_server. */
+#ifndef PROA_NET_HTTP_H
+#define PROA_NET_HTTP_H
+
+#include "base/arena.h"
+#include "net/conn.h"
+
+typedef struct proa_http_header {
+    proa_str name, value; /* as they came, value without white space around */
+} proa_http_header;
+
+typedef struct proa_http_exchange {
+    proa_str method;      /* "GET" */
+    proa_str path, query; /* the target before and after '?', not decoded */
+    const proa_http_header *headers;
+    int headers_count;
+    char *body; /* whole, NUL after it; chunks are joined; NULL if empty. 64-byte aligned */
+    size_t body_len;
+    proa_conn *conn;
+    proa_arena *arena; /* lives as long as the exchange */
+    int64_t start_ns;  /* first byte of the request came */
+    void *user;        /* the handler's */
+} proa_http_exchange;
+
+typedef struct proa_http_server {
+    /* A request is complete. */
+    void (*on_request)(proa_http_exchange *x, void *arg);
+    /* The head is complete, the body not yet read: the most bytes that the body may have. NULL: body_max. */
+    int64_t (*body_limit)(const proa_http_exchange *x, void *arg);
+    void *arg;
+    int64_t body_max; /* 0: PROA_HTTP_BODY_MAX */
+    /* Makes the body of an answer that the server gives itself (400, 408, 413, 417, 431, 501); NULL: plain text. */
+    void (*error_body)(proa_buf *out, int status, const char *text, void *arg);
+} proa_http_server;
+
+extern const proa_protocol proa_http_protocol;
+
+/* The value of a header (name in lower case), or the empty slice with ptr NULL. */
+proa_str proa_http_get(const proa_http_exchange *x, const char *name);
+/* Called when the client has gone (or the connection fails) before the answer was ended: at once, not at the next
+ * write. The last moment at which x may be touched. NULL: none. */
+void proa_http_on_gone(proa_http_exchange *x, void (*gone)(proa_http_exchange *x));
+/* Takes the body out of the exchange: the caller frees it with proa_http_body_free. */
+char *proa_http_take_body(proa_http_exchange *x);
+void proa_http_body_free(void *body);
+
+/* A whole answer. `headers` is "Name: value\r\n..." or empty; Content-Length, Date-less, Connection are added here. The
+ * body is copied if release is NULL, else it stays until release(arg). Ends the exchange. */
+void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, const struct iovec *body,
+                       int count, void (*release)(void *arg), void *arg);
+/* An answer in pieces: chunked for HTTP/1.1, until the end of the connection for 1.0. Bytes are copied. */
+void proa_http_begin(proa_http_exchange *x, int status, proa_str headers);
+void proa_http_send(proa_http_exchange *x, proa_str bytes);
+void proa_http_end(proa_http_exchange *x); /* ends the exchange */
+void proa_http_abort(proa_http_exchange *x); /* closes the connection without an end, so that the client sees it */
+/* Called once when less than PROA_CONN_LOW_BYTES are queued; for answers in pieces to slow readers. */
+void proa_http_on_drained(proa_http_exchange *x, void (*drained)(proa_http_exchange *x));
+
+const char *proa_http_reason(int status); /* "OK" */
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * backend.h - what a model is made by: a table of functions for each kind of model.
+ * Owner:   tables are static; states belong to the backend and are released by its close functions.
+ * Threads: model functions one at a time for a model; execute one at a time for an instance, on the instance's thread,
+ *          or with PROA_BACKEND_INLINE on whatever thread brings the request. */
+#ifndef PROA_SERVE_BACKEND_H
+#define PROA_SERVE_BACKEND_H
+
+#include "proto/model_config.pb-c.h"
+#include "serve/infer.h"
+
+typedef struct proa_instance proa_instance;
+
+enum proa_backend_flags {
+    /* execute only computes, briefly: it may run on a loop's thread, without a hand-over. */
+    PROA_BACKEND_INLINE = 1 << 0,
+    /* The backend queues and batches itself (the engine): execute is called at once from any thread, several at a time,
+     * with one request, and returns before the replies come. */
+    PROA_BACKEND_OWN_QUEUE = 1 << 1,
+    /* A decoupled model that answers a unary request with one reply: unary calls are let through. */
+    PROA_BACKEND_UNARY = 1 << 2,
+};
+
+typedef struct proa_backend {
+    const char *name; /* config.pbtxt's backend; several tables may share functions */
+    unsigned flags;
+    /* Fills what the configuration leaves open (inputs, outputs, max_batch_size, ...) from the model's files: fields are
+     * set in `config`, memory from `arena`. NULL: nothing to fill. */
+    proa_status (*complete)(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
+                            proa_err *err);
+    /* A version loads: model->config is complete and checked. *state is the backend's. */
+    proa_status (*model_open)(void **state, proa_model *model, proa_err *err);
+    void (*model_close)(void *state); /* no instance is left; all requests have ended */
+    proa_status (*instance_open)(void **state, void *model_state, const proa_instance *instance, proa_err *err);
+    void (*instance_close)(void *state);
+    /* Each request gets its final reply, now or later (proa_infer_reply). Requests of one call have the same model and,
+     * unless ragged, inputs of the same shape but for the batch dimension: their batches make one batch together. */
+    void (*execute)(void *instance_state, proa_infer *const *requests, int count);
+    /* Can this version answer? NULL: yes. reason is filled when not. */
+    bool (*ready)(void *model_state, proa_err *reason);
+    /* Lines of Prometheus text beside Triton's families; labels is `model="m",version="1"`. NULL: none. */
+    void (*metrics)(void *model_state, const char *labels, proa_buf *out);
+    /* Live figures for the page at /: members of a JSON object, `"tokens_per_second":12.5,...`. NULL: none. */
+    void (*figures)(void *model_state, proa_buf *out);
+} proa_backend;
+
+/* NULL-terminated list of all tables, given to proa_server_new. */
+typedef const proa_backend *const proa_backend_list[];
+
+/* What a backend may ask of its model and instance. Strings live as long as the model. */
+const Inference__ModelConfig *proa_model_config(const proa_model *model);
+const char *proa_model_name(const proa_model *model);
+int64_t proa_model_version(const proa_model *model);
+const char *proa_model_path(const proa_model *model); /* the model's folder in the repository */
+const char *proa_model_version_path(const proa_model *model); /* PATH/1; for a Hugging Face folder the folder itself */
+/* A parameter of config.pbtxt: string_value, or NULL if it is absent, empty or still the literal "${...}". */
+const char *proa_model_parameter(const proa_model *model, const char *key);
+void *proa_model_state(const proa_model *model);
+struct proa_server *proa_model_server(const proa_model *model); /* for backends that call other models */
+const char *proa_instance_name(const proa_instance *instance);  /* "m_0_1" */
+int proa_instance_device(const proa_instance *instance);        /* CUDA device, -1: CPU */
+const proa_model *proa_instance_model(const proa_instance *instance);
+/* --backend-config NAME,key=value; NULL if not given. */
+const char *proa_backend_setting(const struct proa_server *server, const char *backend, const char *key);
+
+/* Times of the statistics: called by execute where it knows them; without, all of it counts as compute. */
+void proa_infer_input_done(proa_infer *const *requests, int count); /* compute_input ends, compute_infer begins */
+void proa_infer_output_begins(proa_infer *const *requests, int count); /* compute_infer ends, compute_output begins */
+
+#endif

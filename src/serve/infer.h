@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * infer.h - a request of inference and its replies: named tensors, parameters, a sink.
+ *
+ *     proa_infer *r = proa_infer_new();
+ *     ...name, inputs, on_reply...
+ *     proa_status s = proa_server_infer(server, r, &err);   // server.h; on failure nothing was queued, r stays ours
+ *     ...on_reply(r, reply, final) is called once or many times, from any thread...
+ *     proa_infer_drop(r);
+ *
+ * Owner:   proa_infer_new gives one reference. The scheduler holds another from acceptance until the final reply has
+ *          been delivered. A reply belongs to whom it was delivered to: proa_reply_free.
+ * Threads: built by one thread; after acceptance the fields are read only, but for cancel, which any thread may call. */
+#ifndef PROA_SERVE_INFER_H
+#define PROA_SERVE_INFER_H
+
+#include "serve/tensor.h"
+
+typedef struct proa_infer proa_infer;
+typedef struct proa_reply proa_reply;
+typedef struct proa_model proa_model;
+
+typedef enum proa_param_kind {
+    PROA_PARAM_BOOL,
+    PROA_PARAM_INT,
+    PROA_PARAM_UINT,
+    PROA_PARAM_DOUBLE,
+    PROA_PARAM_STRING
+} proa_param_kind;
+typedef struct proa_param {
+    proa_str name;
+    proa_param_kind kind;
+    union {
+        bool b;
+        int64_t i;
+        uint64_t u;
+        double d;
+        proa_str s; /* NUL-terminated too */
+    };
+} proa_param;
+
+/* Times on the monotonic clock, ns; 0: not reached. */
+typedef struct proa_infer_times {
+    int64_t received, queued, compute_start, input_end, output_start, compute_end;
+} proa_infer_times;
+
+/* A reply arrives. `final`: no more will come, and this may be NULL (a decoupled model that ends without another reply).
+ * Called from the thread that made it: an instance's, the engine's, or the caller of proa_server_infer itself before
+ * that returns. Must not block. */
+typedef void proa_reply_fn(proa_infer *r, proa_reply *reply, bool final);
+
+struct proa_infer {
+    proa_arena arena; /* everything here may lie in it */
+    const char *id;   /* "" if none */
+    const char *model_name;
+    int64_t model_version; /* -1: the version policy's choice */
+    proa_tensor *inputs;   /* in any order; proa_infer_input finds one */
+    int32_t inputs_count, inputs_cap;
+    const char **outputs; /* requested names; none: all */
+    int32_t outputs_count;
+    proa_param *params; /* custom ones: those of the protocol are in the fields below */
+    int32_t params_count, params_cap;
+    uint64_t sequence_id;      /* 0: none; */
+    const char *sequence_name; /* of a string id; NULL: none */
+    bool sequence_start, sequence_end;
+    uint64_t priority;   /* 0: the model's default */
+    uint64_t timeout_us; /* 0: none */
+    int64_t deadline_ns; /* of the protocol (gRPC), on the monotonic clock; 0: none */
+    proa_reply_fn *on_reply;
+    void *user; /* the sink's */
+
+    /* the schedulers' */
+    atomic_int refs;
+    atomic_bool cancelled;
+    _Atomic(void (*)(proa_infer *r)) on_cancel; /* set by who has the request now: proa_infer_watch */
+    proa_model *model;                          /* a held version, set at acceptance */
+    int64_t batch;                              /* rows of the batch dimension; 1 without one */
+    proa_infer_times times;
+    proa_infer *next; /* of a queue */
+    void *work;       /* scheduler's or backend's, while it has the request */
+    uint64_t cache_key[2];
+};
+
+proa_infer *proa_infer_new(void);
+proa_infer *proa_infer_hold(proa_infer *r);
+void proa_infer_drop(proa_infer *r); /* the last one releases tensors and arena; NULL is fine */
+/* A new input with its name copied, zeroed otherwise; NULL if there are PROA_TENSORS_PER_REQUEST_MAX. */
+proa_tensor *proa_infer_add_input(proa_infer *r, proa_str name);
+const proa_tensor *proa_infer_input(const proa_infer *r, const char *name); /* or NULL */
+proa_param *proa_infer_add_param(proa_infer *r, proa_str name);             /* NULL if there are too many */
+const proa_param *proa_infer_param(const proa_infer *r, const char *name);  /* or NULL */
+bool proa_infer_wants(const proa_infer *r, const char *output);             /* is this output requested? */
+
+/* The client has gone or has given up: queued, it ends with CANCELLED at once; running, the backend is told. Any
+ * thread, any number of times. */
+void proa_infer_cancel(proa_infer *r);
+bool proa_infer_cancelled(const proa_infer *r);
+/* Who has the request wants to hear of a cancel: on_cancel(r) is called at most once, on the cancelling thread; at once
+ * if it is cancelled already. NULL takes the watch back; returns false if it was called or is being called. */
+bool proa_infer_watch(proa_infer *r, void (*on_cancel)(proa_infer *r));
+
+/* ---- replies ---- */
+
+struct proa_reply {
+    proa_arena arena;
+    proa_err error; /* status PROA_OK: none; else outputs are not looked at */
+    const char *model_name;
+    int64_t model_version;
+    const char *id; /* the request's */
+    proa_tensor *outputs;
+    int32_t outputs_count, outputs_cap;
+    proa_param *params;
+    int32_t params_count, params_cap;
+    proa_reply *next; /* of a queue of the sink */
+};
+
+proa_reply *proa_reply_new(const proa_infer *r);
+void proa_reply_free(proa_reply *reply);                          /* NULL is fine */
+proa_tensor *proa_reply_add(proa_reply *reply, const char *name); /* name is copied; zeroed otherwise */
+/* The same with a new buffer of the size that type and shape say (not for BYTES); *data is where to write. */
+proa_tensor *proa_reply_add_array(proa_reply *reply, const char *name, proa_type type, const int64_t *shape,
+                                  int32_t rank, void **data);
+/* BYTES from strings, shape [count] unless the caller sets another. */
+proa_tensor *proa_reply_add_strings(proa_reply *reply, const char *name, const proa_str *strings, int64_t count);
+const proa_tensor *proa_reply_output(const proa_reply *reply, const char *name);
+proa_param *proa_reply_add_param(proa_reply *reply, const char *name);
+
+/* For backends: hands a reply to the request's sink, and with `final` ends the request (statistics, references). reply
+ * may be NULL only with final. After the final one the request must not be touched. */
+void proa_infer_reply(proa_infer *r, proa_reply *reply, bool final);
+/* A final reply with an error. */
+void proa_infer_fail(proa_infer *r, const proa_err *err);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * model.h - inside serve: a loaded version of a model, its instances and its scheduler.
+ * Owner:   the repository (repository.c) makes and frees versions; references (find, requests) keep one alive while it
+ *          drains.
+ * Threads: fields are set before the version is ready and read only after; what changes says so. */
+#ifndef PROA_SERVE_MODEL_H
+#define PROA_SERVE_MODEL_H
+
+#include "serve/server.h"
+#include <pthread.h>
+
+typedef struct proa_scheduler proa_scheduler;     /* scheduler.h */
+typedef struct proa_model_stats proa_model_stats; /* stats.h */
+
+typedef enum proa_state {
+    PROA_STATE_UNKNOWN,
+    PROA_STATE_LOADING,
+    PROA_STATE_READY,
+    PROA_STATE_UNLOADING,
+    PROA_STATE_UNAVAILABLE
+} proa_state;
+
+struct proa_instance {
+    proa_model *model;
+    char *name;
+    int device;  /* CUDA device, -1: CPU */
+    void *state; /* the backend's */
+    int index;
+    const Inference__ModelInstanceGroup *group;
+};
+
+/* One tensor of the configuration, ready to be checked against. */
+typedef struct proa_io {
+    const char *name;
+    proa_type type;
+    int32_t rank;
+    int64_t shape[16];  /* as on the wire: with a leading -1 if the model has a batch dimension */
+    int32_t inner_rank; /* after reshape, as the backend sees it (with the batch dimension) */
+    int64_t inner[16];
+    bool reshaped, optional, ragged;
+    const char *const *labels; /* outputs */
+    int64_t labels_count;
+} proa_io;
+
+struct proa_model {
+    proa_server *server;
+    const proa_backend *backend; /* NULL: an ensemble */
+    const char *name, *path, *version_path;
+    int64_t version;
+    Inference__ModelConfig *config; /* complete */
+    proa_arena arena;               /* of all that is read only */
+    proa_io *inputs, *outputs;
+    int inputs_count, outputs_count, required_count;
+    int64_t batch_max; /* 0: no batch dimension */
+    bool decoupled, unary;
+    void *state; /* the backend's */
+    proa_instance *instances;
+    int instances_count;
+    proa_scheduler *scheduler;
+    proa_model_stats *stats; /* lives in the repository's entry of this version: a reload goes on counting */
+    atomic_int refs;         /* find, requests, ensembles; 0 with state UNLOADING: freed by the repository */
+    _Atomic(proa_state) state_now;
+    int64_t load_ns;
+};
+
+const proa_io *proa_model_input(const proa_model *model, const char *name);  /* or NULL */
+const proa_io *proa_model_output(const proa_model *model, const char *name); /* or NULL */
+proa_model *proa_model_hold(proa_model *model);
+
+/* check.c: names, types, shapes, batch and byte sizes of a request against the configuration, with Triton's texts; fills
+ * r->batch and applies reshape to the inputs. */
+proa_status proa_infer_check(const proa_model *model, proa_infer *r, proa_err *err);
+
+#endif

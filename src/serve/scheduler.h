@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * scheduler.h - inside serve: what stands between an accepted request and a model's instances.
+ * The kinds, by configuration: direct, dynamic (dynamic_batching), sequence (sequence_batching), ensemble, own (a
+ * backend that queues itself). Each is a table; scheduler.c picks it.
+ * Owner:   a model version owns its scheduler. Enqueue takes a reference of the request until its final reply.
+ * Threads: enqueue from any thread; stop and free from the thread that unloads. */
+#ifndef PROA_SERVE_SCHEDULER_H
+#define PROA_SERVE_SCHEDULER_H
+
+#include "serve/model.h"
+
+/* model->instances are open. Starts the threads. */
+proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err *err);
+/* Queues r, which was checked (model.h). On failure r is the caller's as before: UNAVAILABLE "Exceeds maximum queue
+ * size", or the text of a stopping scheduler. With PROA_BACKEND_INLINE and a free instance it may have run on return. */
+proa_status proa_scheduler_enqueue(proa_scheduler *s, proa_infer *r, proa_err *err);
+int64_t proa_scheduler_pending(const proa_scheduler *s); /* waiting and not yet executing */
+void proa_scheduler_stop(proa_scheduler *s);             /* refuses new requests; those that wait still run */
+void proa_scheduler_free(proa_scheduler *s);             /* waits until all that was accepted has ended */
+
+/* ---- what infer.c and the schedulers tell each other ---- */
+
+/* Called by proa_infer_reply for each reply before the sink gets it, and with final before the references are dropped:
+ * statistics, order (preserve_ordering), output reshape, cache insertion, ensemble bookkeeping. Returns false if the
+ * scheduler keeps the reply and delivers it itself later (proa_infer_deliver). */
+bool proa_scheduler_replied(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final);
+void proa_infer_deliver(proa_infer *r, proa_reply *reply, bool final); /* to the sink; infer.c */
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * server.h - the server core: a repository of models and inference on them. It knows no HTTP and no transformer.
+ *
+ *     proa_server_options o = {.repositories = paths, .repositories_count = 1, .backends = proa_backends};
+ *     proa_server_new(&server, &o, &err);      // loads what the control mode says
+ *     proa_server_infer(server, request, &err);
+ *     proa_server_stop(server, 30000);         // drains
+ *     proa_server_free(server);
+ *
+ * Threads: all functions from any thread, but new, stop and free.
+ * Errors:  texts and codes are Triton's (reference: triton-inference-server/core). */
+#ifndef PROA_SERVE_SERVER_H
+#define PROA_SERVE_SERVER_H
+
+#include "proto/grpc_service.pb-c.h"
+#include "serve/backend.h"
+
+typedef struct proa_server proa_server;
+
+typedef enum proa_control { PROA_CONTROL_NONE, PROA_CONTROL_POLL, PROA_CONTROL_EXPLICIT } proa_control;
+
+typedef struct proa_setting { /* --backend-config python,key=value; --set name=value with backend NULL */
+    const char *backend, *key, *value;
+} proa_setting;
+
+typedef struct proa_server_options {
+    const char *id; /* "triton" */
+    /* Model repositories, or folders that a backend takes as they are (a Hugging Face folder). */
+    const char *const *repositories;
+    int repositories_count;
+    const proa_backend *const *backends; /* NULL-terminated */
+    proa_control control;
+    const char *const *load_models; /* explicit: at start; "*" alone: all */
+    int load_models_count;
+    int poll_secs;      /* 15 */
+    bool exit_on_error; /* proa_server_new fails if a model fails to load */
+    bool no_strict_readiness;
+    bool no_auto_complete;
+    bool namespacing;               /* unknown models are INVALID instead of NOT_FOUND */
+    const char *config_name;        /* --model-config-name */
+    int load_threads, load_retries; /* 4, 0 */
+    const proa_setting *settings;   /* --backend-config */
+    int settings_count;
+    const proa_setting *fills; /* --set: ${key} of config.pbtxt becomes value */
+    int fills_count;
+    int64_t cache_bytes;               /* response cache; 0: none */
+    bool rate_limit;                   /* --rate-limit=execution_count */
+    const char *const *rate_resources; /* "R:count[:device]" */
+    int rate_resources_count;
+    bool histogram_latencies, summary_latencies, no_counter_latencies;               /* --metrics-config */
+    void (*log)(void *arg, int level, const char *file, int line, const char *text); /* PROA_LOG_*; NULL: none */
+    void *log_arg;
+} proa_server_options;
+
+enum { PROA_LOG_ERROR, PROA_LOG_WARNING, PROA_LOG_INFO, PROA_LOG_VERBOSE };
+
+/* Options are copied. On failure *out is NULL, unless exit_on_error is off. */
+PROA_MUST_CHECK proa_status proa_server_new(proa_server **out, const proa_server_options *options, proa_err *err);
+/* Refuses new requests, waits for those in flight, unloads. False if timeout_ms passed first. */
+bool proa_server_stop(proa_server *server, int64_t timeout_ms);
+void proa_server_free(proa_server *server);
+
+bool proa_server_live(const proa_server *server);
+/* UNAVAILABLE "Server exiting", or not ready (strict: every version that should be ready is, and its backend says so). */
+proa_status proa_server_ready(proa_server *server, proa_err *err);
+/* OK: ready. NOT_FOUND, UNAVAILABLE with the texts of proa_server_infer; INVALID "Model version not ready". */
+proa_status proa_server_model_ready(proa_server *server, const char *name, int64_t version, proa_err *err);
+
+/* Finds a version, holds it, checks the request against its configuration and queues it. On failure nothing was
+ * queued and no reply will come. */
+PROA_MUST_CHECK proa_status proa_server_infer(proa_server *server, proa_infer *r, proa_err *err);
+/* Does the version answer with any number of replies? unary: may a call that has room for one reply be made? */
+proa_status proa_server_transaction(proa_server *server, const char *name, int64_t version, bool *decoupled,
+                                    bool *unary, proa_err *err);
+
+/* A held version: config stays valid until proa_model_drop. */
+proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_model **out,
+                             proa_err *err);
+void proa_model_drop(proa_model *model);
+/* The label of class `index` of an output, or NULL (label_filename). */
+const char *proa_model_label(const proa_model *model, const char *output, int64_t index);
+const proa_backend *proa_model_backend(const proa_model *model);
+/* "3", "-1" for "" ; INVALID with Triton's text. */
+proa_status proa_version_parse(int64_t *version, proa_str text, proa_err *err);
+
+/* What the protocols tell, as their messages; all memory from the arena. Both faces print them. */
+void proa_server_metadata(proa_server *server, Inference__ServerMetadataResponse **out, proa_arena *arena);
+proa_status proa_server_model_metadata(proa_server *server, const char *name, int64_t version,
+                                       Inference__ModelMetadataResponse **out, proa_arena *arena, proa_err *err);
+proa_status proa_server_model_config(proa_server *server, const char *name, int64_t version,
+                                     Inference__ModelConfigResponse **out, proa_arena *arena, proa_err *err);
+/* name "" : all models. */
+proa_status proa_server_statistics(proa_server *server, const char *name, int64_t version,
+                                   Inference__ModelStatisticsResponse **out, proa_arena *arena, proa_err *err);
+proa_status proa_server_index(proa_server *server, bool ready_only, Inference__RepositoryIndexResponse **out,
+                              proa_arena *arena, proa_err *err);
+/* Prometheus text of all families that the core knows (nv_*), and the backends' own. */
+void proa_server_metrics(proa_server *server, proa_buf *out);
+/* For the page: a JSON array of models with state, requests, queue, figures. */
+void proa_server_figures(proa_server *server, proa_buf *out);
+
+typedef struct proa_model_file { /* a load that brings its files: "file:1/model.bin" */
+    proa_str path, bytes;
+} proa_model_file;
+/* Blocks until the model is loaded or unloaded: call it from a thread that may. done-style use: see api/work.h.
+ * config_json NULL: the repository's. UNAVAILABLE unless the control mode is explicit. */
+proa_status proa_server_load(proa_server *server, const char *name, const char *config_json,
+                             const proa_model_file *files, int files_count, proa_err *err);
+proa_status proa_server_unload(proa_server *server, const char *name, bool unload_dependents, proa_err *err);
+/* Called in poll mode every poll_secs by a thread of the server itself; public for tests. */
+void proa_server_poll(proa_server *server);
+
+/* ---- shared memory regions (system), used by both faces ---- */
+proa_status proa_shm_register(proa_server *server, const char *name, const char *key, uint64_t offset,
+                              uint64_t bytes, proa_err *err);
+proa_status proa_shm_unregister(proa_server *server, const char *name, proa_err *err); /* "" : all */
+proa_status proa_shm_status(proa_server *server, const char *name,
+                            Inference__SystemSharedMemoryStatusResponse **out, proa_arena *arena, proa_err *err);
+/* A buffer over [offset, offset + bytes) of a region; it keeps the mapping alive. */
+proa_status proa_shm_buffer(proa_server *server, const char *region, uint64_t offset, uint64_t bytes,
+                            proa_buffer **out, proa_err *err);
+
+#endif
