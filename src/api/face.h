@@ -70,9 +70,6 @@ proa_status proa_trace_set(proa_api *api, const char *model, const Inference__Tr
                            proa_err *err);
 proa_status proa_log_get(proa_api *api, Inference__LogSettingsResponse **out, proa_arena *arena, proa_err *err);
 proa_status proa_log_set(proa_api *api, const Inference__LogSettingsRequest *in, proa_err *err);
-/* A line of the log: level of serve/server.h; verbose ones only from log_verbose on. */
-void proa_api_log(proa_api *api, int level, const char *file, int line, const char *fmt, ...) PROA_PRINTF(5, 6);
-
 /* Protocol parameters by name (sequence_id, sequence_start, sequence_end, priority, timeout) go into the fields of r, others
  * become its params; INVALID for names that begin with triton_. Both faces. */
 proa_status proa_infer_set_param(proa_infer *r, const proa_param *param, proa_err *err);

@@ -12,6 +12,7 @@
 #ifndef PROA_SERVE_SERVER_H
 #define PROA_SERVE_SERVER_H
 
+#include "base/log.h"
 #include "proto/grpc_service.pb-c.h"
 #include "serve/backend.h"
 
@@ -47,12 +48,8 @@ typedef struct proa_server_options {
     bool rate_limit;                   /* --rate-limit=execution_count */
     const char *const *rate_resources; /* "R:count[:device]" */
     int rate_resources_count;
-    bool histogram_latencies, summary_latencies, no_counter_latencies;               /* --metrics-config */
-    void (*log)(void *arg, int level, const char *file, int line, const char *text); /* PROA_LOG_*; NULL: none */
-    void *log_arg;
+    bool histogram_latencies, summary_latencies, no_counter_latencies; /* --metrics-config */
 } proa_server_options;
-
-enum { PROA_LOG_ERROR, PROA_LOG_WARNING, PROA_LOG_INFO, PROA_LOG_VERBOSE };
 
 /* Options are copied. On failure *out is NULL, unless exit_on_error is off. */
 PROA_MUST_CHECK proa_status proa_server_new(proa_server **out, const proa_server_options *options, proa_err *err);

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+
+#include "base/str.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TEXT_MAX = 4096, LINE_MAX_BYTES = 2 * TEXT_MAX };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of settings and the file */
+static proa_log_settings now = {.error = true, .warning = true, .info = true};
+static int now_fd = STDERR_FILENO;
+/* The same as one number, for proa_log_on: bits 0 to 2 the levels, above them verbose. */
+static atomic_uint now_levels = 7;
+
+static unsigned levels_of(const proa_log_settings *s)
+{
+    unsigned verbose = s->verbose > 0 ? (unsigned)s->verbose : 0;
+    return (unsigned)s->error << PROA_LOG_ERROR | (unsigned)s->warning << PROA_LOG_WARNING |
+           (unsigned)s->info << PROA_LOG_INFO | verbose << 3;
+}
+
+bool proa_log_on(int level)
+{
+    unsigned levels = atomic_load_explicit(&now_levels, memory_order_relaxed);
+    if (level <= PROA_LOG_INFO) return levels >> level & 1;
+    return (unsigned)(level - PROA_LOG_INFO) <= levels >> 3;
+}
+
+proa_status proa_log_set(const proa_log_settings *settings, proa_err *err)
+{
+    int fd = STDERR_FILENO;
+    if (settings->file[0]) fd = open(settings->file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) return PROA_FAIL(err, IO, "cannot open '%s': %s", settings->file, strerror(errno));
+    pthread_mutex_lock(&lock);
+    int old = now_fd;
+    now = *settings, now_fd = fd;
+    atomic_store(&now_levels, levels_of(settings));
+    pthread_mutex_unlock(&lock);
+    if (old != STDERR_FILENO) close(old);
+    return PROA_OK;
+}
+
+void proa_log_get(proa_log_settings *settings)
+{
+    pthread_mutex_lock(&lock);
+    *settings = now;
+    pthread_mutex_unlock(&lock);
+}
+
+static const char *base_name(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    return slash ? slash + 1 : file;
+}
+
+/* Lines of several rows (a model's table) keep their newlines where the form allows it. */
+static void escape(proa_buf *out, const char *text, bool newlines)
+{
+    for (const char *c = text; *c; c++) {
+        unsigned char byte = (unsigned char)*c;
+        if (byte == '\n' && newlines) proa_buf_char(out, '\n');
+        else if (byte == '"') proa_buf_append(out, "\\\"", 2);
+        else if (byte < 0x20 || byte == 0x7f) proa_buf_printf(out, "\\x%02x", byte);
+        else proa_buf_char(out, *c);
+    }
+}
+
+static void head(proa_buf *out, proa_log_format format, char letter, const char *file, int line)
+{
+    struct timespec t;
+    struct tm tm;
+    clock_gettime(CLOCK_REALTIME, &t);
+    gmtime_r(&t.tv_sec, &tm);
+    int us = (int)(t.tv_nsec / 1000);
+    char stamp[64];
+    strftime(stamp, sizeof stamp, format == PROA_LOG_DEFAULT ? "%m%d %H:%M:%S" : "%Y-%m-%dT%H:%M:%S", &tm);
+    if (format == PROA_LOG_DEFAULT)
+        proa_buf_printf(out, "%c%s.%06d %d %s:%d] ", letter, stamp, us, (int)getpid(), file, line);
+    else if (format == PROA_LOG_ISO8601)
+        proa_buf_printf(out, "%sZ %c %d %s:%d] ", stamp, letter, (int)getpid(), file, line);
+    else proa_buf_printf(out, "{\"time\":\"%s.%06dZ\",", stamp, us);
+}
+
+static void print_line(proa_buf *out, proa_log_format format, int level, const char *file, int line,
+                       const char *text)
+{
+    static const char letters[] = "EWI";
+    static const char *const names[] = {"error", "warning", "info", "verbose"};
+    int kind = level > PROA_LOG_VERBOSE ? PROA_LOG_VERBOSE : level;
+    head(out, format, kind == PROA_LOG_VERBOSE ? 'I' : letters[kind], base_name(file), line);
+    if (format == PROA_LOG_JSON) {
+        proa_buf_printf(out, "\"level\":\"%s\",\"at\":\"%s:%d\",\"text\":", names[kind], base_name(file), line);
+        proa_buf_json_str(out, proa_str_c(text));
+        proa_buf_char(out, '}');
+    } else {
+        proa_buf_char(out, '"');
+        escape(out, text, true);
+        proa_buf_char(out, '"');
+    }
+    proa_buf_char(out, '\n');
+}
+
+void proa_log_line(int level, const char *file, int line, const char *fmt, ...)
+{
+    if (!proa_log_on(level)) return;
+    char text[TEXT_MAX];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    proa_buf out;
+    proa_buf_init(&out, (size_t)4 * LINE_MAX_BYTES);
+    pthread_mutex_lock(&lock);
+    print_line(&out, now.format, level, file, line, text);
+    ssize_t written = write(now_fd, out.ptr, out.len);
+    PROA_UNUSED(written); /* a log that cannot be written must not stop the service */
+    pthread_mutex_unlock(&lock);
+    proa_buf_release(&out);
+}
