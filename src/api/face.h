@@ -39,14 +39,15 @@ void proa_http_json(proa_http_exchange *x, int status, proa_buf *body); /* appli
 typedef struct proa_sink {
     proa_loop *loop;
     void (*on_reply)(struct proa_sink *sink, proa_reply *reply,
-                     bool final); /* owns reply, which may be NULL with final */
-    proa_infer *infer;            /* holds a reference until final */
+                     bool final); /* owns reply, which may be NULL with final; may free the sink when final */
+    proa_infer *infer;
     /* sink.c's own */
     proa_loop_task task;
-    _Atomic(proa_reply *) arrived;
-    atomic_bool posted, ended;
+    atomic_uintptr_t arrived; /* a stack of replies, newest first; its two lowest bits say how it ends */
+    bool draining;
 } proa_sink;
-/* Makes r->on_reply and r->user the sink's. */
+/* Makes r->on_reply and r->user the sink's. The caller's reference of r becomes the sink's: it is dropped when the final
+ * on_reply has returned. If proa_server_infer fails nothing will come, and the caller drops r itself. */
 void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,
                     void (*on_reply)(proa_sink *sink, proa_reply *reply, bool final));
 
@@ -68,8 +69,9 @@ proa_status proa_trace_get(proa_api *api, const char *model, Inference__TraceSet
                            proa_arena *arena, proa_err *err);
 proa_status proa_trace_set(proa_api *api, const char *model, const Inference__TraceSettingRequest *in,
                            proa_err *err);
-proa_status proa_log_get(proa_api *api, Inference__LogSettingsResponse **out, proa_arena *arena, proa_err *err);
-proa_status proa_log_set(proa_api *api, const Inference__LogSettingsRequest *in, proa_err *err);
+proa_status proa_logging_get(proa_api *api, Inference__LogSettingsResponse **out, proa_arena *arena,
+                             proa_err *err);
+proa_status proa_logging_set(proa_api *api, const Inference__LogSettingsRequest *in, proa_err *err);
 /* Protocol parameters by name (sequence_id, sequence_start, sequence_end, priority, timeout) go into the fields of r, others
  * become its params; INVALID for names that begin with triton_. Both faces. */
 proa_status proa_infer_set_param(proa_infer *r, const proa_param *param, proa_err *err);
