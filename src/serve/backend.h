@@ -67,4 +67,11 @@ const char *proa_backend_setting(const struct proa_server *server, const char *b
 void proa_infer_input_done(proa_infer *const *requests, int count); /* compute_input ends, compute_infer begins */
 void proa_infer_output_begins(proa_infer *const *requests, int count); /* compute_infer ends, compute_output begins */
 
+/* For backends that queue themselves: the request leaves their queue and is computed from now on (its time in the queue
+ * ends, it no longer counts as pending). Without, it counts as queued until its final reply. */
+void proa_infer_begins(proa_infer *r);
+/* Of a model with iterative_sequence: instead of a final reply, execute asks to get this request once more, in a later
+ * batch (its START control is then false). The request must not be touched after. */
+void proa_infer_reschedule(proa_infer *r);
+
 #endif

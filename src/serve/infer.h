@@ -43,6 +43,25 @@ typedef struct proa_infer_times {
     int64_t received, queued, compute_start, input_end, output_start, compute_end;
 } proa_infer_times;
 
+/* What the scheduler notes on a request from acceptance to its final reply. Everybody else leaves it alone. */
+typedef struct proa_ticket {
+    proa_infer *prev;   /* of a queue, beside proa_infer.next */
+    uint64_t level;     /* of priority, as queued */
+    int64_t expires_ns; /* leaves the queue then; 0: never */
+    int64_t rows;       /* on the first request of an execution: the rows of all its requests */
+    int64_t first_ns;   /* when its first reply came */
+    int64_t last_ns;    /* when its last reply came */
+    void *slot;         /* of a sequence, or the scheduler's own */
+    void *order;        /* its place where replies keep the order of the requests */
+    void *flight;       /* of the cache: the equal requests that wait for this one */
+    int32_t replies;    /* that came so far */
+    uint8_t reason;     /* proa_fail_reason + 1, if the scheduler made it fail */
+    bool queued, late;  /* in a queue; and there behind its time-out (DELAY) */
+    bool deadline;      /* expires_ns is the protocol's deadline, not a time-out of the queue */
+    bool failed;        /* a reply had an error */
+    bool again;         /* it was taken up again: proa_infer_reschedule */
+} proa_ticket;
+
 /* A reply arrives. `final`: no more will come, and this may be NULL (a decoupled model that ends without another reply).
  * Called from the thread that made it: an instance's, the engine's, or the caller of proa_server_infer itself before
  * that returns. Must not block. */
@@ -78,6 +97,7 @@ struct proa_infer {
     proa_infer *next; /* of a queue */
     void *work;       /* scheduler's or backend's, while it has the request */
     uint64_t cache_key[2];
+    proa_ticket ticket;
 };
 
 proa_infer *proa_infer_new(void);

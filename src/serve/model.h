@@ -11,6 +11,8 @@
 
 typedef struct proa_scheduler proa_scheduler;     /* scheduler.h */
 typedef struct proa_model_stats proa_model_stats; /* stats.h */
+typedef struct proa_cache proa_cache;             /* cache.h */
+typedef struct proa_rate proa_rate;               /* rate.h */
 
 typedef enum proa_state {
     PROA_STATE_UNKNOWN,
@@ -57,6 +59,8 @@ struct proa_model {
     proa_instance *instances;
     int instances_count;
     proa_scheduler *scheduler;
+    proa_cache *cache; /* the server's, set before proa_scheduler_new; NULL: none */
+    proa_rate *rate;   /* the server's rate limiter; NULL: off */
     proa_model_stats *stats; /* lives in the repository's entry of this version: a reload goes on counting */
     atomic_int refs;         /* find, requests, ensembles; 0 with state UNLOADING: freed by the repository */
     _Atomic(proa_state) state_now;
@@ -66,6 +70,9 @@ struct proa_model {
 const proa_io *proa_model_input(const proa_model *model, const char *name);  /* or NULL */
 const proa_io *proa_model_output(const proa_model *model, const char *name); /* or NULL */
 proa_model *proa_model_hold(proa_model *model);
+/* repository.c: calls fn for each loaded version, by name and version, while the repository stands still: fn is brief
+ * and does not call the repository. For the metrics. */
+void proa_server_each_model(proa_server *server, void (*fn)(proa_model *model, void *arg), void *arg);
 
 /* check.c: names, types, shapes, batch and byte sizes of a request against the configuration, with Triton's texts; fills
  * r->batch and applies reshape to the inputs. */

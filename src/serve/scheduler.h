@@ -16,7 +16,9 @@ proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err
 proa_status proa_scheduler_enqueue(proa_scheduler *s, proa_infer *r, proa_err *err);
 int64_t proa_scheduler_pending(const proa_scheduler *s); /* waiting and not yet executing */
 void proa_scheduler_stop(proa_scheduler *s);             /* refuses new requests; those that wait still run */
-void proa_scheduler_free(proa_scheduler *s);             /* waits until all that was accepted has ended */
+/* Waits until all that was accepted has ended. Call it when model->refs is 0: a request that somebody still holds may
+ * be cancelled, and that looks at the scheduler. NULL is fine. */
+void proa_scheduler_free(proa_scheduler *s);
 
 /* ---- what infer.c and the schedulers tell each other ---- */
 
@@ -24,6 +26,7 @@ void proa_scheduler_free(proa_scheduler *s);             /* waits until all that
  * statistics, order (preserve_ordering), output reshape, cache insertion, ensemble bookkeeping. Returns false if the
  * scheduler keeps the reply and delivers it itself later (proa_infer_deliver). */
 bool proa_scheduler_replied(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final);
-void proa_infer_deliver(proa_infer *r, proa_reply *reply, bool final); /* to the sink; infer.c */
+/* infer.c: to the sink; with final it then drops the scheduler's reference. */
+void proa_infer_deliver(proa_infer *r, proa_reply *reply, bool final);
 
 #endif
