@@ -45,6 +45,15 @@ typedef struct proa_port {
     const char *forward_pattern; /* headers whose names match this expression become request parameters; NULL: none */
 } proa_port;
 
+enum { PROA_TRACE_TIMESTAMPS = 1, PROA_TRACE_TENSORS = 2 };
+typedef struct proa_trace_options { /* --trace-config: what /v2/trace/setting starts from */
+    const char *file;               /* NULL: none, then no level but OFF can be set */
+    unsigned level;                 /* PROA_TRACE_*; 0: OFF */
+    int64_t rate;                   /* 1 of so many requests; 0: 1000 */
+    int64_t count;                  /* requests in all; 0: -1, no limit */
+    int64_t log_frequency; /* traces of one file, FILE.0, FILE.1, ...; 0: all in FILE, when the server ends */
+} proa_trace_options;
+
 typedef struct proa_api_options {
     proa_port http, grpc, metrics;
     int threads;            /* event loops; 0: 1 for up to 2 CPUs, else half of them, at most 8 */
@@ -56,8 +65,7 @@ typedef struct proa_api_options {
     int64_t grpc_keepalive_ms, grpc_keepalive_timeout_ms, grpc_age_ms, grpc_grace_ms;
     int grpc_compression;       /* 0..3 */
     int64_t inflight_bytes_max; /* 0: PROA_INFLIGHT_BYTES_MAX */
-    int log_verbose;
-    bool log_iso8601;
+    proa_trace_options trace;   /* the log's settings are those of base/log.h */
 } proa_api_options;
 
 /* Listens; the loops run until proa_api_close. Ports are those the kernel gave: proa_api_port. */

@@ -47,9 +47,12 @@ typedef struct proa_sink {
     bool draining;
 } proa_sink;
 /* Makes r->on_reply and r->user the sink's. The caller's reference of r becomes the sink's: it is dropped when the final
- * on_reply has returned. If proa_server_infer fails nothing will come, and the caller drops r itself. */
+ * on_reply has returned. On the loop's thread. */
 void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,
                     void (*on_reply)(proa_sink *sink, proa_reply *reply, bool final));
+/* proa_server_infer has failed, so nothing will come: drops the reference of r. */
+void proa_sink_abandon(proa_sink *sink);
+int64_t proa_sinks_live(void); /* between init and final or abandon; any thread */
 
 /* ---- work that may block (loading models): a thread of the api's ---- */
 
@@ -72,6 +75,10 @@ proa_status proa_trace_set(proa_api *api, const char *model, const Inference__Tr
 proa_status proa_logging_get(proa_api *api, Inference__LogSettingsResponse **out, proa_arena *arena,
                              proa_err *err);
 proa_status proa_logging_set(proa_api *api, const Inference__LogSettingsRequest *in, proa_err *err);
+/* A header or metadata of a request: if its name matches the forward_pattern of that face's port it becomes a string
+ * parameter of r. INVALID for reserved names. Does nothing, fast, where no pattern is set. */
+proa_status proa_infer_forward(const proa_api *api, bool grpc, proa_infer *r, proa_str name, proa_str value,
+                               proa_err *err);
 /* Protocol parameters by name (sequence_id, sequence_start, sequence_end, priority, timeout) go into the fields of r, others
  * become its params; INVALID for names that begin with triton_. Both faces. */
 proa_status proa_infer_set_param(proa_infer *r, const proa_param *param, proa_err *err);

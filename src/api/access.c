@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/inside.h"
+
+#include <ctype.h>
+#include <string.h>
+
+enum { GRPC_UNAVAILABLE = 14, GRPC_UNAUTHENTICATED = 16 };
+
+static const char *lower(proa_arena *arena, const char *prefix, const char *text)
+{
+    char *out = proa_arena_printf(arena, "%s%s", prefix, text);
+    for (char *c = out; *c; c++) *c = (char)tolower((unsigned char)*c);
+    return out;
+}
+
+static void init_rules(proa_api *api, proa_rule *rules, const proa_port *port, const char *prefix)
+{
+    for (int i = 0; i < port->restrictions_count; i++) {
+        const proa_restriction *r = &port->restrictions[i];
+        rules[r->category] = (proa_rule){
+            .key = r->key, .header = lower(&api->arena, prefix, r->key), .value = proa_str_c(r->value)};
+    }
+}
+
+void proa_access_init(proa_api *api)
+{
+    init_rules(api, api->rules[PROA_FACE_HTTP], &api->options.http, "");
+    init_rules(api, api->rules[PROA_FACE_GRPC], &api->options.grpc, "triton-grpc-protocol-");
+}
+
+/* The time that this takes says nothing of where the first difference is. */
+static bool same_secret(proa_str given, proa_str secret)
+{
+    volatile unsigned char differs = given.len != secret.len;
+    for (size_t i = 0; i < given.len; i++)
+        differs |= (unsigned char)(given.ptr[i] ^ (i < secret.len ? secret.ptr[i] : 0));
+    return !differs;
+}
+
+/* The token of "Bearer TOKEN"; the scheme in any case. */
+static proa_str bearer(proa_str authorization)
+{
+    static const char scheme[] = "bearer ";
+    size_t n = sizeof scheme - 1;
+    if (authorization.len < n || strncasecmp(authorization.ptr, scheme, n) != 0) return (proa_str){NULL, 0};
+    while (n < authorization.len && authorization.ptr[n] == ' ') n++;
+    return (proa_str){authorization.ptr + n, authorization.len - n};
+}
+
+/* Probes of liveness and readiness carry no token anywhere, so health stays open to them. */
+static bool has_key(const proa_api *api, proa_str authorization, proa_category category)
+{
+    if (!api->options.api_keys_count || category == PROA_CATEGORY_HEALTH) return true;
+    proa_str token = bearer(authorization);
+    bool found = false;
+    for (int i = 0; i < api->options.api_keys_count; i++)
+        found |= token.len > 0 && same_secret(token, proa_str_c(api->options.api_keys[i]));
+    return found;
+}
+
+static void refuse_http(proa_http_exchange *x, int status, const char *extra, const char *text)
+{
+    bool openai = proa_str_starts(x->path, proa_str_c("/v1/"));
+    proa_buf body;
+    proa_buf_init(&body, (size_t)64 << 10);
+    if (openai) {
+        proa_buf_printf(&body, "{\"error\":{\"message\":");
+        proa_buf_json_str(&body, proa_str_c(text));
+        proa_buf_printf(&body, ",\"type\":\"invalid_request_error\",\"param\":null,\"code\":%s}}",
+                        status == 401 ? "\"invalid_api_key\"" : "null");
+    } else {
+        proa_buf_printf(&body, "{\"error\":");
+        proa_buf_json_str(&body, proa_str_c(text));
+        proa_buf_char(&body, '}');
+    }
+    char headers[128];
+    int n = snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s", extra);
+    struct iovec iov = {body.ptr, body.len};
+    proa_http_respond(x, status, (proa_str){headers, (size_t)n}, &iov, 1, NULL, NULL);
+    proa_buf_release(&body);
+}
+
+bool proa_http_allowed(proa_api *api, proa_http_exchange *x, proa_category category)
+{
+    const proa_rule *rule = &api->rules[PROA_FACE_HTTP][category];
+    if (PROA_UNLIKELY(rule->key && !same_secret(proa_http_get(x, rule->header), rule->value))) {
+        refuse_http(x, 403, "",
+                    proa_arena_printf(x->arena, "This API is restricted, expecting header '%s'", rule->key));
+        return false;
+    }
+    if (PROA_LIKELY(!api->options.api_keys_count)) return true;
+    if (has_key(api, proa_http_get(x, "authorization"), category)) return true;
+    refuse_http(x, 401, "WWW-Authenticate: Bearer\r\n",
+                "missing or wrong API key, expecting header 'Authorization: Bearer KEY'");
+    return false;
+}
+
+bool proa_grpc_allowed(proa_api *api, proa_grpc_call *call, proa_category category)
+{
+    const proa_rule *rule = &api->rules[PROA_FACE_GRPC][category];
+    if (PROA_UNLIKELY(rule->key && !same_secret(proa_grpc_get(call, rule->header), rule->value))) {
+        const char *text = proa_arena_printf(
+            call->arena, "This protocol is restricted, expecting header 'triton-grpc-protocol-%s'", rule->key);
+        proa_grpc_finish(call, GRPC_UNAVAILABLE, proa_str_c(text), NULL, 0);
+        return false;
+    }
+    if (PROA_LIKELY(!api->options.api_keys_count)) return true;
+    if (has_key(api, proa_grpc_get(call, "authorization"), category)) return true;
+    proa_grpc_finish(call, GRPC_UNAUTHENTICATED,
+                     proa_str_c("missing or wrong API key, expecting metadata 'authorization: Bearer KEY'"),
+                     NULL, 0);
+    return false;
+}

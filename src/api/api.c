@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/inside.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "net/tls.h"
+#include <string.h>
+#include <time.h>
+
+static const char *const face_names[PROA_FACE_COUNT] = {"HTTP", "gRPC", "metrics"};
+
+/* ---- options ---- */
+
+static const char *copy(proa_arena *arena, const char *s)
+{
+    return s ? proa_arena_strdup(arena, proa_str_c(s)) : NULL;
+}
+
+static void copy_port(proa_arena *arena, proa_port *port, const proa_port *from)
+{
+    port->address = copy(arena, from->address ? from->address : "0.0.0.0");
+    port->cert = copy(arena, from->cert);
+    port->key = copy(arena, from->key);
+    port->client_ca = copy(arena, from->client_ca);
+    port->forward_pattern = copy(arena, from->forward_pattern);
+    proa_restriction *rules = PROA_ARENA_NEW(arena, proa_restriction, from->restrictions_count);
+    for (int i = 0; i < from->restrictions_count; i++) {
+        const proa_restriction *r = &from->restrictions[i];
+        rules[i] = (proa_restriction){r->category, copy(arena, r->key), copy(arena, r->value)};
+    }
+    port->restrictions = rules;
+}
+
+static void copy_options(proa_api *api, const proa_api_options *from)
+{
+    proa_api_options *o = &api->options;
+    *o = *from;
+    copy_port(&api->arena, &o->http, &from->http);
+    copy_port(&api->arena, &o->grpc, &from->grpc);
+    copy_port(&api->arena, &o->metrics, &from->metrics);
+    const char **keys = PROA_ARENA_NEW(&api->arena, const char *, from->api_keys_count);
+    for (int i = 0; i < from->api_keys_count; i++) keys[i] = copy(&api->arena, from->api_keys[i]);
+    o->api_keys = keys;
+    if (o->http_max_input <= 0) o->http_max_input = PROA_HTTP_BODY_MAX;
+    if (o->inflight_bytes_max <= 0) o->inflight_bytes_max = PROA_INFLIGHT_BYTES_MAX;
+    if (o->threads <= 0) {
+        int cpus = proa_cpu_count();
+        o->threads = cpus <= 2 ? 1 : cpus / 2 < 8 ? cpus / 2 : 8;
+    }
+    if (o->threads > PROA_LOOPS_MAX) o->threads = PROA_LOOPS_MAX;
+}
+
+static const proa_port *port_of(const proa_api *api, proa_face face)
+{
+    const proa_port *const ports[PROA_FACE_COUNT] = {&api->options.http, &api->options.grpc,
+                                                     &api->options.metrics};
+    return ports[face];
+}
+
+/* ---- doors: faces that name the same port share one ---- */
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static proa_status join_door(proa_door *door, const proa_port *port, proa_face face, proa_err *err)
+{
+    for (int other = 0; other < (int)face; other++) {
+        if (!door->faces[other]) continue;
+        const proa_port *has = port_of(door->api, (proa_face)other);
+        if (!same_text(has->cert, port->cert) || !same_text(has->key, port->key) ||
+            !same_text(has->client_ca, port->client_ca))
+            return PROA_FAIL(err, INVALID, "%s and %s share port %d and must have the same certificates",
+                             face_names[other], face_names[face], port->port);
+    }
+    door->faces[face] = true;
+    return PROA_OK;
+}
+
+static proa_status plan_doors(proa_api *api, proa_err *err)
+{
+    for (int face = 0; face < PROA_FACE_COUNT; face++) {
+        const proa_port *port = port_of(api, (proa_face)face);
+        if (!port->allow) continue;
+        proa_door *door = NULL;
+        for (int other = 0; other < face && !door && port->port; other++) {
+            const proa_port *has = port_of(api, (proa_face)other);
+            if (api->door_of[other] && has->port == port->port && same_text(has->address, port->address))
+                door = api->door_of[other];
+        }
+        if (!door) {
+            door = &api->doors[api->doors_count++];
+            door->api = api;
+        }
+        api->door_of[face] = door;
+        PROA_TRY(join_door(door, port, (proa_face)face, err));
+    }
+    return PROA_OK;
+}
+
+static proa_status open_tls(proa_door *door, const proa_port *port, proa_err *err)
+{
+    if (!port->cert) return PROA_OK;
+    proa_tls_options o = {.cert = port->cert, .key = port->key, .client_ca = port->client_ca};
+    return proa_tls_open(&door->tls, &o, err);
+}
+
+static void fill_servers(proa_door *door)
+{
+    const proa_api_options *o = &door->api->options;
+    door->http = (proa_http_server){.on_request = proa_route,
+                                    .body_limit = proa_route_body_limit,
+                                    .arg = door,
+                                    .body_max = o->http_max_input,
+                                    .error_body = proa_route_error_body};
+    door->grpc = (proa_grpc_server){.on_call = proa_grpc_v2,
+                                    .arg = door->api,
+                                    .keepalive_ms = o->grpc_keepalive_ms,
+                                    .keepalive_timeout_ms = o->grpc_keepalive_timeout_ms,
+                                    .connection_age_ms = o->grpc_age_ms,
+                                    .connection_grace_ms = o->grpc_grace_ms,
+                                    .compression_level = o->grpc_compression};
+}
+
+static proa_status open_door(proa_door *door, proa_err *err)
+{
+    proa_api *api = door->api;
+    const proa_port *port = NULL;
+    bool reuse = false;
+    for (int face = PROA_FACE_COUNT; face-- > 0;) {
+        if (!door->faces[face]) continue;
+        port = port_of(api, (proa_face)face);
+        reuse |= port->reuse;
+    }
+    fill_servers(door);
+    PROA_TRY(open_tls(door, port, err));
+    bool http = door->faces[PROA_FACE_HTTP] || door->faces[PROA_FACE_METRICS],
+         grpc = door->faces[PROA_FACE_GRPC];
+    proa_listen_options o = {.address = port->address,
+                             .port = port->port,
+                             .reuse_port = reuse,
+                             .tls = door->tls,
+                             .http1 = http ? &proa_http_protocol : NULL,
+                             .http1_server = &door->http,
+                             .http2 = grpc ? &proa_grpc_protocol : NULL,
+                             .http2_server = &door->grpc};
+    proa_loop *loops[PROA_LOOPS_MAX];
+    for (int i = 0; i < api->loops_count; i++) loops[i] = api->loops[i].loop;
+    return proa_listener_open(&door->listener, loops, api->loops_count, &o, err);
+}
+
+static void tell_doors(const proa_api *api)
+{
+    for (int face = 0; face < PROA_FACE_COUNT; face++) {
+        const proa_door *door = api->door_of[face];
+        if (!door) continue;
+        PROA_LOG(INFO, "Started %s service at %s:%d%s", face_names[face], port_of(api, (proa_face)face)->address,
+                 proa_listener_port(door->listener), door->tls ? " with TLS" : "");
+    }
+}
+
+/* ---- threads ---- */
+
+static void *loop_thread(void *arg)
+{
+    proa_loop_thread *t = arg;
+    proa_lane_take(t->lane);
+    proa_loop_run(t->loop);
+    proa_lane_take(0);
+    return NULL;
+}
+
+static proa_status start_loops(proa_api *api, proa_err *err)
+{
+    for (int i = 0; i < api->loops_count; i++) {
+        proa_loop_thread *t = &api->loops[i];
+        int code = pthread_create(&t->thread, NULL, loop_thread, t);
+        if (code) return PROA_FAIL(err, NO_MEMORY, "cannot start a thread: %s", strerror(code));
+        t->running = true;
+    }
+    return PROA_OK;
+}
+
+static void stop_loops(proa_api *api)
+{
+    for (int i = 0; i < api->loops_count; i++)
+        if (api->loops[i].running) proa_loop_stop(api->loops[i].loop);
+    for (int i = 0; i < api->loops_count; i++) {
+        if (api->loops[i].running) pthread_join(api->loops[i].thread, NULL);
+        api->loops[i].running = false;
+    }
+}
+
+/* ---- the api ---- */
+
+static proa_status open_parts(proa_api *api, proa_err *err)
+{
+    const proa_api_options *o = &api->options;
+    if (o->http.forward_pattern)
+        PROA_TRY(proa_forward_new(&api->forward[PROA_FACE_HTTP], o->http.forward_pattern, err));
+    if (o->grpc.forward_pattern)
+        PROA_TRY(proa_forward_new(&api->forward[PROA_FACE_GRPC], o->grpc.forward_pattern, err));
+    proa_access_init(api);
+    for (; api->loops_count < o->threads; api->loops_count++) {
+        proa_loop_thread *t = &api->loops[api->loops_count];
+        t->lane = api->loops_count + 1;
+        PROA_TRY(proa_loop_new(&t->loop, err));
+    }
+    PROA_TRY(plan_doors(api, err));
+    for (int i = 0; i < api->doors_count; i++) PROA_TRY(open_door(&api->doors[i], err));
+    return start_loops(api, err);
+}
+
+proa_status proa_api_open(proa_api **out, proa_server *server, const proa_api_options *options, proa_err *err)
+{
+    proa_api *api = proa_calloc(1, sizeof *api);
+    *out = NULL;
+    proa_arena_init(&api->arena);
+    api->server = server;
+    copy_options(api, options);
+    api->workers = proa_workers_new();
+    api->settings = proa_settings_new(&api->options);
+    proa_status status = open_parts(api, err);
+    if (status != PROA_OK) {
+        proa_api_close(api);
+        return status;
+    }
+    tell_doors(api);
+    *out = api;
+    return PROA_OK;
+}
+
+static int face_port(const proa_api *api, proa_face face)
+{
+    return api->door_of[face] ? proa_listener_port(api->door_of[face]->listener) : -1;
+}
+
+int proa_api_http_port(const proa_api *api)
+{
+    return face_port(api, PROA_FACE_HTTP);
+}
+
+int proa_api_grpc_port(const proa_api *api)
+{
+    return face_port(api, PROA_FACE_GRPC);
+}
+
+int proa_api_metrics_port(const proa_api *api)
+{
+    return face_port(api, PROA_FACE_METRICS);
+}
+
+static int64_t open_connections(const proa_api *api)
+{
+    int64_t open = 0;
+    for (int i = 0; i < api->doors_count; i++)
+        if (api->doors[i].listener) open += proa_listener_connections(api->doors[i].listener);
+    return open;
+}
+
+static void nap(void)
+{
+    struct timespec t = {.tv_nsec = 2000000};
+    nanosleep(&t, NULL);
+}
+
+bool proa_api_drain(proa_api *api, int64_t timeout_ms)
+{
+    int64_t end = proa_clock_ns() + timeout_ms * 1000000;
+    for (int i = 0; i < api->doors_count; i++) proa_listener_drain(api->doors[i].listener);
+    while (open_connections(api) > 0) {
+        if (proa_clock_ns() >= end) return false;
+        nap();
+    }
+    return true;
+}
+
+/* Requests whose connections are gone were cancelled, and their last replies still come to the loops. False if one does
+ * not come: then loops and sinks must stay. */
+static bool await_sinks(proa_api *api)
+{
+    int64_t end = proa_clock_ns() + (int64_t)PROA_CLOSE_MS * 1000000;
+    if (proa_sinks_live() == 0) return true;
+    if (start_loops(api, NULL) != PROA_OK) return false;
+    while (proa_sinks_live() > 0 && proa_clock_ns() < end) nap();
+    stop_loops(api);
+    return proa_sinks_live() == 0;
+}
+
+void proa_api_close(proa_api *api)
+{
+    if (!api) return;
+    proa_workers_free(api->workers);
+    stop_loops(api);
+    for (int i = 0; i < api->doors_count; i++) {
+        if (api->doors[i].listener) proa_listener_close(api->doors[i].listener);
+        proa_tls_close(api->doors[i].tls);
+    }
+    if (!await_sinks(api)) {
+        PROA_LOG(ERROR, "requests did not end within %d s after they were cancelled",
+                 (int)(PROA_CLOSE_MS / 1000));
+        return; /* a leak at the end of the process is better than a reply to memory that is gone */
+    }
+    for (int i = 0; i < api->loops_count; i++) proa_loop_free(api->loops[i].loop);
+    for (int i = 0; i < 2; i++) proa_forward_free(api->forward[i]);
+    proa_settings_free(api->settings);
+    proa_arena_release(&api->arena);
+    free(api);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/inside.h"
+
+#include "base/limits.h"
+
+/* A port of its own for metrics answers any other path with 200 and nothing, as Triton's does: probes rely on it. */
+static bool metrics_port(proa_door *door, proa_http_exchange *x)
+{
+    if (proa_metrics_face(door->api, x)) return true;
+    proa_http_respond(x, 200, (proa_str){"", 0}, NULL, 0, NULL, NULL);
+    return true;
+}
+
+static bool dispatch(proa_door *door, proa_http_exchange *x)
+{
+    proa_api *api = door->api;
+    if (!door->faces[PROA_FACE_HTTP]) return metrics_port(door, x);
+    if (proa_str_starts(x->path, (proa_str){"/v2", 3})) return proa_http_v2(api, x);
+    if (proa_str_starts(x->path, (proa_str){"/v1", 3})) return proa_openai(api, x);
+    if (door->faces[PROA_FACE_METRICS] && proa_metrics_face(api, x)) return true;
+    return proa_page(api, x);
+}
+
+void proa_route(proa_http_exchange *x, void *arg)
+{
+    static const char body[] = "{\"error\":\"Not Found\"}";
+    if (dispatch(arg, x)) return;
+    struct iovec iov = {(void *)(uintptr_t)body, sizeof body - 1};
+    proa_http_respond(x, 404, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, NULL, NULL);
+}
+
+int64_t proa_route_body_limit(const proa_http_exchange *x, void *arg)
+{
+    const proa_door *door = arg;
+    const proa_api_options *o = &door->api->options;
+    PROA_UNUSED(x);
+    return o->http_max_input > 0 ? o->http_max_input : PROA_HTTP_BODY_MAX;
+}
+
+void proa_route_error_body(proa_buf *out, int status, const char *text, void *arg)
+{
+    PROA_UNUSED(status);
+    PROA_UNUSED(arg);
+    proa_buf_printf(out, "{\"error\":");
+    proa_buf_json_str(out, proa_str_c(text));
+    proa_buf_char(out, '}');
+}
