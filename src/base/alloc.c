@@ -36,6 +36,12 @@ void *proa_realloc(void *ptr, size_t bytes)
     return checked(realloc(ptr, bytes ? bytes : 1), bytes);
 }
 
+void *proa_malloc_aligned(size_t bytes)
+{
+    if (PROA_UNLIKELY(bytes > SIZE_MAX / 2)) die(bytes);
+    return checked(aligned_alloc(64, (bytes + 63) / 64 * 64 + (bytes ? 0 : 64)), bytes);
+}
+
 char *proa_strdup(const char *s)
 {
     size_t n = strlen(s) + 1;

@@ -15,6 +15,7 @@ void *proa_malloc(size_t bytes);               /* not zeroed */
 void *proa_calloc(size_t count, size_t bytes); /* zeroed; overflow aborts */
 void *proa_realloc(void *ptr, size_t bytes);
 char *proa_strdup(const char *s);
+void *proa_malloc_aligned(size_t bytes); /* to 64 bytes, a cache line; not zeroed; released with free */
 
 /* Zeroed memory straight from the kernel, aligned to 2 MiB when bytes reach that (so that huge pages fit) and
  * to a page otherwise. bytes > 0. NULL if there is none. Release with the same byte count. */
@@ -26,7 +27,7 @@ void proa_pages_free(void *ptr, int64_t bytes);
 int64_t proa_memory_available(void);
 /* Highest resident memory of this process so far, in bytes. */
 int64_t proa_memory_peak(void);
-/* Calls of proa_malloc, proa_calloc, proa_realloc and proa_pages_alloc since the process started. */
+/* Calls of proa_malloc and its kin and proa_pages_alloc since the process started. */
 uint64_t proa_alloc_count(void);
 
 #endif

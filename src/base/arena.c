@@ -12,6 +12,7 @@
 struct proa_arena_block {
     proa_arena_block *next;
     size_t used, size; /* of the bytes behind this head */
+    bool lent;         /* the caller's memory: not freed */
 };
 struct proa_arena_defer_item {
     proa_arena_defer_item *next;
@@ -26,12 +27,19 @@ void proa_arena_init(proa_arena *arena)
     *arena = (proa_arena){0};
 }
 
+void proa_arena_init_in(proa_arena *arena, void *memory, size_t bytes)
+{
+    PROA_ASSERT(bytes >= HEAD && (uintptr_t)memory % ALIGN == 0);
+    *arena = (proa_arena){.block = memory};
+    *arena->block = (proa_arena_block){.size = bytes - HEAD, .lent = true};
+}
+
 void proa_arena_release(proa_arena *arena)
 {
     for (proa_arena_defer_item *d = arena->defer; d; d = d->next) d->fn(d->arg);
     for (proa_arena_block *b = arena->block, *next; b; b = next) {
         next = b->next;
-        free(b);
+        if (!b->lent) free(b);
     }
     *arena = (proa_arena){0};
 }

@@ -17,6 +17,9 @@ typedef struct proa_arena {
 } proa_arena;
 
 void proa_arena_init(proa_arena *arena);
+/* The first block is the caller's memory, aligned to 16 bytes, and stays the caller's: what fits there costs no malloc.
+ * After proa_arena_release the arena is as proa_arena_init leaves it. */
+void proa_arena_init_in(proa_arena *arena, void *memory, size_t bytes);
 void proa_arena_release(proa_arena *arena); /* runs the deferred clean-ups in reverse, frees all; usable again */
 
 /* Zeroed, aligned to 16 bytes. Never NULL. */

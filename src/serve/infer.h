@@ -75,7 +75,7 @@ struct proa_infer {
     proa_tensor *inputs;   /* in any order; proa_infer_input finds one */
     int32_t inputs_count, inputs_cap;
     const char **outputs; /* requested names; none: all */
-    int32_t outputs_count;
+    int32_t outputs_count, outputs_cap;
     proa_param *params; /* custom ones: those of the protocol are in the fields below */
     int32_t params_count, params_cap;
     uint64_t sequence_id;      /* 0: none; */
@@ -103,19 +103,23 @@ struct proa_infer {
 proa_infer *proa_infer_new(void);
 proa_infer *proa_infer_hold(proa_infer *r);
 void proa_infer_drop(proa_infer *r); /* the last one releases tensors and arena; NULL is fine */
-/* A new input with its name copied, zeroed otherwise; NULL if there are PROA_TENSORS_PER_REQUEST_MAX. */
+/* A new input with its name copied, zeroed otherwise; NULL if there are PROA_TENSORS_PER_REQUEST_MAX. The array moves
+ * when it grows: the pointer is good until the next add. So with params and outputs, and in a reply. */
 proa_tensor *proa_infer_add_input(proa_infer *r, proa_str name);
 const proa_tensor *proa_infer_input(const proa_infer *r, const char *name); /* or NULL */
 proa_param *proa_infer_add_param(proa_infer *r, proa_str name);             /* NULL if there are too many */
 const proa_param *proa_infer_param(const proa_infer *r, const char *name);  /* or NULL */
-bool proa_infer_wants(const proa_infer *r, const char *output);             /* is this output requested? */
+/* Requests an output by name, copied; false if there are too many. */
+bool proa_infer_add_output(proa_infer *r, proa_str name);
+bool proa_infer_wants(const proa_infer *r, const char *output); /* is this output requested? */
 
 /* The client has gone or has given up: queued, it ends with CANCELLED at once; running, the backend is told. Any
  * thread, any number of times. */
 void proa_infer_cancel(proa_infer *r);
 bool proa_infer_cancelled(const proa_infer *r);
 /* Who has the request wants to hear of a cancel: on_cancel(r) is called at most once, on the cancelling thread; at once
- * if it is cancelled already. NULL takes the watch back; returns false if it was called or is being called. */
+ * if it is cancelled already. NULL takes the watch back; returns false if it was called or is being called: then the
+ * callback may still run, and what it looks at must outlive it. */
 bool proa_infer_watch(proa_infer *r, void (*on_cancel)(proa_infer *r));
 
 /* ---- replies ---- */

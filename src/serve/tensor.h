@@ -49,7 +49,7 @@ typedef struct proa_buffer {
     void *arg;
 } proa_buffer;
 
-proa_buffer *proa_buffer_new(size_t bytes); /* not zeroed, 64-byte aligned; never NULL; counted: proa_copies_count */
+proa_buffer *proa_buffer_new(size_t bytes); /* not zeroed, data aligned to 64 bytes; never NULL */
 /* Bytes that somebody else owns; free_data(arg) when the last holder has let go. */
 proa_buffer *proa_buffer_wrap(void *data, size_t bytes, void (*free_data)(void *arg), void *arg);
 proa_buffer *proa_buffer_hold(proa_buffer *buffer); /* NULL is fine */

@@ -106,11 +106,41 @@ static void test_counts(void **state)
     (void)state;
 }
 
+static void test_lent(void **state)
+{
+    _Alignas(16) char memory[512];
+    proa_arena a;
+    uint64_t before = proa_alloc_count();
+    proa_arena_init_in(&a, memory, sizeof memory);
+    char *p = proa_arena_alloc(&a, 100);
+    assert_true(p > memory && p + 100 <= memory + sizeof memory);
+    assert_int_equal(proa_alloc_count(), before); /* all in the lent block */
+    char *big = proa_arena_alloc(&a, 1000);
+    assert_true(big + 1000 <= memory || big >= memory + sizeof memory);
+    memset(big, 1, 1000);
+    assert_int_equal(proa_alloc_count(), before + 1);
+    proa_arena_release(&a); /* the lent block is not freed: the sanitisers would see it */
+    assert_null(a.block);
+    (void)state;
+}
+
+static void test_aligned(void **state)
+{
+    for (size_t n = 0; n < 300; n += 37) {
+        char *p = proa_malloc_aligned(n);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        memset(p, 7, n);
+        free(p);
+    }
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc), cmocka_unit_test(test_strings), cmocka_unit_test(test_defer),
-        cmocka_unit_test(test_pages), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_alloc),   cmocka_unit_test(test_strings), cmocka_unit_test(test_defer),
+        cmocka_unit_test(test_pages),   cmocka_unit_test(test_counts),  cmocka_unit_test(test_lent),
+        cmocka_unit_test(test_aligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

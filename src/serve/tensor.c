@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "serve/tensor.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "serve/recycle.h"
+#include <string.h>
+
+#define HEAD_BYTES ((size_t)64) /* of a buffer whose data follows it: a cache line */
+
+_Static_assert(sizeof(proa_buffer) <= HEAD_BYTES, "the head of a buffer is a cache line");
+
+static const struct {
+    const char *wire, *config;
+    size_t wire_len;
+    int64_t bytes;
+} types[PROA_TYPE_COUNT] = {
+#define ROW(name, wire, config, bytes) [PROA_TYPE_##name] = {wire, config, sizeof(wire) - 1, bytes},
+    PROA_TYPE_LIST(ROW)
+#undef ROW
+};
+
+static atomic_uint_fast64_t copied;
+
+static bool known(proa_type type)
+{
+    return (unsigned)type < PROA_TYPE_COUNT;
+}
+
+const char *proa_type_name(proa_type type)
+{
+    return types[known(type) ? type : PROA_TYPE_INVALID].wire;
+}
+
+const char *proa_type_config_name(proa_type type)
+{
+    return types[known(type) ? type : PROA_TYPE_INVALID].config;
+}
+
+int64_t proa_type_bytes(proa_type type)
+{
+    return known(type) ? types[type].bytes : 0;
+}
+
+proa_type proa_type_find(proa_str name)
+{
+    for (int t = PROA_TYPE_INVALID + 1; t < PROA_TYPE_COUNT; t++)
+        if (name.len == types[t].wire_len && memcmp(name.ptr, types[t].wire, name.len) == 0)
+            return (proa_type)t;
+    return PROA_TYPE_INVALID;
+}
+
+/* ---- buffers ---- */
+
+/* Where the memory of a buffer with its own bytes comes from; COUNT: from the system. */
+static proa_recycle_kind kind_for(size_t bytes)
+{
+    if (bytes <= proa_recycle_bytes(PROA_RECYCLE_BUFFER) - HEAD_BYTES) return PROA_RECYCLE_BUFFER;
+    if (bytes <= proa_recycle_bytes(PROA_RECYCLE_BUFFER4) - HEAD_BYTES) return PROA_RECYCLE_BUFFER4;
+    return PROA_RECYCLE_COUNT;
+}
+
+proa_buffer *proa_buffer_new(size_t bytes)
+{
+    proa_recycle_kind kind = kind_for(bytes);
+    PROA_ASSERT(bytes <= SIZE_MAX / 2);
+    proa_buffer *b = kind < PROA_RECYCLE_COUNT ? proa_recycle_take(kind)
+                                               : proa_malloc_aligned(HEAD_BYTES + bytes);
+    b->data = (char *)b + HEAD_BYTES;
+    b->bytes = bytes;
+    b->free_data = NULL;
+    b->arg = (void *)(uintptr_t)kind; /* the way back, whatever becomes of `bytes` */
+    atomic_init(&b->refs, 1);
+    return b;
+}
+
+proa_buffer *proa_buffer_wrap(void *data, size_t bytes, void (*free_data)(void *arg), void *arg)
+{
+    PROA_ASSERT(free_data);
+    proa_buffer *b = proa_recycle_take(PROA_RECYCLE_HEAD);
+    b->data = data;
+    b->bytes = bytes;
+    b->free_data = free_data;
+    b->arg = arg;
+    atomic_init(&b->refs, 1);
+    return b;
+}
+
+proa_buffer *proa_buffer_hold(proa_buffer *buffer)
+{
+    if (buffer) atomic_fetch_add_explicit(&buffer->refs, 1, memory_order_relaxed);
+    return buffer;
+}
+
+static void buffer_free(proa_buffer *b)
+{
+    if (b->free_data) {
+        b->free_data(b->arg);
+        proa_recycle_give(PROA_RECYCLE_HEAD, b);
+        return;
+    }
+    proa_recycle_kind kind = (proa_recycle_kind)(uintptr_t)b->arg;
+    if (kind < PROA_RECYCLE_COUNT) proa_recycle_give(kind, b);
+    else free(b);
+}
+
+void proa_buffer_drop(proa_buffer *buffer)
+{
+    if (!buffer) return;
+    /* who alone holds it needs no atomic subtraction: nobody else can take a reference any more */
+    if (atomic_load_explicit(&buffer->refs, memory_order_acquire) == 1 ||
+        atomic_fetch_sub_explicit(&buffer->refs, 1, memory_order_acq_rel) == 1)
+        buffer_free(buffer);
+}
+
+/* ---- shapes ---- */
+
+int64_t proa_shape_elements(const int64_t *shape, int32_t rank)
+{
+    int64_t n = 1;
+    for (int32_t i = 0; i < rank; i++)
+        if (!proa_mul(n, shape[i], &n)) return -1;
+    return n;
+}
+
+bool proa_shape_equal(const int64_t *a, int32_t a_rank, const int64_t *b, int32_t b_rank)
+{
+    return a_rank == b_rank && (a_rank == 0 || memcmp(a, b, (size_t)a_rank * sizeof *a) == 0);
+}
+
+void proa_shape_print(proa_buf *out, const int64_t *shape, int32_t rank)
+{
+    proa_buf_char(out, '[');
+    for (int32_t i = 0; i < rank; i++) proa_buf_printf(out, "%s%lld", i ? "," : "", (long long)shape[i]);
+    proa_buf_char(out, ']');
+}
+
+/* ---- tensors ---- */
+
+void proa_tensor_share(proa_tensor *dst, const proa_tensor *src)
+{
+    *dst = *src;
+    proa_buffer_hold(dst->buffer);
+}
+
+void proa_tensor_release(proa_tensor *tensor)
+{
+    proa_buffer_drop(tensor->buffer);
+    tensor->buffer = NULL;
+    tensor->data = NULL;
+    tensor->bytes = 0;
+}
+
+bool proa_tensor_next_string(const proa_tensor *tensor, size_t *at, proa_str *element)
+{
+    size_t left = tensor->bytes - *at;
+    uint32_t len;
+    if (*at > tensor->bytes || left < sizeof len) return false;
+    memcpy(&len, tensor->data + *at, sizeof len);
+    if (len > left - sizeof len) return false;
+    *element = (proa_str){tensor->data + *at + sizeof len, len};
+    *at += sizeof len + len;
+    return true;
+}
+
+bool proa_tensor_strings_fit(const proa_tensor *tensor, int64_t elements, int64_t *found)
+{
+    size_t at = 0;
+    proa_str s;
+    int64_t n = 0;
+    while (proa_tensor_next_string(tensor, &at, &s)) n++;
+    if (found) *found = n;
+    return n == elements && at == tensor->bytes;
+}
+
+void proa_copies_add(size_t bytes)
+{
+    atomic_fetch_add_explicit(&copied, bytes, memory_order_relaxed);
+}
+
+uint64_t proa_copies_count(void)
+{
+    return atomic_load_explicit(&copied, memory_order_relaxed);
+}
