@@ -83,8 +83,9 @@ PROA_EXPORT void proa_engine_info(const proa_engine *engine, proa_info *info);
 typedef enum proa_task {
     PROA_TASK_GENERATE, /* tokens, one TOKEN event each (with beams: all at the end) */
     PROA_TASK_SCORE,    /* nothing is generated: PROMPT events with the log-probability of each given token */
-    PROA_TASK_ROWS      /* one forward pass over the given ids; ROWS events with the output of every position:
+    PROA_TASK_ROWS,     /* one forward pass over the given ids; ROWS events with the output of every position:
                            logits, or for encoders the head's output or hidden states */
+    PROA_TASK_ENCODE /* the encoder alone; one ROWS event with its last hidden states, [input tokens, hidden] */
 } proa_task;
 
 typedef enum proa_early {
@@ -285,7 +286,7 @@ typedef struct proa_event {
     const float *prompt_logprobs;
     const int32_t *prompt_ids;
     const proa_logprob *prompt_top;
-    /* DONE; text holds what the detokeniser still held back */
+    /* DONE: why; text holds what the detokeniser still held back. TOKEN: why this was its sequence's last, or NONE */
     proa_finish finish;
     const proa_err *error;
     const proa_beam_result *beams; /* beams and n > 1 */

@@ -81,6 +81,7 @@ void proa_deliver_token(const proa_draw *draw, const proa_sample *sample)
     event.id = sample->id;
     event.logprob = job->options.logprobs ? sample->logprob : 0;
     event.sequence = draw->sequence;
+    event.finish = seq->finish;
     event.top_count = job->options.top_logprobs;
     event.top = event.top_count ? job->top + draw->sequence * event.top_count : NULL;
     event.logits = job->options.return_logits ? draw->raw : NULL;

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/file.h"
+#include "engine/parts.h"
 #include <malloc.h>
 #include <string.h>
 
@@ -245,6 +246,17 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     info->bos_id = (int32_t)c->bos;
     info->eos_id = c->end_count ? c->end_ids[0] : -1;
     info->decoder_start_id = (int32_t)c->decoder_start;
+}
+
+const proa_tokenizer *proa_engine_tokenizer(const proa_engine *engine)
+{
+    return engine->tokenizer;
+}
+
+const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count)
+{
+    *count = engine->model->config.end_count;
+    return engine->model->config.end_ids;
 }
 
 static proa_status need_tokenizer(const proa_engine *e, proa_err *err)

@@ -207,8 +207,11 @@ static void after_encode(proa_engine *e)
     proa_job_list_init(&kept);
     for (proa_job *job; (job = proa_job_list_pop(&e->running));) {
         bool in_step = job->phase == PROA_PHASE_ENCODE && row < e->rows;
-        if (in_step && !has_decoder(e)) {
-            deliver_encoded(e, job, row);
+        if (in_step && (!has_decoder(e) || job->task == PROA_TASK_ENCODE)) {
+            if (job->task == PROA_TASK_ENCODE)
+                proa_deliver_rows(job, proa_model_encoded(e->model, row), NULL, 0, job->input_count,
+                                  e->model->config.hidden);
+            else deliver_encoded(e, job, row);
             row += job->input_count;
             end_job(e, job, PROA_FINISH_END, NULL);
             continue;

@@ -288,9 +288,11 @@ static proa_status plan_job(const proa_engine *e, proa_job *job, const proa_opti
     int64_t room = e->model->config.context - job->prompt_count;
     bool encoder = e->model->arch->kind == PROA_KIND_ENCODER;
     job->width = 1;
-    if (encoder && job->task != PROA_TASK_ROWS)
+    if (encoder && job->task != PROA_TASK_ROWS && job->task != PROA_TASK_ENCODE)
         return PROA_FAIL(err, UNSUPPORTED, "a %s does not generate: ask for rows", e->model->arch->name);
-    if (!encoder) PROA_TRY(read_options(e, job, options, err));
+    if (job->task == PROA_TASK_ENCODE && e->model->arch->kind == PROA_KIND_DECODER)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder", e->model->arch->name);
+    if (!encoder && job->task != PROA_TASK_ENCODE) PROA_TRY(read_options(e, job, options, err));
     if (job->task == PROA_TASK_GENERATE) {
         job->new_max = proa_min64(new_tokens_wanted(job), room);
         job->width = (int32_t)proa_min64(width_of(&job->options), e->model->plan.width[PROA_REG_OUT]);
@@ -309,7 +311,7 @@ static proa_status plan_job(const proa_engine *e, proa_job *job, const proa_opti
 static proa_status make_job(const proa_engine *e, proa_job *job, const proa_request *r, proa_err *err)
 {
     if (!r->on_event) return PROA_FAIL(err, INVALID, "a request needs on_event");
-    if (r->task < PROA_TASK_GENERATE || r->task > PROA_TASK_ROWS)
+    if (r->task < PROA_TASK_GENERATE || r->task > PROA_TASK_ENCODE)
         return PROA_FAIL(err, INVALID, "unknown task %d", (int)r->task);
     job->task = r->task;
     job->on_event = r->on_event;

@@ -62,6 +62,8 @@ void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
 /* What the head's last product read in row i of the last call of proa_model_head: [hidden], after the final norm. */
 const float *proa_model_hidden(const proa_model *m, int64_t i);
+/* Row i of what the last encode left: [hidden], after the encoder's final norm; rows follow each other. */
+const float *proa_model_encoded(const proa_model *m, int64_t i);
 bool proa_model_has_pool(const proa_model *m);
 proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count);
 /* Makes [memory, memory + bytes), which must be zero, resident. */

@@ -226,6 +226,12 @@ proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count)
     return run_head(m, &m->plan.pool, rows, count);
 }
 
+const float *proa_model_encoded(const proa_model *m, int64_t i)
+{
+    const proa_plan *p = &m->plan;
+    return (const float *)(const void *)(m->activations + p->offset[PROA_REG_X]) + i * p->width[PROA_REG_X];
+}
+
 const float *proa_model_hidden(const proa_model *m, int64_t i)
 {
     const proa_plan *p = &m->plan;

@@ -316,6 +316,56 @@ static void chunks_do_not_matter(void **state)
     for (int i = 0; i < 4; i++) outcome_release(&o[i]);
 }
 
+static proa_request encode_of(const int32_t *ids, int64_t count)
+{
+    return (proa_request){.task = PROA_TASK_ENCODE, .ids = ids, .ids_count = count};
+}
+
+/* The encoder alone: several at once give the rows of one by one, pages are free after, and generating goes on. */
+static void encode_gives_hidden_states(void **state)
+{
+    outcome one[3] = {{0}}, all[3] = {{0}};
+    int32_t ids[] = {5, 9, 17, 4, 33, 8, 21, 6, 1};
+    const int64_t counts[] = {9, 1, 5};
+    proa_engine *engine = open_or_fail(*state, NULL);
+    proa_info info;
+    proa_stats stats;
+    proa_engine_info(engine, &info);
+    for (int i = 0; i < 3; i++) run_request(engine, encode_of(ids, counts[i]), &one[i]);
+    for (int i = 0; i < 3; i++) submit_or_fail(engine, encode_of(ids, counts[i]), &all[i]);
+    proa_engine_run(engine);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(one[i].finish, PROA_FINISH_END);
+        assert_int_equal(one[i].columns, info.hidden);
+        assert_int_equal(one[i].rows_count, counts[i]);
+        assert_memory_equal(one[i].rows, all[i].rows, (size_t)(counts[i] * info.hidden) * sizeof(float));
+    }
+    if (info.kind == PROA_KIND_ENCODER && info.outputs == info.hidden) { /* no head: the rows are the hidden states */
+        outcome rows = {0};
+        run_request(engine, (proa_request){.task = PROA_TASK_ROWS, .ids = ids, .ids_count = 9}, &rows);
+        assert_memory_equal(one[0].rows, rows.rows, (size_t)(9 * info.hidden) * sizeof(float));
+        outcome_release(&rows);
+    }
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    for (int i = 0; i < 3; i++) outcome_release(&one[i]), outcome_release(&all[i]);
+    proa_engine_close(engine);
+}
+
+static void decoders_have_no_encoder(void **state)
+{
+    proa_engine *engine = open_or_fail(*state, NULL);
+    proa_err err = {.status = PROA_OK};
+    outcome o = {0};
+    int32_t id = 5;
+    proa_request request = encode_of(&id, 1);
+    request.on_event = collect;
+    request.arg = &o;
+    assert_int_equal(proa_engine_submit(engine, &request, NULL, &err), PROA_UNSUPPORTED);
+    assert_string_equal(err.text, "a llama has no encoder");
+    proa_engine_close(engine);
+}
+
 #define ON(test, model)                                                                                        \
     {                                                                                                          \
         .name = #test " " model, .test_func = test, .initial_state = (void *)(uintptr_t)(GOLDEN "arch/" model) \
@@ -330,6 +380,8 @@ int main(void)
         ON(decode_allocates_nothing, "llama3"),  ON(decode_allocates_nothing, "t5"),
         ON(threads_submit_and_cancel, "llama3"), ON(threads_submit_and_cancel, "t5"),
         ON(chunks_do_not_matter, "llama"),       ON(chunks_do_not_matter, "gpt2"),
+        ON(encode_gives_hidden_states, "bert"),  ON(encode_gives_hidden_states, "bert_regress"),
+        ON(encode_gives_hidden_states, "t5"),    ON(decoders_have_no_encoder, "llama"),
         ON(bad_requests_are_refused, "llama"),   cmocka_unit_test(bad_models_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
