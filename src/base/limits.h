@@ -89,6 +89,7 @@
 /* serving */
 #define PROA_PBTXT_BYTES_MAX      (4 * PROA_MIB)   /* config.pbtxt */
 #define PROA_PBTXT_DEPTH_MAX      32               /* messages within messages; Triton's own nest 6 */
+#define PROA_MAP_ENTRIES_MAX      8192             /* of one map in a configuration: looked through for each key */
 #define PROA_SERVE_RANK_MAX       16               /* dimensions of a tensor on the wire */
 #define PROA_TENSORS_PER_REQUEST_MAX 1024
 #define PROA_PARAMS_PER_REQUEST_MAX  1024

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * pbtxt_driver - what Proa makes of config.pbtxt files, for test_protoc.py: for each path on standard input one line,
+ * "ok HEX" with the wire encoding of the ModelConfig in hexadecimal, or "no MESSAGE". */
+#include "base/file.h"
+#include "base/limits.h"
+#include "proto/model_config.pb-c.h"
+#include "proto/pbtxt.h"
+#include <stdio.h>
+#include <string.h>
+
+static proa_status answer(const char *path, proa_arena *arena, proa_buf *wire, proa_err *err)
+{
+    proa_buf text;
+    ProtobufCMessage *m = NULL;
+    proa_status status = proa_file_read(&text, path, PROA_PBTXT_BYTES_MAX, err);
+    if (status == PROA_OK)
+        status = proa_pbtxt_parse(&m, &inference__model_config__descriptor, proa_buf_view(&text), "text",
+                                  arena, err);
+    if (status == PROA_OK) PROA_ASSERT(proa_message_pack(wire, m));
+    proa_buf_release(&text);
+    return status;
+}
+
+int main(void)
+{
+    char path[PROA_PATH_MAX];
+    while (fgets(path, sizeof path, stdin)) {
+        proa_err err = {.status = PROA_OK};
+        proa_arena arena;
+        proa_buf wire;
+        proa_arena_init(&arena);
+        proa_buf_init(&wire, 64 * (size_t)PROA_MIB);
+        path[strcspn(path, "\n")] = '\0';
+        if (answer(path, &arena, &wire, &err) == PROA_OK) {
+            printf("ok ");
+            for (size_t i = 0; i < wire.len; i++) printf("%02x", (unsigned)(unsigned char)wire.ptr[i]);
+            putchar('\n');
+        } else printf("no %s\n", err.text);
+        proa_buf_release(&wire);
+        proa_arena_release(&arena);
+    }
+    return 0;
+}
