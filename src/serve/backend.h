@@ -56,6 +56,8 @@ const char *proa_model_version_path(const proa_model *model); /* PATH/1; for a H
 /* A parameter of config.pbtxt: string_value, or NULL if it is absent, empty or still the literal "${...}". */
 const char *proa_model_parameter(const proa_model *model, const char *key);
 void *proa_model_state(const proa_model *model);
+/* model_open: this version's execute may take long, whatever PROA_BACKEND_INLINE says of the others. */
+void proa_model_runs_long(proa_model *model);
 struct proa_server *proa_model_server(const proa_model *model); /* for backends that call other models */
 const char *proa_instance_name(const proa_instance *instance);  /* "m_0_1" */
 int proa_instance_device(const proa_instance *instance);        /* CUDA device, -1: CPU */

@@ -85,7 +85,8 @@ struct proa_infer {
     uint64_t timeout_us; /* 0: none */
     int64_t deadline_ns; /* of the protocol (gRPC), on the monotonic clock; 0: none */
     proa_reply_fn *on_reply;
-    void *user; /* the sink's */
+    void *user;  /* the sink's */
+    bool silent; /* a warm-up: in no statistics */
 
     /* the schedulers' */
     atomic_int refs;

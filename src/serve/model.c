@@ -30,3 +30,8 @@ void proa_model_drop(proa_model *model)
 {
     atomic_fetch_sub_explicit(&model->refs, 1, memory_order_acq_rel);
 }
+
+void proa_model_runs_long(proa_model *model)
+{
+    model->flags &= ~(unsigned)PROA_BACKEND_INLINE;
+}

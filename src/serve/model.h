@@ -55,6 +55,7 @@ struct proa_model {
     int inputs_count, outputs_count, required_count;
     int64_t batch_max; /* 0: no batch dimension */
     bool decoupled, unary;
+    unsigned flags; /* the backend's, but for what model_open took back: schedulers go by these */
     void *state; /* the backend's */
     proa_instance *instances;
     int instances_count;
