@@ -80,8 +80,14 @@
 #define PROA_HTTP_PIPELINE_MAX    64               /* requests of one connection that wait for the one before */
 #define PROA_GRPC_MESSAGE_MAX     (INT32_MAX)      /* bytes of one message: gRPC's and Triton's own */
 #define PROA_GRPC_STREAMS_MAX     1024             /* calls at once on a connection */
-#define PROA_GRPC_METADATA_BYTES_MAX (64 << 10)
+#define PROA_GRPC_METADATA_BYTES_MAX (64 << 10)    /* headers of one call, counted as HTTP/2 does: 32 more for each */
 #define PROA_GRPC_RESETS_MAX      1000             /* streams that a client may cancel in 10 s: Rapid Reset */
+#define PROA_GRPC_CONTROLS_MAX    1000             /* SETTINGS, PRIORITY, empty DATA and unknown frames in 10 s */
+#define PROA_GRPC_PING_MS         5000             /* pings closer together, and nothing sent between them, are a strike ... */
+#define PROA_GRPC_PING_STRIKES    2                /* ... and more strikes than that end the connection: gRPC's own count */
+#define PROA_GRPC_WINDOW          (1 << 20)        /* bytes of a call that may be on their way to us */
+#define PROA_GRPC_CONNECTION_WINDOW (16 << 20)     /* the same of all calls of a connection */
+#define PROA_BLOCK_POOL_BYTES     ((size_t)64 << 20) /* memory of messages that each loop keeps for the next ones */
 #define PROA_CLOSE_MS             10000            /* that cancelled requests have to end when the faces close */
 #define PROA_WORK_THREADS_MAX     4                /* loads and unloads at once: Triton's --model-load-thread-count */
 #define PROA_INFLIGHT_BYTES_MAX   (4 * PROA_GIB)   /* request bodies of all connections together */

@@ -2,13 +2,34 @@
  * grpc.h - a gRPC server over HTTP/2 (nghttp2): calls with messages in and out, deadlines, status and trailers.
  * Follows gRPC over HTTP2 (github.com/grpc/grpc, doc/PROTOCOL-HTTP2.md).
  * Owner:   a call belongs to its connection; it is valid until proa_grpc_finish, or until on_gone has returned.
- * Threads: everything on the loop thread of the call.
+ * Threads: everything on the loop thread of the call, but proa_grpc_free.
  * Way in:  proa_grpc_protocol as proa_listen_options.http2 with a proa_grpc_server as http2_server. */
 #ifndef PROA_NET_GRPC_H
 #define PROA_NET_GRPC_H
 
 #include "base/arena.h"
 #include "net/conn.h"
+
+/* The codes of gRPC. */
+enum {
+    PROA_GRPC_OK,
+    PROA_GRPC_CANCELLED,
+    PROA_GRPC_UNKNOWN,
+    PROA_GRPC_INVALID_ARGUMENT,
+    PROA_GRPC_DEADLINE_EXCEEDED,
+    PROA_GRPC_NOT_FOUND,
+    PROA_GRPC_ALREADY_EXISTS,
+    PROA_GRPC_PERMISSION_DENIED,
+    PROA_GRPC_RESOURCE_EXHAUSTED,
+    PROA_GRPC_FAILED_PRECONDITION,
+    PROA_GRPC_ABORTED,
+    PROA_GRPC_OUT_OF_RANGE,
+    PROA_GRPC_UNIMPLEMENTED,
+    PROA_GRPC_INTERNAL,
+    PROA_GRPC_UNAVAILABLE,
+    PROA_GRPC_DATA_LOSS,
+    PROA_GRPC_UNAUTHENTICATED
+};
 
 typedef struct proa_grpc_header {
     proa_str name, value; /* name in lower case; "-bin" values decoded */
@@ -33,6 +54,8 @@ typedef struct proa_grpc_call {
 
 typedef struct proa_grpc_server {
     void (*on_call)(proa_grpc_call *call, void *arg); /* metadata is complete; may finish it at once */
+    /* A message of that many bytes begins: false refuses it, RESOURCE_EXHAUSTED, and on_gone. NULL: all are taken. */
+    bool (*on_size)(proa_grpc_call *call, size_t bytes, void *arg);
     void *arg;
     int64_t message_max;                            /* bytes of one message in; 0: PROA_GRPC_MESSAGE_MAX */
     int32_t streams_max;                            /* at once on a connection; 0: PROA_GRPC_STREAMS_MAX */
@@ -46,14 +69,16 @@ extern const proa_protocol proa_grpc_protocol;
 proa_str proa_grpc_get(const proa_grpc_call *call, const char *name); /* first metadata value, or ptr NULL */
 /* Inside on_message: keeps the message's memory; the caller frees it with proa_grpc_free. 64-byte aligned. */
 void *proa_grpc_take(proa_grpc_call *call);
-void proa_grpc_free(void *message);
-/* Sends one message, the pieces of iov one after the other. Copied if release is NULL, else kept until release(arg). */
+void proa_grpc_free(void *message); /* any thread */
+/* Sends one message, the pieces of iov one after the other. Copied if release is NULL, else kept until release(arg),
+ * which may be called before this returns. */
 void proa_grpc_send(proa_grpc_call *call, const struct iovec *iov, int count, void (*release)(void *arg),
                     void *arg);
 size_t proa_grpc_queued(const proa_grpc_call *call); /* bytes of this call that the peer's windows hold back */
 /* Stops and resumes giving messages: the window is not opened meanwhile. */
 void proa_grpc_pause(proa_grpc_call *call, bool paused);
-/* Ends the call with a gRPC code (0..16); message is percent-encoded here. More metadata for the trailers may follow. */
+/* Ends the call with a gRPC code (0..16); message is percent-encoded here. More metadata for the trailers may follow:
+ * names in lower case, "-bin" values as bytes, all copied. */
 void proa_grpc_finish(proa_grpc_call *call, int code, proa_str message, const proa_grpc_header *trailers,
                       int count);
 

@@ -1,0 +1,666 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/grpc.h"
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "net/grpc_session.h"
+#include "net/grpc_wire.h"
+#include <string.h>
+
+#define COPY_BYTES_MAX                                                                                       \
+    ((size_t)4096) /* so short a message is copied rather than kept: cheaper than its release */
+#define GZIP_BYTES_MIN ((size_t)256) /* below that gzip's own head eats the gain */
+#define IOV_MAX_PIECES 32            /* of one write */
+
+/* ---- life ---- */
+
+grpc_call *proa_grpc_call_new(grpc_session *s, int32_t stream)
+{
+    grpc_call *c = proa_block_get(sizeof *c);
+    PROA_ASSERT(c);
+    memset(c, 0, offsetof(grpc_call, memory));
+    proa_arena_init_in(&c->arena, c->memory, sizeof c->memory);
+    c->session = s;
+    c->stream = stream;
+    c->waiting_last = &c->waiting;
+    c->out_last = &c->out;
+    c->pub.arena = &c->arena;
+    c->pub.conn = s->conn;
+    c->pub.start_ns = proa_loop_now_ns(s->loop);
+    c->next = s->calls;
+    if (s->calls) s->calls->prev = c;
+    s->calls = c;
+    return c;
+}
+
+static void out_drop(grpc_out *out)
+{
+    if (--out->refs > 0) return;
+    if (out->release) out->release(out->arg);
+    proa_block_free(out);
+}
+
+static void drop_out(grpc_call *c)
+{
+    for (grpc_out *next; c->out; c->out = next) {
+        next = c->out->next;
+        out_drop(c->out);
+    }
+    c->out_last = &c->out;
+    c->out_at = c->queued = 0;
+}
+
+static void count_partial(grpc_call *c, bool partial)
+{
+    c->session->partial += partial - c->counted;
+    c->counted = partial;
+}
+
+static void drop_in(grpc_call *c)
+{
+    for (grpc_in *next; c->waiting; c->waiting = next) {
+        next = c->waiting->next;
+        proa_block_free(c->waiting->bytes);
+        proa_block_free(c->waiting);
+    }
+    c->waiting_last = &c->waiting;
+    proa_block_free(c->message);
+    c->message = NULL;
+    c->prefix_len = 0;
+    count_partial(c, false);
+}
+
+void proa_grpc_call_free(grpc_call *c)
+{
+    if (c->prev) c->prev->next = c->next;
+    else c->session->calls = c->next;
+    if (c->next) c->next->prev = c->prev;
+    drop_in(c);
+    drop_out(c);
+    proa_arena_release(&c->arena);
+    proa_block_free(c);
+}
+
+void proa_grpc_call_gone(grpc_call *c)
+{
+    if (!c->owned) return;
+    c->owned = false;
+    if (c->pub.on_gone) c->pub.on_gone(&c->pub);
+}
+
+/* ---- the head ---- */
+
+static void refuse(grpc_call *c, int code, const char *why)
+{
+    if (c->refused) return; /* the first reason wins */
+    c->refused = code;
+    c->refusal = why;
+}
+
+static void read_coding(grpc_call *c, proa_str value)
+{
+    if (!proa_coding_find(&c->coding, value)) refuse(c, PROA_GRPC_UNIMPLEMENTED, "unknown grpc-encoding");
+}
+
+static void read_timeout(grpc_call *c, proa_str value)
+{
+    int64_t ns = 0;
+    if (!proa_grpc_timeout_parse(value, &ns)) refuse(c, PROA_GRPC_INTERNAL, "malformed grpc-timeout");
+    else c->pub.deadline_ns = c->pub.start_ns + ns;
+}
+
+/* A list without q-values: gzip anywhere in it will do. */
+static void read_accept(grpc_call *c, proa_str value)
+{
+    for (size_t i = 0; i + 4 <= value.len && !c->takes_gzip; i++)
+        c->takes_gzip = memcmp(value.ptr + i, "gzip", 4) == 0;
+}
+
+/* What the protocol itself wants to know; all of it stays metadata as well. */
+static void read_known(grpc_call *c, proa_str name, proa_str value)
+{
+    switch (name.len) {
+    case 2:
+        if (proa_str_is(name, "te")) c->te = proa_str_is(value, "trailers");
+        break;
+    case 12:
+        if (proa_str_is(name, "content-type")) c->grpc = proa_grpc_content_type(value);
+        else if (proa_str_is(name, "grpc-timeout")) read_timeout(c, value);
+        break;
+    case 13:
+        if (proa_str_is(name, "grpc-encoding")) read_coding(c, value);
+        break;
+    case 20:
+        if (proa_str_is(name, "grpc-accept-encoding")) read_accept(c, value);
+        break;
+    default: break;
+    }
+}
+
+static void keep_header(grpc_call *c, proa_str name, proa_str value)
+{
+    int n = c->pub.metadata_count;
+    if (n == c->headers_cap) {
+        int cap = n ? 2 * n : 12;
+        proa_grpc_header *headers = PROA_ARENA_NEW(&c->arena, proa_grpc_header, cap);
+        if (n) memcpy(headers, c->headers, (size_t)n * sizeof *headers);
+        c->headers = headers;
+        c->headers_cap = cap;
+        c->pub.metadata = headers;
+    }
+    proa_grpc_header *h = &c->headers[n];
+    h->name = (proa_str){proa_arena_strdup(&c->arena, name), name.len};
+    if (!proa_str_ends(name, (proa_str){"-bin", 4}))
+        h->value = (proa_str){proa_arena_strdup(&c->arena, value), value.len};
+    else if (!proa_base64_decode(&c->arena, value, &h->value)) {
+        refuse(c, PROA_GRPC_INTERNAL, "metadata with a name in -bin that is not base64");
+        return;
+    }
+    c->pub.metadata_count++;
+}
+
+void proa_grpc_call_header(grpc_call *c, proa_str name, proa_str value)
+{
+    c->headers_bytes += name.len + value.len + 32;
+    if (c->headers_bytes > PROA_GRPC_METADATA_BYTES_MAX) {
+        refuse(c, PROA_GRPC_RESOURCE_EXHAUSTED,
+               "received metadata is larger than 64 KiB");
+        return;
+    }
+    if (name.len == 0 || name.ptr[0] != ':') {
+        read_known(c, name, value);
+        keep_header(c, name, value);
+    } else if (proa_str_is(name, ":path"))
+        c->pub.path = (proa_str){proa_arena_strdup(&c->arena, value), value.len};
+    else if (proa_str_is(name, ":method")) c->post = proa_str_is(value, "POST");
+}
+
+proa_str proa_grpc_get(const proa_grpc_call *call, const char *name)
+{
+    for (int i = 0; i < call->metadata_count; i++)
+        if (proa_str_is(call->metadata[i].name, name)) return call->metadata[i].value;
+    return (proa_str){NULL, 0};
+}
+
+/* ---- the end of an answer ---- */
+
+#define NV(name, value, len)                                                                                 \
+    ((nghttp2_nv){(uint8_t *)(uintptr_t)(name), (uint8_t *)(uintptr_t)(value), sizeof(name) - 1, (len),      \
+                  NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE})
+#define NV_TEXT(name, value) NV(name, value, sizeof(value) - 1)
+
+/* :status and content-type, and grpc-encoding if messages are packed. Returns how many. */
+static size_t head_fields(const grpc_call *c, nghttp2_nv fields[4])
+{
+    size_t n = 0;
+    fields[n++] = NV_TEXT(":status", "200");
+    fields[n++] = NV_TEXT("content-type", "application/grpc");
+    if (c->gzip) fields[n++] = NV_TEXT("grpc-encoding", "gzip");
+    if (c->coding != PROA_CODING_IDENTITY || c->refused == PROA_GRPC_UNIMPLEMENTED)
+        fields[n++] = NV_TEXT("grpc-accept-encoding", "identity,deflate,gzip");
+    return n;
+}
+
+static nghttp2_nv status_field(int code)
+{
+    static const char *const codes[] = {"0", "1",  "2",  "3",  "4",  "5",  "6",  "7", "8",
+                                        "9", "10", "11", "12", "13", "14", "15", "16"};
+    PROA_ASSERT(code >= 0 && code < (int)PROA_COUNT(codes));
+    return NV("grpc-status", codes[code], code < 10 ? 1 : 2);
+}
+
+static nghttp2_nv trailer_field(proa_arena *arena, const proa_grpc_header *h)
+{
+    bool binary = proa_str_ends(h->name, (proa_str){"-bin", 4});
+    proa_str value = binary ? proa_base64_encode(arena, h->value)
+                            : (proa_str){proa_arena_strdup(arena, h->value), h->value.len};
+    return (nghttp2_nv){(uint8_t *)proa_arena_strdup(arena, h->name), (uint8_t *)(uintptr_t)value.ptr,
+                        h->name.len, value.len, NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE};
+}
+
+static void make_trailers(grpc_call *c, int code, proa_str message, const proa_grpc_header *trailers, int count)
+{
+    size_t n = 0;
+    nghttp2_nv *fields = PROA_ARENA_NEW(&c->arena, nghttp2_nv, count + 2);
+    fields[n++] = status_field(code);
+    if (message.len) {
+        proa_str text = proa_grpc_percent_encode(&c->arena, message);
+        if (text.ptr == message.ptr) text.ptr = proa_arena_strdup(&c->arena, message);
+        fields[n++] = NV("grpc-message", text.ptr, text.len);
+    }
+    for (int i = 0; i < count; i++) fields[n++] = trailer_field(&c->arena, &trailers[i]);
+    c->trailers = fields;
+    c->trailers_count = n;
+}
+
+static void submit_trailers_only(grpc_call *c)
+{
+    nghttp2_nv fields[4];
+    size_t head = head_fields(c, fields), count = head + c->trailers_count;
+    nghttp2_nv *all = PROA_ARENA_NEW(&c->arena, nghttp2_nv, (int64_t)count);
+    memcpy(all, fields, head * sizeof *all);
+    memcpy(all + head, c->trailers, c->trailers_count * sizeof *all);
+    c->answered = true;
+    nghttp2_submit_response(c->session->h2, c->stream, all, count, NULL);
+}
+
+static void wake_stream(grpc_call *c)
+{
+    if (!c->deferred) return;
+    c->deferred = false;
+    nghttp2_session_resume_data(c->session->h2, c->stream);
+}
+
+static void finish(grpc_call *c, int code, proa_str message, const proa_grpc_header *trailers, int count)
+{
+    c->finished = true;
+    drop_in(c);
+    make_trailers(c, code, message, trailers, count);
+    if (!c->answered) submit_trailers_only(c);
+    else wake_stream(c);
+    if (c->held) nghttp2_session_consume_stream(c->session->h2, c->stream, c->held);
+    c->held = 0;
+    c->paused = false;
+    proa_grpc_session_flush_soon(c->session);
+}
+
+void proa_grpc_finish(proa_grpc_call *call, int code, proa_str message, const proa_grpc_header *trailers, int count)
+{
+    grpc_call *c = (grpc_call *)call;
+    PROA_ASSERT(c->owned);
+    c->owned = false;
+    finish(c, code, message, trailers, count);
+}
+
+void proa_grpc_call_fail(grpc_call *c, int code, const char *text)
+{
+    proa_grpc_call_gone(c);
+    if (c->finished) return;
+    bool cut = c->out_at > 0; /* a message is half sent: only a reset says that it will not be whole */
+    drop_out(c);
+    if (cut) {
+        c->finished = c->cut = true;
+        drop_in(c);
+        nghttp2_submit_rst_stream(c->session->h2, NGHTTP2_FLAG_NONE, c->stream, NGHTTP2_CANCEL);
+        proa_grpc_session_flush_soon(c->session);
+    } else finish(c, code, proa_str_c(text), NULL, 0);
+}
+
+/* ---- the beginning ---- */
+
+/* An answer to what is not gRPC at all. */
+static void answer_http(grpc_call *c, const char status[3])
+{
+    nghttp2_nv field = NV(":status", status, 3);
+    c->finished = c->answered = true;
+    nghttp2_submit_response(c->session->h2, c->stream, &field, 1, NULL);
+}
+
+static bool head_is_right(grpc_call *c)
+{
+    if (!c->post) return answer_http(c, "405"), false;
+    if (!c->grpc) return answer_http(c, "415"), false;
+    if (!c->te)
+        refuse(c, PROA_GRPC_INTERNAL,
+               "no 'te: trailers': the client or a proxy before it does not pass trailers on");
+    if (c->refused) proa_grpc_call_fail(c, c->refused, c->refusal);
+    else if (c->pub.deadline_ns && c->pub.deadline_ns <= c->pub.start_ns)
+        proa_grpc_call_fail(c, PROA_GRPC_DEADLINE_EXCEEDED, "Deadline Exceeded");
+    return !c->finished;
+}
+
+void proa_grpc_call_start(grpc_call *c)
+{
+    const proa_grpc_server *server = c->session->server;
+    if (!head_is_right(c)) return;
+    c->gzip = server->compression_level > 0 && c->takes_gzip;
+    if (c->pub.deadline_ns) proa_grpc_session_wake(c->session, c->pub.deadline_ns);
+    c->owned = true;
+    server->on_call(&c->pub, server->arg);
+}
+
+/* ---- messages in ---- */
+
+static void give(grpc_call *c, char *bytes, size_t len)
+{
+    c->current = bytes;
+    if (c->pub.on_message) c->pub.on_message(&c->pub, (proa_str){bytes, len});
+    proa_block_free(c->current);
+    c->current = NULL;
+}
+
+void *proa_grpc_take(proa_grpc_call *call)
+{
+    grpc_call *c = (grpc_call *)call;
+    void *message = c->current;
+    PROA_ASSERT(message);
+    c->current = NULL;
+    return message;
+}
+
+void proa_grpc_free(void *message)
+{
+    proa_block_free(message);
+}
+
+static void keep_waiting(grpc_call *c, char *bytes, size_t len)
+{
+    grpc_in *in = proa_block_get(sizeof *in);
+    PROA_ASSERT(in);
+    *in = (grpc_in){.bytes = bytes, .len = len};
+    *c->waiting_last = in;
+    c->waiting_last = &in->next;
+}
+
+/* Gives what waits, until the user pauses or ends the call. */
+static void deliver(grpc_call *c)
+{
+    if (c->delivering) return; /* further down the stack somebody does it */
+    c->delivering = true;
+    while (c->waiting && !c->paused && c->owned) {
+        grpc_in in = *c->waiting;
+        proa_block_free(c->waiting);
+        c->waiting = in.next;
+        if (!in.next) c->waiting_last = &c->waiting;
+        give(c, in.bytes, in.len);
+    }
+    c->delivering = false;
+    if (!c->half_closed || c->told_half || c->waiting || c->paused || !c->owned) return;
+    c->told_half = true;
+    if (c->pub.on_half_close) c->pub.on_half_close(&c->pub);
+}
+
+static void complete(grpc_call *c, char *bytes, size_t len)
+{
+    if (c->paused || c->waiting || c->delivering) keep_waiting(c, bytes, len);
+    else {
+        c->delivering = true;
+        give(c, bytes, len);
+        c->delivering = false;
+    }
+}
+
+static void too_large(grpc_call *c, const char *more, size_t bytes)
+{
+    char text[96];
+    snprintf(text, sizeof text, "Received message larger than max (%s%zu vs. %lld)", more, bytes,
+             (long long)c->session->message_max);
+    proa_grpc_call_fail(c, PROA_GRPC_RESOURCE_EXHAUSTED, text);
+}
+
+static bool admit(grpc_call *c, size_t bytes)
+{
+    const proa_grpc_server *server = c->session->server;
+    if (!server->on_size || server->on_size(&c->pub, bytes, server->arg)) return true;
+    proa_grpc_call_fail(c, PROA_GRPC_RESOURCE_EXHAUSTED, "the server holds as many bytes of requests as it may");
+    return false;
+}
+
+static void unpack(grpc_call *c)
+{
+    proa_buf out;
+    proa_err err = {.status = PROA_OK};
+    size_t most = (size_t)c->session->message_max;
+    proa_buf_init(&out, most);
+    proa_status status = proa_decompress(&out, c->coding, c->message, c->message_len, most, &err);
+    char *bytes = status == PROA_OK ? proa_block_get(out.len) : NULL;
+    if (status == PROA_LIMIT) too_large(c, "more than ", most);
+    else if (status != PROA_OK) proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, err.text);
+    else if (!bytes)
+        proa_grpc_call_fail(c, PROA_GRPC_RESOURCE_EXHAUSTED, "not enough memory for the message");
+    else if (!admit(c, out.len)) proa_block_free(bytes);
+    else {
+        if (out.len) memcpy(bytes, out.ptr, out.len);
+        proa_block_free(c->message);
+        c->message = NULL;
+        complete(c, bytes, out.len);
+    }
+    proa_buf_release(&out);
+}
+
+static void end_message(grpc_call *c)
+{
+    bool packed = c->prefix[0];
+    c->prefix_len = 0;
+    count_partial(c, false);
+    if (packed) {
+        unpack(c);
+        return;
+    }
+    char *bytes = c->message;
+    c->message = NULL;
+    complete(c, bytes, c->message_len);
+}
+
+/* The prefix is complete. */
+static void begin_message(grpc_call *c)
+{
+    const unsigned char *p = c->prefix;
+    size_t size = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
+    c->message_len = 0;
+    c->message_size = size;
+    if (p[0] > 1) proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, "a message's first byte is neither 0 nor 1");
+    else if (p[0] && c->coding == PROA_CODING_IDENTITY)
+        proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, "a compressed message without a grpc-encoding");
+    else if (size > (size_t)c->session->message_max) too_large(c, "", size);
+    else if (p[0] || admit(c, size)) {
+        c->message = proa_block_get(size);
+        if (!c->message)
+            proa_grpc_call_fail(c, PROA_GRPC_RESOURCE_EXHAUSTED, "not enough memory for the message");
+    }
+}
+
+static size_t take_prefix(grpc_call *c, const char *bytes, size_t len)
+{
+    size_t n = (size_t)(GRPC_PREFIX - c->prefix_len);
+    if (n > len) n = len;
+    memcpy(c->prefix + c->prefix_len, bytes, n);
+    c->prefix_len += (int)n;
+    if (c->prefix_len == GRPC_PREFIX) begin_message(c);
+    return n;
+}
+
+/* Takes apart what came, until a failure or the user ends the call. */
+static void take_data(grpc_call *c, const char *bytes, size_t len)
+{
+    while (len && !c->finished) {
+        size_t n;
+        if (!c->message) n = take_prefix(c, bytes, len);
+        else {
+            n = c->message_size - c->message_len;
+            if (n > len) n = len;
+            memcpy(c->message + c->message_len, bytes, n);
+            c->message_len += n;
+        }
+        bytes += n;
+        len -= n;
+        if (c->message && c->message_len == c->message_size) end_message(c);
+    }
+}
+
+void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len)
+{
+    grpc_session *s = c->session;
+    take_data(c, bytes, len);
+    if (c->paused && !c->finished) c->held += len;
+    else nghttp2_session_consume_stream(s->h2, c->stream, len);
+    bool partial = !c->finished && (c->prefix_len > 0 || c->message);
+    count_partial(c, partial);
+    if (!partial) return;
+    c->moved_ns = proa_loop_now_ns(s->loop);
+    proa_grpc_session_wake(s, c->moved_ns + (int64_t)PROA_STALL_MS * 1000000);
+}
+
+void proa_grpc_call_half_close(grpc_call *c)
+{
+    c->half_closed = true;
+    if (c->finished) return;
+    if (c->prefix_len > 0 || c->message)
+        proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, "the stream ends within a message");
+    else deliver(c);
+}
+
+void proa_grpc_pause(proa_grpc_call *call, bool paused)
+{
+    grpc_call *c = (grpc_call *)call;
+    if (c->paused == paused) return;
+    c->paused = paused;
+    if (paused) return;
+    c->resume_due = c->session->due = true;
+    proa_grpc_session_flush_soon(c->session);
+}
+
+void proa_grpc_call_resume(grpc_call *c)
+{
+    if (c->paused) return;
+    deliver(c);
+    if (c->paused || !c->held) return;
+    nghttp2_session_consume_stream(c->session->h2, c->stream, c->held);
+    c->held = 0;
+}
+
+/* ---- messages out ---- */
+
+static void put_prefix(char *to, bool packed, size_t bytes)
+{
+    to[0] = (char)packed;
+    for (int i = 0; i < 4; i++) to[1 + i] = (char)(bytes >> (24 - 8 * i));
+}
+
+static grpc_out *out_new(int pieces, size_t inline_bytes)
+{
+    size_t head = sizeof(grpc_out) + (size_t)pieces * sizeof(struct iovec);
+    grpc_out *out = proa_block_get(head + inline_bytes);
+    PROA_ASSERT(out);
+    *out = (grpc_out){.refs = 1, .count = pieces};
+    return out;
+}
+
+/* Prefix and bytes in one piece behind the struct. */
+static grpc_out *out_copy(const struct iovec *iov, int count, size_t bytes)
+{
+    grpc_out *out = out_new(1, GRPC_PREFIX + bytes);
+    char *at = (char *)(out->iov + 1);
+    out->bytes = GRPC_PREFIX + bytes;
+    out->iov[0] = (struct iovec){at, out->bytes};
+    put_prefix(at, false, bytes);
+    at += GRPC_PREFIX;
+    for (int i = 0; i < count; i++) {
+        if (iov[i].iov_len) memcpy(at, iov[i].iov_base, iov[i].iov_len);
+        at += iov[i].iov_len;
+    }
+    return out;
+}
+
+static grpc_out *out_keep(const struct iovec *iov, int count, size_t bytes, bool packed,
+                          void (*release)(void *arg), void *arg)
+{
+    grpc_out *out = out_new(count + 1, GRPC_PREFIX);
+    char *prefix = (char *)(out->iov + count + 1);
+    put_prefix(prefix, packed, bytes);
+    out->iov[0] = (struct iovec){prefix, GRPC_PREFIX};
+    memcpy(out->iov + 1, iov, (size_t)count * sizeof *iov);
+    out->bytes = GRPC_PREFIX + bytes;
+    out->release = release;
+    out->arg = arg;
+    return out;
+}
+
+/* NULL if gzip does not make it shorter. */
+static grpc_out *out_gzip(const grpc_call *c, const struct iovec *iov, int count, size_t bytes)
+{
+    static const int levels[] = {0, 1, 5, 9};
+    int wanted = c->session->server->compression_level;
+    proa_buf packed;
+    grpc_out *plain = out_copy(iov, count, bytes), *out = NULL;
+    proa_buf_init(&packed, bytes - 1);
+    const char *from = (char *)plain->iov[0].iov_base + GRPC_PREFIX;
+    if (proa_compress(&packed, PROA_CODING_GZIP, levels[wanted > 3 ? 3 : wanted], from, bytes, NULL) == PROA_OK)
+        out = out_keep(&(struct iovec){packed.ptr, packed.len}, 1, packed.len, true, free, packed.ptr);
+    else proa_buf_release(&packed);
+    out_drop(plain);
+    return out;
+}
+
+static grpc_out *make_out(const grpc_call *c, const struct iovec *iov, int count, size_t bytes,
+                          void (*release)(void *arg), void *arg)
+{
+    grpc_out *out = c->gzip && bytes >= GZIP_BYTES_MIN ? out_gzip(c, iov, count, bytes) : NULL;
+    if (!out && release && bytes > COPY_BYTES_MAX) return out_keep(iov, count, bytes, false, release, arg);
+    if (!out) out = out_copy(iov, count, bytes);
+    if (release) release(arg);
+    return out;
+}
+
+static void submit_head(grpc_call *c)
+{
+    nghttp2_nv fields[4];
+    nghttp2_data_provider provider = {.source.ptr = c, .read_callback = proa_grpc_session_read};
+    c->answered = true;
+    nghttp2_submit_response(c->session->h2, c->stream, fields, head_fields(c, fields), &provider);
+}
+
+void proa_grpc_send(proa_grpc_call *call, const struct iovec *iov, int count, void (*release)(void *arg),
+                    void *arg)
+{
+    grpc_call *c = (grpc_call *)call;
+    size_t bytes = 0;
+    PROA_ASSERT(c->owned);
+    for (int i = 0; i < count; i++) bytes += iov[i].iov_len;
+    PROA_ASSERT(bytes <= UINT32_MAX);
+    grpc_out *out = make_out(c, iov, count, bytes, release, arg);
+    out->next = NULL;
+    *c->out_last = out;
+    c->out_last = &out->next;
+    c->queued += out->bytes;
+    c->was_high |= c->queued > PROA_CONN_HIGH_BYTES;
+    if (!c->answered) submit_head(c);
+    else wake_stream(c);
+    proa_grpc_session_flush_soon(c->session);
+}
+
+size_t proa_grpc_queued(const proa_grpc_call *call)
+{
+    return ((const grpc_call *)call)->queued;
+}
+
+/* The part [at, at + len) of a message as pieces; returns how many bytes the pieces have. */
+static size_t slice(const grpc_out *out, size_t at, size_t len, struct iovec *pieces, int *count)
+{
+    size_t got = 0;
+    *count = 0;
+    for (int i = 0; i < out->count && got < len && *count < IOV_MAX_PIECES; i++) {
+        const struct iovec *v = &out->iov[i];
+        if (at >= v->iov_len) {
+            at -= v->iov_len;
+            continue;
+        }
+        size_t n = v->iov_len - at < len - got ? v->iov_len - at : len - got;
+        pieces[(*count)++] = (struct iovec){(char *)v->iov_base + at, n};
+        got += n;
+        at = 0;
+    }
+    return got;
+}
+
+void proa_grpc_call_write(grpc_call *c, size_t len)
+{
+    while (len) {
+        struct iovec pieces[IOV_MAX_PIECES];
+        int count;
+        grpc_out *out = c->out;
+        size_t n = slice(out, c->out_at, len, pieces, &count);
+        proa_grpc_session_write(c->session, pieces, count, out);
+        c->out_at += n;
+        c->queued -= n;
+        len -= n;
+        if (c->out_at < out->bytes) continue;
+        c->out = out->next;
+        if (!c->out) c->out_last = &c->out;
+        c->out_at = 0;
+        out_drop(out);
+    }
+    if (!c->was_high || c->queued >= PROA_CONN_LOW_BYTES) return;
+    c->was_high = false;
+    c->drained_due = c->session->due = true;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * grpc_session.h - inside grpc*.c: a connection (grpc_session.c), its calls (grpc.c), what travels in them.
+ * Owner:   the connection owns the session, the session its calls, a call its messages in and out.
+ * Threads: the loop's. */
+#ifndef PROA_NET_GRPC_SESSION_H
+#define PROA_NET_GRPC_SESSION_H
+
+#include "net/block.h"
+#include "net/compress.h"
+#include "net/grpc.h"
+#include <nghttp2/nghttp2.h>
+
+enum { GRPC_PREFIX = 5 }; /* before each message: is it compressed?, its length, big-endian */
+
+/* A message on its way out: the prefix and pieces, all in iov. */
+typedef struct grpc_out {
+    struct grpc_out *next;
+    void (*release)(void *arg); /* NULL: the bytes lie behind iov */
+    void *arg;
+    size_t bytes; /* with the prefix */
+    int refs;     /* the queue's, and one for each write that the connection has not finished */
+    int count;
+    struct iovec iov[];
+} grpc_out;
+
+/* A message that came while its call was paused. */
+typedef struct grpc_in {
+    struct grpc_in *next;
+    char *bytes;
+    size_t len;
+} grpc_in;
+
+typedef struct grpc_call grpc_call;
+typedef struct grpc_session {
+    proa_conn *conn;
+    proa_loop *loop;
+    const proa_grpc_server *server;
+    nghttp2_session *h2;
+    proa_block_pool *pool;
+    grpc_call *calls; /* newest first */
+    int64_t message_max;
+    char *stage; /* of a flush: what is written together */
+    size_t staged;
+    bool busy;    /* inside nghttp2: what is submitted now goes out when that has returned */
+    bool due;     /* a call is to be resumed or told that it has drained */
+    bool posted;  /* task is in the loop's queue */
+    bool gone;    /* the connection is; the posted task frees the session */
+    bool reading; /* the client's first frame has come */
+    bool held;    /* reading from the connection is paused: the client does not read what we send */
+    bool draining, last_named; /* GOAWAY: the notice was sent; the last stream was named */
+    bool ending;               /* nothing more is read */
+    bool ping_waits;           /* a ping of ours is not answered */
+    proa_loop_task task;
+    proa_timer timer;
+    int64_t timer_ns; /* when it fires; 0: not running */
+    int64_t opened_ns, read_ns, ping_ns, drain_ns, age_ns;
+    int64_t window_ns; /* of the next two counts */
+    int resets, controls;
+    int64_t peer_ping_ns;
+    int strikes;
+    int partial; /* calls with a message of which a part has come */
+} grpc_session;
+
+struct grpc_call {
+    proa_grpc_call pub; /* first */
+    grpc_session *session;
+    grpc_call *prev, *next;
+    int32_t stream;
+    proa_arena arena;
+    /* the head */
+    proa_grpc_header *headers; /* pub.metadata, growing */
+    int headers_cap;
+    size_t headers_bytes;
+    int refused; /* gRPC code of a head that is not right, and why */
+    const char *refusal;
+    int http_status;    /* of an answer that is not gRPC; 0: none */
+    bool post, te;      /* :method POST; te: trailers */
+    bool grpc;          /* content-type */
+    proa_coding coding; /* of messages in */
+    bool takes_gzip;
+    /* state */
+    bool owned;       /* the user knows it: on_call was called, finish and on_gone were not */
+    bool half_closed; /* END_STREAM came ... */
+    bool told_half;   /* ... and the user knows */
+    bool answered;    /* response headers are submitted */
+    bool deferred;    /* nghttp2 waits for nghttp2_session_resume_data */
+    bool finished;    /* trailers are known */
+    bool cut;         /* reset by us, within a message */
+    bool paused, delivering, resume_due, drained_due;
+    bool was_high; /* queued was above PROA_CONN_HIGH_BYTES */
+    bool gzip;     /* of messages out */
+    /* in */
+    unsigned char prefix[GRPC_PREFIX];
+    int prefix_len;
+    char *message; /* a block; NULL between messages */
+    size_t message_len, message_size;
+    bool counted; /* in session->partial */
+    int64_t moved_ns;
+    char *current; /* the message that on_message looks at */
+    grpc_in *waiting, **waiting_last;
+    size_t held; /* bytes that came while paused: their window is not opened yet */
+    /* out */
+    grpc_out *out, **out_last;
+    size_t out_at; /* bytes of the first message that have left */
+    size_t queued;
+    nghttp2_nv *trailers;
+    size_t trailers_count;
+    PROA_ALIGNED(16) char memory[2048]; /* the arena's first block */
+};
+
+/* grpc.c: the life of a call, called by the session */
+grpc_call *proa_grpc_call_new(grpc_session *s, int32_t stream);
+void proa_grpc_call_free(grpc_call *c);
+void proa_grpc_call_header(grpc_call *c, proa_str name, proa_str value);
+void proa_grpc_call_start(grpc_call *c); /* the head is complete */
+void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len);
+void proa_grpc_call_half_close(grpc_call *c);
+void proa_grpc_call_resume(grpc_call *c); /* not paused any more: gives what waits */
+void proa_grpc_call_gone(grpc_call *c);   /* tells the user, once */
+void proa_grpc_call_fail(grpc_call *c, int code, const char *text); /* on_gone, then an answer of ours */
+/* Gives the next bytes of the queue to the connection: exactly len, which are there. */
+void proa_grpc_call_write(grpc_call *c, size_t len);
+/* grpc_session.c: for calls */
+void proa_grpc_session_flush_soon(grpc_session *s);
+void proa_grpc_session_wake(grpc_session *s, int64_t ns); /* the timer fires then at the latest */
+void proa_grpc_session_write(grpc_session *s, const struct iovec *iov, int count, grpc_out *holder);
+ssize_t proa_grpc_session_read(nghttp2_session *h2, int32_t stream, uint8_t *buf, size_t length,
+                               uint32_t *flags, nghttp2_data_source *source, void *user);
+
+#endif
