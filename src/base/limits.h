@@ -70,6 +70,10 @@
 #define PROA_CONNECTIONS_MAX      20000            /* open at once on one port; 5,000 idle ones cost 20 MB */
 #define PROA_CONN_HIGH_BYTES      (1 << 20)        /* queued for a slow reader before its sender is asked to wait ... */
 #define PROA_CONN_LOW_BYTES       (256 << 10)      /* ... until so few are left */
+#define PROA_CONN_INPUT_BYTES_MAX (128 << 10)      /* pipelined requests that wait for the one before; above any head */
+#define PROA_LINGER_MS            5000             /* after our last byte, so that a client that still sends can read it */
+#define PROA_TLS_CHECK_MS         60000            /* between two looks at whether a certificate's file has changed */
+#define PROA_LISTEN_BACKLOG       4096             /* connections that the kernel holds until we accept them */
 #define PROA_IDLE_MS              75000            /* a kept-alive connection without a request: nginx' own */
 #define PROA_HEAD_MS              10000            /* from the first byte of a request head to its end */
 #define PROA_STALL_MS             30000            /* a body, or an answer, of which no byte moves */
@@ -77,7 +81,8 @@
 #define PROA_HTTP_HEADERS_MAX     128              /* lines */
 #define PROA_HTTP_BODY_MAX        (64 * PROA_MIB)  /* Triton's --http-max-input-size */
 #define PROA_HTTP_CHUNKS_MAX      65536            /* non-empty chunks of one body: Triton's */
-#define PROA_HTTP_PIPELINE_MAX    64               /* requests of one connection that wait for the one before */
+#define PROA_HTTP_TARGET_BYTES_MAX (16 << 10)      /* a request's target; RFC 9112 wants at least 8,000 */
+#define PROA_HTTP_CHUNK_LINE_MAX  256              /* a chunk's size with its extensions, which nobody uses */
 #define PROA_GRPC_MESSAGE_MAX     (INT32_MAX)      /* bytes of one message: gRPC's and Triton's own */
 #define PROA_GRPC_STREAMS_MAX     1024             /* calls at once on a connection */
 #define PROA_GRPC_METADATA_BYTES_MAX (64 << 10)    /* headers of one call, counted as HTTP/2 does: 32 more for each */

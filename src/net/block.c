@@ -15,6 +15,7 @@ enum {
 /* Stands in the 64 bytes before what the caller sees. */
 typedef struct block_head {
     struct block_head *next; /* while it lies in a pool */
+    size_t bytes;            /* what the caller may use */
     int class;
 } block_head;
 #define HEAD_BYTES ((size_t)64)
@@ -62,7 +63,7 @@ static void *block_new(size_t bytes, int class)
     size_t size = class == NO_CLASS ? (bytes + HEAD_BYTES - 1) / HEAD_BYTES * HEAD_BYTES : class_bytes(class);
     block_head *head = aligned_alloc(HEAD_BYTES, HEAD_BYTES + size);
     if (!head) return NULL;
-    *head = (block_head){.class = class};
+    *head = (block_head){.bytes = size, .class = class};
     return (char *)head + HEAD_BYTES;
 }
 
@@ -75,6 +76,11 @@ void *proa_block_get(size_t bytes)
     own->free[class] = head->next;
     own->bytes -= class_bytes(class);
     return (char *)head + HEAD_BYTES;
+}
+
+size_t proa_block_bytes(const void *block)
+{
+    return ((const block_head *)((const char *)block - HEAD_BYTES))->bytes;
 }
 
 void proa_block_free(void *block)

@@ -28,24 +28,35 @@ typedef struct proa_protocol {
     void (*shutdown)(void *state);
     /* The connection is gone, for whatever reason; the last call: frees the state. */
     void (*close)(void *state);
+    /* The deadline has passed. Returns false to end the connection now; true if a last answer is queued and it is closed
+     * by proa_conn_close, or a new deadline is set. NULL: false. */
+    bool (*expired)(void *state);
 } proa_protocol;
 
 /* Queues bytes. What iov points to is copied if release is NULL, else it stays untouched until release(arg) is called,
- * exactly once, also when the connection ends first. Writing happens at the end of the loop's turn, all in one call. */
+ * exactly once, also when the connection ends first; perhaps before this returns (few bytes are copied all the same).
+ * Writing happens when the protocol's function returns, or at the end of the loop's turn, all in one call. */
 void proa_conn_write(proa_conn *conn, const struct iovec *iov, int count, void (*release)(void *arg), void *arg);
 size_t proa_conn_queued(const proa_conn *conn); /* bytes that were not yet given to the kernel */
 /* The next len bytes of the stream go straight into dst (what is buffered now is not part of them: copy it first). Then,
  * or if the connection ends, done(arg, bytes that came). Input is not called meanwhile. dst stays until done. */
 void proa_conn_read_into(proa_conn *conn, void *dst, size_t len, void (*done)(void *arg, size_t got), void *arg);
 void proa_conn_pause(proa_conn *conn, bool paused); /* stop and resume reading; a peer that resets is still noticed */
+/* Input that was not consumed comes again, from the loop, without waiting for more of it. */
+void proa_conn_again(proa_conn *conn);
+/* drained is called once, from the loop, when less than PROA_CONN_LOW_BYTES are queued: also if they are now. */
+void proa_conn_want_drained(proa_conn *conn);
 /* Ends the connection: after what is queued has been written, or at once. close is called later, from the loop. */
 void proa_conn_close(proa_conn *conn, bool at_once);
-/* The connection ends at once if that many ms pass before the next call; 0: no limit. For slow senders and readers. */
+/* The connection ends (see expired) if that many ms pass before the next call; 0: no limit. For slow senders; while bytes
+ * of proa_conn_read_into come, it starts anew with each. Readers who take no byte for stall_ms are seen to here. Late by
+ * up to 0.3 s. */
 void proa_conn_deadline(proa_conn *conn, int64_t ms);
 
 proa_loop *proa_conn_loop(const proa_conn *conn);
 const char *proa_conn_peer(const proa_conn *conn); /* "127.0.0.1:50312", "unix" */
 bool proa_conn_tls(const proa_conn *conn);
+const struct proa_listen_options *proa_conn_options(const proa_conn *conn); /* with the defaults filled in */
 const char *proa_conn_client_name(const proa_conn *conn); /* subject of the client's certificate, or NULL */
 
 /* ---- listening ---- */
@@ -61,12 +72,15 @@ typedef struct proa_listen_options {
     const proa_protocol *http1, *http2;
     void *http1_server, *http2_server;
     int connections_max; /* beyond that a new connection is closed at once; 0: PROA_CONNECTIONS_MAX */
-    int64_t idle_ms;     /* a connection without an exchange ends after that; 0: PROA_IDLE_MS */
+    /* Time-outs, 0: PROA_IDLE_MS, PROA_HEAD_MS, PROA_STALL_MS. A connection without an exchange; from the first byte to
+     * the end of a request's head (or of TLS' handshake); a body or an answer of which no byte moves. */
+    int64_t idle_ms, head_ms, stall_ms;
 } proa_listen_options;
 
 typedef struct proa_listener proa_listener;
 /* Listens on all loops: each has a socket of its own with SO_REUSEPORT where there are several. On failure *out is NULL:
- * "cannot listen on 0.0.0.0:8000: address already in use". Options are copied. Before the loops run or on loops[0]. */
+ * "cannot listen on 0.0.0.0:8000: address already in use". Options are copied, the address too.
+ * Before the loops run or on loops[0]. */
 PROA_MUST_CHECK proa_status proa_listener_open(proa_listener **out, proa_loop *const *loops, int loops_count,
                                                const proa_listen_options *options, proa_err *err);
 int proa_listener_port(const proa_listener *listener);

@@ -163,8 +163,7 @@ void proa_grpc_call_header(grpc_call *c, proa_str name, proa_str value)
 {
     c->headers_bytes += name.len + value.len + 32;
     if (c->headers_bytes > PROA_GRPC_METADATA_BYTES_MAX) {
-        refuse(c, PROA_GRPC_RESOURCE_EXHAUSTED,
-               "received metadata is larger than 64 KiB");
+        refuse(c, PROA_GRPC_RESOURCE_EXHAUSTED, "received metadata is larger than 64 KiB");
         return;
     }
     if (name.len == 0 || name.ptr[0] != ':') {

@@ -13,6 +13,8 @@ typedef struct proa_tls_options {
     const char *client_ca;  /* PEM file: clients must show a certificate of these; NULL: none is asked for */
 } proa_tls_options;
 PROA_MUST_CHECK proa_status proa_tls_open(proa_tls **out, const proa_tls_options *options, proa_err *err);
+/* Reads files that have changed now, not within the minute. On failure the old certificate stays. Any thread. */
+PROA_MUST_CHECK proa_status proa_tls_reload(proa_tls *tls, proa_err *err);
 void proa_tls_close(proa_tls *tls); /* NULL is fine */
 
 #endif

@@ -56,12 +56,12 @@ struct proa_model {
     int64_t batch_max; /* 0: no batch dimension */
     bool decoupled, unary;
     unsigned flags; /* the backend's, but for what model_open took back: schedulers go by these */
-    void *state; /* the backend's */
+    void *state;    /* the backend's */
     proa_instance *instances;
     int instances_count;
     proa_scheduler *scheduler;
-    proa_cache *cache; /* the server's, set before proa_scheduler_new; NULL: none */
-    proa_rate *rate;   /* the server's rate limiter; NULL: off */
+    proa_cache *cache;       /* the server's, set before proa_scheduler_new; NULL: none */
+    proa_rate *rate;         /* the server's rate limiter; NULL: off */
     proa_model_stats *stats; /* lives in the repository's entry of this version: a reload goes on counting */
     atomic_int refs;         /* find, requests, ensembles; 0 with state UNLOADING: freed by the repository */
     _Atomic(proa_state) state_now;

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * conn.c - reading, deadlines and the end of a connection. Events come as edges: `readable` stays set until the socket
+ * has given less than it was asked for, so most requests cost one read. */
+#include "net/conn.h"
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "net/block.h"
+#include "net/conn_inner.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <unistd.h>
+
+#define READS_MAX 16 /* in a row, before the other connections have their turn */
+
+static const char preface[] = "PRI * HTTP/2.0\r\n"; /* how a client of HTTP/2 begins */
+
+static void settle(proa_conn *conn);
+static void free_conn(proa_conn *conn);
+
+/* ---- deadlines ---- */
+
+void proa_conn_set_deadlines(proa_conn *conn)
+{
+    int64_t at = conn->protocol_ns < conn->write_ns ? conn->protocol_ns : conn->write_ns;
+    proa_loop_deadline(conn->loop, &conn->deadline, at);
+}
+
+void proa_conn_deadline(proa_conn *conn, int64_t ms)
+{
+    if (conn->ending != PROA_CONN_OPEN) return;
+    conn->protocol_ms = ms;
+    conn->protocol_ns = ms > 0 ? proa_loop_now_ns(conn->loop) + ms * 1000000 : INT64_MAX;
+    proa_conn_set_deadlines(conn);
+}
+
+static void on_deadline(proa_deadline *deadline)
+{
+    proa_conn *conn = (proa_conn *)((char *)deadline - offsetof(proa_conn, deadline));
+    bool open = conn->ending == PROA_CONN_OPEN && conn->write_ns > proa_loop_now_ns(conn->loop);
+    conn->protocol_ns = INT64_MAX;
+    if (!open || !conn->protocol || !conn->protocol->expired || !conn->protocol->expired(conn->state))
+        proa_conn_fail(conn);
+    proa_conn_set_deadlines(conn);
+}
+
+/* ---- what the protocol is given ---- */
+
+void proa_conn_start(proa_conn *conn, const proa_protocol *protocol)
+{
+    const proa_listen_options *options = proa_conn_options(conn);
+    conn->protocol = protocol;
+    conn->protocol_ns = INT64_MAX;
+    void *server = protocol == options->http2 ? options->http2_server : options->http1_server;
+    conn->state = protocol->open(conn, server);
+    proa_conn_set_deadlines(conn);
+}
+
+/* By the first bytes. NULL: there are too few of them. */
+static const proa_protocol *choose(const proa_conn *conn, const char *bytes, size_t len)
+{
+    const proa_listen_options *options = proa_conn_options(conn);
+    if (!options->http2) return options->http1;
+    if (!options->http1) return options->http2;
+    size_t whole = sizeof preface - 1;
+    if (memcmp(bytes, preface, len < whole ? len : whole) != 0) return options->http1;
+    return len < whole ? NULL : options->http2;
+}
+
+static void finish_into(proa_conn *conn)
+{
+    void (*done)(void *arg, size_t got) = conn->into_done;
+    conn->into = NULL;
+    if (done) done(conn->into_arg, conn->into_got);
+}
+
+/* So many bytes of read_into have come. */
+static void into_came(proa_conn *conn, size_t n)
+{
+    conn->into_got += n;
+    if (conn->protocol_ms > 0) proa_conn_deadline(conn, conn->protocol_ms);
+    if (conn->into_got == conn->into_len) finish_into(conn);
+}
+
+static bool takes_input(const proa_conn *conn)
+{
+    return conn->ending == PROA_CONN_OPEN && !conn->paused;
+}
+
+/* Returns how many of the bytes are done with. */
+static size_t give(proa_conn *conn, const char *bytes, size_t len)
+{
+    size_t at = 0;
+    while (conn->into && at < len) {
+        size_t rest = conn->into_len - conn->into_got, n = rest < len - at ? rest : len - at;
+        memcpy(conn->into + conn->into_got, bytes + at, n);
+        at += n;
+        into_came(conn, n);
+    }
+    if (conn->ending != PROA_CONN_OPEN) return len;
+    if (!conn->protocol) {
+        const proa_protocol *protocol = choose(conn, bytes, len);
+        if (!protocol) return at;
+        proa_conn_start(conn, protocol);
+    }
+    if (at == len || !takes_input(conn)) return at;
+    int64_t n = conn->protocol->input(conn->state, bytes + at, len - at);
+    if (n < 0) proa_conn_close(conn, false);
+    if (conn->ending != PROA_CONN_OPEN) return len;
+    PROA_ASSERT((size_t)n == len - at || !conn->into);
+    return at + (size_t)n;
+}
+
+/* ---- the bytes that were not consumed ---- */
+
+static void drop_in(proa_conn *conn)
+{
+    proa_block_free(conn->in);
+    conn->in = NULL;
+    conn->in_at = conn->in_len = conn->in_cap = 0;
+}
+
+/* Makes place for at least so many bytes behind what is there. */
+static void reserve_in(proa_conn *conn, size_t more)
+{
+    if (conn->in_cap - conn->in_at - conn->in_len >= more) return;
+    size_t cap = conn->in_len + more < 2 * conn->in_len ? 2 * conn->in_len : conn->in_len + more;
+    char *in = proa_block_get(cap);
+    PROA_ASSERT(in);
+    if (conn->in_len) memcpy(in, conn->in + conn->in_at, conn->in_len);
+    size_t len = conn->in_len;
+    drop_in(conn);
+    conn->in = in;
+    conn->in_len = len;
+    conn->in_cap = proa_block_bytes(in);
+}
+
+static void give_rest(proa_conn *conn)
+{
+    if (conn->in_len == 0 || !takes_input(conn)) return;
+    size_t n = give(conn, conn->in + conn->in_at, conn->in_len);
+    conn->in_at += n;
+    conn->in_len -= n;
+    if (conn->in_len == 0) drop_in(conn);
+}
+
+static void give_new(proa_conn *conn, size_t len)
+{
+    const char *bytes = conn->loop->scratch;
+    size_t n = give(conn, bytes, len);
+    if (n == len) return;
+    reserve_in(conn, len - n);
+    memcpy(conn->in + conn->in_at + conn->in_len, bytes + n, len - n);
+    conn->in_len += len - n;
+}
+
+/* ---- reading ---- */
+
+static bool wants_bytes(const proa_conn *conn)
+{
+    if (conn->eof || conn->ending == PROA_CONN_DEAD) return false;
+    return conn->ending != PROA_CONN_OPEN || (!conn->paused && conn->in_len < PROA_CONN_INPUT_BYTES_MAX);
+}
+
+static void on_eof(proa_conn *conn)
+{
+    conn->eof = true;
+    if (conn->ending == PROA_CONN_FLUSHING) return;
+    bool open = conn->ending == PROA_CONN_OPEN && conn->protocol && conn->protocol->eof;
+    if (!open || !conn->protocol->eof(conn->state)) proa_conn_fail(conn);
+}
+
+static void came(proa_conn *conn, size_t n)
+{
+    if (conn->ending != PROA_CONN_OPEN) return; /* thrown away */
+    if (conn->in_len > 0) {
+        conn->in_len += n;
+        give_rest(conn);
+        return;
+    }
+    size_t rest = conn->into ? conn->into_len - conn->into_got : 0, direct = rest < n ? rest : n;
+    if (direct) into_came(conn, direct);
+    if (n > direct) give_new(conn, n - direct);
+}
+
+/* Where the next bytes go: into what is asked for, then behind those that wait, or else into the loop's scratch. */
+static int places(proa_conn *conn, struct iovec iov[2])
+{
+    int count = 0;
+    bool open = conn->ending == PROA_CONN_OPEN;
+    if (open && conn->in_len > 0) {
+        reserve_in(conn, PROA_LOOP_SCRATCH / 16);
+        size_t used = conn->in_at + conn->in_len;
+        iov[0] = (struct iovec){conn->in + used, conn->in_cap - used};
+        return 1;
+    }
+    if (open && conn->into)
+        iov[count++] = (struct iovec){conn->into + conn->into_got, conn->into_len - conn->into_got};
+    iov[count++] = (struct iovec){conn->loop->scratch, PROA_LOOP_SCRATCH};
+    return count;
+}
+
+/* False when the socket is empty, or has nothing for us. */
+static bool read_once(proa_conn *conn)
+{
+    struct iovec iov[2];
+    int count = places(conn, iov);
+    size_t asked = iov[0].iov_len + (count > 1 ? iov[1].iov_len : 0);
+    int64_t n = conn->io->recv(conn, iov, count);
+    if (n > 0) {
+        came(conn, (size_t)n);
+        return (size_t)n == asked || conn->hup;
+    }
+    if (n == 0) on_eof(conn);
+    else if (n != -EAGAIN) proa_conn_fail(conn);
+    return false;
+}
+
+static void read_some(proa_conn *conn)
+{
+    for (int i = 0; i < READS_MAX && conn->readable && wants_bytes(conn); i++) {
+        if (!read_once(conn)) conn->readable = false;
+    }
+}
+
+/* A connection that is not read from still sees that its peer has reset it. */
+static void check_error(proa_conn *conn)
+{
+    int error = 0;
+    socklen_t len = sizeof error;
+    if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error != 0) proa_conn_fail(conn);
+}
+
+static void on_event(evutil_socket_t fd, short what, void *arg)
+{
+    PROA_UNUSED(fd);
+    proa_conn *conn = arg;
+    proa_loop_awake(conn->loop);
+    conn->readable = true;
+    if (what & EV_CLOSED) conn->hup = true;
+    conn->inside = true;
+    if (wants_bytes(conn)) read_some(conn);
+    else check_error(conn);
+    settle(conn);
+}
+
+void proa_conn_pause(proa_conn *conn, bool paused)
+{
+    conn->paused = paused;
+    if (!paused) proa_conn_again(conn);
+}
+
+void proa_conn_again(proa_conn *conn)
+{
+    conn->again = true;
+    proa_conn_late(conn);
+}
+
+void proa_conn_want_drained(proa_conn *conn)
+{
+    conn->want_drained = true;
+    proa_conn_late(conn);
+}
+
+void proa_conn_read_into(proa_conn *conn, void *dst, size_t len, void (*done)(void *arg, size_t got), void *arg)
+{
+    PROA_ASSERT(len > 0 && !conn->into);
+    if (conn->ending != PROA_CONN_OPEN) {
+        done(arg, 0);
+        return;
+    }
+    conn->into = dst;
+    conn->into_len = len;
+    conn->into_got = 0;
+    conn->into_done = done;
+    conn->into_arg = arg;
+    if (conn->readable) proa_conn_late(conn);
+}
+
+/* ---- the end of a turn ---- */
+
+void proa_conn_late(proa_conn *conn)
+{
+    if (conn->inside || conn->late_queued) return;
+    conn->late_queued = true;
+    proa_loop_late(conn->loop, &conn->late);
+}
+
+static bool is_drained(const proa_conn *conn)
+{
+    return conn->want_drained && conn->queued < PROA_CONN_LOW_BYTES && conn->ending == PROA_CONN_OPEN;
+}
+
+/* The protocol is told first, then what it left behind is released. */
+static void end_protocol(proa_conn *conn)
+{
+    if (conn->into) finish_into(conn);
+    const proa_protocol *protocol = conn->protocol;
+    conn->protocol = NULL;
+    if (protocol) protocol->close(conn->state);
+    proa_conn_drop_out(conn);
+    drop_in(conn);
+}
+
+/* All is written. A client that still sends would lose our last words if we closed now: the kernel would reset. */
+static void linger(proa_conn *conn)
+{
+    conn->ending = PROA_CONN_LINGERING;
+    end_protocol(conn);
+    if (conn->eof || conn->ending == PROA_CONN_DEAD) {
+        conn->ending = PROA_CONN_DEAD;
+        return;
+    }
+    if (conn->ssl) proa_conn_tls_shut(conn);
+    shutdown(conn->fd, SHUT_WR);
+    conn->write_ns = INT64_MAX;
+    conn->protocol_ns = proa_loop_now_ns(conn->loop) + PROA_LINGER_MS * INT64_C(1000000);
+    proa_conn_set_deadlines(conn);
+}
+
+/* After every function of the protocol, once, and the last to touch the connection: it may be freed here. */
+static void settle(proa_conn *conn)
+{
+    conn->inside = true;
+    proa_conn_flush(conn);
+    if (is_drained(conn)) {
+        conn->want_drained = false;
+        if (conn->protocol && conn->protocol->drained) conn->protocol->drained(conn->state);
+        proa_conn_flush(conn);
+    }
+    if (conn->ending == PROA_CONN_FLUSHING && !conn->out) linger(conn);
+    conn->inside = false;
+    if (conn->ending == PROA_CONN_DEAD) {
+        if (!conn->late_queued) free_conn(conn);
+        return;
+    }
+    if (conn->again || is_drained(conn) || (conn->readable && wants_bytes(conn))) proa_conn_late(conn);
+}
+
+static void on_late(proa_loop_task *task)
+{
+    proa_conn *conn = (proa_conn *)((char *)task - offsetof(proa_conn, late));
+    conn->late_queued = false;
+    conn->inside = true;
+    if (conn->again) {
+        conn->again = false;
+        give_rest(conn);
+    }
+    read_some(conn);
+    settle(conn);
+}
+
+void proa_conn_close(proa_conn *conn, bool at_once)
+{
+    if (at_once) conn->ending = PROA_CONN_DEAD;
+    else if (conn->ending == PROA_CONN_OPEN) conn->ending = PROA_CONN_FLUSHING;
+    proa_conn_late(conn);
+}
+
+void proa_conn_fail(proa_conn *conn)
+{
+    proa_conn_close(conn, true);
+}
+
+void proa_conn_shutdown(proa_conn *conn)
+{
+    if (conn->ending != PROA_CONN_OPEN) return;
+    if (!conn->protocol) proa_conn_fail(conn);
+    else if (conn->protocol->shutdown) conn->protocol->shutdown(conn->state);
+    proa_conn_late(conn);
+}
+
+/* ---- making and freeing ---- */
+
+static int64_t plain_recv(proa_conn *conn, const struct iovec *iov, int count)
+{
+    for (;;) {
+        ssize_t n = count == 1 ? recv(conn->fd, iov->iov_base, iov->iov_len, 0) : readv(conn->fd, iov, count);
+        if (n >= 0) return n;
+        if (errno != EINTR) return -errno;
+    }
+}
+
+static int64_t plain_send(proa_conn *conn, const struct iovec *iov, int count)
+{
+    struct msghdr message = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count};
+    for (;;) {
+        ssize_t n = count == 1 ? send(conn->fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL)
+                               : sendmsg(conn->fd, &message, MSG_NOSIGNAL);
+        if (n >= 0) return n;
+        if (errno != EINTR) return -errno;
+    }
+}
+
+static const proa_conn_io plain_io = {plain_recv, plain_send};
+
+static void link_in(proa_conn *conn)
+{
+    conn->next = conn->part->first;
+    if (conn->next) conn->next->prev = conn;
+    conn->part->first = conn;
+}
+
+static void link_out(proa_conn *conn)
+{
+    if (conn->next) conn->next->prev = conn->prev;
+    if (conn->prev) conn->prev->next = conn->next;
+    else conn->part->first = conn->next;
+}
+
+void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl)
+{
+    proa_loop *loop = part->loop;
+    proa_conn *conn = proa_block_get(sizeof *conn);
+    PROA_ASSERT(conn);
+    *conn = (proa_conn){
+        .loop = loop, .part = part, .fd = fd, .ssl = ssl, .late.run = on_late, .deadline.pass = on_deadline};
+    conn->io = ssl ? &proa_conn_tls_io : &plain_io;
+    link_in(conn);
+    const proa_listen_options *options = proa_conn_options(conn);
+    conn->write_ns = INT64_MAX;
+    proa_conn_deadline(conn, ssl ? options->head_ms : options->idle_ms);
+    event_assign(&conn->event, loop->base, fd, EV_READ | EV_CLOSED | EV_ET | EV_PERSIST, on_event, conn);
+    if ((ssl && !proa_conn_tls_attach(conn)) || event_add(&conn->event, NULL) != 0) proa_conn_fail(conn);
+    else if (!ssl && !(options->http1 && options->http2))
+        proa_conn_start(conn, options->http1 ? options->http1 : options->http2);
+}
+
+static void free_conn(proa_conn *conn)
+{
+    conn->inside = true; /* what the protocol says from now on queues nothing */
+    end_protocol(conn);
+    event_del(&conn->event);
+    if (conn->write_event) event_free(conn->write_event);
+    proa_deadline_remove(&conn->loop->wheel, &conn->deadline);
+    if (conn->ssl) proa_conn_tls_free(conn);
+    close(conn->fd);
+    link_out(conn);
+    proa_listen_part_gone(conn->part);
+    free((char *)conn->peer);
+    free((char *)conn->client_name);
+    proa_block_free(conn);
+}
+
+/* ---- what it is ---- */
+
+proa_loop *proa_conn_loop(const proa_conn *conn)
+{
+    return conn->loop;
+}
+
+bool proa_conn_tls(const proa_conn *conn)
+{
+    return conn->ssl != NULL;
+}
+
+const proa_listen_options *proa_conn_options(const proa_conn *conn)
+{
+    return proa_listen_part_options(conn->part);
+}
+
+static char *peer_text(const proa_conn *conn)
+{
+    char host[INET6_ADDRSTRLEN] = "", text[INET6_ADDRSTRLEN + 16];
+    struct sockaddr_in6 in6 = {0};
+    socklen_t len = sizeof in6;
+    if (getpeername(conn->fd, (struct sockaddr *)&in6, &len) != 0) return proa_strdup("gone");
+    struct sockaddr_in in4;
+    memcpy(&in4, &in6, sizeof in4);
+    if (in6.sin6_family == AF_INET) {
+        inet_ntop(AF_INET, &in4.sin_addr, host, sizeof host);
+        snprintf(text, sizeof text, "%s:%d", host, ntohs(in4.sin_port));
+    } else if (in6.sin6_family == AF_INET6) {
+        inet_ntop(AF_INET6, &in6.sin6_addr, host, sizeof host);
+        snprintf(text, sizeof text, "[%s]:%d", host, ntohs(in6.sin6_port));
+    } else {
+        snprintf(text, sizeof text, "unix");
+    }
+    return proa_strdup(text);
+}
+
+const char *proa_conn_peer(const proa_conn *conn)
+{
+    /* Made when somebody asks, which few do: a cache of which callers need not know. */
+    if (!conn->peer) ((proa_conn *)conn)->peer = peer_text(conn);
+    return conn->peer;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * conn_inner.h - the inside of a connection, for conn.c (reading, ending), conn_out.c (writing), conn_tls.c and listen.c.
+ * Owner:   listen.c makes it, conn.c frees it.
+ * Threads: the loop's. */
+#ifndef PROA_NET_CONN_INNER_H
+#define PROA_NET_CONN_INNER_H
+
+#include "net/conn.h"
+#include "net/loop_inner.h"
+#include <event2/event.h>
+#include <event2/event_struct.h>
+#include <sys/socket.h>
+
+typedef struct ssl_st SSL;
+typedef struct proa_out proa_out;
+typedef struct proa_listen_part proa_listen_part;
+
+/* How bytes get to and from the socket. Both return a count, or 0 - errno; EAGAIN: not now. */
+typedef struct proa_conn_io {
+    /* 0: the end. Less than was asked for: there is no more now (or conn->hup is set). */
+    int64_t (*recv)(proa_conn *conn, const struct iovec *iov, int count);
+    int64_t (*send)(proa_conn *conn, const struct iovec *iov, int count);
+} proa_conn_io;
+
+typedef enum proa_conn_ending {
+    PROA_CONN_OPEN,
+    PROA_CONN_FLUSHING,  /* what is queued is written, then our side is shut */
+    PROA_CONN_LINGERING, /* our side is shut and the protocol gone; what comes is thrown away */
+    PROA_CONN_DEAD       /* freed at the end of this turn */
+} proa_conn_ending;
+
+struct proa_conn {
+    proa_loop *loop;
+    proa_listen_part *part;
+    proa_conn *prev, *next; /* of part */
+    const proa_conn_io *io;
+    const proa_protocol *protocol; /* NULL until the handshake and the first bytes have said which */
+    void *state;
+    int fd;
+    proa_conn_ending ending;
+    bool inside; /* a function of the protocol runs, or is about to: settle comes after it */
+    bool late_queued;
+    bool readable; /* the socket may have bytes */
+    bool hup;      /* the peer has shut its side: read until the end */
+    bool eof;      /* ... which was reached */
+    bool blocked;  /* the socket takes no more for now */
+    bool paused, again, want_drained;
+    proa_loop_task late;
+    struct event event;
+    struct event *write_event;     /* made when the socket blocks for the first time */
+    proa_deadline deadline;        /* the earlier of the two */
+    int64_t protocol_ns, write_ns; /* INT64_MAX: none */
+    int64_t protocol_ms;           /* what proa_conn_deadline said; each piece of read_into starts it anew */
+    /* What the protocol did not consume: in[in_at, in_at + in_len). */
+    char *in;
+    size_t in_at, in_len, in_cap;
+    /* read_into */
+    char *into;
+    size_t into_len, into_got;
+    void (*into_done)(void *arg, size_t got);
+    void *into_arg;
+    proa_out *out, *out_last;
+    size_t queued;
+    SSL *ssl;
+    bool raw_end;                   /* the socket under ssl has ended */
+    const char *peer, *client_name; /* made when asked for */
+};
+
+/* One loop's share of a listener. */
+struct proa_listen_part {
+    proa_listener *listener;
+    proa_loop *loop;
+    int fd; /* -1: drained */
+    struct event *event;
+    proa_timer rest; /* out of descriptors: tries again later */
+    proa_loop_task start, drain;
+    bool draining;
+    proa_conn *first;
+};
+
+/* conn.c. The connection is linked into part, reads from the next turn on, and frees itself. */
+void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl);
+void proa_conn_shutdown(proa_conn *conn); /* the listener drains */
+/* Chooses the protocol; called by conn_tls.c when the handshake is done. */
+void proa_conn_start(proa_conn *conn, const proa_protocol *protocol);
+void proa_conn_late(proa_conn *conn); /* queues conn->late unless it is queued or settle comes anyway */
+void proa_conn_fail(proa_conn *conn); /* ends at once: at the end of the turn */
+void proa_conn_set_deadlines(proa_conn *conn);
+
+/* conn_out.c */
+void proa_conn_flush(proa_conn *conn);
+void proa_conn_block(proa_conn *conn);    /* the socket takes no more: wait until it does */
+void proa_conn_drop_out(proa_conn *conn); /* releases all that is queued */
+
+/* conn_tls.c */
+extern const proa_conn_io proa_conn_tls_io;
+PROA_MUST_CHECK bool proa_conn_tls_attach(proa_conn *conn); /* puts conn->ssl on the socket */
+void proa_conn_tls_shut(proa_conn *conn);                   /* says that we send no more */
+void proa_conn_tls_free(proa_conn *conn);
+
+/* tls.c */
+struct bio_method_st;
+SSL *proa_tls_session(const proa_tls *tls, int64_t now_ns); /* NULL: out of memory */
+const struct bio_method_st *proa_tls_bio(const proa_tls *tls);
+
+/* listen.c */
+const proa_listen_options *proa_listen_part_options(const proa_listen_part *part);
+void proa_listen_part_gone(proa_listen_part *part); /* one connection less */
+
+#endif

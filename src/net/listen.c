@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * listen.c - sockets that listen, one for each loop, and the connections that come from them. */
+#include "net/conn.h"
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "net/conn_inner.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/ssl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define ACCEPTS_MAX 64  /* in a row, before the connections have their turn */
+#define REST_MS     100 /* when the process is out of descriptors */
+
+struct proa_listener {
+    proa_listen_options options;
+    char *address;
+    int port;
+    bool local;   /* a Unix socket: one for all loops */
+    bool listens; /* the socket file is ours */
+    atomic_bool drained;
+    atomic_llong connections;
+    int parts_count;
+    proa_listen_part *parts;
+};
+
+typedef struct target {
+    int family;
+    socklen_t len;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in in4;
+        struct sockaddr_in6 in6;
+        struct sockaddr_un local;
+    } at;
+} target;
+
+/* ---- sockets ---- */
+
+static bool is_local(const char *address)
+{
+    return strncmp(address, "unix:", 5) == 0;
+}
+
+static proa_status parse_local(target *to, const char *path, proa_err *err)
+{
+    to->family = AF_UNIX;
+    to->len = sizeof to->at.local;
+    to->at.local.sun_family = AF_UNIX;
+    size_t len = strlen(path);
+    if (len == 0 || len >= sizeof to->at.local.sun_path)
+        return PROA_FAIL(err, INVALID, "cannot listen on unix:%s: a path has 1 to %zu characters", path,
+                         sizeof to->at.local.sun_path - 1);
+    memcpy(to->at.local.sun_path, path, len + 1);
+    return PROA_OK;
+}
+
+static proa_status parse_target(target *to, const char *address, int port, proa_err *err)
+{
+    *to = (target){0};
+    if (is_local(address)) return parse_local(to, address + 5, err);
+    if (port < 0 || port > 65535)
+        return PROA_FAIL(err, INVALID, "cannot listen on %s: port %d is not within 0 and 65535", address, port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
+    int rc = getaddrinfo(address, NULL, &hints, &found);
+    if (rc != 0 || found->ai_addrlen > sizeof to->at.in6) {
+        if (found) freeaddrinfo(found);
+        return PROA_FAIL(err, INVALID, "cannot listen on %s: %s", address, gai_strerror(rc));
+    }
+    to->family = found->ai_family;
+    to->len = found->ai_addrlen;
+    memcpy(&to->at, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    if (to->family == AF_INET6) to->at.in6.sin6_port = htons((uint16_t)port);
+    else to->at.in4.sin_port = htons((uint16_t)port);
+    return PROA_OK;
+}
+
+static void set_option(int fd, int level, int name)
+{
+    int on = 1;
+    if (setsockopt(fd, level, name, &on, sizeof on) != 0) return; /* a wish, not a need */
+}
+
+/* Returns -1 with errno. */
+static int open_socket(const target *to, bool shared)
+{
+    int fd = socket(to->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    if (to->family != AF_UNIX) {
+        set_option(fd, SOL_SOCKET, SO_REUSEADDR);
+        set_option(fd, IPPROTO_TCP, TCP_NODELAY); /* what is accepted inherits it */
+        if (shared) set_option(fd, SOL_SOCKET, SO_REUSEPORT);
+    }
+    if (bind(fd, &to->at.any, to->len) == 0 && listen(fd, PROA_LISTEN_BACKLOG) == 0) return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static int port_of(int fd)
+{
+    struct sockaddr_in6 at = {0}; /* the port lies at the same place in sockaddr_in */
+    socklen_t len = sizeof at;
+    if (getsockname(fd, (struct sockaddr *)&at, &len) != 0) return 0;
+    return at.sin6_family == AF_UNIX ? 0 : ntohs(at.sin6_port);
+}
+
+/* A socket file that a dead process left behind is removed; one that somebody listens on is not. */
+static void remove_stale(const target *to)
+{
+    struct stat st;
+    if (stat(to->at.local.sun_path, &st) != 0 || !S_ISSOCK(st.st_mode)) return;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    bool stale = connect(fd, &to->at.any, to->len) != 0 && errno == ECONNREFUSED;
+    close(fd);
+    if (stale) unlink(to->at.local.sun_path);
+}
+
+static proa_status fail_listen(const proa_listener *listener, proa_err *err)
+{
+    const char *why = errno == EADDRINUSE ? "address already in use" : strerror(errno);
+    if (listener->local)
+        return PROA_FAIL(err, UNAVAILABLE, "cannot listen on %s: %s", listener->address, why);
+    return PROA_FAIL(err, UNAVAILABLE, "cannot listen on %s:%d: %s", listener->address,
+                     listener->options.port, why);
+}
+
+/* SO_REUSEPORT, which our loops need, would also let another process of this user in and share its clients: so the
+ * first socket is opened without it, and says whether the port is free. */
+static proa_status claim(proa_listener *listener, target *to, proa_err *err)
+{
+    if (listener->local) remove_stale(to);
+    bool shared = listener->options.reuse_port && !listener->local;
+    int fd = open_socket(to, shared);
+    if (fd < 0) return fail_listen(listener, err);
+    listener->port = port_of(fd);
+    if (to->family == AF_INET6) to->at.in6.sin6_port = htons((uint16_t)listener->port);
+    else if (to->family == AF_INET) to->at.in4.sin_port = htons((uint16_t)listener->port);
+    if (listener->local || shared || listener->parts_count == 1) listener->parts[0].fd = fd;
+    else close(fd);
+    return PROA_OK;
+}
+
+static proa_status open_sockets(proa_listener *listener, proa_err *err)
+{
+    target to;
+    PROA_TRY(parse_target(&to, listener->address, listener->options.port, err));
+    PROA_TRY(claim(listener, &to, err));
+    for (int i = 0; i < listener->parts_count; i++) {
+        proa_listen_part *part = &listener->parts[i];
+        if (part->fd >= 0) continue;
+        part->fd = listener->local ? dup(listener->parts[0].fd) : open_socket(&to, true);
+        if (part->fd < 0) return fail_listen(listener, err);
+    }
+    return PROA_OK;
+}
+
+/* ---- accepting ---- */
+
+static void on_rested(void *arg)
+{
+    proa_listen_part *part = arg;
+    if (part->event && event_add(part->event, NULL) != 0) proa_timer_start(&part->rest, REST_MS);
+}
+
+/* Out of descriptors or memory: the listening socket stays readable, so looking again at once would spin. */
+static void rest(proa_listen_part *part)
+{
+    PROA_LOG(WARNING, "cannot accept a connection on port %d: %s", part->listener->port, strerror(errno));
+    event_del(part->event);
+    proa_timer_start(&part->rest, REST_MS);
+}
+
+static void take(proa_listen_part *part, int fd)
+{
+    proa_listener *listener = part->listener;
+    SSL *ssl = NULL;
+    bool room = atomic_load(&listener->connections) < listener->options.connections_max;
+    if (room && listener->options.tls)
+        ssl = proa_tls_session(listener->options.tls, proa_loop_now_ns(part->loop));
+    if (!room || (listener->options.tls && !ssl)) {
+        close(fd);
+        return;
+    }
+    atomic_fetch_add(&listener->connections, 1);
+    proa_conn_new(part, fd, ssl);
+}
+
+static void on_accept(evutil_socket_t fd, short what, void *arg)
+{
+    PROA_UNUSED(what);
+    proa_listen_part *part = arg;
+    proa_loop_awake(part->loop);
+    for (int i = 0; i < ACCEPTS_MAX; i++) {
+        int client = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (client >= 0) {
+            take(part, client);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            rest(part);
+            return;
+        } else if (errno != ECONNABORTED && errno != EINTR) {
+            return;
+        }
+    }
+}
+
+static void on_start(proa_loop_task *task)
+{
+    proa_listen_part *part = (proa_listen_part *)((char *)task - offsetof(proa_listen_part, start));
+    if (part->draining) return;
+    part->event = event_new(part->loop->base, part->fd, EV_READ | EV_PERSIST, on_accept, part);
+    PROA_ASSERT(part->event);
+    on_rested(part);
+}
+
+/* ---- the end ---- */
+
+static void stop_accepting(proa_listen_part *part)
+{
+    proa_timer_release(&part->rest);
+    if (part->event) event_free(part->event);
+    part->event = NULL;
+    if (part->fd >= 0) close(part->fd);
+    part->fd = -1;
+}
+
+static void on_drain(proa_loop_task *task)
+{
+    proa_listen_part *part = (proa_listen_part *)((char *)task - offsetof(proa_listen_part, drain));
+    part->draining = true;
+    stop_accepting(part);
+    for (proa_conn *conn = part->first, *next; conn; conn = next) {
+        next = conn->next; /* connections are freed at the end of the turn, not here */
+        proa_conn_shutdown(conn);
+    }
+}
+
+void proa_listener_drain(proa_listener *listener)
+{
+    if (atomic_exchange(&listener->drained, true)) return;
+    for (int i = 0; i < listener->parts_count; i++)
+        proa_loop_post(listener->parts[i].loop, &listener->parts[i].drain);
+}
+
+/* Tasks of the listener may still be posted, and one connection's end may write to another: all of it runs here. */
+static void end_part(proa_listen_part *part)
+{
+    proa_loop_run_posted(part->loop);
+    stop_accepting(part);
+    while (part->first) {
+        for (proa_conn *conn = part->first; conn; conn = conn->next) proa_conn_close(conn, true);
+        proa_loop_run_late(part->loop);
+    }
+}
+
+void proa_listener_close(proa_listener *listener)
+{
+    if (!listener) return;
+    for (int i = 0; i < listener->parts_count; i++) end_part(&listener->parts[i]);
+    if (listener->local && listener->listens) unlink(listener->address + 5);
+    free(listener->parts);
+    free(listener->address);
+    free(listener);
+}
+
+/* ---- making ---- */
+
+static void fill_defaults(proa_listen_options *options)
+{
+    if (options->connections_max <= 0) options->connections_max = PROA_CONNECTIONS_MAX;
+    if (options->idle_ms <= 0) options->idle_ms = PROA_IDLE_MS;
+    if (options->head_ms <= 0) options->head_ms = PROA_HEAD_MS;
+    if (options->stall_ms <= 0) options->stall_ms = PROA_STALL_MS;
+}
+
+static proa_listener *new_listener(proa_loop *const *loops, int loops_count, const proa_listen_options *options)
+{
+    proa_listener *listener = proa_calloc(1, sizeof *listener);
+    listener->options = *options;
+    fill_defaults(&listener->options);
+    listener->address = proa_strdup(options->address);
+    listener->options.address = listener->address;
+    listener->local = is_local(options->address);
+    listener->parts_count = loops_count;
+    listener->parts = proa_calloc((size_t)loops_count, sizeof *listener->parts);
+    for (int i = 0; i < loops_count; i++) {
+        proa_listen_part *part = &listener->parts[i];
+        *part = (proa_listen_part){.listener = listener, .loop = loops[i], .fd = -1};
+        part->rest = (proa_timer){.loop = loops[i], .fire = on_rested, .arg = part};
+        part->start.run = on_start;
+        part->drain.run = on_drain;
+    }
+    return listener;
+}
+
+proa_status proa_listener_open(proa_listener **out, proa_loop *const *loops, int loops_count,
+                               const proa_listen_options *options, proa_err *err)
+{
+    PROA_ASSERT(loops_count > 0 && loops_count <= PROA_LOOPS_MAX && (options->http1 || options->http2));
+    *out = NULL;
+    proa_listener *listener = new_listener(loops, loops_count, options);
+    proa_status status = open_sockets(listener, err);
+    if (status != PROA_OK) {
+        proa_listener_close(listener);
+        return status;
+    }
+    listener->listens = true;
+    for (int i = 0; i < loops_count; i++) proa_loop_post(loops[i], &listener->parts[i].start);
+    *out = listener;
+    return PROA_OK;
+}
+
+int proa_listener_port(const proa_listener *listener)
+{
+    return listener->port;
+}
+
+int64_t proa_listener_connections(const proa_listener *listener)
+{
+    return atomic_load(&listener->connections);
+}
+
+const proa_listen_options *proa_listen_part_options(const proa_listen_part *part)
+{
+    return &part->listener->options;
+}
+
+void proa_listen_part_gone(proa_listen_part *part)
+{
+    atomic_fetch_sub(&part->listener->connections, 1);
+}
