@@ -43,7 +43,7 @@ static peer_stream *peer_of(peer *p, int32_t id)
 static void peer_text(char *to, size_t size, const uint8_t *from, size_t len)
 {
     if (len >= size) len = size - 1;
-    memcpy(to, from, len);
+    if (len) memcpy(to, from, len);
     to[len] = 0;
 }
 
@@ -109,6 +109,7 @@ static void peer_greet(peer *p, const nghttp2_settings_entry *settings, size_t c
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, peer_frame);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, peer_closed);
     nghttp2_option_set_peer_max_concurrent_streams(option, PEER_STREAMS);
+    nghttp2_option_set_max_send_header_block_length(option, (size_t)1 << 20);
     PROA_ASSERT(nghttp2_session_client_new2(&p->h2, callbacks, p, option) == 0);
     nghttp2_option_del(option);
     nghttp2_session_callbacks_del(callbacks);
@@ -220,7 +221,7 @@ static ssize_t peer_provide(nghttp2_session *h2, int32_t stream, uint8_t *buf, s
                   NGHTTP2_NV_FLAG_NONE})
 
 /* Opens a call; more are headers beside the usual ones, a value NULL takes a usual one away. */
-static inline int32_t peer_call(peer *p, const char *path, const char *const (*more)[2], int count)
+static inline int32_t peer_call(peer *p, const char *path, const char *(*more)[2], int count)
 {
     const char *usual[][2] = {{":method", "POST"}, {":scheme", "http"}, {":authority", "test"},
                               {":path", path},     {"te", "trailers"},  {"content-type", "application/grpc"}};
