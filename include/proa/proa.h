@@ -47,6 +47,8 @@ typedef struct proa_engine_options {
     int32_t sequences_max; /* running at once, each beam counts as one; default 16 */
     int32_t step_tokens; /* token budget of a step; default 512, at least the longest encoder input is planned */
     int64_t kv_tokens; /* room for keys and values, in tokens of all running sequences; 0: see proa_info */
+    float kv_share;     /* with kv_tokens 0: as many as fit into this share (0 to 1) of the memory that the weights
+                           leave, but no more than sequences_max whole contexts; 0: planned without it */
     proa_progress_fn *progress;
     void *progress_arg;
 } proa_engine_options;

@@ -106,13 +106,12 @@
 #define PROA_PARAMS_PER_REQUEST_MAX  1024
 #define PROA_MODELS_MAX           4096             /* folders of all repositories */
 #define PROA_INSTANCES_MAX        1024             /* of one model */
-#define PROA_BATCH_REQUESTS_MAX   4096             /* requests of one execution; more rows than that come in fewer requests */
 #define PROA_QUEUE_MAX            (1 << 20)        /* waiting requests of one model, where no policy says less */
-#define PROA_REPLY_STATS_MAX      1024             /* replies of a request that have statistics of their own; the rest counts with the last */
 #define PROA_SHM_REGIONS_MAX      4096
 #define PROA_LABELS_BYTES_MAX     (16 * PROA_MIB)  /* one label file */
 #define PROA_CLASSES_MAX          1000000          /* elements of an output that is to be classified: Triton's */
 #define PROA_CLASSES_BYTES_MAX    (256 * PROA_MIB) /* the strings of one classified output: a million classes with labels */
+#define PROA_REPLY_ARRAY_BYTES_MAX (1 * PROA_GIB)  /* one tensor of a reply of the engine: 2,000 rows of 128k logits */
 #define PROA_TEMPLATE_BYTES_MAX   (1 * PROA_MIB)   /* a chat template; the longest in use have 20 kB */
 #define PROA_TEMPLATE_STEPS_MAX   (10 << 20)       /* statements and expressions that one rendering may take */
 #define PROA_TEMPLATE_DEPTH_MAX   64               /* blocks, calls and expressions within each other */

@@ -30,6 +30,9 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->sequences_max = o->sequences_max ? o->sequences_max : PROA_SEQUENCES_DEFAULT;
     s->step_tokens = o->step_tokens ? o->step_tokens : PROA_STEP_TOKENS_DEFAULT;
     s->kv_tokens = o->kv_tokens;
+    s->kv_share = (double)o->kv_share;
+    if (!(s->kv_share >= 0 && s->kv_share <= 1))
+        return PROA_FAIL(err, INVALID, "option 'kv-share' is %g, must be 0 to 1", s->kv_share);
     s->threads = o->threads;
     /* Every running sequence has a row in every step. */
     s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
@@ -37,11 +40,22 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     return PROA_OK;
 }
 
+/* As many as fit into the share, at least one longest sequence, at most that for all that run. */
+static int64_t shared_tokens(const proa_sizes *s, const proa_model *m, int64_t longest)
+{
+    int64_t page = proa_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->kv_dtype);
+    int64_t left = proa_memory_available() - m->plan.weight_bytes - m->plan.activation_bytes;
+    double tokens = s->kv_share * (double)proa_max64(left, 0) / (double)proa_max64(page, 1) * PROA_PAGE_TOKENS;
+    double most = (double)longest * s->sequences_max;
+    return proa_max64(longest, (int64_t)(tokens < most ? tokens : most));
+}
+
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
 {
     int64_t longest = m->config.context;
     if (m->arch->kind == PROA_KIND_ENCODER_DECODER)
         longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
+    if (s->kv_tokens == 0 && s->kv_share > 0) s->kv_tokens = shared_tokens(s, m, longest);
     if (s->kv_tokens == 0)
         s->kv_tokens = proa_max64(longest, (int64_t)s->sequences_max * PROA_SEQUENCE_TOKENS);
 }

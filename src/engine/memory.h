@@ -17,6 +17,7 @@ typedef struct proa_sizes {
     proa_model_options model;
     int32_t sequences_max;
     int64_t step_tokens, kv_tokens; /* kv_tokens 0: not yet known (it follows from the model) */
+    double kv_share;                /* of the memory that is left, for kv_tokens 0; 0: none */
     int32_t threads;                /* 0: all */
 } proa_sizes;
 

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * engine.c - the backend `engine`: Proa's own contract of tensors and parameters (README.md). */
+#include "backends/backends.h"
+#include "backends/engine_own.h"
+
+#include "base/file.h"
+#include "base/limits.h"
+#include <string.h>
+
+#define T(name)  INFERENCE__DATA_TYPE__TYPE_##name
+#define OPTIONAL PROA_IO_OPTIONAL
+#define VECTOR                                                                                               \
+    1,                                                                                                       \
+    {                                                                                                        \
+        -1                                                                                                   \
+    }
+#define ONE                                                                                                  \
+    1,                                                                                                       \
+    {                                                                                                        \
+        1                                                                                                    \
+    }
+#define MATRIX                                                                                               \
+    2,                                                                                                       \
+    {                                                                                                        \
+        -1, -1                                                                                               \
+    }
+#define CUBE                                                                                                 \
+    3,                                                                                                       \
+    {                                                                                                        \
+        -1, -1, -1                                                                                           \
+    }
+
+static const proa_io_row inputs[] = {{"text_input", T(STRING), ONE, OPTIONAL},
+                                     {"input_ids", T(INT32), VECTOR, OPTIONAL},
+                                     {"decoder_input_ids", T(INT32), VECTOR, OPTIONAL},
+                                     {"task", T(STRING), ONE, OPTIONAL},
+                                     {"stream", T(BOOL), ONE, OPTIONAL},
+                                     {"echo", T(BOOL), ONE, OPTIONAL},
+                                     {"options", T(STRING), ONE, OPTIONAL},
+                                     {.name = NULL}};
+static const proa_io_row generator_outputs[] = {{"text_output", T(STRING), VECTOR, 0},
+                                                {"output_ids", T(INT32), MATRIX, 0},
+                                                {"sequence_length", T(INT32), VECTOR, 0},
+                                                {"sequence_index", T(INT32), VECTOR, 0},
+                                                {"finish_reason", T(STRING), VECTOR, 0},
+                                                {"prompt_tokens", T(INT32), ONE, 0},
+                                                {"completion_tokens", T(INT32), VECTOR, 0},
+                                                {"cum_log_probs", T(FP32), VECTOR, 0},
+                                                {"output_log_probs", T(FP32), MATRIX, 0},
+                                                {"scores", T(FP32), VECTOR, 0},
+                                                {"token_text", T(STRING), MATRIX, 0},
+                                                {"top_ids", T(INT32), CUBE, 0},
+                                                {"top_log_probs", T(FP32), CUBE, 0},
+                                                {"top_text", T(STRING), CUBE, 0},
+                                                {"prompt_ids", T(INT32), VECTOR, 0},
+                                                {"prompt_log_probs", T(FP32), VECTOR, 0},
+                                                {"prompt_text", T(STRING), VECTOR, 0},
+                                                {"prompt_top_ids", T(INT32), MATRIX, 0},
+                                                {"prompt_top_log_probs", T(FP32), MATRIX, 0},
+                                                {"prompt_top_text", T(STRING), MATRIX, 0},
+                                                {"logits", T(FP32), CUBE, 0},
+                                                {"hidden", T(FP32), CUBE, 0},
+                                                {"rows", T(FP32), MATRIX, 0},
+                                                {"embedding", T(FP32), VECTOR, 0},
+                                                {.name = NULL}};
+static const proa_io_row encoder_outputs[] = {
+    {"rows", T(FP32), MATRIX, 0},        {"embedding", T(FP32), VECTOR, 0},
+    {"logits", T(FP32), VECTOR, 0},      {"scores", T(FP32), VECTOR, 0},
+    {"label", T(STRING), ONE, 0},        {"labels", T(STRING), VECTOR, 0},
+    {"prompt_tokens", T(INT32), ONE, 0}, {.name = NULL}};
+
+/* ---- the configuration ---- */
+
+static proa_io_row option_input(const proa_option_row *row)
+{
+    proa_io_row in = {row->name, T(INT32), 1, {1}, OPTIONAL};
+    switch (row->kind) {
+    case PROA_OPTION_KIND_INT: break;
+    case PROA_OPTION_KIND_FLOAT: in.type = T(FP32); break;
+    case PROA_OPTION_KIND_U64: in.type = T(UINT64); break;
+    case PROA_OPTION_KIND_BOOL: in.type = T(BOOL); break;
+    case PROA_OPTION_KIND_IDS: in.dims[0] = -1; break;
+    case PROA_OPTION_KIND_STYLE:
+    case PROA_OPTION_KIND_EARLY:
+    case PROA_OPTION_KIND_BIAS: in.type = T(STRING); break;
+    case PROA_OPTION_KIND_WORDS:
+    case PROA_OPTION_KIND_STRINGS: in.type = T(STRING), in.dims[0] = -1; break;
+    }
+    return in;
+}
+
+static void add_option_inputs(Inference__ModelConfig *config, proa_arena *arena)
+{
+    proa_io_row rows[PROA_OPTION_COUNT + 1];
+    for (int i = 0; i < PROA_OPTION_COUNT; i++) rows[i] = option_input(&proa_option_rows[i]);
+    rows[PROA_OPTION_COUNT] = (proa_io_row){.name = NULL};
+    proa_config_inputs(config, rows, arena);
+}
+
+/* Before a model is opened its config.json tells what it is; a folder that cannot be read is for open to complain of. */
+static bool is_encoder(const Inference__ModelConfig *config, const char *version_path)
+{
+    char path[PROA_PATH_MAX], folder[PROA_PATH_MAX];
+    const char *given = proa_config_parameter(config, "model_path");
+    proa_json *json = NULL;
+    snprintf(folder, sizeof folder, "%s", version_path);
+    if (given && *given == '/') snprintf(folder, sizeof folder, "%s", given);
+    else if (given) snprintf(folder, sizeof folder, "%s/../%s", version_path, given);
+    if (proa_path_join(path, folder, "config.json", NULL) != PROA_OK) return false;
+    if (!proa_file_exists(path)) snprintf(path, sizeof path, "%.4000s/../config.json", version_path);
+    if (!proa_file_exists(path) || proa_json_load(&json, path, PROA_CONFIG_BYTES_MAX, NULL) != PROA_OK)
+        return false;
+    bool encoder = proa_str_is(proa_json_str(proa_json_get(json, "model_type")), "bert");
+    proa_json_free(json);
+    return encoder;
+}
+
+static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
+                            proa_err *err)
+{
+    PROA_UNUSED(err);
+    bool encoder = is_encoder(config, version_path);
+    if (!config->n_input) {
+        proa_config_inputs(config, inputs, arena);
+        if (!encoder) add_option_inputs(config, arena);
+    }
+    if (!config->n_output) proa_config_outputs(config, encoder ? encoder_outputs : generator_outputs, arena);
+    proa_config_decoupled(config, true, arena);
+    return PROA_OK;
+}
+
+static proa_status check_config(proa_served *s, proa_err *err)
+{
+    const Inference__ModelConfig *config = proa_model_config(s->model);
+    if (config->max_batch_size == 0) return PROA_OK;
+    return PROA_FAIL(
+        err, INVALID,
+        "'max_batch_size' is %d, must be 0: backend 'engine' takes one prompt in a request and batches by "
+        "itself",
+        config->max_batch_size);
+}
+
+/* ---- reading ---- */
+
+static const char *const own_params[] = {
+    "task",    "stream",    "streaming", "echo", "exclude_input_in_output",
+    "pooling", "normalize", "options",   NULL};
+
+/* Text of an input, or else of a parameter; NULL ptr: neither. */
+static proa_str text_of(const proa_infer *r, const char *name)
+{
+    proa_str text = proa_input_text(r, name);
+    const proa_param *param = text.ptr ? NULL : proa_infer_param(r, name);
+    if (param && param->kind == PROA_PARAM_STRING) text = param->s;
+    return text;
+}
+
+static bool flag_of(const proa_infer *r, const char *name, bool preset)
+{
+    bool value = preset;
+    if (proa_input_bool(r, name, 0, &value)) return value;
+    const proa_param *param = proa_infer_param(r, name);
+    if (!param) return preset;
+    if (param->kind == PROA_PARAM_BOOL) return param->b;
+    if (param->kind == PROA_PARAM_INT) return param->i != 0;
+    return param->kind == PROA_PARAM_STRING ? proa_str_is(param->s, "true") : preset;
+}
+
+/* One of some names; preset if nothing is said. */
+static proa_status choice_of(const proa_infer *r, const char *name, const char *const *names, int *value,
+                             proa_err *err)
+{
+    proa_str text = text_of(r, name);
+    if (!text.len) return PROA_OK;
+    for (int i = 0; names[i]; i++)
+        if (proa_str_is(text, names[i])) return *value = i, PROA_OK;
+    return PROA_FAIL(err, INVALID, "'%s' is '%.*s', must be one of %s, %s, ...", name,
+                     (int)(text.len < 40 ? text.len : 40), text.ptr, names[0], names[1]);
+}
+
+static bool has_labels(const proa_served *s)
+{
+    return s->labels > 0;
+}
+
+static proa_status read_task(proa_own *own, const proa_call *call, proa_err *err)
+{
+    static const char *const tasks[] = {"generate", "score", "rows", "embed", "classify", NULL};
+    static const char *const poolings[] = {"mean", "cls", "pooler", "last", NULL};
+    const proa_served *s = call->served;
+    bool encoder = s->info.kind == PROA_KIND_ENCODER;
+    int task = !encoder ? PROA_OWN_GENERATE : has_labels(s) ? PROA_OWN_CLASSIFY : PROA_OWN_EMBED;
+    int pooling = s->info.kind == PROA_KIND_DECODER ? PROA_POOLING_LAST : PROA_POOLING_MEAN;
+    PROA_TRY(choice_of(call->infer, "task", tasks, &task, err));
+    PROA_TRY(choice_of(call->infer, "pooling", poolings, &pooling, err));
+    own->task = (proa_own_task)task;
+    own->pooling = (proa_pooling)pooling;
+    own->normalize = flag_of(call->infer, "normalize", false);
+    if (encoder && task <= PROA_OWN_SCORE)
+        return PROA_FAIL(err, UNSUPPORTED, "an encoder does not %s: task must be rows, embed or classify",
+                         tasks[task]);
+    if (task == PROA_OWN_CLASSIFY && !has_labels(s))
+        return PROA_FAIL(err, UNSUPPORTED, "the model has no labels to classify by");
+    if (task == PROA_OWN_EMBED && s->info.kind == PROA_KIND_DECODER && pooling != PROA_POOLING_LAST)
+        return PROA_FAIL(err, UNSUPPORTED, "a decoder's embedding is its last position's: pooling must be last");
+    if (task == PROA_OWN_EMBED && pooling == PROA_POOLING_POOLER && !s->info.has_pooler)
+        return PROA_FAIL(err, UNSUPPORTED, "the model has no pooler");
+    return PROA_OK;
+}
+
+static proa_status read_json_options(proa_options *o, const proa_call *call, proa_arena *arena, proa_err *err)
+{
+    proa_str text = text_of(call->infer, "options");
+    proa_json *json = NULL;
+    if (!text.len) return PROA_OK;
+    PROA_TRY(proa_json_parse(&json, text, "options", err));
+    proa_status status = PROA_OK;
+    if (proa_json_kind(json) != PROA_JSON_OBJECT)
+        status = PROA_FAIL(err, INVALID, "'options' must be a JSON object");
+    else status = proa_options_read_json(o, json, true, arena, err);
+    proa_json_free(json);
+    return status;
+}
+
+static proa_status read_options(proa_options *o, proa_call *call, proa_err *err)
+{
+    const proa_infer *r = call->infer;
+    PROA_TRY(read_json_options(o, call, &call->arena, err));
+    PROA_TRY(proa_options_read_params(o, r, own_params, &call->arena, err));
+    for (int32_t i = 0; i < r->inputs_count; i++) {
+        const proa_option_row *row = proa_option_of(r->inputs[i].name);
+        if (row) PROA_TRY(proa_option_read(o, row, &r->inputs[i], 0, 1, &call->arena, err));
+    }
+    if (o->top_logprobs > 0) o->logprobs = true, o->given |= PROA_GIVEN(logprobs);
+    return PROA_OK;
+}
+
+static proa_status tokenize(proa_prompt *p, proa_str text, bool special, proa_err *err)
+{
+    const proa_tokenizer *tok = p->call->served->tokenizer;
+    if (!tok) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give input_ids");
+    return proa_tokenizer_encode(tok, text, special, &p->ids, err);
+}
+
+static proa_status read_prompt(proa_prompt *p, proa_err *err)
+{
+    const proa_infer *r = p->call->infer;
+    const proa_tensor *ids = proa_infer_input(r, "input_ids");
+    proa_str text = proa_input_text(r, "text_input");
+    if (!text.ptr == !ids) return PROA_FAIL(err, INVALID, "a request needs one of text_input and input_ids");
+    if (!ids) return tokenize(p, text, true, err);
+    return proa_input_ids(ids, 0, 1, &p->ids, err);
+}
+
+static proa_status read_decoder(proa_prompt *p, proa_own *own, proa_err *err)
+{
+    const proa_tensor *ids = proa_infer_input(p->call->infer, "decoder_input_ids");
+    bool s2s = p->call->served->info.kind == PROA_KIND_ENCODER_DECODER;
+    if (!ids) return own->start_tokens = s2s, PROA_OK;
+    if (!s2s) return PROA_FAIL(err, INVALID, "decoder_input_ids are for encoder-decoder models");
+    PROA_TRY(proa_input_ids(ids, 0, 1, &p->decoder_ids, err));
+    own->start_tokens = p->decoder_ids.len;
+    p->request.decoder_ids = p->decoder_ids.ptr;
+    p->request.decoder_ids_count = p->decoder_ids.len;
+    return PROA_OK;
+}
+
+/* What is to stand before each sequence's text. */
+static proa_status read_echo(proa_prompt *p, proa_err *err)
+{
+    proa_call *call = p->call;
+    bool exclude = flag_of(call->infer, "exclude_input_in_output", true);
+    if (!flag_of(call->infer, "echo", !exclude)) return PROA_OK;
+    p->echo = proa_input_text(call->infer, "text_input");
+    if (p->echo.ptr || !call->served->tokenizer) return PROA_OK;
+    proa_buf text;
+    proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
+    proa_status status = proa_tokenizer_decode(call->served->tokenizer, p->ids.ptr, p->ids.len, true, &text, err);
+    if (status == PROA_OK)
+        p->echo = (proa_str){proa_arena_strdup(&call->arena, proa_buf_view(&text)), text.len};
+    proa_buf_release(&text);
+    return status;
+}
+
+/* A decoder's vector is what its head reads at the prompt's last position. */
+static void embed_by_decoder(proa_request *request)
+{
+    request->task = PROA_TASK_GENERATE;
+    request->options = (proa_options){.max_tokens = 1, .beams = 1, .n = 1, .return_hidden = true};
+}
+
+static void set_task(proa_prompt *p, const proa_own *own)
+{
+    proa_kind kind = p->call->served->info.kind;
+    static const proa_task tasks[] = {[PROA_OWN_GENERATE] = PROA_TASK_GENERATE,
+                                      [PROA_OWN_SCORE] = PROA_TASK_SCORE,
+                                      [PROA_OWN_ROWS] = PROA_TASK_ROWS,
+                                      [PROA_OWN_EMBED] = PROA_TASK_ENCODE,
+                                      [PROA_OWN_CLASSIFY] = PROA_TASK_ROWS};
+    p->request.task = tasks[own->task];
+    if (own->task == PROA_OWN_EMBED && own->pooling == PROA_POOLING_POOLER) p->request.task = PROA_TASK_ROWS;
+    if (own->task == PROA_OWN_EMBED && kind == PROA_KIND_DECODER) embed_by_decoder(&p->request);
+    p->request.ids = p->ids.ptr;
+    p->request.ids_count = p->ids.len;
+}
+
+static proa_status read_request(proa_call *call, proa_err *err)
+{
+    proa_own *own = PROA_ARENA_NEW(&call->infer->arena, proa_own, 1);
+    proa_prompt *p = proa_call_prompts(call, 1);
+    call->own = own;
+    PROA_TRY(read_task(own, call, err));
+    if (call->served->info.kind != PROA_KIND_ENCODER) PROA_TRY(read_options(&p->request.options, call, err));
+    PROA_TRY(read_prompt(p, err));
+    PROA_TRY(read_decoder(p, own, err));
+    PROA_TRY(read_echo(p, err));
+    if (!p->ids.ptr) return PROA_FAIL(err, INVALID, "the prompt is empty");
+    set_task(p, own);
+    bool asked = flag_of(call->infer, "stream", flag_of(call->infer, "streaming", false));
+    if (asked && !call->served->decoupled)
+        return PROA_FAIL(err, INVALID, "Streaming is only supported if model is deployed using decoupled mode.");
+    call->stream = asked && own->task == PROA_OWN_GENERATE;
+    return PROA_OK;
+}
+
+static const proa_contract contract = {
+    .open = check_config, .read = read_request, .tell = proa_own_tell, .end = proa_own_end};
+
+static proa_status model_open(void **state, proa_model *model, proa_err *err)
+{
+    return proa_served_open(state, model, &contract, err);
+}
+
+static void execute(void *instance_state, proa_infer *const *requests, int count)
+{
+    for (int i = 0; i < count; i++) proa_call_start(instance_state, requests[i]);
+}
+
+const proa_backend proa_backend_engine = {.name = "engine",
+                                          .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY,
+                                          .complete = complete,
+                                          .model_open = model_open,
+                                          .model_close = proa_served_close,
+                                          .instance_open = proa_served_instance,
+                                          .instance_close = proa_served_instance_close,
+                                          .execute = execute,
+                                          .metrics = proa_served_metrics,
+                                          .figures = proa_served_figures};

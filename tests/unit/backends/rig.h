@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * rig.h - a backend without a server: a model made from a configuration's text, requests, and their replies. */
+#ifndef RIG_H
+#define RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/backends.h"
+#include "backends/engine.h"
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "proto/pbtxt.h"
+#include "serve/model.h"
+#include <cmocka.h>
+#include <math.h>
+#include <unistd.h>
+
+#define MODELS PROA_SOURCE_DIR "/models/"
+#define GOLDEN PROA_SOURCE_DIR "/tests/golden/"
+
+/* What a repository would say of a model; weak, so that the server's own come first where they are linked. */
+__attribute__((weak)) const Inference__ModelConfig *proa_model_config(const proa_model *model)
+{
+    return model->config;
+}
+__attribute__((weak)) const char *proa_model_name(const proa_model *model)
+{
+    return model->name;
+}
+__attribute__((weak)) const char *proa_model_path(const proa_model *model)
+{
+    return model->path;
+}
+__attribute__((weak)) const char *proa_model_version_path(const proa_model *model)
+{
+    return model->version_path;
+}
+__attribute__((weak)) const char *proa_model_parameter(const proa_model *model, const char *key)
+{
+    return proa_config_parameter(model->config, key);
+}
+
+typedef struct rig {
+    proa_model model;
+    const proa_backend *backend;
+    proa_instance instance;
+    proa_arena arena;
+    proa_err err;
+} rig;
+
+/* The status of opening; on success rig_close is needed, on failure only rig_release. */
+static inline proa_status rig_try(rig *g, const proa_backend *backend, const char *config, const char *folder)
+{
+    memset(g, 0, sizeof *g);
+    proa_arena_init(&g->arena);
+    g->backend = backend;
+    g->model.backend = backend;
+    g->model.name = "m";
+    g->model.version = 1;
+    g->model.path = folder;
+    g->model.version_path = folder;
+    ProtobufCMessage *message = NULL;
+    if (proa_pbtxt_parse(&message, &inference__model_config__descriptor, proa_str_c(config), "config",
+                         &g->arena, &g->err) != PROA_OK)
+        fail_msg("%s", g->err.text);
+    g->model.config = (Inference__ModelConfig *)message;
+    if (backend->complete) {
+        proa_status status = backend->complete(g->model.config, folder, &g->arena, &g->err);
+        if (status != PROA_OK) return status;
+    }
+    g->model.batch_max = g->model.config->max_batch_size;
+    g->instance.model = &g->model;
+    atomic_init(&g->model.refs, 1);
+    proa_status status = backend->model_open(&g->model.state, &g->model, &g->err);
+    if (status != PROA_OK) return status;
+    return backend->instance_open(&g->instance.state, g->model.state, &g->instance, &g->err);
+}
+
+static inline void rig_release(rig *g)
+{
+    proa_arena_release(&g->arena);
+}
+
+static inline void rig_open(rig *g, const proa_backend *backend, const char *config, const char *folder)
+{
+    if (rig_try(g, backend, config, folder) != PROA_OK) fail_msg("open: %s", g->err.text);
+}
+
+static inline void rig_close(rig *g)
+{
+    if (g->backend->instance_close) g->backend->instance_close(g->instance.state);
+    g->backend->model_close(g->model.state);
+    rig_release(g);
+}
+
+/* ---- requests ---- */
+
+/* What a request's sink has heard. */
+typedef struct heard {
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    proa_reply *reply[4096];
+    int count;
+    bool final;
+} heard;
+
+static inline void hear(proa_infer *r, proa_reply *reply, bool final)
+{
+    heard *h = r->user;
+    pthread_mutex_lock(&h->lock);
+    assert_false(h->final);
+    if (reply) {
+        assert_true(h->count < 4096);
+        h->reply[h->count++] = reply;
+    }
+    h->final = final;
+    pthread_cond_broadcast(&h->more);
+    pthread_mutex_unlock(&h->lock);
+}
+
+static inline proa_infer *ask(void)
+{
+    proa_infer *r = proa_infer_new();
+    heard *h = calloc(1, sizeof *h);
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->more, NULL);
+    r->on_reply = hear;
+    r->user = h;
+    return r;
+}
+
+static inline proa_tensor *put(proa_infer *r, const char *name, proa_type type, const void *data,
+                               size_t bytes, int32_t rank, const int64_t *shape)
+{
+    proa_tensor *t = proa_infer_add_input(r, proa_str_c(name));
+    t->type = type;
+    t->rank = rank;
+    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
+    t->bytes = bytes;
+    if (!bytes) return t;
+    t->buffer = proa_buffer_new(bytes);
+    memcpy(t->buffer->data, data, bytes);
+    t->data = t->buffer->data;
+    return t;
+}
+
+static inline void put_texts(proa_infer *r, const char *name, const char *const *texts, int64_t count,
+                             int32_t rank, const int64_t *shape)
+{
+    proa_buf buf;
+    proa_buf_init(&buf, SIZE_MAX / 2);
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t len = (uint32_t)strlen(texts[i]);
+        proa_buf_append(&buf, &len, sizeof len);
+        proa_buf_append(&buf, texts[i], len);
+    }
+    put(r, name, PROA_TYPE_BYTES, buf.ptr, buf.len, rank, shape);
+    proa_buf_release(&buf);
+}
+
+static inline void put_text(proa_infer *r, const char *name, const char *text)
+{
+    put_texts(r, name, &text, 1, 1, (int64_t[]){1});
+}
+
+static inline void put_i32(proa_infer *r, const char *name, const int32_t *values, int64_t count)
+{
+    put(r, name, PROA_TYPE_INT32, values, (size_t)count * 4, 1, &count);
+}
+
+static inline void put_int(proa_infer *r, const char *name, int32_t value)
+{
+    put_i32(r, name, &value, 1);
+}
+
+static inline void put_float(proa_infer *r, const char *name, float value)
+{
+    put(r, name, PROA_TYPE_FP32, &value, 4, 1, (int64_t[]){1});
+}
+
+static inline void put_bool(proa_infer *r, const char *name, bool value)
+{
+    put(r, name, PROA_TYPE_BOOL, &value, 1, 1, (int64_t[]){1});
+}
+
+static inline void put_u64(proa_infer *r, const char *name, uint64_t value)
+{
+    put(r, name, PROA_TYPE_UINT64, &value, 8, 1, (int64_t[]){1});
+}
+
+static inline void param_text(proa_infer *r, const char *name, const char *value)
+{
+    proa_param *p = proa_infer_add_param(r, proa_str_c(name));
+    p->kind = PROA_PARAM_STRING;
+    p->s = proa_str_c(value);
+}
+
+static inline void param_int(proa_infer *r, const char *name, int64_t value)
+{
+    proa_param *p = proa_infer_add_param(r, proa_str_c(name));
+    p->kind = PROA_PARAM_INT;
+    p->i = value;
+}
+
+static inline void param_double(proa_infer *r, const char *name, double value)
+{
+    proa_param *p = proa_infer_add_param(r, proa_str_c(name));
+    p->kind = PROA_PARAM_DOUBLE;
+    p->d = value;
+}
+
+/* Hands it to the backend, as a scheduler would. */
+static inline void start(rig *g, proa_infer *r)
+{
+    proa_infer_hold(r);
+    if (!r->model) {
+        r->model = &g->model;
+        proa_model_hold(r->model);
+    }
+    g->backend->execute(g->instance.state, &r, 1);
+}
+
+static inline heard *wait_for(proa_infer *r)
+{
+    heard *h = r->user;
+    pthread_mutex_lock(&h->lock);
+    while (!h->final) pthread_cond_wait(&h->more, &h->lock);
+    pthread_mutex_unlock(&h->lock);
+    return h;
+}
+
+static inline heard *run(rig *g, proa_infer *r)
+{
+    start(g, r);
+    return wait_for(r);
+}
+
+static inline void forget(proa_infer *r)
+{
+    heard *h = r->user;
+    for (int i = 0; i < h->count; i++) proa_reply_free(h->reply[i]);
+    pthread_mutex_destroy(&h->lock);
+    pthread_cond_destroy(&h->more);
+    free(h);
+    proa_infer_drop(r);
+}
+
+/* ---- replies ---- */
+
+static inline proa_reply *only(const heard *h)
+{
+    assert_int_equal(h->count, 1);
+    if (h->reply[0]->error.status != PROA_OK) fail_msg("error: %s", h->reply[0]->error.text);
+    return h->reply[0];
+}
+
+static inline const proa_tensor *out(const proa_reply *reply, const char *name)
+{
+    const proa_tensor *t = proa_reply_output(reply, name);
+    if (!t) fail_msg("no output '%s'", name);
+    return t;
+}
+
+static inline const int32_t *ints(const proa_reply *reply, const char *name)
+{
+    const proa_tensor *t = out(reply, name);
+    assert_true(t->type == PROA_TYPE_INT32 || t->type == PROA_TYPE_UINT32);
+    return (const void *)t->data;
+}
+
+static inline const float *floats(const proa_reply *reply, const char *name)
+{
+    const proa_tensor *t = out(reply, name);
+    assert_int_equal(t->type, PROA_TYPE_FP32);
+    return (const void *)t->data;
+}
+
+static inline proa_str text_at(const proa_reply *reply, const char *name, int64_t i)
+{
+    const proa_tensor *t = out(reply, name);
+    proa_str text = {NULL, 0};
+    size_t at = 0;
+    for (int64_t k = 0; k <= i; k++) assert_true(proa_tensor_next_string(t, &at, &text));
+    return text;
+}
+
+static inline void assert_text(const proa_reply *reply, const char *name, int64_t i, const char *want)
+{
+    proa_str text = text_at(reply, name, i);
+    if (!proa_str_is(text, want))
+        fail_msg("'%s'[%d] is '%.*s', not '%s'", name, (int)i, (int)text.len, text.ptr, want);
+}
+
+static inline void assert_shape(const proa_reply *reply, const char *name, int32_t rank, int64_t a, int64_t b,
+                                int64_t c)
+{
+    const proa_tensor *t = out(reply, name);
+    const int64_t want[] = {a, b, c};
+    assert_int_equal(t->rank, rank);
+    for (int32_t i = 0; i < rank; i++) assert_int_equal(t->shape[i], want[i]);
+}
+
+/* The request fails with this status and these words. */
+static inline void assert_refused(rig *g, proa_infer *r, proa_status status, const char *words)
+{
+    heard *h = run(g, r);
+    assert_int_equal(h->count, 1);
+    const proa_err *err = &h->reply[0]->error;
+    if (err->status != status || !strstr(err->text, words))
+        fail_msg("status %d '%s', not %d '%s'", err->status, err->text, status, words);
+    forget(r);
+}
+
+/* ---- the engine called directly, to compare with ---- */
+
+typedef struct direct {
+    proa_engine *engine;
+    int32_t ids[16][512];
+    float logprobs[16][512];
+    int64_t count[16];
+    float score[16];
+    double sum[16];
+    char text[16][4096];
+    int32_t sequences;
+    float rows[16384];
+    size_t rows_len;
+    proa_finish finish[16];
+} direct;
+
+static inline void on_direct(const proa_event *e)
+{
+    direct *d = e->arg;
+    if (e->kind == PROA_EVENT_TOKEN) {
+        int32_t s = e->sequence;
+        if (s >= d->sequences) d->sequences = s + 1;
+        d->logprobs[s][d->count[s]] = e->logprob;
+        d->ids[s][d->count[s]++] = e->id;
+        strncat(d->text[s], e->text, sizeof d->text[s] - strlen(d->text[s]) - 1);
+    } else if (e->kind == PROA_EVENT_ROWS) {
+        for (int64_t i = 0; i < e->rows_count * e->columns; i++) d->rows[d->rows_len++] = e->rows[i];
+    } else if (e->kind == PROA_EVENT_PROMPT) {
+        for (int64_t i = 0; i < e->rows_count; i++) d->rows[d->rows_len++] = e->prompt_logprobs[i];
+    } else if (e->kind == PROA_EVENT_DONE) {
+        bool whole = d->sequences == 0;
+        d->finish[0] = e->finish;
+        for (int32_t i = 0; i < e->beams_count; i++) {
+            const proa_beam_result *b = &e->beams[i];
+            d->finish[i] = b->finish;
+            d->score[i] = b->score;
+            d->sum[i] = b->logprob_sum;
+            if (!whole) continue;
+            d->sequences = e->beams_count;
+            d->count[i] = b->count;
+            memcpy(d->ids[i], b->ids, (size_t)b->count * sizeof *b->ids);
+            snprintf(d->text[i], sizeof d->text[i], "%s", b->text ? b->text : "");
+        }
+    }
+}
+
+static inline void direct_open(direct *d, const char *folder)
+{
+    proa_err err = {.status = PROA_OK};
+    memset(d, 0, sizeof *d);
+    if (proa_engine_open(&d->engine, folder, NULL, &err) != PROA_OK) fail_msg("%s", err.text);
+}
+
+static inline void direct_run(direct *d, proa_request request)
+{
+    proa_err err = {.status = PROA_OK};
+    proa_engine *engine = d->engine;
+    memset(d, 0, sizeof *d);
+    d->engine = engine;
+    request.on_event = on_direct;
+    request.arg = d;
+    if (proa_engine_submit(engine, &request, NULL, &err) != PROA_OK) fail_msg("%s", err.text);
+    proa_engine_run(engine);
+}
+
+static inline void direct_close(direct *d)
+{
+    proa_engine_close(d->engine);
+}
+
+#endif
