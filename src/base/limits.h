@@ -106,7 +106,9 @@
 #define PROA_PARAMS_PER_REQUEST_MAX  1024
 #define PROA_MODELS_MAX           4096             /* folders of all repositories */
 #define PROA_INSTANCES_MAX        1024             /* of one model */
+#define PROA_BATCH_REQUESTS_MAX   4096             /* requests of one execution; more rows than that come in fewer requests */
 #define PROA_QUEUE_MAX            (1 << 20)        /* waiting requests of one model, where no policy says less */
+#define PROA_REPLY_STATS_MAX      1024             /* replies of a request that have statistics of their own; the rest counts with the last */
 #define PROA_SHM_REGIONS_MAX      4096
 #define PROA_LABELS_BYTES_MAX     (16 * PROA_MIB)  /* one label file */
 #define PROA_CLASSES_MAX          1000000          /* elements of an output that is to be classified: Triton's */

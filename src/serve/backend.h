@@ -69,6 +69,13 @@ const char *proa_backend_setting(const struct proa_server *server, const char *b
 void proa_infer_input_done(proa_infer *const *requests, int count); /* compute_input ends, compute_infer begins */
 void proa_infer_output_begins(proa_infer *const *requests, int count); /* compute_infer ends, compute_output begins */
 
+/* An output of a whole batch, of which the configuration says (batch_output, BATCH_SCATTER_WITH_INPUT_SHAPE) that it is to
+ * be cut by the shapes of an input: each request's reply gets its part as output `name`, without a copy. Parts follow
+ * each other in `whole`, whose bytes must be theirs in sum. replies[i] belongs to requests[i]. */
+proa_status proa_batch_output_scatter(const proa_model *model, const char *name, const proa_tensor *whole,
+                                      proa_infer *const *requests, proa_reply *const *replies, int count,
+                                      proa_err *err);
+
 /* For backends that queue themselves: the request leaves their queue and is computed from now on (its time in the queue
  * ends, it no longer counts as pending). Without, it counts as queued until its final reply. */
 void proa_infer_begins(proa_infer *r);

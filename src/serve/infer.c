@@ -7,8 +7,6 @@
 #include "serve/scheduler.h"
 #include <string.h>
 
-#pragma weak proa_scheduler_replied /* until the schedulers land */
-
 /* A request and a reply each lie in one recycled block together with the first block of their arena. */
 #define ARENA_AT(type) ((sizeof(type) + 63) / 64 * 64)
 
@@ -242,8 +240,7 @@ void proa_infer_deliver(proa_infer *r, proa_reply *reply, bool final)
 
 void proa_infer_reply(proa_infer *r, proa_reply *reply, bool final)
 {
-    if (!r->model || !r->model->scheduler || !proa_scheduler_replied ||
-        proa_scheduler_replied(r->model->scheduler, r, reply, final))
+    if (!r->model || !r->model->scheduler || proa_scheduler_replied(r->model->scheduler, r, reply, final))
         proa_infer_deliver(r, reply, final);
 }
 

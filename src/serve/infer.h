@@ -57,6 +57,7 @@ typedef struct proa_ticket {
     int32_t replies;    /* that came so far */
     uint8_t reason;     /* proa_fail_reason + 1, if the scheduler made it fail */
     bool queued, late;  /* in a queue; and there behind its time-out (DELAY) */
+    bool expired;       /* its time was over while the backend had it in its queue */
     bool deadline;      /* expires_ns is the protocol's deadline, not a time-out of the queue */
     bool failed;        /* a reply had an error */
     bool again;         /* it was taken up again: proa_infer_reschedule */

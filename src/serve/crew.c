@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How requests come to instances. Either each seat has a thread that takes from the queue, or (INLINE backends) whoever
+ * brings a request takes a free seat and executes there; what finds no seat waits, and who leaves a seat takes of what
+ * waits, a few requests long. The rest goes to a helper thread, so that a loop's thread is not kept.
+ *
+ * A request is not forgotten between those who see no free seat and those who see an empty queue: `waiting` is raised
+ * before seats are tried, and a seat is freed before `waiting` is read, both in one order for all (seq_cst). */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "serve/rate.h"
+#include "serve/sched.h"
+#include <string.h>
+#include <time.h>
+
+#define DRAIN_MAX 4 /* executions that a caller makes for others after its own */
+
+/* ---- in and out of the queue ---- */
+
+static void on_cancel(proa_infer *r)
+{
+    proa_scheduler *s = r->model->scheduler;
+    pthread_mutex_lock(&s->lock);
+    bool ours = r->ticket.queued;
+    if (ours) {
+        proa_queue_remove(&s->queue, r);
+        atomic_fetch_sub(&s->waiting, 1);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (ours) proa_scheduler_cancelled(r);
+}
+
+void proa_crew_pushed(proa_scheduler *s)
+{
+    s->pushes++;
+    atomic_fetch_add(&s->waiting, 1);
+    if (!s->on_caller && s->idle && s->queue.rows >= s->wake_rows) pthread_cond_signal(&s->wake);
+}
+
+/* The watch is set before the request can be taken: later it could replace the backend's. A cancel that comes between
+ * the two finds it in no queue; then it is seen here. */
+static proa_status push(proa_scheduler *s, proa_infer *r, proa_err *err)
+{
+    if (!proa_infer_watch(r, on_cancel)) return proa_infer_refuse_cancelled(r, err);
+    pthread_mutex_lock(&s->lock);
+    proa_status status = proa_queue_push(&s->queue, r, err);
+    if (status == PROA_OK && proa_infer_cancelled(r)) {
+        proa_queue_remove(&s->queue, r);
+        status = proa_infer_refuse_cancelled(r, err);
+    }
+    if (status == PROA_OK) proa_crew_pushed(s);
+    int64_t expires_ns = s->queue.expires_ns; /* from here on r may be gone */
+    pthread_mutex_unlock(&s->lock);
+    if (status != PROA_OK) proa_infer_watch(r, NULL);
+    else if (expires_ns != PROA_TIMER_NEVER) proa_timer_before(&s->timer, expires_ns);
+    return status;
+}
+
+bool proa_crew_pick(proa_scheduler *s, proa_infer *r)
+{
+    proa_queue_remove(&s->queue, r);
+    atomic_fetch_sub(&s->waiting, 1);
+    proa_infer_watch(r, NULL);
+    if (!proa_infer_cancelled(r)) return true;
+    proa_crew_end(s, r);
+    return false;
+}
+
+bool proa_crew_keep(proa_scheduler *s, proa_infer *r, int64_t now_ns)
+{
+    bool rejected;
+    if (proa_queue_keep(&s->queue, r, now_ns, &rejected)) return true;
+    if (!rejected) return false;
+    atomic_fetch_sub(&s->waiting, 1);
+    proa_crew_end(s, r);
+    return false;
+}
+
+/* ---- ending without execution ---- */
+
+void proa_crew_end(proa_scheduler *s, proa_infer *r)
+{
+    r->next = NULL;
+    *s->ended_last = r;
+    s->ended_last = &r->next;
+}
+
+void proa_crew_end_all(proa_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    proa_infer *r = s->ended;
+    s->ended = NULL;
+    s->ended_last = &s->ended;
+    pthread_mutex_unlock(&s->lock);
+    for (proa_infer *next; r; r = next) {
+        proa_err err = {0};
+        next = r->next;
+        proa_infer_watch(r, NULL);
+        if (proa_infer_cancelled(r)) {
+            proa_scheduler_cancelled(r);
+        } else {
+            proa_queue_expired(r, &err);
+            proa_scheduler_fail(r, &err, PROA_FAIL_REJECTED);
+        }
+    }
+}
+
+int64_t proa_crew_expire(proa_scheduler *s, int64_t now_ns)
+{
+    pthread_mutex_lock(&s->lock);
+    for (proa_infer *r = proa_queue_expire(&s->queue, now_ns), *next; r; r = next) {
+        next = r->next;
+        atomic_fetch_sub(&s->waiting, 1);
+        proa_crew_end(s, r);
+    }
+    int64_t next = s->queue.expires_ns;
+    pthread_mutex_unlock(&s->lock);
+    proa_crew_end_all(s);
+    return next;
+}
+
+/* ---- executing ---- */
+
+void proa_crew_execute(proa_seat *seat, int count)
+{
+    proa_scheduler *s = seat->scheduler;
+    int64_t now = proa_clock_ns(), rows = 0;
+    for (int i = 0; i < count; i++) {
+        seat->batch[i]->times.compute_start = now;
+        rows += seat->batch[i]->batch > 0 ? seat->batch[i]->batch : 1;
+    }
+    seat->batch[0]->ticket.rows = rows;
+    if (s->kind->prepare) s->kind->prepare(s, seat, count);
+    s->model->backend->execute(seat->instance->state, seat->batch, count);
+}
+
+/* ---- seats with threads ---- */
+
+static void wait_until(proa_scheduler *s, int64_t at_ns)
+{
+    s->idle++;
+    if (at_ns == PROA_TIMER_NEVER) {
+        pthread_cond_wait(&s->wake, &s->lock);
+    } else {
+        struct timespec t = {.tv_sec = (time_t)(at_ns / 1000000000), .tv_nsec = (long)(at_ns % 1000000000)};
+        pthread_cond_timedwait(&s->wake, &s->lock, &t);
+    }
+    s->idle--;
+}
+
+/* Takes the instance's resources when there is something to execute; with the lock, which is left while it waits.
+ * Returns whether they are held. */
+static bool take_resources(proa_seat *seat)
+{
+    proa_scheduler *s = seat->scheduler;
+    int64_t again;
+    if (!s->model->rate || s->kind->take(s, seat, proa_clock_ns(), true, &again) == 0) return false;
+    pthread_mutex_unlock(&s->lock);
+    proa_rate_acquire(s->model->rate, seat->instance);
+    pthread_mutex_lock(&s->lock);
+    return true;
+}
+
+/* Waits for the next batch of a seat: its size, or 0 to go home. Its resources are held then. */
+static int next_batch(proa_seat *seat)
+{
+    proa_scheduler *s = seat->scheduler;
+    int count = 0;
+    pthread_mutex_lock(&s->lock);
+    while (!s->leave) {
+        int64_t again = PROA_TIMER_NEVER;
+        bool held = take_resources(seat);
+        count = s->kind->take(s, seat, proa_clock_ns(), false, &again);
+        bool ended = s->ended != NULL;
+        if (count == 0 && !ended && !held) wait_until(s, again);
+        if (count > 0 && !ended) break;
+        pthread_mutex_unlock(&s->lock);
+        if (count == 0 && held) proa_rate_release(s->model->rate, seat->instance);
+        if (ended) proa_crew_end_all(s);
+        if (count > 0) return count;
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return count;
+}
+
+static void *work_at_seat(void *arg)
+{
+    proa_seat *seat = arg;
+    proa_scheduler *s = seat->scheduler;
+    for (int count; (count = next_batch(seat)) > 0;) {
+        proa_crew_execute(seat, count);
+        if (s->model->rate) proa_rate_release(s->model->rate, seat->instance);
+    }
+    return NULL;
+}
+
+/* ---- seats without threads ---- */
+
+static proa_seat *take_seat(proa_scheduler *s)
+{
+    for (int i = 0; i < s->seats_count; i++) {
+        proa_seat *seat = &s->seats[i];
+        if (!atomic_load_explicit(&seat->taken, memory_order_relaxed) && !atomic_exchange(&seat->taken, true))
+            return seat;
+    }
+    return NULL;
+}
+
+static void leave_seat(proa_seat *seat)
+{
+    atomic_store(&seat->taken, false);
+}
+
+typedef enum served { SERVED, NO_SEAT, NOTHING } served;
+
+/* Executes once of what waits. NOTHING: *again_ns says when to look again, *pushes what had been pushed. */
+static served serve_once(proa_scheduler *s, int64_t *again_ns, uint64_t *pushes)
+{
+    proa_seat *seat = take_seat(s);
+    *again_ns = PROA_TIMER_NEVER;
+    if (!seat) return NO_SEAT;
+    pthread_mutex_lock(&s->lock);
+    int count = s->kind->take(s, seat, proa_clock_ns(), false, again_ns);
+    bool ended = s->ended != NULL;
+    *pushes = s->pushes;
+    pthread_mutex_unlock(&s->lock);
+    if (count > 0) proa_crew_execute(seat, count);
+    leave_seat(seat);
+    if (ended) proa_crew_end_all(s);
+    return count > 0 || ended ? SERVED : NOTHING;
+}
+
+static void call_helper(proa_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->called = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A caller's share of what waits. */
+static void drain(proa_scheduler *s)
+{
+    for (int i = 0; i < DRAIN_MAX; i++) {
+        int64_t again;
+        uint64_t pushes;
+        if (atomic_load(&s->waiting) == 0) return;
+        served how = serve_once(s, &again, &pushes);
+        if (how == NO_SEAT) return; /* who leaves a seat looks after us */
+        if (how == NOTHING) break;
+    }
+    if (atomic_load(&s->waiting) > 0) call_helper(s);
+}
+
+/* Serves what callers leave, and what is taken later. */
+static void *help(void *arg)
+{
+    proa_scheduler *s = arg;
+    pthread_mutex_lock(&s->lock);
+    while (!s->leave) {
+        int64_t again = PROA_TIMER_NEVER;
+        uint64_t pushes = s->pushes;
+        served how = NO_SEAT;
+        s->called = false;
+        pthread_mutex_unlock(&s->lock);
+        if (atomic_load(&s->waiting) > 0) how = serve_once(s, &again, &pushes);
+        pthread_mutex_lock(&s->lock);
+        /* Whoever pushed while we had the seat found none. */
+        if (how == SERVED || s->called || (how == NOTHING && s->pushes != pushes)) continue;
+        if (!s->leave) wait_until(s, again);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- the whole ---- */
+
+proa_status proa_crew_enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
+{
+    if (!s->on_caller) return push(s, r, err);
+    proa_seat *seat = s->eager && atomic_load(&s->waiting) == 0 ? take_seat(s) : NULL;
+    if (!seat) {
+        PROA_TRY(push(s, r, err));
+    } else {
+        seat->batch[0] = r;
+        proa_crew_execute(seat, 1);
+        leave_seat(seat);
+    }
+    if (atomic_load(&s->waiting) > 0) drain(s);
+    return PROA_OK;
+}
+
+void proa_crew_wake(proa_scheduler *s)
+{
+    if (s->on_caller) {
+        drain(s);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    pthread_cond_broadcast(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static proa_status start(pthread_t *thread, void *(*work)(void *), void *arg, const char *name, proa_err *err)
+{
+    char text[16];
+    int failed = pthread_create(thread, NULL, work, arg);
+    if (failed)
+        return PROA_FAIL(err, NO_MEMORY, "cannot start a thread for '%s': %s", name, strerror(failed));
+    snprintf(text, sizeof text, "%s", name);
+    pthread_setname_np(*thread, text);
+    return PROA_OK;
+}
+
+proa_status proa_crew_open(proa_scheduler *s, int cap, proa_err *err)
+{
+    const proa_model *m = s->model;
+    s->on_caller = (m->flags & PROA_BACKEND_INLINE) && !m->rate;
+    s->seats = proa_malloc_aligned((size_t)m->instances_count * sizeof *s->seats);
+    memset(s->seats, 0, (size_t)m->instances_count * sizeof *s->seats);
+    s->seats_count = m->instances_count;
+    for (int i = 0; i < s->seats_count; i++) {
+        proa_seat *seat = &s->seats[i];
+        seat->index = i;
+        seat->scheduler = s;
+        seat->instance = &m->instances[i];
+        seat->cap = cap;
+        seat->batch = proa_calloc((size_t)cap, sizeof(proa_infer *));
+    }
+    for (int i = 0; m->rate && i < s->seats_count; i++) {
+        PROA_TRY(proa_rate_add(m->rate, &m->instances[i], err));
+        s->seats[i].has_rate = true;
+    }
+    for (int i = 0; i < s->seats_count && !s->on_caller; i++) {
+        PROA_TRY(start(&s->seats[i].thread, work_at_seat, &s->seats[i], m->instances[i].name, err));
+        s->seats[i].has_thread = true;
+    }
+    if (s->on_caller) {
+        PROA_TRY(start(&s->helper, help, s, m->name, err));
+        s->has_helper = true;
+    }
+    return PROA_OK;
+}
+
+void proa_crew_close(proa_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->leave = true;
+    pthread_cond_broadcast(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    if (s->has_helper) pthread_join(s->helper, NULL);
+    for (int i = 0; i < s->seats_count; i++) {
+        if (s->seats[i].has_thread) pthread_join(s->seats[i].thread, NULL);
+        if (s->seats[i].has_rate) proa_rate_remove(s->model->rate, s->seats[i].instance);
+        free(s->seats[i].batch);
+    }
+    free(s->seats);
+    s->seats = NULL;
+    s->seats_count = 0;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "serve/order.h"
+
+#include "base/alloc.h"
+
+typedef struct place {
+    struct place *next;
+    proa_infer *request;
+    proa_reply *head, *tail; /* came, but not yet delivered */
+    bool done;               /* no more will come */
+    bool left;               /* ... and not even the final one is delivered: it was refused */
+} place;
+
+struct proa_order {
+    pthread_mutex_t lock;
+    proa_scheduler *scheduler;
+    place *first, *last;
+    bool delivering; /* somebody does; who comes later leaves its reply to them */
+};
+
+proa_order *proa_order_new(proa_scheduler *s)
+{
+    proa_order *o = proa_calloc(1, sizeof *o);
+    pthread_mutex_init(&o->lock, NULL);
+    o->scheduler = s;
+    return o;
+}
+
+void proa_order_free(proa_order *order)
+{
+    if (!order) return;
+    PROA_ASSERT(!order->first);
+    pthread_mutex_destroy(&order->lock);
+    free(order);
+}
+
+void proa_order_join(proa_order *order, proa_infer *r)
+{
+    place *p = PROA_ARENA_NEW(&r->arena, place, 1);
+    p->request = r;
+    r->ticket.order = p;
+    pthread_mutex_lock(&order->lock);
+    if (order->last) order->last->next = p;
+    else order->first = p;
+    order->last = p;
+    pthread_mutex_unlock(&order->lock);
+}
+
+/* Delivers what the first place holds; it is the first until it is taken out, so nobody else touches what was taken.
+ * With the lock, which is left meanwhile. */
+static void deliver(proa_order *o, place *p)
+{
+    proa_reply *reply = p->head;
+    bool done = p->done, left = p->left;
+    proa_infer *r = p->request;
+    p->head = p->tail = NULL;
+    if (done) {
+        o->first = p->next;
+        if (!o->first) o->last = NULL;
+    }
+    if (left) {
+        proa_infer_drop(r);
+        return;
+    }
+    pthread_mutex_unlock(&o->lock);
+    if (done) proa_scheduler_ended(o->scheduler);
+    if (!reply && done) proa_infer_deliver(r, NULL, true);
+    for (proa_reply *next; reply; reply = next) {
+        next = reply->next;
+        proa_infer_deliver(r, reply, done && !next);
+    }
+    pthread_mutex_lock(&o->lock);
+}
+
+static void flush(proa_order *o)
+{
+    if (o->delivering) return;
+    o->delivering = true;
+    while (o->first && (o->first->head || o->first->done)) deliver(o, o->first);
+    o->delivering = false;
+}
+
+void proa_order_leave(proa_order *order, proa_infer *r)
+{
+    place *p = r->ticket.order;
+    pthread_mutex_lock(&order->lock);
+    p->done = p->left = true;
+    proa_infer_hold(r); /* the place lies in it, and may stay for a while */
+    flush(order);
+    pthread_mutex_unlock(&order->lock);
+}
+
+void proa_order_reply(proa_order *order, proa_infer *r, proa_reply *reply, bool final)
+{
+    place *p = r->ticket.order;
+    pthread_mutex_lock(&order->lock);
+    if (reply) {
+        reply->next = NULL;
+        if (p->tail) p->tail->next = reply;
+        else p->head = reply;
+        p->tail = reply;
+    }
+    p->done = final;
+    flush(order);
+    pthread_mutex_unlock(&order->lock);
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "serve/queue.h"
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "serve/stats.h"
+#include <string.h>
+
+static proa_queue_policy policy_of(const Inference__ModelQueuePolicy *p)
+{
+    if (!p) return (proa_queue_policy){.size_max = PROA_QUEUE_MAX};
+    uint64_t us_max = INT64_MAX / 4000; /* longer is for ever */
+    return (proa_queue_policy){
+        .delay = p->timeout_action == INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__DELAY,
+        .timeout_ns = p->default_timeout_microseconds < us_max ? (int64_t)p->default_timeout_microseconds * 1000
+                                                               : 0,
+        .size_max = p->max_queue_size ? (int64_t)p->max_queue_size : PROA_QUEUE_MAX,
+    };
+}
+
+/* The place of a level, or where it would stand. */
+static int find_level(const proa_queue *q, uint64_t level)
+{
+    int low = 0, high = q->levels_count;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (q->levels[mid].level < level) low = mid + 1;
+        else high = mid;
+    }
+    return low;
+}
+
+static proa_queue_level *get_level(proa_queue *q, uint64_t level)
+{
+    int at = find_level(q, level);
+    if (at < q->levels_count && q->levels[at].level == level) return &q->levels[at];
+    if (q->levels_count == q->levels_cap) {
+        q->levels_cap = q->levels_cap ? 2 * q->levels_cap : 4;
+        q->levels = proa_realloc(q->levels, (size_t)q->levels_cap * sizeof *q->levels);
+    }
+    memmove(&q->levels[at + 1], &q->levels[at], (size_t)(q->levels_count - at) * sizeof *q->levels);
+    q->levels_count++;
+    q->levels[at] = (proa_queue_level){.level = level, .policy = q->policy};
+    return &q->levels[at];
+}
+
+void proa_queue_init(proa_queue *q, const Inference__ModelDynamicBatching *config)
+{
+    *q = (proa_queue){.expires_ns = INT64_MAX, .policy = policy_of(config ? config->default_queue_policy : NULL)};
+    if (!config || config->priority_levels == 0) {
+        get_level(q, 0)->kept = true;
+        return;
+    }
+    q->level_max = config->priority_levels;
+    q->level_default = config->default_priority_level;
+    for (size_t i = 0; i < config->n_priority_queue_policy; i++) {
+        proa_queue_level *l = get_level(q, config->priority_queue_policy[i]->key);
+        l->policy = policy_of(config->priority_queue_policy[i]->value);
+        l->kept = true;
+    }
+}
+
+void proa_queue_release(proa_queue *q)
+{
+    free(q->levels);
+    *q = (proa_queue){.expires_ns = INT64_MAX};
+}
+
+const char *proa_infer_log_id(const proa_infer *r)
+{
+    return *r->id ? r->id : "<id_unknown>";
+}
+
+/* When r leaves the queue. Unlike Triton, the request's own time-out and deadline always count, unless the model's
+ * time-out is shorter: a client that says how long it waits means it. */
+static void set_expiry(proa_infer *r, const proa_queue_policy *policy)
+{
+    int64_t timeout_ns = policy->timeout_ns;
+    uint64_t us = r->timeout_us;
+    if (us && us < INT64_MAX / 4000 && (!timeout_ns || (int64_t)us * 1000 < timeout_ns))
+        timeout_ns = (int64_t)us * 1000;
+    r->ticket.expires_ns = timeout_ns ? r->times.queued + timeout_ns : 0;
+    r->ticket.deadline = r->deadline_ns && (!timeout_ns || r->deadline_ns < r->ticket.expires_ns);
+    if (r->ticket.deadline) r->ticket.expires_ns = r->deadline_ns;
+}
+
+static void link_last(proa_queue_level *l, proa_infer *r, bool late)
+{
+    r->ticket.late = late;
+    r->next = NULL;
+    r->ticket.prev = l->tail[late];
+    if (l->tail[late]) l->tail[late]->next = r;
+    else l->head[late] = r;
+    l->tail[late] = r;
+}
+
+static void unlink(proa_queue_level *l, proa_infer *r)
+{
+    bool late = r->ticket.late;
+    if (r->ticket.prev) r->ticket.prev->next = r->next;
+    else l->head[late] = r->next;
+    if (r->next) r->next->ticket.prev = r->ticket.prev;
+    else l->tail[late] = r->ticket.prev;
+    r->next = r->ticket.prev = NULL;
+}
+
+proa_status proa_queue_push(proa_queue *q, proa_infer *r, proa_err *err)
+{
+    uint64_t level = r->priority == 0 || r->priority > q->level_max ? q->level_default : r->priority;
+    proa_queue_level *l = get_level(q, level);
+    if (l->count >= l->policy.size_max) {
+        r->ticket.reason = PROA_FAIL_REJECTED + 1;
+        return PROA_FAIL(err, UNAVAILABLE, "[request id: %s] Exceeds maximum queue size", proa_infer_log_id(r));
+    }
+    r->ticket.level = level;
+    r->ticket.queued = true;
+    set_expiry(r, &l->policy);
+    link_last(l, r, false);
+    l->count++;
+    q->count++;
+    q->rows += r->batch > 0 ? r->batch : 1;
+    if (r->ticket.expires_ns && r->ticket.expires_ns < q->expires_ns) q->expires_ns = r->ticket.expires_ns;
+    return PROA_OK;
+}
+
+void proa_queue_remove(proa_queue *q, proa_infer *r)
+{
+    int at = find_level(q, r->ticket.level);
+    proa_queue_level *l = &q->levels[at];
+    unlink(l, r);
+    r->ticket.queued = false;
+    l->count--;
+    q->count--;
+    q->rows -= r->batch > 0 ? r->batch : 1;
+    if (l->count == 0 && !l->kept) {
+        q->levels_count--;
+        memmove(l, l + 1, (size_t)(q->levels_count - at) * sizeof *l);
+    }
+}
+
+/* The first request of level `at` or a later one. */
+static proa_infer *first_from(const proa_queue *q, int at)
+{
+    for (; at < q->levels_count; at++) {
+        if (q->levels[at].head[0]) return q->levels[at].head[0];
+        if (q->levels[at].head[1]) return q->levels[at].head[1];
+    }
+    return NULL;
+}
+
+proa_infer *proa_queue_first(const proa_queue *q)
+{
+    return first_from(q, 0);
+}
+
+proa_infer *proa_queue_next(const proa_queue *q, const proa_infer *r)
+{
+    if (r->next) return r->next;
+    int at = find_level(q, r->ticket.level);
+    if (!r->ticket.late && q->levels[at].head[1]) return q->levels[at].head[1];
+    return first_from(q, at + 1);
+}
+
+bool proa_queue_keep(proa_queue *q, proa_infer *r, int64_t now_ns, bool *rejected)
+{
+    *rejected = false;
+    if (!r->ticket.expires_ns || now_ns < r->ticket.expires_ns) return true;
+    proa_queue_level *l = &q->levels[find_level(q, r->ticket.level)];
+    if (!l->policy.delay || r->ticket.deadline) {
+        proa_queue_remove(q, r);
+        *rejected = true;
+        return false;
+    }
+    unlink(l, r);
+    link_last(l, r, true);
+    r->ticket.deadline = r->deadline_ns != 0; /* nobody waits for an answer after that */
+    r->ticket.expires_ns = r->deadline_ns;
+    return false;
+}
+
+proa_infer *proa_queue_expire(proa_queue *q, int64_t now_ns)
+{
+    proa_infer *rejected = NULL, **last = &rejected;
+    int64_t soonest = INT64_MAX;
+    for (proa_infer *r = proa_queue_first(q), *next; r; r = next) {
+        bool out;
+        next = proa_queue_next(q, r);
+        proa_queue_keep(q, r, now_ns, &out);
+        if (out) {
+            *last = r;
+            last = &r->next;
+        } else if (r->ticket.expires_ns && r->ticket.expires_ns < soonest) {
+            soonest = r->ticket.expires_ns;
+        }
+    }
+    q->expires_ns = soonest;
+    return rejected;
+}
+
+void proa_queue_expired(const proa_infer *r, proa_err *err)
+{
+    if (r->ticket.deadline) PROA_FAIL(err, DEADLINE, "Deadline Exceeded");
+    else PROA_FAIL(err, UNAVAILABLE, "Request timeout expired");
+}

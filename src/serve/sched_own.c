@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Backends that queue themselves (the engine): a request goes to them at once. What is counted here is which of them wait
+ * there still: a backend says so with proa_infer_begins. Those take a place of the queue policy's size and end when
+ * their time-out or deadline comes; the backend gets a cancel for it. */
+#include "base/clock.h"
+#include "serve/sched.h"
+
+static proa_status open_own(proa_scheduler *s, proa_err *err)
+{
+    if (s->model->instances_count < 1)
+        return PROA_FAIL(err, INVALID, "model '%s' has no instance", s->model->name);
+    return PROA_OK;
+}
+
+static void close_own(proa_scheduler *s)
+{
+    PROA_ASSERT(s->queue.count == 0);
+}
+
+/* True if r was still waiting in the backend. */
+static bool leave_queue(proa_scheduler *s, proa_infer *r)
+{
+    pthread_mutex_lock(&s->lock);
+    bool queued = r->ticket.queued;
+    if (queued) {
+        proa_queue_remove(&s->queue, r);
+        atomic_fetch_sub(&s->waiting, 1);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return queued;
+}
+
+static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
+{
+    if (proa_infer_cancelled(r)) return proa_infer_refuse_cancelled(r, err);
+    pthread_mutex_lock(&s->lock);
+    proa_status status = proa_queue_push(&s->queue, r, err);
+    int at = (int)(s->pushes % (uint64_t)s->model->instances_count);
+    if (status == PROA_OK) proa_crew_pushed(s);
+    int64_t expires_ns = s->queue.expires_ns;
+    pthread_mutex_unlock(&s->lock);
+    PROA_TRY(status);
+    if (expires_ns != PROA_TIMER_NEVER) proa_timer_before(&s->timer, expires_ns);
+    r->ticket.rows = r->batch > 0 ? r->batch : 1;
+    s->model->backend->execute(s->model->instances[at].state, &r, 1);
+    return PROA_OK;
+}
+
+void proa_infer_begins(proa_infer *r)
+{
+    r->times.compute_start = proa_clock_ns();
+    if (r->model->scheduler->kind == &proa_sched_own) leave_queue(r->model->scheduler, r);
+}
+
+static bool replied(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final)
+{
+    if (!final) return true;
+    leave_queue(s, r);
+    if (r->ticket.expired && reply && reply->error.status != PROA_OK) {
+        proa_err_clear(&reply->error);
+        proa_queue_expired(r, &reply->error);
+        r->ticket.reason = PROA_FAIL_REJECTED + 1;
+    }
+    return true;
+}
+
+/* The backend is told to give them up: it has them, and answers. */
+static int64_t expire(proa_scheduler *s, int64_t now_ns)
+{
+    pthread_mutex_lock(&s->lock);
+    proa_infer *out = proa_queue_expire(&s->queue, now_ns);
+    int64_t next = s->queue.expires_ns;
+    for (proa_infer *r = out; r; r = r->next) {
+        atomic_fetch_sub(&s->waiting, 1);
+        r->ticket.expired = true;
+        proa_infer_hold(r);
+    }
+    pthread_mutex_unlock(&s->lock);
+    for (proa_infer *r = out, *after; r; r = after) {
+        after = r->next;
+        proa_infer_cancel(r);
+        proa_infer_drop(r);
+    }
+    return next;
+}
+
+const proa_scheduler_kind proa_sched_own = {
+    .name = "own",
+    .open = open_own,
+    .close = close_own,
+    .enqueue = enqueue,
+    .replied = replied,
+    .expire = expire,
+};

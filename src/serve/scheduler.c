@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "serve/scheduler.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "serve/order.h"
+#include "serve/sched.h"
+#include <string.h>
+#include <time.h>
+
+/* ---- which kind ---- */
+
+static const proa_scheduler_kind *kind_of(const proa_model *model)
+{
+    switch (model->config->scheduling_choice_case) {
+    case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING:
+    case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_SEQUENCE_BATCHING: return NULL;
+    case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING:
+        return model->flags & PROA_BACKEND_OWN_QUEUE ? &proa_sched_own : &proa_sched_dynamic;
+    default: return model->flags & PROA_BACKEND_OWN_QUEUE ? &proa_sched_own : &proa_sched_direct;
+    }
+}
+
+static bool keeps_order(const Inference__ModelConfig *config)
+{
+    switch (config->scheduling_choice_case) {
+    case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING:
+        return config->dynamic_batching->preserve_ordering;
+    case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_SEQUENCE_BATCHING:
+        return config->sequence_batching->strategy_choice_case ==
+                   INFERENCE__MODEL_SEQUENCE_BATCHING__STRATEGY_CHOICE_OLDEST &&
+               config->sequence_batching->oldest->preserve_ordering;
+    default: return false;
+    }
+}
+
+static bool outputs_reshaped(const proa_model *model)
+{
+    for (int i = 0; i < model->outputs_count; i++)
+        if (model->outputs[i].reshaped) return true;
+    return false;
+}
+
+static int64_t expire(void *arg, int64_t now_ns)
+{
+    proa_scheduler *s = arg;
+    int64_t next = s->kind->expire ? s->kind->expire(s, now_ns) : proa_crew_expire(s, now_ns);
+    /* Looking at a long queue for each of its requests would be quadratic: a millisecond is near enough. */
+    return next == PROA_TIMER_NEVER || next > now_ns + 1000000 ? next : now_ns + 1000000;
+}
+
+proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err *err)
+{
+    proa_scheduler *s = proa_malloc_aligned(sizeof *s);
+    memset(s, 0, sizeof *s);
+    pthread_condattr_t attr;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    s->model = model;
+    s->kind = kind_of(model);
+    s->reshapes = outputs_reshaped(model);
+    s->ended_last = &s->ended;
+    s->order = keeps_order(model->config) ? proa_order_new(s) : NULL;
+    proa_queue_init(&s->queue, model->config->scheduling_choice_case ==
+                                       INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING
+                                   ? model->config->dynamic_batching
+                                   : NULL);
+    proa_timer_open(&s->timer, expire, s);
+    proa_status status = s->kind ? s->kind->open(s, err)
+                                 : PROA_FAIL(err, UNSUPPORTED, "model '%s': its scheduler is not in yet",
+                                             model->name);
+    if (status == PROA_OK) *out = s;
+    else proa_scheduler_free(s);
+    return status;
+}
+
+void proa_scheduler_stop(proa_scheduler *s)
+{
+    atomic_store(&s->stopping, true);
+    proa_crew_wake(s); /* batches that wait for company run now */
+}
+
+void proa_scheduler_free(proa_scheduler *s)
+{
+    if (!s) return;
+    /* Unloading may wait: a request that ends must not look for somebody to wake. */
+    for (struct timespec nap = {.tv_nsec = 500000}; atomic_load(&s->busy) > 0;) nanosleep(&nap, NULL);
+    proa_timer_close(&s->timer);
+    proa_crew_close(s);
+    if (s->kind) s->kind->close(s);
+    proa_order_free(s->order);
+    proa_queue_release(&s->queue);
+    pthread_cond_destroy(&s->wake);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+int64_t proa_scheduler_pending(const proa_scheduler *s)
+{
+    return atomic_load_explicit(&s->waiting, memory_order_relaxed);
+}
+
+/* ---- in ---- */
+
+proa_status proa_scheduler_refuse(const proa_infer *r, proa_err *err)
+{
+    return PROA_FAIL(
+        err, UNAVAILABLE,
+        "[request id: %s] Server is stopping, scheduler for model has stopped accepting new inference "
+        "requests",
+        proa_infer_log_id(r));
+}
+
+proa_status proa_infer_refuse_cancelled(proa_infer *r, proa_err *err)
+{
+    r->ticket.reason = PROA_FAIL_CANCELED + 1;
+    return PROA_FAIL(err, CANCELLED, "Request cancelled");
+}
+
+static proa_fail_reason reason_of(const proa_infer *r, proa_status status)
+{
+    if (r->ticket.reason) return (proa_fail_reason)(r->ticket.reason - 1);
+    if (status == PROA_CANCELLED) return PROA_FAIL_CANCELED;
+    return r->times.compute_start ? PROA_FAIL_BACKEND : PROA_FAIL_OTHER;
+}
+
+static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
+{
+    bool admits = s->kind->admits && s->kind->admits(r);
+    if (atomic_load(&s->stopping) && !admits) {
+        r->ticket.reason = PROA_FAIL_REJECTED + 1;
+        return proa_scheduler_refuse(r, err);
+    }
+    if (!s->order) return s->kind->enqueue(s, r, err);
+    proa_order_join(s->order, r);
+    proa_status status = s->kind->enqueue(s, r, err);
+    if (status != PROA_OK) proa_order_leave(s->order, r);
+    return status;
+}
+
+proa_status proa_scheduler_enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
+{
+    atomic_fetch_add(&s->busy, 2); /* the request, and this call: it touches s after the request may have ended */
+    r->times.queued = proa_clock_ns();
+    if (!r->times.received) r->times.received = r->times.queued;
+    proa_infer_hold(r);
+    proa_status status = enqueue(s, r, err);
+    if (PROA_UNLIKELY(status != PROA_OK)) {
+        if (!r->silent) proa_stats_failure(s->model->stats, r, reason_of(r, status));
+        proa_infer_drop(r);
+        atomic_fetch_sub(&s->busy, 1);
+    }
+    atomic_fetch_sub(&s->busy, 1);
+    return status;
+}
+
+/* ---- out ---- */
+
+/* From the shape that the backend gave to the one on the wire: dimensions that are open there take, in order, what is
+ * open in the backend's. */
+static void reshape(proa_tensor *t, const proa_io *io, bool batched)
+{
+    int64_t shape[PROA_COUNT(t->shape)];
+    int32_t from = batched;
+    if (t->rank != io->inner_rank) return; /* the backend already speaks the wire's shape, or errs */
+    if (batched) shape[0] = t->shape[0];
+    for (int32_t i = batched; i < io->rank; i++) {
+        shape[i] = io->shape[i];
+        if (shape[i] != -1) continue;
+        while (from < io->inner_rank && io->inner[from] != -1) from++;
+        shape[i] = from < io->inner_rank ? t->shape[from++] : 1;
+    }
+    memcpy(t->shape, shape, (size_t)io->rank * sizeof *shape);
+    t->rank = io->rank;
+}
+
+static void reshape_outputs(const proa_model *model, proa_reply *reply)
+{
+    for (int32_t i = 0; i < reply->outputs_count; i++) {
+        const proa_io *io = proa_model_output(model, reply->outputs[i].name);
+        if (io && io->reshaped) reshape(&reply->outputs[i], io, model->batch_max > 0);
+    }
+}
+
+static void count_reply(proa_scheduler *s, proa_infer *r, const proa_reply *reply, int64_t now)
+{
+    int64_t since = r->ticket.last_ns ? r->ticket.last_ns : r->times.compute_start;
+    if (s->model->decoupled && !r->silent)
+        proa_stats_reply(s->model->stats, r->ticket.replies, reply, since ? now - since : 0, 0);
+    if (!r->ticket.first_ns && reply) r->ticket.first_ns = now;
+    r->ticket.last_ns = now;
+    if (reply) r->ticket.replies++;
+}
+
+static void count_request(proa_scheduler *s, proa_infer *r, const proa_reply *reply)
+{
+    proa_model_stats *stats = s->model->stats;
+    if (r->silent) return;
+    if (r->ticket.rows) proa_stats_execution(stats, r->ticket.rows, &r->times);
+    if (r->ticket.failed)
+        proa_stats_failure(stats, r, reason_of(r, reply ? reply->error.status : PROA_INTERNAL));
+    else proa_stats_success(stats, r, r->ticket.first_ns);
+}
+
+void proa_scheduler_ended(proa_scheduler *s)
+{
+    atomic_fetch_sub(&s->busy, 1);
+}
+
+bool proa_scheduler_replied(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final)
+{
+    if (reply && reply->error.status != PROA_OK) r->ticket.failed = true;
+    if (reply && s->reshapes && reply->error.status == PROA_OK) reshape_outputs(s->model, reply);
+    if (s->kind->replied && !s->kind->replied(s, r, reply, final)) return false;
+    int64_t now = proa_clock_ns();
+    count_reply(s, r, reply, now);
+    if (final) {
+        r->times.compute_end = now;
+        count_request(s, r, reply);
+    }
+    if (s->order) {
+        proa_order_reply(s->order, r, reply, final);
+        return false;
+    }
+    if (final) proa_scheduler_ended(s);
+    return true;
+}
+
+void proa_scheduler_fail(proa_infer *r, const proa_err *err, proa_fail_reason reason)
+{
+    r->ticket.reason = (uint8_t)(reason + 1);
+    proa_infer_fail(r, err);
+}
+
+void proa_scheduler_cancelled(proa_infer *r)
+{
+    proa_err err = {0};
+    PROA_FAIL(&err, CANCELLED, "Request cancelled");
+    proa_scheduler_fail(r, &err, PROA_FAIL_CANCELED);
+}
