@@ -198,6 +198,11 @@ int64_t proa_json_int(const proa_json *j)
     return proa_json_kind(j) == PROA_JSON_INT ? json_object_get_int64(j) : 0;
 }
 
+uint64_t proa_json_uint(const proa_json *j)
+{
+    return proa_json_kind(j) == PROA_JSON_INT ? json_object_get_uint64(j) : 0;
+}
+
 double proa_json_double(const proa_json *j)
 {
     proa_json_type kind = proa_json_kind(j);

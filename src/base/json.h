@@ -39,6 +39,7 @@ proa_json *proa_json_at(const proa_json *array, int64_t i);
 proa_str proa_json_str(const proa_json *j);
 /* Values as they are; 0 or false if j is of another kind. */
 int64_t proa_json_int(const proa_json *j);
+uint64_t proa_json_uint(const proa_json *j); /* 0 for a negative one; above INT64_MAX proa_json_int gives that */
 double proa_json_double(const proa_json *j); /* of an integer too */
 bool proa_json_bool(const proa_json *j);
 

@@ -151,6 +151,7 @@ static proa_status read_bytes(parser *p, ProtobufCBinaryData *value)
 static const char *nearest(proa_str written, const char *(*name_at)(const void *, unsigned),
                            const void *names, unsigned count)
 {
+    enum { LONG = 4 }; /* from there on a beginning is close: max_batch for max_batch_size */
     char word[65];
     int best = (int)(written.len < sizeof word ? written.len : sizeof word - 1);
     const char *found = NULL;
@@ -159,6 +160,8 @@ static const char *nearest(proa_str written, const char *(*name_at)(const void *
     best = best / 3 + 1;
     for (unsigned i = 0; i < count; i++) {
         int distance = proa_str_distance(word, name_at(names, i));
+        if (written.len >= LONG && strncmp(name_at(names, i), word, written.len) == 0 && distance > 1)
+            distance = 1;
         if (distance <= best) best = distance - 1, found = name_at(names, i);
     }
     return found;
