@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/print.h"
 #include "proto/proto_json.h"
+#include <math.h>
 #include <string.h>
 
 typedef struct printer {
@@ -31,6 +32,8 @@ static void print_real(printer *p, double value, bool single)
 {
     const char *special = proa_print_special(value, "\"NaN\"", "\"Infinity\"", "\"-Infinity\"");
     if (special) print_text(p, special);
+    else if (value == 0 && signbit(value))
+        print_text(p, "-0.0"); /* "-0" would be an integer, without its sign */
     else proa_print_real(p->out, value, single);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/limits.h"
 #include "proto/proto_json.h"
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +64,7 @@ static proa_status read_integer(reader *r, const proa_json *j, uint64_t max, boo
     return PROA_OK;
 }
 
-static proa_status read_double(reader *r, const proa_json *j, double max, double *value)
+static proa_status read_double(reader *r, const proa_json *j, bool single, double *value)
 {
     proa_json_type kind = proa_json_kind(j);
     proa_str s = proa_json_str(j);
@@ -80,7 +79,8 @@ static proa_status read_double(reader *r, const proa_json *j, double max, double
         if (s.len > 0 && strspn(s.ptr, "+-.0123456789eE") == s.len) *value = strtod(s.ptr, &end);
         if (!end || end != s.ptr + s.len) return PROA_FAIL(r->err, INVALID, "not a number");
     } else if (kind != PROA_JSON_INT && kind != PROA_JSON_DOUBLE) return wrong_kind(r, "a number", j);
-    if (fabs(*value) > max) return PROA_FAIL(r->err, INVALID, "number out of range");
+    if (isinf(*value) || (single && isinf((float)*value)))
+        return PROA_FAIL(r->err, INVALID, "number out of range");
     return PROA_OK;
 }
 
@@ -177,10 +177,10 @@ static proa_status read_value(reader *r, const proa_json *j, const ProtobufCFiel
     case PROTOBUF_C_TYPE_UINT64:
     case PROTOBUF_C_TYPE_FIXED64: return read_integer(r, j, UINT64_MAX, false, to);
     case PROTOBUF_C_TYPE_FLOAT:
-        PROA_TRY(read_double(r, j, (double)FLT_MAX, &real));
+        PROA_TRY(read_double(r, j, true, &real));
         *(float *)to = (float)real;
         break;
-    case PROTOBUF_C_TYPE_DOUBLE: return read_double(r, j, DBL_MAX, to);
+    case PROTOBUF_C_TYPE_DOUBLE: return read_double(r, j, false, to);
     case PROTOBUF_C_TYPE_BOOL: return read_bool(r, j, to);
     case PROTOBUF_C_TYPE_ENUM: return read_enum(r, j, field->descriptor, to);
     case PROTOBUF_C_TYPE_STRING: return read_string(r, j, to);

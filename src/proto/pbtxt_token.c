@@ -171,7 +171,7 @@ static void skip_blank(proa_lexer *l)
     for (;;) {
         skip(l, is_space);
         if (peek(l, 0) != '#') return;
-        while (l->at < l->text.len && peek(l, 0) != '\n') l->at++;
+        while (peek(l, 0) != '\0' && peek(l, 0) != '\n') l->at++; /* a NUL is an error in a comment too */
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * pbtxt_driver - what Proa makes of config.pbtxt files, for test_protoc.py: for each path on standard input one line,
- * "ok HEX" with the wire encoding of the ModelConfig in hexadecimal, or "no MESSAGE". */
+ * "ok HEX" with the wire encoding of the ModelConfig in hexadecimal, or "no MESSAGE". Of a path NAME.pb, itself such an
+ * encoding, the canonical one: without fields at their defaults, and each key of a map once. */
 #include "base/file.h"
 #include "base/limits.h"
 #include "proto/model_config.pb-c.h"
@@ -8,16 +9,30 @@
 #include <stdio.h>
 #include <string.h>
 
-static proa_status answer(const char *path, proa_arena *arena, proa_buf *wire, proa_err *err)
+static const ProtobufCMessageDescriptor *const type = &inference__model_config__descriptor;
+
+static proa_status canonical(ProtobufCMessage **m, proa_str wire, proa_arena *arena, proa_err *err)
 {
     proa_buf text;
-    ProtobufCMessage *m = NULL;
-    proa_status status = proa_file_read(&text, path, PROA_PBTXT_BYTES_MAX, err);
-    if (status == PROA_OK)
-        status = proa_pbtxt_parse(&m, &inference__model_config__descriptor, proa_buf_view(&text), "text",
-                                  arena, err);
-    if (status == PROA_OK) PROA_ASSERT(proa_message_pack(wire, m));
+    proa_buf_init(&text, (size_t)PROA_PBTXT_BYTES_MAX);
+    proa_status status = proa_message_unpack(m, type, wire, "wire", arena, err);
+    if (status == PROA_OK) PROA_ASSERT(proa_pbtxt_print(&text, *m));
+    if (status == PROA_OK) status = proa_pbtxt_parse(m, type, proa_buf_view(&text), "text", arena, err);
     proa_buf_release(&text);
+    return status;
+}
+
+static proa_status answer(const char *path, proa_arena *arena, proa_buf *wire, proa_err *err)
+{
+    proa_buf bytes;
+    ProtobufCMessage *m = NULL;
+    bool packed = proa_str_ends(proa_str_c(path), proa_str_c(".pb"));
+    proa_status status = proa_file_read(&bytes, path, PROA_PBTXT_BYTES_MAX, err);
+    if (status == PROA_OK)
+        status = packed ? canonical(&m, proa_buf_view(&bytes), arena, err)
+                        : proa_pbtxt_parse(&m, type, proa_buf_view(&bytes), "text", arena, err);
+    if (status == PROA_OK) PROA_ASSERT(proa_message_pack(wire, m));
+    proa_buf_release(&bytes);
     return status;
 }
 
