@@ -236,7 +236,8 @@ typedef enum proa_event_kind {
     PROA_EVENT_TOKEN,
     PROA_EVENT_ROWS,
     PROA_EVENT_PROMPT, /* log-probabilities of prompt tokens */
-    PROA_EVENT_DONE
+    PROA_EVENT_DONE,
+    PROA_EVENT_BEGIN /* the request waits no longer: it takes part in the next step; not sent to one that never ran */
 } proa_event_kind;
 typedef enum proa_finish {
     PROA_FINISH_NONE,

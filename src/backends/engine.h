@@ -70,7 +70,8 @@ struct proa_call {
     proa_arena arena;
     proa_prompt *prompts; /* [count] */
     int64_t count;
-    bool stream, keep, echo;
+    bool stream, keep;
+    bool begun;               /* the engine's thread: it waits no longer */
     atomic_int pending;       /* prompts */
     atomic_bool stop_quietly; /* a cancel ends it with what was said, not with an error */
     atomic_bool cancel_asked, cancel_done, failed;
@@ -79,9 +80,9 @@ struct proa_call {
     void *own;               /* the contract's */
 };
 
-typedef struct proa_histogram { /* of token counts: 10, 50, 100, 500, 1000, more */
+typedef struct proa_token_counts { /* of token counts: 10, 50, 100, 500, 1000, more */
     uint64_t bucket[6], count, sum;
-} proa_histogram;
+} proa_token_counts;
 
 struct proa_served {
     const proa_contract *contract;
@@ -103,7 +104,7 @@ struct proa_served {
     int variant;        /* fastertransformer */
     pthread_mutex_t lock;
     proa_call *calls; /* live ones */
-    proa_histogram in, out;
+    proa_token_counts in, out;
     uint64_t rate_tokens; /* of figures: since when, and what it was then */
     int64_t rate_ns;
     double rate;

@@ -352,10 +352,20 @@ static void done(proa_prompt *p, const proa_event *e)
     if (!score_whole(p)) prompt_done(p);
 }
 
+/* The first of its prompts runs. */
+static void begin(proa_call *call)
+{
+    if (call->begun) return;
+    call->begun = true;
+    proa_infer_begins(call->infer);
+    proa_infer_input_done(&(proa_infer *){call->infer}, 1);
+}
+
 static void on_event(const proa_event *e)
 {
     proa_prompt *p = e->arg;
     switch (e->kind) {
+    case PROA_EVENT_BEGIN: begin(p->call); break;
     case PROA_EVENT_TOKEN: add_token(p, e); break;
     case PROA_EVENT_PROMPT: add_prompt(p, e); break;
     case PROA_EVENT_ROWS: add_rows(p, e); break;
@@ -465,7 +475,6 @@ void proa_call_start(proa_served *served, proa_infer *r)
     } else if (!call->count) { /* nothing to compute */
         call->contract->end(call);
     } else {
-        proa_infer_input_done(&r, 1);
         submit_all(call);
     }
     proa_infer_drop(r);

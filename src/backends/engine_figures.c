@@ -8,7 +8,7 @@
 
 static const int64_t bounds[] = {10, 50, 100, 500, 1000};
 
-static void observe(proa_histogram *h, int64_t value)
+static void observe(proa_token_counts *h, int64_t value)
 {
     size_t i = 0;
     while (i < PROA_COUNT(bounds) && value > bounds[i]) i++;
@@ -46,7 +46,7 @@ static void gauges(proa_buf *out, const char *labels, const char *name, const ch
 }
 
 static void histogram(proa_buf *out, const char *labels, const char *name, const char *kind,
-                      const proa_histogram *h)
+                      const proa_token_counts *h)
 {
     uint64_t sum = 0;
     family(out, name, "TRT LLM response metrics", "histogram");
@@ -127,7 +127,7 @@ void proa_served_metrics_trtllm(void *state, const char *labels, proa_buf *out)
     gauges(out, labels, "nv_trt_llm_general_metrics", "General TRT LLM metrics", "general_type", general,
            PROA_COUNT(general));
     pthread_mutex_lock(&s->lock);
-    proa_histogram in = s->in, made = s->out;
+    proa_token_counts in = s->in, made = s->out;
     pthread_mutex_unlock(&s->lock);
     histogram(out, labels, "nv_llm_output_token_len", "total_output_tokens", &made);
     histogram(out, labels, "nv_llm_input_token_len", "total_input_tokens", &in);

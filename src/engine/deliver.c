@@ -17,6 +17,12 @@ static void set_text(proa_event *event, const proa_buf *text)
     event->text_len = text->len;
 }
 
+void proa_deliver_begin(proa_job *job)
+{
+    proa_event event = event_of(job, PROA_EVENT_BEGIN);
+    job->on_event(&event);
+}
+
 /* ---- tokens ---- */
 
 static bool ends_with(const proa_seq *seq, const int32_t *word, int64_t n)

@@ -150,7 +150,9 @@ void proa_job_list_init(proa_job_list *list);
 void proa_job_list_push(proa_job_list *list, proa_job *job);
 proa_job *proa_job_list_pop(proa_job_list *list);
 
-/* deliver.c: events. A token: its text is made, stop rules are applied; sets seq->finish when it ends. */
+/* deliver.c: events. The job was admitted. */
+void proa_deliver_begin(proa_job *job);
+/* A token: its text is made, stop rules are applied; sets seq->finish when it ends. */
 void proa_deliver_token(const proa_draw *draw, const proa_sample *sample);
 void proa_deliver_rows(proa_job *job, const float *rows, const float *pooled, int64_t first, int64_t count,
                        int64_t columns);

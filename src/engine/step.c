@@ -119,8 +119,11 @@ static bool admit_one(proa_engine *e, proa_job *job)
 /* In order of arrival: a large request is not overtaken for ever by small ones. */
 static void admit(proa_engine *e)
 {
-    while (e->waiting.first && admit_one(e, e->waiting.first))
-        proa_job_list_push(&e->running, proa_job_list_pop(&e->waiting));
+    while (e->waiting.first && admit_one(e, e->waiting.first)) {
+        proa_job *job = proa_job_list_pop(&e->waiting);
+        proa_job_list_push(&e->running, job);
+        proa_deliver_begin(job);
+    }
 }
 
 /* ---- building a batch ---- */

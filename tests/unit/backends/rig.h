@@ -15,7 +15,8 @@
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "proto/pbtxt.h"
-#include "serve/model.h"
+#include "serve/scheduler.h"
+#include "serve/stats.h"
 #include <cmocka.h>
 #include <math.h>
 #include <unistd.h>
@@ -53,9 +54,54 @@ typedef struct rig {
     proa_err err;
 } rig;
 
+static inline void rig_io(proa_io *io, const char *name, proa_type type, size_t n, const int64_t *dims,
+                          const Inference__ModelTensorReshape *reshape, bool batched)
+{
+    *io = (proa_io){.name = name, .type = type};
+    if (batched) io->shape[io->rank++] = -1, io->inner[io->inner_rank++] = -1;
+    for (size_t i = 0; i < n; i++) io->shape[io->rank++] = dims[i];
+    io->reshaped = reshape != NULL;
+    if (reshape)
+        for (size_t i = 0; i < reshape->n_shape; i++) io->inner[io->inner_rank++] = reshape->shape[i];
+    else
+        for (size_t i = 0; i < n; i++) io->inner[io->inner_rank++] = dims[i];
+}
+
+/* What the repository makes of a configuration. */
+static inline void rig_model(rig *g)
+{
+    proa_model *m = &g->model;
+    const Inference__ModelConfig *c = m->config;
+    m->batch_max = c->max_batch_size;
+    m->decoupled = c->model_transaction_policy && c->model_transaction_policy->decoupled;
+    m->flags = m->backend->flags;
+    m->inputs = PROA_ARENA_NEW(&g->arena, proa_io, (int64_t)c->n_input);
+    m->outputs = PROA_ARENA_NEW(&g->arena, proa_io, (int64_t)c->n_output);
+    m->inputs_count = (int)c->n_input, m->outputs_count = (int)c->n_output;
+    for (size_t i = 0; i < c->n_input; i++) {
+        const Inference__ModelInput *in = c->input[i];
+        rig_io(&m->inputs[i], in->name, (proa_type)in->data_type, in->n_dims, in->dims, in->reshape,
+               m->batch_max > 0);
+        m->inputs[i].optional = in->optional;
+        m->required_count += !in->optional;
+    }
+    for (size_t i = 0; i < c->n_output; i++) {
+        const Inference__ModelOutput *o = c->output[i];
+        rig_io(&m->outputs[i], o->name, (proa_type)o->data_type, o->n_dims, o->dims, o->reshape,
+               m->batch_max > 0);
+    }
+    m->instances = &g->instance;
+    m->instances_count = 1;
+    g->instance.model = m;
+    m->stats = proa_stats_new();
+    atomic_init(&m->refs, 1);
+    atomic_init(&m->state_now, PROA_STATE_READY);
+}
+
 /* The status of opening; on success rig_close is needed, on failure only rig_release. */
 static inline proa_status rig_try(rig *g, const proa_backend *backend, const char *config, const char *folder)
 {
+    ProtobufCMessage *message = NULL;
     memset(g, 0, sizeof *g);
     proa_arena_init(&g->arena);
     g->backend = backend;
@@ -64,25 +110,20 @@ static inline proa_status rig_try(rig *g, const proa_backend *backend, const cha
     g->model.version = 1;
     g->model.path = folder;
     g->model.version_path = folder;
-    ProtobufCMessage *message = NULL;
     if (proa_pbtxt_parse(&message, &inference__model_config__descriptor, proa_str_c(config), "config",
                          &g->arena, &g->err) != PROA_OK)
         fail_msg("%s", g->err.text);
     g->model.config = (Inference__ModelConfig *)message;
-    if (backend->complete) {
-        proa_status status = backend->complete(g->model.config, folder, &g->arena, &g->err);
-        if (status != PROA_OK) return status;
-    }
-    g->model.batch_max = g->model.config->max_batch_size;
-    g->instance.model = &g->model;
-    atomic_init(&g->model.refs, 1);
-    proa_status status = backend->model_open(&g->model.state, &g->model, &g->err);
-    if (status != PROA_OK) return status;
-    return backend->instance_open(&g->instance.state, g->model.state, &g->instance, &g->err);
+    if (backend->complete) PROA_TRY(backend->complete(g->model.config, folder, &g->arena, &g->err));
+    PROA_TRY(backend->model_open(&g->model.state, &g->model, &g->err));
+    rig_model(g);
+    PROA_TRY(backend->instance_open(&g->instance.state, g->model.state, &g->instance, &g->err));
+    return proa_scheduler_new(&g->model.scheduler, &g->model, &g->err);
 }
 
 static inline void rig_release(rig *g)
 {
+    proa_stats_free(g->model.stats);
     proa_arena_release(&g->arena);
 }
 
@@ -93,6 +134,9 @@ static inline void rig_open(rig *g, const proa_backend *backend, const char *con
 
 static inline void rig_close(rig *g)
 {
+    proa_scheduler_stop(g->model.scheduler);
+    while (atomic_load(&g->model.refs) > 1) usleep(1000);
+    proa_scheduler_free(g->model.scheduler);
     if (g->backend->instance_close) g->backend->instance_close(g->instance.state);
     g->backend->model_close(g->model.state);
     rig_release(g);
@@ -214,15 +258,17 @@ static inline void param_double(proa_infer *r, const char *name, double value)
     p->d = value;
 }
 
-/* Hands it to the backend, as a scheduler would. */
+/* Checks and hands it to the scheduler, as the server would; a refusal becomes a reply. */
 static inline void start(rig *g, proa_infer *r)
 {
-    proa_infer_hold(r);
-    if (!r->model) {
-        r->model = &g->model;
-        proa_model_hold(r->model);
-    }
-    g->backend->execute(g->instance.state, &r, 1);
+    proa_err err = {.status = PROA_OK};
+    r->model = proa_model_hold(&g->model);
+    proa_status status = proa_infer_check(&g->model, r, &err);
+    if (status == PROA_OK) status = proa_scheduler_enqueue(g->model.scheduler, r, &err);
+    if (status == PROA_OK) return;
+    proa_reply *reply = proa_reply_new(r);
+    reply->error = err;
+    hear(r, reply, true);
 }
 
 static inline heard *wait_for(proa_infer *r)
