@@ -12,6 +12,7 @@
 #include "engine/options.h"
 #include "engine/parts.h"
 #include "serve/backend.h"
+#include "serve/config.h"
 #include <pthread.h>
 
 typedef struct proa_served proa_served;
@@ -180,7 +181,6 @@ enum { PROA_IO_OPTIONAL = 1, PROA_IO_SCALAR = 2 /* reshape [] */, PROA_IO_RAGGED
 void proa_config_inputs(Inference__ModelConfig *c, const proa_io_row *rows, proa_arena *arena);
 void proa_config_outputs(Inference__ModelConfig *c, const proa_io_row *rows, proa_arena *arena);
 void proa_config_decoupled(Inference__ModelConfig *c, bool decoupled, proa_arena *arena);
-const char *proa_config_parameter(const Inference__ModelConfig *c, const char *key); /* NULL: not set */
 proa_type proa_config_output_type(const Inference__ModelConfig *c, const char *name); /* INVALID: no such output */
 
 #endif

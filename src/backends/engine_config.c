@@ -81,17 +81,6 @@ void proa_config_decoupled(Inference__ModelConfig *c, bool decoupled, proa_arena
     c->model_transaction_policy = policy;
 }
 
-const char *proa_config_parameter(const Inference__ModelConfig *c, const char *key)
-{
-    for (size_t i = 0; i < c->n_parameters; i++) {
-        const Inference__ModelConfig__ParametersEntry *p = c->parameters[i];
-        if (strcmp(p->key, key) != 0 || !p->value) continue;
-        const char *value = p->value->string_value;
-        return value && *value && strncmp(value, "${", 2) != 0 ? value : NULL;
-    }
-    return NULL;
-}
-
 proa_type proa_config_output_type(const Inference__ModelConfig *c, const char *name)
 {
     for (size_t i = 0; i < c->n_output; i++)

@@ -96,8 +96,8 @@ static proa_status parse(Inference__ModelConfig **out, proa_str text, const char
     return status;
 }
 
-proa_status proa_config_read(Inference__ModelConfig **out, bool *provided, const char *model_path,
-                             const proa_config_options *options, proa_arena *arena, proa_err *err)
+proa_status proa_config_read_file(Inference__ModelConfig **out, bool *provided, const char *model_path,
+                                  const proa_config_options *options, proa_arena *arena, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     proa_buf text, filled;
@@ -150,7 +150,7 @@ proa_status proa_config_load(Inference__ModelConfig **out, bool *provided, const
     *out = NULL;
     Inference__ModelConfig *config = NULL;
     if (json) PROA_TRY(proa_config_from_json(&config, proa_str_c(json), arena, err));
-    else PROA_TRY(proa_config_read(&config, &have, model_path, options, arena, err));
+    else PROA_TRY(proa_config_read_file(&config, &have, model_path, options, arena, err));
     if (provided) *provided = have;
     PROA_TRY(proa_config_find_backend(config, name, model_path, arena, err));
     proa_config_normalise(config, arena);

@@ -42,9 +42,9 @@ PROA_MUST_CHECK proa_status proa_config_finish(Inference__ModelConfig *config, c
 /* ---- the steps, for those who need one ---- */
 
 /* Reads the file only. A missing file is an empty configuration and *provided false, or with no_auto_complete an error. */
-PROA_MUST_CHECK proa_status proa_config_read(Inference__ModelConfig **out, bool *provided,
-                                             const char *model_path, const proa_config_options *options,
-                                             proa_arena *arena, proa_err *err);
+PROA_MUST_CHECK proa_status proa_config_read_file(Inference__ModelConfig **out, bool *provided,
+                                                  const char *model_path, const proa_config_options *options,
+                                                  proa_arena *arena, proa_err *err);
 /* INVALID "Invalid config override: ...". */
 PROA_MUST_CHECK proa_status proa_config_from_json(Inference__ModelConfig **out, proa_str json,
                                                   proa_arena *arena, proa_err *err);
