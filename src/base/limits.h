@@ -116,7 +116,10 @@
 #define PROA_REPLY_ARRAY_BYTES_MAX (1 * PROA_GIB)  /* one tensor of a reply of the engine: 2,000 rows of 128k logits */
 #define PROA_TEMPLATE_BYTES_MAX   (1 * PROA_MIB)   /* a chat template; the longest in use have 20 kB */
 #define PROA_TEMPLATE_STEPS_MAX   (10 << 20)       /* statements and expressions that one rendering may take */
-#define PROA_TEMPLATE_DEPTH_MAX   64               /* blocks, calls and expressions within each other */
+#define PROA_TEMPLATE_DEPTH_MAX   64               /* blocks and expressions within each other; macros and loops that call */
+#define PROA_TEMPLATE_NEST_MAX    1000             /* of all these together while one runs: half a MiB of stack */
+#define PROA_TEMPLATE_PARAMS_MAX  64               /* parameters of one macro; the largest in use has 5 */
+#define PROA_TEMPLATE_MEMORY_MAX  (256 * PROA_MIB) /* values and texts of one rendering */
 /* clang-format on */
 
 #endif

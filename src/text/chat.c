@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chat.c - the chat templates of a model: where they are found, which one a request gets, and what it is given. */
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "text/jinja/run.h"
+#include "text/template.h"
+#include <dirent.h>
+#include <string.h>
+
+typedef struct named_template {
+    char *name;
+    proa_template *template;
+} named_template;
+
+struct proa_chat {
+    named_template *list;
+    int count;
+    proa_json *specials; /* {"bos_token": "<s>", ...} */
+};
+
+/* Templates of our own for models that bring none. */
+static const struct {
+    const char *name, *source;
+} built_in[] = {
+    {"chatml",
+     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + (m.content or '') + '<|im_end|>\\n' }}"
+     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"},
+    {"plain", "{% for m in messages %}{% if m.role == 'system' %}{{ m.content + '\\n\\n' }}"
+              "{% else %}{{ m.role|capitalize + ': ' + (m.content or '') + '\\n' }}{% endif %}{% endfor %}"
+              "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"},
+};
+
+static proa_status add(proa_chat *chat, proa_str name, proa_str source, const char *where, proa_err *err)
+{
+    proa_template *t;
+    proa_status status = proa_template_new(&t, source, err);
+    if (status != PROA_OK) {
+        proa_err_prefix(err, "%s", where);
+        return status;
+    }
+    chat->list = proa_realloc(chat->list, (size_t)(chat->count + 1) * sizeof *chat->list);
+    char *copy = proa_malloc(name.len + 1);
+    memcpy(copy, name.ptr, name.len);
+    copy[name.len] = '\0';
+    chat->list[chat->count++] = (named_template){copy, t};
+    return PROA_OK;
+}
+
+static proa_status add_file(proa_chat *chat, proa_str name, const char *path, proa_err *err)
+{
+    proa_buf source;
+    proa_status status = proa_file_read(&source, path, PROA_TEMPLATE_BYTES_MAX, err);
+    if (status == PROA_OK) status = add(chat, name, proa_buf_view(&source), path, err);
+    proa_buf_release(&source);
+    return status;
+}
+
+/* ---- where templates are ---- */
+
+static proa_status add_folder(proa_chat *chat, const char *folder, proa_err *err)
+{
+    char path[PROA_PATH_MAX], file[PROA_PATH_MAX];
+    proa_status status = PROA_OK;
+    PROA_TRY(proa_path_join(path, folder, "additional_chat_templates", err));
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && status == PROA_OK && (entry = readdir(dir)) != NULL;) {
+        proa_str name = proa_str_c(entry->d_name);
+        if (!proa_str_ends(name, proa_str_c(".jinja"))) continue;
+        name.len -= strlen(".jinja");
+        status = proa_path_join(file, path, entry->d_name, err);
+        if (status == PROA_OK) status = add_file(chat, name, file, err);
+    }
+    if (dir) closedir(dir);
+    return status;
+}
+
+/* chat_template of a JSON file: a text, or a list of {"name", "template"}. */
+static proa_status add_value(proa_chat *chat, const proa_json *value, const char *path, proa_err *err)
+{
+    if (proa_json_kind(value) == PROA_JSON_STRING)
+        return add(chat, proa_str_c("default"), proa_json_str(value), path, err);
+    for (int64_t i = 0; i < proa_json_len(value); i++) {
+        const proa_json *item = proa_json_at(value, i), *name = proa_json_get(item, "name");
+        const proa_json *source = proa_json_get(item, "template");
+        if (proa_json_kind(name) != PROA_JSON_STRING || proa_json_kind(source) != PROA_JSON_STRING)
+            return PROA_FAIL(err, INVALID, "%s: chat_template[%lld] has no name or no template", path,
+                             (long long)i);
+        PROA_TRY(add(chat, proa_json_str(name), proa_json_str(source), path, err));
+    }
+    return PROA_OK;
+}
+
+static proa_status load_json(proa_json **out, const char *folder, const char *name, char *path, proa_err *err)
+{
+    *out = NULL;
+    PROA_TRY(proa_path_join(path, folder, name, err));
+    return proa_file_exists(path) ? proa_json_load(out, path, PROA_TOKENIZER_BYTES_MAX, err) : PROA_OK;
+}
+
+static proa_status add_from_json(proa_chat *chat, const char *folder, const char *name, proa_err *err)
+{
+    char path[PROA_PATH_MAX];
+    proa_json *root;
+    proa_status status = load_json(&root, folder, name, path, err);
+    if (status == PROA_OK) status = add_value(chat, proa_json_get(root, "chat_template"), path, err);
+    proa_json_free(root);
+    return status;
+}
+
+static proa_status find_own(proa_chat *chat, const char *folder, proa_err *err)
+{
+    char path[PROA_PATH_MAX];
+    PROA_TRY(proa_path_join(path, folder, "chat_template.jinja", err));
+    if (proa_file_exists(path)) {
+        PROA_TRY(add_file(chat, proa_str_c("default"), path, err));
+        return add_folder(chat, folder, err);
+    }
+    PROA_TRY(add_from_json(chat, folder, "tokenizer_config.json", err));
+    if (chat->count == 0) PROA_TRY(add_from_json(chat, folder, "chat_template.json", err));
+    if (chat->count == 0) PROA_TRY(add_folder(chat, folder, err));
+    return chat->count > 0 ? PROA_OK : PROA_FAIL(err, NOT_FOUND, "'%s' has no chat template", folder);
+}
+
+static proa_status find_template(proa_chat *chat, const char *folder, const char *choice, proa_err *err)
+{
+    if (!choice) return find_own(chat, folder, err);
+    for (size_t i = 0; i < PROA_COUNT(built_in); i++)
+        if (strcmp(choice, built_in[i].name) == 0)
+            return add(chat, proa_str_c("default"), proa_str_c(built_in[i].source), choice, err);
+    return add_file(chat, proa_str_c("default"), choice, err);
+}
+
+/* ---- special tokens ---- */
+
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
+
+/* A token is a text, or an object with its text as "content". */
+static void write_tokens(const proa_json *root, proa_buf *out, bool seen[])
+{
+    for (size_t i = 0; i < PROA_COUNT(token_names); i++) {
+        const proa_json *token = proa_json_get(root, token_names[i]);
+        if (proa_json_kind(token) == PROA_JSON_OBJECT) token = proa_json_get(token, "content");
+        if (seen[i] || proa_json_kind(token) != PROA_JSON_STRING) continue;
+        proa_buf_printf(out, "%s\"%s\":", out->len > 1 ? "," : "", token_names[i]);
+        proa_buf_json_str(out, proa_json_str(token));
+        seen[i] = true;
+    }
+}
+
+static proa_status read_tokens(proa_chat *chat, const char *folder, proa_err *err)
+{
+    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    bool seen[PROA_COUNT(token_names)] = {false};
+    char path[PROA_PATH_MAX];
+    proa_buf text;
+    proa_status status = PROA_OK;
+    proa_buf_init(&text, (size_t)PROA_TOKENIZER_BYTES_MAX);
+    proa_buf_char(&text, '{');
+    for (size_t i = 0; i < PROA_COUNT(files) && status == PROA_OK; i++) {
+        proa_json *root;
+        status = load_json(&root, folder, files[i], path, err);
+        write_tokens(root, &text, seen);
+        proa_json_free(root);
+    }
+    proa_buf_char(&text, '}');
+    if (status == PROA_OK)
+        status = proa_json_parse(&chat->specials, proa_buf_view(&text), "special tokens", err);
+    proa_buf_release(&text);
+    return status;
+}
+
+proa_status proa_chat_open(proa_chat **out, const char *folder, const char *choice, proa_err *err)
+{
+    proa_chat *chat = proa_calloc(1, sizeof *chat);
+    proa_status status = find_template(chat, folder, choice, err);
+    if (status == PROA_OK) status = read_tokens(chat, folder, err);
+    *out = status == PROA_OK ? chat : NULL;
+    if (status != PROA_OK) proa_chat_free(chat);
+    return status;
+}
+
+void proa_chat_free(proa_chat *chat)
+{
+    if (!chat) return;
+    for (int i = 0; i < chat->count; i++) {
+        free(chat->list[i].name);
+        proa_template_free(chat->list[i].template);
+    }
+    free(chat->list);
+    proa_json_free(chat->specials);
+    free(chat);
+}
+
+/* ---- what a template is given ---- */
+
+static bool all_text(const proa_json *parts)
+{
+    for (int64_t i = 0; i < proa_json_len(parts); i++) {
+        const proa_json *part = proa_json_at(parts, i);
+        if (!proa_str_is(proa_json_str(proa_json_get(part, "type")), "text")) return false;
+        if (proa_json_kind(proa_json_get(part, "text")) != PROA_JSON_STRING) return false;
+    }
+    return proa_json_kind(parts) == PROA_JSON_ARRAY && proa_json_len(parts) > 0;
+}
+
+static proa_jval make_content(proa_jrun *run, const proa_json *content)
+{
+    if (!all_text(content)) return proa_j_from_json(run, content);
+    if (proa_json_len(content) == 1)
+        return proa_j_view(proa_json_str(proa_json_get(proa_json_at(content, 0), "text")));
+    proa_buf_clear(&run->scratch);
+    for (int64_t i = 0; i < proa_json_len(content); i++) {
+        if (i > 0) proa_buf_char(&run->scratch, '\n');
+        proa_buf_str(&run->scratch, proa_json_str(proa_json_get(proa_json_at(content, i), "text")));
+    }
+    return proa_j_take(run, &run->scratch, 0);
+}
+
+static void free_json(void *root)
+{
+    proa_json_free(root);
+}
+
+/* Arguments come as JSON in a text; templates want the object. What is no object stays as it is. */
+static void open_arguments(proa_jrun *run, proa_jval call)
+{
+    proa_jval *function = call.kind == PROA_J_DICT ? proa_j_find_str(run, call, proa_str_c("function")) : NULL;
+    proa_jval *arguments = function && function->kind == PROA_J_DICT
+                               ? proa_j_find_str(run, *function, proa_str_c("arguments"))
+                               : NULL;
+    proa_json *root;
+    if (!arguments || arguments->kind != PROA_J_STRING) return;
+    if (proa_json_parse(&root, proa_j_text(*arguments), "arguments", NULL) != PROA_OK) return;
+    proa_arena_defer(&run->arena, free_json, root);
+    if (proa_json_kind(root) == PROA_JSON_OBJECT) *arguments = proa_j_from_json(run, root);
+}
+
+static proa_jval make_message(proa_jrun *run, const proa_json *message)
+{
+    proa_jval v = proa_j_dict(run, PROA_J_DICT, proa_json_len(message));
+    for (proa_json_iter it = proa_json_begin(message); proa_json_next(&it) && !run->failed;) {
+        bool content = proa_str_is(it.key, "content");
+        proa_jval value = content ? make_content(run, it.value) : proa_j_from_json(run, it.value);
+        if (proa_str_is(it.key, "tool_calls") && value.kind == PROA_J_LIST)
+            for (int64_t i = 0; i < value.seq->len; i++) open_arguments(run, value.seq->items[i]);
+        proa_j_put(run, v, proa_j_view(it.key), value);
+    }
+    return v;
+}
+
+static proa_jval make_messages(proa_jrun *run, const proa_json *messages)
+{
+    proa_jval list = proa_j_list(run, PROA_J_LIST, proa_json_len(messages));
+    for (int64_t i = 0; i < proa_json_len(messages) && !run->failed; i++)
+        proa_j_push(run, list, make_message(run, proa_json_at(messages, i)));
+    return list;
+}
+
+/* Whether a prompt for the answer is wanted: yes unless the request says false. */
+static proa_jval make_prompt_flag(proa_jrun *run, const proa_json *flag)
+{
+    PROA_UNUSED(run);
+    return proa_j_bool(proa_json_kind(flag) != PROA_JSON_BOOL || proa_json_bool(flag));
+}
+
+static const proa_template *find_named(const proa_chat *chat, proa_str name)
+{
+    for (int i = 0; i < chat->count; i++)
+        if (proa_str_is(name, chat->list[i].name)) return chat->list[i].template;
+    return NULL;
+}
+
+static proa_status choose(const proa_template **out, const proa_chat *chat, const proa_json *request,
+                          bool tools, proa_err *err)
+{
+    proa_str wanted = proa_json_str(proa_json_get(request, "chat_template"));
+    *out = NULL;
+    if (wanted.len > 0) {
+        *out = find_named(chat, wanted);
+        if (*out) return PROA_OK;
+        return PROA_FAIL(err, INVALID, "the model has no chat template named '%.*s'",
+                         (int)(wanted.len < 100 ? wanted.len : 100), wanted.ptr);
+    }
+    if (tools) *out = find_named(chat, proa_str_c("tool_use"));
+    if (!*out) *out = find_named(chat, proa_str_c("default"));
+    if (!*out && chat->count == 1) *out = chat->list[0].template;
+    return *out ? PROA_OK
+                : PROA_FAIL(err, INVALID, "the model has several chat templates and none named 'default'");
+}
+
+static proa_status check_messages(const proa_json *messages, proa_err *err)
+{
+    if (proa_json_kind(messages) != PROA_JSON_ARRAY || proa_json_len(messages) == 0)
+        return PROA_FAIL(err, INVALID, "'messages' must be a list of at least one message");
+    for (int64_t i = 0; i < proa_json_len(messages); i++)
+        if (proa_json_kind(proa_json_get(proa_json_at(messages, i), "role")) != PROA_JSON_STRING)
+            return PROA_FAIL(err, INVALID, "messages[%lld] has no role", (long long)i);
+    return PROA_OK;
+}
+
+proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, proa_buf *out, proa_err *err)
+{
+    const proa_json *messages = proa_json_get(request, "messages"), *tools = proa_json_get(request, "tools");
+    const proa_template *t;
+    if (proa_json_len(tools) == 0) tools = NULL; /* transformers hands None over where there are none */
+    PROA_TRY(check_messages(messages, err));
+    PROA_TRY(choose(&t, chat, request, tools != NULL, err));
+    const proa_jinput inputs[] = {
+        {"messages", messages, make_messages},
+        {"tools", tools, NULL},
+        {"documents", proa_json_get(request, "documents"), NULL},
+        {"add_generation_prompt", proa_json_get(request, "add_generation_prompt"), make_prompt_flag},
+        {NULL, proa_json_get(request, "chat_template_kwargs"), NULL},
+        {NULL, chat->specials, NULL},
+    };
+    return proa_j_run(proa_template_code(t), inputs, (int)PROA_COUNT(inputs), out, err);
+}
