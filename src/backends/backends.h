@@ -6,8 +6,9 @@
 
 #include "serve/backend.h"
 
-extern const proa_backend proa_backend_identity, proa_backend_repeat, proa_backend_square,
-    proa_backend_add_sub, proa_backend_dyna_sequence;     /* simple.c, sequence.c: tests and examples */
+/* For tests and examples: simple.c, decoupled.c, sequence.c. */
+extern const proa_backend proa_backend_identity, proa_backend_add_sub, proa_backend_repeat,
+    proa_backend_square, proa_backend_sequence, proa_backend_dyna_sequence;
 extern const proa_backend proa_backend_engine;            /* "engine": engine*.c */
 extern const proa_backend proa_backend_fastertransformer; /* the same with FasterTransformer's tensors */
 extern const proa_backend proa_backend_tensorrtllm;       /* the same with TensorRT-LLM's */

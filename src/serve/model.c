@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "serve/model.h"
-
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "serve/core.h"
+#include "serve/scheduler.h"
+#include <sched.h>
 #include <string.h>
+
+/* ---- what backends and others ask ---- */
 
 static const proa_io *find_io(const proa_io *ios, int count, const char *name)
 {
@@ -20,6 +26,73 @@ const proa_io *proa_model_output(const proa_model *model, const char *name)
     return find_io(model->outputs, model->outputs_count, name);
 }
 
+const Inference__ModelConfig *proa_model_config(const proa_model *model)
+{
+    return model->config;
+}
+
+const char *proa_model_name(const proa_model *model)
+{
+    return model->name;
+}
+
+int64_t proa_model_version(const proa_model *model)
+{
+    return model->version;
+}
+
+const char *proa_model_path(const proa_model *model)
+{
+    return model->path;
+}
+
+const char *proa_model_version_path(const proa_model *model)
+{
+    return model->version_path;
+}
+
+const char *proa_model_parameter(const proa_model *model, const char *key)
+{
+    return proa_config_parameter(model->config, key);
+}
+
+void *proa_model_state(const proa_model *model)
+{
+    return model->state;
+}
+
+proa_server *proa_model_server(const proa_model *model)
+{
+    return model->server;
+}
+
+const proa_backend *proa_model_backend(const proa_model *model)
+{
+    return model->backend;
+}
+
+void proa_model_runs_long(proa_model *model)
+{
+    model->flags &= ~(unsigned)PROA_BACKEND_INLINE;
+}
+
+const char *proa_instance_name(const proa_instance *instance)
+{
+    return instance->name;
+}
+
+int proa_instance_device(const proa_instance *instance)
+{
+    return instance->device;
+}
+
+const proa_model *proa_instance_model(const proa_instance *instance)
+{
+    return instance->model;
+}
+
+/* ---- references ---- */
+
 proa_model *proa_model_hold(proa_model *model)
 {
     atomic_fetch_add_explicit(&model->refs, 1, memory_order_relaxed);
@@ -28,10 +101,213 @@ proa_model *proa_model_hold(proa_model *model)
 
 void proa_model_drop(proa_model *model)
 {
-    atomic_fetch_sub_explicit(&model->refs, 1, memory_order_acq_rel);
+    int refs = atomic_load_explicit(&model->refs, memory_order_relaxed);
+    while (refs > 1)
+        if (atomic_compare_exchange_weak_explicit(&model->refs, &refs, refs - 1, memory_order_acq_rel,
+                                                  memory_order_relaxed))
+            return;
+    proa_model_drained(model->server, model); /* after this the reaper may free it */
 }
 
-void proa_model_runs_long(proa_model *model)
+/* ---- opening ---- */
+
+/* A tensor's shape on the wire and as the backend sees it: both with the batch dimension, if the model has one. */
+static proa_status set_shapes(proa_io *io, bool batched, const int64_t *dims, size_t n_dims,
+                              const Inference__ModelTensorReshape *reshape, proa_err *err)
 {
-    model->flags &= ~(unsigned)PROA_BACKEND_INLINE;
+    size_t inner = reshape ? reshape->n_shape : n_dims;
+    if (n_dims + batched > PROA_SERVE_RANK_MAX || inner + batched > PROA_SERVE_RANK_MAX)
+        return PROA_FAIL(err, LIMIT, "tensor '%s' has more than %d dimensions", io->name, PROA_SERVE_RANK_MAX);
+    io->shape[0] = io->inner[0] = -1;
+    io->rank = (int32_t)(n_dims + batched);
+    io->inner_rank = (int32_t)(inner + batched);
+    io->reshaped = reshape != NULL;
+    if (n_dims) memcpy(io->shape + batched, dims, n_dims * sizeof *dims);
+    if (inner) memcpy(io->inner + batched, reshape ? reshape->shape : dims, inner * sizeof *dims);
+    return PROA_OK;
+}
+
+static proa_status set_inputs(proa_model *m, proa_err *err)
+{
+    const Inference__ModelConfig *c = m->config;
+    if (c->n_input > PROA_TENSORS_PER_REQUEST_MAX || c->n_output > PROA_TENSORS_PER_REQUEST_MAX)
+        return PROA_FAIL(err, LIMIT, "more than %d tensors", PROA_TENSORS_PER_REQUEST_MAX);
+    m->inputs = PROA_ARENA_NEW(&m->arena, proa_io, (int64_t)c->n_input);
+    m->inputs_count = (int)c->n_input;
+    for (int i = 0; i < m->inputs_count; i++) {
+        const Inference__ModelInput *in = c->input[i];
+        proa_io *io = &m->inputs[i];
+        *io = (proa_io){.name = in->name,
+                        .type = (proa_type)in->data_type,
+                        .optional = in->optional,
+                        .ragged = in->allow_ragged_batch};
+        m->required_count += !in->optional;
+        PROA_TRY(set_shapes(io, m->batch_max > 0, in->dims, in->n_dims, in->reshape, err));
+    }
+    return PROA_OK;
+}
+
+static proa_status set_outputs(proa_model *m, proa_err *err)
+{
+    const Inference__ModelConfig *c = m->config;
+    m->outputs = PROA_ARENA_NEW(&m->arena, proa_io, (int64_t)c->n_output);
+    m->outputs_count = (int)c->n_output;
+    for (int i = 0; i < m->outputs_count; i++) {
+        const Inference__ModelOutput *out = c->output[i];
+        proa_io *io = &m->outputs[i];
+        *io = (proa_io){.name = out->name, .type = (proa_type)out->data_type};
+        PROA_TRY(set_shapes(io, m->batch_max > 0, out->dims, out->n_dims, out->reshape, err));
+    }
+    return PROA_OK;
+}
+
+static const proa_backend *find_backend(const proa_server *s, const char *name)
+{
+    for (const proa_backend *const *b = s->options.backends; b && *b; b++)
+        if (strcmp((*b)->name, name) == 0) return *b;
+    return NULL;
+}
+
+static proa_status set_backend(proa_model *m, proa_err *err)
+{
+    const Inference__ModelConfig *c = m->config;
+    if (c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING)
+        return PROA_OK;
+    m->backend = find_backend(m->server, c->backend);
+    if (!m->backend)
+        return PROA_FAIL(
+            err, INVALID,
+            "unable to find backend library for backend '%s', try specifying runtime on the model "
+            "configuration.",
+            c->backend);
+    m->flags = m->backend->flags;
+    return PROA_OK;
+}
+
+/* A decoupled ensemble answers a unary call if each of its models does. */
+static bool steps_are_unary(const proa_model *m)
+{
+    const Inference__ModelEnsembling *e = m->config->ensemble_scheduling;
+    bool unary = true;
+    for (size_t i = 0; i < e->n_step && unary; i++) {
+        proa_model *step = proa_table_find(m->server, e->step[i]->model_name, e->step[i]->model_version);
+        unary = step && step->unary;
+        if (step) proa_model_drop(step);
+    }
+    return unary;
+}
+
+static proa_status set_config(proa_model *m, const proa_source *source, proa_err *err)
+{
+    proa_config_options options = proa_server_config_options(m->server);
+    m->config = (Inference__ModelConfig *)proa_message_copy(&source->config->base, &m->arena);
+    PROA_TRY(set_backend(m, err));
+    if (m->backend && m->backend->complete && !options.no_auto_complete)
+        PROA_TRY(m->backend->complete(m->config, m->version_path, &m->arena, err));
+    else if (!source->provided) return proa_config_not_provided(m->config, err);
+    PROA_TRY(proa_config_finish(m->config, &options, &m->arena, err));
+    m->batch_max = m->config->max_batch_size;
+    m->decoupled = m->config->model_transaction_policy && m->config->model_transaction_policy->decoupled;
+    m->unary = !m->decoupled || (m->flags & PROA_BACKEND_UNARY) || (!m->backend && steps_are_unary(m));
+    PROA_TRY(set_inputs(m, err));
+    return set_outputs(m, err);
+}
+
+static proa_status add_instance(proa_model *m, const Inference__ModelInstanceGroup *group, int number,
+                                int device, proa_err *err)
+{
+    if (m->instances_count >= PROA_INSTANCES_MAX)
+        return PROA_FAIL(err, LIMIT, "model '%s' has more than %d instances", m->name, PROA_INSTANCES_MAX);
+    proa_instance *i = &m->instances[m->instances_count];
+    *i = (proa_instance){.model = m, .device = device, .index = m->instances_count, .group = group};
+    i->name = proa_arena_printf(&m->arena, "%s_%d", group->name, number);
+    if (m->backend->instance_open) PROA_TRY(m->backend->instance_open(&i->state, m->state, i, err));
+    m->instances_count++;
+    return PROA_OK;
+}
+
+static proa_status open_group(proa_model *m, const Inference__ModelInstanceGroup *group, proa_err *err)
+{
+    bool gpu = group->kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU;
+    size_t devices = gpu ? group->n_gpus : 1;
+    int number = 0;
+    if (group->passive) return PROA_OK; /* never executes */
+    for (size_t d = 0; d < devices; d++)
+        for (int32_t i = 0; i < group->count; i++)
+            PROA_TRY(add_instance(m, group, number++, gpu ? group->gpus[d] : -1, err));
+    return PROA_OK;
+}
+
+/* Pointers to instances stay: room for all is taken first. */
+static proa_status open_instances(proa_model *m, proa_err *err)
+{
+    int64_t most = 0;
+    for (size_t g = 0; g < m->config->n_instance_group; g++) {
+        const Inference__ModelInstanceGroup *group = m->config->instance_group[g];
+        most += (int64_t)group->count * (group->n_gpus ? (int64_t)group->n_gpus : 1);
+    }
+    most = most > PROA_INSTANCES_MAX ? PROA_INSTANCES_MAX : most;
+    m->instances = PROA_ARENA_NEW(&m->arena, proa_instance, most);
+    for (size_t g = 0; g < m->config->n_instance_group; g++)
+        PROA_TRY(open_group(m, m->config->instance_group[g], err));
+    return PROA_OK;
+}
+
+static proa_status open_parts(proa_model *m, const proa_source *source, proa_err *err)
+{
+    char path[PROA_PATH_MAX];
+    PROA_TRY(proa_source_version_path(source, m->version, path, err));
+    m->version_path = proa_arena_strdup(&m->arena, proa_str_c(path));
+    PROA_TRY(set_config(m, source, err));
+    PROA_TRY(proa_model_read_labels(m, err));
+    if (m->backend) {
+        if (m->backend->model_open) PROA_TRY(m->backend->model_open(&m->state, m, err));
+        m->opened = true;
+        PROA_TRY(open_instances(m, err));
+    }
+    PROA_TRY(proa_scheduler_new(&m->scheduler, m, err));
+    return proa_model_warm(m, err);
+}
+
+/* After the last reply of a warm-up its thread still lets go of the request. */
+static void wait_alone(const proa_model *m)
+{
+    while (atomic_load_explicit(&m->refs, memory_order_acquire) > 1) sched_yield();
+}
+
+proa_status proa_model_open(proa_model **out, proa_server *s, proa_source *source, int64_t version,
+                            proa_model_stats *stats, proa_err *err)
+{
+    int64_t begin = proa_clock_ns();
+    proa_model *m = proa_calloc(1, sizeof *m);
+    proa_arena_init(&m->arena);
+    atomic_init(&m->refs, 1);
+    atomic_init(&m->state_now, PROA_STATE_LOADING);
+    m->server = s;
+    m->source = proa_source_hold(source);
+    m->name = source->name;
+    m->path = source->path;
+    m->version = version;
+    m->stats = stats;
+    m->cache = s->cache;
+    m->rate = s->rate;
+    m->print = proa_source_version_print(source, version); /* before they are read */
+    proa_status status = open_parts(m, source, err);
+    wait_alone(m);
+    m->load_ns = proa_clock_ns() - begin;
+    if (status != PROA_OK) proa_model_close(m);
+    else *out = m;
+    return status;
+}
+
+void proa_model_close(proa_model *m)
+{
+    if (m->scheduler) proa_scheduler_stop(m->scheduler);
+    proa_scheduler_free(m->scheduler);
+    for (int i = 0; i < m->instances_count; i++)
+        if (m->backend->instance_close) m->backend->instance_close(m->instances[i].state);
+    if (m->opened && m->backend->model_close) m->backend->model_close(m->state);
+    proa_arena_release(&m->arena);
+    proa_source_drop(m->source);
+    free(m);
 }

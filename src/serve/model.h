@@ -46,6 +46,7 @@ typedef struct proa_io {
 
 struct proa_model {
     proa_server *server;
+    struct proa_source *source;  /* core.h: holds the strings below */
     const proa_backend *backend; /* NULL: an ensemble */
     const char *name, *path, *version_path;
     int64_t version;
@@ -57,6 +58,7 @@ struct proa_model {
     bool decoupled, unary;
     unsigned flags; /* the backend's, but for what model_open took back: schedulers go by these */
     void *state;    /* the backend's */
+    bool opened;    /* model_open succeeded */
     proa_instance *instances;
     int instances_count;
     proa_scheduler *scheduler;
@@ -66,6 +68,7 @@ struct proa_model {
     atomic_int refs;         /* find, requests, ensembles; 0 with state UNLOADING: freed by the repository */
     _Atomic(proa_state) state_now;
     int64_t load_ns;
+    uint64_t print; /* of the files that it was made from */
 };
 
 const proa_io *proa_model_input(const proa_model *model, const char *name);  /* or NULL */

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backends/backends.h"
+
+const proa_backend *const proa_backends[] = {
+    &proa_backend_identity, &proa_backend_add_sub,       &proa_backend_repeat, &proa_backend_square,
+    &proa_backend_sequence, &proa_backend_dyna_sequence, &proa_backend_engine, NULL,
+};

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backends/pause.h"
+
+#include "base/clock.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+
+#define LOOK_NS 5000000
+
+static bool all_cancelled(proa_infer *const *requests, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!proa_infer_cancelled(requests[i])) return false;
+    return count > 0;
+}
+
+void proa_pause_ns(proa_infer *const *requests, int count, int64_t ns)
+{
+    int64_t end = proa_clock_ns() + ns;
+    while (ns > 0 && !all_cancelled(requests, count)) {
+        int64_t part = ns < LOOK_NS ? ns : LOOK_NS;
+        nanosleep(&(struct timespec){.tv_nsec = (long)part}, NULL);
+        ns = end - proa_clock_ns();
+    }
+}
+
+bool proa_end_cancelled(proa_infer *r)
+{
+    if (!proa_infer_cancelled(r)) return false;
+    proa_end_with(r, PROA_CANCELLED, "cancelled");
+    return true;
+}
+
+void proa_end_with(proa_infer *r, proa_status status, const char *fmt, ...)
+{
+    char text[400];
+    proa_err err = {0};
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    (void)proa_err_set(&err, status, __FILE__, __LINE__, "%s", text);
+    proa_infer_fail(r, &err);
+}
+
+proa_status proa_parameter_number(int64_t *value, const proa_model *model, const char *key, int64_t max,
+                                  proa_err *err)
+{
+    const char *text = proa_model_parameter(model, key);
+    char *end;
+    if (!text) return PROA_OK;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (errno || *end || n < 0 || n > max)
+        return PROA_FAIL(err, INVALID, "parameter '%s' of model '%s' must be a number from 0 to %lld, got '%s'",
+                         key, proa_model_name(model), (long long)max, text);
+    *value = n;
+    return PROA_OK;
+}
+
+bool proa_parameter_true(const proa_model *model, const char *key)
+{
+    const char *text = proa_model_parameter(model, key);
+    return text && strcmp(text, "true") == 0;
+}
+
+const char *proa_shape_text(char *text, const int64_t *shape, size_t rank)
+{
+    size_t at = 1;
+    text[0] = '[';
+    for (size_t i = 0; i < rank && at < PROA_SHAPE_TEXT - 24; i++)
+        at += (size_t)snprintf(text + at, PROA_SHAPE_TEXT - at, "%s%lld", i ? "," : "", (long long)shape[i]);
+    snprintf(text + at, PROA_SHAPE_TEXT - at, "]");
+    return text;
+}

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "serve/core.h"
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- what an operation is going to do, found out without holding anything ---- */
+
+typedef struct step {
+    char *name;
+    proa_source *source; /* newly read; NULL: as it is */
+    uint64_t print;      /* of the folder, where there is one */
+    bool asked;          /* by name, not as part of an ensemble */
+    bool ambiguous;      /* in more than one repository */
+    char *problem;       /* why it could not be read; or NULL */
+} step;
+
+typedef struct plan {
+    proa_server *server;
+    step *steps;
+    int count, cap;
+} plan;
+
+static step *plan_find(const plan *p, const char *name)
+{
+    for (int i = 0; i < p->count; i++)
+        if (strcmp(p->steps[i].name, name) == 0) return &p->steps[i];
+    return NULL;
+}
+
+static step *plan_add(plan *p, const char *name)
+{
+    if (p->count == p->cap) {
+        p->cap = p->cap ? 2 * p->cap : 16;
+        p->steps = proa_realloc(p->steps, (size_t)p->cap * sizeof *p->steps);
+    }
+    p->steps[p->count] = (step){.name = proa_strdup(name)};
+    return &p->steps[p->count++];
+}
+
+static void plan_release(plan *p)
+{
+    for (int i = 0; i < p->count; i++) {
+        free(p->steps[i].name);
+        free(p->steps[i].problem);
+        proa_source_drop(p->steps[i].source);
+    }
+    free(p->steps);
+    *p = (plan){.server = p->server};
+}
+
+static void set_problem(step *st, const char *text)
+{
+    free(st->problem);
+    st->problem = proa_strdup(text);
+}
+
+/* What the server has of that name; the source is held for the caller. */
+static proa_source *current_source(proa_server *s, const char *name, uint64_t *seen, bool *well)
+{
+    pthread_mutex_lock(&s->lock);
+    const proa_entry *e = proa_entry_find(s, name);
+    proa_source *source = e && e->source ? proa_source_hold(e->source) : NULL;
+    *seen = e ? e->seen : 0;
+    *well = e && proa_entry_serves(e) && e->outcome.status == PROA_OK && !e->problem;
+    pthread_mutex_unlock(&s->lock);
+    return source;
+}
+
+static void read_source(plan *p, step *st, const char *path, const char *config_json)
+{
+    proa_err err = {0};
+    if (proa_source_new(&st->source, p->server, st->name, path, config_json, &err) == PROA_OK) return;
+    PROA_LOG(ERROR, "Poll failed for model directory '%s': %s", st->name, err.text);
+    set_problem(st, err.text);
+}
+
+/* Reads a model's folder, unless it is the same as what is loaded well. `current` is what there is. */
+static void look(plan *p, step *st, const proa_source *current, bool well, const char *config_json)
+{
+    char *path;
+    int folders = proa_folder_find(p->server, st->name, &path);
+    if (folders == 1) {
+        st->print = proa_folder_print(path);
+        if (config_json || !current || current->overridden || current->print != st->print || !well)
+            read_source(p, st, path, config_json);
+    } else if (folders > 1) {
+        PROA_LOG(ERROR, "failed to poll model '%s': not unique across all model repositories", st->name);
+        set_problem(st, "model appears in two or more repositories");
+    } else if (!current) {
+        PROA_LOG(ERROR, "failed to poll model '%s': model not found in any model repository.", st->name);
+        set_problem(st, "");
+    }
+    free(path);
+}
+
+static void add_members(plan *p, const proa_source *source)
+{
+    const Inference__ModelEnsembling *e = source->config->ensemble_scheduling;
+    for (size_t i = 0; i < e->n_step; i++)
+        if (!plan_find(p, e->step[i]->model_name)) plan_add(p, e->step[i]->model_name);
+}
+
+/* The steps there are, and with an ensemble the models that it stands on. */
+static void plan_complete(plan *p, const char *config_json)
+{
+    for (int i = 0; i < p->count; i++) {
+        step *st = &p->steps[i];
+        uint64_t seen;
+        bool well;
+        proa_source *current = current_source(p->server, st->name, &seen, &well);
+        if (!st->source && !st->problem) look(p, st, current, well, st->asked ? config_json : NULL);
+        const proa_source *now = p->steps[i].source ? p->steps[i].source : current;
+        if (now && proa_source_is_ensemble(now)) add_members(p, now);
+        proa_source_drop(current);
+    }
+}
+
+/* ---- doing it ---- */
+
+static proa_source *step_take(step *st)
+{
+    proa_source *source = st->source;
+    st->source = NULL;
+    return source;
+}
+
+/* Takes what op has, touched or not, and what stands on it. False: somebody was at work there and we have waited; then
+ * nothing is touched by us any more and op is empty. Lock held. */
+static bool take_or_wait(proa_operation *op)
+{
+    proa_operation_widen(op);
+    if (proa_operation_take(op)) return true;
+    for (int i = 0; i < op->count; i++)
+        if (!op->list[i]->busy) op->list[i]->touched = false;
+    op->count = 0;
+    pthread_cond_wait(&op->server->changed, &op->server->lock);
+    return false;
+}
+
+static bool plan_take(plan *p, proa_operation *op)
+{
+    for (int i = 0; i < p->count; i++) {
+        proa_entry *e = p->steps[i].source ? proa_entry_add(p->server, p->steps[i].name)
+                                           : proa_entry_find(p->server, p->steps[i].name);
+        if (!e && p->steps[i].source) set_problem(&p->steps[i], "too many models");
+        if (e) proa_operation_add(op, e);
+        if (e && p->steps[i].source && !e->busy) e->touched = true;
+    }
+    return take_or_wait(op);
+}
+
+/* Lock held, entries ours. */
+static void plan_apply(plan *p)
+{
+    for (int i = 0; i < p->count; i++) {
+        step *st = &p->steps[i];
+        proa_entry *e = proa_entry_find(p->server, st->name);
+        if (!e) continue;
+        if (st->source) proa_entry_accept(e, step_take(st));
+        if (st->asked) e->explicit_load = true;
+    }
+}
+
+/* The outcome of those that were asked for: Triton's texts. */
+static proa_status plan_outcome(plan *p, proa_err *err)
+{
+    proa_status status = PROA_OK;
+    pthread_mutex_lock(&p->server->lock);
+    for (int i = 0; i < p->count && status == PROA_OK; i++) {
+        const proa_entry *e = proa_entry_find(p->server, p->steps[i].name);
+        if (p->steps[i].asked && e && e->outcome.status != PROA_OK)
+            status = PROA_FAIL(err, INVALID, "load failed for model '%s': %s", e->name, e->outcome.text);
+    }
+    for (int i = 0; i < p->count && status == PROA_OK; i++) {
+        const char *problem = p->steps[i].problem; /* of the first step, which was asked for, or of a part of it */
+        if (problem)
+            status = PROA_FAIL(err, INTERNAL, "failed to load '%s', failed to poll from model repository%s%s",
+                               p->steps[0].name, *problem ? ": " : "", problem);
+    }
+    pthread_mutex_unlock(&p->server->lock);
+    return status;
+}
+
+static proa_status load_named(proa_server *s, const char *name, const char *config_json,
+                              const proa_model_file *files, int files_count, proa_err *err)
+{
+    plan p = {.server = s};
+    proa_operation op = {.server = s};
+    for (;;) {
+        step *st = plan_add(&p, name);
+        proa_err why = {0};
+        st->asked = true;
+        if (files_count &&
+            proa_source_from_files(&st->source, s, name, config_json, files, files_count, &why) != PROA_OK)
+            set_problem(st, why.text);
+        plan_complete(&p, config_json);
+        pthread_mutex_lock(&s->lock);
+        if (plan_take(&p, &op)) break;
+        pthread_mutex_unlock(&s->lock); /* somebody was at work there: look again */
+        plan_release(&p);
+    }
+    plan_apply(&p);
+    pthread_mutex_unlock(&s->lock);
+    proa_operation_run(&op);
+    proa_status status = plan_outcome(&p, err);
+    proa_operation_leave(&op);
+    plan_release(&p);
+    return status;
+}
+
+/* ---- the whole repository: at the start, and by polling ---- */
+
+/* A name that comes twice is nobody's. */
+static bool collect(void *arg, const char *name, const char *path)
+{
+    plan *p = arg;
+    step *st = plan_find(p, name);
+    (void)path;
+    if (st) {
+        st->ambiguous = true;
+        set_problem(st, "model appears in two or more repositories");
+    } else {
+        plan_add(p, name)->asked = true;
+    }
+    return p->count < PROA_MODELS_MAX;
+}
+
+/* A folder that has not changed since the last look is left alone, however that look ended. */
+static void sweep_look(plan *p)
+{
+    for (int i = 0; i < p->count; i++) {
+        step *st = &p->steps[i];
+        uint64_t seen;
+        bool well;
+        if (st->ambiguous) {
+            PROA_LOG(ERROR, "failed to poll model '%s': not unique across all model repositories", st->name);
+            continue;
+        }
+        char *path;
+        proa_folder_find(p->server, st->name, &path);
+        proa_source_drop(current_source(p->server, st->name, &seen, &well));
+        st->print = path ? proa_folder_print(path) : 0;
+        if (path && st->print != seen) read_source(p, st, path, NULL);
+        free(path);
+    }
+}
+
+/* Lock held, all entries ours. Folders that are gone or ambiguous stop serving. */
+static void sweep_apply(plan *p, proa_operation *op)
+{
+    proa_server *s = p->server;
+    for (int i = 0; i < s->entries_count; i++) {
+        proa_entry *e = s->entries[i];
+        const step *st = plan_find(p, e->name);
+        if (!e->source || (st && !st->ambiguous)) continue;
+        proa_operation_add(op, e);
+        proa_entry_remove(s, e);
+    }
+    for (int i = 0; i < p->count; i++) {
+        step *st = &p->steps[i];
+        if (!st->source && !st->problem) continue;
+        proa_entry *e = proa_entry_add(s, st->name);
+        if (!e) continue;
+        proa_operation_add(op, e);
+        e->explicit_load = true;
+        e->seen = st->print;
+        if (st->source) proa_entry_accept(e, step_take(st));
+        else proa_entry_problem(e, st->problem);
+    }
+    proa_operation_widen(op);
+}
+
+static void sweep_run(proa_server *s)
+{
+    plan p = {.server = s};
+    proa_operation op;
+    proa_err err = {0};
+    proa_operation_take_all(s, &op);
+    if (proa_folders_each(s, collect, &p, &err) != PROA_OK) {
+        /* Half a view would unload what it does not see. */
+        PROA_LOG(ERROR, "failed to poll model repository: %s", err.text);
+    } else {
+        sweep_look(&p);
+        pthread_mutex_lock(&s->lock);
+        sweep_apply(&p, &op);
+        pthread_mutex_unlock(&s->lock);
+        proa_operation_run(&op);
+    }
+    pthread_mutex_lock(&s->lock);
+    s->exclusive = false;
+    pthread_mutex_unlock(&s->lock);
+    proa_operation_leave(&op);
+    plan_release(&p);
+}
+
+void proa_server_poll(proa_server *server)
+{
+    if (atomic_load(&server->phase) == PROA_PHASE_READY) sweep_run(server);
+}
+
+static void *poll_for_ever(void *arg)
+{
+    proa_server *s = arg;
+    pthread_mutex_lock(&s->lock);
+    while (!s->poller_ends) {
+        int64_t ns = proa_clock_ns() + (int64_t)s->options.poll_secs * 1000000000;
+        struct timespec until = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+        while (!s->poller_ends && pthread_cond_timedwait(&s->changed, &s->lock, &until) != ETIMEDOUT)
+            continue;
+        if (s->poller_ends) break;
+        pthread_mutex_unlock(&s->lock);
+        proa_server_poll(s);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+void proa_poller_stop(proa_server *s)
+{
+    if (!s->poller_runs) return;
+    pthread_mutex_lock(&s->lock);
+    s->poller_ends = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->poller, NULL);
+    s->poller_runs = false;
+}
+
+/* ---- the start ---- */
+
+static bool everything_serves(proa_server *s)
+{
+    bool all = true;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < s->entries_count && all; i++) {
+        const proa_entry *e = s->entries[i];
+        if (!e->source && !e->problem && e->slots_count == 0) continue;
+        all = !e->problem && e->slots_count > 0;
+        for (int k = 0; k < e->slots_count && all; k++) all = e->slots[k].state == PROA_STATE_READY;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return all;
+}
+
+static bool load_at_start(proa_server *s)
+{
+    const proa_server_options *o = &s->options;
+    bool all = true;
+    for (int i = 0; i < o->load_models_count; i++) {
+        proa_err err = {0};
+        if (load_named(s, o->load_models[i], NULL, NULL, 0, &err) == PROA_OK) continue;
+        PROA_LOG(ERROR, "%s", err.text);
+        all = false;
+    }
+    return all;
+}
+
+static proa_status start_poller(proa_server *s, proa_err *err)
+{
+    int failed = pthread_create(&s->poller, NULL, poll_for_ever, s);
+    if (failed) return PROA_FAIL(err, NO_MEMORY, "cannot start a thread: error %d", failed);
+    s->poller_runs = true;
+    return PROA_OK;
+}
+
+proa_status proa_lifecycle_start(proa_server *s, proa_err *err)
+{
+    const proa_server_options *o = &s->options;
+    bool all = true, star = false;
+    for (int i = 0; i < o->load_models_count; i++) star |= strcmp(o->load_models[i], "*") == 0;
+    if (o->control != PROA_CONTROL_EXPLICIT || star) sweep_run(s);
+    else all = load_at_start(s);
+    if (o->control == PROA_CONTROL_POLL && o->poll_secs > 0) PROA_TRY(start_poller(s, err));
+    if (all && everything_serves(s)) return PROA_OK;
+    return PROA_FAIL(err, INTERNAL, "failed to load all models");
+}
+
+/* ---- control by requests ---- */
+
+static proa_status check_name(const char *name, proa_err *err)
+{
+    const char *first = name, *end = name + strlen(name);
+    while (isspace((unsigned char)*first)) first++;
+    while (end > first && isspace((unsigned char)end[-1])) end--;
+    if (first == end)
+        return PROA_FAIL(err, INVALID, "Model name cannot be empty. Please enter a valid name to deploy.");
+    if ((end - first == 2 && memcmp(first, "..", 2) == 0) || strchr(name, '/') || strcmp(name, ".") == 0)
+        return PROA_FAIL(err, INVALID,
+                         "invalid model name '%s', model name must not contain path traversal characters", name);
+    return PROA_OK;
+}
+
+static proa_status check_control(proa_server *s, proa_err *err)
+{
+    if (atomic_load(&s->phase) != PROA_PHASE_READY) return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
+    if (s->options.control != PROA_CONTROL_EXPLICIT)
+        return PROA_FAIL(err, UNAVAILABLE, "explicit model load / unload is not allowed if polling is enabled");
+    return PROA_OK;
+}
+
+proa_status proa_server_load(proa_server *server, const char *name, const char *config_json,
+                             const proa_model_file *files, int files_count, proa_err *err)
+{
+    PROA_TRY(check_control(server, err));
+    PROA_TRY(check_name(name, err));
+    return load_named(server, name, config_json, files, files_count, err);
+}
+
+/* Does a wanted ensemble beside `but` stand on it? */
+static bool needed_by_others(const proa_server *s, const proa_entry *e, const proa_operation *leaving)
+{
+    for (int i = 0; i < s->entries_count; i++) {
+        const proa_entry *other = s->entries[i];
+        if (other->source && !proa_operation_has(leaving, other) && proa_source_needs(other->source, e->name))
+            return true;
+    }
+    return false;
+}
+
+/* With an ensemble go the models that came with it and that nobody else needs. Lock held. */
+static void add_dependents(proa_operation *leaving)
+{
+    const proa_server *s = leaving->server;
+    for (int i = 0; i < leaving->count; i++) {
+        const proa_source *source = leaving->list[i]->source;
+        if (!source || !proa_source_is_ensemble(source)) continue;
+        const Inference__ModelEnsembling *steps = source->config->ensemble_scheduling;
+        for (size_t k = 0; k < steps->n_step; k++) {
+            proa_entry *m = proa_entry_find(s, steps->step[k]->model_name);
+            if (m && m->source && !m->explicit_load && !needed_by_others(s, m, leaving))
+                proa_operation_add(leaving, m);
+        }
+    }
+}
+
+/* The entries that leave and, in op, all that must look again. Lock held; false: wait and try again. */
+static bool take_leaving(proa_operation *leaving, proa_operation *op)
+{
+    for (int i = 0; i < leaving->count; i++) {
+        proa_operation_add(op, leaving->list[i]);
+        if (!leaving->list[i]->busy) leaving->list[i]->touched = true;
+    }
+    return take_or_wait(op);
+}
+
+/* All models, or that of one name; waits until nobody else is at work on them. */
+static void unload(proa_server *s, const char *name, bool dependents)
+{
+    proa_operation op = {.server = s}, leaving = {.server = s};
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        for (int i = 0; i < s->entries_count; i++) {
+            proa_entry *e = s->entries[i];
+            if ((!name || strcmp(name, e->name) == 0) && (e->source || proa_entry_serves(e)))
+                proa_operation_add(&leaving, e);
+        }
+        if (dependents) add_dependents(&leaving);
+        if (take_leaving(&leaving, &op)) break;
+        leaving.count = 0;
+    }
+    for (int i = 0; i < leaving.count; i++) proa_entry_remove(s, leaving.list[i]);
+    pthread_mutex_unlock(&s->lock);
+    proa_operation_run(&op);
+    proa_operation_leave(&op);
+    free(leaving.list);
+}
+
+proa_status proa_server_unload(proa_server *server, const char *name, bool unload_dependents, proa_err *err)
+{
+    PROA_TRY(check_control(server, err));
+    unload(server, name, unload_dependents); /* a name that is not known is no error: Triton's way */
+    return PROA_OK;
+}
+
+void proa_lifecycle_unload_all(proa_server *s)
+{
+    unload(s, NULL, false);
+}

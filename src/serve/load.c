@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "serve/core.h"
+#include <string.h>
+
+/* One entry that loads: its versions go in service together, when the last of them is open, or none does. */
+typedef struct load {
+    proa_entry *entry;
+    proa_source *source;
+    int64_t *versions;
+    int count, left;
+    struct job *jobs; /* count of them */
+} load;
+
+typedef struct job {
+    load *load;
+    int64_t version;
+    proa_model_stats *stats;
+    bool keep;         /* the serving one is the same: nothing to do */
+    proa_model *model; /* opened */
+    proa_err err;
+} job;
+
+typedef struct crew {
+    proa_server *server;
+    job **jobs;
+    int count;
+    atomic_int next;
+} crew;
+
+char *proa_err_spell(const proa_err *err)
+{
+    static const struct {
+        proa_status status;
+        const char *name;
+    } names[] = {{PROA_INVALID, "Invalid argument"}, {PROA_NOT_FOUND, "Not found"},
+                 {PROA_UNAVAILABLE, "Unavailable"},  {PROA_UNSUPPORTED, "Unsupported"},
+                 {PROA_EXISTS, "Already exists"},    {PROA_CANCELLED, "Cancelled"}};
+    const char *name = "Internal";
+    for (size_t i = 0; i < PROA_COUNT(names); i++)
+        if (names[i].status == err->status) name = names[i].name;
+    size_t bytes = strlen(name) + strlen(err->text) + 3;
+    char *text = proa_malloc(bytes);
+    snprintf(text, bytes, "%s: %s", name, err->text);
+    return text;
+}
+
+/* ---- before ---- */
+
+/* The serving version was made from the same configuration and files. Lock held. */
+static bool same_as_serving(const proa_slot *slot, const proa_source *source)
+{
+    return slot->model && proa_source_same(slot->model->source, source) &&
+           slot->model->print == proa_source_version_print(source, slot->version);
+}
+
+static void load_begin(proa_server *s, load *l)
+{
+    l->jobs = proa_calloc((size_t)l->count, sizeof *l->jobs);
+    l->left = l->count;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < l->count; i++) {
+        proa_slot *slot = proa_entry_slot(l->entry, l->versions[i], true);
+        l->jobs[i] = (job){.load = l, .version = l->versions[i], .stats = slot->stats};
+        l->jobs[i].keep = same_as_serving(slot, l->source);
+        if (!slot->model) proa_slot_set(slot, PROA_STATE_LOADING, NULL); /* else it serves on meanwhile */
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- after the last version ---- */
+
+static const job *failed_job(const load *l)
+{
+    for (int i = 0; i < l->count; i++)
+        if (l->jobs[i].err.status != PROA_OK) return &l->jobs[i];
+    return NULL;
+}
+
+/* What was open of it is closed again; what served before serves on. Lock held. */
+static void give_up(load *l)
+{
+    proa_entry *e = l->entry;
+    proa_buf text;
+    proa_buf_init(&text, sizeof e->outcome.text);
+    for (int i = 0; i < l->count; i++) {
+        job *j = &l->jobs[i];
+        proa_slot *slot = proa_entry_slot(e, j->version, false);
+        char *reason = j->err.status == PROA_OK ? NULL : proa_err_spell(&j->err);
+        if (reason)
+            proa_buf_printf(&text, "version %lld is at UNAVAILABLE state: %s;", (long long)j->version, reason);
+        if (!slot->model) proa_slot_set(slot, PROA_STATE_UNAVAILABLE, reason ? reason : "unloaded");
+        free(reason);
+    }
+    proa_err_clear(&e->outcome);
+    (void)PROA_FAIL(&e->outcome, INVALID, "%s", text.ptr ? text.ptr : failed_job(l)->err.text);
+    proa_buf_release(&text);
+}
+
+static bool wanted(const load *l, int64_t version)
+{
+    for (int i = 0; i < l->count; i++)
+        if (l->versions[i] == version) return true;
+    return false;
+}
+
+/* New versions take the places of old ones, those that the policy no longer wants leave. Lock held. */
+static void put_in_service(proa_server *s, load *l)
+{
+    proa_entry *e = l->entry;
+    proa_retired *gone = NULL;
+    for (int i = 0; i < e->slots_count; i++) {
+        if (!e->slots[i].model || wanted(l, e->slots[i].version)) continue;
+        gone = proa_retire(s, e, &e->slots[i], gone);
+        proa_slot_set(&e->slots[i], PROA_STATE_UNLOADING, NULL);
+    }
+    for (int i = 0; i < l->count; i++) {
+        proa_slot *slot = proa_entry_slot(e, l->jobs[i].version, false);
+        if (l->jobs[i].keep) continue;
+        if (slot->model) gone = proa_retire(s, e, slot, gone);
+        slot->model = l->jobs[i].model;
+        l->jobs[i].model = NULL;
+        atomic_store(&slot->model->state_now, PROA_STATE_READY);
+        proa_slot_set(slot, PROA_STATE_READY, NULL);
+    }
+    proa_entry_problem(e, NULL);
+    proa_err_clear(&e->outcome);
+    proa_table_publish(s);
+    proa_retire_release(s, gone);
+}
+
+static void load_end(proa_server *s, load *l)
+{
+    const job *bad = failed_job(l);
+    pthread_mutex_lock(&s->lock);
+    if (bad) give_up(l);
+    else put_in_service(s, l);
+    l->entry->done = true;
+    pthread_mutex_unlock(&s->lock);
+    if (bad) PROA_LOG(INFO, "failed to load '%s'", l->entry->name);
+    else PROA_LOG(INFO, "successfully loaded '%s'", l->entry->name);
+    for (int i = 0; i < l->count; i++) {
+        if (!l->jobs[i].model) continue;
+        atomic_fetch_sub(&l->jobs[i].model->refs, 1); /* nobody else has seen it */
+        proa_model_close(l->jobs[i].model);
+    }
+}
+
+/* ---- the crew that opens versions ---- */
+
+static void open_version(proa_server *s, job *j)
+{
+    load *l = j->load;
+    PROA_LOG(INFO, "loading: %s:%lld", l->entry->name, (long long)j->version);
+    for (int i = 0; i <= s->options.load_retries; i++) {
+        proa_err_clear(&j->err);
+        if (proa_model_open(&j->model, s, l->source, j->version, j->stats, &j->err) == PROA_OK) return;
+        PROA_LOG(ERROR, "failed to load '%s' version %lld: %s", l->entry->name, (long long)j->version,
+                 j->err.text);
+    }
+}
+
+static void job_ends(proa_server *s, load *l)
+{
+    pthread_mutex_lock(&s->lock);
+    bool last = --l->left == 0;
+    pthread_mutex_unlock(&s->lock);
+    if (last) load_end(s, l);
+}
+
+static void *work(void *arg)
+{
+    crew *c = arg;
+    for (int i; (i = atomic_fetch_add(&c->next, 1)) < c->count;) {
+        job *j = c->jobs[i];
+        if (!j->keep) open_version(c->server, j);
+        job_ends(c->server, j->load);
+    }
+    return NULL;
+}
+
+static void run_crew(crew *c, int threads)
+{
+    pthread_t extra[PROA_THREADS_MAX];
+    int started = 0, most = threads < c->count ? threads : c->count;
+    while (started < most - 1 && started < PROA_THREADS_MAX && pthread_create(&extra[started], NULL, work, c) == 0)
+        started++; /* with fewer it only takes longer */
+    work(c);
+    for (int i = 0; i < started; i++) pthread_join(extra[i], NULL);
+}
+
+/* No version to load: what serves stays, as Triton has it. */
+static void nothing_to_load(proa_server *s, proa_entry *e, const proa_err *err)
+{
+    PROA_LOG(ERROR, "failed to load model '%s': %s", e->name, err->text);
+    pthread_mutex_lock(&s->lock);
+    e->outcome = *err;
+    e->done = true;
+    proa_entry_problem(e, err->text);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void proa_load_entries(proa_server *s, proa_entry *const *entries, int count)
+{
+    load *loads = proa_calloc((size_t)count, sizeof *loads);
+    crew c = {.server = s};
+    int used = 0, total = 0;
+    for (int i = 0; i < count; i++) {
+        proa_err err = {0};
+        load *l = &loads[used];
+        *l = (load){.entry = entries[i], .source = entries[i]->source};
+        if (proa_source_versions(l->source, &l->versions, &l->count, &err) != PROA_OK) {
+            nothing_to_load(s, entries[i], &err);
+            continue;
+        }
+        load_begin(s, l);
+        total += l->count;
+        used++;
+    }
+    c.jobs = proa_calloc((size_t)total, sizeof *c.jobs);
+    for (int i = 0; i < used; i++)
+        for (int k = 0; k < loads[i].count; k++) c.jobs[c.count++] = &loads[i].jobs[k];
+    run_crew(&c, s->options.load_threads);
+    for (int i = 0; i < used; i++) {
+        free(loads[i].versions);
+        free(loads[i].jobs);
+    }
+    free(c.jobs);
+    free(loads);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "serve/core.h"
+#include <string.h>
+
+/* ---- which entries an operation has ---- */
+
+bool proa_operation_has(const proa_operation *op, const proa_entry *e)
+{
+    for (int i = 0; i < op->count; i++)
+        if (op->list[i] == e) return true;
+    return false;
+}
+
+void proa_operation_add(proa_operation *op, proa_entry *e)
+{
+    if (proa_operation_has(op, e)) return;
+    if (op->count == op->cap) {
+        op->cap = op->cap ? 2 * op->cap : 8;
+        op->list = proa_realloc(op->list, (size_t)op->cap * sizeof *op->list);
+    }
+    op->list[op->count++] = e;
+}
+
+static bool stands_on_touched(const proa_operation *op, const proa_entry *e)
+{
+    for (int i = 0; i < op->count; i++)
+        if (op->list[i]->touched && proa_source_needs(e->source, op->list[i]->name)) return true;
+    return false;
+}
+
+static void add_members(proa_operation *op, const proa_entry *e)
+{
+    const Inference__ModelEnsembling *steps = e->source->config->ensemble_scheduling;
+    for (size_t i = 0; i < steps->n_step; i++) {
+        proa_entry *member = proa_entry_find(op->server, steps->step[i]->model_name);
+        if (member) proa_operation_add(op, member);
+    }
+}
+
+void proa_operation_widen(proa_operation *op)
+{
+    proa_server *s = op->server;
+    bool more = true;
+    while (more) {
+        more = false;
+        for (int i = 0; i < s->entries_count; i++) {
+            proa_entry *e = s->entries[i];
+            if (!e->source || !proa_source_is_ensemble(e->source) ||
+                (e->touched && proa_operation_has(op, e)) || !stands_on_touched(op, e))
+                continue;
+            proa_operation_add(op, e);
+            e->touched = true;
+            more = true;
+        }
+    }
+    for (int i = 0, n = op->count; i < n; i++)
+        if (op->list[i]->touched && op->list[i]->source && proa_source_is_ensemble(op->list[i]->source))
+            add_members(op, op->list[i]);
+}
+
+bool proa_operation_take(proa_operation *op)
+{
+    proa_server *s = op->server;
+    if (s->exclusive) return false;
+    for (int i = 0; i < op->count; i++)
+        if (op->list[i]->busy) return false;
+    for (int i = 0; i < op->count; i++) op->list[i]->busy = true;
+    s->busy_count += op->count;
+    return true;
+}
+
+void proa_operation_take_all(proa_server *s, proa_operation *op)
+{
+    *op = (proa_operation){.server = s};
+    pthread_mutex_lock(&s->lock);
+    while (s->exclusive || s->busy_count > 0) pthread_cond_wait(&s->changed, &s->lock);
+    s->exclusive = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void proa_operation_leave(proa_operation *op)
+{
+    proa_server *s = op->server;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < op->count; i++) {
+        proa_entry *e = op->list[i];
+        if (e->busy) s->busy_count--;
+        e->busy = e->touched = e->done = false;
+    }
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    free(op->list);
+    *op = (proa_operation){.server = s};
+}
+
+/* ---- what becomes of an entry ---- */
+
+void proa_entry_accept(proa_entry *e, proa_source *source)
+{
+    proa_source_drop(e->source);
+    e->source = source;
+    e->seen = source->print;
+    e->touched = true;
+    e->done = false;
+    proa_err_clear(&e->outcome);
+}
+
+/* Everything it serves leaves. Lock held. */
+static void retire_all(proa_server *s, proa_entry *e)
+{
+    proa_retired *list = NULL;
+    for (int i = 0; i < e->slots_count; i++) {
+        if (!e->slots[i].model) continue;
+        list = proa_retire(s, e, &e->slots[i], list);
+        proa_slot_set(&e->slots[i], PROA_STATE_UNLOADING, NULL);
+    }
+    if (!list) return;
+    proa_table_publish(s);
+    proa_retire_release(s, list);
+}
+
+void proa_entry_remove(proa_server *s, proa_entry *e)
+{
+    proa_source_drop(e->source);
+    e->source = NULL;
+    e->explicit_load = false;
+    e->touched = e->done = true; /* ensembles that stand on it are to look again */
+    e->seen = 0;
+    proa_err_clear(&e->outcome);
+    proa_entry_problem(e, NULL);
+    retire_all(s, e);
+}
+
+/* ---- ensembles: may this one be loaded? ---- */
+
+static const Inference__ModelConfig *configured(void *arg, const char *name)
+{
+    proa_server *s = arg;
+    pthread_mutex_lock(&s->lock);
+    const proa_entry *e = proa_entry_find(s, name);
+    const Inference__ModelConfig *config = e && e->source ? e->source->config : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return config;
+}
+
+/* The complete configuration of the newest version that serves. It stays: the operation has the entry. */
+static const Inference__ModelConfig *loaded(void *arg, const char *name)
+{
+    proa_server *s = arg;
+    const Inference__ModelConfig *config = NULL;
+    pthread_mutex_lock(&s->lock);
+    const proa_entry *e = proa_entry_find(s, name);
+    for (int i = 0; e && i < e->slots_count; i++)
+        if (e->slots[i].model) config = e->slots[i].model->config;
+    pthread_mutex_unlock(&s->lock);
+    return config;
+}
+
+static proa_status check_member(proa_server *s, const char *ensemble, const char *name, int64_t version,
+                                proa_err *err)
+{
+    proa_status status = PROA_OK;
+    pthread_mutex_lock(&s->lock);
+    proa_entry *m = proa_entry_find(s, name); /* it is there: all models were looked for */
+    const proa_slot *slot = version == -1 ? NULL : proa_entry_slot(m, version, false);
+    if (!proa_entry_serves(m) && m->outcome.status != PROA_OK)
+        status = PROA_FAIL(
+            err, INVALID,
+            "ensemble '%s' depends on '%s' which has no loaded version. Model '%s' loading failed "
+            "with error: %s",
+            ensemble, name, name, m->outcome.text);
+    else if (!proa_entry_serves(m))
+        status = PROA_FAIL(err, INVALID, "ensemble '%s' depends on '%s' which has no loaded version.",
+                           ensemble, name);
+    else if (version != -1 && !(slot && slot->model))
+        status = PROA_FAIL(err, INVALID,
+                           "ensemble '%s' depends on '%s' whose required version %lld is not loaded.",
+                           ensemble, name, (long long)version);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static void note_decoupled(proa_source *source)
+{
+    Inference__ModelConfig *config = source->config;
+    if (!config->model_transaction_policy)
+        proa_message_add(&config->base, "model_transaction_policy", &source->arena);
+    config->model_transaction_policy->decoupled = true;
+}
+
+static proa_status check_ensemble(proa_server *s, proa_entry *e, proa_err *err)
+{
+    const Inference__ModelConfig *config = e->source->config;
+    const Inference__ModelEnsembling *steps = config->ensemble_scheduling;
+    bool decoupled = false;
+    PROA_TRY(proa_ensemble_check_models(config, configured, s, err));
+    for (size_t i = 0; i < steps->n_step; i++)
+        PROA_TRY(check_member(s, e->name, steps->step[i]->model_name, steps->step[i]->model_version, err));
+    PROA_TRY(proa_ensemble_check_flow(config, loaded, s, &decoupled, err));
+    if (decoupled) note_decoupled(e->source);
+    return PROA_OK;
+}
+
+/* ---- running: a wave loads all whose models are there, until nothing is left ---- */
+
+static void refuse(proa_server *s, proa_entry *e, const proa_err *err)
+{
+    PROA_LOG(ERROR, "%s", err->text);
+    pthread_mutex_lock(&s->lock);
+    e->done = true;
+    e->outcome = *err;
+    proa_entry_problem(e, err->text);
+    retire_all(s, e);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool waits(const proa_operation *op, const proa_entry *e)
+{
+    for (int i = 0; i < op->count; i++) {
+        const proa_entry *m = op->list[i];
+        if (m != e && m->touched && !m->done && proa_source_needs(e->source, m->name)) return true;
+    }
+    return false;
+}
+
+/* Ensembles in a circle would wait for each other for ever. */
+static void refuse_circles(proa_operation *op)
+{
+    for (int i = 0; i < op->count; i++) {
+        proa_entry *e = op->list[i];
+        proa_err err = {0};
+        if (!e->touched || e->done || !proa_source_is_ensemble(e->source)) continue;
+        if (proa_ensemble_check_cycle(e->source->config, configured, op->server, &err) != PROA_OK)
+            refuse(op->server, e, &err);
+    }
+}
+
+void proa_operation_run(proa_operation *op)
+{
+    proa_entry **wave = proa_calloc((size_t)op->count, sizeof *wave);
+    refuse_circles(op);
+    for (;;) {
+        int count = 0, refused = 0;
+        for (int i = 0; i < op->count; i++) {
+            proa_entry *e = op->list[i];
+            proa_err err = {0};
+            if (!e->touched || e->done || waits(op, e)) continue;
+            if (proa_source_is_ensemble(e->source) && check_ensemble(op->server, e, &err) != PROA_OK) {
+                refuse(op->server, e, &err);
+                refused++;
+            } else {
+                wave[count++] = e;
+            }
+        }
+        if (count == 0 && refused == 0) break;
+        proa_load_entries(op->server, wave, count);
+    }
+    free(wave);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "serve/core.h"
+#include "serve/scheduler.h"
+#include <errno.h>
+#include <time.h>
+
+/* One thread closes the versions that have left, each when its last holder has let go: a request's last drop may come
+ * from a thread of the very scheduler that is to be freed. */
+
+proa_retired *proa_retire(proa_server *s, proa_entry *e, proa_slot *slot, proa_retired *list)
+{
+    proa_retired *r = proa_calloc(1, sizeof *r);
+    *r = (proa_retired){.model = slot->model, .entry = e, .number = ++s->retired_so_far, .next = list};
+    atomic_store(&slot->model->state_now, PROA_STATE_UNLOADING);
+    slot->leaving = r->number;
+    slot->model = NULL;
+    s->leaving++;
+    return r;
+}
+
+void proa_retire_release(proa_server *s, proa_retired *list)
+{
+    while (list) {
+        proa_retired *r = list;
+        list = r->next;
+        r->next = s->retired;
+        s->retired = r;
+        atomic_fetch_sub_explicit(&r->model->refs, 1, memory_order_acq_rel); /* the slot's */
+    }
+    pthread_cond_broadcast(&s->changed);
+}
+
+void proa_model_drained(proa_server *s, proa_model *model)
+{
+    /* Under the lock: the reaper, and with it the end of the server, waits for it. */
+    pthread_mutex_lock(&s->lock);
+    if (atomic_fetch_sub_explicit(&model->refs, 1, memory_order_acq_rel) == 1)
+        pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static proa_retired *take_drained(proa_server *s)
+{
+    for (proa_retired **at = &s->retired; *at; at = &(*at)->next) {
+        proa_retired *r = *at;
+        if (atomic_load_explicit(&r->model->refs, memory_order_acquire) != 0) continue;
+        *at = r->next;
+        return r;
+    }
+    return NULL;
+}
+
+/* Lock held; let go while the version closes, which may take its time. */
+static void close_one(proa_server *s, proa_retired *r)
+{
+    int64_t version = r->model->version;
+    pthread_mutex_unlock(&s->lock);
+    PROA_LOG(INFO, "successfully unloaded '%s' version %lld", r->model->name, (long long)version);
+    proa_model_close(r->model);
+    pthread_mutex_lock(&s->lock);
+    proa_slot *slot = proa_entry_slot(r->entry, version, false);
+    if (slot && slot->leaving == r->number && slot->state == PROA_STATE_UNLOADING)
+        proa_slot_set(slot, PROA_STATE_UNAVAILABLE, "unloaded");
+    s->leaving--;
+    pthread_cond_broadcast(&s->changed);
+    free(r);
+}
+
+static void *reap(void *arg)
+{
+    proa_server *s = arg;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        proa_retired *r = take_drained(s);
+        if (r) close_one(s, r);
+        else if (s->ending && s->leaving == 0) break;
+        else pthread_cond_wait(&s->changed, &s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+proa_status proa_reaper_start(proa_server *s, proa_err *err)
+{
+    int failed = pthread_create(&s->reaper, NULL, reap, s);
+    if (failed) return PROA_FAIL(err, NO_MEMORY, "cannot start a thread: error %d", failed);
+    s->reaper_runs = true;
+    return PROA_OK;
+}
+
+bool proa_reaper_wait(proa_server *s, int64_t deadline_ns)
+{
+    struct timespec until = {.tv_sec = deadline_ns / 1000000000, .tv_nsec = deadline_ns % 1000000000};
+    pthread_mutex_lock(&s->lock);
+    while (s->leaving > 0 && pthread_cond_timedwait(&s->changed, &s->lock, &until) != ETIMEDOUT) continue;
+    bool empty = s->leaving == 0;
+    pthread_mutex_unlock(&s->lock);
+    return empty;
+}
+
+void proa_reaper_stop(proa_server *s)
+{
+    if (!s->reaper_runs) return;
+    pthread_mutex_lock(&s->lock);
+    s->ending = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->reaper, NULL);
+    s->reaper_runs = false;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "serve/core.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Names of regions that Triton keeps for itself: clients may not register them. */
+#define RESERVED_PREFIX "triton_python_backend_shm_region_"
+
+/* A registered region. Tensors over it hold it; unregistering takes the name away and drops the registry's hold. */
+struct proa_shm_region {
+    atomic_int refs;
+    char *name, *key;
+    uint64_t offset, bytes;
+    char *data;     /* the region's first byte */
+    void *map;      /* where the mapping begins: on a page */
+    size_t map_len; /* of the mapping */
+    proa_shm_region *next;
+};
+
+static void region_drop(void *arg)
+{
+    proa_shm_region *g = arg;
+    if (atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1) return;
+    if (g->map) munmap(g->map, g->map_len);
+    free(g->name);
+    free(g->key);
+    free(g);
+}
+
+static proa_shm_region **find(proa_server *s, const char *name)
+{
+    proa_shm_region **at = &s->regions;
+    while (*at && strcmp((*at)->name, name) != 0) at = &(*at)->next;
+    return at;
+}
+
+/* A mapping begins on a page: that before the offset is mapped too. */
+static proa_status map_region(proa_shm_region *g, int fd, proa_err *err)
+{
+    struct stat st;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skip = g->offset % page;
+    if (fstat(fd, &st) != 0 || st.st_size < 0)
+        return PROA_FAIL(err, INTERNAL, "Invalid shared memory region: '%s'", g->key);
+    if (g->bytes == 0 || g->offset > (uint64_t)st.st_size || g->bytes > (uint64_t)st.st_size - g->offset)
+        return PROA_FAIL(err, INVALID, "failed to register shared memory region '%s': invalid args", g->name);
+    void *map = mmap(NULL, g->bytes + skip, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(g->offset - skip));
+    if (map == MAP_FAILED)
+        return PROA_FAIL(err, INVALID,
+                         "failed to register shared memory region '%s': unable to process address space%s",
+                         g->name, strerror(errno));
+    g->map = map;
+    g->map_len = g->bytes + skip;
+    g->data = (char *)map + skip;
+    return PROA_OK;
+}
+
+static proa_status open_region(proa_shm_region **out, const char *name, const char *key, uint64_t offset,
+                               uint64_t bytes, proa_err *err)
+{
+    int fd = shm_open(key, O_RDWR | O_CLOEXEC, 0);
+    if (fd < 0) return PROA_FAIL(err, INTERNAL, "Unable to open shared memory region: '%s'", key);
+    proa_shm_region *g = proa_calloc(1, sizeof *g);
+    atomic_init(&g->refs, 1);
+    g->name = proa_strdup(name);
+    g->key = proa_strdup(key);
+    g->offset = offset;
+    g->bytes = bytes;
+    proa_status status = map_region(g, fd, err);
+    close(fd);
+    if (status != PROA_OK) region_drop(g);
+    else *out = g;
+    return status;
+}
+
+proa_status proa_shm_register(proa_server *server, const char *name, const char *key, uint64_t offset,
+                              uint64_t bytes, proa_err *err)
+{
+    const char *bare = key + strspn(key, "/");
+    if (*key && !*bare)
+        return PROA_FAIL(err, INVALID, "cannot register shared memory region '%s' - invalid shm key '%s'",
+                         name, key);
+    if (strncmp(bare, RESERVED_PREFIX, sizeof RESERVED_PREFIX - 1) == 0)
+        return PROA_FAIL(
+            err, INVALID,
+            "cannot register shared memory region '%s' with key '%s' as the key contains the reserved "
+            "prefix '" RESERVED_PREFIX "'",
+            name, key);
+    pthread_mutex_lock(&server->shm_lock);
+    proa_shm_region *fresh = NULL;
+    proa_status status;
+    if (*find(server, name))
+        status = PROA_FAIL(err, EXISTS, "shared memory region '%s' already in manager", name);
+    else if (server->regions_count >= PROA_SHM_REGIONS_MAX)
+        status = PROA_FAIL(err, LIMIT, "more than %d shared memory regions", PROA_SHM_REGIONS_MAX);
+    else status = open_region(&fresh, name, key, offset, bytes, err);
+    if (fresh) {
+        proa_shm_region **end = &server->regions;
+        while (*end && strcmp((*end)->name, name) < 0)
+            end = &(*end)->next; /* by name: the status is sorted */
+        fresh->next = *end;
+        *end = fresh;
+        server->regions_count++;
+    }
+    pthread_mutex_unlock(&server->shm_lock);
+    return status;
+}
+
+proa_status proa_shm_unregister(proa_server *server, const char *name, proa_err *err)
+{
+    proa_shm_region *gone = NULL;
+    (void)err; /* Triton's answer to a name that it does not know is success */
+    pthread_mutex_lock(&server->shm_lock);
+    while (server->regions) {
+        proa_shm_region **at = *name ? find(server, name) : &server->regions;
+        proa_shm_region *g = *at;
+        if (!g) break;
+        *at = g->next;
+        g->next = gone;
+        gone = g;
+        server->regions_count--;
+        if (*name) break;
+    }
+    pthread_mutex_unlock(&server->shm_lock);
+    for (proa_shm_region *next; gone; gone = next) {
+        next = gone->next;
+        region_drop(gone);
+    }
+    return PROA_OK;
+}
+
+proa_status proa_shm_status(proa_server *server, const char *name,
+                            Inference__SystemSharedMemoryStatusResponse **out, proa_arena *arena, proa_err *err)
+{
+    Inference__SystemSharedMemoryStatusResponse *m = (void *)proa_message_new(
+        &inference__system_shared_memory_status_response__descriptor, arena);
+    pthread_mutex_lock(&server->shm_lock);
+    for (proa_shm_region *g = server->regions; g; g = g->next) {
+        if (*name && strcmp(name, g->name) != 0) continue;
+        Inference__SystemSharedMemoryStatusResponse__RegionsEntry *e = (void *)proa_message_add(
+            &m->base, "regions", arena);
+        e->key = proa_arena_strdup(arena, proa_str_c(g->name));
+        e->value = (void *)proa_message_new(
+            &inference__system_shared_memory_status_response__region_status__descriptor, arena);
+        e->value->name = e->key;
+        e->value->key = proa_arena_strdup(arena, proa_str_c(g->key));
+        e->value->offset = g->offset;
+        e->value->byte_size = g->bytes;
+    }
+    pthread_mutex_unlock(&server->shm_lock);
+    if (*name && m->n_regions == 0)
+        return PROA_FAIL(err, NOT_FOUND, "Unable to find system shared memory region: '%s'", name);
+    *out = m;
+    return PROA_OK;
+}
+
+proa_status proa_shm_buffer(proa_server *server, const char *region, uint64_t offset, uint64_t bytes,
+                            proa_buffer **out, proa_err *err)
+{
+    proa_status status = PROA_OK;
+    *out = NULL;
+    pthread_mutex_lock(&server->shm_lock);
+    proa_shm_region *g = *find(server, region);
+    if (!g) {
+        status = PROA_FAIL(err, NOT_FOUND, "Unable to find shared memory region: '%s'", region);
+    } else if (offset >= g->bytes) {
+        status = PROA_FAIL(err, INVALID, "Invalid offset for shared memory region: '%s'", region);
+    } else if (bytes > g->bytes - offset) {
+        status = PROA_FAIL(err, INVALID, "Invalid offset + byte size for shared memory region: '%s'", region);
+    } else {
+        atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+        *out = proa_buffer_wrap(g->data + offset, bytes, region_drop, g);
+    }
+    pthread_mutex_unlock(&server->shm_lock);
+    return status;
+}
