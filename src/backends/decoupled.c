@@ -102,9 +102,9 @@ static proa_status check_tensors(const Inference__ModelConfig *c, const wanted *
 
 static proa_status check_one(const char *name, const int64_t *dims, size_t n, proa_err *err)
 {
-    char text[PROA_SHAPE_TEXT];
+    char text[PROA_DIMS_TEXT];
     if (n == 1 && dims[0] == 1) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "expected %s shape to be [1], got %s", name, proa_shape_text(text, dims, n));
+    return PROA_FAIL(err, INVALID, "expected %s shape to be [1], got %s", name, proa_dims_text(text, dims, n));
 }
 
 /* ---- repeat: IN[i] as OUT and i as IDX, each after DELAY[i] ms; the instance is taken for WAIT ms ---- */
@@ -116,7 +116,7 @@ static proa_status repeat_open(void **state, proa_model *model, proa_err *err)
                                  {"WAIT", "third", PROA_TYPE_UINT32}};
     static const wanted outs[] = {{"OUT", "first", PROA_TYPE_INT32}, {"IDX", "second", PROA_TYPE_UINT32}};
     const Inference__ModelConfig *c = proa_model_config(model);
-    char a[PROA_SHAPE_TEXT], b[PROA_SHAPE_TEXT];
+    char a[PROA_DIMS_TEXT], b[PROA_DIMS_TEXT];
     (void)state;
     if (c->max_batch_size != 0)
         return PROA_FAIL(err, INVALID, "repeat backend only supports models with max_batch_size == 0");
@@ -124,11 +124,10 @@ static proa_status repeat_open(void **state, proa_model *model, proa_err *err)
     const Inference__ModelInput *in = c->input[0], *delay = c->input[1];
     if (in->n_dims != 1)
         return PROA_FAIL(err, INVALID, "expected IN shape to have one dimension, got %s",
-                         proa_shape_text(a, in->dims, in->n_dims));
+                         proa_dims_text(a, in->dims, in->n_dims));
     if (delay->n_dims != 1 || delay->dims[0] != in->dims[0])
         return PROA_FAIL(err, INVALID, "expected IN and DELAY shape to match, got %s and %s",
-                         proa_shape_text(a, in->dims, in->n_dims),
-                         proa_shape_text(b, delay->dims, delay->n_dims));
+                         proa_dims_text(a, in->dims, in->n_dims), proa_dims_text(b, delay->dims, delay->n_dims));
     PROA_TRY(check_one("WAIT", c->input[2]->dims, c->input[2]->n_dims, err));
     PROA_TRY(check_one("OUT", c->output[0]->dims, c->output[0]->n_dims, err));
     return check_one("IDX", c->output[1]->dims, c->output[1]->n_dims, err);
@@ -194,11 +193,11 @@ static void repeat_one(crowd *c, proa_infer *r)
 {
     const proa_tensor *in = proa_infer_input(r, "IN"), *delay = proa_infer_input(r, "DELAY"),
                       *wait = proa_infer_input(r, "WAIT");
-    char a[PROA_SHAPE_TEXT], b[PROA_SHAPE_TEXT];
+    char a[PROA_DIMS_TEXT], b[PROA_DIMS_TEXT];
     if (!proa_shape_equal(in->shape, in->rank, delay->shape, delay->rank)) {
         proa_end_with(r, PROA_INVALID, "expected IN and DELAY shape to match, got %s and %s",
-                      proa_shape_text(a, in->shape, (size_t)in->rank),
-                      proa_shape_text(b, delay->shape, (size_t)delay->rank));
+                      proa_dims_text(a, in->shape, (size_t)in->rank),
+                      proa_dims_text(b, delay->shape, (size_t)delay->rank));
         return;
     }
     if (in->shape[0] > REPLIES_MAX) {

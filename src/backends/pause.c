@@ -66,12 +66,12 @@ bool proa_parameter_true(const proa_model *model, const char *key)
     return text && strcmp(text, "true") == 0;
 }
 
-const char *proa_shape_text(char *text, const int64_t *shape, size_t rank)
+const char *proa_dims_text(char *text, const int64_t *shape, size_t rank)
 {
     size_t at = 1;
     text[0] = '[';
-    for (size_t i = 0; i < rank && at < PROA_SHAPE_TEXT - 24; i++)
-        at += (size_t)snprintf(text + at, PROA_SHAPE_TEXT - at, "%s%lld", i ? "," : "", (long long)shape[i]);
-    snprintf(text + at, PROA_SHAPE_TEXT - at, "]");
+    for (size_t i = 0; i < rank && at < PROA_DIMS_TEXT - 24; i++)
+        at += (size_t)snprintf(text + at, PROA_DIMS_TEXT - at, "%s%lld", i ? "," : "", (long long)shape[i]);
+    snprintf(text + at, PROA_DIMS_TEXT - at, "]");
     return text;
 }

@@ -19,8 +19,8 @@ proa_status proa_parameter_number(int64_t *value, const proa_model *model, const
                                   proa_err *err);
 bool proa_parameter_true(const proa_model *model, const char *key); /* "true" */
 
-/* "[-1,16]" in text[PROA_SHAPE_TEXT]. */
-#define PROA_SHAPE_TEXT 400
-const char *proa_shape_text(char *text, const int64_t *shape, size_t rank);
+/* "[-1,16]" in text[PROA_DIMS_TEXT]. */
+#define PROA_DIMS_TEXT 400
+const char *proa_dims_text(char *text, const int64_t *shape, size_t rank);
 
 #endif

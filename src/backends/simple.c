@@ -47,7 +47,7 @@ static bool same_shape(const int64_t *a, size_t a_rank, const int64_t *b, size_t
 
 static proa_status check_pair(const Inference__ModelInput *in, const Inference__ModelOutput *out, proa_err *err)
 {
-    char a[PROA_SHAPE_TEXT], b[PROA_SHAPE_TEXT];
+    char a[PROA_DIMS_TEXT], b[PROA_DIMS_TEXT];
     size_t in_rank, out_rank;
     const int64_t *in_shape = SEEN(in, in_rank), *out_shape = SEEN(out, out_rank);
     if (in->data_type != out->data_type)
@@ -56,7 +56,7 @@ static proa_status check_pair(const Inference__ModelInput *in, const Inference__
                          proa_type_config_name((proa_type)out->data_type));
     if (!same_shape(in_shape, in_rank, out_shape, out_rank))
         return PROA_FAIL(err, INVALID, "expected input and output shape to match, got %s and %s",
-                         proa_shape_text(a, in_shape, in_rank), proa_shape_text(b, out_shape, out_rank));
+                         proa_dims_text(a, in_shape, in_rank), proa_dims_text(b, out_shape, out_rank));
     return PROA_OK;
 }
 
