@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/inside.h"
+#include "api/http_v2.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -170,6 +170,7 @@ static void *loop_thread(void *arg)
     proa_loop_thread *t = arg;
     proa_lane_take(t->lane);
     proa_loop_run(t->loop);
+    proa_v2_infer_trim();
     proa_lane_take(0);
     return NULL;
 }

@@ -106,10 +106,14 @@ static void reply_came(proa_infer *r, proa_reply *reply, bool final)
 {
     proa_sink *sink = r->user;
     PROA_ASSERT(reply || final);
-    if (proa_loop_here(sink->loop) && !sink->draining &&
-        !atomic_load_explicit(&sink->arrived, memory_order_relaxed))
-        deliver(sink, reply, final);
-    else push(sink, reply, final);
+    if (!proa_loop_here(sink->loop) || sink->draining ||
+        atomic_load_explicit(&sink->arrived, memory_order_relaxed)) {
+        push(sink, reply, final);
+        return;
+    }
+    sink->draining = !final; /* a reply that comes while on_reply runs (a cancel makes one) has to wait */
+    deliver(sink, reply, final);
+    if (!final) sink->draining = false;
 }
 
 void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,

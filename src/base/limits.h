@@ -102,6 +102,7 @@
 #define PROA_PBTXT_DEPTH_MAX      32               /* messages within messages; Triton's own nest 6 */
 #define PROA_MAP_ENTRIES_MAX      8192             /* of one map in a configuration: looked through for each key */
 #define PROA_SERVE_RANK_MAX       16               /* dimensions of a tensor on the wire */
+#define PROA_INFER_JSON_DEPTH_MAX 100              /* brackets within each other in a request of inference: Triton's */
 #define PROA_TENSORS_PER_REQUEST_MAX 1024
 #define PROA_PARAMS_PER_REQUEST_MAX  1024
 #define PROA_MODELS_MAX           4096             /* folders of all repositories */
@@ -112,6 +113,9 @@
 #define PROA_SHM_REGIONS_MAX      4096
 #define PROA_LABELS_BYTES_MAX     (16 * PROA_MIB)  /* one label file */
 #define PROA_CLASSES_MAX          1000000          /* elements of an output that is to be classified: Triton's */
+#define PROA_ANSWER_BYTES_MAX     (2 * PROA_GIB)   /* one answer as JSON or compressed: 64 MiB of tensors with 20 digits each */
+#define PROA_COMPRESS_LEVEL       1                /* of answers over HTTP: the loop waits for it, and more costs 3 times for 5 % */
+#define PROA_INFLIGHT_COUNTED_MIN (64 << 10)       /* request bodies below are not counted against PROA_INFLIGHT_BYTES_MAX */
 #define PROA_CLASSES_BYTES_MAX    (256 * PROA_MIB) /* the strings of one classified output: a million classes with labels */
 #define PROA_REPLY_ARRAY_BYTES_MAX (1 * PROA_GIB)  /* one tensor of a reply of the engine: 2,000 rows of 128k logits */
 #define PROA_TEMPLATE_BYTES_MAX   (1 * PROA_MIB)   /* a chat template; the longest in use have 20 kB */

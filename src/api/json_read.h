@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * json_read.h - reads JSON in one walk over the text, without a tree: for bodies whose arrays go straight into tensors.
+ * Grammar and texts of errors are those of Triton's parser (RapidJSON with NaN and Inf): "failed to parse the request
+ * JSON buffer: Invalid value. at 17". Strings may hold bytes that are not UTF-8; they are passed on as they are.
+ * Owner:   the text is the caller's and outlives all slices; strings with escapes are decoded into the arena.
+ * Threads: none of its own.
+ * Way in:  proa_jread_init, then peek, and begin with member or element. */
+#ifndef PROA_API_JSON_READ_H
+#define PROA_API_JSON_READ_H
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "serve/tensor.h"
+
+typedef struct proa_jread {
+    const char *at, *begin,
+        *end; /* one byte behind the end must be readable and no digit, or the text ends in } or ] */
+    proa_arena *arena;
+    proa_status bad; /* of syntax and of wrong types: INVALID, or INTERNAL as Triton has it */
+    bool truncate;   /* integers out of range lose their upper bits, as in Triton, in place of an error */
+    size_t tensor_bytes_max;
+} proa_jread;
+
+typedef enum proa_jkind {
+    PROA_JKIND_END, /* of the text */
+    PROA_JKIND_NULL,
+    PROA_JKIND_BOOL,
+    PROA_JKIND_NUMBER,
+    PROA_JKIND_STRING,
+    PROA_JKIND_ARRAY,
+    PROA_JKIND_OBJECT,
+    PROA_JKIND_OTHER /* no value begins so */
+} proa_jkind;
+
+typedef enum proa_jnumber_kind { PROA_JNUMBER_INT, PROA_JNUMBER_UINT, PROA_JNUMBER_DOUBLE } proa_jnumber_kind;
+typedef struct proa_jnumber {
+    proa_jnumber_kind kind; /* INT: i, within int64_t; UINT: u, above INT64_MAX; DOUBLE: what is no integer of 64 bits */
+    int64_t i;
+    uint64_t u;
+    double d; /* set for every kind */
+} proa_jnumber;
+
+/* strict: Triton's statuses and its truncation of integers. bytes_max: of one tensor. */
+void proa_jread_init(proa_jread *j, proa_str text, proa_arena *arena, bool strict, size_t bytes_max);
+proa_jkind proa_jread_peek(proa_jread *j); /* of the next value; skips white space */
+proa_status proa_jread_string(proa_jread *j, proa_str *out, proa_err *err);
+proa_status proa_jread_number(proa_jread *j, proa_jnumber *out, proa_err *err);
+proa_status proa_jread_bool(proa_jread *j, bool *out, proa_err *err);
+proa_status proa_jread_skip(proa_jread *j, proa_err *err); /* a whole value, at most PROA_INFER_JSON_DEPTH_MAX deep */
+/* After the value of the document nothing may follow. */
+proa_status proa_jread_finish(proa_jread *j, proa_err *err);
+
+/* An object or array, whose bracket is next: begin, then member or element until *more is false:
+ *     bool more;
+ *     for (proa_jread_begin(j);;) {
+ *         PROA_TRY(proa_jread_member(j, &key, &more, err));
+ *         if (!more) break;
+ *         ...reads or skips the value...
+ *     } */
+void proa_jread_begin(proa_jread *j);
+proa_status proa_jread_member(proa_jread *j, proa_str *key, bool *more, proa_err *err);
+proa_status proa_jread_element(proa_jread *j, bool *more, proa_err *err);
+
+/* The same with a check of the type: "WHAT: attempt to access JSON non-string as string". A string for a name ("name",
+ * "id", a parameter) may hold no NUL and comes back NUL-terminated in the arena. */
+proa_status proa_jread_name(proa_jread *j, const char *what, proa_str *out, proa_err *err);
+proa_status proa_jread_uint(proa_jread *j, const char *what, uint64_t *out, proa_err *err);
+proa_status proa_jread_flag(proa_jread *j, const char *what, bool *out, proa_err *err);
+proa_status proa_jread_expect(proa_jread *j, const char *what, proa_jkind kind, proa_err *err);
+proa_status proa_jread_fail(const proa_jread *j, const char *what, proa_err *err); /* syntax, at the place of j */
+
+/* ---- json_data.c ---- */
+
+/* The value of `data` (an array, nested or flat; a bare element too) into t, whose name, type and shape are set: its
+ * buffer, data and bytes are made. Elements of BYTES need not be as many as the shape says: check.c counts them. */
+proa_status proa_jread_data(proa_jread *j, proa_tensor *t, proa_err *err);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/http_v2.h"
+
+#include "base/limits.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { METRICS_BYTES_MAX = 256 << 20 };
+
+/* ---- the api's own families ---- */
+
+static void family(proa_buf *out, const char *name, const char *kind, const char *help)
+{
+    proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind);
+}
+
+static void connections(proa_buf *out, const proa_api *api)
+{
+    static const char *const names[PROA_FACE_COUNT] = {"http", "grpc", "metrics"};
+    family(out, "proa_connections", "gauge",
+           "Number of connections that are open, by the first face of their port");
+    for (int i = 0; i < api->doors_count; i++) {
+        const proa_door *door = &api->doors[i];
+        int face = 0;
+        while (!door->faces[face]) face++;
+        proa_buf_printf(out, "proa_connections{face=\"%s\"} %" PRId64 "\n", names[face],
+                        proa_listener_connections(door->listener));
+    }
+}
+
+static void traffic(proa_buf *out, const proa_api *api)
+{
+    uint64_t in, sent, answers[6];
+    proa_lanes_sum(&in, &sent, answers);
+    family(out, "proa_http_answers_total", "counter",
+           "Number of HTTP answers by the first digit of their status");
+    for (int i = 1; i < 6; i++)
+        proa_buf_printf(out, "proa_http_answers_total{status=\"%dxx\"} %" PRIu64 "\n", i, answers[i]);
+    family(out, "proa_http_request_body_bytes_total", "counter", "Bytes of HTTP request bodies");
+    proa_buf_printf(out, "proa_http_request_body_bytes_total %" PRIu64 "\n", in);
+    family(out, "proa_http_answer_body_bytes_total", "counter",
+           "Bytes of whole HTTP answers, without their heads");
+    proa_buf_printf(out, "proa_http_answer_body_bytes_total %" PRIu64 "\n", sent);
+    family(out, "proa_requests_in_flight", "gauge",
+           "Number of inference requests that have not got their last reply");
+    proa_buf_printf(out, "proa_requests_in_flight %" PRId64 "\n", proa_sinks_live());
+    family(out, "proa_request_bytes_in_flight", "gauge", "Bytes of large request bodies that are held");
+    proa_buf_printf(out, "proa_request_bytes_in_flight %lld\n", (long long)atomic_load(&api->inflight_bytes));
+}
+
+bool proa_metrics_face(proa_api *api, proa_http_exchange *x)
+{
+    static const char head[] = "Content-Type: text/plain; charset=utf-8\r\n";
+    proa_buf out;
+    if (!proa_str_is(x->path, "/metrics") && !proa_str_is(x->path, "/metrics/")) return false;
+    if (!proa_str_is(x->method, "GET")) {
+        proa_http_respond(x, 405, proa_str_c("Content-Type: text/plain\r\n"), NULL, 0, NULL, NULL);
+        return true;
+    }
+    proa_buf_init(&out, METRICS_BYTES_MAX);
+    proa_server_metrics(api->server, &out);
+    connections(&out, api);
+    traffic(&out, api);
+    struct iovec iov = {out.ptr, out.len};
+    proa_http_respond(x, 200, (proa_str){head, sizeof head - 1}, &iov, 1, free, out.ptr);
+    return true;
+}
+
+/* ---- the load of the key and value pages in a header of generate (ORCA) ---- */
+
+/* The value with kv_cache_block_type="TYPE" in that family, of the last model that has it (as Triton); -1 if none. */
+static double block_metric(const char *metrics, const char *type)
+{
+    static const char name[] = "nv_trt_llm_kv_cache_block_metrics{";
+    char label[64];
+    double value = -1;
+    snprintf(label, sizeof label, "kv_cache_block_type=\"%s\"", type);
+    for (const char *line = metrics; (line = strstr(line, name)) != NULL; line++) {
+        const char *end = strchr(line, '\n'), *close = strchr(line, '}'), *found = strstr(line, label);
+        if (!close || (end && close > end) || !found || found > close) continue;
+        value = strtod(close + 1, NULL);
+    }
+    return value;
+}
+
+char *proa_v2_load_header(proa_server *server, proa_str format, proa_arena *arena)
+{
+    static char none[1];
+    bool json = proa_str_is(format, "json");
+    if (!json && !proa_str_is(format, "text")) return none;
+    proa_buf metrics;
+    proa_buf_init(&metrics, METRICS_BYTES_MAX);
+    proa_server_metrics(server, &metrics);
+    const char *text = proa_buf_view(&metrics).ptr;
+    double used = block_metric(text, "used"), max = block_metric(text, "max"),
+           tokens = block_metric(text, "tokens_per");
+    proa_buf_release(&metrics);
+    if (used < 0 || max < 0 || tokens < 0) return none;
+    double share = max > 0 ? used / max : 0;
+    if (json)
+        return proa_arena_printf(
+            arena,
+            "endpoint-load-metrics: JSON {\"named_metrics\":{\"kv_cache_utilization\":%.17g,"
+            "\"max_token_capacity\":%.0f}}\r\n",
+            share, max * tokens);
+    return proa_arena_printf(arena,
+                             "endpoint-load-metrics: TEXT named_metrics.kv_cache_utilization=%f, "
+                             "named_metrics.max_token_capacity=%.0f\r\n",
+                             share, max * tokens);
+}
