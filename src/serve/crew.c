@@ -33,7 +33,9 @@ void proa_crew_pushed(proa_scheduler *s)
 {
     s->pushes++;
     atomic_fetch_add(&s->waiting, 1);
-    if (!s->on_caller && s->idle && s->queue.rows >= s->wake_rows) pthread_cond_signal(&s->wake);
+    if (s->on_caller || !s->idle) return;
+    if (s->pinned) pthread_cond_broadcast(&s->wake);
+    else if (s->queue.rows >= s->wake_rows) pthread_cond_signal(&s->wake);
 }
 
 /* The watch is set before the request can be taken: later it could replace the backend's. A cancel that comes between
@@ -51,7 +53,7 @@ static proa_status push(proa_scheduler *s, proa_infer *r, proa_err *err)
     int64_t expires_ns = s->queue.expires_ns; /* from here on r may be gone */
     pthread_mutex_unlock(&s->lock);
     if (status != PROA_OK) proa_infer_watch(r, NULL);
-    else if (expires_ns != PROA_TIMER_NEVER) proa_timer_before(&s->timer, expires_ns);
+    else if (expires_ns != PROA_ALARM_NEVER) proa_alarm_before(&s->alarm, expires_ns);
     return status;
 }
 
@@ -95,12 +97,13 @@ void proa_crew_end_all(proa_scheduler *s)
         proa_err err = {0};
         next = r->next;
         proa_infer_watch(r, NULL);
-        if (proa_infer_cancelled(r)) {
+        if (proa_infer_cancelled(r) || r->ticket.reason == PROA_FAIL_CANCELED + 1) {
             proa_scheduler_cancelled(r);
-        } else {
-            proa_queue_expired(r, &err);
-            proa_scheduler_fail(r, &err, PROA_FAIL_REJECTED);
+            continue;
         }
+        if (s->expired_text) PROA_FAIL(&err, UNAVAILABLE, "%s", s->expired_text);
+        else proa_queue_expired(r, &err);
+        proa_scheduler_fail(r, &err, PROA_FAIL_REJECTED);
     }
 }
 
@@ -124,11 +127,15 @@ void proa_crew_execute(proa_seat *seat, int count)
 {
     proa_scheduler *s = seat->scheduler;
     int64_t now = proa_clock_ns(), rows = 0;
-    for (int i = 0; i < count; i++) {
-        seat->batch[i]->times.compute_start = now;
-        rows += seat->batch[i]->batch > 0 ? seat->batch[i]->batch : 1;
+    proa_infer *first = NULL;
+    for (int i = count - 1; i >= 0; i--) {
+        proa_infer *r = seat->batch[i];
+        r->times.compute_start = now;
+        if (r->ticket.filler) continue;
+        rows += r->batch > 0 ? r->batch : 1;
+        first = r;
     }
-    seat->batch[0]->ticket.rows = rows;
+    first->ticket.rows = rows;
     if (s->kind->prepare) s->kind->prepare(s, seat, count);
     s->model->backend->execute(seat->instance->state, seat->batch, count);
 }
@@ -138,7 +145,7 @@ void proa_crew_execute(proa_seat *seat, int count)
 static void wait_until(proa_scheduler *s, int64_t at_ns)
 {
     s->idle++;
-    if (at_ns == PROA_TIMER_NEVER) {
+    if (at_ns == PROA_ALARM_NEVER) {
         pthread_cond_wait(&s->wake, &s->lock);
     } else {
         struct timespec t = {.tv_sec = (time_t)(at_ns / 1000000000), .tv_nsec = (long)(at_ns % 1000000000)};
@@ -167,7 +174,7 @@ static int next_batch(proa_seat *seat)
     int count = 0;
     pthread_mutex_lock(&s->lock);
     while (!s->leave) {
-        int64_t again = PROA_TIMER_NEVER;
+        int64_t again = PROA_ALARM_NEVER;
         bool held = take_resources(seat);
         count = s->kind->take(s, seat, proa_clock_ns(), false, &again);
         bool ended = s->ended != NULL;
@@ -183,10 +190,18 @@ static int next_batch(proa_seat *seat)
     return count;
 }
 
+static _Thread_local bool is_seat;
+
+bool proa_crew_is_here(void)
+{
+    return is_seat;
+}
+
 static void *work_at_seat(void *arg)
 {
     proa_seat *seat = arg;
     proa_scheduler *s = seat->scheduler;
+    is_seat = true;
     for (int count; (count = next_batch(seat)) > 0;) {
         proa_crew_execute(seat, count);
         if (s->model->rate) proa_rate_release(s->model->rate, seat->instance);
@@ -196,9 +211,10 @@ static void *work_at_seat(void *arg)
 
 /* ---- seats without threads ---- */
 
-static proa_seat *take_seat(proa_scheduler *s)
+/* A free seat, of those behind `after` (NULL: of all). */
+static proa_seat *take_seat(proa_scheduler *s, const proa_seat *after)
 {
-    for (int i = 0; i < s->seats_count; i++) {
+    for (int i = after ? after->index + 1 : 0; i < s->seats_count; i++) {
         proa_seat *seat = &s->seats[i];
         if (!atomic_load_explicit(&seat->taken, memory_order_relaxed) && !atomic_exchange(&seat->taken, true))
             return seat;
@@ -213,14 +229,14 @@ static void leave_seat(proa_seat *seat)
 
 typedef enum served { SERVED, NO_SEAT, NOTHING } served;
 
-/* Executes once of what waits. NOTHING: *again_ns says when to look again, *pushes what had been pushed. */
-static served serve_once(proa_scheduler *s, int64_t *again_ns, uint64_t *pushes)
+/* Executes once, at a seat that was taken. NOTHING: *again_ns says when to look again, *pushes what had been pushed. */
+static served serve_at(proa_seat *seat, int64_t *again_ns, uint64_t *pushes)
 {
-    proa_seat *seat = take_seat(s);
-    *again_ns = PROA_TIMER_NEVER;
-    if (!seat) return NO_SEAT;
+    proa_scheduler *s = seat->scheduler;
+    int64_t again = PROA_ALARM_NEVER;
     pthread_mutex_lock(&s->lock);
-    int count = s->kind->take(s, seat, proa_clock_ns(), false, again_ns);
+    int count = s->kind->take(s, seat, proa_clock_ns(), false, &again);
+    if (again < *again_ns) *again_ns = again;
     bool ended = s->ended != NULL;
     *pushes = s->pushes;
     pthread_mutex_unlock(&s->lock);
@@ -228,6 +244,22 @@ static served serve_once(proa_scheduler *s, int64_t *again_ns, uint64_t *pushes)
     leave_seat(seat);
     if (ended) proa_crew_end_all(s);
     return count > 0 || ended ? SERVED : NOTHING;
+}
+
+/* At any free seat, or where requests belong to seats at each free one until there was something. */
+static served serve_once(proa_scheduler *s, int64_t *again_ns, uint64_t *pushes)
+{
+    proa_seat *seat = NULL;
+    served how = NO_SEAT;
+    *again_ns = PROA_ALARM_NEVER;
+    while (how != SERVED && (seat = take_seat(s, seat)) != NULL) {
+        uint64_t seen;
+        served here = serve_at(seat, again_ns, &seen);
+        if (how == NO_SEAT || seen < *pushes) *pushes = seen;
+        how = here;
+        if (!s->pinned) break;
+    }
+    return how;
 }
 
 static void call_helper(proa_scheduler *s)
@@ -258,7 +290,7 @@ static void *help(void *arg)
     proa_scheduler *s = arg;
     pthread_mutex_lock(&s->lock);
     while (!s->leave) {
-        int64_t again = PROA_TIMER_NEVER;
+        int64_t again = PROA_ALARM_NEVER;
         uint64_t pushes = s->pushes;
         served how = NO_SEAT;
         s->called = false;
@@ -278,7 +310,7 @@ static void *help(void *arg)
 proa_status proa_crew_enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
 {
     if (!s->on_caller) return push(s, r, err);
-    proa_seat *seat = s->eager && atomic_load(&s->waiting) == 0 ? take_seat(s) : NULL;
+    proa_seat *seat = s->eager && atomic_load(&s->waiting) == 0 ? take_seat(s, NULL) : NULL;
     if (!seat) {
         PROA_TRY(push(s, r, err));
     } else {

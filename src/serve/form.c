@@ -24,9 +24,10 @@ void proa_form_rule_init(proa_form_rule *rule, proa_model *model, const int32_t 
         if (preferred[i] > rule->preferred_max) rule->preferred_max = preferred[i];
     rule->requests_max = rule->rows_max < PROA_BATCH_REQUESTS_MAX ? (int)rule->rows_max : PROA_BATCH_REQUESTS_MAX;
     rule->equal = PROA_ARENA_NEW(&model->arena, const char *, model->inputs_count);
+    rule->optional = PROA_ARENA_NEW(&model->arena, const char *, model->inputs_count);
     for (int i = 0; i < model->inputs_count; i++) {
         const proa_io *io = &model->inputs[i];
-        if (io->optional) rule->optional = true;
+        if (io->optional) rule->optional[rule->optional_count++] = io->name;
         if (!io->ragged && varies(io, batched)) rule->equal[rule->equal_count++] = io->name;
     }
 }
@@ -36,11 +37,10 @@ void proa_form_begin(proa_form *f, const proa_form_rule *rule)
     *f = (proa_form){.rule = rule};
 }
 
-static bool same_set(const proa_infer *a, const proa_infer *b)
+static bool same_set(const proa_form_rule *rule, const proa_infer *a, const proa_infer *b)
 {
-    if (a->inputs_count != b->inputs_count) return false;
-    for (int32_t i = 0; i < a->inputs_count; i++)
-        if (!proa_infer_input(b, a->inputs[i].name)) return false;
+    for (int i = 0; i < rule->optional_count; i++)
+        if (!proa_infer_input(a, rule->optional[i]) != !proa_infer_input(b, rule->optional[i])) return false;
     return true;
 }
 
@@ -56,7 +56,7 @@ static bool fits(const proa_form *f, const proa_infer *r)
     const proa_form_rule *rule = f->rule;
     if (f->count == 0) return true;
     if (f->rows + proa_infer_rows(r) > rule->rows_max || f->count == rule->requests_max) return false;
-    if (rule->optional && !same_set(f->first, r)) return false;
+    if (!same_set(rule, f->first, r)) return false;
     for (int i = 0; i < rule->equal_count; i++)
         if (!same_shape(proa_infer_input(f->first, rule->equal[i]), proa_infer_input(r, rule->equal[i])))
             return false;
@@ -105,7 +105,8 @@ int64_t proa_form_wanted(const proa_form *f)
 {
     const proa_form_rule *rule = f->rule;
     int64_t wanted = rule->rows_max;
-    if (rule->equal_count || rule->optional) return 0; /* a newcomer that does not fit sends the others off */
+    if (rule->equal_count || rule->optional_count)
+        return 0; /* a newcomer that does not fit sends the others off */
     for (int i = 0; i < rule->preferred_count; i++)
         if (rule->preferred[i] > f->rows && rule->preferred[i] < wanted) wanted = rule->preferred[i];
     return wanted;

@@ -20,7 +20,8 @@ typedef struct proa_form_rule {
     int requests_max;
     const char **equal; /* inputs whose shape must be the same in a batch, but for the batch dimension */
     int equal_count;
-    bool optional; /* some input is: a batch has one set of inputs */
+    const char **optional; /* inputs that all requests of a batch have, or none */
+    int optional_count;
 } proa_form_rule;
 
 typedef struct proa_form {

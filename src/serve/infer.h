@@ -38,9 +38,10 @@ typedef struct proa_param {
     };
 } proa_param;
 
-/* Times on the monotonic clock, ns; 0: not reached. */
+/* Times on the monotonic clock, ns; 0: not reached. Those of computing are, for an ensemble, its start and from there
+ * on the sums of its steps, so compute_end may lie after the end. */
 typedef struct proa_infer_times {
-    int64_t received, queued, compute_start, input_end, output_start, compute_end;
+    int64_t received, queued, compute_start, input_end, output_start, compute_end, ended;
 } proa_infer_times;
 
 /* What the scheduler notes on a request from acceptance to its final reply. Everybody else leaves it alone. */
@@ -60,7 +61,7 @@ typedef struct proa_ticket {
     bool expired;       /* its time was over while the backend had it in its queue */
     bool deadline;      /* expires_ns is the protocol's deadline, not a time-out of the queue */
     bool failed;        /* a reply had an error */
-    bool again;         /* it was taken up again: proa_infer_reschedule */
+    bool filler;        /* fills an empty row of a sequence batch: nobody's */
 } proa_ticket;
 
 /* A reply arrives. `final`: no more will come, and this may be NULL (a decoupled model that ends without another reply).

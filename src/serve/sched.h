@@ -9,7 +9,7 @@
 #include "serve/queue.h"
 #include "serve/scheduler.h"
 #include "serve/stats.h"
-#include "serve/timer.h"
+#include "serve/alarm.h"
 #include <pthread.h>
 
 typedef struct proa_order proa_order; /* order.h */
@@ -29,7 +29,7 @@ typedef struct proa_scheduler_kind {
     void (*prepare)(proa_scheduler *s, proa_seat *seat, int count);
     /* Optional. A reply came; false: the request was the scheduler's own or is kept, nobody hears of it. */
     bool (*replied)(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final);
-    /* The timer fires: ends what has waited too long; returns when to fire next. NULL: proa_crew_expire. */
+    /* The alarm goes off: ends what has waited too long; returns when to fire next. NULL: proa_crew_expire. */
     int64_t (*expire)(proa_scheduler *s, int64_t now_ns);
     bool (*admits)(const proa_infer *r); /* optional: also while it stops (a sequence goes on) */
 } proa_scheduler_kind;
@@ -52,12 +52,14 @@ struct proa_seat {
 struct proa_scheduler {
     const proa_scheduler_kind *kind;
     proa_model *model;
-    void *state;       /* the kind's */
-    bool reshapes;     /* an output has another shape on the wire */
-    bool on_caller;    /* INLINE: callers execute, and one thread helps out; else each seat has a thread */
+    void *state;    /* the kind's */
+    bool reshapes;  /* an output has another shape on the wire */
+    bool on_caller; /* INLINE: callers execute, and one thread helps out; else each seat has a thread */
+    bool pinned;    /* what waits belongs to certain seats */
+    const char *expired_text; /* of a request whose time is over, if not the usual */
     bool eager;        /* a request that finds an instance free and nothing waiting runs at once, alone */
     proa_order *order; /* replies leave in the order of the requests; NULL: as they come */
-    proa_timer timer;
+    proa_alarm alarm;
     atomic_bool stopping;
     PROA_ALIGNED(64) atomic_llong busy; /* calls inside, and requests whose final reply has not come */
     atomic_llong waiting;               /* not yet executing: those of the queue */
@@ -106,6 +108,7 @@ bool proa_crew_keep(proa_scheduler *s, proa_infer *r, int64_t now_ns);
 void proa_crew_end(proa_scheduler *s, proa_infer *r);
 void proa_crew_end_all(proa_scheduler *s);                   /* without the lock */
 int64_t proa_crew_expire(proa_scheduler *s, int64_t now_ns); /* s->queue's time-outs */
+bool proa_crew_is_here(void); /* is this an instance's thread, which may wait? */
 /* Executes seat->batch[0..count), whose times.compute_start becomes now. */
 void proa_crew_execute(proa_seat *seat, int count);
 

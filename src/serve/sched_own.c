@@ -32,7 +32,6 @@ static bool leave_queue(proa_scheduler *s, proa_infer *r)
 
 static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
 {
-    if (proa_infer_cancelled(r)) return proa_infer_refuse_cancelled(r, err);
     pthread_mutex_lock(&s->lock);
     proa_status status = proa_queue_push(&s->queue, r, err);
     int at = (int)(s->pushes % (uint64_t)s->model->instances_count);
@@ -40,7 +39,7 @@ static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
     int64_t expires_ns = s->queue.expires_ns;
     pthread_mutex_unlock(&s->lock);
     PROA_TRY(status);
-    if (expires_ns != PROA_TIMER_NEVER) proa_timer_before(&s->timer, expires_ns);
+    if (expires_ns != PROA_ALARM_NEVER) proa_alarm_before(&s->alarm, expires_ns);
     r->ticket.rows = r->batch > 0 ? r->batch : 1;
     s->model->backend->execute(s->model->instances[at].state, &r, 1);
     return PROA_OK;

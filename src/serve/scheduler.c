@@ -13,8 +13,8 @@
 static const proa_scheduler_kind *kind_of(const proa_model *model)
 {
     switch (model->config->scheduling_choice_case) {
-    case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING:
-    case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_SEQUENCE_BATCHING: return NULL;
+    case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING: return &proa_sched_ensemble;
+    case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_SEQUENCE_BATCHING: return &proa_sched_sequence;
     case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING:
         return model->flags & PROA_BACKEND_OWN_QUEUE ? &proa_sched_own : &proa_sched_dynamic;
     default: return model->flags & PROA_BACKEND_OWN_QUEUE ? &proa_sched_own : &proa_sched_direct;
@@ -46,7 +46,7 @@ static int64_t expire(void *arg, int64_t now_ns)
     proa_scheduler *s = arg;
     int64_t next = s->kind->expire ? s->kind->expire(s, now_ns) : proa_crew_expire(s, now_ns);
     /* Looking at a long queue for each of its requests would be quadratic: a millisecond is near enough. */
-    return next == PROA_TIMER_NEVER || next > now_ns + 1000000 ? next : now_ns + 1000000;
+    return next == PROA_ALARM_NEVER || next > now_ns + 1000000 ? next : now_ns + 1000000;
 }
 
 proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err *err)
@@ -68,10 +68,8 @@ proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err
                                        INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING
                                    ? model->config->dynamic_batching
                                    : NULL);
-    proa_timer_open(&s->timer, expire, s);
-    proa_status status = s->kind ? s->kind->open(s, err)
-                                 : PROA_FAIL(err, UNSUPPORTED, "model '%s': its scheduler is not in yet",
-                                             model->name);
+    proa_alarm_open(&s->alarm, expire, s);
+    proa_status status = s->kind->open(s, err);
     if (status == PROA_OK) *out = s;
     else proa_scheduler_free(s);
     return status;
@@ -88,9 +86,9 @@ void proa_scheduler_free(proa_scheduler *s)
     if (!s) return;
     /* Unloading may wait: a request that ends must not look for somebody to wake. */
     for (struct timespec nap = {.tv_nsec = 500000}; atomic_load(&s->busy) > 0;) nanosleep(&nap, NULL);
-    proa_timer_close(&s->timer);
+    proa_alarm_close(&s->alarm);
     proa_crew_close(s);
-    if (s->kind) s->kind->close(s);
+    s->kind->close(s);
     proa_order_free(s->order);
     proa_queue_release(&s->queue);
     pthread_cond_destroy(&s->wake);
@@ -134,6 +132,7 @@ static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
         r->ticket.reason = PROA_FAIL_REJECTED + 1;
         return proa_scheduler_refuse(r, err);
     }
+    if (proa_infer_cancelled(r)) return proa_infer_refuse_cancelled(r, err);
     if (!s->order) return s->kind->enqueue(s, r, err);
     proa_order_join(s->order, r);
     proa_status status = s->kind->enqueue(s, r, err);
@@ -218,7 +217,8 @@ bool proa_scheduler_replied(proa_scheduler *s, proa_infer *r, proa_reply *reply,
     int64_t now = proa_clock_ns();
     count_reply(s, r, reply, now);
     if (final) {
-        r->times.compute_end = now;
+        r->times.ended = now;
+        if (!r->times.compute_end) r->times.compute_end = now; /* an ensemble knows better */
         count_request(s, r, reply);
     }
     if (s->order) {

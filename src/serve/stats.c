@@ -121,21 +121,17 @@ static uint64_t wall_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* Parts of a request's time. What the backend did not tell counts as compute_infer. */
-typedef struct parts {
-    int64_t request, queue, input, infer, output;
-} parts;
-
-static parts parts_of(const proa_infer_times *t)
+proa_infer_parts proa_infer_parts_of(const proa_infer_times *t)
 {
     int64_t start = t->compute_start ? t->compute_start : t->compute_end;
     int64_t in = t->input_end ? t->input_end : start, out = t->output_start ? t->output_start : t->compute_end;
-    return (parts){t->compute_end - t->received, start - t->queued, in - start, out - in, t->compute_end - out};
+    return (proa_infer_parts){t->ended - t->received, start - t->queued, in - start, out - in,
+                              t->compute_end - out};
 }
 
 void proa_stats_success(proa_model_stats *stats, const proa_infer *r, int64_t first_ns)
 {
-    parts p = parts_of(&r->times);
+    proa_infer_parts p = proa_infer_parts_of(&r->times);
     proa_stats_cell *c = own_cell(stats);
     uint64_t ms = wall_ms();
     cell_lock(c);
@@ -162,7 +158,7 @@ void proa_stats_success(proa_model_stats *stats, const proa_infer *r, int64_t fi
 
 void proa_stats_failure(proa_model_stats *stats, const proa_infer *r, proa_fail_reason reason)
 {
-    int64_t end = r->times.compute_end ? r->times.compute_end : proa_clock_ns();
+    int64_t end = r->times.ended ? r->times.ended : proa_clock_ns();
     proa_stats_cell *c = own_cell(stats);
     uint64_t ms = wall_ms();
     cell_lock(c);
@@ -187,7 +183,7 @@ static proa_batch_row *batch_of(proa_stats_cell *c, int64_t size)
 
 void proa_stats_execution(proa_model_stats *stats, int64_t batch, const proa_infer_times *times)
 {
-    parts p = parts_of(times);
+    proa_infer_parts p = proa_infer_parts_of(times);
     proa_stats_cell *c = own_cell(stats);
     cell_lock(c);
     c->sums.executions++;
@@ -200,7 +196,7 @@ void proa_stats_execution(proa_model_stats *stats, int64_t batch, const proa_inf
 
 void proa_stats_hit(proa_model_stats *stats, const proa_infer *r, int64_t ns)
 {
-    int64_t whole = r->times.compute_end - r->times.received;
+    int64_t whole = r->times.ended - r->times.received;
     proa_stats_cell *c = own_cell(stats);
     uint64_t ms = wall_ms();
     cell_lock(c);

@@ -49,6 +49,12 @@ typedef struct proa_stats_sums {
     proa_histogram histograms[PROA_LATENCY_COUNT];
 } proa_stats_sums;
 
+/* The parts of a request's time, ns. What the backend did not tell counts as infer. */
+typedef struct proa_infer_parts {
+    int64_t request, queue, input, infer, output;
+} proa_infer_parts;
+proa_infer_parts proa_infer_parts_of(const proa_infer_times *times);
+
 proa_model_stats *proa_stats_new(void);
 void proa_stats_free(proa_model_stats *stats); /* NULL is fine */
 

@@ -16,7 +16,8 @@
 typedef struct rig {
     proa_model model;
     Inference__ModelConfig config;
-    proa_io input, output;
+    proa_io inputs[2], output;
+    int inputs_count;
 } rig;
 
 /* What came back for one request. */
@@ -79,13 +80,14 @@ static inline void rig_config(rig *g, const char *name)
     memset(g, 0, sizeof *g);
     inference__model_config__init(&g->config);
     g->config.name = (char *)name;
-    g->input = (proa_io){
+    g->inputs[0] = (proa_io){
         .name = "IN", .type = PROA_TYPE_INT64, .rank = 1, .shape = {-1}, .inner_rank = 1, .inner = {-1}};
-    g->output = g->input;
+    g->output = g->inputs[0];
+    g->inputs_count = 1;
     g->output.name = "OUT";
 }
 
-/* g->config and g->input are set; batch_max as in the configuration. */
+/* g->config and g->inputs are set; batch_max as in the configuration. */
 static inline proa_status rig_open(rig *g, const proa_backend *backend, int instances, proa_err *err)
 {
     proa_model *m = &g->model;
@@ -97,9 +99,10 @@ static inline proa_status rig_open(rig *g, const proa_backend *backend, int inst
     m->batch_max = g->config.max_batch_size;
     m->decoupled = g->config.model_transaction_policy && g->config.model_transaction_policy->decoupled;
     proa_arena_init(&m->arena);
-    m->inputs = &g->input;
+    m->inputs = g->inputs;
     m->outputs = &g->output;
-    m->inputs_count = m->outputs_count = m->required_count = 1;
+    m->inputs_count = g->inputs_count;
+    m->outputs_count = m->required_count = 1;
     m->instances = calloc((size_t)instances, sizeof *m->instances);
     m->instances_count = instances;
     for (int i = 0; i < instances; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "serve/timer.h"
+#include "serve/alarm.h"
 
 #include "base/clock.h"
 #include "base/compiler.h"
@@ -7,17 +7,17 @@
 #include <stdbool.h>
 #include <time.h>
 
-/* A server has a few hundred timers at most (one for a model), so the next one is found by looking at all. */
+/* A server has a few hundred alarms at most (one for a model), so the next one is found by looking at all. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake, rest; /* an earlier time was set; fire has returned */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static proa_timer *timers, *running;
-static int64_t asleep_until = PROA_TIMER_NEVER;
+static proa_alarm *alarms, *running;
+static int64_t asleep_until = PROA_ALARM_NEVER;
 
-static proa_timer *earliest(void)
+static proa_alarm *earliest(void)
 {
-    proa_timer *first = timers;
-    for (proa_timer *t = timers; t; t = t->next)
+    proa_alarm *first = alarms;
+    for (proa_alarm *t = alarms; t; t = t->next)
         if (atomic_load(&t->at_ns) < atomic_load(&first->at_ns)) first = t;
     return first;
 }
@@ -25,18 +25,18 @@ static proa_timer *earliest(void)
 static void sleep_until(int64_t at_ns)
 {
     asleep_until = at_ns;
-    if (at_ns == PROA_TIMER_NEVER) {
+    if (at_ns == PROA_ALARM_NEVER) {
         pthread_cond_wait(&wake, &lock);
     } else {
         struct timespec t = {.tv_sec = (time_t)(at_ns / 1000000000), .tv_nsec = (long)(at_ns % 1000000000)};
         pthread_cond_timedwait(&wake, &lock, &t);
     }
-    asleep_until = 0; /* awake: it looks at all timers before it sleeps again */
+    asleep_until = 0; /* awake: it looks at all alarms before it sleeps again */
 }
 
-static void fire(proa_timer *t, int64_t now)
+static void fire(proa_alarm *t, int64_t now)
 {
-    atomic_store(&t->at_ns, PROA_TIMER_NEVER);
+    atomic_store(&t->at_ns, PROA_ALARM_NEVER);
     running = t;
     pthread_mutex_unlock(&lock);
     int64_t next = t->fire(t->arg, now);
@@ -51,8 +51,8 @@ static void *keep_time(void *arg)
     PROA_UNUSED(arg);
     pthread_mutex_lock(&lock);
     for (;;) {
-        proa_timer *t = earliest();
-        int64_t at = t ? atomic_load(&t->at_ns) : PROA_TIMER_NEVER, now = proa_clock_ns();
+        proa_alarm *t = earliest();
+        int64_t at = t ? atomic_load(&t->at_ns) : PROA_ALARM_NEVER, now = proa_clock_ns();
         if (at <= now) fire(t, now);
         else sleep_until(at);
     }
@@ -74,37 +74,37 @@ static void start(void)
     pthread_detach(thread);
 }
 
-void proa_timer_open(proa_timer *timer, int64_t (*fn)(void *arg, int64_t now_ns), void *arg)
+void proa_alarm_open(proa_alarm *alarm, int64_t (*fn)(void *arg, int64_t now_ns), void *arg)
 {
     pthread_once(&once, start);
-    timer->fire = fn;
-    timer->arg = arg;
-    atomic_store(&timer->at_ns, PROA_TIMER_NEVER);
+    alarm->fire = fn;
+    alarm->arg = arg;
+    atomic_store(&alarm->at_ns, PROA_ALARM_NEVER);
     pthread_mutex_lock(&lock);
-    timer->next = timers;
-    timers = timer;
+    alarm->next = alarms;
+    alarms = alarm;
     pthread_mutex_unlock(&lock);
 }
 
-void proa_timer_close(proa_timer *timer)
+void proa_alarm_close(proa_alarm *alarm)
 {
-    if (!timer->fire) return;
+    if (!alarm->fire) return;
     pthread_mutex_lock(&lock);
-    while (running == timer) pthread_cond_wait(&rest, &lock);
-    for (proa_timer **at = &timers; *at; at = &(*at)->next)
-        if (*at == timer) {
-            *at = timer->next;
+    while (running == alarm) pthread_cond_wait(&rest, &lock);
+    for (proa_alarm **at = &alarms; *at; at = &(*at)->next)
+        if (*at == alarm) {
+            *at = alarm->next;
             break;
         }
     pthread_mutex_unlock(&lock);
-    timer->fire = NULL;
+    alarm->fire = NULL;
 }
 
-void proa_timer_before(proa_timer *timer, int64_t at_ns)
+void proa_alarm_before(proa_alarm *alarm, int64_t at_ns)
 {
-    if (atomic_load(&timer->at_ns) <= at_ns) return;
+    if (atomic_load(&alarm->at_ns) <= at_ns) return;
     pthread_mutex_lock(&lock);
-    if (at_ns < atomic_load(&timer->at_ns)) atomic_store(&timer->at_ns, at_ns);
+    if (at_ns < atomic_load(&alarm->at_ns)) atomic_store(&alarm->at_ns, at_ns);
     if (at_ns < asleep_until) pthread_cond_signal(&wake);
     pthread_mutex_unlock(&lock);
 }
