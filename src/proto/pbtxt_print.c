@@ -2,6 +2,7 @@
 #include "base/limits.h"
 #include "proto/pbtxt.h"
 #include "proto/print.h"
+#include <math.h>
 
 static void indent(proa_buf *out, int level)
 {
@@ -26,7 +27,7 @@ static void print_quoted(proa_buf *out, proa_str s, bool text)
 
 static void print_real(proa_buf *out, double value, bool single)
 {
-    const char *special = proa_print_special(value, "nan", "inf", "-inf");
+    const char *special = proa_print_special(value, signbit(value) ? "-nan" : "nan", "inf", "-inf");
     if (special) proa_buf_str(out, proa_str_c(special));
     else proa_print_real(out, value, single);
 }

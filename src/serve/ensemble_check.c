@@ -52,7 +52,7 @@ static void reach(walk *w, const Inference__ModelConfig *c)
     if (!proa_config_ensemble(c) || !proa_map_put(&w->seen, proa_str_c(c->name), 0)) return;
     if (w->end == w->cap) {
         w->cap = w->cap ? 2 * w->cap : 16;
-        w->queue = proa_realloc((void *)w->queue, w->cap * sizeof *w->queue);
+        w->queue = proa_realloc((void *)w->queue, w->cap * sizeof(void *));
     }
     w->queue[w->end++] = c;
 }
@@ -363,7 +363,7 @@ proa_status proa_ensemble_check_flow(const Inference__ModelConfig *ensemble, pro
     size_t tensors = ensemble->n_input + ensemble->n_output;
     for (size_t i = 0; i < e->n_step; i++) tensors += e->step[i]->n_input_map + e->step[i]->n_output_map;
     flow f = {.config = ensemble, .ensemble = e, .nodes = proa_calloc(tensors + 1, sizeof(node)), .err = err};
-    const Inference__ModelConfig **models = proa_calloc(e->n_step + 1, sizeof *models);
+    const Inference__ModelConfig **models = proa_calloc(e->n_step + 1, sizeof(void *));
     proa_map_init(&f.names, (int64_t)tensors);
     proa_status status = check_flow(&f, models, lookup, arg, decoupled);
     proa_map_release(&f.names);

@@ -18,5 +18,5 @@ for file in files.file:
 ModelConfig = message_factory.GetMessageClass(pool.FindMessageTypeByName("inference.ModelConfig"))
 for wire in sorted(here.glob("*.pb")):
     text = json_format.MessageToJson(ModelConfig.FromString(wire.read_bytes()), preserving_proto_field_name=True,
-                                     always_print_fields_with_no_presence=True, indent=1)
+                                     always_print_fields_with_no_presence=True, indent=1, sort_keys=True)
     wire.with_suffix(".json").write_text(text + "\n")
