@@ -45,7 +45,6 @@ static void copy_options(proa_api *api, const proa_api_options *from)
     for (int i = 0; i < from->api_keys_count; i++) keys[i] = copy(&api->arena, from->api_keys[i]);
     o->api_keys = keys;
     if (o->http_max_input <= 0) o->http_max_input = PROA_HTTP_BODY_MAX;
-    if (o->inflight_bytes_max <= 0) o->inflight_bytes_max = PROA_INFLIGHT_BYTES_MAX;
     if (o->threads <= 0) {
         int cpus = proa_cpu_count();
         o->threads = cpus <= 2 ? 1 : cpus / 2 < 8 ? cpus / 2 : 8;
@@ -153,16 +152,6 @@ static proa_status open_door(proa_door *door, proa_err *err)
     return proa_listener_open(&door->listener, loops, api->loops_count, &o, err);
 }
 
-static void tell_doors(const proa_api *api)
-{
-    for (int face = 0; face < PROA_FACE_COUNT; face++) {
-        const proa_door *door = api->door_of[face];
-        if (!door) continue;
-        PROA_LOG(INFO, "Started %s service at %s:%d%s", face_names[face], port_of(api, (proa_face)face)->address,
-                 proa_listener_port(door->listener), door->tls ? " with TLS" : "");
-    }
-}
-
 /* ---- threads ---- */
 
 static void *loop_thread(void *arg)
@@ -230,7 +219,6 @@ proa_status proa_api_open(proa_api **out, proa_server *server, const proa_api_op
         proa_api_close(api);
         return status;
     }
-    tell_doors(api);
     *out = api;
     return PROA_OK;
 }

@@ -63,9 +63,8 @@ typedef struct proa_api_options {
     const char *const *api_keys; /* bearer tokens; none: everybody may */
     int api_keys_count;
     int64_t grpc_keepalive_ms, grpc_keepalive_timeout_ms, grpc_age_ms, grpc_grace_ms;
-    int grpc_compression;       /* 0..3 */
-    int64_t inflight_bytes_max; /* 0: PROA_INFLIGHT_BYTES_MAX */
-    proa_trace_options trace;   /* the log's settings are those of base/log.h */
+    int grpc_compression;     /* 0..3 */
+    proa_trace_options trace; /* the log's settings are those of base/log.h */
 } proa_api_options;
 
 /* Listens; the loops run until proa_api_close. Ports are those the kernel gave: proa_api_port. */

@@ -253,43 +253,7 @@ bad:
     return PROA_FAIL(err, INVALID, "Unable to parse %s, got: %.*s", length_head, (int)text.len, text.ptr);
 }
 
-/* The body's memory, and how much of the budget it holds. */
-typedef struct held_body {
-    proa_api *api;
-    void *memory;
-    size_t bytes;
-    void (*free_memory)(void *memory);
-} held_body;
-
-static void held_free(void *arg)
-{
-    held_body *h = arg;
-    atomic_fetch_sub_explicit(&h->api->inflight_bytes, (long long)h->bytes, memory_order_relaxed);
-    h->free_memory(h->memory);
-    free(h);
-}
-
-/* Small bodies are not counted: connections_max of them are far below the budget. */
-static proa_status hold_body(proa_api *api, proa_buffer **out, char *bytes, size_t len,
-                             void (*free_bytes)(void *), proa_err *err)
-{
-    if (len < PROA_INFLIGHT_COUNTED_MIN) {
-        *out = proa_buffer_wrap(bytes, len, free_bytes, bytes);
-        return PROA_OK;
-    }
-    int64_t before = atomic_fetch_add_explicit(&api->inflight_bytes, (long long)len, memory_order_relaxed);
-    held_body *h = proa_malloc(sizeof *h);
-    *h = (held_body){api, bytes, len, free_bytes};
-    *out = proa_buffer_wrap(bytes, len, held_free, h);
-    if (before + (int64_t)len <= api->options.inflight_bytes_max) return PROA_OK;
-    proa_buffer_drop(*out);
-    *out = NULL;
-    return PROA_FAIL(err, UNAVAILABLE,
-                     "Exceeds maximum queue size: bodies of requests in flight take more than %" PRId64
-                     " bytes",
-                     api->options.inflight_bytes_max);
-}
-
+/* The body as a buffer that tensors may hold on to, decompressed. net counts what bodies take in all. */
 static proa_status unpack_body(proa_api *api, proa_http_exchange *x, proa_str encoding, proa_buffer **out,
                                proa_err *err)
 {
@@ -299,16 +263,15 @@ static proa_status unpack_body(proa_api *api, proa_http_exchange *x, proa_str en
         return PROA_FAIL(err, UNSUPPORTED, "Unsupported compression type");
     if (coding == PROA_CODING_IDENTITY) {
         size_t len = x->body_len;
-        return hold_body(api, out, proa_http_take_body(x), len, proa_http_body_free, err);
+        char *body = proa_http_take_body(x);
+        *out = proa_buffer_wrap(body, len, proa_http_body_free, body);
+        return PROA_OK;
     }
     proa_buf_init(&plain, (size_t)api->options.http_max_input);
     proa_status status = proa_decompress(&plain, coding, x->body, x->body_len, plain.bytes_max, err);
-    if (status != PROA_OK) {
-        proa_buf_release(&plain);
-        return status;
-    }
-    proa_buf_char(&plain, 0);
-    return hold_body(api, out, plain.ptr, plain.len, free, err);
+    if (status == PROA_OK && plain.len) *out = proa_buffer_wrap(plain.ptr, plain.len, free, plain.ptr);
+    else proa_buf_release(&plain);
+    return status;
 }
 
 static proa_status region_of(void *arg, const char *region, uint64_t offset, uint64_t bytes,
@@ -363,10 +326,10 @@ static proa_status read_request(infer_call *c, proa_http_exchange *x, proa_infer
     if (heads.accept_encoding.ptr) c->coding = proa_coding_accept(heads.accept_encoding);
     if (x->body_len) {
         PROA_TRY(unpack_body(c->api, x, heads.content_encoding, &body, err));
-        bytes = (proa_str){body->data, body->bytes};
+        if (body) bytes = (proa_str){body->data, body->bytes};
     }
     proa_status status = read_body(c, r, body, bytes, &heads, err);
-    proa_buffer_drop(body); /* tensors hold it now, if they need it */
+    proa_buffer_drop(body); /* tensors hold it, if they need it */
     if (status == PROA_OK) status = proa_v2_forward(c->api, x, r, err);
     return status;
 }

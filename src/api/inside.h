@@ -58,7 +58,6 @@ struct proa_api {
     proa_forward *forward[2];                /* NULL: none */
     proa_workers *workers;
     proa_settings *settings;
-    atomic_llong inflight_bytes; /* of request bodies that requests of inference hold */
 };
 
 /* access.c: fills api->rules from the options. */

@@ -29,7 +29,7 @@ static void connections(proa_buf *out, const proa_api *api)
     }
 }
 
-static void traffic(proa_buf *out, const proa_api *api)
+static void traffic(proa_buf *out)
 {
     uint64_t in, sent, answers[6];
     proa_lanes_sum(&in, &sent, answers);
@@ -45,8 +45,6 @@ static void traffic(proa_buf *out, const proa_api *api)
     family(out, "proa_requests_in_flight", "gauge",
            "Number of inference requests that have not got their last reply");
     proa_buf_printf(out, "proa_requests_in_flight %" PRId64 "\n", proa_sinks_live());
-    family(out, "proa_request_bytes_in_flight", "gauge", "Bytes of large request bodies that are held");
-    proa_buf_printf(out, "proa_request_bytes_in_flight %lld\n", (long long)atomic_load(&api->inflight_bytes));
 }
 
 bool proa_metrics_face(proa_api *api, proa_http_exchange *x)
@@ -61,7 +59,7 @@ bool proa_metrics_face(proa_api *api, proa_http_exchange *x)
     proa_buf_init(&out, METRICS_BYTES_MAX);
     proa_server_metrics(api->server, &out);
     connections(&out, api);
-    traffic(&out, api);
+    traffic(&out);
     struct iovec iov = {out.ptr, out.len};
     proa_http_respond(x, 200, (proa_str){head, sizeof head - 1}, &iov, 1, free, out.ptr);
     return true;
