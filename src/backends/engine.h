@@ -45,12 +45,13 @@ typedef struct proa_prompt {
     proa_said *said;           /* [said_count], known from the start unless whole */
     int32_t said_count, open;  /* sequences; those that have not ended */
     proa_buf logprobs, top;    /* of prompt tokens from the second on: float [P-1], proa_logprob [P-1][top] */
+    bool wants_rows;           /* the prompt's logits too: in rows, by a pass of their own */
     proa_buf rows, pooled;     /* float [..][columns] */
     int64_t columns;
     int64_t prompt_tokens, new_tokens;
     proa_finish finish; /* of the whole; NONE while it runs */
     bool told;          /* prompt outputs were told */
-    int32_t scoring;    /* scoring requests of whole sequences that are still out */
+    int32_t scoring;    /* further passes that are still out */
     double queue_s, prompt_s, decode_s;
     int64_t arrived_ns;
 } proa_prompt;
@@ -59,8 +60,9 @@ typedef struct proa_prompt {
 typedef struct proa_contract {
     proa_status (*open)(proa_served *s, proa_err *err);  /* its own settings; NULL: none */
     proa_status (*read)(proa_call *call, proa_err *err); /* proa_call_prompts and what they ask for */
-    /* A streaming call: this sequence has more to tell. Afterwards it is cleared, unless the call keeps. */
-    void (*tell)(proa_call *call, proa_prompt *p, proa_said *said, bool final);
+    /* A call that streams or tells each prompt apart: these `count` sequences, one unless beams are bundled, have more to
+     * tell. Afterwards they are cleared, unless the call keeps. */
+    void (*tell)(proa_call *call, proa_prompt *p, proa_said *said, int32_t count, bool final);
     void (*end)(proa_call *call); /* all prompts are done: the one and final reply */
 } proa_contract;
 
@@ -71,7 +73,10 @@ struct proa_call {
     proa_arena arena;
     proa_prompt *prompts; /* [count] */
     int64_t count;
-    bool stream, keep;
+    bool stream;              /* tells each token */
+    bool apart;               /* tells each prompt when it is done; without both, `end` tells all */
+    bool keep;                /* a stream of wholes */
+    bool bundle;              /* beams come in one reply */
     bool begun;               /* the engine's thread: it waits no longer */
     atomic_int pending;       /* prompts */
     atomic_bool stop_quietly; /* a cancel ends it with what was said, not with an error */

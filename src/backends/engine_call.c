@@ -141,19 +141,20 @@ static void reply_error(proa_call *call)
 
 /* ---- a prompt is done ---- */
 
-static void tell(proa_call *call, proa_prompt *p, proa_said *said, bool final)
+static void tell(proa_call *call, proa_prompt *p, proa_said *said, int32_t count, bool final)
 {
-    said->told = said->finish != PROA_FINISH_NONE;
-    call->contract->tell(call, p, said, final);
-    if (!final && !call->keep) clear_said(said);
+    for (int32_t i = 0; i < count; i++) said[i].told = said[i].finish != PROA_FINISH_NONE;
+    call->contract->tell(call, p, said, count, final);
+    for (int32_t i = 0; i < count && !final && !call->keep; i++) clear_said(&said[i]);
 }
 
 /* Sequences that were not told of their end yet; the very last reply is final. */
 static void tell_rest(proa_call *call, proa_prompt *p, bool last)
 {
-    for (int32_t i = 0; i < p->said_count; i++) {
-        bool final = last && i + 1 == p->said_count;
-        tell(call, p, &p->said[i], final);
+    int32_t n = p->said_count, step = call->bundle && p->whole && p->request.options.beams > 1 ? n : 1;
+    for (int32_t i = 0; i < n; i += step) {
+        bool final = last && i + step >= n;
+        tell(call, p, &p->said[i], step, final);
         if (final) return;
     }
 }
@@ -178,10 +179,10 @@ static void prompt_done(proa_prompt *p)
         return;
     }
     if (last) proa_infer_output_begins(&(proa_infer *){call->infer}, 1);
-    if (call->stream && !call->keep) {
+    if (call->keep) {
+        call->contract->tell(call, p, p->said, p->said_count, last);
+    } else if (call->stream || call->apart) {
         tell_rest(call, p, last);
-    } else if (call->stream) {
-        call->contract->tell(call, p, p->said, last);
     } else if (last) {
         call->contract->end(call);
     }
@@ -236,18 +237,52 @@ static proa_status score_said(proa_prompt *p, int32_t index, proa_err *err)
     return status;
 }
 
-/* True if answers are still to come. */
-static bool score_whole(proa_prompt *p)
+/* Log-probabilities of sequences that came whole. */
+static void score_whole(proa_prompt *p)
 {
     const proa_options *o = &p->request.options;
     proa_err err = {.status = PROA_OK};
-    if (!p->whole || (!o->logprobs && !o->top_logprobs) || atomic_load(&p->call->failed)) return false;
-    p->scoring = 1; /* ours, until all are submitted */
+    if (!p->whole || (!o->logprobs && !o->top_logprobs)) return;
     for (int32_t i = 0; i < p->said_count; i++) {
         if (!p->said[i].ids.len) continue;
         if (score_said(p, i, &err) == PROA_OK) p->scoring++;
         else fail_call(p->call, &err);
     }
+}
+
+static void on_rows(const proa_event *e)
+{
+    proa_prompt *p = e->arg;
+    if (e->kind == PROA_EVENT_ROWS) {
+        p->columns = e->columns;
+        proa_buf_append(&p->rows, e->rows, (size_t)(e->rows_count * e->columns) * sizeof *e->rows);
+    }
+    if (e->kind != PROA_EVENT_DONE) return;
+    if (e->finish == PROA_FINISH_ERROR && e->error) fail_call(p->call, e->error);
+    if (--p->scoring == 0) prompt_done(p);
+}
+
+/* The logits of each position of the prompt. */
+static void ask_rows(proa_prompt *p)
+{
+    proa_err err = {.status = PROA_OK};
+    proa_request request = p->request;
+    if (!p->wants_rows) return;
+    request.task = PROA_TASK_ROWS;
+    request.options = (proa_options){.given = 0};
+    request.on_event = on_rows;
+    request.arg = p;
+    if (proa_engine_submit(p->call->served->engine, &request, NULL, &err) == PROA_OK) p->scoring++;
+    else fail_call(p->call, &err);
+}
+
+/* True if answers are still to come. */
+static bool run_further(proa_prompt *p)
+{
+    if (atomic_load(&p->call->failed)) return false;
+    p->scoring = 1; /* ours, until all are submitted */
+    score_whole(p);
+    ask_rows(p);
     return --p->scoring > 0;
 }
 
@@ -271,7 +306,7 @@ static void add_token(proa_prompt *p, const proa_event *e)
     if (e->hidden) proa_buf_append(&said->hidden, e->hidden, (size_t)info->hidden * sizeof *e->hidden);
     /* the end of a prompt's last sequence is told by DONE, which comes at once */
     bool more = e->finish == PROA_FINISH_NONE || p->open > 0;
-    if (p->call->stream && more) tell(p->call, p, said, false);
+    if (p->call->stream && more) tell(p->call, p, said, 1, false);
 }
 
 static void add_prompt(proa_prompt *p, const proa_event *e)
@@ -349,7 +384,7 @@ static void done(proa_prompt *p, const proa_event *e)
         if (p->said[i].finish == PROA_FINISH_NONE) p->said[i].finish = e->finish;
     if (generates && e->text_len) proa_buf_append(&p->said[0].text, e->text, e->text_len);
     if (p->call->stream && !p->call->keep) drop_told(p);
-    if (!score_whole(p)) prompt_done(p);
+    if (!run_further(p)) prompt_done(p);
 }
 
 /* The first of its prompts runs. */

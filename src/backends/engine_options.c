@@ -291,9 +291,9 @@ static proa_status read_end_ids(proa_options *o, const proa_option_row *row, con
 }
 
 static proa_status read_number(proa_options *o, const proa_option_row *row, const proa_tensor *t,
-                               int64_t batch_row, proa_err *err)
+                               int64_t batch_row, int64_t rows, proa_err *err)
 {
-    int64_t at = proa_tensor_count(t) == 1 ? 0 : batch_row, seed = 0;
+    int64_t at = batch_row * (proa_tensor_count(t) / rows), seed = 0;
     double value = 0;
     if (row->kind == PROA_OPTION_KIND_U64) {
         if (!proa_element_int(t, at, &seed)) return must_be(row, "an integer", err);
@@ -322,7 +322,7 @@ proa_status proa_option_read(proa_options *o, const proa_option_row *row, const 
     }
     case PROA_OPTION_KIND_BIAS: return read_dense_bias(o, row, t, batch_row, rows, arena, err);
     case PROA_OPTION_KIND_IDS: return read_end_ids(o, row, t, batch_row, rows, err);
-    default: return read_number(o, row, t, batch_row, err);
+    default: return read_number(o, row, t, batch_row, rows, err);
     }
 }
 

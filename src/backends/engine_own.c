@@ -213,8 +213,9 @@ static void reply_generated(proa_call *call, proa_prompt *p, proa_said *const *s
     proa_call_reply(call, a.reply, final);
 }
 
-void proa_own_tell(proa_call *call, proa_prompt *p, proa_said *said, bool final)
+void proa_own_tell(proa_call *call, proa_prompt *p, proa_said *said, int32_t count, bool final)
 {
+    PROA_UNUSED(count); /* one: beams are not bundled */
     reply_generated(call, p, &said, 1, final);
 }
 

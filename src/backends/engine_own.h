@@ -27,7 +27,7 @@ typedef struct proa_own { /* call->own */
 } proa_own;
 
 /* proa_contract's functions; engine's thread. */
-void proa_own_tell(proa_call *call, proa_prompt *p, proa_said *said, bool final);
+void proa_own_tell(proa_call *call, proa_prompt *p, proa_said *said, int32_t count, bool final);
 void proa_own_end(proa_call *call);
 
 #endif

@@ -40,13 +40,11 @@ proa_tensor *proa_reply_texts(const proa_call *call, proa_reply *reply, const ch
 void proa_reply_typed_ints(const proa_call *call, proa_reply *reply, const char *name, proa_type type,
                            const int64_t *shape, int32_t rank, const int32_t *from)
 {
-    bool wide = type == PROA_TYPE_INT64 || type == PROA_TYPE_UINT64;
     char *to = add_array(call, reply, name, type, shape, rank);
-    int64_t n = to ? proa_shape_elements(shape, rank) : 0;
+    int64_t n = to ? proa_shape_elements(shape, rank) : 0, size = proa_type_bytes(type);
     for (int64_t i = 0; i < n; i++) {
-        int64_t value = from[i];
-        if (wide) memcpy(to + i * 8, &value, 8);
-        else memcpy(to + i * 4, &from[i], 4);
+        int64_t value = from[i]; /* little-endian: the low bytes come first */
+        memcpy(to + i * size, &value, (size_t)size);
     }
 }
 

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * engine_ft.c - the backend `fastertransformer`: FasterTransformer's tensors for GPT (GPT-J, GPT-NeoX, BLOOM), T5, its
+ * encoder and BERT (triton-inference-server/fastertransformer_backend, all_models). */
+#include "backends/backends.h"
+#include "backends/engine_ft.h"
+
+#include "base/checked.h"
+#include "base/limits.h"
+#include <string.h>
+
+#define T(name) INFERENCE__DATA_TYPE__TYPE_##name
+#define SCALAR  1, {1}, PROA_IO_OPTIONAL | PROA_IO_SCALAR
+#define NEEDED  1, {1}, PROA_IO_SCALAR
+#define VECTOR                                                                                               \
+    1,                                                                                                       \
+    {                                                                                                        \
+        -1                                                                                                   \
+    }
+#define MATRIX                                                                                               \
+    2,                                                                                                       \
+    {                                                                                                        \
+        -1, -1                                                                                               \
+    }
+#define WORDS 2, {2, -1}, PROA_IO_OPTIONAL
+
+/* ---- tensors ---- */
+
+static const proa_io_row gpt_inputs[] = {{"input_ids", T(UINT32), VECTOR, 0},
+                                         {"start_id", T(UINT32), SCALAR},
+                                         {"end_id", T(UINT32), SCALAR},
+                                         {"input_lengths", T(UINT32), NEEDED},
+                                         {"request_output_len", T(UINT32), VECTOR, 0},
+                                         {.name = NULL}};
+static const proa_io_row t5_inputs[] = {{"input_ids", T(UINT32), VECTOR, 0},
+                                        {"sequence_length", T(UINT32), NEEDED},
+                                        {"max_output_len", T(UINT32), NEEDED},
+                                        {"start_id", T(UINT32), SCALAR},
+                                        {"end_id", T(UINT32), SCALAR},
+                                        {"request_prompt_lengths", T(UINT32), SCALAR},
+                                        {"request_prompt_embedding", T(FP16), 2, {-1, -1}, PROA_IO_OPTIONAL},
+                                        {"ia3_tasks", T(INT32), SCALAR},
+                                        {.name = NULL}};
+static const proa_io_row sampling_inputs[] = {{"runtime_top_k", T(UINT32), SCALAR},
+                                              {"runtime_top_p", T(FP32), SCALAR},
+                                              {"beam_search_diversity_rate", T(FP32), SCALAR},
+                                              {"temperature", T(FP32), SCALAR},
+                                              {"len_penalty", T(FP32), SCALAR},
+                                              {"repetition_penalty", T(FP32), SCALAR},
+                                              {"random_seed", T(UINT64), SCALAR},
+                                              {"is_return_log_probs", T(BOOL), SCALAR},
+                                              {"beam_width", T(UINT32), SCALAR},
+                                              {"bad_words_list", T(INT32), WORDS},
+                                              {"stop_words_list", T(INT32), WORDS},
+                                              {"prompt_learning_task_name_ids", T(UINT32), SCALAR},
+                                              {"top_p_decay", T(FP32), SCALAR},
+                                              {"top_p_min", T(FP32), SCALAR},
+                                              {"top_p_reset_ids", T(UINT32), SCALAR},
+                                              {.name = NULL}};
+static const proa_io_row encoder_inputs[] = {{"input_ids", T(UINT32), VECTOR, 0},
+                                             {"sequence_length", T(UINT32), NEEDED},
+                                             {"is_return_attentions", T(BOOL), SCALAR},
+                                             {"ia3_tasks", T(INT32), SCALAR},
+                                             {.name = NULL}};
+static const proa_io_row bert_inputs[] = {
+    {"input_ids", T(UINT32), VECTOR, 0}, {"sequence_lengths", T(INT32), NEEDED}, {.name = NULL}};
+static const proa_io_row gpt_outputs[] = {{"output_ids", T(UINT32), MATRIX, 0},
+                                          {"sequence_length", T(UINT32), VECTOR, 0},
+                                          {"cum_log_probs", T(FP32), VECTOR, 0},
+                                          {"output_log_probs", T(FP32), MATRIX, 0},
+                                          {.name = NULL}};
+static const proa_io_row t5_outputs[] = {{"output_ids", T(INT32), MATRIX, 0},
+                                         {"sequence_length", T(INT32), VECTOR, 0},
+                                         {"cum_log_probs", T(FP32), VECTOR, 0},
+                                         {"output_log_probs", T(FP32), MATRIX, 0},
+                                         {.name = NULL}};
+static const proa_io_row hidden_outputs[] = {{"output_hidden_state", T(FP32), MATRIX, 0}, {.name = NULL}};
+
+/* Names that a configuration may have beside those of the tables. */
+static const char *const more_inputs[] = {"request_output_len",
+                                          "input_lengths",
+                                          "sequence_length",
+                                          "sequence_lengths",
+                                          "max_output_len",
+                                          "is_return_context_embeddings",
+                                          "is_return_context_cum_log_probs",
+                                          "is_return_attentions",
+                                          "request_prompt_embedding",
+                                          "request_prompt_lengths",
+                                          "request_prompt_type",
+                                          "prompt_learning_task_name_ids",
+                                          "ia3_tasks",
+                                          "start_id",
+                                          "input_ids",
+                                          "session_len",
+                                          "memory_len"};
+
+/* ---- the configuration ---- */
+
+static const struct {
+    const char *model_type;
+    proa_ft_variant variant;
+} model_types[] = {{"GPT", PROA_FT_GPT},   {"GPT-J", PROA_FT_GPT}, {"GPT-NeoX", PROA_FT_GPT},
+                   {"Llama", PROA_FT_GPT}, {"T5", PROA_FT_T5},     {"T5-Encoder", PROA_FT_T5_ENCODER},
+                   {"bert", PROA_FT_BERT}};
+
+static proa_status find_variant(int *variant, const char *model_type, proa_err *err)
+{
+    for (size_t i = 0; i < PROA_COUNT(model_types); i++) {
+        if (strcmp(model_types[i].model_type, model_type) != 0) continue;
+        *variant = (int)model_types[i].variant;
+        return PROA_OK;
+    }
+    return PROA_FAIL(err, INVALID, "Unknown model \"%s\"", model_type);
+}
+
+static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
+                            proa_err *err)
+{
+    static const proa_io_row *const inputs[] = {gpt_inputs, t5_inputs, encoder_inputs, bert_inputs};
+    static const proa_io_row *const outputs[] = {gpt_outputs, t5_outputs, hidden_outputs, hidden_outputs};
+    const char *model_type = proa_config_parameter(config, "model_type");
+    int variant = PROA_FT_GPT;
+    PROA_UNUSED(version_path);
+    if (model_type) PROA_TRY(find_variant(&variant, model_type, err));
+    if (!config->n_input) {
+        if (config->max_batch_size == 0) config->max_batch_size = 1024;
+        proa_config_inputs(config, inputs[variant], arena);
+        if (variant <= PROA_FT_T5) proa_config_inputs(config, sampling_inputs, arena);
+    }
+    if (!config->n_output) proa_config_outputs(config, outputs[variant], arena);
+    return PROA_OK;
+}
+
+static bool is_known(const char *name)
+{
+    for (size_t i = 0; i < PROA_COUNT(more_inputs); i++)
+        if (strcmp(more_inputs[i], name) == 0) return true;
+    return proa_option_of(name) != NULL;
+}
+
+static proa_status check_inputs(const proa_served *s, proa_err *err)
+{
+    const Inference__ModelConfig *config = proa_model_config(s->model);
+    for (size_t i = 0; i < config->n_input; i++) {
+        const char *name = config->input[i]->name;
+        if (strcmp(name, "input_hidden_state") == 0)
+            return PROA_FAIL(
+                err, UNSUPPORTED,
+                "input '%s': this backend takes token ids: configure input_ids TYPE_UINT32 in its place", name);
+        if (!is_known(name))
+            return PROA_FAIL(err, INVALID, "input '%s' is none of FasterTransformer's", name);
+    }
+    return PROA_OK;
+}
+
+static proa_status open_variant(proa_served *s, proa_err *err)
+{
+    static const proa_ft_variant usual[] = {
+        [PROA_KIND_DECODER] = PROA_FT_GPT, [PROA_KIND_ENCODER_DECODER] = PROA_FT_T5, [PROA_KIND_ENCODER] = PROA_FT_BERT};
+    static const proa_kind kinds[] = {[PROA_FT_GPT] = PROA_KIND_DECODER,
+                                      [PROA_FT_T5] = PROA_KIND_ENCODER_DECODER,
+                                      [PROA_FT_T5_ENCODER] = PROA_KIND_ENCODER_DECODER,
+                                      [PROA_FT_BERT] = PROA_KIND_ENCODER};
+    const char *model_type = proa_model_parameter(s->model, "model_type");
+    s->variant = (int)usual[s->info.kind];
+    if (model_type) PROA_TRY(find_variant(&s->variant, model_type, err));
+    if (kinds[s->variant] != s->info.kind)
+        return PROA_FAIL(err, INVALID, "parameter 'model_type' is '%s', but '%s' holds a %s", model_type,
+                         s->folder, s->info.arch);
+    return check_inputs(s, err);
+}
+
+/* ---- reading ---- */
+
+/* Rows of the batch and columns of input_ids. */
+static proa_status read_shape(const proa_call *call, int64_t *rows, int64_t *columns, proa_err *err)
+{
+    const proa_tensor *ids = proa_infer_input(call->infer, "input_ids");
+    if (!ids) return PROA_FAIL(err, INVALID, "input 'input_ids' is not there");
+    *rows = ids->rank > 1 ? ids->shape[0] : 1;
+    if (*rows < 1 || *rows > PROA_FT_ROWS_MAX)
+        return PROA_FAIL(err, LIMIT, "a batch of %lld, must be 1 to %d", (long long)*rows, PROA_FT_ROWS_MAX);
+    *columns = proa_tensor_count(ids) / *rows;
+    return PROA_OK;
+}
+
+/* Row `p->row` of input_ids, as far as its length says. */
+static proa_status read_ids(proa_prompt *p, const char *length_name, proa_err *err)
+{
+    const proa_call *call = p->call;
+    const proa_tensor *ids = proa_infer_input(call->infer, "input_ids");
+    int64_t length = 0;
+    PROA_TRY(proa_input_ids(ids, p->row, call->count, &p->ids, err));
+    if (!proa_input_int(call->infer, length_name, p->row, &length)) length = p->ids.len;
+    if (length < 0 || length > p->ids.len)
+        return PROA_FAIL(err, INVALID, "input '%s' is %lld in row %lld, must be 0 to %lld", length_name,
+                         (long long)length, (long long)p->row, (long long)p->ids.len);
+    p->ids.len = length;
+    return PROA_OK;
+}
+
+/* What a client may send as zeros, since the guides' clients do. */
+static proa_status refuse_what_is_not_there(const proa_call *call, proa_err *err)
+{
+    static const char *const zeros[] = {"prompt_learning_task_name_ids",
+                                        "request_prompt_lengths",
+                                        "request_prompt_type",
+                                        "is_return_context_embeddings",
+                                        "is_return_context_cum_log_probs",
+                                        "is_return_attentions",
+                                        "session_len",
+                                        "memory_len"};
+    static const char *const empty[] = {"request_prompt_embedding", "ia3_tasks", NULL};
+    int64_t value = 0;
+    for (size_t i = 0; i < PROA_COUNT(zeros); i++)
+        for (int64_t row = 0; row < call->count; row++)
+            if (proa_input_int(call->infer, zeros[i], row, &value) && value != 0)
+                return PROA_FAIL(err, UNSUPPORTED, "input '%s' is %lld: not supported by this engine",
+                                 zeros[i], (long long)value);
+    return proa_refuse_inputs(call->infer, empty, err);
+}
+
+/* FasterTransformer puts its own default in place of a dynamic top-p outside of (0, 1]. */
+static bool is_out_of_use(const proa_option_row *row, const proa_tensor *t, int64_t at)
+{
+    double value = 0;
+    bool dynamic = row->option == PROA_OPTION_top_p_decay || row->option == PROA_OPTION_top_p_min;
+    return dynamic && proa_element_double(t, proa_tensor_count(t) == 1 ? 0 : at, &value) &&
+           !(value > 0 && value <= 1);
+}
+
+static proa_status read_options(proa_prompt *p, proa_err *err)
+{
+    const proa_infer *r = p->call->infer;
+    proa_options *o = &p->request.options;
+    o->style = PROA_STYLE_FT;
+    o->given |= PROA_GIVEN(style);
+    for (int32_t i = 0; i < r->inputs_count; i++) {
+        const proa_tensor *t = &r->inputs[i];
+        const proa_option_row *row = proa_option_of(t->name);
+        if (!row || is_out_of_use(row, t, p->row)) continue;
+        PROA_TRY(proa_option_read(o, row, t, p->row, p->call->count, &p->call->arena, err));
+    }
+    if (o->beams == 0)
+        o->beams = 1, o->given |= PROA_GIVEN(beams); /* a model's own default search is not FT's */
+    return PROA_OK;
+}
+
+static proa_status read_output_len(proa_prompt *p, proa_ft_call *own, const char *name, proa_err *err)
+{
+    int64_t value = 0;
+    if (!proa_input_int(p->call->infer, name, p->row, &value))
+        return PROA_FAIL(err, INVALID, "input '%s' is not there", name);
+    if (value < 1 || value > PROA_CONTEXT_MAX)
+        return PROA_FAIL(err, INVALID, "input '%s' is %lld, must be 1 to %d", name, (long long)value,
+                         PROA_CONTEXT_MAX);
+    p->request.options.max_tokens = (int32_t)value;
+    own->output_width = proa_max64(own->output_width, value);
+    return PROA_OK;
+}
+
+static proa_status read_generation(proa_prompt *p, proa_ft_call *own, proa_err *err)
+{
+    const proa_served *s = p->call->served;
+    bool t5 = s->variant == PROA_FT_T5;
+    int64_t start = t5 ? -1 : s->info.bos_id >= 0 ? s->info.bos_id : s->end_id;
+    const proa_options *o = &p->request.options;
+    PROA_TRY(read_ids(p, t5 ? "sequence_length" : "input_lengths", err));
+    PROA_TRY(read_options(p, err));
+    PROA_TRY(read_output_len(p, own, t5 ? "max_output_len" : "request_output_len", err));
+    proa_input_int(p->call->infer, "start_id", p->row, &start);
+    if (t5 && start >= 0) {
+        proa_ids_push(&p->decoder_ids, (int32_t)start);
+        p->request.decoder_ids = p->decoder_ids.ptr;
+        p->request.decoder_ids_count = 1;
+    }
+    if (!t5 && !p->ids.len && start >= 0) { /* nothing to continue: from the start token */
+        proa_ids_push(&p->ids, (int32_t)start);
+        own->input_width = proa_max64(own->input_width, 1);
+    }
+    own->beams = proa_max64(own->beams, o->beams);
+    own->log_probs = own->log_probs || o->logprobs;
+    own->end_id[p->row] = o->end_ids_count ? o->end_ids[0] : s->end_id >= 0 ? s->end_id : 0;
+    return PROA_OK;
+}
+
+static proa_status read_prompt(proa_prompt *p, proa_ft_call *own, proa_err *err)
+{
+    int variant = p->call->served->variant;
+    if (variant == PROA_FT_GPT || variant == PROA_FT_T5) {
+        PROA_TRY(read_generation(p, own, err));
+    } else {
+        PROA_TRY(read_ids(p, variant == PROA_FT_BERT ? "sequence_lengths" : "sequence_length", err));
+        p->request.task = PROA_TASK_ENCODE;
+    }
+    p->request.ids = p->ids.ptr;
+    p->request.ids_count = p->ids.len;
+    if (p->ids.len) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "row %lld of the batch is empty", (long long)p->row);
+}
+
+/* What the outputs will take is known before anything is computed. */
+static proa_status check_size(const proa_call *call, const proa_ft_call *own, proa_err *err)
+{
+    int64_t width = own->output_width + own->input_width, all = 0;
+    if (call->served->variant > PROA_FT_T5) width = own->input_width * call->served->info.hidden;
+    bool fits = proa_mul(call->count, own->beams, &all) && proa_mul(all, width, &all) && proa_mul(all, 4, &all);
+    if (fits && all <= PROA_REPLY_ARRAY_BYTES_MAX) return PROA_OK;
+    return PROA_FAIL(err, LIMIT, "an output of [%lld,%lld,%lld] is over the limit of %lld bytes",
+                     (long long)call->count, (long long)own->beams, (long long)width,
+                     (long long)PROA_REPLY_ARRAY_BYTES_MAX);
+}
+
+static proa_status read_request(proa_call *call, proa_err *err)
+{
+    int64_t rows = 0, columns = 0;
+    proa_ft_call *own = PROA_ARENA_NEW(&call->infer->arena, proa_ft_call, 1);
+    call->own = own;
+    PROA_TRY(read_shape(call, &rows, &columns, err));
+    proa_call_prompts(call, rows);
+    PROA_TRY(refuse_what_is_not_there(call, err));
+    own->input_width = columns;
+    own->end_id = PROA_ARENA_NEW(&call->arena, int32_t, rows);
+    own->beams = 1;
+    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_prompt(&call->prompts[i], own, err));
+    PROA_TRY(check_size(call, own, err));
+    bool generates = call->served->variant <= PROA_FT_T5;
+    call->stream = call->keep = call->served->decoupled && generates;
+    return PROA_OK;
+}
+
+static const proa_contract contract = {
+    .open = open_variant, .read = read_request, .tell = proa_ft_tell, .end = proa_ft_end};
+
+static proa_status model_open(void **state, proa_model *model, proa_err *err)
+{
+    return proa_served_open(state, model, &contract, err);
+}
+
+static void execute(void *instance_state, proa_infer *const *requests, int count)
+{
+    for (int i = 0; i < count; i++) proa_call_start(instance_state, requests[i]);
+}
+
+const proa_backend proa_backend_fastertransformer = {.name = "fastertransformer",
+                                                     .flags = PROA_BACKEND_OWN_QUEUE,
+                                                     .complete = complete,
+                                                     .model_open = model_open,
+                                                     .model_close = proa_served_close,
+                                                     .instance_open = proa_served_instance,
+                                                     .instance_close = proa_served_instance_close,
+                                                     .execute = execute,
+                                                     .metrics = proa_served_metrics,
+                                                     .figures = proa_served_figures};

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * engine_trtllm.c - the backend `tensorrtllm`: TensorRT-LLM's tensors (triton-inference-server/tensorrtllm_backend,
+ * all_models/inflight_batcher_llm/tensorrt_llm). */
+#include "backends/backends.h"
+#include "backends/engine_trtllm.h"
+
+#include "base/limits.h"
+#include <string.h>
+
+#define T(name) INFERENCE__DATA_TYPE__TYPE_##name
+#define SCALAR  1, {1}, PROA_IO_OPTIONAL | PROA_IO_SCALAR
+#define NEEDED  1, {1}, PROA_IO_SCALAR
+#define RAGGED  PROA_IO_OPTIONAL | PROA_IO_RAGGED
+#define VECTOR                                                                                               \
+    1,                                                                                                       \
+    {                                                                                                        \
+        -1                                                                                                   \
+    }
+#define MATRIX                                                                                               \
+    2,                                                                                                       \
+    {                                                                                                        \
+        -1, -1                                                                                               \
+    }
+#define CUBE                                                                                                 \
+    3,                                                                                                       \
+    {                                                                                                        \
+        -1, -1, -1                                                                                           \
+    }
+#define ONE 1, {1}, 0
+
+/* ---- tensors ---- */
+
+static const proa_io_row inputs[] = {{"input_ids", T(INT32), VECTOR, RAGGED},
+                                     {"input_lengths", T(INT32), NEEDED},
+                                     {"request_output_len", T(INT32), NEEDED},
+                                     {"num_return_sequences", T(INT32), SCALAR},
+                                     {"decoder_input_ids", T(INT32), VECTOR, RAGGED},
+                                     {"decoder_input_lengths", T(INT32), SCALAR},
+                                     {"end_id", T(INT32), SCALAR},
+                                     {"pad_id", T(INT32), SCALAR},
+                                     {"stop_words_list", T(INT32), 2, {2, -1}, RAGGED},
+                                     {"bad_words_list", T(INT32), 2, {2, -1}, RAGGED},
+                                     {"embedding_bias", T(FP32), VECTOR, RAGGED},
+                                     {"beam_width", T(INT32), SCALAR},
+                                     {"temperature", T(FP32), SCALAR},
+                                     {"runtime_top_k", T(INT32), SCALAR},
+                                     {"runtime_top_p", T(FP32), SCALAR},
+                                     {"runtime_top_p_min", T(FP32), SCALAR},
+                                     {"runtime_top_p_decay", T(FP32), SCALAR},
+                                     {"runtime_top_p_reset_ids", T(INT32), SCALAR},
+                                     {"len_penalty", T(FP32), SCALAR},
+                                     {"early_stopping", T(BOOL), SCALAR},
+                                     {"repetition_penalty", T(FP32), SCALAR},
+                                     {"min_tokens", T(INT32), SCALAR},
+                                     {"beam_search_diversity_rate", T(FP32), SCALAR},
+                                     {"presence_penalty", T(FP32), SCALAR},
+                                     {"frequency_penalty", T(FP32), SCALAR},
+                                     {"seed", T(UINT64), SCALAR},
+                                     {"return_log_probs", T(BOOL), SCALAR},
+                                     {"return_context_logits", T(BOOL), SCALAR},
+                                     {"return_generation_logits", T(BOOL), SCALAR},
+                                     {"return_perf_metrics", T(BOOL), SCALAR},
+                                     {"exclude_input_in_output", T(BOOL), SCALAR},
+                                     {"stop", T(BOOL), SCALAR},
+                                     {"streaming", T(BOOL), SCALAR},
+                                     {.name = NULL}};
+static const proa_io_row outputs[] = {{"output_ids", T(INT32), MATRIX, 0},
+                                      {"sequence_length", T(INT32), VECTOR, 0},
+                                      {"cum_log_probs", T(FP32), VECTOR, 0},
+                                      {"output_log_probs", T(FP32), MATRIX, 0},
+                                      {"context_logits", T(FP32), MATRIX, 0},
+                                      {"generation_logits", T(FP32), CUBE, 0},
+                                      {"batch_index", T(INT32), ONE},
+                                      {"sequence_index", T(INT32), ONE},
+                                      {"kv_cache_alloc_new_blocks", T(INT32), ONE},
+                                      {"kv_cache_reused_blocks", T(INT32), ONE},
+                                      {"kv_cache_alloc_total_blocks", T(INT32), ONE},
+                                      {"arrival_time_ns", T(INT64), ONE},
+                                      {"first_scheduled_time_ns", T(INT64), ONE},
+                                      {"first_token_time_ns", T(INT64), ONE},
+                                      {"last_token_time_ns", T(INT64), ONE},
+                                      {"acceptance_rate", T(FP32), ONE},
+                                      {"total_accepted_draft_tokens", T(INT32), ONE},
+                                      {"total_draft_tokens", T(INT32), ONE},
+                                      {"num_input_tokens", T(INT32), ONE},
+                                      {"num_output_tokens", T(INT32), ONE},
+                                      {.name = NULL}};
+
+/* Read here, beside the options. */
+static const char *const own_inputs[] = {"input_ids",
+                                         "input_lengths",
+                                         "request_output_len",
+                                         "decoder_input_ids",
+                                         "decoder_input_lengths",
+                                         "pad_id",
+                                         "stop",
+                                         "streaming",
+                                         "exclude_input_in_output",
+                                         "return_context_logits",
+                                         "return_perf_metrics",
+                                         "return_kv_cache_reuse_stats",
+                                         "return_num_input_tokens",
+                                         "return_num_output_tokens",
+                                         "runtime_top_k_min",
+                                         NULL};
+
+/* What this engine cannot do: configured, but refused when it comes. */
+static const char *const refused_inputs[] = {"encoder_input_features",
+                                             "encoder_output_lengths",
+                                             "draft_input_ids",
+                                             "draft_logits",
+                                             "draft_acceptance_threshold",
+                                             "prompt_embedding_table",
+                                             "prompt_table_extra_ids",
+                                             "prompt_vocab_size",
+                                             "multimodal_embedding",
+                                             "cross_attention_mask",
+                                             "mrope_rotary_cos_sin",
+                                             "mrope_position_deltas",
+                                             "lora_task_id",
+                                             "lora_weights",
+                                             "lora_config",
+                                             "context_phase_params",
+                                             "skip_cross_attn_blocks",
+                                             "retention_token_range_starts",
+                                             "retention_token_range_ends",
+                                             "retention_token_range_priorities",
+                                             "retention_token_range_durations_ms",
+                                             "retention_decode_priority",
+                                             "retention_decode_duration_ms",
+                                             "guided_decoding_guide_type",
+                                             "guided_decoding_guide",
+                                             "lookahead_window_size",
+                                             "lookahead_ngram_size",
+                                             "lookahead_verification_set_size",
+                                             NULL};
+
+/* ---- the configuration ---- */
+
+static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
+                            proa_err *err)
+{
+    PROA_UNUSED(version_path);
+    PROA_UNUSED(err);
+    if (!config->n_input) {
+        if (config->max_batch_size == 0) config->max_batch_size = 64;
+        proa_config_inputs(config, inputs, arena);
+    }
+    if (!config->n_output) proa_config_outputs(config, outputs, arena);
+    return PROA_OK;
+}
+
+static bool in_list(const char *name, const char *const *list)
+{
+    for (; *list; list++)
+        if (strcmp(*list, name) == 0) return true;
+    return false;
+}
+
+static proa_status open_own(proa_served *s, proa_err *err)
+{
+    const Inference__ModelConfig *config = proa_model_config(s->model);
+    for (size_t i = 0; i < config->n_input; i++) {
+        const char *name = config->input[i]->name;
+        if (!in_list(name, own_inputs) && !in_list(name, refused_inputs) && !proa_option_of(name))
+            return PROA_FAIL(err, INVALID, "input '%s' is none of TensorRT-LLM's", name);
+    }
+    if (s->info.kind == PROA_KIND_ENCODER)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s does not generate: use backend 'engine'", s->info.arch);
+    return proa_served_flag(&s->exclude_input, s->model, "exclude_input_in_output", err);
+}
+
+/* ---- reading ---- */
+
+static proa_status read_shape(const proa_call *call, int64_t *rows, proa_err *err)
+{
+    const proa_tensor *ids = proa_infer_input(call->infer, "input_ids");
+    if (!ids)
+        return PROA_FAIL(err, INVALID, "input_ids or encoder_input_features is not present in the request.");
+    *rows = ids->rank > 1 ? ids->shape[0] : 1;
+    if (*rows >= 1 && *rows <= PROA_FT_ROWS_MAX) return PROA_OK;
+    return PROA_FAIL(err, LIMIT, "a batch of %lld, must be 1 to %d", (long long)*rows, PROA_FT_ROWS_MAX);
+}
+
+static proa_status read_ids(const proa_prompt *p, const char *name, const char *length_name, proa_ids *ids,
+                            proa_err *err)
+{
+    const proa_infer *r = p->call->infer;
+    const proa_tensor *t = proa_infer_input(r, name);
+    int64_t length = 0;
+    if (!t) return PROA_OK;
+    PROA_TRY(proa_input_ids(t, p->row, p->call->count, ids, err));
+    if (!proa_input_int(r, length_name, p->row, &length)) return PROA_OK;
+    if (length < 0 || length > ids->len)
+        return PROA_FAIL(err, INVALID, "input '%s' is %lld, must be 0 to %lld", length_name,
+                         (long long)length, (long long)ids->len);
+    ids->len = length;
+    return PROA_OK;
+}
+
+/* top_p 0 and below mean that it was not given; one of the backend's own sources has runtime_top_k_min where its
+ * configuration says runtime_top_p_min. */
+static proa_status read_option(proa_prompt *p, const proa_tensor *t, proa_err *err)
+{
+    bool misnamed = strcmp(t->name, "runtime_top_k_min") == 0;
+    const proa_option_row *row = misnamed ? &proa_option_rows[PROA_OPTION_top_p_min] : proa_option_of(t->name);
+    double value = 1;
+    if (!row || (in_list(t->name, own_inputs) && !misnamed)) return PROA_OK;
+    if (row->option == PROA_OPTION_top_p)
+        proa_element_double(t, proa_tensor_count(t) == 1 ? 0 : p->row, &value);
+    if (value <= 0) return PROA_OK;
+    return proa_option_read(&p->request.options, row, t, p->row, p->call->count, &p->call->arena, err);
+}
+
+static proa_status read_options(proa_prompt *p, proa_err *err)
+{
+    static const char *const known[] = {"request_type", NULL};
+    proa_options *o = &p->request.options;
+    const proa_infer *r = p->call->infer;
+    o->style = PROA_STYLE_TRTLLM;
+    o->given |= PROA_GIVEN(style);
+    PROA_TRY(proa_options_read_params(o, r, known, &p->call->arena, err));
+    for (int32_t i = 0; i < r->inputs_count; i++) PROA_TRY(read_option(p, &r->inputs[i], err));
+    if (o->beams == 0) o->beams = 1, o->given |= PROA_GIVEN(beams);
+    if (o->beams > 1 && o->n > 0) { /* how many of the beams to return */
+        o->beams_returned = o->n < o->beams ? o->n : 0;
+        o->n = 0;
+        o->given &= ~PROA_GIVEN(n);
+    }
+    if (o->beams > 1 && o->return_logits)
+        return PROA_FAIL(err, UNSUPPORTED, "return_generation_logits does not go with beam_width %d", o->beams);
+    return PROA_OK;
+}
+
+static proa_status read_output_len(proa_prompt *p, proa_err *err)
+{
+    int64_t value = 0;
+    if (!proa_input_int(p->call->infer, "request_output_len", p->row, &value))
+        return PROA_FAIL(err, INVALID, "request_output_len is not present in the request");
+    if (value < 1 || value > PROA_CONTEXT_MAX)
+        return PROA_FAIL(err, INVALID, "request_output_len is %lld, must be 1 to %d", (long long)value,
+                         PROA_CONTEXT_MAX);
+    p->request.options.max_tokens = (int32_t)value;
+    return PROA_OK;
+}
+
+/* Of an encoder-decoder; a decoder's preprocessing sends one too, which means nothing there. */
+static proa_status read_decoder(proa_prompt *p, proa_err *err)
+{
+    int64_t pad = -1;
+    if (p->call->served->info.kind != PROA_KIND_ENCODER_DECODER) return PROA_OK;
+    PROA_TRY(read_ids(p, "decoder_input_ids", "decoder_input_lengths", &p->decoder_ids, err));
+    if (!p->decoder_ids.len && proa_input_int(p->call->infer, "pad_id", p->row, &pad) && pad >= 0)
+        proa_ids_push(&p->decoder_ids, (int32_t)pad);
+    if (!p->decoder_ids.len) return PROA_OK;
+    p->request.decoder_ids = p->decoder_ids.ptr;
+    p->request.decoder_ids_count = p->decoder_ids.len;
+    return PROA_OK;
+}
+
+static proa_status read_prompt(proa_prompt *p, proa_trtllm_prompt *own, proa_err *err)
+{
+    const proa_infer *r = p->call->infer;
+    PROA_TRY(read_ids(p, "input_ids", "input_lengths", &p->ids, err));
+    PROA_TRY(read_options(p, err));
+    PROA_TRY(read_output_len(p, err));
+    PROA_TRY(read_decoder(p, err));
+    p->request.ids = p->ids.ptr;
+    p->request.ids_count = p->ids.len;
+    if (!p->ids.len) return PROA_FAIL(err, INVALID, "row %lld of the batch is empty", (long long)p->row);
+    own->exclude_input = p->call->served->exclude_input;
+    proa_input_bool(r, "exclude_input_in_output", p->row, &own->exclude_input);
+    proa_input_bool(r, "return_context_logits", p->row, &own->context_logits);
+    proa_input_bool(r, "return_kv_cache_reuse_stats", p->row, &own->perf_metrics);
+    proa_input_bool(r, "return_perf_metrics", p->row, &own->perf_metrics);
+    own->log_probs = p->request.options.logprobs;
+    own->generation_logits = p->request.options.return_logits;
+    p->wants_rows = own->context_logits;
+    return PROA_OK;
+}
+
+static proa_status check_type(const proa_infer *r, proa_err *err)
+{
+    const proa_param *type = proa_infer_param(r, "request_type");
+    if (!type || type->kind != PROA_PARAM_STRING || proa_str_is(type->s, "context_and_generation"))
+        return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "request_type '%.*s' is not supported by this engine",
+                     (int)(type->s.len < 40 ? type->s.len : 40), type->s.ptr);
+}
+
+static proa_status stop_other(const proa_call *call, proa_err *err)
+{
+    if (!*call->infer->id)
+        return PROA_FAIL(err, INVALID, "Trying to stop a request but request ID is not provided");
+    proa_served_stop(call->served, call->infer->id);
+    return PROA_OK;
+}
+
+static proa_status read_request(proa_call *call, proa_err *err)
+{
+    int64_t rows = 0;
+    bool stop = false, streaming = false;
+    proa_input_bool(call->infer, "stop", 0, &stop);
+    if (stop) return stop_other(call, err);
+    PROA_TRY(proa_refuse_inputs(call->infer, refused_inputs, err));
+    PROA_TRY(check_type(call->infer, err));
+    PROA_TRY(read_shape(call, &rows, err));
+    proa_input_bool(call->infer, "streaming", 0, &streaming);
+    if (streaming && !call->served->decoupled)
+        return PROA_FAIL(err, INVALID, "Streaming is only supported if model is deployed using decoupled mode.");
+    proa_trtllm_call *own = PROA_ARENA_NEW(&call->infer->arena, proa_trtllm_call, 1);
+    own->batched = proa_model_config(call->served->model)->max_batch_size > 0;
+    own->prompt = PROA_ARENA_NEW(&call->infer->arena, proa_trtllm_prompt, rows);
+    call->own = own;
+    proa_call_prompts(call, rows);
+    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_prompt(&call->prompts[i], &own->prompt[i], err));
+    call->stream = streaming;
+    call->apart = call->served->decoupled;
+    call->bundle = true;
+    return PROA_OK;
+}
+
+static const proa_contract contract = {
+    .open = open_own, .read = read_request, .tell = proa_trtllm_tell, .end = proa_trtllm_end};
+
+static proa_status model_open(void **state, proa_model *model, proa_err *err)
+{
+    return proa_served_open(state, model, &contract, err);
+}
+
+static void execute(void *instance_state, proa_infer *const *requests, int count)
+{
+    for (int i = 0; i < count; i++) proa_call_start(instance_state, requests[i]);
+}
+
+static void metrics(void *state, const char *labels, proa_buf *out)
+{
+    proa_served_metrics(state, labels, out);
+    proa_served_metrics_trtllm(state, labels, out);
+}
+
+const proa_backend proa_backend_tensorrtllm = {.name = "tensorrtllm",
+                                               .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY,
+                                               .complete = complete,
+                                               .model_open = model_open,
+                                               .model_close = proa_served_close,
+                                               .instance_open = proa_served_instance,
+                                               .instance_close = proa_served_instance_close,
+                                               .execute = execute,
+                                               .metrics = metrics,
+                                               .figures = proa_served_figures};
