@@ -6,6 +6,6 @@ set -eu
 cd "$(dirname "$0")"
 rm -f ./*.pb
 for file in ../../fuzz/corpus/pbtxt/good-*; do
-    protoc -I ../../../src/proto --encode=inference.ModelConfig model_config.proto \
-        <"$file" >"$(basename "$file").pb"
+    name=${file##*/}
+    protoc -I ../../../src/proto --encode=inference.ModelConfig model_config.proto <"$file" >"$name.pb"
 done
