@@ -27,6 +27,7 @@ static void on_cancel(proa_infer *r)
     }
     pthread_mutex_unlock(&s->lock);
     if (ours) proa_scheduler_cancelled(r);
+    atomic_store(&r->ticket.heard, true);
 }
 
 void proa_crew_pushed(proa_scheduler *s)
@@ -42,17 +43,14 @@ void proa_crew_pushed(proa_scheduler *s)
  * the two finds it in no queue; then it is seen here. */
 static proa_status push(proa_scheduler *s, proa_infer *r, proa_err *err)
 {
-    if (!proa_infer_watch(r, on_cancel)) return proa_infer_refuse_cancelled(r, err);
+    proa_infer_watch(r, on_cancel);
     pthread_mutex_lock(&s->lock);
-    proa_status status = proa_queue_push(&s->queue, r, err);
-    if (status == PROA_OK && proa_infer_cancelled(r)) {
-        proa_queue_remove(&s->queue, r);
-        status = proa_infer_refuse_cancelled(r, err);
-    }
+    proa_status status = proa_infer_cancelled(r) ? proa_infer_refuse_cancelled(r, err)
+                                                 : proa_queue_push(&s->queue, r, err);
     if (status == PROA_OK) proa_crew_pushed(s);
     int64_t expires_ns = s->queue.expires_ns; /* from here on r may be gone */
     pthread_mutex_unlock(&s->lock);
-    if (status != PROA_OK) proa_infer_watch(r, NULL);
+    if (status != PROA_OK) proa_scheduler_unwatch(r);
     else if (expires_ns != PROA_ALARM_NEVER) proa_alarm_before(&s->alarm, expires_ns);
     return status;
 }
@@ -209,6 +207,14 @@ static void *work_at_seat(void *arg)
     return NULL;
 }
 
+void proa_crew_call(proa_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->called = true;
+    pthread_cond_broadcast(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* ---- seats without threads ---- */
 
 /* A free seat, of those behind `after` (NULL: of all). */
@@ -262,14 +268,6 @@ static served serve_once(proa_scheduler *s, int64_t *again_ns, uint64_t *pushes)
     return how;
 }
 
-static void call_helper(proa_scheduler *s)
-{
-    pthread_mutex_lock(&s->lock);
-    s->called = true;
-    pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->lock);
-}
-
 /* A caller's share of what waits. */
 static void drain(proa_scheduler *s)
 {
@@ -281,7 +279,7 @@ static void drain(proa_scheduler *s)
         if (how == NO_SEAT) return; /* who leaves a seat looks after us */
         if (how == NOTHING) break;
     }
-    if (atomic_load(&s->waiting) > 0) call_helper(s);
+    if (atomic_load(&s->waiting) > 0) proa_crew_call(s);
 }
 
 /* Serves what callers leave, and what is taken later. */
@@ -324,13 +322,8 @@ proa_status proa_crew_enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
 
 void proa_crew_wake(proa_scheduler *s)
 {
-    if (s->on_caller) {
-        drain(s);
-        return;
-    }
-    pthread_mutex_lock(&s->lock);
-    pthread_cond_broadcast(&s->wake);
-    pthread_mutex_unlock(&s->lock);
+    if (s->on_caller) drain(s);
+    else proa_crew_call(s);
 }
 
 static proa_status start(pthread_t *thread, void *(*work)(void *), void *arg, const char *name, proa_err *err)

@@ -78,6 +78,7 @@ proa_leg *proa_leg_new(proa_run *run, proa_due *due)
     r->timeout_us = whole->timeout_us;
     r->deadline_ns = whole->deadline_ns;
     r->silent = whole->silent;
+    r->inner = true;
     r->on_reply = proa_run_reply;
     r->user = call;
     add_inputs(r, run, due);

@@ -61,6 +61,7 @@ typedef struct proa_ticket {
     bool expired;       /* its time was over while the backend had it in its queue */
     bool deadline;      /* expires_ns is the protocol's deadline, not a time-out of the queue */
     bool failed;        /* a reply had an error */
+    atomic_bool heard;  /* the scheduler's watcher has been called, and has returned */
     bool filler;        /* fills an empty row of a sequence batch: nobody's */
 } proa_ticket;
 
@@ -89,6 +90,7 @@ struct proa_infer {
     proa_reply_fn *on_reply;
     void *user;  /* the sink's */
     bool silent; /* a warm-up: in no statistics */
+    bool inner;  /* part of a request that was accepted (a step of an ensemble): a scheduler that stops takes it */
 
     /* the schedulers' */
     atomic_int refs;

@@ -84,6 +84,9 @@ struct proa_scheduler {
 /* "Server is stopping, ..." */
 proa_status proa_scheduler_refuse(const proa_infer *r, proa_err *err);
 proa_status proa_infer_refuse_cancelled(proa_infer *r, proa_err *err);
+/* Takes the scheduler's watch back from a request that is refused. The watcher sets ticket.heard last: if a cancel has
+ * called it, this waits until it is through, since the request is no longer the scheduler's on return. */
+void proa_scheduler_unwatch(proa_infer *r);
 /* The request has ended: counts it out. Just before its final reply is delivered. */
 void proa_scheduler_ended(proa_scheduler *s);
 /* Ends r, which is in no queue any more, with an error that the scheduler found. */
@@ -98,6 +101,7 @@ void proa_crew_close(proa_scheduler *s);                               /* thread
 proa_status proa_crew_enqueue(proa_scheduler *s, proa_infer *r, proa_err *err);
 /* Something may be taken now: whoever is free looks. Without the lock. */
 void proa_crew_wake(proa_scheduler *s);
+void proa_crew_call(proa_scheduler *s); /* ... but only the crew's own threads */
 /* ... for take and expire, under the lock: */
 void proa_crew_pushed(proa_scheduler *s); /* one more waits, in the kind's own queue */
 /* Takes r out of the queue, to be executed; false: it is cancelled, and ends. */

@@ -172,9 +172,9 @@ static void on_cancel(proa_infer *r)
     bool queued = r->ticket.queued;
     if (queued) drop_sequence(s->state, r->ticket.slot, PROA_FAIL_CANCELED);
     pthread_mutex_unlock(&s->lock);
-    if (!queued) return;
-    proa_crew_end_all(s);
-    proa_crew_wake(s); /* a sequence of the backlog may have got the place */
+    if (queued) proa_crew_end_all(s);
+    if (queued) proa_crew_wake(s); /* a sequence of the backlog may have got the place */
+    atomic_store(&r->ticket.heard, true);
 }
 
 /* ---- in ---- */
@@ -250,14 +250,14 @@ static proa_status enqueue(proa_scheduler *sched, proa_infer *r, proa_err *err)
     proa_sequences *q = sched->state;
     int64_t alarm_ns = PROA_ALARM_NEVER;
     PROA_TRY(check(q, r, err));
-    if (!proa_infer_watch(r, on_cancel)) return proa_infer_refuse_cancelled(r, err);
+    proa_infer_watch(r, on_cancel);
     pthread_mutex_lock(&sched->lock);
     /* a cancel that comes now finds it in no sequence; one that comes later waits for the lock */
     proa_status status = proa_infer_cancelled(r) ? proa_infer_refuse_cancelled(r, err)
                                                  : join(q, r, &alarm_ns, err);
     pthread_mutex_unlock(&sched->lock);
     if (status != PROA_OK) {
-        proa_infer_watch(r, NULL);
+        proa_scheduler_unwatch(r);
         return status;
     }
     if (alarm_ns != PROA_ALARM_NEVER) proa_alarm_before(&sched->alarm, alarm_ns);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "serve/order.h"
 #include "serve/sched.h"
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -78,7 +79,7 @@ proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err
 void proa_scheduler_stop(proa_scheduler *s)
 {
     atomic_store(&s->stopping, true);
-    proa_crew_wake(s); /* batches that wait for company run now */
+    proa_crew_call(s); /* batches that wait for company run now, but not on this thread */
 }
 
 void proa_scheduler_free(proa_scheduler *s)
@@ -118,6 +119,12 @@ proa_status proa_infer_refuse_cancelled(proa_infer *r, proa_err *err)
     return PROA_FAIL(err, CANCELLED, "Request cancelled");
 }
 
+void proa_scheduler_unwatch(proa_infer *r)
+{
+    if (proa_infer_watch(r, NULL)) return;
+    while (!atomic_load(&r->ticket.heard)) sched_yield();
+}
+
 static proa_fail_reason reason_of(const proa_infer *r, proa_status status)
 {
     if (r->ticket.reason) return (proa_fail_reason)(r->ticket.reason - 1);
@@ -127,7 +134,7 @@ static proa_fail_reason reason_of(const proa_infer *r, proa_status status)
 
 static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
 {
-    bool admits = s->kind->admits && s->kind->admits(r);
+    bool admits = r->inner || (s->kind->admits && s->kind->admits(r));
     if (atomic_load(&s->stopping) && !admits) {
         r->ticket.reason = PROA_FAIL_REJECTED + 1;
         return proa_scheduler_refuse(r, err);
