@@ -29,8 +29,7 @@ int proa_grpc_code_of(const proa_err *err)
     return proa_status_grpc(err->status);
 }
 
-/* Refused because of too much work, not because of what was asked: it may be sent again soon. */
-static bool overloaded(const proa_err *err)
+bool proa_http_overloaded(const proa_err *err)
 {
     return err->status == PROA_UNAVAILABLE && strstr(err->text, "Exceeds maximum queue size") != NULL;
 }
@@ -39,7 +38,7 @@ void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err)
 {
     int status = proa_http_status_of(err);
     const char *headers = "Content-Type: application/json\r\n";
-    if (overloaded(err) && !api->options.strict_triton) {
+    if (proa_http_overloaded(err) && !api->options.strict_triton) {
         status = 429;
         headers = "Content-Type: application/json\r\nRetry-After: 1\r\n";
     }

@@ -119,6 +119,12 @@
 #define PROA_CLASSES_BYTES_MAX    (256 * PROA_MIB) /* the strings of one classified output: a million classes with labels */
 #define PROA_FT_ROWS_MAX          4096             /* prompts of one request: FasterTransformer's configurations say 1,024 */
 #define PROA_REPLY_ARRAY_BYTES_MAX (1 * PROA_GIB)  /* one tensor of a reply of the engine: 2,000 rows of 128k logits */
+#define PROA_OPENAI_PROMPTS_MAX   2048             /* in one request: OpenAI's for embeddings */
+#define PROA_OPENAI_CHOICES_MAX   4096             /* prompts times n: PROA_SEQUENCES_MAX */
+#define PROA_OPENAI_LOGPROBS_MAX  20               /* alternatives of a token: OpenAI's */
+#define PROA_OPENAI_ANSWER_MAX    (256 * PROA_MIB) /* one answer: 2,048 vectors of 4,096 numbers have 100 MB */
+#define PROA_OPENAI_QUEUED_MAX    (64 * PROA_MIB)  /* of a stream that its client does not read: then it is ended */
+#define PROA_FIGURES_BYTES_MAX    (16 * PROA_MIB)  /* /figures: 4,096 models with 1 kB each and room */
 #define PROA_TEMPLATE_BYTES_MAX   (1 * PROA_MIB)   /* a chat template; the longest in use have 20 kB */
 #define PROA_TEMPLATE_STEPS_MAX   (10 << 20)       /* statements and expressions that one rendering may take */
 #define PROA_TEMPLATE_DEPTH_MAX   64               /* blocks and expressions within each other; macros and loops that call */

@@ -313,6 +313,7 @@ proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, pr
         {"documents", proa_json_get(request, "documents"), NULL},
         {"add_generation_prompt", proa_json_get(request, "add_generation_prompt"), make_prompt_flag},
         {NULL, proa_json_get(request, "chat_template_kwargs"), NULL},
+        {NULL, request, NULL}, /* reasoning_effort and what else came */
         {NULL, chat->specials, NULL},
     };
     return proa_j_run(proa_template_code(t), inputs, (int)PROA_COUNT(inputs), out, err);
