@@ -13,7 +13,7 @@ bool proa_http_v2(proa_api *api, proa_http_exchange *x);      /* /v2..., http_v2
 bool proa_openai(proa_api *api, proa_http_exchange *x);       /* /v1..., openai*.c */
 bool proa_page(proa_api *api, proa_http_exchange *x);         /* /, /figures, page.c */
 bool proa_metrics_face(proa_api *api, proa_http_exchange *x); /* /metrics, metrics.c */
-void proa_grpc_v2(proa_grpc_call *call, void *api); /* proa_grpc_server.on_call: grpc_v2*.c and grpc_health.c */
+void proa_grpc_v2(proa_grpc_call *call, void *api); /* proa_grpc_server.on_call: grpc_v2.c and the files it names */
 
 proa_server *proa_api_server(const proa_api *api);
 const proa_api_options *proa_api_settings(const proa_api *api);

@@ -92,10 +92,14 @@
 #define PROA_GRPC_PING_STRIKES    2                /* ... and more strikes than that end the connection: gRPC's own count */
 #define PROA_GRPC_WINDOW          (1 << 20)        /* bytes of a call that may be on their way to us */
 #define PROA_GRPC_CONNECTION_WINDOW (16 << 20)     /* the same of all calls of a connection */
+#define PROA_GRPC_CONTROL_BYTES_MAX (1 << 20)      /* a request that is neither inference nor a load: settings have 1 kB */
+#define PROA_GRPC_STREAM_REQUESTS_MAX 1024         /* of one stream in flight, before the next are left with the client */
+#define PROA_GRPC_QUEUED_MAX      (256 * PROA_MIB) /* answers of a decoupled model that a client may leave unread */
 #define PROA_BLOCK_POOL_BYTES     ((size_t)64 << 20) /* memory of messages that each loop keeps for the next ones */
 #define PROA_CLOSE_MS             10000            /* that cancelled requests have to end when the faces close */
 #define PROA_WORK_THREADS_MAX     4                /* loads and unloads at once: Triton's --model-load-thread-count */
 #define PROA_INFLIGHT_BYTES_MAX   (4 * PROA_GIB)   /* request bodies of all connections together */
+#define PROA_INFLIGHT_COUNTED_MIN (64 << 10)       /* smaller bodies are not counted in that */
 
 /* serving */
 #define PROA_PBTXT_BYTES_MAX      (4 * PROA_MIB)   /* config.pbtxt */

@@ -3,7 +3,8 @@
 
 #include "base/alloc.h"
 #include "base/limits.h"
-#include <string.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
 enum {
     SMALLEST_BITS = 8,
@@ -17,6 +18,7 @@ typedef struct block_head {
     struct block_head *next; /* while it lies in a pool */
     size_t bytes;            /* what the caller may use */
     int class;
+    bool counted;
 } block_head;
 #define HEAD_BYTES ((size_t)64)
 
@@ -26,6 +28,7 @@ struct proa_block_pool {
     int opened;
 };
 static _Thread_local proa_block_pool *own;
+static atomic_llong inflight; /* bytes of counted blocks */
 
 proa_block_pool *proa_block_pool_open(void)
 {
@@ -83,10 +86,25 @@ size_t proa_block_bytes(const void *block)
     return ((const block_head *)((const char *)block - HEAD_BYTES))->bytes;
 }
 
+void *proa_block_get_counted(size_t bytes)
+{
+    char *block = proa_block_get(bytes);
+    if (!block || bytes < PROA_INFLIGHT_COUNTED_MIN) return block;
+    block_head *head = (block_head *)(block - HEAD_BYTES);
+    long long size = (long long)head->bytes;
+    head->counted = true;
+    if (atomic_fetch_add_explicit(&inflight, size, memory_order_relaxed) + size <= PROA_INFLIGHT_BYTES_MAX)
+        return block;
+    proa_block_free(block);
+    return NULL;
+}
+
 void proa_block_free(void *block)
 {
     if (!block) return;
     block_head *head = (block_head *)((char *)block - HEAD_BYTES);
+    if (head->counted) atomic_fetch_sub_explicit(&inflight, (long long)head->bytes, memory_order_relaxed);
+    head->counted = false;
     if (!own || head->class == NO_CLASS || own->bytes + class_bytes(head->class) > PROA_BLOCK_POOL_BYTES) {
         free(head);
         return;

@@ -18,6 +18,9 @@ void proa_block_pool_close(proa_block_pool *pool);
 /* At least that many bytes, not zeroed, aligned to 64. NULL if the system has none (a message may claim 2 GiB). */
 void *proa_block_get(size_t bytes);
 size_t proa_block_bytes(const void *block); /* what it really has */
-void proa_block_free(void *block);          /* NULL is fine */
+/* For what a client sends: large ones are counted, those of all threads together, until they are freed. NULL beyond
+ * PROA_INFLIGHT_BYTES_MAX too. */
+void *proa_block_get_counted(size_t bytes);
+void proa_block_free(void *block); /* NULL is fine */
 
 #endif

@@ -387,12 +387,9 @@ static void too_large(grpc_call *c, const char *more, size_t bytes)
     proa_grpc_call_fail(c, PROA_GRPC_RESOURCE_EXHAUSTED, text);
 }
 
-static bool admit(grpc_call *c, size_t bytes)
+static void no_room(grpc_call *c)
 {
-    const proa_grpc_server *server = c->session->server;
-    if (!server->on_size || server->on_size(&c->pub, bytes, server->arg)) return true;
-    proa_grpc_call_fail(c, PROA_GRPC_RESOURCE_EXHAUSTED, "the server holds as many bytes of requests as it may");
-    return false;
+    proa_grpc_call_fail(c, PROA_GRPC_UNAVAILABLE, "the server holds too many request bodies");
 }
 
 static void unpack(grpc_call *c)
@@ -402,12 +399,10 @@ static void unpack(grpc_call *c)
     size_t most = (size_t)c->session->message_max;
     proa_buf_init(&out, most);
     proa_status status = proa_decompress(&out, c->coding, c->message, c->message_len, most, &err);
-    char *bytes = status == PROA_OK ? proa_block_get(out.len) : NULL;
+    char *bytes = status == PROA_OK ? proa_block_get_counted(out.len) : NULL;
     if (status == PROA_LIMIT) too_large(c, "more than ", most);
     else if (status != PROA_OK) proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, err.text);
-    else if (!bytes)
-        proa_grpc_call_fail(c, PROA_GRPC_RESOURCE_EXHAUSTED, "not enough memory for the message");
-    else if (!admit(c, out.len)) proa_block_free(bytes);
+    else if (!bytes) no_room(c);
     else {
         if (out.len) memcpy(bytes, out.ptr, out.len);
         proa_block_free(c->message);
@@ -442,10 +437,9 @@ static void begin_message(grpc_call *c)
     else if (p[0] && c->coding == PROA_CODING_IDENTITY)
         proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, "a compressed message without a grpc-encoding");
     else if (size > (size_t)c->session->message_max) too_large(c, "", size);
-    else if (p[0] || admit(c, size)) {
-        c->message = proa_block_get(size);
-        if (!c->message)
-            proa_grpc_call_fail(c, PROA_GRPC_RESOURCE_EXHAUSTED, "not enough memory for the message");
+    else {
+        c->message = proa_block_get_counted(size);
+        if (!c->message) no_room(c);
     }
 }
 

@@ -54,8 +54,6 @@ typedef struct proa_grpc_call {
 
 typedef struct proa_grpc_server {
     void (*on_call)(proa_grpc_call *call, void *arg); /* metadata is complete; may finish it at once */
-    /* A message of that many bytes begins: false refuses it, RESOURCE_EXHAUSTED, and on_gone. NULL: all are taken. */
-    bool (*on_size)(proa_grpc_call *call, size_t bytes, void *arg);
     void *arg;
     int64_t message_max;                            /* bytes of one message in; 0: PROA_GRPC_MESSAGE_MAX */
     int32_t streams_max;                            /* at once on a connection; 0: PROA_GRPC_STREAMS_MAX */

@@ -141,7 +141,7 @@ void proa_grpc_session_flush_soon(grpc_session *s)
 {
     if (s->busy || s->posted) return;
     s->posted = true;
-    proa_loop_post(s->loop, &s->task);
+    proa_loop_late(s->loop, &s->task);
 }
 
 /* ---- ends ---- */

@@ -129,7 +129,7 @@ int64_t proa_loop_now_ns(const proa_loop *loop)
     return loop->now_ns;
 }
 
-void proa_loop_post(proa_loop *loop, proa_loop_task *task)
+void proa_loop_late(proa_loop *loop, proa_loop_task *task)
 {
     task->next = NULL;
     *loop->last = task;
