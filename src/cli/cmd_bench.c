@@ -26,17 +26,20 @@ static const proa_arg_table bench_args = PROA_ARG_TABLE("options", bench_rows);
 /* What a step reads is the plan's to know: it is made again, without loading anything. */
 static proa_status read_plan(proa_bench *b, proa_info *info, proa_err *err)
 {
-    proa_model *model;
+    proa_model *model = NULL;
+    proa_device *device;
     proa_pool *pool = proa_pool_new(1);
     proa_model_options options = {
         .dtype = b->common.dtype, .quant = b->common.quant, .rows_max = 1, .head_rows = 1};
-    proa_status status = proa_model_prepare(&model, b->common.model, &options, pool, err);
+    proa_status status = proa_device_open(&device, b->common.device, err);
+    if (status == PROA_OK) status = proa_model_prepare(&model, b->common.model, &options, device, pool, err);
     if (status == PROA_OK) {
         b->step_bytes = model->plan.step_bytes;
         info->kind = model->arch->kind;
         info->context = (int32_t)model->config.context;
     }
     proa_model_free(model);
+    proa_device_close(device);
     proa_pool_free(pool);
     return status;
 }

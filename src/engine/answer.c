@@ -91,7 +91,7 @@ static void apply_steps(proa_job *job, proa_view logits, int64_t first_beam, con
  * processors to log-probabilities and does not normalise again; the others apply theirs to logits. */
 static void take_candidates(proa_engine *e, proa_job *job, proa_view logits, int64_t first_beam)
 {
-    proa_ctx *c = &e->model->ctx;
+    proa_ctx *c = &e->model->host;
     int64_t n = logits.shape[0], M = job->candidates;
     bool hf = job->options.style == PROA_STYLE_HF, steps = job->logits != NULL;
     float *values = job->beam_values + first_beam * M;
@@ -256,8 +256,16 @@ static void answer_job(proa_engine *e, const proa_ask *a, int64_t n, proa_view l
     }
 }
 
+static bool wants_hidden(const proa_engine *e)
+{
+    for (int64_t i = 0; i < e->ask_count; i++)
+        if (e->asks[i].job->options.return_hidden || e->asks[i].job->contrast) return true;
+    return false;
+}
+
 void proa_answer_asks(proa_engine *e)
 {
+    e->model->hidden_wanted = wants_hidden(e);
     for (int64_t at = 0; at < e->ask_count;) {
         int64_t n = proa_min64(e->ask_count - at, PROA_HEAD_ROWS);
         for (int64_t i = 0; i < n; i++) e->ask_rows[i] = e->asks[at + i].row;

@@ -77,18 +77,19 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
 {
     PROA_TRY(proa_sizes_make(&e->sizes, o, err));
     e->pool = proa_pool_new(e->sizes.threads);
-    PROA_TRY(proa_model_prepare(&e->model, path, &e->sizes.model, e->pool, err));
+    PROA_TRY(proa_device_open(&e->device, o ? o->device : NULL, err));
+    PROA_TRY(proa_model_prepare(&e->model, path, &e->sizes.model, e->device, e->pool, err));
     PROA_TRY(open_tokenizer(e, path, err));
     PROA_TRY(read_defaults(e, path, err));
     proa_sizes_for_model(&e->sizes, e->model);
     malloc_trim(0); /* what reading the JSON files left behind */
     proa_memory_plan(&e->memory, &e->sizes, e->model, e->tokenizer);
-    PROA_TRY(proa_memory_check(&e->memory, err));
+    PROA_TRY(proa_memory_check(&e->memory, e->device, err));
     PROA_TRY(proa_model_load(e->model, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
     const proa_config *c = &e->model->config;
-    PROA_TRY(proa_pages_init(&e->pages, proa_sizes_pages(&e->sizes), e->model->kv_layers, c->kv_heads,
-                             c->head_dim, e->model->kv_dtype, err));
-    proa_model_touch(e->pool, e->pages.memory, e->pages.bytes);
+    PROA_TRY(proa_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
+                             c->kv_heads, c->head_dim, e->model->kv_dtype, err));
+    if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 8 * e->pages.count);
     make_tables(e);
     make_step(e);
     return PROA_OK;
@@ -133,6 +134,7 @@ void proa_engine_close(proa_engine *e)
     proa_pages_release(&e->pages);
     proa_tokenizer_free(e->tokenizer);
     proa_model_free(e->model);
+    proa_device_close(e->device);
     proa_pool_free(e->pool);
     proa_arena_release(&e->arena);
     pthread_cond_destroy(&e->work);

@@ -7,6 +7,7 @@
 
 typedef struct explained {
     proa_pool *pool;
+    proa_device *device;
     proa_model *m;
     proa_tokenizer *tokenizer;
     proa_sizes sizes;
@@ -291,7 +292,8 @@ static proa_status read_model(explained *x, const char *path, const proa_engine_
 {
     PROA_TRY(proa_sizes_make(&x->sizes, options, err));
     x->pool = proa_pool_new(x->sizes.threads);
-    PROA_TRY(proa_model_prepare(&x->m, path, &x->sizes.model, x->pool, err));
+    PROA_TRY(proa_device_open(&x->device, options ? options->device : NULL, err));
+    PROA_TRY(proa_model_prepare(&x->m, path, &x->sizes.model, x->device, x->pool, err));
     proa_err why = {.status = PROA_OK};
     proa_status status = proa_tokenizer_open(&x->tokenizer, path, &why);
     if (status != PROA_OK && status != PROA_NOT_FOUND) return PROA_FAIL(err, INVALID, "%s", why.text);
@@ -314,6 +316,7 @@ proa_status proa_explain(proa_buf *out, const char *path, const proa_engine_opti
     }
     proa_tokenizer_free(x.tokenizer);
     proa_model_free(x.m);
+    proa_device_close(x.device);
     proa_pool_free(x.pool);
     return status;
 }

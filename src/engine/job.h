@@ -101,6 +101,7 @@ typedef struct proa_draw {
 
 struct proa_engine {
     proa_pool *pool;
+    proa_device *device;
     proa_model *model;
     proa_tokenizer *tokenizer; /* NULL: ids only */
     proa_options defaults;     /* of generation_config.json */

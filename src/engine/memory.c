@@ -5,7 +5,6 @@
 #include "base/checked.h"
 #include "engine/pages.h"
 #include "engine/sampler.h"
-#include <string.h>
 
 /* Resident memory of the program with its libraries and a little heap, before a model is there (measured). */
 #define PROGRAM_BYTES (5 * PROA_MIB)
@@ -21,8 +20,6 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
 {
     static const proa_engine_options none;
     const proa_engine_options *o = options ? options : &none;
-    if (o->device && strcmp(o->device, "cpu") != 0)
-        return PROA_FAIL(err, UNSUPPORTED, "device '%s' is not there: this build runs on 'cpu'", o->device);
     PROA_TRY(in_range("threads", o->threads, 0, PROA_THREADS_MAX, err));
     PROA_TRY(in_range("sequences", o->sequences_max, 0, PROA_SEQUENCES_MAX, err));
     PROA_TRY(in_range("step-tokens", o->step_tokens, 0, PROA_STEP_TOKENS_MAX, err));
@@ -101,15 +98,16 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
                     memory->bookkeeping + memory->program;
 }
 
-proa_status proa_memory_check(const proa_memory *memory, proa_err *err)
+proa_status proa_memory_check(const proa_memory *memory, proa_device *device, proa_err *err)
 {
-    int64_t available = proa_memory_available();
-    if (memory->total <= available) return PROA_OK;
+    int64_t available = device->available(device);
+    int64_t total = device->host ? memory->total : memory->weights + memory->activations + memory->kv;
+    if (total <= available) return PROA_OK;
     return PROA_FAIL(
         err, NO_MEMORY,
         "needs %.1f MB of memory, %.1f MB are available: weights %.1f MB, keys and values %.1f MB "
         "(--kv-tokens), activations and scratch %.1f MB (--step-tokens), the rest %.1f MB",
-        (double)memory->total / 1e6, (double)available / 1e6, (double)memory->weights / 1e6,
-        (double)memory->kv / 1e6, (double)(memory->activations + memory->scratch) / 1e6,
+        (double)total / 1e6, (double)available / 1e6, (double)memory->weights / 1e6, (double)memory->kv / 1e6,
+        (double)(memory->activations + memory->scratch) / 1e6,
         (double)(memory->tokenizer + memory->bookkeeping + memory->program) / 1e6);
 }

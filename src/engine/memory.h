@@ -35,6 +35,6 @@ int64_t proa_sizes_table(const proa_model *m);
 void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m,
                       const proa_tokenizer *tokenizer);
 /* NO_MEMORY with the sum and its parts when the machine has less. */
-PROA_MUST_CHECK proa_status proa_memory_check(const proa_memory *memory, proa_err *err);
+PROA_MUST_CHECK proa_status proa_memory_check(const proa_memory *memory, proa_device *device, proa_err *err);
 
 #endif

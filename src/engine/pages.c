@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 /* Keys or values of one page in one layer: [Hk][64][dh]. -1 on overflow. */
 static int64_t block_size(int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
@@ -14,6 +14,11 @@ static int64_t block_size(int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
         !proa_mul(bytes, proa_dtype_bytes(dtype), &bytes))
         return -1;
     return bytes;
+}
+
+static int64_t block_total(const proa_pages *p)
+{
+    return 2 * p->layers * p->count * p->block_bytes;
 }
 
 static bool dtype_fits(proa_dtype dtype)
@@ -52,27 +57,27 @@ static proa_status check_shape(const proa_pages *p, proa_err *err)
     return PROA_OK;
 }
 
-/* One piece of memory for all: blocks of all layers, then refs, then the stack. */
+/* Blocks of all layers on the device; refs and the stack here. */
 static proa_status take_memory(proa_pages *p, proa_err *err)
 {
     p->bytes = proa_pages_bytes(p->count, p->layers, p->kv_heads, p->head_dim, p->dtype);
-    int64_t available = proa_memory_available();
-    if (p->bytes >= 0 && p->bytes <= available) p->memory = proa_pages_alloc(p->bytes);
+    int64_t available = p->device->available(p->device);
+    p->block_bytes = block_size(p->kv_heads, p->head_dim, p->dtype);
+    if (p->bytes >= 0 && p->bytes <= available) p->memory = p->device->alloc(p->device, block_total(p));
     if (!p->memory)
         return PROA_FAIL(err, NO_MEMORY,
                          "keys and values: %lld pages of %d tokens need %lld bytes, %lld are available",
                          (long long)p->count, PROA_PAGE_TOKENS, (long long)p->bytes, (long long)available);
-    p->block_bytes = block_size(p->kv_heads, p->head_dim, p->dtype);
-    p->refs = (int32_t *)(void *)(p->memory + 2 * p->layers * p->count * p->block_bytes);
+    p->refs = proa_calloc(2 * (size_t)p->count, sizeof *p->refs);
     p->stack = p->refs + p->count;
     return PROA_OK;
 }
 
-proa_status proa_pages_init(proa_pages *p, int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim,
-                            proa_dtype dtype, proa_err *err)
+proa_status proa_pages_init(proa_pages *p, proa_device *device, int64_t count, int32_t layers,
+                            int64_t kv_heads, int64_t head_dim, proa_dtype dtype, proa_err *err)
 {
     *p = (proa_pages){
-        .count = count, .layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .dtype = dtype};
+        .device = device, .count = count, .layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .dtype = dtype};
     proa_status status = PROA_OK;
     PROA_TRY_OUT(check_shape(p, err));
     if (count == 0) return PROA_OK;
@@ -88,7 +93,8 @@ out:
 
 void proa_pages_release(proa_pages *p)
 {
-    proa_pages_free(p->memory, p->bytes);
+    if (p->memory) p->device->free(p->device, p->memory, block_total(p));
+    free(p->refs);
     *p = (proa_pages){0};
 }
 
@@ -161,12 +167,13 @@ void proa_table_share(proa_pages *p, proa_table *dst, const proa_table *src, int
 static void copy_page(const proa_pages *p, int32_t to, int32_t from, int64_t tokens)
 {
     int64_t head = p->block_bytes / p->kv_heads;
-    size_t bytes = (size_t)(head / PROA_PAGE_TOKENS * tokens);
+    int64_t bytes = head / PROA_PAGE_TOKENS * tokens;
     for (int32_t layer = 0; layer < p->layers; layer++)
         for (int value = 0; value < 2; value++) {
             char *blocks = layer_blocks(p, layer, value);
             for (int64_t h = 0; h < p->kv_heads; h++)
-                memcpy(blocks + to * p->block_bytes + h * head, blocks + from * p->block_bytes + h * head, bytes);
+                p->device->copy(p->device, blocks + to * p->block_bytes + h * head,
+                                blocks + from * p->block_bytes + h * head, bytes);
         }
 }
 

@@ -7,7 +7,7 @@
 #define PROA_ENGINE_PAGES_H
 
 #include "base/limits.h"
-#include "kernels/ops.h"
+#include "kernels/device.h"
 
 /* A page holds the keys and values of PROA_PAGE_TOKENS tokens in every layer: page number i means the i-th block of
  * each layer's K and of each layer's V. Memory, in order of layers: K [count][Hk][64][dh], then V the same.
@@ -22,6 +22,7 @@ typedef struct proa_pages {
     int64_t free, used, used_peak;
     int64_t copies; /* private pages that proa_table_own made since the start */
     /* private */
+    proa_device *device;
     char *memory;
     int64_t bytes, block_bytes; /* of all; of one page's K (or V) in one layer */
     int32_t *refs;              /* [count] */
@@ -32,10 +33,10 @@ typedef struct proa_pages {
  * number does not fit, an argument is negative, or the dtype is not one of keys and values. */
 int64_t proa_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype);
 /* INVALID for shapes and dtypes outside of limits.h; NO_MEMORY, with the sum, if the kernel refuses or less is
- * available (proa_memory_available). On failure p is zero and needs no release. The memory is zeroed, and becomes
+ * available on the device, which is the caller's. On failure p is zero and needs no release. The memory is zeroed, and becomes
  * resident page by page as tokens are written. */
-PROA_MUST_CHECK proa_status proa_pages_init(proa_pages *p, int64_t count, int32_t layers, int64_t kv_heads,
-                                            int64_t head_dim, proa_dtype dtype, proa_err *err);
+PROA_MUST_CHECK proa_status proa_pages_init(proa_pages *p, proa_device *device, int64_t count, int32_t layers,
+                                            int64_t kv_heads, int64_t head_dim, proa_dtype dtype, proa_err *err);
 void proa_pages_release(proa_pages *p); /* tables that still refer to it are forgotten; a zero pool is fine */
 
 /* What the kernels of a layer (0..layers) read and write. */

@@ -162,8 +162,8 @@ static void add_row(proa_engine *e, int32_t id, int64_t position)
 static proa_batch batch_of(const proa_engine *e)
 {
     proa_batch b = {.rows = e->rows, .ids = e->ids, .positions = e->positions};
-    b.self = (proa_spans){e->self_spans, e->spans, e->table_memory};
-    b.cross = (proa_spans){e->cross_spans, e->spans, e->table_memory};
+    b.self = (proa_spans){.span = e->self_spans, .count = e->spans, .pages = e->table_memory};
+    b.cross = (proa_spans){.span = e->cross_spans, .count = e->spans, .pages = e->table_memory};
     return b;
 }
 

@@ -59,6 +59,7 @@ typedef struct proa_spans {
     const proa_span *span;
     int64_t count;
     const int32_t *pages;
+    int32_t rows_max, context_max; /* of all spans; read where the spans themselves lie on a device */
 } proa_spans;
 
 /* How scores are made; zero: plain bidirectional attention with scale 0 (set the scale!). */
@@ -83,6 +84,7 @@ typedef struct proa_ctx {
     /* Scratch for kernels, made by proa_ctx_init for the widest step; no op allocates. Aligned to 64. */
     void *scratch;
     int64_t scratch_bytes;
+    struct proa_device *device; /* of a device's table: its state; NULL: the host */
 } proa_ctx;
 
 #define PROA_OP(name, args) typedef void proa_##name##_fn args;
@@ -92,7 +94,8 @@ typedef struct proa_ctx {
 struct proa_ops {
     const char *name; /* of the highest overlay: "avx512_vnni" */
     proa_isa isa;
-    /* Bytes that pack needs for such a weight; the layout belongs to the table. Shapes were checked. */
+    /* Bytes that pack needs for such a weight; the layout belongs to the table. Shapes were checked. -1: the table has
+     * no such format. */
     int64_t (*pack_bytes)(proa_wfmt format, int64_t N, int64_t K);
 #define PROA_OP(name, args) proa_##name##_fn *name;
 #include "kernels/ops.def"

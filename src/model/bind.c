@@ -8,6 +8,7 @@ typedef struct binder {
     const proa_arch *arch;
     const proa_config *c;
     const proa_weights *weights;
+    proa_arena *arena;
     bool *used; /* [tensors of the checkpoint] */
     proa_err *err;
 } binder;
@@ -82,7 +83,18 @@ static void add_part(const binder *b, proa_param *param, const proa_name *row, c
     param->part[param->parts++] = v;
     param->rows += rows;
     param->cols = cols;
-    b->used[t - proa_weights_at(b->weights, 0)] = true; /* the tensors are one sorted array */
+    if (b->weights) b->used[t - proa_weights_at(b->weights, 0)] = true; /* the tensors are one sorted array */
+}
+
+/* A tensor of this shape without data, where there is no checkpoint (synthetic.h). */
+static const proa_weights_tensor *invented(const binder *b, const proa_name *row, const char *name,
+                                           int32_t rank, const int64_t *shape)
+{
+    if (row->flags & PROA_OPTIONAL) return NULL;
+    proa_weights_tensor *t = PROA_ARENA_NEW(b->arena, proa_weights_tensor, 1);
+    t->name = proa_arena_strdup(b->arena, proa_str_c(name));
+    t->view = proa_view_of(NULL, PROA_DTYPE_F16, rank, shape);
+    return t;
 }
 
 static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer)
@@ -98,7 +110,8 @@ static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer
     if (at)
         snprintf(name, sizeof name, "%.*s%lld%s", (int)(at - row->name), row->name, (long long)layer, at + 2);
     else snprintf(name, sizeof name, "%s", row->name);
-    const proa_weights_tensor *t = find_tensor(b, name);
+    const proa_weights_tensor *t = b->weights ? find_tensor(b, name)
+                                              : invented(b, row, name, matrix ? 2 : 1, shape);
     if (!t) return row->flags & PROA_OPTIONAL ? PROA_OK : missing(b, name, matrix ? 2 : 1, shape);
     PROA_TRY(check_tensor(b, t, matrix ? 2 : 1, shape));
     add_part(b, proa_params_at(stack, per_layer ? layer : stack->layers, row->slot), row, t, rows, cols);
@@ -135,13 +148,13 @@ static proa_status bind_row(const binder *b, const proa_name *row)
 proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, const proa_config *c,
                       const proa_weights *weights, proa_arena *arena, proa_err *err)
 {
-    binder b = {out, arch, c, weights, NULL, err};
-    b.used = PROA_ARENA_NEW(arena, bool, proa_weights_count(weights));
+    binder b = {.out = out, .arch = arch, .c = c, .weights = weights, .arena = arena, .err = err};
+    b.used = PROA_ARENA_NEW(arena, bool, weights ? proa_weights_count(weights) : 0);
     out[PROA_STACK_DECODER].layers = c->layers;
     out[PROA_STACK_ENCODER].layers = c->encoder_layers;
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         out[s].param = PROA_ARENA_NEW(arena, proa_param, (out[s].layers + 1) * PROA_SLOT_COUNT);
     for (const proa_name *row = arch->names; row->name; row++)
         if (proa_name_applies(row, c)) PROA_TRY(bind_row(&b, row));
-    return check_extra(&b);
+    return weights ? check_extra(&b) : PROA_OK;
 }

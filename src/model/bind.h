@@ -38,6 +38,7 @@ proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_slot slot
 
 /* Fills out[PROA_STACK_COUNT]. INVALID with the tensor's name and the shape expected when one is missing, misshaped
  * or of a dtype that is no float; with its name when the checkpoint has one that no row asks for. */
+/* weights NULL: shapes alone, without data. */
 PROA_MUST_CHECK proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch,
                                       const proa_config *c, const proa_weights *weights, proa_arena *arena,
                                       proa_err *err);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/model.h"
+#include "model/stage.h"
+#include "model/synthetic.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -32,6 +34,17 @@ out:
     return status;
 }
 
+static proa_status invent_config(proa_model *m, const char *path, proa_err *err)
+{
+    const char *text;
+    proa_json *config = NULL;
+    PROA_TRY(proa_synthetic_config(&text, path, err));
+    PROA_TRY(proa_json_parse(&config, proa_str_c(text), path, err));
+    proa_status status = proa_arch_configure(&m->arch, &m->config, config, NULL, &m->arena, err);
+    proa_json_free(config);
+    return status;
+}
+
 /* What the checkpoint is made of: its first matrix. */
 static proa_dtype checkpoint_dtype(const proa_model *m)
 {
@@ -55,10 +68,13 @@ static proa_status choose_format(proa_model *m, const proa_model_options *o, pro
     else if (proa_str_is(dtype, "f32")) m->format = PROA_WFMT_F32;
     else if (proa_str_is(dtype, "f16")) m->format = PROA_WFMT_F16, m->kv_dtype = PROA_DTYPE_F16;
     else if (proa_str_is(dtype, "bf16"))
-        m->format = proa_cpu_bf16_dot_pays() ? PROA_WFMT_BF16DOT : PROA_WFMT_BF16, m->kv_dtype = PROA_DTYPE_BF16;
+        m->format = m->device->host && proa_cpu_bf16_dot_pays() ? PROA_WFMT_BF16DOT : PROA_WFMT_BF16,
+        m->kv_dtype = PROA_DTYPE_BF16;
     else
         return PROA_FAIL(err, INVALID, "dtype '%.*s' is not one of auto, f32, bf16, f16", (int)dtype.len,
                          dtype.ptr);
+    if (!m->device->host && m->format == PROA_WFMT_F16) m->kv_dtype = PROA_DTYPE_F16;
+    if (!m->device->host && m->format == PROA_WFMT_BF16) m->kv_dtype = PROA_DTYPE_BF16;
     if (proa_str_is(quant, "int8")) m->format = PROA_WFMT_I8;
     else if (!proa_str_is(quant, "none"))
         return PROA_FAIL(err, INVALID, "quant '%.*s' is not one of none, int8", (int)quant.len, quant.ptr);
@@ -68,8 +84,11 @@ static proa_status choose_format(proa_model *m, const proa_model_options *o, pro
 static proa_status prepare(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
     int64_t rows = o->rows_max;
-    PROA_TRY(read_config(m, path, err));
-    PROA_TRY(proa_weights_open(&m->weights, path, err));
+    bool synthetic = proa_synthetic_is(path);
+    if (synthetic && !m->device->random)
+        return PROA_FAIL(err, UNSUPPORTED, "'%s': random weights are made on a GPU only (--device cuda)", path);
+    PROA_TRY(synthetic ? invent_config(m, path, err) : read_config(m, path, err));
+    if (!synthetic) PROA_TRY(proa_weights_open(&m->weights, path, err));
     proa_status status = proa_bind(m->params, m->arch, &m->config, m->weights, &m->arena, err);
     if (status != PROA_OK) return proa_err_prefix(err, "%s", path), status;
     PROA_TRY(choose_format(m, o, err));
@@ -78,57 +97,101 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
         rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
     m->kv_layers = m->config.layers ? (int32_t)m->config.layers : 1;
     return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, m->format, rows, o->head_rows,
-                          err);
+                          !m->device->host, err);
 }
 
 proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options,
-                               proa_pool *pool, proa_err *err)
+                               proa_device *device, proa_pool *pool, proa_err *err)
 {
     proa_model *m = proa_calloc(1, sizeof *m);
     *out = NULL;
     proa_arena_init(&m->arena);
-    m->ctx.pool = pool;
-    m->ctx.ops = proa_ops_cpu(proa_isa_choose());
+    m->device = device;
+    m->ctx = (proa_ctx){.pool = pool, .ops = device->ops, .device = device};
+    m->host = (proa_ctx){.pool = pool, .ops = proa_ops_cpu(proa_isa_choose())};
     proa_status status = prepare(m, path, options, err);
     if (status != PROA_OK) return proa_model_free(m), status;
     *out = m;
     return PROA_OK;
 }
 
+static int64_t inv_freq_bytes(const proa_model *m)
+{
+    return proa_max64(1, m->config.rotary_dim / 2) * (int64_t)sizeof(float);
+}
+
 void proa_model_free(proa_model *m)
 {
     if (!m) return;
-    proa_ctx_release(&m->ctx);
-    if (m->weight_memory) proa_pages_free(m->weight_memory, m->plan.weight_bytes);
-    if (m->activations) proa_pages_free(m->activations, m->plan.activation_bytes);
-    free(m->inv_freq);
+    proa_device *d = m->device;
+    proa_stage_free(m);
+    proa_ctx_release(&m->host);
+    d->free(d, m->weight_memory, m->plan.weight_bytes);
+    d->free(d, m->activations, m->plan.activation_bytes);
+    d->free(d, m->inv_freq, inv_freq_bytes(m));
     proa_weights_close(m->weights);
     proa_arena_release(&m->arena);
     free(m);
 }
 
 /* Copies vectors and small tables to f32, parts behind each other. */
-static void load_values(proa_param *param)
+static void load_values(proa_model *m, proa_param *param)
 {
-    float *dst = param->values;
+    proa_device *d = m->device;
+    float *here = d->host ? param->values : proa_malloc((size_t)param->bytes), *dst = here;
     for (int i = 0; i < param->parts; i++) {
         int64_t n = proa_view_count(param->part[i]);
         proa_to_f32(dst, param->part[i].data, param->part[i].dtype, n);
         dst += n;
     }
+    if (d->host) return;
+    d->upload(d, param->values, here, (dst - here) * (int64_t)sizeof *here);
+    free(here);
+}
+
+/* A table that the host reads in place moves to the device, as it is. */
+static void load_table(proa_model *m, proa_param *param, char *at)
+{
+    proa_view *table = &param->part[0];
+    m->device->upload(m->device, at, table->data, proa_view_count(*table) * proa_dtype_bytes(table->dtype));
+    table->data = at;
+}
+
+/* Random, and of a size that keeps sums in range: matrices around 0, vectors around 1. */
+static void invent_param(proa_model *m, proa_param *param, char *at)
+{
+    proa_device *d = m->device;
+    uint64_t seed = (uint64_t)(at - m->weight_memory) + 1;
+    if (param->role == PROA_ROLE_TABLE) {
+        d->random(d, at, param->part[0].dtype, proa_view_count(param->part[0]), 0, 0.05F, seed);
+        param->part[0].data = at;
+    } else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
+        param->values = (float *)(void *)at;
+        d->random(d, at, PROA_DTYPE_F32, param->bytes / 4, 1, 0.1F, seed);
+    } else {
+        proa_dtype dtype = param->matrix.format == PROA_WFMT_F32    ? PROA_DTYPE_F32
+                           : param->matrix.format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
+                                                                    : PROA_DTYPE_F16;
+        param->matrix.data = at;
+        d->random(d, at, dtype, param->matrix.bytes / proa_dtype_bytes(dtype), 0, 0.05F, seed);
+    }
 }
 
 static void load_param(proa_model *m, proa_param *param, char **at)
 {
-    if (!param->parts || param->role == PROA_ROLE_TABLE) return;
-    if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
+    if (!param->parts || (param->role == PROA_ROLE_TABLE && m->device->host)) return;
+    if (!m->weights) {
+        invent_param(m, param, *at);
+    } else if (param->role == PROA_ROLE_TABLE) {
+        load_table(m, param, *at);
+    } else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
         param->values = (float *)(void *)*at;
-        load_values(param);
+        load_values(m, param);
     } else {
         param->matrix.data = *at;
         m->ctx.ops->pack(&m->ctx, &param->matrix, param->part, param->parts);
     }
-    for (int i = 0; i < param->parts; i++) proa_weights_drop(m->weights, param->tensor[i]);
+    for (int i = 0; i < param->parts && m->weights; i++) proa_weights_drop(m->weights, param->tensor[i]);
     *at += param->bytes;
 }
 
@@ -172,20 +235,29 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
 {
     const proa_config *c = &m->config;
     const proa_plan *p = &m->plan;
+    proa_device *d = m->device;
     proa_ctx_need need = proa_model_need(m);
-    m->weight_memory = proa_pages_alloc(p->weight_bytes);
-    m->activations = proa_pages_alloc(p->activation_bytes);
-    if (!m->weight_memory || !m->activations)
-        return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for weights and %.1f MB for activations",
-                         (double)p->weight_bytes / 1e6, (double)p->activation_bytes / 1e6);
-    PROA_TRY(proa_ctx_init(&m->ctx, m->ctx.ops, m->ctx.pool, &need, err));
-    proa_model_touch(m->ctx.pool, m->activations, p->activation_bytes);
-    proa_model_touch(m->ctx.pool, m->ctx.scratch, m->ctx.scratch_bytes);
-    m->inv_freq = proa_calloc((size_t)c->rotary_dim / 2, sizeof *m->inv_freq);
-    proa_config_inv_freq(c, m->inv_freq);
+    m->weight_memory = d->alloc(d, p->weight_bytes);
+    m->activations = d->alloc(d, p->activation_bytes);
+    m->inv_freq = d->alloc(d, inv_freq_bytes(m));
+    if (!m->weight_memory || !m->activations || !m->inv_freq)
+        return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for weights and %.1f MB for activations on %s",
+                         (double)p->weight_bytes / 1e6, (double)p->activation_bytes / 1e6, d->name);
+    PROA_TRY(proa_ctx_init(&m->host, m->host.ops, m->host.pool, &need, err));
+    if (d->host) {
+        m->ctx = m->host;
+        m->ctx.device = d;
+        proa_model_touch(m->ctx.pool, m->activations, p->activation_bytes);
+        proa_model_touch(m->ctx.pool, m->ctx.scratch, m->ctx.scratch_bytes);
+    } else {
+        PROA_TRY(proa_stage_make(m, err));
+    }
+    float inv_freq[PROA_HEAD_DIM_MAX / 2]; /* rotary_dim is checked against the head size */
+    proa_config_inv_freq(c, inv_freq);
+    d->upload(d, m->inv_freq, inv_freq, c->rotary_dim / 2 * (int64_t)sizeof *inv_freq);
     load_weights(m, progress, arg);
     malloc_trim(0); /* what reading the header left behind */
-    return PROA_OK;
+    return d->check(d, err);
 }
 
 bool proa_model_has_pool(const proa_model *m)

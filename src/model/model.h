@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * model.h - a model in memory, and one pass of its program over a ragged batch.
- * Owner:   proa_model_prepare/free. The pool is the caller's and must outlive it; keys and values are the caller's.
+ * Owner:   proa_model_prepare/free. Pool and device are the caller's and must outlive it; keys and values are the caller's.
  * Threads: one pass at a time (the stepping thread).
  * Way in:  proa_model_prepare (reads and plans, takes nothing large), proa_model_load, then proa_model_encode,
  *          proa_model_decode and proa_model_head. */
 #ifndef PROA_MODEL_MODEL_H
 #define PROA_MODEL_MODEL_H
 
+#include "kernels/device.h"
 #include "model/plan.h"
 
 typedef struct proa_model_options {
@@ -25,6 +26,8 @@ typedef struct proa_batch {
     proa_spans cross; /* the same rows, with the encoder's contexts (encoder-decoder, decoding) */
 } proa_batch;
 
+typedef struct proa_stage proa_stage; /* the step's arrays on their way to a device */
+
 typedef struct proa_model {
     const proa_arch *arch;
     proa_config config;
@@ -32,20 +35,24 @@ typedef struct proa_model {
     proa_plan plan;
     proa_wfmt format;
     proa_dtype checkpoint, kv_dtype;
-    int32_t kv_layers; /* layers of the page pool: decoder layers, or 1 for an encoder's scratch */
-    proa_ctx ctx;
+    int32_t kv_layers;   /* layers of the page pool: decoder layers, or 1 for an encoder's scratch */
+    proa_device *device; /* the caller's */
+    proa_ctx ctx;        /* where the model runs */
+    proa_ctx host;       /* the CPU's table, for what is done with logits once they are here */
     proa_weights *weights;
     proa_arena arena;
+    bool hidden_wanted; /* proa_model_hidden will be asked: on a GPU its rows are fetched with the head's */
     /* after proa_model_load */
     char *weight_memory, *activations;
     float *inv_freq;
+    proa_stage *stage; /* stage.h; NULL on the host */
 } proa_model;
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder.
  * Errors name the file, the key or the tensor. */
 PROA_MUST_CHECK proa_status proa_model_prepare(proa_model **out, const char *path,
-                                               const proa_model_options *options, proa_pool *pool,
-                                               proa_err *err);
+                                               const proa_model_options *options, proa_device *device,
+                                               proa_pool *pool, proa_err *err);
 /* Takes the memory and packs the weights. NO_MEMORY with the sum. progress may be NULL. */
 PROA_MUST_CHECK proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err);
 void proa_model_free(proa_model *m); /* NULL is fine */

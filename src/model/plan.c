@@ -102,11 +102,13 @@ static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_c
     }
 }
 
-static proa_status size_param(proa_param *param, const proa_ops *ops, proa_wfmt format, proa_err *err)
+static proa_status size_param(proa_param *param, const proa_ops *ops, proa_wfmt format, bool tables, proa_err *err)
 {
     int64_t count = 0, bytes = 0;
     if (!proa_mul(param->rows, param->cols ? param->cols : 1, &count) || !proa_mul(count, 8, &bytes))
         return PROA_FAIL(err, LIMIT, "tensor '%s' is too large", param->tensor[0]->name);
+    if (param->role == PROA_ROLE_TABLE && tables)
+        param->bytes = proa_round_up(count * proa_dtype_bytes(param->part[0].dtype), 64);
     if (param->role == PROA_ROLE_TABLE) return PROA_OK;
     if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
         param->bytes = proa_round_up(count * 4, 64);
@@ -117,6 +119,9 @@ static proa_status size_param(proa_param *param, const proa_ops *ops, proa_wfmt 
                          param->tensor[0]->name, (long long)param->cols, PROA_I8_INPUTS_MAX);
     param->matrix = (proa_weight){.format = format, .N = param->rows, .K = param->cols};
     param->matrix.bytes = ops->pack_bytes(format, param->rows, param->cols);
+    if (param->matrix.bytes < 0)
+        return PROA_FAIL(err, UNSUPPORTED, "weights as %s are not offered on this device",
+                         proa_wfmt_name(format));
     param->bytes = proa_round_up(param->matrix.bytes, 64);
     return PROA_OK;
 }
@@ -157,7 +162,7 @@ static void count_parameters(proa_plan *plan, const proa_params params[PROA_STAC
 
 proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
                            const proa_config *c, const proa_ops *ops, proa_wfmt format, int64_t rows_max,
-                           int64_t head_rows, proa_err *err)
+                           int64_t head_rows, bool tables, proa_err *err)
 {
     *plan = (proa_plan){.rows_max = rows_max, .head_rows = head_rows};
     proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
@@ -165,7 +170,7 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
     place_registers(plan, arch, c);
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         for (int64_t i = 0; i < (params[s].layers + 1) * PROA_SLOT_COUNT; i++)
-            if (params[s].param[i].parts) PROA_TRY(size_param(&params[s].param[i], ops, format, err));
+            if (params[s].param[i].parts) PROA_TRY(size_param(&params[s].param[i], ops, format, tables, err));
         count_bytes(plan, &params[s], s == (int)busiest);
     }
     count_parameters(plan, params, arch, c);

@@ -34,9 +34,10 @@ typedef struct proa_plan {
     int64_t parameters;
 } proa_plan;
 
-/* Sizes from shapes; sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT when a product overflows. */
+/* tables: embedding tables are copied too (to a device), not read in place. Sizes from shapes; sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT when a product overflows. */
 PROA_MUST_CHECK proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT],
                                            const proa_arch *arch, const proa_config *c, const proa_ops *ops,
-                                           proa_wfmt format, int64_t rows_max, int64_t head_rows, proa_err *err);
+                                           proa_wfmt format, int64_t rows_max, int64_t head_rows, bool tables,
+                                           proa_err *err);
 
 #endif

@@ -2,6 +2,8 @@
  * run.c - the one loop that runs every model: for each step of a program, the kernel that does it. */
 #include "model/model.h"
 
+#include "model/stage.h"
+
 /* What a step needs to know beyond itself. */
 typedef struct frame {
     proa_model *m;
@@ -192,28 +194,56 @@ static void run_stack(frame *f)
     run(f, &p[PROA_SECTION_AFTER]);
 }
 
-void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
+static void encode(frame *f)
 {
-    frame f = {.m = m, .kv = kv, .batch = batch, .stack = PROA_STACK_ENCODER, .rows = batch->rows};
-    run_stack(&f);
-    f.stack = PROA_STACK_DECODER;
-    for (f.layer = 0; m->plan.cross.count && f.layer < m->config.layers; f.layer++) run(&f, &m->plan.cross);
+    proa_model *m = f->m;
+    run_stack(f);
+    f->stack = PROA_STACK_DECODER;
+    for (f->layer = 0; m->plan.cross.count && f->layer < m->config.layers; f->layer++) run(f, &m->plan.cross);
 }
 
+void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
+{
+    proa_batch there;
+    frame f = {.m = m, .kv = kv, .stack = PROA_STACK_ENCODER, .rows = batch->rows};
+    f.batch = proa_stage_batch(m, batch, &there);
+    encode(&f);
+}
+
+/* On a device a step of decoding rows alone looks like the one before: it is recorded once and then replayed. */
 void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
 {
-    frame f = {.m = m, .kv = kv, .batch = batch, .stack = PROA_STACK_DECODER, .rows = batch->rows};
+    proa_batch there;
+    frame f = {.m = m, .kv = kv, .stack = PROA_STACK_DECODER, .rows = batch->rows};
+    f.batch = proa_stage_batch(m, batch, &there);
+    bool recorded = m->device->pass_begin && batch->rows == batch->self.count;
+    if (recorded) {
+        proa_pass pass = {PROA_STACK_DECODER, (int32_t)batch->rows, (int32_t)batch->self.count,
+                          there.self.context_max, there.cross.context_max};
+        if (m->device->pass_begin(m->device, &pass)) return;
+    }
     run_stack(&f);
+    if (recorded) m->device->pass_end(m->device);
+}
+
+/* What the head's last product read: X itself where the head only gathers. */
+static proa_view hidden_rows(const proa_model *m, int64_t count)
+{
+    const proa_plan *p = &m->plan;
+    proa_reg read = p->head.count ? p->head.step[p->head.count - 1].in : PROA_REG_OUT;
+    if (read == PROA_REG_X) read = PROA_REG_OUT;
+    return proa_view_2d(m->activations + p->offset[read], PROA_DTYPE_F32, count, p->width[read]);
 }
 
 static proa_view run_head(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
 {
-    frame f = {.m = m, .rows = count, .gather = rows};
+    frame f = {.m = m, .rows = count};
     PROA_ASSERT(count <= m->plan.head_rows);
+    f.gather = proa_stage_rows(m, rows, count);
     f.stack = m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     f.layer = m->params[f.stack].layers;
     run(&f, program);
-    return reg(&f, PROA_REG_OUT);
+    return proa_stage_fetch(m, reg(&f, PROA_REG_OUT), hidden_rows(m, count));
 }
 
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
@@ -234,8 +264,5 @@ const float *proa_model_encoded(const proa_model *m, int64_t i)
 
 const float *proa_model_hidden(const proa_model *m, int64_t i)
 {
-    const proa_plan *p = &m->plan;
-    proa_reg read = p->head.step[p->head.count - 1].in; /* X itself where the head only gathers */
-    if (read == PROA_REG_X) read = PROA_REG_OUT;
-    return (const float *)(const void *)(m->activations + p->offset[read]) + i * p->width[read];
+    return proa_stage_hidden(m, hidden_rows(m, m->plan.head_rows), i);
 }

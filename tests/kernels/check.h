@@ -39,6 +39,16 @@ typedef enum tolerance {
     TOL_COUNT
 } tolerance;
 double tolerance_of(tolerance kind); /* the limit */
+/* On a device sums have other orders, products of halves round, and a row's order may depend on the batch: there the same
+ * comparisons, those of bits too, are made with this limit at least, and no numbers are huge or infinite. */
+typedef struct device_rules {
+    bool on;
+    double limit;
+} device_rules;
+extern device_rules device_mode;
+/* The table of a device behind the host's memory (hosted.c); NULL with the reason if it cannot be opened. */
+const proa_ops *hosted_table(const char *name, proa_err *err);
+void hosted_close(void);
 tolerance tolerance_of_format(proa_wfmt format);
 
 /* Rows of a against b: |a - b| <= limit * (floor + |b| + largest finite |b| of the row); NaN matches NaN and infinity

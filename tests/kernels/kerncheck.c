@@ -35,6 +35,7 @@ static check_fn *const checks[] = {
 
 typedef struct options {
     const char *op, *table;
+    const char *device; /* check its table instead of the CPU's */
     bool bench, json, verbose;
     int threads;
 } options;
@@ -54,6 +55,7 @@ static void check_table(tester *t, const options *o, proa_pool *const *pools, co
     for (int i = 0; proa_op_names[i]; i++) {
         if (o->op && strcmp(o->op, proa_op_names[i]) != 0) continue;
         int64_t before = t->failures, start = proa_clock_ns();
+        device_mode.limit = 4e-6;
         t->op = proa_op_names[i], t->checks = 0, t->worst = 0;
         checks[i](t);
         printf("%-4s %-12s %-12s %7lld checks, worst %5.2f of the tolerance, %5.2f s\n",
@@ -95,7 +97,16 @@ static int check_all(const options *o)
     for (int n = 0; n < CHECK_THREADS; n++) pools[n] = proa_pool_new(n + 1);
     int64_t failures = 0;
     int tables = 0;
-    for (int isa = 0; isa < PROA_ISA_COUNT; isa++) {
+    if (o->device) {
+        proa_err err = {0};
+        tester t = {.verbose = o->verbose};
+        const proa_ops *ops = hosted_table(o->device, &err);
+        device_mode.on = true;
+        if (ops) check_table(&t, o, pools, ops, &failures), tables++;
+        else fprintf(stderr, "kerncheck: %s\n", err.text);
+        hosted_close();
+    }
+    for (int isa = 0; isa < PROA_ISA_COUNT && !o->device; isa++) {
         const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
         if (!ops) printf("skip %-12s this CPU lacks it\n", proa_isa_name((proa_isa)isa));
         if (!ops || (o->table && strcmp(o->table, ops->name) != 0)) continue;
@@ -105,7 +116,7 @@ static int check_all(const options *o)
     }
     for (int n = 0; n < CHECK_THREADS; n++) proa_pool_free(pools[n]);
     if (!tables) fprintf(stderr, "kerncheck: no table is named '%s'\n", o->table ? o->table : "");
-    if (!o->op && !o->table) failures += check_ceilings();
+    if (!o->op && !o->table && !o->device) failures += check_ceilings();
     printf("%lld failures\n", (long long)failures);
     return failures || !tables;
 }
@@ -113,6 +124,7 @@ static int check_all(const options *o)
 static int usage(void)
 {
     puts("kerncheck [--op NAME] [--table NAME]            compare with the reference\n"
+         "kerncheck --device cuda [--op NAME]             the table of a GPU\n"
          "kerncheck --bench [--op NAME] [--threads N] [--json]   time every table");
     return 2;
 }
@@ -131,6 +143,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--bench") == 0) o.bench = true;
         else if (strcmp(argv[i], "--json") == 0) o.json = true;
         else if (strcmp(argv[i], "--op") == 0 && i + 1 < argc) o.op = argv[++i];
+        else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) o.device = argv[++i];
         else if (strcmp(argv[i], "--table") == 0 && i + 1 < argc) o.table = argv[++i];
         else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) o.threads = atoi(argv[++i]);
         else return usage();

@@ -118,7 +118,7 @@ static void world_init(world *w, const shape *s)
     w->heads = s->kv_heads * s->group;
     seed = (uint64_t)(s->dh * 31 + s->count);
     place_spans(w, s);
-    w->spans = (proa_spans){w->span, s->count, w->pages};
+    w->spans = (proa_spans){.span = w->span, .count = s->count, .pages = w->pages};
     int64_t kv = w->slots * s->kv_heads * s->dh, rows = w->T * w->heads * s->dh;
     w->k = floats(kv), w->v = floats(kv), w->q = floats(rows), w->y = floats(rows);
     for (int64_t i = 0; i < kv; i++) w->k[i] = 2 * random_unit(), w->v[i] = random_unit();
@@ -328,7 +328,7 @@ static void prompt_equals_steps(void **state)
                 proa_span one = w.span[i < 70 ? 0 : 1];
                 int32_t at = i - one.row;
                 one = (proa_span){i, 1, one.context - one.rows + at + 1, one.table};
-                attend(&contexts[t * THREADS + i % THREADS], &w, &(proa_spans){&one, 1, w.pages}, &a);
+                attend(&contexts[t * THREADS + i % THREADS], &w, &(proa_spans){.span = &one, .count = 1, .pages = w.pages}, &a);
                 assert_memory_equal(w.y + i * row, all + i * row, (size_t)row * sizeof *all);
             }
         }
@@ -348,7 +348,7 @@ static void rows_without_keys(void **state)
         attend(&contexts[t * THREADS + 1], &w, &w.spans, &a);
         for (int64_t i = 0; i < 6 * w.heads * s.dh; i++) assert_true(w.y[i] == 0.0f);
         check_dense(&w, &(proa_attention){.scale = 1, .causal = true});
-        attend(&contexts[t * THREADS], &w, &(proa_spans){w.span, 0, w.pages}, &a);
+        attend(&contexts[t * THREADS], &w, &(proa_spans){.span = w.span, .pages = w.pages}, &a);
         for (int64_t i = 0; i < w.T * w.heads * s.dh; i++) assert_true(w.y[i] == 77.0f);
     }
     world_release(&w);
@@ -449,7 +449,7 @@ static void check_shared(world *w, const proa_attention *a)
         memcpy(all, w->y, (size_t)n * sizeof *all);
         for (int64_t s = 0; s < w->spans.count; s++) {
             size_t at = (size_t)(w->span[s].row * row), rows = (size_t)(w->span[s].rows * row);
-            attend(&contexts[c], w, &(proa_spans){w->span + s, 1, w->pages}, a);
+            attend(&contexts[c], w, &(proa_spans){.span = w->span + s, .count = 1, .pages = w->pages}, a);
             assert_memory_equal(w->y + at, all + at, rows * sizeof *all);
         }
     }

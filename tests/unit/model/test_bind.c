@@ -47,10 +47,13 @@ static proa_status prepare(const char *arch, const change *c, proa_err *err)
     write_changed(dir, arch, "model.safetensors", c);
     proa_pool *pool = proa_pool_new(1);
     proa_model *m = NULL;
+    proa_device *device;
+    assert_int_equal(proa_device_open(&device, "cpu", err), PROA_OK);
     proa_model_options options = {.rows_max = 32, .head_rows = 8};
-    proa_status status = proa_model_prepare(&m, dir, &options, pool, err);
+    proa_status status = proa_model_prepare(&m, dir, &options, device, pool, err);
     if (status == PROA_OK) status = proa_model_load(m, NULL, NULL, err);
     proa_model_free(m);
+    proa_device_close(device);
     proa_pool_free(pool);
     snprintf(path, sizeof path, "%s/config.json", dir);
     unlink(path);

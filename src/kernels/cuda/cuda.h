@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * cuda.h - inside the plug-in: the state of one GPU, launching, conversions.
+ * Owner:   device.cu. Threads: the stepping thread. */
+#ifndef PROA_KERNELS_CUDA_CUDA_H
+#define PROA_KERNELS_CUDA_CUDA_H
+
+extern "C" {
+#include "kernels/device.h"
+}
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+struct gpu_graph;
+struct gpu_plan;
+struct gpu_trace;
+
+struct gpu {
+    proa_device base; /* first */
+    char name[256];
+    int index, sms;
+    cudaStream_t stream;
+    cublasLtHandle_t lt;
+    void *workspace; /* of cuBLASLt */
+    size_t workspace_bytes;
+    char *ring; /* pinned, two halves: uploads pass through it */
+    size_t ring_at; /* in this half */
+    int ring_half;
+    cudaEvent_t ring_sent[2]; /* what was copied from a half has arrived */
+    void *cast; /* activations as the weights' type, for cuBLASLt */
+    size_t cast_bytes;
+    float *partials; /* of split attention */
+    size_t partials_bytes;
+    unsigned *counters; /* [GPU_COUNTERS] zero between kernels: which block of a group comes last */
+    int16_t *buckets[2]; /* T5's buckets by distance: of decoders, of encoders */
+    int32_t bucket_key[2][2];
+    cudaError_t failed; /* the first failure since check */
+    const char *failed_in;
+    gpu_graph *graphs;
+    int graphs_count;
+    proa_pass recording;
+    bool is_recording;
+    gpu_plan *plans;
+    int plans_count;
+    gpu_trace *trace; /* with PROA_TRACE set: what each kind of kernel took; nothing is recorded then */
+};
+
+/* Around each launch: waits and counts, when tracing. */
+void gpu_trace_begin(gpu *g);
+void gpu_trace_end(gpu *g, const char *what);
+
+
+enum { GPU_COUNTERS = 1 << 16, GPU_GRAPHS_MAX = 96, GPU_PLANS_MAX = 4096 };
+
+static inline gpu *gpu_of(proa_ctx *c)
+{
+    return reinterpret_cast<gpu *>(c->device);
+}
+
+static inline void gpu_note(gpu *g, cudaError_t status, const char *where)
+{
+    if (status != cudaSuccess && g->failed == cudaSuccess) g->failed = status, g->failed_in = where;
+}
+
+/* Launches with programmatic dependent launch: the kernel may start while the one before still runs, and waits itself
+ * (gpu_wait) before it touches what others made. */
+template <typename... Params, typename... Args>
+static void gpu_launch(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
+                       Args... args)
+{
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid, config.blockDim = block;
+    config.dynamicSmemBytes = shared, config.stream = g->stream;
+    config.attrs = &attribute, config.numAttrs = 1;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    if (g->trace) gpu_trace_begin(g);
+    gpu_note(g, cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), what);
+    if (g->trace) gpu_trace_end(g, what);
+}
+
+/* The kernels before have ended and what they wrote is visible. Every kernel calls it, so that the order is transitive. */
+__device__ static inline void gpu_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+
+/* The next kernel may be set up. */
+__device__ static inline void gpu_release()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+__device__ static inline float gpu_to_f32(float x) { return x; }
+__device__ static inline float gpu_to_f32(__half x) { return __half2float(x); }
+__device__ static inline float gpu_to_f32(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+template <typename T> __device__ static inline T gpu_from_f32(float x);
+template <> __device__ inline float gpu_from_f32<float>(float x) { return x; }
+template <> __device__ inline __half gpu_from_f32<__half>(float x) { return __float2half_rn(x); }
+template <> __device__ inline __nv_bfloat16 gpu_from_f32<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+
+__device__ static inline float gpu_act(float x, int act)
+{
+    switch (act) {
+    case PROA_ACT_RELU: return x < 0.0f ? 0.0f : x;
+    case PROA_ACT_GELU: return 0.5f * x * erfcf(-x * 0.70710678118654752f);
+    case PROA_ACT_GELU_TANH: return x / (1.0f + expf(-2.0f * 0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    case PROA_ACT_QUICK_GELU: return x / (1.0f + expf(-1.702f * x));
+    case PROA_ACT_SILU: return x / (1.0f + expf(-x));
+    case PROA_ACT_TANH: return tanhf(x);
+    default: return x;
+    }
+}
+
+__device__ static inline float gpu_warp_sum(float v)
+{
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
+    return v;
+}
+
+/* Sum over a block of up to 1024 threads; `room` is 33 floats of shared memory. */
+__device__ static inline float gpu_block_sum(float v, float *room)
+{
+    int warps = (blockDim.x + 31) / 32;
+    v = gpu_warp_sum(v);
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = (int)(threadIdx.x & 31) < warps ? room[threadIdx.x & 31] : 0.0f;
+    return gpu_warp_sum(v);
+}
+
+/* The tables of the files; each puts its entries. */
+void gpu_fill_rows(proa_ops *ops);   /* rows.cu */
+void gpu_fill_linear(proa_ops *ops); /* linear.cu */
+void gpu_fill_attend(proa_ops *ops); /* attend.cu */
+void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach, uint64_t seed);
+double gpu_read_rate(proa_device *d);                       /* ceiling.cu */
+double gpu_matrix_rate(proa_device *d, proa_dtype dtype);   /* ceiling.cu */
+void gpu_linear_release(gpu *g);
+void *gpu_cast_room(gpu *g, size_t bytes);
+float *gpu_partials_room(gpu *g, size_t bytes);
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * device.cu - the plug-in's door: opening a GPU, memory, transfers, recorded passes. */
+#include "kernels/cuda/cuda.h"
+
+extern "C" {
+#include "base/alloc.h"
+}
+#include <stdlib.h>
+#include <string.h>
+
+struct gpu_graph {
+    proa_pass pass;
+    cudaGraphExec_t exec;
+};
+
+enum { WORKSPACE_BYTES = 64 << 20 };
+static const size_t RING_HALF = 8 << 20;
+
+static gpu *self(proa_device *d)
+{
+    return reinterpret_cast<gpu *>(d);
+}
+
+/* ---- memory ---- */
+
+static void *gpu_alloc(proa_device *d, int64_t bytes)
+{
+    void *memory = NULL;
+    if (cudaMalloc(&memory, (size_t)bytes) != cudaSuccess) {
+        cudaGetLastError(); /* said by NULL */
+        return NULL;
+    }
+    gpu_note(self(d), cudaMemsetAsync(memory, 0, (size_t)bytes, self(d)->stream), "clearing memory");
+    return memory;
+}
+
+static void gpu_free(proa_device *d, void *memory, int64_t bytes)
+{
+    PROA_UNUSED(bytes);
+    if (!memory) return;
+    cudaStreamSynchronize(self(d)->stream);
+    cudaFree(memory);
+}
+
+/* The other half of the ring, once what was sent from it has arrived. */
+static void turn_ring(gpu *g)
+{
+    gpu_note(g, cudaEventRecord(g->ring_sent[g->ring_half], g->stream), "upload");
+    g->ring_half ^= 1;
+    g->ring_at = 0;
+    gpu_note(g, cudaEventSynchronize(g->ring_sent[g->ring_half]), "upload"); /* one never recorded is no wait */
+}
+
+/* Through pinned memory in pieces, so that the host goes on while they travel. */
+static void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
+{
+    gpu *g = self(d);
+    const char *from = (const char *)src;
+    char *to = (char *)dst;
+    while (bytes > 0) {
+        size_t n = (size_t)bytes < RING_HALF ? (size_t)bytes : RING_HALF;
+        if (g->ring_at + n > RING_HALF) turn_ring(g);
+        char *room = g->ring + g->ring_half * RING_HALF + g->ring_at;
+        memcpy(room, from, n);
+        gpu_note(g, cudaMemcpyAsync(to, room, n, cudaMemcpyHostToDevice, g->stream), "upload");
+        g->ring_at += (n + 15) / 16 * 16;
+        from += n, to += n, bytes -= (int64_t)n;
+    }
+}
+
+static void gpu_download(proa_device *d, void *dst, const void *src, int64_t bytes)
+{
+    gpu *g = self(d);
+    if (bytes <= 0) return;
+    gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "download");
+    gpu_note(g, cudaStreamSynchronize(g->stream), "download");
+}
+
+static void gpu_copy(proa_device *d, void *dst, const void *src, int64_t bytes)
+{
+    gpu_note(self(d), cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToDevice, self(d)->stream), "copy");
+}
+
+static int64_t gpu_available(proa_device *d)
+{
+    size_t free_bytes = 0, total = 0;
+    PROA_UNUSED(d);
+    return cudaMemGetInfo(&free_bytes, &total) == cudaSuccess ? (int64_t)free_bytes : 0;
+}
+
+static proa_status gpu_check(proa_device *d, proa_err *err)
+{
+    gpu *g = self(d);
+    gpu_note(g, cudaStreamSynchronize(g->stream), "waiting for the kernels");
+    cudaError_t failed = g->failed;
+    if (failed == cudaSuccess) return PROA_OK;
+    g->failed = cudaSuccess;
+    return PROA_FAIL(err, INTERNAL, "%s: %s: %s", g->name, g->failed_in, cudaGetErrorString(failed));
+}
+
+/* Scratch that grows; only while nothing is being recorded, and recordings that knew the old one are dropped. */
+static void *grow(gpu *g, void **room, size_t *have, size_t bytes)
+{
+    if (bytes <= *have) return *room;
+    PROA_ASSERT(!g->is_recording);
+    cudaStreamSynchronize(g->stream);
+    for (int i = 0; i < g->graphs_count; i++) cudaGraphExecDestroy(g->graphs[i].exec);
+    g->graphs_count = 0;
+    if (*room) cudaFree(*room);
+    *have = (bytes + bytes / 4 + 0xfffff) & ~(size_t)0xfffff;
+    gpu_note(g, cudaMalloc(room, *have), "scratch");
+    return *room;
+}
+
+void *gpu_cast_room(gpu *g, size_t bytes)
+{
+    return grow(g, &g->cast, &g->cast_bytes, bytes);
+}
+
+float *gpu_partials_room(gpu *g, size_t bytes)
+{
+    return (float *)grow(g, (void **)&g->partials, &g->partials_bytes, bytes);
+}
+
+/* ---- tracing: PROA_TRACE=1 prints at the end what each kind of kernel took ---- */
+
+struct gpu_trace {
+    struct {
+        const char *what;
+        int64_t count;
+        double ms;
+    } row[64];
+    int rows;
+    cudaEvent_t begin, end;
+};
+
+void gpu_trace_begin(gpu *g)
+{
+    cudaEventRecord(g->trace->begin, g->stream);
+}
+
+void gpu_trace_end(gpu *g, const char *what)
+{
+    gpu_trace *t = g->trace;
+    float ms = 0;
+    int i = 0;
+    cudaEventRecord(t->end, g->stream);
+    cudaEventSynchronize(t->end);
+    cudaEventElapsedTime(&ms, t->begin, t->end);
+    while (i < t->rows && strcmp(t->row[i].what, what) != 0) i++;
+    if (i == (int)PROA_COUNT(t->row)) return;
+    if (i == t->rows) t->row[t->rows++].what = what;
+    t->row[i].count++, t->row[i].ms += (double)ms;
+}
+
+static void trace_open(gpu *g)
+{
+    if (!getenv("PROA_TRACE")) return;
+    g->trace = (gpu_trace *)proa_calloc(1, sizeof *g->trace);
+    cudaEventCreate(&g->trace->begin);
+    cudaEventCreate(&g->trace->end);
+    g->base.pass_begin = NULL; /* what is recorded cannot be timed one by one */
+}
+
+static void trace_close(gpu *g)
+{
+    gpu_trace *t = g->trace;
+    if (!t) return;
+    fprintf(stderr, "%-28s %10s %12s %10s\n", "kernel", "count", "ms in all", "us each");
+    for (int i = 0; i < t->rows; i++)
+        fprintf(stderr, "%-28s %10lld %12.2f %10.2f\n", t->row[i].what, (long long)t->row[i].count, t->row[i].ms,
+                t->row[i].ms * 1e3 / (double)t->row[i].count);
+    cudaEventDestroy(t->begin);
+    cudaEventDestroy(t->end);
+    free(t);
+}
+
+/* ---- recorded passes ---- */
+
+/* The first time that a pass comes it runs plainly, so that scratch and plans are there; the second time it is recorded. */
+static bool gpu_pass_begin(proa_device *d, const proa_pass *pass)
+{
+    gpu *g = self(d);
+    for (int i = 0; i < g->graphs_count; i++) {
+        gpu_graph *known = &g->graphs[i];
+        if (memcmp(&known->pass, pass, sizeof *pass) != 0) continue;
+        if (known->exec) {
+            gpu_note(g, cudaGraphLaunch(known->exec, g->stream), "launching a recorded pass");
+            return true;
+        }
+        gpu_note(g, cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal), "recording a pass");
+        g->is_recording = true;
+        g->recording = *pass;
+        return false;
+    }
+    if (g->graphs_count == GPU_GRAPHS_MAX) { /* begin anew: which are in use now will soon be there again */
+        cudaStreamSynchronize(g->stream);
+        for (int i = 0; i < g->graphs_count; i++)
+            if (g->graphs[i].exec) cudaGraphExecDestroy(g->graphs[i].exec);
+        g->graphs_count = 0;
+    }
+    g->graphs[g->graphs_count++] = {*pass, NULL};
+    return false;
+}
+
+static void gpu_pass_end(proa_device *d)
+{
+    gpu *g = self(d);
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    if (!g->is_recording) return;
+    g->is_recording = false;
+    gpu_note(g, cudaStreamEndCapture(g->stream, &graph), "recording a pass");
+    if (!graph) return;
+    gpu_note(g, cudaGraphInstantiate(&exec, graph, 0), "recording a pass");
+    cudaGraphDestroy(graph);
+    if (!exec) return;
+    for (int i = 0; i < g->graphs_count; i++)
+        if (memcmp(&g->graphs[i].pass, &g->recording, sizeof g->recording) == 0) g->graphs[i].exec = exec;
+    gpu_note(g, cudaGraphLaunch(exec, g->stream), "launching a recorded pass");
+}
+
+/* ---- opening ---- */
+
+static void gpu_close(proa_device *d)
+{
+    gpu *g = self(d);
+    cudaStreamSynchronize(g->stream);
+    for (int i = 0; i < g->graphs_count; i++)
+        if (g->graphs[i].exec) cudaGraphExecDestroy(g->graphs[i].exec);
+    trace_close(g);
+    gpu_linear_release(g);
+    if (g->lt) cublasLtDestroy(g->lt);
+    void *memory[] = {g->workspace, g->cast, g->partials, g->counters, g->buckets[0], g->buckets[1]};
+    for (size_t i = 0; i < PROA_COUNT(memory); i++) cudaFree(memory[i]);
+    cudaFreeHost(g->ring);
+    for (int i = 0; i < 2; i++)
+        if (g->ring_sent[i]) cudaEventDestroy(g->ring_sent[i]);
+    if (g->stream) cudaStreamDestroy(g->stream);
+    free(g->graphs);
+    free(g);
+}
+
+static proa_status take_room(gpu *g, proa_err *err)
+{
+    g->workspace_bytes = WORKSPACE_BYTES;
+    g->graphs = (gpu_graph *)proa_calloc(GPU_GRAPHS_MAX, sizeof *g->graphs);
+    cudaError_t status = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
+    for (int i = 0; i < 2 && status == cudaSuccess; i++)
+        status = cudaEventCreateWithFlags(&g->ring_sent[i], cudaEventDisableTiming);
+    if (status == cudaSuccess) status = cudaMallocHost((void **)&g->ring, 2 * RING_HALF);
+    if (status == cudaSuccess) status = cudaMalloc(&g->workspace, g->workspace_bytes);
+    if (status == cudaSuccess) status = cudaMalloc((void **)&g->counters, GPU_COUNTERS * sizeof *g->counters);
+    if (status == cudaSuccess) status = cudaMemset(g->counters, 0, GPU_COUNTERS * sizeof *g->counters);
+    if (status != cudaSuccess) return PROA_FAIL(err, NO_MEMORY, "%s: %s", g->name, cudaGetErrorString(status));
+    if (cublasLtCreate(&g->lt) != CUBLAS_STATUS_SUCCESS)
+        return PROA_FAIL(err, UNSUPPORTED, "%s: cuBLASLt cannot be started", g->name);
+    return PROA_OK;
+}
+
+static proa_status find_gpu(int index, cudaDeviceProp *prop, proa_err *err)
+{
+    int count = 0, driver = 0;
+    cudaError_t status = cudaGetDeviceCount(&count);
+    cudaDriverGetVersion(&driver);
+    if (status == cudaErrorInsufficientDriver && driver == 0)
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': no NVIDIA driver on this machine");
+    if (status == cudaErrorInsufficientDriver)
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': the driver knows CUDA %d.%d, this build needs %d.%d or newer",
+                         driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': no NVIDIA GPU on this machine");
+    if (status != cudaSuccess)
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': %s", cudaGetErrorString(status));
+    if (index >= count)
+        return PROA_FAIL(err, INVALID, "device 'cuda:%d': there are %d GPUs, numbered from 0", index, count);
+    if (cudaGetDeviceProperties(prop, index) != cudaSuccess || cudaSetDevice(index) != cudaSuccess)
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d' cannot be used", index);
+    if (prop->major < 8)
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': %s has compute capability %d.%d, 8.0 or newer is needed",
+                         index, prop->name, prop->major, prop->minor);
+    return PROA_OK;
+}
+
+static proa_ops gpu_ops;
+
+extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int version, proa_device **out, int index,
+                                                                             proa_err *err)
+{
+    cudaDeviceProp prop;
+    *out = NULL;
+    if (version != PROA_CUDA_VERSION)
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': the plug-in is of another version (%d, the program %d)",
+                         PROA_CUDA_VERSION, version);
+    PROA_TRY(find_gpu(index, &prop, err));
+    gpu_ops.name = "cuda";
+    gpu_fill_rows(&gpu_ops);
+    gpu_fill_linear(&gpu_ops);
+    gpu_fill_attend(&gpu_ops);
+    gpu *g = (gpu *)proa_calloc(1, sizeof *g);
+    proa_device *d = &g->base;
+    snprintf(g->name, sizeof g->name, "%s", prop.name);
+    g->index = index, g->sms = prop.multiProcessorCount;
+    d->name = g->name, d->ops = &gpu_ops;
+    d->alloc = gpu_alloc, d->free = gpu_free, d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;
+    d->available = gpu_available, d->check = gpu_check, d->close = gpu_close;
+    d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
+    d->random = gpu_random, d->read_rate = gpu_read_rate, d->matrix_rate = gpu_matrix_rate;
+    trace_open(g);
+    proa_status status = take_room(g, err);
+    if (status != PROA_OK) return gpu_close(d), status;
+    *out = d;
+    return PROA_OK;
+}

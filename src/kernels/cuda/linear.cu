@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * linear.cu - y = act(alpha x W^T + bias) + residual: up to GEMV_ROWS rows by own kernels that stream the weights, more by
+ * cuBLASLt. Weights lie as [N][ld] of their type, ld = K rounded up to 16 bytes, zeros behind K. */
+#include "kernels/cuda/cuda.h"
+
+extern "C" {
+#include "base/alloc.h"
+}
+#include <stdlib.h>
+#include <string.h>
+#include <type_traits>
+
+enum { GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
+
+struct epilogue {
+    float alpha;
+    int act;
+    const float *bias, *residual;
+    int64_t residual_row;
+};
+
+static epilogue epilogue_of(const proa_epilogue *e)
+{
+    epilogue out = {1.0f, PROA_ACT_NONE, NULL, NULL, 0};
+    if (!e) return out;
+    out.alpha = e->alpha != 0.0f ? e->alpha : 1.0f;
+    out.act = (int)e->act, out.bias = e->bias;
+    if (e->residual.rank) out.residual = (const float *)e->residual.data, out.residual_row = e->residual.stride[0];
+    return out;
+}
+
+/* ---- weights ---- */
+
+static int element_bytes(proa_wfmt format)
+{
+    return format == PROA_WFMT_F32 ? 4 : 2;
+}
+
+static int64_t leading(proa_wfmt format, int64_t K)
+{
+    int64_t step = 16 / element_bytes(format);
+    return (K + step - 1) / step * step;
+}
+
+/* -1: a format that has no kernels here. */
+static int64_t pack_bytes(proa_wfmt format, int64_t N, int64_t K)
+{
+    if (format != PROA_WFMT_F32 && format != PROA_WFMT_F16 && format != PROA_WFMT_BF16) return -1;
+    return N * leading(format, K) * element_bytes(format);
+}
+
+template <typename From, typename To>
+__global__ void convert_kernel(To *dst, int64_t ld, const From *src, int64_t row, int64_t col, int64_t N, int64_t K)
+{
+    gpu_wait();
+    gpu_release();
+    for (int64_t k = threadIdx.x; k < K; k += blockDim.x)
+        dst[blockIdx.x * ld + k] = gpu_from_f32<To>(gpu_to_f32(src[blockIdx.x * row + k * col]));
+}
+
+template <typename From>
+static void convert(gpu *g, void *dst, proa_wfmt format, int64_t ld, const From *src, int64_t row, int64_t col, int64_t N,
+                    int64_t K)
+{
+    dim3 grid((unsigned)N);
+    if (format == PROA_WFMT_F32)
+        gpu_launch(g, "pack", convert_kernel<From, float>, grid, 256, 0, (float *)dst, ld, src, row, col, N, K);
+    else if (format == PROA_WFMT_F16)
+        gpu_launch(g, "pack", convert_kernel<From, __half>, grid, 256, 0, (__half *)dst, ld, src, row, col, N, K);
+    else
+        gpu_launch(g, "pack", convert_kernel<From, __nv_bfloat16>, grid, 256, 0, (__nv_bfloat16 *)dst, ld, src, row, col,
+                   N, K);
+}
+
+/* The whole source goes over as it is, strides and all, and is converted there. */
+static void pack_source(gpu *g, char *dst, proa_wfmt format, int64_t ld, const proa_view *v)
+{
+    int64_t N = v->shape[0], K = v->shape[1], size = proa_dtype_bytes(v->dtype);
+    int64_t span = ((N - 1) * v->stride[0] + (K - 1) * v->stride[1] + 1) * size;
+    if (N == 0 || K == 0) return;
+    bool same = (format == PROA_WFMT_F32 && v->dtype == PROA_DTYPE_F32) ||
+                (format == PROA_WFMT_F16 && v->dtype == PROA_DTYPE_F16) ||
+                (format == PROA_WFMT_BF16 && v->dtype == PROA_DTYPE_BF16);
+    if (same && K == ld && v->stride[1] == 1 && v->stride[0] == ld) {
+        g->base.upload(&g->base, dst, v->data, N * ld * size);
+        return;
+    }
+    char *raw = (char *)gpu_cast_room(g, (size_t)span);
+    g->base.upload(&g->base, raw, v->data, span);
+    if (v->dtype == PROA_DTYPE_F32)
+        convert(g, dst, format, ld, (const float *)(const void *)raw, v->stride[0], v->stride[1], N, K);
+    else if (v->dtype == PROA_DTYPE_F16)
+        convert(g, dst, format, ld, (const __half *)(const void *)raw, v->stride[0], v->stride[1], N, K);
+    else convert(g, dst, format, ld, (const __nv_bfloat16 *)(const void *)raw, v->stride[0], v->stride[1], N, K);
+}
+
+static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int count)
+{
+    gpu *g = gpu_of(c);
+    char *at = (char *)w->data;
+    int64_t ld = leading(w->format, w->K);
+    gpu_note(g, cudaMemsetAsync(at, 0, (size_t)pack_bytes(w->format, w->N, w->K), g->stream), "pack");
+    for (int i = 0; i < count; i++) {
+        pack_source(g, at, w->format, ld, &sources[i]);
+        at += sources[i].shape[0] * ld * element_bytes(w->format);
+    }
+}
+
+/* ---- few rows ---- */
+
+/* 16 bytes of weights as floats. */
+template <typename W> struct piece;
+template <> struct piece<float> {
+    static const int COUNT = 4;
+    __device__ static void open(float out[4], uint4 v)
+    {
+        out[0] = __uint_as_float(v.x), out[1] = __uint_as_float(v.y);
+        out[2] = __uint_as_float(v.z), out[3] = __uint_as_float(v.w);
+    }
+};
+template <> struct piece<__half> {
+    static const int COUNT = 8;
+    __device__ static void open(float out[8], uint4 v)
+    {
+        const __half2 *h = reinterpret_cast<const __half2 *>(&v);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float2 f = __half22float2(h[i]);
+            out[2 * i] = f.x, out[2 * i + 1] = f.y;
+        }
+    }
+};
+template <> struct piece<__nv_bfloat16> {
+    static const int COUNT = 8;
+    __device__ static void open(float out[8], uint4 v)
+    {
+        const unsigned *u = reinterpret_cast<const unsigned *>(&v);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            out[2 * i] = __uint_as_float(u[i] << 16);
+            out[2 * i + 1] = __uint_as_float(u[i] & 0xffff0000u);
+        }
+    }
+};
+
+__device__ static inline uint4 load_stream(const void *p)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+template <int COUNT> __device__ static inline void load_x(float out[COUNT], const float *x, int k, int K, bool aligned)
+{
+    if (aligned && k + COUNT <= K) {
+#pragma unroll
+        for (int i = 0; i < COUNT / 4; i++) {
+            float4 f = *reinterpret_cast<const float4 *>(x + k + 4 * i);
+            out[4 * i] = f.x, out[4 * i + 1] = f.y, out[4 * i + 2] = f.z, out[4 * i + 3] = f.w;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) out[i] = k + i < K ? x[k + i] : 0.0f;
+    }
+}
+
+/* A block makes R outputs of all M rows; its warps share K between them, lanes in pieces of 16 bytes. The weights of the
+ * first U steps are asked for before the kernel before has ended: they do not depend on it. What each variant reached is in
+ * README.md (bench/gpu/gemv.cu). */
+template <typename W, int M, int R, int U>
+__global__ void __launch_bounds__(GEMV_THREADS)
+    gemv_kernel(float *y, int64_t y_row, const float *x, int64_t x_row, bool aligned, const W *w, int64_t ld, int N, int K,
+                epilogue e)
+{
+    const int COUNT = piece<W>::COUNT, STEP = GEMV_THREADS * COUNT;
+    __shared__ float room[GEMV_WARPS][R * M];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, n0 = blockIdx.x * R;
+    const W *row[R];
+    uint4 next[U][R];
+    float sum[R][M] = {};
+#pragma unroll
+    for (int r = 0; r < R; r++) row[r] = w + (int64_t)(n0 + r < N ? n0 + r : N - 1) * ld + threadIdx.x * COUNT;
+#pragma unroll
+    for (int u = 0; u < U; u++)
+#pragma unroll
+        for (int r = 0; r < R; r++)
+            if (u * STEP + (int)threadIdx.x * COUNT < ld) next[u][r] = load_stream(row[r] + u * STEP);
+    gpu_wait();
+    gpu_release();
+    for (int base = 0; base < K; base += U * STEP) {
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            int at = base + u * STEP, k = at + (int)threadIdx.x * COUNT;
+            if (k >= K) break;
+            float xs[M][COUNT];
+#pragma unroll
+            for (int m = 0; m < M; m++) load_x<COUNT>(xs[m], x + m * x_row, k, K, aligned);
+#pragma unroll
+            for (int r = 0; r < R; r++) {
+                float ws[COUNT];
+                piece<W>::open(ws, next[u][r]);
+                if (k + U * STEP < ld) next[u][r] = load_stream(row[r] + at + U * STEP);
+#pragma unroll
+                for (int m = 0; m < M; m++)
+#pragma unroll
+                    for (int i = 0; i < COUNT; i++) sum[r][m] = fmaf(xs[m][i], ws[i], sum[r][m]);
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            float v = gpu_warp_sum(sum[r][m]);
+            if (lane == 0) room[warp][r * M + m] = v;
+        }
+    __syncthreads();
+    int r = threadIdx.x / M, m = threadIdx.x % M, n = n0 + r;
+    if (r >= R || n >= N) return;
+    float v = 0.0f;
+#pragma unroll
+    for (int i = 0; i < GEMV_WARPS; i++) v += room[i][threadIdx.x];
+    v *= e.alpha;
+    if (e.bias) v += e.bias[n];
+    v = gpu_act(v, e.act);
+    if (e.residual) v += e.residual[m * e.residual_row + n];
+    y[m * y_row + n] = v;
+}
+
+struct gemv_call {
+    float *y;
+    int64_t y_row;
+    const float *x;
+    int64_t x_row;
+    bool aligned;
+    const void *w;
+    int64_t ld;
+    int N, K;
+    epilogue e;
+};
+
+template <typename W, int M, int R, int U> static void launch_gemv(gpu *g, const gemv_call *a)
+{
+    gpu_launch(g, "linear (few rows)", gemv_kernel<W, M, R, U>, dim3((unsigned)((a->N + R - 1) / R)), GEMV_THREADS, 0, a->y,
+               a->y_row, a->x, a->x_row, a->aligned, (const W *)a->w, a->ld, a->N, a->K, a->e);
+}
+
+/* Long rows have steps enough in flight with one ahead. */
+template <typename W, int M> static void choose_gemv(gpu *g, const gemv_call *a)
+{
+    bool is_long = a->K > 4 * GEMV_THREADS * piece<W>::COUNT;
+    if (is_long) launch_gemv<W, M, 4, 1>(g, a);
+    else launch_gemv<W, M, 4, 2>(g, a);
+}
+
+template <typename W> static void gemv(gpu *g, const gemv_call *a, int rows)
+{
+    switch (rows) {
+    case 1: choose_gemv<W, 1>(g, a); break;
+    case 2: choose_gemv<W, 2>(g, a); break;
+    default: choose_gemv<W, 3>(g, a); break;
+    }
+}
+
+/* ---- many rows: cuBLASLt ---- */
+
+struct gpu_plan {
+    int64_t T, N, K, y_row, residual_row;
+    int format, bias, residual;
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, c, d;
+    cublasLtMatmulAlgo_t algo;
+    bool ready;
+};
+
+void gpu_linear_release(gpu *g)
+{
+    for (int i = 0; i < g->plans_count; i++) {
+        gpu_plan *p = &g->plans[i];
+        cublasLtMatmulDescDestroy(p->op);
+        cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->c, p->d};
+        for (int k = 0; k < 4; k++) cublasLtMatrixLayoutDestroy(layouts[k]);
+    }
+    free(g->plans);
+    g->plans = NULL;
+    g->plans_count = 0;
+}
+
+static void pick_algorithm(gpu *g, gpu_plan *p)
+{
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+    cublasLtMatmulPreferenceCreate(&preference);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &g->workspace_bytes,
+                                         sizeof g->workspace_bytes);
+    cublasLtMatmulAlgoGetHeuristic(g->lt, p->op, p->a, p->b, p->c, p->d, preference, 1, &result, &found);
+    cublasLtMatmulPreferenceDestroy(preference);
+    p->ready = found > 0;
+    if (p->ready) p->algo = result.algo;
+}
+
+/* Column-major terms: D [N x T] = A^T B, A the weights [K x N], B the rows [K x T]. */
+static void make_plan(gpu *g, gpu_plan *p, int64_t w_ld, int64_t x_ld)
+{
+    cudaDataType_t type = p->format == (int)PROA_WFMT_F32   ? CUDA_R_32F
+                          : p->format == (int)PROA_WFMT_F16 ? CUDA_R_16F
+                                                            : CUDA_R_16BF;
+    cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &yes, sizeof yes);
+    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSB, &no, sizeof no);
+    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    cublasLtMatrixLayoutCreate(&p->a, type, (uint64_t)p->K, (uint64_t)p->N, w_ld);
+    cublasLtMatrixLayoutCreate(&p->b, type, (uint64_t)p->K, (uint64_t)p->T, x_ld);
+    cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, (uint64_t)p->N, (uint64_t)p->T, p->residual ? p->residual_row : p->y_row);
+    cublasLtMatrixLayoutCreate(&p->d, CUDA_R_32F, (uint64_t)p->N, (uint64_t)p->T, p->y_row);
+    pick_algorithm(g, p);
+}
+
+static gpu_plan *plan_for(gpu *g, const gpu_plan *want, int64_t w_ld, int64_t x_ld)
+{
+    for (int i = 0; i < g->plans_count; i++) {
+        gpu_plan *p = &g->plans[i];
+        if (p->T == want->T && p->N == want->N && p->K == want->K && p->y_row == want->y_row &&
+            p->residual_row == want->residual_row && p->format == want->format && p->bias == want->bias &&
+            p->residual == want->residual)
+            return p;
+    }
+    if (g->plans_count == GPU_PLANS_MAX) gpu_linear_release(g);
+    if (!g->plans) g->plans = (gpu_plan *)proa_calloc(GPU_PLANS_MAX, sizeof *g->plans);
+    gpu_plan *p = &g->plans[g->plans_count++];
+    *p = *want;
+    make_plan(g, p, w_ld, x_ld);
+    return p;
+}
+
+/* Beyond f16's range the largest number, not infinity: T5's widest layers reach it. */
+template <typename T> __device__ static inline T cast_of(float x)
+{
+    if constexpr (sizeof(T) == 2 && !std::is_same<T, __nv_bfloat16>::value)
+        x = isnan(x) ? x : fminf(fmaxf(x, -65504.0f), 65504.0f);
+    return gpu_from_f32<T>(x);
+}
+
+template <typename T>
+__global__ void cast_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
+{
+    gpu_wait();
+    gpu_release();
+    int k = (blockIdx.y * blockDim.x + threadIdx.x) * 2;
+    const float *from = src + blockIdx.x * row;
+    T *to = dst + blockIdx.x * ld;
+    if (k < K) to[k] = cast_of<T>(from[k]);
+    if (k + 1 < K) to[k + 1] = cast_of<T>(from[k + 1]);
+}
+
+/* x as the weights' type; f32 weights read it where it is. */
+static const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld)
+{
+    int64_t T = x.shape[0], K = x.shape[1];
+    *ld = x.stride[0];
+    if (format == PROA_WFMT_F32) return x.data;
+    *ld = (K + 7) / 8 * 8;
+    void *to = gpu_cast_room(g, (size_t)(T * *ld) * 2);
+    dim3 grid((unsigned)T, (unsigned)((K + 511) / 512));
+    if (format == PROA_WFMT_F16)
+        gpu_launch(g, "cast", cast_kernel<__half>, grid, 256, 0, (__half *)to, *ld, (const float *)x.data, x.stride[0],
+                   (int)K);
+    else
+        gpu_launch(g, "cast", cast_kernel<__nv_bfloat16>, grid, 256, 0, (__nv_bfloat16 *)to, *ld, (const float *)x.data,
+                   x.stride[0], (int)K);
+    return to;
+}
+
+/* The activation cuBLASLt does not do in f32: it goes over the rows again, and so does a residual behind it. */
+__global__ void finish_kernel(float *y, int64_t y_row, int N, epilogue e)
+{
+    gpu_wait();
+    gpu_release();
+    int n = blockIdx.y * blockDim.x + threadIdx.x;
+    if (n >= N) return;
+    float *at = y + blockIdx.x * y_row + n;
+    float v = gpu_act(*at, e.act);
+    *at = e.residual ? v + e.residual[blockIdx.x * e.residual_row + n] : v;
+}
+
+static void gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, epilogue e)
+{
+    bool late = e.act != PROA_ACT_NONE; /* the residual comes behind the activation */
+    int64_t x_ld;
+    const void *rows = cast_rows(g, x, w->format, &x_ld);
+    gpu_plan want = {y.shape[0], w->N, w->K, y.stride[0]};
+    want.format = (int)w->format, want.bias = e.bias != NULL, want.residual = e.residual && !late;
+    want.residual_row = want.residual ? e.residual_row : 0;
+    gpu_plan *p = plan_for(g, &want, leading(w->format, w->K), x_ld);
+    float beta = want.residual ? 1.0f : 0.0f;
+    const void *bias = e.bias;
+    if (e.bias)
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (g->trace) gpu_trace_begin(g);
+    cublasStatus_t status = !p->ready ? CUBLAS_STATUS_NOT_SUPPORTED
+                                      : cublasLtMatmul(g->lt, p->op, &e.alpha, w->data, p->a, rows, p->b, &beta,
+                                                       want.residual ? e.residual : y.data, p->c, y.data, p->d, &p->algo,
+                                                       g->workspace, g->workspace_bytes, g->stream);
+    if (status != CUBLAS_STATUS_SUCCESS) gpu_note(g, cudaErrorNotSupported, "cuBLASLt");
+    if (g->trace) gpu_trace_end(g, "linear (cuBLASLt)");
+    if (late)
+        gpu_launch(g, "linear (activation)", finish_kernel, dim3((unsigned)y.shape[0], (unsigned)((w->N + 255) / 256)), 256,
+                   0, (float *)y.data, y.stride[0], (int)w->N, e);
+}
+
+/* cuBLASLt wants its leading dimensions and pointers aligned. */
+static bool suits_gemm(proa_view y, proa_view x, const proa_weight *w, const epilogue *e)
+{
+    bool ok = y.stride[0] % 4 == 0 && (uintptr_t)y.data % 16 == 0 && w->K > 0;
+    if (e->act != PROA_ACT_NONE && e->residual) return false; /* y may be the residual, and is written before it is read */
+    if (w->format == PROA_WFMT_F32) ok = ok && x.stride[0] % 4 == 0 && (uintptr_t)x.data % 16 == 0;
+    if (e->residual) ok = ok && e->residual_row % 4 == 0 && (uintptr_t)e->residual % 16 == 0;
+    return ok && (uintptr_t)e->bias % 16 == 0;
+}
+
+static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
+{
+    gpu *g = gpu_of(c);
+    epilogue e = epilogue_of(ep);
+    int64_t T = y.shape[0];
+    if (T == 0 || w->N == 0) return;
+    if (T > GEMV_ROWS && suits_gemm(y, x, w, &e)) {
+        gemm(g, y, x, w, e);
+        return;
+    }
+    for (int64_t t = 0; t < T; t += GEMV_ROWS) {
+        int rows = (int)(T - t < GEMV_ROWS ? T - t : GEMV_ROWS);
+        gemv_call a = {(float *)y.data + t * y.stride[0], y.stride[0], (const float *)x.data + t * x.stride[0],
+                       x.stride[0], false, w->data, leading(w->format, w->K), (int)w->N, (int)w->K, e};
+        if (e.residual) a.e.residual += t * e.residual_row;
+        a.aligned = x.stride[0] % 4 == 0 && (uintptr_t)a.x % 16 == 0;
+        if (w->format == PROA_WFMT_F32) gemv<float>(g, &a, rows);
+        else if (w->format == PROA_WFMT_F16) gemv<__half>(g, &a, rows);
+        else gemv<__nv_bfloat16>(g, &a, rows);
+    }
+}
+
+void gpu_fill_linear(proa_ops *ops)
+{
+    ops->pack_bytes = pack_bytes;
+    ops->pack = pack;
+    ops->linear = linear;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/device.h"
+
+#include "base/alloc.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the host ---- */
+
+static void *host_alloc(proa_device *d, int64_t bytes)
+{
+    PROA_UNUSED(d);
+    return proa_pages_alloc(bytes);
+}
+
+static void host_free(proa_device *d, void *memory, int64_t bytes)
+{
+    PROA_UNUSED(d);
+    if (memory) proa_pages_free(memory, bytes);
+}
+
+static void host_copy(proa_device *d, void *dst, const void *src, int64_t bytes)
+{
+    PROA_UNUSED(d);
+    memcpy(dst, src, (size_t)bytes);
+}
+
+static int64_t host_available(proa_device *d)
+{
+    PROA_UNUSED(d);
+    return proa_memory_available();
+}
+
+static proa_status host_check(proa_device *d, proa_err *err)
+{
+    PROA_UNUSED(d), PROA_UNUSED(err);
+    return PROA_OK;
+}
+
+static void host_close(proa_device *d)
+{
+    free(d);
+}
+
+static proa_device *open_host(void)
+{
+    proa_device *d = proa_calloc(1, sizeof *d);
+    *d = (proa_device){.name = "cpu",
+                       .host = true,
+                       .ops = proa_ops_cpu(proa_isa_choose()),
+                       .alloc = host_alloc,
+                       .free = host_free,
+                       .upload = host_copy,
+                       .download = host_copy,
+                       .copy = host_copy,
+                       .available = host_available,
+                       .check = host_check,
+                       .close = host_close};
+    return d;
+}
+
+/* ---- the plug-in ---- */
+
+/* Beside the program, in the library folder next to it, or where the system finds libraries. */
+static void *open_plugin(void)
+{
+    static const char *const places[] = {"", "../", "../lib/", "../lib/x86_64-linux-gnu/"};
+    char path[PATH_MAX + 64];
+    ssize_t len = readlink("/proc/self/exe", path, PATH_MAX);
+    const char *named = getenv("PROA_CUDA_PLUGIN");
+    if (named) return dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    char *slash = len > 0 ? (path[len] = 0, strrchr(path, '/')) : NULL;
+    for (size_t i = 0; slash && i < PROA_COUNT(places); i++) {
+        snprintf(slash + 1, sizeof path - (size_t)(slash + 1 - path), "%s%s", places[i], PROA_CUDA_PLUGIN);
+        if (access(path, R_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return dlopen(PROA_CUDA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+}
+
+static proa_status open_cuda(proa_device **out, int index, proa_err *err)
+{
+    void *plugin = open_plugin();
+    if (!plugin) {
+        const char *why = dlerror();
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': the plug-in %s cannot be opened: %s",
+                         PROA_CUDA_PLUGIN, why ? why : "unknown reason");
+    }
+    proa_cuda_open_fn *entry;
+    *(void **)&entry = dlsym(plugin, PROA_CUDA_ENTRY);
+    if (!entry)
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': %s is not Proa's plug-in", PROA_CUDA_PLUGIN);
+    return entry(PROA_CUDA_VERSION, out, index, err); /* the plug-in stays open: its code may be in use */
+}
+
+proa_status proa_device_open(proa_device **out, const char *name, proa_err *err)
+{
+    *out = NULL;
+    if (!name || strcmp(name, "cpu") == 0) return *out = open_host(), PROA_OK;
+    const char *rest = name + 4;
+    bool cuda = strncmp(name, "cuda", 4) == 0, numbered = cuda && *rest == ':' && rest[1] && strlen(rest) < 6;
+    if (cuda && !*rest) return open_cuda(out, 0, err);
+    if (numbered && strspn(rest + 1, "0123456789") == strlen(rest + 1))
+        return open_cuda(out, atoi(rest + 1), err);
+    return PROA_FAIL(err, INVALID, "device '%s' is none of cpu, cuda, cuda:N", name);
+}
+
+void proa_device_close(proa_device *d)
+{
+    if (d) d->close(d);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * device.h - where weights, activations, keys and values lie, and where the kernels run: the host, or a GPU behind the
+ * plug-in libproa_cuda.so, which is opened at run time.
+ * Owner:   proa_device_open/close. Memory is the caller's to free, before close.
+ * Threads: one at a time.
+ * Way in:  proa_device_open("cpu"); then d->alloc, d->upload, d->ops through a proa_ctx whose device it is. */
+#ifndef PROA_KERNELS_DEVICE_H
+#define PROA_KERNELS_DEVICE_H
+
+#include "kernels/ops.h"
+
+/* What makes the launches of a pass what they are; all else the kernels read from memory. Two passes with the same key
+ * may be run by one recording of the first (a CUDA graph). */
+typedef struct proa_pass {
+    int32_t kind;                 /* the caller's name of the program */
+    int32_t rows, spans, context; /* context: of the longest span, rounded up by the caller */
+    int32_t cross_context;
+} proa_pass;
+
+typedef struct proa_device proa_device;
+struct proa_device {
+    const char *name; /* "cpu", "NVIDIA H200" */
+    bool host;        /* its memory is the host's: upload and download are memcpy */
+    const proa_ops *ops;
+    /* Zeroed memory, aligned to 256, or NULL. */
+    void *(*alloc)(proa_device *d, int64_t bytes);
+    void (*free)(proa_device *d, void *memory, int64_t bytes); /* NULL is fine */
+    /* In order with the kernels. upload: src may be reused at once. download: returns when the bytes are there. */
+    void (*upload)(proa_device *d, void *dst, const void *src, int64_t bytes);
+    void (*download)(proa_device *d, void *dst, const void *src, int64_t bytes);
+    void (*copy)(proa_device *d, void *dst, const void *src, int64_t bytes); /* within the device */
+    int64_t (*available)(proa_device *d); /* bytes that can still be taken */
+    /* INTERNAL with the device's own words if any kernel has failed since the last call; waits for all of them. */
+    proa_status (*check)(proa_device *d, proa_err *err);
+    /* A pass may be recorded: true: it was recorded before and has been launched now, so skip it. False: launch its
+     * kernels and then call pass_end. NULL pass_begin: nothing is ever recorded. */
+    bool (*pass_begin)(proa_device *d, const proa_pass *pass);
+    void (*pass_end)(proa_device *d);
+    /* Numbers spread evenly in [middle - reach, middle + reach]; NULL: not offered. */
+    void (*random)(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
+                   uint64_t seed);
+    /* Bytes a second that a kernel reads from memory, measured; NULL: see ceiling.h. */
+    double (*read_rate)(proa_device *d);
+    /* Multiplications and additions a second of matrix products in that dtype, measured. */
+    double (*matrix_rate)(proa_device *d, proa_dtype dtype);
+    void (*close)(proa_device *d);
+};
+
+/* name: "cpu", "cuda" or "cuda:N". UNSUPPORTED, with the reason in plain words, where there is no plug-in, no driver, no
+ * such GPU, or one that is too old. */
+PROA_MUST_CHECK proa_status proa_device_open(proa_device **out, const char *name, proa_err *err);
+void proa_device_close(proa_device *d); /* NULL is fine */
+
+/* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
+#define PROA_CUDA_PLUGIN  "libproa_cuda.so"
+#define PROA_CUDA_ENTRY   "proa_cuda_open"
+#define PROA_CUDA_VERSION 1
+typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * synthetic.c - sizes from the models' own config.json files. */
+#include "model/synthetic.h"
+
+#include "base/str.h"
+#include <string.h>
+
+static const struct {
+    const char *name, *config;
+} models[] = {
+    {"gptj-6b",
+     "{\"model_type\":\"gptj\",\"architectures\":[\"GPTJForCausalLM\"],\"n_embd\":4096,\"n_layer\":28,"
+     "\"n_head\":16,\"n_positions\":2048,\"rotary_dim\":64,\"vocab_size\":50400,"
+     "\"activation_function\":\"gelu_new\",\"bos_token_id\":50256,\"eos_token_id\":50256}"},
+    {"gpt2-xl",
+     "{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],\"n_embd\":1600,\"n_layer\":48,"
+     "\"n_head\":25,\"n_positions\":1024,\"vocab_size\":50257,\"activation_function\":\"gelu_new\","
+     "\"bos_token_id\":50256,\"eos_token_id\":50256}"},
+    {"llama2-7b", "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":4096,"
+                  "\"intermediate_size\":11008,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
+                  "\"num_key_value_heads\":32,\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-5,"
+                  "\"vocab_size\":32000,\"hidden_act\":\"silu\",\"bos_token_id\":1,\"eos_token_id\":2}"},
+    {"llama3-8b",
+     "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":4096,"
+     "\"intermediate_size\":14336,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
+     "\"num_key_value_heads\":8,\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,"
+     "\"rope_theta\":500000.0,\"vocab_size\":128256,\"hidden_act\":\"silu\",\"bos_token_id\":128000,"
+     "\"eos_token_id\":128001}"},
+    {"t5-small",
+     "{\"model_type\":\"t5\",\"architectures\":[\"T5ForConditionalGeneration\"],\"d_model\":512,"
+     "\"d_kv\":64,\"d_ff\":2048,\"num_layers\":6,\"num_decoder_layers\":6,\"num_heads\":8,"
+     "\"relative_attention_num_buckets\":32,\"vocab_size\":32128,\"feed_forward_proj\":\"relu\","
+     "\"layer_norm_epsilon\":1e-6,\"decoder_start_token_id\":0,\"eos_token_id\":1,\"pad_token_id\":0}"},
+    {"t5-3b",
+     "{\"model_type\":\"t5\",\"architectures\":[\"T5ForConditionalGeneration\"],\"d_model\":1024,"
+     "\"d_kv\":128,\"d_ff\":16384,\"num_layers\":24,\"num_decoder_layers\":24,\"num_heads\":32,"
+     "\"relative_attention_num_buckets\":32,\"vocab_size\":32128,\"feed_forward_proj\":\"relu\","
+     "\"layer_norm_epsilon\":1e-6,\"decoder_start_token_id\":0,\"eos_token_id\":1,\"pad_token_id\":0}"},
+    {"bert-large", "{\"model_type\":\"bert\",\"architectures\":[\"BertModel\"],\"hidden_size\":1024,"
+                   "\"intermediate_size\":4096,\"num_hidden_layers\":24,\"num_attention_heads\":16,"
+                   "\"max_position_embeddings\":512,\"type_vocab_size\":2,\"vocab_size\":30522,"
+                   "\"hidden_act\":\"gelu\",\"layer_norm_eps\":1e-12,\"pad_token_id\":0}"},
+};
+
+static const char prefix[] = "synthetic:";
+
+bool proa_synthetic_is(const char *path)
+{
+    return strncmp(path, prefix, sizeof prefix - 1) == 0;
+}
+
+proa_status proa_synthetic_config(const char **json, const char *path, proa_err *err)
+{
+    const char *name = path + sizeof prefix - 1;
+    proa_buf names;
+    for (size_t i = 0; i < PROA_COUNT(models); i++)
+        if (strcmp(models[i].name, name) == 0) return *json = models[i].config, PROA_OK;
+    proa_buf_init(&names, 1024);
+    for (size_t i = 0; i < PROA_COUNT(models); i++)
+        proa_buf_printf(&names, "%s%s", i ? ", " : "", models[i].name);
+    *json = NULL;
+    PROA_FAIL(err, NOT_FOUND, "no synthetic model is named '%s'; there are %s", name, names.ptr);
+    proa_buf_release(&names);
+    return PROA_NOT_FOUND;
+}

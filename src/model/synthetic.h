@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * synthetic.h - models of well-known shapes with random weights, made on the device: for measuring without a download.
+ * Way in:  a path "synthetic:gptj-6b" where a folder's is taken. */
+#ifndef PROA_MODEL_SYNTHETIC_H
+#define PROA_MODEL_SYNTHETIC_H
+
+#include "base/status.h"
+#include <stdbool.h>
+
+bool proa_synthetic_is(const char *path);
+/* Its config.json; NULL and NOT_FOUND, with the names there are, for an unknown one. */
+proa_status proa_synthetic_config(const char **json, const char *path, proa_err *err);
+
+#endif
