@@ -44,6 +44,30 @@ void proa_arena_release(proa_arena *arena)
     *arena = (proa_arena){0};
 }
 
+/* The newest block of the usual size, taken out of the list; NULL if there is none. */
+static proa_arena_block *take_usual(proa_arena *arena)
+{
+    for (proa_arena_block **at = &arena->block; *at; at = &(*at)->next) {
+        proa_arena_block *b = *at;
+        if (b->size != BLOCK_BYTES) continue;
+        *at = b->next;
+        return b;
+    }
+    return NULL;
+}
+
+void proa_arena_reset(proa_arena *arena)
+{
+    for (proa_arena_defer_item *d = arena->defer; d; d = d->next) d->fn(d->arg);
+    arena->defer = NULL;
+    /* A sanitiser must see what is used too late. */
+    proa_arena_block *kept = PROA_ASAN ? NULL : take_usual(arena);
+    proa_arena_release(arena);
+    if (!kept) return;
+    *kept = (proa_arena_block){.size = BLOCK_BYTES};
+    arena->block = kept;
+}
+
 void *proa_arena_alloc(proa_arena *arena, size_t bytes)
 {
     PROA_ASSERT(bytes <= SIZE_MAX / 2);

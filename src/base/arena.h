@@ -22,6 +22,9 @@ void proa_arena_init(proa_arena *arena);
 void proa_arena_init_in(proa_arena *arena, void *memory, size_t bytes);
 void proa_arena_release(proa_arena *arena); /* runs the deferred clean-ups in reverse, frees all; usable again */
 
+/* As release, but keeps a block for what comes next: for work that is done again and again. */
+void proa_arena_reset(proa_arena *arena);
+
 /* Zeroed, aligned to 16 bytes. Never NULL. */
 void *proa_arena_alloc(proa_arena *arena, size_t bytes);
 #define PROA_ARENA_NEW(arena, type, count) ((type *)proa_arena_array((arena), (count), sizeof(type)))

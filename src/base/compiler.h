@@ -28,6 +28,18 @@
 #define PROA_STR_(a)      #a
 #define PROA_STR(a)       PROA_STR_(a)
 
+/* 1 under the address sanitiser, which must see each use of memory that is about to be reused. */
+#if defined(__SANITIZE_ADDRESS__)
+#define PROA_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PROA_ASAN 1
+#endif
+#endif
+#ifndef PROA_ASAN
+#define PROA_ASAN 0
+#endif
+
 /* Before a loop: unroll it (completely, if its count is a constant up to 16). */
 #if defined(__clang__)
 #define PROA_UNROLL _Pragma("unroll")

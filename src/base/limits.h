@@ -81,7 +81,7 @@
 #define PROA_HTTP_HEADERS_MAX     128              /* lines */
 #define PROA_HTTP_BODY_MAX        (64 * PROA_MIB)  /* Triton's --http-max-input-size */
 #define PROA_HTTP_CHUNKS_MAX      65536            /* non-empty chunks of one body: Triton's */
-#define PROA_HTTP_TARGET_BYTES_MAX (16 << 10)      /* a request's target; RFC 9112 wants at least 8,000 */
+#define PROA_HTTP_LINE_BYTES_MAX  (16 << 10)       /* the request line; RFC 9112 wants at least 8,000 */
 #define PROA_HTTP_CHUNK_LINE_MAX  256              /* a chunk's size with its extensions, which nobody uses */
 #define PROA_GRPC_MESSAGE_MAX     (INT32_MAX)      /* bytes of one message: gRPC's and Triton's own */
 #define PROA_GRPC_STREAMS_MAX     1024             /* calls at once on a connection */

@@ -34,7 +34,8 @@ typedef struct proa_http_server {
     int64_t (*body_limit)(const proa_http_exchange *x, void *arg);
     void *arg;
     int64_t body_max; /* 0: PROA_HTTP_BODY_MAX */
-    /* Makes the body of an answer that the server gives itself (400, 408, 413, 417, 431, 501); NULL: plain text. */
+    /* Makes the body, in JSON, of an answer that the server gives itself (400, 408, 413, 414, 417, 431, 501, 503, 505);
+     * NULL: plain text. */
     void (*error_body)(proa_buf *out, int status, const char *text, void *arg);
 } proa_http_server;
 
@@ -43,14 +44,17 @@ extern const proa_protocol proa_http_protocol;
 /* The value of a header (name in lower case), or the empty slice with ptr NULL. */
 proa_str proa_http_get(const proa_http_exchange *x, const char *name);
 /* Called when the client has gone (or the connection fails) before the answer was ended: at once, not at the next
- * write. The last moment at which x may be touched. NULL: none. */
+ * write. The last moment at which x may be touched. NULL: none. A client that only shuts its sending side while an
+ * answer is outstanding counts as gone: people and browsers who leave look like that, and nobody else does it before the
+ * answer has come. What is queued by then is still written. */
 void proa_http_on_gone(proa_http_exchange *x, void (*gone)(proa_http_exchange *x));
-/* Takes the body out of the exchange: the caller frees it with proa_http_body_free. */
+/* Takes the body out of the exchange: the caller frees it with proa_http_body_free, on any thread. */
 char *proa_http_take_body(proa_http_exchange *x);
 void proa_http_body_free(void *body);
 
 /* A whole answer. `headers` is "Name: value\r\n..." or empty; Content-Length, Date-less, Connection are added here. The
- * body is copied if release is NULL, else it stays until release(arg). Ends the exchange. */
+ * body is copied if release is NULL, else it stays until release(arg), which may come before this returns. A request with
+ * HEAD is answered without the body, but with its length. Ends the exchange. */
 void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, const struct iovec *body,
                        int count, void (*release)(void *arg), void *arg);
 /* An answer in pieces: chunked for HTTP/1.1, until the end of the connection for 1.0. Bytes are copied. */

@@ -86,6 +86,7 @@ void proa_loop_free(proa_loop *loop)
     if (loop->sweep_event) event_free(loop->sweep_event);
     if (loop->base) event_base_free(loop->base);
     if (loop->wake_fd >= 0) close(loop->wake_fd);
+    if (loop->release_spare) loop->release_spare(loop->spare);
     free(loop->scratch);
     free(loop);
 }

@@ -23,6 +23,10 @@ struct proa_loop {
     proa_loop_task **late_end;
     int64_t now_ns; /* 0: not asked for in this turn */
     proa_wheel wheel;
+    /* what http.c keeps for the next requests; the loop only knows how to free it */
+    void *spare;
+    int spare_count;
+    void (*release_spare)(void *spare);
     char *scratch; /* [PROA_LOOP_SCRATCH] */
 };
 

@@ -34,6 +34,42 @@ static void test_alloc(void **state)
     (void)state;
 }
 
+static void count_up(void *arg)
+{
+    ++*(int *)arg;
+}
+
+/* Used again and again: clean-ups run each time, memory comes zeroed, and (but for a sanitiser) nothing is allocated. */
+static void test_reset(void **state)
+{
+    proa_arena arena;
+    proa_arena_init(&arena);
+    proa_arena_reset(&arena);
+    int cleaned = 0;
+    uint64_t count = 0;
+    for (int i = 0; i < 100; i++) {
+        if (i == 1) count = proa_alloc_count();
+        for (int k = 0; k < 20; k++) {
+            unsigned char *p = proa_arena_alloc(&arena, 1000);
+            for (int b = 0; b < 1000; b++) assert_int_equal(p[b], 0);
+            memset(p, 0xAA, 1000);
+        }
+        proa_arena_defer(&arena, count_up, &cleaned);
+        proa_arena_reset(&arena);
+        assert_int_equal(cleaned, i + 1);
+        assert_int_equal(arena.bytes, 0);
+    }
+    if (!PROA_ASAN) assert_int_equal(proa_alloc_count(), count);
+    proa_arena_alloc(&arena, 1 << 20); /* a block of its own is not kept, the usual one is */
+    proa_arena_alloc(&arena, 1);
+    proa_arena_reset(&arena);
+    count = proa_alloc_count();
+    proa_arena_alloc(&arena, 60000);
+    if (!PROA_ASAN) assert_int_equal(proa_alloc_count(), count);
+    proa_arena_release(&arena);
+    (void)state;
+}
+
 static void test_strings(void **state)
 {
     proa_arena arena;
@@ -138,9 +174,9 @@ static void test_aligned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc),   cmocka_unit_test(test_strings), cmocka_unit_test(test_defer),
-        cmocka_unit_test(test_pages),   cmocka_unit_test(test_counts),  cmocka_unit_test(test_lent),
-        cmocka_unit_test(test_aligned),
+        cmocka_unit_test(test_alloc), cmocka_unit_test(test_reset),   cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_defer), cmocka_unit_test(test_pages),   cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_lent),  cmocka_unit_test(test_aligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * http.c - requests: from the codec's events to a handler, one at a time for each connection. Requests that a client sends
+ * ahead wait as bytes, so answers come in order and cost nothing while they wait. */
+#include "net/http.h"
+
+#include "base/alloc.h"
+#include "net/block.h"
+#include "net/conn_inner.h"
+#include "net/http_inner.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define SPARE_MAX                                                                                            \
+    (PROA_ASAN ? 0 : 64)  /* exchanges that a loop keeps, 7 KB and what their arena has touched */
+#define DIRECT_BYTES 4096 /* so much of a chunk is read straight to its place */
+
+static int64_t run(proa_http_conn *h, const char *bytes, size_t len);
+
+/* ---- exchanges ---- */
+
+static void release_spare(void *list)
+{
+    for (proa_http_work *w = list, *next; w; w = next) {
+        next = w->next;
+        proa_arena_release(&w->arena);
+        free(w);
+    }
+}
+
+/* The codec and the headers are not cleared: they say themselves how much of them is valid. */
+static proa_http_work *take_work(proa_loop *loop)
+{
+    proa_http_work *w = loop->spare;
+    if (w) {
+        loop->spare = w->next;
+        loop->spare_count--;
+        return w;
+    }
+    w = proa_malloc(sizeof *w);
+    proa_arena_init(&w->arena);
+    return w;
+}
+
+static void give_work(proa_loop *loop, proa_http_work *w)
+{
+    if (w->x.body) proa_http_body_free(w->x.body);
+    if (loop->spare_count >= SPARE_MAX) {
+        proa_arena_release(&w->arena);
+        free(w);
+        return;
+    }
+    proa_arena_reset(&w->arena);
+    w->next = loop->spare;
+    loop->spare = w;
+    loop->spare_count++;
+    loop->release_spare = release_spare;
+}
+
+static void begin(proa_http_conn *h)
+{
+    proa_http_work *w = take_work(h->conn->loop);
+    memset(w, 0, offsetof(proa_http_work, arena));
+    w->gone = w->drained = NULL;
+    w->body_cap = 0;
+    w->is_head = w->begun = w->pieces = false;
+    w->owner = h;
+    w->x.conn = h->conn;
+    w->x.arena = &w->arena;
+    w->x.headers = w->headers;
+    w->x.start_ns = proa_loop_now_ns(h->conn->loop);
+    proa_http1_init(&w->codec);
+    h->work = w;
+    h->timing = PROA_HTTP_IDLE; /* so that each head has its own time */
+}
+
+/* Takes the exchange off the connection. */
+static proa_http_work *detach(proa_http_conn *h)
+{
+    proa_http_work *w = h->work;
+    h->work = NULL;
+    h->handed = false;
+    return w;
+}
+
+static void set_timing(proa_http_conn *h)
+{
+    const proa_listen_options *options = proa_conn_options(h->conn);
+    int was = (int)h->timing;
+    if (!h->work) h->timing = PROA_HTTP_IDLE;
+    else if (h->handed) h->timing = PROA_HTTP_BUSY;
+    else h->timing = h->work->x.method.len ? PROA_HTTP_BODY : PROA_HTTP_HEAD;
+    switch (h->timing) {
+    case PROA_HTTP_IDLE: proa_conn_deadline(h->conn, options->idle_ms); break;
+    case PROA_HTTP_BODY: proa_conn_deadline(h->conn, options->stall_ms); break;
+    case PROA_HTTP_HEAD:
+        if (was != PROA_HTTP_HEAD) proa_conn_deadline(h->conn, options->head_ms);
+        break;
+    default: proa_conn_deadline(h->conn, 0); /* the handler has all the time that it wants */
+    }
+}
+
+void proa_http_finish(proa_http_conn *h)
+{
+    give_work(h->conn->loop, detach(h));
+    if (!h->keep || h->draining) h->closing = true;
+    if (h->inside) return; /* run goes on */
+    if (h->closing) {
+        proa_conn_close(h->conn, false);
+        return;
+    }
+    set_timing(h);
+    proa_conn_again(h->conn);
+}
+
+/* The client has left while the handler was at work. */
+static void leave(proa_http_conn *h)
+{
+    proa_http_work *w = detach(h);
+    if (w->gone) w->gone(&w->x);
+    give_work(h->conn->loop, w);
+}
+
+/* ---- the head ---- */
+
+static proa_str slice(const char *base, proa_http1_span span)
+{
+    return (proa_str){base + span.at, span.len};
+}
+
+/* The head moves into the exchange, since the bytes that it came in are the loop's. */
+static void keep_head(proa_http_work *w, const char *bytes, size_t len)
+{
+    const proa_http1 *c = &w->codec;
+    char *head = proa_arena_alloc(&w->arena, len);
+    memcpy(head, bytes, len);
+    for (int i = 0; i < c->fields_count; i++)
+        w->headers[i] = (proa_http_header){slice(head, c->fields[i].name), slice(head, c->fields[i].value)};
+    w->x.headers_count = c->fields_count;
+    w->x.method = slice(head, c->method);
+    w->is_head = proa_str_is(w->x.method, "HEAD");
+}
+
+/* Room for so many bytes of the body in all. What is there moves along if it must. */
+static bool reserve_body(proa_http_work *w, size_t bytes)
+{
+    if (bytes < w->body_cap) return true;
+    /* A chunked body grows: its sum is not known. */
+    char *body = proa_http_body_new(bytes < 2 * w->body_cap ? 2 * w->body_cap : bytes + 1);
+    if (!body) return false;
+    if (w->x.body_len) memcpy(body, w->x.body, w->x.body_len);
+    proa_http_body_free(w->x.body);
+    w->x.body = body;
+    w->body_cap = proa_block_bytes(body);
+    return true;
+}
+
+static void refuse_memory(proa_http_conn *h)
+{
+    proa_http_refuse(h, 503, "the server holds too many request bodies");
+}
+
+static int64_t body_limit(const proa_http_conn *h)
+{
+    const proa_http_server *server = h->server;
+    if (server->body_limit) return server->body_limit(&h->work->x, server->arg);
+    return server->body_max > 0 ? server->body_max : PROA_HTTP_BODY_MAX;
+}
+
+static void on_head(proa_http_conn *h, const char *bytes, size_t head_len, size_t len)
+{
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    proa_http_work *w = h->work;
+    proa_http1 *c = &w->codec;
+    keep_head(w, bytes, head_len);
+    if (!proa_http1_split((proa_str){w->x.method.ptr + (c->target.at - c->method.at), c->target.len},
+                          &w->x.path, &w->x.query)) {
+        proa_http_refuse(h, 400, "the request target is malformed");
+        return;
+    }
+    if (!c->chunked && c->content_length <= 0) return;
+    c->body_max = body_limit(h);
+    if (c->content_length > c->body_max) {
+        proa_http_refuse(h, 413, "the request body is too large");
+    } else if (c->content_length > 0 && !reserve_body(w, (size_t)c->content_length)) {
+        refuse_memory(h);
+    } else if (c->expect_continue && head_len == len) {
+        struct iovec iov = {(void *)go_on, sizeof go_on - 1};
+        proa_conn_write(h->conn, &iov, 1, NULL, NULL);
+    }
+}
+
+/* ---- the body ---- */
+
+static void on_data(proa_http_conn *h)
+{
+    proa_http_work *w = h->work;
+    proa_str data = w->codec.data;
+    if (!reserve_body(w, w->x.body_len + data.len)) {
+        refuse_memory(h);
+        return;
+    }
+    memcpy(w->x.body + w->x.body_len, data.ptr, data.len);
+    w->x.body_len += data.len;
+}
+
+static void on_direct(void *arg, size_t got)
+{
+    proa_http_conn *h = arg;
+    proa_http_work *w = h->work;
+    if (!w || h->closing || (int64_t)got < proa_http1_wanted(&w->codec)) return; /* the connection ends */
+    w->x.body_len += got;
+    proa_http1_took(&w->codec, (int64_t)got);
+    if (run(h, "", 0) < 0) proa_conn_close(h->conn, false);
+}
+
+/* All that came is used up, and much is still to come: from here on it is read to where it belongs. */
+static void read_direct(proa_http_conn *h)
+{
+    proa_http_work *w = h->work;
+    int64_t wanted = proa_http1_wanted(&w->codec);
+    if (wanted == 0 || (w->codec.chunked && wanted < DIRECT_BYTES)) return;
+    if (!reserve_body(w, w->x.body_len + (size_t)wanted)) refuse_memory(h);
+    else proa_conn_read_into(h->conn, w->x.body + w->x.body_len, (size_t)wanted, on_direct, h);
+}
+
+static void on_end(proa_http_conn *h)
+{
+    proa_http_work *w = h->work;
+    if (w->x.body) w->x.body[w->x.body_len] = '\0';
+    h->keep = w->codec.keep_alive;
+    h->handed = true;
+    h->server->on_request(&w->x, h->server->arg); /* w may be gone after this */
+}
+
+/* ---- the connection ---- */
+
+static void on_event(proa_http_conn *h, proa_http1_event event, const char *bytes, size_t used, size_t len)
+{
+    switch (event) {
+    case PROA_HTTP1_HEAD: on_head(h, bytes, used, len); break;
+    case PROA_HTTP1_DATA: on_data(h); break;
+    case PROA_HTTP1_END: on_end(h); break;
+    case PROA_HTTP1_BAD: proa_http_refuse(h, h->work->codec.status, h->work->codec.why); break;
+    default: break;
+    }
+}
+
+/* May the next request be looked at? Not while the one before has no answer, and not while too many answers wait. */
+static bool is_ready(proa_http_conn *h)
+{
+    h->held = proa_conn_queued(h->conn) > PROA_CONN_HIGH_BYTES;
+    return !h->handed && !h->closing && !h->held;
+}
+
+/* Returns how many bytes are used, or -1 if the connection is to end. */
+static int64_t run(proa_http_conn *h, const char *bytes, size_t len)
+{
+    size_t at = 0;
+    h->inside = true;
+    while (is_ready(h)) {
+        if (!h->work && at == len) break;
+        if (!h->work) begin(h);
+        size_t used;
+        proa_http1_event event = proa_http1_next(&h->work->codec, bytes + at, len - at, &used);
+        on_event(h, event, bytes + at, used, len - at);
+        at += used;
+        if (event == PROA_HTTP1_MORE) {
+            if (at == len) read_direct(h);
+            break;
+        }
+    }
+    h->inside = false;
+    if (h->closing) return -1;
+    set_timing(h);
+    return (int64_t)at;
+}
+
+static void *http_open(proa_conn *conn, void *server)
+{
+    proa_http_conn *h = proa_malloc(sizeof *h);
+    *h = (proa_http_conn){.conn = conn, .server = server};
+    set_timing(h);
+    return h;
+}
+
+static int64_t http_input(void *state, const char *bytes, size_t len)
+{
+    return run(state, bytes, len);
+}
+
+/* Neither a request nor a part of one is here. */
+static bool is_quiet(const proa_http_conn *h)
+{
+    return !h->work && h->conn->in_len == 0;
+}
+
+static void http_drained(void *state)
+{
+    proa_http_conn *h = state;
+    if (h->held) proa_conn_again(h->conn);
+    if (h->draining && is_quiet(h)) proa_conn_close(h->conn, false);
+    proa_http_work *w = h->handed ? h->work : NULL;
+    if (!w || !w->drained) return;
+    void (*drained)(proa_http_exchange * x) = w->drained;
+    w->drained = NULL;
+    drained(&w->x);
+}
+
+static bool http_eof(void *state)
+{
+    proa_http_conn *h = state;
+    if (h->handed) leave(h);
+    h->closing = true;
+    proa_conn_close(h->conn, false);
+    return true;
+}
+
+static void http_shutdown(void *state)
+{
+    proa_http_conn *h = state;
+    h->draining = true;
+    if (is_quiet(h)) proa_conn_close(h->conn, false);
+}
+
+static bool http_expired(void *state)
+{
+    proa_http_conn *h = state;
+    if (!h->work || h->handed) return false;
+    proa_http_refuse(h, 408, "the request did not come in time");
+    return true;
+}
+
+static void http_close(void *state)
+{
+    proa_http_conn *h = state;
+    h->closing = true;
+    if (h->handed) leave(h);
+    else if (h->work) give_work(h->conn->loop, detach(h));
+    free(h);
+}
+
+const proa_protocol proa_http_protocol = {
+    .alpn = "http/1.1",
+    .open = http_open,
+    .input = http_input,
+    .drained = http_drained,
+    .eof = http_eof,
+    .shutdown = http_shutdown,
+    .close = http_close,
+    .expired = http_expired,
+};
+
+/* ---- for handlers ---- */
+
+proa_str proa_http_get(const proa_http_exchange *x, const char *name)
+{
+    size_t len = strlen(name);
+    for (int i = 0; i < x->headers_count; i++) {
+        const proa_http_header *header = &x->headers[i];
+        if (header->name.len == len && proa_http1_is(header->name, name)) return header->value;
+    }
+    return (proa_str){0};
+}
+
+void proa_http_on_gone(proa_http_exchange *x, void (*gone)(proa_http_exchange *x))
+{
+    ((proa_http_work *)x)->gone = gone;
+}
+
+void proa_http_on_drained(proa_http_exchange *x, void (*drained)(proa_http_exchange *x))
+{
+    ((proa_http_work *)x)->drained = drained;
+    if (drained) proa_conn_want_drained(x->conn);
+}
+
+char *proa_http_take_body(proa_http_exchange *x)
+{
+    char *body = x->body;
+    x->body = NULL;
+    return body;
+}

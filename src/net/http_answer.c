@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * http_answer.c - answers: whole, in pieces, and the server's own. */
+#include "net/http.h"
+
+#include "net/http_inner.h"
+#include <string.h>
+
+enum { PARTS = 16 }; /* of one write: three of the head, the others of a body that is copied */
+
+const char *proa_http_reason(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {
+        {200, "OK"},
+        {400, "Bad Request"},
+        {404, "Not Found"},
+        {500, "Internal Server Error"},
+        {503, "Service Unavailable"},
+        {100, "Continue"},
+        {201, "Created"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {206, "Partial Content"},
+        {301, "Moved Permanently"},
+        {302, "Found"},
+        {304, "Not Modified"},
+        {307, "Temporary Redirect"},
+        {308, "Permanent Redirect"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {405, "Method Not Allowed"},
+        {406, "Not Acceptable"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {411, "Length Required"},
+        {412, "Precondition Failed"},
+        {413, "Content Too Large"},
+        {414, "URI Too Long"},
+        {415, "Unsupported Media Type"},
+        {417, "Expectation Failed"},
+        {422, "Unprocessable Content"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {499, "Client Closed Request"},
+        {501, "Not Implemented"},
+        {502, "Bad Gateway"},
+        {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"},
+    };
+    for (size_t i = 0; i < PROA_COUNT(reasons); i++)
+        if (reasons[i].status == status) return reasons[i].reason;
+    return "Unknown";
+}
+
+/* ---- the head of an answer ---- */
+
+/* What stands before and after the handler's own headers. */
+typedef struct head {
+    char front[64], back[112];
+    size_t front_len, back_len;
+} head;
+
+static void add(char *text, size_t *len, const char *more, size_t more_len)
+{
+    memcpy(text + *len, more, more_len);
+    *len += more_len;
+}
+#define ADD(text, len, literal) add((text), (len), (literal), sizeof(literal) - 1)
+
+/* Backwards from the end of digits[20]; returns how many there are. */
+static size_t to_digits(char digits[20], size_t n, unsigned base)
+{
+    size_t count = 0;
+    do {
+        digits[20 - ++count] = "0123456789abcdef"[n % base];
+        n /= base;
+    } while (n);
+    return count;
+}
+
+static void put_status(head *out, int status)
+{
+    out->front_len = 0;
+    if (status == 200) {
+        ADD(out->front, &out->front_len, "HTTP/1.1 200 OK\r\n");
+        return;
+    }
+    const char *reason = proa_http_reason(status);
+    char code[4] = {(char)('0' + status / 100 % 10), (char)('0' + status / 10 % 10),
+                    (char)('0' + status % 10), ' '};
+    ADD(out->front, &out->front_len, "HTTP/1.1 ");
+    add(out->front, &out->front_len, code, sizeof code);
+    add(out->front, &out->front_len, reason, strlen(reason));
+    ADD(out->front, &out->front_len, "\r\n");
+}
+
+static void put_length(head *out, size_t length)
+{
+    char digits[20];
+    size_t count = to_digits(digits, length, 10);
+    ADD(out->back, &out->back_len, "Content-Length: ");
+    add(out->back, &out->back_len, digits + 20 - count, count);
+    ADD(out->back, &out->back_len, "\r\n");
+}
+
+/* The connection's fate, and the end of the head. */
+static void put_end(head *out, const proa_http_conn *h)
+{
+    bool keep = h->keep && !h->draining;
+    if (!keep) ADD(out->back, &out->back_len, "Connection: close\r\n");
+    else if (h->work->codec.minor == 0) ADD(out->back, &out->back_len, "Connection: keep-alive\r\n");
+    ADD(out->back, &out->back_len, "\r\n");
+}
+
+static int put_parts(const head *out, proa_str headers, struct iovec iov[3])
+{
+    iov[0] = (struct iovec){(void *)out->front, out->front_len};
+    iov[1] = (struct iovec){(void *)headers.ptr, headers.len};
+    iov[2] = (struct iovec){(void *)out->back, out->back_len};
+    return 3;
+}
+
+/* Answers that never have a body, whatever the handler says (RFC 9110, 6.4.1). */
+static bool has_no_body(int status)
+{
+    return status < 200 || status == 204 || status == 304;
+}
+
+/* Whose exchange it is, if it is still to be answered: on_gone may have been too late for a handler. */
+static proa_http_conn *answering(const proa_http_exchange *x)
+{
+    proa_http_conn *h = ((const proa_http_work *)x)->owner;
+    return h->handed && &h->work->x == x ? h : NULL;
+}
+
+/* ---- whole answers ---- */
+
+static void write_answer(proa_http_conn *h, int status, proa_str headers, const struct iovec *body, int count,
+                         void (*release)(void *arg), void *arg)
+{
+    size_t length = 0;
+    for (int i = 0; i < count; i++) length += body[i].iov_len;
+    head out = {.back_len = 0};
+    put_status(&out, status);
+    if (!has_no_body(status)) put_length(&out, length);
+    put_end(&out, h);
+    struct iovec iov[PARTS];
+    int parts = put_parts(&out, headers, iov);
+    bool without = h->work->is_head || has_no_body(status) || length == 0;
+    bool joined = !without && !release && count <= PARTS - parts;
+    for (int i = 0; joined && i < count; i++) iov[parts++] = body[i];
+    proa_conn_write(h->conn, iov, parts, NULL, NULL);
+    if (!without && !joined) proa_conn_write(h->conn, body, count, release, arg);
+    else if (release) release(arg);
+}
+
+void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, const struct iovec *body,
+                       int count, void (*release)(void *arg), void *arg)
+{
+    proa_http_conn *h = answering(x);
+    if (!h || h->work->begun) {
+        if (release) release(arg);
+        return;
+    }
+    write_answer(h, status, headers, body, count, release, arg);
+    proa_http_finish(h);
+}
+
+static void write_refusal(proa_http_conn *h, int status, const char *why)
+{
+    const proa_http_server *server = h->server;
+    proa_buf body;
+    proa_buf_init(&body, 64 << 10);
+    if (server->error_body) server->error_body(&body, status, why, server->arg);
+    else proa_buf_printf(&body, "%s\n", why);
+    char headers[128];
+    int n = snprintf(headers, sizeof headers, "%sContent-Type: %s\r\n", status == 503 ? "Retry-After: 1\r\n" : "",
+                     server->error_body ? "application/json" : "text/plain; charset=utf-8");
+    struct iovec iov = {body.ptr, body.len};
+    write_answer(h, status, (proa_str){headers, (size_t)n}, &iov, 1, NULL, NULL);
+    proa_buf_release(&body);
+}
+
+/* Nobody knows where the next request would begin: the connection ends. */
+void proa_http_refuse(proa_http_conn *h, int status, const char *why)
+{
+    h->keep = false;
+    write_refusal(h, status, why);
+    proa_http_finish(h);
+}
+
+/* ---- answers in pieces ---- */
+
+void proa_http_begin(proa_http_exchange *x, int status, proa_str headers)
+{
+    proa_http_conn *h = answering(x);
+    if (!h || h->work->begun) return;
+    proa_http_work *w = h->work;
+    w->begun = true;
+    w->pieces = !w->is_head && !has_no_body(status);
+    head out = {.back_len = 0};
+    put_status(&out, status);
+    if (w->codec.minor == 0) h->keep = false; /* the end of the connection is the end of the answer */
+    else if (!has_no_body(status)) ADD(out.back, &out.back_len, "Transfer-Encoding: chunked\r\n");
+    put_end(&out, h);
+    struct iovec iov[3];
+    proa_conn_write(h->conn, iov, put_parts(&out, headers, iov), NULL, NULL);
+}
+
+void proa_http_send(proa_http_exchange *x, proa_str bytes)
+{
+    proa_http_conn *h = answering(x);
+    if (!h || !h->work->pieces || bytes.len == 0) return;
+    struct iovec iov[3] = {{0}, {(void *)bytes.ptr, bytes.len}, {(void *)"\r\n", 2}};
+    char digits[22] = "";
+    size_t count = to_digits(digits, bytes.len, 16);
+    memcpy(digits + 20, "\r\n", 2);
+    iov[0] = (struct iovec){digits + 20 - count, count + 2};
+    bool chunked = h->work->codec.minor == 1;
+    proa_conn_write(h->conn, chunked ? iov : iov + 1, chunked ? 3 : 1, NULL, NULL);
+}
+
+void proa_http_end(proa_http_exchange *x)
+{
+    static const char last[] = "0\r\n\r\n";
+    proa_http_conn *h = answering(x);
+    if (!h || !h->work->begun) return;
+    struct iovec iov = {(void *)last, sizeof last - 1};
+    if (h->work->pieces && h->work->codec.minor == 1) proa_conn_write(h->conn, &iov, 1, NULL, NULL);
+    proa_http_finish(h);
+}
+
+void proa_http_abort(proa_http_exchange *x)
+{
+    proa_http_conn *h = answering(x);
+    if (!h) return;
+    h->keep = false;
+    proa_http_finish(h);
+}
