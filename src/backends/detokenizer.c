@@ -90,7 +90,8 @@ static proa_status decode(const proa_tokens *t, const proa_infer *r, proa_reply 
         else status = decode_row(t, tokens, i * width, count, &ids, &all, err);
         ends[i + 1] = all.len;
     }
-    for (int64_t i = 0; i < rows && all.len; i++) texts[i] = (proa_str){all.ptr + ends[i], ends[i + 1] - ends[i]};
+    for (int64_t i = 0; i < rows && all.len; i++)
+        texts[i] = (proa_str){all.ptr + ends[i], ends[i + 1] - ends[i]};
     if (status == PROA_OK) proa_reply_add_strings(reply, name, texts, rows);
     proa_ids_release(&ids);
     proa_buf_release(&all);

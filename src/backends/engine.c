@@ -32,6 +32,7 @@
 
 static const proa_io_row inputs[] = {{"text_input", T(STRING), ONE, OPTIONAL},
                                      {"input_ids", T(INT32), VECTOR, OPTIONAL},
+                                     {"messages", T(STRING), ONE, OPTIONAL},
                                      {"decoder_input_ids", T(INT32), VECTOR, OPTIONAL},
                                      {"task", T(STRING), ONE, OPTIONAL},
                                      {"stream", T(BOOL), ONE, OPTIONAL},
@@ -129,10 +130,21 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
     return PROA_OK;
 }
 
-static proa_status check_config(proa_served *s, proa_err *err)
+/* A folder without a template is fine, as long as nobody sends messages; a template that was asked for must be there. */
+static proa_status open_chat(proa_served *s, proa_err *err)
+{
+    const char *choice = proa_model_parameter(s->model, "chat_template");
+    proa_err why = {.status = PROA_OK};
+    if (!s->tokenizer || proa_chat_open(&s->chat, s->folder, choice, &why) == PROA_OK) return PROA_OK;
+    s->chat = NULL;
+    if (why.status == PROA_NOT_FOUND && !choice) return PROA_OK;
+    return proa_err_set(err, why.status, why.file, why.line, "%s", why.text);
+}
+
+static proa_status open_own(proa_served *s, proa_err *err)
 {
     const Inference__ModelConfig *config = proa_model_config(s->model);
-    if (config->max_batch_size == 0) return PROA_OK;
+    if (config->max_batch_size == 0) return open_chat(s, err);
     return PROA_FAIL(
         err, INVALID,
         "'max_batch_size' is %d, must be 0: backend 'engine' takes one prompt in a request and batches by "
@@ -208,12 +220,21 @@ static proa_status read_task(proa_own *own, const proa_call *call, proa_err *err
     return PROA_OK;
 }
 
+/* A client's JSON: what is wrong with it is the client's mistake. */
+static proa_status parse_json(proa_json **out, proa_str text, const char *what, proa_err *err)
+{
+    proa_err why = {.status = PROA_OK};
+    if (proa_json_parse(out, text, what, &why) == PROA_OK) return PROA_OK;
+    return proa_err_set(err, why.status == PROA_LIMIT ? PROA_LIMIT : PROA_INVALID, why.file, why.line, "%s",
+                        why.text);
+}
+
 static proa_status read_json_options(proa_options *o, const proa_call *call, proa_arena *arena, proa_err *err)
 {
     proa_str text = text_of(call->infer, "options");
     proa_json *json = NULL;
     if (!text.len) return PROA_OK;
-    PROA_TRY(proa_json_parse(&json, text, "options", err));
+    PROA_TRY(parse_json(&json, text, "options", err));
     proa_status status = PROA_OK;
     if (proa_json_kind(json) != PROA_JSON_OBJECT)
         status = PROA_FAIL(err, INVALID, "'options' must be a JSON object");
@@ -242,12 +263,51 @@ static proa_status tokenize(proa_prompt *p, proa_str text, bool special, proa_er
     return proa_tokenizer_encode(tok, text, special, &p->ids, err);
 }
 
+/* A list of messages is the same as an object that has nothing but them. */
+static proa_status parse_messages(proa_json **out, proa_str text, proa_err *err)
+{
+    size_t blank = 0;
+    while (blank < text.len && strchr(" \t\r\n", text.ptr[blank])) blank++;
+    if (blank == text.len || text.ptr[blank] != '[') return parse_json(out, text, "messages", err);
+    proa_buf object;
+    proa_buf_init(&object, PROA_TEXT_BYTES_MAX);
+    proa_buf_printf(&object, "{\"messages\":");
+    proa_buf_str(&object, text);
+    proa_buf_char(&object, '}');
+    proa_status status = object.full ? PROA_FAIL(err, LIMIT, "messages have more than %lld bytes",
+                                                 (long long)PROA_TEXT_BYTES_MAX)
+                                     : parse_json(out, proa_buf_view(&object), "messages", err);
+    proa_buf_release(&object);
+    return status;
+}
+
+static proa_status read_messages(proa_prompt *p, proa_str messages, proa_err *err)
+{
+    const proa_served *s = p->call->served;
+    proa_json *json = NULL;
+    proa_buf text;
+    if (!s->chat)
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "the model's folder has no chat template (parameter chat_template names another: %s)",
+            "a file, chatml or plain");
+    PROA_TRY(parse_messages(&json, messages, err));
+    proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
+    proa_status status = proa_chat_render(s->chat, json, &text, err);
+    if (status == PROA_OK) status = tokenize(p, proa_buf_view(&text), false, err);
+    proa_buf_release(&text);
+    proa_json_free(json);
+    return status;
+}
+
 static proa_status read_prompt(proa_prompt *p, proa_err *err)
 {
     const proa_infer *r = p->call->infer;
     const proa_tensor *ids = proa_infer_input(r, "input_ids");
-    proa_str text = proa_input_text(r, "text_input");
-    if (!text.ptr == !ids) return PROA_FAIL(err, INVALID, "a request needs one of text_input and input_ids");
+    proa_str text = proa_input_text(r, "text_input"), messages = proa_input_text(r, "messages");
+    if ((text.ptr != NULL) + (messages.ptr != NULL) + (ids != NULL) != 1)
+        return PROA_FAIL(err, INVALID, "a request needs one of text_input, input_ids and messages");
+    if (messages.ptr) return read_messages(p, messages, err);
     if (!ids) return tokenize(p, text, true, err);
     return proa_input_ids(ids, 0, 1, &p->ids, err);
 }
@@ -324,7 +384,7 @@ static proa_status read_request(proa_call *call, proa_err *err)
 }
 
 static const proa_contract contract = {
-    .open = check_config, .read = read_request, .tell = proa_own_tell, .end = proa_own_end};
+    .open = open_own, .read = read_request, .tell = proa_own_tell, .end = proa_own_end};
 
 static proa_status model_open(void **state, proa_model *model, proa_err *err)
 {

@@ -13,6 +13,7 @@
 #include "engine/parts.h"
 #include "serve/backend.h"
 #include "serve/config.h"
+#include "text/template.h"
 #include <pthread.h>
 
 typedef struct proa_served proa_served;
@@ -106,6 +107,7 @@ struct proa_served {
     const char *const *label; /* names of an encoder's outputs, [labels] */
     int64_t labels;
     enum { PROA_SCORES_SOFTMAX, PROA_SCORES_SIGMOID, PROA_SCORES_PLAIN } scores;
+    proa_chat *chat;    /* engine: the folder's chat template; NULL: none */
     bool exclude_input; /* tensorrtllm */
     int variant;        /* fastertransformer */
     pthread_mutex_t lock;

@@ -273,6 +273,7 @@ void proa_served_close(void *state)
     if (!s) return;
     if (s->engine) proa_engine_stop(s->engine);
     proa_pieces_free(s->pieces);
+    proa_chat_free(s->chat);
     proa_engine_close(s->engine);
     proa_arena_release(&s->arena);
     pthread_mutex_destroy(&s->lock);

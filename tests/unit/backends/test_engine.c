@@ -282,14 +282,58 @@ static void words_and_biases(void **state)
     }
 }
 
+#define CHAT "[{\"role\":\"user\",\"content\":\"Tell of the sea.\"}]"
+
+/* Messages are the chat template's text, whose special tokens are in it. */
+static void messages_are_rendered(void **state)
+{
+    PROA_UNUSED(state);
+    rig g;
+    rig_open(&g, &proa_backend_engine,
+             "parameters { key: \"chat_template\" value { string_value: \"plain\" } }", CLASSICS);
+    proa_json *json = NULL;
+    proa_buf text;
+    proa_ids ids = {0};
+    proa_buf_init(&text, 4096);
+    assert_int_equal(proa_json_parse(&json, proa_str_c("{\"messages\":" CHAT "}"), "test", NULL), PROA_OK);
+    const proa_served *s = g.model.state;
+    assert_int_equal(proa_chat_render(s->chat, json, &text, NULL), PROA_OK);
+    assert_int_equal(proa_tokenizer_encode(s->tokenizer, proa_buf_view(&text), false, &ids, NULL), PROA_OK);
+    direct_run(&ref, (proa_request){.ids = ids.ptr, .ids_count = ids.len, .options = {.max_tokens = 5}});
+    for (int i = 0; i < 2; i++) {
+        proa_infer *r = ask();
+        put_text(r, "messages", i ? CHAT : "{\"messages\":" CHAT ",\"add_generation_prompt\":true}");
+        put_int(r, "max_tokens", 5);
+        const proa_reply *reply = only(run(&g, r));
+        assert_text(reply, "text_output", 0, ref.text[0]);
+        assert_int_equal(ints(reply, "prompt_tokens")[0], ids.len);
+        forget(r);
+    }
+    proa_infer *r = ask();
+    put_text(r, "messages", "[{]");
+    assert_refused(&g, r, PROA_INVALID, "messages");
+    proa_json_free(json);
+    proa_buf_release(&text);
+    proa_ids_release(&ids);
+    rig_close(&g);
+    r = ask();
+    put_text(r, "messages", CHAT);
+    assert_refused(&own, r, PROA_UNSUPPORTED, "no chat template");
+    assert_int_not_equal(
+        rig_try(&g, &proa_backend_engine,
+                "parameters { key: \"chat_template\" value { string_value: \"/nowhere.jinja\" } }", CLASSICS),
+        PROA_OK);
+    rig_release(&g);
+}
+
 static void wrong_requests_are_refused(void **state)
 {
     PROA_UNUSED(state);
     proa_infer *r = ask();
-    assert_refused(&own, r, PROA_INVALID, "one of text_input and input_ids");
+    assert_refused(&own, r, PROA_INVALID, "one of text_input, input_ids and messages");
     r = ask_for(PROMPT, 4);
     put_i32(r, "input_ids", (const int32_t[]){5}, 1);
-    assert_refused(&own, r, PROA_INVALID, "one of text_input and input_ids");
+    assert_refused(&own, r, PROA_INVALID, "one of text_input, input_ids and messages");
     r = ask_for(PROMPT, -1);
     assert_refused(&own, r, PROA_INVALID, "max_tokens");
     r = ask_for(PROMPT, 4);
@@ -560,6 +604,7 @@ int main(void)
         cmocka_unit_test(rows_logits_and_hidden_states),
         cmocka_unit_test(stops_and_echo),
         cmocka_unit_test(words_and_biases),
+        cmocka_unit_test(messages_are_rendered),
         cmocka_unit_test(wrong_requests_are_refused),
         cmocka_unit_test(cancel_frees_pages),
         cmocka_unit_test(many_at_once),
