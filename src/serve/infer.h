@@ -54,7 +54,8 @@ typedef struct proa_ticket {
     int64_t last_ns;    /* when its last reply came */
     void *slot;         /* of a sequence, or the scheduler's own */
     void *order;        /* its place where replies keep the order of the requests */
-    void *flight;       /* of the cache: the equal requests that wait for this one */
+    void *flight;       /* of the cache: equal requests wait for this one */
+    int64_t look_ns;    /* what looking into the cache took */
     int32_t replies;    /* that came so far */
     uint8_t reason;     /* proa_fail_reason + 1, if the scheduler made it fail */
     bool queued, late;  /* in a queue; and there behind its time-out (DELAY) */

@@ -72,11 +72,8 @@ const char *proa_infer_log_id(const proa_infer *r)
     return *r->id ? r->id : "<id_unknown>";
 }
 
-/* When r leaves the queue. Unlike Triton, the request's own time-out and deadline always count, unless the model's
- * time-out is shorter: a client that says how long it waits means it. */
-static void set_expiry(proa_infer *r, const proa_queue_policy *policy)
+void proa_queue_set_expiry(proa_infer *r, int64_t timeout_ns)
 {
-    int64_t timeout_ns = policy->timeout_ns;
     uint64_t us = r->timeout_us;
     if (us && us < INT64_MAX / 4000 && (!timeout_ns || (int64_t)us * 1000 < timeout_ns))
         timeout_ns = (int64_t)us * 1000;
@@ -115,7 +112,7 @@ proa_status proa_queue_push(proa_queue *q, proa_infer *r, proa_err *err)
     }
     r->ticket.level = level;
     r->ticket.queued = true;
-    set_expiry(r, &l->policy);
+    proa_queue_set_expiry(r, l->policy.timeout_ns);
     link_last(l, r, false);
     l->count++;
     q->count++;

@@ -45,6 +45,9 @@ proa_infer *proa_queue_next(const proa_queue *q, const proa_infer *r);
 bool proa_queue_keep(proa_queue *q, proa_infer *r, int64_t now_ns, bool *rejected);
 /* All whose time is over: returns the rejected ones, linked by next. */
 proa_infer *proa_queue_expire(proa_queue *q, int64_t now_ns);
+/* Sets r->ticket.expires_ns, when r leaves its queue. Unlike Triton, the request's own time-out and deadline always count,
+ * unless the model's time-out (0: none) is shorter: a client that says how long it waits means it. */
+void proa_queue_set_expiry(proa_infer *r, int64_t timeout_ns);
 /* The error of a request that was rejected by its time. */
 void proa_queue_expired(const proa_infer *r, proa_err *err);
 /* "[request id: x] ", which begins some of Triton's texts: the id, or what stands for none. */

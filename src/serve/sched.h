@@ -53,6 +53,7 @@ struct proa_scheduler {
     const proa_scheduler_kind *kind;
     proa_model *model;
     void *state;    /* the kind's */
+    bool cached; /* replies may come from the cache */
     bool reshapes;  /* an output has another shape on the wire */
     bool on_caller; /* INLINE: callers execute, and one thread helps out; else each seat has a thread */
     bool pinned;    /* what waits belongs to certain seats */

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "serve/cache.h"
 #include "serve/order.h"
 #include "serve/sched.h"
 #include <sched.h>
@@ -35,6 +36,13 @@ static bool keeps_order(const Inference__ModelConfig *config)
     }
 }
 
+/* One reply for a request, and the same for each that is equal. */
+static bool is_cached(const proa_model *m, const proa_scheduler_kind *kind)
+{
+    return m->cache && m->config->response_cache && m->config->response_cache->enable && !m->decoupled &&
+           kind != &proa_sched_sequence;
+}
+
 static bool outputs_reshaped(const proa_model *model)
 {
     for (int i = 0; i < model->outputs_count; i++)
@@ -63,6 +71,7 @@ proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err
     s->model = model;
     s->kind = kind_of(model);
     s->reshapes = outputs_reshaped(model);
+    s->cached = is_cached(model, s->kind);
     s->ended_last = &s->ended;
     s->order = keeps_order(model->config) ? proa_order_new(s) : NULL;
     proa_queue_init(&s->queue, model->config->scheduling_choice_case ==
@@ -90,6 +99,7 @@ void proa_scheduler_free(proa_scheduler *s)
     proa_alarm_close(&s->alarm);
     proa_crew_close(s);
     s->kind->close(s);
+    if (s->cached) proa_cache_forget(s->model->cache, s->model);
     proa_order_free(s->order);
     proa_queue_release(&s->queue);
     pthread_cond_destroy(&s->wake);
@@ -132,6 +142,68 @@ static proa_fail_reason reason_of(const proa_infer *r, proa_status status)
     return r->times.compute_start ? PROA_FAIL_BACKEND : PROA_FAIL_OTHER;
 }
 
+/* ---- the cache before the kind ---- */
+
+static void deliver_cached(proa_scheduler *s, proa_infer *r, proa_reply *reply, int64_t start_ns)
+{
+    r->times.compute_start = start_ns;
+    r->times.compute_end = r->times.ended = proa_clock_ns();
+    proa_stats_hit(s->model->stats, r, r->times.ended - start_ns);
+    if (s->order) {
+        proa_order_reply(s->order, r, reply, true);
+        return;
+    }
+    proa_scheduler_ended(s);
+    proa_infer_deliver(r, reply, true);
+}
+
+static proa_status admit(proa_scheduler *s, proa_infer *r, proa_err *err);
+
+/* Those who waited for a reply that is no good. */
+static void retry(proa_scheduler *s, proa_infer *waited)
+{
+    for (proa_infer *r = waited, *next; r; r = next) {
+        proa_err err = {0};
+        next = r->next;
+        r->next = NULL;
+        proa_status status = admit(s, r, &err);
+        if (status != PROA_OK) proa_scheduler_fail(r, &err, reason_of(r, status));
+    }
+}
+
+static proa_status admit(proa_scheduler *s, proa_infer *r, proa_err *err)
+{
+    proa_reply *reply = NULL;
+    if (!s->cached || r->silent) return s->kind->enqueue(s, r, err);
+    int64_t start_ns = proa_clock_ns();
+    switch (proa_cache_look(s->model->cache, r, &reply)) {
+    case PROA_CACHE_HIT: deliver_cached(s, r, reply, start_ns); return PROA_OK;
+    case PROA_CACHE_WAIT: return PROA_OK;
+    case PROA_CACHE_CANCELLED: return proa_infer_refuse_cancelled(r, err);
+    case PROA_CACHE_MISS: break;
+    }
+    r->ticket.look_ns = proa_clock_ns() - start_ns;
+    proa_status status = s->kind->enqueue(s, r, err);
+    if (status != PROA_OK) retry(s, proa_cache_give_up(s->model->cache, r));
+    return status;
+}
+
+/* The end of a request that equal ones wait for. */
+static void end_flight(proa_scheduler *s, proa_infer *leader, const proa_reply *reply)
+{
+    int64_t start_ns = proa_clock_ns();
+    if (!reply || leader->ticket.failed || leader->ticket.replies != 1) {
+        retry(s, proa_cache_give_up(s->model->cache, leader));
+        return;
+    }
+    proa_infer *waited = proa_cache_store(s->model->cache, leader, reply);
+    proa_stats_miss(s->model->stats, leader->ticket.look_ns + proa_clock_ns() - start_ns);
+    for (proa_infer *r = waited, *next; r; r = next) {
+        next = r->next;
+        deliver_cached(s, r, proa_reply_copy(r, reply), start_ns);
+    }
+}
+
 static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
 {
     bool admits = r->inner || (s->kind->admits && s->kind->admits(r));
@@ -140,9 +212,9 @@ static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
         return proa_scheduler_refuse(r, err);
     }
     if (proa_infer_cancelled(r)) return proa_infer_refuse_cancelled(r, err);
-    if (!s->order) return s->kind->enqueue(s, r, err);
+    if (!s->order) return admit(s, r, err);
     proa_order_join(s->order, r);
-    proa_status status = s->kind->enqueue(s, r, err);
+    proa_status status = admit(s, r, err);
     if (status != PROA_OK) proa_order_leave(s->order, r);
     return status;
 }
@@ -227,6 +299,7 @@ bool proa_scheduler_replied(proa_scheduler *s, proa_infer *r, proa_reply *reply,
         r->times.ended = now;
         if (!r->times.compute_end) r->times.compute_end = now; /* an ensemble knows better */
         count_request(s, r, reply);
+        if (r->ticket.flight) end_flight(s, r, reply);
     }
     if (s->order) {
         proa_order_reply(s->order, r, reply, final);

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "serve/cache.h"
 #include "serve/core.h"
 #include "serve/rate.h"
 #include "serve/scheduler.h"
@@ -88,6 +89,7 @@ static void server_release(proa_server *s)
     proa_entries_free(s);
     (void)proa_shm_unregister(s, "", NULL);
     proa_rate_free(s->rate);
+    proa_cache_free(s->cache);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->shm_lock);
@@ -101,6 +103,7 @@ static proa_status server_start(proa_server *s, proa_err *err)
     proa_err load = {0};
     PROA_TRY(check_options(o, err));
     PROA_TRY(proa_roots_open(s, err));
+    if (o->cache_bytes > 0) s->cache = proa_cache_new(o->cache_bytes);
     if (o->rate_limit) PROA_TRY(proa_rate_new(&s->rate, o->rate_resources, o->rate_resources_count, err));
     PROA_TRY(proa_reaper_start(s, err));
     if (proa_lifecycle_start(s, &load) != PROA_OK) {
