@@ -24,28 +24,6 @@
 #define MODELS PROA_SOURCE_DIR "/models/"
 #define GOLDEN PROA_SOURCE_DIR "/tests/golden/"
 
-/* What a repository would say of a model; weak, so that the server's own come first where they are linked. */
-__attribute__((weak)) const Inference__ModelConfig *proa_model_config(const proa_model *model)
-{
-    return model->config;
-}
-__attribute__((weak)) const char *proa_model_name(const proa_model *model)
-{
-    return model->name;
-}
-__attribute__((weak)) const char *proa_model_path(const proa_model *model)
-{
-    return model->path;
-}
-__attribute__((weak)) const char *proa_model_version_path(const proa_model *model)
-{
-    return model->version_path;
-}
-__attribute__((weak)) const char *proa_model_parameter(const proa_model *model, const char *key)
-{
-    return proa_config_parameter(model->config, key);
-}
-
 typedef struct rig {
     proa_model model;
     const proa_backend *backend;
