@@ -78,29 +78,14 @@ configure_build() {
     if [ "$1" = release ]; then ln -sf build/release/compile_commands.json compile_commands.json; fi
 }
 
-#>   run [MODEL [PROMPT]] [OPTION...]   build, then `proa run`; without arguments: a tour of the shipped models
+#>   run [--once | MODEL [PROMPT] [OPTION...]]   build, then serve the shipped models, send one request through each
+#>                                      face and stay up until Ctrl-C (--once: end); with a MODEL `proa run`
 cmd_run() {
     configure_build release proa
-    if [ $# -gt 0 ]; then exec $program run "$@"; fi
-    say ""
-    say "A translation, by models/m30k-t5 (T5, 14 million parameters):"
-    set -- "translate English to German: Two young women are playing with a dog on the beach."
-    printf '\n%s\n' "$1"
-    $program run models/m30k-t5 "$1"
-    say ""
-    say "A story goes on, by models/classics-10m (Llama, 10 million parameters):"
-    set -- "When she opened the door, the room was"
-    printf '\n%s' "$1"
-    $program run models/classics-10m "$1" --max-tokens 70 --temperature 0.7 --top-p 0.9 --seed 1
-    say ""
-    say "Try next:"
-    say "  ./do run models/m30k-t5 'translate English to French: A man reads a newspaper.'"
-    say "  ./do run models/classics-10m 'It was a dark night' --temperature 0.8 --seed 2"
-    say "  ./do run models/polarity-bert 'a warm , funny and beautifully acted film .' --json"
-    say "  $program explain models/m30k-t5   the model as a program, and its memory"
-    say "  $program help run                 all options"
-    say "  ./do bench                                  what this machine can do, and how near Proa comes"
-    say "  ./do test                                   all tests;  ./do help: all commands"
+    case ${1:-} in
+    '' | --once) exec tools/serve-tour "$@" ;;
+    *) exec $program run "$@" ;;
+    esac
 }
 
 #>   build [PRESET]                     release (default), dev, asan, tsan or fuzz, into build/PRESET

@@ -9,8 +9,9 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <strings.h>
 
-enum { NAMES_MAX = 128, HELP_COLUMN = 28 };
+enum { NAMES_MAX = 192, HELP_COLUMN = 28 };
 
 int proa_say(int exit_status, const char *fmt, ...)
 {
@@ -48,7 +49,7 @@ const char *proa_args_nearest(const char *word, const char *const *names, size_t
 
 static bool is_operand(const proa_arg *arg)
 {
-    return arg->kind == PROA_ARG_OPERAND;
+    return arg->kind == PROA_ARG_OPERAND || arg->kind == PROA_ARG_OPERANDS;
 }
 
 /* The option with this name, or the operand with this index; NULL if there is none. */
@@ -58,7 +59,7 @@ static const proa_arg *find(const proa_command *command, const char *name, size_
         for (size_t i = 0; i < (*t)->count; i++) {
             const proa_arg *arg = &(*t)->rows[i];
             if (is_operand(arg)) {
-                if (!name && operand-- == 0) return arg;
+                if (!name && (operand-- == 0 || arg->kind == PROA_ARG_OPERANDS)) return arg;
             } else if (name && strlen(arg->name) == len && memcmp(arg->name, name, len) == 0) {
                 return arg;
             }
@@ -106,11 +107,39 @@ static int set_real(const proa_arg *arg, char *field, const char *text)
     return -1;
 }
 
+/* As tritonserver reads them: true, True and 1 are true. */
+static bool bool_of(const char *text, bool *value)
+{
+    *value = strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0;
+    return *value || strcasecmp(text, "false") == 0 || strcmp(text, "0") == 0;
+}
+
+static int set_bool(const proa_arg *arg, char *field, const char *text)
+{
+    bool value = true;
+    if (text && !bool_of(text, &value))
+        return proa_say(PROA_EXIT_USAGE, "--%s '%s' is neither true nor false", arg->name, text);
+    *(bool *)(void *)field = value;
+    return -1;
+}
+
+static int add_to_list(const proa_arg *arg, char *field, const char *text)
+{
+    proa_arg_list *list = (void *)field;
+    if (list->count == PROA_ARG_LIST_MAX)
+        return proa_say(PROA_EXIT_USAGE, "more than %d of '%s'", PROA_ARG_LIST_MAX, arg->name);
+    list->items[list->count++] = text;
+    return -1;
+}
+
 int proa_arg_set(const proa_arg *arg, void *options, const char *text)
 {
     char *field = (char *)options + arg->offset;
     switch (arg->kind) {
     case PROA_ARG_FLAG: *(bool *)(void *)field = true; return -1;
+    case PROA_ARG_BOOL: return set_bool(arg, field, text);
+    case PROA_ARG_LIST:
+    case PROA_ARG_OPERANDS: return add_to_list(arg, field, text);
     case PROA_ARG_INT: return set_int(arg, field, text);
     case PROA_ARG_REAL: return set_real(arg, field, text);
     case PROA_ARG_CHOICE:
@@ -164,6 +193,8 @@ static const char *value_of(const proa_arg *arg, const char *joined, int argc, c
     if (joined || arg->kind == PROA_ARG_FLAG) return joined;
     bool there = *at + 1 < argc;
     if (arg->kind == PROA_ARG_MAYBE && (!there || strncmp(argv[*at + 1], "--", 2) == 0)) return "";
+    bool value;
+    if (arg->kind == PROA_ARG_BOOL && (!there || !bool_of(argv[*at + 1], &value))) return NULL;
     return there ? argv[++*at] : NULL;
 }
 
@@ -181,7 +212,8 @@ static int parse_option(const proa_command *command, void *options, int argc, ch
     bool joined = name[len] == '=', flag = arg->kind == PROA_ARG_FLAG;
     if (flag && joined) return proa_say(PROA_EXIT_USAGE, "--%s takes no value", arg->name);
     const char *text = value_of(arg, joined ? name + len + 1 : NULL, argc, argv, at);
-    if (!flag && !text) return proa_say(PROA_EXIT_USAGE, "--%s needs a value: %s", arg->name, arg->value);
+    if (!flag && arg->kind != PROA_ARG_BOOL && !text)
+        return proa_say(PROA_EXIT_USAGE, "--%s needs a value: %s", arg->name, arg->value);
     if (!row) return proa_arg_set(arg, options, text);
     return proa_decoding_set((void *)((char *)options + command->decoding), row, arg, text);
 }
@@ -196,26 +228,31 @@ static int parse_operand(const proa_command *command, void *options, const char 
     return proa_arg_set(arg, options, text);
 }
 
+/* One word that is not a value; -1 or the exit status. */
+static int parse_word(const proa_command *command, void *options, int argc, char **argv, int *at, int *operands)
+{
+    const char *word = argv[*at];
+    if (strcmp(word, "-h") == 0) return proa_args_help(command), PROA_EXIT_OK;
+    if (strncmp(word, "--", 2) == 0) return parse_option(command, options, argc, argv, at);
+    if (word[0] == '-' && isalpha((unsigned char)word[1]))
+        return proa_say(PROA_EXIT_USAGE, "unknown option '%s' of 'proa %s' (options have two dashes)", word,
+                        command->name);
+    return parse_operand(command, options, word, (*operands)++);
+}
+
 int proa_args_parse(const proa_command *command, void *options, int argc, char **argv)
 {
     set_presets(command, options);
     int operands = 0, exit_status = -1;
     bool only_operands = false;
     for (int i = 0; i < argc && exit_status < 0; i++) {
-        const char *word = argv[i];
-        if (!only_operands && strcmp(word, "--") == 0) only_operands = true;
-        else if (!only_operands && strcmp(word, "-h") == 0)
-            exit_status = (proa_args_help(command), PROA_EXIT_OK);
-        else if (!only_operands && strncmp(word, "--", 2) == 0)
-            exit_status = parse_option(command, options, argc, argv, &i);
-        else if (!only_operands && word[0] == '-' && isalpha((unsigned char)word[1]))
-            exit_status = proa_say(PROA_EXIT_USAGE, "unknown option '%s' of 'proa %s' (options have two dashes)",
-                                   word, command->name);
-        else exit_status = parse_operand(command, options, word, operands++);
+        if (only_operands) exit_status = parse_operand(command, options, argv[i], operands++);
+        else if (strcmp(argv[i], "--") == 0) only_operands = true;
+        else exit_status = parse_word(command, options, argc, argv, &i, &operands);
     }
     if (exit_status >= 0) return exit_status;
     const proa_arg *missing = find(command, NULL, 0, operands);
-    if (missing && missing->name[0] != '[')
+    if (missing && missing->name[0] != '[' && (missing->kind == PROA_ARG_OPERAND || operands == 0))
         return proa_say(PROA_EXIT_USAGE, "'proa %s' needs %s: %s", command->name, missing->name, missing->help);
     return -1;
 }
@@ -231,7 +268,7 @@ static void help_row(const proa_arg *arg)
     else snprintf(left, sizeof left, "  --%s %s", arg->name, arg->value);
     if (strlen(left) + 1 > HELP_COLUMN) printf("%s\n%*s", left, HELP_COLUMN, "");
     else printf("%-*s", HELP_COLUMN, left);
-    printf("%s", arg->help);
+    if (arg->help) printf("%s", arg->help);
     if (arg->preset) printf(" (default %s)", arg->preset);
     putchar('\n');
 }
@@ -254,7 +291,10 @@ void proa_args_help(const proa_command *command)
 {
     printf("usage: proa %s", command->name);
     const proa_arg *arg;
-    for (int i = 0; (arg = find(command, NULL, 0, i)); i++) printf(" %s", arg->name);
+    for (int i = 0; (arg = find(command, NULL, 0, i)); i++) {
+        printf(arg->kind == PROA_ARG_OPERANDS ? " %s..." : " %s", arg->name);
+        if (arg->kind == PROA_ARG_OPERANDS) break;
+    }
     printf(" [options]\n\n%s\n", command->summary);
     for (const proa_arg_table *const *t = command->tables; *t; t++) {
         printf("\n%s\n", (*t)->title);

@@ -20,9 +20,18 @@ typedef enum proa_arg_kind {
     PROA_ARG_REAL, /* double in [min, max] */
     PROA_ARG_TEXT, /* const char * */
     PROA_ARG_MAYBE, /* const char *: the next word unless there is none or it begins with two dashes: then "" */
-    PROA_ARG_CHOICE, /* const char *: one of the words that `value` lists between bars */
-    PROA_ARG_OPERAND /* const char *: given by place, not by name */
+    PROA_ARG_CHOICE,  /* const char *: one of the words that `value` lists between bars */
+    PROA_ARG_BOOL,    /* bool: true or false (1 or 0) behind "=" or as the next word; without a value true */
+    PROA_ARG_LIST,    /* proa_arg_list: may be given many times */
+    PROA_ARG_OPERAND, /* const char *: given by place, not by name */
+    PROA_ARG_OPERANDS /* proa_arg_list: all operands from here on; the last row of its kind */
 } proa_arg_kind;
+
+enum { PROA_ARG_LIST_MAX = 256 };
+typedef struct proa_arg_list {
+    const char *items[PROA_ARG_LIST_MAX];
+    int count;
+} proa_arg_list;
 
 typedef struct proa_arg {
     const char *name; /* without the dashes; of an operand the word in the usage line, in brackets if it may lack */
@@ -58,7 +67,8 @@ struct proa_command {
  * help was asked for and printed, or something was wrong and was said in one line. */
 PROA_MUST_CHECK int proa_args_parse(const proa_command *command, void *options, int argc, char **argv);
 void proa_args_help(const proa_command *command);
-/* One option from text into its field of *options; text is NULL for a flag. -1 or the exit status. */
+/* One option from text into its field of *options; text is NULL for a flag and for a bool without a value. -1 or the
+ * exit status. */
 int proa_arg_set(const proa_arg *arg, void *options, const char *text);
 
 /* Numbers between spaces or commas, each in [min, max]. *out is the caller's to free; at most count_max of them. */

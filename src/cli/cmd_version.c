@@ -4,8 +4,12 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "kernels/device.h"
+#include <event2/event.h>
 #include <gnu/libc-version.h>
 #include <json-c/json.h>
+#include <nghttp2/nghttp2.h>
+#include <openssl/crypto.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <protobuf-c/protobuf-c.h>
@@ -36,28 +40,42 @@ static const char compiler[] = "gcc " __VERSION__;
 #endif
 
 /* What other builds of this program may hold. In this one there is none of it. */
-static const char *const absent[][2] = {{"cuda", "no plug-in in this build"},
-                                        {"onednn", "own kernels"},
-                                        {"mpi", "one process"},
-                                        {"server", "no serve command"}};
+static const char *const absent[][2] = {{"onednn", "own kernels"}, {"mpi", "one process"}};
 
 typedef struct library {
     const char *name;
     char version[32];
 } library;
-enum { LIBRARIES = 6 };
+enum { LIBRARIES = 9 };
 
 static void list_libraries(library list[LIBRARIES])
 {
     char pcre2[64] = "";
     pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
-    const char *const names[LIBRARIES] = {"glibc", "json-c", "pcre2", "utf8proc", "protobuf-c", "zlib"};
-    const char *const versions[LIBRARIES] = {gnu_get_libc_version(), json_c_version(),     pcre2,
-                                             utf8proc_version(),     protobuf_c_version(), zlibVersion()};
+    const char *const names[LIBRARIES] = {"glibc", "json-c",   "pcre2",   "utf8proc", "protobuf-c",
+                                          "zlib",  "libevent", "nghttp2", "openssl"};
+    const char *const versions[LIBRARIES] = {gnu_get_libc_version(),
+                                             json_c_version(),
+                                             pcre2,
+                                             utf8proc_version(),
+                                             protobuf_c_version(),
+                                             zlibVersion(),
+                                             event_get_version(),
+                                             nghttp2_version(0)->version_str,
+                                             OpenSSL_version(OPENSSL_VERSION_STRING)};
     for (int i = 0; i < LIBRARIES; i++) {
         list[i].name = names[i];
         snprintf(list[i].version, sizeof list[i].version, "%s", versions[i]);
     }
+}
+
+/* Can a GPU be used here and now? */
+static bool has_cuda(void)
+{
+    proa_device *device = NULL;
+    bool there = proa_device_open(&device, "cuda", NULL) == PROA_OK;
+    proa_device_close(device);
+    return there;
 }
 
 static void print_json(proa_out *out, bool features)
@@ -74,7 +92,8 @@ static void print_json(proa_out *out, bool features)
                         proa_isa_name(proa_isa_detect()), proa_isa_name(proa_isa_choose()), proa_cpu_count());
         for (int i = 0; i < LIBRARIES; i++)
             proa_out_printf(out, "%s\"%s\":\"%s\"", i ? "," : "", libraries[i].name, libraries[i].version);
-        proa_out_str(out, "},\"features\":{\"cpu\":true");
+        proa_out_printf(out, "},\"features\":{\"cpu\":true,\"server\":true,\"cuda\":%s",
+                        has_cuda() ? "true" : "false");
         for (size_t i = 0; i < PROA_COUNT(absent); i++) proa_out_printf(out, ",\"%s\":false", absent[i][0]);
         proa_out_str(out, "}");
     }
@@ -93,6 +112,13 @@ static void print_features(proa_out *out)
     proa_out_str(out, "\nlibraries ");
     for (int i = 0; i < LIBRARIES; i++)
         proa_out_printf(out, " %s %s%s", libraries[i].name, libraries[i].version, i + 1 < LIBRARIES ? "," : "\n");
+    proa_out_str(out, "server     on: KServe v2 over HTTP and gRPC, OpenAI's API, metrics\n");
+    proa_device *device = NULL;
+    proa_err err = {0};
+    if (proa_device_open(&device, "cuda", &err) == PROA_OK)
+        proa_out_printf(out, "cuda       on: %s\n", device->name);
+    else proa_out_printf(out, "cuda       off: %s\n", err.text);
+    proa_device_close(device);
     for (size_t i = 0; i < PROA_COUNT(absent); i++)
         proa_out_printf(out, "%-10s off: %s\n", absent[i][0], absent[i][1]);
 }

@@ -7,8 +7,9 @@
 #include <signal.h>
 #include <string.h>
 
-static const proa_command *const commands[] = {&proa_cmd_run, &proa_cmd_eval, &proa_cmd_bench,
-                                               &proa_cmd_explain, &proa_cmd_version};
+static const proa_command *const commands[] = {&proa_cmd_run,    &proa_cmd_serve, &proa_cmd_client,
+                                               &proa_cmd_eval,   &proa_cmd_bench, &proa_cmd_explain,
+                                               &proa_cmd_version};
 
 static int overview(void)
 {
@@ -22,6 +23,7 @@ static int overview(void)
     printf("\nexamples\n"
            "  proa run models/classics-10m \"It was a dark and stormy night\"\n"
            "  proa run models/m30k-t5 \"translate English to German: A dog runs on the beach.\"\n"
+           "  proa serve models/classics-10m\n"
            "  proa bench models/classics-10m\n"
            "  proa run --help\n");
     return PROA_EXIT_OK;

@@ -56,10 +56,17 @@ static proa_dtype checkpoint_dtype(const proa_model *m)
     return PROA_DTYPE_F32;
 }
 
-static proa_status choose_format(proa_model *m, const proa_model_options *o, proa_err *err)
+/* Keys and values of a step on a GPU are of the weights' type where that is half as wide. */
+static proa_dtype device_kv_dtype(proa_wfmt format)
 {
-    proa_str dtype = proa_str_c(o->dtype ? o->dtype : "auto"), quant = proa_str_c(o->quant ? o->quant : "none");
-    m->checkpoint = checkpoint_dtype(m);
+    return format == PROA_WFMT_F16    ? PROA_DTYPE_F16
+           : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
+                                      : PROA_DTYPE_F32;
+}
+
+static proa_status choose_dtype(proa_model *m, proa_str dtype, proa_err *err)
+{
+    bool dot = m->device->host && proa_cpu_bf16_dot_pays();
     m->kv_dtype = PROA_DTYPE_F32;
     if (proa_str_is(dtype, "auto"))
         m->format = m->checkpoint == PROA_DTYPE_BF16  ? PROA_WFMT_BF16
@@ -68,13 +75,19 @@ static proa_status choose_format(proa_model *m, const proa_model_options *o, pro
     else if (proa_str_is(dtype, "f32")) m->format = PROA_WFMT_F32;
     else if (proa_str_is(dtype, "f16")) m->format = PROA_WFMT_F16, m->kv_dtype = PROA_DTYPE_F16;
     else if (proa_str_is(dtype, "bf16"))
-        m->format = m->device->host && proa_cpu_bf16_dot_pays() ? PROA_WFMT_BF16DOT : PROA_WFMT_BF16,
-        m->kv_dtype = PROA_DTYPE_BF16;
+        m->format = dot ? PROA_WFMT_BF16DOT : PROA_WFMT_BF16, m->kv_dtype = PROA_DTYPE_BF16;
     else
         return PROA_FAIL(err, INVALID, "dtype '%.*s' is not one of auto, f32, bf16, f16", (int)dtype.len,
                          dtype.ptr);
-    if (!m->device->host && m->format == PROA_WFMT_F16) m->kv_dtype = PROA_DTYPE_F16;
-    if (!m->device->host && m->format == PROA_WFMT_BF16) m->kv_dtype = PROA_DTYPE_BF16;
+    if (!m->device->host) m->kv_dtype = device_kv_dtype(m->format);
+    return PROA_OK;
+}
+
+static proa_status choose_format(proa_model *m, const proa_model_options *o, proa_err *err)
+{
+    proa_str quant = proa_str_c(o->quant ? o->quant : "none");
+    m->checkpoint = checkpoint_dtype(m);
+    PROA_TRY(choose_dtype(m, proa_str_c(o->dtype ? o->dtype : "auto"), err));
     if (proa_str_is(quant, "int8")) m->format = PROA_WFMT_I8;
     else if (!proa_str_is(quant, "none"))
         return PROA_FAIL(err, INVALID, "quant '%.*s' is not one of none, int8", (int)quant.len, quant.ptr);

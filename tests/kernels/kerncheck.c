@@ -91,31 +91,41 @@ static int check_ceilings(void)
     return failures;
 }
 
+/* The tables of this CPU that are asked for; how many there were. */
+static int check_cpu(const options *o, proa_pool *const *pools, int64_t *failures)
+{
+    int tables = 0;
+    for (int isa = 0; isa < PROA_ISA_COUNT; isa++) {
+        const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
+        if (!ops) printf("skip %-12s this CPU lacks it\n", proa_isa_name((proa_isa)isa));
+        if (!ops || (o->table && strcmp(o->table, ops->name) != 0)) continue;
+        tester t = {.verbose = o->verbose};
+        check_table(&t, o, pools, ops, failures);
+        tables++;
+    }
+    if (!tables) fprintf(stderr, "kerncheck: no table is named '%s'\n", o->table ? o->table : "");
+    return tables;
+}
+
+static int check_device(const options *o, proa_pool *const *pools, int64_t *failures)
+{
+    proa_err err = {0};
+    tester t = {.verbose = o->verbose};
+    const proa_ops *ops = hosted_table(o->device, &err);
+    device_mode.on = true;
+    if (ops) check_table(&t, o, pools, ops, failures);
+    else fprintf(stderr, "kerncheck: %s\n", err.text);
+    hosted_close();
+    return ops != NULL;
+}
+
 static int check_all(const options *o)
 {
     proa_pool *pools[CHECK_THREADS];
     for (int n = 0; n < CHECK_THREADS; n++) pools[n] = proa_pool_new(n + 1);
     int64_t failures = 0;
-    int tables = 0;
-    if (o->device) {
-        proa_err err = {0};
-        tester t = {.verbose = o->verbose};
-        const proa_ops *ops = hosted_table(o->device, &err);
-        device_mode.on = true;
-        if (ops) check_table(&t, o, pools, ops, &failures), tables++;
-        else fprintf(stderr, "kerncheck: %s\n", err.text);
-        hosted_close();
-    }
-    for (int isa = 0; isa < PROA_ISA_COUNT && !o->device; isa++) {
-        const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
-        if (!ops) printf("skip %-12s this CPU lacks it\n", proa_isa_name((proa_isa)isa));
-        if (!ops || (o->table && strcmp(o->table, ops->name) != 0)) continue;
-        tester t = {.verbose = o->verbose};
-        check_table(&t, o, pools, ops, &failures);
-        tables++;
-    }
+    int tables = o->device ? check_device(o, pools, &failures) : check_cpu(o, pools, &failures);
     for (int n = 0; n < CHECK_THREADS; n++) proa_pool_free(pools[n]);
-    if (!tables) fprintf(stderr, "kerncheck: no table is named '%s'\n", o->table ? o->table : "");
     if (!o->op && !o->table && !o->device) failures += check_ceilings();
     printf("%lld failures\n", (long long)failures);
     return failures || !tables;
@@ -136,18 +146,25 @@ static bool op_exists(const char *name)
     return false;
 }
 
+/* False: not an option. */
+static bool read_option(options *o, int argc, char **argv, int *i)
+{
+    const struct {
+        const char *name, **value;
+    } named[] = {{"--op", &o->op}, {"--device", &o->device}, {"--table", &o->table}};
+    for (size_t k = 0; k < PROA_COUNT(named) && *i + 1 < argc; k++)
+        if (strcmp(argv[*i], named[k].name) == 0) return *named[k].value = argv[++*i], true;
+    if (strcmp(argv[*i], "--bench") == 0) return o->bench = true;
+    if (strcmp(argv[*i], "--json") == 0) return o->json = true;
+    if (strcmp(argv[*i], "--threads") != 0 || *i + 1 == argc) return false;
+    return o->threads = atoi(argv[++*i]), true;
+}
+
 int main(int argc, char **argv)
 {
     options o = {0};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--bench") == 0) o.bench = true;
-        else if (strcmp(argv[i], "--json") == 0) o.json = true;
-        else if (strcmp(argv[i], "--op") == 0 && i + 1 < argc) o.op = argv[++i];
-        else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) o.device = argv[++i];
-        else if (strcmp(argv[i], "--table") == 0 && i + 1 < argc) o.table = argv[++i];
-        else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) o.threads = atoi(argv[++i]);
-        else return usage();
-    }
+    for (int i = 1; i < argc; i++)
+        if (!read_option(&o, argc, argv, &i)) return usage();
     if (o.op && !op_exists(o.op)) {
         fprintf(stderr, "kerncheck: no op is named '%s'\n", o.op);
         return 2;

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * serve_options.h - what `proa serve` takes: tritonserver's options by their names, and a few of our own.
+ * Owner:   texts point into argv; what was split from them lies in proa_serve_plan and lives as long as it.
+ * Threads: main's.
+ * Way in:  proa_serve_tables for the help and the parser, then proa_serve_plan_make. */
+#ifndef PROA_CLI_SERVE_OPTIONS_H
+#define PROA_CLI_SERVE_OPTIONS_H
+
+#include "api/api.h"
+#include "base/arena.h"
+#include "cli/args.h"
+
+enum { PROA_SERVE_IGNORED_MAX = 48 };
+
+typedef struct proa_serve_options {
+    const char *device, *dtype, *quant; /* of the engine: as --backend-config engine,dtype=... */
+    int64_t engine_threads, kv_tokens, sequences;
+    bool json, help;
+    proa_arg_list paths, repositories; /* operands; --model-repository and --model-store */
+    const char *id, *config_name, *control, *rate_limit, *log_format, *log_file;
+    const char *http_address, *grpc_address, *metrics_address, *forward_http, *forward_grpc;
+    const char *cert, *key, *client_ca, *grpc_cert, *grpc_key, *grpc_root, *compression, *api_key_file;
+    proa_arg_list load_models, settings, fills, rate_resources, http_restricted, grpc_restricted, api_keys,
+        metrics_config, cache_config;
+    int64_t exit_secs, poll_secs, load_threads, load_retries, verbose, http_port, grpc_port, metrics_port,
+        threads, max_input, cache_bytes, keepalive_ms, keepalive_timeout_ms, age_ms, grace_ms;
+    bool allow_http, allow_grpc, allow_metrics, reuse_http, reuse_grpc, exit_on_error, no_auto_complete,
+        strict_readiness, namespacing, allow_shm, grpc_ssl, grpc_ssl_mutual, log_info, log_warning, log_error,
+        strict_triton;
+    const char *ignored[PROA_SERVE_IGNORED_MAX]; /* values of tritonserver's options that do nothing here */
+} proa_serve_options;
+
+extern const proa_arg_table *const proa_serve_tables[];
+
+typedef struct proa_serve_plan {
+    proa_arena arena;
+    proa_server_options server;
+    proa_api_options api;
+    proa_log_settings log;
+    int64_t exit_ms;
+} proa_serve_plan;
+
+/* Checks what goes together and splits "name,key=value" and its like. The plan is released by proa_serve_plan_release,
+ * also after a failure. */
+PROA_MUST_CHECK proa_status proa_serve_plan_make(proa_serve_plan *plan, const proa_serve_options *options,
+                                                 proa_err *err);
+void proa_serve_plan_release(proa_serve_plan *plan);
+/* One warning in the log for each option that was given and does nothing here. */
+void proa_serve_say_ignored(const proa_serve_options *options);
+
+#endif
