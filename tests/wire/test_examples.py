@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of examples/clients against `proa serve` on the repositories they name: what they print is what `proa run`
+says for the same model and options."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROA = pathlib.Path(os.environ.get("PROA_BIN") or os.environ.get("PROA") or ROOT / "build/release/proa").resolve()
+CLIENTS, REPOSITORIES, MODELS = ROOT / "examples/clients", ROOT / "examples/repository", ROOT / "models"
+LM, T5, BERT = MODELS / "classics-10m", MODELS / "m30k-t5", MODELS / "polarity-bert"
+NIGHT = "It was a dark and stormy night"
+
+
+class Served:
+    """`proa serve` of these paths on free ports."""
+
+    def __init__(self, *paths):
+        self.process = subprocess.Popen(
+            [PROA, "serve", *paths, "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--json", "--log-info=false"],
+            stdout=subprocess.PIPE, text=True)
+        ready = json.loads(self.process.stdout.readline())
+        self.http, self.grpc, self.metrics = (f"localhost:{ready[face + '_port']}" for face in ("http", "grpc", "metrics"))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.stdout.close()
+        return self.process.wait(60)
+
+
+def served(*paths):
+    """A fixture: these paths served while the tests of this file run; the server must end well."""
+
+    @pytest.fixture(scope="module")
+    def fixture():
+        one = Served(*paths)
+        yield one
+        assert one.stop() == 0
+
+    return fixture
+
+
+gptj = served(REPOSITORIES / "gptj-text-ensemble")
+t5 = served(REPOSITORIES / "t5-client-tokens")
+llama = served(REPOSITORIES / "llama-streaming")
+shipped = served(T5, LM, BERT)
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory):
+    """classics-10m with a chat template, since the model that ships has none."""
+    folder = tmp_path_factory.mktemp("chat") / "classics-chat"
+    folder.mkdir()
+    for file in LM.iterdir():
+        (folder / file.name).symlink_to(file)
+    config = json.loads((LM / "tokenizer_config.json").read_text())
+    config["chat_template"] = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}narrator:"
+    (folder / "tokenizer_config.json").unlink()
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    one = Served(folder)
+    yield one
+    assert one.stop() == 0
+
+
+def client(program, *args, status=0):
+    """Runs it with standard output as bytes arrive; returns what it printed."""
+    command = [] if program.endswith(".sh") else [sys.executable]
+    ran = subprocess.run([*command, CLIENTS / program, *map(str, args)], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == status, ran.stdout + ran.stderr
+    return ran.stdout if status == 0 else ran.stderr
+
+
+def said(model, text, *options):
+    """proa run's object for this prompt."""
+    ran = subprocess.run([PROA, "run", model, text, *map(str, options), "--json"], capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout)
+
+
+# ---- GPT-J's guide ----
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_gptj_batch(gptj, protocol):
+    prompts = [NIGHT, "The sea", "He said that he"]
+    printed = client("gptj_text.py", "--protocol", protocol, "--url", getattr(gptj, protocol), "--tokens", 14, *prompts)
+    expected = [p + said(LM, p, "--style", "ft", "--max-tokens", 14)["text"] for p in prompts]
+    assert printed == "\n".join(expected) + "\n"
+
+
+def test_gptj_words_and_sampling(gptj):
+    plain = client("gptj_text.py", "--url", gptj.http, NIGHT)
+    assert " wind had" in plain
+    assert " wind" not in client("gptj_text.py", "--url", gptj.http, NIGHT, "--bad-words", " wind, rain")
+    stopped = client("gptj_text.py", "--url", gptj.http, NIGHT, "--stop-words", " sun, wind")
+    assert stopped == plain[: plain.index(" wind") + len(" wind")] + "\n"
+    options = ["--top-k", 30, "--temperature", 0.9, "--seed", 7]
+    drawn = client("gptj_text.py", "--url", gptj.http, NIGHT, *options)
+    assert drawn == NIGHT + said(LM, NIGHT, "--style", "ft", "--max-tokens", 16, *options)["text"] + "\n"
+    assert drawn != plain
+
+
+# ---- T5's guide ----
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_t5_batch(t5, protocol):
+    texts = [
+        "translate English to German: Two young women are playing with a dog on the beach.",
+        "translate English to French: A man reads a newspaper.",
+        "translate English to German: A dog runs.",
+    ]
+    printed = client("t5_tokens.py", "--tokenizer", T5, "--protocol", protocol, "--url", getattr(t5, protocol), *texts)
+    assert printed.splitlines() == [said(T5, text)["text"] for text in texts]
+    assert printed.splitlines()[0] == "Zwei junge Frauen spielen mit einem Hund am Strand."
+
+
+def test_t5_beams(t5):
+    text = "translate English to German: Two young women are playing with a dog."
+    printed = client("t5_tokens.py", "--tokenizer", T5, "--url", t5.http, "--beams", 4, "--all", text).splitlines()
+    run = said(T5, text, "--beams", 4, "--style", "ft", "--max-tokens", 64)
+    assert len(printed) == 4
+    for line, beam in zip(printed, run["beams"]):
+        score, translation = line.split(" ", 1)
+        assert translation == beam["text"]
+        assert abs(float(score) - beam["score"]) < 1e-3
+
+
+# ---- TensorRT-LLM's ensemble ----
+
+
+def test_llama_streams(llama):
+    printed = client("llama_stream.py", "--url", llama.grpc, "--tokens", 24, NIGHT)
+    assert printed == said(LM, NIGHT, "--style", "trtllm", "--max-tokens", 24)["text"] + "\n"
+    assert client("llama_stream.py", "--url", llama.grpc, "--tokens", 24, "--whole", NIGHT) == printed
+
+
+def test_llama_many_on_one_stream(llama):
+    prompts = [f"Chapter {i}. {NIGHT}" for i in range(8)]
+    printed = client("llama_stream.py", "--url", llama.grpc, "--tokens", 12, *prompts)
+    expected = [p + said(LM, p, "--style", "trtllm", "--max-tokens", 12)["text"] for p in prompts]
+    assert printed == "\n".join(expected) + "\n"
+
+
+def test_llama_words_and_errors(llama):
+    whole = client("llama_stream.py", "--url", llama.grpc, "--tokens", 24, NIGHT)
+    assert " wind had" in whole
+    words = ["--stop-words", " sun", " wind", "--", NIGHT]
+    stopped = client("llama_stream.py", "--url", llama.grpc, "--tokens", 24, *words)
+    assert stopped == whole[: whole.index(" wind") + len(" wind")] + "\n"
+    words = ["--bad-words", " wind", " rain", "--", NIGHT]
+    assert " wind" not in client("llama_stream.py", "--url", llama.grpc, "--tokens", 24, *words)
+    assert "request_output_len is 0" in client("llama_stream.py", "--url", llama.grpc, "--tokens", 0, status=1)
+
+
+# ---- OpenAI ----
+
+
+def test_openai_completion(shipped):
+    url = f"http://{shipped.http}/v1"
+    printed = client("openai_chat.py", "--url", url, "--model", "classics-10m", "--tokens", 20, "--usage", NIGHT)
+    run = said(LM, NIGHT, "--max-tokens", 20)
+    assert printed == f"{run['text']}\n{run['prompt_tokens']} tokens in, 20 out\n"
+    stopped = client("openai_chat.py", "--url", url, "--model", "classics-10m", "--tokens", 20, NIGHT, "--stop", ".", "sun")
+    assert stopped == run["text"][: run["text"].index(".")] + "\n"
+    assert "does not exist" in client("openai_chat.py", "--url", url, "--model", "nobody", status=1)
+
+
+def test_openai_chat(chat):
+    printed = client("openai_chat.py", "--url", f"http://{chat.http}/v1", "--chat", "--system", "Be brief.", "--tokens", 16, "The sea")
+    prompt = "system: Be brief.\nuser: The sea\nnarrator:"
+    ids = " ".join(map(str, encoded(prompt)))
+    ran = subprocess.run([PROA, "run", LM, "--ids", ids, "--max-tokens", "16", "--json"], capture_output=True, text=True, check=True)
+    assert printed == json.loads(ran.stdout)["text"] + "\n"
+
+
+def encoded(text):
+    """A chat template writes its own special tokens, so none are added."""
+    import tokenizers
+
+    return tokenizers.Tokenizer.from_file(str(LM / "tokenizer.json")).encode(text, add_special_tokens=False).ids
+
+
+# ---- curl ----
+
+
+def test_curl(shipped):
+    printed = client("curl.sh", "--url", f"http://{shipped.http}", "--metrics", f"http://{shipped.metrics}")
+    assert printed.startswith("ready: 200\n")
+    answers = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    texts = [a["text_output"] for a in answers if "text_output" in a]
+    assert texts == ["Ein Hund rennt am Strand.", ["Ein Hund rennt am Strand.", "Ein Hund läuft am Strand."]]
+    [infer] = [a for a in answers if "outputs" in a]
+    assert infer["outputs"][0]["name"] == "scores" and infer["outputs"][0]["data"][0] > 0.5
+    events = [json.loads(e) for e in re.findall(r"^data: (\{.*\})$", printed, re.M)]
+    run = said(LM, "The sea", "--max-tokens", 3)
+    assert "".join(e.get("text_output", "") for e in events) == run["text"]
+    completion = next(a for a in answers if a.get("object") == "text_completion")
+    run = said(LM, "It was a dark and stormy", "--max-tokens", 8)
+    assert completion["choices"][0]["text"] == run["text"]
+    streamed = "".join(e["choices"][0]["text"] for e in events if "choices" in e)
+    assert run["text"].startswith(streamed) and streamed
+    assert printed.count("data: [DONE]") == 1
+    assert re.search(r"^proa_requests_in_flight 0$", printed, re.M)
+
+
+@pytest.mark.parametrize("program", sorted(p.name for p in CLIENTS.iterdir() if p.suffix in (".py", ".sh")))
+def test_each_program_says_how_to_use_it(program):
+    option = "--help" if program.endswith(".py") else "--what"
+    command = [] if program.endswith(".sh") else [sys.executable]
+    ran = subprocess.run([*command, CLIENTS / program, option], capture_output=True, text=True, timeout=60)
+    printed = ran.stdout + ran.stderr
+    assert ran.returncode == (0 if program.endswith(".py") else 2)
+    assert "proa serve" in printed and "--url" in printed
