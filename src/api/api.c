@@ -115,7 +115,8 @@ static void fill_servers(proa_door *door)
                                     .body_limit = proa_route_body_limit,
                                     .arg = door,
                                     .body_max = o->http_max_input,
-                                    .error_body = proa_route_error_body};
+                                    .error_body = proa_route_error_body,
+                                    .on_answer = proa_route_answer};
     door->grpc = (proa_grpc_server){.on_call = proa_grpc_v2,
                                     .arg = door->api,
                                     .keepalive_ms = o->grpc_keepalive_ms,

@@ -401,6 +401,17 @@ static proa_status read_document(reader *rd, proa_err *err)
     }
 }
 
+/* Triton refuses it before it counts the inputs. */
+static proa_status check_names(const proa_infer *r, proa_err *err)
+{
+    for (int32_t i = 1; i < r->inputs_count; i++)
+        for (int32_t k = 0; k < i; k++)
+            if (strcmp(r->inputs[i].name, r->inputs[k].name) == 0)
+                return PROA_FAIL(err, INVALID, "[request id: %s] input '%s' already exists in request",
+                                 r->id[0] ? r->id : "<id_unknown>", r->inputs[i].name);
+    return PROA_OK;
+}
+
 proa_status proa_infer_json_read(proa_infer_text *t, proa_infer *r, proa_err *err)
 {
     reader rd;
@@ -418,5 +429,5 @@ proa_status proa_infer_json_read(proa_infer_text *t, proa_infer *r, proa_err *er
     if (!rd.has_inputs) return missing(&rd, "inputs", err);
     if (t->blobs.len)
         return PROA_FAIL(err, INVALID, "unexpected additional input data for model '%s'", r->model_name);
-    return PROA_OK;
+    return check_names(r, err);
 }

@@ -13,7 +13,7 @@
 typedef struct proa_lane {
     PROA_ALIGNED(64) atomic_llong sinks; /* may be lowered by another lane's thread: the sum is what counts */
     atomic_ullong bytes_in, bytes_out;
-    atomic_ullong answers[6]; /* by first digit of the status; 0: an exchange whose client went away */
+    atomic_ullong answers[6]; /* by the first digit of the status */
 } proa_lane;
 proa_lane *proa_lane_here(void); /* of the calling thread; threads without one share lane 0 */
 
@@ -74,6 +74,7 @@ void proa_forward_free(proa_forward *forward); /* NULL is fine */
 /* router.c: what a door's HTTP server calls; arg is the door. */
 void proa_route(proa_http_exchange *x, void *arg);
 int64_t proa_route_body_limit(const proa_http_exchange *x, void *arg);
+void proa_route_answer(int status, size_t bytes, void *arg);
 void proa_route_error_body(proa_buf *out, int status, const char *text, void *arg);
 /* sink.c: which lane the calling thread counts in from now on. */
 void proa_lane_take(int lane);

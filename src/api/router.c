@@ -2,6 +2,7 @@
 #include "api/inside.h"
 
 #include "base/limits.h"
+#include "base/log.h"
 
 /* A port of its own for metrics answers any other path with 200 and nothing, as Triton's does: probes rely on it. */
 static bool metrics_port(proa_door *door, proa_http_exchange *x)
@@ -21,9 +22,27 @@ static bool dispatch(proa_door *door, proa_http_exchange *x)
     return proa_page(api, x);
 }
 
+/* A lane is written by its own thread only: no locked instruction is needed. */
+static void count(atomic_ullong *counter, uint64_t more)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
+                          memory_order_relaxed);
+}
+
+void proa_route_answer(int status, size_t bytes, void *arg)
+{
+    proa_lane *lane = proa_lane_here();
+    PROA_UNUSED(arg);
+    count(&lane->answers[status >= 100 && status < 600 ? status / 100 : 0], 1);
+    count(&lane->bytes_out, bytes);
+}
+
 void proa_route(proa_http_exchange *x, void *arg)
 {
     static const char body[] = "{\"error\":\"Not Found\"}";
+    PROA_LOG(VERBOSE, "HTTP request: %.*s %.*s", (int)x->method.len, x->method.ptr, (int)x->path.len,
+             x->path.ptr);
+    count(&proa_lane_here()->bytes_in, x->body_len);
     if (dispatch(arg, x)) return;
     struct iovec iov = {(void *)(uintptr_t)body, sizeof body - 1};
     proa_http_respond(x, 404, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, NULL, NULL);

@@ -37,6 +37,9 @@ typedef struct proa_http_server {
     /* Makes the body, in JSON, of an answer that the server gives itself (400, 408, 413, 414, 417, 431, 501, 503, 505);
      * NULL: plain text. */
     void (*error_body)(proa_buf *out, int status, const char *text, void *arg);
+    /* An answer was made, by the handler or by the server itself; bytes of its body, 0 if it comes in pieces. For counting;
+     * NULL: nobody counts. */
+    void (*on_answer)(int status, size_t bytes, void *arg);
 } proa_http_server;
 
 extern const proa_protocol proa_http_protocol;

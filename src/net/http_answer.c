@@ -135,6 +135,11 @@ static proa_http_conn *answering(const proa_http_exchange *x)
     return h->handed && &h->work->x == x ? h : NULL;
 }
 
+static void count_answer(const proa_http_conn *h, int status, size_t bytes)
+{
+    if (h->server->on_answer) h->server->on_answer(status, bytes, h->server->arg);
+}
+
 /* ---- whole answers ---- */
 
 static void write_answer(proa_http_conn *h, int status, proa_str headers, const struct iovec *body, int count,
@@ -142,6 +147,7 @@ static void write_answer(proa_http_conn *h, int status, proa_str headers, const 
 {
     size_t length = 0;
     for (int i = 0; i < count; i++) length += body[i].iov_len;
+    count_answer(h, status, length);
     head out = {.back_len = 0};
     put_status(&out, status);
     if (!has_no_body(status)) put_length(&out, length);
@@ -199,6 +205,7 @@ void proa_http_begin(proa_http_exchange *x, int status, proa_str headers)
     if (!h || h->work->begun) return;
     proa_http_work *w = h->work;
     w->begun = true;
+    count_answer(h, status, 0);
     w->pieces = !w->is_head && !has_no_body(status);
     head out = {.back_len = 0};
     put_status(&out, status);

@@ -219,6 +219,8 @@ static void test_refusals(void **state)
             "Unable to find shared memory region: 'none'");
     assert_int_equal(read_as("{\"inputs\":[]}", "abc", 3, false), PROA_INVALID);
     assert_string_equal(err.text, "unexpected additional input data for model 'M'");
+    refused("{\"inputs\":[{" ONE ",\"data\":[1]},{" ONE ",\"data\":[1]}],\"id\":\"7\"}", PROA_INVALID,
+            "[request id: 7] input 'A' already exists in request");
     assert_int_equal(read_as("{", NULL, 0, true), PROA_INTERNAL);
     done();
     (void)state;
