@@ -66,6 +66,13 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
+/* A socket in the file system has no port; port 0 is a new one each time. */
+static bool same_place(const proa_port *a, const proa_port *b)
+{
+    if (!same_text(a->address, b->address)) return false;
+    return strncmp(a->address, "unix:", 5) == 0 || (a->port && a->port == b->port);
+}
+
 static proa_status join_door(proa_door *door, const proa_port *port, proa_face face, proa_err *err)
 {
     for (int other = 0; other < (int)face; other++) {
@@ -86,11 +93,9 @@ static proa_status plan_doors(proa_api *api, proa_err *err)
         const proa_port *port = port_of(api, (proa_face)face);
         if (!port->allow) continue;
         proa_door *door = NULL;
-        for (int other = 0; other < face && !door && port->port; other++) {
-            const proa_port *has = port_of(api, (proa_face)other);
-            if (api->door_of[other] && has->port == port->port && same_text(has->address, port->address))
+        for (int other = 0; other < face && !door; other++)
+            if (api->door_of[other] && same_place(port_of(api, (proa_face)other), port))
                 door = api->door_of[other];
-        }
         if (!door) {
             door = &api->doors[api->doors_count++];
             door->api = api;

@@ -271,7 +271,8 @@ proa_status proa_client_http(const proa_target *t, const char *method, const cha
     answer a = {.wire = NULL};
     proa_buf_init(&head, ANSWER_HEAD_MAX);
     proa_buf_init(&a.buf, (size_t)4 * ANSWER_HEAD_MAX);
-    proa_buf_printf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", method, path, t->host);
+    proa_buf_printf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", method, path,
+                    t->port ? t->host : "localhost");
     if (t->api_key) proa_buf_printf(&head, "Authorization: Bearer %s\r\n", t->api_key);
     if (body.len)
         proa_buf_printf(&head, "Content-Type: application/json\r\nContent-Length: %zu\r\n", body.len);

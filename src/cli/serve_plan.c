@@ -220,6 +220,10 @@ static proa_status plan_api(proa_serve_plan *p, const proa_serve_options *o, pro
     a->metrics = (proa_port){.allow = o->allow_metrics,
                              .port = (int)o->metrics_port,
                              .address = o->metrics_address ? o->metrics_address : o->http_address};
+    /* metrics have no certificate of their own: on HTTP's port they come behind HTTP's */
+    if (a->http.allow && (a->metrics.port == a->http.port || strncmp(a->http.address, "unix:", 5) == 0) &&
+        strcmp(a->metrics.address, a->http.address) == 0)
+        a->metrics.cert = a->http.cert, a->metrics.key = a->http.key, a->metrics.client_ca = a->http.client_ca;
     if (o->grpc_ssl || o->grpc_ssl_mutual) a->grpc.cert = o->grpc_cert, a->grpc.key = o->grpc_key;
     if (o->grpc_ssl_mutual) a->grpc.client_ca = o->grpc_root;
     if ((a->http.cert == NULL) != (a->http.key == NULL))
