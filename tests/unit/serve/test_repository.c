@@ -163,6 +163,61 @@ static void test_duplicates_and_single(void **state)
     (void)state;
 }
 
+/* ---- Hugging Face folders: served as they lie, by the backend "engine" ---- */
+
+static proa_status whole_complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
+                                  proa_err *err)
+{
+    (void)err;
+    Inference__ModelInput *in = (void *)proa_message_add(&config->base, "input", arena);
+    Inference__ModelOutput *out = (void *)proa_message_add(&config->base, "output", arena);
+    static int64_t dims[] = {-1, -1};
+    in->name = proa_arena_strdup(arena, proa_str_c("INPUT"));
+    out->name = proa_arena_strdup(arena, proa_str_c("OUTPUT"));
+    in->data_type = out->data_type = INFERENCE__DATA_TYPE__TYPE_INT32;
+    in->n_dims = out->n_dims = 2;
+    in->dims = out->dims = dims;
+    assert_non_null(strstr(version_path, "hf")); /* the folder itself, no version folder */
+    return PROA_OK;
+}
+
+static void test_hugging_face(void **state)
+{
+    char folder[PROA_PATH_MAX], direct[PROA_PATH_MAX + 16];
+    proa_backend engine = tell_backend;
+    const proa_backend *const backends[] = {&engine, NULL};
+    proa_server *s;
+    engine.name = "engine";
+    engine.complete = whole_complete;
+    repo_make(folder);
+    repo_write(folder, "hf-a/config.json", "{}");
+    repo_write(folder, "hf-a/model.safetensors", "x");
+    repo_write(folder, "hf-a/value", "5");
+    repo_write(folder, "hf_b/config.json", "{}");
+    repo_write(folder, "hf_b/model-00001-of-00002.safetensors", "x");
+    repo_write(folder, "hf_b/config.pbtxt", "backend: \"engine\""); /* beside it, for what one wants to say */
+    repo_write(folder, "hf_b/value", "6");
+    snprintf(direct, sizeof direct, "%s/hf-a", folder);
+    const char *const one[] = {direct}, *const both[] = {folder};
+    proa_server_options o = {.repositories = one, .repositories_count = 1, .backends = backends};
+    assert_int_equal(proa_server_new(&s, &o, NULL), PROA_OK);
+    assert_string_equal(repo_index(s), "hf-a:1:READY");
+    assert_int_equal(repo_ask(s, "hf-a", -1), 5);
+    repo_stop(s);
+    o.repositories = both;
+    o.control = PROA_CONTROL_POLL;
+    o.poll_secs = 3600;
+    assert_int_equal(proa_server_new(&s, &o, NULL), PROA_OK);
+    assert_string_equal(repo_index(s), "hf-a:1:READY hf_b:1:READY");
+    assert_int_equal(repo_ask(s, "hf_b", 1), 6);
+    repo_write(folder, "hf_b/value", "77");
+    proa_server_poll(s);
+    assert_int_equal(repo_ask(s, "hf_b", 1), 77);
+    repo_stop(s);
+    repo_remove(folder);
+    (void)state;
+}
+
 /* ---- explicit control ---- */
 
 static void load_ok(proa_server *s, const char *name)
@@ -692,6 +747,161 @@ static void test_version_parse(void **state)
     (void)state;
 }
 
+/* ---- ensembles follow their models ---- */
+
+/* An ensemble of one or two steps, each with INPUT and OUTPUT. */
+static void make_ensemble(const char *folder, const char *name, const char *first, const char *second)
+{
+    char file[64];
+    snprintf(file, sizeof file, "%s/config.pbtxt", name);
+    repo_write(folder, file,
+               "platform: \"ensemble\" max_batch_size: 8\n"
+               "input { name: \"INPUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+               "output { name: \"OUTPUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+               "ensemble_scheduling {\n"
+               "step { model_name: \"%s\" model_version: -1 input_map { key: \"INPUT\" value: \"INPUT\" }\n"
+               "       output_map { key: \"OUTPUT\" value: \"%s\" } }\n",
+               first, second ? "between" : "OUTPUT");
+    char path[PROA_PATH_MAX + 80];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    FILE *f = fopen(path, "a");
+    assert_non_null(f);
+    if (second)
+        fprintf(
+            f,
+            "step { model_name: \"%s\" model_version: -1 input_map { key: \"INPUT\" value: \"between\" }\n"
+            "       output_map { key: \"OUTPUT\" value: \"OUTPUT\" } }\n",
+            second);
+    fprintf(f, "}\n");
+    fclose(f);
+    repo_version(folder, name, 1, "");
+}
+
+static void test_ensembles_at_start(void **state)
+{
+    char folder[PROA_PATH_MAX];
+    repo_make(folder);
+    repo_model(folder, "m", "");
+    repo_version(folder, "m", 1, "slowly 5");
+    repo_model(folder, "bad", "");
+    repo_version(folder, "bad", 1, "bad");
+    make_ensemble(folder, "a_first", "m", NULL); /* sorted before its model */
+    make_ensemble(folder, "b_over", "a_first", NULL);
+    make_ensemble(folder, "c_bad", "bad", NULL);
+    make_ensemble(folder, "d_missing", "nobody", NULL);
+    make_ensemble(folder, "e_round", "f_round", NULL);
+    make_ensemble(folder, "f_round", "e_round", NULL);
+    proa_server *s = repo_serve(folder, PROA_CONTROL_NONE);
+    const char *index = repo_index(s);
+    assert_non_null(strstr(index, "a_first:1:READY"));
+    assert_non_null(strstr(index, "b_over:1:READY"));
+    assert_non_null(strstr(
+        index, "c_bad:UNAVAILABLE(ensemble 'c_bad' depends on 'bad' which has no loaded version. Model "
+               "'bad' loading failed with error: version 1 is at UNAVAILABLE state: Invalid "
+               "argument: the value is bad;)"));
+    assert_non_null(
+        strstr(index, "d_missing:UNAVAILABLE(ensemble d_missing contains models that are not available or "
+                      "ambiguous: nobody)"));
+    assert_non_null(strstr(index, "e_round:UNAVAILABLE(circular dependency between ensembles: "));
+    assert_non_null(strstr(index, "f_round:UNAVAILABLE(circular dependency between ensembles: "));
+    assert_int_equal(repo_ask(s, "b_over", -1), 5);
+    repo_stop(s);
+    repo_remove(folder);
+    (void)state;
+}
+
+static void test_ensembles_by_control(void **state)
+{
+    char folder[PROA_PATH_MAX];
+    repo_make(folder);
+    repo_model(folder, "m", "");
+    repo_version(folder, "m", 1, "1");
+    repo_model(folder, "n", "");
+    repo_version(folder, "n", 1, "2");
+    make_ensemble(folder, "e", "m", "n");
+    proa_server *s = repo_serve(folder, PROA_CONTROL_EXPLICIT);
+    load_ok(s, "m");
+    load_ok(s, "e"); /* brings n */
+    assert_string_equal(repo_index(s), "e:1:READY m:1:READY n:1:READY");
+    assert_int_equal(repo_ask(s, "e", -1), 2);
+    repo_version(folder, "n", 1, "3");
+    load_ok(s, "n"); /* the ensemble follows */
+    assert_int_equal(repo_ask(s, "e", -1), 3);
+    /* a model that goes takes the ensemble with it, and brings it back */
+    unload_ok(s, "n", false);
+    repo_expect(s, "e:1:UNAVAILABLE(unloaded) m:1:READY n:1:UNAVAILABLE(unloaded)");
+    load_fails(s, "x", PROA_INTERNAL, "failed to load 'x', failed to poll from model repository");
+    load_ok(s, "n");
+    repo_expect(s, "e:1:READY m:1:READY n:1:READY");
+    assert_int_equal(repo_ask(s, "e", -1), 3);
+    /* with its dependents: those that nobody asked for by name */
+    unload_ok(s, "e", true);
+    repo_expect(s, "e:1:UNAVAILABLE(unloaded) m:1:READY n:1:READY"); /* both were asked for by now */
+    unload_ok(s, "m", false);
+    unload_ok(s, "n", false);
+    load_ok(s, "m");
+    load_ok(s, "e");
+    unload_ok(s, "e", true);
+    repo_expect(s, "e:1:UNAVAILABLE(unloaded) m:1:READY n:1:UNAVAILABLE(unloaded)");
+    /* a part that cannot be had */
+    repo_write(folder, "n/config.pbtxt", "nonsense");
+    proa_err err = {0};
+    assert_int_equal(proa_server_load(s, "e", NULL, NULL, 0, &err), PROA_INVALID);
+    assert_string_equal(err.text,
+                        "load failed for model 'e': ensemble e contains models that are not available or "
+                        "ambiguous: n");
+    repo_stop(s);
+    repo_remove(folder);
+    (void)state;
+}
+
+static void test_ensemble_polled(void **state)
+{
+    char folder[PROA_PATH_MAX], path[PROA_PATH_MAX + 8];
+    repo_make(folder);
+    make_ensemble(folder, "e", "m", NULL);
+    proa_server *s = repo_serve(folder, PROA_CONTROL_POLL);
+    assert_non_null(strstr(repo_index(s), "e:UNAVAILABLE(ensemble e contains models"));
+    repo_model(folder, "m", ""); /* comes later */
+    repo_version(folder, "m", 1, "1");
+    proa_server_poll(s);
+    assert_string_equal(repo_index(s), "e:1:READY m:1:READY");
+    repo_version(folder, "m", 1, "22");
+    proa_server_poll(s);
+    assert_int_equal(repo_ask(s, "e", 1), 22);
+    snprintf(path, sizeof path, "%s/m", folder);
+    repo_remove(path);
+    proa_server_poll(s);
+    repo_expect(s, "e:1:UNAVAILABLE(unloaded)");
+    repo_stop(s);
+    repo_remove(folder);
+    (void)state;
+}
+
+/* A change of shapes that the ensemble does not fit any more: it leaves, and says why to who loads it. */
+static void test_ensemble_does_not_fit(void **state)
+{
+    char folder[PROA_PATH_MAX];
+    repo_make(folder);
+    repo_write(
+        folder, "m/config.pbtxt",
+        "backend: \"tell\" max_batch_size: 4 input { name: \"INPUT\" data_type: TYPE_INT32 dims: [ -1 ] } "
+        "output { name: \"OUTPUT\" data_type: TYPE_INT32 dims: [ -1 ] }");
+    repo_version(folder, "m", 1, "1");
+    make_ensemble(folder, "e", "m", NULL);
+    proa_server *s = repo_serve(folder, PROA_CONTROL_EXPLICIT);
+    load_fails(s, "e", PROA_INVALID,
+               "load failed for model 'e': ensemble e allows maximum batch size 8, but it contains model m "
+               "which only "
+               "allows maximum batch size to be 4");
+    repo_expect(
+        s, "e:UNAVAILABLE(ensemble e allows maximum batch size 8, but it contains model m which only allows "
+           "maximum batch size to be 4) m:1:READY");
+    repo_stop(s);
+    repo_remove(folder);
+    (void)state;
+}
+
 /* ---- warm-up ---- */
 
 static void test_warmup(void **state)
@@ -747,6 +957,7 @@ int main(void)
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_duplicates_and_single),
+        cmocka_unit_test(test_hugging_face),
         cmocka_unit_test(test_explicit),
         cmocka_unit_test(test_override),
         cmocka_unit_test(test_poll),
@@ -760,6 +971,10 @@ int main(void)
         cmocka_unit_test(test_describe),
         cmocka_unit_test(test_reload_counts_on),
         cmocka_unit_test(test_version_parse),
+        cmocka_unit_test(test_ensembles_at_start),
+        cmocka_unit_test(test_ensembles_by_control),
+        cmocka_unit_test(test_ensemble_polled),
+        cmocka_unit_test(test_ensemble_does_not_fit),
         cmocka_unit_test(test_warmup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
