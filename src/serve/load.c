@@ -219,7 +219,7 @@ void proa_load_entries(proa_server *s, proa_entry *const *entries, int count)
         total += l->count;
         used++;
     }
-    c.jobs = proa_calloc((size_t)total, sizeof *c.jobs);
+    c.jobs = proa_calloc((size_t)total, sizeof(job *));
     for (int i = 0; i < used; i++)
         for (int k = 0; k < loads[i].count; k++) c.jobs[c.count++] = &loads[i].jobs[k];
     run_crew(&c, s->options.load_threads);

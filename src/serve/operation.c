@@ -17,7 +17,7 @@ void proa_operation_add(proa_operation *op, proa_entry *e)
     if (proa_operation_has(op, e)) return;
     if (op->count == op->cap) {
         op->cap = op->cap ? 2 * op->cap : 8;
-        op->list = proa_realloc(op->list, (size_t)op->cap * sizeof *op->list);
+        op->list = proa_realloc(op->list, (size_t)op->cap * sizeof(proa_entry *));
     }
     op->list[op->count++] = e;
 }
@@ -238,7 +238,7 @@ static void refuse_circles(proa_operation *op)
 
 void proa_operation_run(proa_operation *op)
 {
-    proa_entry **wave = proa_calloc((size_t)op->count, sizeof *wave);
+    proa_entry **wave = proa_calloc((size_t)op->count, sizeof(proa_entry *));
     refuse_circles(op);
     for (;;) {
         int count = 0, refused = 0;

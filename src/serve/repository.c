@@ -35,7 +35,7 @@ proa_entry *proa_entry_add(proa_server *s, const char *name)
     if (s->entries_count >= PROA_MODELS_MAX) return NULL;
     proa_entry *e = proa_calloc(1, sizeof *e);
     e->name = proa_strdup(name);
-    memmove(&s->entries[at + 1], &s->entries[at], (size_t)(s->entries_count - at) * sizeof *s->entries);
+    memmove(&s->entries[at + 1], &s->entries[at], (size_t)(s->entries_count - at) * sizeof(proa_entry *));
     s->entries[at] = e;
     s->entries_count++;
     return e;

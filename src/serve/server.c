@@ -75,7 +75,7 @@ static proa_server *server_alloc(const proa_server_options *options)
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &clock);
     pthread_condattr_destroy(&clock);
-    s->entries = proa_calloc(PROA_MODELS_MAX, sizeof *s->entries);
+    s->entries = proa_calloc(PROA_MODELS_MAX, sizeof(proa_entry *));
     copy_options(s, options);
     return s;
 }
