@@ -73,14 +73,15 @@ static proa_due *pop_due(proa_run *run)
     return NULL;
 }
 
-/* Is this tensor an output that the client wants? */
-static bool wanted(const proa_run *run, int tensor)
+/* How many outputs that the client wants is this tensor? Known configurations list one output twice. */
+static int wanted(const proa_run *run, int tensor)
 {
     const proa_graph *g = run->ensemble->graph;
     const proa_model *m = run->request->model;
+    int count = 0;
     for (int i = 0; i < m->outputs_count; i++)
-        if (g->outputs[i] == tensor) return proa_infer_wants(run->request, m->outputs[i].name);
-    return false;
+        count += g->outputs[i] == tensor && proa_infer_wants(run->request, m->outputs[i].name);
+    return run->request->outputs_count && count ? 1 : count;
 }
 
 static void make_reply(proa_run *run, proa_scope *scope)
@@ -91,6 +92,7 @@ static void make_reply(proa_run *run, proa_scope *scope)
     for (int i = 0; i < m->outputs_count; i++) {
         proa_value *v = &scope->values[g->tensors[g->outputs[i]].slot];
         if (!proa_infer_wants(run->request, m->outputs[i].name) || !v->tensor.name) continue;
+        if (proa_reply_output(scope->reply, m->outputs[i].name)) continue;
         proa_tensor *t = proa_reply_add(scope->reply, m->outputs[i].name);
         const char *name = t->name;
         proa_tensor_share(t, &v->tensor);
@@ -121,12 +123,12 @@ static void put(proa_run *run, proa_scope *scope, int tensor, const proa_tensor 
         proa_tensor_share(&v->tensor, from);
         v->tensor.name = t->name;
     }
-    bool output = wanted(run, tensor);
+    int outputs = wanted(run, tensor);
     for (int i = 0; i < t->consumers_count; i++) v->uses += needed(run, t->consumers[i]);
-    v->uses += output;
+    v->uses += outputs > 0;
     for (int i = 0; i < t->consumers_count; i++)
         if (needed(run, t->consumers[i])) push_due(run, scope, t->consumers[i]);
-    if (output && --scope->outputs_missing == 0) make_reply(run, scope);
+    if (outputs && (scope->outputs_missing -= outputs) == 0) make_reply(run, scope);
     if (v->uses == 0) proa_tensor_release(&v->tensor);
 }
 

@@ -295,6 +295,7 @@ static void write_ensembles(void)
     add_ensemble("behind", IN, OUT, STEP("pass", "IN", "t1") STEP("door", "t1", "OUT"));
     add_ensemble("nested", IN, OUT, STEP("chain", "IN", "t1") STEP("diamond", "t1", "OUT"));
     add_ensemble("mixed", IN, OUT, STEP("batched", "IN", "t1") STEP("pass", "t1", "OUT"));
+    add_ensemble("listed_twice", IN, OUT " " OUT, STEP("pass", "IN", "OUT"));
     add_ensemble("shared", IN, "output { name: \"OUT\" " NUMBER " } output { name: \"MID\" " NUMBER " }",
                  STEP("pass", "IN", "MID") ADD("MID", "MID", "OUT"));
 }
@@ -607,6 +608,24 @@ static void test_back_pressure(void **state)
     (void)state;
 }
 
+/* TensorRT-LLM's own ensemble lists one of its outputs twice. */
+static void test_an_output_listed_twice(void **state)
+{
+    answer a;
+    ask(&a, "listed_twice", 10);
+    assert_int_equal(a.status, PROA_OK);
+    assert_int_equal(a.value, 10);
+    assert_int_equal(a.outputs_count, 1);
+    answer_free(&a);
+    proa_infer *r = request("listed_twice", "IN", 11);
+    assert_true(proa_infer_add_output(r, proa_str_c("OUT")));
+    send(&a, r);
+    assert_true(answer_wait(&a));
+    assert_int_equal(a.value, 11);
+    answer_free(&a);
+    (void)state;
+}
+
 static void test_what_is_not_there(void **state)
 {
     answer a;
@@ -751,6 +770,7 @@ int main(void)
         cmocka_unit_test_setup(test_timeouts_pass_on, reset),
         cmocka_unit_test_setup(test_decoupled_steps, reset),
         cmocka_unit_test_setup(test_back_pressure, reset),
+        cmocka_unit_test_setup(test_an_output_listed_twice, reset),
         cmocka_unit_test_setup(test_what_is_not_there, reset),
         cmocka_unit_test_setup(test_batch_and_no_batch, reset),
         cmocka_unit_test_setup(test_statistics, reset),
