@@ -114,6 +114,8 @@
 #define PROA_ENSEMBLE_STEPS_MAX   256              /* of one ensemble; TensorRT-LLM's have 3 */
 #define PROA_BATCH_REQUESTS_MAX   4096             /* requests of one execution; more rows than that come in fewer requests */
 #define PROA_QUEUE_MAX            (1 << 20)        /* waiting requests of one model, where no policy says less */
+#define PROA_METRICS_BYTES_MAX    (64 * PROA_MIB)  /* a page of metrics: 4,096 models take 30 MB */
+#define PROA_METRIC_LABELS_BYTES_MAX (64 << 10)    /* names and tags of one model */
 #define PROA_REPLY_STATS_MAX      1024             /* replies of a request that have statistics of their own; the rest counts with the last */
 #define PROA_SHM_REGIONS_MAX      4096
 #define PROA_LABELS_BYTES_MAX     (16 * PROA_MIB)  /* one label file */

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "serve/cache.h"
+#include "serve/core.h"
 #include "serve/order.h"
 #include "serve/sched.h"
 #include <sched.h>
@@ -72,6 +73,8 @@ proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err
     s->kind = kind_of(model);
     s->reshapes = outputs_reshaped(model);
     s->cached = is_cached(model, s->kind);
+    proa_stats_configure(model->stats, model->config);
+    if (model->server && model->server->options.summary_latencies) proa_stats_summaries(model->stats);
     s->ended_last = &s->ended;
     s->order = keeps_order(model->config) ? proa_order_new(s) : NULL;
     proa_queue_init(&s->queue, model->config->scheduling_choice_case ==

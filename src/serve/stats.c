@@ -16,6 +16,15 @@ static const int64_t bounds_us[] = {10,      25,      50,       100,      250,  
 /* Triton's nv_inference_first_response_histogram_ms */
 static const int64_t bounds_first_us[] = {100000, 500000, 2000000, 5000000};
 
+const proa_histogram_family proa_histogram_families[PROA_HISTOGRAMS_COUNT] = {
+    {"nv_inference_first_response_histogram_ms", "Requests from arrival to the first reply, in ms",
+     PROA_LATENCY_FIRST, 1000000},
+    {"nv_inference_request_duration_histogram_us", "Requests from arrival to the last reply, in us",
+     PROA_LATENCY_REQUEST, 1000},
+    {"nv_inference_queue_duration_histogram_us", "Waiting for execution, in us", PROA_LATENCY_QUEUE, 1000},
+    {"nv_inference_compute_infer_duration_histogram_us", "Computing, in us", PROA_LATENCY_INFER, 1000},
+};
+
 /* ---- cells ---- */
 
 static void cell_lock(proa_stats_cell *c)
@@ -76,6 +85,34 @@ void proa_stats_bounds(proa_model_stats *stats, proa_latency which, const int64_
         if (!same) memset(&stats->cells[i].sums.histograms[which], 0, sizeof(proa_histogram));
         cell_unlock(&stats->cells[i]);
     }
+}
+
+static void configure(proa_model_stats *stats, const proa_histogram_family *family,
+                      const Inference__ModelMetrics *metrics)
+{
+    proa_bounds b;
+    if (family->latency == PROA_LATENCY_FIRST)
+        set_bounds(&b, bounds_first_us, PROA_COUNT(bounds_first_us), 1000);
+    else set_bounds(&b, bounds_us, PROA_COUNT(bounds_us), 1000);
+    for (size_t i = 0; metrics && i < metrics->n_metric_control; i++) {
+        const Inference__ModelMetrics__MetricControl *c = metrics->metric_control[i];
+        if (!c->metric_identifier || !c->histogram_options ||
+            strcmp(c->metric_identifier->family, family->name) != 0)
+            continue;
+        b.count = 0;
+        for (size_t k = 0; k < c->histogram_options->n_buckets && b.count < PROA_BUCKETS_OF_LATENCY; k++) {
+            double ns = c->histogram_options->buckets[k] * (double)family->unit_ns;
+            if (ns > 0 && ns < 9e18 && (b.count == 0 || ns > (double)b.ns[b.count - 1]))
+                b.ns[b.count++] = (int64_t)ns;
+        }
+    }
+    proa_stats_bounds(stats, family->latency, b.ns, b.count);
+}
+
+void proa_stats_configure(proa_model_stats *stats, const Inference__ModelConfig *config)
+{
+    for (int i = 0; i < PROA_HISTOGRAMS_COUNT; i++)
+        configure(stats, &proa_histogram_families[i], config->model_metrics);
 }
 
 int proa_stats_bounds_of(const proa_model_stats *stats, proa_latency which, const int64_t **bounds_ns)

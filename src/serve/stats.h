@@ -6,6 +6,7 @@
 #define PROA_SERVE_STATS_H
 
 #include "proto/grpc_service.pb-c.h"
+#include "proto/model_config.pb-c.h"
 #include "serve/infer.h"
 
 typedef struct proa_model_stats proa_model_stats;
@@ -55,6 +56,15 @@ typedef struct proa_infer_parts {
 } proa_infer_parts;
 proa_infer_parts proa_infer_parts_of(const proa_infer_times *times);
 
+/* A histogram as the metrics tell it. */
+typedef struct proa_histogram_family {
+    const char *name, *help;
+    proa_latency latency;
+    int64_t unit_ns; /* of its bounds and sum */
+} proa_histogram_family;
+#define PROA_HISTOGRAMS_COUNT 4
+extern const proa_histogram_family proa_histogram_families[PROA_HISTOGRAMS_COUNT];
+
 proa_model_stats *proa_stats_new(void);
 void proa_stats_free(proa_model_stats *stats); /* NULL is fine */
 
@@ -73,6 +83,9 @@ void proa_stats_reply(proa_model_stats *stats, int index, const proa_reply *repl
                       int64_t output_ns);
 
 /* ---- settings: before the version is ready ---- */
+
+/* Bounds as model_metrics says, or the usual ones. */
+void proa_stats_configure(proa_model_stats *stats, const Inference__ModelConfig *config);
 
 /* Ascending bounds in ns; more than PROA_BUCKETS_OF_LATENCY are cut. If they differ from those before, the histogram
  * begins anew. */

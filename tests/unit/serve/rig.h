@@ -18,6 +18,7 @@ typedef struct rig {
     Inference__ModelConfig config;
     proa_io inputs[2], output;
     int inputs_count;
+    const Inference__ModelInstanceGroup *group; /* of all instances, or NULL */
 } rig;
 
 /* What came back for one request. */
@@ -106,7 +107,8 @@ static inline proa_status rig_open(rig *g, const proa_backend *backend, int inst
     m->instances = calloc((size_t)instances, sizeof *m->instances);
     m->instances_count = instances;
     for (int i = 0; i < instances; i++) {
-        m->instances[i] = (proa_instance){.model = m, .name = (char *)"i", .device = -1, .index = i};
+        m->instances[i] = (proa_instance){
+            .model = m, .name = (char *)"i", .device = -1, .index = i, .group = g->group};
         if (backend->instance_open)
             assert_int_equal(backend->instance_open(&m->instances[i].state, NULL, &m->instances[i], err),
                              PROA_OK);
