@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "serve/sched.h"
+#include "serve/sched/sched.h"
 #include "serve/siphash.h"
 #include <string.h>
 #include <sys/random.h>

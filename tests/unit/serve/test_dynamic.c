@@ -3,7 +3,7 @@
  * batch_output. */
 #include "rig.h"
 
-#include "serve/form.h"
+#include "serve/sched/form.h"
 
 static gate door = GATE_CLOSED;
 static struct {

@@ -3,7 +3,7 @@
 #include "base/checked.h"
 #include "base/file.h"
 #include "base/limits.h"
-#include "serve/sequence.h"
+#include "serve/sched/sequence.h"
 #include <string.h>
 
 typedef Inference__ModelSequenceBatching__Control control;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "serve/queue.h"
+#include "serve/sched/queue.h"
 
 #include "base/alloc.h"
 #include "base/limits.h"

@@ -2,8 +2,8 @@
  * alarm.h - inside serve: one thread that keeps time for all schedulers (time-outs in queues, idle sequences).
  * Owner:   a alarm is its scheduler's; open and close are called once each.
  * Threads: proa_alarm_before from any; fire runs on the clock's thread, one alarm at a time: it must be brief. */
-#ifndef PROA_SERVE_ALARM_H
-#define PROA_SERVE_ALARM_H
+#ifndef PROA_SERVE_SCHED_ALARM_H
+#define PROA_SERVE_SCHED_ALARM_H
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  *          under the policy DELAY.
  * Owner:   the scheduler's. A request in it is held by the scheduler.
  * Threads: under the scheduler's lock. */
-#ifndef PROA_SERVE_QUEUE_H
-#define PROA_SERVE_QUEUE_H
+#ifndef PROA_SERVE_SCHED_QUEUE_H
+#define PROA_SERVE_SCHED_QUEUE_H
 
 #include "proto/model_config.pb-c.h"
 #include "serve/infer.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "serve/batch_io.h"
+#include "serve/sched/batch_io.h"
 
 #include "base/checked.h"
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "serve/ensemble.h"
+#include "serve/sched/ensemble.h"
 #include <string.h>
 #include <time.h>
 

@@ -4,8 +4,8 @@
  * Each tensor has a label: 0 for those of the request; a decoupled step opens a new label, whose tensors exist once for
  * each of its replies (a scope). All inputs of a step have one label; it runs once in each scope of it.
  * Owner:   all of it lies in the ensemble's model->arena. Threads: read only. */
-#ifndef PROA_SERVE_GRAPH_H
-#define PROA_SERVE_GRAPH_H
+#ifndef PROA_SERVE_SCHED_GRAPH_H
+#define PROA_SERVE_SCHED_GRAPH_H
 
 #include "serve/model.h"
 

@@ -9,7 +9,7 @@
 #include "base/checked.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "serve/sequence.h"
+#include "serve/sched/sequence.h"
 #include <string.h>
 
 #define TABLE_SIZE 4096 /* chains */

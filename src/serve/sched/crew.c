@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "serve/rate.h"
-#include "serve/sched.h"
+#include "serve/sched/sched.h"
 #include <string.h>
 #include <time.h>
 

@@ -5,7 +5,7 @@
  * A step that fails makes the ensemble fail: the others are cancelled, and when all have ended the error is told. */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "serve/ensemble.h"
+#include "serve/sched/ensemble.h"
 #include <string.h>
 
 /* ---- scopes and tensors ---- */

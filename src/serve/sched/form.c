@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "serve/form.h"
+#include "serve/sched/form.h"
 
 #include "base/limits.h"
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "serve/cache.h"
 #include "serve/core.h"
-#include "serve/order.h"
-#include "serve/sched.h"
+#include "serve/sched/order.h"
+#include "serve/sched/sched.h"
 #include <sched.h>
 #include <string.h>
 #include <time.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Dynamic batching: what waits is joined to batches by the rule of form.h, by priority, with time-outs per priority. */
-#include "serve/batch_io.h"
-#include "serve/form.h"
-#include "serve/sched.h"
+#include "serve/sched/batch_io.h"
+#include "serve/sched/form.h"
+#include "serve/sched/sched.h"
 
 static proa_status open_dynamic(proa_scheduler *s, proa_err *err)
 {

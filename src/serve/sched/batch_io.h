@@ -4,8 +4,8 @@
  * A batch_input becomes an input of the batch's first request, with the name target_name; ragged inputs lie in their
  * requests one after the other.
  * Threads: that of execute. */
-#ifndef PROA_SERVE_BATCH_IO_H
-#define PROA_SERVE_BATCH_IO_H
+#ifndef PROA_SERVE_SCHED_BATCH_IO_H
+#define PROA_SERVE_SCHED_BATCH_IO_H
 
 #include "serve/model.h"
 

@@ -2,10 +2,10 @@
  * order.h - inside the schedulers: replies leave in the order in which the requests came (preserve_ordering).
  * Owner:   a place lies in its request's arena, the replies that wait there belong to the order.
  * Threads: any. Replies are delivered by one thread at a time, without a lock held. */
-#ifndef PROA_SERVE_ORDER_H
-#define PROA_SERVE_ORDER_H
+#ifndef PROA_SERVE_SCHED_ORDER_H
+#define PROA_SERVE_SCHED_ORDER_H
 
-#include "serve/sched.h"
+#include "serve/sched/sched.h"
 
 proa_order *proa_order_new(proa_scheduler *s);
 void proa_order_free(proa_order *order);                 /* nobody has a place; NULL is fine */

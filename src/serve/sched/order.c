@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "serve/order.h"
+#include "serve/sched/order.h"
 
 #include "base/alloc.h"
 

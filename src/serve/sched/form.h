@@ -7,8 +7,8 @@
  *     n = proa_form_ready(&f, now, hurry, &again);   // the first n of those added
  *
  * Threads: under the scheduler's lock; a rule is read only. */
-#ifndef PROA_SERVE_FORM_H
-#define PROA_SERVE_FORM_H
+#ifndef PROA_SERVE_SCHED_FORM_H
+#define PROA_SERVE_SCHED_FORM_H
 
 #include "serve/model.h"
 

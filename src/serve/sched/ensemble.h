@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ensemble.h - inside the schedulers: one request on its way through an ensemble (a run), for sched_ensemble.c, which
+ * ensemble.h - inside the schedulers: one request on its way through an ensemble (a run), for ensemble.c, which
  * moves tensors from step to step, and ensemble_leg.c, which makes and starts the steps' requests.
  * Owner:   a run and its first scope lie in the request's arena; scopes of decoupled replies come and go. A call lies in
  *          the arena of its step's request.
  * Threads: a run under its lock. One thread at a time drives it: it starts steps and delivers replies, without the lock;
  *          who comes meanwhile only notes what came. */
-#ifndef PROA_SERVE_ENSEMBLE_H
-#define PROA_SERVE_ENSEMBLE_H
+#ifndef PROA_SERVE_SCHED_ENSEMBLE_H
+#define PROA_SERVE_SCHED_ENSEMBLE_H
 
-#include "serve/graph.h"
-#include "serve/sched.h"
+#include "serve/sched/graph.h"
+#include "serve/sched/sched.h"
 
 typedef struct proa_run proa_run;
 typedef struct proa_scope proa_scope;
@@ -85,7 +85,7 @@ struct proa_run {
     int64_t input_ns, infer_ns, output_ns;
 };
 
-/* ---- sched_ensemble.c ---- */
+/* ---- ensemble.c ---- */
 
 /* A reply of a step; and a step that could not start. */
 void proa_run_reply(proa_infer *step, proa_reply *reply, bool final);

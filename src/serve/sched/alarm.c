@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "serve/alarm.h"
+#include "serve/sched/alarm.h"
 
 #include "base/clock.h"
 #include "base/compiler.h"

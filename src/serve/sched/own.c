@@ -3,7 +3,7 @@
  * there still: a backend says so with proa_infer_begins. Those take a place of the queue policy's size and end when
  * their time-out or deadline comes; the backend gets a cancel for it. */
 #include "base/clock.h"
-#include "serve/sched.h"
+#include "serve/sched/sched.h"
 
 static proa_status open_own(proa_scheduler *s, proa_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "serve/graph.h"
+#include "serve/sched/graph.h"
 
 #include "base/limits.h"
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * No batching: one queue for all instances, each execution has one request. */
-#include "serve/sched.h"
+#include "serve/sched/sched.h"
 
 static proa_status open_direct(proa_scheduler *s, proa_err *err)
 {

@@ -6,10 +6,10 @@
 #ifndef PROA_SERVE_SCHED_H
 #define PROA_SERVE_SCHED_H
 
-#include "serve/queue.h"
+#include "serve/sched/queue.h"
 #include "serve/scheduler.h"
 #include "serve/stats.h"
-#include "serve/alarm.h"
+#include "serve/sched/alarm.h"
 #include <pthread.h>
 
 typedef struct proa_order proa_order; /* order.h */
@@ -53,7 +53,7 @@ struct proa_scheduler {
     const proa_scheduler_kind *kind;
     proa_model *model;
     void *state;    /* the kind's */
-    bool cached; /* replies may come from the cache */
+    bool cached;    /* replies may come from the cache */
     bool reshapes;  /* an output has another shape on the wire */
     bool on_caller; /* INLINE: callers execute, and one thread helps out; else each seat has a thread */
     bool pinned;    /* what waits belongs to certain seats */
