@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#define HOLD_BACK_NS ((int64_t)1000000000) /* at most: a step could stand behind the one that it holds back */
+#define HOLD_BACK_NS ((int64_t)10000000000) /* at most: a step could stand behind the one that it holds back */
 
 /* ---- what a step gets ---- */
 
