@@ -48,10 +48,24 @@ static const char *const folder_keys[] = {"model_path", "gpt_model_path", "model
 
 /* ---- parameters ---- */
 
+/* What the command line says for this backend, for all that stand on the engine (--dtype, ...), or for all. */
+static const char *setting(const proa_model *m, const char *key)
+{
+    const proa_server *server = proa_model_server(m);
+    const char *const backends[] = {proa_model_config(m)->backend, "engine", ""};
+    const char *value = NULL;
+    for (size_t i = 0; i < PROA_COUNT(backends) && server && !value; i++)
+        value = proa_backend_setting(server, backends[i], key);
+    return value;
+}
+
+/* The model's own parameters, by either name, come before the command line's. */
 static const char *either(const proa_model *m, const char *a, const char *b)
 {
     const char *value = proa_model_parameter(m, a);
-    return value ? value : proa_model_parameter(m, b);
+    if (!value) value = proa_model_parameter(m, b);
+    if (!value) value = setting(m, a);
+    return value ? value : setting(m, b);
 }
 
 proa_status proa_served_flag(bool *out, const proa_model *model, const char *key, proa_err *err)
@@ -83,7 +97,7 @@ static proa_status read_int32(int32_t *out, const proa_model *m, const char *key
                               int64_t max, proa_err *err)
 {
     int64_t value = *out;
-    PROA_TRY(read_int(&value, proa_model_parameter(m, key) ? key : other, either(m, key, other), max, err));
+    PROA_TRY(read_int(&value, proa_model_parameter(m, other) ? other : key, either(m, key, other), max, err));
     *out = (int32_t)value;
     return PROA_OK;
 }
@@ -106,7 +120,7 @@ static proa_status read_dtype(const char **out, const proa_model *m, proa_err *e
 
 static proa_status read_share(float *out, const proa_model *m, proa_err *err)
 {
-    const char *key = "kv_cache_free_gpu_mem_fraction", *value = proa_model_parameter(m, key);
+    const char *key = "kv_cache_free_gpu_mem_fraction", *value = either(m, key, key);
     char *end;
     if (!value) return PROA_OK;
     double share = strtod(value, &end);
@@ -146,7 +160,8 @@ static proa_status engine_options(proa_engine_options *o, const proa_model *m, p
 {
     const char *quant = proa_model_parameter(m, "quant"), *int8 = proa_model_parameter(m, "int8_mode");
     *o = (proa_engine_options){.sequences_max = SERVED_SEQUENCES};
-    o->device = proa_model_parameter(m, "device");
+    o->device = either(m, "device", "device");
+    if (!quant && !int8) quant = setting(m, "quant");
     o->quant = quant ? quant : int8 && strcmp(int8, "0") != 0 ? "int8" : "none";
     PROA_TRY(read_dtype(&o->dtype, m, err));
     PROA_TRY(read_int32(&o->threads, m, "threads", "threads", PROA_THREADS_MAX, err));

@@ -186,6 +186,26 @@ def encoded(text):
     return tokenizers.Tokenizer.from_file(str(LM / "tokenizer.json")).encode(text, add_special_tokens=False).ids
 
 
+# ---- the engine's options of the command line ----
+
+
+@pytest.mark.parametrize("options, expected", [
+    (["--dtype", "f32", "--threads", "1", "--kv-tokens", "1000"], r"\(f32, quant none, 1 threads\), room for 1024 tokens"),
+    (["--quant", "int8"], r"quant int8"),
+    (["--backend-config", "engine,dtype=f32"], r"\(f32, quant none"),
+    (["--backend-config", "dtype=f32"], r"\(f32, quant none"),
+    (["--backend-config", "tokenizer,dtype=f32"], r"\((bf16|f32), quant none"),
+])
+def test_settings_reach_the_engine(options, expected):
+    ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+    with subprocess.Popen([PROA, "serve", LM, *ports, *options], stderr=subprocess.PIPE, text=True) as process:
+        told = next(line for line in process.stderr if "room for" in line or "error" in line)
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert re.search(expected, told), told
+    assert process.returncode == 0
+
+
 # ---- curl ----
 
 
