@@ -750,17 +750,3 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-
-/* Until the models land: no test here comes to them. */
-__attribute__((weak)) const Inference__ModelConfig *proa_model_config(const proa_model *model);
-const char *proa_model_label(const proa_model *model, const char *output, int64_t index);
-__attribute__((weak)) const Inference__ModelConfig *proa_model_config(const proa_model *model)
-{
-    (void)model;
-    return NULL;
-}
-__attribute__((weak)) const char *proa_model_label(const proa_model *model, const char *name, int64_t index)
-{
-    (void)model, (void)name, (void)index;
-    return NULL;
-}
