@@ -81,9 +81,8 @@ static void no_message(proa_grpc_call *call)
 
 /* ---- every call ---- */
 
-void proa_grpc_v2(proa_grpc_call *call, void *arg)
+void proa_grpc_v2(proa_grpc_call *call, void *api)
 {
-    proa_api *api = arg;
     const proa_rpc *rpc = find(call->path);
     if (!rpc) {
         const char *text = proa_arena_printf(call->arena, "unknown method '%.*s'", (int)call->path.len,

@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <stdatomic.h>
-#include <stdbool.h>
 
 enum {
     SMALLEST_BITS = 8,
@@ -18,7 +17,7 @@ typedef struct block_head {
     struct block_head *next; /* while it lies in a pool */
     size_t bytes;            /* what the caller may use */
     int class;
-    bool counted;
+    size_t counted; /* of them */
 } block_head;
 #define HEAD_BYTES ((size_t)64)
 
@@ -86,25 +85,25 @@ size_t proa_block_bytes(const void *block)
     return ((const block_head *)((const char *)block - HEAD_BYTES))->bytes;
 }
 
-void *proa_block_get_counted(size_t bytes)
+bool proa_block_count(void *block, size_t bytes)
 {
-    char *block = proa_block_get(bytes);
-    if (!block || bytes < PROA_INFLIGHT_COUNTED_MIN) return block;
-    block_head *head = (block_head *)(block - HEAD_BYTES);
-    long long size = (long long)head->bytes;
-    head->counted = true;
-    if (atomic_fetch_add_explicit(&inflight, size, memory_order_relaxed) + size <= PROA_INFLIGHT_BYTES_MAX)
-        return block;
-    proa_block_free(block);
-    return NULL;
+    block_head *head = (block_head *)((char *)block - HEAD_BYTES);
+    if (bytes <= head->counted) return true;
+    long long more = (long long)(bytes - head->counted);
+    if (atomic_fetch_add_explicit(&inflight, more, memory_order_relaxed) + more > PROA_INFLIGHT_BYTES_MAX) {
+        atomic_fetch_sub_explicit(&inflight, more, memory_order_relaxed);
+        return false;
+    }
+    head->counted = bytes;
+    return true;
 }
 
 void proa_block_free(void *block)
 {
     if (!block) return;
     block_head *head = (block_head *)((char *)block - HEAD_BYTES);
-    if (head->counted) atomic_fetch_sub_explicit(&inflight, (long long)head->bytes, memory_order_relaxed);
-    head->counted = false;
+    if (head->counted) atomic_fetch_sub_explicit(&inflight, (long long)head->counted, memory_order_relaxed);
+    head->counted = 0;
     if (!own || head->class == NO_CLASS || own->bytes + class_bytes(head->class) > PROA_BLOCK_POOL_BYTES) {
         free(head);
         return;

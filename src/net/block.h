@@ -7,6 +7,7 @@
 #define PROA_NET_BLOCK_H
 
 #include "base/compiler.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct proa_block_pool proa_block_pool;
@@ -18,9 +19,10 @@ void proa_block_pool_close(proa_block_pool *pool);
 /* At least that many bytes, not zeroed, aligned to 64. NULL if the system has none (a message may claim 2 GiB). */
 void *proa_block_get(size_t bytes);
 size_t proa_block_bytes(const void *block); /* what it really has */
-/* For what a client sends: large ones are counted, those of all threads together, until they are freed. NULL beyond
- * PROA_INFLIGHT_BYTES_MAX too. */
-void *proa_block_get_counted(size_t bytes);
+/* For what a client sends: from now on so many bytes of the block are counted, until it is freed. All threads together
+ * may have PROA_INFLIGHT_BYTES_MAX; false beyond that. Who gets a block for a size that was only claimed counts what has
+ * come: claims cost a client nothing. */
+PROA_MUST_CHECK bool proa_block_count(void *block, size_t bytes);
 void proa_block_free(void *block); /* NULL is fine */
 
 #endif

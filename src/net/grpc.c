@@ -9,8 +9,9 @@
 
 #define COPY_BYTES_MAX                                                                                       \
     ((size_t)4096) /* so short a message is copied rather than kept: cheaper than its release */
-#define GZIP_BYTES_MIN ((size_t)256) /* below that gzip's own head eats the gain */
-#define IOV_MAX_PIECES 32            /* of one write */
+#define GZIP_BYTES_MIN ((size_t)256)     /* below that gzip's own head eats the gain */
+#define IOV_MAX_PIECES 32                /* of one write */
+#define COUNT_BYTES    ((size_t)1 << 20) /* a message is counted in such steps, as it comes */
 
 /* ---- life ---- */
 
@@ -392,6 +393,18 @@ static void no_room(grpc_call *c)
     proa_grpc_call_fail(c, PROA_GRPC_UNAVAILABLE, "the server holds too many request bodies");
 }
 
+/* A block with these bytes, counted where it is large; NULL if there is no room. */
+static char *keep_bytes(const proa_buf *from)
+{
+    char *bytes = proa_block_get(from->len);
+    if (bytes && from->len >= PROA_INFLIGHT_COUNTED_MIN && !proa_block_count(bytes, from->len)) {
+        proa_block_free(bytes);
+        bytes = NULL;
+    }
+    if (bytes && from->len) memcpy(bytes, from->ptr, from->len);
+    return bytes;
+}
+
 static void unpack(grpc_call *c)
 {
     proa_buf out;
@@ -399,17 +412,17 @@ static void unpack(grpc_call *c)
     size_t most = (size_t)c->session->message_max;
     proa_buf_init(&out, most);
     proa_status status = proa_decompress(&out, c->coding, c->message, c->message_len, most, &err);
-    char *bytes = status == PROA_OK ? proa_block_get_counted(out.len) : NULL;
+    char *bytes = status == PROA_OK ? keep_bytes(&out) : NULL;
+    size_t len = out.len;
+    proa_buf_release(&out);
     if (status == PROA_LIMIT) too_large(c, "more than ", most);
     else if (status != PROA_OK) proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, err.text);
     else if (!bytes) no_room(c);
     else {
-        if (out.len) memcpy(bytes, out.ptr, out.len);
         proa_block_free(c->message);
         c->message = NULL;
-        complete(c, bytes, out.len);
+        complete(c, bytes, len);
     }
-    proa_buf_release(&out);
 }
 
 static void end_message(grpc_call *c)
@@ -426,6 +439,14 @@ static void end_message(grpc_call *c)
     complete(c, bytes, c->message_len);
 }
 
+/* What has come of a message takes part in the count of all, in steps; small messages do not. */
+static bool count_bytes(grpc_call *c)
+{
+    size_t bytes = (c->message_len / COUNT_BYTES + 1) * COUNT_BYTES;
+    if (c->message_size < PROA_INFLIGHT_COUNTED_MIN) return true;
+    return proa_block_count(c->message, bytes < c->message_size ? bytes : c->message_size);
+}
+
 /* The prefix is complete. */
 static void begin_message(grpc_call *c)
 {
@@ -438,8 +459,8 @@ static void begin_message(grpc_call *c)
         proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, "a compressed message without a grpc-encoding");
     else if (size > (size_t)c->session->message_max) too_large(c, "", size);
     else {
-        c->message = proa_block_get_counted(size);
-        if (!c->message) no_room(c);
+        c->message = proa_block_get(size);
+        if (!c->message || !count_bytes(c)) no_room(c);
     }
 }
 
@@ -450,6 +471,18 @@ static size_t take_prefix(grpc_call *c, const char *bytes, size_t len)
     memcpy(c->prefix + c->prefix_len, bytes, n);
     c->prefix_len += (int)n;
     if (c->prefix_len == GRPC_PREFIX) begin_message(c);
+    if (c->message && c->message_size == 0) end_message(c);
+    return n;
+}
+
+static size_t take_bytes(grpc_call *c, const char *bytes, size_t len)
+{
+    size_t n = c->message_size - c->message_len;
+    if (n > len) n = len;
+    memcpy(c->message + c->message_len, bytes, n);
+    c->message_len += n;
+    if (c->message_len == c->message_size) end_message(c);
+    else if (!count_bytes(c)) no_room(c);
     return n;
 }
 
@@ -457,17 +490,9 @@ static size_t take_prefix(grpc_call *c, const char *bytes, size_t len)
 static void take_data(grpc_call *c, const char *bytes, size_t len)
 {
     while (len && !c->finished) {
-        size_t n;
-        if (!c->message) n = take_prefix(c, bytes, len);
-        else {
-            n = c->message_size - c->message_len;
-            if (n > len) n = len;
-            memcpy(c->message + c->message_len, bytes, n);
-            c->message_len += n;
-        }
+        size_t n = c->message ? take_bytes(c, bytes, len) : take_prefix(c, bytes, len);
         bytes += n;
         len -= n;
-        if (c->message && c->message_len == c->message_size) end_message(c);
     }
 }
 

@@ -432,7 +432,8 @@ static void greet(grpc_session *s)
 /* The age of connections that were opened together is spread by a tenth, so that they do not all come back at once. */
 static int64_t spread(const grpc_session *s, int64_t ms)
 {
-    uint64_t dice = proa_str_hash((proa_str){(const char *)&s, sizeof s}) ^ (uint64_t)s->opened_ns;
+    uintptr_t at = (uintptr_t)s;
+    uint64_t dice = proa_str_hash((proa_str){(const char *)&at, sizeof at}) ^ (uint64_t)s->opened_ns;
     int64_t tenth = ms / 10;
     return ms - tenth + (int64_t)(dice % (uint64_t)(2 * tenth + 1));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gRPC server against an nghttp2 client, both in memory, with a clock of the test's. */
 #include "grpc_peer.h"
+#include "net/block.h"
 #include "net/compress.h"
 
 #include <setjmp.h>
@@ -263,25 +264,32 @@ static void test_too_large(void **state)
     peer_free(p);
 }
 
-/* Bodies of all calls together: 2 GiB each may be claimed, 4 GiB in all. Nothing of it is touched. */
+/* What all calls together may hold counts as it comes; who only claims takes nothing from the others. */
 static void test_bodies_max(void **state)
 {
     (void)state;
     peer *p = start(&plain);
-    int32_t ids[3];
-    for (int i = 0; i < 3; i++) {
-        ids[i] = peer_call(p, "/t/Hold", NULL, 0);
-        proa_buf_append(&peer_of(p, ids[i])->sends, "\x00\x7f\xff\xff\xc0x", 6);
+    char *bytes = pattern(3000000);
+    for (int i = 0; i < 10; i++) { /* each says 2 GiB and sends 1 byte */
+        int32_t id = peer_call(p, "/t/Hold", NULL, 0);
+        proa_buf_append(&peer_of(p, id)->sends, "\x00\x7f\xff\xff\xc0x", 6);
     }
+    int32_t fits = call_with(p, "/t/Hold", bytes, 3000000);
     peer_run(p);
-    assert_status(p, ids[2], "14", "the server holds too many request bodies");
+    assert_int_equal(seen.messages, 1);
+    void *hog = proa_block_get(1000); /* counting does not touch */
+    assert_true(proa_block_count(hog, (size_t)(PROA_INFLIGHT_BYTES_MAX - 12 * PROA_MIB)));
+    int32_t late = call_with(p, "/t/Hold", bytes, 3000000), small = call_with(p, "/t/Hold", bytes, 60000);
+    peer_run(p);
+    assert_status(p, late, "14", "the server holds too many request bodies");
     assert_int_equal(seen.gone, 1);
-    nghttp2_submit_rst_stream(p->h2, NGHTTP2_FLAG_NONE, ids[0], NGHTTP2_CANCEL);
+    assert_int_equal(seen.messages, 2); /* a small one is not counted */
+    proa_block_free(hog);
+    call_with(p, "/t/Hold", bytes, 3000000);
     peer_run(p);
-    int32_t next = peer_call(p, "/t/Hold", NULL, 0);
-    proa_buf_append(&peer_of(p, next)->sends, "\x00\x7f\xff\xff\xc0x", 6);
-    peer_run(p);
-    assert_false(peer_of(p, next)->ended);
+    assert_int_equal(seen.messages, 3);
+    assert_false(peer_of(p, fits)->ended || peer_of(p, small)->ended);
+    free(bytes);
     peer_free(p);
 }
 
