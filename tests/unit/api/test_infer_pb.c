@@ -549,7 +549,7 @@ static proa_reply *reply_new(void)
     proa_reply_add_array(reply, "empty", PROA_TYPE_INT8, (int64_t[]){0}, 1, &data);
     proa_str s[] = {{"ab", 2}, {"", 0}};
     proa_reply_add_strings(reply, "S", s, 2);
-    proa_reply_add_array(reply, "scalar", PROA_TYPE_UINT8, NULL, 0, &data);
+    proa_reply_add_array(reply, "scalar", PROA_TYPE_UINT8, (int64_t[]){0}, 0, &data);
     *(char *)data = 9;
     proa_param *p = proa_reply_add_param(reply, "double");
     p->kind = PROA_PARAM_DOUBLE, p->d = -0.5;
