@@ -22,6 +22,18 @@ static void host_free(proa_device *d, void *memory, int64_t bytes)
     if (memory) proa_pages_free(memory, bytes);
 }
 
+static void *host_host_alloc(proa_device *d, int64_t bytes)
+{
+    PROA_UNUSED(d);
+    return proa_malloc((size_t)bytes);
+}
+
+static void host_host_free(proa_device *d, void *memory)
+{
+    PROA_UNUSED(d);
+    free(memory);
+}
+
 static void host_copy(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
     PROA_UNUSED(d);
@@ -53,6 +65,8 @@ static proa_device *open_host(void)
                        .ops = proa_ops_cpu(proa_isa_choose()),
                        .alloc = host_alloc,
                        .free = host_free,
+                       .host_alloc = host_host_alloc,
+                       .host_free = host_host_free,
                        .upload = host_copy,
                        .download = host_copy,
                        .copy = host_copy,

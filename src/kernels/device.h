@@ -12,8 +12,8 @@
 /* What makes the launches of a pass what they are; all else the kernels read from memory. Two passes with the same key
  * may be run by one recording of the first (a CUDA graph). */
 typedef struct proa_pass {
-    int32_t kind;                 /* the caller's name of the program */
-    int32_t rows, spans, context; /* context: of the longest span, rounded up by the caller */
+    int32_t kind;                           /* the caller's name of the program */
+    int32_t rows, spans, rows_max, context; /* of all spans; context rounded up by the caller */
     int32_t cross_context;
 } proa_pass;
 
@@ -25,6 +25,9 @@ struct proa_device {
     /* Zeroed memory, aligned to 256, or NULL. */
     void *(*alloc)(proa_device *d, int64_t bytes);
     void (*free)(proa_device *d, void *memory, int64_t bytes); /* NULL is fine */
+    /* Host memory that transfers reach without a copy between; NULL if there is none. Released by host_free. */
+    void *(*host_alloc)(proa_device *d, int64_t bytes);
+    void (*host_free)(proa_device *d, void *memory); /* NULL is fine */
     /* In order with the kernels. upload: src may be reused at once. download: returns when the bytes are there. */
     void (*upload)(proa_device *d, void *dst, const void *src, int64_t bytes);
     void (*download)(proa_device *d, void *dst, const void *src, int64_t bytes);

@@ -310,6 +310,18 @@ static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, 
     }
 }
 
+/* Through the context's own table, so that its rope and kv_append are used. */
+static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved,
+                        const proa_kv *kv, const proa_spans *spans)
+{
+    proa_view k = x;
+    int64_t heads = x.shape[1] - kv->kv_heads;
+    k.data = proa_view_f32(x) + heads * x.stride[1];
+    k.shape[1] = kv->kv_heads;
+    c->ops->rope(c, x, table, interleaved);
+    c->ops->kv_append(c, kv, k, v, spans);
+}
+
 typedef struct attend_job {
     proa_view y, q;
     const proa_kv *kv;
@@ -432,6 +444,7 @@ void proa_reference_fill(proa_ops *ops)
                       .rope_table = rope_table,
                       .rope = rope,
                       .kv_append = kv_append,
+                      .rope_append = rope_append,
                       .attend = attend,
                       .act = act_in_place,
                       .act_mul = act_mul,

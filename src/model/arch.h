@@ -74,6 +74,7 @@ typedef enum proa_slot {
     S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out) */                                   \
     S(ROPE, "rope")                 /* rotates q and k of QKV */                                             \
     S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                             \
+    S(ROPE_APPEND, "rope_append")   /* both: what the plan makes of the two */                               \
     S(ATTEND, "attend")             /* A = attention of q of QKV over the sequence's pages */                \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
     S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \

@@ -4,6 +4,16 @@
 #include "base/checked.h"
 #include <string.h>
 
+/* rope and kv_append behind each other are one step, which a device does in one kernel. */
+static void join_last(proa_program *p)
+{
+    if (p->count < 2 || p->step[p->count - 1].op != PROA_STEP_KV_APPEND ||
+        p->step[p->count - 2].op != PROA_STEP_ROPE)
+        return;
+    p->step[p->count - 2].op = PROA_STEP_ROPE_APPEND;
+    p->count--;
+}
+
 static void link_program(proa_program *out, const proa_step *steps, const proa_config *c)
 {
     out->count = 0;
@@ -11,6 +21,7 @@ static void link_program(proa_program *out, const proa_step *steps, const proa_c
         if (!proa_step_applies(steps, c)) continue;
         PROA_ASSERT(out->count < PROA_PROGRAM_MAX - 1);
         out->step[out->count++] = *steps;
+        join_last(out);
     }
     out->step[out->count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
 }

@@ -113,6 +113,15 @@ static void do_kv_append(const frame *f, const proa_step *s)
     f->m->ctx.ops->kv_append(&f->m->ctx, self_pages(f), k, v, &f->batch->self);
 }
 
+static void do_rope_append(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_view x = heads(reg(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
+    proa_view v = heads(reg(f, s->in), c->heads + c->kv_heads, c->kv_heads, c->head_dim);
+    f->m->ctx.ops->rope_append(&f->m->ctx, x, v, reg(f, PROA_REG_ROPE), s->flags & PROA_INTERLEAVED,
+                               self_pages(f), &f->batch->self);
+}
+
 static void do_attend(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
@@ -171,6 +180,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_LINEAR] = do_linear,
     [PROA_STEP_ROPE] = do_rope,
     [PROA_STEP_KV_APPEND] = do_kv_append,
+    [PROA_STEP_ROPE_APPEND] = do_rope_append,
     [PROA_STEP_ATTEND] = do_attend,
     [PROA_STEP_CROSS_APPEND] = do_cross_append,
     [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
@@ -202,28 +212,33 @@ static void encode(frame *f)
     for (f->layer = 0; m->plan.cross.count && f->layer < m->config.layers; f->layer++) run(f, &m->plan.cross);
 }
 
-void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
+/* On a device passes of one shape launch alike: steps of decoding rows, inputs of one length. Such a pass is recorded when
+ * it comes again and replayed from then on. Long ones gain nothing from it. */
+static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *batch, proa_stack_id stack,
+                         void (*body)(frame *f))
 {
+    enum { RECORDED_ROWS_MAX = 1024 };
     proa_batch there;
-    frame f = {.m = m, .kv = kv, .stack = PROA_STACK_ENCODER, .rows = batch->rows};
+    frame f = {.m = m, .kv = kv, .stack = stack, .rows = batch->rows};
     f.batch = proa_stage_batch(m, batch, &there);
-    encode(&f);
-}
-
-/* On a device a step of decoding rows alone looks like the one before: it is recorded once and then replayed. */
-void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
-{
-    proa_batch there;
-    frame f = {.m = m, .kv = kv, .stack = PROA_STACK_DECODER, .rows = batch->rows};
-    f.batch = proa_stage_batch(m, batch, &there);
-    bool recorded = m->device->pass_begin && batch->rows == batch->self.count;
+    bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX;
     if (recorded) {
-        proa_pass pass = {PROA_STACK_DECODER, (int32_t)batch->rows, (int32_t)batch->self.count,
-                          there.self.context_max, there.cross.context_max};
+        proa_pass pass = {(int32_t)stack,      (int32_t)batch->rows,   (int32_t)batch->self.count,
+                          there.self.rows_max, there.self.context_max, there.cross.context_max};
         if (m->device->pass_begin(m->device, &pass)) return;
     }
-    run_stack(&f);
+    body(&f);
     if (recorded) m->device->pass_end(m->device);
+}
+
+void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
+{
+    run_recorded(m, kv, batch, PROA_STACK_ENCODER, encode);
+}
+
+void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
+{
+    run_recorded(m, kv, batch, PROA_STACK_DECODER, run_stack);
 }
 
 /* What the head's last product read: X itself where the head only gathers. */

@@ -32,11 +32,11 @@ proa_status proa_stage_make(proa_model *m, proa_err *err)
     s->out_width = proa_max64(m->plan.width[PROA_REG_OUT], m->config.hidden);
     s->hidden_width = m->config.hidden;
     s->here = proa_malloc((size_t)s->bytes);
-    s->out = proa_malloc((size_t)(m->plan.head_rows * s->out_width) * sizeof *s->out);
-    s->hidden = proa_malloc((size_t)(m->plan.head_rows * s->hidden_width) * sizeof *s->hidden);
+    s->out = d->host_alloc(d, m->plan.head_rows * s->out_width * (int64_t)sizeof *s->out);
+    s->hidden = d->host_alloc(d, m->plan.head_rows * s->hidden_width * (int64_t)sizeof *s->hidden);
     s->there = d->alloc(d, s->bytes);
     s->there_rows = d->alloc(d, m->plan.head_rows * 4);
-    if (s->there && s->there_rows) return PROA_OK;
+    if (s->there && s->there_rows && s->out && s->hidden) return PROA_OK;
     return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for a step's arrays on %s", (double)s->bytes / 1e6,
                      d->name);
 }
@@ -48,8 +48,8 @@ void proa_stage_free(proa_model *m)
     m->device->free(m->device, s->there, s->bytes);
     m->device->free(m->device, s->there_rows, m->plan.head_rows * 4);
     free(s->here);
-    free(s->out);
-    free(s->hidden);
+    m->device->host_free(m->device, s->out);
+    m->device->host_free(m->device, s->hidden);
     free(s);
     m->stage = NULL;
 }

@@ -116,6 +116,59 @@ void check_kv_append(tester *t)
             append_case(t, 1 + (int64_t)i % 3, dims[i], kv_dtypes[d]);
 }
 
+/* ---- rope_append: as rope and kv_append one after the other, f32 pages ---- */
+
+static canvas rotate_append(proa_ctx *c, world *w, const canvas *x, const canvas *v, const canvas *table,
+                            bool interleaved)
+{
+    canvas mine = canvas_clone(x);
+    memset(w->kv.k, 0, (size_t)w->bytes), memset(w->kv.v, 0, (size_t)w->bytes);
+    c->ops->rope_append(c, mine.view, v->view, table->view, interleaved, &w->kv, &w->spans);
+    return mine;
+}
+
+static proa_view heads_of(proa_view v, int64_t count)
+{
+    v.shape[1] = count;
+    return v;
+}
+
+static void rope_append_case(tester *t, int64_t heads, int64_t kv_heads, int64_t dh, int64_t r, bool interleaved)
+{
+    static const int32_t shape[][2] = {{3, 3}, {1, 65}, {64, 128}, {5, 70}, {1, 1}};
+    world right, mine;
+    world_init(&right, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, PROA_DTYPE_F32);
+    world_init(&mine, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, PROA_DTYPE_F32);
+    const int64_t T = right.T, xs[] = {T, heads + kv_heads, dh}, vs[] = {T, kv_heads, dh}, ts[] = {T, r};
+    canvas x = canvas_make(3, xs, 3, 1), v = canvas_make(3, vs, 0, 2), table = canvas_make(2, ts, 1, 1);
+    canvas_fill(&x, 4, false), canvas_fill(&v, 5, false), canvas_fill(&table, 6, false);
+    canvas a = rotate_append(&t->reference, &right, &x, &v, &table, interleaved);
+    for (int n = 0; n < CHECK_THREADS; n++) {
+        canvas b = rotate_append(&t->tables[n], &mine, &x, &v, &table, interleaved);
+        int64_t elements = right.bytes / 4;
+        double worst = compare_rows(heads_of(b.view, heads), heads_of(a.view, heads), TOL_ELEMENT);
+        double keys = compare_rows(proa_view_2d(mine.kv.k, PROA_DTYPE_F32, 1, elements),
+                                   proa_view_2d(right.kv.k, PROA_DTYPE_F32, 1, elements), TOL_ELEMENT);
+        expect(t, worst <= 1 && keys <= 1 && memcmp(mine.kv.v, right.kv.v, (size_t)right.bytes) == 0,
+               "heads %d+%d dim %d rotated %d: queries off by %g, keys by %g tolerances", (int)heads,
+               (int)kv_heads, (int)dh, (int)r, worst, keys);
+        expect(t, canvas_guards_hold(&b), "heads %d dim %d: wrote outside the view", (int)heads, (int)dh);
+        canvas_free(&b);
+    }
+    world_release(&right), world_release(&mine);
+    canvas_free(&a), canvas_free(&x), canvas_free(&v), canvas_free(&table);
+}
+
+void check_rope_append(tester *t)
+{
+    for (int interleaved = 0; interleaved < 2; interleaved++) {
+        rope_append_case(t, 4, 2, 64, 64, interleaved);
+        rope_append_case(t, 2, 2, 256, 64, interleaved);
+        rope_append_case(t, 3, 1, 10, 6, interleaved);
+        rope_append_case(t, 8, 1, 128, 128, interleaved);
+    }
+}
+
 /* ---- attend ---- */
 
 static canvas attend_run(proa_ctx *c, const world *w, const canvas *out, const canvas *q,

@@ -197,6 +197,19 @@ static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, 
     take_back();
 }
 
+static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved,
+                        const proa_kv *kv, const proa_spans *spans)
+{
+    PROA_UNUSED(c);
+    proa_spans s = cover_spans(spans, kv);
+    proa_kv pages = *kv;
+    cover_view(x), cover_view(v), cover_view(table);
+    bring();
+    s.span = there(s.span), s.pages = there(s.pages), pages.k = there(kv->k), pages.v = there(kv->v);
+    device->ops->rope_append(ctx(), view_there(x), view_there(v), view_there(table), interleaved, &pages, &s);
+    take_back();
+}
+
 static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
                    const proa_attention *a)
 {

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = PROA_PAGE_TOKENS, DECODE_THREADS = 256, DECODE_WARPS = 8, PREFILL_THREADS = 128, SPLITS_MAX = 32 };
+enum { PAGE = PROA_PAGE_TOKENS, DECODE_THREADS = 256, DECODE_WARPS = 8, PREFILL_THREADS = 128, SPLITS_MAX = 64,
+       SPLIT = 32 /* keys: what a block of eight warps reads at once of the widest heads */ };
 
 /* What all three read. */
 struct task {
@@ -50,7 +51,7 @@ __global__ void append_kernel(T *kp, T *vp, const float *k, int64_t k_row, int64
 
 static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, const proa_spans *spans)
 {
-    gpu *g = gpu_of(c);
+    gpu *g = flushed(c);
     unsigned rows = (unsigned)(spans->rows_max < 1024 ? spans->rows_max : 1024);
     dim3 grid((unsigned)spans->count, rows ? rows : 1, (unsigned)((kv->kv_heads * kv->head_dim + 255) / 256));
 #define APPEND(T)                                                                                            \
@@ -61,6 +62,78 @@ static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, 
     else if (kv->dtype == PROA_DTYPE_BF16) APPEND(__nv_bfloat16);
     else APPEND(float);
 #undef APPEND
+}
+
+/* ---- rope and append at once: the first heads * half threads of a row turn a pair of the queries each, the others one
+ * element of the keys and of the values ---- */
+
+struct turning {
+    float *x;
+    int64_t x_row, x_head;
+    const float *v;
+    int64_t v_row, v_head;
+    const float *table;
+    int64_t table_row;
+    int heads, kv_heads, dim, half;
+    bool interleaved;
+};
+
+__device__ static inline float turned(const turning &t, const float *head, const float *turn, int e)
+{
+    if (e >= 2 * t.half) return head[e];
+    bool second = t.interleaved ? e & 1 : e >= t.half;
+    int j = t.interleaved ? e / 2 : second ? e - t.half : e;
+    int other = t.interleaved ? e ^ 1 : second ? e - t.half : e + t.half;
+    float a = head[e], b = head[other];
+    return a * turn[j] + (second ? b : -b) * turn[t.half + j];
+}
+
+template <typename T>
+__global__ void rope_append_kernel(T *kp, T *vp, turning t, const proa_span *spans, const int32_t *pages)
+{
+    int i = blockIdx.z * blockDim.x + threadIdx.x, pairs = t.heads * t.half;
+    gpu_wait();
+    gpu_release();
+    proa_span s = spans[blockIdx.x];
+    for (int r = blockIdx.y; r < s.rows; r += gridDim.y) {
+        const float *turn = t.table + (s.row + r) * t.table_row;
+        float *row = t.x + (s.row + r) * t.x_row;
+        if (i < pairs) {
+            int h = i / t.half, j = i % t.half;
+            float *head = row + h * t.x_head;
+            int first = t.interleaved ? 2 * j : j, second = t.interleaved ? 2 * j + 1 : j + t.half;
+            float a = head[first], b = head[second], cosine = turn[j], sine = turn[t.half + j];
+            head[first] = a * cosine - b * sine;
+            head[second] = b * cosine + a * sine;
+        } else if (i - pairs < t.kv_heads * t.dim) {
+            int h = (i - pairs) / t.dim, e = (i - pairs) % t.dim, p = s.context - s.rows + r;
+            int64_t to = (((int64_t)pages[s.table + p / PAGE] * t.kv_heads + h) * PAGE + p % PAGE) * t.dim + e;
+            kp[to] = gpu_from_f32<T>(turned(t, row + (t.heads + h) * t.x_head, turn, e));
+            vp[to] = gpu_from_f32<T>(t.v[(s.row + r) * t.v_row + h * t.v_head + e]);
+        }
+    }
+}
+
+static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved, const proa_kv *kv,
+                        const proa_spans *spans)
+{
+    gpu *g = flushed(c);
+    turning t = {(float *)x.data, x.stride[0], x.stride[1], (const float *)v.data, v.stride[0], v.stride[1],
+                 (const float *)table.data, table.stride[0]};
+    t.kv_heads = (int)kv->kv_heads, t.heads = (int)x.shape[1] - t.kv_heads, t.dim = (int)kv->head_dim;
+    t.half = (int)table.shape[1] / 2, t.interleaved = interleaved;
+    unsigned rows = (unsigned)(spans->rows_max < 1024 ? spans->rows_max : 1024);
+    int work = t.heads * t.half + t.kv_heads * t.dim;
+    dim3 grid((unsigned)spans->count, rows ? rows : 1, (unsigned)((work + 255) / 256));
+    if (kv->dtype == PROA_DTYPE_F16)
+        gpu_launch(g, "rope_append", rope_append_kernel<__half>, grid, 256, 0, (__half *)kv->k, (__half *)kv->v, t,
+                   spans->span, spans->pages);
+    else if (kv->dtype == PROA_DTYPE_BF16)
+        gpu_launch(g, "rope_append", rope_append_kernel<__nv_bfloat16>, grid, 256, 0, (__nv_bfloat16 *)kv->k,
+                   (__nv_bfloat16 *)kv->v, t, spans->span, spans->pages);
+    else
+        gpu_launch(g, "rope_append", rope_append_kernel<float>, grid, 256, 0, (float *)kv->k, (float *)kv->v, t,
+                   spans->span, spans->pages);
 }
 
 /* ---- shared pieces ---- */
@@ -223,8 +296,8 @@ __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(task t, float *p
     if (s.rows != 1) return;
     int begin, end, at = s.context - 1;
     range_of(t, s, 0, &begin, &end);
-    int pages_each = ((end + PAGE - 1) / PAGE - begin / PAGE + splits - 1) / splits;
-    int from = (begin / PAGE + split * pages_each) * PAGE, to = from + pages_each * PAGE;
+    int each = ((end + SPLIT - 1) / SPLIT - begin / SPLIT + splits - 1) / splits;
+    int from = (begin / SPLIT + split * each) * SPLIT, to = from + each * SPLIT;
     from = from < begin ? begin : from, to = to > end ? end : to;
     float q[G][NV * COUNT], sum[G][NV * COUNT], largest[G], total[G];
 #pragma unroll
@@ -377,9 +450,9 @@ template <typename T> static void decode_lanes(gpu *g, const task &t, int spans,
 /* Enough blocks for all SMs; the same for all contexts of a length class. */
 static int splits_for(const gpu *g, const task &t, int spans, int context)
 {
-    int blocks = spans * t.kv_heads * ((t.group + 3) / 4), pages = (context + PAGE - 1) / PAGE;
+    int blocks = spans * t.kv_heads * ((t.group + 3) / 4), most = (context + SPLIT - 1) / SPLIT;
     int splits = (2 * g->sms + blocks - 1) / blocks;
-    splits = splits > pages ? pages : splits;
+    splits = splits > most ? most : splits;
     return splits < 1 ? 1 : splits > SPLITS_MAX ? SPLITS_MAX : splits;
 }
 
@@ -635,7 +708,7 @@ static void use_bias(gpu *g, task *t, const proa_attention *a)
 static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
                    const proa_attention *a)
 {
-    gpu *g = gpu_of(c);
+    gpu *g = flushed(c);
     if (spans->count == 0) return;
     task t = {(float *)y.data, y.stride[0], y.stride[1], (const float *)q.data, q.stride[0], q.stride[1], kv->k, kv->v};
     t.heads = (int)q.shape[1], t.kv_heads = (int)kv->kv_heads, t.dim = (int)kv->head_dim;
@@ -650,6 +723,6 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
 
 void gpu_fill_attend(proa_ops *ops)
 {
-    ops->kv_append = kv_append;
+    ops->kv_append = kv_append, ops->rope_append = rope_append;
     ops->attend = attend;
 }

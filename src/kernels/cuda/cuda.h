@@ -16,6 +16,17 @@ struct gpu_graph;
 struct gpu_plan;
 struct gpu_trace;
 
+/* A norm of one row that was asked for and not yet run: the linear behind it may take it along (linear.cu). Every other op
+ * runs it first (gpu_flush). */
+struct gpu_norm {
+    const float *x; /* NULL: none waits */
+    float *y;
+    const float *w, *b; /* b: NULL for none */
+    int d;
+    float eps;
+    bool layer, aligned;
+};
+
 struct gpu {
     proa_device base; /* first */
     char name[256];
@@ -43,6 +54,7 @@ struct gpu {
     bool is_recording;
     gpu_plan *plans;
     int plans_count;
+    gpu_norm norm;
     gpu_trace *trace; /* with PROA_TRACE set: what each kind of kernel took; nothing is recorded then */
 };
 
@@ -56,6 +68,15 @@ enum { GPU_COUNTERS = 1 << 16, GPU_GRAPHS_MAX = 96, GPU_PLANS_MAX = 4096 };
 static inline gpu *gpu_of(proa_ctx *c)
 {
     return reinterpret_cast<gpu *>(c->device);
+}
+
+void gpu_flush(gpu *g);
+/* The GPU with nothing waiting: what every op but the norms and linear begins with. */
+static inline gpu *flushed(proa_ctx *c)
+{
+    gpu *g = gpu_of(c);
+    gpu_flush(g);
+    return g;
 }
 
 static inline void gpu_note(gpu *g, cudaError_t status, const char *where)

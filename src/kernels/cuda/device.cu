@@ -38,8 +38,24 @@ static void gpu_free(proa_device *d, void *memory, int64_t bytes)
 {
     PROA_UNUSED(bytes);
     if (!memory) return;
+    gpu_flush(self(d));
     cudaStreamSynchronize(self(d)->stream);
     cudaFree(memory);
+}
+
+static void *gpu_host_alloc(proa_device *d, int64_t bytes)
+{
+    void *memory = NULL;
+    PROA_UNUSED(d);
+    if (cudaMallocHost(&memory, (size_t)bytes) == cudaSuccess) return memory;
+    cudaGetLastError(); /* said by NULL */
+    return NULL;
+}
+
+static void gpu_host_free(proa_device *d, void *memory)
+{
+    PROA_UNUSED(d);
+    if (memory) cudaFreeHost(memory);
 }
 
 /* The other half of the ring, once what was sent from it has arrived. */
@@ -55,6 +71,7 @@ static void turn_ring(gpu *g)
 static void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
     gpu *g = self(d);
+    gpu_flush(g); /* it may read what is written now */
     const char *from = (const char *)src;
     char *to = (char *)dst;
     while (bytes > 0) {
@@ -72,12 +89,14 @@ static void gpu_download(proa_device *d, void *dst, const void *src, int64_t byt
 {
     gpu *g = self(d);
     if (bytes <= 0) return;
+    gpu_flush(g);
     gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "download");
     gpu_note(g, cudaStreamSynchronize(g->stream), "download");
 }
 
 static void gpu_copy(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
+    gpu_flush(self(d));
     gpu_note(self(d), cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToDevice, self(d)->stream), "copy");
 }
 
@@ -91,6 +110,7 @@ static int64_t gpu_available(proa_device *d)
 static proa_status gpu_check(proa_device *d, proa_err *err)
 {
     gpu *g = self(d);
+    gpu_flush(g);
     gpu_note(g, cudaStreamSynchronize(g->stream), "waiting for the kernels");
     cudaError_t failed = g->failed;
     if (failed == cudaSuccess) return PROA_OK;
@@ -208,6 +228,7 @@ static void gpu_pass_end(proa_device *d)
     gpu *g = self(d);
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
+    gpu_flush(g);
     if (!g->is_recording) return;
     g->is_recording = false;
     gpu_note(g, cudaStreamEndCapture(g->stream, &graph), "recording a pass");
@@ -302,7 +323,8 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     snprintf(g->name, sizeof g->name, "%s", prop.name);
     g->index = index, g->sms = prop.multiProcessorCount;
     d->name = g->name, d->ops = &gpu_ops;
-    d->alloc = gpu_alloc, d->free = gpu_free, d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;
+    d->alloc = gpu_alloc, d->free = gpu_free, d->host_alloc = gpu_host_alloc, d->host_free = gpu_host_free;
+    d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;
     d->available = gpu_available, d->check = gpu_check, d->close = gpu_close;
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
     d->random = gpu_random, d->read_rate = gpu_read_rate, d->matrix_rate = gpu_matrix_rate;

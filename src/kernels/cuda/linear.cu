@@ -10,7 +10,7 @@ extern "C" {
 #include <string.h>
 #include <type_traits>
 
-enum { GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
+enum { JOINED_MAX = 1024, GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
 
 struct epilogue {
     float alpha;
@@ -97,6 +97,7 @@ static void pack_source(gpu *g, char *dst, proa_wfmt format, int64_t ld, const p
 static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int count)
 {
     gpu *g = gpu_of(c);
+    gpu_flush(g);
     char *at = (char *)w->data;
     int64_t ld = leading(w->format, w->K);
     gpu_note(g, cudaMemsetAsync(at, 0, (size_t)pack_bytes(w->format, w->N, w->K), g->stream), "pack");
@@ -229,6 +230,85 @@ __global__ void __launch_bounds__(GEMV_THREADS)
     y[m * y_row + n] = v;
 }
 
+/* The same for one row behind a norm that has not been run: a block's threads hold the whole row between them, so each
+ * block finds mean and variance itself, while its weights are on their way, and a kernel less stands between the products.
+ * Blocks write the normed row too, a piece each. K <= S steps. */
+template <typename W, int R, int S>
+__global__ void __launch_bounds__(GEMV_THREADS)
+    norm_gemv_kernel(float *y, const float *x, const W *w, int64_t ld, int N, int K, epilogue e, gpu_norm norm)
+{
+    const int COUNT = piece<W>::COUNT, STEP = GEMV_THREADS * COUNT;
+    __shared__ float room[GEMV_WARPS][R], sums[33];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, n0 = blockIdx.x * R;
+    const W *row[R];
+    uint4 next[S][R];
+    float xs[S][COUNT], scale[S][COUNT], shift[S][COUNT], sum[R] = {}, total = 0.0f, mean = 0.0f;
+#pragma unroll
+    for (int r = 0; r < R; r++) row[r] = w + (int64_t)(n0 + r < N ? n0 + r : N - 1) * ld + threadIdx.x * COUNT;
+#pragma unroll
+    for (int u = 0; u < S; u++) {
+        int k = u * STEP + (int)threadIdx.x * COUNT;
+#pragma unroll
+        for (int r = 0; r < R; r++)
+            if (k < ld) next[u][r] = load_stream(row[r] + u * STEP);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            scale[u][i] = k + i < K ? norm.w[k + i] : 0.0f;
+            shift[u][i] = norm.b && k + i < K ? norm.b[k + i] : 0.0f;
+        }
+    }
+    gpu_wait();
+    gpu_release();
+#pragma unroll
+    for (int u = 0; u < S; u++) {
+        load_x<COUNT>(xs[u], x, u * STEP + (int)threadIdx.x * COUNT, K, norm.aligned);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) total += xs[u][i];
+    }
+    if (norm.layer) mean = gpu_block_sum(total, sums) / (float)K;
+    total = 0.0f;
+#pragma unroll
+    for (int u = 0; u < S; u++)
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (u * STEP + (int)threadIdx.x * COUNT + i < K) total += (xs[u][i] - mean) * (xs[u][i] - mean);
+    float inverse = 1.0f / sqrtf(gpu_block_sum(total, sums) / (float)K + norm.eps);
+    int each = (K + (int)gridDim.x - 1) / (int)gridDim.x, begin = blockIdx.x * each;
+#pragma unroll
+    for (int u = 0; u < S; u++) {
+        int k = u * STEP + (int)threadIdx.x * COUNT;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            xs[u][i] = (xs[u][i] - mean) * inverse * scale[u][i] + shift[u][i];
+            if (k + i >= begin && k + i < begin + each && k + i < K) norm.y[k + i] = xs[u][i];
+        }
+        if (k >= K) break;
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            float ws[COUNT];
+            piece<W>::open(ws, next[u][r]);
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) sum[r] = fmaf(xs[u][i], ws[i], sum[r]);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        float v = gpu_warp_sum(sum[r]);
+        if (lane == 0) room[warp][r] = v;
+    }
+    __syncthreads();
+    int n = n0 + (int)threadIdx.x;
+    if (threadIdx.x >= R || n >= N) return;
+    float v = 0.0f;
+#pragma unroll
+    for (int i = 0; i < GEMV_WARPS; i++) v += room[i][threadIdx.x];
+    v *= e.alpha;
+    if (e.bias) v += e.bias[n];
+    v = gpu_act(v, e.act);
+    if (e.residual) v += e.residual[n];
+    y[n] = v;
+}
+
 struct gemv_call {
     float *y;
     int64_t y_row;
@@ -264,6 +344,32 @@ template <typename W> static void gemv(gpu *g, const gemv_call *a, int rows)
     }
 }
 
+template <typename W> static bool norm_gemv(gpu *g, const gemv_call *a, const gpu_norm &norm)
+{
+    const int STEP = GEMV_THREADS * piece<W>::COUNT;
+    dim3 grid((unsigned)((a->N + 3) / 4));
+    if (a->K <= STEP)
+        gpu_launch(g, "norm and linear", norm_gemv_kernel<W, 4, 1>, grid, GEMV_THREADS, 0, a->y, norm.x, (const W *)a->w,
+                   a->ld, a->N, a->K, a->e, norm);
+    else return false;
+    return true;
+}
+
+/* The norm that waits makes this linear's only row: both in one kernel. */
+static bool join_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    if (!g->norm.x || x.data != g->norm.y || x.shape[0] != 1 || w->K != g->norm.d) return false;
+    if (w->K > JOINED_MAX) return false; /* each block norms the whole row: wide ones lose more than a launch */
+    if (y.data == g->norm.x || y.data == g->norm.y || e.residual == g->norm.y) return false; /* read by all blocks */
+    gpu_norm norm = g->norm;
+    gemv_call a = {(float *)y.data, 0, NULL, 0, false, w->data, leading(w->format, w->K), (int)w->N, (int)w->K, e};
+    bool done = w->format == PROA_WFMT_F32   ? norm_gemv<float>(g, &a, norm)
+                : w->format == PROA_WFMT_F16 ? norm_gemv<__half>(g, &a, norm)
+                                             : norm_gemv<__nv_bfloat16>(g, &a, norm);
+    if (done) g->norm.x = NULL;
+    return done;
+}
+
 /* ---- many rows: cuBLASLt ---- */
 
 struct gpu_plan {
@@ -274,19 +380,6 @@ struct gpu_plan {
     cublasLtMatmulAlgo_t algo;
     bool ready;
 };
-
-void gpu_linear_release(gpu *g)
-{
-    for (int i = 0; i < g->plans_count; i++) {
-        gpu_plan *p = &g->plans[i];
-        cublasLtMatmulDescDestroy(p->op);
-        cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->c, p->d};
-        for (int k = 0; k < 4; k++) cublasLtMatrixLayoutDestroy(layouts[k]);
-    }
-    free(g->plans);
-    g->plans = NULL;
-    g->plans_count = 0;
-}
 
 static void pick_algorithm(gpu *g, gpu_plan *p)
 {
@@ -303,14 +396,14 @@ static void pick_algorithm(gpu *g, gpu_plan *p)
 }
 
 /* Column-major terms: D [N x T] = A^T B, A the weights [K x N], B the rows [K x T]. */
-static void make_plan(gpu *g, gpu_plan *p, int64_t w_ld, int64_t x_ld)
+static void describe_plan(gpu *g, gpu_plan *p, int64_t w_ld, int64_t x_ld, cublasComputeType_t compute)
 {
-    cudaDataType_t type = p->format == (int)PROA_WFMT_F32   ? CUDA_R_32F
-                          : p->format == (int)PROA_WFMT_F16 ? CUDA_R_16F
-                                                            : CUDA_R_16BF;
+    cudaDataType_t type = CUDA_R_16BF;
+    if (p->format == (int)PROA_WFMT_F32) type = CUDA_R_32F;
+    if (p->format == (int)PROA_WFMT_F16) type = CUDA_R_16F;
     cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F);
     cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &yes, sizeof yes);
     cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSB, &no, sizeof no);
     cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
@@ -319,6 +412,31 @@ static void make_plan(gpu *g, gpu_plan *p, int64_t w_ld, int64_t x_ld)
     cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, (uint64_t)p->N, (uint64_t)p->T, p->residual ? p->residual_row : p->y_row);
     cublasLtMatrixLayoutCreate(&p->d, CUDA_R_32F, (uint64_t)p->N, (uint64_t)p->T, p->y_row);
     pick_algorithm(g, p);
+}
+
+static void drop_plan(gpu_plan *p)
+{
+    cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->c, p->d};
+    for (int k = 0; k < 4; k++) cublasLtMatrixLayoutDestroy(layouts[k]);
+    cublasLtMatmulDescDestroy(p->op);
+}
+
+/* f32 without any shortcut where cuBLASLt has it. */
+static void make_plan(gpu *g, gpu_plan *p, int64_t w_ld, int64_t x_ld)
+{
+    bool f32 = p->format == (int)PROA_WFMT_F32;
+    describe_plan(g, p, w_ld, x_ld, f32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F);
+    if (p->ready || !f32) return;
+    drop_plan(p);
+    describe_plan(g, p, w_ld, x_ld, CUBLAS_COMPUTE_32F);
+}
+
+void gpu_linear_release(gpu *g)
+{
+    for (int i = 0; i < g->plans_count; i++) drop_plan(&g->plans[i]);
+    free(g->plans);
+    g->plans = NULL;
+    g->plans_count = 0;
 }
 
 static gpu_plan *plan_for(gpu *g, const gpu_plan *want, int64_t w_ld, int64_t x_ld)
@@ -429,6 +547,8 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     epilogue e = epilogue_of(ep);
     int64_t T = y.shape[0];
     if (T == 0 || w->N == 0) return;
+    if (join_norm(g, y, x, w, e)) return;
+    gpu_flush(g);
     if (T > GEMV_ROWS && suits_gemm(y, x, w, &e)) {
         gemm(g, y, x, w, e);
         return;

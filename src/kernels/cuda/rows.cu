@@ -29,7 +29,7 @@ __global__ void embed_kernel(rows3 y, const T *table, int64_t stride, const int3
 
 static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
 {
-    gpu *g = gpu_of(c);
+    gpu *g = flushed(c);
     dim3 grid((unsigned)y.shape[0]);
     int d = (int)y.shape[1];
     if (table.dtype == PROA_DTYPE_F16)
@@ -54,22 +54,29 @@ __global__ void gather_kernel(rows3 y, rows3 x, const int32_t *rows, int d)
 
 static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
 {
-    gpu_launch(gpu_of(c), "gather", gather_kernel, dim3((unsigned)y.shape[0]), THREADS, 0, of(y), of(x), rows,
+    gpu_launch(flushed(c), "gather", gather_kernel, dim3((unsigned)y.shape[0]), THREADS, 0, of(y), of(x), rows,
                (int)y.shape[1]);
 }
 
 /* ---- norms: a block for a row (and head) ---- */
 
 /* The row is read once and kept in registers, up to NORM_KEPT numbers a thread. */
-enum { NORM_KEPT = 16 };
+enum { NORM_KEPT = 8 };
 template <bool LAYER>
 __global__ void norm_kernel(rows3 y, rows3 x, const float *w, const float *b, int d, float eps)
 {
     __shared__ float room[33];
-    gpu_wait();
-    gpu_release();
     const float *from = x.data + blockIdx.x * x.row + blockIdx.y * x.head;
     float *to = y.data + blockIdx.x * y.row + blockIdx.y * y.head;
+    float ws[NORM_KEPT], bs[NORM_KEPT]; /* weights depend on no kernel */
+#pragma unroll
+    for (int i = 0; i < NORM_KEPT; i++) {
+        int j = i * blockDim.x + threadIdx.x;
+        ws[i] = j < d ? w[j] : 0.0f;
+        bs[i] = LAYER && b && j < d ? b[j] : 0.0f;
+    }
+    gpu_wait();
+    gpu_release();
     float kept[NORM_KEPT], mean = 0.0f, sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < NORM_KEPT; i++) {
@@ -91,7 +98,7 @@ __global__ void norm_kernel(rows3 y, rows3 x, const float *w, const float *b, in
 #pragma unroll
     for (int i = 0; i < NORM_KEPT; i++) {
         int j = i * blockDim.x + threadIdx.x;
-        if (j < d) to[j] = (kept[i] - mean) * inverse * w[j] + (LAYER && b ? b[j] : 0.0f);
+        if (j < d) to[j] = (kept[i] - mean) * inverse * ws[i] + bs[i];
     }
     for (int j = behind; j < d; j += blockDim.x)
         to[j] = (from[j] - mean) * inverse * w[j] + (LAYER && b ? b[j] : 0.0f);
@@ -99,7 +106,7 @@ __global__ void norm_kernel(rows3 y, rows3 x, const float *w, const float *b, in
 
 static int norm_threads(int64_t d)
 {
-    return d >= 4096 ? 1024 : d >= 1024 ? 512 : d > 128 ? 256 : 32 * (int)((d + 31) / 32);
+    return d > 4096 ? 1024 : d >= 1024 ? 512 : d > 128 ? 256 : 32 * (int)((d + 31) / 32);
 }
 
 static dim3 norm_grid(proa_view x)
@@ -107,18 +114,42 @@ static dim3 norm_grid(proa_view x)
     return dim3((unsigned)x.shape[0], x.rank == 3 ? (unsigned)x.shape[1] : 1u);
 }
 
-static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float eps)
+static void run_norm(gpu *g, proa_view y, proa_view x, const float *w, const float *b, float eps, bool layer)
 {
     int64_t d = x.shape[x.rank - 1];
-    gpu_launch(gpu_of(c), "rms_norm", norm_kernel<false>, norm_grid(x), norm_threads(d), 0, of(y), of(x),
-               (const float *)w.data, (const float *)NULL, (int)d, eps);
+    if (layer)
+        gpu_launch(g, "layer_norm", norm_kernel<true>, norm_grid(x), norm_threads(d), 0, of(y), of(x), w, b, (int)d, eps);
+    else gpu_launch(g, "rms_norm", norm_kernel<false>, norm_grid(x), norm_threads(d), 0, of(y), of(x), w, b, (int)d, eps);
+}
+
+void gpu_flush(gpu *g)
+{
+    gpu_norm n = g->norm;
+    if (!n.x) return;
+    g->norm.x = NULL;
+    proa_view y = {n.y, PROA_DTYPE_F32, 2, {1, n.d, 1, 1}, {n.d, 1, 0, 0}}, x = y;
+    x.data = (void *)(uintptr_t)n.x;
+    run_norm(g, y, x, n.w, n.b, n.eps, n.layer);
+}
+
+/* One row waits for the linear that will likely read it. */
+static void norm(proa_ctx *c, proa_view y, proa_view x, const float *w, const float *b, float eps, bool layer)
+{
+    gpu *g = gpu_of(c);
+    gpu_flush(g);
+    if (x.rank == 2 && x.shape[0] == 1 && x.data != y.data)
+        g->norm = {(const float *)x.data, (float *)y.data, w, b, (int)x.shape[1], eps, layer, (uintptr_t)x.data % 16 == 0};
+    else run_norm(g, y, x, w, b, eps, layer);
+}
+
+static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float eps)
+{
+    norm(c, y, x, (const float *)w.data, NULL, eps, false);
 }
 
 static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_view b, float eps)
 {
-    int64_t d = x.shape[x.rank - 1];
-    gpu_launch(gpu_of(c), "layer_norm", norm_kernel<true>, norm_grid(x), norm_threads(d), 0, of(y), of(x),
-               (const float *)w.data, (const float *)(b.rank ? b.data : NULL), (int)d, eps);
+    norm(c, y, x, (const float *)w.data, (const float *)(b.rank ? b.data : NULL), eps, true);
 }
 
 /* ---- rotary positions ---- */
@@ -138,7 +169,7 @@ __global__ void rope_table_kernel(rows3 table, const int32_t *pos, const float *
 
 static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const float *inv_freq, float scale)
 {
-    gpu_launch(gpu_of(c), "rope_table", rope_table_kernel, dim3((unsigned)table.shape[0]), 64, 0, of(table), pos,
+    gpu_launch(flushed(c), "rope_table", rope_table_kernel, dim3((unsigned)table.shape[0]), 64, 0, of(table), pos,
                inv_freq, (int)(table.shape[1] / 2), scale);
 }
 
@@ -160,7 +191,7 @@ static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
 {
     int64_t half = table.shape[1] / 2;
     dim3 grid((unsigned)x.shape[0], (unsigned)((x.shape[1] * half + 127) / 128));
-    gpu_launch(gpu_of(c), "rope", rope_kernel, grid, 128, 0, of(x), of(table), (int)x.shape[1], (int)half, interleaved);
+    gpu_launch(flushed(c), "rope", rope_kernel, grid, 128, 0, of(x), of(table), (int)x.shape[1], (int)half, interleaved);
 }
 
 /* ---- elementwise ---- */
@@ -184,7 +215,7 @@ __global__ void act_kernel(rows3 x, int d, int act)
 
 static void act(proa_ctx *c, proa_view x, proa_act act)
 {
-    gpu_launch(gpu_of(c), "act", act_kernel, tiles(x), THREADS, 0, of(x), (int)x.shape[1], (int)act);
+    gpu_launch(flushed(c), "act", act_kernel, tiles(x), THREADS, 0, of(x), (int)x.shape[1], (int)act);
 }
 
 __global__ void act_mul_kernel(rows3 y, rows3 gate, rows3 up, int d, int act)
@@ -198,7 +229,7 @@ __global__ void act_mul_kernel(rows3 y, rows3 gate, rows3 up, int d, int act)
 
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
 {
-    gpu_launch(gpu_of(c), "act_mul", act_mul_kernel, tiles(y), THREADS, 0, of(y), of(gate), of(up), (int)y.shape[1],
+    gpu_launch(flushed(c), "act_mul", act_mul_kernel, tiles(y), THREADS, 0, of(y), of(gate), of(up), (int)y.shape[1],
                (int)act);
 }
 
@@ -213,7 +244,7 @@ __global__ void add_kernel(rows3 y, rows3 a, rows3 b, int d)
 
 static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
-    gpu_launch(gpu_of(c), "add", add_kernel, tiles(y), THREADS, 0, of(y), of(a), of(b), (int)y.shape[1]);
+    gpu_launch(flushed(c), "add", add_kernel, tiles(y), THREADS, 0, of(y), of(a), of(b), (int)y.shape[1]);
 }
 
 /* ---- the head's helpers ---- */
@@ -249,7 +280,7 @@ __global__ void log_sum_exp_kernel(float *out, rows3 x, int d)
 
 static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
 {
-    gpu_launch(gpu_of(c), "log_sum_exp", log_sum_exp_kernel, dim3((unsigned)x.shape[0]), 1024, 0, out, of(x),
+    gpu_launch(flushed(c), "log_sum_exp", log_sum_exp_kernel, dim3((unsigned)x.shape[0]), 1024, 0, out, of(x),
                (int)x.shape[1]);
 }
 
@@ -292,7 +323,7 @@ __global__ void top_k_kernel(rows3 values, int32_t *ids, rows3 x, int d, int k)
 
 static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int64_t k)
 {
-    gpu_launch(gpu_of(c), "top_k", top_k_kernel, dim3((unsigned)x.shape[0]), 512, 0, of(values), ids, of(x),
+    gpu_launch(flushed(c), "top_k", top_k_kernel, dim3((unsigned)x.shape[0]), 512, 0, of(values), ids, of(x),
                (int)x.shape[1], (int)k);
 }
 
