@@ -46,6 +46,7 @@ typedef struct proa_oai_params { /* of generation; has_*: the client said it */
     bool has_max, has_top_p, has_presence, has_frequency, seeded;
     bool logprobs, echo, score; /* score: no new token is wanted, only the prompt's log-probabilities */
     bool base64;                /* embeddings */
+    int64_t dimensions;         /* 0: not said */
     const proa_json *stop;      /* in the body's document */
 } proa_oai_params;
 

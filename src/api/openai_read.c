@@ -128,7 +128,8 @@ static bool read_embedding(proa_oai *job)
     if (encoding.len > 0 && !job->params.base64 && !proa_str_is(encoding, "float"))
         return proa_oai_bad(&job->error, "encoding_format",
                             "Invalid 'encoding_format': expected 'float' or 'base64'.");
-    return true;
+    return proa_oai_whole(&job->error, job->body, "dimensions", 1, PROA_HIDDEN_MAX, &job->params.dimensions,
+                          NULL);
 }
 
 static bool read_generation(proa_oai *job)

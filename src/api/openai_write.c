@@ -170,13 +170,16 @@ static void put_embeddings(proa_oai *job, proa_buf *out)
 /* All prompts brought a vector, of the size that was asked for. */
 static bool vectors_fit(proa_oai *job)
 {
-    for (int32_t i = 0; i < job->prompts_count; i++)
-        if (!job->prompts[i].vector) {
-            proa_oai_bad(&job->error, NULL, "The model gave no vector.");
-            job->error.status = 500;
-            job->error.type = "server_error";
-            return false;
-        }
+    int64_t wanted = job->params.dimensions;
+    for (int32_t i = 0; i < job->prompts_count; i++) {
+        const proa_oai_prompt *p = &job->prompts[i];
+        if (p->vector && (!wanted || p->width == wanted)) continue;
+        if (p->vector)
+            return proa_oai_bad(&job->error, "dimensions",
+                                "Invalid 'dimensions': this model's vectors have %lld.", (long long)p->width);
+        job->error = (proa_oai_error){.status = 500, .type = "server_error", .text = "The model gave no vector."};
+        return false;
+    }
     return true;
 }
 

@@ -59,9 +59,12 @@ function showModel(body, m) {
   small.textContent = [m.version && "version " + m.version, m.arch, m.dtype,
     m.quant && m.quant !== "none" && m.quant].filter(Boolean).join(", ");
   name.append(small);
-  cell(row, ready ? "ready" : m.state.toLowerCase() + (m.reason ? ": " + m.reason : ""), ready ? "ready" : "not");
-  cell(row, m.backend || "", "", "");
-  if (!ready) return;
+  if (!ready) {
+    cell(row, m.state.toLowerCase() + (m.reason ? ": " + m.reason : ""), "not").colSpan = 7;
+    return;
+  }
+  cell(row, "ready", "ready");
+  cell(row, m.backend || "");
   cell(row, number(m.requests || 0), "n", "requests");
   cell(row, number(m.failures || 0), "n", "failed");
   cell(row, number((m.queue || 0) + (m.waiting || 0)), "n", "waiting");
@@ -74,6 +77,7 @@ function showModel(body, m) {
   meter.title = `${m.pages_used} of ${m.pages_total}`;
   meter.textContent = meter.title;
   pages.append(meter, ` ${m.pages_used}/${m.pages_total}`);
+  pages.classList.add("pages");
 }
 
 function showFigures(f) {
@@ -87,7 +91,7 @@ function showFigures(f) {
   $("flight").textContent = number(f.in_flight);
   $("queue").textContent = number(sum(f.models, "queue") + sum(f.models, "waiting"));
   $("pages").textContent = number(sum(f.models, "pages_used"));
-  line("rate", rate);
+  if (seconds > 0) line("rate", rate);
   line("tokens", tokens);
   const body = document.createElement("tbody");
   body.id = "models";
@@ -179,7 +183,7 @@ async function readEvents(answer, event) {
 async function talk(text) {
   const [path, body] = request(text), chat = path.includes("chat"), start = performance.now();
   add("mine", text);
-  const p = add("going", chat ? "" : "");
+  const p = add("going", "");
   running = new AbortController();
   $("stop").disabled = false;
   $("send").disabled = true;
