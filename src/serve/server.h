@@ -51,7 +51,8 @@ typedef struct proa_server_options {
     bool histogram_latencies, summary_latencies, no_counter_latencies; /* --metrics-config */
 } proa_server_options;
 
-/* Options are copied. On failure *out is NULL, unless exit_on_error is off. */
+/* Options are copied. On failure *out is NULL. Models that fail to load are a failure with exit_on_error only (INTERNAL
+ * "failed to load all models"); without, the others serve and the index says why these do not. */
 PROA_MUST_CHECK proa_status proa_server_new(proa_server **out, const proa_server_options *options, proa_err *err);
 /* Refuses new requests, waits for those in flight, unloads. False if timeout_ms passed first. */
 bool proa_server_stop(proa_server *server, int64_t timeout_ms);
@@ -99,8 +100,11 @@ void proa_server_figures(proa_server *server, proa_buf *out);
 typedef struct proa_model_file { /* a load that brings its files: "file:1/model.bin" */
     proa_str path, bytes;
 } proa_model_file;
-/* Blocks until the model is loaded or unloaded: call it from a thread that may. done-style use: see api/work.h.
- * config_json NULL: the repository's. UNAVAILABLE unless the control mode is explicit. */
+/* Blocks until the model is loaded, or no longer serves: call it from a thread that may (api/face.h: proa_work). What is in
+ * flight at an unload goes on; the index says UNLOADING until it has ended. Loads of different models run side by side.
+ * An ensemble brings the models of its steps, and follows them when they change, leave or come back. Nothing happens if
+ * what is loaded is what lies in the folder. config_json NULL: the repository's; files: in place of the folder, and only
+ * with config_json. UNAVAILABLE unless the control mode is explicit; INVALID or INTERNAL with Triton's texts. */
 proa_status proa_server_load(proa_server *server, const char *name, const char *config_json,
                              const proa_model_file *files, int files_count, proa_err *err);
 proa_status proa_server_unload(proa_server *server, const char *name, bool unload_dependents, proa_err *err);
