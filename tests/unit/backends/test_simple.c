@@ -166,6 +166,25 @@ static void test_identity(void **state)
     (void)state;
 }
 
+/* 16 MiB through three of them: the same bytes come out. */
+static void test_identity_ensemble(void **state)
+{
+    const size_t size = (size_t)16 << 20;
+    char *data = proa_calloc(1, size);
+    uint64_t copies = proa_copies_count();
+    talk t;
+    talk_new(&t, "ensemble_identity");
+    talk_input(&t, "INPUT0", PROA_TYPE_FP32, DIMS(1, 4 << 20), data, size);
+    const char *in = t.r->inputs[0].data;
+    talk_send(&t);
+    talk_wait(&t);
+    assert_ptr_equal(output(&t, 0, "OUTPUT0")->data, in);
+    assert_int_equal(proa_copies_count(), copies);
+    talk_end(&t);
+    free(data);
+    (void)state;
+}
+
 /* An optional input that is left out comes back as zeros, if its output is wanted. */
 static void test_identity_optional(void **state)
 {
@@ -505,11 +524,17 @@ int main(void)
     quiet.error = quiet.warning = quiet.info = getenv("PROA_TEST_LOG") != NULL;
     (void)proa_log_set(&quiet, NULL);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_identity),        cmocka_unit_test(test_identity_optional),
-        cmocka_unit_test(test_identity_slow),   cmocka_unit_test(test_add_sub),
-        cmocka_unit_test(test_add_sub_strings), cmocka_unit_test(test_repeat),
-        cmocka_unit_test(test_repeat_errors),   cmocka_unit_test(test_square),
-        cmocka_unit_test(test_sequences),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_identity_ensemble),
+        cmocka_unit_test(test_identity_optional),
+        cmocka_unit_test(test_identity_slow),
+        cmocka_unit_test(test_add_sub),
+        cmocka_unit_test(test_add_sub_strings),
+        cmocka_unit_test(test_repeat),
+        cmocka_unit_test(test_repeat_errors),
+        cmocka_unit_test(test_square),
+        cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

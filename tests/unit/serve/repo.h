@@ -84,7 +84,7 @@ static inline void repo_version(const char *folder, const char *name, int versio
 }
 
 /* ---- the backend "tell": OUTPUT[0] is the number in VERSION/value; "bad" there fails to load, "slowly N" takes 100 ms to
- * load; "never" loads and is not ready. It counts what is open. ---- */
+ * load; "once N" fails the first time; "never" loads and is not ready. It counts what is open. ---- */
 
 static atomic_int tell_models, tell_instances, tell_opened;
 
@@ -108,10 +108,14 @@ static inline proa_status tell_open(void **state, proa_model *model, proa_err *e
     if (f) fclose(f);
     atomic_fetch_add(&tell_opened, 1);
     if (strcmp(text, "bad") == 0) return PROA_FAIL(err, INVALID, "the value is bad");
+    static atomic_int tries;
+    bool once = strncmp(text, "once ", 5) == 0;
+    if (once && atomic_fetch_add(&tries, 1) % 2 == 0)
+        return PROA_FAIL(err, UNAVAILABLE, "not the first time");
     bool slowly = strncmp(text, "slowly ", 7) == 0;
     if (slowly) tell_sleep_ms(100);
     tell *t = proa_calloc(1, sizeof *t);
-    t->value = (int32_t)strtol(text + (slowly ? 7 : 0), NULL, 10);
+    t->value = (int32_t)strtol(text + (slowly ? 7 : once ? 5 : 0), NULL, 10);
     t->never = strcmp(text, "never") == 0;
     atomic_fetch_add(&tell_models, 1);
     *state = t;

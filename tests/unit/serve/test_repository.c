@@ -606,6 +606,28 @@ static void test_load_threads(void **state)
     (void)state;
 }
 
+static void test_load_retries(void **state)
+{
+    char folder[PROA_PATH_MAX];
+    proa_server *s;
+    repo_make(folder);
+    repo_model(folder, "m", "");
+    repo_version(folder, "m", 1, "once 8");
+    const char *const folders[] = {folder};
+    proa_server_options o = {.repositories = folders, .repositories_count = 1, .backends = tell_backends};
+    assert_int_equal(proa_server_new(&s, &o, NULL), PROA_OK);
+    assert_string_equal(repo_index(s), "m:1:UNAVAILABLE(Unavailable: not the first time)");
+    repo_stop(s);
+    assert_int_equal(proa_server_new(&s, &o, NULL), PROA_OK); /* the second time: so that the next is a first again */
+    repo_stop(s);
+    o.load_retries = 1;
+    assert_int_equal(proa_server_new(&s, &o, NULL), PROA_OK);
+    assert_int_equal(repo_ask(s, "m", -1), 8);
+    repo_stop(s);
+    repo_remove(folder);
+    (void)state;
+}
+
 /* ---- readiness, metadata, statistics ---- */
 
 static void test_backend_not_ready(void **state)
@@ -967,6 +989,7 @@ int main(void)
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_parallel_control),
         cmocka_unit_test(test_load_threads),
+        cmocka_unit_test(test_load_retries),
         cmocka_unit_test(test_backend_not_ready),
         cmocka_unit_test(test_describe),
         cmocka_unit_test(test_reload_counts_on),
