@@ -93,6 +93,7 @@ static proa_status to_region(const proa_tensor *t, const proa_output_want *want,
                          " bytes) should be at least %zu bytes to hold the results",
                          t->name, want->shm_bytes, t->bytes);
     if (t->bytes) memmove(region->data, t->data, t->bytes);
+    proa_copies_add(t->bytes);
     return PROA_OK;
 }
 

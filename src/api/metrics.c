@@ -42,6 +42,9 @@ static void traffic(proa_buf *out)
     family(out, "proa_http_answer_body_bytes_total", "counter",
            "Bytes of whole HTTP answers, without their heads");
     proa_buf_printf(out, "proa_http_answer_body_bytes_total %" PRIu64 "\n", sent);
+    family(out, "proa_tensor_copied_bytes_total", "counter",
+           "Bytes copied from one tensor into another (by ensembles: none)");
+    proa_buf_printf(out, "proa_tensor_copied_bytes_total %" PRIu64 "\n", proa_copies_count());
     family(out, "proa_requests_in_flight", "gauge",
            "Number of inference requests that have not got their last reply");
     proa_buf_printf(out, "proa_requests_in_flight %" PRId64 "\n", proa_sinks_live());

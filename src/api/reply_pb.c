@@ -29,7 +29,8 @@ static proa_status to_region(proa_tensor *t, const proa_pb_want *want, proa_err 
                          t->name, want->region_bytes, t->bytes);
     if (t->bytes)
         memmove(want->region->data, t->data, t->bytes); /* an identity may answer from the same region */
-    proa_tensor_release(t);                             /* its entry stays, without bytes */
+    proa_copies_add(t->bytes);
+    proa_tensor_release(t); /* its entry stays, without bytes */
     return PROA_OK;
 }
 

@@ -281,6 +281,7 @@ static void own_bytes(proa_tensor *t)
     if (!t->buffer || (!t->buffer->free_data && t->buffer->bytes <= t->bytes + 64)) return;
     proa_buffer *own = proa_buffer_new(t->bytes);
     memcpy(own->data, t->data, t->bytes);
+    proa_copies_add(t->bytes);
     proa_buffer_drop(t->buffer);
     t->buffer = own;
     t->data = own->data;

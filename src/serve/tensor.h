@@ -78,8 +78,8 @@ bool proa_tensor_next_string(const proa_tensor *tensor, size_t *at, proa_str *el
 /* True if the framing of a BYTES tensor holds exactly `elements` strings; *found says how many there are. */
 bool proa_tensor_strings_fit(const proa_tensor *tensor, int64_t elements, int64_t *found);
 
-/* Bytes that were copied from one tensor into another by batchers and ensembles, since the start: a test sees here that
- * an ensemble of identities copies nothing. */
+/* Bytes that were copied from one tensor into another, since the start: whoever does that (the response cache, outputs into
+ * shared memory) adds them. A test sees here that an ensemble of identities copies nothing; /metrics tells it. */
 void proa_copies_add(size_t bytes);
 uint64_t proa_copies_count(void);
 

@@ -1,30 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the faces listen: sockets in the file system, one port for all with TLS, by `proa client` and plain sockets."""
-import contextlib
-import json
 import os
-import pathlib
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
 
 import pytest
+from wire import PROA
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROA = pathlib.Path(os.environ.get("PROA_BIN") or os.environ.get("PROA") or ROOT / "build/release/proa").resolve()
-REPOSITORY = ROOT / "tests/repository"
 TENSOR = ["--input", "INPUT0=INT32[1,2]:4,5"]
-
-
-@contextlib.contextmanager
-def served(*options):
-    command = [PROA, "serve", "--model-repository", REPOSITORY, "--json", "--log-info=false", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        yield json.loads(process.stdout.readline())
-        process.send_signal(signal.SIGTERM)
-    assert process.returncode == 0
 
 
 def asked(url, *options):
@@ -38,31 +23,32 @@ def get(connection, path):
     return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
-def test_unix_socket_for_http_and_metrics(tmp_path):
+def test_unix_socket_for_http_and_metrics(start, tmp_path):
     path = str(tmp_path / "door")
-    with served("--http-address", f"unix:{path}", "--allow-grpc=false"):
-        assert asked(f"unix:{path}").stdout == "OUTPUT0 INT32 [1,2]: 4 5\n"
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(path)
-            assert "proa_connections" in get(connection, "/metrics")
+    running = start("--http-address", f"unix:{path}", "--allow-grpc=false")
+    assert asked(f"unix:{path}").stdout == "OUTPUT0 INT32 [1,2]: 4 5\n"
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        assert "proa_connections" in get(connection, "/metrics")
+    assert running.stop() == 0
     assert not os.path.exists(path)
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="makes its certificates with openssl")
-def test_one_port_with_tls(tmp_path):
+def test_one_port_with_tls(start, tmp_path):
     cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2",
          "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    ports = ["--http-port", port, "--grpc-port", port, "--metrics-port", port]
+        port = free.getsockname()[1]
+    ports = [f"--{face}-port={port}" for face in ("http", "grpc", "metrics")]
     tls = ["--http-cert", cert, "--http-key", key, "--grpc-use-ssl=true", "--grpc-server-cert", cert, "--grpc-server-key", key]
-    with served(*ports, *tls):
-        for scheme in ("https", "grpcs"):
-            assert asked(f"{scheme}://localhost:{port}", "--ca", cert).stdout == "OUTPUT0 INT32 [1,2]: 4 5\n"
-            assert asked(f"{scheme}://localhost:{port}").returncode == 1  # by the system's authorities
-        context = ssl.create_default_context(cafile=cert)
-        with socket.create_connection(("localhost", int(port))) as plain:
-            with context.wrap_socket(plain, server_hostname="localhost") as connection:
-                assert "proa_connections" in get(connection, "/metrics")
+    start(*tls, ports=ports)
+    for scheme in ("https", "grpcs"):
+        assert asked(f"{scheme}://localhost:{port}", "--ca", cert).stdout == "OUTPUT0 INT32 [1,2]: 4 5\n"
+        assert asked(f"{scheme}://localhost:{port}").returncode == 1  # by the system's authorities
+    context = ssl.create_default_context(cafile=cert)
+    with socket.create_connection(("localhost", port)) as plain:
+        with context.wrap_socket(plain, server_hostname="localhost") as connection:
+            assert "proa_connections" in get(connection, "/metrics")

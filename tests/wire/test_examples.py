@@ -2,36 +2,16 @@
 """The programs of examples/clients against `proa serve` on the repositories they name: what they print is what `proa run`
 says for the same model and options."""
 import json
-import os
-import pathlib
 import re
-import signal
 import subprocess
 import sys
 
 import pytest
+from wire import PROA, ROOT, Server
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROA = pathlib.Path(os.environ.get("PROA_BIN") or os.environ.get("PROA") or ROOT / "build/release/proa").resolve()
 CLIENTS, REPOSITORIES, MODELS = ROOT / "examples/clients", ROOT / "examples/repository", ROOT / "models"
 LM, T5, BERT = MODELS / "classics-10m", MODELS / "m30k-t5", MODELS / "polarity-bert"
 NIGHT = "It was a dark and stormy night"
-
-
-class Served:
-    """`proa serve` of these paths on free ports."""
-
-    def __init__(self, *paths):
-        self.process = subprocess.Popen(
-            [PROA, "serve", *paths, "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--json", "--log-info=false"],
-            stdout=subprocess.PIPE, text=True)
-        ready = json.loads(self.process.stdout.readline())
-        self.http, self.grpc, self.metrics = (f"localhost:{ready[face + '_port']}" for face in ("http", "grpc", "metrics"))
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.stdout.close()
-        return self.process.wait(60)
 
 
 def served(*paths):
@@ -39,9 +19,9 @@ def served(*paths):
 
     @pytest.fixture(scope="module")
     def fixture():
-        one = Served(*paths)
-        yield one
-        assert one.stop() == 0
+        with Server(repositories=paths) as one:
+            yield one
+            assert one.stop() == 0
 
     return fixture
 
@@ -63,9 +43,9 @@ def chat(tmp_path_factory):
     config["chat_template"] = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}narrator:"
     (folder / "tokenizer_config.json").unlink()
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    one = Served(folder)
-    yield one
-    assert one.stop() == 0
+    with Server(repositories=[folder]) as one:
+        yield one
+        assert one.stop() == 0
 
 
 def client(program, *args, status=0):
@@ -196,14 +176,8 @@ def encoded(text):
     (["--backend-config", "dtype=f32"], r"\(f32, quant none"),
     (["--backend-config", "tokenizer,dtype=f32"], r"\((bf16|f32), quant none"),
 ])
-def test_settings_reach_the_engine(options, expected):
-    ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
-    with subprocess.Popen([PROA, "serve", LM, *ports, *options], stderr=subprocess.PIPE, text=True) as process:
-        told = next(line for line in process.stderr if "room for" in line or "error" in line)
-        process.send_signal(signal.SIGTERM)
-        process.stderr.read()
-    assert re.search(expected, told), told
-    assert process.returncode == 0
+def test_settings_reach_the_engine(start, options, expected):
+    assert re.search(expected, start(*options, repositories=[LM]).log_text())
 
 
 # ---- curl ----
