@@ -21,12 +21,9 @@ static void end_sequence(proa_engine *e, proa_job *job, int32_t i)
     if (--job->running == 0 && job->ending == PROA_FINISH_NONE) job->ending = job->seq[0].finish;
 }
 
-/* Draws what was collected, over all threads, then tells it in order. */
-static void draw_all(proa_engine *e)
+/* Tells what was drawn, in order. */
+static void tell_draws(proa_engine *e, int64_t n)
 {
-    int64_t n = e->draw_count, vocab = e->model->plan.width[PROA_REG_OUT];
-    e->draw_count = 0;
-    proa_sampler_choose_rows(e->pool, e->samplers, e->draw_rows, n, vocab);
     for (int64_t i = 0; i < n; i++) {
         proa_draw *d = &e->draws[i];
         proa_job *job = d->job;
@@ -41,6 +38,15 @@ static void draw_all(proa_engine *e)
         proa_deliver_token(d, &e->draw_rows[i].out);
         if (job->seq[d->sequence].finish != PROA_FINISH_NONE) end_sequence(e, job, d->sequence);
     }
+}
+
+/* Draws what was collected, over all threads, then tells it. */
+static void draw_all(proa_engine *e)
+{
+    int64_t n = e->draw_count, vocab = e->model->plan.width[PROA_REG_OUT];
+    e->draw_count = 0;
+    proa_sampler_choose_rows(e->pool, e->samplers, e->draw_rows, n, vocab);
+    tell_draws(e, n);
 }
 
 /* Sequence i's next token is to be drawn from this row. Log-probabilities are of the row as the model made it. */
@@ -256,6 +262,41 @@ static void answer_job(proa_engine *e, const proa_ask *a, int64_t n, proa_view l
     }
 }
 
+/* ---- greedy steps on a device: only the best ids come back ---- */
+
+/* No more is asked of this row than its likeliest token. */
+static bool wants_best_only(const proa_ask *a)
+{
+    const proa_job *job = a->job;
+    const proa_options *o = &job->options;
+    return job->phase == PROA_PHASE_DECODE && job->seq && !job->candidates && !job->logits && !o->logprobs &&
+           o->top_logprobs == 0 && o->best_of <= o->n && !o->return_logits && !o->return_hidden &&
+           proa_sampler_greedy(o);
+}
+
+static bool all_want_best_only(const proa_ask *a, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!wants_best_only(&a[i])) return false;
+    return true;
+}
+
+/* False if a row is not all numbers: then it is fetched and looked at, which says what is wrong. */
+static bool answer_best(proa_engine *e, const proa_ask *a, int64_t n)
+{
+    int32_t ids[PROA_HEAD_ROWS];
+    float sums[PROA_HEAD_ROWS];
+    proa_model_best(e->model, e->ask_rows, n, ids, sums);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(sums[i])) return false;
+    for (int64_t i = 0; i < n; i++) {
+        e->draws[i] = (proa_draw){.job = a[i].job, .sequence = a[i].index, .options = a[i].job->options};
+        e->draw_rows[i] = (proa_sampler_row){.out = {.id = ids[i]}};
+    }
+    tell_draws(e, n);
+    return true;
+}
+
 static bool wants_hidden(const proa_engine *e)
 {
     for (int64_t i = 0; i < e->ask_count; i++)
@@ -269,6 +310,11 @@ void proa_answer_asks(proa_engine *e)
     for (int64_t at = 0; at < e->ask_count;) {
         int64_t n = proa_min64(e->ask_count - at, PROA_HEAD_ROWS);
         for (int64_t i = 0; i < n; i++) e->ask_rows[i] = e->asks[at + i].row;
+        bool best = !e->device->host && all_want_best_only(&e->asks[at], n);
+        if (best && answer_best(e, &e->asks[at], n)) {
+            at += n;
+            continue;
+        }
         proa_view logits = proa_model_head(e->model, e->ask_rows, n);
         for (int64_t i = 0, k; i < n; i = k) {
             for (k = i + 1; k < n && e->asks[at + k].job == e->asks[at + i].job;) k++;

@@ -67,6 +67,9 @@ void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch
 void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch);
 /* The head over rows of the last pass, at most plan.head_rows: [count, outputs], valid until the next call. */
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
+/* Of a model on a device: the likeliest id of each of these rows and the logarithm of the sum of its exponentials, which
+ * is a number if the whole row is. Nothing else comes back. */
+void proa_model_best(proa_model *m, const int32_t *rows, int64_t count, int32_t *ids, float *sums);
 /* What the head's last product read in row i of the last call of proa_model_head: [hidden], after the final norm. */
 const float *proa_model_hidden(const proa_model *m, int64_t i);
 /* Row i of what the last encode left: [hidden], after the encoder's final norm; rows follow each other. */

@@ -250,7 +250,7 @@ static proa_view hidden_rows(const proa_model *m, int64_t count)
     return proa_view_2d(m->activations + p->offset[read], PROA_DTYPE_F32, count, p->width[read]);
 }
 
-static proa_view run_head(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
+static proa_view run_head_there(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
 {
     frame f = {.m = m, .rows = count};
     PROA_ASSERT(count <= m->plan.head_rows);
@@ -258,7 +258,21 @@ static proa_view run_head(proa_model *m, const proa_program *program, const int3
     f.stack = m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     f.layer = m->params[f.stack].layers;
     run(&f, program);
-    return proa_stage_fetch(m, reg(&f, PROA_REG_OUT), hidden_rows(m, count));
+    return reg(&f, PROA_REG_OUT);
+}
+
+static proa_view run_head(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
+{
+    return proa_stage_fetch(m, run_head_there(m, program, rows, count), hidden_rows(m, count));
+}
+
+void proa_model_best(proa_model *m, const int32_t *rows, int64_t count, int32_t *ids, float *sums)
+{
+    proa_view logits = run_head_there(m, &m->plan.head, rows, count);
+    proa_best best = proa_stage_best(m);
+    m->ctx.ops->log_sum_exp(&m->ctx, best.sums, logits);
+    m->ctx.ops->top_k(&m->ctx, proa_view_2d(best.values, PROA_DTYPE_F32, count, 1), best.ids, logits, 1);
+    proa_stage_best_fetch(m, count, ids, sums);
 }
 
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)

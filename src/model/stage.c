@@ -10,7 +10,7 @@ enum { PAGES_MAX = 1 << 24 }; /* entries of all page tables of a step: 64 MB, a 
 
 struct proa_stage {
     char *here, *there;  /* the step's arrays */
-    int32_t *there_rows; /* [head_rows] what the head gathers */
+    int32_t *there_rows; /* [head_rows] what the head gathers; then the best ids, sums and logits */
     float *out, *hidden; /* [head_rows][outputs], [head_rows][hidden] on the host */
     int64_t bytes, used, pages_max, out_width, hidden_width;
 };
@@ -35,7 +35,7 @@ proa_status proa_stage_make(proa_model *m, proa_err *err)
     s->out = d->host_alloc(d, m->plan.head_rows * s->out_width * (int64_t)sizeof *s->out);
     s->hidden = d->host_alloc(d, m->plan.head_rows * s->hidden_width * (int64_t)sizeof *s->hidden);
     s->there = d->alloc(d, s->bytes);
-    s->there_rows = d->alloc(d, m->plan.head_rows * 4);
+    s->there_rows = d->alloc(d, m->plan.head_rows * 16);
     if (s->there && s->there_rows && s->out && s->hidden) return PROA_OK;
     return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for a step's arrays on %s", (double)s->bytes / 1e6,
                      d->name);
@@ -46,7 +46,7 @@ void proa_stage_free(proa_model *m)
     proa_stage *s = m->stage;
     if (!s) return;
     m->device->free(m->device, s->there, s->bytes);
-    m->device->free(m->device, s->there_rows, m->plan.head_rows * 4);
+    m->device->free(m->device, s->there_rows, m->plan.head_rows * 16);
     free(s->here);
     m->device->host_free(m->device, s->out);
     m->device->host_free(m->device, s->hidden);
@@ -135,6 +135,24 @@ proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden)
     d->download(d, s->out, out.data, proa_view_count(out) * 4);
     out.data = s->out;
     return out;
+}
+
+proa_best proa_stage_best(proa_model *m)
+{
+    int64_t rows = m->plan.head_rows;
+    int32_t *ids = m->stage->there_rows + rows;
+    float *sums = (float *)(void *)(ids + rows);
+    return (proa_best){ids, sums + rows, sums};
+}
+
+/* In one transfer: the sums lie behind the ids. */
+void proa_stage_best_fetch(proa_model *m, int64_t count, int32_t *ids, float *sums)
+{
+    int64_t rows = m->plan.head_rows;
+    char *here = (char *)m->stage->out;
+    m->device->download(m->device, here, m->stage->there_rows + rows, (rows + count) * 4);
+    memcpy(ids, here, (size_t)count * sizeof *ids);
+    memcpy(sums, here + rows * 4, (size_t)count * sizeof *sums);
 }
 
 const float *proa_stage_hidden(const proa_model *m, proa_view hidden, int64_t row)

@@ -16,6 +16,13 @@ const proa_batch *proa_stage_batch(proa_model *m, const proa_batch *batch, proa_
 const int32_t *proa_stage_rows(proa_model *m, const int32_t *rows, int64_t count);
 /* The head's output where the host can read it, and with m->hidden_wanted what the head read. */
 proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden);
+/* Where a device puts the best id of each row, its logit and the row's log-sum-exp, and fetching the ids and sums. */
+typedef struct proa_best {
+    int32_t *ids;
+    float *values, *sums;
+} proa_best;
+proa_best proa_stage_best(proa_model *m);
+void proa_stage_best_fetch(proa_model *m, int64_t count, int32_t *ids, float *sums);
 const float *proa_stage_hidden(const proa_model *m, proa_view hidden, int64_t row);
 
 #endif
