@@ -87,7 +87,7 @@
 #define PROA_GRPC_STREAMS_MAX     1024             /* calls at once on a connection */
 #define PROA_GRPC_METADATA_BYTES_MAX (64 << 10)    /* headers of one call, counted as HTTP/2 does: 32 more for each */
 #define PROA_GRPC_RESETS_MAX      1000             /* streams that a client may cancel in 10 s: Rapid Reset */
-#define PROA_GRPC_CONTROLS_MAX    1000             /* SETTINGS, PRIORITY, empty DATA and unknown frames in 10 s */
+#define PROA_GRPC_CONTROLS_MAX    1000             /* SETTINGS, PRIORITY and empty DATA in 10 s */
 #define PROA_GRPC_PING_MS         5000             /* pings closer together, and nothing sent between them, are a strike ... */
 #define PROA_GRPC_PING_STRIKES    2                /* ... and more strikes than that end the connection: gRPC's own count */
 #define PROA_GRPC_WINDOW          (1 << 20)        /* bytes of a call that may be on their way to us */

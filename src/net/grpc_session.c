@@ -172,7 +172,6 @@ static void drain(grpc_session *s)
     s->draining = true;
     s->drain_ns = proa_loop_now_ns(s->loop) + LAST_CALL_MS * NS_PER_MS;
     nghttp2_submit_shutdown_notice(s->h2);
-    nghttp2_submit_ping(s->h2, NGHTTP2_FLAG_NONE, drain_ping);
     proa_grpc_session_wake(s, s->drain_ns);
     proa_grpc_session_flush_soon(s);
 }
@@ -198,7 +197,6 @@ static int begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *hd, void *us
     grpc_session *s = user;
     (void)h2;
     bool useless = hd->type == NGHTTP2_SETTINGS || hd->type == NGHTTP2_PRIORITY ||
-                   hd->type > NGHTTP2_CONTINUATION ||
                    (hd->type == NGHTTP2_DATA && hd->length == 0 && !(hd->flags & NGHTTP2_FLAG_END_STREAM));
     if (!s->reading) {
         s->reading = true;
@@ -297,6 +295,9 @@ static int stream_closed(nghttp2_session *h2, int32_t stream, uint32_t error_cod
 static int frame_sent(nghttp2_session *h2, const nghttp2_frame *frame, void *user)
 {
     grpc_session *s = user;
+    /* the answer to this ping says that the notice has been read: nghttp2 would send it before the notice */
+    if (frame->hd.type == NGHTTP2_GOAWAY && s->draining && !s->last_named)
+        nghttp2_submit_ping(h2, NGHTTP2_FLAG_NONE, drain_ping);
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) return 0;
     s->strikes = 0;
     s->peer_ping_ns = 0;
