@@ -152,8 +152,10 @@ static void ask_text(const proa_oai *job, proa_infer *r)
     const proa_oai_params *p = &job->params;
     int64_t seed = p->seeded ? p->seed : (int64_t)(proa_oai_random() >> 33);
     add_number(job, r, "max_tokens", (double)p->max_tokens, p->max_tokens);
-    add_number(job, r, "temperature", p->temperature, (int64_t)p->temperature);
-    if (p->has_top_p) add_number(job, r, "top_p", p->top_p, (int64_t)p->top_p);
+    if (p->temperature > 0) { /* who says no top_p means 1; TensorRT-LLM takes its absence for greedy */
+        add_number(job, r, "temperature", p->temperature, (int64_t)p->temperature);
+        add_number(job, r, "top_p", p->has_top_p ? p->top_p : 1, 1);
+    } else add_number(job, r, "top_k", 1, 1);
     if (p->has_presence) add_number(job, r, "presence_penalty", p->presence, (int64_t)p->presence);
     if (p->has_frequency) add_number(job, r, "frequency_penalty", p->frequency, (int64_t)p->frequency);
     add_number(job, r, "seed", (double)seed, seed);

@@ -24,9 +24,11 @@ void proa_oai_stream_send(proa_oai *job)
     proa_buf_clear(&job->out);
     if (!job->x || proa_conn_queued(job->x->conn) <= (size_t)PROA_OPENAI_QUEUED_MAX) return;
     proa_http_exchange *x = job->x;
+    proa_conn *conn = x->conn;
     job->x = NULL;
     proa_http_on_gone(x, NULL);
     proa_http_abort(x);
+    proa_conn_close(conn, true); /* what is queued is not waited for */
     proa_oai_cancel(job);
 }
 

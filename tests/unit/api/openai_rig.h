@@ -175,6 +175,27 @@ static inline void oai_generate(proa_infer *r)
             proa_infer_reply(r, oai_words(r, s, 1, k, k + 1, k == 2, tops), k == 2 && s == n - 1);
 }
 
+/* 1 MiB after 1 MiB until it is cancelled; oai_floods counts them. */
+static atomic_int oai_floods;
+
+static inline void oai_flood(proa_infer *r)
+{
+    const int32_t zero = 0;
+    const int64_t n = 1;
+    char *much = proa_malloc(1 << 20);
+    memset(much, 'x', 1 << 20);
+    atomic_store(&oai_floods, 0);
+    for (int i = 0; i < 400 && !proa_infer_cancelled(r); i++) {
+        proa_reply *reply = proa_reply_new(r);
+        oai_strings(reply, r, "text_output", &(proa_str){much, 1 << 20}, 1, &n, 1);
+        oai_ints(reply, r, "sequence_index", &zero, 1);
+        proa_infer_reply(r, reply, false);
+        atomic_fetch_add(&oai_floods, 1);
+    }
+    free(much);
+    oai_fail(r, PROA_CANCELLED, "cancelled");
+}
+
 static inline void oai_execute_one(proa_infer *r)
 {
     proa_str text = oai_text_of(r, "text_input"), task = oai_text_of(r, "task");
@@ -194,7 +215,8 @@ static inline void oai_execute_one(proa_infer *r)
         atomic_fetch_add(&oai_hanging, 1);
         if (oai_flag_of(r, "stream")) proa_infer_reply(r, oai_words(r, 0, 1, 0, 1, false, 0), false);
         proa_infer_watch(r, oai_on_cancel);
-    } else if (proa_str_starts(text, proa_str_c("options"))) {
+    } else if (proa_str_starts(text, proa_str_c("flood"))) oai_flood(r);
+    else if (proa_str_starts(text, proa_str_c("options"))) {
         proa_str o = oai_text_of(r, "options");
         int n = snprintf(seen, sizeof seen, "%.*s seed=%llu", (int)o.len, o.ptr,
                          seed ? (unsigned long long)seed->u : 0);

@@ -338,6 +338,23 @@ static void test_gone(void **state)
     assert_int_equal(proa_sinks_live(), 0);
 }
 
+/* A client that reads nothing: its request ends when 64 MiB wait for it, and so does the connection. */
+static void test_slow_reader(void **state)
+{
+    (void)state;
+    int fd = oai_connect(&rig);
+    oai_send(fd, "POST", COMPLETION, "", "{\"model\":\"words\",\"prompt\":\"flood\",\"stream\":true}");
+    for (int i = 0; i < 1000 && (proa_sinks_live() > 0 || atomic_load(&oai_floods) == 0); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_int_equal(proa_sinks_live(), 0);
+    assert_in_range(atomic_load(&oai_floods), 60, 100);
+    char bytes[65536];
+    int64_t got = 0;
+    for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) > 0;) got += n;
+    assert_true(got < PROA_OPENAI_QUEUED_MAX);
+    close(fd);
+}
+
 /* ---- keys ---- */
 
 static void test_keys(void **state)
@@ -403,11 +420,13 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),     cmocka_unit_test(test_completion), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_failures),   cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_embeddings), cmocka_unit_test(test_stream),     cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_plain),      cmocka_unit_test(test_gone),       cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_page),
+        cmocka_unit_test(test_models),     cmocka_unit_test(test_completion),
+        cmocka_unit_test(test_options),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_failures),   cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_embeddings), cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_chat),       cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_gone),       cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_keys),       cmocka_unit_test(test_page),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
