@@ -91,7 +91,7 @@ struct proa_infer {
     proa_reply_fn *on_reply;
     void *user;  /* the sink's */
     bool silent; /* a warm-up: in no statistics */
-    bool inner;  /* part of a request that was accepted (a step of an ensemble): a scheduler that stops takes it */
+    bool inner; /* part of a request that was accepted (a step of an ensemble): a scheduler that stops takes it */
 
     /* the schedulers' */
     atomic_int refs;
