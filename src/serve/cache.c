@@ -113,7 +113,7 @@ static void grow(proa_cache *c)
     entry **old = c->table;
     int64_t size = c->table_size;
     c->table_size *= 2;
-    c->table = proa_calloc((size_t)c->table_size, sizeof *c->table);
+    c->table = proa_calloc((size_t)c->table_size, sizeof(entry *));
     for (int64_t i = 0; i < size; i++)
         for (entry *e = old[i], *next; e; e = next) {
             entry **at = place_of(c, e->key);
@@ -302,7 +302,7 @@ proa_cache *proa_cache_new(int64_t bytes_max)
     pthread_mutex_init(&c->lock, NULL);
     c->bytes_max = bytes_max;
     c->table_size = 1024;
-    c->table = proa_calloc((size_t)c->table_size, sizeof *c->table);
+    c->table = proa_calloc((size_t)c->table_size, sizeof(entry *));
     PROA_ASSERT(getrandom(c->secret, sizeof c->secret, 0) == sizeof c->secret);
     proa_alarm_open(&c->alarm, expire, c);
     return c;

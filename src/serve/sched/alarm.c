@@ -34,7 +34,7 @@ static void sleep_until(int64_t at_ns)
     asleep_until = 0; /* awake: it looks at all alarms before it sleeps again */
 }
 
-static void fire(proa_alarm *t, int64_t now)
+static void go_off(proa_alarm *t, int64_t now)
 {
     atomic_store(&t->at_ns, PROA_ALARM_NEVER);
     running = t;
@@ -53,7 +53,7 @@ static void *keep_time(void *arg)
     for (;;) {
         proa_alarm *t = earliest();
         int64_t at = t ? atomic_load(&t->at_ns) : PROA_ALARM_NEVER, now = proa_clock_ns();
-        if (at <= now) fire(t, now);
+        if (at <= now) go_off(t, now);
         else sleep_until(at);
     }
     return NULL;
@@ -74,10 +74,10 @@ static void start(void)
     pthread_detach(thread);
 }
 
-void proa_alarm_open(proa_alarm *alarm, int64_t (*fn)(void *arg, int64_t now_ns), void *arg)
+void proa_alarm_open(proa_alarm *alarm, int64_t (*fire)(void *arg, int64_t now_ns), void *arg)
 {
     pthread_once(&once, start);
-    alarm->fire = fn;
+    alarm->fire = fire;
     alarm->arg = arg;
     atomic_store(&alarm->at_ns, PROA_ALARM_NEVER);
     pthread_mutex_lock(&lock);

@@ -121,14 +121,14 @@ int64_t proa_crew_expire(proa_scheduler *s, int64_t now_ns)
 
 /* ---- executing ---- */
 
-void proa_crew_execute(proa_seat *seat, int count)
+void proa_crew_execute(proa_seat *seat, int count, int64_t now_ns)
 {
     proa_scheduler *s = seat->scheduler;
-    int64_t now = proa_clock_ns(), rows = 0;
+    int64_t rows = 0;
     proa_infer *first = NULL;
     for (int i = count - 1; i >= 0; i--) {
         proa_infer *r = seat->batch[i];
-        r->times.compute_start = now;
+        r->times.compute_start = now_ns;
         if (r->ticket.filler) continue;
         rows += r->batch > 0 ? r->batch : 1;
         first = r;
@@ -201,7 +201,7 @@ static void *work_at_seat(void *arg)
     proa_scheduler *s = seat->scheduler;
     is_seat = true;
     for (int count; (count = next_batch(seat)) > 0;) {
-        proa_crew_execute(seat, count);
+        proa_crew_execute(seat, count, proa_clock_ns());
         if (s->model->rate) proa_rate_release(s->model->rate, seat->instance);
     }
     return NULL;
@@ -241,12 +241,13 @@ static served serve_at(proa_seat *seat, int64_t *again_ns, uint64_t *pushes)
     proa_scheduler *s = seat->scheduler;
     int64_t again = PROA_ALARM_NEVER;
     pthread_mutex_lock(&s->lock);
-    int count = s->kind->take(s, seat, proa_clock_ns(), false, &again);
+    int64_t now = proa_clock_ns();
+    int count = s->kind->take(s, seat, now, false, &again);
     if (again < *again_ns) *again_ns = again;
     bool ended = s->ended != NULL;
     *pushes = s->pushes;
     pthread_mutex_unlock(&s->lock);
-    if (count > 0) proa_crew_execute(seat, count);
+    if (count > 0) proa_crew_execute(seat, count, now);
     leave_seat(seat);
     if (ended) proa_crew_end_all(s);
     return count > 0 || ended ? SERVED : NOTHING;
@@ -313,7 +314,7 @@ proa_status proa_crew_enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
         PROA_TRY(push(s, r, err));
     } else {
         seat->batch[0] = r;
-        proa_crew_execute(seat, 1);
+        proa_crew_execute(seat, 1, r->times.queued);
         leave_seat(seat);
     }
     if (atomic_load(&s->waiting) > 0) drain(s);

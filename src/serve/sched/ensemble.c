@@ -205,38 +205,38 @@ static void finish(proa_run *run)
 
 /* ---- driving ---- */
 
-/* After a failure: tells all calls. With the lock, which is left meanwhile. */
+/* After a failure: tells all legs. With the lock, which is left meanwhile. */
 static void tell_legs(proa_run *run)
 {
     int count = 0;
     run->told = true;
-    for (proa_leg *c = run->calls; c; c = c->next) count++;
-    proa_leg **calls = proa_calloc((size_t)count + 1, sizeof *calls);
+    for (proa_leg *c = run->legs; c; c = c->next) count++;
+    proa_leg **legs = proa_calloc((size_t)count + 1, sizeof(proa_leg *));
     count = 0;
-    for (proa_leg *c = run->calls; c; c = c->next) {
+    for (proa_leg *c = run->legs; c; c = c->next) {
         proa_infer_hold(c->request);
-        calls[count++] = c;
+        legs[count++] = c;
     }
     pthread_mutex_unlock(&run->lock);
     for (int i = 0; i < count; i++) {
-        proa_infer *step = calls[i]->request;
-        proa_leg_cancel(calls[i]);
+        proa_infer *step = legs[i]->request;
+        proa_leg_cancel(legs[i]);
         proa_infer_drop(step);
     }
-    free(calls);
+    free(legs);
     pthread_mutex_lock(&run->lock);
 }
 
 static void start_step(proa_run *run, proa_due *d)
 {
-    proa_leg *call = proa_leg_new(run, d); /* takes over the due's reference of the scope */
-    call->next = run->calls;
-    if (run->calls) run->calls->prev = call;
-    run->calls = call;
+    proa_leg *leg = proa_leg_new(run, d); /* takes over the due's reference of the scope */
+    leg->next = run->legs;
+    if (run->legs) run->legs->prev = leg;
+    run->legs = leg;
     run->inflight++;
-    atomic_fetch_add(&run->ensemble->scheduler->busy, 1); /* the call's end looks at the ensemble after the run's */
+    atomic_fetch_add(&run->ensemble->scheduler->busy, 1); /* the leg's end looks at the ensemble after the run's */
     pthread_mutex_unlock(&run->lock);
-    proa_leg_start(call);
+    proa_leg_start(leg);
     pthread_mutex_lock(&run->lock);
 }
 
@@ -279,12 +279,12 @@ static void drive(proa_run *run)
 
 /* ---- what comes back from steps ---- */
 
-static void accept(proa_run *run, proa_leg *call, const proa_reply *reply)
+static void accept(proa_run *run, proa_leg *leg, const proa_reply *reply)
 {
     const proa_graph *g = run->ensemble->graph;
-    const proa_graph_step *step = &g->steps[call->step];
-    int64_t batch = call->request->model->batch_max > 0 ? call->request->batch : 0;
-    proa_scope *scope = call->scope;
+    const proa_graph_step *step = &g->steps[leg->step];
+    int64_t batch = leg->request->model->batch_max > 0 ? leg->request->batch : 0;
+    proa_scope *scope = leg->scope;
     if (step->decoupled) {
         scope = scope_init(proa_calloc(1, scope_bytes(&g->labels[step->out_label])), run, step->out_label);
         scope->own = true;
@@ -294,14 +294,14 @@ static void accept(proa_run *run, proa_leg *call, const proa_reply *reply)
     if (step->decoupled) scope_unref(scope, g);
 }
 
-/* With the lock: the call is no longer the run's. */
-static void end_call(proa_run *run, proa_leg *call)
+/* With the lock: the leg is no longer the run's. */
+static void end_leg(proa_run *run, proa_leg *leg)
 {
-    if (call->prev) call->prev->next = call->next;
-    else run->calls = call->next;
-    if (call->next) call->next->prev = call->prev;
+    if (leg->prev) leg->prev->next = leg->next;
+    else run->legs = leg->next;
+    if (leg->next) leg->next->prev = leg->prev;
     run->inflight--;
-    scope_unref(call->scope, run->ensemble->graph);
+    scope_unref(leg->scope, run->ensemble->graph);
 }
 
 static void add_times(proa_run *run, const proa_infer_times *t)
@@ -313,7 +313,7 @@ static void add_times(proa_run *run, const proa_infer_times *t)
 }
 
 /* Without the lock; the run may be gone. */
-static void release_call(proa_ensemble *e, int step, proa_infer *request)
+static void release_leg(proa_ensemble *e, int step, proa_infer *request)
 {
     proa_leg_ended(e, step);
     proa_infer_drop(request);
@@ -322,34 +322,34 @@ static void release_call(proa_ensemble *e, int step, proa_infer *request)
 
 void proa_run_reply(proa_infer *step, proa_reply *reply, bool final)
 {
-    proa_leg *call = step->user;
-    proa_run *run = call->run;
+    proa_leg *leg = step->user;
+    proa_run *run = leg->run;
     proa_ensemble *e = run->ensemble;
-    int index = call->step;
+    int index = leg->step;
     pthread_mutex_lock(&run->lock);
     if (reply && reply->error.status != PROA_OK) fail(run, reply->error.status, reply->error.text);
-    else if (reply && !run->error) accept(run, call, reply);
+    else if (reply && !run->error) accept(run, leg, reply);
     if (final) {
         add_times(run, &step->times);
-        end_call(run, call);
+        end_leg(run, leg);
     }
     drive(run);
     proa_reply_free(reply);
-    if (final) release_call(e, index, step);
+    if (final) release_leg(e, index, step);
     else proa_leg_hold_back(e, step, index);
 }
 
-void proa_leg_failed(proa_leg *call, const proa_err *err)
+void proa_leg_failed(proa_leg *leg, const proa_err *err)
 {
-    proa_run *run = call->run;
+    proa_run *run = leg->run;
     proa_ensemble *e = run->ensemble;
-    proa_infer *request = call->request;
-    int index = call->step;
+    proa_infer *request = leg->request;
+    int index = leg->step;
     pthread_mutex_lock(&run->lock);
     fail(run, err->status, err->text);
-    end_call(run, call);
+    end_leg(run, leg);
     drive(run);
-    release_call(e, index, request);
+    release_leg(e, index, request);
 }
 
 /* ---- the scheduler ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ensemble.h - inside the schedulers: one request on its way through an ensemble (a run), for ensemble.c, which
  * moves tensors from step to step, and ensemble_leg.c, which makes and starts the steps' requests.
- * Owner:   a run and its first scope lie in the request's arena; scopes of decoupled replies come and go. A call lies in
+ * Owner:   a run and its first scope lie in the request's arena; scopes of decoupled replies come and go. A leg lies in
  *          the arena of its step's request.
  * Threads: a run under its lock. One thread at a time drives it: it starts steps and delivers replies, without the lock;
  *          who comes meanwhile only notes what came. */
@@ -53,7 +53,7 @@ struct proa_leg {
     bool waiting; /* for room; under the limit's lock */
 };
 
-/* max_inflight_requests: calls of one step, of all runs together. */
+/* max_inflight_requests: legs of one step, of all runs together. */
 typedef struct proa_limit {
     pthread_mutex_t lock;
     pthread_cond_t room; /* fewer wait */
@@ -78,9 +78,9 @@ struct proa_run {
     const bool *needed;              /* [steps]; NULL: all */
     proa_due *due[2], **due_last[2]; /* ready to start: those that take long, then brief ones */
     proa_scope *root, *out_first, *out_last;
-    proa_leg *calls;
-    int inflight;                /* calls that have not ended */
-    bool driven, finished, told; /* told: after a failure the other calls were cancelled */
+    proa_leg *legs;
+    int inflight;                /* legs that have not ended */
+    bool driven, finished, told; /* told: after a failure the other legs were cancelled */
     proa_err *error;             /* NULL: none yet */
     int64_t input_ns, infer_ns, output_ns;
 };
@@ -89,18 +89,18 @@ struct proa_run {
 
 /* A reply of a step; and a step that could not start. */
 void proa_run_reply(proa_infer *step, proa_reply *reply, bool final);
-void proa_leg_failed(proa_leg *call, const proa_err *err);
+void proa_leg_failed(proa_leg *leg, const proa_err *err);
 
 /* ---- ensemble_leg.c ---- */
 
 /* The request of a step from the tensors of its scope; they go to it. Under the run's lock. */
 proa_leg *proa_leg_new(proa_run *run, proa_due *due);
 /* Starts it, now or when there is room. Without a lock. */
-void proa_leg_start(proa_leg *call);
+void proa_leg_start(proa_leg *leg);
 /* After its final reply: makes room for another. */
 void proa_leg_ended(proa_ensemble *e, int step);
-/* A call that waits for room ends CANCELLED; another is told. Without a lock; the caller holds its request. */
-void proa_leg_cancel(proa_leg *call);
+/* A leg that waits for room ends CANCELLED; another is told. Without a lock; the caller holds its request. */
+void proa_leg_cancel(proa_leg *leg);
 /* A decoupled step has sent a reply from an instance's thread: it waits while the steps after it have no room. */
 void proa_leg_hold_back(proa_ensemble *e, const proa_infer *request, int step);
 /* Batch to no batch and back: t becomes as io wants it; batch is that of the value. Returns whether it fits as it is. */

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#define HOLD_BACK_NS ((int64_t)10000000000) /* at most: a step could stand behind the one that it holds back */
+#define HOLD_BACK_NS                                                                                         \
+    ((int64_t)10000000000) /* at most: a step could stand behind the one that it holds back */
 
 /* ---- what a step gets ---- */
 
@@ -60,8 +61,8 @@ proa_leg *proa_leg_new(proa_run *run, proa_due *due)
     const proa_infer *whole = run->request;
     const proa_graph_step *step = &run->ensemble->graph->steps[due->step];
     proa_infer *r = proa_infer_new();
-    proa_leg *call = PROA_ARENA_NEW(&r->arena, proa_leg, 1);
-    *call = (proa_leg){.run = run, .scope = due->scope, .request = r, .step = due->step};
+    proa_leg *leg = PROA_ARENA_NEW(&r->arena, proa_leg, 1);
+    *leg = (proa_leg){.run = run, .scope = due->scope, .request = r, .step = due->step};
     if (*whole->id) r->id = proa_arena_strdup(&r->arena, proa_str_c(whole->id));
     r->model_name = step->model;
     r->model_version = step->version;
@@ -80,9 +81,9 @@ proa_leg *proa_leg_new(proa_run *run, proa_due *due)
     r->silent = whole->silent;
     r->inner = true;
     r->on_reply = proa_run_reply;
-    r->user = call;
+    r->user = leg;
     add_inputs(r, run, due);
-    return call;
+    return leg;
 }
 
 /* ---- starting ---- */
@@ -93,10 +94,10 @@ static proa_status start(proa_infer *r, proa_err *err)
     return proa_scheduler_enqueue(r->model->scheduler, r, err);
 }
 
-static void launch(proa_leg *call)
+static void launch(proa_leg *leg)
 {
     proa_err err = {0};
-    if (start(call->request, &err) != PROA_OK) proa_leg_failed(call, &err);
+    if (start(leg->request, &err) != PROA_OK) proa_leg_failed(leg, &err);
 }
 
 /* Starts those who wait while there is room. One thread at a time: a step that ends while it is started makes room, and
@@ -107,34 +108,34 @@ static void start_waiting(proa_ensemble *e, proa_limit *l)
     bool others = l->starting;
     l->starting = true;
     while (!others && l->first && l->inflight < e->inflight_max) {
-        proa_leg *call = l->first;
-        l->first = call->next_waiting;
+        proa_leg *leg = l->first;
+        l->first = leg->next_waiting;
         if (!l->first) l->last = NULL;
-        call->waiting = false;
+        leg->waiting = false;
         l->waiting--;
         l->inflight++;
         pthread_cond_broadcast(&l->room);
         pthread_mutex_unlock(&l->lock);
-        launch(call);
+        launch(leg);
         pthread_mutex_lock(&l->lock);
     }
     if (!others) l->starting = false;
     pthread_mutex_unlock(&l->lock);
 }
 
-void proa_leg_start(proa_leg *call)
+void proa_leg_start(proa_leg *leg)
 {
-    proa_ensemble *e = call->run->ensemble;
-    proa_limit *l = e->limits ? &e->limits[call->step] : NULL;
+    proa_ensemble *e = leg->run->ensemble;
+    proa_limit *l = e->limits ? &e->limits[leg->step] : NULL;
     if (!l) {
-        launch(call);
+        launch(leg);
         return;
     }
     pthread_mutex_lock(&l->lock);
-    call->waiting = true;
-    if (l->last) l->last->next_waiting = call;
-    else l->first = call;
-    l->last = call;
+    leg->waiting = true;
+    if (l->last) l->last->next_waiting = leg;
+    else l->first = leg;
+    l->last = leg;
     l->waiting++;
     pthread_mutex_unlock(&l->lock);
     start_waiting(e, l);
@@ -150,18 +151,18 @@ void proa_leg_ended(proa_ensemble *e, int step)
     start_waiting(e, l);
 }
 
-/* Takes a call out of those who wait. False: it was not there. It then counts as started, as one that fails would. */
-static bool stop_waiting(proa_limit *l, proa_leg *call)
+/* Takes a leg out of those who wait. False: it was not there. It then counts as started, as one that fails would. */
+static bool stop_waiting(proa_limit *l, proa_leg *leg)
 {
     pthread_mutex_lock(&l->lock);
-    bool was = call->waiting;
+    bool was = leg->waiting;
     proa_leg *before = NULL;
-    for (proa_leg *c = was ? l->first : NULL; c && c != call; c = c->next_waiting) before = c;
+    for (proa_leg *c = was ? l->first : NULL; c && c != leg; c = c->next_waiting) before = c;
     if (was) {
-        if (before) before->next_waiting = call->next_waiting;
-        else l->first = call->next_waiting;
-        if (l->last == call) l->last = before;
-        call->waiting = false;
+        if (before) before->next_waiting = leg->next_waiting;
+        else l->first = leg->next_waiting;
+        if (l->last == leg) l->last = before;
+        leg->waiting = false;
         l->waiting--;
         l->inflight++;
         pthread_cond_broadcast(&l->room);
@@ -170,14 +171,14 @@ static bool stop_waiting(proa_limit *l, proa_leg *call)
     return was;
 }
 
-void proa_leg_cancel(proa_leg *call)
+void proa_leg_cancel(proa_leg *leg)
 {
-    proa_ensemble *e = call->run->ensemble;
+    proa_ensemble *e = leg->run->ensemble;
     proa_err err = {0};
-    proa_infer_cancel(call->request);
-    if (!e->limits || !stop_waiting(&e->limits[call->step], call)) return;
+    proa_infer_cancel(leg->request);
+    if (!e->limits || !stop_waiting(&e->limits[leg->step], leg)) return;
     PROA_FAIL(&err, CANCELLED, "Request cancelled");
-    proa_leg_failed(call, &err);
+    proa_leg_failed(leg, &err);
 }
 
 static void wait_for_room(proa_limit *l, const proa_infer *request, int64_t until_ns)

@@ -114,7 +114,7 @@ void proa_crew_end(proa_scheduler *s, proa_infer *r);
 void proa_crew_end_all(proa_scheduler *s);                   /* without the lock */
 int64_t proa_crew_expire(proa_scheduler *s, int64_t now_ns); /* s->queue's time-outs */
 bool proa_crew_is_here(void); /* is this an instance's thread, which may wait? */
-/* Executes seat->batch[0..count), whose times.compute_start becomes now. */
-void proa_crew_execute(proa_seat *seat, int count);
+/* Executes seat->batch[0..count), whose times.compute_start becomes now_ns. */
+void proa_crew_execute(proa_seat *seat, int count, int64_t now_ns);
 
 #endif

@@ -187,7 +187,7 @@ static bool release_one(void)
 {
     pthread_mutex_lock(&now.lock);
     proa_infer *r = now.held_count ? now.held[0] : NULL;
-    if (r) memmove(now.held, now.held + 1, (size_t)--now.held_count * sizeof r);
+    if (r) memmove(now.held, now.held + 1, (size_t)--now.held_count * sizeof(proa_infer *));
     pthread_mutex_unlock(&now.lock);
     if (!r) return false;
     count(&now.inside, -1);

@@ -392,7 +392,7 @@ static proa_infer *own_take(int at)
 {
     pthread_mutex_lock(&own.lock);
     proa_infer *r = own.held[at];
-    memmove(own.held + at, own.held + at + 1, (size_t)(own.count - at - 1) * sizeof r);
+    memmove(own.held + at, own.held + at + 1, (size_t)(own.count - at - 1) * sizeof(proa_infer *));
     own.count--;
     pthread_mutex_unlock(&own.lock);
     return r;
