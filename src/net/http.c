@@ -153,6 +153,7 @@ static bool count_body(proa_http_work *w, size_t bytes)
 static bool reserve_body(proa_http_work *w, size_t bytes)
 {
     if (bytes < w->body_cap) return true;
+    if (bytes >= PROA_INFLIGHT_BYTES_MAX) return false;
     /* A chunked body grows: its sum is not known. */
     char *body = proa_block_get(bytes < 2 * w->body_cap ? 2 * w->body_cap : bytes + 1), *old = w->x.body;
     if (!body) return false;
