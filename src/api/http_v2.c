@@ -90,7 +90,8 @@ static const char *decode(proa_arena *arena, proa_str s)
         int high = s.ptr[i] == '%' && i + 2 < s.len ? hex(s.ptr[i + 1]) : -1;
         int low = high >= 0 ? hex(s.ptr[i + 2]) : -1;
         if (low >= 0) i += 2;
-        out[n] = low >= 0 ? (char)(high << 4 | low) : s.ptr[i];
+        if (low >= 0) out[n] = (char)(high << 4 | low);
+        else out[n] = s.ptr[i];
         if (!out[n++]) return NULL;
     }
     return out;

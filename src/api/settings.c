@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/inside.h"
+#include "api/trace.h"
 
 #include "base/alloc.h"
 #include "base/limits.h"
@@ -16,14 +16,23 @@ typedef struct trace_setting {
     char *model;
     bool given[FIELDS]; /* else the global setting's value holds, and for that one the server's start */
     int64_t values[FIELDS];
+    int64_t seen, traced; /* requests that fell under this setting since it was set; how many of them were traced */
 } trace_setting;
 
 struct proa_settings {
     pthread_mutex_t lock;
     int64_t start[FIELDS];
-    char *file;
+    proa_tracer tracer;
     trace_setting global, *models;
 };
+
+/* The settings by which requests are traced now; NULL: all are OFF. */
+static _Atomic(proa_settings *) tracing;
+
+bool proa_trace_on(void)
+{
+    return atomic_load_explicit(&tracing, memory_order_relaxed) != NULL;
+}
 
 static const struct {
     const char *name;
@@ -42,20 +51,23 @@ proa_settings *proa_settings_new(const proa_api_options *options)
     s->start[RATE] = t->rate ? t->rate : 1000;
     s->start[COUNT] = t->count ? t->count : -1;
     s->start[FREQUENCY] = t->log_frequency;
-    s->file = proa_strdup(t->file ? t->file : "");
+    proa_tracer_init(&s->tracer, t->file ? t->file : "");
+    if (s->start[LEVEL] && s->tracer.file[0]) atomic_store(&tracing, s);
     return s;
 }
 
 void proa_settings_free(proa_settings *s)
 {
     if (!s) return;
+    proa_settings *ours = s;
+    atomic_compare_exchange_strong(&tracing, &ours, NULL);
     for (trace_setting *m = s->models, *next; m; m = next) {
         next = m->next;
         free(m->model);
         free(m);
     }
+    proa_tracer_release(&s->tracer);
     pthread_mutex_destroy(&s->lock);
-    free(s->file);
     free(s);
 }
 
@@ -67,6 +79,7 @@ static trace_setting *of_model(proa_settings *s, const char *model)
     return NULL;
 }
 
+/* What falls back falls back to the values of the global setting, and to the server's start. */
 static int64_t value_of(const proa_settings *s, const trace_setting *m, int field)
 {
     if (m && m->given[field]) return m->values[field];
@@ -127,7 +140,7 @@ static proa_status check_trace(const proa_settings *s, const trace_setting *m, p
     if (!value_of(s, m, LEVEL)) return PROA_OK;
     const char *why = NULL;
     if (!value_of(s, m, RATE)) why = "sample rate must be non-zero";
-    else if (!s->file[0]) why = "trace file name is not given";
+    else if (!s->tracer.file[0]) why = "trace file name is not given";
     else if (!value_of(s, m, COUNT)) why = "";
     if (!why) return PROA_OK;
     return PROA_FAIL(err, INVALID, "Attempting to set invalid trace setting :%s", why);
@@ -146,7 +159,33 @@ static proa_status set_locked(proa_settings *s, const char *model, const Inferen
         s->models = m;
     }
     *m = next;
+    m->seen = m->traced = 0;
+    bool on = value_of(s, NULL, LEVEL) != 0;
+    for (const trace_setting *one = s->models; one; one = one->next) on |= value_of(s, one, LEVEL) != 0;
+    atomic_store(&tracing, on ? s : NULL);
     return PROA_OK;
+}
+
+/* Is it this request's turn? One of `rate`, until `count` of them are traced. */
+static bool sample(const proa_settings *s, trace_setting *m)
+{
+    int64_t rate = value_of(s, m, RATE), count = value_of(s, m, COUNT);
+    if (!value_of(s, m, LEVEL) || rate <= 0 || ++m->seen % rate != 0) return false;
+    if (count >= 0 && m->traced >= count) return false;
+    m->traced++;
+    return true;
+}
+
+void proa_trace_note(const proa_infer *r, const proa_reply *reply)
+{
+    proa_settings *s = atomic_load(&tracing);
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    trace_setting *m = of_model(s, r->model_name);
+    if (!m) m = &s->global;
+    if (sample(s, m))
+        proa_tracer_write(&s->tracer, r, reply, (unsigned)value_of(s, m, LEVEL), value_of(s, m, FREQUENCY));
+    pthread_mutex_unlock(&s->lock);
 }
 
 proa_status proa_trace_set(proa_api *api, const char *model, const Inference__TraceSettingRequest *in,
@@ -194,6 +233,8 @@ proa_status proa_trace_get(proa_api *api, const char *model, Inference__TraceSet
     pthread_mutex_lock(&s->lock);
     const trace_setting *m = of_model(s, model);
     for (int f = 0; f < FIELDS; f++) values[f] = value_of(s, m, f);
+    if (!m) m = &s->global;
+    if (values[COUNT] > 0) values[COUNT] -= m->traced; /* what is left */
     pthread_mutex_unlock(&s->lock);
     Inference__TraceSettingResponse *reply = PROA_ARENA_NEW(arena, Inference__TraceSettingResponse, 1);
     inference__trace_setting_response__init(reply);
@@ -203,7 +244,7 @@ proa_status proa_trace_get(proa_api *api, const char *model, Inference__TraceSet
         const char *text = proa_arena_printf(arena, "%" PRId64, values[f]);
         add_trace(reply, arena, fields[f].name, 1, &text);
     }
-    add_trace(reply, arena, "trace_file", 1, (const char *const[]){s->file});
+    add_trace(reply, arena, "trace_file", 1, (const char *const[]){s->tracer.file});
     add_trace(reply, arena, "trace_mode", 1, (const char *const[]){"triton"});
     *out = reply;
     return PROA_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/inside.h"
+#include "api/trace.h"
 
 #include "base/limits.h"
 #include <stdatomic.h>
@@ -55,6 +55,7 @@ static void forget(proa_infer *r)
 static void deliver(proa_sink *sink, proa_reply *reply, bool final)
 {
     proa_infer *r = sink->infer;
+    if (PROA_UNLIKELY(final && proa_trace_on())) proa_trace_note(r, reply);
     sink->on_reply(sink, reply, final);
     if (final) forget(r);
 }

@@ -83,7 +83,6 @@ static void into_came(proa_conn *conn, size_t n)
     conn->into_got += n;
     if (conn->protocol_ms > 0) proa_conn_deadline(conn, conn->protocol_ms);
     if (conn->into_got == conn->into_len) finish_into(conn);
-    else if (conn->protocol->progress) conn->protocol->progress(conn->state, conn->into_got);
 }
 
 static bool takes_input(const proa_conn *conn)
@@ -95,7 +94,7 @@ static bool takes_input(const proa_conn *conn)
 static size_t give(proa_conn *conn, const char *bytes, size_t len)
 {
     size_t at = 0;
-    while (conn->into && at < len && conn->ending == PROA_CONN_OPEN) {
+    while (conn->into && at < len) {
         size_t rest = conn->into_len - conn->into_got, n = rest < len - at ? rest : len - at;
         memcpy(conn->into + conn->into_got, bytes + at, n);
         at += n;
@@ -227,7 +226,8 @@ static void read_some(proa_conn *conn)
     }
 }
 
-/* A connection that is not read from still sees that its peer has reset it. */
+/* A connection that is not read from still sees that its peer has reset it; and so does one whose reset came together with
+ * its last bytes, which is one edge: reading them said nothing of it. */
 static void check_error(proa_conn *conn)
 {
     int error = 0;
@@ -243,8 +243,11 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
     conn->readable = true;
     if (what & EV_CLOSED) conn->hup = true;
     conn->inside = true;
-    if (wants_bytes(conn)) read_some(conn);
-    else check_error(conn);
+    bool reads = wants_bytes(conn);
+    if (reads) read_some(conn);
+    /* Where an answer was made at once, writing it will tell. */
+    bool waits = conn->ending == PROA_CONN_OPEN && !conn->hup && conn->queued == 0;
+    if (!reads || waits) check_error(conn);
     settle(conn);
 }
 

@@ -22,4 +22,4 @@ def start():
 
     yield run
     for one in running:
-        one.stop()
+        one.__exit__()

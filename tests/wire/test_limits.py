@@ -21,7 +21,7 @@ SLOW = "/v2/models/identity_slow/infer"
 @pytest.fixture(autouse=True)
 def still_well(server):
     yield
-    assert server.alive()
+    assert server.alive(), server.log_text()[-6000:]
     assert requests.post(server.url(INFER), data=BODY, timeout=60).json()["outputs"][0]["data"] == [1.0, 2.0]
 
 
@@ -154,6 +154,21 @@ def test_reset_at_every_byte(server):
         sock = server.connect()
         sock.sendall(data * 3)
         reset(sock)
+
+
+def test_reset_together_with_bytes(start):
+    """A reset that comes in the same moment as what was sent before it is not lost, whatever state it meets."""
+    own = start()
+    stream = raw_request("/v2/models/repeat_int32/generate_stream",
+                         json.dumps({"IN": [1] * 100, "DELAY": [50] * 100, "WAIT": 0}).encode())
+    for data in (raw_request(INFER, BODY), raw_request(SLOW, BODY), stream):
+        for cut in (10, 100, len(data) - 5, len(data)):
+            for _ in range(10):
+                sock = own.connect()
+                sock.sendall(data[:cut])
+                reset(sock)
+    wait_until(lambda: open_connections(own) == 0, seconds=5)
+    wait_until(lambda: "proa_requests_in_flight 0" in metrics_text(own), seconds=5)
 
 
 def metrics_text(server):

@@ -73,7 +73,7 @@ class Server:
         return self
 
     def __exit__(self, *_):
-        self.stop()
+        assert self.stop() == 0, self.log_text()  # a sanitiser's finding shows here
 
     def log_text(self):
         self.log.seek(0)
@@ -84,7 +84,8 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal_number)
         status = self.process.wait(seconds)
-        self.process.stdout.close()
+        if not self.process.stdout.closed:
+            self.process.stdout.close()
         return status
 
     def alive(self):
