@@ -149,11 +149,12 @@ static const proa_arg_table other_args = PROA_ARG_TABLE("metrics, log, end", oth
     X(21, "allow-sagemaker", "not offered")                                                                  \
     X(22, "allow-vertex-ai", "not offered")                                                                  \
     X(23, "strict-model-config", "see --disable-auto-complete-config")                                       \
-    X(24, "trace-file", "see --trace-config")                                                                \
-    X(25, "trace-level", "see --trace-config")                                                               \
-    X(26, "trace-rate", "see --trace-config")                                                                \
-    X(27, "trace-count", "see --trace-config")                                                               \
-    X(28, "trace-log-frequency", "see --trace-config")
+    X(24, "trace-config", "nothing is traced")                                                               \
+    X(25, "trace-file", "nothing is traced")                                                                 \
+    X(26, "trace-level", "nothing is traced")                                                                \
+    X(27, "trace-rate", "nothing is traced")                                                                 \
+    X(28, "trace-count", "nothing is traced")                                                                \
+    X(29, "trace-log-frequency", "nothing is traced")
 
 static const proa_arg ignored_rows[] = {
 #define PROA_IGNORED_ROW(i, name, why) {name, PROA_ARG_MAYBE, AT(ignored[i]), 0, 0, "VALUE", NULL, why},

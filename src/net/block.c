@@ -27,7 +27,7 @@ struct proa_block_pool {
     int opened;
 };
 static _Thread_local proa_block_pool *own;
-static atomic_llong inflight; /* bytes of counted blocks */
+static atomic_llong in_flight; /* bytes of counted blocks */
 
 proa_block_pool *proa_block_pool_open(void)
 {
@@ -90,8 +90,8 @@ bool proa_block_count(void *block, size_t bytes)
     block_head *head = (block_head *)((char *)block - HEAD_BYTES);
     if (bytes <= head->counted) return true;
     long long more = (long long)(bytes - head->counted);
-    if (atomic_fetch_add_explicit(&inflight, more, memory_order_relaxed) + more > PROA_INFLIGHT_BYTES_MAX) {
-        atomic_fetch_sub_explicit(&inflight, more, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&in_flight, more, memory_order_relaxed) + more > PROA_INFLIGHT_BYTES_MAX) {
+        atomic_fetch_sub_explicit(&in_flight, more, memory_order_relaxed);
         return false;
     }
     head->counted = bytes;
@@ -102,7 +102,7 @@ void proa_block_free(void *block)
 {
     if (!block) return;
     block_head *head = (block_head *)((char *)block - HEAD_BYTES);
-    if (head->counted) atomic_fetch_sub_explicit(&inflight, (long long)head->counted, memory_order_relaxed);
+    if (head->counted) atomic_fetch_sub_explicit(&in_flight, (long long)head->counted, memory_order_relaxed);
     head->counted = 0;
     if (!own || head->class == NO_CLASS || own->bytes + class_bytes(head->class) > PROA_BLOCK_POOL_BYTES) {
         free(head);

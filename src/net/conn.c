@@ -83,6 +83,7 @@ static void into_came(proa_conn *conn, size_t n)
     conn->into_got += n;
     if (conn->protocol_ms > 0) proa_conn_deadline(conn, conn->protocol_ms);
     if (conn->into_got == conn->into_len) finish_into(conn);
+    else if (conn->protocol->progress) conn->protocol->progress(conn->state, conn->into_got);
 }
 
 static bool takes_input(const proa_conn *conn)
@@ -94,7 +95,7 @@ static bool takes_input(const proa_conn *conn)
 static size_t give(proa_conn *conn, const char *bytes, size_t len)
 {
     size_t at = 0;
-    while (conn->into && at < len) {
+    while (conn->into && at < len && conn->ending == PROA_CONN_OPEN) {
         size_t rest = conn->into_len - conn->into_got, n = rest < len - at ? rest : len - at;
         memcpy(conn->into + conn->into_got, bytes + at, n);
         at += n;

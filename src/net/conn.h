@@ -31,6 +31,8 @@ typedef struct proa_protocol {
     /* The deadline has passed. Returns false to end the connection now; true if a last answer is queued and it is closed
      * by proa_conn_close, or a new deadline is set. NULL: false. */
     bool (*expired)(void *state);
+    /* So many bytes of proa_conn_read_into have come, and more are to come. NULL is fine. */
+    void (*progress)(void *state, size_t got);
 } proa_protocol;
 
 /* Queues bytes. What iov points to is copied if release is NULL, else it stays untouched until release(arg) is called,

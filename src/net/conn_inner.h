@@ -100,7 +100,7 @@ void proa_conn_tls_free(proa_conn *conn);
 
 /* tls.c */
 struct bio_method_st;
-SSL *proa_tls_session(const proa_tls *tls, int64_t now_ns); /* NULL: out of memory */
+SSL *proa_tls_session(const proa_tls *shared, int64_t now_ns); /* NULL: out of memory */
 const struct bio_method_st *proa_tls_bio(const proa_tls *tls);
 
 /* listen.c */

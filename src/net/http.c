@@ -11,8 +11,9 @@
 #include <string.h>
 
 #define SPARE_MAX                                                                                            \
-    (PROA_ASAN ? 0 : 64)  /* exchanges that a loop keeps, 7 KB and what their arena has touched */
-#define DIRECT_BYTES 4096 /* so much of a chunk is read straight to its place */
+    (PROA_ASAN ? 0 : 64) /* exchanges that a loop keeps, 7 KB and what their arena has touched */
+#define COUNT_BYTES  ((size_t)1 << 20) /* a body takes part in the count of all in such steps, as it comes */
+#define DIRECT_BYTES 4096              /* so much of a chunk is read straight to its place */
 
 static int64_t run(proa_http_conn *h, const char *bytes, size_t len);
 
@@ -43,7 +44,7 @@ static proa_http_work *take_work(proa_loop *loop)
 
 static void give_work(proa_loop *loop, proa_http_work *w)
 {
-    if (w->x.body) proa_http_body_free(w->x.body);
+    proa_block_free(w->x.body);
     if (loop->spare_count >= SPARE_MAX) {
         proa_arena_release(&w->arena);
         free(w);
@@ -140,18 +141,27 @@ static void keep_head(proa_http_work *w, const char *bytes, size_t len)
     w->is_head = proa_str_is(w->x.method, "HEAD");
 }
 
+/* So many bytes of the body have come. Counted is what came, not what was announced: lies take nothing from others. */
+static bool count_body(proa_http_work *w, size_t bytes)
+{
+    if (bytes < PROA_INFLIGHT_COUNTED_MIN) return true;
+    size_t step = (bytes / COUNT_BYTES + 1) * COUNT_BYTES;
+    return proa_block_count(w->x.body, step < w->body_cap ? step : w->body_cap);
+}
+
 /* Room for so many bytes of the body in all. What is there moves along if it must. */
 static bool reserve_body(proa_http_work *w, size_t bytes)
 {
     if (bytes < w->body_cap) return true;
+    if (bytes >= PROA_INFLIGHT_BYTES_MAX) return false;
     /* A chunked body grows: its sum is not known. */
-    char *body = proa_http_body_new(bytes < 2 * w->body_cap ? 2 * w->body_cap : bytes + 1);
+    char *body = proa_block_get(bytes < 2 * w->body_cap ? 2 * w->body_cap : bytes + 1), *old = w->x.body;
     if (!body) return false;
-    if (w->x.body_len) memcpy(body, w->x.body, w->x.body_len);
-    proa_http_body_free(w->x.body);
+    if (w->x.body_len) memcpy(body, old, w->x.body_len);
+    proa_block_free(old);
     w->x.body = body;
     w->body_cap = proa_block_bytes(body);
-    return true;
+    return count_body(w, w->x.body_len);
 }
 
 static void refuse_memory(proa_http_conn *h)
@@ -195,12 +205,18 @@ static void on_data(proa_http_conn *h)
 {
     proa_http_work *w = h->work;
     proa_str data = w->codec.data;
-    if (!reserve_body(w, w->x.body_len + data.len)) {
+    if (!reserve_body(w, w->x.body_len + data.len) || !count_body(w, w->x.body_len + data.len)) {
         refuse_memory(h);
         return;
     }
     memcpy(w->x.body + w->x.body_len, data.ptr, data.len);
     w->x.body_len += data.len;
+}
+
+static void http_progress(void *state, size_t got)
+{
+    proa_http_conn *h = state;
+    if (h->work && !count_body(h->work, h->work->x.body_len + got)) refuse_memory(h);
 }
 
 static void on_direct(void *arg, size_t got)
@@ -348,6 +364,7 @@ const proa_protocol proa_http_protocol = {
     .shutdown = http_shutdown,
     .close = http_close,
     .expired = http_expired,
+    .progress = http_progress,
 };
 
 /* ---- for handlers ---- */
@@ -371,6 +388,11 @@ void proa_http_on_drained(proa_http_exchange *x, void (*drained)(proa_http_excha
 {
     ((proa_http_work *)x)->drained = drained;
     if (drained) proa_conn_want_drained(x->conn);
+}
+
+void proa_http_body_free(void *body)
+{
+    proa_block_free(body);
 }
 
 char *proa_http_take_body(proa_http_exchange *x)

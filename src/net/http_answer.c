@@ -221,9 +221,10 @@ void proa_http_send(proa_http_exchange *x, proa_str bytes)
     proa_http_conn *h = answering(x);
     if (!h || !h->work->pieces || bytes.len == 0) return;
     struct iovec iov[3] = {{0}, {(void *)bytes.ptr, bytes.len}, {(void *)"\r\n", 2}};
-    char digits[22] = "";
+    char digits[22];
     size_t count = to_digits(digits, bytes.len, 16);
-    memcpy(digits + 20, "\r\n", 2);
+    digits[20] = '\r';
+    digits[21] = '\n';
     iov[0] = (struct iovec){digits + 20 - count, count + 2};
     bool chunked = h->work->codec.minor == 1;
     proa_conn_write(h->conn, chunked ? iov : iov + 1, chunked ? 3 : 1, NULL, NULL);

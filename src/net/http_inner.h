@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * http_inner.h - the inside of an exchange, for http.c (requests), http_answer.c (answers) and http_body.c (memory).
+ * http_inner.h - the inside of an exchange, for http.c (requests) and http_answer.c (answers).
  * Owner:   http.c.
- * Threads: the loop's; proa_http_body_free any. */
+ * Threads: the loop's. */
 #ifndef PROA_NET_HTTP_INNER_H
 #define PROA_NET_HTTP_INNER_H
 
@@ -42,8 +42,5 @@ struct proa_http_conn {
 void proa_http_finish(proa_http_conn *h);
 /* http_answer.c: the server's own answer to a request that no handler sees. */
 void proa_http_refuse(proa_http_conn *h, int status, const char *why);
-
-/* http_body.c. At least that many bytes, 64-byte aligned; NULL: over PROA_INFLIGHT_BYTES_MAX, or no memory. */
-char *proa_http_body_new(size_t bytes);
 
 #endif

@@ -87,7 +87,7 @@ static BIO_METHOD *new_bio(void)
 
 static bool offers(const unsigned char *list, unsigned len, const char *name, const unsigned char **out)
 {
-    for (unsigned at = 0; at + 1 + list[at] <= len; at += 1U + list[at]) {
+    for (unsigned at = 0; at < len && at + 1 + list[at] <= len; at += 1U + list[at]) {
         if (!proa_str_is((proa_str){(const char *)list + at + 1, list[at]}, name)) continue;
         *out = list + at + 1;
         return true;

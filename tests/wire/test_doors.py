@@ -2,6 +2,7 @@
 """Where the faces listen: sockets in the file system, one port for all with TLS, by `proa client` and plain sockets."""
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -52,3 +53,10 @@ def test_one_port_with_tls(start, tmp_path):
     with socket.create_connection(("localhost", port)) as plain:
         with context.wrap_socket(plain, server_hostname="localhost") as connection:
             assert "proa_connections" in get(connection, "/metrics")
+
+
+def test_one_signal_twice_is_one(start):
+    """timeout(1) sends SIGTERM to its child and then to the group: that is no order to drop what runs."""
+    running = start()
+    running.process.send_signal(signal.SIGTERM)
+    assert running.stop() == 0
