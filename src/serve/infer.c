@@ -117,10 +117,13 @@ static bool call_watcher(proa_infer *r)
     return watcher != NULL;
 }
 
+/* The watcher may end the request, and with the final reply go the scheduler's and the sink's references: ours keeps it
+ * until the watcher has returned. */
 void proa_infer_cancel(proa_infer *r)
 {
-    if (atomic_exchange(&r->cancelled, true)) return;
-    call_watcher(r);
+    proa_infer_hold(r);
+    if (!atomic_exchange(&r->cancelled, true)) call_watcher(r);
+    proa_infer_drop(r);
 }
 
 bool proa_infer_cancelled(const proa_infer *r)

@@ -2,6 +2,7 @@
 """Limits and faults over HTTP: too large, too deep, too slow, half closed, reset, too many; the server goes on."""
 import concurrent.futures
 import json
+import random
 import resource
 import shutil
 import socket
@@ -169,6 +170,31 @@ def test_reset_together_with_bytes(start):
                 reset(sock)
     wait_until(lambda: open_connections(own) == 0, seconds=5)
     wait_until(lambda: "proa_requests_in_flight 0" in metrics_text(own), seconds=5)
+
+
+def test_clients_that_behave_badly(start):
+    """Three seconds of pieces of requests, several at once, shut, reset and left at random; nothing is left of them."""
+    own, chance = start(), random.Random(1)
+    stream = json.dumps({"IN": [1] * 5, "DELAY": [3] * 5, "WAIT": 0}).encode()
+    asked = [raw_request(INFER, BODY), raw_request(SLOW, BODY), raw_request("/v2", method="GET"),
+             raw_request("/v2/models/repeat_int32/generate_stream", stream)]
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        socks = [own.connect() for _ in range(chance.randint(1, 8))]
+        data = chance.choice(asked)
+        for sock in socks:
+            sock.sendall((data * chance.randint(1, 4))[:chance.choice([10, 100, len(data) - 5, len(data), 10**6])])
+        for sock in socks:
+            how = chance.randrange(4)
+            if how == 0:
+                sock.shutdown(socket.SHUT_WR)
+            elif how == 1:
+                reset(sock)
+            elif how == 2:
+                time.sleep(chance.random() * 0.01)
+            sock.close()
+    assert own.alive(), own.log_text()[-6000:]
+    wait_until(lambda: open_connections(own) == 0 and "proa_requests_in_flight 0" in metrics_text(own), seconds=10)
 
 
 def metrics_text(server):
