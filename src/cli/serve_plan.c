@@ -201,6 +201,30 @@ static int compression_of(const char *name)
     return level;
 }
 
+/* Metrics have no certificate of their own: on HTTP's port they come behind HTTP's. */
+static bool metrics_join_http(const proa_api_options *a)
+{
+    bool same_port = a->metrics.port == a->http.port || strncmp(a->http.address, "unix:", 5) == 0;
+    return a->http.allow && same_port && strcmp(a->metrics.address, a->http.address) == 0;
+}
+
+static proa_status plan_tls(proa_api_options *a, const proa_serve_options *o, proa_err *err)
+{
+    bool grpc = o->grpc_ssl || o->grpc_ssl_mutual;
+    if ((o->cert == NULL) != (o->key == NULL))
+        return PROA_FAIL(err, INVALID, "--http-cert and --http-key go together");
+    if (grpc && !(o->grpc_cert && o->grpc_key))
+        return PROA_FAIL(err, INVALID, "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key");
+    if (o->grpc_ssl_mutual && !o->grpc_root)
+        return PROA_FAIL(err, INVALID, "--grpc-use-ssl-mutual needs --grpc-root-cert");
+    a->http.cert = o->cert, a->http.key = o->key, a->http.client_ca = o->client_ca;
+    if (grpc) a->grpc.cert = o->grpc_cert, a->grpc.key = o->grpc_key;
+    if (o->grpc_ssl_mutual) a->grpc.client_ca = o->grpc_root;
+    if (metrics_join_http(a))
+        a->metrics.cert = o->cert, a->metrics.key = o->key, a->metrics.client_ca = o->client_ca;
+    return PROA_OK;
+}
+
 static proa_status plan_api(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
 {
     proa_api_options *a = &p->api;
@@ -208,9 +232,6 @@ static proa_status plan_api(proa_serve_plan *p, const proa_serve_options *o, pro
                           .address = o->http_address,
                           .port = (int)o->http_port,
                           .reuse = o->reuse_http,
-                          .cert = o->cert,
-                          .key = o->key,
-                          .client_ca = o->client_ca,
                           .forward_pattern = o->forward_http};
     a->grpc = (proa_port){.allow = o->allow_grpc,
                           .address = o->grpc_address,
@@ -220,18 +241,7 @@ static proa_status plan_api(proa_serve_plan *p, const proa_serve_options *o, pro
     a->metrics = (proa_port){.allow = o->allow_metrics,
                              .port = (int)o->metrics_port,
                              .address = o->metrics_address ? o->metrics_address : o->http_address};
-    /* metrics have no certificate of their own: on HTTP's port they come behind HTTP's */
-    if (a->http.allow && (a->metrics.port == a->http.port || strncmp(a->http.address, "unix:", 5) == 0) &&
-        strcmp(a->metrics.address, a->http.address) == 0)
-        a->metrics.cert = a->http.cert, a->metrics.key = a->http.key, a->metrics.client_ca = a->http.client_ca;
-    if (o->grpc_ssl || o->grpc_ssl_mutual) a->grpc.cert = o->grpc_cert, a->grpc.key = o->grpc_key;
-    if (o->grpc_ssl_mutual) a->grpc.client_ca = o->grpc_root;
-    if ((a->http.cert == NULL) != (a->http.key == NULL))
-        return PROA_FAIL(err, INVALID, "--http-cert and --http-key go together");
-    if ((o->grpc_ssl || o->grpc_ssl_mutual) && !(o->grpc_cert && o->grpc_key))
-        return PROA_FAIL(err, INVALID, "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key");
-    if (o->grpc_ssl_mutual && !o->grpc_root)
-        return PROA_FAIL(err, INVALID, "--grpc-use-ssl-mutual needs --grpc-root-cert");
+    PROA_TRY(plan_tls(a, o, err));
     a->threads = (int)o->threads, a->http_max_input = o->max_input;
     a->allow_client_shm = o->allow_shm, a->strict_triton = o->strict_triton;
     a->grpc_keepalive_ms = o->keepalive_ms, a->grpc_keepalive_timeout_ms = o->keepalive_timeout_ms;
