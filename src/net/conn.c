@@ -228,12 +228,14 @@ static void read_some(proa_conn *conn)
 }
 
 /* A connection that is not read from still sees that its peer has reset it; and so does one whose reset came together with
- * its last bytes, which is one edge: reading them said nothing of it. */
-static void check_error(proa_conn *conn)
+ * its last bytes, which is one edge: reading them said nothing of it. If only too much input waits, it is told too that
+ * the peer has shut its side behind that. */
+static void check_peer(proa_conn *conn)
 {
     int error = 0;
     socklen_t len = sizeof error;
     if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error != 0) proa_conn_fail(conn);
+    else if (conn->hup && !conn->eof && !conn->paused) on_eof(conn);
 }
 
 static void on_event(evutil_socket_t fd, short what, void *arg)
@@ -244,11 +246,10 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
     conn->readable = true;
     if (what & EV_CLOSED) conn->hup = true;
     conn->inside = true;
-    bool reads = wants_bytes(conn);
-    if (reads) read_some(conn);
+    if (wants_bytes(conn)) read_some(conn);
     /* Where an answer was made at once, writing it will tell. */
     bool waits = conn->ending == PROA_CONN_OPEN && !conn->hup && conn->queued == 0;
-    if (!reads || waits) check_error(conn);
+    if (!wants_bytes(conn) || waits) check_peer(conn);
     settle(conn);
 }
 
@@ -373,9 +374,13 @@ void proa_conn_fail(proa_conn *conn)
 void proa_conn_shutdown(proa_conn *conn)
 {
     if (conn->ending != PROA_CONN_OPEN) return;
+    conn->inside = true;
+    conn->readable = true; /* a request may lie in the kernel: it came before the drain */
+    read_some(conn);
     if (!conn->protocol) proa_conn_fail(conn);
-    else if (conn->protocol->shutdown) conn->protocol->shutdown(conn->state);
-    proa_conn_late(conn);
+    else if (conn->ending == PROA_CONN_OPEN && conn->protocol->shutdown)
+        conn->protocol->shutdown(conn->state);
+    settle(conn);
 }
 
 /* ---- making and freeing ---- */

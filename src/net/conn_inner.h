@@ -80,7 +80,7 @@ struct proa_listen_part {
 
 /* conn.c. The connection is linked into part, reads from the next turn on, and frees itself. */
 void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl);
-void proa_conn_shutdown(proa_conn *conn); /* the listener drains */
+void proa_conn_shutdown(proa_conn *conn); /* the listener drains; may free it */
 /* Chooses the protocol; called by conn_tls.c when the handshake is done. */
 void proa_conn_start(proa_conn *conn, const proa_protocol *protocol);
 void proa_conn_late(proa_conn *conn); /* queues conn->late unless it is queued or settle comes anyway */

@@ -242,7 +242,7 @@ static void on_drain(proa_loop_task *task)
     part->draining = true;
     stop_accepting(part);
     for (proa_conn *conn = part->first, *next; conn; conn = next) {
-        next = conn->next; /* connections are freed at the end of the turn, not here */
+        next = conn->next; /* this one may be freed here, and no other */
         proa_conn_shutdown(conn);
     }
 }
