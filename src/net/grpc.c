@@ -261,6 +261,8 @@ static void finish(grpc_call *c, int code, proa_str message, const proa_grpc_hea
     if (c->held) nghttp2_session_consume_stream(c->session->h2, c->stream, c->held);
     c->held = 0;
     c->paused = false;
+    c->moved_ns = proa_loop_now_ns(c->session->loop);
+    if (c->queued) proa_grpc_session_wake(c->session, c->moved_ns + (int64_t)PROA_GRPC_UNREAD_MS * 1000000);
     proa_grpc_session_flush_soon(c->session);
 }
 
@@ -678,6 +680,7 @@ void proa_grpc_call_write(grpc_call *c, size_t len)
         c->out_at = 0;
         out_drop(out);
     }
+    c->moved_ns = proa_loop_now_ns(c->session->loop);
     if (!c->was_high || c->queued >= PROA_CONN_LOW_BYTES) return;
     c->was_high = false;
     c->drained_due = c->session->due = true;

@@ -357,11 +357,25 @@ static void tick_drain(grpc_session *s, int64_t now)
     else proa_grpc_session_wake(s, s->drain_ns);
 }
 
+/* The answer is complete, and the client does not take it. */
+static void tick_unread(grpc_call *c, int64_t now)
+{
+    int64_t patience = c->moved_ns + (int64_t)PROA_GRPC_UNREAD_MS * NS_PER_MS;
+    if (!c->queued) return;
+    if (now < patience) {
+        proa_grpc_session_wake(c->session, patience);
+        return;
+    }
+    nghttp2_submit_rst_stream(c->session->h2, NGHTTP2_FLAG_NONE, c->stream, NGHTTP2_CANCEL);
+    c->cut = true;
+    proa_grpc_session_flush_soon(c->session);
+}
+
 static void tick_call(grpc_call *c, int64_t now)
 {
     int64_t stalled = c->moved_ns + (int64_t)PROA_STALL_MS * NS_PER_MS;
-    if (c->finished) return;
-    if (c->pub.deadline_ns && now >= c->pub.deadline_ns)
+    if (c->finished) tick_unread(c, now);
+    else if (c->pub.deadline_ns && now >= c->pub.deadline_ns)
         proa_grpc_call_fail(c, PROA_GRPC_DEADLINE_EXCEEDED, "Deadline Exceeded");
     else if (c->counted && !c->paused && now >= stalled)
         proa_grpc_call_fail(c, PROA_GRPC_DEADLINE_EXCEEDED,

@@ -94,9 +94,9 @@ struct grpc_call {
     int prefix_len;
     char *message; /* a block; NULL between messages */
     size_t message_len, message_size;
-    bool counted; /* in session->partial */
-    int64_t moved_ns;
-    char *current; /* the message that on_message looks at */
+    bool counted;     /* in session->partial */
+    int64_t moved_ns; /* when a byte of a message came, or of a finished answer left */
+    char *current;    /* the message that on_message looks at */
     grpc_in *waiting, **waiting_last;
     size_t held; /* bytes that came while paused: their window is not opened yet */
     /* out */

@@ -735,6 +735,32 @@ static void test_slow_reader(void **state)
     peer_free(p);
 }
 
+/* A finished answer that the client's window holds back, for ever. */
+static void test_unread(void **state)
+{
+    char *bytes = pattern(200000);
+    (void)state;
+    peer *p = start(&plain);
+    peer_run(p);
+    p->lazy = true;
+    int32_t id = call_with(p, "/t/Keep", bytes, 200000);
+    peer_run(p);
+    double_advance(&p->loop, PROA_GRPC_UNREAD_MS - 1);
+    peer_run(p);
+    assert_int_equal(seen.kept_freed, 0);
+    double_advance(&p->loop, 1);
+    p->lazy = false;
+    peer_run(p);
+    assert_int_equal(seen.kept_freed, 1);
+    assert_int_equal(peer_of(p, id)->error_code, NGHTTP2_CANCEL);
+    assert_int_equal(seen.gone, 0);              /* it was finished */
+    id = call_with(p, "/t/Keep", bytes, 200000); /* one that is read */
+    peer_run(p);
+    assert_body(p, id, bytes, 200000, 1);
+    free(bytes);
+    peer_free(p);
+}
+
 /* ---- good conduct ---- */
 
 static void test_streams_max(void **state)
@@ -969,6 +995,7 @@ int main(void)
         cmocka_unit_test(test_finish_while_paused),
         cmocka_unit_test(test_back_pressure),
         cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_unread),
         cmocka_unit_test(test_streams_max),
         cmocka_unit_test(test_rapid_reset),
         cmocka_unit_test(test_pings),
