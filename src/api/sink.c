@@ -75,7 +75,8 @@ static proa_reply *oldest_first(proa_reply *newest)
 static void drain(proa_loop_task *task)
 {
     proa_sink *sink = (proa_sink *)(void *)((char *)task - offsetof(proa_sink, task));
-    uintptr_t word = atomic_exchange_explicit(&sink->arrived, 0, memory_order_acquire);
+    /* releases too: whoever finds the stack empty after this posts the task again, which the loop has just walked */
+    uintptr_t word = atomic_exchange_explicit(&sink->arrived, 0, memory_order_acq_rel);
     proa_reply *reply = oldest_first((proa_reply *)(word & ~(uintptr_t)ENDS)); // NOLINT(performance-no-int-to-ptr)
     sink->draining = !(word & ENDS);
     while (reply) {
@@ -98,7 +99,7 @@ static void push(proa_sink *sink, proa_reply *reply, bool final)
             reply->next = (proa_reply *)old; // NOLINT(performance-no-int-to-ptr)
             word = (uintptr_t)reply | (final ? ENDS_WITH : 0);
         } else word = old | ENDS_AFTER;
-    } while (!atomic_compare_exchange_weak_explicit(&sink->arrived, &old, word, memory_order_release,
+    } while (!atomic_compare_exchange_weak_explicit(&sink->arrived, &old, word, memory_order_acq_rel,
                                                     memory_order_relaxed));
     if (!old) proa_loop_post(sink->loop, &sink->task);
 }
