@@ -109,6 +109,8 @@ static const proa_arg other_rows[] = {
     {"metrics-port", PROA_ARG_INT, AT(metrics_port), 0, 65535, "N", "8002", NULL},
     {"metrics-config", PROA_ARG_LIST, AT(metrics_config), 0, 0, "KEY=VALUE", NULL,
      "counter_latencies, histogram_latencies, summary_latencies: true or false"},
+    {"trace-config", PROA_ARG_LIST, AT(trace_config), 0, 0, "KEY=VALUE", NULL,
+     "file, level (OFF, TIMESTAMPS, TENSORS), rate (one request of so many), count, log-frequency"},
     {"id", PROA_ARG_TEXT, AT(id), 0, 0, "NAME", "triton", "the server's name in its metadata"},
     {"exit-timeout-secs", PROA_ARG_INT, AT(exit_secs), 0, 86400, "N", "30",
      "how long running work may take at the end"},
@@ -121,7 +123,7 @@ static const proa_arg other_rows[] = {
     {"json", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "the table of models at start as JSON on standard output"},
     {"help", PROA_ARG_FLAG, AT(help), 0, 0, NULL, NULL, "this text"}, /* taken by the parser before it is stored */
 };
-static const proa_arg_table other_args = PROA_ARG_TABLE("metrics, log, end", other_rows);
+static const proa_arg_table other_args = PROA_ARG_TABLE("metrics, traces, log, end", other_rows);
 
 /* NAME, and why it does nothing here. */
 #define PROA_IGNORED_LIST(X)                                                                                 \
@@ -149,12 +151,11 @@ static const proa_arg_table other_args = PROA_ARG_TABLE("metrics, log, end", oth
     X(21, "allow-sagemaker", "not offered")                                                                  \
     X(22, "allow-vertex-ai", "not offered")                                                                  \
     X(23, "strict-model-config", "see --disable-auto-complete-config")                                       \
-    X(24, "trace-config", "nothing is traced")                                                               \
-    X(25, "trace-file", "nothing is traced")                                                                 \
-    X(26, "trace-level", "nothing is traced")                                                                \
-    X(27, "trace-rate", "nothing is traced")                                                                 \
-    X(28, "trace-count", "nothing is traced")                                                                \
-    X(29, "trace-log-frequency", "nothing is traced")
+    X(24, "trace-file", "see --trace-config")                                                                \
+    X(25, "trace-level", "see --trace-config")                                                               \
+    X(26, "trace-rate", "see --trace-config")                                                                \
+    X(27, "trace-count", "see --trace-config")                                                               \
+    X(28, "trace-log-frequency", "see --trace-config")
 
 static const proa_arg ignored_rows[] = {
 #define PROA_IGNORED_ROW(i, name, why) {name, PROA_ARG_MAYBE, AT(ignored[i]), 0, 0, "VALUE", NULL, why},

@@ -193,6 +193,53 @@ static proa_status plan_keys(proa_serve_plan *p, const proa_serve_options *o, pr
     return status;
 }
 
+static proa_status trace_number(int64_t *out, const char *key, const char *value, int64_t min, proa_err *err)
+{
+    char *end;
+    long long number = strtoll(value, &end, 10);
+    if (end == value || *end || number < min || number > UINT32_MAX)
+        return PROA_FAIL(err, INVALID, "--trace-config %s=%s: must be %lld to %lld", key, value,
+                         (long long)min, (long long)UINT32_MAX);
+    *out = number;
+    return PROA_OK;
+}
+
+static proa_status trace_level(unsigned *out, const char *value, proa_err *err)
+{
+    if (strcmp(value, "TIMESTAMPS") == 0) *out |= PROA_TRACE_TIMESTAMPS;
+    else if (strcmp(value, "TENSORS") == 0) *out |= PROA_TRACE_TENSORS;
+    else if (strcmp(value, "OFF") != 0)
+        return PROA_FAIL(err, INVALID, "--trace-config level=%s: OFF, TIMESTAMPS or TENSORS", value);
+    else *out = 0;
+    return PROA_OK;
+}
+
+/* "[triton,]KEY=VALUE"; levels add up. */
+static proa_status plan_trace(proa_serve_plan *p, const char *text, proa_err *err)
+{
+    proa_trace_options *t = &p->api.trace;
+    const char *key = NULL, *value = NULL, *whole = text;
+    if (strncmp(text, "triton,", 7) == 0) text += 7;
+    PROA_TRY(split(&p->arena, "trace-config", text, strlen(text), &key, &value, err));
+    if (strcmp(key, "file") == 0) return t->file = value, PROA_OK;
+    if (strcmp(key, "level") == 0) return trace_level(&t->level, value, err);
+    if (strcmp(key, "rate") == 0) return trace_number(&t->rate, key, value, 1, err);
+    if (strcmp(key, "count") == 0) return trace_number(&t->count, key, value, -1, err);
+    if (strcmp(key, "log-frequency") == 0) return trace_number(&t->log_frequency, key, value, 0, err);
+    if (strcmp(key, "mode") == 0 && strcmp(value, "triton") == 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID,
+                     "--trace-config '%s' is none of file, level, rate, count, log-frequency, mode=triton",
+                     whole);
+}
+
+static proa_status plan_traces(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
+{
+    for (int i = 0; i < o->trace_config.count; i++) PROA_TRY(plan_trace(p, o->trace_config.items[i], err));
+    if (p->api.trace.level && !p->api.trace.file)
+        return PROA_FAIL(err, INVALID, "--trace-config level needs --trace-config file=PATH");
+    return PROA_OK;
+}
+
 static int compression_of(const char *name)
 {
     static const char *const names[] = {"none", "low", "medium", "high"};
@@ -242,6 +289,7 @@ static proa_status plan_api(proa_serve_plan *p, const proa_serve_options *o, pro
                              .port = (int)o->metrics_port,
                              .address = o->metrics_address ? o->metrics_address : o->http_address};
     PROA_TRY(plan_tls(a, o, err));
+    PROA_TRY(plan_traces(p, o, err));
     a->threads = (int)o->threads, a->http_max_input = o->max_input;
     a->allow_client_shm = o->allow_shm, a->strict_triton = o->strict_triton;
     a->grpc_keepalive_ms = o->keepalive_ms, a->grpc_keepalive_timeout_ms = o->keepalive_timeout_ms;

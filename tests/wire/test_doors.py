@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the faces listen: sockets in the file system, one port for all with TLS, by `proa client` and plain sockets."""
+"""Where the faces listen: sockets in the file system, one port for all with TLS; signals and traces, by `proa client`."""
+import json
 import os
 import shutil
 import signal
@@ -60,3 +61,16 @@ def test_one_signal_twice_is_one(start):
     running = start()
     running.process.send_signal(signal.SIGTERM)
     assert running.stop() == 0
+
+
+def test_traces(start, tmp_path):
+    file = tmp_path / "trace.json"
+    running = start("--trace-config", f"triton,file={file}", "--trace-config", "level=TIMESTAMPS", "--trace-config", "rate=1")
+    assert asked(f"http://{running.http}").returncode == 0
+    assert running.stop() == 0
+    first, times = json.loads(file.read_text())
+    assert first["model_name"] == "identity_int32" and first["id"] == times["id"]
+    assert [t["name"] for t in times["timestamps"]][0::4] == ["REQUEST_START", "REQUEST_END"]
+    for wrong in ("level=TIMESTAMPS", "rate=0", "count=x", "level=ALL", "opentelemetry,url=x", "file"):
+        refused = subprocess.run([PROA, "serve", "x", "--trace-config", wrong], capture_output=True, text=True, timeout=60)
+        assert refused.returncode == 2 and refused.stderr.startswith("proa: --trace-config"), refused.stderr
