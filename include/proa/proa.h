@@ -47,7 +47,7 @@ typedef struct proa_engine_options {
     int32_t sequences_max; /* running at once, each beam counts as one; default 16 */
     int32_t step_tokens; /* token budget of a step; default 512, at least the longest encoder input is planned */
     int64_t kv_tokens; /* room for keys and values, in tokens of all running sequences; 0: see proa_info */
-    float kv_share;     /* with kv_tokens 0: as many as fit into this share (0 to 1) of the memory that the weights
+    float kv_share; /* with kv_tokens 0: as many as fit into this share (0 to 1) of the memory that the weights
                            leave, but no more than sequences_max whole contexts; 0: planned without it */
     proa_progress_fn *progress;
     void *progress_arg;
@@ -306,6 +306,8 @@ typedef struct proa_request {
     size_t text_len;    /* 0: text is NUL-terminated */
     const int32_t *ids; /* token ids, used as they are */
     int64_t ids_count;
+    const float *embedded; /* encoders: vectors in place of text and ids, as the embedding makes them (its norm applied):
+                              [ids_count, hidden]; copied. NULL: none */
     const int32_t *decoder_ids; /* encoder-decoder: the decoder's first tokens, start token included; NULL: the
                                    start token alone */
     int64_t decoder_ids_count;

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
+#include "tensor/dtype.h"
 #include <string.h>
 
 #define T(name) INFERENCE__DATA_TYPE__TYPE_##name
@@ -62,7 +63,7 @@ static const proa_io_row encoder_inputs[] = {{"input_ids", T(UINT32), VECTOR, 0}
                                              {"ia3_tasks", T(INT32), SCALAR},
                                              {.name = NULL}};
 static const proa_io_row bert_inputs[] = {
-    {"input_ids", T(UINT32), VECTOR, 0}, {"sequence_lengths", T(INT32), NEEDED}, {.name = NULL}};
+    {"input_hidden_state", T(INVALID), MATRIX, 0}, {"sequence_lengths", T(INT32), NEEDED}, {.name = NULL}};
 static const proa_io_row gpt_outputs[] = {{"output_ids", T(UINT32), MATRIX, 0},
                                           {"sequence_length", T(UINT32), VECTOR, 0},
                                           {"cum_log_probs", T(FP32), VECTOR, 0},
@@ -73,7 +74,7 @@ static const proa_io_row t5_outputs[] = {{"output_ids", T(INT32), MATRIX, 0},
                                          {"cum_log_probs", T(FP32), VECTOR, 0},
                                          {"output_log_probs", T(FP32), MATRIX, 0},
                                          {.name = NULL}};
-static const proa_io_row hidden_outputs[] = {{"output_hidden_state", T(FP32), MATRIX, 0}, {.name = NULL}};
+static const proa_io_row hidden_outputs[] = {{"output_hidden_state", T(INVALID), MATRIX, 0}, {.name = NULL}};
 
 /* Names that a configuration may have beside those of the tables. */
 static const char *const more_inputs[] = {"request_output_len",
@@ -91,6 +92,7 @@ static const char *const more_inputs[] = {"request_output_len",
                                           "ia3_tasks",
                                           "start_id",
                                           "input_ids",
+                                          "input_hidden_state",
                                           "session_len",
                                           "memory_len"};
 
@@ -113,6 +115,26 @@ static proa_status find_variant(int *variant, const char *model_type, proa_err *
     return PROA_FAIL(err, INVALID, "Unknown model \"%s\"", model_type);
 }
 
+/* Hidden states are of the type that the model computes in, where the configuration leaves it open. */
+static Inference__DataType hidden_type(const Inference__ModelConfig *config)
+{
+    const char *type = proa_config_parameter(config, "data_type");
+    if (type && strcmp(type, "fp16") == 0) return T(FP16);
+    return type && strcmp(type, "bf16") == 0 ? T(BF16) : T(FP32);
+}
+
+static void complete_types(Inference__ModelConfig *config)
+{
+    for (size_t i = 0; i < config->n_input; i++)
+        if (config->input[i]->data_type == T(INVALID) &&
+            strcmp(config->input[i]->name, "input_hidden_state") == 0)
+            config->input[i]->data_type = hidden_type(config);
+    for (size_t i = 0; i < config->n_output; i++)
+        if (config->output[i]->data_type == T(INVALID) &&
+            strcmp(config->output[i]->name, "output_hidden_state") == 0)
+            config->output[i]->data_type = hidden_type(config);
+}
+
 static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
                             proa_err *err)
 {
@@ -128,6 +150,7 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
         if (variant <= PROA_FT_T5) proa_config_inputs(config, sampling_inputs, arena);
     }
     if (!config->n_output) proa_config_outputs(config, outputs[variant], arena);
+    complete_types(config);
     return PROA_OK;
 }
 
@@ -143,10 +166,6 @@ static proa_status check_inputs(const proa_served *s, proa_err *err)
     const Inference__ModelConfig *config = proa_model_config(s->model);
     for (size_t i = 0; i < config->n_input; i++) {
         const char *name = config->input[i]->name;
-        if (strcmp(name, "input_hidden_state") == 0)
-            return PROA_FAIL(
-                err, UNSUPPORTED,
-                "input '%s': this backend takes token ids: configure input_ids TYPE_UINT32 in its place", name);
         if (!is_known(name))
             return PROA_FAIL(err, INVALID, "input '%s' is none of FasterTransformer's", name);
     }
@@ -172,15 +191,43 @@ static proa_status open_variant(proa_served *s, proa_err *err)
 
 /* ---- reading ---- */
 
-/* Rows of the batch and columns of input_ids. */
+/* Rows of the batch and columns of input_ids; of hidden states, vectors in each row. */
 static proa_status read_shape(const proa_call *call, int64_t *rows, int64_t *columns, proa_err *err)
 {
-    const proa_tensor *ids = proa_infer_input(call->infer, "input_ids");
-    if (!ids) return PROA_FAIL(err, INVALID, "input 'input_ids' is not there");
-    *rows = ids->rank > 1 ? ids->shape[0] : 1;
+    const proa_tensor *hidden = proa_infer_input(call->infer, "input_hidden_state");
+    const proa_tensor *ids = hidden ? hidden : proa_infer_input(call->infer, "input_ids");
+    int32_t inner = hidden ? 2 : 1;
+    if (!ids || ids->rank < inner) return PROA_FAIL(err, INVALID, "input 'input_ids' is not there");
+    *rows = ids->rank > inner ? ids->shape[0] : 1;
     if (*rows < 1 || *rows > PROA_FT_ROWS_MAX)
         return PROA_FAIL(err, LIMIT, "a batch of %lld, must be 1 to %d", (long long)*rows, PROA_FT_ROWS_MAX);
-    *columns = proa_tensor_count(ids) / *rows;
+    *columns = hidden ? ids->shape[ids->rank - 2] : proa_tensor_count(ids) / *rows;
+    return PROA_OK;
+}
+
+/* Row `p->row` of input_hidden_state, as far as its length says. */
+static proa_status read_hidden(proa_prompt *p, const proa_tensor *t, int64_t columns, proa_err *err)
+{
+    const proa_call *call = p->call;
+    int64_t width = t->shape[t->rank - 1], hidden = call->served->info.hidden, length = columns;
+    proa_dtype dtype = t->type == PROA_TYPE_FP16   ? PROA_DTYPE_F16
+                       : t->type == PROA_TYPE_BF16 ? PROA_DTYPE_BF16
+                                                   : PROA_DTYPE_F32;
+    if (width != hidden)
+        return PROA_FAIL(err, INVALID, "input '%s' has vectors of %lld, the model's have %lld", t->name,
+                         (long long)width, (long long)hidden);
+    if (t->type != PROA_TYPE_FP32 && dtype == PROA_DTYPE_F32)
+        return PROA_FAIL(err, UNSUPPORTED, "input '%s' must be FP32, FP16 or BF16", t->name);
+    proa_input_int(call->infer, "sequence_lengths", p->row, &length);
+    if (length < 1 || length > columns)
+        return PROA_FAIL(err, INVALID, "input 'sequence_lengths' is %lld in row %lld, must be 1 to %lld",
+                         (long long)length, (long long)p->row, (long long)columns);
+    float *rows = PROA_ARENA_NEW(&p->call->arena, float, length *hidden);
+    const char *from = t->data + (size_t)(p->row * columns * hidden * proa_dtype_bytes(dtype));
+    proa_to_f32(rows, from, dtype, length * hidden);
+    p->request.task = PROA_TASK_ENCODE;
+    p->request.embedded = rows;
+    p->request.ids_count = length;
     return PROA_OK;
 }
 
@@ -287,6 +334,8 @@ static proa_status read_generation(proa_prompt *p, proa_ft_call *own, proa_err *
 static proa_status read_prompt(proa_prompt *p, proa_ft_call *own, proa_err *err)
 {
     int variant = p->call->served->variant;
+    const proa_tensor *hidden = proa_infer_input(p->call->infer, "input_hidden_state");
+    if (hidden && variant == PROA_FT_BERT) return read_hidden(p, hidden, own->input_width, err);
     if (variant == PROA_FT_GPT || variant == PROA_FT_T5) {
         PROA_TRY(read_generation(p, own, err));
     } else {

@@ -63,6 +63,7 @@ static void make_step(proa_engine *e)
     e->cross_spans = proa_calloc(rows, sizeof *e->cross_spans);
     e->asks = proa_calloc(rows, sizeof *e->asks);
     e->ask_rows = proa_calloc(rows, sizeof *e->ask_rows);
+    e->given = proa_calloc(rows, sizeof *e->given);
     e->kv = proa_calloc((size_t)e->model->kv_layers, sizeof *e->kv);
     for (int32_t i = 0; i < e->model->kv_layers; i++) e->kv[i] = proa_pages_layer(&e->pages, i);
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
@@ -115,8 +116,8 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
 static void free_step(proa_engine *e)
 {
     if (!e->pool) return;
-    void *all[] = {e->table_memory, e->slot_used,  e->self,        e->spare, e->cross,    e->ids,
-                   e->positions,    e->self_spans, e->cross_spans, e->asks,  e->ask_rows, e->kv};
+    void *all[] = {e->table_memory, e->slot_used,   e->self, e->spare,    e->cross, e->ids,  e->positions,
+                   e->self_spans,   e->cross_spans, e->asks, e->ask_rows, e->kv,    e->given};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     for (int i = 0; i < proa_pool_threads(e->pool) && e->samplers; i++) proa_sampler_release(&e->samplers[i]);
     free(e->changed);

@@ -48,6 +48,8 @@ struct proa_job {
     void *arg;
     int32_t *input; /* encoder kinds: the encoder's ids */
     int64_t input_count;
+    float *embedded; /* [input_count][hidden] in place of the input's ids; or NULL */
+    float *encoded;  /* task ENCODE: [input_count][hidden] of the answer */
     int32_t *prompt; /* the decoder's first ids */
     int64_t prompt_count;
     atomic_bool cancelled;
@@ -129,6 +131,8 @@ struct proa_engine {
     proa_ask *asks;
     int32_t *ask_rows;
     int64_t rows, spans, ask_count;
+    proa_given *given; /* of the encoder's step */
+    int64_t given_count;
     float lse[PROA_HEAD_ROWS];
     float prompt_logprobs[PROA_HEAD_ROWS];
     int64_t answered; /* rows of the head before the one in hand */

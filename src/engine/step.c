@@ -130,7 +130,7 @@ static void admit(proa_engine *e)
 
 static void clear_batch(proa_engine *e)
 {
-    e->rows = e->spans = e->ask_count = 0;
+    e->rows = e->spans = e->ask_count = e->given_count = 0;
 }
 
 static int32_t table_at(const proa_engine *e, const proa_table *table)
@@ -181,6 +181,7 @@ static void add_input(proa_engine *e, proa_job *job)
     proa_table *table = &e->cross[job->slot];
     take_pages(e, table, 0, job->input_count);
     add_span(e, table, job->input_count, job->input_count, table, 0);
+    if (job->embedded) e->given[e->given_count++] = (proa_given){e->rows, job->input_count, job->embedded};
     for (int64_t i = 0; i < job->input_count; i++) add_row(e, job->input[i], i);
 }
 
@@ -202,6 +203,13 @@ static void deliver_encoded(proa_engine *e, proa_job *job, int64_t row)
     proa_deliver_rows(job, NULL, proa_view_f32(proa_model_pool(m, rows, 1)), n, 0, columns);
 }
 
+/* The encoder's last states, of one job whose input stands at rows [row, row + n) of the step. */
+static void deliver_hidden(proa_engine *e, proa_job *job, int64_t row)
+{
+    proa_model_encoded(e->model, job->encoded, row, job->input_count);
+    proa_deliver_rows(job, job->encoded, NULL, 0, job->input_count, e->model->config.hidden);
+}
+
 /* Those of the encoded that ask for no decoder are done. */
 static void after_encode(proa_engine *e)
 {
@@ -211,9 +219,7 @@ static void after_encode(proa_engine *e)
     for (proa_job *job; (job = proa_job_list_pop(&e->running));) {
         bool in_step = job->phase == PROA_PHASE_ENCODE && row < e->rows;
         if (in_step && (!has_decoder(e) || job->task == PROA_TASK_ENCODE)) {
-            if (job->task == PROA_TASK_ENCODE)
-                proa_deliver_rows(job, proa_model_encoded(e->model, row), NULL, 0, job->input_count,
-                                  e->model->config.hidden);
+            if (job->task == PROA_TASK_ENCODE) deliver_hidden(e, job, row);
             else deliver_encoded(e, job, row);
             row += job->input_count;
             end_job(e, job, PROA_FINISH_END, NULL);
@@ -235,6 +241,8 @@ static bool encode(proa_engine *e)
     }
     if (!e->rows) return false;
     proa_batch batch = batch_of(e);
+    batch.given = e->given;
+    batch.given_count = e->given_count;
     proa_model_encode(e->model, e->kv, &batch);
     e->now.steps++;
     e->now.rows += (uint64_t)e->rows;

@@ -17,9 +17,9 @@ void proa_job_free(proa_job *job)
         proa_buf_release(&job->seq[i].shown);
         free(job->seq[i].ids);
     }
-    void *all[] = {job->seq,      job->top,         job->input,       job->prompt,
-                   job->beam_ids, job->beam_values, job->beam_parent, job->beam_token,
-                   job->path,     job->path_other,  job->probs,       job->hidden};
+    void *all[] = {job->seq,         job->top,         job->input,      job->prompt, job->beam_ids,
+                   job->beam_values, job->beam_parent, job->beam_token, job->path,   job->path_other,
+                   job->probs,       job->hidden,      job->embedded,   job->encoded};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     proa_beam_free(job->beam);
     proa_contrastive_free(job->contrast);
@@ -73,12 +73,29 @@ static proa_status read_input(const proa_engine *e, const proa_request *r, int32
     return status;
 }
 
+/* Vectors in place of ids, which are 0 then. */
+static proa_status read_embedded(const proa_engine *e, proa_job *job, const proa_request *r, proa_err *err)
+{
+    int64_t hidden = e->model->config.hidden, rows = e->model->plan.rows_max;
+    if (r->text || r->ids) return PROA_FAIL(err, INVALID, "a request has vectors, and text or ids as well");
+    if (r->ids_count < 1 || r->ids_count > rows)
+        return PROA_FAIL(err, LIMIT, "%lld vectors, must be 1 to %lld", (long long)r->ids_count, (long long)rows);
+    job->input_count = r->ids_count;
+    job->input = proa_calloc((size_t)r->ids_count, sizeof *job->input);
+    job->embedded = proa_malloc((size_t)(r->ids_count * hidden) * sizeof *job->embedded);
+    memcpy(job->embedded, r->embedded, (size_t)(r->ids_count * hidden) * sizeof *job->embedded);
+    return PROA_OK;
+}
+
 static proa_status read_prompt(const proa_engine *e, proa_job *job, const proa_request *r, proa_err *err)
 {
     int32_t start = (int32_t)e->model->config.decoder_start;
     proa_kind kind = e->model->arch->kind;
+    if (kind == PROA_KIND_DECODER && r->embedded)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder to take vectors", e->model->arch->name);
     if (kind == PROA_KIND_DECODER) return read_input(e, r, &job->prompt, &job->prompt_count, err);
-    PROA_TRY(read_input(e, r, &job->input, &job->input_count, err));
+    if (r->embedded) PROA_TRY(read_embedded(e, job, r, err));
+    else PROA_TRY(read_input(e, r, &job->input, &job->input_count, err));
     if (kind == PROA_KIND_ENCODER) return PROA_OK;
     job->prompt_count = r->decoder_ids ? r->decoder_ids_count : 1;
     if (job->prompt_count < 1 || job->prompt_count > PROA_CONTEXT_MAX)
@@ -293,6 +310,8 @@ static proa_status plan_job(const proa_engine *e, proa_job *job, const proa_opti
     if (job->task == PROA_TASK_ENCODE && e->model->arch->kind == PROA_KIND_DECODER)
         return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder", e->model->arch->name);
     if (!encoder && job->task != PROA_TASK_ENCODE) PROA_TRY(read_options(e, job, options, err));
+    if (job->task == PROA_TASK_ENCODE)
+        job->encoded = proa_malloc((size_t)(job->input_count * e->model->config.hidden) * sizeof *job->encoded);
     if (job->task == PROA_TASK_GENERATE) {
         job->new_max = proa_min64(new_tokens_wanted(job), room);
         job->width = (int32_t)proa_min64(width_of(&job->options), e->model->plan.width[PROA_REG_OUT]);

@@ -17,13 +17,21 @@ typedef struct proa_model_options {
     int64_t head_rows; /* rows that the head takes at once */
 } proa_model_options;
 
+/* Rows [row, row + count) that come as vectors of the model's width, in place of what their ids embed to. */
+typedef struct proa_given {
+    int64_t row, count;
+    const float *values; /* [count][hidden], the host's */
+} proa_given;
+
 /* A step's rows. Arrays belong to the caller and hold for the pass. */
 typedef struct proa_batch {
     int64_t rows;
     const int32_t *ids, *positions; /* [rows] */
     const int32_t *types;           /* [rows] token types (BERT); NULL: all 0 */
     proa_spans self;                /* whose rows, and their own contexts, this step's tokens included */
-    proa_spans cross; /* the same rows, with the encoder's contexts (encoder-decoder, decoding) */
+    proa_spans cross;        /* the same rows, with the encoder's contexts (encoder-decoder, decoding) */
+    const proa_given *given; /* of an encoder's step: [given_count] */
+    int64_t given_count;
 } proa_batch;
 
 typedef struct proa_stage proa_stage; /* the step's arrays on their way to a device */
@@ -72,8 +80,8 @@ proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
 void proa_model_best(proa_model *m, const int32_t *rows, int64_t count, int32_t *ids, float *sums);
 /* What the head's last product read in row i of the last call of proa_model_head: [hidden], after the final norm. */
 const float *proa_model_hidden(const proa_model *m, int64_t i);
-/* Row i of what the last encode left: [hidden], after the encoder's final norm; rows follow each other. */
-const float *proa_model_encoded(const proa_model *m, int64_t i);
+/* Rows [first, first + count) of what the last encode left, to the host: [count][hidden], after the encoder's final norm. */
+void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count);
 bool proa_model_has_pool(const proa_model *m);
 proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count);
 /* Makes [memory, memory + bytes), which must be zero, resident. */

@@ -11,8 +11,10 @@ typedef struct frame {
     const proa_batch *batch;
     proa_stack_id stack;
     int64_t layer;
-    int64_t rows;          /* of the registers that this program writes */
-    const int32_t *gather; /* rows that the head is asked for */
+    int64_t rows;            /* of the registers that this program writes */
+    const int32_t *gather;   /* rows that the head is asked for */
+    const proa_given *given; /* rows that the encoder gets as vectors */
+    int64_t given_count;
 } frame;
 
 static proa_view reg(const frame *f, proa_reg r)
@@ -193,6 +195,17 @@ static void run(const frame *f, const proa_program *program)
     for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) steps[s->op](f, s);
 }
 
+/* Rows that stand in for embedded ones. */
+static void put_given(const frame *f)
+{
+    proa_model *m = f->m;
+    int64_t row = m->plan.width[PROA_REG_X] * (int64_t)sizeof(float);
+    for (int64_t i = 0; i < f->given_count; i++) {
+        char *to = m->activations + m->plan.offset[PROA_REG_X] + f->given[i].row * row;
+        m->device->upload(m->device, to, f->given[i].values, f->given[i].count * row);
+    }
+}
+
 static void run_stack(frame *f)
 {
     const proa_program *p = f->m->plan.program[f->stack];
@@ -200,6 +213,7 @@ static void run_stack(frame *f)
     PROA_ASSERT(f->rows <= f->m->plan.rows_max);
     f->layer = layers;
     run(f, &p[PROA_SECTION_EMBED]);
+    put_given(f);
     for (f->layer = 0; f->layer < layers; f->layer++) run(f, &p[PROA_SECTION_LAYER]);
     run(f, &p[PROA_SECTION_AFTER]);
 }
@@ -220,8 +234,10 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     enum { RECORDED_ROWS_MAX = 1024 };
     proa_batch there;
     frame f = {.m = m, .kv = kv, .stack = stack, .rows = batch->rows};
+    f.given = batch->given;
+    f.given_count = batch->given_count;
     f.batch = proa_stage_batch(m, batch, &there);
-    bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX;
+    bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX && !batch->given_count;
     if (recorded) {
         proa_pass pass = {(int32_t)stack,      (int32_t)batch->rows,   (int32_t)batch->self.count,
                           there.self.rows_max, there.self.context_max, there.cross.context_max};
@@ -285,10 +301,11 @@ proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count)
     return run_head(m, &m->plan.pool, rows, count);
 }
 
-const float *proa_model_encoded(const proa_model *m, int64_t i)
+void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count)
 {
     const proa_plan *p = &m->plan;
-    return (const float *)(const void *)(m->activations + p->offset[PROA_REG_X]) + i * p->width[PROA_REG_X];
+    int64_t row = p->width[PROA_REG_X] * (int64_t)sizeof(float);
+    m->device->download(m->device, to, m->activations + p->offset[PROA_REG_X] + first * row, count * row);
 }
 
 const float *proa_model_hidden(const proa_model *m, int64_t i)

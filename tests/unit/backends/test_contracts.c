@@ -3,6 +3,8 @@
  * alone, with that engine's rules; shapes, padding, prompts and streams are as their guides' clients expect them. */
 #include "rig.h"
 
+#include "tensor/dtype.h"
+
 #define CLASSICS              MODELS "classics-10m"
 #define T5                    MODELS "m30k-t5"
 #define PARAMETER(key, value) "parameters { key: \"" key "\" value { string_value: \"" value "\" } } "
@@ -293,13 +295,59 @@ static void encoders_give_hidden_states(void **state)
     }
     forget(r);
     rig_close(&g);
-    rig_open(&g, &proa_backend_fastertransformer, PARAMETER("model_type", "bert"), MODELS "polarity-bert");
+    rig_open(&g, &proa_backend_fastertransformer,
+             PARAMETER("model_type",
+                       "bert") "max_batch_size: 8 "
+                               "input [{ name: \"input_ids\" data_type: TYPE_UINT32 dims: [-1] },"
+                               "{ name: \"sequence_lengths\" data_type: TYPE_INT32 dims: [1] reshape { } }]",
+             MODELS "polarity-bert");
     r = ask();
     put(r, "input_ids", PROA_TYPE_UINT32, (const int32_t[]){2, 40, 41, 3}, 16, 2, (int64_t[]){1, 4});
     put_all(r, "sequence_lengths", PROA_TYPE_INT32, 4, 1);
     assert_shape(only(run(&g, r)), "output_hidden_state", 3, 1, 4, 256);
     forget(r);
     rig_close(&g);
+}
+
+/* BERT as FasterTransformer has it: hidden states in, of what the embedding made, and hidden states out. */
+static void bert_takes_hidden_states(void **state)
+{
+    PROA_UNUSED(state);
+    enum { H = 256, L = 5 };
+    direct bert;
+    rig g;
+    float in[2][L][H];
+    direct_open(&bert, MODELS "polarity-bert");
+    for (int i = 0; i < 2 * L * H; i++) (&in[0][0][0])[i] = (float)((i * 37) % 101) / 50 - 1;
+    for (int half = 0; half < 2; half++) {
+        rig_open(&g, &proa_backend_fastertransformer,
+                 half ? PARAMETER("model_type", "bert") PARAMETER("data_type", "fp16")
+                            PARAMETER("dtype", "f32")
+                      : PARAMETER("model_type", "bert"),
+                 MODELS "polarity-bert");
+        uint16_t narrow[2 * L * H];
+        proa_from_f32(narrow, PROA_DTYPE_F16, &in[0][0][0], 2 * L * H);
+        if (half) proa_to_f32(&in[0][0][0], narrow, PROA_DTYPE_F16, 2 * L * H);
+        const int32_t lengths[] = {L, 3};
+        proa_infer *r = ask();
+        put(r, "input_hidden_state", half ? PROA_TYPE_FP16 : PROA_TYPE_FP32,
+            half ? (void *)narrow : (void *)in, half ? sizeof narrow : sizeof in, 3, (int64_t[]){2, L, H});
+        put_rows(r, "sequence_lengths", PROA_TYPE_INT32, lengths, 2);
+        const proa_reply *reply = only(run(&g, r));
+        assert_shape(reply, "output_hidden_state", 3, 2, L, H);
+        for (int i = 0; i < 2; i++) {
+            proa_request request = {.task = PROA_TASK_ENCODE, .embedded = &in[i][0][0], .ids_count = lengths[i]};
+            direct_run(&bert, request);
+            assert_int_equal(bert.rows_len, lengths[i] * H);
+            if (half) proa_from_f32(narrow, PROA_DTYPE_F16, bert.rows, (int64_t)bert.rows_len);
+            size_t size = half ? 2 : 4;
+            assert_memory_equal(out(reply, "output_hidden_state")->data + (size_t)(i * L * H) * size,
+                                half ? (void *)narrow : (void *)bert.rows, bert.rows_len * size);
+        }
+        forget(r);
+        rig_close(&g);
+    }
+    direct_close(&bert);
 }
 
 static void ft_refusals(void **state)
@@ -309,8 +357,6 @@ static void ft_refusals(void **state)
     const char *const bad[][2] = {
         {PARAMETER("model_type", "XLNet"), "Unknown model \"XLNet\""},
         {PARAMETER("model_type", "T5"), "holds a llama"},
-        {"input { name: \"input_hidden_state\" data_type: TYPE_FP32 dims: [-1,-1] } max_batch_size: 1",
-         "input_ids"},
         {"input { name: \"inputs\" data_type: TYPE_FP32 dims: [-1] } max_batch_size: 1", "inputs"}};
     for (size_t i = 0; i < PROA_COUNT(bad); i++) {
         assert_int_not_equal(rig_try(&g, &proa_backend_fastertransformer, bad[i][0], CLASSICS), PROA_OK);
@@ -643,6 +689,7 @@ int main(void)
         cmocka_unit_test(gptj_stream),
         cmocka_unit_test(t5_with_tokens_of_the_client),
         cmocka_unit_test(encoders_give_hidden_states),
+        cmocka_unit_test(bert_takes_hidden_states),
         cmocka_unit_test(ft_refusals),
         cmocka_unit_test(trtllm_one_reply),
         cmocka_unit_test(trtllm_batches),

@@ -3,6 +3,9 @@
  * not matter; cancelling gives everything back; the decode loop allocates nothing; bad requests are refused. */
 #include "engine_test.h"
 
+#include "tensor/dtype.h"
+#include "weights/weights.h"
+
 #include <pthread.h>
 
 /* Every allocation of the process counts (sanitisers bring their own malloc; there the test asks proa's counter). */
@@ -352,6 +355,35 @@ static void encode_gives_hidden_states(void **state)
     proa_engine_close(engine);
 }
 
+/* T5's embedding is its table: vectors from there are the ids, beside other requests in the same step. */
+static void vectors_stand_in_for_ids(void **state)
+{
+    outcome ids_out = {0}, other = {0}, out = {0};
+    const int32_t ids[] = {5, 9, 17, 4, 33};
+    proa_weights *weights = NULL;
+    proa_info info;
+    proa_engine *engine = open_or_fail(*state, NULL);
+    proa_engine_info(engine, &info);
+    assert_int_equal(proa_weights_open(&weights, *state, NULL), PROA_OK);
+    proa_view table = proa_weights_find(weights, "shared.weight")->view;
+    float *rows = malloc((size_t)(5 * info.hidden) * sizeof *rows);
+    size_t bytes = (size_t)(info.hidden * proa_dtype_bytes(table.dtype));
+    for (int i = 0; i < 5; i++)
+        proa_to_f32(rows + i * info.hidden, (const char *)table.data + (size_t)ids[i] * bytes, table.dtype,
+                    info.hidden);
+    run_request(engine, encode_of(ids, 5), &ids_out);
+    submit_or_fail(engine, encode_of(ids, 3), &other);
+    submit_or_fail(engine, (proa_request){.task = PROA_TASK_ENCODE, .embedded = rows, .ids_count = 5}, &out);
+    proa_engine_run(engine);
+    assert_int_equal(out.rows_count, 5);
+    assert_memory_equal(out.rows, ids_out.rows, (size_t)(5 * info.hidden) * sizeof *rows);
+    assert_int_equal(other.rows_count, 3);
+    free(rows);
+    proa_weights_close(weights);
+    outcome_release(&ids_out), outcome_release(&other), outcome_release(&out);
+    proa_engine_close(engine);
+}
+
 static void decoders_have_no_encoder(void **state)
 {
     proa_engine *engine = open_or_fail(*state, NULL);
@@ -374,15 +406,16 @@ static void decoders_have_no_encoder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON(batched_equals_single, "qwen3"),      ON(batched_equals_single, "mistral"),
-        ON(batched_equals_single, "gptj"),       ON(batched_equals_single, "t5_v1_1"),
-        ON(cancel_gives_back, "llama3"),         ON(cancel_gives_back, "t5"),
-        ON(decode_allocates_nothing, "llama3"),  ON(decode_allocates_nothing, "t5"),
-        ON(threads_submit_and_cancel, "llama3"), ON(threads_submit_and_cancel, "t5"),
-        ON(chunks_do_not_matter, "llama"),       ON(chunks_do_not_matter, "gpt2"),
-        ON(encode_gives_hidden_states, "bert"),  ON(encode_gives_hidden_states, "bert_regress"),
-        ON(encode_gives_hidden_states, "t5"),    ON(decoders_have_no_encoder, "llama"),
-        ON(bad_requests_are_refused, "llama"),   cmocka_unit_test(bad_models_are_refused),
+        ON(batched_equals_single, "qwen3"),       ON(batched_equals_single, "mistral"),
+        ON(batched_equals_single, "gptj"),        ON(batched_equals_single, "t5_v1_1"),
+        ON(cancel_gives_back, "llama3"),          ON(cancel_gives_back, "t5"),
+        ON(decode_allocates_nothing, "llama3"),   ON(decode_allocates_nothing, "t5"),
+        ON(threads_submit_and_cancel, "llama3"),  ON(threads_submit_and_cancel, "t5"),
+        ON(chunks_do_not_matter, "llama"),        ON(chunks_do_not_matter, "gpt2"),
+        ON(encode_gives_hidden_states, "bert"),   ON(encode_gives_hidden_states, "bert_regress"),
+        ON(vectors_stand_in_for_ids, "t5"),       ON(encode_gives_hidden_states, "t5"),
+        ON(decoders_have_no_encoder, "llama"),    ON(bad_requests_are_refused, "llama"),
+        cmocka_unit_test(bad_models_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
