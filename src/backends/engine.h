@@ -84,6 +84,7 @@ struct proa_call {
     atomic_bool cancel_asked, cancel_done, failed;
     proa_err err;
     proa_call *next, **link; /* in served->calls */
+    proa_call *read_next;    /* in served->reading */
     void *own;               /* the contract's */
 };
 
@@ -111,7 +112,11 @@ struct proa_served {
     bool exclude_input; /* tensorrtllm */
     int variant;        /* fastertransformer */
     pthread_mutex_t lock;
-    proa_call *calls; /* live ones */
+    proa_call *calls;                   /* live ones */
+    proa_call *reading, **reading_last; /* long ones, on their way through the reader */
+    pthread_cond_t to_read;
+    pthread_t reader;
+    bool reader_runs, reader_stops;
     proa_token_counts in, out;
     uint64_t rate_tokens; /* of figures: since when, and what it was then */
     int64_t rate_ns;
@@ -140,8 +145,10 @@ void proa_served_metrics_trtllm(void *state, const char *labels, proa_buf *out);
 void proa_call_start(proa_served *served, proa_infer *r);
 /* `read` makes its prompts; task, options and ids are to be filled in. */
 proa_prompt *proa_call_prompts(proa_call *call, int64_t count);
-/* Cancels the live calls of requests with this id; they end with what they have said. Returns how many. */
-int proa_served_stop(proa_served *s, const char *id);
+/* Stops the reader; no call is left. */
+void proa_calls_end(proa_served *s);
+/* Cancels the other live calls of requests with this call's id; they end with what they have said. Returns how many. */
+int proa_call_stop_others(const proa_call *call);
 /* Sends a reply; with `final` the call is over and must not be touched. */
 void proa_call_reply(proa_call *call, proa_reply *reply, bool final);
 const char *proa_said_reason(proa_finish finish); /* "stop", "length", "cancelled", "" */

@@ -426,12 +426,13 @@ static void on_cancel(proa_infer *r)
     atomic_store(&call->cancel_done, true);
 }
 
-int proa_served_stop(proa_served *s, const char *id)
+int proa_call_stop_others(const proa_call *self)
 {
+    proa_served *s = self->served;
     int n = 0;
     pthread_mutex_lock(&s->lock);
     for (proa_call *call = s->calls; call; call = call->next) {
-        if (strcmp(call->infer->id, id) != 0) continue;
+        if (call == self || strcmp(call->infer->id, self->infer->id) != 0) continue;
         atomic_store(&call->stop_quietly, true);
         cancel_prompts(call);
         n++;
@@ -488,20 +489,12 @@ static void submit_all(proa_call *call)
     }
 }
 
-void proa_call_start(proa_served *served, proa_infer *r)
+static void begin_call(proa_call *call)
 {
-    proa_call *call = PROA_ARENA_NEW(&r->arena, proa_call, 1);
+    proa_infer *r = call->infer;
     proa_err err = {.status = PROA_OK};
-    call->contract = served->contract;
-    call->served = served;
-    call->infer = r;
-    r->work = call;
-    proa_arena_init(&call->arena);
-    proa_infer_hold(r); /* events may end the call before we are through */
     proa_status status = call->contract->read(call, &err);
-    if (status == PROA_OK && call->count) status = check_queue(served, call->count, &err);
-    join_list(call);
-    proa_infer_watch(r, on_cancel);
+    if (status == PROA_OK && call->count) status = check_queue(call->served, call->count, &err);
     if (status == PROA_OK && atomic_load(&call->cancel_asked))
         status = PROA_FAIL(&err, CANCELLED, "request was cancelled");
     if (status != PROA_OK) {
@@ -513,4 +506,73 @@ void proa_call_start(proa_served *served, proa_infer *r)
         submit_all(call);
     }
     proa_infer_drop(r);
+}
+
+/* ---- the reader: long texts are not for a loop's thread, where others wait ---- */
+
+static proa_call *next_to_read(proa_served *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->reading && !s->reader_stops) pthread_cond_wait(&s->to_read, &s->lock);
+    proa_call *call = s->reading;
+    if (call) s->reading = call->read_next;
+    if (!s->reading) s->reading_last = &s->reading;
+    pthread_mutex_unlock(&s->lock);
+    return call;
+}
+
+static void *reading_thread(void *arg)
+{
+    for (proa_call *call; (call = next_to_read(arg)) != NULL;) begin_call(call);
+    return NULL;
+}
+
+/* False if there is no reader: then it is read here. */
+static bool hand_to_reader(proa_call *call)
+{
+    proa_served *s = call->served;
+    pthread_mutex_lock(&s->lock);
+    if (!s->reader_runs) {
+        s->reading_last = &s->reading;
+        s->reader_runs = pthread_create(&s->reader, NULL, reading_thread, s) == 0;
+    }
+    bool runs = s->reader_runs;
+    if (runs) {
+        *s->reading_last = call;
+        s->reading_last = &call->read_next;
+        pthread_cond_signal(&s->to_read);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return runs;
+}
+
+void proa_calls_end(proa_served *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->reader_stops = true;
+    pthread_cond_signal(&s->to_read);
+    pthread_mutex_unlock(&s->lock);
+    if (s->reader_runs) pthread_join(s->reader, NULL);
+}
+
+static bool is_long(const proa_infer *r)
+{
+    size_t bytes = 0;
+    for (int32_t i = 0; i < r->inputs_count; i++)
+        if (r->inputs[i].type == PROA_TYPE_BYTES) bytes += r->inputs[i].bytes;
+    return bytes > PROA_READ_AT_ONCE_BYTES;
+}
+
+void proa_call_start(proa_served *served, proa_infer *r)
+{
+    proa_call *call = PROA_ARENA_NEW(&r->arena, proa_call, 1);
+    call->contract = served->contract;
+    call->served = served;
+    call->infer = r;
+    r->work = call;
+    proa_arena_init(&call->arena);
+    proa_infer_hold(r); /* events may end the call before we are through */
+    join_list(call);
+    proa_infer_watch(r, on_cancel);
+    if (!is_long(r) || !hand_to_reader(call)) begin_call(call);
 }

@@ -276,6 +276,7 @@ proa_status proa_served_open(void **state, proa_model *model, const proa_contrac
     s->model = model;
     proa_arena_init(&s->arena);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->to_read, NULL);
     proa_status status = open_served(s, err);
     if (status != PROA_OK) return proa_served_close(s), status;
     *state = s;
@@ -286,11 +287,13 @@ void proa_served_close(void *state)
 {
     proa_served *s = state;
     if (!s) return;
+    proa_calls_end(s);
     if (s->engine) proa_engine_stop(s->engine);
     proa_pieces_free(s->pieces);
     proa_chat_free(s->chat);
     proa_engine_close(s->engine);
     proa_arena_release(&s->arena);
+    pthread_cond_destroy(&s->to_read);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

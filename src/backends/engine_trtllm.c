@@ -292,7 +292,7 @@ static proa_status stop_other(const proa_call *call, proa_err *err)
 {
     if (!*call->infer->id)
         return PROA_FAIL(err, INVALID, "Trying to stop a request but request ID is not provided");
-    proa_served_stop(call->served, call->infer->id);
+    proa_call_stop_others(call);
     return PROA_OK;
 }
 

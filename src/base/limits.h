@@ -125,6 +125,7 @@
 #define PROA_ANSWER_BYTES_MAX     (2 * PROA_GIB)   /* one answer as JSON or compressed: 64 MiB of tensors with 20 digits each */
 #define PROA_COMPRESS_LEVEL       1                /* of answers over HTTP: the loop waits for it, and more costs 3 times for 5 % */
 #define PROA_CLASSES_BYTES_MAX    (256 * PROA_MIB) /* the strings of one classified output: a million classes with labels */
+#define PROA_READ_AT_ONCE_BYTES   (16 << 10)       /* text of a request that is tokenised on the caller's thread: 16 KB take 1 to 2 ms */
 #define PROA_FT_ROWS_MAX          4096             /* prompts of one request: FasterTransformer's configurations say 1,024 */
 #define PROA_REPLY_ARRAY_BYTES_MAX (1 * PROA_GIB)  /* one tensor of a reply of the engine: 2,000 rows of 128k logits */
 #define PROA_OPENAI_PROMPTS_MAX   2048             /* in one request: OpenAI's for embeddings */

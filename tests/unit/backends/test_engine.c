@@ -426,6 +426,29 @@ static void many_at_once(void **state)
     }
 }
 
+/* A long text is read elsewhere: the caller is back before, and what comes is the same; cancelled, it never runs. */
+static void long_texts_are_read_aside(void **state)
+{
+    PROA_UNUSED(state);
+    enum { LONG = 100 * 1024 };
+    char *text = malloc(LONG + 1);
+    for (int i = 0; i < LONG; i++) text[i] = PROMPT "\n"[i % (int)(sizeof PROMPT)];
+    text[LONG] = '\0';
+    proa_infer *r[6];
+    for (int i = 0; i < 6; i++) {
+        r[i] = ask_for(text, 4);
+        start(&own, r[i]);
+        if (i % 2) proa_infer_cancel(r[i]);
+    }
+    for (int i = 0; i < 6; i++) {
+        const heard *h = wait_for(r[i]);
+        proa_status status = h->reply[0]->error.status;
+        assert_true(status == PROA_LIMIT || (i % 2 && status == PROA_CANCELLED)); /* 1,024 tokens are its context */
+        forget(r[i]);
+    }
+    free(text);
+}
+
 static void overload_is_told(void **state)
 {
     PROA_UNUSED(state);
@@ -586,6 +609,8 @@ static void figures_and_metrics(void **state)
     assert_true(proa_json_int(proa_json_get(json, "pages_total")) > 0);
     proa_json_free(json);
     proa_buf_clear(&buf);
+    proa_stats stats = {.running = 1}; /* published at the end of a step */
+    while (stats.running) proa_engine_stats(((proa_served *)own.model.state)->engine, &stats);
     proa_backend_engine.metrics(own.model.state, "model=\"m\",version=\"1\"", &buf);
     assert_non_null(strstr(buf.ptr, "proa_engine_pages_used{model=\"m\",version=\"1\"} 0\n"));
     proa_buf_release(&buf);
@@ -608,6 +633,7 @@ int main(void)
         cmocka_unit_test(wrong_requests_are_refused),
         cmocka_unit_test(cancel_frees_pages),
         cmocka_unit_test(many_at_once),
+        cmocka_unit_test(long_texts_are_read_aside),
         cmocka_unit_test(overload_is_told),
         cmocka_unit_test(encoder_decoders),
         cmocka_unit_test(classifiers),
