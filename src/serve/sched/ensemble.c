@@ -339,6 +339,14 @@ void proa_run_reply(proa_infer *step, proa_reply *reply, bool final)
     else proa_leg_hold_back(e, step, index);
 }
 
+bool proa_run_has_due(proa_run *run)
+{
+    pthread_mutex_lock(&run->lock);
+    bool due = !run->error && (run->due[0] || run->due[1]);
+    pthread_mutex_unlock(&run->lock);
+    return due;
+}
+
 void proa_leg_failed(proa_leg *leg, const proa_err *err)
 {
     proa_run *run = leg->run;

@@ -89,6 +89,7 @@ struct proa_run {
 
 /* A reply of a step; and a step that could not start. */
 void proa_run_reply(proa_infer *step, proa_reply *reply, bool final);
+bool proa_run_has_due(proa_run *run); /* is a step ready that has not been started? */
 void proa_leg_failed(proa_leg *leg, const proa_err *err);
 
 /* ---- ensemble_leg.c ---- */

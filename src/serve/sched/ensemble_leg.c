@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "serve/sched/ensemble.h"
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -198,6 +199,8 @@ void proa_leg_hold_back(proa_ensemble *e, const proa_infer *request, int step)
     const proa_graph_step *s = &g->steps[step];
     if (!e->limits || !proa_crew_is_here()) return;
     int64_t until_ns = proa_clock_ns() + HOLD_BACK_NS;
+    /* Another thread drives the run and has not come to start what this reply is for. */
+    while (proa_run_has_due(((proa_leg *)request->user)->run) && proa_clock_ns() < until_ns) sched_yield();
     for (int i = 0; i < s->outputs_count; i++) {
         const proa_graph_tensor *t = &g->tensors[s->outputs[i].tensor];
         for (int j = 0; j < t->consumers_count; j++)
