@@ -299,6 +299,9 @@ a{% if t %}\n\n  b  \n{% endif %}\n\n\nc
 {%- for k, v in {'a': 1}.items() %}\n  {{- k }}: {{ v -}}\n{% endfor %}.
 {{ x.y.z if x is defined else 'no x' }} {{ (x|default({})).y|default('no y') }}
 {{ [['a', 1], ['b', 2]]|map('join', ':')|join(' ') }} {{ ['1', '2']|map('int')|sum }}
+{{ xs|truncate(8) }} {{ undefined_thing|reverse|list }} {{ undefined_thing is callable }} {{ 2.5 is even }} {{ 4.0 is even }} {{ name.casefold() }} {{ 'a,b' % [1] }} {{ people|map(attribute='x')|sort|length }}
+{% if n|map('upper') %}lazy{% endif %} {{ 'never' if n|map('upper') else 'x' }}
+{{ n|map('upper')|list }}
 {{ 'İ'.lower()|length }} {{ 'ﬁ'.upper() }} {{ 'ǆ'.title() }} {{ 'ß'.capitalize() }}
 """
 

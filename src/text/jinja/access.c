@@ -77,7 +77,8 @@ static const proa_jfunction *methods_of(proa_jval object)
     switch (object.kind) {
     case PROA_J_STRING: return proa_j_str_methods;
     case PROA_J_LIST:
-    case PROA_J_TUPLE: return proa_j_list_methods;
+    case PROA_J_TUPLE:
+    case PROA_J_RANGE: return proa_j_list_methods;
     case PROA_J_DICT: return proa_j_dict_methods;
     case PROA_J_LOOP: return proa_j_loop_methods;
     case PROA_J_CYCLER: return proa_j_cycler_methods;
@@ -93,7 +94,7 @@ static proa_jval attribute(proa_jrun *run, proa_jval object, proa_str name, bool
     proa_jval v = proa_j_none();
     *found = true;
     if (is_unsafe(object, name)) return proa_j_undefined_in(PROA_J_UNDEF_UNSAFE, object, name);
-    if (row && (object.kind != PROA_J_TUPLE || !proa_str_is(name, "copy")))
+    if (row && ((object.kind != PROA_J_TUPLE && object.kind != PROA_J_RANGE) || !proa_str_is(name, "copy")))
         return bind_method(run, row, object);
     *found = false;
     if (object.kind == PROA_J_LOOP) v = loop_attr(object.loop, name, found);

@@ -15,10 +15,14 @@
     X(FLOORDIV, "//")                                                                                        \
     X(EQ, "==")                                                                                              \
     X(NE, "!=")                                                                                              \
-    X(GE, ">=") X(LE, "<=") X(ADD, "+") X(SUB, "-") X(DIV, "/") X(MUL, "*") X(MOD, "%") X(TILDE, "~")        \
-        X(LBRACKET, "[") X(RBRACKET, "]") X(LPAREN, "(") X(RPAREN, ")") X(LBRACE, "{") X(RBRACE, "}")        \
-            X(GT, ">") X(LT, "<") X(ASSIGN, "=") X(DOT, ".") X(COLON, ":") X(PIPE, "|") X(COMMA, ",")        \
-                X(SEMICOLON, ";")
+    X(GE, ">=")                                                                                              \
+    X(LE, "<=")                                                                                              \
+    X(ADD, "+")                                                                                              \
+    X(SUB, "-")                                                                                              \
+    X(DIV, "/")                                                                                              \
+    X(MUL, "*") X(MOD, "%") X(TILDE, "~") X(LBRACKET, "[") X(RBRACKET, "]") X(LPAREN, "(") X(RPAREN, ")")    \
+        X(LBRACE, "{") X(RBRACE, "}") X(GT, ">") X(LT, "<") X(ASSIGN, "=") X(DOT, ".") X(COLON, ":")         \
+            X(PIPE, "|") X(COMMA, ",") X(SEMICOLON, ";")
 
 typedef enum proa_jtype {
     PROA_T_EOF,

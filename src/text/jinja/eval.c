@@ -148,7 +148,9 @@ proa_jval proa_j_apply(proa_jrun *run, const proa_jfunction *row, proa_jval self
     proa_jval bound[PROA_J_ARGS_MAX] = {{.kind = PROA_J_ABSENT}};
     if (row->params) bind(run, row, call, bound);
     if (run->failed) return proa_j_none();
-    return row->fn(run, self, bound, call);
+    proa_jval v = row->fn(run, self, bound, call);
+    bool made = v.kind == PROA_J_ITERATOR && (self.kind != PROA_J_ITERATOR || v.seq != self.seq);
+    return made ? proa_j_lazily(run, v) : v;
 }
 
 proa_jval proa_j_call(proa_jrun *run, proa_jval callee, const proa_jcall *call)

@@ -69,7 +69,6 @@ SEQ_FILTER(proa_f_reverse)
 {
     FILTER_UNUSED;
     bool text = self.kind == PROA_J_STRING;
-    if (self.kind == PROA_J_UNDEFINED && proa_j_fail_undefined(run, self)) return self;
     proa_jval list = proa_j_to_list(run, self);
     proa_jval back = proa_j_list(run, self.kind == PROA_J_ITERATOR ? PROA_J_LIST : PROA_J_ITERATOR,
                                  list.seq->len);
@@ -78,6 +77,7 @@ SEQ_FILTER(proa_f_reverse)
         if (text) proa_buf_str(&run->scratch, proa_j_text(list.seq->items[i]));
         else proa_j_push(run, back, list.seq->items[i]);
     }
+    if (run->failed) return proa_j_none();
     return text ? proa_j_take(run, &run->scratch, 0) : back;
 }
 
@@ -193,15 +193,22 @@ SEQ_FILTER(proa_f_rejectattr)
 
 typedef struct sorting {
     proa_jval *items, *keys, *items2, *keys2; /* two of each: merged from one to the other */
-    bool reverse;
+    bool reverse, listed;                     /* listed: keys are compared as members of lists */
 } sorting;
+
+/* Equal, of a kind that has no order: Python compares such keys within a list and does not ask for their order. */
+static bool alike(proa_jrun *run, proa_jval a, proa_jval b)
+{
+    bool ordered = proa_j_is_number(a) || a.kind == PROA_J_STRING;
+    return !ordered && proa_j_equal(run, a, b);
+}
 
 static void merge(proa_jrun *run, sorting *s, int64_t from, int64_t mid, int64_t to)
 {
     int64_t a = from, b = mid;
     for (int64_t i = from; i < to; i++) {
         bool right = a == mid;
-        if (!right && b < to && !run->failed) {
+        if (!right && b < to && !run->failed && !(s->listed && alike(run, s->keys[a], s->keys[b]))) {
             int order = s->reverse ? proa_j_compare(run, s->keys[a], s->keys[b], "<")
                                    : proa_j_compare(run, s->keys[b], s->keys[a], "<");
             right = order < 0; /* equal ones keep their order, also in reverse */
@@ -215,11 +222,12 @@ static void merge(proa_jrun *run, sorting *s, int64_t from, int64_t mid, int64_t
 }
 
 /* Stable; keys are those of the items. */
-static void sort_by(proa_jrun *run, proa_jseq *list, proa_jseq *keys, bool reverse)
+static void sort_by(proa_jrun *run, proa_jseq *list, proa_jseq *keys, bool reverse, bool listed)
 {
     int64_t n = list->len;
     size_t bytes = (size_t)(n + 1) * sizeof(proa_jval);
-    sorting s = {list->items, keys->items, proa_j_alloc(run, bytes), proa_j_alloc(run, bytes), reverse};
+    sorting s = {list->items, keys->items, proa_j_alloc(run, bytes), proa_j_alloc(run, bytes),
+                 reverse,     listed};
     if (run->failed || keys->len != n) return;
     for (int64_t width = 1; width < n && !run->failed; width *= 2)
         for (int64_t from = 0; from + width < n; from += 2 * width)
@@ -248,7 +256,7 @@ static proa_jval sorted(proa_jrun *run, proa_jval self, proa_jval attribute, boo
     proa_jval list = proa_j_to_list(run, self), keys = proa_j_list(run, PROA_J_LIST, list.seq->len);
     for (int64_t i = 0; i < list.seq->len && !run->failed; i++)
         proa_j_push(run, keys, sort_key(run, list.seq->items[i], attribute, exact));
-    sort_by(run, list.seq, keys.seq, reverse);
+    sort_by(run, list.seq, keys.seq, reverse, attribute.kind != PROA_J_INT);
     return list;
 }
 
@@ -299,7 +307,7 @@ SEQ_FILTER(proa_f_groupby)
         proa_jval v = group_value(run, list.seq->items[i], args);
         proa_j_push(run, keys, exact || v.kind != PROA_J_STRING ? v : proa_j_lower(run, proa_j_text(v)));
     }
-    sort_by(run, list.seq, keys.seq, false);
+    sort_by(run, list.seq, keys.seq, false, false);
     for (int64_t i = 0; i < list.seq->len && !run->failed; i++) {
         if (i == 0 || !proa_j_equal(run, keys.seq->items[i - 1], keys.seq->items[i])) {
             group = proa_j_list(run, PROA_J_LIST, 4);

@@ -230,7 +230,7 @@ proa_jval proa_j_percent(proa_jrun *run, proa_str format, proa_jval values)
         if (c == '%') percent_field(&p);
         else proa_buf_char(&p.out, c);
     }
-    bool single = values.kind != PROA_J_TUPLE && values.kind != PROA_J_DICT;
+    bool single = values.kind < PROA_J_LIST; /* what has items may have more than are used, but for tuples */
     if (p.used < (values.kind == PROA_J_TUPLE ? values.seq->len : single))
         proa_j_fail(run, PROA_INVALID, "not all arguments converted during string formatting");
     proa_jval text = proa_j_take(run, &p.out, 0);

@@ -72,7 +72,7 @@ FUNCTION(g_raise_exception)
     PROA_UNUSED(call);
     proa_str text = proa_j_text(proa_j_str(run, args[0]));
     if (run->failed) return self;
-    run->failed = true;
+    run->failed = run->raised = true;
     proa_err_set(&run->err, PROA_INVALID, __FILE__, __LINE__, "%.*s", (int)(text.len < 480 ? text.len : 480),
                  text.ptr);
     return proa_j_none();

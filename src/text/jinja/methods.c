@@ -40,6 +40,12 @@ METHOD(str_lower)
     return proa_j_lower(run, proa_j_text(self));
 }
 
+METHOD(str_casefold)
+{
+    UNUSED_ARGS;
+    return proa_j_folded(run, proa_j_text(self));
+}
+
 METHOD(str_upper)
 {
     UNUSED_ARGS;
@@ -559,7 +565,7 @@ const proa_jfunction proa_j_str_methods[] = {
     {"lower", str_lower, "", 0},
     {"title", str_title, "", 0},
     {"capitalize", str_capitalize, "", 0},
-    {"casefold", str_lower, "", 0},
+    {"casefold", str_casefold, "", 0},
     {"swapcase", str_swapcase, "", 0},
     {"rsplit", str_rsplit, "sep maxsplit", 0},
     {"splitlines", str_splitlines, "keepends", 0},

@@ -112,6 +112,7 @@ bool proa_j_is_space(int32_t c); /* str.isspace */
 proa_jval proa_j_lower(proa_jrun *run, proa_str s);
 proa_jval proa_j_upper(proa_jrun *run, proa_str s);
 proa_jval proa_j_capital(proa_jrun *run, proa_str s); /* the first as a title, the others lower */
+proa_jval proa_j_folded(proa_jrun *run, proa_str s);  /* str.casefold */
 proa_jval proa_j_swap(proa_jrun *run, proa_str s);
 proa_jval proa_j_titled(proa_jrun *run, proa_str s); /* str.title */
 enum { PROA_J_LEFT = 1, PROA_J_RIGHT = 2 };

@@ -11,9 +11,10 @@
         return proa_j_bool(condition);                                                                       \
     }
 
-static int64_t rest_of(proa_jrun *run, proa_jval value, int64_t by)
+/* Is value % by this? */
+static bool has_rest(proa_jrun *run, proa_jval value, int64_t by, int64_t rest)
 {
-    return proa_j_whole(proa_j_math(run, PROA_T_MOD, value, proa_j_int(by)));
+    return proa_j_equal(run, proa_j_math(run, PROA_T_MOD, value, proa_j_int(by)), proa_j_int(rest));
 }
 
 static bool has_case(proa_jrun *run, proa_jval v, const char *method)
@@ -61,7 +62,7 @@ TEST_IS(t_mapping, self.kind == PROA_J_DICT)
 TEST_IS(t_iterable, proa_j_can_iter(self) || self.kind == PROA_J_LOOP)
 TEST_IS(t_sequence, self.kind == PROA_J_UNDEFINED || self.kind == PROA_J_STRING || self.kind == PROA_J_DICT ||
                         proa_j_is_seq(self))
-TEST_IS(t_callable, proa_j_is_callable(self))
+TEST_IS(t_callable, proa_j_is_callable(self) || self.kind == PROA_J_UNDEFINED)
 TEST_IS(t_escaped, self.kind == PROA_J_STRING && self.flag)
 TEST_IS(t_sameas, same(self, args[0]))
 TEST_IS(t_in, proa_j_contains(run, args[0], self))
@@ -71,8 +72,8 @@ TEST_IS(t_lt, ordered(run, self, args[0], "<"))
 TEST_IS(t_le, ordered(run, self, args[0], "<="))
 TEST_IS(t_gt, ordered(run, self, args[0], ">"))
 TEST_IS(t_ge, ordered(run, self, args[0], ">="))
-TEST_IS(t_odd, rest_of(run, self, 2) == 1)
-TEST_IS(t_even, rest_of(run, self, 2) == 0)
+TEST_IS(t_odd, has_rest(run, self, 2, 1))
+TEST_IS(t_even, has_rest(run, self, 2, 0))
 TEST_IS(t_divisibleby, !proa_j_truth(proa_j_math(run, PROA_T_MOD, self, args[0])))
 TEST_IS(t_lower, has_case(run, self, "islower"))
 TEST_IS(t_upper, has_case(run, self, "isupper"))

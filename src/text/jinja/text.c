@@ -90,7 +90,14 @@ static void put_lower(proa_buf *out, proa_str s, size_t at, size_t after, int32_
     else proa_buf_code_point(out, utf8proc_tolower(c));
 }
 
-typedef enum casing { LOWER, UPPER, CAPITAL, SWAP, TITLE } casing;
+static void put_folded(proa_buf *out, int32_t c)
+{
+    const special *s = find_special(c);
+    if (!s) proa_buf_code_point(out, utf8proc_tolower(c == 0x3C2 ? 0x3A3 : c));
+    for (int i = 0; s && i < 3 && s->to[i]; i++) proa_buf_code_point(out, utf8proc_tolower(s->to[i]));
+}
+
+typedef enum casing { LOWER, UPPER, CAPITAL, SWAP, TITLE, FOLD } casing;
 
 static proa_jval recase(proa_jrun *run, proa_str s, casing how)
 {
@@ -102,7 +109,8 @@ static proa_jval recase(proa_jrun *run, proa_str s, casing how)
     for (size_t at = 0, after; at < s.len; at = after) {
         after = at + (size_t)proa_char_next((proa_str){s.ptr + at, s.len - at}, &c);
         bool first = how == CAPITAL ? at == 0 : how == TITLE && !inside;
-        if (first) put_title(out, c);
+        if (how == FOLD) put_folded(out, c);
+        else if (first) put_title(out, c);
         else if (how == UPPER || (how == SWAP && utf8proc_islower(c))) put_upper(out, c);
         else if (how == SWAP && !utf8proc_isupper(c)) proa_buf_code_point(out, c);
         else put_lower(out, s, at, after, c);
@@ -129,6 +137,11 @@ proa_jval proa_j_capital(proa_jrun *run, proa_str s)
 proa_jval proa_j_swap(proa_jrun *run, proa_str s)
 {
     return recase(run, s, SWAP);
+}
+
+proa_jval proa_j_folded(proa_jrun *run, proa_str s)
+{
+    return recase(run, s, FOLD);
 }
 
 proa_jval proa_j_titled(proa_jrun *run, proa_str s)

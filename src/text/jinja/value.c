@@ -501,9 +501,24 @@ bool proa_j_next(proa_jrun *run, proa_jiter *it, proa_jval *item)
     }
     proa_jseq *seq = it->over.seq;
     int64_t *at = it->over.kind == PROA_J_ITERATOR ? &seq->at : &it->at;
-    if (*at >= seq->len) return false;
+    if (*at >= seq->len) {
+        if (it->over.kind == PROA_J_ITERATOR && seq->fails) proa_j_fail(run, PROA_INVALID, "%s", seq->fails);
+        return false;
+    }
     *item = seq->items[(*at)++];
     return true;
+}
+
+proa_jval proa_j_lazily(proa_jrun *run, proa_jval iterator)
+{
+    const char *text = run->err.text;
+    int n = 0;
+    if (!run->failed || run->err.status != PROA_INVALID || run->raised) return iterator;
+    if (sscanf(text, "line %*d: %n", &n) == 0 && n > 0) text += n; /* another line will be told */
+    iterator.seq->fails = proa_arena_strdup(&run->arena, proa_str_c(text));
+    run->failed = false;
+    proa_err_clear(&run->err);
+    return iterator;
 }
 
 proa_jval proa_j_to_list(proa_jrun *run, proa_jval v)

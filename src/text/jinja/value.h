@@ -59,6 +59,7 @@ typedef struct proa_jseq {
     proa_jval *items;
     int64_t len, cap, at; /* at: how far an iterator has been walked */
     const char *view;     /* of a view: "dict_keys", ... */
+    const char *fails;    /* of an iterator: what fails behind its last item, or NULL */
 } proa_jseq;
 
 typedef struct proa_jentry {
@@ -81,8 +82,8 @@ typedef struct proa_jinput {
 typedef struct proa_jrun {
     proa_arena arena;
     proa_err err;
-    bool failed;
-    int32_t line; /* of the statement or expression that runs now */
+    bool failed, raised; /* raised: by raise_exception */
+    int32_t line;        /* of the statement or expression that runs now */
     int64_t steps, depth, macros;
     proa_buf *out;
     proa_buf scratch; /* for print.c: a value on its way to a string */
@@ -148,6 +149,9 @@ bool proa_j_iter(proa_jrun *run, proa_jiter *it, proa_jval v);
 bool proa_j_can_iter(proa_jval v);
 bool proa_j_next(proa_jrun *run, proa_jiter *it, proa_jval *item);
 proa_jval proa_j_to_list(proa_jrun *run, proa_jval v); /* a new list of what is walked over */
+
+/* What failed while an iterator was filled fails when it is walked, as if it were lazy; limits fail at once. */
+proa_jval proa_j_lazily(proa_jrun *run, proa_jval iterator);
 
 /* ---- print.c ---- */
 void proa_j_print(proa_jrun *run, proa_buf *out, proa_jval v); /* str(v) */
