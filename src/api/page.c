@@ -8,7 +8,7 @@
 /* Only what this server gives may run, style or be asked for, and nobody may frame the page. */
 #define SAFETY                                                                                               \
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " \
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"                        \
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"                         \
     "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n"
 
 typedef struct file {

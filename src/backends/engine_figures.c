@@ -158,9 +158,10 @@ void proa_served_figures(void *state, proa_buf *out)
     proa_served *s = state;
     proa_stats stats;
     proa_engine_stats(s->engine, &stats);
-    proa_buf_printf(out, "\"arch\":\"%s\",\"kind\":\"%s\",\"dtype\":\"%s\",\"quant\":\"%s\",\"context\":%d,\"chat\":%s,",
-                    s->info.arch, kinds[s->info.kind], s->info.dtype, s->info.quant, s->info.context,
-                    s->chat ? "true" : "false");
+    proa_buf_printf(
+        out, "\"arch\":\"%s\",\"kind\":\"%s\",\"dtype\":\"%s\",\"quant\":\"%s\",\"context\":%d,\"chat\":%s,",
+        s->info.arch, kinds[s->info.kind], s->info.dtype, s->info.quant, s->info.context,
+        s->chat ? "true" : "false");
     proa_buf_printf(out, "\"tokens_per_second\":%.1f,\"running\":%d,\"waiting\":%d,",
                     rate_of(s, stats.new_tokens), stats.running, stats.waiting);
     proa_buf_printf(out, "\"prompt_tokens\":%llu,\"new_tokens\":%llu,\"pages_used\":%lld,\"pages_total\":%lld",

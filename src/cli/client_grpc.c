@@ -179,8 +179,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     PROA_UNUSED(session), PROA_UNUSED(frame), PROA_UNUSED(flags);
     call *c = user;
     proa_str n = {(const char *)name, name_len};
-    if (proa_str_is(n, ":status")) c->http_status = atoi((const char *)value);
-    if (proa_str_is(n, "grpc-status")) c->grpc_status = atoi((const char *)value);
+    if (proa_str_is(n, ":status")) c->http_status = (int)strtol((const char *)value, NULL, 10);
+    if (proa_str_is(n, "grpc-status")) c->grpc_status = (int)strtol((const char *)value, NULL, 10);
     if (proa_str_is(n, "grpc-message"))
         snprintf(c->message, sizeof c->message, "%.*s", (int)value_len, (const char *)value);
     return 0;

@@ -222,7 +222,7 @@ static proa_status read_head(answer *a, proa_err *err)
     if (line.len < 12 || strncmp(line.ptr, "HTTP/1.", 7) != 0)
         return PROA_FAIL(err, INVALID, "that is no HTTP server: '%.*s'",
                          (int)proa_min64((int64_t)line.len, 40), line.ptr);
-    a->status = atoi(line.ptr + 9);
+    a->status = (int)strtol(line.ptr + 9, NULL, 10);
     a->length = -1;
     for (;;) {
         PROA_TRY(next_line(a, &line, err));

@@ -117,7 +117,7 @@ proa_status proa_device_open(proa_device **out, const char *name, proa_err *err)
     bool cuda = strncmp(name, "cuda", 4) == 0, numbered = cuda && *rest == ':' && rest[1] && strlen(rest) < 6;
     if (cuda && !*rest) return open_cuda(out, 0, err);
     if (numbered && strspn(rest + 1, "0123456789") == strlen(rest + 1))
-        return open_cuda(out, atoi(rest + 1), err);
+        return open_cuda(out, (int)strtol(rest + 1, NULL, 10), err);
     return PROA_FAIL(err, INVALID, "device '%s' is none of cpu, cuda, cuda:N", name);
 }
 

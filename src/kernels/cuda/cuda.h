@@ -35,15 +35,15 @@ struct gpu {
     cublasLtHandle_t lt;
     void *workspace; /* of cuBLASLt */
     size_t workspace_bytes;
-    char *ring; /* pinned, two halves: uploads pass through it */
+    char *ring;     /* pinned, two halves: uploads pass through it */
     size_t ring_at; /* in this half */
     int ring_half;
     cudaEvent_t ring_sent[2]; /* what was copied from a half has arrived */
-    void *cast; /* activations as the weights' type, for cuBLASLt */
+    void *cast;               /* activations as the weights' type, for cuBLASLt */
     size_t cast_bytes;
     float *partials; /* of split attention */
     size_t partials_bytes;
-    unsigned *counters; /* [GPU_COUNTERS] zero between kernels: which block of a group comes last */
+    unsigned *counters;  /* [GPU_COUNTERS] zero between kernels: which block of a group comes last */
     int16_t *buckets[2]; /* T5's buckets by distance: of decoders, of encoders */
     int32_t bucket_key[2][2];
     cudaError_t failed; /* the first failure since check */
@@ -61,7 +61,6 @@ struct gpu {
 /* Around each launch: waits and counts, when tracing. */
 void gpu_trace_begin(gpu *g);
 void gpu_trace_end(gpu *g, const char *what);
-
 
 enum { GPU_COUNTERS = 1 << 16, GPU_GRAPHS_MAX = 96, GPU_PLANS_MAX = 4096 };
 
@@ -87,8 +86,8 @@ static inline void gpu_note(gpu *g, cudaError_t status, const char *where)
 /* Launches with programmatic dependent launch: the kernel may start while the one before still runs, and waits itself
  * (gpu_wait) before it touches what others made. */
 template <typename... Params, typename... Args>
-static void gpu_launch(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
-                       Args... args)
+static void gpu_launch(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid, dim3 block,
+                       size_t shared, Args... args)
 {
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -119,21 +118,40 @@ __device__ static inline void gpu_release()
 #endif
 }
 
-__device__ static inline float gpu_to_f32(float x) { return x; }
-__device__ static inline float gpu_to_f32(__half x) { return __half2float(x); }
-__device__ static inline float gpu_to_f32(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ static inline float gpu_to_f32(float x)
+{
+    return x;
+}
+__device__ static inline float gpu_to_f32(__half x)
+{
+    return __half2float(x);
+}
+__device__ static inline float gpu_to_f32(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
 
 template <typename T> __device__ static inline T gpu_from_f32(float x);
-template <> __device__ inline float gpu_from_f32<float>(float x) { return x; }
-template <> __device__ inline __half gpu_from_f32<__half>(float x) { return __float2half_rn(x); }
-template <> __device__ inline __nv_bfloat16 gpu_from_f32<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+template <> __device__ inline float gpu_from_f32<float>(float x)
+{
+    return x;
+}
+template <> __device__ inline __half gpu_from_f32<__half>(float x)
+{
+    return __float2half_rn(x);
+}
+template <> __device__ inline __nv_bfloat16 gpu_from_f32<__nv_bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
 
 __device__ static inline float gpu_act(float x, int act)
 {
     switch (act) {
     case PROA_ACT_RELU: return x < 0.0f ? 0.0f : x;
     case PROA_ACT_GELU: return 0.5f * x * erfcf(-x * 0.70710678118654752f);
-    case PROA_ACT_GELU_TANH: return x / (1.0f + expf(-2.0f * 0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    case PROA_ACT_GELU_TANH:
+        return x / (1.0f + expf(-2.0f * 0.7978845608028654f * (x + 0.044715f * x * x * x)));
     case PROA_ACT_QUICK_GELU: return x / (1.0f + expf(-1.702f * x));
     case PROA_ACT_SILU: return x / (1.0f + expf(-x));
     case PROA_ACT_TANH: return tanhf(x);
@@ -164,9 +182,10 @@ __device__ static inline float gpu_block_sum(float v, float *room)
 void gpu_fill_rows(proa_ops *ops);   /* rows.cu */
 void gpu_fill_linear(proa_ops *ops); /* linear.cu */
 void gpu_fill_attend(proa_ops *ops); /* attend.cu */
-void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach, uint64_t seed);
-double gpu_read_rate(proa_device *d);                       /* ceiling.cu */
-double gpu_matrix_rate(proa_device *d, proa_dtype dtype);   /* ceiling.cu */
+void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
+                uint64_t seed);
+double gpu_read_rate(proa_device *d);                     /* ceiling.cu */
+double gpu_matrix_rate(proa_device *d, proa_dtype dtype); /* ceiling.cu */
 void gpu_linear_release(gpu *g);
 void *gpu_cast_room(gpu *g, size_t bytes);
 float *gpu_partials_room(gpu *g, size_t bytes);

@@ -21,7 +21,7 @@ void proa_j_print_float(proa_buf *out, double f)
     int precision = 0;
     do snprintf(digits, sizeof digits, "%.*e", precision, f);
     while (strtod(digits, NULL) != f && ++precision < 17);
-    int exponent = atoi(strchr(digits, 'e') + 1);
+    int exponent = (int)strtol(strchr(digits, 'e') + 1, NULL, 10);
     if (exponent >= -4 && exponent < 16) {
         snprintf(digits, sizeof digits, "%.*f", precision > exponent ? precision - exponent : 0, f);
         proa_buf_str(out, proa_str_c(digits));

@@ -328,7 +328,8 @@ static void prompt_equals_steps(void **state)
                 proa_span one = w.span[i < 70 ? 0 : 1];
                 int32_t at = i - one.row;
                 one = (proa_span){i, 1, one.context - one.rows + at + 1, one.table};
-                attend(&contexts[t * THREADS + i % THREADS], &w, &(proa_spans){.span = &one, .count = 1, .pages = w.pages}, &a);
+                attend(&contexts[t * THREADS + i % THREADS], &w,
+                       &(proa_spans){.span = &one, .count = 1, .pages = w.pages}, &a);
                 assert_memory_equal(w.y + i * row, all + i * row, (size_t)row * sizeof *all);
             }
         }
