@@ -192,7 +192,7 @@ static void json_element(proa_buf *out, const proa_tensor *t, int64_t i)
     case PROA_TYPE_BOOL: proa_buf_printf(out, "%s", *p ? "true" : "false"); return;
     case PROA_TYPE_FP32: memcpy(&f, p, 4), proa_buf_printf(out, "%.9g", (double)f); return;
     case PROA_TYPE_FP64: memcpy(&d, p, 8), proa_buf_printf(out, "%.17g", d); return;
-    case PROA_TYPE_INT8: v = *(const int8_t *)(const void *)p; break;
+    case PROA_TYPE_INT8: v = (int64_t)((unsigned char)*p ^ 0x80u) - 0x80; break;
     case PROA_TYPE_INT16: v = *(const int16_t *)(const void *)p; break;
     case PROA_TYPE_INT32: v = *(const int32_t *)(const void *)p; break;
     default: memcpy(&v, p, (size_t)proa_type_bytes(t->type)); break;
