@@ -10,6 +10,7 @@
 #include "text/jinja/value.h"
 
 /* Tokens of more than one character stand before those that begin them. */
+/* clang-format off: it would go on bending such a list for ever */
 #define PROA_J_OPERATORS(X)                                                                                  \
     X(POW, "**")                                                                                             \
     X(FLOORDIV, "//")                                                                                        \
@@ -20,9 +21,24 @@
     X(ADD, "+")                                                                                              \
     X(SUB, "-")                                                                                              \
     X(DIV, "/")                                                                                              \
-    X(MUL, "*") X(MOD, "%") X(TILDE, "~") X(LBRACKET, "[") X(RBRACKET, "]") X(LPAREN, "(") X(RPAREN, ")")    \
-        X(LBRACE, "{") X(RBRACE, "}") X(GT, ">") X(LT, "<") X(ASSIGN, "=") X(DOT, ".") X(COLON, ":")         \
-            X(PIPE, "|") X(COMMA, ",") X(SEMICOLON, ";")
+    X(MUL, "*")                                                                                              \
+    X(MOD, "%")                                                                                              \
+    X(TILDE, "~")                                                                                            \
+    X(LBRACKET, "[")                                                                                         \
+    X(RBRACKET, "]")                                                                                         \
+    X(LPAREN, "(")                                                                                           \
+    X(RPAREN, ")")                                                                                           \
+    X(LBRACE, "{")                                                                                           \
+    X(RBRACE, "}")                                                                                           \
+    X(GT, ">")                                                                                               \
+    X(LT, "<")                                                                                               \
+    X(ASSIGN, "=")                                                                                           \
+    X(DOT, ".")                                                                                              \
+    X(COLON, ":")                                                                                            \
+    X(PIPE, "|")                                                                                             \
+    X(COMMA, ",")                                                                                            \
+    X(SEMICOLON, ";")
+/* clang-format on */
 
 typedef enum proa_jtype {
     PROA_T_EOF,
