@@ -49,6 +49,7 @@ static void decimal(proa_buf *out, bool negative, uint64_t digits, int exponent)
     int n = 0;
     if (negative) line[n++] = '-';
     if (exponent >= 0 && point <= 21) {
+        /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): counted */
         memcpy(line + n, at, (size_t)count);
         memset(line + n + count, '0', (size_t)exponent);
         n += point;

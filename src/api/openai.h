@@ -136,7 +136,7 @@ void proa_oai_on_reply(proa_sink *sink, proa_reply *reply, bool final);
 
 /* What a reply tells of sequence `row` of `count`: into the choice's lists. */
 void proa_oai_take_logprobs(proa_oai *job, proa_oai_choice *c, const proa_reply *reply, int64_t row,
-                            int64_t rows);
+                            int64_t count);
 /* Of the prompt, for echo. */
 void proa_oai_take_prompt(proa_oai *job, proa_oai_prompt *p, const proa_reply *reply);
 void proa_oai_put_logprobs(const proa_oai *job, proa_buf *out, const proa_oai_choice *c);

@@ -148,7 +148,7 @@ proa_prompt *proa_call_prompts(proa_call *call, int64_t count);
 /* Stops the reader; no call is left. */
 void proa_calls_end(proa_served *s);
 /* Cancels the other live calls of requests with this call's id; they end with what they have said. Returns how many. */
-int proa_call_stop_others(const proa_call *call);
+int proa_call_stop_others(const proa_call *self);
 /* Sends a reply; with `final` the call is over and must not be touched. */
 void proa_call_reply(proa_call *call, proa_reply *reply, bool final);
 const char *proa_said_reason(proa_finish finish); /* "stop", "length", "cancelled", "" */

@@ -36,7 +36,7 @@ void proa_config_inputs(Inference__ModelConfig *c, const proa_io_row *rows, proa
 {
     size_t n = count_rows(rows);
     Inference__ModelInput **list = PROA_ARENA_NEW(arena, Inference__ModelInput *, (int64_t)(c->n_input + n));
-    if (c->n_input) memcpy(list, c->input, c->n_input * sizeof *list);
+    if (c->n_input) memcpy(list, c->input, c->n_input * sizeof(void *));
     for (size_t i = 0; i < n; i++) {
         Inference__ModelInput *in = PROA_ARENA_NEW(arena, Inference__ModelInput, 1);
         inference__model_input__init(in);
@@ -57,7 +57,7 @@ void proa_config_outputs(Inference__ModelConfig *c, const proa_io_row *rows, pro
 {
     size_t n = count_rows(rows);
     Inference__ModelOutput **list = PROA_ARENA_NEW(arena, Inference__ModelOutput *, (int64_t)(c->n_output + n));
-    if (c->n_output) memcpy(list, c->output, c->n_output * sizeof *list);
+    if (c->n_output) memcpy(list, c->output, c->n_output * sizeof(void *));
     for (size_t i = 0; i < n; i++) {
         Inference__ModelOutput *out = PROA_ARENA_NEW(arena, Inference__ModelOutput, 1);
         inference__model_output__init(out);

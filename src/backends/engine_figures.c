@@ -114,7 +114,7 @@ void proa_served_metrics_trtllm(void *state, const char *labels, proa_buf *out)
                               {"generation_requests", stats.running},
                               {"micro_batch_id", 0},
                               {"paused_requests", 0}};
-    const sample general[] = {{"timestamp", (double)now.tv_sec * 1e6 + (double)(now.tv_nsec / 1000)},
+    const sample general[] = {{"timestamp", (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3},
                               {"iteration_counter", (double)stats.steps}};
     gauges(out, labels, "nv_trt_llm_request_metrics", "TRT LLM request metrics", "request_type", requests,
            PROA_COUNT(requests));

@@ -34,7 +34,7 @@ bool proa_element_int(const proa_tensor *t, int64_t i, int64_t *out)
     switch (t->type) {
     case PROA_TYPE_BOOL:
     case PROA_TYPE_UINT8: *out = (unsigned char)t->data[i]; return true;
-    case PROA_TYPE_INT8: *out = (signed char)t->data[i]; return true;
+    case PROA_TYPE_INT8: *out = (int64_t)((unsigned char)t->data[i] ^ 0x80u) - 0x80; return true;
     case PROA_TYPE_UINT16: {
         LOAD(uint16_t);
         *out = value;
