@@ -53,8 +53,8 @@ static void decimal(proa_buf *out, bool negative, uint64_t digits, int exponent)
         memcpy(line + n, at, (size_t)count);
         memset(line + n + count, '0', (size_t)exponent);
         n += point;
-        memcpy(line + n, ".0", 2);
-        n += 2;
+        line[n++] = '.';
+        line[n++] = '0';
     } else if (point > 0 && point <= 21) {
         memcpy(line + n, at, (size_t)point);
         line[n + point] = '.';
