@@ -6,6 +6,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* A comparison with a literal: its length is known here, which a call would have to count. */
+#define IS(s, literal) ((s).len == sizeof(literal) - 1 && memcmp((s).ptr, literal, sizeof(literal) - 1) == 0)
+
 /* What the `parameters` of an input or output hold. */
 typedef struct io_params {
     bool has_size, has_region, has_binary, binary, has_classes;
@@ -89,7 +92,7 @@ static proa_status check_kind(const proa_jread *j, const proa_param *p, proa_err
 
 proa_status proa_infer_json_param(proa_jread *j, proa_infer *r, proa_str key, bool *binary, proa_err *err)
 {
-    if (binary && proa_str_is(key, "binary_data_output"))
+    if (binary && IS(key, "binary_data_output"))
         return proa_jread_flag(j, "Unable to parse 'binary_data_output'", binary, err);
     proa_param p = {.name = key};
     if (key.len && memchr(key.ptr, 0, key.len))
@@ -116,25 +119,25 @@ static proa_status io_param(reader *rd, io_params *p, proa_str key, proa_err *er
     proa_jread *j = &rd->j;
     switch (key.len) {
     case 11:
-        if (!proa_str_is(key, "binary_data")) break;
+        if (!IS(key, "binary_data")) break;
         p->has_binary = true;
         return proa_jread_flag(j, "Unable to parse 'binary_data'", &p->binary, err);
     case 14:
-        if (!proa_str_is(key, "classification")) break;
+        if (!IS(key, "classification")) break;
         p->has_classes = true;
         return proa_jread_uint(j, "Unable to set 'classification'", &p->classes, err);
     case 16:
-        if (!proa_str_is(key, "binary_data_size")) break;
+        if (!IS(key, "binary_data_size")) break;
         p->has_size = true;
         return proa_jread_uint(j, "Unable to parse 'binary_data_size'", &p->size, err);
     case 20:
-        if (proa_str_is(key, "shared_memory_offset"))
+        if (IS(key, "shared_memory_offset"))
             return proa_jread_uint(j, "Unable to parse 'shared_memory_offset'", &p->offset, err);
-        if (!proa_str_is(key, "shared_memory_region")) break;
+        if (!IS(key, "shared_memory_region")) break;
         p->has_region = true;
         return proa_jread_name(j, "Unable to parse 'shared_memory_region'", &p->region, err);
     case 23:
-        if (!proa_str_is(key, "shared_memory_byte_size")) break;
+        if (!IS(key, "shared_memory_byte_size")) break;
         return proa_jread_uint(j, "Unable to parse 'shared_memory_byte_size'", &p->bytes, err);
     default: break;
     }
@@ -275,13 +278,12 @@ static proa_status plain_string(reader *rd, const char *what, proa_str *out, boo
 
 static proa_status input_member(reader *rd, input_text *in, proa_str key, proa_err *err)
 {
-    if (proa_str_is(key, "name"))
-        return plain_string(rd, "Unable to parse 'name'", &in->name, &in->has_name, err);
-    if (proa_str_is(key, "shape")) return read_shape(rd, in, err);
-    if (proa_str_is(key, "datatype"))
+    if (IS(key, "name")) return plain_string(rd, "Unable to parse 'name'", &in->name, &in->has_name, err);
+    if (IS(key, "shape")) return read_shape(rd, in, err);
+    if (IS(key, "datatype"))
         return plain_string(rd, "Unable to parse 'datatype'", &in->datatype, &in->has_datatype, err);
-    if (proa_str_is(key, "parameters")) return read_io_params(rd, &in->params, err);
-    if (proa_str_is(key, "data")) return pass_data(rd, in, err);
+    if (IS(key, "parameters")) return read_io_params(rd, &in->params, err);
+    if (IS(key, "data")) return pass_data(rd, in, err);
     return proa_jread_skip(&rd->j, err);
 }
 
@@ -344,9 +346,8 @@ static proa_status read_output(reader *rd, proa_err *err)
         bool more;
         PROA_TRY(proa_jread_member(&rd->j, &key, &more, err));
         if (!more) break;
-        if (proa_str_is(key, "name"))
-            PROA_TRY(plain_string(rd, "Unable to parse 'name'", &name, &has_name, err));
-        else if (proa_str_is(key, "parameters")) PROA_TRY(read_io_params(rd, &params, err));
+        if (IS(key, "name")) PROA_TRY(plain_string(rd, "Unable to parse 'name'", &name, &has_name, err));
+        else if (IS(key, "parameters")) PROA_TRY(read_io_params(rd, &params, err));
         else PROA_TRY(proa_jread_skip(&rd->j, err));
     }
     if (!has_name) return missing(rd, "name", err);
@@ -371,12 +372,12 @@ static proa_status read_list(reader *rd, const char *what, bool *has,
 
 static proa_status top_member(reader *rd, proa_str key, proa_err *err)
 {
-    if (proa_str_is(key, "inputs"))
+    if (IS(key, "inputs"))
         return read_list(rd, "Unable to parse 'inputs'", &rd->has_inputs, read_input, "inputs", err);
-    if (proa_str_is(key, "outputs"))
+    if (IS(key, "outputs"))
         return read_list(rd, "Unable to parse 'outputs'", &rd->has_outputs, read_output, "outputs", err);
-    if (proa_str_is(key, "parameters")) return read_params(rd, err);
-    if (!proa_str_is(key, "id")) return proa_jread_skip(&rd->j, err);
+    if (IS(key, "parameters")) return read_params(rd, err);
+    if (!IS(key, "id")) return proa_jread_skip(&rd->j, err);
     proa_str id;
     PROA_TRY(proa_jread_name(&rd->j, "Unable to parse 'id'", &id, err));
     rd->r->id = id.ptr;

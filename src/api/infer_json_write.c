@@ -283,40 +283,38 @@ const proa_output_want *proa_output_want_find(const proa_output_want *wants, int
     return NULL;
 }
 
-static void text(proa_buf *out, const char *s)
-{
-    proa_buf_append(out, s, strlen(s));
-}
+#define TEXT(out, literal) proa_buf_append(out, literal, sizeof(literal) - 1)
 
 static void head_json(proa_buf *out, const proa_reply *reply)
 {
     proa_buf_char(out, '{');
     if (reply->id && reply->id[0]) {
-        text(out, "\"id\":");
+        TEXT(out, "\"id\":");
         proa_buf_json_str(out, proa_str_c(reply->id));
         proa_buf_char(out, ',');
     }
-    text(out, "\"model_name\":");
+    TEXT(out, "\"model_name\":");
     proa_buf_json_str(out, proa_str_c(reply->model_name));
-    text(out, ",\"model_version\":\"");
+    TEXT(out, ",\"model_version\":\"");
     proa_int_json(out, reply->model_version);
-    text(out, "\",");
+    TEXT(out, "\",");
     for (int32_t i = 0; i < reply->params_count; i++) {
-        text(out, i ? "," : "\"parameters\":{");
+        if (i) proa_buf_char(out, ',');
+        else TEXT(out, "\"parameters\":{");
         proa_param_json(out, &reply->params[i]);
     }
-    if (reply->params_count) text(out, "},");
+    if (reply->params_count) TEXT(out, "},");
 }
 
 static proa_status output_json(proa_reply_text *out, const proa_tensor *t, const proa_output_want *want,
                                bool binary, proa_err *err)
 {
     proa_buf *json = out->json;
-    text(json, "{\"name\":");
+    TEXT(json, "{\"name\":");
     proa_buf_json_str(json, proa_str_c(t->name));
-    text(json, ",\"datatype\":\"");
-    text(json, proa_type_name(t->type));
-    text(json, "\",\"shape\":[");
+    TEXT(json, ",\"datatype\":\"");
+    proa_buf_str(json, proa_str_c(proa_type_name(t->type)));
+    TEXT(json, "\",\"shape\":[");
     for (int32_t d = 0; d < t->rank; d++) {
         if (d) proa_buf_char(json, ',');
         proa_int_json(json, t->shape[d]);
@@ -325,12 +323,12 @@ static proa_status output_json(proa_reply_text *out, const proa_tensor *t, const
     if (want && want->shm_region) {
         /* the data is where the client wants it */
     } else if (binary) {
-        text(json, ",\"parameters\":{\"binary_data_size\":");
+        TEXT(json, ",\"parameters\":{\"binary_data_size\":");
         proa_uint_json(json, t->bytes);
         proa_buf_char(json, '}');
         if (t->bytes) out->blobs[out->blobs_count++] = t;
     } else {
-        text(json, ",\"data\":");
+        TEXT(json, ",\"data\":");
         PROA_TRY(proa_tensor_json(json, t, false, err));
     }
     proa_buf_char(json, '}');
@@ -343,14 +341,14 @@ proa_status proa_reply_json_write(proa_reply_text *out, proa_reply *reply, const
     out->blobs = PROA_ARENA_NEW(&reply->arena, const proa_tensor *, reply->outputs_count);
     out->blobs_count = 0;
     head_json(out->json, reply);
-    text(out->json, "\"outputs\":[");
+    TEXT(out->json, "\"outputs\":[");
     for (int32_t i = 0; i < reply->outputs_count; i++) {
         const proa_tensor *t = &reply->outputs[i];
         const proa_output_want *want = proa_output_want_find(wants, wants_count, t->name);
         if (i) proa_buf_char(out->json, ',');
         PROA_TRY(output_json(out, t, want, want ? want->binary : binary_default, err));
     }
-    text(out->json, "]}");
+    TEXT(out->json, "]}");
     if (out->json->full) return PROA_FAIL(err, LIMIT, "the answer is too large");
     return PROA_OK;
 }

@@ -133,11 +133,28 @@ static proa_status decode_string(proa_jread *j, const char *raw, size_t raw_len,
     return PROA_OK;
 }
 
+/* Behind the bytes that stand for themselves, eight at a time: not a quote, a backslash or a control character. The lowest
+ * flag of a word is exact; those above it may be wrong, since borrows go upward. */
+static const char *skip_plain(const char *at, const char *end)
+{
+    const uint64_t ones = 0x0101010101010101U;
+    while (end - at >= 8) {
+        uint64_t v;
+        memcpy(&v, at, sizeof v);
+        uint64_t quote = v ^ ones * '"', back = v ^ ones * '\\';
+        uint64_t flags = ((quote - ones) & ~quote) | ((back - ones) & ~back) | ((v - ones * 0x20) & ~v);
+        flags &= ones << 7;
+        if (flags) return at + (__builtin_ctzll(flags) >> 3);
+        at += 8;
+    }
+    return at;
+}
+
 proa_status proa_jread_string(proa_jread *j, proa_str *out, proa_err *err)
 {
-    const char *raw = j->at + 1, *at = raw;
+    const char *raw = j->at + 1, *at = skip_plain(raw, j->end);
     bool escapes = false;
-    for (; at < j->end && *at != '"'; at++) {
+    for (; at < j->end && *at != '"'; at = skip_plain(at + 1, j->end)) {
         if ((unsigned char)*at < 0x20) {
             j->at = at;
             return proa_jread_fail(j, "Invalid encoding in string.", err);

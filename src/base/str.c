@@ -124,11 +124,25 @@ static bool json_char(proa_buf *buf, const char *s, int len, int32_t cp)
     return proa_buf_append(buf, s, (size_t)len);
 }
 
+/* How many bytes at the start of s are printable ASCII that JSON takes as it is. */
+static size_t plain_run(const char *s, size_t len)
+{
+    size_t n = 0;
+    while (n < len && s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\') n++;
+    return n;
+}
+
 bool proa_buf_json_str(proa_buf *buf, proa_str s)
 {
     bool ok = proa_buf_char(buf, '"');
     for (size_t i = 0; i < s.len && ok;) {
         int32_t cp = 0;
+        size_t run = plain_run(s.ptr + i, s.len - i);
+        if (run) {
+            ok = proa_buf_append(buf, s.ptr + i, run);
+            i += run;
+            continue;
+        }
         int n = proa_utf8_decode(s.ptr + i, s.len - i, &cp);
         ok = n ? json_char(buf, s.ptr + i, n, cp) : proa_buf_append(buf, "\xEF\xBF\xBD", 3);
         i += n ? (size_t)n : 1;
