@@ -186,7 +186,27 @@ void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, f
                 uint64_t seed);
 double gpu_read_rate(proa_device *d);                     /* ceiling.cu */
 double gpu_matrix_rate(proa_device *d, proa_dtype dtype); /* ceiling.cu */
-void gpu_linear_release(gpu *g);
+/* ---- products by cuBLASLt (plans.cu) ---- */
+
+/* y[T,N] = alpha x[T,K] w[N,K]^T + bias + residual: what makes an algorithm of cuBLASLt what it is. Equal bytes: the same
+ * plan, so make it with {} and leave no padding unset. */
+struct gpu_product {
+    int64_t T, N, K;
+    int64_t w_ld, x_ld, y_row, residual_row; /* between rows, in elements; residual_row 0: none */
+    cudaDataType_t w_type, x_type, y_type;   /* a residual is of y's */
+    cublasLtEpilogue_t epilogue;
+    int32_t residual, unused;
+};
+
+struct gpu_operands {
+    void *y;
+    const void *x, *w, *bias, *residual; /* bias: of the epilogue; residual may be y */
+    float alpha;
+};
+
+/* INTERNAL at the next check if cuBLASLt has nothing for it. */
+void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at);
+void gpu_plans_release(gpu *g);
 void *gpu_cast_room(gpu *g, size_t bytes);
 float *gpu_partials_room(gpu *g, size_t bytes);
 

@@ -250,7 +250,7 @@ static void gpu_close(proa_device *d)
     for (int i = 0; i < g->graphs_count; i++)
         if (g->graphs[i].exec) cudaGraphExecDestroy(g->graphs[i].exec);
     trace_close(g);
-    gpu_linear_release(g);
+    gpu_plans_release(g);
     if (g->lt) cublasLtDestroy(g->lt);
     void *memory[] = {g->workspace, g->cast, g->partials, g->counters, g->buckets[0], g->buckets[1]};
     for (size_t i = 0; i < PROA_COUNT(memory); i++) cudaFree(memory[i]);

@@ -372,90 +372,6 @@ static bool join_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, co
 
 /* ---- many rows: cuBLASLt ---- */
 
-struct gpu_plan {
-    int64_t T, N, K, y_row, residual_row;
-    int format, bias, residual;
-    cublasLtMatmulDesc_t op;
-    cublasLtMatrixLayout_t a, b, c, d;
-    cublasLtMatmulAlgo_t algo;
-    bool ready;
-};
-
-static void pick_algorithm(gpu *g, gpu_plan *p)
-{
-    cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t result;
-    int found = 0;
-    cublasLtMatmulPreferenceCreate(&preference);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &g->workspace_bytes,
-                                         sizeof g->workspace_bytes);
-    cublasLtMatmulAlgoGetHeuristic(g->lt, p->op, p->a, p->b, p->c, p->d, preference, 1, &result, &found);
-    cublasLtMatmulPreferenceDestroy(preference);
-    p->ready = found > 0;
-    if (p->ready) p->algo = result.algo;
-}
-
-/* Column-major terms: D [N x T] = A^T B, A the weights [K x N], B the rows [K x T]. */
-static void describe_plan(gpu *g, gpu_plan *p, int64_t w_ld, int64_t x_ld, cublasComputeType_t compute)
-{
-    cudaDataType_t type = CUDA_R_16BF;
-    if (p->format == (int)PROA_WFMT_F32) type = CUDA_R_32F;
-    if (p->format == (int)PROA_WFMT_F16) type = CUDA_R_16F;
-    cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
-    cublasLtEpilogue_t epilogue = p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F);
-    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &yes, sizeof yes);
-    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSB, &no, sizeof no);
-    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    cublasLtMatrixLayoutCreate(&p->a, type, (uint64_t)p->K, (uint64_t)p->N, w_ld);
-    cublasLtMatrixLayoutCreate(&p->b, type, (uint64_t)p->K, (uint64_t)p->T, x_ld);
-    cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, (uint64_t)p->N, (uint64_t)p->T, p->residual ? p->residual_row : p->y_row);
-    cublasLtMatrixLayoutCreate(&p->d, CUDA_R_32F, (uint64_t)p->N, (uint64_t)p->T, p->y_row);
-    pick_algorithm(g, p);
-}
-
-static void drop_plan(gpu_plan *p)
-{
-    cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->c, p->d};
-    for (int k = 0; k < 4; k++) cublasLtMatrixLayoutDestroy(layouts[k]);
-    cublasLtMatmulDescDestroy(p->op);
-}
-
-/* f32 without any shortcut where cuBLASLt has it. */
-static void make_plan(gpu *g, gpu_plan *p, int64_t w_ld, int64_t x_ld)
-{
-    bool f32 = p->format == (int)PROA_WFMT_F32;
-    describe_plan(g, p, w_ld, x_ld, f32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F);
-    if (p->ready || !f32) return;
-    drop_plan(p);
-    describe_plan(g, p, w_ld, x_ld, CUBLAS_COMPUTE_32F);
-}
-
-void gpu_linear_release(gpu *g)
-{
-    for (int i = 0; i < g->plans_count; i++) drop_plan(&g->plans[i]);
-    free(g->plans);
-    g->plans = NULL;
-    g->plans_count = 0;
-}
-
-static gpu_plan *plan_for(gpu *g, const gpu_plan *want, int64_t w_ld, int64_t x_ld)
-{
-    for (int i = 0; i < g->plans_count; i++) {
-        gpu_plan *p = &g->plans[i];
-        if (p->T == want->T && p->N == want->N && p->K == want->K && p->y_row == want->y_row &&
-            p->residual_row == want->residual_row && p->format == want->format && p->bias == want->bias &&
-            p->residual == want->residual)
-            return p;
-    }
-    if (g->plans_count == GPU_PLANS_MAX) gpu_linear_release(g);
-    if (!g->plans) g->plans = (gpu_plan *)proa_calloc(GPU_PLANS_MAX, sizeof *g->plans);
-    gpu_plan *p = &g->plans[g->plans_count++];
-    *p = *want;
-    make_plan(g, p, w_ld, x_ld);
-    return p;
-}
-
 /* Beyond f16's range the largest number, not infinity: T5's widest layers reach it. */
 template <typename T> __device__ static inline T cast_of(float x)
 {
@@ -506,26 +422,21 @@ __global__ void finish_kernel(float *y, int64_t y_row, int N, epilogue e)
     *at = e.residual ? v + e.residual[blockIdx.x * e.residual_row + n] : v;
 }
 
+static cudaDataType_t data_type(proa_wfmt format)
+{
+    return format == PROA_WFMT_F32 ? CUDA_R_32F : format == PROA_WFMT_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
 static void gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, epilogue e)
 {
     bool late = e.act != PROA_ACT_NONE; /* the residual comes behind the activation */
-    int64_t x_ld;
-    const void *rows = cast_rows(g, x, w->format, &x_ld);
-    gpu_plan want = {y.shape[0], w->N, w->K, y.stride[0]};
-    want.format = (int)w->format, want.bias = e.bias != NULL, want.residual = e.residual && !late;
-    want.residual_row = want.residual ? e.residual_row : 0;
-    gpu_plan *p = plan_for(g, &want, leading(w->format, w->K), x_ld);
-    float beta = want.residual ? 1.0f : 0.0f;
-    const void *bias = e.bias;
-    if (e.bias)
-        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    if (g->trace) gpu_trace_begin(g);
-    cublasStatus_t status = !p->ready ? CUBLAS_STATUS_NOT_SUPPORTED
-                                      : cublasLtMatmul(g->lt, p->op, &e.alpha, w->data, p->a, rows, p->b, &beta,
-                                                       want.residual ? e.residual : y.data, p->c, y.data, p->d, &p->algo,
-                                                       g->workspace, g->workspace_bytes, g->stream);
-    if (status != CUBLAS_STATUS_SUCCESS) gpu_note(g, cudaErrorNotSupported, "cuBLASLt");
-    if (g->trace) gpu_trace_end(g, "linear (cuBLASLt)");
+    gpu_product want = {y.shape[0], w->N, w->K, leading(w->format, w->K), 0, y.stride[0], 0};
+    const void *rows = cast_rows(g, x, w->format, &want.x_ld);
+    want.w_type = want.x_type = data_type(w->format), want.y_type = CUDA_R_32F;
+    want.epilogue = e.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    want.residual = e.residual && !late, want.residual_row = want.residual ? e.residual_row : 0;
+    gpu_operands at = {y.data, rows, w->data, e.bias, want.residual ? e.residual : NULL, e.alpha};
+    gpu_multiply(g, &want, &at);
     if (late)
         gpu_launch(g, "linear (activation)", finish_kernel, dim3((unsigned)y.shape[0], (unsigned)((w->N + 255) / 256)), 256,
                    0, (float *)y.data, y.stride[0], (int)w->N, e);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * plans.cu - products of many rows by cuBLASLt: descriptors and the algorithm, made once for each shape. */
+#include "kernels/cuda/cuda.h"
+
+extern "C" {
+#include "base/alloc.h"
+}
+#include <stdlib.h>
+#include <string.h>
+
+struct gpu_plan {
+    gpu_product key;
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, c, d;
+    cublasLtMatmulAlgo_t algo;
+    bool ready;
+};
+
+static void pick_algorithm(gpu *g, gpu_plan *p)
+{
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+    cublasLtMatmulPreferenceCreate(&preference);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &g->workspace_bytes,
+                                         sizeof g->workspace_bytes);
+    cublasLtMatmulAlgoGetHeuristic(g->lt, p->op, p->a, p->b, p->c, p->d, preference, 1, &result, &found);
+    cublasLtMatmulPreferenceDestroy(preference);
+    p->ready = found > 0;
+    if (p->ready) p->algo = result.algo;
+}
+
+/* Column-major terms: D [N x T] = A^T B, A the weights [K x N], B the rows [K x T]. */
+static void describe(gpu *g, gpu_plan *p, cublasComputeType_t compute)
+{
+    const gpu_product *k = &p->key;
+    cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
+    cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F);
+    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &yes, sizeof yes);
+    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSB, &no, sizeof no);
+    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &k->epilogue, sizeof k->epilogue);
+    cublasLtMatrixLayoutCreate(&p->a, k->w_type, (uint64_t)k->K, (uint64_t)k->N, k->w_ld);
+    cublasLtMatrixLayoutCreate(&p->b, k->x_type, (uint64_t)k->K, (uint64_t)k->T, k->x_ld);
+    cublasLtMatrixLayoutCreate(&p->c, k->y_type, (uint64_t)k->N, (uint64_t)k->T, k->residual ? k->residual_row : k->y_row);
+    cublasLtMatrixLayoutCreate(&p->d, k->y_type, (uint64_t)k->N, (uint64_t)k->T, k->y_row);
+    pick_algorithm(g, p);
+}
+
+static void drop(gpu_plan *p)
+{
+    cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->c, p->d};
+    for (int k = 0; k < 4; k++) cublasLtMatrixLayoutDestroy(layouts[k]);
+    cublasLtMatmulDescDestroy(p->op);
+}
+
+/* f32 without any shortcut where cuBLASLt has it. */
+static void make(gpu *g, gpu_plan *p)
+{
+    bool f32 = p->key.w_type == CUDA_R_32F;
+    describe(g, p, f32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F);
+    if (p->ready || !f32) return;
+    drop(p);
+    describe(g, p, CUBLAS_COMPUTE_32F);
+}
+
+void gpu_plans_release(gpu *g)
+{
+    for (int i = 0; i < g->plans_count; i++) drop(&g->plans[i]);
+    free(g->plans);
+    g->plans = NULL;
+    g->plans_count = 0;
+}
+
+static gpu_plan *plan_for(gpu *g, const gpu_product *want)
+{
+    for (int i = 0; i < g->plans_count; i++)
+        if (memcmp(&g->plans[i].key, want, sizeof *want) == 0) return &g->plans[i];
+    if (g->plans_count == GPU_PLANS_MAX) gpu_plans_release(g);
+    if (!g->plans) g->plans = (gpu_plan *)proa_calloc(GPU_PLANS_MAX, sizeof *g->plans);
+    gpu_plan *p = &g->plans[g->plans_count++];
+    p->key = *want;
+    make(g, p);
+    return p;
+}
+
+void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at)
+{
+    gpu_plan *p = plan_for(g, product);
+    float beta = product->residual ? 1.0f : 0.0f;
+    if (at->bias)
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
+    if (g->trace) gpu_trace_begin(g);
+    cublasStatus_t status = !p->ready ? CUBLAS_STATUS_NOT_SUPPORTED
+                                      : cublasLtMatmul(g->lt, p->op, &at->alpha, at->w, p->a, at->x, p->b, &beta,
+                                                       product->residual ? at->residual : at->y, p->c, at->y, p->d, &p->algo,
+                                                       g->workspace, g->workspace_bytes, g->stream);
+    if (status != CUBLAS_STATUS_SUCCESS) gpu_note(g, cudaErrorNotSupported, "cuBLASLt");
+    if (g->trace) gpu_trace_end(g, "linear (cuBLASLt)");
+}
