@@ -140,6 +140,18 @@
 #define PROA_TEMPLATE_NEST_MAX    1000             /* of all these together while one runs: half a MiB of stack */
 #define PROA_TEMPLATE_PARAMS_MAX  64               /* parameters of one macro; the largest in use has 5 */
 #define PROA_TEMPLATE_MEMORY_MAX  (256 * PROA_MIB) /* values and texts of one rendering */
+
+/* forests: tree ensembles from files */
+#define PROA_FOREST_BYTES_MAX     (16 * PROA_GIB)  /* a model file; 2,000 trees of depth 16 have 5 GB as JSON */
+#define PROA_FOREST_TREES_MAX     (1 << 20)        /* 10,000 rounds of 100 classes */
+#define PROA_FOREST_TREE_NODES_MAX (1 << 24)       /* of one tree: scikit-learn's unpruned ones have a node for each two rows */
+#define PROA_FOREST_NODES_MAX     ((int64_t)1 << 28) /* of all trees: 2,000 complete ones of depth 16 */
+#define PROA_FOREST_DEPTH_MAX     4096             /* edges; leaf-wise growth makes some 100 */
+#define PROA_FOREST_FEATURES_MAX  (1 << 24)        /* hashed text has 2^20 */
+#define PROA_FOREST_OUTPUTS_MAX   (1 << 16)        /* targets times classes */
+#define PROA_FOREST_CATEGORIES_MAX (1 << 24)       /* XGBoost's own: the first float from which integers are missing */
+#define PROA_FOREST_WORDS_MAX     ((int64_t)1 << 28) /* of 32 categories in all sets: 1 GiB */
+#define PROA_FOREST_VECTORS_MAX   ((int64_t)1 << 30) /* values in all vector leaves: 8 GiB */
 /* clang-format on */
 
 #endif
