@@ -4,6 +4,7 @@
  * adds the parts in a fixed order; `prefill` takes longer spans with tensor cores (mma.sync; the online softmax of
  * FlashAttention-2, Dao 2023). */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/mma.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -458,34 +459,6 @@ static int splits_for(const gpu *g, const task &t, int spans, int context)
 
 /* ---- many rows: 64 queries of a head at a time, pages of 64 keys, 16 queries a warp ---- */
 
-template <typename T> struct mma;
-template <> struct mma<__half> {
-    __device__ static void run(float c[4], const unsigned a[4], unsigned b0, unsigned b1)
-    {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
-    __device__ static unsigned pair(float x, float y)
-    {
-        __half2 h = __floats2half2_rn(x, y);
-        return *reinterpret_cast<unsigned *>(&h);
-    }
-};
-template <> struct mma<__nv_bfloat16> {
-    __device__ static void run(float c[4], const unsigned a[4], unsigned b0, unsigned b1)
-    {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
-    __device__ static unsigned pair(float x, float y)
-    {
-        __nv_bfloat162 h = __floats2bfloat162_rn(x, y);
-        return *reinterpret_cast<unsigned *>(&h);
-    }
-};
-
 __device__ static inline unsigned shared_at(const void *p)
 {
     return (unsigned)__cvta_generic_to_shared(p);
@@ -541,7 +514,7 @@ template <typename T, int DIM> __global__ void __launch_bounds__(PREFILL_THREADS
         int row = i / (DIM / 2), e = i % (DIM / 2) * 2;
         const float *from = t.q + (s.row + tile + row) * t.q_row + h * t.q_head + e;
         float x = row < rows ? from[0] * t.scale * LOG2E : 0.0f, y = row < rows ? from[1] * t.scale * LOG2E : 0.0f;
-        *reinterpret_cast<unsigned *>(qs + row * LD + e) = mma<T>::pair(x, y);
+        *reinterpret_cast<unsigned *>(qs + row * LD + e) = gpu_mma<T>::pair(x, y);
     }
     int first = 0, last = s.context; /* keys that any row of the tile sees */
     if (t.causal) last = offset + rows;
@@ -566,8 +539,8 @@ template <typename T, int DIM> __global__ void __launch_bounds__(PREFILL_THREADS
             for (int n = 0; n < 8; n += 2) {
                 unsigned b[4];
                 load_matrix(b, shared_at(ks + (n * 8 + lane / 16 * 8 + lane % 8) * LD + k * 16 + lane / 8 % 2 * 8));
-                mma<T>::run(score[n], a, b[0], b[1]);
-                mma<T>::run(score[n + 1], a, b[2], b[3]);
+                gpu_mma<T>::run(score[n], a, b[0], b[1]);
+                gpu_mma<T>::run(score[n + 1], a, b[2], b[3]);
             }
         }
         __syncthreads();
@@ -608,15 +581,15 @@ template <typename T, int DIM> __global__ void __launch_bounds__(PREFILL_THREADS
         else wait_pages<0>();
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            unsigned a[4] = {mma<T>::pair(score[2 * k][0], score[2 * k][1]), mma<T>::pair(score[2 * k][2], score[2 * k][3]),
-                             mma<T>::pair(score[2 * k + 1][0], score[2 * k + 1][1]),
-                             mma<T>::pair(score[2 * k + 1][2], score[2 * k + 1][3])};
+            unsigned a[4] = {gpu_mma<T>::pair(score[2 * k][0], score[2 * k][1]), gpu_mma<T>::pair(score[2 * k][2], score[2 * k][3]),
+                             gpu_mma<T>::pair(score[2 * k + 1][0], score[2 * k + 1][1]),
+                             gpu_mma<T>::pair(score[2 * k + 1][2], score[2 * k + 1][3])};
 #pragma unroll
             for (int n = 0; n < TILES; n += 2) {
                 unsigned b[4];
                 load_matrix_turned(b, shared_at(vs + (k * 16 + lane % 16) * LD + n * 8 + lane / 16 * 8));
-                mma<T>::run(out[n], a, b[0], b[1]);
-                mma<T>::run(out[n + 1], a, b[2], b[3]);
+                gpu_mma<T>::run(out[n], a, b[0], b[1]);
+                gpu_mma<T>::run(out[n + 1], a, b[2], b[3]);
             }
         }
         __syncthreads();
