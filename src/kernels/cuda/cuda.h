@@ -186,6 +186,10 @@ void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, f
                 uint64_t seed);
 double gpu_read_rate(proa_device *d);                     /* ceiling.cu */
 double gpu_matrix_rate(proa_device *d, proa_dtype dtype); /* ceiling.cu */
+/* Elements between rows of packed weights (linear.cu). */
+int64_t gpu_leading(proa_wfmt format, int64_t K);
+/* linear for many rows (gemm.cu); false: not for such strides, nothing was done. */
+bool gpu_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e);
 /* ---- products by cuBLASLt (plans.cu) ---- */
 
 /* y[T,N] = alpha x[T,K] w[N,K]^T + bias + residual: what makes an algorithm of cuBLASLt what it is. Equal bytes: the same

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * linear.cu - y = act(alpha x W^T + bias) + residual: up to GEMV_ROWS rows by own kernels that stream the weights, more by
- * cuBLASLt. Weights lie as [N][ld] of their type, ld = K rounded up to 16 bytes, zeros behind K. */
+ * gemm.cu. Weights lie as [N][ld] of their type, ld = K rounded up to 16 bytes, zeros behind K. */
 #include "kernels/cuda/cuda.h"
 
 extern "C" {
@@ -8,7 +8,6 @@ extern "C" {
 }
 #include <stdlib.h>
 #include <string.h>
-#include <type_traits>
 
 enum { JOINED_MAX = 1024, GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
 
@@ -36,7 +35,7 @@ static int element_bytes(proa_wfmt format)
     return format == PROA_WFMT_F32 ? 4 : 2;
 }
 
-static int64_t leading(proa_wfmt format, int64_t K)
+int64_t gpu_leading(proa_wfmt format, int64_t K)
 {
     int64_t step = 16 / element_bytes(format);
     return (K + step - 1) / step * step;
@@ -46,7 +45,7 @@ static int64_t leading(proa_wfmt format, int64_t K)
 static int64_t pack_bytes(proa_wfmt format, int64_t N, int64_t K)
 {
     if (format != PROA_WFMT_F32 && format != PROA_WFMT_F16 && format != PROA_WFMT_BF16) return -1;
-    return N * leading(format, K) * element_bytes(format);
+    return N * gpu_leading(format, K) * element_bytes(format);
 }
 
 template <typename From, typename To>
@@ -99,7 +98,7 @@ static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int coun
     gpu *g = gpu_of(c);
     gpu_flush(g);
     char *at = (char *)w->data;
-    int64_t ld = leading(w->format, w->K);
+    int64_t ld = gpu_leading(w->format, w->K);
     gpu_note(g, cudaMemsetAsync(at, 0, (size_t)pack_bytes(w->format, w->N, w->K), g->stream), "pack");
     for (int i = 0; i < count; i++) {
         pack_source(g, at, w->format, ld, &sources[i]);
@@ -362,94 +361,12 @@ static bool join_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, co
     if (w->K > JOINED_MAX) return false; /* each block norms the whole row: wide ones lose more than a launch */
     if (y.data == g->norm.x || y.data == g->norm.y || e.residual == g->norm.y) return false; /* read by all blocks */
     gpu_norm norm = g->norm;
-    gemv_call a = {(float *)y.data, 0, NULL, 0, false, w->data, leading(w->format, w->K), (int)w->N, (int)w->K, e};
+    gemv_call a = {(float *)y.data, 0, NULL, 0, false, w->data, gpu_leading(w->format, w->K), (int)w->N, (int)w->K, e};
     bool done = w->format == PROA_WFMT_F32   ? norm_gemv<float>(g, &a, norm)
                 : w->format == PROA_WFMT_F16 ? norm_gemv<__half>(g, &a, norm)
                                              : norm_gemv<__nv_bfloat16>(g, &a, norm);
     if (done) g->norm.x = NULL;
     return done;
-}
-
-/* ---- many rows: cuBLASLt ---- */
-
-/* Beyond f16's range the largest number, not infinity: T5's widest layers reach it. */
-template <typename T> __device__ static inline T cast_of(float x)
-{
-    if constexpr (sizeof(T) == 2 && !std::is_same<T, __nv_bfloat16>::value)
-        x = isnan(x) ? x : fminf(fmaxf(x, -65504.0f), 65504.0f);
-    return gpu_from_f32<T>(x);
-}
-
-template <typename T>
-__global__ void cast_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
-{
-    gpu_wait();
-    gpu_release();
-    int k = (blockIdx.y * blockDim.x + threadIdx.x) * 2;
-    const float *from = src + blockIdx.x * row;
-    T *to = dst + blockIdx.x * ld;
-    if (k < K) to[k] = cast_of<T>(from[k]);
-    if (k + 1 < K) to[k + 1] = cast_of<T>(from[k + 1]);
-}
-
-/* x as the weights' type; f32 weights read it where it is. */
-static const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld)
-{
-    int64_t T = x.shape[0], K = x.shape[1];
-    *ld = x.stride[0];
-    if (format == PROA_WFMT_F32) return x.data;
-    *ld = (K + 7) / 8 * 8;
-    void *to = gpu_cast_room(g, (size_t)(T * *ld) * 2);
-    dim3 grid((unsigned)T, (unsigned)((K + 511) / 512));
-    if (format == PROA_WFMT_F16)
-        gpu_launch(g, "cast", cast_kernel<__half>, grid, 256, 0, (__half *)to, *ld, (const float *)x.data, x.stride[0],
-                   (int)K);
-    else
-        gpu_launch(g, "cast", cast_kernel<__nv_bfloat16>, grid, 256, 0, (__nv_bfloat16 *)to, *ld, (const float *)x.data,
-                   x.stride[0], (int)K);
-    return to;
-}
-
-/* The activation cuBLASLt does not do in f32: it goes over the rows again, and so does a residual behind it. */
-__global__ void finish_kernel(float *y, int64_t y_row, int N, epilogue e)
-{
-    gpu_wait();
-    gpu_release();
-    int n = blockIdx.y * blockDim.x + threadIdx.x;
-    if (n >= N) return;
-    float *at = y + blockIdx.x * y_row + n;
-    float v = gpu_act(*at, e.act);
-    *at = e.residual ? v + e.residual[blockIdx.x * e.residual_row + n] : v;
-}
-
-static cudaDataType_t data_type(proa_wfmt format)
-{
-    return format == PROA_WFMT_F32 ? CUDA_R_32F : format == PROA_WFMT_F16 ? CUDA_R_16F : CUDA_R_16BF;
-}
-
-static void gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, epilogue e)
-{
-    bool late = e.act != PROA_ACT_NONE; /* the residual comes behind the activation */
-    gpu_product want = {y.shape[0], w->N, w->K, leading(w->format, w->K), 0, y.stride[0], 0};
-    const void *rows = cast_rows(g, x, w->format, &want.x_ld);
-    want.w_type = want.x_type = data_type(w->format), want.y_type = CUDA_R_32F;
-    want.epilogue = e.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    want.residual = e.residual && !late, want.residual_row = want.residual ? e.residual_row : 0;
-    gpu_operands at = {y.data, rows, w->data, e.bias, want.residual ? e.residual : NULL, e.alpha};
-    gpu_multiply(g, &want, &at);
-    if (late)
-        gpu_launch(g, "linear (activation)", finish_kernel, dim3((unsigned)y.shape[0], (unsigned)((w->N + 255) / 256)), 256,
-                   0, (float *)y.data, y.stride[0], (int)w->N, e);
-}
-
-/* cuBLASLt wants its leading dimensions and pointers aligned. */
-static bool suits_gemm(proa_view y, proa_view x, const proa_weight *w, const epilogue *e)
-{
-    bool ok = y.stride[0] % 4 == 0 && (uintptr_t)y.data % 16 == 0 && w->K > 0;
-    if (e->act != PROA_ACT_NONE && e->residual) return false; /* y may be the residual, and is written before it is read */
-    if (w->format == PROA_WFMT_F32) ok = ok && x.stride[0] % 4 == 0 && (uintptr_t)x.data % 16 == 0;
-    if (e->residual) ok = ok && e->residual_row % 4 == 0 && (uintptr_t)e->residual % 16 == 0;
-    return ok && (uintptr_t)e->bias % 16 == 0;
 }
 
 static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
@@ -460,14 +377,11 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     if (T == 0 || w->N == 0) return;
     if (join_norm(g, y, x, w, e)) return;
     gpu_flush(g);
-    if (T > GEMV_ROWS && suits_gemm(y, x, w, &e)) {
-        gemm(g, y, x, w, e);
-        return;
-    }
+    if (T > GEMV_ROWS && gpu_gemm(g, y, x, w, ep)) return;
     for (int64_t t = 0; t < T; t += GEMV_ROWS) {
         int rows = (int)(T - t < GEMV_ROWS ? T - t : GEMV_ROWS);
         gemv_call a = {(float *)y.data + t * y.stride[0], y.stride[0], (const float *)x.data + t * x.stride[0],
-                       x.stride[0], false, w->data, leading(w->format, w->K), (int)w->N, (int)w->K, e};
+                       x.stride[0], false, w->data, gpu_leading(w->format, w->K), (int)w->N, (int)w->K, e};
         if (e.residual) a.e.residual += t * e.residual_row;
         a.aligned = x.stride[0] % 4 == 0 && (uintptr_t)a.x % 16 == 0;
         if (w->format == PROA_WFMT_F32) gemv<float>(g, &a, rows);
