@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "forest/walk.h"
+
+#include <string.h>
+
+/* Ways that are walked at once: their loads overlap. */
+#define LANES 8
+
+static PROA_ALWAYS_INLINE int32_t step(const proa_walk_node *nodes, int32_t at, const float *x,
+                                       uint32_t feature_mask, int32_t feature_bits)
+{
+    proa_walk_node n = nodes[at];
+    uint32_t bits;
+    float value;
+    memcpy(&bits, &x[n.link & feature_mask], sizeof bits);
+    bits ^= n.link & PROA_WALK_FLIP;
+    memcpy(&value, &bits, sizeof value);
+    return (int32_t)((n.link & ~PROA_WALK_FLIP) >> feature_bits) + (value <= n.cut);
+}
+
+static void walk_rows(const proa_walk_tree *tree, const float *x, const int32_t *offset, int groups, int32_t *leaf)
+{
+    const uint32_t mask = (1u << tree->feature_bits) - 1;
+    for (int r = 0; r < groups * 16; r += LANES) {
+        int32_t at[LANES] = {0};
+        for (int32_t level = 0; level < tree->depth; level++) {
+            int32_t moved = 0;
+            PROA_UNROLL
+            for (int i = 0; i < LANES; i++) {
+                int32_t next = step(tree->nodes, at[i], x + offset[r + i], mask, tree->feature_bits);
+                moved |= next ^ at[i];
+                at[i] = next;
+            }
+            if (!moved) break;
+        }
+        memcpy(leaf + r, at, sizeof at);
+    }
+}
+
+static void walk_trees(const proa_walk_node *nodes, int32_t feature_bits, const int32_t *start,
+                       const int32_t *depth, int64_t count, const float *x, int32_t *leaf)
+{
+    const uint32_t mask = (1u << feature_bits) - 1;
+    for (int64_t t = 0; t < count; t += LANES) {
+        int32_t at[LANES] = {0}, deepest = 0;
+        for (int i = 0; i < LANES; i++) deepest = depth[t + i] > deepest ? depth[t + i] : deepest;
+        for (int32_t level = 0; level < deepest; level++) {
+            PROA_UNROLL
+            for (int i = 0; i < LANES; i++) at[i] = step(nodes + start[t + i], at[i], x, mask, feature_bits);
+        }
+        for (int i = 0; i < LANES; i++) leaf[t + i] = start[t + i] + at[i];
+    }
+}
+
+static void add(float *sum, const float *value, const int32_t *leaf, int groups)
+{
+    for (int i = 0; i < groups * 16; i++) sum[i] += value[leaf[i]];
+}
+
+const proa_walk proa_walk_generic = {"generic", walk_rows, walk_trees, add};
