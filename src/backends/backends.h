@@ -13,6 +13,7 @@ extern const proa_backend proa_backend_engine;            /* "engine": engine*.c
 extern const proa_backend proa_backend_fastertransformer; /* the same with FasterTransformer's tensors */
 extern const proa_backend proa_backend_tensorrtllm;       /* the same with TensorRT-LLM's */
 extern const proa_backend proa_backend_tokenizer, proa_backend_detokenizer; /* tokenizer.c, detokenizer.c */
+extern const proa_backend proa_backend_transform; /* transform*.c: text features and simple arithmetic */
 
 /* NULL-terminated. */
 extern const proa_backend *const proa_backends[];

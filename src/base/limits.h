@@ -140,6 +140,15 @@
 #define PROA_TEMPLATE_NEST_MAX    1000             /* of all these together while one runs: half a MiB of stack */
 #define PROA_TEMPLATE_PARAMS_MAX  64               /* parameters of one macro; the largest in use has 5 */
 #define PROA_TEMPLATE_MEMORY_MAX  (256 * PROA_MIB) /* values and texts of one rendering */
+#define PROA_TRANSFORM_STEPS_MAX  64               /* of one transform: a word of bits says which a request needs */
+#define PROA_TRANSFORM_ARGS_MAX   64               /* of one step */
+#define PROA_TRANSFORM_OPTIONS_MAX 16              /* of one step; the operation with the most has 7 */
+#define PROA_TRANSFORM_LIST_MAX   1024             /* elements of one option */
+#define PROA_TRANSFORM_BYTES_MAX  (1 * PROA_GIB)   /* one value: 256 million numbers */
+#define PROA_NGRAM_WORDS_MAX      8                /* of one n-gram; beyond 3 hardly one occurs twice */
+#define PROA_NGRAM_FILE_BYTES_MAX (256 * PROA_MIB) /* a vocabulary or a lexicon: ten million lines */
+#define PROA_LEXICON_COLUMNS_MAX  64               /* weights of each n-gram */
+#define PROA_TEXT_COLUMNS_MAX     (1 << 20)        /* features of one text: 4 MB a row */
 
 /* forests: tree ensembles from files */
 #define PROA_FOREST_BYTES_MAX     (16 * PROA_GIB)  /* a model file; 2,000 trees of depth 16 have 5 GB as JSON */

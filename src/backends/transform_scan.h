@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * transform_scan.h - one walk over a text: its words in lower case, and counts. What a word, a sentence, ... is stands in
+ * docs/transform.md; examples/review-pipeline/textfeatures.py says the same in Python.
+ * Owner:   the words lie in the caller's arena.
+ * Threads: none of its own. */
+#ifndef PROA_BACKENDS_TRANSFORM_SCAN_H
+#define PROA_BACKENDS_TRANSFORM_SCAN_H
+
+#include "base/arena.h"
+
+typedef struct proa_text_counts {
+    int64_t characters, words, sentences, punctuation, letters, digits, upper, exclamations, questions;
+    int64_t word_characters, long_words; /* of 7 characters and more */
+} proa_text_counts;
+
+/* All words so far, in lower case, divided by single spaces; the newest is lower[start..end). */
+typedef void proa_word_fn(void *arg, const char *lower, size_t start, size_t end);
+
+/* Bytes that are no UTF-8 count as U+FFFD, one for each maximal subpart. on_word may be NULL. */
+void proa_text_scan(proa_text_counts *counts, proa_str text, proa_arena *arena, proa_word_fn *on_word, void *arg);
+
+#endif
