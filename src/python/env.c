@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/env.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "python/unpack.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+#define FOLDER_PREFIX "proa-env-"
+#define SETTINGS_MAX  8
+
+/* An archive that is unpacked, or being unpacked. */
+typedef struct unpacked {
+    struct unpacked *next;
+    char *archive; /* the path, and the file as it was: another file of that name is another environment */
+    int64_t mtime_ns, bytes;
+    char *folder; /* FOLDER/env holds the files, FOLDER/lock says that we live */
+    int lock;
+    int users;
+    bool busy; /* its first user is at work; then `folder` may still be NULL: it failed */
+} unpacked;
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t list_moved = PTHREAD_COND_INITIALIZER;
+static unpacked *list; /* guarded by list_lock */
+
+struct proa_pyenv {
+    unpacked *shared; /* NULL: a folder of the user's, or none */
+    char *python;
+    char *settings[SETTINGS_MAX + 1];
+    int settings_count;
+};
+
+/* ---- the private folder ---- */
+
+static const char *temporary(void)
+{
+    const char *dir = getenv("TMPDIR");
+    return dir && *dir == '/' ? dir : "/tmp";
+}
+
+/* Removes what a server that was killed has left: a folder of ours whose lock nobody holds. */
+static void sweep_one(const char *dir, const char *name)
+{
+    char folder[PROA_PATH_MAX], lock[PROA_PATH_MAX];
+    struct stat st;
+    if (proa_path_join(folder, dir, name, NULL) != PROA_OK || proa_path_join(lock, folder, "lock", NULL) != PROA_OK)
+        return;
+    if (lstat(folder, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid()) return;
+    int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return; /* being made */
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) proa_unpack_remove(folder);
+    close(fd);
+}
+
+static void sweep(const char *dir)
+{
+    DIR *d = opendir(dir);
+    if (!d) return;
+    for (struct dirent *entry; (entry = readdir(d));)
+        if (strncmp(entry->d_name, FOLDER_PREFIX, strlen(FOLDER_PREFIX)) == 0) sweep_one(dir, entry->d_name);
+    closedir(d);
+}
+
+static proa_status folder_new(unpacked *u, char env[PROA_PATH_MAX], proa_err *err)
+{
+    char folder[PROA_PATH_MAX], lock[PROA_PATH_MAX];
+    PROA_TRY(proa_path_join(folder, temporary(), FOLDER_PREFIX "XXXXXX", err));
+    sweep(temporary());
+    if (!mkdtemp(folder))
+        return PROA_FAIL(err, IO, "cannot make a folder in '%s': %s", temporary(), strerror(errno));
+    u->folder = proa_strdup(folder);
+    PROA_TRY(proa_path_join(lock, folder, "lock", err));
+    u->lock = open(lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (u->lock < 0 || flock(u->lock, LOCK_EX | LOCK_NB) != 0)
+        return PROA_FAIL(err, IO, "cannot lock '%s': %s", lock, strerror(errno));
+    PROA_TRY(proa_path_join(env, folder, "env", err));
+    if (mkdir(env, 0700) != 0) return PROA_FAIL(err, IO, "cannot make '%s': %s", env, strerror(errno));
+    return PROA_OK;
+}
+
+/* ---- programs ---- */
+
+static bool is_program(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+/* The interpreter of an environment: bin/python3, bin/python, or the first bin/python3.N. */
+static proa_status find_in(char out[PROA_PATH_MAX], const char *root, proa_err *err)
+{
+    char bin[PROA_PATH_MAX];
+    PROA_TRY(proa_path_join(bin, root, "bin", err));
+    static const char *const names[] = {"python3", "python"};
+    for (size_t i = 0; i < 2; i++) {
+        PROA_TRY(proa_path_join(out, bin, names[i], err));
+        if (is_program(out)) return PROA_OK;
+    }
+    DIR *d = opendir(bin);
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        if (strncmp(entry->d_name, "python3.", 8) != 0 ||
+            strspn(entry->d_name + 8, "0123456789") != strlen(entry->d_name + 8))
+            continue;
+        if (proa_path_join(out, bin, entry->d_name, NULL) == PROA_OK && is_program(out)) {
+            closedir(d);
+            return PROA_OK;
+        }
+    }
+    if (d) closedir(d);
+    return PROA_FAIL(err, NOT_FOUND, "the environment '%s' has no interpreter (bin/python3)", root);
+}
+
+/* A program by its path, or by its name in PATH. */
+static proa_status find_program(char out[PROA_PATH_MAX], const char *name, proa_err *err)
+{
+    if (strchr(name, '/')) {
+        if (!is_program(name))
+            return PROA_FAIL(err, NOT_FOUND, "the Python interpreter '%s' is not there", name);
+        char *real = *name == '/' ? proa_strdup(name) : realpath(name, NULL);
+        proa_status status = real && strlen(real) < PROA_PATH_MAX ? PROA_OK : PROA_INVALID;
+        if (status == PROA_OK) memcpy(out, real, strlen(real) + 1);
+        free(real);
+        return status == PROA_OK ? PROA_OK : PROA_FAIL(err, INVALID, "the path '%.200s' is too long", name);
+    }
+    const char *path = getenv("PATH");
+    for (const char *part = path ? path : "/usr/bin:/bin"; *part;) {
+        size_t n = strcspn(part, ":");
+        char dir[PROA_PATH_MAX];
+        if (n > 0 && n < sizeof dir && *part == '/') {
+            memcpy(dir, part, n);
+            dir[n] = '\0';
+            if (proa_path_join(out, dir, name, NULL) == PROA_OK && is_program(out)) return PROA_OK;
+        }
+        part += n + (part[n] == ':');
+    }
+    return PROA_FAIL(err, NOT_FOUND,
+                     "no Python interpreter: '%s' is not in PATH (install python3 with numpy, or name one by "
+                     "EXECUTION_ENV_PATH or PROA_PYTHON)",
+                     name);
+}
+
+/* Waits for a child; ends it when it takes too long. */
+static int wait_for(pid_t child)
+{
+    int status;
+    for (int64_t waited_ms = 0; waited_ms < PROA_ENV_UNPACK_MS; waited_ms += 10) {
+        pid_t got = waitpid(child, &status, WNOHANG);
+        if (got == child) return status;
+        if (got < 0 && errno != EINTR) return -1;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    kill(child, SIGKILL);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return -1;
+}
+
+/* conda-pack's archives name the folder in which they were made; their own program changes that to where they are now. */
+static proa_status conda_unpack(const char *env, proa_err *err)
+{
+    char python[PROA_PATH_MAX], script[PROA_PATH_MAX];
+    PROA_TRY(proa_path_join(script, env, "bin/conda-unpack", err));
+    if (!proa_file_exists(script)) return PROA_OK;
+    PROA_TRY(find_in(python, env, err));
+    char *argv[] = {python, script, NULL};
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&files, 2, 1); /* standard output is the server's own */
+    pid_t child;
+    int code = posix_spawn(&child, python, &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (code != 0) return PROA_FAIL(err, IO, "cannot run '%s': %s", python, strerror(code));
+    if (wait_for(child) != 0) return PROA_FAIL(err, INTERNAL, "'%s' failed", script);
+    return PROA_OK;
+}
+
+/* ---- archives, each unpacked once ---- */
+
+static unpacked *find_unpacked(const char *archive, const struct stat *st)
+{
+    int64_t mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+    for (unpacked *u = list; u; u = u->next)
+        if (u->mtime_ns == mtime_ns && u->bytes == st->st_size && strcmp(u->archive, archive) == 0) return u;
+    unpacked *u = proa_calloc(1, sizeof *u);
+    *u = (unpacked){
+        .next = list, .archive = proa_strdup(archive), .mtime_ns = mtime_ns, .bytes = st->st_size, .lock = -1};
+    return list = u;
+}
+
+static void remove_files(unpacked *u)
+{
+    if (u->folder) proa_unpack_remove(u->folder);
+    if (u->lock >= 0) close(u->lock);
+    free(u->folder);
+    u->folder = NULL;
+    u->lock = -1;
+}
+
+static void let_go(unpacked *u)
+{
+    pthread_mutex_lock(&list_lock);
+    bool last = --u->users == 0;
+    if (last)
+        for (unpacked **at = &list; *at; at = &(*at)->next)
+            if (*at == u) {
+                *at = u->next;
+                break;
+            }
+    pthread_mutex_unlock(&list_lock);
+    if (!last) return;
+    remove_files(u);
+    free(u->archive);
+    free(u);
+}
+
+static proa_status unpack(unpacked *u, proa_err *err)
+{
+    char env[PROA_PATH_MAX];
+    proa_status status = folder_new(u, env, err);
+    if (status == PROA_OK) status = proa_unpack(u->archive, env, NULL, err);
+    if (status == PROA_OK) status = conda_unpack(env, err);
+    if (status != PROA_OK) remove_files(u);
+    return status;
+}
+
+/* The archive's files, unpacked by whoever comes first; who comes after a failure tries again. */
+static proa_status share(unpacked **out, const char *archive, const struct stat *st, proa_err *err)
+{
+    proa_status status = PROA_OK;
+    pthread_mutex_lock(&list_lock);
+    unpacked *u = find_unpacked(archive, st);
+    u->users++;
+    while (u->busy) pthread_cond_wait(&list_moved, &list_lock);
+    if (!u->folder) {
+        u->busy = true;
+        pthread_mutex_unlock(&list_lock);
+        PROA_LOG(INFO, "unpacking the Python environment '%s'", archive);
+        status = unpack(u, err);
+        pthread_mutex_lock(&list_lock);
+        u->busy = false;
+        pthread_cond_broadcast(&list_moved);
+    }
+    pthread_mutex_unlock(&list_lock);
+    if (status == PROA_OK) *out = u;
+    else let_go(u);
+    return status;
+}
+
+/* ---- the environment ---- */
+
+static void set(proa_pyenv *env, const char *name, const char *value, const char *more)
+{
+    PROA_ASSERT(env->settings_count < SETTINGS_MAX);
+    size_t bytes = strlen(name) + strlen(value) + strlen(more) + 2;
+    char *text = proa_malloc(bytes);
+    snprintf(text, bytes, "%s=%s%s", name, value, more);
+    env->settings[env->settings_count++] = text;
+}
+
+/* What sourcing bin/activate would set. */
+static proa_status activate(proa_pyenv *env, const char *root, proa_err *err)
+{
+    char python[PROA_PATH_MAX], path[PROA_PATH_MAX];
+    PROA_TRY(find_in(python, root, err));
+    env->python = proa_strdup(python);
+    PROA_TRY(proa_path_join(path, root, "pyvenv.cfg", err));
+    set(env, proa_file_exists(path) ? "VIRTUAL_ENV" : "CONDA_PREFIX", root, "");
+    const char *old = getenv("PATH");
+    PROA_TRY(proa_path_join(path, root, "bin:", err));
+    set(env, "PATH", path, old ? old : "/usr/bin:/bin");
+    set(env, "PYTHONHOME", "", ""); /* another interpreter's; empty counts as not set */
+    return PROA_OK;
+}
+
+static proa_status substitute(char out[PROA_PATH_MAX], const char *path, const char *model_dir, proa_err *err)
+{
+    static const char word[] = "$$TRITON_MODEL_DIRECTORY";
+    const char *at = strstr(path, word);
+    int n = at ? snprintf(out, PROA_PATH_MAX, "%.*s%s%s", (int)(at - path), path, model_dir, at + strlen(word))
+               : snprintf(out, PROA_PATH_MAX, "%s", path);
+    if (n >= 0 && n < PROA_PATH_MAX) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "EXECUTION_ENV_PATH is longer than %d bytes", PROA_PATH_MAX);
+}
+
+static proa_status open_path(proa_pyenv *env, const char *path, proa_err *err)
+{
+    struct stat st;
+    char root[PROA_PATH_MAX];
+    char *real = realpath(path, NULL);
+    if (!real || stat(real, &st) != 0) {
+        free(real);
+        return PROA_FAIL(err, NOT_FOUND, "cannot open the execution environment '%s': %s", path, strerror(errno));
+    }
+    proa_status status;
+    if (S_ISDIR(st.st_mode)) {
+        status = activate(env, real, err);
+    } else {
+        status = share(&env->shared, real, &st, err);
+        if (status == PROA_OK) status = proa_path_join(root, env->shared->folder, "env", err);
+        if (status == PROA_OK) status = activate(env, root, err);
+    }
+    free(real);
+    return status;
+}
+
+static proa_status open_default(proa_pyenv *env, const char *interpreter, proa_err *err)
+{
+    char python[PROA_PATH_MAX];
+    if (!interpreter || !*interpreter) interpreter = getenv("PROA_PYTHON");
+    if (!interpreter || !*interpreter) interpreter = "python3";
+    PROA_TRY(find_program(python, interpreter, err));
+    env->python = proa_strdup(python);
+    return PROA_OK;
+}
+
+proa_status proa_pyenv_open(proa_pyenv **out, const char *path, const char *model_dir,
+                            const char *interpreter, proa_err *err)
+{
+    char where[PROA_PATH_MAX];
+    proa_pyenv *env = proa_calloc(1, sizeof *env);
+    proa_status status;
+    if (path && *path) {
+        status = substitute(where, path, model_dir, err);
+        if (status == PROA_OK) status = open_path(env, where, err);
+    } else {
+        status = open_default(env, interpreter, err);
+    }
+    if (status == PROA_OK) *out = env;
+    else proa_pyenv_close(env);
+    return status;
+}
+
+void proa_pyenv_close(proa_pyenv *env)
+{
+    if (!env) return;
+    if (env->shared) let_go(env->shared);
+    for (int i = 0; i < env->settings_count; i++) free(env->settings[i]);
+    free(env->python);
+    free(env);
+}
+
+const char *proa_pyenv_python(const proa_pyenv *env)
+{
+    return env->python;
+}
+
+const char *const *proa_pyenv_settings(const proa_pyenv *env)
+{
+    return (const char *const *)env->settings;
+}
