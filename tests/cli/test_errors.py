@@ -35,6 +35,8 @@ from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, proa
     (["help", "evil"], ["did you mean 'eval'?"]),
     (["eval", LM], ["give one of --data"]),
     (["eval", T5, "--source", "x"], ["--source and --target go together"]),
+    (["explain", "--synthetic", "x" * 200], ["--synthetic 'xxx", "is no NAME"]),
+    (["bench", LM, "--synthetic", "t5-small"], ["one argument too many"]),
     ([], ["no command given"]),
 ])
 def test_wrong_usage(args, words):
@@ -54,6 +56,8 @@ def test_wrong_usage(args, words):
     (["run", LM, "x", "--device", "cuda:99"], ["device 'cuda"]),  # no plug-in, no driver, no GPU, or not so many
     (["bench", LM, "--device", "cuda:99"], ["device 'cuda"]),
     (["run", LM, "x", "--device", "cuda:"], ["device 'cuda:' is none of cpu, cuda, cuda:N"]),
+    (["bench", "--synthetic", "gptj-6b"], ["'synthetic:gptj-6b'", "on a GPU only"]),
+    (["run", "--ids=5", "--synthetic=gptj"], ["no synthetic model is named 'gptj'", "gptj-6b, llama2-7b"]),
     (["run", LM, "x", "--device", "tpu"], ["device 'tpu' is none of cpu, cuda, cuda:N"]),
     (["run", LM, "word " * 5000, "--max-tokens", "4"], ["the model takes at most 1023"]),
     (["run", LM, "--input", "/nonexistent"], ["cannot open '/nonexistent'"]),
