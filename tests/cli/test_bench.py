@@ -32,6 +32,8 @@ def test_bench_json(decode):
         assert b["bandwidth_share"] == pytest.approx(b["bytes_per_s"] / out["bandwidth"], rel=1e-6)
         assert 0 < b["between_tokens_s"] <= b["between_tokens_p99_s"]
         assert b["prompt_tokens_per_s"] > 0 and b["first_token_s"] > 0 and b["decode_tokens_per_s"] > 0
+        assert b["first_token_s"] <= b["ready_s"] and b["all_tokens_per_s"] > 0
+        assert "step_share" not in b  # of what is measured on a GPU alone
     assert out["stops_paying_at"] in (None, 2, 8)
 
 
