@@ -170,8 +170,6 @@ def _capsule_dies(capsule):
 
 def _lend(datatype, shape, address, owner):
     """A capsule with a tensor of C order at `address`, which lives as long as `owner`."""
-    if datatype not in _DL_OF:
-        raise TritonModelException(f"DLPack has no datatype for {datatype}")
     rank = len(shape)
     sizes = (ctypes.c_int64 * max(rank, 1))(*shape)
     steps, step = (ctypes.c_int64 * max(rank, 1))(), 1
@@ -285,23 +283,27 @@ class Tensor:
         return self._array
 
     def _wire(self):
-        """(name, datatype, shape, bytes in C order) without a copy where the array is in C order."""
+        """(name, datatype, shape, bytes in C order), no copy where they are in C order. Numbers come as an array, which shows
+        the channel that they lie in shared memory already."""
         array = self._array
-        if self._raw is not None and (array is None or self._type != "BYTES"):
-            return self._name, self._type, self._shape, self._raw  # array is a view of it
-        if self._type == "BYTES":
+        if self._type == "BYTES" and array is not None:
             return self._name, self._type, self._shape, serialize_byte_tensor(array)
+        if array is None:
+            return self._name, self._type, self._shape, np.frombuffer(self._raw, np.uint8)
         if not array.flags.c_contiguous:
             array = array.copy("C")
-        return self._name, self._type, self._shape, array.reshape(-1).view(np.uint8).data
+        if array.dtype.name == "bfloat16":  # no buffer of Python's knows it
+            array = array.view(np.uint16)
+        return self._name, self._type, self._shape, array
 
     # DLPack. https://dmlc.github.io/dlpack/latest/python_spec.html says what a consumer may pass.
 
     def to_dlpack(self):
         """A capsule that shares this tensor's memory."""
-        owner = self._wire()[3]
-        count = len(memoryview(owner)) if owner is not None else 0
-        return _lend(self._type, self._shape, np.frombuffer(owner, np.uint8).ctypes.data if count else None, (owner, self))
+        array = self._wire()[3]
+        if self._type == "BYTES":
+            raise TritonModelException("DLPack has no datatype for BYTES")
+        return _lend(self._type, self._shape, array.ctypes.data if array.size else None, (array, self))
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         if dl_device is not None and tuple(dl_device) != (_CPU, 0):
