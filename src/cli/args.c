@@ -123,6 +123,17 @@ static int set_bool(const proa_arg *arg, char *field, const char *text)
     return -1;
 }
 
+/* One option in a command line can stand in for the first operand, so there is room for one text. */
+static int set_standin(const proa_arg *arg, char *field, const char *text)
+{
+    static char operand[128];
+    if (strlen(arg->name) + strlen(text) + 2 > sizeof operand)
+        return proa_say(PROA_EXIT_USAGE, "--%s '%.40s...' is no %s", arg->name, text, arg->value);
+    snprintf(operand, sizeof operand, "%s:%s", arg->name, text);
+    *(const char **)(void *)field = operand;
+    return -1;
+}
+
 static int add_to_list(const proa_arg *arg, char *field, const char *text)
 {
     proa_arg_list *list = (void *)field;
@@ -138,6 +149,7 @@ int proa_arg_set(const proa_arg *arg, void *options, const char *text)
     switch (arg->kind) {
     case PROA_ARG_FLAG: *(bool *)(void *)field = true; return -1;
     case PROA_ARG_BOOL: return set_bool(arg, field, text);
+    case PROA_ARG_STANDIN: return set_standin(arg, field, text);
     case PROA_ARG_LIST:
     case PROA_ARG_OPERANDS: return add_to_list(arg, field, text);
     case PROA_ARG_INT: return set_int(arg, field, text);
@@ -240,10 +252,21 @@ static int parse_word(const proa_command *command, void *options, int argc, char
     return parse_operand(command, options, word, (*operands)++);
 }
 
+/* Whether the first operand is given by an option, wherever that stands. */
+static bool stands_in(const proa_command *command, int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strncmp(argv[i], "--", 2) != 0) continue;
+        const proa_arg *arg = find(command, argv[i] + 2, strcspn(argv[i] + 2, "="), -1);
+        if (arg && arg->kind == PROA_ARG_STANDIN) return true;
+    }
+    return false;
+}
+
 int proa_args_parse(const proa_command *command, void *options, int argc, char **argv)
 {
     set_presets(command, options);
-    int operands = 0, exit_status = -1;
+    int operands = stands_in(command, argc, argv) ? 1 : 0, exit_status = -1;
     bool only_operands = false;
     for (int i = 0; i < argc && exit_status < 0; i++) {
         if (only_operands) exit_status = parse_operand(command, options, argv[i], operands++);

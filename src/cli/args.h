@@ -20,9 +20,10 @@ typedef enum proa_arg_kind {
     PROA_ARG_REAL, /* double in [min, max] */
     PROA_ARG_TEXT, /* const char * */
     PROA_ARG_MAYBE, /* const char *: the next word unless there is none or it begins with two dashes: then "" */
-    PROA_ARG_CHOICE,  /* const char *: one of the words that `value` lists between bars */
-    PROA_ARG_BOOL,    /* bool: true or false (1 or 0) behind "=" or as the next word; without a value true */
-    PROA_ARG_LIST,    /* proa_arg_list: may be given many times */
+    PROA_ARG_CHOICE, /* const char *: one of the words that `value` lists between bars */
+    PROA_ARG_BOOL,   /* bool: true or false (1 or 0) behind "=" or as the next word; without a value true */
+    PROA_ARG_LIST,   /* proa_arg_list: may be given many times */
+    PROA_ARG_STANDIN, /* const char *: "--NAME VALUE" is the first operand "NAME:VALUE", which is then not given by place */
     PROA_ARG_OPERAND, /* const char *: given by place, not by name */
     PROA_ARG_OPERANDS /* proa_arg_list: all operands from here on; the last row of its kind */
 } proa_arg_kind;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bench.h - what `proa bench` measured, between measuring (bench_measure.c) and showing (bench_show.c).
+ * bench.h - what `proa bench` measured, between measuring (bench_measure.c, with floors from
+ * bench_cost.c) and showing (bench_show.c).
  * Owner:   cmd_bench.c. All rates are a second; bytes are those that one decoding step must read. */
 #ifndef PROA_CLI_BENCH_H
 #define PROA_CLI_BENCH_H
 
 #include "cli/output.h"
 #include "cli/session.h"
+#include "model/model.h"
 
 enum { PROA_BENCH_BATCHES_MAX = 32 };
 
@@ -14,11 +16,23 @@ typedef struct proa_bench_row {
     double decode_rate;       /* new tokens, all sequences together, every sequence decoding */
     double step_s;            /* median of a decoding step */
     double bytes_rate, share; /* weights and keys/values that a step reads; of the measured bandwidth */
-    double prompt_rate;       /* prompt tokens until every sequence has its first token */
-    double first_s;           /* submission to first token, median over the sequences */
+    double step_share; /* of the time that reading or multiplying takes at the measured rates, the longer of both */
+    double ready_s; /* from submission until every sequence has its first token; of an encoder until all are done */
+    double ready_share;              /* as step_share, of these prompts */
+    double all_rate;                 /* new tokens over all of the time: prompts, encoder and decoding */
+    double prompt_rate;              /* prompt tokens until every sequence has its first token */
+    double first_s;                  /* submission to first token, median over the sequences */
     double between_s, between_p99_s; /* between two tokens of a sequence, prompts of others included */
     double sequence_rate;            /* of an encoder */
 } proa_bench_row;
+
+/* What the program's matrices and attention take, from the plan. ops: a multiplication and an addition are two. */
+typedef struct proa_bench_cost {
+    proa_kind kind;
+    int64_t step_bytes, all_bytes; /* weights that one decoding step reads; all matrices */
+    double row, encoder_row, head; /* ops of one row of a stack, of one row of the head */
+    double pair, encoder_pair;     /* ops of attention for one query and one key, all layers and heads */
+} proa_bench_cost;
 
 typedef struct proa_bench {
     proa_common common; /* first: see session.h */
@@ -31,12 +45,17 @@ typedef struct proa_bench {
     int64_t count;
     double bandwidth;    /* bytes a second, measured before anything else */
     int64_t cache_bytes; /* 0: unknown */
-    int64_t step_bytes;  /* weights that one decoding step reads */
-    double token_bytes;  /* keys and values of one token */
+    double matrix_rate;  /* ops a second of matrix products in the weights' type; 0: not measured */
+    proa_bench_cost cost;
+    double token_bytes; /* keys and values of one token */
     proa_bench_row row[PROA_BENCH_BATCHES_MAX];
     int knee; /* index of the first batch that gains little; -1: none */
 } proa_bench;
 
+void proa_bench_cost_of(proa_bench_cost *cost, const proa_model *m);
+/* Seconds that a decoding step, and the prompts of a batch, take at the least. */
+double proa_bench_step_floor(const proa_bench *b, int64_t batch);
+double proa_bench_prompt_floor(const proa_bench *b, int64_t batch);
 /* Bytes that a decoding step of `batch` sequences reads when half of the new tokens are there. */
 double proa_bench_step_bytes(const proa_bench *b, int64_t batch);
 bool proa_bench_is_encoder(const proa_bench *b);

@@ -20,6 +20,7 @@ typedef struct trial {
     proa_engine *engine;
     sequence *seq;
     int64_t batch, started, finished; /* with a first token; done */
+    int64_t tokens;                   /* new ones of all sequences */
     double *gaps;                     /* seconds between two tokens of a sequence */
     int64_t gaps_count, gaps_cap;
     proa_err err;
@@ -39,6 +40,7 @@ static void on_event(const proa_event *e)
     trial *t = s->trial;
     int64_t now = proa_clock_ns();
     if (e->kind == PROA_EVENT_TOKEN) {
+        t->tokens++;
         if (s->first_ns) add_gap(t, now - s->last_ns);
         else s->first_ns = now, t->started++;
         s->last_ns = now;
@@ -138,6 +140,8 @@ static proa_status decode_trial(const proa_bench *b, trial *t, proa_bench_row *r
         last = now;
     }
     row->prompt_rate = (double)(t->batch * b->prompt) / ((double)(ready - start) * 1e-9);
+    row->ready_s = (double)(ready - start) * 1e-9;
+    row->all_rate = (double)t->tokens / ((double)(last - start) * 1e-9);
     row->first_s = median_first(t, start);
     row->decode_rate = (double)(t->batch * n) / ((double)(last - ready) * 1e-9);
     row->step_s = quantile(steps, n, 0.5);
@@ -162,7 +166,7 @@ static proa_status encode_trial(const proa_bench *b, trial *t, proa_bench_row *r
     double seconds = (double)(proa_clock_ns() - start) * 1e-9;
     row->sequence_rate = (double)t->batch / seconds;
     row->prompt_rate = (double)(t->batch * b->prompt) / seconds;
-    row->step_s = seconds;
+    row->step_s = row->ready_s = seconds;
     return PROA_OK;
 }
 
@@ -200,6 +204,8 @@ proa_status proa_bench_measure(proa_bench *b, proa_bench_row *row, proa_err *err
         *row = trials[(b->repeats - 1) / 2];
         if (!proa_bench_is_encoder(b)) row->bytes_rate = proa_bench_step_bytes(b, batch) / row->step_s;
         row->share = b->bandwidth > 0 ? row->bytes_rate / b->bandwidth : 0;
+        row->step_share = proa_bench_step_floor(b, batch) / row->step_s;
+        row->ready_share = proa_bench_prompt_floor(b, batch) / row->ready_s;
     }
     free(trials);
     return status;
@@ -209,6 +215,7 @@ int64_t proa_bench_max_tokens(const proa_bench *b, int64_t batch)
 {
     /* prompts enter beside the decoding of those before them: at worst one row of the budget is left each step */
     int64_t budget = b->common.step_tokens ? b->common.step_tokens : PROA_STEP_TOKENS_DEFAULT;
+    if (batch == 1) return b->tokens + 2; /* no other's prompt */
     int64_t room = proa_max64(budget - batch, 1);
     return b->tokens + proa_ceil_div(batch * b->prompt, room) + batch / 8 + 8;
 }
@@ -219,11 +226,6 @@ int64_t proa_bench_sequence_tokens(const proa_bench *b, int64_t batch)
     if (b->session && b->session->info.kind == PROA_KIND_DECODER)
         return proa_round_up(b->prompt + fresh, page);
     return proa_round_up(b->prompt, page) + proa_round_up(fresh + 1, page);
-}
-
-double proa_bench_step_bytes(const proa_bench *b, int64_t batch)
-{
-    return (double)b->step_bytes + (double)batch * ((double)b->prompt + (double)b->tokens / 2) * b->token_bytes;
 }
 
 bool proa_bench_is_encoder(const proa_bench *b)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/bench.h"
 #include "cli/plot.h"
+#include <string.h>
 
 static const char *model_name(const proa_bench *b)
 {
@@ -20,9 +21,12 @@ static void describe(const proa_bench *b, proa_out *out)
     proa_out_printf(out, "weights %s", proa_out_bytes_text(weights, (double)i->weight_bytes));
     if (!proa_bench_is_encoder(b))
         proa_out_printf(out, ", of which a decoding step reads %s; keys and values %s a token",
-                        proa_out_bytes_text(read, (double)b->step_bytes),
+                        proa_out_bytes_text(read, (double)b->cost.step_bytes),
                         proa_out_bytes_text(kv, b->token_bytes));
-    proa_out_printf(out, "\nread bandwidth of this machine, measured: %.1f GB/s\n", b->bandwidth * 1e-9);
+    const char *where = strcmp(b->common.device, "cpu") == 0 ? "this machine" : i->isa;
+    proa_out_printf(out, "\nread bandwidth of %s, measured: %.1f GB/s", where, b->bandwidth * 1e-9);
+    if (b->matrix_rate > 0) proa_out_printf(out, "; matrix products: %.1f TFLOP/s", b->matrix_rate * 1e-12);
+    proa_out_str(out, "\n");
     if (proa_bench_in_cache(b))
         proa_out_printf(
             out,
@@ -36,25 +40,39 @@ static void describe(const proa_bench *b, proa_out *out)
                         b->repeats == 1 ? "" : "s");
 }
 
+/* Of the time that reading or multiplying takes at the measured rates; not told where only reading was measured. */
+static const char *share_text(char out[8], const proa_bench *b, double share)
+{
+    if (b->matrix_rate > 0) snprintf(out, 8, "%4.0f %%", share * 100 < 9999 ? share * 100 : 9999);
+    else snprintf(out, 8, "     -");
+    return out;
+}
+
 void proa_bench_show_table(const proa_bench *b, proa_out *out)
 {
     describe(b, out);
     if (proa_bench_is_encoder(b)) {
-        proa_out_str(out, "batch  sequences/s   tokens/s   ms a batch\n");
-        for (int64_t i = 0; i < b->count; i++)
-            proa_out_printf(out, "%5lld  %11.1f  %9.0f  %11.2f\n", (long long)b->row[i].batch,
-                            b->row[i].sequence_rate, b->row[i].prompt_rate, b->row[i].step_s * 1e3);
+        proa_out_str(out, "batch  sequences/s   tokens/s   ms a batch   of peak\n");
+        for (int64_t i = 0; i < b->count; i++) {
+            char peak[8];
+            proa_out_printf(out, "%5lld  %11.1f  %9.0f  %11.2f   %s\n", (long long)b->row[i].batch,
+                            b->row[i].sequence_rate, b->row[i].prompt_rate, b->row[i].step_s * 1e3,
+                            share_text(peak, b, b->row[i].ready_share));
+        }
         return;
     }
-    proa_out_str(
-        out, "       ------------- decode -------------   -- prompt --  first token   between tokens, ms\n"
-             "batch  tokens/s  step ms    GB/s    share      tokens/s           ms     median      p99\n");
+    proa_out_str(out, "       ------------------ decode ------------------   ---- prompt -----  first token  "
+                      "all in all   between tokens, ms\n"
+                      "batch  tokens/s  step ms    GB/s    share  of peak    tokens/s  of peak           ms  "
+                      "  tokens/s   median      p99\n");
     for (int64_t i = 0; i < b->count; i++) {
         const proa_bench_row *r = &b->row[i];
-        proa_out_printf(out, "%5lld  %8.0f  %7.2f  %6.1f  %5.0f %%  %12.0f  %11.1f  %9.2f  %7.2f\n",
-                        (long long)r->batch, r->decode_rate, r->step_s * 1e3, r->bytes_rate * 1e-9,
-                        r->share * 100, r->prompt_rate, r->first_s * 1e3, r->between_s * 1e3,
-                        r->between_p99_s * 1e3);
+        char peak[8], prompt[8];
+        proa_out_printf(
+            out, "%5lld  %8.0f  %7.2f  %6.1f  %5.0f %%   %s  %10.0f   %s  %11.1f  %10.0f  %7.2f  %7.2f\n",
+            (long long)r->batch, r->decode_rate, r->step_s * 1e3, r->bytes_rate * 1e-9, r->share * 100,
+            share_text(peak, b, r->step_share), r->prompt_rate, share_text(prompt, b, r->ready_share),
+            r->first_s * 1e3, r->all_rate, r->between_s * 1e3, r->between_p99_s * 1e3);
     }
     if (b->knee >= 0)
         proa_out_printf(
@@ -67,6 +85,14 @@ static void number(proa_out *out, const char *key, double value)
 {
     proa_out_printf(out, ",\"%s\":", key);
     proa_out_json_num(out, value);
+}
+
+/* Only where the rate of matrix products was measured: without it they say nothing. */
+static void json_shares(const proa_bench *b, const proa_bench_row *r, proa_out *out)
+{
+    if (b->matrix_rate <= 0) return;
+    if (!proa_bench_is_encoder(b)) number(out, "step_share", r->step_share);
+    number(out, "ready_share", r->ready_share);
 }
 
 static void json_row(const proa_bench *b, const proa_bench_row *r, proa_out *out)
@@ -86,7 +112,10 @@ static void json_row(const proa_bench *b, const proa_bench_row *r, proa_out *out
         number(out, "first_token_s", r->first_s);
         number(out, "between_tokens_s", r->between_s);
         number(out, "between_tokens_p99_s", r->between_p99_s);
+        number(out, "ready_s", r->ready_s);
+        number(out, "all_tokens_per_s", r->all_rate);
     }
+    json_shares(b, r, out);
     proa_out_str(out, "}");
 }
 
@@ -99,11 +128,12 @@ void proa_bench_show_json(const proa_bench *b, proa_out *out)
                     i->arch, i->isa, i->dtype, i->quant, i->threads);
     proa_out_printf(
         out, ",\"parameters\":%lld,\"weight_bytes\":%lld,\"step_weight_bytes\":%lld,\"cache_bytes\":%lld",
-        (long long)i->parameters, (long long)i->weight_bytes, (long long)b->step_bytes,
+        (long long)i->parameters, (long long)i->weight_bytes, (long long)b->cost.step_bytes,
         (long long)b->cache_bytes);
     proa_out_printf(out, ",\"weights_in_cache\":%s", proa_bench_in_cache(b) ? "true" : "false");
     number(out, "kv_token_bytes", b->token_bytes);
     number(out, "bandwidth", b->bandwidth);
+    if (b->matrix_rate > 0) number(out, "matrix_rate", b->matrix_rate);
     proa_out_printf(out, ",\"prompt\":%lld,\"tokens\":%lld,\"repeats\":%lld,\"batches\":[",
                     (long long)b->prompt, (long long)b->tokens, (long long)b->repeats);
     for (int64_t k = 0; k < b->count; k++) {
@@ -137,7 +167,7 @@ static void ceiling_line(const proa_bench *b, proa_plot_line *line)
 {
     double batch = (double)b->row[0].batch, last = (double)b->row[b->count - 1].batch;
     for (int i = 0; i < PROA_PLOT_POINTS_MAX && batch <= last; i++) {
-        double bytes = (double)b->step_bytes +
+        double bytes = (double)b->cost.step_bytes +
                        batch * ((double)b->prompt + (double)b->tokens / 2) * b->token_bytes;
         line->x[i] = batch;
         line->y[i] = batch * b->bandwidth / bytes;

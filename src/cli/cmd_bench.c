@@ -23,6 +23,13 @@ static const proa_arg bench_rows[] = {
 #undef AT
 static const proa_arg_table bench_args = PROA_ARG_TABLE("options", bench_rows);
 
+/* f32 without shortcuts is not what tensor cores do: there is no ceiling to measure it by. */
+static double matrix_rate(proa_device *d, proa_wfmt format)
+{
+    if (!d->matrix_rate || format == PROA_WFMT_F32) return 0;
+    return d->matrix_rate(d, format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16);
+}
+
 /* What a step reads is the plan's to know: it is made again, without loading anything. */
 static proa_status read_plan(proa_bench *b, proa_info *info, proa_err *err)
 {
@@ -34,7 +41,8 @@ static proa_status read_plan(proa_bench *b, proa_info *info, proa_err *err)
     proa_status status = proa_device_open(&device, b->common.device, err);
     if (status == PROA_OK) status = proa_model_prepare(&model, b->common.model, &options, device, pool, err);
     if (status == PROA_OK) {
-        b->step_bytes = model->plan.step_bytes;
+        proa_bench_cost_of(&b->cost, model);
+        b->matrix_rate = matrix_rate(device, model->format);
         info->kind = model->arch->kind;
         info->context = (int32_t)model->config.context;
     }

@@ -21,10 +21,13 @@ typedef struct proa_common {
 
 extern const proa_arg_table proa_common_args; /* of every command */
 extern const proa_arg_table proa_engine_args; /* of those that run an engine */
+/* Two rows: the operand, and the option that stands in for it. */
 #define PROA_MODEL_ARG                                                                                       \
+    {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                                \
+     .help = "a Hugging Face folder: config.json and *.safetensors"},                                        \
     {                                                                                                        \
-        "MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                             \
-            .help = "a Hugging Face folder: config.json and *.safetensors"                                   \
+        "synthetic", PROA_ARG_STANDIN, offsetof(proa_common, model), .value = "NAME",                        \
+        .help = "in place of MODEL: random weights of a known model's shapes, on a GPU (docs/gpu.md)"        \
     }
 
 typedef struct proa_session {

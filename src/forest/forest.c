@@ -60,6 +60,11 @@ static proa_status check_head(const proa_forest *f, proa_err *err)
                          f->classes);
     if (f->leaf_size < 1 || f->leaf_size > f->outputs)
         return PROA_FAIL(err, CORRUPT, "leaves of %d values for %d outputs", f->leaf_size, f->outputs);
+    return PROA_OK;
+}
+
+static proa_status check_kind(const proa_forest *f, proa_err *err)
+{
     if (f->format <= PROA_FOREST_AUTO || f->format >= PROA_FOREST_FORMATS ||
         (unsigned)f->transform >= PROA_FOREST_TRANSFORMS)
         return PROA_FAIL(err, CORRUPT, "format or transform is not one that we know");
@@ -149,6 +154,7 @@ static proa_status check_tree(const proa_forest *f, int64_t number, proa_err *er
 proa_status proa_forest_check(const proa_forest *f, proa_err *err)
 {
     PROA_TRY(check_head(f, err));
+    PROA_TRY(check_kind(f, err));
     PROA_TRY(check_outputs(f, err));
     PROA_TRY(check_sets(f, err));
     for (int64_t i = 0; i < f->tree_count; i++) PROA_TRY(check_tree(f, i, err));

@@ -102,7 +102,7 @@ typedef struct proa_forest {
     bool has_category; /* any split has PROA_FOREST_CATEGORICAL */
     bool has_zero_missing;
     bool truncate_negative; /* LightGBM: a category in (-1, 0) counts as 0; else what is negative is in no set */
-    float alpha, ratio;     /* of the transform; 1 where unused */
+    double alpha, ratio;    /* of the transform; 1 where unused; a float's values where f64 is false */
     int32_t features;
     int32_t targets, classes; /* outputs of a row are [targets][classes]; classes is 1 unless task is MULTICLASS */
     int32_t outputs;          /* targets * classes */

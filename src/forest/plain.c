@@ -106,7 +106,7 @@ static void sum_f64(const proa_forest *f, const float *row, double *sums)
 
 static float sigmoid_f32(const proa_forest *f, float x)
 {
-    float e = -f->alpha * x;
+    float e = -(float)f->alpha * x;
     if (f->family == PROA_FOREST_OF_XGBOOST && e > 88.7f)
         e = 88.7f; /* XGBoost's guard: the score never is 0 */
     return 1.0f / (1.0f + expf(e));
@@ -120,7 +120,7 @@ static float one_f32(const proa_forest *f, float x)
     case PROA_FOREST_SIGMOID:
     case PROA_FOREST_OVA: return sigmoid_f32(f, x);
     case PROA_FOREST_EXPONENTIAL: return expf(x);
-    case PROA_FOREST_EXP2_RATIO: return exp2f(-x / f->ratio);
+    case PROA_FOREST_EXP2_RATIO: return exp2f(-x / (float)f->ratio);
     case PROA_FOREST_LOG1P_EXP: return log1pf(expf(x));
     default: return x;
     }
@@ -132,9 +132,9 @@ static double one_f64(const proa_forest *f, double x)
     case PROA_FOREST_SIGNED_SQUARE: return copysign(x * x, x);
     case PROA_FOREST_HINGE: return x > 0.0 ? 1.0 : 0.0;
     case PROA_FOREST_SIGMOID:
-    case PROA_FOREST_OVA: return 1.0 / (1.0 + exp(-(double)f->alpha * x));
+    case PROA_FOREST_OVA: return 1.0 / (1.0 + exp(-f->alpha * x));
     case PROA_FOREST_EXPONENTIAL: return exp(x);
-    case PROA_FOREST_EXP2_RATIO: return exp2(-x / (double)f->ratio);
+    case PROA_FOREST_EXP2_RATIO: return exp2(-x / f->ratio);
     case PROA_FOREST_LOG1P_EXP: return log1p(exp(x));
     default: return x;
     }

@@ -98,9 +98,9 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
 {
     int64_t rows = o->rows_max;
     bool synthetic = proa_synthetic_is(path);
+    PROA_TRY(synthetic ? invent_config(m, path, err) : read_config(m, path, err));
     if (synthetic && !m->device->random)
         return PROA_FAIL(err, UNSUPPORTED, "'%s': random weights are made on a GPU only (--device cuda)", path);
-    PROA_TRY(synthetic ? invent_config(m, path, err) : read_config(m, path, err));
     if (!synthetic) PROA_TRY(proa_weights_open(&m->weights, path, err));
     proa_status status = proa_bind(m->params, m->arch, &m->config, m->weights, &m->arena, err);
     if (status != PROA_OK) return proa_err_prefix(err, "%s", path), status;

@@ -2,7 +2,6 @@
  * synthetic.c - sizes from the models' own config.json files. */
 #include "model/synthetic.h"
 
-#include "base/str.h"
 #include <string.h>
 
 static const struct {
@@ -52,14 +51,8 @@ bool proa_synthetic_is(const char *path)
 proa_status proa_synthetic_config(const char **json, const char *path, proa_err *err)
 {
     const char *name = path + sizeof prefix - 1;
-    proa_buf names;
     for (size_t i = 0; i < PROA_COUNT(models); i++)
         if (strcmp(models[i].name, name) == 0) return *json = models[i].config, PROA_OK;
-    proa_buf_init(&names, 1024);
-    for (size_t i = 0; i < PROA_COUNT(models); i++)
-        proa_buf_printf(&names, "%s%s", i ? ", " : "", models[i].name);
     *json = NULL;
-    PROA_FAIL(err, NOT_FOUND, "no synthetic model is named '%s'; there are %s", name, names.ptr);
-    proa_buf_release(&names);
-    return PROA_NOT_FOUND;
+    return PROA_FAIL(err, NOT_FOUND, "no synthetic model is named '%s'; there are " PROA_SYNTHETIC_NAMES, name);
 }

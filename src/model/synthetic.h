@@ -7,6 +7,9 @@
 #include "base/status.h"
 #include <stdbool.h>
 
+/* All of them, for a help text. */
+#define PROA_SYNTHETIC_NAMES "gptj-6b, llama2-7b, llama3-8b, gpt2-xl, t5-small, t5-3b, bert-large"
+
 bool proa_synthetic_is(const char *path);
 /* Its config.json; NULL and NOT_FOUND, with the names there are, for an unknown one. */
 proa_status proa_synthetic_config(const char **json, const char *path, proa_err *err);

@@ -82,27 +82,19 @@ double gpu_read_rate(proa_device *d)
     return (double)bytes / s;
 }
 
+/* Operands and result of two bytes, as close to the card's peak as a product gets. */
 double gpu_matrix_rate(proa_device *d, proa_dtype dtype)
 {
     gpu *g = reinterpret_cast<gpu *>(d);
-    const int64_t n = 8192;
-    proa_weight w = {dtype == PROA_DTYPE_BF16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, n, n, NULL, n * n * 2};
-    proa_ctx c = {};
-    c.ops = d->ops, c.device = d;
-    w.data = d->alloc(d, w.bytes);
-    float *x = (float *)d->alloc(d, n * n * 4), *y = (float *)d->alloc(d, n * n * 4);
-    double rate = 0;
-    if (w.data && x && y) {
-        proa_view xv = {x, PROA_DTYPE_F32, 2, {n, n, 1, 1}, {n, 1, 0, 0}}, yv = xv;
-        proa_epilogue e = {};
-        yv.data = y;
-        gpu_random(d, w.data, dtype, n * n, 0, 1, 1);
-        gpu_random(d, x, PROA_DTYPE_F32, n * n, 0, 1, 2);
-        double s = best_of(g, 8, [&] { d->ops->linear(&c, yv, xv, &w, &e); });
-        rate = 2.0 * (double)n * (double)n * (double)n / s;
-    }
-    d->free(d, w.data, w.bytes);
-    d->free(d, x, n * n * 4);
-    d->free(d, y, n * n * 4);
-    return rate;
+    const int64_t n = 8192, bytes = n * n * 2;
+    char *memory = (char *)d->alloc(d, 3 * bytes);
+    if (!memory) return 0;
+    gpu_product product = {n, n, n, n, n, n, 0};
+    product.w_type = product.x_type = product.y_type = dtype == PROA_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    gpu_operands at = {memory, memory + bytes, memory + 2 * bytes, NULL, NULL, 1.0f};
+    gpu_random(d, memory, dtype, 3 * n * n, 0, 1, 1);
+    double s = best_of(g, 8, [&] { gpu_multiply(g, &product, &at); });
+    d->free(d, memory, 3 * bytes);
+    return 2.0 * (double)n * (double)n * (double)n / s;
 }

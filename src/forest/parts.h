@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * parts.h - what the readers share: a forest that grows tree by tree, numbers in text, and XGBoost's two notations.
+ * Owner:   a reader has one builder; what it holds goes to the forest, or with proa_forest_drop.
+ * Threads: one file, one thread.
+ * Way in:  proa_forest_begin; a draft for each tree, then proa_forest_add; proa_forest_finish. */
+#ifndef PROA_FOREST_PARTS_H
+#define PROA_FOREST_PARTS_H
+
+#include "forest/forest.h"
+
+/* ---- a forest while it grows (build.c) ---- */
+
+typedef struct proa_forest_builder {
+    proa_forest *f;
+    int64_t node_cap, cover_cap, tree_cap, set_cap, word_cap, vector_cap; /* vector_cap counts values */
+    bool has_cover;                                                       /* of all trees so far */
+    proa_forest_node *draft; /* one tree as its file numbers its nodes; -1 as feature is a leaf */
+    double *draft_cover;     /* negative: not known */
+    int64_t draft_cap;
+    proa_err *err;
+} proa_forest_builder;
+
+void proa_forest_begin(proa_forest_builder *b, proa_forest_format format, proa_forest_family family,
+                       proa_err *err);
+void proa_forest_drop(proa_forest_builder *b);
+/* Room for a tree of that many nodes, all of them leaves of 0 without cover. LIMIT if it is too large. */
+PROA_MUST_CHECK proa_status proa_forest_draft(proa_forest_builder *b, int64_t nodes);
+/* Takes what the draft's root reaches, in the forest's order; what it does not reach is left out (XGBoost leaves
+ * pruned nodes in the file). CORRUPT if that is no tree. */
+PROA_MUST_CHECK proa_status proa_forest_add(proa_forest_builder *b, int64_t nodes, int32_t output,
+                                            int32_t stride);
+/* A set of that many words, all 0, to be filled at proa_forest_words(b). */
+PROA_MUST_CHECK proa_status proa_forest_add_set(proa_forest_builder *b, int64_t words, int32_t *set);
+uint32_t *proa_forest_words(proa_forest_builder *b, int32_t set);
+/* A leaf's vector: leaf_size values, to be filled. leaf_size must be known by now. */
+PROA_MUST_CHECK proa_status proa_forest_add_vector(proa_forest_builder *b, int32_t *vector, double **values);
+/* Targets and classes of a row, with base scores of 0 and divisors of 1. */
+PROA_MUST_CHECK proa_status proa_forest_outputs(proa_forest_builder *b, int64_t targets, int64_t classes);
+/* Checks everything and hands the forest over; drops it on failure. */
+PROA_MUST_CHECK proa_status proa_forest_finish(proa_forest_builder *b, proa_forest **out);
+/* Copies up to size - 1 bytes; what does not print becomes '?'. */
+void proa_forest_name(char *out, size_t size, proa_str from);
+
+/* ---- numbers in text (number.c) ---- */
+
+/* Reads a number at *p and moves behind it; false if there is none. Decimal, with exponent, NaN and infinities in any
+ * case. `as_float` rounds to float once, not first to double. Nothing at or behind `end` is read. */
+bool proa_forest_number(const char **p, const char *end, bool as_float, double *out);
+
+/* Numbers of one array; kept from tree to tree. */
+typedef struct proa_forest_numbers {
+    double *v;
+    int64_t count, cap;
+} proa_forest_numbers;
+
+void proa_forest_numbers_reserve(proa_forest_numbers *n, int64_t cap);
+void proa_forest_numbers_push(proa_forest_numbers *n, double v);
+void proa_forest_numbers_release(proa_forest_numbers *n);
+/* v[i] as an integer in [min, max]; INVALID names what. */
+PROA_MUST_CHECK proa_status proa_forest_integer(double v, int64_t min, int64_t max, const char *what,
+                                                int64_t *out, proa_err *err);
+
+/* ---- JSON and UBJSON, pulled value by value (doc.c) ---- */
+
+typedef struct proa_doc {
+    const char *start, *ptr, *end;
+    bool ubj;
+    int depth;
+    proa_err *err;
+} proa_doc;
+
+/* An object or array that is being read. */
+typedef struct proa_doc_scope {
+    int64_t left; /* UBJSON with a count: items to come; else -1 */
+    char close;   /* the closing bracket */
+    bool begun;
+} proa_doc_scope;
+
+void proa_doc_init(proa_doc *d, proa_str text, bool ubj, proa_err *err);
+PROA_MUST_CHECK proa_status proa_doc_object(proa_doc *d, proa_doc_scope *scope);
+PROA_MUST_CHECK proa_status proa_doc_array(proa_doc *d, proa_doc_scope *scope);
+/* On to the next member or item, whose value must be read then; *more is false behind the last. `key`: NULL in
+ * arrays. Keys and strings are the bytes between the quotes: JSON's escapes stay as they are. */
+PROA_MUST_CHECK proa_status proa_doc_next(proa_doc *d, proa_doc_scope *scope, proa_str *key, bool *more);
+PROA_MUST_CHECK proa_status proa_doc_str(proa_doc *d, proa_str *out);
+/* A number, or true and false as 1 and 0. */
+PROA_MUST_CHECK proa_status proa_doc_num(proa_doc *d, bool as_float, double *out);
+/* An array of such; replaces what `out` held. */
+PROA_MUST_CHECK proa_status proa_doc_nums(proa_doc *d, bool as_float, proa_forest_numbers *out);
+PROA_MUST_CHECK proa_status proa_doc_skip(proa_doc *d);
+/* Nothing but white space may follow the document. */
+PROA_MUST_CHECK proa_status proa_doc_end(proa_doc *d);
+
+/* ---- the readers: each takes a whole file ---- */
+
+PROA_MUST_CHECK proa_status proa_forest_read_xgboost(proa_forest **out, proa_str bytes, bool ubj, proa_err *err);
+PROA_MUST_CHECK proa_status proa_forest_read_lightgbm(proa_forest **out, proa_str bytes, proa_err *err);
+PROA_MUST_CHECK proa_status proa_forest_read_treelite(proa_forest **out, proa_str bytes, proa_err *err);
+
+#endif
