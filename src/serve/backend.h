@@ -64,6 +64,8 @@ int proa_instance_device(const proa_instance *instance);        /* CUDA device, 
 const proa_model *proa_instance_model(const proa_instance *instance);
 /* --backend-config NAME,key=value; NULL if not given. */
 const char *proa_backend_setting(const struct proa_server *server, const char *backend, const char *key);
+/* Inside `complete`, on its thread: the server that the model is for. */
+const struct proa_server *proa_completing_server(void);
 
 /* Times of the statistics: called by execute where it knows them; without, all of it counts as compute. */
 void proa_infer_input_done(proa_infer *const *requests, int count); /* compute_input ends, compute_infer begins */
