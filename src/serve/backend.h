@@ -19,6 +19,8 @@ enum proa_backend_flags {
     PROA_BACKEND_OWN_QUEUE = 1 << 1,
     /* A decoupled model that answers a unary request with one reply: unary calls are let through. */
     PROA_BACKEND_UNARY = 1 << 2,
+    /* Knows what to do with KIND_GPU: it opens the devices that its instance groups name, or says why not. */
+    PROA_BACKEND_GPU = 1 << 3,
 };
 
 typedef struct proa_backend {
