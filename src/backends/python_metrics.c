@@ -97,7 +97,7 @@ static char *copy_help(proa_str s)
 static proa_status make_family(proa_pyfamilies *f, const proa_json *head, int *number, proa_err *err)
 {
     proa_str name = proa_json_str(proa_json_get(head, "name")),
-             kind_name = proa_json_str(proa_json_get(head, "kind"));
+             kind_name = proa_json_str(proa_json_get(head, "metric"));
     size_t k = 0;
     if (!good_name(name, false)) return PROA_FAIL(err, INVALID, "Invalid metric name");
     while (k < PROA_COUNT(kind_names) && !proa_str_is(kind_name, kind_names[k])) k++;
