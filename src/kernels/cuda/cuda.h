@@ -15,6 +15,7 @@ extern "C" {
 struct gpu_graph;
 struct gpu_plan;
 struct gpu_trace;
+struct gpu_uploads;
 
 /* A norm of one row that was asked for and not yet run: the linear behind it may take it along (linear.cu). Every other op
  * runs it first (gpu_flush). */
@@ -35,11 +36,8 @@ struct gpu {
     cublasLtHandle_t lt;
     void *workspace; /* of cuBLASLt */
     size_t workspace_bytes;
-    char *ring;     /* pinned, two halves: uploads pass through it */
-    size_t ring_at; /* in this half */
-    int ring_half;
-    cudaEvent_t ring_sent[2]; /* what was copied from a half has arrived */
-    void *cast;               /* activations as the weights' type, for cuBLASLt */
+    gpu_uploads *uploads; /* upload.cu */
+    void *cast;           /* activations as the weights' type, for cuBLASLt */
     size_t cast_bytes;
     float *partials; /* of split attention */
     size_t partials_bytes;
@@ -211,6 +209,14 @@ struct gpu_operands {
 /* INTERNAL at the next check if cuBLASLt has nothing for it. */
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at);
 void gpu_plans_release(gpu *g);
+
+/* ---- uploads (upload.cu) ---- */
+cudaError_t gpu_uploads_open(gpu *g);
+void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes);
+/* The weights are there: threads and pinned memory are let go of. */
+void gpu_uploads_rest(gpu *g);
+void gpu_uploads_close(gpu *g);
+
 void *gpu_cast_room(gpu *g, size_t bytes);
 float *gpu_partials_room(gpu *g, size_t bytes);
 

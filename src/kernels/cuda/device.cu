@@ -14,7 +14,6 @@ struct gpu_graph {
 };
 
 enum { WORKSPACE_BYTES = 64 << 20 };
-static const size_t RING_HALF = 8 << 20;
 
 static gpu *self(proa_device *d)
 {
@@ -58,33 +57,6 @@ static void gpu_host_free(proa_device *d, void *memory)
     if (memory) cudaFreeHost(memory);
 }
 
-/* The other half of the ring, once what was sent from it has arrived. */
-static void turn_ring(gpu *g)
-{
-    gpu_note(g, cudaEventRecord(g->ring_sent[g->ring_half], g->stream), "upload");
-    g->ring_half ^= 1;
-    g->ring_at = 0;
-    gpu_note(g, cudaEventSynchronize(g->ring_sent[g->ring_half]), "upload"); /* one never recorded is no wait */
-}
-
-/* Through pinned memory in pieces, so that the host goes on while they travel. */
-static void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
-{
-    gpu *g = self(d);
-    gpu_flush(g); /* it may read what is written now */
-    const char *from = (const char *)src;
-    char *to = (char *)dst;
-    while (bytes > 0) {
-        size_t n = (size_t)bytes < RING_HALF ? (size_t)bytes : RING_HALF;
-        if (g->ring_at + n > RING_HALF) turn_ring(g);
-        char *room = g->ring + g->ring_half * RING_HALF + g->ring_at;
-        memcpy(room, from, n);
-        gpu_note(g, cudaMemcpyAsync(to, room, n, cudaMemcpyHostToDevice, g->stream), "upload");
-        g->ring_at += (n + 15) / 16 * 16;
-        from += n, to += n, bytes -= (int64_t)n;
-    }
-}
-
 static void gpu_download(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
     gpu *g = self(d);
@@ -112,6 +84,7 @@ static proa_status gpu_check(proa_device *d, proa_err *err)
     gpu *g = self(d);
     gpu_flush(g);
     gpu_note(g, cudaStreamSynchronize(g->stream), "waiting for the kernels");
+    gpu_uploads_rest(g); /* called when all is loaded */
     cudaError_t failed = g->failed;
     if (failed == cudaSuccess) return PROA_OK;
     g->failed = cudaSuccess;
@@ -254,9 +227,7 @@ static void gpu_close(proa_device *d)
     if (g->lt) cublasLtDestroy(g->lt);
     void *memory[] = {g->workspace, g->cast, g->partials, g->counters, g->buckets[0], g->buckets[1]};
     for (size_t i = 0; i < PROA_COUNT(memory); i++) cudaFree(memory[i]);
-    cudaFreeHost(g->ring);
-    for (int i = 0; i < 2; i++)
-        if (g->ring_sent[i]) cudaEventDestroy(g->ring_sent[i]);
+    gpu_uploads_close(g);
     if (g->stream) cudaStreamDestroy(g->stream);
     free(g->graphs);
     free(g);
@@ -267,9 +238,7 @@ static proa_status take_room(gpu *g, proa_err *err)
     g->workspace_bytes = WORKSPACE_BYTES;
     g->graphs = (gpu_graph *)proa_calloc(GPU_GRAPHS_MAX, sizeof *g->graphs);
     cudaError_t status = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
-    for (int i = 0; i < 2 && status == cudaSuccess; i++)
-        status = cudaEventCreateWithFlags(&g->ring_sent[i], cudaEventDisableTiming);
-    if (status == cudaSuccess) status = cudaMallocHost((void **)&g->ring, 2 * RING_HALF);
+    if (status == cudaSuccess) status = gpu_uploads_open(g);
     if (status == cudaSuccess) status = cudaMalloc(&g->workspace, g->workspace_bytes);
     if (status == cudaSuccess) status = cudaMalloc((void **)&g->counters, GPU_COUNTERS * sizeof *g->counters);
     if (status == cudaSuccess) status = cudaMemset(g->counters, 0, GPU_COUNTERS * sizeof *g->counters);

@@ -99,7 +99,8 @@ static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int coun
     gpu_flush(g);
     char *at = (char *)w->data;
     int64_t ld = gpu_leading(w->format, w->K);
-    gpu_note(g, cudaMemsetAsync(at, 0, (size_t)pack_bytes(w->format, w->N, w->K), g->stream), "pack");
+    if (ld != w->K) /* zeros behind K; all else is overwritten */
+        gpu_note(g, cudaMemsetAsync(at, 0, (size_t)pack_bytes(w->format, w->N, w->K), g->stream), "pack");
     for (int i = 0; i < count; i++) {
         pack_source(g, at, w->format, ld, &sources[i]);
         at += sources[i].shape[0] * ld * element_bytes(w->format);

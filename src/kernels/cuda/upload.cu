@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * upload.cu - host memory to the GPU. What is small goes through a little pinned ring; weights out of a mapped file through
+ * a larger one, which all cores fill while what they filled before is on its way. */
+#include "kernels/cuda/cuda.h"
+
+extern "C" {
+#include "base/alloc.h"
+#include "base/thread.h"
+}
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { RING_SLOTS = 4, FILL_THREADS_MAX = 16 };
+/* A slot holds a whole step's arrays; a large one is filled in some 0.5 ms, so that waking the threads does not show. */
+static const size_t SMALL_SLOT = 1 << 20, LARGE_SLOT = 16 << 20, LARGE_FROM = 2 << 20, FILL_GRAIN = 128 << 10;
+
+struct gpu_ring {
+    char *memory; /* pinned */
+    size_t slot_bytes, at;
+    int slot;
+    cudaEvent_t sent[RING_SLOTS]; /* what was copied from a slot has arrived */
+};
+
+struct gpu_uploads {
+    gpu_ring small, large; /* large: from the first large upload until gpu_uploads_rest */
+    bool no_large;         /* could not be had */
+    proa_pool *pool;
+};
+
+static void close_ring(gpu_ring *r)
+{
+    for (int i = 0; i < RING_SLOTS; i++)
+        if (r->sent[i]) cudaEventDestroy(r->sent[i]);
+    if (r->memory) cudaFreeHost(r->memory);
+    *r = {};
+}
+
+static cudaError_t open_ring(gpu_ring *r, size_t slot_bytes)
+{
+    *r = {};
+    r->slot_bytes = slot_bytes;
+    cudaError_t status = cudaMallocHost((void **)&r->memory, RING_SLOTS * slot_bytes);
+    for (int i = 0; i < RING_SLOTS && status == cudaSuccess; i++)
+        status = cudaEventCreateWithFlags(&r->sent[i], cudaEventDisableTiming);
+    if (status == cudaSuccess) return status;
+    cudaGetLastError(); /* told by the return value */
+    close_ring(r);
+    return status;
+}
+
+/* The next slot, once what was sent from it has arrived. */
+static void turn(gpu *g, gpu_ring *r)
+{
+    gpu_note(g, cudaEventRecord(r->sent[r->slot], g->stream), "upload");
+    r->slot = (r->slot + 1) % RING_SLOTS;
+    r->at = 0;
+    gpu_note(g, cudaEventSynchronize(r->sent[r->slot]), "upload"); /* one never recorded is no wait */
+}
+
+struct fill_job {
+    char *to;
+    const char *from;
+    size_t bytes;
+};
+
+/* Mapping the pages of a file in one call is much cheaper than a fault for each few of them; where the kernel does not
+ * know the advice the faults do it. */
+static void fill(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const fill_job *job = (const fill_job *)arg;
+    size_t from = (size_t)begin * FILL_GRAIN, to = (size_t)end * FILL_GRAIN;
+    PROA_UNUSED(worker);
+    if (to > job->bytes) to = job->bytes;
+#ifdef MADV_POPULATE_READ
+    uintptr_t first = (uintptr_t)(job->from + from) & ~(uintptr_t)4095;
+    madvise((void *)first, (uintptr_t)(job->from + to) - first, MADV_POPULATE_READ);
+#endif
+    memcpy(job->to + from, job->from + from, to - from);
+}
+
+static bool large_ring(gpu_uploads *u)
+{
+    if (u->large.memory) return true;
+    if (u->no_large || open_ring(&u->large, LARGE_SLOT) != cudaSuccess) return u->no_large = true, false;
+    int threads = proa_cpu_count();
+    u->pool = proa_pool_new(threads < FILL_THREADS_MAX ? threads : FILL_THREADS_MAX);
+    return true;
+}
+
+static void fill_slot(gpu_uploads *u, char *room, const char *from, size_t bytes, bool large)
+{
+    fill_job job = {room, from, bytes};
+    if (!large) memcpy(room, from, bytes);
+    else proa_pool_run(u->pool, (int64_t)((bytes + FILL_GRAIN - 1) / FILL_GRAIN), 1, fill, &job);
+}
+
+void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
+{
+    gpu *g = reinterpret_cast<gpu *>(d);
+    gpu_uploads *u = g->uploads;
+    gpu_flush(g); /* it may read what is written now */
+    const char *from = (const char *)src;
+    char *to = (char *)dst;
+    bool large = bytes >= (int64_t)LARGE_FROM && large_ring(u);
+    gpu_ring *r = large ? &u->large : &u->small;
+    while (bytes > 0) {
+        size_t n = (size_t)bytes < r->slot_bytes ? (size_t)bytes : r->slot_bytes;
+        if (r->at + n > r->slot_bytes) turn(g, r);
+        char *room = r->memory + (size_t)r->slot * r->slot_bytes + r->at;
+        fill_slot(u, room, from, n, large);
+        gpu_note(g, cudaMemcpyAsync(to, room, n, cudaMemcpyHostToDevice, g->stream), "upload");
+        r->at += (n + 63) / 64 * 64;
+        from += n, to += n, bytes -= (int64_t)n;
+    }
+}
+
+void gpu_uploads_rest(gpu *g)
+{
+    gpu_uploads *u = g->uploads;
+    if (!u->large.memory) return;
+    cudaStreamSynchronize(g->stream);
+    close_ring(&u->large);
+    proa_pool_free(u->pool);
+    u->pool = NULL;
+}
+
+cudaError_t gpu_uploads_open(gpu *g)
+{
+    g->uploads = (gpu_uploads *)proa_calloc(1, sizeof *g->uploads);
+    return open_ring(&g->uploads->small, SMALL_SLOT);
+}
+
+void gpu_uploads_close(gpu *g)
+{
+    if (!g->uploads) return;
+    gpu_uploads_rest(g);
+    close_ring(&g->uploads->small);
+    free(g->uploads);
+}
