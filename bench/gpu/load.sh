@@ -1,6 +1,6 @@
 #!/bin/sh
 # Seconds from the start of `proa run` to its first token, of a random GPT-J-6B checkpoint (12.1 GB, f16) that lies in the page cache.
-#   bench/gpu/load.sh [-d FOLDER] [-l LAYERS] [-r RUNS] [OPTIONS of proa run]
+#   bench/gpu/load.sh [-d FOLDER] [-l LAYERS] [-r RUNS] [-- OPTIONS of proa run]
 # -d: where the checkpoint is written and, unless it was there before, removed again; a folder under /dev/shm without it.
 # -l: fewer layers make a smaller one. PROA_BIN names the program.
 set -eu

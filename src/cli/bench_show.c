@@ -23,7 +23,7 @@ static void describe(const proa_bench *b, proa_out *out)
         proa_out_printf(out, ", of which a decoding step reads %s; keys and values %s a token",
                         proa_out_bytes_text(read, (double)b->cost.step_bytes),
                         proa_out_bytes_text(kv, b->token_bytes));
-    const char *where = strcmp(b->common.device, "cpu") == 0 ? "this machine" : i->isa;
+    const char *where = strcmp(b->common.device, "cpu") == 0 ? "this machine" : "the device";
     proa_out_printf(out, "\nread bandwidth of %s, measured: %.1f GB/s", where, b->bandwidth * 1e-9);
     if (b->matrix_rate > 0) proa_out_printf(out, "; matrix products: %.1f TFLOP/s", b->matrix_rate * 1e-12);
     proa_out_str(out, "\n");

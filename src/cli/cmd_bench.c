@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { WARM_UP_STEPS = 16 };
+
 #define AT(field) offsetof(proa_bench, field)
 static const proa_arg bench_rows[] = {
     PROA_MODEL_ARG,
@@ -104,8 +106,11 @@ static proa_status measure_all(proa_bench *b, proa_err *err)
     proa_progress_init(&progress);
     proa_status status = PROA_OK;
     /* the first run touches memory that the others find ready: it is not counted */
+    proa_bench few = *b;
+    few.tokens = proa_min64(b->tokens, WARM_UP_STEPS);
+    few.repeats = 1;
     proa_bench_row warm_up = {.batch = b->batches[0]};
-    status = proa_bench_measure(b, &warm_up, err);
+    status = proa_bench_measure(&few, &warm_up, err);
     for (int64_t i = 0; i < b->count && status == PROA_OK; i++) {
         proa_progress_show(&progress, (double)i / (double)b->count, "batch %d", b->batches[i]);
         b->row[i] = (proa_bench_row){.batch = b->batches[i]};
