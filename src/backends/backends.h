@@ -14,8 +14,7 @@ extern const proa_backend proa_backend_fastertransformer; /* the same with Faste
 extern const proa_backend proa_backend_tensorrtllm;       /* the same with TensorRT-LLM's */
 extern const proa_backend proa_backend_tokenizer, proa_backend_detokenizer; /* tokenizer.c, detokenizer.c */
 extern const proa_backend proa_backend_transform; /* transform*.c: text features and simple arithmetic */
-
-extern const proa_backend proa_backend_python; /* "python": python*.c */
+extern const proa_backend proa_backend_fil;       /* forests: fil.c */
 
 /* NULL-terminated. */
 extern const proa_backend *const proa_backends[];

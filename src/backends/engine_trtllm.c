@@ -340,8 +340,7 @@ static void metrics(void *state, const char *labels, proa_buf *out)
 }
 
 const proa_backend proa_backend_tensorrtllm = {.name = "tensorrtllm",
-                                               .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY |
-                                                        PROA_BACKEND_GPU,
+                                               .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY,
                                                .complete = complete,
                                                .model_open = model_open,
                                                .model_close = proa_served_close,

@@ -149,6 +149,8 @@ const char *proa_forest_transform_name(proa_forest_transform transform);
  * or right if *swapped. The cut is NaN where no x passes, and it may be denormal: no flushing to zero. */
 float proa_forest_cut(proa_forest_op op, double threshold, bool *swapped);
 
+/* The answer of one split, which is no leaf, to a value of its feature. */
+bool proa_forest_goes_left(const proa_forest *forest, const proa_forest_node *node, float x);
 /* The leaf that row[features] reaches: a node counted from the tree's root. */
 int32_t proa_forest_leaf(const proa_forest *forest, const proa_forest_tree *tree, const float *row);
 

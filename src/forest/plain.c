@@ -47,7 +47,7 @@ static bool is_member(const proa_forest *f, const proa_forest_set *set, float x)
     return category / 32 < set->words && (f->words[set->first + category / 32] >> (category % 32) & 1);
 }
 
-static bool goes_left(const proa_forest *f, const proa_forest_node *n, float x)
+bool proa_forest_goes_left(const proa_forest *f, const proa_forest_node *n, float x)
 {
     bool missing = isnan(x) || ((n->flags & PROA_FOREST_ZERO_MISSING) && fabs((double)x) <= PROA_FOREST_ZERO);
     if (missing) return n->flags & PROA_FOREST_DEFAULT_LEFT;
@@ -61,7 +61,7 @@ int32_t proa_forest_leaf(const proa_forest *f, const proa_forest_tree *tree, con
     const proa_forest_node *nodes = f->nodes + tree->first;
     int32_t at = 0;
     while (nodes[at].feature >= 0)
-        at = goes_left(f, &nodes[at], row[nodes[at].feature]) ? nodes[at].left : nodes[at].right;
+        at = proa_forest_goes_left(f, &nodes[at], row[nodes[at].feature]) ? nodes[at].left : nodes[at].right;
     return at;
 }
 
