@@ -28,12 +28,14 @@ TRITONSERVER_MEMORY_GPU = 2
 _channel = None
 _model_dir = ""
 _decoupled = False
+_model_name, _model_version = "", -1
 
 
-def _attach(channel, model_dir="", decoupled=False):
+def _attach(channel, model_dir="", decoupled=False, model_name="", model_version=-1):
     """Called once by the process that runs the model, before model.py is imported."""
-    global _channel, _model_dir, _decoupled
+    global _channel, _model_dir, _decoupled, _model_name, _model_version
     _channel, _model_dir, _decoupled = channel, model_dir, decoupled
+    _model_name, _model_version = model_name, int(model_version)
 
 
 def _server():
@@ -242,7 +244,7 @@ def _request(number, head, tensors):
     get = head.get
     self._id, self._correlation_id = get("id", ""), get("correlation_id", 0)
     self._inputs, self._outputs = [Tensor._from_wire(*one) for one in tensors], get("outputs") or []
-    self._model, self._version = get("model", ""), get("version", -1)
+    self._model, self._version = _model_name, _model_version
     self._flags, self._timeout, self._priority = get("flags", 0), get("timeout", 0), get("priority", 0)
     self._memory, self._trace, self._parameters = None, InferenceTrace(get("trace")), get("parameters") or {}
     self._number, self._reply, self._sender, self._rescheduled = number, None, None, False
@@ -582,7 +584,7 @@ class MetricFamily:
         if kind not in range(3):
             raise TritonModelException(f"unknown kind of metric {kind}")
         self._kind = kind
-        head = {"name": name, "description": description, "kind": _KINDS[kind]}
+        head = {"name": name, "description": description, "metric": _KINDS[kind]}
         self._number = _server().call("family", head)[0]["family"]
 
     def Metric(self, labels=None, buckets=None):
