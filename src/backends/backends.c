@@ -14,6 +14,7 @@ const proa_backend *const proa_backends[] = {
     &proa_backend_tokenizer,
     &proa_backend_detokenizer,
     &proa_backend_transform,
+    &proa_backend_python,
     &proa_backend_fil,
     NULL,
 };

@@ -16,6 +16,8 @@ extern const proa_backend proa_backend_tokenizer, proa_backend_detokenizer; /* t
 extern const proa_backend proa_backend_transform; /* transform*.c: text features and simple arithmetic */
 extern const proa_backend proa_backend_fil;       /* forests: fil.c */
 
+extern const proa_backend proa_backend_python; /* "python": python*.c */
+
 /* NULL-terminated. */
 extern const proa_backend *const proa_backends[];
 

@@ -70,6 +70,17 @@ static const proa_io_row encoder_outputs[] = {
     {"label", T(STRING), ONE, 0},        {"labels", T(STRING), VECTOR, 0},
     {"prompt_tokens", T(INT32), ONE, 0}, {.name = NULL}};
 
+/* An encoder with a batch dimension: rows of prompts, each answered by one row. */
+static const proa_io_row batch_inputs[] = {
+    {"text_input", T(STRING), ONE, OPTIONAL}, {"input_ids", T(INT32), VECTOR, OPTIONAL}, {.name = NULL}};
+static const proa_io_row batch_outputs[] = {{"embedding", T(FP32), VECTOR, 0},
+                                            {"logits", T(FP32), VECTOR, 0},
+                                            {"scores", T(FP32), VECTOR, 0},
+                                            {"label", T(STRING), ONE, 0},
+                                            {"labels", T(STRING), VECTOR, 0},
+                                            {"prompt_tokens", T(INT32), ONE, 0},
+                                            {.name = NULL}};
+
 /* ---- the configuration ---- */
 
 static proa_io_row option_input(const proa_option_row *row)
@@ -120,13 +131,18 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
                             proa_err *err)
 {
     PROA_UNUSED(err);
-    bool encoder = is_encoder(config, version_path);
+    bool encoder = is_encoder(config, version_path), batched = encoder && config->max_batch_size > 0;
     if (!config->n_input) {
-        proa_config_inputs(config, inputs, arena);
+        proa_config_inputs(config, batched ? batch_inputs : inputs, arena);
         if (!encoder) add_option_inputs(config, arena);
     }
-    if (!config->n_output) proa_config_outputs(config, encoder ? encoder_outputs : generator_outputs, arena);
-    proa_config_decoupled(config, true, arena);
+    if (!config->n_output)
+        proa_config_outputs(config,
+                            batched   ? batch_outputs
+                            : encoder ? encoder_outputs
+                                      : generator_outputs,
+                            arena);
+    proa_config_decoupled(config, !batched, arena);
     return PROA_OK;
 }
 
@@ -144,12 +160,18 @@ static proa_status open_chat(proa_served *s, proa_err *err)
 static proa_status open_own(proa_served *s, proa_err *err)
 {
     const Inference__ModelConfig *config = proa_model_config(s->model);
-    if (config->max_batch_size == 0) return open_chat(s, err);
-    return PROA_FAIL(
-        err, INVALID,
-        "'max_batch_size' is %d, must be 0: backend 'engine' takes one prompt in a request and batches by "
-        "itself",
-        config->max_batch_size);
+    bool batched = config->max_batch_size > 0;
+    if (batched && s->info.kind != PROA_KIND_ENCODER)
+        return PROA_FAIL(err, INVALID,
+                         "'max_batch_size' is %d, must be 0: backend 'engine' takes one prompt in a request "
+                         "and batches by "
+                         "itself (an encoder takes rows of them)",
+                         config->max_batch_size);
+    if (batched && s->decoupled)
+        return PROA_FAIL(err, INVALID,
+                         "a model of rows ('max_batch_size' %d) answers once: it cannot be decoupled",
+                         config->max_batch_size);
+    return open_chat(s, err);
 }
 
 /* ---- reading ---- */
@@ -286,6 +308,7 @@ static proa_status read_messages(proa_prompt *p, proa_str messages, proa_err *er
     const proa_served *s = p->call->served;
     proa_json *json = NULL;
     proa_buf text;
+    if (p->call->count > 1) return PROA_FAIL(err, UNSUPPORTED, "messages come one list in a request");
     if (!s->chat)
         return PROA_FAIL(
             err, UNSUPPORTED,
@@ -300,16 +323,18 @@ static proa_status read_messages(proa_prompt *p, proa_str messages, proa_err *er
     return status;
 }
 
-static proa_status read_prompt(proa_prompt *p, proa_err *err)
+/* `texts` walks over text_input, a text for each row. */
+static proa_status read_prompt(proa_prompt *p, size_t *texts, proa_err *err)
 {
     const proa_infer *r = p->call->infer;
-    const proa_tensor *ids = proa_infer_input(r, "input_ids");
-    proa_str text = proa_input_text(r, "text_input"), messages = proa_input_text(r, "messages");
-    if ((text.ptr != NULL) + (messages.ptr != NULL) + (ids != NULL) != 1)
+    const proa_tensor *ids = proa_infer_input(r, "input_ids"), *given = proa_infer_input(r, "text_input");
+    proa_str text = {NULL, 0}, messages = proa_input_text(r, "messages");
+    bool has_text = given && given->type == PROA_TYPE_BYTES && proa_tensor_next_string(given, texts, &text);
+    if (has_text + (messages.ptr != NULL) + (ids != NULL) != 1)
         return PROA_FAIL(err, INVALID, "a request needs one of text_input, input_ids and messages");
     if (messages.ptr) return read_messages(p, messages, err);
-    if (!ids) return tokenize(p, text, true, err);
-    return proa_input_ids(ids, 0, 1, &p->ids, err);
+    if (has_text) return tokenize(p, text, true, err);
+    return proa_input_ids(ids, p->row, p->call->count, &p->ids, err);
 }
 
 static proa_status read_decoder(proa_prompt *p, proa_own *own, proa_err *err)
@@ -364,18 +389,40 @@ static void set_task(proa_prompt *p, const proa_own *own)
     p->request.ids_count = p->ids.len;
 }
 
-static proa_status read_request(proa_call *call, proa_err *err)
+/* Rows of an encoder with a batch dimension; otherwise one. */
+static proa_status read_rows(const proa_call *call, const proa_own *own, int64_t *rows, proa_err *err)
 {
-    proa_own *own = PROA_ARENA_NEW(&call->infer->arena, proa_own, 1);
-    proa_prompt *p = proa_call_prompts(call, 1);
-    call->own = own;
-    PROA_TRY(read_task(own, call, err));
-    if (call->served->info.kind != PROA_KIND_ENCODER) PROA_TRY(read_options(&p->request.options, call, err));
-    PROA_TRY(read_prompt(p, err));
+    *rows = 1;
+    if (proa_model_config(call->served->model)->max_batch_size == 0) return PROA_OK;
+    *rows = call->infer->batch;
+    if (*rows < 1 || *rows > PROA_FT_ROWS_MAX)
+        return PROA_FAIL(err, LIMIT, "a batch of %lld, must be 1 to %d", (long long)*rows, PROA_FT_ROWS_MAX);
+    if (own->task == PROA_OWN_ROWS)
+        return PROA_FAIL(err, UNSUPPORTED, "task rows is for a model without a batch dimension");
+    return PROA_OK;
+}
+
+static proa_status read_row(proa_prompt *p, proa_own *own, size_t *texts, proa_err *err)
+{
+    PROA_TRY(read_prompt(p, texts, err));
     PROA_TRY(read_decoder(p, own, err));
     PROA_TRY(read_echo(p, err));
     if (!p->ids.ptr) return PROA_FAIL(err, INVALID, "the prompt is empty");
     set_task(p, own);
+    return PROA_OK;
+}
+
+static proa_status read_request(proa_call *call, proa_err *err)
+{
+    proa_own *own = PROA_ARENA_NEW(&call->infer->arena, proa_own, 1);
+    int64_t rows;
+    size_t texts = 0;
+    call->own = own;
+    PROA_TRY(read_task(own, call, err));
+    PROA_TRY(read_rows(call, own, &rows, err));
+    proa_prompt *p = proa_call_prompts(call, rows);
+    if (call->served->info.kind != PROA_KIND_ENCODER) PROA_TRY(read_options(&p->request.options, call, err));
+    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_row(&p[i], own, &texts, err));
     bool asked = flag_of(call->infer, "stream", flag_of(call->infer, "streaming", false));
     if (asked && !call->served->decoupled)
         return PROA_FAIL(err, INVALID, "Streaming is only supported if model is deployed using decoupled mode.");
@@ -397,7 +444,7 @@ static void execute(void *instance_state, proa_infer *const *requests, int count
 }
 
 const proa_backend proa_backend_engine = {.name = "engine",
-                                          .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY,
+                                          .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY | PROA_BACKEND_GPU,
                                           .complete = complete,
                                           .model_open = model_open,
                                           .model_close = proa_served_close,

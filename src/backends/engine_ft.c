@@ -392,7 +392,7 @@ static void execute(void *instance_state, proa_infer *const *requests, int count
 }
 
 const proa_backend proa_backend_fastertransformer = {.name = "fastertransformer",
-                                                     .flags = PROA_BACKEND_OWN_QUEUE,
+                                                     .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_GPU,
                                                      .complete = complete,
                                                      .model_open = model_open,
                                                      .model_close = proa_served_close,

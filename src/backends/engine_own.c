@@ -179,12 +179,27 @@ static void add_prompt(const answer *a)
     add_prompt_alternatives(a, P);
 }
 
+/* [columns], or [rows, columns] of a batch. */
+static const int64_t *row_shape(const answer *a, int64_t columns, int64_t shape[2], int32_t *rank)
+{
+    bool batched = proa_model_config(a->call->served->model)->max_batch_size > 0;
+    shape[0] = a->call->count;
+    shape[1] = columns;
+    *rank = 1 + batched;
+    return shape + !batched;
+}
+
 static void add_prompt_tokens(const answer *a)
 {
-    const int64_t one = 1;
-    int64_t tokens = a->p->finish == PROA_FINISH_NONE ? a->p->ids.len + own_of(a->call)->start_tokens
-                                                      : a->p->prompt_tokens;
-    proa_reply_ints(a->call, a->reply, "prompt_tokens", &one, 1, (int32_t)tokens);
+    int64_t shape[2];
+    int32_t rank;
+    const int64_t *of = row_shape(a, 1, shape, &rank);
+    int32_t *to = proa_reply_ints(a->call, a->reply, "prompt_tokens", of, rank, 0);
+    for (int64_t i = 0; i < a->call->count && to; i++) {
+        const proa_prompt *p = &a->call->prompts[i];
+        int64_t running = p->ids.len + own_of(a->call)->start_tokens;
+        to[i] = (int32_t)(p->finish == PROA_FINISH_NONE ? running : p->prompt_tokens);
+    }
 }
 
 /* ---- whole replies ---- */
@@ -229,11 +244,11 @@ static void reply_rows(const answer *a)
     if (to) memcpy(to, p->rows.ptr, p->rows.len);
 }
 
-static const float *pool(const answer *a, float *mean, int64_t n, int64_t columns)
+static const float *pool(const answer *a, const proa_prompt *p, float *mean, int64_t n, int64_t columns)
 {
-    const float *rows = (const void *)a->p->rows.ptr;
+    const float *rows = (const void *)p->rows.ptr;
     switch (own_of(a->call)->pooling) {
-    case PROA_POOLING_POOLER: return (const void *)a->p->pooled.ptr;
+    case PROA_POOLING_POOLER: return (const void *)p->pooled.ptr;
     case PROA_POOLING_CLS: return rows;
     case PROA_POOLING_LAST: return rows + (n - 1) * columns;
     case PROA_POOLING_MEAN: break;
@@ -253,19 +268,24 @@ static void normalize(float *v, int64_t n)
     for (int64_t i = 0; i < n && sum > 0; i++) v[i] = (float)((double)v[i] / sqrt(sum));
 }
 
-static void reply_embedding(const answer *a)
+static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t columns)
 {
-    proa_prompt *p = a->p;
-    int64_t columns = a->call->served->info.hidden;
     if (p->request.task == PROA_TASK_GENERATE && p->said_count) /* a decoder's */
         proa_buf_append(&p->rows, p->said[0].hidden.ptr, p->said[0].hidden.len);
     int64_t n = (int64_t)(p->rows.len / sizeof(float)) / columns;
     float *mean = PROA_ARENA_NEW(&a->reply->arena, float, columns);
-    const float *from = pool(a, mean, n, columns);
-    float *to = proa_reply_floats(a->call, a->reply, "embedding", &columns, 1, 0);
-    if (!to) return;
-    memcpy(to, from, (size_t)columns * sizeof *to);
+    memcpy(to, pool(a, p, mean, n, columns), (size_t)columns * sizeof *to);
     if (own_of(a->call)->normalize) normalize(to, columns);
+}
+
+static void reply_embedding(const answer *a)
+{
+    int64_t columns = a->call->served->info.hidden, shape[2];
+    int32_t rank;
+    const int64_t *of = row_shape(a, columns, shape, &rank);
+    float *to = proa_reply_floats(a->call, a->reply, "embedding", of, rank, 0);
+    for (int64_t i = 0; i < a->call->count && to; i++)
+        embed_row(a, &a->call->prompts[i], to + i * columns, columns);
 }
 
 static void scores_of(float *to, const float *logits, int64_t n, const proa_served *s)
@@ -281,22 +301,44 @@ static void scores_of(float *to, const float *logits, int64_t n, const proa_serv
     }
 }
 
+static int64_t best_of(const float *logits, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+static void add_labels(const answer *a, const char *name, const proa_str *labels, int64_t columns)
+{
+    int64_t shape[2];
+    int32_t rank;
+    const int64_t *of = row_shape(a, columns, shape, &rank);
+    proa_tensor *t = proa_reply_texts(a->call, a->reply, name, labels, a->call->count * columns);
+    if (!t) return;
+    t->rank = rank;
+    memcpy(t->shape, of, (size_t)rank * sizeof *of);
+}
+
 static void reply_classes(const answer *a)
 {
     const proa_served *s = a->call->served;
-    const float *logits = (const void *)a->p->rows.ptr;
-    int64_t n = a->p->columns, best = 0;
-    proa_str *labels = PROA_ARENA_NEW(&a->reply->arena, proa_str, n);
-    for (int64_t i = 0; i < n; i++) {
-        labels[i] = proa_str_c(s->label[i]);
-        if (logits[i] > logits[best]) best = i;
+    int64_t rows = a->call->count, n = a->p->columns, shape[2];
+    int32_t rank;
+    const int64_t *of = row_shape(a, n, shape, &rank);
+    proa_str *labels = PROA_ARENA_NEW(&a->reply->arena, proa_str, rows * n);
+    proa_str *best = PROA_ARENA_NEW(&a->reply->arena, proa_str, rows);
+    float *to = proa_reply_floats(a->call, a->reply, "logits", of, rank, 0);
+    float *scores = proa_reply_floats(a->call, a->reply, "scores", of, rank, 0);
+    for (int64_t i = 0; i < rows; i++) {
+        const float *logits = (const void *)a->call->prompts[i].rows.ptr;
+        if (to) memcpy(to + i * n, logits, (size_t)n * sizeof *to);
+        if (scores) scores_of(scores + i * n, logits, n, s);
+        for (int64_t k = 0; k < n; k++) labels[i * n + k] = proa_str_c(s->label[k]);
+        best[i] = labels[i * n + best_of(logits, n)];
     }
-    float *to = proa_reply_floats(a->call, a->reply, "logits", &n, 1, 0);
-    if (to) memcpy(to, logits, (size_t)n * sizeof *to);
-    float *scores = proa_reply_floats(a->call, a->reply, "scores", &n, 1, 0);
-    if (scores) scores_of(scores, logits, n, s);
-    proa_reply_texts(a->call, a->reply, "label", &labels[best], 1);
-    proa_reply_texts(a->call, a->reply, "labels", labels, n);
+    add_labels(a, "label", best, 1);
+    add_labels(a, "labels", labels, n);
 }
 
 void proa_own_end(proa_call *call)

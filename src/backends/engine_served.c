@@ -156,11 +156,32 @@ static proa_status check_policy(const proa_model *m, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status engine_options(proa_engine_options *o, const proa_model *m, proa_err *err)
+/* The model's own parameter, or the GPU of its instance group, or what the command line says. */
+static proa_status read_device(const char **out, proa_served *s, proa_err *err)
 {
+    const proa_model *m = s->model;
+    const Inference__ModelConfig *c = proa_model_config(m);
+    const char *own = proa_model_parameter(m, "device");
+    *out = own ? own : setting(m, "device");
+    for (size_t i = 0; i < c->n_instance_group && !own; i++) {
+        const Inference__ModelInstanceGroup *g = c->instance_group[i];
+        if (g->kind != INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU) continue;
+        if (c->n_instance_group > 1 || g->n_gpus > 1)
+            return PROA_FAIL(
+                err, UNSUPPORTED,
+                "instance group %s: a model of backend '%s' runs on one GPU: one group with one of 'gpus'",
+                g->name, c->backend);
+        *out = proa_arena_printf(&s->arena, "cuda:%d", g->n_gpus ? g->gpus[0] : 0);
+    }
+    return PROA_OK;
+}
+
+static proa_status engine_options(proa_engine_options *o, proa_served *s, proa_err *err)
+{
+    const proa_model *m = s->model;
     const char *quant = proa_model_parameter(m, "quant"), *int8 = proa_model_parameter(m, "int8_mode");
     *o = (proa_engine_options){.sequences_max = SERVED_SEQUENCES};
-    o->device = either(m, "device", "device");
+    PROA_TRY(read_device(&o->device, s, err));
     if (!quant && !int8) quant = setting(m, "quant");
     o->quant = quant ? quant : int8 && strcmp(int8, "0") != 0 ? "int8" : "none";
     PROA_TRY(read_dtype(&o->dtype, m, err));
@@ -249,7 +270,7 @@ static proa_status open_served(proa_served *s, proa_err *err)
     const Inference__ModelConfig *config = proa_model_config(s->model);
     PROA_TRY(proa_served_folder(s->folder, s->model, folder_keys, err));
     PROA_TRY(check_folder(s, err));
-    PROA_TRY(engine_options(&options, s->model, err));
+    PROA_TRY(engine_options(&options, s, err));
     PROA_TRY(read_queue(s, err));
     s->sequences_max = options.sequences_max ? options.sequences_max : SERVED_SEQUENCES;
     s->decoupled = config->model_transaction_policy && config->model_transaction_policy->decoupled;

@@ -340,7 +340,8 @@ static void metrics(void *state, const char *labels, proa_buf *out)
 }
 
 const proa_backend proa_backend_tensorrtllm = {.name = "tensorrtllm",
-                                               .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY,
+                                               .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY |
+                                                        PROA_BACKEND_GPU,
                                                .complete = complete,
                                                .model_open = model_open,
                                                .model_close = proa_served_close,

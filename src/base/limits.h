@@ -164,6 +164,13 @@
 #define PROA_ENV_ENTRIES_MAX      (1 << 20)        /* of a packed Python environment: a conda one with torch has 60,000 */
 #define PROA_ENV_BYTES_MAX        (64 * PROA_GIB)  /* of its files; torch with CUDA has 7 GB */
 #define PROA_ENV_UNPACK_MS        300000           /* conda-unpack: it rewrites some thousand files */
+/* Python models */
+#define PROA_PYTHON_ARENA_BYTES   (8 * PROA_GIB)   /* address space of each direction of a process; memory is taken as it is used */
+#define PROA_PYTHON_KEEP_BYTES    (32 * PROA_MIB)  /* of it that stays when it is free: batches of 10 MB reuse warm pages */
+#define PROA_PYTHON_HEAD_MAX      (16 * PROA_MIB)  /* JSON of one message: a configuration has at most PROA_CONFIG_BYTES_MAX */
+#define PROA_PYTHON_SOURCES_MAX   (4 * PROA_MIB)   /* the embedded Python files: 60 kB */
+#define PROA_PYTHON_START_MS      30000            /* until the interpreter must run, and for finalize: Triton's stub-timeout-seconds */
+#define PROA_PYTHON_METRICS_MAX   4096             /* figures that the models of one version make */
 /* clang-format on */
 
 #endif

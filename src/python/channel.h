@@ -15,6 +15,7 @@
 #ifndef PROA_PYTHON_CHANNEL_H
 #define PROA_PYTHON_CHANNEL_H
 
+#include "base/limits.h"
 #include "base/status.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -24,16 +25,17 @@
 typedef enum proa_python_kind {
     /* server to stub */
     PROA_PYTHON_OPEN = 1, /* head: what to load (README.md); answered by OPENED */
-    PROA_PYTHON_EXECUTE,  /* number: that many REQUEST follow in this packet; answered by RESPONSEs and DONE */
-    PROA_PYTHON_REQUEST,  /* id, payload */
-    PROA_PYTHON_ANSWER,   /* to the CALL of this id: head {"error","code"} or the call's own */
-    PROA_PYTHON_REPLY,    /* to the INFER of this id, FINAL with the last; the payload may be absent then */
-    PROA_PYTHON_READY,    /* is_ready(); answered by READINESS */
-    PROA_PYTHON_CLOSE,    /* finalize(); the stub then closes the socket and ends */
+    PROA_PYTHON_EXECUTE, /* number: that many REQUEST follow in this packet; answered by RESPONSEs and DONE */
+    PROA_PYTHON_REQUEST, /* id, payload */
+    PROA_PYTHON_ANSWER,  /* to the CALL of this id: head {"error","code"} or the call's own */
+    PROA_PYTHON_REPLY,   /* to the INFER of this id, FINAL with the last; the payload may be absent then */
+    PROA_PYTHON_READY,   /* is_ready(); answered by READINESS */
+    PROA_PYTHON_CLOSE,   /* finalize(); the stub then closes the socket and ends */
     /* stub to server */
-    PROA_PYTHON_OPENED = 64,  /* head: {} or {"error"}; {"config"} after auto_complete_config */
+    PROA_PYTHON_STARTED = 64, /* the interpreter runs; head {} or {"error"} */
+    PROA_PYTHON_OPENED,       /* head: {} or {"error"}; {"config"} after auto_complete_config */
     PROA_PYTHON_RESPONSE,     /* id of a REQUEST, FINAL with the last; no payload: only the flag */
-    PROA_PYTHON_DONE,         /* execute has ended; head {"error","code"}: what it raised, for all without a final response */
+    PROA_PYTHON_DONE, /* execute has ended; head {"error","code"}: what it raised, for all without a final response */
     PROA_PYTHON_CALL,         /* id, head {"kind",...}: model control, metrics; answered by ANSWER */
     PROA_PYTHON_POST,         /* head {"kind",...}: log and others without an answer */
     PROA_PYTHON_INFER,        /* id, head and tensors: a request to another model; answered by REPLYs */
@@ -61,7 +63,7 @@ typedef struct proa_python_payload {
 } proa_python_payload;
 
 enum proa_python_place {
-    PROA_PYTHON_OWN = 0,  /* inside this payload's own block */
+    PROA_PYTHON_OWN = 0, /* inside this payload's own block */
     PROA_PYTHON_PEER = 1, /* RESPONSE: inside the block of the very REQUEST that is answered: an input passed on */
 };
 
@@ -73,6 +75,9 @@ typedef struct proa_python_tensor {
     int64_t shape[16];
 } proa_python_tensor;
 _Static_assert(sizeof(proa_python_tensor) == 168, "part of the protocol");
+
+/* Messages of a packet: an EXECUTE and PROA_BATCH_REQUESTS_MAX requests, or as many responses and DONE. */
+#define PROA_PYTHON_PACKET_MAX (PROA_BATCH_REQUESTS_MAX + 1)
 
 /* ---- arenas ----
  * A memfd for each direction, written by one side only (but for the ring and `cancelled`): its owner allocates, alone and with

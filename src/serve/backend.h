@@ -19,6 +19,8 @@ enum proa_backend_flags {
     PROA_BACKEND_OWN_QUEUE = 1 << 1,
     /* A decoupled model that answers a unary request with one reply: unary calls are let through. */
     PROA_BACKEND_UNARY = 1 << 2,
+    /* Knows what to do with KIND_GPU: it opens the devices that its instance groups name, or says why not. */
+    PROA_BACKEND_GPU = 1 << 3,
 };
 
 typedef struct proa_backend {
@@ -64,6 +66,8 @@ int proa_instance_device(const proa_instance *instance);        /* CUDA device, 
 const proa_model *proa_instance_model(const proa_instance *instance);
 /* --backend-config NAME,key=value; NULL if not given. */
 const char *proa_backend_setting(const struct proa_server *server, const char *backend, const char *key);
+/* Inside `complete`, on its thread: the server that the model is for. */
+const struct proa_server *proa_completing_server(void);
 
 /* Times of the statistics: called by execute where it knows them; without, all of it counts as compute. */
 void proa_infer_input_done(proa_infer *const *requests, int count); /* compute_input ends, compute_infer begins */

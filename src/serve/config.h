@@ -13,12 +13,15 @@
 
 #include "serve/server.h"
 
+#define PROA_GPUS_ASK (-2)
+
 typedef struct proa_config_options {
     const char *config_name; /* --model-config-name: configs/NAME.pbtxt is read if there is one; NULL: config.pbtxt */
     const proa_setting *fills; /* --set: ${key} and $key in the file become value */
     int fills_count;
     bool no_auto_complete; /* the file must be there and complete */
-    /* CUDA devices 0..gpus-1 that the model's backend can use; -1: this server, or this backend, has no use for GPUs. */
+    /* CUDA devices 0..gpus-1 that the model's backend can use; -1: this server, or this backend, has no use for GPUs;
+     * PROA_GPUS_ASK: they were not counted, the backend opens what a group names and says what is missing. */
     int gpus;
     double compute_capability_min; /* named in an error text; 0: 6.0 */
 } proa_config_options;

@@ -197,13 +197,29 @@ static bool steps_are_unary(const proa_model *m)
     return unary;
 }
 
+static _Thread_local const proa_server *completing;
+
+const proa_server *proa_completing_server(void)
+{
+    return completing;
+}
+
+static proa_status complete_config(proa_model *m, proa_err *err)
+{
+    completing = m->server;
+    proa_status status = m->backend->complete(m->config, m->version_path, &m->arena, err);
+    completing = NULL;
+    return status;
+}
+
 static proa_status set_config(proa_model *m, const proa_source *source, proa_err *err)
 {
     proa_config_options options = proa_server_config_options(m->server);
     m->config = (Inference__ModelConfig *)proa_message_copy(&source->config->base, &m->arena);
     PROA_TRY(set_backend(m, err));
+    if (m->flags & PROA_BACKEND_GPU) options.gpus = PROA_GPUS_ASK;
     if (m->backend && m->backend->complete && !options.no_auto_complete)
-        PROA_TRY(m->backend->complete(m->config, m->version_path, &m->arena, err));
+        PROA_TRY(complete_config(m, err));
     else if (!source->provided) return proa_config_not_provided(m->config, err);
     PROA_TRY(proa_config_finish(m->config, &options, &m->arena, err));
     m->batch_max = m->config->max_batch_size;

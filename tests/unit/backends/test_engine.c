@@ -537,6 +537,60 @@ static void classifiers(void **state)
     rig_close(&g);
 }
 
+#define ROWS "backend: \"engine\" max_batch_size: 8"
+
+/* An encoder with a batch dimension: each row is what it is alone. */
+static void rows_of_prompts(void **state)
+{
+    PROA_UNUSED(state);
+    rig g;
+    rig_open(&g, &proa_backend_engine, ROWS, MODELS "polarity-bert");
+    assert_false(g.model.decoupled);
+    direct bert;
+    direct_open(&bert, MODELS "polarity-bert");
+    static const char *const texts[] = {"a warm and funny film", "a dull film", "",
+                                        "so it goes , and goes , and goes"};
+    float want[4];
+    for (int i = 0; i < 4; i++) {
+        direct_run(&bert, (proa_request){.task = PROA_TASK_ROWS, .text = texts[i]});
+        want[i] = bert.rows[0];
+    }
+    proa_infer *r = ask();
+    put_texts(r, "text_input", texts, 4, 2, (int64_t[]){4, 1});
+    const proa_reply *reply = only(run(&g, r));
+    assert_shape(reply, "scores", 2, 4, 1, 0);
+    assert_memory_equal(floats(reply, "scores"), want, sizeof want);
+    assert_memory_equal(floats(reply, "logits"), want, sizeof want);
+    assert_shape(reply, "label", 2, 4, 1, 0);
+    assert_shape(reply, "prompt_tokens", 2, 4, 1, 0);
+    assert_int_equal(ints(reply, "prompt_tokens")[2], 2);
+    forget(r);
+    r = ask();
+    put_texts(r, "text_input", texts, 2, 2, (int64_t[]){2, 1});
+    param_text(r, "task", "embed");
+    reply = only(run(&g, r));
+    assert_shape(reply, "embedding", 2, 2, 256, 0);
+    assert_true(floats(reply, "embedding")[0] != floats(reply, "embedding")[256]);
+    forget(r);
+    r = ask();
+    put_texts(r, "text_input", texts, 2, 2, (int64_t[]){2, 1});
+    param_text(r, "task", "rows");
+    assert_refused(&g, r, PROA_UNSUPPORTED, "task rows is for a model without a batch dimension");
+    r = ask();
+    const int32_t ids[] = {2, 100, 3, 2, 200, 3};
+    put(r, "input_ids", PROA_TYPE_INT32, ids, sizeof ids, 2, (int64_t[]){2, 3});
+    assert_int_equal(ints(only(run(&g, r)), "prompt_tokens")[1], 3);
+    forget(r);
+    direct_close(&bert);
+    rig_close(&g);
+    rig bad;
+    assert_int_equal(rig_try(&bad, &proa_backend_engine, ROWS " model_transaction_policy { decoupled: true }",
+                             MODELS "polarity-bert"),
+                     PROA_INVALID);
+    assert_non_null(strstr(bad.err.text, "answers once: it cannot be decoupled"));
+    rig_release(&bad);
+}
+
 /* ---- configurations ---- */
 
 static void every_option_has_its_input(void **state)
@@ -637,6 +691,7 @@ int main(void)
         cmocka_unit_test(overload_is_told),
         cmocka_unit_test(encoder_decoders),
         cmocka_unit_test(classifiers),
+        cmocka_unit_test(rows_of_prompts),
         cmocka_unit_test(every_option_has_its_input),
         cmocka_unit_test(bad_configurations_are_refused),
         cmocka_unit_test(figures_and_metrics),

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * python_bls.c - requests that a model makes of other models: out of shared memory into the server, replies back into it. */
+#include "backends/python.h"
+#include "base/alloc.h"
+#include "base/limits.h"
+#include <string.h>
+
+typedef struct call {
+    proa_pybls *in;
+    struct call *prev, *next;
+    uint64_t process, id;
+    proa_infer *r;
+    bool decoupled;
+} call;
+
+struct proa_pybls {
+    proa_pyinstance *instance;
+    pthread_mutex_t lock; /* of the list */
+    call *calls;
+};
+
+proa_pybls *proa_pybls_new(proa_pyinstance *i)
+{
+    proa_pybls *b = proa_calloc(1, sizeof *b);
+    b->instance = i;
+    pthread_mutex_init(&b->lock, NULL);
+    return b;
+}
+
+void proa_pybls_free(proa_pybls *b)
+{
+    PROA_ASSERT(!b->calls);
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+}
+
+static void join(call *c)
+{
+    pthread_mutex_lock(&c->in->lock);
+    c->next = c->in->calls;
+    if (c->next) c->next->prev = c;
+    c->in->calls = c;
+    pthread_mutex_unlock(&c->in->lock);
+    proa_pyinstance_begin(c->in->instance);
+}
+
+static void leave(call *c)
+{
+    proa_pyinstance *i = c->in->instance;
+    pthread_mutex_lock(&c->in->lock);
+    if (c->prev) c->prev->next = c->next;
+    else c->in->calls = c->next;
+    if (c->next) c->next->prev = c->prev;
+    pthread_mutex_unlock(&c->in->lock);
+    free(c);
+    proa_pyinstance_end(i); /* the last thing: the instance may be freed now */
+}
+
+static void send_error(proa_pyinstance *i, uint64_t process, uint64_t id, const proa_err *err)
+{
+    proa_reply reply = {.error = *err};
+    proa_buf head;
+    proa_buf_init(&head, 8192);
+    proa_pywire_reply_head(&head, &reply);
+    proa_pyinstance_send(i, process, PROA_PYTHON_REPLY, PROA_PYTHON_FINAL, id, proa_buf_view(&head), NULL, 0);
+    proa_buf_release(&head);
+}
+
+/* A reply of the other model, on whatever thread made it. */
+static void on_reply(proa_infer *r, proa_reply *reply, bool final)
+{
+    call *c = r->user;
+    proa_buf head;
+    proa_buf_init(&head, (size_t)PROA_PYTHON_HEAD_MAX);
+    proa_pywire_reply_head(&head, reply);
+    bool good = reply && reply->error.status == PROA_OK;
+    for (int32_t k = 0; good && k < reply->outputs_count; k++) proa_copies_add(reply->outputs[k].bytes);
+    proa_pyinstance_send(c->in->instance, c->process, PROA_PYTHON_REPLY, final ? PROA_PYTHON_FINAL : 0, c->id,
+                         proa_buf_view(&head), good ? reply->outputs : NULL, good ? reply->outputs_count : 0);
+    proa_buf_release(&head);
+    proa_reply_free(reply);
+    if (!final) return;
+    leave(c);
+    proa_infer_drop(r);
+}
+
+/* ---- the request ---- */
+
+static proa_param *add_param(void *r, proa_str name)
+{
+    return proa_infer_add_param(r, name);
+}
+
+static proa_status take_inputs(proa_infer *r, proa_pywire *w, proa_err *err)
+{
+    for (uint32_t k = 0; k < w->tensors; k++) {
+        proa_tensor t = {0};
+        proa_str name;
+        PROA_TRY(proa_pywire_tensor(&t, &name, w, k, err));
+        proa_tensor *to = proa_infer_add_input(r, name);
+        if (!to) {
+            proa_tensor_release(&t);
+            return PROA_FAIL(err, LIMIT, "more than %d inputs", PROA_TENSORS_PER_REQUEST_MAX);
+        }
+        t.name = to->name;
+        *to = t;
+    }
+    return PROA_OK;
+}
+
+static void take_sequence(proa_infer *r, const proa_json *head)
+{
+    const proa_json *id = proa_json_get(head, "correlation_id");
+    int64_t flags = proa_json_int(proa_json_get(head, "flags"));
+    if (proa_json_kind(id) == PROA_JSON_STRING)
+        r->sequence_name = proa_arena_strdup(&r->arena, proa_json_str(id));
+    else r->sequence_id = proa_json_uint(id);
+    r->sequence_start = flags & 1;
+    r->sequence_end = flags & 2;
+}
+
+static proa_status take_head(proa_infer *r, const proa_json *head, proa_err *err)
+{
+    const proa_json *outputs = proa_json_get(head, "outputs"), *version = proa_json_get(head, "version");
+    r->model_name = proa_arena_strdup(&r->arena, proa_json_str(proa_json_get(head, "model")));
+    r->model_version = version ? proa_json_int(version) : -1;
+    r->id = proa_arena_strdup(&r->arena, proa_json_str(proa_json_get(head, "id")));
+    r->timeout_us = proa_json_uint(proa_json_get(head, "timeout"));
+    r->priority = proa_json_uint(proa_json_get(head, "priority"));
+    take_sequence(r, head);
+    for (int64_t k = 0; k < proa_json_len(outputs); k++)
+        if (!proa_infer_add_output(r, proa_json_str(proa_json_at(outputs, k))))
+            return PROA_FAIL(err, LIMIT, "more than %d requested outputs", PROA_TENSORS_PER_REQUEST_MAX);
+    return proa_pywire_params(proa_json_get(head, "parameters"), add_param, r, &r->arena, err);
+}
+
+static proa_status check_transaction(proa_server *server, const proa_infer *r, bool asked, proa_err *err)
+{
+    bool decoupled, unary;
+    PROA_TRY(proa_server_transaction(server, r->model_name, r->model_version, &decoupled, &unary, err));
+    if (unary || asked) return PROA_OK;
+    return PROA_FAIL(
+        err, UNSUPPORTED,
+        "Model %s is using the decoupled. The current BLS request call doesn't support models using the "
+        "decoupled "
+        "transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for "
+        "decoupled models.'",
+        r->model_name);
+}
+
+/* What is wrong with the request is its error; what is wrong with the message is `broken`. */
+static proa_status build(proa_infer *r, bool *asked, proa_pywire *w, proa_err *err, proa_err *broken)
+{
+    proa_json *head;
+    PROA_TRY(proa_pywire_head(&head, w, broken));
+    *asked = proa_json_bool(proa_json_get(head, "decoupled"));
+    proa_status status = take_head(r, head, err);
+    proa_json_free(head);
+    return status == PROA_OK ? take_inputs(r, w, broken) : PROA_OK;
+}
+
+proa_status proa_pybls_take(proa_pybls *b, uint64_t process, const proa_python_message *m, proa_pywire *w,
+                            proa_err *err)
+{
+    proa_server *server = proa_pyinstance_model(b->instance)->server;
+    proa_infer *r = proa_infer_new();
+    proa_err why = {0};
+    bool asked = false;
+    proa_status status = build(r, &asked, w, &why, err);
+    if (status != PROA_OK) {
+        proa_infer_drop(r);
+        return status;
+    }
+    if (why.status == PROA_OK) check_transaction(server, r, asked, &why);
+    if (why.status == PROA_OK) {
+        call *c = proa_calloc(1, sizeof *c);
+        *c = (call){.in = b, .process = process, .id = m->id, .r = r, .decoupled = asked};
+        r->on_reply = on_reply;
+        r->user = c;
+        r->inner = true;
+        join(c);
+        if (proa_server_infer(server, r, &why) == PROA_OK) return PROA_OK; /* c and r may be gone */
+        leave(c);
+    }
+    send_error(b->instance, process, m->id, &why);
+    proa_infer_drop(r);
+    return PROA_OK;
+}
+
+void proa_pybls_cancel(proa_pybls *b, uint64_t id)
+{
+    proa_infer *r = NULL;
+    pthread_mutex_lock(&b->lock);
+    for (call *c = b->calls; c && !r; c = c->next)
+        if (c->id == id) r = proa_infer_hold(c->r);
+    pthread_mutex_unlock(&b->lock);
+    if (!r) return;
+    proa_infer_cancel(r);
+    proa_infer_drop(r);
+}
+
+void proa_pybls_cancel_all(proa_pybls *b)
+{
+    for (;;) {
+        proa_infer *r = NULL;
+        pthread_mutex_lock(&b->lock);
+        for (call *c = b->calls; c && !r; c = c->next)
+            if (!proa_infer_cancelled(c->r)) r = proa_infer_hold(c->r);
+        pthread_mutex_unlock(&b->lock);
+        if (!r) return;
+        proa_infer_cancel(r);
+        proa_infer_drop(r);
+    }
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/arena.h"
+#include "base/alloc.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BLOCK_ALIGN 64
+#define PAGE        4096
+
+typedef _Atomic(uint64_t) word;
+
+/* ---- a memfd of fixed size ---- */
+
+static int sealed_memory(size_t bytes, proa_err *err)
+{
+    int fd = memfd_create("proa-python", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        PROA_FAIL(err, IO, "cannot make shared memory: %s", strerror(errno));
+        return -1;
+    }
+    if (ftruncate(fd, (off_t)bytes) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        PROA_FAIL(err, IO, "cannot make %zu bytes of shared memory: %s", bytes, strerror(errno));
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static void *map_memory(int fd, size_t bytes, int protection, proa_err *err)
+{
+    void *map = mmap(NULL, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (map != MAP_FAILED) return map;
+    PROA_FAIL(err, NO_MEMORY, "cannot map %zu bytes of shared memory: %s", bytes, strerror(errno));
+    return NULL;
+}
+
+/* ---- ours ---- */
+
+typedef struct block {
+    uint64_t at, end;
+    int ours;    /* holders on this side */
+    bool theirs; /* the stub has not given it back yet */
+} block;
+
+struct proa_pyarena {
+    atomic_int refs;
+    int fd;
+    char *base;
+    size_t bytes, keep;
+    pthread_mutex_t lock; /* of all below */
+    block *blocks;        /* by place */
+    int count, cap;
+    uint64_t top; /* nothing was touched from here on */
+    int ring_next;
+    size_t used;
+};
+
+proa_status proa_pyarena_new(proa_pyarena **out, size_t bytes, size_t keep, proa_err *err)
+{
+    int fd = sealed_memory(bytes, err);
+    *out = NULL;
+    if (fd < 0) return PROA_IO;
+    char *base = map_memory(fd, bytes, PROT_READ | PROT_WRITE, err);
+    if (!base) {
+        close(fd);
+        return PROA_NO_MEMORY;
+    }
+    proa_pyarena *a = proa_calloc(1, sizeof *a);
+    atomic_init(&a->refs, 1);
+    a->fd = fd;
+    a->base = base;
+    a->bytes = bytes;
+    a->keep = keep;
+    a->top = PROA_PYTHON_DATA_BEGIN;
+    pthread_mutex_init(&a->lock, NULL);
+    *out = a;
+    return PROA_OK;
+}
+
+proa_pyarena *proa_pyarena_hold(proa_pyarena *a)
+{
+    atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
+    return a;
+}
+
+void proa_pyarena_drop(proa_pyarena *a)
+{
+    if (!a || atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) != 1) return;
+    munmap(a->base, a->bytes);
+    close(a->fd);
+    pthread_mutex_destroy(&a->lock);
+    free(a->blocks);
+    free(a);
+}
+
+int proa_pyarena_fd(const proa_pyarena *a)
+{
+    return a->fd;
+}
+
+char *proa_pyarena_at(const proa_pyarena *a, uint64_t at)
+{
+    return a->base + at;
+}
+
+/* The index of the first block that begins at `at` or behind it. */
+static int find(const proa_pyarena *a, uint64_t at)
+{
+    int low = 0, high = a->count;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (a->blocks[mid].at < at) low = mid + 1;
+        else high = mid;
+    }
+    return low;
+}
+
+static block *block_at(proa_pyarena *a, uint64_t at)
+{
+    int i = find(a, at);
+    return i < a->count && a->blocks[i].at == at ? &a->blocks[i] : NULL;
+}
+
+/* Memory above the last block that was touched and is more than what is kept goes back to the system. */
+static void trim(proa_pyarena *a)
+{
+    uint64_t end = a->count ? a->blocks[a->count - 1].end : PROA_PYTHON_DATA_BEGIN;
+    uint64_t from = (end + a->keep + PAGE - 1) / PAGE * PAGE, to = a->top / PAGE * PAGE;
+    if (to <= from) return;
+    if (madvise(a->base + from, to - from, MADV_REMOVE) == 0) a->top = from;
+}
+
+static void remove_if_free(proa_pyarena *a, block *b)
+{
+    if (b->ours || b->theirs) return;
+    a->used -= b->end - b->at;
+    a->count--;
+    memmove(b, b + 1, (size_t)(a->blocks + a->count - b) * sizeof *b);
+    trim(a);
+}
+
+/* What the stub has given back. A place that is no block of its own changes nothing. */
+static void collect(proa_pyarena *a)
+{
+    word *ring = (word *)a->base;
+    for (int i = 0; i < PROA_PYTHON_RING; i++) {
+        uint64_t at = atomic_load_explicit(&ring[a->ring_next], memory_order_acquire);
+        if (!at) return;
+        atomic_store_explicit(&ring[a->ring_next], 0, memory_order_release);
+        a->ring_next = (a->ring_next + 1) % PROA_PYTHON_RING;
+        block *b = block_at(a, at);
+        if (!b) continue;
+        b->theirs = false;
+        remove_if_free(a, b);
+    }
+}
+
+/* The first gap that is wide enough: what is low stays in use, and stays in the caches. */
+static int find_gap(const proa_pyarena *a, size_t bytes, uint64_t *at)
+{
+    uint64_t from = PROA_PYTHON_DATA_BEGIN;
+    for (int i = 0; i < a->count; i++) {
+        if (a->blocks[i].at - from >= bytes) {
+            *at = from;
+            return i;
+        }
+        from = a->blocks[i].end;
+    }
+    if (a->bytes < from || a->bytes - from < bytes) return -1;
+    *at = from;
+    return a->count;
+}
+
+static void insert(proa_pyarena *a, int i, uint64_t at, size_t bytes)
+{
+    if (a->count == a->cap) {
+        a->cap = a->cap ? 2 * a->cap : 16;
+        a->blocks = proa_realloc(a->blocks, (size_t)a->cap * sizeof *a->blocks);
+    }
+    memmove(a->blocks + i + 1, a->blocks + i, (size_t)(a->count - i) * sizeof *a->blocks);
+    a->blocks[i] = (block){.at = at, .end = at + bytes, .ours = 1, .theirs = true};
+    a->count++;
+    a->used += bytes;
+    if (at + bytes > a->top) a->top = at + bytes;
+}
+
+uint64_t proa_pyarena_alloc(proa_pyarena *a, size_t bytes)
+{
+    uint64_t at = 0;
+    if (bytes == 0 || bytes > a->bytes) return 0;
+    bytes = (bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+    pthread_mutex_lock(&a->lock);
+    collect(a);
+    int i = find_gap(a, bytes, &at);
+    if (i >= 0) insert(a, i, at, bytes);
+    pthread_mutex_unlock(&a->lock);
+    return i >= 0 ? at : 0;
+}
+
+void proa_pyarena_share(proa_pyarena *a, uint64_t at)
+{
+    pthread_mutex_lock(&a->lock);
+    block *b = block_at(a, at);
+    PROA_ASSERT(b && b->ours);
+    b->ours++;
+    pthread_mutex_unlock(&a->lock);
+}
+
+void proa_pyarena_let_go(proa_pyarena *a, uint64_t at)
+{
+    pthread_mutex_lock(&a->lock);
+    block *b = block_at(a, at);
+    PROA_ASSERT(b && b->ours);
+    b->ours--;
+    remove_if_free(a, b);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void proa_pyarena_unsent(proa_pyarena *a, uint64_t at)
+{
+    pthread_mutex_lock(&a->lock);
+    block *b = block_at(a, at);
+    PROA_ASSERT(b);
+    b->theirs = false;
+    remove_if_free(a, b);
+    pthread_mutex_unlock(&a->lock);
+}
+
+bool proa_pyarena_inside(proa_pyarena *a, uint64_t block_begin, uint64_t at, uint64_t bytes)
+{
+    pthread_mutex_lock(&a->lock);
+    block *b = block_at(a, block_begin);
+    bool inside = b && at >= b->at && at <= b->end && bytes <= b->end - at;
+    pthread_mutex_unlock(&a->lock);
+    return inside;
+}
+
+size_t proa_pyarena_used(proa_pyarena *a)
+{
+    pthread_mutex_lock(&a->lock);
+    collect(a);
+    size_t used = a->used;
+    pthread_mutex_unlock(&a->lock);
+    return used;
+}
+
+/* ---- theirs ---- */
+
+struct proa_pyview {
+    atomic_int refs;
+    int fd;
+    const char *base;
+    word *ring; /* the same memory's begin, with the right to write */
+    size_t bytes;
+    pthread_mutex_t lock; /* of all below */
+    int ring_next;
+    uint64_t *waiting; /* for a word of the ring that is 0 */
+    size_t waiting_count, waiting_cap;
+};
+
+proa_status proa_pyview_new(proa_pyview **out, size_t bytes, proa_err *err)
+{
+    int fd = sealed_memory(bytes, err);
+    *out = NULL;
+    if (fd < 0) return PROA_IO;
+    void *base = map_memory(fd, bytes, PROT_READ, err);
+    void *ring = base ? map_memory(fd, PROA_PYTHON_DATA_BEGIN, PROT_READ | PROT_WRITE, err) : NULL;
+    if (!ring) {
+        if (base) munmap(base, bytes);
+        close(fd);
+        return PROA_NO_MEMORY;
+    }
+    proa_pyview *v = proa_calloc(1, sizeof *v);
+    atomic_init(&v->refs, 1);
+    v->fd = fd;
+    v->base = base;
+    v->ring = ring;
+    v->bytes = bytes;
+    pthread_mutex_init(&v->lock, NULL);
+    *out = v;
+    return PROA_OK;
+}
+
+proa_pyview *proa_pyview_hold(proa_pyview *v)
+{
+    atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed);
+    return v;
+}
+
+void proa_pyview_drop(proa_pyview *v)
+{
+    if (!v || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
+    munmap((void *)v->base, v->bytes);
+    munmap((void *)v->ring, PROA_PYTHON_DATA_BEGIN);
+    close(v->fd);
+    pthread_mutex_destroy(&v->lock);
+    free(v->waiting);
+    free(v);
+}
+
+int proa_pyview_fd(const proa_pyview *v)
+{
+    return v->fd;
+}
+
+const char *proa_pyview_check(const proa_pyview *v, uint64_t at, uint64_t bytes)
+{
+    if (bytes == 0 || at < PROA_PYTHON_DATA_BEGIN || at % BLOCK_ALIGN != 0) return NULL;
+    if (at > v->bytes || bytes > v->bytes - at) return NULL;
+    return v->base + at;
+}
+
+static bool push(proa_pyview *v, uint64_t at)
+{
+    if (atomic_load_explicit(&v->ring[v->ring_next], memory_order_acquire)) return false;
+    atomic_store_explicit(&v->ring[v->ring_next], at, memory_order_release);
+    v->ring_next = (v->ring_next + 1) % PROA_PYTHON_RING;
+    return true;
+}
+
+void proa_pyview_give_back(proa_pyview *v, uint64_t at)
+{
+    pthread_mutex_lock(&v->lock);
+    size_t done = 0;
+    while (done < v->waiting_count && push(v, v->waiting[done])) done++;
+    v->waiting_count -= done;
+    if (done && v->waiting_count)
+        memmove(v->waiting, v->waiting + done, v->waiting_count * sizeof *v->waiting);
+    if (v->waiting_count || !push(v, at)) {
+        if (v->waiting_count == v->waiting_cap) {
+            v->waiting_cap = v->waiting_cap ? 2 * v->waiting_cap : 64;
+            v->waiting = proa_realloc(v->waiting, v->waiting_cap * sizeof *v->waiting);
+        }
+        v->waiting[v->waiting_count++] = at;
+    }
+    pthread_mutex_unlock(&v->lock);
+}

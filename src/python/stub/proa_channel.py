@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The channel between a model's process and the server: packets on a socket, payloads in shared memory.
+
+The same in C, with the layout: src/python/channel.h. Whoever waits for something looks at the socket himself, one thread at a
+time (Channel.wait); there is no thread for reading.
+"""
+import bisect
+import collections
+import json
+import mmap
+import os
+import socket
+import struct
+import threading
+
+import numpy as np
+
+import proa_tensor
+
+OPEN, EXECUTE, REQUEST, ANSWER, REPLY, READY, CLOSE = range(1, 8)
+STARTED, OPENED, RESPONSE, DONE, CALL, POST, INFER, INFER_CANCEL, READINESS = range(64, 73)
+FINAL, RESCHEDULE = 1, 2
+
+RING = 8192
+DATA_BEGIN = RING * 8
+ALIGN = 64
+PAGE = mmap.PAGESIZE
+KEEP = 32 << 20  # free memory that stays ours
+PACKET_BYTES = 40 * 4104
+
+MESSAGE = struct.Struct("<IIQQQQ")
+PAYLOAD = struct.Struct("<IIII")
+TENSOR = struct.Struct("<QQQIIII16q")
+OWN, PEER = 0, 1
+
+TYPES = ("INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64",
+         "BYTES", "BF16")
+TYPE_OF = {name: number for number, name in enumerate(TYPES)}
+ZEROS = tuple((0, ) * count for count in range(17))
+
+
+class Block(np.ndarray):
+    """A block of the server's as bytes. When the last array over it is gone, the server has it back."""
+
+    _peer = None  # views of a block are no blocks
+
+    def __del__(self):
+        if self._peer is not None:
+            self._peer.give_back(self._at)
+
+
+class Peer:
+    """The server's arena: read here, and its inputs may be changed here by the model."""
+
+    def __init__(self, fd):
+        self.bytes = os.fstat(fd).st_size
+        self.map = mmap.mmap(fd, self.bytes)
+        self.words = memoryview(self.map)[:DATA_BEGIN].cast("Q")
+        self.flags = memoryview(self.map).cast("I")
+        self.base = np.frombuffer(self.map, np.uint8, 1).__array_interface__["data"][0]
+        self.next, self.waiting, self.lock, self.pid = 0, collections.deque(), threading.Lock(), os.getpid()
+
+    def block(self, at, size):
+        block = np.frombuffer(self.map, np.uint8, size, at).view(Block)
+        block._peer, block._at = self, at
+        return block
+
+    def give_back(self, at):
+        """May be called by the garbage collector, anywhere: so it never waits."""
+        self.waiting.append(at)
+        self.flush()
+
+    def flush(self):
+        if not self.waiting or not self.lock.acquire(False):
+            return
+        try:
+            words, waiting = self.words, self.waiting
+            while waiting and not words[self.next] and self.pid == os.getpid():
+                words[self.next] = waiting.popleft()
+                self.next = (self.next + 1) % RING
+        finally:
+            self.lock.release()
+
+
+class Arena:
+    """Ours: blocks by first fit. Called under the channel's lock."""
+
+    def __init__(self, fd):
+        self.bytes = os.fstat(fd).st_size
+        self.map = mmap.mmap(fd, self.bytes)
+        self.view = memoryview(self.map)
+        self.words = self.view[:DATA_BEGIN].cast("Q")
+        self.next, self.live, self.free, self.top = 0, {}, [[DATA_BEGIN, self.bytes]], DATA_BEGIN
+
+    def alloc(self, size):
+        self.collect()
+        size = (size + ALIGN - 1) & -ALIGN
+        for i, gap in enumerate(self.free):
+            at = gap[0]
+            if gap[1] - at >= size:
+                gap[0] = at + size
+                if gap[0] == gap[1]:
+                    del self.free[i]
+                self.live[at] = size
+                self.top = max(self.top, at + size)
+                return at
+        raise MemoryError(f"no room for {size} bytes in the memory that is shared with the server")
+
+    def collect(self):
+        words = self.words
+        while at := words[self.next]:
+            words[self.next] = 0
+            self.next = (self.next + 1) % RING
+            size = self.live.pop(at, 0)
+            if size:
+                self._release(at, at + size)
+
+    def _release(self, begin, end):
+        free = self.free
+        i = bisect.bisect(free, [begin, end])
+        if i < len(free) and free[i][0] == end:
+            end = free.pop(i)[1]
+        if i and free[i - 1][1] == begin:
+            begin = free[i - 1][0]
+            i -= 1
+            free[i][1] = end
+        else:
+            free.insert(i, [begin, end])
+        keep = (begin + KEEP + PAGE - 1) & -PAGE
+        if end >= self.top > keep + PAGE:
+            top = self.top & -PAGE
+            self.map.madvise(mmap.MADV_REMOVE, keep, top - keep)
+            self.top = keep
+
+
+class Channel:
+
+    def __init__(self, socket_fd, arena_fd, peer_fd):
+        self.peer, self.arena = Peer(peer_fd), Arena(arena_fd)
+        self.socket = socket.socket(fileno=socket_fd)
+        self.tasks = collections.deque()  # packets for the loop
+        self.requests = {}  # number: (at, bytes) of requests that have not ended
+        self.answers, self.infers, self.names, self.number = {}, {}, {}, 0
+        self.moved, self.reading = threading.Condition(), False
+        self.lock, self.holder, self.later = threading.Lock(), 0, collections.deque()
+        self.buffer = bytearray(PACKET_BYTES)
+        self.pid = os.getpid()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self):
+        """A child of the model's has no part in this: the server must see when the model's process ends."""
+        self.socket.close()
+
+    def fileno(self):
+        return self.socket.fileno()
+
+    # ---- in ----
+
+    def wait(self, done, timeout=None):
+        """Looks at the socket until done(); False if timeout seconds passed first; EOFError when the server has gone."""
+        end = None if timeout is None else _now() + timeout
+        with self.moved:
+            while not done():
+                left = None if end is None else end - _now()
+                if left is not None and left <= 0:
+                    return False
+                if self.reading:
+                    self.moved.wait(left)
+                else:
+                    self._read(left)
+        return True
+
+    def pump(self):
+        """Handles what has come; never blocks."""
+        with self.moved:
+            while not self.reading and self._read(0):
+                pass
+
+    def _read(self, timeout):
+        """One packet, read without the lock that this is called with. False: there was none."""
+        self.reading = True
+        self.moved.release()
+        count = None
+        try:
+            count = self._receive(timeout)
+        finally:
+            self.moved.acquire()
+            self.reading = False
+            self.moved.notify_all()
+        if count:
+            self._dispatch(memoryview(self.buffer)[:count])
+            self.moved.notify_all()
+        return bool(count)
+
+    def _receive(self, timeout):
+        if timeout is not None:
+            import select
+            if not select.select([self.socket], [], [], timeout)[0]:
+                return None
+        count = self.socket.recv_into(self.buffer)
+        if not count:
+            raise EOFError("the server has gone")
+        return count
+
+    def _dispatch(self, packet):
+        messages = list(MESSAGE.iter_unpack(packet))
+        kind, flags, number, at, size, _ = messages[0]
+        if kind == ANSWER:
+            self.answers[number] = self.read(at, size)[:2]
+        elif kind == REPLY:
+            on_reply = self.infers.pop(number, None) if flags & FINAL else self.infers.get(number)
+            head, tensors = self.read(at, size)[:2] if size else (None, ())
+            if on_reply:
+                on_reply(head, tensors, bool(flags & FINAL))
+        else:
+            self.tasks.append(messages)
+
+    def read(self, at, size):
+        """(head, tensors) of a payload; the block goes back when the last of its tensors is let go."""
+        block = self.peer.block(at, size)
+        data = memoryview(block)
+        head_bytes, count, _, _ = PAYLOAD.unpack_from(data)
+        tensors, place, names = [], 16, self.names
+        for _ in range(count):
+            fields = TENSOR.unpack_from(data, place)
+            place += 168
+            begin, length, rank = fields[1] - at, fields[2], fields[4]
+            name = bytes(data[fields[5]:fields[5] + fields[6]])
+            text = names.get(name)
+            if text is None:
+                text = name.decode("utf-8", "replace")
+                if len(names) < 4096:
+                    names[name] = text
+            tensors.append((text, TYPES[fields[3]], fields[7:7 + rank], data[begin:begin + length]))
+        head = json.loads(bytes(data[place:place + head_bytes])) if head_bytes else {}
+        return head, tensors
+
+    def take_request(self, message):
+        """(number, head, tensors) of a REQUEST, which is under way from now on."""
+        _, _, number, at, size, _ = message
+        self.requests[number] = (at, size)
+        return (number, *self.read(at, size))
+
+    def cancelled(self, number):
+        place = self.requests.get(number)
+        return place is not None and self.peer.flags[(place[0] + 8) >> 2] != 0
+
+    # ---- out ----
+
+    def _locked(self, work, *args):
+        """Runs work under the lock. The garbage collector may call in from inside work: that comes after it."""
+        me = threading.get_ident()
+        if self.holder == me:
+            self.later.append((work, args))
+            return None
+        with self.lock:
+            self.holder = me
+            try:
+                result = work(*args)
+                while self.later:
+                    more, its = self.later.popleft()
+                    more(*its)
+            finally:
+                self.holder = 0
+        return result
+
+    def send(self, *messages):
+        if self.pid != os.getpid():
+            raise RuntimeError("a child of the model's process cannot talk to the server")
+        self.peer.flush()
+        self.socket.sendall(b"".join([MESSAGE.pack(*one) for one in messages]))
+
+    def _write(self, head, tensors, inputs=None):
+        """A payload in a block of its own: (at, bytes). inputs: place of the request that this answers."""
+        text = json.dumps(head).encode() if head else b""
+        entries, place = [], 16 + 168 * len(tensors) + len(text)
+        for name, datatype, shape, data in tensors:
+            raw = name.encode()
+            if not isinstance(data, (np.ndarray, list)):
+                data = np.frombuffer(data, np.uint8) if len(data) else ()
+            entries.append((raw, place, TYPE_OF[datatype], shape, data, *self._find(data, inputs)))
+            place += len(raw)
+        size = place
+        for i, entry in enumerate(entries):
+            if entry[5] == OWN and entry[6]:
+                size = (size + ALIGN - 1) & -ALIGN
+                entries[i] = (*entry[:7], size)
+                size += entry[6]
+        at = self.arena.alloc(size)
+        view = self.arena.view
+        PAYLOAD.pack_into(view, at, len(text), len(tensors), 0, 0)
+        row = at + 16
+        for raw, name_at, number, shape, data, where, length, begin in entries:
+            TENSOR.pack_into(view, row, where, begin if where == PEER else at + begin, length, number, len(shape), name_at,
+                             len(raw), *shape, *ZEROS[16 - len(shape)])
+            view[at + name_at:at + name_at + len(raw)] = raw
+            row += 168
+            if where == OWN and length:
+                self._copy(at + begin, data)
+        view[row:row + len(text)] = text
+        return at, size
+
+    def _find(self, data, inputs):
+        """(place, bytes, begin): where the data of a tensor are, if they are part of the request's own inputs."""
+        if isinstance(data, np.ndarray):
+            if inputs is not None and data.nbytes and data.flags.c_contiguous:
+                begin = data.__array_interface__["data"][0] - self.peer.base
+                if inputs[0] <= begin and begin + data.nbytes <= inputs[0] + inputs[1]:
+                    return PEER, data.nbytes, begin
+            return OWN, data.nbytes, 0
+        return OWN, sum(map(len, data)), 0
+
+    def _copy(self, at, data):
+        if isinstance(data, np.ndarray):
+            np.frombuffer(self.arena.map, data.dtype, data.size, at).reshape(data.shape)[...] = data
+            return
+        view = self.arena.view
+        for chunk in data:
+            view[at:at + len(chunk)] = chunk
+            at += len(chunk)
+
+    def _say(self, kind, number, head, tensors, flags, inputs):
+        at, size = self._write(head, tensors, inputs) if head is not None or tensors else (0, 0)
+        self.send((kind, flags, number, at, size, 0))
+
+    def say(self, kind, number=0, head=None, tensors=(), flags=0):
+        self._locked(self._say, kind, number, head, tensors, flags, None)
+
+    def _new_number(self):
+        self.number += 1
+        return self.number
+
+    def call(self, kind, head, tensors=()):
+        """Asks the server and waits for its answer, (head, tensors)."""
+        number = self._locked(self._new_number)
+        self.say(CALL, number, {"kind": kind, **head}, tensors)
+        self.wait(lambda: number in self.answers)
+        answer, its_tensors = self.answers.pop(number)
+        if "error" in answer:
+            raise proa_tensor.TritonModelException(answer["error"])
+        return answer, its_tensors
+
+    def post(self, kind, head):
+        self.say(POST, 0, {"kind": kind, **head})
+
+    def infer(self, head, tensors, on_reply):
+        """Calls another model; on_reply(head, tensors, final) is called by whichever thread looks at the socket."""
+        number = self._locked(self._new_number)
+        self.infers[number] = on_reply
+        try:
+            self.say(INFER, number, head, tensors)
+        except BaseException:
+            del self.infers[number]
+            raise
+        return number
+
+    def infer_cancel(self, number):
+        self.say(INFER_CANCEL, number)
+
+    def _respond(self, number, head, tensors, final):
+        inputs = self.requests.get(number)
+        if inputs is None:
+            return  # it has ended already
+        self._say(RESPONSE, number, head, tensors, FINAL if final else 0, inputs)
+        if final:
+            self.requests.pop(number, None)
+
+    def respond(self, number, head, tensors, final):
+        """A response to a request, or only that there will be no more (head None)."""
+        self._locked(self._respond, number, head, tensors, final)
+
+    def _finish(self, replies, error):
+        messages = []
+        for number, head, tensors, flags in replies:
+            inputs = self.requests.pop(number, None)
+            if inputs is None:
+                continue  # a sender has answered it
+            at, size = self._write(head, tensors, inputs) if head is not None or tensors else (0, 0)
+            messages.append((RESPONSE, flags, number, at, size, 0))
+        at, size = self._write(error, ()) if error else (0, 0)
+        messages.append((DONE, 0, 0, at, size, 0))
+        self.send(*messages)
+
+    def finish(self, replies, error=None):
+        """The end of an execution, with all its responses in one packet."""
+        self._locked(self._finish, replies, error)
+
+
+def _now():
+    import time
+    return time.monotonic()

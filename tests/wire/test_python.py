@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models in Python: the contract of model.py end to end, and what happens when such a model misbehaves."""
+import json
+import os
+import pathlib
+import signal
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+import requests
+
+from wire import Server, metric, wait_until
+
+PYTHON = {"PROA_PYTHON": sys.executable}
+HEAD = """
+import json, os, sys, threading, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def out(request, array, name="OUT"):
+    return pb_utils.InferenceResponse([pb_utils.Tensor(name, array)])
+
+def value(request, name="IN"):
+    return pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+"""
+IO = """
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
+"""
+
+
+def write_model(folder, name, code, config=IO):
+    version = folder / name / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(HEAD + textwrap.dedent(code))
+    (folder / name / "config.pbtxt").write_text('backend: "python"\n' + textwrap.dedent(config))
+
+
+def execute_only(body):
+    """A model whose execute is these lines, once for each request."""
+    return ("class TritonPythonModel:\n    def execute(self, requests):\n        responses = []\n        for request in requests:\n"
+            + textwrap.indent(textwrap.dedent(body), " " * 12) + "        return responses\n")
+
+
+def ask(server, model, values=(1, 2, 3), path="infer", **more):
+    body = {"inputs": [{"name": "IN", "shape": [len(values)], "datatype": "INT32", "data": list(values)}], **more}
+    return requests.post(server.url(f"/v2/models/{model}/{path}"), json=body, timeout=30)
+
+
+def out_of(answer, name="OUT"):
+    assert answer.status_code == 200, answer.text
+    return next(one["data"] for one in answer.json()["outputs"] if one["name"] == name)
+
+
+def is_ready(server, model):
+    return requests.get(server.url(f"/v2/models/{model}/ready"), timeout=30).status_code == 200
+
+
+# ---- models that behave ----
+
+GOOD = {
+    "double": (execute_only("responses.append(out(request, value(request) * 2))\n"), IO),
+    "same": (execute_only("responses.append(out(request, value(request)))\n"), IO),
+}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("python")
+    for name, (code, config) in GOOD.items():
+        write_model(folder, name, code, config)
+    with Server(repositories=(folder, ), env=PYTHON) as running:
+        yield running
+
+
+def metrics_of(server):
+    return requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+
+
+def test_numpy_in_and_out(good):
+    assert out_of(ask(good, "double", [1, -2, 3])) == [2, -4, 6]
+    assert out_of(ask(good, "double", [])) == []
+
+
+def test_inputs_are_copied_once_and_outputs_never(good):
+    """Counters: an input goes into shared memory once, an output is answered from there."""
+
+    def bytes_of(name, model):
+        return metric(metrics_of(good), f"proa_python_{name}_bytes_total", model=model)
+
+    before = [bytes_of(name, model) for model in ("double", "same") for name in ("input", "output", "passed")]
+    out_of(ask(good, "double", range(1000)))
+    assert out_of(ask(good, "same", range(1000))) == list(range(1000))
+    after = [bytes_of(name, model) for model in ("double", "same") for name in ("input", "output", "passed")]
+    assert [b - a for a, b in zip(before, after)] == [4000, 4000, 0, 4000, 0, 4000]
+
+
+# ---- models that answer when they like ----
+
+DECOUPLED = IO + "model_transaction_policy { decoupled: true }\n"
+THREADS = '''
+class TritonPythonModel:
+    """IN[i] as one reply each, from a thread for each request; -1 waits for the client to go, and notes it."""
+
+    def initialize(self, args):
+        self.folder = args["model_repository"]
+
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.answer, args=(request.get_response_sender(), value(request).copy())).start()
+
+    def answer(self, sender, values):
+        for one in values:
+            while one == -1 and not sender.is_cancelled():
+                time.sleep(0.005)
+            if one == -1:
+                open(self.folder + "/cancelled", "w").close()
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([one], np.int32))]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+'''
+LATER = '''
+class TritonPythonModel:
+    """Answers through senders, after execute has returned None, though it is not decoupled; -1: never."""
+
+    def execute(self, requests):
+        for request in requests:
+            sender, values = request.get_response_sender(), value(request)
+            if values[0] != -1:
+                threading.Timer(0.05, lambda s=sender, v=values: s.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", v + 1)]),
+                                                        pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)).start()
+        return None
+'''
+
+
+@pytest.fixture(scope="module")
+def decoupled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("decoupled")
+    write_model(folder, "threads", THREADS, DECOUPLED)
+    write_model(folder, "later", LATER)
+    with Server(repositories=(folder, ), env=PYTHON) as running:
+        running.folder = folder
+        yield running
+
+
+def events(server, model, values):
+    body = {"IN": list(values)}
+    with requests.post(server.url(f"/v2/models/{model}/generate_stream"), json=body, stream=True, timeout=30) as answer:
+        return [json.loads(line[6:])["OUT"] for line in answer.iter_lines() if line.startswith(b"data: ")]
+
+
+def test_decoupled_replies_from_threads(decoupled):
+    assert events(decoupled, "threads", range(50)) == list(range(50))
+    assert events(decoupled, "threads", []) == []
+
+
+def test_decoupled_model_hears_that_its_client_has_gone(decoupled):
+    with requests.post(decoupled.url("/v2/models/threads/generate_stream"), json={"IN": [5, -1]}, stream=True, timeout=30) as answer:
+        assert next(answer.iter_lines()).startswith(b"data: ")
+    wait_until((decoupled.folder / "threads/cancelled").exists)
+
+
+def test_response_after_execute_has_returned(decoupled):
+    assert out_of(ask(decoupled, "later", [1, 2])) == [2, 3]
+    answer = ask(decoupled, "later", [-1])
+    assert answer.status_code == 500 and "let go of the response sender" in answer.text
+
+
+# ---- models that misbehave: one error each, a new process, and the rest serves ----
+
+FAULTS = '''
+class TritonPythonModel:
+
+    def initialize(self, args):
+        self.name = args["model_name"]
+
+    def execute(self, requests):
+        values = value(requests[0])
+        if values[0] == -1:
+            getattr(self, self.name)()
+        return [out(one, value(one) * 2) for one in requests]
+
+    def segfault(self):
+        os.kill(os.getpid(), 11)
+
+    def exits(self):
+        sys.exit(3)
+
+    def leaves(self):
+        os._exit(4)
+
+    def raises(self):
+        raise ValueError("no such luck")
+
+    def hangs(self):
+        while True:
+            pass
+
+    def eats(self):
+        hoard = []
+        while True:
+            hoard.append(np.ones(1 << 20))
+
+    def scribbles(self):
+        pb_utils._channel.send((66, 1, 12345, 1 << 40, 1 << 40, 0))
+        time.sleep(20)
+
+    def none(self):
+        raise NotImplementedError
+
+    def wrong_name(self):
+        pass
+'''
+FAULT_CONFIG = {
+    "segfault": "", "exits": "", "leaves": "", "raises": "", "scribbles": "",
+    "hangs": 'parameters { key: "execute_timeout_ms" value { string_value: "300" } }',
+    "eats": 'parameters { key: "memory_limit_mb" value { string_value: "1500" } }',
+}  # yapf: disable
+WRONG = {
+    "wrong_name": ("responses.append(out(request, value(request), 'ELSE'))", "unexpected output 'ELSE'"),
+    "wrong_type": ("responses.append(out(request, value(request).astype(np.float32)))", "has type FP32, its configuration says INT32"),
+    "wrong_rank": ("responses.append(out(request, value(request).reshape(1, -1)))", "has shape [1,3], its configuration says [-1]"),
+    "wrong_count": ("pass", "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0"),
+    "wrong_item": ("responses.append(7)", "Expected an 'InferenceResponse' object in the execute function return list, found type"),
+}  # yapf: disable
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faults")
+    for name, config in FAULT_CONFIG.items():
+        write_model(folder, name, FAULTS, IO + config)
+    for name, (body, _) in WRONG.items():
+        write_model(folder, name, execute_only(body + "\n"))
+    write_model(folder, "sound", *GOOD["double"])
+    with Server(repositories=(folder, ), env=PYTHON) as running:
+        yield running
+
+
+def children_of(pid):
+    """Processes whose parent it is: (pid, state)."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append((int(path.parent.name), fields[0]))
+    return found
+
+
+@pytest.mark.parametrize("model, text", [
+    ("segfault", "Stub process 'segfault_0' is not healthy. It was killed by signal 11"),
+    ("exits", "Stub process 'exits_0' is not healthy. It ended with exit status 3"),
+    ("leaves", "Stub process 'leaves_0' is not healthy. It ended with exit status 4"),
+    ("hangs", "Stub process 'hangs_0' is not healthy. It was killed: execute took longer than 300 ms"),
+    ("scribbles", "Stub process 'scribbles_0' is not healthy. It was killed: the stub sent a payload outside its memory"),
+])
+def test_process_that_ends_is_started_again(faults, model, text):
+    assert out_of(ask(faults, model, [1])) == [2]
+    starts = metric(metrics_of(faults), "proa_python_process_starts_total", model=model)
+    answer = ask(faults, model, [-1])
+    assert answer.status_code == 500 and text in answer.json()["error"]
+    assert not is_ready(faults, model) and is_ready(faults, "sound")
+    between = ask(faults, model, [1])
+    assert between.status_code == 503 and "is not healthy" in between.text
+    assert out_of(ask(faults, "sound", [4])) == [8]
+    wait_until(lambda: is_ready(faults, model))
+    assert out_of(ask(faults, model, [1])) == [2]
+    assert metric(metrics_of(faults), "proa_python_process_starts_total", model=model) == starts + 1
+    assert all(state != "Z" for _, state in children_of(faults.process.pid))
+
+
+def test_exception_is_the_error_of_its_request_only(faults):
+    starts = metric(metrics_of(faults), "proa_python_process_starts_total", model="raises")
+    answer = ask(faults, "raises", [-1])
+    assert answer.status_code == 500
+    assert "Failed to process the request(s) for model 'raises_0', message: ValueError: no such luck" in answer.json()["error"]
+    assert "model.py" in answer.json()["error"]
+    assert out_of(ask(faults, "raises", [3])) == [6]
+    assert metric(metrics_of(faults), "proa_python_process_starts_total", model="raises") == starts
+
+
+def test_memory_limit(faults):
+    answer = ask(faults, "eats", [-1])
+    assert answer.status_code == 500 and "MemoryError" in answer.text
+    assert out_of(ask(faults, "eats", [3])) == [6]
+
+
+@pytest.mark.parametrize("model", WRONG)
+def test_wrong_responses(faults, model):
+    for _ in range(2):
+        answer = ask(faults, model)
+        assert answer.status_code == 500 and WRONG[model][1] in answer.json()["error"], answer.text
+    assert is_ready(faults, model)
+
+
+NO_MODELS = {
+    "syntax": ("class TritonPythonModel\n", "SyntaxError"),
+    "no_class": ("class Other: pass\n", "has no class TritonPythonModel"),
+    "no_execute": ("class TritonPythonModel: pass\n", "must have an 'execute' function"),
+    "no_start": (execute_only("pass\n") + "    def initialize(self, args):\n        raise RuntimeError('not today')\n", "not today"),
+    "no_import": ("import nothing_of_this_name\n", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+    "quits": ("os._exit(7)\n", "ended with exit status 7"),
+}  # yapf: disable
+
+
+def test_models_that_do_not_load(tmp_path, start):
+    for name, (code, _) in NO_MODELS.items():
+        write_model(tmp_path, name, code)
+    write_model(tmp_path, "forced", GOOD["same"][0],
+                IO + 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "maybe" } }')
+    write_model(tmp_path, "no_file", "")
+    (tmp_path / "no_file/1/model.py").unlink()
+    write_model(tmp_path, "sound", *GOOD["double"])
+    server = start("--exit-on-error=false", repositories=(tmp_path, ), env=PYTHON)
+    index = requests.post(server.url("/v2/repository/index"), timeout=30).json()
+    reasons = {one["name"]: one.get("reason", "") for one in index}
+    for name, (_, text) in NO_MODELS.items():
+        assert text in reasons[name], (name, reasons[name])
+    assert "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: maybe" in reasons["forced"]
+    assert "model.py" in reasons["no_file"]
+    assert out_of(ask(server, "sound", [4])) == [8]
+    assert len(children_of(server.process.pid)) == 1
+
+
+# ---- ends ----
+
+
+def shared_memory():
+    return set(os.listdir("/dev/shm"))
+
+
+def gone(pid):
+    return not pathlib.Path(f"/proc/{pid}").exists() or "State:\tZ" in pathlib.Path(f"/proc/{pid}/status").read_text()
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_behind(tmp_path, end):
+    """A process that computes for ever does not outlive its server, and /dev/shm is as before."""
+    before = shared_memory()
+    write_model(tmp_path, "hangs", FAULTS, IO + FAULT_CONFIG["hangs"].replace("300", "60000"))
+    write_model(tmp_path, "sound", *GOOD["double"])
+    server = Server(repositories=(tmp_path, ), env=PYTHON).__enter__()
+    pids = [pid for pid, _ in children_of(server.process.pid)]
+    assert len(pids) == 2
+    assert out_of(ask(server, "sound", [4])) == [8]
+    assert shared_memory() == before
+    if end == signal.SIGKILL:
+        with pytest.raises(requests.exceptions.Timeout):
+            requests.post(server.url("/v2/models/hangs/infer"), timeout=0.3,
+                          json={"inputs": [{"name": "IN", "shape": [1], "datatype": "INT32", "data": [-1]}]})
+    server.stop(end)
+    wait_until(lambda: all(gone(pid) for pid in pids))
+    assert shared_memory() == before
