@@ -59,7 +59,7 @@ typedef struct proa_pywire {
     uint64_t written, passed; /* bytes of tensors: in the stub's memory, in ours */
 } proa_pywire;
 /* INVALID if the message does not describe a payload: then the stub is not to be trusted, and nothing is to be closed. */
-PROA_MUST_CHECK proa_status proa_pywire_open(proa_pywire *w, proa_pyprocess *p, const proa_python_message *m,
+PROA_MUST_CHECK proa_status proa_pywire_open(proa_pywire *w, proa_pyview *view, const proa_python_message *m,
                                              proa_err *err);
 void proa_pywire_close(proa_pywire *w);
 /* *head is NULL if there is none. */

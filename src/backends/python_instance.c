@@ -240,7 +240,7 @@ static void send_requests(proa_pyinstance *i, proa_pyprocess *p, proa_infer **re
 static void execute_some(proa_pyinstance *i, proa_infer *const *requests, int count)
 {
     proa_infer *few[64],
-        **written = count <= (int)PROA_COUNT(few) ? few : proa_malloc((size_t)count * sizeof *written);
+        **written = count <= (int)PROA_COUNT(few) ? few : proa_malloc((size_t)count * sizeof(void *));
     proa_pyprocess *p = take(i, 0);
     if (p) {
         int n = write_requests(i, p, requests, count, written);
@@ -294,7 +294,7 @@ static proa_status on_response(proa_pyinstance *i, proa_pyprocess *p, proa_pytho
     proa_pywire w = {0};
     proa_reply *reply = NULL;
     if (!i->model->decoupled) m->flags |= PROA_PYTHON_FINAL;
-    if (m->bytes) PROA_TRY(proa_pywire_open(&w, p, m, err));
+    if (m->bytes) PROA_TRY(proa_pywire_open(&w, proa_pyprocess_view(p), m, err));
     pthread_mutex_lock(&i->lock);
     slot *found = find_slot(i, m->id), s = found ? *found : (slot){0};
     pthread_mutex_unlock(&i->lock);
@@ -327,7 +327,7 @@ static proa_status on_done(proa_pyinstance *i, proa_pyprocess *p, const proa_pyt
     proa_json *head = NULL;
     proa_err failure = {0};
     if (m->bytes) {
-        PROA_TRY(proa_pywire_open(&w, p, m, err));
+        PROA_TRY(proa_pywire_open(&w, proa_pyprocess_view(p), m, err));
         proa_status status = proa_pywire_head(&head, &w, err);
         proa_pywire_close(&w);
         PROA_TRY(status);
@@ -347,7 +347,7 @@ static proa_status on_readiness(proa_pyinstance *i, proa_pyprocess *p, const pro
     proa_pywire w;
     proa_json *head = NULL;
     proa_err why = {0};
-    PROA_TRY(proa_pywire_open(&w, p, m, err));
+    PROA_TRY(proa_pywire_open(&w, proa_pyprocess_view(p), m, err));
     proa_status status = proa_pywire_head(&head, &w, err);
     proa_pywire_close(&w);
     PROA_TRY(status);
@@ -374,7 +374,7 @@ static proa_status on_call(proa_pyinstance *i, proa_pyprocess *p, const proa_pyt
     }
     *other = m->kind != PROA_PYTHON_CALL && m->kind != PROA_PYTHON_POST && m->kind != PROA_PYTHON_INFER;
     if (*other) return PROA_OK;
-    PROA_TRY(proa_pywire_open(&w, p, m, err));
+    PROA_TRY(proa_pywire_open(&w, proa_pyprocess_view(p), m, err));
     proa_status status = m->kind == PROA_PYTHON_INFER ? proa_pybls_take(i->bls, i->number, m, &w, err)
                                                       : proa_pycalls_take(i, i->number, m, &w, err);
     proa_pywire_close(&w);
@@ -460,7 +460,7 @@ static proa_status read_opened(proa_pyprocess *p, const proa_python_message *m, 
     proa_pywire w;
     *head = NULL;
     if (!m->bytes) return PROA_OK;
-    PROA_TRY(proa_pywire_open(&w, p, m, err));
+    PROA_TRY(proa_pywire_open(&w, proa_pyprocess_view(p), m, err));
     proa_status status = proa_pywire_head(head, &w, err);
     proa_pywire_close(&w);
     PROA_TRY(status);

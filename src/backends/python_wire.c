@@ -145,10 +145,9 @@ void proa_pywire_reply_head(proa_buf *out, const proa_reply *reply)
 
 /* ---- in ---- */
 
-proa_status proa_pywire_open(proa_pywire *w, proa_pyprocess *p, const proa_python_message *m, proa_err *err)
+proa_status proa_pywire_open(proa_pywire *w, proa_pyview *view, const proa_python_message *m, proa_err *err)
 {
     proa_python_payload first;
-    proa_pyview *view = proa_pyprocess_view(p);
     const char *data = proa_pyview_check(view, m->at, m->bytes);
     if (!data || m->bytes < sizeof first)
         return PROA_FAIL(err, INVALID, "the stub sent a payload outside its memory");

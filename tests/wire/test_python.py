@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models in Python: the contract of model.py end to end, and what happens when such a model misbehaves."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -59,11 +60,46 @@ def is_ready(server, model):
     return requests.get(server.url(f"/v2/models/{model}/ready"), timeout=30).status_code == 200
 
 
+def children_of(pid):
+    """Processes whose parent it is: (pid, state)."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append((int(path.parent.name), fields[0]))
+    return found
+
+
 # ---- models that behave ----
+
+BATCHED = """
+max_batch_size: 64
+dynamic_batching { max_queue_delay_microseconds: 200000 preferred_batch_size: [ 4 ] }
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
+"""
+MOODY = '''
+class TritonPythonModel:
+    """Ready says what the last input was: 1 yes, 0 no, 2 what is no boolean."""
+
+    mood = 1
+
+    async def is_ready(self):
+        return 7 if self.mood == 2 else self.mood == 1
+
+    def execute(self, requests):
+        self.mood = int(value(requests[-1])[0])
+        return [out(one, value(one)) for one in requests]
+'''
 
 GOOD = {
     "double": (execute_only("responses.append(out(request, value(request) * 2))\n"), IO),
     "same": (execute_only("responses.append(out(request, value(request)))\n"), IO),
+    "batch": (execute_only("responses.append(out(request, np.array([[len(requests)]], np.int32)))\n"), BATCHED),
+    "moody": (MOODY, IO),
 }
 
 
@@ -96,6 +132,37 @@ def test_inputs_are_copied_once_and_outputs_never(good):
     assert out_of(ask(good, "same", range(1000))) == list(range(1000))
     after = [bytes_of(name, model) for model in ("double", "same") for name in ("input", "output", "passed")]
     assert [b - a for a, b in zip(before, after)] == [4000, 4000, 0, 4000, 0, 4000]
+
+
+def test_requests_of_a_batch_come_together(good):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        body = {"inputs": [{"name": "IN", "shape": [1, 1], "datatype": "INT32", "data": [1]}]}
+        answers = list(pool.map(lambda _: requests.post(good.url("/v2/models/batch/infer"), json=body, timeout=30), range(4)))
+    assert max(out_of(one)[0] for one in answers) > 1
+
+
+def test_is_ready_is_asked(good):
+    assert is_ready(good, "moody")
+    for mood, ready in ((0, False), (1, True), (2, False), (1, True)):
+        out_of(ask(good, "moody", [mood]))
+        wait_until(lambda: is_ready(good, "moody") == ready)
+
+
+def test_request_larger_than_what_stays_in_memory(good):
+    """48 MB in and out, twice: shared memory grows for it, and is given back."""
+    values = np.arange(12 << 20, dtype=np.int32)
+    head = json.dumps({"inputs": [{"name": "IN", "shape": [len(values)], "datatype": "INT32",
+                                   "parameters": {"binary_data_size": values.nbytes}}],
+                       "parameters": {"binary_data_output": True}}).encode()
+    pid = next(pid for pid, _ in children_of(good.process.pid) if b"double" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+    for _ in range(2):
+        answer = requests.post(good.url("/v2/models/double/infer"), data=head + values.tobytes(), timeout=60,
+                               headers={"Inference-Header-Content-Length": str(len(head))})
+        at = int(answer.headers["Inference-Header-Content-Length"])
+        assert np.array_equal(np.frombuffer(answer.content[at:], np.int32), values * 2)
+    assert out_of(ask(good, "double", [1])) == [2]  # whose end gives back what was before
+    for fd in (4, 5):
+        assert os.stat(f"/proc/{pid}/fd/{fd}").st_blocks * 512 <= 40 << 20
 
 
 # ---- models that answer when they like ----
@@ -201,7 +268,7 @@ class TritonPythonModel:
     def eats(self):
         hoard = []
         while True:
-            hoard.append(np.ones(1 << 20))
+            hoard.append(np.empty(1 << 20))
 
     def scribbles(self):
         pb_utils._channel.send((66, 1, 12345, 1 << 40, 1 << 40, 0))
@@ -237,19 +304,6 @@ def faults(tmp_path_factory):
     write_model(folder, "sound", *GOOD["double"])
     with Server(repositories=(folder, ), env=PYTHON) as running:
         yield running
-
-
-def children_of(pid):
-    """Processes whose parent it is: (pid, state)."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            found.append((int(path.parent.name), fields[0]))
-    return found
 
 
 @pytest.mark.parametrize("model, text", [
@@ -325,6 +379,15 @@ def test_models_that_do_not_load(tmp_path, start):
     assert "model.py" in reasons["no_file"]
     assert out_of(ask(server, "sound", [4])) == [8]
     assert len(children_of(server.process.pid)) == 1
+
+
+def test_interpreter_without_numpy(tmp_path, start):
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path/numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\", name='numpy')\n")
+    write_model(tmp_path / "models", "sound", *GOOD["double"])
+    server = start("--exit-on-error=false", repositories=(tmp_path / "models", ), env={**PYTHON, "PYTHONPATH": str(tmp_path / "path")})
+    index = requests.post(server.url("/v2/repository/index"), timeout=30).json()
+    assert "has no numpy, which Python models need" in index[0]["reason"]
 
 
 # ---- ends ----

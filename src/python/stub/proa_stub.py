@@ -54,8 +54,8 @@ def describe(error, trace=True):
         return f"SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
     frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")] if trace else ()
     if frames:
-        text += "\n\nAt:\n" + "".join(f"  {one.filename}({one.lineno}): {one.name}\n" for one in reversed(frames[-3:]))
-    return text
+        text += ", at " + ", ".join(f"{one.filename}({one.lineno}): {one.name}" for one in reversed(frames[-2:]))
+    return " ".join(text.split())
 
 
 class Stub:
@@ -133,15 +133,11 @@ class Stub:
             traceback.print_exc()
             error = {"error": f"Failed to process the request(s) for model '{self.name}', message: {describe(caught)}", "code": 13}
             for request in requests:
-                channel.requests.pop(request._number, None) if not self.answered_later(request) else None
+                channel.requests.pop(request._number, None)  # the server ends them all
             if isinstance(caught, SystemExit):
                 self.leave(caught)
         pb._executing.number = 0
         channel.finish(replies, error)
-
-    def answered_later(self, request):
-        """After an exception: has somebody a sender who may still answer?"""
-        return self.decoupled and request._reply is not None
 
     def leave(self, error):
         """The model wants to end its process, as exit() in a program does."""
