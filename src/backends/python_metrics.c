@@ -244,7 +244,7 @@ static void print_histogram(proa_buf *out, const char *name, const figure *g)
     for (int k = 0; k <= g->buckets; k++) {
         below += g->counts[k];
         proa_buf_printf(out, "%s_bucket{%s%sle=\"", name, g->labels, comma);
-        if (k < g->buckets) proa_buf_printf(out, "%.17g", g->bounds[k]);
+        if (k < g->buckets) proa_buf_printf(out, "%.15g", g->bounds[k]);
         else proa_buf_printf(out, "+Inf");
         proa_buf_printf(out, "\"} %llu\n", (unsigned long long)below);
     }

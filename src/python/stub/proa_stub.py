@@ -93,7 +93,7 @@ class Stub:
         import triton_python_backend_utils as pb
         path, args = head["model_file"], head["args"]
         self.pb, self.name, self.decoupled = pb, head["name"], head["decoupled"]
-        pb._attach(self.channel, os.path.dirname(path), self.decoupled)
+        pb._attach(self.channel, os.path.dirname(path), self.decoupled, args.get("model_name", ""), args.get("model_version", -1))
         kind = self.load_class(path)
         if head["mode"] == "complete":
             return {"config": pb._auto_complete(kind, args["model_config"])}
