@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * python_metrics.c - families and figures that a model's code makes, as /metrics prints them. All instances of a version
- * share them: who makes a family or a figure that is there already gets that one. */
+ * share them: who makes a family or a figure that is there already holds that one too. What nobody holds any more is not
+ * printed; what a process held when it died stays, for the next one. */
 #include "backends/python.h"
 #include "base/alloc.h"
 #include "base/limits.h"
@@ -14,10 +15,11 @@ static const char *const kind_names[] = {"counter", "gauge", "histogram"};
 typedef struct family {
     char *name, *help;
     kind kind;
+    int holders;
 } family;
 
 typedef struct figure {
-    int family;
+    int family, holders;
     char *labels; /* `a="x",b="y"` */
     double value; /* a histogram's sum */
     double *bounds;
@@ -94,6 +96,15 @@ static char *copy_help(proa_str s)
     return help;
 }
 
+static proa_status add_family(proa_pyfamilies *f, proa_str name, const proa_json *help, kind k, proa_err *err)
+{
+    if (f->families_count >= PROA_PYTHON_METRICS_MAX)
+        return PROA_FAIL(err, LIMIT, "more than %d metric families", PROA_PYTHON_METRICS_MAX);
+    f->families = proa_realloc(f->families, (size_t)(f->families_count + 1) * sizeof *f->families);
+    f->families[f->families_count++] = (family){copy(name), copy_help(proa_json_str(help)), k, 1};
+    return PROA_OK;
+}
+
 static proa_status make_family(proa_pyfamilies *f, const proa_json *head, int *number, proa_err *err)
 {
     proa_str name = proa_json_str(proa_json_get(head, "name")),
@@ -102,17 +113,14 @@ static proa_status make_family(proa_pyfamilies *f, const proa_json *head, int *n
     if (!good_name(name, false)) return PROA_FAIL(err, INVALID, "Invalid metric name");
     while (k < PROA_COUNT(kind_names) && !proa_str_is(kind_name, kind_names[k])) k++;
     if (k == PROA_COUNT(kind_names)) return PROA_FAIL(err, INVALID, "Unsupported MetricKind");
-    for (*number = 0; *number < f->families_count; ++*number) {
-        const family *old = &f->families[*number];
-        if (!proa_str_is(name, old->name)) continue;
-        if (old->kind == (kind)k) return PROA_OK;
+    for (*number = 0; *number < f->families_count && !proa_str_is(name, f->families[*number].name);)
+        ++*number;
+    if (*number == f->families_count)
+        return add_family(f, name, proa_json_get(head, "description"), (kind)k, err);
+    family *old = &f->families[*number];
+    if (old->kind != (kind)k)
         return PROA_FAIL(err, INVALID, "metric family '%s' exists with another kind", old->name);
-    }
-    if (f->families_count >= PROA_PYTHON_METRICS_MAX)
-        return PROA_FAIL(err, LIMIT, "more than %d metric families", PROA_PYTHON_METRICS_MAX);
-    f->families = proa_realloc(f->families, (size_t)(f->families_count + 1) * sizeof *f->families);
-    f->families[f->families_count++] = (family){
-        copy(name), copy_help(proa_json_str(proa_json_get(head, "description"))), (kind)k};
+    old->holders++;
     return PROA_OK;
 }
 
@@ -150,10 +158,13 @@ static proa_status set_buckets(figure *g, const proa_json *bounds, proa_err *err
     return PROA_OK;
 }
 
-static proa_status new_figure(proa_pyfamilies *f, int of, proa_str labels, const proa_json *head, proa_err *err)
+/* Into a place that nobody holds any more, or a new one. */
+static proa_status new_figure(proa_pyfamilies *f, int of, proa_str labels, const proa_json *head, int *number,
+                              proa_err *err)
 {
-    figure g = {.family = of};
-    if (f->figures_count >= PROA_PYTHON_METRICS_MAX)
+    figure g = {.family = of, .holders = 1};
+    for (*number = 0; *number < f->figures_count && f->figures[*number].holders;) ++*number;
+    if (*number >= PROA_PYTHON_METRICS_MAX)
         return PROA_FAIL(err, LIMIT, "more than %d metrics", PROA_PYTHON_METRICS_MAX);
     proa_status status = PROA_OK;
     if (f->families[of].kind == HISTOGRAM) status = set_buckets(&g, proa_json_get(head, "buckets"), err);
@@ -162,9 +173,23 @@ static proa_status new_figure(proa_pyfamilies *f, int of, proa_str labels, const
         return status;
     }
     g.labels = copy(labels);
-    f->figures = proa_realloc(f->figures, (size_t)(f->figures_count + 1) * sizeof *f->figures);
-    f->figures[f->figures_count++] = g;
+    if (*number < f->figures_count) {
+        figure_release(&f->figures[*number]);
+    } else {
+        f->figures = proa_realloc(f->figures, (size_t)(f->figures_count + 1) * sizeof *f->figures);
+        f->figures_count++;
+    }
+    f->figures[*number] = g;
     return PROA_OK;
+}
+
+static figure *find_figure(proa_pyfamilies *f, int64_t of, const char *labels)
+{
+    for (int i = 0; i < f->figures_count; i++) {
+        figure *g = &f->figures[i];
+        if (g->holders && g->family == of && strcmp(g->labels, labels) == 0) return g;
+    }
+    return NULL;
 }
 
 static proa_status make_figure(proa_pyfamilies *f, const proa_json *head, int *number, proa_err *err)
@@ -175,14 +200,25 @@ static proa_status make_figure(proa_pyfamilies *f, const proa_json *head, int *n
     if (of < 0) return PROA_FAIL(err, INVALID, "there is no such metric family");
     proa_buf_init(&labels, (size_t)PROA_METRIC_LABELS_BYTES_MAX);
     proa_status status = print_labels(&labels, proa_json_get(head, "labels"), err);
-    bool found = false;
-    for (*number = 0; status == PROA_OK && !found && *number < f->figures_count; ++*number)
-        found = f->figures[*number].family == of &&
-                strcmp(f->figures[*number].labels, labels.ptr ? labels.ptr : "") == 0;
-    if (found) --*number;
-    else if (status == PROA_OK) status = new_figure(f, (int)of, proa_buf_view(&labels), head, err);
+    figure *g = status == PROA_OK ? find_figure(f, of, labels.ptr ? labels.ptr : "") : NULL;
+    if (g) {
+        g->holders++;
+        *number = (int)(g - f->figures);
+    } else if (status == PROA_OK) {
+        status = new_figure(f, (int)of, proa_buf_view(&labels), head, number, err);
+    }
     proa_buf_release(&labels);
     return status;
+}
+
+static proa_status let_go(proa_pyfamilies *f, const proa_json *head, bool of_family, proa_err *err)
+{
+    int64_t number = -1;
+    int count = of_family ? f->families_count : f->figures_count;
+    PROA_TRY(proa_json_get_int(&number, head, of_family ? "family" : "metric", 0, count - 1, err));
+    int *holders = number < 0 ? NULL : of_family ? &f->families[number].holders : &f->figures[number].holders;
+    if (holders && *holders > 0) --*holders;
+    return PROA_OK;
 }
 
 /* ---- counting ---- */
@@ -201,7 +237,7 @@ static proa_status do_figure(proa_pyfamilies *f, const proa_json *head, proa_buf
     proa_str op = proa_json_str(proa_json_get(head, "op"));
     double value = proa_json_double(proa_json_get(head, "value"));
     PROA_TRY(proa_json_get_int(&number, head, "metric", 0, f->figures_count - 1, err));
-    if (number < 0) return PROA_FAIL(err, INVALID, "there is no such metric");
+    if (number < 0 || !f->figures[number].holders) return PROA_FAIL(err, INVALID, "there is no such metric");
     figure *g = &f->figures[number];
     kind k = f->families[g->family].kind;
     if (proa_str_is(op, "increment") && k != HISTOGRAM && (k == GAUGE || value >= 0)) g->value += value;
@@ -222,8 +258,9 @@ proa_status proa_pyfamilies_call(proa_pyfamilies *f, const char *kind_name, cons
     if (strcmp(kind_name, "family") == 0) status = make_family(f, head, &number, err);
     else if (strcmp(kind_name, "metric") == 0) status = make_figure(f, head, &number, err);
     else if (strcmp(kind_name, "metric_do") == 0) status = do_figure(f, head, answer, err);
-    else if (strcmp(kind_name, "metric_free") != 0 && strcmp(kind_name, "family_free") != 0)
-        status = PROA_FAIL(err, UNSUPPORTED, "the server has no call '%s'", kind_name);
+    else if (strcmp(kind_name, "metric_free") == 0) status = let_go(f, head, false, err);
+    else if (strcmp(kind_name, "family_free") == 0) status = let_go(f, head, true, err);
+    else status = PROA_FAIL(err, UNSUPPORTED, "the server has no call '%s'", kind_name);
     if (status == PROA_OK && number >= 0) proa_buf_printf(answer, "{\"%s\":%d}", kind_name, number);
     pthread_mutex_unlock(&f->lock);
     return status;
@@ -269,9 +306,10 @@ void proa_pyfamilies_print(proa_pyfamilies *f, proa_buf *out)
     pthread_mutex_lock(&f->lock);
     for (int i = 0; i < f->families_count; i++) {
         const family *of = &f->families[i];
+        if (!of->holders) continue;
         proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", of->name, of->help, of->name, kind_names[of->kind]);
         for (int k = 0; k < f->figures_count; k++)
-            if (f->figures[k].family == i) print_figure(out, of, &f->figures[k]);
+            if (f->figures[k].holders && f->figures[k].family == i) print_figure(out, of, &f->figures[k]);
     }
     pthread_mutex_unlock(&f->lock);
 }

@@ -149,8 +149,8 @@ def test_is_ready_is_asked(good):
 
 
 def test_request_larger_than_what_stays_in_memory(good):
-    """48 MB in and out, twice: shared memory grows for it, and is given back."""
-    values = np.arange(12 << 20, dtype=np.int32)
+    """36 MB in and out, twice: shared memory grows for it, and is given back."""
+    values = np.arange(9 << 20, dtype=np.int32)
     head = json.dumps({"inputs": [{"name": "IN", "shape": [len(values)], "datatype": "INT32",
                                    "parameters": {"binary_data_size": values.nbytes}}],
                        "parameters": {"binary_data_output": True}}).encode()
@@ -162,7 +162,7 @@ def test_request_larger_than_what_stays_in_memory(good):
         assert np.array_equal(np.frombuffer(answer.content[at:], np.int32), values * 2)
     assert out_of(ask(good, "double", [1])) == [2]  # whose end gives back what was before
     for fd in (4, 5):
-        assert os.stat(f"/proc/{pid}/fd/{fd}").st_blocks * 512 <= 40 << 20
+        assert os.stat(f"/proc/{pid}/fd/{fd}").st_blocks * 512 <= 34 << 20
 
 
 # ---- models that answer when they like ----
@@ -202,9 +202,34 @@ class TritonPythonModel:
 '''
 
 
+WAITS = """
+class TritonPythonModel:
+
+    def initialize(self, args):
+        self.folder = args["model_repository"]
+
+    def execute(self, requests):
+        open(self.folder + "/begun", "w").close()
+        while not requests[0].is_cancelled():
+            time.sleep(0.005)
+        open(self.folder + "/cancelled", "w").close()
+        return [pb_utils.InferenceResponse(error=pb_utils.TritonError("given up", pb_utils.TritonError.CANCELLED))]
+"""
+IMPATIENT = """
+class TritonPythonModel:
+
+    def execute(self, requests):
+        threading.Timer(0.2, lambda: os._exit(5)).start()
+        call = pb_utils.InferenceRequest(model_name="waits", requested_output_names=["OUT"], inputs=requests[0].inputs())
+        return [call.exec()]
+"""
+
+
 @pytest.fixture(scope="module")
 def decoupled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("decoupled")
+    write_model(folder, "waits", WAITS)
+    write_model(folder, "impatient", IMPATIENT)
     write_model(folder, "threads", THREADS, DECOUPLED)
     write_model(folder, "later", LATER)
     with Server(repositories=(folder, ), env=PYTHON) as running:
@@ -233,6 +258,22 @@ def test_response_after_execute_has_returned(decoupled):
     assert out_of(ask(decoupled, "later", [1, 2])) == [2, 3]
     answer = ask(decoupled, "later", [-1])
     assert answer.status_code == 500 and "let go of the response sender" in answer.text
+
+
+def test_client_that_goes_is_heard_of_in_execute(decoupled):
+    noted = decoupled.folder / "waits/cancelled"
+    with pytest.raises(requests.exceptions.Timeout):
+        requests.post(decoupled.url("/v2/models/waits/infer"), timeout=0.5,
+                      json={"inputs": [{"name": "IN", "shape": [1], "datatype": "INT32", "data": [1]}]})
+    wait_until(noted.exists)
+    noted.unlink()
+
+
+def test_calls_of_a_process_that_dies_are_cancelled(decoupled):
+    answer = ask(decoupled, "impatient")
+    assert answer.status_code == 500 and "'impatient_0' is not healthy. It ended with exit status 5" in answer.text
+    wait_until((decoupled.folder / "waits/cancelled").exists)
+    wait_until(lambda: is_ready(decoupled, "impatient"))
 
 
 # ---- models that misbehave: one error each, a new process, and the rest serves ----
@@ -302,6 +343,10 @@ def faults(tmp_path_factory):
     for name, (body, _) in WRONG.items():
         write_model(folder, name, execute_only(body + "\n"))
     write_model(folder, "sound", *GOOD["double"])
+    write_model(folder, "caller", execute_only("""
+        inner = pb_utils.InferenceRequest(model_name="segfault", requested_output_names=["OUT"], inputs=request.inputs()).exec()
+        responses.append(inner)
+    """))
     with Server(repositories=(folder, ), env=PYTHON) as running:
         yield running
 
@@ -326,6 +371,17 @@ def test_process_that_ends_is_started_again(faults, model, text):
     assert out_of(ask(faults, model, [1])) == [2]
     assert metric(metrics_of(faults), "proa_python_process_starts_total", model=model) == starts + 1
     assert all(state != "Z" for _, state in children_of(faults.process.pid))
+
+
+def test_caller_of_a_model_that_crashes(faults):
+    wait_until(lambda: is_ready(faults, "segfault"))
+    starts = metric(metrics_of(faults), "proa_python_process_starts_total", model="caller")
+    assert out_of(ask(faults, "caller", [2])) == [4]
+    answer = ask(faults, "caller", [-1])
+    assert answer.status_code == 500 and "Stub process 'segfault_0' is not healthy. It was killed by signal 11" in answer.text
+    wait_until(lambda: is_ready(faults, "segfault"))
+    assert out_of(ask(faults, "caller", [2])) == [4]
+    assert metric(metrics_of(faults), "proa_python_process_starts_total", model="caller") == starts
 
 
 def test_exception_is_the_error_of_its_request_only(faults):

@@ -188,7 +188,7 @@ static void test_view(void **state)
 typedef struct traffic {
     proa_pyarena *a;
     char *theirs;
-    _Atomic(uint64_t) mailbox; /* a block on its way to the other side */
+    word mailbox; /* a block on its way to the other side */
 } traffic;
 
 static void *other_side(void *arg)
