@@ -432,6 +432,13 @@ static const objective *find_objective(proa_str name)
     return NULL;
 }
 
+/* Before 1.4 the base score of binary:logitraw was a probability too. */
+static link link_of(const reader *r, const objective *o)
+{
+    bool old = r->version.count == 3 && r->version.v[0] == 1 && r->version.v[1] < 4;
+    return old && strcmp(o->name, "binary:logitraw") == 0 ? LINK_LOGIT : o->link;
+}
+
 static double to_margin(link how, double base)
 {
     float v = (float)base;
@@ -460,7 +467,7 @@ static proa_status set_outputs(reader *r, const objective *o)
         return PROA_FAIL(r->b.err, CORRUPT, "%lld base scores for %d outputs", (long long)r->base.count,
                          f->outputs);
     for (int32_t i = 0; i < f->outputs; i++) {
-        f->base[i] = to_margin(o->link, r->base.v[r->base.count == 1 ? 0 : i]);
+        f->base[i] = to_margin(link_of(r, o), r->base.v[r->base.count == 1 ? 0 : i]);
         if (!isfinite(f->base[i])) return PROA_FAIL(r->b.err, INVALID, "base_score %d has no margin", i);
     }
     return PROA_OK;
