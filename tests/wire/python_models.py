@@ -182,6 +182,28 @@ MODELS = {
             numbers = [pb_utils.get_output_tensor_by_name(reply, "OUT").as_numpy()[0] for reply in replies]
             return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(numbers, np.int32))])
         """),
+    "bls_threads": ("IN:FP32:-1 HOW:STRING:1", "OUT:FP32:-1", """
+        def execute(self, requests):
+            for request in requests:
+                how = pb_utils.get_input_tensor_by_name(request, "HOW").as_numpy()[0].decode()
+                values = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+                args = (values, request.get_response_sender())
+                if how == "threads":
+                    threading.Thread(target=self.call, args=args).start()
+                else:
+                    threading.Thread(target=lambda: asyncio.run(self.calls(*args))).start()
+        def made(self, value):
+            return pb_utils.InferenceRequest(model_name="identity", requested_output_names=["OUT"],
+                                             inputs=[pb_utils.Tensor("IN", np.array([value], np.float32))])
+        def call(self, values, sender):
+            replies = [self.made(value).exec() for value in values]
+            self.send(replies, sender)
+        async def calls(self, values, sender):
+            self.send(await asyncio.gather(*[self.made(value).async_exec() for value in values]), sender)
+        def send(self, replies, sender):
+            array = np.concatenate([pb_utils.get_output_tensor_by_name(one, "OUT").as_numpy() for one in replies])
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        """, 0, DECOUPLED),
     "square": ("IN:INT32:1", "OUT:INT32:1", """
         def execute(self, requests):
             for request in requests:

@@ -270,6 +270,25 @@ def test_a_decoupled_model_called_as_another(client):
     assert "decoupled" in failure(client, "bls_decoupled", IN=ints(1, 2), HOW=texts("wrong"))
 
 
+@pytest.mark.parametrize("how", ["threads", "coroutines"])
+def test_calls_from_threads_of_the_model(running, how):
+    """Three requests at once, each calling from a thread of its own while execute waits for more."""
+    client, got = grpc.InferenceServerClient(running.grpc), queue.Queue()
+    client.start_stream(callback=lambda result, error: got.put((result, error)))
+    for base in (0, 100, 200):
+        tensors = [grpc.InferInput("IN", [30], "FP32"), grpc.InferInput("HOW", [1], "BYTES")]
+        tensors[0].set_data_from_numpy(np.arange(base, base + 30, dtype=np.float32))
+        tensors[1].set_data_from_numpy(texts(how))
+        client.async_stream_infer("bls_threads", tensors, request_id=str(base))
+    for _ in range(3):
+        result, error = got.get(timeout=20)
+        assert error is None, error
+        base = int(result.get_response().id)
+        assert result.as_numpy("OUT").tolist() == list(range(base, base + 30))
+    client.stop_stream()
+    client.close()
+
+
 # ---- decoupled ----
 
 

@@ -11,6 +11,7 @@ import inspect
 import json
 import sys
 import threading
+import weakref
 
 from proa_config import (ModelConfig, get_input_config_by_name, get_output_config_by_name,
                          using_decoupled_model_transaction_policy)
@@ -451,11 +452,14 @@ class _Call:
         return future
 
 
+_looking = weakref.WeakKeyDictionary()  # loop: the channel that it looks at
+
+
 def _look_at_channel(loop, channel):
     """Has a coroutine's loop take what comes from the server while it waits."""
-    if getattr(loop, "_proa_looks", None) is not channel:
+    if _looking.get(loop) is not channel:
         loop.add_reader(channel.fileno(), channel.pump)
-        loop._proa_looks = channel
+        _looking[loop] = channel
 
 
 class ResponseIterator:
