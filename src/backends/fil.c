@@ -226,7 +226,7 @@ static proa_status open_all(fil *m, proa_err *err)
 
 static bool is_brief(const fil *m)
 {
-    int64_t steps;
+    int64_t steps = 0;
     return !m->explain &&
            proa_mul(proa_packed_steps(m->packed), proa_model_config(m->model)->max_batch_size, &steps) &&
            steps <= BRIEF_STEPS;

@@ -59,7 +59,8 @@ static proa_pyprocess *run(const char *code)
 static int next(proa_pyprocess *p, proa_python_message *m, int cap)
 {
     int count = 0;
-    for (int i = 0; i < 500 && !count; i++) count = proa_pyprocess_receive(p, m, cap, 20);
+    int64_t until = proa_clock_ns() + (int64_t)30 * 1000000000;
+    while (!count && proa_clock_ns() < until) count = proa_pyprocess_receive(p, m, cap, 20);
     return count;
 }
 
