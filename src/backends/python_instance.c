@@ -45,8 +45,8 @@ struct proa_pyinstance {
     int users;       /* threads that use `process` beside our own */
     int under_way;   /* calls and loads that have not ended */
     slot *slots;
-    uint32_t slots_count, slots_cap, live;
-    uint64_t running; /* number of requests so far */
+    uint32_t slots_count, slots_cap, live, slots_free; /* no free slot is below slots_free */
+    uint64_t running;                                  /* number of requests so far */
     bool executing, late;
     int64_t execute_ns; /* when that began */
     bool asks_ready, asked, is_ready;
@@ -139,8 +139,9 @@ static slot *find_slot(proa_pyinstance *i, uint64_t id)
 
 static uint64_t add_slot(proa_pyinstance *i, proa_infer *r, uint64_t at)
 {
-    uint32_t index = 0;
+    uint32_t index = i->slots_free;
     while (index < i->slots_count && i->slots[index].id) index++;
+    i->slots_free = index + 1;
     if (index == i->slots_cap) {
         i->slots_cap = i->slots_cap ? 2 * i->slots_cap : 16;
         i->slots = proa_realloc(i->slots, i->slots_cap * sizeof *i->slots);
@@ -156,6 +157,7 @@ static void free_slot(proa_pyinstance *i, slot *s)
 {
     s->id = 0;
     i->live--;
+    if ((uint32_t)(s - i->slots) < i->slots_free) i->slots_free = (uint32_t)(s - i->slots);
     while (i->slots_count && !i->slots[i->slots_count - 1].id) i->slots_count--;
 }
 

@@ -102,12 +102,24 @@ GOOD = {
     "moody": (MOODY, IO),
 }
 
+STEP = 'step { model_name: "%s" model_version: -1 input_map { key: "%s" value: "%s" } output_map { key: "%s" value: "%s" } }'
+ENSEMBLE = {
+    "native": 'backend: "identity"' + IO.replace('"IN"', '"INPUT0"').replace('"OUT"', '"OUTPUT0"'),
+    "chain": 'platform: "ensemble"' + IO + "ensemble_scheduling { "
+             + STEP % ("native", "INPUT0", "IN", "OUTPUT0", "a") + STEP % ("double", "IN", "a", "OUT", "b")
+             + STEP % ("native", "INPUT0", "b", "OUTPUT0", "c") + STEP % ("same", "IN", "c", "OUT", "d")
+             + STEP % ("native", "INPUT0", "d", "OUTPUT0", "OUT") + " }",
+}  # yapf: disable
+
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     folder = tmp_path_factory.mktemp("python")
     for name, (code, config) in GOOD.items():
         write_model(folder, name, code, config)
+    for name, config in ENSEMBLE.items():
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "config.pbtxt").write_text(config)
     with Server(repositories=(folder, ), env=PYTHON) as running:
         yield running
 
@@ -132,6 +144,17 @@ def test_inputs_are_copied_once_and_outputs_never(good):
     assert out_of(ask(good, "same", range(1000))) == list(range(1000))
     after = [bytes_of(name, model) for model in ("double", "same") for name in ("input", "output", "passed")]
     assert [b - a for a, b in zip(before, after)] == [4000, 4000, 0, 4000, 0, 4000]
+
+
+def test_ensemble_with_native_steps(good):
+    """Native, Python, native, Python, native: the only copies are the two into the processes."""
+
+    def copied():
+        return metric(metrics_of(good), "proa_tensor_copied_bytes_total")
+
+    before = copied()
+    assert out_of(ask(good, "chain", range(1000))) == list(range(0, 2000, 2))
+    assert copied() - before == 2 * 4000
 
 
 def test_requests_of_a_batch_come_together(good):

@@ -9,9 +9,11 @@ import collections
 import json
 import mmap
 import os
+import select
 import socket
 import struct
 import threading
+import time
 
 import numpy as np
 
@@ -158,10 +160,10 @@ class Channel:
 
     def wait(self, done, timeout=None):
         """Looks at the socket until done(); False if timeout seconds passed first; EOFError when the server has gone."""
-        end = None if timeout is None else _now() + timeout
+        end = None if timeout is None else time.monotonic() + timeout
         with self.moved:
             while not done():
-                left = None if end is None else end - _now()
+                left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return False
                 if self.reading:
@@ -194,7 +196,6 @@ class Channel:
 
     def _receive(self, timeout):
         if timeout is not None:
-            import select
             if not select.select([self.socket], [], [], timeout)[0]:
                 return None
         count = self.socket.recv_into(self.buffer)
@@ -384,8 +385,3 @@ class Channel:
     def finish(self, replies, error=None):
         """The end of an execution, with all its responses in one packet."""
         self._locked(self._finish, replies, error)
-
-
-def _now():
-    import time
-    return time.monotonic()

@@ -20,6 +20,7 @@ def main(socket_fd, arena_fd, view_fd, parent, protocol):
         os.set_inheritable(fd, False)
     if os.getppid() != parent or protocol != 1:
         os._exit(1)
+    _prefer_for_killing()
     try:
         import proa_channel
     except BaseException as error:
@@ -33,6 +34,15 @@ def main(socket_fd, arena_fd, view_fd, parent, protocol):
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of the model's would keep us
+
+
+def _prefer_for_killing():
+    """Where memory runs out, the kernel ends this process and not the server."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")
+    except OSError:
+        pass  # not allowed here: then it chooses by size
 
 
 def _tell_without_numpy(socket_fd, arena_fd, error):
