@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -181,6 +182,35 @@ def test_dlpack_of_bf16_and_of_nothing():
     assert pb.Tensor.from_dlpack("z", pb.Tensor("s", np.ones(()))).shape() == []
     with pytest.raises(pb.TritonModelException):
         pb.Tensor("t", np.array([b"text"], dtype=np.object_)).to_dlpack()
+
+
+class OnGpu:
+    """What torch hands out for a tensor on a GPU, as far as it can be had without one."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+    def __dlpack__(self):
+        capsule = pb.Tensor("x", self.array).to_dlpack()
+        proa_tensor._DLManagedTensor.from_address(proa_tensor._capsule_pointer(capsule, b"dltensor")).tensor.device.kind = 2
+        return capsule
+
+    def cpu(self):
+        return self.array + 0
+
+
+def test_dlpack_of_a_gpu_goes_through_its_library(monkeypatch):
+    there = OnGpu(np.array([1, 2], np.float32))
+    for one in (there, there.__dlpack__()):
+        with pytest.raises(pb.TritonModelException, match="DLPack device type is not supported."):
+            pb.Tensor.from_dlpack("y", one)
+    asked = []
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(from_dlpack=lambda one: asked.append(one) or there))
+    for one in (there, there.__dlpack__()):
+        assert pb.Tensor.from_dlpack("y", one).as_numpy().tolist() == [1, 2] and asked[-1] is one
 
 
 # ---- requests and responses ----

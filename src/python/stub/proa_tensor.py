@@ -6,6 +6,7 @@ copy, and it lives as long as the last of them.
 """
 import ctypes
 import struct
+import sys
 import weakref
 
 import numpy as np
@@ -196,6 +197,16 @@ def _is_c_order(tensor):
     return True
 
 
+def _to_host(tensor):
+    """What lies on a GPU, copied by the library that put it there (the one that the model has imported)."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None:
+        return torch.from_dlpack(tensor).cpu()
+    if cupy is not None:
+        return cupy.from_dlpack(tensor).get()
+    raise TritonModelException("DLPack device type is not supported.")
+
+
 def _borrow(capsule):
     """(datatype, shape, buffer) of a capsule's tensor, which is released when the buffer is no longer used."""
     if not _capsule_valid(capsule, _FRESH):
@@ -204,7 +215,7 @@ def _borrow(capsule):
     managed = _DLManagedTensor.from_address(address)
     tensor = managed.tensor
     if tensor.device.kind not in (_CPU, _CUDA_HOST):
-        raise TritonModelException("DLPack device type is not supported.")
+        return _borrow(_to_host(capsule).__dlpack__())
     datatype = _OF_DL.get((tensor.dtype.code, tensor.dtype.bits))
     if datatype is None or tensor.dtype.lanes != 1:
         raise TritonModelException("DLPack data type is not supported.")
@@ -315,10 +326,10 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(name, tensor):
-        """A tensor over the memory of a capsule or of an object that has __dlpack__: no copy."""
+        """A tensor over the memory of a capsule or of an object that has __dlpack__: no copy, unless it lies on a GPU."""
         if hasattr(tensor, "__dlpack__"):
             if hasattr(tensor, "__dlpack_device__") and tensor.__dlpack_device__()[0] not in (_CPU, _CUDA_HOST):
-                raise TritonModelException("DLPack device type is not supported.")
+                tensor = _to_host(tensor)
             tensor = tensor.__dlpack__()
         elif type(tensor).__name__ != "PyCapsule":
             raise TritonModelException("Provided tensor is not supported. Tensor must be a DLPack capsule or have "
