@@ -159,7 +159,7 @@
 #define PROA_FOREST_FEATURES_MAX  (1 << 24)        /* hashed text has 2^20 */
 #define PROA_FOREST_OUTPUTS_MAX   (1 << 16)        /* targets times classes */
 #define PROA_FOREST_CATEGORIES_MAX (1 << 24)       /* XGBoost's own: the first float from which integers are missing */
-#define PROA_FOREST_WORDS_MAX     ((int64_t)1 << 27) /* of 32 categories in all sets: 512 MiB */
+#define PROA_FOREST_WORDS_MAX     ((int64_t)1 << 26) /* of 32 categories in all sets: 256 MiB; XGBoost's lists may be short */
 #define PROA_FOREST_VECTORS_MAX   ((int64_t)1 << 30) /* values in all vector leaves: 8 GiB */
 #define PROA_ENV_ENTRIES_MAX      (1 << 20)        /* of a packed Python environment: a conda one with torch has 60,000 */
 #define PROA_ENV_BYTES_MAX        (64 * PROA_GIB)  /* of its files; torch with CUDA has 7 GB */

@@ -72,6 +72,7 @@ typedef struct reader {
     double classes, per_round, last_feature;
     proa_str objective, version;
     bool average;
+    int64_t listed; /* words of categories that one tree's splits took so far */
 } reader;
 
 /* ---- lines ---- */
@@ -213,6 +214,7 @@ static proa_status check_count(const reader *r, line l, int64_t count)
 static proa_status read_lines(reader *r)
 {
     proa_str text, key, value;
+    r->listed = 0;
     for (int i = 0; i < LINES; i++) r->of[i].count = 0;
     while (next_line(r, &text) && text.len > 0) {
         key = take_key(text, &value);
@@ -259,6 +261,9 @@ static proa_status fill_categorical(reader *r, proa_forest_node *n, double thres
                                  r->b.err));
     PROA_TRY(proa_forest_integer(bounds->v[number], 0, words->count, "cat_boundaries", &first, r->b.err));
     PROA_TRY(proa_forest_integer(bounds->v[number + 1], first, words->count, "cat_boundaries", &end, r->b.err));
+    r->listed += end - first; /* no two splits share a set: else small files would say much */
+    if (r->listed > words->count)
+        return PROA_FAIL(r->b.err, CORRUPT, "set %lld is of several splits", (long long)number);
     PROA_TRY(proa_forest_add_set(&r->b, end - first, &n->aux));
     for (int64_t i = first; i < end; i++) {
         PROA_TRY(proa_forest_integer(words->v[i], 0, UINT32_MAX, "cat_threshold", &word, r->b.err));

@@ -44,7 +44,8 @@ typedef struct tree {
     array type, left, right, feature, default_left, value, threshold, cmp, list_right;
     array vector, vector_begin, vector_end, list, list_begin, list_end;
     array data_count, has_data_count, sum_hess, has_sum_hess;
-    array structs; /* 3.9 */
+    array structs;            /* 3.9 */
+    int64_t listed, vectored; /* items of list and vector that nodes took so far */
 } tree;
 
 /* ---- bytes ---- */
@@ -421,9 +422,9 @@ static node node_3(const reader *r, const tree *t, int64_t i)
     return n;
 }
 
-/* Items [begin[i], end[i]) of a list. */
+/* Items [begin[i], end[i]) of a list, which no two nodes share: else small files would say much. */
 static proa_status take_range(const reader *r, array begin, array end, int64_t i, int64_t items,
-                              int64_t *first, int64_t *count)
+                              int64_t *taken, int64_t *first, int64_t *count)
 {
     uint64_t from = u64_at(begin.ptr + 8 * i), to = u64_at(end.ptr + 8 * i);
     if (from > to || to > (uint64_t)items)
@@ -431,14 +432,17 @@ static proa_status take_range(const reader *r, array begin, array end, int64_t i
                          (unsigned long long)from, (unsigned long long)to, (long long)items);
     *first = (int64_t)from;
     *count = (int64_t)(to - from);
+    *taken += *count;
+    if (*taken > items)
+        return PROA_FAIL(r->b.err, CORRUPT, "node %lld has items of other nodes", (long long)i);
     return PROA_OK;
 }
 
-static proa_status fill_set(reader *r, const tree *t, int64_t i, int32_t *set)
+static proa_status fill_set(reader *r, tree *t, int64_t i, int32_t *set)
 {
     int64_t first = 0, count = 0;
     uint32_t most = 0;
-    PROA_TRY(take_range(r, t->list_begin, t->list_end, i, t->list.count, &first, &count));
+    PROA_TRY(take_range(r, t->list_begin, t->list_end, i, t->list.count, &t->listed, &first, &count));
     for (int64_t k = first; k < first + count; k++) {
         uint32_t c = (uint32_t)item_i32(t->list, k);
         if (c >= PROA_FOREST_CATEGORIES_MAX)
@@ -455,7 +459,7 @@ static proa_status fill_set(reader *r, const tree *t, int64_t i, int32_t *set)
     return PROA_OK;
 }
 
-static proa_status fill_split(reader *r, const tree *t, int64_t i, const node *from)
+static proa_status fill_split(reader *r, tree *t, int64_t i, const node *from)
 {
     static const uint8_t OPS[] = {
         [CMP_EQ] = PROA_FOREST_EQ, [CMP_LT] = PROA_FOREST_LT, [CMP_LE] = PROA_FOREST_LE, [CMP_GT] = PROA_FOREST_GT, [CMP_GE] = PROA_FOREST_GE};
@@ -484,12 +488,12 @@ static void clear_padding(const proa_forest *f, double *values, int32_t output)
         if ((output + k) % f->classes >= f->target_classes[(output + k) / f->classes]) values[k] = 0;
 }
 
-static proa_status fill_leaf(reader *r, const tree *t, int64_t i, double value)
+static proa_status fill_leaf(reader *r, tree *t, int64_t i, double value)
 {
     proa_forest *f = r->b.f;
     int64_t first = 0, count = 0;
     double *values = NULL;
-    PROA_TRY(take_range(r, t->vector_begin, t->vector_end, i, t->vector.count, &first, &count));
+    PROA_TRY(take_range(r, t->vector_begin, t->vector_end, i, t->vector.count, &t->vectored, &first, &count));
     if (count > 0 ? count != f->leaf_size : f->leaf_size != 1)
         return PROA_FAIL(r->b.err, CORRUPT, "leaf %lld has %lld values, must have %d", (long long)i,
                          (long long)count, f->leaf_size);
@@ -503,7 +507,7 @@ static proa_status fill_leaf(reader *r, const tree *t, int64_t i, double value)
     return PROA_OK;
 }
 
-static proa_status fill_tree(reader *r, const tree *t)
+static proa_status fill_tree(reader *r, tree *t)
 {
     PROA_TRY(proa_forest_draft(&r->b, t->nodes));
     for (int64_t i = 0; i < t->nodes; i++) {

@@ -226,7 +226,7 @@ static proa_status fill_set(reader *r, const double *categories, int64_t count, 
 static proa_status fill_sets(reader *r)
 {
     const tree_arrays *t = &r->tree;
-    int64_t node, first, size;
+    int64_t node, first, size, taken = 0;
     for (int64_t i = 0; i < t->category_nodes.count; i++) {
         PROA_TRY(proa_forest_integer(t->category_nodes.v[i], 0, t->left.count - 1, "categories_nodes", &node,
                                      r->b.err));
@@ -234,6 +234,8 @@ static proa_status fill_sets(reader *r)
                                      r->b.err));
         PROA_TRY(proa_forest_integer(t->sizes.v[i], 0, t->categories.count - first, "categories_sizes", &size,
                                      r->b.err));
+        taken += size; /* no two nodes share them: else small files would say much */
+        if (taken > t->categories.count) return PROA_FAIL(r->b.err, CORRUPT, "categories of several nodes");
         if (r->b.draft[node].flags & PROA_FOREST_CATEGORICAL)
             PROA_TRY(fill_set(r, t->categories.v + first, size, &r->b.draft[node].aux));
     }
@@ -251,7 +253,7 @@ static proa_status fill_vectors(reader *r, int64_t size)
     tree_arrays *t = &r->tree;
     bool by_leaf = t->weights.count > 0;
     double *values;
-    int64_t row;
+    int64_t row, taken = 0;
     if (!by_leaf && t->base_weights) {
         proa_doc d = r->d;
         d.ptr = t->base_weights;
@@ -262,6 +264,8 @@ static proa_status fill_vectors(reader *r, int64_t size)
         if (n->feature >= 0) continue;
         PROA_TRY(proa_forest_integer(by_leaf ? t->right.v[i] : (double)i, 0, t->weights.count / size - 1,
                                      "the number of a leaf's vector", &row, r->b.err));
+        taken += size;
+        if (taken > t->weights.count) return PROA_FAIL(r->b.err, CORRUPT, "vectors of several leaves");
         PROA_TRY(proa_forest_add_vector(&r->b, &n->aux, &values));
         memcpy(values, t->weights.v + row * size, (size_t)size * sizeof *values);
         n->value = 0;

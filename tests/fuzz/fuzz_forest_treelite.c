@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Any bytes as a checkpoint of treelite (check_forest.h). */
+#include "fuzz.h"
+
+#include "check_forest.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    check_forest(data, size, PROA_FOREST_TREELITE);
+    return 0;
+}
