@@ -69,6 +69,18 @@ static void write_answers(const fil *m, const float *scores, int64_t rows, float
 
 /* ---- requests ---- */
 
+/* Rows that a caller's thread may take; 0: none. */
+static int64_t brief_rows(const fil *m)
+{
+    return m->explain ? 0 : BRIEF_STEPS / proa_max64(1, proa_packed_steps(m->packed));
+}
+
+/* The instance's threads, if the rows are more than a caller's thread gets. */
+static proa_pool *threads_for(const fil_instance *in, int64_t rows)
+{
+    return rows > brief_rows(in->model) ? in->pool : NULL;
+}
+
 static float *room(fil_instance *in, int64_t count)
 {
     if (count > in->room_cap) {
@@ -138,7 +150,8 @@ static void execute_one(fil_instance *in, proa_infer *r)
     if (copied) x = memcpy(own, t->data, t->bytes);
     proa_reply *reply = proa_reply_new(r);
     float *out = add_output(reply, r, PROA_FIL_OUTPUT, &m->scores, rows);
-    if (out) proa_packed_predict(m->packed, x, rows, false, direct ? out : own + copied, in->pool);
+    if (out)
+        proa_packed_predict(m->packed, x, rows, false, direct ? out : own + copied, threads_for(in, rows));
     if (out && !direct) write_answers(m, own + copied, rows, out);
     out = m->explain ? add_output(reply, r, PROA_FIL_SHAP, &m->shap, rows) : NULL;
     if (out) proa_shap_values(m->explain, x, rows, out, in->pool);
@@ -157,7 +170,7 @@ static void execute_joined(fil_instance *in, proa_infer *const *requests, int co
     }
     proa_infer_input_done(requests, count);
     float *scores = x + rows * m->forest->features;
-    proa_packed_predict(m->packed, x, rows, false, scores, in->pool);
+    proa_packed_predict(m->packed, x, rows, false, scores, threads_for(in, rows));
     proa_infer_output_begins(requests, count);
     for (int i = 0; i < count; i++) {
         int64_t own = rows_of(m, proa_infer_input(requests[i], PROA_FIL_INPUT));
@@ -224,14 +237,6 @@ static proa_status open_all(fil *m, proa_err *err)
     return proa_packed_new(&m->packed, m->forest, err);
 }
 
-static bool is_brief(const fil *m)
-{
-    int64_t steps = 0;
-    return !m->explain &&
-           proa_mul(proa_packed_steps(m->packed), proa_model_config(m->model)->max_batch_size, &steps) &&
-           steps <= BRIEF_STEPS;
-}
-
 static proa_status model_open(void **state, proa_model *model, proa_err *err)
 {
     fil *m = proa_calloc(1, sizeof *m);
@@ -241,7 +246,8 @@ static proa_status model_open(void **state, proa_model *model, proa_err *err)
         model_close(m);
         return status;
     }
-    if (!is_brief(m)) proa_model_runs_long(model);
+    if (brief_rows(m) > 0) proa_model_brief_rows(model, brief_rows(m));
+    else proa_model_runs_long(model);
     *state = m;
     return PROA_OK;
 }
@@ -252,7 +258,8 @@ static proa_status instance_open(void **state, void *model_state, const proa_ins
     PROA_UNUSED(instance);
     PROA_UNUSED(err);
     in->model = model_state;
-    if (!is_brief(in->model)) in->pool = proa_pool_new(in->model->settings.threads);
+    if (proa_model_config(in->model->model)->max_batch_size > brief_rows(in->model))
+        in->pool = proa_pool_new(in->model->settings.threads);
     *state = in;
     return PROA_OK;
 }

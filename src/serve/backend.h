@@ -60,6 +60,9 @@ const char *proa_model_parameter(const proa_model *model, const char *key);
 void *proa_model_state(const proa_model *model);
 /* model_open: this version's execute may take long, whatever PROA_BACKEND_INLINE says of the others. */
 void proa_model_runs_long(proa_model *model);
+/* model_open: of an INLINE backend, executions of more rows than this (> 0) take long: a thread of the model has them,
+ * while smaller ones stay with the caller. */
+void proa_model_brief_rows(proa_model *model, int64_t rows);
 struct proa_server *proa_model_server(const proa_model *model); /* for backends that call other models */
 const char *proa_instance_name(const proa_instance *instance);  /* "m_0_1" */
 int proa_instance_device(const proa_instance *instance);        /* CUDA device, -1: CPU */

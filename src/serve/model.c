@@ -76,6 +76,11 @@ void proa_model_runs_long(proa_model *model)
     model->flags &= ~(unsigned)PROA_BACKEND_INLINE;
 }
 
+void proa_model_brief_rows(proa_model *model, int64_t rows)
+{
+    model->brief_rows = rows;
+}
+
 const char *proa_instance_name(const proa_instance *instance)
 {
     return instance->name;

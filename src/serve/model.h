@@ -56,9 +56,10 @@ struct proa_model {
     int inputs_count, outputs_count, required_count;
     int64_t batch_max; /* 0: no batch dimension */
     bool decoupled, unary;
-    unsigned flags; /* the backend's, but for what model_open took back: schedulers go by these */
-    void *state;    /* the backend's */
-    bool opened;    /* model_open succeeded */
+    unsigned flags;     /* the backend's, but for what model_open took back: schedulers go by these */
+    int64_t brief_rows; /* INLINE: more rows do not run on a caller's thread; 0: all do */
+    void *state;        /* the backend's */
+    bool opened;        /* model_open succeeded */
     proa_instance *instances;
     int instances_count;
     proa_scheduler *scheduler;

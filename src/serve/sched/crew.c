@@ -235,14 +235,15 @@ static void leave_seat(proa_seat *seat)
 
 typedef enum served { SERVED, NO_SEAT, NOTHING } served;
 
-/* Executes once, at a seat that was taken. NOTHING: *again_ns says when to look again, *pushes what had been pushed. */
-static served serve_at(proa_seat *seat, int64_t *again_ns, uint64_t *pushes)
+/* Executes once, at a seat that was taken, unless more than `rows_most` rows wait. NOTHING: *again_ns says when to look
+ * again, *pushes what had been pushed. */
+static served serve_at(proa_seat *seat, int64_t rows_most, int64_t *again_ns, uint64_t *pushes)
 {
     proa_scheduler *s = seat->scheduler;
     int64_t again = PROA_ALARM_NEVER;
     pthread_mutex_lock(&s->lock);
     int64_t now = proa_clock_ns();
-    int count = s->kind->take(s, seat, now, false, &again);
+    int count = s->queue.rows > rows_most ? 0 : s->kind->take(s, seat, now, false, &again);
     if (again < *again_ns) *again_ns = again;
     bool ended = s->ended != NULL;
     *pushes = s->pushes;
@@ -254,14 +255,14 @@ static served serve_at(proa_seat *seat, int64_t *again_ns, uint64_t *pushes)
 }
 
 /* At any free seat, or where requests belong to seats at each free one until there was something. */
-static served serve_once(proa_scheduler *s, int64_t *again_ns, uint64_t *pushes)
+static served serve_once(proa_scheduler *s, int64_t rows_most, int64_t *again_ns, uint64_t *pushes)
 {
     proa_seat *seat = NULL;
     served how = NO_SEAT;
     *again_ns = PROA_ALARM_NEVER;
     while (how != SERVED && (seat = take_seat(s, seat)) != NULL) {
         uint64_t seen;
-        served here = serve_at(seat, again_ns, &seen);
+        served here = serve_at(seat, rows_most, again_ns, &seen);
         if (how == NO_SEAT || seen < *pushes) *pushes = seen;
         how = here;
         if (!s->pinned) break;
@@ -276,7 +277,7 @@ static void drain(proa_scheduler *s)
         int64_t again;
         uint64_t pushes;
         if (atomic_load(&s->waiting) == 0) return;
-        served how = serve_once(s, &again, &pushes);
+        served how = serve_once(s, s->brief_rows, &again, &pushes);
         if (how == NO_SEAT) return; /* who leaves a seat looks after us */
         if (how == NOTHING) break;
     }
@@ -294,7 +295,7 @@ static void *help(void *arg)
         served how = NO_SEAT;
         s->called = false;
         pthread_mutex_unlock(&s->lock);
-        if (atomic_load(&s->waiting) > 0) how = serve_once(s, &again, &pushes);
+        if (atomic_load(&s->waiting) > 0) how = serve_once(s, INT64_MAX, &again, &pushes);
         pthread_mutex_lock(&s->lock);
         /* Whoever pushed while we had the seat found none. */
         if (how == SERVED || s->called || (how == NOTHING && s->pushes != pushes)) continue;
@@ -309,7 +310,8 @@ static void *help(void *arg)
 proa_status proa_crew_enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
 {
     if (!s->on_caller) return push(s, r, err);
-    proa_seat *seat = s->eager && atomic_load(&s->waiting) == 0 ? take_seat(s, NULL) : NULL;
+    bool at_once = s->eager && r->batch <= s->brief_rows && atomic_load(&s->waiting) == 0;
+    proa_seat *seat = at_once ? take_seat(s, NULL) : NULL;
     if (!seat) {
         PROA_TRY(push(s, r, err));
     } else {
@@ -342,6 +344,7 @@ proa_status proa_crew_open(proa_scheduler *s, int cap, proa_err *err)
 {
     const proa_model *m = s->model;
     s->on_caller = (m->flags & PROA_BACKEND_INLINE) && !m->rate;
+    s->brief_rows = m->brief_rows > 0 ? m->brief_rows : INT64_MAX;
     s->seats = proa_malloc_aligned((size_t)m->instances_count * sizeof *s->seats);
     memset(s->seats, 0, (size_t)m->instances_count * sizeof *s->seats);
     s->seats_count = m->instances_count;

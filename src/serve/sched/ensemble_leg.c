@@ -22,7 +22,12 @@ static bool dims_match(const proa_io *io, bool batched, const int64_t *shape, in
 
 void proa_value_fit(proa_tensor *t, const proa_value *value, const proa_io *io, bool batched)
 {
-    if (!io || batched == (value->batch != 0)) return;
+    if (!io) return;
+    if (batched && value->batch && t->rank == 1) { /* a forest's replies leave out dimensions of 1 */
+        for (int32_t i = 1; i < io->rank && io->shape[i] == 1; i++) t->shape[t->rank++] = 1;
+        if (t->rank != io->rank) t->rank = 1;
+    }
+    if (batched == (value->batch != 0)) return;
     if (batched && dims_match(io, true, t->shape, t->rank) && t->rank < (int32_t)PROA_COUNT(t->shape)) {
         memmove(t->shape + 1, t->shape, (size_t)t->rank * sizeof *t->shape);
         t->shape[0] = 1;

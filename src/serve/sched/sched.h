@@ -52,11 +52,12 @@ struct proa_seat {
 struct proa_scheduler {
     const proa_scheduler_kind *kind;
     proa_model *model;
-    void *state;    /* the kind's */
-    bool cached;    /* replies may come from the cache */
-    bool reshapes;  /* an output has another shape on the wire */
-    bool on_caller; /* INLINE: callers execute, and one thread helps out; else each seat has a thread */
-    bool pinned;    /* what waits belongs to certain seats */
+    void *state;        /* the kind's */
+    bool cached;        /* replies may come from the cache */
+    bool reshapes;      /* an output has another shape on the wire */
+    bool on_caller;     /* INLINE: callers execute, and one thread helps out; else each seat has a thread */
+    int64_t brief_rows; /* on_caller: when more rows wait, they are the helper's */
+    bool pinned;        /* what waits belongs to certain seats */
     const char *expired_text; /* of a request whose time is over, if not the usual */
     bool eager;        /* a request that finds an instance free and nothing waiting runs at once, alone */
     proa_order *order; /* replies leave in the order of the requests; NULL: as they come */
