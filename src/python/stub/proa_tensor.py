@@ -258,9 +258,9 @@ class Tensor:
 
     @classmethod
     def _from_wire(cls, name, datatype, shape, buffer):
-        """A tensor over bytes as they travel; they stay untouched until they are asked for."""
+        """A tensor over bytes as they travel; they stay untouched until they are asked for. shape is a tuple."""
         self = cls.__new__(cls)
-        self._name, self._type, self._shape, self._array, self._raw = name, datatype, tuple(shape), None, buffer
+        self._name, self._type, self._shape, self._array, self._raw = name, datatype, shape, None, buffer
         return self
 
     def name(self):
@@ -283,6 +283,9 @@ class Tensor:
                 array = deserialize_bytes_tensor(self._raw)
             elif self._type in DTYPE_OF:
                 array = np.frombuffer(self._raw, DTYPE_OF[self._type])
+                if len(self._shape) == 1 and self._shape[0] == array.size:
+                    self._array = array
+                    return array
             else:
                 raise TritonModelException(f"tensor '{self._name}' has datatype {self._type}, which numpy does not have; "
                                            "use to_dlpack()")
@@ -303,7 +306,7 @@ class Tensor:
             return self._name, self._type, self._shape, np.frombuffer(self._raw, np.uint8)
         if not array.flags.c_contiguous:
             array = array.copy("C")
-        if array.dtype.name == "bfloat16":  # no buffer of Python's knows it
+        if self._type == "BF16":  # no buffer of Python's knows it
             array = array.view(np.uint16)
         return self._name, self._type, self._shape, array
 

@@ -129,8 +129,10 @@ def _parameters_of(parameters):
 class InferenceRequest:
     """A request: one that came, or one that a model makes to call another."""
 
-    __slots__ = ("_id", "_correlation_id", "_inputs", "_outputs", "_model", "_version", "_flags", "_timeout", "_memory",
-                 "_trace", "_parameters", "_number", "_priority", "_reply", "_sender", "_rescheduled", "__weakref__")
+    # A request that came sets only what its head says: most say nothing.
+    _id, _correlation_id, _outputs, _flags, _timeout, _priority = "", 0, (), 0, 0, 0
+    _model, _version, _memory, _trace, _parameters = None, None, None, None, None
+    _number, _reply, _sender, _rescheduled = 0, None, None, False
 
     def __init__(self, request_id="", correlation_id=0, inputs=(), requested_output_names=(), model_name="", model_version=-1,
                  flags=0, timeout=0, preferred_memory=None, trace=None, parameters=None):
@@ -145,9 +147,8 @@ class InferenceRequest:
         self._id, self._correlation_id = request_id, correlation_id
         self._inputs, self._outputs = list(inputs), list(requested_output_names)
         self._model, self._version = model_name, model_version
-        self._flags, self._timeout, self._priority = flags, timeout, 0
-        self._memory, self._trace, self._parameters = preferred_memory, trace or InferenceTrace(), _parameters_of(parameters)
-        self._number, self._reply, self._sender, self._rescheduled = 0, None, None, False
+        self._flags, self._timeout = flags, timeout
+        self._memory, self._trace, self._parameters = preferred_memory, trace, _parameters_of(parameters)
 
     def request_id(self):
         return self._id
@@ -159,13 +160,13 @@ class InferenceRequest:
         return self._inputs
 
     def requested_output_names(self):
-        return self._outputs
+        return list(self._outputs)
 
     def model_name(self):
-        return self._model
+        return _model_name if self._model is None else self._model
 
     def model_version(self):
-        return self._version
+        return _model_version if self._version is None else self._version
 
     def flags(self):
         return self._flags
@@ -180,11 +181,13 @@ class InferenceRequest:
         return self._memory
 
     def trace(self):
+        if not isinstance(self._trace, InferenceTrace):
+            self._trace = InferenceTrace(self._trace)
         return self._trace
 
     def parameters(self):
         """JSON text of an object."""
-        return json.dumps(self._parameters)
+        return json.dumps(self._parameters or {})
 
     def is_cancelled(self):
         """Has the client given this request up?"""
@@ -208,7 +211,7 @@ class InferenceRequest:
     # A call of another model.
 
     def _head(self, decoupled):
-        head = {"model": self._model, "version": int(self._version), "decoupled": decoupled, "parent": _current_number()}
+        head = {"model": self.model_name(), "version": int(self.model_version()), "decoupled": decoupled, "parent": _current_number()}
         for key, value in (("id", self._id), ("correlation_id", self._correlation_id), ("flags", self._flags),
                            ("timeout", self._timeout), ("parameters", self._parameters), ("outputs", self._outputs)):
             if value:
@@ -242,13 +245,12 @@ def _current_number():
 def _request(number, head, tensors):
     """A request as it has come from the server."""
     self = InferenceRequest.__new__(InferenceRequest)
-    get = head.get
-    self._id, self._correlation_id = get("id", ""), get("correlation_id", 0)
-    self._inputs, self._outputs = [Tensor._from_wire(*one) for one in tensors], get("outputs") or []
-    self._model, self._version = _model_name, _model_version
-    self._flags, self._timeout, self._priority = get("flags", 0), get("timeout", 0), get("priority", 0)
-    self._memory, self._trace, self._parameters = None, InferenceTrace(get("trace")), get("parameters") or {}
-    self._number, self._reply, self._sender, self._rescheduled = number, None, None, False
+    self._number, self._inputs = number, [Tensor._from_wire(*one) for one in tensors]
+    if head:
+        get = head.get
+        self._id, self._correlation_id, self._outputs = get("id", ""), get("correlation_id", 0), get("outputs", ())
+        self._flags, self._timeout, self._priority = get("flags", 0), get("timeout", 0), get("priority", 0)
+        self._trace, self._parameters = get("trace"), get("parameters")
     return self
 
 
