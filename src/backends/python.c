@@ -134,6 +134,11 @@ static void take_completed(Inference__ModelConfig *c, const Inference__ModelConf
     }
 }
 
+static void close_env(void *env)
+{
+    proa_pyenv_close(env);
+}
+
 static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
                             proa_err *err)
 {
@@ -149,7 +154,7 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
     char *args = args_of(config);
     proa_status status = proa_pyinstance_complete(&text, &settings, config->name, file, args, err);
     free(args);
-    proa_pyenv_close(settings.env);
+    proa_arena_defer(arena, close_env, settings.env); /* as long as the model: an archive is unpacked once */
     if (status == PROA_OK)
         status = proa_proto_json_parse(&made, &inference__model_config__descriptor, proa_str_c(text),
                                        "auto_complete_config", arena, err);

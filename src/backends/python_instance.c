@@ -9,13 +9,14 @@
 #include <sched.h>
 #include <string.h>
 
-#define TICK_MS       20 /* between two looks at cancels and time limits, while requests are in the process */
-#define IDLE_MS       200                        /* the same while there are none */
-#define BACKOFF_MS    100                        /* before the first restart; doubled each time ... */
-#define BACKOFF_MAX   7                          /* ... so often */
-#define STEADY_NS     (10 * (int64_t)1000000000) /* a process that has lived so long begins the count anew */
-#define READY_NS      (5 * (int64_t)1000000000)  /* that is_ready() may take */
-#define READY_WAIT_MS 100 /* that somebody who asks waits for it; then the last answer counts */
+#define TICK_MS         20 /* between two looks at cancels and time limits, while requests are in the process */
+#define IDLE_MS         200                        /* the same while there are none */
+#define BACKOFF_MS      100                        /* before the first restart; doubled each time ... */
+#define BACKOFF_MAX     7                          /* ... so often */
+#define RESTART_WAIT_MS 1000                       /* that requests wait for a start, before they fail */
+#define STEADY_NS       (10 * (int64_t)1000000000) /* a process that has lived so long begins the count anew */
+#define READY_NS        (5 * (int64_t)1000000000)  /* that is_ready() may take */
+#define READY_WAIT_MS   100 /* that somebody who asks waits for it; then the last answer counts */
 
 /* A request that is in the process. */
 typedef struct slot {
@@ -35,6 +36,7 @@ struct proa_pyinstance {
     int device; /* CUDA device, -1: CPU */
     proa_pybls *bls;
     pthread_t thread;
+    pthread_mutex_t busy; /* of execute: held while one runs */
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t changed;
     state state;
@@ -63,6 +65,14 @@ proa_pyinstance *proa_pyinstance_next(const proa_pyinstance *i)
 proa_pymodel *proa_pyinstance_model(const proa_pyinstance *i)
 {
     return i->model;
+}
+
+static bool is_up(proa_pyinstance *i)
+{
+    pthread_mutex_lock(&i->lock);
+    bool up = i->state == UP;
+    pthread_mutex_unlock(&i->lock);
+    return up;
 }
 
 static proa_status not_healthy(const proa_pyinstance *i, proa_status status, const char *how, proa_err *err)
@@ -239,7 +249,8 @@ static void send_requests(proa_pyinstance *i, proa_pyprocess *p, proa_infer **re
     proa_pyprocess_send(p, i->out, count + 1); /* if it fails, the process has ended, and that ends the requests */
 }
 
-static void execute_some(proa_pyinstance *i, proa_infer *const *requests, int count)
+/* False if the process does not run. */
+static bool execute_some(proa_pyinstance *i, proa_infer *const *requests, int count)
 {
     proa_infer *few[64],
         **written = count <= (int)PROA_COUNT(few) ? few : proa_malloc((size_t)count * sizeof(void *));
@@ -251,19 +262,53 @@ static void execute_some(proa_pyinstance *i, proa_infer *const *requests, int co
         pthread_mutex_lock(&i->lock);
         while (i->executing) pthread_cond_wait(&i->changed, &i->lock);
         pthread_mutex_unlock(&i->lock);
-    } else {
-        proa_err err = {0};
-        not_healthy(i, PROA_UNAVAILABLE, "is being started again", &err);
-        for (int k = 0; k < count; k++) proa_infer_fail(requests[k], &err);
     }
     if (written != few) free(written);
+    return p != NULL;
+}
+
+static bool try_execute(proa_pyinstance *i, proa_infer *const *requests, int count)
+{
+    pthread_mutex_lock(&i->busy);
+    bool done = execute_some(i, requests, count);
+    pthread_mutex_unlock(&i->busy);
+    return done;
+}
+
+static struct timespec time_in(int64_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int64_t ns = t.tv_nsec + ms * 1000000;
+    return (struct timespec){t.tv_sec + ns / 1000000000, ns % 1000000000};
+}
+
+/* An instance is soon started again: until then another one helps out, if requests do not depend on where they go. Else
+ * its start is waited for, but not long. So one bad request costs the others some time and no errors. */
+static void execute_elsewhere(proa_pyinstance *i, proa_infer *const *requests, int count)
+{
+    proa_err err = {0};
+    proa_pyinstance *other = NULL;
+    pthread_mutex_lock(&i->model->lock);
+    if (!i->model->config->sequence_batching)
+        for (other = i->model->instances; other && (other == i || !is_up(other));) other = other->next;
+    pthread_mutex_unlock(&i->model->lock);
+    if (other && try_execute(other, requests, count)) return;
+    struct timespec until = time_in(RESTART_WAIT_MS);
+    pthread_mutex_lock(&i->lock);
+    while (i->state != UP && pthread_cond_timedwait(&i->changed, &i->lock, &until) != ETIMEDOUT) {
+    }
+    pthread_mutex_unlock(&i->lock);
+    if (try_execute(i, requests, count)) return;
+    not_healthy(i, PROA_UNAVAILABLE, "is being started again", &err);
+    for (int k = 0; k < count; k++) proa_infer_fail(requests[k], &err);
 }
 
 void proa_pyinstance_execute(proa_pyinstance *i, proa_infer *const *requests, int count)
 {
     for (int from = 0; from < count; from += PROA_BATCH_REQUESTS_MAX) {
         int some = count - from < PROA_BATCH_REQUESTS_MAX ? count - from : PROA_BATCH_REQUESTS_MAX;
-        execute_some(i, requests + from, some);
+        if (!try_execute(i, requests + from, some)) execute_elsewhere(i, requests + from, some);
     }
 }
 
@@ -639,12 +684,7 @@ static proa_status run_process(proa_pyinstance *i, proa_str opening, proa_err *e
 /* Waits before the next start; false if none is wanted. */
 static bool wait_for_restart(proa_pyinstance *i, int failures)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    int64_t ns = until.tv_nsec +
-                 ((int64_t)BACKOFF_MS << (failures < BACKOFF_MAX ? failures : BACKOFF_MAX)) * 1000000;
-    until.tv_sec += ns / 1000000000;
-    until.tv_nsec = ns % 1000000000;
+    struct timespec until = time_in((int64_t)BACKOFF_MS << (failures < BACKOFF_MAX ? failures : BACKOFF_MAX));
     pthread_mutex_lock(&i->lock);
     while (!i->closing && pthread_cond_timedwait(&i->changed, &i->lock, &until) != ETIMEDOUT) {
     }
@@ -692,6 +732,7 @@ static void instance_free(proa_pyinstance *i)
     proa_pybls_free(i->bls);
     pthread_cond_destroy(&i->changed);
     pthread_mutex_destroy(&i->lock);
+    pthread_mutex_destroy(&i->busy);
     free(i->slots);
     free(i->out);
     free(i->in);
@@ -727,6 +768,7 @@ proa_status proa_pyinstance_open(proa_pyinstance **out, proa_pymodel *model, con
     i->bls = proa_pybls_new(i);
     i->in = proa_malloc(PROA_PYTHON_PACKET_MAX * sizeof *i->in);
     i->out = proa_malloc(PROA_PYTHON_PACKET_MAX * sizeof *i->out);
+    pthread_mutex_init(&i->busy, NULL);
     pthread_mutex_init(&i->lock, NULL);
     pthread_cond_init(&i->changed, NULL);
     join_list(i);
@@ -777,11 +819,7 @@ static void ask_ready(proa_pyinstance *i)
 
 static void wait_ready(proa_pyinstance *i)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    int64_t ns = until.tv_nsec + (int64_t)READY_WAIT_MS * 1000000;
-    until.tv_sec += ns / 1000000000;
-    until.tv_nsec = ns % 1000000000;
+    struct timespec until = time_in(READY_WAIT_MS);
     while (i->asked && pthread_cond_timedwait(&i->changed, &i->lock, &until) != ETIMEDOUT) {
     }
 }

@@ -338,14 +338,14 @@ class TritonPythonModel:
         pb_utils._channel.send((66, 1, 12345, 1 << 40, 1 << 40, 0))
         time.sleep(20)
 
-    def none(self):
-        raise NotImplementedError
+    def pair(self):
+        os._exit(6)
 
-    def wrong_name(self):
-        pass
+    brittle = pair
 '''
 FAULT_CONFIG = {
     "segfault": "", "exits": "", "leaves": "", "raises": "", "scribbles": "",
+    "pair": "instance_group { count: 2 }", "brittle": "",
     "hangs": 'parameters { key: "execute_timeout_ms" value { string_value: "300" } }',
     "eats": 'parameters { key: "memory_limit_mb" value { string_value: "1500" } }',
 }  # yapf: disable
@@ -387,13 +387,41 @@ def test_process_that_ends_is_started_again(faults, model, text):
     answer = ask(faults, model, [-1])
     assert answer.status_code == 500 and text in answer.json()["error"]
     assert not is_ready(faults, model) and is_ready(faults, "sound")
-    between = ask(faults, model, [1])
-    assert between.status_code == 503 and "is not healthy" in between.text
     assert out_of(ask(faults, "sound", [4])) == [8]
-    wait_until(lambda: is_ready(faults, model))
-    assert out_of(ask(faults, model, [1])) == [2]
+    assert out_of(ask(faults, model, [1])) == [2]  # waits for the new process
+    assert is_ready(faults, model)
     assert metric(metrics_of(faults), "proa_python_process_starts_total", model=model) == starts + 1
     assert all(state != "Z" for _, state in children_of(faults.process.pid))
+
+
+def test_process_that_is_killed_while_it_waits(faults):
+    wait_until(lambda: is_ready(faults, "raises"))
+    children = children_of(faults.process.pid)
+    pid = next(pid for pid, _ in children if b"raises_0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_ready(faults, "raises"), pause=0.001)
+    wait_until(lambda: is_ready(faults, "raises"))
+    assert out_of(ask(faults, "raises", [1])) == [2]
+    assert len(children_of(faults.process.pid)) == len(children)
+
+
+def test_pauses_grow_and_requests_do_not_wait_for_ever(faults):
+    """A process that ends with each request: in the end a request comes while none runs for long."""
+    codes = []
+    for _ in range(8):
+        codes.append(ask(faults, "brittle", [-1]).status_code)
+        if codes[-1] == 503:
+            break
+    assert codes[-1] == 503 and codes[0] == 500
+    assert not is_ready(faults, "brittle")
+
+
+def test_other_instances_help_out(faults):
+    """One of two processes is gone: no request fails for that, nor waits for its start."""
+    wait_until(lambda: is_ready(faults, "pair"))
+    assert ask(faults, "pair", [-1]).status_code == 500
+    assert [out_of(ask(faults, "pair", [k])) for k in range(20)] == [[2 * k] for k in range(20)]
+    wait_until(lambda: is_ready(faults, "pair"))
 
 
 def test_caller_of_a_model_that_crashes(faults):
