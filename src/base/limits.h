@@ -163,6 +163,8 @@
 #define PROA_FOREST_VECTORS_MAX   ((int64_t)1 << 30) /* values in all vector leaves: 8 GiB */
 #define PROA_ENV_ENTRIES_MAX      (1 << 20)        /* of a packed Python environment: a conda one with torch has 60,000 */
 #define PROA_ENV_BYTES_MAX        (64 * PROA_GIB)  /* of its files; torch with CUDA has 7 GB */
+#define PROA_ENV_SCRIPTS_MS       60000            /* all scripts of etc/conda/activate.d; each sets some variables */
+#define PROA_ENV_TEXT_MAX         (1 * PROA_MIB)   /* all variables; Linux' own limit is 2 MiB with the arguments */
 #define PROA_ENV_UNPACK_MS        300000           /* conda-unpack: it rewrites some thousand files */
 /* Python models */
 #define PROA_PYTHON_ARENA_BYTES   (8 * PROA_GIB)   /* address space of each direction of a process; memory is taken as it is used */

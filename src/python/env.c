@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "python/activate.h"
 #include "python/unpack.h"
 #include <dirent.h>
 #include <errno.h>
@@ -22,7 +23,6 @@
 extern char **environ;
 
 #define FOLDER_PREFIX "proa-env-"
-#define SETTINGS_MAX  8
 
 /* An archive that is unpacked, or being unpacked. */
 typedef struct unpacked {
@@ -42,8 +42,7 @@ static unpacked *list; /* guarded by list_lock */
 struct proa_pyenv {
     unpacked *shared; /* NULL: a folder of the user's, or none */
     char *python;
-    char *settings[SETTINGS_MAX + 1];
-    int settings_count;
+    proa_envlist settings;
 };
 
 /* ---- the private folder ---- */
@@ -155,22 +154,6 @@ static proa_status find_program(char out[PROA_PATH_MAX], const char *name, proa_
                      name);
 }
 
-/* Waits for a child; ends it when it takes too long. */
-static int wait_for(pid_t child)
-{
-    int status;
-    for (int64_t waited_ms = 0; waited_ms < PROA_ENV_UNPACK_MS; waited_ms += 10) {
-        pid_t got = waitpid(child, &status, WNOHANG);
-        if (got == child) return status;
-        if (got < 0 && errno != EINTR) return -1;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
-    kill(child, SIGKILL);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
-    return -1;
-}
-
 /* conda-pack's archives name the folder in which they were made; their own program changes that to where they are now. */
 static proa_status conda_unpack(const char *env, proa_err *err)
 {
@@ -187,7 +170,8 @@ static proa_status conda_unpack(const char *env, proa_err *err)
     int code = posix_spawn(&child, python, &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
     if (code != 0) return PROA_FAIL(err, IO, "cannot run '%s': %s", python, strerror(code));
-    if (wait_for(child) != 0) return PROA_FAIL(err, INTERNAL, "'%s' failed", script);
+    if (proa_child_wait(child, PROA_ENV_UNPACK_MS) != 0)
+        return PROA_FAIL(err, INTERNAL, "'%s' failed", script);
     return PROA_OK;
 }
 
@@ -265,15 +249,6 @@ static proa_status share(unpacked **out, const char *archive, const struct stat 
 
 /* ---- the environment ---- */
 
-static void set(proa_pyenv *env, const char *name, const char *value, const char *more)
-{
-    PROA_ASSERT(env->settings_count < SETTINGS_MAX);
-    size_t bytes = strlen(name) + strlen(value) + strlen(more) + 2;
-    char *text = proa_malloc(bytes);
-    snprintf(text, bytes, "%s=%s%s", name, value, more);
-    env->settings[env->settings_count++] = text;
-}
-
 /* What sourcing bin/activate would set. */
 static proa_status activate(proa_pyenv *env, const char *root, proa_err *err)
 {
@@ -281,12 +256,12 @@ static proa_status activate(proa_pyenv *env, const char *root, proa_err *err)
     PROA_TRY(find_in(python, root, err));
     env->python = proa_strdup(python);
     PROA_TRY(proa_path_join(path, root, "pyvenv.cfg", err));
-    set(env, proa_file_exists(path) ? "VIRTUAL_ENV" : "CONDA_PREFIX", root, "");
+    proa_envlist_set(&env->settings, proa_file_exists(path) ? "VIRTUAL_ENV" : "CONDA_PREFIX", root, "");
     const char *old = getenv("PATH");
     PROA_TRY(proa_path_join(path, root, "bin:", err));
-    set(env, "PATH", path, old ? old : "/usr/bin:/bin");
-    set(env, "PYTHONHOME", "", ""); /* another interpreter's; empty counts as not set */
-    return PROA_OK;
+    proa_envlist_set(&env->settings, "PATH", path, old ? old : "/usr/bin:/bin");
+    proa_envlist_set(&env->settings, "PYTHONHOME", "", ""); /* another interpreter's; empty counts as not set */
+    return proa_activate(&env->settings, root, err);
 }
 
 static proa_status substitute(char out[PROA_PATH_MAX], const char *path, const char *model_dir, proa_err *err)
@@ -351,7 +326,7 @@ void proa_pyenv_close(proa_pyenv *env)
 {
     if (!env) return;
     if (env->shared) let_go(env->shared);
-    for (int i = 0; i < env->settings_count; i++) free(env->settings[i]);
+    proa_envlist_release(&env->settings);
     free(env->python);
     free(env);
 }
@@ -363,5 +338,6 @@ const char *proa_pyenv_python(const proa_pyenv *env)
 
 const char *const *proa_pyenv_settings(const proa_pyenv *env)
 {
-    return (const char *const *)env->settings;
+    static const char *const none[] = {NULL};
+    return env->settings.items ? (const char *const *)env->settings.items : none;
 }

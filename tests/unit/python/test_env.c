@@ -309,6 +309,43 @@ static void folders_are_used_as_they_are(void **state)
     proa_pyenv_close(env);
 }
 
+/* What scripts of conda's packages set is handed on; what they print is not taken for it. */
+static void scripts_are_run(void **state)
+{
+    (void)state;
+    static const tar_entry scripts[] = {
+        {"bin/python3", '0', 0755, "#!/bin/sh\n"},
+        {"etc/conda/activate.d/a.sh", '0', 0,
+         "echo WORDS=printed; export PROBE_HOME=\"$CONDA_PREFIX/share\" PROBE_OLD=new\n"},
+        {"etc/conda/activate.d/b.sh", '0', 0,
+         "export PROBE_LINES='a\nb=c' PATH=\"$PATH:/more\"; PROBE_PRIVATE=1\n"},
+        {"etc/conda/activate.d/c.txt", '0', 0, "export PROBE_TEXT=1\n"},
+        {0},
+    };
+    proa_pyenv *env;
+    proa_err err = {0};
+    char share[PROA_PATH_MAX];
+    setenv("PROBE_OLD", "old", 1);
+    setenv("PROBE_KEPT", "kept", 1);
+    tar_write(at("p"), scripts, "wb");
+    assert_int_equal(proa_pyenv_open(&env, at("p"), top, NULL, &err), PROA_OK);
+    snprintf(share, sizeof share, "%s/share", setting(env, "CONDA_PREFIX"));
+    assert_string_equal(setting(env, "PROBE_HOME"), share);
+    assert_string_equal(setting(env, "PROBE_OLD"), "new");
+    assert_string_equal(setting(env, "PROBE_LINES"), "a\nb=c");
+    assert_true(proa_str_ends(proa_str_c(setting(env, "PATH")), proa_str_c(":/more")));
+    static const char *const absent[] = {"PROBE_KEPT", "PROBE_PRIVATE", "PROBE_TEXT", "WORDS",
+                                         "SHLVL",      "PWD",           "_"};
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++) assert_null(setting(env, absent[i]));
+    proa_pyenv_close(env);
+    static const tar_entry fails[] = {
+        {"bin/python3", '0', 0755, "#!/bin/sh\n"}, {"etc/conda/activate.d/a.sh", '0', 0, "exit 4\n"}, {0}};
+    tar_write(at("p"), fails, "wb");
+    assert_int_equal(proa_pyenv_open(&env, at("p"), top, NULL, &err), PROA_INTERNAL);
+    assert_non_null(strstr(err.text, "etc/conda/activate.d' failed"));
+    assert_int_equal(count_in(at("tmp")), 0);
+}
+
 static void without_an_environment(void **state)
 {
     (void)state;
@@ -369,6 +406,7 @@ int main(void)
         TEST(failures_leave_nothing),
         TEST(killed_servers_are_swept),
         TEST(folders_are_used_as_they_are),
+        TEST(scripts_are_run),
         TEST(without_an_environment),
         TEST(many_at_once),
     };
