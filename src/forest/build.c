@@ -153,7 +153,7 @@ proa_status proa_forest_add_set(proa_forest_builder *b, int64_t words, int32_t *
 
 uint32_t *proa_forest_words(proa_forest_builder *b, int32_t set)
 {
-    return b->f->words + b->f->sets[set].first;
+    return b->f->words ? b->f->words + b->f->sets[set].first : NULL; /* all sets so far are empty */
 }
 
 proa_status proa_forest_add_vector(proa_forest_builder *b, int32_t *vector, double **values)
