@@ -9,14 +9,15 @@
 #include <sched.h>
 #include <string.h>
 
-#define TICK_MS         20 /* between two looks at cancels and time limits, while requests are in the process */
-#define IDLE_MS         200                        /* the same while there are none */
-#define BACKOFF_MS      100                        /* before the first restart; doubled each time ... */
-#define BACKOFF_MAX     7                          /* ... so often */
-#define RESTART_WAIT_MS 1000                       /* that requests wait for a start, before they fail */
-#define STEADY_NS       (10 * (int64_t)1000000000) /* a process that has lived so long begins the count anew */
-#define READY_NS        (5 * (int64_t)1000000000)  /* that is_ready() may take */
-#define READY_WAIT_MS   100 /* that somebody who asks waits for it; then the last answer counts */
+#define TICK_MS       20 /* between two looks at cancels and time limits, while requests are in the process */
+#define IDLE_MS       200   /* the same while there are none */
+#define BACKOFF_MS    100   /* before the first restart; doubled each time ... */
+#define BACKOFF_MAX   7     /* ... so often */
+#define PAUSE_WAIT_MS 1000  /* that requests wait in the pause before a start, before they fail */
+#define START_WAIT_MS 10000 /* the same once the process is starting */
+#define STEADY_NS     (10 * (int64_t)1000000000) /* a process that has lived so long begins the count anew */
+#define READY_NS      (5 * (int64_t)1000000000)  /* that is_ready() may take */
+#define READY_WAIT_MS 100 /* that somebody who asks waits for it; then the last answer counts */
 
 /* A request that is in the process. */
 typedef struct slot {
@@ -294,9 +295,10 @@ static void execute_elsewhere(proa_pyinstance *i, proa_infer *const *requests, i
         for (other = i->model->instances; other && (other == i || !is_up(other));) other = other->next;
     pthread_mutex_unlock(&i->model->lock);
     if (other && try_execute(other, requests, count)) return;
-    struct timespec until = time_in(RESTART_WAIT_MS);
+    const struct timespec pause = time_in(PAUSE_WAIT_MS), start = time_in(START_WAIT_MS);
     pthread_mutex_lock(&i->lock);
-    while (i->state != UP && pthread_cond_timedwait(&i->changed, &i->lock, &until) != ETIMEDOUT) {
+    while (i->state != UP &&
+           pthread_cond_timedwait(&i->changed, &i->lock, i->process ? &start : &pause) != ETIMEDOUT) {
     }
     pthread_mutex_unlock(&i->lock);
     if (try_execute(i, requests, count)) return;
@@ -583,6 +585,7 @@ static void set_process(proa_pyinstance *i, proa_pyprocess *p)
     pthread_mutex_lock(&i->lock);
     i->process = p;
     i->number++;
+    pthread_cond_broadcast(&i->changed);
     pthread_mutex_unlock(&i->lock);
 }
 
