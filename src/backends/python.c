@@ -10,9 +10,11 @@
 #include "python/env.h"
 #include "serve/config.h"
 #include <string.h>
+#include <unistd.h>
 
 #define FILE_DEFAULT  "model.py"
 #define LIMIT_MS_MAX  ((int64_t)7 * 86400 * 1000)
+#define GPUS_MAX      64
 #define MEMORY_MB_MAX ((int64_t)1 << 24)
 
 /* ---- settings ---- */
@@ -208,9 +210,34 @@ static proa_status model_open(void **state, proa_model *model, proa_err *err)
     return status;
 }
 
+/* GPUs of this machine, by their device files: what models do with them is their own affair. */
+static int gpu_count(void)
+{
+    int count = 0;
+    for (int gpu = 0; gpu < GPUS_MAX; gpu++) {
+        char path[32];
+        snprintf(path, sizeof path, "/dev/nvidia%d", gpu);
+        count += access(path, F_OK) == 0;
+    }
+    return count;
+}
+
+/* The number of a GPU goes to initialize; nothing is computed there by us. */
+static proa_status check_device(const proa_instance *instance, const proa_pymodel *m, proa_err *err)
+{
+    int device = proa_instance_device(instance), gpus = device < 0 ? 0 : gpu_count();
+    if (device < 0 || device < gpus) return PROA_OK;
+    if (!gpus)
+        return PROA_FAIL(err, INVALID, "instance %s of model %s has kind KIND_GPU but no GPUs are available",
+                         proa_instance_name(instance), m->config->name);
+    return PROA_FAIL(err, INVALID, "instance %s of model %s asks for GPU %d of %d",
+                     proa_instance_name(instance), m->config->name, device, gpus);
+}
+
 static proa_status instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
 {
     proa_pyinstance *i;
+    PROA_TRY(check_device(instance, model_state, err));
     PROA_TRY(proa_pyinstance_open(&i, model_state, instance, err));
     *state = i;
     return PROA_OK;
@@ -260,6 +287,7 @@ static void metrics(void *model_state, const char *labels, proa_buf *out)
 
 const proa_backend proa_backend_python = {
     .name = "python",
+    .flags = PROA_BACKEND_GPU,
     .complete = complete,
     .model_open = model_open,
     .model_close = model_close,

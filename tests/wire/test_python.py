@@ -474,6 +474,7 @@ def test_models_that_do_not_load(tmp_path, start):
         write_model(tmp_path, name, code)
     write_model(tmp_path, "forced", GOOD["same"][0],
                 IO + 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "maybe" } }')
+    write_model(tmp_path, "gpu", GOOD["same"][0], IO + "instance_group { kind: KIND_GPU gpus: [ 63 ] }")
     write_model(tmp_path, "no_file", "")
     (tmp_path / "no_file/1/model.py").unlink()
     write_model(tmp_path, "sound", *GOOD["double"])
@@ -484,6 +485,7 @@ def test_models_that_do_not_load(tmp_path, start):
         assert text in reasons[name], (name, reasons[name])
     assert "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: maybe" in reasons["forced"]
     assert "model.py" in reasons["no_file"]
+    assert "no GPUs are available" in reasons["gpu"] or "asks for GPU 63 of" in reasons["gpu"]
     assert out_of(ask(server, "sound", [4])) == [8]
     assert len(children_of(server.process.pid)) == 1
 
