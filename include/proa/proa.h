@@ -42,7 +42,8 @@ typedef struct proa_engine_options {
                               widened exactly, so the result is that of "f32" at half the bytes); "f32": the same
                               result, f32 weights in memory; "f16": weights and keys/values in f16; "bf16": weights
                               and keys/values in bf16, and matrix inputs too where the CPU is faster so */
-    const char *quant;     /* "none" or "int8" */
+    const char *quant;     /* "none", "int8"; on a GPU also "fp8" and "int4" */
+    const char *kv_dtype; /* of keys and values: "auto" (as dtype says), "f32", "bf16", "f16"; on a GPU also "fp8" */
     int32_t threads;       /* 0: all CPUs that this process may use */
     int32_t sequences_max; /* running at once, each beam counts as one; default 16 */
     int32_t step_tokens; /* token budget of a step; default 512, at least the longest encoder input is planned */
@@ -73,7 +74,7 @@ typedef struct proa_info {
     int32_t outputs; /* columns of ROWS: vocabulary, labels of a head, or hidden size */
     bool has_tokenizer, has_pooler;
     int32_t threads;
-    const char *isa, *dtype, *quant;          /* what is in use: "avx512_bf16", "bf16", "none" */
+    const char *isa, *dtype, *quant, *kv_dtype;          /* what is in use: "avx512_bf16", "bf16", "none" */
     int64_t parameters, weight_bytes;         /* as stored in memory */
     int64_t kv_tokens, kv_bytes;              /* room for keys and values */
     int64_t memory_bytes;                     /* planned for this engine as a whole */

@@ -184,6 +184,7 @@ static proa_status engine_options(proa_engine_options *o, proa_served *s, proa_e
     PROA_TRY(read_device(&o->device, s, err));
     if (!quant && !int8) quant = setting(m, "quant");
     o->quant = quant ? quant : int8 && strcmp(int8, "0") != 0 ? "int8" : "none";
+    o->kv_dtype = either(m, "kv_dtype", "kv_dtype");
     PROA_TRY(read_dtype(&o->dtype, m, err));
     PROA_TRY(read_int32(&o->threads, m, "threads", "threads", PROA_THREADS_MAX, err));
     PROA_TRY(read_int32(&o->sequences_max, m, "sequences_max", "max_num_sequences", PROA_SEQUENCES_MAX, err));

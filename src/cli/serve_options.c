@@ -44,9 +44,12 @@ static const proa_arg_table model_args = PROA_ARG_TABLE("models", model_rows);
 static const proa_arg engine_rows[] = {
     {"device", PROA_ARG_TEXT, AT(device), 0, 0, "cpu|cuda[:N]", NULL, "where the engine's models compute"},
     {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "auto|f32|bf16|f16", NULL, "their weights and arithmetic"},
-    {"quant", PROA_ARG_CHOICE, AT(quant), 0, 0, "none|int8", NULL, "quantise their weights at load"},
+    {"quant", PROA_ARG_CHOICE, AT(quant), 0, 0, "none|int8|fp8|int4", NULL,
+     "quantise their weights at load; fp8 and int4 on GPUs"},
     {"threads", PROA_ARG_INT, AT(engine_threads), 0, PROA_THREADS_MAX, "N", "0",
      "their worker threads; 0: all CPUs allowed to this process"},
+    {"kv-dtype", PROA_ARG_CHOICE, AT(kv_dtype), 0, 0, "auto|f32|bf16|f16|fp8", NULL,
+     "type of their keys and values; fp8 on GPUs"},
     {"kv-tokens", PROA_ARG_INT, AT(kv_tokens), 0, (int64_t)1 << 40, "N", "0",
      "room for keys and values; 0: planned"},
     {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0", "sequences running at once"},

@@ -13,7 +13,7 @@
 enum { PROA_SERVE_IGNORED_MAX = 48 };
 
 typedef struct proa_serve_options {
-    const char *device, *dtype, *quant; /* of the engine: as --backend-config engine,dtype=... */
+    const char *device, *dtype, *quant, *kv_dtype; /* of the engine: as --backend-config engine,dtype=... */
     int64_t engine_threads, kv_tokens, sequences;
     bool json, help;
     proa_arg_list paths, repositories; /* operands; --model-repository and --model-store */

@@ -52,6 +52,7 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "device", o->device);
     add_setting(&p->server, list, "dtype", o->dtype);
     add_setting(&p->server, list, "quant", o->quant);
+    add_setting(&p->server, list, "kv_dtype", o->kv_dtype);
     add_setting(&p->server, list, "threads", number(&p->arena, o->engine_threads));
     add_setting(&p->server, list, "kv_tokens", number(&p->arena, o->kv_tokens));
     add_setting(&p->server, list, "sequences_max", number(&p->arena, o->sequences));

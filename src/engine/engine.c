@@ -222,9 +222,15 @@ void proa_engine_stats(proa_engine *engine, proa_stats *stats)
     pthread_mutex_unlock(&engine->lock);
 }
 
+static const char *quant_name(proa_wfmt format)
+{
+    if (format == PROA_WFMT_I8W) return "int8";
+    return proa_wfmt_is_quantised(format) ? proa_wfmt_name(format) : "none";
+}
+
 static const char *format_name(proa_wfmt format)
 {
-    if (format == PROA_WFMT_I8) return "auto";
+    if (proa_wfmt_is_quantised(format)) return "auto";
     return format == PROA_WFMT_BF16DOT ? "bf16" : proa_wfmt_name(format);
 }
 
@@ -242,7 +248,8 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     info->threads = proa_pool_threads(e->pool);
     info->isa = e->model->ctx.ops->name;
     info->dtype = format_name(e->model->format);
-    info->quant = e->model->format == PROA_WFMT_I8 ? "int8" : "none";
+    info->quant = quant_name(e->model->format);
+    info->kv_dtype = proa_dtype_name(e->model->kv_dtype);
     info->parameters = p->parameters, info->weight_bytes = p->weight_bytes;
     info->kv_tokens = e->pages.count * PROA_PAGE_TOKENS, info->kv_bytes = e->memory.kv;
     info->memory_bytes = e->memory.total;

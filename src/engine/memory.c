@@ -33,7 +33,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->threads = o->threads;
     /* Every running sequence has a row in every step. */
     s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
-    s->model = (proa_model_options){o->dtype, o->quant, s->step_tokens, PROA_HEAD_ROWS};
+    s->model = (proa_model_options){o->dtype, o->quant, s->step_tokens, PROA_HEAD_ROWS, o->kv_dtype};
     return PROA_OK;
 }
 

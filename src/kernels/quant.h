@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
- * quant.h - the one definition of int8 rounding (weight.h), shared so that all tables agree bit for bit.
- * Method:  symmetric, one scale a row, 127 steps on each side (as in Dettmers et al. 2022, without outliers). */
+ * quant.h - the one definition of int8, e4m3 and int4 rounding (weight.h), shared by all tables and by CUDA kernels.
+ * Method:  symmetric, one scale a row (int4: a group), without outliers (int8: as in Dettmers et al. 2022). */
 #ifndef PROA_KERNELS_QUANT_H
 #define PROA_KERNELS_QUANT_H
 
+#include "tensor/fp8.h"
 #include <math.h>
 #include <stdint.h>
 
+
 /* Scale of a row whose largest magnitude is `largest`; `finite` is false if the row holds NaN or infinity: its
  * scale is NaN then, and so is all that is made of it. */
-static inline float proa_i8_scale(float largest, int finite)
+PROA_ANYWHERE float proa_i8_scale(float largest, int finite)
 {
     return finite ? largest / 127.0f : NAN;
 }
 
 /* To nearest, ties to even. A scale of 0 or NaN gives 0. */
-static inline int8_t proa_i8_round(float v, float scale)
+PROA_ANYWHERE int8_t proa_i8_round(float v, float scale)
 {
     if (!(scale > 0.0f)) return 0;
     float q = rintf(v / scale);
@@ -33,6 +35,33 @@ static inline float proa_i8_largest(const float *v, int64_t n, int64_t stride, i
         else if (a > largest) largest = a;
     }
     return largest;
+}
+
+/* Scale of a row in e4m3, whose largest number is 448. */
+PROA_ANYWHERE float proa_fp8_scale(float largest, int finite)
+{
+    return finite ? largest / 448.0f : NAN;
+}
+
+PROA_ANYWHERE uint8_t proa_fp8_round(float v, float scale)
+{
+    return scale > 0.0f ? proa_f32_to_fp8(v / scale) : 0;
+}
+
+/* int4: what goes into the scale of a group whose number of the largest magnitude is `extreme`; rounded to f16 it is it. */
+PROA_ANYWHERE float proa_i4_scale(float extreme, int finite)
+{
+    float s = extreme / -8.0f;
+    s = s > 65504.0f ? 65504.0f : s < -65504.0f ? -65504.0f : s;
+    return finite ? s : NAN;
+}
+
+/* -8..7 */
+PROA_ANYWHERE int proa_i4_round(float v, float scale)
+{
+    if (!(fabsf(scale) > 0.0f)) return 0;
+    float q = rintf(v / scale);
+    return (int)(q > 7.0f ? 7.0f : q < -8.0f ? -8.0f : q);
 }
 
 #endif

@@ -139,11 +139,17 @@ static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa
             *at2(y, t, j) = proa_act_reference(act, *at2(gate, t, j)) * *at2(up, t, j);
 }
 
-/* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N] ---- */
+/* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N]; what is only
+ * quantised on devices lies as the f32 numbers that it stands for ---- */
+
+static bool widened(proa_wfmt format)
+{
+    return format == PROA_WFMT_F32 || format == PROA_WFMT_I8W || format == PROA_WFMT_FP8 || format == PROA_WFMT_I4;
+}
 
 static int64_t element_bytes(proa_wfmt format)
 {
-    return format == PROA_WFMT_F32 ? 4 : format == PROA_WFMT_I8 ? 1 : 2;
+    return widened(format) ? 4 : format == PROA_WFMT_I8 ? 1 : 2;
 }
 
 static int64_t scales_at(int64_t N, int64_t K)
@@ -176,15 +182,55 @@ static void pack_i8_row(const proa_weight *w, int64_t n, proa_view s, int64_t ro
     ((float *)(void *)((char *)w->data + scales_at(w->N, w->K)))[n] = scale;
 }
 
+/* Rows of int8 and e4m3: the number of the largest magnitude, and whether all are finite. Groups of int4 likewise. */
+static float extreme(const float *v, int64_t n, int *finite)
+{
+    float best = 0.0f;
+    *finite = 1;
+    for (int64_t i = 0; i < n; i++) {
+        if (!(fabsf(v[i]) < INFINITY)) *finite = 0;
+        else if (fabsf(v[i]) > fabsf(best)) best = v[i];
+    }
+    return best;
+}
+
+/* Each number becomes what its quantised form stands for. */
+static void round_numbers(proa_wfmt format, float *v, int64_t n)
+{
+    int finite;
+    float most = extreme(v, n, &finite), scale;
+    if (format == PROA_WFMT_I4) {
+        scale = proa_f16_to_f32(proa_f32_to_f16(proa_i4_scale(most, finite)));
+        for (int64_t i = 0; i < n; i++) v[i] = (float)proa_i4_round(v[i], scale) * scale;
+    } else if (format == PROA_WFMT_FP8) {
+        scale = proa_fp8_scale(fabsf(most), finite);
+        for (int64_t i = 0; i < n; i++) v[i] = proa_fp8_to_f32(proa_fp8_round(v[i], scale)) * scale;
+    } else {
+        scale = proa_i8_scale(fabsf(most), finite);
+        for (int64_t i = 0; i < n; i++) v[i] = (float)proa_i8_round(v[i], scale) * scale;
+    }
+}
+
+static void pack_widened_row(const proa_weight *w, int64_t n, proa_view s, int64_t row)
+{
+    float *out = (float *)w->data + n * w->K;
+    int64_t each = w->format == PROA_WFMT_I4 ? PROA_I4_GROUP : w->K;
+    for (int64_t k = 0; k < w->K; k++) out[k] = source_at(s, row, k);
+    for (int64_t k = 0; k < w->K && w->format != PROA_WFMT_F32; k += each)
+        round_numbers(w->format, out + k, proa_min64(each, w->K - k));
+}
+
 static void pack_row(const proa_weight *w, int64_t n, proa_view s, int64_t row)
 {
     if (w->format == PROA_WFMT_I8) {
         pack_i8_row(w, n, s, row);
         return;
     }
-    proa_dtype dtype = w->format == PROA_WFMT_F32   ? PROA_DTYPE_F32
-                       : w->format == PROA_WFMT_F16 ? PROA_DTYPE_F16
-                                                    : PROA_DTYPE_BF16;
+    if (widened(w->format)) {
+        pack_widened_row(w, n, s, row);
+        return;
+    }
+    proa_dtype dtype = w->format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
     char *out = (char *)w->data + n * w->K * element_bytes(w->format);
     for (int64_t k = 0; k < w->K; k++) {
         float v = source_at(s, row, k);
@@ -208,7 +254,7 @@ static float dot_f32(const proa_weight *w, int64_t n, const float *x)
     proa_dtype dtype = w->format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
     float sum = 0.0f;
     for (int64_t k = 0; k < w->K; k++) {
-        float v = w->format == PROA_WFMT_F32 ? ((const float *)(const void *)row)[k] : load(row, dtype, k);
+        float v = widened(w->format) ? ((const float *)(const void *)row)[k] : load(row, dtype, k);
         float a = w->format == PROA_WFMT_BF16DOT ? proa_bf16_to_f32(proa_f32_to_bf16(x[k])) : x[k];
         sum = fmaf(a, v, sum);
     }

@@ -12,8 +12,10 @@
     X(BF16, "bf16") /* bf16 weights widened exactly, f32 activations: equals F32 on a bf16 checkpoint */     \
     X(F16, "f16")   /* f16 weights widened exactly, f32 activations */                                       \
     X(BF16DOT, "bf16dot") /* bf16 weights, activations rounded to bf16, products summed in f32 */            \
-    X(I8, "int8")         /* int8 rows with one f32 scale each, activations quantised per row as they come */
-
+    X(I8, "int8")         /* int8 rows with one f32 scale each, activations quantised per row as they come */ \
+    X(I8W, "int8w")       /* the same weights, activations left as they are (GPU: rounded to f16) */         \
+    X(FP8, "fp8")         /* e4m3 rows with one f32 scale each; activations likewise where many rows come */ \
+    X(I4, "int4")         /* four bits, one f16 scale for each group of 128 inputs */
 typedef enum proa_wfmt {
 #define PROA_WFMT_ENUM(name, text) PROA_WFMT_##name,
     PROA_WFMT_LIST(PROA_WFMT_ENUM)
@@ -28,8 +30,14 @@ typedef enum proa_wfmt {
  * I8 exactly: weight scale sw[n] = max_k|w[n,k]| / 127, wq = clamp(rint(w / sw), -127, 127) (0 if sw is 0);
  * activation scale sx[t] = max_k|x[t,k]| / 127, xq likewise; y = (sum_k xq*wq, an exact 32-bit integer) *
  * (sx[t] * sw[n]). rint is to nearest, ties to even. A row of x that holds NaN or infinity gives a row of NaN, a row
- * of w a column of NaN. K <= PROA_I8_INPUTS_MAX, so that the integer fits. All tables agree bit for bit. */
+ * of w a column of NaN. K <= PROA_I8_INPUTS_MAX, so that the integer fits. All tables agree bit for bit.
+ * I8W: wq and sw as for I8, y the chain of F32 over wq * sw. FP8: sw[n] = max_k|w[n,k]| / 448, wq the nearest e4m3 (OCP
+ * 8-bit floating point, ties to even, beyond 448 the largest). I4: for each group of PROA_I4_GROUP inputs of a row
+ * s = f16(-v / 8) with v the number of the largest magnitude, sign and all, wq = clamp(rint(w / s), -8, 7): all sixteen steps
+ * are used (as llama.cpp's Q4_0 does). The plain reference keeps wq * sw in f32. Devices round x to f16, with FP8 and many
+ * rows to e4m3 with one scale a row, max_k|x[t,k]| / 448, so they agree within what that costs. */
 #define PROA_I8_INPUTS_MAX 131072
+#define PROA_I4_GROUP      128
 
 typedef struct proa_weight {
     proa_wfmt format;
@@ -39,5 +47,14 @@ typedef struct proa_weight {
 } proa_weight;
 
 const char *proa_wfmt_name(proa_wfmt format);
+/* Weights of fewer bits than any checkpoint's type: made at load by --quant. */
+#ifdef __cplusplus
+constexpr
+#endif
+    static inline bool
+    proa_wfmt_is_quantised(proa_wfmt format)
+{
+    return format >= PROA_WFMT_I8;
+}
 
 #endif

@@ -57,8 +57,10 @@ static proa_dtype checkpoint_dtype(const proa_model *m)
 }
 
 /* Keys and values of a step on a GPU are of the weights' type where that is half as wide. */
-static proa_dtype device_kv_dtype(proa_wfmt format)
+/* Quantised weights are multiplied in f16. */
+static proa_dtype device_kv_dtype(proa_wfmt format, proa_dtype checkpoint)
 {
+    if (proa_wfmt_is_quantised(format)) return checkpoint == PROA_DTYPE_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16;
     return format == PROA_WFMT_F16    ? PROA_DTYPE_F16
            : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
                                       : PROA_DTYPE_F32;
@@ -79,19 +81,44 @@ static proa_status choose_dtype(proa_model *m, proa_str dtype, proa_err *err)
     else
         return PROA_FAIL(err, INVALID, "dtype '%.*s' is not one of auto, f32, bf16, f16", (int)dtype.len,
                          dtype.ptr);
-    if (!m->device->host) m->kv_dtype = device_kv_dtype(m->format);
+    return PROA_OK;
+}
+
+static proa_status choose_quant(proa_model *m, proa_str quant, proa_err *err)
+{
+    bool fp8 = proa_str_is(quant, "fp8"), int4 = proa_str_is(quant, "int4");
+    if (proa_str_is(quant, "none")) return PROA_OK;
+    if (proa_str_is(quant, "int8")) m->format = m->device->host ? PROA_WFMT_I8 : PROA_WFMT_I8W;
+    else if (!fp8 && !int4)
+        return PROA_FAIL(err, INVALID, "quant '%.*s' is not one of none, int8, fp8, int4", (int)quant.len, quant.ptr);
+    else if (m->device->host)
+        return PROA_FAIL(err, UNSUPPORTED, "quant '%.*s' is made on a GPU only (--device cuda); the CPU has int8",
+                         (int)quant.len, quant.ptr);
+    else m->format = fp8 ? PROA_WFMT_FP8 : PROA_WFMT_I4;
+    return PROA_OK;
+}
+
+static proa_status choose_kv_dtype(proa_model *m, proa_str name, proa_err *err)
+{
+    proa_dtype dtype;
+    if (proa_str_is(name, "auto")) {
+        if (!m->device->host) m->kv_dtype = device_kv_dtype(m->format, m->checkpoint);
+        return PROA_OK;
+    }
+    if (!proa_dtype_find(name, &dtype) || !proa_dtype_floating(dtype) || dtype == PROA_DTYPE_F64)
+        return PROA_FAIL(err, INVALID, "kv-dtype '%.*s' is not one of auto, f32, bf16, f16, fp8", (int)name.len, name.ptr);
+    if (m->device->host && dtype == PROA_DTYPE_FP8)
+        return PROA_FAIL(err, UNSUPPORTED, "kv-dtype 'fp8' is offered on a GPU only (--device cuda)");
+    m->kv_dtype = dtype;
     return PROA_OK;
 }
 
 static proa_status choose_format(proa_model *m, const proa_model_options *o, proa_err *err)
 {
-    proa_str quant = proa_str_c(o->quant ? o->quant : "none");
     m->checkpoint = checkpoint_dtype(m);
     PROA_TRY(choose_dtype(m, proa_str_c(o->dtype ? o->dtype : "auto"), err));
-    if (proa_str_is(quant, "int8")) m->format = PROA_WFMT_I8;
-    else if (!proa_str_is(quant, "none"))
-        return PROA_FAIL(err, INVALID, "quant '%.*s' is not one of none, int8", (int)quant.len, quant.ptr);
-    return PROA_OK;
+    PROA_TRY(choose_quant(m, proa_str_c(o->quant ? o->quant : "none"), err));
+    return choose_kv_dtype(m, proa_str_c(o->kv_dtype ? o->kv_dtype : "auto"), err);
 }
 
 static proa_status prepare(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)

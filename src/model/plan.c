@@ -113,6 +113,12 @@ static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_c
     }
 }
 
+/* The head of a model of four bits keeps eight: its errors go straight into the choice of the token. */
+static proa_wfmt format_of(proa_slot slot, proa_wfmt format)
+{
+    return slot == PROA_SLOT_HEAD && format == PROA_WFMT_I4 ? PROA_WFMT_I8W : format;
+}
+
 static proa_status size_param(proa_param *param, const proa_ops *ops, proa_wfmt format, bool tables, proa_err *err)
 {
     int64_t count = 0, bytes = 0;
@@ -181,7 +187,8 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
     place_registers(plan, arch, c);
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         for (int64_t i = 0; i < (params[s].layers + 1) * PROA_SLOT_COUNT; i++)
-            if (params[s].param[i].parts) PROA_TRY(size_param(&params[s].param[i], ops, format, tables, err));
+            if (params[s].param[i].parts)
+                PROA_TRY(size_param(&params[s].param[i], ops, format_of((proa_slot)(i % PROA_SLOT_COUNT), format), tables, err));
         count_bytes(plan, &params[s], s == (int)busiest);
     }
     count_parameters(plan, params, arch, c);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tensor/dtype.h"
 
+#include "tensor/fp8.h"
+
 static const struct {
     const char *name, *st;
     int8_t bytes, floating;
@@ -86,6 +88,8 @@ void proa_to_f32(float *dst, const void *src, proa_dtype dtype, int64_t n)
     PROA_ASSERT(proa_dtype_floating(dtype));
     if (dtype == PROA_DTYPE_F32) memcpy(dst, src, (size_t)n * 4);
     else if (dtype == PROA_DTYPE_F64) from_f64(dst, src, n);
+    else if (dtype == PROA_DTYPE_FP8)
+        for (int64_t i = 0; i < n; i++) dst[i] = proa_fp8_to_f32(((const uint8_t *)src)[i]);
     else if (dtype == PROA_DTYPE_BF16)
         for (int64_t i = 0; i < n; i++) dst[i] = proa_bf16_to_f32(load16(src, i));
     else
@@ -94,8 +98,10 @@ void proa_to_f32(float *dst, const void *src, proa_dtype dtype, int64_t n)
 
 void proa_from_f32(void *dst, proa_dtype dtype, const float *src, int64_t n)
 {
-    PROA_ASSERT(dtype == PROA_DTYPE_F32 || dtype == PROA_DTYPE_F16 || dtype == PROA_DTYPE_BF16);
+    PROA_ASSERT(proa_dtype_floating(dtype) && dtype != PROA_DTYPE_F64);
     if (dtype == PROA_DTYPE_F32) memcpy(dst, src, (size_t)n * 4);
+    else if (dtype == PROA_DTYPE_FP8)
+        for (int64_t i = 0; i < n; i++) ((uint8_t *)dst)[i] = proa_f32_to_fp8(src[i]);
     else if (dtype == PROA_DTYPE_BF16)
         for (int64_t i = 0; i < n; i++) store16(dst, i, proa_f32_to_bf16(src[i]));
     else

@@ -17,7 +17,8 @@
     X(I16, "i16", "I16", 2, 0)                                                                               \
     X(I32, "i32", "I32", 4, 0)                                                                               \
     X(I64, "i64", "I64", 8, 0)                                                                               \
-    X(BOOL, "bool", "BOOL", 1, 0)
+    X(BOOL, "bool", "BOOL", 1, 0)                                                                            \
+    X(FP8, "fp8", "F8_E4M3", 1, 1)
 
 typedef enum proa_dtype {
 #define PROA_DTYPE_ENUM(name, text, st, bytes, floating) PROA_DTYPE_##name,

@@ -231,7 +231,7 @@ static void bench_linear(bench *b)
                  .x = numbers(512 * 16384),
                  .y = numbers(512 * 32768),
                  .z = numbers(most)};
-    for (int format = 0; format < PROA_WFMT_COUNT; format++)
+    for (int format = 0; format <= PROA_WFMT_I8; format++)
         for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
             s.T = shapes[i][0], s.N = shapes[i][1], s.K = shapes[i][2], s.format = (proa_wfmt)format;
             s.bytes = weight_bytes(s.format, s.N, s.K);
@@ -242,7 +242,7 @@ static void bench_linear(bench *b)
             bench_subject(b, &s);
         }
     s.run = run_pack, s.op = "pack", s.N = 2048, s.K = 2048, s.T = 1;
-    for (int format = 0; format < PROA_WFMT_COUNT; format++) {
+    for (int format = 0; format <= PROA_WFMT_I8; format++) {
         s.format = (proa_wfmt)format;
         s.bytes = 4.0 * (double)(s.N * s.K), s.flops = 0, s.reference_ns = (double)NAN;
         snprintf(s.shape, sizeof s.shape, "%s [%d,%d]", proa_wfmt_name(s.format), (int)s.N, (int)s.K);

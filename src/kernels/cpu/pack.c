@@ -36,6 +36,7 @@ int64_t proa_panel_bytes(proa_wfmt format, int64_t K)
 int64_t proa_panels_pack_bytes(proa_wfmt format, int64_t N, int64_t K)
 {
     int64_t panels = proa_panel_count(N);
+    if (format > PROA_WFMT_I8) return -1; /* made for devices */
     int64_t tail = format == PROA_WFMT_I8 ? panels * PROA_PANEL * 8 : 0;
     return panels * proa_panel_bytes(format, K) + tail;
 }
@@ -165,6 +166,9 @@ static void pack_panel(const pack_job *job, int64_t panel)
         case PROA_WFMT_BF16: write_bf16(to, tile, n); break;
         case PROA_WFMT_BF16DOT: write_bf16_pairs(to, tile, n); break;
         case PROA_WFMT_I8: write_i8(to, tile, n, scales, sums); break;
+        case PROA_WFMT_I8W: /* made for devices: pack_bytes said no */
+        case PROA_WFMT_FP8:
+        case PROA_WFMT_I4:
         case PROA_WFMT_COUNT: break;
         }
     }

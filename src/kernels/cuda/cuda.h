@@ -39,6 +39,8 @@ struct gpu {
     gpu_uploads *uploads; /* upload.cu */
     void *cast;           /* activations as the weights' type, for cuBLASLt */
     size_t cast_bytes;
+    void *wide; /* quantised weights as f16 again (quant.cu) */
+    size_t wide_bytes;
     float *partials; /* of split attention */
     size_t partials_bytes;
     unsigned *counters;  /* [GPU_COUNTERS] zero between kernels: which block of a group comes last */
@@ -197,15 +199,19 @@ struct gpu_product {
     int64_t w_ld, x_ld, y_row, residual_row; /* between rows, in elements; residual_row 0: none */
     cudaDataType_t w_type, x_type, y_type;   /* a residual is of y's */
     cublasLtEpilogue_t epilogue;
-    int32_t residual, unused;
+    int32_t residual;
+    int32_t scaled; /* e4m3 with a scale for each row of x and each of w */
 };
 
 struct gpu_operands {
     void *y;
     const void *x, *w, *bias, *residual; /* bias: of the epilogue; residual may be y */
     float alpha;
+    const void *x_scale, *w_scale; /* f32 [T], [N] of a scaled product, whose K is a multiple of 16 */
 };
 
+/* Has cuBLASLt an algorithm for it? */
+bool gpu_multiplies(gpu *g, const gpu_product *product);
 /* INTERNAL at the next check if cuBLASLt has nothing for it. */
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at);
 void gpu_plans_release(gpu *g);
@@ -218,6 +224,7 @@ void gpu_uploads_rest(gpu *g);
 void gpu_uploads_close(gpu *g);
 
 void *gpu_cast_room(gpu *g, size_t bytes);
+void *gpu_wide_room(gpu *g, size_t bytes);
 float *gpu_partials_room(gpu *g, size_t bytes);
 
 #endif

@@ -110,6 +110,11 @@ void *gpu_cast_room(gpu *g, size_t bytes)
     return grow(g, &g->cast, &g->cast_bytes, bytes);
 }
 
+void *gpu_wide_room(gpu *g, size_t bytes)
+{
+    return grow(g, &g->wide, &g->wide_bytes, bytes);
+}
+
 float *gpu_partials_room(gpu *g, size_t bytes)
 {
     return (float *)grow(g, (void **)&g->partials, &g->partials_bytes, bytes);
@@ -225,7 +230,7 @@ static void gpu_close(proa_device *d)
     trace_close(g);
     gpu_plans_release(g);
     if (g->lt) cublasLtDestroy(g->lt);
-    void *memory[] = {g->workspace, g->cast, g->partials, g->counters, g->buckets[0], g->buckets[1]};
+    void *memory[] = {g->workspace, g->cast, g->wide, g->partials, g->counters, g->buckets[0], g->buckets[1]};
     for (size_t i = 0; i < PROA_COUNT(memory); i++) cudaFree(memory[i]);
     gpu_uploads_close(g);
     if (g->stream) cudaStreamDestroy(g->stream);

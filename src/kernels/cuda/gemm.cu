@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * gemm.cu - linear for many rows: x as the weights' type, the product by cuBLASLt (plans.cu), what its epilogue lacks. */
-#include "kernels/cuda/cuda.h"
-
-#include <type_traits>
-
-/* Beyond f16's range the largest number, not infinity: T5's widest layers reach it. */
-template <typename T> __device__ static inline T cast_of(float x)
-{
-    if constexpr (sizeof(T) == 2 && !std::is_same<T, __nv_bfloat16>::value)
-        x = isnan(x) ? x : fminf(fmaxf(x, -65504.0f), 65504.0f);
-    return gpu_from_f32<T>(x);
-}
+#include "kernels/cuda/linear.h"
 
 template <typename T>
 __global__ void cast_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
@@ -24,8 +14,8 @@ __global__ void cast_kernel(T *dst, int64_t ld, const float *src, int64_t row, i
     if (k + 1 < K) to[k + 1] = cast_of<T>(from[k + 1]);
 }
 
-/* x as the weights' type; f32 weights read it where it is. */
-static const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld)
+/* f32 weights read x where it is. */
+const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld)
 {
     int64_t T = x.shape[0], K = x.shape[1];
     *ld = x.stride[0];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * linear.cu - y = act(alpha x W^T + bias) + residual: up to GEMV_ROWS rows by own kernels that stream the weights, more by
  * gemm.cu. Weights lie as [N][ld] of their type, ld = K rounded up to 16 bytes, zeros behind K. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/linear.h"
 
 extern "C" {
 #include "base/alloc.h"
@@ -10,13 +10,6 @@ extern "C" {
 #include <string.h>
 
 enum { JOINED_MAX = 1024, GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
-
-struct epilogue {
-    float alpha;
-    int act;
-    const float *bias, *residual;
-    int64_t residual_row;
-};
 
 static epilogue epilogue_of(const proa_epilogue *e)
 {
@@ -44,6 +37,8 @@ int64_t gpu_leading(proa_wfmt format, int64_t K)
 /* -1: a format that has no kernels here. */
 static int64_t pack_bytes(proa_wfmt format, int64_t N, int64_t K)
 {
+    if (format == PROA_WFMT_FP8 || format == PROA_WFMT_I8W || format == PROA_WFMT_I4)
+        return quant_layout_of(format, N, K).bytes;
     if (format != PROA_WFMT_F32 && format != PROA_WFMT_F16 && format != PROA_WFMT_BF16) return -1;
     return N * gpu_leading(format, K) * element_bytes(format);
 }
@@ -97,6 +92,7 @@ static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int coun
 {
     gpu *g = gpu_of(c);
     gpu_flush(g);
+    if (proa_wfmt_is_quantised(w->format)) return quant_pack(g, w, sources, count);
     char *at = (char *)w->data;
     int64_t ld = gpu_leading(w->format, w->K);
     if (ld != w->K) /* zeros behind K; all else is overwritten */
@@ -143,15 +139,6 @@ template <> struct piece<__nv_bfloat16> {
         }
     }
 };
-
-__device__ static inline uint4 load_stream(const void *p)
-{
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-    return v;
-}
 
 template <int COUNT> __device__ static inline void load_x(float out[COUNT], const float *x, int k, int K, bool aligned)
 {
@@ -358,6 +345,7 @@ template <typename W> static bool norm_gemv(gpu *g, const gemv_call *a, const gp
 /* The norm that waits makes this linear's only row: both in one kernel. */
 static bool join_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
 {
+    if (proa_wfmt_is_quantised(w->format)) return false;
     if (!g->norm.x || x.data != g->norm.y || x.shape[0] != 1 || w->K != g->norm.d) return false;
     if (w->K > JOINED_MAX) return false; /* each block norms the whole row: wide ones lose more than a launch */
     if (y.data == g->norm.x || y.data == g->norm.y || e.residual == g->norm.y) return false; /* read by all blocks */
@@ -370,15 +358,10 @@ static bool join_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, co
     return done;
 }
 
-static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
+/* Any number of rows, a few at a time, in f32 throughout. */
+static void few_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
 {
-    gpu *g = gpu_of(c);
-    epilogue e = epilogue_of(ep);
     int64_t T = y.shape[0];
-    if (T == 0 || w->N == 0) return;
-    if (join_norm(g, y, x, w, e)) return;
-    gpu_flush(g);
-    if (T > GEMV_ROWS && gpu_gemm(g, y, x, w, ep)) return;
     for (int64_t t = 0; t < T; t += GEMV_ROWS) {
         int rows = (int)(T - t < GEMV_ROWS ? T - t : GEMV_ROWS);
         gemv_call a = {(float *)y.data + t * y.stride[0], y.stride[0], (const float *)x.data + t * x.stride[0],
@@ -389,6 +372,19 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
         else if (w->format == PROA_WFMT_F16) gemv<__half>(g, &a, rows);
         else gemv<__nv_bfloat16>(g, &a, rows);
     }
+}
+
+static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
+{
+    gpu *g = gpu_of(c);
+    epilogue e = epilogue_of(ep);
+    int64_t T = y.shape[0], few = proa_wfmt_is_quantised(w->format) ? 0 : (int)GEMV_ROWS;
+    if (T == 0 || w->N == 0) return;
+    if (join_norm(g, y, x, w, e)) return;
+    gpu_flush(g);
+    if (T > few && T <= THIN_ROWS && w->format != PROA_WFMT_F32) thin_linear(g, y, x, w, e);
+    else if (few == 0) quant_gemm(g, y, x, w, ep, e);
+    else if (T <= few || !gpu_gemm(g, y, x, w, ep)) few_rows(g, y, x, w, e);
 }
 
 void gpu_fill_linear(proa_ops *ops)

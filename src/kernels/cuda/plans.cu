@@ -39,6 +39,11 @@ static void describe(gpu *g, gpu_plan *p, cublasComputeType_t compute)
     cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &yes, sizeof yes);
     cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSB, &no, sizeof no);
     cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &k->epilogue, sizeof k->epilogue);
+    if (k->scaled) {
+        cublasLtMatmulMatrixScale_t each = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &each, sizeof each);
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &each, sizeof each);
+    }
     cublasLtMatrixLayoutCreate(&p->a, k->w_type, (uint64_t)k->K, (uint64_t)k->N, k->w_ld);
     cublasLtMatrixLayoutCreate(&p->b, k->x_type, (uint64_t)k->K, (uint64_t)k->T, k->x_ld);
     cublasLtMatrixLayoutCreate(&p->c, k->y_type, (uint64_t)k->N, (uint64_t)k->T, k->residual ? k->residual_row : k->y_row);
@@ -83,12 +88,21 @@ static gpu_plan *plan_for(gpu *g, const gpu_product *want)
     return p;
 }
 
+bool gpu_multiplies(gpu *g, const gpu_product *product)
+{
+    return plan_for(g, product)->ready;
+}
+
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at)
 {
     gpu_plan *p = plan_for(g, product);
     float beta = product->residual ? 1.0f : 0.0f;
     if (at->bias)
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
+    if (product->scaled) {
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &at->w_scale, sizeof at->w_scale);
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &at->x_scale, sizeof at->x_scale);
+    }
     if (g->trace) gpu_trace_begin(g);
     cublasStatus_t status = !p->ready ? CUBLAS_STATUS_NOT_SUPPORTED
                                       : cublasLtMatmul(g->lt, p->op, &at->alpha, at->w, p->a, at->x, p->b, &beta,

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * linear.h - what the files of linear share: the epilogue, loads of weights, and the quantised formats. */
+#ifndef PROA_KERNELS_CUDA_LINEAR_H
+#define PROA_KERNELS_CUDA_LINEAR_H
+
+#include "kernels/cuda/cuda.h"
+
+#include <type_traits>
+
+struct epilogue {
+    float alpha;
+    int act;
+    const float *bias, *residual;
+    int64_t residual_row;
+};
+
+/* What becomes of a finished sum: row m of the step, output n. */
+__device__ static inline float finished(const epilogue &e, float v, int64_t m, int n)
+{
+    v *= e.alpha;
+    if (e.bias) v += e.bias[n];
+    v = gpu_act(v, e.act);
+    if (e.residual) v += e.residual[m * e.residual_row + n];
+    return v;
+}
+
+/* Weights are read once: past the first cache, and the second is told of the 256 bytes around. */
+__device__ static inline uint4 load_stream(const void *p)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+/* Beyond f16's range the largest number, not infinity: T5's widest layers reach it. */
+template <typename T> __device__ static inline T cast_of(float x)
+{
+    if constexpr (sizeof(T) == 2 && !std::is_same<T, __nv_bfloat16>::value)
+        x = isnan(x) ? x : fminf(fmaxf(x, -65504.0f), 65504.0f);
+    return gpu_from_f32<T>(x);
+}
+
+/* ---- quant.cu: how quantised weights lie: rows of row_bytes, zeros behind K, then the scales: one f32 for each output, or
+ * with int4 an f16 for each [group][output] ---- */
+
+struct quant_layout {
+    int64_t row_bytes, scales_at, bytes;
+    int groups; /* of int4 */
+};
+quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K);
+void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count);
+/* linear for more than THIN_ROWS rows: with e4m3 by cuBLASLt where it can, else widened to f16 first. */
+void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep, const epilogue &e);
+
+/* ---- thin.cu: products of few rows on tensor cores ---- */
+
+enum { THIN_ROWS = 16 };
+/* linear for up to THIN_ROWS rows; any format but f32; x and y in f32 or 16 bits. */
+void thin_linear(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e);
+/* x as f16 or bf16, rows of *ld, in scratch. */
+const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld);
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * thin.cu - products of up to 16 rows with weights of 16, 8 and 4 bits: bound by the bytes of the weights, so these are
+ * streamed once, opened in registers and multiplied on tensor cores, where the rows' columns that are not there cost
+ * nothing. The order of k within a product is free as long as both sides agree: each lane takes 16 bytes of a weight row
+ * and the numbers of x at the same places, so neither is ever moved between lanes. */
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/mma.h"
+
+enum { THREADS = 512, WARPS = THREADS / 32, ROW_THREADS = 128, ROWS_EACH = 4 };
+
+/* 16 bytes of weights: COUNT of them; pairs(v, j, ..): the four from 4 j on as two words of two f16 (bf16) each. */
+template <int FORMAT> struct opened;
+
+template <> struct opened<PROA_WFMT_F16> {
+    static const int COUNT = 8;
+    typedef __half type;
+    __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
+    {
+        first = v[2 * j], second = v[2 * j + 1];
+    }
+};
+template <> struct opened<PROA_WFMT_BF16> : opened<PROA_WFMT_F16> {
+    typedef __nv_bfloat16 type;
+};
+
+/* e4m3 is f16 with 4 bits of exponent for 5 and 3 of mantissa for 10: moved into place its bits are the number times 2^-8,
+ * subnormal ones too. */
+template <> struct opened<PROA_WFMT_FP8> {
+    static const int COUNT = 16;
+    typedef __half type;
+    __device__ static unsigned place(unsigned bytes)
+    {
+        return (bytes & 0x80008000u) | (bytes >> 1 & 0x3f803f80u);
+    }
+    __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
+    {
+        first = place(__byte_perm(v[j], 0, 0x1404)), second = place(__byte_perm(v[j], 0, 0x3424));
+    }
+};
+
+/* q + 128 in the low bits of 1024 is the number 1152 + q; opened is q / 128. */
+template <> struct opened<PROA_WFMT_I8W> {
+    static const int COUNT = 16;
+    typedef __half type;
+    __device__ static unsigned less(unsigned x)
+    {
+        __half2 h = __hfma2(*reinterpret_cast<__half2 *>(&x), __half2half2(__ushort_as_half(0x2000)),
+                            __half2half2(__ushort_as_half(0xc880))); /* / 128 - 9 */
+        return *reinterpret_cast<unsigned *>(&h);
+    }
+    __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
+    {
+        unsigned u = v[j] ^ 0x80808080u;
+        first = less(__byte_perm(u, 0x64646464u, 0x4140)), second = less(__byte_perm(u, 0x64646464u, 0x4342));
+    }
+};
+
+/* Eight in a word: number 2 i in nibble i, number 2 i + 1 in nibble i + 4, each plus 8 (quant.cu). In the low bits of 1024
+ * it is 1024 + u; one nibble higher 1024 + 16 u. Opened is q / 8. */
+template <> struct opened<PROA_WFMT_I4> {
+    static const int COUNT = 32;
+    typedef __half type;
+    __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
+    {
+        unsigned u = j % 2 ? v[j / 2] >> 8 : v[j / 2], low = (u & 0x000f000fu) | 0x64006400u,
+                 high = (u & 0x00f000f0u) | 0x64006400u;
+        __half2 a = __hfma2(*reinterpret_cast<__half2 *>(&low), __half2half2(__ushort_as_half(0x3000)),
+                            __half2half2(__ushort_as_half(0xd808))); /* / 8 - 129 */
+        __half2 b = __hfma2(*reinterpret_cast<__half2 *>(&high), __half2half2(__ushort_as_half(0x2000)),
+                            __half2half2(__ushort_as_half(0xc880))); /* / 128 - 9 */
+        first = *reinterpret_cast<unsigned *>(&a), second = *reinterpret_cast<unsigned *>(&b);
+    }
+};
+
+/* What opened numbers are to be multiplied by. */
+static float unit_of(proa_wfmt format)
+{
+    return format == PROA_WFMT_FP8 ? 256.0f : format == PROA_WFMT_I8W ? 128.0f : format == PROA_WFMT_I4 ? 8.0f : 1.0f;
+}
+
+struct thin_call {
+    void *y;
+    int64_t y_row;
+    proa_dtype y_type;
+    const void *x; /* of the products' type */
+    int64_t x_row;
+    bool aligned; /* rows of x begin at 16 bytes */
+    int M;
+    const char *w;
+    int64_t row_bytes;
+    const void *scales;
+    float unit;
+    int N, K;
+    epilogue e;
+};
+
+/* Eight numbers of x from k on, zeros behind K. */
+template <typename T> __device__ static inline uint4 load_eight(const T *x, int k, int K, bool aligned)
+{
+    unsigned v[4];
+    if (aligned && k + 8 <= K) return *reinterpret_cast<const uint4 *>(x + k);
+    const unsigned short *from = reinterpret_cast<const unsigned short *>(x);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[i] = (k + 2 * i < K ? from[k + 2 * i] : 0u) | (k + 2 * i + 1 < K ? (unsigned)from[k + 2 * i + 1] << 16 : 0u);
+    return make_uint4(v[0], v[1], v[2], v[3]);
+}
+
+/* The sum of output n and row m, with what its row of weights and the format want. */
+template <int FORMAT> __device__ static inline void finish(const thin_call &a, float v, int m, int n)
+{
+    v *= a.unit;
+    if (FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W) v *= ((const float *)a.scales)[n];
+    v = finished(a.e, v, m, n);
+    if (a.y_type == PROA_DTYPE_F32) ((float *)a.y)[m * a.y_row + n] = v;
+    else if (a.y_type == PROA_DTYPE_F16) ((__half *)a.y)[m * a.y_row + n] = cast_of<__half>(v);
+    else ((__nv_bfloat16 *)a.y)[m * a.y_row + n] = cast_of<__nv_bfloat16>(v);
+}
+
+/* ---- one and two rows of quantised weights: without tensor cores, which want 16 rows of weights a warp; smaller blocks are
+ * quicker to begin and to end ---- */
+
+/* A block makes R outputs, its threads share K in pieces of 16 bytes. Two products are added in f16 before they go on in
+ * f32; a quarter of x keeps them in range. */
+template <int FORMAT, int M, int R> __global__ void __launch_bounds__(ROW_THREADS) row_kernel(thin_call a)
+{
+    typedef opened<FORMAT> form;
+    const int COUNT = form::COUNT, STEP = ROW_THREADS * COUNT;
+    __shared__ float room[ROW_THREADS / 32][R * M];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, n0 = blockIdx.x * R;
+    unsigned next[R][4];
+    float scale[R], sum[R][M] = {};
+    auto fetch = [&](int k) {
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            int n = n0 + r < a.N ? n0 + r : a.N - 1;
+            uint4 v = load_stream(a.w + n * a.row_bytes + k / COUNT * 16);
+            next[r][0] = v.x, next[r][1] = v.y, next[r][2] = v.z, next[r][3] = v.w;
+            if (FORMAT == PROA_WFMT_I4)
+                scale[r] = __half2float(((const __half *)a.scales)[(int64_t)(k / PROA_I4_GROUP) * a.N + n]);
+        }
+    };
+    int k = threadIdx.x * COUNT;
+    if (k < a.K) fetch(k);
+    gpu_wait();
+    gpu_release();
+    for (; k < a.K; k += STEP) {
+        __half2 x[M][COUNT / 2];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < COUNT / 8; i++) {
+                uint4 v = load_eight((const __half *)a.x + m * a.x_row, k + 8 * i, a.K, a.aligned);
+                __half2 *to = &x[m][4 * i];
+                to[0] = *reinterpret_cast<__half2 *>(&v.x), to[1] = *reinterpret_cast<__half2 *>(&v.y);
+                to[2] = *reinterpret_cast<__half2 *>(&v.z), to[3] = *reinterpret_cast<__half2 *>(&v.w);
+#pragma unroll
+                for (int j = 0; j < 4; j++) to[j] = __hmul2(to[j], __half2half2(__ushort_as_half(0x3400)));
+            }
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            float part[M] = {};
+#pragma unroll
+            for (int j = 0; j < COUNT / 4; j++) {
+                unsigned first, second;
+                form::pairs(next[r], j, first, second);
+#pragma unroll
+                for (int m = 0; m < M; m++) {
+                    float2 f = __half22float2(__hfma2(*reinterpret_cast<__half2 *>(&second), x[m][2 * j + 1],
+                                                      __hmul2(*reinterpret_cast<__half2 *>(&first), x[m][2 * j])));
+                    part[m] += f.x + f.y;
+                }
+            }
+#pragma unroll
+            for (int m = 0; m < M; m++) sum[r][m] += FORMAT == PROA_WFMT_I4 ? part[m] * scale[r] : part[m];
+        }
+        if (k + STEP < a.K) fetch(k + STEP);
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            float v = gpu_warp_sum(sum[r][m]);
+            if (lane == 0) room[warp][r * M + m] = v;
+        }
+    __syncthreads();
+    int n = n0 + (int)threadIdx.x / M;
+    if (threadIdx.x >= R * M || n >= a.N) return;
+    float v = 0.0f;
+#pragma unroll
+    for (int i = 0; i < ROW_THREADS / 32; i++) v += room[i][threadIdx.x];
+    finish<FORMAT>(a, 4.0f * v, threadIdx.x % M, n);
+}
+
+/* ---- up to 16 rows: tensor cores ---- */
+
+/* A block makes 16 outputs of up to 8 NT rows. Its warps share K in steps of 64 bytes of each weight row; D steps are on
+ * their way before the kernel before has ended. */
+template <int FORMAT, int NT, int D> __global__ void __launch_bounds__(THREADS) thin_kernel(thin_call a)
+{
+    typedef opened<FORMAT> form;
+    typedef typename form::type T;
+    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4;
+    __shared__ float room[WARPS][16][8 * NT + 1];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4, n0 = blockIdx.x * 16;
+    int steps = (a.K + STEP - 1) / STEP;
+    int from[2] = {n0 + r < a.N ? n0 + r : a.N - 1, n0 + 8 + r < a.N ? n0 + 8 + r : a.N - 1};
+    unsigned next[D][2][4];
+    float scale[D][2], sum[NT][4] = {};
+    auto fetch = [&](int d, int s) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (s < steps && s * 64 + c * 16 < a.row_bytes) v = load_stream(a.w + from[i] * a.row_bytes + s * 64 + c * 16);
+            next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
+            if (FORMAT == PROA_WFMT_I4)
+                scale[d][i] = s < steps ? __half2float(((const __half *)a.scales)[(int64_t)s * a.N + from[i]]) : 0.0f;
+        }
+    };
+#pragma unroll
+    for (int d = 0; d < D; d++) fetch(d, warp + d * WARPS);
+    gpu_wait();
+    gpu_release();
+    for (int base = warp; base < steps; base += D * WARPS) {
+#pragma unroll
+        for (int d = 0; d < D; d++) {
+            int s = base + d * WARPS;
+            if (s >= steps) break;
+            unsigned b[NT][FOURS][2];
+#pragma unroll
+            for (int t = 0; t < NT; t++)
+#pragma unroll
+                for (int j = 0; j < FOURS; j += 2) {
+                    uint4 v = make_uint4(0, 0, 0, 0);
+                    if (8 * t + r < a.M)
+                        v = load_eight((const T *)a.x + (8 * t + r) * a.x_row, s * STEP + c * COUNT + 4 * j, a.K, a.aligned);
+                    b[t][j][0] = v.x, b[t][j][1] = v.y, b[t][j + 1][0] = v.z, b[t][j + 1][1] = v.w;
+                }
+            float part[NT][4] = {};
+#pragma unroll
+            for (int j = 0; j < FOURS; j++) {
+                unsigned w[4];
+                form::pairs(next[d][0], j, w[0], w[2]);
+                form::pairs(next[d][1], j, w[1], w[3]);
+#pragma unroll
+                for (int t = 0; t < NT; t++)
+                    gpu_mma<T>::run(FORMAT == PROA_WFMT_I4 ? part[t] : sum[t], w, b[t][j][0], b[t][j][1]);
+            }
+            if (FORMAT == PROA_WFMT_I4) {
+#pragma unroll
+                for (int t = 0; t < NT; t++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) sum[t][i] = fmaf(scale[d][i / 2], part[t][i], sum[t][i]);
+            }
+            fetch(d, s + D * WARPS);
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < NT; t++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) room[warp][i / 2 * 8 + r][8 * t + 2 * c + i % 2] = sum[t][i];
+    __syncthreads();
+    int n = (int)threadIdx.x % 16, m = (int)threadIdx.x / 16;
+    if (m >= a.M || n0 + n >= a.N) return;
+    float v = 0.0f;
+#pragma unroll
+    for (int k = 0; k < WARPS; k++) v += room[k][n][m];
+    finish<FORMAT>(a, v, m, n0 + n);
+}
+
+/* ---- choosing ---- */
+
+template <int FORMAT, int M> static void launch_rows(gpu *g, const thin_call &a)
+{
+    gpu_launch(g, "linear (few rows)", row_kernel<FORMAT, M, ROWS_EACH>, dim3((unsigned)((a.N + ROWS_EACH - 1) / ROWS_EACH)),
+               ROW_THREADS, 0, a);
+}
+
+template <int FORMAT> static void choose(gpu *g, const thin_call &a)
+{
+    const int D = opened<FORMAT>::COUNT == 32 ? 2 : 4;
+    dim3 grid((unsigned)((a.N + 15) / 16));
+    if constexpr (proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
+        if (a.M == 1) return launch_rows<FORMAT, 1>(g, a);
+        if (a.M == 2) return launch_rows<FORMAT, 2>(g, a);
+    }
+    if (a.M <= 8) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 1, D>, grid, THREADS, 0, a);
+    else gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 2, D>, grid, THREADS, 0, a);
+}
+
+void thin_linear(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    bool bf16 = w->format == PROA_WFMT_BF16;
+    thin_call a = {y.data, y.stride[0], y.dtype, x.data, x.stride[0]};
+    if (x.dtype != (bf16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16)) a.x = cast_rows(g, x, bf16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
+    a.aligned = a.x_row % 8 == 0 && (uintptr_t)a.x % 16 == 0;
+    a.M = (int)y.shape[0], a.w = (const char *)w->data, a.unit = unit_of(w->format);
+    a.row_bytes = (w->K * 2 + 15) / 16 * 16;
+    a.N = (int)w->N, a.K = (int)w->K, a.e = e;
+    if (proa_wfmt_is_quantised(w->format)) {
+        quant_layout at = quant_layout_of(w->format, w->N, w->K);
+        a.row_bytes = at.row_bytes, a.scales = a.w + at.scales_at;
+    }
+    switch (w->format) {
+    case PROA_WFMT_F16: choose<PROA_WFMT_F16>(g, a); break;
+    case PROA_WFMT_BF16: choose<PROA_WFMT_BF16>(g, a); break;
+    case PROA_WFMT_FP8: choose<PROA_WFMT_FP8>(g, a); break;
+    case PROA_WFMT_I8W: choose<PROA_WFMT_I8W>(g, a); break;
+    default: choose<PROA_WFMT_I4>(g, a); break;
+    }
+}

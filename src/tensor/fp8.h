@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fp8.h - e4m3: a sign, 4 bits of exponent with bias 7, 3 of mantissa; no infinities, largest 448 (OCP 8-bit floating point,
+ * 2023). For the host and for CUDA kernels. */
+#ifndef PROA_TENSOR_FP8_H
+#define PROA_TENSOR_FP8_H
+
+#include <math.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define PROA_ANYWHERE __host__ __device__ static inline
+#else
+#define PROA_ANYWHERE static inline
+#endif
+
+/* The nearest, ties to even; beyond 448 the largest; NaN stays NaN. */
+PROA_ANYWHERE uint8_t proa_f32_to_fp8(float v)
+{
+    float a = fabsf(v);
+    uint8_t sign = v < 0.0f ? 0x80 : 0;
+    int e;
+    if (a >= 448.0f) return (uint8_t)(sign | 0x7e);
+    if (!(a < 448.0f)) return 0x7f;
+    frexpf(a, &e);                            /* a in [2^(e-1), 2^e) */
+    e = e < -5 ? -5 : e;                      /* below 2^-6 steps stay 2^-9 */
+    int steps = (int)rintf(ldexpf(a, 4 - e)); /* of 2^(e-4): 8 to 16, fewer when subnormal */
+    if (steps == 16) steps = 8, e++;
+    int bits = steps < 8 ? steps : (e + 6) << 3 | (steps - 8);
+    return (uint8_t)(sign | (bits > 0x7e ? 0x7e : bits));
+}
+
+PROA_ANYWHERE float proa_fp8_to_f32(uint8_t q)
+{
+    int e = q >> 3 & 15, m = q & 7;
+    if ((q & 0x7f) == 0x7f) return NAN;
+    float a = e ? ldexpf((float)(8 + m), e - 10) : ldexpf((float)m, -9);
+    return q & 0x80 ? -a : a;
+}
+
+#endif
