@@ -39,6 +39,10 @@ struct proa_device {
      * kernels and then call pass_end. NULL pass_begin: nothing is ever recorded. */
     bool (*pass_begin)(proa_device *d, const proa_pass *pass);
     void (*pass_end)(proa_device *d);
+    /* Kernels between beside(true) and beside(false) run after those before and beside those that follow, until join. One
+     * such branch at a time. NULL: never asked. */
+    void (*beside)(proa_device *d, bool begins);
+    void (*join)(proa_device *d);
     /* Numbers spread evenly in [middle - reach, middle + reach]; NULL: not offered. */
     void (*random)(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
                    uint64_t seed);
@@ -57,7 +61,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 1
+#define PROA_CUDA_VERSION 3
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 #endif

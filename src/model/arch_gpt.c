@@ -91,13 +91,15 @@ static const proa_step gptj_embed[] = {{PROA_STEP_EMBED, .out = PROA_REG_X, .w =
                                        {PROA_STEP_ROPE_TABLE, .out = PROA_REG_ROPE},
                                        {PROA_STEP_END}};
 static const proa_step gptj_layer[] = {{PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_ATTN_NORM, 0},
+                                       {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP,
+                                        PROA_ACT | PROA_BESIDE},
                                        {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_QKV, PROA_SLOT_QKV, 0},
                                        {PROA_STEP_ROPE, PROA_REG_QKV, PROA_REG_QKV, 0, PROA_INTERLEAVED},
                                        {PROA_STEP_KV_APPEND, .in = PROA_REG_QKV},
                                        {PROA_STEP_ATTEND, PROA_REG_QKV, PROA_REG_A, 0, 0},
                                        {PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_O, PROA_ADD},
-                                       {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, PROA_ACT},
-                                       {PROA_STEP_LINEAR, PROA_REG_U, PROA_REG_X, PROA_SLOT_DOWN, PROA_ADD},
+                                       {PROA_STEP_LINEAR, PROA_REG_U, PROA_REG_X, PROA_SLOT_DOWN,
+                                        PROA_ADD | PROA_JOIN},
                                        {PROA_STEP_END}};
 static const proa_step head[] = {{PROA_STEP_GATHER, PROA_REG_X, PROA_REG_H, 0, 0},
                                  {PROA_STEP_NORM, PROA_REG_H, PROA_REG_HN, PROA_SLOT_FINAL_NORM, 0},

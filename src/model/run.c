@@ -190,9 +190,19 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_GATHER] = do_gather,
 };
 
+/* Kernels of few rows leave gaps that another's reading of weights fills; those of many rows do not. */
+enum { BESIDE_ROWS_MAX = 16 };
+
 static void run(const frame *f, const proa_program *program)
 {
-    for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) steps[s->op](f, s);
+    proa_device *d = f->m->device;
+    bool branches = d->beside && f->rows <= BESIDE_ROWS_MAX;
+    for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) {
+        if (branches && s->flags & PROA_JOIN) d->join(d);
+        if (branches && s->flags & PROA_BESIDE) d->beside(d, true);
+        steps[s->op](f, s);
+        if (branches && s->flags & PROA_BESIDE) d->beside(d, false);
+    }
 }
 
 /* Rows that stand in for embedded ones. */

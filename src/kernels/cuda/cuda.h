@@ -32,13 +32,16 @@ struct gpu {
     proa_device base; /* first */
     char name[256];
     int index, sms;
-    cudaStream_t stream;
+    cudaStream_t stream; /* what kernels go to: main_stream, or the branch's */
+    cudaStream_t main_stream, side_stream;
+    cudaEvent_t forked, side_done;
+    bool is_beside, plain_next; /* plain_next: the next kernel follows an event, so no programmatic launch */
     cublasLtHandle_t lt;
     void *workspace; /* of cuBLASLt */
     size_t workspace_bytes;
     gpu_uploads *uploads; /* upload.cu */
-    void *cast;           /* activations as the weights' type, for cuBLASLt */
-    size_t cast_bytes;
+    void *cast[2]; /* activations as the weights' type; of the branch too (is_beside) */
+    size_t cast_bytes[2];
     void *wide; /* quantised weights as f16 again (quant.cu) */
     size_t wide_bytes;
     float *partials; /* of split attention */
@@ -95,8 +98,9 @@ static void gpu_launch(gpu *g, const char *what, void (*kernel)(Params...), dim3
     cudaLaunchConfig_t config = {};
     config.gridDim = grid, config.blockDim = block;
     config.dynamicSmemBytes = shared, config.stream = g->stream;
-    config.attrs = &attribute, config.numAttrs = 1;
+    config.attrs = &attribute, config.numAttrs = g->plain_next ? 0 : 1;
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    g->plain_next = false;
     if (g->trace) gpu_trace_begin(g);
     gpu_note(g, cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), what);
     if (g->trace) gpu_trace_end(g, what);

@@ -107,7 +107,7 @@ static void *grow(gpu *g, void **room, size_t *have, size_t bytes)
 
 void *gpu_cast_room(gpu *g, size_t bytes)
 {
-    return grow(g, &g->cast, &g->cast_bytes, bytes);
+    return grow(g, &g->cast[g->is_beside], &g->cast_bytes[g->is_beside], bytes);
 }
 
 void *gpu_wide_room(gpu *g, size_t bytes)
@@ -219,6 +219,28 @@ static void gpu_pass_end(proa_device *d)
     gpu_note(g, cudaGraphLaunch(exec, g->stream), "launching a recorded pass");
 }
 
+/* ---- a branch beside the stream ---- */
+
+static void gpu_beside(proa_device *d, bool begins)
+{
+    gpu *g = self(d);
+    gpu_flush(g);
+    if (begins) {
+        gpu_note(g, cudaEventRecord(g->forked, g->main_stream), "branching");
+        gpu_note(g, cudaStreamWaitEvent(g->side_stream, g->forked, 0), "branching");
+    } else gpu_note(g, cudaEventRecord(g->side_done, g->side_stream), "branching");
+    g->stream = begins ? g->side_stream : g->main_stream;
+    g->is_beside = g->plain_next = begins;
+}
+
+static void gpu_join(proa_device *d)
+{
+    gpu *g = self(d);
+    gpu_flush(g);
+    gpu_note(g, cudaStreamWaitEvent(g->main_stream, g->side_done, 0), "joining a branch");
+    g->plain_next = true;
+}
+
 /* ---- opening ---- */
 
 static void gpu_close(proa_device *d)
@@ -230,10 +252,13 @@ static void gpu_close(proa_device *d)
     trace_close(g);
     gpu_plans_release(g);
     if (g->lt) cublasLtDestroy(g->lt);
-    void *memory[] = {g->workspace, g->cast, g->wide, g->partials, g->counters, g->buckets[0], g->buckets[1]};
+    void *memory[] = {g->workspace, g->cast[0], g->cast[1], g->wide, g->partials, g->counters, g->buckets[0], g->buckets[1]};
     for (size_t i = 0; i < PROA_COUNT(memory); i++) cudaFree(memory[i]);
     gpu_uploads_close(g);
-    if (g->stream) cudaStreamDestroy(g->stream);
+    if (g->forked) cudaEventDestroy(g->forked);
+    if (g->side_done) cudaEventDestroy(g->side_done);
+    if (g->side_stream) cudaStreamDestroy(g->side_stream);
+    if (g->main_stream) cudaStreamDestroy(g->main_stream);
     free(g->graphs);
     free(g);
 }
@@ -242,7 +267,11 @@ static proa_status take_room(gpu *g, proa_err *err)
 {
     g->workspace_bytes = WORKSPACE_BYTES;
     g->graphs = (gpu_graph *)proa_calloc(GPU_GRAPHS_MAX, sizeof *g->graphs);
-    cudaError_t status = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
+    cudaError_t status = cudaStreamCreateWithFlags(&g->main_stream, cudaStreamNonBlocking);
+    g->stream = g->main_stream;
+    if (status == cudaSuccess) status = cudaStreamCreateWithFlags(&g->side_stream, cudaStreamNonBlocking);
+    if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->forked, cudaEventDisableTiming);
+    if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->side_done, cudaEventDisableTiming);
     if (status == cudaSuccess) status = gpu_uploads_open(g);
     if (status == cudaSuccess) status = cudaMalloc(&g->workspace, g->workspace_bytes);
     if (status == cudaSuccess) status = cudaMalloc((void **)&g->counters, GPU_COUNTERS * sizeof *g->counters);
@@ -301,6 +330,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;
     d->available = gpu_available, d->check = gpu_check, d->close = gpu_close;
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
+    d->beside = gpu_beside, d->join = gpu_join;
     d->random = gpu_random, d->read_rate = gpu_read_rate, d->matrix_rate = gpu_matrix_rate;
     trace_open(g);
     proa_status status = take_room(g, err);

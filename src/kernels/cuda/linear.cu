@@ -363,7 +363,7 @@ static void few_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
 {
     int64_t T = y.shape[0];
     for (int64_t t = 0; t < T; t += GEMV_ROWS) {
-        int rows = (int)(T - t < GEMV_ROWS ? T - t : GEMV_ROWS);
+        int rows = (int)(T - t < GEMV_ROWS ? T - t : (int64_t)GEMV_ROWS);
         gemv_call a = {(float *)y.data + t * y.stride[0], y.stride[0], (const float *)x.data + t * x.stride[0],
                        x.stride[0], false, w->data, gpu_leading(w->format, w->K), (int)w->N, (int)w->K, e};
         if (e.residual) a.e.residual += t * e.residual_row;
