@@ -42,7 +42,7 @@ typedef struct proa_engine_options {
                               widened exactly, so the result is that of "f32" at half the bytes); "f32": the same
                               result, f32 weights in memory; "f16": weights and keys/values in f16; "bf16": weights
                               and keys/values in bf16, and matrix inputs too where the CPU is faster so */
-    const char *quant;     /* "none", "int8"; on a GPU also "fp8" and "int4" */
+    const char *quant; /* "none", "int8"; on a GPU also "fp8" and "int4" */
     const char *kv_dtype; /* of keys and values: "auto" (as dtype says), "f32", "bf16", "f16"; on a GPU also "fp8" */
     int32_t threads;       /* 0: all CPUs that this process may use */
     int32_t sequences_max; /* running at once, each beam counts as one; default 16 */
@@ -74,11 +74,11 @@ typedef struct proa_info {
     int32_t outputs; /* columns of ROWS: vocabulary, labels of a head, or hidden size */
     bool has_tokenizer, has_pooler;
     int32_t threads;
-    const char *isa, *dtype, *quant, *kv_dtype;          /* what is in use: "avx512_bf16", "bf16", "none" */
-    int64_t parameters, weight_bytes;         /* as stored in memory */
-    int64_t kv_tokens, kv_bytes;              /* room for keys and values */
-    int64_t memory_bytes;                     /* planned for this engine as a whole */
-    int32_t bos_id, eos_id, decoder_start_id; /* -1: none */
+    const char *isa, *dtype, *quant, *kv_dtype; /* what is in use: "avx512_bf16", "bf16", "none" */
+    int64_t parameters, weight_bytes;           /* as stored in memory */
+    int64_t kv_tokens, kv_bytes;                /* room for keys and values */
+    int64_t memory_bytes;                       /* planned for this engine as a whole */
+    int32_t bos_id, eos_id, decoder_start_id;   /* -1: none */
 } proa_info;
 
 PROA_EXPORT void proa_engine_info(const proa_engine *engine, proa_info *info);

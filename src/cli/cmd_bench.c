@@ -38,8 +38,11 @@ static proa_status read_plan(proa_bench *b, proa_info *info, proa_err *err)
     proa_model *model = NULL;
     proa_device *device;
     proa_pool *pool = proa_pool_new(1);
-    proa_model_options options = {
-        .dtype = b->common.dtype, .quant = b->common.quant, .kv_dtype = b->common.kv_dtype, .rows_max = 1, .head_rows = 1};
+    proa_model_options options = {.dtype = b->common.dtype,
+                                  .quant = b->common.quant,
+                                  .kv_dtype = b->common.kv_dtype,
+                                  .rows_max = 1,
+                                  .head_rows = 1};
     proa_status status = proa_device_open(&device, b->common.device, err);
     if (status == PROA_OK) status = proa_model_prepare(&model, b->common.model, &options, device, pool, err);
     if (status == PROA_OK) {

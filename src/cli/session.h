@@ -26,8 +26,9 @@ extern const proa_arg_table proa_engine_args; /* of those that run an engine */
     {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                                \
      .help = "a Hugging Face folder: config.json and *.safetensors"},                                        \
     {                                                                                                        \
-        "synthetic", PROA_ARG_STANDIN, offsetof(proa_common, model), .value = "NAME",                        \
-        .help = "in place of MODEL: random weights of a known model's shapes, on a GPU (docs/gpu.md)"        \
+        "synthetic", PROA_ARG_STANDIN, offsetof(proa_common, model),                                         \
+            .value = "NAME",                                                                                 \
+            .help = "in place of MODEL: random weights of a known model's shapes, on a GPU (docs/gpu.md)"    \
     }
 
 typedef struct proa_session {

@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdint.h>
 
-
 /* Scale of a row whose largest magnitude is `largest`; `finite` is false if the row holds NaN or infinity: its
  * scale is NaN then, and so is all that is made of it. */
 PROA_ANYWHERE float proa_i8_scale(float largest, int finite)

@@ -144,7 +144,8 @@ static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa
 
 static bool widened(proa_wfmt format)
 {
-    return format == PROA_WFMT_F32 || format == PROA_WFMT_I8W || format == PROA_WFMT_FP8 || format == PROA_WFMT_I4;
+    return format == PROA_WFMT_F32 || format == PROA_WFMT_I8W || format == PROA_WFMT_FP8 ||
+           format == PROA_WFMT_I4;
 }
 
 static int64_t element_bytes(proa_wfmt format)

@@ -12,10 +12,10 @@
     X(BF16, "bf16") /* bf16 weights widened exactly, f32 activations: equals F32 on a bf16 checkpoint */     \
     X(F16, "f16")   /* f16 weights widened exactly, f32 activations */                                       \
     X(BF16DOT, "bf16dot") /* bf16 weights, activations rounded to bf16, products summed in f32 */            \
-    X(I8, "int8")         /* int8 rows with one f32 scale each, activations quantised per row as they come */ \
-    X(I8W, "int8w")       /* the same weights, activations left as they are (GPU: rounded to f16) */         \
-    X(FP8, "fp8")         /* e4m3 rows with one f32 scale each; activations likewise where many rows come */ \
-    X(I4, "int4")         /* four bits, one f16 scale for each group of 128 inputs */
+    X(I8, "int8")   /* int8 rows with one f32 scale each, activations quantised per row as they come */      \
+    X(I8W, "int8w") /* the same weights, activations left as they are (GPU: rounded to f16) */               \
+    X(FP8, "fp8")   /* e4m3 rows with one f32 scale each; activations likewise where many rows come */       \
+    X(I4, "int4")   /* four bits, one f16 scale for each group of 128 inputs */
 typedef enum proa_wfmt {
 #define PROA_WFMT_ENUM(name, text) PROA_WFMT_##name,
     PROA_WFMT_LIST(PROA_WFMT_ENUM)

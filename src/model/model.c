@@ -60,7 +60,8 @@ static proa_dtype checkpoint_dtype(const proa_model *m)
 /* Quantised weights are multiplied in f16. */
 static proa_dtype device_kv_dtype(proa_wfmt format, proa_dtype checkpoint)
 {
-    if (proa_wfmt_is_quantised(format)) return checkpoint == PROA_DTYPE_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16;
+    if (proa_wfmt_is_quantised(format))
+        return checkpoint == PROA_DTYPE_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16;
     return format == PROA_WFMT_F16    ? PROA_DTYPE_F16
            : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
                                       : PROA_DTYPE_F32;
@@ -90,7 +91,8 @@ static proa_status choose_quant(proa_model *m, proa_str quant, proa_err *err)
     if (proa_str_is(quant, "none")) return PROA_OK;
     if (proa_str_is(quant, "int8")) m->format = m->device->host ? PROA_WFMT_I8 : PROA_WFMT_I8W;
     else if (!fp8 && !int4)
-        return PROA_FAIL(err, INVALID, "quant '%.*s' is not one of none, int8, fp8, int4", (int)quant.len, quant.ptr);
+        return PROA_FAIL(err, INVALID, "quant '%.*s' is not one of none, int8, fp8, int4", (int)quant.len,
+                         quant.ptr);
     else if (m->device->host)
         return PROA_FAIL(err, UNSUPPORTED, "quant '%.*s' is made on a GPU only (--device cuda); the CPU has int8",
                          (int)quant.len, quant.ptr);
@@ -106,7 +108,8 @@ static proa_status choose_kv_dtype(proa_model *m, proa_str name, proa_err *err)
         return PROA_OK;
     }
     if (!proa_dtype_find(name, &dtype) || !proa_dtype_floating(dtype) || dtype == PROA_DTYPE_F64)
-        return PROA_FAIL(err, INVALID, "kv-dtype '%.*s' is not one of auto, f32, bf16, f16, fp8", (int)name.len, name.ptr);
+        return PROA_FAIL(err, INVALID, "kv-dtype '%.*s' is not one of auto, f32, bf16, f16, fp8",
+                         (int)name.len, name.ptr);
     if (m->device->host && dtype == PROA_DTYPE_FP8)
         return PROA_FAIL(err, UNSUPPORTED, "kv-dtype 'fp8' is offered on a GPU only (--device cuda)");
     m->kv_dtype = dtype;

@@ -11,10 +11,10 @@
 #include "model/plan.h"
 
 typedef struct proa_model_options {
-    const char *dtype; /* "auto", "f32", "bf16", "f16" */
-    const char *quant; /* "none", "int8", on a GPU also "fp8", "int4" */
-    int64_t rows_max;  /* rows of the widest step */
-    int64_t head_rows; /* rows that the head takes at once */
+    const char *dtype;    /* "auto", "f32", "bf16", "f16" */
+    const char *quant;    /* "none", "int8", on a GPU also "fp8", "int4" */
+    int64_t rows_max;     /* rows of the widest step */
+    int64_t head_rows;    /* rows that the head takes at once */
     const char *kv_dtype; /* of keys and values: "auto", "f32", "bf16", "f16", "fp8" (GPU); NULL: auto */
 } proa_model_options;
 

@@ -188,7 +188,8 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         for (int64_t i = 0; i < (params[s].layers + 1) * PROA_SLOT_COUNT; i++)
             if (params[s].param[i].parts)
-                PROA_TRY(size_param(&params[s].param[i], ops, format_of((proa_slot)(i % PROA_SLOT_COUNT), format), tables, err));
+                PROA_TRY(size_param(&params[s].param[i], ops,
+                                    format_of((proa_slot)(i % PROA_SLOT_COUNT), format), tables, err));
         count_bytes(plan, &params[s], s == (int)busiest);
     }
     count_parameters(plan, params, arch, c);

@@ -44,6 +44,7 @@ double tolerance_of(tolerance kind); /* the limit */
 typedef struct device_rules {
     bool on;
     double limit;
+    double floor; /* of a row's largest element: what the terms of a sum come to, however they cancel */
 } device_rules;
 extern device_rules device_mode;
 /* The table of a device behind the host's memory (hosted.c); NULL with the reason if it cannot be opened. */

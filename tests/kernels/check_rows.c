@@ -537,6 +537,7 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
 {
     if (t->tables[0].ops->pack_bytes(format, N, K) < 0) return; /* not a format of this device */
     device_mode.limit = device_limit_of(format);
+    device_mode.floor = sqrt((double)K) * (variant & 4 ? 0.125 : 1.0) / 4; /* of K products of normal numbers */
     /* bf16dot leaves open what becomes of sums that overflow: no huge weights there */
     sources from = sources_make(format, N, K, variant % 4 == 3 && format != PROA_WFMT_BF16DOT);
     test_weight ref = test_weight_pack(&t->reference, format, K, from.views, from.count);

@@ -55,7 +55,7 @@ static void check_table(tester *t, const options *o, proa_pool *const *pools, co
     for (int i = 0; proa_op_names[i]; i++) {
         if (o->op && strcmp(o->op, proa_op_names[i]) != 0) continue;
         int64_t before = t->failures, start = proa_clock_ns();
-        device_mode.limit = 4e-6;
+        device_mode.limit = 4e-6, device_mode.floor = 0;
         t->op = proa_op_names[i], t->checks = 0, t->worst = 0;
         checks[i](t);
         printf("%-4s %-12s %-12s %7lld checks, worst %5.2f of the tolerance, %5.2f s\n",

@@ -40,7 +40,7 @@ struct gpu {
     void *workspace; /* of cuBLASLt */
     size_t workspace_bytes;
     gpu_uploads *uploads; /* upload.cu */
-    void *cast[2]; /* activations as the weights' type; of the branch too (is_beside) */
+    void *cast[2];        /* activations as the weights' type; of the branch too (is_beside) */
     size_t cast_bytes[2];
     void *wide; /* quantised weights as f16 again (quant.cu) */
     size_t wide_bytes;

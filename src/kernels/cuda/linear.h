@@ -52,7 +52,8 @@ struct quant_layout {
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K);
 void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count);
 /* linear for more than THIN_ROWS rows: with e4m3 by cuBLASLt where it can, else widened to f16 first. */
-void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep, const epilogue &e);
+void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep,
+                const epilogue &e);
 
 /* ---- thin.cu: products of few rows on tensor cores ---- */
 
