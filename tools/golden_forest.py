@@ -4,14 +4,16 @@
 
 usage: tools/golden_forest.py PREFIX KIND...      KIND: xgboost lightgbm treelite sklearn
 
-Writes tests/golden/forest: PREFIX-NAME.EXT (the model), PREFIX-NAME.out (float32, [rows][outputs]: the sums before the
-transform, then behind it) and the case's line in cases.txt: NAME.EXT, outputs, and what the .out holds: "both", "raw",
-"final", or "near": both, but added in another order (xgboost 1.0: the base score last) or in floats where the model
-has doubles (treelite 3.9). inputs.f32 ([rows][6] float32) is made once. It has missing values, zeros, values beside zero, and in its
-last two columns categories with some that no model knows. Other cases than PREFIX's stay as they are:
+Writes tests/golden/forest: PREFIX-NAME.EXT (the model), PREFIX-NAME.out (float32, [rows][outputs]: the sums before
+the transform, then behind it) and the case's line in cases.txt: NAME.EXT, outputs, and what the .out holds: "both",
+"raw", "final", or "near": both, but added in another order (xgboost 1.0: the base score last) or in floats where the
+model has doubles (treelite 3.9). inputs.f32 ([rows][6] float32) is made once. It has missing values, zeros, values
+beside zero, and in its last two columns categories with some that no model knows. Other cases than PREFIX's stay as
+they are:
 
   xgb      xgboost 3.2.0, treelite 4.8.1, lightgbm 4.7.0, scikit-learn 1.9.1: all kinds
   xgb10, xgb17, xgb21, xgb30: xgboost 1.0.2, 1.7.6, 2.1.4, 3.0.5
+  lgb23, lgb33: lightgbm 2.3.1, 3.3.5
   tl39     treelite 3.9.1 with scikit-learn 1.3.2, lightgbm 4.1.0: treelite, sklearn
   tl40     treelite 4.0.0 with scikit-learn 1.3.2: sklearn
 """
@@ -169,7 +171,7 @@ LGB = ["regression", "regression_l1", "huber", "fair", "quantile", "mape", "pois
 class Lgb:
     def __init__(self, prefix):
         import lightgbm
-        self.lgb, self.prefix = lightgbm, prefix
+        self.lgb, self.prefix, self.old = lightgbm, prefix, prefix != "lgb"
 
     def case(self, name, params, rounds=3, categories=False):
         x, target = training()
@@ -188,6 +190,13 @@ class Lgb:
             None if forest else booster.predict(inputs(), raw_score=True), booster.predict(inputs()))
 
     def make(self):
+        if self.old:
+            self.case("categories", {"objective": "binary", "min_data_per_group": 5, "cat_smooth": 1},
+                      categories=True)
+            self.case("zero", {"objective": "poisson", "zero_as_missing": True})
+            self.case("forest-classes", {"objective": "multiclass", "num_class": 3, "boosting": "rf",
+                                         "bagging_freq": 1, "bagging_fraction": 0.6}, rounds=2)
+            return
         for objective in LGB:
             self.case(objective, {"objective": objective, **({"num_class": 3} if objective.startswith("multi") else {})})
         self.case("sqrt", {"objective": "regression", "reg_sqrt": True})
