@@ -243,6 +243,15 @@ static proa_status instance_open(void **state, void *model_state, const proa_ins
     return PROA_OK;
 }
 
+/* Their processes have started side by side. */
+static proa_status instances_opened(void *model_state, proa_err *err)
+{
+    const proa_pymodel *m = model_state;
+    for (proa_pyinstance *i = m->instances; i; i = proa_pyinstance_next(i))
+        PROA_TRY(proa_pyinstance_opened(i, err));
+    return PROA_OK;
+}
+
 static void instance_close(void *state)
 {
     proa_pyinstance_close(state);
@@ -292,6 +301,7 @@ const proa_backend proa_backend_python = {
     .model_open = model_open,
     .model_close = model_close,
     .instance_open = instance_open,
+    .instances_opened = instances_opened,
     .instance_close = instance_close,
     .execute = execute,
     .ready = ready,

@@ -80,9 +80,11 @@ PROA_MUST_CHECK proa_status proa_pywire_reply(proa_reply **out, proa_pywire *w, 
 
 /* ---- python_instance.c ---- */
 
-/* Starts the process and waits until the model has initialised. */
+/* Begins to start the process. */
 PROA_MUST_CHECK proa_status proa_pyinstance_open(proa_pyinstance **out, proa_pymodel *model,
                                                  const proa_instance *instance, proa_err *err);
+/* Waits until the model has initialised there, or not. */
+PROA_MUST_CHECK proa_status proa_pyinstance_opened(proa_pyinstance *i, proa_err *err);
 void proa_pyinstance_close(proa_pyinstance *i);
 void proa_pyinstance_execute(proa_pyinstance *i, proa_infer *const *requests, int count);
 bool proa_pyinstance_ready(proa_pyinstance *i, proa_err *reason);

@@ -780,18 +780,18 @@ proa_status proa_pyinstance_open(proa_pyinstance **out, proa_pymodel *model, con
         instance_free(i);
         return PROA_FAIL(err, NO_MEMORY, "cannot start a thread");
     }
+    *out = i;
+    return PROA_OK;
+}
+
+proa_status proa_pyinstance_opened(proa_pyinstance *i, proa_err *err)
+{
     pthread_mutex_lock(&i->lock);
     while (!i->tried) pthread_cond_wait(&i->changed, &i->lock);
-    bool failed = i->closing;
-    proa_err why = i->why;
+    proa_status status = i->closing ? i->why.status : PROA_OK;
+    if (status != PROA_OK && err) *err = i->why;
     pthread_mutex_unlock(&i->lock);
-    if (!failed) {
-        *out = i;
-        return PROA_OK;
-    }
-    proa_pyinstance_close(i);
-    if (err) *err = why;
-    return why.status;
+    return status;
 }
 
 void proa_pyinstance_close(proa_pyinstance *i)

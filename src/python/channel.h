@@ -36,9 +36,9 @@ typedef enum proa_python_kind {
     PROA_PYTHON_OPENED,       /* head: {} or {"error"}; {"config"} after auto_complete_config */
     PROA_PYTHON_RESPONSE,     /* id of a REQUEST, FINAL with the last; no payload: only the flag */
     PROA_PYTHON_DONE, /* execute has ended; head {"error","code"}: what it raised, for all without a final response */
-    PROA_PYTHON_CALL,         /* id, head {"kind",...}: model control, metrics; answered by ANSWER */
-    PROA_PYTHON_POST,         /* head {"kind",...}: log and others without an answer */
-    PROA_PYTHON_INFER,        /* id, head and tensors: a request to another model; answered by REPLYs */
+    PROA_PYTHON_CALL,  /* id, head {"kind",...}: model control, metrics; answered by ANSWER */
+    PROA_PYTHON_POST,  /* head {"kind",...}: log and others without an answer */
+    PROA_PYTHON_INFER, /* id, head and tensors: a request to another model; answered by one REPLY or more */
     PROA_PYTHON_INFER_CANCEL, /* id of an INFER */
     PROA_PYTHON_READINESS     /* head {"ready":bool} or {"error"} */
 } proa_python_kind;

@@ -34,6 +34,8 @@ typedef struct proa_backend {
     proa_status (*model_open)(void **state, proa_model *model, proa_err *err);
     void (*model_close)(void *state); /* no instance is left; all requests have ended */
     proa_status (*instance_open)(void **state, void *model_state, const proa_instance *instance, proa_err *err);
+    /* After the last instance_open of a version: waits for what those began. NULL: nothing. */
+    proa_status (*instances_opened)(void *model_state, proa_err *err);
     void (*instance_close)(void *state);
     /* Each request gets its final reply, now or later (proa_infer_reply). Requests of one call have the same model and,
      * unless ragged, inputs of the same shape but for the batch dimension: their batches make one batch together. */

@@ -285,6 +285,7 @@ static proa_status open_parts(proa_model *m, const proa_source *source, proa_err
         if (m->backend->model_open) PROA_TRY(m->backend->model_open(&m->state, m, err));
         m->opened = true;
         PROA_TRY(open_instances(m, err));
+        if (m->backend->instances_opened) PROA_TRY(m->backend->instances_opened(m->state, err));
     }
     PROA_TRY(proa_scheduler_new(&m->scheduler, m, err));
     return proa_model_warm(m, err);

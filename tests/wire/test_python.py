@@ -490,6 +490,29 @@ def test_models_that_do_not_load(tmp_path, start):
     assert len(children_of(server.process.pid)) == 1
 
 
+def test_instances_start_side_by_side(tmp_path, start):
+    """Four that each need the three others to have begun; and one of four that fails ends them all."""
+    meet = """
+        class TritonPythonModel:
+            def initialize(self, args):
+                folder = args["model_repository"] + "/1/"
+                open(folder + args["model_instance_name"], "w").close()
+                while len(os.listdir(folder)) < 5:
+                    time.sleep(0.01)
+                if os.path.basename(folder[:-3]) == "fail" and args["model_instance_name"].endswith("2"):
+                    raise RuntimeError("the third does not want to")
+            def execute(self, requests):
+                return [out(one, value(one)) for one in requests]
+    """
+    for name in ("meet", "fail"):
+        write_model(tmp_path, name, meet, IO + "instance_group { count: 4 }")
+    server = start("--exit-on-error=false", repositories=(tmp_path, ), env={**PYTHON, "PYTHONDONTWRITEBYTECODE": "1"})
+    assert out_of(ask(server, "meet", [1])) == [1]
+    index = requests.post(server.url("/v2/repository/index"), timeout=30).json()
+    assert any("the third does not want to" in one.get("reason", "") for one in index)
+    assert len(children_of(server.process.pid)) == 4
+
+
 def test_interpreter_without_numpy(tmp_path, start):
     (tmp_path / "path").mkdir()
     (tmp_path / "path/numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\", name='numpy')\n")
