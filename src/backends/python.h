@@ -100,6 +100,11 @@ void proa_pyinstance_send(proa_pyinstance *i, uint64_t process, uint32_t kind, u
 /* Work that the instance waits for before it closes: begun under way, and ended. */
 void proa_pyinstance_begin(proa_pyinstance *i);
 void proa_pyinstance_end(proa_pyinstance *i);
+/* Is the request of this id being executed? Then each(to, r) is called for all that are, under the instance's lock. */
+bool proa_pyinstance_executes(proa_pyinstance *i, uint64_t id, void (*each)(void *to, const proa_infer *r),
+                              void *to);
+/* Is it being executed, and all the others with it are cancelled as it is? */
+bool proa_pyinstance_given_up(proa_pyinstance *i, uint64_t id);
 
 /* ---- python_calls.c: what a model asks of the server ---- */
 
@@ -115,6 +120,8 @@ void proa_pybls_free(proa_pybls *b); /* after the last call has ended */
 PROA_MUST_CHECK proa_status proa_pybls_take(proa_pybls *b, uint64_t process, const proa_python_message *m,
                                             proa_pywire *w, proa_err *err);
 void proa_pybls_cancel(proa_pybls *b, uint64_t id);
+/* Cancels what is called on behalf of requests that are all cancelled. */
+void proa_pybls_look(proa_pybls *b);
 void proa_pybls_cancel_all(proa_pybls *b); /* their process is gone: what still comes is dropped */
 
 /* ---- python_metrics.c: families and figures that models make ---- */

@@ -5,12 +5,22 @@
 #include "base/limits.h"
 #include <string.h>
 
+/* An instance whose execute waits for a call. Pointers are compared only. */
+typedef struct waiter {
+    const proa_model *model;
+    const proa_pyinstance *instance;
+    int instances; /* that the model has */
+} waiter;
+
 typedef struct call {
     proa_pybls *in;
     struct call *prev, *next;
     uint64_t process, id;
+    uint64_t parent; /* a request of the execution that makes the call; 0: none does */
     proa_infer *r;
     bool decoupled;
+    waiter *waiters; /* of a call with a parent: who makes it, and who waits for that; in r's arena */
+    int waiters_count, waiters_cap;
 } call;
 
 struct proa_pybls {
@@ -84,6 +94,62 @@ static void on_reply(proa_infer *r, proa_reply *reply, bool final)
     proa_infer_drop(r);
 }
 
+/* ---- who waits for whom ---- */
+
+static void add_waiter(call *c, const waiter *w)
+{
+    for (int k = 0; k < c->waiters_count; k++)
+        if (c->waiters[k].instance == w->instance) return;
+    if (c->waiters_count == c->waiters_cap) {
+        waiter *old = c->waiters;
+        c->waiters_cap = c->waiters_cap ? 2 * c->waiters_cap : 4;
+        c->waiters = PROA_ARENA_NEW(&c->r->arena, waiter, c->waiters_cap);
+        if (old) memcpy(c->waiters, old, (size_t)c->waiters_count * sizeof *old);
+    }
+    c->waiters[c->waiters_count++] = *w;
+}
+
+/* `request` is executed by the instance that makes the call: whoever waits for it waits for the call. Such a request ends
+ * on the instance's thread alone, which is ours: the call that made it is still there. */
+static void add_callers(void *made, const proa_infer *request)
+{
+    if (request->on_reply != on_reply) return;
+    const call *above = request->user;
+    for (int k = 0; k < above->waiters_count; k++) add_waiter(made, &above->waiters[k]);
+}
+
+static void find_waiters(call *c)
+{
+    proa_pyinstance *i = c->in->instance;
+    proa_pymodel *m = proa_pyinstance_model(i);
+    waiter own = {.model = m->model, .instance = i};
+    if (!proa_pyinstance_executes(i, c->parent, add_callers, c)) {
+        c->parent = 0;
+        return;
+    }
+    pthread_mutex_lock(&m->lock);
+    for (const proa_pyinstance *one = m->instances; one; one = proa_pyinstance_next(one)) own.instances++;
+    pthread_mutex_unlock(&m->lock);
+    add_waiter(c, &own);
+}
+
+/* A call that only its own callers could execute would never end. */
+static proa_status check_cycle(const call *c, proa_server *server, proa_err *err)
+{
+    proa_model *target;
+    int waiting = 0, instances = 0;
+    PROA_TRY(proa_server_find(server, c->r->model_name, c->r->model_version, &target, err));
+    for (int k = 0; k < c->waiters_count; k++) {
+        if (c->waiters[k].model != target) continue;
+        instances = c->waiters[k].instances;
+        waiting++;
+    }
+    proa_model_drop(target);
+    if (waiting == 0 || waiting < instances) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "model '%s' is called while all its instances (%d) wait for that call",
+                     c->r->model_name, instances);
+}
+
 /* ---- the request ---- */
 
 static proa_param *add_param(void *r, proa_str name)
@@ -149,14 +215,22 @@ static proa_status check_transaction(proa_server *server, const proa_infer *r, b
 }
 
 /* What is wrong with the request is its error; what is wrong with the message is `broken`. */
-static proa_status build(proa_infer *r, bool *asked, proa_pywire *w, proa_err *err, proa_err *broken)
+static proa_status build(proa_infer *r, call *c, proa_pywire *w, proa_err *err, proa_err *broken)
 {
     proa_json *head;
     PROA_TRY(proa_pywire_head(&head, w, broken));
-    *asked = proa_json_bool(proa_json_get(head, "decoupled"));
+    c->decoupled = proa_json_bool(proa_json_get(head, "decoupled"));
+    c->parent = proa_json_uint(proa_json_get(head, "parent"));
     proa_status status = take_head(r, head, err);
     proa_json_free(head);
     return status == PROA_OK ? take_inputs(r, w, broken) : PROA_OK;
+}
+
+static proa_status check_call(call *c, proa_server *server, proa_err *err)
+{
+    PROA_TRY(check_transaction(server, c->r, c->decoupled, err));
+    if (c->parent) find_waiters(c);
+    return c->parent ? check_cycle(c, server, err) : PROA_OK;
 }
 
 proa_status proa_pybls_take(proa_pybls *b, uint64_t process, const proa_python_message *m, proa_pywire *w,
@@ -165,26 +239,43 @@ proa_status proa_pybls_take(proa_pybls *b, uint64_t process, const proa_python_m
     proa_server *server = proa_pyinstance_model(b->instance)->server;
     proa_infer *r = proa_infer_new();
     proa_err why = {0};
-    bool asked = false;
-    proa_status status = build(r, &asked, w, &why, err);
+    call *c = proa_calloc(1, sizeof *c);
+    *c = (call){.in = b, .process = process, .id = m->id, .r = r};
+    proa_status status = build(r, c, w, &why, err);
     if (status != PROA_OK) {
+        free(c);
         proa_infer_drop(r);
         return status;
     }
-    if (why.status == PROA_OK) check_transaction(server, r, asked, &why);
+    if (why.status == PROA_OK) check_call(c, server, &why);
     if (why.status == PROA_OK) {
-        call *c = proa_calloc(1, sizeof *c);
-        *c = (call){.in = b, .process = process, .id = m->id, .r = r, .decoupled = asked};
         r->on_reply = on_reply;
         r->user = c;
         r->inner = true;
         join(c);
         if (proa_server_infer(server, r, &why) == PROA_OK) return PROA_OK; /* c and r may be gone */
         leave(c);
+    } else {
+        free(c);
     }
     send_error(b->instance, process, m->id, &why);
     proa_infer_drop(r);
     return PROA_OK;
+}
+
+void proa_pybls_look(proa_pybls *b)
+{
+    for (;;) {
+        proa_infer *r = NULL;
+        pthread_mutex_lock(&b->lock);
+        for (call *c = b->calls; c && !r; c = c->next)
+            if (c->parent && !proa_infer_cancelled(c->r) && proa_pyinstance_given_up(b->instance, c->parent))
+                r = proa_infer_hold(c->r);
+        pthread_mutex_unlock(&b->lock);
+        if (!r) return;
+        proa_infer_cancel(r);
+        proa_infer_drop(r);
+    }
 }
 
 void proa_pybls_cancel(proa_pybls *b, uint64_t id)

@@ -148,6 +148,29 @@ static slot *find_slot(proa_pyinstance *i, uint64_t id)
     return id && index < i->slots_count && i->slots[index].id == id ? &i->slots[index] : NULL;
 }
 
+bool proa_pyinstance_executes(proa_pyinstance *i, uint64_t id, void (*each)(void *to, const proa_infer *r),
+                              void *to)
+{
+    pthread_mutex_lock(&i->lock);
+    const slot *s = find_slot(i, id);
+    bool found = s && s->batch;
+    for (uint32_t k = 0; found && k < i->slots_count; k++)
+        if (i->slots[k].id && i->slots[k].batch) each(to, i->slots[k].r);
+    pthread_mutex_unlock(&i->lock);
+    return found;
+}
+
+static void note_cancel(void *all, const proa_infer *r)
+{
+    if (!proa_infer_cancelled(r)) *(bool *)all = false;
+}
+
+bool proa_pyinstance_given_up(proa_pyinstance *i, uint64_t id)
+{
+    bool all = true;
+    return proa_pyinstance_executes(i, id, note_cancel, &all) && all;
+}
+
 static uint64_t add_slot(proa_pyinstance *i, proa_infer *r, uint64_t at)
 {
     uint32_t index = i->slots_free;
@@ -480,13 +503,15 @@ static int tick(proa_pyinstance *i, proa_pyprocess *p)
 {
     pthread_mutex_lock(&i->lock);
     int wait_ms = i->live || i->executing ? TICK_MS : IDLE_MS;
-    if (i->live) look_at_slots(i, p);
+    bool live = i->live;
+    if (live) look_at_slots(i, p);
     int64_t limit_ns = i->model->settings.execute_ms * 1000000;
     if (limit_ns && i->executing && !i->late && proa_clock_ns() - i->execute_ns > limit_ns) {
         i->late = true;
         proa_pyprocess_kill(p);
     }
     pthread_mutex_unlock(&i->lock);
+    if (live) proa_pybls_look(i->bls);
     return wait_ms;
 }
 

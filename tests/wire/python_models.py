@@ -27,6 +27,20 @@ def write(folder, name, inputs, outputs, body, batch=0, more=""):
 DECOUPLED = "model_transaction_policy { decoupled: true }"
 BATCHED = "dynamic_batching { max_queue_delay_microseconds: 300000 }"
 
+CALLS_NEXT = """
+        def execute(self, requests):
+            responses = []
+            for request in requests:
+                left = int(pb_utils.get_input_tensor_by_name(request, "LEFT").as_numpy()[0])
+                if left == 0:
+                    responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([7], np.int32))]))
+                    continue
+                tensor = pb_utils.Tensor("LEFT", np.array([left - 1], np.int32))
+                reply = pb_utils.InferenceRequest(model_name=NEXT, requested_output_names=["OUT"], inputs=[tensor]).exec()
+                responses.append(pb_utils.InferenceResponse(error=reply.error()) if reply.has_error() else reply)
+            return responses
+        """
+
 MODELS = {
     # name: (inputs, outputs, body, batch, more)
     "args": ("IN:INT32:1", "OUT:STRING:-1", """
@@ -181,6 +195,20 @@ MODELS = {
                     return pb_utils.InferenceResponse(error=reply.error())
             numbers = [pb_utils.get_output_tensor_by_name(reply, "OUT").as_numpy()[0] for reply in replies]
             return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(numbers, np.int32))])
+        """),
+    "calls_itself": ("LEFT:INT32:1", "OUT:INT32:1", CALLS_NEXT.replace("NEXT", "'calls_itself'"), 0, "instance_group [ { count: 2 kind: KIND_CPU } ]"),
+    "calls_back": ("LEFT:INT32:1", "OUT:INT32:1", CALLS_NEXT.replace("NEXT", "'calls_forth'")),
+    "calls_forth": ("LEFT:INT32:1", "OUT:INT32:1", CALLS_NEXT.replace("NEXT", "'calls_back'")),
+    "calls_slow": ("LEFT:INT32:1", "OUT:INT32:1", CALLS_NEXT.replace("NEXT", "'slow'")),
+    "slow": ("LEFT:INT32:1", "OUT:INT32:1", """
+        def execute(self, requests):
+            open(os.path.join(os.path.dirname(pb_utils.get_model_dir()), "started"), "w").close()
+            end = time.monotonic() + 20
+            while not requests[0].is_cancelled() and time.monotonic() < end:
+                time.sleep(0.005)
+            with open(os.path.join(os.path.dirname(pb_utils.get_model_dir()), "cancelled"), "w") as file:
+                file.write(str(requests[0].is_cancelled()))
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
         """),
     "bls_threads": ("IN:FP32:-1 HOW:STRING:1", "OUT:FP32:-1", """
         def execute(self, requests):

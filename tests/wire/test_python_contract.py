@@ -270,6 +270,29 @@ def test_a_decoupled_model_called_as_another(client):
     assert "decoupled" in failure(client, "bls_decoupled", IN=ints(1, 2), HOW=texts("wrong"))
 
 
+def test_calls_that_would_wait_for_themselves(client):
+    """A model with two instances may call itself once; a circle of models with one each is refused at its end."""
+    assert ask(client, "calls_itself", LEFT=ints(1)).tolist() == [7]
+    assert "model 'calls_itself' is called while all its instances (2) wait for that call" in failure(client, "calls_itself", LEFT=ints(2))
+    assert ask(client, "calls_back", LEFT=ints(1)).tolist() == [7]
+    assert "model 'calls_back' is called while all its instances (1) wait" in failure(client, "calls_back", LEFT=ints(2))
+    assert ask(client, "calls_forth", LEFT=ints(0)).tolist() == [7]
+
+
+def test_a_caller_whose_client_leaves(running, client, folder):
+    """Its calls are cancelled with it."""
+    one = grpc.InferenceServerClient(running.grpc)
+    tensor = grpc.InferInput("LEFT", [1], "INT32")
+    tensor.set_data_from_numpy(ints(1))
+    call = one.async_infer("calls_slow", [tensor], callback=lambda result, error: None)
+    wait_until((folder / "slow" / "started").exists)
+    call.cancel()
+    told = folder / "slow" / "cancelled"
+    wait_until(lambda: told.exists() and told.read_text() != "")
+    assert told.read_text() == "True"
+    one.close()
+
+
 @pytest.mark.parametrize("how", ["threads", "coroutines"])
 def test_calls_from_threads_of_the_model(running, how):
     """Three requests at once, each calling from a thread of its own while execute waits for more."""
