@@ -39,8 +39,8 @@ def both():
 def ask(server, model, name, texts, face="http"):
     """Outputs by name; 512 texts a request."""
     triton = {"http": tritonclient.http, "grpc": tritonclient.grpc}[face]
-    rows = {}
-    with triton.InferenceServerClient(getattr(server, face)) as client:
+    rows, patience = {}, {"network_timeout": 300} if face == "http" else {}
+    with triton.InferenceServerClient(getattr(server, face), **patience) as client:
         for first in range(0, len(texts), 512):
             part = np.array([[text.encode()] for text in texts[first : first + 512]], dtype=object)
             tensor = triton.InferInput(name, list(part.shape), "BYTES")
@@ -123,6 +123,43 @@ def test_the_gpu_is_one_line_away(start, tmp_path):
         return
     assert "device 'cuda" in index["bert"]["reason"], index["bert"]
     assert "depends on 'bert' which has no loaded version" in index["review"]["reason"]
+
+
+PAIR = """
+platform: "ensemble"
+max_batch_size: 512
+input { name: "TEXT" data_type: TYPE_STRING dims: 1 }
+output { name: "SCORE" data_type: TYPE_FP32 dims: 1 }
+ensemble_scheduling {
+  step { model_name: "features" model_version: -1 input_map { key: "TEXT" value: "TEXT" } output_map { key: "FEATURES" value: "f" } }
+  step { model_name: "forest" model_version: -1 input_map { key: "input__0" value: "f" } output_map { key: "output__0" value: "SCORE" } }
+}
+"""
+
+
+@pytest.mark.parametrize("change, reason", [
+    (("PAIR", 'key: "input__0"', 'key: "input__1"'), "in ensemble pair, ensemble tensor f is mapping to non-existing input input__1 in model forest"),
+    (("PAIR", 'key: "FEATURES" value: "f"', 'key: "FEATURES" value: "g"'), "output 'SCORE' for ensemble 'pair' is not written: at least one of its "
+     "depending tensors, 'f', is not connected"),
+    (("features", ", max]", "]"), "in ensemble pair, ensemble tensor f: inconsistent shape: [-1,16] is inferred from model features while "
+     "[-1,18] is inferred from model forest"),
+    (("PAIR", 'model_name: "features"', 'model_name: "pair"'), "circular dependency between ensembles: pair -> ... -> pair -> pair"),
+])
+def test_pipelines_that_do_not_fit(start, tmp_path, change, reason):
+    """Forests and transforms between each other: Triton's words, and what is well goes on."""
+    repository = tmp_path / "repository"
+    shutil.copytree(NATIVE, repository, ignore=shutil.ignore_patterns("bert", "review", "average"))
+    (repository / "pair/1").mkdir(parents=True)
+    config = {"PAIR": PAIR, "features": (repository / "features/config.pbtxt").read_text().replace("dims: 18", "dims: -1")}
+    config[change[0]] = config[change[0]].replace(*change[1:])
+    if change[0] == "features":
+        config["features"] = config["features"].replace("dims: -1", "dims: 16")
+    (repository / "pair/config.pbtxt").write_text(config["PAIR"])
+    (repository / "features/config.pbtxt").write_text(config["features"])
+    running = start("--exit-on-error=false", repositories=[repository])
+    index = {m["name"]: m for m in requests.post(running.url("/v2/repository/index"), timeout=60).json()}
+    assert index["features"]["state"] == index["forest"]["state"] == "READY"
+    assert index["pair"]["state"] == "UNAVAILABLE" and reason in index["pair"]["reason"], index["pair"]
 
 
 def test_the_client(native, scores):
