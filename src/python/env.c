@@ -78,15 +78,17 @@ static void sweep(const char *dir)
 
 static proa_status folder_new(unpacked *u, char env[PROA_PATH_MAX], proa_err *err)
 {
-    char folder[PROA_PATH_MAX], lock[PROA_PATH_MAX];
+    char folder[PROA_PATH_MAX], fresh[PROA_PATH_MAX], lock[PROA_PATH_MAX];
     PROA_TRY(proa_path_join(folder, temporary(), FOLDER_PREFIX "XXXXXX", err));
     sweep(temporary());
     if (!mkdtemp(folder))
         return PROA_FAIL(err, IO, "cannot make a folder in '%s': %s", temporary(), strerror(errno));
     u->folder = proa_strdup(folder);
+    PROA_TRY(proa_path_join(fresh, folder, "lock.new", err));
     PROA_TRY(proa_path_join(lock, folder, "lock", err));
-    u->lock = open(lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (u->lock < 0 || flock(u->lock, LOCK_EX | LOCK_NB) != 0)
+    u->lock = open(fresh, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    /* under its name only when it is held: nobody may find it free */
+    if (u->lock < 0 || flock(u->lock, LOCK_EX | LOCK_NB) != 0 || rename(fresh, lock) != 0)
         return PROA_FAIL(err, IO, "cannot lock '%s': %s", lock, strerror(errno));
     PROA_TRY(proa_path_join(env, folder, "env", err));
     if (mkdir(env, 0700) != 0) return PROA_FAIL(err, IO, "cannot make '%s': %s", env, strerror(errno));
@@ -264,10 +266,15 @@ static proa_status activate(proa_pyenv *env, const char *root, proa_err *err)
     return proa_activate(&env->settings, root, err);
 }
 
+/* Words replaced; a relative path begins at the model's folder or, if there is nothing there, where the server was started. */
 static proa_status substitute(char out[PROA_PATH_MAX], const char *path, const char *model_dir, proa_err *err)
 {
     static const char word[] = "$$TRITON_MODEL_DIRECTORY";
     const char *at = strstr(path, word);
+    if (!at && *path != '/') {
+        PROA_TRY(proa_path_join(out, model_dir, path, err));
+        if (access(out, F_OK) == 0) return PROA_OK;
+    }
     int n = at ? snprintf(out, PROA_PATH_MAX, "%.*s%s%s", (int)(at - path), path, model_dir, at + strlen(word))
                : snprintf(out, PROA_PATH_MAX, "%s", path);
     if (n >= 0 && n < PROA_PATH_MAX) return PROA_OK;

@@ -307,6 +307,10 @@ static void folders_are_used_as_they_are(void **state)
     assert_int_equal(proa_pyenv_open(&env, at("venv"), top, NULL, NULL), PROA_OK);
     assert_string_equal(setting(env, "VIRTUAL_ENV"), at("venv"));
     proa_pyenv_close(env);
+    assert_int_equal(proa_pyenv_open(&env, "venv", top, NULL, NULL), PROA_OK); /* from the model's folder */
+    assert_string_equal(setting(env, "VIRTUAL_ENV"), at("venv"));
+    proa_pyenv_close(env);
+    assert_int_equal(proa_pyenv_open(&env, "venv", at("tmp"), NULL, NULL), PROA_NOT_FOUND);
 }
 
 /* What scripts of conda's packages set is handed on; what they print is not taken for it. */
