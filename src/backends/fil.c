@@ -165,7 +165,7 @@ static void execute_joined(fil_instance *in, proa_infer *const *requests, int co
     float *x = room(in, rows * (m->forest->features + m->forest->outputs)), *at = x;
     for (int i = 0; i < count; i++) {
         const proa_tensor *t = proa_infer_input(requests[i], PROA_FIL_INPUT);
-        memcpy(at, t->data, t->bytes);
+        if (t->bytes) memcpy(at, t->data, t->bytes);
         at += rows_of(m, t) * m->forest->features;
     }
     proa_infer_input_done(requests, count);

@@ -234,7 +234,7 @@ static void add_parameter(Inference__ModelConfig *c, const char *key, const char
     typedef Inference__ModelConfig__ParametersEntry entry;
     entry **list = PROA_ARENA_NEW(arena, entry *, (int64_t)c->n_parameters + 1),
           *e = PROA_ARENA_NEW(arena, entry, 1);
-    if (c->n_parameters) memcpy(list, c->parameters, c->n_parameters * sizeof *list);
+    if (c->n_parameters) memcpy(list, c->parameters, c->n_parameters * sizeof(void *));
     inference__model_config__parameters_entry__init(e);
     e->key = proa_arena_strdup(arena, proa_str_c(key));
     e->value = PROA_ARENA_NEW(arena, Inference__ModelParameter, 1);

@@ -20,13 +20,19 @@ static bool dims_match(const proa_io *io, bool batched, const int64_t *shape, in
     return true;
 }
 
+/* A forest's replies leave out dimensions of 1; here they come back. */
+static void add_ones(proa_tensor *t, const proa_io *io)
+{
+    int32_t rank = 1;
+    if (t->rank != 1) return;
+    for (; rank < io->rank && io->shape[rank] == 1; rank++) t->shape[rank] = 1;
+    if (rank == io->rank) t->rank = rank;
+}
+
 void proa_value_fit(proa_tensor *t, const proa_value *value, const proa_io *io, bool batched)
 {
     if (!io) return;
-    if (batched && value->batch && t->rank == 1) { /* a forest's replies leave out dimensions of 1 */
-        for (int32_t i = 1; i < io->rank && io->shape[i] == 1; i++) t->shape[t->rank++] = 1;
-        if (t->rank != io->rank) t->rank = 1;
-    }
+    if (batched && value->batch) add_ones(t, io);
     if (batched == (value->batch != 0)) return;
     if (batched && dims_match(io, true, t->shape, t->rank) && t->rank < (int32_t)PROA_COUNT(t->shape)) {
         memmove(t->shape + 1, t->shape, (size_t)t->rank * sizeof *t->shape);

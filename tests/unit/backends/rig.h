@@ -102,6 +102,7 @@ static inline proa_status rig_try(rig *g, const proa_backend *backend, const cha
 static inline void rig_release(rig *g)
 {
     proa_stats_free(g->model.stats);
+    proa_arena_release(&g->model.arena);
     proa_arena_release(&g->arena);
 }
 

