@@ -25,7 +25,7 @@ def write(folder, name, inputs, outputs, body, batch=0, more=""):
 
 
 DECOUPLED = "model_transaction_policy { decoupled: true }"
-BATCHED = "dynamic_batching { max_queue_delay_microseconds: 300000 }"
+BATCHED = "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 5000000 }"
 
 CALLS_NEXT = """
         def execute(self, requests):
