@@ -42,6 +42,9 @@ typedef struct proa_pymodel {
 /* Writes a payload: *at is its block, of which the caller has one hold and the stub another. False: no room. */
 bool proa_pywire_write(proa_pyarena *a, proa_str head, const proa_tensor *tensors, int count, uint64_t *at,
                        uint64_t *bytes);
+/* Writes a payload and sends it with m. False: no room. */
+bool proa_pywire_send(proa_pyprocess *p, proa_python_message m, proa_str head, const proa_tensor *tensors,
+                      int count);
 /* The head of a REQUEST: "" if all of it is default. */
 void proa_pywire_request_head(proa_buf *out, const proa_infer *r);
 /* The head of a REPLY; reply may be NULL. */
@@ -78,7 +81,7 @@ bool proa_pywire_error(const proa_json *head, proa_err *err);
 PROA_MUST_CHECK proa_status proa_pywire_reply(proa_reply **out, proa_pywire *w, const proa_pymodel *model,
                                               const proa_infer *r, proa_err *err);
 
-/* ---- python_instance.c ---- */
+/* ---- python_instance.c, python_talk.c, python_life.c ---- */
 
 /* Begins to start the process. */
 PROA_MUST_CHECK proa_status proa_pyinstance_open(proa_pyinstance **out, proa_pymodel *model,

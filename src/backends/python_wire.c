@@ -58,6 +58,17 @@ bool proa_pywire_write(proa_pyarena *a, proa_str head, const proa_tensor *tensor
     return true;
 }
 
+bool proa_pywire_send(proa_pyprocess *p, proa_python_message m, proa_str head, const proa_tensor *tensors,
+                      int count)
+{
+    proa_pyarena *a = proa_pyprocess_arena(p);
+    if (!proa_pywire_write(a, head, tensors, count, &m.at, &m.bytes)) return false;
+    uint64_t at = m.at;
+    if (!proa_pyprocess_send(p, &m, 1)) proa_pyarena_unsent(a, at);
+    proa_pyarena_let_go(a, at);
+    return true;
+}
+
 /* The next member of an object whose brace is opened by the first. */
 static void member(proa_buf *out, const char *name)
 {
