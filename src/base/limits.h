@@ -150,6 +150,10 @@
 #define PROA_LEXICON_COLUMNS_MAX  64               /* weights of each n-gram */
 #define PROA_TEXT_COLUMNS_MAX     (1 << 20)        /* features of one text: 4 MB a row */
 
+/* what was timed on a device (kernels/tune.h) */
+#define PROA_TUNE_ENTRIES_MAX     4096             /* 30 buckets of rows, 10 products of a model: a dozen models */
+#define PROA_TUNE_BYTES_MAX       (2 * PROA_MIB)   /* of its file: 260 bytes an entry */
+
 /* forests: tree ensembles from files */
 #define PROA_FOREST_BYTES_MAX     (16 * PROA_GIB)  /* a model file; 2,000 trees of depth 16 have 5 GB as JSON */
 #define PROA_FOREST_TREES_MAX     (1 << 20)        /* 10,000 rounds of 100 classes */

@@ -22,6 +22,7 @@ struct proa_device {
     const char *name; /* "cpu", "NVIDIA H200" */
     bool host;        /* its memory is the host's: upload and download are memcpy */
     const proa_ops *ops;
+    const char *tuning; /* the file that keeps which algorithms were timed to be best (tune.h); NULL: nothing is kept */
     /* Zeroed memory, aligned to 256, or NULL. */
     void *(*alloc)(proa_device *d, int64_t bytes);
     void (*free)(proa_device *d, void *memory, int64_t bytes); /* NULL is fine */
@@ -61,7 +62,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 3
+#define PROA_CUDA_VERSION 4
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 #endif

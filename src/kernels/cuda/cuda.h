@@ -16,6 +16,7 @@ struct gpu_graph;
 struct gpu_plan;
 struct gpu_trace;
 struct gpu_uploads;
+struct gpu_tuning;
 
 /* A norm of one row that was asked for and not yet run: the linear behind it may take it along (linear.cu). Every other op
  * runs it first (gpu_flush). */
@@ -57,6 +58,7 @@ struct gpu {
     bool is_recording;
     gpu_plan *plans;
     int plans_count;
+    gpu_tuning *tuning; /* tune.cu */
     gpu_norm norm;
     gpu_trace *trace; /* with PROA_TRACE set: what each kind of kernel took; nothing is recorded then */
 };
@@ -216,9 +218,25 @@ struct gpu_operands {
 
 /* Has cuBLASLt an algorithm for it? */
 bool gpu_multiplies(gpu *g, const gpu_product *product);
+struct gpu_plan {
+    gpu_product key;
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, c, d;
+    cublasLtMatmulAlgo_t algo;
+    bool ready;   /* there is an algorithm */
+    bool settled; /* and it is the best that is known */
+};
+
+cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const cublasLtMatmulAlgo_t *algo, const gpu_operands *at, void *y);
 /* INTERNAL at the next check if cuBLASLt has nothing for it. */
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at);
 void gpu_plans_release(gpu *g);
+
+/* ---- algorithms timed (tune.cu) ---- */
+void gpu_tune_open(gpu *g, const char *capability);
+/* Puts the plan's algorithm from the file, or times some, unless that must not be now. */
+void gpu_tune_settle(gpu *g, gpu_plan *p, const gpu_operands *at);
+void gpu_tune_close(gpu *g); /* writes what is new */
 
 /* ---- uploads (upload.cu) ---- */
 cudaError_t gpu_uploads_open(gpu *g);

@@ -250,6 +250,7 @@ static void gpu_close(proa_device *d)
     for (int i = 0; i < g->graphs_count; i++)
         if (g->graphs[i].exec) cudaGraphExecDestroy(g->graphs[i].exec);
     trace_close(g);
+    gpu_tune_close(g);
     gpu_plans_release(g);
     if (g->lt) cublasLtDestroy(g->lt);
     void *memory[] = {g->workspace, g->cast[0], g->cast[1], g->wide, g->partials, g->counters, g->buckets[0], g->buckets[1]};
@@ -335,6 +336,9 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     trace_open(g);
     proa_status status = take_room(g, err);
     if (status != PROA_OK) return gpu_close(d), status;
+    char capability[16];
+    snprintf(capability, sizeof capability, "%d.%d", prop.major, prop.minor);
+    gpu_tune_open(g, capability);
     *out = d;
     return PROA_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * plans.cu - products of many rows by cuBLASLt: descriptors and the algorithm, made once for each shape. */
+ * plans.cu - products of many rows by cuBLASLt: descriptors and the algorithm, made once for each shape. Which algorithm:
+ * the one that was timed (tune.cu), else the library's first guess. */
 #include "kernels/cuda/cuda.h"
 
 extern "C" {
@@ -8,15 +9,9 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-struct gpu_plan {
-    gpu_product key;
-    cublasLtMatmulDesc_t op;
-    cublasLtMatrixLayout_t a, b, c, d;
-    cublasLtMatmulAlgo_t algo;
-    bool ready;
-};
 
-static void pick_algorithm(gpu *g, gpu_plan *p)
+/* The library's first guess: a plan is ready with it. */
+static void guess_algorithm(gpu *g, gpu_plan *p)
 {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t result;
@@ -48,7 +43,7 @@ static void describe(gpu *g, gpu_plan *p, cublasComputeType_t compute)
     cublasLtMatrixLayoutCreate(&p->b, k->x_type, (uint64_t)k->K, (uint64_t)k->T, k->x_ld);
     cublasLtMatrixLayoutCreate(&p->c, k->y_type, (uint64_t)k->N, (uint64_t)k->T, k->residual ? k->residual_row : k->y_row);
     cublasLtMatrixLayoutCreate(&p->d, k->y_type, (uint64_t)k->N, (uint64_t)k->T, k->y_row);
-    pick_algorithm(g, p);
+    guess_algorithm(g, p);
 }
 
 static void drop(gpu_plan *p)
@@ -93,21 +88,26 @@ bool gpu_multiplies(gpu *g, const gpu_product *product)
     return plan_for(g, product)->ready;
 }
 
+cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const cublasLtMatmulAlgo_t *algo, const gpu_operands *at, void *y)
+{
+    float beta = p->key.residual ? 1.0f : 0.0f;
+    const void *c = p->key.residual ? at->residual : y;
+    return cublasLtMatmul(g->lt, p->op, &at->alpha, at->w, p->a, at->x, p->b, &beta, c, p->c, y, p->d, algo, g->workspace,
+                          g->workspace_bytes, g->stream);
+}
+
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at)
 {
     gpu_plan *p = plan_for(g, product);
-    float beta = product->residual ? 1.0f : 0.0f;
     if (at->bias)
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
     if (product->scaled) {
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &at->w_scale, sizeof at->w_scale);
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &at->x_scale, sizeof at->x_scale);
     }
+    if (p->ready && !p->settled) gpu_tune_settle(g, p, at);
     if (g->trace) gpu_trace_begin(g);
-    cublasStatus_t status = !p->ready ? CUBLAS_STATUS_NOT_SUPPORTED
-                                      : cublasLtMatmul(g->lt, p->op, &at->alpha, at->w, p->a, at->x, p->b, &beta,
-                                                       product->residual ? at->residual : at->y, p->c, at->y, p->d, &p->algo,
-                                                       g->workspace, g->workspace_bytes, g->stream);
+    cublasStatus_t status = p->ready ? gpu_plan_run(g, p, &p->algo, at, at->y) : CUBLAS_STATUS_NOT_SUPPORTED;
     if (status != CUBLAS_STATUS_SUCCESS) gpu_note(g, cudaErrorNotSupported, "cuBLASLt");
     if (g->trace) gpu_trace_end(g, "linear (cuBLASLt)");
 }
