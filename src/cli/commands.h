@@ -6,6 +6,6 @@
 #include "cli/args.h"
 
 extern const proa_command proa_cmd_run, proa_cmd_serve, proa_cmd_client, proa_cmd_eval, proa_cmd_bench,
-    proa_cmd_explain, proa_cmd_version;
+    proa_cmd_explain, proa_cmd_tune, proa_cmd_version;
 
 #endif
