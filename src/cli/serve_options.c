@@ -52,6 +52,8 @@ static const proa_arg engine_rows[] = {
      "type of their keys and values; fp8 on GPUs"},
     {"kv-tokens", PROA_ARG_INT, AT(kv_tokens), 0, (int64_t)1 << 40, "N", "0",
      "room for keys and values; 0: planned"},
+    {"kv-cache-free-gpu-mem-fraction", PROA_ARG_TEXT, AT(kv_share), 0, 0, "X", NULL,
+     "without --kv-tokens: keys and values get this share of what the weights leave"},
     {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0", "sequences running at once"},
 };
 static const proa_arg_table engine_args = PROA_ARG_TABLE(

@@ -30,6 +30,8 @@ static const proa_arg engine_rows[] = {
      "room for keys and values, in tokens; 0: planned"},
     {"kv-dtype", PROA_ARG_CHOICE, AT(kv_dtype), 0, 0, "auto|f32|bf16|f16|fp8", "auto",
      "type of keys and values; fp8 on GPUs"},
+    {"kv-cache-free-gpu-mem-fraction", PROA_ARG_REAL, AT(kv_share), 0, 1, "X", "0",
+     "without --kv-tokens: the share of keys and values in what the weights leave"},
     {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0",
      "sequences running at once, a beam counts as one; 0: " PROA_STR(PROA_SEQUENCES_DEFAULT)},
     {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0",
@@ -47,7 +49,8 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
                                  .threads = (int32_t)c->threads,
                                  .sequences_max = (int32_t)c->sequences,
                                  .step_tokens = (int32_t)c->step_tokens,
-                                 .kv_tokens = c->kv_tokens};
+                                 .kv_tokens = c->kv_tokens,
+                                 .kv_share = (float)c->kv_share};
     PROA_UNUSED(err);
     return PROA_OK;
 }

@@ -17,6 +17,7 @@ typedef struct proa_common {
     int64_t threads, seed;
     bool json;
     int64_t kv_tokens, sequences, step_tokens;
+    double kv_share;
 } proa_common;
 
 extern const proa_arg_table proa_common_args; /* of every command */
@@ -28,7 +29,7 @@ extern const proa_arg_table proa_engine_args; /* of those that run an engine */
     {                                                                                                        \
         "synthetic", PROA_ARG_STANDIN, offsetof(proa_common, model),                                         \
             .value = "NAME",                                                                                 \
-            .help = "in place of MODEL: random weights of a known model's shapes, on a GPU (docs/gpu.md)"    \
+            .help = "in place of MODEL: random weights of its shapes, on a GPU (names: docs/gpu.md)"         \
     }
 
 typedef struct proa_session {

@@ -24,6 +24,7 @@ typedef struct measuring {
     proa_pool *pool;
     float *x, *y, *source;
     proa_progress progress;
+    int64_t shown;
 } measuring;
 
 static void add_shape(measuring *m, const proa_param *p)
@@ -103,14 +104,15 @@ static proa_status time_shape(measuring *m, const shape *s, proa_isa isa, double
     return status;
 }
 
-static void show_line(const measuring *m, const shape *s, proa_isa isa, const double us[], proa_out *out)
+static void show_line(measuring *m, const shape *s, proa_isa isa, const double us[], proa_out *out)
 {
     if (m->tuner->common.json) {
-        proa_out_printf(out, "{\"N\":%lld,\"K\":%lld,\"count\":%lld,\"isa\":\"%s\",\"us\":{", (long long)s->N,
-                        (long long)s->K, (long long)s->count, proa_isa_name(isa));
+        proa_out_printf(out, "%s{\"N\":%lld,\"K\":%lld,\"count\":%lld,\"isa\":\"%s\",\"us\":{",
+                        m->shown++ ? "," : "", (long long)s->N, (long long)s->K, (long long)s->count,
+                        proa_isa_name(isa));
         for (size_t i = 0; i < PROA_COUNT(widths) && us[i] > 0; i++)
             proa_out_printf(out, "%s\"%lld\":%.3f", i ? "," : "", (long long)widths[i], us[i]);
-        proa_out_str(out, "}}\n");
+        proa_out_str(out, "}}");
         return;
     }
     proa_out_printf(out, "%7lld  %7lld  %5lld  %-12s", (long long)s->N, (long long)s->K, (long long)s->count,
@@ -130,19 +132,23 @@ static proa_status time_level(measuring *m, const shape *s, proa_isa isa, proa_o
 static proa_status time_all(measuring *m, proa_out *out, proa_err *err)
 {
     proa_isa best = proa_isa_detect();
-    if (!m->tuner->common.json)
-        proa_out_printf(out, "      N        K  times  level        us a product of %s rows\n", "1, 4, 16, 64");
+    const char *format = proa_wfmt_name(m->format), *takes = proa_isa_name(proa_isa_choose());
+    bool json = m->tuner->common.json;
+    if (json)
+        proa_out_printf(out, "{\"format\":\"%s\",\"kept\":false,\"takes\":\"%s\",\"products\":[", format, takes);
+    else proa_out_str(out, "      N        K  times  level        us a product of 1, 4, 16, 64 rows\n");
     for (int i = 0; i < m->count; i++)
-        for (int isa = 0; isa <= (int)best; isa++) {
+        for (int isa = best > PROA_ISA_GENERIC ? PROA_ISA_AVX2 : PROA_ISA_GENERIC; isa <= (int)best; isa++) {
             if (proa_interrupted()) return PROA_FAIL(err, CANCELLED, "cancelled");
             proa_progress_show(&m->progress, (double)i / m->count, "%lld x %lld", (long long)m->shapes[i].N,
                                (long long)m->shapes[i].K);
             PROA_TRY(time_level(m, &m->shapes[i], (proa_isa)isa, out, err));
         }
-    if (!m->tuner->common.json)
+    if (json) proa_out_str(out, "]}\n");
+    else
         proa_out_printf(
             out, "\n%s weights. Nothing is kept: the program takes the widest level, %s; PROA_ISA=LEVEL forces another\n",
-            proa_wfmt_name(m->format), proa_isa_name(proa_isa_choose()));
+            format, takes);
     return PROA_OK;
 }
 

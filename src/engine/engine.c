@@ -85,7 +85,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     proa_sizes_for_model(&e->sizes, e->model);
     malloc_trim(0); /* what reading the JSON files left behind */
     proa_memory_plan(&e->memory, &e->sizes, e->model, e->tokenizer);
-    PROA_TRY(proa_memory_check(&e->memory, e->device, err));
+    PROA_TRY(proa_memory_check(&e->memory, e->model, err));
     PROA_TRY(proa_model_load(e->model, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
     const proa_config *c = &e->model->config;
     PROA_TRY(proa_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,

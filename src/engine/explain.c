@@ -156,18 +156,21 @@ static void text_memory(const explained *x, proa_buf *out)
 {
     const proa_memory *m = &x->memory;
     char note[128];
-    int64_t available = proa_memory_available();
-    proa_buf_printf(out, "\nmemory\n");
-    memory_line(out, "weights", m->weights, "packed for this CPU");
+    bool host = x->m->device->host;
+    int64_t available = x->m->device->available(x->m->device);
+    proa_buf_printf(out, host ? "\nmemory\n" : "\nmemory of %s\n", x->m->device->name);
+    memory_line(out, "weights", m->weights, host ? "packed for this CPU" : "as the kernels read them");
     snprintf(note, sizeof note, "%lld tokens in pages of %d, %s, %lld bytes a token",
              (long long)proa_sizes_pages(&x->sizes) * PROA_PAGE_TOKENS, PROA_PAGE_TOKENS,
              proa_dtype_name(x->m->kv_dtype), (long long)kv_token_bytes(x));
     memory_line(out, "keys and values", m->kv, note);
     memory_line(out, "activations", m->activations, "registers of the program, shared where their lives allow");
     memory_line(out, "scratch", m->scratch, "of the kernels");
-    memory_line(out, "tokenizer", m->tokenizer, "");
-    memory_line(out, "bookkeeping", m->bookkeeping, "page tables, sampler, names");
-    memory_line(out, "program", m->program, "code and libraries");
+    if (host) {
+        memory_line(out, "tokenizer", m->tokenizer, "");
+        memory_line(out, "bookkeeping", m->bookkeeping, "page tables, sampler, names");
+        memory_line(out, "program", m->program, "code and libraries");
+    }
     snprintf(note, sizeof note, "of %.0f MB available%s", (double)available / 1e6,
              m->total > available ? ": DOES NOT FIT" : "");
     memory_line(out, "total", m->total, note);
@@ -247,7 +250,7 @@ static void json_memory(const explained *x, proa_buf *out)
     json_int(out, "bookkeeping_bytes", m->bookkeeping);
     json_int(out, "program_bytes", m->program);
     json_int(out, "total_bytes", m->total);
-    json_int(out, "available_bytes", proa_memory_available());
+    json_int(out, "available_bytes", x->m->device->available(x->m->device));
     end_list(out, '}');
 }
 

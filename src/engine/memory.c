@@ -37,11 +37,23 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     return PROA_OK;
 }
 
+/* What the kernels of a device may still take when they have run: the widest step's rows in the weights' type, sums of
+ * attention split over contexts, and what timing algorithms borrows (kernels/cuda/tune.cu). */
+#define DEVICE_SCRATCH_BYTES (256 * PROA_MIB)
+
+static int64_t device_scratch(const proa_model *m)
+{
+    proa_ctx_need need = proa_model_need(m);
+    int64_t widest = proa_max64(need.inputs, m->plan.width[PROA_REG_U]);
+    return DEVICE_SCRATCH_BYTES + 6 * need.rows * widest;
+}
+
 /* As many as fit into the share, at least one longest sequence, at most that for all that run. */
 static int64_t shared_tokens(const proa_sizes *s, const proa_model *m, int64_t longest)
 {
     int64_t page = proa_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->kv_dtype);
-    int64_t left = proa_memory_available() - m->plan.weight_bytes - m->plan.activation_bytes;
+    int64_t left = m->device->available(m->device) - m->plan.weight_bytes - m->plan.activation_bytes;
+    if (!m->device->host) left -= device_scratch(m);
     double tokens = s->kv_share * (double)proa_max64(left, 0) / (double)proa_max64(page, 1) * PROA_PAGE_TOKENS;
     double most = (double)longest * s->sequences_max;
     return proa_max64(longest, (int64_t)(tokens < most ? tokens : most));
@@ -67,10 +79,10 @@ int64_t proa_sizes_table(const proa_model *m)
     return proa_ceil_div(proa_max64(m->config.context, m->plan.rows_max), PROA_PAGE_TOKENS) + 1;
 }
 
-static int64_t scratch_bytes(const proa_sizes *s, const proa_model *m)
+static int64_t scratch_bytes(const proa_model *m)
 {
-    PROA_UNUSED(s);
     proa_ctx_need need = proa_model_need(m);
+    if (!m->device->host) return device_scratch(m);
     return proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
 }
 
@@ -87,27 +99,59 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
                       const proa_tokenizer *tokenizer)
 {
     *memory = (proa_memory){.weights = m->plan.weight_bytes, .activations = m->plan.activation_bytes};
-    memory->scratch = scratch_bytes(s, m);
+    memory->scratch = scratch_bytes(m);
     memory->kv = proa_pages_bytes(proa_sizes_pages(s), m->kv_layers, m->config.kv_heads, m->config.head_dim,
                                   m->kv_dtype);
     if (memory->kv < 0) memory->kv = INT64_MAX / 4;
     memory->tokenizer = tokenizer ? proa_tokenizer_bytes(tokenizer) : 0;
     memory->bookkeeping = bookkeeping_bytes(s, m);
     memory->program = PROGRAM_BYTES;
-    memory->total = memory->weights + memory->activations + memory->scratch + memory->kv + memory->tokenizer +
-                    memory->bookkeeping + memory->program;
+    memory->total = memory->weights + memory->activations + memory->scratch + memory->kv;
+    if (m->device->host) memory->total += memory->tokenizer + memory->bookkeeping + memory->program;
 }
 
-proa_status proa_memory_check(const proa_memory *memory, proa_device *device, proa_err *err)
+/* Tokens of keys and values that the rest leaves room for, in whole pages. */
+static int64_t tokens_that_fit(const proa_memory *memory, const proa_model *m, int64_t available)
 {
-    int64_t available = device->available(device);
-    int64_t total = device->host ? memory->total : memory->weights + memory->activations + memory->kv;
-    if (total <= available) return PROA_OK;
+    int64_t page = proa_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->kv_dtype);
+    int64_t left = available - (memory->total - memory->kv);
+    return left <= 0 || page <= 0 ? 0 : left / page * PROA_PAGE_TOKENS;
+}
+
+/* All of it with int8 matrices; 0: not offered, or no smaller. */
+static int64_t total_as_int8(const proa_memory *memory, const proa_model *m)
+{
+    const int64_t rows = 4096, cols = 4096; /* of a size at which padding does not show */
+    int64_t now = m->ctx.ops->pack_bytes(m->format, rows, cols),
+            then = m->ctx.ops->pack_bytes(PROA_WFMT_I8, rows, cols);
+    if (then <= 0 || now <= then) return 0;
+    double less = (double)m->plan.matrix_bytes * (1 - (double)then / (double)now);
+    return memory->total - (int64_t)less;
+}
+
+/* What would fit, for the end of a refusal. */
+static void say_what_fits(char *out, size_t size, const proa_memory *memory, const proa_model *m, int64_t available)
+{
+    int64_t tokens = tokens_that_fit(memory, m, available), small = total_as_int8(memory, m);
+    if (tokens >= PROA_PAGE_TOKENS) snprintf(out, size, "; --kv-tokens %lld would fit", (long long)tokens);
+    else if (small && small - memory->kv < available)
+        snprintf(out, size, "; --quant int8 would need %.1f MB", (double)small / 1e6);
+    else snprintf(out, size, "; the weights alone are too large");
+}
+
+proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, proa_err *err)
+{
+    int64_t available = m->device->available(m->device);
+    char fits[96], rest[64] = "";
+    if (memory->total <= available) return PROA_OK;
+    say_what_fits(fits, sizeof fits, memory, m, available);
+    if (m->device->host)
+        snprintf(rest, sizeof rest, ", the rest %.1f MB",
+                 (double)(memory->tokenizer + memory->bookkeeping + memory->program) / 1e6);
     return PROA_FAIL(
         err, NO_MEMORY,
-        "needs %.1f MB of memory, %.1f MB are available: weights %.1f MB, keys and values %.1f MB "
-        "(--kv-tokens), activations and scratch %.1f MB (--step-tokens), the rest %.1f MB",
-        (double)total / 1e6, (double)available / 1e6, (double)memory->weights / 1e6, (double)memory->kv / 1e6,
-        (double)(memory->activations + memory->scratch) / 1e6,
-        (double)(memory->tokenizer + memory->bookkeeping + memory->program) / 1e6);
+        "needs %.1f MB of memory on %s, %.1f MB are available: weights %.1f MB, keys and values %.1f MB "
+        "(--kv-tokens), activations %.1f MB and scratch %.1f MB (--step-tokens)%s%s",
+        (double)memory->total / 1e6, m->device->name, (double)available / 1e6, (double)memory->weights / 1e6,
+        (double)memory->kv / 1e6, (double)memory->activations / 1e6, (double)memory->scratch / 1e6, rest, fits);
 }

@@ -21,6 +21,7 @@ typedef struct proa_sizes {
     int32_t threads;                /* 0: all */
 } proa_sizes;
 
+/* On a device total is the device's alone; tokenizer, bookkeeping and program lie on the host. */
 typedef struct proa_memory {
     int64_t weights, activations, scratch, kv, tokenizer, bookkeeping, program, total;
 } proa_memory;
@@ -34,7 +35,7 @@ int64_t proa_sizes_pages(const proa_sizes *s);
 int64_t proa_sizes_table(const proa_model *m);
 void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m,
                       const proa_tokenizer *tokenizer);
-/* NO_MEMORY with the sum and its parts when the machine has less. */
-PROA_MUST_CHECK proa_status proa_memory_check(const proa_memory *memory, proa_device *device, proa_err *err);
+/* NO_MEMORY with the sum, its parts and what would fit, when the model's device has less. */
+PROA_MUST_CHECK proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, proa_err *err);
 
 #endif

@@ -35,6 +35,7 @@ from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, proa
     (["eval", LM], ["give one of --data"]),
     (["eval", T5, "--source", "x"], ["--source and --target go together"]),
     (["explain", "--synthetic", "x" * 200], ["--synthetic 'xxx", "is no NAME"]),
+    (["run", LM, "x", "--kv-cache-free-gpu-mem-fraction", "1.5"], ["--kv-cache-free-gpu-mem-fraction 1.5 is outside 0..1"]),
     (["bench", LM, "--synthetic", "t5-small"], ["one argument too many"]),
     ([], ["no command given"]),
 ])
@@ -67,6 +68,8 @@ def test_wrong_usage(args, words):
     (["run", GOLDEN / "arch/llama", "text needs a tokenizer"], ["tokenizer"]),
     (["run", GOLDEN / "arch/llama", "--input", "-"], ["tokenizer"]),
     (["run", LM, "--ids", "1", "--kv-tokens", "64", "--max-tokens", "500"], ["--kv-tokens"]),
+    (["run", T5, "x", "--kv-tokens", "4000000000"], ["needs ", "weights 28.1 MB", "(--step-tokens)", "; --kv-tokens ", " would fit"]),
+    (["tune", LM, "--device", "cuda:99"], ["device 'cuda"]),
     (["bench", LM, "--batches", ""], ["--batches is empty"]),
     (["bench", LM, "--batches", "0"], ["--batches: 0 is outside 1..4096"]),
     (["bench", LM, "--prompt", "1024"], ["--prompt 1024", "context"]),
