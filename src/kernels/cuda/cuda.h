@@ -36,7 +36,7 @@ struct gpu {
     cudaStream_t stream; /* what kernels go to: main_stream, or the branch's */
     cudaStream_t main_stream, side_stream;
     cudaEvent_t forked, side_done;
-    bool is_beside, plain_next; /* plain_next: the next kernel follows an event, so no programmatic launch */
+    bool is_beside, plain_next; /* plain_next: the next kernel begins a branch, so no programmatic launch */
     cublasLtHandle_t lt;
     void *workspace; /* of cuBLASLt */
     size_t workspace_bytes;

@@ -230,7 +230,8 @@ static void gpu_beside(proa_device *d, bool begins)
         gpu_note(g, cudaStreamWaitEvent(g->side_stream, g->forked, 0), "branching");
     } else gpu_note(g, cudaEventRecord(g->side_done, g->side_stream), "branching");
     g->stream = begins ? g->side_stream : g->main_stream;
-    g->is_beside = g->plain_next = begins;
+    g->is_beside = begins;
+    g->plain_next = begins;
 }
 
 static void gpu_join(proa_device *d)
@@ -238,7 +239,6 @@ static void gpu_join(proa_device *d)
     gpu *g = self(d);
     gpu_flush(g);
     gpu_note(g, cudaStreamWaitEvent(g->main_stream, g->side_done, 0), "joining a branch");
-    g->plain_next = true;
 }
 
 /* ---- opening ---- */

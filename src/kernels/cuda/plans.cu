@@ -38,6 +38,9 @@ static void describe(gpu *g, gpu_plan *p, cublasComputeType_t compute)
         cublasLtMatmulMatrixScale_t each = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &each, sizeof each);
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &each, sizeof each);
+        /* without pointers nothing is found; those of the product come with it */
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->workspace, sizeof g->workspace);
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->workspace, sizeof g->workspace);
     }
     cublasLtMatrixLayoutCreate(&p->a, k->w_type, (uint64_t)k->K, (uint64_t)k->N, k->w_ld);
     cublasLtMatrixLayoutCreate(&p->b, k->x_type, (uint64_t)k->K, (uint64_t)k->T, k->x_ld);

@@ -182,8 +182,7 @@ static proa_weight widen(gpu *g, const proa_weight *w, int64_t first, int64_t co
 
 static proa_view columns(proa_view v, int64_t first, int64_t count)
 {
-    if (v.rank) v.data = (char *)v.data + first * proa_dtype_bytes(v.dtype), v.shape[1] = count;
-    return v;
+    return v.rank ? proa_view_cols(v, first, first + count) : v;
 }
 
 /* A slice of the outputs at a time, so that scratch stays within WIDE_BYTES. */
