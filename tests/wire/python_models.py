@@ -156,7 +156,7 @@ MODELS = {
             responses = []
             for request in requests:
                 name = pb_utils.get_input_tensor_by_name(request, "MODEL").as_numpy()[0].decode()
-                tensor = pb_utils.Tensor("IN", pb_utils.get_input_tensor_by_name(request, "IN").as_numpy())
+                tensor = pb_utils.get_input_tensor_by_name(request, "IN")  # passed on as it came
                 call = pb_utils.InferenceRequest(model_name=name, requested_output_names=["OUT"], inputs=[tensor], request_id="inner",
                     preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0))
                 reply = call.exec()
