@@ -108,6 +108,10 @@ class Arena:
                 return at
         raise MemoryError(f"no room for {size} bytes in the memory that is shared with the server")
 
+    def unsent(self, at):
+        """Nobody will give this block back."""
+        self._release(at, at + self.live.pop(at))
+
     def collect(self):
         words = self.words
         while at := words[self.next]:
@@ -288,8 +292,16 @@ class Channel:
                 entries[i] = (*entry[:7], size)
                 size += entry[6]
         at = self.arena.alloc(size)
+        try:
+            self._fill(at, text, entries)
+        except BaseException:
+            self.arena.unsent(at)
+            raise
+        return at, size
+
+    def _fill(self, at, text, entries):
         view = self.arena.view
-        PAYLOAD.pack_into(view, at, len(text), len(tensors), 0, 0)
+        PAYLOAD.pack_into(view, at, len(text), len(entries), 0, 0)
         row = at + 16
         for raw, name_at, number, shape, data, where, length, begin in entries:
             TENSOR.pack_into(view, row, where, begin if where == PEER else at + begin, length, number, len(shape), name_at,
@@ -299,7 +311,6 @@ class Channel:
             if where == OWN and length:
                 self._copy(at + begin, data)
         view[row:row + len(text)] = text
-        return at, size
 
     def _find(self, data, inputs):
         """(place, bytes, begin): where the data of a tensor are, if they are part of the request's own inputs."""
@@ -370,13 +381,20 @@ class Channel:
         """A response to a request, or only that there will be no more (head None)."""
         self._locked(self._respond, number, head, tensors, final)
 
+    def _write_or_fail(self, head, tensors, inputs):
+        """What cannot be written is the error of this one response."""
+        try:
+            return self._write(head, tensors, inputs)
+        except Exception as error:
+            return self._write({"error": f"cannot send the response: {type(error).__name__}: {error}", "code": 13}, ())
+
     def _finish(self, replies, error):
         messages = []
         for number, head, tensors, flags in replies:
             inputs = self.requests.pop(number, None)
             if inputs is None:
                 continue  # a sender has answered it
-            at, size = self._write(head, tensors, inputs) if head is not None or tensors else (0, 0)
+            at, size = self._write_or_fail(head, tensors, inputs) if head is not None or tensors else (0, 0)
             messages.append((RESPONSE, flags, number, at, size, 0))
         at, size = self._write(error, ()) if error else (0, 0)
         messages.append((DONE, 0, 0, at, size, 0))
