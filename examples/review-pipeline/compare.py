@@ -37,10 +37,19 @@ ensemble_scheduling {
 """
 
 
+INT8 = 'parameters { key: "quant" value { string_value: "int8" } }\n'
+# name: what becomes of bert/config.pbtxt
+TRANSFORMERS = {
+    "transformer on the CPU": lambda config: config,
+    "the same in int8": lambda config: config + INT8,
+    "transformer on the GPU": lambda config: config.replace("kind: KIND_CPU", "kind: KIND_GPU"),
+}
+
+
 class Served:
     """`proa serve` over a copy of the repositories, with the ensembles of steps only, and one connection to it."""
 
-    def __init__(self, options, gpu):
+    def __init__(self, options, change):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="proa-compare-"))
         example = self.folder / "examples/review-pipeline"
         shutil.copytree(HERE, example, ignore=shutil.ignore_patterns("__pycache__"))
@@ -48,9 +57,8 @@ class Served:
         for name, suffix in (("steps", ""), ("steps_python", "_python")):
             (example / "repository-python" / name / "1").mkdir(parents=True)
             (example / "repository-python" / name / "config.pbtxt").write_text(STEPS % (suffix, suffix))
-        if gpu:
-            config = example / "repository/bert/config.pbtxt"
-            config.write_text(config.read_text().replace("kind: KIND_CPU", "kind: KIND_GPU"))
+        config = example / "repository/bert/config.pbtxt"
+        config.write_text(change(config.read_text()))
         command = [options.proa, "serve", "--json", "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--log-error=true",
                    f"--model-repository={example}/repository", f"--model-repository={example}/repository-python"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -143,10 +151,10 @@ def main():
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))  # the server inherits it
     texts = [line.rstrip("\n").split("\t")[-1].encode() for line in open(options.texts, encoding="utf-8")]
     rows = []
-    for device in ["CPU", "GPU"][: 1 + options.gpu]:
-        served = Served(options, device == "GPU")
-        pairs = [("steps", "steps_python", "steps only")] if device == "CPU" else []
-        for native, python, name in [("review", "review_python", f"transformer on the {device}")] + pairs:
+    for number, transformer in enumerate(list(TRANSFORMERS)[: 2 + options.gpu]):
+        served = Served(options, TRANSFORMERS[transformer])
+        pairs = [("steps", "steps_python", "steps only")] if number == 0 else []
+        for native, python, name in [("review", "review_python", transformer)] + pairs:
             apart = max(abs(a - b) for a, b in zip(scores(served, native, texts[:512]), scores(served, python, texts[:512])))
             if apart > 1e-5:
                 raise SystemExit(f"{native} and {python} differ by {apart}")
