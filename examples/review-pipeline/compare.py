@@ -41,7 +41,7 @@ INT8 = 'parameters { key: "quant" value { string_value: "int8" } }\n'
 # name: what becomes of bert/config.pbtxt
 TRANSFORMERS = {
     "transformer on the CPU": lambda config: config,
-    "the same in int8": lambda config: config + INT8,
+    "transformer in int8": lambda config: config + INT8,
     "transformer on the GPU": lambda config: config.replace("kind: KIND_CPU", "kind: KIND_GPU"),
 }
 

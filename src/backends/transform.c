@@ -183,6 +183,13 @@ static void close_transform(void *state)
     free(t);
 }
 
+static bool reads_texts(const proa_program *p)
+{
+    for (int32_t i = 0; i < p->steps_count; i++)
+        if (p->steps[i].features) return true;
+    return false;
+}
+
 static proa_status open_transform(void **state, proa_model *model, proa_err *err)
 {
     const Inference__ModelConfig *config = proa_model_config(model);
@@ -190,9 +197,10 @@ static proa_status open_transform(void **state, proa_model *model, proa_err *err
     proa_arena_init(&t->arena);
     proa_status status = read_program(&t->program, config, proa_model_version_path(model), &t->arena, err);
     if (status == PROA_OK) status = proa_program_check(&t->program, config, err);
-    if (status != PROA_OK) close_transform(t);
-    else *state = t;
-    return status;
+    if (status != PROA_OK) return close_transform(t), status;
+    if (reads_texts(&t->program)) proa_model_brief_rows(model, PROA_TRANSFORM_BRIEF_ROWS);
+    *state = t;
+    return PROA_OK;
 }
 
 static proa_status open_instance(void **state, void *model_state, const proa_instance *instance, proa_err *err)

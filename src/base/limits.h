@@ -145,6 +145,7 @@
 #define PROA_TRANSFORM_OPTIONS_MAX 16              /* of one step; the operation with the most has 7 */
 #define PROA_TRANSFORM_LIST_MAX   1024             /* elements of one option */
 #define PROA_TRANSFORM_BYTES_MAX  (1 * PROA_GIB)   /* one value: 256 million numbers */
+#define PROA_TRANSFORM_BRIEF_ROWS 64              /* texts of which a loop's thread makes the features: 5 us each */
 #define PROA_NGRAM_WORDS_MAX      8                /* of one n-gram; beyond 3 hardly one occurs twice */
 #define PROA_NGRAM_FILE_BYTES_MAX (256 * PROA_MIB) /* a vocabulary or a lexicon: ten million lines */
 #define PROA_LEXICON_COLUMNS_MAX  64               /* weights of each n-gram */
