@@ -401,8 +401,9 @@ bool proa_pyinstance_ready(proa_pyinstance *i, proa_err *reason)
         if (i->why.status != PROA_OK) *reason = i->why;
         else proa_pyinstance_not_healthy(i, PROA_UNAVAILABLE, NULL, reason);
     } else if (i->asks_ready) {
+        bool pending = i->asked; /* then, and while it executes, the last answer counts: the caller may be a loop */
         ask_ready(i);
-        wait_ready(i);
+        if (!pending && !i->executing) wait_ready(i);
         bool slow = i->asked && proa_clock_ns() - i->asked_ns > READY_NS && !i->executing;
         ready = i->state == PROA_PY_UP && i->is_ready && !slow;
         if (!ready && i->not_ready.status != PROA_OK) *reason = i->not_ready;
