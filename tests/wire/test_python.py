@@ -15,7 +15,7 @@ import requests
 
 from wire import Server, metric, wait_until
 
-PYTHON = {"PROA_PYTHON": sys.executable}
+PYTHON = {"PROA_PYTHON": sys.executable, "OPENBLAS_NUM_THREADS": "1"}
 HEAD = """
 import json, os, sys, threading, time
 import numpy as np

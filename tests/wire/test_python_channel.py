@@ -177,6 +177,18 @@ def test_threads_wait_side_by_side(rig):
     assert results == [True] * 16
 
 
+def test_reader_survives_what_somebody_else_does_with_a_reply(rig):
+    def closed(head, tensors, final):
+        raise RuntimeError("Event loop is closed")
+
+    heard = []
+    numbers = [rig.channel.infer({"model": "m"}, (), one) for one in (closed, lambda *reply: heard.append(reply))]
+    for number in numbers:
+        rig.socket.send(stub.MESSAGE.pack(stub.REPLY, stub.FINAL, number, 0, 0, 0))
+    assert rig.channel.wait(lambda: heard, 20)
+    assert heard == [(None, (), True)] and not rig.channel.infers
+
+
 def test_server_that_goes_ends_a_wait(rig):
     rig.socket.close()
     with pytest.raises((EOFError, OSError)):

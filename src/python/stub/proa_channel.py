@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+import traceback
 
 import numpy as np
 
@@ -216,9 +217,16 @@ class Channel:
             on_reply = self.infers.pop(number, None) if flags & FINAL else self.infers.get(number)
             head, tensors = self.read(at, size)[:2] if size else (None, ())
             if on_reply:
-                on_reply(head, tensors, bool(flags & FINAL))
+                self._hand_over(on_reply, head, tensors, bool(flags & FINAL))
         else:
             self.tasks.append(messages)
+
+    @staticmethod
+    def _hand_over(on_reply, *reply):
+        try:
+            on_reply(*reply)
+        except Exception:  # of another thread's call (its event loop may have closed): no concern of who reads here
+            traceback.print_exc()
 
     def read(self, at, size):
         """(head, tensors) of a payload; the block goes back when the last of its tensors is let go."""
