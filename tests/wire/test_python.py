@@ -346,7 +346,7 @@ class TritonPythonModel:
 FAULT_CONFIG = {
     "segfault": "", "exits": "", "leaves": "", "raises": "", "scribbles": "",
     "pair": "instance_group { count: 2 }", "brittle": "",
-    "hangs": 'parameters { key: "execute_timeout_ms" value { string_value: "300" } }',
+    "hangs": 'parameters { key: "execute_timeout_ms" value { string_value: "1500" } }',
     "eats": 'parameters { key: "memory_limit_mb" value { string_value: "1500" } }',
 }  # yapf: disable
 WRONG = {
@@ -378,7 +378,7 @@ def faults(tmp_path_factory):
     ("segfault", "Stub process 'segfault_0' is not healthy. It was killed by signal 11"),
     ("exits", "Stub process 'exits_0' is not healthy. It ended with exit status 3"),
     ("leaves", "Stub process 'leaves_0' is not healthy. It ended with exit status 4"),
-    ("hangs", "Stub process 'hangs_0' is not healthy. It was killed: execute took longer than 300 ms"),
+    ("hangs", "Stub process 'hangs_0' is not healthy. It was killed: execute took longer than 1500 ms"),
     ("scribbles", "Stub process 'scribbles_0' is not healthy. It was killed: the stub sent a payload outside its memory"),
 ])
 def test_process_that_ends_is_started_again(faults, model, text):
@@ -537,7 +537,7 @@ def gone(pid):
 def test_nothing_is_left_behind(tmp_path, end):
     """A process that computes for ever does not outlive its server, and /dev/shm is as before."""
     before = shared_memory()
-    write_model(tmp_path, "hangs", FAULTS, IO + FAULT_CONFIG["hangs"].replace("300", "60000"))
+    write_model(tmp_path, "hangs", FAULTS, IO + FAULT_CONFIG["hangs"].replace("1500", "60000"))
     write_model(tmp_path, "sound", *GOOD["double"])
     server = Server(repositories=(tmp_path, ), env=PYTHON).__enter__()
     pids = [pid for pid, _ in children_of(server.process.pid)]
