@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_shap.c - SHAP values are what their definition says, summed over all sets of features, and add up to the margin. */
+ * test_shap.c - SHAP values are what their definition says, summed over all sets of features, add up to the margin, and
+ * are the libraries' own. */
 #include "forest/shap.h"
+
+#include "base/file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -178,12 +181,74 @@ static void test_refused(void **state)
     proa_forest_free(f);
 }
 
+/* ---- the libraries ---- */
+
+static float *read_floats(const char *name, const char *ending, int64_t *count)
+{
+    char path[512];
+    proa_buf buf;
+    proa_err err = {.status = PROA_OK};
+    int stem = (int)(strrchr(name, '.') - name);
+    snprintf(path, sizeof path, "%s/tests/golden/forest/%.*s%s", PROA_SOURCE_DIR, stem, name, ending);
+    if (proa_file_read(&buf, path, 1 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
+    *count = (int64_t)(buf.len / sizeof(float));
+    return (float *)(void *)buf.ptr;
+}
+
+/* tools/golden_shap.py; XGBoost's are sums of floats. */
+static void try_library(const char *name)
+{
+    char path[512];
+    int64_t elements, wanted;
+    proa_forest *f = NULL;
+    proa_shap *s = NULL;
+    proa_err err = {.status = PROA_OK};
+    snprintf(path, sizeof path, "%s/tests/golden/forest/%s", PROA_SOURCE_DIR, name);
+    if (proa_forest_open(&f, path, PROA_FOREST_AUTO, &err) != PROA_OK) fail_msg("%s", err.text);
+    if (proa_shap_new(&s, f, &err) != PROA_OK) fail_msg("%s: %s", name, err.text);
+    float *x = read_floats("inputs.", ".f32", &elements), *want = read_floats(name, ".shap", &wanted);
+    int64_t rows = elements / f->features, count = rows * f->outputs * (f->features + 1);
+    float *got = proa_malloc((size_t)count * sizeof *got);
+    assert_int_equal(wanted, count);
+    proa_shap_values(s, x, rows, got, NULL);
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabs((double)got[i] - (double)want[i]) <= 2e-5 * fmax(1.0, fabs((double)want[i]))))
+            fail_msg("%s: value %d is %.9g, must be %.9g", name, (int)i, (double)got[i], (double)want[i]);
+    proa_shap_free(s);
+    proa_forest_free(f);
+    free(x);
+    free(want);
+    free(got);
+}
+
+static void test_libraries(void **state)
+{
+    static const char *const names[] = {
+        "xgb-binary-logistic.json",
+        "xgb-multi-softprob.json",
+        "xgb-reg-squarederror.json",
+        "xgb-dart.json",
+        "xgb-categories.json",
+        "xgb-base.json",
+        "xgb-pruned.json",
+        "lgb-binary.txt",
+        "lgb-multiclass.txt",
+        "lgb-regression.txt",
+        "lgb-zero.txt",
+        "lgb-no-missing.txt",
+        "lgb-dart.txt",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) try_library(names[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_definition),
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_libraries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
