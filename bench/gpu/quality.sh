@@ -36,25 +36,26 @@ value() {
 
 # Greedy translation is the CPU's reference too; --dtype auto would be the checkpoint's own type.
 row() {
-    where=$1 dtype=$2 quant=$3
+    where=$1 dtype=$2 quant=$3 pages=${4:-auto}
     bleu=$(value bleu "$translator" --source "$data/test_2016_flickr.en.gz" --target "$data/test_2016_flickr.de.gz" \
-        --prefix "translate English to German: " --limit "$lines" --device "$where" --dtype "$dtype" --quant "$quant")
+        --prefix "translate English to German: " --limit "$lines" --device "$where" --dtype "$dtype" --quant "$quant" --kv-dtype "$pages")
     perplexity=$(value perplexity "$lm" --data "$data/classics-validation.txt.gz" --limit "$windows" \
-        --device "$where" --dtype "$dtype" --quant "$quant")
+        --device "$where" --dtype "$dtype" --quant "$quant" --kv-dtype "$pages")
     [ -n "${bleu0:-}" ] || { bleu0=$bleu perplexity0=$perplexity; }
-    echo "$where $dtype $quant $bleu $perplexity $bleu0 $perplexity0" | awk '
+    echo "$where $dtype $quant$([ "$pages" = auto ] || echo "+$pages") $bleu $perplexity $bleu0 $perplexity0" | awk '
         function less(a, b) { return a == "-" || b == "-" ? "-" : sprintf("%+.3f", a - b) }
         function per(a, b) { return a == "-" || b == "-" ? "-" : sprintf("%+.3f %%", 100 * (a / b - 1)) }
-        { printf "%-8s %-6s %-6s %8s %8s   %11s %10s\n", $1, $2, $3, $4 == "-" ? $4 : sprintf("%.2f", $4), less($4, $6),
+        { printf "%-8s %-6s %-8s %8s %8s   %11s %10s\n", $1, $2, $3, $4 == "-" ? $4 : sprintf("%.2f", $4), less($4, $6),
           $5 == "-" ? $5 : sprintf("%.4f", $5), per($5, $7) }'
 }
 
 echo "$(basename "$translator") and $(basename "$lm")"
-echo "device   dtype  quant      BLEU   change    perplexity     change"
+echo "device   dtype  quant        BLEU   change    perplexity     change"
 row cpu f32 none
 row "$device" f32 none
 row "$device" f16 none
 row "$device" bf16 none
 row "$device" f16 fp8
+row "$device" f16 fp8 fp8 # keys and values too
 row "$device" f16 int8
 row "$device" f16 int4

@@ -50,9 +50,10 @@ ROWS = [
     row("BERT-large f16, 64 x 384", "bert-large", "encode", 2600, "sequences/s", goal=3800, prompt=384, batches=(64,),
         options=("--step-tokens", "24576")),
     row("GPT-J-6B fp8, 128/128, best batch", "gptj-6b", "all", 22000, "tokens/s", quant="fp8", goal=36000, tokens=128,
-        batches=(128, 256, 512), torch=(), rounds=1, options=("--step-tokens", "4096")),
+        batches=(128, 256, 512), torch=(), rounds=1, options=("--step-tokens", "4096", "--kv-dtype", "fp8")),
     row("Llama-3-8B fp8, 1,024/1,024, batch 256", "llama3-8b", "all", 14000, "tokens/s", quant="fp8", goal=23000,
-        prompt=1024, tokens=1024, batches=(256,), torch=(), rounds=1, options=("--step-tokens", "4096")),
+        prompt=1024, tokens=1024, batches=(256,), torch=(), rounds=1,
+        options=("--step-tokens", "4096", "--kv-dtype", "fp8")),
     row("GPT-J-6B f16, 128/64, batch 256", "gptj-6b", "decode", None, "tokens/s", batches=(256,), torch=(), rounds=1,
         options=("--step-tokens", "4096")),
 ]

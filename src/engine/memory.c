@@ -118,25 +118,41 @@ static int64_t tokens_that_fit(const proa_memory *memory, const proa_model *m, i
     return left <= 0 || page <= 0 ? 0 : left / page * PROA_PAGE_TOKENS;
 }
 
-/* All of it with int8 matrices; 0: not offered, or no smaller. */
-static int64_t total_as_int8(const proa_memory *memory, const proa_model *m)
+/* All of it with matrices of this format; 0: not offered, or no smaller. */
+static int64_t total_as(const proa_memory *memory, const proa_model *m, proa_wfmt format)
 {
     const int64_t rows = 4096, cols = 4096; /* of a size at which padding does not show */
     int64_t now = m->ctx.ops->pack_bytes(m->format, rows, cols),
-            then = m->ctx.ops->pack_bytes(PROA_WFMT_I8, rows, cols);
+            then = m->ctx.ops->pack_bytes(format, rows, cols);
     if (then <= 0 || now <= then) return 0;
     double less = (double)m->plan.matrix_bytes * (1 - (double)then / (double)now);
     return memory->total - (int64_t)less;
 }
 
+/* The first --quant with which it fits, keys and values left as they are. */
+static bool quant_that_fits(char *out, size_t size, const proa_memory *memory, const proa_model *m,
+                            int64_t available)
+{
+    const struct {
+        const char *name;
+        proa_wfmt format;
+    } quants[] = {{"int8", m->device->host ? PROA_WFMT_I8 : PROA_WFMT_I8W}, {"int4", PROA_WFMT_I4}};
+    for (size_t i = 0; i < PROA_COUNT(quants); i++) {
+        int64_t total = total_as(memory, m, quants[i].format);
+        if (total == 0 || total > available) continue;
+        snprintf(out, size, "; --quant %s would need %.1f MB", quants[i].name, (double)total / 1e6);
+        return true;
+    }
+    return false;
+}
+
 /* What would fit, for the end of a refusal. */
 static void say_what_fits(char *out, size_t size, const proa_memory *memory, const proa_model *m, int64_t available)
 {
-    int64_t tokens = tokens_that_fit(memory, m, available), small = total_as_int8(memory, m);
+    int64_t tokens = tokens_that_fit(memory, m, available);
     if (tokens >= PROA_PAGE_TOKENS) snprintf(out, size, "; --kv-tokens %lld would fit", (long long)tokens);
-    else if (small && small - memory->kv < available)
-        snprintf(out, size, "; --quant int8 would need %.1f MB", (double)small / 1e6);
-    else snprintf(out, size, "; the weights alone are too large");
+    else if (!quant_that_fits(out, size, memory, m, available))
+        snprintf(out, size, "; the weights alone are too large");
 }
 
 proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, proa_err *err)
