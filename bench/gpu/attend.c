@@ -103,6 +103,7 @@ static int measure(bench *b, const shape *s)
 int main(int argc, char **argv)
 {
     static const shape shapes[] = {{"Llama-3-8B", 32, 8, 128, PROA_DTYPE_F16},
+                                   {"Llama-3-8B", 32, 8, 128, PROA_DTYPE_FP8},
                                    {"Llama-2-7B", 32, 32, 128, PROA_DTYPE_F16},
                                    {"GPT-J-6B", 16, 16, 256, PROA_DTYPE_F16},
                                    {"GPT-2 XL", 25, 25, 64, PROA_DTYPE_F16}};

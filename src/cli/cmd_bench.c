@@ -29,7 +29,8 @@ static const proa_arg_table bench_args = PROA_ARG_TABLE("options", bench_rows);
 static double matrix_rate(proa_device *d, proa_wfmt format)
 {
     if (!d->matrix_rate || format == PROA_WFMT_F32) return 0;
-    return d->matrix_rate(d, format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16);
+    double fp8 = format == PROA_WFMT_FP8 ? d->matrix_rate(d, PROA_DTYPE_FP8) : 0;
+    return fp8 > 0 ? fp8 : d->matrix_rate(d, format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16);
 }
 
 /* What a step reads is the plan's to know: it is made again, without loading anything. */

@@ -49,7 +49,7 @@ struct proa_device {
                    uint64_t seed);
     /* Bytes a second that a kernel reads from memory, measured; NULL: see ceiling.h. */
     double (*read_rate)(proa_device *d);
-    /* Multiplications and additions a second of matrix products in that dtype, measured. */
+    /* Multiplications and additions a second of matrix products in that dtype (f16, bf16, fp8), measured; 0: it has none. */
     double (*matrix_rate)(proa_device *d, proa_dtype dtype);
     void (*close)(proa_device *d);
 };

@@ -2,6 +2,7 @@
  * ceiling.cu - what this GPU can do at most: the rate at which a kernel reads memory, and that of matrix products; and the
  * random numbers that they, and synthetic models, are made of. */
 #include "kernels/cuda/cuda.h"
+#include <cuda_fp8.h>
 
 /* SplitMix64 (Steele, Lea, Flood 2014) of the element's number. */
 __device__ static inline float spread(uint64_t i, float middle, float reach)
@@ -21,6 +22,15 @@ template <typename T> __global__ void random_kernel(T *to, int64_t count, float 
         to[i] = gpu_from_f32<T>(spread(seed * 0x100000001b3ull + (uint64_t)i, middle, reach));
 }
 
+__global__ void random_fp8_kernel(__nv_fp8_e4m3 *to, int64_t count, float middle, float reach, uint64_t seed)
+{
+    int64_t stride = (int64_t)gridDim.x * blockDim.x;
+    gpu_wait();
+    gpu_release();
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride)
+        to[i] = __nv_fp8_e4m3(spread(seed * 0x100000001b3ull + (uint64_t)i, middle, reach));
+}
+
 void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach, uint64_t seed)
 {
     gpu *g = reinterpret_cast<gpu *>(d);
@@ -30,6 +40,8 @@ void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, f
     else if (dtype == PROA_DTYPE_BF16)
         gpu_launch(g, "random", random_kernel<__nv_bfloat16>, grid, 256, 0, (__nv_bfloat16 *)memory, count, middle, reach,
                    seed);
+    else if (dtype == PROA_DTYPE_FP8)
+        gpu_launch(g, "random", random_fp8_kernel, grid, 256, 0, (__nv_fp8_e4m3 *)memory, count, middle, reach, seed);
     else gpu_launch(g, "random", random_kernel<float>, grid, 256, 0, (float *)memory, count, middle, reach, seed);
 }
 
@@ -82,7 +94,12 @@ double gpu_read_rate(proa_device *d)
     return (double)bytes / s;
 }
 
-/* Operands and result of two bytes, as close to the card's peak as a product gets. */
+/* Of two bytes, or of one with a result of two: as close to the card's peak as a product gets. */
+static cudaDataType_t operand_type(proa_dtype dtype)
+{
+    return dtype == PROA_DTYPE_BF16 ? CUDA_R_16BF : dtype == PROA_DTYPE_FP8 ? CUDA_R_8F_E4M3 : CUDA_R_16F;
+}
+
 double gpu_matrix_rate(proa_device *d, proa_dtype dtype)
 {
     gpu *g = reinterpret_cast<gpu *>(d);
@@ -90,11 +107,14 @@ double gpu_matrix_rate(proa_device *d, proa_dtype dtype)
     char *memory = (char *)d->alloc(d, 3 * bytes);
     if (!memory) return 0;
     gpu_product product = {n, n, n, n, n, n, 0};
-    product.w_type = product.x_type = product.y_type = dtype == PROA_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    product.w_type = product.x_type = operand_type(dtype);
+    product.y_type = dtype == PROA_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
     product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     gpu_operands at = {memory, memory + bytes, memory + 2 * bytes, NULL, NULL, 1.0f};
-    gpu_random(d, memory, dtype, 3 * n * n, 0, 1, 1);
-    double s = best_of(g, 8, [&] { gpu_multiply(g, &product, &at); });
+    gpu_random(d, memory + bytes, dtype, n * n, 0, 1, 1);
+    gpu_random(d, memory + 2 * bytes, dtype, n * n, 0, 1, 2);
+    double s = 0;
+    if (gpu_multiplies(g, &product)) s = best_of(g, 8, [&] { gpu_multiply(g, &product, &at); });
     d->free(d, memory, 3 * bytes);
-    return 2.0 * (double)n * (double)n * (double)n / s;
+    return s > 0 ? 2.0 * (double)n * (double)n * (double)n / s : 0;
 }
