@@ -86,7 +86,8 @@ static proa_status engine_options(proa_bench *b, const proa_info *info, proa_eng
     b->session = &not_open;
     int64_t most = largest_batch(b);
     if (!options->sequences_max) options->sequences_max = (int32_t)most;
-    if (!options->kv_tokens && !(options->kv_share > 0)) options->kv_tokens = most * proa_bench_sequence_tokens(b, most);
+    if (!options->kv_tokens && !(options->kv_share > 0))
+        options->kv_tokens = most * proa_bench_sequence_tokens(b, most);
     proa_status status = check_context(b, err);
     b->session = NULL;
     return status;

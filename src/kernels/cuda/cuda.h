@@ -227,7 +227,8 @@ struct gpu_plan {
     bool settled; /* and it is the best that is known */
 };
 
-cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const cublasLtMatmulAlgo_t *algo, const gpu_operands *at, void *y);
+cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const cublasLtMatmulAlgo_t *algo,
+                            const gpu_operands *at, void *y);
 /* INTERNAL at the next check if cuBLASLt has nothing for it. */
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at);
 void gpu_plans_release(gpu *g);
