@@ -7,9 +7,11 @@
  * promised to others, so nothing that runs is ever evicted. */
 #include "engine/job.h"
 
+#include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 void proa_job_list_init(proa_job_list *list)
@@ -185,22 +187,62 @@ static void add_input(proa_engine *e, proa_job *job)
     for (int64_t i = 0; i < job->input_count; i++) add_row(e, job->input[i], i);
 }
 
-/* Head rows of one encoder-only job whose input stands at rows [row, row + n) of the step. */
-static void deliver_encoded(proa_engine *e, proa_job *job, int64_t row)
+/* What the head gives for the inputs of a step, asked for all at once where it can be. */
+typedef struct harvest {
+    float *first, *pooled; /* [inputs][columns] of each input's first row; NULL: not wanted */
+    const float *rows;     /* [rows][columns] of the step, of a head that only gathers */
+} harvest;
+
+typedef proa_view head_fn(proa_model *m, const int32_t *rows, int64_t count);
+
+static float *ask_firsts(proa_engine *e, head_fn *head)
+{
+    int64_t columns = e->model->plan.width[PROA_REG_OUT];
+    float *out = proa_malloc((size_t)(e->spans * columns) * sizeof *out);
+    for (int64_t first = 0; first < e->spans; first += PROA_HEAD_ROWS) {
+        int32_t rows[PROA_HEAD_ROWS];
+        int64_t count = proa_min64(e->spans - first, PROA_HEAD_ROWS);
+        for (int64_t i = 0; i < count; i++) rows[i] = e->self_spans[first + i].row;
+        const float *from = proa_view_f32(head(e->model, rows, count));
+        memcpy(out + first * columns, from, (size_t)(count * columns) * sizeof *out);
+    }
+    return out;
+}
+
+/* rows last: they stay where the head left them. */
+static harvest ask_encoded(proa_engine *e)
 {
     proa_model *m = e->model;
+    harvest h = {NULL, NULL, NULL};
+    bool wanted = false;
+    for (proa_job *job = e->running.first; job; job = job->next)
+        wanted = wanted || (job->phase == PROA_PHASE_ENCODE && job->task != PROA_TASK_ENCODE);
+    if (has_decoder(e) || !wanted) return h;
+    if (proa_model_has_pool(m)) h.pooled = ask_firsts(e, proa_model_pool);
+    if (m->arch->head_rows == PROA_ROWS_FIRST) h.first = ask_firsts(e, proa_model_head);
+    else h.rows = proa_model_rows(m, e->rows);
+    return h;
+}
+
+static void deliver_by_head(proa_engine *e, proa_job *job, int64_t row)
+{
     int32_t rows[PROA_HEAD_ROWS];
-    int64_t n = m->arch->head_rows == PROA_ROWS_FIRST ? 1 : job->input_count;
-    int64_t columns = m->plan.width[PROA_REG_OUT];
-    for (int64_t first = 0; first < n; first += PROA_HEAD_ROWS) {
-        int64_t count = proa_min64(n - first, PROA_HEAD_ROWS);
+    for (int64_t first = 0; first < job->input_count; first += PROA_HEAD_ROWS) {
+        int64_t count = proa_min64(job->input_count - first, PROA_HEAD_ROWS);
         for (int64_t i = 0; i < count; i++) rows[i] = (int32_t)(row + first + i);
-        const float *out = proa_view_f32(proa_model_head(m, rows, count));
-        proa_deliver_rows(job, out, NULL, first, count, columns);
+        const float *out = proa_view_f32(proa_model_head(e->model, rows, count));
+        proa_deliver_rows(job, out, NULL, first, count, e->model->plan.width[PROA_REG_OUT]);
     }
-    if (!proa_model_has_pool(m)) return;
-    rows[0] = (int32_t)row;
-    proa_deliver_rows(job, NULL, proa_view_f32(proa_model_pool(m, rows, 1)), n, 0, columns);
+}
+
+/* Head rows of one encoder-only job whose input, the step's at `index`, stands at rows [row, row + n) of the step. */
+static void deliver_encoded(proa_engine *e, proa_job *job, const harvest *h, int64_t index, int64_t row)
+{
+    int64_t columns = e->model->plan.width[PROA_REG_OUT], n = h->first ? 1 : job->input_count;
+    if (h->first) proa_deliver_rows(job, h->first + index * columns, NULL, 0, 1, columns);
+    else if (h->rows) proa_deliver_rows(job, h->rows + row * columns, NULL, 0, n, columns);
+    else deliver_by_head(e, job, row);
+    if (h->pooled) proa_deliver_rows(job, NULL, h->pooled + index * columns, n, 0, columns);
 }
 
 /* The encoder's last states, of one job whose input stands at rows [row, row + n) of the step. */
@@ -214,21 +256,24 @@ static void deliver_hidden(proa_engine *e, proa_job *job, int64_t row)
 static void after_encode(proa_engine *e)
 {
     proa_job_list kept;
-    int64_t row = 0;
+    int64_t row = 0, index = 0;
+    harvest h = ask_encoded(e);
     proa_job_list_init(&kept);
     for (proa_job *job; (job = proa_job_list_pop(&e->running));) {
         bool in_step = job->phase == PROA_PHASE_ENCODE && row < e->rows;
         if (in_step && (!has_decoder(e) || job->task == PROA_TASK_ENCODE)) {
             if (job->task == PROA_TASK_ENCODE) deliver_hidden(e, job, row);
-            else deliver_encoded(e, job, row);
-            row += job->input_count;
+            else deliver_encoded(e, job, &h, index, row);
+            row += job->input_count, index++;
             end_job(e, job, PROA_FINISH_END, NULL);
             continue;
         }
-        if (in_step) row += job->input_count, job->phase = PROA_PHASE_PROMPT;
+        if (in_step) row += job->input_count, index++, job->phase = PROA_PHASE_PROMPT;
         proa_job_list_push(&kept, job);
     }
     e->running = kept;
+    free(h.first);
+    free(h.pooled);
 }
 
 static bool encode(proa_engine *e)

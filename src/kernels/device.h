@@ -15,6 +15,7 @@ typedef struct proa_pass {
     int32_t kind;                           /* the caller's name of the program */
     int32_t rows, spans, rows_max, context; /* of all spans; context rounded up by the caller */
     int32_t cross_context;
+    int32_t rows_min; /* of all spans */
 } proa_pass;
 
 typedef struct proa_device proa_device;
@@ -44,6 +45,9 @@ struct proa_device {
      * such branch at a time. NULL: never asked. */
     void (*beside)(proa_device *d, bool begins);
     void (*join)(proa_device *d);
+    /* The type of what a pass of that many rows keeps between the residual stream and the logits: f32, or the weights' own
+     * where the ops of this device take views of 16 bits (ops.def). NULL: f32. */
+    proa_dtype (*activations)(proa_device *d, proa_wfmt format, int64_t rows);
     /* Numbers spread evenly in [middle - reach, middle + reach]; NULL: not offered. */
     void (*random)(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
                    uint64_t seed);

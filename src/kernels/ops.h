@@ -46,6 +46,9 @@ typedef struct proa_kv {
     void *k, *v;
     proa_dtype dtype;
     int64_t kv_heads, head_dim; /* Hk, dh */
+    /* Not 0: there are no pages. k and v are the rows of the step, that many elements apart, and a span sees those that it
+     * has itself (context == rows). attend on a device, where q is of 16 bits and dtype the same. */
+    int64_t row;
 } proa_kv;
 
 /* The ragged batch: which rows of the step belong to which sequence, and where its context lies. */
@@ -60,6 +63,7 @@ typedef struct proa_spans {
     int64_t count;
     const int32_t *pages;
     int32_t rows_max, context_max; /* of all spans; read where the spans themselves lie on a device */
+    int32_t rows_min;              /* 0: may be anything */
 } proa_spans;
 
 /* How scores are made; zero: plain bidirectional attention with scale 0 (set the scale!). */

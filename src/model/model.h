@@ -55,6 +55,7 @@ typedef struct proa_model {
     char *weight_memory, *activations;
     float *inv_freq;
     proa_stage *stage; /* stage.h; NULL on the host */
+    proa_dtype stream; /* of register X since the last pass */
 } proa_model;
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder.
@@ -76,6 +77,9 @@ void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch
 void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch);
 /* The head over rows of the last pass, at most plan.head_rows: [count, outputs], valid until the next call. */
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
+/* Rows [0, rows) of the last pass of a model whose head only gathers: what proa_model_head gives for them, in one piece,
+ * valid until the next call. NULL: its head does more. */
+const float *proa_model_rows(proa_model *m, int64_t rows);
 /* Of a model on a device: the likeliest id of each of these rows and the logarithm of the sum of its exponentials, which
  * is a number if the whole row is. Nothing else comes back. */
 void proa_model_best(proa_model *m, const int32_t *rows, int64_t count, int32_t *ids, float *sums);

@@ -39,6 +39,16 @@ static void link_all(proa_plan *plan, const proa_arch *arch, const proa_config *
     link_program(&plan->pool, arch->pool, c);
 }
 
+static bool norms_stream(const proa_program *layer)
+{
+    bool found = false;
+    for (int i = 0; i < layer->count; i++) {
+        const proa_step *s = &layer->step[i];
+        found = found || (s->op == PROA_STEP_NORM && s->in == PROA_REG_X && s->out == PROA_REG_X);
+    }
+    return found;
+}
+
 /* clash[a] has bit b when a and b are alive in the same step of some program. */
 typedef struct lives {
     uint32_t clash[PROA_REG_COUNT];
@@ -75,7 +85,7 @@ static void add_lives(lives *l, const proa_program *p)
 
 static int64_t reg_bytes(const proa_plan *plan, int reg)
 {
-    bool few = reg == PROA_REG_H || reg == PROA_REG_HN || reg == PROA_REG_OUT;
+    bool few = reg == PROA_REG_H || reg == PROA_REG_HN || (reg == PROA_REG_OUT && !plan->bare_head);
     return proa_round_up((few ? plan->head_rows : plan->rows_max) * plan->width[reg] * 4, 64);
 }
 
@@ -184,6 +194,9 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
     *plan = (proa_plan){.rows_max = rows_max, .head_rows = head_rows};
     proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     link_all(plan, arch, c);
+    for (int s = 0; s < PROA_STACK_COUNT; s++)
+        plan->normed_stream = plan->normed_stream || norms_stream(&plan->program[s][PROA_SECTION_LAYER]);
+    plan->bare_head = plan->head.count == 1 && plan->head.step[0].op == PROA_STEP_GATHER;
     place_registers(plan, arch, c);
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         for (int64_t i = 0; i < (params[s].layers + 1) * PROA_SLOT_COUNT; i++)

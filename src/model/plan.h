@@ -32,6 +32,8 @@ typedef struct proa_plan {
     int64_t layer_bytes; /* one decoder layer's (encoder-only: encoder layer's) weights: read in every step */
     int64_t step_bytes;  /* weights that one decoding step reads: all layers and the head */
     int64_t parameters;
+    bool bare_head; /* the head only gathers rows of X: OUT has room for all of a step's */
+    bool normed_stream; /* each layer norms the residual stream itself (BERT): what products read, and no finer, is added to */
 } proa_plan;
 
 /* tables: embedding tables are copied too (to a device), not read in place. Sizes from shapes; sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT when a product overflows. */

@@ -2,7 +2,9 @@
  * run.c - the one loop that runs every model: for each step of a program, the kernel that does it. */
 #include "model/model.h"
 
+#include "base/alloc.h"
 #include "model/stage.h"
+#include <stdlib.h>
 
 /* What a step needs to know beyond itself. */
 typedef struct frame {
@@ -15,13 +17,35 @@ typedef struct frame {
     const int32_t *gather;   /* rows that the head is asked for */
     const proa_given *given; /* rows that the encoder gets as vectors */
     int64_t given_count;
+    proa_dtype narrow; /* of what lies between the residual stream and the head's outputs: f32, or a device's 16 bits */
 } frame;
+
+static frame make_frame(proa_model *m, proa_stack_id stack, int64_t rows)
+{
+    proa_device *d = m->device;
+    frame f = {.m = m, .stack = stack, .rows = rows};
+    f.narrow = d->activations ? d->activations(d, m->format, rows) : PROA_DTYPE_F32;
+    if (f.narrow != m->kv_dtype) f.narrow = PROA_DTYPE_F32; /* attention wants queries of the pages' type */
+    return f;
+}
+
+static proa_dtype reg_dtype(const frame *f, proa_reg r)
+{
+    switch (r) {
+    case PROA_REG_X: return f->m->stream;
+    case PROA_REG_HN: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
+    case PROA_REG_ROPE:
+    case PROA_REG_H:
+    case PROA_REG_OUT: return PROA_DTYPE_F32;
+    default: return f->narrow;
+    }
+}
 
 static proa_view reg(const frame *f, proa_reg r)
 {
     const proa_plan *p = &f->m->plan;
     PROA_DASSERT(p->offset[r] >= 0);
-    return proa_view_2d(f->m->activations + p->offset[r], PROA_DTYPE_F32, f->rows, p->width[r]);
+    return proa_view_2d(f->m->activations + p->offset[r], reg_dtype(f, r), f->rows, p->width[r]);
 }
 
 static proa_param *param(const frame *f, proa_slot slot)
@@ -106,10 +130,25 @@ static const proa_kv *self_pages(const frame *f)
     return &f->kv[f->stack == PROA_STACK_ENCODER ? 0 : f->layer];
 }
 
+/* In 16 bits attention reads an encoder's keys and values where the product left them. */
+static bool without_pages(const frame *f)
+{
+    return f->stack == PROA_STACK_ENCODER && f->narrow != PROA_DTYPE_F32;
+}
+
+static proa_kv self_rows(const frame *f, proa_view qkv)
+{
+    const proa_config *c = &f->m->config;
+    proa_view k = heads(qkv, c->heads, c->kv_heads, c->head_dim);
+    proa_view v = heads(qkv, c->heads + c->kv_heads, c->kv_heads, c->head_dim);
+    return (proa_kv){k.data, v.data, k.dtype, c->kv_heads, c->head_dim, k.stride[0]};
+}
+
 static void do_kv_append(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     proa_view qkv = reg(f, s->in);
+    if (without_pages(f)) return;
     proa_view k = heads(qkv, c->heads, c->kv_heads, c->head_dim);
     proa_view v = heads(qkv, c->heads + c->kv_heads, c->kv_heads, c->head_dim);
     f->m->ctx.ops->kv_append(&f->m->ctx, self_pages(f), k, v, &f->batch->self);
@@ -138,7 +177,8 @@ static void do_attend(const frame *f, const proa_step *s)
     }
     proa_view q = heads(reg(f, s->in), 0, c->heads, c->head_dim);
     proa_view y = proa_view_heads(reg(f, s->out), c->heads);
-    f->m->ctx.ops->attend(&f->m->ctx, y, q, self_pages(f), &f->batch->self, &a);
+    proa_kv rows = self_rows(f, reg(f, s->in));
+    f->m->ctx.ops->attend(&f->m->ctx, y, q, without_pages(f) ? &rows : self_pages(f), &f->batch->self, &a);
 }
 
 static void do_cross_append(const frame *f, const proa_step *s)
@@ -168,7 +208,7 @@ static void do_act_mul(const frame *f, const proa_step *s)
 static void do_gather(const frame *f, const proa_step *s)
 {
     const proa_plan *p = &f->m->plan;
-    proa_view x = proa_view_2d(f->m->activations + p->offset[s->in], PROA_DTYPE_F32, p->rows_max,
+    proa_view x = proa_view_2d(f->m->activations + p->offset[s->in], reg_dtype(f, s->in), p->rows_max,
                                p->width[s->in]);
     f->m->ctx.ops->gather(&f->m->ctx, reg(f, s->out), x, f->gather);
 }
@@ -243,14 +283,17 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
 {
     enum { RECORDED_ROWS_MAX = 1024 };
     proa_batch there;
-    frame f = {.m = m, .kv = kv, .stack = stack, .rows = batch->rows};
+    frame f = make_frame(m, stack, batch->rows);
+    f.kv = kv;
     f.given = batch->given;
     f.given_count = batch->given_count;
     f.batch = proa_stage_batch(m, batch, &there);
+    m->stream = m->plan.normed_stream && !batch->given_count ? f.narrow : PROA_DTYPE_F32;
     bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX && !batch->given_count;
     if (recorded) {
         proa_pass pass = {(int32_t)stack,      (int32_t)batch->rows,   (int32_t)batch->self.count,
-                          there.self.rows_max, there.self.context_max, there.cross.context_max};
+                          there.self.rows_max, there.self.context_max, there.cross.context_max,
+                          there.self.rows_min};
         if (m->device->pass_begin(m->device, &pass)) return;
     }
     body(&f);
@@ -278,10 +321,9 @@ static proa_view hidden_rows(const proa_model *m, int64_t count)
 
 static proa_view run_head_there(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
 {
-    frame f = {.m = m, .rows = count};
+    frame f = make_frame(m, m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER, count);
     PROA_ASSERT(count <= m->plan.head_rows);
     f.gather = proa_stage_rows(m, rows, count);
-    f.stack = m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     f.layer = m->params[f.stack].layers;
     run(&f, program);
     return reg(&f, PROA_REG_OUT);
@@ -306,6 +348,16 @@ proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
     return run_head(m, &m->plan.head, rows, count);
 }
 
+const float *proa_model_rows(proa_model *m, int64_t rows)
+{
+    frame f = make_frame(m, PROA_STACK_ENCODER, rows);
+    if (!m->plan.bare_head) return NULL;
+    proa_view x = reg(&f, PROA_REG_X), out = reg(&f, PROA_REG_OUT);
+    if (x.dtype != PROA_DTYPE_F32) m->ctx.ops->gather(&m->ctx, out, x, proa_stage_all_rows(m));
+    else out = x;
+    return proa_view_f32(proa_stage_fetch(m, out, (proa_view){.rank = 0}));
+}
+
 proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count)
 {
     return run_head(m, &m->plan.pool, rows, count);
@@ -314,8 +366,16 @@ proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count)
 void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count)
 {
     const proa_plan *p = &m->plan;
-    int64_t row = p->width[PROA_REG_X] * (int64_t)sizeof(float);
-    m->device->download(m->device, to, m->activations + p->offset[PROA_REG_X] + first * row, count * row);
+    int64_t width = p->width[PROA_REG_X], row = width * proa_dtype_bytes(m->stream);
+    const char *from = m->activations + p->offset[PROA_REG_X] + first * row;
+    if (m->stream == PROA_DTYPE_F32) {
+        m->device->download(m->device, to, from, count * row);
+        return;
+    }
+    void *narrow = proa_malloc((size_t)(count * row));
+    m->device->download(m->device, narrow, from, count * row);
+    proa_to_f32(to, narrow, m->stream, count * width);
+    free(narrow);
 }
 
 const float *proa_model_hidden(const proa_model *m, int64_t i)

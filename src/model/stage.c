@@ -11,6 +11,7 @@ enum { PAGES_MAX = 1 << 24 }; /* entries of all page tables of a step: 64 MB, a 
 struct proa_stage {
     char *here, *there;  /* the step's arrays */
     int32_t *there_rows; /* [head_rows] what the head gathers; then the best ids, sums and logits */
+    int32_t *there_all;  /* 0, 1, ..., rows_max - 1, where the head only gathers */
     float *out, *hidden; /* [head_rows][outputs], [head_rows][hidden] on the host */
     int64_t bytes, used, pages_max, out_width, hidden_width;
 };
@@ -20,6 +21,34 @@ static int64_t page_entries(const proa_model *m)
     int64_t longest = proa_max64(m->config.context, m->plan.rows_max);
     int64_t entries = 2 * m->plan.rows_max * (proa_ceil_div(longest, PROA_PAGE_TOKENS) + 1);
     return proa_min64(entries, PAGES_MAX);
+}
+
+static int64_t rows_bytes(const proa_model *m)
+{
+    return m->plan.head_rows * 16 + (m->plan.bare_head ? 4 * m->plan.rows_max : 0);
+}
+
+static int64_t out_bytes(const proa_model *m)
+{
+    int64_t rows = m->plan.bare_head ? m->plan.rows_max : m->plan.head_rows;
+    return rows * m->stage->out_width * (int64_t)sizeof(float);
+}
+
+static void number_rows(proa_model *m)
+{
+    proa_stage *s = m->stage;
+    if (!m->plan.bare_head) return;
+    int64_t bytes = 4 * m->plan.rows_max;
+    int32_t *here = proa_malloc((size_t)bytes);
+    for (int64_t i = 0; i < m->plan.rows_max; i++) here[i] = (int32_t)i;
+    s->there_all = s->there_rows + 4 * m->plan.head_rows;
+    m->device->upload(m->device, s->there_all, here, bytes);
+    free(here);
+}
+
+const int32_t *proa_stage_all_rows(const proa_model *m)
+{
+    return m->stage->there_all;
 }
 
 proa_status proa_stage_make(proa_model *m, proa_err *err)
@@ -32,11 +61,11 @@ proa_status proa_stage_make(proa_model *m, proa_err *err)
     s->out_width = proa_max64(m->plan.width[PROA_REG_OUT], m->config.hidden);
     s->hidden_width = m->config.hidden;
     s->here = proa_malloc((size_t)s->bytes);
-    s->out = d->host_alloc(d, m->plan.head_rows * s->out_width * (int64_t)sizeof *s->out);
+    s->out = d->host_alloc(d, out_bytes(m));
     s->hidden = d->host_alloc(d, m->plan.head_rows * s->hidden_width * (int64_t)sizeof *s->hidden);
     s->there = d->alloc(d, s->bytes);
-    s->there_rows = d->alloc(d, m->plan.head_rows * 16);
-    if (s->there && s->there_rows && s->out && s->hidden) return PROA_OK;
+    s->there_rows = d->alloc(d, rows_bytes(m));
+    if (s->there && s->there_rows && s->out && s->hidden) return number_rows(m), PROA_OK;
     return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for a step's arrays on %s", (double)s->bytes / 1e6,
                      d->name);
 }
@@ -46,7 +75,7 @@ void proa_stage_free(proa_model *m)
     proa_stage *s = m->stage;
     if (!s) return;
     m->device->free(m->device, s->there, s->bytes);
-    m->device->free(m->device, s->there_rows, m->plan.head_rows * 16);
+    m->device->free(m->device, s->there_rows, rows_bytes(m));
     free(s->here);
     m->device->host_free(m->device, s->out);
     m->device->host_free(m->device, s->hidden);
@@ -81,6 +110,7 @@ static void put_spans(proa_stage *s, const proa_spans *from, proa_spans *to)
     to->span = put(s, from->span, from->count * (int64_t)sizeof *span);
     for (int64_t i = 0; i < from->count; i++) {
         to->rows_max = span[i].rows > to->rows_max ? span[i].rows : to->rows_max;
+        to->rows_min = i == 0 || span[i].rows < to->rows_min ? span[i].rows : to->rows_min;
         to->context_max = span[i].context > to->context_max ? span[i].context : to->context_max;
     }
     if (to->context_max) to->context_max = length_class(to->context_max);
@@ -131,7 +161,7 @@ proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden)
     proa_stage *s = m->stage;
     proa_device *d = m->device;
     if (!s) return out;
-    if (m->hidden_wanted) d->download(d, s->hidden, hidden.data, proa_view_count(hidden) * 4);
+    if (m->hidden_wanted && hidden.rank) d->download(d, s->hidden, hidden.data, proa_view_count(hidden) * 4);
     d->download(d, s->out, out.data, proa_view_count(out) * 4);
     out.data = s->out;
     return out;

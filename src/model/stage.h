@@ -14,6 +14,7 @@ void proa_stage_free(proa_model *m);
  * or on the host batch itself. The spans' context_max is rounded up so that few different ones come. */
 const proa_batch *proa_stage_batch(proa_model *m, const proa_batch *batch, proa_batch *there);
 const int32_t *proa_stage_rows(proa_model *m, const int32_t *rows, int64_t count);
+const int32_t *proa_stage_all_rows(const proa_model *m); /* 0, 1, 2, ...: of a head that only gathers */
 /* The head's output where the host can read it, and with m->hidden_wanted what the head read. */
 proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden);
 /* Where a device puts the best id of each row, its logit and the row's log-sum-exp, and fetching the ids and sums. */

@@ -307,7 +307,7 @@ static void bench_attend_case(bench *b, int64_t count, int64_t rows, int64_t con
                  .reference_ns = (double)NAN,
                  .x = numbers(T * H * dh),
                  .y = numbers(T * H * dh)};
-    s.kv = (proa_kv){numbers(elements), numbers(elements), PROA_DTYPE_F32, Hk, dh};
+    s.kv = (proa_kv){numbers(elements), numbers(elements), PROA_DTYPE_F32, Hk, dh, 0};
     s.spans = (proa_spans){.span = span, .count = count, .pages = table};
     s.attention = (proa_attention){.scale = 1.0f / sqrtf((float)dh), .causal = true};
     s.bytes = 8.0 * (double)(count * context * Hk * dh);

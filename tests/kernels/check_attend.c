@@ -133,23 +133,40 @@ static proa_view heads_of(proa_view v, int64_t count)
     return v;
 }
 
+/* Pages of any dtype with pages in f32. */
+static double compare_pages(const void *mine, proa_dtype dtype, void *right, int64_t elements)
+{
+    float *wide = malloc((size_t)elements * 4);
+    PROA_ASSERT(wide);
+    proa_to_f32(wide, mine, dtype, elements);
+    double worst = compare_rows(proa_view_2d(wide, PROA_DTYPE_F32, 1, elements),
+                                proa_view_2d(right, PROA_DTYPE_F32, 1, elements), TOL_ELEMENT);
+    free(wide);
+    return worst;
+}
+
 static void rope_append_case(tester *t, int64_t heads, int64_t kv_heads, int64_t dh, int64_t r, bool interleaved)
 {
     static const int32_t shape[][2] = {{3, 3}, {1, 65}, {64, 128}, {5, 70}, {1, 1}};
     world right, mine;
     world_init(&right, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, PROA_DTYPE_F32);
-    world_init(&mine, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, PROA_DTYPE_F32);
+    bool narrow = device_mode.narrow !=
+                  PROA_DTYPE_F32; /* then aligned too: with pages of the same type 8 go at once */
+    world_init(&mine, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, device_mode.narrow);
     const int64_t T = right.T, xs[] = {T, heads + kv_heads, dh}, vs[] = {T, kv_heads, dh}, ts[] = {T, r};
-    canvas x = canvas_make(3, xs, 3, 1), v = canvas_make(3, vs, 0, 2), table = canvas_make(2, ts, 1, 1);
+    canvas x = canvas_make(3, xs, narrow ? 0 : 3, !narrow), v = canvas_make(3, vs, 0, narrow ? 0 : 2);
+    canvas table = canvas_make(2, ts, !narrow, !narrow);
     canvas_fill(&x, 4, false), canvas_fill(&v, 5, false), canvas_fill(&table, 6, false);
     canvas a = rotate_append(&t->reference, &right, &x, &v, &table, interleaved);
     for (int n = 0; n < CHECK_THREADS; n++) {
         canvas b = rotate_append(&t->tables[n], &mine, &x, &v, &table, interleaved);
         int64_t elements = right.bytes / 4;
         double worst = compare_rows(heads_of(b.view, heads), heads_of(a.view, heads), TOL_ELEMENT);
-        double keys = compare_rows(proa_view_2d(mine.kv.k, PROA_DTYPE_F32, 1, elements),
-                                   proa_view_2d(right.kv.k, PROA_DTYPE_F32, 1, elements), TOL_ELEMENT);
-        expect(t, worst <= 1 && keys <= 1 && memcmp(mine.kv.v, right.kv.v, (size_t)right.bytes) == 0,
+        double keys = compare_pages(mine.kv.k, mine.kv.dtype, right.kv.k, elements);
+        double values = compare_pages(mine.kv.v, mine.kv.dtype, right.kv.v, elements);
+        expect(t,
+               worst <= 1 && keys <= 1 && values <= 1 &&
+                   (narrow || memcmp(mine.kv.v, right.kv.v, (size_t)right.bytes) == 0),
                "heads %d+%d dim %d rotated %d: queries off by %g, keys by %g tolerances", (int)heads,
                (int)kv_heads, (int)dh, (int)r, worst, keys);
         expect(t, canvas_guards_hold(&b), "heads %d dim %d: wrote outside the view", (int)heads, (int)dh);
@@ -252,6 +269,40 @@ static void attend_case(tester *t, attend_shape shape, proa_dtype dtype, int var
     world_release(&w);
 }
 
+/* Keys and values read where the step has them, without pages: what the same rows give through pages. */
+static void check_rows_as_keys(tester *t, attend_shape shape, bool bias)
+{
+    static const int32_t whole[][2] = {{3, 3}, {1, 1}, {130, 130}, {64, 64}, {17, 17}, {65, 65}};
+    float values[32 * 64];
+    uint64_t seed = 7;
+    world w;
+    for (size_t i = 0; i < PROA_COUNT(values); i++) values[i] = rng_normal(&seed);
+    device_mode.limit = device_mode.narrow == PROA_DTYPE_F16 ? 4e-3 : 2.5e-2;
+    world_init(&w, whole, PROA_COUNT(whole), shape.kv_heads, shape.group, shape.dh, PROA_DTYPE_F32);
+    const int64_t all = w.heads + 2 * shape.kv_heads;
+    const int64_t dims[] = {w.T, all, shape.dh}, out_dims[] = {w.T, w.heads, shape.dh};
+    canvas qkv = canvas_make(3, dims, 0, 0), out = canvas_make(3, out_dims, 0, 0);
+    canvas_fill(&qkv, 3, false);
+    proa_view parts[3] = {qkv.view, qkv.view, qkv.view};
+    for (int i = 0; i < 3; i++) {
+        parts[i].shape[1] = i ? shape.kv_heads : w.heads;
+        parts[i].data = proa_view_f32(qkv.view) + (i ? w.heads + (i - 1) * shape.kv_heads : 0) * shape.dh;
+    }
+    proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh)};
+    if (bias) a.rel_bias = values, a.rel_buckets = 32, a.rel_distance = 128, a.rel_bidirectional = true;
+    canvas right = canvas_clone(&out), mine = canvas_clone(&out);
+    t->reference.ops->kv_append(&t->reference, &w.kv, parts[1], parts[2], &w.spans);
+    t->reference.ops->attend(&t->reference, right.view, parts[0], &w.kv, &w.spans, &a);
+    proa_kv rows = {parts[1].data,  parts[2].data, device_mode.narrow,
+                    shape.kv_heads, shape.dh,      parts[1].stride[0]};
+    t->tables[0].ops->attend(&t->tables[0], mine.view, parts[0], &rows, &w.spans, &a);
+    double worst = compare_rows(mine.view, right.view, TOL_ATTEND);
+    expect(t, worst <= 1.0, "rows as keys: kv heads %d group %d dim %d bias %d: off by %g tolerances",
+           (int)shape.kv_heads, (int)shape.group, (int)shape.dh, bias, worst);
+    canvas_free(&qkv), canvas_free(&out), canvas_free(&right), canvas_free(&mine);
+    world_release(&w);
+}
+
 void check_attend(tester *t)
 {
     static const attend_shape shapes[] = {{1, 1, 64},  {2, 1, 32}, {2, 3, 16}, {1, 8, 64},  {2, 2, 80},
@@ -260,4 +311,12 @@ void check_attend(tester *t)
         for (size_t i = 0; i < PROA_COUNT(shapes); i++)
             for (int variant = 0; variant < 8; variant++)
                 if (d == 0 || (variant + (int)i) % 3 == 0) attend_case(t, shapes[i], kv_dtypes[d], variant);
+    for (size_t i = 0; i < PROA_COUNT(shapes) && device_mode.narrow != PROA_DTYPE_F32; i++)
+        for (int bias = 0; bias < 2; bias++) check_rows_as_keys(t, shapes[i], bias);
+    /* heads enough for a device to take 128 rows at once */
+    static const attend_shape many[] = {{3, 8, 64}, {8, 3, 128}};
+    for (size_t i = 0; i < PROA_COUNT(many) && device_mode.narrow != PROA_DTYPE_F32; i++) {
+        check_rows_as_keys(t, many[i], i == 0);
+        for (int variant = 0; variant < 5; variant += 2) attend_case(t, many[i], device_mode.narrow, variant);
+    }
 }

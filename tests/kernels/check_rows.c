@@ -63,6 +63,7 @@ static void check_part(tester *t, const scene *s, const canvas *all, int64_t beg
 /* Every row alone, and batches of many sizes at many offsets. */
 static void check_batches(tester *t, const scene *s, const canvas *all)
 {
+    if (device_mode.narrow != PROA_DTYPE_F32) return; /* the kernels choose by the view, not by the rows */
     for (int64_t row = 0; row < s->T; row++) check_part(t, s, all, row, row + 1, 0);
     uint64_t seed = (uint64_t)s->T;
     for (int64_t rows = 2; rows < s->T; rows += 1 + rows / 8) {
@@ -126,6 +127,11 @@ static void for_shapes(tester *t, scene_check_fn *check)
     for (size_t h = 0; h < PROA_COUNT(heights); h++)
         for (size_t w = 0; w < PROA_COUNT(widths); w++)
             if (heights[h] < 40 || widths[w] % 16 == 1) check(t, heights[h], widths[w]);
+    /* aligned, so that 8 elements go at once */
+    static const int64_t aligned[][2] = {{4, 8},    {12, 24},   {12, 96},   {20, 64},
+                                         {12, 768}, {20, 1024}, {12, 3072}, {12, 6144}};
+    for (size_t i = 0; i < PROA_COUNT(aligned) && device_mode.narrow != PROA_DTYPE_F32; i++)
+        check(t, aligned[i][0], aligned[i][1]);
 }
 
 #define LABEL(s, ...) snprintf((s)->label, sizeof(s)->label, __VA_ARGS__)
@@ -225,7 +231,8 @@ static void run_add(proa_ctx *c, const scene *s, int64_t begin, int64_t end, pro
 
 static void pair_shape(tester *t, int64_t rows, int64_t cols, bool mul)
 {
-    canvas a = odd_canvas(rows, cols), b = odd_canvas(rows + 1, cols), out = odd_canvas(rows, cols);
+    canvas a = odd_canvas(rows, cols), b = odd_canvas(rows + (device_mode.narrow == PROA_DTYPE_F32), cols),
+           out = odd_canvas(rows, cols);
     canvas_fill(&a, 11, true), canvas_fill(&b, 12, false);
     scene s = {.run = mul ? run_act_mul : run_add,
                .T = rows,
@@ -353,7 +360,7 @@ static void rope_table_shape(tester *t, int64_t rows, int64_t cols)
 {
     float inv_freq[512];
     int32_t pos[64];
-    int64_t r = 2 * ((cols + 1) / 2);
+    int64_t r = proa_min64(2 * ((cols + 1) / 2), 2 * (int64_t)PROA_COUNT(inv_freq));
     for (int64_t i = 0; i < r / 2; i++) inv_freq[i] = powf(10000.0f, -2.0f * (float)i / (float)r);
     for (int i = 0; i < 64; i++) pos[i] = i < 8 ? i : i < 32 ? i * 331 : i * 9973 * 26; /* up to 16 million */
     scene s = {.run = run_rope_table,
@@ -557,6 +564,9 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     if (variant & 2) s.epilogue.residual = residual.view, s.alias[0] = 1;
     if (variant & 4) s.epilogue.alpha = 0.125f;
     if (variant >= 8) s.epilogue.act = (proa_act)(1 + variant % (PROA_ACT_COUNT - 1));
+    if (variant >= 64) s.epilogue.act = (proa_act)(variant / 64);
+    /* of an activation that is small where the sums are large, what the sums' rounding leaves is larger */
+    if (s.epilogue.act && format != PROA_WFMT_F32) device_mode.limit *= 6;
     LABEL(&s, "%s [%d,%d] x [%d] act %s variant %d", proa_wfmt_name(format), (int)T, (int)K, (int)N,
           proa_act_name(s.epilogue.act), variant);
     tolerance kind = tolerance_of_format(format);
@@ -581,6 +591,11 @@ void check_linear(tester *t)
         linear_case(t, (proa_wfmt)format, PROA_LINEAR_ROWS + 9, 35, 20, 1);
         linear_case(t, (proa_wfmt)format, 50, 40, 2600, 2);
         linear_case(t, (proa_wfmt)format, 3, 300, 5000, 4);
+        /* aligned: on a device the widest products, with what they can do behind the sums */
+        for (int v = 0; v < 4; v++) linear_case(t, (proa_wfmt)format, 64, 128, 512, v);
+        for (int a = 1; a < PROA_ACT_COUNT && device_mode.on; a++)
+            for (int bias = 0; bias < 2; bias++)
+                linear_case(t, (proa_wfmt)format, 60, 120, 504, 64 * a + bias);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * hosted.c - a device's table behind the host's memory: each call copies what its views cover to the device, runs the op
- * there and copies all of it back, so that kerncheck's cases, guard bands and aliases hold for a GPU as for the CPU. */
+ * there and copies all of it back, so that kerncheck's cases, guard bands and aliases hold for a GPU as for the CPU. With
+ * device_mode.narrow the views that ops.def marks 16 go over as copies of that type, inside a guard of their own. */
 #include "check.h"
 
 #include "base/alloc.h"
@@ -9,14 +10,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANGES_MAX = 32 };
+enum { RANGES_MAX = 32, COPIES_MAX = 8, COPY_GUARD = 64, COPY_PATTERN = 0x7e5a /* a NaN in both types */ };
 
 typedef struct range {
     char *begin, *end; /* on the host */
     char *there;
 } range;
 
+/* A view in 16 bits on the device. */
+typedef struct copy {
+    proa_view here;
+    uint16_t *bits; /* as sent: guard, the view and what lies between its rows, guard */
+    char *there;
+    int64_t count, skip; /* elements in all; before the first */
+} copy;
+
 static proa_device *device;
+static copy copies[COPIES_MAX];
+static int copies_count;
 static range ranges[RANGES_MAX];
 static int ranges_count;
 
@@ -37,12 +48,81 @@ static void cover(const void *memory, int64_t bytes)
     ranges[ranges_count++] = r;
 }
 
-static void cover_view(proa_view v)
+/* Elements from the first to the last, both included. */
+static int64_t extent(proa_view v)
 {
     int64_t last = 0;
-    if (v.rank == 0 || proa_view_count(v) == 0) return;
+    if (v.rank == 0 || proa_view_count(v) == 0) return 0;
     for (int i = 0; i < v.rank; i++) last += (v.shape[i] - 1) * v.stride[i];
-    cover(v.data, (last + 1) * proa_dtype_bytes(v.dtype));
+    return last + 1;
+}
+
+static void cover_view(proa_view v)
+{
+    cover(v.data, extent(v) * proa_dtype_bytes(v.dtype));
+}
+
+/* ---- copies in 16 bits ---- */
+
+/* Rows of a view, all axes but the last flattened, and where each begins, in elements. */
+static int64_t row_places(proa_view v)
+{
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < v.rank; i++) rows *= v.shape[i];
+    return rows;
+}
+
+static int64_t row_place(proa_view v, int64_t row)
+{
+    return v.rank == 3 ? row / v.shape[1] * v.stride[0] + row % v.shape[1] * v.stride[1] : row * v.stride[0];
+}
+
+static void cover_narrow(proa_view v, bool narrow)
+{
+    if (!narrow || device_mode.narrow == PROA_DTYPE_F32 || extent(v) == 0) {
+        cover_view(v);
+        return;
+    }
+    for (int i = 0; i < copies_count; i++)
+        if (copies[i].here.data == v.data) return;
+    PROA_ASSERT(copies_count < COPIES_MAX && v.rank >= 2);
+    copies[copies_count++] = (copy){.here = v};
+}
+
+static void bring_copy(copy *c)
+{
+    int64_t columns = c->here.shape[c->here.rank - 1];
+    c->skip = COPY_GUARD +
+              (int64_t)((uintptr_t)c->here.data % 64 / 4); /* as far off alignment as the host's, in elements */
+    c->count = c->skip + extent(c->here) + COPY_GUARD;
+    c->bits = proa_malloc((size_t)c->count * 2);
+    for (int64_t i = 0; i < c->count; i++) c->bits[i] = COPY_PATTERN;
+    for (int64_t r = 0; r < row_places(c->here); r++) {
+        int64_t at = row_place(c->here, r);
+        proa_from_f32(c->bits + c->skip + at, device_mode.narrow, proa_view_f32(c->here) + at, columns);
+    }
+    c->there = device->alloc(device, c->count * 2);
+    PROA_ASSERT(c->there);
+    device->upload(device, c->there, c->bits, c->count * 2);
+}
+
+static void take_copy_back(copy *c)
+{
+    int64_t columns = c->here.shape[c->here.rank - 1];
+    device->download(device, c->bits, c->there, c->count * 2);
+    device->free(device, c->there, 0);
+    for (int64_t r = 0; r < row_places(c->here); r++) {
+        int64_t at = row_place(c->here, r);
+        proa_to_f32(proa_view_f32(c->here) + at, c->bits + c->skip + at, device_mode.narrow, columns);
+        for (int64_t j = 0; j < columns; j++) c->bits[c->skip + at + j] = COPY_PATTERN;
+    }
+    for (int64_t i = 0; i < c->count; i++)
+        if (c->bits[i] != COPY_PATTERN) {
+            fprintf(stderr, "kerncheck: a kernel wrote outside a view of 16 bits, at element %lld\n",
+                    (long long)(i - c->skip));
+            exit(1);
+        }
+    free(c->bits);
 }
 
 static void *there(const void *here)
@@ -55,6 +135,12 @@ static void *there(const void *here)
 
 static proa_view view_there(proa_view v)
 {
+    for (int i = 0; i < copies_count; i++)
+        if (copies[i].here.data == v.data) {
+            v.data = copies[i].there + copies[i].skip * 2;
+            v.dtype = device_mode.narrow;
+            return v;
+        }
     v.data = there(v.data);
     return v;
 }
@@ -70,6 +156,7 @@ static void bring(void)
         r->there += skip;
         device->upload(device, r->there, r->begin, r->end - r->begin);
     }
+    for (int i = 0; i < copies_count; i++) bring_copy(&copies[i]);
 }
 
 static void take_back(void)
@@ -81,6 +168,8 @@ static void take_back(void)
         device->free(device, r->there - (uintptr_t)r->begin % 64, 0);
     }
     ranges_count = 0;
+    for (int i = 0; i < copies_count; i++) take_copy_back(&copies[i]);
+    copies_count = 0;
     if (device->check(device, &err) != PROA_OK) {
         fprintf(stderr, "kerncheck: %s\n", err.text);
         exit(1);
@@ -99,16 +188,24 @@ static proa_ctx *ctx(void)
 static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
 {
     PROA_UNUSED(c);
-    cover_view(y), cover_view(table), cover(ids, y.shape[0] * 4);
+    cover_narrow(y, !accumulate || y.shape[1] >= 16); /* a sum of two may be all rounding */
+    cover_view(table), cover(ids, y.shape[0] * 4);
     bring();
     device->ops->embed(ctx(), view_there(y), view_there(table), there(ids), scale, accumulate);
     take_back();
 }
 
+/* A row of few numbers in 16 bits has another mean: x is of 16 bits where it is long, and norms itself or its heads. */
+static void cover_norm(proa_view y, proa_view x)
+{
+    bool both = (x.data == y.data || x.rank == 3) && x.shape[x.rank - 1] >= 16;
+    cover_narrow(y, both || x.data != y.data), cover_narrow(x, both);
+}
+
 static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float eps)
 {
     PROA_UNUSED(c);
-    cover_view(y), cover_view(x), cover_view(w);
+    cover_norm(y, x), cover_view(w);
     bring();
     device->ops->rms_norm(ctx(), view_there(y), view_there(x), view_there(w), eps);
     take_back();
@@ -117,7 +214,7 @@ static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float e
 static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_view b, float eps)
 {
     PROA_UNUSED(c);
-    cover_view(y), cover_view(x), cover_view(w), cover_view(b);
+    cover_norm(y, x), cover_view(w), cover_view(b);
     bring();
     device->ops->layer_norm(ctx(), view_there(y), view_there(x), view_there(w), view_there(b), eps);
     take_back();
@@ -128,7 +225,12 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     PROA_UNUSED(c);
     proa_weight weight = *w;
     proa_epilogue epilogue = *e;
-    cover_view(y), cover_view(x), cover_view(e->residual), cover(w->data, w->bytes), cover(e->bias, w->N * 4);
+    bool own = (w->format == PROA_WFMT_F16 && device_mode.narrow == PROA_DTYPE_F16) ||
+               (w->format == PROA_WFMT_BF16 && device_mode.narrow == PROA_DTYPE_BF16) ||
+               (proa_wfmt_is_quantised(w->format) && device_mode.narrow == PROA_DTYPE_F16 && y.shape[0] > 16);
+    bool x16 = own && y.shape[0] % 3 != 1, y16 = own && y.shape[0] % 3 != 2; /* both, or either */
+    cover_narrow(y, y16), cover_narrow(x, x16), cover_narrow(e->residual, y16);
+    cover(w->data, w->bytes), cover(e->bias, w->N * 4);
     bring();
     weight.data = there(w->data), epilogue.bias = there(e->bias), epilogue.residual = view_there(e->residual);
     device->ops->linear(ctx(), view_there(y), view_there(x), &weight, &epilogue);
@@ -159,7 +261,7 @@ static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const f
 static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
 {
     PROA_UNUSED(c);
-    cover_view(x), cover_view(table);
+    cover_narrow(x, true), cover_view(table);
     bring();
     device->ops->rope(ctx(), view_there(x), view_there(table), interleaved);
     take_back();
@@ -179,8 +281,12 @@ static proa_spans cover_spans(const proa_spans *s, const proa_kv *kv)
         out.rows_max = span->rows > out.rows_max ? span->rows : out.rows_max;
         out.context_max = span->context > out.context_max ? span->context : out.context_max;
     }
-    int64_t bytes = pages * kv->kv_heads * PROA_PAGE_TOKENS * kv->head_dim * proa_dtype_bytes(kv->dtype);
     cover(s->span, s->count * (int64_t)sizeof *s->span), cover(s->pages, entries * 4L);
+    out.rows_min = out.rows_max;
+    for (int64_t i = 0; i < s->count; i++)
+        out.rows_min = s->span[i].rows < out.rows_min ? s->span[i].rows : out.rows_min;
+    if (kv->row) return out;
+    int64_t bytes = pages * kv->kv_heads * PROA_PAGE_TOKENS * kv->head_dim * proa_dtype_bytes(kv->dtype);
     cover(kv->k, bytes), cover(kv->v, bytes);
     return out;
 }
@@ -190,7 +296,7 @@ static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, 
     PROA_UNUSED(c);
     proa_spans s = cover_spans(spans, kv);
     proa_kv pages = *kv;
-    cover_view(k), cover_view(v);
+    cover_narrow(k, kv->dtype == device_mode.narrow), cover_narrow(v, kv->dtype == device_mode.narrow);
     bring();
     s.span = there(s.span), s.pages = there(s.pages), pages.k = there(kv->k), pages.v = there(kv->v);
     device->ops->kv_append(ctx(), &pages, view_there(k), view_there(v), &s);
@@ -203,11 +309,19 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
     PROA_UNUSED(c);
     proa_spans s = cover_spans(spans, kv);
     proa_kv pages = *kv;
-    cover_view(x), cover_view(v), cover_view(table);
+    cover_narrow(x, true), cover_narrow(v, true), cover_view(table);
     bring();
     s.span = there(s.span), s.pages = there(s.pages), pages.k = there(kv->k), pages.v = there(kv->v);
     device->ops->rope_append(ctx(), view_there(x), view_there(v), view_there(table), interleaved, &pages, &s);
     take_back();
+}
+
+/* Keys or values that are rows of the step: of the host's in f32. */
+static proa_view rows_of_kv(const proa_kv *kv, void *data, int64_t rows)
+{
+    proa_view v = proa_view_3d(data, PROA_DTYPE_F32, rows, kv->kv_heads, kv->head_dim);
+    v.stride[0] = kv->row;
+    return v;
 }
 
 static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
@@ -217,9 +331,13 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     proa_spans s = cover_spans(spans, kv);
     proa_kv pages = *kv;
     proa_attention attention = *a;
-    cover_view(y), cover_view(q), cover(a->rel_bias, a->rel_buckets * q.shape[1] * 4);
+    bool narrow = kv->dtype == device_mode.narrow;
+    cover_narrow(y, narrow), cover_narrow(q, narrow), cover(a->rel_bias, a->rel_buckets * q.shape[1] * 4);
+    proa_view k = rows_of_kv(kv, kv->k, q.shape[0]), v = rows_of_kv(kv, kv->v, q.shape[0]);
+    if (kv->row) cover_narrow(k, true), cover_narrow(v, true);
     bring();
     s.span = there(s.span), s.pages = there(s.pages), pages.k = there(kv->k), pages.v = there(kv->v);
+    if (kv->row) pages.k = view_there(k).data, pages.v = view_there(v).data;
     attention.rel_bias = there(a->rel_bias);
     device->ops->attend(ctx(), view_there(y), view_there(q), &pages, &s, &attention);
     take_back();
@@ -228,7 +346,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
 static void act(proa_ctx *c, proa_view x, proa_act act)
 {
     PROA_UNUSED(c);
-    cover_view(x);
+    cover_narrow(x, true);
     bring();
     device->ops->act(ctx(), view_there(x), act);
     take_back();
@@ -237,7 +355,7 @@ static void act(proa_ctx *c, proa_view x, proa_act act)
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
 {
     PROA_UNUSED(c);
-    cover_view(y), cover_view(gate), cover_view(up);
+    cover_narrow(y, true), cover_narrow(gate, true), cover_narrow(up, true);
     bring();
     device->ops->act_mul(ctx(), view_there(y), view_there(gate), view_there(up), act);
     take_back();
@@ -255,7 +373,7 @@ static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
 {
     PROA_UNUSED(c);
-    cover_view(y), cover_view(x), cover(rows, y.shape[0] * 4);
+    cover_narrow(y, y.shape[0] % 2), cover_narrow(x, y.shape[0] % 3 != 0), cover(rows, y.shape[0] * 4);
     bring();
     device->ops->gather(ctx(), view_there(y), view_there(x), there(rows));
     take_back();

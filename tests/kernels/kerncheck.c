@@ -36,6 +36,7 @@ static check_fn *const checks[] = {
 typedef struct options {
     const char *op, *table;
     const char *device; /* check its table instead of the CPU's */
+    const char *narrow; /* its views of 16 bits: "f16", "bf16" */
     bool bench, json, verbose;
     int threads;
 } options;
@@ -113,6 +114,9 @@ static int check_device(const options *o, proa_pool *const *pools, int64_t *fail
     tester t = {.verbose = o->verbose};
     const proa_ops *ops = hosted_table(o->device, &err);
     device_mode.on = true;
+    device_mode.narrow = !o->narrow                       ? PROA_DTYPE_F32
+                         : strcmp(o->narrow, "bf16") == 0 ? PROA_DTYPE_BF16
+                                                          : PROA_DTYPE_F16;
     if (ops) check_table(&t, o, pools, ops, failures);
     else fprintf(stderr, "kerncheck: %s\n", err.text);
     hosted_close();
@@ -135,6 +139,7 @@ static int usage(void)
 {
     puts("kerncheck [--op NAME] [--table NAME]            compare with the reference\n"
          "kerncheck --device cuda [--op NAME]             the table of a GPU\n"
+         "kerncheck --device cuda --narrow f16|bf16       its views of 16 bits\n"
          "kerncheck --bench [--op NAME] [--threads N] [--json]   time every table");
     return 2;
 }
@@ -151,7 +156,7 @@ static bool read_option(options *o, int argc, char **argv, int *i)
 {
     const struct {
         const char *name, **value;
-    } named[] = {{"--op", &o->op}, {"--device", &o->device}, {"--table", &o->table}};
+    } named[] = {{"--op", &o->op}, {"--device", &o->device}, {"--table", &o->table}, {"--narrow", &o->narrow}};
     for (size_t k = 0; k < PROA_COUNT(named) && *i + 1 < argc; k++)
         if (strcmp(argv[*i], named[k].name) == 0) return *named[k].value = argv[++*i], true;
     if (strcmp(argv[*i], "--bench") == 0) return o->bench = true;

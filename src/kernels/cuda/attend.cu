@@ -1,39 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  * attend.cu - keys and values into their pages, and attention through pages. Three kernels: `plain` takes any shape and
  * type and is what the others are compared with; `decode` takes spans of one row, splits long contexts over blocks and
- * adds the parts in a fixed order; `prefill` takes longer spans with tensor cores (mma.sync; the online softmax of
- * FlashAttention-2, Dao 2023). */
-#include "kernels/cuda/cuda.h"
-#include "kernels/cuda/mma.h"
+ * adds the parts in a fixed order; prefill.cu takes longer spans with tensor cores. */
+#include "kernels/cuda/attend.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = PROA_PAGE_TOKENS, DECODE_THREADS = 256, DECODE_WARPS = 8, PREFILL_THREADS = 128, SPLITS_MAX = 64,
+enum { DECODE_THREADS = 256, DECODE_WARPS = 8, SPLITS_MAX = 64,
        SPLIT = 32 /* keys: what a block of eight warps reads at once of the widest heads */ };
-
-/* What all three read. */
-struct task {
-    float *y;
-    int64_t y_row, y_head;
-    const float *q;
-    int64_t q_row, q_head;
-    const void *k, *v;
-    int heads, kv_heads, dim, group; /* group: query heads of a key head */
-    const proa_span *spans;
-    const int32_t *pages;
-    float scale;
-    bool causal;
-    int window;
-    const float *rel_bias;  /* [buckets][heads] */
-    const int16_t *buckets; /* of distance -reach..reach */
-    int reach;
-};
 
 /* ---- keys and values in ---- */
 
-template <typename T>
-__global__ void append_kernel(T *kp, T *vp, const float *k, int64_t k_row, int64_t k_head, const float *v, int64_t v_row,
+/* Where element 0 of a head's key at position p lies in the pages. */
+__device__ static inline int64_t slot_of(const proa_span &s, const int32_t *pages, int p, int h, int heads, int dim)
+{
+    return (((int64_t)pages[s.table + p / PAGE] * heads + h) * PAGE + p % PAGE) * dim;
+}
+
+template <typename T, typename X>
+__global__ void append_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k_head, const X *v, int64_t v_row,
                               int64_t v_head, const proa_span *spans, const int32_t *pages, int heads, int dim)
 {
     int j = blockIdx.z * blockDim.x + threadIdx.x, h = j / dim, e = j % dim;
@@ -42,36 +28,68 @@ __global__ void append_kernel(T *kp, T *vp, const float *k, int64_t k_row, int64
     proa_span s = spans[blockIdx.x];
     if (h >= heads) return;
     for (int i = blockIdx.y; i < s.rows; i += gridDim.y) {
-        int p = s.context - s.rows + i;
-        int64_t page = pages[s.table + p / PAGE];
-        int64_t to = ((page * heads + h) * PAGE + p % PAGE) * dim + e;
-        kp[to] = gpu_from_f32<T>(k[(s.row + i) * k_row + h * k_head + e]);
-        vp[to] = gpu_from_f32<T>(v[(s.row + i) * v_row + h * v_head + e]);
+        int64_t to = slot_of(s, pages, s.context - s.rows + i, h, heads, dim) + e;
+        kp[to] = gpu_from_f32<T>(gpu_to_f32(k[(s.row + i) * k_row + h * k_head + e]));
+        vp[to] = gpu_from_f32<T>(gpu_to_f32(v[(s.row + i) * v_row + h * v_head + e]));
     }
+}
+
+/* Rows and pages of one 16-bit type, 16 bytes at a time. */
+__global__ void append_eights_kernel(uint4 *kp, uint4 *vp, const uint4 *k, int64_t k_row, int64_t k_head, const uint4 *v,
+                                     int64_t v_row, int64_t v_head, const proa_span *spans, const int32_t *pages, int heads,
+                                     int pieces)
+{
+    int j = blockIdx.z * blockDim.x + threadIdx.x, h = j / pieces, e = j % pieces;
+    gpu_wait();
+    gpu_release();
+    proa_span s = spans[blockIdx.x];
+    if (h >= heads) return;
+    for (int i = blockIdx.y; i < s.rows; i += gridDim.y) {
+        int64_t to = slot_of(s, pages, s.context - s.rows + i, h, heads, pieces) + e;
+        kp[to] = k[(s.row + i) * k_row + h * k_head + e];
+        vp[to] = v[(s.row + i) * v_row + h * v_head + e];
+    }
+}
+
+static dim3 append_grid(const proa_spans *spans, int64_t work)
+{
+    unsigned rows = (unsigned)(spans->rows_max < 1024 ? spans->rows_max : 1024);
+    return dim3((unsigned)spans->count, rows ? rows : 1, (unsigned)((work + 255) / 256));
+}
+
+static bool pages_in_eights(const proa_kv *kv)
+{
+    return kv->head_dim % 8 == 0 && ((uintptr_t)kv->k | (uintptr_t)kv->v) % 16 == 0;
 }
 
 static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, const proa_spans *spans)
 {
     gpu *g = flushed(c);
-    unsigned rows = (unsigned)(spans->rows_max < 1024 ? spans->rows_max : 1024);
-    dim3 grid((unsigned)spans->count, rows ? rows : 1, (unsigned)((kv->kv_heads * kv->head_dim + 255) / 256));
-#define APPEND(T)                                                                                            \
-    gpu_launch(g, "kv_append", append_kernel<T>, grid, 256, 0, (T *)kv->k, (T *)kv->v, (const float *)k.data,   \
-               k.stride[0], k.stride[1], (const float *)v.data, v.stride[0], v.stride[1], spans->span,          \
-               spans->pages, (int)kv->kv_heads, (int)kv->head_dim)
-    if (kv->dtype == PROA_DTYPE_F16) APPEND(__half);
-    else if (kv->dtype == PROA_DTYPE_BF16) APPEND(__nv_bfloat16);
-    else APPEND(float);
-#undef APPEND
+    int64_t work = kv->kv_heads * kv->head_dim;
+    if (kv->dtype == k.dtype && gpu_narrow(k) && gpu_in_eights(k) && gpu_in_eights(v) && pages_in_eights(kv)) {
+        gpu_launch(g, "kv_append", append_eights_kernel, append_grid(spans, work / 8), 256, 0, (uint4 *)kv->k, (uint4 *)kv->v,
+                   (const uint4 *)k.data, k.stride[0] / 8, k.stride[1] / 8, (const uint4 *)v.data, v.stride[0] / 8,
+                   v.stride[1] / 8, spans->span, spans->pages, (int)kv->kv_heads, (int)kv->head_dim / 8);
+        return;
+    }
+    gpu_by_type(kv->dtype, [&](auto page) {
+        gpu_by_type(k.dtype, [&](auto from) {
+            using T = decltype(page);
+            using X = decltype(from);
+            gpu_launch(g, "kv_append", append_kernel<T, X>, append_grid(spans, work), 256, 0, (T *)kv->k, (T *)kv->v,
+                       (const X *)k.data, k.stride[0], k.stride[1], (const X *)v.data, v.stride[0], v.stride[1], spans->span,
+                       spans->pages, (int)kv->kv_heads, (int)kv->head_dim);
+        });
+    });
 }
 
 /* ---- rope and append at once: the first heads * half threads of a row turn a pair of the queries each, the others one
  * element of the keys and of the values ---- */
 
-struct turning {
-    float *x;
+template <typename X> struct turning {
+    X *x;
     int64_t x_row, x_head;
-    const float *v;
+    const X *v;
     int64_t v_row, v_head;
     const float *table;
     int64_t table_row;
@@ -79,18 +97,18 @@ struct turning {
     bool interleaved;
 };
 
-__device__ static inline float turned(const turning &t, const float *head, const float *turn, int e)
+template <typename X> __device__ static inline float turned(const turning<X> &t, const X *head, const float *turn, int e)
 {
-    if (e >= 2 * t.half) return head[e];
+    if (e >= 2 * t.half) return gpu_to_f32(head[e]);
     bool second = t.interleaved ? e & 1 : e >= t.half;
     int j = t.interleaved ? e / 2 : second ? e - t.half : e;
     int other = t.interleaved ? e ^ 1 : second ? e - t.half : e + t.half;
-    float a = head[e], b = head[other];
+    float a = gpu_to_f32(head[e]), b = gpu_to_f32(head[other]);
     return a * turn[j] + (second ? b : -b) * turn[t.half + j];
 }
 
-template <typename T>
-__global__ void rope_append_kernel(T *kp, T *vp, turning t, const proa_span *spans, const int32_t *pages)
+template <typename T, typename X>
+__global__ void rope_append_kernel(T *kp, T *vp, turning<X> t, const proa_span *spans, const int32_t *pages)
 {
     int i = blockIdx.z * blockDim.x + threadIdx.x, pairs = t.heads * t.half;
     gpu_wait();
@@ -98,67 +116,113 @@ __global__ void rope_append_kernel(T *kp, T *vp, turning t, const proa_span *spa
     proa_span s = spans[blockIdx.x];
     for (int r = blockIdx.y; r < s.rows; r += gridDim.y) {
         const float *turn = t.table + (s.row + r) * t.table_row;
-        float *row = t.x + (s.row + r) * t.x_row;
+        X *row = t.x + (s.row + r) * t.x_row;
         if (i < pairs) {
             int h = i / t.half, j = i % t.half;
-            float *head = row + h * t.x_head;
+            X *head = row + h * t.x_head;
             int first = t.interleaved ? 2 * j : j, second = t.interleaved ? 2 * j + 1 : j + t.half;
-            float a = head[first], b = head[second], cosine = turn[j], sine = turn[t.half + j];
-            head[first] = a * cosine - b * sine;
-            head[second] = b * cosine + a * sine;
+            float a = gpu_to_f32(head[first]), b = gpu_to_f32(head[second]), cosine = turn[j], sine = turn[t.half + j];
+            head[first] = gpu_saturate<X>(a * cosine - b * sine);
+            head[second] = gpu_saturate<X>(b * cosine + a * sine);
         } else if (i - pairs < t.kv_heads * t.dim) {
-            int h = (i - pairs) / t.dim, e = (i - pairs) % t.dim, p = s.context - s.rows + r;
-            int64_t to = (((int64_t)pages[s.table + p / PAGE] * t.kv_heads + h) * PAGE + p % PAGE) * t.dim + e;
+            int h = (i - pairs) / t.dim, e = (i - pairs) % t.dim;
+            int64_t to = slot_of(s, pages, s.context - s.rows + r, h, t.kv_heads, t.dim) + e;
             kp[to] = gpu_from_f32<T>(turned(t, row + (t.heads + h) * t.x_head, turn, e));
-            vp[to] = gpu_from_f32<T>(t.v[(s.row + r) * t.v_row + h * t.v_head + e]);
+            vp[to] = gpu_from_f32<T>(gpu_to_f32(t.v[(s.row + r) * t.v_row + h * t.v_head + e]));
         }
     }
+}
+
+/* Turns 8 pairs that lie at j and at j + half of a head, or 4 that lie side by side. */
+template <typename X> __device__ static inline void turn_eights(X *to, const X *head, const float *turn, int half, int j, bool interleaved)
+{
+    float a[8], b[8], cosine[8], sine[8];
+    if (interleaved) {
+        gpu_load8(a, head + j);
+#pragma unroll
+        for (int e = 0; e < 8; e += 2) {
+            float c = turn[(j + e) / 2], s = turn[half + (j + e) / 2];
+            b[e] = a[e] * c - a[e + 1] * s;
+            b[e + 1] = a[e + 1] * c + a[e] * s;
+        }
+        gpu_store8(to + j, b);
+        return;
+    }
+    gpu_load8(a, head + j), gpu_load8(b, head + j + half);
+    gpu_load8(cosine, turn + j), gpu_load8(sine, turn + half + j);
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        float first = a[e] * cosine[e] - b[e] * sine[e];
+        b[e] = b[e] * cosine[e] + a[e] * sine[e];
+        a[e] = first;
+    }
+    gpu_store8(to + j, a), gpu_store8(to + j + half, b);
+}
+
+/* A row's work in pieces: the queries' turned parts, the keys', the rest of the keys, the values. */
+template <typename X> __global__ void rope_append_eights_kernel(X *kp, X *vp, turning<X> t, const proa_span *spans, const int32_t *pages)
+{
+    int turns = (t.interleaved ? 2 * t.half : t.half) / 8, rest = (t.dim - 2 * t.half) / 8, whole = t.dim / 8;
+    int i = blockIdx.z * blockDim.x + threadIdx.x;
+    int queries = t.heads * turns, keys = queries + t.kv_heads * turns, others = keys + t.kv_heads * rest;
+    gpu_wait();
+    gpu_release();
+    proa_span s = spans[blockIdx.x];
+    for (int r = blockIdx.y; r < s.rows; r += gridDim.y) {
+        const float *turn = t.table + (s.row + r) * t.table_row;
+        X *row = t.x + (s.row + r) * t.x_row;
+        int p = s.context - s.rows + r;
+        if (i < queries) {
+            X *head = row + i / turns * t.x_head;
+            turn_eights(head, head, turn, t.half, i % turns * 8, t.interleaved);
+        } else if (i < keys) {
+            int h = (i - queries) / turns;
+            turn_eights(kp + slot_of(s, pages, p, h, t.kv_heads, t.dim), row + (t.heads + h) * t.x_head, turn, t.half,
+                        (i - queries) % turns * 8, t.interleaved);
+        } else if (i < others) {
+            int h = (i - keys) / rest, e = 2 * t.half + (i - keys) % rest * 8;
+            *(uint4 *)(kp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e) = *(const uint4 *)(row + (t.heads + h) * t.x_head + e);
+        } else if (i < others + t.kv_heads * whole) {
+            int h = (i - others) / whole, e = (i - others) % whole * 8;
+            *(uint4 *)(vp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e) =
+                *(const uint4 *)(t.v + (s.row + r) * t.v_row + h * t.v_head + e);
+        }
+    }
+}
+
+template <typename X> static void rope_append_as(gpu *g, const turning<X> &t, const proa_kv *kv, const proa_spans *spans, bool eights)
+{
+    int64_t work = (int64_t)t.heads * t.half + (int64_t)t.kv_heads * t.dim;
+    if constexpr (sizeof(X) == 2)
+        if (eights) {
+            int turns = (t.interleaved ? 2 * t.half : t.half) / 8;
+            work = (int64_t)(t.heads + t.kv_heads) * turns + (int64_t)t.kv_heads * (2 * t.dim - 2 * t.half) / 8;
+            gpu_launch(g, "rope_append", rope_append_eights_kernel<X>, append_grid(spans, work), 256, 0, (X *)kv->k, (X *)kv->v, t,
+                       spans->span, spans->pages);
+            return;
+        }
+    gpu_by_type(kv->dtype, [&](auto page) {
+        using T = decltype(page);
+        gpu_launch(g, "rope_append", rope_append_kernel<T, X>, append_grid(spans, work), 256, 0, (T *)kv->k, (T *)kv->v, t,
+                   spans->span, spans->pages);
+    });
 }
 
 static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved, const proa_kv *kv,
                         const proa_spans *spans)
 {
     gpu *g = flushed(c);
-    turning t = {(float *)x.data, x.stride[0], x.stride[1], (const float *)v.data, v.stride[0], v.stride[1],
-                 (const float *)table.data, table.stride[0]};
-    t.kv_heads = (int)kv->kv_heads, t.heads = (int)x.shape[1] - t.kv_heads, t.dim = (int)kv->head_dim;
-    t.half = (int)table.shape[1] / 2, t.interleaved = interleaved;
-    unsigned rows = (unsigned)(spans->rows_max < 1024 ? spans->rows_max : 1024);
-    int work = t.heads * t.half + t.kv_heads * t.dim;
-    dim3 grid((unsigned)spans->count, rows ? rows : 1, (unsigned)((work + 255) / 256));
-    if (kv->dtype == PROA_DTYPE_F16)
-        gpu_launch(g, "rope_append", rope_append_kernel<__half>, grid, 256, 0, (__half *)kv->k, (__half *)kv->v, t,
-                   spans->span, spans->pages);
-    else if (kv->dtype == PROA_DTYPE_BF16)
-        gpu_launch(g, "rope_append", rope_append_kernel<__nv_bfloat16>, grid, 256, 0, (__nv_bfloat16 *)kv->k,
-                   (__nv_bfloat16 *)kv->v, t, spans->span, spans->pages);
-    else
-        gpu_launch(g, "rope_append", rope_append_kernel<float>, grid, 256, 0, (float *)kv->k, (float *)kv->v, t,
-                   spans->span, spans->pages);
-}
-
-/* ---- shared pieces ---- */
-
-__device__ static inline float bias_of(const task &t, int h, int distance)
-{
-    int d = distance < -t.reach ? -t.reach : distance > t.reach ? t.reach : distance;
-    return t.rel_bias[t.buckets[d + t.reach] * t.heads + h];
-}
-
-/* First and last key that row i of a span sees. */
-__device__ static inline void range_of(const task &t, const proa_span &s, int i, int *begin, int *end)
-{
-    int at = s.context - s.rows + i;
-    *begin = 0, *end = s.context;
-    if (!t.causal) return;
-    *end = at + 1;
-    if (t.window > 0 && at + 1 > t.window) *begin = at + 1 - t.window;
-}
-
-template <typename T> __device__ static inline const T *key_row(const task &t, const void *base, const proa_span &s, int p, int kv)
-{
-    int64_t page = t.pages[s.table + p / PAGE];
-    return (const T *)base + ((page * t.kv_heads + kv) * PAGE + p % PAGE) * t.dim;
+    int half = (int)table.shape[1] / 2;
+    bool eights = kv->dtype == x.dtype && gpu_in_eights(x) && gpu_in_eights(v) && pages_in_eights(kv) && half % 8 == 0 &&
+                  table.stride[0] % 4 == 0 && (uintptr_t)table.data % 16 == 0;
+    gpu_by_type(x.dtype, [&](auto from) {
+        using X = decltype(from);
+        turning<X> t = {(X *)x.data, x.stride[0], x.stride[1], (const X *)v.data, v.stride[0], v.stride[1],
+                        (const float *)table.data, table.stride[0]};
+        t.kv_heads = (int)kv->kv_heads, t.heads = (int)x.shape[1] - t.kv_heads, t.dim = (int)kv->head_dim;
+        t.half = half, t.interleaved = interleaved;
+        rope_append_as<X>(g, t, kv, spans, eights);
+    });
 }
 
 /* ---- any shape: a block for a row and a head, keys over threads ---- */
@@ -178,7 +242,7 @@ template <typename T> __global__ void plain_kernel(task t, bool long_spans)
         range_of(t, s, i, &begin, &end);
         __syncthreads();
         for (int j = threadIdx.x; j < t.dim; j += blockDim.x)
-            q[j] = t.q[(s.row + i) * t.q_row + h * t.q_head + j], out[j] = 0.0f;
+            q[j] = read_q(t, (s.row + i) * t.q_row + h * t.q_head + j), out[j] = 0.0f;
         __syncthreads();
         float largest = -INFINITY, total = 0.0f;
         for (int base = begin; base < end; base += blockDim.x) {
@@ -213,7 +277,7 @@ template <typename T> __global__ void plain_kernel(task t, bool long_spans)
         }
         __syncthreads();
         for (int j = threadIdx.x; j < t.dim; j += blockDim.x)
-            t.y[(s.row + i) * t.y_row + h * t.y_head + j] = begin < end ? out[j] / total : 0.0f;
+            write_y(t, (s.row + i) * t.y_row + h * t.y_head + j, begin < end ? out[j] / total : 0.0f);
     }
 }
 
@@ -275,7 +339,7 @@ __device__ static void add_splits(const task &t, const float *partials, int span
             const float *part = partials + partial_at(t, span, h, i, splits);
             sum += expf(__ldcg(part + t.dim) - base) * __ldcg(part + j);
         }
-        t.y[row * t.y_row + h * t.y_head + j] = total > 0.0f || isnan(total) ? sum / total : 0.0f;
+        write_y(t, row * t.y_row + h * t.y_head + j, total > 0.0f || isnan(total) ? sum / total : 0.0f);
     }
 }
 
@@ -308,7 +372,7 @@ __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(task t, float *p
 #pragma unroll
         for (int i = 0; i < NV * COUNT; i++) {
             int e = (i / COUNT * LANES + slot) * COUNT + i % COUNT;
-            q[gi][i] = e < t.dim ? t.q[s.row * t.q_row + h * t.q_head + e] * t.scale : 0.0f;
+            q[gi][i] = e < t.dim ? read_q(t, s.row * t.q_row + h * t.q_head + e) * t.scale : 0.0f;
             sum[gi][i] = 0.0f;
         }
     }
@@ -405,7 +469,7 @@ __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(task t, float *p
             float v = 0.0f;
             for (int w = 0; w < groups; w++) v += expf(shared[w * width + t.dim] - usable) * shared[w * width + j];
             if (out) out[j] = v;
-            else t.y[s.row * t.y_row + h * t.y_head + j] = all > 0.0f || isnan(all) ? v / all : 0.0f;
+            else write_y(t, s.row * t.y_row + h * t.y_head + j, all > 0.0f || isnan(all) ? v / all : 0.0f);
         }
         if (out && threadIdx.x == 0) out[t.dim] = top, out[t.dim + 1] = all;
     }
@@ -457,183 +521,6 @@ static int splits_for(const gpu *g, const task &t, int spans, int context)
     return splits < 1 ? 1 : splits > SPLITS_MAX ? SPLITS_MAX : splits;
 }
 
-/* ---- many rows: 64 queries of a head at a time, pages of 64 keys, 16 queries a warp ---- */
-
-__device__ static inline unsigned shared_at(const void *p)
-{
-    return (unsigned)__cvta_generic_to_shared(p);
-}
-
-__device__ static inline void load_matrix(unsigned r[4], unsigned at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at));
-}
-
-__device__ static inline void load_matrix_turned(unsigned r[4], unsigned at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at));
-}
-
-/* A page of keys or values of one head; rows behind the context are zeros. */
-template <typename T, int DIM, int LD> __device__ static void load_page(T *to, const T *from, int valid)
-{
-    const int PIECES = DIM / 8;
-    for (int i = threadIdx.x; i < PAGE * PIECES; i += PREFILL_THREADS) {
-        int row = i / PIECES, piece = i % PIECES, bytes = row < valid ? 16 : 0;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_at(to + row * LD + piece * 8)),
-                     "l"(from + row * DIM + piece * 8), "r"(bytes));
-    }
-    asm volatile("cp.async.commit_group;");
-}
-
-template <int LEFT> __device__ static inline void wait_pages()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT));
-    __syncthreads();
-}
-
-/* Columns of the tile: a head padded to a multiple of 16. DIM of the page is the head's own. */
-template <typename T, int DIM> __global__ void __launch_bounds__(PREFILL_THREADS) prefill_kernel(task t)
-{
-    const int LD = DIM + 8, STEPS = DIM / 16, TILES = DIM / 8;
-    extern __shared__ __align__(128) char memory[];
-    T *qs = reinterpret_cast<T *>(memory), *ks = qs + 64 * LD, *vs = ks + PAGE * LD;
-    int h = blockIdx.y, kv = h / t.group, warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-    const float LOG2E = 1.4426950408889634f;
-    gpu_wait();
-    gpu_release();
-    proa_span s = t.spans[blockIdx.x];
-    int tile = (int)(gridDim.z - 1 - blockIdx.z) * 64; /* long ones first */
-    if (s.rows == 1 || tile >= s.rows) return;
-    int rows = s.rows - tile < 64 ? s.rows - tile : 64, offset = s.context - s.rows + tile;
-    for (int i = threadIdx.x; i < 64 * DIM / 2; i += PREFILL_THREADS) {
-        int row = i / (DIM / 2), e = i % (DIM / 2) * 2;
-        const float *from = t.q + (s.row + tile + row) * t.q_row + h * t.q_head + e;
-        float x = row < rows ? from[0] * t.scale * LOG2E : 0.0f, y = row < rows ? from[1] * t.scale * LOG2E : 0.0f;
-        *reinterpret_cast<unsigned *>(qs + row * LD + e) = gpu_mma<T>::pair(x, y);
-    }
-    int first = 0, last = s.context; /* keys that any row of the tile sees */
-    if (t.causal) last = offset + rows;
-    if (t.causal && t.window > 0 && offset + 1 > t.window) first = offset + 1 - t.window;
-    float out[TILES][4] = {}, largest[2] = {-INFINITY, -INFINITY}, total[2] = {0.0f, 0.0f};
-    int row0 = warp * 16 + lane / 4; /* of the tile: this thread's rows are row0 and row0 + 8 */
-    int page = first / PAGE, pages = (last + PAGE - 1) / PAGE;
-    const T *keys = (const T *)t.k, *values = (const T *)t.v;
-    if (page < pages)
-        load_page<T, DIM, LD>(ks, keys + ((int64_t)t.pages[s.table + page] * t.kv_heads + kv) * PAGE * DIM,
-                              s.context - page * PAGE);
-    for (; page < pages; page++) {
-        int64_t block = ((int64_t)t.pages[s.table + page] * t.kv_heads + kv) * PAGE * DIM;
-        load_page<T, DIM, LD>(vs, values + block, s.context - page * PAGE);
-        wait_pages<1>(); /* the keys are there, and the queries */
-        float score[8][4] = {};
-#pragma unroll
-        for (int k = 0; k < STEPS; k++) {
-            unsigned a[4];
-            load_matrix(a, shared_at(qs + (warp * 16 + lane % 16) * LD + k * 16 + lane / 16 * 8));
-#pragma unroll
-            for (int n = 0; n < 8; n += 2) {
-                unsigned b[4];
-                load_matrix(b, shared_at(ks + (n * 8 + lane / 16 * 8 + lane % 8) * LD + k * 16 + lane / 8 % 2 * 8));
-                gpu_mma<T>::run(score[n], a, b[0], b[1]);
-                gpu_mma<T>::run(score[n + 1], a, b[2], b[3]);
-            }
-        }
-        __syncthreads();
-        if (page + 1 < pages)
-            load_page<T, DIM, LD>(ks, keys + ((int64_t)t.pages[s.table + page + 1] * t.kv_heads + kv) * PAGE * DIM,
-                                  s.context - (page + 1) * PAGE);
-        bool edge = page * PAGE + PAGE > s.context || t.rel_bias || (t.causal && page * PAGE + PAGE > offset) ||
-                    (t.causal && t.window > 0);
-#pragma unroll
-        for (int n = 0; n < 8 && edge; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int p = page * PAGE + n * 8 + lane % 4 * 2 + i % 2, at = offset + row0 + i / 2 * 8;
-                bool seen = p < s.context && (!t.causal || (p <= at && (t.window <= 0 || p > at - t.window)));
-                if (t.rel_bias) score[n][i] += bias_of(t, h, p - at) * LOG2E;
-                if (!seen) score[n][i] = -INFINITY;
-            }
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float now = largest[r], sum = 0.0f;
-#pragma unroll
-            for (int n = 0; n < 8; n++) now = fmaxf(now, fmaxf(score[n][2 * r], score[n][2 * r + 1]));
-            now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
-            now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
-            float usable = now == -INFINITY ? 0.0f : now, shrink = exp2f(largest[r] - usable);
-#pragma unroll
-            for (int n = 0; n < 8; n++) {
-                score[n][2 * r] = exp2f(score[n][2 * r] - usable);
-                score[n][2 * r + 1] = exp2f(score[n][2 * r + 1] - usable);
-                sum += score[n][2 * r] + score[n][2 * r + 1];
-            }
-            total[r] = total[r] * shrink + sum;
-            largest[r] = now;
-#pragma unroll
-            for (int n = 0; n < TILES; n++) out[n][2 * r] *= shrink, out[n][2 * r + 1] *= shrink;
-        }
-        if (page + 1 < pages) wait_pages<1>(); /* the values are there; the next keys may still come */
-        else wait_pages<0>();
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            unsigned a[4] = {gpu_mma<T>::pair(score[2 * k][0], score[2 * k][1]), gpu_mma<T>::pair(score[2 * k][2], score[2 * k][3]),
-                             gpu_mma<T>::pair(score[2 * k + 1][0], score[2 * k + 1][1]),
-                             gpu_mma<T>::pair(score[2 * k + 1][2], score[2 * k + 1][3])};
-#pragma unroll
-            for (int n = 0; n < TILES; n += 2) {
-                unsigned b[4];
-                load_matrix_turned(b, shared_at(vs + (k * 16 + lane % 16) * LD + n * 8 + lane / 16 * 8));
-                gpu_mma<T>::run(out[n], a, b[0], b[1]);
-                gpu_mma<T>::run(out[n + 1], a, b[2], b[3]);
-            }
-        }
-        __syncthreads();
-    }
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        total[r] += __shfl_xor_sync(0xffffffffu, total[r], 1);
-        total[r] += __shfl_xor_sync(0xffffffffu, total[r], 2);
-        int row = row0 + 8 * r;
-        if (row >= rows) continue;
-        float inverse = total[r] > 0.0f || isnan(total[r]) ? 1.0f / total[r] : 0.0f;
-        float *to = t.y + (s.row + tile + row) * t.y_row + h * t.y_head;
-#pragma unroll
-        for (int n = 0; n < TILES; n++) {
-            int e = n * 8 + lane % 4 * 2;
-            to[e] = out[n][2 * r] * inverse, to[e + 1] = out[n][2 * r + 1] * inverse;
-        }
-    }
-}
-
-template <typename T, int DIM> static void launch_prefill(gpu *g, const task &t, int spans, int rows)
-{
-    size_t shared = (size_t)(64 + 2 * PAGE) * (DIM + 8) * sizeof(T);
-    gpu_note(g, cudaFuncSetAttribute(prefill_kernel<T, DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-             "attend (prefill)");
-    gpu_launch(g, "attend (prefill)", prefill_kernel<T, DIM>,
-               dim3((unsigned)spans, (unsigned)t.heads, (unsigned)((rows + 63) / 64)), PREFILL_THREADS, shared, t);
-}
-
-/* False: this head size is plain's. */
-template <typename T> static bool prefill(gpu *g, const task &t, int spans, int rows)
-{
-    switch (t.dim) {
-    case 16: launch_prefill<T, 16>(g, t, spans, rows); return true;
-    case 32: launch_prefill<T, 32>(g, t, spans, rows); return true;
-    case 64: launch_prefill<T, 64>(g, t, spans, rows); return true;
-    case 80: launch_prefill<T, 80>(g, t, spans, rows); return true;
-    case 96: launch_prefill<T, 96>(g, t, spans, rows); return true;
-    case 128: launch_prefill<T, 128>(g, t, spans, rows); return true;
-    case 256: launch_prefill<T, 256>(g, t, spans, rows); return true;
-    default: return false;
-    }
-}
-
 /* ---- choosing ---- */
 
 template <typename T> static void plain(gpu *g, const task &t, int spans, int rows, bool long_spans)
@@ -643,17 +530,17 @@ template <typename T> static void plain(gpu *g, const task &t, int spans, int ro
                (size_t)(2 * t.dim + 128) * sizeof(float), t, long_spans);
 }
 
-template <typename T> static void attend_as(gpu *g, const task &t, const proa_spans *spans)
+template <typename T> static void attend_as(gpu *g, const task &t, proa_dtype pages, const proa_spans *spans)
 {
     int count = (int)spans->count, rows = spans->rows_max;
     bool whole = t.dim % vec<T>::COUNT == 0 && t.dim <= 64 * vec<T>::COUNT && t.dim <= 512;
     bool counted = (int64_t)count * t.kv_heads * ((t.group + 3) / 4) * 4 <= GPU_COUNTERS;
     int splits = counted ? splits_for(g, t, count, spans->context_max) : 1;
-    if (whole) decode_lanes<T>(g, t, count, splits);
-    if (whole && rows <= 1) return;
-    bool done = false;
-    if constexpr (sizeof(T) == 2) done = prefill<T>(g, t, count, rows);
-    if (!done || !whole) plain<T>(g, t, count, rows, whole);
+    bool singles = whole && !t.kv_row; /* spans of one row are decode's */
+    if (singles && spans->rows_min <= 1) decode_lanes<T>(g, t, count, splits);
+    if (singles && rows <= 1) return;
+    bool done = gpu_prefill(g, t, pages, count, rows);
+    if (!done || (!singles && !t.kv_row)) plain<T>(g, t, count, rows, singles);
 }
 
 /* T5's buckets of all distances that differ, made on the host as the host's kernels have them. */
@@ -683,15 +570,16 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
 {
     gpu *g = flushed(c);
     if (spans->count == 0) return;
-    task t = {(float *)y.data, y.stride[0], y.stride[1], (const float *)q.data, q.stride[0], q.stride[1], kv->k, kv->v};
+    task t = {y.data, y.stride[0], y.stride[1], q.data, q.stride[0], q.stride[1], q.dtype, kv->k, kv->v, kv->row};
+    PROA_ASSERT(q.dtype == y.dtype);
     t.heads = (int)q.shape[1], t.kv_heads = (int)kv->kv_heads, t.dim = (int)kv->head_dim;
     t.group = t.heads / t.kv_heads;
     t.spans = spans->span, t.pages = spans->pages;
     t.scale = a->scale, t.causal = a->causal, t.window = a->window;
     if (a->rel_bias) use_bias(g, &t, a);
-    if (kv->dtype == PROA_DTYPE_F16) attend_as<__half>(g, t, spans);
-    else if (kv->dtype == PROA_DTYPE_BF16) attend_as<__nv_bfloat16>(g, t, spans);
-    else attend_as<float>(g, t, spans);
+    if (kv->dtype == PROA_DTYPE_F16) attend_as<__half>(g, t, kv->dtype, spans);
+    else if (kv->dtype == PROA_DTYPE_BF16) attend_as<__nv_bfloat16>(g, t, kv->dtype, spans);
+    else attend_as<float>(g, t, kv->dtype, spans);
 }
 
 void gpu_fill_attend(proa_ops *ops)

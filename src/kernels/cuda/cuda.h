@@ -11,8 +11,10 @@ extern "C" {
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <type_traits>
 
 struct gpu_graph;
+struct gpu_bias;
 struct gpu_plan;
 struct gpu_trace;
 struct gpu_uploads;
@@ -59,6 +61,8 @@ struct gpu {
     gpu_plan *plans;
     int plans_count;
     gpu_tuning *tuning; /* tune.cu */
+    gpu_bias *biases; /* in 16 bits (gemm.cu) */
+    int biases_count;
     gpu_norm norm;
     gpu_trace *trace; /* with PROA_TRACE set: what each kind of kernel took; nothing is recorded then */
 };
@@ -67,7 +71,8 @@ struct gpu {
 void gpu_trace_begin(gpu *g);
 void gpu_trace_end(gpu *g, const char *what);
 
-enum { GPU_COUNTERS = 1 << 16, GPU_GRAPHS_MAX = 96, GPU_PLANS_MAX = 4096 };
+enum { GPU_COUNTERS = 1 << 16, GPU_GRAPHS_MAX = 96, GPU_PLANS_MAX = 4096,
+       GPU_FEW_ROWS = 16 };
 
 static inline gpu *gpu_of(proa_ctx *c)
 {
@@ -165,6 +170,90 @@ __device__ static inline float gpu_act(float x, int act)
     }
 }
 
+/* ---- 16-bit values: registers of passes with many rows are of the weights' type ---- */
+
+static inline bool gpu_narrow(proa_view v)
+{
+    return v.dtype != PROA_DTYPE_F32;
+}
+
+/* Calls f with a value of the view's type. */
+template <typename F> static void gpu_by_type(proa_dtype dtype, F f)
+{
+    if (dtype == PROA_DTYPE_F16) f(__half());
+    else if (dtype == PROA_DTYPE_BF16) f(__nv_bfloat16());
+    else f(0.0f);
+}
+
+/* Rows and columns in pieces of 8 that are loaded at once. */
+static inline bool gpu_in_eights(proa_view v)
+{
+    int64_t bytes = 8 * proa_dtype_bytes(v.dtype);
+    bool ok = v.shape[v.rank - 1] % 8 == 0 && (uintptr_t)v.data % (uintptr_t)(bytes < 16 ? bytes : 16) == 0;
+    for (int i = 0; i + 1 < v.rank; i++) ok = ok && v.stride[i] % 8 == 0;
+    return ok;
+}
+
+/* Beyond f16's range the largest number, not infinity: T5's widest layers reach it. */
+template <typename T> __device__ static inline T gpu_saturate(float x)
+{
+    if constexpr (std::is_same<T, __half>::value) x = isnan(x) ? x : fminf(fmaxf(x, -65504.0f), 65504.0f);
+    return gpu_from_f32<T>(x);
+}
+
+template <typename T> __device__ static inline void gpu_load8(float out[8], const T *p)
+{
+    if constexpr (sizeof(T) == 4) {
+        float4 a = reinterpret_cast<const float4 *>(p)[0], b = reinterpret_cast<const float4 *>(p)[1];
+        out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w, out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+    } else {
+        uint4 v = *reinterpret_cast<const uint4 *>(p);
+        const T *t = reinterpret_cast<const T *>(&v);
+#pragma unroll
+        for (int i = 0; i < 8; i++) out[i] = gpu_to_f32(t[i]);
+    }
+}
+
+template <typename T> __device__ static inline void gpu_store8(T *p, const float v[8])
+{
+    if constexpr (sizeof(T) == 4) {
+        reinterpret_cast<float4 *>(p)[0] = make_float4(v[0], v[1], v[2], v[3]);
+        reinterpret_cast<float4 *>(p)[1] = make_float4(v[4], v[5], v[6], v[7]);
+    } else {
+        uint4 room;
+        T *t = reinterpret_cast<T *>(&room);
+#pragma unroll
+        for (int i = 0; i < 8; i++) t[i] = gpu_saturate<T>(v[i]);
+        *reinterpret_cast<uint4 *>(p) = room;
+    }
+}
+
+/* cuBLASLt makes infinity of what is beyond f16's range: here it is the largest number. */
+template <typename T> __device__ static inline float gpu_finite(float x)
+{
+    if constexpr (std::is_same<T, __half>::value) x = isinf(x) ? copysignf(65504.0f, x) : x;
+    return x;
+}
+
+/* Activations whose result is rounded to 16 bits. The error function is Abramowitz and Stegun's 7.1.26: within 1.5e-7. */
+template <typename T> __device__ static inline float gpu_act16(float x, int act)
+{
+    x = gpu_finite<T>(x);
+    switch (act) {
+    case PROA_ACT_GELU: {
+        float z = fabsf(x) * 0.70710678118654752f, t = __fdividef(1.0f, fmaf(0.3275911f, z, 1.0f));
+        float p = fmaf(fmaf(fmaf(fmaf(1.061405429f, t, -1.453152027f), t, 1.421413741f), t, -0.284496736f), t, 0.254829592f);
+        float tail = 0.5f * x * p * t * __expf(-z * z); /* of the side where x is not */
+        return x < 0.0f ? tail : x - tail;
+    }
+    case PROA_ACT_GELU_TANH:
+        return __fdividef(x, 1.0f + __expf(-2.0f * 0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    case PROA_ACT_QUICK_GELU: return __fdividef(x, 1.0f + __expf(-1.702f * x));
+    case PROA_ACT_SILU: return __fdividef(x, 1.0f + __expf(-x));
+    default: return gpu_act(x, act);
+    }
+}
+
 __device__ static inline float gpu_warp_sum(float v)
 {
 #pragma unroll
@@ -192,6 +281,8 @@ void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, f
                 uint64_t seed);
 double gpu_read_rate(proa_device *d);                     /* ceiling.cu */
 double gpu_matrix_rate(proa_device *d, proa_dtype dtype); /* ceiling.cu */
+/* x = act(x), [T,d] (rows.cu). */
+void gpu_act_rows(gpu *g, const char *what, proa_view x, int act);
 /* Elements between rows of packed weights (linear.cu). */
 int64_t gpu_leading(proa_wfmt format, int64_t K);
 /* linear for many rows (gemm.cu); false: not for such strides, nothing was done. */
@@ -232,6 +323,9 @@ cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const cublasLtMatmulAlgo_
 /* INTERNAL at the next check if cuBLASLt has nothing for it. */
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at);
 void gpu_plans_release(gpu *g);
+/* Memory in [at, at + bytes) is written or given back: what was derived from it is dropped (gemm.cu). bytes < 0: all. */
+void gpu_biases_forget(gpu *g, const void *at, int64_t bytes);
+void gpu_graphs_forget(gpu *g); /* device.cu */
 
 /* ---- algorithms timed (tune.cu) ---- */
 void gpu_tune_open(gpu *g, const char *capability);

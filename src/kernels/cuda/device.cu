@@ -39,6 +39,7 @@ static void gpu_free(proa_device *d, void *memory, int64_t bytes)
     if (!memory) return;
     gpu_flush(self(d));
     cudaStreamSynchronize(self(d)->stream);
+    gpu_biases_forget(self(d), NULL, -1);
     cudaFree(memory);
 }
 
@@ -69,6 +70,7 @@ static void gpu_download(proa_device *d, void *dst, const void *src, int64_t byt
 static void gpu_copy(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
     gpu_flush(self(d));
+    gpu_biases_forget(self(d), dst, bytes);
     gpu_note(self(d), cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToDevice, self(d)->stream), "copy");
 }
 
@@ -91,14 +93,20 @@ static proa_status gpu_check(proa_device *d, proa_err *err)
     return PROA_FAIL(err, INTERNAL, "%s: %s: %s", g->name, g->failed_in, cudaGetErrorString(failed));
 }
 
+void gpu_graphs_forget(gpu *g)
+{
+    cudaStreamSynchronize(g->stream);
+    for (int i = 0; i < g->graphs_count; i++)
+        if (g->graphs[i].exec) cudaGraphExecDestroy(g->graphs[i].exec);
+    g->graphs_count = 0;
+}
+
 /* Scratch that grows; only while nothing is being recorded, and recordings that knew the old one are dropped. */
 static void *grow(gpu *g, void **room, size_t *have, size_t bytes)
 {
     if (bytes <= *have) return *room;
     PROA_ASSERT(!g->is_recording);
-    cudaStreamSynchronize(g->stream);
-    for (int i = 0; i < g->graphs_count; i++) cudaGraphExecDestroy(g->graphs[i].exec);
-    g->graphs_count = 0;
+    gpu_graphs_forget(g);
     if (*room) cudaFree(*room);
     *have = (bytes + bytes / 4 + 0xfffff) & ~(size_t)0xfffff;
     gpu_note(g, cudaMalloc(room, *have), "scratch");
@@ -191,12 +199,7 @@ static bool gpu_pass_begin(proa_device *d, const proa_pass *pass)
         g->recording = *pass;
         return false;
     }
-    if (g->graphs_count == GPU_GRAPHS_MAX) { /* begin anew: which are in use now will soon be there again */
-        cudaStreamSynchronize(g->stream);
-        for (int i = 0; i < g->graphs_count; i++)
-            if (g->graphs[i].exec) cudaGraphExecDestroy(g->graphs[i].exec);
-        g->graphs_count = 0;
-    }
+    if (g->graphs_count == GPU_GRAPHS_MAX) gpu_graphs_forget(g); /* which are in use now will soon be there again */
     g->graphs[g->graphs_count++] = {*pass, NULL};
     return false;
 }
@@ -246,9 +249,9 @@ static void gpu_join(proa_device *d)
 static void gpu_close(proa_device *d)
 {
     gpu *g = self(d);
-    cudaStreamSynchronize(g->stream);
-    for (int i = 0; i < g->graphs_count; i++)
-        if (g->graphs[i].exec) cudaGraphExecDestroy(g->graphs[i].exec);
+    gpu_graphs_forget(g);
+    gpu_biases_forget(g, NULL, -1);
+    free(g->biases);
     trace_close(g);
     gpu_tune_close(g);
     gpu_plans_release(g);
@@ -307,6 +310,14 @@ static proa_status find_gpu(int index, cudaDeviceProp *prop, proa_err *err)
     return PROA_OK;
 }
 
+/* Up to GPU_FEW_ROWS rows the products are bound by the weights' bytes, and their kernels read f32. */
+static proa_dtype gpu_activations(proa_device *d, proa_wfmt format, int64_t rows)
+{
+    PROA_UNUSED(d);
+    if (rows <= GPU_FEW_ROWS) return PROA_DTYPE_F32;
+    return format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F32;
+}
+
 static proa_ops gpu_ops;
 
 extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int version, proa_device **out, int index,
@@ -332,6 +343,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->available = gpu_available, d->check = gpu_check, d->close = gpu_close;
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
     d->beside = gpu_beside, d->join = gpu_join;
+    d->activations = gpu_activations;
     d->random = gpu_random, d->read_rate = gpu_read_rate, d->matrix_rate = gpu_matrix_rate;
     trace_open(g);
     proa_status status = take_room(g, err);

@@ -1,77 +1,211 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gemm.cu - linear for many rows: x as the weights' type, the product by cuBLASLt (plans.cu), what its epilogue lacks. */
+ * gemm.cu - linear for many rows: x as the weights' type, the product by cuBLASLt (plans.cu) with what its epilogue does in
+ * y's type, the rest behind it. */
 #include "kernels/cuda/linear.h"
 
-template <typename T>
-__global__ void cast_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
+extern "C" {
+#include "base/alloc.h"
+}
+#include <stdlib.h>
+
+enum { THREADS = 256, BIASES_MAX = 4096 };
+
+static cudaDataType_t data_type(proa_dtype dtype)
+{
+    return dtype == PROA_DTYPE_F32 ? CUDA_R_32F : dtype == PROA_DTYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+static proa_dtype type_of(proa_wfmt format)
+{
+    return format == PROA_WFMT_F32 ? PROA_DTYPE_F32 : format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
+}
+
+/* ---- f32 rows as the weights' type ---- */
+
+template <typename T> __global__ void cast_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
 {
     gpu_wait();
     gpu_release();
     int k = (blockIdx.y * blockDim.x + threadIdx.x) * 2;
     const float *from = src + blockIdx.x * row;
     T *to = dst + blockIdx.x * ld;
-    if (k < K) to[k] = cast_of<T>(from[k]);
-    if (k + 1 < K) to[k + 1] = cast_of<T>(from[k + 1]);
+    if (k < K) to[k] = gpu_saturate<T>(from[k]);
+    if (k + 1 < K) to[k + 1] = gpu_saturate<T>(from[k + 1]);
 }
 
-/* f32 weights read x where it is. */
+template <typename T> __global__ void cast_eights_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
+{
+    float v[8];
+    int k = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
+    gpu_wait();
+    gpu_release();
+    if (k >= K) return;
+    gpu_load8(v, src + blockIdx.x * row + k);
+    gpu_store8(dst + blockIdx.x * ld + k, v);
+}
+
 const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld)
 {
+    proa_dtype type = type_of(format);
     int64_t T = x.shape[0], K = x.shape[1];
     *ld = x.stride[0];
-    if (format == PROA_WFMT_F32) return x.data;
+    if (x.dtype == type) return x.data;
     *ld = (K + 7) / 8 * 8;
     void *to = gpu_cast_room(g, (size_t)(T * *ld) * 2);
-    dim3 grid((unsigned)T, (unsigned)((K + 511) / 512));
-    if (format == PROA_WFMT_F16)
-        gpu_launch(g, "cast", cast_kernel<__half>, grid, 256, 0, (__half *)to, *ld, (const float *)x.data, x.stride[0],
-                   (int)K);
-    else
-        gpu_launch(g, "cast", cast_kernel<__nv_bfloat16>, grid, 256, 0, (__nv_bfloat16 *)to, *ld, (const float *)x.data,
-                   x.stride[0], (int)K);
+    bool eights = gpu_in_eights(x);
+    dim3 grid((unsigned)T, (unsigned)(eights ? (K + 8 * THREADS - 1) / (8 * THREADS) : (K + 2 * THREADS - 1) / (2 * THREADS)));
+    gpu_by_type(type, [&](auto wanted) {
+        using W = decltype(wanted);
+        if constexpr (sizeof(W) == 2)
+            gpu_launch(g, "cast", eights ? cast_eights_kernel<W> : cast_kernel<W>, grid, THREADS, 0, (W *)to, *ld,
+                       (const float *)x.data, x.stride[0], (int)K);
+    });
     return to;
 }
 
-/* The activation cuBLASLt does not do in f32: it goes over the rows again. */
-__global__ void finish_kernel(float *y, int64_t y_row, int N, int act)
+/* ---- biases in 16 bits: cuBLASLt takes them in y's type. Each is converted when it is first met ---- */
+
+struct gpu_bias {
+    const float *from;
+    int64_t count;
+    proa_dtype type;
+    void *to;
+};
+
+template <typename T> __global__ void bias_kernel(T *to, const float *from, int count)
 {
     gpu_wait();
     gpu_release();
-    int n = blockIdx.y * blockDim.x + threadIdx.x;
-    if (n >= N) return;
-    float *at = y + blockIdx.x * y_row + n;
-    *at = gpu_act(*at, act);
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) to[i] = gpu_saturate<T>(from[i]);
 }
 
-static cudaDataType_t data_type(proa_wfmt format)
+static const void *bias_as(gpu *g, const float *bias, int64_t count, proa_dtype type)
 {
-    return format == PROA_WFMT_F32 ? CUDA_R_32F : format == PROA_WFMT_F16 ? CUDA_R_16F : CUDA_R_16BF;
+    if (!bias || type == PROA_DTYPE_F32) return bias;
+    for (int i = 0; i < g->biases_count; i++) {
+        const gpu_bias *b = &g->biases[i];
+        if (b->from == bias && b->count == count && b->type == type) return b->to;
+    }
+    PROA_ASSERT(!g->is_recording); /* a pass is recorded the second time */
+    if (g->biases_count == BIASES_MAX) gpu_biases_forget(g, NULL, -1);
+    if (!g->biases) g->biases = (gpu_bias *)proa_calloc(BIASES_MAX, sizeof *g->biases);
+    gpu_bias *b = &g->biases[g->biases_count++];
+    *b = {bias, count, type, NULL};
+    gpu_note(g, cudaMalloc(&b->to, (size_t)count * 2), "biases");
+    gpu_by_type(type, [&](auto wanted) {
+        using T = decltype(wanted);
+        gpu_launch(g, "bias", bias_kernel<T>, dim3((unsigned)((count + 255) / 256)), 256, 0, (T *)b->to, bias, (int)count);
+    });
+    return b->to;
 }
+
+void gpu_biases_forget(gpu *g, const void *at, int64_t bytes)
+{
+    bool met = bytes < 0 && g->biases_count > 0;
+    const char *begin = (const char *)at, *end = begin + (bytes < 0 ? 0 : bytes);
+    for (int i = 0; i < g->biases_count && !met; i++) {
+        const char *from = (const char *)g->biases[i].from;
+        met = from < end && begin < from + 4 * g->biases[i].count;
+    }
+    if (!met) return;
+    gpu_graphs_forget(g);
+    for (int i = 0; i < g->biases_count; i++) cudaFree(g->biases[i].to);
+    g->biases_count = 0;
+}
+
+/* ---- shapes and strides that cuBLASLt does not take, in 16 bits: a warp for an output ---- */
+
+template <typename W, typename X, typename Y>
+__global__ void odd_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const W *w, int64_t ld, int N, int K, float alpha,
+                           int act, const float *bias, const Y *residual, int64_t residual_row)
+{
+    int n = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
+    int64_t t = blockIdx.y;
+    gpu_wait();
+    gpu_release();
+    if (n >= N) return;
+    float sum = 0.0f;
+    for (int k = lane; k < K; k += 32) sum = fmaf(gpu_to_f32(gpu_saturate<W>(gpu_to_f32(x[t * x_row + k]))), gpu_to_f32(w[n * ld + k]), sum);
+    sum = gpu_warp_sum(sum) * alpha;
+    if (lane != 0) return;
+    if (bias) sum += bias[n];
+    sum = gpu_act(sum, act);
+    if (residual) sum += gpu_to_f32(residual[t * residual_row + n]);
+    y[t * y_row + n] = gpu_saturate<Y>(sum);
+}
+
+template <typename W, typename X, typename Y>
+static void odd(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e, float alpha)
+{
+    dim3 grid((unsigned)((w->N + THREADS / 32 - 1) / (THREADS / 32)), (unsigned)y.shape[0]);
+    gpu_launch(g, "linear (odd)", odd_kernel<W, X, Y>, grid, THREADS, 0, (Y *)y.data, y.stride[0], (const X *)x.data,
+               x.stride[0], (const W *)w->data, gpu_leading(w->format, w->K), (int)w->N, (int)w->K, alpha, (int)e->act, e->bias,
+               (const Y *)(e->residual.rank ? e->residual.data : NULL), e->residual.rank ? e->residual.stride[0] : 0);
+}
+
+static void any_odd(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e, float alpha)
+{
+    gpu_by_type(type_of(w->format), [&](auto type) {
+        using W = decltype(type);
+        if (gpu_narrow(x) && gpu_narrow(y)) odd<W, W, W>(g, y, x, w, e, alpha);
+        else if (gpu_narrow(x)) odd<W, W, float>(g, y, x, w, e, alpha);
+        else odd<W, float, W>(g, y, x, w, e, alpha);
+    });
+}
+
+/* ---- choosing ---- */
 
 /* cuBLASLt wants its leading dimensions and pointers aligned. */
+static bool is_aligned(proa_view v)
+{
+    return v.stride[0] * proa_dtype_bytes(v.dtype) % 16 == 0 && (uintptr_t)v.data % 16 == 0;
+}
+
 static bool suits(proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
-    bool ok = y.stride[0] % 4 == 0 && (uintptr_t)y.data % 16 == 0 && w->K > 0;
+    bool ok = is_aligned(y) && w->K > 0;
     if (e->act != PROA_ACT_NONE && e->residual.rank) return false; /* y may be the residual, and is written before it is read */
-    if (w->format == PROA_WFMT_F32) ok = ok && x.stride[0] % 4 == 0 && (uintptr_t)x.data % 16 == 0;
-    if (e->residual.rank) ok = ok && e->residual.stride[0] % 4 == 0 && (uintptr_t)e->residual.data % 16 == 0;
-    return ok && (uintptr_t)e->bias % 16 == 0;
+    if (x.dtype == type_of(w->format)) ok = ok && is_aligned(x);
+    if (e->residual.rank) ok = ok && is_aligned(e->residual);
+    return ok && (gpu_narrow(y) || (uintptr_t)e->bias % 16 == 0);
+}
+
+/* Into 16 bits cuBLASLt does two activations itself, of the sums in f32. A rectified f16 goes the long way: T5's may be
+ * beyond the range, where cuBLASLt writes infinity. */
+static bool is_fused(proa_view y, int act)
+{
+    if (!gpu_narrow(y)) return false;
+    return act == PROA_ACT_GELU_TANH || (act == PROA_ACT_RELU && y.dtype == PROA_DTYPE_BF16);
+}
+
+static cublasLtEpilogue_t epilogue_for(int act, bool bias)
+{
+    if (act == PROA_ACT_GELU_TANH) return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    if (act == PROA_ACT_RELU) return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
 bool gpu_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     static const proa_epilogue nothing = {};
     if (!e) e = &nothing;
-    if (!suits(y, x, w, e)) return false;
+    float alpha = e->alpha != 0.0f ? e->alpha : 1.0f;
+    proa_dtype type = type_of(w->format);
+    PROA_ASSERT((!gpu_narrow(x) || x.dtype == type) && (!gpu_narrow(y) || y.dtype == type));
+    if (!suits(y, x, w, e)) {
+        if (!gpu_narrow(x) && !gpu_narrow(y)) return false;
+        any_odd(g, y, x, w, e, alpha);
+        return true;
+    }
+    bool fused = is_fused(y, (int)e->act);
     gpu_product want = {y.shape[0], w->N, w->K, gpu_leading(w->format, w->K), 0, y.stride[0], 0};
     const void *rows = cast_rows(g, x, w->format, &want.x_ld);
-    want.w_type = want.x_type = data_type(w->format), want.y_type = CUDA_R_32F;
-    want.epilogue = e->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    want.w_type = want.x_type = data_type(type), want.y_type = data_type(y.dtype);
+    want.epilogue = epilogue_for(fused ? (int)e->act : (int)PROA_ACT_NONE, e->bias != NULL);
     want.residual = e->residual.rank != 0, want.residual_row = want.residual ? e->residual.stride[0] : 0;
-    gpu_operands at = {y.data, rows, w->data, e->bias, want.residual ? e->residual.data : NULL, e->alpha != 0.0f ? e->alpha : 1.0f};
+    gpu_operands at = {y.data, rows, w->data, bias_as(g, e->bias, w->N, y.dtype), want.residual ? e->residual.data : NULL, alpha};
     gpu_multiply(g, &want, &at);
-    if (e->act != PROA_ACT_NONE)
-        gpu_launch(g, "linear (activation)", finish_kernel, dim3((unsigned)y.shape[0], (unsigned)((w->N + 255) / 256)), 256,
-                   0, (float *)y.data, y.stride[0], (int)w->N, (int)e->act);
+    if (e->act != PROA_ACT_NONE && !fused) gpu_act_rows(g, "linear (activation)", y, (int)e->act);
     return true;
 }

@@ -346,7 +346,7 @@ template <typename W> static bool norm_gemv(gpu *g, const gemv_call *a, const gp
 static bool join_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
 {
     if (proa_wfmt_is_quantised(w->format)) return false;
-    if (!g->norm.x || x.data != g->norm.y || x.shape[0] != 1 || w->K != g->norm.d) return false;
+    if (!g->norm.x || gpu_narrow(y) || x.data != g->norm.y || x.shape[0] != 1 || w->K != g->norm.d) return false;
     if (w->K > JOINED_MAX) return false; /* each block norms the whole row: wide ones lose more than a launch */
     if (y.data == g->norm.x || y.data == g->norm.y || e.residual == g->norm.y) return false; /* read by all blocks */
     gpu_norm norm = g->norm;
@@ -382,6 +382,7 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     if (T == 0 || w->N == 0) return;
     if (join_norm(g, y, x, w, e)) return;
     gpu_flush(g);
+    if (few > 0 && (gpu_narrow(x) || gpu_narrow(y)) && gpu_gemm(g, y, x, w, ep)) return;
     if (T > few && T <= THIN_ROWS && w->format != PROA_WFMT_F32) thin_linear(g, y, x, w, e);
     else if (few == 0) quant_gemm(g, y, x, w, ep, e);
     else if (T <= few || !gpu_gemm(g, y, x, w, ep)) few_rows(g, y, x, w, e);

@@ -5,26 +5,44 @@
 enum { THREADS = 256 };
 
 /* A view as kernels take it: rank 2 is rank 3 with one head. */
-struct rows3 {
-    float *data;
+template <typename T> struct rows3 {
+    T *data;
     int64_t row, head;
 };
 
-static rows3 of(proa_view v)
+template <typename T = float> static rows3<T> of(proa_view v)
 {
-    return {(float *)v.data, v.stride[0], v.rank == 3 ? v.stride[1] : 0};
+    return {(T *)v.data, v.stride[0], v.rank == 3 ? v.stride[1] : 0};
 }
 
 /* ---- embed, gather ---- */
 
-template <typename T>
-__global__ void embed_kernel(rows3 y, const T *table, int64_t stride, const int32_t *ids, int d, float scale, bool add)
+template <typename Y, typename T>
+__global__ void embed_kernel(rows3<Y> y, const T *table, int64_t stride, const int32_t *ids, int d, float scale, bool add)
 {
     gpu_wait();
     gpu_release();
     const T *from = table + ids[blockIdx.x] * stride;
-    float *to = y.data + blockIdx.x * y.row;
-    for (int j = threadIdx.x; j < d; j += blockDim.x) to[j] = scale * gpu_to_f32(from[j]) + (add ? to[j] : 0.0f);
+    Y *to = y.data + blockIdx.x * y.row;
+    for (int j = threadIdx.x; j < d; j += blockDim.x)
+        to[j] = gpu_saturate<Y>(scale * gpu_to_f32(from[j]) + (add ? gpu_to_f32(to[j]) : 0.0f));
+}
+
+template <typename Y, typename T>
+__global__ void embed_eights_kernel(rows3<Y> y, const T *table, int64_t stride, const int32_t *ids, int d, float scale, bool add)
+{
+    gpu_wait();
+    gpu_release();
+    const T *from = table + ids[blockIdx.x] * stride;
+    Y *to = y.data + blockIdx.x * y.row;
+    for (int j = threadIdx.x * 8; j < d; j += blockDim.x * 8) {
+        float v[8], old[8] = {};
+        gpu_load8(v, from + j);
+        if (add) gpu_load8(old, to + j);
+#pragma unroll
+        for (int e = 0; e < 8; e++) v[e] = scale * v[e] + old[e];
+        gpu_store8(to + j, v);
+    }
 }
 
 static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
@@ -32,42 +50,51 @@ static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids,
     gpu *g = flushed(c);
     dim3 grid((unsigned)y.shape[0]);
     int d = (int)y.shape[1];
-    if (table.dtype == PROA_DTYPE_F16)
-        gpu_launch(g, "embed", embed_kernel<__half>, grid, THREADS, 0, of(y), (const __half *)table.data, table.stride[0],
-                   ids, d, scale, accumulate);
-    else if (table.dtype == PROA_DTYPE_BF16)
-        gpu_launch(g, "embed", embed_kernel<__nv_bfloat16>, grid, THREADS, 0, of(y), (const __nv_bfloat16 *)table.data,
-                   table.stride[0], ids, d, scale, accumulate);
-    else
-        gpu_launch(g, "embed", embed_kernel<float>, grid, THREADS, 0, of(y), (const float *)table.data, table.stride[0],
-                   ids, d, scale, accumulate);
+    gpu_by_type(y.dtype, [&](auto to) {
+        gpu_by_type(table.dtype, [&](auto from) {
+            using Y = decltype(to);
+            using T = decltype(from);
+            bool eights = gpu_in_eights(y) && gpu_in_eights(table);
+            auto kernel = eights ? embed_eights_kernel<Y, T> : embed_kernel<Y, T>;
+            int threads = eights && d < 8 * THREADS ? (d / 8 + 31) / 32 * 32 : THREADS;
+            gpu_launch(g, "embed", kernel, grid, threads, 0, of<Y>(y), (const T *)table.data, table.stride[0], ids, d, scale,
+                       accumulate);
+        });
+    });
 }
 
-__global__ void gather_kernel(rows3 y, rows3 x, const int32_t *rows, int d)
+template <typename Y, typename X> __global__ void gather_kernel(rows3<Y> y, rows3<X> x, const int32_t *rows, int d)
 {
     gpu_wait();
     gpu_release();
-    const float *from = x.data + rows[blockIdx.x] * x.row;
-    float *to = y.data + blockIdx.x * y.row;
-    for (int j = threadIdx.x; j < d; j += blockDim.x) to[j] = from[j];
+    const X *from = x.data + rows[blockIdx.x] * x.row;
+    Y *to = y.data + blockIdx.x * y.row;
+    for (int j = threadIdx.x; j < d; j += blockDim.x) to[j] = gpu_saturate<Y>(gpu_to_f32(from[j]));
 }
 
 static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
 {
-    gpu_launch(flushed(c), "gather", gather_kernel, dim3((unsigned)y.shape[0]), THREADS, 0, of(y), of(x), rows,
-               (int)y.shape[1]);
+    gpu *g = flushed(c);
+    gpu_by_type(y.dtype, [&](auto to) {
+        gpu_by_type(x.dtype, [&](auto from) {
+            using Y = decltype(to);
+            using X = decltype(from);
+            gpu_launch(g, "gather", gather_kernel<Y, X>, dim3((unsigned)y.shape[0]), THREADS, 0, of<Y>(y), of<X>(x), rows,
+                       (int)y.shape[1]);
+        });
+    });
 }
 
 /* ---- norms: a block for a row (and head) ---- */
 
 /* The row is read once and kept in registers, up to NORM_KEPT numbers a thread. */
 enum { NORM_KEPT = 8 };
-template <bool LAYER>
-__global__ void norm_kernel(rows3 y, rows3 x, const float *w, const float *b, int d, float eps)
+template <typename Y, typename X, bool LAYER>
+__global__ void norm_kernel(rows3<Y> y, rows3<X> x, const float *w, const float *b, int d, float eps)
 {
     __shared__ float room[33];
-    const float *from = x.data + blockIdx.x * x.row + blockIdx.y * x.head;
-    float *to = y.data + blockIdx.x * y.row + blockIdx.y * y.head;
+    const X *from = x.data + blockIdx.x * x.row + blockIdx.y * x.head;
+    Y *to = y.data + blockIdx.x * y.row + blockIdx.y * y.head;
     float ws[NORM_KEPT], bs[NORM_KEPT]; /* weights depend on no kernel */
 #pragma unroll
     for (int i = 0; i < NORM_KEPT; i++) {
@@ -81,27 +108,72 @@ __global__ void norm_kernel(rows3 y, rows3 x, const float *w, const float *b, in
 #pragma unroll
     for (int i = 0; i < NORM_KEPT; i++) {
         int j = i * blockDim.x + threadIdx.x;
-        kept[i] = j < d ? from[j] : 0.0f;
+        kept[i] = j < d ? gpu_to_f32(from[j]) : 0.0f;
         sum += kept[i];
     }
     int behind = NORM_KEPT * blockDim.x + threadIdx.x; /* of rows that are wider than a block can keep */
     if (LAYER) {
-        for (int j = behind; j < d; j += blockDim.x) sum += from[j];
+        for (int j = behind; j < d; j += blockDim.x) sum += gpu_to_f32(from[j]);
         mean = gpu_block_sum(sum, room) / (float)d;
     }
     sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < NORM_KEPT; i++)
         if (i * (int)blockDim.x + (int)threadIdx.x < d) sum += (kept[i] - mean) * (kept[i] - mean);
-    for (int j = behind; j < d; j += blockDim.x) sum += (from[j] - mean) * (from[j] - mean);
+    for (int j = behind; j < d; j += blockDim.x) sum += (gpu_to_f32(from[j]) - mean) * (gpu_to_f32(from[j]) - mean);
     float inverse = 1.0f / sqrtf(gpu_block_sum(sum, room) / (float)d + eps);
 #pragma unroll
     for (int i = 0; i < NORM_KEPT; i++) {
         int j = i * blockDim.x + threadIdx.x;
-        if (j < d) to[j] = (kept[i] - mean) * inverse * ws[i] + bs[i];
+        if (j < d) to[j] = gpu_saturate<Y>((kept[i] - mean) * inverse * ws[i] + bs[i]);
     }
     for (int j = behind; j < d; j += blockDim.x)
-        to[j] = (from[j] - mean) * inverse * w[j] + (LAYER && b ? b[j] : 0.0f);
+        to[j] = gpu_saturate<Y>((gpu_to_f32(from[j]) - mean) * inverse * w[j] + (LAYER && b ? b[j] : 0.0f));
+}
+
+/* 16 bits out, in pieces of 8: LANES threads hold a row between them, 4 pieces each at most. */
+enum { PIECES = 4 };
+template <typename Y, typename X, bool LAYER, int LANES>
+__global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const float *b, int d, int heads, int64_t rows,
+                                   float eps)
+{
+    __shared__ float room[33];
+    const int BLOCK = LANES == 32 ? THREADS : LANES;
+    int64_t row = (int64_t)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES;
+    int lane = threadIdx.x % LANES;
+    gpu_wait();
+    gpu_release();
+    if (row >= rows) return; /* whole warps, where a block has several rows */
+    const X *from = x.data + row / heads * x.row + row % heads * x.head;
+    Y *to = y.data + row / heads * y.row + row % heads * y.head;
+    float kept[PIECES][8], sum = 0.0f, mean = 0.0f;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        int j = (i * LANES + lane) * 8;
+        if (j < d) gpu_load8(kept[i], from + j);
+#pragma unroll
+        for (int e = 0; e < 8 && j < d; e++) sum += kept[i][e];
+    }
+    if (LAYER) mean = (LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, room)) / (float)d;
+    sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            if ((i * LANES + lane) * 8 < d) sum += (kept[i][e] - mean) * (kept[i][e] - mean);
+    sum = LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, room);
+    float inverse = 1.0f / sqrtf(sum / (float)d + eps);
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        int j = (i * LANES + lane) * 8;
+        float ws[8], bs[8] = {};
+        if (j >= d) break;
+        gpu_load8(ws, w + j);
+        if (LAYER && b) gpu_load8(bs, b + j);
+#pragma unroll
+        for (int e = 0; e < 8; e++) kept[i][e] = (kept[i][e] - mean) * inverse * ws[e] + bs[e];
+        gpu_store8(to + j, kept[i]);
+    }
 }
 
 static int norm_threads(int64_t d)
@@ -114,12 +186,46 @@ static dim3 norm_grid(proa_view x)
     return dim3((unsigned)x.shape[0], x.rank == 3 ? (unsigned)x.shape[1] : 1u);
 }
 
-static void run_norm(gpu *g, proa_view y, proa_view x, const float *w, const float *b, float eps, bool layer)
+template <typename Y, typename X, bool LAYER>
+static void norm_eights(gpu *g, const char *what, proa_view y, proa_view x, const float *w, const float *b, float eps)
+{
+    int d = (int)x.shape[x.rank - 1], heads = x.rank == 3 ? (int)x.shape[1] : 1;
+    int64_t rows = x.shape[0] * heads;
+    if (d <= 32 * PIECES * 8 && (rows >= 2048 || d <= 256))
+        gpu_launch(g, what, norm_eights_kernel<Y, X, LAYER, 32>, dim3((unsigned)((rows + 7) / 8)), THREADS, 0, of<Y>(y),
+                   of<X>(x), w, b, d, heads, rows, eps);
+    else if (d <= 128 * PIECES * 8)
+        gpu_launch(g, what, norm_eights_kernel<Y, X, LAYER, 128>, dim3((unsigned)rows), 128, 0, of<Y>(y), of<X>(x), w, b, d,
+                   heads, rows, eps);
+    else
+        gpu_launch(g, what, norm_eights_kernel<Y, X, LAYER, 512>, dim3((unsigned)rows), 512, 0, of<Y>(y), of<X>(x), w, b, d,
+                   heads, rows, eps);
+}
+
+template <typename Y, typename X, bool LAYER>
+static void norm_as(gpu *g, const char *what, proa_view y, proa_view x, const float *w, const float *b, float eps)
 {
     int64_t d = x.shape[x.rank - 1];
-    if (layer)
-        gpu_launch(g, "layer_norm", norm_kernel<true>, norm_grid(x), norm_threads(d), 0, of(y), of(x), w, b, (int)d, eps);
-    else gpu_launch(g, "rms_norm", norm_kernel<false>, norm_grid(x), norm_threads(d), 0, of(y), of(x), w, b, (int)d, eps);
+    if constexpr (sizeof(Y) == 2)
+        if (gpu_in_eights(y) && gpu_in_eights(x) && d <= 512 * PIECES * 8 && ((uintptr_t)w | (uintptr_t)b) % 16 == 0) {
+            norm_eights<Y, X, LAYER>(g, what, y, x, w, b, eps);
+            return;
+        }
+    gpu_launch(g, what, norm_kernel<Y, X, LAYER>, norm_grid(x), norm_threads(d), 0, of<Y>(y), of<X>(x), w, b, (int)d, eps);
+}
+
+/* y is of x's type, or of 16 bits. */
+static void run_norm(gpu *g, proa_view y, proa_view x, const float *w, const float *b, float eps, bool layer)
+{
+    gpu_by_type(y.dtype, [&](auto to) {
+        using Y = decltype(to);
+        const char *what = layer ? "layer_norm" : "rms_norm";
+        PROA_ASSERT(x.dtype == y.dtype || x.dtype == PROA_DTYPE_F32);
+        if (gpu_narrow(x) && layer) norm_as<Y, Y, true>(g, what, y, x, w, b, eps);
+        else if (gpu_narrow(x)) norm_as<Y, Y, false>(g, what, y, x, w, b, eps);
+        else if (layer) norm_as<Y, float, true>(g, what, y, x, w, b, eps);
+        else norm_as<Y, float, false>(g, what, y, x, w, b, eps);
+    });
 }
 
 void gpu_flush(gpu *g)
@@ -137,7 +243,7 @@ static void norm(proa_ctx *c, proa_view y, proa_view x, const float *w, const fl
 {
     gpu *g = gpu_of(c);
     gpu_flush(g);
-    if (x.rank == 2 && x.shape[0] == 1 && x.data != y.data)
+    if (x.rank == 2 && x.shape[0] == 1 && x.data != y.data && !gpu_narrow(y))
         g->norm = {(const float *)x.data, (float *)y.data, w, b, (int)x.shape[1], eps, layer, (uintptr_t)x.data % 16 == 0};
     else run_norm(g, y, x, w, b, eps, layer);
 }
@@ -154,7 +260,7 @@ static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_
 
 /* ---- rotary positions ---- */
 
-__global__ void rope_table_kernel(rows3 table, const int32_t *pos, const float *inv_freq, int half, float scale)
+__global__ void rope_table_kernel(rows3<float> table, const int32_t *pos, const float *inv_freq, int half, float scale)
 {
     gpu_wait();
     gpu_release();
@@ -173,25 +279,29 @@ static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const f
                inv_freq, (int)(table.shape[1] / 2), scale);
 }
 
-__global__ void rope_kernel(rows3 x, rows3 table, int heads, int half, bool interleaved)
+template <typename X> __global__ void rope_kernel(rows3<X> x, rows3<float> table, int heads, int half, bool interleaved)
 {
     int i = blockIdx.y * blockDim.x + threadIdx.x, h = i / half, j = i % half;
     gpu_wait();
     gpu_release();
     if (h >= heads) return;
     const float *turn = table.data + blockIdx.x * table.row;
-    float *head = x.data + blockIdx.x * x.row + h * x.head;
+    X *head = x.data + blockIdx.x * x.row + h * x.head;
     int first = interleaved ? 2 * j : j, second = interleaved ? 2 * j + 1 : j + half;
-    float a = head[first], b = head[second], cosine = turn[j], sine = turn[half + j];
-    head[first] = a * cosine - b * sine;
-    head[second] = b * cosine + a * sine;
+    float a = gpu_to_f32(head[first]), b = gpu_to_f32(head[second]), cosine = turn[j], sine = turn[half + j];
+    head[first] = gpu_saturate<X>(a * cosine - b * sine);
+    head[second] = gpu_saturate<X>(b * cosine + a * sine);
 }
 
 static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
 {
     int64_t half = table.shape[1] / 2;
     dim3 grid((unsigned)x.shape[0], (unsigned)((x.shape[1] * half + 127) / 128));
-    gpu_launch(flushed(c), "rope", rope_kernel, grid, 128, 0, of(x), of(table), (int)x.shape[1], (int)half, interleaved);
+    gpu *g = flushed(c);
+    gpu_by_type(x.dtype, [&](auto type) {
+        using X = decltype(type);
+        gpu_launch(g, "rope", rope_kernel<X>, grid, 128, 0, of<X>(x), of(table), (int)x.shape[1], (int)half, interleaved);
+    });
 }
 
 /* ---- elementwise ---- */
@@ -205,35 +315,98 @@ static dim3 tiles(proa_view v)
     for (int j = blockIdx.y * 4 * THREADS + threadIdx.x; j < d && j < (int)(blockIdx.y + 1) * 4 * THREADS;      \
          j += THREADS)
 
-__global__ void act_kernel(rows3 x, int d, int act)
+/* An activation as its values' type asks for it. */
+template <typename T> __device__ static inline float act_of(float x, int act)
+{
+    if constexpr (sizeof(T) == 2) return gpu_act16<T>(x, act);
+    else return gpu_act(x, act);
+}
+
+template <typename X> __global__ void act_kernel(rows3<X> x, int d, int act)
 {
     gpu_wait();
     gpu_release();
-    float *row = x.data + blockIdx.x * x.row;
-    EACH(j, d) row[j] = gpu_act(row[j], act);
+    X *row = x.data + blockIdx.x * x.row;
+    EACH(j, d) row[j] = gpu_saturate<X>(act_of<X>(gpu_to_f32(row[j]), act));
+}
+
+/* Two pieces a thread: what both wait for is asked for at once. */
+template <typename X> __global__ void act_eights_kernel(rows3<X> x, int d, int act)
+{
+    gpu_wait();
+    gpu_release();
+    int j = (blockIdx.y * 2 * THREADS + threadIdx.x) * 8, k = j + THREADS * 8;
+    X *row = x.data + blockIdx.x * x.row;
+    float v[8], w[8];
+    if (j < d) gpu_load8(v, row + j);
+    if (k < d) gpu_load8(w, row + k);
+#pragma unroll
+    for (int e = 0; e < 8; e++) v[e] = gpu_act16<X>(v[e], act);
+    if (j < d) gpu_store8(row + j, v);
+#pragma unroll
+    for (int e = 0; e < 8; e++) w[e] = gpu_act16<X>(w[e], act);
+    if (k < d) gpu_store8(row + k, w);
+}
+
+static dim3 tiles_of_eights(proa_view v, int pieces)
+{
+    int each = 8 * THREADS * pieces;
+    return dim3((unsigned)v.shape[0], (unsigned)((v.shape[1] + each - 1) / each));
+}
+
+void gpu_act_rows(gpu *g, const char *what, proa_view x, int act)
+{
+    gpu_by_type(x.dtype, [&](auto type) {
+        using X = decltype(type);
+        if (sizeof(X) == 2 && gpu_in_eights(x))
+            gpu_launch(g, what, act_eights_kernel<X>, tiles_of_eights(x, 2), THREADS, 0, of<X>(x), (int)x.shape[1], act);
+        else gpu_launch(g, what, act_kernel<X>, tiles(x), THREADS, 0, of<X>(x), (int)x.shape[1], act);
+    });
 }
 
 static void act(proa_ctx *c, proa_view x, proa_act act)
 {
-    gpu_launch(flushed(c), "act", act_kernel, tiles(x), THREADS, 0, of(x), (int)x.shape[1], (int)act);
+    gpu_act_rows(flushed(c), "act", x, (int)act);
 }
 
-__global__ void act_mul_kernel(rows3 y, rows3 gate, rows3 up, int d, int act)
+template <typename T> __global__ void act_mul_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
 {
     gpu_wait();
     gpu_release();
-    const float *a = gate.data + blockIdx.x * gate.row, *b = up.data + blockIdx.x * up.row;
-    float *to = y.data + blockIdx.x * y.row;
-    EACH(j, d) to[j] = gpu_act(a[j], act) * b[j];
+    const T *a = gate.data + blockIdx.x * gate.row, *b = up.data + blockIdx.x * up.row;
+    T *to = y.data + blockIdx.x * y.row;
+    EACH(j, d) to[j] = gpu_saturate<T>(act_of<T>(gpu_to_f32(a[j]), act) * gpu_to_f32(b[j]));
+}
+
+template <typename T> __global__ void act_mul_eights_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
+{
+    gpu_wait();
+    gpu_release();
+    int j = (blockIdx.y * THREADS + threadIdx.x) * 8;
+    float a[8], b[8];
+    if (j >= d) return;
+    gpu_load8(a, gate.data + blockIdx.x * gate.row + j);
+    gpu_load8(b, up.data + blockIdx.x * up.row + j);
+#pragma unroll
+    for (int e = 0; e < 8; e++) a[e] = gpu_act16<T>(a[e], act) * gpu_finite<T>(b[e]);
+    gpu_store8(y.data + blockIdx.x * y.row + j, a);
 }
 
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
 {
-    gpu_launch(flushed(c), "act_mul", act_mul_kernel, tiles(y), THREADS, 0, of(y), of(gate), of(up), (int)y.shape[1],
-               (int)act);
+    gpu *g = flushed(c);
+    gpu_by_type(y.dtype, [&](auto type) {
+        using T = decltype(type);
+        if (sizeof(T) == 2 && gpu_in_eights(y) && gpu_in_eights(gate) && gpu_in_eights(up))
+            gpu_launch(g, "act_mul", act_mul_eights_kernel<T>, tiles_of_eights(y, 1), THREADS, 0, of<T>(y), of<T>(gate),
+                       of<T>(up), (int)y.shape[1], (int)act);
+        else
+            gpu_launch(g, "act_mul", act_mul_kernel<T>, tiles(y), THREADS, 0, of<T>(y), of<T>(gate), of<T>(up),
+                       (int)y.shape[1], (int)act);
+    });
 }
 
-__global__ void add_kernel(rows3 y, rows3 a, rows3 b, int d)
+__global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d)
 {
     gpu_wait();
     gpu_release();
@@ -263,7 +436,7 @@ __device__ static float block_max(float v, float *room)
     return v;
 }
 
-__global__ void log_sum_exp_kernel(float *out, rows3 x, int d)
+__global__ void log_sum_exp_kernel(float *out, rows3<float> x, int d)
 {
     __shared__ float room[33];
     gpu_wait();
@@ -293,7 +466,7 @@ __device__ static unsigned long long rank_of(float v, int at)
 }
 
 /* k passes over the row, each for the best below the one before. */
-__global__ void top_k_kernel(rows3 values, int32_t *ids, rows3 x, int d, int k)
+__global__ void top_k_kernel(rows3<float> values, int32_t *ids, rows3<float> x, int d, int k)
 {
     __shared__ unsigned long long room[33];
     gpu_wait();

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * attend.h - what the kernels of attention share: the task, where keys lie, which of them a row sees. */
+#ifndef PROA_KERNELS_CUDA_ATTEND_H
+#define PROA_KERNELS_CUDA_ATTEND_H
+
+#include "kernels/cuda/cuda.h"
+
+enum { PAGE = PROA_PAGE_TOKENS };
+
+struct task {
+    void *y;
+    int64_t y_row, y_head;
+    const void *q;
+    int64_t q_row, q_head;
+    proa_dtype type; /* of y and q: f32, or that of keys and values */
+    const void *k, *v;
+    int64_t kv_row;                  /* 0: pages; else elements between the rows of k and v */
+    int heads, kv_heads, dim, group; /* group: query heads of a key head */
+    const proa_span *spans;
+    const int32_t *pages;
+    float scale;
+    bool causal;
+    int window;
+    const float *rel_bias;  /* [buckets][heads] */
+    const int16_t *buckets; /* of distance -reach..reach */
+    int reach;
+};
+
+__device__ static inline float read_q(const task &t, int64_t at)
+{
+    if (t.type == PROA_DTYPE_F32) return ((const float *)t.q)[at];
+    if (t.type == PROA_DTYPE_F16) return __half2float(((const __half *)t.q)[at]);
+    return __bfloat162float(((const __nv_bfloat16 *)t.q)[at]);
+}
+
+__device__ static inline void write_y(const task &t, int64_t at, float v)
+{
+    if (t.type == PROA_DTYPE_F32) ((float *)t.y)[at] = v;
+    else if (t.type == PROA_DTYPE_F16) ((__half *)t.y)[at] = gpu_saturate<__half>(v);
+    else ((__nv_bfloat16 *)t.y)[at] = gpu_saturate<__nv_bfloat16>(v);
+}
+
+__device__ static inline float bias_of(const task &t, int h, int distance)
+{
+    int d = distance < -t.reach ? -t.reach : distance > t.reach ? t.reach : distance;
+    return t.rel_bias[t.buckets[d + t.reach] * t.heads + h];
+}
+
+/* First and last key that row i of a span sees. */
+__device__ static inline void range_of(const task &t, const proa_span &s, int i, int *begin, int *end)
+{
+    int at = s.context - s.rows + i;
+    *begin = 0, *end = s.context;
+    if (!t.causal) return;
+    *end = at + 1;
+    if (t.window > 0 && at + 1 > t.window) *begin = at + 1 - t.window;
+}
+
+/* Where a page's 64 keys (or values) of a head begin; they are `step` elements apart. */
+template <typename T> __device__ static inline const T *page_of(const task &t, const void *base, const proa_span &s, int page, int kv)
+{
+    if (t.kv_row) return (const T *)base + (int64_t)(s.row + page * PAGE) * t.kv_row + kv * t.dim;
+    return (const T *)base + ((int64_t)t.pages[s.table + page] * t.kv_heads + kv) * PAGE * t.dim;
+}
+
+template <typename T> __device__ static inline const T *key_row(const task &t, const void *base, const proa_span &s, int p, int kv)
+{
+    int64_t step = t.kv_row ? t.kv_row : t.dim;
+    return page_of<T>(t, base, s, p / PAGE, kv) + p % PAGE * step;
+}
+
+/* Spans of more than one row on tensor cores; with kv_row all spans. False: not these sizes (prefill.cu). */
+bool gpu_prefill(gpu *g, const task &t, proa_dtype pages, int spans, int rows);
+
+#endif
