@@ -12,10 +12,11 @@
 
 /* ---- a split as one question ---- */
 
-/* `(flip ? -x : x) <= cut`, false where x is missing; yes goes left or right. */
+/* `(flip ? -x : x) <= cut`, false where x is missing; yes goes left or right. Or `is x in the set?`, and flip says whether a
+ * missing x is. */
 typedef struct question {
-    float cut;
-    bool flip, yes_left;
+    float cut; /* a set: the bits of its number */
+    bool flip, yes_left, set;
 } question;
 
 /* Do all x that count as zero go to the side where missing ones go? */
@@ -27,13 +28,25 @@ static bool zeros_are_missing(const proa_forest_node *n, float cut, bool yes_lef
     return low_left == missing_left && high_left == missing_left;
 }
 
+static void question_of_set(const proa_forest_node *n, question *q)
+{
+    bool missing_left = n->flags & PROA_FOREST_DEFAULT_LEFT;
+    *q = (question){.set = true, .yes_left = n->flags & PROA_FOREST_MEMBER_LEFT};
+    q->flip = missing_left == q->yes_left;
+    memcpy(&q->cut, &n->aux, sizeof q->cut);
+}
+
 /* false: it takes more than one question. */
 static bool question_of(const proa_forest_node *n, question *q)
 {
     bool swapped, missing_left = n->flags & PROA_FOREST_DEFAULT_LEFT;
-    if ((n->flags & PROA_FOREST_CATEGORICAL) || n->op == PROA_FOREST_EQ) return false;
+    if (n->flags & PROA_FOREST_CATEGORICAL) {
+        question_of_set(n, q);
+        return true;
+    }
+    if (n->op == PROA_FOREST_EQ) return false;
     float cut = proa_forest_cut((proa_forest_op)n->op, n->value, &swapped);
-    *q = (question){cut, false, !swapped};
+    *q = (question){cut, false, !swapped, false};
     if ((n->flags & PROA_FOREST_ZERO_MISSING) && !zeros_are_missing(n, cut, q->yes_left)) return false;
     if (missing_left != q->yes_left) return true; /* no, and missing: one side */
     /* The opposite question: x > cut, which is x >= the next float, which is -x <= its negative. */
@@ -63,18 +76,23 @@ static void put_leaf(const packer *k, int32_t at, const proa_forest_node *leaf)
     else p->value[k->start + at] = (float)leaf->value;
 }
 
-static uint32_t link_of(const proa_packed *p, bool flip, int32_t child, int32_t feature)
+static uint32_t link_of(const proa_packed *p, const question *q, int32_t child, int32_t feature)
 {
-    return (flip ? PROA_WALK_FLIP : 0) | (uint32_t)child << p->feature_bits | (uint32_t)feature;
+    return (q->flip ? PROA_WALK_FLIP : 0) | (q->set ? PROA_WALK_SET : 0) |
+           (uint32_t)child << p->feature_bits | (uint32_t)feature;
 }
 
-static bool has_questions(const packer *k)
+static proa_packed_way way_of(const packer *k)
 {
-    question q;
-    if ((int64_t)k->from->nodes > (int64_t)1 << (31 - k->p->feature_bits)) return false;
-    for (int32_t i = 0; i < k->from->nodes; i++)
-        if (k->nodes[i].feature >= 0 && !question_of(&k->nodes[i], &q)) return false;
-    return true;
+    bool any_set = false;
+    for (int32_t i = 0; i < k->from->nodes; i++) {
+        question q = {.set = false};
+        if (k->nodes[i].feature >= 0 && !question_of(&k->nodes[i], &q)) return PROA_WAY_SLOW;
+        any_set |= q.set;
+    }
+    if ((int64_t)k->from->nodes > (int64_t)1 << ((any_set ? 30 : 31) - k->p->feature_bits))
+        return PROA_WAY_SLOW;
+    return any_set ? PROA_WAY_MIXED : PROA_WAY_PLAIN;
 }
 
 /* Breadth first: children get the next two places. */
@@ -88,13 +106,13 @@ static void pack_nodes(const packer *k, proa_walk_tree *tree)
         const proa_forest_node *n = &k->nodes[k->order[i]];
         question q;
         if (n->feature < 0) {
-            nodes[i] = (proa_walk_node){NAN, link_of(k->p, false, i, 0)};
+            nodes[i] = (proa_walk_node){NAN, link_of(k->p, &(question){.flip = false}, i, 0)};
             put_leaf(k, i, n);
             if (k->level[i] < tree->even) tree->even = k->level[i];
             continue;
         }
         question_of(n, &q);
-        nodes[i] = (proa_walk_node){q.cut, link_of(k->p, q.flip, used, n->feature)};
+        nodes[i] = (proa_walk_node){q.cut, link_of(k->p, &q, used, n->feature)};
         k->order[used] = q.yes_left ? n->right : n->left;
         k->order[used + 1] = q.yes_left ? n->left : n->right;
         k->level[used] = k->level[used + 1] = k->level[i] + 1;
@@ -128,14 +146,17 @@ static void pack_tree(const packer *k, int64_t number)
     tree->depth = k->from->depth;
     tree->feature_bits = p->feature_bits;
     tree->top_levels = tree->depth < PROA_WALK_TOP ? tree->depth : PROA_WALK_TOP;
-    p->slow[number] = !has_questions(k);
-    if (p->slow[number]) {
+    proa_packed_way way = way_of(k);
+    p->way[number] = (uint8_t)way;
+    p->mixed_count += way == PROA_WAY_MIXED;
+    if (way == PROA_WAY_SLOW) {
         p->slow_count++;
         for (int32_t i = 0; i < k->from->nodes; i++)
             if (k->nodes[i].feature < 0) put_leaf(k, i, &k->nodes[i]);
         return;
     }
     pack_nodes(k, tree);
+    if (way == PROA_WAY_MIXED) return;
     pack_top(k, tree);
     p->start[number] = (int32_t)k->start;
     p->depth[number] = tree->depth;
@@ -168,7 +189,9 @@ static int64_t lay_out(proa_packed *p, char *memory)
     p->start = take(memory, &used, ways, sizeof *p->start);
     p->depth = take(memory, &used, ways, sizeof *p->depth);
     p->block_end = take(memory, &used, trees, sizeof *p->block_end);
-    p->slow = take(memory, &used, trees, sizeof *p->slow);
+    p->way = take(memory, &used, trees, sizeof *p->way);
+    p->set_first = take(memory, &used, p->forest->set_count, sizeof *p->set_first);
+    p->set_words = take(memory, &used, p->forest->set_count, sizeof *p->set_words);
     if (vector) p->vector = take(memory, &used, p->node_count, sizeof *p->vector);
     else if (f64) p->value64 = take(memory, &used, p->node_count, sizeof *p->value64);
     else p->value = take(memory, &used, p->node_count, sizeof *p->value);
@@ -188,6 +211,16 @@ static void find_blocks(proa_packed *p)
         p->steps += p->forest->trees[i].depth;
     }
     if (p->forest->tree_count) p->block_end[p->block_count++] = p->forest->tree_count;
+}
+
+static void pack_sets(proa_packed *p)
+{
+    const proa_forest *f = p->forest;
+    for (int64_t i = 0; i < f->set_count; i++) {
+        p->set_first[i] = (int32_t)f->sets[i].first; /* below PROA_FOREST_WORDS_MAX */
+        p->set_words[i] = f->sets[i].words;
+    }
+    p->sets = (proa_walk_sets){p->set_first, p->set_words, f->words, f->truncate_negative};
 }
 
 static void pack_all(proa_packed *p)
@@ -235,6 +268,7 @@ proa_status proa_packed_new(proa_packed **out, const proa_forest *forest, proa_e
                          (long long)(bytes >> 20), (long long)forest->node_count);
     }
     lay_out(p, p->memory);
+    pack_sets(p);
     pack_all(p);
     find_blocks(p);
     *out = p;

@@ -23,8 +23,8 @@ void proa_packed_predict(const proa_packed *packed, const float *in, int64_t row
 
 /* Steps from node to node of one row: what it costs, roughly. */
 int64_t proa_packed_steps(const proa_packed *packed);
-/* Trees with a split that the fast nodes cannot say (categories, x == threshold, zeros that are missing): these are
- * walked as the reference walks. */
+/* Trees with a split that the fast nodes cannot say (x == threshold, zeros that are missing, too many features for so many
+ * nodes): these are walked as the reference walks. */
 int64_t proa_packed_slow_trees(const proa_packed *packed);
 /* For tests: the loops of another level than proa_isa_choose's, at most what the CPU has. */
 void proa_packed_use(proa_packed *packed, proa_isa level);

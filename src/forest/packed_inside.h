@@ -7,6 +7,12 @@
 #include "forest/packed.h"
 #include "forest/walk.h"
 
+typedef enum proa_packed_way {
+    PROA_WAY_PLAIN, /* all nodes are questions of a cut */
+    PROA_WAY_MIXED, /* or of a set */
+    PROA_WAY_SLOW   /* some node is neither: walked as the reference walks */
+} proa_packed_way;
+
 struct proa_packed {
     const proa_forest *forest;
     const proa_walk *walk;
@@ -20,8 +26,10 @@ struct proa_packed {
     double *value64;       /* [node_count], f64 */
     int32_t *vector;       /* [node_count]: index of a leaf's values, leaf_size > 1 */
     proa_walk_tree *trees; /* [tree_count] */
-    bool *slow;            /* [tree_count] */
-    int64_t slow_count;
+    uint8_t *way;          /* [tree_count]: proa_packed_way */
+    int64_t slow_count, mixed_count;
+    int32_t *set_first, *set_words; /* [set_count] */
+    proa_walk_sets sets;            /* these and the forest's words */
     int32_t *start,
         *depth; /* [tree_count rounded up to 64], for walking many trees: slow ones are the leaf of no tree */
     int64_t *block_end; /* [block_count]: trees that lie in the cache together are those before this one */

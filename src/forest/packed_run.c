@@ -121,6 +121,12 @@ static void add_row(const proa_packed *p, int64_t tree, int64_t count, const int
     }
 }
 
+static int32_t leaf_of(const proa_packed *p, int64_t tree, const float *x)
+{
+    if (p->way[tree] == PROA_WAY_MIXED) return proa_walk_one(&p->trees[tree], &p->sets, x);
+    return proa_forest_leaf(p->forest, &p->forest->trees[tree], x);
+}
+
 static void sum_row(const proa_packed *p, const float *x, const sums *s)
 {
     const proa_forest *f = p->forest;
@@ -129,8 +135,8 @@ static void sum_row(const proa_packed *p, const float *x, const sums *s)
     for (int64_t t = 0; t < f->tree_count; t += TREES_AT_ONCE) {
         int64_t count = proa_min64(TREES_AT_ONCE, f->tree_count - t);
         p->walk->trees(p->nodes, p->feature_bits, p->start + t, p->depth + t, count, x, leaf);
-        for (int64_t i = 0; p->slow_count && i < count; i++)
-            if (p->slow[t + i]) leaf[i] = p->trees[t + i].start + proa_forest_leaf(f, &f->trees[t + i], x);
+        for (int64_t i = 0; p->slow_count + p->mixed_count && i < count; i++)
+            if (p->way[t + i] != PROA_WAY_PLAIN) leaf[i] = p->trees[t + i].start + leaf_of(p, t + i, x);
         add_row(p, t, count, leaf, s);
     }
 }
@@ -152,8 +158,10 @@ static void walk_block(const proa_packed *p, int64_t tree, int64_t end, const fl
     int groups = (int)((rows + 15) / 16);
     set_offsets(f, rows, offset);
     for (int64_t t = tree; t < end; t++) {
-        if (!p->slow[t]) {
+        if (p->way[t] == PROA_WAY_PLAIN) {
             p->walk->rows(&p->trees[t], x, offset, groups, leaf);
+        } else if (p->way[t] == PROA_WAY_MIXED) {
+            p->walk->mixed(&p->trees[t], &p->sets, x, offset, groups, leaf);
         } else {
             for (int64_t i = 0; i < groups * 16; i++)
                 leaf[i] = proa_forest_leaf(f, &f->trees[t], x + offset[i]);

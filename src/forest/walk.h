@@ -10,6 +10,7 @@
 #define PROA_FOREST_WALK_H
 
 #include "base/compiler.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Rows that walk through a tree together; the vector levels take them by 16 or by 8. */
@@ -24,6 +25,16 @@ typedef struct proa_walk_node {
     uint32_t link; /* from the top: flip (1 bit), child (counted from the tree's root), feature (feature_bits) */
 } proa_walk_node;
 #define PROA_WALK_FLIP 0x80000000u
+/* Of trees with categories, whose links have a bit less for the child: is x, cut to an integer, in set `cut` (the bits of
+ * an int32_t)? A missing x is in it if flip says so. */
+#define PROA_WALK_SET  0x40000000u
+
+/* Bits of categories: words[first[i]], count[i] of them. */
+typedef struct proa_walk_sets {
+    const int32_t *first, *count;
+    const uint32_t *words;
+    bool truncate; /* what is above -1 counts as 0; else nothing below 0 is in a set */
+} proa_walk_sets;
 
 typedef struct proa_walk_tree {
     const proa_walk_node *nodes; /* breadth first: the root is node 0 */
@@ -47,9 +58,17 @@ typedef struct proa_walk {
      * leaf[i] is a node of the forest. Arrays are readable up to the next multiple of 64. */
     void (*trees)(const proa_walk_node *nodes, int32_t feature_bits, const int32_t *start,
                   const int32_t *depth, int64_t count, const float *x, int32_t *leaf);
+    /* As rows, of a tree with categories; `top` is not used. */
+    void (*mixed)(const proa_walk_tree *tree, const proa_walk_sets *sets, const float *x,
+                  const int32_t *offset, int groups, int32_t *leaf);
     /* sum[i] += value[leaf[i]] of 16 * groups rows. */
     void (*add)(float *sum, const float *value, const int32_t *leaf, int groups);
 } proa_walk;
+
+/* The leaf that one row reaches in a tree with categories; and `mixed` without vectors. */
+int32_t proa_walk_one(const proa_walk_tree *tree, const proa_walk_sets *sets, const float *x);
+void proa_walk_mixed(const proa_walk_tree *tree, const proa_walk_sets *sets, const float *x,
+                     const int32_t *offset, int groups, int32_t *leaf);
 
 extern const proa_walk proa_walk_generic, proa_walk_avx2, proa_walk_avx512;
 

@@ -84,7 +84,7 @@ static void add(float *sum, const float *value, const int32_t *leaf, int groups)
     for (int i = 0; i < groups * 16; i++) sum[i] += value[leaf[i]];
 }
 
-const proa_walk proa_walk_avx2 = {"avx2", walk_rows, walk_trees, add};
+const proa_walk proa_walk_avx2 = {"avx2", walk_rows, walk_trees, proa_walk_mixed, add};
 #else
 typedef int proa_walk_avx2_is_for_x86; /* a file has at least one declaration */
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "forest/walk.h"
 
+#include "base/limits.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -101,6 +103,64 @@ static void walk_rows(const proa_walk_tree *tree, const float *x, const int32_t 
     }
 }
 
+/* ---- one tree with categories, many rows ---- */
+
+/* Of the ways in `which`: is the value in the way's set? */
+static PROA_ALWAYS_INLINE __mmask16 in_sets(const proa_walk_sets *sets, __mmask16 which, __m512i set, __m512 value)
+{
+    const __m512i none = _mm512_setzero_si512();
+    __m512i category = _mm512_cvttps_epi32(value); /* what is missing or too large becomes negative */
+    __m512i first = _mm512_mask_i32gather_epi32(none, which, set, sets->first, 4);
+    __m512i count = _mm512_mask_i32gather_epi32(none, which, set, sets->count, 4);
+    __m512i word = _mm512_srai_epi32(category, 5);
+    __m512i bit = _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_and_si512(category, _mm512_set1_epi32(31)));
+    which = _mm512_mask_cmpge_epi32_mask(which, category, none);
+    which = _mm512_mask_cmplt_epi32_mask(which, category, _mm512_set1_epi32(PROA_FOREST_CATEGORIES_MAX));
+    which = _mm512_mask_cmplt_epi32_mask(which, word, count);
+    if (!sets->truncate) which = _mm512_mask_cmp_ps_mask(which, value, _mm512_setzero_ps(), _CMP_GE_OQ);
+    __m512i words = _mm512_mask_i32gather_epi32(none, which, _mm512_add_epi32(first, word), sets->words, 4);
+    return _mm512_mask_test_epi32_mask(which, words, bit);
+}
+
+/* As descend; the nodes of some ways ask for a set. */
+static PROA_ALWAYS_INLINE __m512i descend_mixed(const shape *s, const proa_walk_sets *sets,
+                                                const proa_walk_node *nodes, __m512i node, const float *x,
+                                                __m512i offset)
+{
+    const __m512i words = _mm512_add_epi32(node, node); /* a node is two words: link is the second */
+    __m512i cut = _mm512_i32gather_epi32(words, (const void *)nodes, 4);
+    __m512i link = _mm512_i32gather_epi32(_mm512_add_epi32(words, s->one), (const void *)nodes, 4);
+    __m512i at = _mm512_add_epi32(offset, _mm512_and_si512(link, s->feature_mask));
+    __m512 value = _mm512_i32gather_ps(at, x, 4);
+    __m512i turned = _mm512_ternarylogic_epi32(_mm512_castps_si512(value), link, s->flip, 0x78);
+    __mmask16 yes = _mm512_cmp_ps_mask(_mm512_castsi512_ps(turned), _mm512_castsi512_ps(cut), _CMP_LE_OQ);
+    __mmask16 set = _mm512_test_epi32_mask(link, _mm512_set1_epi32((int)PROA_WALK_SET));
+    if (set) {
+        __mmask16 missing = _mm512_mask_test_epi32_mask(set, link, s->flip);
+        missing = _mm512_mask_cmp_ps_mask(missing, value, value, _CMP_UNORD_Q);
+        yes = (__mmask16)((yes & ~set) | missing | in_sets(sets, set, cut, value));
+    }
+    __m512i child = _mm512_and_si512(link, _mm512_set1_epi32((int)(PROA_WALK_SET - 1)));
+    child = _mm512_srl_epi32(child, s->feature_bits);
+    return _mm512_mask_add_epi32(child, yes, child, s->one);
+}
+
+static void walk_mixed(const proa_walk_tree *tree, const proa_walk_sets *sets, const float *x,
+                       const int32_t *offsets, int groups, int32_t *leaf)
+{
+    const shape s = shape_of(tree->feature_bits);
+    for (int g = 0; g < groups; g++) {
+        __m512i at = _mm512_setzero_si512(), offset = _mm512_loadu_si512(offsets + 16 * g);
+        for (int32_t level = 0; level < tree->depth; level++) {
+            __m512i next = descend_mixed(&s, sets, tree->nodes, at, x, offset);
+            bool same = _mm512_cmpneq_epi32_mask(next, at) == 0;
+            at = next;
+            if (same) break;
+        }
+        _mm512_storeu_si512(leaf + 16 * g, at);
+    }
+}
+
 /* ---- one row, many trees ---- */
 
 static PROA_ALWAYS_INLINE void walk_some(const proa_walk_node *nodes, const shape *s, const int32_t *start,
@@ -149,7 +209,7 @@ static void add(float *sum, const float *value, const int32_t *leaf, int groups)
     }
 }
 
-const proa_walk proa_walk_avx512 = {"avx512", walk_rows, walk_trees, add};
+const proa_walk proa_walk_avx512 = {"avx512", walk_rows, walk_trees, walk_mixed, add};
 #else
 typedef int proa_walk_avx512_is_for_x86; /* a file has at least one declaration */
 #endif

@@ -189,14 +189,14 @@ static void test_doubles(void **state)
 static void test_categories(void **state)
 {
     (void)state;
-    for (uint64_t seed = 20; seed < 24; seed++)
+    for (uint64_t seed = 20; seed < 26; seed++)
         try_forest(&(grow){.family = seed % 2 ? PROA_FOREST_OF_LIGHTGBM : PROA_FOREST_OF_XGBOOST,
                            .features = 5,
                            .targets = 1,
                            .classes = 1,
                            .leaf_size = 1,
                            .trees = 20,
-                           .depth = 2,
+                           .depth = seed < 22 ? 2 : 7,
                            .stop_percent = 20,
                            .f64 = seed % 2,
                            .categories = true,
@@ -258,12 +258,13 @@ static void test_which_are_slow(void **state)
               .f64 = true,
               .seed = 62};
     proa_err err = {.status = PROA_OK};
-    for (int categories = 0; categories < 2; categories++) {
+    for (int odd = 0; odd < 3; odd++) {
         proa_packed *p = NULL;
-        g.categories = categories;
+        g.categories = odd == 1;
+        g.ops = odd == 2; /* among them x == threshold */
         proa_forest *f = grow_forest(&g);
         assert_int_equal(proa_packed_new(&p, f, &err), PROA_OK);
-        assert_true(categories ? proa_packed_slow_trees(p) > 0 : proa_packed_slow_trees(p) == 0);
+        assert_true(odd == 2 ? proa_packed_slow_trees(p) > 0 : proa_packed_slow_trees(p) == 0);
         assert_int_equal(proa_packed_steps(p), 30);
         proa_packed_free(p);
         proa_forest_free(f);
