@@ -108,10 +108,14 @@ static inline void outcome_release(outcome *o)
     *o = (outcome){0};
 }
 
+/* With PROA_TEST_DEVICE=cuda the tests run there; those that hold batches to the same bits are the CPU's. */
 static inline proa_engine *open_or_fail(const char *path, const proa_engine_options *options)
 {
     proa_engine *engine = NULL;
     proa_err err = {.status = PROA_OK};
+    proa_engine_options elsewhere = options ? *options : (proa_engine_options){.device = NULL};
+    elsewhere.device = getenv("PROA_TEST_DEVICE");
+    if (elsewhere.device) options = &elsewhere;
     if (proa_engine_open(&engine, path, options, &err) != PROA_OK) fail_msg("%s: %s", path, err.text);
     return engine;
 }
