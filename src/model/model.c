@@ -58,10 +58,9 @@ static proa_dtype checkpoint_dtype(const proa_model *m)
 
 /* Keys and values of a step on a GPU are of the weights' type where that is half as wide. */
 /* Quantised weights are multiplied in f16. */
-static proa_dtype device_kv_dtype(proa_wfmt format, proa_dtype checkpoint)
+static proa_dtype device_kv_dtype(proa_wfmt format)
 {
-    if (proa_wfmt_is_quantised(format))
-        return checkpoint == PROA_DTYPE_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16;
+    if (proa_wfmt_is_quantised(format)) return PROA_DTYPE_F16;
     return format == PROA_WFMT_F16    ? PROA_DTYPE_F16
            : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
                                       : PROA_DTYPE_F32;
@@ -104,7 +103,7 @@ static proa_status choose_kv_dtype(proa_model *m, proa_str name, proa_err *err)
 {
     proa_dtype dtype;
     if (proa_str_is(name, "auto")) {
-        if (!m->device->host) m->kv_dtype = device_kv_dtype(m->format, m->checkpoint);
+        if (!m->device->host) m->kv_dtype = device_kv_dtype(m->format);
         return PROA_OK;
     }
     if (!proa_dtype_find(name, &dtype) || !proa_dtype_floating(dtype) || dtype == PROA_DTYPE_F64)

@@ -72,7 +72,7 @@ static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, 
                    v.stride[1] / 8, spans->span, spans->pages, (int)kv->kv_heads, (int)kv->head_dim / 8);
         return;
     }
-    gpu_by_type(kv->dtype, [&](auto page) {
+    gpu_by_page_type(kv->dtype, [&](auto page) {
         gpu_by_type(k.dtype, [&](auto from) {
             using T = decltype(page);
             using X = decltype(from);
@@ -201,7 +201,7 @@ template <typename X> static void rope_append_as(gpu *g, const turning<X> &t, co
                        spans->span, spans->pages);
             return;
         }
-    gpu_by_type(kv->dtype, [&](auto page) {
+    gpu_by_page_type(kv->dtype, [&](auto page) {
         using T = decltype(page);
         gpu_launch(g, "rope_append", rope_append_kernel<T, X>, append_grid(spans, work), 256, 0, (T *)kv->k, (T *)kv->v, t,
                    spans->span, spans->pages);
@@ -313,6 +313,19 @@ template <> struct vec<__nv_bfloat16> {
         for (int i = 0; i < 4; i++) {
             out[2 * i] = __uint_as_float(u[i] << 16);
             out[2 * i + 1] = __uint_as_float(u[i] & 0xffff0000u);
+        }
+    }
+};
+
+template <> struct vec<__nv_fp8_e4m3> {
+    static const int COUNT = 16;
+    __device__ static void open(float *out, uint4 v)
+    {
+        const __nv_fp8x2_storage_t *pair = reinterpret_cast<const __nv_fp8x2_storage_t *>(&v);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            float2 f = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair[i], __NV_E4M3)));
+            out[2 * i] = f.x, out[2 * i + 1] = f.y;
         }
     }
 };
@@ -577,9 +590,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     t.spans = spans->span, t.pages = spans->pages;
     t.scale = a->scale, t.causal = a->causal, t.window = a->window;
     if (a->rel_bias) use_bias(g, &t, a);
-    if (kv->dtype == PROA_DTYPE_F16) attend_as<__half>(g, t, kv->dtype, spans);
-    else if (kv->dtype == PROA_DTYPE_BF16) attend_as<__nv_bfloat16>(g, t, kv->dtype, spans);
-    else attend_as<float>(g, t, kv->dtype, spans);
+    gpu_by_page_type(kv->dtype, [&](auto page) { attend_as<decltype(page)>(g, t, kv->dtype, spans); });
 }
 
 void gpu_fill_attend(proa_ops *ops)

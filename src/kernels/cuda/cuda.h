@@ -10,6 +10,7 @@ extern "C" {
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 #include <type_traits>
 
@@ -142,6 +143,11 @@ __device__ static inline float gpu_to_f32(__nv_bfloat16 x)
     return __bfloat162float(x);
 }
 
+__device__ static inline float gpu_to_f32(__nv_fp8_e4m3 x)
+{
+    return (float)x;
+}
+
 template <typename T> __device__ static inline T gpu_from_f32(float x);
 template <> __device__ inline float gpu_from_f32<float>(float x)
 {
@@ -150,6 +156,10 @@ template <> __device__ inline float gpu_from_f32<float>(float x)
 template <> __device__ inline __half gpu_from_f32<__half>(float x)
 {
     return __float2half_rn(x);
+}
+template <> __device__ inline __nv_fp8_e4m3 gpu_from_f32<__nv_fp8_e4m3>(float x)
+{
+    return __nv_fp8_e4m3(x); /* beyond 448 the largest */
 }
 template <> __device__ inline __nv_bfloat16 gpu_from_f32<__nv_bfloat16>(float x)
 {
@@ -183,6 +193,13 @@ template <typename F> static void gpu_by_type(proa_dtype dtype, F f)
     if (dtype == PROA_DTYPE_F16) f(__half());
     else if (dtype == PROA_DTYPE_BF16) f(__nv_bfloat16());
     else f(0.0f);
+}
+
+/* The same of pages, which may be e4m3 too. */
+template <typename F> static void gpu_by_page_type(proa_dtype dtype, F f)
+{
+    if (dtype == PROA_DTYPE_FP8) f(__nv_fp8_e4m3());
+    else gpu_by_type(dtype, f);
 }
 
 /* Rows and columns in pieces of 8 that are loaded at once. */

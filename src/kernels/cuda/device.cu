@@ -310,10 +310,12 @@ static proa_status find_gpu(int index, cudaDeviceProp *prop, proa_err *err)
     return PROA_OK;
 }
 
-/* Up to GPU_FEW_ROWS rows the products are bound by the weights' bytes, and their kernels read f32. */
+/* Up to GPU_FEW_ROWS rows the products are bound by the weights' bytes, and their kernels read f32; those of quantised weights
+ * multiply in f16. */
 static proa_dtype gpu_activations(proa_device *d, proa_wfmt format, int64_t rows)
 {
     PROA_UNUSED(d);
+    if (proa_wfmt_is_quantised(format)) return PROA_DTYPE_F16;
     if (rows <= GPU_FEW_ROWS) return PROA_DTYPE_F32;
     return format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F32;
 }

@@ -13,11 +13,12 @@ enum { JOINED_MAX = 1024, GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_T
 
 static epilogue epilogue_of(const proa_epilogue *e)
 {
-    epilogue out = {1.0f, PROA_ACT_NONE, NULL, NULL, 0};
+    epilogue out = {1.0f, PROA_ACT_NONE, NULL, NULL, PROA_DTYPE_F32, 0};
     if (!e) return out;
     out.alpha = e->alpha != 0.0f ? e->alpha : 1.0f;
     out.act = (int)e->act, out.bias = e->bias;
-    if (e->residual.rank) out.residual = (const float *)e->residual.data, out.residual_row = e->residual.stride[0];
+    if (!e->residual.rank) return out;
+    out.residual = e->residual.data, out.residual_type = e->residual.dtype, out.residual_row = e->residual.stride[0];
     return out;
 }
 
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(GEMV_THREADS)
     v *= e.alpha;
     if (e.bias) v += e.bias[n];
     v = gpu_act(v, e.act);
-    if (e.residual) v += e.residual[m * e.residual_row + n];
+    if (e.residual) v += residual_at(e, m, n);
     y[m * y_row + n] = v;
 }
 
@@ -292,7 +293,7 @@ __global__ void __launch_bounds__(GEMV_THREADS)
     v *= e.alpha;
     if (e.bias) v += e.bias[n];
     v = gpu_act(v, e.act);
-    if (e.residual) v += e.residual[n];
+    if (e.residual) v += residual_at(e, 0, n);
     y[n] = v;
 }
 
@@ -366,7 +367,7 @@ static void few_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
         int rows = (int)(T - t < GEMV_ROWS ? T - t : (int64_t)GEMV_ROWS);
         gemv_call a = {(float *)y.data + t * y.stride[0], y.stride[0], (const float *)x.data + t * x.stride[0],
                        x.stride[0], false, w->data, gpu_leading(w->format, w->K), (int)w->N, (int)w->K, e};
-        if (e.residual) a.e.residual += t * e.residual_row;
+        a.e = rows_from(e, t);
         a.aligned = x.stride[0] % 4 == 0 && (uintptr_t)a.x % 16 == 0;
         if (w->format == PROA_WFMT_F32) gemv<float>(g, &a, rows);
         else if (w->format == PROA_WFMT_F16) gemv<__half>(g, &a, rows);

@@ -10,9 +10,26 @@
 struct epilogue {
     float alpha;
     int act;
-    const float *bias, *residual;
+    const float *bias;
+    const void *residual; /* NULL: none */
+    proa_dtype residual_type;
     int64_t residual_row;
 };
+
+__device__ static inline float residual_at(const epilogue &e, int64_t m, int n)
+{
+    int64_t at = m * e.residual_row + n;
+    if (e.residual_type == PROA_DTYPE_F32) return ((const float *)e.residual)[at];
+    if (e.residual_type == PROA_DTYPE_F16) return __half2float(((const __half *)e.residual)[at]);
+    return __bfloat162float(((const __nv_bfloat16 *)e.residual)[at]);
+}
+
+/* The same for the rows from `row` on. */
+static inline epilogue rows_from(epilogue e, int64_t row)
+{
+    if (e.residual) e.residual = (const char *)e.residual + row * e.residual_row * proa_dtype_bytes(e.residual_type);
+    return e;
+}
 
 /* What becomes of a finished sum: row m of the step, output n. */
 __device__ static inline float finished(const epilogue &e, float v, int64_t m, int n)
@@ -20,7 +37,7 @@ __device__ static inline float finished(const epilogue &e, float v, int64_t m, i
     v *= e.alpha;
     if (e.bias) v += e.bias[n];
     v = gpu_act(v, e.act);
-    if (e.residual) v += e.residual[m * e.residual_row + n];
+    if (e.residual) v += residual_at(e, m, n);
     return v;
 }
 

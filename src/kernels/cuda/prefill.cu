@@ -5,6 +5,8 @@
 #include "kernels/cuda/attend.h"
 #include "kernels/cuda/mma.h"
 
+#include <type_traits>
+
 __device__ static inline unsigned shared_at(const void *p)
 {
     return (unsigned)__cvta_generic_to_shared(p);
@@ -67,6 +69,28 @@ template <typename T, int ROWS, int DIM, int THREADS> __device__ static void loa
             int row = i / PIECES, piece = i % PIECES;
             copy_piece(shared_at(to + row * LD + piece * 8), from + row * step + piece * 8, row < valid);
         }
+    }
+}
+
+/* Pages of e4m3: opened on the way, so through registers. */
+template <typename T, int ROWS, int DIM, int THREADS>
+__device__ static void load_tile(T *to, const __nv_fp8_e4m3 *from, int64_t step, int valid)
+{
+    const int PIECES = DIM / 16, LD = DIM + 8;
+    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
+        int row = i / PIECES, piece = i % PIECES;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (row < valid) v = *reinterpret_cast<const uint4 *>(from + row * step + piece * 16);
+        const __nv_fp8x2_storage_t *pair = reinterpret_cast<const __nv_fp8x2_storage_t *>(&v);
+        unsigned wide[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            __half2 h = __half2(__nv_cvt_fp8x2_to_halfraw2(pair[k], __NV_E4M3));
+            if constexpr (std::is_same<T, __half>::value) wide[k] = *reinterpret_cast<unsigned *>(&h);
+            else wide[k] = gpu_mma<T>::pair(__low2float(h), __high2float(h));
+        }
+        uint4 *at = reinterpret_cast<uint4 *>(to + row * LD + piece * 16);
+        at[0] = make_uint4(wide[0], wide[1], wide[2], wide[3]), at[1] = make_uint4(wide[4], wide[5], wide[6], wide[7]);
     }
 }
 
@@ -241,7 +265,7 @@ template <typename T, int DIM, int TALL> struct tile {
 
 /* AHEAD: the next page's keys and values are on their way while this one is worked on. Otherwise, where two pages would take
  * the room of a second block, keys come during the values' product and values during the keys'. */
-template <typename T, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
+template <typename T, typename P, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_kernel(task t)
 {
     const int THREADS = 32 * WARPS, ROWS = 16 * TALL * WARPS, LD = DIM + 8, BUFFERS = AHEAD ? 2 : 1;
@@ -261,7 +285,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_kernel(task t)
     int page = first / PAGE, pages = (last + PAGE - 1) / PAGE;
     int64_t step = t.kv_row ? t.kv_row : DIM;
     auto load = [&](T *to, const void *from, int which) {
-        load_tile<T, PAGE, DIM, THREADS>(to, page_of<T>(t, from, s, which, kv), step, s.context - which * PAGE);
+        load_tile<T, PAGE, DIM, THREADS>(to, page_of<P>(t, from, s, which, kv), step, s.context - which * PAGE);
     };
     load_queries<T, ROWS, DIM, THREADS>(qs, t, s.row + begin, h, rows);
     send();
@@ -305,11 +329,11 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_kernel(task t)
     work.end(t, s.row + begin + mine, rows - mine, h);
 }
 
-template <typename T, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
+template <typename T, typename P, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
 static void launch(gpu *g, const task &t, int spans, int rows)
 {
     const int ROWS = 16 * TALL * WARPS;
-    auto kernel = prefill_kernel<T, DIM, TALL, WARPS, AHEAD, BLOCKS>;
+    auto kernel = prefill_kernel<T, P, DIM, TALL, WARPS, AHEAD, BLOCKS>;
     size_t shared = (size_t)(ROWS + (AHEAD ? 4 : 2) * PAGE) * (DIM + 8) * sizeof(T);
     if (t.rel_bias) shared += (size_t)(2 * t.reach + 1) * sizeof(float);
     gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "attend (prefill)");
@@ -318,32 +342,35 @@ static void launch(gpu *g, const task &t, int spans, int rows)
 }
 
 /* 32 queries a warp where that leaves a block for every SM: keys are read from shared memory half as often. */
-template <typename T, int DIM> static void launch_tall(gpu *g, const task &t, int spans, int rows)
+template <typename T, typename P, int DIM> static void launch_tall(gpu *g, const task &t, int spans, int rows)
 {
     int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
-    if (blocks >= g->sms) launch<T, DIM, 2, 4, true, 2>(g, t, spans, rows);
-    else launch<T, DIM, 1, 4, true, 2>(g, t, spans, rows);
+    if (blocks >= g->sms) launch<T, P, DIM, 2, 4, true, 2>(g, t, spans, rows);
+    else launch<T, P, DIM, 1, 4, true, 2>(g, t, spans, rows);
 }
 
-template <typename T> static bool prefill(gpu *g, const task &t, int spans, int rows)
+template <typename T, typename P> static bool prefill(gpu *g, const task &t, int spans, int rows)
 {
     switch (t.dim) {
-    case 16: launch<T, 16, 1, 4, true, 2>(g, t, spans, rows); return true;
-    case 32: launch<T, 32, 1, 4, true, 2>(g, t, spans, rows); return true;
-    case 64: launch_tall<T, 64>(g, t, spans, rows); return true;
-    case 80: launch<T, 80, 1, 4, true, 2>(g, t, spans, rows); return true;
-    case 96: launch<T, 96, 1, 4, true, 2>(g, t, spans, rows); return true;
-    case 128: launch_tall<T, 128>(g, t, spans, rows); return true;
-    case 256: launch<T, 256, 1, 4, false, 2>(g, t, spans, rows); return true;
+    case 16: launch<T, P, 16, 1, 4, true, 2>(g, t, spans, rows); return true;
+    case 32: launch<T, P, 32, 1, 4, true, 2>(g, t, spans, rows); return true;
+    case 64: launch_tall<T, P, 64>(g, t, spans, rows); return true;
+    case 80: launch<T, P, 80, 1, 4, true, 2>(g, t, spans, rows); return true;
+    case 96: launch<T, P, 96, 1, 4, true, 2>(g, t, spans, rows); return true;
+    case 128: launch_tall<T, P, 128>(g, t, spans, rows); return true;
+    case 256: launch<T, P, 256, 1, 4, false, 2>(g, t, spans, rows); return true;
     default: return false;
     }
 }
 
 bool gpu_prefill(gpu *g, const task &t, proa_dtype pages, int spans, int rows)
 {
-    bool ok = (t.type == PROA_DTYPE_F32 || t.type == pages) && t.kv_row % 8 == 0 && ((uintptr_t)t.k | (uintptr_t)t.v) % 16 == 0 && t.reach <= 4096;
+    bool ok = (t.type == PROA_DTYPE_F32 || t.type == pages || pages == PROA_DTYPE_FP8) && t.kv_row % 8 == 0 &&
+              ((uintptr_t)t.k | (uintptr_t)t.v) % 16 == 0 && t.reach <= 4096;
     if (t.type != PROA_DTYPE_F32)
         ok = ok && (t.q_row | t.q_head | t.y_row | t.y_head) % 8 == 0 && ((uintptr_t)t.q | (uintptr_t)t.y) % 16 == 0;
     if (!ok || pages == PROA_DTYPE_F32) return false;
-    return pages == PROA_DTYPE_F16 ? prefill<__half>(g, t, spans, rows) : prefill<__nv_bfloat16>(g, t, spans, rows);
+    bool bf16 = pages == PROA_DTYPE_BF16 || t.type == PROA_DTYPE_BF16;
+    if (pages != PROA_DTYPE_FP8) return bf16 ? prefill<__nv_bfloat16, __nv_bfloat16>(g, t, spans, rows) : prefill<__half, __half>(g, t, spans, rows);
+    return bf16 ? prefill<__nv_bfloat16, __nv_fp8_e4m3>(g, t, spans, rows) : prefill<__half, __nv_fp8_e4m3>(g, t, spans, rows);
 }

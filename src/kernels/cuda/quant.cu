@@ -199,9 +199,7 @@ static void widened_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w,
     }
     for (int64_t t = 0; t < y.shape[0] && !done; t += THIN_ROWS) {
         int64_t end = t + THIN_ROWS < y.shape[0] ? t + THIN_ROWS : y.shape[0];
-        epilogue part = e;
-        if (e.residual) part.residual += t * e.residual_row;
-        thin_linear(g, proa_view_rows(y, t, end), proa_view_rows(x, t, end), w, part);
+        thin_linear(g, proa_view_rows(y, t, end), proa_view_rows(x, t, end), w, rows_from(e, t));
     }
 }
 
@@ -279,7 +277,7 @@ static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
     int64_t T = y.shape[0], ld = at.row_bytes;
     bool aligned = y.stride[0] % 16 == 0 && (uintptr_t)y.data % 16 == 0 && w->N % 16 == 0;
-    if (e.residual) aligned = aligned && e.residual_row % 16 == 0 && (uintptr_t)e.residual % 16 == 0;
+    if (e.residual) aligned = aligned && e.residual_type == y.dtype && e.residual_row % 16 == 0 && (uintptr_t)e.residual % 16 == 0;
     if (w->format != PROA_WFMT_FP8 || !aligned || (e.residual && e.act != PROA_ACT_NONE)) return false;
     gpu_product want = {T, w->N, ld, ld, ld, y.stride[0], 0};
     want.w_type = want.x_type = CUDA_R_8F_E4M3, want.y_type = type_of(y.dtype), want.scaled = 1;
