@@ -23,7 +23,8 @@ static int64_t block_total(const proa_pages *p)
 
 static bool dtype_fits(proa_dtype dtype)
 {
-    return dtype == PROA_DTYPE_F32 || dtype == PROA_DTYPE_BF16 || dtype == PROA_DTYPE_F16;
+    return dtype == PROA_DTYPE_F32 || dtype == PROA_DTYPE_BF16 || dtype == PROA_DTYPE_F16 ||
+           dtype == PROA_DTYPE_FP8;
 }
 
 int64_t proa_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
