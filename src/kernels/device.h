@@ -51,6 +51,8 @@ struct proa_device {
     /* Numbers spread evenly in [middle - reach, middle + reach]; NULL: not offered. */
     void (*random)(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
                    uint64_t seed);
+    /* A packed weight of such numbers around 0, in any format. */
+    void (*random_weight)(proa_device *d, proa_weight *w, float reach, uint64_t seed);
     /* Bytes a second that a kernel reads from memory, measured; NULL: see ceiling.h. */
     double (*read_rate)(proa_device *d);
     /* Multiplications and additions a second of matrix products in that dtype (f16, bf16, fp8), measured; 0: it has none. */
@@ -66,7 +68,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 4
+#define PROA_CUDA_VERSION 5
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 #endif

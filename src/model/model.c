@@ -211,11 +211,8 @@ static void invent_param(proa_model *m, proa_param *param, char *at)
         param->values = (float *)(void *)at;
         d->random(d, at, PROA_DTYPE_F32, param->bytes / 4, 1, 0.1F, seed);
     } else {
-        proa_dtype dtype = param->matrix.format == PROA_WFMT_F32    ? PROA_DTYPE_F32
-                           : param->matrix.format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
-                                                                    : PROA_DTYPE_F16;
         param->matrix.data = at;
-        d->random(d, at, dtype, param->matrix.bytes / proa_dtype_bytes(dtype), 0, 0.05F, seed);
+        d->random_weight(d, &param->matrix, 0.05F, seed);
     }
 }
 

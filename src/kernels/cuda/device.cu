@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * device.cu - the plug-in's door: opening a GPU, memory, transfers, recorded passes. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/linear.h"
 
 extern "C" {
 #include "base/alloc.h"
@@ -346,7 +346,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
     d->beside = gpu_beside, d->join = gpu_join;
     d->activations = gpu_activations;
-    d->random = gpu_random, d->read_rate = gpu_read_rate, d->matrix_rate = gpu_matrix_rate;
+    d->random = gpu_random, d->random_weight = quant_random, d->read_rate = gpu_read_rate, d->matrix_rate = gpu_matrix_rate;
     trace_open(g);
     proa_status status = take_room(g, err);
     if (status != PROA_OK) return gpu_close(d), status;

@@ -68,6 +68,8 @@ struct quant_layout {
 };
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K);
 void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count);
+/* proa_device.random_weight, of every format. */
+void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed);
 /* linear for more than THIN_ROWS rows: with e4m3 by cuBLASLt where it can, else widened to f16 first. */
 void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep,
                 const epilogue &e);

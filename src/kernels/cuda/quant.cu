@@ -135,6 +135,45 @@ void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count)
     }
 }
 
+/* ---- random ones ---- */
+
+/* A hash of the counter (splitmix64's finish), eight bytes a thread; e4m3 has no NaN among them. */
+__global__ void random_bytes_kernel(uint64_t *to, int64_t count, uint64_t seed, bool fp8)
+{
+    gpu_wait();
+    gpu_release();
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+        uint64_t z = (seed + (uint64_t)i) * 0x9e3779b97f4a7c15ULL;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL, z = (z ^ z >> 27) * 0x94d049bb133111ebULL, z ^= z >> 31;
+        to[i] = fp8 ? z & 0xf7f7f7f7f7f7f7f7ULL : z;
+    }
+}
+
+template <typename T> __global__ void fill_kernel(T *to, int64_t count, float value)
+{
+    gpu_wait();
+    gpu_release();
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x)
+        to[i] = gpu_from_f32<T>(value);
+}
+
+void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
+{
+    gpu *g = reinterpret_cast<gpu *>(d);
+    if (!proa_wfmt_is_quantised(w->format)) {
+        proa_dtype dtype = w->format == PROA_WFMT_F32 ? PROA_DTYPE_F32 : w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16;
+        return gpu_random(d, w->data, dtype, w->bytes / proa_dtype_bytes(dtype), 0, reach, seed);
+    }
+    quant_layout at = quant_layout_of(w->format, w->N, w->K);
+    char *scales = (char *)w->data + at.scales_at;
+    gpu_launch(g, "random", random_bytes_kernel, dim3(1024), THREADS, 0, (uint64_t *)w->data, at.scales_at / 8, seed,
+               w->format == PROA_WFMT_FP8);
+    float steps = w->format == PROA_WFMT_I4 ? 8.0f : w->format == PROA_WFMT_FP8 ? 240.0f : 128.0f; /* the largest of each */
+    if (w->format == PROA_WFMT_I4)
+        gpu_launch(g, "random", fill_kernel<__half>, dim3(256), THREADS, 0, (__half *)scales, at.groups * w->N, reach / steps);
+    else gpu_launch(g, "random", fill_kernel<float>, dim3(256), THREADS, 0, (float *)scales, w->N, reach / steps);
+}
+
 /* ---- back to numbers ---- */
 
 __device__ static inline float number_at(proa_wfmt format, const uint8_t *row, int k)
