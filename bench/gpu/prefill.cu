@@ -60,10 +60,10 @@ static task the_task(int spans, int rows, int heads, int dim, bool causal)
 }
 template <int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS> static void row(const task &t, int spans, int rows)
 {
-    double us = microseconds([&] { launch<__half, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, t, spans, rows); });
+    double us = microseconds([&] { launch<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, t, spans, rows); });
     double flops = 4.0 * spans * rows * rows * t.heads * DIM * (t.causal ? 0.5 : 1);
     cudaFuncAttributes a;
-    cudaFuncGetAttributes(&a, prefill_kernel<__half, DIM, TALL, WARPS, AHEAD, BLOCKS>);
+    cudaFuncGetAttributes(&a, prefill_kernel<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS>);
     printf("dim %d rows/warp %d warps %d ahead %d blocks %d: %7.1f us %6.0f TFLOP/s (%d registers, %zu spilled)\n", DIM, 16 * TALL, WARPS, AHEAD,
            BLOCKS, us, flops / us * 1e-6, a.numRegs, a.localSizeBytes);
 }
