@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <type_traits>
 
 enum { DECODE_THREADS = 256, DECODE_WARPS = 8, SPLITS_MAX = 64,
        SPLIT = 32 /* keys: what a block of eight warps reads at once of the widest heads */ };
@@ -134,7 +135,8 @@ __global__ void rope_append_kernel(T *kp, T *vp, turning<X> t, const proa_span *
 }
 
 /* Turns 8 pairs that lie at j and at j + half of a head, or 4 that lie side by side. */
-template <typename X> __device__ static inline void turn_eights(X *to, const X *head, const float *turn, int half, int j, bool interleaved)
+template <typename T, typename X>
+__device__ static inline void turn_eights(T *to, const X *head, const float *turn, int half, int j, bool interleaved)
 {
     float a[8], b[8], cosine[8], sine[8];
     if (interleaved) {
@@ -159,8 +161,16 @@ template <typename X> __device__ static inline void turn_eights(X *to, const X *
     gpu_store8(to + j, a), gpu_store8(to + j + half, b);
 }
 
+template <typename T, typename X> __device__ static inline void copy_eight(T *to, const X *from)
+{
+    float v[8];
+    if constexpr (std::is_same<T, X>::value) *(uint4 *)to = *(const uint4 *)from;
+    else gpu_load8(v, from), gpu_store8(to, v);
+}
+
 /* A row's work in pieces: the queries' turned parts, the keys', the rest of the keys, the values. */
-template <typename X> __global__ void rope_append_eights_kernel(X *kp, X *vp, turning<X> t, const proa_span *spans, const int32_t *pages)
+template <typename T, typename X>
+__global__ void rope_append_eights_kernel(T *kp, T *vp, turning<X> t, const proa_span *spans, const int32_t *pages)
 {
     int turns = (t.interleaved ? 2 * t.half : t.half) / 8, rest = (t.dim - 2 * t.half) / 8, whole = t.dim / 8;
     int i = blockIdx.z * blockDim.x + threadIdx.x;
@@ -181,11 +191,10 @@ template <typename X> __global__ void rope_append_eights_kernel(X *kp, X *vp, tu
                         (i - queries) % turns * 8, t.interleaved);
         } else if (i < others) {
             int h = (i - keys) / rest, e = 2 * t.half + (i - keys) % rest * 8;
-            *(uint4 *)(kp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e) = *(const uint4 *)(row + (t.heads + h) * t.x_head + e);
+            copy_eight(kp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e, row + (t.heads + h) * t.x_head + e);
         } else if (i < others + t.kv_heads * whole) {
             int h = (i - others) / whole, e = (i - others) % whole * 8;
-            *(uint4 *)(vp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e) =
-                *(const uint4 *)(t.v + (s.row + r) * t.v_row + h * t.v_head + e);
+            copy_eight(vp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e, t.v + (s.row + r) * t.v_row + h * t.v_head + e);
         }
     }
 }
@@ -197,8 +206,12 @@ template <typename X> static void rope_append_as(gpu *g, const turning<X> &t, co
         if (eights) {
             int turns = (t.interleaved ? 2 * t.half : t.half) / 8;
             work = (int64_t)(t.heads + t.kv_heads) * turns + (int64_t)t.kv_heads * (2 * t.dim - 2 * t.half) / 8;
-            gpu_launch(g, "rope_append", rope_append_eights_kernel<X>, append_grid(spans, work), 256, 0, (X *)kv->k, (X *)kv->v, t,
-                       spans->span, spans->pages);
+            if (kv->dtype == PROA_DTYPE_FP8)
+                gpu_launch(g, "rope_append", rope_append_eights_kernel<__nv_fp8_e4m3, X>, append_grid(spans, work), 256, 0,
+                           (__nv_fp8_e4m3 *)kv->k, (__nv_fp8_e4m3 *)kv->v, t, spans->span, spans->pages);
+            else
+                gpu_launch(g, "rope_append", rope_append_eights_kernel<X, X>, append_grid(spans, work), 256, 0, (X *)kv->k,
+                           (X *)kv->v, t, spans->span, spans->pages);
             return;
         }
     gpu_by_page_type(kv->dtype, [&](auto page) {
@@ -213,7 +226,7 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
 {
     gpu *g = flushed(c);
     int half = (int)table.shape[1] / 2;
-    bool eights = kv->dtype == x.dtype && gpu_in_eights(x) && gpu_in_eights(v) && pages_in_eights(kv) && half % 8 == 0 &&
+    bool eights = (kv->dtype == x.dtype || kv->dtype == PROA_DTYPE_FP8) && gpu_in_eights(x) && gpu_in_eights(v) && pages_in_eights(kv) && half % 8 == 0 &&
                   table.stride[0] % 4 == 0 && (uintptr_t)table.data % 16 == 0;
     gpu_by_type(x.dtype, [&](auto from) {
         using X = decltype(from);
@@ -328,7 +341,84 @@ template <> struct vec<__nv_fp8_e4m3> {
             out[2 * i] = f.x, out[2 * i + 1] = f.y;
         }
     }
+    __device__ static void open(__half2 *out, uint4 v)
+    {
+        const __nv_fp8x2_storage_t *pair = reinterpret_cast<const __nv_fp8x2_storage_t *>(&v);
+#pragma unroll
+        for (int i = 0; i < 8; i++) out[i] = __half2(__nv_cvt_fp8x2_to_halfraw2(pair[i], __NV_E4M3));
+    }
 };
+
+/* The products of one key with a query head, and of its value with a weight. For e4m3 in f16, which holds more than its
+ * numbers do: the sums of 16 products and of four keys; the rest is f32. */
+template <typename T, int COUNT> struct product {
+    float q[COUNT];
+    __device__ void set(int i, float x)
+    {
+        q[i] = x;
+    }
+    __device__ float with(uint4 key) const
+    {
+        float k[COUNT], sum = 0.0f;
+        vec<T>::open(k, key);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) sum = fmaf(q[i], k[i], sum);
+        return sum;
+    }
+};
+template <int COUNT> struct product<__nv_fp8_e4m3, COUNT> {
+    __half2 q[COUNT / 2];
+    __device__ void set(int i, float x)
+    {
+        if (i % 2) q[i / 2].y = __float2half_rn(x);
+        else q[i / 2].x = __float2half_rn(x);
+    }
+    __device__ float with(uint4 key) const
+    {
+        __half2 k[COUNT / 2];
+        vec<__nv_fp8_e4m3>::open(k, key);
+        __half2 sum = __hmul2(q[0], k[0]);
+#pragma unroll
+        for (int i = 1; i < COUNT / 2; i++) sum = __hfma2(q[i], k[i], sum);
+        float2 f = __half22float2(sum);
+        return f.x + f.y;
+    }
+};
+
+/* sum[g] += weight[u][g] * value[u], all keys of a step. */
+template <typename T, int COUNT, int U, int G, int NV>
+__device__ static inline void add_values(float (*sum)[NV * COUNT], const float (*weight)[G], const uint4 (*value)[NV], int n)
+{
+    if constexpr (std::is_same<T, __nv_fp8_e4m3>::value) {
+        __half2 part[G][COUNT / 2] = {};
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            __half2 v[COUNT / 2];
+            vec<T>::open(v, value[u][n]);
+#pragma unroll
+            for (int g = 0; g < G; g++)
+#pragma unroll
+                for (int i = 0; i < COUNT / 2; i++) part[g][i] = __hfma2(__float2half2_rn(weight[u][g]), v[i], part[g][i]);
+        }
+#pragma unroll
+        for (int g = 0; g < G; g++)
+#pragma unroll
+            for (int i = 0; i < COUNT / 2; i++) {
+                float2 f = __half22float2(part[g][i]);
+                sum[g][n * COUNT + 2 * i] += f.x, sum[g][n * COUNT + 2 * i + 1] += f.y;
+            }
+    } else {
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            float v[COUNT];
+            vec<T>::open(v, value[u][n]);
+#pragma unroll
+            for (int g = 0; g < G; g++)
+#pragma unroll
+                for (int i = 0; i < COUNT; i++) sum[g][n * COUNT + i] = fmaf(weight[u][g], v[i], sum[g][n * COUNT + i]);
+        }
+    }
+}
 
 /* A partial result of one head: sums [dim], then the maximum and the total. */
 __device__ static inline int64_t partial_at(const task &t, int span, int h, int split, int splits)
@@ -377,7 +467,8 @@ __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(task t, float *p
     int each = ((end + SPLIT - 1) / SPLIT - begin / SPLIT + splits - 1) / splits;
     int from = (begin / SPLIT + split * each) * SPLIT, to = from + each * SPLIT;
     from = from < begin ? begin : from, to = to > end ? end : to;
-    float q[G][NV * COUNT], sum[G][NV * COUNT], largest[G], total[G];
+    product<T, COUNT> q[G][NV];
+    float sum[G][NV * COUNT], largest[G], total[G];
 #pragma unroll
     for (int gi = 0; gi < G; gi++) {
         int h = first + gi < (kv + 1) * t.group ? first + gi : first;
@@ -385,7 +476,7 @@ __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(task t, float *p
 #pragma unroll
         for (int i = 0; i < NV * COUNT; i++) {
             int e = (i / COUNT * LANES + slot) * COUNT + i % COUNT;
-            q[gi][i] = e < t.dim ? read_q(t, s.row * t.q_row + h * t.q_head + e) * t.scale : 0.0f;
+            q[gi][i / COUNT].set(i % COUNT, e < t.dim ? read_q(t, s.row * t.q_row + h * t.q_head + e) * t.scale : 0.0f);
             sum[gi][i] = 0.0f;
         }
     }
@@ -411,14 +502,9 @@ __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(task t, float *p
 #pragma unroll
             for (int gi = 0; gi < G; gi++) score[u][gi] = 0.0f;
 #pragma unroll
-            for (int n = 0; n < NV; n++) {
-                float k[COUNT];
-                vec<T>::open(k, key[u][n]);
+            for (int n = 0; n < NV; n++)
 #pragma unroll
-                for (int gi = 0; gi < G; gi++)
-#pragma unroll
-                    for (int i = 0; i < COUNT; i++) score[u][gi] = fmaf(q[gi][n * COUNT + i], k[i], score[u][gi]);
-            }
+                for (int gi = 0; gi < G; gi++) score[u][gi] += q[gi][n].with(key[u][n]);
 #pragma unroll
             for (int gi = 0; gi < G; gi++) {
 #pragma unroll
@@ -442,17 +528,7 @@ __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(task t, float *p
             largest[gi] = now;
         }
 #pragma unroll
-        for (int u = 0; u < U; u++)
-#pragma unroll
-            for (int n = 0; n < NV; n++) {
-                float v[COUNT];
-                vec<T>::open(v, value[u][n]);
-#pragma unroll
-                for (int gi = 0; gi < G; gi++)
-#pragma unroll
-                    for (int i = 0; i < COUNT; i++)
-                        sum[gi][n * COUNT + i] = fmaf(score[u][gi], v[i], sum[gi][n * COUNT + i]);
-            }
+        for (int n = 0; n < NV; n++) add_values<T, COUNT, U, G, NV>(sum, score, value, n);
     }
     /* the lane groups of all warps meet in shared memory: [group of lanes][dim + 2], one query head at a time */
     int groups = DECODE_WARPS * AT_ONCE, width = t.dim + 2;
@@ -508,6 +584,8 @@ template <typename T, int LANES, int NV, int G> static void launch_decode(gpu *g
                DECODE_THREADS, shared, t, partials, g->counters);
 }
 
+/* Up to four query heads read a key together: with two a block everything is opened twice, which costs more than the
+ * registers that four take (Llama-3: 27 against 41 % of the read rate). */
 template <typename T, int LANES, int NV> static void decode_groups(gpu *g, const task &t, int spans, int splits)
 {
     if (t.group == 1) launch_decode<T, LANES, NV, 1>(g, t, spans, splits);
@@ -525,12 +603,16 @@ template <typename T> static void decode_lanes(gpu *g, const task &t, int spans,
     else decode_groups<T, 32, 2>(g, t, spans, splits);
 }
 
-/* Enough blocks for all SMs; the same for all contexts of a length class. */
+/* Enough blocks for all SMs, and of long contexts so many that the last ones leave few SMs idle; the same for all contexts of
+ * a length class. */
 static int splits_for(const gpu *g, const task &t, int spans, int context)
 {
     int blocks = spans * t.kv_heads * ((t.group + 3) / 4), most = (context + SPLIT - 1) / SPLIT;
     int splits = (2 * g->sms + blocks - 1) / blocks;
     splits = splits > most ? most : splits;
+    int even = (16 * g->sms + blocks - 1) / blocks, pieces = context / (8 * SPLIT);
+    even = even > pieces ? pieces : even;
+    splits = splits > even ? splits : even;
     return splits < 1 ? 1 : splits > SPLITS_MAX ? SPLITS_MAX : splits;
 }
 
@@ -547,7 +629,7 @@ template <typename T> static void attend_as(gpu *g, const task &t, proa_dtype pa
 {
     int count = (int)spans->count, rows = spans->rows_max;
     bool whole = t.dim % vec<T>::COUNT == 0 && t.dim <= 64 * vec<T>::COUNT && t.dim <= 512;
-    bool counted = (int64_t)count * t.kv_heads * ((t.group + 3) / 4) * 4 <= GPU_COUNTERS;
+    bool counted = (int64_t)count * t.kv_heads * ((t.group + 3) / 4) <= GPU_COUNTERS;
     int splits = counted ? splits_for(g, t, count, spans->context_max) : 1;
     bool singles = whole && !t.kv_row; /* spans of one row are decode's */
     if (singles && spans->rows_min <= 1) decode_lanes<T>(g, t, count, splits);

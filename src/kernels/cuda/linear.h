@@ -51,14 +51,6 @@ __device__ static inline uint4 load_stream(const void *p)
     return v;
 }
 
-/* Beyond f16's range the largest number, not infinity: T5's widest layers reach it. */
-template <typename T> __device__ static inline T cast_of(float x)
-{
-    if constexpr (sizeof(T) == 2 && !std::is_same<T, __nv_bfloat16>::value)
-        x = isnan(x) ? x : fminf(fmaxf(x, -65504.0f), 65504.0f);
-    return gpu_from_f32<T>(x);
-}
-
 /* ---- quant.cu: how quantised weights lie: rows of row_bytes, zeros behind K, then the scales: one f32 for each output, or
  * with int4 an f16 for each [group][output] ---- */
 

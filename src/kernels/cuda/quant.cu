@@ -3,13 +3,11 @@
  * rows, and rows of x as e4m3. The rounding is quant.h's, the same on the host. */
 #include "kernels/cuda/linear.h"
 
-#include <cuda_fp8.h>
-
 extern "C" {
 #include "kernels/quant.h"
 }
 
-enum { THREADS = 256, GROUP = PROA_I4_GROUP };
+enum { THREADS = 256, GROUP = PROA_I4_GROUP, ROW_PIECES = 8 /* of 8 numbers, that a thread holds */ };
 static const int64_t WIDE_BYTES = 128 << 20; /* of scratch for weights widened again */
 
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K)
@@ -272,19 +270,48 @@ template <typename X> __global__ void rows_kernel(uint8_t *to, int64_t ld, float
     if (threadIdx.x == 0) scales[blockIdx.x] = scale;
 }
 
+/* The same where 8 numbers go at once and a row fits the block's registers. */
+template <typename X> __global__ void rows_eights_kernel(uint8_t *to, int64_t ld, float *scales, const X *src, int64_t row, int K)
+{
+    __shared__ float room[THREADS / 32];
+    const X *x = src + blockIdx.x * row;
+    float v[ROW_PIECES][8], largest = 0.0f;
+    gpu_wait();
+    gpu_release();
+#pragma unroll
+    for (int p = 0; p < ROW_PIECES; p++) {
+        int k = (p * THREADS + (int)threadIdx.x) * 8;
+        if (k >= K) break;
+        gpu_load8(v[p], x + k);
+#pragma unroll
+        for (int i = 0; i < 8; i++) largest = fmaxf(largest, isnan(v[p][i]) ? INFINITY : fabsf(v[p][i]));
+    }
+    largest = block_max(largest, room);
+    float scale = proa_fp8_scale(largest, largest < INFINITY), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+#pragma unroll
+    for (int p = 0; p < ROW_PIECES; p++) {
+        int k = (p * THREADS + (int)threadIdx.x) * 8;
+        if (k >= K) break;
+        unsigned pair[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(v[p][2 * i] * inverse, v[p][2 * i + 1] * inverse), __NV_SATFINITE,
+                                               __NV_E4M3);
+        *reinterpret_cast<uint2 *>(to + blockIdx.x * ld + k) = make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
+    }
+    if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+}
+
+/* Rows as e4m3, each with its scale: x = value * scale[t]; zeros behind K up to ld. */
 static void quant_rows(gpu *g, void *to, int64_t ld, float *scale, proa_view x)
 {
-    dim3 grid((unsigned)x.shape[0]);
     int K = (int)x.shape[1];
-    if (x.dtype == PROA_DTYPE_F32)
-        gpu_launch(g, "quantise rows", rows_kernel<float>, grid, THREADS, 0, (uint8_t *)to, ld, scale, (const float *)x.data,
-                   x.stride[0], K);
-    else if (x.dtype == PROA_DTYPE_F16)
-        gpu_launch(g, "quantise rows", rows_kernel<__half>, grid, THREADS, 0, (uint8_t *)to, ld, scale, (const __half *)x.data,
-                   x.stride[0], K);
-    else
-        gpu_launch(g, "quantise rows", rows_kernel<__nv_bfloat16>, grid, THREADS, 0, (uint8_t *)to, ld, scale,
-                   (const __nv_bfloat16 *)x.data, x.stride[0], K);
+    bool eights = gpu_in_eights(x) && ld == K && K <= ROW_PIECES * THREADS * 8;
+    gpu_by_type(x.dtype, [&](auto from) {
+        using X = decltype(from);
+        gpu_launch(g, "quantise rows", eights ? rows_eights_kernel<X> : rows_kernel<X>, dim3((unsigned)x.shape[0]), THREADS, 0,
+                   (uint8_t *)to, ld, scale, (const X *)x.data, x.stride[0], K);
+    });
 }
 
 /* ---- products of e4m3: cuBLASLt scales rows and columns (Hopper and later); bias and activation go over y again ---- */
@@ -296,14 +323,38 @@ template <typename Y> __global__ void bias_kernel(Y *y, int64_t y_row, int N, co
     int n = blockIdx.y * blockDim.x + threadIdx.x;
     if (n >= N) return;
     Y *at = y + blockIdx.x * y_row + n;
-    *at = cast_of<Y>(gpu_act(gpu_to_f32(*at) + (bias ? bias[n] : 0.0f), act));
+    *at = gpu_saturate<Y>(gpu_act(gpu_to_f32(*at) + (bias ? bias[n] : 0.0f), act));
 }
 
-template <typename Y> static void add_bias(gpu *g, proa_view y, const epilogue &e)
+template <typename Y> __global__ void bias_eights_kernel(Y *y, int64_t y_row, int N, const float *bias, int act)
 {
-    gpu_launch(g, "linear (bias)", bias_kernel<Y>,
-               dim3((unsigned)y.shape[0], (unsigned)((y.shape[1] + THREADS - 1) / THREADS)), THREADS, 0, (Y *)y.data,
-               y.stride[0], (int)y.shape[1], e.bias, e.act);
+    int n = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
+    float v[8], b[8];
+    gpu_wait();
+    gpu_release();
+    if (n >= N) return;
+    Y *at = y + blockIdx.x * y_row + n;
+    gpu_load8(v, at);
+    if (bias) gpu_load8(b, bias + n);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float sum = v[i] + (bias ? b[i] : 0.0f);
+        if constexpr (sizeof(Y) == 2) v[i] = gpu_act16<Y>(sum, act);
+        else v[i] = gpu_act(sum, act);
+    }
+    gpu_store8(at, v);
+}
+
+static void add_bias(gpu *g, proa_view y, const epilogue &e)
+{
+    bool eights = gpu_in_eights(y) && (uintptr_t)e.bias % 16 == 0;
+    int N = (int)y.shape[1], each = eights ? 8 * THREADS : THREADS;
+    gpu_by_type(y.dtype, [&](auto to) {
+        using Y = decltype(to);
+        gpu_launch(g, "linear (bias)", eights ? bias_eights_kernel<Y> : bias_kernel<Y>,
+                   dim3((unsigned)y.shape[0], (unsigned)((N + each - 1) / each)), THREADS, 0, (Y *)y.data, y.stride[0], N, e.bias,
+                   e.act);
+    });
 }
 
 static cudaDataType_t type_of(proa_dtype dtype)
@@ -330,9 +381,7 @@ static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     operands.x_scale = scale, operands.w_scale = (const char *)w->data + at.scales_at;
     gpu_multiply(g, &want, &operands);
     if (!e.bias && e.act == PROA_ACT_NONE) return true;
-    if (y.dtype == PROA_DTYPE_F32) add_bias<float>(g, y, e);
-    else if (y.dtype == PROA_DTYPE_F16) add_bias<__half>(g, y, e);
-    else add_bias<__nv_bfloat16>(g, y, e);
+    add_bias(g, y, e);
     return true;
 }
 

@@ -113,8 +113,8 @@ template <int FORMAT> __device__ static inline void finish(const thin_call &a, f
     if (FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W) v *= ((const float *)a.scales)[n];
     v = finished(a.e, v, m, n);
     if (a.y_type == PROA_DTYPE_F32) ((float *)a.y)[m * a.y_row + n] = v;
-    else if (a.y_type == PROA_DTYPE_F16) ((__half *)a.y)[m * a.y_row + n] = cast_of<__half>(v);
-    else ((__nv_bfloat16 *)a.y)[m * a.y_row + n] = cast_of<__nv_bfloat16>(v);
+    else if (a.y_type == PROA_DTYPE_F16) ((__half *)a.y)[m * a.y_row + n] = gpu_saturate<__half>(v);
+    else ((__nv_bfloat16 *)a.y)[m * a.y_row + n] = gpu_saturate<__nv_bfloat16>(v);
 }
 
 /* ---- one and two rows of quantised weights: without tensor cores, which want 16 rows of weights a warp; smaller blocks are
