@@ -53,7 +53,12 @@ static int place(bench *b)
 static double time_calls(bench *b, const shape *s, const proa_kv *kv, proa_view y, proa_view q, proa_err *err)
 {
     proa_ctx ctx = {.ops = b->d->ops, .device = b->d};
-    const proa_spans spans = {b->span, b->batch, b->pages, 1, (int32_t)b->context};
+    const proa_spans spans = {.span = b->span,
+                              .count = b->batch,
+                              .pages = b->pages,
+                              .rows_max = 1,
+                              .context_max = (int32_t)b->context,
+                              .rows_min = 1};
     const proa_attention a = {.scale = 1 / sqrtf((float)s->head_dim), .causal = true};
     double rounds[ROUNDS];
     for (int r = 0; r < ROUNDS; r++) {
@@ -77,7 +82,11 @@ static int measure(bench *b, const shape *s)
             size = proa_dtype_bytes(s->dtype);
     int64_t rows = b->batch * s->heads * s->head_dim;
     proa_err err = {.status = PROA_OK};
-    proa_kv kv = {d->alloc(d, numbers * size), d->alloc(d, numbers * size), s->dtype, s->kv_heads, s->head_dim};
+    proa_kv kv = {.k = d->alloc(d, numbers * size),
+                  .v = d->alloc(d, numbers * size),
+                  .dtype = s->dtype,
+                  .kv_heads = s->kv_heads,
+                  .head_dim = s->head_dim};
     float *q = d->alloc(d, rows * 4), *y = d->alloc(d, rows * 4);
     double seconds = 0;
     if (kv.k && kv.v && q && y) {
