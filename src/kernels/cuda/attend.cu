@@ -611,7 +611,7 @@ static int splits_for(const gpu *g, const task &t, int spans, int context)
     int splits = (2 * g->sms + blocks - 1) / blocks;
     splits = splits > most ? most : splits;
     int even = (16 * g->sms + blocks - 1) / blocks, pieces = context / (8 * SPLIT);
-    even = even > pieces ? pieces : even;
+    even = t.group >= 4 ? 0 : even > pieces ? pieces : even; /* four heads a block end slowly: the fewer the better */
     splits = splits > even ? splits : even;
     return splits < 1 ? 1 : splits > SPLITS_MAX ? SPLITS_MAX : splits;
 }
