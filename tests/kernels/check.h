@@ -44,7 +44,7 @@ double tolerance_of(tolerance kind); /* the limit */
 typedef struct device_rules {
     bool on;
     double limit;
-    double floor; /* of a row's largest element: what the terms of a sum come to, however they cancel */
+    double floor;      /* of a row's largest element: what the terms of a sum come to, however they cancel */
     proa_dtype narrow; /* not f32: views that may be of 16 bits are, and no limit is below what that rounds away */
 } device_rules;
 extern device_rules device_mode;

@@ -57,13 +57,15 @@ __device__ static inline void range_of(const task &t, const proa_span &s, int i,
 }
 
 /* Where a page's 64 keys (or values) of a head begin; they are `step` elements apart. */
-template <typename T> __device__ static inline const T *page_of(const task &t, const void *base, const proa_span &s, int page, int kv)
+template <typename T>
+__device__ static inline const T *page_of(const task &t, const void *base, const proa_span &s, int page, int kv)
 {
     if (t.kv_row) return (const T *)base + (int64_t)(s.row + page * PAGE) * t.kv_row + kv * t.dim;
     return (const T *)base + ((int64_t)t.pages[s.table + page] * t.kv_heads + kv) * PAGE * t.dim;
 }
 
-template <typename T> __device__ static inline const T *key_row(const task &t, const void *base, const proa_span &s, int p, int kv)
+template <typename T>
+__device__ static inline const T *key_row(const task &t, const void *base, const proa_span &s, int p, int kv)
 {
     int64_t step = t.kv_row ? t.kv_row : t.dim;
     return page_of<T>(t, base, s, p / PAGE, kv) + p % PAGE * step;

@@ -62,7 +62,7 @@ struct gpu {
     gpu_plan *plans;
     int plans_count;
     gpu_tuning *tuning; /* tune.cu */
-    gpu_bias *biases; /* in 16 bits (gemm.cu) */
+    gpu_bias *biases;   /* in 16 bits (gemm.cu) */
     int biases_count;
     gpu_norm norm;
     gpu_trace *trace; /* with PROA_TRACE set: what each kind of kernel took; nothing is recorded then */
@@ -72,8 +72,7 @@ struct gpu {
 void gpu_trace_begin(gpu *g);
 void gpu_trace_end(gpu *g, const char *what);
 
-enum { GPU_COUNTERS = 1 << 16, GPU_GRAPHS_MAX = 96, GPU_PLANS_MAX = 4096,
-       GPU_FEW_ROWS = 16 };
+enum { GPU_COUNTERS = 1 << 16, GPU_GRAPHS_MAX = 96, GPU_PLANS_MAX = 4096, GPU_FEW_ROWS = 16 };
 
 static inline gpu *gpu_of(proa_ctx *c)
 {
@@ -222,7 +221,8 @@ template <typename T> __device__ static inline void gpu_load8(float out[8], cons
 {
     if constexpr (sizeof(T) == 4) {
         float4 a = reinterpret_cast<const float4 *>(p)[0], b = reinterpret_cast<const float4 *>(p)[1];
-        out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w, out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+        out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w, out[4] = b.x, out[5] = b.y, out[6] = b.z,
+        out[7] = b.w;
     } else {
         uint4 v = *reinterpret_cast<const uint4 *>(p);
         const T *t = reinterpret_cast<const T *>(&v);
@@ -265,7 +265,8 @@ template <typename T> __device__ static inline float gpu_act16(float x, int act)
     switch (act) {
     case PROA_ACT_GELU: {
         float z = fabsf(x) * 0.70710678118654752f, t = __fdividef(1.0f, fmaf(0.3275911f, z, 1.0f));
-        float p = fmaf(fmaf(fmaf(fmaf(1.061405429f, t, -1.453152027f), t, 1.421413741f), t, -0.284496736f), t, 0.254829592f);
+        float p = fmaf(fmaf(fmaf(fmaf(1.061405429f, t, -1.453152027f), t, 1.421413741f), t, -0.284496736f), t,
+                       0.254829592f);
         float tail = 0.5f * x * p * t * __expf(-z * z); /* of the side where x is not */
         return x < 0.0f ? tail : x - tail;
     }

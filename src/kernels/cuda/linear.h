@@ -27,7 +27,8 @@ __device__ static inline float residual_at(const epilogue &e, int64_t m, int n)
 /* The same for the rows from `row` on. */
 static inline epilogue rows_from(epilogue e, int64_t row)
 {
-    if (e.residual) e.residual = (const char *)e.residual + row * e.residual_row * proa_dtype_bytes(e.residual_type);
+    if (e.residual)
+        e.residual = (const char *)e.residual + row * e.residual_row * proa_dtype_bytes(e.residual_type);
     return e;
 }
 
