@@ -162,11 +162,11 @@ static proa_status read_dtype(const reader *r, const proa_json *entry, claim *c)
     if (proa_json_kind(j) != PROA_JSON_STRING)
         return FAIL_TENSOR(r, CORRUPT, c->name, "'dtype' must be a string, not %s",
                            proa_json_kind_name(proa_json_kind(j)));
-    for (int i = 0; i < PROA_DTYPE_COUNT; i++)
-        if (proa_str_is(text, dtypes[i])) return c->dtype = (proa_dtype)i, PROA_OK;
-    for (size_t i = 0; i < PROA_COUNT(unsupported); i++)
+    for (size_t i = 0; i < PROA_COUNT(unsupported); i++) /* e4m3 too: its scales lie in tensors of their own */
         if (proa_str_is(text, unsupported[i]))
             return FAIL_TENSOR(r, UNSUPPORTED, c->name, "dtype %s is not supported", unsupported[i]);
+    for (int i = 0; i < PROA_DTYPE_COUNT; i++)
+        if (proa_str_is(text, dtypes[i])) return c->dtype = (proa_dtype)i, PROA_OK;
     return FAIL_TENSOR(r, CORRUPT, c->name, "unknown dtype '%.40s'", text.ptr);
 }
 

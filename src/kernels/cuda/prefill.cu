@@ -351,16 +351,22 @@ template <typename T, typename P> static void launch_64(gpu *g, const task &t, i
     else launch<T, P, 64, 1, 2, true, 2>(g, t, spans, rows);
 }
 
-/* Blocks beside each other hide what one waits for better than pages ahead do, until their registers spill. */
+template <typename T, typename P> static void launch_128(gpu *g, const task &t, int spans, int rows)
+{
+    int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
+    if (blocks >= g->sms) launch<T, P, 128, 2, 4, true, 2>(g, t, spans, rows);
+    else launch<T, P, 128, 1, 4, true, 2>(g, t, spans, rows);
+}
+
 template <typename T, typename P> static bool prefill(gpu *g, const task &t, int spans, int rows)
 {
     switch (t.dim) {
-    case 16: launch<T, P, 16, 1, 4, false, 3>(g, t, spans, rows); return true;
-    case 32: launch<T, P, 32, 1, 4, false, 3>(g, t, spans, rows); return true;
+    case 16: launch<T, P, 16, 1, 4, true, 2>(g, t, spans, rows); return true;
+    case 32: launch<T, P, 32, 1, 4, true, 2>(g, t, spans, rows); return true;
     case 64: launch_64<T, P>(g, t, spans, rows); return true;
-    case 80: launch<T, P, 80, 1, 4, false, 3>(g, t, spans, rows); return true;
-    case 96: launch<T, P, 96, 1, 4, false, 3>(g, t, spans, rows); return true;
-    case 128: launch<T, P, 128, 1, 4, false, 3>(g, t, spans, rows); return true;
+    case 80: launch<T, P, 80, 1, 4, true, 2>(g, t, spans, rows); return true;
+    case 96: launch<T, P, 96, 1, 4, true, 2>(g, t, spans, rows); return true;
+    case 128: launch_128<T, P>(g, t, spans, rows); return true;
     case 256: launch<T, P, 256, 1, 4, false, 2>(g, t, spans, rows); return true;
     default: return false;
     }

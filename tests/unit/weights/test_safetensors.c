@@ -103,7 +103,7 @@ static void test_every_dtype(void **state)
                 {"F64", PROA_DTYPE_F64, 8},  {"I8", PROA_DTYPE_I8, 1},   {"U8", PROA_DTYPE_U8, 1},
                 {"I16", PROA_DTYPE_I16, 2},  {"I32", PROA_DTYPE_I32, 4}, {"I64", PROA_DTYPE_I64, 8},
                 {"BOOL", PROA_DTYPE_BOOL, 1}};
-    assert_int_equal(PROA_COUNT(rows), PROA_DTYPE_COUNT);
+    assert_int_equal(PROA_COUNT(rows), PROA_DTYPE_COUNT - 1); /* e4m3 is for pages */
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         char header[128];
         int64_t len;
