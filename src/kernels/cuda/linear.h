@@ -24,7 +24,7 @@ __device__ static inline float residual_at(const epilogue &e, int64_t m, int n)
     return __bfloat162float(((const __nv_bfloat16 *)e.residual)[at]);
 }
 
-/* The same for the rows from `row` on. */
+/* The epilogue of the rows from `row` on. */
 static inline epilogue rows_from(epilogue e, int64_t row)
 {
     if (e.residual)
@@ -60,6 +60,7 @@ struct quant_layout {
     int groups; /* of int4 */
 };
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K);
+/* The sources' numbers, stacked along N, into w->data: uploaded as they are, rounded there (kernels/quant.h). */
 void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count);
 /* proa_device.random_weight, of every format. */
 void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed);
