@@ -135,8 +135,7 @@ __global__ void rope_append_kernel(T *kp, T *vp, turning<X> t, const proa_span *
 }
 
 /* Turns 8 pairs that lie at j and at j + half of a head, or 4 that lie side by side. */
-template <typename T, typename X>
-__device__ static inline void turn_eights(T *to, const X *head, const float *turn, int half, int j, bool interleaved)
+template <typename X> __device__ static inline void turn_eights(X *to, const X *head, const float *turn, int half, int j, bool interleaved)
 {
     float a[8], b[8], cosine[8], sine[8];
     if (interleaved) {
@@ -161,16 +160,8 @@ __device__ static inline void turn_eights(T *to, const X *head, const float *tur
     gpu_store8(to + j, a), gpu_store8(to + j + half, b);
 }
 
-template <typename T, typename X> __device__ static inline void copy_eight(T *to, const X *from)
-{
-    float v[8];
-    if constexpr (std::is_same<T, X>::value) *(uint4 *)to = *(const uint4 *)from;
-    else gpu_load8(v, from), gpu_store8(to, v);
-}
-
 /* A row's work in pieces: the queries' turned parts, the keys', the rest of the keys, the values. */
-template <typename T, typename X>
-__global__ void rope_append_eights_kernel(T *kp, T *vp, turning<X> t, const proa_span *spans, const int32_t *pages)
+template <typename X> __global__ void rope_append_eights_kernel(X *kp, X *vp, turning<X> t, const proa_span *spans, const int32_t *pages)
 {
     int turns = (t.interleaved ? 2 * t.half : t.half) / 8, rest = (t.dim - 2 * t.half) / 8, whole = t.dim / 8;
     int i = blockIdx.z * blockDim.x + threadIdx.x;
@@ -191,10 +182,11 @@ __global__ void rope_append_eights_kernel(T *kp, T *vp, turning<X> t, const proa
                         (i - queries) % turns * 8, t.interleaved);
         } else if (i < others) {
             int h = (i - keys) / rest, e = 2 * t.half + (i - keys) % rest * 8;
-            copy_eight(kp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e, row + (t.heads + h) * t.x_head + e);
+            *(uint4 *)(kp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e) = *(const uint4 *)(row + (t.heads + h) * t.x_head + e);
         } else if (i < others + t.kv_heads * whole) {
             int h = (i - others) / whole, e = (i - others) % whole * 8;
-            copy_eight(vp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e, t.v + (s.row + r) * t.v_row + h * t.v_head + e);
+            *(uint4 *)(vp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e) =
+                *(const uint4 *)(t.v + (s.row + r) * t.v_row + h * t.v_head + e);
         }
     }
 }
@@ -206,12 +198,8 @@ template <typename X> static void rope_append_as(gpu *g, const turning<X> &t, co
         if (eights) {
             int turns = (t.interleaved ? 2 * t.half : t.half) / 8;
             work = (int64_t)(t.heads + t.kv_heads) * turns + (int64_t)t.kv_heads * (2 * t.dim - 2 * t.half) / 8;
-            if (kv->dtype == PROA_DTYPE_FP8)
-                gpu_launch(g, "rope_append", rope_append_eights_kernel<__nv_fp8_e4m3, X>, append_grid(spans, work), 256, 0,
-                           (__nv_fp8_e4m3 *)kv->k, (__nv_fp8_e4m3 *)kv->v, t, spans->span, spans->pages);
-            else
-                gpu_launch(g, "rope_append", rope_append_eights_kernel<X, X>, append_grid(spans, work), 256, 0, (X *)kv->k,
-                           (X *)kv->v, t, spans->span, spans->pages);
+            gpu_launch(g, "rope_append", rope_append_eights_kernel<X>, append_grid(spans, work), 256, 0, (X *)kv->k, (X *)kv->v, t,
+                       spans->span, spans->pages);
             return;
         }
     gpu_by_page_type(kv->dtype, [&](auto page) {
@@ -226,7 +214,7 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
 {
     gpu *g = flushed(c);
     int half = (int)table.shape[1] / 2;
-    bool eights = (kv->dtype == x.dtype || kv->dtype == PROA_DTYPE_FP8) && gpu_in_eights(x) && gpu_in_eights(v) && pages_in_eights(kv) && half % 8 == 0 &&
+    bool eights = kv->dtype == x.dtype && gpu_in_eights(x) && gpu_in_eights(v) && pages_in_eights(kv) && half % 8 == 0 &&
                   table.stride[0] % 4 == 0 && (uintptr_t)table.data % 16 == 0;
     gpu_by_type(x.dtype, [&](auto from) {
         using X = decltype(from);

@@ -10,11 +10,6 @@ extern "C" {
 
 enum { THREADS = 256, BIASES_MAX = 4096 };
 
-static cudaDataType_t data_type(proa_dtype dtype)
-{
-    return dtype == PROA_DTYPE_F32 ? CUDA_R_32F : dtype == PROA_DTYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
-}
-
 static proa_dtype type_of(proa_wfmt format)
 {
     return format == PROA_WFMT_F32 ? PROA_DTYPE_F32 : format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;

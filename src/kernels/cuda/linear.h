@@ -32,6 +32,11 @@ static inline epilogue rows_from(epilogue e, int64_t row)
     return e;
 }
 
+static inline cudaDataType_t data_type(proa_dtype dtype)
+{
+    return dtype == PROA_DTYPE_F32 ? CUDA_R_32F : dtype == PROA_DTYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
 /* What becomes of a finished sum: row m of the step, output n. */
 __device__ static inline float finished(const epilogue &e, float v, int64_t m, int n)
 {

@@ -357,11 +357,6 @@ static void add_bias(gpu *g, proa_view y, const epilogue &e)
     });
 }
 
-static cudaDataType_t type_of(proa_dtype dtype)
-{
-    return dtype == PROA_DTYPE_F32 ? CUDA_R_32F : dtype == PROA_DTYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
-}
-
 static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
 {
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
@@ -370,7 +365,7 @@ static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     if (e.residual) aligned = aligned && e.residual_type == y.dtype && e.residual_row % 16 == 0 && (uintptr_t)e.residual % 16 == 0;
     if (w->format != PROA_WFMT_FP8 || !aligned || (e.residual && e.act != PROA_ACT_NONE)) return false;
     gpu_product want = {T, w->N, ld, ld, ld, y.stride[0], 0};
-    want.w_type = want.x_type = CUDA_R_8F_E4M3, want.y_type = type_of(y.dtype), want.scaled = 1;
+    want.w_type = want.x_type = CUDA_R_8F_E4M3, want.y_type = data_type(y.dtype), want.scaled = 1;
     want.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     want.residual = e.residual != NULL, want.residual_row = e.residual ? e.residual_row : 0;
     if (!gpu_multiplies(g, &want)) return false;
