@@ -41,7 +41,8 @@ typedef struct proa_epilogue {
 } proa_epilogue;
 
 /* Keys and values of one layer in pages of PROA_PAGE_TOKENS: k and v are [page][Hk][64][dh], so one (page, head)
- * is one contiguous block. dtype f32, bf16 or f16. */
+ * is one contiguous block. dtype f32, bf16 or f16; on a device e4m3 too, without a scale. Rows there are f32, of the pages'
+ * type, or of 16 bits beside e4m3. */
 typedef struct proa_kv {
     void *k, *v;
     proa_dtype dtype;

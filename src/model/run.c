@@ -25,7 +25,8 @@ static frame make_frame(proa_model *m, proa_stack_id stack, int64_t rows)
     proa_device *d = m->device;
     frame f = {.m = m, .stack = stack, .rows = rows};
     f.narrow = d->activations ? d->activations(d, m->format, rows) : PROA_DTYPE_F32;
-    if (f.narrow != m->kv_dtype) f.narrow = PROA_DTYPE_F32; /* attention wants queries of the pages' type */
+    bool meets = m->kv_dtype == f.narrow || m->kv_dtype == PROA_DTYPE_FP8; /* which queries of 16 bits read too */
+    if (!meets) f.narrow = PROA_DTYPE_F32;
     return f;
 }
 

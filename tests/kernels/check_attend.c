@@ -81,14 +81,31 @@ static void world_release(world *w)
 
 /* ---- kv_append ---- */
 
-static void append_case(tester *t, int64_t kv_heads, int64_t dh, proa_dtype dtype)
+/* What is left of numbers in 16 bits: pages of fewer then hold the same, whichever way the numbers came. */
+static void round_narrow(canvas *c)
+{
+    if (device_mode.narrow == PROA_DTYPE_F32) return;
+    for (int64_t i = 0; i < c->view.shape[0]; i++)
+        for (int64_t h = 0; h < c->view.shape[1]; h++) {
+            float *row = proa_view_f32(c->view) + i * c->view.stride[0] + h * c->view.stride[1];
+            for (int64_t j = 0; j < c->view.shape[2]; j++) {
+                uint16_t bits;
+                proa_from_f32(&bits, device_mode.narrow, &row[j], 1);
+                proa_to_f32(&row[j], &bits, device_mode.narrow, 1);
+            }
+        }
+}
+
+/* aligned: a device takes 8 at once. */
+static void append_case(tester *t, int64_t kv_heads, int64_t dh, proa_dtype dtype, bool aligned)
 {
     static const int32_t shape[][2] = {{3, 3}, {1, 65}, {64, 128}, {0, 10}, {5, 70}, {1, 1}};
     world right, mine;
     world_init(&right, shape, PROA_COUNT(shape), kv_heads, 1, dh, dtype);
     const int64_t dims[] = {right.T, kv_heads, dh};
-    canvas k = canvas_make(3, dims, 3, 1), v = canvas_make(3, dims, 0, 2);
+    canvas k = canvas_make(3, dims, aligned ? 0 : 3, !aligned), v = canvas_make(3, dims, 0, aligned ? 0 : 2);
     canvas_fill(&k, 1, !device_mode.on), canvas_fill(&v, 2, !device_mode.on);
+    round_narrow(&k), round_narrow(&v);
     memset(right.kv.k, 0x5a, (size_t)right.bytes), memset(right.kv.v, 0x5a, (size_t)right.bytes);
     t->reference.ops->kv_append(&t->reference, &right.kv, k.view, v.view, &right.spans);
     for (int n = 0; n < CHECK_THREADS; n++) {
@@ -119,10 +136,11 @@ void check_kv_append(tester *t)
     static const int64_t dims[] = {1, 4, 7, 16, 32, 33, 64, 80, 128};
     for (size_t d = 0; d < kv_dtypes_here(); d++)
         for (size_t i = 0; i < PROA_COUNT(dims); i++)
-            append_case(t, 1 + (int64_t)i % 3, dims[i], kv_dtypes[d]);
+            for (int aligned = 0; aligned <= (device_mode.narrow != PROA_DTYPE_F32); aligned++)
+                append_case(t, 1 + (int64_t)i % 3, dims[i], kv_dtypes[d], aligned);
 }
 
-/* ---- rope_append: as rope and kv_append one after the other, f32 pages ---- */
+/* ---- rope_append: as rope and kv_append one after the other with f32 pages ---- */
 
 static canvas rotate_append(proa_ctx *c, world *w, const canvas *x, const canvas *v, const canvas *table,
                             bool interleaved)
@@ -139,30 +157,43 @@ static proa_view heads_of(proa_view v, int64_t count)
     return v;
 }
 
+/* 0, or infinity: beyond half a step of e4m3, whose numbers have four bits and whose smallest is 2^-9. */
+static double compare_fp8(const float *mine, const float *right, int64_t elements)
+{
+    for (int64_t i = 0; i < elements; i++) {
+        double allowed = fabs((double)right[i]) * 0.0626 + 0.001;
+        if (!(fabs((double)mine[i] - (double)right[i]) <= allowed)) return (double)INFINITY;
+    }
+    return 0;
+}
+
 /* Pages of any dtype with pages in f32. */
 static double compare_pages(const void *mine, proa_dtype dtype, void *right, int64_t elements)
 {
     float *wide = malloc((size_t)elements * 4);
     PROA_ASSERT(wide);
     proa_to_f32(wide, mine, dtype, elements);
-    double worst = compare_rows(proa_view_2d(wide, PROA_DTYPE_F32, 1, elements),
-                                proa_view_2d(right, PROA_DTYPE_F32, 1, elements), TOL_ELEMENT);
+    double worst = dtype == PROA_DTYPE_FP8
+                       ? compare_fp8(wide, right, elements)
+                       : compare_rows(proa_view_2d(wide, PROA_DTYPE_F32, 1, elements),
+                                      proa_view_2d(right, PROA_DTYPE_F32, 1, elements), TOL_ELEMENT);
     free(wide);
     return worst;
 }
 
-static void rope_append_case(tester *t, int64_t heads, int64_t kv_heads, int64_t dh, int64_t r, bool interleaved)
+static void rope_append_case(tester *t, int64_t heads, int64_t kv_heads, int64_t dh, int64_t r,
+                             bool interleaved, proa_dtype pages)
 {
     static const int32_t shape[][2] = {{3, 3}, {1, 65}, {64, 128}, {5, 70}, {1, 1}};
     world right, mine;
     world_init(&right, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, PROA_DTYPE_F32);
-    bool narrow = device_mode.narrow !=
-                  PROA_DTYPE_F32; /* then aligned too: with pages of the same type 8 go at once */
-    world_init(&mine, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, device_mode.narrow);
+    bool narrow = device_mode.narrow != PROA_DTYPE_F32; /* then aligned too: 8 go at once */
+    world_init(&mine, shape, PROA_COUNT(shape), kv_heads, heads / kv_heads, dh, pages);
     const int64_t T = right.T, xs[] = {T, heads + kv_heads, dh}, vs[] = {T, kv_heads, dh}, ts[] = {T, r};
     canvas x = canvas_make(3, xs, narrow ? 0 : 3, !narrow), v = canvas_make(3, vs, 0, narrow ? 0 : 2);
     canvas table = canvas_make(2, ts, !narrow, !narrow);
     canvas_fill(&x, 4, false), canvas_fill(&v, 5, false), canvas_fill(&table, 6, false);
+    round_narrow(&x), round_narrow(&v);
     canvas a = rotate_append(&t->reference, &right, &x, &v, &table, interleaved);
     for (int n = 0; n < CHECK_THREADS; n++) {
         canvas b = rotate_append(&t->tables[n], &mine, &x, &v, &table, interleaved);
@@ -172,9 +203,9 @@ static void rope_append_case(tester *t, int64_t heads, int64_t kv_heads, int64_t
         double values = compare_pages(mine.kv.v, mine.kv.dtype, right.kv.v, elements);
         expect(t,
                worst <= 1 && keys <= 1 && values <= 1 &&
-                   (narrow || memcmp(mine.kv.v, right.kv.v, (size_t)right.bytes) == 0),
-               "heads %d+%d dim %d rotated %d: queries off by %g, keys by %g tolerances", (int)heads,
-               (int)kv_heads, (int)dh, (int)r, worst, keys);
+                   (pages != PROA_DTYPE_F32 || memcmp(mine.kv.v, right.kv.v, (size_t)right.bytes) == 0),
+               "heads %d+%d dim %d rotated %d %s: queries off by %g, keys by %g, values by %g tolerances",
+               (int)heads, (int)kv_heads, (int)dh, (int)r, proa_dtype_name(pages), worst, keys, values);
         expect(t, canvas_guards_hold(&b), "heads %d dim %d: wrote outside the view", (int)heads, (int)dh);
         canvas_free(&b);
     }
@@ -182,14 +213,20 @@ static void rope_append_case(tester *t, int64_t heads, int64_t kv_heads, int64_t
     canvas_free(&a), canvas_free(&x), canvas_free(&v), canvas_free(&table);
 }
 
-void check_rope_append(tester *t)
+static void rope_append_cases(tester *t, proa_dtype pages)
 {
     for (int interleaved = 0; interleaved < 2; interleaved++) {
-        rope_append_case(t, 4, 2, 64, 64, interleaved);
-        rope_append_case(t, 2, 2, 256, 64, interleaved);
-        rope_append_case(t, 3, 1, 10, 6, interleaved);
-        rope_append_case(t, 8, 1, 128, 128, interleaved);
+        rope_append_case(t, 4, 2, 64, 64, interleaved, pages);
+        rope_append_case(t, 2, 2, 256, 64, interleaved, pages);
+        rope_append_case(t, 3, 1, 10, 6, interleaved, pages);
+        rope_append_case(t, 8, 1, 128, 128, interleaved, pages);
     }
+}
+
+void check_rope_append(tester *t)
+{
+    rope_append_cases(t, device_mode.narrow);
+    if (device_mode.on) rope_append_cases(t, PROA_DTYPE_FP8);
 }
 
 /* ---- attend ---- */
@@ -227,10 +264,12 @@ static void check_spans_alone(tester *t, const world *w, const canvas *out, cons
     }
 }
 
-static void check_world(tester *t, const world *w, const proa_attention *a, bool specials)
+/* aligned: tensor cores take queries of 16 bits. */
+static void check_world(tester *t, const world *w, const proa_attention *a, bool specials, bool aligned)
 {
     const int64_t dims[] = {w->T, w->heads, w->kv.head_dim};
-    canvas q = canvas_make(3, dims, 5, 1), out = canvas_make(3, dims, 3, 2);
+    canvas q = canvas_make(3, dims, aligned ? 0 : 5, !aligned);
+    canvas out = canvas_make(3, dims, aligned ? 0 : 3, aligned ? 0 : 2);
     canvas_fill(&q, 17, false);
     if (specials && w->T > 9) proa_view_f32(q.view)[9 * q.view.stride[0]] = NAN;
     canvas right = attend_run(&t->reference, w, &out, &q, &w->spans, a);
@@ -271,7 +310,8 @@ static void attend_case(tester *t, attend_shape shape, proa_dtype dtype, int var
              "%s kv heads %d group %d dim %d variant %d (causal %d window %d bias %d special %d)",
              proa_dtype_name(dtype), (int)shape.kv_heads, (int)shape.group, (int)shape.dh, variant, a.causal,
              (int)a.window, a.rel_bias != NULL, specials);
-    check_world(t, &w, &a, specials);
+    bool aligned = device_mode.narrow != PROA_DTYPE_F32 && (variant % 4 < 2 || variant == 6);
+    check_world(t, &w, &a, specials, aligned);
     world_release(&w);
 }
 
@@ -323,6 +363,9 @@ void check_attend(tester *t)
     static const attend_shape many[] = {{3, 8, 64}, {8, 3, 128}};
     for (size_t i = 0; i < PROA_COUNT(many) && device_mode.narrow != PROA_DTYPE_F32; i++) {
         check_rows_as_keys(t, many[i], i == 0);
-        for (int variant = 0; variant < 5; variant += 2) attend_case(t, many[i], device_mode.narrow, variant);
+        for (int variant = 0; variant < 5; variant += 2) {
+            attend_case(t, many[i], device_mode.narrow, variant);
+            attend_case(t, many[i], PROA_DTYPE_FP8, variant);
+        }
     }
 }

@@ -291,12 +291,18 @@ static proa_spans cover_spans(const proa_spans *s, const proa_kv *kv)
     return out;
 }
 
+/* Rows of 16 bits meet pages of their own type or of e4m3. */
+static bool meets(const proa_kv *kv)
+{
+    return kv->dtype == device_mode.narrow || kv->dtype == PROA_DTYPE_FP8;
+}
+
 static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, const proa_spans *spans)
 {
     PROA_UNUSED(c);
     proa_spans s = cover_spans(spans, kv);
     proa_kv pages = *kv;
-    cover_narrow(k, kv->dtype == device_mode.narrow), cover_narrow(v, kv->dtype == device_mode.narrow);
+    cover_narrow(k, meets(kv)), cover_narrow(v, meets(kv));
     bring();
     s.span = there(s.span), s.pages = there(s.pages), pages.k = there(kv->k), pages.v = there(kv->v);
     device->ops->kv_append(ctx(), &pages, view_there(k), view_there(v), &s);
@@ -331,8 +337,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     proa_spans s = cover_spans(spans, kv);
     proa_kv pages = *kv;
     proa_attention attention = *a;
-    bool narrow = kv->dtype == device_mode.narrow;
-    cover_narrow(y, narrow), cover_narrow(q, narrow), cover(a->rel_bias, a->rel_buckets * q.shape[1] * 4);
+    cover_narrow(y, meets(kv)), cover_narrow(q, meets(kv)), cover(a->rel_bias, a->rel_buckets * q.shape[1] * 4);
     proa_view k = rows_of_kv(kv, kv->k, q.shape[0]), v = rows_of_kv(kv, kv->v, q.shape[0]);
     if (kv->row) cover_narrow(k, true), cover_narrow(v, true);
     bring();

@@ -35,20 +35,27 @@ __global__ void append_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k
     }
 }
 
-/* Rows and pages of one 16-bit type, 16 bytes at a time. */
-__global__ void append_eights_kernel(uint4 *kp, uint4 *vp, const uint4 *k, int64_t k_row, int64_t k_head, const uint4 *v,
-                                     int64_t v_row, int64_t v_head, const proa_span *spans, const int32_t *pages, int heads,
-                                     int pieces)
+/* Eight numbers of a 16-bit type, to the same or to e4m3. */
+template <typename T, typename X> __device__ static inline void copy_eight(T *to, const X *from)
 {
-    int j = blockIdx.z * blockDim.x + threadIdx.x, h = j / pieces, e = j % pieces;
+    float v[8];
+    if constexpr (std::is_same<T, X>::value) *(uint4 *)to = *(const uint4 *)from;
+    else gpu_load8(v, from), gpu_store8(to, v);
+}
+
+template <typename T, typename X>
+__global__ void append_eights_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k_head, const X *v, int64_t v_row,
+                                     int64_t v_head, const proa_span *spans, const int32_t *pages, int heads, int dim)
+{
+    int j = (blockIdx.z * blockDim.x + threadIdx.x) * 8, h = j / dim, e = j % dim;
     gpu_wait();
     gpu_release();
     proa_span s = spans[blockIdx.x];
     if (h >= heads) return;
     for (int i = blockIdx.y; i < s.rows; i += gridDim.y) {
-        int64_t to = slot_of(s, pages, s.context - s.rows + i, h, heads, pieces) + e;
-        kp[to] = k[(s.row + i) * k_row + h * k_head + e];
-        vp[to] = v[(s.row + i) * v_row + h * v_head + e];
+        int64_t to = slot_of(s, pages, s.context - s.rows + i, h, heads, dim) + e;
+        copy_eight(kp + to, k + (s.row + i) * k_row + h * k_head + e);
+        copy_eight(vp + to, v + (s.row + i) * v_row + h * v_head + e);
     }
 }
 
@@ -63,23 +70,28 @@ static bool pages_in_eights(const proa_kv *kv)
     return kv->head_dim % 8 == 0 && ((uintptr_t)kv->k | (uintptr_t)kv->v) % 16 == 0;
 }
 
+/* Rows of 16 bits go in eights, where their pages are of the same type or of e4m3. */
+template <typename T, typename X> static constexpr bool goes_in_eights()
+{
+    return sizeof(X) == 2 && (std::is_same<T, X>::value || sizeof(T) == 1);
+}
+
 static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, const proa_spans *spans)
 {
     gpu *g = flushed(c);
     int64_t work = kv->kv_heads * kv->head_dim;
-    if (kv->dtype == k.dtype && gpu_narrow(k) && gpu_in_eights(k) && gpu_in_eights(v) && pages_in_eights(kv)) {
-        gpu_launch(g, "kv_append", append_eights_kernel, append_grid(spans, work / 8), 256, 0, (uint4 *)kv->k, (uint4 *)kv->v,
-                   (const uint4 *)k.data, k.stride[0] / 8, k.stride[1] / 8, (const uint4 *)v.data, v.stride[0] / 8,
-                   v.stride[1] / 8, spans->span, spans->pages, (int)kv->kv_heads, (int)kv->head_dim / 8);
-        return;
-    }
+    bool eights = gpu_in_eights(k) && gpu_in_eights(v) && pages_in_eights(kv);
     gpu_by_page_type(kv->dtype, [&](auto page) {
         gpu_by_type(k.dtype, [&](auto from) {
             using T = decltype(page);
             using X = decltype(from);
-            gpu_launch(g, "kv_append", append_kernel<T, X>, append_grid(spans, work), 256, 0, (T *)kv->k, (T *)kv->v,
-                       (const X *)k.data, k.stride[0], k.stride[1], (const X *)v.data, v.stride[0], v.stride[1], spans->span,
-                       spans->pages, (int)kv->kv_heads, (int)kv->head_dim);
+            auto kernel = append_kernel<T, X>;
+            int64_t threads = work;
+            if constexpr (goes_in_eights<T, X>())
+                if (eights) kernel = append_eights_kernel<T, X>, threads = work / 8;
+            gpu_launch(g, "kv_append", kernel, append_grid(spans, threads), 256, 0, (T *)kv->k, (T *)kv->v, (const X *)k.data,
+                       k.stride[0], k.stride[1], (const X *)v.data, v.stride[0], v.stride[1], spans->span, spans->pages,
+                       (int)kv->kv_heads, (int)kv->head_dim);
         });
     });
 }
@@ -135,7 +147,8 @@ __global__ void rope_append_kernel(T *kp, T *vp, turning<X> t, const proa_span *
 }
 
 /* Turns 8 pairs that lie at j and at j + half of a head, or 4 that lie side by side. */
-template <typename X> __device__ static inline void turn_eights(X *to, const X *head, const float *turn, int half, int j, bool interleaved)
+template <typename T, typename X>
+__device__ static inline void turn_eights(T *to, const X *head, const float *turn, int half, int j, bool interleaved)
 {
     float a[8], b[8], cosine[8], sine[8];
     if (interleaved) {
@@ -161,7 +174,8 @@ template <typename X> __device__ static inline void turn_eights(X *to, const X *
 }
 
 /* A row's work in pieces: the queries' turned parts, the keys', the rest of the keys, the values. */
-template <typename X> __global__ void rope_append_eights_kernel(X *kp, X *vp, turning<X> t, const proa_span *spans, const int32_t *pages)
+template <typename T, typename X>
+__global__ void rope_append_eights_kernel(T *kp, T *vp, turning<X> t, const proa_span *spans, const int32_t *pages)
 {
     int turns = (t.interleaved ? 2 * t.half : t.half) / 8, rest = (t.dim - 2 * t.half) / 8, whole = t.dim / 8;
     int i = blockIdx.z * blockDim.x + threadIdx.x;
@@ -182,30 +196,28 @@ template <typename X> __global__ void rope_append_eights_kernel(X *kp, X *vp, tu
                         (i - queries) % turns * 8, t.interleaved);
         } else if (i < others) {
             int h = (i - keys) / rest, e = 2 * t.half + (i - keys) % rest * 8;
-            *(uint4 *)(kp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e) = *(const uint4 *)(row + (t.heads + h) * t.x_head + e);
+            copy_eight(kp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e, row + (t.heads + h) * t.x_head + e);
         } else if (i < others + t.kv_heads * whole) {
             int h = (i - others) / whole, e = (i - others) % whole * 8;
-            *(uint4 *)(vp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e) =
-                *(const uint4 *)(t.v + (s.row + r) * t.v_row + h * t.v_head + e);
+            copy_eight(vp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e, t.v + (s.row + r) * t.v_row + h * t.v_head + e);
         }
     }
 }
 
 template <typename X> static void rope_append_as(gpu *g, const turning<X> &t, const proa_kv *kv, const proa_spans *spans, bool eights)
 {
-    int64_t work = (int64_t)t.heads * t.half + (int64_t)t.kv_heads * t.dim;
-    if constexpr (sizeof(X) == 2)
-        if (eights) {
-            int turns = (t.interleaved ? 2 * t.half : t.half) / 8;
-            work = (int64_t)(t.heads + t.kv_heads) * turns + (int64_t)t.kv_heads * (2 * t.dim - 2 * t.half) / 8;
-            gpu_launch(g, "rope_append", rope_append_eights_kernel<X>, append_grid(spans, work), 256, 0, (X *)kv->k, (X *)kv->v, t,
-                       spans->span, spans->pages);
-            return;
-        }
+    int turns = (t.interleaved ? 2 * t.half : t.half) / 8;
     gpu_by_page_type(kv->dtype, [&](auto page) {
         using T = decltype(page);
-        gpu_launch(g, "rope_append", rope_append_kernel<T, X>, append_grid(spans, work), 256, 0, (T *)kv->k, (T *)kv->v, t,
-                   spans->span, spans->pages);
+        auto kernel = rope_append_kernel<T, X>;
+        int64_t work = (int64_t)t.heads * t.half + (int64_t)t.kv_heads * t.dim;
+        if constexpr (goes_in_eights<T, X>())
+            if (eights) {
+                kernel = rope_append_eights_kernel<T, X>;
+                work = (int64_t)(t.heads + t.kv_heads) * turns + (int64_t)t.kv_heads * (2 * t.dim - 2 * t.half) / 8;
+            }
+        gpu_launch(g, "rope_append", kernel, append_grid(spans, work), 256, 0, (T *)kv->k, (T *)kv->v, t, spans->span,
+                   spans->pages);
     });
 }
 
@@ -214,7 +226,7 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
 {
     gpu *g = flushed(c);
     int half = (int)table.shape[1] / 2;
-    bool eights = kv->dtype == x.dtype && gpu_in_eights(x) && gpu_in_eights(v) && pages_in_eights(kv) && half % 8 == 0 &&
+    bool eights = gpu_in_eights(x) && gpu_in_eights(v) && pages_in_eights(kv) && half % 8 == 0 &&
                   table.stride[0] % 4 == 0 && (uintptr_t)table.data % 16 == 0;
     gpu_by_type(x.dtype, [&](auto from) {
         using X = decltype(from);

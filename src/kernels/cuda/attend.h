@@ -12,7 +12,7 @@ struct task {
     int64_t y_row, y_head;
     const void *q;
     int64_t q_row, q_head;
-    proa_dtype type; /* of y and q: f32, or that of keys and values */
+    proa_dtype type; /* of y and q: f32, or that of keys and values, or of 16 bits beside pages of e4m3 */
     const void *k, *v;
     int64_t kv_row;                  /* 0: pages; else elements between the rows of k and v */
     int heads, kv_heads, dim, group; /* group: query heads of a key head */

@@ -236,6 +236,12 @@ template <typename T> __device__ static inline void gpu_store8(T *p, const float
     if constexpr (sizeof(T) == 4) {
         reinterpret_cast<float4 *>(p)[0] = make_float4(v[0], v[1], v[2], v[3]);
         reinterpret_cast<float4 *>(p)[1] = make_float4(v[4], v[5], v[6], v[7]);
+    } else if constexpr (sizeof(T) == 1) {
+        unsigned pair[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(v[2 * i], v[2 * i + 1]), __NV_SATFINITE, __NV_E4M3);
+        *reinterpret_cast<uint2 *>(p) = make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
     } else {
         uint4 room;
         T *t = reinterpret_cast<T *>(&room);
