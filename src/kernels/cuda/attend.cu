@@ -632,7 +632,7 @@ template <typename T> static void attend_as(gpu *g, const task &t, proa_dtype pa
     bool counted = (int64_t)count * t.kv_heads * ((t.group + 3) / 4) <= GPU_COUNTERS;
     int splits = counted ? splits_for(g, t, count, spans->context_max) : 1;
     bool singles = whole && !t.kv_row; /* spans of one row are decode's */
-    if (singles && spans->rows_min <= 1) decode_lanes<T>(g, t, count, splits);
+    if (singles && spans->rows_min <= 1 && !gpu_short(g, t, pages, count, spans->context_max)) decode_lanes<T>(g, t, count, splits);
     if (singles && rows <= 1) return;
     bool done = gpu_prefill(g, t, pages, count, rows);
     if (!done || (!singles && !t.kv_row)) plain<T>(g, t, count, rows, singles);

@@ -71,6 +71,9 @@ __device__ static inline const T *key_row(const task &t, const void *base, const
     return page_of<T>(t, base, s, p / PAGE, kv) + p % PAGE * step;
 }
 
+enum { SHORT_SPANS_MAX = 16 };
+/* Spans of one row, few and short (short.cu). False: not these. */
+bool gpu_short(gpu *g, const task &t, proa_dtype pages, int spans, int context);
 /* Spans of more than one row on tensor cores; with kv_row all spans. False: not these sizes (prefill.cu). */
 bool gpu_prefill(gpu *g, const task &t, proa_dtype pages, int spans, int rows);
 

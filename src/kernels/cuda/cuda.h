@@ -36,6 +36,7 @@ struct gpu {
     proa_device base; /* first */
     char name[256];
     int index, sms;
+    bool clusters; /* blocks can share their memory (sm_90) */
     cudaStream_t stream; /* what kernels go to: main_stream, or the branch's */
     cudaStream_t main_stream, side_stream;
     cudaEvent_t forked, side_done;
@@ -94,18 +95,23 @@ static inline void gpu_note(gpu *g, cudaError_t status, const char *where)
 }
 
 /* Launches with programmatic dependent launch: the kernel may start while the one before still runs, and waits itself
- * (gpu_wait) before it touches what others made. */
+ * (gpu_wait) before it touches what others made. Clusters: that many blocks along x share their memory (sm_90). */
 template <typename... Params, typename... Args>
-static void gpu_launch(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid, dim3 block,
-                       size_t shared, Args... args)
+static void gpu_launch_clusters(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid, unsigned cluster, dim3 block,
+                                size_t shared, Args... args)
 {
-    cudaLaunchAttribute attribute;
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attribute[2];
     cudaLaunchConfig_t config = {};
     config.gridDim = grid, config.blockDim = block;
-    config.dynamicSmemBytes = shared, config.stream = g->stream;
-    config.attrs = &attribute, config.numAttrs = g->plain_next ? 0 : 1;
+    config.dynamicSmemBytes = shared, config.stream = g->stream, config.attrs = attribute;
+    if (!g->plain_next) {
+        attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+        attribute[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attribute[config.numAttrs++].val.clusterDim = {cluster, 1, 1};
+    }
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
     g->plain_next = false;
     if (g->trace) gpu_trace_begin(g);
@@ -113,10 +119,20 @@ static void gpu_launch(gpu *g, const char *what, void (*kernel)(Params...), dim3
     if (g->trace) gpu_trace_end(g, what);
 }
 
-/* The kernels before have ended and what they wrote is visible. Every kernel calls it, so that the order is transitive. */
+template <typename... Params, typename... Args>
+static void gpu_launch(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args)
+{
+    gpu_launch_clusters(g, what, kernel, grid, 1, block, shared, args...);
+}
+
+/* The next kernel may be set up from now on, up to its own gpu_wait; and the kernels before have ended and what they wrote is
+ * visible. Every thread of every kernel calls it before it ends, so that the order is transitive. Before it only what no kernel
+ * of this pass writes may be read: weights, the spans and pages of the step, keys of earlier passes (the first kernel of a pass
+ * is launched plainly). */
 __device__ static inline void gpu_wait()
 {
 #if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
     cudaGridDependencySynchronize();
 #endif
 }

@@ -187,6 +187,7 @@ static void trace_close(gpu *g)
 static bool gpu_pass_begin(proa_device *d, const proa_pass *pass)
 {
     gpu *g = self(d);
+    g->plain_next = true; /* what earlier passes made may be read before gpu_wait */
     for (int i = 0; i < g->graphs_count; i++) {
         gpu_graph *known = &g->graphs[i];
         if (memcmp(&known->pass, pass, sizeof *pass) != 0) continue;
@@ -338,7 +339,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     gpu *g = (gpu *)proa_calloc(1, sizeof *g);
     proa_device *d = &g->base;
     snprintf(g->name, sizeof g->name, "%s", prop.name);
-    g->index = index, g->sms = prop.multiProcessorCount;
+    g->index = index, g->sms = prop.multiProcessorCount, g->clusters = prop.major >= 9;
     d->name = g->name, d->ops = &gpu_ops;
     d->alloc = gpu_alloc, d->free = gpu_free, d->host_alloc = gpu_host_alloc, d->host_free = gpu_host_free;
     d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;

@@ -2,6 +2,10 @@
  * rows.cu - ops that go row by row: embedding, norms, rotary positions, activations, sums, gathering, the head's helpers. */
 #include "kernels/cuda/cuda.h"
 
+#include <cooperative_groups.h>
+
+namespace groups = cooperative_groups;
+
 enum { THREADS = 256 };
 
 /* A view as kernels take it: rank 2 is rank 3 with one head. */
@@ -207,7 +211,7 @@ static void norm_as(gpu *g, const char *what, proa_view y, proa_view x, const fl
 {
     int64_t d = x.shape[x.rank - 1];
     if constexpr (sizeof(Y) == 2)
-        if (gpu_in_eights(y) && gpu_in_eights(x) && d <= 512 * PIECES * 8 && ((uintptr_t)w | (uintptr_t)b) % 16 == 0) {
+        if (x.shape[0] > 16 && gpu_in_eights(y) && gpu_in_eights(x) && d <= 512 * PIECES * 8 && ((uintptr_t)w | (uintptr_t)b) % 16 == 0) {
             norm_eights<Y, X, LAYER>(g, what, y, x, w, b, eps);
             return;
         }
@@ -436,25 +440,77 @@ __device__ static float block_max(float v, float *room)
     return v;
 }
 
+/* exp(v - top) where top is no less than v: 1 for v == top, infinite ones too. */
+__device__ static inline float below_top(float v, float top)
+{
+    return v == top ? 1.0f : expf(v - top);
+}
+
+/* The largest and the sum of exponentials against it, of this thread's numbers: a cluster's blocks share a row. */
+__device__ static void sum_part(const float *row, int d, int first, int step, float *top, float *sum)
+{
+    enum { AT_ONCE = 8 };
+    float largest = -INFINITY, total = 0.0f;
+    for (int base = first; base < d; base += AT_ONCE * step) {
+        float v[AT_ONCE], now = largest;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) v[i] = base + i * step < d ? row[base + i * step] : -INFINITY;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) now = fmaxf(now, v[i]);
+        total *= below_top(largest, now);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (base + i * step < d) total += below_top(v[i], now);
+        largest = now;
+    }
+    *top = largest, *sum = total;
+}
+
 __global__ void log_sum_exp_kernel(float *out, rows3<float> x, int d)
 {
     __shared__ float room[33];
+    [[maybe_unused]] __shared__ float2 part;
+    int blocks = gridDim.x, rank = blockIdx.x, step = blocks * blockDim.x;
     gpu_wait();
     gpu_release();
-    const float *row = x.data + blockIdx.x * x.row;
-    float largest = -INFINITY, sum = 0.0f;
-    for (int j = threadIdx.x; j < d; j += blockDim.x) largest = fmaxf(largest, row[j]);
-    largest = block_max(largest, room);
-    float base = largest == -INFINITY ? 0.0f : largest; /* NaN shows in the sum */
-    for (int j = threadIdx.x; j < d; j += blockDim.x) sum += largest == INFINITY ? (isnan(row[j]) ? NAN : 0.0f) : expf(row[j] - base);
-    sum = gpu_block_sum(sum, room);
-    if (threadIdx.x == 0) out[blockIdx.x] = largest == INFINITY ? largest + sum : base + logf(sum);
+    const float *row = x.data + blockIdx.y * x.row;
+    float top, sum;
+    sum_part(row, d, rank * blockDim.x + threadIdx.x, step, &top, &sum);
+    float largest = block_max(top, room);
+    sum = gpu_block_sum(sum * below_top(top, largest), room);
+    if (blocks == 1) {
+        if (threadIdx.x == 0) out[blockIdx.y] = largest == INFINITY ? (isnan(sum) ? sum : largest) : largest + logf(sum);
+        return;
+    }
+#if __CUDA_ARCH__ >= 900
+    groups::cluster_group cluster = groups::this_cluster();
+    if (threadIdx.x == 0) part = make_float2(largest, sum);
+    cluster.sync();
+    if (rank == 0 && threadIdx.x == 0) {
+        float all = 0.0f;
+        for (int i = 0; i < blocks; i++) largest = fmaxf(largest, cluster.map_shared_rank(&part, i)->x);
+        for (int i = 0; i < blocks; i++) {
+            float2 other = *cluster.map_shared_rank(&part, i);
+            all += other.y * below_top(other.x, largest);
+        }
+        out[blockIdx.y] = largest == INFINITY ? (isnan(all) ? all : largest) : largest + logf(all);
+    }
+    cluster.sync();
+#endif
+}
+
+/* Blocks that share a row: where rows are few, so many that a row is read in one go. */
+static unsigned blocks_of_row(const gpu *g, int64_t rows, int64_t d)
+{
+    return g->clusters && rows <= 16 && d >= 8192 ? 8 : 1;
 }
 
 static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
 {
-    gpu_launch(flushed(c), "log_sum_exp", log_sum_exp_kernel, dim3((unsigned)x.shape[0]), 1024, 0, out, of(x),
-               (int)x.shape[1]);
+    gpu *g = flushed(c);
+    unsigned blocks = blocks_of_row(g, x.shape[0], x.shape[1]);
+    gpu_launch_clusters(g, "log_sum_exp", log_sum_exp_kernel, dim3(blocks, (unsigned)x.shape[0]), blocks, 1024, 0, out, of(x),
+                        (int)x.shape[1]);
 }
 
 /* A value and its place as one number whose order is top_k's: NaN lowest, then by value, then the lower index first. */
@@ -469,15 +525,18 @@ __device__ static unsigned long long rank_of(float v, int at)
 __global__ void top_k_kernel(rows3<float> values, int32_t *ids, rows3<float> x, int d, int k)
 {
     __shared__ unsigned long long room[33];
+    [[maybe_unused]] __shared__ unsigned long long part;
+    int blocks = gridDim.x, rank = blockIdx.x, step = blocks * blockDim.x;
     gpu_wait();
     gpu_release();
-    const float *row = x.data + blockIdx.x * x.row;
+    const float *row = x.data + blockIdx.y * x.row;
     unsigned long long below = ~0ull;
     for (int r = 0; r < k; r++) {
         unsigned long long best = 0;
-        for (int j = threadIdx.x; j < d; j += blockDim.x) {
-            unsigned long long rank = rank_of(row[j], j);
-            if (rank < below && rank > best) best = rank;
+#pragma unroll 8
+        for (int j = rank * blockDim.x + threadIdx.x; j < d; j += step) {
+            unsigned long long here = rank_of(row[j], j);
+            if (here < below && here > best) best = here;
         }
 #pragma unroll
         for (int o = 16; o > 0; o >>= 1) {
@@ -488,16 +547,31 @@ __global__ void top_k_kernel(rows3<float> values, int32_t *ids, rows3<float> x, 
         if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = best;
         __syncthreads();
         for (int i = 0; i < (int)blockDim.x / 32; i++) best = room[i] > best ? room[i] : best;
+#if __CUDA_ARCH__ >= 900
+        if (blocks > 1) {
+            groups::cluster_group cluster = groups::this_cluster();
+            if (threadIdx.x == 0) part = best;
+            cluster.sync();
+            for (int i = 0; i < blocks; i++) {
+                unsigned long long other = *cluster.map_shared_rank(&part, i);
+                best = other > best ? other : best;
+            }
+            cluster.sync();
+        }
+#endif
         below = best;
         int at = (int)(0xffffffffu - (unsigned)best);
-        if (threadIdx.x == 0) ids[(int64_t)blockIdx.x * k + r] = at, values.data[blockIdx.x * values.row + r] = row[at];
+        if (rank == 0 && threadIdx.x == 0)
+            ids[(int64_t)blockIdx.y * k + r] = at, values.data[blockIdx.y * values.row + r] = row[at];
     }
 }
 
 static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int64_t k)
 {
-    gpu_launch(flushed(c), "top_k", top_k_kernel, dim3((unsigned)x.shape[0]), 512, 0, of(values), ids, of(x),
-               (int)x.shape[1], (int)k);
+    gpu *g = flushed(c);
+    unsigned blocks = blocks_of_row(g, x.shape[0], x.shape[1]);
+    gpu_launch_clusters(g, "top_k", top_k_kernel, dim3(blocks, (unsigned)x.shape[0]), blocks, 512, 0, of(values), ids, of(x),
+                        (int)x.shape[1], (int)k);
 }
 
 void gpu_fill_rows(proa_ops *ops)
