@@ -60,7 +60,7 @@ typedef struct proa_span {
     int32_t table; /* page of token p: spans->pages[table + p / PROA_PAGE_TOKENS] */
 } proa_span;
 typedef struct proa_spans {
-    const proa_span *span;
+    const proa_span *span; /* in the order of their rows */
     int64_t count;
     const int32_t *pages;
     int32_t rows_max, context_max; /* of all spans; read where the spans themselves lie on a device */

@@ -19,19 +19,45 @@ __device__ static inline int64_t slot_of(const proa_span &s, const int32_t *page
     return (((int64_t)pages[s.table + p / PAGE] * heads + h) * PAGE + p % PAGE) * dim;
 }
 
+/* The rows of a step and the spans that they belong to. */
+struct append_rows {
+    const proa_span *spans;
+    const int32_t *pages;
+    int count;
+};
+
+/* The span of a row: the last that begins at it or before, where the first guess, that all before have one row, is wrong.
+ * False: it has none. *p: the row's position. */
+__device__ static inline bool find_span(const append_rows &a, int row, proa_span *s, int *p)
+{
+    int low = row < a.count ? row : a.count - 1, high = a.count;
+    if (a.spans[low].row != row || a.spans[low].rows == 0) low = 0;
+    else high = low;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (a.spans[middle].row <= row) low = middle;
+        else high = middle;
+    }
+    *s = a.spans[low];
+    *p = s->context - s->rows + row - s->row;
+    return row >= s->row && row < s->row + s->rows;
+}
+
 template <typename T, typename X>
 __global__ void append_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k_head, const X *v, int64_t v_row,
-                              int64_t v_head, const proa_span *spans, const int32_t *pages, int heads, int dim)
+                              int64_t v_head, append_rows a, int heads, int dim)
 {
-    int j = blockIdx.z * blockDim.x + threadIdx.x, h = j / dim, e = j % dim;
+    int64_t row = blockIdx.x;
+    proa_span s;
+    int p;
     gpu_wait();
     gpu_release();
-    proa_span s = spans[blockIdx.x];
-    if (h >= heads) return;
-    for (int i = blockIdx.y; i < s.rows; i += gridDim.y) {
-        int64_t to = slot_of(s, pages, s.context - s.rows + i, h, heads, dim) + e;
-        kp[to] = gpu_from_f32<T>(gpu_to_f32(k[(s.row + i) * k_row + h * k_head + e]));
-        vp[to] = gpu_from_f32<T>(gpu_to_f32(v[(s.row + i) * v_row + h * v_head + e]));
+    if (!find_span(a, (int)row, &s, &p)) return;
+    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < heads * dim; i += gridDim.y * blockDim.x) {
+        int h = i / dim, e = i % dim;
+        int64_t to = slot_of(s, a.pages, p, h, heads, dim) + e;
+        kp[to] = gpu_from_f32<T>(gpu_to_f32(k[row * k_row + h * k_head + e]));
+        vp[to] = gpu_from_f32<T>(gpu_to_f32(v[row * v_row + h * v_head + e]));
     }
 }
 
@@ -45,24 +71,30 @@ template <typename T, typename X> __device__ static inline void copy_eight(T *to
 
 template <typename T, typename X>
 __global__ void append_eights_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k_head, const X *v, int64_t v_row,
-                                     int64_t v_head, const proa_span *spans, const int32_t *pages, int heads, int dim)
+                                     int64_t v_head, append_rows a, int heads, int dim)
 {
-    int j = (blockIdx.z * blockDim.x + threadIdx.x) * 8, h = j / dim, e = j % dim;
+    int64_t row = blockIdx.x;
+    proa_span s;
+    int p;
     gpu_wait();
     gpu_release();
-    proa_span s = spans[blockIdx.x];
-    if (h >= heads) return;
-    for (int i = blockIdx.y; i < s.rows; i += gridDim.y) {
-        int64_t to = slot_of(s, pages, s.context - s.rows + i, h, heads, dim) + e;
-        copy_eight(kp + to, k + (s.row + i) * k_row + h * k_head + e);
-        copy_eight(vp + to, v + (s.row + i) * v_row + h * v_head + e);
+    if (!find_span(a, (int)row, &s, &p)) return;
+    for (int i = (blockIdx.y * blockDim.x + threadIdx.x) * 8; i < heads * dim; i += gridDim.y * blockDim.x * 8) {
+        int h = i / dim, e = i % dim;
+        int64_t to = slot_of(s, a.pages, p, h, heads, dim) + e;
+        copy_eight(kp + to, k + row * k_row + h * k_head + e);
+        copy_eight(vp + to, v + row * v_row + h * v_head + e);
     }
 }
 
-static dim3 append_grid(const proa_spans *spans, int64_t work)
+enum { APPEND_THREADS = 256, APPEND_BLOCKS = 8192 /* more of them cost more to start than they gain */ };
+
+/* Blocks for each row: a thread for each piece of work, unless there are rows enough. */
+static dim3 append_grid(int64_t rows, int64_t work)
 {
-    unsigned rows = (unsigned)(spans->rows_max < 1024 ? spans->rows_max : 1024);
-    return dim3((unsigned)spans->count, rows ? rows : 1, (unsigned)((work + 255) / 256));
+    int64_t each = (work + APPEND_THREADS - 1) / APPEND_THREADS, most = rows ? APPEND_BLOCKS / rows : 1;
+    each = each > most ? most : each;
+    return dim3((unsigned)rows, (unsigned)(each < 1 ? 1 : each));
 }
 
 static bool pages_in_eights(const proa_kv *kv)
@@ -79,7 +111,9 @@ template <typename T, typename X> static constexpr bool goes_in_eights()
 static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, const proa_spans *spans)
 {
     gpu *g = flushed(c);
+    append_rows rows = {spans->span, spans->pages, (int)spans->count};
     int64_t work = kv->kv_heads * kv->head_dim;
+    if (spans->count == 0) return;
     bool eights = gpu_in_eights(k) && gpu_in_eights(v) && pages_in_eights(kv);
     gpu_by_page_type(kv->dtype, [&](auto page) {
         gpu_by_type(k.dtype, [&](auto from) {
@@ -89,8 +123,8 @@ static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, 
             int64_t threads = work;
             if constexpr (goes_in_eights<T, X>())
                 if (eights) kernel = append_eights_kernel<T, X>, threads = work / 8;
-            gpu_launch(g, "kv_append", kernel, append_grid(spans, threads), 256, 0, (T *)kv->k, (T *)kv->v, (const X *)k.data,
-                       k.stride[0], k.stride[1], (const X *)v.data, v.stride[0], v.stride[1], spans->span, spans->pages,
+            gpu_launch(g, "kv_append", kernel, append_grid(k.shape[0], threads), APPEND_THREADS, 0, (T *)kv->k, (T *)kv->v,
+                       (const X *)k.data, k.stride[0], k.stride[1], (const X *)v.data, v.stride[0], v.stride[1], rows,
                        (int)kv->kv_heads, (int)kv->head_dim);
         });
     });
@@ -121,27 +155,28 @@ template <typename X> __device__ static inline float turned(const turning<X> &t,
 }
 
 template <typename T, typename X>
-__global__ void rope_append_kernel(T *kp, T *vp, turning<X> t, const proa_span *spans, const int32_t *pages)
+__global__ void rope_append_kernel(T *kp, T *vp, turning<X> t, append_rows a)
 {
-    int i = blockIdx.z * blockDim.x + threadIdx.x, pairs = t.heads * t.half;
+    int pairs = t.heads * t.half, p;
+    const float *turn = t.table + blockIdx.x * t.table_row;
+    X *row = t.x + blockIdx.x * t.x_row;
+    proa_span s;
     gpu_wait();
     gpu_release();
-    proa_span s = spans[blockIdx.x];
-    for (int r = blockIdx.y; r < s.rows; r += gridDim.y) {
-        const float *turn = t.table + (s.row + r) * t.table_row;
-        X *row = t.x + (s.row + r) * t.x_row;
+    if (!find_span(a, (int)blockIdx.x, &s, &p)) return;
+    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < pairs + t.kv_heads * t.dim; i += gridDim.y * blockDim.x) {
         if (i < pairs) {
             int h = i / t.half, j = i % t.half;
             X *head = row + h * t.x_head;
             int first = t.interleaved ? 2 * j : j, second = t.interleaved ? 2 * j + 1 : j + t.half;
-            float a = gpu_to_f32(head[first]), b = gpu_to_f32(head[second]), cosine = turn[j], sine = turn[t.half + j];
-            head[first] = gpu_saturate<X>(a * cosine - b * sine);
-            head[second] = gpu_saturate<X>(b * cosine + a * sine);
-        } else if (i - pairs < t.kv_heads * t.dim) {
+            float x = gpu_to_f32(head[first]), y = gpu_to_f32(head[second]), cosine = turn[j], sine = turn[t.half + j];
+            head[first] = gpu_saturate<X>(x * cosine - y * sine);
+            head[second] = gpu_saturate<X>(y * cosine + x * sine);
+        } else {
             int h = (i - pairs) / t.dim, e = (i - pairs) % t.dim;
-            int64_t to = slot_of(s, pages, s.context - s.rows + r, h, t.kv_heads, t.dim) + e;
+            int64_t to = slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e;
             kp[to] = gpu_from_f32<T>(turned(t, row + (t.heads + h) * t.x_head, turn, e));
-            vp[to] = gpu_from_f32<T>(gpu_to_f32(t.v[(s.row + r) * t.v_row + h * t.v_head + e]));
+            vp[to] = gpu_from_f32<T>(gpu_to_f32(t.v[blockIdx.x * t.v_row + h * t.v_head + e]));
         }
     }
 }
@@ -175,36 +210,36 @@ __device__ static inline void turn_eights(T *to, const X *head, const float *tur
 
 /* A row's work in pieces: the queries' turned parts, the keys', the rest of the keys, the values. */
 template <typename T, typename X>
-__global__ void rope_append_eights_kernel(T *kp, T *vp, turning<X> t, const proa_span *spans, const int32_t *pages)
+__global__ void rope_append_eights_kernel(T *kp, T *vp, turning<X> t, append_rows a)
 {
-    int turns = (t.interleaved ? 2 * t.half : t.half) / 8, rest = (t.dim - 2 * t.half) / 8, whole = t.dim / 8;
-    int i = blockIdx.z * blockDim.x + threadIdx.x;
+    int turns = (t.interleaved ? 2 * t.half : t.half) / 8, rest = (t.dim - 2 * t.half) / 8, whole = t.dim / 8, p;
     int queries = t.heads * turns, keys = queries + t.kv_heads * turns, others = keys + t.kv_heads * rest;
+    const float *turn = t.table + blockIdx.x * t.table_row;
+    X *row = t.x + blockIdx.x * t.x_row;
+    proa_span s;
     gpu_wait();
     gpu_release();
-    proa_span s = spans[blockIdx.x];
-    for (int r = blockIdx.y; r < s.rows; r += gridDim.y) {
-        const float *turn = t.table + (s.row + r) * t.table_row;
-        X *row = t.x + (s.row + r) * t.x_row;
-        int p = s.context - s.rows + r;
+    if (!find_span(a, (int)blockIdx.x, &s, &p)) return;
+    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < others + t.kv_heads * whole; i += gridDim.y * blockDim.x) {
         if (i < queries) {
             X *head = row + i / turns * t.x_head;
             turn_eights(head, head, turn, t.half, i % turns * 8, t.interleaved);
         } else if (i < keys) {
             int h = (i - queries) / turns;
-            turn_eights(kp + slot_of(s, pages, p, h, t.kv_heads, t.dim), row + (t.heads + h) * t.x_head, turn, t.half,
+            turn_eights(kp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim), row + (t.heads + h) * t.x_head, turn, t.half,
                         (i - queries) % turns * 8, t.interleaved);
         } else if (i < others) {
             int h = (i - keys) / rest, e = 2 * t.half + (i - keys) % rest * 8;
-            copy_eight(kp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e, row + (t.heads + h) * t.x_head + e);
-        } else if (i < others + t.kv_heads * whole) {
+            copy_eight(kp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e, row + (t.heads + h) * t.x_head + e);
+        } else {
             int h = (i - others) / whole, e = (i - others) % whole * 8;
-            copy_eight(vp + slot_of(s, pages, p, h, t.kv_heads, t.dim) + e, t.v + (s.row + r) * t.v_row + h * t.v_head + e);
+            copy_eight(vp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e, t.v + blockIdx.x * t.v_row + h * t.v_head + e);
         }
     }
 }
 
-template <typename X> static void rope_append_as(gpu *g, const turning<X> &t, const proa_kv *kv, const proa_spans *spans, bool eights)
+template <typename X>
+static void rope_append_as(gpu *g, const turning<X> &t, const proa_kv *kv, const append_rows &a, int64_t rows, bool eights)
 {
     int turns = (t.interleaved ? 2 * t.half : t.half) / 8;
     gpu_by_page_type(kv->dtype, [&](auto page) {
@@ -216,16 +251,17 @@ template <typename X> static void rope_append_as(gpu *g, const turning<X> &t, co
                 kernel = rope_append_eights_kernel<T, X>;
                 work = (int64_t)(t.heads + t.kv_heads) * turns + (int64_t)t.kv_heads * (2 * t.dim - 2 * t.half) / 8;
             }
-        gpu_launch(g, "rope_append", kernel, append_grid(spans, work), 256, 0, (T *)kv->k, (T *)kv->v, t, spans->span,
-                   spans->pages);
+        gpu_launch(g, "rope_append", kernel, append_grid(rows, work), APPEND_THREADS, 0, (T *)kv->k, (T *)kv->v, t, a);
     });
 }
 
 static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved, const proa_kv *kv,
                         const proa_spans *spans)
 {
-    gpu *g = flushed(c);
+    gpu *g = flushed(c, x);
+    append_rows rows = {spans->span, spans->pages, (int)spans->count};
     int half = (int)table.shape[1] / 2;
+    if (spans->count == 0) return;
     bool eights = gpu_in_eights(x) && gpu_in_eights(v) && pages_in_eights(kv) && half % 8 == 0 &&
                   table.stride[0] % 4 == 0 && (uintptr_t)table.data % 16 == 0;
     gpu_by_type(x.dtype, [&](auto from) {
@@ -234,7 +270,7 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
                         (const float *)table.data, table.stride[0]};
         t.kv_heads = (int)kv->kv_heads, t.heads = (int)x.shape[1] - t.kv_heads, t.dim = (int)kv->head_dim;
         t.half = half, t.interleaved = interleaved;
-        rope_append_as<X>(g, t, kv, spans, eights);
+        rope_append_as<X>(g, t, kv, rows, x.shape[0], eights);
     });
 }
 
@@ -663,7 +699,7 @@ static void use_bias(gpu *g, task *t, const proa_attention *a)
 static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
                    const proa_attention *a)
 {
-    gpu *g = flushed(c);
+    gpu *g = flushed(c, y);
     if (spans->count == 0) return;
     task t = {y.data, y.stride[0], y.stride[1], q.data, q.stride[0], q.stride[1], q.dtype, kv->k, kv->v, kv->row};
     PROA_ASSERT(q.dtype == y.dtype);
