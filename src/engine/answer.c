@@ -21,6 +21,15 @@ static void end_sequence(proa_engine *e, proa_job *job, int32_t i)
     if (--job->running == 0 && job->ending == PROA_FINISH_NONE) job->ending = job->seq[0].finish;
 }
 
+static void tell(proa_engine *e, const proa_draw *d, const proa_sample *drawn)
+{
+    proa_job *job = d->job;
+    e->now.new_tokens++;
+    job->seq[d->sequence].token = drawn->id;
+    proa_deliver_token(d, drawn);
+    if (job->seq[d->sequence].finish != PROA_FINISH_NONE) end_sequence(e, job, d->sequence);
+}
+
 /* Tells what was drawn, in order. */
 static void tell_draws(proa_engine *e, int64_t n)
 {
@@ -28,15 +37,12 @@ static void tell_draws(proa_engine *e, int64_t n)
         proa_draw *d = &e->draws[i];
         proa_job *job = d->job;
         if (job->ending == PROA_FINISH_ERROR) continue;
-        if (e->draw_rows[i].status != PROA_OK) {
-            job->ending = PROA_FINISH_ERROR;
-            job->error = d->err;
+        if (e->draw_rows[i].status == PROA_OK) {
+            tell(e, d, &e->draw_rows[i].out);
             continue;
         }
-        e->now.new_tokens++;
-        job->seq[d->sequence].token = e->draw_rows[i].out.id;
-        proa_deliver_token(d, &e->draw_rows[i].out);
-        if (job->seq[d->sequence].finish != PROA_FINISH_NONE) end_sequence(e, job, d->sequence);
+        job->ending = PROA_FINISH_ERROR;
+        job->error = d->err;
     }
 }
 
@@ -264,36 +270,42 @@ static void answer_job(proa_engine *e, const proa_ask *a, int64_t n, proa_view l
 
 /* ---- greedy steps on a device: only the best ids come back ---- */
 
-/* No more is asked of this row than its likeliest token. */
+/* No more is asked of this row than its likeliest token: of a prompt's, if it is the only one asked and one sequence goes
+ * on from it. */
 static bool wants_best_only(const proa_ask *a)
 {
     const proa_job *job = a->job;
     const proa_options *o = &job->options;
-    return job->phase == PROA_PHASE_DECODE && job->seq && !job->candidates && !job->logits && !o->logprobs &&
-           o->top_logprobs == 0 && o->best_of <= o->n && !o->return_logits && !o->return_hidden &&
-           proa_sampler_greedy(o);
+    bool draws = job->phase == PROA_PHASE_DECODE ||
+                 (job->task == PROA_TASK_GENERATE && job->width == 1 && !o->prompt_logprobs && !job->contrast);
+    return draws && job->seq && !job->candidates && !job->logits && !o->logprobs && o->top_logprobs == 0 &&
+           o->best_of <= o->n && !o->return_logits && !o->return_hidden && proa_sampler_greedy(o);
 }
 
-static bool all_want_best_only(const proa_ask *a, int64_t n)
+/* How many from here on want no more, where that is all that would be fetched at once; else 0: a few of them in between are
+ * fetched with the others. */
+static int64_t count_best_only(const proa_engine *e, int64_t at)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (!wants_best_only(&a[i])) return false;
-    return true;
+    int64_t n = 0, left = e->ask_count - at;
+    if (e->device->host) return 0;
+    while (n < proa_min64(left, e->model->plan.best_rows) && wants_best_only(&e->asks[at + n])) n++;
+    return n < proa_min64(left, PROA_HEAD_ROWS) ? 0 : n;
 }
 
 /* False if a row is not all numbers: then it is fetched and looked at, which says what is wrong. */
 static bool answer_best(proa_engine *e, const proa_ask *a, int64_t n)
 {
-    int32_t ids[PROA_HEAD_ROWS];
-    float sums[PROA_HEAD_ROWS];
+    int32_t ids[PROA_BEST_ROWS];
+    float sums[PROA_BEST_ROWS];
+    for (int64_t i = 0; i < n; i++) e->ask_rows[i] = a[i].row;
     proa_model_best(e->model, e->ask_rows, n, ids, sums);
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(sums[i])) return false;
     for (int64_t i = 0; i < n; i++) {
-        e->draws[i] = (proa_draw){.job = a[i].job, .sequence = a[i].index, .options = a[i].job->options};
-        e->draw_rows[i] = (proa_sampler_row){.out = {.id = ids[i]}};
+        proa_draw draw = {.job = a[i].job, .sequence = a[i].job->phase == PROA_PHASE_PROMPT ? 0 : a[i].index};
+        proa_sample sample = {.id = ids[i]};
+        if (draw.job->ending != PROA_FINISH_ERROR) tell(e, &draw, &sample);
     }
-    tell_draws(e, n);
     return true;
 }
 
@@ -308,13 +320,12 @@ void proa_answer_asks(proa_engine *e)
 {
     e->model->hidden_wanted = wants_hidden(e);
     for (int64_t at = 0; at < e->ask_count;) {
-        int64_t n = proa_min64(e->ask_count - at, PROA_HEAD_ROWS);
-        for (int64_t i = 0; i < n; i++) e->ask_rows[i] = e->asks[at + i].row;
-        bool best = !e->device->host && all_want_best_only(&e->asks[at], n);
-        if (best && answer_best(e, &e->asks[at], n)) {
-            at += n;
+        int64_t best = count_best_only(e, at), n = proa_min64(e->ask_count - at, PROA_HEAD_ROWS);
+        if (best && answer_best(e, &e->asks[at], best)) {
+            at += best;
             continue;
         }
+        for (int64_t i = 0; i < n; i++) e->ask_rows[i] = e->asks[at + i].row;
         proa_view logits = proa_model_head(e->model, e->ask_rows, n);
         for (int64_t i = 0, k; i < n; i = k) {
             for (k = i + 1; k < n && e->asks[at + k].job == e->asks[at + i].job;) k++;

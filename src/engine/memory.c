@@ -33,7 +33,10 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->threads = o->threads;
     /* Every running sequence has a row in every step. */
     s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
-    s->model = (proa_model_options){o->dtype, o->quant, s->step_tokens, PROA_HEAD_ROWS, o->kv_dtype};
+    s->model = (proa_model_options){.dtype = o->dtype, .quant = o->quant, .kv_dtype = o->kv_dtype};
+    s->model.rows_max = s->step_tokens;
+    s->model.head_rows = PROA_HEAD_ROWS;
+    s->model.best_rows = proa_min64(s->sequences_max, PROA_BEST_ROWS);
     return PROA_OK;
 }
 

@@ -9,7 +9,8 @@
 
 #define PROA_SEQUENCES_DEFAULT   16
 #define PROA_STEP_TOKENS_DEFAULT 512
-#define PROA_HEAD_ROWS           64  /* rows of logits at once: 32 MB at a vocabulary of 128k */
+#define PROA_HEAD_ROWS           64 /* rows of logits at once: 32 MB at a vocabulary of 128k */
+#define PROA_BEST_ROWS           512 /* rows that a device judges at once, of which only ids come back: 256 MB */
 #define PROA_SEQUENCE_TOKENS     128 /* pages planned for each running sequence when nobody says how many */
 
 /* An engine's options with the defaults put in, checked. */

@@ -125,7 +125,7 @@ static proa_status choose_format(proa_model *m, const proa_model_options *o, pro
 
 static proa_status prepare(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
-    int64_t rows = o->rows_max;
+    int64_t rows = o->rows_max, best_rows = m->device->host ? 0 : o->best_rows;
     bool synthetic = proa_synthetic_is(path);
     PROA_TRY(synthetic ? invent_config(m, path, err) : read_config(m, path, err));
     if (synthetic && !m->device->random)
@@ -138,8 +138,9 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
     if (m->arch->kind != PROA_KIND_DECODER)
         rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
     m->kv_layers = m->config.layers ? (int32_t)m->config.layers : 1;
-    return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, m->format, rows, o->head_rows,
-                          !m->device->host, err);
+    m->plan = (proa_plan){.rows_max = rows, .head_rows = o->head_rows};
+    m->plan.best_rows = proa_max64(best_rows, o->head_rows);
+    return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, m->format, !m->device->host, err);
 }
 
 proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options,

@@ -14,7 +14,8 @@ typedef struct proa_model_options {
     const char *dtype;    /* "auto", "f32", "bf16", "f16" */
     const char *quant;    /* "none", "int8", on a GPU also "fp8", "int4" */
     int64_t rows_max;     /* rows of the widest step */
-    int64_t head_rows;    /* rows that the head takes at once */
+    int64_t head_rows;    /* rows of logits that are fetched at once */
+    int64_t best_rows;    /* rows that a device judges at once (proa_model_best), where that is more */
     const char *kv_dtype; /* of keys and values: "auto", "f32", "bf16", "f16", "fp8" (GPU); NULL: auto */
 } proa_model_options;
 
@@ -80,7 +81,7 @@ proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
 /* Rows [0, rows) of the last pass of a model whose head only gathers: what proa_model_head gives for them, in one piece,
  * valid until the next call. NULL: its head does more. */
 const float *proa_model_rows(proa_model *m, int64_t rows);
-/* Of a model on a device: the likeliest id of each of these rows and the logarithm of the sum of its exponentials, which
+/* Of a model on a device: the likeliest id of each of these rows, at most plan.best_rows, and the logarithm of the sum of its exponentials, which
  * is a number if the whole row is. Nothing else comes back. */
 void proa_model_best(proa_model *m, const int32_t *rows, int64_t count, int32_t *ids, float *sums);
 /* What the head's last product read in row i of the last call of proa_model_head: [hidden], after the final norm. */

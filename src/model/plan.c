@@ -86,7 +86,7 @@ static void add_lives(lives *l, const proa_program *p)
 static int64_t reg_bytes(const proa_plan *plan, int reg)
 {
     bool few = reg == PROA_REG_H || reg == PROA_REG_HN || (reg == PROA_REG_OUT && !plan->bare_head);
-    return proa_round_up((few ? plan->head_rows : plan->rows_max) * plan->width[reg] * 4, 64);
+    return proa_round_up((few ? plan->best_rows : plan->rows_max) * plan->width[reg] * 4, 64);
 }
 
 /* The lowest offset at which the register meets none of those already placed that it clashes with. */
@@ -188,10 +188,9 @@ static void count_parameters(proa_plan *plan, const proa_params params[PROA_STAC
 }
 
 proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
-                           const proa_config *c, const proa_ops *ops, proa_wfmt format, int64_t rows_max,
-                           int64_t head_rows, bool tables, proa_err *err)
+                           const proa_config *c, const proa_ops *ops, proa_wfmt format, bool tables,
+                           proa_err *err)
 {
-    *plan = (proa_plan){.rows_max = rows_max, .head_rows = head_rows};
     proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     link_all(plan, arch, c);
     for (int s = 0; s < PROA_STACK_COUNT; s++)

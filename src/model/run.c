@@ -323,7 +323,7 @@ static proa_view hidden_rows(const proa_model *m, int64_t count)
 static proa_view run_head_there(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
 {
     frame f = make_frame(m, m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER, count);
-    PROA_ASSERT(count <= m->plan.head_rows);
+    PROA_ASSERT(count <= m->plan.best_rows);
     f.gather = proa_stage_rows(m, rows, count);
     f.layer = m->params[f.stack].layers;
     run(&f, program);

@@ -10,7 +10,7 @@ enum { PAGES_MAX = 1 << 24 }; /* entries of all page tables of a step: 64 MB, a 
 
 struct proa_stage {
     char *here, *there;  /* the step's arrays */
-    int32_t *there_rows; /* [head_rows] what the head gathers; then the best ids, sums and logits */
+    int32_t *there_rows; /* [best_rows] what the head gathers; then the best ids, sums and logits */
     int32_t *there_all;  /* 0, 1, ..., rows_max - 1, where the head only gathers */
     float *out, *hidden; /* [head_rows][outputs], [head_rows][hidden] on the host */
     int64_t bytes, used, pages_max, out_width, hidden_width;
@@ -25,13 +25,13 @@ static int64_t page_entries(const proa_model *m)
 
 static int64_t rows_bytes(const proa_model *m)
 {
-    return m->plan.head_rows * 16 + (m->plan.bare_head ? 4 * m->plan.rows_max : 0);
+    return m->plan.best_rows * 16 + (m->plan.bare_head ? 4 * m->plan.rows_max : 0);
 }
 
 static int64_t out_bytes(const proa_model *m)
 {
     int64_t rows = m->plan.bare_head ? m->plan.rows_max : m->plan.head_rows;
-    return rows * m->stage->out_width * (int64_t)sizeof(float);
+    return proa_max64(rows * m->stage->out_width * (int64_t)sizeof(float), 8 * m->plan.best_rows);
 }
 
 static void number_rows(proa_model *m)
@@ -41,7 +41,7 @@ static void number_rows(proa_model *m)
     int64_t bytes = 4 * m->plan.rows_max;
     int32_t *here = proa_malloc((size_t)bytes);
     for (int64_t i = 0; i < m->plan.rows_max; i++) here[i] = (int32_t)i;
-    s->there_all = s->there_rows + 4 * m->plan.head_rows;
+    s->there_all = s->there_rows + 4 * m->plan.best_rows;
     m->device->upload(m->device, s->there_all, here, bytes);
     free(here);
 }
@@ -169,7 +169,7 @@ proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden)
 
 proa_best proa_stage_best(proa_model *m)
 {
-    int64_t rows = m->plan.head_rows;
+    int64_t rows = m->plan.best_rows;
     int32_t *ids = m->stage->there_rows + rows;
     float *sums = (float *)(void *)(ids + rows);
     return (proa_best){ids, sums + rows, sums};
@@ -178,7 +178,7 @@ proa_best proa_stage_best(proa_model *m)
 /* In one transfer: the sums lie behind the ids. */
 void proa_stage_best_fetch(proa_model *m, int64_t count, int32_t *ids, float *sums)
 {
-    int64_t rows = m->plan.head_rows;
+    int64_t rows = m->plan.best_rows;
     char *here = (char *)m->stage->out;
     m->device->download(m->device, here, m->stage->there_rows + rows, (rows + count) * 4);
     memcpy(ids, here, (size_t)count * sizeof *ids);
