@@ -32,6 +32,12 @@ struct gpu_norm {
     bool layer, aligned;
 };
 
+/* Rows of 16 bits as e4m3: [rows][width], and a scale for each row (codes.h). */
+struct gpu_codes {
+    uint8_t *at; /* NULL: none */
+    float *scale;
+};
+
 struct gpu {
     proa_device base; /* first */
     char name[256];
@@ -49,7 +55,12 @@ struct gpu {
     size_t cast_bytes[2];
     void *wide; /* quantised weights as f16 again (quant.cu) */
     size_t wide_bytes;
-    float *partials; /* of split attention */
+    void *coded_room;
+    size_t coded_bytes;
+    proa_view coded; /* the register whose codes lie there, until it is written again (quant.cu); data NULL: none */
+    gpu_codes codes;
+    bool codes_wanted; /* the last product of many rows was of e4m3: what makes rows makes their codes too */
+    float *partials;   /* of split attention */
     size_t partials_bytes;
     unsigned *counters;  /* [GPU_COUNTERS] zero between kernels: which block of a group comes last */
     int16_t *buckets[2]; /* T5's buckets by distance: of decoders, of encoders */
@@ -81,11 +92,20 @@ static inline gpu *gpu_of(proa_ctx *c)
 }
 
 void gpu_flush(gpu *g);
-/* The GPU with nothing waiting: what every op but the norms and linear begins with. */
+/* y is about to be written: what was derived from it is no longer true (quant.cu). */
+void gpu_written(gpu *g, proa_view y);
+
+/* The GPU with nothing waiting: what every op but the norms and linear begins with. y: the register that it writes. */
 static inline gpu *flushed(proa_ctx *c)
 {
     gpu *g = gpu_of(c);
     gpu_flush(g);
+    return g;
+}
+static inline gpu *flushed(proa_ctx *c, proa_view y)
+{
+    gpu *g = flushed(c);
+    gpu_written(g, y);
     return g;
 }
 
@@ -313,6 +333,24 @@ __device__ static inline float gpu_block_sum(float v, float *room)
     return gpu_warp_sum(v);
 }
 
+__device__ static inline float gpu_warp_max(float v)
+{
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, o));
+    return v;
+}
+
+__device__ static inline float gpu_block_max(float v, float *room)
+{
+    int warps = (blockDim.x + 31) / 32;
+    v = gpu_warp_max(v);
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = (int)(threadIdx.x & 31) < warps ? room[threadIdx.x & 31] : -INFINITY;
+    return gpu_warp_max(v);
+}
+
 /* The tables of the files; each puts its entries. */
 void gpu_fill_rows(proa_ops *ops);   /* rows.cu */
 void gpu_fill_linear(proa_ops *ops); /* linear.cu */
@@ -321,6 +359,9 @@ void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, f
                 uint64_t seed);
 double gpu_read_rate(proa_device *d);                     /* ceiling.cu */
 double gpu_matrix_rate(proa_device *d, proa_dtype dtype); /* ceiling.cu */
+/* Room for y's codes, where products want them and y's rows suit it; then they must be made. y: as gpu_written was told. */
+gpu_codes gpu_codes_for(gpu *g, proa_view y);
+void gpu_codes_forget(gpu *g);
 /* x = act(x), [T,d] (rows.cu). */
 void gpu_act_rows(gpu *g, const char *what, proa_view x, int act);
 /* Elements between rows of packed weights (linear.cu). */
@@ -337,12 +378,12 @@ struct gpu_product {
     cudaDataType_t w_type, x_type, y_type;   /* a residual is of y's */
     cublasLtEpilogue_t epilogue;
     int32_t residual;
-    int32_t scaled; /* e4m3 with a scale for each row of x and each of w */
+    int32_t scaled; /* e4m3 with a scale for each row of x and each of w; a bias is of 16 bits then */
 };
 
 struct gpu_operands {
     void *y;
-    const void *x, *w, *bias, *residual; /* bias: of the epilogue; residual may be y */
+    const void *x, *w, *bias, *residual; /* bias: of the epilogue, in y's type (scaled and f32: bf16); residual may be y */
     float alpha;
     const void *x_scale, *w_scale; /* f32 [T], [N] of a scaled product, whose K is a multiple of 16 */
 };
@@ -382,6 +423,7 @@ void gpu_uploads_close(gpu *g);
 
 void *gpu_cast_room(gpu *g, size_t bytes);
 void *gpu_wide_room(gpu *g, size_t bytes);
+void *gpu_coded_room(gpu *g, size_t bytes);
 float *gpu_partials_room(gpu *g, size_t bytes);
 
 #endif

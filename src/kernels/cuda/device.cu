@@ -39,6 +39,7 @@ static void gpu_free(proa_device *d, void *memory, int64_t bytes)
     if (!memory) return;
     gpu_flush(self(d));
     cudaStreamSynchronize(self(d)->stream);
+    gpu_codes_forget(self(d));
     gpu_biases_forget(self(d), NULL, -1);
     cudaFree(memory);
 }
@@ -70,6 +71,7 @@ static void gpu_download(proa_device *d, void *dst, const void *src, int64_t byt
 static void gpu_copy(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
     gpu_flush(self(d));
+    gpu_codes_forget(self(d));
     gpu_biases_forget(self(d), dst, bytes);
     gpu_note(self(d), cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToDevice, self(d)->stream), "copy");
 }
@@ -121,6 +123,12 @@ void *gpu_cast_room(gpu *g, size_t bytes)
 void *gpu_wide_room(gpu *g, size_t bytes)
 {
     return grow(g, &g->wide, &g->wide_bytes, bytes);
+}
+
+void *gpu_coded_room(gpu *g, size_t bytes)
+{
+    if (bytes > g->coded_bytes) gpu_codes_forget(g);
+    return grow(g, &g->coded_room, &g->coded_bytes, bytes);
 }
 
 float *gpu_partials_room(gpu *g, size_t bytes)
@@ -188,6 +196,7 @@ static bool gpu_pass_begin(proa_device *d, const proa_pass *pass)
 {
     gpu *g = self(d);
     g->plain_next = true; /* what earlier passes made may be read before gpu_wait */
+    gpu_codes_forget(g); /* a recorded pass writes registers that nobody here hears of */
     for (int i = 0; i < g->graphs_count; i++) {
         gpu_graph *known = &g->graphs[i];
         if (memcmp(&known->pass, pass, sizeof *pass) != 0) continue;
@@ -257,7 +266,7 @@ static void gpu_close(proa_device *d)
     gpu_tune_close(g);
     gpu_plans_release(g);
     if (g->lt) cublasLtDestroy(g->lt);
-    void *memory[] = {g->workspace, g->cast[0], g->cast[1], g->wide, g->partials, g->counters, g->buckets[0], g->buckets[1]};
+    void *memory[] = {g->workspace, g->cast[0], g->cast[1], g->wide, g->coded_room, g->partials, g->counters, g->buckets[0], g->buckets[1]};
     for (size_t i = 0; i < PROA_COUNT(memory); i++) cudaFree(memory[i]);
     gpu_uploads_close(g);
     if (g->forked) cudaEventDestroy(g->forked);

@@ -75,7 +75,7 @@ template <typename T> __global__ void bias_kernel(T *to, const float *from, int 
     if (i < count) to[i] = gpu_saturate<T>(from[i]);
 }
 
-static const void *bias_as(gpu *g, const float *bias, int64_t count, proa_dtype type)
+const void *bias_as(gpu *g, const float *bias, int64_t count, proa_dtype type)
 {
     if (!bias || type == PROA_DTYPE_F32) return bias;
     for (int i = 0; i < g->biases_count; i++) {
@@ -168,13 +168,13 @@ static bool suits(proa_view y, proa_view x, const proa_weight *w, const proa_epi
 
 /* Into 16 bits cuBLASLt does two activations itself, of the sums in f32. A rectified f16 goes the long way: T5's may be
  * beyond the range, where cuBLASLt writes infinity. */
-static bool is_fused(proa_view y, int act)
+bool is_fused(proa_view y, int act)
 {
     if (!gpu_narrow(y)) return false;
     return act == PROA_ACT_GELU_TANH || (act == PROA_ACT_RELU && y.dtype == PROA_DTYPE_BF16);
 }
 
-static cublasLtEpilogue_t epilogue_for(int act, bool bias)
+cublasLtEpilogue_t epilogue_for(int act, bool bias)
 {
     if (act == PROA_ACT_GELU_TANH) return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
     if (act == PROA_ACT_RELU) return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;

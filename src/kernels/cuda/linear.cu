@@ -398,6 +398,8 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     epilogue e = epilogue_of(ep);
     int64_t T = y.shape[0], few = proa_wfmt_is_quantised(w->format) ? 0 : (int)GEMV_ROWS;
     if (T == 0 || w->N == 0) return;
+    bool many = few == 0 && T > THIN_ROWS; /* quant_gemm says itself when y is written: x's codes may be kept */
+    if (!many) gpu_written(g, y);
     if (join_norm(g, y, x, w, e)) return;
     gpu_flush(g);
     if (few > 0 && (gpu_narrow(x) || gpu_narrow(y)) && gpu_gemm(g, y, x, w, ep)) return;

@@ -73,6 +73,14 @@ void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed);
 void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep,
                 const epilogue &e);
 
+/* ---- gemm.cu: what cuBLASLt's epilogues take ---- */
+
+/* Does it do this activation of sums that go into y? */
+bool is_fused(proa_view y, int act);
+cublasLtEpilogue_t epilogue_for(int act, bool bias);
+/* The bias in this type, made when it is first met. */
+const void *bias_as(gpu *g, const float *bias, int64_t count, proa_dtype type);
+
 /* ---- thin.cu: products of few rows on tensor cores ---- */
 
 enum { THIN_ROWS = 16 };

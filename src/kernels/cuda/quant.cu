@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * quant.cu - weights of 8 and 4 bits: made on the card from what the checkpoint holds, widened again for products of many
  * rows, and rows of x as e4m3. The rounding is quant.h's, the same on the host. */
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/linear.h"
 
-extern "C" {
-#include "kernels/quant.h"
-}
-
-enum { THREADS = 256, GROUP = PROA_I4_GROUP, ROW_PIECES = 8 /* of 8 numbers, that a thread holds */ };
+enum { THREADS = 256, GROUP = PROA_I4_GROUP };
 static const int64_t WIDE_BYTES = 128 << 20; /* of scratch for weights widened again */
 
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K)
@@ -30,21 +27,10 @@ struct packing {
     int K;
 };
 
-__device__ static inline float block_max(float v, float *room)
-{
-#pragma unroll
-    for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, o));
-    __syncthreads();
-    if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = v;
-    __syncthreads();
-    for (int i = 0; i < (int)(blockDim.x / 32); i++) v = fmaxf(v, room[i]);
-    return v;
-}
-
 /* A block for each output: its scale, then its bytes. */
 template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, const From *src)
 {
-    __shared__ float room[THREADS / 32];
+    __shared__ float room[33];
     __shared__ int odd;
     const From *from = src + blockIdx.x * p.row;
     float largest = 0.0f;
@@ -57,7 +43,7 @@ template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, 
         if (a < INFINITY) largest = fmaxf(largest, a);
         else odd = 1;
     }
-    largest = block_max(largest, room);
+    largest = gpu_block_max(largest, room);
     float scale = FORMAT == PROA_WFMT_FP8 ? proa_fp8_scale(largest, !odd) : proa_i8_scale(largest, !odd);
     uint8_t *to = (uint8_t *)p.rows + blockIdx.x * p.at.row_bytes;
     for (int k = threadIdx.x; k < p.K; k += THREADS) {
@@ -244,7 +230,7 @@ static void widened_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w,
 
 template <typename X> __global__ void rows_kernel(uint8_t *to, int64_t ld, float *scales, const X *src, int64_t row, int K)
 {
-    __shared__ float room[THREADS / 32];
+    __shared__ float room[33];
     __shared__ int odd;
     const X *x = src + blockIdx.x * row;
     float largest = 0.0f;
@@ -257,7 +243,7 @@ template <typename X> __global__ void rows_kernel(uint8_t *to, int64_t ld, float
         if (a < INFINITY) largest = fmaxf(largest, a);
         else odd = 1;
     }
-    largest = block_max(largest, room);
+    largest = gpu_block_max(largest, room);
     float scale = proa_fp8_scale(largest, !odd), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
     for (int k = threadIdx.x * 4; k < ld; k += THREADS * 4) {
         float v[4];
@@ -270,51 +256,98 @@ template <typename X> __global__ void rows_kernel(uint8_t *to, int64_t ld, float
     if (threadIdx.x == 0) scales[blockIdx.x] = scale;
 }
 
-/* The same where 8 numbers go at once and a row fits the block's registers. */
-template <typename X> __global__ void rows_eights_kernel(uint8_t *to, int64_t ld, float *scales, const X *src, int64_t row, int K)
+/* Rows as they lie. */
+struct rows_as_they_are {
+    typedef uint4 loads;
+    const void *x;
+    int64_t row;
+    __device__ void load(uint4 &raw, int t, int k) const
+    {
+        raw = *reinterpret_cast<const uint4 *>((const __half *)x + t * row + k); /* either type of 16 bits */
+    }
+    __device__ uint4 finish(uint4 raw, int, int) const
+    {
+        return raw;
+    }
+};
+
+static bool in_codes(proa_view x)
 {
-    __shared__ float room[THREADS / 32];
-    const X *x = src + blockIdx.x * row;
-    float v[ROW_PIECES][8], largest = 0.0f;
-    gpu_wait();
-    gpu_release();
-#pragma unroll
-    for (int p = 0; p < ROW_PIECES; p++) {
-        int k = (p * THREADS + (int)threadIdx.x) * 8;
-        if (k >= K) break;
-        gpu_load8(v[p], x + k);
-#pragma unroll
-        for (int i = 0; i < 8; i++) largest = fmaxf(largest, isnan(v[p][i]) ? INFINITY : fabsf(v[p][i]));
-    }
-    largest = block_max(largest, room);
-    float scale = proa_fp8_scale(largest, largest < INFINITY), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-#pragma unroll
-    for (int p = 0; p < ROW_PIECES; p++) {
-        int k = (p * THREADS + (int)threadIdx.x) * 8;
-        if (k >= K) break;
-        unsigned pair[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(v[p][2 * i] * inverse, v[p][2 * i + 1] * inverse), __NV_SATFINITE,
-                                               __NV_E4M3);
-        *reinterpret_cast<uint2 *>(to + blockIdx.x * ld + k) = make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
-    }
-    if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+    int64_t K = x.shape[x.rank - 1];
+    return x.rank == 2 && gpu_narrow(x) && gpu_in_eights(x) && K % 16 == 0 && K <= CODES_WIDEST;
 }
 
 /* Rows as e4m3, each with its scale: x = value * scale[t]; zeros behind K up to ld. */
-static void quant_rows(gpu *g, void *to, int64_t ld, float *scale, proa_view x)
+static void quant_rows(gpu *g, gpu_codes to, int64_t ld, proa_view x)
 {
-    int K = (int)x.shape[1];
-    bool eights = gpu_in_eights(x) && ld == K && K <= ROW_PIECES * THREADS * 8;
+    int64_t T = x.shape[0], K = x.shape[1];
     gpu_by_type(x.dtype, [&](auto from) {
         using X = decltype(from);
-        gpu_launch(g, "quantise rows", eights ? rows_eights_kernel<X> : rows_kernel<X>, dim3((unsigned)x.shape[0]), THREADS, 0,
-                   (uint8_t *)to, ld, scale, (const X *)x.data, x.stride[0], K);
+        if constexpr (sizeof(X) == 2)
+            if (in_codes(x)) return codes_launch<X>(g, "quantise rows", rows_as_they_are{x.data, x.stride[0]}, to, T, K);
+        gpu_launch(g, "quantise rows", rows_kernel<X>, dim3((unsigned)T), THREADS, 0, to.at, ld, to.scale, (const X *)x.data,
+                   x.stride[0], (int)K);
     });
 }
 
-/* ---- products of e4m3: cuBLASLt scales rows and columns (Hopper and later); bias and activation go over y again ---- */
+/* ---- codes of one register at a time: several products may read it, and what makes it can round it on the way ---- */
+
+static const char *end_of(proa_view v)
+{
+    int64_t last = 0;
+    for (int i = 0; i < v.rank; i++) last += (v.shape[i] - 1) * v.stride[i];
+    return (const char *)v.data + (last + 1) * proa_dtype_bytes(v.dtype);
+}
+
+void gpu_written(gpu *g, proa_view y)
+{
+    const char *begin = (const char *)g->coded.data;
+    if (begin && (const char *)y.data < end_of(g->coded) && begin < end_of(y)) g->coded.data = NULL;
+}
+
+void gpu_codes_forget(gpu *g)
+{
+    g->coded.data = NULL;
+}
+
+static int64_t scales_at(int64_t T, int64_t ld)
+{
+    return (T * ld + 255) / 256 * 256;
+}
+
+static gpu_codes make_room(gpu *g, proa_view x, int64_t ld)
+{
+    int64_t T = x.shape[0], at = scales_at(T, ld);
+    char *room = (char *)gpu_coded_room(g, (size_t)(at + T * 4));
+    g->coded = x, g->codes = {(uint8_t *)room, (float *)(void *)(room + at)};
+    return g->codes;
+}
+
+/* Nothing grows while a pass is recorded: its first run may not have had these. */
+gpu_codes gpu_codes_for(gpu *g, proa_view y)
+{
+    bool wanted = g->codes_wanted && y.shape[0] > THIN_ROWS && in_codes(y);
+    if (!wanted || (g->is_recording && scales_at(y.shape[0], y.shape[1]) + y.shape[0] * 4 > (int64_t)g->coded_bytes))
+        return {NULL, NULL};
+    return make_room(g, y, y.shape[1]);
+}
+
+static bool same_rows(proa_view a, proa_view b)
+{
+    return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && a.shape[0] == b.shape[0] && a.shape[1] == b.shape[1] &&
+           a.stride[0] == b.stride[0];
+}
+
+static gpu_codes codes_of(gpu *g, proa_view x, int64_t ld)
+{
+    if (g->coded.data && same_rows(g->coded, x)) return g->codes;
+    gpu_codes codes = make_room(g, x, ld);
+    quant_rows(g, codes, ld, x);
+    return codes;
+}
+
+/* ---- products of e4m3: cuBLASLt scales rows and columns (Hopper and later); what its epilogue does not do goes over y
+ * again ---- */
 
 template <typename Y> __global__ void bias_kernel(Y *y, int64_t y_row, int N, const float *bias, int act)
 {
@@ -366,22 +399,26 @@ static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     if (w->format != PROA_WFMT_FP8 || !aligned || (e.residual && e.act != PROA_ACT_NONE)) return false;
     gpu_product want = {T, w->N, ld, ld, ld, y.stride[0], 0};
     want.w_type = want.x_type = CUDA_R_8F_E4M3, want.y_type = data_type(y.dtype), want.scaled = 1;
-    want.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     want.residual = e.residual != NULL, want.residual_row = e.residual ? e.residual_row : 0;
-    if (!gpu_multiplies(g, &want)) return false;
-    char *rows = (char *)gpu_cast_room(g, (size_t)(T * (ld + 4) + 256));
-    float *scale = (float *)(rows + (T * ld + 255) / 256 * 256);
-    quant_rows(g, rows, ld, scale, x);
-    gpu_operands operands = {y.data, rows, w->data, NULL, e.residual, e.alpha};
-    operands.x_scale = scale, operands.w_scale = (const char *)w->data + at.scales_at;
+    bool fused = e.act == PROA_ACT_NONE || is_fused(y, e.act);
+    want.epilogue = fused ? epilogue_for(e.act, e.bias != NULL) : CUBLASLT_EPILOGUE_DEFAULT;
+    if (!gpu_multiplies(g, &want)) fused = false, want.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    if (!fused && !gpu_multiplies(g, &want)) return false;
+    gpu_codes rows = codes_of(g, x, ld);
+    gpu_written(g, y);
+    const void *bias = fused ? bias_as(g, e.bias, w->N, gpu_narrow(y) ? y.dtype : PROA_DTYPE_BF16) : NULL;
+    gpu_operands operands = {y.data, rows.at, w->data, bias, e.residual, e.alpha};
+    operands.x_scale = rows.scale, operands.w_scale = (const char *)w->data + at.scales_at;
     gpu_multiply(g, &want, &operands);
-    if (!e.bias && e.act == PROA_ACT_NONE) return true;
-    add_bias(g, y, e);
+    if (!fused && (e.bias || e.act != PROA_ACT_NONE)) add_bias(g, y, e);
     return true;
 }
 
 void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep, const epilogue &e)
 {
     static const proa_epilogue nothing = {};
-    if (!fp8_gemm(g, y, x, w, e)) widened_gemm(g, y, x, w, ep ? ep : &nothing, e);
+    g->codes_wanted = fp8_gemm(g, y, x, w, e);
+    if (g->codes_wanted) return;
+    gpu_written(g, y);
+    widened_gemm(g, y, x, w, ep ? ep : &nothing, e);
 }

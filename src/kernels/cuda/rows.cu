@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * rows.cu - ops that go row by row: embedding, norms, rotary positions, activations, sums, gathering, the head's helpers. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/codes.h"
 
 #include <cooperative_groups.h>
 
@@ -51,7 +51,7 @@ __global__ void embed_eights_kernel(rows3<Y> y, const T *table, int64_t stride, 
 
 static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
 {
-    gpu *g = flushed(c);
+    gpu *g = flushed(c, y);
     dim3 grid((unsigned)y.shape[0]);
     int d = (int)y.shape[1];
     gpu_by_type(y.dtype, [&](auto to) {
@@ -78,7 +78,7 @@ template <typename Y, typename X> __global__ void gather_kernel(rows3<Y> y, rows
 
 static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
 {
-    gpu *g = flushed(c);
+    gpu *g = flushed(c, y);
     gpu_by_type(y.dtype, [&](auto to) {
         gpu_by_type(x.dtype, [&](auto from) {
             using Y = decltype(to);
@@ -135,11 +135,12 @@ __global__ void norm_kernel(rows3<Y> y, rows3<X> x, const float *w, const float 
         to[j] = gpu_saturate<Y>((gpu_to_f32(from[j]) - mean) * inverse * w[j] + (LAYER && b ? b[j] : 0.0f));
 }
 
-/* 16 bits out, in pieces of 8: LANES threads hold a row between them, 4 pieces each at most. */
+/* 16 bits out, in pieces of 8: LANES threads hold a row between them, 4 pieces each at most. With room for codes the row
+ * as it was rounded is e4m3 too. */
 enum { PIECES = 4 };
 template <typename Y, typename X, bool LAYER, int LANES>
 __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const float *b, int d, int heads, int64_t rows,
-                                   float eps)
+                                   float eps, gpu_codes codes)
 {
     __shared__ float room[33];
     const int BLOCK = LANES == 32 ? THREADS : LANES;
@@ -166,7 +167,8 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
         for (int e = 0; e < 8; e++)
             if ((i * LANES + lane) * 8 < d) sum += (kept[i][e] - mean) * (kept[i][e] - mean);
     sum = LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, room);
-    float inverse = 1.0f / sqrtf(sum / (float)d + eps);
+    float inverse = 1.0f / sqrtf(sum / (float)d + eps), largest = 0.0f;
+    uint4 rounded[PIECES];
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         int j = (i * LANES + lane) * 8;
@@ -176,8 +178,19 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
         if (LAYER && b) gpu_load8(bs, b + j);
 #pragma unroll
         for (int e = 0; e < 8; e++) kept[i][e] = (kept[i][e] - mean) * inverse * ws[e] + bs[e];
-        gpu_store8(to + j, kept[i]);
+        gpu_store8(reinterpret_cast<Y *>(&rounded[i]), kept[i]);
+        *reinterpret_cast<uint4 *>(to + j) = rounded[i];
+        largest = codes_largest<Y>(largest, rounded[i]);
     }
+    if (!codes.at) return;
+    largest = LANES == 32 ? gpu_warp_max(largest) : gpu_block_max(largest, room);
+    float scale = proa_fp8_scale(largest, largest < INFINITY), unit = scale > 0.0f ? 1.0f / scale : 0.0f;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        int j = (i * LANES + lane) * 8;
+        if (j < d) codes_round<Y>(codes.at + row * d + j, rounded[i], unit);
+    }
+    if (lane == 0) codes.scale[row] = scale;
 }
 
 static int norm_threads(int64_t d)
@@ -195,15 +208,16 @@ static void norm_eights(gpu *g, const char *what, proa_view y, proa_view x, cons
 {
     int d = (int)x.shape[x.rank - 1], heads = x.rank == 3 ? (int)x.shape[1] : 1;
     int64_t rows = x.shape[0] * heads;
+    gpu_codes codes = gpu_codes_for(g, y);
     if (d <= 32 * PIECES * 8 && (rows >= 2048 || d <= 256))
         gpu_launch(g, what, norm_eights_kernel<Y, X, LAYER, 32>, dim3((unsigned)((rows + 7) / 8)), THREADS, 0, of<Y>(y),
-                   of<X>(x), w, b, d, heads, rows, eps);
+                   of<X>(x), w, b, d, heads, rows, eps, codes);
     else if (d <= 128 * PIECES * 8)
         gpu_launch(g, what, norm_eights_kernel<Y, X, LAYER, 128>, dim3((unsigned)rows), 128, 0, of<Y>(y), of<X>(x), w, b, d,
-                   heads, rows, eps);
+                   heads, rows, eps, codes);
     else
         gpu_launch(g, what, norm_eights_kernel<Y, X, LAYER, 512>, dim3((unsigned)rows), 512, 0, of<Y>(y), of<X>(x), w, b, d,
-                   heads, rows, eps);
+                   heads, rows, eps, codes);
 }
 
 template <typename Y, typename X, bool LAYER>
@@ -225,6 +239,7 @@ static void run_norm(gpu *g, proa_view y, proa_view x, const float *w, const flo
         using Y = decltype(to);
         const char *what = layer ? "layer_norm" : "rms_norm";
         PROA_ASSERT(x.dtype == y.dtype || x.dtype == PROA_DTYPE_F32);
+        gpu_written(g, y);
         if (gpu_narrow(x) && layer) norm_as<Y, Y, true>(g, what, y, x, w, b, eps);
         else if (gpu_narrow(x)) norm_as<Y, Y, false>(g, what, y, x, w, b, eps);
         else if (layer) norm_as<Y, float, true>(g, what, y, x, w, b, eps);
@@ -279,7 +294,7 @@ __global__ void rope_table_kernel(rows3<float> table, const int32_t *pos, const 
 
 static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const float *inv_freq, float scale)
 {
-    gpu_launch(flushed(c), "rope_table", rope_table_kernel, dim3((unsigned)table.shape[0]), 64, 0, of(table), pos,
+    gpu_launch(flushed(c, table), "rope_table", rope_table_kernel, dim3((unsigned)table.shape[0]), 64, 0, of(table), pos,
                inv_freq, (int)(table.shape[1] / 2), scale);
 }
 
@@ -301,7 +316,7 @@ static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
 {
     int64_t half = table.shape[1] / 2;
     dim3 grid((unsigned)x.shape[0], (unsigned)((x.shape[1] * half + 127) / 128));
-    gpu *g = flushed(c);
+    gpu *g = flushed(c, x);
     gpu_by_type(x.dtype, [&](auto type) {
         using X = decltype(type);
         gpu_launch(g, "rope", rope_kernel<X>, grid, 128, 0, of<X>(x), of(table), (int)x.shape[1], (int)half, interleaved);
@@ -370,7 +385,7 @@ void gpu_act_rows(gpu *g, const char *what, proa_view x, int act)
 
 static void act(proa_ctx *c, proa_view x, proa_act act)
 {
-    gpu_act_rows(flushed(c), "act", x, (int)act);
+    gpu_act_rows(flushed(c, x), "act", x, (int)act);
 }
 
 template <typename T> __global__ void act_mul_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
@@ -396,17 +411,57 @@ template <typename T> __global__ void act_mul_eights_kernel(rows3<T> y, rows3<T>
     gpu_store8(y.data + blockIdx.x * y.row + j, a);
 }
 
+/* The same, and as e4m3 for the product that reads it. ACT: known beforehand, so that nothing branches between numbers, or
+ * -1. */
+template <typename T, int ACT> struct gated {
+    struct loads {
+        uint4 gate, up;
+    };
+    rows3<T> y, gate, up;
+    int act;
+    __device__ void load(loads &raw, int t, int j) const
+    {
+        raw.gate = *reinterpret_cast<const uint4 *>(gate.data + t * gate.row + j);
+        raw.up = *reinterpret_cast<const uint4 *>(up.data + t * up.row + j);
+    }
+    __device__ uint4 finish(const loads &raw, int t, int j) const
+    {
+        float a[8], b[8];
+        uint4 out;
+        gpu_load8(a, reinterpret_cast<const T *>(&raw.gate)), gpu_load8(b, reinterpret_cast<const T *>(&raw.up));
+#pragma unroll
+        for (int e = 0; e < 8; e++) a[e] = gpu_act16<T>(a[e], ACT < 0 ? act : ACT) * gpu_finite<T>(b[e]);
+        gpu_store8(reinterpret_cast<T *>(&out), a);
+        *reinterpret_cast<uint4 *>(y.data + t * y.row + j) = out;
+        return out;
+    }
+};
+
+template <typename T, int ACT> static void act_mul_codes(gpu *g, proa_view y, proa_view gate, proa_view up, int act, gpu_codes codes)
+{
+    gated<T, ACT> make = {of<T>(y), of<T>(gate), of<T>(up), act};
+    codes_launch<T>(g, "act_mul", make, codes, y.shape[0], y.shape[1]);
+}
+
+template <typename T> static void act_mul_eights(gpu *g, proa_view y, proa_view gate, proa_view up, int act)
+{
+    gpu_codes codes = gpu_codes_for(g, y);
+    if (codes.at && act == PROA_ACT_SILU) act_mul_codes<T, PROA_ACT_SILU>(g, y, gate, up, act, codes);
+    else if (codes.at) act_mul_codes<T, -1>(g, y, gate, up, act, codes);
+    else
+        gpu_launch(g, "act_mul", act_mul_eights_kernel<T>, tiles_of_eights(y, 1), THREADS, 0, of<T>(y), of<T>(gate), of<T>(up),
+                   (int)y.shape[1], act);
+}
+
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
 {
-    gpu *g = flushed(c);
+    gpu *g = flushed(c, y);
     gpu_by_type(y.dtype, [&](auto type) {
         using T = decltype(type);
-        if (sizeof(T) == 2 && gpu_in_eights(y) && gpu_in_eights(gate) && gpu_in_eights(up))
-            gpu_launch(g, "act_mul", act_mul_eights_kernel<T>, tiles_of_eights(y, 1), THREADS, 0, of<T>(y), of<T>(gate),
-                       of<T>(up), (int)y.shape[1], (int)act);
-        else
-            gpu_launch(g, "act_mul", act_mul_kernel<T>, tiles(y), THREADS, 0, of<T>(y), of<T>(gate), of<T>(up),
-                       (int)y.shape[1], (int)act);
+        if constexpr (sizeof(T) == 2)
+            if (gpu_in_eights(y) && gpu_in_eights(gate) && gpu_in_eights(up)) return act_mul_eights<T>(g, y, gate, up, (int)act);
+        gpu_launch(g, "act_mul", act_mul_kernel<T>, tiles(y), THREADS, 0, of<T>(y), of<T>(gate), of<T>(up), (int)y.shape[1],
+                   (int)act);
     });
 }
 
@@ -421,24 +476,10 @@ __global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d
 
 static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
-    gpu_launch(flushed(c), "add", add_kernel, tiles(y), THREADS, 0, of(y), of(a), of(b), (int)y.shape[1]);
+    gpu_launch(flushed(c, y), "add", add_kernel, tiles(y), THREADS, 0, of(y), of(a), of(b), (int)y.shape[1]);
 }
 
 /* ---- the head's helpers ---- */
-
-__device__ static float block_max(float v, float *room)
-{
-    int warps = (blockDim.x + 31) / 32;
-#pragma unroll
-    for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, o));
-    __syncthreads();
-    if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = (int)(threadIdx.x & 31) < warps ? room[threadIdx.x & 31] : -INFINITY;
-#pragma unroll
-    for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, o));
-    return v;
-}
 
 /* exp(v - top) where top is no less than v: 1 for v == top, infinite ones too. */
 __device__ static inline float below_top(float v, float top)
@@ -476,7 +517,7 @@ __global__ void log_sum_exp_kernel(float *out, rows3<float> x, int d)
     const float *row = x.data + blockIdx.y * x.row;
     float top, sum;
     sum_part(row, d, rank * blockDim.x + threadIdx.x, step, &top, &sum);
-    float largest = block_max(top, room);
+    float largest = gpu_block_max(top, room);
     sum = gpu_block_sum(sum * below_top(top, largest), room);
     if (blocks == 1) {
         if (threadIdx.x == 0) out[blockIdx.y] = largest == INFINITY ? (isnan(sum) ? sum : largest) : largest + logf(sum);

@@ -100,6 +100,7 @@ void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
     gpu *g = reinterpret_cast<gpu *>(d);
     gpu_uploads *u = g->uploads;
     gpu_flush(g); /* it may read what is written now */
+    gpu_codes_forget(g);
     gpu_biases_forget(g, dst, bytes);
     const char *from = (const char *)src;
     char *to = (char *)dst;
