@@ -27,20 +27,12 @@ struct args {
     const char *w;
     const __half *scales;
     int N, K;
-    const char *soon;
-    unsigned soon_each, soon_first;
 };
 
-template <bool EARLY> __device__ inline void begin()
+__device__ inline void begin()
 {
-    if (EARLY) cudaTriggerProgrammaticLaunchCompletion();
+    cudaTriggerProgrammaticLaunchCompletion();
     cudaGridDependencySynchronize();
-    if (!EARLY) cudaTriggerProgrammaticLaunchCompletion();
-}
-__device__ inline void ahead(const args &a)
-{
-    if (a.soon && threadIdx.x == 0 && blockIdx.x >= a.soon_first)
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(a.soon + (size_t)(blockIdx.x - a.soon_first) * a.soon_each), "r"(a.soon_each));
 }
 __device__ inline uint4 ld_stream(const void *p)
 {
@@ -72,7 +64,7 @@ __device__ inline void pairs4(const unsigned v[4], int j, unsigned &first, unsig
     __half2 b = __hfma2(*(__half2 *)&high, __half2half2(__ushort_as_half(0x2000)), __half2half2(__ushort_as_half(0xc880)));
     first = *(unsigned *)&a, second = *(unsigned *)&b;
 }
-template <bool EARLY> __global__ void __launch_bounds__(128) now4(args a)
+__global__ void __launch_bounds__(128) now4(args a)
 {
     __shared__ float room[4][4];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, n0 = blockIdx.x * 4;
@@ -85,7 +77,7 @@ template <bool EARLY> __global__ void __launch_bounds__(128) now4(args a)
     };
     int k = threadIdx.x * 32;
     if (k < a.K) fetch(k);
-    begin<EARLY>();
+    begin();
     for (; k < a.K; k += 4096) {
         __half2 x[16];
         for (int i = 0; i < 4; i++) *(uint4 *)(x + 4 * i) = *(const uint4 *)(a.xh + k + 8 * i);
@@ -105,7 +97,6 @@ template <bool EARLY> __global__ void __launch_bounds__(128) now4(args a)
         }
         if (k + 4096 < a.K) fetch(k + 4096);
     }
-    ahead(a);
     for (int r = 0; r < 4; r++) {
         float v = warp_sum(sum[r]);
         if (!lane) room[warp][r] = v;
@@ -120,10 +111,10 @@ template <bool EARLY> __global__ void __launch_bounds__(128) now4(args a)
 
 // ---- int4 on tensor cores: 1024 + u as it lies, the sum of x taken off again in f32; x in shared memory ----
 // W warps share K, D steps of 128 ahead; STAY: blocks walk over tiles of 16 outputs.
-template <int W, int D, bool STAY, bool EARLY> __global__ void __launch_bounds__(W * 32) tensor4(args a)
+template <int W, int D, bool STAY, bool NORM> __global__ void __launch_bounds__(W * 32) tensor4(args a)
 {
     extern __shared__ __align__(16) uint4 xs[]; // [K / 128][4 pieces][4 lanes]
-    __shared__ float offset[128], room[2][W][16];
+    __shared__ float offset[128], room[2][W][16], all[2][W];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
     int steps = a.K / 128, mine = (steps - warp + W - 1) / W, tiles = a.N / 16;
     int here = STAY ? (tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x : 1;
@@ -144,9 +135,29 @@ template <int W, int D, bool STAY, bool EARLY> __global__ void __launch_bounds__
     };
 #pragma unroll
     for (int d = 0; d < D; d++) fetch(d);
-    begin<EARLY>();
+    begin();
+    float mean = 0, inverse = 1;
+    if (NORM) {
+        float total = 0, squares = 0;
+        for (int i = threadIdx.x; i < a.K / 4; i += W * 32) {
+            float4 f = ((const float4 *)a.xf)[i];
+            total += f.x + f.y + f.z + f.w, squares += f.x * f.x + f.y * f.y + f.z * f.z + f.w * f.w;
+        }
+        total = warp_sum(total), squares = warp_sum(squares);
+        if (!lane) all[0][warp] = total, all[1][warp] = squares;
+        __syncthreads();
+        total = squares = 0;
+        for (int i = 0; i < W; i++) total += all[0][i], squares += all[1][i];
+        mean = total / a.K, inverse = rsqrtf(squares / a.K - mean * mean + 1e-5f);
+    }
     for (int i = threadIdx.x; i < a.K / 8; i += W * 32) { // piece i: numbers 8 i.. : two calls of four; the second pair of each / 16
-        uint4 v = *(const uint4 *)(a.xh + 8 * i);
+        uint4 v;
+        if (NORM) {
+            float f[8];
+            *(float4 *)f = *(const float4 *)(a.xf + 8 * i), *(float4 *)(f + 4) = *(const float4 *)(a.xf + 8 * i + 4);
+            __half *to = (__half *)&v;
+            for (int e = 0; e < 8; e++) to[e] = __float2half((f[e] - mean) * inverse);
+        } else v = *(const uint4 *)(a.xh + 8 * i);
         __half2 *h = (__half2 *)&v, small = __half2half2(__ushort_as_half(0x2c00));
         float2 f0 = __half22float2(h[0]), f1 = __half22float2(h[1]), f2 = __half22float2(h[2]), f3 = __half22float2(h[3]);
         float off = 1032.0f * (f0.x + f0.y + f2.x + f2.y) + 72.0f * (f1.x + f1.y + f3.x + f3.y);
@@ -182,7 +193,6 @@ template <int W, int D, bool STAY, bool EARLY> __global__ void __launch_bounds__
                 fetch(d);
             }
         }
-        if (t + 1 == here) ahead(a);
         if (c == 0) room[t & 1][warp][g] = sum[0], room[t & 1][warp][g + 8] = sum[1];
         __syncthreads();
         if (threadIdx.x < 16) {
@@ -204,7 +214,7 @@ __device__ inline void fma8(float &sum, uint4 v, const float x[8])
         sum = fmaf(f.x, x[2 * i], sum), sum = fmaf(f.y, x[2 * i + 1], sum);
     }
 }
-template <int U, bool EARLY> __global__ void __launch_bounds__(256) now16(args a)
+template <int U> __global__ void __launch_bounds__(256) now16(args a)
 {
     __shared__ float room[8][4];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, n0 = blockIdx.x * 4;
@@ -217,7 +227,7 @@ template <int U, bool EARLY> __global__ void __launch_bounds__(256) now16(args a
     };
 #pragma unroll
     for (int u = 0; u < U; u++) fetch(u, u * 2048 + threadIdx.x * 8);
-    begin<EARLY>();
+    begin();
     for (int base = 0; base < a.K; base += U * 2048)
 #pragma unroll
         for (int u = 0; u < U; u++) {
@@ -229,7 +239,6 @@ template <int U, bool EARLY> __global__ void __launch_bounds__(256) now16(args a
             for (int r = 0; r < 4; r++) fma8(sum[r], next[u][r], x);
             fetch(u, k + U * 2048);
         }
-    ahead(a);
     for (int r = 0; r < 4; r++) {
         float v = warp_sum(sum[r]);
         if (!lane) room[warp][r] = v;
@@ -242,7 +251,7 @@ template <int U, bool EARLY> __global__ void __launch_bounds__(256) now16(args a
     }
 }
 // T threads share K in S steps; R outputs at a time. NORM: x is normed by every block (weights and shift left out here: ones).
-template <int T, int R, int S, bool NORM, bool EARLY> __global__ void __launch_bounds__(T) stay16(args a)
+template <int T, int R, int S, bool NORM> __global__ void __launch_bounds__(T) stay16(args a)
 {
     __shared__ float room[2][T / 32][R], all[2][T / 32];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, groups = (a.N + R - 1) / R;
@@ -260,7 +269,7 @@ template <int T, int R, int S, bool NORM, bool EARLY> __global__ void __launch_b
     };
 #pragma unroll
     for (int s = 0; s < S; s++) fetch(s, blockIdx.x);
-    begin<EARLY>();
+    begin();
     float total = 0, squares = 0;
 #pragma unroll
     for (int s = 0; s < S; s++) {
@@ -292,7 +301,6 @@ template <int T, int R, int S, bool NORM, bool EARLY> __global__ void __launch_b
             }
             fetch(s, group + gridDim.x);
         }
-        if (group + (int)gridDim.x >= groups) ahead(a);
 #pragma unroll
         for (int r = 0; r < R; r++) {
             float v = warp_sum(sum[r]);
@@ -308,16 +316,19 @@ template <int T, int R, int S, bool NORM, bool EARLY> __global__ void __launch_b
 }
 
 // ---- what stands between: reads and writes one row, as norms, rope and attention of a short context do ----
-template <bool EARLY> __global__ void small(float *y, const float *x, int n)
+__global__ void small(float *y, const float *x, int n)
 {
     __shared__ float room[32];
-    begin<EARLY>();
-    float v = 0;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) v += x[i];
+    begin();
+    float v = 0, mine[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) mine[i] = (int)(i * blockDim.x + threadIdx.x) < n ? x[i * blockDim.x + threadIdx.x] : 0, v += mine[i];
     v = warp_sum(v);
     if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = v;
     __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) y[blockIdx.x % 4 * n + i] = x[i] + room[0] * 1e-30f;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if ((int)(i * blockDim.x + threadIdx.x) < n) y[blockIdx.x % 4 * n + i * blockDim.x + threadIdx.x] = mine[i] + room[0] * 1e-30f;
 }
 
 struct matrix {
@@ -332,6 +343,7 @@ static const model MODELS[] = {
     {"gptj", 28, 4, {{12288, 4096, 1}, {4096, 4096, 2}, {16384, 4096, 0}, {4096, 16384, 0}}},
     {"llama2", 32, 4, {{12288, 4096, 1}, {4096, 4096, 2}, {22016, 4096, 1}, {4096, 11008, 1}}},
     {"gpt2xl", 48, 4, {{4800, 1600, 1}, {1600, 1600, 2}, {6400, 1600, 1}, {1600, 6400, 0}}},
+    {"t5-small", 6, 6, {{1536, 512, 1}, {512, 512, 2}, {512, 512, 1}, {512, 512, 1}, {2048, 512, 1}, {512, 2048, 0}}},
     {"t5-3b", 24, 6, {{12288, 1024, 1}, {1024, 4096, 2}, {4096, 1024, 1}, {1024, 4096, 1}, {16384, 1024, 1}, {1024, 16384, 0}}},
 };
 static cudaStream_t stream;
@@ -347,7 +359,7 @@ struct choice {
     bool staged;
 };
 
-template <bool EARLY, typename PICK> static void go(const char *name, const model &md, int bits, int ahead_kib, PICK pick, bool drop = false)
+template <typename PICK> static void go(const char *name, const model &md, int bits, PICK pick, bool drop = false)
 {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -357,7 +369,7 @@ template <bool EARLY, typename PICK> static void go(const char *name, const mode
     for (int l = 0; l < md.layers; l++)
         for (int i = 0; i < md.count; i++) {
             const matrix &m = md.m[i];
-            args a = {y, xf, xh, w + total, scales, m.N, m.K, NULL, 0, 0};
+            args a = {y, xf, xh, w + total, scales, m.N, m.K};
             calls.push_back(a), picks.push_back(pick(m));
             total += (size_t)m.N * m.K * bits / 8;
         }
@@ -372,18 +384,11 @@ template <bool EARLY, typename PICK> static void go(const char *name, const mode
         int smalls = md.m[i % md.count].smalls;
         for (int s = drop && smalls == 1; s < smalls; s++) {
             c.gridDim = s ? 32 : 1, c.blockDim = 512;
-            CK(cudaLaunchKernelEx(&c, small<EARLY>, scratch, (const float *)xf, 4096));
+            CK(cudaLaunchKernelEx(&c, small, scratch, (const float *)xf, 4096));
         }
         args a = calls[i];
         const choice &p = picks[i];
         unsigned blocks = p.stay ? 132 * p.stay : (a.N + p.rows - 1) / p.rows;
-        if (ahead_kib) {
-            const args &n = calls[(i + 1) % calls.size()];
-            size_t have = (size_t)n.N * n.K * bits / 8, want = (size_t)ahead_kib << 10;
-            if (want > have) want = have;
-            unsigned parts = blocks < 512 ? blocks : 512;
-            a.soon = n.w, a.soon_each = want / parts / 16 * 16, a.soon_first = blocks - parts;
-        }
         c.gridDim = blocks, c.blockDim = p.threads, c.dynamicSmemBytes = p.staged ? a.K * 2 : 0;
         CK(cudaLaunchKernelEx(&c, p.kernel, a));
     }
@@ -407,7 +412,7 @@ template <bool EARLY, typename PICK> static void go(const char *name, const mode
     CK(cudaMemcpy(want.data(), expect, want.size() * 4, cudaMemcpyDeviceToHost));
     double off = 0, size = 0;
     for (size_t i = 0; i < got.size(); i++) off = fmax(off, fabs(got[i] - want[i])), size = fmax(size, fabs(want[i]));
-    printf("%-7s %-44s ahead %5d  %7.3f ms  %6.1f us/layer  %5.0f GB/s  off %.1e\n", md.name, name, ahead_kib, times[4],
+    printf("%-7s %-44s %7.3f ms  %6.1f us/layer  %5.0f GB/s  off %.1e\n", md.name, name, times[4],
            times[4] * 1e3 / md.layers, bytes / times[4] * 1e-6, size ? off / size : -1);
     fflush(stdout);
     cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
@@ -464,41 +469,59 @@ __global__ void fillx(float *xf, __half *xh, __half *s, int n, int ns)
     }
 }
 
-template <bool EARLY> static void int4s(const model &md)
+#define T4(W, D, STAY)                                                                                        \
+    go("tensor, " #W " warps, D " #D ", stay " #STAY, md, 4, [](const matrix &) { return choice{tensor4<W, D, (STAY) != 0, false>, 16, W * 32, STAY, true}; }); \
+    go("tensor, " #W " warps, D " #D ", stay " #STAY ", norms inside", md, 4, [](const matrix &m) { return m.smalls == 1 ? choice{tensor4<W, D, (STAY) != 0, true>, 16, W * 32, STAY, true} : choice{tensor4<W, D, (STAY) != 0, false>, 16, W * 32, STAY, true}; }, true)
+static void int4s(const model &md)
 {
-    for (int kib : {0, 4096, 12288, 24576}) {
-        go<EARLY>(EARLY ? "now, early" : "now", md, 4, kib, [](const matrix &m) { return choice{now4<EARLY>, 4, 128, 0, false}; });
-        go<EARLY>(EARLY ? "tensor 8 warps, D 4, early" : "tensor 8 warps, D 4", md, 4, kib, [](const matrix &m) { return choice{tensor4<8, 4, false, EARLY>, 16, 256, 0, true}; });
-        if (!EARLY && kib) continue;
-        go<EARLY>("tensor 4 warps, D 4", md, 4, kib, [](const matrix &m) { return choice{tensor4<4, 4, false, EARLY>, 16, 128, 0, true}; });
-        go<EARLY>("tensor 16 warps, D 2", md, 4, kib, [](const matrix &m) { return choice{tensor4<16, 2, false, EARLY>, 16, 512, 0, true}; });
-        go<EARLY>("tensor 8 warps, D 2", md, 4, kib, [](const matrix &m) { return choice{tensor4<8, 2, false, EARLY>, 16, 256, 0, true}; });
-        go<EARLY>("stay 1: tensor 8 warps, D 4", md, 4, kib, [](const matrix &m) { return choice{tensor4<8, 4, true, EARLY>, 16, 256, 1, true}; });
-        go<EARLY>("stay 2: tensor 8 warps, D 4", md, 4, kib, [](const matrix &m) { return choice{tensor4<8, 4, true, EARLY>, 16, 256, 2, true}; });
-        go<EARLY>("stay 1: tensor 16 warps, D 4", md, 4, kib, [](const matrix &m) { return choice{tensor4<16, 4, true, EARLY>, 16, 512, 1, true}; });
-        go<EARLY>("stay 2: tensor 16 warps, D 2", md, 4, kib, [](const matrix &m) { return choice{tensor4<16, 2, true, EARLY>, 16, 512, 2, true}; });
-    }
+    go("now", md, 4, [](const matrix &) { return choice{now4, 4, 128, 0, false}; });
+    T4(16, 2, 0);
+    T4(16, 2, 2);
+    T4(16, 2, 1);
+    T4(16, 1, 2);
+    T4(16, 4, 1);
+    T4(8, 2, 4);
+    T4(8, 4, 2);
+    T4(8, 4, 3);
+    T4(8, 8, 2);
+    T4(4, 4, 4);
+    T4(4, 4, 6);
+    T4(4, 8, 4);
+    T4(4, 2, 8);
+    T4(2, 8, 8);
+    T4(32, 1, 1);
+    T4(32, 2, 1);
 }
-template <int T, int R, bool NORM, bool EARLY> static choice stay_choice(const matrix &m, int stay)
+template <int T, int R, bool NORM> static choice stay_choice(const matrix &m, int stay)
 {
     int steps = (m.K + T * 8 - 1) / (T * 8);
-    if (steps <= 1) return choice{stay16<T, R, 1, NORM, EARLY>, R, T, stay, false};
-    if (steps <= 2) return choice{stay16<T, R, 2, NORM, EARLY>, R, T, stay, false};
-    if (steps <= 4) return choice{stay16<T, R, 4, NORM, EARLY>, R, T, stay, false};
-    return choice{now16<1, EARLY>, 4, 256, 0, false};
+    if (steps <= 1) return choice{stay16<T, R, 1, NORM>, R, T, stay, false};
+    if (steps <= 2) return choice{stay16<T, R, 2, NORM>, R, T, stay, false};
+    return m.K > 8192 ? choice{now16<1>, 4, 256, 0, false} : choice{now16<2>, 4, 256, 0, false};
 }
-template <bool EARLY> static void halves(const model &md)
+#define T16(T, R, STAY)                                                                                       \
+    go("threads " #T ", R " #R ", stay " #STAY, md, 16, [](const matrix &m) { return stay_choice<T, R, false>(m, STAY); }); \
+    go("threads " #T ", R " #R ", stay " #STAY ", norms inside", md, 16, [](const matrix &m) { return m.smalls == 1 ? stay_choice<T, R, true>(m, STAY) : stay_choice<T, R, false>(m, STAY); }, true)
+static void halves(const model &md)
 {
-    for (int kib : {0, 4096, 12288, 24576}) {
-        go<EARLY>(EARLY ? "now, early" : "now", md, 16, kib, [](const matrix &m) { return m.K > 8192 ? choice{now16<1, EARLY>, 4, 256, 0, false} : choice{now16<2, EARLY>, 4, 256, 0, false}; });
-        if (!EARLY && kib) continue;
-        go<EARLY>("stay 1, 512 threads, R 4", md, 16, kib, [](const matrix &m) { return stay_choice<512, 4, false, EARLY>(m, 1); });
-        go<EARLY>("stay 2, 512 threads, R 2", md, 16, kib, [](const matrix &m) { return stay_choice<512, 2, false, EARLY>(m, 2); });
-        go<EARLY>("stay 2, 256 threads, R 4", md, 16, kib, [](const matrix &m) { return stay_choice<256, 4, false, EARLY>(m, 2); });
-        go<EARLY>("stay 4, 256 threads, R 2", md, 16, kib, [](const matrix &m) { return stay_choice<256, 2, false, EARLY>(m, 4); });
-        go<EARLY>("stay 4, 128 threads, R 4", md, 16, kib, [](const matrix &m) { return stay_choice<128, 4, false, EARLY>(m, 4); });
-        go<EARLY>("stay 2, 256 threads, R 4, norms inside", md, 16, kib, [](const matrix &m) { return m.smalls == 1 ? stay_choice<256, 4, true, EARLY>(m, 2) : stay_choice<256, 4, false, EARLY>(m, 2); }, true);
-    }
+    go("now", md, 16, [](const matrix &m) { return m.K > 8192 ? choice{now16<1>, 4, 256, 0, false} : choice{now16<2>, 4, 256, 0, false}; });
+    T16(256, 4, 2);
+    T16(256, 4, 3);
+    T16(256, 4, 4);
+    T16(256, 2, 4);
+    T16(256, 8, 2);
+    T16(128, 4, 4);
+    T16(128, 4, 6);
+    T16(128, 4, 8);
+    T16(128, 8, 4);
+    T16(128, 2, 8);
+    T16(64, 4, 8);
+    T16(64, 4, 12);
+    T16(64, 8, 8);
+    T16(224, 4, 3);
+    T16(224, 4, 4);
+    T16(224, 8, 2);
+    T16(512, 4, 2);
 }
 int main(int argc, char **argv)
 {
@@ -516,13 +539,13 @@ int main(int argc, char **argv)
     if (!strcmp(what, "int4") || !strcmp(what, "all")) {
         fill<<<2048, 256>>>((unsigned *)w, W_BYTES / 4, ~0u);
         truth<4>(MODELS[0]);
-        int4s<false>(MODELS[0]), int4s<true>(MODELS[0]);
+        int4s(MODELS[0]);
     }
     if (!strcmp(what, "f16") || !strcmp(what, "all")) {
         fill<<<2048, 256>>>((unsigned *)w, W_BYTES / 4, 0xb3ffb3ffu);
         for (auto &md : MODELS) {
             truth<16>(md);
-            halves<false>(md), halves<true>(md);
+            halves(md);
         }
     }
     return 0;

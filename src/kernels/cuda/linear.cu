@@ -9,7 +9,7 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-enum { JOINED_MAX = 1024, GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
+enum { JOINED_MAX = 2048, GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
 
 static epilogue epilogue_of(const proa_epilogue *e)
 {
@@ -235,83 +235,92 @@ __global__ void __launch_bounds__(GEMV_THREADS)
     y[m * y_row + n] = v;
 }
 
-/* The same for one row behind a norm that has not been run: a block's threads hold the whole row between them, so each
- * block finds mean and variance itself, while its weights are on their way, and a kernel less stands between the products.
- * Blocks write the normed row too, a piece each. K <= S steps. */
-template <typename W, int R, int S>
-__global__ void __launch_bounds__(GEMV_THREADS)
+/* The same for one row behind a norm that has not been run: a block's T threads hold the whole row between them, so each
+ * block finds mean and variance itself while its first weights are on their way, and a kernel less stands between the
+ * products. Blocks stay for many outputs, so that the norm is paid once. Each writes a piece of the normed row too. K <= S
+ * steps. */
+template <typename W, int T, int R, int S>
+__global__ void __launch_bounds__(T)
     norm_gemv_kernel(float *y, const float *x, const W *w, int64_t ld, int N, int K, epilogue e, gpu_norm norm)
 {
-    const int COUNT = piece<W>::COUNT, STEP = GEMV_THREADS * COUNT;
-    __shared__ float room[GEMV_WARPS][R], sums[33];
-    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, n0 = blockIdx.x * R;
-    const W *row[R];
+    const int COUNT = piece<W>::COUNT, STEP = T * COUNT;
+    __shared__ float room[2][T / 32][R], sums[33];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, groups = (N + R - 1) / R;
     uint4 next[S][R];
-    float xs[S][COUNT], scale[S][COUNT], shift[S][COUNT], sum[R] = {}, total = 0.0f, mean = 0.0f;
+    float xs[S][COUNT], scale[S][COUNT], shift[S][COUNT], total = 0.0f, mean = 0.0f;
+    auto fetch = [&](int s, int group) {
+        int k = s * STEP + (int)threadIdx.x * COUNT;
+        if (group >= groups || k >= ld) return;
 #pragma unroll
-    for (int r = 0; r < R; r++) row[r] = w + (int64_t)(n0 + r < N ? n0 + r : N - 1) * ld + threadIdx.x * COUNT;
+        for (int r = 0; r < R; r++) {
+            int n = group * R + r < N ? group * R + r : N - 1;
+            next[s][r] = load_stream(w + n * ld + k);
+        }
+    };
 #pragma unroll
-    for (int u = 0; u < S; u++) {
-        int k = u * STEP + (int)threadIdx.x * COUNT;
-#pragma unroll
-        for (int r = 0; r < R; r++)
-            if (k < ld) next[u][r] = load_stream(row[r] + u * STEP);
+    for (int s = 0; s < S; s++) {
+        int k = s * STEP + (int)threadIdx.x * COUNT;
+        fetch(s, blockIdx.x);
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            scale[u][i] = k + i < K ? norm.w[k + i] : 0.0f;
-            shift[u][i] = norm.b && k + i < K ? norm.b[k + i] : 0.0f;
+            scale[s][i] = k + i < K ? norm.w[k + i] : 0.0f;
+            shift[s][i] = norm.b && k + i < K ? norm.b[k + i] : 0.0f;
         }
     }
     gpu_wait();
-    gpu_release();
 #pragma unroll
-    for (int u = 0; u < S; u++) {
-        load_x<COUNT>(xs[u], x, u * STEP + (int)threadIdx.x * COUNT, K, norm.aligned);
+    for (int s = 0; s < S; s++) {
+        load_x<COUNT>(xs[s], x, s * STEP + (int)threadIdx.x * COUNT, K, norm.aligned);
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) total += xs[u][i];
+        for (int i = 0; i < COUNT; i++) total += xs[s][i];
     }
     if (norm.layer) mean = gpu_block_sum(total, sums) / (float)K;
     total = 0.0f;
 #pragma unroll
-    for (int u = 0; u < S; u++)
+    for (int s = 0; s < S; s++)
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            if (u * STEP + (int)threadIdx.x * COUNT + i < K) total += (xs[u][i] - mean) * (xs[u][i] - mean);
+            if (s * STEP + (int)threadIdx.x * COUNT + i < K) total += (xs[s][i] - mean) * (xs[s][i] - mean);
     float inverse = 1.0f / sqrtf(gpu_block_sum(total, sums) / (float)K + norm.eps);
     int each = (K + (int)gridDim.x - 1) / (int)gridDim.x, begin = blockIdx.x * each;
 #pragma unroll
-    for (int u = 0; u < S; u++) {
-        int k = u * STEP + (int)threadIdx.x * COUNT;
+    for (int s = 0; s < S; s++) {
+        int k = s * STEP + (int)threadIdx.x * COUNT;
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            xs[u][i] = (xs[u][i] - mean) * inverse * scale[u][i] + shift[u][i];
-            if (k + i >= begin && k + i < begin + each && k + i < K) norm.y[k + i] = xs[u][i];
+            xs[s][i] = (xs[s][i] - mean) * inverse * scale[s][i] + shift[s][i];
+            if (k + i >= begin && k + i < begin + each && k + i < K) norm.y[k + i] = xs[s][i];
         }
-        if (k >= K) break;
+    }
+    int turn = 0;
+    for (int group = blockIdx.x; group < groups; group += gridDim.x, turn ^= 1) {
+        float sum[R] = {};
+#pragma unroll
+        for (int s = 0; s < S; s++) {
+            if (s * STEP + (int)threadIdx.x * COUNT < K) {
+#pragma unroll
+                for (int r = 0; r < R; r++) {
+                    float ws[COUNT];
+                    piece<W>::open(ws, next[s][r]);
+#pragma unroll
+                    for (int i = 0; i < COUNT; i++) sum[r] = fmaf(xs[s][i], ws[i], sum[r]);
+                }
+            }
+            fetch(s, group + gridDim.x);
+        }
 #pragma unroll
         for (int r = 0; r < R; r++) {
-            float ws[COUNT];
-            piece<W>::open(ws, next[u][r]);
-#pragma unroll
-            for (int i = 0; i < COUNT; i++) sum[r] = fmaf(xs[u][i], ws[i], sum[r]);
+            float v = gpu_warp_sum(sum[r]);
+            if (lane == 0) room[turn][warp][r] = v;
         }
-    }
+        __syncthreads(); /* the other half of the room is free again: all have read it before they came here */
+        int n = group * R + (int)threadIdx.x;
+        if (threadIdx.x >= R || n >= N) continue;
+        float v = 0.0f;
 #pragma unroll
-    for (int r = 0; r < R; r++) {
-        float v = gpu_warp_sum(sum[r]);
-        if (lane == 0) room[warp][r] = v;
+        for (int i = 0; i < T / 32; i++) v += room[turn][i][threadIdx.x];
+        y[n] = finished(e, v, 0, n);
     }
-    __syncthreads();
-    int n = n0 + (int)threadIdx.x;
-    if (threadIdx.x >= R || n >= N) return;
-    float v = 0.0f;
-#pragma unroll
-    for (int i = 0; i < GEMV_WARPS; i++) v += room[i][threadIdx.x];
-    v *= e.alpha;
-    if (e.bias) v += e.bias[n];
-    v = gpu_act(v, e.act);
-    if (e.residual) v += residual_at(e, 0, n);
-    y[n] = v;
 }
 
 struct gemv_call {
@@ -349,15 +358,21 @@ template <typename W> static void gemv(gpu *g, const gemv_call *a, int rows)
     }
 }
 
-template <typename W> static bool norm_gemv(gpu *g, const gemv_call *a, const gpu_norm &norm)
+/* What was fastest of threads, outputs at once and blocks an SM (bench/gpu/stream.cu). */
+template <typename W, int T, int S> static void launch_norm_gemv(gpu *g, const gemv_call *a, const gpu_norm &norm, int blocks_of_sm)
 {
-    const int STEP = GEMV_THREADS * piece<W>::COUNT;
-    dim3 grid((unsigned)((a->N + 3) / 4));
-    if (a->K <= STEP)
-        gpu_launch(g, "norm and linear", norm_gemv_kernel<W, 4, 1>, grid, GEMV_THREADS, 0, a->y, norm.x, (const W *)a->w,
-                   a->ld, a->N, a->K, a->e, norm);
-    else return false;
-    return true;
+    enum { R = 4 };
+    int groups = (a->N + R - 1) / R, most = g->sms * blocks_of_sm;
+    gpu_launch(g, "norm and linear", norm_gemv_kernel<W, T, R, S>, dim3((unsigned)(groups < most ? groups : most)), T, 0, a->y,
+               norm.x, (const W *)a->w, a->ld, a->N, a->K, a->e, norm);
+}
+
+template <typename W> static void norm_gemv(gpu *g, const gemv_call *a, const gpu_norm &norm)
+{
+    int pieces = (a->K + piece<W>::COUNT - 1) / piece<W>::COUNT;
+    if (pieces <= 128) launch_norm_gemv<W, 128, 1>(g, a, norm, 8);
+    else if (pieces <= 256) launch_norm_gemv<W, 256, 1>(g, a, norm, 4);
+    else launch_norm_gemv<W, 256, 2>(g, a, norm, 4);
 }
 
 /* The norm that waits makes this linear's only row: both in one kernel. */
@@ -365,15 +380,15 @@ static bool join_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, co
 {
     if (proa_wfmt_is_quantised(w->format)) return false;
     if (!g->norm.x || gpu_narrow(y) || x.data != g->norm.y || x.shape[0] != 1 || w->K != g->norm.d) return false;
-    if (w->K > JOINED_MAX) return false; /* each block norms the whole row: wide ones lose more than a launch */
+    if (w->K > JOINED_MAX) return false; /* each block norms the whole row: wider ones win nothing */
     if (y.data == g->norm.x || y.data == g->norm.y || e.residual == g->norm.y) return false; /* read by all blocks */
     gpu_norm norm = g->norm;
     gemv_call a = {(float *)y.data, 0, NULL, 0, false, w->data, gpu_leading(w->format, w->K), (int)w->N, (int)w->K, e};
-    bool done = w->format == PROA_WFMT_F32   ? norm_gemv<float>(g, &a, norm)
-                : w->format == PROA_WFMT_F16 ? norm_gemv<__half>(g, &a, norm)
-                                             : norm_gemv<__nv_bfloat16>(g, &a, norm);
-    if (done) g->norm.x = NULL;
-    return done;
+    g->norm.x = NULL;
+    if (w->format == PROA_WFMT_F32) norm_gemv<float>(g, &a, norm);
+    else if (w->format == PROA_WFMT_F16) norm_gemv<__half>(g, &a, norm);
+    else norm_gemv<__nv_bfloat16>(g, &a, norm);
+    return true;
 }
 
 /* Any number of rows, a few at a time, in f32 throughout. */

@@ -192,6 +192,126 @@ template <int FORMAT, int M, int R> __global__ void __launch_bounds__(ROW_THREAD
     finish<FORMAT>(a, 4.0f * v, threadIdx.x % M, n);
 }
 
+/* ---- one and two rows of int4: 2.75 instructions a weight are more than CUDA cores have time for (opened to f16, multiplied,
+ * added), tensor cores take the nibbles as they lie: 1024 + u, or 1024 + 16 u with a sixteenth of x, and what that is too much
+ * is one number for each group and row, taken off in f32 before the sums. Blocks stay, so x is prepared once ---- */
+
+enum { STAY_WARPS = 16, STAY_AHEAD = 2, STAY_BLOCKS = 2, STAY_SHARED_MAX = 96 << 10 };
+
+/* x as the tensor cores' lanes read it: for each group of 128 and row the 16 pieces of 8, piece p of lane c at p * 4 + c; and
+ * what is to be taken off. xs [groups][M][16], offset [groups][M]. */
+template <int M> __device__ static void prepare_x(uint4 *xs, float *offset, const thin_call &a, int groups)
+{
+    const __half2 sixteenth = __half2half2(__ushort_as_half(0x2c00));
+    for (int i = threadIdx.x; i < (groups * M * 16 + 31) / 32 * 32; i += STAY_WARPS * 32) { /* whole warps */
+        int group = i / (M * 16), m = i / 16 % M, p = i % 16; /* 16 threads make one group of one row */
+        bool in = group < groups;
+        uint4 v = load_eight((const __half *)a.x + m * a.x_row, in ? group * 128 + p * 8 : a.K, a.K, a.aligned);
+        __half2 *h = reinterpret_cast<__half2 *>(&v);
+        float2 f[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) f[j] = __half22float2(h[j]);
+        float off = 1032.0f * (f[0].x + f[0].y + f[2].x + f[2].y) + 72.0f * (f[1].x + f[1].y + f[3].x + f[3].y);
+        h[1] = __hmul2(h[1], sixteenth), h[3] = __hmul2(h[3], sixteenth);
+        if (in) xs[(group * M + m) * 16 + p % 4 * 4 + p / 4] = v;
+#pragma unroll
+        for (int o = 8; o > 0; o >>= 1) off += __shfl_xor_sync(0xffffffffu, off, o);
+        if (in && p == 0) offset[group * M + m] = off;
+    }
+}
+
+/* Four words of 1024 + nibble (low) and four of 1024 + 16 nibble (high) of two rows of weights. */
+__device__ static inline void raise(unsigned low[4], unsigned w0, unsigned w1)
+{
+    low[0] = (w0 & 0x000f000fu) | 0x64006400u, low[1] = (w1 & 0x000f000fu) | 0x64006400u;
+    low[2] = (w0 & 0x00f000f0u) | 0x64006400u, low[3] = (w1 & 0x00f000f0u) | 0x64006400u;
+}
+
+template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS) stay_kernel(thin_call a)
+{
+    extern __shared__ __align__(16) uint4 xs[];
+    __shared__ float room[2][STAY_WARPS][16 * M];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
+    int steps = (a.K + 127) / 128, mine = (steps - warp + STAY_WARPS - 1) / STAY_WARPS, tiles = (a.N + 15) / 16;
+    int here = (tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x; /* tiles of this block */
+    float *offset = (float *)(xs + steps * M * 16);
+    unsigned next[STAY_AHEAD][2][4];
+    __half scale[STAY_AHEAD][2];
+    int fetch_tile = 0, fetch_step = 0;
+    auto fetch = [&](int d) {
+        if (fetch_tile >= here || mine <= 0) return;
+        int n0 = ((int)blockIdx.x + fetch_tile * (int)gridDim.x) * 16 + r, s = warp + fetch_step * STAY_WARPS;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int n = n0 + 8 * i < a.N ? n0 + 8 * i : a.N - 1;
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (s * 64 + c * 16 < a.row_bytes) v = load_stream(a.w + n * a.row_bytes + s * 64 + c * 16);
+            next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
+            scale[d][i] = ((const __half *)a.scales)[(int64_t)s * a.N + n];
+        }
+        if (++fetch_step == mine) fetch_step = 0, fetch_tile++;
+    };
+#pragma unroll
+    for (int d = 0; d < STAY_AHEAD; d++) fetch(d);
+    gpu_wait();
+    prepare_x<M>(xs, offset, a, steps);
+    __syncthreads();
+    int ring = 0; /* which of the steps ahead comes now */
+    for (int t = 0; t < here; t++) {
+        float sum[2][M] = {};
+        for (int i = 0; i < mine; i++) {
+            int s = warp + i * STAY_WARPS;
+            float part[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) part[j] = -offset[s * M + j % M];
+#pragma unroll
+            for (int d = 0; d < STAY_AHEAD; d++) { /* registers are named by constants */
+                if (d != ring) continue;
+#pragma unroll
+                for (int q = 0; q < 4; q++) {
+                    uint4 x = xs[(s * M + r % M) * 16 + q * 4 + c];
+                    unsigned w[4];
+                    raise(w, next[d][0][q], next[d][1][q]);
+                    gpu_mma<__half>::run(part, w, x.x, x.y);
+                    raise(w, next[d][0][q] >> 8, next[d][1][q] >> 8);
+                    gpu_mma<__half>::run(part, w, x.z, x.w);
+                }
+#pragma unroll
+                for (int j = 0; j < 2; j++)
+#pragma unroll
+                    for (int m = 0; m < M; m++) sum[j][m] = fmaf(__half2float(scale[d][j]), part[2 * j + m], sum[j][m]);
+                fetch(d);
+            }
+            ring = ring + 1 == STAY_AHEAD ? 0 : ring + 1;
+        }
+        if (c == 0)
+#pragma unroll
+            for (int m = 0; m < M; m++) room[t & 1][warp][r * M + m] = sum[0][m], room[t & 1][warp][(r + 8) * M + m] = sum[1][m];
+        __syncthreads(); /* the other half of the room was read before */
+        int n = ((int)blockIdx.x + t * (int)gridDim.x) * 16 + (int)threadIdx.x / M;
+        if (threadIdx.x >= 16 * M || n >= a.N) continue;
+        float v = 0.0f;
+#pragma unroll
+        for (int k = 0; k < STAY_WARPS; k++) v += room[t & 1][k][threadIdx.x];
+        finish<PROA_WFMT_I4>(a, v, (int)threadIdx.x % M, n);
+    }
+}
+
+static size_t stay_shared(const thin_call &a)
+{
+    return (size_t)((a.K + 127) / 128) * (size_t)a.M * (16 * sizeof(uint4) + sizeof(float));
+}
+
+template <int M> static void launch_stay(gpu *g, thin_call a)
+{
+    static cudaError_t wide = cudaFuncSetAttribute(stay_kernel<M>, cudaFuncAttributeMaxDynamicSharedMemorySize, STAY_SHARED_MAX);
+    int tiles = (a.N + 15) / 16, most = g->sms * STAY_BLOCKS;
+    gpu_note(g, wide, "shared memory");
+    a.unit = 1.0f;
+    gpu_launch(g, "linear (few rows)", stay_kernel<M>, dim3((unsigned)(tiles < most ? tiles : most)), STAY_WARPS * 32,
+               stay_shared(a), a);
+}
+
 /* ---- up to 16 rows: tensor cores ---- */
 
 /* A block makes 16 outputs of up to 8 NT rows. Its warps share K in steps of 64 bytes of each weight row; D steps are on
@@ -281,6 +401,8 @@ template <int FORMAT> static void choose(gpu *g, const thin_call &a)
     const int D = opened<FORMAT>::COUNT == 32 ? 2 : 4;
     dim3 grid((unsigned)((a.N + 15) / 16));
     if constexpr (proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
+        if constexpr (FORMAT == PROA_WFMT_I4)
+            if (a.M <= 2 && stay_shared(a) <= STAY_SHARED_MAX) return a.M == 1 ? launch_stay<1>(g, a) : launch_stay<2>(g, a);
         if (a.M == 1) return launch_rows<FORMAT, 1>(g, a);
         if (a.M == 2) return launch_rows<FORMAT, 2>(g, a);
     }
