@@ -67,15 +67,20 @@ typedef struct proa_spans {
     int32_t rows_min;              /* 0: may be anything */
 } proa_spans;
 
-/* How scores are made; zero: plain bidirectional attention with scale 0 (set the scale!). */
+/* How scores are made; zero: plain bidirectional attention with scale 0 (set the scale!). In this order:
+ * score = scale * q.k; then capped; then the biases are added; then the mask. */
 typedef struct proa_attention {
     float scale;    /* T5: 1; others 1/sqrt(dh) */
+    float soft_cap; /* > 0: score = soft_cap * tanh(score / soft_cap) (Gemma 2, Gemma Team 2024) */
     bool causal;    /* a row sees positions up to its own */
     int32_t window; /* > 0: and only the last `window` of them, its own included (Mistral) */
     /* T5: bias[bucket(k_pos - q_pos)][h] is added; NULL: none. Row i of a span stands at context - rows + i. */
     const float *rel_bias; /* [buckets][H] f32 */
     int32_t rel_buckets, rel_distance;
     bool rel_bidirectional;
+    /* ALiBi (Press et al. 2022): alibi[h] * (k_pos - q_pos) is added; NULL: none. Checkpoints whose bias is alibi[h] * k_pos
+     * (BLOOM) mean the same: a softmax does not see what all scores of a row have in common. */
+    const float *alibi; /* [H] f32 */
 } proa_attention;
 
 /* The bucket of T5's relative positions (Raffel et al. 2020): relative = k_pos - q_pos. Logarithms are f32, as in

@@ -390,7 +390,10 @@ static double score(const attend_job *job, const proa_span *span, const float *q
                                          a->rel_bidirectional);
         bias = (double)a->rel_bias[bucket * heads + h];
     }
-    return dot * (double)a->scale + bias;
+    if (a->alibi) bias += (double)a->alibi[h] * (double)(p - at);
+    dot *= (double)a->scale;
+    if (a->soft_cap > 0) dot = (double)a->soft_cap * tanh(dot / (double)a->soft_cap);
+    return dot + bias;
 }
 
 static void attend_head(const attend_job *job, const proa_span *span, int64_t i, int64_t h)

@@ -287,13 +287,21 @@ static void check_world(tester *t, const world *w, const proa_attention *a, bool
     canvas_free(&q), canvas_free(&out), canvas_free(&right), canvas_free(&mine);
 }
 
+#define ATTEND_VARIANTS 16
+
 typedef struct attend_shape {
     int64_t kv_heads, group, dh;
 } attend_shape;
 
+/* Slopes as Press et al. choose them for a power of 2. */
+static void fill_slopes(float *slopes, int64_t heads)
+{
+    for (int64_t h = 0; h < heads; h++) slopes[h] = exp2f(-8.0f * (float)(h + 1) / (float)heads);
+}
+
 static void attend_case(tester *t, attend_shape shape, proa_dtype dtype, int variant)
 {
-    float bias[32 * 64];
+    float bias[32 * 64], slopes[64];
     device_mode.limit = dtype == PROA_DTYPE_F32 ? 2e-5 : dtype == PROA_DTYPE_BF16 ? 2.5e-2 : 4e-3;
     uint64_t seed = 99;
     for (size_t i = 0; i < PROA_COUNT(bias); i++) bias[i] = rng_normal(&seed);
@@ -301,25 +309,30 @@ static void attend_case(tester *t, attend_shape shape, proa_dtype dtype, int var
     if (variant % 4 == 2) a.window = 5 + variant * 9;
     if (variant % 4 == 3 || variant == 5)
         a.rel_bias = bias, a.rel_buckets = 32, a.rel_distance = 128, a.rel_bidirectional = !a.causal;
-    bool decode = variant % 2, specials = variant >= 4;
+    fill_slopes(slopes, shape.kv_heads * shape.group);
+    if (variant == 8 || variant == 9 || variant >= 14) a.alibi = slopes;
+    if (variant >= 10) a.soft_cap = 1.5f; /* of scores that are about 1: it bends them */
+    bool decode = variant % 2, specials = variant / 4 % 2;
     world w;
     world_init(&w, decode ? decode_like : ragged, decode ? PROA_COUNT(decode_like) : PROA_COUNT(ragged),
                shape.kv_heads, shape.group, shape.dh, dtype);
     world_fill(&w, (uint64_t)shape.dh, specials);
-    snprintf(w.label, sizeof w.label,
-             "%s kv heads %d group %d dim %d variant %d (causal %d window %d bias %d special %d)",
-             proa_dtype_name(dtype), (int)shape.kv_heads, (int)shape.group, (int)shape.dh, variant, a.causal,
-             (int)a.window, a.rel_bias != NULL, specials);
+    snprintf(
+        w.label, sizeof w.label,
+        "%s kv heads %d group %d dim %d variant %d (causal %d window %d bias %d alibi %d cap %g special %d)",
+        proa_dtype_name(dtype), (int)shape.kv_heads, (int)shape.group, (int)shape.dh, variant, a.causal,
+        (int)a.window, a.rel_bias != NULL, a.alibi != NULL, (double)a.soft_cap, specials);
     bool aligned = device_mode.narrow != PROA_DTYPE_F32 && (variant % 4 < 2 || variant == 6);
     check_world(t, &w, &a, specials, aligned);
     world_release(&w);
 }
 
-/* Keys and values read where the step has them, without pages: what the same rows give through pages. */
-static void check_rows_as_keys(tester *t, attend_shape shape, bool bias)
+/* Keys and values read where the step has them, without pages: what the same rows give through pages. form: 0 plain,
+ * 1 relative bias, 2 ALiBi and cap. */
+static void check_rows_as_keys(tester *t, attend_shape shape, int form)
 {
     static const int32_t whole[][2] = {{3, 3}, {1, 1}, {130, 130}, {64, 64}, {17, 17}, {65, 65}};
-    float values[32 * 64];
+    float values[32 * 64], slopes[64];
     uint64_t seed = 7;
     world w;
     for (size_t i = 0; i < PROA_COUNT(values); i++) values[i] = rng_normal(&seed);
@@ -335,7 +348,9 @@ static void check_rows_as_keys(tester *t, attend_shape shape, bool bias)
         parts[i].data = proa_view_f32(qkv.view) + (i ? w.heads + (i - 1) * shape.kv_heads : 0) * shape.dh;
     }
     proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh)};
-    if (bias) a.rel_bias = values, a.rel_buckets = 32, a.rel_distance = 128, a.rel_bidirectional = true;
+    fill_slopes(slopes, w.heads);
+    if (form == 1) a.rel_bias = values, a.rel_buckets = 32, a.rel_distance = 128, a.rel_bidirectional = true;
+    if (form == 2) a.alibi = slopes, a.soft_cap = 1.5f;
     canvas right = canvas_clone(&out), mine = canvas_clone(&out);
     t->reference.ops->kv_append(&t->reference, &w.kv, parts[1], parts[2], &w.spans);
     t->reference.ops->attend(&t->reference, right.view, parts[0], &w.kv, &w.spans, &a);
@@ -343,8 +358,8 @@ static void check_rows_as_keys(tester *t, attend_shape shape, bool bias)
                     shape.kv_heads, shape.dh,      parts[1].stride[0]};
     t->tables[0].ops->attend(&t->tables[0], mine.view, parts[0], &rows, &w.spans, &a);
     double worst = compare_rows(mine.view, right.view, TOL_ATTEND);
-    expect(t, worst <= 1.0, "rows as keys: kv heads %d group %d dim %d bias %d: off by %g tolerances",
-           (int)shape.kv_heads, (int)shape.group, (int)shape.dh, bias, worst);
+    expect(t, worst <= 1.0, "rows as keys: kv heads %d group %d dim %d form %d: off by %g tolerances",
+           (int)shape.kv_heads, (int)shape.group, (int)shape.dh, form, worst);
     canvas_free(&qkv), canvas_free(&out), canvas_free(&right), canvas_free(&mine);
     world_release(&w);
 }
@@ -355,17 +370,17 @@ void check_attend(tester *t)
                                           {1, 4, 128}, {3, 1, 7},  {1, 2, 33}, {1, 1, 256}, {1, 5, 8}};
     for (size_t d = 0; d < kv_dtypes_here(); d++)
         for (size_t i = 0; i < PROA_COUNT(shapes); i++)
-            for (int variant = 0; variant < 8; variant++)
+            for (int variant = 0; variant < ATTEND_VARIANTS; variant++)
                 if (d == 0 || (variant + (int)i) % 3 == 0) attend_case(t, shapes[i], kv_dtypes[d], variant);
     for (size_t i = 0; i < PROA_COUNT(shapes) && device_mode.narrow != PROA_DTYPE_F32; i++)
-        for (int bias = 0; bias < 2; bias++) check_rows_as_keys(t, shapes[i], bias);
+        for (int form = 0; form < 3; form++) check_rows_as_keys(t, shapes[i], form);
     /* heads enough for a device to take 128 rows at once */
     static const attend_shape many[] = {{3, 8, 64}, {8, 3, 128}};
     for (size_t i = 0; i < PROA_COUNT(many) && device_mode.narrow != PROA_DTYPE_F32; i++) {
         check_rows_as_keys(t, many[i], i == 0);
-        for (int variant = 0; variant < 5; variant += 2) {
+        for (int variant = 0; variant < ATTEND_VARIANTS; variant += 2) {
             attend_case(t, many[i], device_mode.narrow, variant);
-            attend_case(t, many[i], PROA_DTYPE_FP8, variant);
+            if (variant % 4 == 0) attend_case(t, many[i], PROA_DTYPE_FP8, variant);
         }
     }
 }

@@ -599,6 +599,22 @@ void check_linear(tester *t)
     }
 }
 
+/* Nor on whether the same numbers come as f64. */
+static void pack_f64(tester *t, const test_weight *right, proa_view x)
+{
+    int64_t N = x.shape[0], K = x.shape[1];
+    double *wide = malloc((size_t)proa_max64(N * K, 1) * sizeof *wide);
+    PROA_ASSERT(wide);
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t k = 0; k < K; k++) wide[n * K + k] = (double)proa_view_f32(x)[n * x.stride[0] + k];
+    proa_view source = proa_view_2d(wide, PROA_DTYPE_F64, N, K);
+    test_weight mine = test_weight_pack(&t->tables[0], right->w.format, K, &source, 1);
+    expect(t, memcmp(mine.w.data, right->w.data, (size_t)right->w.bytes) == 0,
+           "%s [%d,%d]: f64 gives other bytes", proa_wfmt_name(right->w.format), (int)N, (int)K);
+    test_weight_free(&mine);
+    free(wide);
+}
+
 /* The packed bytes must not depend on the threads, nor on how the rows were split into sources. */
 static void pack_case(tester *t, proa_wfmt format, int64_t N, int64_t K)
 {
@@ -616,6 +632,7 @@ static void pack_case(tester *t, proa_wfmt format, int64_t N, int64_t K)
                proa_wfmt_name(format), (int)N, (int)K);
         test_weight_free(&two);
     }
+    pack_f64(t, &one, x.view);
     test_weight_free(&one);
     canvas_free(&x);
 }

@@ -338,12 +338,13 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     proa_kv pages = *kv;
     proa_attention attention = *a;
     cover_narrow(y, meets(kv)), cover_narrow(q, meets(kv)), cover(a->rel_bias, a->rel_buckets * q.shape[1] * 4);
+    cover(a->alibi, q.shape[1] * 4);
     proa_view k = rows_of_kv(kv, kv->k, q.shape[0]), v = rows_of_kv(kv, kv->v, q.shape[0]);
     if (kv->row) cover_narrow(k, true), cover_narrow(v, true);
     bring();
     s.span = there(s.span), s.pages = there(s.pages), pages.k = there(kv->k), pages.v = there(kv->v);
     if (kv->row) pages.k = view_there(k).data, pages.v = view_there(v).data;
-    attention.rel_bias = there(a->rel_bias);
+    attention.rel_bias = there(a->rel_bias), attention.alibi = there(a->alibi);
     device->ops->attend(ctx(), view_there(y), view_there(q), &pages, &s, &attention);
     take_back();
 }

@@ -162,7 +162,7 @@ V_INLINE float sum_page(const vf x[PAGE / V_WIDTH])
 static void softmax_row(attend_page *p, int i, proa_attend_state *state)
 {
     const proa_attend_block *b = p->b;
-    float *s = p->s[i], tmp[PAGE];
+    float *s = p->s[i], tmp[PAGE], cap = b->a->soft_cap;
     const int lo = p->lo[i], hi = p->hi[i];
     const float *bias = b->bias ? proa_attend_bias_of(b, i, p->key, tmp) : NULL;
     vf x[PAGE / V_WIDTH], none = v_set1(-INFINITY), largest = none, scale = v_set1(b->a->scale);
@@ -172,7 +172,10 @@ static void softmax_row(attend_page *p, int i, proa_attend_state *state)
         x[v] = none;
         if (at >= hi || at + V_WIDTH <= lo) continue;
         /* One rounding with a bias or without: a bare product might be fused with the subtraction below. */
-        x[v] = v_fma(v_load(s + at), scale, bias ? v_load(bias + at) : v_zero());
+        vf add = bias ? v_load(bias + at) : v_zero();
+        if (cap > 0.0f)
+            x[v] = v_fma(v_tanh(v_mul(v_load(s + at), v_set1(b->a->scale / cap))), v_set1(cap), add);
+        else x[v] = v_fma(v_load(s + at), scale, add);
         if (at < lo || at + V_WIDTH > hi) x[v] = v_select(v_within(at, lo, hi), x[v], none);
         largest = v_max(x[v], largest); /* passes over NaN, which exp brings back */
     }

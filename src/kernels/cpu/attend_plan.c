@@ -96,7 +96,12 @@ static attend_item item_after(const attend_call *call, const attend_item *item, 
     return item_at(call, span, end, item->unit, first);
 }
 
-/* ---- relative bias ---- */
+/* ---- biases ---- */
+
+static bool has_bias(const proa_attention *a)
+{
+    return a->rel_bias || a->alibi;
+}
 
 static void fill_buckets(attend_call *call)
 {
@@ -119,7 +124,7 @@ static void fill_buckets(attend_call *call)
 static void fill_bias(const attend_call *call, const proa_attend_block *b, proa_attend_bias *bias)
 {
     int32_t reach = bias->reach = call->reach;
-    bias->by_table = call->a->rel_distance <= PROA_ATTEND_REACH;
+    bias->by_table = call->a->rel_bias && call->a->rel_distance <= PROA_ATTEND_REACH;
     if (!bias->by_table) return;
     int64_t lowest = b->at[0], highest = b->at[0];
     for (int i = 1; i < b->n; i++) {
@@ -136,10 +141,10 @@ static void fill_bias(const attend_call *call, const proa_attend_block *b, proa_
     }
 }
 
-const float *proa_attend_bias_of(const proa_attend_block *b, int i, int64_t key, float tmp[PROA_PAGE_TOKENS])
+/* Of relative positions, for the 64 keys from distance d on. */
+static const float *relative_of(const proa_attend_block *b, int64_t d, float tmp[PROA_PAGE_TOKENS])
 {
     const proa_attend_bias *bias = b->bias;
-    int64_t d = key - b->at[i];
     if (bias->by_table) {
         /* A page wholly beyond the reach reads the last entries, which are all alike. */
         d = proa_max64(-bias->reach - PROA_PAGE_TOKENS, proa_min64(d, bias->reach));
@@ -150,6 +155,17 @@ const float *proa_attend_bias_of(const proa_attend_block *b, int i, int64_t key,
         int32_t bucket = proa_rel_bucket((int32_t)(d + j), a->rel_buckets, a->rel_distance, a->rel_bidirectional);
         tmp[j] = a->rel_bias[bucket * b->heads + b->head];
     }
+    return tmp;
+}
+
+const float *proa_attend_bias_of(const proa_attend_block *b, int i, int64_t key, float tmp[PROA_PAGE_TOKENS])
+{
+    const proa_attention *a = b->a;
+    int64_t d = key - b->at[i];
+    const float *relative = a->rel_bias ? relative_of(b, d, tmp) : NULL;
+    if (!a->alibi) return relative;
+    for (int j = 0; j < PROA_PAGE_TOKENS; j++)
+        tmp[j] = a->alibi[b->head] * (float)((int32_t)d + j) + (relative ? relative[j] : 0.0f);
     return tmp;
 }
 
@@ -198,7 +214,7 @@ static void block_init(const attend_call *call, const attend_item *item, proa_at
     b->first = INT64_MAX, b->last = 0;
     block_queries(call, b, item);
     b->first = proa_min64(b->first, b->last);
-    if (!call->a->rel_bias) return;
+    if (!has_bias(call->a)) return;
     b->bias = bias;
     fill_bias(call, b, bias);
 }
@@ -433,7 +449,7 @@ void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, c
                      const proa_attention *a, const proa_attend_isa *isa)
 {
     attend_call call = {.y = y, .q = q, .kv = kv, .spans = spans, .a = a, .isa = isa, .heads = q.shape[1]};
-    call.units = a->rel_bias ? call.heads : kv->kv_heads;
+    call.units = has_bias(a) ? call.heads : kv->kv_heads;
     call.group = call.heads / call.units;
     call.pitch = proa_round_up(kv->head_dim, 16);
     call.queries = proa_min64(PROA_ATTEND_QUERIES, PROA_ATTEND_FLOATS / call.pitch);

@@ -27,10 +27,10 @@ typedef struct proa_attend_state {
     PROA_ALIGNED(64) float acc[PROA_ATTEND_FLOATS]; /* [n][pitch] of the block */
 } proa_attend_state;
 
-/* The bias of one head by distance k_pos - q_pos, over the distances that a block needs. */
+/* The bias of one head by distance k_pos - q_pos, over the distances that a block needs: of relative positions. */
 typedef struct proa_attend_bias {
     int32_t reach; /* distances beyond +-reach have the bias of +-reach */
-    bool by_table; /* false: the model's rel_distance is beyond PROA_ATTEND_REACH */
+    bool by_table; /* false: the model's rel_distance is beyond PROA_ATTEND_REACH, or it has none */
     float at[2 * PROA_ATTEND_REACH + 2 * PROA_PAGE_TOKENS]; /* of distance i - reach - PROA_PAGE_TOKENS */
 } proa_attend_bias;
 
@@ -40,7 +40,7 @@ typedef struct proa_attend_block {
     const proa_kv *kv;
     int64_t kv_head;
     const proa_attention *a;
-    int64_t head;  /* of all queries if there is a bias */
+    int64_t head;  /* of all queries if there is a bias, of relative positions or ALiBi's */
     int64_t heads; /* H */
     const float *q[PROA_ATTEND_QUERIES];
     float *y[PROA_ATTEND_QUERIES];

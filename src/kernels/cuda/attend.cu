@@ -302,7 +302,7 @@ template <typename T> __global__ void plain_kernel(task t, bool long_spans)
                 dot = 0.0f;
                 for (int j = 0; j < t.dim; j++) dot = fmaf(q[j], gpu_to_f32(key[j]), dot);
                 dot *= t.scale;
-                if (t.rel_bias) dot += bias_of(t, h, p - at);
+                if (t.shaped) dot = score_of(t, dot, bias_of(t, h, p - at), slope_of(t, h), p - at);
             }
             float top = dot;
 #pragma unroll
@@ -545,7 +545,8 @@ __global__ void __launch_bounds__(DECODE_THREADS) decode_kernel(task t, float *p
             for (int gi = 0; gi < G; gi++) {
 #pragma unroll
                 for (int o = LANES / 2; o > 0; o >>= 1) score[u][gi] += __shfl_xor_sync(0xffffffffu, score[u][gi], o);
-                if (t.rel_bias && p < to) score[u][gi] += bias_of(t, first + gi < t.heads ? first + gi : first, p - at);
+                int h = first + gi < t.heads ? first + gi : first;
+                if (t.shaped && p < to) score[u][gi] = score_of(t, score[u][gi], bias_of(t, h, p - at), slope_of(t, h), p - at);
                 if (p >= to) score[u][gi] = -INFINITY;
             }
         }
@@ -708,6 +709,8 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     t.spans = spans->span, t.pages = spans->pages;
     t.scale = a->scale, t.causal = a->causal, t.window = a->window;
     if (a->rel_bias) use_bias(g, &t, a);
+    t.alibi = a->alibi, t.soft_cap = a->soft_cap;
+    t.shaped = a->rel_bias || a->alibi || a->soft_cap > 0.0f;
     gpu_by_page_type(kv->dtype, [&](auto page) { attend_as<decltype(page)>(g, t, kv->dtype, spans); });
 }
 

@@ -24,6 +24,9 @@ struct task {
     const float *rel_bias;  /* [buckets][heads] */
     const int16_t *buckets; /* of distance -reach..reach */
     int reach;
+    const float *alibi; /* [heads]; NULL: none */
+    float soft_cap;
+    bool shaped; /* a score is more than scale times a product: score_of is needed */
 };
 
 __device__ static inline float read_q(const task &t, int64_t at)
@@ -42,8 +45,22 @@ __device__ static inline void write_y(const task &t, int64_t at, float v)
 
 __device__ static inline float bias_of(const task &t, int h, int distance)
 {
+    if (!t.rel_bias) return 0.0f;
     int d = distance < -t.reach ? -t.reach : distance > t.reach ? t.reach : distance;
     return t.rel_bias[t.buckets[d + t.reach] * t.heads + h];
+}
+
+__device__ static inline float slope_of(const task &t, int h)
+{
+    return t.alibi ? t.alibi[h] : 0.0f;
+}
+
+/* What the scaled product x of a query and the key at distance = k_pos - q_pos becomes: capped, then biased, as ops.h says.
+ * bias and slope are bias_of and slope_of. Where t.shaped is false x stays what it is. The mask comes after it. */
+__device__ static inline float score_of(const task &t, float x, float bias, float slope, int distance)
+{
+    if (t.soft_cap > 0.0f) x = t.soft_cap * tanhf(x / t.soft_cap);
+    return fmaf(slope, (float)distance, x + bias);
 }
 
 /* First and last key that row i of a span sees. */

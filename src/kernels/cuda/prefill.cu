@@ -165,8 +165,8 @@ template <typename T, int DIM, int TALL> struct tile {
         }
     }
 
-    /* at: position of this warp's first row; key: of the page's first key. */
-    __device__ void mask(const task &t, const float *bias, int at, int key, int context)
+    /* at: position of this warp's first row; key: of the page's first key. Shaped scores are scaled here. */
+    __device__ void mask(const task &t, const float *bias, float slope, int at, int key, int context)
     {
         int lane = threadIdx.x & 31;
 #pragma unroll
@@ -177,8 +177,9 @@ template <typename T, int DIM, int TALL> struct tile {
                 for (int i = 0; i < 4; i++) {
                     int p = key + n * 8 + lane % 4 * 2 + i % 2, row = at + m * 16 + lane / 4 + i / 2 * 8, d = p - row;
                     bool seen = p < context && (!t.causal || (d <= 0 && (t.window <= 0 || d > -t.window)));
-                    d = d < -t.reach ? -t.reach : d > t.reach ? t.reach : d;
-                    if (t.rel_bias) score[m][n][i] += bias[d + t.reach];
+                    int near = d < -t.reach ? -t.reach : d > t.reach ? t.reach : d;
+                    if (t.shaped)
+                        score[m][n][i] = score_of(t, score[m][n][i] * t.scale, t.rel_bias ? bias[near + t.reach] : 0.0f, slope, d);
                     if (!seen) score[m][n][i] = -INFINITY;
                 }
     }
@@ -292,9 +293,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_kernel(task t)
     if (page < pages) load(keys, t.k, page);
     if (AHEAD && page < pages) load(values, t.v, page);
     send();
-    for (int i = threadIdx.x; t.rel_bias && i <= 2 * t.reach; i += THREADS) bias[i] = bias_of(t, h, i - t.reach) / t.scale;
+    for (int i = threadIdx.x; t.rel_bias && i <= 2 * t.reach; i += THREADS) bias[i] = bias_of(t, h, i - t.reach);
     int mine = warp * 16 * TALL, at = offset + mine; /* this warp's rows in the block, and its first one's position */
-    float unit = t.scale * 1.4426950408889634f;
+    float unit = (t.shaped ? 1.0f : t.scale) * 1.4426950408889634f, slope = slope_of(t, h);
     tile<T, DIM, TALL> work;
     receive<1>();
     work.begin(qs);
@@ -313,8 +314,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_kernel(task t)
         }
         if (active) {
             work.multiply_keys(qs, ks);
-            if (key + PAGE > s.context || t.rel_bias || (t.causal && (key + PAGE > at + 1 || t.window > 0)))
-                work.mask(t, bias, at, key, s.context);
+            if (key + PAGE > s.context || t.shaped || (t.causal && (key + PAGE > at + 1 || t.window > 0)))
+                work.mask(t, bias, slope, at, key, s.context);
         }
         if (!AHEAD) {
             __syncthreads();

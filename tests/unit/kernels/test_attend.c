@@ -183,8 +183,10 @@ static double score(const world *w, const proa_attention *a, int64_t s, int64_t 
     double dot = 0;
     for (int64_t j = 0; j < dh; j++) dot += (double)q[j] * (double)k[j];
     dot *= (double)a->scale;
-    if (!a->rel_bias) return dot;
     int64_t at = w->span[s].context - w->span[s].rows + i;
+    if (a->soft_cap > 0) dot = (double)a->soft_cap * tanh(dot / (double)a->soft_cap);
+    if (a->alibi) dot += (double)a->alibi[h] * (double)(p - at);
+    if (!a->rel_bias) return dot;
     int32_t bucket = proa_rel_bucket((int32_t)(p - at), a->rel_buckets, a->rel_distance, a->rel_bidirectional);
     return dot + (double)a->rel_bias[bucket * w->heads + h];
 }
@@ -310,6 +312,36 @@ static void relative_bias(void **state)
     free(bias);
 }
 
+static void slopes_of(float *slopes, int64_t heads)
+{
+    for (int64_t h = 0; h < heads; h++) slopes[h] = exp2f(-8.0f * (float)(h + 1) / (float)heads);
+}
+
+/* Grouped queries have slopes of their own. Caps near the scores, and one that leaves them alone. */
+static void alibi_and_soft_cap(void **state)
+{
+    PROA_UNUSED(state);
+    float slopes[6], *bias = floats(32 * 6);
+    slopes_of(slopes, 6);
+    for (int i = 0; i < 32 * 6; i++) bias[i] = 3 * random_unit();
+    static const float caps[] = {0, 0.5f, 3, 1e6f};
+    for (int d = 0; d < 3; d++)
+        for (size_t i = 0; i < PROA_COUNT(caps); i++) {
+            shape s = {2, 3, i % 2 ? 40 : 64, dtypes[d], 4, {{1, 2500}, {21, 1040}, {40, 40}, {6, 3073}}};
+            proa_attention a = {.scale = 0.125f, .causal = true, .soft_cap = caps[i]};
+            check_shape(&s, &a);
+            a.alibi = slopes;
+            check_shape(&s, &a);
+            a.window = 1100;
+            check_shape(&s, &a);
+            a.rel_bias = bias, a.rel_buckets = 32, a.rel_distance = i % 2 ? 128 : 1500;
+            check_shape(&s, &a);
+            a.causal = false, a.rel_bidirectional = true;
+            check_shape(&s, &a);
+        }
+    free(bias);
+}
+
 /* A row as part of a long prompt and as a step of its own, over chunks: the same bits. */
 static void prompt_equals_steps(void **state)
 {
@@ -318,7 +350,11 @@ static void prompt_equals_steps(void **state)
         shape s = {2, 3, 80, dtypes[d], 2, {{70, 2100}, {9, 1030}}};
         world w;
         world_init(&w, &s);
+        float slopes[6];
+        slopes_of(slopes, 6);
         proa_attention a = {.scale = 0.1f, .causal = true, .window = d == 1 ? 1050 : 0};
+        if (d > 0) a.alibi = slopes;
+        if (d == 2) a.soft_cap = 2;
         int64_t row = w.heads * s.dh, n = w.T * row;
         float *all = floats(n);
         for (int t = 0; t < tables; t++) {
@@ -503,8 +539,9 @@ static shape random_shape(void)
 static void random_sharing(void **state)
 {
     PROA_UNUSED(state);
-    float bias[32 * 12];
+    float bias[32 * 12], slopes[12];
     seed = 3;
+    slopes_of(slopes, 12);
     for (size_t i = 0; i < PROA_COUNT(bias); i++) bias[i] = random_unit();
     for (int n = 0; n < 60; n++) {
         seed = 1000 + (uint64_t)n;
@@ -512,6 +549,8 @@ static void random_sharing(void **state)
         proa_attention a = {.scale = 0.1f, .causal = below(3) > 0, .window = below(3) ? 0 : 1 + below(500)};
         if (below(3) == 0) a.rel_bias = bias, a.rel_buckets = 32, a.rel_distance = below(2) ? 128 : 1500;
         a.rel_bidirectional = !a.causal;
+        if (below(4) == 0) a.alibi = slopes;
+        if (below(4) == 0) a.soft_cap = 1 + (float)below(4);
         world w;
         world_init(&w, &s);
         for (int i = 1; i < s.count; i++)
@@ -528,6 +567,7 @@ int main(void)
         cmocka_unit_test(one_long_step),
         cmocka_unit_test(head_dims),
         cmocka_unit_test(relative_bias),
+        cmocka_unit_test(alibi_and_soft_cap),
         cmocka_unit_test(prompt_equals_steps),
         cmocka_unit_test(rows_without_keys),
         cmocka_unit_test(masked_keys_stay_out),
