@@ -139,6 +139,14 @@ static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa
             *at2(y, t, j) = proa_act_reference(act, *at2(gate, t, j)) * *at2(up, t, j);
 }
 
+static void soft_cap(proa_ctx *c, proa_view x, float cap)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t j = 0; j < x.shape[1]; j++)
+            *at2(x, t, j) = (float)((double)cap * tanh((double)*at2(x, t, j) / (double)cap));
+}
+
 /* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N]; what is only
  * quantised on devices lies as the f32 numbers that it stands for ---- */
 
@@ -498,6 +506,7 @@ void proa_reference_fill(proa_ops *ops)
                       .attend = attend,
                       .act = act_in_place,
                       .act_mul = act_mul,
+                      .soft_cap = soft_cap,
                       .add = add,
                       .gather = gather,
                       .log_sum_exp = log_sum_exp,

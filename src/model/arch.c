@@ -5,17 +5,13 @@
 #include <math.h>
 #include <string.h>
 
-const proa_arch *const proa_archs[] = {&proa_arch_llama,
-                                       &proa_arch_mistral,
-                                       &proa_arch_qwen2,
-                                       &proa_arch_qwen3,
-                                       &proa_arch_gpt2,
-                                       &proa_arch_gptj,
-                                       &proa_arch_t5,
-                                       &proa_arch_bert,
-                                       &proa_arch_bert_cls,
-                                       &proa_arch_bert_mlm,
-                                       NULL};
+const proa_arch *const proa_archs[] = {&proa_arch_llama,    &proa_arch_mistral,
+                                       &proa_arch_qwen2,    &proa_arch_qwen3,
+                                       &proa_arch_gpt2,     &proa_arch_gptj,
+                                       &proa_arch_bloom,    &proa_arch_mpt,
+                                       &proa_arch_gemma2,   &proa_arch_t5,
+                                       &proa_arch_bert,     &proa_arch_bert_cls,
+                                       &proa_arch_bert_mlm, NULL};
 
 static const char *const reg_names[] = {
 #define ROW(name, text) text,
@@ -104,6 +100,7 @@ static proa_status derive(proa_config *c, proa_err *err)
                          (long long)c->heads, (long long)c->kv_heads);
     if (c->attention_scale == 0) c->attention_scale = 1 / sqrt((double)c->head_dim);
     if (c->logit_scale == 0) c->logit_scale = 1;
+    if (c->embed_scale == 0) c->embed_scale = 1;
     if (c->rotary_dim > c->head_dim || c->rotary_dim % 2 != 0)
         return PROA_FAIL(err, INVALID, "rotary size %lld must be even and at most the head size %lld",
                          (long long)c->rotary_dim, (long long)c->head_dim);
@@ -149,6 +146,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     switch (reg) {
     case PROA_REG_X:
     case PROA_REG_N:
+    case PROA_REG_D:
     case PROA_REG_H:
     case PROA_REG_HN: return c->hidden;
     case PROA_REG_QKV: return proa_dim_size(c, PROA_DIM_QKV);

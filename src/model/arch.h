@@ -16,6 +16,7 @@
     R(N, "n")          /* a normed copy [T, hidden] */                                                       \
     R(QKV, "qkv")      /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */                      \
     R(A, "attn")       /* [T, heads * head_dim] */                                                           \
+    R(D, "delta")      /* [T, hidden]: what is normed before it is added to X; as fine as X */               \
     R(U, "up")         /* [T, ffn], or [T, 2 ffn] with the gate first */                                     \
     R(F, "ffn")        /* [T, ffn] */                                                                        \
     R(CQ, "cross_q")   /* [T, heads * head_dim] */                                                           \
@@ -44,6 +45,7 @@ typedef enum proa_reg {
     W(Q_NORM, "q_norm")                                                                                      \
     W(K_NORM, "k_norm")                                                                                      \
     W(O, "o")                                                                                                \
+    W(ATTN_OUT_NORM, "attn_out_norm")                                                                        \
     W(CROSS_NORM, "cross_norm")                                                                              \
     W(CROSS_Q, "cross_q")                                                                                    \
     W(CROSS_KV, "cross_kv")                                                                                  \
@@ -51,6 +53,7 @@ typedef enum proa_reg {
     W(FFN_NORM, "ffn_norm")                                                                                  \
     W(UP, "up")                                                                                              \
     W(DOWN, "down")                                                                                          \
+    W(FFN_OUT_NORM, "ffn_out_norm")                                                                          \
     W(FINAL_NORM, "final_norm")                                                                              \
     W(HEAD, "head")                                                                                          \
     W(HEAD_DENSE, "head_dense")                                                                              \
@@ -89,10 +92,10 @@ typedef enum proa_step_op {
 } proa_step_op;
 
 enum proa_step_flags {
-    PROA_ADD = 1 << 0,         /* LINEAR, EMBED: add to out */
+    PROA_ADD = 1 << 0,         /* LINEAR, EMBED: add to out; NORM: in is normed in place, then added */
     PROA_ACT = 1 << 1,         /* LINEAR: the configuration's activation */
     PROA_TANH = 1 << 2,        /* LINEAR: tanh */
-    PROA_SCALED = 1 << 3,      /* LINEAR: times the configuration's logit_scale */
+    PROA_SCALED = 1 << 3,      /* LINEAR: times the configuration's logit_scale; EMBED: its embed_scale */
     PROA_OF_POS = 1 << 4,      /* EMBED: by position */
     PROA_OF_TYPE = 1 << 5,     /* EMBED: by token type */
     PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries */
@@ -100,7 +103,8 @@ enum proa_step_flags {
     PROA_GATED = 1 << 8,       /* any step: only if the FFN is gated */
     PROA_PLAIN = 1 << 9,       /* any step: only if it is not */
     PROA_BESIDE = 1 << 10, /* what it writes is read by no step before the next JOIN: a device may run it beside them */
-    PROA_JOIN = 1 << 11
+    PROA_JOIN = 1 << 11,
+    PROA_CAPPED = 1 << 12 /* LINEAR: then capped by the configuration's logit_cap, if it has one */
 };
 
 typedef struct proa_step {
@@ -143,7 +147,8 @@ enum proa_name_flags {
     PROA_IF_PLAIN = 1 << 4, /* not gated */
     PROA_IF_ATTN_BIAS = 1 << 5,
     PROA_IF_MLP_BIAS = 1 << 6,
-    PROA_SHARED = 1 << 7 /* the tensor is bound a second time: not an error, not counted as extra */
+    PROA_SHARED = 1 << 7,  /* the tensor is bound a second time: not an error, not counted as extra */
+    PROA_PLUS_ONE = 1 << 8 /* VECTOR: what is meant is 1 + the stored number (Gemma's norms) */
 };
 
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
@@ -195,7 +200,8 @@ typedef struct proa_arch {
 
 extern const proa_arch *const proa_archs[]; /* NULL-terminated */
 extern const proa_arch proa_arch_llama, proa_arch_mistral, proa_arch_qwen2, proa_arch_qwen3, proa_arch_gpt2,
-    proa_arch_gptj, proa_arch_t5, proa_arch_bert, proa_arch_bert_cls, proa_arch_bert_mlm;
+    proa_arch_gptj, proa_arch_bloom, proa_arch_mpt, proa_arch_gemma2, proa_arch_t5, proa_arch_bert,
+    proa_arch_bert_cls, proa_arch_bert_mlm;
 
 /* By architectures[0], or model_type. UNSUPPORTED names the closest known ones. */
 PROA_MUST_CHECK proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err);

@@ -15,6 +15,7 @@ typedef struct proa_param {
     int32_t parts; /* 0: the model has no such weight */
     proa_role role;
     int64_t rows, cols; /* of all parts stacked; cols 0 for vectors */
+    float plus;         /* VECTOR: added to each number at load */
     const proa_weights_tensor *tensor[PROA_PARTS_MAX];
     proa_view part[PROA_PARTS_MAX]; /* as [rows, cols], a transpose already taken; into the mapped file */
     /* after loading, one of these by role */

@@ -160,6 +160,16 @@ proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err
     return read_end_ids(c, json, err);
 }
 
+void proa_config_alibi(const proa_config *c, float *slopes)
+{
+    int64_t whole = 1;
+    while (2 * whole <= c->heads) whole *= 2;
+    for (int64_t h = 0; h < c->heads; h++) {
+        double place = h < whole ? (double)(h + 1) : (double)(h - whole) + 0.5;
+        slopes[h] = (float)exp2(-c->alibi_max * place / (double)whole);
+    }
+}
+
 /* Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between are blended
  * (transformers' modeling_rope_utils). */
 static float llama3_freq(const proa_config *c, float inv)

@@ -23,8 +23,12 @@ typedef struct proa_config {
     bool tied;  /* the head is the embedding table */
     bool regression;
     bool attention_bias, mlp_bias;
-    double attention_scale; /* of q k^T */
-    double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
+    double attention_scale;          /* of q k^T */
+    double logit_scale;              /* of the head's input: T5 v1.0's d^-0.5 */
+    double embed_scale;              /* of the embedded tokens: Gemma's sqrt(hidden) */
+    double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
+    double alibi_max;                /* the slopes' largest exponent; 0: no ALiBi */
+    bool qkv_by_head;                /* QKV has q, k and v of a head side by side, not all q first */
     /* rotary positions */
     int64_t rotary_dim;
     double rope_theta, rope_factor, rope_low, rope_high;
@@ -90,6 +94,9 @@ PROA_MUST_CHECK proa_status proa_config_read_window(proa_config *c, const proa_j
 PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err *err);
 /* The window of a layer, 0 for none. */
 int32_t proa_config_window(const proa_config *c, int64_t layer);
+/* ALiBi's slopes[heads] (Press et al. 2022): 2^-(max / heads), its square, and so on; beyond a power of 2, every second one
+ * that twice as many heads would have. */
+void proa_config_alibi(const proa_config *c, float *slopes);
 /* inv_freq[rotary_dim / 2] as transformers computes it in float32, with the scaling of c->rope. */
 void proa_config_inv_freq(const proa_config *c, float *inv_freq);
 

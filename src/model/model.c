@@ -163,6 +163,11 @@ static int64_t inv_freq_bytes(const proa_model *m)
     return proa_max64(1, m->config.rotary_dim / 2) * (int64_t)sizeof(float);
 }
 
+static int64_t alibi_bytes(const proa_model *m)
+{
+    return m->config.heads * (int64_t)sizeof(float);
+}
+
 void proa_model_free(proa_model *m)
 {
     if (!m) return;
@@ -172,6 +177,7 @@ void proa_model_free(proa_model *m)
     d->free(d, m->weight_memory, m->plan.weight_bytes);
     d->free(d, m->activations, m->plan.activation_bytes);
     d->free(d, m->inv_freq, inv_freq_bytes(m));
+    d->free(d, m->alibi, alibi_bytes(m));
     proa_weights_close(m->weights);
     proa_arena_release(&m->arena);
     free(m);
@@ -185,6 +191,7 @@ static void load_values(proa_model *m, proa_param *param)
     for (int i = 0; i < param->parts; i++) {
         int64_t n = proa_view_count(param->part[i]);
         proa_to_f32(dst, param->part[i].data, param->part[i].dtype, n);
+        for (int64_t k = 0; k < n && param->plus != 0.0f; k++) dst[k] += param->plus;
         dst += n;
     }
     if (d->host) return;
@@ -271,16 +278,26 @@ void proa_model_touch(proa_pool *pool, void *memory, int64_t bytes)
     proa_pool_run(pool, proa_ceil_div(bytes, 4096), 512, touch, memory);
 }
 
-proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err)
+static void load_positions(proa_model *m)
 {
     const proa_config *c = &m->config;
+    float inv_freq[PROA_HEAD_DIM_MAX / 2], slopes[PROA_HEADS_MAX]; /* rotary_dim is checked against the head size */
+    proa_config_inv_freq(c, inv_freq);
+    m->device->upload(m->device, m->inv_freq, inv_freq, c->rotary_dim / 2 * (int64_t)sizeof *inv_freq);
+    proa_config_alibi(c, slopes);
+    m->device->upload(m->device, m->alibi, slopes, alibi_bytes(m));
+}
+
+proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err)
+{
     const proa_plan *p = &m->plan;
     proa_device *d = m->device;
     proa_ctx_need need = proa_model_need(m);
     m->weight_memory = d->alloc(d, p->weight_bytes);
     m->activations = d->alloc(d, p->activation_bytes);
     m->inv_freq = d->alloc(d, inv_freq_bytes(m));
-    if (!m->weight_memory || !m->activations || !m->inv_freq)
+    m->alibi = d->alloc(d, alibi_bytes(m));
+    if (!m->weight_memory || !m->activations || !m->inv_freq || !m->alibi)
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for weights and %.1f MB for activations on %s",
                          (double)p->weight_bytes / 1e6, (double)p->activation_bytes / 1e6, d->name);
     PROA_TRY(proa_ctx_init(&m->host, m->host.ops, m->host.pool, &need, err));
@@ -292,9 +309,7 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
     } else {
         PROA_TRY(proa_stage_make(m, err));
     }
-    float inv_freq[PROA_HEAD_DIM_MAX / 2]; /* rotary_dim is checked against the head size */
-    proa_config_inv_freq(c, inv_freq);
-    d->upload(d, m->inv_freq, inv_freq, c->rotary_dim / 2 * (int64_t)sizeof *inv_freq);
+    load_positions(m);
     load_weights(m, progress, arg);
     malloc_trim(0); /* what reading the header left behind */
     return d->check(d, err);

@@ -54,9 +54,9 @@ typedef struct proa_model {
     bool hidden_wanted; /* proa_model_hidden will be asked: on a GPU its rows are fetched with the head's */
     /* after proa_model_load */
     char *weight_memory, *activations;
-    float *inv_freq;
-    proa_stage *stage; /* stage.h; NULL on the host */
-    proa_dtype stream; /* of register X since the last pass */
+    float *inv_freq, *alibi; /* alibi: [heads] slopes */
+    proa_stage *stage;       /* stage.h; NULL on the host */
+    proa_dtype stream;       /* of register X since the last pass */
 } proa_model;
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder.

@@ -35,6 +35,7 @@ static proa_dtype reg_dtype(const frame *f, proa_reg r)
     switch (r) {
     case PROA_REG_X: return f->m->stream;
     case PROA_REG_HN: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
+    case PROA_REG_D:
     case PROA_REG_ROPE:
     case PROA_REG_H:
     case PROA_REG_OUT: return PROA_DTYPE_F32;
@@ -65,6 +66,31 @@ static proa_view heads(proa_view v, int64_t first, int64_t count, int64_t dim)
     return proa_view_heads(proa_view_cols(v, first * dim, (first + count) * dim), count);
 }
 
+/* q (0), k (1) or v (2) of QKV, as heads. */
+static proa_view part_of_qkv(const frame *f, proa_view qkv, int which)
+{
+    const proa_config *c = &f->m->config;
+    if (c->qkv_by_head) {
+        proa_view v = proa_view_heads(qkv, c->heads);
+        v.data = (char *)v.data + which * c->head_dim * proa_dtype_bytes(v.dtype);
+        v.shape[2] = c->head_dim;
+        return v;
+    }
+    int64_t first = which == 0 ? 0 : c->heads + (which - 1) * c->kv_heads;
+    return heads(qkv, first, which == 0 ? c->heads : c->kv_heads, c->head_dim);
+}
+
+/* As the table's type has it: transformers multiplies in that. */
+static float embed_scale(const frame *f, proa_dtype table)
+{
+    float scale = (float)f->m->config.embed_scale;
+    uint16_t narrow;
+    if (table == PROA_DTYPE_F32) return scale;
+    proa_from_f32(&narrow, table, &scale, 1);
+    proa_to_f32(&scale, &narrow, table, 1);
+    return scale;
+}
+
 static void do_embed(const frame *f, const proa_step *s)
 {
     static const int32_t zeros[PROA_STEP_TOKENS_MAX];
@@ -72,7 +98,8 @@ static void do_embed(const frame *f, const proa_step *s)
     const int32_t *ids = s->flags & PROA_OF_POS ? f->batch->positions : f->batch->ids;
     if (s->flags & PROA_OF_TYPE) ids = f->batch->types ? f->batch->types : zeros;
     proa_ctx *c = &f->m->ctx;
-    c->ops->embed(c, reg(f, s->out), p->part[0], ids, 1, s->flags & PROA_ADD);
+    float scale = s->flags & PROA_SCALED ? embed_scale(f, p->part[0].dtype) : 1;
+    c->ops->embed(c, reg(f, s->out), p->part[0], ids, scale, s->flags & PROA_ADD);
 }
 
 static void do_rope_table(const frame *f, const proa_step *s)
@@ -92,7 +119,9 @@ static void norm(const frame *f, proa_view y, proa_view x, proa_slot slot)
 
 static void do_norm(const frame *f, const proa_step *s)
 {
-    norm(f, reg(f, s->out), reg(f, s->in), s->w);
+    proa_view y = reg(f, s->out), x = reg(f, s->in);
+    norm(f, s->flags & PROA_ADD ? x : y, x, s->w);
+    if (s->flags & PROA_ADD) f->m->ctx.ops->add(&f->m->ctx, y, y, x);
 }
 
 static void do_heads_norm(const frame *f, const proa_step *s)
@@ -115,6 +144,8 @@ static void do_linear(const frame *f, const proa_step *s)
     if (s->flags & PROA_ADD) e.residual = y;
     if (bias->parts) e.bias = bias->values;
     f->m->ctx.ops->linear(&f->m->ctx, y, reg(f, s->in), &param(f, s->w)->matrix, &e);
+    if (s->flags & PROA_CAPPED && c->logit_cap > 0)
+        f->m->ctx.ops->soft_cap(&f->m->ctx, y, (float)c->logit_cap);
 }
 
 static void do_rope(const frame *f, const proa_step *s)
@@ -140,18 +171,15 @@ static bool without_pages(const frame *f)
 static proa_kv self_rows(const frame *f, proa_view qkv)
 {
     const proa_config *c = &f->m->config;
-    proa_view k = heads(qkv, c->heads, c->kv_heads, c->head_dim);
-    proa_view v = heads(qkv, c->heads + c->kv_heads, c->kv_heads, c->head_dim);
+    proa_view k = part_of_qkv(f, qkv, 1), v = part_of_qkv(f, qkv, 2);
     return (proa_kv){k.data, v.data, k.dtype, c->kv_heads, c->head_dim, k.stride[0]};
 }
 
 static void do_kv_append(const frame *f, const proa_step *s)
 {
-    const proa_config *c = &f->m->config;
     proa_view qkv = reg(f, s->in);
     if (without_pages(f)) return;
-    proa_view k = heads(qkv, c->heads, c->kv_heads, c->head_dim);
-    proa_view v = heads(qkv, c->heads + c->kv_heads, c->kv_heads, c->head_dim);
+    proa_view k = part_of_qkv(f, qkv, 1), v = part_of_qkv(f, qkv, 2);
     f->m->ctx.ops->kv_append(&f->m->ctx, self_pages(f), k, v, &f->batch->self);
 }
 
@@ -170,13 +198,15 @@ static void do_attend(const frame *f, const proa_step *s)
     const proa_param *rel = param(f, PROA_SLOT_REL_BIAS);
     bool causal = f->m->arch->stacks[f->stack].causal;
     proa_attention a = {.scale = (float)c->attention_scale, .causal = causal};
+    a.soft_cap = (float)c->attention_cap;
+    if (c->alibi_max > 0) a.alibi = f->m->alibi;
     a.window = f->stack == PROA_STACK_DECODER ? proa_config_window(c, f->layer) : 0;
     if (rel->parts) {
         a.rel_bias = rel->values;
         a.rel_buckets = (int32_t)c->rel_buckets, a.rel_distance = (int32_t)c->rel_distance;
         a.rel_bidirectional = !causal;
     }
-    proa_view q = heads(reg(f, s->in), 0, c->heads, c->head_dim);
+    proa_view q = part_of_qkv(f, reg(f, s->in), 0);
     proa_view y = proa_view_heads(reg(f, s->out), c->heads);
     proa_kv rows = self_rows(f, reg(f, s->in));
     f->m->ctx.ops->attend(&f->m->ctx, y, q, without_pages(f) ? &rows : self_pages(f), &f->batch->self, &a);

@@ -13,7 +13,7 @@ from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, ok_json, proa, shared
 sacrebleu = pytest.importorskip("sacrebleu")
 DATA = GOLDEN / "data"
 TEXT = DATA / "classics-validation.txt.gz"
-NAMES = ["llama", "llama3", "mistral", "qwen2", "qwen3", "gpt2", "gptj", "t5", "t5_v1_1", "bert", "bert_regress", "bert_mlm"]
+NAMES = ["llama", "llama3", "mistral", "qwen2", "qwen3", "gpt2", "gptj", "bloom", "mpt", "gemma2", "t5", "t5_v1_1", "bert", "bert_regress", "bert_mlm"]
 
 
 @pytest.mark.parametrize("name", NAMES)

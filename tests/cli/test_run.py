@@ -13,7 +13,7 @@ import pytest
 from harness import BERT, GOLDEN, LM, PROA, T5, ok, ok_json, proa
 
 ARCH = GOLDEN / "arch"
-LMS = ["llama", "llama3", "mistral", "qwen2", "qwen3", "gpt2", "gptj"]
+LMS = ["llama", "llama3", "mistral", "qwen2", "qwen3", "gpt2", "gptj", "bloom", "mpt", "gemma2"]
 
 
 def ids_text(ids):

@@ -69,7 +69,10 @@ typedef struct tester {
     int64_t checks, failures;
     double worst; /* share of the tolerance, since op was set */
     bool verbose;
+    int64_t every, cases; /* only each such case is run: for tools that slow everything down; 0 and 1: all */
 } tester;
+/* Whether the next case is run. */
+bool takes_turn(tester *t);
 /* Counts; prints "FAIL table op: text" when ok is false. */
 bool expect(tester *t, bool ok, const char *fmt, ...) PROA_PRINTF(3, 4);
 

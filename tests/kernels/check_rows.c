@@ -126,7 +126,7 @@ static void for_shapes(tester *t, scene_check_fn *check)
 {
     for (size_t h = 0; h < PROA_COUNT(heights); h++)
         for (size_t w = 0; w < PROA_COUNT(widths); w++)
-            if (heights[h] < 40 || widths[w] % 16 == 1) check(t, heights[h], widths[w]);
+            if ((heights[h] < 40 || widths[w] % 16 == 1) && takes_turn(t)) check(t, heights[h], widths[w]);
     /* aligned, so that 8 elements go at once */
     static const int64_t aligned[][2] = {{4, 8},    {12, 24},   {12, 96},   {20, 64},
                                          {12, 768}, {20, 1024}, {12, 3072}, {12, 6144}};
@@ -217,6 +217,29 @@ static void act_shape(tester *t, int64_t rows, int64_t cols)
 void check_act(tester *t)
 {
     for_shapes(t, act_shape);
+}
+
+static void run_soft_cap(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    PROA_UNUSED(begin), PROA_UNUSED(end);
+    c->ops->soft_cap(c, out, s->value);
+}
+
+static void soft_cap_shape(tester *t, int64_t rows, int64_t cols)
+{
+    for (int i = 0; i < 2; i++) {
+        scene s = {.run = run_soft_cap, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}};
+        s.value = i ? 30.0f : 0.7f;
+        canvas_fill(&s.out, (uint64_t)(cols + i), true);
+        LABEL(&s, "cap %g rows %d width %d", (double)s.value, (int)rows, (int)cols);
+        check_scene(t, &s, TOL_MATH);
+        canvas_free(&s.out);
+    }
+}
+
+void check_soft_cap(tester *t)
+{
+    for_shapes(t, soft_cap_shape);
 }
 
 static void run_act_mul(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
@@ -542,7 +565,8 @@ static double device_limit_of(proa_wfmt format)
 
 static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, int variant)
 {
-    if (t->tables[0].ops->pack_bytes(format, N, K) < 0) return; /* not a format of this device */
+    if (t->tables[0].ops->pack_bytes(format, N, K) < 0 || !takes_turn(t))
+        return; /* not a format of this device */
     device_mode.limit = device_limit_of(format);
     device_mode.floor = sqrt((double)K) * (variant & 4 ? 0.125 : 1.0) / 4; /* of K products of normal numbers */
     /* bf16dot leaves open what becomes of sums that overflow: no huge weights there */
@@ -618,7 +642,7 @@ static void pack_f64(tester *t, const test_weight *right, proa_view x)
 /* The packed bytes must not depend on the threads, nor on how the rows were split into sources. */
 static void pack_case(tester *t, proa_wfmt format, int64_t N, int64_t K)
 {
-    if (t->tables[0].ops->pack_bytes(format, N, K) < 0) return;
+    if (t->tables[0].ops->pack_bytes(format, N, K) < 0 || !takes_turn(t)) return;
     canvas x = odd_canvas(N, K);
     canvas_fill(&x, 31, true);
     proa_view split[2] = {proa_view_rows(x.view, 0, N / 2), proa_view_rows(x.view, N / 2, N)};

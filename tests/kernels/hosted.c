@@ -367,6 +367,15 @@ static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa
     take_back();
 }
 
+static void soft_cap(proa_ctx *c, proa_view x, float cap)
+{
+    PROA_UNUSED(c);
+    cover_view(x);
+    bring();
+    device->ops->soft_cap(ctx(), view_there(x), cap);
+    take_back();
+}
+
 static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
     PROA_UNUSED(c);

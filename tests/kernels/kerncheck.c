@@ -38,7 +38,7 @@ typedef struct options {
     const char *device; /* check its table instead of the CPU's */
     const char *narrow; /* its views of 16 bits: "f16", "bf16" */
     bool bench, json, verbose;
-    int threads;
+    int threads, every;
 } options;
 
 static void check_table(tester *t, const options *o, proa_pool *const *pools, const proa_ops *ops,
@@ -100,7 +100,7 @@ static int check_cpu(const options *o, proa_pool *const *pools, int64_t *failure
         const proa_ops *ops = proa_ops_cpu((proa_isa)isa);
         if (!ops) printf("skip %-12s this CPU lacks it\n", proa_isa_name((proa_isa)isa));
         if (!ops || (o->table && strcmp(o->table, ops->name) != 0)) continue;
-        tester t = {.verbose = o->verbose};
+        tester t = {.verbose = o->verbose, .every = o->every};
         check_table(&t, o, pools, ops, failures);
         tables++;
     }
@@ -111,7 +111,7 @@ static int check_cpu(const options *o, proa_pool *const *pools, int64_t *failure
 static int check_device(const options *o, proa_pool *const *pools, int64_t *failures)
 {
     proa_err err = {0};
-    tester t = {.verbose = o->verbose};
+    tester t = {.verbose = o->verbose, .every = o->every};
     const proa_ops *ops = hosted_table(o->device, &err);
     device_mode.on = true;
     device_mode.narrow = !o->narrow                       ? PROA_DTYPE_F32
@@ -135,11 +135,17 @@ static int check_all(const options *o)
     return failures || !tables;
 }
 
+bool takes_turn(tester *t)
+{
+    return t->every < 2 || t->cases++ % t->every == 0;
+}
+
 static int usage(void)
 {
     puts("kerncheck [--op NAME] [--table NAME]            compare with the reference\n"
          "kerncheck --device cuda [--op NAME]             the table of a GPU\n"
          "kerncheck --device cuda --narrow f16|bf16       its views of 16 bits\n"
+         "kerncheck --every N ...                         only each Nth case, for sanitisers\n"
          "kerncheck --bench [--op NAME] [--threads N] [--json]   time every table");
     return 2;
 }
@@ -161,8 +167,10 @@ static bool read_option(options *o, int argc, char **argv, int *i)
         if (strcmp(argv[*i], named[k].name) == 0) return *named[k].value = argv[++*i], true;
     if (strcmp(argv[*i], "--bench") == 0) return o->bench = true;
     if (strcmp(argv[*i], "--json") == 0) return o->json = true;
-    if (strcmp(argv[*i], "--threads") != 0 || *i + 1 == argc) return false;
-    return o->threads = atoi(argv[++*i]), true;
+    if (*i + 1 == argc) return false;
+    if (strcmp(argv[*i], "--threads") == 0) return o->threads = atoi(argv[++*i]), true;
+    if (strcmp(argv[*i], "--every") == 0) return o->every = atoi(argv[++*i]), true;
+    return false;
 }
 
 int main(int argc, char **argv)

@@ -465,6 +465,19 @@ static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa
     });
 }
 
+__global__ void soft_cap_kernel(rows3<float> x, int d, float cap)
+{
+    gpu_wait();
+    gpu_release();
+    float *row = x.data + blockIdx.x * x.row;
+    EACH(j, d) row[j] = cap * tanhf(row[j] / cap);
+}
+
+static void soft_cap(proa_ctx *c, proa_view x, float cap)
+{
+    gpu_launch(flushed(c), "soft_cap", soft_cap_kernel, tiles(x), THREADS, 0, of(x), (int)x.shape[1], cap);
+}
+
 __global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d)
 {
     gpu_wait();
@@ -621,5 +634,6 @@ void gpu_fill_rows(proa_ops *ops)
     ops->rms_norm = rms_norm, ops->layer_norm = layer_norm;
     ops->rope_table = rope_table, ops->rope = rope;
     ops->act = act, ops->act_mul = act_mul, ops->add = add;
+    ops->soft_cap = soft_cap;
     ops->log_sum_exp = log_sum_exp, ops->top_k = top_k;
 }

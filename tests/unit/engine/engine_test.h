@@ -108,7 +108,7 @@ static inline void outcome_release(outcome *o)
     *o = (outcome){0};
 }
 
-/* With PROA_TEST_DEVICE=cuda the tests run there; those that hold batches to the same bits are the CPU's. */
+/* With PROA_TEST_DEVICE=cuda the tests run there; what the CPU gives to the bit is nearly the same there. */
 static inline proa_engine *open_or_fail(const char *path, const proa_engine_options *options)
 {
     proa_engine *engine = NULL;

@@ -72,19 +72,31 @@ static void make_requests(asked *r, uint32_t longest)
     }
 }
 
+/* On the CPU to the bit. On a device (PROA_TEST_DEVICE) how sums are split may depend on the batch, so there nearly. */
+static void assert_same_numbers(const float *a, const float *b, int64_t n)
+{
+    if (!getenv("PROA_TEST_DEVICE")) {
+        assert_memory_equal(a, b, (size_t)n * sizeof *a);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(a[i] - b[i]) <= 1e-4f * (1 + fabsf(b[i]))))
+            fail_msg("%lld: %g and %g", (long long)i, (double)a[i], (double)b[i]);
+}
+
 static void assert_same(const outcome *a, const outcome *b)
 {
     assert_int_equal(a->count, b->count);
     assert_int_equal(a->finish, b->finish);
     if (a->count) {
         assert_memory_equal(a->ids, b->ids, (size_t)a->count * sizeof *a->ids);
-        assert_memory_equal(a->logprobs, b->logprobs, (size_t)a->count * sizeof *a->logprobs);
+        assert_same_numbers(a->logprobs, b->logprobs, a->count);
     }
     assert_int_equal(a->beams, b->beams);
     for (int32_t i = 0; i < a->beams; i++) {
         assert_int_equal(a->beam_count[i], b->beam_count[i]);
         assert_memory_equal(a->beam_ids[i], b->beam_ids[i], (size_t)a->beam_count[i] * sizeof(int32_t));
-        assert_memory_equal(&a->beam_score[i], &b->beam_score[i], sizeof(float));
+        assert_same_numbers(&a->beam_score[i], &b->beam_score[i], 1);
     }
 }
 
@@ -291,9 +303,10 @@ static void bad_models_are_refused(void **state)
                      PROA_INVALID);
     assert_non_null(strstr(err.text, "f8"));
     proa_err_clear(&err);
-    assert_int_equal(
-        proa_engine_open(&engine, GOLDEN "arch/llama", &(proa_engine_options){.device = "cuda"}, &err),
-        PROA_UNSUPPORTED);
+    if (!getenv("PROA_TEST_DEVICE")) /* which may be there, then */
+        assert_int_equal(
+            proa_engine_open(&engine, GOLDEN "arch/llama", &(proa_engine_options){.device = "cuda"}, &err),
+            PROA_UNSUPPORTED);
     proa_err_clear(&err);
     assert_int_equal(proa_engine_open(&engine, GOLDEN "arch/llama",
                                       &(proa_engine_options){.kv_tokens = (int64_t)1 << 32}, &err),
@@ -341,12 +354,12 @@ static void encode_gives_hidden_states(void **state)
         assert_int_equal(one[i].finish, PROA_FINISH_END);
         assert_int_equal(one[i].columns, info.hidden);
         assert_int_equal(one[i].rows_count, counts[i]);
-        assert_memory_equal(one[i].rows, all[i].rows, (size_t)(counts[i] * info.hidden) * sizeof(float));
+        assert_same_numbers(one[i].rows, all[i].rows, counts[i] * info.hidden);
     }
     if (info.kind == PROA_KIND_ENCODER && info.outputs == info.hidden) { /* no head: the rows are the hidden states */
         outcome rows = {0};
         run_request(engine, (proa_request){.task = PROA_TASK_ROWS, .ids = ids, .ids_count = 9}, &rows);
-        assert_memory_equal(one[0].rows, rows.rows, (size_t)(9 * info.hidden) * sizeof(float));
+        assert_same_numbers(one[0].rows, rows.rows, 9 * info.hidden);
         outcome_release(&rows);
     }
     proa_engine_stats(engine, &stats);
@@ -376,7 +389,7 @@ static void vectors_stand_in_for_ids(void **state)
     submit_or_fail(engine, (proa_request){.task = PROA_TASK_ENCODE, .embedded = rows, .ids_count = 5}, &out);
     proa_engine_run(engine);
     assert_int_equal(out.rows_count, 5);
-    assert_memory_equal(out.rows, ids_out.rows, (size_t)(5 * info.hidden) * sizeof *rows);
+    assert_same_numbers(out.rows, ids_out.rows, 5 * info.hidden);
     assert_int_equal(other.rows_count, 3);
     free(rows);
     proa_weights_close(weights);

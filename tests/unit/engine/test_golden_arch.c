@@ -141,9 +141,9 @@ static void golden(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASE("llama"), CASE("llama3"),       CASE("mistral"),
-                                       CASE("qwen2"), CASE("qwen3"),        CASE("gpt2"),
-                                       CASE("gptj"),  CASE("t5"),           CASE("t5_v1_1"),
+    const struct CMUnitTest tests[] = {CASE("llama"), CASE("llama3"),       CASE("mistral"), CASE("qwen2"),
+                                       CASE("qwen3"), CASE("gpt2"),         CASE("gptj"),    CASE("bloom"),
+                                       CASE("mpt"),   CASE("gemma2"),       CASE("t5"),      CASE("t5_v1_1"),
                                        CASE("bert"),  CASE("bert_regress"), CASE("bert_mlm")};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,6 +104,60 @@ static void windows(void **state)
     proa_arena_release(&f.arena);
 }
 
+#define BLOOM "\"architectures\":[\"BloomForCausalLM\"],\"vocab_size\":200"
+#define MPT                                                                                                  \
+    "\"architectures\":[\"MptForCausalLM\"],\"vocab_size\":200,\"d_model\":64,\"n_layers\":2,\"n_heads\":4"
+
+/* Six heads: four as they are, then two of eight. Either name of a size. */
+static void alibi(void **state)
+{
+    static const double powers[] = {-2, -4, -6, -8, -1, -3};
+    fixture f;
+    float slopes[6];
+    PROA_UNUSED(state);
+    assert_int_equal(configure(&f, "{" BLOOM ",\"n_embed\":96,\"n_layer\":3,\"num_attention_heads\":6}"),
+                     PROA_OK);
+    assert_int_equal(f.c.hidden, 96);
+    assert_int_equal(f.c.ffn, 384);
+    proa_config_alibi(&f.c, slopes);
+    for (int h = 0; h < 6; h++) assert_true(fabs((double)slopes[h] - exp2(powers[h])) < 1e-9);
+    proa_arena_release(&f.arena);
+    assert_int_equal(
+        configure(&f, "{" MPT ",\"attn_config\":{\"alibi\":true,\"alibi_bias_max\":16,\"clip_qkv\":null}}"),
+        PROA_OK);
+    assert_true(f.c.alibi_max == 16);
+    proa_arena_release(&f.arena);
+    refused("{" BLOOM ",\"n_embed\":96,\"n_layer\":3}", PROA_INVALID, "'n_head' is missing");
+    refused("{" MPT ",\"attn_config\":{\"alibi\":false}}", PROA_UNSUPPORTED, "alibi");
+    refused("{" MPT ",\"attn_config\":{\"clip_qkv\":6}}", PROA_UNSUPPORTED, "clip_qkv");
+    refused("{" MPT ",\"attn_config\":{\"attn_type\":\"multiquery_attention\"}}", PROA_UNSUPPORTED, "multiquery");
+    refused("{" MPT ",\"no_bias\":false}", PROA_UNSUPPORTED, "no_bias");
+}
+
+#define GEMMA                                                                                                \
+    "\"architectures\":[\"Gemma2ForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,\"num_hidden_layers\":" \
+    "3,\"num_attention_heads\":4,\"intermediate_size\":96"
+
+/* Absent keys have transformers' defaults; a cap that is null is off. */
+static void caps(void **state)
+{
+    fixture f;
+    PROA_UNUSED(state);
+    assert_int_equal(configure(&f, "{" GEMMA "}"), PROA_OK);
+    assert_true(f.c.attention_cap == 50 && f.c.logit_cap == 30 && f.c.embed_scale == 8);
+    assert_true(fabs(f.c.attention_scale - 1.0 / 16) < 1e-12);
+    assert_int_equal(proa_config_window(&f.c, 0), 4096);
+    assert_int_equal(proa_config_window(&f.c, 1), 0);
+    assert_int_equal(proa_config_window(&f.c, 2), 4096);
+    proa_arena_release(&f.arena);
+    assert_int_equal(
+        configure(&f, "{" GEMMA ",\"attn_logit_softcapping\":null,\"final_logit_softcapping\":7}"), PROA_OK);
+    assert_true(f.c.attention_cap == 0 && f.c.logit_cap == 7);
+    proa_arena_release(&f.arena);
+    refused("{" GEMMA ",\"attn_logit_softcapping\":-1}", PROA_INVALID, "attn_logit_softcapping");
+    refused("{" GEMMA ",\"use_bidirectional_attention\":true}", PROA_UNSUPPORTED, "bidirectional");
+}
+
 static void refusals(void **state)
 {
     PROA_UNUSED(state);
@@ -164,7 +218,11 @@ static void rows_are_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_of_llama),
-                                       cmocka_unit_test(rope_old_and_new), cmocka_unit_test(windows),
-                                       cmocka_unit_test(refusals), cmocka_unit_test(rows_are_whole)};
+                                       cmocka_unit_test(rope_old_and_new),
+                                       cmocka_unit_test(windows),
+                                       cmocka_unit_test(alibi),
+                                       cmocka_unit_test(caps),
+                                       cmocka_unit_test(refusals),
+                                       cmocka_unit_test(rows_are_whole)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
