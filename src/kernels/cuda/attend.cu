@@ -278,13 +278,14 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
 
 template <typename T> __global__ void plain_kernel(task t, bool long_spans)
 {
-    extern __shared__ float shared[]; /* q [dim], sums [dim], then a weight for each thread */
+    extern __shared__ float shared[]; /* q [dim], sums [dim], then a weight for each thread; q in whole pieces of 16 bytes, as
+                                         the compiler reads it */
     __shared__ float room[33];
     gpu_wait();
     gpu_release();
     proa_span s = t.spans[blockIdx.x];
     if (long_spans && s.rows == 1) return; /* the decode kernel has it */
-    float *q = shared, *out = shared + t.dim, *weight = out + t.dim;
+    float *q = shared, *out = shared + (t.dim + 3) / 4 * 4, *weight = out + t.dim;
     int h = blockIdx.z, kv = h / t.group;
     for (int i = blockIdx.y; i < s.rows; i += gridDim.y) {
         int begin, end, at = s.context - s.rows + i;
@@ -659,7 +660,7 @@ template <typename T> static void plain(gpu *g, const task &t, int spans, int ro
 {
     unsigned y = (unsigned)(rows < 4096 ? rows : 4096);
     gpu_launch(g, "attend (plain)", plain_kernel<T>, dim3((unsigned)spans, y ? y : 1, (unsigned)t.heads), 128,
-               (size_t)(2 * t.dim + 128) * sizeof(float), t, long_spans);
+               (size_t)(2 * t.dim + 3 + 128) * sizeof(float), t, long_spans);
 }
 
 template <typename T> static void attend_as(gpu *g, const task &t, proa_dtype pages, const proa_spans *spans)

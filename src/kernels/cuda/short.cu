@@ -133,7 +133,7 @@ template <typename T, int LANES, int NV, int U> __global__ void __launch_bounds_
             }
 #pragma unroll
             for (int o = LANES / 2; o > 0; o >>= 1) score[u] += __shfl_xor_sync(0xffffffffu, score[u], o);
-            if (t.rel_bias && p < to) score[u] += bias_of(t, h, p - at);
+            if (t.shaped && p < to) score[u] = score_of(t, score[u], bias_of(t, h, p - at), slope_of(t, h), p - at);
             if (p >= to) score[u] = -INFINITY;
             now = fmaxf(now, score[u]);
         }
