@@ -13,14 +13,20 @@ extern "C" {
 enum { CODES_THREADS = 256, CODES_PIECES = 8 /* of 8 numbers, that a thread holds */,
        CODES_WIDEST = CODES_THREADS * CODES_PIECES * 8 };
 
-/* The largest magnitude of eight numbers and `largest`; infinity where there is no number. */
-template <typename X> __device__ static inline float codes_largest(float largest, uint4 eight)
+/* Magnitudes of 16 bits are ordered as their bits are, and what is no number is above all. Two at a time. */
+__device__ static inline unsigned codes_larger(unsigned most, uint4 eight)
 {
-    float v[8];
-    gpu_load8(v, reinterpret_cast<const X *>(&eight));
-#pragma unroll
-    for (int i = 0; i < 8; i++) largest = fmaxf(largest, isnan(v[i]) ? INFINITY : fabsf(v[i]));
-    return largest;
+    const unsigned MAGNITUDE = 0x7fff7fffu;
+    most = __vmaxu2(__vmaxu2(most, eight.x & MAGNITUDE), eight.y & MAGNITUDE);
+    return __vmaxu2(__vmaxu2(most, eight.z & MAGNITUDE), eight.w & MAGNITUDE);
+}
+
+/* Infinity where there was no number. */
+template <typename X> __device__ static inline float codes_largest(unsigned most)
+{
+    unsigned short bits = (unsigned short)max(most & 0xffffu, most >> 16);
+    float largest = gpu_to_f32(*reinterpret_cast<const X *>(&bits));
+    return isnan(largest) ? INFINITY : largest;
 }
 
 template <typename X> __device__ static inline void codes_round(uint8_t *to, uint4 eight, float inverse)
@@ -40,7 +46,7 @@ __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(Make make, gpu_cod
     __shared__ float room[33];
     typename Make::loads raw[CODES_PIECES];
     uint4 eight[CODES_PIECES];
-    float largest = 0.0f;
+    unsigned most = 0;
     gpu_wait();
     gpu_release();
 #pragma unroll
@@ -53,9 +59,9 @@ __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(Make make, gpu_cod
         int k = (p * CODES_THREADS + (int)threadIdx.x) * 8;
         if (k >= K) break;
         eight[p] = make.finish(raw[p], blockIdx.x, k);
-        largest = codes_largest<X>(largest, eight[p]);
+        most = codes_larger(most, eight[p]);
     }
-    largest = gpu_block_max(largest, room);
+    float largest = gpu_block_max(codes_largest<X>(most), room);
     float scale = proa_fp8_scale(largest, largest < INFINITY), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
 #pragma unroll
     for (int p = 0; p < CODES_PIECES; p++) {

@@ -246,11 +246,29 @@ static inline bool gpu_in_eights(proa_view v)
     return ok;
 }
 
-/* Beyond f16's range the largest number, not infinity: T5's widest layers reach it. */
+/* Beyond f16's range the largest number, not infinity: T5's widest layers reach it, and cuBLASLt makes infinity of it. What is
+ * no number stays none. */
+template <typename T> __device__ static inline float gpu_finite(float x)
+{
+    if constexpr (std::is_same<T, __half>::value)
+        asm("min.NaN.f32 %0, %0, 0f477FE000;\n\tmax.NaN.f32 %0, %0, 0fC77FE000;" : "+f"(x));
+    return x;
+}
 template <typename T> __device__ static inline T gpu_saturate(float x)
 {
-    if constexpr (std::is_same<T, __half>::value) x = isnan(x) ? x : fminf(fmaxf(x, -65504.0f), 65504.0f);
-    return gpu_from_f32<T>(x);
+    return gpu_from_f32<T>(gpu_finite<T>(x));
+}
+
+/* Two numbers as one word. */
+template <typename T> __device__ static inline unsigned gpu_pair(float x, float y)
+{
+    if constexpr (std::is_same<T, __half>::value) {
+        __half2 pair = __floats2half2_rn(gpu_finite<T>(x), gpu_finite<T>(y));
+        return *reinterpret_cast<unsigned *>(&pair);
+    } else {
+        __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+        return *reinterpret_cast<unsigned *>(&pair);
+    }
 }
 
 template <typename T> __device__ static inline void gpu_load8(float out[8], const T *p)
@@ -278,20 +296,9 @@ template <typename T> __device__ static inline void gpu_store8(T *p, const float
         for (int i = 0; i < 4; i++)
             pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(v[2 * i], v[2 * i + 1]), __NV_SATFINITE, __NV_E4M3);
         *reinterpret_cast<uint2 *>(p) = make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
-    } else {
-        uint4 room;
-        T *t = reinterpret_cast<T *>(&room);
-#pragma unroll
-        for (int i = 0; i < 8; i++) t[i] = gpu_saturate<T>(v[i]);
-        *reinterpret_cast<uint4 *>(p) = room;
-    }
-}
-
-/* cuBLASLt makes infinity of what is beyond f16's range: here it is the largest number. */
-template <typename T> __device__ static inline float gpu_finite(float x)
-{
-    if constexpr (std::is_same<T, __half>::value) x = isinf(x) ? copysignf(65504.0f, x) : x;
-    return x;
+    } else
+        *reinterpret_cast<uint4 *>(p) = make_uint4(gpu_pair<T>(v[0], v[1]), gpu_pair<T>(v[2], v[3]), gpu_pair<T>(v[4], v[5]),
+                                                   gpu_pair<T>(v[6], v[7]));
 }
 
 /* Activations whose result is rounded to 16 bits. The error function is Abramowitz and Stegun's 7.1.26: within 1.5e-7. */

@@ -25,6 +25,47 @@ static void guess_algorithm(gpu *g, gpu_plan *p)
     if (p->ready) p->algo = result.algo;
 }
 
+/* For scales of rows and columns the library has one guess, tiles of 128 x 128, which leaves most SMs idle where rows are few
+ * (N = 4,096, 256 rows: 64 tiles). Its kernels of other tiles do such products as well. */
+struct tile_form {
+    uint32_t id;
+    int outputs, rows;
+    double rate; /* of multiplying, beside the first's (README.md) */
+};
+static const tile_form TILES[] = {{CUBLASLT_MATMUL_TILE_128x128, 128, 128, 1.0},
+                                  {CUBLASLT_MATMUL_TILE_192x64, 192, 64, 0.86},
+                                  {CUBLASLT_MATMUL_TILE_128x64, 128, 64, 0.75},
+                                  {CUBLASLT_MATMUL_TILE_64x64, 64, 64, 0.66}};
+
+/* What all tiles take, as many at a time as there are SMs. */
+static double time_of(const gpu *g, const gpu_product *k, const tile_form &f)
+{
+    int64_t count = (k->N + f.outputs - 1) / f.outputs * ((k->T + f.rows - 1) / f.rows);
+    return (double)((count + g->sms - 1) / g->sms) * f.outputs * f.rows / f.rate;
+}
+
+/* Rows of tiles share weights: two of them fetch for each other. */
+static bool set_tile(gpu *g, const gpu_plan *p, const tile_form &f, cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    uint16_t cluster = p->key.T > f.rows ? CUBLASLT_CLUSTER_SHAPE_1x2x1 : CUBLASLT_CLUSTER_SHAPE_1x1x1;
+    cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &f.id, sizeof f.id);
+    cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster, sizeof cluster);
+    return cublasLtMatmulAlgoCheck(g->lt, p->op, p->a, p->b, p->c, p->d, algo, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= g->workspace_bytes;
+}
+
+static void choose_tile(gpu *g, gpu_plan *p)
+{
+    cublasLtMatmulAlgo_t guess = p->algo;
+    double least = time_of(g, &p->key, TILES[0]);
+    for (size_t i = 1; i < PROA_COUNT(TILES); i++) {
+        cublasLtMatmulAlgo_t algo = guess;
+        double time = time_of(g, &p->key, TILES[i]);
+        if (time < least && set_tile(g, p, TILES[i], &algo)) least = time, p->algo = algo;
+    }
+}
+
 /* Column-major terms: D [N x T] = A^T B, A the weights [K x N], B the rows [K x T]. */
 static void describe(gpu *g, gpu_plan *p, cublasComputeType_t compute)
 {
@@ -55,6 +96,7 @@ static void describe(gpu *g, gpu_plan *p, cublasComputeType_t compute)
     cublasLtMatrixLayoutCreate(&p->c, k->y_type, (uint64_t)k->N, (uint64_t)k->T, k->residual ? k->residual_row : k->y_row);
     cublasLtMatrixLayoutCreate(&p->d, k->y_type, (uint64_t)k->N, (uint64_t)k->T, k->y_row);
     guess_algorithm(g, p);
+    if (p->ready && k->scaled) choose_tile(g, p);
 }
 
 static void drop(gpu_plan *p)

@@ -167,7 +167,8 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
         for (int e = 0; e < 8; e++)
             if ((i * LANES + lane) * 8 < d) sum += (kept[i][e] - mean) * (kept[i][e] - mean);
     sum = LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, room);
-    float inverse = 1.0f / sqrtf(sum / (float)d + eps), largest = 0.0f;
+    float inverse = 1.0f / sqrtf(sum / (float)d + eps);
+    unsigned most = 0;
     uint4 rounded[PIECES];
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
@@ -180,9 +181,10 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
         for (int e = 0; e < 8; e++) kept[i][e] = (kept[i][e] - mean) * inverse * ws[e] + bs[e];
         gpu_store8(reinterpret_cast<Y *>(&rounded[i]), kept[i]);
         *reinterpret_cast<uint4 *>(to + j) = rounded[i];
-        largest = codes_largest<Y>(largest, rounded[i]);
+        most = codes_larger(most, rounded[i]);
     }
     if (!codes.at) return;
+    float largest = codes_largest<Y>(most);
     largest = LANES == 32 ? gpu_warp_max(largest) : gpu_block_max(largest, room);
     float scale = proa_fp8_scale(largest, largest < INFINITY), unit = scale > 0.0f ? 1.0f / scale : 0.0f;
 #pragma unroll
