@@ -60,6 +60,7 @@ struct proa_job {
     int32_t slot;      /* first of `width` slots (tables), while admitted */
     int64_t reserved;  /* pages that it may come to use */
     int64_t length;    /* tokens whose keys and values are in its pages, of each sequence that runs */
+    int64_t in_step;   /* rows of its prompt that the step has */
     int64_t new_tokens, new_max; /* of all sequences together; of each at most */
     int32_t running;             /* sequences that have not ended */
     proa_finish ending;          /* decided in this step, carried out at its end */

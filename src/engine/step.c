@@ -327,6 +327,7 @@ static void add_prompt(proa_engine *e, proa_job *job, int64_t budget)
     int64_t begin = job->length, rows = proa_min64(job->prompt_count - begin, budget);
     take_pages(e, table, begin, rows);
     add_span(e, table, rows, begin + rows, &e->cross[job->slot], job->input_count);
+    job->in_step = rows;
     for (int64_t i = begin; i < begin + rows; i++) {
         if (asks_all(job) || i + 1 == job->prompt_count) ask(e, job, e->rows, i);
         add_row(e, job->prompt[i], i);
@@ -350,11 +351,9 @@ static void move_on(proa_engine *e)
     for (proa_job *job = e->running.first; job; job = job->next) {
         if (job->phase == PROA_PHASE_DECODE) job->length++;
         if (job->phase != PROA_PHASE_PROMPT) continue;
-        int64_t held = 0;
-        for (int64_t s = 0; s < e->spans && !held; s++)
-            if (e->self_spans[s].table == table_at(e, &e->self[job->slot])) held = e->self_spans[s].rows;
-        job->length += held;
-        e->now.prompt_tokens += (uint64_t)held;
+        job->length += job->in_step;
+        e->now.prompt_tokens += (uint64_t)job->in_step;
+        job->in_step = 0;
     }
 }
 

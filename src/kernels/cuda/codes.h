@@ -10,8 +10,11 @@ extern "C" {
 #include "kernels/quant.h"
 }
 
-enum { CODES_THREADS = 256, CODES_PIECES = 8 /* of 8 numbers, that a thread holds */,
-       CODES_WIDEST = CODES_THREADS * CODES_PIECES * 8 };
+enum {
+    CODES_THREADS = 256,
+    CODES_PIECES = 8 /* of 8 numbers, that a thread holds */,
+    CODES_WIDEST = CODES_THREADS * CODES_PIECES * 8
+};
 
 /* Magnitudes of 16 bits are ordered as their bits are, and what is no number is above all. Two at a time. */
 __device__ static inline unsigned codes_larger(unsigned most, uint4 eight)

@@ -42,7 +42,7 @@ struct gpu {
     proa_device base; /* first */
     char name[256];
     int index, sms;
-    bool clusters; /* blocks can share their memory (sm_90) */
+    bool clusters;       /* blocks can share their memory (sm_90) */
     cudaStream_t stream; /* what kernels go to: main_stream, or the branch's */
     cudaStream_t main_stream, side_stream;
     cudaEvent_t forked, side_done;
@@ -117,8 +117,8 @@ static inline void gpu_note(gpu *g, cudaError_t status, const char *where)
 /* Launches with programmatic dependent launch: the kernel may start while the one before still runs, and waits itself
  * (gpu_wait) before it touches what others made. Clusters: that many blocks along x share their memory (sm_90). */
 template <typename... Params, typename... Args>
-static void gpu_launch_clusters(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid, unsigned cluster, dim3 block,
-                                size_t shared, Args... args)
+static void gpu_launch_clusters(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid,
+                                unsigned cluster, dim3 block, size_t shared, Args... args)
 {
     cudaLaunchAttribute attribute[2];
     cudaLaunchConfig_t config = {};
@@ -140,7 +140,8 @@ static void gpu_launch_clusters(gpu *g, const char *what, void (*kernel)(Params.
 }
 
 template <typename... Params, typename... Args>
-static void gpu_launch(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args)
+static void gpu_launch(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid, dim3 block,
+                       size_t shared, Args... args)
 {
     gpu_launch_clusters(g, what, kernel, grid, 1, block, shared, args...);
 }
@@ -297,8 +298,8 @@ template <typename T> __device__ static inline void gpu_store8(T *p, const float
             pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(v[2 * i], v[2 * i + 1]), __NV_SATFINITE, __NV_E4M3);
         *reinterpret_cast<uint2 *>(p) = make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
     } else
-        *reinterpret_cast<uint4 *>(p) = make_uint4(gpu_pair<T>(v[0], v[1]), gpu_pair<T>(v[2], v[3]), gpu_pair<T>(v[4], v[5]),
-                                                   gpu_pair<T>(v[6], v[7]));
+        *reinterpret_cast<uint4 *>(p) = make_uint4(gpu_pair<T>(v[0], v[1]), gpu_pair<T>(v[2], v[3]),
+                                                   gpu_pair<T>(v[4], v[5]), gpu_pair<T>(v[6], v[7]));
 }
 
 /* Activations whose result is rounded to 16 bits. The error function is Abramowitz and Stegun's 7.1.26: within 1.5e-7. */
@@ -390,7 +391,8 @@ struct gpu_product {
 
 struct gpu_operands {
     void *y;
-    const void *x, *w, *bias, *residual; /* bias: of the epilogue, in y's type (scaled and f32: bf16); residual may be y */
+    const void *x, *w, *bias,
+        *residual; /* bias: of the epilogue, in y's type (scaled and f32: bf16); residual may be y */
     float alpha;
     const void *x_scale, *w_scale; /* f32 [T], [N] of a scaled product, whose K is a multiple of 16 */
 };
