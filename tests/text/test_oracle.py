@@ -109,6 +109,29 @@ def llama2_like():
     return tok
 
 
+def gemma_like():
+    tok = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    tok.normalizer = normalizers.Replace(" ", "▁")
+    tok.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    specials = ["<pad>", "<eos>", "<bos>", "<unk>"] + [f"<0x{b:02X}>" for b in range(256)]
+    train(tok, vocab_size=1200, special_tokens=specials, limit_alphabet=120)
+    data = json.loads(tok.to_str())
+    data["added_tokens"] = data["added_tokens"][:4]
+    tok = Tokenizer.from_str(json.dumps(data))
+    tok.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tok.post_processor = processors.TemplateProcessing(single="<bos> $A", pair="<bos> $A <bos>:1 $B:1", special_tokens=[("<bos>", 2)])
+    return tok
+
+
+def bloom_like():
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r" ?[^(\s|[.,!?…。，、।۔،])]+"), "isolated"),
+                                                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tok.decoder = decoders.ByteLevel()
+    tok.post_processor = processors.ByteLevel(add_prefix_space=True, trim_offsets=False)
+    return train(tok, vocab_size=900, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<unk>", "<s>", "</s>", "<pad>"])
+
+
 def llama3_like():
     pattern = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
     tok = Tokenizer(models.BPE(ignore_merges=True))
@@ -236,6 +259,8 @@ FAMILIES = {
     "gpt2": gpt2_like,
     "llama2": llama2_like,
     "llama3": llama3_like,
+    "gemma": gemma_like,
+    "bloom": bloom_like,
     "qwen": qwen_like,
     "roberta": roberta_like,
     "clip": clip_like,
