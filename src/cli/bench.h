@@ -37,7 +37,8 @@ typedef struct proa_bench_cost {
 typedef struct proa_bench {
     proa_common common; /* first: see session.h */
     const char *batches_text, *plot;
-    int64_t prompt, tokens, repeats;
+    int64_t prompt, tokens, repeats, top_k;
+    double temperature;
     bool csv;
 
     const proa_session *session;

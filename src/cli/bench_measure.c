@@ -70,13 +70,16 @@ static proa_status submit_all(const proa_bench *b, trial *t, proa_err *err)
     for (int64_t i = 0; i < t->batch && status == PROA_OK; i++) {
         fill_ids(ids, b->prompt, b->session->info.vocab, (uint64_t)b->common.seed + (uint64_t)i);
         t->seq[i] = (sequence){.trial = t};
-        proa_request request = {
-            .task = proa_bench_is_encoder(b) ? PROA_TASK_ROWS : PROA_TASK_GENERATE,
-            .ids = ids,
-            .ids_count = b->prompt,
-            .on_event = on_event,
-            .arg = &t->seq[i],
-            .options = {.max_tokens = (int32_t)proa_bench_max_tokens(b, t->batch), .ignore_eos = true}};
+        proa_request request = {.task = proa_bench_is_encoder(b) ? PROA_TASK_ROWS : PROA_TASK_GENERATE,
+                                .ids = ids,
+                                .ids_count = b->prompt,
+                                .on_event = on_event,
+                                .arg = &t->seq[i],
+                                .options = {.max_tokens = (int32_t)proa_bench_max_tokens(b, t->batch),
+                                            .temperature = (float)b->temperature,
+                                            .top_k = (int32_t)b->top_k,
+                                            .seed = (uint64_t)b->common.seed + (uint64_t)i,
+                                            .ignore_eos = true}};
         status = proa_engine_submit(t->engine, &request, &t->seq[i].id, err);
     }
     free(ids);

@@ -19,6 +19,8 @@ static const proa_arg bench_rows[] = {
      "tokens of a prompt (random, from --seed)"},
     {"tokens", PROA_ARG_INT, AT(tokens), 1, PROA_CONTEXT_MAX, "N", "64", "decoding steps that are timed"},
     {"repeats", PROA_ARG_INT, AT(repeats), 1, 100, "N", "3", "runs of each batch; the median one counts"},
+    {"temperature", PROA_ARG_REAL, AT(temperature), 0, 100, "X", "0", "draw tokens; 0: the likeliest"},
+    {"top-k", PROA_ARG_INT, AT(top_k), 0, PROA_VOCAB_MAX, "N", "0", "of the N likeliest; 0: of all"},
     {"plot", PROA_ARG_TEXT, AT(plot), 0, 0, "FILE.svg", NULL, "draw rate by batch under the measured ceiling"},
     {"csv", PROA_ARG_FLAG, AT(csv), 0, 0, NULL, NULL, "comma-separated lines with a head line"},
 };

@@ -21,13 +21,13 @@ static void end_sequence(proa_engine *e, proa_job *job, int32_t i)
     if (--job->running == 0 && job->ending == PROA_FINISH_NONE) job->ending = job->seq[0].finish;
 }
 
-static void tell(proa_engine *e, const proa_draw *d, const proa_sample *drawn)
+void proa_answer_token(proa_engine *e, const proa_draw *draw, const proa_sample *sample)
 {
-    proa_job *job = d->job;
+    proa_seq *seq = &draw->job->seq[draw->sequence];
     e->now.new_tokens++;
-    job->seq[d->sequence].token = drawn->id;
-    proa_deliver_token(d, drawn);
-    if (job->seq[d->sequence].finish != PROA_FINISH_NONE) end_sequence(e, job, d->sequence);
+    seq->token = sample->id;
+    proa_deliver_token(draw, sample);
+    if (seq->finish != PROA_FINISH_NONE) end_sequence(e, draw->job, draw->sequence);
 }
 
 /* Tells what was drawn, in order. */
@@ -38,7 +38,7 @@ static void tell_draws(proa_engine *e, int64_t n)
         proa_job *job = d->job;
         if (job->ending == PROA_FINISH_ERROR) continue;
         if (e->draw_rows[i].status == PROA_OK) {
-            tell(e, d, &e->draw_rows[i].out);
+            proa_answer_token(e, d, &e->draw_rows[i].out);
             continue;
         }
         job->ending = PROA_FINISH_ERROR;
@@ -78,11 +78,16 @@ static void add_draw(proa_engine *e, proa_job *job, int32_t i, const float *raw,
     e->draw_count++;
 }
 
-/* After the prompt: all sequences draw from its last row, and share its pages. */
-static void fork_sequences(proa_engine *e, proa_job *job, const float *logits, const float *hidden)
+void proa_answer_share(proa_engine *e, proa_job *job)
 {
     for (int32_t i = 1; i < job->width; i++)
         proa_table_share(&e->pages, &e->self[job->slot + i], &e->self[job->slot], job->length);
+}
+
+/* All sequences draw from the prompt's last row. */
+static void fork_sequences(proa_engine *e, proa_job *job, const float *logits, const float *hidden)
+{
+    proa_answer_share(e, job);
     for (int32_t i = 0; i < job->width; i++) add_draw(e, job, i, logits, hidden);
 }
 
@@ -268,45 +273,57 @@ static void answer_job(proa_engine *e, const proa_ask *a, int64_t n, proa_view l
     }
 }
 
-/* ---- greedy steps on a device: only the best ids come back ---- */
+/* ---- the asks of a step ---- */
 
-/* No more is asked of this row than its likeliest token: of a prompt's, if it is the only one asked and one sequence goes
- * on from it. */
-static bool wants_best_only(const proa_ask *a)
+/* Beams want no more of a row than its best candidates, unless options change it: these are found where the model runs. */
+static bool wants_top_only(const proa_engine *e, const proa_ask *a)
 {
     const proa_job *job = a->job;
-    const proa_options *o = &job->options;
-    bool draws = job->phase == PROA_PHASE_DECODE ||
-                 (job->task == PROA_TASK_GENERATE && job->width == 1 && !o->prompt_logprobs && !job->contrast);
-    return draws && job->seq && !job->candidates && !job->logits && !o->logprobs && o->top_logprobs == 0 &&
-           o->best_of <= o->n && !o->return_logits && !o->return_hidden && proa_sampler_greedy(o);
+    return e->ahead != PROA_AHEAD_NONE && job->beam && !job->logits && !job->options.prompt_logprobs &&
+           job->candidates <= PROA_TOP_MAX;
 }
 
-/* How many from here on want no more, where that is all that would be fetched at once; else 0: a few of them in between are
- * fetched with the others. */
-static int64_t count_best_only(const proa_engine *e, int64_t at)
+/* How many asks from here on are of that kind and want as many, at most n. */
+static int64_t count_top_only(const proa_engine *e, const proa_ask *a, int64_t n)
 {
-    int64_t n = 0, left = e->ask_count - at;
-    if (e->device->host) return 0;
-    while (n < proa_min64(left, e->model->plan.best_rows) && wants_best_only(&e->asks[at + n])) n++;
-    return n < proa_min64(left, PROA_HEAD_ROWS) ? 0 : n;
+    int64_t count = 0;
+    while (count < n && wants_top_only(e, &a[count]) && a[count].job->candidates == a[0].job->candidates)
+        count++;
+    return count;
 }
 
-/* False if a row is not all numbers: then it is fetched and looked at, which says what is wrong. */
-static bool answer_best(proa_engine *e, const proa_ask *a, int64_t n)
+/* Rows [at, at + n) of what was found are the candidates of these asks of one job. */
+static void put_candidates(proa_engine *e, const proa_ask *a, int64_t n, int64_t at)
 {
-    int32_t ids[PROA_BEST_ROWS];
-    float sums[PROA_BEST_ROWS];
-    for (int64_t i = 0; i < n; i++) e->ask_rows[i] = a[i].row;
-    proa_model_best(e->model, e->ask_rows, n, ids, sums);
+    proa_job *job = a->job;
+    int64_t M = job->candidates, first = job->phase == PROA_PHASE_PROMPT ? 0 : a->index;
+    bool last = job->phase == PROA_PHASE_PROMPT || a[n - 1].index + 1 == job->width;
+    if (job->ending == PROA_FINISH_ERROR) return;
+    memcpy(job->beam_ids + first * M, e->top_ids + at * M, (size_t)(n * M) * sizeof *e->top_ids);
     for (int64_t i = 0; i < n; i++)
-        if (!isfinite(sums[i])) return false;
-    for (int64_t i = 0; i < n; i++) {
-        proa_draw draw = {.job = a[i].job, .sequence = a[i].job->phase == PROA_PHASE_PROMPT ? 0 : a[i].index};
-        proa_sample sample = {.id = ids[i]};
-        if (draw.job->ending != PROA_FINISH_ERROR) tell(e, &draw, &sample);
+        for (int64_t j = 0; j < M; j++)
+            job->beam_values[(first + i) * M + j] = e->top_logits[(at + i) * M + j] - e->lse[at + i];
+    if (last) advance_beams(e, job);
+}
+
+static void answer_top_only(proa_engine *e, const proa_ask *a, int64_t n)
+{
+    proa_model_top(e->model, e->ask_rows, n, a->job->candidates, e->top_ids, e->top_logits, e->lse);
+    for (int64_t i = 0, k; i < n; i = k) {
+        for (k = i + 1; k < n && a[k].job == a[i].job;) k++;
+        put_candidates(e, &a[i], k - i, i);
     }
-    return true;
+}
+
+static void answer_rows_of_head(proa_engine *e, const proa_ask *a, int64_t n)
+{
+    proa_view logits = proa_model_head(e->model, e->ask_rows, n);
+    for (int64_t i = 0, k; i < n; i = k) {
+        for (k = i + 1; k < n && a[k].job == a[i].job;) k++;
+        e->answered = i;
+        answer_job(e, &a[i], k - i, proa_view_rows(logits, i, k));
+    }
+    draw_all(e); /* the next rows of the head overwrite these */
 }
 
 static bool wants_hidden(const proa_engine *e)
@@ -319,20 +336,12 @@ static bool wants_hidden(const proa_engine *e)
 void proa_answer_asks(proa_engine *e)
 {
     e->model->hidden_wanted = wants_hidden(e);
-    for (int64_t at = 0; at < e->ask_count;) {
-        int64_t best = count_best_only(e, at), n = proa_min64(e->ask_count - at, PROA_HEAD_ROWS);
-        if (best && answer_best(e, &e->asks[at], best)) {
-            at += best;
-            continue;
-        }
-        for (int64_t i = 0; i < n; i++) e->ask_rows[i] = e->asks[at + i].row;
-        proa_view logits = proa_model_head(e->model, e->ask_rows, n);
-        for (int64_t i = 0, k; i < n; i = k) {
-            for (k = i + 1; k < n && e->asks[at + k].job == e->asks[at + i].job;) k++;
-            e->answered = i;
-            answer_job(e, &e->asks[at + i], k - i, proa_view_rows(logits, i, k));
-        }
-        draw_all(e); /* the next rows of the head overwrite these */
-        at += n;
+    for (int64_t at = 0, n; at < e->ask_count; at += n) {
+        const proa_ask *a = &e->asks[at];
+        int64_t most = proa_min64(e->ask_count - at, PROA_HEAD_ROWS), top = count_top_only(e, a, most);
+        for (n = top ? top : 1; !top && n < most && !wants_top_only(e, &a[n]);) n++;
+        for (int64_t i = 0; i < n; i++) e->ask_rows[i] = a[i].row;
+        if (top) answer_top_only(e, a, n);
+        else answer_rows_of_head(e, a, n);
     }
 }

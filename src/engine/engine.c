@@ -59,6 +59,7 @@ static void make_step(proa_engine *e)
     /* a step holds at most one span for each sequence; an encoder's at most one for each row */
     e->ids = proa_calloc(rows, sizeof *e->ids);
     e->positions = proa_calloc(rows, sizeof *e->positions);
+    e->from = proa_calloc(rows, sizeof *e->from);
     e->self_spans = proa_calloc(rows, sizeof *e->self_spans);
     e->cross_spans = proa_calloc(rows, sizeof *e->cross_spans);
     e->asks = proa_calloc(rows, sizeof *e->asks);
@@ -67,6 +68,14 @@ static void make_step(proa_engine *e)
     e->kv = proa_calloc((size_t)e->model->kv_layers, sizeof *e->kv);
     for (int32_t i = 0; i < e->model->kv_layers; i++) e->kv[i] = proa_pages_layer(&e->pages, i);
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
+    size_t sequences = (size_t)e->sizes.sequences_max;
+    e->choices = proa_calloc(sequences, sizeof *e->choices);
+    e->top_ids = proa_calloc((size_t)PROA_HEAD_ROWS * PROA_TOP_MAX, sizeof *e->top_ids);
+    e->top_logits = proa_calloc((size_t)PROA_HEAD_ROWS * PROA_TOP_MAX, sizeof *e->top_logits);
+    for (int i = 0; i < 2; i++) {
+        e->flight[i].due = proa_calloc(sequences, sizeof *e->flight[i].due);
+        e->flight[i].ticket = i;
+    }
     int64_t vocab = e->model->plan.width[PROA_REG_OUT];
     int threads = proa_pool_threads(e->pool);
     e->changed = proa_calloc((size_t)(PROA_HEAD_ROWS * vocab), sizeof *e->changed);
@@ -93,6 +102,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 8 * e->pages.count);
     make_tables(e);
     make_step(e);
+    e->ahead = proa_flight_mode(e->device);
     return PROA_OK;
 }
 
@@ -116,8 +126,11 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
 static void free_step(proa_engine *e)
 {
     if (!e->pool) return;
-    void *all[] = {e->table_memory, e->slot_used,   e->self, e->spare,    e->cross, e->ids,  e->positions,
-                   e->self_spans,   e->cross_spans, e->asks, e->ask_rows, e->kv,    e->given};
+    void *all[] = {e->table_memory,  e->slot_used, e->self,      e->spare,
+                   e->cross,         e->ids,       e->positions, e->self_spans,
+                   e->cross_spans,   e->asks,      e->ask_rows,  e->kv,
+                   e->given,         e->from,      e->choices,   e->flight[0].due,
+                   e->flight[1].due, e->top_ids,   e->top_logits};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     for (int i = 0; i < proa_pool_threads(e->pool) && e->samplers; i++) proa_sampler_release(&e->samplers[i]);
     free(e->changed);

@@ -50,20 +50,53 @@ static int64_t since_reset(const proa_options *o, const proa_history *h)
     return since;
 }
 
-float proa_sampler_top_p(const proa_options *o, const proa_history *history)
+/* How top_p goes on from token to token. */
+typedef struct decay {
+    float first, factor, least;
+    bool fixed; /* it stays */
+} decay;
+
+static decay decay_of(const proa_options *o)
 {
     bool hf = o->style == PROA_STYLE_HF;
-    float decay = o->top_p_decay > 0 ? o->top_p_decay : 1;
-    float least = o->top_p_min > 0 || o->given & PROA_GIVEN(top_p_min) ? o->top_p_min : 1e-6F;
-    float first = hf && o->top_p <= 0 ? 1 : o->top_p; /* all of it decays too */
-    bool fixed = (decay >= 1 && least <= first) || (!hf && (o->top_k > 0 || first <= 0));
-    if (fixed || !history) return o->top_p;
-    float p = first, before = -1;
+    decay d = {.first = hf && o->top_p <= 0 ? 1 : o->top_p, /* all of it decays too */
+               .factor = o->top_p_decay > 0 ? o->top_p_decay : 1,
+               .least = o->top_p_min > 0 || o->given & PROA_GIVEN(top_p_min) ? o->top_p_min : 1e-6F};
+    d.fixed = (d.factor >= 1 && d.least <= d.first) || (!hf && (o->top_k > 0 || d.first <= 0));
+    return d;
+}
+
+float proa_sampler_top_p(const proa_options *o, const proa_history *history)
+{
+    const decay d = decay_of(o);
+    if (d.fixed || !history) return o->top_p;
+    float p = d.first, before = -1;
     for (int64_t since = since_reset(o, history); since > 0 && p != before; since--) {
         before = p;
-        p = fmaxf(p * decay, least);
+        p = fmaxf(p * d.factor, d.least);
     }
     return p;
+}
+
+/* 1 - top_p. transformers has a Python float there; the f32 option came from a decimal number, which is taken back
+ * first, so that 0.8 leaves 0.2 and not 0.19999999. */
+static double rest_of(float top_p)
+{
+    return 1.0 - rint((double)top_p * 1e7) / 1e7;
+}
+
+bool proa_sampler_choice(proa_choice *choice, const proa_options *o)
+{
+    const rules r = rules_of(o, NULL);
+    *choice = (proa_choice){.temperature = 0};
+    if (proa_sampler_greedy(o)) return true;
+    *choice = (proa_choice){.temperature = r.temperature,
+                            .top_k = (int32_t)r.top_k,
+                            .top_p = r.top_p,
+                            .rest = (float)rest_of(r.top_p),
+                            .min_p = r.min_p,
+                            .falling = r.falling};
+    return decay_of(o).fixed && r.typical_p <= 0;
 }
 
 /* ---- selection ---- */
@@ -309,13 +342,6 @@ static int64_t ties_at(const proa_sampler_scratch *s, int64_t n, uint32_t at, in
         if (ties++ == nth) *found = i;
     }
     return ties;
-}
-
-/* 1 - top_p. transformers has a Python float there; the f32 option came from a decimal number, which is taken back
- * first, so that 0.8 leaves 0.2 and not 0.19999999. */
-static double rest_of(float top_p)
-{
-    return 1.0 - rint((double)top_p * 1e7) / 1e7;
 }
 
 /* hf: transformers' TopPLogitsWarper: in rising order, drops while cumsum(softmax(x)) <= 1 - top_p (an f32), keeps the

@@ -27,7 +27,8 @@ typedef enum proa_phase {
 /* One of the sequences of a request. All that run have the same length, since they started together. */
 typedef struct proa_seq {
     int32_t token; /* the one to be run next */
-    int32_t *ids;  /* [new_max] generated so far */
+    int32_t from; /* which of the chosen ids on the device it is, while the host does not know it; -1: the host does */
+    int32_t *ids; /* [new_max] generated so far */
     int64_t count;
     double logprob_sum; /* of these, when they are known */
     proa_finish finish; /* NONE while it runs */
@@ -65,6 +66,8 @@ struct proa_job {
     int32_t running;             /* sequences that have not ended */
     proa_finish ending;          /* decided in this step, carried out at its end */
     proa_err error;              /* why, when ending is ERROR */
+    bool chosen_there;           /* its tokens can be chosen where the model runs (flight.c), */
+    proa_choice choice;          /* so, and by a random number of each's own */
     proa_logits *logits;         /* NULL: the options change no logits */
     proa_seq *seq;               /* [sequences] */
     proa_logprob *top;           /* [top_logprobs] for each sequence, or each of PROA_HEAD_ROWS prompt rows */
@@ -102,6 +105,26 @@ typedef struct proa_draw {
     proa_err err;
 } proa_draw;
 
+/* One token that the device chooses. job NULL: it has gone meanwhile. */
+typedef struct proa_due {
+    proa_job *job;
+    int32_t sequence;
+} proa_due;
+
+/* A step that was launched, whose tokens the host has not yet seen. */
+typedef struct proa_flight {
+    proa_due *due; /* [sequences_max] */
+    int64_t count;
+    int ticket; /* for proa_model_chosen */
+} proa_flight;
+
+/* Where tokens are chosen, if all of a step's can be chosen there, and when the host learns of them. */
+typedef enum proa_ahead {
+    PROA_AHEAD_NONE,  /* on the host */
+    PROA_AHEAD_LANDS, /* on the device; at once */
+    PROA_AHEAD_FLIES  /* on the device; when the next step is launched */
+} proa_ahead;
+
 struct proa_engine {
     proa_pool *pool;
     proa_device *device;
@@ -128,6 +151,8 @@ struct proa_engine {
 
     /* the step, all [rows_max] */
     int32_t *ids, *positions;
+    int32_t *from; /* which of the chosen ids on the device a row runs; -1: ids says */
+    bool any_from;
     proa_span *self_spans, *cross_spans; /* [sequences_max] */
     proa_ask *asks;
     int32_t *ask_rows;
@@ -135,8 +160,16 @@ struct proa_engine {
     proa_given *given; /* of the encoder's step */
     int64_t given_count;
     float lse[PROA_HEAD_ROWS];
+    int32_t *top_ids; /* [PROA_HEAD_ROWS][PROA_TOP_MAX] */
+    float *top_logits;
     float prompt_logprobs[PROA_HEAD_ROWS];
     int64_t answered; /* rows of the head before the one in hand */
+
+    proa_ahead ahead;
+    proa_flight flight[2]; /* the older one first */
+    int32_t flights;
+    proa_choice *choices; /* [sequences_max] */
+    bool any_drawn;       /* some of these are not the likeliest */
 
     proa_job_list waiting, running;
 
@@ -168,6 +201,23 @@ void proa_deliver_done(proa_engine *e, proa_job *job, proa_finish finish, const 
 
 /* answer.c: runs the head over the step's asks and gives each job its due; sets job->ending. */
 void proa_answer_asks(proa_engine *e);
+/* After the prompt: all sequences share its pages. */
+void proa_answer_share(proa_engine *e, proa_job *job);
+/* Delivers a sequence's next token, and ends the sequence if it was the last. */
+void proa_answer_token(proa_engine *e, const proa_draw *draw, const proa_sample *sample);
+
+/* flight.c: steps whose tokens are chosen where the model runs. */
+proa_ahead proa_flight_mode(const proa_device *d);
+/* Sets chosen_there and choice; once, by submit. */
+void proa_flight_prepare(proa_job *job);
+/* Whether all tokens of a step with the running jobs can be. */
+bool proa_flight_fits(const proa_engine *e);
+/* The step's pass was launched: now the choice of those tokens that can be chosen there. What else was asked stays. */
+void proa_flight_launch(proa_engine *e);
+/* Waits for the oldest flight and delivers its tokens. */
+void proa_flight_land(proa_engine *e);
+/* The job goes. */
+void proa_flight_forget(proa_engine *e, const proa_job *job);
 
 /* step.c */
 bool proa_step_run(proa_engine *e);

@@ -164,18 +164,15 @@ void proa_table_share(proa_pages *p, proa_table *dst, const proa_table *src, int
     dst->count = (int32_t)count;
 }
 
-/* The first `tokens` tokens of a page, in every layer. Those of one head lie together. */
+/* The first `tokens` tokens of a page, in every layer, of keys and of values. Those of one head lie together. */
 static void copy_page(const proa_pages *p, int32_t to, int32_t from, int64_t tokens)
 {
     int64_t head = p->block_bytes / p->kv_heads;
-    int64_t bytes = head / PROA_PAGE_TOKENS * tokens;
-    for (int32_t layer = 0; layer < p->layers; layer++)
-        for (int value = 0; value < 2; value++) {
-            char *blocks = layer_blocks(p, layer, value);
-            for (int64_t h = 0; h < p->kv_heads; h++)
-                p->device->copy(p->device, blocks + to * p->block_bytes + h * head,
-                                blocks + from * p->block_bytes + h * head, bytes);
-        }
+    proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * tokens,
+                     .count = {2 * (int64_t)p->layers, p->kv_heads},
+                     .stride = {p->count * p->block_bytes, head}};
+    if (tokens > 0)
+        p->device->copy(p->device, p->memory + to * p->block_bytes, p->memory + from * p->block_bytes, &b);
 }
 
 static int64_t shared_pages(const proa_pages *p, const proa_table *table, int64_t from_token)

@@ -109,6 +109,10 @@ float proa_sampler_top_p(const proa_options *options, const proa_history *histor
  * hold no NaN; returns 0 if the largest, which s->largest keeps, is infinite. (filter.c) */
 int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_t vocab,
                             const proa_options *options, const proa_history *history);
+/* The same steps as numbers for a device, all but the random one (proa_choice.uniform, of proa_sampler_uniform): a
+ * temperature of 0 for options that are greedy. False if a row's numbers alone do not tell what to do: typical_p, a top_p
+ * that decays. (filter.c) */
+bool proa_sampler_choice(proa_choice *choice, const proa_options *options);
 /* The candidate at which the running sum of weights first exceeds u times their sum, 0 <= u < 1. */
 int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u);
 /* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011). */

@@ -4,7 +4,8 @@
  * A step: take what was submitted, end what was cancelled, admit in order of arrival whoever fits; run the encoder
  * over new inputs; run the decoder over one row for each sequence that decodes and, with what is left of the budget,
  * over chunks of prompts; sample. A request is admitted only if the pages that it may ever use are free or not
- * promised to others, so nothing that runs is ever evicted. */
+ * promised to others, so nothing that runs is ever evicted. Where the device chooses the tokens, a step is launched before
+ * the host knows those of the one before (flight.c). */
 #include "engine/job.h"
 
 #include "base/alloc.h"
@@ -63,6 +64,7 @@ void proa_step_drop(proa_engine *e, proa_job *job)
 static void end_job(proa_engine *e, proa_job *job, proa_finish finish, const proa_err *error)
 {
     if (job->phase != PROA_PHASE_WAITING) proa_step_drop(e, job);
+    proa_flight_forget(e, job);
     proa_deliver_done(e, job, finish, error);
 }
 
@@ -133,6 +135,7 @@ static void admit(proa_engine *e)
 static void clear_batch(proa_engine *e)
 {
     e->rows = e->spans = e->ask_count = e->given_count = 0;
+    e->any_from = false;
 }
 
 static int32_t table_at(const proa_engine *e, const proa_table *table)
@@ -158,12 +161,22 @@ static void add_row(proa_engine *e, int32_t id, int64_t position)
 {
     e->ids[e->rows] = id;
     e->positions[e->rows] = (int32_t)position;
+    e->from[e->rows] = -1;
     e->rows++;
+}
+
+/* The row of a sequence that decodes: its token may be known to the device alone. */
+static void add_token(proa_engine *e, const proa_seq *seq, int64_t position)
+{
+    add_row(e, seq->from < 0 ? seq->token : 0, position);
+    e->from[e->rows - 1] = seq->from;
+    e->any_from = e->any_from || seq->from >= 0;
 }
 
 static proa_batch batch_of(const proa_engine *e)
 {
     proa_batch b = {.rows = e->rows, .ids = e->ids, .positions = e->positions};
+    if (e->any_from) b.from = e->from;
     b.self = (proa_spans){.span = e->self_spans, .count = e->spans, .pages = e->table_memory};
     b.cross = (proa_spans){.span = e->cross_spans, .count = e->spans, .pages = e->table_memory};
     return b;
@@ -298,9 +311,12 @@ static bool encode(proa_engine *e)
 
 /* ---- the decoder ---- */
 
+/* A token that the host has not seen may turn out to be the last; that it is the last for its number is known. */
 static bool runs(const proa_job *job, int32_t i)
 {
-    return job->candidates || job->seq[i].finish == PROA_FINISH_NONE;
+    if (job->candidates) return true;
+    const proa_seq *seq = &job->seq[i];
+    return seq->finish == PROA_FINISH_NONE && (seq->from < 0 || seq->count + 1 < job->new_max);
 }
 
 static void add_decoding(proa_engine *e, proa_job *job)
@@ -311,7 +327,8 @@ static void add_decoding(proa_engine *e, proa_job *job)
         take_pages(e, table, job->length, 1);
         add_span(e, table, 1, job->length + 1, &e->cross[job->slot], job->input_count);
         ask(e, job, e->rows, i);
-        add_row(e, job->candidates ? job->beam_token[i] : job->seq[i].token, job->length);
+        if (job->candidates) add_row(e, job->beam_token[i], job->length);
+        else add_token(e, &job->seq[i], job->length);
     }
 }
 
@@ -370,17 +387,32 @@ static void leave(proa_engine *e)
     e->running = kept;
 }
 
-static bool decode(proa_engine *e)
+/* One pass over all that decodes, and what is left of the budget for prompts. */
+static void decode(proa_engine *e)
 {
     build_decode(e);
-    if (!e->rows) return false;
+    if (!e->rows) return;
     proa_batch batch = batch_of(e);
     proa_model_decode(e->model, e->kv, &batch);
     e->now.steps++;
     move_on(e);
+    if (e->ahead != PROA_AHEAD_NONE) proa_flight_launch(e);
+    if (e->flights && !e->ask_count) return; /* no more is asked; it lands by and by */
+    if (e->flights) proa_flight_land(e);
     proa_answer_asks(e);
     leave(e);
-    return true;
+}
+
+/* One step's tokens are delivered. If the device chooses them, the next step is under way before the host has seen them:
+ * that one's rows are known but for their ids. A sequence that turns out to have ended has a row too many in it, on a page
+ * that it still had; nobody hears of it. */
+static void decode_ahead(proa_engine *e)
+{
+    if (!e->flights) decode(e);
+    if (e->flights == 1 && e->ahead == PROA_AHEAD_FLIES && proa_flight_fits(e)) decode(e);
+    if (!e->flights) return;
+    proa_flight_land(e);
+    leave(e);
 }
 
 static void publish(proa_engine *e)
@@ -406,7 +438,7 @@ bool proa_step_run(proa_engine *e)
     admit(e);
     int64_t begin = proa_clock_ns();
     if (has_encoder(e)) encode(e);
-    if (has_decoder(e)) decode(e);
+    if (has_decoder(e)) decode_ahead(e);
     if (any) e->now.step_s += (double)(proa_clock_ns() - begin) * 1e-9;
     publish(e);
     return any;

@@ -267,6 +267,7 @@ static int64_t new_tokens_wanted(const proa_job *job)
 
 static void make_seq(const proa_engine *e, proa_job *job, proa_seq *seq)
 {
+    seq->from = -1;
     seq->ids = proa_malloc((size_t)job->new_max * sizeof *seq->ids);
     proa_stop_init(&seq->stop, job->options.stop_strings);
     proa_buf_init(&seq->piece, PROA_TEXT_BYTES_MAX);
@@ -319,6 +320,7 @@ static proa_status plan_job(const proa_engine *e, proa_job *job, const proa_opti
     } else if (job->options.top_logprobs) {
         job->top = proa_calloc((size_t)job->options.top_logprobs * PROA_HEAD_ROWS, sizeof *job->top);
     }
+    proa_flight_prepare(job);
     job->reserved = pages_needed(job);
     if (job->reserved > e->pages.count)
         return PROA_FAIL(

@@ -40,6 +40,27 @@ static void host_copy(proa_device *d, void *dst, const void *src, int64_t bytes)
     memcpy(dst, src, (size_t)bytes);
 }
 
+static void host_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket)
+{
+    PROA_UNUSED(d), PROA_UNUSED(ticket);
+    memcpy(dst, src, (size_t)bytes);
+}
+
+static void host_sent(proa_device *d, int ticket)
+{
+    PROA_UNUSED(d), PROA_UNUSED(ticket);
+}
+
+static void host_copy_blocks(proa_device *d, void *dst, const void *src, const proa_blocks *b)
+{
+    PROA_UNUSED(d);
+    for (int64_t i = 0; i < b->count[0]; i++)
+        for (int64_t j = 0; j < b->count[1]; j++) {
+            int64_t at = i * b->stride[0] + j * b->stride[1];
+            memcpy((char *)dst + at, (const char *)src + at, (size_t)b->bytes);
+        }
+}
+
 static int64_t host_available(proa_device *d)
 {
     PROA_UNUSED(d);
@@ -69,7 +90,9 @@ static proa_device *open_host(void)
                        .host_free = host_host_free,
                        .upload = host_copy,
                        .download = host_copy,
-                       .copy = host_copy,
+                       .send = host_send,
+                       .sent = host_sent,
+                       .copy = host_copy_blocks,
                        .available = host_available,
                        .check = host_check,
                        .close = host_close};

@@ -18,6 +18,11 @@ typedef struct proa_pass {
     int32_t rows_min; /* of all spans */
 } proa_pass;
 
+/* Pieces of memory: [count[0]][count[1]] of them, each of so many bytes, at i * stride[0] + j * stride[1]. */
+typedef struct proa_blocks {
+    int64_t bytes, count[2], stride[2];
+} proa_blocks;
+
 typedef struct proa_device proa_device;
 struct proa_device {
     const char *name; /* "cpu", "NVIDIA H200" */
@@ -33,7 +38,10 @@ struct proa_device {
     /* In order with the kernels. upload: src may be reused at once. download: returns when the bytes are there. */
     void (*upload)(proa_device *d, void *dst, const void *src, int64_t bytes);
     void (*download)(proa_device *d, void *dst, const void *src, int64_t bytes);
-    void (*copy)(proa_device *d, void *dst, const void *src, int64_t bytes); /* within the device */
+    /* As download, but send returns at once and sent waits. dst is of host_alloc; words of 4 bytes. ticket: 0 or 1. */
+    void (*send)(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
+    void (*sent)(proa_device *d, int ticket);
+    void (*copy)(proa_device *d, void *dst, const void *src, const proa_blocks *blocks); /* within the device */
     int64_t (*available)(proa_device *d); /* bytes that can still be taken */
     /* INTERNAL with the device's own words if any kernel has failed since the last call; waits for all of them. */
     proa_status (*check)(proa_device *d, proa_err *err);
@@ -68,7 +76,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 6
+#define PROA_CUDA_VERSION 7
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 #endif

@@ -87,6 +87,18 @@ typedef struct proa_attention {
  * transformers. distance > buckets / 2 (a quarter of the buckets when bidirectional). */
 int32_t proa_rel_bucket(int32_t relative, int32_t buckets, int32_t distance, bool bidirectional);
 
+/* How one token is drawn from a row of logits; the steps come in this order, and what an option means is told in
+ * engine/sampler.h. Plain numbers, for a device to read. */
+typedef struct proa_choice {
+    float temperature; /* 0: the first index of the largest, and nothing else plays a part */
+    int32_t top_k;     /* 0: all */
+    float top_p;       /* 0: all */
+    float rest;        /* 1 - top_p, taken before it was rounded */
+    float min_p;       /* 0: all */
+    int32_t falling; /* mass is counted from the likeliest down, exactly top_k stay, and the last one's weight is cut */
+    double uniform; /* in [0,1): the candidate at which the running sum of weights, by rising id, exceeds this part */
+} proa_choice;
+
 typedef struct proa_ops proa_ops;
 typedef struct proa_ctx {
     const proa_ops *ops;

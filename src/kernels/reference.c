@@ -510,5 +510,7 @@ void proa_reference_fill(proa_ops *ops)
                       .add = add,
                       .gather = gather,
                       .log_sum_exp = log_sum_exp,
-                      .top_k = top_k};
+                      .top_k = top_k,
+                      .choose = proa_choose_reference,
+                      .take_ids = proa_take_ids_reference};
 }

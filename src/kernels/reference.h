@@ -9,6 +9,10 @@
 /* Sets every entry of the table. */
 void proa_reference_fill(proa_ops *ops);
 
+/* The ops choose and take_ids (reference_choose.c). */
+proa_choose_fn proa_choose_reference;
+proa_take_ids_fn proa_take_ids_reference;
+
 /* One activation in double precision, rounded once: act's formula as PROA_ACT_LIST states it. */
 float proa_act_reference(proa_act act, float x);
 

@@ -306,9 +306,8 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
         m->ctx.device = d;
         proa_model_touch(m->ctx.pool, m->activations, p->activation_bytes);
         proa_model_touch(m->ctx.pool, m->ctx.scratch, m->ctx.scratch_bytes);
-    } else {
-        PROA_TRY(proa_stage_make(m, err));
     }
+    PROA_TRY(proa_stage_make(m, err));
     load_positions(m);
     load_weights(m, progress, arg);
     malloc_trim(0); /* what reading the header left behind */

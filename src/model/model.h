@@ -15,7 +15,7 @@ typedef struct proa_model_options {
     const char *quant;    /* "none", "int8", on a GPU also "fp8", "int4" */
     int64_t rows_max;     /* rows of the widest step */
     int64_t head_rows;    /* rows of logits that are fetched at once */
-    int64_t best_rows;    /* rows that a device judges at once (proa_model_best), where that is more */
+    int64_t best_rows;    /* rows of which a device chooses tokens at once, where that is more */
     const char *kv_dtype; /* of keys and values: "auto", "f32", "bf16", "f16", "fp8" (GPU); NULL: auto */
 } proa_model_options;
 
@@ -29,8 +29,10 @@ typedef struct proa_given {
 typedef struct proa_batch {
     int64_t rows;
     const int32_t *ids, *positions; /* [rows] */
-    const int32_t *types;           /* [rows] token types (BERT); NULL: all 0 */
-    proa_spans self;                /* whose rows, and their own contexts, this step's tokens included */
+    const int32_t *from; /* [rows] which of the last chosen ids (proa_model_choose) a row runs, in place of its own; -1: none.
+                            NULL: none of them */
+    const int32_t *types;    /* [rows] token types (BERT); NULL: all 0 */
+    proa_spans self;         /* whose rows, and their own contexts, this step's tokens included */
     proa_spans cross;        /* the same rows, with the encoder's contexts (encoder-decoder, decoding) */
     const proa_given *given; /* of an encoder's step: [given_count] */
     int64_t given_count;
@@ -55,7 +57,7 @@ typedef struct proa_model {
     /* after proa_model_load */
     char *weight_memory, *activations;
     float *inv_freq, *alibi; /* alibi: [heads] slopes */
-    proa_stage *stage;       /* stage.h; NULL on the host */
+    proa_stage *stage;       /* stage.h */
     proa_dtype stream;       /* of register X since the last pass */
 } proa_model;
 
@@ -81,9 +83,17 @@ proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
 /* Rows [0, rows) of the last pass of a model whose head only gathers: what proa_model_head gives for them, in one piece,
  * valid until the next call. NULL: its head does more. */
 const float *proa_model_rows(proa_model *m, int64_t rows);
-/* Of a model on a device: the likeliest id of each of these rows, at most plan.best_rows, and the logarithm of the sum of its exponentials, which
- * is a number if the whole row is. Nothing else comes back. */
-void proa_model_best(proa_model *m, const int32_t *rows, int64_t count, int32_t *ids, float *sums);
+/* A token for each of these rows of the last pass (at most plan.rows_max), chosen where the model runs (choose in ops.def);
+ * how NULL: the likeliest. Returns at once: the next pass may run these tokens (proa_batch.from) before the host knows them.
+ * ticket: 0 or 1, for proa_model_chosen. */
+void proa_model_choose(proa_model *m, const int32_t *rows, int64_t count, const proa_choice *how, int ticket);
+/* Waits for what was chosen: [count] ids and their rows' log_sum_exp. Valid until the ticket is used again. */
+void proa_model_chosen(proa_model *m, int ticket, int64_t count, const int32_t **ids, const float **sums);
+/* The k likeliest of each of these rows (at most plan.head_rows), found where the model runs, and the rows' log_sum_exp:
+ * ids and logits [count][k], sums [count]. 1 <= k <= PROA_TOP_MAX and the outputs. */
+enum { PROA_TOP_MAX = 128 };
+void proa_model_top(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids, float *logits,
+                    float *sums);
 /* What the head's last product read in row i of the last call of proa_model_head: [hidden], after the final norm. */
 const float *proa_model_hidden(const proa_model *m, int64_t i);
 /* Rows [first, first + count) of what the last encode left, to the host: [count][hidden], after the encoder's final norm. */

@@ -3,6 +3,7 @@
 #include "model/model.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "model/stage.h"
 #include <stdlib.h>
 
@@ -350,11 +351,12 @@ static proa_view hidden_rows(const proa_model *m, int64_t count)
     return proa_view_2d(m->activations + p->offset[read], PROA_DTYPE_F32, count, p->width[read]);
 }
 
+/* rows: where the model runs. */
 static proa_view run_head_there(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
 {
     frame f = make_frame(m, m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER, count);
     PROA_ASSERT(count <= m->plan.best_rows);
-    f.gather = proa_stage_rows(m, rows, count);
+    f.gather = rows;
     f.layer = m->params[f.stack].layers;
     run(&f, program);
     return reg(&f, PROA_REG_OUT);
@@ -362,16 +364,31 @@ static proa_view run_head_there(proa_model *m, const proa_program *program, cons
 
 static proa_view run_head(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
 {
-    return proa_stage_fetch(m, run_head_there(m, program, rows, count), hidden_rows(m, count));
+    const int32_t *there = proa_stage_rows(m, rows, count);
+    return proa_stage_fetch(m, run_head_there(m, program, there, count), hidden_rows(m, count));
 }
 
-void proa_model_best(proa_model *m, const int32_t *rows, int64_t count, int32_t *ids, float *sums)
+void proa_model_choose(proa_model *m, const int32_t *rows, int64_t count, const proa_choice *how, int ticket)
 {
-    proa_view logits = run_head_there(m, &m->plan.head, rows, count);
-    proa_best best = proa_stage_best(m);
-    m->ctx.ops->log_sum_exp(&m->ctx, best.sums, logits);
-    m->ctx.ops->top_k(&m->ctx, proa_view_2d(best.values, PROA_DTYPE_F32, count, 1), best.ids, logits, 1);
-    proa_stage_best_fetch(m, count, ids, sums);
+    proa_chosen chosen = proa_stage_chosen(m, count);
+    const int32_t *there = proa_stage_rows(m, rows, count);
+    how = proa_stage_choices(m, how, count);
+    for (int64_t at = 0, n; at < count; at += n) {
+        n = proa_min64(count - at, m->plan.best_rows);
+        proa_view logits = run_head_there(m, &m->plan.head, there + at, n);
+        m->ctx.ops->choose(&m->ctx, chosen.ids + at, chosen.sums + at, logits, how ? how + at : NULL);
+    }
+    proa_stage_send_chosen(m, count, ticket);
+}
+
+void proa_model_top(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids, float *logits,
+                    float *sums)
+{
+    proa_top top = proa_stage_top(m, count, k);
+    proa_view out = run_head_there(m, &m->plan.head, proa_stage_rows(m, rows, count), count);
+    m->ctx.ops->log_sum_exp(&m->ctx, top.sums, out);
+    m->ctx.ops->top_k(&m->ctx, proa_view_2d(top.logits, PROA_DTYPE_F32, count, k), top.ids, out, k);
+    proa_stage_fetch_top(m, count, k, ids, logits, sums);
 }
 
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * stage.h - a step's arrays on their way to a device, and its results on their way back. On the host nothing moves.
+ * stage.h - a step's arrays on their way to a device, and its results on their way back. On the host little moves.
  * Owner:   the model.
  * Threads: the stepping thread. */
 #ifndef PROA_MODEL_STAGE_H
@@ -13,17 +13,26 @@ void proa_stage_free(proa_model *m);
 /* Copies ids, positions, types, spans and the pages that they use in one piece, and makes *there of it. Returns there,
  * or on the host batch itself. The spans' context_max is rounded up so that few different ones come. */
 const proa_batch *proa_stage_batch(proa_model *m, const proa_batch *batch, proa_batch *there);
+/* The same of rows, at most rows_max, that the head gathers. */
 const int32_t *proa_stage_rows(proa_model *m, const int32_t *rows, int64_t count);
-const int32_t *proa_stage_all_rows(const proa_model *m); /* 0, 1, 2, ...: of a head that only gathers */
+const int32_t *proa_stage_all_rows(const proa_model *m); /* 0, 1, 2, ... */
 /* The head's output where the host can read it, and with m->hidden_wanted what the head read. */
 proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden);
-/* Where a device puts the best id of each row, its logit and the row's log-sum-exp, and fetching the ids and sums. */
-typedef struct proa_best {
+/* Tokens that the device chooses: how, where they and the rows' sums go, and sending both to the host. ticket: 0 or 1. */
+typedef struct proa_chosen {
     int32_t *ids;
-    float *values, *sums;
-} proa_best;
-proa_best proa_stage_best(proa_model *m);
-void proa_stage_best_fetch(proa_model *m, int64_t count, int32_t *ids, float *sums);
+    float *sums;
+} proa_chosen;
+const proa_choice *proa_stage_choices(proa_model *m, const proa_choice *how, int64_t count);
+proa_chosen proa_stage_chosen(proa_model *m, int64_t count);
+void proa_stage_send_chosen(proa_model *m, int64_t count, int ticket);
+/* Where the k likeliest of some rows go, one behind the other, and fetching all three. */
+typedef struct proa_top {
+    int32_t *ids;
+    float *logits, *sums;
+} proa_top;
+proa_top proa_stage_top(proa_model *m, int64_t count, int64_t k);
+void proa_stage_fetch_top(proa_model *m, int64_t count, int64_t k, int32_t *ids, float *logits, float *sums);
 const float *proa_stage_hidden(const proa_model *m, proa_view hidden, int64_t row);
 
 #endif

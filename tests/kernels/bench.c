@@ -120,6 +120,20 @@ static void run_top_k(subject *s)
     s->ctx.ops->top_k(&s->ctx, rows_view(s->y, s->T, s->K), s->ints, rows_view(s->x, s->T, s->N), s->K);
 }
 
+/* K 0: the likeliest; else a draw from the best K. */
+static void run_choose(subject *s)
+{
+    proa_choice how[64];
+    for (int64_t i = 0; i < s->T; i++)
+        how[i] = (proa_choice){.temperature = 0.8F, .top_k = (int32_t)s->K, .uniform = 0.4};
+    s->ctx.ops->choose(&s->ctx, s->ints, s->y, rows_view(s->x, s->T, s->N), s->K ? how : NULL);
+}
+
+static void run_take_ids(subject *s)
+{
+    s->ctx.ops->take_ids(&s->ctx, s->ints + 1024, s->ints, s->ints + 2048, s->T);
+}
+
 static proa_view heads_view(float *data, int64_t T, int64_t heads, int64_t dim)
 {
     return proa_view_3d(data, PROA_DTYPE_F32, T, heads, dim);
@@ -278,7 +292,10 @@ static void bench_simple(bench *b)
                                   {"gather", run_gather, 256, 1024, 0, 8, 0},
                                   {"log_sum_exp", run_log_sum_exp, 16, 32000, 0, 4, 20},
                                   {"top_k", run_top_k, 16, 32000, 50, 4, 1},
-                                  {"top_k", run_top_k, 1, 151936, 1, 4, 1}};
+                                  {"top_k", run_top_k, 1, 151936, 1, 4, 1},
+                                  {"choose", run_choose, 16, 32000, 0, 4, 20},
+                                  {"choose", run_choose, 16, 32000, 50, 4, 20},
+                                  {"take_ids", run_take_ids, 512, 1, 0, 12, 0}};
     int64_t most = 1 << 21;
     subject s = {.x = numbers(most), .y = numbers(most), .z = numbers(most), .small = numbers(1 << 16)};
     s.ints = proa_calloc(4096, 4);

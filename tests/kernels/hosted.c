@@ -412,6 +412,27 @@ static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int6
     take_back();
 }
 
+static void choose(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_choice *how)
+{
+    PROA_UNUSED(c);
+    cover(ids, x.shape[0] * 4), cover(sums, x.shape[0] * 4), cover_view(x);
+    cover(how, x.shape[0] * (int64_t)sizeof *how);
+    bring();
+    device->ops->choose(ctx(), there(ids), there(sums), view_there(x), there(how));
+    take_back();
+}
+
+static void take_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows, int64_t count)
+{
+    int32_t most = 0;
+    PROA_UNUSED(c);
+    for (int64_t i = 0; i < count; i++) most = rows[i] >= most ? rows[i] + 1 : most;
+    cover(ids, count * 4), cover(from, most * 4L), cover(rows, count * 4);
+    bring();
+    device->ops->take_ids(ctx(), there(ids), there(from), there(rows), count);
+    take_back();
+}
+
 const proa_ops *hosted_table(const char *name, proa_err *err)
 {
     static proa_ops table;

@@ -46,6 +46,7 @@ struct gpu {
     cudaStream_t stream; /* what kernels go to: main_stream, or the branch's */
     cudaStream_t main_stream, side_stream;
     cudaEvent_t forked, side_done;
+    cudaEvent_t sent[2]; /* what gpu_send sent has arrived */
     bool is_beside, plain_next; /* plain_next: the next kernel begins a branch, so no programmatic launch */
     cublasLtHandle_t lt;
     void *workspace; /* of cuBLASLt */
@@ -363,6 +364,7 @@ __device__ static inline float gpu_block_max(float v, float *room)
 void gpu_fill_rows(proa_ops *ops);   /* rows.cu */
 void gpu_fill_linear(proa_ops *ops); /* linear.cu */
 void gpu_fill_attend(proa_ops *ops); /* attend.cu */
+void gpu_fill_choose(proa_ops *ops); /* choose.cu */
 void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
                 uint64_t seed);
 double gpu_read_rate(proa_device *d);                     /* ceiling.cu */
@@ -426,6 +428,8 @@ void gpu_tune_close(gpu *g); /* writes what is new */
 /* ---- uploads (upload.cu) ---- */
 cudaError_t gpu_uploads_open(gpu *g);
 void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes);
+void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
+void gpu_sent(proa_device *d, int ticket);
 /* The weights are there: threads and pinned memory are let go of. */
 void gpu_uploads_rest(gpu *g);
 void gpu_uploads_close(gpu *g);

@@ -68,12 +68,32 @@ static void gpu_download(proa_device *d, void *dst, const void *src, int64_t byt
     gpu_note(g, cudaStreamSynchronize(g->stream), "download");
 }
 
-static void gpu_copy(proa_device *d, void *dst, const void *src, int64_t bytes)
+/* Block blockIdx.y of the inner, blockIdx.z of the outer count; the grid goes over one block's units. */
+template <typename Unit> __global__ void copy_kernel(char *dst, const char *src, int64_t units, int64_t outer, int64_t inner)
 {
-    gpu_flush(self(d));
-    gpu_codes_forget(self(d));
-    gpu_biases_forget(self(d), dst, bytes);
-    gpu_note(self(d), cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToDevice, self(d)->stream), "copy");
+    int64_t at = blockIdx.z * outer + blockIdx.y * inner;
+    gpu_wait();
+    gpu_release();
+    for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < units; i += gridDim.x * blockDim.x)
+        ((Unit *)(dst + at))[i] = ((const Unit *)(src + at))[i];
+}
+
+static bool in_sixteens(const void *dst, const void *src, const proa_blocks *b)
+{
+    return ((uintptr_t)dst | (uintptr_t)src | (uintptr_t)b->bytes | (uintptr_t)b->stride[0] | (uintptr_t)b->stride[1]) % 16 == 0;
+}
+
+static void gpu_copy(proa_device *d, void *dst, const void *src, const proa_blocks *b)
+{
+    gpu *g = self(d);
+    const int64_t THREADS = 256, BLOCKS_MAX = 64;
+    gpu_flush(g);
+    gpu_codes_forget(g);
+    bool wide = in_sixteens(dst, src, b);
+    int64_t units = wide ? b->bytes / 16 : b->bytes, blocks = (units + THREADS - 1) / THREADS;
+    dim3 grid((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX), (unsigned)b->count[1], (unsigned)b->count[0]);
+    gpu_launch(g, "copy", wide ? copy_kernel<uint4> : copy_kernel<uint8_t>, grid, (unsigned)THREADS, 0, (char *)dst, (const char *)src,
+               units, b->stride[0], b->stride[1]);
 }
 
 static int64_t gpu_available(proa_device *d)
@@ -271,6 +291,8 @@ static void gpu_close(proa_device *d)
     gpu_uploads_close(g);
     if (g->forked) cudaEventDestroy(g->forked);
     if (g->side_done) cudaEventDestroy(g->side_done);
+    for (cudaEvent_t event : g->sent)
+        if (event) cudaEventDestroy(event);
     if (g->side_stream) cudaStreamDestroy(g->side_stream);
     if (g->main_stream) cudaStreamDestroy(g->main_stream);
     free(g->graphs);
@@ -286,6 +308,8 @@ static proa_status take_room(gpu *g, proa_err *err)
     if (status == cudaSuccess) status = cudaStreamCreateWithFlags(&g->side_stream, cudaStreamNonBlocking);
     if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->forked, cudaEventDisableTiming);
     if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->side_done, cudaEventDisableTiming);
+    for (cudaEvent_t &event : g->sent)
+        if (status == cudaSuccess) status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     if (status == cudaSuccess) status = gpu_uploads_open(g);
     if (status == cudaSuccess) status = cudaMalloc(&g->workspace, g->workspace_bytes);
     if (status == cudaSuccess) status = cudaMalloc((void **)&g->counters, GPU_COUNTERS * sizeof *g->counters);
@@ -345,6 +369,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     gpu_fill_rows(&gpu_ops);
     gpu_fill_linear(&gpu_ops);
     gpu_fill_attend(&gpu_ops);
+    gpu_fill_choose(&gpu_ops);
     gpu *g = (gpu *)proa_calloc(1, sizeof *g);
     proa_device *d = &g->base;
     snprintf(g->name, sizeof g->name, "%s", prop.name);
@@ -352,6 +377,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->name = g->name, d->ops = &gpu_ops;
     d->alloc = gpu_alloc, d->free = gpu_free, d->host_alloc = gpu_host_alloc, d->host_free = gpu_host_free;
     d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;
+    d->send = gpu_send, d->sent = gpu_sent;
     d->available = gpu_available, d->check = gpu_check, d->close = gpu_close;
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
     d->beside = gpu_beside, d->join = gpu_join;

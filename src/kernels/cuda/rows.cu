@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rows.cu - ops that go row by row: embedding, norms, rotary positions, activations, sums, gathering, the head's helpers. */
+ * rows.cu - ops that go row by row: embedding, norms, rotary positions, activations, sums, gathering. */
 #include "kernels/cuda/codes.h"
-
-#include <cooperative_groups.h>
-
-namespace groups = cooperative_groups;
 
 enum { THREADS = 256 };
 
@@ -494,142 +490,6 @@ static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
     gpu_launch(flushed(c, y), "add", add_kernel, tiles(y), THREADS, 0, of(y), of(a), of(b), (int)y.shape[1]);
 }
 
-/* ---- the head's helpers ---- */
-
-/* exp(v - top) where top is no less than v: 1 for v == top, infinite ones too. */
-__device__ static inline float below_top(float v, float top)
-{
-    return v == top ? 1.0f : expf(v - top);
-}
-
-/* The largest and the sum of exponentials against it, of this thread's numbers: a cluster's blocks share a row. */
-__device__ static void sum_part(const float *row, int d, int first, int step, float *top, float *sum)
-{
-    enum { AT_ONCE = 8 };
-    float largest = -INFINITY, total = 0.0f;
-    for (int base = first; base < d; base += AT_ONCE * step) {
-        float v[AT_ONCE], now = largest;
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) v[i] = base + i * step < d ? row[base + i * step] : -INFINITY;
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) now = fmaxf(now, v[i]);
-        total *= below_top(largest, now);
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            if (base + i * step < d) total += below_top(v[i], now);
-        largest = now;
-    }
-    *top = largest, *sum = total;
-}
-
-__global__ void log_sum_exp_kernel(float *out, rows3<float> x, int d)
-{
-    __shared__ float room[33];
-    [[maybe_unused]] __shared__ float2 part;
-    int blocks = gridDim.x, rank = blockIdx.x, step = blocks * blockDim.x;
-    gpu_wait();
-    gpu_release();
-    const float *row = x.data + blockIdx.y * x.row;
-    float top, sum;
-    sum_part(row, d, rank * blockDim.x + threadIdx.x, step, &top, &sum);
-    float largest = gpu_block_max(top, room);
-    sum = gpu_block_sum(sum * below_top(top, largest), room);
-    if (blocks == 1) {
-        if (threadIdx.x == 0) out[blockIdx.y] = largest == INFINITY ? (isnan(sum) ? sum : largest) : largest + logf(sum);
-        return;
-    }
-#if __CUDA_ARCH__ >= 900
-    groups::cluster_group cluster = groups::this_cluster();
-    if (threadIdx.x == 0) part = make_float2(largest, sum);
-    cluster.sync();
-    if (rank == 0 && threadIdx.x == 0) {
-        float all = 0.0f;
-        for (int i = 0; i < blocks; i++) largest = fmaxf(largest, cluster.map_shared_rank(&part, i)->x);
-        for (int i = 0; i < blocks; i++) {
-            float2 other = *cluster.map_shared_rank(&part, i);
-            all += other.y * below_top(other.x, largest);
-        }
-        out[blockIdx.y] = largest == INFINITY ? (isnan(all) ? all : largest) : largest + logf(all);
-    }
-    cluster.sync();
-#endif
-}
-
-/* Blocks that share a row: where rows are few, so many that a row is read in one go. */
-static unsigned blocks_of_row(const gpu *g, int64_t rows, int64_t d)
-{
-    return g->clusters && rows <= 16 && d >= 8192 ? 8 : 1;
-}
-
-static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
-{
-    gpu *g = flushed(c);
-    unsigned blocks = blocks_of_row(g, x.shape[0], x.shape[1]);
-    gpu_launch_clusters(g, "log_sum_exp", log_sum_exp_kernel, dim3(blocks, (unsigned)x.shape[0]), blocks, 1024, 0, out, of(x),
-                        (int)x.shape[1]);
-}
-
-/* A value and its place as one number whose order is top_k's: NaN lowest, then by value, then the lower index first. */
-__device__ static unsigned long long rank_of(float v, int at)
-{
-    unsigned bits = __float_as_uint(v == 0.0f ? 0.0f : v);
-    unsigned key = isnan(v) ? 0u : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (unsigned long long)key << 32 | (0xffffffffu - (unsigned)at);
-}
-
-/* k passes over the row, each for the best below the one before. */
-__global__ void top_k_kernel(rows3<float> values, int32_t *ids, rows3<float> x, int d, int k)
-{
-    __shared__ unsigned long long room[33];
-    [[maybe_unused]] __shared__ unsigned long long part;
-    int blocks = gridDim.x, rank = blockIdx.x, step = blocks * blockDim.x;
-    gpu_wait();
-    gpu_release();
-    const float *row = x.data + blockIdx.y * x.row;
-    unsigned long long below = ~0ull;
-    for (int r = 0; r < k; r++) {
-        unsigned long long best = 0;
-#pragma unroll 8
-        for (int j = rank * blockDim.x + threadIdx.x; j < d; j += step) {
-            unsigned long long here = rank_of(row[j], j);
-            if (here < below && here > best) best = here;
-        }
-#pragma unroll
-        for (int o = 16; o > 0; o >>= 1) {
-            unsigned long long other = __shfl_xor_sync(0xffffffffu, best, o);
-            best = other > best ? other : best;
-        }
-        __syncthreads();
-        if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = best;
-        __syncthreads();
-        for (int i = 0; i < (int)blockDim.x / 32; i++) best = room[i] > best ? room[i] : best;
-#if __CUDA_ARCH__ >= 900
-        if (blocks > 1) {
-            groups::cluster_group cluster = groups::this_cluster();
-            if (threadIdx.x == 0) part = best;
-            cluster.sync();
-            for (int i = 0; i < blocks; i++) {
-                unsigned long long other = *cluster.map_shared_rank(&part, i);
-                best = other > best ? other : best;
-            }
-            cluster.sync();
-        }
-#endif
-        below = best;
-        int at = (int)(0xffffffffu - (unsigned)best);
-        if (rank == 0 && threadIdx.x == 0)
-            ids[(int64_t)blockIdx.y * k + r] = at, values.data[blockIdx.y * values.row + r] = row[at];
-    }
-}
-
-static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int64_t k)
-{
-    gpu *g = flushed(c);
-    unsigned blocks = blocks_of_row(g, x.shape[0], x.shape[1]);
-    gpu_launch_clusters(g, "top_k", top_k_kernel, dim3(blocks, (unsigned)x.shape[0]), blocks, 512, 0, of(values), ids, of(x),
-                        (int)x.shape[1], (int)k);
-}
-
 void gpu_fill_rows(proa_ops *ops)
 {
     ops->embed = embed, ops->gather = gather;
@@ -637,5 +497,4 @@ void gpu_fill_rows(proa_ops *ops)
     ops->rope_table = rope_table, ops->rope = rope;
     ops->act = act, ops->act_mul = act_mul, ops->add = add;
     ops->soft_cap = soft_cap;
-    ops->log_sum_exp = log_sum_exp, ops->top_k = top_k;
 }

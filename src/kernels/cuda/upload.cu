@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * upload.cu - host memory to the GPU. What is small goes through a little pinned ring; weights out of a mapped file through
- * a larger one, which all cores fill while what they filled before is on its way. */
+ * upload.cu - host memory to the GPU and back. What is small goes through a little pinned ring; weights out of a mapped
+ * file through a larger one, which all cores fill while what they filled before is on its way. A step's arrays and results
+ * are moved by a kernel: a copy between two kernels costs the stream more than its bytes. */
 #include "kernels/cuda/cuda.h"
 
 extern "C" {
@@ -95,6 +96,59 @@ static void fill_slot(gpu_uploads *u, char *room, const char *from, size_t bytes
     else proa_pool_run(u->pool, (int64_t)((bytes + FILL_GRAIN - 1) / FILL_GRAIN), 1, fill, &job);
 }
 
+enum { MOVE_THREADS = 256, MOVE_MAX = 256 << 10 };
+
+/* One side is pinned memory of the host, 16 bytes a thread. What the host wrote is read ahead of the kernels before, and
+ * past the caches; what they made is not. */
+__global__ void move_kernel(uint32_t *dst, const uint32_t *src, int words, bool from_host)
+{
+    int i = (blockIdx.x * MOVE_THREADS + threadIdx.x) * 4;
+    uint4 v = {};
+    uint32_t *w = &v.x;
+    bool whole = i + 4 <= words;
+    if (!from_host) gpu_wait();
+    if (from_host && whole) v = __ldcv((const uint4 *)(src + i));
+    else if (whole) v = *(const uint4 *)(src + i);
+    else
+        for (int k = 0; k < 4; k++)
+            if (i + k < words) w[k] = __ldcv(src + i + k);
+    if (from_host) gpu_wait();
+    gpu_release();
+    if (whole) *(uint4 *)(dst + i) = v;
+    else
+        for (int k = 0; k < 4; k++)
+            if (i + k < words) dst[i + k] = w[k];
+}
+
+static bool movable(const void *dst, size_t bytes)
+{
+    return bytes <= MOVE_MAX && bytes % 4 == 0 && (uintptr_t)dst % 16 == 0;
+}
+
+static void move(gpu *g, void *dst, const void *src, size_t bytes, bool from_host)
+{
+    int words = (int)(bytes / 4), each = 4 * MOVE_THREADS;
+    gpu_launch(g, from_host ? "upload" : "send", move_kernel, dim3((unsigned)((words + each - 1) / each)), MOVE_THREADS, 0,
+               (uint32_t *)dst, (const uint32_t *)src, words, from_host);
+    g->plain_next = from_host; /* kernels may read a step's arrays before they wait for each other */
+}
+
+/* To memory of gpu_host_alloc. */
+void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket)
+{
+    gpu *g = reinterpret_cast<gpu *>(d);
+    gpu_flush(g);
+    if (movable(dst, (size_t)bytes) && (uintptr_t)src % 16 == 0) move(g, dst, src, (size_t)bytes, false);
+    else gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "send");
+    gpu_note(g, cudaEventRecord(g->sent[ticket], g->stream), "send");
+}
+
+void gpu_sent(proa_device *d, int ticket)
+{
+    gpu *g = reinterpret_cast<gpu *>(d);
+    gpu_note(g, cudaEventSynchronize(g->sent[ticket]), "send");
+}
+
 void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
     gpu *g = reinterpret_cast<gpu *>(d);
@@ -111,7 +165,8 @@ void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
         if (r->at + n > r->slot_bytes) turn(g, r);
         char *room = r->memory + (size_t)r->slot * r->slot_bytes + r->at;
         fill_slot(u, room, from, n, large);
-        gpu_note(g, cudaMemcpyAsync(to, room, n, cudaMemcpyHostToDevice, g->stream), "upload");
+        if (!large && movable(to, n)) move(g, to, room, n, true);
+        else gpu_note(g, cudaMemcpyAsync(to, room, n, cudaMemcpyHostToDevice, g->stream), "upload");
         r->at += (n + 63) / 64 * 64;
         from += n, to += n, bytes -= (int64_t)n;
     }

@@ -315,6 +315,50 @@ static void test_not_numbers(void **state)
     expect_refused(mixed, 3, 1, "nan at id 1");
 }
 
+/* The op that a device draws with: its reference gives the tokens that the sampler gives. */
+static void test_choice(void **state)
+{
+    (void)state;
+    enum { COLS = 3000, ROWS = 400 };
+    static const proa_options all[] = {
+        {.temperature = 0},
+        {.temperature = 1},
+        {.temperature = 0.8F, .top_k = 50},
+        {.temperature = 1.3F, .top_k = 2500},
+        {.temperature = 0.7F, .top_p = 0.9F},
+        {.temperature = 1, .top_p = 0.8F, .top_k = 30, .min_p = 0.02F},
+        {.temperature = 1, .min_p = 0.1F},
+        {.style = PROA_STYLE_FT, .top_k = 7},
+        {.style = PROA_STYLE_FT, .top_p = 0.4F},
+        {.style = PROA_STYLE_TRTLLM, .top_k = 90, .top_p = 0.75F},
+    };
+    static float row[COLS];
+    proa_sampler_scratch s;
+    proa_sampler_init(&s, COLS);
+    proa_ctx c = {.ops = proa_ops_cpu(PROA_ISA_GENERIC)};
+    for (int i = 0; i < ROWS; i++) {
+        proa_options o = all[(size_t)i % PROA_COUNT(all)];
+        proa_sample right;
+        proa_choice how;
+        int32_t id;
+        float sum;
+        o.seed = (uint64_t)i;
+        for (int j = 0; j < COLS; j++)
+            row[j] = (float)(random_unit() * 12 + random_unit() * random_unit() * 6);
+        for (int j = 0; j < COLS && i % 3 == 0; j++) row[j] = rintf(row[j] * 2); /* ties */
+        assert_true(proa_sampler_choice(&how, &o));
+        how.uniform = proa_sampler_uniform(o.seed, i);
+        assert_int_equal(proa_sampler_choose(&s, &right, row, COLS, i, &o, NULL, NULL), PROA_OK);
+        c.ops->choose(&c, &id, &sum, proa_view_2d(row, PROA_DTYPE_F32, 1, COLS), &how);
+        if (id != right.id) fail_msg("row %d: id %d, not %d", i, (int)id, (int)right.id);
+    }
+    proa_choice how;
+    assert_false(proa_sampler_choice(&how, &(proa_options){.temperature = 1, .typical_p = 0.5F}));
+    assert_false(
+        proa_sampler_choice(&how, &(proa_options){.temperature = 1, .top_p = 0.9F, .top_p_decay = 0.9F}));
+    proa_sampler_release(&s);
+}
+
 /* Values at the ends of f32, and temperatures at both. */
 static void test_extremes(void **state)
 {
@@ -378,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_pick_edges),
         cmocka_unit_test(test_same_seed),
+        cmocka_unit_test(test_choice),
         cmocka_unit_test(test_not_numbers),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_check),

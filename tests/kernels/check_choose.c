@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_choose.c - tokens chosen from rows of logits: the same ids as the reference, whatever the cuts, with ties, rows of
+ * equals, and rows that are not all numbers. */
+#include "check.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include <math.h>
+
+typedef struct rules {
+    const char *name;
+    proa_choice choice; /* without the random number */
+} rules;
+
+static const rules all_rules[] = {
+    {"greedy", {.temperature = 0}},
+    {"plain", {.temperature = 1}},
+    {"cold", {.temperature = 0.25F}},
+    {"top_k 1", {.temperature = 1, .top_k = 1}},
+    {"top_k 50", {.temperature = 0.8F, .top_k = 50}},
+    {"top_k 50, exactly", {.temperature = 1, .top_k = 50, .falling = 1}},
+    {"top_k 5000", {.temperature = 1.5F, .top_k = 5000}},
+    {"top_p 0.9", {.temperature = 1, .top_p = 0.9F, .rest = (float)(1 - 0.9)}},
+    {"top_p 0.9 of 40", {.temperature = 0.7F, .top_k = 40, .top_p = 0.9F, .rest = (float)(1 - 0.9)}},
+    {"top_p 0.3, falling", {.temperature = 1, .top_p = 0.3F, .rest = 0.7F, .falling = 1}},
+    {"top_p 0.8 of 20, falling", {.temperature = 1, .top_k = 20, .top_p = 0.8F, .rest = 0.2F, .falling = 1}},
+    {"min_p", {.temperature = 1, .min_p = 0.05F}},
+    {"all of it", {.temperature = 1.2F, .top_k = 100, .top_p = 0.95F, .rest = (float)(1 - 0.95), .min_p = 0.01F}},
+};
+
+/* Rows whose largest stand out as a model's do; every third of few different values, the last of equals alone. */
+static canvas make_logits(int64_t rows, int64_t cols)
+{
+    const int64_t shape[2] = {rows, cols};
+    canvas x = canvas_make(2, shape, cols % 3, cols % 4);
+    canvas_fill(&x, (uint64_t)(rows * 7919 + cols), false);
+    for (int64_t i = 0; i < rows; i++) {
+        float *row = proa_view_f32(x.view) + i * x.view.stride[0];
+        for (int64_t j = 0; j < cols; j++) {
+            row[j] = row[j] * (1.0F + 0.5F * (float)(i % 7));
+            if (i % 3 == 2) row[j] = rintf(row[j] * 2);
+            if (i == rows - 1 && rows > 1) row[j] = 1.5F;
+            if (i % 5 == 3 && j % 4 == 1) row[j] = -INFINITY;
+        }
+    }
+    return x;
+}
+
+static void choices_of(proa_choice *how, int64_t rows, const rules *r, uint64_t *state)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        how[i] = r->choice;
+        how[i].uniform = (double)(rng_next(state) >> 11) * 0x1p-53;
+        if (i % 4 == 1 && rows > 8) how[i].temperature = 0; /* greedy rows among the others */
+    }
+}
+
+typedef struct chosen {
+    int32_t *ids; /* one more before and behind, which nobody writes */
+    float *sums;
+} chosen;
+
+static chosen choose(proa_ctx *c, proa_view x, const proa_choice *how)
+{
+    int64_t rows = x.shape[0];
+    chosen out = {proa_calloc((size_t)rows + 2, 4), proa_calloc((size_t)rows + 2, 4)};
+    out.ids[0] = out.ids[rows + 1] = 0x5a5a5a5a;
+    out.sums[0] = out.sums[rows + 1] = 17;
+    c->ops->choose(c, out.ids + 1, out.sums + 1, x, how);
+    return out;
+}
+
+static void release(chosen c)
+{
+    free(c.ids), free(c.sums);
+}
+
+static bool close_to(float a, float b)
+{
+    return fabsf(a - b) <= 2e-5F * (1 + fabsf(b));
+}
+
+static void compare(tester *t, proa_view x, const proa_choice *how, const char *name)
+{
+    chosen right = choose(&t->reference, x, how), mine = choose(&t->tables[0], x, how);
+    for (int64_t i = 1; i <= x.shape[0]; i++) {
+        expect(t, mine.ids[i] == right.ids[i], "%s, row %d of %d x %d: id %d, not %d", name, (int)i - 1,
+               (int)x.shape[0], (int)x.shape[1], (int)mine.ids[i], (int)right.ids[i]);
+        expect(t, close_to(mine.sums[i], right.sums[i]), "%s, row %d: sum %g, not %g", name, (int)i - 1,
+               (double)mine.sums[i], (double)right.sums[i]);
+    }
+    expect(t,
+           mine.ids[0] == 0x5a5a5a5a && mine.ids[x.shape[0] + 1] == 0x5a5a5a5a && mine.sums[0] == 17 &&
+               mine.sums[x.shape[0] + 1] == 17,
+           "%s: wrote outside", name);
+    release(right), release(mine);
+}
+
+static void choose_shape(tester *t, int64_t rows, int64_t cols)
+{
+    canvas x = make_logits(rows, cols);
+    proa_choice *how = proa_calloc((size_t)rows + 1, sizeof *how);
+    uint64_t state = (uint64_t)(rows + cols);
+    for (size_t i = 0; i < PROA_COUNT(all_rules); i++)
+        for (int turn = 0; turn < (device_mode.on ? 4 : 1); turn++) {
+            choices_of(how, rows, &all_rules[i], &state);
+            compare(t, x.view, how, all_rules[i].name);
+        }
+    compare(t, x.view, NULL, "likeliest");
+    expect(t, canvas_guards_hold(&x), "wrote into the logits' padding");
+    free(how);
+    canvas_free(&x);
+}
+
+/* Sums tell which rows are not all numbers, and their ids are some of the row's. */
+static void choose_bad_rows(tester *t, int64_t cols)
+{
+    canvas x = make_logits(6, cols);
+    proa_choice how[6];
+    float *row = proa_view_f32(x.view);
+    int64_t stride = x.view.stride[0];
+    for (int64_t j = 0; j < cols; j++) row[j] = NAN, row[stride + j] = -INFINITY;
+    row[2 * stride + cols / 2] = NAN;
+    row[3 * stride + cols - 1] = INFINITY;
+    for (int i = 0; i < 6; i++)
+        how[i] = (proa_choice){.temperature = i % 2 ? 0.5F : 1, .top_k = i, .uniform = 0.5};
+    chosen mine = choose(&t->tables[0], x.view, how);
+    for (int i = 0; i < 6; i++) {
+        expect(t, !isfinite(mine.sums[i + 1]) == (i < 4), "row %d of bad ones has the sum %g", i,
+               (double)mine.sums[i + 1]);
+        expect(t, mine.ids[i + 1] >= 0 && mine.ids[i + 1] < cols, "row %d of bad ones: id %d", i,
+               (int)mine.ids[i + 1]);
+    }
+    release(mine);
+    canvas_free(&x);
+}
+
+void check_choose(tester *t)
+{
+    static const int64_t shapes[][2] = {{0, 8},     {1, 1},     {1, 2},     {2, 31},   {13, 33},
+                                        {3, 1000},  {40, 1024}, {1, 1025},  {5, 3001}, {9, 12289},
+                                        {1, 32128}, {2, 50400}, {3, 128256}};
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++) /* the CPU's is the reference itself */
+        if (device_mode.on || shapes[i][1] < 5000) choose_shape(t, shapes[i][0], shapes[i][1]);
+    choose_bad_rows(t, 40);
+    choose_bad_rows(t, 5001);
+}
+
+void check_take_ids(tester *t)
+{
+    int32_t from[300], rows[500], mine[502], right[502];
+    uint64_t state = 5;
+    for (int64_t count = 0; count <= 500; count += 1 + count / 3) {
+        for (int i = 0; i < 300; i++) from[i] = (int32_t)rng_below(&state, 50000);
+        for (int64_t i = 0; i < count; i++) rows[i] = (int32_t)rng_below(&state, 400) - 100;
+        for (int i = 0; i < 502; i++) mine[i] = right[i] = i;
+        t->reference.ops->take_ids(&t->reference, right + 1, from, rows, count);
+        t->tables[0].ops->take_ids(&t->tables[0], mine + 1, from, rows, count);
+        expect(t, memcmp(mine, right, sizeof mine) == 0, "%d ids differ", (int)count);
+    }
+}

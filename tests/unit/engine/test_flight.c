@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_flight.c - steps launched before the tokens of the step before are known: the same tokens, texts and ends as
+ * without, whatever ends, joins or goes in between. */
+#include "engine_test.h"
+
+#include "base/checked.h"
+
+enum { REQUESTS = 14, STEPS_BEFORE_CANCEL = 4, STEPS_BEFORE_MORE = 6 };
+
+static const char *const prompts[] = {"It was a dark and stormy night", "The sea", "He said", "Call me"};
+
+/* What ends in its own way, is drawn in its own way, or asks what only the host can answer. */
+static proa_options options_of(int i, bool others)
+{
+    static const char *const stops[] = {"going to", "the sea, and"};
+    proa_options o = {.max_tokens = 3 + 5 * (i % 7), .seed = (uint64_t)i, .ignore_eos = i % 2 == 0};
+    switch (i % 7) {
+    case 1: o.temperature = 0.8F, o.top_k = 50; break;
+    case 2: o.stop_strings = (proa_strings){stops, 2}, o.max_tokens = 60; break;
+    case 3: o.temperature = 1, o.top_p = 0.9F, o.min_p = 0.01F, o.n = 2; break;
+    case 4:
+        o.end_ids_count = 2, o.end_ids[0] = 17, o.end_ids[1] = 202, o.max_tokens = 60, o.ignore_eos = false;
+        break;
+    case 5: o.temperature = 1; break;
+    case 6:
+        if (others) o.repetition_penalty = 1.3F;
+        if (others && i == 6) o = (proa_options){.beams = 3, .max_tokens = 12};
+        break;
+    default: break;
+    }
+    return o;
+}
+
+static void submit_some(proa_engine *engine, outcome *all, int begin, int end, bool others, uint64_t *last)
+{
+    proa_err err = {.status = PROA_OK};
+    for (int i = begin; i < end; i++) {
+        proa_request r = {
+            .text = prompts[i % 4], .options = options_of(i, others), .on_event = collect, .arg = &all[i]};
+        if (proa_engine_submit(engine, &r, last, &err) != PROA_OK) fail_msg("%s", err.text);
+    }
+}
+
+/* f32: on a GPU the bits of a row depend on how many share its step, and a surplus row may be among them. */
+static proa_engine *open_with(const char *ahead)
+{
+    setenv("PROA_AHEAD", ahead, 1);
+    const proa_engine_options o = {.sequences_max = 7, .kv_tokens = 2048, .dtype = "f32"};
+    proa_engine *engine = open_or_fail(MODELS "classics-10m", &o);
+    unsetenv("PROA_AHEAD");
+    return engine;
+}
+
+/* Fewer slots than requests, a cancel, and requests that come later. */
+static void run_all(const char *ahead, outcome *all, bool others)
+{
+    proa_engine *engine = open_with(ahead);
+    proa_stats stats;
+    uint64_t first;
+    submit_some(engine, all, 0, 1, others, &first);
+    submit_some(engine, all, 1, REQUESTS - 3, others, NULL);
+    for (int i = 0; i < STEPS_BEFORE_MORE; i++) {
+        if (i == STEPS_BEFORE_CANCEL) proa_engine_cancel(engine, first + 5);
+        proa_engine_step(engine);
+    }
+    submit_some(engine, all, REQUESTS - 3, REQUESTS, others, NULL);
+    proa_engine_run(engine);
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    assert_int_equal(stats.finished, REQUESTS);
+    assert_false(proa_engine_step(engine));
+    proa_engine_close(engine);
+}
+
+static void same(const outcome *a, const outcome *b, int i)
+{
+    if (!a->done || !b->done) fail_msg("request %d is not done", i);
+    if (a->count != b->count) fail_msg("request %d: %d and %d tokens", i, (int)a->count, (int)b->count);
+    assert_int_equal(a->finish, b->finish);
+    assert_int_equal(a->new_tokens, b->new_tokens);
+    if (a->count) assert_memory_equal(a->ids, b->ids, (size_t)a->count * sizeof *a->ids);
+    assert_int_equal(a->text_len, b->text_len);
+    assert_memory_equal(a->text, b->text, a->text_len);
+    assert_int_equal(a->beams, b->beams);
+}
+
+static void compare_runs(bool others)
+{
+    outcome *ahead = calloc(REQUESTS, sizeof *ahead), *plain = calloc(REQUESTS, sizeof *plain);
+    run_all("1", ahead, others);
+    run_all("0", plain, others);
+    int ends[PROA_FINISH_ERROR + 1] = {0};
+    for (int i = 0; i < REQUESTS; i++) {
+        same(&ahead[i], &plain[i], i);
+        ends[plain[i].finish]++;
+        outcome_release(&ahead[i]), outcome_release(&plain[i]);
+    }
+    assert_true(ends[PROA_FINISH_END] > 0 && ends[PROA_FINISH_STOP] > 0 && ends[PROA_FINISH_LENGTH] > 0);
+    free(ahead), free(plain);
+}
+
+static void same_tokens_as_one_step_at_a_time(void **state)
+{
+    (void)state;
+    compare_runs(false);
+}
+
+static void same_tokens_beside_what_the_host_chooses(void **state)
+{
+    (void)state;
+    compare_runs(true);
+}
+
+/* One after the other, so that all modes run the same passes: the tokens are the same, drawn ones too. */
+static void same_tokens_wherever_they_are_chosen(void **state)
+{
+    static const char *const modes[] = {"host", "0", "1"};
+    proa_engine *engine[3];
+    (void)state;
+    for (int m = 0; m < 3; m++) engine[m] = open_with(modes[m]);
+    for (int i = 0; i < 4 * REQUESTS; i++) {
+        outcome out[3] = {{.count = 0}};
+        proa_options o = options_of(i, false);
+        if (o.n > 1) o.ignore_eos = true; /* both end together */
+        for (int m = 0; m < 3; m++)
+            run_request(engine[m], (proa_request){.text = prompts[i % 4], .options = o}, &out[m]);
+        same(&out[1], &out[0], i);
+        same(&out[2], &out[0], i);
+        for (int m = 0; m < 3; m++) outcome_release(&out[m]);
+    }
+    for (int m = 0; m < 3; m++) proa_engine_close(engine[m]);
+}
+
+/* The first call delivers one token and has launched two passes; the last has launched none that is not needed. */
+static void one_step_is_under_way(void **state)
+{
+    (void)state;
+    proa_engine *engine = open_with("1");
+    outcome o = {.count = 0};
+    proa_stats stats;
+    submit_or_fail(engine,
+                   (proa_request){.text = "The sea", .options = {.max_tokens = 9, .ignore_eos = true}}, &o);
+    for (int tokens = 1; tokens <= 9; tokens++) {
+        assert_true(proa_engine_step(engine));
+        proa_engine_stats(engine, &stats);
+        assert_int_equal(o.count, tokens);
+        assert_int_equal(stats.steps, tokens < 9 ? tokens + 1 : 9);
+    }
+    assert_true(o.done);
+    assert_int_equal(o.finish, PROA_FINISH_LENGTH);
+    outcome_release(&o);
+    proa_engine_close(engine);
+}
+
+/* The pass that was one too many is forgotten: what comes next is not touched by it. */
+static void what_ended_unseen_leaves_nothing(void **state)
+{
+    (void)state;
+    proa_engine *engine = open_with("1");
+    outcome first = {.count = 0}, again = {.count = 0};
+    proa_request r = {.text = "It was", .options = {.max_tokens = 40, .ignore_eos = true}};
+    run_request(engine, r, &first);
+    r.options.ignore_eos = false;
+    r.options.end_ids_count = 1;
+    r.options.end_ids[0] = first.ids[5]; /* or earlier */
+    for (int i = 0; i < 3; i++) {
+        outcome ended = {.count = 0};
+        run_request(engine, r, &ended);
+        assert_int_equal(ended.finish, PROA_FINISH_END);
+        assert_true(ended.count <= 6);
+        assert_memory_equal(ended.ids, first.ids, (size_t)ended.count * sizeof(int32_t));
+        outcome_release(&ended);
+    }
+    r.options = (proa_options){.max_tokens = 40, .ignore_eos = true};
+    run_request(engine, r, &again);
+    assert_int_equal(again.count, 40);
+    assert_memory_equal(again.ids, first.ids, 40 * sizeof(int32_t));
+    outcome_release(&first), outcome_release(&again);
+    proa_engine_close(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_tokens_as_one_step_at_a_time),
+        cmocka_unit_test(same_tokens_beside_what_the_host_chooses),
+        cmocka_unit_test(same_tokens_wherever_they_are_chosen),
+        cmocka_unit_test(one_step_is_under_way),
+        cmocka_unit_test(what_ended_unseen_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
