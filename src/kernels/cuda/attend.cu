@@ -709,6 +709,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     t.group = t.heads / t.kv_heads;
     t.spans = spans->span, t.pages = spans->pages;
     t.scale = a->scale, t.causal = a->causal, t.window = a->window;
+    t.q_fours = t.type == PROA_DTYPE_F32 && t.q_row % 4 == 0 && t.q_head % 4 == 0 && (uintptr_t)t.q % 16 == 0;
     if (a->rel_bias) use_bias(g, &t, a);
     t.alibi = a->alibi, t.soft_cap = a->soft_cap;
     t.shaped = a->rel_bias || a->alibi || a->soft_cap > 0.0f;

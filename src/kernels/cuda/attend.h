@@ -27,6 +27,7 @@ struct task {
     const float *alibi; /* [heads]; NULL: none */
     float soft_cap;
     bool shaped; /* a score is more than scale times a product: score_of is needed */
+    bool q_fours; /* q is f32, in pieces of four numbers, aligned to 16 bytes */
 };
 
 __device__ static inline float read_q(const task &t, int64_t at)

@@ -9,7 +9,7 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-enum { JOINED_MAX = 2048, GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
+enum { JOINED_MAX = 2048, JOINED_OUTPUTS = 1 << 21 /* what blocks of so many have room for */, GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
 
 static epilogue epilogue_of(const proa_epilogue *e)
 {
@@ -193,8 +193,12 @@ __global__ void __launch_bounds__(GEMV_THREADS)
 #pragma unroll
         for (int r = 0; r < R; r++)
             if (u * STEP + (int)threadIdx.x * COUNT < ld) next[u][r] = load_stream(row[r] + u * STEP);
+    int r_end = threadIdx.x / M, m_end = threadIdx.x % M, n_end = n0 + r_end; /* what this thread finishes */
+    bool ends = r_end < R && n_end < N;
+    epilogue_ahead ahead = {};
+    if (ends) bias_ahead(&ahead, e, n_end);
     gpu_wait();
-    gpu_release();
+    if (ends) residual_ahead(&ahead, e, m_end, n_end);
     for (int base = 0; base < K; base += U * STEP) {
 #pragma unroll
         for (int u = 0; u < U; u++) {
@@ -223,16 +227,11 @@ __global__ void __launch_bounds__(GEMV_THREADS)
             if (lane == 0) room[warp][r * M + m] = v;
         }
     __syncthreads();
-    int r = threadIdx.x / M, m = threadIdx.x % M, n = n0 + r;
-    if (r >= R || n >= N) return;
+    if (!ends) return;
     float v = 0.0f;
 #pragma unroll
     for (int i = 0; i < GEMV_WARPS; i++) v += room[i][threadIdx.x];
-    v *= e.alpha;
-    if (e.bias) v += e.bias[n];
-    v = gpu_act(v, e.act);
-    if (e.residual) v += residual_at(e, m, n);
-    y[m * y_row + n] = v;
+    y[m_end * y_row + n_end] = finished(e, v, ahead);
 }
 
 /* The same for one row behind a norm that has not been run: a block's T threads hold the whole row between them, so each
@@ -244,8 +243,11 @@ __global__ void __launch_bounds__(T)
     norm_gemv_kernel(float *y, const float *x, const W *w, int64_t ld, int N, int K, epilogue e, gpu_norm norm)
 {
     const int COUNT = piece<W>::COUNT, STEP = T * COUNT;
+    extern __shared__ epilogue_ahead aheads[]; /* of all outputs of this block: no load from memory stands at a group's end */
     __shared__ float room[2][T / 32][R], sums[33];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, groups = (N + R - 1) / R;
+    int outputs = (groups - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x * R;
+    auto output = [&](int i) { return ((int)blockIdx.x + i / R * (int)gridDim.x) * R + i % R; };
     uint4 next[S][R];
     float xs[S][COUNT], scale[S][COUNT], shift[S][COUNT], total = 0.0f, mean = 0.0f;
     auto fetch = [&](int s, int group) {
@@ -267,7 +269,11 @@ __global__ void __launch_bounds__(T)
             shift[s][i] = norm.b && k + i < K ? norm.b[k + i] : 0.0f;
         }
     }
+    for (int i = threadIdx.x; i < outputs; i += T)
+        if (output(i) < N) bias_ahead(&aheads[i], e, output(i));
     gpu_wait();
+    for (int i = threadIdx.x; i < outputs; i += T)
+        if (output(i) < N) residual_ahead(&aheads[i], e, 0, output(i));
 #pragma unroll
     for (int s = 0; s < S; s++) {
         load_x<COUNT>(xs[s], x, s * STEP + (int)threadIdx.x * COUNT, K, norm.aligned);
@@ -293,7 +299,8 @@ __global__ void __launch_bounds__(T)
         }
     }
     int turn = 0;
-    for (int group = blockIdx.x; group < groups; group += gridDim.x, turn ^= 1) {
+    for (int i = 0; i < outputs; i += R, turn ^= 1) {
+        int group = output(i) / R;
         float sum[R] = {};
 #pragma unroll
         for (int s = 0; s < S; s++) {
@@ -318,8 +325,8 @@ __global__ void __launch_bounds__(T)
         if (threadIdx.x >= R || n >= N) continue;
         float v = 0.0f;
 #pragma unroll
-        for (int i = 0; i < T / 32; i++) v += room[turn][i][threadIdx.x];
-        y[n] = finished(e, v, 0, n);
+        for (int k = 0; k < T / 32; k++) v += room[turn][k][threadIdx.x];
+        y[n] = finished(e, v, aheads[i + threadIdx.x]);
     }
 }
 
@@ -362,9 +369,10 @@ template <typename W> static void gemv(gpu *g, const gemv_call *a, int rows)
 template <typename W, int T, int S> static void launch_norm_gemv(gpu *g, const gemv_call *a, const gpu_norm &norm, int blocks_of_sm)
 {
     enum { R = 4 };
-    int groups = (a->N + R - 1) / R, most = g->sms * blocks_of_sm;
-    gpu_launch(g, "norm and linear", norm_gemv_kernel<W, T, R, S>, dim3((unsigned)(groups < most ? groups : most)), T, 0, a->y,
-               norm.x, (const W *)a->w, a->ld, a->N, a->K, a->e, norm);
+    int groups = (a->N + R - 1) / R, most = g->sms * blocks_of_sm, blocks = groups < most ? groups : most;
+    size_t shared = (size_t)((groups + blocks - 1) / blocks) * R * sizeof(epilogue_ahead);
+    gpu_launch(g, "norm and linear", norm_gemv_kernel<W, T, R, S>, dim3((unsigned)blocks), T, shared, a->y, norm.x, (const W *)a->w,
+               a->ld, a->N, a->K, a->e, norm);
 }
 
 template <typename W> static void norm_gemv(gpu *g, const gemv_call *a, const gpu_norm &norm)
@@ -380,7 +388,7 @@ static bool join_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, co
 {
     if (proa_wfmt_is_quantised(w->format)) return false;
     if (!g->norm.x || gpu_narrow(y) || x.data != g->norm.y || x.shape[0] != 1 || w->K != g->norm.d) return false;
-    if (w->K > JOINED_MAX) return false; /* each block norms the whole row: wider ones win nothing */
+    if (w->K > JOINED_MAX || w->N > JOINED_OUTPUTS) return false; /* each block norms the whole row: wider ones win nothing */
     if (y.data == g->norm.x || y.data == g->norm.y || e.residual == g->norm.y) return false; /* read by all blocks */
     gpu_norm norm = g->norm;
     gemv_call a = {(float *)y.data, 0, NULL, 0, false, w->data, gpu_leading(w->format, w->K), (int)w->N, (int)w->K, e};

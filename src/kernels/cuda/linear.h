@@ -37,14 +37,23 @@ static inline cudaDataType_t data_type(proa_dtype dtype)
     return dtype == PROA_DTYPE_F32 ? CUDA_R_32F : dtype == PROA_DTYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-/* What becomes of a finished sum: row m of the step, output n. */
-__device__ static inline float finished(const epilogue &e, float v, int64_t m, int n)
+/* What the epilogue of (m, n) reads, asked for early: its way from memory would otherwise be the last thing that a kernel does.
+ * The bias depends on no kernel, the residual does. */
+struct epilogue_ahead {
+    float bias, residual;
+};
+__device__ static inline void bias_ahead(epilogue_ahead *to, const epilogue &e, int n)
 {
-    v *= e.alpha;
-    if (e.bias) v += e.bias[n];
-    v = gpu_act(v, e.act);
-    if (e.residual) v += residual_at(e, m, n);
-    return v;
+    to->bias = e.bias ? e.bias[n] : 0.0f;
+}
+__device__ static inline void residual_ahead(epilogue_ahead *to, const epilogue &e, int64_t m, int n)
+{
+    to->residual = e.residual ? residual_at(e, m, n) : 0.0f;
+}
+/* What becomes of a finished sum. */
+__device__ static inline float finished(const epilogue &e, float v, const epilogue_ahead &ahead)
+{
+    return gpu_act(v * e.alpha + ahead.bias, e.act) + ahead.residual;
 }
 
 /* Weights are read once: past the first cache, and the second is told of the 256 bytes around. */

@@ -24,13 +24,12 @@ template <typename T> struct eight {
 /* The lane's part of the query, scaled. */
 template <int COUNT> __device__ static inline void load_q(float out[COUNT], const task &t, int64_t at, bool in)
 {
-    if (t.type == PROA_DTYPE_F32) {
-        const float *q = (const float *)t.q + at;
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) out[i] = in ? q[i] * t.scale : 0.0f;
-    } else {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) out[i] = in ? read_q(t, at + i) * t.scale : 0.0f;
+    for (int i = 0; i < COUNT; i += 4) {
+        float4 f = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (in && t.q_fours) f = *reinterpret_cast<const float4 *>((const float *)t.q + at + i);
+        else if (in) f = make_float4(read_q(t, at + i), read_q(t, at + i + 1), read_q(t, at + i + 2), read_q(t, at + i + 3));
+        out[i] = f.x * t.scale, out[i + 1] = f.y * t.scale, out[i + 2] = f.z * t.scale, out[i + 3] = f.w * t.scale;
     }
 }
 
@@ -90,6 +89,14 @@ template <typename T, int LANES, int NV, int U> __global__ void __launch_bounds_
     /* what this pass itself makes is the newest key alone, of encoders all */
     int old = s.rows != 1 ? 0 : t.causal ? s.context - 1 : s.context > 1 ? s.context : 0;
     uint4 key[U][NV], value[U][NV];
+    float bias[U], slope = t.shaped ? slope_of(t, h) : 0.0f;
+    auto fetch_bias = [&](int base) {
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            int p = base + u * STEP + warp * AT_ONCE + part;
+            bias[u] = t.shaped && p < to ? bias_of(t, h, p - at) : 0.0f;
+        }
+    };
     auto fetch = [&](int base, int low, int high) {
 #pragma unroll
         for (int u = 0; u < U; u++) {
@@ -108,8 +115,8 @@ template <typename T, int LANES, int NV, int U> __global__ void __launch_bounds_
 #pragma unroll
         for (int n = 0; n < NV; n++) key[u][n] = value[u][n] = make_uint4(0, 0, 0, 0);
     fetch(from, 0, to < old ? to : old);
+    fetch_bias(from);
     gpu_wait();
-    gpu_release();
     if (s.rows != 1) return; /* the whole cluster */
     float q[NV][COUNT], sum[NV][COUNT] = {}, largest = -INFINITY, total = 0.0f;
 #pragma unroll
@@ -119,10 +126,13 @@ template <typename T, int LANES, int NV, int U> __global__ void __launch_bounds_
     }
     for (int base = from; base < to; base += STEP * U) {
         fetch(base, base == from ? old : 0, to);
+        if (base != from) fetch_bias(base);
         float score[U], now = largest;
 #pragma unroll
         for (int u = 0; u < U; u++) {
             int p = base + u * STEP + warp * AT_ONCE + part;
+            score[u] = -INFINITY;
+            if (base + u * STEP >= to) continue; /* the whole block */
             score[u] = 0.0f;
 #pragma unroll
             for (int n = 0; n < NV; n++) {
@@ -133,7 +143,7 @@ template <typename T, int LANES, int NV, int U> __global__ void __launch_bounds_
             }
 #pragma unroll
             for (int o = LANES / 2; o > 0; o >>= 1) score[u] += __shfl_xor_sync(0xffffffffu, score[u], o);
-            if (t.shaped && p < to) score[u] = score_of(t, score[u], bias_of(t, h, p - at), slope_of(t, h), p - at);
+            if (t.shaped && p < to) score[u] = score_of(t, score[u], bias[u], slope, p - at);
             if (p >= to) score[u] = -INFINITY;
             now = fmaxf(now, score[u]);
         }
@@ -145,6 +155,7 @@ template <typename T, int LANES, int NV, int U> __global__ void __launch_bounds_
             for (int i = 0; i < COUNT; i++) sum[n][i] *= shrink;
 #pragma unroll
         for (int u = 0; u < U; u++) {
+            if (base + u * STEP >= to) continue;
             float weight = __expf(score[u] - usable);
             total += weight;
 #pragma unroll

@@ -107,11 +107,11 @@ template <typename T> __device__ static inline uint4 load_eight(const T *x, int 
 }
 
 /* The sum of output n and row m, with what its row of weights and the format want. */
-template <int FORMAT> __device__ static inline void finish(const thin_call &a, float v, int m, int n)
+template <int FORMAT> __device__ static inline void finish(const thin_call &a, float v, int m, int n, const epilogue_ahead &ahead)
 {
     v *= a.unit;
     if (FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W) v *= ((const float *)a.scales)[n];
-    v = finished(a.e, v, m, n);
+    v = finished(a.e, v, ahead);
     if (a.y_type == PROA_DTYPE_F32) ((float *)a.y)[m * a.y_row + n] = v;
     else if (a.y_type == PROA_DTYPE_F16) ((__half *)a.y)[m * a.y_row + n] = gpu_saturate<__half>(v);
     else ((__nv_bfloat16 *)a.y)[m * a.y_row + n] = gpu_saturate<__nv_bfloat16>(v);
@@ -140,10 +140,13 @@ template <int FORMAT, int M, int R> __global__ void __launch_bounds__(ROW_THREAD
                 scale[r] = __half2float(((const __half *)a.scales)[(int64_t)(k / PROA_I4_GROUP) * a.N + n]);
         }
     };
-    int k = threadIdx.x * COUNT;
+    int k = threadIdx.x * COUNT, m_end = threadIdx.x % M, n_end = n0 + (int)threadIdx.x / M; /* what this thread finishes */
+    bool ends = threadIdx.x < R * M && n_end < a.N;
+    epilogue_ahead ahead = {};
     if (k < a.K) fetch(k);
+    if (ends) bias_ahead(&ahead, a.e, n_end);
     gpu_wait();
-    gpu_release();
+    if (ends) residual_ahead(&ahead, a.e, m_end, n_end);
     for (; k < a.K; k += STEP) {
         __half2 x[M][COUNT / 2];
 #pragma unroll
@@ -184,12 +187,11 @@ template <int FORMAT, int M, int R> __global__ void __launch_bounds__(ROW_THREAD
             if (lane == 0) room[warp][r * M + m] = v;
         }
     __syncthreads();
-    int n = n0 + (int)threadIdx.x / M;
-    if (threadIdx.x >= R * M || n >= a.N) return;
+    if (!ends) return;
     float v = 0.0f;
 #pragma unroll
     for (int i = 0; i < ROW_THREADS / 32; i++) v += room[i][threadIdx.x];
-    finish<FORMAT>(a, 4.0f * v, threadIdx.x % M, n);
+    finish<FORMAT>(a, 4.0f * v, m_end, n_end, ahead);
 }
 
 /* ---- one and two rows of int4: 2.75 instructions a weight are more than CUDA cores have time for (opened to f16, multiplied,
@@ -235,6 +237,8 @@ template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS)
     int steps = (a.K + 127) / 128, mine = (steps - warp + STAY_WARPS - 1) / STAY_WARPS, tiles = (a.N + 15) / 16;
     int here = (tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x; /* tiles of this block */
     float *offset = (float *)(xs + steps * M * 16);
+    epilogue_ahead *aheads = (epilogue_ahead *)(offset + steps * M); /* of all outputs of this block */
+    auto output = [&](int i) { return ((int)blockIdx.x + i / (16 * M) * (int)gridDim.x) * 16 + i / M % 16; };
     unsigned next[STAY_AHEAD][2][4];
     __half scale[STAY_AHEAD][2];
     int fetch_tile = 0, fetch_step = 0;
@@ -253,7 +257,11 @@ template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS)
     };
 #pragma unroll
     for (int d = 0; d < STAY_AHEAD; d++) fetch(d);
+    for (int i = threadIdx.x; i < here * 16 * M; i += STAY_WARPS * 32)
+        if (output(i) < a.N) bias_ahead(&aheads[i], a.e, output(i));
     gpu_wait();
+    for (int i = threadIdx.x; i < here * 16 * M; i += STAY_WARPS * 32)
+        if (output(i) < a.N) residual_ahead(&aheads[i], a.e, i % M, output(i));
     prepare_x<M>(xs, offset, a, steps);
     __syncthreads();
     int ring = 0; /* which of the steps ahead comes now */
@@ -288,18 +296,20 @@ template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS)
 #pragma unroll
             for (int m = 0; m < M; m++) room[t & 1][warp][r * M + m] = sum[0][m], room[t & 1][warp][(r + 8) * M + m] = sum[1][m];
         __syncthreads(); /* the other half of the room was read before */
-        int n = ((int)blockIdx.x + t * (int)gridDim.x) * 16 + (int)threadIdx.x / M;
-        if (threadIdx.x >= 16 * M || n >= a.N) continue;
+        int i = t * 16 * M + lane;
+        if (warp != t % STAY_WARPS || lane >= 16 * M || output(i) >= a.N) continue; /* warps take turns */
         float v = 0.0f;
 #pragma unroll
-        for (int k = 0; k < STAY_WARPS; k++) v += room[t & 1][k][threadIdx.x];
-        finish<PROA_WFMT_I4>(a, v, (int)threadIdx.x % M, n);
+        for (int k = 0; k < STAY_WARPS; k++) v += room[t & 1][k][lane];
+        finish<PROA_WFMT_I4>(a, v, lane % M, output(i), aheads[i]);
     }
 }
 
-static size_t stay_shared(const thin_call &a)
+static size_t stay_shared(const gpu *g, const thin_call &a)
 {
-    return (size_t)((a.K + 127) / 128) * (size_t)a.M * (16 * sizeof(uint4) + sizeof(float));
+    size_t tiles = (size_t)((a.N + 15) / 16), blocks = (size_t)g->sms * STAY_BLOCKS;
+    size_t x = (size_t)((a.K + 127) / 128) * (size_t)a.M * (16 * sizeof(uint4) + sizeof(float));
+    return x + (tiles + blocks - 1) / blocks * 16 * (size_t)a.M * sizeof(epilogue_ahead);
 }
 
 template <int M> static void launch_stay(gpu *g, thin_call a)
@@ -309,7 +319,7 @@ template <int M> static void launch_stay(gpu *g, thin_call a)
     gpu_note(g, wide, "shared memory");
     a.unit = 1.0f;
     gpu_launch(g, "linear (few rows)", stay_kernel<M>, dim3((unsigned)(tiles < most ? tiles : most)), STAY_WARPS * 32,
-               stay_shared(a), a);
+               stay_shared(g, a), a);
 }
 
 /* ---- up to 16 rows: tensor cores ---- */
@@ -339,8 +349,12 @@ template <int FORMAT, int NT, int D> __global__ void __launch_bounds__(THREADS) 
     };
 #pragma unroll
     for (int d = 0; d < D; d++) fetch(d, warp + d * WARPS);
+    int n_end = n0 + (int)threadIdx.x % 16, m_end = (int)threadIdx.x / 16; /* what this thread finishes */
+    bool ends = m_end < a.M && n_end < a.N;
+    epilogue_ahead ahead = {};
+    if (ends) bias_ahead(&ahead, a.e, n_end);
     gpu_wait();
-    gpu_release();
+    if (ends) residual_ahead(&ahead, a.e, m_end, n_end);
     for (int base = warp; base < steps; base += D * WARPS) {
 #pragma unroll
         for (int d = 0; d < D; d++) {
@@ -380,12 +394,11 @@ template <int FORMAT, int NT, int D> __global__ void __launch_bounds__(THREADS) 
 #pragma unroll
         for (int i = 0; i < 4; i++) room[warp][i / 2 * 8 + r][8 * t + 2 * c + i % 2] = sum[t][i];
     __syncthreads();
-    int n = (int)threadIdx.x % 16, m = (int)threadIdx.x / 16;
-    if (m >= a.M || n0 + n >= a.N) return;
+    if (!ends) return;
     float v = 0.0f;
 #pragma unroll
-    for (int k = 0; k < WARPS; k++) v += room[k][n][m];
-    finish<FORMAT>(a, v, m, n0 + n);
+    for (int k = 0; k < WARPS; k++) v += room[k][threadIdx.x % 16][m_end];
+    finish<FORMAT>(a, v, m_end, n_end, ahead);
 }
 
 /* ---- choosing ---- */
@@ -402,7 +415,7 @@ template <int FORMAT> static void choose(gpu *g, const thin_call &a)
     dim3 grid((unsigned)((a.N + 15) / 16));
     if constexpr (proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
         if constexpr (FORMAT == PROA_WFMT_I4)
-            if (a.M <= 2 && stay_shared(a) <= STAY_SHARED_MAX) return a.M == 1 ? launch_stay<1>(g, a) : launch_stay<2>(g, a);
+            if (a.M <= 2 && stay_shared(g, a) <= STAY_SHARED_MAX) return a.M == 1 ? launch_stay<1>(g, a) : launch_stay<2>(g, a);
         if (a.M == 1) return launch_rows<FORMAT, 1>(g, a);
         if (a.M == 2) return launch_rows<FORMAT, 2>(g, a);
     }
