@@ -6,7 +6,7 @@
 #include <math.h>
 
 #define SPANS_MAX 24
-#define PAGES_MAX 64
+#define PAGES_MAX 96
 
 /* A ragged batch over pages in a shuffled order. */
 typedef struct world {
@@ -26,6 +26,8 @@ static const int32_t decode_like[][2] = {{1, 1},  {1, 64},  {1, 65}, {1, 200},
 static const int32_t decode_many[][2] = {{1, 1},  {1, 64}, {1, 65}, {1, 200}, {1, 37}, {1, 128}, {1, 0},
                                          {1, 33}, {1, 2},  {1, 31}, {1, 100}, {1, 5},  {1, 63},  {1, 17},
                                          {1, 66}, {1, 48}, {1, 32}, {1, 127}, {1, 9},  {1, 80}};
+/* Contexts that a device splits. */
+static const int32_t decode_long[][2] = {{1, 4200}, {1, 3}, {1, 700}};
 static const int32_t ragged[][2] = {{3, 3}, {1, 5}, {65, 130}, {2, 0}, {17, 64}, {1, 63}, {5, 70}, {7, 7}};
 
 static void world_add(world *w, int32_t rows, int32_t context)
@@ -397,6 +399,14 @@ void check_attend(tester *t)
                 if (d == 0 || (variant + (int)i) % 3 == 0) attend_case(t, shapes[i], kv_dtypes[d], variant);
     for (size_t i = 0; i < PROA_COUNT(shapes) && device_mode.narrow != PROA_DTYPE_F32; i++)
         for (int form = 0; form < 3; form++) check_rows_as_keys(t, shapes[i], form);
+    /* groups of more heads than a tile has too */
+    static const attend_shape tiled[] = {{2, 4, 128}, {1, 12, 64}, {1, 16, 128}, {1, 9, 256}};
+    for (size_t d = 0; d < kv_dtypes_here() && device_mode.on; d++)
+        for (size_t i = 0; i < PROA_COUNT(tiled); i++) {
+            int variant = (int)(4 * i + d) % ATTEND_VARIANTS;
+            attend_spans(t, tiled[i], kv_dtypes[d], variant, decode_many, PROA_COUNT(decode_many));
+            attend_spans(t, tiled[i], kv_dtypes[d], variant, decode_long, PROA_COUNT(decode_long));
+        }
     /* heads enough for a device to take 128 rows at once */
     static const attend_shape many[] = {{3, 8, 64}, {8, 3, 128}};
     for (size_t i = 0; i < PROA_COUNT(many) && device_mode.narrow != PROA_DTYPE_F32; i++) {

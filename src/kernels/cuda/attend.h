@@ -89,6 +89,9 @@ __device__ static inline const T *key_row(const task &t, const void *base, const
     return page_of<T>(t, base, s, p / PAGE, kv) + p % PAGE * step;
 }
 
+/* Spans of one row; false: not these sizes (decode.cu). */
+bool gpu_decode(gpu *g, const task &t, proa_dtype pages, const proa_spans *spans);
+
 enum { SHORT_SPANS_MAX = 16 };
 /* Spans of one row, few and short (short.cu). False: not these. */
 bool gpu_short(gpu *g, const task &t, proa_dtype pages, int spans, int context);

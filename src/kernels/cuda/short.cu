@@ -213,7 +213,8 @@ template <typename T, int LANES, int NV, int U> static bool launch(gpu *g, const
     const int ROUND = WARPS * (32 / LANES) * U;
     int blocks = 1;
     while (blocks < CLUSTER_MAX && blocks * ROUND < context) blocks *= 2;
-    if (context > 4 * CLUSTER_MAX * ROUND) return false; /* that is work, not latency */
+    /* all keys on their way at once, 64 KB of them an SM: more is work, not latency, and decode.cu's */
+    if (blocks * ROUND < context || (int64_t)spans * t.heads * context * t.dim * (int)sizeof(T) * 2 > (int64_t)g->sms << 16) return false;
     gpu_launch_clusters(g, "attend (short)", short_kernel<T, LANES, NV, U>, dim3((unsigned)blocks, (unsigned)t.heads, (unsigned)spans),
                         (unsigned)blocks, THREADS, (size_t)WARPS * t.dim * sizeof(float), t);
     return true;
