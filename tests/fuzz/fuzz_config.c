@@ -17,8 +17,10 @@ static void check(const proa_arch *arch, const proa_config *c)
         PROA_ASSERT(width >= 0 && width <= (int64_t)1 << 40);
     }
     for (int64_t i = 0; i < c->layers; i++) PROA_ASSERT(proa_config_window(c, i) >= 0);
-    float freq[PROA_HEAD_DIM_MAX / 2 + 1];
+    float freq[PROA_HEAD_DIM_MAX / 2 + 1], slopes[PROA_HEADS_MAX];
     proa_config_inv_freq(c, freq);
+    proa_config_alibi(c, slopes);
+    for (int64_t h = 0; h < c->heads; h++) PROA_ASSERT(slopes[h] >= 0 && slopes[h] <= 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
