@@ -162,9 +162,8 @@ struct candidates {
     float cut_weight; /* what the others left of top_p */
 };
 
-__device__ static inline bool is_in(const candidates &c, int j, float &value)
+__device__ static inline bool is_in(const candidates &c, float x, int j, float &value)
 {
-    float x = c.x[j];
     if (!(x >= c.rough)) return false;
     value = scaled(x, c.temperature);
     unsigned key = key_of(value);
@@ -174,10 +173,24 @@ __device__ static inline bool is_in(const candidates &c, int j, float &value)
 __device__ static inline float weight_at(const candidates &c, int j)
 {
     float value;
-    if (!is_in(c, j, value)) return 0.0f;
+    if (!is_in(c, c.x[j], j, value)) return 0.0f;
     float weight = weight_exp(__fsub_rn(value, c.top));
     if (weight < c.min_p) return 0.0f;
     return j == c.cut ? c.cut_weight : weight;
+}
+
+/* This thread's values of a row, eight asked for at a time. */
+template <typename F> __device__ static void each_value(const float *x, int d, F f)
+{
+    enum { AT_ONCE = 8 };
+    for (int base = threadIdx.x; base < d; base += AT_ONCE * DRAW_THREADS) {
+        float v[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) v[i] = base + i * DRAW_THREADS < d ? x[base + i * DRAW_THREADS] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (base + i * DRAW_THREADS < d) f(v[i], base + i * DRAW_THREADS);
+    }
 }
 
 /* ---- sums over a block ---- */
@@ -361,10 +374,10 @@ __device__ static void shorten(room &r, candidates &c)
 {
     if (threadIdx.x == 0) r.count = 0;
     __syncthreads();
-    for (int j = threadIdx.x; j < c.d; j += DRAW_THREADS) {
+    each_value(c.x, c.d, [&](float x, int j) {
         float value;
-        if (is_in(c, j, value)) collect(r, (mass)~(unsigned)j << 32 | __float_as_uint(c.x[j]));
-    }
+        if (is_in(c, x, j, value)) collect(r, (mass)~(unsigned)j << 32 | __float_as_uint(x));
+    });
     __syncthreads();
     int count = r.count;
     if (count > BINS) return;
@@ -382,11 +395,10 @@ __device__ static void shorten(room &r, candidates &c)
 
 template <typename F> __device__ static void each_candidate(const candidates &c, F f)
 {
-#pragma unroll 2
-    for (int j = threadIdx.x; j < c.d; j += DRAW_THREADS) {
+    each_value(c.x, c.d, [&](float x, int j) {
         float value;
-        if (is_in(c, j, value)) f(value, j);
-    }
+        if (is_in(c, x, j, value)) f(value, j);
+    });
 }
 
 /* A floor under the k largest logits: the k-th largest of the threads' own maxima. Lowered by more than what dividing by the
@@ -395,8 +407,7 @@ __device__ static float rough_floor(room &r, const candidates &c, int k)
 {
     float own = -INFINITY;
     if (k > DRAW_THREADS) return -INFINITY;
-#pragma unroll 4
-    for (int j = threadIdx.x; j < c.d; j += DRAW_THREADS) own = fmaxf(own, c.x[j]);
+    each_value(c.x, c.d, [&](float x, int) { own = fmaxf(own, x); });
     cut rank = {(double)DRAW_THREADS, 1.0, (float)k, true};
     float least = value_of(select(r, rank, [&](auto f) { f(key_of(own), (mass)1); }));
     return least - fabsf(least) * 1e-5f - 1e-30f;
@@ -414,7 +425,7 @@ __device__ static void keep_top_k(room &r, candidates &c, const proa_choice &how
     if (how.falling)
         b.end = 1 + place(r, c.d, room_left - 1.0, -1.0, [&](int j) {
                     float v;
-                    return is_in(c, j, v) && key_of(v) == at ? 1.0 : 0.0;
+                    return is_in(c, c.x[j], j, v) && key_of(v) == at ? 1.0 : 0.0;
                 });
     c.rank = b;
 }
@@ -468,7 +479,7 @@ __device__ static void keep_top_p(room &r, candidates &c, const proa_choice &how
     int nth = how.falling ? kept - 1 : ties - kept; /* the last that stays, or the first */
     int border_at = place(r, c.d, (double)nth, -1.0, [&](int j) {
         float v;
-        return is_in(c, j, v) && key_of(v) == at ? 1.0 : 0.0;
+        return is_in(c, c.x[j], j, v) && key_of(v) == at ? 1.0 : 0.0;
     });
     c.part = how.falling ? border{at, 0, border_at + 1} : border{at, border_at, c.d};
     if (!how.falling) return;
@@ -547,16 +558,15 @@ __global__ void __launch_bounds__(DRAW_THREADS)
     float *to = values + blockIdx.x * values_stride;
     ids += (int64_t)blockIdx.x * k;
     unsigned own = 0;
-#pragma unroll 4
-    for (int j = threadIdx.x; j < d; j += DRAW_THREADS) own = max(own, (unsigned)(rank_of(row[j], j) >> 32));
+    each_value(row, d, [&](float x, int j) { own = max(own, (unsigned)(rank_of(x, j) >> 32)); });
     cut rank = {(double)DRAW_THREADS, 1.0, (float)k, true};
     unsigned least = k <= DRAW_THREADS ? select(r, rank, [&](auto f) { f(own, (mass)1); }) : 0;
     if (threadIdx.x == 0) r.count = 0;
     __syncthreads();
-    for (int j = threadIdx.x; j < d; j += DRAW_THREADS) {
-        mass v = rank_of(row[j], j);
+    each_value(row, d, [&](float x, int j) {
+        mass v = rank_of(x, j);
         if ((unsigned)(v >> 32) >= least) collect(r, v);
-    }
+    });
     __syncthreads();
     int count = r.count;
     if (count <= BINS) {
