@@ -26,7 +26,7 @@ struct task {
     int reach;
     const float *alibi; /* [heads]; NULL: none */
     float soft_cap;
-    bool shaped; /* a score is more than scale times a product: score_of is needed */
+    bool shaped;  /* a score is more than scale times a product: score_of is needed */
     bool q_fours; /* q is f32, in pieces of four numbers, aligned to 16 bytes */
 };
 

@@ -46,7 +46,7 @@ struct gpu {
     cudaStream_t stream; /* what kernels go to: main_stream, or the branch's */
     cudaStream_t main_stream, side_stream;
     cudaEvent_t forked, side_done;
-    cudaEvent_t sent[2]; /* what gpu_send sent has arrived */
+    cudaEvent_t sent[2];        /* what gpu_send sent has arrived */
     bool is_beside, plain_next; /* plain_next: the next kernel begins a branch, so no programmatic launch */
     cublasLtHandle_t lt;
     void *workspace; /* of cuBLASLt */
