@@ -111,11 +111,11 @@ static int measure(bench *b, const shape *s)
 
 int main(int argc, char **argv)
 {
-    static const shape shapes[] = {{"Llama-3-8B", 32, 8, 128, PROA_DTYPE_F16},
-                                   {"Llama-3-8B", 32, 8, 128, PROA_DTYPE_FP8},
-                                   {"Llama-2-7B", 32, 32, 128, PROA_DTYPE_F16},
-                                   {"GPT-J-6B", 16, 16, 256, PROA_DTYPE_F16},
-                                   {"GPT-2 XL", 25, 25, 64, PROA_DTYPE_F16}};
+    static const shape shapes[] = {
+        {"Llama-3-8B", 32, 8, 128, PROA_DTYPE_F16},  {"Llama-3-8B", 32, 8, 128, PROA_DTYPE_FP8},
+        {"Llama-2-7B", 32, 32, 128, PROA_DTYPE_F16}, {"GPT-J-6B", 16, 16, 256, PROA_DTYPE_F16},
+        {"GPT-2 XL", 25, 25, 64, PROA_DTYPE_F16},    {"Phi-2", 32, 32, 80, PROA_DTYPE_F16},
+        {"Phi-3-mini", 32, 32, 96, PROA_DTYPE_F16},  {"Phi-3-mini", 32, 32, 96, PROA_DTYPE_FP8}};
     bench b = {.batch = argc > 1 ? strtoll(argv[1], NULL, 10) : 32,
                .context = argc > 2 ? strtoll(argv[2], NULL, 10) : 4096};
     proa_err err = {.status = PROA_OK};

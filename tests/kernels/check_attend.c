@@ -400,7 +400,8 @@ void check_attend(tester *t)
     for (size_t i = 0; i < PROA_COUNT(shapes) && device_mode.narrow != PROA_DTYPE_F32; i++)
         for (int form = 0; form < 3; form++) check_rows_as_keys(t, shapes[i], form);
     /* groups of more heads than a tile has too */
-    static const attend_shape tiled[] = {{2, 4, 128}, {1, 12, 64}, {1, 16, 128}, {1, 9, 256}};
+    static const attend_shape tiled[] = {{2, 4, 128}, {1, 12, 64}, {1, 16, 128},
+                                         {1, 9, 256}, {2, 9, 80},  {1, 3, 96}};
     for (size_t d = 0; d < kv_dtypes_here() && device_mode.on; d++)
         for (size_t i = 0; i < PROA_COUNT(tiled); i++) {
             int variant = (int)(4 * i + d) % ATTEND_VARIANTS;

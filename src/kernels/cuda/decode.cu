@@ -9,23 +9,27 @@
 
 enum { SPLIT_KEYS_MIN = 256, LONG_CONTEXT = 1024 };
 
-/* Rows of pages in shared memory: an odd number of 16-byte pieces apart, so that 8 rows lie in different banks. */
+/* Rows of pages in shared memory: an odd number of 16-byte pieces apart, so that 8 rows lie in different banks, and with one more
+ * behind an odd number of them, which are read in pairs. */
 template <typename T, int DIM> struct rows_of {
-    static const int BYTES = DIM * sizeof(T), PIECES = BYTES / 16, STRIDE = BYTES + 16;
+    static const int BYTES = DIM * sizeof(T), PIECES = BYTES / 16, STRIDE = (PIECES + 1 + PIECES % 2) * 16;
 
     /* KEYS rows that lie together; those from `valid` on become zeros. By one warp. */
     template <int KEYS> __device__ static void load(unsigned to, const T *from, int valid)
     {
-        const int AT_ONCE = 32 / PIECES;
-        int lane = threadIdx.x & 31, row = lane / PIECES;
+        int lane = threadIdx.x & 31;
         const char *source = reinterpret_cast<const char *>(from) + lane * 16;
-        to += row * STRIDE + lane % PIECES * 16;
+        auto row_of = [&](int i) { return 32 % PIECES == 0 ? lane / PIECES + i / PIECES : (lane + i) / PIECES; };
+        auto place_of = [&](int i) {
+            if constexpr (32 % PIECES == 0) return to + lane / PIECES * STRIDE + lane % PIECES * 16 + i / PIECES * STRIDE;
+            else return to + row_of(i) * STRIDE + (lane + i) % PIECES * 16;
+        };
         if (valid >= KEYS) {
 #pragma unroll
-            for (int r = 0; r < KEYS; r += AT_ONCE) copy_piece(to + r * STRIDE, source + r * BYTES);
+            for (int i = 0; i < KEYS * PIECES; i += 32) copy_piece(place_of(i), source + i * 16);
         } else {
 #pragma unroll 1
-            for (int r = 0; r < KEYS; r += AT_ONCE) copy_piece(to + r * STRIDE, source + r * BYTES, row + r < valid);
+            for (int i = 0; i < KEYS * PIECES; i += 32) copy_piece(place_of(i), source + i * 16, row_of(i) < valid);
         }
     }
 };
@@ -120,7 +124,7 @@ template <typename T, int DIM, int TILES, int KEYS> struct reader {
                 unsigned from = at + m * 16 * rows::STRIDE;
                 if constexpr (WIDE) {
                     load_matrix(a[0], from + k * 32);
-                    load_matrix(a[1], from + k * 32 + 32);
+                    if (k + 1 < STEPS) load_matrix(a[1], from + k * 32 + 32);
                 } else {
                     unsigned w[4];
                     load_matrix(w, from + k * 16);
@@ -131,7 +135,7 @@ template <typename T, int DIM, int TILES, int KEYS> struct reader {
                     }
                 }
 #pragma unroll
-                for (int i = 0; i < 2; i++)
+                for (int i = 0; i < 2 && k + i < STEPS; i++)
 #pragma unroll
                     for (int n = 0; n < TILES; n++) gpu_mma<F>::run(part[i][n], a[i], query[k + i][n][0], query[k + i][n][1]);
             }
@@ -244,7 +248,7 @@ template <typename T, int DIM, int TILES, int KEYS> struct reader {
                         a[i % 2][i / 2 * 2] = open_pair(sorted), a[i % 2][i / 2 * 2 + 1] = open_pair(sorted >> 16);
                     }
 #pragma unroll
-                    for (int i = 0; i < 2; i++)
+                    for (int i = 0; i < 2 && k + i < STEPS; i++)
 #pragma unroll
                         for (int n = 0; n < TILES; n++) gpu_mma<F>::run(out[k + i][n], a[i], weight[n][0], weight[n][1]);
                 }
@@ -377,17 +381,26 @@ static void launch_decode(gpu *g, const task &t, int spans, int splits)
 template <typename T, int DIM, int TILES> static void decode_as(gpu *g, const task &t, int spans, int context, int splits)
 {
     const bool WIDE = sizeof(T) == 2;
-    if constexpr (!WIDE) launch_decode<T, DIM, TILES, DIM == 64 ? 64 : 32, DIM == 256 ? 2 : 4>(g, t, spans, splits);
+    if constexpr (DIM == 80 || DIM == 96) launch_decode<T, DIM, TILES, 32, 4>(g, t, spans, splits);
+    else if constexpr (!WIDE) launch_decode<T, DIM, TILES, DIM == 64 ? 64 : 32, DIM == 256 ? 2 : 4>(g, t, spans, splits);
     else if constexpr (DIM == 256) launch_decode<T, DIM, TILES, 16, 4>(g, t, spans, splits);
     else if (context >= LONG_CONTEXT) launch_decode<T, DIM, TILES, DIM == 64 ? 32 : 16, 8>(g, t, spans, splits);
     else launch_decode<T, DIM, TILES, DIM == 64 ? 32 : 16, 4>(g, t, spans, splits);
 }
 
-/* Groups of more than 8 heads take two tiles; of the widest heads registers suffice for one. */
+/* A block's query heads at most: of more than 8 that share a key, two tiles of 8, where these are compiled. */
+static int heads_of_block(const task &t)
+{
+    return t.group > 8 && (t.dim == 64 || t.dim == 128) ? 16 : 8;
+}
+
+/* Of the widest heads registers suffice for one tile; of rare sizes one is enough. */
 template <typename T> static void decode_dims(gpu *g, const task &t, int spans, int context, int splits)
 {
-    bool wide = t.group > 8;
-    if (t.dim == 256) decode_as<T, 256, 1>(g, t, spans, context, splits);
+    bool wide = heads_of_block(t) > 8;
+    if (t.dim == 80) decode_as<T, 80, 1>(g, t, spans, context, splits);
+    else if (t.dim == 96) decode_as<T, 96, 1>(g, t, spans, context, splits);
+    else if (t.dim == 256) decode_as<T, 256, 1>(g, t, spans, context, splits);
     else if (t.dim == 128) (wide ? decode_as<T, 128, 2> : decode_as<T, 128, 1>)(g, t, spans, context, splits);
     else (wide ? decode_as<T, 64, 2> : decode_as<T, 64, 1>)(g, t, spans, context, splits);
 }
@@ -396,7 +409,7 @@ template <typename T> static void decode_dims(gpu *g, const task &t, int spans, 
  * than pays. The same for all contexts of a length class. */
 static int splits_for(const gpu *g, const task &t, int spans, int context)
 {
-    int most = t.group > 8 && t.dim < 256 ? 16 : 8, blocks = spans * t.kv_heads * ((t.group + most - 1) / most), splits = 1;
+    int most = heads_of_block(t), blocks = spans * t.kv_heads * ((t.group + most - 1) / most), splits = 1;
     if (blocks > GPU_COUNTERS) return 1;
     while (2 * splits * blocks <= 2 * g->sms && context >= 2 * splits * SPLIT_KEYS_MIN && splits < SPLITS_MAX) splits *= 2;
     return splits;
@@ -413,7 +426,7 @@ static void decode(gpu *g, const task &t, proa_dtype pages, int spans, int conte
 bool gpu_decode(gpu *g, const task &t, proa_dtype pages, const proa_spans *spans)
 {
     int count = (int)spans->count, piece = 16 / (int)proa_dtype_bytes(pages);
-    bool tiled = pages != PROA_DTYPE_F32 && (t.dim == 64 || t.dim == 128 || t.dim == 256);
+    bool tiled = pages != PROA_DTYPE_F32 && (t.dim == 64 || t.dim == 80 || t.dim == 96 || t.dim == 128 || t.dim == 256);
     if (t.dim % piece != 0 || t.dim > 64 * piece || ((uintptr_t)t.k | (uintptr_t)t.v) % 16 != 0) return false;
     if (spans->rows_min > 1) return true;
     if (gpu_short(g, t, pages, count, spans->context_max)) return true;
