@@ -22,5 +22,8 @@ add_library(proa_cuda SHARED ${cuda_sources} $<TARGET_OBJECTS:proa_base> $<TARGE
 set_target_properties(proa_cuda PROPERTIES CUDA_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
 target_include_directories(proa_cuda PRIVATE src include)
 target_compile_options(proa_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3;--threads;0;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>)
+if(PROA_CUDA_ARCHS MATCHES "90a") # without the a there is no wgmma, and the host must know
+    target_compile_definitions(proa_cuda PRIVATE PROA_CUDA_90A)
+endif()
 target_link_libraries(proa_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt ${PROA_LIBS})
 install(TARGETS proa_cuda)

@@ -389,6 +389,44 @@ static void check_rows_as_keys(tester *t, attend_shape shape, int form)
     world_release(&w);
 }
 
+/* Spans of hundreds of rows, as prompts and batches of an encoder have them. */
+static void long_case(tester *t, attend_shape shape, bool causal, int32_t window)
+{
+    static const int32_t lengths[][2] = {{200, 250}, {1, 70}, {129, 129}, {2, 0}, {80, 80}, {3, 3}, {4, 9},
+                                         {2, 65},    {5, 5},  {2, 2},     {3, 4}, {2, 6},   {2, 3}};
+    if (!takes_turn(t)) return;
+    world w;
+    world_init(&w, lengths, PROA_COUNT(lengths), shape.kv_heads, shape.group, shape.dh, device_mode.narrow);
+    world_fill(&w, (uint64_t)shape.dh, false);
+    device_mode.limit = device_mode.narrow == PROA_DTYPE_F16 ? 4e-3 : 2.5e-2;
+    const int64_t dims[] = {w.T, w.heads, shape.dh};
+    canvas q = canvas_make(3, dims, 0, 0), out = canvas_make(3, dims, 0, 0);
+    canvas_fill(&q, 23, false);
+    proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .causal = causal, .window = window};
+    canvas right = attend_run(&t->reference, &w, &out, &q, &w.spans, &a);
+    canvas mine = attend_run(&t->tables[0], &w, &out, &q, &w.spans, &a);
+    canvas again = attend_run(&t->tables[0], &w, &out, &q, &w.spans, &a);
+    double worst = compare_rows(mine.view, right.view, TOL_ATTEND);
+    expect(t, worst <= 1.0, "long: kv heads %d group %d dim %d causal %d window %d: off by %g tolerances",
+           (int)shape.kv_heads, (int)shape.group, (int)shape.dh, causal, window, worst);
+    expect(t, same_bits(again.view, mine.view, 0, w.T), "long: dim %d: twice differs", (int)shape.dh);
+    canvas_free(&q), canvas_free(&out), canvas_free(&right), canvas_free(&mine), canvas_free(&again);
+    world_release(&w);
+}
+
+/* Heads enough for a device to take its largest blocks, and few. */
+static void check_long(tester *t)
+{
+    static const attend_shape shapes[] = {{2, 3, 64}, {1, 6, 128}, {3, 2, 256},
+                                          {1, 2, 64}, {2, 1, 128}, {1, 1, 256}};
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
+        bool many = shapes[i].kv_heads * shapes[i].group > 2;
+        if (many || i == 5) long_case(t, shapes[i], true, 0);
+        if (i == 0 || i == 1 || i == 4) long_case(t, shapes[i], true, 90);
+        if (many || i == 3) long_case(t, shapes[i], false, 0);
+    }
+}
+
 void check_attend(tester *t)
 {
     static const attend_shape shapes[] = {{1, 1, 64},  {2, 1, 32}, {2, 3, 16}, {1, 8, 64},  {2, 2, 80},
@@ -417,4 +455,5 @@ void check_attend(tester *t)
             if (variant % 4 == 0) attend_case(t, many[i], PROA_DTYPE_FP8, variant);
         }
     }
+    if (device_mode.narrow != PROA_DTYPE_F32) check_long(t);
 }

@@ -340,7 +340,7 @@ template <typename T> static void attend_as(gpu *g, const task &t, proa_dtype pa
     int count = (int)spans->count, rows = spans->rows_max;
     bool singles = !t.kv_row && gpu_decode(g, t, pages, spans); /* spans of one row are decode's */
     if (singles && rows <= 1) return;
-    bool done = gpu_prefill(g, t, pages, count, rows);
+    bool done = gpu_flash(g, t, pages, count, rows) || gpu_prefill(g, t, pages, count, rows);
     if (!done || (!singles && !t.kv_row)) plain<T>(g, t, count, rows, singles);
 }
 
@@ -371,7 +371,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
 {
     gpu *g = flushed(c, y);
     if (spans->count == 0) return;
-    task t = {y.data, y.stride[0], y.stride[1], q.data, q.stride[0], q.stride[1], q.dtype, kv->k, kv->v, kv->row};
+    task t = {y.data, y.stride[0], y.stride[1], q.data, q.stride[0], q.stride[1], q.dtype, kv->k, kv->v, kv->row, q.shape[0]};
     PROA_ASSERT(q.dtype == y.dtype);
     t.heads = (int)q.shape[1], t.kv_heads = (int)kv->kv_heads, t.dim = (int)kv->head_dim;
     t.group = t.heads / t.kv_heads;

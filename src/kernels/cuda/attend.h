@@ -15,6 +15,7 @@ struct task {
     proa_dtype type; /* of y and q: f32, or that of keys and values, or of 16 bits beside pages of e4m3 */
     const void *k, *v;
     int64_t kv_row;                  /* 0: pages; else elements between the rows of k and v */
+    int64_t rows;                    /* of the step */
     int heads, kv_heads, dim, group; /* group: query heads of a key head */
     const proa_span *spans;
     const int32_t *pages;
@@ -95,7 +96,9 @@ bool gpu_decode(gpu *g, const task &t, proa_dtype pages, const proa_spans *spans
 enum { SHORT_SPANS_MAX = 16 };
 /* Spans of one row, few and short (short.cu). False: not these. */
 bool gpu_short(gpu *g, const task &t, proa_dtype pages, int spans, int context);
-/* Spans of more than one row on tensor cores; with kv_row all spans. False: not these sizes (prefill.cu). */
+/* Spans of more than one row on tensor cores; with kv_row all spans. False: not these sizes, and nothing was done. Hopper's
+ * (flash.cu), and any GPU's (prefill.cu). */
+bool gpu_flash(gpu *g, const task &t, proa_dtype pages, int spans, int rows);
 bool gpu_prefill(gpu *g, const task &t, proa_dtype pages, int spans, int rows);
 
 #endif

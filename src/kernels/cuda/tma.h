@@ -97,14 +97,13 @@ __device__ static inline void gpu_expect(unsigned barrier, int bytes)
 /* Until the phase of this parity has ended. Of a new barrier, phase 0 runs: parity 1 returns at once. */
 __device__ static inline void gpu_await(unsigned barrier, unsigned parity)
 {
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n"
-                 "}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
+    int done;
+    do
+        asm volatile("{\n.reg .pred done;\nmbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.b32 %0, 1, 0, done;\n}"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+    while (!done);
 }
 
 /* What this thread wrote to shared memory is visible to the copy engine and to wgmma. */
