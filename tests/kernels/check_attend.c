@@ -427,6 +427,19 @@ static void check_long(tester *t)
     }
 }
 
+/* Heads enough for a device to take 128 rows at once. */
+static void check_many_heads(tester *t)
+{
+    static const attend_shape many[] = {{3, 8, 64}, {8, 3, 128}};
+    for (size_t i = 0; i < PROA_COUNT(many); i++) {
+        check_rows_as_keys(t, many[i], i == 0);
+        for (int variant = 0; variant < ATTEND_VARIANTS; variant += 2) {
+            attend_case(t, many[i], device_mode.narrow, variant);
+            if (variant % 4 == 0) attend_case(t, many[i], PROA_DTYPE_FP8, variant);
+        }
+    }
+}
+
 void check_attend(tester *t)
 {
     static const attend_shape shapes[] = {{1, 1, 64},  {2, 1, 32}, {2, 3, 16}, {1, 8, 64},  {2, 2, 80},
@@ -446,14 +459,5 @@ void check_attend(tester *t)
             attend_spans(t, tiled[i], kv_dtypes[d], variant, decode_many, PROA_COUNT(decode_many));
             attend_spans(t, tiled[i], kv_dtypes[d], variant, decode_long, PROA_COUNT(decode_long));
         }
-    /* heads enough for a device to take 128 rows at once */
-    static const attend_shape many[] = {{3, 8, 64}, {8, 3, 128}};
-    for (size_t i = 0; i < PROA_COUNT(many) && device_mode.narrow != PROA_DTYPE_F32; i++) {
-        check_rows_as_keys(t, many[i], i == 0);
-        for (int variant = 0; variant < ATTEND_VARIANTS; variant += 2) {
-            attend_case(t, many[i], device_mode.narrow, variant);
-            if (variant % 4 == 0) attend_case(t, many[i], PROA_DTYPE_FP8, variant);
-        }
-    }
-    if (device_mode.narrow != PROA_DTYPE_F32) check_long(t);
+    if (device_mode.narrow != PROA_DTYPE_F32) check_many_heads(t), check_long(t);
 }
