@@ -601,6 +601,16 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     sources_free(&from);
 }
 
+/* Rows, outputs and K that are no multiples of a tile, in views of 16 bits that a device's widest kernels take. */
+static void check_many_rows(tester *t, proa_wfmt format)
+{
+    for (int v = 0; v < 8; v++) linear_case(t, format, 300, 264, 120, v);
+    for (int a = 1; a < PROA_ACT_COUNT; a++)
+        for (int bias = 0; bias < 2; bias++) linear_case(t, format, 300, 264, 120, 64 * a + bias);
+    linear_case(t, format, 1200, 264, 72, 64 * PROA_ACT_GELU + 1);
+    linear_case(t, format, 132, 72, 1032, 2);
+}
+
 void check_linear(tester *t)
 {
     static const int64_t Ts[] = {0, 1, 2, 3, 4, 5, 7, 13, 40},
@@ -620,6 +630,7 @@ void check_linear(tester *t)
         for (int a = 1; a < PROA_ACT_COUNT && device_mode.on; a++)
             for (int bias = 0; bias < 2; bias++)
                 linear_case(t, (proa_wfmt)format, 60, 120, 504, 64 * a + bias);
+        if (device_mode.narrow != PROA_DTYPE_F32) check_many_rows(t, (proa_wfmt)format);
     }
 }
 

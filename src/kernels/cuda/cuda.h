@@ -43,6 +43,8 @@ struct gpu {
     char name[256];
     int index, sms;
     bool clusters;       /* blocks can share their memory (sm_90) */
+    bool hopper;         /* wgmma and tensor maps */
+    bool own_first;      /* PROA_TUNE=own */
     cudaStream_t stream; /* what kernels go to: main_stream, or the branch's */
     cudaStream_t main_stream, side_stream;
     cudaEvent_t forked, side_done;
@@ -389,6 +391,8 @@ struct gpu_product {
     cublasLtEpilogue_t epilogue;
     int32_t residual;
     int32_t scaled; /* e4m3 with a scale for each row of x and each of w; a bias is of 16 bits then */
+    int32_t act;    /* an activation of y that the epilogue has not got */
+    int32_t unused;
 };
 
 struct gpu_operands {
@@ -401,23 +405,38 @@ struct gpu_operands {
 
 /* Has cuBLASLt an algorithm for it? */
 bool gpu_multiplies(gpu *g, const gpu_product *product);
+/* How a product is done: by a form of the own kernel (wgmma.cu), or with 0 by this algorithm of cuBLASLt and a pass for
+ * the activation that it has not got. */
+struct gpu_way {
+    cublasLtMatmulAlgo_t algo;
+    int own;
+};
+
 struct gpu_plan {
     gpu_product key;
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, c, d;
-    cublasLtMatmulAlgo_t algo;
+    gpu_way way;
     bool ready;   /* there is an algorithm */
-    bool settled; /* and it is the best that is known */
+    bool settled; /* and the way is the best that is known */
 };
 
-cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const cublasLtMatmulAlgo_t *algo,
-                            const gpu_operands *at, void *y);
+cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const gpu_way *way, const gpu_operands *at, void *y);
 /* INTERNAL at the next check if cuBLASLt has nothing for it. */
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at);
 void gpu_plans_release(gpu *g);
 /* Memory in [at, at + bytes) is written or given back: what was derived from it is dropped (gemm.cu). bytes < 0: all. */
 void gpu_biases_forget(gpu *g, const void *at, int64_t bytes);
 void gpu_graphs_forget(gpu *g); /* device.cu */
+
+/* ---- products by an own kernel (wgmma.cu) ---- */
+bool gpu_hopper_built(const gpu *g); /* this GPU has what it needs, and the plug-in was built for it */
+/* How many forms of the kernel there are for the product, from 1 on; 0: none. */
+int gpu_hopper_forms(const gpu *g, const gpu_product *product);
+/* The form to take where nothing was timed; 0: cuBLASLt. */
+int gpu_hopper_guess(const gpu *g, const gpu_product *product);
+/* false: not with these operands, nothing was done. */
+bool gpu_hopper_run(gpu *g, const gpu_product *product, int form, const gpu_operands *at, void *y);
 
 /* ---- algorithms timed (tune.cu) ---- */
 void gpu_tune_open(gpu *g, const char *capability);

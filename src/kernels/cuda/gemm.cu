@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gemm.cu - linear for many rows: x as the weights' type, the product by cuBLASLt (plans.cu) with what its epilogue does in
- * y's type, the rest behind it. */
+ * gemm.cu - linear for many rows: x as the weights' type, the product (plans.cu) by cuBLASLt, with what its epilogue does in
+ * y's type and the rest behind it, or by an own kernel. */
 #include "kernels/cuda/linear.h"
 
 extern "C" {
@@ -198,9 +198,9 @@ bool gpu_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa
     const void *rows = cast_rows(g, x, w->format, &want.x_ld);
     want.w_type = want.x_type = data_type(type), want.y_type = data_type(y.dtype);
     want.epilogue = epilogue_for(fused ? (int)e->act : (int)PROA_ACT_NONE, e->bias != NULL);
+    want.act = fused ? (int)PROA_ACT_NONE : (int)e->act;
     want.residual = e->residual.rank != 0, want.residual_row = want.residual ? e->residual.stride[0] : 0;
     gpu_operands at = {y.data, rows, w->data, bias_as(g, e->bias, w->N, y.dtype), want.residual ? e->residual.data : NULL, alpha};
     gpu_multiply(g, &want, &at);
-    if (e->act != PROA_ACT_NONE && !fused) gpu_act_rows(g, "linear (activation)", y, (int)e->act);
     return true;
 }

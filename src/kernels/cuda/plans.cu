@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * plans.cu - products of many rows by cuBLASLt: descriptors and the algorithm, made once for each shape. Which algorithm:
- * the one that was timed (tune.cu), else the library's first guess. */
+ * the one that was timed (tune.cu), the own kernel's forms (wgmma.cu) among them, else the first guess. */
 #include "kernels/cuda/cuda.h"
 
 extern "C" {
@@ -22,7 +22,7 @@ static void guess_algorithm(gpu *g, gpu_plan *p)
     cublasLtMatmulAlgoGetHeuristic(g->lt, p->op, p->a, p->b, p->c, p->d, preference, 1, &result, &found);
     cublasLtMatmulPreferenceDestroy(preference);
     p->ready = found > 0;
-    if (p->ready) p->algo = result.algo;
+    if (p->ready) p->way = {result.algo, 0};
 }
 
 /* For scales of rows and columns the library has one guess, tiles of 128 x 128, which leaves most SMs idle where rows are few
@@ -57,12 +57,12 @@ static bool set_tile(gpu *g, const gpu_plan *p, const tile_form &f, cublasLtMatm
 
 static void choose_tile(gpu *g, gpu_plan *p)
 {
-    cublasLtMatmulAlgo_t guess = p->algo;
+    cublasLtMatmulAlgo_t guess = p->way.algo;
     double least = time_of(g, &p->key, TILES[0]);
     for (size_t i = 1; i < PROA_COUNT(TILES); i++) {
         cublasLtMatmulAlgo_t algo = guess;
         double time = time_of(g, &p->key, TILES[i]);
-        if (time < least && set_tile(g, p, TILES[i], &algo)) least = time, p->algo = algo;
+        if (time < least && set_tile(g, p, TILES[i], &algo)) least = time, p->way.algo = algo;
     }
 }
 
@@ -133,6 +133,7 @@ static gpu_plan *plan_for(gpu *g, const gpu_product *want)
     gpu_plan *p = &g->plans[g->plans_count++];
     p->key = *want;
     make(g, p);
+    p->way.own = gpu_hopper_guess(g, want);
     return p;
 }
 
@@ -141,12 +142,26 @@ bool gpu_multiplies(gpu *g, const gpu_product *product)
     return plan_for(g, product)->ready;
 }
 
-cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const cublasLtMatmulAlgo_t *algo, const gpu_operands *at, void *y)
+/* The activation that cuBLASLt has not got. */
+static void activate(gpu *g, const gpu_product *k, void *y)
+{
+    proa_dtype type = k->y_type == CUDA_R_32F ? PROA_DTYPE_F32 : k->y_type == CUDA_R_16F ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
+    proa_view rows = proa_view_2d(y, type, k->T, k->N);
+    rows.stride[0] = k->y_row;
+    gpu_act_rows(g, "linear (activation)", rows, k->act);
+}
+
+cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const gpu_way *way, const gpu_operands *at, void *y)
 {
     float beta = p->key.residual ? 1.0f : 0.0f;
     const void *c = p->key.residual ? at->residual : y;
-    return cublasLtMatmul(g->lt, p->op, &at->alpha, at->w, p->a, at->x, p->b, &beta, c, p->c, y, p->d, algo, g->workspace,
-                          g->workspace_bytes, g->stream);
+    if (way->own && gpu_hopper_run(g, &p->key, way->own, at, y)) return CUBLAS_STATUS_SUCCESS;
+    if (g->trace) gpu_trace_begin(g);
+    cublasStatus_t status = cublasLtMatmul(g->lt, p->op, &at->alpha, at->w, p->a, at->x, p->b, &beta, c, p->c, y, p->d,
+                                           &way->algo, g->workspace, g->workspace_bytes, g->stream);
+    if (g->trace) gpu_trace_end(g, "linear (cuBLASLt)");
+    if (status == CUBLAS_STATUS_SUCCESS && p->key.act != PROA_ACT_NONE) activate(g, &p->key, y);
+    return status;
 }
 
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at)
@@ -159,8 +174,6 @@ void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at)
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &at->x_scale, sizeof at->x_scale);
     }
     if (p->ready && !p->settled) gpu_tune_settle(g, p, at);
-    if (g->trace) gpu_trace_begin(g);
-    cublasStatus_t status = p->ready ? gpu_plan_run(g, p, &p->algo, at, at->y) : CUBLAS_STATUS_NOT_SUPPORTED;
+    cublasStatus_t status = p->ready ? gpu_plan_run(g, p, &p->way, at, at->y) : CUBLAS_STATUS_NOT_SUPPORTED;
     if (status != CUBLAS_STATUS_SUCCESS) gpu_note(g, cudaErrorNotSupported, "cuBLASLt");
-    if (g->trace) gpu_trace_end(g, "linear (cuBLASLt)");
 }

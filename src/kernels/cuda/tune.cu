@@ -3,7 +3,8 @@
  * the caches emptied between them, and the fastest is kept for its bucket of rows, in the plug-in and in the file (tune.h).
  *   PROA_TUNE=off   the library's first guess, always
  *   PROA_TUNE=lazy  (without the variable) products are timed when they first come, LAZY_SECONDS in all
- *   PROA_TUNE=all   every product, more algorithms, no matter how long: `proa tune` */
+ *   PROA_TUNE=all   every product, more algorithms, no matter how long: `proa tune`
+ *   PROA_TUNE=own   nothing is timed: the own kernel wherever it can (wgmma.cu), to check and time it alone */
 #include "kernels/cuda/cuda.h"
 
 extern "C" {
@@ -60,12 +61,14 @@ void gpu_tune_open(gpu *g, const char *capability)
     const char *mode = getenv("PROA_TUNE");
     char identity[PROA_TUNE_IDENTITY_MAX], driver[96];
     gpu_tuning *t = g->tuning = (gpu_tuning *)proa_calloc(1, sizeof *t);
-    t->off = mode && strcmp(mode, "off") == 0, t->all = mode && strcmp(mode, "all") == 0;
+    g->own_first = mode && strcmp(mode, "own") == 0;
+    t->off = g->own_first || (mode && strcmp(mode, "off") == 0), g->hopper = g->hopper && (g->own_first || !t->off);
+    t->all = mode && strcmp(mode, "all") == 0;
     if (mode && !t->off && !t->all && strcmp(mode, "lazy") != 0)
-        fprintf(stderr, "proa: warning: PROA_TUNE is '%.32s', none of off, lazy, all: lazy is taken\n", mode);
+        fprintf(stderr, "proa: warning: PROA_TUNE is '%.32s', none of off, lazy, all, own: lazy is taken\n", mode);
     driver_version(driver, sizeof driver);
-    snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d", g->name, capability, driver,
-             cublasLtGetVersion(), PROA_CUDA_VERSION);
+    snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 1", g->name, capability,
+             driver, cublasLtGetVersion(), PROA_CUDA_VERSION);
     proa_tune_init(&t->known, identity);
     if (!t->off) read_file(t, g->name);
     if (t->path[0]) g->base.tuning = t->path;
@@ -99,7 +102,7 @@ static void key_of(int64_t key[PROA_TUNE_KEYS], const gpu_product *p)
 {
     const int64_t numbers[PROA_TUNE_KEYS] = {proa_tune_bucket(p->T), p->N, p->K, p->w_ld, p->x_ld, p->y_row, p->residual_row,
                                              (int64_t)p->w_type, (int64_t)p->x_type, (int64_t)p->y_type,
-                                             (int64_t)p->epilogue, p->residual + 2 * p->scaled};
+                                             (int64_t)p->epilogue, p->residual + 2 * p->scaled + 4 * p->act};
     memcpy(key, numbers, sizeof numbers);
 }
 
@@ -144,14 +147,14 @@ static void give_back(stopwatch *s)
 }
 
 /* Microseconds, the least of some runs that find nothing in the caches; 0: it does not run. */
-static float time_one(gpu *g, const gpu_plan *p, const cublasLtMatmulAlgo_t *algo, const gpu_operands *at, const stopwatch *s)
+static float time_one(gpu *g, const gpu_plan *p, const gpu_way *way, const gpu_operands *at, const stopwatch *s)
 {
     float least = 0;
     for (int i = 0; i < RUNS; i++) {
         float ms = 0;
         cudaMemsetAsync(s->sweep, i, SWEEP_BYTES, g->stream);
         cudaEventRecord(s->begin, g->stream);
-        if (gpu_plan_run(g, p, algo, at, s->y) != CUBLAS_STATUS_SUCCESS) return 0;
+        if (gpu_plan_run(g, p, way, at, s->y) != CUBLAS_STATUS_SUCCESS) return 0;
         cudaEventRecord(s->end, g->stream);
         if (cudaEventSynchronize(s->end) != cudaSuccess || cudaEventElapsedTime(&ms, s->begin, s->end) != cudaSuccess) return 0;
         if (i > 0 && (least == 0 || ms < least)) least = ms;
@@ -159,21 +162,35 @@ static float time_one(gpu *g, const gpu_plan *p, const cublasLtMatmulAlgo_t *alg
     return least * 1e3f;
 }
 
+/* An algorithm is the library's eight words; a form of the own kernel its number behind a mark that no algorithm begins with. */
+static const uint64_t OWN_MARK = 0x616f7270206e776full;
+
+static void write_way(uint64_t words[PROA_TUNE_WORDS], const gpu_way *way)
+{
+    static_assert(sizeof way->algo == PROA_TUNE_WORDS * sizeof words[0], "an algorithm is eight words");
+    memcpy(words, &way->algo, sizeof way->algo);
+    if (!way->own) return;
+    memset(words, 0, sizeof way->algo);
+    words[0] = OWN_MARK, words[1] = (uint64_t)way->own;
+}
+
 static void time_all(gpu *g, gpu_plan *p, const gpu_operands *at, const stopwatch *s, int64_t *key)
 {
     gpu_tuning *t = g->tuning;
     cublasLtMatmulHeuristicResult_t result[ALL_GUESSES];
-    int count = guesses(g, p, result, t->all ? ALL_GUESSES : LAZY_GUESSES);
-    float first = time_one(g, p, &p->algo, at, s), best = first;
-    for (int i = 0; i < count && first > 0; i++) {
-        float us = time_one(g, p, &result[i].algo, at, s);
-        if (us > 0 && us < best * 0.99f) best = us, p->algo = result[i].algo; /* less is noise: the first guess stays */
-    }
+    int count = guesses(g, p, result, t->all ? ALL_GUESSES : LAZY_GUESSES), forms = gpu_hopper_forms(g, &p->key);
+    gpu_way first_guess = {p->way.algo, 0};
+    float first = time_one(g, p, &first_guess, at, s), best = first;
     if (first <= 0) return;
+    p->way = first_guess;
+    for (int i = -forms; i < count; i++) {
+        gpu_way way = i < 0 ? gpu_way{first_guess.algo, -i} : gpu_way{result[i].algo, 0};
+        float us = time_one(g, p, &way, at, s);
+        if (us > 0 && us < best * 0.99f) best = us, p->way = way; /* less is noise: the first guess stays */
+    }
     proa_tune_entry entry = {};
-    static_assert(sizeof p->algo == sizeof entry.algorithm, "an algorithm is eight words");
     memcpy(entry.key, key, sizeof entry.key);
-    memcpy(entry.algorithm, &p->algo, sizeof entry.algorithm);
+    write_way(entry.algorithm, &p->way);
     entry.us = best, entry.first_us = first;
     proa_tune_put(&t->known, &entry);
     t->changed = true;
@@ -184,11 +201,16 @@ static bool take_known(gpu *g, gpu_plan *p, const proa_tune_entry *e)
 {
     cublasLtMatmulAlgo_t algo;
     cublasLtMatmulHeuristicResult_t result;
+    if (e->algorithm[0] == OWN_MARK) {
+        bool known = e->algorithm[1] >= 1 && e->algorithm[1] <= (uint64_t)gpu_hopper_forms(g, &p->key);
+        if (known) p->way.own = (int)e->algorithm[1];
+        return known;
+    }
     memcpy(&algo, e->algorithm, sizeof algo);
     if (cublasLtMatmulAlgoCheck(g->lt, p->op, p->a, p->b, p->c, p->d, &algo, &result) != CUBLAS_STATUS_SUCCESS ||
         result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > g->workspace_bytes)
         return false;
-    p->algo = algo;
+    p->way = {algo, 0};
     return true;
 }
 

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * wgmma.cu - products of many rows by the own kernel for Hopper (wgmma.h): which products it takes, its forms, and launching.
+ * It takes those whose activation would be a pass of its own behind cuBLASLt's: what else it wins alone it loses among a
+ * model's other kernels (README.md). */
+#include "kernels/cuda/wgmma.h"
+
+/* Fewer rows than a tile has leave most of the GPU idle either way. */
+enum { ROWS_LEAST = 128, BAND = 8, FORMS = 2, SHORT_K = 2048 };
+
+typedef hopper_form<128, 256, 4, 2, false> wide;     /* form 1: least is read, for long K */
+typedef hopper_form<128, 128, 6, 2, true> alternate; /* form 2: a tile is finished while the next is multiplied */
+
+/* Not so on other GPUs, nor where the plug-in was built for Hopper without its own instructions (90 in place of 90a): there
+ * the kernel is empty. */
+bool gpu_hopper_built(const gpu *g)
+{
+    cudaFuncAttributes a;
+    if (!gpu_hopper(g->index) || !gpu_encoder()) return false;
+    if (cudaFuncGetAttributes(&a, hopper_kernel<__half, wide>) == cudaSuccess) return a.numRegs > 64;
+    cudaGetLastError(); /* said by false */
+    return false;
+}
+
+/* cuBLASLt's epilogues and what comes behind them as one activation. */
+static int act_of(const gpu_product *p)
+{
+    bool tanh = p->epilogue == CUBLASLT_EPILOGUE_GELU || p->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
+    bool relu = p->epilogue == CUBLASLT_EPILOGUE_RELU || p->epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    return tanh ? (int)PROA_ACT_GELU_TANH : relu ? (int)PROA_ACT_RELU : p->act;
+}
+
+static bool has_act(int act)
+{
+    return act == PROA_ACT_NONE || act == PROA_ACT_RELU || act == PROA_ACT_GELU || act == PROA_ACT_GELU_TANH ||
+           act == PROA_ACT_SILU;
+}
+
+int gpu_hopper_forms(const gpu *g, const gpu_product *p)
+{
+    bool narrow = p->w_type == CUDA_R_16F || p->w_type == CUDA_R_16BF;
+    bool eights = (p->N | p->K | p->w_ld | p->x_ld | p->y_row | p->residual_row) % 8 == 0;
+    bool small = p->T < INT_MAX / 2 && p->N < INT_MAX / 2 && p->K < INT_MAX / 2;
+    if (!g->hopper || !narrow || p->x_type != p->w_type || p->y_type != p->w_type || p->scaled) return 0;
+    bool one = !p->residual || act_of(p) == PROA_ACT_NONE; /* of the two */
+    bool wanted = p->act != PROA_ACT_NONE || g->own_first;
+    return wanted && eights && small && one && p->T >= ROWS_LEAST && has_act(act_of(p)) ? FORMS : 0;
+}
+
+int gpu_hopper_guess(const gpu *g, const gpu_product *p)
+{
+    if (!gpu_hopper_forms(g, p)) return 0;
+    return p->K > SHORT_K ? 1 : 2;
+}
+
+static bool map_rows(CUtensorMap *map, cudaDataType_t type, const void *at, int64_t rows, int64_t columns, int64_t ld,
+                     int box_rows)
+{
+    const int64_t extent[2] = {columns, rows}, stride[1] = {ld};
+    const int box[2] = {HOPPER_ROW / 2, box_rows};
+    return gpu_map(map, type == CUDA_R_16F ? PROA_DTYPE_F16 : PROA_DTYPE_BF16, at, 2, extent, stride, box);
+}
+
+template <typename F> static hopper_job job_of(const gpu_product *p, const gpu_operands *at, void *y)
+{
+    hopper_job job = {};
+    job.tiles_m = (int)((p->T + F::BM * F::CLUSTER - 1) / (F::BM * F::CLUSTER));
+    job.tiles_n = (int)((p->N + F::BN - 1) / F::BN);
+    job.tiles = job.tiles_m * job.tiles_n, job.band = BAND;
+    job.slabs = (int)((p->K + HOPPER_SLAB - 1) / HOPPER_SLAB);
+    job.M = (int)p->T, job.N = (int)p->N, job.y = y, job.y_row = p->y_row, job.act = act_of(p), job.has_residual = p->residual;
+    job.alpha = at->alpha, job.bias = at->bias;
+    return job;
+}
+
+template <typename T, typename F> static bool run(gpu *g, const gpu_product *p, const gpu_operands *at, void *y)
+{
+    CUtensorMap x, w, residual;
+    hopper_job job = job_of<F>(p, at, y);
+    unsigned clusters = (unsigned)(job.tiles < g->sms / F::CLUSTER ? job.tiles : g->sms / F::CLUSTER);
+    auto kernel = hopper_kernel<T, F>;
+    if (!map_rows(&x, p->x_type, at->x, p->T, p->K, p->x_ld, F::BM) ||
+        !map_rows(&w, p->w_type, at->w, p->N, p->K, p->w_ld, F::BN / F::CLUSTER))
+        return false;
+    residual = x;
+    if (p->residual && !map_rows(&residual, p->y_type, at->residual, p->T, p->N, p->residual_row, F::BM)) return false;
+    gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES), "linear (wgmma)");
+    gpu_launch_clusters(g, "linear (wgmma)", kernel, dim3(clusters * F::CLUSTER), F::CLUSTER, HOPPER_THREADS, F::BYTES, x, w,
+                        residual, job);
+    return true;
+}
+
+bool gpu_hopper_run(gpu *g, const gpu_product *p, int form, const gpu_operands *at, void *y)
+{
+    if ((uintptr_t)at->bias % 4 != 0 || (uintptr_t)y % 16 != 0) return false;
+    bool half = p->x_type == CUDA_R_16F;
+    if (form == 1) return half ? run<__half, wide>(g, p, at, y) : run<__nv_bfloat16, wide>(g, p, at, y);
+    return half ? run<__half, alternate>(g, p, at, y) : run<__nv_bfloat16, alternate>(g, p, at, y);
+}
