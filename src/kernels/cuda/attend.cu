@@ -46,7 +46,6 @@ __global__ void append_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k
     proa_span s;
     int p;
     gpu_wait();
-    gpu_release();
     if (!find_span(a, (int)row, &s, &p)) return;
     for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < heads * dim; i += gridDim.y * blockDim.x) {
         int h = i / dim, e = i % dim;
@@ -72,7 +71,6 @@ __global__ void append_eights_kernel(T *kp, T *vp, const X *k, int64_t k_row, in
     proa_span s;
     int p;
     gpu_wait();
-    gpu_release();
     if (!find_span(a, (int)row, &s, &p)) return;
     for (int i = (blockIdx.y * blockDim.x + threadIdx.x) * 8; i < heads * dim; i += gridDim.y * blockDim.x * 8) {
         int h = i / dim, e = i % dim;
@@ -157,7 +155,6 @@ __global__ void rope_append_kernel(T *kp, T *vp, turning<X> t, append_rows a)
     X *row = t.x + blockIdx.x * t.x_row;
     proa_span s;
     gpu_wait();
-    gpu_release();
     if (!find_span(a, (int)blockIdx.x, &s, &p)) return;
     for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < pairs + t.kv_heads * t.dim; i += gridDim.y * blockDim.x) {
         if (i < pairs) {
@@ -213,7 +210,6 @@ __global__ void rope_append_eights_kernel(T *kp, T *vp, turning<X> t, append_row
     X *row = t.x + blockIdx.x * t.x_row;
     proa_span s;
     gpu_wait();
-    gpu_release();
     if (!find_span(a, (int)blockIdx.x, &s, &p)) return;
     for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < others + t.kv_heads * whole; i += gridDim.y * blockDim.x) {
         if (i < queries) {
@@ -277,7 +273,6 @@ template <typename T> __global__ void plain_kernel(task t, bool long_spans)
                                          the compiler reads it */
     __shared__ float room[33];
     gpu_wait();
-    gpu_release();
     proa_span s = t.spans[blockIdx.x];
     if (long_spans && s.rows == 1) return; /* the decode kernel has it */
     float *q = shared, *out = shared + (t.dim + 3) / 4 * 4, *weight = out + t.dim;

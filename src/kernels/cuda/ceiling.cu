@@ -17,7 +17,6 @@ template <typename T> __global__ void random_kernel(T *to, int64_t count, float 
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     gpu_wait();
-    gpu_release();
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride)
         to[i] = gpu_from_f32<T>(spread(seed * 0x100000001b3ull + (uint64_t)i, middle, reach));
 }
@@ -26,7 +25,6 @@ __global__ void random_fp8_kernel(__nv_fp8_e4m3 *to, int64_t count, float middle
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     gpu_wait();
-    gpu_release();
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride)
         to[i] = __nv_fp8_e4m3(spread(seed * 0x100000001b3ull + (uint64_t)i, middle, reach));
 }

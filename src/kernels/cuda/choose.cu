@@ -56,7 +56,6 @@ __global__ void __launch_bounds__(BEST_THREADS)
     const float *values = x + row * stride;
     best b = NOTHING;
     gpu_wait();
-    gpu_release();
 #pragma unroll 4
     for (int j = blockIdx.x * slice + threadIdx.x; j < end; j += BEST_THREADS) take(b, values[j], j);
     b = warp_best(b);
@@ -494,7 +493,6 @@ __global__ void __launch_bounds__(DRAW_THREADS)
 {
     __shared__ room r;
     gpu_wait();
-    gpu_release();
     int row = blockIdx.x;
     proa_choice how = choices[row];
     if (!(how.temperature > 0) || !isfinite(sums[row])) return;
@@ -553,7 +551,6 @@ __global__ void __launch_bounds__(DRAW_THREADS)
 {
     __shared__ room r;
     gpu_wait();
-    gpu_release();
     const float *row = x + blockIdx.x * stride;
     float *to = values + blockIdx.x * values_stride;
     ids += (int64_t)blockIdx.x * k;
@@ -602,7 +599,6 @@ __global__ void take_ids_kernel(int32_t *ids, const int32_t *from, const int32_t
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     gpu_wait();
-    gpu_release();
     if (i < count && rows[i] >= 0) ids[i] = from[rows[i]];
 }
 

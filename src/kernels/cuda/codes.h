@@ -51,7 +51,6 @@ __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(Make make, gpu_cod
     uint4 eight[CODES_PIECES];
     unsigned most = 0;
     gpu_wait();
-    gpu_release();
 #pragma unroll
     for (int p = 0; p < CODES_PIECES; p++) {
         int k = (p * CODES_THREADS + (int)threadIdx.x) * 8;

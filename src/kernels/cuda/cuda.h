@@ -161,14 +161,6 @@ __device__ static inline void gpu_wait()
 #endif
 }
 
-/* The next kernel may be set up. */
-__device__ static inline void gpu_release()
-{
-#if __CUDA_ARCH__ >= 900
-    cudaTriggerProgrammaticLaunchCompletion();
-#endif
-}
-
 __device__ static inline float gpu_to_f32(float x)
 {
     return x;

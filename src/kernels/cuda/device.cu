@@ -73,7 +73,6 @@ template <typename Unit> __global__ void copy_kernel(char *dst, const char *src,
 {
     int64_t at = blockIdx.z * outer + blockIdx.y * inner;
     gpu_wait();
-    gpu_release();
     for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < units; i += gridDim.x * blockDim.x)
         ((Unit *)(dst + at))[i] = ((const Unit *)(src + at))[i];
 }

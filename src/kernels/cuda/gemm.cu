@@ -20,7 +20,6 @@ static proa_dtype type_of(proa_wfmt format)
 template <typename T> __global__ void cast_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
 {
     gpu_wait();
-    gpu_release();
     int k = (blockIdx.y * blockDim.x + threadIdx.x) * 2;
     const float *from = src + blockIdx.x * row;
     T *to = dst + blockIdx.x * ld;
@@ -33,7 +32,6 @@ template <typename T> __global__ void cast_eights_kernel(T *dst, int64_t ld, con
     float v[8];
     int k = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     gpu_wait();
-    gpu_release();
     if (k >= K) return;
     gpu_load8(v, src + blockIdx.x * row + k);
     gpu_store8(dst + blockIdx.x * ld + k, v);
@@ -70,7 +68,6 @@ struct gpu_bias {
 template <typename T> __global__ void bias_kernel(T *to, const float *from, int count)
 {
     gpu_wait();
-    gpu_release();
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count) to[i] = gpu_saturate<T>(from[i]);
 }
@@ -118,7 +115,6 @@ __global__ void odd_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const
     int n = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
     int64_t t = blockIdx.y;
     gpu_wait();
-    gpu_release();
     if (n >= N) return;
     float sum = 0.0f;
     for (int k = lane; k < K; k += 32) sum = fmaf(gpu_to_f32(gpu_saturate<W>(gpu_to_f32(x[t * x_row + k]))), gpu_to_f32(w[n * ld + k]), sum);

@@ -48,7 +48,6 @@ template <typename From, typename To>
 __global__ void convert_kernel(To *dst, int64_t ld, const From *src, int64_t row, int64_t col, int64_t N, int64_t K)
 {
     gpu_wait();
-    gpu_release();
     for (int64_t k = threadIdx.x; k < K; k += blockDim.x)
         dst[blockIdx.x * ld + k] = gpu_from_f32<To>(gpu_to_f32(src[blockIdx.x * row + k * col]));
 }

@@ -275,7 +275,6 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_kernel(task t)
     float *bias = reinterpret_cast<float *>(values + BUFFERS * PAGE * LD);
     int h = blockIdx.y, kv = h / t.group, warp = threadIdx.x / 32;
     gpu_wait();
-    gpu_release();
     proa_span s = t.spans[blockIdx.x];
     int begin = (int)(gridDim.z - 1 - blockIdx.z) * ROWS; /* long ones first */
     if ((s.rows == 1 && !t.kv_row) || begin >= s.rows) return;

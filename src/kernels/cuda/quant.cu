@@ -36,7 +36,6 @@ template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, 
     float largest = 0.0f;
     if (threadIdx.x == 0) odd = 0;
     gpu_wait();
-    gpu_release();
     __syncthreads();
     for (int k = threadIdx.x; k < p.K; k += THREADS) {
         float a = fabsf(gpu_to_f32(from[k * p.col]));
@@ -58,7 +57,6 @@ template <typename From> __global__ void pack_group_kernel(packing p, const From
 {
     int lane = threadIdx.x & 31, group = blockIdx.y * (THREADS / 32) + threadIdx.x / 32;
     gpu_wait();
-    gpu_release();
     if (group >= p.at.groups) return;
     float v[4], extreme = 0.0f;
     bool finite = true;
@@ -125,7 +123,6 @@ void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count)
 __global__ void random_bytes_kernel(uint64_t *to, int64_t count, uint64_t seed, bool fp8)
 {
     gpu_wait();
-    gpu_release();
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
         uint64_t z = (seed + (uint64_t)i) * 0x9e3779b97f4a7c15ULL;
         z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL, z = (z ^ z >> 27) * 0x94d049bb133111ebULL, z ^= z >> 31;
@@ -136,7 +133,6 @@ __global__ void random_bytes_kernel(uint64_t *to, int64_t count, uint64_t seed, 
 template <typename T> __global__ void fill_kernel(T *to, int64_t count, float value)
 {
     gpu_wait();
-    gpu_release();
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x)
         to[i] = gpu_from_f32<T>(value);
 }
@@ -178,7 +174,6 @@ __global__ void widen_kernel(__half *to, int64_t ld, proa_wfmt format, const cha
     int k = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     int64_t n = first + blockIdx.x;
     gpu_wait();
-    gpu_release();
     if (k >= K) return;
     const uint8_t *row = (const uint8_t *)w + n * at.row_bytes;
     const char *scales = w + at.scales_at;
@@ -236,7 +231,6 @@ template <typename X> __global__ void rows_kernel(uint8_t *to, int64_t ld, float
     float largest = 0.0f;
     if (threadIdx.x == 0) odd = 0;
     gpu_wait();
-    gpu_release();
     __syncthreads();
     for (int k = threadIdx.x; k < K; k += THREADS) {
         float a = fabsf(gpu_to_f32(x[k]));
@@ -352,7 +346,6 @@ static gpu_codes codes_of(gpu *g, proa_view x, int64_t ld)
 template <typename Y> __global__ void bias_kernel(Y *y, int64_t y_row, int N, const float *bias, int act)
 {
     gpu_wait();
-    gpu_release();
     int n = blockIdx.y * blockDim.x + threadIdx.x;
     if (n >= N) return;
     Y *at = y + blockIdx.x * y_row + n;
@@ -364,7 +357,6 @@ template <typename Y> __global__ void bias_eights_kernel(Y *y, int64_t y_row, in
     int n = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     float v[8], b[8];
     gpu_wait();
-    gpu_release();
     if (n >= N) return;
     Y *at = y + blockIdx.x * y_row + n;
     gpu_load8(v, at);

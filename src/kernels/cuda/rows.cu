@@ -21,7 +21,6 @@ template <typename Y, typename T>
 __global__ void embed_kernel(rows3<Y> y, const T *table, int64_t stride, const int32_t *ids, int d, float scale, bool add)
 {
     gpu_wait();
-    gpu_release();
     const T *from = table + ids[blockIdx.x] * stride;
     Y *to = y.data + blockIdx.x * y.row;
     for (int j = threadIdx.x; j < d; j += blockDim.x)
@@ -32,7 +31,6 @@ template <typename Y, typename T>
 __global__ void embed_eights_kernel(rows3<Y> y, const T *table, int64_t stride, const int32_t *ids, int d, float scale, bool add)
 {
     gpu_wait();
-    gpu_release();
     const T *from = table + ids[blockIdx.x] * stride;
     Y *to = y.data + blockIdx.x * y.row;
     for (int j = threadIdx.x * 8; j < d; j += blockDim.x * 8) {
@@ -66,7 +64,6 @@ static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids,
 template <typename Y, typename X> __global__ void gather_kernel(rows3<Y> y, rows3<X> x, const int32_t *rows, int d)
 {
     gpu_wait();
-    gpu_release();
     const X *from = x.data + rows[blockIdx.x] * x.row;
     Y *to = y.data + blockIdx.x * y.row;
     for (int j = threadIdx.x; j < d; j += blockDim.x) to[j] = gpu_saturate<Y>(gpu_to_f32(from[j]));
@@ -103,7 +100,6 @@ __global__ void norm_kernel(rows3<Y> y, rows3<X> x, const float *w, const float 
         bs[i] = LAYER && b && j < d ? b[j] : 0.0f;
     }
     gpu_wait();
-    gpu_release();
     float kept[NORM_KEPT], mean = 0.0f, sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < NORM_KEPT; i++) {
@@ -143,7 +139,6 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
     int64_t row = (int64_t)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES;
     int lane = threadIdx.x % LANES;
     gpu_wait();
-    gpu_release();
     if (row >= rows) return; /* whole warps, where a block has several rows */
     const X *from = x.data + row / heads * x.row + row % heads * x.head;
     Y *to = y.data + row / heads * y.row + row % heads * y.head;
@@ -280,7 +275,6 @@ static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_
 __global__ void rope_table_kernel(rows3<float> table, const int32_t *pos, const float *inv_freq, int half, float scale)
 {
     gpu_wait();
-    gpu_release();
     float *to = table.data + blockIdx.x * table.row;
     for (int i = threadIdx.x; i < half; i += blockDim.x) {
         float sine, cosine;
@@ -300,7 +294,6 @@ template <typename X> __global__ void rope_kernel(rows3<X> x, rows3<float> table
 {
     int i = blockIdx.y * blockDim.x + threadIdx.x, h = i / half, j = i % half;
     gpu_wait();
-    gpu_release();
     if (h >= heads) return;
     const float *turn = table.data + blockIdx.x * table.row;
     X *head = x.data + blockIdx.x * x.row + h * x.head;
@@ -342,7 +335,6 @@ template <typename T> __device__ static inline float act_of(float x, int act)
 template <typename X> __global__ void act_kernel(rows3<X> x, int d, int act)
 {
     gpu_wait();
-    gpu_release();
     X *row = x.data + blockIdx.x * x.row;
     EACH(j, d) row[j] = gpu_saturate<X>(act_of<X>(gpu_to_f32(row[j]), act));
 }
@@ -351,7 +343,6 @@ template <typename X> __global__ void act_kernel(rows3<X> x, int d, int act)
 template <typename X> __global__ void act_eights_kernel(rows3<X> x, int d, int act)
 {
     gpu_wait();
-    gpu_release();
     int j = (blockIdx.y * 2 * THREADS + threadIdx.x) * 8, k = j + THREADS * 8;
     X *row = x.data + blockIdx.x * x.row;
     float v[8], w[8];
@@ -389,7 +380,6 @@ static void act(proa_ctx *c, proa_view x, proa_act act)
 template <typename T> __global__ void act_mul_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
 {
     gpu_wait();
-    gpu_release();
     const T *a = gate.data + blockIdx.x * gate.row, *b = up.data + blockIdx.x * up.row;
     T *to = y.data + blockIdx.x * y.row;
     EACH(j, d) to[j] = gpu_saturate<T>(act_of<T>(gpu_to_f32(a[j]), act) * gpu_to_f32(b[j]));
@@ -398,7 +388,6 @@ template <typename T> __global__ void act_mul_kernel(rows3<T> y, rows3<T> gate, 
 template <typename T> __global__ void act_mul_eights_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
 {
     gpu_wait();
-    gpu_release();
     int j = (blockIdx.y * THREADS + threadIdx.x) * 8;
     float a[8], b[8];
     if (j >= d) return;
@@ -466,7 +455,6 @@ static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa
 __global__ void soft_cap_kernel(rows3<float> x, int d, float cap)
 {
     gpu_wait();
-    gpu_release();
     float *row = x.data + blockIdx.x * x.row;
     EACH(j, d) row[j] = cap * tanhf(row[j] / cap);
 }
@@ -479,7 +467,6 @@ static void soft_cap(proa_ctx *c, proa_view x, float cap)
 __global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d)
 {
     gpu_wait();
-    gpu_release();
     const float *p = a.data + blockIdx.x * a.row, *q = b.data + blockIdx.x * b.row;
     float *to = y.data + blockIdx.x * y.row;
     EACH(j, d) to[j] = p[j] + q[j];

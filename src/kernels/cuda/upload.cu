@@ -113,7 +113,6 @@ __global__ void move_kernel(uint32_t *dst, const uint32_t *src, int words, bool 
         for (int k = 0; k < 4; k++)
             if (i + k < words) w[k] = __ldcv(src + i + k);
     if (from_host) gpu_wait();
-    gpu_release();
     if (whole) *(uint4 *)(dst + i) = v;
     else
         for (int k = 0; k < 4; k++)
