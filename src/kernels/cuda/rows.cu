@@ -461,7 +461,7 @@ __global__ void soft_cap_kernel(rows3<float> x, int d, float cap)
 
 static void soft_cap(proa_ctx *c, proa_view x, float cap)
 {
-    gpu_launch(flushed(c), "soft_cap", soft_cap_kernel, tiles(x), THREADS, 0, of(x), (int)x.shape[1], cap);
+    gpu_launch(flushed(c, x), "soft_cap", soft_cap_kernel, tiles(x), THREADS, 0, of(x), (int)x.shape[1], cap);
 }
 
 __global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d)
