@@ -397,7 +397,6 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     }
     cluster_sync<F::CLUSTER>();
     gpu_wait();
-    gpu_release();
     if (threadIdx.x < 128) {
         gpu_registers_fewer<24>();
         if (threadIdx.x == 0) {
