@@ -146,7 +146,7 @@ def proa_figure(proa, r, limit, ceilings):
         print(f"  {r['title']}: {done.stderr.strip()[-200:]}", file=sys.stderr)
         return None
     out = json.loads(done.stdout)
-    ceilings.append((out["bandwidth"], out.get("matrix_rate", 0)))
+    ceilings.append((out["bandwidth"], "e4m3" if r["quant"] == "fp8" else "16 bit", out.get("matrix_rate", 0)))
     values = [proa_value(r, batch) for batch in out["batches"]]
     return min(values) if r["unit"] == "ms" else max(values)
 
@@ -216,9 +216,11 @@ def append(path, about, figures):
 
 
 def ceilings_rows(ceilings):
-    rates = [r for _, r in ceilings if r]
-    rows = [("read rate", statistics.median(b for b, _ in ceilings) / 1e9, "GB/s")] if ceilings else []
-    return rows + ([("matrix rate 16 bit", statistics.median(rates) / 1e12, "TFLOP/s")] if rates else [])
+    rows = [("read rate", statistics.median(b for b, _, _ in ceilings) / 1e9, "GB/s")] if ceilings else []
+    for kind in ("16 bit", "e4m3"):
+        rates = [r for _, k, r in ceilings if r and k == kind]
+        rows += [(f"matrix rate {kind}", statistics.median(rates) / 1e12, "TFLOP/s")] if rates else []
+    return rows
 
 
 def arguments():

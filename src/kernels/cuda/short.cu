@@ -72,6 +72,51 @@ __device__ static void write_cluster(const task &t, const float *sums, const par
 }
 #endif
 
+/* What a warp's groups of lanes have found, together: into sums [WARPS][dim], tops and totals. */
+template <int LANES, int NV, int COUNT>
+__device__ static inline void join_lanes(float (*sum)[COUNT], float largest, float total, int dim, float *sums, float *tops,
+                                         float *totals)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x & 31, part = lane / LANES, slot = lane % LANES;
+    float top = largest;
+#pragma unroll
+    for (int o = LANES; o < 32; o <<= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, o));
+    float scale = __expf(largest - (top == -INFINITY ? 0.0f : top));
+    total *= scale;
+#pragma unroll
+    for (int o = LANES; o < 32; o <<= 1) total += __shfl_xor_sync(0xffffffffu, total, o);
+#pragma unroll
+    for (int n = 0; n < NV; n++)
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            float v = sum[n][i] * scale;
+#pragma unroll
+            for (int o = LANES; o < 32; o <<= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
+            int e = (n * LANES + slot) * COUNT + i;
+            if (part == 0 && e < dim) sums[warp * dim + e] = v;
+        }
+    if (lane == 0) tops[warp] = top, totals[warp] = total;
+}
+
+/* The warps' parts, together: y, or this block's sums [dim] and what goes with them for the cluster. */
+__device__ static inline void join_warps(const task &t, float *sums, const float *tops, const float *totals, part_result *mine,
+                                         bool alone, int64_t y)
+{
+    float weight[WARPS], all = 0.0f, top = -INFINITY;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) top = fmaxf(top, tops[w]);
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) weight[w] = __expf(tops[w] - (top == -INFINITY ? 0.0f : top)), all = fmaf(weight[w], totals[w], all);
+    for (int j = threadIdx.x; j < t.dim; j += THREADS) {
+        float v = 0.0f;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) v = fmaf(weight[w], sums[w * t.dim + j], v);
+        if (alone) write_y(t, y + j, all > 0.0f || isnan(all) ? v / all : 0.0f);
+        else sums[j] = v; /* its own column alone: nobody else reads it */
+    }
+    if (!alone && threadIdx.x == 0) mine->largest = top, mine->total = all;
+}
+
 /* LANES lanes hold a key, NV pieces of 16 bytes each; a round of the block takes U keys of each group of lanes. */
 template <typename T, int LANES, int NV, int U> __global__ void __launch_bounds__(THREADS) short_kernel(task t)
 {
@@ -168,43 +213,11 @@ template <typename T, int LANES, int NV, int U> __global__ void __launch_bounds_
         }
         largest = now;
     }
-    /* groups of lanes, warps, blocks */
-    float top = largest;
-#pragma unroll
-    for (int o = LANES; o < 32; o <<= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, o));
-    float scale = __expf(largest - (top == -INFINITY ? 0.0f : top));
-    total *= scale;
-#pragma unroll
-    for (int o = LANES; o < 32; o <<= 1) total += __shfl_xor_sync(0xffffffffu, total, o);
-#pragma unroll
-    for (int n = 0; n < NV; n++)
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            float v = sum[n][i] * scale;
-#pragma unroll
-            for (int o = LANES; o < 32; o <<= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
-            int e = (n * LANES + slot) * COUNT + i;
-            if (part == 0 && e < t.dim) sums[warp * t.dim + e] = v;
-        }
-    if (lane == 0) tops[warp] = top, totals[warp] = total;
+    join_lanes<LANES, NV, COUNT>(sum, largest, total, t.dim, sums, tops, totals);
     __syncthreads();
-    float weight[WARPS], all = 0.0f;
-    top = -INFINITY;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) top = fmaxf(top, tops[w]);
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) weight[w] = __expf(tops[w] - (top == -INFINITY ? 0.0f : top)), all = fmaf(weight[w], totals[w], all);
     int64_t y = s.row * t.y_row + h * t.y_head;
-    for (int j = threadIdx.x; j < t.dim; j += THREADS) {
-        float v = 0.0f;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) v = fmaf(weight[w], sums[w * t.dim + j], v);
-        if (blocks == 1) write_y(t, y + j, all > 0.0f || isnan(all) ? v / all : 0.0f);
-        else sums[j] = v; /* its own column alone: nobody else reads it */
-    }
-    if (blocks == 1) return;
-    if (threadIdx.x == 0) mine.largest = top, mine.total = all;
-    write_cluster(t, sums, &mine, y);
+    join_warps(t, sums, tops, totals, &mine, blocks == 1, y);
+    if (blocks > 1) write_cluster(t, sums, &mine, y);
 #endif
 }
 
