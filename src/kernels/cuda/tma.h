@@ -99,7 +99,8 @@ __device__ static inline void gpu_await(unsigned barrier, unsigned parity)
 {
     int done;
     do
-        asm volatile("{\n.reg .pred done;\nmbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.b32 %0, 1, 0, done;\n}"
+        asm volatile("{\n.reg .pred done;\nmbarrier.try_wait.parity.shared::cta.b64 done, [%1], "
+                     "%2;\nselp.b32 %0, 1, 0, done;\n}"
                      : "=r"(done)
                      : "r"(barrier), "r"(parity)
                      : "memory");
