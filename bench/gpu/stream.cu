@@ -2,6 +2,8 @@
 // stream.cu - the ladder of the product of one row: blocks that live for a few outputs beside blocks that stay, with the norm
 // before it inside or not; in a graph of a model's matrices with small kernels between them as in a layer. Prints us a layer and
 // GB/s of weights; checks values. Build: nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a stream.cu
+#include "bench.cuh"
+
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <algorithm>
@@ -10,15 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <vector>
-
-#define CK(x)                                                                                                \
-    do {                                                                                                     \
-        cudaError_t e_ = (x);                                                                                \
-        if (e_ != cudaSuccess) {                                                                             \
-            printf("%s: %s\n", #x, cudaGetErrorString(e_));                                                  \
-            exit(1);                                                                                         \
-        }                                                                                                    \
-    } while (0)
 
 struct args {
     float *y;
@@ -29,25 +22,10 @@ struct args {
     int N, K;
 };
 
-// How scales of int4 lie: [group][output], or [tile of 16 outputs][group][16]
-enum { BY_GROUP, BY_TILE };
-template <int LAY> __device__ inline __half scale_at(const args &a, int s, int n)
-{
-    return LAY == BY_GROUP ? a.scales[(size_t)s * a.N + n] : a.scales[((size_t)(n / 16) * (a.K / 128) + s) * 16 + n % 16];
-}
-
 __device__ inline void begin()
 {
     cudaTriggerProgrammaticLaunchCompletion();
     cudaGridDependencySynchronize();
-}
-__device__ inline uint4 ld_stream(const void *p)
-{
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-    return v;
 }
 __device__ inline void mma(float c[4], const unsigned a[4], unsigned b0, unsigned b1)
 {
@@ -118,7 +96,7 @@ __global__ void __launch_bounds__(128) now4(args a)
 
 // ---- int4 on tensor cores: 1024 + u as it lies, the sum of x taken off again in f32; x in shared memory ----
 // W warps share K, D steps of 128 ahead; STAY: blocks walk over tiles of 16 outputs.
-template <int W, int D, bool STAY, bool NORM, int LAY = BY_GROUP> __global__ void __launch_bounds__(W * 32) tensor4(args a)
+template <int W, int D, bool STAY, bool NORM> __global__ void __launch_bounds__(W * 32) tensor4(args a)
 {
     extern __shared__ __align__(16) uint4 xs[]; // [K / 128][4 pieces][4 lanes]
     __shared__ float offset[128], room[2][W][16], all[2][W];
@@ -136,7 +114,7 @@ template <int W, int D, bool STAY, bool NORM, int LAY = BY_GROUP> __global__ voi
         for (int i = 0; i < 2; i++) {
             uint4 v = ld_stream(a.w + (size_t)(n + 8 * i) * row_bytes + s * 64 + c * 16);
             next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
-            scale[d][i] = scale_at<LAY>(a, s, n + 8 * i);
+            scale[d][i] = a.scales[(size_t)s * a.N + n + 8 * i];
         }
         if (++fs == mine) fs = 0, ft++;
     };
@@ -366,7 +344,7 @@ struct choice {
     bool staged;
 };
 
-template <typename PICK> static void go(const char *name, const model &md, int bits, PICK pick, bool drop = false, bool own_scales = false)
+template <typename PICK> static void go(const char *name, const model &md, int bits, PICK pick, bool drop = false)
 {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -376,7 +354,7 @@ template <typename PICK> static void go(const char *name, const model &md, int b
     for (int l = 0; l < md.layers; l++)
         for (int i = 0; i < md.count; i++) {
             const matrix &m = md.m[i];
-            args a = {y, xf, xh, w + total, scales + (own_scales ? total / 64 : 0), m.N, m.K};
+            args a = {y, xf, xh, w + total, scales, m.N, m.K};
             calls.push_back(a), picks.push_back(pick(m));
             total += (size_t)m.N * m.K * bits / 8;
         }
@@ -482,12 +460,6 @@ __global__ void fillx(float *xf, __half *xh, __half *s, int n, int ns)
 static void int4s(const model &md)
 {
     go("now", md, 4, [](const matrix &) { return choice{now4, 4, 128, 0, false}; });
-    for (int own = 0; own < 2; own++) {
-        go(own ? "tensor 16 warps, scales of its own" : "tensor 16 warps, one set of scales", md, 4, [](const matrix &) { return choice{tensor4<16, 2, true, false>, 16, 512, 2, true}; }, false, own);
-        go(own ? "  by tiles, scales of its own" : "  by tiles, one set of scales", md, 4, [](const matrix &) { return choice{tensor4<16, 2, true, false, BY_TILE>, 16, 512, 2, true}; }, false, own);
-        go(own ? "  D 3, by tiles, scales of its own" : "  D 3, by tiles, one set of scales", md, 4, [](const matrix &) { return choice{tensor4<16, 3, true, false, BY_TILE>, 16, 512, 2, true}; }, false, own);
-        go(own ? "now, scales of its own" : "now, one set of scales", md, 4, [](const matrix &) { return choice{now4, 4, 128, 0, false}; }, false, own);
-    }
     T4(16, 2, 0);
     T4(16, 2, 2);
     T4(16, 2, 1);
@@ -545,10 +517,10 @@ int main(int argc, char **argv)
     CK(cudaMalloc(&y, 1 << 20));
     CK(cudaMalloc(&xf, 1 << 20));
     CK(cudaMalloc(&xh, 1 << 20));
-    CK(cudaMalloc(&scales, 256 << 20));
+    CK(cudaMalloc(&scales, 8 << 20));
     CK(cudaMalloc(&scratch, 1 << 20));
     CK(cudaMalloc(&expect, 1 << 20));
-    fillx<<<1024, 256>>>(xf, xh, scales, 1 << 17, 128 << 20);
+    fillx<<<64, 256>>>(xf, xh, scales, 1 << 17, 4 << 20);
     if (!strcmp(what, "int4") || !strcmp(what, "all")) {
         fill<<<2048, 256>>>((unsigned *)w, W_BYTES / 4, ~0u);
         truth<4>(MODELS[0]);

@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // thin.cu - the ladder of the quantised few-rows product: variants of the kernel in a graph of GPT-J's matrices, each waiting
 // for the one before as in a model. Prints GB/s of weights. Build: nvcc -O3 -std=c++17 -arch=sm_90a thin.cu
+#include "bench.cuh"
+
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
-
-#define CK(x)                                                                                                \
-    do {                                                                                                     \
-        cudaError_t e_ = (x);                                                                                \
-        if (e_ != cudaSuccess) {                                                                             \
-            printf("%s: %s\n", #x, cudaGetErrorString(e_));                                                  \
-            exit(1);                                                                                         \
-        }                                                                                                    \
-    } while (0)
 
 struct args {
     float *y;
@@ -25,14 +18,6 @@ struct args {
     int N, K, M;
 };
 
-__device__ inline uint4 ld_stream(const void *p)
-{
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-    return v;
-}
 __device__ inline void mma(float c[4], const unsigned a[4], unsigned b0, unsigned b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "

@@ -3,6 +3,8 @@
 // what follows the product; values compared with a plain kernel. Prints TFLOP/s; with SUSTAIN set also those of a fifth of a
 // second at a time, where the card's power is the limit. From the repository's root:
 // nvcc -O3 -std=c++17 -Isrc -Iinclude -gencode=arch=compute_90a,code=sm_90a bench/gpu/wgmma.cu -lcublasLt
+#include "bench.cuh"
+
 #include "kernels/cuda/tma.h"
 
 #ifdef GPU_HOPPER
@@ -29,15 +31,6 @@ __device__ static inline void bounded_await(unsigned barrier, unsigned parity)
 #include <cstring>
 #include <string>
 #include <vector>
-
-#define CK(x)                                                                                                \
-    do {                                                                                                     \
-        cudaError_t e_ = (x);                                                                                \
-        if (e_ != cudaSuccess) {                                                                             \
-            printf("%s: %s\n", #x, cudaGetErrorString(e_));                                                  \
-            exit(1);                                                                                         \
-        }                                                                                                    \
-    } while (0)
 
 void gpu_trace_begin(gpu *) {}
 void gpu_trace_end(gpu *, const char *) {}

@@ -48,8 +48,9 @@ struct gpu {
     cudaStream_t stream; /* what kernels go to: main_stream, or the branch's */
     cudaStream_t main_stream, side_stream;
     cudaEvent_t forked, side_done;
-    cudaEvent_t sent[2];        /* what gpu_send sent has arrived */
-    bool is_beside, plain_next; /* plain_next: the next kernel begins a branch, so no programmatic launch */
+    cudaEvent_t sent[2]; /* what gpu_send sent has arrived */
+    bool is_beside;
+    bool plain_next; /* the next kernel waits for all before it starts: it begins a branch or a pass, or follows an upload */
     cublasLtHandle_t lt;
     void *workspace; /* of cuBLASLt */
     size_t workspace_bytes;
@@ -389,8 +390,9 @@ struct gpu_product {
 
 struct gpu_operands {
     void *y;
-    const void *x, *w, *bias,
-        *residual; /* bias: of the epilogue, in y's type (scaled and f32: bf16); residual may be y */
+    const void *x, *w;
+    const void *bias;     /* of the epilogue, in y's type (scaled and f32: bf16) */
+    const void *residual; /* may be y */
     float alpha;
     const void *x_scale, *w_scale; /* f32 [T], [N] of a scaled product, whose K is a multiple of 16 */
 };

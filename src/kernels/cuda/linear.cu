@@ -9,7 +9,8 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-enum { JOINED_MAX = 2048, JOINED_OUTPUTS = 1 << 21 /* what blocks of so many have room for */, GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
+enum { JOINED_MAX = 2048, JOINED_OUTPUTS = 1 << 21 /* what blocks of so many have room for */,
+       GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
 
 static epilogue epilogue_of(const proa_epilogue *e)
 {

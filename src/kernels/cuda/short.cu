@@ -106,7 +106,10 @@ __device__ static inline void join_warps(const task &t, float *sums, const float
 #pragma unroll
     for (int w = 0; w < WARPS; w++) top = fmaxf(top, tops[w]);
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) weight[w] = __expf(tops[w] - (top == -INFINITY ? 0.0f : top)), all = fmaf(weight[w], totals[w], all);
+    for (int w = 0; w < WARPS; w++) {
+        weight[w] = __expf(tops[w] - (top == -INFINITY ? 0.0f : top));
+        all = fmaf(weight[w], totals[w], all);
+    }
     for (int j = threadIdx.x; j < t.dim; j += THREADS) {
         float v = 0.0f;
 #pragma unroll
