@@ -103,6 +103,7 @@ static void choose_shape(tester *t, int64_t rows, int64_t cols)
     uint64_t state = (uint64_t)(rows + cols);
     for (size_t i = 0; i < PROA_COUNT(all_rules); i++)
         for (int turn = 0; turn < (device_mode.on ? 4 : 1); turn++) {
+            if (!takes_turn(t)) continue;
             choices_of(how, rows, &all_rules[i], &state);
             compare(t, x.view, how, all_rules[i].name);
         }
