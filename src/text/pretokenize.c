@@ -126,8 +126,13 @@ static proa_status bert(const proa_step *s, proa_str in, size_t zero, proa_parts
     size_t base = out->text.len, done = 0;
     if (!proa_buf_str(&out->text, in)) return PROA_OK;
     for (size_t i = 0; i < in.len;) {
-        int32_t c;
-        size_t n = (size_t)proa_char_next((proa_str){in.ptr + i, in.len - i}, &c);
+        int32_t c = (unsigned char)in.ptr[i];
+        size_t n = 1;
+        if ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') { /* most are letters */
+            i++;
+            continue;
+        }
+        if (c >= 0x80) n = (size_t)proa_char_next((proa_str){in.ptr + i, in.len - i}, &c);
         bool space = proa_char_is_space(c), punct = !space && proa_char_is_punct(c);
         if (space || punct) proa_parts_add(out, base, done, i, zero, -1);
         if (punct) proa_parts_add(out, base, i, i + n, zero, -1);
