@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/model.h"
 #include "model/stage.h"
+#include "model/trace.h"
 #include "model/synthetic.h"
 
 #include "base/alloc.h"
@@ -173,6 +174,7 @@ void proa_model_free(proa_model *m)
     if (!m) return;
     proa_device *d = m->device;
     proa_stage_free(m);
+    proa_step_trace_close(m->trace);
     proa_ctx_release(&m->host);
     d->free(d, m->weight_memory, m->plan.weight_bytes);
     d->free(d, m->activations, m->plan.activation_bytes);
@@ -302,6 +304,7 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
                          (double)p->weight_bytes / 1e6, (double)p->activation_bytes / 1e6, d->name);
     PROA_TRY(proa_ctx_init(&m->host, m->host.ops, m->host.pool, &need, err));
     if (d->host) {
+        m->trace = proa_step_trace_open();
         m->ctx = m->host;
         m->ctx.device = d;
         proa_model_touch(m->ctx.pool, m->activations, p->activation_bytes);

@@ -56,9 +56,10 @@ typedef struct proa_model {
     bool hidden_wanted; /* proa_model_hidden will be asked: on a GPU its rows are fetched with the head's */
     /* after proa_model_load */
     char *weight_memory, *activations;
-    float *inv_freq, *alibi; /* alibi: [heads] slopes */
-    proa_stage *stage;       /* stage.h */
-    proa_dtype stream;       /* of register X since the last pass */
+    float *inv_freq, *alibi;       /* alibi: [heads] slopes */
+    proa_stage *stage;             /* stage.h */
+    proa_dtype stream;             /* of register X since the last pass */
+    struct proa_step_trace *trace; /* trace.h; NULL: nobody asked */
 } proa_model;
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder.

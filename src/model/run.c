@@ -4,7 +4,9 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "model/stage.h"
+#include "model/trace.h"
 #include <stdlib.h>
 
 /* What a step needs to know beyond itself. */
@@ -272,7 +274,9 @@ static void run(const frame *f, const proa_program *program)
     for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) {
         if (branches && s->flags & PROA_JOIN) d->join(d);
         if (branches && s->flags & PROA_BESIDE) d->beside(d, true);
+        int64_t begin = f->m->trace ? proa_clock_ns() : 0;
         steps[s->op](f, s);
+        if (f->m->trace) proa_step_trace_add(f->m->trace, s, proa_clock_ns() - begin);
         if (branches && s->flags & PROA_BESIDE) d->beside(d, false);
     }
 }
