@@ -26,11 +26,14 @@ struct proa_pool {
     /* the job: written by worker 0 before `turn` moves on */
     proa_task_fn *fn;
     void *arg;
-    int64_t items, grain;
-    PROA_ALIGNED(64) atomic_int turn;    /* counts jobs; workers wait for it to change */
+    int64_t chunks, items, grain;
+    /* Counts jobs, and says in its lowest byte how many workers beside worker 0 the job has: a worker that has no part in it
+     * must not look at the job, since nobody waits for it. Workers wait for the word to change. */
+    PROA_ALIGNED(64) atomic_ullong turn;
     PROA_ALIGNED(64) atomic_int pending; /* workers that still work on this job */
-    PROA_ALIGNED(64) atomic_int asleep;  /* workers that wait in the kernel */
-    atomic_bool caller_asleep;           /* and worker 0 */
+    PROA_ALIGNED(64)
+    atomic_ullong asleep[PROA_THREADS_MAX / 64]; /* a bit for each worker that waits in the kernel */
+    atomic_bool caller_asleep;                   /* and worker 0 */
     atomic_bool stop;
 };
 struct proa_worker {
@@ -47,14 +50,15 @@ static void pause_cpu(void)
 #endif
 }
 
-static void futex_wait(atomic_int *word, int value)
+/* bits: who is woken later by a wake that names one of them. */
+static void futex_wait(void *word, uint32_t value, uint32_t bits)
 {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value, NULL, NULL, bits);
 }
 
-static void futex_wake_all(atomic_int *word)
+static void futex_wake(void *word, uint32_t bits)
 {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
 }
 
 int proa_cpu_count(void)
@@ -65,48 +69,60 @@ int proa_cpu_count(void)
     return n < 1 ? 1 : n > PROA_THREADS_MAX ? PROA_THREADS_MAX : n;
 }
 
-static void run_share(const proa_pool *pool, int worker)
+static void run_share(const proa_pool *pool, int worker, int workers)
 {
-    int64_t chunks = proa_ceil_div(pool->items, pool->grain);
-    int64_t begin = chunks * worker / pool->threads * pool->grain;
-    int64_t end = chunks * (worker + 1) / pool->threads * pool->grain;
+    int64_t begin = pool->chunks * worker / workers * pool->grain;
+    int64_t end = pool->chunks * (worker + 1) / workers * pool->grain;
     end = proa_min64(end, pool->items);
     if (begin < end) pool->fn(pool->arg, begin, end, worker);
 }
 
-/* True as soon as *word is not value; false after SPIN_NS. */
-static bool spin_while(const atomic_int *word, int value)
+/* Whether to spin on; called each time round. */
+static bool spin_on(int64_t *end, int *round)
 {
-    int64_t end = 0;
-    for (int i = 1; atomic_load_explicit(word, memory_order_acquire) == value; i++) {
-        pause_cpu();
-        if (i % SPINS_CLOCK != 0) continue;
-        int64_t now = proa_clock_ns();
-        if (end == 0) end = now + SPIN_NS;
-        else if (now >= end) return false;
-        sched_yield(); /* whom we wait for may want this very CPU: 3 us a job instead of 100 us then */
-    }
+    pause_cpu();
+    if (++*round % SPINS_CLOCK != 0) return true;
+    int64_t now = proa_clock_ns();
+    if (*end == 0) *end = now + SPIN_NS;
+    else if (now >= *end) return false;
+    sched_yield(); /* whom we wait for may want this very CPU: 3 us a job instead of 100 us then */
     return true;
 }
 
-static int wait_for_turn(proa_pool *pool, int seen)
+static uint64_t bit_of(int index)
 {
-    int turn;
-    if (spin_while(&pool->turn, seen)) return atomic_load_explicit(&pool->turn, memory_order_acquire);
-    atomic_fetch_add(&pool->asleep, 1); /* sequentially consistent, as the caller's pair in proa_pool_run */
-    while ((turn = atomic_load(&pool->turn)) == seen) futex_wait(&pool->turn, seen);
-    atomic_fetch_sub(&pool->asleep, 1);
+    return UINT64_C(1) << (index % 64);
+}
+
+/* Wakes by the lower half of the turn, which comes round after 2^24 jobs, and by the index modulo 32. */
+static void sleep_on_turn(proa_pool *pool, int index, uint64_t seen)
+{
+    atomic_ullong *asleep = &pool->asleep[index / 64];
+    atomic_fetch_or(asleep, bit_of(index)); /* sequentially consistent, as the caller's pair in start_workers */
+    if (atomic_load(&pool->turn) == seen) futex_wait(&pool->turn, (uint32_t)seen, 1u << (index % 32));
+    atomic_fetch_and(asleep, ~bit_of(index));
+}
+
+static uint64_t wait_for_turn(proa_pool *pool, int index, uint64_t seen)
+{
+    int64_t end = 0;
+    int round = 0;
+    uint64_t turn;
+    while ((turn = atomic_load_explicit(&pool->turn, memory_order_acquire)) == seen)
+        if (!spin_on(&end, &round)) sleep_on_turn(pool, index, seen), end = 0;
     return turn;
 }
 
 /* The caller waits until no worker is on its job. */
 static void wait_for_workers(proa_pool *pool)
 {
-    int left;
+    int64_t end = 0;
+    int left, before = 0, round = 0;
     while ((left = atomic_load_explicit(&pool->pending, memory_order_acquire)) != 0) {
-        if (spin_while(&pool->pending, left)) continue; /* it fell */
+        if (left != before) before = left, end = 0; /* one is done: the others will be soon */
+        if (spin_on(&end, &round)) continue;
         atomic_store(&pool->caller_asleep, true); /* before the next look at pending; the last worker the other way */
-        while ((left = atomic_load(&pool->pending)) != 0) futex_wait(&pool->pending, left);
+        while ((left = atomic_load(&pool->pending)) != 0) futex_wait(&pool->pending, (uint32_t)left, 1);
         atomic_store_explicit(&pool->caller_asleep, false, memory_order_relaxed);
     }
 }
@@ -115,13 +131,29 @@ static void *worker_main(void *arg)
 {
     struct proa_worker *w = arg;
     proa_pool *pool = w->pool;
-    for (int seen = 0;;) {
-        seen = wait_for_turn(pool, seen);
+    for (uint64_t seen = 0;;) {
+        seen = wait_for_turn(pool, w->index, seen);
         if (atomic_load_explicit(&pool->stop, memory_order_acquire)) return NULL;
-        run_share(pool, w->index);
+        int workers = (int)(seen & 255) + 1;
+        if (w->index >= workers) continue;
+        run_share(pool, w->index, workers);
         if (atomic_fetch_sub(&pool->pending, 1) == 1 && atomic_load(&pool->caller_asleep))
-            futex_wake_all(&pool->pending);
+            futex_wake(&pool->pending, 1);
     }
+}
+
+/* Workers 1 to others begin; those of them that sleep are woken. */
+static void start_workers(proa_pool *pool, int others)
+{
+    uint64_t before = atomic_load_explicit(&pool->turn, memory_order_relaxed);
+    uint32_t bits = 0;
+    atomic_store(&pool->turn, (before | 255) + 1 + (uint64_t)others); /* sequentially consistent: pairs with `asleep` */
+    for (int first = 0; first <= others; first += 64) {
+        uint64_t here = others - first >= 63 ? ~UINT64_C(0) : (bit_of(others - first) << 1) - 1;
+        uint64_t sleepers = atomic_load(&pool->asleep[first / 64]) & here;
+        bits |= (uint32_t)sleepers | (uint32_t)(sleepers >> 32);
+    }
+    if (bits) futex_wake(&pool->turn, bits);
 }
 
 proa_pool *proa_pool_new(int threads)
@@ -147,8 +179,7 @@ void proa_pool_free(proa_pool *pool)
 {
     if (!pool) return;
     atomic_store(&pool->stop, true);
-    atomic_fetch_add(&pool->turn, 1);
-    futex_wake_all(&pool->turn);
+    start_workers(pool, pool->threads - 1);
     for (int i = 1; i < pool->threads; i++) pthread_join(pool->handles[i - 1], NULL);
     free(pool->handles);
     free(pool->workers);
@@ -172,9 +203,10 @@ void proa_pool_run(proa_pool *pool, int64_t items, int64_t grain, proa_task_fn *
     pool->arg = arg;
     pool->items = items;
     pool->grain = grain;
-    atomic_store_explicit(&pool->pending, pool->threads - 1, memory_order_relaxed);
-    atomic_fetch_add(&pool->turn, 1); /* sequentially consistent: pairs with `asleep` */
-    if (atomic_load(&pool->asleep) > 0) futex_wake_all(&pool->turn);
-    run_share(pool, 0);
+    pool->chunks = proa_ceil_div(items, grain);
+    int workers = (int)proa_min64(pool->threads, pool->chunks);
+    atomic_store_explicit(&pool->pending, workers - 1, memory_order_relaxed);
+    start_workers(pool, workers - 1);
+    run_share(pool, 0, workers);
     wait_for_workers(pool);
 }

@@ -112,6 +112,25 @@ static void sleep_us(int us)
     nanosleep(&(struct timespec){.tv_nsec = us * 1000L}, NULL);
 }
 
+/* Jobs for fewer workers than there are, now and then late: who has no part in one keeps away from it. */
+static void test_few_workers(void **state)
+{
+    enum { JOBS = 8000 };
+    static record r;
+    proa_pool *pool = proa_pool_new(6);
+    memset(&r, 0, sizeof r);
+    int times[ITEMS] = {0};
+    for (int job = 0; job < JOBS; job++) {
+        int items = 1 + job * 7 % 11;
+        proa_pool_run(pool, items, 1, note, &r);
+        for (int i = 0; i < items; i++) times[i]++;
+        if (job % 512 == 0) sleep_us(120); /* longer than they spin */
+    }
+    assert_memory_equal(r.times, times, sizeof times);
+    proa_pool_free(pool);
+    (void)state;
+}
+
 static void slow_worker(void *arg, int64_t begin, int64_t end, int worker)
 {
     if (worker > 0) sleep_us(300); /* longer than the caller spins: it sleeps and is woken */
@@ -163,9 +182,13 @@ static void test_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_item_once),     cmocka_unit_test(test_static_split),
-        cmocka_unit_test(test_many_small_jobs),    cmocka_unit_test(test_sleep_and_wake),
-        cmocka_unit_test(test_idle_costs_nothing), cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_each_item_once),
+        cmocka_unit_test(test_static_split),
+        cmocka_unit_test(test_many_small_jobs),
+        cmocka_unit_test(test_sleep_and_wake),
+        cmocka_unit_test(test_idle_costs_nothing),
+        cmocka_unit_test(test_few_workers),
+        cmocka_unit_test(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
