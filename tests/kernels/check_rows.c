@@ -563,6 +563,21 @@ static double device_limit_of(proa_wfmt format)
     }
 }
 
+/* Any numbers; or, for int8 in some variants, such as lie on the border of two int8 (in every second row exactly), or the
+ * next one below or above it. */
+static void fill_inputs(canvas *x, proa_wfmt format, uint64_t seed, int variant)
+{
+    canvas_fill(x, seed, variant % 2);
+    if (format != PROA_WFMT_I8 || variant % 8 != 6) return;
+    for (int64_t i = 0; i < x->view.shape[0]; i++)
+        for (int64_t j = 0; j < x->view.shape[1]; j++) {
+            float border = (float)((i * 11 + j * 37) % 254 - 127) + 0.5f;
+            if (j % 3) border = nextafterf(border, j % 3 == 1 ? 200.0f : -200.0f);
+            if (j == 0) border = 127.0f; /* the scale is 1 */
+            proa_view_f32(x->view)[i * x->view.stride[0] + j] = border * (i % 2 ? 1.0f : 0.37f);
+        }
+}
+
 static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, int variant)
 {
     if (t->tables[0].ops->pack_bytes(format, N, K) < 0 || !takes_turn(t))
@@ -575,8 +590,8 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     test_weight mine = test_weight_pack(&t->tables[0], format, K, from.views, from.count);
     canvas x = odd_canvas(T, K), residual = odd_canvas(T, N), out = odd_canvas(T, N);
     canvas bias = canvas_make(1, &N, 0, 3);
-    canvas_fill(&x, (uint64_t)(N + K), variant % 2), canvas_fill(&residual, 8, false),
-        canvas_fill(&bias, 9, false);
+    fill_inputs(&x, format, (uint64_t)(N + K), variant);
+    canvas_fill(&residual, 8, false), canvas_fill(&bias, 9, false);
     scene s = {.run = run_linear,
                .T = T,
                .out = out,

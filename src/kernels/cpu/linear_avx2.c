@@ -21,6 +21,7 @@
 #define PART_STORE(p, n, v)    _mm256_maskstore_ps(p, part(n), v)
 #define F16(p)                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define PART_STORE_I8(p, n, q) store_i8(p, n, q)
+#define ANY_ABOVE(a, b)        (_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0)
 #define ACT(act, v)            proa_act_ps256(act, v)
 #define DOT_I8(acc, x, w)      dot_i8(acc, x, w)
 #define DOT_BF16(acc, x, w)    dot_bf16_widened(acc, x, w)

@@ -12,6 +12,7 @@
 #define PART_LOAD(p, n)        _mm512_maskz_loadu_ps(PART(n), p)
 #define PART_STORE(p, n, v)    _mm512_mask_storeu_ps(p, PART(n), v)
 #define PART_STORE_I8(p, n, q) _mm512_mask_cvtepi32_storeu_epi8(p, PART(n), q)
+#define ANY_ABOVE(a, b)        (_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0)
 #define ACT(act, v)            proa_act_ps512(act, v)
 #define DOT_I8(acc, x, w)      dot_i8(acc, x, w)
 #define DOT_BF16(acc, x, w)    dot_bf16_widened(acc, x, w)

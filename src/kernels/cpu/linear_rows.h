@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * linear_rows.h - what linear does before and after its tiles: rows of x as words (linear.h), and the epilogue.
  * Needs:  as linear_tile.h, and of the first n lanes PART_LOAD(p, n), PART_STORE(p, n, v), PART_STORE_I8(p, n, q)
- *         that keeps the low byte of each lane; and ACT(act, v). */
+ *         that keeps the low byte of each lane; ANY_ABOVE(a, b): in some lane a > b; and ACT(act, v). */
 
 /* ---- the epilogue: one function for all tiles, so that a row's arithmetic is the same in all of them ---- */
 
@@ -34,40 +34,67 @@ static PROA_NO_INLINE void finish(const proa_finish *f)
 
 /* ---- rows of x as words ---- */
 
-/* Largest magnitude of the row; NaN if it holds NaN or infinity. */
+/* Largest magnitude of the row; NaN if it holds NaN or infinity. Magnitudes in order are their bits in order, and what is
+ * not finite comes after all numbers. */
 static float row_largest(const float *x, int64_t K)
 {
-    V largest = OP(setzero_ps)(), spoiled = OP(setzero_ps)();
-    for (int64_t k = 0; k < K; k += LANES) {
+    VI largest[4], magnitude = OP(set1_epi32)(0x7fffffff);
+    for (int i = 0; i < 4; i++) largest[i] = OP(set1_epi32)(0);
+    int64_t k = 0;
+    for (; k + 4 * LANES <= K; k += 4 * LANES) {
+        PROA_UNROLL
+        for (int i = 0; i < 4; i++)
+            largest[i] = OP(max_epi32)(largest[i], AND_INT(magnitude, TO_I(OP(loadu_ps)(x + k + i * LANES))));
+    }
+    for (; k < K; k += LANES) {
         V v = PART_LOAD(x + k, K - k < LANES ? K - k : LANES);
-        V a = OP(andnot_ps)(OP(set1_ps)(-0.0f), v);
-        largest = OP(max_ps)(largest, a);
-        spoiled = OP(fmadd_ps)(v, OP(setzero_ps)(), spoiled); /* NaN once a value is not finite */
+        largest[0] = OP(max_epi32)(largest[0], AND_INT(magnitude, TO_I(v)));
     }
-    float parts[LANES], bad[LANES], out = 0.0f, sum = 0.0f;
-    OP(storeu_ps)(parts, largest);
-    OP(storeu_ps)(bad, spoiled);
-    for (int i = 0; i < LANES; i++) {
-        out = parts[i] > out ? parts[i] : out;
-        sum += bad[i];
-    }
-    return sum == 0.0f ? out : NAN;
+    largest[0] = OP(max_epi32)(OP(max_epi32)(largest[0], largest[1]), OP(max_epi32)(largest[2], largest[3]));
+    int32_t parts[LANES], most = 0;
+    OP(storeu_ps)((float *)(void *)parts, TO_V(largest[0]));
+    for (int i = 0; i < LANES; i++) most = parts[i] > most ? parts[i] : most;
+    float out;
+    memcpy(&out, &most, sizeof out);
+    return most < 0x7f800000 ? out : NAN;
 }
 
-/* Exactly proa_i8_round of each element: the division is the same, and the conversion rounds to nearest even. */
+/* rint(v / scale), clamped, by the definition. */
+static PROA_ALWAYS_INLINE VI quantise_exactly(V v, float scale)
+{
+    v = OP(div_ps)(v, OP(set1_ps)(scale));
+    v = OP(max_ps)(OP(set1_ps)(-127.0f), OP(min_ps)(OP(set1_ps)(127.0f), v));
+    return OP(cvtps_epi32)(v); /* to nearest even */
+}
+
+/* The same sixteen (or eight) by a product with 1 / scale: that is off by at most 127 * 3 * 2^-24, so it rounds to the same
+ * number unless it lies that near to a half, which few do. Those are divided. */
+static PROA_ALWAYS_INLINE VI quantise_part(V v, float scale, float inverse)
+{
+    V product = OP(mul_ps)(v, OP(set1_ps)(inverse));
+    VI q = OP(cvtps_epi32)(product);
+    V off = OP(andnot_ps)(OP(set1_ps)(-0.0f), OP(sub_ps)(product, OP(cvtepi32_ps)(q)));
+    return ANY_ABOVE(off, OP(set1_ps)(0.49995f)) ? quantise_exactly(v, scale) : q;
+}
+
+#define INVERTIBLE_MIN                                                                                       \
+    0x1p-120f /* a smaller scale's inverse may overflow, and denormal scales need the clamp */
+
+/* Exactly proa_i8_round of each element. */
 static PROA_ALWAYS_INLINE void quantise_row(int8_t *out, float *scale, const float *x, int64_t K, int bias)
 {
-    float largest = row_largest(x, K);
-    *scale = largest / 127.0f;
-    int64_t padded = (K + 3) / 4 * 4;
-    bool nothing = !(*scale > 0.0f);
-    V divisor = OP(set1_ps)(*scale);
-    for (int64_t k = 0; k < K; k += LANES) {
-        V v = OP(div_ps)(PART_LOAD(x + k, K - k < LANES ? K - k : LANES), divisor);
-        v = OP(max_ps)(OP(set1_ps)(-127.0f), OP(min_ps)(OP(set1_ps)(127.0f), v));
-        VI q = nothing ? OP(set1_epi32)(0) : OP(cvtps_epi32)(v);
-        q = OP(add_epi32)(q, OP(set1_epi32)(bias));
-        PART_STORE_I8(out + k, padded - k < LANES ? padded - k : LANES, q);
+    float divisor = *scale = row_largest(x, K) / 127.0f;
+    int64_t padded = (K + 3) / 4 * 4, k = 0;
+    VI add = OP(set1_epi32)(bias);
+    if (divisor >= INVERTIBLE_MIN)
+        for (; k + LANES <= K; k += LANES) {
+            VI q = quantise_part(OP(loadu_ps)(x + k), divisor, 1.0f / divisor);
+            PART_STORE_I8(out + k, LANES, OP(add_epi32)(q, add));
+        }
+    for (; k < padded; k += LANES) {
+        V v = PART_LOAD(x + k, K - k < LANES ? K - k : LANES);
+        VI q = divisor > 0.0f ? quantise_exactly(v, divisor) : OP(set1_epi32)(0);
+        PART_STORE_I8(out + k, padded - k < LANES ? padded - k : LANES, OP(add_epi32)(q, add));
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * vmath_avx2.h - proa_exp_ps256, proa_tanh_ps256, proa_erf_ps256, proa_gelu_ps256, proa_gelu_tanh_ps256 and
+ * vmath_avx2.h - proa_exp_ps256, proa_tanh_ps256, proa_gelu_ps256, proa_gelu_tanh_ps256 and
  * proa_act_ps256(act, x) on 8 floats. Include it only from files that are compiled for AVX2 or above. */
 #ifndef PROA_KERNELS_CPU_VMATH_AVX2_H
 #define PROA_KERNELS_CPU_VMATH_AVX2_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * vmath_avx512.h - proa_exp_ps512, proa_tanh_ps512, proa_erf_ps512, proa_gelu_ps512, proa_gelu_tanh_ps512 and
+ * vmath_avx512.h - proa_exp_ps512, proa_tanh_ps512, proa_gelu_ps512, proa_gelu_tanh_ps512 and
  * proa_act_ps512(act, x) on 16 floats. Include it only from files that are compiled for AVX-512. */
 #ifndef PROA_KERNELS_CPU_VMATH_AVX512_H
 #define PROA_KERNELS_CPU_VMATH_AVX512_H
