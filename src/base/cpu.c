@@ -2,9 +2,12 @@
 #include "base/cpu.h"
 
 #include "base/compiler.h"
+#include <pthread.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Asked for by number, since clang 14's builtin does not know these two names. */
 static bool has_f16c(void)
@@ -17,6 +20,29 @@ static bool has_avx512_bf16(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+}
+
+/* Tiles, of int8 and of bf16. */
+static bool has_amx(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 25 & 1) && (d >> 22 & 1);
+}
+
+/* The parts of the state that the system saves: tiles are numbers 17 and 18. */
+static bool saves_tiles(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (a >> 17 & 3) == 3;
+}
+
+/* Tiles are 8 KB more to save for each thread, so Linux wants to be asked, once for all threads. */
+static bool amx_allowed(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 #endif
 
@@ -32,7 +58,7 @@ const char *proa_isa_name(proa_isa isa)
     return names[isa];
 }
 
-proa_isa proa_isa_detect(void)
+static proa_isa detect(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -44,10 +70,25 @@ proa_isa proa_isa_detect(void)
               __builtin_cpu_supports("avx512vl");
     if (!v4) return PROA_ISA_AVX2;
     if (!__builtin_cpu_supports("avx512vnni")) return PROA_ISA_AVX512;
-    return has_avx512_bf16() ? PROA_ISA_BF16 : PROA_ISA_VNNI;
+    if (!has_avx512_bf16()) return PROA_ISA_VNNI;
+    return has_amx() && saves_tiles() && amx_allowed() ? PROA_ISA_AMX : PROA_ISA_BF16;
 #else
     return PROA_ISA_GENERIC;
 #endif
+}
+
+static proa_isa detected;
+
+static void detect_once(void)
+{
+    detected = detect();
+}
+
+proa_isa proa_isa_detect(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, detect_once);
+    return detected;
 }
 
 proa_isa proa_isa_choose(void)

@@ -11,7 +11,8 @@
     X(AVX2, "avx2")        /* x86-64-v3: AVX2, FMA, F16C, BMI2 */                                            \
     X(AVX512, "avx512")    /* x86-64-v4: AVX-512 F, BW, CD, DQ, VL */                                        \
     X(VNNI, "avx512_vnni") /* and AVX-512 VNNI: int8 dot products */                                         \
-    X(BF16, "avx512_bf16") /* and AVX-512 BF16: bf16 dot products */
+    X(BF16, "avx512_bf16") /* and AVX-512 BF16: bf16 dot products */                                         \
+    X(AMX, "amx")          /* and AMX: tiles of int8 and of bf16, allowed by the kernel */
 
 typedef enum proa_isa {
 #define PROA_ISA_ENUM(name, text) PROA_ISA_##name,
@@ -21,14 +22,14 @@ typedef enum proa_isa {
 } proa_isa;
 
 const char *proa_isa_name(proa_isa isa);
-/* The highest level that this CPU has. */
+/* The highest level that this CPU has. Looked up once; for AMX the kernel is asked to let this process use it. */
 proa_isa proa_isa_detect(void);
 /* The level to use: the detected one, or a lower one named by the environment variable PROA_ISA. A name that is
  * unknown or above the CPU is said once on standard error, and the detected level is used. */
 proa_isa proa_isa_choose(void);
 
-/* Whether a bf16 dot product does more a cycle than an f32 multiply-add: so on AMD since Zen 4; Intel's AVX-512 units
- * do half (measured: 90 GFLOP/s a core against 190). */
+/* Whether a bf16 dot product does more a cycle than an f32 multiply-add: so on AMD since Zen 4, and in AMX's tiles; Intel's
+ * AVX-512 units do half (measured: 90 GFLOP/s a core against 190). */
 bool proa_cpu_bf16_dot_pays(void);
 
 #endif

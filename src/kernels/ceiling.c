@@ -101,7 +101,7 @@ static void rate_part(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t i = begin; i < end; i++) job->sums[worker] += job->loop(job->rounds);
 }
 
-/* Operations a second; ops: of one loop's vector instruction. About 50 ms after a warm-up. */
+/* Operations a second; ops: of one round of the loop. About 50 ms after a warm-up. */
 static double rate_of(proa_pool *pool, rate_loop_fn *loop, double ops)
 {
     int64_t threads = proa_pool_threads(pool);
@@ -111,7 +111,7 @@ static double rate_of(proa_pool *pool, rate_loop_fn *loop, double ops)
         int64_t start = proa_clock_ns();
         proa_pool_run(pool, threads, 1, rate_part, &job);
         int64_t took = proa_clock_ns() - start;
-        best = fmax(best, ops * PROA_RATE_CHAINS * (double)(job.rounds * threads) / ((double)took * 1e-9));
+        best = fmax(best, ops * (double)(job.rounds * threads) / ((double)took * 1e-9));
         spent += took;
     }
     double total = 0; /* used, so that the loops are */
@@ -122,12 +122,19 @@ static double rate_of(proa_pool *pool, rate_loop_fn *loop, double ops)
 proa_ceiling_rates proa_ceiling_compute(proa_pool *pool, proa_isa isa)
 {
     proa_ceiling_rates rates = {0};
-    if (isa == PROA_ISA_GENERIC) rates.f32 = rate_of(pool, rate_loop_f32_generic, 2);
+    const double each = 2 * PROA_RATE_CHAINS; /* of each lane: a multiply-add counts two */
+    if (isa == PROA_ISA_GENERIC) rates.f32 = rate_of(pool, rate_loop_f32_generic, each);
 #if defined(__x86_64__)
-    if (isa >= PROA_ISA_AVX512) rates.f32 = rate_of(pool, proa_rate_loop_f32_avx512, 2 * 16);
-    else if (isa >= PROA_ISA_AVX2) rates.f32 = rate_of(pool, proa_rate_loop_f32_avx2, 2 * 8);
-    if (isa >= PROA_ISA_VNNI) rates.i8 = rate_of(pool, proa_rate_loop_i8_vnni, 2 * 64);
-    if (isa >= PROA_ISA_BF16) rates.bf16 = rate_of(pool, proa_rate_loop_bf16_bf16, 2 * 32);
+    if (isa >= PROA_ISA_AVX512) rates.f32 = rate_of(pool, proa_rate_loop_f32_avx512, each * 16);
+    else if (isa >= PROA_ISA_AVX2) rates.f32 = rate_of(pool, proa_rate_loop_f32_avx2, each * 8);
+    if (isa >= PROA_ISA_AMX) {
+        const double tile = 2 * PROA_RATE_TILES * 16 * 16;
+        rates.i8 = rate_of(pool, proa_rate_loop_i8_amx, tile * 64);
+        rates.bf16 = rate_of(pool, proa_rate_loop_bf16_amx, tile * 32);
+        return rates;
+    }
+    if (isa >= PROA_ISA_VNNI) rates.i8 = rate_of(pool, proa_rate_loop_i8_vnni, each * 64);
+    if (isa >= PROA_ISA_BF16) rates.bf16 = rate_of(pool, proa_rate_loop_bf16_bf16, each * 32);
 #endif
     return rates;
 }

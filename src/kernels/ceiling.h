@@ -20,8 +20,8 @@ double proa_ceiling_read_bandwidth(proa_pool *pool, int64_t bytes, proa_ceiling_
  * instruction. Takes about 0.2 s. */
 typedef struct proa_ceiling_rates {
     double f32;  /* fused multiply-adds */
-    double i8;   /* vpdpbusd */
-    double bf16; /* vdpbf16ps */
+    double i8;   /* vpdpbusd, or tiles (AMX) */
+    double bf16; /* vdpbf16ps, or tiles */
 } proa_ceiling_rates;
 proa_ceiling_rates proa_ceiling_compute(proa_pool *pool, proa_isa isa);
 

@@ -95,6 +95,7 @@ static void overlay(proa_ops *ops, proa_isa isa)
         break;
     case PROA_ISA_VNNI: proa_overlay_linear_vnni(ops); break;
     case PROA_ISA_BF16: proa_overlay_linear_bf16(ops); break;
+    case PROA_ISA_AMX: proa_overlay_linear_amx(ops); break;
 #endif
     default: PROA_UNUSED(ops);
     }
@@ -125,11 +126,11 @@ const proa_ops *proa_ops_cpu(proa_isa isa)
 /* ---- the context ---- */
 
 /* linear works on at most PROA_LINEAR_ROWS rows at a time: those rows as it wants to read them (bf16 at most, K
- * padded) with a scale each, and for each worker a block of sums. */
+ * padded) with a scale each, whole tiles of them, and for each worker a block of sums. */
 static int64_t linear_scratch(const proa_ctx_need *need, int threads)
 {
-    int64_t rows = proa_min64(need->rows, PROA_LINEAR_ROWS);
-    return rows * (proa_round_up(need->inputs, 64) * 2 + 64) + 64 + threads * PROA_LINEAR_WORKER_BYTES;
+    int64_t rows = proa_round_up(proa_min64(need->rows, PROA_LINEAR_ROWS), PROA_LINEAR_TILE_ROWS);
+    return rows * (proa_round_up(need->inputs, 64) * 2 + 128) + 64 + threads * PROA_LINEAR_WORKER_BYTES;
 }
 
 /* attend: for each worker queries, scores and sums of a tile of 64 queries by a page of 64 keys. */

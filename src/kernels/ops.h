@@ -133,6 +133,7 @@ extern const char *const proa_op_names[];
  * for sums; so scratch does not grow with the step. */
 #define PROA_LINEAR_ROWS         512
 #define PROA_LINEAR_WORKER_BYTES (64 * PROA_KIB)
+#define PROA_LINEAR_TILE_ROWS    16 /* rows there are read in whole tiles of so many (AMX) */
 
 /* What the widest step needs: rows T, inputs K of a linear, and heads of an attention. */
 typedef struct proa_ctx_need {

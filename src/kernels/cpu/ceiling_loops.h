@@ -15,5 +15,9 @@ double proa_rate_loop_f32_avx2(int64_t rounds);
 double proa_rate_loop_f32_avx512(int64_t rounds);
 double proa_rate_loop_i8_vnni(int64_t rounds);
 double proa_rate_loop_bf16_bf16(int64_t rounds);
+/* PROA_RATE_TILES multiplications of whole tiles each round. */
+#define PROA_RATE_TILES 6
+double proa_rate_loop_i8_amx(int64_t rounds);
+double proa_rate_loop_bf16_amx(int64_t rounds);
 
 #endif

@@ -9,6 +9,10 @@
 #define CHUNK_ROWS     96
 /* Work that is worth a second worker, in multiply-adds: a few microseconds. */
 #define WORTH_A_WORKER ((int64_t)1 << 17)
+#define ROUND_SHARE    8192 /* numbers of x to quantise or round */
+/* What else a panel costs where tiles multiply, in the same unit: the end of an output, and a byte of weights. */
+#define FINISH_WORK    64
+#define READ_WORK      4
 
 typedef struct linear_job {
     const proa_linear_isa *isa;
@@ -91,7 +95,15 @@ static void do_thin(const linear_job *job, char *sums, int64_t t, int64_t rows, 
     }
 }
 
-/* Rows [t, t_end) with panels [begin, end). Rows are cut evenly: 13 rows are 7 and 6, not 12 and 1. */
+/* Where the i-th of n parts of the rows begins. Rows are cut evenly: 13 rows are 7 and 6, not 12 and 1; but where tiles are
+ * always whole, 40 are 32 and 8. */
+static int64_t cut(const linear_job *job, int64_t rows, int64_t i, int64_t n)
+{
+    int64_t at = rows * i / n, whole = proa_max64(1, job->isa->rows_whole);
+    return proa_min64(rows, proa_round_up(at, whole));
+}
+
+/* Rows [t, t_end) with panels [begin, end). */
 static void do_range(const linear_job *job, char *sums, int64_t t, int64_t t_end, int64_t begin, int64_t end)
 {
     if (t_end - t <= job->isa->rows_thin) {
@@ -102,7 +114,7 @@ static void do_range(const linear_job *job, char *sums, int64_t t, int64_t t_end
         int64_t chunk = proa_min64(CHUNK_ROWS, t_end - t), tiles = proa_ceil_div(chunk, job->isa->rows_max);
         for (int64_t panel = begin; panel < end; panel++)
             for (int64_t i = 0; i < tiles; i++) {
-                int64_t first = chunk * i / tiles, last = chunk * (i + 1) / tiles;
+                int64_t first = cut(job, chunk, i, tiles), last = cut(job, chunk, i + 1, tiles);
                 do_tile(job, sums, t + first, last - first, panel, 1);
             }
     }
@@ -114,12 +126,23 @@ static void product(void *arg, int64_t begin, int64_t end, int worker)
     const linear_job *job = arg;
     char *sums = job->sums + worker * PROA_LINEAR_WORKER_BYTES;
     int64_t rows = job->y.shape[0];
+    if (job->isa->enter) job->isa->enter();
     while (begin < end) {
         int64_t part = begin / job->panels, first = begin % job->panels;
         int64_t last = proa_min64(job->panels, first + end - begin);
-        do_range(job, sums, rows * part / job->parts, rows * (part + 1) / job->parts, first, last);
+        do_range(job, sums, cut(job, rows, part, job->parts), cut(job, rows, part + 1, job->parts), first, last);
         begin += last - first;
     }
+    if (job->isa->leave) job->isa->leave();
+}
+
+/* Of a panel with that many rows. */
+static int64_t panel_work(const linear_job *job, int64_t rows)
+{
+    const proa_weight *w = job->w;
+    int64_t outputs = rows * PROA_PANEL, speed = job->isa->speed;
+    if (speed <= 1 || rows <= job->isa->rows_thin) return outputs * w->K;
+    return outputs * (w->K / speed + FINISH_WORK) + READ_WORK * proa_panel_bytes(w->format, w->K);
 }
 
 static void run_product(proa_ctx *c, linear_job *job)
@@ -128,7 +151,7 @@ static void run_product(proa_ctx *c, linear_job *job)
     /* Too few panels for the workers: cut the rows too, into whole tiles. */
     if (job->panels < 4 * threads && rows >= 2 * job->isa->rows_max)
         job->parts = proa_min64(rows / job->isa->rows_max, proa_ceil_div(4 * threads, job->panels));
-    int64_t work = proa_max64(1, proa_ceil_div(rows, job->parts) * job->w->K * PROA_PANEL);
+    int64_t work = proa_max64(1, panel_work(job, proa_ceil_div(rows, job->parts)));
     int64_t grain = proa_ceil_div(WORTH_A_WORKER, work);
     int64_t wide = rows <= job->isa->rows_thin ? job->isa->panels_of[rows] : 1;
     if (job->panels >= 4 * wide * threads) grain = proa_round_up(grain, wide);
@@ -145,11 +168,14 @@ static void run_rows(proa_ctx *c, linear_job *job)
     job->words = job->x.data;
     job->words_stride = job->x.stride[0] * 4;
     if (job->w->format == PROA_WFMT_I8 || job->w->format == PROA_WFMT_BF16DOT) {
+        int64_t whole = proa_max64(1, job->isa->rows_whole);
         job->words_stride = proa_round_up(proa_panel_steps(job->w->format, job->w->K) * 4, 64);
+        /* An even number of lines apart, the rows of a tile would fall on few sets of the first cache. */
+        if (whole > 1) job->words_stride |= 64;
         job->words = scratch;
-        job->x_scales = (float *)(void *)(scratch + rows * job->words_stride);
+        job->x_scales = (float *)(void *)(scratch + proa_round_up(rows, whole) * job->words_stride);
         PROA_ASSERT((char *)(job->x_scales + rows) <= workers); /* proa_ctx_need was too small */
-        int64_t grain = proa_ceil_div(16384, proa_max64(1, job->w->K));
+        int64_t grain = proa_ceil_div(ROUND_SHARE, proa_max64(1, job->w->K));
         proa_pool_run(c->pool, rows, grain, prepare_rows, job);
     }
     run_product(c, job);

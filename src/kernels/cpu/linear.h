@@ -54,10 +54,13 @@ typedef struct proa_finish {
 
 #define PROA_THIN_MAX 6
 typedef struct proa_linear_isa {
-    int rows_max;  /* of a tile */
-    int rows_thin; /* up to so many rows, a tile takes panels_of[rows] panels; else 1 */
+    int rows_max;   /* of a tile */
+    int rows_whole; /* tiles begin at multiples of this, and may read x up to the next one; 0: 1 */
+    int rows_thin;  /* up to so many rows, a tile takes panels_of[rows] panels; else 1 */
     int panels_of[PROA_THIN_MAX + 1];
-    bool biased; /* int8 rows as uint8 = int8 + 128 */
+    int speed;                           /* multiply-adds in the time of one of f32; 0: 1 */
+    bool biased;                         /* int8 rows as uint8 = int8 + 128 */
+    void (*enter)(void), (*leave)(void); /* around a worker's tiles; NULL: nothing is to be done */
     void (*tile[PROA_WFMT_COUNT])(const proa_tile *t);
     void (*finish)(const proa_finish *f);
     /* A row of x as words: K padded to whole words with zeros. */

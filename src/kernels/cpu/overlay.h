@@ -15,5 +15,6 @@ void proa_overlay_linear_avx2(proa_ops *ops);
 void proa_overlay_linear_avx512(proa_ops *ops);
 void proa_overlay_linear_vnni(proa_ops *ops);
 void proa_overlay_linear_bf16(proa_ops *ops);
+void proa_overlay_linear_amx(proa_ops *ops);
 
 #endif

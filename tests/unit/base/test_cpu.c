@@ -15,6 +15,7 @@ static void test_names(void **state)
     assert_string_equal(proa_isa_name(PROA_ISA_GENERIC), "generic");
     assert_string_equal(proa_isa_name(PROA_ISA_AVX2), "avx2");
     assert_string_equal(proa_isa_name(PROA_ISA_BF16), "avx512_bf16");
+    assert_string_equal(proa_isa_name(PROA_ISA_AMX), "amx");
     (void)state;
 }
 
