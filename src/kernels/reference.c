@@ -343,9 +343,10 @@ static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
 
 /* ---- keys, values and attention ---- */
 
-/* Flat element index of (position p, head, 0) within the pages of a span. */
+/* Flat element index of (position p, head, 0) within the pages of a span, or within its rows. */
 static int64_t kv_index(const proa_kv *kv, const proa_spans *spans, const proa_span *span, int64_t p, int64_t head)
 {
+    if (kv->row) return (span->row + p) * kv->row + head * kv->head_dim;
     int64_t page = spans->pages[span->table + p / PROA_PAGE_TOKENS];
     return ((page * kv->kv_heads + head) * PROA_PAGE_TOKENS + p % PROA_PAGE_TOKENS) * kv->head_dim;
 }

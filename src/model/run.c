@@ -165,10 +165,13 @@ static const proa_kv *self_pages(const frame *f)
     return &f->kv[f->stack == PROA_STACK_ENCODER ? 0 : f->layer];
 }
 
-/* In 16 bits attention reads an encoder's keys and values where the product left them. */
+/* Attention reads an encoder's keys and values where the product left them: on a device in 16 bits; on the host in f32, where
+ * they are no more than a page, as longer ones are read faster from pages than from rows far apart. Bits are the same. */
 static bool without_pages(const frame *f)
 {
-    return f->stack == PROA_STACK_ENCODER && f->narrow != PROA_DTYPE_F32;
+    if (f->stack != PROA_STACK_ENCODER) return false;
+    if (!f->m->device->host) return f->narrow != PROA_DTYPE_F32;
+    return f->m->kv_dtype == PROA_DTYPE_F32 && f->rows <= PROA_PAGE_TOKENS;
 }
 
 static proa_kv self_rows(const frame *f, proa_view qkv)

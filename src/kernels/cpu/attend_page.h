@@ -28,7 +28,8 @@ _Static_assert(V_TILE == V_WIDTH, "the sums of one tile of scores fill one vecto
 typedef struct attend_page {
     const proa_attend_block *b;
     int from, to;
-    const void *k, *v;            /* [64][head_dim] of the KV head */
+    const void *k, *v; /* [64][head_dim] of the KV head, at this pitch */
+    int64_t pitch;
     int64_t key;                  /* position of the page's first key */
     int lo[QUERIES], hi[QUERIES]; /* query i sees the keys [lo, hi) of this page; lo = hi: none */
     int first, last;              /* smallest lo, largest hi, of those in [from, to) that see any */
@@ -78,15 +79,19 @@ V_INLINE void dot_tile(int nq, int nk, const float *q, int64_t q_pitch, attend_m
 }
 
 /* Scores of nq queries from query i on with the keys [first, last) of this page, or a little around them. k holds the
- * keys from `base` on, `dtype` and nq are constants. */
+ * keys from `base` on, `dtype` and nq are constants. Rows of the step end where the last of them does: a tile that would
+ * reach beyond begins earlier, or takes one key and again the same one. */
 V_INLINE void dot_keys(attend_page *p, int nq, int i, attend_mat k, proa_dtype dtype, int base, int first, int last)
 {
     const proa_attend_block *b = p->b;
     const int nk = V_TILE / nq;
     const float *q = b->query + i * b->pitch;
-    for (int j = first / nk * nk; j < last; j += nk) {
-        attend_mat keys = {mat_row(k, dtype, j - base), k.pitch};
-        dot_tile(nq, nk, q, b->pitch, keys, dtype, b->kv->head_dim, &p->s[i][j]);
+    const int there = b->kv->row ? last : PAGE;
+    for (int j = first / nk * nk, step = nk; j < last; j += step) {
+        int at = j + nk <= there ? j : there - nk;
+        if (at < 0) at = j, step = 1;
+        attend_mat keys = {mat_row(k, dtype, at - base), step > 1 ? k.pitch : 0};
+        dot_tile(nq, nk, q, b->pitch, keys, dtype, b->kv->head_dim, &p->s[i][at]);
     }
 }
 
@@ -112,14 +117,14 @@ V_INLINE void widen(float *out, int64_t out_pitch, attend_mat m, proa_dtype dtyp
 V_INLINE void page_scores(attend_page *p, proa_dtype dtype)
 {
     int64_t dh = p->b->kv->head_dim;
-    attend_mat k = {p->k, dh};
+    attend_mat k = {p->k, p->pitch};
     if (dtype == PROA_DTYPE_F32 || p->to - p->from < WIDEN_FROM || dh > WIDE_MAX) {
         dot_all(p, k, dtype, 0, p->first, p->last);
         return;
     }
     PROA_ALIGNED(64) float tile[TILE_KEYS * WIDE_MAX];
     for (int base = p->first / TILE_KEYS * TILE_KEYS; base < p->last; base += TILE_KEYS) {
-        attend_mat rows = {mat_row(k, dtype, base), dh}, wide = {tile, dh};
+        attend_mat rows = {mat_row(k, dtype, base), p->pitch}, wide = {tile, dh};
         widen(tile, dh, rows, dtype, TILE_KEYS, dh);
         int last = p->last < base + TILE_KEYS ? p->last : base + TILE_KEYS;
         dot_all(p, wide, PROA_DTYPE_F32, base, p->first > base ? p->first : base, last);
@@ -274,7 +279,7 @@ V_INLINE void sum_all(attend_page *p, attend_mat v, proa_dtype dtype, float *acc
 V_INLINE void page_values(attend_page *p, proa_dtype dtype, proa_attend_state *state)
 {
     int64_t dh = p->b->kv->head_dim;
-    attend_mat v = {p->v, dh};
+    attend_mat v = {p->v, p->pitch};
     if (dtype == PROA_DTYPE_F32 || p->to - p->from < WIDEN_FROM) {
         sum_all(p, v, dtype, state->acc, dh);
         return;
@@ -282,7 +287,7 @@ V_INLINE void page_values(attend_page *p, proa_dtype dtype, proa_attend_state *s
     PROA_ALIGNED(64) float tile[PAGE * TILE_COLS];
     for (int64_t d = 0; d < dh; d += TILE_COLS) {
         int64_t cols = proa_min64(TILE_COLS, dh - d);
-        attend_mat from = {mat_row(mat_at(v, dtype, d), dtype, p->first), dh}, wide = {tile, TILE_COLS};
+        attend_mat from = {mat_row(mat_at(v, dtype, d), dtype, p->first), p->pitch}, wide = {tile, TILE_COLS};
         widen(tile + p->first * TILE_COLS, TILE_COLS, from, dtype, p->last - p->first, cols);
         sum_all(p, wide, PROA_DTYPE_F32, state->acc + d, cols);
     }
@@ -302,6 +307,25 @@ static void page_limits(attend_page *p, const proa_attend_block *b, int64_t plac
     }
 }
 
+/* The page's keys and values for query i. */
+static void page_find(attend_page *p, int i, int64_t place)
+{
+    const proa_attend_block *b = p->b;
+    const proa_kv *kv = b->kv;
+    int64_t at, dh = kv->head_dim;
+    p->pitch = kv->row ? kv->row : dh;
+    if (kv->row) at = (b->row[i] + place * PAGE) * kv->row + b->kv_head * dh;
+    else at = (b->pages[i][place] * kv->kv_heads + b->kv_head) * PAGE * dh;
+    p->k = (const char *)kv->k + at * proa_dtype_bytes(kv->dtype);
+    p->v = (const char *)kv->v + at * proa_dtype_bytes(kv->dtype);
+}
+
+static bool same_page(const proa_attend_block *b, int i, int j, int64_t place)
+{
+    if (b->kv->row) return b->row[i] == b->row[j];
+    return b->pages[i] == b->pages[j] || b->pages[i][place] == b->pages[j][place];
+}
+
 /* Opens the page of the first query from `from` on that sees a key at this place, for it and for those after it that
  * have the same page; who sees nothing is passed over, and its table is not read: it may end before. False if
  * nobody is left. */
@@ -310,17 +334,13 @@ static bool page_open(attend_page *p, int from, int64_t place)
     const proa_attend_block *b = p->b;
     while (from < b->n && p->hi[from] == 0) from++;
     if (from == b->n) return false;
-    int64_t page = b->pages[from][place];
-    int64_t bytes = (page * b->kv->kv_heads + b->kv_head) * PAGE * b->kv->head_dim *
-                    proa_dtype_bytes(b->kv->dtype);
-    p->k = (const char *)b->kv->k + bytes;
-    p->v = (const char *)b->kv->v + bytes;
+    page_find(p, from, place);
     p->first = PAGE, p->last = 0;
     p->from = from;
     for (p->to = from; p->to < b->n; p->to++) {
         int i = p->to;
         if (p->hi[i] == 0) continue;
-        if (b->pages[i] != b->pages[from] && b->pages[i][place] != page) break;
+        if (!same_page(b, i, from, place)) break;
         p->first = p->lo[i] < p->first ? p->lo[i] : p->first;
         p->last = p->hi[i] > p->last ? p->hi[i] : p->last;
     }

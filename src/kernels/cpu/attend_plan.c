@@ -6,8 +6,8 @@
 
 #define CHUNK_KEYS (PROA_ATTEND_CHUNK * PROA_PAGE_TOKENS)
 #define JOBS_MAX   256 /* (block, chunk)s between two barriers */
-/* Work below this many multiplications is not worth waking another thread: about 10 us. */
-#define COST_ALONE (1 << 17)
+/* So many multiplications are worth another thread: about 5 us. */
+#define COST_SHARE (1 << 16)
 
 /* One call, as all workers see it. */
 typedef struct attend_call {
@@ -56,7 +56,7 @@ static int64_t span_queries(const attend_call *call, const proa_span *span)
 static bool same_pages(const attend_call *call, const proa_span *a, const proa_span *b)
 {
     int64_t begin_a, begin_b, end_a, end_b;
-    if (a->rows < 1 || b->rows < 1) return false;
+    if (a->rows < 1 || b->rows < 1 || call->kv->row) return false;
     row_keys(call, a, 0, &begin_a, &end_a);
     row_keys(call, b, 0, &begin_b, &end_b);
     int64_t begin = proa_max64(begin_a, begin_b), place = begin / PROA_PAGE_TOKENS;
@@ -178,6 +178,7 @@ static void block_query(const attend_call *call, proa_attend_block *b, int i, co
     b->q[i] = proa_view_f32(call->q) + t * call->q.stride[0] + head * call->q.stride[1];
     b->y[i] = proa_view_f32(call->y) + t * call->y.stride[0] + head * call->y.stride[1];
     b->pages[i] = call->spans->pages + span->table;
+    b->row[i] = span->row;
     b->at[i] = (int64_t)span->context - span->rows + row;
     row_keys(call, span, row, &b->begin[i], &b->end[i]);
     if (b->begin[i] < b->end[i]) {
@@ -434,7 +435,8 @@ static void measure(attend_call *call)
 static bool cut(attend_call *call, int threads, int64_t slots)
 {
     measure(call);
-    call->parts = call->total < COST_ALONE ? 1 : threads;
+    threads = (int)proa_max64(1, proa_min64(threads, call->total / COST_SHARE));
+    call->parts = threads;
     while (call->parts > 1 && call->largest > call->total / threads) {
         bool chunks = slots >= 2 && call->piece < call->largest;
         if (chunks && (call->queries == 1 || call->piece * 2 <= call->total / threads)) return true;
