@@ -108,7 +108,7 @@ bool proa_cpu_bf16_dot_pays(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    return __builtin_cpu_is("amd") && proa_isa_detect() == PROA_ISA_BF16;
+    return proa_isa_choose() == PROA_ISA_AMX || (__builtin_cpu_is("amd") && proa_isa_detect() == PROA_ISA_BF16);
 #else
     return false;
 #endif
