@@ -11,6 +11,7 @@ Exit 1: a tool named something or kerncheck failed. Exit 2: else, but something 
 Without --every 1 it is a sample; a prime meets all variants. PROA_BIN and PROA_KERNCHECK name the programs."""
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import re
@@ -30,6 +31,22 @@ OWN_OF_BF16 = ("attend", "linear", "rope_append", "kv_append")  # a sample takes
 HOPPER_KINDS = ("attend (flash)", "linear (wgmma)")
 
 
+RUNNING = set()
+
+
+def end(process):
+    """It and what runs under it: the tool starts the program as a process of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def end_all(*_):
+    for process in list(RUNNING):
+        end(process)
+    os._exit(143)  # threads wait for more work
+
+
 class Job:
     """One command under one tool."""
 
@@ -45,12 +62,13 @@ class Job:
         start = time.monotonic()
         process = subprocess.Popen(command, env={**os.environ, **self.environment}, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        RUNNING.add(process)
         try:
             text, _ = process.communicate(timeout=left)
             self.judge(process.returncode, text)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # what runs under the tool too
-            process.wait()
+            end(process)
+        RUNNING.discard(process)
         self.seconds = time.monotonic() - start
 
     def judge(self, status, text):
@@ -130,6 +148,8 @@ def arguments():
 def main():
     args = arguments()
     start = time.monotonic()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end_all)
     tools = args.tools.split(",")
     words = args.only.split(",") if args.only else [""]
     jobs = [job for tool in tools for job in (*kerncheck_jobs(tool, args), *model_jobs(tool))
