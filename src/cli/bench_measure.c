@@ -19,6 +19,7 @@ typedef struct sequence {
 typedef struct trial {
     proa_engine *engine;
     sequence *seq;
+    int32_t *ids;                     /* [batch][prompt] */
     int64_t batch, started, finished; /* with a first token; done */
     int64_t tokens;                   /* new ones of all sequences */
     double *gaps;                     /* seconds between two tokens of a sequence */
@@ -63,15 +64,22 @@ static void fill_ids(int32_t *ids, int64_t count, int32_t vocab, uint64_t seed)
     }
 }
 
+/* Before the clock starts: who asks has his ids. */
+static void make_ids(const proa_bench *b, trial *t)
+{
+    t->ids = proa_malloc((size_t)(t->batch * b->prompt) * sizeof *t->ids);
+    for (int64_t i = 0; i < t->batch; i++)
+        fill_ids(t->ids + i * b->prompt, b->prompt, b->session->info.vocab,
+                 (uint64_t)b->common.seed + (uint64_t)i);
+}
+
 static proa_status submit_all(const proa_bench *b, trial *t, proa_err *err)
 {
-    int32_t *ids = proa_malloc((size_t)b->prompt * sizeof *ids);
     proa_status status = PROA_OK;
     for (int64_t i = 0; i < t->batch && status == PROA_OK; i++) {
-        fill_ids(ids, b->prompt, b->session->info.vocab, (uint64_t)b->common.seed + (uint64_t)i);
         t->seq[i] = (sequence){.trial = t};
         proa_request request = {.task = proa_bench_is_encoder(b) ? PROA_TASK_ROWS : PROA_TASK_GENERATE,
-                                .ids = ids,
+                                .ids = t->ids + i * b->prompt,
                                 .ids_count = b->prompt,
                                 .on_event = on_event,
                                 .arg = &t->seq[i],
@@ -82,7 +90,6 @@ static proa_status submit_all(const proa_bench *b, trial *t, proa_err *err)
                                             .ignore_eos = true}};
         status = proa_engine_submit(t->engine, &request, &t->seq[i].id, err);
     }
-    free(ids);
     return status;
 }
 
@@ -177,11 +184,13 @@ static proa_status run_trial(const proa_bench *b, proa_bench_row *row, proa_err 
 {
     trial t = {.engine = b->session->engine, .batch = row->batch};
     t.seq = proa_calloc((size_t)t.batch, sizeof *t.seq);
+    make_ids(b, &t);
     proa_status status = proa_bench_is_encoder(b) ? encode_trial(b, &t, row, err)
                                                   : decode_trial(b, &t, row, err);
     drain(&t);
     free(t.gaps);
     free(t.seq);
+    free(t.ids);
     return status;
 }
 
