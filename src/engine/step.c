@@ -222,18 +222,24 @@ static float *ask_firsts(proa_engine *e, head_fn *head)
     return out;
 }
 
-/* rows last: they stay where the head left them. */
+/* Does anybody in the encoder's step ask for what the head gives? */
+static bool wants_head(const proa_engine *e)
+{
+    bool wanted = false;
+    for (proa_job *job = e->running.first; job; job = job->next)
+        wanted = wanted || (job->phase == PROA_PHASE_ENCODE && job->task != PROA_TASK_ENCODE);
+    return wanted && !has_decoder(e);
+}
+
+/* rows first: they may be on their way already, and stay where they come to. */
 static harvest ask_encoded(proa_engine *e)
 {
     proa_model *m = e->model;
     harvest h = {NULL, NULL, NULL};
-    bool wanted = false;
-    for (proa_job *job = e->running.first; job; job = job->next)
-        wanted = wanted || (job->phase == PROA_PHASE_ENCODE && job->task != PROA_TASK_ENCODE);
-    if (has_decoder(e) || !wanted) return h;
-    if (proa_model_has_pool(m)) h.pooled = ask_firsts(e, proa_model_pool);
+    if (!wants_head(e)) return h;
     if (m->arch->head_rows == PROA_ROWS_FIRST) h.first = ask_firsts(e, proa_model_head);
     else h.rows = proa_model_rows(m, e->rows);
+    if (proa_model_has_pool(m)) h.pooled = ask_firsts(e, proa_model_pool);
     return h;
 }
 
@@ -301,6 +307,7 @@ static bool encode(proa_engine *e)
     proa_batch batch = batch_of(e);
     batch.given = e->given;
     batch.given_count = e->given_count;
+    e->model->rows_wanted = wants_head(e);
     proa_model_encode(e->model, e->kv, &batch);
     e->now.steps++;
     e->now.rows += (uint64_t)e->rows;

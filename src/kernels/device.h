@@ -38,7 +38,7 @@ struct proa_device {
     /* In order with the kernels. upload: src may be reused at once. download: returns when the bytes are there. */
     void (*upload)(proa_device *d, void *dst, const void *src, int64_t bytes);
     void (*download)(proa_device *d, void *dst, const void *src, int64_t bytes);
-    /* As download, but send returns at once and sent waits. dst is of host_alloc; words of 4 bytes. ticket: 0 or 1. */
+    /* As download, but send returns at once and sent waits. dst: of host_alloc; words of 4 bytes. ticket: 0, 1, or see below. */
     void (*send)(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
     void (*sent)(proa_device *d, int ticket);
     void (*copy)(proa_device *d, void *dst, const void *src, const proa_blocks *blocks); /* within the device */
@@ -78,5 +78,9 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
 #define PROA_CUDA_VERSION 7
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
+
+/* A ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent, which waits for all that
+ * were sent so. */
+#define PROA_SEND_BESIDE 2
 
 #endif

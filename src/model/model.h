@@ -54,6 +54,8 @@ typedef struct proa_model {
     proa_weights *weights;
     proa_arena arena;
     bool hidden_wanted; /* proa_model_hidden will be asked: on a GPU its rows are fetched with the head's */
+    bool rows_wanted; /* proa_model_rows will be asked behind the next pass: they may travel while it runs, */
+    bool rows_sent;   /* as they have in the last one */
     /* after proa_model_load */
     char *weight_memory, *activations;
     float *inv_freq, *alibi;       /* alibi: [heads] slopes */
@@ -82,7 +84,7 @@ void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch
 /* The head over rows of the last pass, at most plan.head_rows: [count, outputs], valid until the next call. */
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
 /* Rows [0, rows) of the last pass of a model whose head only gathers: what proa_model_head gives for them, in one piece,
- * valid until the next call. NULL: its head does more. */
+ * valid until the next pass. NULL: its head does more. */
 const float *proa_model_rows(proa_model *m, int64_t rows);
 /* A token for each of these rows of the last pass (at most plan.rows_max), chosen where the model runs (choose in ops.def);
  * how NULL: the likeliest. Returns at once: the next pass may run these tokens (proa_batch.from) before the host knows them.

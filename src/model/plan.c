@@ -63,10 +63,11 @@ static void touch(int first[], int last[], lives *l, proa_reg reg, int step)
     last[reg] = step;
 }
 
-/* The residual stream and the rotary table live from the embedding to the head. */
-static bool whole_step(proa_reg reg)
+/* The residual stream and the rotary table live from the embedding to the head. Of a head that only gathers the first rows
+ * may lie in OUT, on their way to the host, while others still run through the layers. */
+static bool whole_step(const proa_plan *plan, int reg)
 {
-    return reg == PROA_REG_X || reg == PROA_REG_ROPE;
+    return reg == PROA_REG_X || reg == PROA_REG_ROPE || (reg == PROA_REG_OUT && plan->bare_head);
 }
 
 static void add_lives(lives *l, const proa_program *p)
@@ -97,7 +98,7 @@ static int64_t lowest(const proa_plan *plan, const lives *l, int reg)
         moved = false;
         for (int o = 1; o < PROA_REG_COUNT; o++) {
             int64_t begin = plan->offset[o], end = begin + (begin < 0 ? 0 : reg_bytes(plan, o));
-            bool clash = l->clash[reg] >> o & 1 || whole_step((proa_reg)reg) || whole_step((proa_reg)o);
+            bool clash = l->clash[reg] >> o & 1 || whole_step(plan, reg) || whole_step(plan, o);
             if (o == reg || begin < 0 || !clash || at >= end || at + bytes <= begin) continue;
             at = end;
             moved = true;

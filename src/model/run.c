@@ -16,10 +16,11 @@ typedef struct frame {
     const proa_batch *batch;
     proa_stack_id stack;
     int64_t layer;
-    int64_t rows;            /* of the registers that this program writes */
+    int64_t first, rows;     /* of the registers that this program writes */
     const int32_t *gather;   /* rows that the head is asked for */
     const proa_given *given; /* rows that the encoder gets as vectors */
     int64_t given_count;
+    const proa_batch *here; /* the batch as the host has it */
     proa_dtype narrow; /* of what lies between the residual stream and the head's outputs: f32, or a device's 16 bits */
 } frame;
 
@@ -46,11 +47,18 @@ static proa_dtype reg_dtype(const frame *f, proa_reg r)
     }
 }
 
-static proa_view reg(const frame *f, proa_reg r)
+/* Rows [0, rows) of a register, as spans count them. */
+static proa_view reg_rows(const frame *f, proa_reg r, int64_t rows)
 {
     const proa_plan *p = &f->m->plan;
     PROA_DASSERT(p->offset[r] >= 0);
-    return proa_view_2d(f->m->activations + p->offset[r], reg_dtype(f, r), f->rows, p->width[r]);
+    return proa_view_2d(f->m->activations + p->offset[r], reg_dtype(f, r), rows, p->width[r]);
+}
+
+static proa_view reg(const frame *f, proa_reg r)
+{
+    int64_t end = f->first + f->rows;
+    return proa_view_rows(reg_rows(f, r, end), f->first, end);
 }
 
 static proa_param *param(const frame *f, proa_slot slot)
@@ -212,9 +220,10 @@ static void do_attend(const frame *f, const proa_step *s)
         a.rel_buckets = (int32_t)c->rel_buckets, a.rel_distance = (int32_t)c->rel_distance;
         a.rel_bidirectional = !causal;
     }
-    proa_view q = part_of_qkv(f, reg(f, s->in), 0);
-    proa_view y = proa_view_heads(reg(f, s->out), c->heads);
-    proa_kv rows = self_rows(f, reg(f, s->in));
+    proa_view qkv = reg_rows(f, s->in, f->first + f->rows);
+    proa_view q = part_of_qkv(f, qkv, 0);
+    proa_view y = proa_view_heads(reg_rows(f, s->out, f->first + f->rows), c->heads);
+    proa_kv rows = self_rows(f, qkv);
     f->m->ctx.ops->attend(&f->m->ctx, y, q, without_pages(f) ? &rows : self_pages(f), &f->batch->self, &a);
 }
 
@@ -295,16 +304,75 @@ static void put_given(const frame *f)
     }
 }
 
-static void run_stack(frame *f)
+/* Layers [from, all), and what comes behind them. */
+static void run_layers(frame *f, int64_t from)
 {
     const proa_program *p = f->m->plan.program[f->stack];
     int64_t layers = f->m->params[f->stack].layers;
+    for (f->layer = from; f->layer < layers; f->layer++) run(f, &p[PROA_SECTION_LAYER]);
+    run(f, &p[PROA_SECTION_AFTER]);
+}
+
+/* ---- rows that the host asks for: those of the first inputs travel while the others run through the last layers ---- */
+
+/* Rows of 1,024 f32 take as long on their way as in some two layers. Of fewer rows a part would leave much of a GPU idle. */
+enum { TAIL_LAYERS = 4, TAIL_ROWS_MIN = 16384 };
+
+static bool goes_in_parts(const frame *f)
+{
+    const proa_model *m = f->m;
+    return m->rows_wanted && m->plan.bare_head && !m->device->host && f->stack == PROA_STACK_ENCODER &&
+           without_pages(f) && f->rows >= TAIL_ROWS_MIN && f->here->self.count > 1;
+}
+
+static void send_rows(const frame *f)
+{
+    proa_model *m = f->m;
+    proa_view out = reg(f, PROA_REG_OUT), x = reg_rows(f, PROA_REG_X, f->first + f->rows);
+    m->ctx.ops->gather(&m->ctx, out, x, proa_stage_all_rows(m) + f->first);
+    proa_stage_send_rows(m, out, f->first);
+}
+
+/* Spans [begin, end), whose rows follow each other. */
+static void run_part(const frame *f, int64_t begin, int64_t end, int64_t from)
+{
+    const proa_span *span = f->here->self.span;
+    frame part = *f;
+    proa_batch batch = *f->batch;
+    batch.self.span += begin, batch.self.count = end - begin;
+    part.batch = &batch;
+    part.first = span[begin].row;
+    part.rows = span[end - 1].row + span[end - 1].rows - part.first;
+    run_layers(&part, from);
+    send_rows(&part);
+}
+
+/* Two thirds of the rows in the first part, as near as their inputs allow. */
+static void run_tail(const frame *f, int64_t from)
+{
+    const proa_spans *spans = &f->here->self;
+    int64_t split = 1;
+    while (split + 1 < spans->count && 3 * spans->span[split + 1].row <= 2 * f->rows) split++;
+    run_part(f, 0, split, from);
+    run_part(f, split, spans->count, from);
+    f->m->rows_sent = true;
+}
+
+static void run_stack(frame *f)
+{
+    int64_t layers = f->m->params[f->stack].layers;
     PROA_ASSERT(f->rows <= f->m->plan.rows_max);
     f->layer = layers;
-    run(f, &p[PROA_SECTION_EMBED]);
+    run(f, &f->m->plan.program[f->stack][PROA_SECTION_EMBED]);
     put_given(f);
-    for (f->layer = 0; f->layer < layers; f->layer++) run(f, &p[PROA_SECTION_LAYER]);
-    run(f, &p[PROA_SECTION_AFTER]);
+    if (!goes_in_parts(f)) {
+        run_layers(f, 0);
+        return;
+    }
+    int64_t whole = proa_max64(layers - TAIL_LAYERS, 0);
+    for (f->layer = 0; f->layer < whole; f->layer++)
+        run(f, &f->m->plan.program[f->stack][PROA_SECTION_LAYER]);
+    run_tail(f, whole);
 }
 
 static void encode(frame *f)
@@ -323,7 +391,9 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     enum { RECORDED_ROWS_MAX = 1024 };
     proa_batch there;
     frame f = make_frame(m, stack, batch->rows);
+    m->rows_sent = false;
     f.kv = kv;
+    f.here = batch;
     f.given = batch->given;
     f.given_count = batch->given_count;
     f.batch = proa_stage_batch(m, batch, &there);
@@ -407,10 +477,11 @@ const float *proa_model_rows(proa_model *m, int64_t rows)
 {
     frame f = make_frame(m, PROA_STACK_ENCODER, rows);
     if (!m->plan.bare_head) return NULL;
+    if (m->rows_sent) return proa_stage_sent_rows(m);
     proa_view x = reg(&f, PROA_REG_X), out = reg(&f, PROA_REG_OUT);
     if (x.dtype != PROA_DTYPE_F32) m->ctx.ops->gather(&m->ctx, out, x, proa_stage_all_rows(m));
     else out = x;
-    return proa_view_f32(proa_stage_fetch(m, out, (proa_view){.rank = 0}));
+    return proa_stage_fetch_rows(m, out);
 }
 
 proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count)

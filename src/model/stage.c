@@ -15,6 +15,7 @@ struct proa_stage {
     int32_t *there_chosen;      /* the last chosen ids, then their rows' sums (proa_stage_chosen) */
     char *sent[2];              /* these, on the host */
     float *out, *hidden;        /* [head_rows][outputs], [head_rows][hidden] on the host */
+    float *rows;                /* [rows_max][outputs], of a head that only gathers */
     int64_t bytes, used, pages_max, out_width, hidden_width;
 };
 
@@ -38,7 +39,7 @@ static int64_t rows_bytes(const proa_model *m)
 
 static int64_t out_bytes(const proa_model *m)
 {
-    int64_t rows = m->plan.bare_head ? m->plan.rows_max : m->plan.head_rows;
+    int64_t rows = m->plan.head_rows + (m->plan.bare_head ? m->plan.rows_max : 0);
     return rows * m->stage->out_width * (int64_t)sizeof(float);
 }
 
@@ -89,6 +90,7 @@ proa_status proa_stage_make(proa_model *m, proa_err *err)
     s->here = proa_malloc((size_t)s->bytes);
     s->out = d->host_alloc(d, out_bytes(m));
     s->hidden = d->host_alloc(d, m->plan.head_rows * s->hidden_width * (int64_t)sizeof *s->hidden);
+    s->rows = s->out ? s->out + m->plan.head_rows * s->out_width : NULL;
     if (s->out && s->hidden) return PROA_OK;
     return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB of host memory for a step's results",
                      (double)out_bytes(m) / 1e6);
@@ -245,6 +247,26 @@ proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden)
     d->download(d, s->out, out.data, proa_view_count(out) * 4);
     out.data = s->out;
     return out;
+}
+
+const float *proa_stage_fetch_rows(proa_model *m, proa_view out)
+{
+    proa_stage *s = m->stage;
+    if (m->device->host) return proa_view_f32(out);
+    m->device->download(m->device, s->rows, out.data, proa_view_count(out) * 4);
+    return s->rows;
+}
+
+void proa_stage_send_rows(proa_model *m, proa_view out, int64_t first)
+{
+    float *to = m->stage->rows + first * out.shape[1];
+    m->device->send(m->device, to, out.data, proa_view_count(out) * 4, PROA_SEND_BESIDE);
+}
+
+const float *proa_stage_sent_rows(proa_model *m)
+{
+    m->device->sent(m->device, PROA_SEND_BESIDE);
+    return m->stage->rows;
 }
 
 proa_top proa_stage_top(proa_model *m, int64_t count, int64_t k)

@@ -18,6 +18,11 @@ const int32_t *proa_stage_rows(proa_model *m, const int32_t *rows, int64_t count
 const int32_t *proa_stage_all_rows(const proa_model *m); /* 0, 1, 2, ... */
 /* The head's output where the host can read it, and with m->hidden_wanted what the head read. */
 proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden);
+/* All rows of a pass, f32, where the host can read them: fetched; or sent in parts, rows [first, ...) behind what was asked of
+ * the device so far and beside what follows, and waited for. */
+const float *proa_stage_fetch_rows(proa_model *m, proa_view out);
+void proa_stage_send_rows(proa_model *m, proa_view out, int64_t first);
+const float *proa_stage_sent_rows(proa_model *m);
 /* Tokens that the device chooses: how, where they and the rows' sums go, and sending both to the host. ticket: 0 or 1. */
 typedef struct proa_chosen {
     int32_t *ids;

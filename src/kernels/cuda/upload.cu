@@ -26,6 +26,8 @@ struct gpu_ring {
 struct gpu_uploads {
     gpu_ring small, large; /* large: from the first large upload until gpu_uploads_rest */
     bool no_large;         /* could not be had */
+    cudaStream_t way_out;  /* of what is sent beside kernels */
+    cudaEvent_t made;      /* that was made */
     proa_pool *pool;
 };
 
@@ -132,11 +134,20 @@ static void move(gpu *g, void *dst, const void *src, size_t bytes, bool from_hos
     g->plain_next = from_host; /* kernels may read a step's arrays before they wait for each other */
 }
 
+static void send_beside(gpu *g, void *dst, const void *src, size_t bytes)
+{
+    gpu_uploads *u = g->uploads;
+    gpu_note(g, cudaEventRecord(u->made, g->stream), "send");
+    gpu_note(g, cudaStreamWaitEvent(u->way_out, u->made, 0), "send");
+    gpu_note(g, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, u->way_out), "send");
+}
+
 /* To memory of gpu_host_alloc. */
 void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket)
 {
     gpu *g = reinterpret_cast<gpu *>(d);
     gpu_flush(g);
+    if (ticket == PROA_SEND_BESIDE) return send_beside(g, dst, src, (size_t)bytes);
     if (movable(dst, (size_t)bytes) && (uintptr_t)src % 16 == 0) move(g, dst, src, (size_t)bytes, false);
     else gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "send");
     gpu_note(g, cudaEventRecord(g->sent[ticket], g->stream), "send");
@@ -145,7 +156,7 @@ void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int tic
 void gpu_sent(proa_device *d, int ticket)
 {
     gpu *g = reinterpret_cast<gpu *>(d);
-    gpu_note(g, cudaEventSynchronize(g->sent[ticket]), "send");
+    gpu_note(g, ticket == PROA_SEND_BESIDE ? cudaStreamSynchronize(g->uploads->way_out) : cudaEventSynchronize(g->sent[ticket]), "send");
 }
 
 void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
@@ -184,7 +195,9 @@ void gpu_uploads_rest(gpu *g)
 cudaError_t gpu_uploads_open(gpu *g)
 {
     g->uploads = (gpu_uploads *)proa_calloc(1, sizeof *g->uploads);
-    return open_ring(&g->uploads->small, SMALL_SLOT);
+    cudaError_t status = cudaStreamCreateWithFlags(&g->uploads->way_out, cudaStreamNonBlocking);
+    if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->uploads->made, cudaEventDisableTiming);
+    return status == cudaSuccess ? open_ring(&g->uploads->small, SMALL_SLOT) : status;
 }
 
 void gpu_uploads_close(gpu *g)
@@ -192,5 +205,7 @@ void gpu_uploads_close(gpu *g)
     if (!g->uploads) return;
     gpu_uploads_rest(g);
     close_ring(&g->uploads->small);
+    if (g->uploads->made) cudaEventDestroy(g->uploads->made);
+    if (g->uploads->way_out) cudaStreamDestroy(g->uploads->way_out);
     free(g->uploads);
 }
