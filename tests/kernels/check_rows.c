@@ -190,9 +190,19 @@ void check_rms_norm(tester *t)
     for_shapes(t, rms_shape);
 }
 
+/* So many rows that blocks stay and take one after the other. */
+static void many_rows(tester *t)
+{
+    enum { MANY = 9001 };
+    if (device_mode.narrow == PROA_DTYPE_F32) return;
+    layer_shape(t, MANY, 768);
+    layer_shape(t, MANY, 1024);
+}
+
 void check_layer_norm(tester *t)
 {
     for_shapes(t, layer_shape);
+    many_rows(t);
 }
 
 /* act works in place: the scene's out holds the input. */

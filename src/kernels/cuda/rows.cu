@@ -69,6 +69,18 @@ template <typename Y, typename X> __global__ void gather_kernel(rows3<Y> y, rows
     for (int j = threadIdx.x; j < d; j += blockDim.x) to[j] = gpu_saturate<Y>(gpu_to_f32(from[j]));
 }
 
+template <typename Y, typename X> __global__ void gather_eights_kernel(rows3<Y> y, rows3<X> x, const int32_t *rows, int d)
+{
+    gpu_wait();
+    const X *from = x.data + rows[blockIdx.x] * x.row;
+    Y *to = y.data + blockIdx.x * y.row;
+    for (int j = threadIdx.x * 8; j < d; j += blockDim.x * 8) {
+        float v[8];
+        gpu_load8(v, from + j);
+        gpu_store8(to + j, v);
+    }
+}
+
 static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
 {
     gpu *g = flushed(c, y);
@@ -76,8 +88,11 @@ static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
         gpu_by_type(x.dtype, [&](auto from) {
             using Y = decltype(to);
             using X = decltype(from);
-            gpu_launch(g, "gather", gather_kernel<Y, X>, dim3((unsigned)y.shape[0]), THREADS, 0, of<Y>(y), of<X>(x), rows,
-                       (int)y.shape[1]);
+            int d = (int)y.shape[1];
+            bool eights = gpu_in_eights(y) && gpu_in_eights(x);
+            auto kernel = eights ? gather_eights_kernel<Y, X> : gather_kernel<Y, X>;
+            int threads = eights && d < 8 * THREADS ? (d / 8 + 31) / 32 * 32 : THREADS;
+            gpu_launch(g, "gather", kernel, dim3((unsigned)y.shape[0]), threads, 0, of<Y>(y), of<X>(x), rows, d);
         });
     });
 }
@@ -186,6 +201,63 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
     if (lane == 0) codes.scale[row] = scale;
 }
 
+/* Layer norm of many rows of COUNT pieces of 256 numbers: blocks that stay, a warp for a row, w and b kept in registers (they are twice a
+ * row's bytes each), the next row asked for while this one is normed. y may be x. */
+template <typename T, int COUNT>
+__global__ void __launch_bounds__(THREADS)
+    norm_many_kernel(rows3<T> y, rows3<T> x, const float *w, const float *b, int64_t rows, float eps)
+{
+    int lane = threadIdx.x % 32, j = lane * 8;
+    int64_t row = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32, step = (int64_t)gridDim.x * (THREADS / 32);
+    float ws[COUNT][8], bs[COUNT][8] = {};
+    uint4 next[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        gpu_load8(ws[i], w + i * 256 + j);
+        if (b) gpu_load8(bs[i], b + i * 256 + j);
+    }
+    gpu_wait();
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        if (row < rows) next[i] = *reinterpret_cast<const uint4 *>(x.data + row * x.row + i * 256 + j);
+    for (; row < rows; row += step) {
+        float kept[COUNT][8], sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            gpu_load8(kept[i], reinterpret_cast<const T *>(&next[i]));
+            if (row + step < rows) next[i] = *reinterpret_cast<const uint4 *>(x.data + (row + step) * x.row + i * 256 + j);
+#pragma unroll
+            for (int e = 0; e < 8; e++) sum += kept[i][e];
+        }
+        float mean = gpu_warp_sum(sum) / (float)(COUNT * 256);
+        sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+#pragma unroll
+            for (int e = 0; e < 8; e++) sum += (kept[i][e] - mean) * (kept[i][e] - mean);
+        float inverse = 1.0f / sqrtf(gpu_warp_sum(sum) / (float)(COUNT * 256) + eps);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+#pragma unroll
+            for (int e = 0; e < 8; e++) kept[i][e] = (kept[i][e] - mean) * inverse * ws[i][e] + bs[i][e];
+            gpu_store8(y.data + row * y.row + i * 256 + j, kept[i]);
+        }
+    }
+}
+
+/* false: not for such rows, nothing was done. */
+template <typename T>
+static bool norm_many(gpu *g, const char *what, proa_view y, proa_view x, const float *w, const float *b, float eps)
+{
+    enum { BLOCKS_OF_SM = 2, ROWS_OF_WARP = 4 };
+    int64_t d = x.shape[1], rows = x.shape[0];
+    int blocks = BLOCKS_OF_SM * g->sms;
+    if (x.rank != 2 || (d != 768 && d != 1024) || rows < ROWS_OF_WARP * blocks * (THREADS / 32)) return false;
+    gpu_launch(g, what, d == 768 ? norm_many_kernel<T, 3> : norm_many_kernel<T, 4>, dim3((unsigned)blocks), THREADS, 0, of<T>(y),
+               of<T>(x), w, b, rows, eps);
+    return true;
+}
+
 static int norm_threads(int64_t d)
 {
     return d > 4096 ? 1024 : d >= 1024 ? 512 : d > 128 ? 256 : 32 * (int)((d + 31) / 32);
@@ -202,6 +274,8 @@ static void norm_eights(gpu *g, const char *what, proa_view y, proa_view x, cons
     int d = (int)x.shape[x.rank - 1], heads = x.rank == 3 ? (int)x.shape[1] : 1;
     int64_t rows = x.shape[0] * heads;
     gpu_codes codes = gpu_codes_for(g, y);
+    if constexpr (LAYER && sizeof(X) == 2)
+        if (!codes.at && norm_many<X>(g, what, y, x, w, b, eps)) return;
     if (d <= 32 * PIECES * 8 && (rows >= 2048 || d <= 256))
         gpu_launch(g, what, norm_eights_kernel<Y, X, LAYER, 32>, dim3((unsigned)((rows + 7) / 8)), THREADS, 0, of<Y>(y),
                    of<X>(x), w, b, d, heads, rows, eps, codes);
