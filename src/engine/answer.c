@@ -151,7 +151,7 @@ static void reorder_tables(proa_engine *e, proa_job *job)
     }
 }
 
-static void advance_beams(proa_engine *e, proa_job *job)
+bool proa_answer_beams(proa_engine *e, proa_job *job)
 {
     bool more = false;
     job->new_tokens += job->width;
@@ -164,7 +164,12 @@ static void advance_beams(proa_engine *e, proa_job *job)
     if (job->depth == 0) memset(job->beam_parent, 0, (size_t)job->width * sizeof *job->beam_parent);
     if (status != PROA_OK) job->ending = PROA_FINISH_ERROR;
     else if (!more) job->ending = full ? PROA_FINISH_LENGTH : PROA_FINISH_END;
-    else reorder_paths(job), reorder_tables(e, job);
+    return job->ending == PROA_FINISH_NONE;
+}
+
+static void advance_beams(proa_engine *e, proa_job *job)
+{
+    if (proa_answer_beams(e, job)) reorder_paths(job), reorder_tables(e, job);
 }
 
 /* ---- contrastive search ---- */

@@ -303,6 +303,24 @@ proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t
     return PROA_OK;
 }
 
+bool proa_beam_search(const proa_beam *b, int64_t length, proa_search *s)
+{
+    const proa_beam_options *o = &b->o;
+    bool hf = o->style == PROA_STYLE_HF, ft = o->style == PROA_STYLE_FT;
+    if (b->groups > 1 || (!hf && o->diversity_rate != 0) || (ft && !o->pool)) return false;
+    if (o->beams < 2 || o->beams > PROA_SEARCH_BEAMS_MAX || o->beams * b->each > PROA_SEARCH_MAX)
+        return false;
+    *s = (proa_search){.beams = o->beams,
+                       .each = (int32_t)b->each,
+                       .kept = (int32_t)b->kept,
+                       .none = hf ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT,
+                       .divisor = ft && o->length_penalty != 0 && length != 1 ? proa_beam_norm(b, length) : 1,
+                       .pushed = hf,
+                       .end_count = o->end_ids_count};
+    memcpy(s->end_ids, b->end_ids, sizeof s->end_ids);
+    return true;
+}
+
 /* ---- results ---- */
 
 /* Follows a path back from its last token. */

@@ -56,6 +56,7 @@
 #define PROA_ENGINE_BEAM_H
 
 #include "base/status.h"
+#include "kernels/ops.h"
 #include "proa/proa.h"
 
 /* Nothing here has a default: the caller resolves the request's options. */
@@ -101,6 +102,11 @@ int32_t proa_beam_width(const proa_beam *b); /* K */
  * INTERNAL if a log-probability is NaN or +infinity. No allocation. */
 PROA_MUST_CHECK proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
                                               const int32_t *tokens, const float *logprobs, proa_err *err);
+
+/* What the next step needs to be made on a device (search in ops.def) so that beams, tokens and scores are those of
+ * proa_beam_advance; length counts that step. Left open: rows, row, at, state, to. False if it cannot: groups, a diversity
+ * rate, ft without pool, or too many candidates. */
+bool proa_beam_search(const proa_beam *b, int64_t length, proa_search *s);
 
 /* Makes the results and returns how many there are, at most `returned`, best first. After a search that ran to its end
  * there are K of them. If the caller stops early, the running beams take part as they do at max_new; hf without groups

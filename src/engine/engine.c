@@ -70,10 +70,13 @@ static void make_step(proa_engine *e)
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
     size_t sequences = (size_t)e->sizes.sequences_max;
     e->choices = proa_calloc(sequences, sizeof *e->choices);
+    e->pending = proa_calloc(sequences / 2 + 1, sizeof *e->pending);
     e->top_ids = proa_calloc((size_t)PROA_HEAD_ROWS * PROA_TOP_MAX, sizeof *e->top_ids);
     e->top_logits = proa_calloc((size_t)PROA_HEAD_ROWS * PROA_TOP_MAX, sizeof *e->top_logits);
     for (int i = 0; i < 2; i++) {
         e->flight[i].due = proa_calloc(sequences, sizeof *e->flight[i].due);
+        e->flight[i].search = proa_calloc(sequences / 2 + 1, sizeof *e->flight[i].search);
+        e->flight[i].searcher = proa_calloc(sequences / 2 + 1, sizeof(proa_job *));
         e->flight[i].ticket = i;
     }
     int64_t vocab = e->model->plan.width[PROA_REG_OUT];
@@ -126,12 +129,13 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
 static void free_step(proa_engine *e)
 {
     if (!e->pool) return;
-    void *all[] = {e->table_memory,  e->slot_used, e->self,      e->spare,
-                   e->cross,         e->ids,       e->positions, e->self_spans,
-                   e->cross_spans,   e->asks,      e->ask_rows,  e->kv,
-                   e->given,         e->from,      e->choices,   e->flight[0].due,
-                   e->flight[1].due, e->top_ids,   e->top_logits};
+    void *all[] = {e->table_memory,  e->slot_used, e->self,       e->spare,
+                   e->cross,         e->ids,       e->positions,  e->self_spans,
+                   e->cross_spans,   e->asks,      e->ask_rows,   e->kv,
+                   e->given,         e->from,      e->choices,    e->flight[0].due,
+                   e->flight[1].due, e->top_ids,   e->top_logits, e->pending};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
+    for (int i = 0; i < 2; i++) free(e->flight[i].search), free(e->flight[i].searcher);
     for (int i = 0; i < proa_pool_threads(e->pool) && e->samplers; i++) proa_sampler_release(&e->samplers[i]);
     free(e->changed);
     free(e->samplers);

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * flight.c - steps whose tokens are chosen where the model runs. Such a step is in flight from its launch until the host
  * has its tokens (it lands), and the next step's rows take their ids on the device, so that it can be launched before.
- * What needs a token of the host's choice (penalties, bans, beams, log-probabilities) is answer.c's, step by step. */
+ * What needs a token of the host's choice (penalties, bans, log-probabilities, diverse beams) is answer.c's, step by step.
+ *
+ * Of beam searches the device makes the step (search in ops.def) and moves the page tables (follow). The host hears of the
+ * same candidates, makes the same step with all that belongs to it (what has ended, when it is over), and moves its own
+ * tables after those of the device: by the same rule, so that both name the same pages. */
 #include "engine/job.h"
 
 #include <math.h>
@@ -18,12 +22,25 @@ proa_ahead proa_flight_mode(const proa_device *d)
     return d->host || strcmp(wanted, "host") == 0 ? PROA_AHEAD_NONE : PROA_AHEAD_LANDS;
 }
 
-void proa_flight_prepare(proa_job *job)
+static bool searches_there(const proa_job *job)
+{
+    proa_search step;
+    if (job->logits || job->options.prompt_logprobs || job->candidates > PROA_TOP_MAX) return false;
+    return proa_beam_search(job->beam, 1, &step) && job->width == step.beams;
+}
+
+static bool draws_there(proa_job *job)
 {
     const proa_options *o = &job->options;
     bool told = o->logprobs || o->top_logprobs || o->prompt_logprobs || o->return_logits || o->return_hidden;
     bool plain = job->task == PROA_TASK_GENERATE && job->seq && !job->candidates && !job->logits && !told;
-    job->chosen_there = plain && o->best_of <= o->n && proa_sampler_choice(&job->choice, o);
+    return plain && o->best_of <= o->n && proa_sampler_choice(&job->choice, o);
+}
+
+void proa_flight_prepare(proa_job *job)
+{
+    job->from = -1;
+    job->chosen_there = job->beam ? searches_there(job) : draws_there(job);
 }
 
 bool proa_flight_fits(const proa_engine *e)
@@ -56,22 +73,65 @@ static void add_prompt_dues(proa_engine *e, proa_flight *f, proa_job *job, int32
     job->phase = PROA_PHASE_DECODE;
 }
 
-void proa_flight_launch(proa_engine *e)
+/* Draws first. What is not chosen there stays in e->asks, and so do beams. */
+static void take_draws(proa_engine *e, proa_flight *f)
 {
-    proa_flight *f = &e->flight[e->flights];
     int64_t others = 0;
-    f->count = 0;
-    e->any_drawn = false;
     for (int64_t i = 0; i < e->ask_count; i++) {
         proa_ask a = e->asks[i];
-        if (!a.job->chosen_there) e->asks[others++] = a;
+        if (!a.job->chosen_there || a.job->beam) e->asks[others++] = a;
         else if (a.job->phase == PROA_PHASE_PROMPT) add_prompt_dues(e, f, a.job, a.row);
         else add_due(e, f, a.job, a.index, a.row);
     }
     e->ask_count = others;
-    if (!f->count) return;
+}
+
+/* What it gives lies behind what the search before gives. */
+static void add_search(proa_engine *e, proa_flight *f, proa_job *job, const proa_search *before)
+{
+    proa_search *s = &f->search[f->searches];
+    bool prompt = job->phase == PROA_PHASE_PROMPT;
+    proa_beam_search(job->beam, job->length - job->prompt_count + 1, s);
+    s->rows = prompt ? 1 : s->beams;
+    s->row = before ? before->row + before->rows : 0;
+    s->at = before ? before->at + before->rows * before->each : 0;
+    s->to = before ? before->to + before->beams : (int32_t)f->count;
+    s->state = job->slot;
+    job->from = s->to;
+    f->searcher[f->searches++] = job;
+    if (!prompt) return;
+    proa_answer_share(e, job);
+    job->phase = PROA_PHASE_DECODE;
+}
+
+static void take_searches(proa_engine *e, proa_flight *f)
+{
+    int64_t others = 0, rows = f->count;
+    for (int64_t i = 0; i < e->ask_count; i++) {
+        proa_ask a = e->asks[i];
+        if (!a.job->chosen_there) {
+            e->asks[others++] = a;
+            continue;
+        }
+        if (a.job->phase == PROA_PHASE_PROMPT || a.index == 0)
+            add_search(e, f, a.job, f->searches ? &f->search[f->searches - 1] : NULL);
+        e->ask_rows[rows++] = a.row;
+    }
+    e->ask_count = others;
+}
+
+void proa_flight_launch(proa_engine *e)
+{
+    proa_flight *f = &e->flight[e->flights];
+    f->count = f->searches = 0;
+    e->any_drawn = false;
+    take_draws(e, f);
+    take_searches(e, f);
+    if (!f->count && !f->searches) return;
+    proa_asked asked = {.rows = e->ask_rows, .count = f->count, .search = f->search, .searches = f->searches};
+    if (e->any_drawn) asked.how = e->choices;
     e->model->hidden_wanted = false;
-    proa_model_choose(e->model, e->ask_rows, f->count, e->any_drawn ? e->choices : NULL, f->ticket);
+    proa_model_choose(e->model, &asked, f->ticket);
     e->flights++;
 }
 
@@ -98,31 +158,71 @@ static void land_one(proa_engine *e, const proa_due *due, int32_t id, float sum)
     proa_answer_token(e, &draw, &sample);
 }
 
+static void take_lists(proa_job *job, const proa_search *s, const proa_lists *l)
+{
+    int64_t n = (int64_t)s->rows * s->each;
+    memcpy(job->beam_ids, l->ids + s->at, (size_t)n * sizeof *l->ids);
+    for (int64_t i = 0; i < n; i++)
+        job->beam_values[i] = l->logits[s->at + i] - l->sums[s->row + i / s->each];
+}
+
+/* The device has gone on with these; after a prompt all have the same parent. */
+static bool same_step(const proa_job *job, const proa_search *s, const proa_lists *l)
+{
+    size_t bytes = (size_t)job->width * sizeof(int32_t);
+    return memcmp(job->beam_token, l->tokens + s->to, bytes) == 0 &&
+           (job->depth == 0 || memcmp(job->beam_parent, l->parents + s->to, bytes) == 0);
+}
+
+static void land_search(proa_engine *e, const proa_search *s, proa_job *job, const proa_lists *l)
+{
+    bool flies = e->flights > 0; /* the next step, whose pages the device has moved; or this is the last */
+    if (!job || job->ending != PROA_FINISH_NONE) return;
+    if (!flies) job->from = -1;
+    take_lists(job, s, l);
+    if (!proa_answer_beams(e, job)) return;
+    if (!same_step(job, s, l)) {
+        job->ending = PROA_FINISH_ERROR;
+        (void)PROA_FAIL(&job->error, INTERNAL, "device and host disagree about the beams of step %lld",
+                        (long long)job->depth);
+        return;
+    }
+    int64_t tokens = job->prompt_count + job->depth;
+    if (job->depth++ > 0)
+        proa_tables_follow(&e->pages, &e->self[job->slot], &e->spare[job->slot], job->beam_parent, job->width,
+                           tokens, flies);
+}
+
 /* Of a flight that nobody waits for the tokens are not asked, unless there is nothing else to do: then the device rests
  * before the engine does. */
 static bool awaited(const proa_engine *e, const proa_flight *f)
 {
     for (int64_t i = 0; i < f->count; i++)
         if (f->due[i].job) return true;
+    for (int64_t i = 0; i < f->searches; i++)
+        if (f->searcher[i]) return true;
     return e->running.count == 0;
 }
 
 void proa_flight_land(proa_engine *e)
 {
     proa_flight f = e->flight[0];
-    const int32_t *ids;
-    const float *sums;
     e->flight[0] = e->flight[1];
     e->flight[1] = f;
     e->flights--;
     if (!awaited(e, &f)) return;
-    proa_model_chosen(e->model, f.ticket, f.count, &ids, &sums);
-    for (int64_t i = 0; i < f.count; i++) land_one(e, &f.due[i], ids[i], sums[i]);
+    proa_told told = proa_model_chosen(e->model, f.ticket);
+    for (int64_t i = 0; i < f.count; i++) land_one(e, &f.due[i], told.ids[i], told.sums[i]);
+    for (int64_t i = 0; i < f.searches; i++) land_search(e, &f.search[i], f.searcher[i], &told.lists);
 }
 
 void proa_flight_forget(proa_engine *e, const proa_job *job)
 {
-    for (int32_t n = 0; n < e->flights; n++)
-        for (int64_t i = 0; i < e->flight[n].count; i++)
-            if (e->flight[n].due[i].job == job) e->flight[n].due[i].job = NULL;
+    for (int32_t n = 0; n < e->flights; n++) {
+        proa_flight *f = &e->flight[n];
+        for (int64_t i = 0; i < f->count; i++)
+            if (f->due[i].job == job) f->due[i].job = NULL;
+        for (int64_t i = 0; i < f->searches; i++)
+            if (f->searcher[i] == job) f->searcher[i] = NULL;
+    }
 }

@@ -68,6 +68,7 @@ struct proa_job {
     proa_err error;              /* why, when ending is ERROR */
     bool chosen_there;           /* its tokens can be chosen where the model runs (flight.c), */
     proa_choice choice;          /* so, and by a random number of each's own */
+    int32_t from;                /* of beams, as of a sequence: the first one's */
     proa_logits *logits;         /* NULL: the options change no logits */
     proa_seq *seq;               /* [sequences] */
     proa_logprob *top;           /* [top_logprobs] for each sequence, or each of PROA_HEAD_ROWS prompt rows */
@@ -115,6 +116,9 @@ typedef struct proa_due {
 typedef struct proa_flight {
     proa_due *due; /* [sequences_max] */
     int64_t count;
+    proa_search *search; /* [sequences_max / 2 + 1] steps of beams, */
+    proa_job **searcher; /* and whose; NULL: it has gone */
+    int64_t searches;
     int ticket; /* for proa_model_chosen */
 } proa_flight;
 
@@ -153,6 +157,8 @@ struct proa_engine {
     int32_t *ids, *positions;
     int32_t *from; /* which of the chosen ids on the device a row runs; -1: ids says */
     bool any_from;
+    proa_pending *pending; /* beams whose last step the host has not seen */
+    int64_t pending_count;
     proa_span *self_spans, *cross_spans; /* [sequences_max] */
     proa_ask *asks;
     int32_t *ask_rows;
@@ -203,6 +209,8 @@ void proa_deliver_done(proa_engine *e, proa_job *job, proa_finish finish, const 
 void proa_answer_asks(proa_engine *e);
 /* After the prompt: all sequences share its pages. */
 void proa_answer_share(proa_engine *e, proa_job *job);
+/* The beams' candidates are there: a step of the search. False: it has ended. beam_token and beam_parent have what comes next. */
+bool proa_answer_beams(proa_engine *e, proa_job *job);
 /* Delivers a sequence's next token, and ends the sequence if it was the last. */
 void proa_answer_token(proa_engine *e, const proa_draw *draw, const proa_sample *sample);
 

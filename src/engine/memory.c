@@ -35,6 +35,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
     s->model = (proa_model_options){.dtype = o->dtype, .quant = o->quant, .kv_dtype = o->kv_dtype};
     s->model.rows_max = s->step_tokens;
+    s->model.chosen_rows = s->sequences_max;
     s->model.head_rows = PROA_HEAD_ROWS;
     s->model.best_rows = proa_min64(s->sequences_max, PROA_BEST_ROWS);
     return PROA_OK;

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "kernels/branch.h"
 
 #include <stdlib.h>
 
@@ -173,6 +174,37 @@ static void copy_page(const proa_pages *p, int32_t to, int32_t from, int64_t tok
                      .stride = {p->count * p->block_bytes, head}};
     if (tokens > 0)
         p->device->copy(p->device, p->memory + to * p->block_bytes, p->memory + from * p->block_bytes, &b);
+}
+
+/* The page that the next token is written to, where the table has one: the only one that is the table's own. */
+static int32_t own_page(const proa_table *table, int64_t full)
+{
+    return table->count > full ? table->page[full] : -1;
+}
+
+void proa_tables_follow(proa_pages *p, proa_table *tables, proa_table *spare, const int32_t *parent,
+                        int32_t count, int64_t tokens, bool copied)
+{
+    int64_t full = tokens / PROA_PAGE_TOKENS, used = tokens % PROA_PAGE_TOKENS;
+    int32_t take[PROA_SEARCH_BEAMS_MAX];
+    PROA_ASSERT(count <= PROA_SEARCH_BEAMS_MAX);
+    proa_branch_take(take, parent, count);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t from = used ? take[i] : i, page = own_page(&tables[from], full);
+        PROA_ASSERT(tables[i].count <= full + 1 && (page < 0 ? used == 0 : p->refs[page] == 1));
+        proa_table_share(p, &spare[i], &tables[parent[i]], full * PROA_PAGE_TOKENS);
+        if (page >= 0) spare[i].page[spare[i].count++] = page;
+        if (!used || from == parent[i]) continue;
+        if (!copied) copy_page(p, page, own_page(&tables[parent[i]], full), used);
+        p->copies++;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (tables[i].count > full) tables[i].count--; /* moved */
+        proa_table_release(p, &tables[i]);
+        proa_table swap = tables[i];
+        tables[i] = spare[i];
+        spare[i] = swap;
+    }
 }
 
 static int64_t shared_pages(const proa_pages *p, const proa_table *table, int64_t from_token)

@@ -59,6 +59,12 @@ void proa_table_release(proa_pages *p, proa_table *table);
 /* dst, which is empty and has room, comes to refer to the pages of src that hold its first `tokens` tokens (src has
  * at least these). Neither may write to a page before it owns it. */
 void proa_table_share(proa_pages *p, proa_table *dst, const proa_table *src, int64_t tokens);
+/* Tables of the sequences of one search, of `tokens` tokens each, which now go on from parent[i] (count at most
+ * PROA_SEARCH_BEAMS_MAX). Full pages are shared; each has a page of its own that the next token is written to (or has none yet,
+ * where the last page is full) and has one afterwards (branch.h): none is taken. copied: what was to be copied, the device
+ * has. spare [count], empty and with room; what it refers to is the tables' memory of before. */
+void proa_tables_follow(proa_pages *p, proa_table *tables, proa_table *spare, const int32_t *parent,
+                        int32_t count, int64_t tokens, bool copied);
 /* Before tokens from_token.. are written: each page from that of from_token on that others refer to as well is
  * replaced by a private one. Tokens before from_token are copied along, in all layers; from_token and what follows
  * is about to be written and is not copied. False, and nothing was changed, if the pool is dry. A from_token

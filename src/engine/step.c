@@ -134,7 +134,7 @@ static void admit(proa_engine *e)
 
 static void clear_batch(proa_engine *e)
 {
-    e->rows = e->spans = e->ask_count = e->given_count = 0;
+    e->rows = e->spans = e->ask_count = e->given_count = e->pending_count = 0;
     e->any_from = false;
 }
 
@@ -166,17 +166,28 @@ static void add_row(proa_engine *e, int32_t id, int64_t position)
 }
 
 /* The row of a sequence that decodes: its token may be known to the device alone. */
-static void add_token(proa_engine *e, const proa_seq *seq, int64_t position)
+static void add_token(proa_engine *e, int32_t token, int32_t from, int64_t position)
 {
-    add_row(e, seq->from < 0 ? seq->token : 0, position);
-    e->from[e->rows - 1] = seq->from;
-    e->any_from = e->any_from || seq->from >= 0;
+    add_row(e, from < 0 ? token : 0, position);
+    e->from[e->rows - 1] = from;
+    e->any_from = e->any_from || from >= 0;
+}
+
+/* Of beams too. What they went on from is known after the prompt: all from it, on its pages. */
+static void add_beam(proa_engine *e, const proa_job *job, int32_t i)
+{
+    bool unknown = job->from >= 0;
+    if (unknown && i == 0 && job->depth > 0)
+        e->pending[e->pending_count++] = (proa_pending){(int32_t)e->spans - 1, job->width, job->from};
+    add_token(e, job->beam_token[i], unknown ? job->from + i : -1, job->length);
 }
 
 static proa_batch batch_of(const proa_engine *e)
 {
     proa_batch b = {.rows = e->rows, .ids = e->ids, .positions = e->positions};
     if (e->any_from) b.from = e->from;
+    b.pending = e->pending;
+    b.pending_count = e->pending_count;
     b.self = (proa_spans){.span = e->self_spans, .count = e->spans, .pages = e->table_memory};
     b.cross = (proa_spans){.span = e->cross_spans, .count = e->spans, .pages = e->table_memory};
     return b;
@@ -321,7 +332,7 @@ static bool encode(proa_engine *e)
 /* A token that the host has not seen may turn out to be the last; that it is the last for its number is known. */
 static bool runs(const proa_job *job, int32_t i)
 {
-    if (job->candidates) return true;
+    if (job->candidates) return job->from < 0 || job->depth + 1 < job->new_max;
     const proa_seq *seq = &job->seq[i];
     return seq->finish == PROA_FINISH_NONE && (seq->from < 0 || seq->count + 1 < job->new_max);
 }
@@ -334,8 +345,8 @@ static void add_decoding(proa_engine *e, proa_job *job)
         take_pages(e, table, job->length, 1);
         add_span(e, table, 1, job->length + 1, &e->cross[job->slot], job->input_count);
         ask(e, job, e->rows, i);
-        if (job->candidates) add_row(e, job->beam_token[i], job->length);
-        else add_token(e, &job->seq[i], job->length);
+        if (job->candidates) add_beam(e, job, i);
+        else add_token(e, job->seq[i].token, job->seq[i].from, job->length);
     }
 }
 

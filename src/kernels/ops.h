@@ -7,6 +7,7 @@
 #define PROA_KERNELS_OPS_H
 
 #include "base/cpu.h"
+#include "base/limits.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "kernels/weight.h"
@@ -98,6 +99,39 @@ typedef struct proa_choice {
     int32_t falling; /* mass is counted from the likeliest down, exactly top_k stay, and the last one's weight is cut */
     double uniform; /* in [0,1): the candidate at which the running sum of weights, by rising id, exceeds this part */
 } proa_choice;
+
+/* One step of a beam search, as engine/beam.h has it: K beams of which each gives its M best continuations. Plain numbers, for
+ * a device to read. */
+enum { PROA_SEARCH_MAX = 2048, PROA_SEARCH_BEAMS_MAX = 64 };
+typedef struct proa_search {
+    int32_t beams, each; /* K, 2..PROA_SEARCH_BEAMS_MAX; M. K * M at most PROA_SEARCH_MAX */
+    int32_t kept;        /* C, K..K * M: candidates of which the next beams are taken */
+    int32_t rows; /* of its lists: K; or 1 in the first step: all beams stand at that row, and only one of them is alive */
+    int32_t row, at;   /* in proa_lists: its first row, and the first candidate of that row */
+    int32_t state, to; /* its first beam in scores; in tokens and parents */
+    float none;        /* the score of a beam that is not alive, -1e9 or less */
+    float divisor;     /* of a sum, for its key */
+    int32_t pushed; /* 1: candidates that end have `none` added, and among equals the lower token is first. 0: they come after
+                            all others, and among equals that of the lower rank in its list is first */
+    int32_t end_count, end_ids[PROA_EOS_MAX];
+} proa_search;
+
+/* What the searches of a step read and write; where that lies is proa_search's to say. */
+typedef struct proa_lists {
+    int32_t *ids;              /* [row][M] tokens, */
+    float *logits;             /* [row][M] largest first, */
+    float *sums;               /* [row] and log(sum(exp)) of the whole row */
+    float *scores;             /* of the beams: of this step, then of the next */
+    int32_t *tokens, *parents; /* of the next */
+} proa_lists;
+
+/* A search whose beams go on from those of the step before. Its page tables are of tokens / PROA_PAGE_TOKENS + 1 pages, one
+ * table behind the other. */
+typedef struct proa_branch {
+    int32_t source, table; /* in the pages: the first beam's table before, and after */
+    int32_t beams, tokens; /* K; tokens in the pages of each */
+    int32_t from;          /* in parents: which of the beams before the first one goes on from */
+} proa_branch;
 
 typedef struct proa_ops proa_ops;
 typedef struct proa_ctx {

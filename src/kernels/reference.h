@@ -13,6 +13,10 @@ void proa_reference_fill(proa_ops *ops);
 proa_choose_fn proa_choose_reference;
 proa_take_ids_fn proa_take_ids_reference;
 
+/* The ops search and follow (reference_search.c). */
+proa_search_fn proa_search_reference;
+proa_follow_fn proa_follow_reference;
+
 /* One activation in double precision, rounded once: act's formula as PROA_ACT_LIST states it. */
 float proa_act_reference(proa_act act, float x);
 

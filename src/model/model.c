@@ -141,6 +141,7 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
     m->kv_layers = m->config.layers ? (int32_t)m->config.layers : 1;
     m->plan = (proa_plan){.rows_max = rows, .head_rows = o->head_rows};
     m->plan.best_rows = proa_max64(best_rows, o->head_rows);
+    m->plan.chosen_rows = proa_min64(rows, proa_max64(o->chosen_rows, o->head_rows));
     return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, m->format, !m->device->host, err);
 }
 

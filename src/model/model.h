@@ -15,6 +15,7 @@ typedef struct proa_model_options {
     const char *quant;    /* "none", "int8", on a GPU also "fp8", "int4" */
     int64_t rows_max;     /* rows of the widest step */
     int64_t head_rows;    /* rows of logits that are fetched at once */
+    int64_t chosen_rows;  /* sequences of which a device chooses tokens in one step */
     int64_t best_rows;    /* rows of which a device chooses tokens at once, where that is more */
     const char *kv_dtype; /* of keys and values: "auto", "f32", "bf16", "f16", "fp8" (GPU); NULL: auto */
 } proa_model_options;
@@ -25,12 +26,21 @@ typedef struct proa_given {
     const float *values; /* [count][hidden], the host's */
 } proa_given;
 
+/* The spans [span, span + beams), of a row each, are of a beam search whose step (proa_model_choose) the host does not know
+ * yet: their page tables are those of the beams before, and follow on the device. */
+typedef struct proa_pending {
+    int32_t span, beams;
+    int32_t from; /* the first beam's place among the last chosen */
+} proa_pending;
+
 /* A step's rows. Arrays belong to the caller and hold for the pass. */
 typedef struct proa_batch {
     int64_t rows;
     const int32_t *ids, *positions; /* [rows] */
     const int32_t *from; /* [rows] which of the last chosen ids (proa_model_choose) a row runs, in place of its own; -1: none.
                             NULL: none of them */
+    const proa_pending *pending; /* [pending_count], of self */
+    int64_t pending_count;
     const int32_t *types;    /* [rows] token types (BERT); NULL: all 0 */
     proa_spans self;         /* whose rows, and their own contexts, this step's tokens included */
     proa_spans cross;        /* the same rows, with the encoder's contexts (encoder-decoder, decoding) */
@@ -86,15 +96,31 @@ proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
 /* Rows [0, rows) of the last pass of a model whose head only gathers: what proa_model_head gives for them, in one piece,
  * valid until the next pass. NULL: its head does more. */
 const float *proa_model_rows(proa_model *m, int64_t rows);
-/* A token for each of these rows of the last pass (at most plan.rows_max), chosen where the model runs (choose in ops.def);
- * how NULL: the likeliest. Returns at once: the next pass may run these tokens (proa_batch.from) before the host knows them.
- * ticket: 0 or 1, for proa_model_chosen. */
-void proa_model_choose(proa_model *m, const int32_t *rows, int64_t count, const proa_choice *how, int ticket);
-/* Waits for what was chosen: [count] ids and their rows' log_sum_exp. Valid until the ticket is used again. */
-void proa_model_chosen(proa_model *m, int ticket, int64_t count, const int32_t **ids, const float **sums);
+/* What is to be chosen from rows of the last pass: a token of each of the first `count`, as `how` says (choose in ops.def;
+ * NULL: the likeliest); then of the rows that each search names the best candidates and from these its next beams (search in
+ * ops.def). Tokens stand in one list, the `count` first; searches say in `to` where theirs do, and in `state` where their
+ * scores are kept from step to step. At most plan.chosen_rows rows, and as many tokens. */
+typedef struct proa_asked {
+    const int32_t *rows;
+    int64_t count;
+    const proa_choice *how;
+    const proa_search *search;
+    int64_t searches;
+} proa_asked;
+/* Done where the model runs. Returns at once: the next pass may run these tokens (proa_batch.from) before the host knows
+ * them. ticket: 0 or 1, for proa_model_chosen. */
+void proa_model_choose(proa_model *m, const proa_asked *asked, int ticket);
+/* What was chosen: the tokens, the rows' log_sum_exp, and of searches all that they have read and written. */
+typedef struct proa_told {
+    int32_t *ids;
+    float *sums;
+    proa_lists lists; /* scores: the device's alone; tokens: ids */
+} proa_told;
+/* Waits for it. Valid until the ticket is used again. */
+proa_told proa_model_chosen(proa_model *m, int ticket);
 /* The k likeliest of each of these rows (at most plan.head_rows), found where the model runs, and the rows' log_sum_exp:
  * ids and logits [count][k], sums [count]. 1 <= k <= PROA_TOP_MAX and the outputs. */
-enum { PROA_TOP_MAX = 128 };
+enum { PROA_TOP_MAX = 128 }; /* of searches too */
 void proa_model_top(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids, float *logits,
                     float *sums);
 /* What the head's last product read in row i of the last call of proa_model_head: [hidden], after the final norm. */

@@ -23,9 +23,10 @@ typedef enum proa_section {
 typedef struct proa_plan {
     proa_program program[PROA_STACK_COUNT][PROA_SECTION_COUNT];
     proa_program cross, head, pool;
-    int64_t rows_max;  /* of a step */
-    int64_t head_rows; /* whose logits are fetched at once */
-    int64_t best_rows; /* that the head takes at once, if only ids come back */
+    int64_t rows_max;    /* of a step */
+    int64_t head_rows;   /* whose logits are fetched at once */
+    int64_t chosen_rows; /* of which a step's tokens can be chosen where the model runs */
+    int64_t best_rows;   /* that the head takes at once, if only ids come back */
     int64_t width[PROA_REG_COUNT], offset[PROA_REG_COUNT]; /* offset in bytes into the activations; -1: not used */
     int64_t activation_bytes;
     int64_t weight_bytes; /* matrices as packed, vectors */
@@ -37,7 +38,7 @@ typedef struct proa_plan {
     bool normed_stream; /* each layer norms the residual stream itself (BERT): what products read, and no finer, is added to */
 } proa_plan;
 
-/* plan holds the three numbers of rows. tables: embedding tables are copied too (to a device), not read in place. Sizes from
+/* plan holds the four numbers of rows. tables: embedding tables are copied too (to a device), not read in place. Sizes from
  * shapes; sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT when a product overflows. */
 PROA_MUST_CHECK proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT],
                                            const proa_arch *arch, const proa_config *c, const proa_ops *ops,

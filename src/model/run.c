@@ -396,7 +396,7 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     f.here = batch;
     f.given = batch->given;
     f.given_count = batch->given_count;
-    f.batch = proa_stage_batch(m, batch, &there);
+    f.batch = proa_stage_batch(m, kv, batch, &there);
     m->stream = m->plan.normed_stream && !batch->given_count ? f.narrow : PROA_DTYPE_F32;
     bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX && !batch->given_count;
     if (recorded) {
@@ -445,17 +445,47 @@ static proa_view run_head(proa_model *m, const proa_program *program, const int3
     return proa_stage_fetch(m, run_head_there(m, program, there, count), hidden_rows(m, count));
 }
 
-void proa_model_choose(proa_model *m, const int32_t *rows, int64_t count, const proa_choice *how, int ticket)
+/* The candidates of searches of which some rows, in order from the first search's first row on, are rows [at, at + n) of the
+ * logits; those that want as many go together. */
+static void find_candidates(proa_model *m, const proa_asked *asked, const proa_told *told, proa_view logits,
+                            int64_t first)
 {
-    proa_chosen chosen = proa_stage_chosen(m, count);
-    const int32_t *there = proa_stage_rows(m, rows, count);
-    how = proa_stage_choices(m, how, count);
+    const proa_search *s = asked->search, *end = s + asked->searches;
+    int64_t n = logits.shape[0];
+    m->ctx.ops->log_sum_exp(&m->ctx, told->lists.sums + first, logits);
+    while (first >= s->row + s->rows) s++;
+    for (int64_t i = 0, k; i < n; i = k) {
+        int64_t M = s->each, at = s->at + (first + i - s->row) * M;
+        for (k = i; k < n && s < end && s->each == M; s++) k = proa_min64(n, s->row + s->rows - first);
+        proa_view values = proa_view_2d(told->lists.logits + at, PROA_DTYPE_F32, k - i, M);
+        m->ctx.ops->top_k(&m->ctx, values, told->lists.ids + at, proa_view_rows(logits, i, k), M);
+    }
+}
+
+static int64_t rows_of_searches(const proa_asked *asked)
+{
+    const proa_search *last = asked->search + asked->searches - 1;
+    return asked->searches ? last->row + last->rows : 0;
+}
+
+void proa_model_choose(proa_model *m, const proa_asked *asked, int ticket)
+{
+    int64_t single = asked->count, count = single + rows_of_searches(asked);
+    proa_told told = proa_stage_told(m, asked, ticket);
+    const int32_t *there = proa_stage_rows(m, asked->rows, count);
+    const proa_choice *how = proa_stage_choices(m, asked->how, single);
+    const proa_search *search = proa_stage_searches(m, asked->search, asked->searches);
     for (int64_t at = 0, n; at < count; at += n) {
         n = proa_min64(count - at, m->plan.best_rows);
-        proa_view logits = run_head_there(m, &m->plan.head, there + at, n);
-        m->ctx.ops->choose(&m->ctx, chosen.ids + at, chosen.sums + at, logits, how ? how + at : NULL);
+        int64_t of_single = proa_max64(0, proa_min64(single - at, n));
+        proa_view logits = run_head_there(m, &m->plan.head, there + at, n),
+                  few = proa_view_rows(logits, 0, of_single);
+        if (of_single) m->ctx.ops->choose(&m->ctx, told.ids + at, told.sums + at, few, how ? how + at : NULL);
+        if (of_single < n)
+            find_candidates(m, asked, &told, proa_view_rows(logits, of_single, n), proa_max64(0, at - single));
     }
-    proa_stage_send_chosen(m, count, ticket);
+    if (asked->searches) m->ctx.ops->search(&m->ctx, search, asked->searches, &told.lists);
+    proa_stage_send(m, ticket);
 }
 
 void proa_model_top(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids, float *logits,

@@ -8,33 +8,70 @@
 
 enum { PAGES_MAX = 1 << 24 }; /* entries of all page tables of a step: 64 MB, a billion tokens of context */
 
+/* Of what is chosen in a step: tokens, rows of searches, candidates in these. */
+typedef struct counts {
+    int64_t tokens, rows, entries;
+} counts;
+
 struct proa_stage {
-    char *here, *there; /* the step's arrays; on the host ids alone, as they will run */
+    char *here, *there; /* the step's arrays; on the host touched only if some of them are not known */
     int32_t *there_rows; /* [rows_max] what the head gathers; then 0, 1, ..., rows_max - 1; what ids come from */
-    proa_choice *there_choices; /* [rows_max] */
-    int32_t *there_chosen;      /* the last chosen ids, then their rows' sums (proa_stage_chosen) */
-    char *sent[2];              /* these, on the host */
-    float *out, *hidden;        /* [head_rows][outputs], [head_rows][hidden] on the host */
-    float *rows;                /* [rows_max][outputs], of a head that only gathers */
+    proa_choice *there_choices;  /* [chosen_rows] */
+    proa_search *there_searches; /* [chosen_rows / 2] */
+    proa_search *searches;       /* [searches_count] what stands there */
+    int64_t searches_count;
+    float *there_scores;    /* [chosen_rows] of beams */
+    char *there_chosen;     /* what was chosen last (lay_out), or the likeliest of rows */
+    int32_t *there_parents; /* in it */
+    char *sent[2];          /* the same, on the host */
+    counts sent_counts[2];
+    float *out, *hidden; /* [head_rows][outputs], [head_rows][hidden] on the host */
+    float *rows;         /* [rows_max][outputs], of a head that only gathers */
     int64_t bytes, used, pages_max, out_width, hidden_width;
 };
 
 static int64_t page_entries(const proa_model *m)
 {
     int64_t longest = proa_max64(m->config.context, m->plan.rows_max);
-    int64_t entries = 2 * m->plan.rows_max * (proa_ceil_div(longest, PROA_PAGE_TOKENS) + 1);
+    int64_t entries = 3 * m->plan.rows_max * (proa_ceil_div(longest, PROA_PAGE_TOKENS) + 1);
     return proa_min64(entries, PAGES_MAX);
 }
 
-/* ids, a gap to 16 bytes, sums; or the likeliest ids, their logits and the rows' sums */
+/* Room of so many words at *at, which moves on. */
+static void *words(char *memory, int64_t *at, int64_t count)
+{
+    int64_t begin = *at;
+    *at = begin + proa_round_up(4 * count, 16);
+    return memory + begin;
+}
+
+/* Where it all lies in memory, and how many bytes it takes. */
+static int64_t lay_out(proa_told *told, char *memory, counts n)
+{
+    int64_t at = 0;
+    told->ids = words(memory, &at, n.tokens);
+    told->sums = words(memory, &at, n.tokens);
+    if (!n.rows) return at;
+    proa_lists *l = &told->lists;
+    l->tokens = told->ids;
+    l->parents = words(memory, &at, n.tokens);
+    l->ids = words(memory, &at, n.entries);
+    l->logits = words(memory, &at, n.entries);
+    l->sums = words(memory, &at, n.rows);
+    return at;
+}
+
+/* Or the likeliest ids, their logits and the rows' sums (proa_stage_top). */
 static int64_t chosen_bytes(const proa_model *m)
 {
-    return proa_max64(8 * m->plan.rows_max + 16, m->plan.head_rows * (8 * PROA_TOP_MAX + 4));
+    int64_t rows = m->plan.chosen_rows;
+    return 3 * 4 * rows + rows * (8 * PROA_TOP_MAX + 4) + 256;
 }
 
 static int64_t rows_bytes(const proa_model *m)
 {
-    return m->plan.rows_max * (3 * 4 + (int64_t)sizeof(proa_choice)) + 64 + chosen_bytes(m);
+    int64_t each = (int64_t)(sizeof(proa_choice) + sizeof(proa_search) / 2 + sizeof(float));
+    return m->plan.rows_max * 3 * 4 + m->plan.chosen_rows * each + 256 + chosen_bytes(m);
 }
 
 static int64_t out_bytes(const proa_model *m)
@@ -58,7 +95,7 @@ const int32_t *proa_stage_all_rows(const proa_model *m)
     return m->stage->there_rows + m->plan.rows_max;
 }
 
-/* What the host's own model needs: ids that were chosen, and room to put them among others. */
+/* What the host's own model needs too: what was chosen, and a step's arrays, to put that among others. */
 static proa_status make_shared(proa_model *m, proa_err *err)
 {
     proa_device *d = m->device;
@@ -70,8 +107,12 @@ static proa_status make_shared(proa_model *m, proa_err *err)
     if (!memory || !s->there || !s->sent[0] || !s->sent[1])
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for a step's arrays on %s",
                          (double)s->bytes / 1e6, d->name);
-    s->there_choices = (proa_choice *)(void *)(memory + proa_round_up(3 * 4 * m->plan.rows_max, 32));
-    s->there_chosen = (int32_t *)(void *)(s->there_choices + m->plan.rows_max);
+    int64_t at = 0, rows = m->plan.chosen_rows, word = 4;
+    words(memory, &at, 3 * m->plan.rows_max);
+    s->there_choices = words(memory, &at, rows * (int64_t)sizeof(proa_choice) / word);
+    s->there_searches = words(memory, &at, rows / 2 * (int64_t)sizeof(proa_search) / word);
+    s->there_scores = words(memory, &at, rows);
+    s->there_chosen = memory + at;
     number_rows(m);
     return PROA_OK;
 }
@@ -82,12 +123,14 @@ proa_status proa_stage_make(proa_model *m, proa_err *err)
     proa_stage *s = m->stage = proa_calloc(1, sizeof *s);
     int64_t rows = m->plan.rows_max;
     s->pages_max = page_entries(m);
-    s->bytes = d->host ? 4 * rows : rows * (3 * 4 + 2 * (int64_t)sizeof(proa_span)) + 4 * s->pages_max + 1024;
+    s->bytes = rows * (3 * 4 + 2 * (int64_t)sizeof(proa_span)) +
+               m->plan.chosen_rows * (int64_t)sizeof(proa_branch) + 4 * s->pages_max + 1024;
+    s->here = proa_malloc((size_t)s->bytes);
     PROA_TRY(make_shared(m, err));
     if (d->host) return PROA_OK;
     s->out_width = proa_max64(m->plan.width[PROA_REG_OUT], m->config.hidden);
     s->hidden_width = m->config.hidden;
-    s->here = proa_malloc((size_t)s->bytes);
+    s->searches = proa_calloc((size_t)(m->plan.chosen_rows / 2 + 1), sizeof *s->searches);
     s->out = d->host_alloc(d, out_bytes(m));
     s->hidden = d->host_alloc(d, m->plan.head_rows * s->hidden_width * (int64_t)sizeof *s->hidden);
     s->rows = s->out ? s->out + m->plan.head_rows * s->out_width : NULL;
@@ -104,6 +147,7 @@ void proa_stage_free(proa_model *m)
     m->device->free(m->device, s->there_rows, rows_bytes(m));
     for (int i = 0; i < 2; i++) m->device->host_free(m->device, s->sent[i]);
     free(s->here);
+    free(s->searches);
     m->device->host_free(m->device, s->out);
     m->device->host_free(m->device, s->hidden);
     free(s);
@@ -171,25 +215,50 @@ static const int32_t *rows_there(proa_model *m, const int32_t *rows, int64_t cou
 static void take_chosen(proa_model *m, const proa_batch *batch, int32_t *ids)
 {
     const int32_t *from = rows_there(m, batch->from, batch->rows, m->stage->there_rows + 2 * m->plan.rows_max);
-    m->ctx.ops->take_ids(&m->ctx, ids, m->stage->there_chosen, from, batch->rows);
+    const int32_t *chosen = (const int32_t *)(const void *)m->stage->there_chosen;
+    m->ctx.ops->take_ids(&m->ctx, ids, chosen, from, batch->rows);
 }
 
-/* The host reads the batch where it is, but for ids that are not in it. */
-static const proa_batch *stage_here(proa_model *m, const proa_batch *batch, proa_batch *there)
+/* The tables that are to follow, as they were, lie behind the others, and behind these what is to be done: so the pages lie
+ * where a recorded pass of this shape has them, whether beams follow or not. Returns how, where the model runs. */
+static const proa_branch *put_pending(proa_stage *s, const proa_batch *batch, const proa_spans *there,
+                                      int32_t *count, int32_t *pages)
 {
-    *there = *batch;
-    if (!batch->from) return batch;
-    memcpy(m->stage->there, batch->ids, (size_t)batch->rows * 4);
-    there->ids = (const int32_t *)(const void *)m->stage->there;
-    take_chosen(m, batch, (int32_t *)(void *)m->stage->there);
-    return there;
+    const proa_span *span = (const proa_span *)(const void *)(s->here + ((const char *)there->span - s->there));
+    int32_t at = *count;
+    for (int64_t i = 0; i < batch->pending_count; i++) {
+        const proa_pending *p = &batch->pending[i];
+        int32_t n = p->beams * ((span[p->span].context - 1) / PROA_PAGE_TOKENS + 1);
+        PROA_ASSERT(*count + n <= s->pages_max);
+        memcpy(pages + *count, pages + span[p->span].table, (size_t)n * sizeof *pages);
+        *count += n;
+    }
+    s->used += 4 * (int64_t)*count;
+    put(s, NULL, 0);
+    proa_branch *branch = (proa_branch *)(void *)(s->here + s->used);
+    const proa_branch *branches = put(s, NULL, batch->pending_count * (int64_t)sizeof *branch);
+    for (int64_t i = 0; i < batch->pending_count; i++) {
+        const proa_pending *p = &batch->pending[i];
+        int32_t tokens = span[p->span].context - 1;
+        branch[i] = (proa_branch){at, span[p->span].table, p->beams, tokens, p->from};
+        at += p->beams * (tokens / PROA_PAGE_TOKENS + 1);
+    }
+    return branches;
 }
 
-const proa_batch *proa_stage_batch(proa_model *m, const proa_batch *batch, proa_batch *there)
+static int32_t widest(const proa_batch *batch)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < batch->pending_count; i++)
+        most = batch->pending[i].beams > most ? batch->pending[i].beams : most;
+    return most;
+}
+
+const proa_batch *proa_stage_batch(proa_model *m, const proa_kv *kv, const proa_batch *batch, proa_batch *there)
 {
     proa_stage *s = m->stage;
     int32_t count = 0;
-    if (m->device->host) return stage_here(m, batch, there);
+    if (m->device->host && !batch->from) return batch;
     s->used = 0;
     *there = (proa_batch){.rows = batch->rows};
     there->ids = put(s, batch->ids, batch->rows * 4);
@@ -197,12 +266,17 @@ const proa_batch *proa_stage_batch(proa_model *m, const proa_batch *batch, proa_
     there->types = put(s, batch->types, batch->rows * 4);
     put_spans(s, &batch->self, &there->self);
     put_spans(s, &batch->cross, &there->cross);
-    int32_t *pages = (int32_t *)(void *)(s->here + s->used);
-    there->self.pages = there->cross.pages = (const int32_t *)(const void *)(s->there + s->used);
+    int32_t *pages = (int32_t *)(void *)(s->here + s->used),
+            *pages_there = (int32_t *)(void *)(s->there + s->used);
+    there->self.pages = there->cross.pages = pages_there;
     put_pages(s, &batch->self, &there->self, &count, pages);
     put_pages(s, &batch->cross, &there->cross, &count, pages);
-    m->device->upload(m->device, s->there, s->here, s->used + 4 * (int64_t)count);
+    const proa_branch *branches = put_pending(s, batch, &there->self, &count, pages);
+    m->device->upload(m->device, s->there, s->here, s->used);
     if (batch->from) take_chosen(m, batch, (int32_t *)(void *)s->there); /* ids lie first */
+    if (batch->pending_count)
+        m->ctx.ops->follow(&m->ctx, pages_there, branches, batch->pending_count, widest(batch),
+                           s->there_parents, kv, m->kv_layers);
     return there;
 }
 
@@ -218,24 +292,52 @@ const proa_choice *proa_stage_choices(proa_model *m, const proa_choice *how, int
     return m->stage->there_choices;
 }
 
-proa_chosen proa_stage_chosen(proa_model *m, int64_t count)
-{
-    int32_t *ids = m->stage->there_chosen;
-    return (proa_chosen){ids, (float *)(void *)(ids + proa_round_up(count, 4))};
-}
-
-void proa_stage_send_chosen(proa_model *m, int64_t count, int ticket)
+/* From step to step they are mostly the same. */
+const proa_search *proa_stage_searches(proa_model *m, const proa_search *search, int64_t count)
 {
     proa_stage *s = m->stage;
-    m->device->send(m->device, s->sent[ticket], s->there_chosen, 4 * (proa_round_up(count, 4) + count), ticket);
+    int64_t bytes = count * (int64_t)sizeof *search;
+    if (!count || m->device->host) return search;
+    if (count == s->searches_count && memcmp(s->searches, search, (size_t)bytes) == 0)
+        return s->there_searches;
+    memcpy(s->searches, search, (size_t)bytes);
+    s->searches_count = count;
+    m->device->upload(m->device, s->there_searches, search, bytes);
+    return s->there_searches;
 }
 
-void proa_model_chosen(proa_model *m, int ticket, int64_t count, const int32_t **ids, const float **sums)
+proa_told proa_stage_told(proa_model *m, const proa_asked *asked, int ticket)
 {
-    const char *sent = m->stage->sent[ticket];
+    proa_stage *s = m->stage;
+    counts n = {.tokens = asked->count};
+    proa_told told = {.lists = {.scores = s->there_scores}};
+    for (int64_t i = 0; i < asked->searches; i++) {
+        const proa_search *search = &asked->search[i];
+        n.tokens += search->beams;
+        n.rows += search->rows;
+        n.entries += (int64_t)search->rows * search->each;
+    }
+    s->sent_counts[ticket] = n;
+    int64_t bytes = lay_out(&told, s->there_chosen, n);
+    PROA_ASSERT(n.tokens <= m->plan.chosen_rows && bytes <= chosen_bytes(m));
+    s->there_parents = told.lists.parents;
+    return told;
+}
+
+void proa_stage_send(proa_model *m, int ticket)
+{
+    proa_stage *s = m->stage;
+    proa_told told = {.ids = NULL};
+    int64_t bytes = lay_out(&told, s->there_chosen, s->sent_counts[ticket]);
+    m->device->send(m->device, s->sent[ticket], s->there_chosen, bytes, ticket);
+}
+
+proa_told proa_model_chosen(proa_model *m, int ticket)
+{
+    proa_told told = {.ids = NULL};
     m->device->sent(m->device, ticket);
-    *ids = (const int32_t *)(const void *)sent;
-    *sums = (const float *)(const void *)(sent + 4 * proa_round_up(count, 4));
+    lay_out(&told, m->stage->sent[ticket], m->stage->sent_counts[ticket]);
+    return told;
 }
 
 proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden)
@@ -271,7 +373,7 @@ const float *proa_stage_sent_rows(proa_model *m)
 
 proa_top proa_stage_top(proa_model *m, int64_t count, int64_t k)
 {
-    int32_t *ids = m->stage->there_chosen;
+    int32_t *ids = (int32_t *)(void *)m->stage->there_chosen;
     float *logits = (float *)(void *)(ids + count * k);
     return (proa_top){ids, logits, logits + count * k};
 }

@@ -11,8 +11,9 @@
 PROA_MUST_CHECK proa_status proa_stage_make(proa_model *m, proa_err *err);
 void proa_stage_free(proa_model *m);
 /* Copies ids, positions, types, spans and the pages that they use in one piece, and makes *there of it. Returns there,
- * or on the host batch itself. The spans' context_max is rounded up so that few different ones come. */
-const proa_batch *proa_stage_batch(proa_model *m, const proa_batch *batch, proa_batch *there);
+ * or on the host batch itself, unless there are ids or pages in it that the host does not know. The spans' context_max is
+ * rounded up so that few different ones come. kv: of the pass. */
+const proa_batch *proa_stage_batch(proa_model *m, const proa_kv *kv, const proa_batch *batch, proa_batch *there);
 /* The same of rows, at most rows_max, that the head gathers. */
 const int32_t *proa_stage_rows(proa_model *m, const int32_t *rows, int64_t count);
 const int32_t *proa_stage_all_rows(const proa_model *m); /* 0, 1, 2, ... */
@@ -23,14 +24,12 @@ proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden);
 const float *proa_stage_fetch_rows(proa_model *m, proa_view out);
 void proa_stage_send_rows(proa_model *m, proa_view out, int64_t first);
 const float *proa_stage_sent_rows(proa_model *m);
-/* Tokens that the device chooses: how, where they and the rows' sums go, and sending both to the host. ticket: 0 or 1. */
-typedef struct proa_chosen {
-    int32_t *ids;
-    float *sums;
-} proa_chosen;
+/* Tokens that the device chooses: how, and the searches that it makes a step of, where the model runs; where all goes that
+ * they give, and sending that to the host. ticket: 0 or 1. */
 const proa_choice *proa_stage_choices(proa_model *m, const proa_choice *how, int64_t count);
-proa_chosen proa_stage_chosen(proa_model *m, int64_t count);
-void proa_stage_send_chosen(proa_model *m, int64_t count, int ticket);
+const proa_search *proa_stage_searches(proa_model *m, const proa_search *search, int64_t count);
+proa_told proa_stage_told(proa_model *m, const proa_asked *asked, int ticket);
+void proa_stage_send(proa_model *m, int ticket);
 /* Where the k likeliest of some rows go, one behind the other, and fetching all three. */
 typedef struct proa_top {
     int32_t *ids;

@@ -433,6 +433,49 @@ static void take_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32
     take_back();
 }
 
+/* Wherever one of them reads or writes: rows, candidates, scores, tokens. */
+static void search(proa_ctx *c, const proa_search *s, int64_t count, const proa_lists *l)
+{
+    int64_t rows = 0, entries = 0, scores = 0, tokens = 0;
+    PROA_UNUSED(c);
+    for (int64_t i = 0; i < count; i++) {
+        rows = proa_max64(rows, s[i].row + s[i].rows);
+        entries = proa_max64(entries, s[i].at + s[i].rows * s[i].each);
+        scores = proa_max64(scores, s[i].state + s[i].beams);
+        tokens = proa_max64(tokens, s[i].to + s[i].beams);
+    }
+    cover(s, count * (int64_t)sizeof *s), cover(l->ids, entries * 4), cover(l->logits, entries * 4);
+    cover(l->sums, rows * 4), cover(l->scores, scores * 4), cover(l->tokens, tokens * 4),
+        cover(l->parents, tokens * 4);
+    bring();
+    proa_lists lists = {there(l->ids),    there(l->logits), there(l->sums),
+                        there(l->scores), there(l->tokens), there(l->parents)};
+    device->ops->search(ctx(), there(s), count, &lists);
+    take_back();
+}
+
+/* All of kv lies in one piece, of as many bytes a half layer as there are from its keys to its values. */
+static void follow(proa_ctx *c, int32_t *pages, const proa_branch *b, int64_t count, int32_t most,
+                   const int32_t *parents, const proa_kv *kv, int64_t layers)
+{
+    int64_t entries = 0, beams = 0, half = (char *)kv->v - (char *)kv->k;
+    proa_kv away[8];
+    PROA_UNUSED(c);
+    PROA_ASSERT(layers <= (int64_t)PROA_COUNT(away));
+    for (int64_t i = 0; i < count; i++) {
+        int64_t size = (int64_t)b[i].beams * (b[i].tokens / PROA_PAGE_TOKENS + 1);
+        entries = proa_max64(entries, proa_max64(b[i].source, b[i].table) + size);
+        beams = proa_max64(beams, b[i].from + b[i].beams);
+    }
+    cover(pages, entries * 4), cover(b, count * (int64_t)sizeof *b), cover(parents, beams * 4);
+    cover(kv->k, 2 * layers * half);
+    bring();
+    for (int64_t i = 0; i < layers; i++)
+        away[i] = kv[i], away[i].k = there(kv[i].k), away[i].v = there(kv[i].v);
+    device->ops->follow(ctx(), there(pages), there(b), count, most, there(parents), away, layers);
+    take_back();
+}
+
 const proa_ops *hosted_table(const char *name, proa_err *err)
 {
     static proa_ops table;

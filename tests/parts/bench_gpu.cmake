@@ -1,3 +1,6 @@
 # bench-gpu-attend: decode attention alone on a GPU. Not a test: it prints numbers, and is built on demand.
 add_executable(bench-gpu-attend EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu/attend.c)
 target_link_libraries(bench-gpu-attend PRIVATE proa_static)
+# bench-gpu-beams: beam searches, all included.
+add_executable(bench-gpu-beams EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu/beams.c)
+target_link_libraries(bench-gpu-beams PRIVATE proa_static)

@@ -360,6 +360,7 @@ void gpu_fill_rows(proa_ops *ops);   /* rows.cu */
 void gpu_fill_linear(proa_ops *ops); /* linear.cu */
 void gpu_fill_attend(proa_ops *ops); /* attend.cu */
 void gpu_fill_choose(proa_ops *ops); /* choose.cu */
+void gpu_fill_search(proa_ops *ops); /* search.cu */
 void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
                 uint64_t seed);
 double gpu_read_rate(proa_device *d);                     /* ceiling.cu */

@@ -369,6 +369,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     gpu_fill_linear(&gpu_ops);
     gpu_fill_attend(&gpu_ops);
     gpu_fill_choose(&gpu_ops);
+    gpu_fill_search(&gpu_ops);
     gpu *g = (gpu *)proa_calloc(1, sizeof *g);
     proa_device *d = &g->base;
     snprintf(g->name, sizeof g->name, "%s", prop.name);

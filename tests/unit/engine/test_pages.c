@@ -240,6 +240,93 @@ static void test_random_moves(void **state)
     check_counts(f, 0);
 }
 
+/* ---- beams ---- */
+
+enum { BEAMS = 5, TOKENS = 200, WORDS_PER_TOKEN = 2 * LAYERS * HEADS * DIM };
+
+typedef struct search {
+    proa_pages pool;
+    int32_t page[2 * BEAMS][CAP];
+    proa_table table[BEAMS], spare[BEAMS];
+    float written[BEAMS][TOKENS]; /* what each beam has in its pages, by token */
+} search;
+
+static float *of_token(const search *s, int beam, int64_t token, int64_t word)
+{
+    proa_kv kv = proa_pages_layer(&s->pool, (int32_t)(word / (2 * HEADS * DIM)));
+    int64_t page = s->table[beam].page[token / PROA_PAGE_TOKENS], head = word / DIM % HEADS;
+    float *base = word / (HEADS * DIM) % 2 ? kv.v : kv.k;
+    return base + ((page * HEADS + head) * PROA_PAGE_TOKENS + token % PROA_PAGE_TOKENS) * DIM + word % DIM;
+}
+
+static void write_token(search *s, int64_t token, uint32_t *random)
+{
+    for (int b = 0; b < BEAMS; b++) {
+        assert_true(proa_table_own(&s->pool, &s->table[b], token));
+        assert_true(proa_table_grow(&s->pool, &s->table[b], token + 1));
+        s->written[b][token] = (float)((*random = *random * 1664525u + 1013904223u) >> 9);
+        for (int64_t w = 0; w < WORDS_PER_TOKEN; w++)
+            *of_token(s, b, token, w) = s->written[b][token] + (float)w;
+    }
+}
+
+/* As a device does it ahead of the engine; `to` [BEAMS][count]. */
+static void follow_there(const search *s, const int32_t *parent, int64_t tokens, int32_t *to)
+{
+    int32_t pages[2 * BEAMS * CAP], count = (int32_t)(tokens / PROA_PAGE_TOKENS + 1);
+    proa_branch b = {0, BEAMS * count, BEAMS, (int32_t)tokens, 0};
+    proa_kv kv[LAYERS];
+    for (int i = 0; i < BEAMS; i++)
+        memcpy(pages + i * count, s->table[i].page, (size_t)count * sizeof *pages);
+    for (int32_t l = 0; l < LAYERS; l++) kv[l] = proa_pages_layer(&s->pool, l);
+    host()->ops->follow(NULL, pages, &b, 1, BEAMS, parent, kv, LAYERS);
+    memcpy(to, pages + b.table, (size_t)(BEAMS * count) * sizeof *to);
+}
+
+/* Each beam finds what its line of parents wrote, whether the engine moves the pages or a device has before it; the tables
+ * name the same pages then. No page is taken in between, and none is lost. */
+static void test_follow(void **state)
+{
+    search *s = proa_calloc(1, sizeof *s);
+    uint32_t random = 7;
+    (void)state;
+    for (int i = 0; i < BEAMS; i++) {
+        s->table[i] = (proa_table){.page = s->page[i], .cap = CAP};
+        s->spare[i] = (proa_table){.page = s->page[BEAMS + i], .cap = CAP};
+    }
+    assert_int_equal(proa_pages_init(&s->pool, host(), BEAMS * CAP, LAYERS, HEADS, DIM, PROA_DTYPE_F32, NULL),
+                     PROA_OK);
+    for (int64_t token = 0; token < TOKENS; token++) {
+        int32_t parent[BEAMS], there[BEAMS * CAP];
+        bool copied = token % 2, grown = token % 3 == 0; /* a device's tables have the next step's page already */
+        float before[BEAMS][TOKENS];
+        write_token(s, token, &random);
+        for (int i = 0; i < BEAMS && (copied || grown); i++)
+            assert_true(proa_table_grow(&s->pool, &s->table[i], token + 2));
+        for (int i = 0; i < BEAMS; i++)
+            parent[i] = (int32_t)((random = random * 1664525u + 1013904223u) >> 20) % BEAMS;
+        memcpy(before, s->written, sizeof before);
+        if (copied) follow_there(s, parent, token + 1, there);
+        int64_t used = s->pool.used;
+        proa_tables_follow(&s->pool, s->table, s->spare, parent, BEAMS, token + 1, copied);
+        assert_true(s->pool.used <= used);
+        for (int i = 0; i < BEAMS; i++) {
+            size_t count = (size_t)s->table[i].count;
+            memcpy(s->written[i], before[parent[i]], sizeof s->written[i]);
+            if (copied)
+                assert_memory_equal(there + (size_t)i * count, s->table[i].page, count * sizeof *there);
+            for (int64_t t = 0; t <= token; t++)
+                for (int64_t w = 0; w < WORDS_PER_TOKEN; w++)
+                    if (*of_token(s, i, t, w) != s->written[i][t] + (float)w)
+                        fail_msg("token %d: beam %d has lost token %d", (int)token, i, (int)t);
+        }
+    }
+    for (int i = 0; i < BEAMS; i++) proa_table_release(&s->pool, &s->table[i]);
+    assert_int_equal(s->pool.used, 0);
+    proa_pages_release(&s->pool);
+    free(s);
+}
+
 static void test_sizes(void **state)
 {
     (void)state;
@@ -316,6 +403,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_dry_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_random_moves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_layout, set_up, tear_down),
+        cmocka_unit_test(test_follow),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_refusals),
     };

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * reference_search.c - a step of a beam search as a textbook has it: candidates put in order one by one. The engine has its own, which also
+ * keeps what has ended (engine/beam.h); this is what a device's is compared with, and the two must agree. And the page tables
+ * that follow the beams. */
+#include "kernels/branch.h"
+#include "kernels/reference.h"
+
+#include "base/limits.h"
+#include <string.h>
+
+typedef struct candidate {
+    float key, sum;
+    int32_t parent, tie, token;
+} candidate;
+
+/* NaN is last, wherever it comes from. */
+static int compare(float a, float b)
+{
+    if (a != a || b != b) return (a != a) - (b != b);
+    return (a < b) - (a > b);
+}
+
+static bool before(const candidate *x, const candidate *y)
+{
+    int order = compare(x->key, y->key);
+    if (order) return order < 0;
+    return x->parent != y->parent ? x->parent < y->parent : x->tie < y->tie;
+}
+
+/* Puts c among the best, of which there are `count` and at most `most`; returns how many there are now. */
+static int32_t keep(candidate *best, int32_t count, int32_t most, const candidate *c)
+{
+    if (count == most && !before(c, &best[most - 1])) return count;
+    int32_t at = count < most ? count++ : most - 1;
+    for (; at > 0 && before(c, &best[at - 1]); at--) best[at] = best[at - 1];
+    best[at] = *c;
+    return count;
+}
+
+/* Candidate j of beam i. */
+static candidate candidate_of(const proa_search *s, const proa_lists *l, int32_t i, int32_t j)
+{
+    bool first = s->rows == 1;
+    int32_t row = first ? 0 : i, at = s->at + row * s->each + j;
+    float score = !first ? l->scores[s->state + i] : i ? s->none : 0.0F;
+    float sum = l->logits[at] - l->sums[s->row + row] + score;
+    return (candidate){sum / s->divisor, sum, i, s->pushed ? l->ids[at] : j, l->ids[at]};
+}
+
+static bool is_end(const proa_search *s, int32_t token)
+{
+    for (int32_t i = 0; i < s->end_count; i++)
+        if (s->end_ids[i] == token) return true;
+    return false;
+}
+
+/* As it is ranked to go on: after those that have not ended. Among equals the order that there is, which tie keeps. */
+static candidate as_next(const proa_search *s, const candidate *c, int32_t rank)
+{
+    bool ended = is_end(s, c->token);
+    candidate next = *c;
+    if (s->pushed) next.sum += ended ? s->none : 0.0F;
+    next.key = s->pushed ? next.sum : ended ? 0.0F : 1.0F;
+    next.parent = 0, next.tie = rank;
+    return next;
+}
+
+static void search_one(const proa_search *s, const proa_lists *l)
+{
+    candidate best[PROA_SEARCH_MAX], next[PROA_SEARCH_BEAMS_MAX];
+    int32_t kept = 0, running = 0;
+    for (int32_t i = 0; i < s->beams; i++)
+        for (int32_t j = 0; j < s->each; j++) {
+            candidate c = candidate_of(s, l, i, j);
+            kept = keep(best, kept, s->kept, &c);
+        }
+    for (int32_t i = 0; i < kept; i++) {
+        candidate c = as_next(s, &best[i], i);
+        running = keep(next, running, s->beams, &c);
+    }
+    for (int32_t i = 0; i < running; i++) {
+        l->scores[s->state + i] = next[i].sum;
+        l->tokens[s->to + i] = next[i].token;
+        l->parents[s->to + i] = best[next[i].tie].parent;
+    }
+}
+
+void proa_search_reference(proa_ctx *c, const proa_search *s, int64_t count, const proa_lists *lists)
+{
+    PROA_UNUSED(c);
+    for (int64_t i = 0; i < count; i++) search_one(&s[i], lists);
+}
+
+/* The first `tokens` tokens of a page, in every layer, of keys and of values. */
+static void copy_page(const proa_kv *kv, int64_t layers, int32_t to, int32_t from, int64_t tokens)
+{
+    int64_t token = kv->head_dim * proa_dtype_bytes(kv->dtype), head = PROA_PAGE_TOKENS * token;
+    for (int64_t i = 0; i < 2 * layers * kv->kv_heads; i++) {
+        int64_t block = i / kv->kv_heads, at = i % kv->kv_heads * head, page = kv->kv_heads * head;
+        char *memory = block % 2 ? kv[block / 2].v : kv[block / 2].k;
+        memcpy(memory + to * page + at, memory + from * page + at, (size_t)(tokens * token));
+    }
+}
+
+static void follow_one(int32_t *pages, const proa_branch *b, const int32_t *parent, const proa_kv *kv,
+                       int64_t layers)
+{
+    int32_t take[PROA_SEARCH_BEAMS_MAX], full = b->tokens / PROA_PAGE_TOKENS, used = b->tokens % PROA_PAGE_TOKENS;
+    int32_t count = full + 1;
+    proa_branch_take(take, parent, b->beams);
+    for (int32_t i = 0; i < b->beams; i++) {
+        const int32_t *source = pages + b->source;
+        int32_t *table = pages + b->table + i * count, own = used ? take[i] : i;
+        memcpy(table, source + parent[i] * count, (size_t)full * sizeof *table);
+        table[full] = source[own * count + full];
+        if (used && own != parent[i])
+            copy_page(kv, layers, table[full], source[parent[i] * count + full], used);
+    }
+}
+
+void proa_follow_reference(proa_ctx *c, int32_t *pages, const proa_branch *b, int64_t count, int32_t most,
+                           const int32_t *parents, const proa_kv *kv, int64_t layers)
+{
+    PROA_UNUSED(c), PROA_UNUSED(most);
+    for (int64_t i = 0; i < count; i++) follow_one(pages, &b[i], parents + b[i].from, kv, layers);
+}
