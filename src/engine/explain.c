@@ -59,7 +59,8 @@ static void notes_text(const explained *x, const proa_step *s, char out[64])
     const char *act = s->flags & PROA_ACT || s->op == PROA_STEP_ACT_MUL ? proa_act_name(c->act)
                       : s->flags & PROA_TANH                            ? "tanh"
                                                                         : "";
-    int n = snprintf(out, 64, "%s%s", act, s->flags & PROA_ADD ? (*act ? ", adds" : "adds") : "");
+    const char *adds = s->flags & PROA_ADD ? "adds" : s->flags & PROA_ADD_X ? "adds x" : "";
+    int n = snprintf(out, 64, "%s%s%s", act, *act && *adds ? ", " : "", adds);
     if (s->op == PROA_STEP_ROPE)
         n += snprintf(out + n, 64 - (size_t)n, "%s", s->flags & PROA_INTERLEAVED ? "pairs" : "halves");
     if (s->op == PROA_STEP_ATTEND && c->window_used)

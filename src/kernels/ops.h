@@ -49,7 +49,7 @@ typedef struct proa_kv {
     proa_dtype dtype;
     int64_t kv_heads, head_dim; /* Hk, dh */
     /* Not 0: there are no pages. k and v are the rows of the step, that many elements apart, and a span sees those that it
-     * has itself (context == rows). attend where q is of the same dtype: f32 on the host, 16 bits on a device. */
+     * has itself (context == rows). attend where q is of the same dtype: f32, on a device 16 bits too. */
     int64_t row;
 } proa_kv;
 

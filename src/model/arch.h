@@ -16,7 +16,7 @@
     R(N, "n")          /* a normed copy [T, hidden] */                                                       \
     R(QKV, "qkv")      /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */                      \
     R(A, "attn")       /* [T, heads * head_dim] */                                                           \
-    R(D, "delta")      /* [T, hidden]: what is normed before it is added to X; as fine as X */               \
+    R(D, "delta")      /* [T, hidden]: what is normed before it is, or is added to, X; as fine as X */       \
     R(U, "up")         /* [T, ffn], or [T, 2 ffn] with the gate first */                                     \
     R(F, "ffn")        /* [T, ffn] */                                                                        \
     R(CQ, "cross_q")   /* [T, heads * head_dim] */                                                           \
@@ -74,7 +74,7 @@ typedef enum proa_slot {
     S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                  \
     S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                           \
     S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w */                       \
-    S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out) */                                   \
+    S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                             \
     S(ROPE, "rope")                 /* rotates q and k of QKV */                                             \
     S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                             \
     S(ROPE_APPEND, "rope_append")   /* both: what the plan makes of the two */                               \
@@ -104,7 +104,8 @@ enum proa_step_flags {
     PROA_PLAIN = 1 << 9,       /* any step: only if it is not */
     PROA_BESIDE = 1 << 10, /* what it writes is read by no step before the next JOIN: a device may run it beside them */
     PROA_JOIN = 1 << 11,
-    PROA_CAPPED = 1 << 12 /* LINEAR: then capped by the configuration's logit_cap, if it has one */
+    PROA_CAPPED = 1 << 12, /* LINEAR: then capped by the configuration's logit_cap, if it has one */
+    PROA_ADD_X = 1 << 13   /* LINEAR: X is added */
 };
 
 typedef struct proa_step {

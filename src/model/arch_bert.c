@@ -175,20 +175,21 @@ static const char *const mlm_ignored[] = {"position_ids",
                                           "cls.predictions.decoder.bias",
                                           NULL};
 
+/* What is normed stays beside its norm: a device may then norm it within the next product. */
 static const proa_step embed[] = {
-    {PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_TOKENS},
-    {PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_POSITIONS, .flags = PROA_OF_POS | PROA_ADD},
-    {PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_TYPES, .flags = PROA_OF_TYPE | PROA_ADD},
-    {PROA_STEP_NORM, PROA_REG_X, PROA_REG_X, PROA_SLOT_EMBED_NORM, 0},
+    {PROA_STEP_EMBED, .out = PROA_REG_D, .w = PROA_SLOT_TOKENS},
+    {PROA_STEP_EMBED, .out = PROA_REG_D, .w = PROA_SLOT_POSITIONS, .flags = PROA_OF_POS | PROA_ADD},
+    {PROA_STEP_EMBED, .out = PROA_REG_D, .w = PROA_SLOT_TYPES, .flags = PROA_OF_TYPE | PROA_ADD},
+    {PROA_STEP_NORM, PROA_REG_D, PROA_REG_X, PROA_SLOT_EMBED_NORM, 0},
     {PROA_STEP_END}};
 static const proa_step layer[] = {{PROA_STEP_LINEAR, PROA_REG_X, PROA_REG_QKV, PROA_SLOT_QKV, 0},
                                   {PROA_STEP_KV_APPEND, .in = PROA_REG_QKV},
                                   {PROA_STEP_ATTEND, PROA_REG_QKV, PROA_REG_A, 0, 0},
-                                  {PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_O, PROA_ADD},
-                                  {PROA_STEP_NORM, PROA_REG_X, PROA_REG_X, PROA_SLOT_ATTN_NORM, 0},
+                                  {PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_D, PROA_SLOT_O, PROA_ADD_X},
+                                  {PROA_STEP_NORM, PROA_REG_D, PROA_REG_X, PROA_SLOT_ATTN_NORM, 0},
                                   {PROA_STEP_LINEAR, PROA_REG_X, PROA_REG_U, PROA_SLOT_UP, PROA_ACT},
-                                  {PROA_STEP_LINEAR, PROA_REG_U, PROA_REG_X, PROA_SLOT_DOWN, PROA_ADD},
-                                  {PROA_STEP_NORM, PROA_REG_X, PROA_REG_X, PROA_SLOT_FFN_NORM, 0},
+                                  {PROA_STEP_LINEAR, PROA_REG_U, PROA_REG_D, PROA_SLOT_DOWN, PROA_ADD_X},
+                                  {PROA_STEP_NORM, PROA_REG_D, PROA_REG_X, PROA_SLOT_FFN_NORM, 0},
                                   {PROA_STEP_END}};
 static const proa_step bare_head[] = {{PROA_STEP_GATHER, PROA_REG_X, PROA_REG_OUT, 0, 0}, {PROA_STEP_END}};
 static const proa_step pool[] = {{PROA_STEP_GATHER, PROA_REG_X, PROA_REG_H, 0, 0},

@@ -44,7 +44,7 @@ static bool norms_stream(const proa_program *layer)
     bool found = false;
     for (int i = 0; i < layer->count; i++) {
         const proa_step *s = &layer->step[i];
-        found = found || (s->op == PROA_STEP_NORM && s->in == PROA_REG_X && s->out == PROA_REG_X);
+        found = found || (s->op == PROA_STEP_NORM && s->out == PROA_REG_X && !(s->flags & PROA_ADD));
     }
     return found;
 }

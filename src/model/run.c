@@ -37,9 +37,9 @@ static frame make_frame(proa_model *m, proa_stack_id stack, int64_t rows)
 static proa_dtype reg_dtype(const frame *f, proa_reg r)
 {
     switch (r) {
-    case PROA_REG_X: return f->m->stream;
+    case PROA_REG_X:
+    case PROA_REG_D: return f->m->stream;
     case PROA_REG_HN: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
-    case PROA_REG_D:
     case PROA_REG_ROPE:
     case PROA_REG_H:
     case PROA_REG_OUT: return PROA_DTYPE_F32;
@@ -153,6 +153,7 @@ static void do_linear(const frame *f, const proa_step *s)
                                                      : PROA_ACT_NONE};
     if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
     if (s->flags & PROA_ADD) e.residual = y;
+    if (s->flags & PROA_ADD_X) e.residual = reg(f, PROA_REG_X);
     if (bias->parts) e.bias = bias->values;
     f->m->ctx.ops->linear(&f->m->ctx, y, reg(f, s->in), &param(f, s->w)->matrix, &e);
     if (s->flags & PROA_CAPPED && c->logit_cap > 0)
@@ -173,13 +174,13 @@ static const proa_kv *self_pages(const frame *f)
     return &f->kv[f->stack == PROA_STACK_ENCODER ? 0 : f->layer];
 }
 
-/* Attention reads an encoder's keys and values where the product left them: on a device in 16 bits; on the host in f32, where
+/* Attention reads an encoder's keys and values where the product left them, if pages would be of their type; on the host where
  * they are no more than a page, as longer ones are read faster from pages than from rows far apart. Bits are the same. */
 static bool without_pages(const frame *f)
 {
     if (f->stack != PROA_STACK_ENCODER) return false;
-    if (!f->m->device->host) return f->narrow != PROA_DTYPE_F32;
-    return f->m->kv_dtype == PROA_DTYPE_F32 && f->rows <= PROA_PAGE_TOKENS;
+    if (f->narrow != PROA_DTYPE_F32) return true;
+    return f->m->kv_dtype == PROA_DTYPE_F32 && (!f->m->device->host || f->rows <= PROA_PAGE_TOKENS);
 }
 
 static proa_kv self_rows(const frame *f, proa_view qkv)

@@ -345,8 +345,9 @@ proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden)
     proa_stage *s = m->stage;
     proa_device *d = m->device;
     if (d->host) return out;
-    if (m->hidden_wanted && hidden.rank) d->download(d, s->hidden, hidden.data, proa_view_count(hidden) * 4);
-    d->download(d, s->out, out.data, proa_view_count(out) * 4);
+    if (m->hidden_wanted && hidden.rank) d->send(d, s->hidden, hidden.data, proa_view_count(hidden) * 4, 0);
+    d->send(d, s->out, out.data, proa_view_count(out) * 4, 0);
+    d->sent(d, 0);
     out.data = s->out;
     return out;
 }
