@@ -151,6 +151,11 @@
 #define PROA_LEXICON_COLUMNS_MAX  64               /* weights of each n-gram */
 #define PROA_TEXT_COLUMNS_MAX     (1 << 20)        /* features of one text: 4 MB a row */
 
+#define PROA_WATCH_NS             100000           /* an engine on a device looks for its next request before it sleeps: waking takes 10 to 20 us */
+
+/* recorded passes of a device (kernels/cuda/device.cu) */
+#define PROA_PASSES_MAX           96               /* each some 100 kB of the GPU and of the host; lengths of short texts, batches of decoding */
+
 /* what was timed on a device (kernels/tune.h) */
 #define PROA_TUNE_ENTRIES_MAX     4096             /* 30 buckets of rows, 10 products of a model: a dozen models */
 #define PROA_TUNE_BYTES_MAX       (2 * PROA_MIB)   /* of its file: 260 bytes an entry */

@@ -184,8 +184,9 @@ struct proa_engine {
     proa_job_list inbox;
     proa_job *live;
     uint64_t next_id;
-    proa_stats stats; /* published after each step */
-    proa_stats now;   /* the stepping thread's own */
+    proa_stats stats;   /* published after each step */
+    proa_stats now;     /* the stepping thread's own */
+    atomic_bool called; /* something was submitted, or the thread is to stop */
     pthread_t thread;
     bool thread_runs, stop;
 };

@@ -93,6 +93,7 @@ static void drop_cancelled(proa_engine *e)
 static void take_inbox(proa_engine *e)
 {
     pthread_mutex_lock(&e->lock);
+    atomic_store_explicit(&e->called, false, memory_order_relaxed);
     for (proa_job *job; (job = proa_job_list_pop(&e->inbox));) proa_job_list_push(&e->waiting, job);
     pthread_mutex_unlock(&e->lock);
 }

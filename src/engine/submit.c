@@ -357,6 +357,7 @@ static proa_status enqueue(proa_engine *e, proa_job *job, uint64_t *id, proa_err
         proa_job_list_push(&e->inbox, job);
         e->stats.submitted++;
         e->stats.waiting++;
+        atomic_store_explicit(&e->called, true, memory_order_relaxed);
         pthread_cond_signal(&e->work);
     }
     pthread_mutex_unlock(&e->lock);

@@ -51,6 +51,9 @@ extern device_rules device_mode;
 /* The table of a device behind the host's memory (hosted.c); NULL with the reason if it cannot be opened. */
 const proa_ops *hosted_table(const char *name, proa_err *err);
 void hosted_close(void);
+/* What a device may do as one: n = norm(x), a layer_norm if b has a rank, and y = linear(n). */
+void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa_view b, float eps,
+                        const proa_weight *weight, const proa_epilogue *e);
 tolerance tolerance_of_format(proa_wfmt format);
 
 /* Rows of a against b: |a - b| <= limit * (floor + |b| + largest finite |b| of the row); NaN matches NaN and infinity

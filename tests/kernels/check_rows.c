@@ -626,12 +626,64 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     sources_free(&from);
 }
 
+/* A norm of a few rows and the linear behind it: a device may do both at once, and writes the normed rows as well. */
+static void normed_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, bool layer)
+{
+    static const float eps = 1e-5f;
+    if (t->tables[0].ops->pack_bytes(format, N, K) < 0 || !takes_turn(t)) return;
+    device_mode.limit = device_limit_of(format), device_mode.floor = sqrt((double)K) / 4;
+    sources from = sources_make(format, N, K, false);
+    test_weight ref = test_weight_pack(&t->reference, format, K, from.views, from.count);
+    test_weight mine = test_weight_pack(&t->tables[0], format, K, from.views, from.count);
+    const int64_t in[] = {T, K}, of[] = {T, N};
+    canvas x = canvas_make(2, in, 4, 0), n = canvas_make(2, in, 0, 0), y = canvas_make(2, of, 3, 1);
+    canvas w = canvas_make(1, &K, 0, 0), b = canvas_make(1, &K, 0, 0), bias = canvas_make(1, &N, 0, 1);
+    canvas_fill(&x, 31, false), canvas_fill(&w, 32, false), canvas_fill(&b, 33, false),
+        canvas_fill(&bias, 34, false);
+    canvas right_n = canvas_clone(&n), right_y = canvas_clone(&y);
+    proa_view shift = layer ? b.view : (proa_view){.rank = 0};
+    proa_epilogue e = {.bias = proa_view_f32(bias.view), .act = layer ? PROA_ACT_GELU : PROA_ACT_NONE};
+    if (layer) t->reference.ops->layer_norm(&t->reference, right_n.view, x.view, w.view, shift, eps);
+    else t->reference.ops->rms_norm(&t->reference, right_n.view, x.view, w.view, eps);
+    t->reference.ops->linear(&t->reference, right_y.view, right_n.view, &ref.w, &e);
+    hosted_norm_linear(y.view, n.view, x.view, w.view, shift, eps, &mine.w, &e);
+    double worst = compare_rows(y.view, right_y.view, layer ? TOL_GELU : TOL_EXACT);
+    double norms = compare_rows(n.view, right_n.view, TOL_NORM);
+    expect(t, worst <= 1.0 && norms <= 1.0,
+           "%s normed [%d,%d] x [%d] layer %d: off by %g tolerances, its rows by %g", proa_wfmt_name(format),
+           (int)T, (int)K, (int)N, layer, worst, norms);
+    expect(t, canvas_guards_hold(&y) && canvas_guards_hold(&n), "normed [%d,%d]: wrote outside", (int)T, (int)K);
+    canvas *all[] = {&x, &n, &y, &w, &b, &bias, &right_n, &right_y};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) canvas_free(all[i]);
+    test_weight_free(&ref), test_weight_free(&mine);
+    sources_free(&from);
+}
+
+/* Rows of a short text, in the widths that a device's kernels for them choose by. */
+static void check_texts(tester *t, proa_wfmt format)
+{
+    static const int64_t shapes[][3] = {
+        {28, 131, 128}, {12, 65, 252}, {28, 45, 260}, {100, 24, 1016}, {28, 37, 1028}};
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+        for (int v = 0; v < 4; v++)
+            linear_case(t, format, shapes[i][0], shapes[i][1], shapes[i][2], v == 3 ? 64 * PROA_ACT_GELU + 1 : v);
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+        for (int layer = 0; layer < 2; layer++) {
+            normed_case(t, format, shapes[i][0] - 1, shapes[i][1], shapes[i][2], layer);
+            if (i < 2) normed_case(t, format, 1 + (int)i, shapes[i][1], shapes[i][2], layer);
+        }
+}
+
 /* Rows, outputs and K that are no multiples of a tile, in views of 16 bits that a device's widest kernels take. */
 static void check_many_rows(tester *t, proa_wfmt format)
 {
     for (int v = 0; v < 8; v++) linear_case(t, format, 300, 264, 120, v);
     for (int a = 1; a < PROA_ACT_COUNT; a++)
         for (int bias = 0; bias < 2; bias++) linear_case(t, format, 300, 264, 120, 64 * a + bias);
+    static const int64_t few[][3] = {{96, 264, 1032}, {128, 264, 520}, {36, 72, 264}, {48, 264, 4104}};
+    for (size_t i = 0; i < PROA_COUNT(few); i++)
+        for (int v = 0; v < 4; v++)
+            linear_case(t, format, few[i][0], few[i][1], few[i][2], v == 1 ? 64 * PROA_ACT_GELU + 1 : v);
     linear_case(t, format, 1200, 264, 72, 64 * PROA_ACT_GELU + 1);
     linear_case(t, format, 132, 72, 1032, 2);
 }
@@ -655,6 +707,7 @@ void check_linear(tester *t)
         for (int a = 1; a < PROA_ACT_COUNT && device_mode.on; a++)
             for (int bias = 0; bias < 2; bias++)
                 linear_case(t, (proa_wfmt)format, 60, 120, 504, 64 * a + bias);
+        if (device_mode.on && device_mode.narrow == PROA_DTYPE_F32) check_texts(t, (proa_wfmt)format);
         if (device_mode.narrow != PROA_DTYPE_F32) check_many_rows(t, (proa_wfmt)format);
     }
 }

@@ -237,6 +237,23 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     take_back();
 }
 
+void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa_view b, float eps,
+                        const proa_weight *weight, const proa_epilogue *e)
+{
+    proa_weight packed = *weight;
+    proa_epilogue epilogue = *e;
+    cover_view(y), cover_view(n), cover_view(x), cover_view(w), cover_view(b), cover_view(e->residual);
+    cover(weight->data, weight->bytes), cover(e->bias, weight->N * 4);
+    bring();
+    packed.data = there(weight->data), epilogue.bias = there(e->bias),
+    epilogue.residual = view_there(e->residual);
+    if (b.rank)
+        device->ops->layer_norm(ctx(), view_there(n), view_there(x), view_there(w), view_there(b), eps);
+    else device->ops->rms_norm(ctx(), view_there(n), view_there(x), view_there(w), eps);
+    device->ops->linear(ctx(), view_there(y), view_there(n), &packed, &epilogue);
+    take_back();
+}
+
 /* Sources are the host's for a device too. */
 static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int count)
 {

@@ -335,7 +335,8 @@ template <typename T> static void attend_as(gpu *g, const task &t, proa_dtype pa
     int count = (int)spans->count, rows = spans->rows_max;
     bool singles = !t.kv_row && gpu_decode(g, t, pages, spans); /* spans of one row are decode's */
     if (singles && rows <= 1) return;
-    bool done = gpu_flash(g, t, pages, count, rows) || gpu_prefill(g, t, pages, count, rows);
+    bool done = gpu_flash(g, t, pages, count, rows) || gpu_prefill(g, t, pages, count, rows) ||
+                gpu_text(g, t, pages, count, rows, spans->context_max);
     if (!done || (!singles && !t.kv_row)) plain<T>(g, t, count, rows, singles);
 }
 

@@ -100,5 +100,7 @@ bool gpu_short(gpu *g, const task &t, proa_dtype pages, int spans, int context);
  * (flash.cu), and any GPU's (prefill.cu). */
 bool gpu_flash(gpu *g, const task &t, proa_dtype pages, int spans, int rows);
 bool gpu_prefill(gpu *g, const task &t, proa_dtype pages, int spans, int rows);
+/* The same in f32, where all keys of a head fit into a block's memory (text.cu). */
+bool gpu_text(gpu *g, const task &t, proa_dtype pages, int spans, int rows, int context);
 
 #endif

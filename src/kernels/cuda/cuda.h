@@ -21,15 +21,28 @@ struct gpu_trace;
 struct gpu_uploads;
 struct gpu_tuning;
 
-/* A norm of one row that was asked for and not yet run: the linear behind it may take it along (linear.cu). Every other op
- * runs it first (gpu_flush). */
+/* A norm of few rows that was asked for and not yet run: the linear behind it may take it along (linear.cu, small.cu). Every
+ * other op runs it first (gpu_flush). */
 struct gpu_norm {
     const float *x; /* NULL: none waits */
     float *y;
     const float *w, *b; /* b: NULL for none */
-    int d;
+    int64_t x_row, y_row;
+    int rows, d;
     float eps;
     bool layer, aligned;
+};
+
+/* Tables whose rows make y together: asked for one after the other, run by the first op that is none of them (gpu_flush). */
+enum { GPU_TABLES_MAX = 3 };
+struct gpu_embed {
+    const void *table[GPU_TABLES_MAX];
+    int64_t stride[GPU_TABLES_MAX];
+    const int32_t *ids[GPU_TABLES_MAX];
+    float scale[GPU_TABLES_MAX];
+    int count; /* 0: none waits */
+    bool add;  /* to what y holds */
+    bool eights;
 };
 
 /* Rows of 16 bits as e4m3: [rows][width], and a scale for each row (codes.h). */
@@ -81,14 +94,17 @@ struct gpu {
     gpu_bias *biases;   /* in 16 bits (gemm.cu) */
     int biases_count;
     gpu_norm norm;
-    gpu_trace *trace; /* with PROA_TRACE set: what each kind of kernel took; nothing is recorded then */
+    gpu_embed embed;
+    proa_view embedded; /* its y */
+    proa_dtype tables;  /* its tables' type */
+    gpu_trace *trace;   /* with PROA_TRACE set: what each kind of kernel took; nothing is recorded then */
 };
 
 /* Around each launch: waits and counts, when tracing. */
 void gpu_trace_begin(gpu *g);
 void gpu_trace_end(gpu *g, const char *what);
 
-enum { GPU_COUNTERS = 1 << 16, GPU_GRAPHS_MAX = 96, GPU_PLANS_MAX = 4096, GPU_FEW_ROWS = 16 };
+enum { GPU_COUNTERS = 1 << 16, GPU_PLANS_MAX = 4096, GPU_FEW_ROWS = 16 };
 
 static inline gpu *gpu_of(proa_ctx *c)
 {
@@ -96,6 +112,8 @@ static inline gpu *gpu_of(proa_ctx *c)
 }
 
 void gpu_flush(gpu *g);
+/* May a linear take this norm of more than one row along? (small.cu) */
+bool gpu_small_norm(const gpu_norm &norm);
 /* y is about to be written: what was derived from it is no longer true (quant.cu). */
 void gpu_written(gpu *g, proa_view y);
 

@@ -4,6 +4,7 @@
 
 extern "C" {
 #include "base/alloc.h"
+#include "base/limits.h"
 }
 #include <stdlib.h>
 #include <string.h>
@@ -210,26 +211,33 @@ static void trace_close(gpu *g)
 
 /* ---- recorded passes ---- */
 
-/* The first time that a pass comes it runs plainly, so that scratch and plans are there; the second time it is recorded. */
+/* One that runs still is freed when it ends. */
+static void drop_recording(gpu_graph *graph)
+{
+    if (graph->exec) cudaGraphExecDestroy(graph->exec);
+    graph->exec = NULL;
+}
+
+/* The passes lie in the order of their last use; the one that was not used for longest makes room.
+ * The first time that a pass comes it runs plainly, so that scratch and plans are there; the second time it is recorded. */
 static bool gpu_pass_begin(proa_device *d, const proa_pass *pass)
 {
     gpu *g = self(d);
     g->plain_next = true; /* what earlier passes made may be read before gpu_wait */
     gpu_codes_forget(g); /* a recorded pass writes registers that nobody here hears of */
-    for (int i = 0; i < g->graphs_count; i++) {
-        gpu_graph *known = &g->graphs[i];
-        if (memcmp(&known->pass, pass, sizeof *pass) != 0) continue;
-        if (known->exec) {
-            gpu_note(g, cudaGraphLaunch(known->exec, g->stream), "launching a recorded pass");
-            return true;
-        }
-        gpu_note(g, cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal), "recording a pass");
-        g->is_recording = true;
-        g->recording = *pass;
-        return false;
-    }
-    if (g->graphs_count == GPU_GRAPHS_MAX) gpu_graphs_forget(g); /* which are in use now will soon be there again */
-    g->graphs[g->graphs_count++] = {*pass, NULL};
+    int at = 0;
+    while (at < g->graphs_count && memcmp(&g->graphs[at].pass, pass, sizeof *pass) != 0) at++;
+    bool known = at < g->graphs_count;
+    gpu_graph graph = known ? g->graphs[at] : gpu_graph{*pass, NULL};
+    if (at == PROA_PASSES_MAX) drop_recording(&g->graphs[--at]);
+    else if (!known) g->graphs_count++;
+    memmove(g->graphs + 1, g->graphs, (size_t)at * sizeof *g->graphs);
+    g->graphs[0] = graph;
+    if (graph.exec) gpu_note(g, cudaGraphLaunch(graph.exec, g->stream), "launching a recorded pass");
+    if (graph.exec || !known) return graph.exec != NULL;
+    gpu_note(g, cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal), "recording a pass");
+    g->is_recording = true;
+    g->recording = *pass;
     return false;
 }
 
@@ -301,7 +309,7 @@ static void gpu_close(proa_device *d)
 static proa_status take_room(gpu *g, proa_err *err)
 {
     g->workspace_bytes = WORKSPACE_BYTES;
-    g->graphs = (gpu_graph *)proa_calloc(GPU_GRAPHS_MAX, sizeof *g->graphs);
+    g->graphs = (gpu_graph *)proa_calloc(PROA_PASSES_MAX, sizeof *g->graphs);
     cudaError_t status = cudaStreamCreateWithFlags(&g->main_stream, cudaStreamNonBlocking);
     g->stream = g->main_stream;
     if (status == cudaSuccess) status = cudaStreamCreateWithFlags(&g->side_stream, cudaStreamNonBlocking);

@@ -383,14 +383,19 @@ template <typename W> static void norm_gemv(gpu *g, const gemv_call *a, const gp
     else launch_norm_gemv<W, 256, 2>(g, a, norm, 4);
 }
 
-/* The norm that waits makes this linear's only row: both in one kernel. */
+/* The norm that waits makes this linear's rows: both in one kernel. */
 static bool join_norm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
 {
-    if (proa_wfmt_is_quantised(w->format)) return false;
-    if (!g->norm.x || gpu_narrow(y) || x.data != g->norm.y || x.shape[0] != 1 || w->K != g->norm.d) return false;
-    if (w->K > JOINED_MAX || w->N > JOINED_OUTPUTS) return false; /* each block norms the whole row: wider ones win nothing */
-    if (y.data == g->norm.x || y.data == g->norm.y || e.residual == g->norm.y) return false; /* read by all blocks */
     gpu_norm norm = g->norm;
+    if (proa_wfmt_is_quantised(w->format)) return false;
+    if (!norm.x || gpu_narrow(y) || x.data != norm.y || x.shape[0] != norm.rows || w->K != norm.d) return false;
+    if (y.data == norm.x || y.data == norm.y || e.residual == norm.y) return false; /* read by all blocks */
+    if (norm.rows > 1) {
+        if (!gpu_small(g, y, x, w, e, &norm)) return false;
+        g->norm.x = NULL;
+        return true;
+    }
+    if (w->K > JOINED_MAX || w->N > JOINED_OUTPUTS) return false; /* each block norms the whole row: wider ones win nothing */
     gemv_call a = {(float *)y.data, 0, NULL, 0, false, w->data, gpu_leading(w->format, w->K), (int)w->N, (int)w->K, e};
     g->norm.x = NULL;
     if (w->format == PROA_WFMT_F32) norm_gemv<float>(g, &a, norm);
@@ -425,9 +430,11 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     if (!many) gpu_written(g, y);
     if (join_norm(g, y, x, w, e)) return;
     gpu_flush(g);
+    if (thin_text(y, x, w)) return thin_linear(g, y, x, w, e);
     if (few > 0 && (gpu_narrow(x) || gpu_narrow(y)) && gpu_gemm(g, y, x, w, ep)) return;
     if (T > few && T <= THIN_ROWS && w->format != PROA_WFMT_F32) thin_linear(g, y, x, w, e);
     else if (few == 0) quant_gemm(g, y, x, w, ep, e);
+    else if (T > few && gpu_small(g, y, x, w, e, NULL)) return;
     else if (T <= few || !gpu_gemm(g, y, x, w, ep)) few_rows(g, y, x, w, e);
 }
 

@@ -90,11 +90,19 @@ cublasLtEpilogue_t epilogue_for(int act, bool bias);
 /* The bias in this type, made when it is first met. */
 const void *bias_as(gpu *g, const float *bias, int64_t count, proa_dtype type);
 
+/* ---- small.cu: products of a short text's rows with weights in f32 ---- */
+
+enum { SMALL_ROWS = 128 };
+/* linear, of norm's rows if there is one (which then is x). False: not these sizes or types, nothing was done. */
+bool gpu_small(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e, const gpu_norm *norm);
+
 /* ---- thin.cu: products of few rows on tensor cores ---- */
 
 enum { THIN_ROWS = 16 };
 /* linear for up to THIN_ROWS rows; any format but f32; x and y in f32 or 16 bits. */
 void thin_linear(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e);
+/* May it be more rows, x being of the weights' type? */
+bool thin_text(proa_view y, proa_view x, const proa_weight *w);
 /* x as f16 or bf16, rows of *ld, in scratch. */
 const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld);
 

@@ -17,48 +17,75 @@ template <typename T = float> static rows3<T> of(proa_view v)
 
 /* ---- embed, gather ---- */
 
-template <typename Y, typename T>
-__global__ void embed_kernel(rows3<Y> y, const T *table, int64_t stride, const int32_t *ids, int d, float scale, bool add)
+template <typename Y, typename T> __global__ void embed_kernel(rows3<Y> y, gpu_embed e, int d)
 {
     gpu_wait();
-    const T *from = table + ids[blockIdx.x] * stride;
     Y *to = y.data + blockIdx.x * y.row;
-    for (int j = threadIdx.x; j < d; j += blockDim.x)
-        to[j] = gpu_saturate<Y>(scale * gpu_to_f32(from[j]) + (add ? gpu_to_f32(to[j]) : 0.0f));
+    for (int j = threadIdx.x; j < d; j += blockDim.x) {
+        float sum = e.add ? gpu_to_f32(to[j]) : 0.0f;
+        for (int i = 0; i < e.count; i++)
+            sum = fmaf(e.scale[i], gpu_to_f32(((const T *)e.table[i])[e.ids[i][blockIdx.x] * e.stride[i] + j]), sum);
+        to[j] = gpu_saturate<Y>(sum);
+    }
 }
 
-template <typename Y, typename T>
-__global__ void embed_eights_kernel(rows3<Y> y, const T *table, int64_t stride, const int32_t *ids, int d, float scale, bool add)
+template <typename Y, typename T> __global__ void embed_eights_kernel(rows3<Y> y, gpu_embed e, int d)
 {
     gpu_wait();
-    const T *from = table + ids[blockIdx.x] * stride;
     Y *to = y.data + blockIdx.x * y.row;
     for (int j = threadIdx.x * 8; j < d; j += blockDim.x * 8) {
-        float v[8], old[8] = {};
-        gpu_load8(v, from + j);
-        if (add) gpu_load8(old, to + j);
+        float v[GPU_TABLES_MAX][8] = {}, sum[8] = {};
+        if (e.add) gpu_load8(sum, to + j);
 #pragma unroll
-        for (int e = 0; e < 8; e++) v[e] = scale * v[e] + old[e];
-        gpu_store8(to + j, v);
+        for (int i = 0; i < GPU_TABLES_MAX; i++)
+            if (i < e.count) gpu_load8(v[i], (const T *)e.table[i] + e.ids[i][blockIdx.x] * e.stride[i] + j);
+#pragma unroll
+        for (int i = 0; i < GPU_TABLES_MAX; i++)
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                if (i < e.count) sum[k] = fmaf(e.scale[i], v[i][k], sum[k]);
+        gpu_store8(to + j, sum);
     }
+}
+
+static void run_embed(gpu *g)
+{
+    gpu_embed e = g->embed;
+    proa_view y = g->embedded;
+    int d = (int)y.shape[1];
+    g->embed.count = 0;
+    gpu_by_type(y.dtype, [&](auto to) {
+        gpu_by_type(g->tables, [&](auto from) {
+            using Y = decltype(to);
+            using T = decltype(from);
+            auto kernel = e.eights ? embed_eights_kernel<Y, T> : embed_kernel<Y, T>;
+            int threads = e.eights && d < 8 * THREADS ? (d / 8 + 31) / 32 * 32 : THREADS;
+            gpu_launch(g, "embed", kernel, dim3((unsigned)y.shape[0]), threads, 0, of<Y>(y), e, d);
+        });
+    });
+}
+
+static bool same_rows(proa_view a, proa_view b)
+{
+    return a.data == b.data && a.dtype == b.dtype && a.shape[0] == b.shape[0] && a.shape[1] == b.shape[1] &&
+           a.stride[0] == b.stride[0];
 }
 
 static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
 {
-    gpu *g = flushed(c, y);
-    dim3 grid((unsigned)y.shape[0]);
-    int d = (int)y.shape[1];
-    gpu_by_type(y.dtype, [&](auto to) {
-        gpu_by_type(table.dtype, [&](auto from) {
-            using Y = decltype(to);
-            using T = decltype(from);
-            bool eights = gpu_in_eights(y) && gpu_in_eights(table);
-            auto kernel = eights ? embed_eights_kernel<Y, T> : embed_kernel<Y, T>;
-            int threads = eights && d < 8 * THREADS ? (d / 8 + 31) / 32 * 32 : THREADS;
-            gpu_launch(g, "embed", kernel, grid, threads, 0, of<Y>(y), (const T *)table.data, table.stride[0], ids, d, scale,
-                       accumulate);
-        });
-    });
+    gpu *g = gpu_of(c);
+    gpu_embed *e = &g->embed;
+    bool more = accumulate && e->count > 0 && e->count < GPU_TABLES_MAX && same_rows(y, g->embedded) && table.dtype == g->tables;
+    bool eights = gpu_in_eights(y) && gpu_in_eights(table);
+    if (!more) {
+        flushed(c, y);
+        g->embedded = y, g->tables = table.dtype;
+        e->add = accumulate, e->eights = eights;
+    }
+    e->table[e->count] = table.data, e->stride[e->count] = table.stride[0];
+    e->ids[e->count] = ids, e->scale[e->count] = scale;
+    e->eights = e->eights && eights;
+    e->count++;
 }
 
 template <typename Y, typename X> __global__ void gather_kernel(rows3<Y> y, rows3<X> x, const int32_t *rows, int d)
@@ -317,20 +344,23 @@ static void run_norm(gpu *g, proa_view y, proa_view x, const float *w, const flo
 void gpu_flush(gpu *g)
 {
     gpu_norm n = g->norm;
+    if (g->embed.count) run_embed(g); /* of the two one waits at most: each flushes what came before */
     if (!n.x) return;
     g->norm.x = NULL;
-    proa_view y = {n.y, PROA_DTYPE_F32, 2, {1, n.d, 1, 1}, {n.d, 1, 0, 0}}, x = y;
-    x.data = (void *)(uintptr_t)n.x;
+    proa_view y = {n.y, PROA_DTYPE_F32, 2, {n.rows, n.d, 1, 1}, {n.y_row, 1, 0, 0}}, x = y;
+    x.data = (void *)(uintptr_t)n.x, x.stride[0] = n.x_row;
     run_norm(g, y, x, n.w, n.b, n.eps, n.layer);
 }
 
-/* One row waits for the linear that will likely read it. */
+/* Few rows wait for the linear that will likely read them. */
 static void norm(proa_ctx *c, proa_view y, proa_view x, const float *w, const float *b, float eps, bool layer)
 {
     gpu *g = gpu_of(c);
     gpu_flush(g);
-    if (x.rank == 2 && x.shape[0] == 1 && x.data != y.data && !gpu_narrow(y))
-        g->norm = {(const float *)x.data, (float *)y.data, w, b, (int)x.shape[1], eps, layer, (uintptr_t)x.data % 16 == 0};
+    gpu_norm n = {(const float *)x.data, (float *)y.data, w, b, x.stride[0], y.stride[0], (int)x.shape[0], (int)x.shape[1],
+                  eps, layer, (uintptr_t)x.data % 16 == 0};
+    bool apart = x.rank == 2 && x.data != y.data && !gpu_narrow(y);
+    if (apart && (n.rows == 1 || gpu_small_norm(n))) g->norm = n;
     else run_norm(g, y, x, w, b, eps, layer);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * thin.cu - products of up to 16 rows with weights of 16, 8 and 4 bits: bound by the bytes of the weights, so these are
+ * thin.cu - products of up to 16 rows (64 of 16 bits, where they are small) with weights of 16, 8 and 4 bits: bound by the bytes of the weights, so these are
  * streamed once, opened in registers and multiplied on tensor cores, where the rows' columns that are not there cost
  * nothing. The order of k within a product is free as long as both sides agree: each lane takes 16 bytes of a weight row
  * and the numbers of x at the same places, so neither is ever moved between lanes. */
@@ -324,10 +324,11 @@ template <int M> static void launch_stay(gpu *g, thin_call a)
 
 /* ---- up to 16 rows: tensor cores ---- */
 
-/* A block makes 16 outputs of up to 8 NT rows. Its warps share K in steps of 64 bytes of each weight row; D steps are on
+/* A block makes 16 outputs of up to 8 NT rows. Its W warps share K in steps of 64 bytes of each weight row; D steps are on
  * their way before the kernel before has ended. */
-template <int FORMAT, int NT, int D> __global__ void __launch_bounds__(THREADS) thin_kernel(thin_call a)
+template <int FORMAT, int NT, int D, int W> __global__ void __launch_bounds__(32 * W) thin_kernel(thin_call a)
 {
+    const int WARPS = W, EACH = (16 * 8 * NT + 32 * W - 1) / (32 * W); /* outputs that a thread finishes */
     typedef opened<FORMAT> form;
     typedef typename form::type T;
     const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4;
@@ -349,12 +350,16 @@ template <int FORMAT, int NT, int D> __global__ void __launch_bounds__(THREADS) 
     };
 #pragma unroll
     for (int d = 0; d < D; d++) fetch(d, warp + d * WARPS);
-    int n_end = n0 + (int)threadIdx.x % 16, m_end = (int)threadIdx.x / 16; /* what this thread finishes */
-    bool ends = m_end < a.M && n_end < a.N;
-    epilogue_ahead ahead = {};
-    if (ends) bias_ahead(&ahead, a.e, n_end);
+    int n_end = n0 + (int)threadIdx.x % 16, m_end = (int)threadIdx.x / 16; /* what this thread finishes; the next 2 W rows on */
+    auto ends = [&](int i) { return m_end + i * 2 * W < a.M && n_end < a.N; };
+    epilogue_ahead ahead[EACH] = {};
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (ends(i)) bias_ahead(&ahead[i], a.e, n_end);
     gpu_wait();
-    if (ends) residual_ahead(&ahead, a.e, m_end, n_end);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (ends(i)) residual_ahead(&ahead[i], a.e, m_end + i * 2 * W, n_end);
     for (int base = warp; base < steps; base += D * WARPS) {
 #pragma unroll
         for (int d = 0; d < D; d++) {
@@ -394,11 +399,14 @@ template <int FORMAT, int NT, int D> __global__ void __launch_bounds__(THREADS) 
 #pragma unroll
         for (int i = 0; i < 4; i++) room[warp][i / 2 * 8 + r][8 * t + 2 * c + i % 2] = sum[t][i];
     __syncthreads();
-    if (!ends) return;
-    float v = 0.0f;
 #pragma unroll
-    for (int k = 0; k < WARPS; k++) v += room[k][threadIdx.x % 16][m_end];
-    finish<FORMAT>(a, v, m_end, n_end, ahead);
+    for (int i = 0; i < EACH; i++) {
+        float v = 0.0f;
+        if (!ends(i)) continue;
+#pragma unroll
+        for (int k = 0; k < WARPS; k++) v += room[k][threadIdx.x % 16][m_end + i * 2 * W];
+        finish<FORMAT>(a, v, m_end + i * 2 * W, n_end, ahead[i]);
+    }
 }
 
 /* ---- choosing ---- */
@@ -419,8 +427,21 @@ template <int FORMAT> static void choose(gpu *g, const thin_call &a)
         if (a.M == 1) return launch_rows<FORMAT, 1>(g, a);
         if (a.M == 2) return launch_rows<FORMAT, 2>(g, a);
     }
-    if (a.M <= 8) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 1, D>, grid, THREADS, 0, a);
-    else gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 2, D>, grid, THREADS, 0, a);
+    if (a.M <= 8) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 1, D, WARPS>, grid, THREADS, 0, a);
+    else if (a.M <= THIN_ROWS) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 2, D, WARPS>, grid, THREADS, 0, a);
+    if constexpr (!proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
+        if (a.M > 32) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 8, 4, 8>, grid, 256, 0, a);
+        else if (a.M > THIN_ROWS) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 4, 4, 16>, grid, 512, 0, a);
+    }
+}
+
+/* All blocks read all rows: beyond some bytes the second cache's rate counts, and cuBLASLt's wider tiles are better. */
+bool thin_text(proa_view y, proa_view x, const proa_weight *w)
+{
+    const int64_t ROWS = 64, READ_MAX = 5 << 20;
+    bool narrow = gpu_narrow(x) && x.dtype == (w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16);
+    if (proa_wfmt_is_quantised(w->format) || w->format == PROA_WFMT_F32 || !narrow) return false;
+    return y.shape[0] > THIN_ROWS && y.shape[0] <= ROWS && (w->N + 15) / 16 * y.shape[0] * w->K * 2 <= READ_MAX;
 }
 
 void thin_linear(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)

@@ -148,8 +148,8 @@ void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int tic
     gpu *g = reinterpret_cast<gpu *>(d);
     gpu_flush(g);
     if (ticket == PROA_SEND_BESIDE) return send_beside(g, dst, src, (size_t)bytes);
-    if (movable(dst, (size_t)bytes) && (uintptr_t)src % 16 == 0) move(g, dst, src, (size_t)bytes, false);
-    else gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "send");
+    if (bytes > 0 && movable(dst, (size_t)bytes) && (uintptr_t)src % 16 == 0) move(g, dst, src, (size_t)bytes, false);
+    else if (bytes > 0) gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "send");
     gpu_note(g, cudaEventRecord(g->sent[ticket], g->stream), "send");
 }
 
