@@ -129,7 +129,7 @@ static double limit_of(tolerance kind)
     double rounding = device_mode.narrow == PROA_DTYPE_F16    ? 2e-3
                       : device_mode.narrow == PROA_DTYPE_BF16 ? 1.6e-2
                                                               : 0;
-    return fmax(fmax(tolerance_of(kind), device_mode.limit), rounding);
+    return device_mode.on ? fmax(fmax(tolerance_of(kind), device_mode.limit), rounding) : tolerance_of(kind);
 }
 
 static double row_error(const float *a, const float *b, int64_t n, tolerance kind)
