@@ -38,7 +38,7 @@ static const proa_param *param_of(const explained *x, proa_stack_id stack, const
 static bool has_weight(const proa_step *s)
 {
     return s->op == PROA_STEP_EMBED || s->op == PROA_STEP_NORM || s->op == PROA_STEP_HEADS_NORM ||
-           s->op == PROA_STEP_LINEAR;
+           s->op == PROA_STEP_LINEAR || s->op == PROA_STEP_LINEAR_GATED;
 }
 
 typedef struct line {
@@ -56,9 +56,9 @@ static void reg_text(const explained *x, proa_reg reg, bool head, char out[40])
 static void notes_text(const explained *x, const proa_step *s, char out[64])
 {
     const proa_config *c = &x->m->config;
-    const char *act = s->flags & PROA_ACT || s->op == PROA_STEP_ACT_MUL ? proa_act_name(c->act)
-                      : s->flags & PROA_TANH                            ? "tanh"
-                                                                        : "";
+    const char *act = s->flags & PROA_ACT || s->op == PROA_STEP_LINEAR_GATED ? proa_act_name(c->act)
+                      : s->flags & PROA_TANH                                 ? "tanh"
+                                                                             : "";
     const char *adds = s->flags & PROA_ADD ? "adds" : s->flags & PROA_ADD_X ? "adds x" : "";
     int n = snprintf(out, 64, "%s%s%s", act, *act && *adds ? ", " : "", adds);
     if (s->op == PROA_STEP_ROPE)

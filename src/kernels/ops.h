@@ -39,6 +39,10 @@ typedef struct proa_epilogue {
     proa_act act;
     const float *bias;  /* [N] or NULL */
     proa_view residual; /* [T,N] or rank 0; may be y */
+    /* The weights stack a gate's F rows and F more: with v = alpha x W^T + bias, y[t,j] = act(v[t,j]) * v[t,F+j], [T,F].
+     * No residual then. */
+    bool gated;
+    proa_view room; /* where it is gated: [T,2F] of y's type, apart from all else, that the call may leave anything in */
 } proa_epilogue;
 
 /* Keys and values of one layer in pages of PROA_PAGE_TOKENS: k and v are [page][Hk][64][dh], so one (page, head)

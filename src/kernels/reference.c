@@ -287,17 +287,23 @@ typedef struct linear_job {
     const proa_epilogue *e;
 } linear_job;
 
+static float sum_of(const linear_job *job, int64_t t, int64_t n)
+{
+    const proa_epilogue *e = job->e;
+    const float *x = at2(job->x, t, 0);
+    float dot = job->w->format == PROA_WFMT_I8 ? dot_i8(job->w, n, x) : dot_f32(job->w, n, x);
+    return fmaf(e->alpha == 0.0f ? 1.0f : e->alpha, dot, e->bias ? e->bias[n] : 0.0f);
+}
+
 static void linear_columns(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
     const linear_job *job = arg;
     const proa_epilogue *e = job->e;
-    float alpha = e->alpha == 0.0f ? 1.0f : e->alpha;
     for (int64_t t = 0; t < job->x.shape[0]; t++)
         for (int64_t n = begin; n < end; n++) {
-            const float *x = at2(job->x, t, 0);
-            float dot = job->w->format == PROA_WFMT_I8 ? dot_i8(job->w, n, x) : dot_f32(job->w, n, x);
-            float v = proa_act_reference(e->act, fmaf(alpha, dot, e->bias ? e->bias[n] : 0.0f));
+            float v = proa_act_reference(e->act, sum_of(job, t, n));
+            if (e->gated) v *= sum_of(job, t, job->w->N / 2 + n);
             *at2(job->y, t, n) = e->residual.rank ? v + *at2(e->residual, t, n) : v;
         }
 }
@@ -305,7 +311,7 @@ static void linear_columns(void *arg, int64_t begin, int64_t end, int worker)
 static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     linear_job job = {y, x, w, e};
-    proa_pool_run(c->pool, w->N, 16, linear_columns, &job);
+    proa_pool_run(c->pool, e->gated ? w->N / 2 : w->N, 16, linear_columns, &job);
 }
 
 /* ---- rotary positions ---- */

@@ -17,7 +17,7 @@
     R(QKV, "qkv")      /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */                      \
     R(A, "attn")       /* [T, heads * head_dim] */                                                           \
     R(D, "delta")      /* [T, hidden]: what is normed before it is, or is added to, X; as fine as X */       \
-    R(U, "up")         /* [T, ffn], or [T, 2 ffn] with the gate first */                                     \
+    R(U, "up")         /* [T, ffn], or [T, 2 ffn], room for gate and up */                                   \
     R(F, "ffn")        /* [T, ffn] */                                                                        \
     R(CQ, "cross_q")   /* [T, heads * head_dim] */                                                           \
     R(CKV, "cross_kv") /* [T, 2 kv_heads * head_dim] */                                                      \
@@ -68,20 +68,20 @@ typedef enum proa_slot {
 } proa_slot;
 
 /* The opcodes. enum, name, what it does */
-#define PROA_STEP_LIST(S)                                                                                    \
-    S(END, "end")                                                                                            \
-    S(EMBED, "embed")               /* out (+)= table w [ids, positions or types] */                         \
-    S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                  \
-    S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                           \
-    S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w */                       \
-    S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                             \
-    S(ROPE, "rope")                 /* rotates q and k of QKV */                                             \
-    S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                             \
-    S(ROPE_APPEND, "rope_append")   /* both: what the plan makes of the two */                               \
-    S(ATTEND, "attend")             /* A = attention of q of QKV over the sequence's pages */                \
-    S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
-    S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
-    S(ACT_MUL, "act_mul")           /* F = act(gate of U) * up of U */                                       \
+#define PROA_STEP_LIST(S)                                                                                      \
+    S(END, "end")                                                                                              \
+    S(EMBED, "embed")               /* out (+)= table w [ids, positions or types] */                           \
+    S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                    \
+    S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                             \
+    S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w */                         \
+    S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                               \
+    S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up, both of in W^T + bias, made in U where need be */ \
+    S(ROPE, "rope")                 /* rotates q and k of QKV */                                               \
+    S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                               \
+    S(ROPE_APPEND, "rope_append")   /* both: what the plan makes of the two */                                 \
+    S(ATTEND, "attend")             /* A = attention of q of QKV over the sequence's pages */                  \
+    S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */             \
+    S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                          \
     S(GATHER, "gather")             /* H = the rows of in that the head is asked for */
 
 typedef enum proa_step_op {

@@ -63,8 +63,7 @@ static const proa_step layer[] = {{PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_
                                   {PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_D, PROA_SLOT_O, 0},
                                   {PROA_STEP_NORM, PROA_REG_D, PROA_REG_X, PROA_SLOT_ATTN_OUT_NORM, PROA_ADD},
                                   {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_FFN_NORM, 0},
-                                  {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, 0},
-                                  {PROA_STEP_ACT_MUL, PROA_REG_U, PROA_REG_F, 0, 0},
+                                  {PROA_STEP_LINEAR_GATED, PROA_REG_N, PROA_REG_F, PROA_SLOT_UP, 0},
                                   {PROA_STEP_LINEAR, PROA_REG_F, PROA_REG_D, PROA_SLOT_DOWN, 0},
                                   {PROA_STEP_NORM, PROA_REG_D, PROA_REG_X, PROA_SLOT_FFN_OUT_NORM, PROA_ADD},
                                   {PROA_STEP_END}};

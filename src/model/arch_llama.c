@@ -130,8 +130,7 @@ static const proa_step embed[] = {{PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA
         {PROA_STEP_ATTEND, PROA_REG_QKV, PROA_REG_A, 0, 0},                                                  \
         {PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_O, PROA_ADD},                                   \
         {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_FFN_NORM, 0},                                     \
-        {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, 0},                                         \
-        {PROA_STEP_ACT_MUL, PROA_REG_U, PROA_REG_F, 0, 0},                                                   \
+        {PROA_STEP_LINEAR_GATED, PROA_REG_N, PROA_REG_F, PROA_SLOT_UP, 0},                                   \
         {PROA_STEP_LINEAR, PROA_REG_F, PROA_REG_X, PROA_SLOT_DOWN, PROA_ADD},                                \
     {                                                                                                        \
         PROA_STEP_END                                                                                        \

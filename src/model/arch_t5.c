@@ -138,8 +138,7 @@ static const proa_step embed[] = {{PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA
     {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_FFN_NORM, 0},                                         \
         {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, PROA_PLAIN | PROA_ACT},                     \
         {PROA_STEP_LINEAR, PROA_REG_U, PROA_REG_X, PROA_SLOT_DOWN, PROA_PLAIN | PROA_ADD},                   \
-        {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, PROA_GATED},                                \
-        {PROA_STEP_ACT_MUL, PROA_REG_U, PROA_REG_F, 0, PROA_GATED},                                          \
+        {PROA_STEP_LINEAR_GATED, PROA_REG_N, PROA_REG_F, PROA_SLOT_UP, PROA_GATED},                          \
         {PROA_STEP_LINEAR, PROA_REG_F, PROA_REG_X, PROA_SLOT_DOWN, PROA_GATED | PROA_ADD},                   \
     {                                                                                                        \
         PROA_STEP_END                                                                                        \

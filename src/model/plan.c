@@ -77,6 +77,7 @@ static void add_lives(lives *l, const proa_program *p)
     for (int i = 0; i < p->count; i++) {
         touch(first, last, l, p->step[i].in, i);
         touch(first, last, l, p->step[i].out, i);
+        if (p->step[i].op == PROA_STEP_LINEAR_GATED) touch(first, last, l, PROA_REG_U, i);
     }
     for (int a = 0; a < PROA_REG_COUNT; a++)
         for (int b = 0; b < PROA_REG_COUNT; b++)

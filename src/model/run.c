@@ -143,10 +143,16 @@ static void do_heads_norm(const frame *f, const proa_step *s)
     norm(f, x, x, s->w);
 }
 
+static void multiply(const frame *f, const proa_step *s, proa_epilogue e)
+{
+    const proa_param *bias = param(f, s->w + 1);
+    if (bias->parts) e.bias = bias->values;
+    f->m->ctx.ops->linear(&f->m->ctx, reg(f, s->out), reg(f, s->in), &param(f, s->w)->matrix, &e);
+}
+
 static void do_linear(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    const proa_param *bias = param(f, s->w + 1);
     proa_view y = reg(f, s->out);
     proa_epilogue e = {.act = s->flags & PROA_ACT    ? c->act
                               : s->flags & PROA_TANH ? PROA_ACT_TANH
@@ -154,10 +160,14 @@ static void do_linear(const frame *f, const proa_step *s)
     if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
     if (s->flags & PROA_ADD) e.residual = y;
     if (s->flags & PROA_ADD_X) e.residual = reg(f, PROA_REG_X);
-    if (bias->parts) e.bias = bias->values;
-    f->m->ctx.ops->linear(&f->m->ctx, y, reg(f, s->in), &param(f, s->w)->matrix, &e);
+    multiply(f, s, e);
     if (s->flags & PROA_CAPPED && c->logit_cap > 0)
         f->m->ctx.ops->soft_cap(&f->m->ctx, y, (float)c->logit_cap);
+}
+
+static void do_linear_gated(const frame *f, const proa_step *s)
+{
+    multiply(f, s, (proa_epilogue){.act = f->m->config.act, .gated = true, .room = reg(f, PROA_REG_U)});
 }
 
 static void do_rope(const frame *f, const proa_step *s)
@@ -244,14 +254,6 @@ static void do_cross_attend(const frame *f, const proa_step *s)
     f->m->ctx.ops->attend(&f->m->ctx, y, q, &f->kv[f->layer], &f->batch->cross, &a);
 }
 
-static void do_act_mul(const frame *f, const proa_step *s)
-{
-    const proa_config *c = &f->m->config;
-    proa_view u = reg(f, s->in);
-    proa_view gate = proa_view_cols(u, 0, c->ffn), up = proa_view_cols(u, c->ffn, 2 * c->ffn);
-    f->m->ctx.ops->act_mul(&f->m->ctx, reg(f, s->out), gate, up, c->act);
-}
-
 static void do_gather(const frame *f, const proa_step *s)
 {
     const proa_plan *p = &f->m->plan;
@@ -267,13 +269,13 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_NORM] = do_norm,
     [PROA_STEP_HEADS_NORM] = do_heads_norm,
     [PROA_STEP_LINEAR] = do_linear,
+    [PROA_STEP_LINEAR_GATED] = do_linear_gated,
     [PROA_STEP_ROPE] = do_rope,
     [PROA_STEP_KV_APPEND] = do_kv_append,
     [PROA_STEP_ROPE_APPEND] = do_rope_append,
     [PROA_STEP_ATTEND] = do_attend,
     [PROA_STEP_CROSS_APPEND] = do_cross_append,
     [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
-    [PROA_STEP_ACT_MUL] = do_act_mul,
     [PROA_STEP_GATHER] = do_gather,
 };
 

@@ -519,7 +519,7 @@ void check_top_k(tester *t)
 static void run_linear(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
 {
     proa_epilogue e = s->epilogue;
-    e.residual = rows_of(e.residual, begin, end);
+    e.residual = rows_of(e.residual, begin, end), e.room = rows_of(e.room, begin, end);
     c->ops->linear(c, out, rows_of(s->input[0], begin, end), s->weights[c->ops != s->reference], &e);
 }
 
@@ -588,17 +588,50 @@ static void fill_inputs(canvas *x, proa_wfmt format, uint64_t seed, int variant)
         }
 }
 
+/* A gated product is its two ops in one: on the host bit for bit. */
+static void check_gated_apart(tester *t, const scene *s)
+{
+    canvas mine = scene_run(s, &t->tables[0], 0, s->T), apart = canvas_clone(&s->out);
+    proa_view room = s->epilogue.room;
+    int64_t F = s->out.view.shape[1];
+    const proa_epilogue sums = {.alpha = s->epilogue.alpha, .bias = s->epilogue.bias};
+    t->tables[0].ops->linear(&t->tables[0], room, s->input[0], s->weights[1], &sums);
+    t->tables[0].ops->act_mul(&t->tables[0], apart.view, proa_view_cols(room, 0, F),
+                              proa_view_cols(room, F, 2 * F), s->epilogue.act);
+    expect(t, same_bits(mine.view, apart.view, 0, s->T), "%s: gated differs from linear and act_mul", s->label);
+    canvas_free(&mine), canvas_free(&apart);
+}
+
+enum { GATED = 1 << 12, NOT_GATED = GATED - 1 };
+
+static void set_epilogue(scene *s, int variant, const canvas *bias, const canvas *residual, const canvas *room)
+{
+    proa_epilogue *e = &s->epilogue;
+    e->gated = variant & GATED;
+    variant &= NOT_GATED;
+    if (e->gated) e->room = room->view;
+    else if (variant & 2) e->residual = residual->view, s->alias[0] = 1;
+    if (variant & 1) e->bias = proa_view_f32(bias->view);
+    if (variant & 4) e->alpha = 0.125f;
+    if (variant >= 8) e->act = (proa_act)(1 + variant % (PROA_ACT_COUNT - 1));
+    if (variant >= 64) e->act = (proa_act)(variant / 64);
+}
+
+/* variant: 1 bias, 2 residual, 4 alpha, from 8 on an activation, from 64 on which one; GATED (then without residual). */
 static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, int variant)
 {
     if (t->tables[0].ops->pack_bytes(format, N, K) < 0 || !takes_turn(t))
         return; /* not a format of this device */
     device_mode.limit = device_limit_of(format);
     device_mode.floor = sqrt((double)K) * (variant & 4 ? 0.125 : 1.0) / 4; /* of K products of normal numbers */
+    bool gated = variant & GATED;
+    if (gated) device_mode.floor *= 1 + 8 * device_mode.floor; /* of two such sums */
     /* bf16dot leaves open what becomes of sums that overflow: no huge weights there */
     sources from = sources_make(format, N, K, variant % 4 == 3 && format != PROA_WFMT_BF16DOT);
     test_weight ref = test_weight_pack(&t->reference, format, K, from.views, from.count);
     test_weight mine = test_weight_pack(&t->tables[0], format, K, from.views, from.count);
-    canvas x = odd_canvas(T, K), residual = odd_canvas(T, N), out = odd_canvas(T, N);
+    canvas x = odd_canvas(T, K), residual = odd_canvas(T, N), room = odd_canvas(T, N),
+           out = odd_canvas(T, gated ? N / 2 : N);
     canvas bias = canvas_make(1, &N, 0, 3);
     fill_inputs(&x, format, (uint64_t)(N + K), variant);
     canvas_fill(&residual, 8, false), canvas_fill(&bias, 9, false);
@@ -609,19 +642,17 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
                .alias = {-1, -1},
                .weights = {&ref.w, &mine.w},
                .reference = t->reference.ops};
-    if (variant & 1) s.epilogue.bias = proa_view_f32(bias.view);
-    if (variant & 2) s.epilogue.residual = residual.view, s.alias[0] = 1;
-    if (variant & 4) s.epilogue.alpha = 0.125f;
-    if (variant >= 8) s.epilogue.act = (proa_act)(1 + variant % (PROA_ACT_COUNT - 1));
-    if (variant >= 64) s.epilogue.act = (proa_act)(variant / 64);
+    set_epilogue(&s, variant, &bias, &residual, &room);
     /* of an activation that is small where the sums are large, what the sums' rounding leaves is larger */
     if (s.epilogue.act && format != PROA_WFMT_F32) device_mode.limit *= 6;
-    LABEL(&s, "%s [%d,%d] x [%d] act %s variant %d", proa_wfmt_name(format), (int)T, (int)K, (int)N,
-          proa_act_name(s.epilogue.act), variant);
+    LABEL(&s, "%s [%d,%d] x [%d] act %s variant %d%s", proa_wfmt_name(format), (int)T, (int)K, (int)N,
+          proa_act_name(s.epilogue.act), variant & NOT_GATED, gated ? " gated" : "");
     tolerance kind = tolerance_of_format(format);
     check_scene(t, &s, s.epilogue.act && kind == TOL_EXACT ? tolerance_of_act(s.epilogue.act) : kind);
+    if (gated) check_gated_apart(t, &s);
+    expect(t, canvas_guards_hold(&room), "%s: wrote outside the room", s.label);
     expect(t, test_weight_guard_holds(&mine), "%s: pack wrote beyond pack_bytes", s.label);
-    canvas_free(&x), canvas_free(&residual), canvas_free(&out), canvas_free(&bias);
+    canvas_free(&x), canvas_free(&residual), canvas_free(&room), canvas_free(&out), canvas_free(&bias);
     test_weight_free(&ref), test_weight_free(&mine);
     sources_free(&from);
 }
@@ -674,6 +705,27 @@ static void check_texts(tester *t, proa_wfmt format)
         }
 }
 
+/* Halves that end within tiles and panels and at their borders, few rows and many; long rows, and short ones of many outputs. */
+static void check_gated(tester *t, proa_wfmt format)
+{
+    static const int64_t Ts[] = {1, 2, 3, 4, 8, 13, 16, 40}, halves[] = {1, 3, 8, 17, 32, 65, 96, 160},
+                         Ks[] = {1, 7, 16, 33, 64, 300};
+    int variant = 0;
+    for (size_t n = 0; n < PROA_COUNT(halves); n++)
+        for (size_t k = 0; k < PROA_COUNT(Ks); k++, variant = (variant + 1) % 16)
+            linear_case(t, format, Ts[(n * 3 + k) % PROA_COUNT(Ts)], 2 * halves[n], Ks[k], GATED | variant);
+    for (size_t i = 0; i < PROA_COUNT(Ts); i++)
+        linear_case(t, format, Ts[i], 2 * 72, 2600, GATED | 64 * PROA_ACT_SILU | (int)(i % 2));
+    for (int rows = 1; rows < 3 && device_mode.on; rows++)
+        linear_case(t, format, rows, 2 * 5000, 136, GATED | 64 * PROA_ACT_SILU | 1);
+    for (int a = 1; a < PROA_ACT_COUNT; a++)
+        linear_case(t, format, 2 + 3 * a, 128, 136, GATED | 64 * a | a % 2);
+    linear_case(t, format, PROA_LINEAR_ROWS + 9, 2 * 32, 20, GATED | 64 * PROA_ACT_SILU | 1);
+    if (device_mode.narrow == PROA_DTYPE_F32) return;
+    for (int a = 1; a < PROA_ACT_COUNT; a++)
+        linear_case(t, format, 300 + a, 528, 120, GATED | 64 * a | a % 2);
+}
+
 /* Rows, outputs and K that are no multiples of a tile, in views of 16 bits that a device's widest kernels take. */
 static void check_many_rows(tester *t, proa_wfmt format)
 {
@@ -708,6 +760,7 @@ void check_linear(tester *t)
             for (int bias = 0; bias < 2; bias++)
                 linear_case(t, (proa_wfmt)format, 60, 120, 504, 64 * a + bias);
         if (device_mode.on && device_mode.narrow == PROA_DTYPE_F32) check_texts(t, (proa_wfmt)format);
+        check_gated(t, (proa_wfmt)format);
         if (device_mode.narrow != PROA_DTYPE_F32) check_many_rows(t, (proa_wfmt)format);
     }
 }

@@ -229,10 +229,11 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
                (w->format == PROA_WFMT_BF16 && device_mode.narrow == PROA_DTYPE_BF16) ||
                (proa_wfmt_is_quantised(w->format) && device_mode.narrow == PROA_DTYPE_F16 && y.shape[0] > 16);
     bool x16 = own && y.shape[0] % 3 != 1, y16 = own && y.shape[0] % 3 != 2; /* both, or either */
-    cover_narrow(y, y16), cover_narrow(x, x16), cover_narrow(e->residual, y16);
+    cover_narrow(y, y16), cover_narrow(x, x16), cover_narrow(e->residual, y16), cover_narrow(e->room, y16);
     cover(w->data, w->bytes), cover(e->bias, w->N * 4);
     bring();
     weight.data = there(w->data), epilogue.bias = there(e->bias), epilogue.residual = view_there(e->residual);
+    epilogue.room = view_there(e->room);
     device->ops->linear(ctx(), view_there(y), view_there(x), &weight, &epilogue);
     take_back();
 }

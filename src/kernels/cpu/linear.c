@@ -181,11 +181,26 @@ static void run_rows(proa_ctx *c, linear_job *job)
     run_product(c, job);
 }
 
+/* A gate's rows and its factor's are far apart: multiplying both panels of an output before its end is reached was no faster
+ * than a pass of its own (README.md). */
+static void run_gated(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
+                      const proa_linear_isa *isa)
+{
+    const proa_epilogue sums = {.alpha = e->alpha, .bias = e->bias};
+    int64_t F = w->N / 2;
+    proa_linear_run(c, e->room, x, w, &sums, isa);
+    c->ops->act_mul(c, y, proa_view_cols(e->room, 0, F), proa_view_cols(e->room, F, 2 * F), e->act);
+}
+
 void proa_linear_run(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
                      const proa_linear_isa *isa)
 {
     PROA_DASSERT(w->format != PROA_WFMT_I8 || w->K <= PROA_I8_INPUTS_MAX);
-    PROA_DASSERT(x.shape[1] == w->K && y.shape[1] == w->N && x.shape[0] == y.shape[0]);
+    PROA_DASSERT(x.shape[1] == w->K && y.shape[1] * (1 + e->gated) == w->N && x.shape[0] == y.shape[0]);
+    if (e->gated) {
+        run_gated(c, y, x, w, e, isa);
+        return;
+    }
     for (int64_t t = 0; t < x.shape[0]; t += PROA_LINEAR_ROWS) {
         int64_t end = proa_min64(x.shape[0], t + PROA_LINEAR_ROWS);
         proa_epilogue part = *e;

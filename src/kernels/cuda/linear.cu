@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * linear.cu - y = act(alpha x W^T + bias) + residual: up to GEMV_ROWS rows by own kernels that stream the weights, more by
+ * linear.cu - y = act(alpha x W^T + bias) + residual, or a gate's half times the other: up to GEMV_ROWS rows by own kernels that stream the weights, more by
  * gemm.cu. Weights lie as [N][ld] of their type, ld = K rounded up to 16 bytes, zeros behind K. */
 #include "kernels/cuda/linear.h"
 
@@ -12,12 +12,13 @@ extern "C" {
 enum { JOINED_MAX = 2048, JOINED_OUTPUTS = 1 << 21 /* what blocks of so many have room for */,
        GEMV_ROWS = 3, GEMV_THREADS = 256, GEMV_WARPS = GEMV_THREADS / 32 };
 
-static epilogue epilogue_of(const proa_epilogue *e)
+static epilogue epilogue_of(const proa_epilogue *e, const proa_weight *w)
 {
-    epilogue out = {1.0f, PROA_ACT_NONE, NULL, NULL, PROA_DTYPE_F32, 0};
+    epilogue out = {1.0f, PROA_ACT_NONE, NULL, NULL, PROA_DTYPE_F32, 0, 0};
     if (!e) return out;
     out.alpha = e->alpha != 0.0f ? e->alpha : 1.0f;
     out.act = (int)e->act, out.bias = e->bias;
+    out.half = e->gated ? (int)(w->N / 2) : 0;
     if (!e->residual.rank) return out;
     out.residual = e->residual.data, out.residual_type = e->residual.dtype, out.residual_row = e->residual.stride[0];
     return out;
@@ -182,19 +183,20 @@ __global__ void __launch_bounds__(GEMV_THREADS)
 {
     const int COUNT = piece<W>::COUNT, STEP = GEMV_THREADS * COUNT;
     __shared__ float room[GEMV_WARPS][R * M];
-    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, n0 = blockIdx.x * R;
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    const block_rows<R> rows(e, N, blockIdx.x);
     const W *row[R];
     uint4 next[U][R];
     float sum[R][M] = {};
 #pragma unroll
-    for (int r = 0; r < R; r++) row[r] = w + (int64_t)(n0 + r < N ? n0 + r : N - 1) * ld + threadIdx.x * COUNT;
+    for (int r = 0; r < R; r++) row[r] = w + (int64_t)rows.row(r) * ld + threadIdx.x * COUNT;
 #pragma unroll
     for (int u = 0; u < U; u++)
 #pragma unroll
         for (int r = 0; r < R; r++)
             if (u * STEP + (int)threadIdx.x * COUNT < ld) next[u][r] = load_stream(row[r] + u * STEP);
-    int r_end = threadIdx.x / M, m_end = threadIdx.x % M, n_end = n0 + r_end; /* what this thread finishes */
-    bool ends = r_end < R && n_end < N;
+    int r_end = threadIdx.x / M, m_end = threadIdx.x % M, n_end = rows.first + r_end; /* what this thread finishes */
+    bool ends = rows.makes(r_end);
     epilogue_ahead ahead = {};
     if (ends) bias_ahead(&ahead, e, n_end);
     gpu_wait();
@@ -228,10 +230,13 @@ __global__ void __launch_bounds__(GEMV_THREADS)
         }
     __syncthreads();
     if (!ends) return;
-    float v = 0.0f;
+    float v = 0.0f, u = 0.0f;
 #pragma unroll
     for (int i = 0; i < GEMV_WARPS; i++) v += room[i][threadIdx.x];
-    y[m_end * y_row + n_end] = finished(e, v, ahead);
+    if (e.half)
+#pragma unroll
+        for (int i = 0; i < GEMV_WARPS; i++) u += room[i][threadIdx.x + R / 2 * M];
+    y[m_end * y_row + n_end] = finished(e, v, u, ahead);
 }
 
 /* The same for one row behind a norm that has not been run: a block's T threads hold the whole row between them, so each
@@ -245,19 +250,17 @@ __global__ void __launch_bounds__(T)
     const int COUNT = piece<W>::COUNT, STEP = T * COUNT;
     extern __shared__ epilogue_ahead aheads[]; /* of all outputs of this block: no load from memory stands at a group's end */
     __shared__ float room[2][T / 32][R], sums[33];
-    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, groups = (N + R - 1) / R;
-    int outputs = (groups - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x * R;
-    auto output = [&](int i) { return ((int)blockIdx.x + i / R * (int)gridDim.x) * R + i % R; };
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, groups = blocks_of(e, N, R), made = e.half ? R / 2 : R;
+    int here = (groups - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x, end = outputs_of(e, N);
+    auto output = [&](int i) { return ((int)blockIdx.x + (e.half ? i / (R / 2) : i / R) * (int)gridDim.x) * made + (i & made - 1); };
     uint4 next[S][R];
     float xs[S][COUNT], scale[S][COUNT], shift[S][COUNT], total = 0.0f, mean = 0.0f;
     auto fetch = [&](int s, int group) {
         int k = s * STEP + (int)threadIdx.x * COUNT;
         if (group >= groups || k >= ld) return;
+        const block_rows<R> rows(e, N, group);
 #pragma unroll
-        for (int r = 0; r < R; r++) {
-            int n = group * R + r < N ? group * R + r : N - 1;
-            next[s][r] = load_stream(w + n * ld + k);
-        }
+        for (int r = 0; r < R; r++) next[s][r] = load_stream(w + rows.row(r) * ld + k);
     };
 #pragma unroll
     for (int s = 0; s < S; s++) {
@@ -269,11 +272,11 @@ __global__ void __launch_bounds__(T)
             shift[s][i] = norm.b && k + i < K ? norm.b[k + i] : 0.0f;
         }
     }
-    for (int i = threadIdx.x; i < outputs; i += T)
-        if (output(i) < N) bias_ahead(&aheads[i], e, output(i));
+    for (int i = threadIdx.x; i < here * made; i += T)
+        if (output(i) < end) bias_ahead(&aheads[i], e, output(i));
     gpu_wait();
-    for (int i = threadIdx.x; i < outputs; i += T)
-        if (output(i) < N) residual_ahead(&aheads[i], e, 0, output(i));
+    for (int i = threadIdx.x; e.residual && i < here * made; i += T)
+        if (output(i) < end) residual_ahead(&aheads[i], e, 0, output(i));
 #pragma unroll
     for (int s = 0; s < S; s++) {
         load_x<COUNT>(xs[s], x, s * STEP + (int)threadIdx.x * COUNT, K, norm.aligned);
@@ -298,9 +301,8 @@ __global__ void __launch_bounds__(T)
             if (k + i >= begin && k + i < begin + each && k + i < K) norm.y[k + i] = xs[s][i];
         }
     }
-    int turn = 0;
-    for (int i = 0; i < outputs; i += R, turn ^= 1) {
-        int group = output(i) / R;
+    for (int i = 0; i < here; i++) {
+        int group = (int)blockIdx.x + i * (int)gridDim.x;
         float sum[R] = {};
 #pragma unroll
         for (int s = 0; s < S; s++) {
@@ -318,15 +320,18 @@ __global__ void __launch_bounds__(T)
 #pragma unroll
         for (int r = 0; r < R; r++) {
             float v = gpu_warp_sum(sum[r]);
-            if (lane == 0) room[turn][warp][r] = v;
+            if (lane == 0) room[i & 1][warp][r] = v;
         }
         __syncthreads(); /* the other half of the room is free again: all have read it before they came here */
-        int n = group * R + (int)threadIdx.x;
-        if (threadIdx.x >= R || n >= N) continue;
-        float v = 0.0f;
+        int n = group * made + (int)threadIdx.x;
+        if ((int)threadIdx.x >= made || n >= end) continue;
+        float v = 0.0f, u = 0.0f;
 #pragma unroll
-        for (int k = 0; k < T / 32; k++) v += room[turn][k][threadIdx.x];
-        y[n] = finished(e, v, aheads[i + threadIdx.x]);
+        for (int k = 0; k < T / 32; k++) v += room[i & 1][k][threadIdx.x];
+        if (e.half)
+#pragma unroll
+            for (int k = 0; k < T / 32; k++) u += room[i & 1][k][threadIdx.x + R / 2];
+        y[n] = finished(e, v, u, aheads[i * made + threadIdx.x]);
     }
 }
 
@@ -344,7 +349,7 @@ struct gemv_call {
 
 template <typename W, int M, int R, int U> static void launch_gemv(gpu *g, const gemv_call *a)
 {
-    gpu_launch(g, "linear (few rows)", gemv_kernel<W, M, R, U>, dim3((unsigned)((a->N + R - 1) / R)), GEMV_THREADS, 0, a->y,
+    gpu_launch(g, "linear (few rows)", gemv_kernel<W, M, R, U>, dim3((unsigned)blocks_of(a->e, a->N, R)), GEMV_THREADS, 0, a->y,
                a->y_row, a->x, a->x_row, a->aligned, (const W *)a->w, a->ld, a->N, a->K, a->e);
 }
 
@@ -369,7 +374,7 @@ template <typename W> static void gemv(gpu *g, const gemv_call *a, int rows)
 template <typename W, int T, int S> static void launch_norm_gemv(gpu *g, const gemv_call *a, const gpu_norm &norm, int blocks_of_sm)
 {
     enum { R = 4 };
-    int groups = (a->N + R - 1) / R, most = g->sms * blocks_of_sm, blocks = groups < most ? groups : most;
+    int groups = blocks_of(a->e, a->N, R), most = g->sms * blocks_of_sm, blocks = groups < most ? groups : most;
     size_t shared = (size_t)((groups + blocks - 1) / blocks) * R * sizeof(epilogue_ahead);
     gpu_launch(g, "norm and linear", norm_gemv_kernel<W, T, R, S>, dim3((unsigned)blocks), T, shared, a->y, norm.x, (const W *)a->w,
                a->ld, a->N, a->K, a->e, norm);
@@ -420,12 +425,28 @@ static void few_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     }
 }
 
+/* Few rows in f32 are finished by the kernel that has both sums. */
+static bool ends_gated(proa_view y, proa_view x, const proa_weight *w)
+{
+    return !gpu_narrow(y) && !gpu_narrow(x) && y.shape[0] <= (w->format == PROA_WFMT_F32 ? (int)GEMV_ROWS : (int)THIN_ROWS);
+}
+
+static void gated_apart(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
+{
+    proa_epilogue sums = {};
+    int64_t F = w->N / 2;
+    sums.alpha = ep->alpha, sums.bias = ep->bias;
+    c->ops->linear(c, ep->room, x, w, &sums);
+    c->ops->act_mul(c, y, proa_view_cols(ep->room, 0, F), proa_view_cols(ep->room, F, 2 * F), ep->act);
+}
+
 static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
 {
     gpu *g = gpu_of(c);
-    epilogue e = epilogue_of(ep);
+    epilogue e = epilogue_of(ep, w);
     int64_t T = y.shape[0], few = proa_wfmt_is_quantised(w->format) ? 0 : (int)GEMV_ROWS;
     if (T == 0 || w->N == 0) return;
+    if (e.half && !ends_gated(y, x, w)) return gated_apart(c, y, x, w, ep);
     bool many = few == 0 && T > THIN_ROWS; /* quant_gemm says itself when y is written: x's codes may be kept */
     if (!many) gpu_written(g, y);
     if (join_norm(g, y, x, w, e)) return;

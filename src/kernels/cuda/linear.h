@@ -14,6 +14,7 @@ struct epilogue {
     const void *residual; /* NULL: none */
     proa_dtype residual_type;
     int64_t residual_row;
+    int half; /* of a gated end: rows of the gate, with as many of its factor behind them; 0: no such end */
 };
 
 __device__ static inline float residual_at(const epilogue &e, int64_t m, int n)
@@ -38,23 +39,59 @@ static inline cudaDataType_t data_type(proa_dtype dtype)
 }
 
 /* What the epilogue of (m, n) reads, asked for early: its way from memory would otherwise be the last thing that a kernel does.
- * The bias depends on no kernel, the residual does. */
+ * Biases depend on no kernel, the residual does. */
 struct epilogue_ahead {
-    float bias, residual;
+    float bias, second; /* second: the residual, or of a gated end the factor's bias */
 };
 __device__ static inline void bias_ahead(epilogue_ahead *to, const epilogue &e, int n)
 {
     to->bias = e.bias ? e.bias[n] : 0.0f;
+    to->second = e.half && e.bias ? e.bias[e.half + n] : 0.0f;
 }
 __device__ static inline void residual_ahead(epilogue_ahead *to, const epilogue &e, int64_t m, int n)
 {
-    to->residual = e.residual ? residual_at(e, m, n) : 0.0f;
+    if (e.residual) to->second = residual_at(e, m, n);
 }
-/* What becomes of a finished sum. */
-__device__ static inline float finished(const epilogue &e, float v, const epilogue_ahead &ahead)
+/* What becomes of a finished sum; u: its factor's, where the end is gated. */
+__device__ static inline float finished(const epilogue &e, float v, float u, const epilogue_ahead &ahead)
 {
-    return gpu_act(v * e.alpha + ahead.bias, e.act) + ahead.residual;
+    float first = gpu_act(v * e.alpha + ahead.bias, e.act);
+    return e.half ? first * (u * e.alpha + ahead.second) : first + ahead.second;
 }
+
+/* The outputs that N rows of weights make, and the blocks (tiles) of up to R rows each that make them. */
+__host__ __device__ static inline int outputs_of(const epilogue &e, int N)
+{
+    return e.half ? e.half : N;
+}
+__host__ __device__ static inline int blocks_of(const epilogue &e, int N, int R)
+{
+    return e.half ? (e.half + R / 2 - 1) / (R / 2) : (N + R - 1) / R;
+}
+
+/* The R rows of weights that a block multiplies: one behind the other, or with a gated end the first half of them of the gate and
+ * the other half their factors, so that a block has both sums of an output. */
+template <int R> struct block_rows {
+    /* It makes the outputs [first, first + count), cut at end: of sum i, and of sum R / 2 + i. */
+    int first, count, end, half;
+    __device__ block_rows(const epilogue &e, int N, int block)
+        : first(block * (e.half ? R / 2 : R)), count(e.half ? R / 2 : R), end(outputs_of(e, N)), half(e.half)
+    {
+    }
+    /* Of sum r, or r + R / 2 (upper); the last one's again where there is none. */
+    __device__ int row(int r, bool upper) const
+    {
+        return min(first + r + (upper ? count - R / 2 : 0), end - 1) + (upper ? half : 0);
+    }
+    __device__ int row(int r) const
+    {
+        return r < R / 2 ? row(r, false) : row(r - R / 2, true);
+    }
+    __device__ bool makes(int i) const
+    {
+        return i < count && first + i < end;
+    }
+};
 
 /* Weights are read once: past the first cache, and the second is told of the 256 bytes around. */
 __device__ static inline uint4 load_stream(const void *p)

@@ -106,12 +106,24 @@ template <typename T> __device__ static inline uint4 load_eight(const T *x, int 
     return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-/* The sum of output n and row m, with what its row of weights and the format want. */
-template <int FORMAT> __device__ static inline void finish(const thin_call &a, float v, int m, int n, const epilogue_ahead &ahead)
+/* What the end of (m, n) reads, and the scales of its row of weights and of its factor's. */
+struct thin_ahead {
+    epilogue_ahead end;
+    float scale, factor;
+};
+template <int FORMAT> __device__ static inline void weights_ahead(thin_ahead *to, const thin_call &a, int n)
 {
-    v *= a.unit;
-    if (FORMAT == PROA_WFMT_FP8 || FORMAT == PROA_WFMT_I8W) v *= ((const float *)a.scales)[n];
-    v = finished(a.e, v, ahead);
+    to->scale = to->factor = 1.0f;
+    bias_ahead(&to->end, a.e, n);
+    if (FORMAT != PROA_WFMT_FP8 && FORMAT != PROA_WFMT_I8W) return;
+    to->scale = ((const float *)a.scales)[n];
+    if (a.e.half) to->factor = ((const float *)a.scales)[a.e.half + n];
+}
+
+/* The sum of output n and row m (u: its factor's), with what its row of weights and the format want. */
+__device__ static inline void finish(const thin_call &a, float v, float u, int m, int n, const thin_ahead &ahead)
+{
+    v = finished(a.e, v * a.unit * ahead.scale, u * a.unit * ahead.factor, ahead.end);
     if (a.y_type == PROA_DTYPE_F32) ((float *)a.y)[m * a.y_row + n] = v;
     else if (a.y_type == PROA_DTYPE_F16) ((__half *)a.y)[m * a.y_row + n] = gpu_saturate<__half>(v);
     else ((__nv_bfloat16 *)a.y)[m * a.y_row + n] = gpu_saturate<__nv_bfloat16>(v);
@@ -127,26 +139,28 @@ template <int FORMAT, int M, int R> __global__ void __launch_bounds__(ROW_THREAD
     typedef opened<FORMAT> form;
     const int COUNT = form::COUNT, STEP = ROW_THREADS * COUNT;
     __shared__ float room[ROW_THREADS / 32][R * M];
-    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, n0 = blockIdx.x * R;
-    unsigned next[R][4];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    const block_rows<R> rows(a.e, a.N, blockIdx.x);
+    unsigned next[R][4], from[R]; /* from: in pieces of 16 bytes */
     float scale[R], sum[R][M] = {};
+#pragma unroll
+    for (int r = 0; r < R; r++) from[r] = (unsigned)rows.row(r) * (unsigned)(a.row_bytes / 16);
     auto fetch = [&](int k) {
 #pragma unroll
         for (int r = 0; r < R; r++) {
-            int n = n0 + r < a.N ? n0 + r : a.N - 1;
-            uint4 v = load_stream(a.w + n * a.row_bytes + k / COUNT * 16);
+            uint4 v = load_stream((const uint4 *)a.w + (from[r] + k / COUNT));
             next[r][0] = v.x, next[r][1] = v.y, next[r][2] = v.z, next[r][3] = v.w;
             if (FORMAT == PROA_WFMT_I4)
-                scale[r] = __half2float(((const __half *)a.scales)[(int64_t)(k / PROA_I4_GROUP) * a.N + n]);
+                scale[r] = __half2float(((const __half *)a.scales)[(int64_t)(k / PROA_I4_GROUP) * a.N + rows.row(r)]);
         }
     };
-    int k = threadIdx.x * COUNT, m_end = threadIdx.x % M, n_end = n0 + (int)threadIdx.x / M; /* what this thread finishes */
-    bool ends = threadIdx.x < R * M && n_end < a.N;
-    epilogue_ahead ahead = {};
+    int k = threadIdx.x * COUNT, m_end = threadIdx.x % M, n_end = rows.first + (int)threadIdx.x / M; /* what this thread finishes */
+    bool ends = rows.makes((int)threadIdx.x / M);
+    thin_ahead ahead = {};
     if (k < a.K) fetch(k);
-    if (ends) bias_ahead(&ahead, a.e, n_end);
+    if (ends) weights_ahead<FORMAT>(&ahead, a, n_end);
     gpu_wait();
-    if (ends) residual_ahead(&ahead, a.e, m_end, n_end);
+    if (ends) residual_ahead(&ahead.end, a.e, m_end, n_end);
     for (; k < a.K; k += STEP) {
         __half2 x[M][COUNT / 2];
 #pragma unroll
@@ -188,10 +202,13 @@ template <int FORMAT, int M, int R> __global__ void __launch_bounds__(ROW_THREAD
         }
     __syncthreads();
     if (!ends) return;
-    float v = 0.0f;
+    float v = 0.0f, u = 0.0f;
 #pragma unroll
     for (int i = 0; i < ROW_THREADS / 32; i++) v += room[i][threadIdx.x];
-    finish<FORMAT>(a, 4.0f * v, m_end, n_end, ahead);
+    if (a.e.half)
+#pragma unroll
+        for (int i = 0; i < ROW_THREADS / 32; i++) u += room[i][threadIdx.x + R / 2 * M];
+    finish(a, 4.0f * v, 4.0f * u, m_end, n_end, ahead);
 }
 
 /* ---- one and two rows of int4: 2.75 instructions a weight are more than CUDA cores have time for (opened to f16, multiplied,
@@ -234,20 +251,22 @@ template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS)
     extern __shared__ __align__(16) uint4 xs[];
     __shared__ float room[2][STAY_WARPS][16 * M];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
-    int steps = (a.K + 127) / 128, mine = (steps - warp + STAY_WARPS - 1) / STAY_WARPS, tiles = (a.N + 15) / 16;
+    int steps = (a.K + 127) / 128, mine = (steps - warp + STAY_WARPS - 1) / STAY_WARPS, tiles = blocks_of(a.e, a.N, 16);
     int here = (tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x; /* tiles of this block */
     float *offset = (float *)(xs + steps * M * 16);
     epilogue_ahead *aheads = (epilogue_ahead *)(offset + steps * M); /* of all outputs of this block */
-    auto output = [&](int i) { return ((int)blockIdx.x + i / (16 * M) * (int)gridDim.x) * 16 + i / M % 16; };
+    int made = a.e.half ? 8 : 16, end = outputs_of(a.e, a.N); /* outputs of a tile; of all */
+    auto output = [&](int i) { return ((int)blockIdx.x + (a.e.half ? i / M / 8 : i / M / 16) * (int)gridDim.x) * made + (i / M & made - 1); };
     unsigned next[STAY_AHEAD][2][4];
     __half scale[STAY_AHEAD][2];
     int fetch_tile = 0, fetch_step = 0;
     auto fetch = [&](int d) {
         if (fetch_tile >= here || mine <= 0) return;
-        int n0 = ((int)blockIdx.x + fetch_tile * (int)gridDim.x) * 16 + r, s = warp + fetch_step * STAY_WARPS;
+        const block_rows<16> rows(a.e, a.N, (int)blockIdx.x + fetch_tile * (int)gridDim.x);
+        int s = warp + fetch_step * STAY_WARPS;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            int n = n0 + 8 * i < a.N ? n0 + 8 * i : a.N - 1;
+            int n = rows.row(r, i > 0);
             uint4 v = make_uint4(0, 0, 0, 0);
             if (s * 64 + c * 16 < a.row_bytes) v = load_stream(a.w + n * a.row_bytes + s * 64 + c * 16);
             next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
@@ -257,11 +276,11 @@ template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS)
     };
 #pragma unroll
     for (int d = 0; d < STAY_AHEAD; d++) fetch(d);
-    for (int i = threadIdx.x; i < here * 16 * M; i += STAY_WARPS * 32)
-        if (output(i) < a.N) bias_ahead(&aheads[i], a.e, output(i));
+    for (int i = threadIdx.x; i < here * made * M; i += STAY_WARPS * 32)
+        if (output(i) < end) bias_ahead(&aheads[i], a.e, output(i));
     gpu_wait();
-    for (int i = threadIdx.x; i < here * 16 * M; i += STAY_WARPS * 32)
-        if (output(i) < a.N) residual_ahead(&aheads[i], a.e, i % M, output(i));
+    for (int i = threadIdx.x; a.e.residual && i < here * made * M; i += STAY_WARPS * 32)
+        if (output(i) < end) residual_ahead(&aheads[i], a.e, i % M, output(i));
     prepare_x<M>(xs, offset, a, steps);
     __syncthreads();
     int ring = 0; /* which of the steps ahead comes now */
@@ -296,18 +315,21 @@ template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS)
 #pragma unroll
             for (int m = 0; m < M; m++) room[t & 1][warp][r * M + m] = sum[0][m], room[t & 1][warp][(r + 8) * M + m] = sum[1][m];
         __syncthreads(); /* the other half of the room was read before */
-        int i = t * 16 * M + lane;
-        if (warp != t % STAY_WARPS || lane >= 16 * M || output(i) >= a.N) continue; /* warps take turns */
-        float v = 0.0f;
+        int i = t * made * M + lane;
+        if (warp != t % STAY_WARPS || lane >= made * M || output(i) >= end) continue; /* warps take turns */
+        float v = 0.0f, u = 0.0f;
 #pragma unroll
         for (int k = 0; k < STAY_WARPS; k++) v += room[t & 1][k][lane];
-        finish<PROA_WFMT_I4>(a, v, lane % M, output(i), aheads[i]);
+        if (a.e.half)
+#pragma unroll
+            for (int k = 0; k < STAY_WARPS; k++) u += room[t & 1][k][lane + 8 * M];
+        finish(a, v, u, lane % M, output(i), {aheads[i], 1.0f, 1.0f});
     }
 }
 
 static size_t stay_shared(const gpu *g, const thin_call &a)
 {
-    size_t tiles = (size_t)((a.N + 15) / 16), blocks = (size_t)g->sms * STAY_BLOCKS;
+    size_t tiles = (size_t)blocks_of(a.e, a.N, 16), blocks = (size_t)g->sms * STAY_BLOCKS;
     size_t x = (size_t)((a.K + 127) / 128) * (size_t)a.M * (16 * sizeof(uint4) + sizeof(float));
     return x + (tiles + blocks - 1) / blocks * 16 * (size_t)a.M * sizeof(epilogue_ahead);
 }
@@ -315,7 +337,7 @@ static size_t stay_shared(const gpu *g, const thin_call &a)
 template <int M> static void launch_stay(gpu *g, thin_call a)
 {
     static cudaError_t wide = cudaFuncSetAttribute(stay_kernel<M>, cudaFuncAttributeMaxDynamicSharedMemorySize, STAY_SHARED_MAX);
-    int tiles = (a.N + 15) / 16, most = g->sms * STAY_BLOCKS;
+    int tiles = blocks_of(a.e, a.N, 16), most = g->sms * STAY_BLOCKS;
     gpu_note(g, wide, "shared memory");
     a.unit = 1.0f;
     gpu_launch(g, "linear (few rows)", stay_kernel<M>, dim3((unsigned)(tiles < most ? tiles : most)), STAY_WARPS * 32,
@@ -333,9 +355,10 @@ template <int FORMAT, int NT, int D, int W> __global__ void __launch_bounds__(32
     typedef typename form::type T;
     const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4;
     __shared__ float room[WARPS][16][8 * NT + 1];
-    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4, n0 = blockIdx.x * 16;
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
     int steps = (a.K + STEP - 1) / STEP;
-    int from[2] = {n0 + r < a.N ? n0 + r : a.N - 1, n0 + 8 + r < a.N ? n0 + 8 + r : a.N - 1};
+    const block_rows<16> rows(a.e, a.N, blockIdx.x);
+    int from[2] = {rows.row(r, false), rows.row(r, true)};
     unsigned next[D][2][4];
     float scale[D][2], sum[NT][4] = {};
     auto fetch = [&](int d, int s) {
@@ -350,16 +373,16 @@ template <int FORMAT, int NT, int D, int W> __global__ void __launch_bounds__(32
     };
 #pragma unroll
     for (int d = 0; d < D; d++) fetch(d, warp + d * WARPS);
-    int n_end = n0 + (int)threadIdx.x % 16, m_end = (int)threadIdx.x / 16; /* what this thread finishes; the next 2 W rows on */
-    auto ends = [&](int i) { return m_end + i * 2 * W < a.M && n_end < a.N; };
-    epilogue_ahead ahead[EACH] = {};
+    int n_end = rows.first + (int)threadIdx.x % 16, m_end = (int)threadIdx.x / 16; /* what this thread finishes; the next 2 W rows on */
+    auto ends = [&](int i) { return m_end + i * 2 * W < a.M && rows.makes((int)threadIdx.x % 16); };
+    thin_ahead ahead[EACH] = {};
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (ends(i)) bias_ahead(&ahead[i], a.e, n_end);
+        if (ends(i)) weights_ahead<FORMAT>(&ahead[i], a, n_end);
     gpu_wait();
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (ends(i)) residual_ahead(&ahead[i], a.e, m_end + i * 2 * W, n_end);
+        if (ends(i)) residual_ahead(&ahead[i].end, a.e, m_end + i * 2 * W, n_end);
     for (int base = warp; base < steps; base += D * WARPS) {
 #pragma unroll
         for (int d = 0; d < D; d++) {
@@ -401,11 +424,15 @@ template <int FORMAT, int NT, int D, int W> __global__ void __launch_bounds__(32
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        float v = 0.0f;
+        int m = m_end + i * 2 * W;
+        float v = 0.0f, u = 0.0f;
         if (!ends(i)) continue;
 #pragma unroll
-        for (int k = 0; k < WARPS; k++) v += room[k][threadIdx.x % 16][m_end + i * 2 * W];
-        finish<FORMAT>(a, v, m_end + i * 2 * W, n_end, ahead[i]);
+        for (int k = 0; k < WARPS; k++) v += room[k][threadIdx.x % 16][m];
+        if (a.e.half)
+#pragma unroll
+            for (int k = 0; k < WARPS; k++) u += room[k][threadIdx.x % 16 + 8][m];
+        finish(a, v, u, m, n_end, ahead[i]);
     }
 }
 
@@ -413,14 +440,14 @@ template <int FORMAT, int NT, int D, int W> __global__ void __launch_bounds__(32
 
 template <int FORMAT, int M> static void launch_rows(gpu *g, const thin_call &a)
 {
-    gpu_launch(g, "linear (few rows)", row_kernel<FORMAT, M, ROWS_EACH>, dim3((unsigned)((a.N + ROWS_EACH - 1) / ROWS_EACH)),
+    gpu_launch(g, "linear (few rows)", row_kernel<FORMAT, M, ROWS_EACH>, dim3((unsigned)blocks_of(a.e, a.N, ROWS_EACH)),
                ROW_THREADS, 0, a);
 }
 
 template <int FORMAT> static void choose(gpu *g, const thin_call &a)
 {
     const int D = opened<FORMAT>::COUNT == 32 ? 2 : 4;
-    dim3 grid((unsigned)((a.N + 15) / 16));
+    dim3 grid((unsigned)blocks_of(a.e, a.N, 16));
     if constexpr (proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
         if constexpr (FORMAT == PROA_WFMT_I4)
             if (a.M <= 2 && stay_shared(g, a) <= STAY_SHARED_MAX) return a.M == 1 ? launch_stay<1>(g, a) : launch_stay<2>(g, a);

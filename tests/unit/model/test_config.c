@@ -205,7 +205,8 @@ static void rows_are_whole(void **state)
                                        arch->pool};
         for (size_t p = 0; p < PROA_COUNT(programs); p++)
             for (const proa_step *s = programs[p]; s && s->op != PROA_STEP_END; s++) {
-                bool weight = s->op == PROA_STEP_EMBED || s->op == PROA_STEP_NORM || s->op == PROA_STEP_LINEAR;
+                bool weight = s->op == PROA_STEP_EMBED || s->op == PROA_STEP_NORM ||
+                              s->op == PROA_STEP_LINEAR || s->op == PROA_STEP_LINEAR_GATED;
                 bool found = !weight;
                 for (const proa_name *n = arch->names; n->name; n++) found |= n->slot == s->w;
                 if (!found) fail_msg("%s: no tensor fills slot %s", arch->name, proa_slot_name(s->w));
