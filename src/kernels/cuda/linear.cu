@@ -173,11 +173,20 @@ template <int COUNT> __device__ static inline void load_x(float out[COUNT], cons
     }
 }
 
+/* Blocks an SM that registers are left for: GPT-2 XL's 400 blocks of one row want four of them at once, on 132 SMs. More would
+ * spill. */
+template <typename W, int M, int U> constexpr int gemv_blocks()
+{
+    const bool half = std::is_same<W, __half>::value, wide = sizeof(W) == 4;
+    if (U > 1) return M > 1 ? 2 : half ? 4 : 3;
+    return half ? 6 - M : !wide ? 4 : M == 1 ? 5 : 3;
+}
+
 /* A block makes R outputs of all M rows; its warps share K between them, lanes in pieces of 16 bytes. The weights of the
  * first U steps are asked for before the kernel before has ended: they do not depend on it. What each variant reached is in
  * README.md (bench/gpu/gemv.cu). */
 template <typename W, int M, int R, int U>
-__global__ void __launch_bounds__(GEMV_THREADS)
+__global__ void __launch_bounds__(GEMV_THREADS, gemv_blocks<W, M, U>())
     gemv_kernel(float *y, int64_t y_row, const float *x, int64_t x_row, bool aligned, const W *w, int64_t ld, int N, int K,
                 epilogue e)
 {
@@ -185,16 +194,16 @@ __global__ void __launch_bounds__(GEMV_THREADS)
     __shared__ float room[GEMV_WARPS][R * M];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
     const block_rows<R> rows(e, N, blockIdx.x);
-    const W *row[R];
+    unsigned at_row[R]; /* in pieces of 16 bytes */
     uint4 next[U][R];
     float sum[R][M] = {};
 #pragma unroll
-    for (int r = 0; r < R; r++) row[r] = w + (int64_t)rows.row(r) * ld + threadIdx.x * COUNT;
+    for (int r = 0; r < R; r++) at_row[r] = (unsigned)rows.row(r) * (unsigned)(ld / COUNT) + threadIdx.x;
 #pragma unroll
     for (int u = 0; u < U; u++)
 #pragma unroll
         for (int r = 0; r < R; r++)
-            if (u * STEP + (int)threadIdx.x * COUNT < ld) next[u][r] = load_stream(row[r] + u * STEP);
+            if (u * STEP + (int)threadIdx.x * COUNT < ld) next[u][r] = load_stream((const uint4 *)w + at_row[r] + u * GEMV_THREADS);
     int r_end = threadIdx.x / M, m_end = threadIdx.x % M, n_end = rows.first + r_end; /* what this thread finishes */
     bool ends = rows.makes(r_end);
     epilogue_ahead ahead = {};
@@ -213,7 +222,7 @@ __global__ void __launch_bounds__(GEMV_THREADS)
             for (int r = 0; r < R; r++) {
                 float ws[COUNT];
                 piece<W>::open(ws, next[u][r]);
-                if (k + U * STEP < ld) next[u][r] = load_stream(row[r] + at + U * STEP);
+                if (k + U * STEP < ld) next[u][r] = load_stream((const uint4 *)w + at_row[r] + (at + U * STEP) / COUNT);
 #pragma unroll
                 for (int m = 0; m < M; m++)
 #pragma unroll
@@ -353,11 +362,11 @@ template <typename W, int M, int R, int U> static void launch_gemv(gpu *g, const
                a->y_row, a->x, a->x_row, a->aligned, (const W *)a->w, a->ld, a->N, a->K, a->e);
 }
 
-/* Long rows have steps enough in flight with one ahead. */
+/* Long rows have steps enough in flight with one ahead, short ones have but one. */
 template <typename W, int M> static void choose_gemv(gpu *g, const gemv_call *a)
 {
-    bool is_long = a->K > 4 * GEMV_THREADS * piece<W>::COUNT;
-    if (is_long) launch_gemv<W, M, 4, 1>(g, a);
+    const int STEP = GEMV_THREADS * piece<W>::COUNT;
+    if (a->K > 4 * STEP || a->K <= STEP) launch_gemv<W, M, 4, 1>(g, a);
     else launch_gemv<W, M, 4, 2>(g, a);
 }
 
