@@ -4,51 +4,15 @@
  * (bench/gpu/prefill.cu). */
 #include "kernels/cuda/attend.h"
 #include "kernels/cuda/mma.h"
+#include "kernels/cuda/tile.h"
 
 #include <type_traits>
-
-__device__ static inline unsigned shared_at(const void *p)
-{
-    return (unsigned)__cvta_generic_to_shared(p);
-}
-
-__device__ static inline void load_matrix(unsigned r[4], unsigned at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at));
-}
-
-__device__ static inline void load_matrix_turned(unsigned r[4], unsigned at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at));
-}
-
-__device__ static inline float power_of_2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-__device__ static inline void send()
-{
-    asm volatile("cp.async.commit_group;");
-}
 
 /* All but the latest LEFT groups have arrived, for all threads. */
 template <int LEFT> __device__ static inline void receive()
 {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT));
+    receive_own<LEFT>();
     __syncthreads();
-}
-
-/* 16 bytes, or zeros: then nothing is read. */
-__device__ static inline void copy_piece(unsigned to, const void *from, bool there)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0));
 }
 
 /* ROWS rows of DIM elements; those from `valid` on become zeros. */
