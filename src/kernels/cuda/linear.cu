@@ -173,13 +173,20 @@ template <int COUNT> __device__ static inline void load_x(float out[COUNT], cons
     }
 }
 
-/* Blocks an SM that registers are left for: GPT-2 XL's 400 blocks of one row want four of them at once, on 132 SMs. More would
- * spill. */
+/* Places of weights in 32 bits leave registers for more blocks an SM; not where nvcc makes less of them. */
+template <typename W, int M> __host__ __device__ constexpr bool gemv_short_places()
+{
+    return std::is_same<W, __half>::value || (sizeof(W) == 2 && M < 3);
+}
+
+/* Blocks an SM that registers are left for: GPT-2 XL's 400 blocks of one row want four of them at once, on 132 SMs. 0: as nvcc
+ * likes. */
 template <typename W, int M, int U> constexpr int gemv_blocks()
 {
-    const bool half = std::is_same<W, __half>::value, wide = sizeof(W) == 4;
+    const bool half = std::is_same<W, __half>::value;
+    if (!gemv_short_places<W, M>()) return 0;
     if (U > 1) return M > 1 ? 2 : half ? 4 : 3;
-    return half ? 6 - M : !wide ? 4 : M == 1 ? 5 : 3;
+    return half ? 6 - M : 4;
 }
 
 /* A block makes R outputs of all M rows; its warps share K between them, lanes in pieces of 16 bytes. The weights of the
@@ -194,16 +201,24 @@ __global__ void __launch_bounds__(GEMV_THREADS, gemv_blocks<W, M, U>())
     __shared__ float room[GEMV_WARPS][R * M];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
     const block_rows<R> rows(e, N, blockIdx.x);
-    unsigned at_row[R]; /* in pieces of 16 bytes */
+    const bool SHORT = gemv_short_places<W, M>();
+    typename std::conditional<SHORT, unsigned, const uint4 *>::type at_row[R]; /* in pieces of 16 bytes */
+    auto place = [&](int r) {
+        if constexpr (SHORT) return (const uint4 *)w + at_row[r];
+        else return at_row[r];
+    };
     uint4 next[U][R];
     float sum[R][M] = {};
 #pragma unroll
-    for (int r = 0; r < R; r++) at_row[r] = (unsigned)rows.row(r) * (unsigned)(ld / COUNT) + threadIdx.x;
+    for (int r = 0; r < R; r++) {
+        if constexpr (SHORT) at_row[r] = (unsigned)rows.row(r) * (unsigned)(ld / COUNT) + threadIdx.x;
+        else at_row[r] = (const uint4 *)(w + (int64_t)rows.row(r) * ld) + threadIdx.x;
+    }
 #pragma unroll
     for (int u = 0; u < U; u++)
 #pragma unroll
         for (int r = 0; r < R; r++)
-            if (u * STEP + (int)threadIdx.x * COUNT < ld) next[u][r] = load_stream((const uint4 *)w + at_row[r] + u * GEMV_THREADS);
+            if (u * STEP + (int)threadIdx.x * COUNT < ld) next[u][r] = load_stream(place(r) + u * GEMV_THREADS);
     int r_end = threadIdx.x / M, m_end = threadIdx.x % M, n_end = rows.first + r_end; /* what this thread finishes */
     bool ends = rows.makes(r_end);
     epilogue_ahead ahead = {};
@@ -222,7 +237,7 @@ __global__ void __launch_bounds__(GEMV_THREADS, gemv_blocks<W, M, U>())
             for (int r = 0; r < R; r++) {
                 float ws[COUNT];
                 piece<W>::open(ws, next[u][r]);
-                if (k + U * STEP < ld) next[u][r] = load_stream((const uint4 *)w + at_row[r] + (at + U * STEP) / COUNT);
+                if (k + U * STEP < ld) next[u][r] = load_stream(place(r) + (at + U * STEP) / COUNT);
 #pragma unroll
                 for (int m = 0; m < M; m++)
 #pragma unroll
@@ -434,9 +449,12 @@ static void few_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     }
 }
 
-/* Few rows in f32 are finished by the kernel that has both sums. */
+/* Few rows in f32 are finished by the kernel that has both sums; not so int4 of one row, and two of quantised weights, which lose
+ * more in their products than the activation's kernel takes (README.md). */
 static bool ends_gated(proa_view y, proa_view x, const proa_weight *w)
 {
+    if (y.shape[0] <= 2 && w->format == PROA_WFMT_I4) return false;
+    if (y.shape[0] == 2 && proa_wfmt_is_quantised(w->format)) return false;
     return !gpu_narrow(y) && !gpu_narrow(x) && y.shape[0] <= (w->format == PROA_WFMT_F32 ? (int)GEMV_ROWS : (int)THIN_ROWS);
 }
 

@@ -251,22 +251,20 @@ template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS)
     extern __shared__ __align__(16) uint4 xs[];
     __shared__ float room[2][STAY_WARPS][16 * M];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
-    int steps = (a.K + 127) / 128, mine = (steps - warp + STAY_WARPS - 1) / STAY_WARPS, tiles = blocks_of(a.e, a.N, 16);
+    int steps = (a.K + 127) / 128, mine = (steps - warp + STAY_WARPS - 1) / STAY_WARPS, tiles = (a.N + 15) / 16;
     int here = (tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x; /* tiles of this block */
     float *offset = (float *)(xs + steps * M * 16);
     epilogue_ahead *aheads = (epilogue_ahead *)(offset + steps * M); /* of all outputs of this block */
-    int made = a.e.half ? 8 : 16, end = outputs_of(a.e, a.N); /* outputs of a tile; of all */
-    auto output = [&](int i) { return ((int)blockIdx.x + (a.e.half ? i / M / 8 : i / M / 16) * (int)gridDim.x) * made + (i / M & made - 1); };
+    auto output = [&](int i) { return ((int)blockIdx.x + i / (16 * M) * (int)gridDim.x) * 16 + i / M % 16; };
     unsigned next[STAY_AHEAD][2][4];
     __half scale[STAY_AHEAD][2];
     int fetch_tile = 0, fetch_step = 0;
     auto fetch = [&](int d) {
         if (fetch_tile >= here || mine <= 0) return;
-        const block_rows<16> rows(a.e, a.N, (int)blockIdx.x + fetch_tile * (int)gridDim.x);
-        int s = warp + fetch_step * STAY_WARPS;
+        int n0 = ((int)blockIdx.x + fetch_tile * (int)gridDim.x) * 16 + r, s = warp + fetch_step * STAY_WARPS;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            int n = rows.row(r, i > 0);
+            int n = n0 + 8 * i < a.N ? n0 + 8 * i : a.N - 1;
             uint4 v = make_uint4(0, 0, 0, 0);
             if (s * 64 + c * 16 < a.row_bytes) v = load_stream(a.w + n * a.row_bytes + s * 64 + c * 16);
             next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
@@ -276,11 +274,11 @@ template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS)
     };
 #pragma unroll
     for (int d = 0; d < STAY_AHEAD; d++) fetch(d);
-    for (int i = threadIdx.x; i < here * made * M; i += STAY_WARPS * 32)
-        if (output(i) < end) bias_ahead(&aheads[i], a.e, output(i));
+    for (int i = threadIdx.x; i < here * 16 * M; i += STAY_WARPS * 32)
+        if (output(i) < a.N) bias_ahead(&aheads[i], a.e, output(i));
     gpu_wait();
-    for (int i = threadIdx.x; a.e.residual && i < here * made * M; i += STAY_WARPS * 32)
-        if (output(i) < end) residual_ahead(&aheads[i], a.e, i % M, output(i));
+    for (int i = threadIdx.x; i < here * 16 * M; i += STAY_WARPS * 32)
+        if (output(i) < a.N) residual_ahead(&aheads[i], a.e, i % M, output(i));
     prepare_x<M>(xs, offset, a, steps);
     __syncthreads();
     int ring = 0; /* which of the steps ahead comes now */
@@ -315,21 +313,18 @@ template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS)
 #pragma unroll
             for (int m = 0; m < M; m++) room[t & 1][warp][r * M + m] = sum[0][m], room[t & 1][warp][(r + 8) * M + m] = sum[1][m];
         __syncthreads(); /* the other half of the room was read before */
-        int i = t * made * M + lane;
-        if (warp != t % STAY_WARPS || lane >= made * M || output(i) >= end) continue; /* warps take turns */
-        float v = 0.0f, u = 0.0f;
+        int i = t * 16 * M + lane;
+        if (warp != t % STAY_WARPS || lane >= 16 * M || output(i) >= a.N) continue; /* warps take turns */
+        float v = 0.0f;
 #pragma unroll
         for (int k = 0; k < STAY_WARPS; k++) v += room[t & 1][k][lane];
-        if (a.e.half)
-#pragma unroll
-            for (int k = 0; k < STAY_WARPS; k++) u += room[t & 1][k][lane + 8 * M];
-        finish(a, v, u, lane % M, output(i), {aheads[i], 1.0f, 1.0f});
+        finish(a, v, 0.0f, lane % M, output(i), {aheads[i], 1.0f, 1.0f});
     }
 }
 
 static size_t stay_shared(const gpu *g, const thin_call &a)
 {
-    size_t tiles = (size_t)blocks_of(a.e, a.N, 16), blocks = (size_t)g->sms * STAY_BLOCKS;
+    size_t tiles = (size_t)((a.N + 15) / 16), blocks = (size_t)g->sms * STAY_BLOCKS;
     size_t x = (size_t)((a.K + 127) / 128) * (size_t)a.M * (16 * sizeof(uint4) + sizeof(float));
     return x + (tiles + blocks - 1) / blocks * 16 * (size_t)a.M * sizeof(epilogue_ahead);
 }
@@ -337,7 +332,7 @@ static size_t stay_shared(const gpu *g, const thin_call &a)
 template <int M> static void launch_stay(gpu *g, thin_call a)
 {
     static cudaError_t wide = cudaFuncSetAttribute(stay_kernel<M>, cudaFuncAttributeMaxDynamicSharedMemorySize, STAY_SHARED_MAX);
-    int tiles = blocks_of(a.e, a.N, 16), most = g->sms * STAY_BLOCKS;
+    int tiles = (a.N + 15) / 16, most = g->sms * STAY_BLOCKS;
     gpu_note(g, wide, "shared memory");
     a.unit = 1.0f;
     gpu_launch(g, "linear (few rows)", stay_kernel<M>, dim3((unsigned)(tiles < most ? tiles : most)), STAY_WARPS * 32,
@@ -347,8 +342,10 @@ template <int M> static void launch_stay(gpu *g, thin_call a)
 /* ---- up to 16 rows: tensor cores ---- */
 
 /* A block makes 16 outputs of up to 8 NT rows. Its W warps share K in steps of 64 bytes of each weight row; D steps are on
- * their way before the kernel before has ended. */
-template <int FORMAT, int NT, int D, int W> __global__ void __launch_bounds__(32 * W) thin_kernel(thin_call a)
+ * their way before the kernel before has ended. Up to 16 rows two blocks an SM, even if a few registers spill: one alone leaves it
+ * idle while it begins and ends. int4 as nvcc likes. */
+template <int FORMAT, int NT, int D, int W>
+__global__ void __launch_bounds__(32 * W, FORMAT == PROA_WFMT_I4 || NT > 2 ? 0 : 2) thin_kernel(thin_call a)
 {
     const int WARPS = W, EACH = (16 * 8 * NT + 32 * W - 1) / (32 * W); /* outputs that a thread finishes */
     typedef opened<FORMAT> form;
@@ -455,7 +452,7 @@ template <int FORMAT> static void choose(gpu *g, const thin_call &a)
         if (a.M == 2) return launch_rows<FORMAT, 2>(g, a);
     }
     if (a.M <= 8) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 1, D, WARPS>, grid, THREADS, 0, a);
-    else if (a.M <= THIN_ROWS) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 2, D, WARPS>, grid, THREADS, 0, a);
+    else if (a.M <= THIN_ROWS) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 2, 2, WARPS>, grid, THREADS, 0, a);
     if constexpr (!proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
         if (a.M > 32) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 8, 4, 8>, grid, 256, 0, a);
         else if (a.M > THIN_ROWS) gpu_launch(g, "linear (thin)", thin_kernel<FORMAT, 4, 4, 16>, grid, 512, 0, a);
