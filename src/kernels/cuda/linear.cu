@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(GEMV_THREADS, gemv_blocks<W, M, U>())
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
     const block_rows<R> rows(e, N, blockIdx.x);
     const bool SHORT = gemv_short_places<W, M>();
-    typename std::conditional<SHORT, unsigned, const uint4 *>::type at_row[R]; /* in pieces of 16 bytes */
+    typename std::conditional<SHORT, unsigned, const uint4 *>::type at_row[R] = {}; /* in pieces of 16 bytes */
     auto place = [&](int r) {
         if constexpr (SHORT) return (const uint4 *)w + at_row[r];
         else return at_row[r];

@@ -134,7 +134,7 @@ template <int LANES, bool NORM> __global__ void __launch_bounds__(LANES) small_k
     float v = 0.0f;
 #pragma unroll
     for (int i = 0; i < LANES / 32; i++) v += room[i][threadIdx.x];
-    a.y[(int64_t)m_end * a.y_row + n_end] = finished(a.e, v, ahead);
+    a.y[(int64_t)m_end * a.y_row + n_end] = finished(a.e, v, 0.0f, ahead);
 }
 
 template <int LANES> static void launch(gpu *g, const small_call &a)
@@ -160,7 +160,7 @@ bool gpu_small(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epi
     small_call a = {(float *)y.data, y.stride[0], (const float *)x.data, x.stride[0], (const float *)w->data,
                     gpu_leading(w->format, w->K), (int)y.shape[0], (int)w->N, (int)w->K, e};
     if (norm) a.norm = *norm, a.x = norm->x, a.x_row = norm->x_row;
-    if (w->format != PROA_WFMT_F32 || gpu_narrow(x) || gpu_narrow(y) || a.M > SMALL_ROWS || w->K % FOUR != 0) return false;
+    if (e.half || w->format != PROA_WFMT_F32 || gpu_narrow(x) || gpu_narrow(y) || a.M > SMALL_ROWS || w->K % FOUR != 0) return false;
     if (!in_fours(a.x, a.x_row) || y.shape[0] * w->N * w->K > READ_MAX) return false;
     if (w->K <= 64 * FOUR) launch<64>(g, a);
     else if (w->K <= 128 * FOUR) launch<128>(g, a);
