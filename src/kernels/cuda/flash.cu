@@ -493,13 +493,17 @@ template <typename T, typename S> struct flash_multiplier {
         return p.at + 64 * group;
     }
 
-    /* The next piece; false: there is none. What loops count by the compiler then knows to be one number for the warp: places in
-     * the rings stay in uniform registers. */
+    /* The next piece; false: there is none. One lane reads it, which also says when the queries have been read (racecheck follows
+     * no lane that speaks for others). What loops count by the compiler then knows to be one number for the warp: places in the
+     * rings stay in uniform registers. */
     __device__ bool take()
     {
         gpu_await(room.queries_full + 8 * q.stage, q.parity);
-        p = *room.piece_at(q.stage);
-        p.rows = __shfl_sync(0xffffffffu, p.rows, 0), p.tiles = __shfl_sync(0xffffffffu, p.tiles, 0);
+        if ((threadIdx.x & 31) == 0) p = *room.piece_at(q.stage);
+        p.row = __shfl_sync(0xffffffffu, p.row, 0), p.rows = __shfl_sync(0xffffffffu, p.rows, 0);
+        p.at = __shfl_sync(0xffffffffu, p.at, 0), p.head = __shfl_sync(0xffffffffu, p.head, 0);
+        p.context = __shfl_sync(0xffffffffu, p.context, 0), p.key = __shfl_sync(0xffffffffu, p.key, 0);
+        p.tiles = __shfl_sync(0xffffffffu, p.tiles, 0);
         if (p.rows == 0) return false;
         int seen = t.causal ? min(p.tiles, (min(p.context, at() + 64) - p.key + S::KEYS - 1) / S::KEYS) : p.tiles;
         tiles = __shfl_sync(0xffffffffu, rows(p) <= 0 ? 0 : max(0, seen), 0);
