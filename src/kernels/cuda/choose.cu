@@ -354,8 +354,9 @@ __device__ static void sort_bins(room &r, int count)
             __syncthreads();
             for (int i = threadIdx.x; i < n; i += DRAW_THREADS) {
                 int other = i ^ step;
-                mass a = r.bins[i], b = other < n ? r.bins[other] : 0;
-                if (other > i && (a < b) == ((i & size) == 0)) r.bins[i] = b, r.bins[other] = a;
+                if (other < i) continue; /* the lower of the two reads and writes both */
+                mass a = r.bins[i], b = r.bins[other];
+                if ((a < b) == ((i & size) == 0)) r.bins[i] = b, r.bins[other] = a;
             }
         }
     __syncthreads();
