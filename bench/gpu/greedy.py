@@ -5,8 +5,7 @@
 Of the trained models (models/, and where they are classics-3m and classics-28m of PROA_SHARED or ../shared) and of the golden
 checkpoints of random weights. Where a sequence first takes another token the gap is told: the two best logits of the CPU's f32
 there, one less the other. A line fails when a gap is larger than its bound: TIMES_ERROR times the largest difference of
-log-probabilities that this type shows anywhere (five best tokens, same context), and of a trained model never more than LARGEST
-(random logits have any scale; goldens.py judges theirs).
+log-probabilities that this type shows anywhere (five best tokens, same context), and never more than LARGEST.
 
     bench/gpu/greedy.py [--device cuda] [--dtypes f32,f16,bf16] [--together 16,64] [--no-arch] [--models FOLDER,...]
 
@@ -124,8 +123,7 @@ def check(program, args, folder, prompts, tokens, *options):
             scored = generate(program, folder, prompts, args.device, dtype, tokens, together, *options, *scores)
             text, well = (f"{folder.name:<14}{dtype:<6}no tokens", False)
             if mine is not None and scored is not None:
-                text, well = report(folder.name, dtype, together, right, mine, scored,
-                                    float("inf") if ARCH in folder.parents else LARGEST[dtype])
+                text, well = report(folder.name, dtype, together, right, mine, scored, LARGEST[dtype])
             lines.append(text)
             holds = holds and well
     return lines, holds
