@@ -483,7 +483,11 @@ static int64_t session_input(void *state, const char *bytes, size_t len)
     s->busy = true;
     ssize_t n = nghttp2_session_mem_recv(s->h2, (const uint8_t *)bytes, len);
     s->busy = false;
-    if (n < 0) s->ending = true; /* a GOAWAY that says why is queued where the client could read it */
+    /* nghttp2 gives up by itself, and without a word, on the frame after a thousand answers that it could not send yet,
+     * before begin_frame has counted it: so it is when the whole flood comes in one read. */
+    if (n == NGHTTP2_ERR_FLOODED) calm_down(s, "too_many_control_frames");
+    if (n < 0)
+        s->ending = true; /* otherwise a GOAWAY that says why is queued where the client could read it */
     flush(s);
     return s->ending ? -1 : (int64_t)len;
 }

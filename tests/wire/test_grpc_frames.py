@@ -329,8 +329,11 @@ def test_ping_flood(server):
     still_well(server)
 
 
-@pytest.mark.parametrize("frame", [SettingsFrame(0).serialize(), PriorityFrame(1, depends_on=3, stream_weight=1).serialize()],
-                         ids=["settings", "priority"])
+CONTROLS = pytest.mark.parametrize("frame", [SettingsFrame(0).serialize(), PriorityFrame(1, depends_on=3, stream_weight=1).serialize()],
+                                   ids=["settings", "priority"])
+
+
+@CONTROLS
 def test_control_flood(server, frame):
     with Client(server) as client:
         try:
@@ -338,6 +341,14 @@ def test_control_flood(server, frame):
                 client.send(frame * 100)
         except OSError:
             pass
+        assert client.goaway() == (CALM, b"too_many_control_frames")
+    still_well(server)
+
+
+@CONTROLS
+def test_control_flood_at_once(server, frame):
+    """More frames in one read than nghttp2 keeps answers for."""
+    with Client(server, preface=PREFACE + SettingsFrame(0).serialize() + frame * 2000, settings=False) as client:
         assert client.goaway() == (CALM, b"too_many_control_frames")
     still_well(server)
 
