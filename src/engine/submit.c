@@ -295,9 +295,10 @@ static proa_status make_state(const proa_engine *e, proa_job *job, proa_err *err
     return o->penalty_alpha > 0 ? make_contrast(e, job, err) : PROA_OK;
 }
 
-static int32_t width_of(const proa_options *o)
+/* Candidates are tokens of one row, so there are no more than outputs; beams and sequences may be more. */
+static int32_t width_of(const proa_options *o, int64_t outputs)
 {
-    if (o->penalty_alpha > 0) return o->top_k;
+    if (o->penalty_alpha > 0) return (int32_t)proa_min64(o->top_k, outputs);
     return o->beams > 1 ? o->beams : o->best_of > 1 ? o->best_of : 1;
 }
 
@@ -315,7 +316,7 @@ static proa_status plan_job(const proa_engine *e, proa_job *job, const proa_opti
         job->encoded = proa_malloc((size_t)(job->input_count * e->model->config.hidden) * sizeof *job->encoded);
     if (job->task == PROA_TASK_GENERATE) {
         job->new_max = proa_min64(new_tokens_wanted(job), room);
-        job->width = (int32_t)proa_min64(width_of(&job->options), e->model->plan.width[PROA_REG_OUT]);
+        job->width = width_of(&job->options, e->model->plan.width[PROA_REG_OUT]);
         PROA_TRY(make_state(e, job, err));
     } else if (job->options.top_logprobs) {
         job->top = proa_calloc((size_t)job->options.top_logprobs * PROA_HEAD_ROWS, sizeof *job->top);
