@@ -206,9 +206,10 @@ static bool stopping(proa_engine *e)
 static void *stepping_thread(void *arg)
 {
     proa_engine *e = arg;
-    while (wait_for_work(e))
+    do { /* what runs since before this thread did, too */
         while (!stopping(e) && proa_step_run(e)) {
         }
+    } while (wait_for_work(e));
     return NULL;
 }
 

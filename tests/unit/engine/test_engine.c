@@ -7,6 +7,7 @@
 #include "weights/weights.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 /* Every allocation of the process counts (sanitisers bring their own malloc; there the test asks proa's counter). */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -253,6 +254,24 @@ static void threads_submit_and_cancel(void **state)
     proa_engine_close(engine);
 }
 
+/* What was begun before the thread, or before it was stopped, is gone on with. */
+static void a_thread_goes_on(void **state)
+{
+    proa_engine *engine = open_or_fail(*state, &(proa_engine_options){.threads = 1});
+    submitter s = {.engine = engine};
+    int32_t ids[] = {4, 5, 6, 7};
+    proa_request request = {.ids = ids, .ids_count = 4, .options = {.max_tokens = 40, .ignore_eos = true}};
+    request.on_event = count_done, request.arg = &s;
+    assert_int_equal(proa_engine_submit(engine, &request, NULL, NULL), PROA_OK);
+    for (int i = 0; i < 5; i++) assert_true(proa_engine_step(engine));
+    assert_int_equal(s.done, 0);
+    assert_int_equal(proa_engine_start(engine, NULL), PROA_OK);
+    for (int i = 0; i < 3000 && !s.done; i++) usleep(10000);
+    proa_engine_stop(engine);
+    assert_int_equal(s.done, 1);
+    proa_engine_close(engine);
+}
+
 static void refuse(proa_engine *engine, proa_request request, proa_status status, const char *words)
 {
     proa_err err = {.status = PROA_OK};
@@ -460,6 +479,7 @@ int main(void)
         ON(cancel_gives_back, "llama3"),         ON(cancel_gives_back, "t5"),
         ON(decode_allocates_nothing, "llama3"),  ON(decode_allocates_nothing, "t5"),
         ON(threads_submit_and_cancel, "llama3"), ON(threads_submit_and_cancel, "t5"),
+        ON(a_thread_goes_on, "llama3"),          ON(a_thread_goes_on, "t5"),
         ON(chunks_do_not_matter, "llama"),       ON(chunks_do_not_matter, "gpt2"),
         ON(encode_gives_hidden_states, "bert"),  ON(encode_gives_hidden_states, "bert_regress"),
         ON(vectors_stand_in_for_ids, "t5"),      ON(encode_gives_hidden_states, "t5"),
