@@ -104,7 +104,10 @@ def main():
     for name in options.models.split(","):
         train(name)
     if options.rt:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5))
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5))
+        except PermissionError:
+            raise SystemExit("--rt is refused by this system: it takes root (CAP_SYS_NICE) or `ulimit -r 5`") from None
     path = ROOT / "bench/results/forest.csv"
     new = not path.exists()
     with open(path, "a", newline="") as file:

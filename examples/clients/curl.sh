@@ -5,11 +5,13 @@
 # and what it answers. URL is http://localhost:8000, that of the metrics http://localhost:8002.
 set -eu
 url=http://localhost:8000 metrics=http://localhost:8002
+usage() { sed -n '3,5s/^# //p' "$0"; }
 while [ $# -gt 0 ]; do
     case $1 in
     --url) url=$2 && shift 2 ;;
     --metrics) metrics=$2 && shift 2 ;;
-    *) sed -n 's/^# //p' "$0" | sed 1d >&2 && exit 2 ;;
+    -h | --help) usage && exit 0 ;;
+    *) usage >&2 && exit 2 ;;
     esac
 done
 
@@ -27,7 +29,7 @@ ask() {
 }
 
 printf 'ready: %s\n' "$(curl -s -o /dev/null -w '%{http_code}' "$url/v2/health/ready")"
-ask "KServe v2: what is this model?" /v2/models/polarity-bert/ready
+ask "KServe v2: what is this model?" /v2/models/polarity-bert
 ask "KServe v2: tensors as JSON" /v2/models/polarity-bert/infer \
     '{"inputs":[{"name":"text_input","shape":[1],"datatype":"BYTES","data":["a warm and funny film"]}],"outputs":[{"name":"scores"}]}'
 ask "Triton's generate: a translation" /v2/models/m30k-t5/generate \

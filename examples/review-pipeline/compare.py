@@ -61,11 +61,21 @@ class Served:
         config.write_text(change(config.read_text()))
         command = [options.proa, "serve", "--json", "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--log-error=true",
                    f"--model-repository={example}/repository", f"--model-repository={example}/repository-python"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                        env={**os.environ, "PROA_PYTHON": os.environ.get("PROA_PYTHON", sys.executable)})
+        log = self.folder / "log"
+        try:
+            with open(log, "w", encoding="utf-8") as errors:
+                self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True,
+                                                env={**os.environ, "PROA_PYTHON": os.environ.get("PROA_PYTHON", sys.executable)})
+        except OSError as error:
+            shutil.rmtree(self.folder)
+            raise SystemExit(f"cannot run {options.proa}: {error.strerror} (./do build makes it; --proa names another)") from None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{options.proa} did not start: run {' '.join(command)}")
+            self.process.wait()
+            self.process.stdout.close()
+            why = [said for said in log.read_text().splitlines() if said.startswith(("E", "proa:"))]
+            shutil.rmtree(self.folder)
+            raise SystemExit(f"{options.proa} did not start: {why[0] if why else f'status {self.process.returncode}'}")
         self.socket = socket.create_connection(("127.0.0.1", json.loads(line)["http_port"]))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -139,7 +149,7 @@ def scores(served, model, texts):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--proa", default=HERE.parents[1] / "build/release/proa", type=lambda p: str(pathlib.Path(p).resolve()))
+    parser.add_argument("--proa", default=str(HERE.parents[1] / "build/release/proa"), type=lambda p: str(pathlib.Path(p).resolve()))
     parser.add_argument("--texts", default=HERE.parents[1] / "tests/golden/data/polarity-test.tsv", help="the last column is a text")
     parser.add_argument("--seconds", type=float, default=5, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3, help="the best counts: other work on the machine only adds")
@@ -148,8 +158,14 @@ def main():
     parser.add_argument("--rt", action="store_true", help="before all other work of the machine (needs the right to)")
     options = parser.parse_args()
     if options.rt:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))  # the server inherits it
-    texts = [line.rstrip("\n").split("\t")[-1].encode() for line in open(options.texts, encoding="utf-8")]
+        try:
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))  # the server inherits it
+        except PermissionError:
+            raise SystemExit("--rt is refused by this system: it takes root (CAP_SYS_NICE) or `ulimit -r 1`") from None
+    try:
+        texts = [line.rstrip("\n").split("\t")[-1].encode() for line in open(options.texts, encoding="utf-8")]
+    except OSError as error:
+        raise SystemExit(f"cannot read {options.texts}: {error.strerror}") from None
     rows = []
     for number, transformer in enumerate(list(TRANSFORMERS)[: 2 + options.gpu]):
         served = Served(options, TRANSFORMERS[transformer])

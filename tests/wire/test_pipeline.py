@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,3 +169,41 @@ def test_the_client(native, scores):
     answers = [json.loads(line) for line in out.splitlines()]
     assert [answer["text"] for answer in answers] == TEXTS[:2]
     assert [answer["score"] for answer in answers] == [round(float(score), 4) for score in scores["SCORE"][:2]]
+
+
+def compare(*arguments):
+    return subprocess.run([sys.executable, EXAMPLE / "compare.py", *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["--proa", "/nowhere/proa"], "cannot run /nowhere/proa: No such file or directory"),
+    (["--proa", sys.executable], f"{Path(sys.executable).resolve()} did not start: status 2"),
+    (["--texts", "/nowhere/texts.tsv"], "cannot read /nowhere/texts.tsv: No such file or directory"),
+])
+def test_compare_says_in_one_line_why_it_cannot(arguments, said):
+    ran = compare(*arguments)
+    assert ran.returncode == 1 and ran.stderr.startswith(said) and ran.stderr.count("\n") == 1, ran.stderr
+
+
+def test_compare_says_why_the_server_did_not_start(tmp_path):
+    """The server's own reason, not only that there is one."""
+    fails = tmp_path / "proa"
+    fails.write_text("#!/bin/sh\necho 'I1 about to load' >&2\necho 'E1 no forest here' >&2\nexit 1\n")
+    fails.chmod(0o755)
+    ran = compare("--proa", fails)
+    assert (ran.returncode, ran.stderr) == (1, f"{fails} did not start: E1 no forest here\n")
+
+
+REFUSED = """
+import os, runpy, sys
+def refuse(*_):
+    raise PermissionError(1, "Operation not permitted")
+os.sched_setscheduler = refuse
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_compare_is_refused_real_time():
+    ran = subprocess.run([sys.executable, "-c", REFUSED, EXAMPLE / "compare.py", "--rt"], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1 and ran.stderr.startswith("--rt is refused") and ran.stderr.count("\n") == 1, ran.stderr
