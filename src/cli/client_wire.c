@@ -45,6 +45,8 @@ proa_status proa_target_parse(proa_target *t, bool *grpc, const char *url, proa_
             url += strlen(schemes[i].scheme);
             break;
         }
+    if (strstr(url, "://"))
+        return PROA_FAIL(err, INVALID, "'%s' is none of http://, https://, grpc://, grpcs:// and unix:PATH", url);
     const char *end = *url == '[' ? strchr(url, ']') : url + strcspn(url, ":/");
     size_t skip = *url == '[';
     if (!end || end == url + skip || (size_t)(end - url) >= sizeof t->host)

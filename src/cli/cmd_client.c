@@ -48,15 +48,23 @@ typedef struct session {
 
 /* ---- showing ---- */
 
-/* The text in an answer of generate or OpenAI, whole or one event of a stream. NULL: none. */
-static proa_json *text_in(proa_json *answer)
+/* How many texts an answer of generate or OpenAI has, whole or one event of a stream. */
+static int64_t texts_in(proa_json *answer)
 {
     proa_json *text = proa_json_get(answer, "text_output");
-    proa_json *choice = proa_json_at(proa_json_get(answer, "choices"), 0);
+    if (!text) return proa_json_len(proa_json_get(answer, "choices"));
+    return proa_json_kind(text) == PROA_JSON_ARRAY ? proa_json_len(text) : 1;
+}
+
+static proa_str text_at(proa_json *answer, int64_t i)
+{
+    proa_json *text = proa_json_get(answer, "text_output");
+    proa_json *choice = proa_json_at(proa_json_get(answer, "choices"), i);
+    if (proa_json_kind(text) == PROA_JSON_ARRAY) text = proa_json_at(text, i);
     if (!text) text = proa_json_get(choice, "text");
     if (!text) text = proa_json_get(proa_json_get(choice, "delta"), "content");
     if (!text) text = proa_json_get(proa_json_get(choice, "message"), "content");
-    return text;
+    return proa_json_str(text);
 }
 
 static proa_status error_in(proa_json *answer, int status, proa_err *err)
@@ -69,6 +77,53 @@ static proa_status error_in(proa_json *answer, int status, proa_err *err)
     return PROA_FAIL(err, INVALID, "HTTP %d: %.*s", status, (int)text.len, text.ptr);
 }
 
+/* The i-th of several texts under a line of its own, as `proa run` has it; a text alone may be the next piece of a stream. */
+static void show_text(session *s, proa_str text, int64_t i, int64_t count)
+{
+    if (count > 1) proa_out_printf(&s->out, "--- %lld ---\n", (long long)i + 1);
+    proa_out_bytes(&s->out, text.ptr, text.len);
+    if (count > 1) proa_out_str(&s->out, "\n");
+    else s->text_shown |= text.len > 0;
+}
+
+/* In nine digits where they are enough, as for any float32. */
+static void show_double(proa_out *out, double d)
+{
+    char digits[32];
+    snprintf(digits, sizeof digits, "%.9g", d);
+    proa_out_printf(out, strtod(digits, NULL) == d ? "%.9g" : "%.17g", d);
+}
+
+static void show_value(proa_out *out, proa_json *v)
+{
+    proa_out_str(out, " ");
+    switch (proa_json_kind(v)) {
+    case PROA_JSON_STRING: proa_out_json_str(out, proa_json_str(v)); break;
+    case PROA_JSON_BOOL: proa_out_str(out, proa_json_bool(v) ? "true" : "false"); break;
+    case PROA_JSON_DOUBLE: show_double(out, proa_json_double(v)); break;
+    case PROA_JSON_INT:
+        if (proa_json_int(v) < 0) proa_out_printf(out, "%lld", (long long)proa_json_int(v));
+        else proa_out_printf(out, "%llu", (unsigned long long)proa_json_uint(v));
+        break;
+    default: proa_out_str(out, "null"); break;
+    }
+}
+
+/* What generate says of a model without a text, an encoder: its outputs, a line each. */
+static void show_members(proa_out *out, proa_json *answer)
+{
+    for (proa_json_iter it = proa_json_begin(answer); proa_json_next(&it);) {
+        if (proa_str_is(it.key, "model_name") || proa_str_is(it.key, "model_version") ||
+            proa_str_is(it.key, "id"))
+            continue;
+        bool list = proa_json_kind(it.value) == PROA_JSON_ARRAY;
+        proa_out_printf(out, "%.*s:", (int)it.key.len, it.key.ptr);
+        for (int64_t i = 0; i < (list ? proa_json_len(it.value) : 1); i++)
+            show_value(out, list ? proa_json_at(it.value, i) : it.value);
+        proa_out_str(out, "\n");
+    }
+}
+
 static void show_json_tensor(proa_out *out, proa_json *o)
 {
     proa_str name = proa_json_str(proa_json_get(o, "name")),
@@ -78,14 +133,17 @@ static void show_json_tensor(proa_out *out, proa_json *o)
     for (int64_t i = 0; i < proa_json_len(shape); i++)
         proa_out_printf(out, "%s%lld", i ? "," : "", (long long)proa_json_int(proa_json_at(shape, i)));
     proa_out_str(out, "]:");
-    for (int64_t i = 0; i < proa_json_len(data); i++) {
-        proa_json *v = proa_json_at(data, i);
-        proa_out_str(out, " ");
-        if (proa_json_kind(v) == PROA_JSON_STRING) proa_out_json_str(out, proa_json_str(v));
-        else if (proa_json_kind(v) == PROA_JSON_BOOL) proa_out_str(out, proa_json_bool(v) ? "true" : "false");
-        else proa_out_printf(out, "%.9g", proa_json_double(v));
-    }
+    for (int64_t i = 0; i < proa_json_len(data); i++) show_value(out, proa_json_at(data, i));
     proa_out_str(out, "\n");
+}
+
+static void show_json(session *s, proa_json *answer)
+{
+    proa_json *outputs = proa_json_get(answer, "outputs");
+    int64_t texts = texts_in(answer);
+    for (int64_t i = 0; i < texts; i++) show_text(s, text_at(answer, i), i, texts);
+    for (int64_t i = 0; i < proa_json_len(outputs); i++) show_json_tensor(&s->out, proa_json_at(outputs, i));
+    if (!outputs && !texts && !proa_json_get(answer, "choices")) show_members(&s->out, answer);
 }
 
 static proa_status show_answer(session *s, proa_str body, bool event, proa_err *err)
@@ -99,12 +157,7 @@ static proa_status show_answer(session *s, proa_str body, bool event, proa_err *
     PROA_TRY(proa_json_parse(&answer, body, "the answer", err));
     proa_status status = error_in(answer, s->status, err);
     if (status == PROA_OK && !s->o->json) {
-        proa_str text = proa_json_str(text_in(answer));
-        proa_json *outputs = proa_json_get(answer, "outputs");
-        proa_out_bytes(&s->out, text.ptr, text.len);
-        s->text_shown |= text.len > 0;
-        for (int64_t i = 0; i < proa_json_len(outputs); i++)
-            show_json_tensor(&s->out, proa_json_at(outputs, i));
+        show_json(s, answer);
         if (event) proa_out_flush(&s->out);
     }
     proa_json_free(answer);
@@ -267,11 +320,11 @@ static proa_status on_reply(void *arg, const proa_reply *reply, proa_err *err)
     const proa_tensor *text = proa_reply_output(reply, "text_output");
     proa_str element;
     size_t at = 0;
+    int64_t shown = 0, count = 0;
     if (text && !s->o->json) {
-        while (proa_tensor_next_string(text, &at, &element)) {
-            proa_out_bytes(&s->out, element.ptr, element.len);
-            s->text_shown |= element.len > 0;
-        }
+        while (proa_tensor_next_string(text, &at, &element)) count++;
+        for (at = 0; proa_tensor_next_string(text, &at, &element); shown++)
+            show_text(s, element, shown, count);
         proa_out_flush(&s->out);
         return PROA_OK;
     }
