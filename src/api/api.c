@@ -106,11 +106,27 @@ static proa_status plan_doors(proa_api *api, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status open_tls(proa_door *door, const proa_port *port, proa_err *err)
+static proa_status open_tls(proa_tls **out, const proa_port *port, proa_err *err)
 {
     if (!port->cert) return PROA_OK;
     proa_tls_options o = {.cert = port->cert, .key = port->key, .client_ca = port->client_ca};
-    return proa_tls_open(&door->tls, &o, err);
+    return proa_tls_open(out, &o, err);
+}
+
+proa_status proa_api_check(const proa_api_options *o, proa_err *err)
+{
+    const proa_port *ports[] = {&o->http, &o->grpc, &o->metrics};
+    for (size_t i = 0; i < PROA_COUNT(ports); i++) {
+        if (!ports[i]->allow) continue;
+        proa_tls *tls = NULL;
+        proa_listen_options at = {.address = ports[i]->address,
+                                  .port = ports[i]->port,
+                                  .reuse_port = o->http.reuse || o->grpc.reuse}; /* faces may share a port */
+        PROA_TRY(open_tls(&tls, ports[i], err));
+        proa_tls_close(tls);
+        PROA_TRY(proa_listener_check(&at, err));
+    }
+    return PROA_OK;
 }
 
 static void fill_servers(proa_door *door)
@@ -142,7 +158,7 @@ static proa_status open_door(proa_door *door, proa_err *err)
         reuse |= port->reuse;
     }
     fill_servers(door);
-    PROA_TRY(open_tls(door, port, err));
+    PROA_TRY(open_tls(&door->tls, port, err));
     bool http = door->faces[PROA_FACE_HTTP] || door->faces[PROA_FACE_METRICS],
          grpc = door->faces[PROA_FACE_GRPC];
     proa_listen_options o = {.address = port->address,

@@ -67,6 +67,9 @@ typedef struct proa_api_options {
     proa_trace_options trace; /* the log's settings are those of base/log.h */
 } proa_api_options;
 
+/* Whether the ports are free and the certificates readable, before models are loaded for them; in the words of
+ * proa_api_open, which can still fail. Nothing stays open. */
+PROA_MUST_CHECK proa_status proa_api_check(const proa_api_options *options, proa_err *err);
 /* Listens; the loops run until proa_api_close. Ports are those the kernel gave: proa_api_port. */
 PROA_MUST_CHECK proa_status proa_api_open(proa_api **out, proa_server *server,
                                           const proa_api_options *options, proa_err *err);

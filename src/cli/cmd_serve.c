@@ -159,7 +159,8 @@ static int serve(proa_serve_plan *plan, const proa_serve_options *o, proa_err *e
     proa_api *api = NULL;
     if (proa_log_set(&plan->log, err) != PROA_OK) return proa_say_err(err);
     proa_serve_say_ignored(o);
-    proa_status status = proa_server_new(&server, &plan->server, err);
+    proa_status status = proa_api_check(&plan->api, err);
+    if (status == PROA_OK) status = proa_server_new(&server, &plan->server, err);
     if (status == PROA_OK) status = proa_api_open(&api, server, &plan->api, err);
     if (status == PROA_OK) status = announce(server, api, plan, o->json, err);
     if (status != PROA_OK) {

@@ -85,6 +85,8 @@ typedef struct proa_listener proa_listener;
  * Before the loops run or on loops[0]. */
 PROA_MUST_CHECK proa_status proa_listener_open(proa_listener **out, proa_loop *const *loops, int loops_count,
                                                const proa_listen_options *options, proa_err *err);
+/* Whether it could listen there now: address, port and rights, in the words of proa_listener_open. Nothing stays open. */
+PROA_MUST_CHECK proa_status proa_listener_check(const proa_listen_options *options, proa_err *err);
 int proa_listener_port(const proa_listener *listener);
 int64_t proa_listener_connections(const proa_listener *listener); /* now open; any thread */
 /* Accepts no more and calls shutdown of each connection's protocol; any thread. */

@@ -91,8 +91,8 @@ static void set_option(int fd, int level, int name)
     if (setsockopt(fd, level, name, &on, sizeof on) != 0) return; /* a wish, not a need */
 }
 
-/* Returns -1 with errno. */
-static int open_socket(const target *to, bool shared)
+/* Returns -1 with errno. A bound socket keeps its port, but nobody can connect to it yet. */
+static int open_bound(const target *to, bool shared)
 {
     int fd = socket(to->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
@@ -101,7 +101,18 @@ static int open_socket(const target *to, bool shared)
         set_option(fd, IPPROTO_TCP, TCP_NODELAY); /* what is accepted inherits it */
         if (shared) set_option(fd, SOL_SOCKET, SO_REUSEPORT);
     }
-    if (bind(fd, &to->at.any, to->len) == 0 && listen(fd, PROA_LISTEN_BACKLOG) == 0) return fd;
+    if (bind(fd, &to->at.any, to->len) == 0) return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/* Returns -1 with errno. */
+static int open_socket(const target *to, bool shared)
+{
+    int fd = open_bound(to, shared);
+    if (fd < 0 || listen(fd, PROA_LISTEN_BACKLOG) == 0) return fd;
     int error = errno;
     close(fd);
     errno = error;
@@ -128,13 +139,22 @@ static void remove_stale(const target *to)
     if (stale) unlink(to->at.local.sun_path);
 }
 
-static proa_status fail_listen(const proa_listener *listener, proa_err *err)
+static proa_status fail_listen(const proa_listen_options *o, proa_err *err)
 {
     const char *why = errno == EADDRINUSE ? "address already in use" : strerror(errno);
-    if (listener->local)
-        return PROA_FAIL(err, UNAVAILABLE, "cannot listen on %s: %s", listener->address, why);
-    return PROA_FAIL(err, UNAVAILABLE, "cannot listen on %s:%d: %s", listener->address,
-                     listener->options.port, why);
+    if (is_local(o->address)) return PROA_FAIL(err, UNAVAILABLE, "cannot listen on %s: %s", o->address, why);
+    return PROA_FAIL(err, UNAVAILABLE, "cannot listen on %s:%d: %s", o->address, o->port, why);
+}
+
+proa_status proa_listener_check(const proa_listen_options *o, proa_err *err)
+{
+    target to;
+    PROA_TRY(parse_target(&to, o->address, o->port, err));
+    if (is_local(o->address)) return PROA_OK; /* binding would make the file */
+    int fd = open_bound(&to, o->reuse_port);
+    if (fd < 0) return fail_listen(o, err);
+    close(fd);
+    return PROA_OK;
 }
 
 /* SO_REUSEPORT, which our loops need, would also let another process of this user in and share its clients: so the
@@ -144,7 +164,7 @@ static proa_status claim(proa_listener *listener, target *to, proa_err *err)
     if (listener->local) remove_stale(to);
     bool shared = listener->options.reuse_port && !listener->local;
     int fd = open_socket(to, shared);
-    if (fd < 0) return fail_listen(listener, err);
+    if (fd < 0) return fail_listen(&listener->options, err);
     listener->port = port_of(fd);
     if (to->family == AF_INET6) to->at.in6.sin6_port = htons((uint16_t)listener->port);
     else if (to->family == AF_INET) to->at.in4.sin_port = htons((uint16_t)listener->port);
@@ -162,7 +182,7 @@ static proa_status open_sockets(proa_listener *listener, proa_err *err)
         proa_listen_part *part = &listener->parts[i];
         if (part->fd >= 0) continue;
         part->fd = listener->local ? dup(listener->parts[0].fd) : open_socket(&to, true);
-        if (part->fd < 0) return fail_listen(listener, err);
+        if (part->fd < 0) return fail_listen(&listener->options, err);
     }
     return PROA_OK;
 }

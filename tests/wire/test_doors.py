@@ -9,7 +9,7 @@ import ssl
 import subprocess
 
 import pytest
-from wire import PROA
+from wire import PROA, ROOT
 
 TENSOR = ["--input", "INPUT0=INT32[1,2]:4,5"]
 
@@ -34,6 +34,23 @@ def test_unix_socket_for_http_and_metrics(start, tmp_path):
         assert "proa_connections" in get(connection, "/metrics")
     assert running.stop() == 0
     assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize("face", ["http", "grpc", "metrics"])
+def test_a_port_in_use_is_said_before_models_are_loaded(face):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ports = [f"--{other}-port={port if other == face else 0}" for other in ("http", "grpc", "metrics")]
+        command = [PROA, "serve", ROOT / "models/classics-10m", *ports]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1
+    assert ran.stderr == f"proa: cannot listen on 0.0.0.0:{port}: address already in use\n"
+
+
+def test_certificates_are_read_before_models_are_loaded(tmp_path):
+    command = [PROA, "serve", ROOT / "models/classics-10m", "--http-cert", tmp_path / "no.pem", "--http-key", tmp_path / "no.key"]
+    ran = subprocess.run([*command, "--http-port=0", "--grpc-port=0", "--metrics-port=0"], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1 and "no.pem" in ran.stderr and ran.stderr.count("\n") == 1, ran.stderr
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="makes its certificates with openssl")

@@ -417,7 +417,11 @@ static void test_listener(void **state)
     assert_string_equal(err.text, text);
     assert_null(second);
     err = (proa_err){0};
+    assert_int_equal(proa_listener_check(&options, &err), PROA_UNAVAILABLE);
+    assert_string_equal(err.text, text);
+    err = (proa_err){0};
     options.address = "no such address";
+    assert_int_equal(proa_listener_check(&options, &err), PROA_INVALID);
     assert_int_equal(proa_listener_open(&second, &h.loop, 1, &options, &err), PROA_INVALID);
     proa_listener_drain(h.listener);
     proa_listener_drain(h.listener);
