@@ -292,7 +292,8 @@ static void help_row(const proa_arg *arg)
     if (strlen(left) + 1 > HELP_COLUMN) printf("%s\n%*s", left, HELP_COLUMN, "");
     else printf("%-*s", HELP_COLUMN, left);
     if (arg->help) printf("%s", arg->help);
-    if (arg->preset) printf(" (default %s)", arg->preset);
+    if (arg->preset && arg->preset[0])
+        printf("%s(default %s)", arg->help && arg->help[0] ? " " : "", arg->preset);
     putchar('\n');
 }
 

@@ -50,7 +50,7 @@ typedef struct proa_bench {
     proa_bench_cost cost;
     double token_bytes; /* keys and values of one token */
     proa_bench_row row[PROA_BENCH_BATCHES_MAX];
-    int knee; /* index of the first batch that gains little; -1: none */
+    int knee; /* index of the first batch that gains little by being doubled; -1: none */
 } proa_bench;
 
 void proa_bench_cost_of(proa_bench_cost *cost, const proa_model *m);

@@ -102,7 +102,7 @@ static int find_knee(const proa_bench *b)
         const proa_bench_row *r = &b->row[i], *before = &b->row[i - 1];
         double doublings = log2((double)r->batch / (double)before->batch);
         double gain = (r->decode_rate + r->sequence_rate) / (before->decode_rate + before->sequence_rate);
-        if (doublings > 0 && pow(gain, 1 / doublings) < 1.2) return i;
+        if (doublings > 0 && pow(gain, 1 / doublings) < 1.2) return i - 1;
     }
     return -1;
 }

@@ -73,13 +73,11 @@ static proa_status read_text(const proa_json *line, const char *key, proa_str *t
 static proa_status read_line_options(file_run *f, const proa_json *line, proa_options *o, proa_err *err)
 {
     for (proa_json_iter it = proa_json_begin(line); proa_json_next(&it);) {
-        const char *nearest = "";
+        const char *nearest;
         const proa_option_row *row = proa_option_find(it.key, &nearest);
         bool content = proa_str_is(it.key, "prompt") || proa_str_is(it.key, "ids") ||
                        proa_str_is(it.key, "decoder_ids") || (f->run->score && proa_str_is(it.key, "target"));
-        if (!row && !content)
-            return PROA_FAIL(err, INVALID, "unknown option '%.*s' (did you mean '%s'?)",
-                             (int)proa_min64((int64_t)it.key.len, 60), it.key.ptr, nearest);
+        if (!row && !content) return proa_option_unknown(it.key, nearest, err);
         if (row && row->kind == PROA_OPTION_KIND_STRINGS)
             *(proa_strings *)(void *)((char *)o + row->offset) = (proa_strings){.count = 0};
     }

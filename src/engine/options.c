@@ -117,8 +117,9 @@ static void normal_name(proa_str name, char out[64])
 const proa_option_row *proa_option_find(proa_str name, const char **nearest)
 {
     char wanted[64];
-    int least = 1000;
     normal_name(name, wanted);
+    int least = 3 + (int)(strlen(wanted) / 5); /* what is further away was not meant */
+    if (nearest) *nearest = NULL;
     for (int i = 0; i < PROA_OPTION_COUNT; i++) {
         const proa_option_row *row = &proa_option_rows[i];
         if (name.len < 64 && strcmp(wanted, row->name) == 0) return row;
@@ -127,6 +128,13 @@ const proa_option_row *proa_option_find(proa_str name, const char **nearest)
         if (d < least) least = d;
     }
     return NULL;
+}
+
+proa_status proa_option_unknown(proa_str name, const char *nearest, proa_err *err)
+{
+    int len = (int)proa_min64((int64_t)name.len, 60);
+    if (!nearest) return PROA_FAIL(err, INVALID, "unknown option '%.*s'", len, name.ptr);
+    return PROA_FAIL(err, INVALID, "unknown option '%.*s' (did you mean '%s'?)", len, name.ptr, nearest);
 }
 
 /* ---- values ---- */
@@ -328,11 +336,9 @@ proa_status proa_options_read_json(proa_options *o, const proa_json *object, boo
                                    proa_err *err)
 {
     for (proa_json_iter it = proa_json_begin(object); proa_json_next(&it);) {
-        const char *nearest = "";
+        const char *nearest;
         const proa_option_row *row = proa_option_find(it.key, &nearest);
-        if (!row && strict)
-            return PROA_FAIL(err, INVALID, "unknown option '%.*s' (did you mean '%s'?)",
-                             (int)proa_min64((int64_t)it.key.len, 60), it.key.ptr, nearest);
+        if (!row && strict) return proa_option_unknown(it.key, nearest, err);
         if (!row || proa_json_kind(it.value) == PROA_JSON_NULL) continue;
         PROA_TRY(set_json(o, row, it.value, arena, err));
         mark_given(o, row);

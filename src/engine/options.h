@@ -39,8 +39,11 @@ typedef struct proa_option_row {
 /* [PROA_OPTION_COUNT], in the order of the enum. */
 extern const proa_option_row proa_option_rows[];
 
-/* By name, with - or _. NULL if there is none; *nearest (may be NULL) is then the closest name. */
+/* By name, with - or _. NULL if there is none; *nearest (may be NULL) is then the closest name, NULL if
+ * none is close. */
 const proa_option_row *proa_option_find(proa_str name, const char **nearest);
+/* INVALID: "unknown option 'temprature' (did you mean 'temperature'?)"; nearest may be NULL. */
+PROA_MUST_CHECK proa_status proa_option_unknown(proa_str name, const char *nearest, proa_err *err);
 /* The field of a row; its value as a number (0 for lists and switches); whether a value lies in the row's range, and the
  * INVALID that says it does not. */
 void *proa_option_field(const proa_options *o, const proa_option_row *row);

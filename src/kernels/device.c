@@ -122,6 +122,11 @@ static proa_status open_cuda(proa_device **out, int index, proa_err *err)
     void *plugin = open_plugin();
     if (!plugin) {
         const char *why = dlerror();
+        if (why &&
+            strcmp(why, PROA_CUDA_PLUGIN ": cannot open shared object file: No such file or directory") == 0)
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "device 'cuda': no plug-in " PROA_CUDA_PLUGIN
+                             " beside the program: a build makes it where nvcc is (docs/gpu.md)");
         return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': the plug-in %s cannot be opened: %s",
                          PROA_CUDA_PLUGIN, why ? why : "unknown reason");
     }

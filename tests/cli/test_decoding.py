@@ -437,6 +437,7 @@ def test_a_bad_line_names_itself_and_leaves_the_others(line, words):
     last = run.stderr.splitlines()[-1]
     assert "1 of 3 lines failed" in last and "standard input:2:" in last
     assert all(word in last and word in out[1]["error"] for word in words), (last, out[1])
+    assert ("did you mean" in last) == ("max_token\"" in line)
 
 
 # What is refused.

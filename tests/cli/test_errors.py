@@ -157,6 +157,16 @@ def test_help_names_every_common_option(command):
     assert max(map(len, text.splitlines())) <= 120
 
 
+@pytest.mark.parametrize("command", ["run", "serve", "client", "eval", "bench", "explain", "tune", "version"])
+def test_help_is_a_straight_column(command):
+    lines = ok(command, "--help").split("\nexamples\n")[0].splitlines()
+    for line, after in zip(lines, [*lines[1:], ""]):
+        if line.startswith(28 * " "):
+            assert line[28] != " " and "(default )" not in line
+        elif line.startswith("  --") and not after.startswith(28 * " "):
+            assert line[27] == " " and line[28] != " " and "(default )" not in line, line
+
+
 def test_common_options_are_taken_everywhere():
     ok("version", "--device", "cpu", "--dtype", "bf16", "--quant", "none", "--threads", "1", "--seed", "3", "--json")
 

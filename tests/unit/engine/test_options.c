@@ -41,6 +41,8 @@ static void rows_are_in_order(void **state)
     const char *nearest = NULL;
     assert_null(proa_option_find(proa_str_c("temprature"), &nearest));
     assert_string_equal(nearest, "temperature");
+    assert_null(proa_option_find(proa_str_c("target"), &nearest));
+    assert_null(nearest); /* top_k is five letters away: nobody meant that */
     assert_int_equal(proa_option_find(proa_str_c("top-p"), NULL)->option, PROA_OPTION_top_p);
 }
 
