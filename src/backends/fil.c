@@ -49,14 +49,14 @@ static float best_class(const float *scores, int64_t count)
 
 static void write_answers(const fil *m, const float *scores, int64_t rows, float *out)
 {
-    const int64_t n = m->forest->outputs;
+    const int64_t n = m->forest->outputs, targets = m->forest->targets, classes = m->forest->classes;
     switch (m->answer) {
     case PROA_FIL_SCORES: memcpy(out, scores, (size_t)(rows * n) * sizeof *out); break;
     case PROA_FIL_BEST:
-        for (int64_t i = 0; i < rows; i++) out[i] = best_class(scores + i * n, n);
+        for (int64_t i = 0; i < rows * targets; i++) out[i] = best_class(scores + i * classes, classes);
         break;
     case PROA_FIL_THRESHOLD:
-        for (int64_t i = 0; i < rows; i++) out[i] = scores[i] > m->settings.threshold ? 1.0f : 0.0f;
+        for (int64_t i = 0; i < rows * n; i++) out[i] = scores[i] > m->settings.threshold ? 1.0f : 0.0f;
         break;
     case PROA_FIL_BOTH:
         for (int64_t i = 0; i < rows; i++) {

@@ -25,8 +25,8 @@ typedef struct proa_fil_settings {
 /* What becomes of a row's scores. */
 typedef enum proa_fil_answer {
     PROA_FIL_SCORES,    /* as they are */
-    PROA_FIL_BEST,      /* the class of the highest score above 0, else class 0 */
-    PROA_FIL_THRESHOLD, /* is the score above the threshold? */
+    PROA_FIL_BEST,      /* of each target, the class of the highest score above 0, else class 0 */
+    PROA_FIL_THRESHOLD, /* of each target: is the score above the threshold? */
     PROA_FIL_BOTH       /* 1 - p and p */
 } proa_fil_answer;
 
@@ -40,7 +40,7 @@ typedef struct proa_fil_output {
 /* Parameters, with the backend's errors. Removed ones are warned of when `warn`. */
 PROA_MUST_CHECK proa_status proa_fil_read(proa_fil_settings *out, const Inference__ModelConfig *config,
                                           bool warn, proa_err *err);
-/* Reads the model file; the transform becomes the one that the settings ask for. Several targets: UNSUPPORTED. */
+/* Reads the model file; the transform becomes the one that the settings ask for. */
 PROA_MUST_CHECK proa_status proa_fil_forest(proa_forest **out, const proa_fil_settings *settings,
                                             const char *version_path, proa_err *err);
 /* The configuration's tensors against the forest; fills answer and outputs. *has_shap: treeshap_output is there. */

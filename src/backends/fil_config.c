@@ -125,10 +125,6 @@ proa_status proa_fil_forest(proa_forest **out, const proa_fil_settings *s, const
     proa_forest *f = NULL;
     PROA_TRY(proa_path_join(path, version_path, s->file, err));
     PROA_TRY(proa_forest_open(&f, path, s->format, err));
-    if (f->targets > 1) {
-        proa_forest_free(f);
-        return PROA_FAIL(err, UNSUPPORTED, "Multi-target model not supported");
-    }
     /* So it is there: scores of many classes are probabilities, whatever the objective says. */
     if (s->predict_proba && f->task == PROA_FOREST_MULTICLASS)
         f->transform = f->leaf_size > 1 ? PROA_FOREST_IDENTITY : PROA_FOREST_SOFTMAX;
@@ -141,13 +137,13 @@ proa_status proa_fil_forest(proa_forest **out, const proa_fil_settings *s, const
 static proa_fil_answer answer_of(const proa_fil_settings *s, const proa_forest *f, int64_t width)
 {
     if (!s->is_classifier) return PROA_FIL_SCORES;
-    if (!s->predict_proba) return f->outputs > 1 ? PROA_FIL_BEST : PROA_FIL_THRESHOLD;
+    if (!s->predict_proba) return f->classes > 1 ? PROA_FIL_BEST : PROA_FIL_THRESHOLD;
     return f->outputs == 1 && width == 2 ? PROA_FIL_BOTH : PROA_FIL_SCORES;
 }
 
 static int64_t width_of(proa_fil_answer answer, const proa_forest *f)
 {
-    return answer == PROA_FIL_SCORES ? f->outputs : answer == PROA_FIL_BOTH ? 2 : 1;
+    return answer == PROA_FIL_SCORES ? f->outputs : answer == PROA_FIL_BOTH ? 2 : f->targets;
 }
 
 static const Inference__ModelOutput *find_output(const Inference__ModelConfig *c, const char *name)
@@ -266,10 +262,12 @@ static void find_kind(Inference__ModelConfig *c, const char *version_path, proa_
 static void add_tensors(Inference__ModelConfig *c, const proa_fil_settings *s, const proa_forest *f,
                         proa_arena *arena)
 {
+    const proa_fil_answer answer = answer_of(s, f, 1);
     proa_io_row in[] = {{PROA_FIL_INPUT, INFERENCE__DATA_TYPE__TYPE_FP32, 1, {f->features}, 0}, {.name = NULL}};
-    proa_io_row out[] = {
-        {PROA_FIL_OUTPUT, INFERENCE__DATA_TYPE__TYPE_FP32, 1, {width_of(answer_of(s, f, 1), f)}, 0},
-        {.name = NULL}};
+    proa_io_row out[] = {{PROA_FIL_OUTPUT, INFERENCE__DATA_TYPE__TYPE_FP32, 1, {width_of(answer, f)}, 0},
+                         {.name = NULL}};
+    if (answer == PROA_FIL_SCORES && f->targets > 1 && f->classes > 1)
+        out[0].rank = 2, out[0].dims[0] = f->targets, out[0].dims[1] = f->classes;
     if (!c->n_input) {
         if (c->max_batch_size == 0) c->max_batch_size = BATCH_USUAL;
         proa_config_inputs(c, in, arena);

@@ -66,6 +66,9 @@ NEW = [  # name, golden file, width of the output, parameters
     ("trees_p", "tl-sklearn-rf-classes.tl", 3, PROBA),
     ("old", "lgb-multiclass.txt", 1, {"output_class": "true", "algo": "BATCH_TREE_REORG", "storage_type": "SPARSE8", "blocks_per_sm": "2",
                                       "threads_per_tree": "1", "transfer_threshold": "3"}),
+    ("targets", "tl-sklearn-rf-class-targets.tl", 2, CLASSIFIER),
+    ("targets_p", "tl-sklearn-rf-class-targets.tl", "2, 3", PROBA),
+    ("above", "xgb-targets.json", 2, {**CLASSIFIER, "threshold": "0.25"}),
     ("regression", "xgb-reg-squarederror.ubj", 1, {"is_classifier": "false", "cpu_nthread": "1", "use_experimental_optimizations": "true"}),
 ]
 BAD = [  # name, golden file, width, parameters, a piece of the reason
@@ -75,7 +78,7 @@ BAD = [  # name, golden file, width, parameters, a piece of the reason
     ("bad_kind", "xgb-binary-logistic.json", 1, {**CLASSIFIER, "model_type": "onnx"}, "onnx not recognized as a valid serialization format."),
     ("bad_width", "xgb-multi-softprob.json", 2, PROBA, "'output__0' has 2 elements a row in the configuration, the forest gives 3"),
     ("bad_format", "xgb-binary-logistic.json", 1, {**CLASSIFIER, "model_type": "xgboost_ubj"}, "xgboost.ubj"),
-    ("targets", "tl-sklearn-rf-targets.tl", 2, {"is_classifier": "false"}, "Multi-target model not supported"),
+    ("bad_targets", "tl-sklearn-rf-targets.tl", 1, {"is_classifier": "false"}, "'output__0' has 1 elements a row in the configuration, the forest gives 2"),
 ]
 
 
@@ -91,7 +94,13 @@ def forests(tmp_path_factory):
     shap = 'output [{ name: "treeshap_output" data_type: TYPE_FP32 dims: [ %s ] }]\n'
     add_model(folder, "explained", "xgb-binary-logistic.json", config(1, {"model_type": "xgboost_json", **PROBA}, more=shap % "7"))
     add_model(folder, "explained3", "lgb-multiclass.txt", config(3, {"model_type": "lightgbm", **PROBA}, more=shap % "3, 7"))
+    add_model(folder, "explained2", "xgb-targets.json", config(2, {"model_type": "xgboost_json", "is_classifier": "false"}, more=shap % "2, 7"))
     add_model(folder, "open.fil", "lgb-multiclass.txt", None)
+    add_model(folder, "targets.fil", "tl-sklearn-rf-class-targets.tl", None)
+    (folder / "targets_open/1").mkdir(parents=True)
+    (folder / "targets_open/1/checkpoint.tl").write_bytes((GOLDEN / "tl-sklearn-rf-class-targets.tl").read_bytes())
+    (folder / "targets_open/config.pbtxt").write_text(
+        'backend: "fil" parameters [{ key: "is_classifier" value: { string_value: "true" } }, { key: "predict_proba" value: { string_value: "true" } }]')
     add_model(folder, "broken", "xgb-binary-logistic.json", config(1, {"model_type": "xgboost_json", **CLASSIFIER}))
     (folder / "broken/1/xgboost.json").write_bytes((GOLDEN / "xgb-binary-logistic.json").read_bytes()[:-900])
     (folder / "chain/1").mkdir(parents=True)
@@ -133,14 +142,11 @@ def reasons(server):
 
 
 def test_libraries_predictions(forests):
-    """Each golden model, 40 rows in one request: the scores of its library. Models of several targets are refused."""
+    """Each golden model, 40 rows in one request: the scores of its library."""
     said = reasons(forests)
     compared = 0
     for name, outputs, what in CASES:
-        if said[model_of(name)]:
-            assert "Multi-target model not supported" in said[model_of(name)], name
-            assert any(word in name for word in ("targets", "vectors", "quantiles")), name
-            continue
+        assert not said[model_of(name)], (name, said[model_of(name)])
         _, want = golden_of(name, int(outputs), what)
         got = scores(forests, model_of(name)).reshape(40, int(outputs))
         if want is not None:
@@ -173,6 +179,24 @@ def test_answers(forests):
     np.testing.assert_allclose(scores(forests, "trees_p").sum(1), 1, atol=1e-5)
     _, m = golden_of("lgb-multiclass.txt", 3, "both")
     np.testing.assert_array_equal(scores(forests, "old"), m.argmax(1).astype(np.float32))
+
+
+def test_targets(forests):
+    """Several targets: each has its own answer, its own threshold's question and its own SHAP values."""
+    _, p = golden_of("tl-sklearn-rf-class-targets.tl", 6, "both")
+    p = p.reshape(40, 2, 3)
+    assert p[:, 1, 2].max() == 0  # the second target has two classes
+    best = p.argmax(2).astype(np.float32)
+    np.testing.assert_array_equal(scores(forests, "targets"), best)
+    np.testing.assert_array_equal(scores(forests, "targets.fil"), best)
+    for model in ("targets_p", "targets_open"):
+        np.testing.assert_allclose(scores(forests, model), p, atol=1e-6)
+        np.testing.assert_allclose(scores(forests, model, X[:1]), p[:1], atol=1e-6)
+    sums, _ = golden_of("xgb-targets.json", 2, "both")
+    np.testing.assert_array_equal(scores(forests, "above"), (sums > 0.25).astype(np.float32))
+    values = ask(forests, "explained2", X).as_numpy("treeshap_output")
+    assert values.shape == (40, 2, 7)
+    np.testing.assert_allclose(values.sum(2), sums, rtol=1e-5, atol=1e-4)
 
 
 def test_errors(forests):
