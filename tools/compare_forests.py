@@ -22,9 +22,12 @@ import xgboost
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROA = os.environ.get("PROA", ROOT / "build/release/proa")
 SIZES = [(1, 1), (1, 16), (3, 12), (10, 5), (40, 7), (100, 6), (300, 3), (2000, 2)]
-XGBOOST = ["reg:squarederror", "binary:logistic", "binary:logitraw", "multi:softprob", "count:poisson", "reg:gamma", "reg:tweedie", "rank:pairwise"]
-LIGHTGBM = ["regression", "binary", "multiclass", "poisson", "quantile", "cross_entropy", "lambdarank"]
-EXACT = {"reg:squarederror", "binary:logitraw", "rank:pairwise", "regression", "quantile", "lambdarank"}
+XGBOOST = ["reg:squarederror", "binary:logistic", "binary:logitraw", "multi:softprob", "count:poisson", "reg:gamma", "reg:tweedie", "rank:pairwise",
+           "reg:absoluteerror", "reg:quantileerror", "reg:pseudohubererror", "survival:cox", "survival:aft", "binary:hinge", "rank:ndcg"]
+LIGHTGBM = ["regression", "binary", "multiclass", "poisson", "quantile", "cross_entropy", "lambdarank", "huber", "fair", "mape", "gamma",
+            "tweedie", "multiclassova", "cross_entropy_lambda", "rank_xendcg"]
+EXACT = {"reg:squarederror", "binary:logitraw", "rank:pairwise", "regression", "quantile", "lambdarank", "reg:absoluteerror",
+         "reg:quantileerror", "reg:pseudohubererror", "binary:hinge", "rank:ndcg", "huber", "fair", "mape", "rank_xendcg"}
 
 
 def data(rng, rows, features, categories, missing):
@@ -43,9 +46,9 @@ def labels(rng, objective, x):
         return np.digitize(score, [-0.5, 0.5]).astype(np.float32)
     if "binary" in objective or "cross" in objective:
         return (score > 0).astype(np.float32)
-    if "rank" in objective or "lambda" in objective:
+    if "rank" in objective:
         return np.digitize(score, [-1, 0, 1]).astype(np.float32)
-    return (np.exp(score / 2) if objective.split(":")[-1] in ("poisson", "gamma", "tweedie") else score).astype(np.float32)
+    return (np.exp(score / 2) if objective.split(":")[-1] in ("poisson", "gamma", "tweedie", "cox", "aft") else score).astype(np.float32)
 
 
 def of_xgboost(rng, objective, trees, depth, x, y, categories):
@@ -57,7 +60,14 @@ def of_xgboost(rng, objective, trees, depth, x, y, categories):
     if "multi" in objective:
         options["num_class"] = 3
         trees = max(1, trees // 3)
-    if trees < 50 and rng.random() < 0.3:
+    if objective == "reg:quantileerror":
+        options["quantile_alpha"] = [0.2, 0.5, 0.9]
+    if objective in ("multi:softprob", "reg:quantileerror") and rng.random() < 0.5:
+        options.update(multi_strategy="multi_output_tree", tree_method="hist")
+    if objective == "survival:aft":
+        matrix.set_float_info("label_lower_bound", y)
+        matrix.set_float_info("label_upper_bound", np.where(rng.random(len(y)) < 0.3, np.inf, y + 1))
+    if "multi_strategy" not in options and trees < 50 and rng.random() < 0.3:
         options.update(booster="dart", rate_drop=0.1)
     return xgboost.train(options, matrix, trees), kinds
 
@@ -68,7 +78,9 @@ def of_lightgbm(rng, objective, trees, depth, x, y, categories):
     if "multi" in objective:
         options["num_class"] = 3
         trees = max(1, trees // 3)
-    group = [50] * (len(x) // 50) if "lambda" in objective else None
+    if not options["zero_as_missing"] and objective not in ("regression_l1", "mape", "quantile") and rng.random() < 0.4:
+        options.update(linear_tree=True, linear_lambda=0.01)
+    group = [50] * (len(x) // 50) if objective in ("lambdarank", "rank_xendcg") else None
     return lightgbm.train(options, lightgbm.Dataset(x.astype(np.float64), y, group=group, categorical_feature=[0] if categories else []), trees)
 
 

@@ -211,6 +211,11 @@ class Lgb:
         self.case("forest-classes", {"objective": "multiclass", "num_class": 3, "boosting": "rf", "bagging_freq": 1,
                                      "bagging_fraction": 0.6})
         self.case("stump", {"objective": "regression", "min_data_in_leaf": 10000})
+        self.case("linear", {"objective": "regression", "linear_tree": True, "linear_lambda": 0.01}, categories=True)
+        self.case("linear-classes", {"objective": "multiclass", "num_class": 3, "linear_tree": True, "boosting": "dart",
+                                     "drop_rate": 0.5})
+        self.case("linear-forest", {"objective": "binary", "linear_tree": True, "boosting": "rf", "bagging_freq": 1,
+                                    "bagging_fraction": 0.6})
 
 
 class Treelite:

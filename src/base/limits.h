@@ -171,6 +171,7 @@
 #define PROA_FOREST_CATEGORIES_MAX (1 << 24)       /* XGBoost's own: the first float from which integers are missing */
 #define PROA_FOREST_WORDS_MAX     ((int64_t)1 << 26) /* of 32 categories in all sets: 256 MiB; XGBoost's lists may be short */
 #define PROA_FOREST_VECTORS_MAX   ((int64_t)1 << 30) /* values in all vector leaves: 8 GiB */
+#define PROA_FOREST_TERMS_MAX     ((int64_t)1 << 30) /* in all linear leaves: 12 GiB */
 #define PROA_ENV_ENTRIES_MAX      (1 << 20)        /* of a packed Python environment: a conda one with torch has 60,000 */
 #define PROA_ENV_BYTES_MAX        (64 * PROA_GIB)  /* of its files; torch with CUDA has 7 GB */
 #define PROA_ENV_SCRIPTS_MS       60000            /* all scripts of etc/conda/activate.d; each sets some variables */

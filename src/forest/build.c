@@ -169,6 +169,21 @@ proa_status proa_forest_add_vector(proa_forest_builder *b, int32_t *vector, doub
     return PROA_OK;
 }
 
+proa_status proa_forest_add_line(proa_forest_builder *b, double constant, int64_t terms, int32_t *line)
+{
+    proa_forest *f = b->f;
+    if (terms < 0 || f->term_count + terms > PROA_FOREST_TERMS_MAX || f->line_count >= INT32_MAX)
+        return PROA_FAIL(b->err, LIMIT, "more than %lld terms in linear leaves",
+                         (long long)PROA_FOREST_TERMS_MAX);
+    f->lines = grow(f->lines, &b->line_cap, f->line_count, 1, sizeof *f->lines);
+    f->terms = grow(f->terms, &b->term_cap, f->term_count, terms, sizeof *f->terms);
+    f->slopes = grow(f->slopes, &b->slope_cap, f->term_count, terms, sizeof *f->slopes);
+    f->lines[f->line_count] = (proa_forest_line){constant, f->term_count, (int32_t)terms};
+    f->term_count += terms;
+    *line = (int32_t)f->line_count++;
+    return PROA_OK;
+}
+
 /* ---- the whole ---- */
 
 proa_status proa_forest_outputs(proa_forest_builder *b, int64_t targets, int64_t classes)

@@ -40,6 +40,9 @@ void proa_forest_free(proa_forest *f)
     free(f->nodes);
     free(f->cover);
     free(f->vectors);
+    free(f->lines);
+    free(f->terms);
+    free(f->slopes);
     free(f->sets);
     free(f->words);
     free(f);
@@ -98,6 +101,21 @@ static proa_status check_sets(const proa_forest *f, proa_err *err)
     return PROA_OK;
 }
 
+static proa_status check_lines(const proa_forest *f, proa_err *err)
+{
+    if (f->line_count > 0 && (f->leaf_size != 1 || !f->f64))
+        return PROA_FAIL(err, CORRUPT, "linear leaves of %d values", f->leaf_size);
+    for (int64_t i = 0; i < f->line_count; i++) {
+        const proa_forest_line *l = &f->lines[i];
+        if (l->terms < 0 || l->first < 0 || l->first > f->term_count - l->terms)
+            return PROA_FAIL(err, CORRUPT, "linear leaf %lld lies outside", (long long)i);
+    }
+    for (int64_t i = 0; i < f->term_count; i++)
+        if (f->terms[i] < 0 || f->terms[i] >= f->features)
+            return PROA_FAIL(err, CORRUPT, "a linear leaf asks for feature %d of %d", f->terms[i], f->features);
+    return PROA_OK;
+}
+
 static bool split_ok(const proa_forest *f, const proa_forest_node *n)
 {
     if (n->feature >= f->features || n->op > PROA_FOREST_EQ) return false;
@@ -107,7 +125,7 @@ static bool split_ok(const proa_forest *f, const proa_forest_node *n)
 
 static bool leaf_ok(const proa_forest *f, const proa_forest_node *n)
 {
-    return f->leaf_size == 1 ? n->aux == -1 : n->aux >= 0 && n->aux < f->vector_count;
+    return f->leaf_size == 1 ? n->aux >= -1 && n->aux < f->line_count : n->aux >= 0 && n->aux < f->vector_count;
 }
 
 /* Depth first, left before right: a node's left child follows it, its right child follows the left one's subtree.
@@ -157,6 +175,7 @@ proa_status proa_forest_check(const proa_forest *f, proa_err *err)
     PROA_TRY(check_kind(f, err));
     PROA_TRY(check_outputs(f, err));
     PROA_TRY(check_sets(f, err));
+    PROA_TRY(check_lines(f, err));
     for (int64_t i = 0; i < f->tree_count; i++) PROA_TRY(check_tree(f, i, err));
     return PROA_OK;
 }

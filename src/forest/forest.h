@@ -73,7 +73,7 @@ typedef struct proa_forest_node {
     double value;    /* a numerical split: the threshold; a leaf of a forest with leaf_size 1: its value */
     int32_t feature; /* 0..features-1; -1 is a leaf */
     int32_t left, right; /* children, counted from the tree's root; left is this node + 1, and right is greater */
-    int32_t aux; /* CATEGORICAL: which of `sets`; a leaf where leaf_size > 1: which of `vectors`; else -1 */
+    int32_t aux; /* CATEGORICAL: which of `sets`; a leaf: which of `vectors` (leaf_size > 1) or `lines`; else -1 */
     uint8_t op, flags; /* proa_forest_op; PROA_FOREST_DEFAULT_LEFT ... */
 } proa_forest_node;
 
@@ -91,6 +91,14 @@ typedef struct proa_forest_set {
     int64_t first;
     int32_t words;
 } proa_forest_set;
+
+/* A leaf that is linear (LightGBM's linear_tree): constant + sum of slopes[first + i] * x of feature terms[first + i], in
+ * that order; x within PROA_FOREST_ZERO of 0 counts as 0. Where one of them is NaN, the node's value is taken. */
+typedef struct proa_forest_line {
+    double constant;
+    int64_t first;
+    int32_t terms;
+} proa_forest_line;
 
 typedef struct proa_forest {
     proa_forest_format format; /* what the file was; never AUTO */
@@ -119,6 +127,11 @@ typedef struct proa_forest {
                         rows), for SHAP; NULL if the file lacks it for any node */
     double *vectors; /* [vector_count][leaf_size]; NULL where leaf_size is 1 */
     int64_t vector_count;
+    proa_forest_line *lines; /* of leaves of forests with leaf_size 1 and f64 */
+    int64_t line_count;
+    int32_t *terms; /* [term_count]: features of the lines */
+    double *slopes; /* [term_count] */
+    int64_t term_count;
     proa_forest_set *sets;
     int64_t set_count;
     uint32_t *words;
@@ -153,6 +166,8 @@ float proa_forest_cut(proa_forest_op op, double threshold, bool *swapped);
 bool proa_forest_goes_left(const proa_forest *forest, const proa_forest_node *node, float x);
 /* The leaf that row[features] reaches: a node counted from the tree's root. */
 int32_t proa_forest_leaf(const proa_forest *forest, const proa_forest_tree *tree, const float *row);
+/* What line `aux` of a leaf is worth for row[features]; `value` is the leaf's own, also where aux is -1. */
+double proa_forest_line_value(const proa_forest *forest, int32_t aux, double value, const float *row);
 
 /* The reference: in[rows][features] to out[rows][outputs], one row and one tree after the other. `raw` leaves the
  * transform out (XGBoost's output_margin, LightGBM's raw_score). Bit for bit what the family's library computes, as far

@@ -57,13 +57,17 @@ typedef enum line {
     LINE_CAT_BOUNDS,
     LINE_CAT_WORDS,
     LINE_LINEAR,
+    LINE_CONSTANT,
+    LINE_TERM_COUNT,
+    LINE_TERMS,
+    LINE_SLOPES,
     LINES
 } line;
 
 static const char *const LINE_KEYS[LINES] = {
-    "num_leaves",     "num_cat",       "split_feature", "threshold",  "decision_type",
-    "left_child",     "right_child",   "leaf_value",    "leaf_count", "internal_count",
-    "cat_boundaries", "cat_threshold", "is_linear"};
+    "num_leaves",  "num_cat",    "split_feature", "threshold",      "decision_type",  "left_child",
+    "right_child", "leaf_value", "leaf_count",    "internal_count", "cat_boundaries", "cat_threshold",
+    "is_linear",   "leaf_const", "num_features",  "leaf_features",  "leaf_coeff"};
 
 typedef struct reader {
     const char *ptr, *end;
@@ -315,12 +319,38 @@ static proa_status fill_tree(reader *r, int64_t leaves, int64_t cats)
     return PROA_OK;
 }
 
+/* Leaf i is leaf_const[i] and the next num_features[i] of leaf_coeff times leaf_features. */
+static proa_status fill_line(reader *r, int64_t i, int64_t *taken, proa_forest_node *leaf)
+{
+    const proa_forest_numbers *terms = &r->of[LINE_TERMS], *slopes = &r->of[LINE_SLOPES];
+    int64_t count, feature;
+    PROA_TRY(proa_forest_integer(r->of[LINE_TERM_COUNT].v[i], 0, terms->count - *taken, "num_features",
+                                 &count, r->b.err));
+    PROA_TRY(proa_forest_add_line(&r->b, r->of[LINE_CONSTANT].v[i], count, &leaf->aux));
+    const proa_forest *f = r->b.f;
+    for (int64_t k = 0, to = f->lines[leaf->aux].first; k < count; k++, to++, ++*taken) {
+        PROA_TRY(proa_forest_integer(terms->v[*taken], 0, f->features - 1, "leaf_features", &feature, r->b.err));
+        f->terms[to] = (int32_t)feature;
+        f->slopes[to] = slopes->v[*taken];
+    }
+    return PROA_OK;
+}
+
+/* Leaves of the draft, which fill_tree has made, as linear ones. */
+static proa_status fill_lines(reader *r, int64_t leaves)
+{
+    int64_t taken = 0;
+    PROA_TRY(check_count(r, LINE_CONSTANT, leaves));
+    PROA_TRY(check_count(r, LINE_TERM_COUNT, leaves));
+    PROA_TRY(check_count(r, LINE_SLOPES, r->of[LINE_TERMS].count));
+    for (int64_t i = 0; i < leaves; i++) PROA_TRY(fill_line(r, i, &taken, &r->b.draft[leaves - 1 + i]));
+    return check_count(r, LINE_TERMS, taken);
+}
+
 static proa_status read_tree(reader *r)
 {
     int64_t leaves, cats = 0;
     PROA_TRY(read_lines(r));
-    if (r->of[LINE_LINEAR].count > 0 && r->of[LINE_LINEAR].v[0] != 0)
-        return PROA_FAIL(r->b.err, UNSUPPORTED, "linear trees are not supported: train with linear_tree=false");
     PROA_TRY(check_count(r, LINE_LEAVES, 1));
     PROA_TRY(proa_forest_integer(r->of[LINE_LEAVES].v[0], 1, PROA_FOREST_TREE_NODES_MAX / 2, "num_leaves",
                                  &leaves, r->b.err));
@@ -328,6 +358,7 @@ static proa_status read_tree(reader *r)
         PROA_TRY(proa_forest_integer(r->of[LINE_CATS].v[0], 0, PROA_FOREST_TREE_NODES_MAX, "num_cat", &cats,
                                      r->b.err));
     PROA_TRY(fill_tree(r, leaves, cats));
+    if (r->of[LINE_LINEAR].count > 0 && r->of[LINE_LINEAR].v[0] != 0) PROA_TRY(fill_lines(r, leaves));
     return proa_forest_add(&r->b, 2 * leaves - 1, (int32_t)(r->b.f->tree_count % r->b.f->outputs), 1);
 }
 

@@ -74,6 +74,7 @@ static void put_leaf(const packer *k, int32_t at, const proa_forest_node *leaf)
     if (p->vector) p->vector[k->start + at] = leaf->aux;
     else if (p->value64) p->value64[k->start + at] = leaf->value;
     else p->value[k->start + at] = (float)leaf->value;
+    if (p->line) p->line[k->start + at] = leaf->aux;
 }
 
 static uint32_t link_of(const proa_packed *p, const question *q, int32_t child, int32_t feature)
@@ -195,6 +196,7 @@ static int64_t lay_out(proa_packed *p, char *memory)
     if (vector) p->vector = take(memory, &used, p->node_count, sizeof *p->vector);
     else if (f64) p->value64 = take(memory, &used, p->node_count, sizeof *p->value64);
     else p->value = take(memory, &used, p->node_count, sizeof *p->value);
+    if (p->forest->line_count) p->line = take(memory, &used, p->node_count, sizeof *p->line);
     return used;
 }
 

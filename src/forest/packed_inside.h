@@ -25,6 +25,7 @@ struct proa_packed {
     float *value;          /* [node_count] */
     double *value64;       /* [node_count], f64 */
     int32_t *vector;       /* [node_count]: index of a leaf's values, leaf_size > 1 */
+    int32_t *line;         /* [node_count], beside value64: a leaf's line or -1; NULL without linear leaves */
     proa_walk_tree *trees; /* [tree_count] */
     uint8_t *way;          /* [tree_count]: proa_packed_way */
     int64_t slow_count, mixed_count;

@@ -86,12 +86,25 @@ static void add_vectors(const proa_packed *p, int64_t number, const int32_t *lea
     }
 }
 
-static void add_block(const proa_packed *p, int64_t number, const int32_t *leaf, int64_t rows, const sums *s)
+/* Linear leaves of rows that are `offset` from x. leaf[i] is a packed node. */
+static void add_lines(const proa_packed *p, double *sum, int64_t start, const int32_t *leaf, int64_t rows,
+                      const float *x, const int32_t *offset)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t at = start + leaf[i];
+        sum[i] += proa_forest_line_value(p->forest, p->line[at], p->value64[at], x + offset[i]);
+    }
+}
+
+static void add_block(const proa_packed *p, int64_t number, const int32_t *leaf, int64_t rows, const sums *s,
+                      const float *x, const int32_t *offset)
 {
     const proa_forest_tree *t = &p->forest->trees[number];
     const int64_t start = p->trees[number].start, first = t->output * s->width;
     if (p->vector) {
         add_vectors(p, number, leaf, rows, s);
+    } else if (p->line) {
+        add_lines(p, (double *)s->values + first, start, leaf, rows, x, offset);
     } else if (p->value64) {
         double *sum = (double *)s->values + first;
         for (int64_t i = 0; i < rows; i++) sum[i] += p->value64[start + leaf[i]];
@@ -102,14 +115,19 @@ static void add_block(const proa_packed *p, int64_t number, const int32_t *leaf,
 
 /* ---- one row ---- */
 
-static void add_row(const proa_packed *p, int64_t tree, int64_t count, const int32_t *leaf, const sums *s)
+static void add_row(const proa_packed *p, int64_t tree, int64_t count, const int32_t *leaf, const sums *s,
+                    const float *x)
 {
+    static const int32_t here = 0;
     const proa_forest_tree *t = p->forest->trees + tree;
     if (p->vector) {
         for (int64_t i = 0; i < count; i++) {
             int32_t own = leaf[i] - p->trees[tree + i].start;
             add_vectors(p, tree + i, &own, 1, s);
         }
+    } else if (p->line) {
+        for (int64_t i = 0; i < count; i++)
+            add_lines(p, (double *)s->values + t[i].output, 0, &leaf[i], 1, x, &here);
     } else if (p->value64) {
         for (int64_t i = 0; i < count; i++) ((double *)s->values)[t[i].output] += p->value64[leaf[i]];
     } else if (p->forest->outputs == 1) {
@@ -137,7 +155,7 @@ static void sum_row(const proa_packed *p, const float *x, const sums *s)
         p->walk->trees(p->nodes, p->feature_bits, p->start + t, p->depth + t, count, x, leaf);
         for (int64_t i = 0; p->slow_count + p->mixed_count && i < count; i++)
             if (p->way[t + i] != PROA_WAY_PLAIN) leaf[i] = p->trees[t + i].start + leaf_of(p, t + i, x);
-        add_row(p, t, count, leaf, s);
+        add_row(p, t, count, leaf, s, x);
     }
 }
 
@@ -166,7 +184,7 @@ static void walk_block(const proa_packed *p, int64_t tree, int64_t end, const fl
             for (int64_t i = 0; i < groups * 16; i++)
                 leaf[i] = proa_forest_leaf(f, &f->trees[t], x + offset[i]);
         }
-        add_block(p, t, leaf, rows, s);
+        add_block(p, t, leaf, rows, s, x, offset);
     }
 }
 

@@ -13,7 +13,8 @@
 typedef struct proa_forest_builder {
     proa_forest *f;
     int64_t node_cap, cover_cap, tree_cap, set_cap, word_cap, vector_cap; /* vector_cap counts values */
-    bool has_cover;                                                       /* of all trees so far */
+    int64_t line_cap, term_cap, slope_cap;
+    bool has_cover;          /* of all trees so far */
     proa_forest_node *draft; /* one tree as its file numbers its nodes; -1 as feature is a leaf */
     double *draft_cover;     /* negative: not known */
     int64_t draft_cap;
@@ -34,6 +35,9 @@ PROA_MUST_CHECK proa_status proa_forest_add_set(proa_forest_builder *b, int64_t 
 uint32_t *proa_forest_words(proa_forest_builder *b, int32_t set);
 /* A leaf's vector: leaf_size values, to be filled. leaf_size must be known by now. */
 PROA_MUST_CHECK proa_status proa_forest_add_vector(proa_forest_builder *b, int32_t *vector, double **values);
+/* A linear leaf of that many terms, to be filled at f->terms and f->slopes from the line's `first` on. */
+PROA_MUST_CHECK proa_status proa_forest_add_line(proa_forest_builder *b, double constant, int64_t terms,
+                                                 int32_t *line);
 /* Targets and classes of a row, with base scores of 0 and divisors of 1. */
 PROA_MUST_CHECK proa_status proa_forest_outputs(proa_forest_builder *b, int64_t targets, int64_t classes);
 /* Checks everything and hands the forest over; drops it on failure. */

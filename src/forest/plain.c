@@ -89,11 +89,34 @@ static void sum_f32(const proa_forest *f, const float *row, float *sums)
     }
 }
 
+double proa_forest_line_value(const proa_forest *f, int32_t aux, double value, const float *row)
+{
+    if (aux < 0) return value;
+    const proa_forest_line *line = &f->lines[aux];
+    double sum = line->constant;
+    for (int64_t i = line->first; i < line->first + line->terms; i++) {
+        double x = (double)row[f->terms[i]];
+        if (isnan(x)) return value;
+        sum += f->slopes[i] * (fabs(x) <= PROA_FOREST_ZERO ? 0.0 : x);
+    }
+    return sum;
+}
+
+static void sum_lines(const proa_forest *f, const float *row, double *sums)
+{
+    for (int64_t i = 0; i < f->tree_count; i++) {
+        const proa_forest_tree *t = &f->trees[i];
+        const proa_forest_node *leaf = &f->nodes[t->first + proa_forest_leaf(f, t, row)];
+        sums[t->output] += proa_forest_line_value(f, leaf->aux, leaf->value, row);
+    }
+}
+
 static void sum_f64(const proa_forest *f, const float *row, double *sums)
 {
     bool base_first = f->family == PROA_FOREST_OF_XGBOOST;
     for (int32_t i = 0; i < f->outputs; i++) sums[i] = base_first ? f->base[i] : 0.0;
-    for (int64_t i = 0; i < f->tree_count; i++) {
+    if (f->line_count) sum_lines(f, row, sums);
+    for (int64_t i = 0; !f->line_count && i < f->tree_count; i++) {
         const proa_forest_tree *t = &f->trees[i];
         const double *values = leaf_values(f, t, row);
         for (int32_t k = 0; k < f->leaf_size; k++) sums[t->output + k * t->stride] += values[k];

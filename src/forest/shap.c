@@ -161,6 +161,9 @@ proa_status proa_shap_new(proa_shap **out, const proa_forest *forest, proa_err *
     int32_t depth = 0;
     for (int64_t i = 0; i < forest->tree_count; i++)
         depth = forest->trees[i].depth > depth ? forest->trees[i].depth : depth;
+    if (forest->line_count)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "SHAP values of linear trees are not defined: leaves are no constants");
     if (!forest->cover) return PROA_FAIL(err, UNSUPPORTED, "Model does not have node statistics.");
     if (depth >= PROA_SHAP_DEPTH_MAX)
         return PROA_FAIL(

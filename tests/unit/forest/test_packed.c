@@ -147,6 +147,29 @@ static void test_classes(void **state)
                        .seed = 9});
 }
 
+static void test_linear_leaves(void **state)
+{
+    (void)state;
+    grow g = {.family = PROA_FOREST_OF_LIGHTGBM,
+              .features = 7,
+              .targets = 1,
+              .classes = 1,
+              .leaf_size = 1,
+              .trees = 40,
+              .depth = 5,
+              .stop_percent = 10,
+              .f64 = true,
+              .lines = true,
+              .seed = 31};
+    try_forest(&g);
+    g.categories = g.zeros = g.divide = true; /* mixed ways and slow ones */
+    g.classes = 3;
+    g.trees = 61;
+    g.transform = PROA_FOREST_SOFTMAX;
+    g.seed = 32;
+    try_forest(&g);
+}
+
 static void test_doubles(void **state)
 {
     (void)state;
@@ -274,11 +297,11 @@ static void test_which_are_slow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regression),     cmocka_unit_test(test_many_trees),
-        cmocka_unit_test(test_deep_and_thin),  cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_doubles),        cmocka_unit_test(test_categories),
-        cmocka_unit_test(test_questions),      cmocka_unit_test(test_many_features),
-        cmocka_unit_test(test_which_are_slow),
+        cmocka_unit_test(test_regression),    cmocka_unit_test(test_many_trees),
+        cmocka_unit_test(test_deep_and_thin), cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_linear_leaves), cmocka_unit_test(test_doubles),
+        cmocka_unit_test(test_categories),    cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_many_features), cmocka_unit_test(test_which_are_slow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

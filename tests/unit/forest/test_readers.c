@@ -250,6 +250,8 @@ static void test_ubjson(void **state)
     "Tree=0\nnum_leaves=2\nnum_cat=0\nsplit_feature=0\nthreshold=" threshold "\ndecision_type=" decision     \
     "\nleft_child=-1\nright_child=-2\nleaf_value=-1 2\n\nend of trees\n"
 
+#define LGB_LINE LGB_HEAD "Tree=0\nnum_leaves=1\nleaf_value=7\nis_linear=1\nleaf_const=0.5\n"
+
 static void check_lgb(const char *text, const float *left, size_t lefts, const float *right, size_t rights)
 {
     proa_forest *f = read_text(text);
@@ -281,6 +283,23 @@ static void test_lightgbm(void **state)
     LGB("-1.0000000180025095e-35", "2", ((float[]){-2e-35f}), ((float[]){-1e-35f, 0}));
 }
 
+/* A leaf is a line of its features, or its value where one of them is missing. */
+static void test_lightgbm_lines(void **state)
+{
+    (void)state;
+    proa_forest *f = read_text(LGB_LINE "num_features=1\nleaf_features=0 \nleaf_coeff=3  \n\nend of trees\n");
+    assert_float_equal(predict_one(f, 2, 0), 6.5, 0);
+    assert_float_equal(predict_one(f, NAN, 0), 7, 0);
+    assert_float_equal(predict_one(f, 1e-36f, 0), 0.5, 0);
+    proa_forest_free(f);
+    f = read_text(LGB_LINE "num_features=0\nleaf_features=\nleaf_coeff=\n\nend of trees\n");
+    assert_float_equal(predict_one(f, NAN, 0), 0.5, 0);
+    proa_forest_free(f);
+    f = read_text(LGB_HEAD "Tree=0\nnum_leaves=1\nleaf_value=7\nis_linear=0\n\nend of trees\n");
+    assert_float_equal(predict_one(f, 2, 0), 7, 0);
+    proa_forest_free(f);
+}
+
 static void test_lightgbm_lies(void **state)
 {
     (void)state;
@@ -300,7 +319,15 @@ static void test_lightgbm_lies(void **state)
                   "right_child=-2\n",
                   "m: tree 0: node 2 has two parents");
     check_refused(LGB_HEAD "Tree=0\nnum_leaves=1\nleaf_value=1\nis_linear=1\n",
-                  "m: tree 0: linear trees are not supported: train with linear_tree=false");
+                  "m: tree 0: leaf_const has 0 values, must have 1");
+    check_refused(LGB_LINE "num_features=2\nleaf_features=0\nleaf_coeff=1\n",
+                  "m: tree 0: num_features is 2, must be an integer from 0 to 1");
+    check_refused(LGB_LINE "num_features=1\nleaf_features=2\nleaf_coeff=1\n",
+                  "m: tree 0: leaf_features is 2, must be an integer from 0 to 1");
+    check_refused(LGB_LINE "num_features=0\nleaf_features=0\nleaf_coeff=1\n",
+                  "m: tree 0: leaf_features has 1 values, must have 0");
+    check_refused(LGB_LINE "num_features=1\nleaf_features=0\nleaf_coeff=\n",
+                  "m: tree 0: leaf_coeff has 0 values, must have 1");
     check_refused(
         "tree\nmax_feature_idx=1\nnum_tree_per_iteration=2\nobjective=multiclass\nTree=0\nnum_leaves=1\n"
         "leaf_value=1\n",
@@ -412,13 +439,13 @@ static void test_cuts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_numbers_are_rounded_once),
-        cmocka_unit_test(test_xgboost),       cmocka_unit_test(test_xgboost_categories),
-        cmocka_unit_test(test_xgboost_lies),  cmocka_unit_test(test_json),
-        cmocka_unit_test(test_ubjson),        cmocka_unit_test(test_lightgbm),
-        cmocka_unit_test(test_lightgbm_lies), cmocka_unit_test(test_treelite_changed),
-        cmocka_unit_test(test_treelite_lies), cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_numbers),          cmocka_unit_test(test_numbers_are_rounded_once),
+        cmocka_unit_test(test_xgboost),          cmocka_unit_test(test_xgboost_categories),
+        cmocka_unit_test(test_xgboost_lies),     cmocka_unit_test(test_json),
+        cmocka_unit_test(test_ubjson),           cmocka_unit_test(test_lightgbm),
+        cmocka_unit_test(test_lightgbm_lines),   cmocka_unit_test(test_lightgbm_lies),
+        cmocka_unit_test(test_treelite_changed), cmocka_unit_test(test_treelite_lies),
+        cmocka_unit_test(test_formats),          cmocka_unit_test(test_cuts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,6 +177,10 @@ static void test_refused(void **state)
     f->cover = NULL;
     assert_int_equal(proa_shap_new(&s, f, &err), PROA_UNSUPPORTED);
     assert_string_equal(err.text, "Model does not have node statistics.");
+    proa_err_clear(&err);
+    f->line_count = 1;
+    assert_int_equal(proa_shap_new(&s, f, &err), PROA_UNSUPPORTED);
+    assert_string_equal(err.text, "SHAP values of linear trees are not defined: leaves are no constants");
     assert_null(s);
     proa_forest_free(f);
 }
