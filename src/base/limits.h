@@ -86,6 +86,7 @@
 #define PROA_GRPC_MESSAGE_MAX     (INT32_MAX)      /* bytes of one message: gRPC's and Triton's own */
 #define PROA_GRPC_STREAMS_MAX     1024             /* calls at once on a connection */
 #define PROA_GRPC_METADATA_BYTES_MAX (64 << 10)    /* headers of one call, counted as HTTP/2 does: 32 more for each */
+#define PROA_GRPC_TEXT_BYTES_MAX  2048             /* of grpc-message, which triples where it must be escaped: clients take heads of 8 KiB */
 #define PROA_GRPC_RESETS_MAX      1000             /* streams that a client may cancel in 10 s: Rapid Reset */
 #define PROA_GRPC_CONTROLS_MAX    1000             /* SETTINGS, PRIORITY and empty DATA in 10 s */
 #define PROA_GRPC_PING_MS         5000             /* pings closer together, and nothing sent between them, are a strike ... */

@@ -8,6 +8,8 @@
 #define STAGE_BYTES 16384                  /* small frames of a flush are gathered here and written at once */
 #define WINDOW_NS   ((int64_t)10000000000) /* of the counts of resets and of control frames */
 #define NS_PER_MS   ((int64_t)1000000)
+#define TOO_MANY_CONTINUATIONS                                                                               \
+    (-905) /* NGHTTP2_ERR_TOO_MANY_CONTINUATIONS: the mend came to old versions without the name */
 #define LAST_CALL_MS                                                                                         \
     1000 /* a client that does not answer the ping of a drain has had its chance to see the GOAWAY */
 static const uint8_t drain_ping[8] = "proabye";
@@ -192,6 +194,12 @@ static void count_reset(grpc_session *s)
     if (++s->resets > PROA_GRPC_RESETS_MAX) calm_down(s, "too_many_resets");
 }
 
+static void count_control(grpc_session *s)
+{
+    count_window(s);
+    if (++s->controls > PROA_GRPC_CONTROLS_MAX) calm_down(s, "too_many_control_frames");
+}
+
 static int begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *hd, void *user)
 {
     grpc_session *s = user;
@@ -202,10 +210,15 @@ static int begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *hd, void *us
         s->reading = true;
         proa_conn_deadline(s->conn, 0);
     }
-    if (!useless) return 0;
-    count_window(s);
-    if (++s->controls > PROA_GRPC_CONTROLS_MAX) calm_down(s, "too_many_control_frames");
+    if (useless) count_control(s);
     return 0;
+}
+
+/* DATA that is padding and nothing else brings as little as an empty one, which begin_frame has counted. */
+static bool is_padding(const nghttp2_frame *frame)
+{
+    return frame->hd.type == NGHTTP2_DATA && frame->hd.length > 0 && frame->data.padlen == frame->hd.length &&
+           !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM);
 }
 
 /* gRPC's rule: pings measure, they must not be a load. What we send in between forgives (a client probes bandwidth). */
@@ -257,6 +270,7 @@ static int frame_came(nghttp2_session *h2, const nghttp2_frame *frame, void *use
 {
     grpc_session *s = user;
     if (frame->hd.type == NGHTTP2_PING) frame_ping(s, &frame->ping);
+    if (is_padding(frame)) count_control(s);
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) return 0;
     grpc_call *c = call_of(h2, frame->hd.stream_id);
     if (!c || s->ending) return 0;
@@ -283,8 +297,8 @@ static int stream_closed(nghttp2_session *h2, int32_t stream, uint32_t error_cod
     grpc_session *s = user;
     grpc_call *c = call_of(h2, stream);
     if (!c) return 0;
-    /* the client's, or nghttp2's for a frame that broke the rules */
-    if (error_code != NGHTTP2_NO_ERROR && !c->cut) count_reset(s);
+    /* the client's, whatever code it gives, or nghttp2's for a frame that broke the rules */
+    if (!c->cut && (error_code != NGHTTP2_NO_ERROR || !c->left)) count_reset(s);
     nghttp2_session_set_stream_user_data(h2, stream, NULL);
     proa_grpc_call_gone(c);
     proa_grpc_call_free(c);
@@ -303,8 +317,22 @@ static int frame_sent(nghttp2_session *h2, const nghttp2_frame *frame, void *use
     s->peer_ping_ns = 0;
     if (!(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
     grpc_call *c = call_of(h2, frame->hd.stream_id);
-    if (c && !c->half_closed)
+    if (!c) return 0;
+    c->left = true;
+    if (!c->half_closed)
         nghttp2_submit_rst_stream(h2, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_NO_ERROR);
+    return 0;
+}
+
+/* A head or trailers that nghttp2 does not send (it makes none of more than 64 KiB): without them the client would wait
+ * for ever. */
+static int frame_not_sent(nghttp2_session *h2, const nghttp2_frame *frame, int error, void *user)
+{
+    (void)error, (void)user;
+    grpc_call *c = frame->hd.type == NGHTTP2_HEADERS ? call_of(h2, frame->hd.stream_id) : NULL;
+    if (!c || c->cut) return 0;
+    c->cut = true;
+    nghttp2_submit_rst_stream(h2, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_INTERNAL_ERROR);
     return 0;
 }
 
@@ -411,6 +439,7 @@ static void set_callbacks(nghttp2_session_callbacks *callbacks)
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, data_came);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, stream_closed);
     nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, frame_sent);
+    nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks, frame_not_sent);
     nghttp2_session_callbacks_set_send_data_callback(callbacks, send_data);
 }
 
@@ -484,8 +513,10 @@ static int64_t session_input(void *state, const char *bytes, size_t len)
     ssize_t n = nghttp2_session_mem_recv(s->h2, (const uint8_t *)bytes, len);
     s->busy = false;
     /* nghttp2 gives up by itself, and without a word, on the frame after a thousand answers that it could not send yet,
-     * before begin_frame has counted it: so it is when the whole flood comes in one read. */
+     * before begin_frame has counted it: so it is when the whole flood comes in one read. So it is too with a head that
+     * goes on and on. */
     if (n == NGHTTP2_ERR_FLOODED) calm_down(s, "too_many_control_frames");
+    if (n == TOO_MANY_CONTINUATIONS) calm_down(s, "too_many_continuations");
     if (n < 0)
         s->ending = true; /* otherwise a GOAWAY that says why is queued where the client could read it */
     flush(s);

@@ -85,6 +85,7 @@ struct grpc_call {
     bool answered;    /* response headers are submitted */
     bool deferred;    /* nghttp2 waits for nghttp2_session_resume_data */
     bool finished;    /* trailers are known */
+    bool left;        /* the end of the answer has been sent */
     bool cut;         /* reset by us, within a message */
     bool paused, delivering, resume_due, drained_due;
     bool was_high; /* queued was above PROA_CONN_HIGH_BYTES */

@@ -137,6 +137,20 @@ def test_byte_by_byte(client):
     assert client.answer(1)[0]["grpc-status"] == "0"
 
 
+@pytest.mark.parametrize("path", ["/" + "%" * 30000, "/" + "x" * 60000], ids=["escaped", "plain"])
+def test_long_method(client, path):
+    """An unknown method is told as such, however long its name: the text is cut so that it fits into trailers."""
+    head = client.head(1, path, end=True)
+    parts = [head.data[i:i + 16000] for i in range(0, len(head.data), 16000)]
+    head.data, head.flags = parts[0], {"END_STREAM"}
+    rest = [ContinuationFrame(1, part) for part in parts[1:]]
+    ([head] + rest)[-1].flags.add("END_HEADERS")
+    client.send(head, *rest)
+    fields, _ = client.answer(1)
+    assert fields["grpc-status"] == "12" and fields["grpc-message"].startswith("unknown method '/")
+    assert len(fields["grpc-message"]) < 8000
+
+
 def test_padding(client):
     head, data = client.head(1), client.data(1, message())
     head.flags.add("PADDED")
@@ -309,15 +323,22 @@ def test_uppercase_name(client):
 # ---- floods ----
 
 
-def test_rapid_reset(server):
+@pytest.mark.parametrize("code", [8, 0], ids=["cancel", "no_error"])
+def test_rapid_reset(server, code):
     with Client(server) as client:
-        reset = RstStreamFrame
         try:
             for stream in range(1, 6001, 2):
-                client.send(client.head(stream), reset(stream, error_code=8))
+                client.send(client.head(stream), RstStreamFrame(stream, error_code=code))
         except OSError:
             pass
-        assert client.goaway()[0] == CALM
+        assert client.goaway() == (CALM, b"too_many_resets")
+    still_well(server)
+
+
+def test_rapid_reset_at_once(server):
+    with Client(server) as client:
+        client.send(*[frame for stream in range(1, 4001, 2) for frame in (client.head(stream), RstStreamFrame(stream, error_code=0))])
+        assert client.goaway() == (CALM, b"too_many_resets")
     still_well(server)
 
 
@@ -353,28 +374,31 @@ def test_control_flood_at_once(server, frame):
     still_well(server)
 
 
-def test_empty_data_flood(server):
+@pytest.mark.parametrize("frame", [raw(0, 1, b""), raw(0, 1, b"\0", 8), raw(0, 1, b"\xff" + bytes(255), 8)],
+                         ids=["empty", "padded", "padding"])
+@pytest.mark.parametrize("at_once", [False, True], ids=["spread", "at_once"])
+def test_empty_data_flood(server, frame, at_once):
     with Client(server) as client:
         client.send(client.head(1, STREAM))
         try:
-            for _ in range(20):
-                client.send(client.data(1, b"", end=False).serialize() * 100)
+            for _ in range(1 if at_once else 20):
+                client.send(frame * (2000 if at_once else 100))
         except OSError:
             pass
-        ended = client.goaway()
-        assert ended is None or ended[0] == CALM
+        assert client.goaway() == (CALM, b"too_many_control_frames")
     still_well(server)
 
 
-def test_continuation_flood(server):
+@pytest.mark.parametrize("more", [b"", b"\x82"], ids=["empty", "fields"])
+def test_continuation_flood(server, more):
     with Client(server) as client:
         head = client.head(1)
         head.flags = set()
         try:
-            client.send(head, ContinuationFrame(1, b"").serialize() * 5000)
+            client.send(head, ContinuationFrame(1, more).serialize() * 5000)
         except OSError:
             pass
-        assert client.goaway() is None or True
+        assert client.goaway() == (CALM, b"too_many_continuations")
     still_well(server)
 
 

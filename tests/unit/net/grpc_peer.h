@@ -16,7 +16,7 @@ typedef struct peer_stream { /* what the client knows of a call */
     bool end, waits; /* the client sends no more; nghttp2 waits for more to send */
     proa_buf body;   /* what came */
     char status[8], content_type[64], encoding[16], accept[64], extra[64];
-    char grpc_status[8], message[256];
+    char grpc_status[8], message[8192];
     bool ended, closed;
     uint32_t error_code;
 } peer_stream;

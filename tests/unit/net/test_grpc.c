@@ -93,6 +93,21 @@ static void on_drained(proa_grpc_call *call)
     seen.drained++;
 }
 
+/* "/t/LongText" and "/t/LongTrailer". */
+static void finish_long(proa_grpc_call *call)
+{
+    static char text[70001];
+    for (size_t i = 0; i + 1 < sizeof text; i += 2) memcpy(text + i, "\xC3\xBC", 2);
+    text[0] = text[1] = 'x'; /* from the second on, the limit lies within a character */
+    if (proa_str_is(call->path, "/t/LongText"))
+        proa_grpc_finish(call, PROA_GRPC_ABORTED, (proa_str){text + 1, sizeof text - 2}, NULL, 0);
+    else {
+        memset(text, 'v', sizeof text);
+        proa_grpc_header more = {proa_str_c("x-extra"), {text, sizeof text - 1}};
+        proa_grpc_finish(call, PROA_GRPC_ABORTED, proa_str_c(""), &more, 1);
+    }
+}
+
 static void on_call(proa_grpc_call *call, void *arg)
 {
     (void)arg;
@@ -110,6 +125,7 @@ static void on_call(proa_grpc_call *call, void *arg)
         call->on_message = proa_str_is(call->path, "/t/Hold") ? hold_message : pause_message;
         seen.held[seen.held_count++] = call;
     } else if (proa_str_is(call->path, "/t/Finish")) call->on_message = finish_message;
+    else if (proa_str_starts(call->path, proa_str_c("/t/Long"))) finish_long(call);
     else {
         proa_grpc_header trailers[] = {{proa_str_c("x-extra"), meta},
                                        {proa_str_c("x-bytes-bin"), {"\x00\xff", 2}}};
@@ -513,6 +529,25 @@ static void test_early_finish(void **state)
     peer_free(p);
 }
 
+/* What does not fit into trailers is cut or ends the stream: no client waits for ever. */
+static void test_long_trailers(void **state)
+{
+    peer *p = start(&plain);
+    (void)state;
+    int32_t text = call_with(p, "/t/LongText", "hello", 5), trailer = call_with(p, "/t/LongTrailer", "hello", 5);
+    peer_run(p);
+    assert_true(peer_of(p, text)->closed);
+    assert_string_equal(peer_of(p, text)->grpc_status, "10");
+    assert_int_equal(strncmp(peer_of(p, text)->message, "x%C3%BC%C3%BC", 13), 0);
+    assert_int_equal(strlen(peer_of(p, text)->message), 1 + (PROA_GRPC_TEXT_BYTES_MAX - 1) / 2 * 6);
+    assert_true(peer_of(p, trailer)->closed);
+    assert_int_equal(peer_of(p, trailer)->error_code, NGHTTP2_INTERNAL_ERROR);
+    int32_t next = call_with(p, "/t/Echo", "hello", 5);
+    peer_run(p);
+    assert_status(p, next, "0", "");
+    peer_free(p);
+}
+
 static void test_cancel(void **state)
 {
     peer *p = start(&plain);
@@ -779,29 +814,50 @@ static void test_streams_max(void **state)
 }
 
 /* Opens and cancels n calls; true if the connection lives. */
-static bool reset_some(peer *p, const char *path, int n)
+static bool reset_some(peer *p, const char *path, int n, uint32_t code)
 {
     for (int i = 0; i < n && !p->server_closed; i++) {
         int32_t id = peer_call(p, path, NULL, 0);
         peer_run(p);
-        nghttp2_submit_rst_stream(p->h2, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
+        nghttp2_submit_rst_stream(p->h2, NGHTTP2_FLAG_NONE, id, code);
         peer_run(p);
         seen.held_count = 0;
     }
     return !p->server_closed;
 }
 
+/* Whatever code the client gives: none is an excuse. */
 static void test_rapid_reset(void **state)
+{
+    static const uint32_t codes[] = {NGHTTP2_CANCEL, NGHTTP2_NO_ERROR};
+    (void)state;
+    for (size_t i = 0; i < PROA_COUNT(codes); i++) {
+        peer *p = start(&plain);
+        assert_true(reset_some(p, "/t/Hold", PROA_GRPC_RESETS_MAX, codes[i]));
+        double_advance(&p->loop, 10000); /* the next count */
+        assert_true(reset_some(p, "/t/Hold", PROA_GRPC_RESETS_MAX, codes[i]));
+        assert_false(reset_some(p, "/t/Hold", 1, codes[i]));
+        assert_int_equal(p->goaway_code, NGHTTP2_ENHANCE_YOUR_CALM);
+        assert_string_equal(p->goaway_text, "too_many_resets");
+        assert_int_equal(seen.gone, 2 * PROA_GRPC_RESETS_MAX + 1);
+        peer_free(p);
+    }
+}
+
+/* Calls that are answered before the client has sent all of them end by a reset without an error, and count as nothing. */
+static void test_early_answers(void **state)
 {
     peer *p = start(&plain);
     (void)state;
-    assert_true(reset_some(p, "/t/Hold", PROA_GRPC_RESETS_MAX));
-    double_advance(&p->loop, 10000); /* the next count */
-    assert_true(reset_some(p, "/t/Hold", PROA_GRPC_RESETS_MAX));
-    assert_false(reset_some(p, "/t/Hold", 1));
-    assert_int_equal(p->goaway_code, NGHTTP2_ENHANCE_YOUR_CALM);
-    assert_string_equal(p->goaway_text, "too_many_resets");
-    assert_int_equal(seen.gone, 2 * PROA_GRPC_RESETS_MAX + 1);
+    for (int i = 0; i < PROA_GRPC_RESETS_MAX + 100; i++) {
+        int32_t id = peer_call(p, "/no/Such", NULL, 0);
+        peer_run(p);
+        assert_string_equal(peer_of(p, id)->grpc_status, "12");
+        nghttp2_submit_rst_stream(p->h2, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR); /* as grpc-go does */
+        peer_run(p);
+    }
+    assert_false(p->server_closed);
+    assert_int_equal(p->goaways, 0);
     peer_free(p);
 }
 
@@ -986,6 +1042,7 @@ int main(void)
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_too_much_metadata),
         cmocka_unit_test(test_early_finish),
+        cmocka_unit_test(test_long_trailers),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_lost_with_answers),
         cmocka_unit_test(test_deadline),
@@ -998,6 +1055,7 @@ int main(void)
         cmocka_unit_test(test_unread),
         cmocka_unit_test(test_streams_max),
         cmocka_unit_test(test_rapid_reset),
+        cmocka_unit_test(test_early_answers),
         cmocka_unit_test(test_pings),
         cmocka_unit_test(test_control_flood),
         cmocka_unit_test(test_not_http2),
