@@ -100,13 +100,21 @@ static void set_timing(proa_http_conn *h)
     }
 }
 
+/* No request is looked at any more. The time for one is over with that: what is queued has its readers' (stall_ms). */
+static void end(proa_http_conn *h)
+{
+    h->closing = true;
+    proa_conn_deadline(h->conn, 0);
+    proa_conn_close(h->conn, false);
+}
+
 void proa_http_finish(proa_http_conn *h)
 {
     give_work(h->conn->loop, detach(h));
     if (!h->keep || h->draining) h->closing = true;
     if (h->inside) return; /* run goes on */
     if (h->closing) {
-        proa_conn_close(h->conn, false);
+        end(h);
         return;
     }
     set_timing(h);
@@ -226,7 +234,7 @@ static void on_direct(void *arg, size_t got)
     if (!w || h->closing || (int64_t)got < proa_http1_wanted(&w->codec)) return; /* the connection ends */
     w->x.body_len += got;
     proa_http1_took(&w->codec, (int64_t)got);
-    if (run(h, "", 0) < 0) proa_conn_close(h->conn, false);
+    run(h, "", 0);
 }
 
 /* All that came is used up, and much is still to come: from here on it is read to where it belongs. */
@@ -268,7 +276,7 @@ static bool is_ready(proa_http_conn *h)
     return !h->handed && !h->closing && !h->held;
 }
 
-/* Returns how many bytes are used, or -1 if the connection is to end. */
+/* Returns how many bytes are used, or -1 if the connection ends. */
 static int64_t run(proa_http_conn *h, const char *bytes, size_t len)
 {
     size_t at = 0;
@@ -286,9 +294,9 @@ static int64_t run(proa_http_conn *h, const char *bytes, size_t len)
         }
     }
     h->inside = false;
-    if (h->closing) return -1;
-    set_timing(h);
-    return (int64_t)at;
+    if (h->closing) end(h);
+    else set_timing(h);
+    return h->closing ? -1 : (int64_t)at;
 }
 
 static void *http_open(proa_conn *conn, void *server)
@@ -314,7 +322,7 @@ static void http_drained(void *state)
 {
     proa_http_conn *h = state;
     if (h->held) proa_conn_again(h->conn);
-    if (h->draining && is_quiet(h)) proa_conn_close(h->conn, false);
+    if (h->draining && is_quiet(h)) end(h);
     proa_http_work *w = h->handed ? h->work : NULL;
     if (!w || !w->drained) return;
     void (*drained)(proa_http_exchange * x) = w->drained;
@@ -326,8 +334,7 @@ static bool http_eof(void *state)
 {
     proa_http_conn *h = state;
     if (h->handed) leave(h);
-    h->closing = true;
-    proa_conn_close(h->conn, false);
+    end(h);
     return true;
 }
 
@@ -335,12 +342,16 @@ static void http_shutdown(void *state)
 {
     proa_http_conn *h = state;
     h->draining = true;
-    if (is_quiet(h)) proa_conn_close(h->conn, false);
+    if (is_quiet(h)) end(h);
 }
 
 static bool http_expired(void *state)
 {
     proa_http_conn *h = state;
+    if (!h->work && proa_conn_queued(h->conn) > 0) { /* the client still reads the answer before: it is not idle */
+        set_timing(h);
+        return true;
+    }
     if (!h->work || h->handed) return false;
     proa_http_refuse(h, 408, "the request did not come in time");
     return true;

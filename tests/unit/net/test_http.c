@@ -565,6 +565,37 @@ static void test_slow_reader(void **state)
     (void)state;
 }
 
+/* An answer of which bytes move is written to its end, however long that takes: no time but stall_ms is for readers. */
+static void read_slowly(const shop *s, const char *first, const char *second, int next)
+{
+    enum { BIG = 50000000, PIECE = 1 << 20 };
+    client c = client_open(s->house.port);
+    client_send(&c, first);
+    sleep_ms(20);
+    client_send(&c, second);
+    client_expect_head(&c, 200);
+    for (c.body_len = 0; c.body_len < BIG; sleep_ms(25)) {
+        size_t before = c.body_len, left = BIG - before;
+        client_body(&c, left < PIECE ? left : PIECE);
+    }
+    if (next) client_read(&c);
+    if (next) assert_int_equal(c.status, next);
+    client_expect_end(&c); /* closed, or idle for long enough */
+}
+
+static void test_steady_reader(void **state)
+{
+    shop s;
+    shop_open(&s, (proa_listen_options){.head_ms = 400, .idle_ms = 400});
+    read_slowly(&s, "GET /big?50000000 HTTP/1.1\r\n", "Host: x\r\n\r\n", 0);
+    read_slowly(&s, "GET /big?50000000 HTTP/1.1\r\nHost: x\r\n", "Connection: close\r\n\r\n", 0);
+    read_slowly(&s, "GET /big?50000000 HTTP/1.0\r\n", "\r\n", 0);
+    read_slowly(&s, "", "GET /big?50000000 HTTP/1.0\r\n\r\n", 0);
+    read_slowly(&s, "", "GET /big?50000000 HTTP/1.1\r\nHost: x\r\n\r\nbad\r\n", 400);
+    house_close(&s.house);
+    (void)state;
+}
+
 /* ---- clients that go away ---- */
 
 static void reset_client(client *c)
@@ -759,6 +790,7 @@ int main(void)
         cmocka_unit_test(test_inflight),
         cmocka_unit_test(test_slow_sender),
         cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_steady_reader),
         cmocka_unit_test(test_gone),
         cmocka_unit_test(test_half_close),
         cmocka_unit_test(test_drain),
