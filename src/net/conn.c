@@ -21,6 +21,30 @@ static const char preface[] = "PRI * HTTP/2.0\r\n"; /* how a client of HTTP/2 be
 static void settle(proa_conn *conn);
 static void free_conn(proa_conn *conn);
 
+/* ---- the socket without TLS ---- */
+
+static int64_t plain_recv(proa_conn *conn, const struct iovec *iov, int count)
+{
+    for (;;) {
+        ssize_t n = count == 1 ? recv(conn->fd, iov->iov_base, iov->iov_len, 0) : readv(conn->fd, iov, count);
+        if (n >= 0) return n;
+        if (errno != EINTR) return -errno;
+    }
+}
+
+static int64_t plain_send(proa_conn *conn, const struct iovec *iov, int count)
+{
+    struct msghdr message = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count};
+    for (;;) {
+        ssize_t n = count == 1 ? send(conn->fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL)
+                               : sendmsg(conn->fd, &message, MSG_NOSIGNAL);
+        if (n >= 0) return n;
+        if (errno != EINTR) return -errno;
+    }
+}
+
+static const proa_conn_io plain_io = {plain_recv, plain_send};
+
 /* ---- deadlines ---- */
 
 void proa_conn_set_deadlines(proa_conn *conn)
@@ -204,6 +228,16 @@ static int places(proa_conn *conn, struct iovec iov[2])
     return count;
 }
 
+/* TLS has broken down, and the last that was written says why: if we closed with bytes unread, the kernel's reset would
+ * take it from the client. What comes is thrown away as it is. */
+static void break_off(proa_conn *conn)
+{
+    proa_conn_drop_out(conn);
+    conn->tls_broken = true;
+    conn->io = &plain_io;
+    proa_conn_close(conn, false);
+}
+
 /* False when the socket is empty, or has nothing for us. */
 static bool read_once(proa_conn *conn)
 {
@@ -215,9 +249,10 @@ static bool read_once(proa_conn *conn)
         came(conn, (size_t)n);
         return (size_t)n == asked || conn->hup;
     }
-    if (n == 0) on_eof(conn);
+    if (n == -EPROTO) break_off(conn);
+    else if (n == 0) on_eof(conn);
     else if (n != -EAGAIN) proa_conn_fail(conn);
-    return false;
+    return n == -EPROTO;
 }
 
 static void read_some(proa_conn *conn)
@@ -320,11 +355,24 @@ static void linger(proa_conn *conn)
         conn->ending = PROA_CONN_DEAD;
         return;
     }
-    if (conn->ssl) proa_conn_tls_shut(conn);
     shutdown(conn->fd, SHUT_WR);
     conn->write_ns = INT64_MAX;
     conn->protocol_ns = proa_loop_now_ns(conn->loop) + PROA_LINGER_MS * INT64_C(1000000);
     proa_conn_set_deadlines(conn);
+}
+
+/* All is written but TLS' own end, which tells a client that nothing is missing. False: the socket has no room for it; it
+ * waits as long as a reader may take for a byte. What comes from here on is thrown away, so TLS reads no more of it
+ * (OpenSSL would forget at the end of the stream that it has something to say). */
+static bool says_end(proa_conn *conn)
+{
+    if (!conn->ssl || conn->tls_broken) return true;
+    conn->io = &plain_io;
+    if (proa_conn_tls_shut(conn)) return true;
+    if (conn->protocol_ns != INT64_MAX) return false;
+    conn->protocol_ns = proa_loop_now_ns(conn->loop) + proa_conn_options(conn)->stall_ms * INT64_C(1000000);
+    proa_conn_set_deadlines(conn);
+    return false;
 }
 
 /* After every function of the protocol, once, and the last to touch the connection: it may be freed here. */
@@ -337,7 +385,7 @@ static void settle(proa_conn *conn)
         if (conn->protocol && conn->protocol->drained) conn->protocol->drained(conn->state);
         proa_conn_flush(conn);
     }
-    if (conn->ending == PROA_CONN_FLUSHING && !conn->out) linger(conn);
+    if (conn->ending == PROA_CONN_FLUSHING && !conn->out && says_end(conn)) linger(conn);
     conn->inside = false;
     if (conn->ending == PROA_CONN_DEAD) {
         if (!conn->late_queued) free_conn(conn);
@@ -384,28 +432,6 @@ void proa_conn_shutdown(proa_conn *conn)
 }
 
 /* ---- making and freeing ---- */
-
-static int64_t plain_recv(proa_conn *conn, const struct iovec *iov, int count)
-{
-    for (;;) {
-        ssize_t n = count == 1 ? recv(conn->fd, iov->iov_base, iov->iov_len, 0) : readv(conn->fd, iov, count);
-        if (n >= 0) return n;
-        if (errno != EINTR) return -errno;
-    }
-}
-
-static int64_t plain_send(proa_conn *conn, const struct iovec *iov, int count)
-{
-    struct msghdr message = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count};
-    for (;;) {
-        ssize_t n = count == 1 ? send(conn->fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL)
-                               : sendmsg(conn->fd, &message, MSG_NOSIGNAL);
-        if (n >= 0) return n;
-        if (errno != EINTR) return -errno;
-    }
-}
-
-static const proa_conn_io plain_io = {plain_recv, plain_send};
 
 static void link_in(proa_conn *conn)
 {

@@ -17,7 +17,8 @@ typedef struct proa_listen_part proa_listen_part;
 
 /* How bytes get to and from the socket. Both return a count, or 0 - errno; EAGAIN: not now. */
 typedef struct proa_conn_io {
-    /* 0: the end. Less than was asked for: there is no more now (or conn->hup is set). */
+    /* 0: the end. Less than was asked for: there is no more now (or conn->hup is set). -EPROTO: nothing that comes can be
+     * read any more, and the peer has been told why. */
     int64_t (*recv)(proa_conn *conn, const struct iovec *iov, int count);
     int64_t (*send)(proa_conn *conn, const struct iovec *iov, int count);
 } proa_conn_io;
@@ -62,6 +63,7 @@ struct proa_conn {
     proa_out *out, *out_last;
     size_t queued;
     SSL *ssl;
+    bool tls_broken;                /* nothing goes through it any more */
     bool raw_end;                   /* the socket under ssl has ended */
     const char *peer, *client_name; /* made when asked for */
 };
@@ -95,7 +97,7 @@ void proa_conn_drop_out(proa_conn *conn); /* releases all that is queued */
 /* conn_tls.c */
 extern const proa_conn_io proa_conn_tls_io;
 PROA_MUST_CHECK bool proa_conn_tls_attach(proa_conn *conn); /* puts conn->ssl on the socket */
-void proa_conn_tls_shut(proa_conn *conn);                   /* says that we send no more */
+bool proa_conn_tls_shut(proa_conn *conn); /* says that we send no more; false: not yet, the socket is full */
 void proa_conn_tls_free(proa_conn *conn);
 
 /* tls.c */

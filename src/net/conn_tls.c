@@ -34,7 +34,8 @@ static void start(proa_conn *conn)
     else proa_conn_deadline(conn, proa_conn_options(conn)->idle_ms);
 }
 
-/* What a failed call means: 0 the end, -EAGAIN, or -ECONNRESET for all that breaks the connection. */
+/* What a failed call means: 0 the end, -EAGAIN, -EPROTO if OpenSSL has refused to go on (and has written an alert that
+ * says why), or -ECONNRESET for all else that breaks the connection. */
 static int64_t reason(proa_conn *conn, int rc)
 {
     int error = SSL_get_error(conn->ssl, rc);
@@ -43,6 +44,7 @@ static int64_t reason(proa_conn *conn, int rc)
         proa_conn_block(conn);
         return -EAGAIN;
     }
+    if (error == SSL_ERROR_SSL) return -EPROTO;
     return error == SSL_ERROR_WANT_READ ? -EAGAIN : -ECONNRESET;
 }
 
@@ -125,10 +127,12 @@ bool proa_conn_tls_attach(proa_conn *conn)
     return true;
 }
 
-void proa_conn_tls_shut(proa_conn *conn)
+bool proa_conn_tls_shut(proa_conn *conn)
 {
     ERR_clear_error();
-    if (SSL_is_init_finished(conn->ssl)) SSL_shutdown(conn->ssl);
+    if (!SSL_is_init_finished(conn->ssl)) return true;
+    int rc = SSL_shutdown(conn->ssl);
+    return rc >= 0 || reason(conn, rc) != -EAGAIN;
 }
 
 void proa_conn_tls_free(proa_conn *conn)

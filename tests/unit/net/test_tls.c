@@ -3,6 +3,7 @@
  * change. The certificates are made here. */
 #include "net_helper.h"
 
+#include "net/conn_inner.h"
 #include "net/http.h"
 #include "net/tls.h"
 #include <openssl/err.h>
@@ -113,6 +114,8 @@ static void on_request(proa_http_exchange *x, void *arg)
         proa_http_respond(x, 200, proa_str_c(""), &iov, 1, NULL, NULL);
         return;
     }
+    int few = 4608; /* as little as the kernel allows */
+    if (proa_str_is(x->path, "/narrow")) setsockopt(x->conn->fd, SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
     struct iovec iov = {x->body, x->body_len};
     char *body = proa_http_take_body(x);
     proa_http_respond(x, 200, proa_str_c(""), &iov, 1, proa_http_body_free, body);
@@ -278,6 +281,35 @@ static void test_large(void **state)
     (void)state;
 }
 
+/* The end of TLS comes behind the last byte of an answer, also if that has filled the socket: without it a client must take
+ * the answer for cut. */
+static void test_whole_end(void **state)
+{
+    enum { BYTES = 16000 }; /* one record */
+    secure s;
+    secure_open(&s, NULL, false, (proa_listen_options){0});
+    for (int half = 0; half < 2; half++) {
+        caller c = caller_new(&s, NULL, NULL);
+        int few = 2304;
+        setsockopt(c.fd, SOL_SOCKET, SO_RCVBUF, &few, sizeof few);
+        assert_int_equal(SSL_connect(c.ssl), 1);
+        char bytes[BYTES] = "", text[128];
+        snprintf(text, sizeof text,
+                 "POST /narrow HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", BYTES);
+        call_write(&c, text, strlen(text));
+        call_write(&c, bytes, sizeof bytes);
+        if (half) shutdown(c.fd, SHUT_WR);
+        sleep_ms(50); /* the server has written what it can */
+        size_t n = 0, len = 0;
+        while (SSL_read_ex(c.ssl, bytes, sizeof bytes, &n) == 1) len += n;
+        assert_true(len > BYTES);
+        assert_int_equal(SSL_get_error(c.ssl, 0), SSL_ERROR_ZERO_RETURN);
+        caller_free(&c);
+    }
+    secure_close(&s);
+    (void)state;
+}
+
 static void expect_alpn(const caller *c, const char *want)
 {
     const unsigned char *name;
@@ -325,6 +357,21 @@ static bool is_served(caller *c)
            SSL_read_ex(c->ssl, &byte, 1, &n) == 1;
 }
 
+/* The client is told why it is refused, though it has long gone on to send. */
+static void expect_alert(caller *c, int why)
+{
+    char byte, *bytes = calloc(1, 1 << 20);
+    size_t n;
+    assert_int_equal(SSL_connect(c->ssl), 1);
+    sleep_ms(20); /* the server has seen what it does not like */
+    for (int i = 0; i < 4; i++) call_write(c, bytes, 1 << 20);
+    assert_int_equal(SSL_read_ex(c->ssl, &byte, 1, &n), 0);
+    assert_int_equal(ERR_GET_REASON(ERR_peek_error()), why);
+    ERR_clear_error();
+    caller_free(c);
+    free(bytes);
+}
+
 static void test_mutual(void **state)
 {
     secure s;
@@ -340,6 +387,10 @@ static void test_mutual(void **state)
     c = caller_new(&s, &mallory, NULL);
     assert_false(is_served(&c));
     caller_free(&c);
+    c = caller_new(&s, NULL, NULL);
+    expect_alert(&c, SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED);
+    c = caller_new(&s, &mallory, NULL);
+    expect_alert(&c, SSL_R_TLSV1_ALERT_UNKNOWN_CA);
     free_identity(&alice);
     free_identity(&mallory);
     secure_close(&s);
@@ -455,9 +506,10 @@ static void test_bad_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchanges), cmocka_unit_test(test_large),  cmocka_unit_test(test_alpn),
-        cmocka_unit_test(test_mutual),    cmocka_unit_test(test_reload), cmocka_unit_test(test_bad_clients),
-        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_exchanges), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_alpn),      cmocka_unit_test(test_mutual),
+        cmocka_unit_test(test_reload),    cmocka_unit_test(test_bad_clients),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_whole_end),
     };
     return cmocka_run_group_tests_name("net/tls", tests, make_all, remove_all);
 }
