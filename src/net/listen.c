@@ -196,9 +196,9 @@ static void on_rested(void *arg)
 }
 
 /* Out of descriptors or memory: the listening socket stays readable, so looking again at once would spin. */
-static void rest(proa_listen_part *part)
+static void rest(proa_listen_part *part, int error)
 {
-    PROA_LOG(WARNING, "cannot accept a connection on port %d: %s", part->listener->port, strerror(errno));
+    PROA_LOG(WARNING, "cannot accept a connection on port %d: %s", part->listener->port, strerror(error));
     event_del(part->event);
     proa_timer_start(&part->rest, REST_MS);
 }
@@ -218,22 +218,25 @@ static void take(proa_listen_part *part, int fd)
     proa_conn_new(part, fd, ssl);
 }
 
+/* Returns 0, or errno if there is nothing more to accept, or no room for it. */
+static int accept_some(proa_listen_part *part, int count)
+{
+    for (int i = 0; i < count; i++) {
+        int client = accept4(part->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (client >= 0) take(part, client);
+        else if (errno != ECONNABORTED && errno != EINTR) return errno;
+    }
+    return 0;
+}
+
 static void on_accept(evutil_socket_t fd, short what, void *arg)
 {
+    PROA_UNUSED(fd);
     PROA_UNUSED(what);
     proa_listen_part *part = arg;
     proa_loop_awake(part->loop);
-    for (int i = 0; i < ACCEPTS_MAX; i++) {
-        int client = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (client >= 0) {
-            take(part, client);
-        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            rest(part);
-            return;
-        } else if (errno != ECONNABORTED && errno != EINTR) {
-            return;
-        }
-    }
+    int error = accept_some(part, ACCEPTS_MAX);
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) rest(part, error);
 }
 
 static void on_start(proa_loop_task *task)
@@ -260,6 +263,8 @@ static void on_drain(proa_loop_task *task)
 {
     proa_listen_part *part = (proa_listen_part *)((char *)task - offsetof(proa_listen_part, drain));
     part->draining = true;
+    /* who has connected before the drain is served as those are who were accepted: the kernel would reset them */
+    accept_some(part, PROA_LISTEN_BACKLOG);
     stop_accepting(part);
     for (proa_conn *conn = part->first, *next; conn; conn = next) {
         next = conn->next; /* this one may be freed here, and no other */

@@ -754,6 +754,29 @@ static void test_drain(void **state)
     (void)state;
 }
 
+/* So it is with those who had connected when the drain began, though nobody had accepted them yet. */
+static void test_drain_before_accept(void **state)
+{
+    shop s;
+    shop_open(&s, (proa_listen_options){0});
+    proa_loop_stop(s.house.loop); /* busy with other things */
+    pthread_join(s.house.thread, NULL);
+    client all[100];
+    for (int i = 0; i < 100; i++) {
+        all[i] = client_open(s.house.port);
+        if (i > 0) client_send(&all[i], "GET /later?10 HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    proa_listener_drain(s.house.listener);
+    pthread_create(&s.house.thread, NULL, house_thread, s.house.loop);
+    client_expect_end(&all[0]); /* asked nothing */
+    for (int i = 1; i < 100; i++) {
+        client_expect(&all[i], 200, "later 10");
+        client_expect_end(&all[i]);
+    }
+    house_close(&s.house);
+    (void)state;
+}
+
 /* The server ends while requests are outstanding: handlers are told, nothing leaks. */
 static void test_end(void **state)
 {
@@ -794,6 +817,7 @@ int main(void)
         cmocka_unit_test(test_gone),
         cmocka_unit_test(test_half_close),
         cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_drain_before_accept),
         cmocka_unit_test(test_end),
     };
     return cmocka_run_group_tests_name("net/http", tests, NULL, NULL);
