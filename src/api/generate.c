@@ -224,31 +224,50 @@ static void answer_once(generate_call *c)
     fail(c, &err);
 }
 
+static void send_error(generate_call *c, const proa_err *err)
+{
+    proa_buf out;
+    proa_buf_init(&out, (size_t)64 << 10);
+    proa_buf_printf(&out, "data: {\"error\":");
+    proa_buf_json_str(&out, proa_str_c(err->text));
+    proa_buf_append(&out, "}\n\n", 3);
+    proa_http_send(c->x, proa_buf_view(&out));
+    proa_buf_release(&out);
+}
+
+/* The last event says why; what was sent before is read first. */
+static void give_up(generate_call *c)
+{
+    proa_err err = {.status = PROA_OK};
+    proa_http_exchange *x = c->x;
+    PROA_FAIL(&err, LIMIT, "the client does not read its answers");
+    send_error(c, &err);
+    c->x = NULL;
+    proa_http_on_gone(x, NULL);
+    proa_http_end(x);
+    proa_infer_cancel(c->sink.infer);
+}
+
 /* Until something was sent, an error has a status of its own; after that it is an event. */
 static void stream_reply(generate_call *c, const proa_reply *reply)
 {
     proa_err err = reply->error;
     proa_buf out;
-    proa_buf_init(&out, (size_t)PROA_ANSWER_BYTES_MAX);
-    proa_buf_append(&out, "data: ", 6);
-    if (err.status == PROA_OK && reply_json(&out, reply, &err) != PROA_OK) {
-        proa_buf_clear(&out);
-        proa_buf_append(&out, "data: ", 6);
-    }
-    if (err.status != PROA_OK && !c->began) {
-        fail(c, &err);
-        proa_buf_release(&out);
+    if (c->began && proa_conn_queued(c->x->conn) > (size_t)PROA_STREAM_QUEUED_MAX) {
+        give_up(c);
         return;
     }
-    if (err.status != PROA_OK) {
-        proa_buf_printf(&out, "{\"error\":");
-        proa_buf_json_str(&out, proa_str_c(err.text));
-        proa_buf_char(&out, '}');
-    }
+    proa_buf_init(&out, (size_t)PROA_ANSWER_BYTES_MAX);
+    proa_buf_append(&out, "data: ", 6);
+    if (err.status == PROA_OK) reply_json(&out, reply, &err);
     proa_buf_append(&out, "\n\n", 2);
-    if (!c->began) proa_http_begin(c->x, 200, head_lines(c, "text/event-stream; charset=utf-8"));
-    c->began = true;
-    proa_http_send(c->x, proa_buf_view(&out));
+    if (err.status != PROA_OK && !c->began) fail(c, &err);
+    else {
+        if (!c->began) proa_http_begin(c->x, 200, head_lines(c, "text/event-stream; charset=utf-8"));
+        c->began = true;
+        if (err.status != PROA_OK) send_error(c, &err);
+        else proa_http_send(c->x, proa_buf_view(&out));
+    }
     proa_buf_release(&out);
 }
 

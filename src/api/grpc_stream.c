@@ -166,6 +166,12 @@ static proa_status send_tensors(ask *a, proa_reply *reply, bool final, proa_err 
     return PROA_OK;
 }
 
+/* A decoupled model makes answers as it likes. One alone may be of any size; a next one waits for nobody. */
+static bool reads_nothing(const ask *a)
+{
+    return a->decoupled && proa_grpc_queued(a->s->call) > (size_t)PROA_STREAM_QUEUED_MAX;
+}
+
 /* One answer to the client. Afterwards the stream may have ended: then a->s is NULL. */
 static void send_reply(ask *a, proa_reply *reply, bool final)
 {
@@ -175,12 +181,15 @@ static void send_reply(ask *a, proa_reply *reply, bool final)
         if (a->decoupled && a->message.empty_final) send_note(a, "", true, true);
         return;
     }
+    if (reads_nothing(a)) {
+        proa_reply_free(reply);
+        end_stream(a->s, PROA_GRPC_RESOURCE_EXHAUSTED, "the client does not read its answers");
+        return;
+    }
     if (reply->error.status != PROA_OK) err = reply->error;
     else if (send_tensors(a, reply, final, &err) == PROA_OK) reply = NULL;
     if (err.status != PROA_OK) send_error(a, &err, final);
     proa_reply_free(reply);
-    if (a->s && a->decoupled && proa_grpc_queued(a->s->call) > (size_t)PROA_GRPC_QUEUED_MAX)
-        end_stream(a->s, PROA_GRPC_RESOURCE_EXHAUSTED, "the client does not read its answers");
 }
 
 /* An ask whose answers keep the order waits while another such ask stands before it. */

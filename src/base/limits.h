@@ -97,7 +97,7 @@
 #define PROA_GRPC_STREAM_REQUESTS_MAX 1024         /* of one stream in flight, before the next are left with the client */
 #define PROA_GRPC_UNREAD_MS       300000           /* a finished answer of which the client takes no byte; HTTP's readers have
                                                       PROA_STALL_MS, but gRPC's may read on while the call before is worked on */
-#define PROA_GRPC_QUEUED_MAX      (256 * PROA_MIB) /* answers of a decoupled model that a client may leave unread */
+#define PROA_STREAM_QUEUED_MAX    (256 * PROA_MIB) /* answers of a decoupled model that a client may leave unread, by gRPC or generate_stream */
 #define PROA_BLOCK_POOL_BYTES     ((size_t)64 << 20) /* memory of messages that each loop keeps for the next ones */
 #define PROA_CLOSE_MS             10000            /* that cancelled requests have to end when the faces close */
 #define PROA_WORK_THREADS_MAX     4                /* loads and unloads at once: Triton's --model-load-thread-count */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models in Python: the contract of model.py end to end, and what happens when such a model misbehaves."""
 import concurrent.futures
+import http.client
 import json
 import os
 import pathlib
@@ -12,7 +13,9 @@ import time
 import numpy as np
 import pytest
 import requests
-
+from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame, WindowUpdateFrame
+from test_grpc_frames import STREAM, Client, framed
+from tritonclient.grpc import service_pb2 as pb
 from wire import Server, metric, wait_until
 
 PYTHON = {"PROA_PYTHON": sys.executable, "OPENBLAS_NUM_THREADS": "1"}
@@ -211,6 +214,28 @@ class TritonPythonModel:
             sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([one], np.int32))]))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 '''
+MUCH = '''
+class TritonPythonModel:
+    """IN[0] replies of IN[1] numbers each, until the client has gone: how many were made is noted then."""
+
+    def initialize(self, args):
+        self.folder = args["model_repository"]
+
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.answer, args=(request.get_response_sender(), *value(request).tolist())).start()
+
+    def answer(self, sender, count, size):
+        made = 0
+        while made < count and not sender.is_cancelled():
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(size, np.int32))]))
+            made += 1
+            time.sleep(0.005)  # what the server writes of it takes less
+        with open(self.folder + "/noted", "w") as file:
+            file.write(str(made))
+        os.rename(self.folder + "/noted", self.folder + "/made")
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+'''
 LATER = '''
 class TritonPythonModel:
     """Answers through senders, after execute has returned None, though it is not decoupled; -1: never."""
@@ -254,6 +279,7 @@ def decoupled(tmp_path_factory):
     write_model(folder, "waits", WAITS)
     write_model(folder, "impatient", IMPATIENT)
     write_model(folder, "threads", THREADS, DECOUPLED)
+    write_model(folder, "much", MUCH, DECOUPLED)
     write_model(folder, "later", LATER)
     with Server(repositories=(folder, ), env=PYTHON) as running:
         running.folder = folder
@@ -275,6 +301,80 @@ def test_decoupled_model_hears_that_its_client_has_gone(decoupled):
     with requests.post(decoupled.url("/v2/models/threads/generate_stream"), json={"IN": [5, -1]}, stream=True, timeout=30) as answer:
         assert next(answer.iter_lines()).startswith(b"data: ")
     wait_until((decoupled.folder / "threads/cancelled").exists)
+
+
+def made(server):
+    """How many replies the model "much" has made when it ended; None: it has not ended."""
+    file = server.folder / "much/made"
+    if not file.exists():
+        return None
+    count = int(file.read_text())
+    file.unlink()
+    return count
+
+
+def ended(server):
+    """Waits for the model "much" to end; says how many replies it has made."""
+    wait_until((server.folder / "much/made").exists, seconds=60)
+    return made(server)
+
+
+def test_stream_that_is_not_read_over_http(decoupled):
+    """What a client leaves unread has a limit. Then the model is told to stop, and the client why, after all that was sent."""
+    size, most, got, count = 500_000, 256 << 20, [], None
+    connection = http.client.HTTPConnection(decoupled.http, timeout=60)
+    connection.request("POST", "/v2/models/much/generate_stream", json.dumps({"IN": [2000, size]}))
+    answer = connection.getresponse()
+    while (count := made(decoupled)) is None:  # slow, but never as slow as nobody
+        got.append(answer.read(1 << 16))
+        time.sleep(0.1)
+    assert count < 2000
+    body = b"".join(got) + answer.read()
+    connection.close()
+    events = body.split(b"\n\n")
+    assert answer.status == 200 and most < len(body) < most + (64 << 20)
+    assert json.loads(events[-2][6:]) == {"error": "the client does not read its answers"} and events[-1] == b""
+    assert all(json.loads(event[6:])["OUT"] == [0] * size for event in (events[0], events[-3]))
+
+
+def much_over_grpc(server, count, size, window):
+    """A stream whose client lets no byte come, or all."""
+    client = Client(server, settings=False)
+    client.send(SettingsFrame(0, settings={SettingsFrame.INITIAL_WINDOW_SIZE: window}), WindowUpdateFrame(0, window_increment=(1 << 31) - 65536))
+    asked = pb.ModelInferRequest(model_name="much")
+    asked.inputs.add(name="IN", datatype="INT32").shape.append(2)
+    asked.raw_input_contents.append(np.array([count, size], np.int32).tobytes())
+    client.send(client.head(1, STREAM), client.data(1, framed(asked.SerializeToString())))
+    return client
+
+
+def end_of(client):
+    """Fields of the call's end, and how many bytes came before it."""
+    fields, got = {}, 0
+    while "grpc-status" not in fields:
+        frame = client.read(60)
+        if isinstance(frame, HeadersFrame):
+            fields.update(client.decoder.decode(frame.data))
+        elif isinstance(frame, DataFrame):
+            got += len(frame.data)
+    return fields, got
+
+
+def test_stream_that_is_not_read_over_grpc(decoupled):
+    with much_over_grpc(decoupled, 2000, 250_000, 0) as client:
+        assert ended(decoupled) < 2000
+        client.send(WindowUpdateFrame(1, window_increment=(1 << 31) - 1))
+        fields, got = end_of(client)
+    assert (fields["grpc-status"], fields["grpc-message"]) == ("8", "the client does not read its answers")
+    assert 256 << 20 < got < 320 << 20
+
+
+def test_large_reply_of_a_stream(decoupled):
+    """One reply may be larger than what a client may leave unread: this one does read."""
+    with much_over_grpc(decoupled, 1, 70_000_000, (1 << 31) - 1) as client:
+        fields, got = end_of(client)
+    assert fields["grpc-status"] == "0" and got > 280_000_000
+    assert ended(decoupled) == 1
 
 
 def test_response_after_execute_has_returned(decoupled):
