@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define LOOK_MS     20                         /* between two looks at whether the model is being unloaded */
+#define STOPPED_MS  5000                       /* a process that is stopped for so long hangs */
 #define BACKOFF_MS  100                        /* before the first restart; doubled each time ... */
 #define BACKOFF_MAX 7                          /* ... so often */
 #define STEADY_NS   (10 * (int64_t)1000000000) /* a process that has lived so long begins the count anew */
@@ -41,6 +42,13 @@ static proa_status read_opened(proa_pyprocess *p, const proa_python_message *m, 
     proa_json_free(*head);
     *head = NULL;
     return PROA_INTERNAL;
+}
+
+/* UNAVAILABLE if it has been stopped for too long: nobody may ever continue it, and its requests wait. */
+static proa_status check_runs(proa_pyprocess *p, proa_err *err)
+{
+    if (proa_pyprocess_stopped_ms(p) < STOPPED_MS) return PROA_OK;
+    return PROA_FAIL(err, UNAVAILABLE, "it was stopped (SIGSTOP) for more than %d ms", STOPPED_MS);
 }
 
 /* Receives until a message of that kind has come. until_ns 0: however long that takes. i may be NULL: then nothing else
@@ -130,7 +138,7 @@ static void serve(proa_pyinstance *i, proa_pyprocess *p, proa_err *err)
 {
     for (;;) {
         int count = proa_pyprocess_receive(p, i->in, PROA_PYTHON_PACKET_MAX, proa_pyinstance_tick(i, p));
-        if (count < 0) return;
+        if (count < 0 || (count == 0 && check_runs(p, err) != PROA_OK)) return;
         if (count > 0) proa_pyinstance_note_outputs(i, i->in, count);
         for (int k = 0; k < count; k++)
             if (proa_pyinstance_hear(i, p, &i->in[k], err) != PROA_OK) return;

@@ -38,7 +38,8 @@ struct proa_pyprocess {
     proa_pyview *view;
     pthread_mutex_t lock; /* of sending */
     waiting *first, **last;
-    bool gone; /* no more is sent */
+    bool gone;          /* no more is sent */
+    int64_t stopped_ns; /* when a look first found it stopped; 0: the last one did not */
 };
 
 /* ---- the start ---- */
@@ -320,6 +321,15 @@ int proa_pyprocess_receive(proa_pyprocess *p, proa_python_message *messages, int
 }
 
 /* ---- the end ---- */
+
+int64_t proa_pyprocess_stopped_ms(proa_pyprocess *p)
+{
+    siginfo_t info = {.si_pid = 0};
+    int64_t now = proa_clock_ns();
+    bool stopped = waitid(P_PID, (id_t)p->pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == p->pid;
+    p->stopped_ns = !stopped ? 0 : p->stopped_ns ? p->stopped_ns : now;
+    return stopped ? (now - p->stopped_ns) / 1000000 : 0;
+}
 
 void proa_pyprocess_kill(proa_pyprocess *p)
 {

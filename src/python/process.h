@@ -30,6 +30,9 @@ bool proa_pyprocess_send(proa_pyprocess *p, const proa_python_message *messages,
  * ended, or what came is no packet. */
 int proa_pyprocess_receive(proa_pyprocess *p, proa_python_message *messages, int cap, int timeout_ms);
 void proa_pyprocess_wake(proa_pyprocess *p);
+/* For how long looks have found it stopped (SIGSTOP), the first of them at 0 and the last being this one; else 0. A debugger's
+ * stops do not count. */
+int64_t proa_pyprocess_stopped_ms(proa_pyprocess *p);
 void proa_pyprocess_kill(proa_pyprocess *p);
 /* Gives it patience_ms to end by itself, kills it and its children if it does not, and waits. *how is filled with
  * "ended with exit status 3" or "was killed by signal 11 (Segmentation fault)". True: exit status 0. */

@@ -505,6 +505,32 @@ def test_process_that_is_killed_while_it_waits(faults):
     assert len(children_of(faults.process.pid)) == len(children)
 
 
+def test_process_that_is_stopped(faults):
+    """Nobody may ever continue it: it counts as one that hangs, with its request and without; a short stop does not."""
+    wait_until(lambda: is_ready(faults, "leaves"))
+
+    def stop():
+        pid = next(pid for pid, _ in children_of(faults.process.pid) if b"leaves_0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(pid, signal.SIGSTOP)
+        return pid
+
+    pid = stop()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        asked = pool.submit(ask, faults, "leaves", [1])
+        time.sleep(0.5)
+        os.kill(pid, signal.SIGCONT)
+        assert out_of(asked.result()) == [2]
+    stop()
+    answer = ask(faults, "leaves", [1])
+    assert answer.status_code == 500
+    assert "Stub process 'leaves_0' is not healthy. It was killed: it was stopped (SIGSTOP) for more than 5000 ms" in answer.text
+    assert out_of(ask(faults, "leaves", [1])) == [2]
+    pid = stop()
+    wait_until(lambda: not is_ready(faults, "leaves"), pause=0.005)
+    wait_until(lambda: is_ready(faults, "leaves"))
+    assert gone(pid)
+
+
 def test_pauses_grow_and_requests_do_not_wait_for_ever(faults):
     """A process that ends with each request: in the end a request comes while none runs for long."""
     codes = []
