@@ -10,3 +10,12 @@ set_tests_properties(examples/generate PROPERTIES TIMEOUT 60 LABELS examples
                      PASS_REGULAR_EXPRESSION "stormy night, and the wind had not yet come\\.")
 add_test(NAME examples/generate-error COMMAND example_generate /nonexistent "x")
 set_tests_properties(examples/generate-error PROPERTIES WILL_FAIL TRUE LABELS examples)
+
+# The same by the line of examples/README.md, against what `cmake --install` puts somewhere.
+if(NOT CMAKE_C_FLAGS MATCHES "-fsanitize=")
+  add_test(NAME examples/installed
+           COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/installed.sh ${CMAKE_COMMAND} ${CMAKE_BINARY_DIR} ${CMAKE_C_COMPILER}
+                   ${PROJECT_SOURCE_DIR} ${CMAKE_INSTALL_LIBDIR})
+  set_tests_properties(examples/installed PROPERTIES TIMEOUT 120 LABELS examples
+                       PASS_REGULAR_EXPRESSION "stormy night, and the wind had not yet come\\.")
+endif()

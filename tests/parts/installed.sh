@@ -1,0 +1,16 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# installed.sh CMAKE BUILD CC SOURCE LIBDIR - installs a build into a folder of its own, moves it, compiles examples/generate.c
+# with pkg-config against it, and runs it.
+set -eu
+cmake=$1 build=$2 cc=$3 source=$4 libdir=$5
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+"$cmake" --install "$build" --prefix "$folder/first" >"$folder/log" || { cat "$folder/log" && exit 1; }
+mv "$folder/first" "$folder/prefix"
+"$folder/prefix/bin/proa" version
+PKG_CONFIG_PATH=$folder/prefix/$libdir/pkgconfig
+export PKG_CONFIG_PATH
+# shellcheck disable=SC2046 # lists
+"$cc" "$source/examples/generate.c" $(pkg-config --cflags --libs proa) -o "$folder/generate"
+LD_LIBRARY_PATH=$folder/prefix/$libdir "$folder/generate" "$source/models/classics-10m" "It was a dark and stormy night"
