@@ -109,29 +109,32 @@ void gpu_biases_forget(gpu *g, const void *at, int64_t bytes)
 /* ---- shapes and strides that cuBLASLt does not take, in 16 bits: a warp for an output ---- */
 
 template <typename W, typename X, typename Y>
-__global__ void odd_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const W *w, int64_t ld, int N, int K, float alpha,
+__global__ void odd_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const W *w, int64_t ld, int64_t T, int N, int K, float alpha,
                            int act, const float *bias, const Y *residual, int64_t residual_row)
 {
     int n = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
-    int64_t t = blockIdx.y;
     gpu_wait();
     if (n >= N) return;
-    float sum = 0.0f;
-    for (int k = lane; k < K; k += 32) sum = fmaf(gpu_to_f32(gpu_saturate<W>(gpu_to_f32(x[t * x_row + k]))), gpu_to_f32(w[n * ld + k]), sum);
-    sum = gpu_warp_sum(sum) * alpha;
-    if (lane != 0) return;
-    if (bias) sum += bias[n];
-    sum = gpu_act(sum, act);
-    if (residual) sum += gpu_to_f32(residual[t * residual_row + n]);
-    y[t * y_row + n] = gpu_saturate<Y>(sum);
+    for (int64_t t = blockIdx.y; t < T; t += gridDim.y) {
+        float sum = 0.0f;
+        for (int k = lane; k < K; k += 32) sum = fmaf(gpu_to_f32(gpu_saturate<W>(gpu_to_f32(x[t * x_row + k]))), gpu_to_f32(w[n * ld + k]), sum);
+        sum = gpu_warp_sum(sum) * alpha;
+        if (lane != 0) continue;
+        if (bias) sum += bias[n];
+        sum = gpu_act(sum, act);
+        if (residual) sum += gpu_to_f32(residual[t * residual_row + n]);
+        y[t * y_row + n] = gpu_saturate<Y>(sum);
+    }
 }
 
 template <typename W, typename X, typename Y>
 static void odd(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e, float alpha)
 {
-    dim3 grid((unsigned)((w->N + THREADS / 32 - 1) / (THREADS / 32)), (unsigned)y.shape[0]);
+    const int64_t MOST = 65535; /* blocks along y; a step may have one row more */
+    int64_t T = y.shape[0];
+    dim3 grid((unsigned)((w->N + THREADS / 32 - 1) / (THREADS / 32)), (unsigned)(T < MOST ? T : MOST));
     gpu_launch(g, "linear (odd)", odd_kernel<W, X, Y>, grid, THREADS, 0, (Y *)y.data, y.stride[0], (const X *)x.data,
-               x.stride[0], (const W *)w->data, gpu_leading(w->format, w->K), (int)w->N, (int)w->K, alpha, (int)e->act, e->bias,
+               x.stride[0], (const W *)w->data, gpu_leading(w->format, w->K), T, (int)w->N, (int)w->K, alpha, (int)e->act, e->bias,
                (const Y *)(e->residual.rank ? e->residual.data : NULL), e->residual.rank ? e->residual.stride[0] : 0);
 }
 
