@@ -82,7 +82,8 @@ template <int LANES, bool NORM> __global__ void __launch_bounds__(LANES) small_k
 {
     const int STEP = LANES * FOUR;
     const float4 ZERO = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    __shared__ float room[LANES / 32][OUTPUTS], sums[NORM ? 2 : 1][LANES / 32][TILE];
+    __shared__ __align__(8) float room[LANES / 32][OUTPUTS];
+    __shared__ float sums[NORM ? 2 : 1][LANES / 32][TILE];
     int m0 = blockIdx.y * TILE, n0 = blockIdx.x * TILE, k = threadIdx.x * FOUR;
     float4 w[TILE], x[TILE], scale = ZERO, shift = ZERO;
     const float *ws[TILE], *xs[TILE];
