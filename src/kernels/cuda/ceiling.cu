@@ -31,7 +31,7 @@ __global__ void random_fp8_kernel(__nv_fp8_e4m3 *to, int64_t count, float middle
 
 void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach, uint64_t seed)
 {
-    gpu *g = reinterpret_cast<gpu *>(d);
+    gpu *g = gpu_enter(d);
     dim3 grid((unsigned)(g->sms * 8));
     if (dtype == PROA_DTYPE_F16)
         gpu_launch(g, "random", random_kernel<__half>, grid, 256, 0, (__half *)memory, count, middle, reach, seed);
@@ -79,7 +79,7 @@ template <typename Work> static double best_of(gpu *g, int runs, Work work)
 
 double gpu_read_rate(proa_device *d)
 {
-    gpu *g = reinterpret_cast<gpu *>(d);
+    gpu *g = gpu_enter(d);
     int64_t bytes = (int64_t)4 << 30;
     char *memory = (char *)d->alloc(d, bytes);
     if (!memory) memory = (char *)d->alloc(d, bytes = (int64_t)1 << 30);
@@ -100,7 +100,7 @@ static cudaDataType_t operand_type(proa_dtype dtype)
 
 double gpu_matrix_rate(proa_device *d, proa_dtype dtype)
 {
-    gpu *g = reinterpret_cast<gpu *>(d);
+    gpu *g = gpu_enter(d);
     const int64_t n = 8192, bytes = n * n * 2;
     char *memory = (char *)d->alloc(d, 3 * bytes);
     if (!memory) return 0;

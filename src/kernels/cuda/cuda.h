@@ -106,6 +106,10 @@ void gpu_trace_end(gpu *g, const char *what);
 
 enum { GPU_COUNTERS = 1 << 16, GPU_PLANS_MAX = 4096, GPU_FEW_ROWS = 16 };
 
+/* A thread's launches and memory go to one GPU, the first unless it says otherwise: this one from here on. Engines are opened by
+ * one thread and step in another, so all that is called through proa_device begins with it. Ops come behind such a call. */
+gpu *gpu_enter(proa_device *d);
+
 static inline gpu *gpu_of(proa_ctx *c)
 {
     return reinterpret_cast<gpu *>(c->device);

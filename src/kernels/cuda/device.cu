@@ -16,21 +16,25 @@ struct gpu_graph {
 
 enum { WORKSPACE_BYTES = 64 << 20 };
 
-static gpu *self(proa_device *d)
+gpu *gpu_enter(proa_device *d)
 {
-    return reinterpret_cast<gpu *>(d);
+    gpu *g = reinterpret_cast<gpu *>(d);
+    int now = -1;
+    if (cudaGetDevice(&now) != cudaSuccess || now != g->index) gpu_note(g, cudaSetDevice(g->index), "changing to the GPU");
+    return g;
 }
 
 /* ---- memory ---- */
 
 static void *gpu_alloc(proa_device *d, int64_t bytes)
 {
+    gpu *g = gpu_enter(d);
     void *memory = NULL;
     if (cudaMalloc(&memory, (size_t)bytes) != cudaSuccess) {
         cudaGetLastError(); /* said by NULL */
         return NULL;
     }
-    gpu_note(self(d), cudaMemsetAsync(memory, 0, (size_t)bytes, self(d)->stream), "clearing memory");
+    gpu_note(g, cudaMemsetAsync(memory, 0, (size_t)bytes, g->stream), "clearing memory");
     return memory;
 }
 
@@ -38,17 +42,18 @@ static void gpu_free(proa_device *d, void *memory, int64_t bytes)
 {
     PROA_UNUSED(bytes);
     if (!memory) return;
-    gpu_flush(self(d));
-    cudaStreamSynchronize(self(d)->stream);
-    gpu_codes_forget(self(d));
-    gpu_biases_forget(self(d), NULL, -1);
+    gpu *g = gpu_enter(d);
+    gpu_flush(g);
+    cudaStreamSynchronize(g->stream);
+    gpu_codes_forget(g);
+    gpu_biases_forget(g, NULL, -1);
     cudaFree(memory);
 }
 
 static void *gpu_host_alloc(proa_device *d, int64_t bytes)
 {
     void *memory = NULL;
-    PROA_UNUSED(d);
+    gpu_enter(d);
     if (cudaMallocHost(&memory, (size_t)bytes) == cudaSuccess) return memory;
     cudaGetLastError(); /* said by NULL */
     return NULL;
@@ -56,13 +61,13 @@ static void *gpu_host_alloc(proa_device *d, int64_t bytes)
 
 static void gpu_host_free(proa_device *d, void *memory)
 {
-    PROA_UNUSED(d);
+    gpu_enter(d);
     if (memory) cudaFreeHost(memory);
 }
 
 static void gpu_download(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
-    gpu *g = self(d);
+    gpu *g = gpu_enter(d);
     if (bytes <= 0) return;
     gpu_flush(g);
     gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "download");
@@ -85,7 +90,7 @@ static bool in_sixteens(const void *dst, const void *src, const proa_blocks *b)
 
 static void gpu_copy(proa_device *d, void *dst, const void *src, const proa_blocks *b)
 {
-    gpu *g = self(d);
+    gpu *g = gpu_enter(d);
     const int64_t THREADS = 256, BLOCKS_MAX = 64;
     gpu_flush(g);
     gpu_codes_forget(g);
@@ -99,13 +104,13 @@ static void gpu_copy(proa_device *d, void *dst, const void *src, const proa_bloc
 static int64_t gpu_available(proa_device *d)
 {
     size_t free_bytes = 0, total = 0;
-    PROA_UNUSED(d);
+    gpu_enter(d);
     return cudaMemGetInfo(&free_bytes, &total) == cudaSuccess ? (int64_t)free_bytes : 0;
 }
 
 static proa_status gpu_check(proa_device *d, proa_err *err)
 {
-    gpu *g = self(d);
+    gpu *g = gpu_enter(d);
     gpu_flush(g);
     gpu_note(g, cudaStreamSynchronize(g->stream), "waiting for the kernels");
     gpu_uploads_rest(g); /* called when all is loaded */
@@ -222,7 +227,7 @@ static void drop_recording(gpu_graph *graph)
  * The first time that a pass comes it runs plainly, so that scratch and plans are there; the second time it is recorded. */
 static bool gpu_pass_begin(proa_device *d, const proa_pass *pass)
 {
-    gpu *g = self(d);
+    gpu *g = gpu_enter(d);
     g->plain_next = true; /* what earlier passes made may be read before gpu_wait */
     gpu_codes_forget(g); /* a recorded pass writes registers that nobody here hears of */
     int at = 0;
@@ -243,7 +248,7 @@ static bool gpu_pass_begin(proa_device *d, const proa_pass *pass)
 
 static void gpu_pass_end(proa_device *d)
 {
-    gpu *g = self(d);
+    gpu *g = gpu_enter(d);
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     gpu_flush(g);
@@ -263,7 +268,7 @@ static void gpu_pass_end(proa_device *d)
 
 static void gpu_beside(proa_device *d, bool begins)
 {
-    gpu *g = self(d);
+    gpu *g = gpu_enter(d);
     gpu_flush(g);
     if (begins) {
         gpu_note(g, cudaEventRecord(g->forked, g->main_stream), "branching");
@@ -276,7 +281,7 @@ static void gpu_beside(proa_device *d, bool begins)
 
 static void gpu_join(proa_device *d)
 {
-    gpu *g = self(d);
+    gpu *g = gpu_enter(d);
     gpu_flush(g);
     gpu_note(g, cudaStreamWaitEvent(g->main_stream, g->side_done, 0), "joining a branch");
 }
@@ -285,7 +290,7 @@ static void gpu_join(proa_device *d)
 
 static void gpu_close(proa_device *d)
 {
-    gpu *g = self(d);
+    gpu *g = gpu_enter(d);
     gpu_graphs_forget(g);
     gpu_biases_forget(g, NULL, -1);
     free(g->biases);

@@ -139,7 +139,7 @@ template <typename T> __global__ void fill_kernel(T *to, int64_t count, float va
 
 void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
 {
-    gpu *g = reinterpret_cast<gpu *>(d);
+    gpu *g = gpu_enter(d);
     if (!proa_wfmt_is_quantised(w->format)) {
         proa_dtype dtype = w->format == PROA_WFMT_F32 ? PROA_DTYPE_F32 : w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16;
         return gpu_random(d, w->data, dtype, w->bytes / proa_dtype_bytes(dtype), 0, reach, seed);

@@ -331,9 +331,8 @@ static size_t stay_shared(const gpu *g, const thin_call &a)
 
 template <int M> static void launch_stay(gpu *g, thin_call a)
 {
-    static cudaError_t wide = cudaFuncSetAttribute(stay_kernel<M>, cudaFuncAttributeMaxDynamicSharedMemorySize, STAY_SHARED_MAX);
     int tiles = (a.N + 15) / 16, most = g->sms * STAY_BLOCKS;
-    gpu_note(g, wide, "shared memory");
+    gpu_note(g, cudaFuncSetAttribute(stay_kernel<M>, cudaFuncAttributeMaxDynamicSharedMemorySize, STAY_SHARED_MAX), "linear (few rows)");
     a.unit = 1.0f;
     gpu_launch(g, "linear (few rows)", stay_kernel<M>, dim3((unsigned)(tiles < most ? tiles : most)), STAY_WARPS * 32,
                stay_shared(g, a), a);

@@ -145,7 +145,7 @@ static void send_beside(gpu *g, void *dst, const void *src, size_t bytes)
 /* To memory of gpu_host_alloc. */
 void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket)
 {
-    gpu *g = reinterpret_cast<gpu *>(d);
+    gpu *g = gpu_enter(d);
     gpu_flush(g);
     if (ticket == PROA_SEND_BESIDE) return send_beside(g, dst, src, (size_t)bytes);
     if (bytes > 0 && movable(dst, (size_t)bytes) && (uintptr_t)src % 16 == 0) move(g, dst, src, (size_t)bytes, false);
@@ -155,13 +155,13 @@ void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int tic
 
 void gpu_sent(proa_device *d, int ticket)
 {
-    gpu *g = reinterpret_cast<gpu *>(d);
+    gpu *g = gpu_enter(d);
     gpu_note(g, ticket == PROA_SEND_BESIDE ? cudaStreamSynchronize(g->uploads->way_out) : cudaEventSynchronize(g->sent[ticket]), "send");
 }
 
 void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
 {
-    gpu *g = reinterpret_cast<gpu *>(d);
+    gpu *g = gpu_enter(d);
     gpu_uploads *u = g->uploads;
     gpu_flush(g); /* it may read what is written now */
     gpu_codes_forget(g);
