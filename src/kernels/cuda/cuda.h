@@ -65,8 +65,10 @@ struct gpu {
     bool is_beside;
     bool plain_next; /* the next kernel waits for all before it starts: it begins a branch or a pass, or follows an upload */
     cublasLtHandle_t lt;
-    void *workspace; /* of cuBLASLt */
+    void *workspace; /* of cuBLASLt: gpu_workspace */
     size_t workspace_bytes;
+    void *side_workspace; /* of the branch's products, which run beside others */
+    size_t side_bytes;
     gpu_uploads *uploads; /* upload.cu */
     void *cast[2];        /* activations as the weights' type; of the branch too (is_beside) */
     size_t cast_bytes[2];
@@ -470,6 +472,8 @@ void gpu_sent(proa_device *d, int ticket);
 void gpu_uploads_rest(gpu *g);
 void gpu_uploads_close(gpu *g);
 
+/* Of workspace_bytes, for a product that is launched now. */
+void *gpu_workspace(gpu *g);
 void *gpu_cast_room(gpu *g, size_t bytes);
 void *gpu_wide_room(gpu *g, size_t bytes);
 void *gpu_coded_room(gpu *g, size_t bytes);

@@ -140,6 +140,11 @@ static void *grow(gpu *g, void **room, size_t *have, size_t bytes)
     return *room;
 }
 
+void *gpu_workspace(gpu *g)
+{
+    return g->is_beside ? grow(g, &g->side_workspace, &g->side_bytes, g->workspace_bytes) : g->workspace;
+}
+
 void *gpu_cast_room(gpu *g, size_t bytes)
 {
     return grow(g, &g->cast[g->is_beside], &g->cast_bytes[g->is_beside], bytes);
@@ -298,7 +303,7 @@ static void gpu_close(proa_device *d)
     gpu_tune_close(g);
     gpu_plans_release(g);
     if (g->lt) cublasLtDestroy(g->lt);
-    void *memory[] = {g->workspace, g->cast[0], g->cast[1], g->wide, g->coded_room, g->partials, g->counters, g->buckets[0], g->buckets[1]};
+    void *memory[] = {g->workspace, g->side_workspace, g->cast[0], g->cast[1], g->wide, g->coded_room, g->partials, g->counters, g->buckets[0], g->buckets[1]};
     for (size_t i = 0; i < PROA_COUNT(memory); i++) cudaFree(memory[i]);
     gpu_uploads_close(g);
     if (g->forked) cudaEventDestroy(g->forked);

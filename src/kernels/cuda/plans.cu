@@ -158,7 +158,7 @@ cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const gpu_way *way, const
     if (way->own && gpu_hopper_run(g, &p->key, way->own, at, y)) return CUBLAS_STATUS_SUCCESS;
     if (g->trace) gpu_trace_begin(g);
     cublasStatus_t status = cublasLtMatmul(g->lt, p->op, &at->alpha, at->w, p->a, at->x, p->b, &beta, c, p->c, y, p->d,
-                                           &way->algo, g->workspace, g->workspace_bytes, g->stream);
+                                           &way->algo, gpu_workspace(g), g->workspace_bytes, g->stream);
     if (g->trace) gpu_trace_end(g, "linear (cuBLASLt)");
     if (status == CUBLAS_STATUS_SUCCESS && p->key.act != PROA_ACT_NONE) activate(g, &p->key, y);
     return status;
