@@ -55,6 +55,7 @@ struct gpu {
     proa_device base; /* first */
     char name[256];
     int index, sms;
+    int shared_max;      /* bytes that a block may have */
     bool clusters;       /* blocks can share their memory (sm_90) */
     bool hopper;         /* wgmma and tensor maps */
     bool own_first;      /* PROA_TUNE=own */

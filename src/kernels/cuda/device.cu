@@ -392,6 +392,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     proa_device *d = &g->base;
     snprintf(g->name, sizeof g->name, "%s", prop.name);
     g->index = index, g->sms = prop.multiProcessorCount, g->clusters = prop.major >= 9;
+    g->shared_max = (int)prop.sharedMemPerBlockOptin;
     g->hopper = gpu_hopper_built(g);
     d->name = g->name, d->ops = &gpu_ops;
     d->alloc = gpu_alloc, d->free = gpu_free, d->host_alloc = gpu_host_alloc, d->host_free = gpu_host_free;

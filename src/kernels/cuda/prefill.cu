@@ -293,45 +293,49 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_kernel(task t)
     work.end(t, s.row + begin + mine, rows - mine, h);
 }
 
+/* False: a block has not so much memory on this GPU, nothing was done. */
 template <typename T, typename P, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
-static void launch(gpu *g, const task &t, int spans, int rows)
+static bool launch(gpu *g, const task &t, int spans, int rows)
 {
     const int ROWS = 16 * TALL * WARPS;
     auto kernel = prefill_kernel<T, P, DIM, TALL, WARPS, AHEAD, BLOCKS>;
     size_t shared = (size_t)(ROWS + (AHEAD ? 4 : 2) * PAGE) * (DIM + 8) * sizeof(T);
     if (t.rel_bias) shared += (size_t)(2 * t.reach + 1) * sizeof(float);
+    if (shared > (size_t)g->shared_max) return false;
     gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "attend (prefill)");
     gpu_launch(g, "attend (prefill)", kernel, dim3((unsigned)spans, (unsigned)t.heads, (unsigned)((rows + ROWS - 1) / ROWS)),
                32 * WARPS, shared, t);
+    return true;
 }
 
 /* 32 queries a warp where that leaves a block for every SM: keys are read from shared memory half as often. Few queries:
  * smaller blocks on more SMs, and both pages at once. */
-template <typename T, typename P> static void launch_64(gpu *g, const task &t, int spans, int rows)
+template <typename T, typename P> static bool launch_64(gpu *g, const task &t, int spans, int rows)
 {
     int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
-    if (blocks >= g->sms) launch<T, P, 64, 2, 4, false, 2>(g, t, spans, rows);
-    else if (4 * blocks >= g->sms) launch<T, P, 64, 1, 4, true, 3>(g, t, spans, rows);
-    else launch<T, P, 64, 1, 2, true, 2>(g, t, spans, rows);
+    if (blocks >= g->sms) return launch<T, P, 64, 2, 4, false, 2>(g, t, spans, rows);
+    if (4 * blocks >= g->sms) return launch<T, P, 64, 1, 4, true, 3>(g, t, spans, rows);
+    return launch<T, P, 64, 1, 2, true, 2>(g, t, spans, rows);
 }
 
-template <typename T, typename P> static void launch_128(gpu *g, const task &t, int spans, int rows)
+/* The taller form takes 102 KB, which a block of 8.6 and 8.9 has not. */
+template <typename T, typename P> static bool launch_128(gpu *g, const task &t, int spans, int rows)
 {
     int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
-    if (blocks >= g->sms) launch<T, P, 128, 2, 4, true, 2>(g, t, spans, rows);
-    else launch<T, P, 128, 1, 4, true, 2>(g, t, spans, rows);
+    if (blocks >= g->sms && launch<T, P, 128, 2, 4, true, 2>(g, t, spans, rows)) return true;
+    return launch<T, P, 128, 1, 4, true, 2>(g, t, spans, rows);
 }
 
 template <typename T, typename P> static bool prefill(gpu *g, const task &t, int spans, int rows)
 {
     switch (t.dim) {
-    case 16: launch<T, P, 16, 1, 4, true, 2>(g, t, spans, rows); return true;
-    case 32: launch<T, P, 32, 1, 4, true, 2>(g, t, spans, rows); return true;
-    case 64: launch_64<T, P>(g, t, spans, rows); return true;
-    case 80: launch<T, P, 80, 1, 4, true, 2>(g, t, spans, rows); return true;
-    case 96: launch<T, P, 96, 1, 4, true, 2>(g, t, spans, rows); return true;
-    case 128: launch_128<T, P>(g, t, spans, rows); return true;
-    case 256: launch<T, P, 256, 1, 4, false, 2>(g, t, spans, rows); return true;
+    case 16: return launch<T, P, 16, 1, 4, true, 2>(g, t, spans, rows);
+    case 32: return launch<T, P, 32, 1, 4, true, 2>(g, t, spans, rows);
+    case 64: return launch_64<T, P>(g, t, spans, rows);
+    case 80: return launch<T, P, 80, 1, 4, true, 2>(g, t, spans, rows);
+    case 96: return launch<T, P, 96, 1, 4, true, 2>(g, t, spans, rows);
+    case 128: return launch_128<T, P>(g, t, spans, rows);
+    case 256: return launch<T, P, 256, 1, 4, false, 2>(g, t, spans, rows);
     default: return false;
     }
 }

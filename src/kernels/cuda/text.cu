@@ -84,8 +84,9 @@ template <int DIM> __global__ void __launch_bounds__(THREADS) text_kernel(task t
 template <int DIM> static bool launch(gpu *g, const task &t, int spans, int rows, int keys)
 {
     size_t bytes = shared_bytes(keys, DIM);
-    if (bytes > SHARED_MAX) return false;
-    gpu_note(g, cudaFuncSetAttribute(text_kernel<DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_MAX), "attend (text)");
+    int most = min((int)SHARED_MAX, g->shared_max);
+    if (bytes > (size_t)most) return false;
+    gpu_note(g, cudaFuncSetAttribute(text_kernel<DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, most), "attend (text)");
     gpu_launch(g, "attend (text)", text_kernel<DIM>,
                dim3((unsigned)((rows + QUERIES - 1) / QUERIES), (unsigned)t.heads, (unsigned)spans), THREADS, bytes, t, keys);
     return true;

@@ -215,7 +215,7 @@ template <int FORMAT, int M, int R> __global__ void __launch_bounds__(ROW_THREAD
  * added), tensor cores take the nibbles as they lie: 1024 + u, or 1024 + 16 u with a sixteenth of x, and what that is too much
  * is one number for each group and row, taken off in f32 before the sums. Blocks stay, so x is prepared once ---- */
 
-enum { STAY_WARPS = 16, STAY_AHEAD = 2, STAY_BLOCKS = 2, STAY_SHARED_MAX = 96 << 10 };
+enum { STAY_WARPS = 16, STAY_AHEAD = 2, STAY_BLOCKS = 2, STAY_SHARED_MAX = 94 << 10 /* and room: a block of 8.9 has 99 */ };
 
 /* x as the tensor cores' lanes read it: for each group of 128 and row the 16 pieces of 8, piece p of lane c at p * 4 + c; and
  * what is to be taken off. xs [groups][M][16], offset [groups][M]. */
