@@ -314,6 +314,7 @@ static void put_candidates(proa_engine *e, const proa_ask *a, int64_t n, int64_t
 static void answer_top_only(proa_engine *e, const proa_ask *a, int64_t n)
 {
     proa_model_top(e->model, e->ask_rows, n, a->job->candidates, e->top_ids, e->top_logits, e->lse);
+    proa_step_ask_device(e, NULL);
     for (int64_t i = 0, k; i < n; i = k) {
         for (k = i + 1; k < n && a[k].job == a[i].job;) k++;
         put_candidates(e, &a[i], k - i, i);
@@ -323,6 +324,7 @@ static void answer_top_only(proa_engine *e, const proa_ask *a, int64_t n)
 static void answer_rows_of_head(proa_engine *e, const proa_ask *a, int64_t n)
 {
     proa_view logits = proa_model_head(e->model, e->ask_rows, n);
+    proa_step_ask_device(e, NULL);
     for (int64_t i = 0, k; i < n; i = k) {
         for (k = i + 1; k < n && a[k].job == a[i].job;) k++;
         e->answered = i;

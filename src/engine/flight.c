@@ -212,6 +212,7 @@ void proa_flight_land(proa_engine *e)
     e->flights--;
     if (!awaited(e, &f)) return;
     proa_told told = proa_model_chosen(e->model, f.ticket);
+    proa_step_ask_device(e, NULL);
     for (int64_t i = 0; i < f.count; i++) land_one(e, &f.due[i], told.ids[i], told.sums[i]);
     for (int64_t i = 0; i < f.searches; i++) land_search(e, &f.search[i], f.searcher[i], &told.lists);
 }

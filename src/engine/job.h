@@ -230,6 +230,9 @@ void proa_flight_forget(proa_engine *e, const proa_job *job);
 
 /* step.c */
 bool proa_step_run(proa_engine *e);
+/* Asked when a step's results are there, before they are believed: if the device has failed at something, all that runs ends with
+ * its words, and so does `job`, which may be in no list (NULL: none). */
+void proa_step_ask_device(proa_engine *e, proa_job *job);
 /* Gives back a running job's pages and slots. */
 void proa_step_drop(proa_engine *e, proa_job *job);
 

@@ -61,6 +61,21 @@ void proa_step_drop(proa_engine *e, proa_job *job)
     e->pages_reserved -= job->reserved;
 }
 
+static void fail_with(proa_job *job, const proa_err *why)
+{
+    if (job->ending == PROA_FINISH_ERROR) return;
+    job->ending = PROA_FINISH_ERROR;
+    job->error = *why;
+}
+
+void proa_step_ask_device(proa_engine *e, proa_job *job)
+{
+    proa_err why = {.status = PROA_OK};
+    if (e->device->failed(e->device, &why) == PROA_OK) return;
+    for (proa_job *other = e->running.first; other; other = other->next) fail_with(other, &why);
+    if (job) fail_with(job, &why);
+}
+
 static void end_job(proa_engine *e, proa_job *job, proa_finish finish, const proa_err *error)
 {
     if (job->phase != PROA_PHASE_WAITING) proa_step_drop(e, job);
@@ -262,6 +277,8 @@ static void deliver_by_head(proa_engine *e, proa_job *job, int64_t row)
         int64_t count = proa_min64(job->input_count - first, PROA_HEAD_ROWS);
         for (int64_t i = 0; i < count; i++) rows[i] = (int32_t)(row + first + i);
         const float *out = proa_view_f32(proa_model_head(e->model, rows, count));
+        proa_step_ask_device(e, job);
+        if (job->ending == PROA_FINISH_ERROR) return;
         proa_deliver_rows(job, out, NULL, first, count, e->model->plan.width[PROA_REG_OUT]);
     }
 }
@@ -273,14 +290,26 @@ static void deliver_encoded(proa_engine *e, proa_job *job, const harvest *h, int
     if (h->first) proa_deliver_rows(job, h->first + index * columns, NULL, 0, 1, columns);
     else if (h->rows) proa_deliver_rows(job, h->rows + row * columns, NULL, 0, n, columns);
     else deliver_by_head(e, job, row);
-    if (h->pooled) proa_deliver_rows(job, NULL, h->pooled + index * columns, n, 0, columns);
+    if (h->pooled && job->ending != PROA_FINISH_ERROR)
+        proa_deliver_rows(job, NULL, h->pooled + index * columns, n, 0, columns);
 }
 
 /* The encoder's last states, of one job whose input stands at rows [row, row + n) of the step. */
 static void deliver_hidden(proa_engine *e, proa_job *job, int64_t row)
 {
     proa_model_encoded(e->model, job->encoded, row, job->input_count);
+    proa_step_ask_device(e, job);
+    if (job->ending == PROA_FINISH_ERROR) return;
     proa_deliver_rows(job, job->encoded, NULL, 0, job->input_count, e->model->config.hidden);
+}
+
+/* What the encoder gives to one that asks for no decoder; then it is done. */
+static void end_encoded(proa_engine *e, proa_job *job, const harvest *h, int64_t index, int64_t row)
+{
+    if (job->ending != PROA_FINISH_ERROR && job->task == PROA_TASK_ENCODE) deliver_hidden(e, job, row);
+    else if (job->ending != PROA_FINISH_ERROR) deliver_encoded(e, job, h, index, row);
+    if (job->ending == PROA_FINISH_ERROR) end_job(e, job, PROA_FINISH_ERROR, &job->error);
+    else end_job(e, job, PROA_FINISH_END, NULL);
 }
 
 /* Those of the encoded that ask for no decoder are done. */
@@ -289,14 +318,14 @@ static void after_encode(proa_engine *e)
     proa_job_list kept;
     int64_t row = 0, index = 0;
     harvest h = ask_encoded(e);
+    proa_step_ask_device(e, NULL);
     proa_job_list_init(&kept);
     for (proa_job *job; (job = proa_job_list_pop(&e->running));) {
         bool in_step = job->phase == PROA_PHASE_ENCODE && row < e->rows;
         if (in_step && (!has_decoder(e) || job->task == PROA_TASK_ENCODE)) {
-            if (job->task == PROA_TASK_ENCODE) deliver_hidden(e, job, row);
-            else deliver_encoded(e, job, &h, index, row);
-            row += job->input_count, index++;
-            end_job(e, job, PROA_FINISH_END, NULL);
+            int64_t rows = job->input_count;
+            end_encoded(e, job, &h, index, row);
+            row += rows, index++;
             continue;
         }
         if (in_step) row += job->input_count, index++, job->phase = PROA_PHASE_PROMPT;

@@ -95,6 +95,7 @@ static proa_device *open_host(void)
                        .copy = host_copy_blocks,
                        .available = host_available,
                        .check = host_check,
+                       .failed = host_check,
                        .close = host_close};
     return d;
 }

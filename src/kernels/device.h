@@ -45,6 +45,8 @@ struct proa_device {
     int64_t (*available)(proa_device *d); /* bytes that can still be taken */
     /* INTERNAL with the device's own words if any kernel has failed since the last call; waits for all of them. */
     proa_status (*check)(proa_device *d, proa_err *err);
+    /* The same of what is known by now: waits for nothing. Who takes results asks it before he believes them. */
+    proa_status (*failed)(proa_device *d, proa_err *err);
     /* A pass may be recorded: true: it was recorded before and has been launched now, so skip it. False: launch its
      * kernels and then call pass_end. NULL pass_begin: nothing is ever recorded. */
     bool (*pass_begin)(proa_device *d, const proa_pass *pass);
@@ -76,7 +78,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 8
+#define PROA_CUDA_VERSION 9
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
 /* A ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent, which waits for all that

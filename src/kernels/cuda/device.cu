@@ -108,16 +108,22 @@ static int64_t gpu_available(proa_device *d)
     return cudaMemGetInfo(&free_bytes, &total) == cudaSuccess ? (int64_t)free_bytes : 0;
 }
 
+static proa_status gpu_failed(proa_device *d, proa_err *err)
+{
+    gpu *g = reinterpret_cast<gpu *>(d);
+    cudaError_t failed = g->failed;
+    if (failed == cudaSuccess) return PROA_OK;
+    g->failed = cudaSuccess;
+    return PROA_FAIL(err, INTERNAL, "%s: %s: %s", g->name, g->failed_in, cudaGetErrorString(failed));
+}
+
 static proa_status gpu_check(proa_device *d, proa_err *err)
 {
     gpu *g = gpu_enter(d);
     gpu_flush(g);
     gpu_note(g, cudaStreamSynchronize(g->stream), "waiting for the kernels");
     gpu_uploads_rest(g); /* called when all is loaded */
-    cudaError_t failed = g->failed;
-    if (failed == cudaSuccess) return PROA_OK;
-    g->failed = cudaSuccess;
-    return PROA_FAIL(err, INTERNAL, "%s: %s: %s", g->name, g->failed_in, cudaGetErrorString(failed));
+    return gpu_failed(d, err);
 }
 
 void gpu_graphs_forget(gpu *g)
@@ -398,7 +404,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->alloc = gpu_alloc, d->free = gpu_free, d->host_alloc = gpu_host_alloc, d->host_free = gpu_host_free;
     d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;
     d->send = gpu_send, d->sent = gpu_sent;
-    d->available = gpu_available, d->check = gpu_check, d->close = gpu_close;
+    d->available = gpu_available, d->check = gpu_check, d->failed = gpu_failed, d->close = gpu_close;
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
     d->beside = gpu_beside, d->join = gpu_join;
     d->activations = gpu_activations;
