@@ -54,6 +54,8 @@ void hosted_close(void);
 /* What a device may do as one: n = norm(x), a layer_norm if b has a rank, and y = linear(n). */
 void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa_view b, float eps,
                         const proa_weight *weight, const proa_epilogue *e);
+/* And the rows of some tables, added: ids [count][rows of y]. */
+void hosted_embed_all(proa_view y, const proa_view *table, const int32_t *ids, const float *scale, int count);
 tolerance tolerance_of_format(proa_wfmt format);
 
 /* Rows of a against b: |a - b| <= limit * (floor + |b| + largest finite |b| of the row); NaN matches NaN and infinity

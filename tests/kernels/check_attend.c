@@ -272,7 +272,7 @@ static void check_spans_alone(tester *t, const world *w, const canvas *out, cons
     }
 }
 
-/* aligned: tensor cores take queries of 16 bits. */
+/* aligned: tensor cores take queries of 16 bits, and other kernels four of f32 at once. */
 static void check_world(tester *t, const world *w, const proa_attention *a, bool specials, bool aligned)
 {
     const int64_t dims[] = {w->T, w->heads, w->kv.head_dim};
@@ -338,7 +338,7 @@ static void attend_spans(tester *t, attend_shape shape, proa_dtype dtype, int va
         "%s kv heads %d group %d dim %d variant %d (causal %d window %d bias %d alibi %d cap %g special %d)",
         proa_dtype_name(dtype), (int)shape.kv_heads, (int)shape.group, (int)shape.dh, variant, a.causal,
         (int)a.window, a.rel_bias != NULL, a.alibi != NULL, (double)a.soft_cap, specials);
-    bool aligned = device_mode.narrow != PROA_DTYPE_F32 && (variant % 4 < 2 || variant % 8 == 6);
+    bool aligned = device_mode.on && (variant % 4 < 2 || variant % 8 >= 6);
     check_world(t, &w, &a, specials, aligned);
     world_release(&w);
 }
@@ -467,5 +467,12 @@ void check_attend(tester *t)
             attend_spans(t, tiled[i], kv_dtypes[d], variant, decode_many, PROA_COUNT(decode_many));
             attend_spans(t, tiled[i], kv_dtypes[d], variant, decode_long, PROA_COUNT(decode_long));
         }
+    /* f32: the longest context whose keys and values fit a block of a device, and one more; whole and cut tiles of rows */
+    static const int32_t fits[][2] = {{8, 8}, {9, 20}, {16, 146}, {1, 30}, {7, 0}, {2, 3}},
+                         too_long[][2] = {{8, 8}, {9, 147}, {1, 30}};
+    for (int variant = 0; variant < (device_mode.on ? ATTEND_VARIANTS : 2); variant++) {
+        attend_spans(t, (attend_shape){1, 2, 128}, PROA_DTYPE_F32, variant, fits, PROA_COUNT(fits));
+        attend_spans(t, (attend_shape){1, 2, 128}, PROA_DTYPE_F32, variant, too_long, PROA_COUNT(too_long));
+    }
     if (device_mode.narrow != PROA_DTYPE_F32) check_many_heads(t), check_long(t);
 }

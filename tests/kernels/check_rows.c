@@ -354,9 +354,51 @@ static void embed_shape(tester *t, int64_t rows, int64_t cols)
     embed_dtype(t, rows, cols, PROA_DTYPE_BF16);
 }
 
+/* Tables whose rows are added, one behind the other: a device may do up to three at once. odd: of one of them the rows lie at no
+ * multiple of 8 numbers; other: the last one is of another type. */
+static void embed_all_case(tester *t, int64_t rows, int64_t cols, int count, int odd, bool other)
+{
+    enum { MOST = 5 };
+    static const float scale[MOST] = {3.25f, 1.0f, 1.0f, 0.5f, 1.0f};
+    canvas table[MOST], y = canvas_make(2, (const int64_t[]){rows, cols}, 0, 0), right = canvas_clone(&y);
+    uint16_t *halves = malloc((size_t)(TABLE_ROWS * cols) * sizeof *halves);
+    proa_view views[MOST];
+    int32_t ids[MOST * 64];
+    PROA_ASSERT(halves && rows <= 64 && count <= MOST);
+    for (int i = 0; i < count; i++) {
+        table[i] = canvas_make(2, (const int64_t[]){TABLE_ROWS, cols}, i == odd ? 3 : 0, 0);
+        canvas_fill(&table[i], (uint64_t)(50 + i), false);
+        views[i] = table[i].view;
+        for (int64_t k = 0; k < rows; k++) ids[i * rows + k] = (int32_t)((k * 5 + i * 3 + 1) % TABLE_ROWS);
+    }
+    if (other) {
+        proa_view *last = &views[count - 1];
+        for (int64_t k = 0; k < TABLE_ROWS; k++)
+            proa_from_f32(halves + k * cols, PROA_DTYPE_F16, proa_view_f32(*last) + k * last->stride[0], cols);
+        *last = proa_view_2d(halves, PROA_DTYPE_F16, TABLE_ROWS, cols);
+    }
+    for (int i = 0; i < count; i++)
+        t->reference.ops->embed(&t->reference, right.view, views[i], ids + i * rows, scale[i], i > 0);
+    if (device_mode.on) hosted_embed_all(y.view, views, ids, scale, count);
+    for (int i = 0; i < count && !device_mode.on; i++)
+        t->tables[0].ops->embed(&t->tables[0], y.view, views[i], ids + i * rows, scale[i], i > 0);
+    double worst = compare_rows(y.view, right.view, TOL_NORM);
+    expect(t, worst <= 1.0 && canvas_guards_hold(&y),
+           "%d tables, rows %d width %d odd %d other %d: off by %g tolerances", count, (int)rows, (int)cols,
+           odd, other, worst);
+    for (int i = 0; i < count; i++) canvas_free(&table[i]);
+    canvas_free(&y), canvas_free(&right);
+    free(halves);
+}
+
 void check_embed(tester *t)
 {
+    static const int64_t shapes[][2] = {{1, 8}, {7, 24}, {40, 33}, {13, 768}, {3, 4096}};
     for_shapes(t, embed_shape);
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+        for (int count = 2; count <= 5; count++)
+            if (takes_turn(t))
+                embed_all_case(t, shapes[i][0], shapes[i][1], count, (int)i % 3 - 1, count == 4);
 }
 
 static void gather_shape(tester *t, int64_t rows, int64_t cols)
@@ -657,35 +699,85 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     sources_free(&from);
 }
 
-/* A norm of a few rows and the linear behind it: a device may do both at once, and writes the normed rows as well. */
-static void normed_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, bool layer)
+static void norm_linear(proa_ctx *c, proa_view y, proa_view n, proa_view x, proa_view w, proa_view b,
+                        float eps, const proa_weight *weight, const proa_epilogue *e)
+{
+    if (b.rank) c->ops->layer_norm(c, n, x, w, b, eps);
+    else c->ops->rms_norm(c, n, x, w, eps);
+    c->ops->linear(c, y, n, weight, e);
+}
+
+typedef enum normed {
+    PLAIN,
+    LAYER,
+    GATE,
+    INTO
+} normed; /* rms_norm but for LAYER; INTO: y is x and the residual (then N == K) */
+
+/* Both, by the reference and by the table under test. */
+typedef struct normed_pair {
+    canvas x, n, y, right_x, right_n, right_y, room, w, b, bias;
+    proa_view to, right_to; /* y, or x */
+    proa_epilogue e, right_e;
+} normed_pair;
+
+static normed_pair normed_make(int64_t T, int64_t N, int64_t K, normed kind)
+{
+    const int64_t in[] = {T, K}, sums[] = {T, N}, of[] = {T, kind == GATE ? N / 2 : N};
+    normed_pair p = {.x = canvas_make(2, in, 4, 0), .n = canvas_make(2, in, 0, 0), .y = canvas_make(2, of, 3, 1)};
+    p.room = canvas_make(2, sums, 1, 2);
+    p.w = canvas_make(1, &K, 0, 0), p.b = canvas_make(1, &K, 0, 0), p.bias = canvas_make(1, &N, 0, 1);
+    canvas_fill(&p.x, 31, false), canvas_fill(&p.w, 32, false);
+    canvas_fill(&p.b, 33, false), canvas_fill(&p.bias, 34, false);
+    p.right_x = canvas_clone(&p.x), p.right_n = canvas_clone(&p.n), p.right_y = canvas_clone(&p.y);
+    p.to = p.y.view, p.right_to = p.right_y.view;
+    p.e.bias = proa_view_f32(p.bias.view);
+    if (kind == LAYER) p.e.act = PROA_ACT_GELU;
+    if (kind == GATE) p.e.act = PROA_ACT_SILU, p.e.gated = true, p.e.room = p.room.view;
+    p.right_e = p.e;
+    if (kind != INTO) return p;
+    p.to = p.e.residual = p.x.view, p.right_to = p.right_e.residual = p.right_x.view;
+    return p;
+}
+
+static void normed_free(normed_pair *p)
+{
+    canvas *all[] = {&p->x,       &p->n,    &p->y, &p->right_x, &p->right_n,
+                     &p->right_y, &p->room, &p->w, &p->b,       &p->bias};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) canvas_free(all[i]);
+}
+
+static void normed_run(tester *t, normed_pair *p, const proa_weight *ref, const proa_weight *mine, bool layer)
 {
     static const float eps = 1e-5f;
+    proa_view shift = layer ? p->b.view : (proa_view){.rank = 0};
+    norm_linear(&t->reference, p->right_to, p->right_n.view, p->right_x.view, p->w.view, shift, eps, ref,
+                &p->right_e);
+    if (device_mode.on) hosted_norm_linear(p->to, p->n.view, p->x.view, p->w.view, shift, eps, mine, &p->e);
+    else norm_linear(&t->tables[0], p->to, p->n.view, p->x.view, p->w.view, shift, eps, mine, &p->e);
+}
+
+/* A norm of a few rows and the linear behind it: a device may do both at once, and writes the normed rows as well. */
+static void normed_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, normed kind)
+{
     if (t->tables[0].ops->pack_bytes(format, N, K) < 0 || !takes_turn(t)) return;
     device_mode.limit = device_limit_of(format), device_mode.floor = sqrt((double)K) / 4;
+    if (kind == GATE) device_mode.floor *= 1 + 8 * device_mode.floor;
     sources from = sources_make(format, N, K, false);
     test_weight ref = test_weight_pack(&t->reference, format, K, from.views, from.count);
     test_weight mine = test_weight_pack(&t->tables[0], format, K, from.views, from.count);
-    const int64_t in[] = {T, K}, of[] = {T, N};
-    canvas x = canvas_make(2, in, 4, 0), n = canvas_make(2, in, 0, 0), y = canvas_make(2, of, 3, 1);
-    canvas w = canvas_make(1, &K, 0, 0), b = canvas_make(1, &K, 0, 0), bias = canvas_make(1, &N, 0, 1);
-    canvas_fill(&x, 31, false), canvas_fill(&w, 32, false), canvas_fill(&b, 33, false),
-        canvas_fill(&bias, 34, false);
-    canvas right_n = canvas_clone(&n), right_y = canvas_clone(&y);
-    proa_view shift = layer ? b.view : (proa_view){.rank = 0};
-    proa_epilogue e = {.bias = proa_view_f32(bias.view), .act = layer ? PROA_ACT_GELU : PROA_ACT_NONE};
-    if (layer) t->reference.ops->layer_norm(&t->reference, right_n.view, x.view, w.view, shift, eps);
-    else t->reference.ops->rms_norm(&t->reference, right_n.view, x.view, w.view, eps);
-    t->reference.ops->linear(&t->reference, right_y.view, right_n.view, &ref.w, &e);
-    hosted_norm_linear(y.view, n.view, x.view, w.view, shift, eps, &mine.w, &e);
-    double worst = compare_rows(y.view, right_y.view, layer ? TOL_GELU : TOL_EXACT);
-    double norms = compare_rows(n.view, right_n.view, TOL_NORM);
+    normed_pair p = normed_make(T, N, K, kind);
+    normed_run(t, &p, &ref.w, &mine.w, kind == LAYER);
+    /* the host's norms sum in an order of their own, and its products go on with what that gives */
+    tolerance of_sums = device_mode.on ? kind == LAYER ? TOL_GELU : TOL_EXACT : TOL_BF16DOT;
+    double worst = compare_rows(p.to, p.right_to, of_sums);
+    double norms = compare_rows(p.n.view, p.right_n.view, TOL_NORM);
     expect(t, worst <= 1.0 && norms <= 1.0,
-           "%s normed [%d,%d] x [%d] layer %d: off by %g tolerances, its rows by %g", proa_wfmt_name(format),
-           (int)T, (int)K, (int)N, layer, worst, norms);
-    expect(t, canvas_guards_hold(&y) && canvas_guards_hold(&n), "normed [%d,%d]: wrote outside", (int)T, (int)K);
-    canvas *all[] = {&x, &n, &y, &w, &b, &bias, &right_n, &right_y};
-    for (size_t i = 0; i < PROA_COUNT(all); i++) canvas_free(all[i]);
+           "%s normed [%d,%d] x [%d] kind %d: off by %g tolerances, its rows by %g", proa_wfmt_name(format),
+           (int)T, (int)K, (int)N, (int)kind, worst, norms);
+    bool held = canvas_guards_hold(&p.x) && canvas_guards_hold(&p.y) && canvas_guards_hold(&p.n);
+    expect(t, held && canvas_guards_hold(&p.room), "normed [%d,%d]: wrote outside", (int)T, (int)K);
+    normed_free(&p);
     test_weight_free(&ref), test_weight_free(&mine);
     sources_free(&from);
 }
@@ -693,16 +785,43 @@ static void normed_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
 /* Rows of a short text, in the widths that a device's kernels for them choose by. */
 static void check_texts(tester *t, proa_wfmt format)
 {
-    static const int64_t shapes[][3] = {
-        {28, 131, 128}, {12, 65, 252}, {28, 45, 260}, {100, 24, 1016}, {28, 37, 1028}};
+    static const int64_t shapes[][3] = {{28, 131, 128},
+                                        {12, 65, 252},
+                                        {28, 45, 260},
+                                        {100, 24, 1016},
+                                        {28, 37, 1028},
+                                        /* their borders: of rows (and one tile more), of outputs, of K */
+                                        {4, 8, 4},
+                                        {8, 8, 256},
+                                        {16, 7, 512},
+                                        {128, 40, 1024},
+                                        {132, 16, 60},
+                                        {4, 5, 1024}};
     for (size_t i = 0; i < PROA_COUNT(shapes); i++)
         for (int v = 0; v < 4; v++)
             linear_case(t, format, shapes[i][0], shapes[i][1], shapes[i][2], v == 3 ? 64 * PROA_ACT_GELU + 1 : v);
-    for (size_t i = 0; i < PROA_COUNT(shapes); i++)
-        for (int layer = 0; layer < 2; layer++) {
-            normed_case(t, format, shapes[i][0] - 1, shapes[i][1], shapes[i][2], layer);
-            if (i < 2) normed_case(t, format, 1 + (int)i, shapes[i][1], shapes[i][2], layer);
-        }
+    /* the most that their blocks read together, and more */
+    for (int more = 0; more < 2 && device_mode.on; more++) linear_case(t, format, 64, 512 + more, 1024, 1);
+}
+
+/* One row, and some, in the sizes that a device's kernels choose by; outputs so many that blocks have several turns. */
+static void check_normed(tester *t, proa_wfmt format)
+{
+    static const int64_t some[][3] = {{27, 131, 128}, {11, 65, 252}, {27, 45, 260},   {99, 24, 1016},
+                                      {27, 37, 1028}, {2, 65, 252},  {3, 40, 64},     {4, 9, 4},
+                                      {8, 16, 256},   {9, 40, 512},  {128, 17, 1024}, {129, 17, 128},
+                                      {5, 24, 1028}},
+                         one[][2] = {{131, 36},  {65, 252},  {131, 128}, {5003, 64}, {45, 516},
+                                     {70, 1028}, {33, 2048}, {33, 2052}, {6, 1030},  {5000, 1030}};
+    for (size_t i = 0; i < PROA_COUNT(some); i++)
+        for (int kind = PLAIN; kind <= LAYER; kind++)
+            normed_case(t, format, some[i][0], some[i][1], some[i][2], (normed)kind);
+    for (size_t i = 0; i < PROA_COUNT(one); i++)
+        for (int kind = PLAIN; kind <= GATE; kind++)
+            normed_case(t, format, 1, kind == GATE ? one[i][0] / 2 * 2 : one[i][0], one[i][1], (normed)kind);
+    for (int rows = 2; rows < 6; rows++) normed_case(t, format, rows, 2 * 67, 128, GATE);
+    normed_case(t, format, 1, 128, 128, INTO);
+    normed_case(t, format, 7, 256, 256, INTO);
 }
 
 /* Halves that end within tiles and panels and at their borders, few rows and many; long rows, and short ones of many outputs. */
@@ -736,8 +855,25 @@ static void check_many_rows(tester *t, proa_wfmt format)
     for (size_t i = 0; i < PROA_COUNT(few); i++)
         for (int v = 0; v < 4; v++)
             linear_case(t, format, few[i][0], few[i][1], few[i][2], v == 1 ? 64 * PROA_ACT_GELU + 1 : v);
+    /* more rows than tensor cores' kernel of few takes, where they are small: 17, 32, 64 and one more; odd K; what its blocks
+     * read together at most, and more */
+    static const int64_t text[][3] = {{17, 136, 264}, {18, 135, 37},   {24, 72, 8},    {32, 64, 520},
+                                      {33, 63, 1032}, {63, 48, 264},   {64, 128, 136}, {64, 131, 999},
+                                      {65, 64, 264},  {64, 638, 1000}, {64, 656, 1000}};
+    for (size_t i = 0; i < PROA_COUNT(text); i++)
+        for (int v = 0; v < 4; v++)
+            linear_case(t, format, text[i][0], text[i][1], text[i][2], v == 1 ? 64 * PROA_ACT_GELU + 1 : v);
     linear_case(t, format, 1200, 264, 72, 64 * PROA_ACT_GELU + 1);
     linear_case(t, format, 132, 72, 1032, 2);
+}
+
+/* What a device has kernels of its own for in f32; on the host in the types whose sums are the reference's. */
+static void check_few(tester *t, proa_wfmt format)
+{
+    bool plain = format == PROA_WFMT_F32 || format == PROA_WFMT_BF16 || format == PROA_WFMT_F16;
+    if (device_mode.narrow != PROA_DTYPE_F32) return;
+    if (device_mode.on || format == PROA_WFMT_F32) check_texts(t, format);
+    if (device_mode.on || plain) check_normed(t, format);
 }
 
 void check_linear(tester *t)
@@ -759,7 +895,7 @@ void check_linear(tester *t)
         for (int a = 1; a < PROA_ACT_COUNT && device_mode.on; a++)
             for (int bias = 0; bias < 2; bias++)
                 linear_case(t, (proa_wfmt)format, 60, 120, 504, 64 * a + bias);
-        if (device_mode.on && device_mode.narrow == PROA_DTYPE_F32) check_texts(t, (proa_wfmt)format);
+        check_few(t, (proa_wfmt)format);
         check_gated(t, (proa_wfmt)format);
         if (device_mode.narrow != PROA_DTYPE_F32) check_many_rows(t, (proa_wfmt)format);
     }

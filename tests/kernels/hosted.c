@@ -195,6 +195,17 @@ static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids,
     take_back();
 }
 
+void hosted_embed_all(proa_view y, const proa_view *table, const int32_t *ids, const float *scale, int count)
+{
+    cover_view(y), cover(ids, count * y.shape[0] * 4);
+    for (int i = 0; i < count; i++) cover_view(table[i]);
+    bring();
+    for (int i = 0; i < count; i++)
+        device->ops->embed(ctx(), view_there(y), view_there(table[i]), there(ids + i * y.shape[0]), scale[i],
+                           i > 0);
+    take_back();
+}
+
 /* A row of few numbers in 16 bits has another mean: x is of 16 bits where it is long, and norms itself or its heads. */
 static void cover_norm(proa_view y, proa_view x)
 {
@@ -227,8 +238,9 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     proa_epilogue epilogue = *e;
     bool own = (w->format == PROA_WFMT_F16 && device_mode.narrow == PROA_DTYPE_F16) ||
                (w->format == PROA_WFMT_BF16 && device_mode.narrow == PROA_DTYPE_BF16) ||
-               (proa_wfmt_is_quantised(w->format) && device_mode.narrow == PROA_DTYPE_F16 && y.shape[0] > 16);
-    bool x16 = own && y.shape[0] % 3 != 1, y16 = own && y.shape[0] % 3 != 2; /* both, or either */
+               (proa_wfmt_is_quantised(w->format) && device_mode.narrow == PROA_DTYPE_F16);
+    int64_t which = (y.shape[0] + w->N) % 3; /* both, or either */
+    bool x16 = own && which != 1, y16 = own && which != 2;
     cover_narrow(y, y16), cover_narrow(x, x16), cover_narrow(e->residual, y16), cover_narrow(e->room, y16);
     cover(w->data, w->bytes), cover(e->bias, w->N * 4);
     bring();
@@ -243,11 +255,12 @@ void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa
 {
     proa_weight packed = *weight;
     proa_epilogue epilogue = *e;
-    cover_view(y), cover_view(n), cover_view(x), cover_view(w), cover_view(b), cover_view(e->residual);
+    cover_view(y), cover_view(n), cover_view(x), cover_view(w), cover_view(b), cover_view(e->residual),
+        cover_view(e->room);
     cover(weight->data, weight->bytes), cover(e->bias, weight->N * 4);
     bring();
     packed.data = there(weight->data), epilogue.bias = there(e->bias),
-    epilogue.residual = view_there(e->residual);
+    epilogue.residual = view_there(e->residual), epilogue.room = view_there(e->room);
     if (b.rank)
         device->ops->layer_norm(ctx(), view_there(n), view_there(x), view_there(w), view_there(b), eps);
     else device->ops->rms_norm(ctx(), view_there(n), view_there(x), view_there(w), eps);
