@@ -8,11 +8,16 @@
 
 enum { EVERY_DEVICE = -3, GLOBAL = -2 }; /* beside -1, the CPU, and CUDA devices */
 
+/* Turns that an instance may catch up on, of priority 1: what others had while it was away, or before it came, is theirs.
+ * Without an end a model that is loaded late would keep them all away until it had executed as often as they. */
+enum { CATCH_UP = 100 };
+
 typedef struct resource {
     struct resource *next;
     char *name;
     int device;
     int64_t all, used;
+    uint64_t turn; /* the latest that was served */
 } resource;
 
 typedef struct need {
@@ -24,7 +29,8 @@ typedef struct need {
 typedef struct member {
     struct member *next;
     const proa_instance *instance;
-    uint64_t priority, executions;
+    uint64_t priority;
+    uint64_t turn; /* when it is served next: an execution moves it on by its priority */
     bool waits;
     need *needs;
     int needs_count;
@@ -237,21 +243,38 @@ static bool may_take(const proa_rate *rate, const member *m)
 {
     if (!fits(m)) return false;
     for (const member *other = rate->members; other; other = other->next)
-        if (other != m && other->waits && other->executions * other->priority < m->executions * m->priority &&
-            share(other, m))
-            return false;
+        if (other != m && other->waits && other->turn < m->turn && share(other, m)) return false;
     return true;
+}
+
+/* Where all that m needs has moved on, it moves on too. */
+static void keep_up(member *m)
+{
+    uint64_t reached = UINT64_MAX;
+    for (int i = 0; i < m->needs_count; i++)
+        if (m->needs[i].of->turn < reached) reached = m->needs[i].of->turn;
+    if (m->needs_count && reached > CATCH_UP && m->turn < reached - CATCH_UP) m->turn = reached - CATCH_UP;
+}
+
+static void take(member *m)
+{
+    for (int i = 0; i < m->needs_count; i++) {
+        resource *r = m->needs[i].of;
+        r->used += m->needs[i].count;
+        if (r->turn < m->turn) r->turn = m->turn;
+    }
+    m->turn += m->priority;
 }
 
 void proa_rate_acquire(proa_rate *rate, const proa_instance *instance)
 {
     pthread_mutex_lock(&rate->lock);
     member *m = member_of(rate, instance);
+    keep_up(m);
     m->waits = true;
     while (!may_take(rate, m)) pthread_cond_wait(&rate->change, &rate->lock);
     m->waits = false;
-    m->executions++;
-    for (int i = 0; i < m->needs_count; i++) m->needs[i].of->used += m->needs[i].count;
+    take(m);
     pthread_cond_broadcast(&rate->change); /* who came after m may be next */
     pthread_mutex_unlock(&rate->lock);
 }

@@ -152,17 +152,19 @@ static void wait_until(proa_scheduler *s, int64_t at_ns)
     s->idle--;
 }
 
-/* Takes the instance's resources when there is something to execute; with the lock, which is left while it waits.
- * Returns whether they are held. */
-static bool take_resources(proa_seat *seat)
+/* Takes what a seat executes now; with the lock, which is left while it waits for the instance's resources. Nothing is
+ * taken without them: what a look did not find may be there a moment later, since a delay is over. */
+static int take(proa_seat *seat, bool *held, int64_t *again)
 {
     proa_scheduler *s = seat->scheduler;
-    int64_t again;
-    if (!s->model->rate || s->kind->take(s, seat, proa_clock_ns(), true, &again) == 0) return false;
-    pthread_mutex_unlock(&s->lock);
-    proa_rate_acquire(s->model->rate, seat->instance);
-    pthread_mutex_lock(&s->lock);
-    return true;
+    *held = s->model->rate && s->kind->take(s, seat, proa_clock_ns(), true, again) > 0;
+    if (s->model->rate && !*held) return 0;
+    if (*held) {
+        pthread_mutex_unlock(&s->lock);
+        proa_rate_acquire(s->model->rate, seat->instance);
+        pthread_mutex_lock(&s->lock);
+    }
+    return s->kind->take(s, seat, proa_clock_ns(), false, again);
 }
 
 /* Waits for the next batch of a seat: its size, or 0 to go home. Its resources are held then. */
@@ -173,8 +175,8 @@ static int next_batch(proa_seat *seat)
     pthread_mutex_lock(&s->lock);
     while (!s->leave) {
         int64_t again = PROA_ALARM_NEVER;
-        bool held = take_resources(seat);
-        count = s->kind->take(s, seat, proa_clock_ns(), false, &again);
+        bool held;
+        count = take(seat, &held, &again);
         bool ended = s->ended != NULL;
         if (count == 0 && !ended && !held) wait_until(s, again);
         if (count > 0 && !ended) break;

@@ -3,6 +3,7 @@
 #include "rig.h"
 
 #include "serve/rate.h"
+#include "serve/sched/sched.h"
 
 typedef struct member {
     proa_instance instance;
@@ -177,6 +178,42 @@ static void test_priorities(void **state)
     (void)state;
 }
 
+/* Who comes late does not keep away those who have executed often: it catches up on a few turns, then all take theirs. */
+static void test_newcomers(void **state)
+{
+    atomic_int inside = 0, most = 0, turns = 0;
+    proa_rate *rate;
+    worker w[3] = {0};
+    member old;
+    assert_int_equal(proa_rate_new(&rate, NULL, 0, NULL), PROA_OK);
+    set(&old, -1, "R", false, 1, 1);
+    assert_int_equal(proa_rate_add(rate, &old.instance, NULL), PROA_OK);
+    for (int i = 0; i < 5000; i++) {
+        proa_rate_acquire(rate, &old.instance);
+        proa_rate_release(rate, &old.instance);
+    }
+    for (int i = 0; i < 3; i++) {
+        set(&w[i].m, -1, "R", false, 1, 1);
+        w[i].rate = rate;
+        w[i].rounds = 1000;
+        w[i].inside = &inside;
+        w[i].most = &most;
+        w[i].turns = &turns;
+        assert_int_equal(proa_rate_add(rate, &w[i].m.instance, NULL), PROA_OK);
+    }
+    for (int i = 0; i < 3; i++) pthread_create(&w[i].thread, NULL, work, &w[i]);
+    while (atomic_load(&turns) < 3) rig_sleep_ms(1);
+    proa_rate_acquire(rate, &old.instance);
+    int before = atomic_load(&turns);
+    proa_rate_release(rate, &old.instance);
+    for (int i = 0; i < 3; i++) pthread_join(w[i].thread, NULL);
+    for (int i = 0; i < 3; i++) proa_rate_remove(rate, &w[i].m.instance);
+    proa_rate_remove(rate, &old.instance);
+    proa_rate_free(rate);
+    assert_true(before < 1000); /* of 3,000; three of them catch up on 100 */
+    (void)state;
+}
+
 /* ---- a model ---- */
 
 static atomic_int running, most_running;
@@ -245,12 +282,59 @@ static void test_a_model_under_it(void **state)
     (void)state;
 }
 
+/* Direct, but every second look finds nothing yet, as one does just before a delay is over. */
+static int take_late(proa_scheduler *s, proa_seat *seat, int64_t now_ns, bool look, int64_t *again_ns)
+{
+    static atomic_int looks;
+    if (look && atomic_fetch_add(&looks, 1) % 2 == 0) {
+        *again_ns = now_ns + 1;
+        return 0;
+    }
+    return proa_sched_direct.take(s, seat, now_ns, look, again_ns);
+}
+
+/* What a look did not find is not executed without resources, nor are resources given back that were not taken. */
+static void test_a_delay_that_ends_meanwhile(void **state)
+{
+    static const proa_backend backend = {.name = "t", .execute = execute};
+    proa_scheduler_kind late = proa_sched_direct;
+    rig g;
+    member m;
+    answer a[24];
+    proa_rate *rate;
+    assert_int_equal(proa_rate_new(&rate, NULL, 0, NULL), PROA_OK);
+    set(&m, -1, "R", false, 2, 0);
+    rig_config(&g, "m");
+    g.model.rate = rate;
+    g.group = &m.group;
+    atomic_store(&most_running, 0);
+    assert_int_equal(rig_open(&g, &backend, 2, NULL), PROA_OK);
+    late.take = take_late;
+    pthread_mutex_lock(&g.model.scheduler->lock);
+    g.model.scheduler->kind = &late;
+    pthread_mutex_unlock(&g.model.scheduler->lock);
+    for (int i = 0; i < 24; i++)
+        assert_int_equal(rig_send(&g, &a[i], rig_request(&g, i, 0, 1), NULL), PROA_OK);
+    for (int i = 0; i < 24; i++) {
+        assert_true(answer_wait(&a[i]));
+        answer_free(&a[i]);
+    }
+    rig_close(&g);
+    proa_rate_free(rate);
+    assert_int_equal(atomic_load(&most_running), 1);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options),          cmocka_unit_test(test_what_there_is),
-        cmocka_unit_test(test_never_too_many),   cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_what_there_is),
+        cmocka_unit_test(test_never_too_many),
+        cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_newcomers),
         cmocka_unit_test(test_a_model_under_it),
+        cmocka_unit_test(test_a_delay_that_ends_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
