@@ -3,12 +3,11 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "serve/recycle.h"
 #include "serve/sched/sched.h"
 #include "serve/siphash.h"
 #include <string.h>
 #include <sys/random.h>
-
-#define ENTRY_BYTES 512 /* what an entry costs beside its tensors, about */
 
 /* A kept reply, or a flight. */
 typedef struct entry {
@@ -287,11 +286,38 @@ static void own_bytes(proa_tensor *t)
     t->data = own->data;
 }
 
+/* Of a buffer with so many bytes of its own: small ones lie in blocks of fixed sizes. */
+static size_t room_of(size_t bytes)
+{
+    size_t all = bytes + proa_recycle_bytes(PROA_RECYCLE_HEAD),
+           small = proa_recycle_bytes(PROA_RECYCLE_BUFFER), medium = proa_recycle_bytes(PROA_RECYCLE_BUFFER4);
+    if (!bytes) return 0;
+    return all <= small ? small : all <= medium ? medium : all;
+}
+
+/* Memory that a reply takes as it is kept: its tensors, and the names, shapes and parameters in its arena. */
 static int64_t bytes_of(const proa_reply *reply)
 {
-    int64_t bytes = ENTRY_BYTES;
-    for (int32_t i = 0; i < reply->outputs_count; i++) bytes += (int64_t)reply->outputs[i].bytes + 64;
-    return bytes;
+    size_t bytes = sizeof(entry) + proa_recycle_bytes(PROA_RECYCLE_REPLY) + reply->arena.bytes;
+    for (int32_t i = 0; i < reply->outputs_count; i++) bytes += room_of(reply->outputs[i].bytes);
+    return (int64_t)bytes;
+}
+
+/* A copy that holds nothing of the request; NULL if it does not fit. */
+static proa_reply *copy_to_keep(const proa_cache *c, const proa_infer *leader, const proa_reply *reply,
+                                int64_t *bytes)
+{
+    size_t data = 0;
+    for (int32_t i = 0; i < reply->outputs_count; i++) data += reply->outputs[i].bytes;
+    if (data > (size_t)c->bytes_max) return NULL;
+    proa_reply *keep = proa_reply_copy(leader, reply);
+    *bytes = bytes_of(keep);
+    if (*bytes > c->bytes_max) {
+        proa_reply_free(keep);
+        return NULL;
+    }
+    for (int32_t i = 0; i < keep->outputs_count; i++) own_bytes(&keep->outputs[i]);
+    return keep;
 }
 
 /* ---- the whole ---- */
@@ -405,12 +431,8 @@ static proa_infer *end_flight(proa_cache *c, proa_infer *leader, proa_reply *kee
 
 proa_infer *proa_cache_store(proa_cache *cache, proa_infer *leader, const proa_reply *reply)
 {
-    int64_t bytes = bytes_of(reply);
-    proa_reply *keep = NULL;
-    if (bytes <= cache->bytes_max) {
-        keep = proa_reply_copy(leader, reply);
-        for (int32_t i = 0; i < keep->outputs_count; i++) own_bytes(&keep->outputs[i]);
-    }
+    int64_t bytes = 0;
+    proa_reply *keep = copy_to_keep(cache, leader, reply, &bytes);
     return end_flight(cache, leader, keep, bytes);
 }
 

@@ -139,17 +139,67 @@ static void test_what_is_equal(void **state)
     (void)state;
 }
 
+/* What a reply with so many elements takes. */
+static int64_t room_of_one(int64_t elements)
+{
+    setup s;
+    proa_cache *cache = proa_cache_new(1 << 20);
+    begin(&s, &on_caller, cache, false);
+    assert_false(hits(&s, rig_request(&s.g, 0, 0, elements)));
+    int64_t room = proa_cache_bytes(cache);
+    assert_true(room > elements * 8);
+    rig_close(&s.g);
+    assert_int_equal(proa_cache_bytes(cache), 0);
+    proa_cache_free(cache);
+    return room;
+}
+
+static void execute_with_story(void *state, proa_infer *const *requests, int count)
+{
+    static char story[100000];
+    (void)state;
+    memset(story, 's', sizeof story);
+    for (int i = 0; i < count; i++) {
+        proa_reply *reply = proa_reply_new(requests[i]);
+        proa_tensor *t = proa_reply_add(reply, "OUT");
+        const char *name = t->name;
+        proa_tensor_share(t, proa_infer_input(requests[i], "IN"));
+        t->name = name;
+        proa_param *p = proa_reply_add_param(reply, "story");
+        p->kind = PROA_PARAM_STRING;
+        p->s = (proa_str){proa_arena_strdup(&reply->arena, (proa_str){story, sizeof story}), sizeof story};
+        atomic_fetch_add(&executed, 1);
+        proa_infer_reply(requests[i], reply, true);
+    }
+}
+
+/* The limit is one of memory: parameters count, and of a small reply the block that it lies in. */
+static void test_all_that_is_kept_counts(void **state)
+{
+    static const proa_backend tells = {.name = "t", .flags = PROA_BACKEND_INLINE, .execute = execute_with_story};
+    setup s;
+    proa_cache *cache = proa_cache_new(1 << 20);
+    begin(&s, &tells, cache, false);
+    for (int i = 0; i < 100; i++) assert_false(hits(&s, rig_request(&s.g, i, 0, 1)));
+    assert_in_range(proa_cache_entries(cache), 9, 10); /* 100 kB each */
+    rig_close(&s.g);
+    proa_cache_free(cache);
+    assert_true(room_of_one(1) > 2048 + 1024);
+    (void)state;
+}
+
 static void test_the_least_used_goes(void **state)
 {
     setup s;
-    proa_cache *cache = proa_cache_new(4 * (512 + 64 + 800));
+    int64_t room = 4 * room_of_one(100);
+    proa_cache *cache = proa_cache_new(room);
     begin(&s, &on_caller, cache, false);
     for (int i = 0; i < 4; i++) assert_false(hits(&s, rig_request(&s.g, i, 0, 100)));
     assert_int_equal(proa_cache_entries(cache), 4);
     assert_true(hits(&s, rig_request(&s.g, 0, 0, 100))); /* 1 is the oldest now */
     assert_false(hits(&s, rig_request(&s.g, 9, 0, 100)));
     assert_int_equal(proa_cache_entries(cache), 4);
-    assert_true(proa_cache_bytes(cache) <= 4 * (512 + 64 + 800));
+    assert_true(proa_cache_bytes(cache) <= room);
     assert_true(hits(&s, rig_request(&s.g, 0, 0, 100)));
     assert_true(hits(&s, rig_request(&s.g, 2, 0, 100)));
     assert_false(hits(&s, rig_request(&s.g, 1, 0, 100)));
@@ -390,10 +440,15 @@ static void test_siphash(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_equal),       cmocka_unit_test(test_the_least_used_goes),
-        cmocka_unit_test(test_bodies_are_let_go),   cmocka_unit_test(test_flights),
-        cmocka_unit_test(test_a_flight_that_fails), cmocka_unit_test(test_a_wait_with_a_timeout),
-        cmocka_unit_test(test_many_threads),        cmocka_unit_test(test_siphash),
+        cmocka_unit_test(test_all_that_is_kept_counts),
+        cmocka_unit_test(test_what_is_equal),
+        cmocka_unit_test(test_the_least_used_goes),
+        cmocka_unit_test(test_bodies_are_let_go),
+        cmocka_unit_test(test_flights),
+        cmocka_unit_test(test_a_flight_that_fails),
+        cmocka_unit_test(test_a_wait_with_a_timeout),
+        cmocka_unit_test(test_many_threads),
+        cmocka_unit_test(test_siphash),
         cmocka_unit_test(test_siphash_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
