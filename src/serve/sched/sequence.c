@@ -226,7 +226,7 @@ static proa_status join(proa_sequences *q, proa_infer *r, int64_t *alarm_ns, pro
         r->sequence_id = q->next_id++;
         r->sequence_start = own = true;
     }
-    proa_sequence *s = find(q, r);
+    proa_sequence *s = own ? NULL : find(q, r); /* a client may have given one of its own the same number */
     if (!r->sequence_start && !s) return must_start(q, r, err);
     if (r->sequence_start && s)
         PROA_LOG(WARNING,

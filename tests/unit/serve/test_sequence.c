@@ -671,6 +671,25 @@ static void test_iterative(void **state)
         assert_int_equal(starts, 3);
         finish(&s, a, 3);
     }
+    /* a request by itself is not of a client's sequence, whatever number that has */
+    setup own;
+    answer b[5];
+    begin(&own, 4, PROA_TYPE_UINT64);
+    own.sequence.iterative_sequence = true;
+    open_it(&own, &again, 1);
+    for (int i = 0; i < 2; i++) {
+        send(&own, &b[i], (uint64_t)i + 1, START, 1);
+        assert_true(answer_wait(&b[i]));
+        send(&own, &b[2], 0, 0, 1);
+        assert_true(answer_wait(&b[2]));
+        answer_free(&b[2]);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rig_send(&own.g, &b[2 + i], request(&own, (uint64_t)i + 1, END, 1), NULL), PROA_OK);
+        assert_true(answer_wait(&b[2 + i]));
+        assert_int_equal(b[2 + i].status, PROA_OK);
+    }
+    finish(&own, b, 4);
     /* elsewhere it is an error */
     setup s;
     answer a;
