@@ -92,7 +92,10 @@ void proa_order_leave(proa_order *order, proa_infer *r)
 
 void proa_order_reply(proa_order *order, proa_infer *r, proa_reply *reply, bool final)
 {
+    proa_scheduler *s = order->scheduler;
     place *p = r->ticket.order;
+    /* The last request that is let out may have been the last to hold the model: this call holds the scheduler. */
+    atomic_fetch_add(&s->busy, 1);
     pthread_mutex_lock(&order->lock);
     if (reply) {
         reply->next = NULL;
@@ -103,4 +106,5 @@ void proa_order_reply(proa_order *order, proa_infer *r, proa_reply *reply, bool 
     p->done = final;
     flush(order);
     pthread_mutex_unlock(&order->lock);
+    proa_scheduler_ended(s);
 }

@@ -401,6 +401,54 @@ static void test_order_is_kept(void **state)
     (void)state;
 }
 
+/* ---- a scheduler that is freed while the last reply is let out, on a thread of the backend's own ---- */
+
+static atomic_bool letting_out, let_out;
+static pthread_t own_thread;
+
+static void slow_sink(proa_infer *r, proa_reply *reply, bool final)
+{
+    (void)r;
+    (void) final;
+    proa_reply_free(reply);
+    atomic_store(&letting_out, true);
+    rig_sleep_ms(100);
+    atomic_store(&let_out, true);
+}
+
+static void *answer_later(void *arg)
+{
+    rig_echo(arg);
+    return NULL;
+}
+
+static void execute_on_own_thread(void *state, proa_infer *const *requests, int count)
+{
+    (void)state;
+    assert_int_equal(count, 1);
+    assert_int_equal(pthread_create(&own_thread, NULL, answer_later, requests[0]), 0);
+}
+
+static void test_order_outlives_its_last_reply(void **state)
+{
+    static const proa_backend own = {.name = "t", .execute = execute_on_own_thread};
+    setup s;
+    begin(&s, 1);
+    s.dynamic.preserve_ordering = true;
+    open_it(&s, &own, 1);
+    proa_infer *r = rig_request(&s.g, 1, 1, 1);
+    r->on_reply = slow_sink;
+    assert_int_equal(proa_scheduler_enqueue(s.g.model.scheduler, r, NULL), PROA_OK);
+    while (!atomic_load(&letting_out)) rig_sleep_ms(1);
+    proa_scheduler_free(s.g.model.scheduler);
+    s.g.model.scheduler = NULL;
+    assert_true(atomic_load(&let_out));
+    pthread_join(own_thread, NULL);
+    proa_infer_drop(r);
+    rig_close(&s.g);
+    (void)state;
+}
+
 /* Refused and cancelled requests leave no hole in the order. */
 static void test_order_with_refusals(void **state)
 {
@@ -583,6 +631,7 @@ int main(void)
         cmocka_unit_test(test_timeout_delays),
         cmocka_unit_test(test_order_is_kept),
         cmocka_unit_test(test_order_with_refusals),
+        cmocka_unit_test(test_order_outlives_its_last_reply),
         cmocka_unit_test(test_many_threads),
         cmocka_unit_test(test_batch_io),
     };
