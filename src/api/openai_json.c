@@ -91,11 +91,12 @@ bool proa_oai_whole(proa_oai_error *e, const proa_json *body, const char *key, i
     const proa_json *j = proa_json_get(body, key);
     if (!j) return true;
     double d = proa_json_double(j);
-    bool whole = is_number(j) && fabs(d) < 9e18 && floor(d) >= d && floor(d) <= d;
+    bool integer = proa_json_kind(j) == PROA_JSON_INT;
+    bool whole = integer || (is_number(j) && fabs(d) < 9e18 && floor(d) >= d && floor(d) <= d);
     if (!whole)
         return proa_oai_bad(e, key, "Invalid type for '%s': expected an integer, but got %s instead.", key,
                             is_number(j) ? "a decimal number" : proa_json_kind_name(proa_json_kind(j)));
-    int64_t v = proa_json_kind(j) == PROA_JSON_INT ? proa_json_int(j) : (int64_t)d;
+    int64_t v = integer ? proa_json_int(j) : (int64_t)d;
     if (v < min || v > max)
         return proa_oai_bad(e, key, "Invalid '%s': %lld is not between %lld and %lld.", key, (long long)v,
                             (long long)min, (long long)max);

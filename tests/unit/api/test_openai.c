@@ -94,6 +94,8 @@ static void test_options(void **state)
            NULL);
     expect(COMPLETION, "{\"model\":\"words\",\"prompt\":\"options\",\"seed\":-1}", 200, "choices.0.text",
            "{\"max_tokens\":16,\"temperature\":1} seed=18446744073709551615", NULL);
+    expect(COMPLETION, "{\"model\":\"words\",\"prompt\":\"options\",\"seed\":9223372036854775807}", 200,
+           "choices.0.text", "{\"max_tokens\":16,\"temperature\":1} seed=9223372036854775807", NULL);
     oai_answer a = post(COMPLETION, "{\"model\":\"words\",\"prompt\":[\"options\",\"options\"]}");
     char first[4096];
     snprintf(first, sizeof first, "%s", oai_at(&a, "choices.0.text")); /* without a seed each prompt has its own */
