@@ -287,15 +287,21 @@ void proa_grpc_finish(proa_grpc_call *call, int code, proa_str message, const pr
 void proa_grpc_call_fail(grpc_call *c, int code, const char *text)
 {
     proa_grpc_call_gone(c);
-    if (c->finished) return;
+    if (!c->finished) finish(c, code, proa_str_c(text), NULL, 0);
+}
+
+void proa_grpc_call_expire(grpc_call *c)
+{
     bool cut = c->out_at > 0; /* a message is half sent: only a reset says that it will not be whole */
+    if (c->finished) return;
+    proa_grpc_call_gone(c);
     drop_out(c);
     if (cut) {
         c->finished = c->cut = true;
         drop_in(c);
         nghttp2_submit_rst_stream(c->session->h2, NGHTTP2_FLAG_NONE, c->stream, NGHTTP2_CANCEL);
         proa_grpc_session_flush_soon(c->session);
-    } else finish(c, code, proa_str_c(text), NULL, 0);
+    } else finish(c, PROA_GRPC_DEADLINE_EXCEEDED, proa_str_c("Deadline Exceeded"), NULL, 0);
 }
 
 /* ---- the beginning ---- */
@@ -316,8 +322,7 @@ static bool head_is_right(grpc_call *c)
         refuse(c, PROA_GRPC_INTERNAL,
                "no 'te: trailers': the client or a proxy before it does not pass trailers on");
     if (c->refused) proa_grpc_call_fail(c, c->refused, c->refusal);
-    else if (c->pub.deadline_ns && c->pub.deadline_ns <= c->pub.start_ns)
-        proa_grpc_call_fail(c, PROA_GRPC_DEADLINE_EXCEEDED, "Deadline Exceeded");
+    else if (c->pub.deadline_ns && c->pub.deadline_ns <= c->pub.start_ns) proa_grpc_call_expire(c);
     return !c->finished;
 }
 

@@ -403,8 +403,7 @@ static void tick_call(grpc_call *c, int64_t now)
 {
     int64_t stalled = c->moved_ns + (int64_t)PROA_STALL_MS * NS_PER_MS;
     if (c->finished) tick_unread(c, now);
-    else if (c->pub.deadline_ns && now >= c->pub.deadline_ns)
-        proa_grpc_call_fail(c, PROA_GRPC_DEADLINE_EXCEEDED, "Deadline Exceeded");
+    else if (c->pub.deadline_ns && now >= c->pub.deadline_ns) proa_grpc_call_expire(c);
     else if (c->counted && !c->paused && now >= stalled)
         proa_grpc_call_fail(c, PROA_GRPC_DEADLINE_EXCEEDED,
                             "no byte of a message came for " PROA_STR(PROA_STALL_MS) " ms");

@@ -118,7 +118,9 @@ void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len);
 void proa_grpc_call_half_close(grpc_call *c);
 void proa_grpc_call_resume(grpc_call *c); /* not paused any more: gives what waits */
 void proa_grpc_call_gone(grpc_call *c);   /* tells the user, once */
-void proa_grpc_call_fail(grpc_call *c, int code, const char *text); /* on_gone, then an answer of ours */
+/* on_gone, then an answer of ours, behind the messages that are on their way: whether those have left by now is chance. */
+void proa_grpc_call_fail(grpc_call *c, int code, const char *text);
+void proa_grpc_call_expire(grpc_call *c); /* the deadline has passed: nobody waits for what is still queued */
 /* Gives the next bytes of the queue to the connection: exactly len, which are there. */
 void proa_grpc_call_write(grpc_call *c, size_t len);
 /* grpc_session.c: for calls */

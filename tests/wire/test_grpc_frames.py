@@ -259,6 +259,18 @@ def test_odd_messages(client, body, code, text):
     assert fields["grpc-status"] == code and text in fields["grpc-message"]
 
 
+@pytest.mark.parametrize("at_once", [False, True], ids=["spread", "at_once"])
+def test_answers_before_a_failure(client, at_once):
+    """A stream that breaks the rules in its last message is answered until there, however its bytes come."""
+    client.send(client.head(1, STREAM))
+    parts = [client.data(1, message(4, "no_such_model"), end=False).serialize()] * 3 + [client.data(1, b"\2\0\0\0\0").serialize()]
+    for part in [b"".join(parts)] if at_once else parts:
+        client.send(part)
+        time.sleep(0 if at_once else 0.05)
+    fields, body = client.answer(1)
+    assert fields["grpc-status"] == "13" and body.count(b"unknown model") == 3
+
+
 def test_bomb(client):
     """1 GiB of zeros in 1 MiB of gzip is refused or answered, never a crash; here the message is no request."""
     import zlib

@@ -331,6 +331,25 @@ static void test_broken_messages(void **state)
     peer_free(p);
 }
 
+/* What was answered before the failure comes before it, also if all of it came in one read. */
+static void test_answers_before_a_failure(void **state)
+{
+    (void)state;
+    for (size_t chunk = 0; chunk < 2; chunk++) {
+        peer *p = start(&plain);
+        p->chunk = chunk; /* all at once, then byte by byte */
+        int32_t id = peer_call(p, "/t/Echo", NULL, 0);
+        for (int i = 0; i < 3; i++) peer_message(p, id, "hello", 5);
+        peer_message_as(p, id, "hello", 5, 2);
+        peer_end(p, id);
+        peer_run(p);
+        assert_status(p, id, "13", "a message's first byte is neither 0 nor 1");
+        assert_body(p, id, "hello", 5, 3);
+        assert_int_equal(seen.gone, 1);
+        peer_free(p);
+    }
+}
+
 /* ---- compression ---- */
 
 static int32_t call_packed(peer *p, const char *name, proa_coding coding, const char *bytes, size_t len)
@@ -1035,6 +1054,7 @@ int main(void)
         cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_bodies_max),
         cmocka_unit_test(test_broken_messages),
+        cmocka_unit_test(test_answers_before_a_failure),
         cmocka_unit_test(test_compressed_in),
         cmocka_unit_test(test_compressed_out),
         cmocka_unit_test(test_trailers_only),
