@@ -265,12 +265,11 @@ int proa_api_metrics_port(const proa_api *api)
     return face_port(api, PROA_FACE_METRICS);
 }
 
-static int64_t open_connections(const proa_api *api)
+static bool all_drained(const proa_api *api)
 {
-    int64_t open = 0;
     for (int i = 0; i < api->doors_count; i++)
-        if (api->doors[i].listener) open += proa_listener_connections(api->doors[i].listener);
-    return open;
+        if (!proa_listener_drained(api->doors[i].listener)) return false;
+    return true;
 }
 
 static void nap(void)
@@ -283,7 +282,7 @@ bool proa_api_drain(proa_api *api, int64_t timeout_ms)
 {
     int64_t end = proa_clock_ns() + timeout_ms * 1000000;
     for (int i = 0; i < api->doors_count; i++) proa_listener_drain(api->doors[i].listener);
-    while (open_connections(api) > 0) {
+    while (!all_drained(api)) {
         if (proa_clock_ns() >= end) return false;
         nap();
     }

@@ -91,6 +91,9 @@ int proa_listener_port(const proa_listener *listener);
 int64_t proa_listener_connections(const proa_listener *listener); /* now open; any thread */
 /* Accepts no more and calls shutdown of each connection's protocol; any thread. */
 void proa_listener_drain(proa_listener *listener);
+/* After proa_listener_drain: nobody is connected any more, nor will be; any thread. That no connection is open does not say
+ * so: one may wait to be accepted, and a loop hears of the drain later. */
+bool proa_listener_drained(const proa_listener *listener);
 void proa_listener_close(proa_listener *listener); /* ends all connections; loops do not run any more */
 
 #endif

@@ -27,7 +27,8 @@ struct proa_listener {
     int port;
     bool local;   /* a Unix socket: one for all loops */
     bool listens; /* the socket file is ours */
-    atomic_bool drained;
+    atomic_bool draining;
+    atomic_int accepting; /* parts that have not heard of the drain */
     atomic_llong connections;
     int parts_count;
     proa_listen_part *parts;
@@ -270,11 +271,12 @@ static void on_drain(proa_loop_task *task)
         next = conn->next; /* this one may be freed here, and no other */
         proa_conn_shutdown(conn);
     }
+    atomic_fetch_sub(&part->listener->accepting, 1);
 }
 
 void proa_listener_drain(proa_listener *listener)
 {
-    if (atomic_exchange(&listener->drained, true)) return;
+    if (atomic_exchange(&listener->draining, true)) return;
     for (int i = 0; i < listener->parts_count; i++)
         proa_loop_post(listener->parts[i].loop, &listener->parts[i].drain);
 }
@@ -319,6 +321,7 @@ static proa_listener *new_listener(proa_loop *const *loops, int loops_count, con
     listener->options.address = listener->address;
     listener->local = is_local(options->address);
     listener->parts_count = loops_count;
+    atomic_init(&listener->accepting, loops_count);
     listener->parts = proa_calloc((size_t)loops_count, sizeof *listener->parts);
     for (int i = 0; i < loops_count; i++) {
         proa_listen_part *part = &listener->parts[i];
@@ -355,6 +358,11 @@ int proa_listener_port(const proa_listener *listener)
 int64_t proa_listener_connections(const proa_listener *listener)
 {
     return atomic_load(&listener->connections);
+}
+
+bool proa_listener_drained(const proa_listener *listener)
+{
+    return atomic_load(&listener->accepting) == 0 && atomic_load(&listener->connections) == 0;
 }
 
 const proa_listen_options *proa_listen_part_options(const proa_listen_part *part)

@@ -12,7 +12,7 @@ import pytest
 import requests
 import tritonclient.http as http
 from tritonclient.utils import InferenceServerException
-from wire import REPOSITORY, wait_until
+from wire import REPOSITORY, raw_request, read_answer, wait_until
 
 
 def make_input(array, name="INPUT0", datatype="FP32"):
@@ -191,22 +191,33 @@ def test_log_settings(start):
 
 
 def test_drain(start):
-    """What runs when SIGTERM comes is answered; then the program ends with status 0."""
+    """What was sent before SIGTERM is answered, though nobody had looked at it yet; then the program ends with status 0."""
     running = start()
-    answers = []
+    body = json.dumps({"inputs": [{"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [1, 1]}]}).encode()
+    socks = [running.connect() for _ in range(3)]
+    for sock in socks:
+        sock.sendall(raw_request("/v2/models/identity_slow/infer", body))
+    running.process.terminate()
+    for sock in socks:
+        status, headers, answer = read_answer(sock)
+        assert status == 200 and json.loads(answer)["outputs"][0]["data"] == [1, 1] and headers["connection"] == "close"
+        assert sock.recv(1) == b""
+        sock.close()
+    assert running.process.wait(30) == 0
 
-    def ask():
-        with http.InferenceServerClient(running.http, network_timeout=60) as client:
-            answers.append(client.infer("identity_slow", [make_input(np.ones((1, 2), np.float32))]).as_numpy("OUTPUT0").sum())
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.1)
-    assert running.stop(signal.SIGTERM) == 0
-    for thread in threads:
-        thread.join()
-    assert answers == [2, 2, 2]
+def test_drain_of_a_stream(start):
+    """A stream that runs when SIGTERM comes is told to its end."""
+    running = start()
+    with running.connect() as sock:
+        body = json.dumps({"IN": list(range(20)), "DELAY": [20] * 20, "WAIT": 0}).encode()
+        sock.sendall(raw_request("/v2/models/repeat_int32/generate_stream", body))
+        running.process.terminate()
+        status, headers, answer = read_answer(sock)
+        assert status == 200 and headers["connection"] == "close"
+        assert [json.loads(event[6:])["OUT"] for event in answer.split(b"\n\n")[:-1]] == list(range(20))
+        assert sock.recv(1) == b""
+    assert running.process.wait(30) == 0
 
 
 def test_idle_connections_do_not_hold_up_the_end(start):

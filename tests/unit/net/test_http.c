@@ -767,12 +767,16 @@ static void test_drain_before_accept(void **state)
         if (i > 0) client_send(&all[i], "GET /later?10 HTTP/1.1\r\nHost: x\r\n\r\n");
     }
     proa_listener_drain(s.house.listener);
+    assert_int_equal(proa_listener_connections(s.house.listener), 0);
+    assert_false(proa_listener_drained(s.house.listener)); /* a server that stopped its models now would lose them all */
     pthread_create(&s.house.thread, NULL, house_thread, s.house.loop);
     client_expect_end(&all[0]); /* asked nothing */
     for (int i = 1; i < 100; i++) {
         client_expect(&all[i], 200, "later 10");
         client_expect_end(&all[i]);
     }
+    for (int i = 0; i < 5000 && !proa_listener_drained(s.house.listener); i++) sleep_ms(1);
+    assert_true(proa_listener_drained(s.house.listener));
     house_close(&s.house);
     (void)state;
 }
