@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_traffic.c - random traffic: requests of every kind come, go on and are cancelled at random steps of an engine with few
+ * slots, few pages and a small step. Each hears, to the bit, what it hears alone; what was cancelled has heard the beginning of
+ * it; all pages come back. PROA_TRAFFIC=seed,rounds makes it another run, or a longer one. */
+#include "engine_test.h"
+
+#include "base/checked.h"
+
+enum { REQUESTS_MAX = 24, SEQUENCES = 20, WORDS = 40 };
+
+static uint32_t state;
+static uint32_t dice(uint32_t below)
+{
+    state = state * 1664525u + 1013904223u;
+    return (uint32_t)(((uint64_t)(state >> 4) * below) >> 28);
+}
+static bool one_in(uint32_t n)
+{
+    return dice(n) == 0;
+}
+
+/* ---- what a request hears: bytes, of each sequence apart, since chunks and turns may differ ---- */
+
+typedef struct bytes {
+    char *at;
+    size_t len, room;
+} bytes;
+
+static void add(bytes *b, const void *from, size_t n)
+{
+    if (b->len + n > b->room) {
+        b->room = 2 * (b->len + n);
+        b->at = realloc(b->at, b->room);
+    }
+    if (n) memcpy(b->at + b->len, from, n);
+    b->len += n;
+}
+
+#define ADD(b, value) add(b, &(value), sizeof(value))
+
+typedef struct heard {
+    bytes sequence[SEQUENCES], rows, prompt, end;
+    int64_t vocab, hidden;
+    proa_status refused;
+    proa_finish finish;
+    bool done;
+} heard;
+
+static void hear_token(heard *h, const proa_event *e)
+{
+    bytes *b = &h->sequence[e->sequence];
+    ADD(b, e->id), ADD(b, e->logprob), ADD(b, e->finish);
+    for (int32_t i = 0; i < e->top_count; i++) ADD(b, e->top[i].id), ADD(b, e->top[i].logprob);
+    if (e->logits) add(b, e->logits, (size_t)h->vocab * sizeof(float));
+    if (e->hidden) add(b, e->hidden, (size_t)h->hidden * sizeof(float));
+    add(b, e->text, e->text_len);
+}
+
+static void hear_prompt(heard *h, const proa_event *e)
+{
+    for (int64_t i = 0; i < e->rows_count; i++) {
+        int64_t at = e->rows_first + i;
+        ADD(&h->prompt, at), ADD(&h->prompt, e->prompt_ids[i]), ADD(&h->prompt, e->prompt_logprobs[i]);
+        for (int32_t k = 0; k < e->top_count; k++)
+            ADD(&h->prompt, e->prompt_top[i * e->top_count + k].logprob);
+    }
+}
+
+static void hear_end(heard *h, const proa_event *e)
+{
+    h->done = true, h->finish = e->finish;
+    ADD(&h->end, e->finish), ADD(&h->end, e->new_tokens), ADD(&h->end, e->prompt_tokens);
+    ADD(&h->end, e->logprob_sum), ADD(&h->end, e->beams_count);
+    for (int32_t i = 0; i < e->beams_count; i++) {
+        const proa_beam_result *r = &e->beams[i];
+        ADD(&h->end, r->score), ADD(&h->end, r->logprob_sum), ADD(&h->end, r->finish), ADD(&h->end, r->sequence);
+        add(&h->end, r->ids, (size_t)r->count * sizeof *r->ids);
+        if (r->text) add(&h->end, r->text, r->text_len);
+    }
+    add(&h->end, e->text, e->text_len);
+    if (e->error) add(&h->end, e->error->text, strlen(e->error->text));
+}
+
+static void hear(const proa_event *e)
+{
+    heard *h = e->arg;
+    assert_false(h->done);
+    if (e->kind == PROA_EVENT_TOKEN) hear_token(h, e);
+    if (e->kind == PROA_EVENT_PROMPT) hear_prompt(h, e);
+    if (e->kind == PROA_EVENT_DONE) hear_end(h, e);
+    if (e->kind != PROA_EVENT_ROWS) return;
+    if (e->rows) add(&h->rows, e->rows, (size_t)(e->rows_count * e->columns) * sizeof(float));
+    if (e->pooled) add(&h->rows, e->pooled, (size_t)e->columns * sizeof(float));
+}
+
+static void forget(heard *h)
+{
+    for (int i = 0; i < SEQUENCES; i++) free(h->sequence[i].at);
+    free(h->rows.at), free(h->prompt.at), free(h->end.at);
+    *h = (heard){.done = false};
+}
+
+/* ---- what is asked ---- */
+
+typedef struct asked {
+    int32_t ids[1100], words[8], ends[4];
+    proa_bias bias[3];
+    const char *stops[2];
+    proa_request request;
+    int32_t comes, goes; /* the step before which it is submitted; is cancelled, -1: never */
+} asked;
+
+static const char *const models[] = {
+    GOLDEN "arch/bloom", GOLDEN "arch/gemma2",   GOLDEN "arch/gpt2",         GOLDEN "arch/gptj",
+    GOLDEN "arch/llama", GOLDEN "arch/llama3",   GOLDEN "arch/mistral",      GOLDEN "arch/mpt",
+    GOLDEN "arch/qwen2", GOLDEN "arch/qwen3",    GOLDEN "arch/t5",           GOLDEN "arch/t5_v1_1",
+    GOLDEN "arch/bert",  GOLDEN "arch/bert_mlm", GOLDEN "arch/bert_regress", MODELS "classics-10m",
+    MODELS "m30k-t5"};
+
+static int64_t length_of(int64_t context)
+{
+    static const int64_t edges[] = {1, 2, 63, 64, 65, 127, 128, 129};
+    int64_t most = proa_min64(context + 1, 200);
+    if (one_in(3)) return proa_min64(edges[dice(8)], most);
+    if (one_in(12)) return most - (int64_t)dice(3);
+    return 1 + dice((uint32_t)proa_min64(most, 100));
+}
+
+static void choose_words(asked *a, proa_options *o, int32_t vocab)
+{
+    for (int i = 0; i < 8; i++) a->words[i] = (int32_t)dice((uint32_t)vocab);
+    a->ends[0] = 1, a->ends[1] = 3, a->ends[2] = 6, a->ends[3] = 8;
+    proa_words w = {a->words, a->ends, 1 + (int32_t)dice(4)};
+    if (one_in(8)) o->banned_words = w;
+    if (one_in(8)) o->stop_words = w;
+    if (one_in(24)) o->allowed_words = w;
+    for (int i = 0; i < 3; i++) a->bias[i] = (proa_bias){(int32_t)dice((uint32_t)vocab), (float)dice(9) - 4};
+    if (one_in(8)) o->logit_bias = a->bias, o->logit_bias_count = 1 + (int32_t)dice(3);
+}
+
+static void choose_draws(proa_options *o)
+{
+    o->temperature = 0.3F + 0.25F * (float)dice(8);
+    o->seed = dice(1000);
+    if (one_in(2)) o->top_k = 1 + (int32_t)dice(60);
+    if (one_in(2)) o->top_p = 0.05F * (float)(1 + dice(20));
+    if (one_in(4)) o->min_p = 0.02F * (float)dice(20);
+    if (one_in(6)) o->typical_p = 0.05F * (float)(1 + dice(20));
+    if (one_in(3)) o->n = 1 + (int32_t)dice(5);
+    if (one_in(5)) o->best_of = (o->n ? o->n : 1) + (int32_t)dice(4);
+    if (one_in(5)) o->style = (proa_style)dice(3);
+    if (one_in(6)) o->top_p_decay = 0.9F;
+}
+
+static void choose_beams(proa_options *o)
+{
+    o->beams = 2 + (int32_t)dice(7);
+    o->style = (proa_style)dice(3);
+    o->early_stopping = (proa_early)dice(3);
+    if (one_in(2)) o->length_penalty = 0.25F * (float)dice(9) - 0.5F, o->given |= PROA_GIVEN(length_penalty);
+    if (o->style != PROA_STYLE_HF && one_in(4)) o->diversity_rate = 0.3F;
+    if (one_in(5)) o->beams_returned = 1 + (int32_t)dice((uint32_t)o->beams);
+    if (o->style == PROA_STYLE_HF && one_in(4))
+        o->beams = 4, o->beam_groups = 2, o->diversity_penalty = 0.5F, o->beams_returned = 0;
+}
+
+static void choose_history(proa_options *o)
+{
+    if (one_in(6)) o->repetition_penalty = 1.3F;
+    if (one_in(6)) o->presence_penalty = 0.7F;
+    if (one_in(6)) o->frequency_penalty = 0.4F;
+    if (one_in(6)) o->no_repeat_ngram = 1 + (int32_t)dice(3);
+    if (one_in(6)) o->min_tokens = (int32_t)dice(12);
+}
+
+static void choose_told(proa_options *o)
+{
+    if (one_in(3)) o->logprobs = true;
+    if (one_in(8)) o->top_logprobs = 1 + (int32_t)dice(5);
+    if (one_in(8)) o->prompt_logprobs = true;
+    if (one_in(10)) o->return_logits = true;
+    if (one_in(10)) o->return_hidden = true;
+}
+
+static void choose_options(asked *a, int32_t vocab, bool text)
+{
+    static const char *const stops[] = {"e", "the", " a", "ing", ". ", "\n", "nd", "r t"};
+    proa_options *o = &a->request.options;
+    uint32_t kind = dice(8);
+    o->max_tokens = one_in(12) ? 0 : one_in(4) ? 1 + (int32_t)dice(3) : 1 + (int32_t)dice(80);
+    if (kind >= 6) choose_beams(o);
+    else if (kind == 5) o->penalty_alpha = 0.2F * (float)(1 + dice(4)), o->top_k = 2 + (int32_t)dice(5);
+    else if (kind >= 2) choose_draws(o);
+    if (one_in(3)) choose_history(o), choose_words(a, o, vocab);
+    if (one_in(3)) choose_told(o);
+    o->ignore_eos = one_in(2);
+    for (; one_in(3) && o->end_ids_count < 3;)
+        o->end_ids[o->end_ids_count++] = (int32_t)dice((uint32_t)vocab);
+    for (int i = 0; i < 2; i++) a->stops[i] = stops[dice(8)];
+    if (text && one_in(3)) o->stop_strings = (proa_strings){a->stops, 1 + (int32_t)dice(2)};
+}
+
+static void choose_request(asked *a, const proa_info *info, heard *h)
+{
+    proa_request *r = &a->request;
+    memset(a, 0, sizeof *a);
+    for (int i = 0; i < 1100; i++) a->ids[i] = (int32_t)dice((uint32_t)info->vocab);
+    r->ids = a->ids, r->ids_count = length_of(info->context);
+    if (info->kind == PROA_KIND_ENCODER_DECODER && one_in(3))
+        r->decoder_ids = a->ids + 500, r->decoder_ids_count = one_in(3) ? length_of(130) : 1 + dice(4);
+    if (info->kind == PROA_KIND_ENCODER) r->task = PROA_TASK_ROWS;
+    else if (one_in(8)) r->task = one_in(2) ? PROA_TASK_ROWS : PROA_TASK_SCORE;
+    if (info->kind != PROA_KIND_DECODER && one_in(8)) r->task = PROA_TASK_ENCODE;
+    if (r->task == PROA_TASK_GENERATE) choose_options(a, info->vocab, info->has_tokenizer);
+    if (r->task == PROA_TASK_SCORE && one_in(2)) r->options.top_logprobs = 3;
+    r->on_event = hear, r->arg = h;
+    a->comes = (int32_t)dice(40);
+    a->goes = one_in(5) ? a->comes + (int32_t)dice(40) : -1;
+}
+
+/* ---- engines ---- */
+
+typedef struct round {
+    const char *model;
+    proa_engine_options options;
+    const char *ahead;
+    int count;
+} round_of;
+
+static proa_engine *open_as(const round_of *r, const proa_engine_options *options, const char *ahead)
+{
+    setenv("PROA_AHEAD", ahead, 1);
+    proa_engine *engine = open_or_fail(r->model, options);
+    unsetenv("PROA_AHEAD");
+    return engine;
+}
+
+static void ask(proa_engine *engine, const asked *a, heard *h, uint64_t *id)
+{
+    proa_err err = {.status = PROA_OK};
+    proa_info info;
+    proa_engine_info(engine, &info);
+    h->vocab = info.outputs, h->hidden = info.hidden;
+    proa_request r = a->request;
+    r.arg = h;
+    h->refused = proa_engine_submit(engine, &r, id, &err);
+    if (h->refused != PROA_OK) *id = 0;
+}
+
+static void run_alone(const round_of *r, const asked *all, heard *alone, bool drawn)
+{
+    const proa_engine_options plain = {.threads = 1,
+                                       .sequences_max = SEQUENCES,
+                                       .kv_tokens = 16384,
+                                       .dtype = r->options.dtype,
+                                       .quant = r->options.quant,
+                                       .kv_dtype = r->options.kv_dtype};
+    proa_engine *engine = open_as(r, &plain, drawn ? r->ahead : "host");
+    for (int i = 0; i < r->count; i++) {
+        uint64_t id;
+        if ((all[i].request.options.temperature > 0) != drawn) continue;
+        ask(engine, &all[i], &alone[i], &id);
+        proa_engine_run(engine);
+        assert_true(alone[i].done || alone[i].refused != PROA_OK);
+    }
+    proa_engine_close(engine);
+}
+
+static void run_together(const round_of *r, const asked *all, heard *together)
+{
+    proa_engine *engine = open_as(r, &r->options, r->ahead);
+    uint64_t id[REQUESTS_MAX] = {0};
+    proa_stats stats;
+    bool more = true;
+    for (int step = 0; step < 90 || more; step++) {
+        for (int i = 0; i < r->count; i++) {
+            if (all[i].comes == step) ask(engine, &all[i], &together[i], &id[i]);
+            if (all[i].goes == step && id[i]) proa_engine_cancel(engine, id[i]);
+        }
+        more = proa_engine_step(engine);
+    }
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    assert_int_equal(stats.running + stats.waiting, 0);
+    proa_engine_close(engine);
+}
+
+/* ---- comparing ---- */
+
+static uint32_t round_seed;
+
+static void same_bytes(const bytes *a, const bytes *b, bool part, const round_of *r, int i, const char *what)
+{
+    size_t n = part && a->len < b->len ? a->len : b->len;
+    if (a->len == n && (n == 0 || memcmp(a->at, b->at, n) == 0)) return;
+    size_t at = 0;
+    while (at < n && at < a->len && a->at[at] == b->at[at]) at++;
+    fail_msg("seed %u, %s, ahead %s, request %d: other %s, %zu and %zu bytes, from byte %zu on", round_seed,
+             r->model, r->ahead, i, what, a->len, b->len, at);
+}
+
+/* Text comes in pieces that what was cut off ends early, so that is not compared there. */
+static void compare(const heard *a, const heard *b, const round_of *r, int i)
+{
+    bool cut = a->finish == PROA_FINISH_CANCELLED;
+    bool narrow = r->options.sequences_max < SEQUENCES;
+    if (b->refused == PROA_OK && (a->refused == PROA_LIMIT || (a->refused == PROA_INVALID && narrow)))
+        return; /* fewer pages, fewer slots */
+    if (a->refused != b->refused)
+        fail_msg("seed %u, request %d: status %d, %d", round_seed, i, a->refused, b->refused);
+    if (a->refused != PROA_OK) return;
+    if (!a->done) fail_msg("seed %u, request %d is not done", round_seed, i);
+    for (int k = 0; k < SEQUENCES; k++) same_bytes(&a->sequence[k], &b->sequence[k], cut, r, i, "tokens");
+    same_bytes(&a->rows, &b->rows, cut, r, i, "rows");
+    same_bytes(&a->prompt, &b->prompt, cut, r, i, "prompt");
+    if (!cut) same_bytes(&a->end, &b->end, false, r, i, "end");
+}
+
+static void choose_round(round_of *r, const char *model)
+{
+    static const char *const dtypes[] = {NULL, "f32", "f16", "bf16"};
+    static const char *const aheads[] = {"host", "1", "1"};
+    proa_engine_options *o = &r->options;
+    *r = (round_of){.model = model, .ahead = aheads[dice(3)], .count = 4 + (int)dice(REQUESTS_MAX - 4)};
+    o->threads = 1 + (int32_t)dice(3);
+    o->sequences_max = one_in(4) ? SEQUENCES : 1 + (int32_t)dice(SEQUENCES);
+    o->step_tokens = one_in(2) ? 1 + (int32_t)dice(40) : 1 + (int32_t)dice(600);
+    o->kv_tokens = 64 * (1 + (int64_t)dice(one_in(2) ? 12 : 40));
+    o->dtype = dtypes[dice(4)];
+    if (one_in(5)) o->quant = "int8";
+    if (one_in(3)) o->kv_dtype = dtypes[1 + dice(3)];
+}
+
+static void play(uint32_t seed, const char *model)
+{
+    static asked all[REQUESTS_MAX];
+    static heard alone[REQUESTS_MAX], together[REQUESTS_MAX];
+    round_of r;
+    proa_info info;
+    state = round_seed = seed;
+    for (int i = 0; i < 4; i++) dice(2);
+    choose_round(&r, model);
+    proa_engine *engine = open_or_fail(model, NULL);
+    proa_engine_info(engine, &info);
+    proa_engine_close(engine);
+    for (int i = 0; i < r.count; i++) choose_request(&all[i], &info, &together[i]);
+    run_alone(&r, all, alone, false);
+    run_alone(&r, all, alone, true);
+    run_together(&r, all, together);
+    for (int i = 0; i < r.count; i++) {
+        compare(&together[i], &alone[i], &r, i);
+        forget(&together[i]), forget(&alone[i]);
+    }
+}
+
+static void each_hears_what_it_hears_alone(void **unused)
+{
+    const char *wanted = getenv("PROA_TRAFFIC"), *only = getenv("PROA_TRAFFIC_MODEL");
+    unsigned seed = 1, rounds = 1;
+    size_t step = wanted ? 1 : PART_OF(1, 3);
+    PROA_UNUSED(unused);
+    if (getenv("PROA_TEST_DEVICE")) skip(); /* there a row's bits depend on who shares its step */
+    if (wanted) sscanf(wanted, "%u,%u", &seed, &rounds);
+    for (unsigned i = 0; i < rounds; i++)
+        for (size_t m = 0; m < PROA_COUNT(models); m += step)
+            if (!only || strstr(models[m], only)) play((seed + i) * 1000 + (uint32_t)m, models[m]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_hears_what_it_hears_alone)};
+    return cmocka_run_group_tests_name("traffic", tests, NULL, NULL);
+}
