@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -61,11 +62,38 @@ static void futex_wake(void *word, uint32_t bits)
     syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
 }
 
+/* Whole numbers at the start of a file, to out; how many there are. "max" of cpu.max is none. */
+static int read_numbers(const char *folder, const char *name, long long out[2])
+{
+    char path[PROA_PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = n < (int)sizeof path ? fopen(path, "re") : NULL;
+    if (!f) return 0;
+    n = fscanf(f, "%lld %lld", &out[0], &out[1]);
+    fclose(f);
+    return n;
+}
+
+int proa_cpu_quota(const char *folder)
+{
+    long long v[2] = {0, 0}, period[2] = {0, 0};
+    if (read_numbers(folder, "cpu.max", v) != 2) { /* microseconds of CPU in a period of so many */
+        if (read_numbers(folder, "cpu/cpu.cfs_quota_us", v) < 1) return 0;
+        if (read_numbers(folder, "cpu/cpu.cfs_period_us", period) < 1) return 0;
+        v[1] = period[0];
+    }
+    if (v[0] < 1 || v[1] < 1) return 0; /* -1: no limit */
+    return (int)proa_min64(PROA_THREADS_MAX, proa_ceil_div(v[0], v[1]));
+}
+
+/* More threads than the share is worth would spend it waiting for each other, and then all stand still to the end of the
+ * period. */
 int proa_cpu_count(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    int n = CPU_COUNT(&set);
+    int n = CPU_COUNT(&set), quota = proa_cpu_quota("/sys/fs/cgroup");
+    if (quota > 0 && quota < n) n = quota;
     return n < 1 ? 1 : n > PROA_THREADS_MAX ? PROA_THREADS_MAX : n;
 }
 

@@ -22,7 +22,11 @@ int proa_pool_threads(const proa_pool *pool);
  * grain (but the last), and a job of few of them is the first workers' alone. Workers that wait spin a moment and then sleep. */
 void proa_pool_run(proa_pool *pool, int64_t items, int64_t grain, proa_task_fn *fn, void *arg);
 
-/* CPUs that this process may run on (the affinity mask), at least 1. */
+/* CPUs that this process may run on: the affinity mask, or as many as its container's share of time is worth where that is
+ * less (docker run --cpus 2). 1..PROA_THREADS_MAX. */
 int proa_cpu_count(void);
+/* How many CPUs the control group whose files lie in this folder may keep busy, rounded up: cpu.max, or cpu/cpu.cfs_quota_us of
+ * version 1. 0: no limit, or none that can be read. */
+int proa_cpu_quota(const char *folder);
 
 #endif
