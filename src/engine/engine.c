@@ -44,11 +44,11 @@ static proa_status read_defaults(proa_engine *e, const char *path, proa_err *err
 static void make_tables(proa_engine *e)
 {
     int64_t n = e->sizes.sequences_max, cap = proa_sizes_table(e->model);
-    proa_table **sets[] = {&e->self, &e->spare, &e->cross};
+    proa_table **sets[PROA_TABLES] = {&e->self, &e->spare, &e->cross};
     e->table_cap = cap;
-    e->table_memory = proa_calloc((size_t)(3 * n * cap), sizeof *e->table_memory);
+    e->table_memory = proa_calloc((size_t)(PROA_TABLES * n * cap), sizeof *e->table_memory);
     e->slot_used = proa_calloc((size_t)n, sizeof *e->slot_used);
-    for (int64_t s = 0; s < 3; s++) {
+    for (int64_t s = 0; s < PROA_TABLES; s++) {
         *sets[s] = proa_calloc((size_t)n, sizeof **sets[s]);
         for (int64_t i = 0; i < n; i++)
             (*sets[s])[i] = (proa_table){e->table_memory + (s * n + i) * cap, 0, (int32_t)cap};
@@ -97,6 +97,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(open_tokenizer(e, path, err));
     PROA_TRY(read_defaults(e, path, err));
     proa_sizes_for_model(&e->sizes, e->model);
+    PROA_TRY(proa_sizes_check(&e->sizes, e->model, err));
     malloc_trim(0); /* what reading the JSON files left behind */
     proa_memory_plan(&e->memory, &e->sizes, e->model, e->tokenizer);
     PROA_TRY(proa_memory_check(&e->memory, e->model, err));

@@ -83,6 +83,15 @@ int64_t proa_sizes_table(const proa_model *m)
     return proa_ceil_div(proa_max64(m->config.context, m->plan.rows_max), PROA_PAGE_TOKENS) + 1;
 }
 
+proa_status proa_sizes_check(const proa_sizes *s, const proa_model *m, proa_err *err)
+{
+    int64_t most = INT32_MAX / (PROA_TABLES * proa_sizes_table(m));
+    if (s->sequences_max <= most) return PROA_OK;
+    return PROA_FAIL(
+        err, LIMIT, "%d sequences of %lld tokens have more pages than can be counted; --sequences %lld would do",
+        s->sequences_max, (long long)m->config.context, (long long)most);
+}
+
 static int64_t scratch_bytes(const proa_model *m)
 {
     proa_ctx_need need = proa_model_need(m);
@@ -93,7 +102,7 @@ static int64_t scratch_bytes(const proa_model *m)
 /* Vectors of the step, page tables, the sampler's scratch. */
 static int64_t bookkeeping_bytes(const proa_sizes *s, const proa_model *m)
 {
-    int64_t tables = 3 * (int64_t)s->sequences_max * proa_sizes_table(m) * 4;
+    int64_t tables = PROA_TABLES * (int64_t)s->sequences_max * proa_sizes_table(m) * 4;
     int64_t samplers = proa_pool_threads(m->ctx.pool) * proa_sampler_bytes(m->plan.width[PROA_REG_OUT]);
     if (m->arch->kind == PROA_KIND_ENCODER) samplers = 0;
     return tables + samplers + 96 * m->plan.rows_max + (int64_t)m->arena.bytes;

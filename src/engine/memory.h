@@ -11,6 +11,7 @@
 #define PROA_STEP_TOKENS_DEFAULT 512
 #define PROA_HEAD_ROWS           64 /* rows of logits at once: 32 MB at a vocabulary of 128k */
 #define PROA_BEST_ROWS           512 /* rows that a device judges at once, of which only ids come back: 256 MB */
+#define PROA_TABLES              3   /* page tables of a sequence: its own, the next step's, the encoder's */
 #define PROA_SEQUENCE_TOKENS     128 /* pages planned for each running sequence when nobody says how many */
 
 /* An engine's options with the defaults put in, checked. */
@@ -34,6 +35,8 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m);
 /* Pages of the pool, and entries of one sequence's page table. */
 int64_t proa_sizes_pages(const proa_sizes *s);
 int64_t proa_sizes_table(const proa_model *m);
+/* LIMIT when the page tables of all that may run have more entries than an int32 counts, by which kernels find them. */
+PROA_MUST_CHECK proa_status proa_sizes_check(const proa_sizes *s, const proa_model *m, proa_err *err);
 void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m,
                       const proa_tokenizer *tokenizer);
 /* NO_MEMORY with the sum, its parts and what would fit, when the model's device has less. */

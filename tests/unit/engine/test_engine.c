@@ -3,6 +3,7 @@
  * not matter; cancelling gives everything back; the decode loop allocates nothing; bad requests are refused. */
 #include "engine_test.h"
 
+#include "base/file.h"
 #include "tensor/dtype.h"
 #include "weights/weights.h"
 
@@ -333,6 +334,31 @@ static void bad_models_are_refused(void **state)
     assert_non_null(strstr(err.text, "keys and values"));
 }
 
+/* A context that a configuration only claims, and as many sequences as are allowed: their tables are found by 32 bits. */
+static void tables_that_cannot_be_counted_are_refused(void **state)
+{
+    char folder[] = "/tmp/proa-tables-XXXXXX", path[64];
+    proa_engine *engine = NULL;
+    proa_err err = {.status = PROA_OK};
+    proa_buf config;
+    PROA_UNUSED(state);
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(proa_file_read(&config, GOLDEN "arch/t5/config.json", PROA_MIB, NULL), PROA_OK);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    assert_int_equal(symlink(GOLDEN "arch/t5/model.safetensors", path), 0);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *f = fopen(path, "w");
+    fprintf(f, "{\"n_positions\":%d,%s", PROA_CONTEXT_MAX, strchr(config.ptr, '{') + 1);
+    fclose(f);
+    proa_engine_options options = {.sequences_max = PROA_SEQUENCES_MAX, .kv_tokens = 4096, .threads = 1};
+    assert_int_equal(proa_engine_open(&engine, folder, &options, &err), PROA_LIMIT);
+    assert_non_null(strstr(err.text, "--sequences 2730 would do"));
+    unlink(path);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    unlink(path), rmdir(folder);
+    proa_buf_release(&config);
+}
+
 /* Prompts longer than a page, continued over page edges, chunked in every way, say the same. */
 static void chunks_do_not_matter(void **state)
 {
@@ -474,17 +500,29 @@ static void decoders_have_no_encoder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON(batched_equals_single, "qwen3"),      ON(batched_equals_single, "mistral"),
-        ON(batched_equals_single, "gptj"),       ON(batched_equals_single, "t5_v1_1"),
-        ON(cancel_gives_back, "llama3"),         ON(cancel_gives_back, "t5"),
-        ON(decode_allocates_nothing, "llama3"),  ON(decode_allocates_nothing, "t5"),
-        ON(threads_submit_and_cancel, "llama3"), ON(threads_submit_and_cancel, "t5"),
-        ON(a_thread_goes_on, "llama3"),          ON(a_thread_goes_on, "t5"),
-        ON(chunks_do_not_matter, "llama"),       ON(chunks_do_not_matter, "gpt2"),
-        ON(encode_gives_hidden_states, "bert"),  ON(encode_gives_hidden_states, "bert_regress"),
-        ON(vectors_stand_in_for_ids, "t5"),      ON(encode_gives_hidden_states, "t5"),
-        ON(decoders_have_no_encoder, "llama"),   ON(bad_requests_are_refused, "llama"),
-        ON(large_steps_equal_small, "bert"),     cmocka_unit_test(bad_models_are_refused),
+        ON(batched_equals_single, "qwen3"),
+        ON(batched_equals_single, "mistral"),
+        ON(batched_equals_single, "gptj"),
+        ON(batched_equals_single, "t5_v1_1"),
+        ON(cancel_gives_back, "llama3"),
+        ON(cancel_gives_back, "t5"),
+        ON(decode_allocates_nothing, "llama3"),
+        ON(decode_allocates_nothing, "t5"),
+        ON(threads_submit_and_cancel, "llama3"),
+        ON(threads_submit_and_cancel, "t5"),
+        ON(a_thread_goes_on, "llama3"),
+        ON(a_thread_goes_on, "t5"),
+        ON(chunks_do_not_matter, "llama"),
+        ON(chunks_do_not_matter, "gpt2"),
+        ON(encode_gives_hidden_states, "bert"),
+        ON(encode_gives_hidden_states, "bert_regress"),
+        ON(vectors_stand_in_for_ids, "t5"),
+        ON(encode_gives_hidden_states, "t5"),
+        ON(decoders_have_no_encoder, "llama"),
+        ON(bad_requests_are_refused, "llama"),
+        ON(large_steps_equal_small, "bert"),
+        cmocka_unit_test(bad_models_are_refused),
+        cmocka_unit_test(tables_that_cannot_be_counted_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
