@@ -17,8 +17,8 @@
 #define ROWS_MAX               6
 #define PREFETCH_FEW           2048 /* bytes ahead, see README.md */
 #define PREFETCH_TALL          4096
-#define PART_LOAD(p, n)        _mm256_maskload_ps(p, part(n))
-#define PART_STORE(p, n, v)    _mm256_maskstore_ps(p, part(n), v)
+#define PART_LOAD(p, n)        load_part(p, n)
+#define PART_STORE(p, n, v)    store_part(p, n, v)
 #define F16(p)                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define PART_STORE_I8(p, n, q) store_i8(p, n, q)
 #define ANY_ABOVE(a, b)        (_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0)
@@ -30,6 +30,18 @@ static PROA_ALWAYS_INLINE __m256i part(int64_t n)
 {
     static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     return _mm256_loadu_si256((const __m256i *)(const void *)(lanes + 8 - n));
+}
+
+static PROA_ALWAYS_INLINE __m256 load_part(const float *p, int64_t n)
+{
+    return n >= LANES ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, part(n));
+}
+
+/* A masked store is microcode on AMD's cores, some twenty cycles: whole vectors go without. */
+static PROA_ALWAYS_INLINE void store_part(float *p, int64_t n, __m256 v)
+{
+    if (n >= LANES) _mm256_storeu_ps(p, v);
+    else _mm256_maskstore_ps(p, part(n), v);
 }
 
 static PROA_ALWAYS_INLINE void store_i8(int8_t *out, int64_t n, __m256i q)
