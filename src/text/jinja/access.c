@@ -129,12 +129,13 @@ proa_jval proa_j_attr(proa_jrun *run, proa_jval object, proa_str name)
     return place ? *place : proa_j_undefined_in(PROA_J_UNDEF_ATTR, object, name);
 }
 
-static proa_jval char_at(proa_jval text, int64_t i, bool *found)
+static proa_jval char_at(proa_jrun *run, proa_jval text, int64_t i, bool *found)
 {
     proa_str s = proa_j_text(text);
     int32_t c;
     if (i < 0) i += proa_char_count(s);
     size_t at = i < 0 ? s.len : proa_j_offset(s, i);
+    proa_j_charge_text(run, at);
     *found = at < s.len;
     if (!*found) return proa_j_none();
     return proa_j_view((proa_str){s.ptr + at, (size_t)proa_char_next((proa_str){s.ptr + at, s.len - at}, &c)});
@@ -145,7 +146,7 @@ static proa_jval element(proa_jrun *run, proa_jval object, proa_jval key, bool *
     const proa_jval *place = NULL;
     int64_t i = proa_j_whole(key);
     *found = false;
-    if (object.kind == PROA_J_STRING && proa_j_is_whole(key)) return char_at(object, i, found);
+    if (object.kind == PROA_J_STRING && proa_j_is_whole(key)) return char_at(run, object, i, found);
     if (proa_j_is_seq(object) && proa_j_is_whole(key)) {
         if (i < 0) i += object.seq->len;
         if (i >= 0 && i < object.seq->len) place = &object.seq->items[i];
@@ -248,6 +249,7 @@ proa_jval proa_j_slice(proa_jrun *run, proa_jval object, const proa_jval bounds[
         proa_j_fail(run, PROA_INVALID, "'%s' object is not subscriptable by a slice", proa_j_type_name(object));
         return proa_j_none();
     }
+    proa_j_charge_text(run, proa_j_text(object).len);
     span s = span_of(run, bounds, proa_j_len(run, object));
     if (run->failed) return proa_j_none();
     if (object.kind == PROA_J_STRING) return slice_text(run, object, s);

@@ -143,10 +143,19 @@ static void bind(proa_jrun *run, const proa_jfunction *row, const proa_jcall *ca
     if (given < row->needed) proa_j_fail(run, PROA_INVALID, "%s() misses an argument", row->name);
 }
 
+/* What is done with a text mostly goes over all of it, and over the texts among the arguments. */
+static void charge_texts(proa_jrun *run, proa_jval self, const proa_jval bound[PROA_J_ARGS_MAX])
+{
+    size_t bytes = proa_j_text(self).len;
+    for (int i = 0; i < PROA_J_ARGS_MAX; i++) bytes += proa_j_text(bound[i]).len;
+    proa_j_charge_text(run, bytes);
+}
+
 proa_jval proa_j_apply(proa_jrun *run, const proa_jfunction *row, proa_jval self, const proa_jcall *call)
 {
     proa_jval bound[PROA_J_ARGS_MAX] = {{.kind = PROA_J_ABSENT}};
     if (row->params) bind(run, row, call, bound);
+    charge_texts(run, self, bound);
     if (run->failed) return proa_j_none();
     proa_jval v = row->fn(run, self, bound, call);
     bool made = v.kind == PROA_J_ITERATOR && (self.kind != PROA_J_ITERATOR || v.seq != self.seq);

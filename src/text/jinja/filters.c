@@ -104,6 +104,16 @@ FILTER(f_forceescape)
     return proa_j_escape(run, v);
 }
 
+/* The lines of the text and a line feed, which the filter adds: behind \r it ends no line of its own. */
+static proa_jval lines_to_indent(proa_jrun *run, proa_str s)
+{
+    char *text = proa_j_alloc(run, s.len + 2);
+    if (!text) return proa_j_list(run, PROA_J_LIST, 0);
+    if (s.len) memcpy(text, s.ptr, s.len);
+    text[s.len] = '\n';
+    return proa_j_lines(run, (proa_str){text, s.len + 1}, false);
+}
+
 FILTER(f_indent)
 {
     PROA_UNUSED(call);
@@ -113,9 +123,7 @@ FILTER(f_indent)
         width = proa_j_text(proa_j_math(run, PROA_T_MUL, proa_j_view(proa_str_c(" ")),
                                         proa_j_int(proa_j_int_arg(run, args[0], 4))));
     if (run->failed) return self;
-    proa_jval lines = proa_j_lines(run, s, false);
-    if (s.len == 0 || proa_j_lines(run, (proa_str){s.ptr + s.len - 1, 1}, false).seq->items[0].len == 0)
-        proa_j_push(run, lines, proa_j_view((proa_str){"", 0})); /* the line feed that the filter adds ends one more */
+    proa_jval lines = lines_to_indent(run, s);
     proa_buf_clear(&run->scratch);
     if (proa_j_truth(args[1])) proa_buf_str(&run->scratch, width);
     for (int64_t i = 0; i < lines.seq->len && proa_j_charge(run, 1); i++) {

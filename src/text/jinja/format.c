@@ -154,7 +154,10 @@ static int64_t star_or_digits(percent *p, int64_t otherwise)
     if (p->at < p->format.len && p->format.ptr[p->at] == '*') {
         p->at++;
         n = proa_j_int_arg(p->run, next_value(p), 0);
-        if (n > WIDTH_MAX) proa_j_fail(p->run, PROA_LIMIT, "a field wider than %d characters", WIDTH_MAX);
+        if (n > WIDTH_MAX || n < -WIDTH_MAX) {
+            proa_j_fail(p->run, PROA_LIMIT, "a field wider than %d characters", WIDTH_MAX);
+            n = 0;
+        }
     } else take_digits(p->run, p->format, &p->at, &n);
     return n;
 }

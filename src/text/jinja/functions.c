@@ -28,24 +28,34 @@ FUNCTION(g_range)
     return v;
 }
 
+static void put_pair(proa_jrun *run, proa_jval dict, proa_jval item)
+{
+    proa_jval pair = proa_j_is_seq(item) ? item : proa_j_to_list(run, item);
+    if (pair.seq->len != 2) proa_j_fail(run, PROA_INVALID, "dict() takes pairs");
+    else proa_j_put(run, dict, pair.seq->items[0], pair.seq->items[1]);
+}
+
+/* The members of a mapping, or pairs. Members are not looked for by their key: NaN is one that nobody finds. */
+static void put_members(proa_jrun *run, proa_jval dict, proa_jval from)
+{
+    proa_jval item;
+    proa_jiter it;
+    if (from.kind == PROA_J_DICT) {
+        for (int64_t i = 0; i < from.dict->len && proa_j_charge(run, 1); i++)
+            proa_j_put(run, dict, from.dict->entries[i].key, from.dict->entries[i].value);
+        return;
+    }
+    if (!proa_j_iter(run, &it, from)) return;
+    while (proa_j_next(run, &it, &item)) put_pair(run, dict, item);
+}
+
 /* dict(mapping or pairs, name=value, ...), which namespace() takes too. */
 static proa_jval make_dict(proa_jrun *run, proa_jkind kind, const proa_jcall *call)
 {
-    proa_jval v = proa_j_dict(run, kind, call->named_count), item;
-    proa_jiter it;
+    proa_jval v = proa_j_dict(run, kind, call->named_count);
     if (call->count > 1)
         proa_j_fail(run, PROA_INVALID, "dict expected at most 1 argument, got %d", (int)call->count);
-    if (call->count == 1 && proa_j_iter(run, &it, call->pos[0]))
-        while (proa_j_next(run, &it, &item)) {
-            proa_jval pair = item;
-            if (call->pos[0].kind == PROA_J_DICT) {
-                proa_j_put(run, v, item, *proa_j_find(run, call->pos[0], item));
-                continue;
-            }
-            if (!proa_j_is_seq(pair)) pair = proa_j_to_list(run, item);
-            if (pair.seq->len != 2) proa_j_fail(run, PROA_INVALID, "dict() takes pairs");
-            else proa_j_put(run, v, pair.seq->items[0], pair.seq->items[1]);
-        }
+    if (call->count == 1) put_members(run, v, call->pos[0]);
     for (int32_t i = 0; i < call->named_count; i++)
         proa_j_put(run, v, proa_j_view(call->named[i].name), call->named[i].value);
     return v;

@@ -2,6 +2,7 @@
  * methods.c - the methods of strings, lists, dicts, loops and cyclers that templates may call. */
 #include "text/jinja/run.h"
 
+#include "base/checked.h"
 #include "base/limits.h"
 #include "text/unicode.h"
 #include <string.h>
@@ -155,7 +156,7 @@ static void turn_round(proa_jseq *seq)
 /* From the end: the parts come in reverse and are turned round. */
 static void rsplit_text(proa_jrun *run, proa_jval list, proa_str s, proa_str by, int64_t most)
 {
-    for (; most != 0 && proa_j_charge(run, (int64_t)s.len / 64 + 1); most--) {
+    for (; most != 0 && proa_j_charge(run, 1); most--) {
         const char *found = find_last(s, by);
         if (!found) break;
         size_t n = (size_t)(found - s.ptr);
@@ -276,7 +277,6 @@ static int64_t find(proa_jrun *run, proa_jval self, const proa_jval *args, bool 
     int64_t from;
     proa_str what = proa_j_str_arg(run, args[0], "the text to find"), s = part(run, self, args, 1, &from);
     if (run->failed || !s.ptr) return -1;
-    proa_j_charge(run, (int64_t)s.len / 64);
     const char *found = last            ? find_last(s, what)
                         : what.len == 0 ? s.ptr
                                         : memmem(s.ptr, s.len, what.ptr, what.len);
@@ -407,11 +407,10 @@ METHOD(str_rpartition)
 }
 
 /* Each character passes, and there is one. */
-static proa_jval all_chars(proa_jrun *run, proa_jval self, bool (*pass)(int32_t c))
+static proa_jval all_chars(proa_jval self, bool (*pass)(int32_t c))
 {
     proa_str s = proa_j_text(self);
     int32_t c;
-    proa_j_charge(run, (int64_t)s.len / 64);
     for (size_t at = 0; at < s.len;) {
         at += (size_t)proa_char_next((proa_str){s.ptr + at, s.len - at}, &c);
         if (!pass(c)) return proa_j_bool(false);
@@ -443,37 +442,37 @@ static bool is_ascii(int32_t c)
 METHOD(str_isdigit)
 {
     UNUSED_ARGS;
-    return all_chars(run, self, is_decimal);
+    return all_chars(self, is_decimal);
 }
 
 METHOD(str_isnumeric)
 {
     UNUSED_ARGS;
-    return all_chars(run, self, proa_char_is_numeric);
+    return all_chars(self, proa_char_is_numeric);
 }
 
 METHOD(str_isalpha)
 {
     UNUSED_ARGS;
-    return all_chars(run, self, is_alpha);
+    return all_chars(self, is_alpha);
 }
 
 METHOD(str_isalnum)
 {
     UNUSED_ARGS;
-    return all_chars(run, self, is_alnum);
+    return all_chars(self, is_alnum);
 }
 
 METHOD(str_isspace)
 {
     UNUSED_ARGS;
-    return all_chars(run, self, proa_j_is_space);
+    return all_chars(self, proa_j_is_space);
 }
 
 METHOD(str_isascii)
 {
     UNUSED_ARGS;
-    return self.len == 0 ? proa_j_bool(true) : all_chars(run, self, is_ascii);
+    return self.len == 0 ? proa_j_bool(true) : all_chars(self, is_ascii);
 }
 
 /* There is a letter with case, and none has the other one. */
@@ -506,7 +505,7 @@ METHOD(str_islower)
 static proa_jval justify(proa_jrun *run, proa_jval self, const proa_jval *args, int align)
 {
     proa_str s = proa_j_text(self), fill = {" ", 1};
-    int64_t width = proa_j_int_arg(run, args[0], 0), more = width - proa_char_count(s), left;
+    int64_t width = proa_max64(proa_j_int_arg(run, args[0], 0), 0), more = width - proa_char_count(s), left;
     if (proa_j_given(args[1])) fill = proa_j_str_arg(run, args[1], "the fill character");
     if (proa_char_count(fill) != 1)
         proa_j_fail(run, PROA_INVALID, "The fill character must be exactly one character long");
@@ -544,7 +543,7 @@ METHOD(str_zfill)
     PROA_UNUSED(call);
     proa_str s = proa_j_text(self);
     size_t sign = s.len && (s.ptr[0] == '-' || s.ptr[0] == '+');
-    int64_t more = proa_j_int_arg(run, args[0], 0) - proa_char_count(s);
+    int64_t more = proa_max64(proa_j_int_arg(run, args[0], 0), 0) - proa_char_count(s);
     if (more <= 0 || !proa_j_charge(run, more / 16)) return self;
     proa_buf_clear(&run->scratch);
     proa_buf_append(&run->scratch, s.ptr, sign);

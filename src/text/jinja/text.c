@@ -105,7 +105,7 @@ static proa_jval recase(proa_jrun *run, proa_str s, casing how)
     bool inside = false; /* of a word */
     int32_t c;
     proa_buf_clear(out);
-    if (!proa_j_charge(run, (int64_t)s.len / 64)) return proa_j_none();
+    if (!proa_j_charge_text(run, s.len)) return proa_j_none();
     for (size_t at = 0, after; at < s.len; at = after) {
         after = at + (size_t)proa_char_next((proa_str){s.ptr + at, s.len - at}, &c);
         bool first = how == CAPITAL ? at == 0 : how == TITLE && !inside;

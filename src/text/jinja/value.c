@@ -58,6 +58,14 @@ bool proa_j_charge(proa_jrun *run, int64_t n)
     return !run->failed;
 }
 
+bool proa_j_charge_text(proa_jrun *run, size_t bytes)
+{
+    enum {
+        BYTES_A_STEP = 64
+    }; /* a search goes over them faster than a step is, a walk by characters not much slower */
+    return proa_j_charge(run, (int64_t)(bytes / BYTES_A_STEP));
+}
+
 void *proa_j_alloc(proa_jrun *run, size_t bytes)
 {
     if (bytes > (size_t)PROA_TEMPLATE_MEMORY_MAX || run->arena.bytes > (size_t)PROA_TEMPLATE_MEMORY_MAX - bytes) {
@@ -196,7 +204,8 @@ proa_jval *proa_j_find_str(proa_jrun *run, proa_jval dict, proa_str key)
     if (!proa_j_charge(run, d->len / 16)) return NULL;
     for (int64_t i = 0; i < d->len; i++) {
         const proa_jval *k = &d->entries[i].key;
-        if (k->kind == PROA_J_STRING && k->len == key.len && memcmp(k->s, key.ptr, key.len) == 0)
+        if (k->kind == PROA_J_STRING && k->len == key.len && proa_j_charge_text(run, key.len) &&
+            memcmp(k->s, key.ptr, key.len) == 0)
             return &d->entries[i].value;
     }
     return NULL;
@@ -357,10 +366,10 @@ static int compare_numbers(proa_jval a, proa_jval b)
     return x < y ? -1 : x > y;
 }
 
-static int compare_strings(proa_jval a, proa_jval b)
+static int compare_strings(proa_jrun *run, proa_jval a, proa_jval b)
 {
     size_t n = a.len < b.len ? a.len : b.len;
-    int order = n ? memcmp(a.s, b.s, n) : 0;
+    int order = n && proa_j_charge_text(run, n) ? memcmp(a.s, b.s, n) : 0;
     if (order) return order < 0 ? -1 : 1;
     return a.len < b.len ? -1 : a.len > b.len;
 }
@@ -399,7 +408,7 @@ static bool equal_at(proa_jrun *run, proa_jval a, proa_jval b, int depth)
     switch (a.kind) {
     case PROA_J_UNDEFINED:
     case PROA_J_NONE: return true;
-    case PROA_J_STRING: return a.len == b.len && compare_strings(a, b) == 0;
+    case PROA_J_STRING: return a.len == b.len && compare_strings(run, a, b) == 0;
     case PROA_J_LIST:
     case PROA_J_TUPLE:
     case PROA_J_RANGE:
@@ -418,7 +427,7 @@ static int compare_at(proa_jrun *run, proa_jval a, proa_jval b, const char *op, 
 {
     if (too_deep(run, depth)) return 0;
     if (proa_j_is_number(a) && proa_j_is_number(b)) return compare_numbers(a, b);
-    if (a.kind == PROA_J_STRING && b.kind == PROA_J_STRING) return compare_strings(a, b);
+    if (a.kind == PROA_J_STRING && b.kind == PROA_J_STRING) return compare_strings(run, a, b);
     if (a.kind == b.kind && (a.kind == PROA_J_LIST || a.kind == PROA_J_TUPLE)) {
         for (int64_t i = 0; i < a.seq->len && i < b.seq->len; i++)
             if (!equal_at(run, a.seq->items[i], b.seq->items[i], depth + 1))
@@ -443,7 +452,7 @@ static bool has_text(proa_jrun *run, proa_jval container, proa_jval item)
                     proa_j_type_name(item));
         return false;
     }
-    proa_j_charge(run, container.len / 64);
+    proa_j_charge_text(run, container.len);
     return item.len == 0 || memmem(container.s, container.len, item.s, item.len) != NULL;
 }
 

@@ -100,6 +100,8 @@ void proa_j_fail(proa_jrun *run, proa_status status, const char *fmt, ...) PROA_
 bool proa_j_fail_undefined(proa_jrun *run, proa_jval v);
 /* Counts n steps of work; false when there were too many, or something failed. */
 bool proa_j_charge(proa_jrun *run, int64_t n);
+/* The same for work that goes over `bytes` of a text. */
+bool proa_j_charge_text(proa_jrun *run, size_t bytes);
 /* Zeroed memory of the rendering; NULL when PROA_TEMPLATE_MEMORY_MAX is reached (and it has failed). */
 void *proa_j_alloc(proa_jrun *run, size_t bytes);
 

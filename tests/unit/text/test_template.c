@@ -235,6 +235,33 @@ static void test_messages(void **state)
                 "a\nb|None|{\"x\": [1]};\"{x\";{\"y\": 2};");
 }
 
+/* ---- indent: what ends with a character of several bytes, or with one of Python's line ends ---- */
+
+static void test_indent(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"\xC3\xA9", "\xC3\xA9"},
+                                           {"a\\n\xE4\xBD\xA0", "a\n  \xE4\xBD\xA0"},
+                                           {"a\\r", "a"},
+                                           {"a\\u2028", "a\n"},
+                                           {"a\\n", "a\n"},
+                                           {"a\\n\\r", "a\n"},
+                                           {"", ""}};
+    for (size_t i = 0; i < PROA_COUNT(cases); i++) {
+        char source[64], want[64];
+        proa_template *t;
+        proa_buf out;
+        proa_buf_init(&out, 1 << 20);
+        snprintf(source, sizeof source, "{{ '%s'|indent(2) }}|", cases[i][0]);
+        snprintf(want, sizeof want, "%s|", cases[i][1]);
+        assert_int_equal(proa_template_new(&t, proa_str_c(source), NULL), PROA_OK);
+        assert_int_equal(proa_template_render(t, NULL, &out, NULL), PROA_OK);
+        assert_string_equal(out.ptr, want);
+        proa_template_free(t);
+        proa_buf_release(&out);
+    }
+}
+
 /* ---- limits ---- */
 
 static proa_status render(const char *source, proa_err *err)
@@ -304,6 +331,42 @@ static void test_limits(void **state)
     assert_string_equal(err.text, "line 1: can only concatenate str (not \"int\") to str");
 }
 
+/* What fails while a value is made must not be taken for the value. */
+static void test_failing_values(void **state)
+{
+    (void)state;
+    proa_err err = {0};
+    /* NaN is a key that is found by nobody, dict() of its own dict too */
+    assert_int_equal(render("{{ dict({(1e308 * 10 - 1e308 * 10): 1})|length }}", &err), PROA_OK);
+    expect_limit(strdup("{% set ns = namespace(d={}) %}{% for i in range(20000) %}"
+                        "{% set ns.d = dict(ns.d, **{i|string: i}) %}{% endfor %}"),
+                 "more than");
+    assert_int_equal(render("{{ '%*d' % (-9223372036854775807 - 1, 1) }}", &err), PROA_LIMIT);
+    assert_int_equal(render("{{ 'x'.center(-9223372036854775807 - 1) }}", &err), PROA_OK);
+    /* 256 MiB but for a few bytes are taken when the filter begins */
+    expect_limit(
+        strdup("{% set x = 'a' * (256 * 1024 * 1024 - 300) %}{% set y = 'b' %}{% for i in range(99) %}"
+               "{% set y = 'b'|indent('  ') %}{% endfor %}"),
+        "memory");
+}
+
+/* Work on a long text is steps too: these are 100,000 times 10 MB. */
+static void test_long_texts(void **state)
+{
+    (void)state;
+    static const char *const work[] = {"x|length", "x.count('c')", "x.partition('c')|length",
+                                       "x[1:2]",   "x == y",       "x < y",
+                                       "'c' in x", "d[x]"};
+    for (size_t i = 0; i < PROA_COUNT(work); i++) {
+        char source[512];
+        snprintf(source, sizeof source,
+                 "{%% set x = 'ab' * 5000000 %%}{%% set y = 'ab' * 4999999 ~ 'ac' %%}{%% set d = {y: 1} %%}"
+                 "{%% for i in range(99999) %%}{%% if %s %%}{%% endif %%}{%% endfor %%}",
+                 work[i]);
+        expect_limit(strdup(source), "more than");
+    }
+}
+
 /* Long sums, long rows of `or` and long elif chains are no nesting. */
 static void test_long(void **state)
 {
@@ -356,9 +419,12 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_snippets), cmocka_unit_test(test_chats),    cmocka_unit_test(test_places),
-        cmocka_unit_test(test_named),    cmocka_unit_test(test_messages), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_long),     cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_snippets),   cmocka_unit_test(test_chats),
+        cmocka_unit_test(test_places),     cmocka_unit_test(test_named),
+        cmocka_unit_test(test_messages),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_long),       cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_indent),     cmocka_unit_test(test_failing_values),
+        cmocka_unit_test(test_long_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
