@@ -71,9 +71,28 @@ static proa_status check_metrics(const Inference__ModelMetrics *metrics, proa_er
     return PROA_OK;
 }
 
+/* Tags become labels of metrics: one that Prometheus does not read would cost it the whole page, of all models. */
+static proa_status check_tags(const Inference__ModelConfig *c, proa_err *err)
+{
+    static const char name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    size_t bytes = 0;
+    for (size_t i = 0; i < c->n_metric_tags; i++) {
+        const Inference__ModelConfig__MetricTagsEntry *t = c->metric_tags[i];
+        if (t->key[strspn(t->key, name)])
+            return PROA_FAIL(
+                err, INVALID, "metric tag '%s' for %s is no name of a label: letters, digits and underscores are",
+                t->key, c->name);
+        bytes += strlen(t->key) + 2 * strlen(t->value); /* of which each character may need a backslash */
+    }
+    if (bytes <= PROA_METRIC_LABELS_BYTES_MAX / 2) return PROA_OK;
+    return PROA_FAIL(err, LIMIT, "the metric tags for %s are too long", c->name);
+}
+
 proa_status proa_config_check(const Inference__ModelConfig *c, proa_err *err)
 {
     if (!c->name[0]) return PROA_FAIL(err, INVALID, "model configuration must specify 'name'");
+    if (!proa_utf8_valid(proa_str_c(c->name))) /* neither gRPC nor Prometheus could tell it */
+        return PROA_FAIL(err, INVALID, "the model's name is not UTF-8: '%s'", c->name);
     PROA_TRY(check_backend(c, err));
     if (c->max_batch_size < 0)
         return PROA_FAIL(err, INVALID, "'max_batch_size' must be non-negative value for %s", c->name);
@@ -90,6 +109,7 @@ proa_status proa_config_check(const Inference__ModelConfig *c, proa_err *err)
             "Response Cache does not currently support model %s with 'decoupled' transaction policy. "
             "Please disable the response cache.",
             c->name);
+    PROA_TRY(check_tags(c, err));
     return c->model_metrics ? check_metrics(c->model_metrics, err) : PROA_OK;
 }
 

@@ -94,6 +94,10 @@ static const char *const model_cases[][2] = {
      "Response Cache does not currently support model m with 'decoupled' transaction policy. Please disable "
      "the response "
      "cache."},
+    {MODEL "metric_tags { key: \"a\\\"} 1\\nb\" value: \"x\" }",
+     "metric tag 'a\"} 1?b' for m is no name of a label: letters, digits and underscores are"},
+    {MODEL "metric_tags { key: \"cost-center\" value: \"x\" }",
+     "metric tag 'cost-center' for m is no name of a label: letters, digits and underscores are"},
     {MODEL "model_metrics { metric_control {} }", "metric control must specify 'metric_identifier'"},
     {MODEL "model_metrics { metric_control { metric_identifier {} } }",
      "metric identifier must specify non-empty 'family'"},
@@ -238,6 +242,29 @@ static void test_messages(void **state)
                 "data_type: TYPE_FP32 "
                 "dims: 3 is_non_linear_format_io: true }",
                 &cpu, PROA_INVALID, "Non-linear IO format input requires 3 dims for m");
+}
+
+/* What neither gRPC nor Prometheus can tell: a folder may have any name, and tags of any length may be given. */
+static void test_names_that_are_told(void **state)
+{
+    Inference__ModelConfig *c = parsed(MODEL "version_policy { all {} }");
+    Inference__ModelConfig__MetricTagsEntry tag = INFERENCE__MODEL_CONFIG__METRIC_TAGS_ENTRY__INIT, *tags = &tag;
+    static char name[] = "caf\xE9", key[] = "key", value[40000];
+    proa_err err = {.status = PROA_OK};
+    assert_int_equal(proa_config_check(c, &err), PROA_OK);
+    memset(value, 'v', sizeof value - 1);
+    tag.key = key;
+    tag.value = value;
+    c->n_metric_tags = 1;
+    c->metric_tags = &tags;
+    assert_int_equal(proa_config_check(c, &err), PROA_LIMIT);
+    proa_err_clear(&err);
+    value[1000] = 0;
+    assert_int_equal(proa_config_check(c, &err), PROA_OK);
+    c->name = name;
+    assert_int_equal(proa_config_check(c, &err), PROA_INVALID);
+    assert_non_null(strstr(err.text, "not UTF-8"));
+    (void)state;
 }
 
 static void test_groups(void **state)
@@ -791,9 +818,19 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_messages), TEST(test_groups), TEST(test_defaults), TEST(test_ensemble_messages),
-        TEST(test_flow),     TEST(test_cycle),  TEST(test_backend),  TEST(test_load),
-        TEST(test_override), TEST(test_fill),   TEST(test_versions), TEST(test_json),
+        TEST(test_messages),
+        TEST(test_groups),
+        TEST(test_defaults),
+        TEST(test_ensemble_messages),
+        TEST(test_flow),
+        TEST(test_cycle),
+        TEST(test_backend),
+        TEST(test_load),
+        TEST(test_override),
+        TEST(test_fill),
+        TEST(test_versions),
+        TEST(test_json),
+        TEST(test_names_that_are_told),
     };
     return cmocka_run_group_tests_name("config", tests, make_root, remove_root);
 }
