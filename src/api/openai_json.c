@@ -96,6 +96,9 @@ bool proa_oai_whole(proa_oai_error *e, const proa_json *body, const char *key, i
     if (!whole)
         return proa_oai_bad(e, key, "Invalid type for '%s': expected an integer, but got %s instead.", key,
                             is_number(j) ? "a decimal number" : proa_json_kind_name(proa_json_kind(j)));
+    if (fabs(d) > 9223372036854775808.0) /* what the tree makes of it is not what was said */
+        return proa_oai_bad(e, key, "Invalid '%s': %.17g is not between %lld and %lld.", key, d,
+                            (long long)min, (long long)max);
     int64_t v = integer ? proa_json_int(j) : (int64_t)d;
     if (v < min || v > max)
         return proa_oai_bad(e, key, "Invalid '%s': %lld is not between %lld and %lld.", key, (long long)v,

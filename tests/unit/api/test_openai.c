@@ -138,6 +138,7 @@ static void test_refused(void **state)
         {COMPLETION, SAY(",\"stream\":1"), "stream"},
         {COMPLETION, SAY(",\"stream_options\":{\"include_usage\":true}"), "stream_options"},
         {COMPLETION, SAY(",\"seed\":\"s\""), "seed"},
+        {COMPLETION, SAY(",\"seed\":18446744073709551615"), "seed"},
         {COMPLETION, "{\"model\":\"plain\",\"prompt\":[5]}", "prompt"},
         {COMPLETION, "{\"model\":\"plain\",\"prompt\":\"x\",\"n\":2}", "n"},
         {COMPLETION, "{\"model\":\"plain\",\"prompt\":\"x\",\"logprobs\":1}", "logprobs"},
