@@ -5,12 +5,14 @@
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 results=$here/bench/results/cpu.csv plots='' options=''
-while getopts o:p:a: option; do
+usage() { sed -n '2,4s/^# //p' "$0"; }
+while getopts ho:p:a: option; do
     case $option in
     o) results=$OPTARG ;;
     p) plots=$OPTARG ;;
     a) options=$OPTARG ;;
-    *) exit 2 ;;
+    h) usage && exit 0 ;;
+    *) usage >&2 && exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -18,6 +20,7 @@ proa=${PROA_BIN:-$here/build/release/proa}
 [ -x "$proa" ] || { echo "cpu.sh: no program at $proa: ./do build, or name it with PROA_BIN" >&2; exit 1; }
 [ $# -gt 0 ] || set -- "$here/models/classics-10m" "$here/models/m30k-t5" "$here/models/polarity-bert"
 
+[ -z "$plots" ] || mkdir -p "$plots"
 date=$(date -u +%Y-%m-%dT%H:%MZ)
 machine=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1 | tr -s ' ,' ' ')
 machine="$machine x$(getconf _NPROCESSORS_ONLN)"

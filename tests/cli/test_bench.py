@@ -78,12 +78,18 @@ def test_bench_translator_and_encoder():
 def test_bench_script_appends(tmp_path):
     results = tmp_path / "cpu.csv"
     for _ in range(2):
-        subprocess.run(["sh", ROOT / "bench/cpu.sh", "-o", results, "-a", "--batches 1 --tokens 4 --prompt 8 --repeats 1", LM],
+        subprocess.run(["sh", ROOT / "bench/cpu.sh", "-o", results, "-p", tmp_path / "new/plots", "-a", "--batches 1 --tokens 4 --prompt 8 --repeats 1", LM],
                        check=True, env={"PROA_BIN": str(PROA), "PATH": "/usr/bin:/bin"}, cwd=tmp_path, capture_output=True)
     rows = list(csv.DictReader(results.open()))
     assert len(rows) == 2 and all(r["model"] == "classics-10m" and r["date"] and r["machine"] for r in rows)
     commit = json.loads(ok("version", "--json"))["commit"] or "unknown"
     assert all(r["commit"] == commit and float(r["load"]) >= 0 for r in rows)
+    assert (tmp_path / "new/plots/classics-10m.svg").exists()
+
+
+def test_bench_script_says_what_it_takes():
+    ran = subprocess.run(["sh", ROOT / "bench/cpu.sh", "-h"], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("Measures") and "-p: also draws" in ran.stdout
 
 
 @pytest.mark.parametrize("model", [LM, T5, BERT, GOLDEN / "arch/mistral"])
