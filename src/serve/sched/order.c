@@ -4,11 +4,10 @@
 #include "base/alloc.h"
 
 typedef struct place {
-    struct place *next;
+    struct place *prev, *next;
     proa_infer *request;
     proa_reply *head, *tail; /* came, but not yet delivered */
     bool done;               /* no more will come */
-    bool left;               /* ... and not even the final one is delivered: it was refused */
 } place;
 
 struct proa_order {
@@ -40,10 +39,19 @@ void proa_order_join(proa_order *order, proa_infer *r)
     p->request = r;
     r->ticket.order = p;
     pthread_mutex_lock(&order->lock);
+    p->prev = order->last;
     if (order->last) order->last->next = p;
     else order->first = p;
     order->last = p;
     pthread_mutex_unlock(&order->lock);
+}
+
+static void take_out(proa_order *o, place *p)
+{
+    if (p->prev) p->prev->next = p->next;
+    else o->first = p->next;
+    if (p->next) p->next->prev = p->prev;
+    else o->last = p->prev;
 }
 
 /* Delivers what the first place holds; it is the first until it is taken out, so nobody else touches what was taken.
@@ -51,17 +59,10 @@ void proa_order_join(proa_order *order, proa_infer *r)
 static void deliver(proa_order *o, place *p)
 {
     proa_reply *reply = p->head;
-    bool done = p->done, left = p->left;
+    bool done = p->done;
     proa_infer *r = p->request;
     p->head = p->tail = NULL;
-    if (done) {
-        o->first = p->next;
-        if (!o->first) o->last = NULL;
-    }
-    if (left) {
-        proa_infer_drop(r);
-        return;
-    }
+    if (done) take_out(o, p);
     pthread_mutex_unlock(&o->lock);
     if (done) proa_scheduler_ended(o->scheduler);
     if (!reply && done) proa_infer_deliver(r, NULL, true);
@@ -84,8 +85,7 @@ void proa_order_leave(proa_order *order, proa_infer *r)
 {
     place *p = r->ticket.order;
     pthread_mutex_lock(&order->lock);
-    p->done = p->left = true;
-    proa_infer_hold(r); /* the place lies in it, and may stay for a while */
+    take_out(order, p);
     flush(order);
     pthread_mutex_unlock(&order->lock);
 }

@@ -449,10 +449,16 @@ static void test_order_outlives_its_last_reply(void **state)
     (void)state;
 }
 
-/* Refused and cancelled requests leave no hole in the order. */
+static void let_go(void *bytes)
+{
+    *(int64_t *)bytes = -1;
+}
+
+/* Refused and cancelled requests leave no hole in the order, and who was refused does not keep its bytes there. */
 static void test_order_with_refusals(void **state)
 {
     setup s;
+    int64_t bytes = 3;
     answer a[4], refused;
     begin(&s, 1);
     s.dynamic.preserve_ordering = true;
@@ -461,8 +467,12 @@ static void test_order_with_refusals(void **state)
     occupy(&s, &a[0]);
     send(&s, &a[1], 1, 1, 1);
     send(&s, &a[2], 2, 1, 1);
-    assert_int_equal(rig_send(&s.g, &refused, rig_request(&s.g, 3, 1, 1), NULL), PROA_UNAVAILABLE);
+    proa_infer *r = rig_request(&s.g, 3, 1, 1);
+    proa_buffer_drop(r->inputs[0].buffer);
+    r->inputs[0].buffer = proa_buffer_wrap(&bytes, sizeof bytes, let_go, &bytes);
+    assert_int_equal(rig_send(&s.g, &refused, r, NULL), PROA_UNAVAILABLE);
     answer_free(&refused);
+    assert_int_equal(bytes, -1);
     proa_infer_cancel(a[1].request);
     assert_false(answer_is_done(&a[1])); /* its turn comes after a[0] */
     send(&s, &a[3], 3, 1, 1);
