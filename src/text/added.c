@@ -148,7 +148,9 @@ proa_status proa_load_added(proa_loader *ld, const proa_json *list, proa_err *er
 
 /* ---- tables ---- */
 
-static proa_status normalized_text(proa_tokenizer *tok, proa_added_token *t, proa_err *err)
+/* `left`: bytes that the normalised forms may still have in all. A rule may make many bytes of one, and there may be
+ * millions of tokens: a small file must not ask for all memory. */
+static proa_status normalized_text(proa_tokenizer *tok, proa_added_token *t, int64_t *left, proa_err *err)
 {
     t->text = t->content;
     if (!t->normalized || tok->normalizers.len == 0) return PROA_OK;
@@ -156,6 +158,10 @@ static proa_status normalized_text(proa_tokenizer *tok, proa_added_token *t, pro
     size_t zero = 0;
     proa_buf_init(&buf, (size_t)PROA_NORMALIZED_BYTES_MAX);
     proa_status status = proa_normalize(tok, t->content, &zero, &buf, err);
+    *left -= (int64_t)buf.len;
+    if (status == PROA_OK && *left < 0)
+        status = PROA_FAIL(err, LIMIT, "added_tokens: more than %lld bytes when they are normalised",
+                           (long long)PROA_NORMALIZED_BYTES_MAX);
     if (status == PROA_OK) t->text = (proa_str){proa_arena_strdup(&tok->arena, proa_buf_view(&buf)), buf.len};
     proa_buf_release(&buf);
     return status;
@@ -176,7 +182,9 @@ static proa_status build_trie(proa_tokenizer *tok, bool normalized, proa_trie *t
 
 proa_status proa_added_seal(proa_tokenizer *tok, proa_err *err)
 {
-    for (int64_t i = 0; i < tok->added.len; i++) PROA_TRY(normalized_text(tok, &tok->added.ptr[i], err));
+    int64_t left = PROA_NORMALIZED_BYTES_MAX;
+    for (int64_t i = 0; i < tok->added.len; i++)
+        PROA_TRY(normalized_text(tok, &tok->added.ptr[i], &left, err));
     PROA_TRY(build_trie(tok, false, &tok->added.raw, err));
     return build_trie(tok, true, &tok->added.normalized, err);
 }

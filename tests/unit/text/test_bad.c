@@ -218,11 +218,35 @@ static void test_text_too_long(void **state)
     (void)state;
 }
 
+/* Two rules that make 1,024 letters of one, and 1,000 tokens of a letter and a number: 1 GiB of 20 kB. */
+static void test_growing_tokens(void **state)
+{
+    (void)state;
+    char many[1025] = "";
+    proa_buf json;
+    proa_tokenizer *tok = NULL;
+    proa_err err = {0};
+    memset(many, 'a', 1024);
+    proa_buf_init(&json, 1 << 20);
+    proa_buf_str(&json, proa_str_c("{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":["));
+    for (int i = 0; i < 2; i++)
+        proa_buf_printf(&json, "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"%s\"}",
+                        i ? "," : "", many);
+    proa_buf_str(&json, proa_str_c("]},\"added_tokens\":["));
+    for (int i = 0; i < 1000; i++) proa_buf_printf(&json, "%s{\"content\":\"a%d\"}", i ? "," : "", i);
+    proa_buf_str(&json,
+                 proa_str_c("],\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0},\"unk_token\":\"a\"}}"));
+    assert_int_equal(proa_tokenizer_open_json(&tok, proa_buf_view(&json), "test", &err), PROA_LIMIT);
+    assert_non_null(strstr(err.text, "added_tokens: more than 134217728 bytes"));
+    proa_buf_release(&json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_huge),   cmocka_unit_test(test_slow_pattern),
-        cmocka_unit_test(test_spm),     cmocka_unit_test(test_folder), cmocka_unit_test(test_text_too_long),
+        cmocka_unit_test(test_growing_tokens), cmocka_unit_test(test_refused), cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_slow_pattern),   cmocka_unit_test(test_spm),     cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_text_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
