@@ -8,14 +8,18 @@
 #define MARK     "\xE2\x96\x81" /* U+2581 stands for a space */
 #define MARK_LEN 3
 
+/* The value of a digit of base 16 in capitals, or -1. */
+static int digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 int proa_spm_byte(proa_str piece)
 {
-    char name[8];
-    for (int b = 0; piece.len == 6 && b < 256; b++) {
-        snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
-        if (proa_str_is(piece, name)) return b;
-    }
-    return -1;
+    if (piece.len != 6 || !proa_str_starts(piece, (proa_str){"<0x", 3}) || piece.ptr[5] != '>') return -1;
+    int high = digit(piece.ptr[3]), low = digit(piece.ptr[4]);
+    return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
 /* ---- normaliser ---- */
