@@ -17,6 +17,8 @@ import pathlib
 import subprocess
 import sys
 
+import card
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIMES_CPU = 3
 
@@ -65,6 +67,7 @@ def main():
     parser.add_argument("--golden", type=pathlib.Path, default=ROOT / "tests/golden/arch")
     parser.add_argument("--dtypes", default="f32,f16,bf16")
     args = parser.parse_args()
+    card.needed(args.device)
     program = os.environ.get("PROA_BIN", str(ROOT / "build/release/proa"))
     failed = False
     print(f"{'row':<14}{'type':<6}{'outputs':>10}{'on CPU':>10}{'logprobs':>10}{'scores':>10}{'greedy':>9}{'beams':>8}")

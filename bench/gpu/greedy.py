@@ -23,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 
+import card
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA, ARCH = ROOT / "tests/golden/data", ROOT / "tests/golden/arch"
 TIMES_ERROR = 4  # two logits may each be off by the error, in opposite ways; and as much again for what was not met
@@ -157,6 +159,7 @@ def arguments():
 
 def main():
     args = arguments()
+    card.needed(args.device)
     program = os.environ.get("PROA_BIN", str(ROOT / "build/release/proa"))
     work = list(trained_models(args))
     for folder in () if args.no_arch else sorted(ARCH.iterdir()):

@@ -21,6 +21,8 @@ import sys
 import tempfile
 import typing
 
+import card
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests/golden/data"
 BLEU_MOST, PERPLEXITY_MOST = 0.2, 0.1  # BLEU; per cent
@@ -150,6 +152,7 @@ def arguments():
 
 def main():
     args = arguments()
+    card.needed(args.device)
     quality = Quality(os.environ.get("PROA_BIN", str(ROOT / "build/release/proa")), args.lm, args.lines, args.windows)
     forms = every_format(args.device)
     base = forms[0] if args.no_cpu else Format("cpu", "f32")

@@ -21,6 +21,8 @@ import sys
 import tempfile
 import time
 
+import card
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ARCH, MODELS = ROOT / "tests/golden/arch", ROOT / "models"
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
@@ -115,11 +117,6 @@ def model_jobs(tool):
         yield Job(title, tool, [program, "run", str(folder), *options, *tokens, "--device", "cuda"], PROA_TUNE="off")
 
 
-def capability():
-    query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
-
-
 def print_table(jobs, tools):
     """A line for each thing that was run, a column for each tool."""
     print(f"{'':<36}" + "".join(f"{tool:>12}{'s':>7}" for tool in tools))
@@ -147,6 +144,7 @@ def arguments():
 
 def main():
     args = arguments()
+    capability, = card.ask("compute_cap")
     start = time.monotonic()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, end_all)
@@ -160,7 +158,7 @@ def main():
         list(pool.map(lambda job: job.run(start + args.within, args.sanitizer), jobs))
     print_table(jobs, tools)
     print_reasons(jobs)
-    wanted = KINDS + (HOPPER_KINDS if capability() == "9.0" else ())
+    wanted = KINDS + (HOPPER_KINDS if capability == "9.0" else ())
     missing = {tool: sorted(set(wanted).difference(*(job.kinds for job in jobs if job.tool == tool))) for tool in tools}
     for tool, kinds in missing.items():
         print(f"{tool}: every kind of kernel ran" if not kinds else f"{tool}: never ran: {', '.join(kinds)}")

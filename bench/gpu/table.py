@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 
+import card
 import quality
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -302,12 +303,6 @@ def print_row(figures, measured):
                         ratio(r, ours, eager), number(compiled), ratio(r, ours, compiled), cost(measured, r)))
 
 
-def card():
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    name, driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0].split(", ")
-    return name, driver
-
-
 def commit(proa):
     done = subprocess.run([proa, "version", "--json"], capture_output=True, text=True, check=True)
     return json.loads(done.stdout).get("commit") or "unknown"
@@ -369,7 +364,8 @@ def finish(session, table, about, path):
 def main():
     args = arguments()
     proa = os.environ.get("PROA_BIN", str(ROOT / "build/release/proa"))
-    session, about = Session(args, proa), (*card(), commit(proa))
+    about = (*card.ask("name,driver_version"), commit(proa))
+    session = Session(args, proa)
     words = args.only.lower().split(",") if args.only else [""]
     table = [Figures(r) for r in ROWS if any(word in r["title"].lower() for word in words)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # who ends it still gets what there is

@@ -10,11 +10,13 @@ back as [texts, beams, tokens], the best beam first.
 """
 import argparse
 import pathlib
+import sys
 
 import numpy as np
 import tokenizers
 import tritonclient.grpc
 import tritonclient.http
+import tritonclient.utils
 
 
 def main():
@@ -55,4 +57,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (tritonclient.utils.InferenceServerException, OSError) as error:  # nobody serves there, or it refuses
+        sys.exit(f"t5_tokens.py: {error}")

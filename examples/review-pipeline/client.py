@@ -7,6 +7,7 @@
 """
 import argparse
 import json
+import sys
 
 import numpy as np
 import tritonclient.http as triton
@@ -34,4 +35,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (triton.InferenceServerException, OSError) as error:  # nobody serves there, or it refuses; a file that is not there
+        sys.exit(f"client.py: {error}")

@@ -3,6 +3,7 @@
 features by one definition, tensors handed on by reference, the transformer on a GPU by one line."""
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -169,6 +170,14 @@ def test_the_client(native, scores):
     answers = [json.loads(line) for line in out.splitlines()]
     assert [answer["text"] for answer in answers] == TEXTS[:2]
     assert [answer["score"] for answer in answers] == [round(float(score), 4) for score in scores["SCORE"][:2]]
+
+
+def test_the_client_says_in_one_line_that_nobody_serves():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and listens not
+        command = [sys.executable, EXAMPLE / "client.py", "--url", f"127.0.0.1:{taken.getsockname()[1]}", TEXTS[0]]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1 and ran.stderr.startswith("client.py: ") and ran.stderr.count("\n") == 1, ran.stderr
 
 
 def compare(*arguments):
