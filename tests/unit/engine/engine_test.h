@@ -146,4 +146,10 @@ static inline void run_request(proa_engine *engine, proa_request request, outcom
 #define GOLDEN PROA_SOURCE_DIR "/tests/golden/"
 #define MODELS PROA_SOURCE_DIR "/models/"
 
+/* A test over one golden architecture, whose folder is its state. */
+#define ON(test, model)                                                                                        \
+    {                                                                                                          \
+        .name = #test " " model, .test_func = test, .initial_state = (void *)(uintptr_t)(GOLDEN "arch/" model) \
+    }
+
 #endif

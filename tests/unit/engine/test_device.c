@@ -130,11 +130,6 @@ static void no_hidden_states(void **state)
     proa_engine_close(engine);
 }
 
-#define ON(test, model)                                                                                        \
-    {                                                                                                          \
-        .name = #test " " model, .test_func = test, .initial_state = (void *)(uintptr_t)(GOLDEN "arch/" model) \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

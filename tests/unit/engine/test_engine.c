@@ -492,11 +492,6 @@ static void decoders_have_no_encoder(void **state)
     proa_engine_close(engine);
 }
 
-#define ON(test, model)                                                                                        \
-    {                                                                                                          \
-        .name = #test " " model, .test_func = test, .initial_state = (void *)(uintptr_t)(GOLDEN "arch/" model) \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
