@@ -845,6 +845,21 @@ static void check_gated(tester *t, proa_wfmt format)
         linear_case(t, format, 300 + a, 528, 120, GATED | 64 * a | a % 2);
 }
 
+/* One and two rows over long sums: a device's ring of weights turns several times, its blocks have one tile or several, a stage
+ * that ends within; outputs that are no whole tile. */
+static void check_rings(tester *t, proa_wfmt format)
+{
+    static const int64_t shapes[][2] = {{5008, 4104}, {96, 5000}, {88, 11008}, {8, 4096},
+                                        {5001, 2056}, {45, 4100}, {24, 3969}};
+    if (!proa_wfmt_is_quantised(format)) return;
+    for (int rows = 1; rows < 3; rows++)
+        for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
+            linear_case(t, format, rows, shapes[i][0], shapes[i][1], (int)i % 4);
+            linear_case(t, format, rows, shapes[i][0] / 2 * 2, shapes[i][1],
+                        GATED | 64 * PROA_ACT_SILU | (int)(i % 2));
+        }
+}
+
 /* Rows, outputs and K that are no multiples of a tile, in views of 16 bits that a device's widest kernels take. */
 static void check_many_rows(tester *t, proa_wfmt format)
 {
@@ -897,6 +912,7 @@ void check_linear(tester *t)
                 linear_case(t, (proa_wfmt)format, 60, 120, 504, 64 * a + bias);
         check_few(t, (proa_wfmt)format);
         check_gated(t, (proa_wfmt)format);
+        if (device_mode.on) check_rings(t, (proa_wfmt)format);
         if (device_mode.narrow != PROA_DTYPE_F32) check_many_rows(t, (proa_wfmt)format);
     }
 }

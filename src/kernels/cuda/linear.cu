@@ -449,13 +449,14 @@ static void few_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     }
 }
 
-/* Few rows in f32 are finished by the kernel that has both sums; not so int4 of one row, and two of quantised weights, which lose
- * more in their products than the activation's kernel takes (README.md). */
-static bool ends_gated(proa_view y, proa_view x, const proa_weight *w)
+/* Few rows are finished by the kernel that has both sums; of 16 bits those of quantised weights alone. Not so two rows of these
+ * without a ring, and one of int4, which lose more in their products than the activation's kernel takes (README.md). */
+static bool ends_gated(const gpu *g, proa_view y, proa_view x, const proa_weight *w)
 {
-    if (y.shape[0] <= 2 && w->format == PROA_WFMT_I4) return false;
-    if (y.shape[0] == 2 && proa_wfmt_is_quantised(w->format)) return false;
-    return !gpu_narrow(y) && !gpu_narrow(x) && y.shape[0] <= (w->format == PROA_WFMT_F32 ? (int)GEMV_ROWS : (int)THIN_ROWS);
+    int64_t T = y.shape[0], most = w->format == PROA_WFMT_F32 ? (int)GEMV_ROWS : (int)THIN_ROWS;
+    if (!proa_wfmt_is_quantised(w->format)) return !gpu_narrow(y) && !gpu_narrow(x) && T <= most;
+    if (T <= RING_ROWS) return ring_takes(g, w, T, (int)(w->N / 2)) || (T == 1 && w->format != PROA_WFMT_I4);
+    return T <= most;
 }
 
 static void gated_apart(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep)
@@ -473,7 +474,7 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     epilogue e = epilogue_of(ep, w);
     int64_t T = y.shape[0], few = proa_wfmt_is_quantised(w->format) ? 0 : (int)GEMV_ROWS;
     if (T == 0 || w->N == 0) return;
-    if (e.half && !ends_gated(y, x, w)) return gated_apart(c, y, x, w, ep);
+    if (e.half && !ends_gated(g, y, x, w)) return gated_apart(c, y, x, w, ep);
     bool many = few == 0 && T > THIN_ROWS; /* quant_gemm says itself when y is written: x's codes may be kept */
     if (!many) gpu_written(g, y);
     if (join_norm(g, y, x, w, e)) return;

@@ -135,11 +135,14 @@ bool gpu_small(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epi
 
 /* ---- thin.cu: products of few rows on tensor cores ---- */
 
-enum { THIN_ROWS = 16 };
+enum { THIN_ROWS = 16, RING_ROWS = 2 };
 /* linear for up to THIN_ROWS rows; any format but f32; x and y in f32 or 16 bits. */
 void thin_linear(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e);
 /* May it be more rows, x being of the weights' type? */
 bool thin_text(proa_view y, proa_view x, const proa_weight *w);
+/* Do so many rows of quantised weights go through a ring in shared memory (ring.cu)? Then thin_linear takes gated ends of any type too.
+ * half: of the gate, or 0. */
+bool ring_takes(const gpu *g, const proa_weight *w, int64_t rows, int half);
 /* x as f16 or bf16, rows of *ld, in scratch. */
 const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld);
 

@@ -1,132 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * thin.cu - products of up to 16 rows (64 of 16 bits, where they are small) with weights of 16, 8 and 4 bits: bound by the bytes of the weights, so these are
- * streamed once, opened in registers and multiplied on tensor cores, where the rows' columns that are not there cost
+ * thin.cu - products of up to 16 rows (64 of 16 bits, where they are small; one and two of quantised weights on Hopper: ring.cu)
+ * with weights of 16, 8 and 4 bits: bound by the bytes of the weights, so these are streamed once, opened in registers and multiplied on tensor cores, where the rows' columns that are not there cost
  * nothing. The order of k within a product is free as long as both sides agree: each lane takes 16 bytes of a weight row
  * and the numbers of x at the same places, so neither is ever moved between lanes. */
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/mma.h"
+#include "kernels/cuda/thin.h"
 
 enum { THREADS = 512, WARPS = THREADS / 32, ROW_THREADS = 128, ROWS_EACH = 4 };
-
-/* 16 bytes of weights: COUNT of them; pairs(v, j, ..): the four from 4 j on as two words of two f16 (bf16) each. */
-template <int FORMAT> struct opened;
-
-template <> struct opened<PROA_WFMT_F16> {
-    static const int COUNT = 8;
-    typedef __half type;
-    __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
-    {
-        first = v[2 * j], second = v[2 * j + 1];
-    }
-};
-template <> struct opened<PROA_WFMT_BF16> : opened<PROA_WFMT_F16> {
-    typedef __nv_bfloat16 type;
-};
-
-/* e4m3 is f16 with 4 bits of exponent for 5 and 3 of mantissa for 10: moved into place its bits are the number times 2^-8,
- * subnormal ones too. */
-template <> struct opened<PROA_WFMT_FP8> {
-    static const int COUNT = 16;
-    typedef __half type;
-    __device__ static unsigned place(unsigned bytes)
-    {
-        return (bytes & 0x80008000u) | (bytes >> 1 & 0x3f803f80u);
-    }
-    __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
-    {
-        first = place(__byte_perm(v[j], 0, 0x1404)), second = place(__byte_perm(v[j], 0, 0x3424));
-    }
-};
-
-/* q + 128 in the low bits of 1024 is the number 1152 + q; opened is q / 128. */
-template <> struct opened<PROA_WFMT_I8W> {
-    static const int COUNT = 16;
-    typedef __half type;
-    __device__ static unsigned less(unsigned x)
-    {
-        __half2 h = __hfma2(*reinterpret_cast<__half2 *>(&x), __half2half2(__ushort_as_half(0x2000)),
-                            __half2half2(__ushort_as_half(0xc880))); /* / 128 - 9 */
-        return *reinterpret_cast<unsigned *>(&h);
-    }
-    __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
-    {
-        unsigned u = v[j] ^ 0x80808080u;
-        first = less(__byte_perm(u, 0x64646464u, 0x4140)), second = less(__byte_perm(u, 0x64646464u, 0x4342));
-    }
-};
-
-/* Eight in a word: number 2 i in nibble i, number 2 i + 1 in nibble i + 4, each plus 8 (quant.cu). In the low bits of 1024
- * it is 1024 + u; one nibble higher 1024 + 16 u. Opened is q / 8. */
-template <> struct opened<PROA_WFMT_I4> {
-    static const int COUNT = 32;
-    typedef __half type;
-    __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
-    {
-        unsigned u = j % 2 ? v[j / 2] >> 8 : v[j / 2], low = (u & 0x000f000fu) | 0x64006400u,
-                 high = (u & 0x00f000f0u) | 0x64006400u;
-        __half2 a = __hfma2(*reinterpret_cast<__half2 *>(&low), __half2half2(__ushort_as_half(0x3000)),
-                            __half2half2(__ushort_as_half(0xd808))); /* / 8 - 129 */
-        __half2 b = __hfma2(*reinterpret_cast<__half2 *>(&high), __half2half2(__ushort_as_half(0x2000)),
-                            __half2half2(__ushort_as_half(0xc880))); /* / 128 - 9 */
-        first = *reinterpret_cast<unsigned *>(&a), second = *reinterpret_cast<unsigned *>(&b);
-    }
-};
 
 /* What opened numbers are to be multiplied by. */
 static float unit_of(proa_wfmt format)
 {
     return format == PROA_WFMT_FP8 ? 256.0f : format == PROA_WFMT_I8W ? 128.0f : format == PROA_WFMT_I4 ? 8.0f : 1.0f;
-}
-
-struct thin_call {
-    void *y;
-    int64_t y_row;
-    proa_dtype y_type;
-    const void *x; /* of the products' type */
-    int64_t x_row;
-    bool aligned; /* rows of x begin at 16 bytes */
-    int M;
-    const char *w;
-    int64_t row_bytes;
-    const void *scales;
-    float unit;
-    int N, K;
-    epilogue e;
-};
-
-/* Eight numbers of x from k on, zeros behind K. */
-template <typename T> __device__ static inline uint4 load_eight(const T *x, int k, int K, bool aligned)
-{
-    unsigned v[4];
-    if (aligned && k + 8 <= K) return *reinterpret_cast<const uint4 *>(x + k);
-    const unsigned short *from = reinterpret_cast<const unsigned short *>(x);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        v[i] = (k + 2 * i < K ? from[k + 2 * i] : 0u) | (k + 2 * i + 1 < K ? (unsigned)from[k + 2 * i + 1] << 16 : 0u);
-    return make_uint4(v[0], v[1], v[2], v[3]);
-}
-
-/* What the end of (m, n) reads, and the scales of its row of weights and of its factor's. */
-struct thin_ahead {
-    epilogue_ahead end;
-    float scale, factor;
-};
-template <int FORMAT> __device__ static inline void weights_ahead(thin_ahead *to, const thin_call &a, int n)
-{
-    to->scale = to->factor = 1.0f;
-    bias_ahead(&to->end, a.e, n);
-    if (FORMAT != PROA_WFMT_FP8 && FORMAT != PROA_WFMT_I8W) return;
-    to->scale = ((const float *)a.scales)[n];
-    if (a.e.half) to->factor = ((const float *)a.scales)[a.e.half + n];
-}
-
-/* The sum of output n and row m (u: its factor's), with what its row of weights and the format want. */
-__device__ static inline void finish(const thin_call &a, float v, float u, int m, int n, const thin_ahead &ahead)
-{
-    v = finished(a.e, v * a.unit * ahead.scale, u * a.unit * ahead.factor, ahead.end);
-    if (a.y_type == PROA_DTYPE_F32) ((float *)a.y)[m * a.y_row + n] = v;
-    else if (a.y_type == PROA_DTYPE_F16) ((__half *)a.y)[m * a.y_row + n] = gpu_saturate<__half>(v);
-    else ((__nv_bfloat16 *)a.y)[m * a.y_row + n] = gpu_saturate<__nv_bfloat16>(v);
 }
 
 /* ---- one and two rows of quantised weights: without tensor cores, which want 16 rows of weights a warp; smaller blocks are
@@ -217,35 +101,6 @@ template <int FORMAT, int M, int R> __global__ void __launch_bounds__(ROW_THREAD
 
 enum { STAY_WARPS = 16, STAY_AHEAD = 2, STAY_BLOCKS = 2, STAY_SHARED_MAX = 94 << 10 /* and room: a block of 8.9 has 99 */ };
 
-/* x as the tensor cores' lanes read it: for each group of 128 and row the 16 pieces of 8, piece p of lane c at p * 4 + c; and
- * what is to be taken off. xs [groups][M][16], offset [groups][M]. */
-template <int M> __device__ static void prepare_x(uint4 *xs, float *offset, const thin_call &a, int groups)
-{
-    const __half2 sixteenth = __half2half2(__ushort_as_half(0x2c00));
-    for (int i = threadIdx.x; i < (groups * M * 16 + 31) / 32 * 32; i += STAY_WARPS * 32) { /* whole warps */
-        int group = i / (M * 16), m = i / 16 % M, p = i % 16; /* 16 threads make one group of one row */
-        bool in = group < groups;
-        uint4 v = load_eight((const __half *)a.x + m * a.x_row, in ? group * 128 + p * 8 : a.K, a.K, a.aligned);
-        __half2 *h = reinterpret_cast<__half2 *>(&v);
-        float2 f[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) f[j] = __half22float2(h[j]);
-        float off = 1032.0f * (f[0].x + f[0].y + f[2].x + f[2].y) + 72.0f * (f[1].x + f[1].y + f[3].x + f[3].y);
-        h[1] = __hmul2(h[1], sixteenth), h[3] = __hmul2(h[3], sixteenth);
-        if (in) xs[(group * M + m) * 16 + p % 4 * 4 + p / 4] = v;
-#pragma unroll
-        for (int o = 8; o > 0; o >>= 1) off += __shfl_xor_sync(0xffffffffu, off, o);
-        if (in && p == 0) offset[group * M + m] = off;
-    }
-}
-
-/* Four words of 1024 + nibble (low) and four of 1024 + 16 nibble (high) of two rows of weights. */
-__device__ static inline void raise(unsigned low[4], unsigned w0, unsigned w1)
-{
-    low[0] = (w0 & 0x000f000fu) | 0x64006400u, low[1] = (w1 & 0x000f000fu) | 0x64006400u;
-    low[2] = (w0 & 0x00f000f0u) | 0x64006400u, low[3] = (w1 & 0x00f000f0u) | 0x64006400u;
-}
-
 template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS) stay_kernel(thin_call a)
 {
     extern __shared__ __align__(16) uint4 xs[];
@@ -279,7 +134,7 @@ template <int M> __global__ void __launch_bounds__(STAY_WARPS * 32, STAY_BLOCKS)
     gpu_wait();
     for (int i = threadIdx.x; i < here * 16 * M; i += STAY_WARPS * 32)
         if (output(i) < a.N) residual_ahead(&aheads[i], a.e, i % M, output(i));
-    prepare_x<M>(xs, offset, a, steps);
+    prepare_x<M, STAY_WARPS * 32, 1>(xs, offset, a, steps);
     __syncthreads();
     int ring = 0; /* which of the steps ahead comes now */
     for (int t = 0; t < here; t++) {
@@ -480,6 +335,7 @@ void thin_linear(gpu *g, proa_view y, proa_view x, const proa_weight *w, const e
         quant_layout at = quant_layout_of(w->format, w->N, w->K);
         a.row_bytes = at.row_bytes, a.scales = a.w + at.scales_at;
     }
+    if (ring_takes(g, w, a.M, e.half)) return ring_linear(g, a, w->format);
     switch (w->format) {
     case PROA_WFMT_F16: choose<PROA_WFMT_F16>(g, a); break;
     case PROA_WFMT_BF16: choose<PROA_WFMT_BF16>(g, a); break;
