@@ -352,10 +352,12 @@ static void use_bias(gpu *g, task *t, const proa_attention *a)
         int16_t *table = (int16_t *)malloc(bytes);
         for (int d = -reach; d <= reach; d++)
             table[d + reach] = (int16_t)proa_rel_bucket(d, a->rel_buckets, a->rel_distance, a->rel_bidirectional);
-        cudaStreamSynchronize(g->stream);
+        PROA_ASSERT(!g->is_recording); /* a pass is recorded the second time */
+        gpu_graphs_forget(g);          /* they know the old ones */
         cudaFree(g->buckets[which]);
         gpu_note(g, cudaMalloc((void **)&g->buckets[which], bytes), "relative positions");
-        gpu_note(g, cudaMemcpy(g->buckets[which], table, bytes, cudaMemcpyHostToDevice), "relative positions");
+        /* In the stream's order: cudaMemcpy returns when the host's memory is staged, and our streams do not wait for its own. */
+        gpu_note(g, cudaMemcpyAsync(g->buckets[which], table, bytes, cudaMemcpyHostToDevice, g->stream), "relative positions");
         memcpy(g->bucket_key[which], key, sizeof key);
         free(table);
     }

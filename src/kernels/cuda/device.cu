@@ -336,7 +336,7 @@ static proa_status take_room(gpu *g, proa_err *err)
     if (status == cudaSuccess) status = gpu_uploads_open(g);
     if (status == cudaSuccess) status = cudaMalloc(&g->workspace, g->workspace_bytes);
     if (status == cudaSuccess) status = cudaMalloc((void **)&g->counters, GPU_COUNTERS * sizeof *g->counters);
-    if (status == cudaSuccess) status = cudaMemset(g->counters, 0, GPU_COUNTERS * sizeof *g->counters);
+    if (status == cudaSuccess) status = cudaMemsetAsync(g->counters, 0, GPU_COUNTERS * sizeof *g->counters, g->main_stream);
     if (status != cudaSuccess) return PROA_FAIL(err, NO_MEMORY, "%s: %s", g->name, cudaGetErrorString(status));
     if (cublasLtCreate(&g->lt) != CUBLAS_STATUS_SUCCESS)
         return PROA_FAIL(err, UNSUPPORTED, "%s: cuBLASLt cannot be started", g->name);
