@@ -5,4 +5,4 @@ add_executable(kerncheck ${kerncheck_sources})
 target_include_directories(kerncheck PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/kernels)
 target_link_libraries(kerncheck PRIVATE proa_kernels proa_tensor proa_base ${PROA_LIBS})
 add_test(NAME kernels/kerncheck COMMAND kerncheck)
-set_tests_properties(kernels/kerncheck PROPERTIES TIMEOUT 600 LABELS kernels)
+set_tests_properties(kernels/kerncheck PROPERTIES TIMEOUT 600 LABELS kernels COST 100) # the longest goes first
