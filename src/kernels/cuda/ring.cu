@@ -198,7 +198,7 @@ template <int FORMAT, int M> __device__ static inline void put_x(const places &p
 #pragma unroll
             for (int u = 0; u < AT_ONCE; u++) {
                 int i = base + u * THREADS;
-                if (i < steps * M * 8) v[u] = load_eight((const __half *)a.x + i / 8 % M * a.x_row, i / (8 * M) * 64 + i % 8 * 8, a.K, a.aligned);
+                if (i < steps * M * 8) v[u] = load_eight((const __half *)a.x + i / 8 % M * a.x_row, i / (8 * M) * 64 + i % 8 * 8, a.K, a.aligned, true);
             }
 #pragma unroll
             for (int u = 0; u < AT_ONCE; u++)

@@ -87,10 +87,11 @@ struct thin_call {
     epilogue e;
 };
 
-/* Eight numbers of x from k on, zeros behind K. */
-template <typename T> __device__ static inline uint4 load_eight(const T *x, int k, int K, bool aligned)
+/* Eight numbers of x from k on, zeros behind K. once: each block reads them once, so they pass the first cache. */
+template <typename T> __device__ static inline uint4 load_eight(const T *x, int k, int K, bool aligned, bool once = false)
 {
     unsigned v[4];
+    if (aligned && k + 8 <= K && once) return __ldcg(reinterpret_cast<const uint4 *>(x + k));
     if (aligned && k + 8 <= K) return *reinterpret_cast<const uint4 *>(x + k);
     const unsigned short *from = reinterpret_cast<const unsigned short *>(x);
 #pragma unroll
@@ -141,7 +142,7 @@ __device__ static inline void prepare_x(uint4 *xs, float *offset, const thin_cal
             int i = base + u * THREADS, group = i / (M * 16), m = i / 16 % M, p = i % 16;
             v[u] = make_uint4(0, 0, 0, 0);
             if (i < pieces)
-                v[u] = load_eight((const __half *)a.x + m * a.x_row, group * 128 + p * 8, a.K, a.aligned);
+                v[u] = load_eight((const __half *)a.x + m * a.x_row, group * 128 + p * 8, a.K, a.aligned, true);
         }
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) { /* 16 threads make one group of one row */
