@@ -64,7 +64,9 @@ typedef struct proa_work {
     void (*done)(struct proa_work *work); /* back on the loop */
     struct proa_work *next;
 } proa_work;
-void proa_work_start(proa_api *api, proa_work *work);
+/* UNAVAILABLE where PROA_WORK_WAITING_MAX wait already; then neither function is called and the work stays the caller's.
+ * From a loop's thread. */
+PROA_MUST_CHECK proa_status proa_work_start(proa_api *api, proa_work *work, proa_err *err);
 
 /* ---- settings that both faces read and write; any thread ---- */
 

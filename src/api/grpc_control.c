@@ -164,21 +164,24 @@ static void on_message(proa_grpc_call *call, proa_str bytes, bool load)
     c->load = load;
     c->model = "";
     proa_arena_init(&c->arena);
-    if (read_message(c, bytes, &err) != PROA_OK) {
+    proa_status status = read_message(c, bytes, &err);
+    if (status == PROA_OK) {
+        c->message = proa_rpc_take(call, bytes.len);
+        c->call = call;
+        c->work.loop = proa_conn_loop(call->conn);
+        c->work.run = control_run;
+        c->work.done = control_done; /* on this thread, so not before we return */
+        status = proa_work_start(api, &c->work, &err);
+    }
+    if (status != PROA_OK) {
         control_free(c);
         proa_rpc_fail(call, &err);
         return;
     }
-    c->message = proa_rpc_take(call, bytes.len);
-    c->call = call;
     call->user = c;
     call->on_message = NULL; /* the first one counts */
     call->on_half_close = NULL;
     call->on_gone = control_gone;
-    c->work.loop = proa_conn_loop(call->conn);
-    c->work.run = control_run;
-    c->work.done = control_done;
-    proa_work_start(api, &c->work);
 }
 
 static void on_load(proa_grpc_call *call, proa_str bytes)

@@ -210,18 +210,17 @@ static void start_control(proa_api *api, proa_http_exchange *x, const proa_v2_pa
     c->api = api;
     c->load = load;
     c->model = proa_arena_strdup(&c->arena, proa_str_c(path->model));
-    if (begin_control(c, x, path, &err) != PROA_OK) {
+    c->x = x;
+    c->work.loop = proa_conn_loop(x->conn);
+    c->work.run = control_run;
+    c->work.done = control_done; /* on this thread, so not before we return */
+    if (begin_control(c, x, path, &err) != PROA_OK || proa_work_start(api, &c->work, &err) != PROA_OK) {
         proa_http_fail(api, x, &err);
         control_free(c);
         return;
     }
-    c->x = x;
     x->user = c;
     proa_http_on_gone(x, control_gone);
-    c->work.loop = proa_conn_loop(x->conn);
-    c->work.run = control_run;
-    c->work.done = control_done;
-    proa_work_start(api, &c->work);
 }
 
 void proa_v2_load(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)

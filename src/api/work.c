@@ -69,11 +69,10 @@ void proa_workers_free(proa_workers *w)
     free(w);
 }
 
-void proa_work_start(proa_api *api, proa_work *work)
+/* Under the lock. A thread only where none is idle for it. */
+static void append(proa_workers *w, proa_work *work)
 {
-    proa_workers *w = api->workers;
     work->next = NULL;
-    pthread_mutex_lock(&w->lock);
     *w->last = work;
     w->last = &work->next;
     if (++w->waiting > w->idle && w->count < PROA_WORK_THREADS_MAX) {
@@ -82,5 +81,16 @@ void proa_work_start(proa_api *api, proa_work *work)
         PROA_ASSERT(w->count > 0); /* without any thread the work would wait for ever */
     }
     pthread_cond_signal(&w->came);
+}
+
+proa_status proa_work_start(proa_api *api, proa_work *work, proa_err *err)
+{
+    proa_workers *w = api->workers;
+    pthread_mutex_lock(&w->lock);
+    bool room = w->waiting < PROA_WORK_WAITING_MAX;
+    if (room) append(w, work);
     pthread_mutex_unlock(&w->lock);
+    if (room) return PROA_OK;
+    return PROA_FAIL(err, UNAVAILABLE, "Exceeds maximum queue size: %d model loads and unloads wait already",
+                     PROA_WORK_WAITING_MAX);
 }

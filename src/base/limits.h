@@ -101,6 +101,7 @@
 #define PROA_BLOCK_POOL_BYTES     ((size_t)64 << 20) /* memory of messages that each loop keeps for the next ones */
 #define PROA_CLOSE_MS             10000            /* that cancelled requests have to end when the faces close */
 #define PROA_WORK_THREADS_MAX     4                /* loads and unloads at once: Triton's --model-load-thread-count */
+#define PROA_WORK_WAITING_MAX     1024             /* loads and unloads that wait for those threads: their requests are kept */
 #define PROA_INFLIGHT_BYTES_MAX   (4 * PROA_GIB)   /* request bodies of all connections together */
 #define PROA_INFLIGHT_COUNTED_MIN (64 << 10)       /* smaller bodies are not counted in that */
 

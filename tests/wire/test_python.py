@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models in Python: the contract of model.py end to end, and what happens when such a model misbehaves."""
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
 import pathlib
+import select
 import signal
 import sys
 import textwrap
@@ -13,10 +15,12 @@ import time
 import numpy as np
 import pytest
 import requests
+import tritonclient.grpc as grpc
 from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame, WindowUpdateFrame
 from test_grpc_frames import STREAM, Client, framed
 from tritonclient.grpc import service_pb2 as pb
-from wire import Server, metric, wait_until
+from tritonclient.utils import InferenceServerException
+from wire import Server, metric, raw_request, read_answer, wait_until
 
 PYTHON = {"PROA_PYTHON": sys.executable, "OPENBLAS_NUM_THREADS": "1"}
 HEAD = """
@@ -677,3 +681,59 @@ def test_nothing_is_left_behind(tmp_path, end):
     server.stop(end)
     wait_until(lambda: all(gone(pid) for pid in pids))
     assert shared_memory() == before
+
+
+# ---- loads that wait ----
+
+SLOW_START = """
+class TritonPythonModel:
+    def initialize(self, args):
+        while os.path.exists(FLAG):
+            time.sleep(0.02)
+
+    def execute(self, requests):
+        return [out(one, value(one)) for one in requests]
+"""
+
+
+def answered(socks):
+    """Those that have something to read; there are more than select takes."""
+    poll, by_fd = select.poll(), {sock.fileno(): sock for sock in socks}
+    for fd in by_fd:
+        poll.register(fd, select.POLLIN)
+    return [by_fd[fd] for fd, _ in poll.poll(0)]
+
+
+def test_loads_that_wait_have_a_limit(start, tmp_path):
+    """Four threads load; 1,024 more requests wait for them, and the next ones are told so at once, by either face."""
+    flag, threads, waiting = tmp_path / "flag", 4, 1024
+    flag.touch()
+    for i in range(threads):
+        write_model(tmp_path / "models", f"slow{i}", f"FLAG = {str(flag)!r}\n" + SLOW_START)
+    running = start("--model-control-mode", "explicit", repositories=[tmp_path / "models"], env=PYTHON)
+    states = lambda: [m.get("state") for m in requests.post(running.url("/v2/repository/index"), timeout=30).json()]
+    with contextlib.ExitStack() as open_ones:
+        open_ones.callback(flag.unlink, missing_ok=True)
+
+        def send(path):
+            sock = open_ones.enter_context(running.connect(60))
+            sock.sendall(raw_request(path))
+            return sock
+
+        loads = [send(f"/v2/repository/models/slow{i}/load") for i in range(threads)]
+        wait_until(lambda: states() == ["LOADING"] * threads)
+        rest = [send("/v2/repository/models/none/unload") for _ in range(waiting + 40)]
+        wait_until(lambda: len(answered(rest)) >= 40)
+        refused = answered(rest)
+        assert len(refused) == 40
+        for sock in refused:
+            status, headers, body = read_answer(sock)
+            assert (status, headers["retry-after"]) == (429, "1")
+            assert json.loads(body)["error"] == f"Exceeds maximum queue size: {waiting} model loads and unloads wait already"
+        with grpc.InferenceServerClient(running.grpc) as client, pytest.raises(InferenceServerException) as refusal:
+            client.load_model("slow0")
+        assert refusal.value.status() == "StatusCode.UNAVAILABLE" and "Exceeds maximum queue size" in refusal.value.message()
+        flag.unlink()
+        assert [read_answer(sock)[0] for sock in loads] == [200] * threads
+        assert all(read_answer(sock)[0] != 429 for sock in rest if sock not in refused)
+        assert read_answer(send("/v2/repository/models/slow0/unload"))[0] == 200
