@@ -70,6 +70,19 @@ proa_status proa_run_check(const proa_options *o, bool one_line_each, proa_err *
     return PROA_OK;
 }
 
+proa_status proa_run_check_rows(const proa_options *o, const proa_info *info, proa_err *err)
+{
+    for (int i = 0; i < PROA_OPTION_COUNT; i++) {
+        const char *name = proa_option_rows[i].name;
+        if (!(o->given & (uint64_t)1 << i)) continue;
+        if (info->kind != PROA_KIND_ENCODER)
+            return PROA_FAIL(err, INVALID, "--logits generates nothing: option '%s' does not go with it", name);
+        return PROA_FAIL(err, INVALID, "a %s generates nothing: option '%s' does not go with it", info->arch,
+                         name);
+    }
+    return PROA_OK;
+}
+
 /* Sources of text and ids that do not go together. -1 if all is well, else the exit status. */
 static int check_sources(const proa_run *run)
 {
@@ -243,6 +256,7 @@ static proa_status rows(proa_session *s, proa_run *run, proa_request *request, p
     proa_result r;
     proa_result_init(&r);
     request->task = PROA_TASK_ROWS;
+    PROA_TRY(proa_run_check_rows(&request->options, &s->info, err));
     proa_status status = make_ids(s, run, request, err);
     if (status == PROA_OK) status = proa_result_run(s->engine, request, &r, err);
     if (status == PROA_OK) print_rows(out, s, run, request, &r);

@@ -27,6 +27,10 @@ proa_show proa_run_show(proa_options *options, bool json);
 bool proa_run_rescores(const proa_options *options);
 /* Options that this program cannot tell the results of. INVALID names both. */
 PROA_MUST_CHECK proa_status proa_run_check(const proa_options *options, bool json_or_single, proa_err *err);
+/* Options of a pass that gives the outputs of its input, and no tokens (an encoder's, --logits): INVALID if there are any,
+ * all being about tokens. */
+PROA_MUST_CHECK proa_status proa_run_check_rows(const proa_options *options, const proa_info *info,
+                                                proa_err *err);
 
 /* Works through run->input, a line a prompt or a JSON object, and writes a line each in the same order. A line that
  * fails leaves an empty line ({"error":...} with --json), and the whole then fails at its end with the count and the

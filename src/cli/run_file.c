@@ -120,7 +120,7 @@ static proa_status make_request(file_run *f, proa_str line, proa_request *reques
         return proa_score_request(f->session, request, has_target ? &target : NULL, show, &f->hold, err);
     bool encoder = f->session->info.kind == PROA_KIND_ENCODER;
     request->task = encoder ? PROA_TASK_ROWS : PROA_TASK_GENERATE;
-    return PROA_OK;
+    return encoder ? proa_run_check_rows(o, &f->session->info, err) : PROA_OK;
 }
 
 static bool next_line(void *arg, int64_t index, proa_request *request, proa_err *item_err)

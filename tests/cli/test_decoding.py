@@ -495,6 +495,9 @@ def test_wrong_on_the_command_line(args, words):
     ([T5, "--score", "Ein Hund"], ["needs the source"]),
     ([T5, DOG, "--score"], ["needs the target"]),
     ([BERT, "x", "--score"], ["--score needs a model that generates"]),
+    ([BERT, "x", "--beams", "4"], ["generates nothing: option", "'beams'"]),
+    ([BERT, "x", "--max-tokens", "4"], ["generates nothing: option", "'max_tokens'"]),
+    ([LM, "x", "--logits", "--temperature", "1"], ["--logits generates nothing", "'temperature'"]),
 ])
 def test_wrong_for_the_model(args, words):
     line = fails("run", *args)
