@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * cmd_client.c - `proa client`: one request to any server that speaks KServe v2 or OpenAI's API, and its answer. */
+#include "base/alloc.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "cli/client.h"
@@ -43,6 +44,8 @@ typedef struct session {
     proa_out out;
     proa_buf body;   /* of the answer: whole, or the event that is not yet whole */
     bool text_shown; /* streamed text has no newline at its end yet */
+    proa_buf *later; /* a stream of several texts: those after the first, which is shown as it comes */
+    int64_t later_count;
     int status;
 } session;
 
@@ -67,6 +70,14 @@ static proa_str text_at(proa_json *answer, int64_t i)
     return proa_json_str(text);
 }
 
+/* Which of several texts that run side by side an event of a stream goes on with. */
+static int64_t index_at(proa_json *answer, int64_t i)
+{
+    proa_json *choice = proa_json_at(proa_json_get(answer, "choices"), i);
+    proa_json *index = choice ? proa_json_get(choice, "index") : proa_json_get(answer, "sequence_index");
+    return proa_json_kind(index) == PROA_JSON_INT ? proa_json_int(index) : 0;
+}
+
 static proa_status error_in(proa_json *answer, int status, proa_err *err)
 {
     proa_json *error = proa_json_get(answer, "error");
@@ -84,6 +95,36 @@ static void show_text(session *s, proa_str text, int64_t i, int64_t count)
     proa_out_bytes(&s->out, text.ptr, text.len);
     if (count > 1) proa_out_str(&s->out, "\n");
     else s->text_shown |= text.len > 0;
+}
+
+/* The next piece of the index-th text. */
+static proa_status show_piece(session *s, proa_str text, int64_t index, proa_err *err)
+{
+    if (index <= 0) {
+        show_text(s, text, 0, 1);
+        return PROA_OK;
+    }
+    if (index >= PROA_OPENAI_CHOICES_MAX)
+        return PROA_FAIL(err, LIMIT, "the answer has more than %d texts", PROA_OPENAI_CHOICES_MAX);
+    if (index > s->later_count) {
+        s->later = proa_realloc(s->later, (size_t)index * sizeof *s->later);
+        while (s->later_count < index)
+            proa_buf_init(&s->later[s->later_count++], (size_t)4 * PROA_HTTP_BODY_MAX);
+    }
+    if (!proa_buf_append(&s->later[index - 1], text.ptr, text.len))
+        return PROA_FAIL(err, LIMIT, "the answer is too large");
+    return PROA_OK;
+}
+
+/* After a stream: the end of its text, and the other ones. */
+static void show_rest(session *s)
+{
+    if (s->text_shown) proa_out_str(&s->out, "\n");
+    for (int64_t i = 0; i < s->later_count; i++) {
+        show_text(s, proa_buf_view(&s->later[i]), i + 1, s->later_count + 1);
+        proa_buf_release(&s->later[i]);
+    }
+    free(s->later);
 }
 
 /* In nine digits where they are enough, as for any float32. */
@@ -137,13 +178,16 @@ static void show_json_tensor(proa_out *out, proa_json *o)
     proa_out_str(out, "\n");
 }
 
-static void show_json(session *s, proa_json *answer)
+static proa_status show_json(session *s, proa_json *answer, proa_err *err)
 {
     proa_json *outputs = proa_json_get(answer, "outputs");
     int64_t texts = texts_in(answer);
-    for (int64_t i = 0; i < texts; i++) show_text(s, text_at(answer, i), i, texts);
+    bool pieces = s->o->stream && texts == 1;
+    if (pieces) PROA_TRY(show_piece(s, text_at(answer, 0), index_at(answer, 0), err));
+    for (int64_t i = 0; i < texts && !pieces; i++) show_text(s, text_at(answer, i), i, texts);
     for (int64_t i = 0; i < proa_json_len(outputs); i++) show_json_tensor(&s->out, proa_json_at(outputs, i));
     if (!outputs && !texts && !proa_json_get(answer, "choices")) show_members(&s->out, answer);
+    return PROA_OK;
 }
 
 static proa_status show_answer(session *s, proa_str body, bool event, proa_err *err)
@@ -157,7 +201,7 @@ static proa_status show_answer(session *s, proa_str body, bool event, proa_err *
     PROA_TRY(proa_json_parse(&answer, body, "the answer", err));
     proa_status status = error_in(answer, s->status, err);
     if (status == PROA_OK && !s->o->json) {
-        show_json(s, answer);
+        status = show_json(s, answer, err);
         if (event) proa_out_flush(&s->out);
     }
     proa_json_free(answer);
@@ -313,21 +357,33 @@ static proa_status ask_http(session *s, proa_infer *r, proa_err *err)
     return status;
 }
 
-static proa_status on_reply(void *arg, const proa_reply *reply, proa_err *err)
+static int64_t index_of(const proa_reply *reply)
 {
-    session *s = arg;
-    PROA_UNUSED(err);
-    const proa_tensor *text = proa_reply_output(reply, "text_output");
+    const proa_tensor *t = proa_reply_output(reply, "sequence_index");
+    int32_t index = 0;
+    if (t && t->type == PROA_TYPE_INT32 && t->bytes == sizeof index) memcpy(&index, t->data, sizeof index);
+    return index;
+}
+
+static proa_status show_texts(session *s, const proa_tensor *text, int64_t index, proa_err *err)
+{
     proa_str element;
     size_t at = 0;
     int64_t shown = 0, count = 0;
-    if (text && !s->o->json) {
-        while (proa_tensor_next_string(text, &at, &element)) count++;
-        for (at = 0; proa_tensor_next_string(text, &at, &element); shown++)
-            show_text(s, element, shown, count);
-        proa_out_flush(&s->out);
-        return PROA_OK;
-    }
+    proa_status status = PROA_OK;
+    while (proa_tensor_next_string(text, &at, &element)) count++;
+    for (at = 0; status == PROA_OK && proa_tensor_next_string(text, &at, &element); shown++)
+        if (s->o->stream && count == 1) status = show_piece(s, element, index, err);
+        else show_text(s, element, shown, count);
+    proa_out_flush(&s->out);
+    return status;
+}
+
+static proa_status on_reply(void *arg, const proa_reply *reply, proa_err *err)
+{
+    session *s = arg;
+    const proa_tensor *text = proa_reply_output(reply, "text_output");
+    if (text && !s->o->json) return show_texts(s, text, index_of(reply), err);
     proa_buf line;
     proa_buf_init(&line, (size_t)4 * PROA_HTTP_BODY_MAX);
     proa_buf_printf(&line, "{\"outputs\":[");
@@ -373,6 +429,15 @@ static proa_status fill_request(proa_infer *r, const client_options *o, proa_err
     return proa_client_param(r, proa_arena_printf(&r->arena, "max_tokens=%lld", (long long)o->max_tokens), err);
 }
 
+/* Whether a stream's first text, which is shown before anything is known of the others, has others. */
+static bool asks_for_several(const proa_infer *r)
+{
+    for (int i = 0; i < r->params_count; i++)
+        if (proa_str_is(r->params[i].name, "n"))
+            return r->params[i].kind == PROA_PARAM_INT && r->params[i].i > 1;
+    return false;
+}
+
 static proa_status ask(session *s, proa_err *err)
 {
     bool grpc = false;
@@ -383,8 +448,9 @@ static proa_status ask(session *s, proa_err *err)
     proa_buf_init(&s->body, (size_t)4 * PROA_HTTP_BODY_MAX);
     proa_infer *r = proa_infer_new();
     proa_status status = fill_request(r, s->o, err);
+    if (s->o->stream && !s->o->json && asks_for_several(r)) proa_out_str(&s->out, "--- 1 ---\n");
     if (status == PROA_OK) status = grpc ? ask_grpc(s, r, err) : ask_http(s, r, err);
-    if (s->text_shown) proa_out_str(&s->out, "\n");
+    show_rest(s);
     proa_infer_drop(r);
     proa_buf_release(&s->body);
     proa_status closed = proa_out_close(&s->out, err);

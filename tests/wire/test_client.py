@@ -37,6 +37,15 @@ def test_several_of_openai(models):
     assert texts == "--- 1 ---\nEin Hund rennt.\n--- 2 ---\nEin Hund rennt.\n"
 
 
+@pytest.mark.parametrize("face", ["http", "grpc"])
+@pytest.mark.parametrize("route", ["completions", "generate"])
+def test_several_of_a_stream(models, face, route):
+    """They come token by token in turn; each is told as a whole, the first as it comes."""
+    several = ["--stream", "--face", route, "--param", "n=3", "--param", "temperature=0"]
+    texts = said(models, "m30k-t5", DOG, *several, face=face)
+    assert texts == "".join(f"--- {i} ---\nEin Hund rennt.\n" for i in (1, 2, 3))
+
+
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
 def test_an_encoder_has_no_text(models, stream):
     lines = said(models, "polarity-bert", "a warm and funny film", *stream).splitlines()
