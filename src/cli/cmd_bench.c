@@ -161,6 +161,7 @@ static proa_status bench(proa_bench *b, proa_err *err)
     PROA_TRY(proa_args_numbers(&b->batches, &b->count, b->batches_text, "--batches", 1, PROA_SEQUENCES_MAX,
                                PROA_BENCH_BATCHES_MAX, err));
     if (b->count == 0) return PROA_FAIL(err, INVALID, "--batches is empty");
+    PROA_TRY(proa_out_check(b->plot, err)); /* not after the minutes that measuring may take */
     PROA_TRY(proa_session_options(&options, &b->common, err)); /* a wrong device is said before anything is read */
     PROA_TRY(read_plan(b, &info, err));
     PROA_TRY(engine_options(b, &info, &options, err));

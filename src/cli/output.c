@@ -21,6 +21,18 @@ proa_status proa_out_open(proa_out *out, const char *path, proa_err *err)
     return PROA_FAIL(err, IO, "cannot write '%s': %s", path, strerror(errno));
 }
 
+proa_status proa_out_check(const char *path, proa_err *err)
+{
+    if (!path || strcmp(path, "-") == 0) return PROA_OK;
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    bool made = fd < 0 && errno == ENOENT;
+    if (made) fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno != ENXIO) return PROA_FAIL(err, IO, "cannot write '%s': %s", path, strerror(errno));
+    if (fd >= 0) close(fd); /* ENXIO: a pipe that nobody reads yet */
+    if (fd >= 0 && made) unlink(path);
+    return PROA_OK;
+}
+
 bool proa_out_flush(proa_out *out)
 {
     size_t at = 0;

@@ -18,6 +18,8 @@ typedef struct proa_out {
 
 /* path NULL or "-": standard output; else the file is made or emptied. */
 PROA_MUST_CHECK proa_status proa_out_open(proa_out *out, const char *path, proa_err *err);
+/* Whether proa_out_open would succeed, with its error where not; makes, empties and leaves nothing. */
+PROA_MUST_CHECK proa_status proa_out_check(const char *path, proa_err *err);
 /* Writes what is left. IO if that or any write before failed. */
 PROA_MUST_CHECK proa_status proa_out_close(proa_out *out, proa_err *err);
 /* Hands all to the system now: for text that a reader waits for. False if a write has failed. */

@@ -88,6 +88,15 @@ def test_nothing_is_printed_before_a_failure():
     assert proa("run", LM, "--ids", "1 99999", "--json").stdout == ""
 
 
+def test_a_plot_that_cannot_be_written_is_told_before_measuring(tmp_path):
+    for path in (tmp_path / "none/plot.svg", tmp_path):
+        run = proa("bench", LM, "--batches", 1, "--plot", path)
+        assert run.returncode == 1 and run.stdout == "", run
+        assert run.stderr.startswith(f"proa: cannot write '{path}': ") and len(run.stderr.splitlines()) == 1
+    proa("bench", tmp_path / "no-model", "--plot", tmp_path / "plot.svg")
+    assert not list(tmp_path.iterdir())  # nothing is left where nothing was drawn
+
+
 def test_closed_pipe():
     """A reader that has gone is an error, not a killing signal."""
     r, w = os.pipe()
