@@ -118,7 +118,8 @@ static void *open_plugin(void)
     return dlopen(PROA_CUDA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
 }
 
-static proa_status open_cuda(proa_device **out, int index, proa_err *err)
+/* name: as it was asked for, for the messages. */
+static proa_status open_cuda(proa_device **out, const char *name, int index, proa_err *err)
 {
     void *plugin = open_plugin();
     if (!plugin) {
@@ -126,15 +127,16 @@ static proa_status open_cuda(proa_device **out, int index, proa_err *err)
         if (why &&
             strcmp(why, PROA_CUDA_PLUGIN ": cannot open shared object file: No such file or directory") == 0)
             return PROA_FAIL(err, UNSUPPORTED,
-                             "device 'cuda': no plug-in " PROA_CUDA_PLUGIN
-                             " beside the program: a build makes it where nvcc is (docs/gpu.md)");
-        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': the plug-in %s cannot be opened: %s",
+                             "device '%s': no plug-in " PROA_CUDA_PLUGIN
+                             " beside the program: a build makes it where nvcc is (docs/gpu.md)",
+                             name);
+        return PROA_FAIL(err, UNSUPPORTED, "device '%s': the plug-in %s cannot be opened: %s", name,
                          PROA_CUDA_PLUGIN, why ? why : "unknown reason");
     }
     proa_cuda_open_fn *entry;
     *(void **)&entry = dlsym(plugin, PROA_CUDA_ENTRY);
     if (!entry)
-        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': %s is not Proa's plug-in", PROA_CUDA_PLUGIN);
+        return PROA_FAIL(err, UNSUPPORTED, "device '%s': %s is not Proa's plug-in", name, PROA_CUDA_PLUGIN);
     return entry(PROA_CUDA_VERSION, out, index, err); /* the plug-in stays open: its code may be in use */
 }
 
@@ -144,9 +146,9 @@ proa_status proa_device_open(proa_device **out, const char *name, proa_err *err)
     if (!name || strcmp(name, "cpu") == 0) return *out = open_host(), PROA_OK;
     const char *rest = name + 4;
     bool cuda = strncmp(name, "cuda", 4) == 0, numbered = cuda && *rest == ':' && rest[1] && strlen(rest) < 6;
-    if (cuda && !*rest) return open_cuda(out, 0, err);
+    if (cuda && !*rest) return open_cuda(out, name, 0, err);
     if (numbered && strspn(rest + 1, "0123456789") == strlen(rest + 1))
-        return open_cuda(out, (int)strtol(rest + 1, NULL, 10), err);
+        return open_cuda(out, name, (int)strtol(rest + 1, NULL, 10), err);
     return PROA_FAIL(err, INVALID, "device '%s' is none of cpu, cuda, cuda:N", name);
 }
 

@@ -55,8 +55,8 @@ def test_wrong_usage(args, words):
     (["run", LM, "--ids", ""], ["--ids is empty"]),
     (["run", LM, "--ids", "1 99999"], ["99999", "0 to 8191"]),
     (["run", T5, "--ids", "1 2", "--decoder-ids", "0 99999"], ["99999", "0 to 8063"]),
-    (["run", LM, "x", "--device", "cuda:99"], ["device 'cuda"]),  # no plug-in, no driver, no GPU, or not so many
-    (["bench", LM, "--device", "cuda:99"], ["device 'cuda"]),
+    (["run", LM, "x", "--device", "cuda:99"], ["device 'cuda:99'"]),  # no plug-in, no driver, no GPU, or not so many
+    (["bench", LM, "--device", "cuda:99"], ["device 'cuda:99'"]),
     (["run", LM, "x", "--device", "cuda:"], ["device 'cuda:' is none of cpu, cuda, cuda:N"]),
     (["bench", "--synthetic", "gptj-6b"], ["'synthetic:gptj-6b'", "on a GPU only"]),
     (["run", "--ids=5", "--synthetic=gptj"], ["no synthetic model is named 'gptj'", "gptj-6b, llama2-7b"]),

@@ -351,14 +351,14 @@ static proa_status find_gpu(int index, cudaDeviceProp *prop, proa_err *err)
     cudaError_t status = cudaGetDeviceCount(&count);
     cudaDriverGetVersion(&driver);
     if (status == cudaErrorInsufficientDriver && driver == 0)
-        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': no NVIDIA driver on this machine");
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': no NVIDIA driver on this machine", index);
     if (status == cudaErrorInsufficientDriver)
-        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': the driver knows CUDA %d.%d, this build needs %d.%d or newer",
-                         driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': the driver knows CUDA %d.%d, this build needs %d.%d or newer",
+                         index, driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
-        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': no NVIDIA GPU on this machine");
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': no NVIDIA GPU on this machine", index);
     if (status != cudaSuccess)
-        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': %s", cudaGetErrorString(status));
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': %s", index, cudaGetErrorString(status));
     if (index >= count)
         return PROA_FAIL(err, INVALID, "device 'cuda:%d': there are %d GPUs, numbered from 0", index, count);
     if (cudaGetDeviceProperties(prop, index) != cudaSuccess || cudaSetDevice(index) != cudaSuccess)
@@ -387,8 +387,8 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     cudaDeviceProp prop;
     *out = NULL;
     if (version != PROA_CUDA_VERSION)
-        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda': the plug-in is of another version (%d, the program %d)",
-                         PROA_CUDA_VERSION, version);
+        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': the plug-in is of another version (%d, the program %d)",
+                         index, PROA_CUDA_VERSION, version);
     PROA_TRY(find_gpu(index, &prop, err));
     gpu_ops.name = "cuda";
     gpu_fill_rows(&gpu_ops);
