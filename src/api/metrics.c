@@ -15,18 +15,26 @@ static void family(proa_buf *out, const char *name, const char *kind, const char
     proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind);
 }
 
-static void connections(proa_buf *out, const proa_api *api)
+static void of_ports(proa_buf *out, const proa_api *api, const char *name,
+                     int64_t (*value)(const proa_listener *))
 {
     static const char *const names[PROA_FACE_COUNT] = {"http", "grpc", "metrics"};
-    family(out, "proa_connections", "gauge",
-           "Number of connections that are open, by the first face of their port");
     for (int i = 0; i < api->doors_count; i++) {
         const proa_door *door = &api->doors[i];
         int face = 0;
         while (!door->faces[face]) face++;
-        proa_buf_printf(out, "proa_connections{face=\"%s\"} %" PRId64 "\n", names[face],
-                        proa_listener_connections(door->listener));
+        proa_buf_printf(out, "%s{face=\"%s\"} %" PRId64 "\n", name, names[face], value(door->listener));
     }
+}
+
+static void connections(proa_buf *out, const proa_api *api)
+{
+    family(out, "proa_connections", "gauge",
+           "Number of connections that are open, by the first face of their port");
+    of_ports(out, api, "proa_connections", proa_listener_connections);
+    family(out, "proa_connections_refused_total", "counter",
+           "Number of connections for which their port had no room");
+    of_ports(out, api, "proa_connections_refused_total", proa_listener_refused);
 }
 
 static void traffic(proa_buf *out)

@@ -447,7 +447,7 @@ static void link_out(proa_conn *conn)
     else conn->part->first = conn->next;
 }
 
-void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl)
+static proa_conn *make(proa_listen_part *part, int fd, SSL *ssl)
 {
     proa_loop *loop = part->loop;
     proa_conn *conn = proa_block_get(sizeof *conn);
@@ -460,9 +460,26 @@ void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl)
     conn->write_ns = INT64_MAX;
     proa_conn_deadline(conn, ssl ? options->head_ms : options->idle_ms);
     event_assign(&conn->event, loop->base, fd, EV_READ | EV_CLOSED | EV_ET | EV_PERSIST, on_event, conn);
+    return conn;
+}
+
+void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl)
+{
+    proa_conn *conn = make(part, fd, ssl);
+    const proa_listen_options *options = proa_conn_options(conn);
     if ((ssl && !proa_conn_tls_attach(conn)) || event_add(&conn->event, NULL) != 0) proa_conn_fail(conn);
     else if (!ssl && !(options->http1 && options->http2))
         proa_conn_start(conn, options->http1 ? options->http1 : options->http2);
+}
+
+void proa_conn_turn_away(proa_listen_part *part, int fd)
+{
+    proa_conn *conn = make(part, fd, NULL);
+    const proa_listen_options *options = proa_conn_options(conn);
+    conn->turned_away = true;
+    if (event_add(&conn->event, NULL) != 0) proa_conn_fail(conn);
+    options->http1->turn_away(conn, options->http1_server);
+    proa_conn_close(conn, false);
 }
 
 static void free_conn(proa_conn *conn)
@@ -475,7 +492,7 @@ static void free_conn(proa_conn *conn)
     if (conn->ssl) proa_conn_tls_free(conn);
     close(conn->fd);
     link_out(conn);
-    proa_listen_part_gone(conn->part);
+    proa_listen_part_gone(conn->part, conn->turned_away);
     free((char *)conn->peer);
     free((char *)conn->client_name);
     proa_block_free(conn);

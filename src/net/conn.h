@@ -33,6 +33,9 @@ typedef struct proa_protocol {
     bool (*expired)(void *state);
     /* So many bytes of proa_conn_read_into have come, and more are to come. NULL is fine. */
     void (*progress)(void *state, size_t got);
+    /* Instead of open, where the listener has no room: writes why, before the peer has said anything; the connection ends
+     * behind that. NULL: there is nothing that a peer would understand. */
+    void (*turn_away)(proa_conn *conn, void *server);
 } proa_protocol;
 
 /* Queues bytes. What iov points to is copied if release is NULL, else it stays untouched until release(arg) is called,
@@ -73,7 +76,7 @@ typedef struct proa_listen_options {
     /* Which protocols are spoken here: NULL or both; with both the first bytes (or ALPN) say which. */
     const proa_protocol *http1, *http2;
     void *http1_server, *http2_server;
-    int connections_max; /* beyond that a new connection is closed at once; 0: PROA_CONNECTIONS_MAX */
+    int connections_max; /* beyond that a new connection is turned away; 0: PROA_CONNECTIONS_MAX */
     /* Time-outs, 0: PROA_IDLE_MS, PROA_HEAD_MS, PROA_STALL_MS. A connection without an exchange; from the first byte to
      * the end of a request's head (or of TLS' handshake); a body or an answer of which no byte moves. */
     int64_t idle_ms, head_ms, stall_ms;
@@ -89,6 +92,7 @@ PROA_MUST_CHECK proa_status proa_listener_open(proa_listener **out, proa_loop *c
 PROA_MUST_CHECK proa_status proa_listener_check(const proa_listen_options *options, proa_err *err);
 int proa_listener_port(const proa_listener *listener);
 int64_t proa_listener_connections(const proa_listener *listener); /* now open; any thread */
+int64_t proa_listener_refused(const proa_listener *listener); /* beyond connections_max, so far; any thread */
 /* Accepts no more and calls shutdown of each connection's protocol; any thread. */
 void proa_listener_drain(proa_listener *listener);
 /* After proa_listener_drain: nobody is connected any more, nor will be; any thread. That no connection is open does not say

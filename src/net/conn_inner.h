@@ -46,6 +46,7 @@ struct proa_conn {
     bool eof;      /* ... which was reached */
     bool blocked;  /* the socket takes no more for now */
     bool paused, again, want_drained;
+    bool turned_away; /* one too many, that is told so: not of those that connections_max counts */
     proa_loop_task late;
     struct event event;
     struct event *write_event;     /* made when the socket blocks for the first time */
@@ -82,6 +83,8 @@ struct proa_listen_part {
 
 /* conn.c. The connection is linked into part, reads from the next turn on, and frees itself. */
 void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl);
+/* The same of a connection for which there is no room: options->http1->turn_away says so, then it ends. */
+void proa_conn_turn_away(proa_listen_part *part, int fd);
 void proa_conn_shutdown(proa_conn *conn); /* the listener drains; may free it */
 /* Chooses the protocol; called by conn_tls.c when the handshake is done. */
 void proa_conn_start(proa_conn *conn, const proa_protocol *protocol);
@@ -107,6 +110,6 @@ const struct bio_method_st *proa_tls_bio(const proa_tls *tls);
 
 /* listen.c */
 const proa_listen_options *proa_listen_part_options(const proa_listen_part *part);
-void proa_listen_part_gone(proa_listen_part *part); /* one connection less */
+void proa_listen_part_gone(proa_listen_part *part, bool turned_away); /* one connection less */
 
 #endif

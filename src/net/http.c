@@ -376,6 +376,7 @@ const proa_protocol proa_http_protocol = {
     .close = http_close,
     .expired = http_expired,
     .progress = http_progress,
+    .turn_away = proa_http_turn_away,
 };
 
 /* ---- for handlers ---- */

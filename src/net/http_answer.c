@@ -174,18 +174,45 @@ void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, cons
     proa_http_finish(h);
 }
 
+/* The body of an answer of our own, and its headers, of which the length is returned. */
+static size_t make_refusal(const proa_http_server *server, int status, const char *why, proa_buf *body,
+                           char headers[128])
+{
+    proa_buf_init(body, 64 << 10);
+    if (server->error_body) server->error_body(body, status, why, server->arg);
+    else proa_buf_printf(body, "%s\n", why);
+    int n = snprintf(headers, 128, "%sContent-Type: %s\r\n", status == 503 ? "Retry-After: 1\r\n" : "",
+                     server->error_body ? "application/json" : "text/plain; charset=utf-8");
+    return (size_t)n;
+}
+
 static void write_refusal(proa_http_conn *h, int status, const char *why)
 {
-    const proa_http_server *server = h->server;
     proa_buf body;
-    proa_buf_init(&body, 64 << 10);
-    if (server->error_body) server->error_body(&body, status, why, server->arg);
-    else proa_buf_printf(&body, "%s\n", why);
     char headers[128];
-    int n = snprintf(headers, sizeof headers, "%sContent-Type: %s\r\n", status == 503 ? "Retry-After: 1\r\n" : "",
-                     server->error_body ? "application/json" : "text/plain; charset=utf-8");
+    size_t n = make_refusal(h->server, status, why, &body, headers);
     struct iovec iov = {body.ptr, body.len};
-    write_answer(h, status, (proa_str){headers, (size_t)n}, &iov, 1, NULL, NULL);
+    write_answer(h, status, (proa_str){headers, n}, &iov, 1, NULL, NULL);
+    proa_buf_release(&body);
+}
+
+void proa_http_turn_away(proa_conn *conn, void *server)
+{
+    const proa_http_server *s = server;
+    proa_buf body;
+    char headers[128], why[80];
+    snprintf(why, sizeof why, "too many connections: at most %d at once",
+             proa_conn_options(conn)->connections_max);
+    size_t n = make_refusal(s, 503, why, &body, headers);
+    head out = {.back_len = 0};
+    put_status(&out, 503);
+    put_length(&out, body.len);
+    ADD(out.back, &out.back_len, "Connection: close\r\n\r\n");
+    struct iovec iov[PARTS];
+    int parts = put_parts(&out, (proa_str){headers, n}, iov);
+    iov[parts++] = (struct iovec){body.ptr, body.len};
+    proa_conn_write(conn, iov, parts, NULL, NULL);
+    if (s->on_answer) s->on_answer(503, body.len, s->arg);
     proa_buf_release(&body);
 }
 

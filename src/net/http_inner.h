@@ -42,5 +42,6 @@ struct proa_http_conn {
 void proa_http_finish(proa_http_conn *h);
 /* http_answer.c: the server's own answer to a request that no handler sees. */
 void proa_http_refuse(proa_http_conn *h, int status, const char *why);
+void proa_http_turn_away(proa_conn *conn, void *server); /* proa_protocol.turn_away */
 
 #endif

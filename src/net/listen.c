@@ -20,6 +20,8 @@
 
 #define ACCEPTS_MAX 64  /* in a row, before the connections have their turn */
 #define REST_MS     100 /* when the process is out of descriptors */
+#define TOLD_NS                                                                                              \
+    INT64_C(10000000000) /* between two lines of the log on refused connections: who floods us writes no log */
 
 struct proa_listener {
     proa_listen_options options;
@@ -30,6 +32,9 @@ struct proa_listener {
     atomic_bool draining;
     atomic_int accepting; /* parts that have not heard of the drain */
     atomic_llong connections;
+    atomic_llong refused; /* so far */
+    atomic_llong leaving; /* of them those that are still open, to be told why */
+    atomic_llong told_ns; /* when the log was told */
     int parts_count;
     proa_listen_part *parts;
 };
@@ -204,14 +209,40 @@ static void rest(proa_listen_part *part, int error)
     proa_timer_start(&part->rest, REST_MS);
 }
 
+static void log_refused(proa_listener *listener, int64_t now_ns)
+{
+    long long refused = 1 + atomic_fetch_add(&listener->refused, 1), told = atomic_load(&listener->told_ns);
+    if (refused > 1 && now_ns - told < TOLD_NS) return;
+    if (!atomic_compare_exchange_strong(&listener->told_ns, &told, now_ns)) return;
+    PROA_LOG(WARNING, "port %d has its %d connections: %lld refused so far", listener->port,
+             listener->options.connections_max, refused);
+}
+
+/* A few at a time are told why. Through TLS it would take a handshake, which is dear. */
+static void refuse(proa_listen_part *part, int fd)
+{
+    proa_listener *listener = part->listener;
+    const proa_listen_options *options = &listener->options;
+    log_refused(listener, proa_loop_now_ns(part->loop));
+    bool can = !options->tls && options->http1 && options->http1->turn_away;
+    if (!can || atomic_load(&listener->leaving) >= PROA_CONNECTIONS_TOLD_MAX) {
+        close(fd);
+        return;
+    }
+    atomic_fetch_add(&listener->leaving, 1);
+    proa_conn_turn_away(part, fd);
+}
+
 static void take(proa_listen_part *part, int fd)
 {
     proa_listener *listener = part->listener;
     SSL *ssl = NULL;
-    bool room = atomic_load(&listener->connections) < listener->options.connections_max;
-    if (room && listener->options.tls)
-        ssl = proa_tls_session(listener->options.tls, proa_loop_now_ns(part->loop));
-    if (!room || (listener->options.tls && !ssl)) {
+    if (atomic_load(&listener->connections) >= listener->options.connections_max) {
+        refuse(part, fd);
+        return;
+    }
+    if (listener->options.tls) ssl = proa_tls_session(listener->options.tls, proa_loop_now_ns(part->loop));
+    if (listener->options.tls && !ssl) {
         close(fd);
         return;
     }
@@ -360,6 +391,11 @@ int64_t proa_listener_connections(const proa_listener *listener)
     return atomic_load(&listener->connections);
 }
 
+int64_t proa_listener_refused(const proa_listener *listener)
+{
+    return atomic_load(&listener->refused);
+}
+
 bool proa_listener_drained(const proa_listener *listener)
 {
     return atomic_load(&listener->accepting) == 0 && atomic_load(&listener->connections) == 0;
@@ -370,7 +406,7 @@ const proa_listen_options *proa_listen_part_options(const proa_listen_part *part
     return &part->listener->options;
 }
 
-void proa_listen_part_gone(proa_listen_part *part)
+void proa_listen_part_gone(proa_listen_part *part, bool turned_away)
 {
-    atomic_fetch_sub(&part->listener->connections, 1);
+    atomic_fetch_sub(turned_away ? &part->listener->leaving : &part->listener->connections, 1);
 }

@@ -725,6 +725,39 @@ static void test_idle_connections(void **state)
     (void)state;
 }
 
+/* One connection too many is told so, whether it has asked yet or not, and takes no place of those that are in time. So
+ * many at once are told; those beyond that are closed as they are. */
+static void test_connections_max(void **state)
+{
+    enum { TOLD = PROA_CONNECTIONS_TOLD_MAX };
+    shop s;
+    shop_open(&s, (proa_listen_options){.connections_max = 1});
+    client in = client_open(s.house.port), told[TOLD];
+    client_send(&in, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    client_expect(&in, 200, "hello");
+    for (int i = 0; i < TOLD; i++) {
+        told[i] = client_open(s.house.port);
+        if (i % 2) client_send(&told[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        client_expect(&told[i], 503, "{\"error\":\"503 too many connections: at most 1 at once\"}");
+        assert_non_null(strstr(told[i].head, "Connection: close\r\n"));
+        assert_non_null(strstr(told[i].head, "Retry-After: 1\r\n"));
+    }
+    client beyond = client_open(s.house.port);
+    client_expect_end(&beyond);
+    assert_int_equal(proa_listener_refused(s.house.listener), TOLD + 1);
+    assert_int_equal(proa_listener_connections(s.house.listener), 1);
+    client_close(&in);
+    for (int i = 0; i < 5000 && proa_listener_connections(s.house.listener) > 0; i++) sleep_ms(1);
+    in = client_open(s.house.port); /* though the others have not gone yet */
+    client_send(&in, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    client_expect(&in, 200, "hello");
+    client_expect_end(&told[0]);
+    for (int i = 1; i < TOLD; i++) client_close(&told[i]);
+    client_close(&in);
+    house_close(&s.house);
+    (void)state;
+}
+
 /* No request is lost, no new one begins, idle connections end at once. */
 static void test_drain(void **state)
 {
@@ -820,6 +853,7 @@ int main(void)
         cmocka_unit_test(test_steady_reader),
         cmocka_unit_test(test_gone),
         cmocka_unit_test(test_half_close),
+        cmocka_unit_test(test_connections_max),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_drain_before_accept),
         cmocka_unit_test(test_end),
