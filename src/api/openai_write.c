@@ -2,6 +2,8 @@
  * openai_write.c - answers: whole, or as server-sent events. */
 #include "api/openai.h"
 
+#include "base/limits.h"
+#include "base/log.h"
 #include <string.h>
 
 /* ---- streams ---- */
@@ -16,20 +18,38 @@ bool proa_oai_stream_open(proa_oai *job)
     return true;
 }
 
-/* A client that does not read is not fed for ever: beyond the limit it has gone. */
+static void send_out(proa_oai *job)
+{
+    if (job->x) proa_http_send(job->x, proa_buf_view(&job->out));
+    proa_buf_clear(&job->out);
+}
+
+/* Behind what is queued, which it may still read. */
+static void give_up_reader(proa_oai *job)
+{
+    PROA_LOG(WARNING, "the stream of '%.*s' to %s is ended: its client leaves more than %lld MiB unread",
+             (int)job->name.len, job->name.ptr, proa_conn_peer(job->x->conn),
+             (long long)(PROA_OPENAI_QUEUED_MAX / PROA_MIB));
+    job->failed = true;
+    job->error = (proa_oai_error){
+        .status = 500, .type = "server_error", .text = "The client does not read its answers."};
+    proa_buf_str(&job->out, proa_str_c("data: "));
+    proa_oai_error_json(&job->out, &job->error);
+    proa_buf_str(&job->out, proa_str_c("\n\n"));
+    send_out(job);
+    proa_http_exchange *x = job->x;
+    job->x = NULL;
+    if (x) proa_http_on_gone(x, NULL);
+    if (x) proa_http_end(x);
+    proa_oai_cancel(job);
+}
+
+/* A client that does not read is not fed for ever. */
 void proa_oai_stream_send(proa_oai *job)
 {
     if (!job->x || job->out.len == 0) return;
-    proa_http_send(job->x, proa_buf_view(&job->out));
-    proa_buf_clear(&job->out);
-    if (!job->x || proa_conn_queued(job->x->conn) <= (size_t)PROA_OPENAI_QUEUED_MAX) return;
-    proa_http_exchange *x = job->x;
-    proa_conn *conn = x->conn;
-    job->x = NULL;
-    proa_http_on_gone(x, NULL);
-    proa_http_abort(x);
-    proa_conn_close(conn, true); /* what is queued is not waited for */
-    proa_oai_cancel(job);
+    send_out(job);
+    if (job->x && proa_conn_queued(job->x->conn) > (size_t)PROA_OPENAI_QUEUED_MAX) give_up_reader(job);
 }
 
 static void begin_chunk(proa_oai *job)
@@ -127,7 +147,7 @@ static void end_stream(proa_oai *job)
         proa_buf_str(&job->out, proa_str_c("}\n\n"));
     }
     proa_buf_str(&job->out, proa_str_c("data: [DONE]\n\n"));
-    proa_oai_stream_send(job);
+    send_out(job); /* whatever waits: there is no more to come */
     if (job->x) proa_http_end(job->x);
     job->x = NULL;
 }

@@ -135,7 +135,7 @@
 #define PROA_OPENAI_CHOICES_MAX   4096             /* prompts times n: PROA_SEQUENCES_MAX */
 #define PROA_OPENAI_LOGPROBS_MAX  20               /* alternatives of a token: OpenAI's */
 #define PROA_OPENAI_ANSWER_MAX    (256 * PROA_MIB) /* one answer: 2,048 vectors of 4,096 numbers have 100 MB */
-#define PROA_OPENAI_QUEUED_MAX    (64 * PROA_MIB)  /* of a stream that its client does not read: then it is ended */
+#define PROA_OPENAI_QUEUED_MAX    (64 * PROA_MIB)  /* of a stream that its client does not read: then it is ended, and told why */
 #define PROA_FIGURES_BYTES_MAX    (16 * PROA_MIB)  /* /figures: 4,096 models with 1 kB each and room */
 #define PROA_TEMPLATE_BYTES_MAX   (1 * PROA_MIB)   /* a chat template; the longest in use have 20 kB */
 #define PROA_TEMPLATE_STEPS_MAX   (10 << 20)       /* statements and expressions that one rendering may take */

@@ -341,7 +341,18 @@ static void test_gone(void **state)
     assert_int_equal(proa_sinks_live(), 0);
 }
 
-/* A client that reads nothing: its request ends when 64 MiB wait for it, and so does the connection. */
+/* Reads until what has come ends so, or the connection does. */
+static void oai_until(int fd, char *bytes, size_t cap, size_t *got, const char *end)
+{
+    size_t len = strlen(end);
+    for (ssize_t n; *got < cap && (n = read(fd, bytes + *got, cap - *got)) > 0;) {
+        *got += (size_t)n;
+        if (*got >= len && memcmp(bytes + *got - len, end, len) == 0) break;
+    }
+    bytes[*got] = 0;
+}
+
+/* A client that reads nothing: its request ends when 64 MiB wait for it, and behind these stands why. */
 static void test_slow_reader(void **state)
 {
     (void)state;
@@ -351,10 +362,14 @@ static void test_slow_reader(void **state)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     assert_int_equal(proa_sinks_live(), 0);
     assert_in_range(atomic_load(&oai_floods), 60, 100);
-    char bytes[65536];
-    int64_t got = 0;
-    for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) > 0;) got += n;
-    assert_true(got < PROA_OPENAI_QUEUED_MAX);
+    static const char why[] = "data: {\"error\":{\"message\":\"The client does not read its answers.\","
+                              "\"type\":\"server_error\",\"param\":null,\"code\":null}}\n\n\r\n0\r\n\r\n";
+    size_t cap = (size_t)2 * PROA_OPENAI_QUEUED_MAX, got = 0;
+    char *bytes = malloc(cap + 1);
+    oai_until(fd, bytes, cap, &got, "\r\n0\r\n\r\n");
+    assert_in_range(got, PROA_OPENAI_QUEUED_MAX, PROA_OPENAI_QUEUED_MAX + (16 << 20));
+    assert_true(got > sizeof why && strcmp(bytes + got - (sizeof why - 1), why) == 0);
+    free(bytes);
     close(fd);
 }
 
