@@ -44,21 +44,22 @@ static proa_status read_opened(proa_pyprocess *p, const proa_python_message *m, 
     return PROA_INTERNAL;
 }
 
-/* UNAVAILABLE if it has been stopped for too long: nobody may ever continue it, and its requests wait. */
+/* DEADLINE if it has been stopped for too long: nobody may ever continue it, and its requests wait. */
 static proa_status check_runs(proa_pyprocess *p, proa_err *err)
 {
     if (proa_pyprocess_stopped_ms(p) < STOPPED_MS) return PROA_OK;
-    return PROA_FAIL(err, UNAVAILABLE, "it was stopped (SIGSTOP) for more than %d ms", STOPPED_MS);
+    return PROA_FAIL(err, DEADLINE, "it was stopped (SIGSTOP) for more than %d ms", STOPPED_MS);
 }
 
-/* Receives until a message of that kind has come. until_ns 0: however long that takes. i may be NULL: then nothing else
- * is expected. */
+/* Receives until a message of that kind has come. until_ns 0: however long that takes, as long as it runs. i may be NULL:
+ * then nothing else is expected. UNAVAILABLE: the process has ended; DEADLINE: it has to be. */
 static proa_status await(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *in, uint32_t kind,
                          int64_t until_ns, proa_json **head, proa_err *err)
 {
     for (;;) {
         int count = proa_pyprocess_receive(p, in, PROA_PYTHON_PACKET_MAX, LOOK_MS);
         if (count < 0) return PROA_FAIL(err, UNAVAILABLE, "the process has ended");
+        if (count == 0) PROA_TRY(check_runs(p, err));
         if (i && proa_pyinstance_is_closing(i))
             return PROA_FAIL(err, CANCELLED, "the model is being unloaded");
         for (int k = 0; k < count; k++) {
@@ -211,9 +212,11 @@ static proa_status run_process(proa_pyinstance *i, proa_str opening, proa_err *e
         else patience = broken.status == PROA_OK && !i->late ? 200 : 0;
     } else if (status == PROA_UNAVAILABLE) {
         patience = 200;
+    } else if (status == PROA_DEADLINE) {
+        broken = *err;
     }
     end_process(i, p, patience, &broken);
-    if (status == PROA_UNAVAILABLE) *err = i->why; /* how it ended says more */
+    if (status == PROA_UNAVAILABLE || status == PROA_DEADLINE) *err = i->why; /* how it ended says more */
     return status;
 }
 
@@ -277,7 +280,7 @@ static void run_completion(completion *c)
 {
     proa_pyprocess *p;
     proa_json *head = NULL;
-    char how[128];
+    char how[600];
     c->status = start_process(&p, c->settings, c->name, &c->err);
     if (c->status != PROA_OK) return;
     proa_python_message *in = proa_malloc(PROA_PYTHON_PACKET_MAX * sizeof *in);
@@ -290,7 +293,8 @@ static void run_completion(completion *c)
     }
     proa_json_free(head);
     proa_pyprocess_end(p, c->status == PROA_UNAVAILABLE ? 200 : 0, how, sizeof how);
-    if (c->status == PROA_UNAVAILABLE) {
+    if (c->status == PROA_DEADLINE) snprintf(how, sizeof how, "was killed: %s", c->err.text);
+    if (c->status == PROA_UNAVAILABLE || c->status == PROA_DEADLINE) {
         c->err = (proa_err){0};
         c->status = PROA_FAIL(&c->err, UNAVAILABLE, "Stub process '%s' is not healthy. It %s", c->name, how);
     }

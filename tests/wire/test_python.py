@@ -535,6 +535,36 @@ def test_process_that_is_stopped(faults):
     assert gone(pid)
 
 
+STUCK_START = """
+class TritonPythonModel:
+    def initialize(self, args):
+        open(FLAG, "w").close()
+        time.sleep(1000)
+
+    def execute(self, requests):
+        return [out(one, value(one)) for one in requests]
+"""
+
+
+def test_process_that_is_stopped_before_it_serves(start, tmp_path):
+    """A load does not wait for ever for a process that is stopped in initialize."""
+    flag = tmp_path / "flag"
+    write_model(tmp_path / "models", "opens", f"FLAG = {str(flag)!r}\n" + STUCK_START)
+    running = start("--model-control-mode", "explicit", repositories=[tmp_path / "models"], env=PYTHON)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        loading = pool.submit(requests.post, running.url("/v2/repository/models/opens/load"), timeout=20)
+        wait_until(flag.exists)
+        pid = children_of(running.process.pid)[0][0]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            answer = loading.result(15)
+        finally:
+            if not loading.done():
+                os.kill(pid, signal.SIGKILL)
+    assert answer.status_code != 200 and "it was stopped (SIGSTOP) for more than 5000 ms" in answer.text
+    assert gone(pid)
+
+
 def test_pauses_grow_and_requests_do_not_wait_for_ever(faults):
     """A process that ends with each request: in the end a request comes while none runs for long."""
     codes = []
