@@ -43,6 +43,7 @@ typedef struct proa_protocol {
  * Writing happens when the protocol's function returns, or at the end of the loop's turn, all in one call. */
 void proa_conn_write(proa_conn *conn, const struct iovec *iov, int count, void (*release)(void *arg), void *arg);
 size_t proa_conn_queued(const proa_conn *conn); /* bytes that were not yet given to the kernel */
+int64_t proa_conn_took_ns(const proa_conn *conn); /* when the kernel last took some; 0: never. For signs of life */
 /* The next len bytes of the stream go straight into dst (what is buffered now is not part of them: copy it first). Then,
  * or if the connection ends, done(arg, bytes that came). Input is not called meanwhile. dst stays until done. */
 void proa_conn_read_into(proa_conn *conn, void *dst, size_t len, void (*done)(void *arg, size_t got), void *arg);

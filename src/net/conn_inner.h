@@ -52,6 +52,7 @@ struct proa_conn {
     struct event *write_event;     /* made when the socket blocks for the first time */
     proa_deadline deadline;        /* the earlier of the two */
     int64_t protocol_ns, write_ns; /* INT64_MAX: none */
+    int64_t took_ns;               /* when the socket last took bytes of ours; 0: never */
     int64_t protocol_ms;           /* what proa_conn_deadline said; each piece of read_into starts it anew */
     /* What the protocol did not consume: in[in_at, in_at + in_len). */
     char *in;

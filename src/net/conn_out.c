@@ -91,6 +91,11 @@ size_t proa_conn_queued(const proa_conn *conn)
     return conn->queued;
 }
 
+int64_t proa_conn_took_ns(const proa_conn *conn)
+{
+    return conn->took_ns;
+}
+
 static void pop(proa_conn *conn)
 {
     proa_out *out = conn->out;
@@ -182,5 +187,6 @@ void proa_conn_flush(proa_conn *conn)
         }
         if (n < (int64_t)bytes) proa_conn_block(conn);
     }
+    if (progress) conn->took_ns = proa_loop_now_ns(conn->loop);
     if (conn->ending < PROA_CONN_LINGERING) expect_progress(conn, progress);
 }

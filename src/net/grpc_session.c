@@ -346,13 +346,21 @@ void proa_grpc_session_wake(grpc_session *s, int64_t ns)
     proa_timer_start(&s->timer, left > 0 ? (left + NS_PER_MS - 1) / NS_PER_MS : 0);
 }
 
+/* When a ping of ours has waited for too long. A client that is still busy with an answer, and takes bytes of it, is alive
+ * though the ping stands behind them, and though nothing it says is read before most have gone. */
+static int64_t ping_lost_ns(const grpc_session *s, int64_t timeout)
+{
+    int64_t took_ns = proa_conn_took_ns(s->conn);
+    return (took_ns > s->ping_ns ? took_ns : s->ping_ns) + timeout;
+}
+
 static void tick_keepalive(grpc_session *s, int64_t now)
 {
     const proa_grpc_server *server = s->server;
     if (server->keepalive_ms <= 0) return;
     int64_t timeout = (server->keepalive_timeout_ms > 0 ? server->keepalive_timeout_ms : 20000) * NS_PER_MS;
     if (s->read_ns > s->ping_ns) s->ping_waits = false; /* anything that comes is a sign of life */
-    if (s->ping_waits && now - s->ping_ns >= timeout) {
+    if (s->ping_waits && now >= ping_lost_ns(s, timeout)) {
         proa_conn_close(s->conn, true);
         return;
     }
@@ -363,7 +371,7 @@ static void tick_keepalive(grpc_session *s, int64_t now)
         s->ping_ns = now;
         proa_grpc_session_flush_soon(s);
     }
-    proa_grpc_session_wake(s, s->ping_waits ? s->ping_ns + timeout : due);
+    proa_grpc_session_wake(s, s->ping_waits ? ping_lost_ns(s, timeout) : due);
 }
 
 static void tick_age(grpc_session *s, int64_t now)

@@ -27,7 +27,7 @@ struct proa_conn {
     } * releases;
     int releases_count, writes;
     bool was_high, paused, closing, at_once;
-    int64_t deadline_ms;
+    int64_t deadline_ms, took_ns;
 };
 
 static void double_init(proa_loop *loop, proa_conn *conn)
@@ -96,6 +96,20 @@ void proa_conn_write(proa_conn *conn, const struct iovec *iov, int count, void (
     PROA_ASSERT(conn->releases_count < DOUBLE_RELEASES);
     conn->releases[conn->releases_count].fn = release;
     conn->releases[conn->releases_count++].arg = arg;
+}
+
+/* So many bytes went out, and more are left. */
+static inline void double_take_some(proa_conn *conn, size_t len)
+{
+    PROA_ASSERT(len < conn->out.len);
+    conn->out.len -= len;
+    memmove(conn->out.ptr, conn->out.ptr + len, conn->out.len);
+    conn->took_ns = conn->loop->now_ns;
+}
+
+int64_t proa_conn_took_ns(const proa_conn *conn)
+{
+    return conn->took_ns;
 }
 
 size_t proa_conn_queued(const proa_conn *conn)

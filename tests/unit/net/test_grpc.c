@@ -975,6 +975,40 @@ static void test_keepalive(void **state)
     peer_free(p);
 }
 
+/* Who reads an answer slowly cannot answer a ping: that stands behind the answer, and while so much is queued nothing that
+ * comes is read. What the socket takes is its sign of life. */
+static void test_keepalive_of_a_slow_reader(void **state)
+{
+    enum { PIECE = 10000 };
+    size_t len = (size_t)8 << 20;
+    char *bytes = pattern(len);
+    proa_grpc_server server = plain;
+    (void)state;
+    server.keepalive_ms = 1000;
+    server.keepalive_timeout_ms = 500;
+    peer *p = start(&server);
+    const nghttp2_settings_entry wide = {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, INT32_MAX};
+    nghttp2_submit_settings(p->h2, NGHTTP2_FLAG_NONE, &wide, 1);
+    nghttp2_session_set_local_window_size(p->h2, NGHTTP2_FLAG_NONE, 0, INT32_MAX);
+    peer_call(p, "/t/Hold", NULL, 0);
+    peer_run(p);
+    p->lazy = true;
+    proa_grpc_send(seen.held[0], &(struct iovec){bytes, len}, 1, NULL, NULL);
+    peer_run(p);
+    assert_true(p->conn.paused);
+    for (int i = 0; i < 50; i++) {
+        double_advance(&p->loop, 400);
+        double_take_some(&p->conn, PIECE);
+        assert_false(p->conn.closing);
+    }
+    double_advance(&p->loop, 499); /* now it takes nothing more */
+    assert_false(p->conn.closing);
+    double_advance(&p->loop, 1);
+    assert_true(p->conn.closing && p->conn.at_once);
+    free(bytes);
+    peer_free(p);
+}
+
 static void test_drain(void **state)
 {
     peer *p = start(&plain);
@@ -1080,6 +1114,7 @@ int main(void)
         cmocka_unit_test(test_control_flood),
         cmocka_unit_test(test_not_http2),
         cmocka_unit_test(test_keepalive),
+        cmocka_unit_test(test_keepalive_of_a_slow_reader),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_drain_idle),
         cmocka_unit_test(test_age),
