@@ -81,7 +81,10 @@ static proa_status fill(proa_infer *r, const Inference__ModelConfig *config, pro
         return PROA_OK;
     }
     give_bytes(t, body, bytes);
-    int64_t size = known * proa_type_bytes(t->type);
+    int64_t size;
+    if (!proa_mul(known, proa_type_bytes(t->type), &size))
+        return PROA_FAIL(err, INVALID, "byte size for tensor '%s' exceeds maximum size of %lld", in->name,
+                         (long long)INT64_MAX);
     if (open >= 0) t->shape[open] = size > 0 ? (int64_t)bytes.len / size : 0;
     return PROA_OK;
 }

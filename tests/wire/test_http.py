@@ -258,6 +258,17 @@ def test_raw_binary(server):
     assert answer.content[size:] == body
 
 
+def test_raw_binary_of_a_row_beyond_all_bytes(start, tmp_path):
+    """2^61 + 1 numbers of 8 bytes are no row of 8 bytes."""
+    (tmp_path / "wide/1").mkdir(parents=True)
+    tensor = '[ { name: "%s" data_type: TYPE_INT64 dims: [ -1, 2305843009213693953 ] } ]'
+    (tmp_path / "wide/config.pbtxt").write_text(f'backend: "identity"\ninput {tensor % "INPUT0"}\noutput {tensor % "OUTPUT0"}\n')
+    running = start(repositories=[tmp_path])
+    answer = requests.post(running.url("/v2/models/wide/infer"), data=b"x" * 16, headers={"Inference-Header-Content-Length": "0"}, timeout=60)
+    assert (answer.status_code, answer.json()["error"]) == (
+        400, "byte size for tensor 'INPUT0' exceeds maximum size of 9223372036854775807")
+
+
 def test_raw_binary_refused(server):
     head = {"Inference-Header-Content-Length": "0"}
     answer = infer(server, "simple", b"x" * 64, headers=head)
