@@ -88,7 +88,8 @@ struct thin_call {
 };
 
 /* Eight numbers of x from k on, zeros behind K. once: each block reads them once, so they pass the first cache. */
-template <typename T> __device__ static inline uint4 load_eight(const T *x, int k, int K, bool aligned, bool once = false)
+template <typename T>
+__device__ static inline uint4 load_eight(const T *x, int k, int K, bool aligned, bool once = false)
 {
     unsigned v[4];
     if (aligned && k + 8 <= K && once) return __ldcg(reinterpret_cast<const uint4 *>(x + k));
