@@ -8,7 +8,7 @@
 
 /* A tile is ROWS rows of weights; a step of it 64 bytes of each; a stage of the ring STEPS of them. The warps share a stage's
  * steps. Rows of a stage are apart by 64 of 128 bytes, so that lanes (r, c) of a load lie in different banks. 70 KB are on their way
- * to a block, in pieces of 2 KB: half as much costs a quarter of the speed, pieces of 1 KB 3 % (README.md). */
+ * to a block: half as much costs a quarter of Llama-2's speed (README.md). */
 enum { ROWS = 16, STEP = 64, WARPS = 8, PER_SM = 2, SHARED_MAX = 112 << 10 };
 
 template <int FORMAT, int STEPS> struct stage_of {
