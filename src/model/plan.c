@@ -60,7 +60,7 @@ static void touch(int first[], int last[], lives *l, proa_reg reg, int step)
     if (reg == PROA_REG_NONE) return;
     l->used[reg] = true;
     if (first[reg] < 0) first[reg] = step;
-    last[reg] = step;
+    if (last[reg] < step) last[reg] = step;
 }
 
 /* The residual stream and the rotary table live from the embedding to the head. Of a head that only gathers the first rows
@@ -70,14 +70,28 @@ static bool whole_step(const proa_plan *plan, int reg)
     return reg == PROA_REG_X || reg == PROA_REG_ROPE || (reg == PROA_REG_OUT && plan->bare_head);
 }
 
+static void touch_all(int first[], int last[], lives *l, const proa_step *s, int step)
+{
+    touch(first, last, l, s->in, step);
+    touch(first, last, l, s->out, step);
+    if (s->op == PROA_STEP_LINEAR_GATED) touch(first, last, l, PROA_REG_U, step);
+}
+
+/* The last step that may run while step i does: a branch reads and writes until it is joined. */
+static int still_runs(const proa_program *p, int i)
+{
+    if (!(p->step[i].flags & PROA_BESIDE)) return i;
+    while (i + 1 < p->count && !(p->step[i + 1].flags & PROA_JOIN)) i++;
+    return i;
+}
+
 static void add_lives(lives *l, const proa_program *p)
 {
     int first[PROA_REG_COUNT], last[PROA_REG_COUNT];
     for (int r = 0; r < PROA_REG_COUNT; r++) first[r] = last[r] = -1;
     for (int i = 0; i < p->count; i++) {
-        touch(first, last, l, p->step[i].in, i);
-        touch(first, last, l, p->step[i].out, i);
-        if (p->step[i].op == PROA_STEP_LINEAR_GATED) touch(first, last, l, PROA_REG_U, i);
+        touch_all(first, last, l, &p->step[i], i);
+        touch_all(first, last, l, &p->step[i], still_runs(p, i));
     }
     for (int a = 0; a < PROA_REG_COUNT; a++)
         for (int b = 0; b < PROA_REG_COUNT; b++)

@@ -379,9 +379,6 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     if (a->rel_bias) use_bias(g, &t, a);
     t.alibi = a->alibi, t.soft_cap = a->soft_cap;
     t.shaped = a->rel_bias || a->alibi || a->soft_cap > 0.0f;
-    /* Launched early while a branch runs beside, and so while the kernel before the last one still writes, it gave wrong values with
-     * products that leave it room on their SMs (README.md): it waits for all. */
-    if (g->is_open) g->plain_next = true;
     gpu_by_page_type(kv->dtype, [&](auto page) { attend_as<decltype(page)>(g, t, kv->dtype, spans); });
 }
 

@@ -64,7 +64,6 @@ struct gpu {
     cudaEvent_t forked, side_done;
     cudaEvent_t sent[2]; /* what gpu_send sent has arrived */
     bool is_beside;
-    bool is_open; /* a branch began that the main stream has not joined yet */
     bool plain_next; /* the next kernel waits for all before it starts: it begins a branch or a pass, or follows an upload */
     cublasLtHandle_t lt;
     void *workspace; /* of cuBLASLt: gpu_workspace */

@@ -287,7 +287,6 @@ static void gpu_beside(proa_device *d, bool begins)
     } else gpu_note(g, cudaEventRecord(g->side_done, g->side_stream), "branching");
     g->stream = begins ? g->side_stream : g->main_stream;
     g->is_beside = begins;
-    g->is_open = true;
     g->plain_next = begins;
 }
 
@@ -295,7 +294,6 @@ static void gpu_join(proa_device *d)
 {
     gpu *g = gpu_enter(d);
     gpu_flush(g);
-    g->is_open = false;
     gpu_note(g, cudaStreamWaitEvent(g->main_stream, g->side_done, 0), "joining a branch");
 }
 
