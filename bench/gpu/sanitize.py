@@ -30,7 +30,7 @@ FOUND = 99  # compute-sanitizer's exit status when it names something; kerncheck
 KINDS = ("attend (decode)", "attend (prefill)", "attend (short)", "attend (lanes)", "attend (plain)", "linear (few rows)",
          "linear (thin)", "linear (cuBLASLt)", "choose", "draw", "top_k", "rope_append")
 OWN_OF_BF16 = ("attend", "linear", "rope_append", "kv_append")  # a sample takes the others' in f16
-HOPPER_KINDS = ("attend (flash)", "linear (ring)", "linear (wgmma)")
+HOPPER_KINDS = ("attend (flash)", "linear (ring)", "linear (spread)", "linear (wgmma)")
 
 
 RUNNING = set()

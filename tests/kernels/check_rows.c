@@ -866,7 +866,8 @@ static void check_many_rows(tester *t, proa_wfmt format)
     for (int v = 0; v < 8; v++) linear_case(t, format, 300, 264, 120, v);
     for (int a = 1; a < PROA_ACT_COUNT; a++)
         for (int bias = 0; bias < 2; bias++) linear_case(t, format, 300, 264, 120, 64 * a + bias);
-    static const int64_t few[][3] = {{96, 264, 1032}, {128, 264, 520}, {36, 72, 264}, {48, 264, 4104}};
+    static const int64_t few[][3] = {
+        {96, 264, 1032}, {128, 264, 520}, {36, 72, 264}, {48, 264, 4104}, {100, 1032, 2056}};
     for (size_t i = 0; i < PROA_COUNT(few); i++)
         for (int v = 0; v < 4; v++)
             linear_case(t, format, few[i][0], few[i][1], few[i][2], v == 1 ? 64 * PROA_ACT_GELU + 1 : v);

@@ -55,11 +55,12 @@ struct gpu {
     proa_device base; /* first */
     char name[256];
     int index, sms;
-    int shared_max;      /* bytes that a block may have */
-    bool clusters;       /* blocks can share their memory (sm_90) */
-    bool hopper;         /* wgmma and tensor maps */
-    bool own_first;      /* PROA_TUNE=own */
-    cudaStream_t stream; /* what kernels go to: main_stream, or the branch's */
+    int shared_max;         /* bytes that a block may have */
+    bool clusters;          /* blocks can share their memory (sm_90) */
+    bool hopper;            /* wgmma and tensor maps */
+    bool own_first;         /* PROA_TUNE=own */
+    int spread_clusters[9]; /* of so many blocks: how many run at one time (spread.cu) */
+    cudaStream_t stream;    /* what kernels go to: main_stream, or the branch's */
     cudaStream_t main_stream, side_stream;
     cudaEvent_t forked, side_done;
     cudaEvent_t sent[2]; /* what gpu_send sent has arrived */
@@ -449,14 +450,19 @@ void gpu_plans_release(gpu *g);
 void gpu_biases_forget(gpu *g, const void *at, int64_t bytes);
 void gpu_graphs_forget(gpu *g); /* device.cu */
 
-/* ---- products by an own kernel (wgmma.cu) ---- */
-bool gpu_hopper_built(const gpu *g); /* this GPU has what it needs, and the plug-in was built for it */
-/* How many forms of the kernel there are for the product, from 1 on; 0: none. */
-int gpu_hopper_forms(const gpu *g, const gpu_product *product);
-/* The form to take where nothing was timed; 0: cuBLASLt. */
-int gpu_hopper_guess(const gpu *g, const gpu_product *product);
+/* ---- products by own kernels (wgmma.cu, spread.cu) ---- */
+enum { GPU_OWN_FORMS = 3, GPU_SPREAD_FORM = 3 }; /* from 1 on */
+bool gpu_hopper_built(const gpu *g); /* this GPU has what they need, and the plug-in was built for it */
+/* Is the product one for this form? */
+bool gpu_own_takes(const gpu *g, const gpu_product *product, int form);
+/* The form to take where nothing was timed; 0: cuBLASLt. *sure: timed alone it may lose, in a model it does not. */
+int gpu_own_guess(const gpu *g, const gpu_product *product, bool *sure);
 /* false: not with these operands, nothing was done. */
-bool gpu_hopper_run(gpu *g, const gpu_product *product, int form, const gpu_operands *at, void *y);
+bool gpu_own_run(gpu *g, const gpu_product *product, int form, const gpu_operands *at, void *y);
+/* spread.cu's part of these. act: all that is done to a sum. */
+void gpu_spread_open(gpu *g);
+int gpu_spread_parts(const gpu *g, const gpu_product *product); /* of K; 0: not such a product */
+bool gpu_spread_run(gpu *g, const gpu_product *product, int act, const gpu_operands *at, void *y);
 
 /* ---- algorithms timed (tune.cu) ---- */
 void gpu_tune_open(gpu *g, const char *capability);

@@ -400,6 +400,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     g->index = index, g->sms = prop.multiProcessorCount, g->clusters = prop.major >= 9;
     g->shared_max = (int)prop.sharedMemPerBlockOptin;
     g->hopper = gpu_hopper_built(g);
+    gpu_spread_open(g);
     d->name = g->name, d->ops = &gpu_ops;
     d->alloc = gpu_alloc, d->free = gpu_free, d->host_alloc = gpu_host_alloc, d->host_free = gpu_host_free;
     d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * plans.cu - products of many rows by cuBLASLt: descriptors and the algorithm, made once for each shape. Which algorithm:
- * the one that was timed (tune.cu), the own kernel's forms (wgmma.cu) among them, else the first guess. */
+ * the one that was timed (tune.cu), the own kernels' forms (wgmma.cu, spread.cu) among them, else the first guess. */
 #include "kernels/cuda/cuda.h"
 
 extern "C" {
@@ -133,7 +133,7 @@ static gpu_plan *plan_for(gpu *g, const gpu_product *want)
     gpu_plan *p = &g->plans[g->plans_count++];
     p->key = *want;
     make(g, p);
-    p->way.own = gpu_hopper_guess(g, want);
+    p->way.own = gpu_own_guess(g, want, &p->settled);
     return p;
 }
 
@@ -155,7 +155,7 @@ cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const gpu_way *way, const
 {
     float beta = p->key.residual ? 1.0f : 0.0f;
     const void *c = p->key.residual ? at->residual : y;
-    if (way->own && gpu_hopper_run(g, &p->key, way->own, at, y)) return CUBLAS_STATUS_SUCCESS;
+    if (way->own && gpu_own_run(g, &p->key, way->own, at, y)) return CUBLAS_STATUS_SUCCESS;
     if (g->trace) gpu_trace_begin(g);
     cublasStatus_t status = cublasLtMatmul(g->lt, p->op, &at->alpha, at->w, p->a, at->x, p->b, &beta, c, p->c, y, p->d,
                                            &way->algo, gpu_workspace(g), g->workspace_bytes, g->stream);

@@ -180,6 +180,9 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
     const int BLOCK = LANES == 32 ? THREADS : LANES;
     int64_t row = (int64_t)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES;
     int lane = threadIdx.x % LANES;
+    float ws[8], bs[8] = {}; /* of the first piece before the wait: weights depend on no kernel */
+    if (lane * 8 < d) gpu_load8(ws, w + lane * 8);
+    if (LAYER && b && lane * 8 < d) gpu_load8(bs, b + lane * 8);
     gpu_wait();
     if (row >= rows) return; /* whole warps, where a block has several rows */
     const X *from = x.data + row / heads * x.row + row % heads * x.head;
@@ -206,10 +209,9 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         int j = (i * LANES + lane) * 8;
-        float ws[8], bs[8] = {};
         if (j >= d) break;
-        gpu_load8(ws, w + j);
-        if (LAYER && b) gpu_load8(bs, b + j);
+        if (i > 0) gpu_load8(ws, w + j);
+        if (i > 0 && LAYER && b) gpu_load8(bs, b + j);
 #pragma unroll
         for (int e = 0; e < 8; e++) kept[i][e] = (kept[i][e] - mean) * inverse * ws[e] + bs[e];
         gpu_store8(reinterpret_cast<Y *>(&rounded[i]), kept[i]);

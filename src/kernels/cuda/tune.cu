@@ -4,7 +4,8 @@
  *   PROA_TUNE=off   the library's first guess, always
  *   PROA_TUNE=lazy  (without the variable) products are timed when they first come, LAZY_SECONDS in all
  *   PROA_TUNE=all   every product, more algorithms, no matter how long: `proa tune`
- *   PROA_TUNE=own   nothing is timed: the own kernel wherever it can (wgmma.cu), to check and time it alone */
+ *   PROA_TUNE=own   nothing is timed: the own kernels wherever they can (wgmma.cu before spread.cu), to check and time them alone
+ * Products whose K is divided (spread.cu) are not timed: what they win is what they do while the kernel before still runs. */
 #include "kernels/cuda/cuda.h"
 
 extern "C" {
@@ -67,7 +68,7 @@ void gpu_tune_open(gpu *g, const char *capability)
     if (mode && !t->off && !t->all && strcmp(mode, "lazy") != 0)
         fprintf(stderr, "proa: warning: PROA_TUNE is '%.32s', none of off, lazy, all, own: lazy is taken\n", mode);
     driver_version(driver, sizeof driver);
-    snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 1", g->name, capability,
+    snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 2", g->name, capability,
              driver, cublasLtGetVersion(), PROA_CUDA_VERSION);
     proa_tune_init(&t->known, identity);
     if (!t->off) read_file(t, g->name);
@@ -178,12 +179,13 @@ static void time_all(gpu *g, gpu_plan *p, const gpu_operands *at, const stopwatc
 {
     gpu_tuning *t = g->tuning;
     cublasLtMatmulHeuristicResult_t result[ALL_GUESSES];
-    int count = guesses(g, p, result, t->all ? ALL_GUESSES : LAZY_GUESSES), forms = gpu_hopper_forms(g, &p->key);
+    int count = guesses(g, p, result, t->all ? ALL_GUESSES : LAZY_GUESSES);
     gpu_way first_guess = {p->way.algo, 0};
     float first = time_one(g, p, &first_guess, at, s), best = first;
     if (first <= 0) return;
     p->way = first_guess;
-    for (int i = -forms; i < count; i++) {
+    for (int i = -GPU_OWN_FORMS; i < count; i++) {
+        if (i < 0 && !gpu_own_takes(g, &p->key, -i)) continue;
         gpu_way way = i < 0 ? gpu_way{first_guess.algo, -i} : gpu_way{result[i].algo, 0};
         float us = time_one(g, p, &way, at, s);
         if (us > 0 && us < best * 0.99f) best = us, p->way = way; /* less is noise: the first guess stays */
@@ -202,7 +204,7 @@ static bool take_known(gpu *g, gpu_plan *p, const proa_tune_entry *e)
     cublasLtMatmulAlgo_t algo;
     cublasLtMatmulHeuristicResult_t result;
     if (e->algorithm[0] == OWN_MARK) {
-        bool known = e->algorithm[1] >= 1 && e->algorithm[1] <= (uint64_t)gpu_hopper_forms(g, &p->key);
+        bool known = e->algorithm[1] <= GPU_OWN_FORMS && gpu_own_takes(g, &p->key, (int)e->algorithm[1]);
         if (known) p->way.own = (int)e->algorithm[1];
         return known;
     }

@@ -5,7 +5,7 @@
 #include "kernels/cuda/wgmma.h"
 
 /* Fewer rows than a tile has leave most of the GPU idle either way. */
-enum { ROWS_LEAST = 128, BAND = 8, FORMS = 2, SHORT_K = 2048 };
+enum { ROWS_LEAST = 128, BAND = 8, SHORT_K = 2048 };
 
 typedef hopper_form<128, 256, 4, 2, false> wide;     /* form 1: least is read, for long K */
 typedef hopper_form<128, 128, 6, 2, true> alternate; /* form 2: a tile is finished while the next is multiplied */
@@ -35,21 +35,30 @@ static bool has_act(int act)
            act == PROA_ACT_SILU;
 }
 
-int gpu_hopper_forms(const gpu *g, const gpu_product *p)
+static bool suits_own(const gpu *g, const gpu_product *p)
 {
     bool narrow = p->w_type == CUDA_R_16F || p->w_type == CUDA_R_16BF;
     bool eights = (p->N | p->K | p->w_ld | p->x_ld | p->y_row | p->residual_row) % 8 == 0;
     bool small = p->T < INT_MAX / 2 && p->N < INT_MAX / 2 && p->K < INT_MAX / 2;
-    if (!g->hopper || !narrow || p->x_type != p->w_type || p->y_type != p->w_type || p->scaled) return 0;
     bool one = !p->residual || act_of(p) == PROA_ACT_NONE; /* of the two */
-    bool wanted = p->act != PROA_ACT_NONE || g->own_first;
-    return wanted && eights && small && one && p->T >= ROWS_LEAST && has_act(act_of(p)) ? FORMS : 0;
+    if (!g->hopper || !narrow || p->x_type != p->w_type || p->y_type != p->w_type || p->scaled) return false;
+    return eights && small && one && has_act(act_of(p));
 }
 
-int gpu_hopper_guess(const gpu *g, const gpu_product *p)
+bool gpu_own_takes(const gpu *g, const gpu_product *p, int form)
 {
-    if (!gpu_hopper_forms(g, p)) return 0;
-    return p->K > SHORT_K ? 1 : 2;
+    if (!suits_own(g, p)) return false;
+    if (form == GPU_SPREAD_FORM) return gpu_spread_parts(g, p) > 0;
+    return form >= 1 && form < GPU_SPREAD_FORM && p->T >= ROWS_LEAST && (p->act != PROA_ACT_NONE || g->own_first);
+}
+
+int gpu_own_guess(const gpu *g, const gpu_product *p, bool *sure)
+{
+    int form = p->K > SHORT_K ? 1 : 2;
+    bool spreads = gpu_own_takes(g, p, GPU_SPREAD_FORM);
+    *sure = !g->own_first && spreads && gpu_spread_parts(g, p) > 1;
+    if (spreads && !(g->own_first && gpu_own_takes(g, p, form))) return GPU_SPREAD_FORM;
+    return gpu_own_takes(g, p, form) ? form : 0;
 }
 
 static bool map_rows(CUtensorMap *map, cudaDataType_t type, const void *at, int64_t rows, int64_t columns, int64_t ld,
@@ -89,8 +98,9 @@ template <typename T, typename F> static bool run(gpu *g, const gpu_product *p, 
     return true;
 }
 
-bool gpu_hopper_run(gpu *g, const gpu_product *p, int form, const gpu_operands *at, void *y)
+bool gpu_own_run(gpu *g, const gpu_product *p, int form, const gpu_operands *at, void *y)
 {
+    if (form == GPU_SPREAD_FORM) return gpu_spread_run(g, p, act_of(p), at, y);
     if ((uintptr_t)at->bias % 4 != 0 || (uintptr_t)y % 16 != 0) return false;
     bool half = p->x_type == CUDA_R_16F;
     if (form == 1) return half ? run<__half, wide>(g, p, at, y) : run<__nv_bfloat16, wide>(g, p, at, y);
