@@ -422,6 +422,7 @@ struct gpu_operands {
     const void *residual; /* may be y */
     float alpha;
     const void *x_scale, *w_scale; /* f32 [T], [N] of a scaled product, whose K is a multiple of 16 */
+    bool w_made;                   /* by a kernel of this pass: not to be read before gpu_wait */
 };
 
 /* Has cuBLASLt an algorithm for it? */

@@ -200,6 +200,7 @@ bool gpu_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa
     want.act = fused ? (int)PROA_ACT_NONE : (int)e->act;
     want.residual = e->residual.rank != 0, want.residual_row = want.residual ? e->residual.stride[0] : 0;
     gpu_operands at = {y.data, rows, w->data, bias_as(g, e->bias, w->N, y.dtype), want.residual ? e->residual.data : NULL, alpha};
+    at.w_made = w->data == g->wide; /* quant.cu has widened them */
     gpu_multiply(g, &want, &at);
     return true;
 }

@@ -20,6 +20,7 @@ struct spread_job {
     int64_t y_row, residual_row;
     void *y;
     const void *bias, *residual; /* of y's type; NULL: none */
+    bool w_made;                 /* w was written by a kernel of this pass */
 };
 
 #ifdef GPU_HOPPER
@@ -27,16 +28,17 @@ struct spread_slots {
     unsigned at, full, empty; /* shared addresses */
 };
 
-/* One warp: the part's weights, then, once the kernel before has ended, its rows. */
-__device__ static inline void fetch_part(const spread_slots &s, const CUtensorMap *x, const CUtensorMap *w, int first, int count, int m, int n)
+/* One warp: the part's weights, then, once the kernel before has ended, its rows; weights that it has made come as late. */
+__device__ static inline void fetch_part(const spread_slots &s, const CUtensorMap *x, const CUtensorMap *w, bool made, int first, int count, int m, int n)
 {
     bool one = (threadIdx.x & 31) == 0;
     int ahead = count < SLOTS ? count : (int)SLOTS;
+    if (made) gpu_wait();
     for (int k = 0; k < ahead && one; k++) {
         gpu_expect(s.full + 8 * k, SLOT_BYTES);
         gpu_fetch(s.at + k * SLOT_BYTES + X_BYTES, w, s.full + 8 * k, (first + k) * HOPPER_SLAB, n);
     }
-    gpu_wait();
+    if (!made) gpu_wait();
     for (int k = 0; k < ahead && one; k++) gpu_fetch(s.at + k * SLOT_BYTES, x, s.full + 8 * k, (first + k) * HOPPER_SLAB, m);
     for (int k = ahead; k < count && one; k++) {
         int slot = k % SLOTS;
@@ -161,11 +163,13 @@ __device__ static inline void end_share(const spread_job &job, const spread_shar
 /* All of the cluster's threads: here, and everybody else was. `written`: what was written here is seen there. */
 template <bool WRITTEN> __device__ static inline void cluster_here()
 {
+    __syncwarp();
     if constexpr (WRITTEN) asm volatile("barrier.cluster.arrive.release;" ::: "memory");
     else asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 __device__ static inline void cluster_there()
 {
+    __syncwarp();
     asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
@@ -210,7 +214,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     if (threadIdx.x / 32 == WARPS) {
-        fetch_part(slots, &x, &w, first, count, blockIdx.z * ROWS, blockIdx.y * COLS);
+        fetch_part(slots, &x, &w, job.w_made, first, count, blockIdx.z * ROWS, blockIdx.y * COLS);
         cluster_here<true>();
         cluster_there();
         cluster_here<false>();
@@ -278,7 +282,7 @@ bool gpu_spread_run(gpu *g, const gpu_product *p, int act, const gpu_operands *a
     const int x_box[2] = {HOPPER_SLAB, ROWS}, w_box[2] = {HOPPER_SLAB, COLS};
     if (((uintptr_t)at->bias | (uintptr_t)residual | (uintptr_t)y) % 8 != 0) return false;
     if (!gpu_map(&x, type, at->x, 2, x_extent, x_stride, x_box) || !gpu_map(&w, type, at->w, 2, w_extent, w_stride, w_box)) return false;
-    spread_job job = {(int)((p->K + HOPPER_SLAB - 1) / HOPPER_SLAB), (int)p->T, (int)p->N, act, at->alpha, p->y_row, p->residual_row, y, at->bias, residual};
+    spread_job job = {(int)((p->K + HOPPER_SLAB - 1) / HOPPER_SLAB), (int)p->T, (int)p->N, act, at->alpha, p->y_row, p->residual_row, y, at->bias, residual, at->w_made};
     unsigned parts = (unsigned)parts_of(g, p->T, p->N, p->K);
     dim3 grid(parts, (unsigned)((p->N + COLS - 1) / COLS), (unsigned)((p->T + ROWS - 1) / ROWS));
     gpu_launch_clusters(g, "linear (spread)", half ? spread_kernel<__half> : spread_kernel<__nv_bfloat16>, grid, parts, THREADS, BYTES, x, w, job);
