@@ -88,14 +88,15 @@ __device__ static inline void put_sums(float *sums, const float (&sum)[32], int 
                 make_float2(sum[4 * i + 2 * half], sum[4 * i + 2 * half + 1]);
 }
 
-/* The rows of a tile that a block ends: its warps in turn, four columns a lane. */
+/* The rows of a tile that a block ends: its warps in turn, four columns a lane. A warp's lanes stay together: those beyond the last
+ * column do all but read and write the others' memory. */
 struct spread_share {
     int m, from, to, lane, column; /* m: the tile's first row; from: the warp's first of it; to: behind the last */
+    bool in;
     __device__ spread_share(const spread_job &job, int part, int parts)
         : m((int)blockIdx.z * ROWS), from(ROWS * part / parts + (int)threadIdx.x / 32), to(min(ROWS * (part + 1) / parts, job.M - m)),
-          lane(threadIdx.x & 31), column((int)blockIdx.y * COLS + lane * 4)
+          lane(threadIdx.x & 31), column((int)blockIdx.y * COLS + lane * 4), in(column < job.N)
     {
-        if (column >= job.N) to = from;
     }
 };
 
@@ -104,7 +105,8 @@ template <typename T> __device__ static inline void fetch_residual(unsigned to, 
 {
 #pragma unroll 1
     for (int row = s.from; row < s.to && job.residual; row += WARPS)
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + (row * 32 + s.lane) * 8),
+        if (s.in)
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + (row * 32 + s.lane) * 8),
                      "l"((const T *)job.residual + (s.m + row) * job.residual_row + s.column)
                      : "memory");
 }
@@ -142,9 +144,10 @@ __device__ static inline void end_rows(const spread_job &job, const spread_share
         float4 v = added[row * 32 + s.lane];
         uint2 add = job.residual ? residual[row * 32 + s.lane] : make_uint2(0, 0);
         float2 r = wide_pair<T>(add.x), q = wide_pair<T>(add.y);
-        *reinterpret_cast<uint2 *>((T *)job.y + (s.m + row) * job.y_row + s.column) = make_uint2(
+        uint2 made = make_uint2(
             narrow_pair<T>(hopper_act<ACT>(fmaf(job.alpha, v.x, b.x)) + r.x, hopper_act<ACT>(fmaf(job.alpha, v.y, b.y)) + r.y),
             narrow_pair<T>(hopper_act<ACT>(fmaf(job.alpha, v.z, c.x)) + q.x, hopper_act<ACT>(fmaf(job.alpha, v.w, c.y)) + q.y));
+        if (s.in) *reinterpret_cast<uint2 *>((T *)job.y + (s.m + row) * job.y_row + s.column) = made;
     }
 }
 
@@ -164,13 +167,13 @@ __device__ static inline void end_share(const spread_job &job, const spread_shar
 template <bool WRITTEN> __device__ static inline void cluster_here()
 {
     __syncwarp();
-    if constexpr (WRITTEN) asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-    else asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+    if constexpr (WRITTEN) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    else asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 __device__ static inline void cluster_there()
 {
     __syncwarp();
-    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 /* The warps that multiply. */
@@ -182,7 +185,7 @@ template <typename T> __device__ static inline void make_part(const spread_job &
     uint2 bias = make_uint2(0, 0);
     gpu_wait();
     fetch_residual<T>(slots.at + RESIDUAL_AT, job, share);
-    if (job.bias && share.column < job.N) bias = *reinterpret_cast<const uint2 *>((const T *)job.bias + share.column);
+    if (job.bias && share.in) bias = *reinterpret_cast<const uint2 *>((const T *)job.bias + share.column);
     multiply_part<T>(sum, slots, count, group);
     gpu_named_sync(1, WARPS * 32); /* sums take the slots' place, which the other warpgroup reads too */
     put_sums(reinterpret_cast<float *>(memory), sum, group);
