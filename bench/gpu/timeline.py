@@ -90,6 +90,7 @@ def main():
     with tempfile.TemporaryDirectory() as place:
         library, cupti = build(pathlib.Path(place))
         lines = args.keep or pathlib.Path(place) / "kernels.tsv"
+        lines.unlink(missing_ok=True)
         paths = os.pathsep.join(filter(None, (cupti, os.environ.get("LD_LIBRARY_PATH"))))
         env = {**os.environ, "CUDA_INJECTION64_PATH": str(library), "PROA_TIMELINE": str(lines), "LD_LIBRARY_PATH": paths}
         code = subprocess.run(args.command, env=env, check=False).returncode

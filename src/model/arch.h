@@ -102,7 +102,8 @@ enum proa_step_flags {
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
     PROA_GATED = 1 << 8,       /* any step: only if the FFN is gated */
     PROA_PLAIN = 1 << 9,       /* any step: only if it is not */
-    PROA_BESIDE = 1 << 10, /* what it writes is read by no step before the next JOIN: a device may run it beside them */
+    PROA_BESIDE = 1 << 10, /* what it writes is read by no step before the next JOIN: a device may run it beside them; the plan keeps
+                              its registers apart from theirs */
     PROA_JOIN = 1 << 11,
     PROA_CAPPED = 1 << 12, /* LINEAR: then capped by the configuration's logit_cap, if it has one */
     PROA_ADD_X = 1 << 13   /* LINEAR: X is added */

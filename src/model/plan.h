@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * plan.h - what a model will take, before anything is taken: weights as packed, and one buffer for all activations.
- * The registers' lives are read off the programs; two that are never alive together share memory. */
+ * The registers' lives are read off the programs; two that are never alive together share memory. What a branch (PROA_BESIDE) touches
+ * lives until it is joined. */
 #ifndef PROA_MODEL_PLAN_H
 #define PROA_MODEL_PLAN_H
 

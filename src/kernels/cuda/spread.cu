@@ -258,9 +258,9 @@ void gpu_spread_open(gpu *g)
 
 /* The number of parts, a power of two, that find room at once and whose blocks wait for least: for what they read of x and w, and for the
  * sums of other blocks, which take four times as long a byte. 0: there is none, or K is too long. */
-static int parts_of(const gpu *g, int64_t T, int64_t N, int64_t K)
+int gpu_spread_parts(const gpu *g, const gpu_product *p)
 {
-    int64_t tiles = (T + ROWS - 1) / ROWS * ((N + COLS - 1) / COLS), slabs = (K + HOPPER_SLAB - 1) / HOPPER_SLAB, least = 0;
+    int64_t tiles = (p->T + ROWS - 1) / ROWS * ((p->N + COLS - 1) / COLS), slabs = (p->K + HOPPER_SLAB - 1) / HOPPER_SLAB, least = 0;
     int best = 0;
     for (int parts = 1; parts <= PARTS_MAX && parts <= slabs; parts *= 2) {
         int64_t each = (slabs + parts - 1) / parts, cost = each * SLOT_BYTES + 4 * (ROWS * COLS * 4 / parts * (parts - 1));
@@ -270,23 +270,15 @@ static int parts_of(const gpu *g, int64_t T, int64_t N, int64_t K)
     return best;
 }
 
-int gpu_spread_parts(const gpu *g, const gpu_product *p)
-{
-    return parts_of(g, p->T, p->N, p->K);
-}
-
 bool gpu_spread_run(gpu *g, const gpu_product *p, int act, const gpu_operands *at, void *y)
 {
     CUtensorMap x, w;
     const void *residual = p->residual ? at->residual : NULL;
     bool half = p->x_type == CUDA_R_16F;
-    proa_dtype type = half ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
-    const int64_t x_extent[2] = {p->K, p->T}, w_extent[2] = {p->K, p->N}, x_stride[1] = {p->x_ld}, w_stride[1] = {p->w_ld};
-    const int x_box[2] = {HOPPER_SLAB, ROWS}, w_box[2] = {HOPPER_SLAB, COLS};
     if (((uintptr_t)at->bias | (uintptr_t)residual | (uintptr_t)y) % 8 != 0) return false;
-    if (!gpu_map(&x, type, at->x, 2, x_extent, x_stride, x_box) || !gpu_map(&w, type, at->w, 2, w_extent, w_stride, w_box)) return false;
+    if (!hopper_map(&x, p->x_type, at->x, p->T, p->K, p->x_ld, ROWS) || !hopper_map(&w, p->w_type, at->w, p->N, p->K, p->w_ld, COLS)) return false;
     spread_job job = {(int)((p->K + HOPPER_SLAB - 1) / HOPPER_SLAB), (int)p->T, (int)p->N, act, at->alpha, p->y_row, p->residual_row, y, at->bias, residual, at->w_made};
-    unsigned parts = (unsigned)parts_of(g, p->T, p->N, p->K);
+    unsigned parts = (unsigned)gpu_spread_parts(g, p);
     dim3 grid(parts, (unsigned)((p->N + COLS - 1) / COLS), (unsigned)((p->T + ROWS - 1) / ROWS));
     gpu_launch_clusters(g, "linear (spread)", half ? spread_kernel<__half> : spread_kernel<__nv_bfloat16>, grid, parts, THREADS, BYTES, x, w, job);
     return true;

@@ -61,14 +61,6 @@ int gpu_own_guess(const gpu *g, const gpu_product *p, bool *sure)
     return gpu_own_takes(g, p, form) ? form : 0;
 }
 
-static bool map_rows(CUtensorMap *map, cudaDataType_t type, const void *at, int64_t rows, int64_t columns, int64_t ld,
-                     int box_rows)
-{
-    const int64_t extent[2] = {columns, rows}, stride[1] = {ld};
-    const int box[2] = {HOPPER_ROW / 2, box_rows};
-    return gpu_map(map, type == CUDA_R_16F ? PROA_DTYPE_F16 : PROA_DTYPE_BF16, at, 2, extent, stride, box);
-}
-
 template <typename F> static hopper_job job_of(const gpu_product *p, const gpu_operands *at, void *y)
 {
     hopper_job job = {};
@@ -87,11 +79,11 @@ template <typename T, typename F> static bool run(gpu *g, const gpu_product *p, 
     hopper_job job = job_of<F>(p, at, y);
     unsigned clusters = (unsigned)(job.tiles < g->sms / F::CLUSTER ? job.tiles : g->sms / F::CLUSTER);
     auto kernel = hopper_kernel<T, F>;
-    if (!map_rows(&x, p->x_type, at->x, p->T, p->K, p->x_ld, F::BM) ||
-        !map_rows(&w, p->w_type, at->w, p->N, p->K, p->w_ld, F::BN / F::CLUSTER))
+    if (!hopper_map(&x, p->x_type, at->x, p->T, p->K, p->x_ld, F::BM) ||
+        !hopper_map(&w, p->w_type, at->w, p->N, p->K, p->w_ld, F::BN / F::CLUSTER))
         return false;
     residual = x;
-    if (p->residual && !map_rows(&residual, p->y_type, at->residual, p->T, p->N, p->residual_row, F::BM)) return false;
+    if (p->residual && !hopper_map(&residual, p->y_type, at->residual, p->T, p->N, p->residual_row, F::BM)) return false;
     gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES), "linear (wgmma)");
     gpu_launch_clusters(g, "linear (wgmma)", kernel, dim3(clusters * F::CLUSTER), F::CLUSTER, HOPPER_THREADS, F::BYTES, x, w,
                         residual, job);

@@ -45,6 +45,15 @@ template <int M, int N, int S, int C, bool A> struct hopper_form {
     static const int BYTES = BARRIERS_AT + SLOTS * 16;
 };
 
+/* On the host: rows of so many columns, `ld` elements apart, in boxes of a slab's columns and box_rows rows. */
+static inline bool hopper_map(CUtensorMap *map, cudaDataType_t type, const void *at, int64_t rows,
+                              int64_t columns, int64_t ld, int box_rows)
+{
+    const int64_t extent[2] = {columns, rows}, stride[1] = {ld};
+    const int box[2] = {HOPPER_ROW / 2, box_rows};
+    return gpu_map(map, type == CUDA_R_16F ? PROA_DTYPE_F16 : PROA_DTYPE_BF16, at, 2, extent, stride, box);
+}
+
 #ifdef GPU_HOPPER
 
 /* ---- what a cluster's blocks and results need besides tma.h ---- */
