@@ -74,9 +74,20 @@ static void add_place(proa_beam *b, int32_t g, proa_place added)
     memmove(p + out, p + out + 1, (size_t)(--group->count - out) * sizeof *p);
 }
 
+static double norm(const proa_beam *b, int64_t length)
+{
+    return pow((double)length, (double)b->o.length_penalty);
+}
+
 static double length_score(const proa_beam *b, float sum, int64_t length)
 {
-    return (double)sum / pow((double)length, (double)b->o.length_penalty);
+    return (double)sum / norm(b, length);
+}
+
+/* H: the length at which a running beam of this length would score best. */
+static int64_t reach(const proa_beam *b, int64_t length)
+{
+    return b->o.early == PROA_EARLY_NEVER && b->o.length_penalty > 0 ? b->o.max_new : length;
 }
 
 static bool is_done(const proa_beam *b, int32_t g)
@@ -84,8 +95,7 @@ static bool is_done(const proa_beam *b, int32_t g)
     const proa_group *group = &b->group[g];
     if (group->count < b->group_size) return false;
     if (b->o.early == PROA_EARLY_TRUE) return true;
-    bool longest = b->o.early == PROA_EARLY_NEVER && b->o.length_penalty > 0;
-    return group->worst >= length_score(b, b->best[0].sum, longest ? b->o.max_new : b->length);
+    return group->worst >= length_score(b, b->best[0].sum, reach(b, b->length));
 }
 
 /* ---- the step ---- */
@@ -129,6 +139,15 @@ void proa_beam_step_groups(proa_beam *b, const int32_t *tokens, const float *log
             count_chosen(b, proa_beam_tokens(b, b->length - 1)[i]);
     }
     b->over = all_done || b->length == b->o.max_new;
+}
+
+void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_search *s)
+{
+    s->length = norm(b, length);
+    s->reach = norm(b, reach(b, length));
+    s->penalty = b->o.diversity_penalty;
+    s->pad = b->o.pad_id;
+    s->first_come = b->o.early == PROA_EARLY_TRUE;
 }
 
 /* The best place not reported yet, among equals the last; reported ones are marked by finished. */

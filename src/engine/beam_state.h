@@ -122,6 +122,8 @@ void proa_beam_step_hf(proa_beam *b, const int32_t *tokens, const float *logprob
 void proa_beam_close_hf(proa_beam *b);
 void proa_beam_step_groups(proa_beam *b, const int32_t *tokens, const float *logprobs);
 void proa_beam_close_groups(proa_beam *b);
+/* What a device's step needs beyond proa_beam_search. */
+void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_search *s);
 void proa_beam_step_pool(proa_beam *b, const int32_t *tokens, const float *logprobs); /* ft with pool, trtllm */
 void proa_beam_close_pool(proa_beam *b);
 void proa_beam_step_plain(proa_beam *b, const int32_t *tokens, const float *logprobs); /* ft without */

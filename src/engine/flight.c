@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * flight.c - steps whose tokens are chosen where the model runs. Such a step is in flight from its launch until the host
  * has its tokens (it lands), and the next step's rows take their ids on the device, so that it can be launched before.
- * What needs a token of the host's choice (penalties, bans, log-probabilities, diverse beams) is answer.c's, step by step.
+ * What needs a token of the host's choice (penalties, bans, log-probabilities) is answer.c's, step by step.
  *
- * Of beam searches the device makes the step (search in ops.def) and moves the page tables (follow). The host hears of the
+ * Of beam searches, diverse groups among them, the device makes the step (search in ops.def) and moves the page tables (follow). The host hears of the
  * same candidates, makes the same step with all that belongs to it (what has ended, when it is over), and moves its own
  * tables after those of the device: by the same rule, so that both name the same pages. */
 #include "engine/job.h"

@@ -104,21 +104,40 @@ typedef struct proa_choice {
     double uniform; /* in [0,1): the candidate at which the running sum of weights, by rising id, exceeds this part */
 } proa_choice;
 
-/* One step of a beam search, as engine/beam.h has it: K beams of which each gives its M best continuations. Plain numbers, for
- * a device to read. */
+/* One step of a beam search, as engine/beam.h has it: K beams of which each gives its M best continuations, in G groups of
+ * Q = K / G beams that take turns. Plain numbers, for a device to read. */
 enum { PROA_SEARCH_MAX = 2048, PROA_SEARCH_BEAMS_MAX = 64 };
 typedef struct proa_search {
-    int32_t beams, each; /* K, 2..PROA_SEARCH_BEAMS_MAX; M. K * M at most PROA_SEARCH_MAX */
-    int32_t kept;        /* C, K..K * M: candidates of which the next beams are taken */
-    int32_t rows; /* of its lists: K; or 1 in the first step: all beams stand at that row, and only one of them is alive */
+    double length,
+        reach; /* groups: sum / length is a finished sequence's score, sum / reach what a running one may come to */
+    int32_t beams, each; /* K, 2..PROA_SEARCH_BEAMS_MAX; M. Q * M at most PROA_SEARCH_MAX */
+    int32_t groups;      /* G, which divides K; 1: no groups */
+    int32_t kept;        /* C, Q..Q * M: candidates of a group of which its next beams are taken */
+    int32_t rows; /* of its lists: K; or 1 in the first step: all beams stand at that row, and only the first of each group is
+                     alive */
     int32_t row, at;   /* in proa_lists: its first row, and the first candidate of that row */
-    int32_t state, to; /* its first beam in scores; in tokens and parents */
+    int32_t state, to; /* its first beam in scores and in held; in tokens and parents */
     float none;        /* the score of a beam that is not alive, -1e9 or less */
     float divisor;     /* of a sum, for its key */
-    int32_t pushed; /* 1: candidates that end have `none` added, and among equals the lower token is first. 0: they come after
-                            all others, and among equals that of the lower rank in its list is first */
+    float rate;        /* what is added to a key is that, times the candidate's rank in its list modulo K, */
+    int32_t by_beam;   /* or 1: times its beam */
+    int32_t by_token; /* among equals of a beam 1: the lower token is first, and keys are sums (divisor 1, rate 0); 0: the lower
+                         rank */
+    int32_t pushed; /* candidates that end 1: have `none` added; 0: come after all others */
+    float penalty; /* groups: off a candidate's log-probability for each beam of the groups before that has chosen its token */
+    int32_t pad; /* groups: what the beams of one that is done choose */
+    int32_t first_come; /* groups: 1: one is done when it has Q finished sequences; 0: when no running one can better them too */
     int32_t end_count, end_ids[PROA_EOS_MAX];
+    int32_t zero; /* no gaps: steps are compared as bytes */
 } proa_search;
+
+/* What groups have finished. One for each beam: a score of the group's, in order of arrival. The first beam's has the group's
+ * other numbers. */
+typedef struct proa_held {
+    double score;
+    double worst;        /* of the scores */
+    int32_t count, done; /* scores, at most Q; 1: the group has come to its end */
+} proa_held;
 
 /* What the searches of a step read and write; where that lies is proa_search's to say. */
 typedef struct proa_lists {
@@ -126,6 +145,7 @@ typedef struct proa_lists {
     float *logits;             /* [row][M] largest first, */
     float *sums;               /* [row] and log(sum(exp)) of the whole row */
     float *scores;             /* of the beams: of this step, then of the next */
+    proa_held *held;           /* of the beams, so too; only of those in groups */
     int32_t *tokens, *parents; /* of the next */
 } proa_lists;
 

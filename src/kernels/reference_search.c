@@ -3,6 +3,7 @@
  * keeps what has ended (engine/beam.h); this is what a device's is compared with, and the two must agree. And the page tables
  * that follow the beams. */
 #include "kernels/branch.h"
+#include "kernels/places.h"
 #include "kernels/reference.h"
 
 #include "base/limits.h"
@@ -37,14 +38,35 @@ static int32_t keep(candidate *best, int32_t count, int32_t most, const candidat
     return count;
 }
 
+static int32_t group_size(const proa_search *s)
+{
+    return s->beams / s->groups;
+}
+
+/* x * n, rounded once: exact before, so that no compiler makes one operation of it and a sum. */
+static float times(float x, int32_t n)
+{
+    return (float)((double)x * (double)n);
+}
+
+/* How many beams of the groups before beam i's have chosen the token in this step. */
+static int32_t count_chosen(const proa_search *s, const proa_lists *l, int32_t i, int32_t token)
+{
+    int32_t count = 0, first = i - i % group_size(s);
+    for (int32_t k = 0; k < first; k++) count += l->tokens[s->to + k] == token;
+    return count;
+}
+
 /* Candidate j of beam i. */
 static candidate candidate_of(const proa_search *s, const proa_lists *l, int32_t i, int32_t j)
 {
     bool first = s->rows == 1;
-    int32_t row = first ? 0 : i, at = s->at + row * s->each + j;
-    float score = !first ? l->scores[s->state + i] : i ? s->none : 0.0F;
-    float sum = l->logits[at] - l->sums[s->row + row] + score;
-    return (candidate){sum / s->divisor, sum, i, s->pushed ? l->ids[at] : j, l->ids[at]};
+    int32_t row = first ? 0 : i, at = s->at + row * s->each + j, token = l->ids[at];
+    float score = !first ? l->scores[s->state + i] : i % group_size(s) ? s->none : 0.0F;
+    float less = times(s->penalty, count_chosen(s, l, i, token));
+    float sum = l->logits[at] - l->sums[s->row + row] - less + score;
+    float key = sum / s->divisor + times(s->rate, s->by_beam ? i : j % s->beams);
+    return (candidate){key, sum, i, s->by_token ? token : j, token};
 }
 
 static bool is_end(const proa_search *s, int32_t token)
@@ -65,23 +87,59 @@ static candidate as_next(const proa_search *s, const candidate *c, int32_t rank)
     return next;
 }
 
-static void search_one(const proa_search *s, const proa_lists *l)
+/* The group's C best candidates, in order. */
+static int32_t find_best(const proa_search *s, const proa_lists *l, int32_t first, candidate *best)
 {
-    candidate best[PROA_SEARCH_MAX], next[PROA_SEARCH_BEAMS_MAX];
-    int32_t kept = 0, running = 0;
-    for (int32_t i = 0; i < s->beams; i++)
+    int32_t kept = 0;
+    for (int32_t i = first; i < first + group_size(s); i++)
         for (int32_t j = 0; j < s->each; j++) {
             candidate c = candidate_of(s, l, i, j);
             kept = keep(best, kept, s->kept, &c);
         }
+    return kept;
+}
+
+/* Of the first candidates those that ended. */
+static void hold_ended(const proa_search *s, proa_held *held, const candidate *best)
+{
+    for (int32_t i = 0; i < group_size(s); i++)
+        if (is_end(s, best[i].token)) proa_places_add(held, group_size(s), (double)best[i].sum / s->length);
+    held->done = proa_places_done(held, s, best[0].sum);
+}
+
+static void search_group(const proa_search *s, const proa_lists *l, int32_t first)
+{
+    candidate best[PROA_SEARCH_MAX], next[PROA_SEARCH_BEAMS_MAX];
+    int32_t kept = find_best(s, l, first, best), running = 0;
     for (int32_t i = 0; i < kept; i++) {
         candidate c = as_next(s, &best[i], i);
-        running = keep(next, running, s->beams, &c);
+        running = keep(next, running, group_size(s), &c);
     }
     for (int32_t i = 0; i < running; i++) {
-        l->scores[s->state + i] = next[i].sum;
-        l->tokens[s->to + i] = next[i].token;
-        l->parents[s->to + i] = best[next[i].tie].parent;
+        l->scores[s->state + first + i] = next[i].sum;
+        l->tokens[s->to + first + i] = next[i].token;
+        l->parents[s->to + first + i] = best[next[i].tie].parent;
+    }
+    if (s->groups > 1) hold_ended(s, l->held + s->state + first, best);
+}
+
+static void pad_group(const proa_search *s, const proa_lists *l, int32_t first)
+{
+    for (int32_t i = first; i < first + group_size(s); i++) {
+        l->scores[s->state + i] = 0;
+        l->tokens[s->to + i] = s->pad;
+        l->parents[s->to + i] = first;
+    }
+}
+
+static void search_one(const proa_search *s, const proa_lists *l)
+{
+    bool grouped = s->groups > 1;
+    for (int32_t i = 0; i < s->beams && grouped && s->rows == 1; i++)
+        proa_places_clear(l->held + s->state + i);
+    for (int32_t first = 0; first < s->beams; first += group_size(s)) {
+        if (grouped && l->held[s->state + first].done) pad_group(s, l, first);
+        else search_group(s, l, first);
     }
 }
 

@@ -114,7 +114,7 @@ void proa_model_choose(proa_model *m, const proa_asked *asked, int ticket);
 typedef struct proa_told {
     int32_t *ids;
     float *sums;
-    proa_lists lists; /* scores: the device's alone; tokens: ids */
+    proa_lists lists; /* scores, held: the device's alone; tokens: ids */
 } proa_told;
 /* Waits for it. Valid until the ticket is used again. */
 proa_told proa_model_chosen(proa_model *m, int ticket);

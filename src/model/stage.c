@@ -20,7 +20,8 @@ struct proa_stage {
     proa_search *there_searches; /* [chosen_rows / 2] */
     proa_search *searches;       /* [searches_count] what stands there */
     int64_t searches_count;
-    float *there_scores;    /* [chosen_rows] of beams */
+    float *there_scores;    /* [chosen_rows] of beams, */
+    proa_held *there_held;  /* [chosen_rows] and what their groups have finished */
     char *there_chosen;     /* what was chosen last (lay_out), or the likeliest of rows */
     int32_t *there_parents; /* in it */
     char *sent[2];          /* the same, on the host */
@@ -70,7 +71,7 @@ static int64_t chosen_bytes(const proa_model *m)
 
 static int64_t rows_bytes(const proa_model *m)
 {
-    int64_t each = (int64_t)(sizeof(proa_choice) + sizeof(proa_search) / 2 + sizeof(float));
+    int64_t each = (int64_t)(sizeof(proa_choice) + sizeof(proa_search) / 2 + sizeof(float) + sizeof(proa_held));
     return m->plan.rows_max * 3 * 4 + m->plan.chosen_rows * each + 256 + chosen_bytes(m);
 }
 
@@ -112,6 +113,7 @@ static proa_status make_shared(proa_model *m, proa_err *err)
     s->there_choices = words(memory, &at, rows * (int64_t)sizeof(proa_choice) / word);
     s->there_searches = words(memory, &at, rows / 2 * (int64_t)sizeof(proa_search) / word);
     s->there_scores = words(memory, &at, rows);
+    s->there_held = words(memory, &at, rows * (int64_t)sizeof(proa_held) / word);
     s->there_chosen = memory + at;
     number_rows(m);
     return PROA_OK;
@@ -310,7 +312,7 @@ proa_told proa_stage_told(proa_model *m, const proa_asked *asked, int ticket)
 {
     proa_stage *s = m->stage;
     counts n = {.tokens = asked->count};
-    proa_told told = {.lists = {.scores = s->there_scores}};
+    proa_told told = {.lists = {.scores = s->there_scores, .held = s->there_held}};
     for (int64_t i = 0; i < asked->searches; i++) {
         const proa_search *search = &asked->search[i];
         n.tokens += search->beams;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_search.c - steps of beam searches and the pages that follow them: tokens, parents and bits of scores, tables and
- * copied tokens are the reference's, and nothing else is written. */
+ * check_search.c - steps of beam searches, in groups too, and the pages that follow them: tokens, parents and bits of scores, what
+ * groups have finished, tables and copied tokens are the reference's, and nothing else is written. */
 #include "check.h"
 
 #include "base/alloc.h"
@@ -18,13 +18,35 @@ typedef struct lists {
     int64_t rows, entries, beams;
     proa_lists l;
     float *scores;
+    proa_held *held;
     int32_t *tokens, *parents;
 } lists;
+
+/* Groups: their lists are longer by as many tokens as the groups before may have taken. */
+static void group(proa_search *s, uint64_t *state)
+{
+    static const float penalties[] = {0, 0.25F, 0.7F, 1, 50};
+    const int32_t sizes[] = {1, 2, 4, s->beams / 2};
+    int32_t size = sizes[rng_below(state, 4)];
+    if (s->beams % size || s->beams == size) size = 1;
+    s->groups = s->beams / size;
+    s->by_token = 1, s->pushed = 0, s->divisor = 1, s->rate = 0, s->none = -1e9F;
+    s->kept = size * (int32_t)proa_max64(2, 1 + s->end_count);
+    s->each = (int32_t)proa_min64(s->kept + s->beams - size, PROA_SEARCH_MAX / size);
+    if (rng_below(state, 4) == 0) s->each = (int32_t)proa_max64(2 + s->end_count, s->each / 3);
+    if (s->kept > s->each * size) s->kept = s->each * size;
+    s->penalty = penalties[rng_below(state, PROA_COUNT(penalties))];
+    s->pad = (int32_t)rng_below(state, 50);
+    s->length = rng_below(state, 2) ? 1 : 7.3, s->reach = rng_below(state, 2) ? s->length : 11;
+    s->first_come = rng_below(state, 3) == 0;
+}
 
 static proa_search some_search(uint64_t *state, bool large)
 {
     static const int32_t widths[] = {2, 3, 4, 5, 8, 16, 32}, narrow[] = {64, 40};
-    proa_search s = {.pushed = rng_below(state, 2) == 0, .end_count = (int32_t)rng_below(state, 4)};
+    static const float rates[] = {0, 0, 0.25F, -0.7F, 1};
+    proa_search s = {.groups = 1, .pushed = rng_below(state, 2) == 0, .end_count = (int32_t)rng_below(state, 4)};
+    s.by_token = s.pushed;
     s.beams = large ? widths[rng_below(state, PROA_COUNT(widths))] : widths[rng_below(state, 4)];
     if (large && rng_below(state, 5) == 0) s.beams = narrow[rng_below(state, 2)];
     s.kept = s.beams * (int32_t)proa_max64(2, 1 + s.end_count);
@@ -36,6 +58,9 @@ static proa_search some_search(uint64_t *state, bool large)
     s.rows = rng_below(state, 3) == 0 ? 1 : s.beams;
     s.none = s.pushed ? -1e9F : -1e20F;
     s.divisor = s.pushed || rng_below(state, 2) ? 1 : 3.7F;
+    s.rate = s.pushed ? 0 : rates[rng_below(state, PROA_COUNT(rates))];
+    s.by_beam = rng_below(state, 2) == 0;
+    if (rng_below(state, 3) == 0) group(&s, state);
     for (int32_t i = 0; i < s.end_count; i++) s.end_ids[i] = (int32_t)rng_below(state, 60);
     return s;
 }
@@ -55,6 +80,20 @@ static void fill_row(float *values, int32_t *ids, int32_t n, uint64_t *state)
     }
 }
 
+/* Some of its finished sequences, with equal scores; some groups that are done. */
+static void fill_held(const proa_search *s, proa_held *held, uint64_t *state)
+{
+    int32_t size = s->beams / s->groups;
+    for (int32_t first = 0; first < s->beams && s->groups > 1; first += size) {
+        proa_held *p = held + first;
+        for (int32_t i = 0; i < size; i++) p[i].score = -(double)rng_below(state, 4) / 2;
+        p->count = (int32_t)rng_below(state, size + 1);
+        p->worst = 1e9;
+        for (int32_t i = 0; i < p->count; i++) p->worst = fmin(p->worst, p[i].score);
+        p->done = p->count == size && rng_below(state, 2) == 0;
+    }
+}
+
 static lists make_lists(proa_search *s, int64_t count, uint64_t *state)
 {
     lists x = {.rows = 0};
@@ -66,6 +105,7 @@ static lists make_lists(proa_search *s, int64_t count, uint64_t *state)
     x.l.ids = proa_calloc((size_t)x.entries, 4), x.l.logits = proa_calloc((size_t)x.entries, 4);
     x.l.sums = proa_calloc((size_t)x.rows, 4);
     x.scores = proa_calloc((size_t)x.beams + 2 * GUARD, 4);
+    x.held = proa_calloc((size_t)x.beams + 2 * GUARD, sizeof *x.held);
     x.tokens = proa_calloc((size_t)x.beams + 2 * GUARD, 4);
     x.parents = proa_calloc((size_t)x.beams + 2 * GUARD, 4);
     for (int64_t i = 0; i < count; i++)
@@ -75,7 +115,8 @@ static lists make_lists(proa_search *s, int64_t count, uint64_t *state)
         x.l.sums[i] = rng_below(state, 2) ? 20.5F : 20 + 0.3F * rng_normal(state);
     for (int64_t i = 0; i < x.beams + 2 * GUARD; i++)
         x.scores[i] = rng_below(state, 2) ? -3 : -5 + rng_normal(state), x.tokens[i] = x.parents[i] = -77;
-    x.l.scores = x.scores, x.l.tokens = x.tokens, x.l.parents = x.parents;
+    for (int64_t i = 0; i < count; i++) fill_held(&s[i], x.held + s[i].state, state);
+    x.l.scores = x.scores, x.l.held = x.held, x.l.tokens = x.tokens, x.l.parents = x.parents;
     return x;
 }
 
@@ -87,9 +128,10 @@ static void *copied(const void *p, int64_t words)
 static void search_case(tester *t, proa_search *s, int64_t count, uint64_t *state)
 {
     lists mine = make_lists(s, count, state);
-    int64_t n = mine.beams + 2 * GUARD;
+    int64_t n = mine.beams + 2 * GUARD, held_words = n * (int64_t)sizeof *mine.held / 4;
     proa_lists right = mine.l;
     right.scores = copied(mine.scores, n);
+    right.held = copied(mine.held, held_words);
     right.tokens = copied(mine.tokens, n), right.parents = copied(mine.parents, n);
     t->reference.ops->search(&t->reference, s, count, &right);
     t->tables[0].ops->search(&t->tables[0], s, count, &mine.l);
@@ -98,32 +140,36 @@ static void search_case(tester *t, proa_search *s, int64_t count, uint64_t *stat
             expect(t,
                    mine.tokens[k] == right.tokens[k] && mine.parents[k] == right.parents[k] &&
                        memcmp(&mine.scores[k], &right.scores[k], 4) == 0,
-                   "search %d of %d beams, M %d, C %d: beam %d goes on with %d from %d at %g, not %d from %d "
-                   "at %g",
-                   (int)i, (int)s[i].beams, (int)s[i].each, (int)s[i].kept, (int)(k - s[i].to),
-                   (int)mine.tokens[k], (int)mine.parents[k], (double)mine.scores[k], (int)right.tokens[k],
-                   (int)right.parents[k], (double)right.scores[k]);
+                   "search %d of %d beams in %d groups, M %d, C %d: beam %d goes on with %d from %d at %g, "
+                   "not %d from %d at %g",
+                   (int)i, (int)s[i].beams, (int)s[i].groups, (int)s[i].each, (int)s[i].kept,
+                   (int)(k - s[i].to), (int)mine.tokens[k], (int)mine.parents[k], (double)mine.scores[k],
+                   (int)right.tokens[k], (int)right.parents[k], (double)right.scores[k]);
     expect(t,
            memcmp(mine.tokens, right.tokens, (size_t)n * 4) == 0 &&
                memcmp(mine.scores, right.scores, (size_t)n * 4) == 0,
            "wrote outside");
-    void *all[] = {mine.l.ids,   mine.l.logits, mine.l.sums,  mine.scores,  mine.tokens,
-                   mine.parents, right.scores,  right.tokens, right.parents};
+    expect(t, memcmp(mine.held, right.held, (size_t)held_words * 4) == 0,
+           "%d searches: groups hold other finished sequences", (int)count);
+    void *all[] = {mine.l.ids,   mine.l.logits, mine.l.sums, mine.scores,  mine.held,    mine.tokens,
+                   mine.parents, right.scores,  right.held,  right.tokens, right.parents};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
 }
 
 /* Lists that are not all numbers: some token of the list, some parent, nothing outside. */
-static void bad_lists(tester *t, uint64_t *state)
+static void bad_lists(tester *t, int32_t groups, uint64_t *state)
 {
-    proa_search s = {.beams = 4, .each = 8, .kept = 8, .rows = 4, .none = -1e9F, .divisor = 1, .pushed = 1};
+    proa_search s = {.beams = 4, .groups = groups, .each = 8, .rows = 4, .none = -1e9F, .divisor = 1};
+    s.kept = 8 / groups, s.by_token = 1, s.pushed = groups == 1, s.length = s.reach = 1, s.penalty = 1;
     lists x = make_lists(&s, 1, state);
     for (int32_t i = 0; i < 32; i++) x.l.logits[i] = i % 5 ? NAN : -INFINITY;
+    memset(x.held + s.state, 0, 4 * sizeof *x.held);
     t->tables[0].ops->search(&t->tables[0], &s, 1, &x.l);
     for (int32_t i = s.to; i < s.to + 4; i++)
         expect(t, x.tokens[i] >= 0 && x.parents[i] >= 0 && x.parents[i] < 4,
                "bad list: beam %d goes on with %d from %d", i, (int)x.tokens[i], (int)x.parents[i]);
     expect(t, x.tokens[GUARD - 1] == -77 && x.tokens[GUARD + 4] == -77, "wrote outside");
-    void *all[] = {x.l.ids, x.l.logits, x.l.sums, x.scores, x.tokens, x.parents};
+    void *all[] = {x.l.ids, x.l.logits, x.l.sums, x.scores, x.held, x.tokens, x.parents};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
 }
 
@@ -137,7 +183,7 @@ void check_search(tester *t)
         for (int64_t i = 0; i < count; i++) s[i] = some_search(&state, turn % 2);
         search_case(t, s, count, &state);
     }
-    bad_lists(t, &state);
+    for (int32_t groups = 1; groups <= 4; groups *= 2) bad_lists(t, groups, &state);
 }
 
 /* ---- follow ---- */

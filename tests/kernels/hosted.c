@@ -477,10 +477,15 @@ static void search(proa_ctx *c, const proa_search *s, int64_t count, const proa_
     }
     cover(s, count * (int64_t)sizeof *s), cover(l->ids, entries * 4), cover(l->logits, entries * 4);
     cover(l->sums, rows * 4), cover(l->scores, scores * 4), cover(l->tokens, tokens * 4),
-        cover(l->parents, tokens * 4);
+        cover(l->parents, tokens * 4), cover(l->held, scores * (int64_t)sizeof *l->held);
     bring();
-    proa_lists lists = {there(l->ids),    there(l->logits), there(l->sums),
-                        there(l->scores), there(l->tokens), there(l->parents)};
+    proa_lists lists = {.ids = there(l->ids),
+                        .logits = there(l->logits),
+                        .sums = there(l->sums),
+                        .scores = there(l->scores),
+                        .held = there(l->held),
+                        .tokens = there(l->tokens),
+                        .parents = there(l->parents)};
     device->ops->search(ctx(), there(s), count, &lists);
     take_back();
 }

@@ -5,6 +5,7 @@
 
 extern "C" {
 #include "kernels/branch.h"
+#include "kernels/places.h"
 }
 
 enum { SEARCH_THREADS = 256, FOLLOW_THREADS = 256, FOLLOW_BLOCKS = 2048 };
@@ -29,18 +30,29 @@ struct table {
     ranked best[PROA_SEARCH_MAX]; /* key, then 6 bits of the beam and 21 of the tie, turned round so that low ones come first */
     unsigned order[PROA_SEARCH_MAX];
     float score[PROA_SEARCH_BEAMS_MAX];
+    int token[PROA_SEARCH_BEAMS_MAX]; /* chosen in this step, by the groups before */
+    proa_held held[PROA_SEARCH_BEAMS_MAX];
 };
 
-/* Candidate r of a beam. */
+/* Candidate r of a beam, whose group begins at beam first. */
 struct continuation {
     float sum;
     int token;
 };
 
-__device__ static inline continuation continue_with(const table &t, const proa_search &s, const proa_lists &l, int beam, int r)
+__device__ static inline continuation continue_with(const table &t, const proa_search &s, const proa_lists &l, int first, int beam, int r)
 {
-    int row = s.rows == 1 ? 0 : beam, at = s.at + row * s.each + r;
-    return {__fadd_rn(__fsub_rn(l.logits[at], l.sums[s.row + row]), t.score[beam]), l.ids[at]};
+    int row = s.rows == 1 ? 0 : beam, at = s.at + row * s.each + r, token = l.ids[at], chosen = 0;
+    for (int i = 0; i < first; i++) chosen += t.token[i] == token;
+    float value = __fsub_rn(__fsub_rn(l.logits[at], l.sums[s.row + row]), __fmul_rn(s.penalty, (float)chosen));
+    return {__fadd_rn(value, t.score[beam]), token};
+}
+
+/* What ranks it. */
+__device__ static inline float key_of(const proa_search &s, const continuation &c, int beam, int r)
+{
+    int times = s.by_beam ? beam : r % s.beams;
+    return __fadd_rn(__fdiv_rn(c.sum, s.divisor), __fmul_rn(s.rate, (float)times));
 }
 
 /* best, falling (Batcher 1968). */
@@ -69,13 +81,76 @@ __device__ static bool ends(const proa_search &s, int token)
 }
 
 /* What the c-th best is. */
-__device__ static continuation unpack(const table &t, const proa_search &s, const proa_lists &l, int c, int &beam)
+__device__ static continuation unpack(const table &t, const proa_search &s, const proa_lists &l, int first, int c, int &beam)
 {
     unsigned low = ~(unsigned)t.best[c];
     int tie = low & ((1u << 21) - 1);
     beam = low >> 21;
-    if (s.pushed) return {number_of((unsigned)(t.best[c] >> 32)), tie};
-    return continue_with(t, s, l, beam, tie);
+    if (s.by_token) return {number_of((unsigned)(t.best[c] >> 32)), tie};
+    return continue_with(t, s, l, first, beam, tie);
+}
+
+/* The group's candidates, best first, and how those that are kept rank to go on. */
+__device__ static void rank_candidates(table &t, const proa_search &s, const proa_lists &l, int first, int size)
+{
+    for (int n = threadIdx.x; n < size * s.each; n += SEARCH_THREADS) {
+        int beam = first + n / s.each, r = n % s.each;
+        continuation c = continue_with(t, s, l, first, beam, r);
+        unsigned tie = s.by_token ? c.token : r;
+        t.best[n] = (ranked)order_of(key_of(s, c, beam, r)) << 32 | ~((unsigned)beam << 21 | tie);
+    }
+    sort_ranked(t.best, size * s.each);
+    for (int c = threadIdx.x; c < s.kept; c += SEARCH_THREADS) {
+        int beam;
+        continuation next = unpack(t, s, l, first, c, beam);
+        bool ended = ends(s, next.token);
+        t.order[c] = s.pushed ? order_of(__fadd_rn(next.sum, ended ? s.none : 0.0f)) : ended ? 0 : 1;
+    }
+    __syncthreads();
+}
+
+__device__ static void go_on(table &t, const proa_search &s, const proa_lists &l, int first, int size)
+{
+    for (int c = threadIdx.x; c < s.kept; c += SEARCH_THREADS) {
+        int place = 0, beam;
+        for (int i = 0; i < s.kept && place < size; i++) place += t.order[i] > t.order[c] || (t.order[i] == t.order[c] && i < c);
+        if (place >= size) continue;
+        continuation next = unpack(t, s, l, first, c, beam);
+        place += first;
+        l.scores[s.state + place] = s.pushed ? number_of(t.order[c]) : next.sum;
+        l.tokens[s.to + place] = next.token;
+        l.parents[s.to + place] = beam;
+    }
+}
+
+/* One thread: few end in a step. */
+__device__ static void hold_ended(table &t, const proa_search &s, int first, int size)
+{
+    proa_held *held = t.held + first;
+    for (int c = 0; c < size; c++)
+        if (t.order[c] == 0) proa_places_add(held, size, __ddiv_rn((double)number_of((unsigned)(t.best[c] >> 32)), s.length));
+    held->done = proa_places_done(held, &s, number_of((unsigned)(t.best[0] >> 32)));
+}
+
+__device__ static void pad_group(const proa_search &s, const proa_lists &l, int first, int size)
+{
+    for (int i = first + threadIdx.x; i < first + size; i += SEARCH_THREADS) {
+        l.scores[s.state + i] = 0;
+        l.tokens[s.to + i] = s.pad;
+        l.parents[s.to + i] = first;
+    }
+}
+
+/* Scores as they were before the step, and what groups hold; nothing but a group's first beam is alive in the first step. */
+__device__ static void take_state(table &t, const proa_search &s, const proa_lists &l, int size)
+{
+    for (int i = threadIdx.x; i < s.beams; i += SEARCH_THREADS) {
+        t.score[i] = s.rows > 1 ? l.scores[s.state + i] : i % size ? s.none : 0.0f;
+        if (s.groups == 1) continue;
+        if (s.rows > 1) t.held[i] = l.held[s.state + i];
+        else proa_places_clear(&t.held[i]);
+    }
+    __syncthreads();
 }
 
 __global__ void __launch_bounds__(SEARCH_THREADS) search_kernel(const proa_search *all, const proa_lists l)
@@ -85,31 +160,21 @@ __global__ void __launch_bounds__(SEARCH_THREADS) search_kernel(const proa_searc
     gpu_wait();
     for (int i = threadIdx.x; i < (int)(sizeof s / 4); i += SEARCH_THREADS) ((int *)&s)[i] = ((const int *)&all[blockIdx.x])[i];
     __syncthreads();
-    for (int i = threadIdx.x; i < s.beams; i += SEARCH_THREADS)
-        t.score[i] = s.rows > 1 ? l.scores[s.state + i] : i ? s.none : 0.0f;
-    __syncthreads();
-    for (int n = threadIdx.x; n < s.beams * s.each; n += SEARCH_THREADS) {
-        int beam = n / s.each, r = n % s.each;
-        continuation c = continue_with(t, s, l, beam, r);
-        unsigned tie = s.pushed ? c.token : r;
-        t.best[n] = (ranked)order_of(__fdiv_rn(c.sum, s.divisor)) << 32 | ~((unsigned)beam << 21 | tie);
-    }
-    sort_ranked(t.best, s.beams * s.each);
-    for (int c = threadIdx.x; c < s.kept; c += SEARCH_THREADS) {
-        int beam;
-        continuation next = unpack(t, s, l, c, beam);
-        bool ended = ends(s, next.token);
-        t.order[c] = s.pushed ? order_of(__fadd_rn(next.sum, ended ? s.none : 0.0f)) : ended ? 0 : 1;
-    }
-    __syncthreads();
-    for (int c = threadIdx.x; c < s.kept; c += SEARCH_THREADS) {
-        int place = 0, beam;
-        for (int i = 0; i < s.kept && place < s.beams; i++) place += t.order[i] > t.order[c] || (t.order[i] == t.order[c] && i < c);
-        if (place >= s.beams) continue;
-        continuation next = unpack(t, s, l, c, beam);
-        l.scores[s.state + place] = s.pushed ? number_of(t.order[c]) : next.sum;
-        l.tokens[s.to + place] = next.token;
-        l.parents[s.to + place] = beam;
+    int size = s.beams / s.groups;
+    take_state(t, s, l, size);
+    for (int first = 0; first < s.beams; first += size) {
+        if (s.groups > 1 && t.held[first].done) {
+            pad_group(s, l, first, size);
+        } else {
+            rank_candidates(t, s, l, first, size);
+            go_on(t, s, l, first, size);
+        }
+        if (s.groups == 1) return;
+        __syncthreads();
+        for (int i = first + threadIdx.x; i < first + size; i += SEARCH_THREADS) t.token[i] = l.tokens[s.to + i];
+        if (threadIdx.x == 0 && !t.held[first].done) hold_ended(t, s, first, size);
+        __syncthreads();
+        for (int i = first + threadIdx.x; i < first + size; i += SEARCH_THREADS) l.held[s.state + i] = t.held[i];
     }
 }
 

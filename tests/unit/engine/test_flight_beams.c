@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 
-enum { REQUESTS = PART_OF(14, 5), SLOTS = 18 };
+enum { REQUESTS = PART_OF(21, 6), SLOTS = 18 };
 
 static const char *const prompts[] = {"It was a dark and stormy night", "The sea", "He said nothing, and",
                                       "Call me"};
@@ -24,6 +24,28 @@ typedef struct place {
 static const place stories = {MODELS "classics-10m", prompts, 4};
 static const place translator = {MODELS "m30k-t5", sentences, 3};
 
+static void end_often(proa_options *o)
+{
+    o->end_ids_count = 3, o->end_ids[0] = 17, o->end_ids[1] = 202, o->end_ids[2] = 11;
+}
+
+/* Groups, with penalties that some tokens lose by and with such that no token comes twice; or a diversity rate. */
+static void diversify(proa_options *o, int n)
+{
+    static const int32_t shapes[][2] = {{4, 2}, {6, 3}, {4, 4}, {6, 2}};
+    static const float penalties[] = {0.5F, 20, 1.3F}, rates[] = {0.25F, -0.5F}, lengths[] = {1, 0.6F, 2, 0};
+    o->max_tokens = PART_OF(30 + 11 * (n % 4), 9);
+    o->style = n % 2 == 0 ? PROA_STYLE_HF : n % 4 == 1 ? PROA_STYLE_FT : PROA_STYLE_TRTLLM;
+    o->length_penalty = lengths[n / 2 % 4];
+    if (n / 2 % 2) end_often(o);
+    if (n % 2) {
+        o->diversity_rate = rates[n / 4 % 2];
+        return;
+    }
+    o->beams = shapes[n / 2 % 4][0], o->beam_groups = shapes[n / 2 % 4][1];
+    o->diversity_penalty = penalties[n / 2 % 3];
+}
+
 /* Each style, as many beams as it may, all rules of ending; lengths that go over two pages' ends. */
 static proa_options search_of(int i)
 {
@@ -33,7 +55,8 @@ static proa_options search_of(int i)
     o.early_stopping = (proa_early)(i / 3 % 3);
     o.length_penalty = i % 4 == 3 ? 0.6F : 1;
     o.ignore_eos = i % 5 == 4;
-    if (i % 7 == 2) o.end_ids_count = 3, o.end_ids[0] = 17, o.end_ids[1] = 202, o.end_ids[2] = 11;
+    if (i % 7 == 2) end_often(&o);
+    if (i % 3 == 2) diversify(&o, i / 3);
     return o;
 }
 
@@ -45,8 +68,7 @@ static proa_options options_of(int i, bool others)
         return (proa_options){.max_tokens = 30, .temperature = 1, .top_k = 40, .seed = (uint64_t)i, .n = 2};
     proa_options o = search_of(i);
     if (others && i % 8 == 2) o.repetition_penalty = 1.2F;
-    if (others && i % 8 == 6)
-        o.style = PROA_STYLE_HF, o.beams = 4, o.beam_groups = 2, o.diversity_penalty = 1;
+    if (others && i % 8 == 6) o.no_repeat_ngram = 2;
     return o;
 }
 
@@ -145,16 +167,14 @@ static void same_beams_beside_what_the_host_chooses(void **state)
 }
 
 /* The first call makes one step and has launched two passes; the last has launched none that is not needed. */
-static void one_step_is_under_way(void **state)
+static void flies(proa_engine *engine, const place *p, proa_options options)
 {
-    const place *p = *state;
-    proa_engine *engine = open_with("1", p);
     outcome o = {.count = 0};
     proa_stats before, stats;
-    proa_options options = {.beams = 4, .max_tokens = 9, .ignore_eos = true};
+    options.max_tokens = 9, options.ignore_eos = true;
     proa_engine_stats(engine, &before);
     submit_or_fail(engine, (proa_request){.text = p->texts[0], .options = options}, &o);
-    uint64_t encoded = p == &translator;
+    uint64_t encoded = before.steps + (p == &translator);
     for (uint64_t steps = 1; steps <= 9; steps++) {
         assert_false(o.done);
         assert_true(proa_engine_step(engine));
@@ -164,6 +184,17 @@ static void one_step_is_under_way(void **state)
     assert_true(o.done);
     assert_int_equal(o.finish, PROA_FINISH_LENGTH);
     outcome_release(&o);
+}
+
+static void one_step_is_under_way(void **state)
+{
+    const place *p = *state;
+    proa_engine *engine = open_with("1", p);
+    flies(engine, p, (proa_options){.beams = 4});
+    flies(engine, p, (proa_options){.beams = 6, .beam_groups = 3, .diversity_penalty = 1});
+    flies(engine, p, (proa_options){.beams = 4, .style = PROA_STYLE_TRTLLM, .diversity_rate = 0.5F});
+    if (p == &translator)
+        flies(engine, p, (proa_options){.beams = 4, .style = PROA_STYLE_FT, .diversity_rate = 0.5F});
     proa_engine_close(engine);
 }
 
