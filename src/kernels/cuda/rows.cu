@@ -231,13 +231,15 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
 }
 
 /* Layer norm of many rows of COUNT pieces of 256 numbers: blocks that stay, a warp for a row, w and b kept in registers (they are twice a
- * row's bytes each), the next row asked for while this one is normed. y may be x. */
+ * row's bytes each), the next row asked for while this one is normed. From the last row to the first: the last ones that a product
+ * wrote are in the second cache still, and the first ones that the next product reads will be. y may be x. */
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(THREADS)
     norm_many_kernel(rows3<T> y, rows3<T> x, const float *w, const float *b, int64_t rows, float eps)
 {
     int lane = threadIdx.x % 32, j = lane * 8;
-    int64_t row = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32, step = (int64_t)gridDim.x * (THREADS / 32);
+    int64_t step = (int64_t)gridDim.x * (THREADS / 32);
+    int64_t row = rows - 1 - ((int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32);
     float ws[COUNT][8], bs[COUNT][8] = {};
     uint4 next[COUNT];
 #pragma unroll
@@ -248,13 +250,13 @@ __global__ void __launch_bounds__(THREADS)
     gpu_wait();
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        if (row < rows) next[i] = *reinterpret_cast<const uint4 *>(x.data + row * x.row + i * 256 + j);
-    for (; row < rows; row += step) {
+        if (row >= 0) next[i] = *reinterpret_cast<const uint4 *>(x.data + row * x.row + i * 256 + j);
+    for (; row >= 0; row -= step) {
         float kept[COUNT][8], sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             gpu_load8(kept[i], reinterpret_cast<const T *>(&next[i]));
-            if (row + step < rows) next[i] = *reinterpret_cast<const uint4 *>(x.data + (row + step) * x.row + i * 256 + j);
+            if (row >= step) next[i] = *reinterpret_cast<const uint4 *>(x.data + (row - step) * x.row + i * 256 + j);
 #pragma unroll
             for (int e = 0; e < 8; e++) sum += kept[i][e];
         }
