@@ -13,17 +13,17 @@ enum { PROA_BENCH_BATCHES_MAX = 32 };
 
 typedef struct proa_bench_row {
     int64_t batch;
-    double decode_rate;       /* new tokens, all sequences together, every sequence decoding */
-    double step_s;            /* median of a decoding step */
+    double decode_rate; /* new tokens, all sequences together, every sequence decoding */
+    double step_s; /* median of a decoding step; of an encoder a batch alone, from submission until all are done */
     double bytes_rate, share; /* weights and keys/values that a step reads; of the measured bandwidth */
     double step_share; /* of the time that reading or multiplying takes at the measured rates, the longer of both */
-    double ready_s; /* from submission until every sequence has its first token; of an encoder until all are done */
+    double ready_s; /* from submission until every sequence has its first token; of an encoder a batch among others */
     double ready_share;              /* as step_share, of these prompts */
     double all_rate;                 /* new tokens over all of the time: prompts, encoder and decoding */
     double prompt_rate;              /* prompt tokens until every sequence has its first token */
     double first_s;                  /* submission to first token, median over the sequences */
     double between_s, between_p99_s; /* between two tokens of a sequence, prompts of others included */
-    double sequence_rate;            /* of an encoder */
+    double sequence_rate; /* of an encoder, with the next batch waiting where a batch fills a step of a GPU */
 } proa_bench_row;
 
 /* What the program's matrices and attention take, from the plan. ops: a multiplication and an addition are two. */

@@ -87,6 +87,8 @@ static proa_status engine_options(proa_bench *b, const proa_info *info, proa_eng
     proa_session not_open = {.info = *info}; /* enough for the sums: nothing is loaded yet */
     b->session = &not_open;
     int64_t most = largest_batch(b);
+    if (info->kind == PROA_KIND_ENCODER)
+        most = proa_min64(2 * most, PROA_SEQUENCES_MAX); /* the next batch waits inside */
     if (!options->sequences_max) options->sequences_max = (int32_t)most;
     if (!options->kv_tokens && !(options->kv_share > 0))
         options->kv_tokens = most * proa_bench_sequence_tokens(b, most);

@@ -195,11 +195,8 @@ static void count_finish(proa_engine *e, proa_finish finish)
 static void unlink_live(proa_engine *e, const proa_job *job)
 {
     pthread_mutex_lock(&e->lock);
-    for (proa_job **p = &e->live; *p; p = &(*p)->live_next)
-        if (*p == job) {
-            *p = job->live_next;
-            break;
-        }
+    *job->live_link = job->live_next;
+    if (job->live_next) job->live_next->live_link = job->live_link;
     pthread_mutex_unlock(&e->lock);
 }
 

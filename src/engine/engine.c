@@ -67,6 +67,10 @@ static void make_step(proa_engine *e)
     e->asks = proa_calloc(rows, sizeof *e->asks);
     e->ask_rows = proa_calloc(rows, sizeof *e->ask_rows);
     e->given = proa_calloc(rows, sizeof *e->given);
+    for (int i = 0; i < 2 && proa_encode_has(e); i++) {
+        e->encoding[i].input = proa_calloc((size_t)e->sizes.sequences_max, sizeof(proa_input));
+        e->encoding[i].ticket = i;
+    }
     e->kv = proa_calloc((size_t)e->model->kv_layers, sizeof *e->kv);
     for (int32_t i = 0; i < e->model->kv_layers; i++) e->kv[i] = proa_pages_layer(&e->pages, i);
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
@@ -138,7 +142,11 @@ static void free_step(proa_engine *e)
                    e->given,         e->from,      e->choices,    e->flight[0].due,
                    e->flight[1].due, e->top_ids,   e->top_logits, e->pending};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
-    for (int i = 0; i < 2; i++) free(e->flight[i].search), free(e->flight[i].searcher);
+    for (int i = 0; i < 2; i++) {
+        free(e->flight[i].search);
+        free(e->flight[i].searcher);
+        free(e->encoding[i].input);
+    }
     for (int i = 0; i < proa_pool_threads(e->pool) && e->samplers; i++) proa_sampler_release(&e->samplers[i]);
     free(e->changed);
     free(e->samplers);

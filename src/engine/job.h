@@ -19,7 +19,8 @@
 
 typedef enum proa_phase {
     PROA_PHASE_WAITING, /* not admitted: holds no pages */
-    PROA_PHASE_ENCODE,  /* its encoder input is to be run */
+    PROA_PHASE_ENCODE,  /* its encoder input is to be run, */
+    PROA_PHASE_ENCODED, /* is in a pass whose answers the host has not */
     PROA_PHASE_PROMPT,  /* its decoder prompt is being run, in chunks */
     PROA_PHASE_DECODE   /* one row for each sequence and step */
 } proa_phase;
@@ -39,8 +40,8 @@ typedef struct proa_seq {
 
 typedef struct proa_job proa_job;
 struct proa_job {
-    proa_job *next;      /* in the inbox, the waiting list or the running list */
-    proa_job *live_next; /* in the list that cancel searches */
+    proa_job *next;                   /* in the inbox, the waiting list or the running list */
+    proa_job *live_next, **live_link; /* in the list that cancel searches; what points to this one there */
     uint64_t id;
     proa_task task;
     proa_options options; /* defaults put in; lists in the arena */
@@ -129,6 +130,21 @@ typedef enum proa_ahead {
     PROA_AHEAD_FLIES  /* on the device; when the next step is launched */
 } proa_ahead;
 
+/* An input of a pass of the encoder. job NULL: it has gone meanwhile. */
+typedef struct proa_input {
+    proa_job *job;
+    int64_t row; /* its first one of the pass */
+} proa_input;
+
+/* A pass of the encoder that was launched, whose answers the host has not yet. */
+typedef struct proa_encoding {
+    proa_input *input; /* [sequences_max] */
+    int64_t count;
+    bool asked;     /* the model was asked to harvest, */
+    int32_t ticket; /* with this */
+    bool held;      /* the host asks the model for more, so no other pass comes between */
+} proa_encoding;
+
 struct proa_engine {
     proa_pool *pool;
     proa_device *device;
@@ -150,7 +166,8 @@ struct proa_engine {
     int32_t *table_memory;
     int64_t table_cap;
     proa_table *self, *spare, *cross; /* [sequences_max] */
-    bool *slot_used;                  /* [sequences_max] */
+    bool *slot_used;                  /* [sequences_max]; */
+    int32_t slots_full;               /* all below are */
     int64_t pages_reserved;
 
     /* the step, all [rows_max] */
@@ -165,6 +182,8 @@ struct proa_engine {
     int64_t rows, spans, ask_count;
     proa_given *given; /* of the encoder's step */
     int64_t given_count;
+    proa_encoding encoding[2]; /* the older one first */
+    int32_t encodings;
     float lse[PROA_HEAD_ROWS];
     int32_t *top_ids; /* [PROA_HEAD_ROWS][PROA_TOP_MAX] */
     float *top_logits;
@@ -228,11 +247,29 @@ void proa_flight_land(proa_engine *e);
 /* The job goes. */
 void proa_flight_forget(proa_engine *e, const proa_job *job);
 
+/* encode.c: passes of the encoder. */
+bool proa_encode_has(const proa_engine *e);
+/* One pass over what waits for it, and the answers of one; of a device, many rows that wait are launched before those of the
+ * pass before are there. */
+void proa_encode_step(proa_engine *e);
+/* The job goes. */
+void proa_encode_forget(proa_engine *e, const proa_job *job);
+
 /* step.c */
 bool proa_step_run(proa_engine *e);
 /* Asked when a step's results are there, before they are believed: if the device has failed at something, all that runs ends with
  * its words, and so does `job`, which may be in no list (NULL: none). */
 void proa_step_ask_device(proa_engine *e, proa_job *job);
+/* Jobs whose end was decided leave; prompts that are done go on decoding. */
+void proa_step_leave(proa_engine *e);
+/* The batch that the next pass runs: none; one more span, of rows that are added behind it; all of it. */
+void proa_step_clear(proa_engine *e);
+void proa_step_add_span(proa_engine *e, const proa_table *table, int64_t rows, int64_t context,
+                        const proa_table *cross, int64_t cross_context);
+void proa_step_add_row(proa_engine *e, int32_t id, int64_t position);
+proa_batch proa_step_batch(const proa_engine *e);
+/* Makes room for the rows at [length, length + rows) of a sequence; admission promised the pages. */
+void proa_step_take_pages(proa_engine *e, proa_table *table, int64_t length, int64_t rows);
 /* Gives back a running job's pages and slots. */
 void proa_step_drop(proa_engine *e, proa_job *job);
 

@@ -39,11 +39,6 @@ proa_job *proa_job_list_pop(proa_job_list *list)
     return job;
 }
 
-static bool has_encoder(const proa_engine *e)
-{
-    return e->model->arch->kind != PROA_KIND_DECODER;
-}
-
 static bool has_decoder(const proa_engine *e)
 {
     return e->model->arch->kind != PROA_KIND_ENCODER;
@@ -58,6 +53,7 @@ void proa_step_drop(proa_engine *e, proa_job *job)
         proa_table_release(&e->pages, &e->cross[job->slot + i]);
         e->slot_used[job->slot + i] = false;
     }
+    if (job->slot < e->slots_full) e->slots_full = job->slot;
     e->pages_reserved -= job->reserved;
 }
 
@@ -80,6 +76,7 @@ static void end_job(proa_engine *e, proa_job *job, proa_finish finish, const pro
 {
     if (job->phase != PROA_PHASE_WAITING) proa_step_drop(e, job);
     proa_flight_forget(e, job);
+    proa_encode_forget(e, job);
     proa_deliver_done(e, job, finish, error);
 }
 
@@ -117,7 +114,7 @@ static void take_inbox(proa_engine *e)
 static int32_t find_slots(const proa_engine *e, int32_t width)
 {
     int32_t run = 0;
-    for (int32_t i = 0; i < e->sizes.sequences_max; i++) {
+    for (int32_t i = e->slots_full; i < e->sizes.sequences_max; i++) {
         run = e->slot_used[i] ? 0 : run + 1;
         if (run == width) return i - width + 1;
     }
@@ -129,9 +126,10 @@ static bool admit_one(proa_engine *e, proa_job *job)
     int32_t slot = find_slots(e, job->width);
     if (slot < 0 || e->pages_reserved + job->reserved > e->pages.count) return false;
     for (int32_t i = 0; i < job->width; i++) e->slot_used[slot + i] = true;
+    if (slot == e->slots_full) e->slots_full = slot + job->width;
     e->pages_reserved += job->reserved;
     job->slot = slot;
-    job->phase = has_encoder(e) ? PROA_PHASE_ENCODE : PROA_PHASE_PROMPT;
+    job->phase = proa_encode_has(e) ? PROA_PHASE_ENCODE : PROA_PHASE_PROMPT;
     job->admitted_ns = proa_clock_ns();
     return true;
 }
@@ -148,7 +146,7 @@ static void admit(proa_engine *e)
 
 /* ---- building a batch ---- */
 
-static void clear_batch(proa_engine *e)
+void proa_step_clear(proa_engine *e)
 {
     e->rows = e->spans = e->ask_count = e->given_count = e->pending_count = 0;
     e->any_from = false;
@@ -164,8 +162,8 @@ static void ask(proa_engine *e, proa_job *job, int64_t row, int64_t index)
     e->asks[e->ask_count++] = (proa_ask){job, (int32_t)row, (int32_t)index};
 }
 
-static void add_span(proa_engine *e, const proa_table *table, int64_t rows, int64_t context,
-                     const proa_table *cross, int64_t cross_context)
+void proa_step_add_span(proa_engine *e, const proa_table *table, int64_t rows, int64_t context,
+                        const proa_table *cross, int64_t cross_context)
 {
     e->self_spans[e->spans] = (proa_span){(int32_t)e->rows, (int32_t)rows, (int32_t)context, table_at(e, table)};
     e->cross_spans[e->spans] = (proa_span){(int32_t)e->rows, (int32_t)rows, (int32_t)cross_context,
@@ -173,7 +171,7 @@ static void add_span(proa_engine *e, const proa_table *table, int64_t rows, int6
     e->spans++;
 }
 
-static void add_row(proa_engine *e, int32_t id, int64_t position)
+void proa_step_add_row(proa_engine *e, int32_t id, int64_t position)
 {
     e->ids[e->rows] = id;
     e->positions[e->rows] = (int32_t)position;
@@ -184,7 +182,7 @@ static void add_row(proa_engine *e, int32_t id, int64_t position)
 /* The row of a sequence that decodes: its token may be known to the device alone. */
 static void add_token(proa_engine *e, int32_t token, int32_t from, int64_t position)
 {
-    add_row(e, from < 0 ? token : 0, position);
+    proa_step_add_row(e, from < 0 ? token : 0, position);
     e->from[e->rows - 1] = from;
     e->any_from = e->any_from || from >= 0;
 }
@@ -198,7 +196,7 @@ static void add_beam(proa_engine *e, const proa_job *job, int32_t i)
     add_token(e, job->beam_token[i], unknown ? job->from + i : -1, job->length);
 }
 
-static proa_batch batch_of(const proa_engine *e)
+proa_batch proa_step_batch(const proa_engine *e)
 {
     proa_batch b = {.rows = e->rows, .ids = e->ids, .positions = e->positions};
     if (e->any_from) b.from = e->from;
@@ -209,152 +207,10 @@ static proa_batch batch_of(const proa_engine *e)
     return b;
 }
 
-/* Makes room for the rows at [length, length + rows) of a sequence; admission promised the pages. */
-static void take_pages(proa_engine *e, proa_table *table, int64_t length, int64_t rows)
+void proa_step_take_pages(proa_engine *e, proa_table *table, int64_t length, int64_t rows)
 {
     bool ok = proa_table_own(&e->pages, table, length) && proa_table_grow(&e->pages, table, length + rows);
     PROA_ASSERT(ok);
-}
-
-/* ---- the encoder ---- */
-
-static void add_input(proa_engine *e, proa_job *job)
-{
-    proa_table *table = &e->cross[job->slot];
-    take_pages(e, table, 0, job->input_count);
-    add_span(e, table, job->input_count, job->input_count, table, 0);
-    if (job->embedded) e->given[e->given_count++] = (proa_given){e->rows, job->input_count, job->embedded};
-    for (int64_t i = 0; i < job->input_count; i++) add_row(e, job->input[i], i);
-}
-
-/* What the head gives for the inputs of a step, asked for all at once where it can be. */
-typedef struct harvest {
-    float *first, *pooled; /* [inputs][columns] of each input's first row; NULL: not wanted */
-    const float *rows;     /* [rows][columns] of the step, of a head that only gathers */
-} harvest;
-
-typedef proa_view head_fn(proa_model *m, const int32_t *rows, int64_t count);
-
-static float *ask_firsts(proa_engine *e, head_fn *head)
-{
-    int64_t columns = e->model->plan.width[PROA_REG_OUT];
-    float *out = proa_malloc((size_t)(e->spans * columns) * sizeof *out);
-    for (int64_t first = 0; first < e->spans; first += PROA_HEAD_ROWS) {
-        int32_t rows[PROA_HEAD_ROWS];
-        int64_t count = proa_min64(e->spans - first, PROA_HEAD_ROWS);
-        for (int64_t i = 0; i < count; i++) rows[i] = e->self_spans[first + i].row;
-        const float *from = proa_view_f32(head(e->model, rows, count));
-        memcpy(out + first * columns, from, (size_t)(count * columns) * sizeof *out);
-    }
-    return out;
-}
-
-/* Does anybody in the encoder's step ask for what the head gives? */
-static bool wants_head(const proa_engine *e)
-{
-    bool wanted = false;
-    for (proa_job *job = e->running.first; job; job = job->next)
-        wanted = wanted || (job->phase == PROA_PHASE_ENCODE && job->task != PROA_TASK_ENCODE);
-    return wanted && !has_decoder(e);
-}
-
-/* rows first: they may be on their way already, and stay where they come to. */
-static harvest ask_encoded(proa_engine *e)
-{
-    proa_model *m = e->model;
-    harvest h = {NULL, NULL, NULL};
-    if (!wants_head(e)) return h;
-    if (m->arch->head_rows == PROA_ROWS_FIRST) h.first = ask_firsts(e, proa_model_head);
-    else h.rows = proa_model_rows(m, e->rows);
-    if (proa_model_has_pool(m)) h.pooled = ask_firsts(e, proa_model_pool);
-    return h;
-}
-
-static void deliver_by_head(proa_engine *e, proa_job *job, int64_t row)
-{
-    int32_t rows[PROA_HEAD_ROWS];
-    for (int64_t first = 0; first < job->input_count; first += PROA_HEAD_ROWS) {
-        int64_t count = proa_min64(job->input_count - first, PROA_HEAD_ROWS);
-        for (int64_t i = 0; i < count; i++) rows[i] = (int32_t)(row + first + i);
-        const float *out = proa_view_f32(proa_model_head(e->model, rows, count));
-        proa_step_ask_device(e, job);
-        if (job->ending == PROA_FINISH_ERROR) return;
-        proa_deliver_rows(job, out, NULL, first, count, e->model->plan.width[PROA_REG_OUT]);
-    }
-}
-
-/* Head rows of one encoder-only job whose input, the step's at `index`, stands at rows [row, row + n) of the step. */
-static void deliver_encoded(proa_engine *e, proa_job *job, const harvest *h, int64_t index, int64_t row)
-{
-    int64_t columns = e->model->plan.width[PROA_REG_OUT], n = h->first ? 1 : job->input_count;
-    if (h->first) proa_deliver_rows(job, h->first + index * columns, NULL, 0, 1, columns);
-    else if (h->rows) proa_deliver_rows(job, h->rows + row * columns, NULL, 0, n, columns);
-    else deliver_by_head(e, job, row);
-    if (h->pooled && job->ending != PROA_FINISH_ERROR)
-        proa_deliver_rows(job, NULL, h->pooled + index * columns, n, 0, columns);
-}
-
-/* The encoder's last states, of one job whose input stands at rows [row, row + n) of the step. */
-static void deliver_hidden(proa_engine *e, proa_job *job, int64_t row)
-{
-    proa_model_encoded(e->model, job->encoded, row, job->input_count);
-    proa_step_ask_device(e, job);
-    if (job->ending == PROA_FINISH_ERROR) return;
-    proa_deliver_rows(job, job->encoded, NULL, 0, job->input_count, e->model->config.hidden);
-}
-
-/* What the encoder gives to one that asks for no decoder; then it is done. */
-static void end_encoded(proa_engine *e, proa_job *job, const harvest *h, int64_t index, int64_t row)
-{
-    if (job->ending != PROA_FINISH_ERROR && job->task == PROA_TASK_ENCODE) deliver_hidden(e, job, row);
-    else if (job->ending != PROA_FINISH_ERROR) deliver_encoded(e, job, h, index, row);
-    if (job->ending == PROA_FINISH_ERROR) end_job(e, job, PROA_FINISH_ERROR, &job->error);
-    else end_job(e, job, PROA_FINISH_END, NULL);
-}
-
-/* Those of the encoded that ask for no decoder are done. */
-static void after_encode(proa_engine *e)
-{
-    proa_job_list kept;
-    int64_t row = 0, index = 0;
-    harvest h = ask_encoded(e);
-    proa_step_ask_device(e, NULL);
-    proa_job_list_init(&kept);
-    for (proa_job *job; (job = proa_job_list_pop(&e->running));) {
-        bool in_step = job->phase == PROA_PHASE_ENCODE && row < e->rows;
-        if (in_step && (!has_decoder(e) || job->task == PROA_TASK_ENCODE)) {
-            int64_t rows = job->input_count;
-            end_encoded(e, job, &h, index, row);
-            row += rows, index++;
-            continue;
-        }
-        if (in_step) row += job->input_count, index++, job->phase = PROA_PHASE_PROMPT;
-        proa_job_list_push(&kept, job);
-    }
-    e->running = kept;
-    free(h.first);
-    free(h.pooled);
-}
-
-static bool encode(proa_engine *e)
-{
-    clear_batch(e);
-    for (proa_job *job = e->running.first; job; job = job->next) {
-        if (job->phase != PROA_PHASE_ENCODE) continue;
-        if (e->rows + job->input_count > e->model->plan.rows_max) break;
-        add_input(e, job);
-    }
-    if (!e->rows) return false;
-    proa_batch batch = batch_of(e);
-    batch.given = e->given;
-    batch.given_count = e->given_count;
-    e->model->rows_wanted = wants_head(e);
-    proa_model_encode(e->model, e->kv, &batch);
-    e->now.steps++;
-    e->now.rows += (uint64_t)e->rows;
-    e->now.prompt_tokens += (uint64_t)e->rows;
-    after_encode(e);
-    return true;
 }
 
 /* ---- the decoder ---- */
@@ -372,8 +228,8 @@ static void add_decoding(proa_engine *e, proa_job *job)
     for (int32_t i = 0; i < job->width; i++) {
         proa_table *table = &e->self[job->slot + i];
         if (!runs(job, i)) continue;
-        take_pages(e, table, job->length, 1);
-        add_span(e, table, 1, job->length + 1, &e->cross[job->slot], job->input_count);
+        proa_step_take_pages(e, table, job->length, 1);
+        proa_step_add_span(e, table, 1, job->length + 1, &e->cross[job->slot], job->input_count);
         ask(e, job, e->rows, i);
         if (job->candidates) add_beam(e, job, i);
         else add_token(e, job->seq[i].token, job->seq[i].from, job->length);
@@ -390,18 +246,18 @@ static void add_prompt(proa_engine *e, proa_job *job, int64_t budget)
 {
     proa_table *table = &e->self[job->slot];
     int64_t begin = job->length, rows = proa_min64(job->prompt_count - begin, budget);
-    take_pages(e, table, begin, rows);
-    add_span(e, table, rows, begin + rows, &e->cross[job->slot], job->input_count);
+    proa_step_take_pages(e, table, begin, rows);
+    proa_step_add_span(e, table, rows, begin + rows, &e->cross[job->slot], job->input_count);
     job->in_step = rows;
     for (int64_t i = begin; i < begin + rows; i++) {
         if (asks_all(job) || i + 1 == job->prompt_count) ask(e, job, e->rows, i);
-        add_row(e, job->prompt[i], i);
+        proa_step_add_row(e, job->prompt[i], i);
     }
 }
 
 static void build_decode(proa_engine *e)
 {
-    clear_batch(e);
+    proa_step_clear(e);
     for (proa_job *job = e->running.first; job; job = job->next)
         if (job->phase == PROA_PHASE_DECODE) add_decoding(e, job);
     for (proa_job *job = e->running.first; job && e->rows < e->sizes.step_tokens; job = job->next)
@@ -422,7 +278,7 @@ static void move_on(proa_engine *e)
     }
 }
 
-static void leave(proa_engine *e)
+void proa_step_leave(proa_engine *e)
 {
     proa_job_list kept;
     proa_job_list_init(&kept);
@@ -440,7 +296,7 @@ static void decode(proa_engine *e)
 {
     build_decode(e);
     if (!e->rows) return;
-    proa_batch batch = batch_of(e);
+    proa_batch batch = proa_step_batch(e);
     proa_model_decode(e->model, e->kv, &batch);
     e->now.steps++;
     move_on(e);
@@ -448,7 +304,7 @@ static void decode(proa_engine *e)
     if (e->flights && !e->ask_count) return; /* no more is asked; it lands by and by */
     if (e->flights) proa_flight_land(e);
     proa_answer_asks(e);
-    leave(e);
+    proa_step_leave(e);
 }
 
 /* One step's tokens are delivered. If the device chooses them, the next step is under way before the host has seen them:
@@ -460,7 +316,7 @@ static void decode_ahead(proa_engine *e)
     if (e->flights == 1 && e->ahead == PROA_AHEAD_FLIES && proa_flight_fits(e)) decode(e);
     if (!e->flights) return;
     proa_flight_land(e);
-    leave(e);
+    proa_step_leave(e);
 }
 
 static void publish(proa_engine *e)
@@ -485,7 +341,7 @@ bool proa_step_run(proa_engine *e)
     drop_cancelled(e);
     admit(e);
     int64_t begin = proa_clock_ns();
-    if (has_encoder(e)) encode(e);
+    if (proa_encode_has(e)) proa_encode_step(e);
     if (has_decoder(e)) decode_ahead(e);
     if (any) e->now.step_s += (double)(proa_clock_ns() - begin) * 1e-9;
     publish(e);

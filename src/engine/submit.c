@@ -354,6 +354,8 @@ static proa_status enqueue(proa_engine *e, proa_job *job, uint64_t *id, proa_err
         if (id) *id = job->id;
         job->submitted_ns = proa_clock_ns();
         job->live_next = e->live;
+        job->live_link = &e->live;
+        if (e->live) e->live->live_link = &job->live_next;
         e->live = job;
         proa_job_list_push(&e->inbox, job);
         e->stats.submitted++;

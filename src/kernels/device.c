@@ -46,6 +46,11 @@ static void host_send(proa_device *d, void *dst, const void *src, int64_t bytes,
     memcpy(dst, src, (size_t)bytes);
 }
 
+static void host_after_sent(proa_device *d)
+{
+    PROA_UNUSED(d);
+}
+
 static void host_sent(proa_device *d, int ticket)
 {
     PROA_UNUSED(d), PROA_UNUSED(ticket);
@@ -92,6 +97,7 @@ static proa_device *open_host(void)
                        .download = host_copy,
                        .send = host_send,
                        .sent = host_sent,
+                       .after_sent = host_after_sent,
                        .copy = host_copy_blocks,
                        .available = host_available,
                        .check = host_check,

@@ -41,6 +41,7 @@ struct proa_device {
     /* As download, but send returns at once and sent waits. dst: of host_alloc; words of 4 bytes. ticket: 0, 1, or see below. */
     void (*send)(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
     void (*sent)(proa_device *d, int ticket);
+    void (*after_sent)(proa_device *d); /* what follows runs when all that was sent beside has left */
     void (*copy)(proa_device *d, void *dst, const void *src, const proa_blocks *blocks); /* within the device */
     int64_t (*available)(proa_device *d); /* bytes that can still be taken */
     /* INTERNAL with the device's own words if any kernel has failed since the last call; waits for all of them. */
@@ -78,11 +79,10 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 9
+#define PROA_CUDA_VERSION 10
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
-/* A ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent, which waits for all that
- * were sent so. */
+/* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or after_sent. */
 #define PROA_SEND_BESIDE 2
 
 #endif

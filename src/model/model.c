@@ -149,6 +149,7 @@ proa_status proa_model_prepare(proa_model **out, const char *path, const proa_mo
                                proa_device *device, proa_pool *pool, proa_err *err)
 {
     proa_model *m = proa_calloc(1, sizeof *m);
+    m->harvest_ticket = -1;
     *out = NULL;
     proa_arena_init(&m->arena);
     m->device = device;

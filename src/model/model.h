@@ -64,8 +64,8 @@ typedef struct proa_model {
     proa_weights *weights;
     proa_arena arena;
     bool hidden_wanted; /* proa_model_hidden will be asked: on a GPU its rows are fetched with the head's */
-    bool rows_wanted; /* proa_model_rows will be asked behind the next pass: they may travel while it runs, */
-    bool rows_sent;   /* as they have in the last one */
+    int32_t harvest_ticket; /* proa_model_harvest will be asked behind the next pass, with this one; -1: it will not */
+    int64_t rows_sent; /* rows of the last pass that are on their way already */
     /* after proa_model_load */
     char *weight_memory, *activations;
     float *inv_freq, *alibi;       /* alibi: [heads] slopes */
@@ -93,9 +93,19 @@ void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch
 void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch);
 /* The head over rows of the last pass, at most plan.head_rows: [count, outputs], valid until the next call. */
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
-/* Rows [0, rows) of the last pass of a model whose head only gathers: what proa_model_head gives for them, in one piece,
- * valid until the next pass. NULL: its head does more. */
-const float *proa_model_rows(proa_model *m, int64_t rows);
+/* What an encoder gives for the inputs of its last pass, whose first rows these are (at most plan.chosen_rows): what its head and
+ * its pooler do with these, or of a head that only gathers all `rows` of the pass. Returns at once; the next pass may be
+ * launched before the host has them. again: it may, so the host's own model keeps them elsewhere. ticket: that of
+ * m->harvest_ticket, 0 or 1. */
+void proa_model_harvest(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows, bool again);
+typedef struct proa_harvest {
+    const float *first, *pooled; /* [inputs][outputs]; NULL: not by this model */
+    const float *rows;           /* [rows][outputs], likewise */
+} proa_harvest;
+/* Waits for it. Valid until the ticket is used again; without `again` until the next pass. */
+proa_harvest proa_model_harvested(proa_model *m, int ticket);
+/* Whether all that is asked of its encoder's passes comes so; else the host asks proa_model_head for what it needs. */
+bool proa_model_harvests(const proa_model *m);
 /* What is to be chosen from rows of the last pass: a token of each of the first `count`, as `how` says (choose in ops.def;
  * NULL: the likeliest); then of the rows that each search names the best candidates and from these its next beams (search in
  * ops.def). Tokens stand in one list, the `count` first; searches say in `to` where theirs do, and in `state` where their
@@ -128,7 +138,6 @@ const float *proa_model_hidden(const proa_model *m, int64_t i);
 /* Rows [first, first + count) of what the last encode left, to the host: [count][hidden], after the encoder's final norm. */
 void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count);
 bool proa_model_has_pool(const proa_model *m);
-proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count);
 /* Makes [memory, memory + bytes), which must be zero, resident. */
 void proa_model_touch(proa_pool *pool, void *memory, int64_t bytes);
 

@@ -324,16 +324,19 @@ enum { TAIL_LAYERS = 4, TAIL_ROWS_MIN = 16384 };
 static bool goes_in_parts(const frame *f)
 {
     const proa_model *m = f->m;
-    return m->rows_wanted && m->plan.bare_head && !m->device->host && f->stack == PROA_STACK_ENCODER &&
+    return m->harvest_ticket >= 0 && m->plan.bare_head && !m->device->host && f->stack == PROA_STACK_ENCODER &&
            without_pages(f) && f->rows >= TAIL_ROWS_MIN && f->here->self.count > 1;
 }
 
+/* Rows that this frame's programs wrote. What of rows before is on its way may lie where these go. */
 static void send_rows(const frame *f)
 {
     proa_model *m = f->m;
     proa_view out = reg(f, PROA_REG_OUT), x = reg_rows(f, PROA_REG_X, f->first + f->rows);
+    m->device->after_sent(m->device);
     m->ctx.ops->gather(&m->ctx, out, x, proa_stage_all_rows(m) + f->first);
-    proa_stage_send_rows(m, out, f->first);
+    proa_stage_send_rows(m, out, f->first, m->harvest_ticket);
+    m->rows_sent = f->first + f->rows;
 }
 
 /* Spans [begin, end), whose rows follow each other. */
@@ -347,7 +350,8 @@ static void run_part(const frame *f, int64_t begin, int64_t end, int64_t from)
     part.first = span[begin].row;
     part.rows = span[end - 1].row + span[end - 1].rows - part.first;
     run_layers(&part, from);
-    send_rows(&part);
+    if (end < f->here->self.count)
+        send_rows(&part); /* the last ones when all is asked for (proa_model_harvest) */
 }
 
 /* Two thirds of the rows in the first part, as near as their inputs allow. */
@@ -358,7 +362,6 @@ static void run_tail(const frame *f, int64_t from)
     while (split + 1 < spans->count && 3 * spans->span[split + 1].row <= 2 * f->rows) split++;
     run_part(f, 0, split, from);
     run_part(f, split, spans->count, from);
-    f->m->rows_sent = true;
 }
 
 static void run_stack(frame *f)
@@ -394,7 +397,7 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     enum { RECORDED_ROWS_MAX = 1024 };
     proa_batch there;
     frame f = make_frame(m, stack, batch->rows);
-    m->rows_sent = false;
+    m->rows_sent = 0;
     f.kv = kv;
     f.here = batch;
     f.given = batch->given;
@@ -414,6 +417,7 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
 
 void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
 {
+    if (m->harvest_ticket >= 0) proa_stage_harvest(m, m->harvest_ticket);
     run_recorded(m, kv, batch, PROA_STACK_ENCODER, encode);
 }
 
@@ -506,20 +510,40 @@ proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
     return run_head(m, &m->plan.head, rows, count);
 }
 
-const float *proa_model_rows(proa_model *m, int64_t rows)
+/* Of the inputs' first rows; a head that only gathers has the pooler's answers in the rows' place. */
+static void harvest_inputs(proa_model *m, const proa_program *program, const int32_t *firsts, int64_t inputs)
 {
-    frame f = make_frame(m, PROA_STACK_ENCODER, rows);
-    if (!m->plan.bare_head) return NULL;
-    if (m->rows_sent) return proa_stage_sent_rows(m);
-    proa_view x = reg(&f, PROA_REG_X), out = reg(&f, PROA_REG_OUT);
-    if (x.dtype != PROA_DTYPE_F32) m->ctx.ops->gather(&m->ctx, out, x, proa_stage_all_rows(m));
-    else out = x;
-    return proa_stage_fetch_rows(m, out);
+    if (m->plan.bare_head) m->device->after_sent(m->device);
+    for (int64_t at = 0, n; at < inputs; at += n) {
+        n = proa_min64(inputs - at, m->plan.best_rows);
+        proa_view out = run_head_there(m, program, proa_stage_rows(m, firsts + at, n), n);
+        proa_stage_send_inputs(m, out, at, program == &m->plan.pool, m->harvest_ticket);
+    }
 }
 
-proa_view proa_model_pool(proa_model *m, const int32_t *rows, int64_t count)
+static void harvest_rows(proa_model *m, int64_t rows, bool again)
 {
-    return run_head(m, &m->plan.pool, rows, count);
+    frame f = make_frame(m, PROA_STACK_ENCODER, rows);
+    if (m->device->host) {
+        proa_stage_keep_rows(m, reg(&f, PROA_REG_X), again, m->harvest_ticket);
+        return;
+    }
+    f.first = m->rows_sent;
+    f.rows = rows - f.first;
+    send_rows(&f);
+}
+
+bool proa_model_harvests(const proa_model *m)
+{
+    return m->plan.bare_head || m->arch->head_rows == PROA_ROWS_FIRST;
+}
+
+/* Rows last: they may be long under way. */
+void proa_model_harvest(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows, bool again)
+{
+    if (m->arch->head_rows == PROA_ROWS_FIRST) harvest_inputs(m, &m->plan.head, firsts, inputs);
+    if (proa_model_has_pool(m)) harvest_inputs(m, &m->plan.pool, firsts, inputs);
+    if (m->plan.bare_head) harvest_rows(m, rows, again);
 }
 
 void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count)

@@ -27,7 +27,10 @@ struct proa_stage {
     char *sent[2];          /* the same, on the host */
     counts sent_counts[2];
     float *out, *hidden; /* [head_rows][outputs], [head_rows][hidden] on the host */
-    float *rows;         /* [rows_max][outputs], of a head that only gathers */
+    float *inputs[2];    /* of encoders: [chosen_rows][outputs] by the head, then by the pooler */
+    float *rows[2];      /* [rows_max][outputs], of a head that only gathers */
+    proa_harvest harvest[2];
+    bool beside[2]; /* these rows were sent so */
     int64_t bytes, used, pages_max, out_width, hidden_width;
 };
 
@@ -77,8 +80,33 @@ static int64_t rows_bytes(const proa_model *m)
 
 static int64_t out_bytes(const proa_model *m)
 {
-    int64_t rows = m->plan.head_rows + (m->plan.bare_head ? m->plan.rows_max : 0);
-    return rows * m->stage->out_width * (int64_t)sizeof(float);
+    return m->plan.head_rows * m->stage->out_width * (int64_t)sizeof(float);
+}
+
+static int64_t input_floats(const proa_model *m)
+{
+    return m->plan.chosen_rows * m->plan.width[PROA_REG_OUT];
+}
+
+static int64_t rows_floats(const proa_model *m)
+{
+    return m->plan.rows_max * m->plan.width[PROA_REG_OUT];
+}
+
+/* The host's own model takes room for rows when it comes to need it (proa_stage_keep_rows). */
+static proa_status make_harvests(proa_model *m, proa_err *err)
+{
+    proa_device *d = m->device;
+    proa_stage *s = m->stage;
+    bool rows = m->plan.bare_head && !d->host;
+    for (int i = 0; i < 2 && m->arch->kind == PROA_KIND_ENCODER; i++) {
+        s->inputs[i] = d->host_alloc(d, 2 * 4 * input_floats(m));
+        if (rows) s->rows[i] = d->host_alloc(d, 4 * rows_floats(m));
+        if (!s->inputs[i] || (rows && !s->rows[i]))
+            return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB of host memory for an encoder's results",
+                             4 * (double)(2 * input_floats(m) + rows_floats(m)) / 1e6);
+    }
+    return PROA_OK;
 }
 
 static void number_rows(proa_model *m)
@@ -129,13 +157,13 @@ proa_status proa_stage_make(proa_model *m, proa_err *err)
                m->plan.chosen_rows * (int64_t)sizeof(proa_branch) + 4 * s->pages_max + 1024;
     s->here = proa_malloc((size_t)s->bytes);
     PROA_TRY(make_shared(m, err));
+    PROA_TRY(make_harvests(m, err));
     if (d->host) return PROA_OK;
     s->out_width = proa_max64(m->plan.width[PROA_REG_OUT], m->config.hidden);
     s->hidden_width = m->config.hidden;
     s->searches = proa_calloc((size_t)(m->plan.chosen_rows / 2 + 1), sizeof *s->searches);
     s->out = d->host_alloc(d, out_bytes(m));
     s->hidden = d->host_alloc(d, m->plan.head_rows * s->hidden_width * (int64_t)sizeof *s->hidden);
-    s->rows = s->out ? s->out + m->plan.head_rows * s->out_width : NULL;
     if (s->out && s->hidden) return PROA_OK;
     return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB of host memory for a step's results",
                      (double)out_bytes(m) / 1e6);
@@ -148,6 +176,10 @@ void proa_stage_free(proa_model *m)
     m->device->free(m->device, s->there, s->bytes);
     m->device->free(m->device, s->there_rows, rows_bytes(m));
     for (int i = 0; i < 2; i++) m->device->host_free(m->device, s->sent[i]);
+    for (int i = 0; i < 2; i++) {
+        m->device->host_free(m->device, s->inputs[i]);
+        m->device->host_free(m->device, s->rows[i]);
+    }
     free(s->here);
     free(s->searches);
     m->device->host_free(m->device, s->out);
@@ -354,24 +386,48 @@ proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden)
     return out;
 }
 
-const float *proa_stage_fetch_rows(proa_model *m, proa_view out)
+void proa_stage_harvest(proa_model *m, int ticket)
+{
+    m->stage->harvest[ticket] = (proa_harvest){NULL, NULL, NULL};
+    m->stage->beside[ticket] = false;
+}
+
+void proa_stage_send_inputs(proa_model *m, proa_view out, int64_t at, bool pooled, int ticket)
+{
+    proa_harvest *h = &m->stage->harvest[ticket];
+    float *to = m->stage->inputs[ticket] + (pooled ? input_floats(m) : 0);
+    if (pooled) h->pooled = to;
+    else h->first = to;
+    PROA_ASSERT(at + out.shape[0] <= m->plan.chosen_rows);
+    m->device->send(m->device, to + at * out.shape[1], out.data, proa_view_count(out) * 4, ticket);
+}
+
+void proa_stage_send_rows(proa_model *m, proa_view out, int64_t first, int ticket)
+{
+    enum { BESIDE_FROM = 1 << 20 }; /* bytes; fewer are there before a copy between has begun */
+    proa_stage *s = m->stage;
+    int64_t bytes = proa_view_count(out) * 4;
+    if (first > 0 || bytes >= BESIDE_FROM) s->beside[ticket] = true;
+    s->harvest[ticket].rows = s->rows[ticket];
+    m->device->send(m->device, s->rows[ticket] + first * out.shape[1], out.data, bytes,
+                    s->beside[ticket] ? PROA_SEND_BESIDE + ticket : ticket);
+}
+
+void proa_stage_keep_rows(proa_model *m, proa_view out, bool keep, int ticket)
 {
     proa_stage *s = m->stage;
-    if (m->device->host) return proa_view_f32(out);
-    m->device->download(m->device, s->rows, out.data, proa_view_count(out) * 4);
-    return s->rows;
+    s->harvest[ticket].rows = proa_view_f32(out);
+    if (!keep) return;
+    if (!s->rows[ticket]) s->rows[ticket] = m->device->host_alloc(m->device, 4 * rows_floats(m));
+    memcpy(s->rows[ticket], out.data, (size_t)proa_view_count(out) * 4);
+    s->harvest[ticket].rows = s->rows[ticket];
 }
 
-void proa_stage_send_rows(proa_model *m, proa_view out, int64_t first)
+proa_harvest proa_model_harvested(proa_model *m, int ticket)
 {
-    float *to = m->stage->rows + first * out.shape[1];
-    m->device->send(m->device, to, out.data, proa_view_count(out) * 4, PROA_SEND_BESIDE);
-}
-
-const float *proa_stage_sent_rows(proa_model *m)
-{
-    m->device->sent(m->device, PROA_SEND_BESIDE);
-    return m->stage->rows;
+    m->device->sent(m->device, ticket);
+    if (m->stage->beside[ticket]) m->device->sent(m->device, PROA_SEND_BESIDE + ticket);
+    return m->stage->harvest[ticket];
 }
 
 proa_top proa_stage_top(proa_model *m, int64_t count, int64_t k)

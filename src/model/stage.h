@@ -19,11 +19,14 @@ const int32_t *proa_stage_rows(proa_model *m, const int32_t *rows, int64_t count
 const int32_t *proa_stage_all_rows(const proa_model *m); /* 0, 1, 2, ... */
 /* The head's output where the host can read it, and with m->hidden_wanted what the head read. */
 proa_view proa_stage_fetch(proa_model *m, proa_view out, proa_view hidden);
-/* All rows of a pass, f32, where the host can read them: fetched; or sent in parts, rows [first, ...) behind what was asked of
- * the device so far and beside what follows, and waited for. */
-const float *proa_stage_fetch_rows(proa_model *m, proa_view out);
-void proa_stage_send_rows(proa_model *m, proa_view out, int64_t first);
-const float *proa_stage_sent_rows(proa_model *m);
+/* What proa_model_harvested gives for that ticket: begins anew; then answers of inputs [at, ...), by the pooler or the head, and
+ * rows [first, ...) of the pass, f32, are sent behind what was asked of the device so far. Many rows go beside what follows,
+ * which asks after_sent before it writes them. */
+void proa_stage_harvest(proa_model *m, int ticket);
+void proa_stage_send_inputs(proa_model *m, proa_view out, int64_t at, bool pooled, int ticket);
+void proa_stage_send_rows(proa_model *m, proa_view out, int64_t first, int ticket);
+/* The same on the host, all of them: where they are, or kept if another pass may come before they are read. */
+void proa_stage_keep_rows(proa_model *m, proa_view out, bool keep, int ticket);
 /* Tokens that the device chooses: how, and the searches that it makes a step of, where the model runs; where all goes that
  * they give, and sending that to the host. ticket: 0 or 1. */
 const proa_choice *proa_stage_choices(proa_model *m, const proa_choice *how, int64_t count);

@@ -4,3 +4,6 @@ target_link_libraries(bench-gpu-attend PRIVATE proa_static)
 # bench-gpu-beams: beam searches, all included.
 add_executable(bench-gpu-beams EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu/beams.c)
 target_link_libraries(bench-gpu-beams PRIVATE proa_static)
+# bench-gpu-ahead: an encoder's passes launched ahead against passes one by one.
+add_executable(bench-gpu-ahead EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu/ahead.c)
+target_link_libraries(bench-gpu-ahead PRIVATE proa_static)

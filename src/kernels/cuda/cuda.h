@@ -476,6 +476,7 @@ cudaError_t gpu_uploads_open(gpu *g);
 void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes);
 void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
 void gpu_sent(proa_device *d, int ticket);
+void gpu_after_sent(proa_device *d);
 /* The weights are there: threads and pinned memory are let go of. */
 void gpu_uploads_rest(gpu *g);
 void gpu_uploads_close(gpu *g);

@@ -404,7 +404,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->name = g->name, d->ops = &gpu_ops;
     d->alloc = gpu_alloc, d->free = gpu_free, d->host_alloc = gpu_host_alloc, d->host_free = gpu_host_free;
     d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;
-    d->send = gpu_send, d->sent = gpu_sent;
+    d->send = gpu_send, d->sent = gpu_sent, d->after_sent = gpu_after_sent;
     d->available = gpu_available, d->check = gpu_check, d->failed = gpu_failed, d->close = gpu_close;
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
     d->beside = gpu_beside, d->join = gpu_join;

@@ -28,6 +28,8 @@ struct gpu_uploads {
     bool no_large;         /* could not be had */
     cudaStream_t way_out;  /* of what is sent beside kernels */
     cudaEvent_t made;      /* that was made */
+    cudaEvent_t left[2];   /* the last of a ticket has */
+    int last;              /* ticket that was sent so */
     proa_pool *pool;
 };
 
@@ -134,12 +136,22 @@ static void move(gpu *g, void *dst, const void *src, size_t bytes, bool from_hos
     g->plain_next = from_host; /* kernels may read a step's arrays before they wait for each other */
 }
 
-static void send_beside(gpu *g, void *dst, const void *src, size_t bytes)
+static void send_beside(gpu *g, void *dst, const void *src, size_t bytes, int ticket)
 {
     gpu_uploads *u = g->uploads;
     gpu_note(g, cudaEventRecord(u->made, g->stream), "send");
     gpu_note(g, cudaStreamWaitEvent(u->way_out, u->made, 0), "send");
     gpu_note(g, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, u->way_out), "send");
+    gpu_note(g, cudaEventRecord(u->left[ticket], u->way_out), "send");
+    u->last = ticket;
+}
+
+void gpu_after_sent(proa_device *d)
+{
+    gpu *g = gpu_enter(d);
+    gpu_flush(g);
+    gpu_note(g, cudaStreamWaitEvent(g->stream, g->uploads->left[g->uploads->last], 0), "send");
+    g->plain_next = true; /* the event is no kernel that it could begin beside */
 }
 
 /* To memory of gpu_host_alloc. */
@@ -147,7 +159,7 @@ void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int tic
 {
     gpu *g = gpu_enter(d);
     gpu_flush(g);
-    if (ticket == PROA_SEND_BESIDE) return send_beside(g, dst, src, (size_t)bytes);
+    if (ticket >= PROA_SEND_BESIDE) return send_beside(g, dst, src, (size_t)bytes, ticket - PROA_SEND_BESIDE);
     if (bytes > 0 && movable(dst, (size_t)bytes) && (uintptr_t)src % 16 == 0) move(g, dst, src, (size_t)bytes, false);
     else if (bytes > 0) gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "send");
     gpu_note(g, cudaEventRecord(g->sent[ticket], g->stream), "send");
@@ -156,7 +168,8 @@ void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int tic
 void gpu_sent(proa_device *d, int ticket)
 {
     gpu *g = gpu_enter(d);
-    gpu_note(g, ticket == PROA_SEND_BESIDE ? cudaStreamSynchronize(g->uploads->way_out) : cudaEventSynchronize(g->sent[ticket]), "send");
+    bool beside = ticket >= PROA_SEND_BESIDE;
+    gpu_note(g, cudaEventSynchronize(beside ? g->uploads->left[ticket - PROA_SEND_BESIDE] : g->sent[ticket]), "send");
 }
 
 void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
@@ -197,6 +210,8 @@ cudaError_t gpu_uploads_open(gpu *g)
     g->uploads = (gpu_uploads *)proa_calloc(1, sizeof *g->uploads);
     cudaError_t status = cudaStreamCreateWithFlags(&g->uploads->way_out, cudaStreamNonBlocking);
     if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->uploads->made, cudaEventDisableTiming);
+    for (int i = 0; i < 2 && status == cudaSuccess; i++)
+        status = cudaEventCreateWithFlags(&g->uploads->left[i], cudaEventDisableTiming);
     return status == cudaSuccess ? open_ring(&g->uploads->small, SMALL_SLOT) : status;
 }
 
@@ -206,6 +221,8 @@ void gpu_uploads_close(gpu *g)
     gpu_uploads_rest(g);
     close_ring(&g->uploads->small);
     if (g->uploads->made) cudaEventDestroy(g->uploads->made);
+    for (cudaEvent_t left : g->uploads->left)
+        if (left) cudaEventDestroy(left);
     if (g->uploads->way_out) cudaStreamDestroy(g->uploads->way_out);
     free(g->uploads);
 }

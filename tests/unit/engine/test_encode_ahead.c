@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_encode_ahead.c - passes of an encoder launched before the answers of the pass before are known: the same answers as one
+ * input at a time, whatever goes or joins in between. */
+#include "engine_test.h"
+
+#include "engine/job.h"
+
+enum { INPUTS = 160, STEP_TOKENS = 48, GOES = 20, HIDDEN = 77, FLIGHTS_LEAST = 5 };
+
+static int32_t all_ids[INPUTS][STEP_TOKENS];
+
+/* Of 1 to 17 tokens. One asks for the last states, which only the host can fetch. */
+static proa_request input_of(int i)
+{
+    int32_t n = 1 + i * 7 % 17;
+    for (int32_t k = 0; k < n; k++) all_ids[i][k] = 4 + (i * 31 + k * 13) % 90;
+    return (proa_request){
+        .task = i == HIDDEN ? PROA_TASK_ENCODE : PROA_TASK_ROWS, .ids = all_ids[i], .ids_count = n};
+}
+
+static proa_engine *open_with(const char *model, const char *ahead)
+{
+    const proa_engine_options o = {.sequences_max = 24, .step_tokens = STEP_TOKENS, .dtype = "f32"};
+    if (ahead) setenv("PROA_AHEAD", ahead, 1);
+    proa_engine *engine = open_or_fail(model, &o);
+    unsetenv("PROA_AHEAD");
+    return engine;
+}
+
+static void alone(const char *model, outcome *o)
+{
+    proa_engine *engine = open_with(model, NULL);
+    for (int i = 0; i < INPUTS; i++) run_request(engine, input_of(i), &o[i]);
+    proa_engine_close(engine);
+}
+
+/* Steps until all are done, one cancelled and some submitted on the way; returns in how many a pass was under way. */
+static int together(const char *model, const char *ahead, outcome *o)
+{
+    proa_engine *engine = open_with(model, ahead);
+    proa_err err = {.status = PROA_OK};
+    proa_stats stats;
+    uint64_t id = 0;
+    int flew = 0, steps = 0;
+    for (int i = 0; i < INPUTS - 6; i++) {
+        proa_request r = input_of(i);
+        r.on_event = collect, r.arg = &o[i];
+        uint64_t *to = i == GOES ? &id : NULL;
+        if (proa_engine_submit(engine, &r, to, &err) != PROA_OK) fail_msg("submit: %s", err.text);
+    }
+    for (; proa_engine_step(engine); steps++) {
+        flew += engine->encodings;
+        if (steps == 0) proa_engine_cancel(engine, id); /* it is under way where steps fly */
+        for (int i = INPUTS - 6; i < INPUTS && steps == 3; i++) submit_or_fail(engine, input_of(i), &o[i]);
+    }
+    proa_engine_stats(engine, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    assert_int_equal(engine->encodings, 0);
+    proa_engine_close(engine);
+    return flew;
+}
+
+/* To the bit; on another device a row's bits depend on how many share its pass. */
+static bool same_values(const float *a, const float *b, int64_t count)
+{
+    float reach = getenv("PROA_TEST_DEVICE") ? 1e-4F : 0;
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabsf(a[i] - b[i]) <= reach)) return false;
+    return true;
+}
+
+static void assert_same(const outcome *o, const outcome *right, int i)
+{
+    int64_t values = right->rows_count * right->columns;
+    assert_true(o->done);
+    if (i == GOES && o->finish == PROA_FINISH_CANCELLED) {
+        assert_int_equal(o->rows_count, 0);
+        return;
+    }
+    assert_int_equal(o->finish, PROA_FINISH_END);
+    if (o->rows_count != right->rows_count) fail_msg("input %d: %d rows", i, (int)o->rows_count);
+    if (!same_values(o->rows, right->rows, values)) fail_msg("input %d: its rows differ", i);
+    assert_true(!o->pooled == !right->pooled);
+    if (o->pooled && !same_values(o->pooled, right->pooled, right->columns))
+        fail_msg("input %d: its pooled vector differs", i);
+}
+
+static void answers_are_the_same(const char *model, const char *ahead, const outcome *right, bool flies)
+{
+    outcome *all = proa_calloc(INPUTS, sizeof *all);
+    int flew = together(model, ahead, all);
+    if (flies ? flew < FLIGHTS_LEAST : flew != 0) fail_msg("with %s %d passes were under way", ahead, flew);
+    for (int i = 0; i < INPUTS; i++) assert_same(&all[i], &right[i], i);
+    for (int i = 0; i < INPUTS; i++) outcome_release(&all[i]);
+    free(all);
+}
+
+static void passes_fly(void **state)
+{
+    outcome *right = proa_calloc(INPUTS, sizeof *right);
+    bool each_row = strstr(*state, "mlm") != NULL; /* the host asks its head: nothing may come between */
+    alone(*state, right);
+    answers_are_the_same(*state, "1", right, !each_row);
+    answers_are_the_same(*state, "host", right, false);
+    for (int i = 0; i < INPUTS; i++) outcome_release(&right[i]);
+    free(right);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON(passes_fly, "bert"),
+        ON(passes_fly, "bert_regress"),
+        ON(passes_fly, "bert_mlm"),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
