@@ -104,8 +104,8 @@ PROA_MUST_CHECK proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t 
                                               const int32_t *tokens, const float *logprobs, proa_err *err);
 
 /* What the next step needs to be made on a device (search in ops.def) so that beams, tokens and scores are those of
- * proa_beam_advance; length counts that step. Left open: rows, row, at, state, to. False if it cannot: ft without pool, more
- * than PROA_SEARCH_BEAMS_MAX beams, or too many candidates (of a group). */
+ * proa_beam_advance; length counts that step. Left open: rows, row, at, state, to. False if it cannot: more than
+ * PROA_SEARCH_BEAMS_MAX beams, or too many candidates (of a group). */
 bool proa_beam_search(const proa_beam *b, int64_t length, proa_search *s);
 
 /* Makes the results and returns how many there are, at most `returned`, best first. After a search that ran to its end

@@ -127,16 +127,21 @@ typedef struct proa_search {
     float penalty; /* groups: off a candidate's log-probability for each beam of the groups before that has chosen its token */
     int32_t pad; /* groups: what the beams of one that is done choose */
     int32_t first_come; /* groups: 1: one is done when it has Q finished sequences; 0: when no running one can better them too */
-    int32_t end_count, end_ids[PROA_EOS_MAX];
-    int32_t zero; /* no gaps: steps are compared as bytes */
+    /* 1: a beam that has ended stays among the others, with its end token once more, which costs nothing, and no other
+     * candidate; all keys are by the first beam's divisor, once that one has ended. No groups, C is K, nothing is pushed. */
+    int32_t stays;
+    int32_t end_count, end_ids[PROA_EOS_MAX]; /* no gaps in all this: steps are compared as bytes */
 } proa_search;
 
-/* What groups have finished. One for each beam: a score of the group's, in order of arrival. The first beam's has the group's
- * other numbers. */
+/* What has finished, one for each beam. Of groups: a score of the group's, in order of arrival; and in the first beam's the
+ * group's other numbers. Of beams that stay: each one's own end. */
 typedef struct proa_held {
     double score;
-    double worst;        /* of the scores */
-    int32_t count, done; /* scores, at most Q; 1: the group has come to its end */
+    double worst;  /* of the scores */
+    int32_t count; /* of these, at most Q */
+    int32_t done;  /* 1: the group has come to its end, or the beam */
+    float divisor; /* of the beam's length */
+    int32_t token; /* that ended it */
 } proa_held;
 
 /* What the searches of a step read and write; where that lies is proa_search's to say. */
@@ -145,7 +150,7 @@ typedef struct proa_lists {
     float *logits;             /* [row][M] largest first, */
     float *sums;               /* [row] and log(sum(exp)) of the whole row */
     float *scores;             /* of the beams: of this step, then of the next */
-    proa_held *held;           /* of the beams, so too; only of those in groups */
+    proa_held *held;           /* of the beams, so too; only where there are groups, or ended beams stay */
     int32_t *tokens, *parents; /* of the next */
 } proa_lists;
 

@@ -14,7 +14,18 @@ static inline PROA_ANYWHERE void proa_places_clear(proa_held *p)
 {
     p->score = 0;
     p->worst = 1e9; /* above every score, as in transformers */
-    p->count = p->done = 0;
+    p->count = p->done = p->token = 0;
+    p->divisor = 0;
+}
+
+/* How beam `parent`, or what it held, goes on with this token. */
+static inline PROA_ANYWHERE proa_held proa_places_stay(const proa_held *parent, const proa_search *s,
+                                                       int32_t token, int32_t ended)
+{
+    proa_held held = *parent;
+    if (held.done) return held;
+    held.done = ended, held.token = token, held.divisor = s->divisor;
+    return held;
 }
 
 /* Among the scores and one more behind them the first of the lowest goes. */

@@ -57,6 +57,23 @@ static int32_t count_chosen(const proa_search *s, const proa_lists *l, int32_t i
     return count;
 }
 
+/* Where ended beams stay: what keys are divided by, and the one candidate of a beam that has ended. */
+static float divisor_of(const proa_search *s, const proa_lists *l)
+{
+    return s->stays && l->held[s->state].done ? l->held[s->state].divisor : s->divisor;
+}
+
+static bool has_ended(const proa_search *s, const proa_lists *l, int32_t i)
+{
+    return s->stays && l->held[s->state + i].done;
+}
+
+static candidate candidate_of_ended(const proa_search *s, const proa_lists *l, int32_t i)
+{
+    float sum = l->scores[s->state + i];
+    return (candidate){sum / divisor_of(s, l), sum, i, 0, l->held[s->state + i].token};
+}
+
 /* Candidate j of beam i. */
 static candidate candidate_of(const proa_search *s, const proa_lists *l, int32_t i, int32_t j)
 {
@@ -65,7 +82,7 @@ static candidate candidate_of(const proa_search *s, const proa_lists *l, int32_t
     float score = !first ? l->scores[s->state + i] : i % group_size(s) ? s->none : 0.0F;
     float less = times(s->penalty, count_chosen(s, l, i, token));
     float sum = l->logits[at] - l->sums[s->row + row] - less + score;
-    float key = sum / s->divisor + times(s->rate, s->by_beam ? i : j % s->beams);
+    float key = sum / divisor_of(s, l) + times(s->rate, s->by_beam ? i : j % s->beams);
     return (candidate){key, sum, i, s->by_token ? token : j, token};
 }
 
@@ -79,7 +96,7 @@ static bool is_end(const proa_search *s, int32_t token)
 /* As it is ranked to go on: after those that have not ended. Among equals the order that there is, which tie keeps. */
 static candidate as_next(const proa_search *s, const candidate *c, int32_t rank)
 {
-    bool ended = is_end(s, c->token);
+    bool ended = !s->stays && is_end(s, c->token);
     candidate next = *c;
     if (s->pushed) next.sum += ended ? s->none : 0.0F;
     next.key = s->pushed ? next.sum : ended ? 0.0F : 1.0F;
@@ -92,8 +109,8 @@ static int32_t find_best(const proa_search *s, const proa_lists *l, int32_t firs
 {
     int32_t kept = 0;
     for (int32_t i = first; i < first + group_size(s); i++)
-        for (int32_t j = 0; j < s->each; j++) {
-            candidate c = candidate_of(s, l, i, j);
+        for (int32_t j = 0; j < (has_ended(s, l, i) ? 1 : s->each); j++) {
+            candidate c = has_ended(s, l, i) ? candidate_of_ended(s, l, i) : candidate_of(s, l, i, j);
             kept = keep(best, kept, s->kept, &c);
         }
     return kept;
@@ -105,6 +122,14 @@ static void hold_ended(const proa_search *s, proa_held *held, const candidate *b
     for (int32_t i = 0; i < group_size(s); i++)
         if (is_end(s, best[i].token)) proa_places_add(held, group_size(s), (double)best[i].sum / s->length);
     held->done = proa_places_done(held, s, best[0].sum);
+}
+
+static void stay_or_end(const proa_search *s, proa_held *held, const candidate *best)
+{
+    proa_held old[PROA_SEARCH_BEAMS_MAX];
+    memcpy(old, held, (size_t)s->beams * sizeof *held);
+    for (int32_t i = 0; i < s->beams; i++)
+        held[i] = proa_places_stay(&old[best[i].parent], s, best[i].token, is_end(s, best[i].token));
 }
 
 static void search_group(const proa_search *s, const proa_lists *l, int32_t first)
@@ -121,6 +146,7 @@ static void search_group(const proa_search *s, const proa_lists *l, int32_t firs
         l->parents[s->to + first + i] = best[next[i].tie].parent;
     }
     if (s->groups > 1) hold_ended(s, l->held + s->state + first, best);
+    if (s->stays) stay_or_end(s, l->held + s->state, best);
 }
 
 static void pad_group(const proa_search *s, const proa_lists *l, int32_t first)
@@ -135,7 +161,7 @@ static void pad_group(const proa_search *s, const proa_lists *l, int32_t first)
 static void search_one(const proa_search *s, const proa_lists *l)
 {
     bool grouped = s->groups > 1;
-    for (int32_t i = 0; i < s->beams && grouped && s->rows == 1; i++)
+    for (int32_t i = 0; i < s->beams && s->rows == 1 && (grouped || s->stays); i++)
         proa_places_clear(l->held + s->state + i);
     for (int32_t first = 0; first < s->beams; first += group_size(s)) {
         if (grouped && l->held[s->state + first].done) pad_group(s, l, first);

@@ -41,6 +41,13 @@ static void group(proa_search *s, uint64_t *state)
     s->first_come = rng_below(state, 3) == 0;
 }
 
+/* Ended beams stay. */
+static void stay(proa_search *s)
+{
+    s->stays = 1, s->by_token = s->pushed = s->by_beam = 0, s->none = -1e20F;
+    s->kept = s->beams;
+}
+
 static proa_search some_search(uint64_t *state, bool large)
 {
     static const int32_t widths[] = {2, 3, 4, 5, 8, 16, 32}, narrow[] = {64, 40};
@@ -60,7 +67,9 @@ static proa_search some_search(uint64_t *state, bool large)
     s.divisor = s.pushed || rng_below(state, 2) ? 1 : 3.7F;
     s.rate = s.pushed ? 0 : rates[rng_below(state, PROA_COUNT(rates))];
     s.by_beam = rng_below(state, 2) == 0;
-    if (rng_below(state, 3) == 0) group(&s, state);
+    int64_t kind = rng_below(state, 6);
+    if (kind < 2) group(&s, state);
+    if (kind == 2) stay(&s);
     for (int32_t i = 0; i < s.end_count; i++) s.end_ids[i] = (int32_t)rng_below(state, 60);
     return s;
 }
@@ -80,10 +89,13 @@ static void fill_row(float *values, int32_t *ids, int32_t n, uint64_t *state)
     }
 }
 
-/* Some of its finished sequences, with equal scores; some groups that are done. */
+/* Some of its finished sequences, with equal scores; some groups, or beams, that are done. */
 static void fill_held(const proa_search *s, proa_held *held, uint64_t *state)
 {
     int32_t size = s->beams / s->groups;
+    for (int32_t i = 0; i < s->beams && s->stays; i++)
+        if (rng_below(state, 3) == 0)
+            held[i] = (proa_held){.done = 1, .divisor = rng_below(state, 2) ? 1 : 2.9F, .token = 700 + i};
     for (int32_t first = 0; first < s->beams && s->groups > 1; first += size) {
         proa_held *p = held + first;
         for (int32_t i = 0; i < size; i++) p[i].score = -(double)rng_below(state, 4) / 2;
@@ -157,13 +169,13 @@ static void search_case(tester *t, proa_search *s, int64_t count, uint64_t *stat
 }
 
 /* Lists that are not all numbers: some token of the list, some parent, nothing outside. */
-static void bad_lists(tester *t, int32_t groups, uint64_t *state)
+static void bad_lists(tester *t, int32_t groups, bool stays, uint64_t *state)
 {
     proa_search s = {.beams = 4, .groups = groups, .each = 8, .rows = 4, .none = -1e9F, .divisor = 1};
     s.kept = 8 / groups, s.by_token = 1, s.pushed = groups == 1, s.length = s.reach = 1, s.penalty = 1;
+    if (stays) stay(&s);
     lists x = make_lists(&s, 1, state);
     for (int32_t i = 0; i < 32; i++) x.l.logits[i] = i % 5 ? NAN : -INFINITY;
-    memset(x.held + s.state, 0, 4 * sizeof *x.held);
     t->tables[0].ops->search(&t->tables[0], &s, 1, &x.l);
     for (int32_t i = s.to; i < s.to + 4; i++)
         expect(t, x.tokens[i] >= 0 && x.parents[i] >= 0 && x.parents[i] < 4,
@@ -183,7 +195,8 @@ void check_search(tester *t)
         for (int64_t i = 0; i < count; i++) s[i] = some_search(&state, turn % 2);
         search_case(t, s, count, &state);
     }
-    for (int32_t groups = 1; groups <= 4; groups *= 2) bad_lists(t, groups, &state);
+    for (int32_t groups = 1; groups <= 4; groups *= 2) bad_lists(t, groups, false, &state);
+    bad_lists(t, 1, true, &state);
 }
 
 /* ---- follow ---- */

@@ -40,8 +40,14 @@ struct continuation {
     int token;
 };
 
+__device__ static inline bool has_ended(const table &t, const proa_search &s, int beam)
+{
+    return s.stays && t.held[beam].done;
+}
+
 __device__ static inline continuation continue_with(const table &t, const proa_search &s, const proa_lists &l, int first, int beam, int r)
 {
+    if (has_ended(t, s, beam)) return {t.score[beam], t.held[beam].token};
     int row = s.rows == 1 ? 0 : beam, at = s.at + row * s.each + r, token = l.ids[at], chosen = 0;
     for (int i = 0; i < first; i++) chosen += t.token[i] == token;
     float value = __fsub_rn(__fsub_rn(l.logits[at], l.sums[s.row + row]), __fmul_rn(s.penalty, (float)chosen));
@@ -49,10 +55,11 @@ __device__ static inline continuation continue_with(const table &t, const proa_s
 }
 
 /* What ranks it. */
-__device__ static inline float key_of(const proa_search &s, const continuation &c, int beam, int r)
+__device__ static inline float key_of(const table &t, const proa_search &s, const continuation &c, int beam, int r)
 {
     int times = s.by_beam ? beam : r % s.beams;
-    return __fadd_rn(__fdiv_rn(c.sum, s.divisor), __fmul_rn(s.rate, (float)times));
+    float score = __fdiv_rn(c.sum, has_ended(t, s, 0) ? t.held[0].divisor : s.divisor);
+    return has_ended(t, s, beam) ? score : __fadd_rn(score, __fmul_rn(s.rate, (float)times));
 }
 
 /* best, falling (Batcher 1968). */
@@ -97,13 +104,14 @@ __device__ static void rank_candidates(table &t, const proa_search &s, const pro
         int beam = first + n / s.each, r = n % s.each;
         continuation c = continue_with(t, s, l, first, beam, r);
         unsigned tie = s.by_token ? c.token : r;
-        t.best[n] = (ranked)order_of(key_of(s, c, beam, r)) << 32 | ~((unsigned)beam << 21 | tie);
+        t.best[n] = (ranked)order_of(key_of(t, s, c, beam, r)) << 32 | ~((unsigned)beam << 21 | tie);
+        if (r > 0 && has_ended(t, s, beam)) t.best[n] = 0; /* last: each beam has at least one candidate, and C is K */
     }
     sort_ranked(t.best, size * s.each);
     for (int c = threadIdx.x; c < s.kept; c += SEARCH_THREADS) {
         int beam;
         continuation next = unpack(t, s, l, first, c, beam);
-        bool ended = ends(s, next.token);
+        bool ended = !s.stays && ends(s, next.token);
         t.order[c] = s.pushed ? order_of(__fadd_rn(next.sum, ended ? s.none : 0.0f)) : ended ? 0 : 1;
     }
     __syncthreads();
@@ -120,6 +128,7 @@ __device__ static void go_on(table &t, const proa_search &s, const proa_lists &l
         l.scores[s.state + place] = s.pushed ? number_of(t.order[c]) : next.sum;
         l.tokens[s.to + place] = next.token;
         l.parents[s.to + place] = beam;
+        if (s.stays) l.held[s.state + place] = proa_places_stay(&t.held[beam], &s, next.token, ends(s, next.token));
     }
 }
 
@@ -141,12 +150,12 @@ __device__ static void pad_group(const proa_search &s, const proa_lists &l, int 
     }
 }
 
-/* Scores as they were before the step, and what groups hold; nothing but a group's first beam is alive in the first step. */
+/* Scores as they were before the step, and what has finished; nothing but a group's first beam is alive in the first step. */
 __device__ static void take_state(table &t, const proa_search &s, const proa_lists &l, int size)
 {
     for (int i = threadIdx.x; i < s.beams; i += SEARCH_THREADS) {
         t.score[i] = s.rows > 1 ? l.scores[s.state + i] : i % size ? s.none : 0.0f;
-        if (s.groups == 1) continue;
+        if (s.groups == 1 && !s.stays) continue;
         if (s.rows > 1) t.held[i] = l.held[s.state + i];
         else proa_places_clear(&t.held[i]);
     }

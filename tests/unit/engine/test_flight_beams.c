@@ -193,8 +193,7 @@ static void one_step_is_under_way(void **state)
     flies(engine, p, (proa_options){.beams = 4});
     flies(engine, p, (proa_options){.beams = 6, .beam_groups = 3, .diversity_penalty = 1});
     flies(engine, p, (proa_options){.beams = 4, .style = PROA_STYLE_TRTLLM, .diversity_rate = 0.5F});
-    if (p == &translator)
-        flies(engine, p, (proa_options){.beams = 4, .style = PROA_STYLE_FT, .diversity_rate = 0.5F});
+    flies(engine, p, (proa_options){.beams = 4, .style = PROA_STYLE_FT, .diversity_rate = 0.5F});
     proa_engine_close(engine);
 }
 

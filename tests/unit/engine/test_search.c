@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_search.c - the op search, as the reference has it, beside the engine's own step of the same beam search: the same tokens,
- * parents and bits of scores from step to step, on lists where many candidates are equal; what groups have finished too. */
+ * parents and bits of scores from step to step, on lists where many candidates are equal; what has finished too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,8 @@ static proa_beam_options some_options(int turn, const int32_t *end_ids)
                            .end_ids = end_ids,
                            .end_ids_count = dice(4),
                            .style = (proa_style)(turn % 3),
-                           .pool = true,
+                           .pool = dice(2),
+                           .prompt_tokens = 1 + dice(9),
                            .groups = 1,
                            .pad_id = -1};
     if (turn % 2 && o.style != PROA_STYLE_HF) o.diversity_rate = (float)(dice(9) - 4) / 8;
@@ -137,6 +138,18 @@ static void same_held(const proa_beam *b, const proa_held *held)
     }
 }
 
+static void same_ends(const proa_beam *b, const proa_held *held)
+{
+    for (int32_t i = 0; i < b->o.beams; i++) {
+        int64_t length = b->o.prompt_tokens - 1 + b->lived[i];
+        float divisor = b->o.length_penalty == 0 || length == 1 ? 1 : proa_beam_norm(b, length);
+        assert_int_equal(held[i].done, b->ended[i]);
+        if (!held[i].done) continue;
+        assert_int_equal(held[i].token, proa_beam_tokens(b, b->length - 1)[i]);
+        assert_memory_equal(&held[i].divisor, &divisor, sizeof divisor);
+    }
+}
+
 /* False: the search is over. */
 static bool step_both(pair *p, const proa_beam_options *o, int64_t length, int turn)
 {
@@ -151,6 +164,7 @@ static bool step_both(pair *p, const proa_beam_options *o, int64_t length, int t
     if (proa_beam_advance(p->beam, &more, p->parent, p->token, p->l.ids + AT, p->logprobs, &err) != PROA_OK)
         fail_msg("%s", err.text);
     if (o->groups > 1) same_held(p->beam, p->l.held + AT);
+    if (p->step.stays) same_ends(p->beam, p->l.held + AT);
     if (!more) return false;
     for (int32_t i = 0; i < o->beams; i++) {
         if (p->l.tokens[AT + i] != p->token[i] || p->l.parents[AT + i] != p->parent[i])
@@ -162,25 +176,36 @@ static bool step_both(pair *p, const proa_beam_options *o, int64_t length, int t
     return true;
 }
 
+/* What this test is about, counted: groups that are done beside others, tokens other than the first group's, ended beams beside
+ * others. */
+typedef struct seen {
+    int padded, apart, stayed;
+} seen;
+
+static void look(seen *n, const pair *p, const proa_beam_options *o)
+{
+    int32_t size = o->beams / o->groups;
+    for (int32_t i = 0; i < o->beams; i++) {
+        n->padded += o->groups > 1 && i % size == 0 && p->beam->group[i / size].done;
+        n->apart += o->groups > 1 && p->token[i] != p->token[i % size];
+        n->stayed += p->step.stays && p->beam->ended[i];
+    }
+}
+
 static void as_the_engine_steps(void **unused)
 {
     (void)unused;
-    int done_beside_others = 0, told_apart = 0;
+    seen n = {0};
     for (int turn = 0; turn < SEARCHES; turn++) {
         int32_t end_ids[3] = {dice(3), 3 + dice(3), 6};
         proa_beam_options o = some_options(turn, end_ids);
         pair p;
         if (o.vocab <= 6) o.end_ids_count = 0;
         make_pair(&p, &o);
-        for (int64_t length = 1; step_both(&p, &o, length, turn); length++) {
-            for (int32_t g = 0; g < p.beam->groups && o.groups > 1; g++)
-                done_beside_others += p.beam->group[g].done;
-            for (int32_t i = 0; i < o.beams && o.groups > 1; i++)
-                told_apart += p.token[i] != p.token[i % (o.beams / o.groups)];
-        }
+        for (int64_t length = 1; step_both(&p, &o, length, turn); length++) look(&n, &p, &o);
         free_pair(&p);
     }
-    assert_true(done_beside_others > 100 && told_apart > 1000); /* what this is about has happened */
+    assert_true(n.padded > 100 && n.apart > 1000 && n.stayed > 100);
 }
 
 /* What a device cannot do is said. */
@@ -199,7 +224,8 @@ static void what_stays_with_the_host(void **unused)
         {{.beams = 32, .style = PROA_STYLE_TRTLLM, .diversity_rate = 1}, true},
         {{.beams = 33, .style = PROA_STYLE_TRTLLM, .diversity_rate = 1}, false},
         {{.beams = 4, .style = PROA_STYLE_FT, .pool = true, .diversity_rate = -1}, true},
-        {{.beams = 4, .style = PROA_STYLE_FT, .prompt_tokens = 5}, false},
+        {{.beams = 4, .style = PROA_STYLE_FT, .prompt_tokens = 5}, true},
+        {{.beams = 33, .style = PROA_STYLE_FT, .prompt_tokens = 5}, false},
     };
     for (size_t i = 0; i < PROA_COUNT(cases); i++) {
         proa_beam_options o = cases[i].o;
