@@ -3,9 +3,9 @@
  * has its tokens (it lands), and the next step's rows take their ids on the device, so that it can be launched before.
  * What needs a token of the host's choice (penalties, bans, log-probabilities) is answer.c's, step by step.
  *
- * Of beam searches, diverse groups among them, the device makes the step (search in ops.def) and moves the page tables (follow). The host hears of the
- * same candidates, makes the same step with all that belongs to it (what has ended, when it is over), and moves its own
- * tables after those of the device: by the same rule, so that both name the same pages. */
+ * Of beam searches, diverse groups among them, the device makes the step (search in ops.def) and moves the page tables
+ * (follow). The host hears of the same candidates, makes the same step with all that belongs to it (what has ended, when it
+ * is over), and moves its own tables after those of the device: by the same rule, so that both name the same pages. */
 #include "engine/job.h"
 
 #include <math.h>
