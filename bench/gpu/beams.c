@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * beams.c - beam searches on a GPU, random weights: time of a step and tokens a second, prompts included or not.
- *   bench-gpu-beams MODEL DTYPE REQUESTS BEAMS PROMPT NEW RUNS
+ *   bench-gpu-beams MODEL DTYPE REQUESTS BEAMS PROMPT NEW RUNS      BEAMS: 4, or 4/2 in two groups, or 4:ft, 4:trtllm
  * One line for each run, and the median. PROA_AHEAD=0|1|host says where steps are made and when (docs/gpu.md). */
 #include "base/clock.h"
 #include "proa/proa.h"
@@ -51,6 +51,18 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* A penalty of 1, or a rate of an eighth, so that diversity has its work too. */
+static proa_options search_of(const char *beams)
+{
+    char *end;
+    proa_options o = {.beams = (int32_t)strtol(beams, &end, 10), .ignore_eos = true};
+    if (*end == '/') o.beam_groups = atoi(end + 1), o.diversity_penalty = 1;
+    else if (strcmp(end, ":ft") == 0) o.style = PROA_STYLE_FT, o.diversity_rate = 0.125F;
+    else if (strcmp(end, ":trtllm") == 0) o.style = PROA_STYLE_TRTLLM, o.diversity_rate = 0.125F;
+    else if (*end) give_up("BEAMS is N, N/GROUPS, N:ft or N:trtllm");
+    return o;
+}
+
 int main(int argc, char **argv)
 {
     double seconds[RUNS_MAX];
@@ -58,14 +70,15 @@ int main(int argc, char **argv)
     proa_engine *engine;
     proa_info info;
     if (argc != 8) give_up("MODEL DTYPE REQUESTS BEAMS PROMPT NEW RUNS");
-    int requests = atoi(argv[3]), beams = atoi(argv[4]), prompt = atoi(argv[5]), tokens = atoi(argv[6]);
+    proa_options search = search_of(argv[4]);
+    int requests = atoi(argv[3]), beams = search.beams, prompt = atoi(argv[5]), tokens = atoi(argv[6]);
     int runs = atoi(argv[7]);
+    search.max_tokens = tokens;
     if (runs > RUNS_MAX || runs < 1 || prompt > PROMPT_MAX) give_up("too many");
     proa_engine_options o = {.device = "cuda", .dtype = argv[2], .sequences_max = requests * beams};
     o.kv_tokens = (int64_t)requests * (beams * ((prompt + tokens) / 64 + 2) + prompt / 64 + 2) * 64;
     if (proa_engine_open(&engine, argv[1], &o, &err) != PROA_OK) give_up(err.text);
     proa_engine_info(engine, &info);
-    const proa_options search = {.beams = beams, .max_tokens = tokens, .ignore_eos = true};
     for (int i = -3; i < runs; i++) { /* the first ones record their passes */
         proa_stats before, after;
         proa_engine_stats(engine, &before);
@@ -78,7 +91,7 @@ int main(int argc, char **argv)
         if (i < 0) continue;
         seconds[i] = took;
         if (i == 0)
-            printf("%s %s %d x %d beams: %lld passes, ids %016llx\n", argv[1], argv[2], requests, beams,
+            printf("%s %s %d x %s beams: %lld passes, ids %016llx\n", argv[1], argv[2], requests, argv[4],
                    (long long)(after.steps - before.steps), (unsigned long long)sum_of_ids);
     }
     qsort(seconds, (size_t)runs, sizeof *seconds, by_value);
