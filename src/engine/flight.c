@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * flight.c - steps whose tokens are chosen where the model runs. Such a step is in flight from its launch until the host
  * has its tokens (it lands), and the next step's rows take their ids on the device, so that it can be launched before.
- * What needs a token of the host's choice (penalties, bans, log-probabilities) is answer.c's, step by step.
+ * What needs a token of the host's choice (penalties, bans) is answer.c's, step by step.
  *
  * Of beam searches, diverse groups among them, the device makes the step (search in ops.def) and moves the page tables
  * (follow). The host hears of the same candidates, makes the same step with all that belongs to it (what has ended, when it
  * is over), and moves its own tables after those of the device: by the same rule, so that both name the same pages. */
 #include "engine/job.h"
 
+#include "base/checked.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +33,15 @@ static bool searches_there(const proa_job *job)
 static bool draws_there(proa_job *job)
 {
     const proa_options *o = &job->options;
-    bool told = o->logprobs || o->top_logprobs || o->prompt_logprobs || o->return_logits || o->return_hidden;
-    bool plain = job->task == PROA_TASK_GENERATE && job->seq && !job->candidates && !job->logits && !told;
-    return plain && o->best_of <= o->n && proa_sampler_choice(&job->choice, o);
+    bool whole = o->prompt_logprobs || o->return_logits || o->return_hidden; /* rows, not what is best of them */
+    bool plain = job->task == PROA_TASK_GENERATE && job->seq && !job->candidates && !job->logits && !whole;
+    return plain && o->top_logprobs <= PROA_TOP_MAX && proa_sampler_choice(&job->choice, o);
+}
+
+/* Log-probabilities of what was chosen: to be told, or to tell the best of several by. */
+static bool weighs(const proa_job *job)
+{
+    return job->options.logprobs || job->options.best_of > job->options.n;
 }
 
 void proa_flight_prepare(proa_job *job)
@@ -60,6 +67,9 @@ static void add_due(proa_engine *e, proa_flight *f, proa_job *job, int32_t seque
         choice->uniform = proa_sampler_uniform(proa_seed_of(job->options.seed, sequence), job->length);
         e->any_drawn = true;
     }
+    int64_t top = proa_min64(job->options.top_logprobs, e->model->plan.width[PROA_REG_OUT]);
+    f->logits = f->logits || weighs(job);
+    f->top = (int32_t)proa_max64(f->top, top);
     job->seq[sequence].from = (int32_t)f->count;
     e->ask_rows[f->count] = row;
     f->due[f->count++] = (proa_due){job, sequence};
@@ -124,11 +134,13 @@ void proa_flight_launch(proa_engine *e)
 {
     proa_flight *f = &e->flight[e->flights];
     f->count = f->searches = 0;
+    f->logits = false, f->top = 0;
     e->any_drawn = false;
     take_draws(e, f);
     take_searches(e, f);
     if (!f->count && !f->searches) return;
     proa_asked asked = {.rows = e->ask_rows, .count = f->count, .search = f->search, .searches = f->searches};
+    asked.logits = f->logits, asked.top = f->top;
     if (e->any_drawn) asked.how = e->choices;
     e->model->hidden_wanted = false;
     proa_model_choose(e->model, &asked, f->ticket);
@@ -143,8 +155,26 @@ static void fail(proa_job *job, float sum)
     (void)PROA_FAIL(&job->error, INTERNAL, "logits are not numbers: their log-sum-exp is %g", (double)sum);
 }
 
-static void land_one(proa_engine *e, const proa_due *due, int32_t id, float sum)
+static float logprob(float logit, float sum)
 {
+    return (float)((double)logit - (double)sum);
+}
+
+/* As proa_sampler_top does it. ids, logits: [top] of a row. */
+static void take_top(const proa_job *job, int32_t sequence, const int32_t *ids, const float *logits,
+                     int32_t top, float sum)
+{
+    int32_t n = job->options.top_logprobs;
+    proa_logprob *to = job->top + (int64_t)sequence * n;
+    for (int32_t i = 0; i < n; i++)
+        to[i] = i < top ? (proa_logprob){ids[i], logprob(logits[i], sum)} : (proa_logprob){-1, -INFINITY};
+}
+
+/* The flight's i-th. */
+static void land_one(proa_engine *e, const proa_flight *f, const proa_told *told, int64_t i)
+{
+    const proa_due *due = &f->due[i];
+    float sum = told->sums[i];
     proa_job *job = due->job;
     proa_seq *seq = job ? &job->seq[due->sequence] : NULL;
     if (!job || job->ending == PROA_FINISH_ERROR || seq->finish != PROA_FINISH_NONE) return;
@@ -154,7 +184,10 @@ static void land_one(proa_engine *e, const proa_due *due, int32_t id, float sum)
     }
     if (!e->flights) seq->from = -1; /* or it is in the next flight, or this is its last */
     proa_draw draw = {.job = job, .sequence = due->sequence};
-    proa_sample sample = {.id = id};
+    proa_sample sample = {.id = told->ids[i]};
+    if (weighs(job)) sample.logprob = logprob(told->logits[i], sum);
+    if (job->options.top_logprobs)
+        take_top(job, due->sequence, told->top_ids + i * f->top, told->top_logits + i * f->top, f->top, sum);
     proa_answer_token(e, &draw, &sample);
 }
 
@@ -213,7 +246,7 @@ void proa_flight_land(proa_engine *e)
     if (!awaited(e, &f)) return;
     proa_told told = proa_model_chosen(e->model, f.ticket);
     proa_step_ask_device(e, NULL);
-    for (int64_t i = 0; i < f.count; i++) land_one(e, &f.due[i], told.ids[i], told.sums[i]);
+    for (int64_t i = 0; i < f.count; i++) land_one(e, &f, &told, i);
     for (int64_t i = 0; i < f.searches; i++) land_search(e, &f.search[i], f.searcher[i], &told.lists);
 }
 

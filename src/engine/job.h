@@ -117,6 +117,8 @@ typedef struct proa_due {
 typedef struct proa_flight {
     proa_due *due; /* [sequences_max] */
     int64_t count;
+    bool logits;         /* the chosen tokens' own were asked for, */
+    int32_t top;         /* and so many of the likeliest */
     proa_search *search; /* [sequences_max / 2 + 1] steps of beams, */
     proa_job **searcher; /* and whose; NULL: it has gone */
     int64_t searches;

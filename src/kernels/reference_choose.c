@@ -131,6 +131,12 @@ void proa_choose_reference(proa_ctx *c, int32_t *ids, float *sums, proa_view x, 
     }
 }
 
+void proa_pick_reference(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++) out[t] = proa_view_f32(x)[t * x.stride[0] + ids[t]];
+}
+
 void proa_take_ids_reference(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows, int64_t count)
 {
     PROA_UNUSED(c);

@@ -106,6 +106,7 @@ typedef struct proa_harvest {
 proa_harvest proa_model_harvested(proa_model *m, int ticket);
 /* Whether all that is asked of its encoder's passes comes so; else the host asks proa_model_head for what it needs. */
 bool proa_model_harvests(const proa_model *m);
+enum { PROA_TOP_MAX = 128 }; /* likeliest tokens of a row that a device finds */
 /* What is to be chosen from rows of the last pass: a token of each of the first `count`, as `how` says (choose in ops.def;
  * NULL: the likeliest); then of the rows that each search names the best candidates and from these its next beams (search in
  * ops.def). Tokens stand in one list, the `count` first; searches say in `to` where theirs do, and in `state` where their
@@ -114,23 +115,27 @@ typedef struct proa_asked {
     const int32_t *rows;
     int64_t count;
     const proa_choice *how;
+    bool logits; /* the chosen tokens' own are wanted, */
+    int32_t top; /* and the likeliest of each of these rows: 0..PROA_TOP_MAX and the outputs */
     const proa_search *search;
     int64_t searches;
 } proa_asked;
 /* Done where the model runs. Returns at once: the next pass may run these tokens (proa_batch.from) before the host knows
  * them. ticket: 0 or 1, for proa_model_chosen. */
 void proa_model_choose(proa_model *m, const proa_asked *asked, int ticket);
-/* What was chosen: the tokens, the rows' log_sum_exp, and of searches all that they have read and written. */
+/* What was chosen: the tokens, the rows' log_sum_exp, what else was asked of the `count` rows, and of searches all that they have read and written. */
 typedef struct proa_told {
     int32_t *ids;
     float *sums;
-    proa_lists lists; /* scores, held: the device's alone; tokens: ids */
+    float *logits; /* of the ids, if they were asked for */
+    int32_t *top_ids;
+    float *top_logits; /* [count][top] the likeliest, largest first */
+    proa_lists lists;  /* scores, held: the device's alone; tokens: ids */
 } proa_told;
 /* Waits for it. Valid until the ticket is used again. */
 proa_told proa_model_chosen(proa_model *m, int ticket);
 /* The k likeliest of each of these rows (at most plan.head_rows), found where the model runs, and the rows' log_sum_exp:
  * ids and logits [count][k], sums [count]. 1 <= k <= PROA_TOP_MAX and the outputs. */
-enum { PROA_TOP_MAX = 128 }; /* of searches too */
 void proa_model_top(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids, float *logits,
                     float *sums);
 /* What the head's last product read in row i of the last call of proa_model_head: [hidden], after the final norm. */

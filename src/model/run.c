@@ -469,6 +469,19 @@ static void find_candidates(proa_model *m, const proa_asked *asked, const proa_t
     }
 }
 
+/* Rows [at, ...) of those of which one token each is chosen. */
+static void choose_singles(proa_model *m, const proa_asked *asked, const proa_told *told, proa_view logits,
+                           const proa_choice *how, int64_t at)
+{
+    proa_ctx *c = &m->ctx;
+    int64_t n = logits.shape[0], top = asked->top;
+    c->ops->choose(c, told->ids + at, told->sums + at, logits, how ? how + at : NULL);
+    if (asked->logits) c->ops->pick(c, told->logits + at, logits, told->ids + at);
+    if (!top) return;
+    proa_view values = proa_view_2d(told->top_logits + at * top, PROA_DTYPE_F32, n, top);
+    c->ops->top_k(c, values, told->top_ids + at * top, logits, top);
+}
+
 static int64_t rows_of_searches(const proa_asked *asked)
 {
     const proa_search *last = asked->search + asked->searches - 1;
@@ -487,7 +500,7 @@ void proa_model_choose(proa_model *m, const proa_asked *asked, int ticket)
         int64_t of_single = proa_max64(0, proa_min64(single - at, n));
         proa_view logits = run_head_there(m, &m->plan.head, there + at, n),
                   few = proa_view_rows(logits, 0, of_single);
-        if (of_single) m->ctx.ops->choose(&m->ctx, told.ids + at, told.sums + at, few, how ? how + at : NULL);
+        if (of_single) choose_singles(m, asked, &told, few, how, at);
         if (of_single < n)
             find_candidates(m, asked, &told, proa_view_rows(logits, of_single, n), proa_max64(0, at - single));
     }

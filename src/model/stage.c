@@ -11,6 +11,7 @@ enum { PAGES_MAX = 1 << 24 }; /* entries of all page tables of a step: 64 MB, a 
 /* Of what is chosen in a step: tokens, rows of searches, candidates in these. */
 typedef struct counts {
     int64_t tokens, rows, entries;
+    int64_t logits, likeliest; /* of single tokens, if they were asked for */
 } counts;
 
 struct proa_stage {
@@ -55,6 +56,9 @@ static int64_t lay_out(proa_told *told, char *memory, counts n)
     int64_t at = 0;
     told->ids = words(memory, &at, n.tokens);
     told->sums = words(memory, &at, n.tokens);
+    told->logits = words(memory, &at, n.logits);
+    told->top_ids = words(memory, &at, n.likeliest);
+    told->top_logits = words(memory, &at, n.likeliest);
     if (!n.rows) return at;
     proa_lists *l = &told->lists;
     l->tokens = told->ids;
@@ -69,7 +73,7 @@ static int64_t lay_out(proa_told *told, char *memory, counts n)
 static int64_t chosen_bytes(const proa_model *m)
 {
     int64_t rows = m->plan.chosen_rows;
-    return 3 * 4 * rows + rows * (8 * PROA_TOP_MAX + 4) + 256;
+    return 4 * 4 * rows + rows * (8 * PROA_TOP_MAX + 4) + 256;
 }
 
 static int64_t rows_bytes(const proa_model *m)
@@ -343,7 +347,8 @@ const proa_search *proa_stage_searches(proa_model *m, const proa_search *search,
 proa_told proa_stage_told(proa_model *m, const proa_asked *asked, int ticket)
 {
     proa_stage *s = m->stage;
-    counts n = {.tokens = asked->count};
+    counts n = {.tokens = asked->count, .likeliest = asked->count * asked->top};
+    if (asked->logits) n.logits = asked->count;
     proa_told told = {.lists = {.scores = s->there_scores, .held = s->there_held}};
     for (int64_t i = 0; i < asked->searches; i++) {
         const proa_search *search = &asked->search[i];

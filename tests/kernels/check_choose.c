@@ -147,6 +147,24 @@ void check_choose(tester *t)
     choose_bad_rows(t, 5001);
 }
 
+void check_pick(tester *t)
+{
+    static const int64_t shapes[][2] = {{0, 3}, {1, 1}, {7, 31}, {130, 50}, {3, 50400}};
+    uint64_t state = 11;
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
+        int64_t rows = shapes[i][0];
+        canvas x = make_logits(rows, shapes[i][1]);
+        int32_t *ids = proa_calloc((size_t)rows + 1, sizeof *ids);
+        float *mine = proa_calloc((size_t)rows + 2, 4), *right = proa_calloc((size_t)rows + 2, 4);
+        for (int64_t k = 0; k < rows; k++) ids[k] = (int32_t)rng_below(&state, shapes[i][1]);
+        t->reference.ops->pick(&t->reference, right + 1, x.view, ids);
+        t->tables[0].ops->pick(&t->tables[0], mine + 1, x.view, ids);
+        expect(t, memcmp(mine, right, (size_t)(rows + 2) * 4) == 0, "%d of %d", (int)rows, (int)shapes[i][1]);
+        canvas_free(&x);
+        free(ids), free(mine), free(right);
+    }
+}
+
 void check_take_ids(tester *t)
 {
     int32_t from[300], rows[500], mine[502], right[502];

@@ -453,6 +453,15 @@ static void choose(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const pr
     take_back();
 }
 
+static void pick(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
+{
+    PROA_UNUSED(c);
+    cover(out, x.shape[0] * 4), cover_view(x), cover(ids, x.shape[0] * 4);
+    bring();
+    device->ops->pick(ctx(), there(out), view_there(x), there(ids));
+    take_back();
+}
+
 static void take_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows, int64_t count)
 {
     int32_t most = 0;

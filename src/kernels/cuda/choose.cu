@@ -596,6 +596,20 @@ static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int6
 
 /* ---- ids ---- */
 
+__global__ void pick_kernel(float *out, const float *x, int64_t row, const int32_t *ids, int count)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    gpu_wait();
+    if (i < count) out[i] = x[i * row + ids[i]];
+}
+
+static void pick(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
+{
+    int count = (int)x.shape[0];
+    gpu_launch(flushed(c), "pick", pick_kernel, dim3((unsigned)((count + 127) / 128)), 128, 0, out, (const float *)x.data, x.stride[0], ids,
+               count);
+}
+
 __global__ void take_ids_kernel(int32_t *ids, const int32_t *from, const int32_t *rows, int count)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -611,6 +625,6 @@ static void take_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32
 
 void gpu_fill_choose(proa_ops *ops)
 {
-    ops->choose = choose, ops->take_ids = take_ids;
+    ops->choose = choose, ops->pick = pick, ops->take_ids = take_ids;
     ops->log_sum_exp = log_sum_exp, ops->top_k = top_k;
 }

@@ -4,6 +4,7 @@
 #include "engine_test.h"
 
 #include "base/checked.h"
+#include "engine/job.h"
 
 enum { REQUESTS = 14, STEPS_BEFORE_CANCEL = 4, STEPS_BEFORE_MORE = 6 };
 
@@ -131,6 +132,101 @@ static void same_tokens_wherever_they_are_chosen(void **state)
     for (int m = 0; m < 3; m++) proa_engine_close(engine[m]);
 }
 
+/* ---- log-probabilities ---- */
+
+enum { TOLD = 24, TOP = 9, ASKERS = 6 };
+
+/* What a request is told of its tokens, sequences one behind the other. */
+typedef struct told {
+    int32_t ids[TOLD], count, top_count;
+    float logprobs[TOLD];
+    proa_logprob top[TOLD][TOP];
+    double sum;
+    int32_t best[TOLD];
+    int64_t best_count;
+    bool done;
+} told;
+
+static void on_told(const proa_event *e)
+{
+    told *t = e->arg;
+    if (e->kind == PROA_EVENT_TOKEN) {
+        assert_true(t->count < TOLD && e->top_count <= TOP);
+        t->ids[t->count] = e->id, t->logprobs[t->count] = e->logprob;
+        t->top_count = e->top_count;
+        if (e->top_count) memcpy(t->top[t->count], e->top, (size_t)e->top_count * sizeof *e->top);
+        t->count++;
+    }
+    if (e->kind != PROA_EVENT_DONE) return;
+    assert_int_not_equal(e->finish, PROA_FINISH_ERROR);
+    t->done = true, t->sum = e->logprob_sum;
+    if (!e->beams_count) return;
+    t->best_count = e->beams[0].count;
+    memcpy(t->best, e->beams[0].ids, (size_t)e->beams[0].count * sizeof(int32_t));
+}
+
+static proa_options told_options(int i)
+{
+    proa_options o = {.max_tokens = 8, .ignore_eos = true, .seed = (uint64_t)i, .logprobs = i != 1};
+    if (i == 2) o.top_logprobs = 5, o.temperature = 0.9F, o.top_k = 40;
+    if (i == 3) o.top_logprobs = TOP;
+    if (i == 4) o.temperature = 1, o.best_of = 3, o.n = 1, o.logprobs = false;
+    if (i == 5) o.temperature = 0.8F, o.n = 2, o.top_logprobs = 2;
+    return o;
+}
+
+/* Returns how often a step was under way. */
+static int tell(const char *ahead, told *t, bool together)
+{
+    proa_engine *engine = open_with(ahead);
+    proa_err err = {.status = PROA_OK};
+    int flew = 0;
+    for (int i = 0; i < ASKERS; i++) {
+        proa_request r = {.text = prompts[i % 4], .options = told_options(i), .on_event = on_told, .arg = &t[i]};
+        if (proa_engine_submit(engine, &r, NULL, &err) != PROA_OK) fail_msg("%s", err.text);
+        while (!together && proa_engine_step(engine)) flew += engine->flights;
+    }
+    while (proa_engine_step(engine)) flew += engine->flights;
+    proa_engine_close(engine);
+    return flew;
+}
+
+static void assert_told(const told *a, const told *b, int i)
+{
+    if (!a->done || a->count != b->count || a->top_count != b->top_count)
+        fail_msg("request %d is told less", i);
+    assert_memory_equal(a->ids, b->ids, sizeof a->ids);
+    assert_int_equal(a->best_count, b->best_count);
+    assert_memory_equal(a->best, b->best, sizeof a->best);
+    if (!(fabs(a->sum - b->sum) < 1e-4)) fail_msg("request %d: the sum is %g, not %g", i, a->sum, b->sum);
+    for (int k = 0; k < a->count; k++) {
+        if (!(fabsf(a->logprobs[k] - b->logprobs[k]) < 1e-5F))
+            fail_msg("request %d: token %d has %g, not %g", i, k, (double)a->logprobs[k], (double)b->logprobs[k]);
+        for (int j = 0; j < a->top_count; j++) {
+            assert_int_equal(a->top[k][j].id, b->top[k][j].id);
+            assert_true(fabsf(a->top[k][j].logprob - b->top[k][j].logprob) < 1e-5F);
+        }
+    }
+}
+
+/* The device's sums are f32's, the host's of double precision. */
+static void log_probabilities_wherever_they_are_made(void **state)
+{
+    static const char *const modes[] = {"0", "1"};
+    bool together = getenv("PROA_TEST_DEVICE") == NULL; /* there a row's bits depend on how many share its step */
+    told *right = calloc(ASKERS, sizeof *right);
+    (void)state;
+    assert_int_equal(tell("host", right, together), 0);
+    for (int m = 0; m < 2; m++) {
+        told *mine = calloc(ASKERS, sizeof *mine);
+        int flew = tell(modes[m], mine, together);
+        assert_true(m == 1 ? flew > 0 : flew == 0);
+        for (int i = 0; i < ASKERS; i++) assert_told(&mine[i], &right[i], i);
+        free(mine);
+    }
+    free(right);
+}
+
 /* The first call delivers one token and has launched two passes; the last has launched none that is not needed. */
 static void one_step_is_under_way(void **state)
 {
@@ -182,6 +278,7 @@ static void what_ended_unseen_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(log_probabilities_wherever_they_are_made),
         cmocka_unit_test(same_tokens_as_one_step_at_a_time),
         cmocka_unit_test(same_tokens_beside_what_the_host_chooses),
         cmocka_unit_test(same_tokens_wherever_they_are_chosen),

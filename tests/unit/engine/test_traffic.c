@@ -247,7 +247,14 @@ static void ask(proa_engine *engine, const asked *a, heard *h, uint64_t *id)
     if (h->refused != PROA_OK) *id = 0;
 }
 
-static void run_alone(const round_of *r, const asked *all, heard *alone, bool drawn)
+/* Draws near a border and log-probabilities have the rounding of where they are made (test_flight compares both places): such
+ * requests run alone as they do together, all others on the host. */
+static bool rounded(const proa_options *o)
+{
+    return o->temperature > 0 || o->logprobs || o->top_logprobs > 0 || o->best_of > 1;
+}
+
+static void run_alone(const round_of *r, const asked *all, heard *alone, bool as_together)
 {
     const proa_engine_options plain = {.threads = 1,
                                        .sequences_max = SEQUENCES,
@@ -255,10 +262,10 @@ static void run_alone(const round_of *r, const asked *all, heard *alone, bool dr
                                        .dtype = r->options.dtype,
                                        .quant = r->options.quant,
                                        .kv_dtype = r->options.kv_dtype};
-    proa_engine *engine = open_as(r, &plain, drawn ? r->ahead : "host");
+    proa_engine *engine = open_as(r, &plain, as_together ? r->ahead : "host");
     for (int i = 0; i < r->count; i++) {
         uint64_t id;
-        if ((all[i].request.options.temperature > 0) != drawn) continue;
+        if (rounded(&all[i].request.options) != as_together) continue;
         ask(engine, &all[i], &alone[i], &id);
         proa_engine_run(engine);
         assert_true(alone[i].done || alone[i].refused != PROA_OK);
