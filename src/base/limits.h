@@ -61,6 +61,7 @@
 #define PROA_BEAMS_MAX            256
 #define PROA_STEP_TOKENS_MAX      (1 << 16)        /* token budget of one step */
 #define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */
+#define PROA_EDIT_PAIRS_MAX       (1 << 20)        /* marks, biases and bans of a step whose tokens a device chooses: 8 MB */
 #define PROA_WORD_IDS_MAX         (1 << 20)        /* ids in all words of one list of a request */
 #define PROA_STRINGS_MAX          1024             /* stop or banned strings of a request; OpenAI takes 4 */
 #define PROA_LINE_BYTES_MAX       (1 * PROA_MIB)   /* one prompt in a file of prompts */

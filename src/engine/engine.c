@@ -76,6 +76,9 @@ static void make_step(proa_engine *e)
     if (e->model->arch->kind == PROA_KIND_ENCODER) return;
     size_t sequences = (size_t)e->sizes.sequences_max;
     e->choices = proa_calloc(sequences, sizeof *e->choices);
+    e->edits = proa_calloc(sequences, sizeof *e->edits);
+    e->edit_last = proa_calloc(sequences, sizeof *e->edit_last);
+    e->pairs = proa_calloc(PROA_EDIT_PAIRS_MAX, sizeof *e->pairs);
     e->pending = proa_calloc(sequences / 2 + 1, sizeof *e->pending);
     e->top_ids = proa_calloc((size_t)PROA_HEAD_ROWS * PROA_TOP_MAX, sizeof *e->top_ids);
     e->top_logits = proa_calloc((size_t)PROA_HEAD_ROWS * PROA_TOP_MAX, sizeof *e->top_logits);
@@ -136,11 +139,11 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
 static void free_step(proa_engine *e)
 {
     if (!e->pool) return;
-    void *all[] = {e->table_memory,  e->slot_used, e->self,       e->spare,
-                   e->cross,         e->ids,       e->positions,  e->self_spans,
-                   e->cross_spans,   e->asks,      e->ask_rows,   e->kv,
-                   e->given,         e->from,      e->choices,    e->flight[0].due,
-                   e->flight[1].due, e->top_ids,   e->top_logits, e->pending};
+    void *all[] = {
+        e->table_memory, e->slot_used,  e->self,        e->spare,         e->cross,         e->ids,
+        e->positions,    e->self_spans, e->cross_spans, e->asks,          e->ask_rows,      e->kv,
+        e->given,        e->from,       e->choices,     e->flight[0].due, e->flight[1].due, e->top_ids,
+        e->top_logits,   e->pending,    e->edits,       e->edit_last,     e->pairs};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
     for (int i = 0; i < 2; i++) {
         free(e->flight[i].search);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * flight.c - steps whose tokens are chosen where the model runs. Such a step is in flight from its launch until the host
  * has its tokens (it lands), and the next step's rows take their ids on the device, so that it can be launched before.
- * What needs a token of the host's choice (penalties, bans) is answer.c's, step by step.
+ * Penalties, biases and bans are made pairs of what the host knows by then (proa_logits_edits). What still needs the host's
+ * choice (allowed words, typical-p, log-probabilities of edited rows) is answer.c's, step by step.
  *
  * Of beam searches, diverse groups among them, the device makes the step (search in ops.def) and moves the page tables
  * (follow). The host hears of the same candidates, makes the same step with all that belongs to it (what has ended, when it
@@ -30,24 +31,41 @@ static bool searches_there(const proa_job *job)
     return proa_beam_search(job->beam, 1, &step) && job->width == step.beams;
 }
 
-static bool draws_there(proa_job *job)
-{
-    const proa_options *o = &job->options;
-    bool whole = o->prompt_logprobs || o->return_logits || o->return_hidden; /* rows, not what is best of them */
-    bool plain = job->task == PROA_TASK_GENERATE && job->seq && !job->candidates && !job->logits && !whole;
-    return plain && o->top_logprobs <= PROA_TOP_MAX && proa_sampler_choice(&job->choice, o);
-}
-
 /* Log-probabilities of what was chosen: to be told, or to tell the best of several by. */
 static bool weighs(const proa_job *job)
 {
     return job->options.logprobs || job->options.best_of > job->options.n;
 }
 
+/* Log-probabilities are those of rows as they were, which edits take away. */
+static bool edits_there(proa_job *job)
+{
+    job->pairs = 0;
+    if (!job->logits) return true;
+    int64_t each = proa_logits_pairs(job->logits, job->prompt_count + job->new_max);
+    job->pairs = each * job->width;
+    return each >= 0 && job->pairs <= PROA_EDIT_PAIRS_MAX && !weighs(job) && !job->options.top_logprobs;
+}
+
+static bool draws_there(proa_job *job)
+{
+    const proa_options *o = &job->options;
+    bool whole = o->prompt_logprobs || o->return_logits || o->return_hidden; /* rows, not what is best of them */
+    bool plain = job->task == PROA_TASK_GENERATE && job->seq && !job->candidates && !whole;
+    return plain && o->top_logprobs <= PROA_TOP_MAX && edits_there(job) && proa_sampler_choice(&job->choice, o);
+}
+
 void proa_flight_prepare(proa_job *job)
 {
     job->from = -1;
     job->chosen_there = job->beam ? searches_there(job) : draws_there(job);
+}
+
+void proa_flight_reserve(proa_engine *e, proa_job *job)
+{
+    if (!job->chosen_there) return;
+    if (e->pairs_reserved + job->pairs > PROA_EDIT_PAIRS_MAX) job->chosen_there = false;
+    else e->pairs_reserved += job->pairs;
 }
 
 bool proa_flight_fits(const proa_engine *e)
@@ -58,6 +76,22 @@ bool proa_flight_fits(const proa_engine *e)
 }
 
 /* ---- launching ---- */
+
+/* Behind a prompt every token is known; else the row's may be one of those chosen last. */
+static void add_edits(proa_engine *e, const proa_flight *f, proa_job *job, int32_t sequence)
+{
+    const proa_seq *seq = &job->seq[sequence];
+    proa_edits *row = &e->edits[f->count];
+    *row = (proa_edits){.scale = 1};
+    e->edit_last[f->count] = -1;
+    if (!job->logits) return;
+    const proa_history history = {job->prompt, job->prompt_count, seq->ids, seq->count};
+    row->first = (int32_t)e->pairs_count;
+    e->edit_last[f->count] = seq->from;
+    proa_logits_edits(job->logits, &history, seq->from >= 0, row, e->pairs + e->pairs_count);
+    e->pairs_count += row->biases + row->marks + row->bans;
+    e->any_edits = true;
+}
 
 static void add_due(proa_engine *e, proa_flight *f, proa_job *job, int32_t sequence, int32_t row)
 {
@@ -70,6 +104,7 @@ static void add_due(proa_engine *e, proa_flight *f, proa_job *job, int32_t seque
     int64_t top = proa_min64(job->options.top_logprobs, e->model->plan.width[PROA_REG_OUT]);
     f->logits = f->logits || weighs(job);
     f->top = (int32_t)proa_max64(f->top, top);
+    add_edits(e, f, job, sequence);
     job->seq[sequence].from = (int32_t)f->count;
     e->ask_rows[f->count] = row;
     f->due[f->count++] = (proa_due){job, sequence};
@@ -135,13 +170,16 @@ void proa_flight_launch(proa_engine *e)
     proa_flight *f = &e->flight[e->flights];
     f->count = f->searches = 0;
     f->logits = false, f->top = 0;
-    e->any_drawn = false;
+    e->any_drawn = e->any_edits = false;
+    e->pairs_count = 0;
     take_draws(e, f);
     take_searches(e, f);
     if (!f->count && !f->searches) return;
     proa_asked asked = {.rows = e->ask_rows, .count = f->count, .search = f->search, .searches = f->searches};
     asked.logits = f->logits, asked.top = f->top;
     if (e->any_drawn) asked.how = e->choices;
+    if (e->any_edits) asked.edits = e->edits, asked.pairs = e->pairs, asked.last = e->edit_last;
+    asked.pairs_count = e->pairs_count;
     e->model->hidden_wanted = false;
     proa_model_choose(e->model, &asked, f->ticket);
     e->flights++;

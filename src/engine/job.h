@@ -68,7 +68,8 @@ struct proa_job {
     proa_finish ending;          /* decided in this step, carried out at its end */
     proa_err error;              /* why, when ending is ERROR */
     bool chosen_there;           /* its tokens can be chosen where the model runs (flight.c), */
-    proa_choice choice;          /* so, and by a random number of each's own */
+    proa_choice choice;          /* so, and by a random number of each's own, */
+    int64_t pairs;               /* behind edits of so many pairs of all its sequences */
     int32_t from;                /* of beams, as of a sequence: the first one's */
     proa_logits *logits;         /* NULL: the options change no logits */
     proa_seq *seq;               /* [sequences] */
@@ -195,8 +196,12 @@ struct proa_engine {
     proa_ahead ahead;
     proa_flight flight[2]; /* the older one first */
     int32_t flights;
-    proa_choice *choices; /* [sequences_max] */
-    bool any_drawn;       /* some of these are not the likeliest */
+    proa_choice *choices;                /* [sequences_max] */
+    proa_edits *edits;                   /* [sequences_max] */
+    proa_edit *pairs;                    /* [PROA_EDIT_PAIRS_MAX], touched only where they are used */
+    int32_t *edit_last;                  /* [sequences_max] */
+    int64_t pairs_count, pairs_reserved; /* of the step; what running jobs may come to have */
+    bool any_drawn, any_edits;           /* some of these are not the likeliest; of rows that are edited */
 
     proa_job_list waiting, running;
 
@@ -240,6 +245,8 @@ void proa_answer_token(proa_engine *e, const proa_draw *draw, const proa_sample 
 proa_ahead proa_flight_mode(const proa_device *d);
 /* Sets chosen_there and choice; once, by submit. */
 void proa_flight_prepare(proa_job *job);
+/* It is admitted: has room for its pairs, or the host chooses its tokens. */
+void proa_flight_reserve(proa_engine *e, proa_job *job);
 /* Whether all tokens of a step with the running jobs can be. */
 bool proa_flight_fits(const proa_engine *e);
 /* The step's pass was launched: now the choice of those tokens that can be chosen there. What else was asked stays. */

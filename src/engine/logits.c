@@ -365,6 +365,107 @@ void proa_logits_names(const proa_logits *l, char out[512])
     }
 }
 
+/* ---- the same for a device ---- */
+
+int64_t proa_logits_pairs(const proa_logits *l, int64_t length)
+{
+    const proa_options *o = &l->options;
+    int64_t marks = wants_repetition(o) || wants_counts(o) ? length : 0;
+    int64_t bans = o->banned_words.count + (wants_min(o) ? o->end_ids_count : 0) +
+                   (wants_no_repeat(o) ? length : 0);
+    if (wants_allowed(o)) return -1;
+    next_epoch(l);
+    for (int32_t i = 0; i < o->logit_bias_count; i++)
+        if (mark_of(l, o->logit_bias[i].id)->count++) return -1;
+    return o->logit_bias_count + marks + bans;
+}
+
+/* Every distinct token, with the number of times that it stands behind where the style counts from. */
+static int32_t put_marks(const proa_logits *l, const proa_history *h, bool unknown, proa_edits *row,
+                         proa_edit *pairs)
+{
+    const proa_options *o = &l->options;
+    bool hf = o->style == PROA_STYLE_HF, repeats = wants_repetition(o), counts = wants_counts(o);
+    int64_t from = hf ? h->prompt_count : 0, length = length_of(h);
+    int32_t n = 0;
+    if (!(repeats || counts) || (o->style == PROA_STYLE_FT && length + unknown <= 1)) return 0;
+    if (repeats) row->repetition = o->repetition_penalty;
+    if (counts) row->presence = o->presence_penalty, row->frequency = o->frequency_penalty;
+    row->presence_first = !hf;
+    row->last = unknown;
+    next_epoch(l);
+    for (int64_t i = repeats ? 0 : from; i < length; i++) {
+        int32_t id = token_at(h, i);
+        if (!is_column(l, id)) continue;
+        mark *m = mark_of(l, id); /* counts from 1 where its pair is */
+        if (!m->count) pairs[n] = (proa_edit){.id = id, .number = 0}, m->count = ++n;
+        pairs[m->count - 1].number += i >= from;
+    }
+    return n;
+}
+
+/* With one more token at the end that is not known: where it would have to be the one that is said. */
+static int32_t put_ngrams(const proa_logits *l, const proa_history *h, bool unknown, proa_edit *pairs)
+{
+    int64_t n = l->options.no_repeat_ngram, length = length_of(h) + unknown;
+    int32_t count = 0;
+    for (int64_t i = 0; i + n <= length; i++) {
+        int64_t j = n - 1 - (unknown && n > 1);
+        while (j > 0 && token_at(h, i + j - 1) == token_at(h, length - n + j)) j--;
+        int32_t when = unknown && n > 1 ? token_at(h, i + n - 2) : -1;
+        bool itself = unknown && i + n == length; /* what followed is that token */
+        int32_t id = !itself ? token_at(h, i + n - 1) : n > 1 ? when : PROA_EDIT_LAST;
+        if (j == 0 && (id == PROA_EDIT_LAST || is_column(l, id)))
+            pairs[count++] = (proa_edit){.id = id, .number = when};
+    }
+    return count;
+}
+
+static int32_t put_words(const proa_logits *l, const proa_history *h, bool unknown, proa_edit *pairs)
+{
+    const proa_options *o = &l->options;
+    const proa_words *w = &o->banned_words;
+    int32_t count = 0;
+    for (int32_t i = 0, begin = 0; i < w->count; begin = w->ends[i++]) {
+        const int32_t *ids = w->ids + begin;
+        int64_t n = w->ends[i] - begin;
+        bool may = o->style == PROA_STYLE_HF ? length_of(h) + 1 >= n : ids[n - 1] > 0;
+        if (!unknown || n == 1) {
+            if (is_banned(o, h, ids, n)) pairs[count++] = (proa_edit){.id = ids[n - 1], .number = -1};
+        } else if (may && ends_with(h, ids, n - 2))
+            pairs[count++] = (proa_edit){.id = ids[n - 1], .number = ids[n - 2]};
+    }
+    return count;
+}
+
+static int32_t put_ends(const proa_logits *l, const proa_history *h, bool unknown, proa_edit *pairs)
+{
+    const proa_options *o = &l->options;
+    int32_t count = 0;
+    if (!wants_min(o) || h->generated_count + unknown >= o->min_tokens) return 0;
+    for (int32_t i = 0; i < o->end_ids_count; i++)
+        if (is_column(l, o->end_ids[i])) pairs[count++] = (proa_edit){.id = o->end_ids[i], .number = -1};
+    return count;
+}
+
+/* One order does for all styles: what is banned stays so, whatever is done to it. */
+void proa_logits_edits(const proa_logits *l, const proa_history *history, bool unknown, proa_edits *row,
+                       proa_edit *pairs)
+{
+    const proa_options *o = &l->options;
+    const int32_t first = row->first;
+    *row = (proa_edits){.first = first, .biases = o->logit_bias_count, .scale = 1};
+    if (o->style != PROA_STYLE_HF && wants_temperature(o)) row->scale = 1.0F / (temperature_of(o) + 1e-6F);
+    for (int32_t i = 0; i < o->logit_bias_count; i++)
+        pairs[i] = (proa_edit){.id = o->logit_bias[i].id, .value = o->logit_bias[i].value};
+    pairs += row->biases;
+    row->marks = put_marks(l, history, unknown, row, pairs);
+    pairs += row->marks;
+    if (wants_no_repeat(o)) row->bans = put_ngrams(l, history, unknown, pairs);
+    row->bans += put_words(l, history, unknown, pairs + row->bans);
+    row->bans += put_ends(l, history, unknown, pairs + row->bans);
+}
+
 /* ---- making one ---- */
 
 static proa_status check_id(const char *name, int32_t id, int64_t vocab, proa_err *err)

@@ -11,6 +11,7 @@
 #define PROA_ENGINE_LOGITS_H
 
 #include "base/status.h"
+#include "kernels/ops.h"
 #include "proa/proa.h"
 
 /* What the row's sequence has so far: h = prompt + generated. Ids that are no columns of the row are passed over. */
@@ -68,6 +69,13 @@ void proa_logits_free(proa_logits *l); /* NULL is fine */
  * whole row. For beams of style hf the row holds log-probabilities, as transformers has it; otherwise logits. l may
  * be NULL. All may become -inf (the words banned leave nothing): proa_sampler_choose says so. */
 void proa_logits_apply(const proa_logits *l, float *row, const proa_history *history);
+/* How many pairs proa_logits_edits makes of a history of so many tokens at most; -1: a device cannot do all that the options ask
+ * (allowed words, two biases of one token). */
+int64_t proa_logits_pairs(const proa_logits *l, int64_t length);
+/* The same steps as pairs for a device (edit in ops.def), whose `first` is left open. unknown: the history's last token, a
+ * generated one, is the device's to know, and comes behind these. */
+void proa_logits_edits(const proa_logits *l, const proa_history *history, bool unknown, proa_edits *row,
+                       proa_edit *pairs);
 /* Names of the steps in their order, for explain and tests: "banned_words repetition_penalty ...". Empty for NULL. */
 void proa_logits_names(const proa_logits *l, char out[512]);
 

@@ -55,6 +55,7 @@ void proa_step_drop(proa_engine *e, proa_job *job)
     }
     if (job->slot < e->slots_full) e->slots_full = job->slot;
     e->pages_reserved -= job->reserved;
+    if (job->chosen_there) e->pairs_reserved -= job->pairs;
 }
 
 static void fail_with(proa_job *job, const proa_err *why)
@@ -126,6 +127,7 @@ static bool admit_one(proa_engine *e, proa_job *job)
     int32_t slot = find_slots(e, job->width);
     if (slot < 0 || e->pages_reserved + job->reserved > e->pages.count) return false;
     for (int32_t i = 0; i < job->width; i++) e->slot_used[slot + i] = true;
+    proa_flight_reserve(e, job);
     if (slot == e->slots_full) e->slots_full = slot + job->width;
     e->pages_reserved += job->reserved;
     job->slot = slot;

@@ -104,6 +104,26 @@ typedef struct proa_choice {
     double uniform; /* in [0,1): the candidate at which the running sum of weights, by rising id, exceeds this part */
 } proa_choice;
 
+/* What is done to a row of logits before a token is chosen from it (engine/logits.h has the formulas): pairs of the row's list,
+ * in this order: biases, all logits times `scale`, marks of the history's tokens, bans. Of no column two biases or two marks. */
+enum { PROA_EDIT_LAST = -2 }; /* in a ban: the last token itself */
+typedef struct proa_edit {
+    int32_t id;
+    union {
+        float value; /* of a bias */
+        int32_t number; /* of a mark: how often it stands there, 0: only repetition counts it; of a ban: the last token with which
+                           it holds, -1: any */
+    };
+} proa_edit;
+typedef struct proa_edits {
+    int32_t first, biases, marks, bans; /* of the pairs: the row's first; how many of each kind, in this order */
+    float scale;
+    float repetition; /* 0: none */
+    float presence, frequency;
+    int32_t presence_first; /* of the two */
+    int32_t last; /* 1: the last token, which only the device knows, is to be marked once more, or is the only one of its kind */
+} proa_edits;
+
 /* One step of a beam search, as engine/beam.h has it: K beams of which each gives its M best continuations, in G groups of
  * Q = K / G beams that take turns. Plain numbers, for a device to read. */
 enum { PROA_SEARCH_MAX = 2048, PROA_SEARCH_BEAMS_MAX = 64 };

@@ -519,6 +519,7 @@ void proa_reference_fill(proa_ops *ops)
                       .log_sum_exp = log_sum_exp,
                       .top_k = top_k,
                       .choose = proa_choose_reference,
+                      .edit = proa_edit_reference,
                       .pick = proa_pick_reference,
                       .take_ids = proa_take_ids_reference,
                       .search = proa_search_reference,

@@ -9,8 +9,9 @@
 /* Sets every entry of the table. */
 void proa_reference_fill(proa_ops *ops);
 
-/* The ops choose, pick and take_ids (reference_choose.c). */
+/* The ops edit, choose, pick and take_ids (reference_choose.c). */
 proa_choose_fn proa_choose_reference;
+proa_edit_fn proa_edit_reference;
 proa_pick_fn proa_pick_reference;
 proa_take_ids_fn proa_take_ids_reference;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * reference_choose.c - one token from a row of logits as a textbook draws it: candidates sorted, cut, drawn. The engine on
  * a CPU has its own sampler, which sorts nothing; this is what a device's is compared with. */
+#include "kernels/edit.h"
 #include "kernels/reference.h"
 
 #include "base/alloc.h"
@@ -129,6 +130,37 @@ void proa_choose_reference(proa_ctx *c, int32_t *ids, float *sums, proa_view x, 
         if (how && how[t].temperature > 0 && isfinite(sums[t]))
             ids[t] = draw(row, x.shape[1], &how[t], ids[t]);
     }
+}
+
+static void mark_row(float *row, int64_t n, const proa_edits *e, const proa_edit *pair, int32_t last)
+{
+    bool found = false;
+    for (int32_t i = 0; i < e->marks; i++) {
+        bool again = e->last && pair[i].id == last;
+        row[pair[i].id] = proa_edit_mark(e, row[pair[i].id], pair[i].number + again);
+        found = found || again;
+    }
+    if (e->last && !found && last >= 0 && last < n) row[last] = proa_edit_mark(e, row[last], 1);
+}
+
+static void edit_row(float *row, int64_t n, const proa_edits *e, const proa_edit *pair, int32_t last)
+{
+    for (int32_t i = 0; i < e->biases; i++, pair++) row[pair->id] += pair->value;
+    for (int64_t j = 0; j < n && e->scale != 1; j++) row[j] *= e->scale;
+    mark_row(row, n, e, pair, last);
+    pair += e->marks;
+    for (int32_t i = 0; i < e->bans; i++) {
+        int32_t id = proa_edit_banned(&pair[i], last);
+        if (id >= 0 && id < n) row[id] = -INFINITY;
+    }
+}
+
+void proa_edit_reference(proa_ctx *c, proa_view x, const proa_edits *rows, const proa_edit *pairs,
+                         const int32_t *last)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        edit_row(proa_view_f32(x) + t * x.stride[0], x.shape[1], &rows[t], pairs + rows[t].first, last[t]);
 }
 
 void proa_pick_reference(proa_ctx *c, float *out, proa_view x, const int32_t *ids)

@@ -115,8 +115,12 @@ typedef struct proa_asked {
     const int32_t *rows;
     int64_t count;
     const proa_choice *how;
-    bool logits; /* the chosen tokens' own are wanted, */
-    int32_t top; /* and the likeliest of each of these rows: 0..PROA_TOP_MAX and the outputs */
+    const proa_edits *edits; /* [count] what is done to these rows before; NULL: nothing */
+    const proa_edit *pairs;  /* [pairs_count], at most PROA_EDIT_PAIRS_MAX */
+    int64_t pairs_count;
+    const int32_t *last; /* [count] which of the last chosen ids is a row's last token; -1: the host knows it */
+    bool logits;         /* the chosen tokens' own are wanted, */
+    int32_t top;         /* and the likeliest of each of these rows: 0..PROA_TOP_MAX and the outputs */
     const proa_search *search;
     int64_t searches;
 } proa_asked;

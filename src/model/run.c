@@ -471,10 +471,11 @@ static void find_candidates(proa_model *m, const proa_asked *asked, const proa_t
 
 /* Rows [at, ...) of those of which one token each is chosen. */
 static void choose_singles(proa_model *m, const proa_asked *asked, const proa_told *told, proa_view logits,
-                           const proa_choice *how, int64_t at)
+                           const proa_choice *how, const proa_edits_there *edits, int64_t at)
 {
     proa_ctx *c = &m->ctx;
     int64_t n = logits.shape[0], top = asked->top;
+    if (edits->rows) c->ops->edit(c, logits, edits->rows + at, edits->pairs, edits->last + at);
     c->ops->choose(c, told->ids + at, told->sums + at, logits, how ? how + at : NULL);
     if (asked->logits) c->ops->pick(c, told->logits + at, logits, told->ids + at);
     if (!top) return;
@@ -491,6 +492,7 @@ static int64_t rows_of_searches(const proa_asked *asked)
 void proa_model_choose(proa_model *m, const proa_asked *asked, int ticket)
 {
     int64_t single = asked->count, count = single + rows_of_searches(asked);
+    proa_edits_there edits = proa_stage_edits(m, asked);
     proa_told told = proa_stage_told(m, asked, ticket);
     const int32_t *there = proa_stage_rows(m, asked->rows, count);
     const proa_choice *how = proa_stage_choices(m, asked->how, single);
@@ -500,7 +502,7 @@ void proa_model_choose(proa_model *m, const proa_asked *asked, int ticket)
         int64_t of_single = proa_max64(0, proa_min64(single - at, n));
         proa_view logits = run_head_there(m, &m->plan.head, there + at, n),
                   few = proa_view_rows(logits, 0, of_single);
-        if (of_single) choose_singles(m, asked, &told, few, how, at);
+        if (of_single) choose_singles(m, asked, &told, few, how, &edits, at);
         if (of_single < n)
             find_candidates(m, asked, &told, proa_view_rows(logits, of_single, n), proa_max64(0, at - single));
     }

@@ -8,6 +8,8 @@
 
 enum { PAGES_MAX = 1 << 24 }; /* entries of all page tables of a step: 64 MB, a billion tokens of context */
 
+enum { PAIRS_BYTES = PROA_EDIT_PAIRS_MAX * (int)sizeof(proa_edit) };
+
 /* Of what is chosen in a step: tokens, rows of searches, candidates in these. */
 typedef struct counts {
     int64_t tokens, rows, entries;
@@ -21,11 +23,14 @@ struct proa_stage {
     proa_search *there_searches; /* [chosen_rows / 2] */
     proa_search *searches;       /* [searches_count] what stands there */
     int64_t searches_count;
-    float *there_scores;    /* [chosen_rows] of beams, */
-    proa_held *there_held;  /* [chosen_rows] and what their groups have finished */
-    char *there_chosen;     /* what was chosen last (lay_out), or the likeliest of rows */
-    int32_t *there_parents; /* in it */
-    char *sent[2];          /* the same, on the host */
+    proa_edits *there_edits;          /* [chosen_rows] */
+    proa_edit *there_pairs;           /* [PROA_EDIT_PAIRS_MAX]; NULL on the host and for encoders */
+    int32_t *there_from, *there_last; /* [chosen_rows] */
+    float *there_scores;              /* [chosen_rows] of beams, */
+    proa_held *there_held;            /* [chosen_rows] and what their groups have finished */
+    char *there_chosen;               /* what was chosen last (lay_out), or the likeliest of rows */
+    int32_t *there_parents;           /* in it */
+    char *sent[2];                    /* the same, on the host */
     counts sent_counts[2];
     float *out, *hidden; /* [head_rows][outputs], [head_rows][hidden] on the host */
     float *inputs[2];    /* of encoders: [chosen_rows][outputs] by the head, then by the pooler */
@@ -78,7 +83,8 @@ static int64_t chosen_bytes(const proa_model *m)
 
 static int64_t rows_bytes(const proa_model *m)
 {
-    int64_t each = (int64_t)(sizeof(proa_choice) + sizeof(proa_search) / 2 + sizeof(float) + sizeof(proa_held));
+    int64_t each = (int64_t)(sizeof(proa_choice) + sizeof(proa_edits) + sizeof(proa_search) / 2 +
+                             sizeof(float) + sizeof(proa_held) + 8);
     return m->plan.rows_max * 3 * 4 + m->plan.chosen_rows * each + 256 + chosen_bytes(m);
 }
 
@@ -137,13 +143,18 @@ static proa_status make_shared(proa_model *m, proa_err *err)
     s->there_rows = (int32_t *)(void *)memory;
     s->there = d->alloc(d, s->bytes);
     for (int i = 0; i < 2; i++) s->sent[i] = d->host_alloc(d, chosen_bytes(m));
-    if (!memory || !s->there || !s->sent[0] || !s->sent[1])
+    bool pairs = !d->host && m->arch->kind != PROA_KIND_ENCODER;
+    if (pairs) s->there_pairs = d->alloc(d, PAIRS_BYTES);
+    if (!memory || (pairs && !s->there_pairs) || !s->there || !s->sent[0] || !s->sent[1])
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for a step's arrays on %s",
                          (double)s->bytes / 1e6, d->name);
     int64_t at = 0, rows = m->plan.chosen_rows, word = 4;
     words(memory, &at, 3 * m->plan.rows_max);
     s->there_choices = words(memory, &at, rows * (int64_t)sizeof(proa_choice) / word);
     s->there_searches = words(memory, &at, rows / 2 * (int64_t)sizeof(proa_search) / word);
+    s->there_edits = words(memory, &at, rows * (int64_t)sizeof(proa_edits) / word);
+    s->there_from = words(memory, &at, rows);
+    s->there_last = words(memory, &at, rows);
     s->there_scores = words(memory, &at, rows);
     s->there_held = words(memory, &at, rows * (int64_t)sizeof(proa_held) / word);
     s->there_chosen = memory + at;
@@ -179,6 +190,7 @@ void proa_stage_free(proa_model *m)
     if (!s) return;
     m->device->free(m->device, s->there, s->bytes);
     m->device->free(m->device, s->there_rows, rows_bytes(m));
+    m->device->free(m->device, s->there_pairs, PAIRS_BYTES);
     for (int i = 0; i < 2; i++) m->device->host_free(m->device, s->sent[i]);
     for (int i = 0; i < 2; i++) {
         m->device->host_free(m->device, s->inputs[i]);
@@ -328,6 +340,26 @@ const proa_choice *proa_stage_choices(proa_model *m, const proa_choice *how, int
     if (!how || m->device->host) return how;
     m->device->upload(m->device, m->stage->there_choices, how, count * (int64_t)sizeof *how);
     return m->stage->there_choices;
+}
+
+/* The last tokens are taken from what was chosen last before anything is chosen in its place. */
+proa_edits_there proa_stage_edits(proa_model *m, const proa_asked *asked)
+{
+    proa_stage *s = m->stage;
+    int64_t n = asked->count;
+    proa_edits_there e = {asked->edits, asked->pairs, s->there_last};
+    const int32_t *chosen = (const int32_t *)(const void *)s->there_chosen;
+    if (!asked->edits || !n) return (proa_edits_there){NULL, NULL, NULL};
+    m->device->upload(m->device, s->there_last, asked->last, n * 4); /* -1 where there is none */
+    m->device->upload(m->device, s->there_from, asked->last, n * 4);
+    m->ctx.ops->take_ids(&m->ctx, s->there_last, chosen, s->there_from, n);
+    if (m->device->host) return e;
+    PROA_ASSERT(asked->pairs_count <= PROA_EDIT_PAIRS_MAX);
+    m->device->upload(m->device, s->there_edits, asked->edits, n * (int64_t)sizeof *asked->edits);
+    m->device->upload(m->device, s->there_pairs, asked->pairs,
+                      asked->pairs_count * (int64_t)sizeof *asked->pairs);
+    e.rows = s->there_edits, e.pairs = s->there_pairs;
+    return e;
 }
 
 /* From step to step they are mostly the same. */

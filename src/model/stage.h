@@ -30,6 +30,13 @@ void proa_stage_keep_rows(proa_model *m, proa_view out, bool keep, int ticket);
 /* Tokens that the device chooses: how, and the searches that it makes a step of, where the model runs; where all goes that
  * they give, and sending that to the host. ticket: 0 or 1. */
 const proa_choice *proa_stage_choices(proa_model *m, const proa_choice *how, int64_t count);
+/* What is done to rows before, and their last tokens; rows NULL: nothing. */
+typedef struct proa_edits_there {
+    const proa_edits *rows;
+    const proa_edit *pairs;
+    const int32_t *last;
+} proa_edits_there;
+proa_edits_there proa_stage_edits(proa_model *m, const proa_asked *asked);
 const proa_search *proa_stage_searches(proa_model *m, const proa_search *search, int64_t count);
 proa_told proa_stage_told(proa_model *m, const proa_asked *asked, int ticket);
 void proa_stage_send(proa_model *m, int ticket);

@@ -453,6 +453,19 @@ static void choose(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const pr
     take_back();
 }
 
+static void edit(proa_ctx *c, proa_view x, const proa_edits *rows, const proa_edit *pairs, const int32_t *last)
+{
+    int64_t T = x.shape[0], count = 0;
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < T; t++)
+        count = proa_max64(count, rows[t].first + rows[t].biases + rows[t].marks + rows[t].bans);
+    cover_view(x), cover(rows, T * (int64_t)sizeof *rows), cover(pairs, count * (int64_t)sizeof *pairs),
+        cover(last, T * 4);
+    bring();
+    device->ops->edit(ctx(), view_there(x), there(rows), there(pairs), there(last));
+    take_back();
+}
+
 static void pick(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
 {
     PROA_UNUSED(c);

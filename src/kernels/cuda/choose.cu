@@ -6,6 +6,10 @@
  * numbers of 2^-42, so that no order of threads changes a token. */
 #include "kernels/cuda/cuda.h"
 
+extern "C" {
+#include "kernels/edit.h"
+}
+
 enum { BEST_THREADS = 256, DRAW_THREADS = 1024, WARPS = 32, SLICES_MAX = 32, SLICE_MIN = 1024, BINS = 2048 };
 
 /* ---- the likeliest, and the sum of exponentials ---- */
@@ -596,6 +600,44 @@ static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int6
 
 /* ---- ids ---- */
 
+enum { EDIT_THREADS = 256 };
+
+/* A block for a row. */
+__global__ void edit_kernel(float *x, int64_t row, int n, const proa_edits *rows, const proa_edit *pairs, const int32_t *last)
+{
+    __shared__ int found;
+    gpu_wait();
+    const proa_edits e = rows[blockIdx.x];
+    const proa_edit *pair = pairs + e.first;
+    int32_t latest = last[blockIdx.x];
+    float *at = x + blockIdx.x * row;
+    if (threadIdx.x == 0) found = 0;
+    for (int i = threadIdx.x; i < e.biases; i += EDIT_THREADS) at[pair[i].id] += pair[i].value;
+    __syncthreads();
+    for (int j = threadIdx.x; j < n && e.scale != 1.0f; j += EDIT_THREADS) at[j] *= e.scale;
+    __syncthreads();
+    pair += e.biases;
+    for (int i = threadIdx.x; i < e.marks; i += EDIT_THREADS) {
+        bool again = e.last && pair[i].id == latest;
+        at[pair[i].id] = proa_edit_mark(&e, at[pair[i].id], pair[i].number + again);
+        if (again) found = 1;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && e.last && !found && latest >= 0 && latest < n) at[latest] = proa_edit_mark(&e, at[latest], 1);
+    __syncthreads();
+    pair += e.marks;
+    for (int i = threadIdx.x; i < e.bans; i += EDIT_THREADS) {
+        int32_t id = proa_edit_banned(&pair[i], latest);
+        if (id >= 0 && id < n) at[id] = -INFINITY;
+    }
+}
+
+static void edit(proa_ctx *c, proa_view x, const proa_edits *rows, const proa_edit *pairs, const int32_t *last)
+{
+    gpu_launch(flushed(c), "edit", edit_kernel, dim3((unsigned)x.shape[0]), EDIT_THREADS, 0, (float *)x.data, x.stride[0],
+               (int)x.shape[1], rows, pairs, last);
+}
+
 __global__ void pick_kernel(float *out, const float *x, int64_t row, const int32_t *ids, int count)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -625,6 +667,6 @@ static void take_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32
 
 void gpu_fill_choose(proa_ops *ops)
 {
-    ops->choose = choose, ops->pick = pick, ops->take_ids = take_ids;
+    ops->edit = edit, ops->choose = choose, ops->pick = pick, ops->take_ids = take_ids;
     ops->log_sum_exp = log_sum_exp, ops->top_k = top_k;
 }

@@ -31,7 +31,7 @@ static proa_request request_of(int i, bool encoder)
     }
     r.options = (proa_options){.max_tokens = TOKENS, .ignore_eos = true, .seed = (uint64_t)i};
     if (i == 1) r.options.temperature = 0.8F, r.options.top_k = 20;
-    if (i == 2) r.options.repetition_penalty = 1.3F;
+    if (i == 2) r.options.repetition_penalty = 1.3F, r.options.logprobs = true;
     if (i == 3) r.options.beams = 3;
     if (i == 4) r.options.temperature = 1, r.options.n = 2;
     return r;

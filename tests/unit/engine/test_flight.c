@@ -24,7 +24,7 @@ static proa_options options_of(int i, bool others)
         break;
     case 5: o.temperature = 1; break;
     case 6:
-        if (others) o.repetition_penalty = 1.3F;
+        if (others) o.repetition_penalty = 1.3F, o.logprobs = true; /* of rows before they are edited */
         if (others && i == 6) o = (proa_options){.beams = 3, .max_tokens = 12};
         break;
     default: break;
@@ -227,6 +227,64 @@ static void log_probabilities_wherever_they_are_made(void **state)
     free(right);
 }
 
+/* ---- penalties, biases, bans ---- */
+
+static proa_options edited_options(int i)
+{
+    static const int32_t words[] = {11, 290, 262, 13, 198, 262};
+    static const int32_t ends[] = {1, 3, 6};
+    static const proa_bias bias[] = {{262, -2.5F}, {290, 1.5F}};
+    proa_options o = {.max_tokens = 20, .ignore_eos = true, .seed = (uint64_t)i, .style = (proa_style)(i % 3)};
+    if (i % 3) o.top_k = 1 + i % 2 * 30, o.temperature = 0.8F;
+    else if (i % 2) o.temperature = 0.9F;
+    switch (i % 7) {
+    case 0: o.repetition_penalty = 1.4F; break;
+    case 1: o.frequency_penalty = 0.5F, o.presence_penalty = 0.3F; break;
+    case 2: o.no_repeat_ngram = 2; break;
+    case 3: o.banned_words = (proa_words){words, ends, 3}, o.no_repeat_ngram = 3; break;
+    case 4: o.logit_bias = bias, o.logit_bias_count = 2, o.repetition_penalty = 1.2F; break;
+    case 5:
+        o.min_tokens = 9, o.end_ids_count = 2, o.end_ids[0] = 11, o.end_ids[1] = 13, o.ignore_eos = false;
+        break;
+    default: o.no_repeat_ngram = 1, o.n = o.temperature > 0 ? 2 : 1; break;
+    }
+    return o;
+}
+
+/* Together where a row's bits do not depend on that. */
+static int run_edited(const char *ahead, outcome *out, int count, bool together)
+{
+    proa_engine *engine = open_with(ahead);
+    int flew = 0;
+    for (int i = 0; i < count; i++) {
+        submit_or_fail(engine, (proa_request){.text = prompts[i % 4], .options = edited_options(i)}, &out[i]);
+        while (!together && proa_engine_step(engine)) flew += engine->flights;
+    }
+    while (proa_engine_step(engine)) flew += engine->flights;
+    assert_int_equal(engine->pairs_reserved, 0);
+    proa_engine_close(engine);
+    return flew;
+}
+
+static void edited_rows_wherever_they_are(void **state)
+{
+    enum { EDITED = 21 };
+    static const char *const modes[] = {"0", "1"};
+    bool together = getenv("PROA_TEST_DEVICE") == NULL;
+    outcome *right = calloc(EDITED, sizeof *right);
+    (void)state;
+    assert_int_equal(run_edited("host", right, EDITED, together), 0);
+    for (int m = 0; m < 2; m++) {
+        outcome *mine = calloc(EDITED, sizeof *mine);
+        int flew = run_edited(modes[m], mine, EDITED, together);
+        assert_true(m == 1 ? flew > 0 : flew == 0);
+        for (int i = 0; i < EDITED; i++) same(&mine[i], &right[i], i), outcome_release(&mine[i]);
+        free(mine);
+    }
+    for (int i = 0; i < EDITED; i++) outcome_release(&right[i]);
+    free(right);
+}
+
 /* The first call delivers one token and has launched two passes; the last has launched none that is not needed. */
 static void one_step_is_under_way(void **state)
 {
@@ -279,6 +337,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(log_probabilities_wherever_they_are_made),
+        cmocka_unit_test(edited_rows_wherever_they_are),
         cmocka_unit_test(same_tokens_as_one_step_at_a_time),
         cmocka_unit_test(same_tokens_beside_what_the_host_chooses),
         cmocka_unit_test(same_tokens_wherever_they_are_chosen),

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "engine/logits.h"
 #include "golden_logits.h"
+#include "kernels/reference.h"
 
 enum { V = 12 };
 
@@ -31,15 +32,40 @@ static void expect_row(const float *got, const float *want, int n, int64_t at)
     }
 }
 
+/* What a device does with the pairs, the last token known or not, is what the steps do, to the bit. */
+static void check_pairs(const proa_logits *l, const float *before, const float *after, int n, proa_history h,
+                        int64_t at)
+{
+    int64_t most = l ? proa_logits_pairs(l, h.prompt_count + h.generated_count) : -1;
+    if (most < 0) return;
+    for (int unknown = 0; unknown <= (h.generated_count > 0); unknown++) {
+        float row[GOLDEN_ROW];
+        proa_edits e = {.first = 0};
+        proa_edit *pairs = proa_calloc((size_t)most + 1, sizeof *pairs);
+        int32_t last = -1;
+        memcpy(row, before, sizeof row);
+        if (unknown) last = h.generated[--h.generated_count];
+        proa_logits_edits(l, &h, unknown, &e, pairs);
+        assert_true(e.biases + e.marks + e.bans <= most);
+        proa_edit_reference(NULL, proa_view_2d(row, PROA_DTYPE_F32, 1, n), &e, pairs, &last);
+        for (int i = 0; i < n; i++)
+            if (row[i] != after[i])
+                fail_msg("case %d, token %d, last %d: %.9g by pairs, %.9g by steps", (int)at, i, last,
+                         (double)row[i], (double)after[i]);
+        free(pairs);
+    }
+}
+
 static void check_case(const proa_json *c, int64_t at)
 {
     golden_options g;
-    float row[GOLDEN_ROW], again[GOLDEN_ROW], want[GOLDEN_ROW];
+    float row[GOLDEN_ROW], again[GOLDEN_ROW], want[GOLDEN_ROW], before[GOLDEN_ROW] = {0};
     int32_t prompt[GOLDEN_IDS], generated[GOLDEN_IDS];
     golden_read(&g, c);
     int n = golden_row(row, proa_json_get(c, "logits"));
     assert_int_equal(golden_row(want, proa_json_get(c, "after")), n);
     memcpy(again, row, sizeof row);
+    memcpy(before, row, (size_t)n * sizeof *row);
     proa_history h = {.prompt = prompt, .generated = generated};
     h.prompt_count = golden_ids(prompt, proa_json_get(c, "prompt"));
     h.generated_count = golden_ids(generated, proa_json_get(c, "generated"));
@@ -51,6 +77,7 @@ static void check_case(const proa_json *c, int64_t at)
     proa_logits_apply(l, again, &h); /* nothing is left of the row before */
     assert_memory_equal(row, again, (size_t)n * sizeof *row);
     assert_int_equal(proa_alloc_count(), allocations);
+    check_pairs(l, before, row, n, h, at);
     proa_logits_free(l);
 }
 
@@ -222,12 +249,72 @@ static void test_counts(void **state)
     }
 }
 
+static int32_t dice(uint64_t *state, int32_t n)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (int32_t)((*state >> 33) % (uint64_t)n);
+}
+
+/* Lists of a round. */
+typedef struct random_lists {
+    int32_t prompt[GOLDEN_IDS], generated[GOLDEN_IDS], words[24], ends[8];
+    proa_bias bias[2];
+} random_lists;
+
+static void fill_lists(random_lists *x, uint64_t *r)
+{
+    for (int i = 0; i < GOLDEN_IDS; i++) x->prompt[i] = dice(r, 4), x->generated[i] = dice(r, i % 2 ? 4 : V);
+    for (int i = 0; i < 24; i++) x->words[i] = dice(r, 5);
+    for (int i = 0; i < 8; i++) x->ends[i] = (i ? x->ends[i - 1] : 0) + 1 + dice(r, 3);
+    x->bias[0] = (proa_bias){dice(r, V / 2), 0.7F};
+    x->bias[1] = (proa_bias){V / 2 + dice(r, V / 2), -1.3F};
+}
+
+/* Any of the steps that a device knows. */
+static proa_options random_steps(const random_lists *x, uint64_t *r)
+{
+    proa_options o = {
+        .style = (proa_style)dice(r, 3), .temperature = dice(r, 2) ? 0.7F : 1, .no_repeat_ngram = dice(r, 5)};
+    bool one = o.style == PROA_STYLE_FT; /* penalty of the two */
+    if (dice(r, 2)) o.banned_words = (proa_words){x->words, x->ends, 8};
+    if (dice(r, 2)) o.repetition_penalty = 1.3F;
+    if (dice(r, 2)) o.frequency_penalty = 0.3F;
+    if (dice(r, 2) && !(one && o.repetition_penalty > 0)) o.presence_penalty = 0.4F;
+    if (dice(r, 2)) o.logit_bias = x->bias, o.logit_bias_count = 1 + dice(r, 2);
+    if (dice(r, 2)) o.min_tokens = dice(r, 14), o.end_ids_count = 2, o.end_ids[0] = 3, o.end_ids[1] = 7;
+    return o;
+}
+
+/* Few tokens, so that n-grams, words and counts meet. */
+static void test_pairs_of_random_histories(void **state)
+{
+    uint64_t r = 88172645463325252u;
+    (void)state;
+    for (int round = 0; round < 4000; round++) {
+        random_lists x;
+        float before[GOLDEN_ROW] = {0}, row[GOLDEN_ROW];
+        fill_lists(&x, &r);
+        proa_options o = random_steps(&x, &r);
+        proa_history h = {x.prompt, 1 + dice(&r, 9), x.generated, dice(&r, 12)};
+        for (int i = 0; i < V; i++) before[i] = (float)(dice(&r, 2001) - 1000) * 0.0037F;
+        proa_logits *l = make(&o, V);
+        memcpy(row, before, sizeof row);
+        proa_logits_apply(l, row, &h);
+        check_pairs(l, before, row, V, h, round);
+        proa_logits_free(l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens),       cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_order),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_allowed_words), cmocka_unit_test(test_strange_ids),
+        cmocka_unit_test(test_pairs_of_random_histories),
+        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_allowed_words),
+        cmocka_unit_test(test_strange_ids),
         cmocka_unit_test(test_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
