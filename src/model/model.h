@@ -127,7 +127,8 @@ typedef struct proa_asked {
 /* Done where the model runs. Returns at once: the next pass may run these tokens (proa_batch.from) before the host knows
  * them. ticket: 0 or 1, for proa_model_chosen. */
 void proa_model_choose(proa_model *m, const proa_asked *asked, int ticket);
-/* What was chosen: the tokens, the rows' log_sum_exp, what else was asked of the `count` rows, and of searches all that they have read and written. */
+/* What was chosen: the tokens, the rows' log_sum_exp, what else was asked of the `count` rows, and of searches all that they
+ * have read and written. */
 typedef struct proa_told {
     int32_t *ids;
     float *sums;

@@ -342,6 +342,16 @@ const proa_choice *proa_stage_choices(proa_model *m, const proa_choice *how, int
     return m->stage->there_choices;
 }
 
+/* In pieces: what is long is uploaded as weights are, by all cores, which a step in the middle of serving is not to wake. */
+static void upload_pairs(proa_model *m, const proa_edit *pairs, int64_t count)
+{
+    enum { PIECE = 1 << 16 };
+    for (int64_t at = 0, n; at < count; at += n) {
+        n = proa_min64(count - at, PIECE);
+        m->device->upload(m->device, m->stage->there_pairs + at, pairs + at, n * (int64_t)sizeof *pairs);
+    }
+}
+
 /* The last tokens are taken from what was chosen last before anything is chosen in its place. */
 proa_edits_there proa_stage_edits(proa_model *m, const proa_asked *asked)
 {
@@ -356,8 +366,7 @@ proa_edits_there proa_stage_edits(proa_model *m, const proa_asked *asked)
     if (m->device->host) return e;
     PROA_ASSERT(asked->pairs_count <= PROA_EDIT_PAIRS_MAX);
     m->device->upload(m->device, s->there_edits, asked->edits, n * (int64_t)sizeof *asked->edits);
-    m->device->upload(m->device, s->there_pairs, asked->pairs,
-                      asked->pairs_count * (int64_t)sizeof *asked->pairs);
+    upload_pairs(m, asked->pairs, asked->pairs_count);
     e.rows = s->there_edits, e.pairs = s->there_pairs;
     return e;
 }
