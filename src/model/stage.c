@@ -109,7 +109,7 @@ static proa_status make_harvests(proa_model *m, proa_err *err)
     proa_device *d = m->device;
     proa_stage *s = m->stage;
     bool rows = m->plan.bare_head && !d->host;
-    for (int i = 0; i < 2 && m->arch->kind == PROA_KIND_ENCODER; i++) {
+    for (int i = 0; i < 2 && m->arch->kind == PROA_KIND_ENCODER && proa_model_harvests(m); i++) {
         s->inputs[i] = d->host_alloc(d, 2 * 4 * input_floats(m));
         if (rows) s->rows[i] = d->host_alloc(d, 4 * rows_floats(m));
         if (!s->inputs[i] || (rows && !s->rows[i]))
