@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/grpc_v2.h"
 
+#include "base/alloc.h"
 #include "base/limits.h"
 #include <string.h>
 
@@ -84,6 +85,7 @@ static void no_message(proa_grpc_call *call)
 void proa_grpc_v2(proa_grpc_call *call, void *api)
 {
     const proa_rpc *rpc = find(call->path);
+    proa_reserve_recover();
     if (!rpc) {
         const char *text = proa_arena_printf(call->arena, "unknown method '%.*s'", (int)call->path.len,
                                              call->path.ptr);

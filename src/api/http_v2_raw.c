@@ -46,14 +46,15 @@ static void give_bytes(proa_tensor *t, proa_buffer *body, proa_str bytes)
 }
 
 /* One string: its length has to stand before it, which the body does not have. */
-static void give_string(proa_tensor *t, proa_str bytes)
+static proa_status give_string(proa_tensor *t, proa_str bytes, proa_err *err)
 {
     uint32_t len = (uint32_t)bytes.len;
     t->bytes = sizeof len + bytes.len;
-    t->buffer = proa_buffer_new(t->bytes);
+    PROA_TRY(proa_buffer_try(&t->buffer, t->bytes, err));
     memcpy(t->buffer->data, &len, sizeof len);
     if (bytes.len) memcpy(t->buffer->data + sizeof len, bytes.ptr, bytes.len);
     t->data = t->buffer->data;
+    return PROA_OK;
 }
 
 static proa_status fill(proa_infer *r, const Inference__ModelConfig *config, proa_buffer *body,
@@ -77,8 +78,7 @@ static proa_status fill(proa_infer *r, const Inference__ModelConfig *config, pro
                 err, INVALID,
                 "[request id: %s] For BYTE datatype raw input '%s', the model must have input shape [1]",
                 label(r), in->name);
-        give_string(t, bytes);
-        return PROA_OK;
+        return give_string(t, bytes, err);
     }
     give_bytes(t, body, bytes);
     int64_t size;

@@ -147,7 +147,7 @@ proa_status proa_contents_read(proa_tensor *t, proa_str contents, proa_buffer *b
     }
     size_t bytes = (size_t)proa_type_bytes(t->type);
     t->bytes = field == BYTESES ? c.count[field] * sizeof(uint32_t) + c.string_bytes : c.count[field] * bytes;
-    t->buffer = proa_buffer_new(t->bytes);
+    PROA_TRY(proa_buffer_try(&t->buffer, t->bytes, err));
     t->data = t->buffer->data;
     put_all(t->buffer->data, contents, field, bytes);
     return PROA_OK;

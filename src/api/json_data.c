@@ -202,7 +202,7 @@ proa_status proa_jread_data(proa_jread *j, proa_tensor *t, proa_err *err)
     /* Each element takes two characters of text or more, so a short text cannot ask for a large buffer. */
     if (elements - 1 > (j->end - j->at) / 2)
         return PROA_FAIL(err, INTERNAL, "Failed to parse 'data' field: shape does not match true shape");
-    t->buffer = proa_buffer_new((size_t)bytes);
+    PROA_TRY(proa_buffer_try(&t->buffer, (size_t)bytes, err));
     t->data = s.dst = t->buffer->data;
     t->bytes = (size_t)bytes;
     PROA_TRY(read_all(j, &s, read, err));

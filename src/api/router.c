@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/inside.h"
 
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "base/log.h"
 
@@ -43,6 +44,7 @@ void proa_route(proa_http_exchange *x, void *arg)
     PROA_LOG(VERBOSE, "HTTP request: %.*s %.*s", (int)x->method.len, x->method.ptr, (int)x->path.len,
              x->path.ptr);
     count(&proa_lane_here()->bytes_in, x->body_len);
+    proa_reserve_recover();
     if (dispatch(arg, x)) return;
     struct iovec iov = {(void *)(uintptr_t)body, sizeof body - 1};
     proa_http_respond(x, 404, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, NULL, NULL);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
 
+#include "base/limits.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,32 +16,165 @@ static PROA_COLD void die(size_t bytes)
     abort();
 }
 
-static void *checked(void *ptr, size_t bytes)
+/* ---- the reserve ---- */
+
+#define SLICES ((int)(PROA_RESERVE_BYTES / PROA_RESERVE_SLICE_BYTES))
+
+static struct {
+    pthread_mutex_t lock;
+    void *slice[SLICES]; /* mapped and never touched, so that they cost address space and no memory */
+    int held;            /* slices that are mapped: the first of the array */
+    bool open;
+    atomic_int missing; /* slices that were given up; read without the lock */
+} reserve = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Maps slices until the reserve is whole or the system refuses. */
+static void reserve_fill(void)
+{
+    while (reserve.held < SLICES) {
+        void *slice = mmap(NULL, (size_t)PROA_RESERVE_SLICE_BYTES, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (slice == MAP_FAILED) break;
+        reserve.slice[reserve.held++] = slice;
+    }
+    atomic_store_explicit(&reserve.missing, SLICES - reserve.held, memory_order_relaxed);
+}
+
+bool proa_reserve_give(void)
+{
+    pthread_mutex_lock(&reserve.lock);
+    bool given = reserve.open && reserve.held > 0;
+    if (given) {
+        munmap(reserve.slice[--reserve.held], (size_t)PROA_RESERVE_SLICE_BYTES);
+        atomic_fetch_add_explicit(&reserve.missing, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&reserve.lock);
+    return given;
+}
+
+bool proa_reserve_open(void)
+{
+    pthread_mutex_lock(&reserve.lock);
+    reserve.open = true;
+    reserve_fill();
+    bool whole = reserve.held == SLICES;
+    pthread_mutex_unlock(&reserve.lock);
+    return whole;
+}
+
+void proa_reserve_close(void)
+{
+    pthread_mutex_lock(&reserve.lock);
+    while (reserve.held > 0) munmap(reserve.slice[--reserve.held], (size_t)PROA_RESERVE_SLICE_BYTES);
+    reserve.open = false;
+    atomic_store_explicit(&reserve.missing, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&reserve.lock);
+}
+
+static PROA_COLD proa_status reserve_refill(proa_err *err)
+{
+    pthread_mutex_lock(&reserve.lock);
+    if (reserve.open) reserve_fill();
+    int missing = atomic_load_explicit(&reserve.missing, memory_order_relaxed);
+    pthread_mutex_unlock(&reserve.lock);
+    if (missing == 0) return PROA_OK;
+    return PROA_FAIL(
+        err, NO_MEMORY, "not enough memory: the system gives no more, %d of %d MiB kept in reserve are in use",
+        (int)(missing * (PROA_RESERVE_SLICE_BYTES / PROA_MIB)), (int)(PROA_RESERVE_BYTES / PROA_MIB));
+}
+
+proa_status proa_reserve_check(proa_err *err)
+{
+    if (PROA_LIKELY(atomic_load_explicit(&reserve.missing, memory_order_relaxed) == 0)) return PROA_OK;
+    return reserve_refill(err);
+}
+
+void proa_reserve_recover(void)
+{
+    if (PROA_UNLIKELY(proa_reserve_check(NULL) != PROA_OK)) return; /* the next request tries again */
+}
+
+/* ---- bookkeeping ---- */
+
+typedef struct allocation {
+    enum { MALLOC, CALLOC, REALLOC, ALIGNED } how;
+    void *ptr;
+    size_t count, bytes;
+} allocation;
+
+static void *attempt(const allocation *a)
+{
+    switch (a->how) {
+    case CALLOC: return calloc(a->count, a->bytes);
+    case REALLOC: return realloc(a->ptr, a->bytes);
+    case ALIGNED: return aligned_alloc(64, a->bytes);
+    case MALLOC: break;
+    }
+    return malloc(a->bytes);
+}
+
+/* After the system refused: gives up slices of the reserve until the allocation succeeds. */
+static PROA_COLD PROA_NO_INLINE void *from_reserve(allocation a)
+{
+    void *ptr = NULL;
+    while (!ptr && proa_reserve_give()) ptr = attempt(&a);
+    if (!ptr) die(a.bytes);
+    return ptr;
+}
+
+static void counted(void)
 {
     atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
-    if (PROA_UNLIKELY(!ptr)) die(bytes);
-    return ptr;
 }
 
 void *proa_malloc(size_t bytes)
 {
-    return checked(malloc(bytes ? bytes : 1), bytes);
+    counted();
+    void *ptr = malloc(bytes ? bytes : 1);
+    return PROA_LIKELY(ptr) ? ptr : from_reserve((allocation){MALLOC, .bytes = bytes ? bytes : 1});
 }
 
 void *proa_calloc(size_t count, size_t bytes)
 {
-    return checked(calloc(count ? count : 1, bytes ? bytes : 1), bytes);
+    counted();
+    allocation a = {CALLOC, .count = count ? count : 1, .bytes = bytes ? bytes : 1};
+    void *ptr = calloc(a.count, a.bytes);
+    return PROA_LIKELY(ptr) ? ptr : from_reserve(a);
 }
 
 void *proa_realloc(void *ptr, size_t bytes)
 {
-    return checked(realloc(ptr, bytes ? bytes : 1), bytes);
+    counted();
+    void *moved = realloc(ptr, bytes ? bytes : 1);
+    return PROA_LIKELY(moved) ? moved
+                              : from_reserve((allocation){REALLOC, .ptr = ptr, .bytes = bytes ? bytes : 1});
+}
+
+void *proa_malloc_aligned_try(size_t bytes)
+{
+    counted();
+    if (PROA_UNLIKELY(bytes > SIZE_MAX / 2)) return NULL;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64 + (bytes ? 0 : 64));
 }
 
 void *proa_malloc_aligned(size_t bytes)
 {
     if (PROA_UNLIKELY(bytes > SIZE_MAX / 2)) die(bytes);
-    return checked(aligned_alloc(64, (bytes + 63) / 64 * 64 + (bytes ? 0 : 64)), bytes);
+    size_t rounded = (bytes + 63) / 64 * 64 + (bytes ? 0 : 64);
+    void *ptr = proa_malloc_aligned_try(bytes);
+    return PROA_LIKELY(ptr) ? ptr : from_reserve((allocation){ALIGNED, .bytes = rounded});
+}
+
+void *proa_malloc_try(size_t bytes)
+{
+    counted();
+    return malloc(bytes ? bytes : 1);
+}
+
+void *proa_realloc_try(void *ptr, size_t bytes)
+{
+    counted();
+    return realloc(ptr, bytes ? bytes : 1);
 }
 
 char *proa_strdup(const char *s)

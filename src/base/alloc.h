@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * alloc.h - memory from the system, in two kinds.
- * Bookkeeping (proa_malloc and kin): small; running out aborts with a message, since Linux overcommits and no
- *   test of it would be honest. Every product that feeds a size is checked before.
+ * Bookkeeping (proa_malloc and kin): small; never NULL. When the system refuses, a slice of the reserve is given back
+ *   to it and the call is made again; without a reserve, or when it is used up, the process ends with a message.
+ *   Every product that feeds a size is checked before. proa_malloc_try is for sizes that a request chooses.
  * Budgeted (proa_pages_alloc): weights, keys and values, activations. May fail; returns NULL and the caller
  *   refuses with the sum. Counted, so that a test can see that the decode loop allocates nothing. */
 #ifndef PROA_BASE_ALLOC_H
 #define PROA_BASE_ALLOC_H
 
-#include "base/compiler.h"
+#include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +18,20 @@ void *proa_calloc(size_t count, size_t bytes); /* zeroed; overflow aborts */
 void *proa_realloc(void *ptr, size_t bytes);
 char *proa_strdup(const char *s);
 void *proa_malloc_aligned(size_t bytes); /* to 64 bytes, a cache line; not zeroed; released with free */
+
+/* NULL if the system refuses; the reserve is left alone. */
+void *proa_malloc_try(size_t bytes);
+void *proa_realloc_try(void *ptr, size_t bytes);
+void *proa_malloc_aligned_try(size_t bytes);
+
+/* The reserve: PROA_RESERVE_BYTES of address space, mapped and untouched, that a server holds so that running out of
+ * memory costs requests and not the process. Whoever accepts work asks proa_reserve_check first: while part of the
+ * reserve is in use it tries to map that part again, and otherwise refuses the work with NO_MEMORY. Any thread. */
+bool proa_reserve_open(void); /* false: the system gave only a part of it, or nothing; the rest works all the same */
+void proa_reserve_close(void);
+bool proa_reserve_give(void); /* a slice, to the system; false: none is left. For what replaces malloc (cli/malloc.c) */
+PROA_MUST_CHECK proa_status proa_reserve_check(proa_err *err);
+void proa_reserve_recover(void); /* the same for what is never refused: with every request of a protocol */
 
 /* Zeroed memory straight from the kernel, aligned to 2 MiB when bytes reach that (so that huge pages fit) and
  * to a page otherwise. bytes > 0. NULL if there is none. Release with the same byte count. */

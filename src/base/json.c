@@ -106,6 +106,14 @@ static proa_status report(const char *what, struct json_tokener *tok, enum json_
     return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: %s", what, at, why);
 }
 
+/* json-c tells a tree for which there was no memory as it tells the text `null`. */
+static bool is_null(proa_str text)
+{
+    size_t from = 0;
+    while (from < text.len && strchr(" \t\r\n", text.ptr[from])) from++;
+    return text.len - from >= 4 && memcmp(text.ptr + from, "null", 4) == 0;
+}
+
 proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err)
 {
     *out = NULL;
@@ -113,7 +121,7 @@ proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, pr
     if (text.len == 0) return PROA_FAIL(err, CORRUPT, "%s: not JSON: it is empty", what);
     PROA_TRY(scan(text, what, err));
     struct json_tokener *tok = json_tokener_new_ex(PROA_JSON_DEPTH_MAX);
-    PROA_ASSERT(tok);
+    if (!tok) return PROA_FAIL(err, NO_MEMORY, "%s: not enough memory to read it", what);
     json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
     *out = json_tokener_parse_ex(tok, text.ptr, (int)text.len);
     enum json_tokener_error code = json_tokener_get_error(tok);
@@ -124,6 +132,8 @@ proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, pr
     }
     proa_status status = PROA_OK;
     if (code != json_tokener_success) status = report(what, tok, code, at_end, text.len, err);
+    else if (!*out && !is_null(text))
+        status = PROA_FAIL(err, NO_MEMORY, "%s: not enough memory to read it", what);
     json_tokener_free(tok);
     if (status == PROA_OK) return PROA_OK;
     json_object_put(*out);

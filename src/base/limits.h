@@ -12,6 +12,10 @@
 #define PROA_MIB ((int64_t)1 << 20)
 #define PROA_GIB ((int64_t)1 << 30)
 
+/* memory */
+#define PROA_RESERVE_BYTES        (64 * PROA_MIB)  /* of address space, given up in slices when the system refuses memory */
+#define PROA_RESERVE_SLICE_BYTES  (4 * PROA_MIB)   /* above any allocation of bookkeeping that no request chooses */
+
 /* files */
 #define PROA_PATH_MAX             4096             /* Linux' own */
 #define PROA_CONFIG_BYTES_MAX     (4 * PROA_MIB)   /* config.json: the largest seen (id2label of 21k classes) has 1.2 MB */

@@ -40,6 +40,9 @@ uint64_t proa_str_hash(proa_str s)
     return h ^ h >> 32;
 }
 
+/* Beyond this a buffer that the system refuses counts as full, as one that reached its maximum. */
+#define BIG_BYTES ((size_t)1 << 20)
+
 void proa_buf_init(proa_buf *buf, size_t bytes_max)
 {
     *buf = (proa_buf){.bytes_max = bytes_max};
@@ -69,7 +72,12 @@ bool proa_buf_reserve(proa_buf *buf, size_t more)
     if (need <= buf->cap) return true;
     size_t cap = buf->cap ? buf->cap : 64;
     while (cap < need) cap *= 2;
-    buf->ptr = proa_realloc(buf->ptr, cap);
+    char *grown = cap > BIG_BYTES ? proa_realloc_try(buf->ptr, cap) : proa_realloc(buf->ptr, cap);
+    if (!grown) {
+        buf->full = true;
+        return false;
+    }
+    buf->ptr = grown;
     buf->cap = cap;
     buf->ptr[buf->len] = '\0';
     return true;

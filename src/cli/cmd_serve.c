@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * cmd_serve.c - `proa serve`: models up, ports open, until a signal; then a clean drain. */
+#include "base/alloc.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/serve_options.h"
@@ -189,6 +191,9 @@ static int serve_command(const proa_command *self, int argc, char **argv)
     if (proa_serve_plan_make(&plan, &o, &err) != PROA_OK) {
         exit_status = proa_say(PROA_EXIT_USAGE, "%s", err.text);
     } else {
+        if (!proa_reserve_open())
+            PROA_LOG(WARNING, "the system gives less memory than the %d MiB that are kept in reserve",
+                     (int)(PROA_RESERVE_BYTES / PROA_MIB));
         signals_block(&set);
         signals_watch(&set);
         exit_status = serve(&plan, &o, &err);

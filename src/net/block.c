@@ -19,7 +19,10 @@ typedef struct block_head {
     int class;
     size_t counted; /* of them */
 } block_head;
-#define HEAD_BYTES ((size_t)64)
+#define HEAD_BYTES  ((size_t)64)
+
+/* From this size on a block is a message, which can be refused; below, the reserve serves (base/alloc.h). */
+#define LARGE_BYTES ((size_t)1 << 20)
 
 struct proa_block_pool {
     block_head *free[CLASSES];
@@ -63,7 +66,8 @@ static size_t class_bytes(int class)
 static void *block_new(size_t bytes, int class)
 {
     size_t size = class == NO_CLASS ? (bytes + HEAD_BYTES - 1) / HEAD_BYTES * HEAD_BYTES : class_bytes(class);
-    block_head *head = aligned_alloc(HEAD_BYTES, HEAD_BYTES + size);
+    block_head *head = size < LARGE_BYTES ? proa_malloc_aligned(HEAD_BYTES + size)
+                                          : proa_malloc_aligned_try(HEAD_BYTES + size);
     if (!head) return NULL;
     *head = (block_head){.bytes = size, .class = class};
     return (char *)head + HEAD_BYTES;

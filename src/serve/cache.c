@@ -330,7 +330,7 @@ proa_cache *proa_cache_new(int64_t bytes_max)
     c->table_size = 1024;
     c->table = proa_calloc((size_t)c->table_size, sizeof(entry *));
     PROA_ASSERT(getrandom(c->secret, sizeof c->secret, 0) == sizeof c->secret);
-    proa_alarm_open(&c->alarm, expire, c);
+    PROA_ASSERT(proa_alarm_open(&c->alarm, expire, c, NULL) == PROA_OK); /* when the server starts, once */
     return c;
 }
 

@@ -409,6 +409,7 @@ proa_status proa_server_load(proa_server *server, const char *name, const char *
 {
     PROA_TRY(check_control(server, err));
     PROA_TRY(check_name(name, err));
+    PROA_TRY(proa_reserve_check(err));
     return load_named(server, name, config_json, files, files_count, err);
 }
 

@@ -205,6 +205,7 @@ proa_status proa_server_transaction(proa_server *server, const char *name, int64
 proa_status proa_server_infer(proa_server *server, proa_infer *r, proa_err *err)
 {
     if (!r->times.received) r->times.received = proa_clock_ns();
+    PROA_TRY(proa_reserve_check(err));
     PROA_TRY(proa_server_find(server, r->model_name, r->model_version, &r->model, err));
     proa_infer_hold(r); /* it may be over, and the sink's hold gone, before enqueue returns */
     proa_status status = proa_infer_check(r->model, r, err);

@@ -60,18 +60,39 @@ static proa_recycle_kind kind_for(size_t bytes)
     return PROA_RECYCLE_COUNT;
 }
 
-proa_buffer *proa_buffer_new(size_t bytes)
+static proa_buffer *buffer_init(proa_buffer *b, proa_recycle_kind kind, size_t bytes)
 {
-    proa_recycle_kind kind = kind_for(bytes);
-    PROA_ASSERT(bytes <= SIZE_MAX / 2);
-    proa_buffer *b = kind < PROA_RECYCLE_COUNT ? proa_recycle_take(kind)
-                                               : proa_malloc_aligned(HEAD_BYTES + bytes);
     b->data = (char *)b + HEAD_BYTES;
     b->bytes = bytes;
     b->free_data = NULL;
     b->arg = (void *)(uintptr_t)kind; /* the way back, whatever becomes of `bytes` */
     atomic_init(&b->refs, 1);
     return b;
+}
+
+proa_buffer *proa_buffer_new(size_t bytes)
+{
+    proa_recycle_kind kind = kind_for(bytes);
+    PROA_ASSERT(bytes <= SIZE_MAX / 2);
+    return buffer_init(kind < PROA_RECYCLE_COUNT ? proa_recycle_take(kind)
+                                                 : proa_malloc_aligned(HEAD_BYTES + bytes),
+                       kind, bytes);
+}
+
+/* From this size on, running out of memory is the request's failure; below, the reserve serves (base/alloc.h). */
+#define LARGE_BYTES ((size_t)1 << 20)
+
+proa_status proa_buffer_try(proa_buffer **out, size_t bytes, proa_err *err)
+{
+    *out = NULL;
+    if (bytes < LARGE_BYTES) {
+        *out = proa_buffer_new(bytes);
+        return PROA_OK;
+    }
+    proa_buffer *b = bytes <= SIZE_MAX / 2 ? proa_malloc_aligned_try(HEAD_BYTES + bytes) : NULL;
+    if (!b) return PROA_FAIL(err, NO_MEMORY, "not enough memory for a tensor of %zu bytes", bytes);
+    *out = buffer_init(b, PROA_RECYCLE_COUNT, bytes);
+    return PROA_OK;
 }
 
 proa_buffer *proa_buffer_wrap(void *data, size_t bytes, void (*free_data)(void *arg), void *arg)

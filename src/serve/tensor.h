@@ -50,6 +50,8 @@ typedef struct proa_buffer {
 } proa_buffer;
 
 proa_buffer *proa_buffer_new(size_t bytes); /* not zeroed, data aligned to 64 bytes; never NULL */
+/* The same for a size that a request chooses: NO_MEMORY, and *out NULL, when the system refuses a large one. */
+PROA_MUST_CHECK proa_status proa_buffer_try(proa_buffer **out, size_t bytes, proa_err *err);
 /* Bytes that somebody else owns; free_data(arg) when the last holder has let go. */
 proa_buffer *proa_buffer_wrap(void *data, size_t bytes, void (*free_data)(void *arg), void *arg);
 proa_buffer *proa_buffer_hold(proa_buffer *buffer); /* NULL is fine */

@@ -5,12 +5,13 @@
 #include "base/compiler.h"
 #include <pthread.h>
 #include <stdbool.h>
+#include <string.h>
 #include <time.h>
 
 /* A server has a few hundred alarms at most (one for a model), so the next one is found by looking at all. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake, rest; /* an earlier time was set; fire has returned */
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool started;
 static proa_alarm *alarms, *running;
 static int64_t asleep_until = PROA_ALARM_NEVER;
 
@@ -59,31 +60,43 @@ static void *keep_time(void *arg)
     return NULL;
 }
 
-/* The thread lives as long as the process: models come and go. */
-static void start(void)
+/* The thread lives as long as the process: models come and go. Lock held. */
+static proa_status start(proa_err *err)
 {
     pthread_condattr_t attr;
     pthread_t thread;
+    if (started) return PROA_OK;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&wake, &attr);
     pthread_cond_init(&rest, NULL);
     pthread_condattr_destroy(&attr);
-    PROA_ASSERT(pthread_create(&thread, NULL, keep_time, NULL) == 0);
+    int failed = pthread_create(&thread, NULL, keep_time, NULL);
+    if (failed) {
+        pthread_cond_destroy(&wake);
+        pthread_cond_destroy(&rest);
+        return PROA_FAIL(err, NO_MEMORY, "cannot start the thread that keeps time: %s", strerror(failed));
+    }
+    started = true;
     pthread_setname_np(thread, "proa-time");
     pthread_detach(thread);
+    return PROA_OK;
 }
 
-void proa_alarm_open(proa_alarm *alarm, int64_t (*fire)(void *arg, int64_t now_ns), void *arg)
+proa_status proa_alarm_open(proa_alarm *alarm, int64_t (*fire)(void *arg, int64_t now_ns), void *arg,
+                            proa_err *err)
 {
-    pthread_once(&once, start);
-    alarm->fire = fire;
-    alarm->arg = arg;
-    atomic_store(&alarm->at_ns, PROA_ALARM_NEVER);
     pthread_mutex_lock(&lock);
-    alarm->next = alarms;
-    alarms = alarm;
+    proa_status status = start(err);
+    if (status == PROA_OK) {
+        alarm->fire = fire;
+        alarm->arg = arg;
+        atomic_store(&alarm->at_ns, PROA_ALARM_NEVER);
+        alarm->next = alarms;
+        alarms = alarm;
+    }
     pthread_mutex_unlock(&lock);
+    return status;
 }
 
 void proa_alarm_close(proa_alarm *alarm)

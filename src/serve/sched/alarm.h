@@ -5,6 +5,7 @@
 #ifndef PROA_SERVE_SCHED_ALARM_H
 #define PROA_SERVE_SCHED_ALARM_H
 
+#include "base/status.h"
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -18,7 +19,9 @@ typedef struct proa_alarm {
     struct proa_alarm *next;
 } proa_alarm;
 
-void proa_alarm_open(proa_alarm *alarm, int64_t (*fire)(void *arg, int64_t now_ns), void *arg);
+/* NO_MEMORY if the thread that keeps time, which the first alarm starts, cannot be made; the next one tries again. */
+PROA_MUST_CHECK proa_status proa_alarm_open(proa_alarm *alarm, int64_t (*fire)(void *arg, int64_t now_ns),
+                                            void *arg, proa_err *err);
 /* fire is not running any more, and will not. A alarm that was never opened (zeroed) is fine. */
 void proa_alarm_close(proa_alarm *alarm);
 /* It fires at at_ns or before. One atomic read if it would anyway. */

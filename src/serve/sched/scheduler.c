@@ -81,8 +81,8 @@ proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err
                                        INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING
                                    ? model->config->dynamic_batching
                                    : NULL);
-    proa_alarm_open(&s->alarm, expire, s);
-    proa_status status = s->kind->open(s, err);
+    proa_status status = proa_alarm_open(&s->alarm, expire, s, err);
+    if (status == PROA_OK) status = s->kind->open(s, err);
     if (status == PROA_OK) *out = s;
     else proa_scheduler_free(s);
     return status;

@@ -125,7 +125,7 @@ static proa_status open_state(const proa_sequences *q, proa_kept_state *s,
         initial->state_data_case == INFERENCE__MODEL_SEQUENCE_BATCHING__INITIAL_STATE__STATE_DATA_DATA_FILE)
         return read_first(q, initial->data_file, &s->first, err);
     if (s->first.bytes == 0) return PROA_OK;
-    s->first.buffer = proa_buffer_new(s->first.bytes);
+    PROA_TRY(proa_buffer_try(&s->first.buffer, s->first.bytes, err));
     s->first.data = s->first.buffer->data;
     memset(s->first.buffer->data, 0, s->first.bytes);
     return PROA_OK;
