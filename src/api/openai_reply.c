@@ -65,7 +65,7 @@ static void take_sequence(proa_oai_prompt *p, const proa_reply *reply, int64_t r
 static void take_texts(proa_oai_prompt *p, const proa_reply *reply)
 {
     const proa_tensor *texts = proa_reply_output(reply, "text_output");
-    int64_t count = texts ? proa_shape_elements(texts->shape, texts->rank) : 0;
+    int64_t count = texts && texts->type == PROA_TYPE_BYTES ? proa_shape_elements(texts->shape, texts->rank) : 0;
     cursor text = cursor_of(reply, "text_output"), reason = cursor_of(reply, "finish_reason");
     for (int64_t i = 0; i < count && p->job->x; i++) {
         proa_str said = next_of(&text);

@@ -54,6 +54,19 @@ static proa_status parameter_number(int64_t *value, const Inference__ModelConfig
     return PROA_OK;
 }
 
+/* The model's parameter `strict_outputs`, or else --backend-config python,strict-outputs. */
+static proa_status read_strict_outputs(bool *strict, const Inference__ModelConfig *c,
+                                       const proa_server *server, proa_err *err)
+{
+    const char *own = config_parameter(c, "strict_outputs");
+    const char *text = own ? own : proa_backend_setting(server, "python", "strict-outputs");
+    *strict = text && strcmp(text, "true") == 0;
+    if (!text || *strict || strcmp(text, "false") == 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "%s must be true or false, got '%s'",
+                     own ? "parameter 'strict_outputs'" : "backend configuration 'strict-outputs' of python",
+                     text);
+}
+
 /* Taken, since configurations have them; what they would change does not exist here. */
 static proa_status check_ignored(const Inference__ModelConfig *c, const proa_server *server, proa_err *err)
 {
@@ -193,6 +206,7 @@ static proa_status model_parts(proa_pymodel *m, proa_err *err)
         return PROA_FAIL(err, LIMIT, "the configuration is too large");
     }
     m->config_json = json.ptr;
+    PROA_TRY(read_strict_outputs(&m->strict_outputs, m->config, m->server, err));
     return read_settings(&m->settings, m->config, proa_model_path(m->model), m->server, err);
 }
 

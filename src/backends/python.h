@@ -31,6 +31,8 @@ typedef struct proa_pymodel {
     char *file;        /* model.py */
     char *config_json; /* as models see it */
     bool decoupled, iterative;
+    bool strict_outputs; /* outputs must agree with the configuration */
+    atomic_bool warned;  /* of one that does not */
     proa_pyfamilies *families;
     pthread_mutex_t lock; /* of the list */
     proa_pyinstance *instances;
@@ -76,9 +78,10 @@ PROA_MUST_CHECK proa_status proa_pywire_params(const proa_json *object,
                                                proa_arena *arena, proa_err *err);
 /* {"error","code"} of a head; true if there was one. */
 bool proa_pywire_error(const proa_json *head, proa_err *err);
-/* The reply that a RESPONSE is: outputs checked against the configuration (what is wrong becomes the reply's error). INVALID
- * if it breaks the protocol. */
-PROA_MUST_CHECK proa_status proa_pywire_reply(proa_reply **out, proa_pywire *w, const proa_pymodel *model,
+/* The reply that a RESPONSE is. Outputs have the type and shape that the model gave them; those that the configuration
+ * lacks are dropped. With model->strict_outputs a disagreement with the configuration is the reply's error. INVALID if
+ * the message breaks the protocol. */
+PROA_MUST_CHECK proa_status proa_pywire_reply(proa_reply **out, proa_pywire *w, proa_pymodel *model,
                                               const proa_infer *r, proa_err *err);
 
 /* ---- python_instance.c, python_talk.c, python_life.c ---- */

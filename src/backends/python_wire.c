@@ -4,6 +4,7 @@
 #include "backends/python.h"
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include <math.h>
 #include <string.h>
 
@@ -347,6 +348,7 @@ static bool fits(const proa_tensor *t, const Inference__ModelOutput *out, bool b
     return true;
 }
 
+/* Does an output agree with the configuration? out: the output of this name there; NULL if there is none. */
 static proa_status check_output(const proa_tensor *t, const Inference__ModelOutput *out, proa_str name,
                                 const proa_pymodel *m, proa_err *err)
 {
@@ -369,6 +371,20 @@ static proa_status check_output(const proa_tensor *t, const Inference__ModelOutp
                      batched ? " behind the batch" : "");
 }
 
+/* An output that disagrees with the configuration fails the request of a strict model. Else it passes as the model made
+ * it (without a name in the configuration it is dropped), and the first one is logged. */
+static proa_status judge_output(const proa_tensor *t, const Inference__ModelOutput *out, proa_str name,
+                                proa_pymodel *m, proa_err *err)
+{
+    proa_err found = {.status = PROA_OK};
+    if (m->strict_outputs) return check_output(t, out, name, m, err);
+    if (atomic_load_explicit(&m->warned, memory_order_relaxed)) return PROA_OK;
+    if (check_output(t, out, name, m, &found) == PROA_OK || atomic_exchange(&m->warned, true)) return PROA_OK;
+    PROA_LOG(WARNING, "%s; it is %s. More outputs of this model that disagree are not logged", found.text,
+             out ? "passed on as the model made it" : "dropped");
+    return PROA_OK;
+}
+
 static proa_param *add_param(void *reply, proa_str name)
 {
     proa_reply *r = reply;
@@ -378,23 +394,26 @@ static proa_param *add_param(void *reply, proa_str name)
     return proa_reply_add_param(r, text);
 }
 
-static proa_status take_output(proa_reply *reply, proa_pywire *w, uint32_t index, const proa_pymodel *m,
+/* The number of strings is checked always: what reads a tensor goes by its shape. */
+static proa_status check_strings(const proa_tensor *t, proa_str name, const proa_pymodel *m, proa_err *err)
+{
+    int64_t found, want = proa_shape_elements(t->shape, t->rank);
+    if (t->type != PROA_TYPE_BYTES || proa_tensor_strings_fit(t, want, &found)) return PROA_OK;
+    return PROA_FAIL(err, INTERNAL, "output '%.*s' of Python model '%s' has %lld strings, its shape says %lld",
+                     (int)(name.len > 100 ? 100 : name.len), name.ptr, m->config->name, (long long)found,
+                     (long long)want);
+}
+
+static proa_status take_output(proa_reply *reply, proa_pywire *w, uint32_t index, proa_pymodel *m,
                                const proa_infer *r, proa_err *broken)
 {
     proa_tensor t = {0};
     proa_str name;
-    int64_t found;
     PROA_TRY(proa_pywire_tensor(&t, &name, w, index, broken));
     const Inference__ModelOutput *out = find_output(m->config, name);
-    proa_status status = check_output(&t, out, name, m, &reply->error);
-    if (status == PROA_OK && t.type == PROA_TYPE_BYTES &&
-        !proa_tensor_strings_fit(&t, proa_shape_elements(t.shape, t.rank), &found))
-        status = PROA_FAIL(&reply->error, INTERNAL,
-                           "output '%s' of Python model '%s' has %lld strings, its shape says "
-                           "%lld",
-                           out->name, m->config->name, (long long)found,
-                           (long long)proa_shape_elements(t.shape, t.rank));
-    if (status == PROA_OK && proa_infer_wants(r, out->name)) {
+    proa_status status = judge_output(&t, out, name, m, &reply->error);
+    if (status == PROA_OK) status = check_strings(&t, name, m, &reply->error);
+    if (status == PROA_OK && out && proa_infer_wants(r, out->name)) {
         proa_tensor *to = proa_reply_add(reply, out->name);
         t.name = to->name;
         *to = t;
@@ -404,8 +423,8 @@ static proa_status take_output(proa_reply *reply, proa_pywire *w, uint32_t index
     return PROA_OK;
 }
 
-proa_status proa_pywire_reply(proa_reply **out, proa_pywire *w, const proa_pymodel *model,
-                              const proa_infer *r, proa_err *err)
+proa_status proa_pywire_reply(proa_reply **out, proa_pywire *w, proa_pymodel *model, const proa_infer *r,
+                              proa_err *err)
 {
     proa_json *head = NULL;
     PROA_TRY(proa_pywire_head(&head, w, err));

@@ -468,7 +468,7 @@ def faults(tmp_path_factory):
     for name, config in FAULT_CONFIG.items():
         write_model(folder, name, FAULTS, IO + config)
     for name, (body, _) in WRONG.items():
-        write_model(folder, name, execute_only(body + "\n"))
+        write_model(folder, name, execute_only(body + "\n"), IO + 'parameters { key: "strict_outputs" value { string_value: "true" } }')
     write_model(folder, "sound", *GOOD["double"])
     write_model(folder, "caller", execute_only("""
         inner = pb_utils.InferenceRequest(model_name="segfault", requested_output_names=["OUT"], inputs=request.inputs()).exec()

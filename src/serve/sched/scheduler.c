@@ -240,13 +240,22 @@ proa_status proa_scheduler_enqueue(proa_scheduler *s, proa_infer *r, proa_err *e
 
 /* ---- out ---- */
 
+/* Is the shape one that the reshape of this output starts from? */
+static bool can_reshape(const proa_tensor *t, const proa_io *io, bool batched)
+{
+    if (t->rank != io->inner_rank) return false;
+    for (int32_t i = batched; i < io->inner_rank; i++)
+        if (io->inner[i] != -1 && io->inner[i] != t->shape[i]) return false;
+    return true;
+}
+
 /* From the shape that the backend gave to the one on the wire: dimensions that are open there take, in order, what is
- * open in the backend's. */
+ * open in the backend's. Any other shape is the backend's own choice and stays. */
 static void reshape(proa_tensor *t, const proa_io *io, bool batched)
 {
     int64_t shape[PROA_COUNT(t->shape)];
     int32_t from = batched;
-    if (t->rank != io->inner_rank) return; /* the backend already speaks the wire's shape, or errs */
+    if (!can_reshape(t, io, batched)) return;
     if (batched) shape[0] = t->shape[0];
     for (int32_t i = batched; i < io->rank; i++) {
         shape[i] = io->shape[i];
