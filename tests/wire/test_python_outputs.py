@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outputs of a Python model: what becomes of those that its configuration does not describe."""
+"""Outputs of a Python model: which ones it is asked for, and what becomes of those that its configuration does not describe."""
 import json
 import os
 
@@ -38,6 +38,36 @@ class TritonPythonModel:
             sender.send(answer)
             sender.send(answer, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 '''
+NAMES = '''
+class TritonPythonModel:
+
+    def execute(self, requests):
+        return [self.answer(one) for one in requests]
+
+    def answer(self, request):
+        names = request.requested_output_names()
+        assert isinstance(names, set)
+        text = np.array([" ".join(sorted(names)).encode()], dtype=np.object_)
+        return pb_utils.InferenceResponse([pb_utils.Tensor("FIRST", text), pb_utils.Tensor("SECOND", text)])
+'''
+CALLER = '''
+class TritonPythonModel:
+
+    def execute(self, requests):
+        answers = []
+        for one in requests:
+            wanted = ["FIRST"] if value(one)[0] else []
+            inner = pb_utils.InferenceRequest(model_name="names", requested_output_names=wanted, inputs=one.inputs())
+            assert inner.requested_output_names() == set(wanted)
+            answers.append(inner.exec())
+            if wanted:
+                assert [t.name() for t in answers[-1].output_tensors()] == wanted
+        return answers
+'''
+TEXTS = """
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } ]
+output [ { name: "FIRST" data_type: TYPE_STRING dims: [ 1 ] }, { name: "SECOND" data_type: TYPE_STRING dims: [ 1 ] } ]
+"""
 STRICT = 'parameters { key: "strict_outputs" value { string_value: "%s" } }'
 BATCHED = """
 max_batch_size: 4
@@ -50,6 +80,9 @@ MODELS = {
     "odd_stream": (ODD, IO + "model_transaction_policy { decoupled: true }"),
     "odd_cached": (ODD, IO + "response_cache { enable: true }"),
     "odd_batched": (ODD, BATCHED),
+    "names": (NAMES, TEXTS),
+    "names_caller": (CALLER, TEXTS),
+    "names_sequence": (NAMES, TEXTS + "sequence_batching { }"),
 }
 CONFIGS = {
     "native": ENSEMBLE["native"],
@@ -207,3 +240,40 @@ def test_strict_for_all_models(folder):
         assert out_of(ask(running, "odd_lenient", [1])) == [1.5, 2.5, 3.5]
         answer = requests.post(running.url("/v2/repository/models/odd_wrong/load"), timeout=20)
         assert answer.status_code == 400 and "parameter 'strict_outputs' must be true or false, got 'maybe'" in answer.json()["error"]
+
+
+# ---- requested_output_names ----
+
+
+def test_no_names_mean_all(server):
+    assert out_of(ask(server, "names"), "FIRST") == ["FIRST SECOND"]
+    assert [one["name"] for one in outputs_of(ask(server, "names"))] == ["FIRST", "SECOND"]
+
+
+def test_names_are_those_of_the_client(server):
+    (output, ) = outputs_of(ask(server, "names", outputs=[{"name": "SECOND"}]))
+    assert output["name"] == "SECOND" and output["data"] == ["SECOND"]
+
+
+def test_names_over_generate(server):
+    answer = requests.post(server.url("/v2/models/names/generate"), json={"IN": [1]}, timeout=20).json()
+    assert answer["FIRST"] == answer["SECOND"] == "FIRST SECOND"
+
+
+def test_names_over_grpc(server):
+    with grpc.InferenceServerClient(server.grpc) as client:
+        tensor = grpc.InferInput("IN", [1], "INT32")
+        tensor.set_data_from_numpy(np.array([1], np.int32))
+        assert client.infer("names", [tensor]).as_numpy("SECOND").tolist() == [b"FIRST SECOND"]
+        named = client.infer("names", [tensor], outputs=[grpc.InferRequestedOutput("FIRST")])
+        assert named.as_numpy("FIRST").tolist() == [b"FIRST"] and named.as_numpy("SECOND") is None
+
+
+def test_names_of_a_sequence(server):
+    parameters = {"sequence_id": 5, "sequence_start": True, "sequence_end": True}
+    assert out_of(ask(server, "names_sequence", parameters=parameters), "FIRST") == ["FIRST SECOND"]
+
+
+def test_names_of_a_call_from_a_model(server):
+    assert out_of(ask(server, "names_caller", [0]), "FIRST") == ["FIRST SECOND"]
+    assert out_of(ask(server, "names_caller", [1]), "FIRST") == ["FIRST"]

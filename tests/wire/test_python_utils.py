@@ -219,7 +219,7 @@ def test_dlpack_of_a_gpu_goes_through_its_library(monkeypatch):
 def test_what_a_request_is_made_of(channel):
     one = pb.InferenceRequest("id", 3, [pb.Tensor("A", np.zeros(1))], ["B"], "m", 2, 1, 50, parameters={"k": True})
     assert (one.request_id(), one.correlation_id(), one.requested_output_names(), one.model_name(), one.model_version(), one.flags(),
-            one.timeout(), one.parameters()) == ("id", 3, ["B"], "m", 2, 1, 50, '{"k": true}')
+            one.timeout(), one.parameters()) == ("id", 3, {"B"}, "m", 2, 1, 50, '{"k": true}')
     one.set_flags(2)
     one.exec()
     head = channel.said[0][1]

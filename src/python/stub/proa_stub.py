@@ -103,7 +103,9 @@ class Stub:
         import triton_python_backend_utils as pb
         path, args = head["model_file"], head["args"]
         self.pb, self.name, self.decoupled = pb, head["name"], head["decoupled"]
-        pb._attach(self.channel, os.path.dirname(path), self.decoupled, args.get("model_name", ""), args.get("model_version", -1))
+        outputs = [one["name"] for one in json.loads(args["model_config"]).get("output", ())]
+        pb._attach(self.channel, os.path.dirname(path), self.decoupled, args.get("model_name", ""), args.get("model_version", -1),
+                   outputs)
         kind = self.load_class(path)
         if head["mode"] == "complete":
             return {"config": pb._auto_complete(kind, args["model_config"])}

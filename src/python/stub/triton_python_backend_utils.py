@@ -30,13 +30,14 @@ _channel = None
 _model_dir = ""
 _decoupled = False
 _model_name, _model_version = "", -1
+_output_names = frozenset()  # of the configuration
 
 
-def _attach(channel, model_dir="", decoupled=False, model_name="", model_version=-1):
+def _attach(channel, model_dir="", decoupled=False, model_name="", model_version=-1, output_names=()):
     """Called once by the process that runs the model, before model.py is imported."""
-    global _channel, _model_dir, _decoupled, _model_name, _model_version
+    global _channel, _model_dir, _decoupled, _model_name, _model_version, _output_names
     _channel, _model_dir, _decoupled = channel, model_dir, decoupled
-    _model_name, _model_version = model_name, int(model_version)
+    _model_name, _model_version, _output_names = model_name, int(model_version), frozenset(output_names)
 
 
 def _server():
@@ -160,7 +161,10 @@ class InferenceRequest:
         return self._inputs
 
     def requested_output_names(self):
-        return list(self._outputs)
+        """A set of names. A request that came without any wants all outputs of the model, so these are its names."""
+        if not self._outputs and self._number:
+            return set(_output_names)
+        return set(self._outputs)
 
     def model_name(self):
         return _model_name if self._model is None else self._model
