@@ -55,6 +55,7 @@
 #define PROA_HEAD_DIM_MAX         1024
 #define PROA_CONTEXT_MAX          (1 << 24)        /* tokens of one sequence */
 #define PROA_BUCKETS_MAX          4096             /* relative position buckets */
+#define PROA_TOKEN_TYPES_MAX      1024             /* segments of an encoder's input; BERT has 2 */
 #define PROA_LABELS_MAX           (1 << 20)        /* outputs of a classification head */
 
 /* engine */

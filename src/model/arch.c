@@ -2,6 +2,7 @@
 #include "model/arch.h"
 
 #include "base/checked.h"
+#include "base/limits.h"
 #include <math.h>
 #include <string.h>
 
@@ -88,6 +89,75 @@ proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_
     return unknown(type, err);
 }
 
+/* The range of every size, whether a key gave it or it was derived: the rows' keys bound what is read, and this what
+ * the rest of the program relies on. Products of two of them fit an int64_t many times over. */
+static const struct size_range {
+    const char *name;
+    size_t offset; /* of an int64_t in proa_config */
+    int64_t min, max;
+} size_ranges[] = {
+#define SIZE(field, lo, hi)                                                                                  \
+    {                                                                                                        \
+#field, offsetof(proa_config, field), lo, hi                                                         \
+    }
+    SIZE(vocab, 1, PROA_VOCAB_MAX),
+    SIZE(hidden, 1, PROA_HIDDEN_MAX),
+    SIZE(layers, 0, PROA_LAYERS_MAX),
+    SIZE(encoder_layers, 0, PROA_LAYERS_MAX),
+    SIZE(heads, 1, PROA_HEADS_MAX),
+    SIZE(kv_heads, 1, PROA_HEADS_MAX),
+    SIZE(head_dim, 1, PROA_HEAD_DIM_MAX),
+    SIZE(rotary_dim, 0, PROA_HEAD_DIM_MAX),
+    SIZE(ffn, 1, PROA_FFN_MAX),
+    SIZE(context, 1, PROA_CONTEXT_MAX),
+    SIZE(types, 0, PROA_TOKEN_TYPES_MAX),
+    SIZE(labels, 0, PROA_LABELS_MAX),
+    SIZE(window, 0, PROA_CONTEXT_MAX),
+    SIZE(window_from, 0, PROA_LAYERS_MAX),
+    SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
+    SIZE(rel_distance, 0, PROA_CONTEXT_MAX),
+    SIZE(rope_original, 0, PROA_CONTEXT_MAX),
+#undef SIZE
+};
+
+/* The same for factors: finite, and of a size that keeps float32 finite. */
+static const struct factor_range {
+    const char *name;
+    size_t offset; /* of a double */
+    double min, max;
+} factor_ranges[] = {
+#define FACTOR(field, lo, hi)                                                                                \
+    {                                                                                                        \
+#field, offsetof(proa_config, field), lo, hi                                                         \
+    }
+    FACTOR(norm_eps, 0, 1),         FACTOR(attention_scale, 1e-6, 1e6), FACTOR(logit_scale, 1e-6, 1e6),
+    FACTOR(embed_scale, 1e-6, 1e6), FACTOR(attention_cap, 0, 1e30),     FACTOR(logit_cap, 0, 1e30),
+    FACTOR(alibi_max, 0, 64),       FACTOR(rope_theta, 0, 1e12),        FACTOR(rope_factor, 0, 1e6),
+    FACTOR(rope_low, 0, 1e6),       FACTOR(rope_high, 0, 1e6),
+#undef FACTOR
+};
+
+static proa_status check_ranges(const proa_config *c, proa_err *err)
+{
+    for (size_t i = 0; i < PROA_COUNT(size_ranges); i++) {
+        const struct size_range *r = &size_ranges[i];
+        int64_t value;
+        memcpy(&value, (const char *)c + r->offset, sizeof value);
+        if (value < r->min || value > r->max)
+            return PROA_FAIL(err, INVALID, "the size '%s' is %lld, must be %lld to %lld", r->name,
+                             (long long)value, (long long)r->min, (long long)r->max);
+    }
+    for (size_t i = 0; i < PROA_COUNT(factor_ranges); i++) {
+        const struct factor_range *r = &factor_ranges[i];
+        double value;
+        memcpy(&value, (const char *)c + r->offset, sizeof value);
+        if (!(value >= r->min && value <= r->max))
+            return PROA_FAIL(err, INVALID, "the factor '%s' is %g, must be %g to %g", r->name, value, r->min,
+                             r->max);
+    }
+    return PROA_OK;
+}
+
 static proa_status derive(proa_config *c, proa_err *err)
 {
     if (c->head_dim == 0 && c->hidden % c->heads != 0)
@@ -104,7 +174,7 @@ static proa_status derive(proa_config *c, proa_err *err)
     if (c->rotary_dim > c->head_dim || c->rotary_dim % 2 != 0)
         return PROA_FAIL(err, INVALID, "rotary size %lld must be even and at most the head size %lld",
                          (long long)c->rotary_dim, (long long)c->head_dim);
-    return PROA_OK;
+    return check_ranges(c, err);
 }
 
 proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const proa_json *config,

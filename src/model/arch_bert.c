@@ -9,7 +9,7 @@ static const proa_key keys[] = {PROA_KEY_REQUIRED("vocab_size", vocab, 1, PROA_V
                                 PROA_KEY_REQUIRED("num_attention_heads", heads, 1, PROA_HEADS_MAX),
                                 PROA_KEY_REQUIRED("intermediate_size", ffn, 1, PROA_FFN_MAX),
                                 PROA_KEY_INTEGER("max_position_embeddings", context, 1, PROA_CONTEXT_MAX, 512),
-                                PROA_KEY_INTEGER("type_vocab_size", types, 1, 1024, 2),
+                                PROA_KEY_INTEGER("type_vocab_size", types, 1, PROA_TOKEN_TYPES_MAX, 2),
                                 PROA_KEY_NUMBER("layer_norm_eps", norm_eps, 0, 1, 1e-12),
                                 PROA_KEY_ACTIVATION("hidden_act", PROA_ACT_GELU),
                                 PROA_KEY_SWITCH("tie_word_embeddings", tied, 1),

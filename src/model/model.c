@@ -285,11 +285,12 @@ void proa_model_touch(proa_pool *pool, void *memory, int64_t bytes)
 static void load_positions(proa_model *m)
 {
     const proa_config *c = &m->config;
-    float inv_freq[PROA_HEAD_DIM_MAX / 2], slopes[PROA_HEADS_MAX]; /* rotary_dim is checked against the head size */
-    proa_config_inv_freq(c, inv_freq);
-    m->device->upload(m->device, m->inv_freq, inv_freq, c->rotary_dim / 2 * (int64_t)sizeof *inv_freq);
-    proa_config_alibi(c, slopes);
-    m->device->upload(m->device, m->alibi, slopes, alibi_bytes(m));
+    float *values = proa_malloc((size_t)proa_max64(inv_freq_bytes(m), alibi_bytes(m)));
+    proa_config_inv_freq(c, values);
+    m->device->upload(m->device, m->inv_freq, values, c->rotary_dim / 2 * (int64_t)sizeof *values);
+    proa_config_alibi(c, values);
+    m->device->upload(m->device, m->alibi, values, alibi_bytes(m));
+    free(values);
 }
 
 proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err)

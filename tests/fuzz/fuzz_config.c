@@ -3,6 +3,7 @@
  * registers can be made without overflow. */
 #include "base/limits.h"
 #include "model/arch.h"
+#include <math.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -11,7 +12,10 @@ static void check(const proa_arch *arch, const proa_config *c)
     PROA_ASSERT(c->hidden > 0 && c->hidden <= PROA_HIDDEN_MAX && c->vocab > 0 && c->vocab <= PROA_VOCAB_MAX);
     PROA_ASSERT(c->layers >= 0 && c->layers <= PROA_LAYERS_MAX && c->context > 0 &&
                 c->context <= PROA_CONTEXT_MAX);
-    PROA_ASSERT(c->head_dim > 0 && c->heads > 0 && c->heads % c->kv_heads == 0 && c->rotary_dim <= c->head_dim);
+    PROA_ASSERT(c->head_dim > 0 && c->head_dim <= PROA_HEAD_DIM_MAX && c->heads > 0 && c->heads <= PROA_HEADS_MAX);
+    PROA_ASSERT(c->heads % c->kv_heads == 0 && c->rotary_dim <= c->head_dim && c->ffn > 0 &&
+                c->ffn <= PROA_FFN_MAX);
+    PROA_ASSERT(isfinite(c->attention_scale) && isfinite(c->embed_scale) && isfinite(c->logit_scale));
     for (int r = 1; r < PROA_REG_COUNT; r++) {
         int64_t width = proa_reg_width(arch, c, (proa_reg)r);
         PROA_ASSERT(width >= 0 && width <= (int64_t)1 << 40);
