@@ -52,6 +52,8 @@ typedef struct proa_engine_options {
                            leave, but no more than sequences_max whole contexts; 0: planned without it */
     proa_progress_fn *progress;
     void *progress_arg;
+    bool detach_files; /* true: nothing is read from the model's files once it is open, so they may be overwritten or
+                          removed; embedding tables, else read where they are mapped, then count in the memory */
 } proa_engine_options;
 
 /* Opens a Hugging Face folder (config.json, *.safetensors, and for text a tokenizer). On failure *out is NULL. */

@@ -94,7 +94,7 @@ static proa_status to_region(const proa_tensor *t, const proa_output_want *want,
                          t->name, want->shm_bytes, t->bytes);
     if (t->bytes) memmove(region->data, t->data, t->bytes);
     proa_copies_add(t->bytes);
-    return PROA_OK;
+    return proa_shm_check(region, err);
 }
 
 static proa_status to_classes(infer_call *c, proa_tensor *t, const proa_output_want *want, proa_err *err)
@@ -178,6 +178,10 @@ static proa_status answer(infer_call *c, proa_err *err)
     PROA_TRY(finish_outputs(c, err));
     PROA_TRY(proa_reply_json_write(&text, c->reply, c->text.wants, c->text.wants_count,
                                    c->text.binary_default, err));
+    for (int32_t i = 0; i < c->reply->outputs_count; i++) {
+        const proa_tensor *t = &c->reply->outputs[i];
+        PROA_TRY(proa_shm_check_bytes(t->buffer, t->data, t->bytes, err));
+    }
     size_t json_len = c->json.len;
     if (c->coding != PROA_CODING_IDENTITY) PROA_TRY(compress_answer(c, &text, err));
     drop_regions(c);

@@ -30,6 +30,7 @@ static proa_status to_region(proa_tensor *t, const proa_pb_want *want, proa_err 
     if (t->bytes)
         memmove(want->region->data, t->data, t->bytes); /* an identity may answer from the same region */
     proa_copies_add(t->bytes);
+    PROA_TRY(proa_shm_check(want->region, err));
     proa_tensor_release(t); /* its entry stays, without bytes */
     return PROA_OK;
 }
@@ -44,6 +45,9 @@ proa_status proa_reply_pb_apply(const proa_infer_pb *m, const proa_model *model,
             PROA_TRY(want->classes ? to_classes(t, want, model, err) : to_region(t, want, err));
         }
     }
+    for (int32_t o = 0; o < reply->outputs_count; o++)
+        PROA_TRY(proa_shm_check_bytes(reply->outputs[o].buffer, reply->outputs[o].data,
+                                      reply->outputs[o].bytes, err));
     return PROA_OK;
 }
 

@@ -180,7 +180,7 @@ static proa_status engine_options(proa_engine_options *o, proa_served *s, proa_e
 {
     const proa_model *m = s->model;
     const char *quant = proa_model_parameter(m, "quant"), *int8 = proa_model_parameter(m, "int8_mode");
-    *o = (proa_engine_options){.sequences_max = SERVED_SEQUENCES};
+    *o = (proa_engine_options){.sequences_max = SERVED_SEQUENCES, .detach_files = true};
     PROA_TRY(read_device(&o->device, s, err));
     if (!quant && !int8) quant = setting(m, "quant");
     o->quant = quant ? quant : int8 && strcmp(int8, "0") != 0 ? "int8" : "none";

@@ -54,22 +54,41 @@ proa_status proa_file_read(proa_buf *buf, const char *path, int64_t bytes_max, p
     return status;
 }
 
+static int64_t written_ns(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
 proa_status proa_mmap_open(proa_mmap *map, const char *path, proa_err *err)
 {
     int fd = -1;
     int64_t bytes = 0;
+    struct stat st;
     *map = (proa_mmap){0};
     PROA_TRY(open_regular(&fd, &bytes, path, err));
+    bool known = fstat(fd, &st) == 0;
     void *ptr = bytes ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     int why = errno;
     close(fd);
     if (ptr == MAP_FAILED) return PROA_FAIL(err, IO, "cannot map '%s': %s", path, strerror(why));
-    *map = (proa_mmap){.ptr = ptr, .bytes = bytes};
+    *map = (proa_mmap){.ptr = ptr, .bytes = bytes, .guard = ptr ? proa_guard_add(ptr, (size_t)bytes) : NULL};
+    if (known) map->device = st.st_dev, map->inode = st.st_ino, map->written_ns = written_ns(&st);
     return PROA_OK;
+}
+
+proa_status proa_mmap_check(const proa_mmap *map, const char *path, proa_err *err)
+{
+    struct stat st;
+    if (proa_guard_broken(map->guard))
+        return PROA_FAIL(err, IO, "'%s' was shortened while it was read", path);
+    bool same = stat(path, &st) == 0 && st.st_dev == map->device && st.st_ino == map->inode;
+    if (!same || (written_ns(&st) == map->written_ns && st.st_size == map->bytes)) return PROA_OK;
+    return PROA_FAIL(err, IO, "'%s' was written to while it was read", path);
 }
 
 void proa_mmap_close(proa_mmap *map)
 {
+    proa_guard_remove(map->guard);
     if (map->ptr) munmap((void *)(uintptr_t)map->ptr, (size_t)map->bytes);
     *map = (proa_mmap){0};
 }

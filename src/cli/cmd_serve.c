@@ -2,6 +2,7 @@
  * cmd_serve.c - `proa serve`: models up, ports open, until a signal; then a clean drain. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/guard.h"
 #include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -194,6 +195,7 @@ static int serve_command(const proa_command *self, int argc, char **argv)
         if (!proa_reserve_open())
             PROA_LOG(WARNING, "the system gives less memory than the %d MiB that are kept in reserve",
                      (int)(PROA_RESERVE_BYTES / PROA_MIB));
+        proa_guards_install();
         signals_block(&set);
         signals_watch(&set);
         exit_status = serve(&plan, &o, &err);

@@ -34,6 +34,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     /* Every running sequence has a row in every step. */
     s->step_tokens = proa_max64(s->step_tokens, s->sequences_max);
     s->model = (proa_model_options){.dtype = o->dtype, .quant = o->quant, .kv_dtype = o->kv_dtype};
+    s->model.detach = o->detach_files;
     s->model.rows_max = s->step_tokens;
     s->model.chosen_rows = s->sequences_max;
     s->model.head_rows = PROA_HEAD_ROWS;

@@ -61,6 +61,8 @@ proa_status proa_forest_open(proa_forest **out, const char *path, proa_forest_fo
                            (long long)PROA_FOREST_BYTES_MAX);
     else
         status = proa_forest_parse(out, (proa_str){(const char *)map.ptr, (size_t)map.bytes}, format, path, err);
+    if (status == PROA_OK) status = proa_mmap_check(&map, path, err);
+    if (status != PROA_OK) proa_forest_free(*out), *out = NULL;
     proa_mmap_close(&map);
     return status;
 }

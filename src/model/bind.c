@@ -79,6 +79,7 @@ static void add_part(const binder *b, proa_param *param, const proa_name *row, c
     proa_view v = t->view;
     if (row->role == PROA_ROLE_TRANSPOSED) v = proa_view_transpose(v);
     param->role = row->role;
+    param->shared = row->role == PROA_ROLE_TABLE && row->flags & PROA_SHARED;
     param->plus = row->flags & PROA_PLUS_ONE ? 1.0f : 0.0f;
     param->tensor[param->parts] = t;
     param->part[param->parts++] = v;

@@ -16,12 +16,13 @@ typedef struct proa_param {
     proa_role role;
     int64_t rows, cols; /* of all parts stacked; cols 0 for vectors */
     float plus;         /* VECTOR: added to each number at load */
+    bool shared; /* TABLE: the same tensor as that of this slot in another stack, whose memory it uses */
     const proa_weights_tensor *tensor[PROA_PARTS_MAX];
     proa_view part[PROA_PARTS_MAX]; /* as [rows, cols], a transpose already taken; into the mapped file */
     /* after loading, one of these by role */
     proa_weight matrix;
     float *values; /* VECTOR and F32 */
-    int64_t bytes; /* in memory, a multiple of 64; 0 for tables */
+    int64_t bytes; /* in memory, a multiple of 64; 0 for tables that are read where the file is mapped */
 } proa_param;
 
 /* All slots of one stack: params[(layer * SLOT_COUNT) + slot]; what is not in a layer stands at layer = layers. */

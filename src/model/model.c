@@ -142,7 +142,8 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
     m->plan = (proa_plan){.rows_max = rows, .head_rows = o->head_rows};
     m->plan.best_rows = proa_max64(best_rows, o->head_rows);
     m->plan.chosen_rows = proa_min64(rows, proa_max64(o->chosen_rows, o->head_rows));
-    return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, m->format, !m->device->host, err);
+    m->own_tables = !m->device->host || o->detach;
+    return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, m->format, m->own_tables, err);
 }
 
 proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options,
@@ -203,7 +204,7 @@ static void load_values(proa_model *m, proa_param *param)
     free(here);
 }
 
-/* A table that the host reads in place moves to the device, as it is. */
+/* A table moves to the device's memory as it is; that of the host too where files are not to be needed any more. */
 static void load_table(proa_model *m, proa_param *param, char *at)
 {
     proa_view *table = &param->part[0];
@@ -230,7 +231,7 @@ static void invent_param(proa_model *m, proa_param *param, char *at)
 
 static void load_param(proa_model *m, proa_param *param, char **at)
 {
-    if (!param->parts || (param->role == PROA_ROLE_TABLE && m->device->host)) return;
+    if (!param->parts || (param->role == PROA_ROLE_TABLE && (!m->own_tables || param->shared))) return;
     if (!m->weights) {
         invent_param(m, param, *at);
     } else if (param->role == PROA_ROLE_TABLE) {
@@ -246,6 +247,20 @@ static void load_param(proa_model *m, proa_param *param, char **at)
     *at += param->bytes;
 }
 
+/* A table that two stacks read lies in memory once. */
+static void share_tables(proa_model *m)
+{
+    for (int s = 0; s < PROA_STACK_COUNT; s++) {
+        proa_params *p = &m->params[s];
+        const proa_params *other = &m->params[!s];
+        for (int slot = 0; slot < PROA_SLOT_COUNT; slot++) {
+            proa_param *param = proa_params_at(p, p->layers, (proa_slot)slot);
+            if (param->shared)
+                param->part[0] = proa_params_at(other, other->layers, (proa_slot)slot)->part[0];
+        }
+    }
+}
+
 static void load_weights(proa_model *m, proa_progress_fn *progress, void *arg)
 {
     char *at = m->weight_memory;
@@ -257,6 +272,7 @@ static void load_weights(proa_model *m, proa_progress_fn *progress, void *arg)
                 progress(arg, "loading weights", (double)(at - m->weight_memory) / (double)m->plan.weight_bytes);
         }
     }
+    share_tables(m);
     if (progress) progress(arg, "loading weights", 1);
 }
 
@@ -316,6 +332,8 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
     PROA_TRY(proa_stage_make(m, err));
     load_positions(m);
     load_weights(m, progress, arg);
+    if (m->weights) PROA_TRY(proa_weights_check(m->weights, err));
+    if (m->weights && m->own_tables) proa_weights_detach(m->weights);
     malloc_trim(0); /* what reading the header left behind */
     return d->check(d, err);
 }

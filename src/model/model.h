@@ -18,6 +18,7 @@ typedef struct proa_model_options {
     int64_t chosen_rows;  /* sequences of which a device chooses tokens in one step */
     int64_t best_rows;    /* rows of which a device chooses tokens at once, where that is more */
     const char *kv_dtype; /* of keys and values: "auto", "f32", "bf16", "f16", "fp8" (GPU); NULL: auto */
+    bool detach; /* embedding tables are copied into the model's memory, and its files are unmapped after the load */
 } proa_model_options;
 
 /* Rows [row, row + count) that come as vectors of the model's width, in place of what their ids embed to. */
@@ -62,6 +63,7 @@ typedef struct proa_model {
     proa_ctx ctx;        /* where the model runs */
     proa_ctx host;       /* the CPU's table, for what is done with logits once they are here */
     proa_weights *weights;
+    bool own_tables; /* embedding tables are in weight_memory, not read where the file is mapped */
     proa_arena arena;
     bool hidden_wanted; /* proa_model_hidden will be asked: on a GPU its rows are fetched with the head's */
     int32_t harvest_ticket; /* proa_model_harvest will be asked behind the next pass, with this one; -1: it will not */

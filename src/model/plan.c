@@ -150,7 +150,7 @@ static proa_status size_param(proa_param *param, const proa_ops *ops, proa_wfmt 
     int64_t count = 0, bytes = 0;
     if (!proa_mul(param->rows, param->cols ? param->cols : 1, &count) || !proa_mul(count, 8, &bytes))
         return PROA_FAIL(err, LIMIT, "tensor '%s' is too large", param->tensor[0]->name);
-    if (param->role == PROA_ROLE_TABLE && tables)
+    if (param->role == PROA_ROLE_TABLE && tables && !param->shared)
         param->bytes = proa_round_up(count * proa_dtype_bytes(param->part[0].dtype), 64);
     if (param->role == PROA_ROLE_TABLE) return PROA_OK;
     if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {

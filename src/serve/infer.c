@@ -2,9 +2,11 @@
 #include "serve/infer.h"
 
 #include "base/clock.h"
+#include "base/guard.h"
 #include "base/limits.h"
 #include "serve/recycle.h"
 #include "serve/scheduler.h"
+#include "serve/server.h"
 #include <string.h>
 
 /* A request and a reply each lie in one recycled block together with the first block of their arena. */
@@ -241,8 +243,16 @@ void proa_infer_deliver(proa_infer *r, proa_reply *reply, bool final)
     if (final) proa_infer_drop(r);
 }
 
+/* What came out of a region that its client has shortened is not an answer. */
+static PROA_COLD void check_regions(const proa_infer *r, proa_reply *reply)
+{
+    for (int32_t i = 0; i < r->inputs_count && reply->error.status == PROA_OK; i++)
+        reply->error.status = proa_shm_check(r->inputs[i].buffer, &reply->error);
+}
+
 void proa_infer_reply(proa_infer *r, proa_reply *reply, bool final)
 {
+    if (PROA_UNLIKELY(proa_guards_any_broken()) && reply) check_regions(r, reply);
     if (!r->model || !r->model->scheduler || proa_scheduler_replied(r->model->scheduler, r, reply, final))
         proa_infer_deliver(r, reply, final);
 }

@@ -117,7 +117,12 @@ proa_status proa_shm_register(proa_server *server, const char *name, const char 
 proa_status proa_shm_unregister(proa_server *server, const char *name, proa_err *err); /* "" : all */
 proa_status proa_shm_status(proa_server *server, const char *name,
                             Inference__SystemSharedMemoryStatusResponse **out, proa_arena *arena, proa_err *err);
-/* A buffer over [offset, offset + bytes) of a region; it keeps the mapping alive. */
+/* INVALID if the buffer is one of a region that its client has shortened since, and a page that is gone was read or
+ * written: what was read there is zeros, and what was written is lost. Any other buffer (NULL too) is fine. */
+proa_status proa_shm_check(const proa_buffer *buffer, proa_err *err);
+/* The same before the bytes [data, data + bytes) of the buffer leave for a client: looks at each of their pages. */
+proa_status proa_shm_check_bytes(const proa_buffer *buffer, const char *data, size_t bytes, proa_err *err);
+/* A buffer over [offset, offset + bytes) of a region; it keeps the mapping alive. INVALID once it was shortened. */
 proa_status proa_shm_buffer(proa_server *server, const char *region, uint64_t offset, uint64_t bytes,
                             proa_buffer **out, proa_err *err);
 

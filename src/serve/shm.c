@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
+#include "base/guard.h"
 #include "base/limits.h"
 #include "serve/core.h"
 #include <errno.h>
@@ -20,6 +21,7 @@ struct proa_shm_region {
     char *data;     /* the region's first byte */
     void *map;      /* where the mapping begins: on a page */
     size_t map_len; /* of the mapping */
+    proa_guard *guard;
     proa_shm_region *next;
 };
 
@@ -27,6 +29,7 @@ static void region_drop(void *arg)
 {
     proa_shm_region *g = arg;
     if (atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1) return;
+    proa_guard_remove(g->guard);
     if (g->map) munmap(g->map, g->map_len);
     free(g->name);
     free(g->key);
@@ -57,6 +60,7 @@ static proa_status map_region(proa_shm_region *g, int fd, proa_err *err)
     g->map = map;
     g->map_len = g->bytes + skip;
     g->data = (char *)map + skip;
+    g->guard = proa_guard_add(map, g->map_len);
     return PROA_OK;
 }
 
@@ -159,6 +163,30 @@ proa_status proa_shm_status(proa_server *server, const char *name,
     return PROA_OK;
 }
 
+static proa_status shortened(const proa_shm_region *g, proa_err *err)
+{
+    return PROA_FAIL(
+        err, INVALID,
+        "shared memory region '%s' is shorter than the %llu bytes that were registered; register it again",
+        g->name, (unsigned long long)g->bytes);
+}
+
+proa_status proa_shm_check(const proa_buffer *buffer, proa_err *err)
+{
+    if (PROA_LIKELY(!proa_guards_any_broken()) || !buffer || buffer->free_data != region_drop) return PROA_OK;
+    const proa_shm_region *g = buffer->arg;
+    return proa_guard_broken(g->guard) ? shortened(g, err) : PROA_OK;
+}
+
+proa_status proa_shm_check_bytes(const proa_buffer *buffer, const char *data, size_t bytes, proa_err *err)
+{
+    if (PROA_LIKELY(!buffer || buffer->free_data != region_drop)) return PROA_OK;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t at = 0; at < bytes; at += page) (void)*(const volatile char *)(data + at);
+    if (bytes) (void)*(const volatile char *)(data + bytes - 1);
+    return proa_shm_check(buffer, err);
+}
+
 proa_status proa_shm_buffer(proa_server *server, const char *region, uint64_t offset, uint64_t bytes,
                             proa_buffer **out, proa_err *err)
 {
@@ -168,6 +196,8 @@ proa_status proa_shm_buffer(proa_server *server, const char *region, uint64_t of
     proa_shm_region *g = *find(server, region);
     if (!g) {
         status = PROA_FAIL(err, NOT_FOUND, "Unable to find shared memory region: '%s'", region);
+    } else if (proa_guard_broken(g->guard)) {
+        status = shortened(g, err);
     } else if (offset >= g->bytes) {
         status = PROA_FAIL(err, INVALID, "Invalid offset for shared memory region: '%s'", region);
     } else if (bytes > g->bytes - offset) {

@@ -13,6 +13,7 @@
 typedef struct proa_weights_file {
     proa_mmap map;    /* ptr NULL: the bytes are the caller's (proa_weights_open_bytes) */
     const char *name; /* without its folder: what errors call it; in the arena */
+    const char *path; /* NULL where there is no map */
 } proa_weights_file;
 
 struct proa_weights {

@@ -39,7 +39,11 @@ proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *
     int32_t file = proa_weights_add_file(w, slash ? slash + 1 : path);
     proa_mmap *map = &w->files[file].map;
     PROA_TRY(proa_mmap_open(map, path, err));
-    return proa_safetensors_read(w, map->ptr, map->bytes, file, err);
+    w->files[file].path = proa_arena_strdup(&w->arena, proa_str_c(path));
+    proa_status status = proa_safetensors_read(w, map->ptr, map->bytes, file, err);
+    if (!proa_guard_broken(map->guard)) return status;
+    proa_err_clear(err); /* what the reader found wrong was not in the file */
+    return proa_mmap_check(map, path, err);
 }
 
 proa_status proa_weights_add_tensor(proa_weights *w, proa_weights_tensor tensor, proa_err *err)
@@ -107,6 +111,18 @@ proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64
     proa_weights *w = weights_new();
     int32_t file = proa_weights_add_file(w, what);
     return deliver(out, w, proa_safetensors_read(w, bytes, len, file, err));
+}
+
+proa_status proa_weights_check(const proa_weights *w, proa_err *err)
+{
+    for (int32_t i = 0; i < w->file_count; i++)
+        if (w->files[i].path) PROA_TRY(proa_mmap_check(&w->files[i].map, w->files[i].path, err));
+    return PROA_OK;
+}
+
+void proa_weights_detach(proa_weights *w)
+{
+    for (int32_t i = 0; i < w->file_count; i++) proa_mmap_close(&w->files[i].map);
 }
 
 int64_t proa_weights_count(const proa_weights *w)
