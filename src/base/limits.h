@@ -16,6 +16,10 @@
 #define PROA_RESERVE_BYTES        (64 * PROA_MIB)  /* of address space, given up in slices when the system refuses memory */
 #define PROA_RESERVE_SLICE_BYTES  (4 * PROA_MIB)   /* above any allocation of bookkeeping that no request chooses */
 
+/* log */
+#define PROA_LOG_QUEUED_MAX       (1 * PROA_MIB)   /* lines for a pipe or a terminal that nobody reads; more are lost and counted */
+#define PROA_LOG_FLUSH_MS         1000             /* that the end of a program waits for them */
+
 /* files */
 #define PROA_PATH_MAX             4096             /* Linux' own */
 #define PROA_CONFIG_BYTES_MAX     (4 * PROA_MIB)   /* config.json: the largest seen (id2label of 21k classes) has 1.2 MB */

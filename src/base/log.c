@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
-#include "base/str.h"
+#include "base/limits.h"
+#include "base/log_writer.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -9,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,6 +19,10 @@ enum { TEXT_MAX = 4096, LINE_MAX_BYTES = 2 * TEXT_MAX };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of settings and the file */
 static proa_log_settings now = {.error = true, .warning = true, .info = true};
 static int now_fd = STDERR_FILENO;
+static bool background; /* what may block is written by the thread of log_writer.c */
+static bool may_block;  /* now_fd is no regular file; known once background is set */
+static uint64_t lost;   /* lines that could not be written */
+static bool torn;       /* of the last of them a part was */
 /* The same as one number, for proa_log_on: bits 0 to 2 the levels, above them verbose. */
 static atomic_uint now_levels = 7;
 
@@ -25,6 +31,25 @@ static unsigned levels_of(const proa_log_settings *s)
     unsigned verbose = s->verbose > 0 ? (unsigned)s->verbose : 0;
     return (unsigned)s->error << PROA_LOG_ERROR | (unsigned)s->warning << PROA_LOG_WARNING |
            (unsigned)s->info << PROA_LOG_INFO | verbose << 3;
+}
+
+static bool blocks(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) != 0 || !S_ISREG(st.st_mode);
+}
+
+void proa_log_in_background(void)
+{
+    pthread_mutex_lock(&lock);
+    background = true;
+    may_block = blocks(now_fd);
+    pthread_mutex_unlock(&lock);
+}
+
+void proa_log_flush(void)
+{
+    proa_log_writer_flush(PROA_LOG_FLUSH_MS);
 }
 
 bool proa_log_on(int level)
@@ -41,10 +66,12 @@ proa_status proa_log_set(const proa_log_settings *settings, proa_err *err)
     if (fd < 0) return PROA_FAIL(err, IO, "cannot open '%s': %s", settings->file, strerror(errno));
     pthread_mutex_lock(&lock);
     int old = now_fd;
-    now = *settings, now_fd = fd;
+    bool waits = may_block;
+    now = *settings, now_fd = fd, may_block = background && blocks(fd);
     atomic_store(&now_levels, levels_of(settings));
     pthread_mutex_unlock(&lock);
-    if (old != STDERR_FILENO) close(old);
+    if (old != STDERR_FILENO && waits) proa_log_writer_close(old);
+    else if (old != STDERR_FILENO) close(old);
     return PROA_OK;
 }
 
@@ -61,16 +88,20 @@ static const char *base_name(const char *file)
     return slash ? slash + 1 : file;
 }
 
-/* Lines of several rows (a model's table) keep their newlines where the form allows it. */
-static void escape(proa_buf *out, const char *text, bool newlines)
+static void escape(proa_buf *out, const char *text, bool rows)
 {
     for (const char *c = text; *c; c++) {
         unsigned char byte = (unsigned char)*c;
-        if (byte == '\n' && newlines) proa_buf_char(out, '\n');
+        if (byte == '\n') proa_buf_append(out, rows ? "\n" : "\\n", rows ? 1 : 2);
         else if (byte == '"') proa_buf_append(out, "\\\"", 2);
         else if (byte < 0x20 || byte == 0x7f) proa_buf_printf(out, "\\x%02x", byte);
         else proa_buf_char(out, *c);
     }
+}
+
+void proa_log_escape(proa_buf *out, const char *text)
+{
+    escape(out, text, false);
 }
 
 static void head(proa_buf *out, proa_log_format format, char letter, const char *file, int line)
@@ -90,7 +121,7 @@ static void head(proa_buf *out, proa_log_format format, char letter, const char 
 }
 
 static void print_line(proa_buf *out, proa_log_format format, int level, const char *file, int line,
-                       const char *text)
+                       const char *text, bool rows)
 {
     static const char letters[] = "EWI";
     static const char *const names[] = {"error", "warning", "info", "verbose"};
@@ -102,10 +133,50 @@ static void print_line(proa_buf *out, proa_log_format format, int level, const c
         proa_buf_char(out, '}');
     } else {
         proa_buf_char(out, '"');
-        escape(out, text, true);
+        escape(out, text, rows);
         proa_buf_char(out, '"');
     }
     proa_buf_char(out, '\n');
+}
+
+/* A regular file; a part of a line is ended before the next one. Lock held. */
+static bool write_direct(const proa_buf *out)
+{
+    if (torn && write(now_fd, "\n", 1) == 1) torn = false;
+    if (torn) return false;
+    ssize_t n = write(now_fd, out->ptr, out->len);
+    torn = n > 0 && (size_t)n < out->len;
+    return n >= 0 && (size_t)n == out->len;
+}
+
+/* A log that cannot be written must not stop the service. Lock held. */
+static bool write_line(const proa_buf *out)
+{
+    return may_block ? proa_log_writer_put(now_fd, out->ptr, out->len) : write_direct(out);
+}
+
+static void say_lost(void)
+{
+    char text[96];
+    proa_buf out;
+    proa_buf_init(&out, LINE_MAX_BYTES);
+    snprintf(text, sizeof text, "%llu lines of this log could not be written and are lost",
+             (unsigned long long)lost);
+    print_line(&out, now.format, PROA_LOG_WARNING, __FILE__, __LINE__, text, false);
+    if (write_line(&out)) lost = 0;
+    proa_buf_release(&out);
+}
+
+static void log_text(int level, const char *file, int line, const char *text, bool rows)
+{
+    proa_buf out;
+    proa_buf_init(&out, (size_t)4 * LINE_MAX_BYTES);
+    pthread_mutex_lock(&lock);
+    print_line(&out, now.format, level, file, line, text, rows);
+    if (lost) say_lost();
+    if (lost || !write_line(&out)) lost++;
+    pthread_mutex_unlock(&lock);
+    proa_buf_release(&out);
 }
 
 void proa_log_line(int level, const char *file, int line, const char *fmt, ...)
@@ -116,12 +187,10 @@ void proa_log_line(int level, const char *file, int line, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    proa_buf out;
-    proa_buf_init(&out, (size_t)4 * LINE_MAX_BYTES);
-    pthread_mutex_lock(&lock);
-    print_line(&out, now.format, level, file, line, text);
-    ssize_t written = write(now_fd, out.ptr, out.len);
-    PROA_UNUSED(written); /* a log that cannot be written must not stop the service */
-    pthread_mutex_unlock(&lock);
-    proa_buf_release(&out);
+    log_text(level, file, line, text, false);
+}
+
+void proa_log_rows(int level, const char *file, int line, const char *text)
+{
+    if (proa_log_on(level)) log_text(level, file, line, text, true);
 }

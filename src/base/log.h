@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * log.h - lines of a log: to standard error or a file, in Triton's form, ISO 8601, or JSON.
  * Owner:   one log for the process.
- * Threads: any; a line is one write, so lines never mix.
+ * Threads: any; lines never mix.
  * Way in:  PROA_LOG(INFO, "loading '%s'", name). */
 #ifndef PROA_BASE_LOG_H
 #define PROA_BASE_LOG_H
 
 #include "base/status.h"
+#include "base/str.h"
 #include <stdbool.h>
 
 typedef enum proa_log_level {
@@ -29,12 +30,24 @@ typedef struct proa_log_settings {
     char file[4096]; /* "": standard error; else appended to */
 } proa_log_settings;
 
+/* Pipes, terminals and sockets are written by a thread from now on, so that nobody who logs waits for who reads the
+ * log. Lines beyond PROA_LOG_QUEUED_MAX are lost, and a line says later how many. For servers: elsewhere a line is
+ * written when proa_log_line returns. */
+void proa_log_in_background(void);
+/* Waits for that thread, at most PROA_LOG_FLUSH_MS: before the program ends. */
+void proa_log_flush(void);
+
 /* Until the first set: errors, warnings and info to standard error. Opens the file; on failure nothing changes. */
 proa_status proa_log_set(const proa_log_settings *settings, proa_err *err);
 void proa_log_get(proa_log_settings *settings);
 bool proa_log_on(int level);
-/* Control characters of text are escaped: outside names cannot forge a line. */
+/* Control characters of the text are escaped, line ends as \n: outside names cannot forge a line. A line that cannot
+ * be written (a full disk, a limit of file size) is lost, and the next one that can says how many were. */
 void proa_log_line(int level, const char *file, int line, const char *fmt, ...) PROA_PRINTF(4, 5);
+/* Text of our own in several rows, as a table: line ends stay as they are, except in JSON. */
+void proa_log_rows(int level, const char *file, int line, const char *text);
+/* Appends text to out as a line of the log shows it: for what comes from outside into the rows of a table. */
+void proa_log_escape(proa_buf *out, const char *text);
 /* The name after the last slash of __FILE__. */
 #define PROA_LOG(level, ...)                                                                                 \
     do {                                                                                                     \

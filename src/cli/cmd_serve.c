@@ -32,6 +32,7 @@ static void *wait_for_signals(void *arg)
     do sigwait(set, &number);
     while (proa_clock_ns() - first_ns < SAME_SIGNAL_NS);
     PROA_LOG(ERROR, "exiting at once");
+    proa_log_flush();
     _exit(PROA_EXIT_FAILED);
 }
 
@@ -57,7 +58,12 @@ static void signals_watch(sigset_t *set)
 static const char *status_of(const Inference__RepositoryIndexResponse__ModelIndex *m, proa_arena *arena)
 {
     if (!m->reason[0]) return m->state;
-    return proa_arena_printf(arena, "%s: %s", m->state, m->reason);
+    proa_buf text;
+    proa_buf_init(&text, (size_t)64 << 10);
+    proa_log_escape(&text, m->reason);
+    const char *shown = proa_arena_printf(arena, "%s: %s", m->state, text.ptr ? text.ptr : "");
+    proa_buf_release(&text);
+    return shown;
 }
 
 /* As tritonserver prints it, so that scripts which read it go on working. */
@@ -87,7 +93,7 @@ static void log_table(proa_server *server, proa_arena *arena)
                         m->state[0] ? status_of(m, arena) : "-");
     }
     proa_buf_printf(&out, "+-%.*s-+---------+--------+", width, line);
-    PROA_LOG(INFO, "%s", out.ptr);
+    proa_log_rows(PROA_LOG_INFO, __FILE__, __LINE__, out.ptr);
     proa_buf_release(&out);
 }
 
@@ -174,6 +180,7 @@ static int serve(proa_serve_plan *plan, const proa_serve_options *o, proa_err *e
     }
     while (sem_wait(&end_asked) != 0) continue;
     bool ended = drain(server, api, plan->exit_ms);
+    if (!ended) proa_log_flush();
     if (!ended)
         _exit(PROA_EXIT_FAILED); /* what still runs cannot be waited for: nothing is torn down under it */
     proa_api_close(api);
@@ -196,11 +203,13 @@ static int serve_command(const proa_command *self, int argc, char **argv)
             PROA_LOG(WARNING, "the system gives less memory than the %d MiB that are kept in reserve",
                      (int)(PROA_RESERVE_BYTES / PROA_MIB));
         proa_guards_install();
+        proa_log_in_background();
         signals_block(&set);
         signals_watch(&set);
         exit_status = serve(&plan, &o, &err);
     }
     proa_serve_plan_release(&plan);
+    proa_log_flush();
     return exit_status;
 }
 

@@ -63,6 +63,7 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is a failed write, which is said and ends with status 1 */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file at its limit of size */
     int exit_status = dispatch(argc, argv);
     /* help is printed through stdio; commands write through proa_out and have closed it */
     if (fflush(stdout) != 0 && exit_status == PROA_EXIT_OK)

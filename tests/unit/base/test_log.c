@@ -3,11 +3,14 @@
 #include "base/compiler.h"
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -58,6 +61,87 @@ static void test_forged(void **state)
     assert_non_null(strstr(written(), "bell \\x07\"\n"));
 }
 
+static void test_line_ends(void **state)
+{
+    PROA_UNUSED(state);
+    use(PROA_LOG_DEFAULT, 0);
+    PROA_LOG(INFO, "model '%s'", "x\"\nE1121 00:00:00.000000 1 server.c:1] \"forged");
+    char *text = written();
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+    assert_non_null(strstr(text, "x\\\"\\nE1121"));
+    proa_log_rows(PROA_LOG_INFO, __FILE__, __LINE__, "a\nb");
+    assert_non_null(strstr(written(), "] \"a\nb\"\n"));
+}
+
+/* A file at its limit of size loses lines, not the program; the part of a line is ended, and the loss is counted. */
+static void test_no_room(void **state)
+{
+    struct rlimit old, small;
+    PROA_UNUSED(state);
+    use(PROA_LOG_DEFAULT, 0);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 100;
+    setrlimit(RLIMIT_FSIZE, &small);
+    PROA_LOG(INFO, "%0100d", 1);
+    PROA_LOG(INFO, "two");
+    PROA_LOG(INFO, "three");
+    setrlimit(RLIMIT_FSIZE, &old);
+    PROA_LOG(INFO, "four");
+    char *text = written(), *said = strstr(text, "] \"3 lines of this log could not be written");
+    assert_non_null(said);
+    assert_non_null(strstr(said, "] \"four\"\n"));
+    assert_int_equal(text[100], '\n');
+    assert_null(strstr(text, "two"));
+}
+
+/* A pipe that nobody reads holds nobody up; what it took is in order, and the rest is counted. */
+static void test_unread_pipe(void **state)
+{
+    static char got[4 << 20];
+    int ends[2];
+    size_t len = 0;
+    PROA_UNUSED(state);
+    assert_int_equal(pipe(ends), 0);
+    proa_log_settings s = {.info = true, .warning = true};
+    snprintf(s.file, sizeof s.file, "/proc/self/fd/%d", ends[1]);
+    assert_int_equal(proa_log_set(&s, NULL), PROA_OK);
+    proa_log_in_background();
+    for (int i = 0; i < 2000; i++)
+        PROA_LOG(INFO, "%06d %01000d", i, 0); /* 2 MB: more than the pipe and the queue hold */
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    for (int tries = 0; tries < 200; tries++) {
+        ssize_t n = read(ends[0], got + len, sizeof got - len - 1);
+        if (n > 0) len += (size_t)n;
+        else usleep(5000);
+        if (n <= 0 && tries > 20) break;
+    }
+    PROA_LOG(INFO, "after");
+    proa_log_flush();
+    ssize_t n = read(ends[0], got + len, sizeof got - len - 1);
+    if (n > 0) len += (size_t)n;
+    got[len] = 0;
+    int count = 0, last = -1;
+    for (const char *at = got; (at = strstr(at, "] \"00")); at++, count++) {
+        assert_true(atoi(at + 3) > last);
+        last = atoi(at + 3);
+    }
+    assert_in_range(count, 500, 1500);
+    int lost = 0, notes = 0;
+    for (const char *at = got; (at = strstr(at, " lines of this log")); at++, notes++) {
+        const char *number = at;
+        while (number[-1] != '"') number--;
+        lost += atoi(number);
+    }
+    assert_true(notes > 0);
+    assert_int_equal(lost + count, 2000);
+    assert_non_null(strstr(got, "] \"after\"\n"));
+    use(PROA_LOG_DEFAULT, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void test_bad_file(void **state)
 {
     PROA_UNUSED(state);
@@ -74,8 +158,9 @@ int main(void)
     int fd = mkstemp(path);
     if (fd < 0) return 1;
     close(fd);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels), cmocka_unit_test(test_forged),
-                                       cmocka_unit_test(test_bad_file)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels),   cmocka_unit_test(test_forged),
+                                       cmocka_unit_test(test_bad_file), cmocka_unit_test(test_line_ends),
+                                       cmocka_unit_test(test_no_room),  cmocka_unit_test(test_unread_pipe)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);
     return failed;

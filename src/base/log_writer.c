@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log_writer.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct entry {
+    struct entry *next;
+    int fd;
+    size_t len; /* 0: fd is to be closed */
+    char bytes[];
+} entry;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t came = PTHREAD_COND_INITIALIZER;
+static entry *head, **tail = &head;
+static size_t queued; /* bytes of lines that wait or are being written */
+static bool started;  /* the thread runs, as long as the process */
+
+/* A descriptor that is not blocking by somebody else's wish is waited for; any other error loses the line. */
+static void write_all(int fd, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, bytes, len);
+        if (n < 0 && errno == EAGAIN) {
+            struct pollfd one = {.fd = fd, .events = POLLOUT};
+            poll(&one, 1, 1000);
+            continue;
+        }
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return;
+        bytes += n;
+        len -= (size_t)n;
+    }
+}
+
+static void *write_for_ever(void *arg)
+{
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        while (!head) pthread_cond_wait(&came, &lock);
+        entry *e = head;
+        head = e->next;
+        if (!head) tail = &head;
+        pthread_mutex_unlock(&lock);
+        if (e->len) write_all(e->fd, e->bytes, e->len);
+        else close(e->fd);
+        pthread_mutex_lock(&lock);
+        queued -= e->len;
+        free(e);
+    }
+    return arg;
+}
+
+/* All signals are the program's business. Lock held. */
+static bool start(void)
+{
+    pthread_t thread;
+    sigset_t all, old;
+    if (started) return true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    started = pthread_create(&thread, NULL, write_for_ever, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!started) return false;
+    pthread_setname_np(thread, "proa-log");
+    pthread_detach(thread);
+    return true;
+}
+
+static void append(int fd, const char *line, size_t len)
+{
+    entry *e = proa_malloc(sizeof *e + len);
+    *e = (entry){.fd = fd, .len = len};
+    if (len) memcpy(e->bytes, line, len);
+    *tail = e;
+    tail = &e->next;
+    queued += len;
+    pthread_cond_signal(&came);
+}
+
+bool proa_log_writer_put(int fd, const char *line, size_t len)
+{
+    pthread_mutex_lock(&lock);
+    bool runs = start(), room = queued + len <= (size_t)PROA_LOG_QUEUED_MAX;
+    if (runs && room && len) append(fd, line, len);
+    pthread_mutex_unlock(&lock);
+    if (!runs) write_all(fd, line, len);
+    return !runs || room;
+}
+
+void proa_log_writer_close(int fd)
+{
+    pthread_mutex_lock(&lock);
+    bool runs = start();
+    if (runs) append(fd, NULL, 0);
+    pthread_mutex_unlock(&lock);
+    if (!runs) close(fd);
+}
+
+void proa_log_writer_flush(int64_t timeout_ms)
+{
+    int64_t end_ns = proa_clock_ns() + timeout_ms * 1000000;
+    struct timespec nap = {.tv_nsec = 1000000};
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        bool empty = queued == 0 && !head;
+        pthread_mutex_unlock(&lock);
+        if (empty || proa_clock_ns() >= end_ns) return;
+        nanosleep(&nap, NULL);
+    }
+}
