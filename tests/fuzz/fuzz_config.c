@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check(const proa_arch *arch, const proa_config *c)
+static void check_sizes(const proa_config *c)
 {
     PROA_ASSERT(c->hidden > 0 && c->hidden <= PROA_HIDDEN_MAX && c->vocab > 0 && c->vocab <= PROA_VOCAB_MAX);
     PROA_ASSERT(c->layers >= 0 && c->layers <= PROA_LAYERS_MAX && c->context > 0 &&
@@ -16,15 +16,26 @@ static void check(const proa_arch *arch, const proa_config *c)
     PROA_ASSERT(c->heads % c->kv_heads == 0 && c->rotary_dim <= c->head_dim && c->ffn > 0 &&
                 c->ffn <= PROA_FFN_MAX);
     PROA_ASSERT(isfinite(c->attention_scale) && isfinite(c->embed_scale) && isfinite(c->logit_scale));
+}
+
+/* The tables that a load fills, on the stack with the largest sizes: the sanitizer sees what lies beyond. */
+static void check_tables(const proa_config *c)
+{
+    float freq[PROA_HEAD_DIM_MAX / 2 + 1], slopes[PROA_HEADS_MAX];
+    proa_config_inv_freq(c, freq);
+    proa_config_alibi(c, slopes);
+    for (int64_t h = 0; h < c->heads; h++) PROA_ASSERT(slopes[h] >= 0 && slopes[h] <= 1);
+}
+
+static void check(const proa_arch *arch, const proa_config *c)
+{
+    check_sizes(c);
     for (int r = 1; r < PROA_REG_COUNT; r++) {
         int64_t width = proa_reg_width(arch, c, (proa_reg)r);
         PROA_ASSERT(width >= 0 && width <= (int64_t)1 << 40);
     }
     for (int64_t i = 0; i < c->layers; i++) PROA_ASSERT(proa_config_window(c, i) >= 0);
-    float freq[PROA_HEAD_DIM_MAX / 2 + 1], slopes[PROA_HEADS_MAX];
-    proa_config_inv_freq(c, freq);
-    proa_config_alibi(c, slopes);
-    for (int64_t h = 0; h < c->heads; h++) PROA_ASSERT(slopes[h] >= 0 && slopes[h] <= 1);
+    check_tables(c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
