@@ -142,15 +142,18 @@ static void warn_parallel(const proa_model *m)
     }
 }
 
+/* All three run the same way here: a sequence that has started keeps its pages until it ends. guaranteed_completion is
+ * what TensorRT-LLM called guaranteed_no_evict before its first release. */
 static proa_status check_policy(const proa_model *m, proa_err *err)
 {
     const char *policy = proa_model_parameter(m, "batch_scheduler_policy");
-    if (!policy || strcmp(policy, "guaranteed_no_evict") == 0) return PROA_OK;
+    if (!policy || strcmp(policy, "guaranteed_no_evict") == 0 || strcmp(policy, "guaranteed_completion") == 0)
+        return PROA_OK;
     if (strcmp(policy, "max_utilization") != 0)
-        return PROA_FAIL(
-            err, INVALID,
-            "parameter 'batch_scheduler_policy' is '%s', must be max_utilization or guaranteed_no_evict",
-            policy);
+        return PROA_FAIL(err, INVALID,
+                         "parameter 'batch_scheduler_policy' is '%s', must be max_utilization, "
+                         "guaranteed_no_evict or guaranteed_completion",
+                         policy);
     PROA_LOG(INFO, "model '%s': nothing that runs is ever evicted, as guaranteed_no_evict says",
              proa_model_name(m));
     return PROA_OK;

@@ -649,6 +649,20 @@ static void bad_configurations_are_refused(void **state)
     rig_close(&g);
 }
 
+static void every_scheduler_policy_is_known(void **state)
+{
+    PROA_UNUSED(state);
+    const char *const policies[] = {"max_utilization", "guaranteed_no_evict", "guaranteed_completion", ""};
+    for (size_t i = 0; i < PROA_COUNT(policies); i++) {
+        char config[160];
+        rig g;
+        snprintf(config, sizeof config,
+                 "parameters { key: \"batch_scheduler_policy\" value { string_value: \"%s\" } }", policies[i]);
+        rig_open(&g, &proa_backend_engine, config, CLASSICS);
+        rig_close(&g);
+    }
+}
+
 static void figures_and_metrics(void **state)
 {
     PROA_UNUSED(state);
@@ -694,6 +708,7 @@ int main(void)
         cmocka_unit_test(rows_of_prompts),
         cmocka_unit_test(every_option_has_its_input),
         cmocka_unit_test(bad_configurations_are_refused),
+        cmocka_unit_test(every_scheduler_policy_is_known),
         cmocka_unit_test(figures_and_metrics),
     };
     return cmocka_run_group_tests(tests, open_classics, close_classics);
