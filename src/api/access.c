@@ -4,7 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { GRPC_UNAVAILABLE = 14, GRPC_UNAUTHENTICATED = 16 };
+enum { GRPC_PERMISSION_DENIED = 7, GRPC_UNAVAILABLE = 14, GRPC_UNAUTHENTICATED = 16 };
 
 static const char *lower(proa_arena *arena, const char *prefix, const char *text)
 {
@@ -26,6 +26,7 @@ void proa_access_init(proa_api *api)
 {
     init_rules(api, api->rules[PROA_FACE_HTTP], &api->options.http, "");
     init_rules(api, api->rules[PROA_FACE_GRPC], &api->options.grpc, "triton-grpc-protocol-");
+    proa_origin_init(api);
 }
 
 /* The time that this takes says nothing of where the first difference is. */
@@ -83,6 +84,12 @@ static void refuse_http(proa_http_exchange *x, int status, const char *extra, co
 bool proa_http_allowed(proa_api *api, proa_http_exchange *x, proa_category category)
 {
     const proa_rule *rule = &api->rules[PROA_FACE_HTTP][category];
+    int status;
+    const char *refusal = proa_category_controls(category) ? proa_http_control_refusal(api, x, &status) : NULL;
+    if (refusal) {
+        refuse_http(x, status, "", refusal);
+        return false;
+    }
     if (PROA_UNLIKELY(rule->key && !same_secret(proa_http_get(x, rule->header), rule->value))) {
         refuse_http(x, 403, "",
                     proa_arena_printf(x->arena, "This API is restricted, expecting header '%s'", rule->key));
@@ -98,6 +105,11 @@ bool proa_http_allowed(proa_api *api, proa_http_exchange *x, proa_category categ
 bool proa_grpc_allowed(proa_api *api, proa_grpc_call *call, proa_category category)
 {
     const proa_rule *rule = &api->rules[PROA_FACE_GRPC][category];
+    const char *refusal = proa_category_controls(category) ? proa_grpc_control_refusal(api, call) : NULL;
+    if (refusal) {
+        proa_grpc_finish(call, GRPC_PERMISSION_DENIED, proa_str_c(refusal), NULL, 0);
+        return false;
+    }
     if (PROA_UNLIKELY(rule->key && !same_secret(proa_grpc_get(call, rule->header), rule->value))) {
         const char *text = proa_arena_printf(
             call->arena, "This protocol is restricted, expecting header 'triton-grpc-protocol-%s'", rule->key);

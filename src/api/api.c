@@ -19,6 +19,13 @@ static const char *copy(proa_arena *arena, const char *s)
     return s ? proa_arena_strdup(arena, proa_str_c(s)) : NULL;
 }
 
+static const char *const *copy_list(proa_arena *arena, const char *const *from, int count)
+{
+    const char **list = PROA_ARENA_NEW(arena, const char *, count);
+    for (int i = 0; i < count; i++) list[i] = copy(arena, from[i]);
+    return list;
+}
+
 static void copy_port(proa_arena *arena, proa_port *port, const proa_port *from)
 {
     port->address = copy(arena, from->address ? from->address : "0.0.0.0");
@@ -41,9 +48,9 @@ static void copy_options(proa_api *api, const proa_api_options *from)
     copy_port(&api->arena, &o->http, &from->http);
     copy_port(&api->arena, &o->grpc, &from->grpc);
     copy_port(&api->arena, &o->metrics, &from->metrics);
-    const char **keys = PROA_ARENA_NEW(&api->arena, const char *, from->api_keys_count);
-    for (int i = 0; i < from->api_keys_count; i++) keys[i] = copy(&api->arena, from->api_keys[i]);
-    o->api_keys = keys;
+    o->api_keys = copy_list(&api->arena, from->api_keys, from->api_keys_count);
+    o->allow_origins = copy_list(&api->arena, from->allow_origins, from->allow_origins_count);
+    o->allow_hosts = copy_list(&api->arena, from->allow_hosts, from->allow_hosts_count);
     if (o->http_max_input <= 0) o->http_max_input = PROA_HTTP_BODY_MAX;
     if (o->threads <= 0) {
         int cpus = proa_cpu_count();

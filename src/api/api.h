@@ -62,6 +62,10 @@ typedef struct proa_api_options {
     bool strict_triton;          /* statuses as Triton has them where ours are better (docs/server.md) */
     const char *const *api_keys; /* bearer tokens; none: everybody may */
     int api_keys_count;
+    /* Control routes take requests of the server's own origin and names only, and of these: "https://ui.example" (its
+     * host counts as a name too), "triton"; "*" is any. */
+    const char *const *allow_origins, *const *allow_hosts;
+    int allow_origins_count, allow_hosts_count;
     int64_t grpc_keepalive_ms, grpc_keepalive_timeout_ms, grpc_age_ms, grpc_grace_ms;
     int grpc_compression;     /* 0..3 */
     proa_trace_options trace; /* the log's settings are those of base/log.h */

@@ -20,7 +20,7 @@ const proa_api_options *proa_api_settings(const proa_api *api);
 
 /* ---- access: loop thread ---- */
 
-/* Answers 403 (or 401 for a missing or wrong bearer token) itself and returns false if this category is closed. */
+/* Answers 403 (415 for the type of a control request, 401 for a missing or wrong bearer token) itself and returns false if this category is closed. */
 bool proa_http_allowed(proa_api *api, proa_http_exchange *x, proa_category category);
 bool proa_grpc_allowed(proa_api *api, proa_grpc_call *call, proa_category category); /* finishes the call */
 

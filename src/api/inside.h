@@ -58,10 +58,18 @@ struct proa_api {
     proa_forward *forward[2];                /* NULL: none */
     proa_workers *workers;
     proa_settings *settings;
+    const char *machine; /* its host name; "" if it has none */
 };
 
 /* access.c: fills api->rules from the options. */
 void proa_access_init(proa_api *api);
+/* origin.c: what a web page must not reach through its reader's browser. */
+void proa_origin_init(proa_api *api); /* fills api->machine */
+bool proa_category_controls(proa_category category);
+/* Why a request for a control route is refused, in its arena, and with which status (403, 415); NULL: it is not. */
+const char *proa_http_control_refusal(const proa_api *api, const proa_http_exchange *x, int *status);
+/* The same of a call. Browsers cannot choose the name that a call goes to without a certificate: Origin is enough. */
+const char *proa_grpc_control_refusal(const proa_api *api, const proa_grpc_call *call);
 /* work.c */
 proa_workers *proa_workers_new(void);
 void proa_workers_free(proa_workers *workers); /* waits for what runs and what waits; NULL is fine */

@@ -22,7 +22,7 @@ typedef struct proa_serve_options {
     const char *http_address, *grpc_address, *metrics_address, *forward_http, *forward_grpc;
     const char *cert, *key, *client_ca, *grpc_cert, *grpc_key, *grpc_root, *compression, *api_key_file;
     proa_arg_list load_models, settings, fills, rate_resources, http_restricted, grpc_restricted, api_keys,
-        metrics_config, cache_config, trace_config;
+        allow_origins, allow_hosts, metrics_config, cache_config, trace_config;
     int64_t exit_secs, poll_secs, load_threads, load_retries, verbose, http_port, grpc_port, metrics_port,
         threads, max_input, cache_bytes, keepalive_ms, keepalive_timeout_ms, age_ms, grace_ms;
     bool allow_http, allow_grpc, allow_metrics, reuse_http, reuse_grpc, exit_on_error, no_auto_complete,

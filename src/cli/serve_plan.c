@@ -274,6 +274,17 @@ static proa_status plan_tls(proa_api_options *a, const proa_serve_options *o, pr
     return PROA_OK;
 }
 
+/* What a browser sends has a scheme, a host and no path: anything else would never match. */
+static proa_status check_origins(const proa_api_options *a, proa_err *err)
+{
+    for (int i = 0; i < a->allow_origins_count; i++) {
+        const char *origin = a->allow_origins[i], *host = strstr(origin, "://");
+        if (strcmp(origin, "*") != 0 && (!host || host == origin || !host[3] || strchr(host + 3, '/')))
+            return PROA_FAIL(err, INVALID, "--allow-origin '%s' is not of the form https://HOST[:PORT]", origin);
+    }
+    return PROA_OK;
+}
+
 static proa_status plan_api(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
 {
     proa_api_options *a = &p->api;
@@ -297,6 +308,9 @@ static proa_status plan_api(proa_serve_plan *p, const proa_serve_options *o, pro
     a->grpc_keepalive_ms = o->keepalive_ms, a->grpc_keepalive_timeout_ms = o->keepalive_timeout_ms;
     a->grpc_age_ms = o->age_ms, a->grpc_grace_ms = o->grace_ms;
     a->grpc_compression = compression_of(o->compression);
+    a->allow_origins = o->allow_origins.items, a->allow_origins_count = o->allow_origins.count;
+    a->allow_hosts = o->allow_hosts.items, a->allow_hosts_count = o->allow_hosts.count;
+    PROA_TRY(check_origins(a, err));
     PROA_TRY(plan_restrictions(p, &a->http, "http-restricted-api", &o->http_restricted, err));
     PROA_TRY(plan_restrictions(p, &a->grpc, "grpc-restricted-protocol", &o->grpc_restricted, err));
     return plan_keys(p, o, err);

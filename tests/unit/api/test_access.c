@@ -142,6 +142,109 @@ static void test_keys(void **state)
     (void)state;
 }
 
+/* Status of a request for a control route with these headers ("Name: value", NULL at the end); 0: allowed. */
+static int control(size_t body_len, ...)
+{
+    proa_http_header headers[8];
+    proa_http_exchange x = {
+        .path = proa_str_c("/v2/logging"), .headers = headers, .body_len = body_len, .arena = &arena};
+    va_list list;
+    va_start(list, body_len);
+    for (const char *line; (line = va_arg(list, const char *)) != NULL;) {
+        const char *colon = strstr(line, ": ");
+        headers[x.headers_count++] = (proa_http_header){{line, (size_t)(colon - line)}, proa_str_c(colon + 2)};
+    }
+    va_end(list);
+    answered = 0;
+    bool allowed = proa_http_allowed(&api, &x, PROA_CATEGORY_LOGGING);
+    assert_true(allowed == (answered == 0));
+    return answered;
+}
+
+static void open_named(const char *const *origins, int origins_count, const char *const *hosts, int hosts_count)
+{
+    memset(&api, 0, sizeof api);
+    proa_arena_init(&api.arena);
+    api.options.http.address = "proa.internal";
+    api.options.allow_origins = origins, api.options.allow_origins_count = origins_count;
+    api.options.allow_hosts = hosts, api.options.allow_hosts_count = hosts_count;
+    proa_access_init(&api);
+    api.machine = "worker7.example.org";
+}
+
+static void test_control_hosts(void **state)
+{
+    static const char *const own[] = {"localhost",    "localhost:8000",  "LOCALHOST.",
+                                      "a.localhost",  "127.0.0.1:1",     "10.0.0.3",
+                                      "[::1]:8000",   "[fe80::1]",       "worker7",
+                                      "worker7:8000", "proa.internal:1", "worker7.example.org"};
+    static const char *const others[] = {"evil.example",
+                                         "localhost.evil.example",
+                                         "127.0.0.1.evil.example",
+                                         "xlocalhost",
+                                         "worker7.evil.example",
+                                         "worker",
+                                         "[::1",
+                                         "[evil.example]",
+                                         ":8000",
+                                         "999.0.0.1",
+                                         "example.org"};
+    open_named(NULL, 0, NULL, 0);
+    for (size_t i = 0; i < PROA_COUNT(own); i++)
+        assert_int_equal(control(0, proa_arena_printf(&arena, "Host: %s", own[i]), NULL), 0);
+    for (size_t i = 0; i < PROA_COUNT(others); i++)
+        assert_int_equal(control(0, proa_arena_printf(&arena, "Host: %s", others[i]), NULL), 403);
+    assert_int_equal(control(0, NULL), 0); /* HTTP/1.0 */
+    assert_true(http("/v2/models/m/infer", PROA_CATEGORY_INFERENCE, "Host", "evil.example"));
+    proa_arena_release(&api.arena);
+    (void)state;
+}
+
+static void test_control_origins(void **state)
+{
+    static const char *const origins[] = {"https://ui.example"}, *const hosts[] = {"triton"}, *const any[] = {"*"};
+    open_named(origins, 1, hosts, 1);
+    assert_int_equal(control(0, "Host: localhost:8000", "Origin: http://localhost:8000", NULL), 0);
+    assert_int_equal(control(0, "Host: localhost:8000", "Origin: http://localhost:8001", NULL), 403);
+    assert_int_equal(control(0, "Host: localhost:8000", "Origin: http://evil.example", NULL), 403);
+    assert_string_equal(answer,
+                        "{\"error\":\"Origin 'http://evil.example' is not allowed on control routes: it is "
+                        "neither the server's own nor given by --allow-origin\"}");
+    assert_int_equal(control(0, "Host: evil.example", "Origin: http://evil.example", NULL), 403);
+    assert_int_equal(control(0, "Host: localhost", "Origin: null", NULL), 403);
+    assert_int_equal(control(0, "Host: localhost", "Origin: ", NULL), 403);
+    assert_int_equal(control(0, "Host: localhost", "Origin: http://", NULL), 403);
+    assert_int_equal(control(0, "Host: localhost", "Origin: https://ui.example", NULL), 0);
+    assert_int_equal(control(0, "Host: ui.example", "Origin: https://ui.example", NULL), 0);
+    assert_int_equal(control(0, "Host: triton:8000", NULL), 0);
+    assert_true(grpc(PROA_CATEGORY_LOGGING, "origin", "https://ui.example"));
+    assert_true(grpc(PROA_CATEGORY_INFERENCE, "origin", "http://evil.example"));
+    assert_false(grpc(PROA_CATEGORY_MODEL_REPOSITORY, "origin", "http://evil.example"));
+    assert_int_equal(answered, 7);
+    proa_arena_release(&api.arena);
+    open_named(any, 1, any, 1);
+    assert_int_equal(control(0, "Host: evil.example", "Origin: null", NULL), 0);
+    proa_arena_release(&api.arena);
+    (void)state;
+}
+
+static void test_control_types(void **state)
+{
+    open_named(NULL, 0, NULL, 0);
+    assert_int_equal(control(2, "Content-Type: application/JSON ; charset=utf-8", "Origin: http://localhost",
+                             "Host: localhost", NULL),
+                     0);
+    assert_int_equal(control(2, "Content-Type: text/plain", NULL), 415);
+    assert_int_equal(control(0, "Content-Type: text/plain", NULL), 0);
+    assert_int_equal(control(2, NULL), 0);
+    assert_int_equal(control(2, "Sec-Fetch-Site: same-origin", NULL), 415);
+    assert_int_equal(control(2, "Content-Type: application/x-www-form-urlencoded", NULL), 0);
+    assert_int_equal(
+        control(2, "Content-Type: application/x-www-form-urlencoded", "Sec-Fetch-Site: none", NULL), 415);
+    proa_arena_release(&api.arena);
+    (void)state;
+}
+
 static void test_forwarding(void **state)
 {
     proa_err err = {.status = PROA_OK};
@@ -220,6 +323,9 @@ int main(void)
         cmocka_unit_test(test_http_restrictions),
         cmocka_unit_test(test_grpc_restrictions),
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_control_hosts),
+        cmocka_unit_test(test_control_origins),
+        cmocka_unit_test(test_control_types),
         cmocka_unit_test(test_forwarding),
         cmocka_unit_test(test_parameters),
     };

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may control the server: web pages may not, by any header that a browser sends or name that it uses."""
+import base64
+import json
+import socket
+import sys
+
+import grpc
+import pytest
+import requests
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
+from tritonclient.utils import InferenceServerException
+
+EVIL = "http://evil.example"
+JSON = "application/json"
+CONTROL = [("POST", "/v2/repository/index"), ("POST", "/v2/repository/models/simple/load"),
+           ("POST", "/v2/repository/models/simple/unload"), ("GET", "/v2/logging"), ("POST", "/v2/logging"),
+           ("GET", "/v2/trace/setting"), ("POST", "/v2/models/simple/trace/setting"),
+           ("GET", "/v2/systemsharedmemory/status"), ("POST", "/v2/systemsharedmemory/region/r/register"),
+           ("POST", "/v2/systemsharedmemory/unregister"), ("POST", "/v2/cudasharedmemory/region/r/register")]
+
+
+def ask(running, method, path, body="{}", **headers):
+    """Status and error text; header names with _ for -; None leaves one out."""
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = requests.request(method, running.url(path), data=body, headers=headers, timeout=60)
+    return answer.status_code, answer.json().get("error", "") if answer.content.startswith(b"{") else ""
+
+
+@pytest.fixture
+def explicit(start, tmp_path):
+    return start("--model-control-mode", "explicit", "--allow-client-shm=true", repositories=[tmp_path], env={"PROA_PYTHON": sys.executable})
+
+
+# ---- origins and names ----
+
+
+@pytest.mark.parametrize("headers", [{"Origin": EVIL}, {"Origin": "null"}, {"Origin": EVIL, "Host": "evil.example"},
+                                     {"Host": "evil.example"}, {"Host": "localhost.evil.example:8000"}, {"Host": "127.0.0.1.evil.example"}])
+def test_pages_of_others_do_not_reach_control(server, headers):
+    for method, path in CONTROL:
+        status, text = ask(server, method, path, Content_Type=JSON, **headers)
+        assert status == 403, (method, path)
+        assert "is not allowed on control routes" in text and "\n" not in text
+    assert ask(server, "GET", "/v2/health/ready", "", **headers)[0] == 200
+    assert ask(server, "GET", "/v2/models/simple", "", **headers)[0] == 200
+
+
+def test_own_names_and_pages_reach_control(server):
+    port = server.http.split(":")[1]
+    names = ["localhost", "LOCALHOST.", "proa.localhost", "127.0.0.1", "192.0.2.7", "[::1]", socket.gethostname()]
+    for name in names:
+        for host in (name, f"{name}:{port}"):
+            assert ask(server, "POST", "/v2/repository/index", "", Host=host) == (200, ""), host
+            assert ask(server, "GET", "/v2/logging", "", Host=host, Origin=f"http://{host}") == (200, ""), host
+            assert ask(server, "GET", "/v2/logging", "", Host=host, Origin=f"http://{host}1")[0] == 403, host
+
+
+def test_a_page_cannot_bring_its_model(explicit, tmp_path):
+    mark = tmp_path / "ran"
+    code = f"open({str(mark)!r}, 'w')\nclass TritonPythonModel:\n    def execute(self, requests): return []\n"
+    config = {"backend": "python", "input": [{"name": "A", "data_type": "TYPE_FP32", "dims": [1]}],
+              "output": [{"name": "B", "data_type": "TYPE_FP32", "dims": [1]}]}
+    body = json.dumps({"parameters": {"config": json.dumps(config), "file:1/model.py": base64.b64encode(code.encode()).decode()}})
+    load = "/v2/repository/models/x/load"
+    assert ask(explicit, "POST", load, body, Origin=EVIL, Host="evil.example", Content_Type="text/plain")[0] == 403
+    assert ask(explicit, "POST", load, body, Content_Type="text/plain")[0] == 415
+    assert not mark.exists()
+    assert ask(explicit, "POST", load, body, Content_Type=JSON) == (200, "")
+    assert mark.exists()
+
+
+@pytest.mark.parametrize("type_, browser, status", [
+    (JSON, False, 200), ("Application/JSON; charset=utf-8", True, 200), ("text/plain", False, 415), ("text/plain", True, 415),
+    ("multipart/form-data; boundary=x", False, 415), ("application/jsonx", False, 415),
+    ("application/x-www-form-urlencoded", False, 200),  # libcurl's own, so of Triton's C++ client
+    ("application/x-www-form-urlencoded", True, 415), (None, False, 200), (None, True, 415)])
+def test_control_wants_json(server, type_, browser, status):
+    headers = {"Origin": server.url("")} if browser else {}
+    if type_:
+        headers["Content_Type"] = type_
+    got, text = ask(server, "POST", "/v2/logging", "{}", **headers)
+    assert got == status
+    assert status == 200 or text.startswith("the body of a control request must be application/json, got '")
+    assert ask(server, "POST", "/v2/repository/index", "", **headers)[0] == 200  # no body, no type
+
+
+def test_origins_and_hosts_that_are_allowed(start, tmp_path):
+    running = start("--allow-origin", "https://ui.example:8443", "--allow-origin", "http://other.example", "--allow-host", "triton",
+                    repositories=[tmp_path])
+    for headers, status in [({"Origin": "https://ui.example:8443"}, 200), ({"Origin": "https://UI.example:8443", "Host": "ui.example"}, 200),
+                            ({"Origin": "https://ui.example"}, 403), ({"Origin": "http://ui.example:8443"}, 403), ({"Host": "other.example:80"}, 200),
+                            ({"Host": "triton:8000"}, 200), ({"Host": "triton2"}, 403), ({"Host": "triton", "Origin": EVIL}, 403)]:
+        assert ask(running, "GET", "/v2/logging", "", **headers)[0] == status, headers
+    running = start("--allow-origin", "*", "--allow-host", "*", repositories=[tmp_path])
+    assert ask(running, "POST", "/v2/logging", "{}", Origin=EVIL, Host="evil.example", Content_Type=JSON)[0] == 200
+
+
+def test_tritonclient_goes_on_working(explicit):
+    config = json.dumps({"backend": "identity", "max_batch_size": 1, "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [1]}],
+                         "output": [{"name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [1]}]})
+    with triton_http.InferenceServerClient(explicit.http) as http, triton_grpc.InferenceServerClient(explicit.grpc) as rpc:
+        for client, info in ((http, True), (rpc, False)):
+            client.load_model("m", config=config, files={"file:1/model.bin": b"x"})
+            client.unload_model("m")
+            client.update_log_settings({"log_info": info})
+            client.get_trace_settings()
+            client.unregister_system_shared_memory()
+            client.get_model_repository_index()
+
+
+def test_origin_of_grpc_calls(explicit):
+    with triton_grpc.InferenceServerClient(explicit.grpc) as client:
+        for call in (client.get_log_settings, client.get_trace_settings, client.get_model_repository_index,
+                     client.get_system_shared_memory_status, lambda headers: client.load_model("simple", headers=headers)):
+            with pytest.raises(InferenceServerException, match="Origin 'http://evil.example' is not allowed") as refused:
+                call(headers={"origin": EVIL})
+            assert refused.value.status() == str(grpc.StatusCode.PERMISSION_DENIED)
+        assert client.is_server_live(headers={"origin": EVIL})
