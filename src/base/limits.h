@@ -91,6 +91,8 @@
 #define PROA_HTTP_HEAD_BYTES_MAX  (64 << 10)       /* request line and headers */
 #define PROA_HTTP_HEADERS_MAX     128              /* lines */
 #define PROA_HTTP_BODY_MAX        (64 * PROA_MIB)  /* Triton's --http-max-input-size */
+#define PROA_UNPACKED_MAX         PROA_HTTP_BODY_MAX /* a body or gRPC message after decompression, where --http-max-input-size says
+                                                      nothing else: 2 MB of gzip may hold 2 GB */
 #define PROA_HTTP_CHUNKS_MAX      65536            /* non-empty chunks of one body: Triton's */
 #define PROA_HTTP_LINE_BYTES_MAX  (16 << 10)       /* the request line; RFC 9112 wants at least 8,000 */
 #define PROA_HTTP_CHUNK_LINE_MAX  256              /* a chunk's size with its extensions, which nobody uses */

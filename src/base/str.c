@@ -72,6 +72,8 @@ bool proa_buf_reserve(proa_buf *buf, size_t more)
     if (need <= buf->cap) return true;
     size_t cap = buf->cap ? buf->cap : 64;
     while (cap < need) cap *= 2;
+    if (cap > buf->bytes_max && buf->bytes_max < SIZE_MAX)
+        cap = buf->bytes_max + 1; /* as much as it may ever use */
     char *grown = cap > BIG_BYTES ? proa_realloc_try(buf->ptr, cap) : proa_realloc(buf->ptr, cap);
     if (!grown) {
         buf->full = true;

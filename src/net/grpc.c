@@ -397,11 +397,19 @@ static void complete(grpc_call *c, char *bytes, size_t len)
     }
 }
 
-static void too_large(grpc_call *c, const char *more, size_t bytes)
+static void too_large(grpc_call *c, size_t bytes)
 {
     char text[96];
-    snprintf(text, sizeof text, "Received message larger than max (%s%zu vs. %lld)", more, bytes,
+    snprintf(text, sizeof text, "Received message larger than max (%zu vs. %lld)", bytes,
              (long long)c->session->message_max);
+    proa_grpc_call_fail(c, PROA_GRPC_RESOURCE_EXHAUSTED, text);
+}
+
+static void unpacks_too_large(grpc_call *c)
+{
+    char text[96];
+    snprintf(text, sizeof text, "Received message larger than max once decompressed (more than %lld bytes)",
+             (long long)c->session->unpacked_max);
     proa_grpc_call_fail(c, PROA_GRPC_RESOURCE_EXHAUSTED, text);
 }
 
@@ -426,13 +434,13 @@ static void unpack(grpc_call *c)
 {
     proa_buf out;
     proa_err err = {.status = PROA_OK};
-    size_t most = (size_t)c->session->message_max;
+    size_t most = (size_t)c->session->unpacked_max;
     proa_buf_init(&out, most);
     proa_status status = proa_decompress(&out, c->coding, c->message, c->message_len, most, &err);
     char *bytes = status == PROA_OK ? keep_bytes(&out) : NULL;
     size_t len = out.len;
     proa_buf_release(&out);
-    if (status == PROA_LIMIT) too_large(c, "more than ", most);
+    if (status == PROA_LIMIT) unpacks_too_large(c);
     else if (status != PROA_OK) proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, err.text);
     else if (!bytes) no_room(c);
     else {
@@ -474,7 +482,7 @@ static void begin_message(grpc_call *c)
     if (p[0] > 1) proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, "a message's first byte is neither 0 nor 1");
     else if (p[0] && c->coding == PROA_CODING_IDENTITY)
         proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, "a compressed message without a grpc-encoding");
-    else if (size > (size_t)c->session->message_max) too_large(c, "", size);
+    else if (size > (size_t)c->session->message_max) too_large(c, size);
     else {
         c->message = proa_block_get(size);
         if (!c->message || !count_bytes(c)) no_room(c);

@@ -497,6 +497,8 @@ static void *session_open(proa_conn *conn, void *server)
     s->server = server;
     s->pool = proa_block_pool_open();
     s->message_max = s->server->message_max > 0 ? s->server->message_max : PROA_GRPC_MESSAGE_MAX;
+    s->unpacked_max = s->server->unpacked_max > 0 ? s->server->unpacked_max : PROA_UNPACKED_MAX;
+    if (s->unpacked_max > s->message_max) s->unpacked_max = s->message_max;
     s->h2 = new_h2(s);
     s->task.run = run_task;
     s->timer = (proa_timer){.loop = s->loop, .fire = timer_fired, .arg = s};

@@ -38,7 +38,7 @@ typedef struct grpc_session {
     nghttp2_session *h2;
     proa_block_pool *pool;
     grpc_call *calls; /* newest first */
-    int64_t message_max;
+    int64_t message_max, unpacked_max;
     char *stage; /* of a flush: what is written together */
     size_t staged;
     bool busy;    /* inside nghttp2: what is submitted now goes out when that has returned */

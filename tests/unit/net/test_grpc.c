@@ -372,7 +372,7 @@ static void test_compressed_in(void **state)
     (void)state;
     memset(bytes, 'z', sizeof bytes);
     proa_grpc_server server = plain;
-    server.message_max = 5000;
+    server.unpacked_max = 5000;
     peer *p = start(&server);
     int32_t gzip = call_packed(p, "gzip", PROA_CODING_GZIP, bytes, 5000);
     int32_t deflate = call_packed(p, "deflate", PROA_CODING_DEFLATE, bytes, 4999);
@@ -384,7 +384,7 @@ static void test_compressed_in(void **state)
     assert_body(p, gzip, bytes, 5000, 2);
     assert_string_equal(peer_of(p, gzip)->encoding, "");
     assert_body(p, deflate, bytes, 4999, 2);
-    assert_status(p, bomb, "8", "Received message larger than max (more than 5000 vs. 5000)");
+    assert_status(p, bomb, "8", "Received message larger than max once decompressed (more than 5000 bytes)");
     assert_status(p, other, "12", "unknown grpc-encoding");
     assert_string_equal(peer_of(p, other)->accept, "identity,deflate,gzip");
     assert_string_equal(peer_of(p, broken)->grpc_status, "13");
