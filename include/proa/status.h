@@ -6,6 +6,8 @@
 #ifndef PROA_STATUS_H
 #define PROA_STATUS_H
 
+#include <stdint.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -38,7 +40,8 @@ typedef struct proa_err {
     proa_status status;
     int line;         /* of the source file that raised it */
     const char *file; /* static string */
-    char text[488];   /* one line, lower case, no full stop; names what and where */
+    uint64_t whole;   /* where a text is kept that text[] cannot hold (the server's); 0: text[] is all */
+    char text[480];   /* one line, lower case, no full stop; names what and where */
 } proa_err;
 
 /* The text of a status ("not found"); never NULL, also for values outside the list. */

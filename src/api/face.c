@@ -34,6 +34,13 @@ bool proa_http_overloaded(const proa_err *err)
     return err->status == PROA_UNAVAILABLE && strstr(err->text, "Exceeds maximum queue size") != NULL;
 }
 
+void proa_err_json(proa_buf *out, const proa_err *err)
+{
+    char *text = proa_err_whole_text(err);
+    proa_buf_json_str(out, proa_str_c(text));
+    free(text);
+}
+
 void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err)
 {
     int status = proa_http_status_of(err);
@@ -43,9 +50,9 @@ void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err)
         headers = "Content-Type: application/json\r\nRetry-After: 1\r\n";
     }
     proa_buf body;
-    proa_buf_init(&body, 8 * sizeof err->text);
+    proa_buf_init(&body, PROA_ERR_JSON_MAX);
     proa_buf_append(&body, "{\"error\":", 9);
-    proa_buf_json_str(&body, proa_str_c(err->text));
+    proa_err_json(&body, err);
     proa_buf_char(&body, '}');
     struct iovec iov = {body.ptr, body.len};
     proa_http_respond(x, status, proa_str_c(headers), &iov, 1, NULL, NULL);

@@ -28,6 +28,8 @@ bool proa_grpc_allowed(proa_api *api, proa_grpc_call *call, proa_category catego
 
 int proa_http_status_of(const proa_err *err); /* Triton's map: reference/triton.md 1.1 */
 int proa_grpc_code_of(const proa_err *err);
+/* The whole text of an error as a JSON string; out has room for PROA_ERR_JSON_MAX bytes. */
+void proa_err_json(proa_buf *out, const proa_err *err);
 /* {"error":"..."} with that status; UNAVAILABLE by overload is 429 with Retry-After unless strict_triton. */
 void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err);
 bool proa_http_overloaded(const proa_err *err); /* refused for too much work: it may be sent again soon */

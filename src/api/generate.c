@@ -227,9 +227,9 @@ static void answer_once(generate_call *c)
 static void send_error(generate_call *c, const proa_err *err)
 {
     proa_buf out;
-    proa_buf_init(&out, (size_t)64 << 10);
+    proa_buf_init(&out, PROA_ERR_JSON_MAX);
     proa_buf_printf(&out, "data: {\"error\":");
-    proa_buf_json_str(&out, proa_str_c(err->text));
+    proa_err_json(&out, err);
     proa_buf_append(&out, "}\n\n", 3);
     proa_http_send(c->x, proa_buf_view(&out));
     proa_buf_release(&out);

@@ -148,8 +148,10 @@ static void send_note(ask *a, const char *error, bool has_final, bool final)
 
 static void send_error(ask *a, const proa_err *err, bool final)
 {
-    if (a->s->errors_end) end_stream(a->s, proa_grpc_code_of(err), err->text);
-    else send_note(a, err->text, !a->refused, final);
+    char *text = proa_err_whole_text(err);
+    if (a->s->errors_end) end_stream(a->s, proa_grpc_code_of(err), text);
+    else send_note(a, text, !a->refused, final);
+    free(text);
 }
 
 static void free_reply(void *reply)

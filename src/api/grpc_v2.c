@@ -24,7 +24,9 @@ static const proa_rpc *find(proa_str path)
 
 void proa_rpc_fail(proa_grpc_call *call, const proa_err *err)
 {
-    proa_grpc_finish(call, proa_grpc_code_of(err), proa_str_c(err->text), NULL, 0);
+    char *text = proa_err_whole_text(err);
+    proa_grpc_finish(call, proa_grpc_code_of(err), proa_str_c(text), NULL, 0);
+    free(text);
 }
 
 /* ---- one small message each way ---- */

@@ -18,6 +18,7 @@ typedef struct proa_oai_error {
     const char *type;  /* "invalid_request_error" */
     const char *param; /* the member of the body that is wrong, or NULL */
     const char *code;  /* "model_not_found", or NULL */
+    uint64_t whole;    /* of a proa_err: its whole text */
     char text[500];
 } proa_oai_error;
 

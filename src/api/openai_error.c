@@ -2,6 +2,7 @@
  * openai_error.c - errors in OpenAI's form, with its types and codes. */
 #include "api/openai.h"
 
+#include "base/long_text.h"
 #include <stdarg.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ bool proa_oai_bad(proa_oai_error *e, const char *param, const char *fmt, ...)
     e->type = "invalid_request_error";
     e->param = param;
     e->code = NULL;
+    e->whole = 0;
     va_start(args, fmt);
     vsnprintf(e->text, sizeof e->text, fmt, args);
     va_end(args);
@@ -20,7 +22,7 @@ bool proa_oai_bad(proa_oai_error *e, const char *param, const char *fmt, ...)
 
 void proa_oai_error_of(proa_oai_error *e, const proa_err *err)
 {
-    *e = (proa_oai_error){.status = proa_status_http(err->status), .type = "server_error"};
+    *e = (proa_oai_error){.status = proa_status_http(err->status), .type = "server_error", .whole = err->whole};
     snprintf(e->text, sizeof e->text, "%s", err->text);
     switch (err->status) {
     case PROA_INVALID:
@@ -47,8 +49,10 @@ void proa_oai_error_of(proa_oai_error *e, const proa_err *err)
 
 void proa_oai_error_json(proa_buf *out, const proa_oai_error *e)
 {
+    char *whole = proa_long_text_copy(e->whole);
     proa_buf_str(out, proa_str_c("{\"error\":{\"message\":"));
-    proa_buf_json_str(out, proa_str_c(e->text));
+    proa_buf_json_str(out, proa_str_c(whole ? whole : e->text));
+    free(whole);
     proa_buf_printf(out, ",\"type\":\"%s\",\"param\":", e->type);
     if (e->param) proa_buf_json_str(out, proa_str_c(e->param));
     else proa_buf_str(out, proa_str_c("null"));
@@ -59,7 +63,7 @@ void proa_oai_error_json(proa_buf *out, const proa_oai_error *e)
 void proa_oai_fail(proa_http_exchange *x, const proa_oai_error *e)
 {
     proa_buf body;
-    proa_buf_init(&body, (size_t)16 << 10);
+    proa_buf_init(&body, PROA_ERR_JSON_MAX);
     proa_oai_error_json(&body, e);
     struct iovec iov = {body.ptr, body.len};
     const char *headers = e->status == 429 ? "Content-Type: application/json\r\nRetry-After: 1\r\n"

@@ -70,7 +70,7 @@ static void send_error(proa_pyinstance *i, uint64_t process, uint64_t id, const 
 {
     proa_reply reply = {.error = *err};
     proa_buf head;
-    proa_buf_init(&head, 8192);
+    proa_buf_init(&head, (size_t)PROA_PYTHON_HEAD_MAX);
     proa_pywire_reply_head(&head, &reply);
     proa_pyinstance_send(i, process, PROA_PYTHON_REPLY, PROA_PYTHON_FINAL, id, proa_buf_view(&head), NULL, 0);
     proa_buf_release(&head);

@@ -15,9 +15,11 @@ static void answer(proa_pyinstance *i, uint64_t process, uint64_t id, proa_str h
 static void answer_error(proa_pyinstance *i, uint64_t process, uint64_t id, const proa_err *err)
 {
     proa_buf head;
-    proa_buf_init(&head, 8192);
+    char *text = proa_err_whole_text(err);
+    proa_buf_init(&head, (size_t)PROA_PYTHON_HEAD_MAX);
     proa_buf_printf(&head, "{\"error\":");
-    proa_buf_json_str(&head, proa_str_c(err->text[0] ? err->text : proa_status_text(err->status)));
+    proa_buf_json_str(&head, proa_str_c(text[0] ? text : proa_status_text(err->status)));
+    free(text);
     proa_buf_printf(&head, ",\"code\":%d}", proa_status_grpc(err->status));
     answer(i, process, id, proa_buf_view(&head));
     proa_buf_release(&head);

@@ -144,8 +144,9 @@ void proa_pywire_reply_head(proa_buf *out, const proa_reply *reply)
 {
     if (!reply) return;
     if (reply->error.status != PROA_OK) {
-        text_member(out, "error",
-                    reply->error.text[0] ? reply->error.text : proa_status_text(reply->error.status));
+        char *text = proa_err_whole_text(&reply->error);
+        text_member(out, "error", text[0] ? text : proa_status_text(reply->error.status));
+        free(text);
         number_member(out, "code", (uint64_t)proa_status_grpc(reply->error.status));
     } else {
         text_member(out, "model", reply->model_name);
@@ -324,7 +325,7 @@ bool proa_pywire_error(const proa_json *head, proa_err *err)
     if (!text) return false;
     proa_str s = proa_json_str(text);
     proa_err_set(err, status_of(proa_json_int(proa_json_get(head, "code"))), __FILE__, __LINE__, "%.*s",
-                 (int)(s.len > 400 ? 400 : s.len), s.len ? s.ptr : "");
+                 (int)(s.len > PROA_ERR_TEXT_MAX ? PROA_ERR_TEXT_MAX + 1 : s.len), s.len ? s.ptr : "");
     return true;
 }
 

@@ -16,6 +16,12 @@
 #define PROA_RESERVE_BYTES        (64 * PROA_MIB)  /* of address space, given up in slices when the system refuses memory */
 #define PROA_RESERVE_SLICE_BYTES  (4 * PROA_MIB)   /* above any allocation of bookkeeping that no request chooses */
 
+/* texts of errors */
+#define PROA_ERR_TEXT_MAX         (64 << 10)       /* a traceback of Python has some kB */
+#define PROA_ERR_JSON_MAX         (512 << 10)      /* the same as JSON, where a byte may become six */
+#define PROA_ERR_KEPT_MAX         1024             /* long texts of errors that are not answered yet; ... */
+#define PROA_ERR_KEPT_BYTES       (16 * PROA_MIB)  /* ... older ones are cut to one line of 479 bytes */
+
 /* log */
 #define PROA_LOG_QUEUED_MAX       (1 * PROA_MIB)   /* lines for a pipe or a terminal that nobody reads; more are lost and counted */
 #define PROA_LOG_FLUSH_MS         1000             /* that the end of a program waits for them */
@@ -99,7 +105,8 @@
 #define PROA_GRPC_MESSAGE_MAX     (INT32_MAX)      /* bytes of one message: gRPC's and Triton's own */
 #define PROA_GRPC_STREAMS_MAX     1024             /* calls at once on a connection */
 #define PROA_GRPC_METADATA_BYTES_MAX (64 << 10)    /* headers of one call, counted as HTTP/2 does: 32 more for each */
-#define PROA_GRPC_TEXT_BYTES_MAX  2048             /* of grpc-message, which triples where it must be escaped: clients take heads of 8 KiB */
+#define PROA_GRPC_TEXT_BYTES_MAX  4096             /* of grpc-message ... */
+#define PROA_GRPC_ESCAPED_BYTES_MAX 6144           /* ... and as it is sent, where some bytes are three: clients take heads of 8 KiB */
 #define PROA_GRPC_RESETS_MAX      1000             /* streams that a client may cancel in 10 s: Rapid Reset */
 #define PROA_GRPC_CONTROLS_MAX    1000             /* SETTINGS, PRIORITY and empty DATA in 10 s */
 #define PROA_GRPC_PING_MS         5000             /* pings closer together, and nothing sent between them, are a strike ... */

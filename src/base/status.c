@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/status.h"
 
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "base/long_text.h"
+#include "base/str.h"
 #include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
@@ -34,11 +38,53 @@ int proa_status_http(proa_status status)
     return known(status) ? table[status].http : 500;
 }
 
-/* What a hostile file brought in (names, keys) must not forge log lines or steer a terminal. */
-static void one_line(char *text)
+/* What a hostile file brought in (names, keys) must not forge log lines or steer a terminal. Line ends behind the text are
+ * dropped. Returns whether it changed the text. */
+static bool one_line(char *text)
 {
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    size_t len = strlen(text), kept = len;
+    while (kept > 0 && text[kept - 1] == '\n') kept--;
+    text[kept] = '\0';
+    bool changed = kept < len;
+    for (char *c = text; *c; c++) {
+        if ((unsigned char)*c >= 0x20 && *c != 0x7f) continue;
+        *c = '?';
+        changed = true;
+    }
+    return changed;
+}
+
+/* Ends text[0..len) before a character of which only a part is there. */
+static void end_whole_character(char *text, size_t len)
+{
+    size_t start = len;
+    int32_t ignored;
+    while (start > 0 && len - start < 3 && ((unsigned char)text[start - 1] & 0xc0) == 0x80) start--;
+    if (start > 0 && (unsigned char)text[start - 1] >= 0xc0) start--;
+    if (start < len && !proa_utf8_decode(text + start, len - start, &ignored)) text[start] = '\0';
+}
+
+/* A text of len bytes that err->text does not hold as it is: kept whole. The system may be out of memory; then the line is
+ * all there is. */
+static void keep_whole(proa_err *err, size_t len, const char *fmt, va_list args)
+{
+    if (len > PROA_ERR_TEXT_MAX) len = PROA_ERR_TEXT_MAX;
+    char *text = malloc(len + 1);
+    if (!text) return;
+    if ((size_t)vsnprintf(text, len + 1, fmt, args) > len) end_whole_character(text, len);
+    err->whole = proa_long_text_keep(text);
+}
+
+static void set_text(proa_err *err, const char *fmt, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int len = vsnprintf(err->text, sizeof err->text, fmt, args);
+    bool cut = len >= (int)sizeof err->text;
+    err->whole = 0;
+    if (cut) end_whole_character(err->text, sizeof err->text - 1);
+    if (one_line(err->text) || cut) keep_whole(err, (size_t)len, fmt, again);
+    va_end(again);
 }
 
 proa_status proa_err_set(proa_err *err, proa_status status, const char *file, int line, const char *fmt, ...)
@@ -49,9 +95,8 @@ proa_status proa_err_set(proa_err *err, proa_status status, const char *file, in
     err->line = line;
     va_list args;
     va_start(args, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, args);
+    set_text(err, fmt, args);
     va_end(args);
-    one_line(err->text);
     return status;
 }
 
@@ -60,16 +105,29 @@ void proa_err_clear(proa_err *err)
     if (err) *err = (proa_err){.status = PROA_OK};
 }
 
+char *proa_err_whole_text(const proa_err *err)
+{
+    char *text = proa_long_text_copy(err->whole);
+    return text ? text : proa_strdup(err->text);
+}
+
+static void set_again(proa_err *err, const char *fmt, ...) PROA_PRINTF(2, 3);
+static void set_again(proa_err *err, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    set_text(err, fmt, args);
+    va_end(args);
+}
+
 void proa_err_prefix(proa_err *err, const char *fmt, ...)
 {
     if (!err || err->status == PROA_OK) return;
-    char old[sizeof err->text];
-    memcpy(old, err->text, sizeof old);
+    char prefix[sizeof err->text], *old = proa_err_whole_text(err);
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(err->text, sizeof err->text, fmt, args);
+    vsnprintf(prefix, sizeof prefix, fmt, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof err->text)
-        snprintf(err->text + n, sizeof err->text - (size_t)n, ": %s", old);
-    one_line(err->text);
+    set_again(err, "%s: %s", prefix, old);
+    free(old);
 }

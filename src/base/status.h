@@ -11,6 +11,9 @@
 proa_status proa_err_set(proa_err *err, proa_status status, const char *file, int line, const char *fmt, ...)
     PROA_PRINTF(5, 6) PROA_COLD;
 void proa_err_clear(proa_err *err);
+/* The text as it was given, up to PROA_ERR_TEXT_MAX bytes, with its line ends and in its whole length; err->text is one line
+ * and cut. For answers; log lines and terminals get err->text. Never NULL; the caller frees it. */
+char *proa_err_whole_text(const proa_err *err);
 /* Puts "prefix: " before the text of a failure: the file or the tensor that the inner function did not know. */
 void proa_err_prefix(proa_err *err, const char *fmt, ...) PROA_PRINTF(2, 3);
 

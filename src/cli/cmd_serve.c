@@ -59,7 +59,7 @@ static const char *status_of(const Inference__RepositoryIndexResponse__ModelInde
 {
     if (!m->reason[0]) return m->state;
     proa_buf text;
-    proa_buf_init(&text, (size_t)64 << 10);
+    proa_buf_init(&text, PROA_ERR_JSON_MAX);
     proa_log_escape(&text, m->reason);
     const char *shown = proa_arena_printf(arena, "%s: %s", m->state, text.ptr ? text.ptr : "");
     proa_buf_release(&text);

@@ -218,21 +218,12 @@ static nghttp2_nv trailer_field(proa_arena *arena, const proa_grpc_header *h)
                         h->name.len, value.len, NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE};
 }
 
-/* As much of a text as a client will take, in whole characters. */
-static proa_str cut_text(proa_str text)
-{
-    if (text.len <= PROA_GRPC_TEXT_BYTES_MAX) return text;
-    text.len = PROA_GRPC_TEXT_BYTES_MAX;
-    while (text.len > 0 && ((unsigned char)text.ptr[text.len] & 0xc0) == 0x80) text.len--;
-    return text;
-}
-
 static void make_trailers(grpc_call *c, int code, proa_str message, const proa_grpc_header *trailers, int count)
 {
     size_t n = 0;
     nghttp2_nv *fields = PROA_ARENA_NEW(&c->arena, nghttp2_nv, count + 2);
     fields[n++] = status_field(code);
-    message = cut_text(message);
+    message = proa_grpc_cut(message);
     if (message.len) {
         proa_str text = proa_grpc_percent_encode(&c->arena, message);
         if (text.ptr == message.ptr) text.ptr = proa_arena_strdup(&c->arena, message);

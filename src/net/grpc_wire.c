@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/grpc_wire.h"
 
+#include "base/limits.h"
 #include <string.h>
 #include <strings.h>
 
@@ -37,6 +38,19 @@ bool proa_grpc_timeout_parse(proa_str text, int64_t *ns)
 static bool plain(char c)
 {
     return c >= 0x20 && c <= 0x7E && c != '%';
+}
+
+proa_str proa_grpc_cut(proa_str text)
+{
+    size_t len = 0, escaped = 0;
+    while (len < text.len && len < PROA_GRPC_TEXT_BYTES_MAX) {
+        escaped += plain(text.ptr[len]) ? 1 : 3;
+        if (escaped > PROA_GRPC_ESCAPED_BYTES_MAX) break;
+        len++;
+    }
+    if (len < text.len)
+        while (len > 0 && ((unsigned char)text.ptr[len] & 0xc0) == 0x80) len--;
+    return (proa_str){text.ptr, len};
 }
 
 proa_str proa_grpc_percent_encode(proa_arena *arena, proa_str text)

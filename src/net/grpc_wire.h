@@ -8,6 +8,8 @@
 
 /* "100m": 1 to 8 digits and one of H M S m u n, as nanoseconds (at most INT64_MAX / 2). False: not of that form. */
 bool proa_grpc_timeout_parse(proa_str text, int64_t *ns);
+/* As much of a grpc-message as clients take, in whole characters. */
+proa_str proa_grpc_cut(proa_str text);
 /* grpc-message: printable ASCII stays, '%' and all else becomes %XX. In the arena unless nothing changes. */
 proa_str proa_grpc_percent_encode(proa_arena *arena, proa_str text);
 /* With or without padding. False: not base64; *out is then untouched. */

@@ -154,6 +154,7 @@ proa_reply *proa_reply_new(const proa_infer *r)
                        proa_recycle_bytes(PROA_RECYCLE_REPLY) - ARENA_AT(proa_reply));
     reply->error.status = PROA_OK; /* its text is half of the struct and not looked at */
     reply->error.text[0] = 0;
+    reply->error.whole = 0;
     reply->model_name = proa_arena_strdup(&reply->arena, proa_str_c(model_name));
     reply->model_version = r->model ? r->model->version : r->model_version;
     reply->id = *r->id ? proa_arena_strdup(&reply->arena, proa_str_c(r->id)) : "";

@@ -59,6 +59,12 @@ static void set_problem(step *st, const char *text)
     st->problem = proa_strdup(text);
 }
 
+static void set_failure(step *st, const proa_err *err)
+{
+    free(st->problem);
+    st->problem = proa_err_whole_text(err);
+}
+
 /* What the server has of that name; the source is held for the caller. */
 static proa_source *current_source(proa_server *s, const char *name, uint64_t *seen, bool *well)
 {
@@ -75,8 +81,8 @@ static void read_source(plan *p, step *st, const char *path, const char *config_
 {
     proa_err err = {0};
     if (proa_source_new(&st->source, p->server, st->name, path, config_json, &err) == PROA_OK) return;
-    PROA_LOG(ERROR, "Poll failed for model directory '%s': %s", st->name, err.text);
-    set_problem(st, err.text);
+    set_failure(st, &err);
+    PROA_LOG(ERROR, "Poll failed for model directory '%s': %s", st->name, st->problem);
 }
 
 /* Reads a model's folder, unless it is the same as what is loaded well. `current` is what there is. */
@@ -173,8 +179,10 @@ static proa_status plan_outcome(plan *p, proa_err *err)
     pthread_mutex_lock(&p->server->lock);
     for (int i = 0; i < p->count && status == PROA_OK; i++) {
         const proa_entry *e = proa_entry_find(p->server, p->steps[i].name);
-        if (p->steps[i].asked && e && e->outcome.status != PROA_OK)
-            status = PROA_FAIL(err, INVALID, "load failed for model '%s': %s", e->name, e->outcome.text);
+        if (!p->steps[i].asked || !e || e->outcome.status == PROA_OK) continue;
+        char *why = proa_err_whole_text(&e->outcome);
+        status = PROA_FAIL(err, INVALID, "load failed for model '%s': %s", e->name, why);
+        free(why);
     }
     for (int i = 0; i < p->count && status == PROA_OK; i++) {
         const char *problem = p->steps[i].problem; /* of the first step, which was asked for, or of a part of it */
@@ -197,7 +205,7 @@ static proa_status load_named(proa_server *s, const char *name, const char *conf
         st->asked = true;
         if (files_count &&
             proa_source_from_files(&st->source, s, name, config_json, files, files_count, &why) != PROA_OK)
-            set_problem(st, why.text);
+            set_failure(st, &why);
         plan_complete(&p, config_json);
         pthread_mutex_lock(&s->lock);
         if (plan_take(&p, &op)) break;

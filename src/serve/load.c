@@ -41,9 +41,11 @@ char *proa_err_spell(const proa_err *err)
     const char *name = "Internal";
     for (size_t i = 0; i < PROA_COUNT(names); i++)
         if (names[i].status == err->status) name = names[i].name;
-    size_t bytes = strlen(name) + strlen(err->text) + 3;
+    char *why = proa_err_whole_text(err);
+    size_t bytes = strlen(name) + strlen(why) + 3;
     char *text = proa_malloc(bytes);
-    snprintf(text, bytes, "%s: %s", name, err->text);
+    snprintf(text, bytes, "%s: %s", name, why);
+    free(why);
     return text;
 }
 
@@ -84,13 +86,13 @@ static void give_up(load *l)
 {
     proa_entry *e = l->entry;
     proa_buf text;
-    proa_buf_init(&text, sizeof e->outcome.text);
+    proa_buf_init(&text, (size_t)l->count * (PROA_ERR_TEXT_MAX + 128));
     for (int i = 0; i < l->count; i++) {
         job *j = &l->jobs[i];
         proa_slot *slot = proa_entry_slot(e, j->version, false);
         char *reason = j->err.status == PROA_OK ? NULL : proa_err_spell(&j->err);
         if (reason)
-            proa_buf_printf(&text, "version %lld is at UNAVAILABLE state: %s;", (long long)j->version, reason);
+            proa_buf_printf(&text, "version %lld is at UNAVAILABLE state: %s;\n", (long long)j->version, reason);
         if (!slot->model) proa_slot_set(slot, PROA_STATE_UNAVAILABLE, reason ? reason : "unloaded");
         free(reason);
     }
@@ -157,8 +159,9 @@ static void open_version(proa_server *s, job *j)
     for (int i = 0; i <= s->options.load_retries; i++) {
         proa_err_clear(&j->err);
         if (proa_model_open(&j->model, s, l->source, j->version, j->stats, &j->err) == PROA_OK) return;
-        PROA_LOG(ERROR, "failed to load '%s' version %lld: %s", l->entry->name, (long long)j->version,
-                 j->err.text);
+        char *why = proa_err_whole_text(&j->err);
+        PROA_LOG(ERROR, "failed to load '%s' version %lld: %s", l->entry->name, (long long)j->version, why);
+        free(why);
     }
 }
 
@@ -194,12 +197,14 @@ static void run_crew(crew *c, int threads)
 /* No version to load: what serves stays, as Triton has it. */
 static void nothing_to_load(proa_server *s, proa_entry *e, const proa_err *err)
 {
-    PROA_LOG(ERROR, "failed to load model '%s': %s", e->name, err->text);
+    char *why = proa_err_whole_text(err);
+    PROA_LOG(ERROR, "failed to load model '%s': %s", e->name, why);
     pthread_mutex_lock(&s->lock);
     e->outcome = *err;
     e->done = true;
-    proa_entry_problem(e, err->text);
+    proa_entry_problem(e, why);
     pthread_mutex_unlock(&s->lock);
+    free(why);
 }
 
 void proa_load_entries(proa_server *s, proa_entry *const *entries, int count)

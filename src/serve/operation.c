@@ -157,6 +157,17 @@ static const Inference__ModelConfig *loaded(void *arg, const char *name)
     return config;
 }
 
+static proa_status failed_member(const char *ensemble, const char *name, const proa_err *outcome, proa_err *err)
+{
+    char *why = proa_err_whole_text(outcome);
+    proa_status status = PROA_FAIL(err, INVALID,
+                                   "ensemble '%s' depends on '%s' which has no loaded version. Model '%s' "
+                                   "loading failed with error: %s",
+                                   ensemble, name, name, why);
+    free(why);
+    return status;
+}
+
 static proa_status check_member(proa_server *s, const char *ensemble, const char *name, int64_t version,
                                 proa_err *err)
 {
@@ -165,11 +176,7 @@ static proa_status check_member(proa_server *s, const char *ensemble, const char
     proa_entry *m = proa_entry_find(s, name); /* it is there: all models were looked for */
     const proa_slot *slot = version == -1 ? NULL : proa_entry_slot(m, version, false);
     if (!proa_entry_serves(m) && m->outcome.status != PROA_OK)
-        status = PROA_FAIL(
-            err, INVALID,
-            "ensemble '%s' depends on '%s' which has no loaded version. Model '%s' loading failed "
-            "with error: %s",
-            ensemble, name, name, m->outcome.text);
+        status = failed_member(ensemble, name, &m->outcome, err);
     else if (!proa_entry_serves(m))
         status = PROA_FAIL(err, INVALID, "ensemble '%s' depends on '%s' which has no loaded version.",
                            ensemble, name);
@@ -206,13 +213,15 @@ static proa_status check_ensemble(proa_server *s, proa_entry *e, proa_err *err)
 
 static void refuse(proa_server *s, proa_entry *e, const proa_err *err)
 {
-    PROA_LOG(ERROR, "%s", err->text);
+    char *why = proa_err_whole_text(err);
+    PROA_LOG(ERROR, "%s", why);
     pthread_mutex_lock(&s->lock);
     e->done = true;
     e->outcome = *err;
-    proa_entry_problem(e, err->text);
+    proa_entry_problem(e, why);
     retire_all(s, e);
     pthread_mutex_unlock(&s->lock);
+    free(why);
 }
 
 static bool waits(const proa_operation *op, const proa_entry *e)

@@ -58,14 +58,14 @@ def _tell_without_numpy(socket_fd, arena_fd, error):
 
 
 def describe(error, trace=True):
-    """An exception in one line: its type, its text, and where it came from."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """An exception in Triton's form: its type and text, then where it came from, innermost first."""
+    text = f"{type(error).__name__}: {str(error) or '<EMPTY MESSAGE>'}"
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
     frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")] if trace else ()
     if frames:
-        text += ", at " + ", ".join(f"{one.filename}({one.lineno}): {one.name}" for one in reversed(frames[-2:]))
-    return " ".join(text.split())
+        text += "\n\nAt:\n" + "".join(f"  {one.filename}({one.lineno}): {one.name}\n" for one in reversed(frames))
+    return text
 
 
 class Stub:

@@ -108,6 +108,14 @@ static void fail(proa_run *run, proa_status status, const char *text)
     proa_err_set(run->error, status, __FILE__, __LINE__, "in ensemble '%s', %s", run->request->model->name, text);
 }
 
+static void fail_as(proa_run *run, const proa_err *why)
+{
+    if (run->error) return;
+    char *text = proa_err_whole_text(why);
+    fail(run, why->status, text);
+    free(text);
+}
+
 /* A tensor has come (from: NULL, it will not come). batch: see proa_value. */
 static void put(proa_run *run, proa_scope *scope, int tensor, const proa_tensor *from, int64_t batch)
 {
@@ -327,7 +335,7 @@ void proa_run_reply(proa_infer *step, proa_reply *reply, bool final)
     proa_ensemble *e = run->ensemble;
     int index = leg->step;
     pthread_mutex_lock(&run->lock);
-    if (reply && reply->error.status != PROA_OK) fail(run, reply->error.status, reply->error.text);
+    if (reply && reply->error.status != PROA_OK) fail_as(run, &reply->error);
     else if (reply && !run->error) accept(run, leg, reply);
     if (final) {
         add_times(run, &step->times);
@@ -354,7 +362,7 @@ void proa_leg_failed(proa_leg *leg, const proa_err *err)
     proa_infer *request = leg->request;
     int index = leg->step;
     pthread_mutex_lock(&run->lock);
-    fail(run, err->status, err->text);
+    fail_as(run, err);
     end_leg(run, leg);
     drive(run);
     release_leg(e, index, request);
@@ -394,7 +402,7 @@ static void hold_models(proa_run *run)
         if (proa_server_find(run->request->model->server, g->steps[i].model, g->steps[i].version,
                              &run->models[i], &err) != PROA_OK) {
             run->models[i] = NULL;
-            fail(run, err.status, err.text);
+            fail_as(run, &err);
         }
     }
 }

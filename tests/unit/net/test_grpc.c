@@ -558,7 +558,7 @@ static void test_long_trailers(void **state)
     assert_true(peer_of(p, text)->closed);
     assert_string_equal(peer_of(p, text)->grpc_status, "10");
     assert_int_equal(strncmp(peer_of(p, text)->message, "x%C3%BC%C3%BC", 13), 0);
-    assert_int_equal(strlen(peer_of(p, text)->message), 1 + (PROA_GRPC_TEXT_BYTES_MAX - 1) / 2 * 6);
+    assert_int_equal(strlen(peer_of(p, text)->message), 1 + (PROA_GRPC_ESCAPED_BYTES_MAX - 1) / 6 * 6);
     assert_true(peer_of(p, trailer)->closed);
     assert_int_equal(peer_of(p, trailer)->error_code, NGHTTP2_INTERNAL_ERROR);
     int32_t next = call_with(p, "/t/Echo", "hello", 5);

@@ -820,7 +820,7 @@ static void test_ensembles_at_start(void **state)
     assert_non_null(strstr(
         index, "c_bad:UNAVAILABLE(ensemble 'c_bad' depends on 'bad' which has no loaded version. Model "
                "'bad' loading failed with error: version 1 is at UNAVAILABLE state: Invalid "
-               "argument: the value is bad;)"));
+               "argument: the value is bad;\n)"));
     assert_non_null(
         strstr(index, "d_missing:UNAVAILABLE(ensemble d_missing contains models that are not available or "
                       "ambiguous: nobody)"));
