@@ -188,9 +188,10 @@ typedef struct proa_options {
                              top_k 1, or top_k and top_p 0, and temperature (default 1) only scales */
     int32_t top_k;     /* 0: all tokens; else the k most likely (hf: ties at the k-th value stay; ft, trtllm:
                              exactly k) */
-    float top_p;       /* 0 or 1: all; else the smallest set of most likely tokens whose mass reaches top_p */
+    float top_p;       /* 1: all; else the smallest set of most likely tokens whose mass reaches top_p; hf: 0,
+                             if given, is the most likely token */
     float min_p;       /* 0: all; else tokens at least min_p times as likely as the most likely one */
-    float typical_p;   /* 0 or 1: all; else the most typical tokens whose mass reaches typical_p */
+    float typical_p;   /* 1, the default: all; else the most typical tokens whose mass reaches typical_p */
     float top_p_decay;      /* 0 or 1: none; after each token top_p = max(top_p * decay, top_p_min) */
     float top_p_min;        /* default 1e-6 */
     int32_t top_p_reset_id; /* token that sets top_p back; 0: none unless given */

@@ -273,7 +273,7 @@ static bool is_out_of_use(const proa_option_row *row, const proa_tensor *t, int6
     double value = 0;
     bool dynamic = row->option == PROA_OPTION_top_p_decay || row->option == PROA_OPTION_top_p_min;
     return dynamic && proa_element_double(t, proa_tensor_count(t) == 1 ? 0 : at, &value) &&
-           !(value > 0 && value <= 1);
+           (value <= 0 || value > 1);
 }
 
 static proa_status read_options(proa_prompt *p, proa_err *err)

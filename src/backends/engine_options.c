@@ -136,6 +136,7 @@ static proa_status set_number(proa_options *o, const proa_option_row *row, doubl
         *(bool *)field = value != 0;
         break;
     case PROA_OPTION_KIND_EARLY:
+        if (!isfinite(value)) return must_be(row, "a number", err);
         o->early_stopping = value == 0 ? PROA_EARLY_FALSE : value == 1 ? PROA_EARLY_TRUE : PROA_EARLY_NEVER;
         break;
     case PROA_OPTION_KIND_IDS: return set_end_id(o, value, row, err);

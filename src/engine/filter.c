@@ -6,6 +6,7 @@
 
 #include "engine/row.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -30,12 +31,19 @@ static float part(float p)
     return p > 0 && p < 1 ? p : 0;
 }
 
+/* hf: a top_p of 0 that was given keeps the most likely token alone, as transformers does; one that was not is 1. To ft and
+ * trtllm it is a top_p that is not used. */
+static bool keeps_one(const proa_options *o)
+{
+    return o->style == PROA_STYLE_HF && o->top_p <= 0 && o->given & PROA_GIVEN(top_p);
+}
+
 static rules rules_of(const proa_options *o, const proa_history *history)
 {
     bool hf = o->style == PROA_STYLE_HF;
     return (rules){.temperature = hf ? o->temperature : 1,
                    .top_k = o->top_k,
-                   .top_p = part(proa_sampler_top_p(o, history)),
+                   .top_p = keeps_one(o) ? FLT_MIN : part(proa_sampler_top_p(o, history)),
                    .min_p = o->min_p,
                    .typical_p = part(o->typical_p),
                    .falling = !hf};
@@ -59,10 +67,10 @@ typedef struct decay {
 static decay decay_of(const proa_options *o)
 {
     bool hf = o->style == PROA_STYLE_HF;
-    decay d = {.first = hf && o->top_p <= 0 ? 1 : o->top_p, /* all of it decays too */
+    decay d = {.first = hf && o->top_p <= 0 ? 1 : o->top_p, /* what was not given decays from 1 */
                .factor = o->top_p_decay > 0 ? o->top_p_decay : 1,
                .least = o->top_p_min > 0 || o->given & PROA_GIVEN(top_p_min) ? o->top_p_min : 1e-6F};
-    d.fixed = (d.factor >= 1 && d.least <= d.first) || (!hf && (o->top_k > 0 || d.first <= 0));
+    d.fixed = keeps_one(o) || (d.factor >= 1 && d.least <= d.first) || (!hf && (o->top_k > 0 || d.first <= 0));
     return d;
 }
 

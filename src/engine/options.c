@@ -28,11 +28,11 @@ const proa_option_row proa_option_rows[] = {
      "temperature (with do_sample)", "temperature"},
     {AT(top_k), INT, IN(top_k), 0, PROA_VOCAB_MAX, false, 0, "sample among the N most likely; 0: all",
      "runtime_top_k", "runtime_top_k", "", "top_k", "top_k"},
-    {AT(top_p), FLOAT, IN(top_p), 0, 1, false, 1, "sample among the most likely whose mass reaches X",
+    {AT(top_p), FLOAT, IN(top_p), 0, 1, false, 1, "sample among the most likely whose mass reaches X; 0: the best",
      "runtime_top_p", "runtime_top_p", "top_p", "top_p", "top_p"},
     {AT(min_p), FLOAT, IN(min_p), 0, 1, false, 0,
      "sample among tokens at least X times as likely as the best", "", "min_p", "", "min_p", "min_p"},
-    {AT(typical_p), FLOAT, IN(typical_p), 0, 1, false, 1,
+    {AT(typical_p), FLOAT, IN(typical_p), 0, 1, true, 1,
      "sample among the most typical tokens whose mass reaches X", "", "", "", "typical_p", "typical_p"},
     {AT(top_p_decay), FLOAT, IN(top_p_decay), 0, 1, true, 1, "after each token top-p becomes X times itself",
      "top_p_decay", "runtime_top_p_decay", "", "", ""},
@@ -42,7 +42,7 @@ const proa_option_row proa_option_rows[] = {
      "token that sets top-p back; -1: none", "top_p_reset_ids", "runtime_top_p_reset_ids", "", "", ""},
     {AT(seed), PROA_OPTION_KIND_U64, IN(seed), 0, 18446744073709551615.0, false, 0, "of the random numbers",
      "random_seed", "random_seed", "seed", "torch.manual_seed", ""},
-    {AT(repetition_penalty), FLOAT, IN(repetition_penalty), 0, 1e4, true, 1,
+    {AT(repetition_penalty), FLOAT, IN(repetition_penalty), 1e-4, 1e4, false, 1,
      "logits of tokens that occurred are divided by X if positive, else multiplied", "repetition_penalty",
      "repetition_penalty", "", "repetition_penalty", "repetition_penalty"},
     {AT(presence_penalty), FLOAT, IN(presence_penalty), -1e4, 1e4, false, 0,
@@ -395,15 +395,17 @@ proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_s
 
 /* ---- defaults ---- */
 
+static bool is_set(const proa_options *o, const proa_option_row *row)
+{
+    return (o->given >> row->option & 1) || proa_option_number(o, row) != 0;
+}
+
 static void take_default(proa_options *o, const proa_option_row *row, const proa_options *defaults)
 {
     void *field = proa_option_field(o, row);
-    bool given = o->given >> row->option & 1;
-    if (given || (row->kind != PROA_OPTION_KIND_INT && row->kind != PROA_OPTION_KIND_FLOAT) ||
-        proa_option_number(o, row) != 0)
-        return;
-    double value = row->fallback;
-    if (defaults && proa_option_number(defaults, row) != 0) value = proa_option_number(defaults, row);
+    if ((row->kind != PROA_OPTION_KIND_INT && row->kind != PROA_OPTION_KIND_FLOAT) || is_set(o, row)) return;
+    bool from_model = defaults && is_set(defaults, row);
+    double value = from_model ? proa_option_number(defaults, row) : row->fallback;
     if (row->kind == PROA_OPTION_KIND_INT) *(int32_t *)field = (int32_t)value;
     else *(float *)field = (float)value;
 }
@@ -433,9 +435,11 @@ proa_status proa_options_from_generation_config(proa_options *o, const proa_json
         const proa_option_row *row = &proa_option_rows[i];
         const proa_json *value = *row->generation_config ? proa_json_get(json, row->generation_config) : NULL;
         bool warper = row->option >= PROA_OPTION_temperature && row->option <= PROA_OPTION_typical_p;
-        if (value && (sample || !warper)) PROA_TRY(set_json(o, row, value, arena, err));
+        if (!value || proa_json_kind(value) == PROA_JSON_NULL || (warper && !sample)) continue;
+        PROA_TRY(set_json(o, row, value, arena, err));
+        mark_given(o, row);
     }
-    if (sample && o->temperature == 0) o->temperature = 1;
+    if (sample && !(o->given & PROA_GIVEN(temperature))) o->temperature = 1;
     return PROA_OK;
 }
 

@@ -3,6 +3,8 @@
 #include "engine/options.h"
 
 #include "base/limits.h"
+#include <float.h>
+#include <math.h>
 
 void *proa_option_field(const proa_options *o, const proa_option_row *row)
 {
@@ -23,9 +25,16 @@ proa_status proa_option_out_of_range(const proa_option_row *row, double value, p
                      row->min_open ? "above " : "", row->min, row->max);
 }
 
+/* A float option is the nearest float to its value, and that is what must be in range: 1e-50 is 0, and the float nearest to
+ * 0.0001 is a little less than it, as is the bound then. */
 bool proa_option_in_range(const proa_option_row *row, double value)
 {
-    return value >= row->min && value <= row->max && !(row->min_open && value == row->min);
+    double min = row->min, max = row->max;
+    if (row->kind == PROA_OPTION_KIND_FLOAT) {
+        if (!(fabs(value) <= (double)FLT_MAX)) return false;
+        value = (double)(float)value, min = (double)(float)min, max = (double)(float)max;
+    }
+    return value >= min && value <= max && !(row->min_open && value == min);
 }
 
 static proa_status check_words(const proa_options *o, const proa_option_row *row, int64_t vocab, proa_err *err)

@@ -49,8 +49,9 @@ bool proa_sampler_greedy(const proa_options *options);
  *   greedy          the first index of the largest logit; nothing else plays a part
  *   style hf        x = logits / temperature
  *                   top_k > 0: drops x below the k-th largest; ties with it stay
- *                   0 < top_p < 1: in rising order of softmax(x), drops tokens while the running sum is <= 1 - top_p,
- *                   but never the last; among equal ones the lower id is dropped first
+ *                   top_p < 1: in rising order of softmax(x), drops tokens while the running sum is <= 1 - top_p,
+ *                   but never the last; among equal ones the lower id is dropped first. So 0, if given, leaves one; a 0
+ *                   that was not given is 1
  *                   min_p > 0: drops what is less than min_p times as likely as the likeliest
  *                   0 < typical_p < 1: see keep_typical in filter.c
  *                   draws from softmax of what is left
@@ -110,8 +111,8 @@ float proa_sampler_top_p(const proa_options *options, const proa_history *histor
 int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_t vocab,
                             const proa_options *options, const proa_history *history);
 /* The same steps as numbers for a device, all but the random one (proa_choice.uniform, of proa_sampler_uniform): a
- * temperature of 0 for options that are greedy. False if a row's numbers alone do not tell what to do: typical_p, a top_p
- * that decays. (filter.c) */
+ * temperature of 0 for options that are greedy, FLT_MIN for a top_p of 0 that was given. False if a row's numbers alone
+ * do not tell what to do: typical_p, a top_p that decays. (filter.c) */
 bool proa_sampler_choice(proa_choice *choice, const proa_options *options);
 /* The candidate at which the running sum of weights first exceeds u times their sum, 0 <= u < 1. */
 int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u);

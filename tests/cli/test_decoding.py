@@ -450,7 +450,7 @@ def test_a_bad_line_names_itself_and_leaves_the_others(line, words):
     (["--min-p", "-0.1"], ["--min-p -0.1 is outside 0..1"]),
     (["--top-k", "-1"], ["--top-k -1 is outside 0..2097152"]),
     (["--top-k", "2.5"], ["--top-k '2.5' is not a whole number"]),
-    (["--repetition-penalty", "0"], ["'repetition_penalty' is 0, must be above 0 to 10000"]),
+    (["--repetition-penalty", "0"], ["'repetition_penalty' is 0, must be 0.0001 to 10000"]),
     (["--top-p-decay", "0"], ["'top_p_decay' is 0, must be above 0 to 1"]),
     (["--beams", "257"], ["--beams 257 is outside 0..256"]),
     (["--n", "5000"], ["--n 5000 is outside 0..4096"]),

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include <float.h>
 #include <math.h>
 
 typedef struct rules {
@@ -26,6 +27,21 @@ static const rules all_rules[] = {
     {"top_p 0.8 of 20, falling", {.temperature = 1, .top_k = 20, .top_p = 0.8F, .rest = 0.2F, .falling = 1}},
     {"min_p", {.temperature = 1, .min_p = 0.05F}},
     {"all of it", {.temperature = 1.2F, .top_k = 100, .top_p = 0.95F, .rest = (float)(1 - 0.95), .min_p = 0.01F}},
+    /* the edges of the options' ranges, as proa_sampler_choice hands them on */
+    {"temperature 1e-45", {.temperature = 1e-45F}},
+    {"temperature 1e-38, top_p 0.9", {.temperature = 1e-38F, .top_p = 0.9F, .rest = (float)(1 - 0.9)}},
+    {"temperature 10000 of 50", {.temperature = 1e4F, .top_k = 50}},
+    {"top_k 2097152", {.temperature = 1, .top_k = 1 << 21}},
+    {"top_p 0", {.temperature = 1, .top_p = FLT_MIN, .rest = 1}},
+    {"top_p 1e-45", {.temperature = 1, .top_p = 1e-45F, .rest = 1}},
+    {"top_p 0 of 40", {.temperature = 1, .top_k = 40, .top_p = FLT_MIN, .rest = 1}},
+    {"top_p just below 1", {.temperature = 1, .top_p = 0.99999994F, .rest = 1e-7F}},
+    {"top_p 1e-45, falling", {.temperature = 1, .top_p = 1e-45F, .rest = 1, .falling = 1}},
+    {"top_p 1e-45 of 20, falling", {.temperature = 1, .top_k = 20, .top_p = 1e-45F, .rest = 1, .falling = 1}},
+    {"top_p just below 1, falling", {.temperature = 1, .top_p = 0.99999994F, .rest = 1e-7F, .falling = 1}},
+    {"min_p 1e-45", {.temperature = 1, .min_p = 1e-45F}},
+    {"min_p 1", {.temperature = 1, .min_p = 1}},
+    {"min_p 1 of 40", {.temperature = 1, .top_k = 40, .min_p = 1}},
 };
 
 /* Rows whose largest stand out as a model's do; every third of few different values, the last of equals alone. */
@@ -52,6 +68,7 @@ static void choices_of(proa_choice *how, int64_t rows, const rules *r, uint64_t 
         how[i] = r->choice;
         how[i].uniform = (double)(rng_next(state) >> 11) * 0x1p-53;
         if (i % 4 == 1 && rows > 8) how[i].temperature = 0; /* greedy rows among the others */
+        if (i % 8 == 6) how[i].uniform = 0;
     }
 }
 

@@ -96,7 +96,9 @@ static void bad_values(void **state)
     refuse_text("temperature", "hot", "cannot read");
     refuse_text("top_p", "1.5", "is 1.5, must be 0 to 1");
     refuse_text("top_p_decay", "0", "above 0");
-    refuse_text("repetition_penalty", "0", "above 0");
+    refuse_text("repetition_penalty", "0", "0.0001 to 10000");
+    refuse_text("repetition_penalty", "1e-45", "0.0001 to 10000");
+    refuse_text("typical_p", "0", "above 0 to 1");
     refuse_text("top_k", "2.5", "integer");
     refuse_text("beams", "257", "0 to 256");
     refuse_text("stop_strings", "", "empty string");
@@ -146,7 +148,8 @@ static void contradictions(void **state)
                {{.n = 100}, "at most 64"},
                {{.banned_words = {ids, ends, 1}}, "token id 300"},
                {{.end_ids = {200}, .end_ids_count = 1}, "token id 200"},
-               {{.given = PROA_GIVEN(repetition_penalty)}, "above 0"}};
+               {{.given = PROA_GIVEN(repetition_penalty)}, "0.0001 to 10000"},
+               {{.given = PROA_GIVEN(typical_p)}, "above 0"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         proa_err err = {.status = PROA_OK};
         assert_int_equal(proa_options_check(&bad[i].o, 200, 64, &err), PROA_INVALID);

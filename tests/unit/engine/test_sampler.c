@@ -331,6 +331,19 @@ static void test_choice(void **state)
         {.style = PROA_STYLE_FT, .top_k = 7},
         {.style = PROA_STYLE_FT, .top_p = 0.4F},
         {.style = PROA_STYLE_TRTLLM, .top_k = 90, .top_p = 0.75F},
+        /* the edges of the ranges */
+        {.temperature = 1, .given = PROA_GIVEN(top_p)},
+        {.temperature = 1, .top_p = 1e-6F},
+        {.temperature = 1, .top_p = 0.99999994F},
+        {.temperature = 1, .min_p = 1e-45F},
+        {.temperature = 1, .min_p = 1},
+        {.temperature = 1e-45F},
+        {.temperature = 1e-38F, .top_p = 0.9F},
+        {.temperature = 1e4F, .top_k = 50},
+        {.temperature = 1, .top_k = PROA_VOCAB_MAX},
+        {.style = PROA_STYLE_FT, .top_p = 1e-6F},
+        {.style = PROA_STYLE_FT, .top_p = 0.99999994F},
+        {.style = PROA_STYLE_TRTLLM, .top_k = 20, .top_p = 1e-45F},
     };
     static float row[COLS];
     proa_sampler_scratch s;
