@@ -101,18 +101,51 @@ static void make_reply(proa_run *run, proa_scope *scope)
     }
 }
 
-static void fail(proa_run *run, proa_status status, const char *text)
+/* Takes the scope of a failure, and those behind it, out of the order of the replies. False: it is not there. */
+static bool cut_order(proa_run *run, const proa_scope *scope)
 {
+    proa_scope **at = &run->out_first, *last = NULL;
+    while (*at && *at != scope) {
+        last = *at;
+        at = &last->next;
+    }
+    proa_scope *gone = *at;
+    if (!gone) return false;
+    *at = NULL;
+    run->out_last = last;
+    while (gone) {
+        proa_scope *next = gone->next;
+        gone->late = true;
+        scope_unref(gone, run->ensemble->graph);
+        gone = next;
+    }
+    return true;
+}
+
+/* Does work for this scope still make sense? After a failure, only for replies that come before it. */
+static bool goes_on(const proa_run *run, const proa_scope *scope)
+{
+    if (!run->error) return true;
+    return run->drains && scope->label == run->ensemble->graph->out_label && !scope->late;
+}
+
+/* scope: where it happened; NULL: the client has left, nobody wants what is under way. */
+static void fail(proa_run *run, const proa_scope *scope, proa_status status, const char *text)
+{
+    bool drains = scope && run->request->model->decoupled && (!run->error || run->drains);
+    bool cut = drains && cut_order(run, scope);
+    if (cut || drains != run->drains) run->told = false;
+    run->drains = drains;
     if (run->error) return;
     run->error = PROA_ARENA_NEW(&run->request->arena, proa_err, 1);
     proa_err_set(run->error, status, __FILE__, __LINE__, "in ensemble '%s', %s", run->request->model->name, text);
 }
 
-static void fail_as(proa_run *run, const proa_err *why)
+static void fail_as(proa_run *run, const proa_scope *scope, const proa_err *why)
 {
     if (run->error) return;
     char *text = proa_err_whole_text(why);
-    fail(run, why->status, text);
+    fail(run, scope, why->status, text);
     free(text);
 }
 
@@ -122,7 +155,7 @@ static void put(proa_run *run, proa_scope *scope, int tensor, const proa_tensor 
     const proa_graph_tensor *t = &run->ensemble->graph->tensors[tensor];
     proa_value *v = &scope->values[t->slot];
     if (v->came) { /* its model is not decoupled, as the ensemble knows it */
-        fail(run, PROA_INTERNAL, "a step sent more than one reply");
+        fail(run, scope, PROA_INTERNAL, "a step sent more than one reply");
         return;
     }
     v->came = true;
@@ -195,8 +228,9 @@ static void finish(proa_run *run)
     pthread_mutex_unlock(&run->lock);
     while (run->out_first) {
         proa_reply *reply = pop_reply(run);
-        if (run->error) proa_reply_free(reply);
-        if (!reply || run->error) continue;
+        bool wanted = !run->error || run->drains;
+        if (!wanted) proa_reply_free(reply);
+        if (!reply || !wanted) continue;
         if (last) proa_infer_reply(r, last, false);
         last = reply;
     }
@@ -204,6 +238,7 @@ static void finish(proa_run *run)
     set_times(run);
     if (run->error) {
         proa_err err = *run->error;
+        if (last) proa_infer_reply(r, last, false);
         proa_scheduler_fail(r, &err, err.status == PROA_CANCELLED ? PROA_FAIL_CANCELED : PROA_FAIL_OTHER);
         return;
     }
@@ -213,7 +248,7 @@ static void finish(proa_run *run)
 
 /* ---- driving ---- */
 
-/* After a failure: tells all legs. With the lock, which is left meanwhile. */
+/* After a failure: cancels the legs that nobody needs. With the lock, which is left meanwhile. */
 static void tell_legs(proa_run *run)
 {
     int count = 0;
@@ -222,6 +257,7 @@ static void tell_legs(proa_run *run)
     proa_leg **legs = proa_calloc((size_t)count + 1, sizeof(proa_leg *));
     count = 0;
     for (proa_leg *c = run->legs; c; c = c->next) {
+        if (goes_on(run, c->scope)) continue;
         proa_infer_hold(c->request);
         legs[count++] = c;
     }
@@ -251,9 +287,13 @@ static void start_step(proa_run *run, proa_due *d)
 /* One thing to do, if there is one. With the lock, which may be left meanwhile. */
 static bool drive_once(proa_run *run)
 {
-    proa_due *d = run->error ? NULL : pop_due(run);
     if (run->error && !run->told) {
         tell_legs(run);
+        return true;
+    }
+    proa_due *d = pop_due(run);
+    if (d && !goes_on(run, d->scope)) {
+        scope_unref(d->scope, run->ensemble->graph);
         return true;
     }
     if (d) {
@@ -261,7 +301,7 @@ static bool drive_once(proa_run *run)
         return true;
     }
     /* The last reply goes with the end, so it waits for that. */
-    if (run->error || run->inflight == 0 || !run->request->model->decoupled) return false;
+    if (run->inflight == 0 || !run->request->model->decoupled || (run->error && !run->drains)) return false;
     if (!run->out_first || !run->out_first->reply) return false;
     proa_reply *reply = pop_reply(run);
     pthread_mutex_unlock(&run->lock);
@@ -335,8 +375,8 @@ void proa_run_reply(proa_infer *step, proa_reply *reply, bool final)
     proa_ensemble *e = run->ensemble;
     int index = leg->step;
     pthread_mutex_lock(&run->lock);
-    if (reply && reply->error.status != PROA_OK) fail_as(run, &reply->error);
-    else if (reply && !run->error) accept(run, leg, reply);
+    if (reply && reply->error.status != PROA_OK) fail_as(run, leg->scope, &reply->error);
+    else if (reply && goes_on(run, leg->scope)) accept(run, leg, reply);
     if (final) {
         add_times(run, &step->times);
         end_leg(run, leg);
@@ -362,7 +402,7 @@ void proa_leg_failed(proa_leg *leg, const proa_err *err)
     proa_infer *request = leg->request;
     int index = leg->step;
     pthread_mutex_lock(&run->lock);
-    fail_as(run, err);
+    fail_as(run, leg->scope, err);
     end_leg(run, leg);
     drive(run);
     release_leg(e, index, request);
@@ -374,7 +414,7 @@ static void on_cancel(proa_infer *r)
 {
     proa_run *run = r->ticket.slot;
     pthread_mutex_lock(&run->lock);
-    if (!run->finished) fail(run, PROA_CANCELLED, "Request cancelled");
+    if (!run->finished) fail(run, NULL, PROA_CANCELLED, "Request cancelled");
     drive(run);
 }
 
@@ -402,7 +442,7 @@ static void hold_models(proa_run *run)
         if (proa_server_find(run->request->model->server, g->steps[i].model, g->steps[i].version,
                              &run->models[i], &err) != PROA_OK) {
             run->models[i] = NULL;
-            fail_as(run, &err);
+            fail_as(run, run->root, &err);
         }
     }
 }

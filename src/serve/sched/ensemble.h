@@ -37,6 +37,7 @@ struct proa_scope {
     int refs; /* steps due and running in it, the place in the order */
     int outputs_missing;
     bool own;          /* malloc'd */
+    bool late;         /* its reply is behind the error: nothing more is done for it */
     proa_reply *reply; /* complete, and not yet delivered */
     proa_value *values;
     proa_due *dues; /* [steps of the label] */
@@ -80,8 +81,9 @@ struct proa_run {
     proa_scope *root, *out_first, *out_last;
     proa_leg *legs;
     int inflight;                /* legs that have not ended */
-    bool driven, finished, told; /* told: after a failure the other legs were cancelled */
-    proa_err *error;             /* NULL: none yet */
+    bool driven, finished, told; /* told: after a failure the legs that nobody needs were cancelled */
+    bool drains;     /* after a failure: replies that were under way before it are still delivered */
+    proa_err *error; /* the first; NULL: none yet */
     int64_t input_ns, infer_ns, output_ns;
 };
 

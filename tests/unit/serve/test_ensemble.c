@@ -153,6 +153,32 @@ static void execute_drip(void *state, proa_infer *const *requests, int n)
     }
 }
 
+/* IN = n: n replies 0..n-1, an error, one reply more. */
+static void execute_drip_break(void *state, proa_infer *const *requests, int n)
+{
+    (void)state;
+    for (int i = 0; i < n; i++) {
+        proa_infer *r = requests[i];
+        int64_t all = first_of(r, "IN");
+        for (int64_t k = 0; k < all; k++) reply_number(r, k, false);
+        proa_reply *reply = proa_reply_new(r);
+        PROA_FAIL(&reply->error, INTERNAL, "it broke on the way");
+        proa_infer_reply(r, reply, false);
+        reply_number(r, all, true);
+    }
+}
+
+/* 3 fails at once, what is below takes its time. */
+static void execute_picky(void *state, proa_infer *const *requests, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int64_t value = first_of(requests[i], "IN");
+        if (value < 3) rig_sleep_ms(5);
+        if (value == 3) execute_fail(state, &requests[i], 1);
+        else rig_echo(requests[i]);
+    }
+}
+
 /* Odd numbers take longer than even ones. */
 static void execute_uneven(void *state, proa_infer *const *requests, int n)
 {
@@ -205,12 +231,15 @@ BACKEND(fail_late, 0);
 BACKEND(hold, 0);
 BACKEND(door, 0);
 BACKEND(drip, 0);
+BACKEND(drip_break, 0);
+BACKEND(picky, 0);
 BACKEND(uneven, 0);
 BACKEND(mute, PROA_BACKEND_INLINE);
 BACKEND(keep, PROA_BACKEND_OWN_QUEUE);
 static const proa_backend *const backends[] = {
-    &backend_pass, &backend_meet,   &backend_add,  &backend_fail, &backend_hold,      &backend_door,
-    &backend_drip, &backend_uneven, &backend_mute, &backend_keep, &backend_fail_late, NULL};
+    &backend_pass,      &backend_meet,       &backend_add,    &backend_fail, &backend_hold,
+    &backend_door,      &backend_drip,       &backend_uneven, &backend_mute, &backend_keep,
+    &backend_fail_late, &backend_drip_break, &backend_picky,  NULL};
 
 /* ---- the repository ---- */
 
@@ -259,6 +288,8 @@ static void write_models(void)
     add_model("hold", "hold", IN, CPU(2));
     add_model("door", "door", IN, CPU(1));
     add_model("uneven", "uneven", IN, CPU(3));
+    add_model("picky", "picky", IN, CPU(4));
+    add_model("drip_break", "drip_break", IN, CPU(1) "model_transaction_policy { decoupled: true }");
     add_model("mute", "mute", IN, CPU(1));
     add_model("keep", "keep", IN, CPU(1));
     add_model("drip", "drip", IN, CPU(1) "model_transaction_policy { decoupled: true }");
@@ -282,6 +313,9 @@ static void write_ensembles(void)
     add_ensemble("held", IN, OUT, STEP("hold", "IN", "t1") STEP("hold", "IN", "t2") ADD("t1", "t2", "OUT"));
     add_ensemble("drips", IN, OUT, STEP("drip", "IN", "t1") STEP("uneven", "t1", "OUT"));
     add_ensemble("drips_fail", IN, OUT, STEP("drip", "IN", "t1") STEP("fail", "t1", "OUT"));
+    add_ensemble("drips_break", IN, OUT, STEP("drip_break", "IN", "t1") STEP("uneven", "t1", "OUT"));
+    add_ensemble("drips_break_door", IN, OUT, STEP("drip_break", "IN", "t1") STEP("door", "t1", "OUT"));
+    add_ensemble("drips_picky", IN, OUT, STEP("drip", "IN", "t1") STEP("picky", "t1", "OUT"));
     add_ensemble("drips_twice", IN, OUT,
                  STEP("drip", "IN", "t1") STEP("pass", "t1", "t2") STEP("drip", "t2", "t3")
                      STEP("pass", "t3", "OUT"));
@@ -479,17 +513,18 @@ static void *cancel_soon(void *arg)
 
 static void test_cancel_at_any_moment(void **state)
 {
-    const char *const models[] = {"chain", "drips", "two", "limited_pass"};
+    const char *const models[] = {"chain", "drips", "two", "limited_pass", "drips_break"};
     gate_set(&door, true, 0);
     for (int i = 0; i < 200; i++) {
         answer a;
         pthread_t thread;
-        proa_infer *r = request(models[i % 4], "IN", 6);
+        proa_infer *r = request(models[i % 5], "IN", 6);
         answer_init(&a, r);
         pthread_create(&thread, NULL, cancel_soon, proa_infer_hold(r));
         if (proa_server_infer(server, r, NULL) == PROA_OK) {
             assert_true(answer_wait(&a));
-            assert_true(a.status == PROA_OK || a.status == PROA_CANCELLED);
+            assert_true(a.status == PROA_OK || a.status == PROA_CANCELLED ||
+                        strcmp(a.text, "in ensemble 'drips_break', it broke on the way") == 0);
         }
         pthread_join(thread, NULL);
         answer_free(&a);
@@ -570,6 +605,48 @@ static void test_decoupled_steps(void **state)
     assert_int_equal(s.a.status, PROA_INTERNAL);
     assert_string_equal(s.a.text, "in ensemble 'drips_fail', it broke");
     assert_int_equal(s.a.replies, 1);
+    answer_free(&s.a);
+    (void)state;
+}
+
+/* The error of a stream comes behind the answers that were given before it, and nothing behind the error. */
+static void test_answers_before_an_error(void **state)
+{
+    static const int64_t lengths[] = {0, 1, 4, 50};
+    for (int i = 0; i < 4; i++) {
+        stream s;
+        send_stream(&s, "drips_break", lengths[i]);
+        assert_true(answer_wait(&s.a));
+        assert_int_equal(s.a.status, PROA_INTERNAL);
+        assert_string_equal(s.a.text, "in ensemble 'drips_break', it broke on the way");
+        assert_int_equal(s.count, lengths[i]);
+        assert_int_equal(s.a.replies, lengths[i] + 1);
+        for (int k = 0; k < s.count; k++) assert_int_equal(s.got[k], k);
+        answer_free(&s.a);
+    }
+    for (int i = 0; i < 20; i++) { /* a later step fails, while answers before and behind it are under way */
+        stream s;
+        send_stream(&s, "drips_picky", 8);
+        assert_true(answer_wait(&s.a));
+        assert_string_equal(s.a.text, "in ensemble 'drips_picky', it broke");
+        assert_int_equal(s.a.replies, 4);
+        for (int k = 0; k < 3; k++) assert_int_equal(s.got[k], k);
+        answer_free(&s.a);
+    }
+    (void)state;
+}
+
+static void test_cancel_behind_an_error(void **state)
+{
+    stream s;
+    send_stream(&s, "drips_break_door", 5);
+    gate_await(&door, 1);
+    assert_false(answer_is_done(&s.a));
+    proa_infer_cancel(s.a.request);
+    gate_set(&door, true, 0);
+    assert_true(answer_wait(&s.a));
+    assert_true(s.count < 5);
+    assert_true(s.a.status == PROA_CANCELLED || s.a.status == PROA_INTERNAL);
     answer_free(&s.a);
     (void)state;
 }
@@ -770,6 +847,8 @@ int main(void)
         cmocka_unit_test_setup(test_cancel_at_any_moment, reset),
         cmocka_unit_test_setup(test_timeouts_pass_on, reset),
         cmocka_unit_test_setup(test_decoupled_steps, reset),
+        cmocka_unit_test_setup(test_answers_before_an_error, reset),
+        cmocka_unit_test_setup(test_cancel_behind_an_error, reset),
         cmocka_unit_test_setup(test_back_pressure, reset),
         cmocka_unit_test_setup(test_an_output_listed_twice, reset),
         cmocka_unit_test_setup(test_what_is_not_there, reset),
