@@ -87,7 +87,6 @@ static proa_status read_input(reader *rd, const Inference__ModelInput *in, proa_
     proa_tensor *t = proa_infer_add_input(rd->r, proa_str_c(in->name));
     if (!t) return PROA_FAIL(err, LIMIT, "more than %d inputs in a request", PROA_TENSORS_PER_REQUEST_MAX);
     t->type = (proa_type)in->data_type;
-    if (!elements) return proa_jread_skip(&rd->j, err);
     size_t bytes = (size_t)(elements * proa_type_bytes(t->type)); /* of BYTES none: known after the walk */
     if (rd->bytes + bytes > rd->bytes_max) return too_large(rd, in->name, bytes, err);
     PROA_TRY(fit_shape(t, rd->config, in, elements, err));

@@ -367,6 +367,15 @@ def test_generate_errors_have_a_status(server, stream, body, text):
     assert text in answer.json()["error"]
 
 
+@pytest.mark.parametrize("model", ["identity_int32", "identity_bytes"])
+def test_generate_empty_list(server, model):
+    assert post(server, f"/v2/models/{model}/generate", {"INPUT0": []}).json()["OUTPUT0"] == []
+    answer = post(server, f"/v2/models/{model}/generate_stream", {"INPUT0": []})
+    assert answer.status_code == 200 and json.loads(answer.text.removeprefix("data: "))["OUTPUT0"] == []
+    answer = post(server, "/v2/models/simple/generate", {"INPUT0": [], "INPUT1": []})  # [-1, 16]: of no row
+    assert answer.status_code == 400, answer.text
+
+
 def test_generate_shape(server):
     values = list(range(16))
     answer = post(server, "/v2/models/simple/generate", {"INPUT0": values, "INPUT1": values})
