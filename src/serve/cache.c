@@ -29,7 +29,9 @@ struct proa_cache {
     int64_t count;      /* entries and flights */
     int64_t kept, bytes, bytes_max;
     entry *oldest, *newest;
-    proa_alarm alarm; /* for those who wait with a time-out */
+    uint64_t hits, misses, evictions;
+    atomic_uint_least64_t lookup_ns, insertion_ns; /* written without the lock */
+    proa_alarm alarm;                              /* for those who wait with a time-out */
 };
 
 /* ---- keys: parts are hashed apart and added up, so that their order does not matter ---- */
@@ -371,6 +373,7 @@ static proa_cache_answer answer(proa_cache *c, proa_infer *r, bool watched, entr
     entry *e = find(c, r->cache_key);
     if (!e) {
         begin_flight(c, r);
+        c->misses++;
         return PROA_CACHE_MISS;
     }
     if (e->reply) {
@@ -378,6 +381,7 @@ static proa_cache_answer answer(proa_cache *c, proa_infer *r, bool watched, entr
         use_link(c, e);
         atomic_fetch_add(&e->refs, 1);
         *kept = e;
+        c->hits++;
         return PROA_CACHE_HIT;
     }
     if (watched && proa_infer_cancelled(r)) return PROA_CACHE_CANCELLED;
@@ -388,6 +392,7 @@ static proa_cache_answer answer(proa_cache *c, proa_infer *r, bool watched, entr
 proa_cache_answer proa_cache_look(proa_cache *cache, proa_infer *r, proa_reply **reply)
 {
     entry *kept = NULL;
+    int64_t start_ns = proa_clock_ns();
     make_key(cache, r);
     proa_queue_set_expiry(r, 0);
     int64_t expires_ns = r->ticket.expires_ns;
@@ -402,25 +407,30 @@ proa_cache_answer proa_cache_look(proa_cache *cache, proa_infer *r, proa_reply *
         if (how != PROA_CACHE_WAIT) proa_scheduler_unwatch(r);
         else if (expires_ns) proa_alarm_before(&cache->alarm, expires_ns);
     }
-    if (!kept) return how;
-    *reply = proa_reply_copy(r, kept->reply);
-    entry_drop(kept);
+    if (kept) {
+        *reply = proa_reply_copy(r, kept->reply);
+        entry_drop(kept);
+    }
+    if (kept || how == PROA_CACHE_MISS)
+        atomic_fetch_add(&cache->lookup_ns, (uint64_t)(proa_clock_ns() - start_ns));
     return how;
 }
 
-static proa_infer *end_flight(proa_cache *c, proa_infer *leader, proa_reply *keep, int64_t bytes)
+/* answered: those who waited get the leader's reply, kept or not. */
+static proa_infer *end_flight(proa_cache *c, proa_infer *leader, bool answered, proa_reply *keep, int64_t bytes)
 {
     entry *e = leader->ticket.flight;
     leader->ticket.flight = NULL;
     pthread_mutex_lock(&c->lock);
     proa_infer *waited = wait_take_all(e);
+    for (proa_infer *r = answered ? waited : NULL; r; r = r->next) c->hits++;
     if (keep) {
         e->reply = keep;
         e->bytes = bytes;
         use_link(c, e);
         c->kept++;
         c->bytes += bytes;
-        while (c->bytes > c->bytes_max) remove_entry(c, c->oldest);
+        for (; c->bytes > c->bytes_max; c->evictions++) remove_entry(c, c->oldest);
     } else {
         remove_entry(c, e);
     }
@@ -431,14 +441,16 @@ static proa_infer *end_flight(proa_cache *c, proa_infer *leader, proa_reply *kee
 
 proa_infer *proa_cache_store(proa_cache *cache, proa_infer *leader, const proa_reply *reply)
 {
-    int64_t bytes = 0;
+    int64_t bytes = 0, start_ns = proa_clock_ns();
     proa_reply *keep = copy_to_keep(cache, leader, reply, &bytes);
-    return end_flight(cache, leader, keep, bytes);
+    proa_infer *waited = end_flight(cache, leader, true, keep, bytes);
+    if (keep) atomic_fetch_add(&cache->insertion_ns, (uint64_t)(proa_clock_ns() - start_ns));
+    return waited;
 }
 
 proa_infer *proa_cache_give_up(proa_cache *cache, proa_infer *leader)
 {
-    return end_flight(cache, leader, NULL, 0);
+    return end_flight(cache, leader, false, NULL, 0);
 }
 
 int64_t proa_cache_bytes(proa_cache *cache)
@@ -455,4 +467,18 @@ int64_t proa_cache_entries(proa_cache *cache)
     int64_t kept = cache->kept;
     pthread_mutex_unlock(&cache->lock);
     return kept;
+}
+
+void proa_cache_read(proa_cache *cache, proa_cache_figures *figures)
+{
+    pthread_mutex_lock(&cache->lock);
+    *figures = (proa_cache_figures){.entries = cache->kept,
+                                    .used = (double)cache->bytes / (double)cache->bytes_max,
+                                    .lookups = cache->hits + cache->misses,
+                                    .hits = cache->hits,
+                                    .misses = cache->misses,
+                                    .evictions = cache->evictions};
+    pthread_mutex_unlock(&cache->lock);
+    figures->lookup_ns = atomic_load(&cache->lookup_ns);
+    figures->insertion_ns = atomic_load(&cache->insertion_ns);
 }

@@ -32,4 +32,14 @@ proa_reply *proa_reply_copy(const proa_infer *r, const proa_reply *from);
 int64_t proa_cache_bytes(proa_cache *cache); /* kept now */
 int64_t proa_cache_entries(proa_cache *cache);
 
+/* Since the cache was made, over all models. A request that waits for an equal one is a hit once that has its reply. */
+typedef struct proa_cache_figures {
+    int64_t entries;
+    double used; /* share of bytes_max, 0 to 1 */
+    uint64_t lookups, hits, misses;
+    uint64_t evictions; /* entries that left for newer ones */
+    uint64_t lookup_ns, insertion_ns;
+} proa_cache_figures;
+void proa_cache_read(proa_cache *cache, proa_cache_figures *figures);
+
 #endif

@@ -292,6 +292,24 @@ static void gauge(proa_buf *out, const char *name, const char *help, double valu
     proa_buf_printf(out, "%s %.12g\n", name, value);
 }
 
+/* Triton has them as gauges, the counts and times too. */
+static void print_cache(proa_buf *out, proa_cache *cache)
+{
+    proa_cache_figures f;
+    proa_cache_read(cache, &f);
+    gauge(out, "nv_cache_util", "Share of the response cache that is in use (0 to 1)", f.used);
+    gauge(out, "nv_cache_num_entries", "Responses in the response cache", (double)f.entries);
+    gauge(out, "nv_cache_num_hits", "Lookups that found a response", (double)f.hits);
+    gauge(out, "nv_cache_num_misses", "Lookups that found none", (double)f.misses);
+    gauge(out, "nv_cache_num_lookups", "Lookups in the response cache", (double)f.lookups);
+    gauge(out, "nv_cache_num_evictions", "Responses that left the cache for newer ones", (double)f.evictions);
+    gauge(out, "nv_cache_lookup_duration", "Time of all lookups, in us", (double)(f.lookup_ns / 1000));
+    gauge(out, "nv_cache_insertion_duration", "Time of all insertions, in us", (double)(f.insertion_ns / 1000));
+    gauge(out, "proa_response_cache_bytes", "Bytes that the response cache holds",
+          (double)proa_cache_bytes(cache));
+    gauge(out, "proa_response_cache_entries", "Replies that the response cache holds", (double)f.entries);
+}
+
 static void print_host(const page *p)
 {
     proa_host_figures f;
@@ -302,11 +320,7 @@ static void print_host(const page *p)
           "Share of the processors' time that was used since the last look (0 to 1)", f.utilization);
     gauge(p->out, "nv_cpu_memory_total_bytes", "Memory of the machine, in bytes", (double)f.memory_total);
     gauge(p->out, "nv_cpu_memory_used_bytes", "Memory of the machine in use, in bytes", (double)f.memory_used);
-    if (!p->server->cache) return;
-    gauge(p->out, "proa_response_cache_bytes", "Bytes that the response cache holds",
-          (double)proa_cache_bytes(p->server->cache));
-    gauge(p->out, "proa_response_cache_entries", "Replies that the response cache holds",
-          (double)proa_cache_entries(p->server->cache));
+    if (p->server->cache) print_cache(p->out, p->server->cache);
 }
 
 /* ---- what backends add: each of their models prints all families, which must be told together ---- */

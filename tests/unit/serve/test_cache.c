@@ -206,6 +206,15 @@ static void test_the_least_used_goes(void **state)
     assert_false(hits(&s, rig_request(&s.g, 5, 0, 10000))); /* larger than all of the cache: not kept */
     assert_false(hits(&s, rig_request(&s.g, 5, 0, 10000)));
     assert_int_equal(proa_cache_entries(cache), 4);
+    proa_cache_figures f;
+    proa_cache_read(cache, &f);
+    assert_int_equal(f.entries, 4);
+    assert_int_equal(f.evictions, 2);
+    assert_int_equal(f.hits, 3);
+    assert_int_equal(f.misses, 8);
+    assert_int_equal(f.lookups, 11);
+    assert_true(f.used > 0.8 && f.used <= 1);
+    assert_true(f.lookup_ns > 0 && f.insertion_ns > 0);
     rig_close(&s.g);
     proa_cache_free(cache);
     (void)state;
@@ -292,6 +301,10 @@ static void test_a_flight_that_fails(void **state)
     }
     assert_int_equal(failed, 2);
     assert_int_equal(atomic_load(&executed), 3);
+    proa_cache_figures f;
+    proa_cache_read(cache, &f);
+    assert_int_equal(f.misses, 3);
+    assert_int_equal(f.hits, 2); /* who waited for the good one */
     assert_int_equal(proa_cache_entries(cache), 1);
     /* cancelled while it leads: the other one is executed */
     gate_set(&door, false, 0);

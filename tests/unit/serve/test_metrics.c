@@ -292,6 +292,14 @@ static void test_cache_families(void **state)
     (void)value_of("nv_cache_miss_duration_per_model" A1);
     assert_int_equal((int)value_of("nv_inference_request_success" A1), 4);
     assert_int_equal((int)value_of("nv_inference_count" A1), 1);
+    assert_int_equal((int)value_of("nv_cache_num_entries"), 1);
+    assert_int_equal((int)value_of("nv_cache_num_hits"), 3);
+    assert_int_equal((int)value_of("nv_cache_num_misses"), 1);
+    assert_int_equal((int)value_of("nv_cache_num_lookups"), 4);
+    assert_int_equal((int)value_of("nv_cache_num_evictions"), 0);
+    assert_true(value_of("nv_cache_util") > 0 && value_of("nv_cache_util") < 0.1);
+    (void)value_of("nv_cache_lookup_duration");
+    (void)value_of("nv_cache_insertion_duration");
     assert_false(has("nv_cache_num_hits_per_model{model=\"more0\""));
     repo_stop(s);
     (void)state;
