@@ -116,8 +116,8 @@ static bool is_encoder(const Inference__ModelConfig *config, const char *version
     const char *given = proa_config_parameter(config, "model_path");
     proa_json *json = NULL;
     snprintf(folder, sizeof folder, "%s", version_path);
-    if (given && *given == '/') snprintf(folder, sizeof folder, "%s", given);
-    else if (given) snprintf(folder, sizeof folder, "%s/../%s", version_path, given);
+    snprintf(path, sizeof path, "%.4000s/..", version_path);
+    if (given && proa_model_resolve(folder, NULL, path, "model_path", given, NULL) != PROA_OK) return false;
     if (proa_path_join(path, folder, "config.json", NULL) != PROA_OK) return false;
     if (!proa_file_exists(path)) snprintf(path, sizeof path, "%.4000s/../config.json", version_path);
     if (!proa_file_exists(path) || proa_json_load(&json, path, PROA_CONFIG_BYTES_MAX, NULL) != PROA_OK)
@@ -150,7 +150,12 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
 static proa_status open_chat(proa_served *s, proa_err *err)
 {
     const char *choice = proa_model_parameter(s->model, "chat_template");
+    char path[PROA_PATH_MAX];
     proa_err why = {.status = PROA_OK};
+    if (choice && !proa_chat_is_built_in(choice)) {
+        PROA_TRY(proa_model_resolve(path, s->model, proa_model_path(s->model), "chat_template", choice, err));
+        choice = path;
+    }
     if (!s->tokenizer || proa_chat_open(&s->chat, s->folder, choice, &why) == PROA_OK) return PROA_OK;
     s->chat = NULL;
     if (why.status == PROA_NOT_FOUND && !choice) return PROA_OK;

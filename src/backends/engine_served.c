@@ -22,25 +22,17 @@ static bool has_config(const char *folder)
     return proa_path_join(path, folder, "config.json", NULL) == PROA_OK && proa_file_exists(path);
 }
 
-/* A relative path is the model's folder's; one that is not there is tried from where the server was started. */
-static proa_status resolve(char out[4096], const char *from, const char *path, proa_err *err)
-{
-    if (*path != '/') {
-        PROA_TRY(proa_path_join(out, from, path, err));
-        if (proa_dir_exists(out)) return PROA_OK;
-    }
-    if (strlen(path) >= 4096) return PROA_FAIL(err, INVALID, "path '%.60s...' is too long", path);
-    if (proa_dir_exists(path)) return snprintf(out, 4096, "%s", path), PROA_OK;
-    return PROA_FAIL(err, NOT_FOUND, "folder '%s' is not there (a relative path begins at '%s')", path, from);
-}
-
 proa_status proa_served_folder(char out[4096], const proa_model *model, const char *const *keys, proa_err *err)
 {
     const char *given = NULL, *version = proa_model_version_path(model);
-    for (; *keys && !given; keys++) given = proa_model_parameter(model, *keys);
-    if (given) return resolve(out, proa_model_path(model), given, err);
-    snprintf(out, 4096, "%s", version && has_config(version) ? version : proa_model_path(model));
-    return PROA_OK;
+    while (*keys && !(given = proa_model_parameter(model, *keys))) keys++;
+    if (!given)
+        return snprintf(out, 4096, "%s", version && has_config(version) ? version : proa_model_path(model)),
+               PROA_OK;
+    PROA_TRY(proa_model_resolve(out, model, proa_model_path(model), *keys, given, err));
+    if (proa_dir_exists(out)) return PROA_OK;
+    return PROA_FAIL(err, NOT_FOUND, "folder '%s' is not there (a relative path begins at '%s')", given,
+                     proa_model_path(model));
 }
 
 static const char *const folder_keys[] = {"model_path", "gpt_model_path", "model_checkpoint_path",

@@ -80,9 +80,12 @@ static proa_status check_ignored(const Inference__ModelConfig *c, const proa_ser
     return PROA_OK;
 }
 
-static proa_status read_settings(proa_pysettings *s, const Inference__ModelConfig *c, const char *model_path,
-                                 const proa_server *server, proa_err *err)
+/* model NULL: the one that is being completed. */
+static proa_status read_settings(proa_pysettings *s, const proa_model *model, const Inference__ModelConfig *c,
+                                 const char *model_path, const proa_server *server, proa_err *err)
 {
+    char path[PROA_PATH_MAX];
+    const char *env = config_parameter(c, "EXECUTION_ENV_PATH");
     int64_t start_secs = PROA_PYTHON_START_MS / 1000, memory_mb = 0;
     *s = (proa_pysettings){.keep_bytes = PROA_PYTHON_KEEP_BYTES};
     PROA_TRY(check_ignored(c, server, err));
@@ -95,7 +98,8 @@ static proa_status read_settings(proa_pysettings *s, const Inference__ModelConfi
     PROA_TRY(parameter_number(&memory_mb, c, "memory_limit_mb", MEMORY_MB_MAX, err));
     s->start_ms = start_secs * 1000;
     s->memory_bytes = memory_mb * PROA_MIB;
-    return proa_pyenv_open(&s->env, config_parameter(c, "EXECUTION_ENV_PATH"), model_path,
+    if (env) PROA_TRY(proa_model_resolve(path, model, model_path, "EXECUTION_ENV_PATH", env, err));
+    return proa_pyenv_open(&s->env, env ? path : NULL, model_path,
                            proa_backend_setting(server, "python", "python"), err);
 }
 
@@ -165,7 +169,7 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
     snprintf(folder, sizeof folder, "%s", version_path);
     char *slash = strrchr(folder, '/');
     if (slash) *slash = 0;
-    PROA_TRY(read_settings(&settings, config, folder, proa_completing_server(), err));
+    PROA_TRY(read_settings(&settings, NULL, config, folder, proa_completing_server(), err));
     char *args = args_of(config);
     proa_status status = proa_pyinstance_complete(&text, &settings, config->name, file, args, err);
     free(args);
@@ -207,7 +211,7 @@ static proa_status model_parts(proa_pymodel *m, proa_err *err)
     }
     m->config_json = json.ptr;
     PROA_TRY(read_strict_outputs(&m->strict_outputs, m->config, m->server, err));
-    return read_settings(&m->settings, m->config, proa_model_path(m->model), m->server, err);
+    return read_settings(&m->settings, m->model, m->config, proa_model_path(m->model), m->server, err);
 }
 
 static proa_status model_open(void **state, proa_model *model, proa_err *err)

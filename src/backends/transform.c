@@ -127,13 +127,15 @@ static const char *model_path(const char *version_path, proa_arena *arena)
     return len ? proa_arena_strdup(arena, (proa_str){version_path, len}) : ".";
 }
 
-static proa_status read_program(proa_program *p, const Inference__ModelConfig *config,
+/* model NULL: the one that is being completed. */
+static proa_status read_program(proa_program *p, const proa_model *model, const Inference__ModelConfig *config,
                                 const char *version_path, proa_arena *arena, proa_err *err)
 {
     const char *steps = proa_config_parameter(config, "steps");
     p->model_name = config->name;
     p->version_path = version_path;
     p->model_path = model_path(version_path, arena);
+    p->external_paths = proa_model_external(model);
     if (!steps)
         return PROA_FAIL(err, INVALID, "model '%s' of backend 'transform' needs the parameter 'steps'",
                          config->name);
@@ -168,7 +170,7 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
 {
     proa_program p = {.model_name = NULL};
     if (config->n_output || !config->n_input) return PROA_OK;
-    proa_status status = read_program(&p, config, version_path, arena, err);
+    proa_status status = read_program(&p, NULL, config, version_path, arena, err);
     if (status == PROA_OK) complete_outputs(config, &p, arena);
     proa_program_close(&p);
     return status;
@@ -195,7 +197,7 @@ static proa_status open_transform(void **state, proa_model *model, proa_err *err
     const Inference__ModelConfig *config = proa_model_config(model);
     transform *t = proa_calloc(1, sizeof *t);
     proa_arena_init(&t->arena);
-    proa_status status = read_program(&t->program, config, proa_model_version_path(model), &t->arena, err);
+    proa_status status = read_program(&t->program, model, config, proa_model_version_path(model), &t->arena, err);
     if (status == PROA_OK) status = proa_program_check(&t->program, config, err);
     if (status != PROA_OK) return close_transform(t), status;
     if (reads_texts(&t->program)) proa_model_brief_rows(model, PROA_TRANSFORM_BRIEF_ROWS);

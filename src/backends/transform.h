@@ -75,6 +75,7 @@ typedef struct proa_program_output {
 
 struct proa_program {
     const char *model_name, *model_path, *version_path; /* for files and messages */
+    bool external_paths;                                /* files may lie outside of the model's folder */
     bool batched;
     proa_value *values; /* inputs, then one for each step */
     int32_t inputs_count, steps_count;

@@ -211,6 +211,9 @@ static proa_status read_file(ngram_file *f, const char *key, proa_step *s, const
     char path[PROA_PATH_MAX];
     if (!o) return PROA_OK;
     if (o->list) return PROA_STEP_FAIL(err, s, "option '%s' must be one file", key);
+    if (proa_path_climbs(o->texts[0].ptr) && !p->external_paths)
+        return PROA_STEP_FAIL(err, s, "file '%s' leaves the model's folder, which needs --allow-external-paths",
+                              o->texts[0].ptr);
     PROA_TRY(proa_path_join(path, p->version_path, o->texts[0].ptr, err));
     if (!proa_file_exists(path)) PROA_TRY(proa_path_join(path, p->model_path, o->texts[0].ptr, err));
     if (!proa_file_exists(path))

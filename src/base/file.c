@@ -123,3 +123,17 @@ proa_status proa_path_join(char *out, const char *dir, const char *name, proa_er
     if (len < 0 || len >= PROA_PATH_MAX) return PROA_FAIL(err, INVALID, "path too long: '%.200s...'", dir);
     return PROA_OK;
 }
+
+proa_status proa_path_resolve(char *out, const char *dir, const char *path, proa_err *err)
+{
+    static const char word[] = "$$TRITON_MODEL_DIRECTORY";
+    const char *at = strstr(path, word);
+    if (!at && *path != '/') {
+        PROA_TRY(proa_path_join(out, dir, path, err));
+        if (access(out, F_OK) == 0) return PROA_OK;
+    }
+    int len = at ? snprintf(out, PROA_PATH_MAX, "%.*s%s%s", (int)(at - path), path, dir, at + strlen(word))
+                 : snprintf(out, PROA_PATH_MAX, "%s", path);
+    if (len < 0 || len >= PROA_PATH_MAX) return PROA_FAIL(err, INVALID, "path too long: '%.200s...'", path);
+    return PROA_OK;
+}

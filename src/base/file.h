@@ -31,6 +31,9 @@ void proa_mmap_drop(const proa_mmap *map, const void *ptr, int64_t bytes);
 
 bool proa_file_exists(const char *path);
 bool proa_dir_exists(const char *path);
+/* The file or folder that a model's configuration names, in out[PROA_PATH_MAX]: "$$TRITON_MODEL_DIRECTORY" in it stands for
+ * dir; a relative path begins at dir or, if there is nothing there, where the program was started. */
+PROA_MUST_CHECK proa_status proa_path_resolve(char *out, const char *dir, const char *path, proa_err *err);
 /* Writes "dir/name" to out[PROA_PATH_MAX]; INVALID if it is too long. */
 PROA_MUST_CHECK proa_status proa_path_join(char *out, const char *dir, const char *name, proa_err *err);
 

@@ -20,6 +20,8 @@ static const proa_arg model_rows[] = {
      "configs/NAME.pbtxt of a model where there is one, instead of config.pbtxt"},
     {"set", PROA_ARG_LIST, AT(fills), 0, 0, "NAME=VALUE", NULL,
      "fills ${NAME} in configurations, as fill_template.py does"},
+    {"allow-external-paths", PROA_ARG_BOOL, AT(external_paths), 0, 0, "true|false", "false",
+     "configurations of load requests may name paths outside of the repositories"},
     {"strict-readiness", PROA_ARG_BOOL, AT(strict_readiness), 0, 0, "true|false", "true",
      "ready only when every model is"},
     {"exit-on-error", PROA_ARG_BOOL, AT(exit_on_error), 0, 0, "true|false", "true",

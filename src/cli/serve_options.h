@@ -27,7 +27,7 @@ typedef struct proa_serve_options {
         threads, max_input, cache_bytes, keepalive_ms, keepalive_timeout_ms, age_ms, grace_ms;
     bool allow_http, allow_grpc, allow_metrics, reuse_http, reuse_grpc, exit_on_error, no_auto_complete,
         strict_readiness, namespacing, allow_shm, grpc_ssl, grpc_ssl_mutual, log_info, log_warning, log_error,
-        strict_triton;
+        strict_triton, external_paths;
     const char *ignored[PROA_SERVE_IGNORED_MAX]; /* values of tritonserver's options that do nothing here */
 } proa_serve_options;
 

@@ -121,6 +121,7 @@ static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, 
     s->poll_secs = (int)o->poll_secs;
     s->exit_on_error = o->exit_on_error, s->no_strict_readiness = !o->strict_readiness;
     s->no_auto_complete = o->no_auto_complete, s->namespacing = o->namespacing;
+    s->allow_external_paths = o->external_paths;
     s->load_threads = (int)o->load_threads, s->load_retries = (int)o->load_retries;
     s->rate_limit = strcmp(o->rate_limit, "off") != 0;
     s->rate_resources = o->rate_resources.items, s->rate_resources_count = o->rate_resources.count;

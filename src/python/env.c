@@ -266,21 +266,6 @@ static proa_status activate(proa_pyenv *env, const char *root, proa_err *err)
     return proa_activate(&env->settings, root, err);
 }
 
-/* Words replaced; a relative path begins at the model's folder or, if there is nothing there, where the server was started. */
-static proa_status substitute(char out[PROA_PATH_MAX], const char *path, const char *model_dir, proa_err *err)
-{
-    static const char word[] = "$$TRITON_MODEL_DIRECTORY";
-    const char *at = strstr(path, word);
-    if (!at && *path != '/') {
-        PROA_TRY(proa_path_join(out, model_dir, path, err));
-        if (access(out, F_OK) == 0) return PROA_OK;
-    }
-    int n = at ? snprintf(out, PROA_PATH_MAX, "%.*s%s%s", (int)(at - path), path, model_dir, at + strlen(word))
-               : snprintf(out, PROA_PATH_MAX, "%s", path);
-    if (n >= 0 && n < PROA_PATH_MAX) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "EXECUTION_ENV_PATH is longer than %d bytes", PROA_PATH_MAX);
-}
-
 static proa_status open_path(proa_pyenv *env, const char *path, proa_err *err)
 {
     struct stat st;
@@ -319,7 +304,7 @@ proa_status proa_pyenv_open(proa_pyenv **out, const char *path, const char *mode
     proa_pyenv *env = proa_calloc(1, sizeof *env);
     proa_status status;
     if (path && *path) {
-        status = substitute(where, path, model_dir, err);
+        status = proa_path_resolve(where, model_dir, path, err);
         if (status == PROA_OK) status = open_path(env, where, err);
     } else {
         status = open_default(env, interpreter, err);

@@ -73,6 +73,14 @@ const proa_model *proa_instance_model(const proa_instance *instance);
 const char *proa_backend_setting(const struct proa_server *server, const char *backend, const char *key);
 /* Inside `complete`, on its thread: the server that the model is for. */
 const struct proa_server *proa_completing_server(void);
+/* The path that parameter `what` of a configuration names, in out[PROA_PATH_MAX] (proa_path_resolve from `folder`). INVALID
+ * if the configuration came with a request and the path is not in a repository, unless --allow-external-paths is given.
+ * Every parameter that is a path goes through here. model NULL: the one that is being completed. */
+PROA_MUST_CHECK proa_status proa_model_resolve(char *out, const proa_model *model, const char *folder,
+                                               const char *what, const char *path, proa_err *err);
+/* Has a name of a file, relative to a model's folder, a component ".."? Refused unless proa_model_external. */
+bool proa_path_climbs(const char *path);
+bool proa_model_external(const proa_model *model); /* --allow-external-paths; NULL as above */
 
 /* Times of the statistics: called by execute where it knows them; without, all of it counts as compute. */
 void proa_infer_input_done(proa_infer *const *requests, int count); /* compute_input ends, compute_infer begins */

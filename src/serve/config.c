@@ -155,6 +155,7 @@ proa_status proa_config_load(Inference__ModelConfig **out, bool *provided, const
     PROA_TRY(proa_config_find_backend(config, name, model_path, arena, err));
     proa_config_normalise(config, arena);
     PROA_TRY(proa_config_check(config, err));
+    PROA_TRY(proa_config_check_names(config, options->external_paths, err));
     if (options->no_auto_complete) PROA_TRY(proa_config_check_io(config, err));
     if (strcmp(config->name, name) != 0)
         return PROA_FAIL(
@@ -170,6 +171,7 @@ proa_status proa_config_finish(Inference__ModelConfig *config, const proa_config
     proa_config_normalise(config, arena);
     proa_config_normalise_groups(config, options, arena);
     PROA_TRY(proa_config_check(config, err));
+    PROA_TRY(proa_config_check_names(config, options->external_paths, err));
     PROA_TRY(proa_config_check_io(config, err));
     return proa_config_check_groups(config, options, err);
 }

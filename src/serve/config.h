@@ -20,6 +20,7 @@ typedef struct proa_config_options {
     const proa_setting *fills; /* --set: ${key} and $key in the file become value */
     int fills_count;
     bool no_auto_complete; /* the file must be there and complete */
+    bool external_paths;   /* names of files may lead out of the model's folder */
     /* CUDA devices 0..gpus-1 that the model's backend can use; -1: this server, or this backend, has no use for GPUs;
      * PROA_GPUS_ASK: they were not counted, the backend opens what a group names and says what is missing. */
     int gpus;
@@ -63,6 +64,11 @@ void proa_config_normalise_groups(Inference__ModelConfig *config, const proa_con
 
 /* All but inputs, outputs and instance groups. */
 PROA_MUST_CHECK proa_status proa_config_check(const Inference__ModelConfig *config, proa_err *err);
+/* Models of an ensemble's steps by proa_name_check; names of files do not leave the model's folder, unless `external`. */
+PROA_MUST_CHECK proa_status proa_config_check_names(const Inference__ModelConfig *config, bool external,
+                                                    proa_err *err);
+/* A model's name, which is a folder of a repository: INVALID with Triton's texts. */
+proa_status proa_name_check(const char *name, proa_err *err);
 /* Inputs, outputs, batch inputs, batch outputs. */
 PROA_MUST_CHECK proa_status proa_config_check_io(const Inference__ModelConfig *config, proa_err *err);
 PROA_MUST_CHECK proa_status proa_config_check_groups(const Inference__ModelConfig *config,

@@ -108,7 +108,7 @@ proa_status proa_roots_open(proa_server *s, proa_err *err);
 /* Calls fn for each model folder of all roots; false ends it. INTERNAL if a root cannot be read (the others are). */
 typedef bool proa_folder_fn(void *arg, const char *name, const char *path);
 proa_status proa_folders_each(const proa_server *s, proa_folder_fn *fn, void *arg, proa_err *err);
-/* Folders of that name in all roots; *path of the first (malloc'd, or NULL). */
+/* Folders of that name in all roots; *path of the first (malloc'd, or NULL). None of a name that proa_name_check refuses. */
 int proa_folder_find(const proa_server *s, const char *name, char **path);
 bool proa_folder_is_model(const char *path); /* a Hugging Face folder, or one with config.pbtxt */
 uint64_t proa_folder_print(const char *path);

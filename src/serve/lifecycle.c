@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "serve/core.h"
-#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -391,19 +390,6 @@ proa_status proa_lifecycle_start(proa_server *s, proa_err *err)
 
 /* ---- control by requests ---- */
 
-static proa_status check_name(const char *name, proa_err *err)
-{
-    const char *first = name, *end = name + strlen(name);
-    while (isspace((unsigned char)*first)) first++;
-    while (end > first && isspace((unsigned char)end[-1])) end--;
-    if (first == end)
-        return PROA_FAIL(err, INVALID, "Model name cannot be empty. Please enter a valid name to deploy.");
-    if ((end - first == 2 && memcmp(first, "..", 2) == 0) || strchr(name, '/') || strcmp(name, ".") == 0)
-        return PROA_FAIL(err, INVALID,
-                         "invalid model name '%s', model name must not contain path traversal characters", name);
-    return PROA_OK;
-}
-
 static proa_status check_control(proa_server *s, proa_err *err)
 {
     if (atomic_load(&s->phase) != PROA_PHASE_READY) return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
@@ -416,7 +402,7 @@ proa_status proa_server_load(proa_server *server, const char *name, const char *
                              const proa_model_file *files, int files_count, proa_err *err)
 {
     PROA_TRY(check_control(server, err));
-    PROA_TRY(check_name(name, err));
+    PROA_TRY(proa_name_check(name, err));
     PROA_TRY(proa_reserve_check(err));
     return load_named(server, name, config_json, files, files_count, err);
 }

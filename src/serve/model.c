@@ -202,16 +202,21 @@ static bool steps_are_unary(const proa_model *m)
     return unary;
 }
 
-static _Thread_local const proa_server *completing;
+static _Thread_local const proa_model *completing;
 
-const proa_server *proa_completing_server(void)
+const proa_model *proa_completing_model(void)
 {
     return completing;
 }
 
+const proa_server *proa_completing_server(void)
+{
+    return completing ? completing->server : NULL;
+}
+
 static proa_status complete_config(proa_model *m, proa_err *err)
 {
-    completing = m->server;
+    completing = m;
     proa_status status = m->backend->complete(m->config, m->version_path, &m->arena, err);
     completing = NULL;
     return status;

@@ -37,8 +37,9 @@ typedef struct proa_server_options {
     bool exit_on_error; /* proa_server_new fails if a model fails to load */
     bool no_strict_readiness;
     bool no_auto_complete;
-    bool namespacing;               /* unknown models are INVALID instead of NOT_FOUND */
-    const char *config_name;        /* --model-config-name */
+    bool allow_external_paths; /* configurations of load requests may name paths outside of the repositories */
+    bool namespacing;          /* unknown models are INVALID instead of NOT_FOUND */
+    const char *config_name;   /* --model-config-name */
     int load_threads, load_retries; /* 4, 0 */
     const proa_setting *settings;   /* --backend-config */
     int settings_count;

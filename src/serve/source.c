@@ -131,6 +131,7 @@ int proa_folder_find(const proa_server *s, const char *name, char **path)
 {
     int count = 0;
     *path = NULL;
+    if (proa_name_check(name, NULL) != PROA_OK) return 0;
     for (int i = 0; i < s->roots_count; i++) {
         const proa_root *root = &s->roots[i];
         char full[PROA_PATH_MAX];
@@ -225,6 +226,7 @@ proa_config_options proa_server_config_options(const proa_server *s)
                                  .fills = s->options.fills,
                                  .fills_count = s->options.fills_count,
                                  .no_auto_complete = s->options.no_auto_complete,
+                                 .external_paths = s->options.allow_external_paths,
                                  .gpus = -1};
 }
 

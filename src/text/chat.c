@@ -122,6 +122,13 @@ static proa_status find_own(proa_chat *chat, const char *folder, proa_err *err)
     return chat->count > 0 ? PROA_OK : PROA_FAIL(err, NOT_FOUND, "'%s' has no chat template", folder);
 }
 
+bool proa_chat_is_built_in(const char *choice)
+{
+    for (size_t i = 0; i < PROA_COUNT(built_in); i++)
+        if (strcmp(choice, built_in[i].name) == 0) return true;
+    return false;
+}
+
 static proa_status find_template(proa_chat *chat, const char *folder, const char *choice, proa_err *err)
 {
     if (!choice) return find_own(chat, folder, err);

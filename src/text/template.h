@@ -35,7 +35,8 @@ typedef struct proa_chat proa_chat;
  * any case: tokenizer_config.json and special_tokens_map.json. */
 PROA_MUST_CHECK proa_status proa_chat_open(proa_chat **out, const char *folder, const char *choice,
                                            proa_err *err);
-void proa_chat_free(proa_chat *chat); /* NULL is fine */
+bool proa_chat_is_built_in(const char *choice); /* else it is a file */
+void proa_chat_free(proa_chat *chat);           /* NULL is fine */
 
 /* Appends the prompt for a request: an object with messages and, if wanted, tools, documents, add_generation_prompt
  * (true), chat_template (the name of one of the model's templates) and chat_template_kwargs (more variables; its other

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may control the server: web pages may not, by any header that a browser sends or name that it uses."""
+"""Who may control the server, and what a configuration given over the network may name.
+
+Web pages may not control it, by any header that a browser sends or name that it uses."""
 import base64
 import json
+import shutil
 import socket
 import sys
 
@@ -11,7 +14,9 @@ import requests
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
+from wire import ROOT
 
+MODEL = ROOT / "models/classics-10m"
 EVIL = "http://evil.example"
 JSON = "application/json"
 CONTROL = [("POST", "/v2/repository/index"), ("POST", "/v2/repository/models/simple/load"),
@@ -118,3 +123,120 @@ def test_origin_of_grpc_calls(explicit):
                 call(headers={"origin": EVIL})
             assert refused.value.status() == str(grpc.StatusCode.PERMISSION_DENIED)
         assert client.is_server_live(headers={"origin": EVIL})
+
+
+# ---- names and paths of configurations that come with a load ----
+
+
+def load(running, name, config, **files):
+    parameters = {"config": json.dumps(config)} if config else {}
+    parameters.update({f"file:{path}": base64.b64encode(content).decode() for path, content in files.items()})
+    return ask(running, "POST", f"/v2/repository/models/{name}/load", json.dumps({"parameters": parameters}), Content_Type=JSON)
+
+
+def tensors(*names):
+    return [{"name": name, "data_type": "TYPE_FP32", "dims": [1]} for name in names]
+
+
+PLAIN = {"backend": "identity", "max_batch_size": 1, "input": tensors("INPUT0"), "output": tensors("OUTPUT0")}
+CODE = "open({!r}, 'w')\nclass TritonPythonModel:\n    def execute(self, requests): return []\n"
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A repository, and beside it what is not to be reached: a Python model, weights, a template; gives (repository, mark)."""
+    evil, mark = tmp_path / "outside/evil/1", tmp_path / "ran"
+    evil.mkdir(parents=True)
+    (tmp_path / "repository").mkdir()
+    (evil / "model.py").write_text(CODE.format(str(mark)))
+    (evil.parent / "config.pbtxt").write_text('backend: "python" input [{name: "A" data_type: TYPE_FP32 dims: [1]}] '
+                                              'output [{name: "B" data_type: TYPE_FP32 dims: [1]}]')
+    (evil / "chat.jinja").write_text("{{ messages }}")
+    shutil.copytree(MODEL, tmp_path / "outside/weights")
+    yield tmp_path / "repository", mark
+    assert not mark.exists()
+
+
+def test_members_of_ensembles_are_names(start, outside):
+    repository, _ = outside
+    running = start("--model-control-mode", "explicit", repositories=[repository])
+    for name in ("../outside/evil", "..", ".", "/", "a/../../outside/evil", " "):
+        step = {"model_name": name, "model_version": -1, "input_map": {"A": "A"}, "output_map": {"B": "B"}}
+        config = {"platform": "ensemble", "input": tensors("A"), "output": tensors("B"), "ensemble_scheduling": {"step": [step]}}
+        status, text = load(running, "e", config, **{"1/x": b"hi"})
+        assert status == 500 and "step 0 of ensemble 'e':" in text, text
+    assert requests.post(running.url("/v2/repository/index"), timeout=60).json() == []
+    (repository / "e").mkdir()  # the same from a file
+    (repository / "e/config.pbtxt").write_text(
+        'platform: "ensemble" input [{name: "A" data_type: TYPE_FP32 dims: [1]}] output [{name: "B" data_type: TYPE_FP32 dims: [1]}] '
+        'ensemble_scheduling { step [{ model_name: "../outside/evil" model_version: -1 '
+        'input_map { key: "A" value: "A" } output_map { key: "B" value: "B" } }] }')
+    (repository / "e/1").mkdir()
+    status, text = load(running, "e", None)
+    assert status == 500 and "model name must not contain path traversal characters" in text
+
+
+def files_that_climb():
+    path = "../../outside/evil/1/model.py"
+    labels = [{**tensors("OUTPUT0")[0], "label_filename": path}]
+    warm = {"data_type": "TYPE_FP32", "dims": [1], "input_data_file": path}
+    state = {"input_name": "S", "output_name": "S", "data_type": "TYPE_FP32", "dims": [1],
+             "initial_state": [{"name": "s", "data_type": "TYPE_FP32", "dims": [1], "data_file": path}]}
+    steps = {"steps": {"string_value": f"OUTPUT0 = text_features(INPUT0, lexicon={path});"}}
+    text = {"name": "INPUT0", "data_type": "TYPE_STRING", "dims": [1]}
+    yield {**PLAIN, "backend": "python", "default_model_filename": path}, "default_model_filename"
+    yield {**PLAIN, "backend": "fil", "default_model_filename": "1/.././../x"}, "default_model_filename"
+    yield {**PLAIN, "output": labels}, "label_filename"
+    yield {**PLAIN, "model_warmup": [{"name": "w", "batch_size": 1, "inputs": {"INPUT0": warm}}]}, "input_data_file"
+    yield {**PLAIN, "sequence_batching": {"state": [state]}}, "data_file"
+    yield {**PLAIN, "backend": "transform", "input": [text], "parameters": steps}, "file"
+
+
+def test_names_of_files_stay_in_the_folder(start, outside):
+    running = start("--model-control-mode", "explicit", repositories=[outside[0]])
+    for config, field in files_that_climb():
+        status, text = load(running, "m", config, **{"1/x": b"hi"})
+        assert status in (400, 500), config
+        assert f"{field} '" in text and "leaves the model's folder" in text, text
+
+
+def folders_outside(folder):
+    chat = {"model_path": {"string_value": str(MODEL)}, "chat_template": {"string_value": f"{folder}/evil/1/chat.jinja"}}
+    for path in (f"{folder}/weights", "../../outside/weights", "../repository/../outside/weights"):
+        value = {"string_value": path}
+        yield {"backend": "engine", "parameters": {"model_path": value}}
+        yield {"backend": "fastertransformer", "parameters": {"model_checkpoint_path": value}}
+        yield {"backend": "tensorrtllm", "parameters": {"gpt_model_path": value}}
+        yield {"backend": "tokenizer", "parameters": {"tokenizer_dir": value}}
+        yield {"backend": "detokenizer", "parameters": {"tokenizer_path": value}}
+        yield {**PLAIN, "backend": "python", "parameters": {"EXECUTION_ENV_PATH": value}}
+    yield {"backend": "engine", "parameters": chat}
+    up = {"string_value": "$$TRITON_MODEL_DIRECTORY/../../outside/weights"}
+    yield {**PLAIN, "backend": "python", "parameters": {"EXECUTION_ENV_PATH": up}}
+
+
+def test_paths_stay_in_the_repository(start, outside):
+    repository, mark = outside
+    shutil.copytree(MODEL, repository / "m/1")
+    running = start("--model-control-mode", "explicit", repositories=[repository, MODEL.parent])
+    wanted = [config for config in folders_outside(repository.parent / "outside")]
+    for config in wanted:
+        status, text = load(running, "m", config, **{"1/model.py": CODE.format(str(mark)).encode()})
+        assert status == 400 and "is not in the repository" in text, (config, text)
+    inside = {"backend": "engine", "parameters": {"model_path": {"string_value": str(repository / "m/1")}, "chat_template": {"string_value": "chatml"}}}
+    assert load(running, "m", inside) == (200, "")
+    inside["parameters"]["model_path"] = {"string_value": "../m/1"}
+    assert load(running, "m", inside) == (200, "")
+    assert load(running, "other", {"backend": "engine", "parameters": {"model_path": {"string_value": str(MODEL)}}}, **{"1/x": b"hi"}) == (200, "")
+
+
+def test_external_paths_are_for_who_allows_them(start, outside):
+    repository, _ = outside
+    weights = repository.parent / "outside/weights"
+    config = {"backend": "engine", "parameters": {"model_path": {"string_value": str(weights)}}}
+    running = start("--model-control-mode", "explicit", "--allow-external-paths=true", repositories=[repository])
+    assert load(running, "m", config, **{"1/x": b"hi"}) == (200, "")
+    (repository / "disk/1").mkdir(parents=True)  # a configuration of the repository is its owner's
+    (repository / "disk/config.pbtxt").write_text(f'backend: "engine" parameters {{ key: "model_path" value {{ string_value: "{weights}" }} }}')
+    running = start("--model-control-mode", "explicit", "--load-model", "disk", repositories=[repository])
+    assert load(running, "disk", None) == (200, "")

@@ -137,13 +137,29 @@ static void test_paths(void **state)
     (void)state;
 }
 
+static void test_resolve(void **state)
+{
+    char out[PROA_PATH_MAX], big[PROA_PATH_MAX + 2];
+    assert_int_equal(proa_path_resolve(out, "/usr", "bin", NULL), PROA_OK);
+    assert_string_equal(out, "/usr/bin");
+    assert_int_equal(proa_path_resolve(out, "/usr", "no such/folder", NULL), PROA_OK);
+    assert_string_equal(out, "no such/folder"); /* from where the program was started */
+    assert_int_equal(proa_path_resolve(out, "/usr", "/etc", NULL), PROA_OK);
+    assert_string_equal(out, "/etc");
+    assert_int_equal(proa_path_resolve(out, "/m", "$$TRITON_MODEL_DIRECTORY/env", NULL), PROA_OK);
+    assert_string_equal(out, "/m/env");
+    memset(big, 'x', sizeof big - 1);
+    big[0] = '/', big[sizeof big - 1] = 0;
+    assert_int_equal(proa_path_resolve(out, "/m", big, NULL), PROA_INVALID);
+    assert_int_equal(proa_path_resolve(out, "/m", big + 1, NULL), PROA_INVALID);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_map),
-        cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_read),  cmocka_unit_test(test_map),     cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_paths), cmocka_unit_test(test_resolve),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
