@@ -110,12 +110,22 @@ static proa_status by_model_name(Inference__ModelConfig *c, const char *name, pr
     return PROA_OK;
 }
 
+/* Some guides write backend: "ensemble" for what is platform: "ensemble". */
+static void ensemble_is_platform(Inference__ModelConfig *c, proa_arena *arena)
+{
+    if (strcmp(c->backend, "ensemble") != 0 || (c->platform[0] && strcmp(c->platform, "ensemble") != 0))
+        return;
+    c->platform = c->backend;
+    c->backend = proa_arena_strdup(arena, proa_str_c(""));
+}
+
 proa_status proa_config_find_backend(Inference__ModelConfig *config, const char *name, const char *model_path,
                                      proa_arena *arena, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     const char *version_path = first_version(path, model_path) ? path : NULL;
     set_if_empty(&config->name, name, arena);
+    ensemble_is_platform(config, arena);
     const row *r = find_row(config, version_path);
     if (r) {
         set_if_empty(&config->backend, r->backend, arena);

@@ -408,7 +408,8 @@ static void test_defaults(void **state)
 #define STEP(model, in, out)                                                                                 \
     "step { model_name: \"" model "\" input_map { key: \"I\" value: \"" in                                   \
     "\" } output_map { key: \"O\" value: \"" out "\" } } "
-#define ENSEMBLE(steps) "name: \"e\" platform: \"ensemble\" " TENSORS " ensemble_scheduling { " steps " } "
+#define SCHEDULED(kind, steps) kind " " TENSORS " ensemble_scheduling { " steps " } "
+#define ENSEMBLE(steps)        SCHEDULED("name: \"e\" platform: \"ensemble\"", steps)
 
 static void test_ensemble_messages(void **state)
 {
@@ -652,6 +653,14 @@ static void test_backend(void **state)
     loads_as("file", "python", "", "model.py");
     make_file("aoti/config.pbtxt", "backend: \"pytorch\" platform: \"torch_aoti\"");
     loads_as("aoti", "pytorch", "torch_aoti", "model.pt2");
+    make_file("ens/config.pbtxt", SCHEDULED("backend: \"ensemble\"", STEP("a", "I", "O")));
+    loads_as("ens", "", "ensemble", "");
+    make_file("ens/config.pbtxt", SCHEDULED("backend: \"ensemble\" platform: \"ensemble\"", STEP("a", "I", "O")));
+    loads_as("ens", "", "ensemble", "");
+    make_file("ens/config.pbtxt", "backend: \"ensemble\"");
+    assert_int_equal(load(&c, "ens", &cpu, &err), PROA_INVALID);
+    assert_string_equal(err.text,
+                        "ensemble scheduling must be set for ensemble ens whose platform is ensemble");
     make_file("none/1/x", "");
     assert_int_equal(load(&c, "none", &cpu, &err), PROA_INVALID);
     assert_string_equal(
