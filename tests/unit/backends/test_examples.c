@@ -102,11 +102,12 @@ static void t5_client_tokens(void **state)
     close_server(server);
 }
 
-static proa_infer *ask_llama(int32_t max_tokens, bool stream)
+/* `type` is that of the lengths: INT32, in TensorRT-LLM's first release UINT32. */
+static proa_infer *ask_llama(proa_type type, int32_t max_tokens, bool stream)
 {
     proa_infer *r = ask();
     put_text2(r, "text_input", PROMPT);
-    put_number(r, "max_tokens", PROA_TYPE_INT32, (uint32_t)max_tokens);
+    put_number(r, "max_tokens", type, (uint32_t)max_tokens);
     put(r, "stream", PROA_TYPE_BOOL, &stream, 1, 2, (int64_t[]){1, 1});
     return r;
 }
@@ -130,14 +131,14 @@ static void llama_streaming(void **state)
     direct_open(&ref, CLASSICS);
     direct_run(&ref, (proa_request){.text = PROMPT, .options = options_of(PROA_STYLE_TRTLLM, 24)});
     for (int stream = 0; stream < 2; stream++) {
-        proa_infer *r = ask_llama(24, stream);
+        proa_infer *r = ask_llama(PROA_TYPE_INT32, 24, stream);
         const heard *h = send(server, "ensemble", r);
         assert_int_equal(h->count, stream ? 24 : 1);
         join(h, joined);
         assert_string_equal(joined, ref.text[0]);
         forget(r);
     }
-    proa_infer *r = ask_llama(24, true); /* words as text, options by their outer names */
+    proa_infer *r = ask_llama(PROA_TYPE_INT32, 24, true); /* words as text, options by their outer names */
     const uint64_t seed = 9;
     const float top_p = 0.9f;
     put_text2(r, "stop_words", ".");
@@ -153,12 +154,37 @@ static void llama_streaming(void **state)
     close_server(server);
 }
 
+/* The first release's tensors: UINT32 lengths, words not optional, the prompt in an answer that comes whole. */
+static void llama_streaming_uint32(void **state)
+{
+    char joined[4096], whole[4096];
+    direct ref;
+    proa_server *server = open_server(EXAMPLES "llama-streaming-uint32");
+    PROA_UNUSED(state);
+    direct_open(&ref, CLASSICS);
+    direct_run(&ref, (proa_request){.text = PROMPT, .options = options_of(PROA_STYLE_TRTLLM, 24)});
+    snprintf(whole, sizeof whole, "%s%s", PROMPT, ref.text[0]);
+    for (int stream = 0; stream < 2; stream++) {
+        proa_infer *r = ask_llama(PROA_TYPE_UINT32, 24, stream);
+        put_text2(r, "bad_words", "");
+        put_text2(r, "stop_words", "");
+        const heard *h = send(server, "ensemble", r);
+        assert_int_equal(h->count, stream ? 24 : 1);
+        join(h, joined);
+        assert_string_equal(joined, stream ? ref.text[0] : whole);
+        forget(r);
+    }
+    direct_close(&ref);
+    close_server(server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gptj_text_ensemble),
         cmocka_unit_test(t5_client_tokens),
         cmocka_unit_test(llama_streaming),
+        cmocka_unit_test(llama_streaming_uint32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
