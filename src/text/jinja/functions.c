@@ -75,7 +75,7 @@ FUNCTION(g_namespace)
     return make_dict(run, PROA_J_NAMESPACE, call);
 }
 
-/* The template refuses: its words are the whole error. */
+/* The template refuses: its words, up to a NUL, are the whole error. */
 FUNCTION(g_raise_exception)
 {
     PROA_UNUSED(self);
@@ -83,6 +83,7 @@ FUNCTION(g_raise_exception)
     proa_str text = proa_j_text(proa_j_str(run, args[0]));
     if (run->failed) return self;
     run->failed = run->raised = true;
+    if (text.len == 0 || text.ptr[0] == '\0') text = proa_str_c("the chat template refuses this request");
     proa_err_set(&run->err, PROA_INVALID, __FILE__, __LINE__, "%.*s", (int)(text.len < 480 ? text.len : 480),
                  text.ptr);
     return proa_j_none();
