@@ -141,6 +141,8 @@ static void fill_servers(proa_door *door)
     const proa_api_options *o = &door->api->options;
     door->http = (proa_http_server){.on_request = proa_route,
                                     .body_limit = proa_route_body_limit,
+                                    .is_long = proa_route_is_long,
+                                    .workers = door->api->workers,
                                     .arg = door,
                                     .body_max = o->http_max_input,
                                     .error_body = proa_route_error_body,
@@ -242,7 +244,12 @@ proa_status proa_api_open(proa_api **out, proa_server *server, const proa_api_op
     proa_arena_init(&api->arena);
     api->server = server;
     copy_options(api, options);
-    api->workers = proa_workers_new();
+    int cpus = proa_cpu_count();
+    api->loaders = proa_workers_new(PROA_WORK_THREADS_MAX, PROA_WORK_WAITING_MAX, NULL);
+    api->workers = proa_workers_new(cpus < 2                         ? 2
+                                    : cpus < PROA_WORKER_THREADS_MAX ? cpus
+                                                                     : PROA_WORKER_THREADS_MAX,
+                                    PROA_WORKER_WAITING_MAX, proa_v2_infer_trim);
     api->settings = proa_settings_new(&api->options);
     proa_status status = open_parts(api, err);
     if (status != PROA_OK) {
@@ -312,7 +319,8 @@ static bool await_sinks(proa_api *api)
 void proa_api_close(proa_api *api)
 {
     if (!api) return;
-    proa_workers_free(api->workers);
+    proa_workers_end(api->loaders);
+    proa_workers_end(api->workers);
     stop_loops(api);
     for (int i = 0; i < api->doors_count; i++) {
         if (api->doors[i].listener) proa_listener_close(api->doors[i].listener);
@@ -324,6 +332,8 @@ void proa_api_close(proa_api *api)
         return; /* a leak at the end of the process is better than a reply to memory that is gone */
     }
     for (int i = 0; i < api->loops_count; i++) proa_loop_free(api->loops[i].loop);
+    proa_workers_free(api->loaders);
+    proa_workers_free(api->workers);
     for (int i = 0; i < 2; i++) proa_forward_free(api->forward[i]);
     proa_settings_free(api->settings);
     proa_arena_release(&api->arena);

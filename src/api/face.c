@@ -59,6 +59,13 @@ void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err)
     proa_buf_release(&body);
 }
 
+proa_status proa_work_start(proa_api *api, proa_work *work, proa_err *err)
+{
+    if (proa_workers_start(api->loaders, work)) return PROA_OK;
+    return PROA_FAIL(err, UNAVAILABLE, "Exceeds maximum queue size: %d model loads and unloads wait already",
+                     PROA_WORK_WAITING_MAX);
+}
+
 void proa_http_json(proa_http_exchange *x, int status, proa_buf *body)
 {
     static const char too_large[] = "{\"error\":\"the answer is too large\"}";

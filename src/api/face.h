@@ -46,11 +46,12 @@ typedef struct proa_sink {
     proa_infer *infer;
     /* sink.c's own */
     proa_loop_task task;
+    proa_loan *loan; /* of a request on a worker: its replies wait until that is back. NULL: made on the loop */
     atomic_uintptr_t arrived; /* a stack of replies, newest first; its two lowest bits say how it ends */
     bool draining;
 } proa_sink;
 /* Makes r->on_reply and r->user the sink's. The caller's reference of r becomes the sink's: it is dropped when the final
- * on_reply has returned. On the loop's thread. */
+ * on_reply has returned. On the loop's thread, or on a worker's that has the request. */
 void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,
                     void (*on_reply)(proa_sink *sink, proa_reply *reply, bool final));
 /* proa_server_infer has failed, so nothing will come: drops the reference of r. */
@@ -59,15 +60,7 @@ int64_t proa_sinks_live(void); /* between init and final or abandon; any thread 
 
 /* ---- work that may block (loading models): a thread of the api's ---- */
 
-typedef struct proa_work {
-    proa_loop_task task; /* first */
-    proa_loop *loop;
-    void (*run)(struct proa_work *work);  /* on the working thread */
-    void (*done)(struct proa_work *work); /* back on the loop */
-    struct proa_work *next;
-} proa_work;
-/* UNAVAILABLE where PROA_WORK_WAITING_MAX wait already; then neither function is called and the work stays the caller's.
- * From a loop's thread. */
+/* UNAVAILABLE where PROA_WORK_WAITING_MAX wait already; then neither function is called and the work stays the caller's. */
 PROA_MUST_CHECK proa_status proa_work_start(proa_api *api, proa_work *work, proa_err *err);
 
 /* ---- settings that both faces read and write; any thread ---- */

@@ -252,7 +252,7 @@ static void stream_reply(generate_call *c, const proa_reply *reply)
 {
     proa_err err = reply->error;
     proa_buf out;
-    if (c->began && proa_conn_queued(c->x->conn) > (size_t)PROA_STREAM_QUEUED_MAX) {
+    if (c->began && proa_http_queued(c->x) > (size_t)PROA_STREAM_QUEUED_MAX) {
         give_up(c);
         return;
     }
@@ -276,6 +276,34 @@ static void stream_end(generate_call *c)
     proa_http_end(c->x);
 }
 
+static void end_once(generate_call *c)
+{
+    if (c->x) answer_once(c);
+    proa_reply_free(c->reply);
+    free(c);
+}
+
+static void end_on_worker(proa_http_exchange *x, void *call)
+{
+    proa_infer *r = ((generate_call *)call)->sink.infer;
+    PROA_UNUSED(x);
+    end_once(call);
+    proa_infer_drop(r);
+}
+
+/* A long answer is written by a worker. */
+static bool end_elsewhere(generate_call *c)
+{
+    proa_infer *r = c->sink.infer;
+    size_t bytes = 0;
+    for (int32_t i = 0; c->reply && i < c->reply->outputs_count; i++) bytes += c->reply->outputs[i].bytes;
+    if (!c->x || bytes < PROA_WORKER_BYTES_MIN) return false;
+    proa_infer_hold(r);
+    if (proa_http_lend(c->x, end_on_worker, c)) return true;
+    proa_infer_drop(r);
+    return false;
+}
+
 static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
 {
     generate_call *c = (generate_call *)sink;
@@ -285,10 +313,12 @@ static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
     else if (reply && c->streaming && c->x) stream_reply(c, reply);
     if (!keep) proa_reply_free(reply);
     if (!final) return;
-    if (c->x && c->streaming) stream_end(c);
-    else if (c->x) answer_once(c);
-    proa_reply_free(c->reply);
-    free(c);
+    if (!c->streaming && end_elsewhere(c)) return;
+    if (c->x && c->streaming) {
+        stream_end(c);
+        c->x = NULL;
+    }
+    end_once(c);
 }
 
 static void on_gone(proa_http_exchange *x)
@@ -305,7 +335,7 @@ static proa_status start(proa_api *api, proa_http_exchange *x, proa_infer *r, bo
     c->x = x;
     c->streaming = streaming;
     x->user = c;
-    proa_sink_init(&c->sink, proa_conn_loop(x->conn), r, on_reply);
+    proa_sink_init(&c->sink, proa_http_loop(x), r, on_reply);
     proa_http_on_gone(x, on_gone);
     proa_status status = proa_server_infer(api->server, r, err);
     if (status == PROA_OK) return PROA_OK; /* c may be gone by now */

@@ -211,7 +211,7 @@ static void start_control(proa_api *api, proa_http_exchange *x, const proa_v2_pa
     c->load = load;
     c->model = proa_arena_strdup(&c->arena, proa_str_c(path->model));
     c->x = x;
-    c->work.loop = proa_conn_loop(x->conn);
+    c->work.loop = proa_http_loop(x);
     c->work.run = control_run;
     c->work.done = control_done; /* on this thread, so not before we return */
     if (begin_control(c, x, path, &err) != PROA_OK || proa_work_start(api, &c->work, &err) != PROA_OK) {

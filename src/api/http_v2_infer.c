@@ -189,18 +189,49 @@ static proa_status answer(infer_call *c, proa_err *err)
     return PROA_OK;
 }
 
-static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
+/* Bytes that are written digit by digit, compressed, or looked through for the largest. */
+static size_t long_bytes(const infer_call *c)
 {
-    infer_call *c = (infer_call *)sink;
-    if (reply && c->replies++) proa_reply_free(reply);
-    else if (reply) c->reply = reply;
-    if (!final) return;
+    size_t bytes = 0;
+    for (int32_t i = 0; c->reply && i < c->reply->outputs_count; i++) {
+        const proa_tensor *t = &c->reply->outputs[i];
+        const proa_output_want *want = proa_output_want_find(c->text.wants, c->text.wants_count, t->name);
+        bool binary = want ? want->binary && !want->classes : c->text.binary_default;
+        if (!binary || c->coding != PROA_CODING_IDENTITY) bytes += t->bytes;
+    }
+    return bytes;
+}
+
+static void end_call(infer_call *c)
+{
     proa_err err;
     err.status = PROA_OK;
     if (c->x && answer(c, &err) == PROA_OK) return;
     drop_regions(c);
     if (c->x) proa_http_fail(c->api, c->x, &err);
     call_free(c);
+}
+
+static void end_on_worker(proa_http_exchange *x, void *call)
+{
+    proa_infer *r = ((infer_call *)call)->sink.infer;
+    PROA_UNUSED(x);
+    end_call(call);
+    proa_infer_drop(r);
+}
+
+static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
+{
+    infer_call *c = (infer_call *)sink;
+    if (reply && c->replies++) proa_reply_free(reply);
+    else if (reply) c->reply = reply;
+    if (!final) return;
+    if (PROA_UNLIKELY(c->x && long_bytes(c) >= PROA_WORKER_BYTES_MIN)) {
+        proa_infer_hold(sink->infer); /* for what the request asks of the answer */
+        if (proa_http_lend(c->x, end_on_worker, c)) return;
+        proa_infer_drop(sink->infer);
+    }
+    end_call(c);
 }
 
 static void on_gone(proa_http_exchange *x)
@@ -383,7 +414,7 @@ void proa_v2_infer(proa_api *api, proa_http_exchange *x, const proa_v2_path *pat
     }
     c->x = x;
     x->user = c;
-    proa_sink_init(&c->sink, proa_conn_loop(x->conn), r, on_reply);
+    proa_sink_init(&c->sink, proa_http_loop(x), r, on_reply);
     proa_http_on_gone(x, on_gone);
     if (proa_server_infer(api->server, r, &err) == PROA_OK) return; /* c may be gone by now */
     drop_regions(c);

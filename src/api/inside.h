@@ -15,6 +15,7 @@ typedef struct proa_lane {
     atomic_ullong bytes_in, bytes_out;
     atomic_ullong answers[6]; /* by the first digit of the status */
 } proa_lane;
+bool proa_lane_shared(void);     /* the calling thread's is lane 0, which workers and others share */
 proa_lane *proa_lane_here(void); /* of the calling thread; threads without one share lane 0 */
 
 typedef struct proa_rule { /* of one category at one face */
@@ -34,7 +35,6 @@ typedef struct proa_door { /* one listening port and the faces behind it */
     proa_grpc_server grpc;
 } proa_door;
 
-typedef struct proa_workers proa_workers;   /* work.c */
 typedef struct proa_settings proa_settings; /* settings.c */
 typedef struct proa_forward proa_forward;   /* params.c */
 
@@ -56,7 +56,8 @@ struct proa_api {
     proa_door *door_of[PROA_FACE_COUNT];     /* NULL: face not allowed */
     proa_rule rules[2][PROA_CATEGORY_COUNT]; /* [HTTP], [GRPC] */
     proa_forward *forward[2];                /* NULL: none */
-    proa_workers *workers;
+    proa_workers *loaders;                   /* of loads and unloads */
+    proa_workers *workers;                   /* of large requests and answers */
     proa_settings *settings;
     const char *machine; /* its host name; "" if it has none */
 };
@@ -70,9 +71,6 @@ bool proa_category_controls(proa_category category);
 const char *proa_http_control_refusal(const proa_api *api, const proa_http_exchange *x, int *status);
 /* The same of a call. Browsers cannot choose the name that a call goes to without a certificate: Origin is enough. */
 const char *proa_grpc_control_refusal(const proa_api *api, const proa_grpc_call *call);
-/* work.c */
-proa_workers *proa_workers_new(void);
-void proa_workers_free(proa_workers *workers); /* waits for what runs and what waits; NULL is fine */
 /* settings.c */
 proa_settings *proa_settings_new(const proa_api_options *options);
 void proa_settings_free(proa_settings *settings); /* NULL is fine */
@@ -81,6 +79,7 @@ proa_status proa_forward_new(proa_forward **out, const char *pattern, proa_err *
 void proa_forward_free(proa_forward *forward); /* NULL is fine */
 /* router.c: what a door's HTTP server calls; arg is the door. */
 void proa_route(proa_http_exchange *x, void *arg);
+bool proa_route_is_long(const proa_http_exchange *x, void *arg);
 int64_t proa_route_body_limit(const proa_http_exchange *x, void *arg);
 void proa_route_answer(int status, size_t bytes, void *arg);
 void proa_route_error_body(proa_buf *out, int status, const char *text, void *arg);

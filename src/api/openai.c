@@ -151,7 +151,7 @@ static void start(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
     job->body = NULL;
     job->live--; /* what held it while it was sent */
     if (job->live == 0 && job->x) proa_oai_write_end(job);
-    proa_oai_release(job);
+    else proa_oai_release(job);
 }
 
 /* ---- models ---- */

@@ -145,7 +145,7 @@ void proa_oai_put_logprobs(const proa_oai *job, proa_buf *out, const proa_oai_ch
 /* ---- openai_write.c: what the client gets ---- */
 
 void proa_oai_write_chunk(proa_oai *job, int32_t index); /* of choice `index`: what it has that was not sent */
-void proa_oai_write_end(proa_oai *job);                  /* all have ended */
+void proa_oai_write_end(proa_oai *job);                  /* all have ended: answers, and releases it */
 bool proa_oai_stream_open(proa_oai *job);                /* sends the head once; false: there is no client */
 void proa_oai_stream_send(proa_oai *job); /* job->out; too much of it in the queue ends the job */
 

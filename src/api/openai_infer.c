@@ -217,7 +217,7 @@ static void send_one(proa_oai *job, int32_t i, const proa_str *messages)
     proa_err err = {.status = PROA_OK};
     p->job = job;
     proa_oai_choice_init(&p->said);
-    proa_sink_init(&p->sink, proa_conn_loop(job->x->conn), r, proa_oai_on_reply);
+    proa_sink_init(&p->sink, proa_http_loop(job->x), r, proa_oai_on_reply);
     p->live = true;
     job->live++;
     if (proa_server_infer(proa_api_server(job->api), r, &err) == PROA_OK) return;

@@ -162,7 +162,7 @@ bool proa_oai_read(proa_oai *job)
 {
     proa_err err = {.status = PROA_OK};
     proa_str text = {job->x->body, job->x->body_len};
-    if (proa_json_parse(&job->body, text, "body", &err) != PROA_OK)
+    if (proa_json_parse_within(&job->body, text, PROA_REQUEST_NODES_MAX, "body", &err) != PROA_OK)
         return proa_oai_bad(&job->error, NULL, "We could not parse the JSON body of your request: %s", err.text);
     if (proa_json_kind(job->body) != PROA_JSON_OBJECT)
         return proa_oai_bad(&job->error, NULL, "The body of the request must be a JSON object.");

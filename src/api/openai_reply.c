@@ -123,5 +123,5 @@ void proa_oai_on_reply(proa_sink *sink, proa_reply *reply, bool final)
     p->live = false;
     job->live--;
     if (job->live == 0 && job->x) proa_oai_write_end(job);
-    proa_oai_release(job);
+    else proa_oai_release(job);
 }

@@ -49,7 +49,7 @@ void proa_oai_stream_send(proa_oai *job)
 {
     if (!job->x || job->out.len == 0) return;
     send_out(job);
-    if (job->x && proa_conn_queued(job->x->conn) > (size_t)PROA_OPENAI_QUEUED_MAX) give_up_reader(job);
+    if (job->x && proa_http_queued(job->x) > (size_t)PROA_OPENAI_QUEUED_MAX) give_up_reader(job);
 }
 
 static void begin_chunk(proa_oai *job)
@@ -205,13 +205,8 @@ static bool vectors_fit(proa_oai *job)
     return true;
 }
 
-void proa_oai_write_end(proa_oai *job)
+static void write_whole(proa_oai *job)
 {
-    end_all(job);
-    if (job->stream) {
-        end_stream(job);
-        return;
-    }
     if (job->kind == PROA_OAI_EMBEDDING && !vectors_fit(job)) {
         proa_oai_give_up(job);
         return;
@@ -229,4 +224,38 @@ void proa_oai_write_end(proa_oai *job)
     proa_http_json(job->x, 200, &body);
     job->x = NULL;
     proa_buf_release(&body);
+}
+
+static void write_on_worker(proa_http_exchange *x, void *arg)
+{
+    proa_oai *job = arg;
+    PROA_UNUSED(x);
+    write_whole(job);
+    job->live--;
+    proa_oai_release(job);
+}
+
+/* Bytes of the lists and vectors that become text. */
+static size_t long_bytes(const proa_oai *job)
+{
+    size_t bytes = 0;
+    for (int32_t i = 0; i < job->choices_count; i++)
+        bytes += job->choices[i].text.len + job->choices[i].tops.len + job->choices[i].tokens.len;
+    for (int32_t i = 0; i < job->prompts_count; i++) bytes += (size_t)job->prompts[i].width * sizeof(float);
+    return bytes;
+}
+
+void proa_oai_write_end(proa_oai *job)
+{
+    end_all(job);
+    if (job->stream) {
+        end_stream(job);
+        proa_oai_release(job);
+        return;
+    }
+    job->live++; /* until a worker has written it */
+    if (long_bytes(job) >= PROA_WORKER_BYTES_MIN && proa_http_lend(job->x, write_on_worker, job)) return;
+    job->live--;
+    write_whole(job);
+    proa_oai_release(job);
 }

@@ -23,11 +23,13 @@ static bool dispatch(proa_door *door, proa_http_exchange *x)
     return proa_page(api, x);
 }
 
-/* A lane is written by its own thread only: no locked instruction is needed. */
+/* A loop's lane is written by its own thread only: no locked instruction is needed. */
 static void count(atomic_ullong *counter, uint64_t more)
 {
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
-                          memory_order_relaxed);
+    if (PROA_UNLIKELY(proa_lane_shared())) atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+    else
+        atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
+                              memory_order_relaxed);
 }
 
 void proa_route_answer(int status, size_t bytes, void *arg)
@@ -48,6 +50,25 @@ void proa_route(proa_http_exchange *x, void *arg)
     if (dispatch(arg, x)) return;
     struct iovec iov = {(void *)(uintptr_t)body, sizeof body - 1};
     proa_http_respond(x, 404, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, NULL, NULL);
+}
+
+static bool is_packed(const proa_http_exchange *x)
+{
+    proa_str coding = proa_http_get(x, "content-encoding");
+    return coding.len > 0 && !proa_str_is(coding, "identity");
+}
+
+/* How long it takes follows from the bytes that are looked at one by one: JSON, and what is unpacked. */
+bool proa_route_is_long(const proa_http_exchange *x, void *arg)
+{
+    PROA_UNUSED(arg);
+    proa_str json = proa_http_get(x, "inference-header-content-length");
+    if (is_packed(x)) return true;
+    if (!proa_str_starts(x->path, (proa_str){"/v2/models/", 11}))
+        return x->body_len >= PROA_WORKER_TREE_BYTES_MIN;
+    if (json.len > 0 && json.len < sizeof "65535" && proa_str_ends(x->path, (proa_str){"/infer", 6}))
+        return x->body_len >= PROA_WORKER_BLOB_BYTES_MIN;
+    return x->body_len >= PROA_WORKER_BYTES_MIN;
 }
 
 int64_t proa_route_body_limit(const proa_http_exchange *x, void *arg)

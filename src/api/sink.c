@@ -20,6 +20,11 @@ void proa_lane_take(int lane)
     lane_now = lane;
 }
 
+bool proa_lane_shared(void)
+{
+    return lane_now == 0;
+}
+
 proa_lane *proa_lane_here(void)
 {
     return &lanes[lane_now];
@@ -44,9 +49,10 @@ int64_t proa_sinks_live(void)
     return live;
 }
 
-static void forget(proa_infer *r)
+static void forget(proa_infer *r, proa_loan *loan)
 {
     proa_infer_drop(r);
+    proa_loan_drop(loan);
     /* last, so that who waits for 0 finds nothing of ours in use */
     atomic_fetch_sub(&proa_lane_here()->sinks, 1);
 }
@@ -55,9 +61,10 @@ static void forget(proa_infer *r)
 static void deliver(proa_sink *sink, proa_reply *reply, bool final)
 {
     proa_infer *r = sink->infer;
+    proa_loan *loan = sink->loan;
     if (PROA_UNLIKELY(final && proa_trace_on())) proa_trace_note(r, reply);
     sink->on_reply(sink, reply, final);
-    if (final) forget(r);
+    if (final) forget(r, loan);
 }
 
 static proa_reply *oldest_first(proa_reply *newest)
@@ -75,6 +82,10 @@ static proa_reply *oldest_first(proa_reply *newest)
 static void drain(proa_loop_task *task)
 {
     proa_sink *sink = (proa_sink *)(void *)((char *)task - offsetof(proa_sink, task));
+    if (PROA_UNLIKELY(proa_loan_out(sink->loan))) {
+        proa_loan_wait(sink->loan, task);
+        return;
+    }
     /* releases too: whoever finds the stack empty after this posts the task again, which the loop has just walked */
     uintptr_t word = atomic_exchange_explicit(&sink->arrived, 0, memory_order_acq_rel);
     proa_reply *reply = oldest_first((proa_reply *)(word & ~(uintptr_t)ENDS)); // NOLINT(performance-no-int-to-ptr)
@@ -108,7 +119,7 @@ static void reply_came(proa_infer *r, proa_reply *reply, bool final)
 {
     proa_sink *sink = r->user;
     PROA_ASSERT(reply || final);
-    if (!proa_loop_here(sink->loop) || sink->draining ||
+    if (!proa_loop_here(sink->loop) || sink->draining || proa_loan_out(sink->loan) ||
         atomic_load_explicit(&sink->arrived, memory_order_relaxed)) {
         push(sink, reply, final);
         return;
@@ -121,7 +132,8 @@ static void reply_came(proa_infer *r, proa_reply *reply, bool final)
 void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,
                     void (*on_reply)(proa_sink *sink, proa_reply *reply, bool final))
 {
-    *sink = (proa_sink){.loop = loop, .on_reply = on_reply, .infer = r, .task = {.run = drain}};
+    *sink = (proa_sink){
+        .loop = loop, .on_reply = on_reply, .infer = r, .task = {.run = drain}, .loan = proa_loan_here()};
     r->on_reply = reply_came;
     r->user = sink;
     atomic_fetch_add_explicit(&proa_lane_here()->sinks, 1, memory_order_relaxed);
@@ -129,5 +141,5 @@ void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,
 
 void proa_sink_abandon(proa_sink *sink)
 {
-    forget(sink->infer);
+    forget(sink->infer, sink->loan);
 }

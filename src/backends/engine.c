@@ -251,7 +251,7 @@ static proa_status read_task(proa_own *own, const proa_call *call, proa_err *err
 static proa_status parse_json(proa_json **out, proa_str text, const char *what, proa_err *err)
 {
     proa_err why = {.status = PROA_OK};
-    if (proa_json_parse(out, text, what, &why) == PROA_OK) return PROA_OK;
+    if (proa_json_parse_within(out, text, PROA_REQUEST_NODES_MAX, what, &why) == PROA_OK) return PROA_OK;
     return proa_err_set(err, why.status == PROA_LIMIT ? PROA_LIMIT : PROA_INVALID, why.file, why.line, "%s",
                         why.text);
 }

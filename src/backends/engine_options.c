@@ -337,7 +337,7 @@ static proa_status read_string_param(proa_options *o, const proa_option_row *row
     texts all = begin_texts(o, row, arena);
     proa_status status = PROA_OK;
     bool list = row->kind == PROA_OPTION_KIND_STRINGS && text.len && text.ptr[0] == '[' &&
-                proa_json_parse(&json, text, row->name, NULL) == PROA_OK;
+                proa_json_parse_within(&json, text, PROA_REQUEST_NODES_MAX, row->name, NULL) == PROA_OK;
     if (!list) status = take_text(&all, text, err);
     for (int64_t i = 0; list && i < proa_json_len(json) && status == PROA_OK; i++) {
         const proa_json *one = proa_json_at(json, i);

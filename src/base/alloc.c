@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 
 #include "base/limits.h"
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -239,6 +240,13 @@ int64_t proa_memory_available(void)
     int64_t now = read_number("/sys/fs/cgroup/memory.current", "%lld");
     if (max >= 0 && now >= 0 && max - now < least) least = max > now ? max - now : 0;
     return least;
+}
+
+void proa_memory_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 int64_t proa_memory_peak(void)

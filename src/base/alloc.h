@@ -41,6 +41,8 @@ void proa_pages_free(void *ptr, int64_t bytes);
 /* Memory that this process may still take, in bytes: the least of what the system has available and what the
  * control group allows; INT64_MAX if neither can be read. */
 int64_t proa_memory_available(void);
+/* Gives memory that was freed and that the C library keeps back to the system: after large requests. Takes milliseconds. */
+void proa_memory_trim(void);
 /* Highest resident memory of this process so far, in bytes. */
 int64_t proa_memory_peak(void);
 /* Calls of proa_malloc and its kin and proa_pages_alloc since the process started. */

@@ -84,14 +84,14 @@ static void scan_token(scanner *s)
     else if (c == '[' || c == '{') s->nodes += CONTAINER_NODES;
 }
 
-static proa_status scan(proa_str text, const char *what, proa_err *err)
+static proa_status scan(proa_str text, int64_t nodes_max, const char *what, proa_err *err)
 {
     scanner s = {.text = text};
-    while (s.at < text.len && !s.why) scan_token(&s);
+    while (s.at < text.len && !s.why && s.nodes <= nodes_max) scan_token(&s);
     if (s.why) return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: %s", what, s.at, s.why);
-    if (s.nodes > PROA_JSON_NODES_MAX)
-        return PROA_FAIL(err, LIMIT, "%s: %lld values, at most %d are read", what, (long long)s.nodes,
-                         PROA_JSON_NODES_MAX);
+    if (s.nodes > nodes_max)
+        return PROA_FAIL(err, LIMIT, "%s: at most %lld values are read (an array or object counts for %d)",
+                         what, (long long)nodes_max, CONTAINER_NODES);
     return PROA_OK;
 }
 
@@ -114,12 +114,13 @@ static bool is_null(proa_str text)
     return text.len - from >= 4 && memcmp(text.ptr + from, "null", 4) == 0;
 }
 
-proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err)
+proa_status proa_json_parse_within(proa_json **out, proa_str text, int64_t nodes_max, const char *what,
+                                   proa_err *err)
 {
     *out = NULL;
     if (text.len > INT32_MAX) return PROA_FAIL(err, LIMIT, "%s: more than 2 GiB of JSON", what);
     if (text.len == 0) return PROA_FAIL(err, CORRUPT, "%s: not JSON: it is empty", what);
-    PROA_TRY(scan(text, what, err));
+    PROA_TRY(scan(text, nodes_max, what, err));
     struct json_tokener *tok = json_tokener_new_ex(PROA_JSON_DEPTH_MAX);
     if (!tok) return PROA_FAIL(err, NO_MEMORY, "%s: not enough memory to read it", what);
     json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
@@ -139,6 +140,11 @@ proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, pr
     json_object_put(*out);
     *out = NULL;
     return status;
+}
+
+proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err)
+{
+    return proa_json_parse_within(out, text, PROA_JSON_NODES_MAX, what, err);
 }
 
 proa_status proa_json_load(proa_json **out, const char *path, int64_t bytes_max, proa_err *err)

@@ -25,6 +25,9 @@ typedef enum proa_json_type {
  * refused. Of two members with one key the last stays; a key ends at \u0000 (json-c's keys are C strings); half a
  * surrogate pair becomes U+FFFD; an integer beyond 64 bits becomes the nearest one. */
 PROA_MUST_CHECK proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err);
+/* The same with a count of its own: of what a client sends, whose tree takes up to 100 bytes for each of nodes_max. */
+PROA_MUST_CHECK proa_status proa_json_parse_within(proa_json **out, proa_str text, int64_t nodes_max,
+                                                   const char *what, proa_err *err);
 /* Reads and parses a file of at most bytes_max bytes. */
 PROA_MUST_CHECK proa_status proa_json_load(proa_json **out, const char *path, int64_t bytes_max, proa_err *err);
 void proa_json_free(proa_json *root); /* NULL is fine */

@@ -34,6 +34,8 @@
 #define PROA_JSON_DEPTH_MAX       64               /* deepest known tokenizer.json nests 9 */
 #define PROA_JSON_NODES_MAX       (8 << 20)        /* 512k merges as pairs and 256k entries count for 5.8 million */
 
+#define PROA_REQUEST_NODES_MAX    (2 << 20)        /* the same of a request: 2 million token ids, 170,000 messages; 210 MB at most */
+
 /* weights */
 #define PROA_ST_HEADER_BYTES_MAX  (100 * PROA_MIB) /* the safetensors library's own limit (100 MB) */
 #define PROA_ST_NODES_MAX         (1 << 21)        /* commas and colons of one header: a tensor takes 9 to 12 */
@@ -122,6 +124,13 @@
 #define PROA_CLOSE_MS             10000            /* that cancelled requests have to end when the faces close */
 #define PROA_WORK_THREADS_MAX     4                /* loads and unloads at once: Triton's --model-load-thread-count */
 #define PROA_WORK_WAITING_MAX     1024             /* loads and unloads that wait for those threads: their requests are kept */
+#define PROA_WORKER_BYTES_MIN     (64 << 10)       /* from this size on a body of JSON is read by a worker: 64 KiB take 0.3 ms */
+#define PROA_WORKER_TREE_BYTES_MIN (16 << 10)      /* the same where JSON becomes a tree: 16 KiB of empty objects take 3 ms */
+#define PROA_WORKER_BLOB_BYTES_MIN (4 << 20)       /* the same of a body of raw tensors, of which only the lengths of texts are read */
+#define PROA_WORKER_PACKED_BYTES_MIN (2 << 10)     /* the same of a compressed one: 2 KiB may hold 2 MiB */
+#define PROA_WORKER_THREADS_MAX   8                /* large requests read at once, at most as many as there are CPUs */
+#define PROA_WORKER_WAITING_MAX   1024             /* large requests that wait for those threads, with their bodies */
+#define PROA_TRIM_MS              300              /* that no large request came, before freed memory goes back to the system */
 #define PROA_INFLIGHT_BYTES_MAX   (4 * PROA_GIB)   /* request bodies of all connections together */
 #define PROA_INFLIGHT_COUNTED_MIN (64 << 10)       /* smaller bodies are not counted in that */
 

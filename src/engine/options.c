@@ -364,7 +364,7 @@ static proa_status set_from_json_text(proa_options *o, const proa_option_row *ro
                                       proa_arena *arena, proa_err *err)
 {
     proa_json *json = NULL;
-    proa_status status = proa_json_parse(&json, text, row->name, NULL);
+    proa_status status = proa_json_parse_within(&json, text, PROA_REQUEST_NODES_MAX, row->name, NULL);
     if (status != PROA_OK)
         status = PROA_FAIL(err, INVALID, "option '%s': cannot read '%.*s'", row->name,
                            (int)proa_min64((int64_t)text.len, 80), text.ptr);

@@ -42,8 +42,9 @@ static proa_http_work *take_work(proa_loop *loop)
     return w;
 }
 
-static void give_work(proa_loop *loop, proa_http_work *w)
+void proa_http_give_work(proa_http_work *w)
 {
+    proa_loop *loop = w->loop;
     proa_block_free(w->x.body);
     if (loop->spare_count >= SPARE_MAX) {
         proa_arena_release(&w->arena);
@@ -65,6 +66,8 @@ static void begin(proa_http_conn *h)
     w->body_cap = 0;
     w->is_head = w->begun = w->pieces = false;
     w->owner = h;
+    w->lent = NULL;
+    w->loop = h->conn->loop;
     w->x.conn = h->conn;
     w->x.arena = &w->arena;
     w->x.headers = w->headers;
@@ -110,7 +113,7 @@ static void end(proa_http_conn *h)
 
 void proa_http_finish(proa_http_conn *h)
 {
-    give_work(h->conn->loop, detach(h));
+    proa_http_give_work(detach(h));
     if (!h->keep || h->draining) h->closing = true;
     if (h->inside) return; /* run goes on */
     if (h->closing) {
@@ -125,8 +128,13 @@ void proa_http_finish(proa_http_conn *h)
 static void leave(proa_http_conn *h)
 {
     proa_http_work *w = detach(h);
+    if (w->lent) { /* it is told when it is back */
+        w->owner = NULL;
+        atomic_store(&w->lent->lost, true);
+        return;
+    }
     if (w->gone) w->gone(&w->x);
-    give_work(h->conn->loop, w);
+    proa_http_give_work(w);
 }
 
 /* ---- the head ---- */
@@ -247,13 +255,22 @@ static void read_direct(proa_http_conn *h)
     else proa_conn_read_into(h->conn, w->x.body + w->x.body_len, (size_t)wanted, on_direct, h);
 }
 
+static bool is_long(const proa_http_conn *h)
+{
+    const proa_http_server *server = h->server;
+    const proa_http_exchange *x = &h->work->x;
+    return x->body_len >= PROA_WORKER_PACKED_BYTES_MIN && server->workers && server->is_long(x, server->arg);
+}
+
 static void on_end(proa_http_conn *h)
 {
     proa_http_work *w = h->work;
     if (w->x.body) w->x.body[w->x.body_len] = '\0';
     h->keep = w->codec.keep_alive;
     h->handed = true;
-    h->server->on_request(&w->x, h->server->arg); /* w may be gone after this */
+    if (PROA_UNLIKELY(is_long(h))) {
+        if (!proa_http_lend_request(h)) proa_http_busy(h);
+    } else h->server->on_request(&w->x, h->server->arg); /* w may be gone after this */
 }
 
 /* ---- the connection ---- */
@@ -324,7 +341,7 @@ static void http_drained(void *state)
     if (h->held) proa_conn_again(h->conn);
     if (h->draining && is_quiet(h)) end(h);
     proa_http_work *w = h->handed ? h->work : NULL;
-    if (!w || !w->drained) return;
+    if (!w || w->lent || !w->drained) return;
     void (*drained)(proa_http_exchange * x) = w->drained;
     w->drained = NULL;
     drained(&w->x);
@@ -362,7 +379,7 @@ static void http_close(void *state)
     proa_http_conn *h = state;
     h->closing = true;
     if (h->handed) leave(h);
-    else if (h->work) give_work(h->conn->loop, detach(h));
+    else if (h->work) proa_http_give_work(detach(h));
     free(h);
 }
 
@@ -381,6 +398,16 @@ const proa_protocol proa_http_protocol = {
 
 /* ---- for handlers ---- */
 
+proa_loop *proa_http_loop(const proa_http_exchange *x)
+{
+    return ((const proa_http_work *)x)->loop;
+}
+
+size_t proa_http_queued(const proa_http_exchange *x)
+{
+    return ((const proa_http_work *)x)->lent ? 0 : proa_conn_queued(x->conn);
+}
+
 proa_str proa_http_get(const proa_http_exchange *x, const char *name)
 {
     size_t len = strlen(name);
@@ -398,8 +425,9 @@ void proa_http_on_gone(proa_http_exchange *x, void (*gone)(proa_http_exchange *x
 
 void proa_http_on_drained(proa_http_exchange *x, void (*drained)(proa_http_exchange *x))
 {
-    ((proa_http_work *)x)->drained = drained;
-    if (drained) proa_conn_want_drained(x->conn);
+    proa_http_work *w = (proa_http_work *)x;
+    w->drained = drained;
+    if (drained && !w->lent) proa_conn_want_drained(x->conn);
 }
 
 void proa_http_body_free(void *body)

@@ -2,13 +2,15 @@
  * http.h - an HTTP/1.1 server (RFC 9112): a handler gets whole requests and answers at once or piece by piece.
  * Owner:   an exchange belongs to the connection; it is valid until the handler has ended the answer or on_gone was
  *          called, whichever comes first, and must not be touched after that.
- * Threads: everything on the loop thread of the exchange. Work elsewhere, then proa_loop_post back.
+ * Threads: everything on the loop thread of the exchange; while on_request runs on a worker, on that worker, and `conn`
+ *          is not touched. Work elsewhere, then proa_loop_post back.
  * Way in:  proa_http_protocol as proa_listen_options.http1 with a proa_http_server as http1_server. */
 #ifndef PROA_NET_HTTP_H
 #define PROA_NET_HTTP_H
 
 #include "base/arena.h"
 #include "net/conn.h"
+#include "net/work.h"
 
 typedef struct proa_http_header {
     proa_str name, value; /* as they came, value without white space around */
@@ -30,6 +32,10 @@ typedef struct proa_http_exchange {
 typedef struct proa_http_server {
     /* A request is complete. */
     void (*on_request)(proa_http_exchange *x, void *arg);
+    /* Takes on_request of this request longer than a loop may? Then it runs on one of `workers`: what it says of the
+     * answer is done when it has returned, and on_gone is called after that. workers NULL: all run on the loop. */
+    bool (*is_long)(const proa_http_exchange *x, void *arg);
+    proa_workers *workers;
     /* The head is complete, the body not yet read: the most bytes that the body may have. NULL: body_max. */
     int64_t (*body_limit)(const proa_http_exchange *x, void *arg);
     void *arg;
@@ -44,6 +50,8 @@ typedef struct proa_http_server {
 
 extern const proa_protocol proa_http_protocol;
 
+proa_loop *proa_http_loop(const proa_http_exchange *x); /* on which it will be answered; on a worker too */
+size_t proa_http_queued(const proa_http_exchange *x); /* bytes that the client has not taken; 0 on a worker */
 /* The value of a header (name in lower case), or the empty slice with ptr NULL. */
 proa_str proa_http_get(const proa_http_exchange *x, const char *name);
 /* Called when the client has gone (or the connection fails) before the answer was ended: at once, not at the next
@@ -65,6 +73,11 @@ void proa_http_begin(proa_http_exchange *x, int status, proa_str headers);
 void proa_http_send(proa_http_exchange *x, proa_str bytes);
 void proa_http_end(proa_http_exchange *x); /* ends the exchange */
 void proa_http_abort(proa_http_exchange *x); /* closes the connection without an end, so that the client sees it */
+/* For an answer that takes longer to write than a loop may: runs handle(x, arg) on a worker, under the rules of on_request
+ * there, and in any case, also if the client goes meanwhile. False, and nothing was done, where there are no workers, x is
+ * on one already, or too many requests wait for them. */
+PROA_MUST_CHECK bool proa_http_lend(proa_http_exchange *x, void (*handle)(proa_http_exchange *x, void *arg),
+                                    void *arg);
 /* Called once when less than PROA_CONN_LOW_BYTES are queued; for answers in pieces to slow readers. */
 void proa_http_on_drained(proa_http_exchange *x, void (*drained)(proa_http_exchange *x));
 

@@ -128,11 +128,17 @@ static bool has_no_body(int status)
     return status < 200 || status == 204 || status == 304;
 }
 
+/* Where a worker notes what it says of the answer; NULL: on the loop, where it is said at once. */
+static proa_http_lent *lent_of(const proa_http_exchange *x)
+{
+    return ((const proa_http_work *)x)->lent;
+}
+
 /* Whose exchange it is, if it is still to be answered: on_gone may have been too late for a handler. */
 static proa_http_conn *answering(const proa_http_exchange *x)
 {
     proa_http_conn *h = ((const proa_http_work *)x)->owner;
-    return h->handed && &h->work->x == x ? h : NULL;
+    return h && h->handed && &h->work->x == x ? h : NULL;
 }
 
 static void count_answer(const proa_http_conn *h, int status, size_t bytes)
@@ -165,6 +171,10 @@ static void write_answer(proa_http_conn *h, int status, proa_str headers, const 
 void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, const struct iovec *body,
                        int count, void (*release)(void *arg), void *arg)
 {
+    if (PROA_UNLIKELY(lent_of(x) != NULL)) {
+        proa_http_say_body(lent_of(x), status, headers, body, count, release, arg);
+        return;
+    }
     proa_http_conn *h = answering(x);
     if (!h || h->work->begun) {
         if (release) release(arg);
@@ -224,10 +234,21 @@ void proa_http_refuse(proa_http_conn *h, int status, const char *why)
     proa_http_finish(h);
 }
 
+void proa_http_busy(proa_http_conn *h)
+{
+    write_refusal(h, 503, "too many large requests wait: at most " PROA_STR(PROA_WORKER_WAITING_MAX));
+    proa_http_finish(h);
+}
+
 /* ---- answers in pieces ---- */
 
 void proa_http_begin(proa_http_exchange *x, int status, proa_str headers)
 {
+    if (PROA_UNLIKELY(lent_of(x) != NULL)) {
+        proa_http_say(lent_of(x),
+                      (proa_http_said){.kind = PROA_HTTP_BEGIN, .status = status, .headers = headers});
+        return;
+    }
     proa_http_conn *h = answering(x);
     if (!h || h->work->begun) return;
     proa_http_work *w = h->work;
@@ -245,6 +266,10 @@ void proa_http_begin(proa_http_exchange *x, int status, proa_str headers)
 
 void proa_http_send(proa_http_exchange *x, proa_str bytes)
 {
+    if (PROA_UNLIKELY(lent_of(x) != NULL)) {
+        proa_http_say(lent_of(x), (proa_http_said){.kind = PROA_HTTP_SEND, .headers = bytes});
+        return;
+    }
     proa_http_conn *h = answering(x);
     if (!h || !h->work->pieces || bytes.len == 0) return;
     struct iovec iov[3] = {{0}, {(void *)bytes.ptr, bytes.len}, {(void *)"\r\n", 2}};
@@ -260,6 +285,10 @@ void proa_http_send(proa_http_exchange *x, proa_str bytes)
 void proa_http_end(proa_http_exchange *x)
 {
     static const char last[] = "0\r\n\r\n";
+    if (PROA_UNLIKELY(lent_of(x) != NULL)) {
+        proa_http_say(lent_of(x), (proa_http_said){.kind = PROA_HTTP_END});
+        return;
+    }
     proa_http_conn *h = answering(x);
     if (!h || !h->work->begun) return;
     struct iovec iov = {(void *)last, sizeof last - 1};
@@ -269,6 +298,10 @@ void proa_http_end(proa_http_exchange *x)
 
 void proa_http_abort(proa_http_exchange *x)
 {
+    if (PROA_UNLIKELY(lent_of(x) != NULL)) {
+        proa_http_say(lent_of(x), (proa_http_said){.kind = PROA_HTTP_ABORT});
+        return;
+    }
     proa_http_conn *h = answering(x);
     if (!h) return;
     h->keep = false;

@@ -239,7 +239,9 @@ static void open_arguments(proa_jrun *run, proa_jval call)
                                : NULL;
     proa_json *root;
     if (!arguments || arguments->kind != PROA_J_STRING) return;
-    if (proa_json_parse(&root, proa_j_text(*arguments), "arguments", NULL) != PROA_OK) return;
+    if (proa_json_parse_within(&root, proa_j_text(*arguments), PROA_REQUEST_NODES_MAX, "arguments", NULL) !=
+        PROA_OK)
+        return;
     proa_arena_defer(&run->arena, free_json, root);
     if (proa_json_kind(root) == PROA_JSON_OBJECT) *arguments = proa_j_from_json(run, root);
 }

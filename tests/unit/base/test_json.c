@@ -232,9 +232,9 @@ static void repeat_refused(const char *unit, int64_t n, const char *message)
 static void test_nodes(void **state)
 {
     uint64_t before = (uint64_t)proa_memory_peak();
-    repeat_refused("0,", PROA_JSON_NODES_MAX, "at most 8388608 are read");
-    repeat_refused("[[[[]]]],", PROA_JSON_NODES_MAX / 32, "at most 8388608 are read");
-    repeat_refused("{},", PROA_JSON_NODES_MAX / 8, "at most 8388608 are read");
+    repeat_refused("0,", PROA_JSON_NODES_MAX, "at most 8388608 values are read");
+    repeat_refused("[[[[]]]],", PROA_JSON_NODES_MAX / 32, "at most 8388608 values are read");
+    repeat_refused("{},", PROA_JSON_NODES_MAX / 8, "at most 8388608 values are read");
     /* the text itself, in two copies and a doubling buffer; the trees would be 370 to 820 MB */
 #ifndef __SANITIZE_THREAD__ /* which keeps four bytes for each */
     assert_true((uint64_t)proa_memory_peak() - before < (uint64_t)(160 * PROA_MIB));

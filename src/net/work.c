@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/work.h"
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+/* Threads start when work waits and none is idle, and stay until the end. */
+struct proa_workers {
+    pthread_mutex_t lock;
+    pthread_cond_t came;
+    proa_work *first, **last; /* waiting, oldest first */
+    pthread_t *threads;
+    int threads_max, waiting_max;
+    int count, idle, waiting;
+    void (*at_end)(void);
+    bool used; /* since the memory was last trimmed */
+    bool stopping;
+};
+
+/* ---- threads ---- */
+
+static void come_back(proa_loop_task *task)
+{
+    proa_work *work = (proa_work *)task; /* its first member */
+    if (proa_loan_out(work->loan)) {
+        proa_loan_wait(work->loan, task);
+        return;
+    }
+    proa_loan_drop(work->loan);
+    work->done(work);
+}
+
+/* Under the lock. When all threads have been idle for a while after some work, one of them gives the memory of freed
+ * requests back to the system: the C library keeps it otherwise. */
+static void wait_for_work(proa_workers *w)
+{
+    struct timespec until;
+    if (!w->used || w->idle < w->count) {
+        pthread_cond_wait(&w->came, &w->lock);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += PROA_TRIM_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_cond_timedwait(&w->came, &w->lock, &until) != ETIMEDOUT || !w->used) return;
+    w->used = false;
+    pthread_mutex_unlock(&w->lock);
+    proa_memory_trim();
+    pthread_mutex_lock(&w->lock);
+}
+
+static proa_work *next_work(proa_workers *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->idle++;
+    while (!w->first && !w->stopping) wait_for_work(w);
+    w->idle--;
+    proa_work *work = w->first;
+    if (work) {
+        w->used = true;
+        w->waiting--;
+        w->first = work->next;
+        if (!w->first) w->last = &w->first;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return work;
+}
+
+static void *work_thread(void *arg)
+{
+    proa_workers *w = arg;
+    for (proa_work *work; (work = next_work(w)) != NULL;) {
+        work->run(work);
+        work->task.run = come_back;
+        proa_loop_post(work->loop, &work->task); /* now it is the loop's */
+    }
+    if (w->at_end) w->at_end();
+    return NULL;
+}
+
+proa_workers *proa_workers_new(int threads, int waiting, void (*at_end)(void))
+{
+    pthread_condattr_t attr;
+    proa_workers *w = proa_calloc(1, sizeof *w);
+    w->threads = proa_calloc((size_t)threads, sizeof *w->threads);
+    w->threads_max = threads;
+    w->waiting_max = waiting;
+    w->at_end = at_end;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->came, &attr);
+    pthread_condattr_destroy(&attr);
+    w->last = &w->first;
+    return w;
+}
+
+void proa_workers_end(proa_workers *w)
+{
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->stopping = true;
+    pthread_cond_broadcast(&w->came);
+    pthread_mutex_unlock(&w->lock);
+    for (int i = 0; i < w->count; i++) pthread_join(w->threads[i], NULL);
+    w->count = 0;
+}
+
+void proa_workers_free(proa_workers *w)
+{
+    if (!w) return;
+    pthread_cond_destroy(&w->came);
+    pthread_mutex_destroy(&w->lock);
+    free(w->threads);
+    free(w);
+}
+
+/* Under the lock. A thread only where none is idle for it. False: there is none at all. */
+static bool append(proa_workers *w, proa_work *work)
+{
+    if (w->waiting + 1 > w->idle && w->count < w->threads_max)
+        w->count += pthread_create(&w->threads[w->count], NULL, work_thread, w) == 0;
+    if (w->count == 0) return false; /* it would wait for ever */
+    work->next = NULL;
+    work->loan = proa_loan_here();
+    *w->last = work;
+    w->last = &work->next;
+    w->waiting++;
+    pthread_cond_signal(&w->came);
+    return true;
+}
+
+bool proa_workers_start(proa_workers *w, proa_work *work)
+{
+    pthread_mutex_lock(&w->lock);
+    bool taken = !w->stopping && w->waiting < w->waiting_max && append(w, work);
+    pthread_mutex_unlock(&w->lock);
+    return taken;
+}
+
+/* ---- loans ---- */
+
+struct proa_loan {
+    atomic_int refs;
+    bool out; /* the loop's, as are the tasks */
+    proa_loop_task *waiting, **last;
+};
+
+static _Thread_local proa_loan *loan_here;
+
+proa_loan *proa_loan_new(void)
+{
+    proa_loan *loan = proa_calloc(1, sizeof *loan);
+    atomic_init(&loan->refs, 1);
+    loan->out = true;
+    loan->last = &loan->waiting;
+    return loan;
+}
+
+void proa_loan_enter(proa_loan *loan)
+{
+    loan_here = loan;
+}
+
+void proa_loan_leave(void)
+{
+    loan_here = NULL;
+}
+
+proa_loan *proa_loan_here(void)
+{
+    if (PROA_UNLIKELY(loan_here != NULL)) atomic_fetch_add(&loan_here->refs, 1);
+    return loan_here;
+}
+
+bool proa_loan_out(const proa_loan *loan)
+{
+    return loan && loan->out;
+}
+
+void proa_loan_wait(proa_loan *loan, proa_loop_task *task)
+{
+    task->next = NULL;
+    *loan->last = task;
+    loan->last = &task->next;
+}
+
+void proa_loan_back(proa_loan *loan)
+{
+    loan->out = false;
+}
+
+void proa_loan_run_waiting(proa_loan *loan)
+{
+    proa_loop_task *first = loan->waiting;
+    loan->waiting = NULL;
+    loan->last = &loan->waiting;
+    while (first) {
+        proa_loop_task *task = first;
+        first = task->next; /* run may free the task */
+        task->run(task);
+    }
+}
+
+void proa_loan_drop(proa_loan *loan)
+{
+    if (loan && atomic_fetch_sub(&loan->refs, 1) == 1) free(loan);
+}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that take long to read or to answer: a server with one event loop answers others meanwhile, in every order."""
+import gzip
+import json
+import socket
+import threading
+
+import pytest
+from wire import REPOSITORY, ROOT, Server, raw_request, read_answer
+
+LIVE = raw_request("/v2/health/live", method="GET")
+INFER = "/v2/models/identity_fp32/infer"
+
+
+def numbers(mib):
+    return b",".join([b"0.12345678"] * (mib * 95325))
+
+
+def infer_json(mib):
+    n = mib * 95325
+    return b'{"inputs":[{"name":"INPUT0","shape":[1,%d],"datatype":"FP32","data":[%s]}]}' % (n, numbers(mib))
+
+
+def members(count, value=b"1"):
+    return b'{"model":"classics-10m",' + b",".join(b'"k%d":%s' % (i, value) for i in range(count)) + b"}"
+
+
+def chat(count):
+    return json.dumps({"model": "classics-10m", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}] * count}).encode()
+
+
+LONG = {
+    "infer": (INFER, lambda: infer_json(24), [], 200),
+    "infer, packed": (INFER, lambda: gzip.compress(infer_json(24), 1), ["Content-Encoding: gzip"], 200),
+    "infer, packed bomb": (INFER, lambda: gzip.compress(bytes(400 << 20)), ["Content-Encoding: gzip"], 413),
+    "generate": ("/v2/models/identity_fp32/generate", lambda: b'{"INPUT0":[%s]}' % numbers(24), [], 200),
+    "ids": ("/v1/completions", lambda: json.dumps({"model": "classics-10m", "prompt": [1] * 2000000}).encode(), [], 400),
+    "members": ("/v1/completions", lambda: members(900000), [], 400),
+    "objects": ("/v1/completions", lambda: members(190000, b"{}"), [], 400),
+    "load": ("/v2/repository/models/none/load", lambda: b'{"parameters":{"config":"%s"}}' % (b"\\u0061" * 8000000), [], 500),
+}
+
+
+@pytest.fixture(scope="module")
+def one_loop():
+    with Server("--http-thread-count=1", "--model-control-mode=explicit", "--load-model=*",
+                repositories=(REPOSITORY, ROOT / "models")) as running:
+        yield running
+
+
+def answers_meanwhile(server, data):
+    """Sends data; returns its answer, and how many health checks of another connection were answered before it."""
+    live = 0
+    with server.connect(120) as sock, server.connect(120) as other:
+        sock.sendall(data)
+        sock.setblocking(False)
+        while True:
+            try:
+                if sock.recv(1, socket.MSG_PEEK):
+                    break
+            except BlockingIOError:
+                pass
+            other.sendall(LIVE)
+            assert read_answer(other)[0] == 200
+            live += 1
+        sock.settimeout(120)
+        return read_answer(sock), live
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_others_are_answered(one_loop, name):
+    path, body, headers, want = LONG[name]
+    (status, _, text), live = answers_meanwhile(one_loop, raw_request(path, body(), headers))
+    assert status == want, text[:300]
+    assert live >= 3
+
+
+def test_too_many_values(one_loop):
+    """Four million members of which nobody asks are not read: their tree would take 400 MB."""
+    with one_loop.connect(60) as sock:
+        sock.sendall(raw_request("/v1/completions", members(1200000)))
+        status, _, body = read_answer(sock)
+    assert status == 400 and b"at most 2097152 values are read" in body
+
+
+def test_answers_keep_their_order(one_loop):
+    """What is sent behind a long request on its connection is answered behind it."""
+    small = raw_request("/v2/models/identity_fp32", method="GET")
+    with one_loop.connect(60) as sock:
+        sock.sendall(LIVE + raw_request(INFER, infer_json(2)) + small + raw_request(INFER, infer_json(1)) + LIVE)
+        stream = sock.makefile("rb")
+        answers = [read_answer(Answers(stream)) for _ in range(5)]
+    assert [a[0] for a in answers] == [200] * 5
+    assert [len(a[2]) > 100000 for a in answers] == [False, True, False, True, False]
+    assert json.loads(answers[2][2])["name"] == "identity_fp32"
+
+
+class Answers:
+    """A socket of which several answers are read."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def makefile(self, _):
+        return self.stream
+
+
+@pytest.mark.parametrize("wait", [0, 0.02, 0.2])
+def test_clients_that_leave(one_loop, wait):
+    """A client that goes while a worker reads its request, or writes its answer, costs nothing but that."""
+    before = threading.active_count()
+    for path, body in ((INFER, infer_json(4)), ("/v2/models/identity_fp32/generate", b'{"INPUT0":[%s]}' % numbers(4)),
+                       ("/v1/completions", json.dumps({"model": "classics-10m", "prompt": "a" * 200000}).encode())):
+        sock = one_loop.connect(60)
+        sock.sendall(raw_request(path, body))
+        if wait:
+            threading.Event().wait(wait)
+        sock.close()
+    assert threading.active_count() == before
+    with one_loop.connect(60) as sock:
+        sock.sendall(raw_request(INFER, infer_json(1)))
+        assert read_answer(sock)[0] == 200
+
+
+def test_end_while_requests_are_read(start):
+    """SIGTERM lets the workers end what they have; connections that are gone are not answered."""
+    server = start("--http-thread-count=1")
+    socks = [server.connect(60) for _ in range(6)]
+    for sock in socks:
+        sock.sendall(raw_request(INFER, infer_json(4)))
+    socks[0].close()
+    server.process.terminate()
+    for sock in socks[1:]:
+        answer = sock.recv(12)
+        assert answer in (b"HTTP/1.1 200", b""), answer
+        sock.close()
+    assert server.stop() == 0
