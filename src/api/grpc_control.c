@@ -118,6 +118,7 @@ static proa_status load_param(control *c, const entry *e, proa_err *err)
 {
     if (proa_str_is(e->key, "config")) {
         if (e->kind != STRING_PARAM) return wrong_kind(e, "string_param", err);
+        if (proa_str_has_nul(e->text)) return PROA_FAIL(err, INVALID, "the configuration has a NUL byte");
         c->config = proa_arena_strdup(&c->arena, e->text);
         return PROA_OK;
     }
@@ -142,15 +143,20 @@ static proa_status read_message(control *c, proa_str bytes, proa_err *err)
 {
     pb_reader in = pb_read(bytes);
     pb_field f;
+    bool nul = false;
     while (pb_next(&in, &f)) {
         entry e;
         if (pb_is(&f, 1, PB_BYTES)) c->repository = f.bytes.len > 0;
-        else if (pb_is(&f, 2, PB_BYTES)) c->model = proa_arena_strdup(&c->arena, f.bytes);
+        else if (pb_is(&f, 2, PB_BYTES)) {
+            c->model = proa_arena_strdup(&c->arena, f.bytes);
+            nul |= proa_str_has_nul(f.bytes);
+        }
         if (!pb_is(&f, 3, PB_BYTES)) continue;
         if (!read_entry(&e, f.bytes)) return PROA_FAIL(err, INVALID, "malformed parameter");
         PROA_TRY(c->load ? load_param(c, &e, err) : unload_param(c, &e, err));
     }
     if (in.bad) return PROA_FAIL(err, INVALID, "malformed message");
+    if (nul) return PROA_FAIL(err, INVALID, "the model's name has a NUL byte");
     if (c->repository) return PROA_FAIL(err, UNSUPPORTED, "'repository_name' specification is not supported");
     return PROA_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/grpc_v2.h"
 
+#include "api/pb_wire.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <string.h>
@@ -56,6 +57,20 @@ static void answer(proa_grpc_call *call, const ProtobufCMessage *out)
     proa_grpc_finish(call, PROA_GRPC_OK, (proa_str){"", 0}, NULL, 0);
 }
 
+/* Built messages hold C strings, which would end at a NUL and name something else. The bytes are a message of type d. */
+static bool has_nul(const ProtobufCMessageDescriptor *d, proa_str bytes)
+{
+    pb_reader in = pb_read(bytes);
+    pb_field f;
+    while (pb_next(&in, &f)) {
+        const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field(d, f.number);
+        if (!field || f.type != PB_BYTES) continue;
+        if (field->type == PROTOBUF_C_TYPE_STRING && proa_str_has_nul(f.bytes)) return true;
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE && has_nul(field->descriptor, f.bytes)) return true;
+    }
+    return false;
+}
+
 static proa_status run_small(const small_call *c, proa_grpc_call *call, proa_str bytes,
                              ProtobufCMessage **out, proa_err *err)
 {
@@ -66,6 +81,8 @@ static proa_status run_small(const small_call *c, proa_grpc_call *call, proa_str
     const ProtobufCMessage *in = protobuf_c_message_unpack(c->rpc->in, &allocator, bytes.len,
                                                            (const uint8_t *)bytes.ptr);
     if (!in) return PROA_FAIL(err, INVALID, "the message is not a %s", c->rpc->in->short_name);
+    if (has_nul(c->rpc->in, bytes))
+        return PROA_FAIL(err, INVALID, "a string of the %s has a NUL byte", c->rpc->in->short_name);
     return c->rpc->run(c->api, call->arena, in, out, err);
 }
 

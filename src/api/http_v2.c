@@ -167,10 +167,21 @@ static bool repository_path(proa_api *api, proa_http_exchange *x, proa_str rest)
     return run(find_route(control_routes, PROA_COUNT(control_routes), rest), api, x, &path);
 }
 
+static void refuse_nul(proa_http_exchange *x)
+{
+    static const char body[] = "{\"error\":\"a name in the path has a NUL byte (%00)\"}";
+    struct iovec iov = {(void *)(uintptr_t)body, sizeof body - 1};
+    proa_http_respond(x, 400, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, NULL, NULL);
+}
+
 bool proa_http_v2(proa_api *api, proa_http_exchange *x)
 {
     proa_v2_path none = {.model = "", .region = "", .repository = ""};
     proa_str rest = x->path;
+    if (PROA_UNLIKELY(memmem(rest.ptr, rest.len, "%00", 3) != NULL)) {
+        refuse_nul(x);
+        return true;
+    }
     const v2_route *route = find_route(server_routes, PROA_COUNT(server_routes), rest);
     if (route) return run(route, api, x, &none);
     if (prefix(&rest, "/v2/models/")) return model_path(api, x, rest);

@@ -153,6 +153,7 @@ static proa_status add_file(control *c, const char *key, proa_str text, proa_err
 static proa_status load_param(control *c, proa_jread *j, proa_str name, proa_err *err)
 {
     proa_str text;
+    if (proa_str_has_nul(name)) return PROA_FAIL(err, INVALID, "the name of a parameter has a NUL byte");
     const char *key = proa_arena_strdup(&c->arena, name);
     PROA_TRY(proa_jread_name(j, "", &text, err));
     if (strcmp(key, "config") == 0) c->config = proa_arena_strdup(&c->arena, text);

@@ -19,7 +19,7 @@ static proa_status malformed(const char *what, proa_err *err)
 
 static bool is_text(proa_str s)
 {
-    return (s.len == 0 || !memchr(s.ptr, 0, s.len)) && proa_utf8_valid(s);
+    return !proa_str_has_nul(s) && proa_utf8_valid(s);
 }
 
 static bool list_add(proa_arena *arena, proa_pb_list *list, proa_str item, int32_t max)
@@ -61,6 +61,7 @@ proa_status proa_infer_pb_scan(proa_infer_pb *m, proa_infer *r, proa_err *err)
     pb_field f;
     while (pb_next(&in, &f)) PROA_TRY(scan_field(m, &r->arena, &f, err));
     if (in.bad) return malformed("fields", err);
+    if (proa_str_has_nul(m->model_name)) return PROA_FAIL(err, INVALID, "the model's name has a NUL byte");
     if (!is_text(m->model_name) || !is_text(m->version) || !is_text(m->id)) return malformed("strings", err);
     r->model_name = proa_arena_strdup(&r->arena, m->model_name);
     if (m->id.len) r->id = proa_arena_strdup(&r->arena, m->id);

@@ -442,8 +442,7 @@ proa_status proa_jread_name(proa_jread *j, const char *what, proa_str *out, proa
 {
     PROA_TRY(proa_jread_expect(j, what, PROA_JKIND_STRING, err));
     PROA_TRY(proa_jread_string(j, out, err));
-    if (out->len && memchr(out->ptr, 0, out->len))
-        return PROA_FAIL(err, INVALID, "%s: a NUL in the string", what);
+    if (proa_str_has_nul(*out)) return PROA_FAIL(err, INVALID, "%s: a NUL in the string", what);
     out->ptr = proa_arena_strdup(j->arena, *out);
     return PROA_OK;
 }

@@ -207,7 +207,7 @@ static int hex(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* %41 becomes A. */
+/* %41 becomes A. NULL if there is a %00. */
 static const char *decode(proa_arena *arena, proa_str s)
 {
     char *out = proa_arena_strdup(arena, s);
@@ -218,17 +218,19 @@ static const char *decode(proa_arena *arena, proa_str s)
         i += escaped ? 2 : 0;
     }
     out[n] = '\0';
-    return out;
+    return proa_str_has_nul((proa_str){out, n}) ? NULL : out;
 }
 
 static void show_model(proa_api *api, proa_http_exchange *x, proa_str encoded)
 {
     const char *name = decode(x->arena, encoded);
     proa_buf body;
-    if (!speaks(api, name)) {
+    if (!name || !speaks(api, name)) {
         proa_oai_error e = {
             .status = 404, .type = "invalid_request_error", .param = "model", .code = "model_not_found"};
-        snprintf(e.text, sizeof e.text, "The model '%.200s' does not exist", name);
+        int shown = (int)(encoded.len < 200 ? encoded.len : 200);
+        if (name) snprintf(e.text, sizeof e.text, "The model '%.200s' does not exist", name);
+        else snprintf(e.text, sizeof e.text, "The model '%.*s' does not exist", shown, encoded.ptr);
         proa_oai_fail(x, &e);
         return;
     }

@@ -27,6 +27,8 @@ static bool find_model(proa_oai *job)
     if (proa_json_kind(model) != PROA_JSON_STRING)
         return proa_oai_bad(&job->error, "model", "you must provide a model parameter");
     job->name = proa_json_str(model);
+    if (proa_str_has_nul(job->name))
+        return proa_oai_bad(&job->error, "model", "Invalid 'model': the name has a NUL byte.");
     job->name.ptr = proa_arena_strdup(&job->arena, job->name);
     if (proa_server_find(proa_api_server(job->api), job->name.ptr, -1, &job->model, &err) == PROA_OK)
         return true;

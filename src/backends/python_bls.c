@@ -188,6 +188,8 @@ static void take_sequence(proa_infer *r, const proa_json *head)
 static proa_status take_head(proa_infer *r, const proa_json *head, proa_err *err)
 {
     const proa_json *outputs = proa_json_get(head, "outputs"), *version = proa_json_get(head, "version");
+    if (proa_str_has_nul(proa_json_str(proa_json_get(head, "model"))))
+        return PROA_FAIL(err, INVALID, "the model's name has a NUL byte");
     r->model_name = proa_arena_strdup(&r->arena, proa_json_str(proa_json_get(head, "model")));
     r->model_version = version ? proa_json_int(version) : -1;
     r->id = proa_arena_strdup(&r->arena, proa_json_str(proa_json_get(head, "id")));

@@ -107,6 +107,8 @@ static proa_status take_files(control *c, const proa_json *head, proa_pywire *w,
 static proa_status start_control(control *c, const proa_json *head, proa_pywire *w, proa_err *err)
 {
     pthread_t thread;
+    if (proa_str_has_nul(proa_json_str(proa_json_get(head, "model"))))
+        return PROA_FAIL(err, INVALID, "the model's name has a NUL byte");
     c->model = copy(proa_json_str(proa_json_get(head, "model")));
     c->config = copy(proa_json_str(proa_json_get(head, "config")));
     c->dependents = proa_json_bool(proa_json_get(head, "dependents"));

@@ -20,6 +20,11 @@ bool proa_str_is(proa_str a, const char *b)
     return proa_str_eq(a, proa_str_c(b));
 }
 
+bool proa_str_has_nul(proa_str s)
+{
+    return s.len && memchr(s.ptr, 0, s.len);
+}
+
 bool proa_str_starts(proa_str s, proa_str prefix)
 {
     return s.len >= prefix.len && (prefix.len == 0 || memcmp(s.ptr, prefix.ptr, prefix.len) == 0);

@@ -18,6 +18,7 @@ typedef struct proa_str {
 proa_str proa_str_c(const char *s); /* of a C string; NULL gives the empty slice */
 bool proa_str_eq(proa_str a, proa_str b);
 bool proa_str_is(proa_str a, const char *b);
+bool proa_str_has_nul(proa_str s); /* then a C string of it would be another text */
 bool proa_str_starts(proa_str s, proa_str prefix);
 bool proa_str_ends(proa_str s, proa_str suffix);
 uint64_t proa_str_hash(proa_str s); /* FNV-1a with a final mix: the same in each run; not for adversaries' keys */

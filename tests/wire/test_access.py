@@ -125,6 +125,58 @@ def test_origin_of_grpc_calls(explicit):
         assert client.is_server_live(headers={"origin": EVIL})
 
 
+# ---- names with a NUL ----
+
+
+@pytest.mark.parametrize("method, path", [
+    ("POST", "/v2/models/simple%00/infer"), ("GET", "/v2/models/%00"), ("GET", "/v2/models/simple%00x/versions/1/config"),
+    ("GET", "/v2/models/simple%00/ready"), ("POST", "/v2/repository/models/simple%00/load"), ("POST", "/v2/repository/%00/index"),
+    ("GET", "/v2/systemsharedmemory/region/a%00b/status"), ("POST", "/v2/models/simple%00/trace/setting")])
+def test_nul_in_a_path(server, method, path):
+    assert ask(server, method, path) == (400, "a name in the path has a NUL byte (%00)")
+
+
+def test_nul_in_bodies(explicit):
+    for parameters in ({"config": json.dumps({**PLAIN, "name": "m\0x"})}, {"config\0x": json.dumps(PLAIN)}, {"config": "{}\0"},
+                       {"config": json.dumps({**PLAIN, "parameters": {"a\0b": {"string_value": "x"}}})}):
+        body = json.dumps({"parameters": {**parameters, "file:1/x": "aGk="}})
+        status, text = ask(explicit, "POST", "/v2/repository/models/m/load", body, Content_Type=JSON)
+        assert status in (400, 500) and "NUL" in text, text
+    key = {"key": "/proa-test\0x", "offset": 0, "byte_size": 1}
+    status, text = ask(explicit, "POST", "/v2/systemsharedmemory/region/r/register", json.dumps(key), Content_Type=JSON)
+    assert status == 400 and "NUL" in text
+
+
+def test_nul_in_names_of_openai(start):
+    running = start(repositories=[MODEL])
+    name = MODEL.name + "\0x"
+    for path, key in (("completions", "prompt"), ("chat/completions", "messages"), ("embeddings", "input")):
+        answer = requests.post(running.url(f"/v1/{path}"), json={"model": name, key: "x"}, timeout=60)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (400, "Invalid 'model': the name has a NUL byte.")
+    assert requests.get(running.url(f"/v1/models/{MODEL.name}%00x"), timeout=60).status_code == 404
+    assert requests.get(running.url(f"/v1/models/{MODEL.name}"), timeout=60).status_code == 200
+
+
+def test_nul_in_names_over_grpc(server):
+    name = "simple\0x"
+    service = triton_grpc.service_pb2
+    with grpc.insecure_channel(server.grpc) as channel:
+        stub = triton_grpc.service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        settings = service.TraceSettingRequest(model_name="simple", settings={"trace_rate\0": service.TraceSettingRequest.SettingValue(value=["1"])})
+        for call, request in [(stub.ModelInfer, service.ModelInferRequest(model_name=name)), (stub.ModelReady, service.ModelReadyRequest(name=name)),
+                              (stub.ModelMetadata, service.ModelMetadataRequest(name=name)), (stub.ModelConfig, service.ModelConfigRequest(name=name)),
+                              (stub.ModelStatistics, service.ModelStatisticsRequest(name=name)), (stub.TraceSetting, settings),
+                              (stub.RepositoryModelLoad, service.RepositoryModelLoadRequest(model_name=name)),
+                              (stub.RepositoryModelUnload, service.RepositoryModelUnloadRequest(model_name=name)),
+                              (stub.SystemSharedMemoryStatus, service.SystemSharedMemoryStatusRequest(name=name))]:
+            with pytest.raises(grpc.RpcError) as refused:
+                call(request)
+            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT, call
+            assert "has a NUL byte" in refused.value.details()
+        errors = [answer.error_message for answer in stub.ModelStreamInfer(iter([service.ModelInferRequest(model_name=name)]))]
+        assert errors == ["the model's name has a NUL byte"]
+
+
 # ---- names and paths of configurations that come with a load ----
 
 
