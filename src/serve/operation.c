@@ -188,12 +188,13 @@ static proa_status check_member(proa_server *s, const char *ensemble, const char
     return status;
 }
 
-static void note_decoupled(proa_source *source)
+/* An ensemble is decoupled if a step makes it so, whatever its configuration says. */
+static void set_decoupled(proa_source *source, bool decoupled)
 {
     Inference__ModelConfig *config = source->config;
     if (!config->model_transaction_policy)
         proa_message_add(&config->base, "model_transaction_policy", &source->arena);
-    config->model_transaction_policy->decoupled = true;
+    config->model_transaction_policy->decoupled = decoupled;
 }
 
 static proa_status check_ensemble(proa_server *s, proa_entry *e, proa_err *err)
@@ -205,7 +206,7 @@ static proa_status check_ensemble(proa_server *s, proa_entry *e, proa_err *err)
     for (size_t i = 0; i < steps->n_step; i++)
         PROA_TRY(check_member(s, e->name, steps->step[i]->model_name, steps->step[i]->model_version, err));
     PROA_TRY(proa_ensemble_check_flow(config, loaded, s, &decoupled, err));
-    if (decoupled) note_decoupled(e->source);
+    set_decoupled(e->source, decoupled);
     return PROA_OK;
 }
 

@@ -69,6 +69,8 @@ def test_config(client):
     assert config["input"][0]["data_type"] == "TYPE_INT32"
     assert config["version_policy"] == {"latest": {"num_versions": 1}}
     assert client.get_model_config("repeat_int32")["model_transaction_policy"]["decoupled"] is True
+    assert client.get_model_config("ensemble_identity")["model_transaction_policy"] == {"decoupled": False}
+    assert "model_transaction_policy" not in client.get_model_config("simple")
 
 
 # ---- every datatype, both ways in and out ----

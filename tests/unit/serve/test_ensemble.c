@@ -312,6 +312,7 @@ static void write_ensembles(void)
                  STEP("hold", "IN", "t1") STEP("fail_late", "IN", "t2") ADD("t1", "t2", "OUT"));
     add_ensemble("held", IN, OUT, STEP("hold", "IN", "t1") STEP("hold", "IN", "t2") ADD("t1", "t2", "OUT"));
     add_ensemble("drips", IN, OUT, STEP("drip", "IN", "t1") STEP("uneven", "t1", "OUT"));
+    add_ensemble("claims", IN " model_transaction_policy { decoupled: true }", OUT, STEP("pass", "IN", "OUT"));
     add_ensemble("drips_fail", IN, OUT, STEP("drip", "IN", "t1") STEP("fail", "t1", "OUT"));
     add_ensemble("drips_break", IN, OUT, STEP("drip_break", "IN", "t1") STEP("uneven", "t1", "OUT"));
     add_ensemble("drips_break_door", IN, OUT, STEP("drip_break", "IN", "t1") STEP("door", "t1", "OUT"));
@@ -585,6 +586,8 @@ static void test_decoupled_steps(void **state)
     bool decoupled = false, unary = true;
     assert_int_equal(proa_server_transaction(server, "drips", -1, &decoupled, &unary, NULL), PROA_OK);
     assert_true(decoupled && !unary);
+    assert_int_equal(proa_server_transaction(server, "claims", -1, &decoupled, &unary, NULL), PROA_OK);
+    assert_true(!decoupled && unary); /* its steps decide, not its configuration */
     for (int i = 0; i < 5; i++) {
         stream s;
         send_stream(&s, "drips", lengths[i]);
