@@ -127,17 +127,26 @@ def test_byte_by_byte(server):
 # ---- slow and gone ----
 
 
+def answer_or_end(sock):
+    """The first bytes; none where the server closed. Whether that is an end or a reset is up to what the kernel had received."""
+    try:
+        return sock.recv(65536)
+    except ConnectionResetError:
+        return b""
+
+
 def test_half_closed(server):
     """A client that shuts its sending side after a whole request counts as gone, or is answered; it does no harm."""
     for path in (INFER, SLOW):
         with server.connect() as sock:
             sock.sendall(raw_request(path, BODY))
             sock.shutdown(socket.SHUT_WR)
-            sock.recv(65536)
+            answer = answer_or_end(sock)
+            assert answer == b"" or answer.startswith(b"HTTP/1.1 200 ")
     with server.connect() as sock:  # in the middle of a body
         sock.sendall(raw_request(INFER, BODY)[:-10])
         sock.shutdown(socket.SHUT_WR)
-        assert sock.recv(65536) == b"" or True
+        assert answer_or_end(sock) == b""
 
 
 def reset(sock):
@@ -223,7 +232,10 @@ def test_streams_that_are_left(start):
     for _ in range(8):
         sock = own.connect()
         sock.sendall(raw_request("/v2/models/repeat_int32/generate_stream", body))
-        assert b"data:" in sock.recv(4096) + sock.recv(4096)
+        text = b""
+        while b"data:" not in text:  # the head and the first event come in as many segments as the kernel likes
+            text += sock.recv(4096)
+            assert text
         sock.close()
     wait_until(lambda: "proa_requests_in_flight 0" in metrics_text(own), seconds=3)
 

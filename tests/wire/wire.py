@@ -103,6 +103,34 @@ class Server:
         return next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("VmRSS"))
 
 
+def children_of(pid):
+    """Processes whose parent it is: (pid, state)."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append((int(path.parent.name), fields[0]))
+    return found
+
+
+def shared_files(pid):
+    """Files of /dev/shm that a process or one of its descendants has open or mapped. What other programs of the machine
+    have there is theirs."""
+    names = set()
+    folder = pathlib.Path(f"/proc/{pid}")
+    try:
+        names = {line.split(maxsplit=5)[5] for line in (folder / "maps").read_text().splitlines() if "/dev/shm/" in line}
+        names |= {os.readlink(path) for path in (folder / "fd").iterdir()}
+    except OSError:
+        pass  # it ended, or closed a descriptor, in the meantime
+    for child, _ in children_of(pid):
+        names |= shared_files(child)
+    return {name for name in names if name.startswith("/dev/shm/")}
+
+
 def read_answer(sock):
     """One HTTP answer from a socket: status, headers (lower case), body."""
     stream = sock.makefile("rb")
