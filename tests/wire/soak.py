@@ -32,6 +32,9 @@ from tritonclient.utils import InferenceServerException
 from wire import REPOSITORY, ROOT, Server, metric
 
 GROWTH_MAX = 0.02
+WARM = 1 / 6  # of the run: five minutes of thirty
+PYTHON_PROCESSES = 2
+POOLS = {"descriptors": 4, "threads": 4}  # what pools may still grow by: a leak shows in thousands of requests
 REST_SECONDS = 15  # a server that has not come to rest by then has lost something
 FAULTS = (OSError, InferenceServerException, requests.RequestException, http_client.InferenceServerException)
 
@@ -48,8 +51,8 @@ PYTHON_CONFIG = '''
 backend: "python"
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
-instance_group [ { count: 2 kind: KIND_CPU } ]
-'''
+instance_group [ { count: %d kind: KIND_CPU } ]
+''' % PYTHON_PROCESSES
 
 
 def make_repository(folder):
@@ -97,7 +100,13 @@ class Sample:
         self.bytes = server.resident_bytes()
 
     def counts(self):
-        return tuple(getattr(self, name) for name in self.COUNTS)
+        return {name: getattr(self, name) for name in self.COUNTS}
+
+    def is_quiet(self):
+        return self.pages == self.regions == self.pending == 0 and self.children == PYTHON_PROCESSES
+
+    def within(self, most):
+        return most is None or all(value <= most[name] + POOLS.get(name, 0) for name, value in self.counts().items())
 
 
 class Soak:
@@ -259,8 +268,8 @@ class Soak:
             self.done[name] = self.done.get(name, 0) + 1
             time.sleep(rng.random() * 0.02)
 
-    def rest(self, expected=None):
-        """Pauses the clients; a sample once the counts are those expected, or when they have not come in REST_SECONDS."""
+    def rest(self, most=None):
+        """Pauses the clients; a sample once nothing is under way and no count exceeds `most`, or after REST_SECONDS."""
         self.running.clear()
         for _ in self.threads:
             self.resting.acquire()
@@ -271,27 +280,30 @@ class Soak:
         end = time.monotonic() + REST_SECONDS
         while True:
             sample = Sample(self.server)
-            still = sample.pages == 0 and sample.pending == 0 and sample.regions == 0
-            if (still and expected in (None, sample.counts())) or time.monotonic() > end:
-                break
+            if sample.is_quiet() and sample.within(most):
+                return sample
+            if time.monotonic() > end:
+                self.problems.append(f"at rest {sample.counts()} where at most {most} were expected")
+                return sample
             time.sleep(0.25)
-        if not still or expected not in (None, sample.counts()):
-            self.problems.append(f"at rest {dict(zip(Sample.COUNTS, sample.counts()))} where {expected} were expected")
-        return sample
 
     def run(self, seconds, every, show=None):
-        """Runs all clients for so long and rests every so often; returns the samples, each with its time in seconds."""
+        """Runs all clients for so long and rests every so often; returns the samples, each with its time in seconds.
+        Pools of threads and connections grow while the run is warming up, and not after that."""
         self.threads = [threading.Thread(target=self.repeat, args=(client, i), daemon=True)
                         for client in self.clients for i in range(1 if client in (self.reload, self.overwrite, self.kill_python) else 2)]
-        begin, samples, expected = time.monotonic(), [], None
+        begin, samples, most = time.monotonic(), [], None
+        self.running.set()
         for thread in self.threads:
             thread.start()
         while time.monotonic() - begin < seconds and self.server.alive():
             self.running.set()
             time.sleep(every)
-            sample = self.rest(expected)
-            samples.append((time.monotonic() - begin, sample))
-            expected = expected or sample.counts()
+            warm = time.monotonic() - begin < seconds * WARM
+            samples.append((time.monotonic() - begin, self.rest(None if warm else most)))
+            if warm or most is None:
+                counts = [sample.counts() for _, sample in samples]
+                most = {name: max(one[name] for one in counts) for name in Sample.COUNTS}
             if show:
                 show(*samples[-1], self)
         self.ended.set()
@@ -301,15 +313,15 @@ class Soak:
         return samples
 
 
-def growth(samples, seconds, warm=1 / 6):
+def growth(samples, seconds):
     """How much memory grew after the warm part of the run: the mean of the last third against the first third behind it."""
-    late = [sample.bytes for at, sample in samples if at > seconds * warm]
+    late = [sample.bytes for at, sample in samples if at > seconds * WARM]
     third = max(1, len(late) // 3)
     return sum(late[-third:]) / sum(late[:third]) - 1 if late else 0.0
 
 
 def show(at, sample, soak):
-    counts = " ".join(f"{name} {value:g}" for name, value in zip(Sample.COUNTS, sample.counts()))
+    counts = " ".join(f"{name} {value:g}" for name, value in sample.counts().items())
     print(f"{at:7.0f} s  {sample.bytes / 2**20:8.1f} MiB  {counts}  requests {sum(soak.done.values())}  problems {len(soak.problems)}", flush=True)
 
 
@@ -335,7 +347,7 @@ def main():
         with open(options.csv, "w", newline="") as file:
             table = csv.writer(file)
             table.writerow(["seconds", "resident_bytes", *Sample.COUNTS])
-            table.writerows([f"{at:.0f}", sample.bytes, *sample.counts()] for at, sample in samples)
+            table.writerows([f"{at:.0f}", sample.bytes, *sample.counts().values()] for at, sample in samples)
     return 1 if soak.problems or grown > GROWTH_MAX else 0
 
 

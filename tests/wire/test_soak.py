@@ -7,7 +7,7 @@ def test_nothing_is_lost_under_mixed_clients(start, tmp_path):
     soak.make_repository(tmp_path)
     server = soak.soak_server(tmp_path, start)
     run = soak.Soak(server, tmp_path)
-    samples = run.run(seconds=12, every=4)
+    samples = run.run(seconds=15, every=3)
     assert not run.problems
     assert server.alive() and len(samples) >= 2
     assert all(run.done.get(client.__name__) for client in run.clients), run.done
