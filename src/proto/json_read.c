@@ -211,7 +211,6 @@ static proa_status read_key(reader *r, proa_str key, ProtobufCMessage *entry)
     bool negative = false;
     uint64_t value = 0;
     if (field->type == PROTOBUF_C_TYPE_STRING) {
-        if (proa_str_has_nul(key)) return PROA_FAIL(r->err, INVALID, "a key with a NUL byte");
         *(char **)to = proa_arena_strdup(r->arena, key);
         return PROA_OK;
     }

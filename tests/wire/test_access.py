@@ -137,8 +137,7 @@ def test_nul_in_a_path(server, method, path):
 
 
 def test_nul_in_bodies(explicit):
-    for parameters in ({"config": json.dumps({**PLAIN, "name": "m\0x"})}, {"config\0x": json.dumps(PLAIN)}, {"config": "{}\0"},
-                       {"config": json.dumps({**PLAIN, "parameters": {"a\0b": {"string_value": "x"}}})}):
+    for parameters in ({"config": json.dumps({**PLAIN, "name": "m\0x"})}, {"config\0x": json.dumps(PLAIN)}, {"config": "{}\0"}):
         body = json.dumps({"parameters": {**parameters, "file:1/x": "aGk="}})
         status, text = ask(explicit, "POST", "/v2/repository/models/m/load", body, Content_Type=JSON)
         assert status in (400, 500) and "NUL" in text, text
