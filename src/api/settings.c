@@ -282,7 +282,7 @@ static proa_status read_format(proa_log_format *out, const log_entry *e, proa_er
     const char *name = e->value->string_param;
     if (strcmp(name, "default") == 0) *out = PROA_LOG_DEFAULT;
     else if (strcmp(name, "ISO8601") == 0) *out = PROA_LOG_ISO8601;
-    else if (strcmp(name, "JSON") == 0) *out = PROA_LOG_JSON;
+    else if (strcmp(name, "JSON") == 0 || strcmp(name, "json") == 0) *out = PROA_LOG_JSON;
     else return PROA_FAIL(err, UNAVAILABLE, "invalid argument for log_format, got: %s", name);
     return PROA_OK;
 }

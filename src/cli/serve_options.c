@@ -137,52 +137,5 @@ static const proa_arg other_rows[] = {
 };
 static const proa_arg_table other_args = PROA_ARG_TABLE("metrics, traces, log, end", other_rows);
 
-/* NAME, and why it does nothing here. */
-#define PROA_IGNORED_LIST(X)                                                                                 \
-    X(0, "backend-directory", "backends are built in")                                                       \
-    X(1, "repoagent-directory", "there are no repository agents")                                            \
-    X(2, "cache-directory", "the cache is built in")                                                         \
-    X(3, "pinned-memory-pool-byte-size", "no pool is needed")                                                \
-    X(4, "cuda-memory-pool-byte-size", "no pool is needed")                                                  \
-    X(5, "cuda-virtual-address-size", "no pool is needed")                                                   \
-    X(6, "min-supported-compute-capability", "the engine says itself what it can run on")                    \
-    X(7, "enable-peer-access", "no copies between GPUs")                                                     \
-    X(8, "buffer-manager-thread-count", "tensors pass by reference")                                         \
-    X(9, "host-policy", "set the process' affinity instead")                                                 \
-    X(10, "model-load-gpu-limit", "the engine plans its memory before it takes it")                          \
-    X(11, "allow-gpu-metrics", "no GPU metrics in this build")                                               \
-    X(12, "allow-cpu-metrics", "CPU metrics are always there")                                               \
-    X(13, "metrics-interval-ms", "metrics are read when they are asked for")                                 \
-    X(14, "grpc-infer-thread-count", "see --http-thread-count")                                              \
-    X(15, "grpc-infer-allocation-pool-size", "requests are recycled without a limit to set")                 \
-    X(16, "grpc-max-response-pool-size", "requests are recycled without a limit to set")                     \
-    X(17, "grpc-keepalive-permit-without-calls", "pings are answered always")                                \
-    X(18, "grpc-http2-max-pings-without-data", "the limit is fixed")                                         \
-    X(19, "grpc-http2-min-recv-ping-interval-without-data", "the limit is fixed")                            \
-    X(20, "grpc-http2-max-ping-strikes", "the limit is fixed")                                               \
-    X(21, "allow-sagemaker", "not offered")                                                                  \
-    X(22, "allow-vertex-ai", "not offered")                                                                  \
-    X(23, "strict-model-config", "see --disable-auto-complete-config")                                       \
-    X(24, "trace-file", "see --trace-config")                                                                \
-    X(25, "trace-level", "see --trace-config")                                                               \
-    X(26, "trace-rate", "see --trace-config")                                                                \
-    X(27, "trace-count", "see --trace-config")                                                               \
-    X(28, "trace-log-frequency", "see --trace-config")
-
-static const proa_arg ignored_rows[] = {
-#define PROA_IGNORED_ROW(i, name, why) {name, PROA_ARG_MAYBE, AT(ignored[i]), 0, 0, "VALUE", NULL, why},
-    PROA_IGNORED_LIST(PROA_IGNORED_ROW)
-#undef PROA_IGNORED_ROW
-};
-static const proa_arg_table ignored_args = PROA_ARG_TABLE(
-    "taken, so that tritonserver's command lines go on working, but without effect", ignored_rows);
-
 const proa_arg_table *const proa_serve_tables[] = {&model_args, &engine_args,  &http_args, &grpc_args,
-                                                   &other_args, &ignored_args, NULL};
-
-void proa_serve_say_ignored(const proa_serve_options *options)
-{
-    for (size_t i = 0; i < sizeof ignored_rows / sizeof *ignored_rows; i++)
-        if (options->ignored[i])
-            PROA_LOG(WARNING, "--%s has no effect: %s", ignored_rows[i].name, ignored_rows[i].help);
-}
+                                                   &other_args, &proa_serve_ignored_args, NULL};

@@ -32,6 +32,7 @@ typedef struct proa_serve_options {
 } proa_serve_options;
 
 extern const proa_arg_table *const proa_serve_tables[];
+extern const proa_arg_table proa_serve_ignored_args; /* serve_ignored.c */
 
 typedef struct proa_serve_plan {
     proa_arena arena;
@@ -46,6 +47,8 @@ typedef struct proa_serve_plan {
 PROA_MUST_CHECK proa_status proa_serve_plan_make(proa_serve_plan *plan, const proa_serve_options *options,
                                                  proa_err *err);
 void proa_serve_plan_release(proa_serve_plan *plan);
+/* INVALID if the value of an option that does nothing here is none that tritonserver would take. */
+PROA_MUST_CHECK proa_status proa_serve_check_ignored(const proa_serve_options *options, proa_err *err);
 /* One warning in the log for each option that was given and does nothing here. */
 void proa_serve_say_ignored(const proa_serve_options *options);
 

@@ -89,12 +89,17 @@ static proa_status plan_metrics(proa_serve_plan *p, const proa_serve_options *o,
 
 static proa_status plan_cache(proa_serve_plan *p, const proa_serve_options *o, proa_err *err)
 {
+    if (o->cache_bytes && o->cache_config.count)
+        return PROA_FAIL(
+            err, INVALID,
+            "Incompatible flags --response-cache-byte-size and --cache-config both provided. Please "
+            "provide one or the other.");
     p->server.cache_bytes = o->cache_bytes;
     for (int i = 0; i < o->cache_config.count; i++) {
         const char *text = o->cache_config.items[i];
         char *end = NULL;
         long long bytes = strncmp(text, "local,size=", 11) == 0 ? strtoll(text + 11, &end, 10) : -1;
-        if (bytes < 0 || !end || end == text + 11 || *end)
+        if (bytes < 1 || !end || end == text + 11 || *end)
             return PROA_FAIL(err, INVALID, "--cache-config '%s' is not of the form local,size=BYTES", text);
         p->server.cache_bytes = bytes;
     }
@@ -110,6 +115,8 @@ static proa_status plan_server(proa_serve_plan *p, const proa_serve_options *o, 
     if (s->repositories_count == 0)
         return PROA_FAIL(err, INVALID, "no model named: give a folder, or --model-repository PATH");
     s->repositories = paths;
+    if (o->config_name && !*o->config_name)
+        return PROA_FAIL(err, INVALID, "empty argument for --model-config-name");
     s->id = o->id, s->config_name = o->config_name;
     s->backends = proa_backends;
     s->control = strcmp(o->control, "poll") == 0       ? PROA_CONTROL_POLL
@@ -327,6 +334,7 @@ proa_status proa_serve_plan_make(proa_serve_plan *p, const proa_serve_options *o
                     : strcmp(o->log_format, "ISO8601") == 0 ? PROA_LOG_ISO8601
                                                             : PROA_LOG_DEFAULT;
     if (o->log_file) snprintf(p->log.file, sizeof p->log.file, "%s", o->log_file);
+    PROA_TRY(proa_serve_check_ignored(o, err));
     PROA_TRY(plan_server(p, o, err));
     return plan_api(p, o, err);
 }

@@ -52,7 +52,10 @@ static proa_status parse(resource *to, const char *text, proa_err *err)
     char *end = NULL;
     long long n = count ? strtoll(count + 1, &end, 10) : 0;
     if (!count || count == text || end == count + 1 || n < 0 || n > INT32_MAX || (*end && *end != ':'))
-        return PROA_FAIL(err, INVALID, "rate limit resource '%s' is not NAME:COUNT or NAME:COUNT:DEVICE", text);
+        return PROA_FAIL(err, INVALID,
+                         "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or "
+                         "'<resource_name>:<count>'. Got %s",
+                         text);
     to->device = EVERY_DEVICE;
     if (*end == ':') {
         const char *device = end + 1;

@@ -104,7 +104,11 @@ static proa_status server_start(proa_server *s, proa_err *err)
     PROA_TRY(check_options(o, err));
     PROA_TRY(proa_roots_open(s, err));
     if (o->cache_bytes > 0) s->cache = proa_cache_new(o->cache_bytes);
-    if (o->rate_limit) PROA_TRY(proa_rate_new(&s->rate, o->rate_resources, o->rate_resources_count, err));
+    PROA_TRY(proa_rate_new(&s->rate, o->rate_resources, o->rate_resources_count, err));
+    if (!o->rate_limit) { /* the values are checked all the same */
+        proa_rate_free(s->rate);
+        s->rate = NULL;
+    }
     PROA_TRY(proa_reaper_start(s, err));
     if (proa_lifecycle_start(s, &load) != PROA_OK) {
         PROA_LOG(ERROR, "%s", load.text);

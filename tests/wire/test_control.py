@@ -178,6 +178,7 @@ def test_log_settings(start):
     with http.InferenceServerClient(running.http) as client:
         assert client.get_log_settings() == {"log_file": "", "log_info": True, "log_warning": True, "log_error": True,
                                              "log_verbose_level": 0, "log_format": "default"}
+        assert client.update_log_settings({"log_format": "json"})["log_format"] == "JSON"  # as the option says it
         changed = client.update_log_settings({"log_info": False, "log_verbose_level": 2, "log_format": "ISO8601"})
         assert (changed["log_info"], changed["log_verbose_level"], changed["log_format"]) == (False, 2, "ISO8601")
         for settings, text in [({"log_file": "x"}, "log file location can not be updated through network protocol"),
