@@ -84,13 +84,24 @@ struct proa_call {
     atomic_bool cancel_asked, cancel_done, failed;
     proa_err err;
     proa_call *next, **link; /* in served->calls */
-    proa_call *read_next;    /* in served->reading */
+    proa_call *read_next;    /* of its reader */
     void *own;               /* the contract's */
 };
 
 typedef struct proa_token_counts { /* of token counts: 10, 50, 100, 500, 1000, more */
     uint64_t bucket[6], count, sum;
 } proa_token_counts;
+
+/* Threads that read what takes too long for a loop: chats, whose templates may take as long as they like to, and long
+ * texts, behind which a chat of a line must not wait. */
+enum { PROA_READER_CHATS, PROA_READER_LONG, PROA_READERS };
+typedef struct proa_reader {
+    proa_served *served;
+    proa_call *first, **last; /* under served->lock, as all of it */
+    pthread_cond_t came;
+    pthread_t thread;
+    bool runs, used; /* used: since the memory was last trimmed */
+} proa_reader;
 
 struct proa_served {
     const proa_contract *contract;
@@ -112,11 +123,9 @@ struct proa_served {
     bool exclude_input; /* tensorrtllm */
     int variant;        /* fastertransformer */
     pthread_mutex_t lock;
-    proa_call *calls;                   /* live ones */
-    proa_call *reading, **reading_last; /* long ones, on their way through the reader */
-    pthread_cond_t to_read;
-    pthread_t reader;
-    bool reader_runs, reader_stops;
+    proa_call *calls; /* live ones */
+    proa_reader readers[PROA_READERS];
+    bool readers_stop;
     proa_token_counts in, out;
     uint64_t rate_tokens; /* of figures: since when, and what it was then */
     int64_t rate_ns;
@@ -145,7 +154,8 @@ void proa_served_metrics_trtllm(void *state, const char *labels, proa_buf *out);
 void proa_call_start(proa_served *served, proa_infer *r);
 /* `read` makes its prompts; task, options and ids are to be filled in. */
 proa_prompt *proa_call_prompts(proa_call *call, int64_t count);
-/* Stops the reader; no call is left. */
+void proa_calls_begin(proa_served *s); /* makes the readers, whose threads start when they are needed */
+/* Stops the readers; no call is left. */
 void proa_calls_end(proa_served *s);
 /* Cancels the other live calls of requests with this call's id; they end with what they have said. Returns how many. */
 int proa_call_stop_others(const proa_call *self);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/thread.h"
 #include <sched.h>
 #include <string.h>
 
@@ -508,15 +509,31 @@ static void begin_call(proa_call *call)
     proa_infer_drop(r);
 }
 
-/* ---- the reader: long texts are not for a loop's thread, where others wait ---- */
+/* ---- the readers: long texts and templates are not for a loop's thread, where others wait ---- */
 
-static proa_call *next_to_read(proa_served *s)
+/* Under the lock. After some long texts the memory that they took goes back to the system, once none came for a while. */
+static void wait_for_calls(proa_served *s, proa_reader *r)
 {
+    if (!r->used) {
+        pthread_cond_wait(&r->came, &s->lock);
+        return;
+    }
+    if (!proa_cond_wait_ms(&r->came, &s->lock, PROA_TRIM_MS)) return;
+    r->used = false;
+    pthread_mutex_unlock(&s->lock);
+    proa_memory_trim();
     pthread_mutex_lock(&s->lock);
-    while (!s->reading && !s->reader_stops) pthread_cond_wait(&s->to_read, &s->lock);
-    proa_call *call = s->reading;
-    if (call) s->reading = call->read_next;
-    if (!s->reading) s->reading_last = &s->reading;
+}
+
+static proa_call *next_to_read(proa_reader *r)
+{
+    proa_served *s = r->served;
+    pthread_mutex_lock(&s->lock);
+    while (!r->first && !s->readers_stop) wait_for_calls(s, r);
+    proa_call *call = r->first;
+    if (call) r->first = call->read_next;
+    if (!r->first) r->last = &r->first;
+    r->used |= r == &s->readers[PROA_READER_LONG];
     pthread_mutex_unlock(&s->lock);
     return call;
 }
@@ -527,32 +544,42 @@ static void *reading_thread(void *arg)
     return NULL;
 }
 
-/* False if there is no reader: then it is read here. */
-static bool hand_to_reader(proa_call *call)
+/* False if there is no such thread: then it is read here. */
+static bool hand_to_reader(proa_reader *r, proa_call *call)
 {
-    proa_served *s = call->served;
+    proa_served *s = r->served;
     pthread_mutex_lock(&s->lock);
-    if (!s->reader_runs) {
-        s->reading_last = &s->reading;
-        s->reader_runs = pthread_create(&s->reader, NULL, reading_thread, s) == 0;
-    }
-    bool runs = s->reader_runs;
+    if (!r->runs) r->runs = pthread_create(&r->thread, NULL, reading_thread, r) == 0;
+    bool runs = r->runs;
     if (runs) {
-        *s->reading_last = call;
-        s->reading_last = &call->read_next;
-        pthread_cond_signal(&s->to_read);
+        *r->last = call;
+        r->last = &call->read_next;
+        pthread_cond_signal(&r->came);
     }
     pthread_mutex_unlock(&s->lock);
     return runs;
 }
 
+void proa_calls_begin(proa_served *s)
+{
+    for (int i = 0; i < PROA_READERS; i++) {
+        proa_reader *r = &s->readers[i];
+        *r = (proa_reader){.served = s};
+        r->last = &r->first;
+        proa_cond_init(&r->came);
+    }
+}
+
 void proa_calls_end(proa_served *s)
 {
     pthread_mutex_lock(&s->lock);
-    s->reader_stops = true;
-    pthread_cond_signal(&s->to_read);
+    s->readers_stop = true;
+    for (int i = 0; i < PROA_READERS; i++) pthread_cond_signal(&s->readers[i].came);
     pthread_mutex_unlock(&s->lock);
-    if (s->reader_runs) pthread_join(s->reader, NULL);
+    for (int i = 0; i < PROA_READERS; i++) {
+        if (s->readers[i].runs) pthread_join(s->readers[i].thread, NULL);
+        pthread_cond_destroy(&s->readers[i].came);
+    }
 }
 
 static bool is_long(const proa_infer *r)
@@ -574,5 +601,8 @@ void proa_call_start(proa_served *served, proa_infer *r)
     proa_infer_hold(r); /* events may end the call before we are through */
     join_list(call);
     proa_infer_watch(r, on_cancel);
-    if (!is_long(r) || !hand_to_reader(call)) begin_call(call);
+    proa_reader *reader = is_long(r)                        ? &served->readers[PROA_READER_LONG]
+                          : proa_infer_input(r, "messages") ? &served->readers[PROA_READER_CHATS]
+                                                            : NULL;
+    if (!reader || !hand_to_reader(reader, call)) begin_call(call);
 }

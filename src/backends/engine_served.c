@@ -293,7 +293,7 @@ proa_status proa_served_open(void **state, proa_model *model, const proa_contrac
     s->model = model;
     proa_arena_init(&s->arena);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->to_read, NULL);
+    proa_calls_begin(s);
     proa_status status = open_served(s, err);
     if (status != PROA_OK) return proa_served_close(s), status;
     *state = s;
@@ -310,7 +310,6 @@ void proa_served_close(void *state)
     proa_chat_free(s->chat);
     proa_engine_close(s->engine);
     proa_arena_release(&s->arena);
-    pthread_cond_destroy(&s->to_read);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

@@ -3,9 +3,19 @@
 
 #include <time.h>
 
-int64_t proa_clock_ns(void)
+static int64_t read_clock(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t proa_clock_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+int64_t proa_clock_thread_ns(void)
+{
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
-int64_t proa_clock_ns(void); /* monotonic, since an arbitrary start */
+int64_t proa_clock_ns(void);        /* monotonic, since an arbitrary start */
+int64_t proa_clock_thread_ns(void); /* that this thread has computed; a call of the system */
 
 #endif

@@ -40,6 +40,13 @@
 #define PROA_ASAN 0
 #endif
 
+/* 1 under a sanitiser that makes code many times slower. */
+#if PROA_ASAN || defined(__SANITIZE_THREAD__)
+#define PROA_SANITIZED 1
+#else
+#define PROA_SANITIZED 0
+#endif
+
 /* Before a loop: unroll it (completely, if its count is a constant up to 16). */
 #if defined(__clang__)
 #define PROA_UNROLL _Pragma("unroll")

@@ -166,7 +166,8 @@
 #define PROA_OPENAI_QUEUED_MAX    (64 * PROA_MIB)  /* of a stream that its client does not read: then it is ended, and told why */
 #define PROA_FIGURES_BYTES_MAX    (16 * PROA_MIB)  /* /figures: 4,096 models with 1 kB each and room */
 #define PROA_TEMPLATE_BYTES_MAX   (1 * PROA_MIB)   /* a chat template; the longest in use have 20 kB */
-#define PROA_TEMPLATE_STEPS_MAX   (10 << 20)       /* statements and expressions that one rendering may take */
+#define PROA_TEMPLATE_STEPS_MAX   (10 << 20)       /* of one rendering: a statement, an expression, 4 to 16 bytes of a text */
+#define PROA_TEMPLATE_CPU_MS      1000             /* that one rendering may compute, should steps be dearer than they seem */
 #define PROA_TEMPLATE_DEPTH_MAX   64               /* blocks and expressions within each other; macros and loops that call */
 #define PROA_TEMPLATE_NEST_MAX    1000             /* of all these together while one runs: half a MiB of stack */
 #define PROA_TEMPLATE_PARAMS_MAX  64               /* parameters of one macro; the largest in use has 5 */

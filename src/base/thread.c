@@ -5,14 +5,14 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* How long a thread spins before it sleeps: longer than the gap between two kernels, and little to waste. By the
@@ -237,4 +237,25 @@ void proa_pool_run(proa_pool *pool, int64_t items, int64_t grain, proa_task_fn *
     start_workers(pool, workers - 1);
     run_share(pool, 0, workers);
     wait_for_workers(pool);
+}
+
+/* ---- conditions ---- */
+
+void proa_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+bool proa_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + ms * 1000000;
+    until.tv_sec += ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    return pthread_cond_timedwait(cond, lock, &until) == ETIMEDOUT;
 }

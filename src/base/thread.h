@@ -7,6 +7,8 @@
 #ifndef PROA_BASE_THREAD_H
 #define PROA_BASE_THREAD_H
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct proa_pool proa_pool;
@@ -21,6 +23,11 @@ int proa_pool_threads(const proa_pool *pool);
 /* Returns when all items are done. Fewer than 2 * grain items run on the caller alone; ranges are multiples of
  * grain (but the last), and a job of few of them is the first workers' alone. Workers that wait spin a moment and then sleep. */
 void proa_pool_run(proa_pool *pool, int64_t items, int64_t grain, proa_task_fn *fn, void *arg);
+
+/* A condition whose proa_cond_wait_ms runs on the monotonic clock. */
+void proa_cond_init(pthread_cond_t *cond);
+/* Waits for the condition, at most so long. True: so long it was. */
+bool proa_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t ms);
 
 /* CPUs that this process may run on: the affinity mask, or as many as its container's share of time is worth where that is
  * less (docker run --cpus 2). 1..PROA_THREADS_MAX. */

@@ -3,10 +3,8 @@
 
 #include "base/alloc.h"
 #include "base/limits.h"
-#include <errno.h>
-#include <pthread.h>
+#include "base/thread.h"
 #include <stdatomic.h>
-#include <time.h>
 
 /* Threads start when work waits and none is idle, and stay until the end. */
 struct proa_workers {
@@ -38,16 +36,11 @@ static void come_back(proa_loop_task *task)
  * requests back to the system: the C library keeps it otherwise. */
 static void wait_for_work(proa_workers *w)
 {
-    struct timespec until;
     if (!w->used || w->idle < w->count) {
         pthread_cond_wait(&w->came, &w->lock);
         return;
     }
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += PROA_TRIM_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    if (pthread_cond_timedwait(&w->came, &w->lock, &until) != ETIMEDOUT || !w->used) return;
+    if (!proa_cond_wait_ms(&w->came, &w->lock, PROA_TRIM_MS) || !w->used) return;
     w->used = false;
     pthread_mutex_unlock(&w->lock);
     proa_memory_trim();
@@ -85,17 +78,13 @@ static void *work_thread(void *arg)
 
 proa_workers *proa_workers_new(int threads, int waiting, void (*at_end)(void))
 {
-    pthread_condattr_t attr;
     proa_workers *w = proa_calloc(1, sizeof *w);
     w->threads = proa_calloc((size_t)threads, sizeof *w->threads);
     w->threads_max = threads;
     w->waiting_max = waiting;
     w->at_end = at_end;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->came, &attr);
-    pthread_condattr_destroy(&attr);
+    proa_cond_init(&w->came);
     w->last = &w->first;
     return w;
 }

@@ -8,6 +8,8 @@
 #include <dirent.h>
 #include <string.h>
 
+#define ARGUMENT_BYTES 32 /* that json-c may take for a byte of JSON */
+
 typedef struct named_template {
     char *name;
     proa_template *template;
@@ -239,6 +241,9 @@ static void open_arguments(proa_jrun *run, proa_jval call)
                                : NULL;
     proa_json *root;
     if (!arguments || arguments->kind != PROA_J_STRING) return;
+    if (!proa_j_charge_chars(run, arguments->len) ||
+        !proa_j_count_memory(run, (size_t)arguments->len * ARGUMENT_BYTES))
+        return;
     if (proa_json_parse_within(&root, proa_j_text(*arguments), PROA_REQUEST_NODES_MAX, "arguments", NULL) !=
         PROA_OK)
         return;

@@ -2,11 +2,12 @@
 """Requests that take long to read or to answer: a server with one event loop answers others meanwhile, in every order."""
 import gzip
 import json
+import shutil
 import socket
 import threading
 
 import pytest
-from wire import REPOSITORY, ROOT, Server, raw_request, read_answer
+from wire import REPOSITORY, ROOT, Server, raw_request, read_answer, wait_until
 
 LIVE = raw_request("/v2/health/live", method="GET")
 INFER = "/v2/models/identity_fp32/infer"
@@ -25,10 +26,6 @@ def members(count, value=b"1"):
     return b'{"model":"classics-10m",' + b",".join(b'"k%d":%s' % (i, value) for i in range(count)) + b"}"
 
 
-def chat(count):
-    return json.dumps({"model": "classics-10m", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}] * count}).encode()
-
-
 LONG = {
     "infer": (INFER, lambda: infer_json(24), [], 200),
     "infer, packed": (INFER, lambda: gzip.compress(infer_json(24), 1), ["Content-Encoding: gzip"], 200),
@@ -37,7 +34,8 @@ LONG = {
     "ids": ("/v1/completions", lambda: json.dumps({"model": "classics-10m", "prompt": [1] * 2000000}).encode(), [], 400),
     "members": ("/v1/completions", lambda: members(900000), [], 400),
     "objects": ("/v1/completions", lambda: members(190000, b"{}"), [], 400),
-    "load": ("/v2/repository/models/none/load", lambda: b'{"parameters":{"config":"%s"}}' % (b"\\u0061" * 8000000), [], 500),
+    "load": ("/v2/repository/models/none/load", lambda: b'{"parameters":{"config":"%s"}}' % (b"\\u0061" * 8000000),
+             ["Content-Type: application/json"], 500),
 }
 
 
@@ -70,9 +68,45 @@ def answers_meanwhile(server, data):
 @pytest.mark.parametrize("name", LONG)
 def test_others_are_answered(one_loop, name):
     path, body, headers, want = LONG[name]
-    (status, _, text), live = answers_meanwhile(one_loop, raw_request(path, body(), headers))
+    (status, _, text), live = answers_meanwhile(one_loop, raw_request(path, body(), headers).replace(b"Host: x", b"Host: localhost", 1))
     assert status == want, text[:300]
     assert live >= 3
+
+
+SLOW_TEMPLATE = "{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{{ x|length }}{% set y = x|upper %}{% endfor %}"
+LINES_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content|trim }}\n{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def chats(tmp_path_factory):
+    """Two models whose folders bring chat templates: one that takes for ever, one that is like any other."""
+    folder = tmp_path_factory.mktemp("chats")
+    for name, template in (("slow", SLOW_TEMPLATE), ("lines", LINES_TEMPLATE)):
+        shutil.copytree(ROOT / "models/classics-10m", folder / name)
+        (folder / name / "chat_template.jinja").write_text(template)
+    with Server("--http-thread-count=1", str(folder / "slow"), str(folder / "lines"), repositories=()) as running:
+        yield running
+
+
+def chat(model, count):
+    return json.dumps({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "a"}] * count}).encode()
+
+
+def test_a_template_that_takes_for_ever(chats):
+    (status, _, body), live = answers_meanwhile(chats, raw_request("/v1/chat/completions", chat("slow", 1)))
+    assert status == 400 and b"the template takes more than" in body
+    assert live >= 3
+
+
+def test_a_chat_of_many_messages(chats):
+    """Memory that a large request took goes back to the system; a larger one is refused."""
+    before = chats.resident_bytes()
+    (status, _, body), live = answers_meanwhile(chats, raw_request("/v1/chat/completions", chat("lines", 100000)))
+    assert status == 400 and b"tokens" in body
+    assert live >= 3
+    wait_until(lambda: chats.resident_bytes() - before < 80 << 20)
+    (status, _, body), _ = answers_meanwhile(chats, raw_request("/v1/chat/completions", chat("lines", 300000)))
+    assert status == 400 and b"at most 2097152 values are read" in body
 
 
 def test_too_many_values(one_loop):

@@ -63,9 +63,9 @@ FILTER(f_trim)
     PROA_UNUSED(call);
     proa_str s = text_of(run, self), chars;
     if (!proa_j_given(args[0]) || args[0].kind == PROA_J_NONE)
-        return proa_j_view(proa_j_strip(s, PROA_J_LEFT | PROA_J_RIGHT, NULL));
+        return proa_j_view(proa_j_strip(run, s, PROA_J_LEFT | PROA_J_RIGHT, NULL));
     chars = proa_j_str_arg(run, args[0], "chars");
-    return proa_j_view(proa_j_strip(s, PROA_J_LEFT | PROA_J_RIGHT, &chars));
+    return proa_j_view(proa_j_strip(run, s, PROA_J_LEFT | PROA_J_RIGHT, &chars));
 }
 
 FILTER(f_replace)
@@ -269,7 +269,7 @@ static int take_prefix(char *text, int base)
 static bool read_int(proa_str s, int base, int64_t *value)
 {
     char text[80], *end;
-    if (!drop_underscores(text, proa_j_strip(s, PROA_J_LEFT | PROA_J_RIGHT, NULL))) return false;
+    if (!drop_underscores(text, proa_j_strip(NULL, s, PROA_J_LEFT | PROA_J_RIGHT, NULL))) return false;
     base = take_prefix(text, base);
     *value = strtoll(text, &end, base);
     return end > text && *end == '\0';
@@ -278,7 +278,7 @@ static bool read_int(proa_str s, int base, int64_t *value)
 static bool read_float(proa_str s, double *value)
 {
     char text[400], *end;
-    s = proa_j_strip(s, PROA_J_LEFT | PROA_J_RIGHT, NULL);
+    s = proa_j_strip(NULL, s, PROA_J_LEFT | PROA_J_RIGHT, NULL);
     if (s.len == 0 || s.len >= sizeof text || memchr(s.ptr, 'x', s.len) || memchr(s.ptr, 'X', s.len))
         return false;
     memcpy(text, s.ptr, s.len);

@@ -75,9 +75,9 @@ static proa_jval strip(proa_jrun *run, proa_jval self, const proa_jval *args, in
 {
     proa_str chars;
     if (!proa_j_given(args[0]) || args[0].kind == PROA_J_NONE)
-        return proa_j_view(proa_j_strip(proa_j_text(self), sides, NULL));
+        return proa_j_view(proa_j_strip(run, proa_j_text(self), sides, NULL));
     chars = proa_j_str_arg(run, args[0], "strip arg");
-    return proa_j_view(proa_j_strip(proa_j_text(self), sides, &chars));
+    return proa_j_view(proa_j_strip(run, proa_j_text(self), sides, &chars));
 }
 
 METHOD(str_strip)
@@ -98,16 +98,19 @@ METHOD(str_rstrip)
     return strip(run, self, args, PROA_J_RIGHT);
 }
 
-static const char *find_last(proa_str s, proa_str what)
+static const char *find_last(proa_jrun *run, proa_str s, proa_str what)
 {
-    for (size_t at = s.len - what.len + 1; s.len >= what.len && at-- > 0;)
+    for (size_t at = s.len - what.len + 1; s.len >= what.len && at-- > 0;) {
+        if (what.len > 0 && s.ptr[at] != what.ptr[0]) continue;
+        if (!proa_j_charge_text(run, what.len)) return NULL;
         if (memcmp(s.ptr + at, what.ptr, what.len) == 0) return s.ptr + at;
+    }
     return NULL;
 }
 
 static size_t skip_spaces(proa_str s, size_t at)
 {
-    return s.len - proa_j_strip((proa_str){s.ptr + at, s.len - at}, PROA_J_LEFT, NULL).len;
+    return s.len - proa_j_strip(NULL, (proa_str){s.ptr + at, s.len - at}, PROA_J_LEFT, NULL).len;
 }
 
 /* The end of the word at `at`. */
@@ -157,7 +160,7 @@ static void turn_round(proa_jseq *seq)
 static void rsplit_text(proa_jrun *run, proa_jval list, proa_str s, proa_str by, int64_t most)
 {
     for (; most != 0 && proa_j_charge(run, 1); most--) {
-        const char *found = find_last(s, by);
+        const char *found = find_last(run, s, by);
         if (!found) break;
         size_t n = (size_t)(found - s.ptr);
         proa_j_push(run, list, proa_j_view((proa_str){found + by.len, s.len - n - by.len}));
@@ -181,11 +184,11 @@ static size_t word_begin(proa_str s)
 
 static void rsplit_words(proa_jrun *run, proa_jval list, proa_str s, int64_t most)
 {
-    s = proa_j_strip(s, PROA_J_RIGHT, NULL);
+    s = proa_j_strip(run, s, PROA_J_RIGHT, NULL);
     while (s.len > 0 && proa_j_charge(run, 1)) {
         size_t from = most-- == 0 ? 0 : word_begin(s);
         proa_j_push(run, list, proa_j_view((proa_str){s.ptr + from, s.len - from}));
-        s = proa_j_strip((proa_str){s.ptr, from}, PROA_J_RIGHT, NULL);
+        s = proa_j_strip(run, (proa_str){s.ptr, from}, PROA_J_RIGHT, NULL);
     }
     turn_round(list.seq);
 }
@@ -255,7 +258,7 @@ static proa_jval test_affix(proa_jrun *run, proa_jval self, const proa_jval *arg
     proa_str s = part(run, self, args, 1, &from);
     if (!s.ptr || run->failed) return proa_j_bool(false);
     if (args[0].kind != PROA_J_TUPLE) return proa_j_bool(begins_or_ends(run, s, args[0], ends));
-    for (int64_t i = 0; i < args[0].seq->len && !found; i++)
+    for (int64_t i = 0; i < args[0].seq->len && !found && proa_j_charge(run, 1); i++)
         found = begins_or_ends(run, s, args[0].seq->items[i], ends);
     return proa_j_bool(found);
 }
@@ -277,7 +280,7 @@ static int64_t find(proa_jrun *run, proa_jval self, const proa_jval *args, bool 
     int64_t from;
     proa_str what = proa_j_str_arg(run, args[0], "the text to find"), s = part(run, self, args, 1, &from);
     if (run->failed || !s.ptr) return -1;
-    const char *found = last            ? find_last(s, what)
+    const char *found = last            ? find_last(run, s, what)
                         : what.len == 0 ? s.ptr
                                         : memmem(s.ptr, s.len, what.ptr, what.len);
     return found ? from + proa_char_count((proa_str){s.ptr, (size_t)(found - s.ptr)}) : -1;
@@ -383,7 +386,7 @@ static proa_jval partition(proa_jrun *run, proa_jval self, const proa_jval *args
     proa_str s = proa_j_text(self), by = proa_j_str_arg(run, args[0], "the separator");
     if (by.len == 0) proa_j_fail(run, PROA_INVALID, "empty separator");
     if (run->failed) return v;
-    const char *found = last ? find_last(s, by) : s.len ? memmem(s.ptr, s.len, by.ptr, by.len) : NULL;
+    const char *found = last ? find_last(run, s, by) : s.len ? memmem(s.ptr, s.len, by.ptr, by.len) : NULL;
     size_t n = found ? (size_t)(found - s.ptr) : s.len;
     if (!found && last) proa_j_push(run, v, empty);
     if (!found && last) proa_j_push(run, v, empty);

@@ -134,6 +134,7 @@ static void repr_at(proa_jrun *run, proa_buf *out, proa_jval v, int depth)
     case PROA_J_INT: proa_buf_printf(out, "%lld", (long long)v.i); break;
     case PROA_J_FLOAT: proa_j_print_float(out, v.f); break;
     case PROA_J_STRING:
+        proa_j_charge_chars(run, v.len);
         if (v.flag) proa_buf_str(out, proa_str_c("Markup("));
         repr_string(out, proa_j_text(v));
         if (v.flag) proa_buf_char(out, ')');
@@ -218,8 +219,9 @@ static void json_scalar(proa_jrun *run, proa_buf *out, proa_jval v, bool ascii)
     else if (v.kind == PROA_J_BOOL) proa_buf_str(out, proa_str_c(v.b ? "true" : "false"));
     else if (v.kind == PROA_J_INT) proa_buf_printf(out, "%lld", (long long)v.i);
     else if (v.kind == PROA_J_FLOAT) json_float(out, v.f);
-    else if (v.kind == PROA_J_STRING) json_string(out, proa_j_text(v), ascii);
-    else proa_j_fail(run, PROA_INVALID, "Object of type %s is not JSON serializable", proa_j_type_name(v));
+    else if (v.kind == PROA_J_STRING) {
+        if (proa_j_charge_chars(run, v.len)) json_string(out, proa_j_text(v), ascii);
+    } else proa_j_fail(run, PROA_INVALID, "Object of type %s is not JSON serializable", proa_j_type_name(v));
 }
 
 /* Keys become strings as json.dumps does it: a number's or constant's JSON in quotes. */

@@ -105,7 +105,7 @@ static proa_jval recase(proa_jrun *run, proa_str s, casing how)
     bool inside = false; /* of a word */
     int32_t c;
     proa_buf_clear(out);
-    if (!proa_j_charge_text(run, s.len)) return proa_j_none();
+    if (!proa_j_charge_chars(run, s.len)) return proa_j_none();
     for (size_t at = 0, after; at < s.len; at = after) {
         after = at + (size_t)proa_char_next((proa_str){s.ptr + at, s.len - at}, &c);
         bool first = how == CAPITAL ? at == 0 : how == TITLE && !inside;
@@ -161,25 +161,26 @@ size_t proa_j_offset(proa_str s, int64_t chars)
 }
 
 /* Is the character s (a few bytes) one to strip? */
-static bool strips(proa_str s, int32_t c, const proa_str *chars)
+static bool strips(proa_jrun *run, proa_str s, int32_t c, const proa_str *chars)
 {
     if (!chars) return proa_j_is_space(c);
+    if (!proa_j_charge(run, 1) || !proa_j_charge_text(run, chars->len)) return false;
     return memmem(chars->ptr, chars->len, s.ptr, s.len) != NULL;
 }
 
-proa_str proa_j_strip(proa_str s, int sides, const proa_str *chars)
+proa_str proa_j_strip(proa_jrun *run, proa_str s, int sides, const proa_str *chars)
 {
     int32_t c;
     while ((sides & PROA_J_LEFT) && s.len > 0) {
         size_t n = (size_t)proa_char_next(s, &c);
-        if (!strips((proa_str){s.ptr, n}, c, chars)) break;
+        if (!strips(run, (proa_str){s.ptr, n}, c, chars)) break;
         s = (proa_str){s.ptr + n, s.len - n};
     }
     while ((sides & PROA_J_RIGHT) && s.len > 0) {
         size_t last = proa_char_last(s);
         proa_str end = {s.ptr + last, s.len - last};
         proa_char_next(end, &c);
-        if (!strips(end, c, chars)) break;
+        if (!strips(run, end, c, chars)) break;
         s.len = last;
     }
     return s;
@@ -218,7 +219,8 @@ proa_jval proa_j_escape(proa_jrun *run, proa_jval v)
     if (v.kind == PROA_J_STRING && v.flag) return v;
     proa_str s = proa_j_text(proa_j_str(run, v));
     proa_buf_clear(&run->scratch);
-    for (size_t i = 0; i < s.len; i++) {
+    proa_j_charge_chars(run, s.len);
+    for (size_t i = 0; i < s.len && !run->failed; i++) {
         const char *mark = s.ptr[i] ? strchr(marks, s.ptr[i]) : NULL;
         if (mark) proa_buf_str(&run->scratch, proa_str_c(names[mark - marks]));
         else proa_buf_char(&run->scratch, s.ptr[i]);
@@ -239,6 +241,7 @@ proa_jval proa_j_lines(proa_jrun *run, proa_str s, bool keep)
     proa_jval list = proa_j_list(run, PROA_J_LIST, 4);
     size_t from = 0, at = 0;
     int32_t c;
+    proa_j_charge_chars(run, s.len);
     while (at < s.len && !run->failed) {
         size_t end = at;
         at += (size_t)proa_char_next((proa_str){s.ptr + at, s.len - at}, &c);

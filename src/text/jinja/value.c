@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "text/jinja/value.h"
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "text/unicode.h"
 #include <stdarg.h>
 #include <string.h>
 
-#define NESTING_MAX 200 /* values within values that are compared */
+#define LOOK_STEPS  16384 /* between two looks at the clock: a millisecond */
+#define NESTING_MAX 200   /* values within values that are compared */
 
 void proa_j_fail(proa_jrun *run, proa_status status, const char *fmt, ...)
 {
@@ -50,30 +52,55 @@ bool proa_j_fail_undefined(proa_jrun *run, proa_jval v)
     return true;
 }
 
+/* Steps are what bounds a rendering, the same on every machine; the clock is for what they do not count well. */
+static PROA_COLD void look(proa_jrun *run)
+{
+    int64_t ms = PROA_TEMPLATE_CPU_MS * (PROA_SANITIZED ? 20 : 1), now = proa_clock_thread_ns();
+    if (run->ends_ns == 0) run->ends_ns = now + ms * 1000000;
+    run->look_at = run->steps + LOOK_STEPS;
+    if (run->steps > PROA_TEMPLATE_STEPS_MAX)
+        proa_j_fail(run, PROA_LIMIT, "the template takes more than %d steps", PROA_TEMPLATE_STEPS_MAX);
+    else if (now > run->ends_ns)
+        proa_j_fail(run, PROA_LIMIT, "the template takes more than %lld ms", (long long)ms);
+}
+
 bool proa_j_charge(proa_jrun *run, int64_t n)
 {
     run->steps += n;
-    if (PROA_UNLIKELY(run->steps > PROA_TEMPLATE_STEPS_MAX))
-        proa_j_fail(run, PROA_LIMIT, "the template takes more than %d steps", PROA_TEMPLATE_STEPS_MAX);
+    if (PROA_UNLIKELY(run->steps >= run->look_at)) look(run);
     return !run->failed;
 }
 
+/* A step takes some 50 ns: so long takes a search or a copy of 16 bytes at worst, and the case of four characters. */
 bool proa_j_charge_text(proa_jrun *run, size_t bytes)
 {
-    enum {
-        BYTES_A_STEP = 64
-    }; /* a search goes over them faster than a step is, a walk by characters not much slower */
-    return proa_j_charge(run, (int64_t)(bytes / BYTES_A_STEP));
+    return proa_j_charge(run, (int64_t)(bytes / 16));
+}
+
+bool proa_j_charge_chars(proa_jrun *run, size_t bytes)
+{
+    return proa_j_charge(run, (int64_t)(bytes / 4));
+}
+
+static bool fits(proa_jrun *run, size_t bytes)
+{
+    size_t most = (size_t)PROA_TEMPLATE_MEMORY_MAX, used = run->arena.bytes + run->elsewhere;
+    if (bytes <= most && used <= most - bytes) return true;
+    proa_j_fail(run, PROA_LIMIT, "the template takes more than %lld MiB of memory",
+                (long long)(PROA_TEMPLATE_MEMORY_MAX / PROA_MIB));
+    return false;
+}
+
+bool proa_j_count_memory(proa_jrun *run, size_t bytes)
+{
+    if (!fits(run, bytes)) return false;
+    run->elsewhere += bytes;
+    return true;
 }
 
 void *proa_j_alloc(proa_jrun *run, size_t bytes)
 {
-    if (bytes > (size_t)PROA_TEMPLATE_MEMORY_MAX || run->arena.bytes > (size_t)PROA_TEMPLATE_MEMORY_MAX - bytes) {
-        proa_j_fail(run, PROA_LIMIT, "the template takes more than %lld MiB of memory",
-                    (long long)(PROA_TEMPLATE_MEMORY_MAX / PROA_MIB));
-        return NULL;
-    }
-    return proa_arena_alloc(&run->arena, bytes);
+    return fits(run, bytes) ? proa_arena_alloc(&run->arena, bytes) : NULL;
 }
 
 /* ---- making values ---- */
@@ -317,7 +344,7 @@ int64_t proa_j_len(proa_jrun *run, proa_jval v)
 {
     switch (v.kind) {
     case PROA_J_UNDEFINED: return 0;
-    case PROA_J_STRING: return proa_char_count(proa_j_text(v));
+    case PROA_J_STRING: return proa_j_charge_text(run, v.len) ? proa_char_count(proa_j_text(v)) : 0;
     case PROA_J_LIST:
     case PROA_J_TUPLE:
     case PROA_J_RANGE:

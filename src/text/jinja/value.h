@@ -81,10 +81,12 @@ typedef struct proa_jinput {
 /* A rendering. Frames and output are exec.c's; here is what values need. */
 typedef struct proa_jrun {
     proa_arena arena;
+    size_t elsewhere; /* bytes beside the arena that count as its own */
     proa_err err;
     bool failed, raised; /* raised: by raise_exception */
     int32_t line;        /* of the statement or expression that runs now */
     int64_t steps, depth, macros;
+    int64_t look_at, ends_ns; /* after so many steps the clock is looked at; when the thread's time is over */
     proa_buf *out;
     proa_buf scratch; /* for print.c: a value on its way to a string */
     struct proa_jframe *frame;
@@ -100,8 +102,11 @@ void proa_j_fail(proa_jrun *run, proa_status status, const char *fmt, ...) PROA_
 bool proa_j_fail_undefined(proa_jrun *run, proa_jval v);
 /* Counts n steps of work; false when there were too many, or something failed. */
 bool proa_j_charge(proa_jrun *run, int64_t n);
-/* The same for work that goes over `bytes` of a text. */
+/* The same for work that goes over `bytes` of a text; and for what takes its characters one by one. */
 bool proa_j_charge_text(proa_jrun *run, size_t bytes);
+bool proa_j_charge_chars(proa_jrun *run, size_t bytes);
+/* Counts memory of the rendering that lies elsewhere; false when PROA_TEMPLATE_MEMORY_MAX is reached. */
+bool proa_j_count_memory(proa_jrun *run, size_t bytes);
 /* Zeroed memory of the rendering; NULL when PROA_TEMPLATE_MEMORY_MAX is reached (and it has failed). */
 void *proa_j_alloc(proa_jrun *run, size_t bytes);
 

@@ -324,6 +324,16 @@ static void test_limits(void **state)
     expect_limit(strdup("{% set ns = namespace(a=[]) %}{% for i in range(999) %}{% set ns.a = [ns.a] %}{% "
                         "endfor %}{{ ns.a|tojson }}"),
                  "deeper than");
+    /* work on long texts counts by their bytes */
+    expect_limit(
+        strdup("{% set x = 'a' * 1000000 %}{% for i in range(60) %}{% set y = x|upper %}{% endfor %}"),
+        "steps");
+    expect_limit(strdup("{% set x = 'a' * 1000000 %}{% for i in range(400) %}{{ x|length }}{% endfor %}"),
+                 "steps");
+    expect_limit(strdup("{% set x = '<' * 1000000 %}{% for i in range(60) %}{% set y = x|e %}{% endfor %}"),
+                 "steps");
+    expect_limit(strdup("{% set x = 'a' * 200000 %}{{ x|trim('b' * 100000 + 'a') }}"), "steps");
+    expect_limit(strdup("{% set x = 'a' * 200000 %}{{ x.rfind('a' * 100000 + 'b') }}"), "steps");
     expect_limit(strdup("{{ 9223372036854775807 + 1 }}"), "64 bits");
     expect_limit(strdup("{{ 2 ** 63 }}"), "64 bits");
     expect_limit(strdup("{{ '%999999d' % 1 }}"), "wider than");
