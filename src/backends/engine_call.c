@@ -455,12 +455,14 @@ static void join_list(proa_call *call)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Triton's words and TensorRT-LLM's: clients of either look for theirs. */
 static proa_status check_queue(const proa_served *s, int64_t more, proa_err *err)
 {
     proa_stats stats;
     proa_engine_stats(s->engine, &stats);
     if (stats.waiting + more <= s->queue_max) return PROA_OK;
-    return PROA_FAIL(err, UNAVAILABLE, "Exceeds maximum queue size");
+    return PROA_FAIL(err, UNAVAILABLE, "Exceeds maximum queue size: Maximum queue size of %lld has been reached",
+                     (long long)s->queue_max);
 }
 
 static proa_status submit(proa_call *call, proa_prompt *p, proa_err *err)

@@ -469,7 +469,8 @@ static void overload_is_told(void **state)
         const proa_err *err = &h->reply[0]->error;
         if (err->status != PROA_OK) {
             assert_int_equal(err->status, PROA_UNAVAILABLE);
-            assert_string_equal(err->text, "Exceeds maximum queue size");
+            assert_string_equal(err->text,
+                                "Exceeds maximum queue size: Maximum queue size of 2 has been reached");
             refused++;
         }
         forget(r[i]);
