@@ -47,7 +47,18 @@ def campaign(repository):
     loads = [f"--load-model={name}" for name in ("text", "identity_fp32", "ensemble_identity", "repeat_int32")]
     with Server("--model-control-mode=explicit", *loads, repositories=(repository,),
                 env={"LD_PRELOAD": str(LIBRARY), "FAILING_MALLOC": str(path)}) as server:
+        fill_error_texts(server)
         yield Campaign(server, control)
+
+
+def fill_error_texts(server, count=1100):
+    """Fails often enough for the server's table of long error texts, which is bounded, to be full: it is no leak."""
+    host, port = server.http.split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=20)
+    for _ in range(count):
+        connection.request("POST", "/v2/models/two%0alines/infer", json.dumps(FP32), {"Content-Type": "application/json"})
+        assert "two\nlines" in json.loads(connection.getresponse().read())["error"]
+    connection.close()
 
 
 def exchange(server, method, path, body=None):

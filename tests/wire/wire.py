@@ -151,7 +151,7 @@ def read_answer(sock):
 
 
 def raw_request(path, body=b"", headers=(), method="POST"):
-    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     return (head + "".join(f"{line}\r\n" for line in headers) + "\r\n").encode() + body
 
 
