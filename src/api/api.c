@@ -149,6 +149,7 @@ static void fill_servers(proa_door *door)
                                     .on_answer = proa_route_answer};
     door->grpc = (proa_grpc_server){.on_call = proa_grpc_v2,
                                     .arg = door->api,
+                                    .workers = door->api->workers,
                                     .unpacked_max = o->http_max_input,
                                     .keepalive_ms = o->grpc_keepalive_ms,
                                     .keepalive_timeout_ms = o->grpc_keepalive_timeout_ms,

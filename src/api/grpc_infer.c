@@ -32,29 +32,112 @@ static proa_status check_transaction(proa_api *api, const proa_infer *r, bool un
     return PROA_FAIL(err, UNSUPPORTED, "ModelInfer RPC doesn't support models with decoupled transaction policy");
 }
 
-static proa_status forward(const proa_api *api, const proa_grpc_call *call, proa_infer *r, proa_err *err)
+static proa_status forward(const proa_api *api, const proa_grpc_header *metadata, int count, proa_infer *r,
+                           proa_err *err)
 {
     if (PROA_LIKELY(!api->forward[PROA_FACE_GRPC])) return PROA_OK;
-    for (int i = 0; i < call->metadata_count; i++)
-        PROA_TRY(proa_infer_forward(api, true, r, call->metadata[i].name, call->metadata[i].value, err));
+    for (int i = 0; i < count; i++)
+        PROA_TRY(proa_infer_forward(api, true, r, metadata[i].name, metadata[i].value, err));
     return PROA_OK;
+}
+
+/* What comes before the message is taken. */
+static proa_status scan(proa_api *api, proa_infer *r, proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err)
+{
+    *decoupled = false;
+    PROA_TRY(proa_infer_pb_scan(m, r, err));
+    PROA_TRY(proa_version_parse(&r->model_version, m->version, err));
+    return check_transaction(api, r, unary, decoupled, err);
 }
 
 proa_status proa_rpc_request(proa_api *api, proa_grpc_call *call, proa_str message, proa_infer *r,
                              proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err)
 {
     *m = (proa_infer_pb){.bytes = message, .region = find_region, .region_arg = api};
-    *decoupled = false;
     r->deadline_ns = call->deadline_ns;
-    PROA_TRY(proa_infer_pb_scan(m, r, err));
-    PROA_TRY(proa_version_parse(&r->model_version, m->version, err));
-    PROA_TRY(check_transaction(api, r, unary, decoupled, err));
+    PROA_TRY(scan(api, r, m, unary, decoupled, err));
     m->body = proa_rpc_take(call, message.len);
     proa_status status = proa_infer_pb_fill(m, r, err);
-    if (status == PROA_OK) status = forward(api, call, r, err);
+    if (status == PROA_OK) status = forward(api, call->metadata, call->metadata_count, r, err);
     proa_buffer_drop(m->body); /* the inputs hold it now, if they need it */
     m->body = NULL;
     return status;
+}
+
+/* ---- large messages ---- */
+
+bool proa_rpc_is_long(proa_str message)
+{
+    return message.len >= PROA_WORKER_MESSAGE_BYTES_MIN;
+}
+
+static proa_status read_long(proa_rpc_long *l)
+{
+    proa_status status = scan(l->api, l->r, l->m, l->unary, &l->decoupled, &l->err);
+    if (status == PROA_OK) status = proa_infer_pb_fill(l->m, l->r, &l->err);
+    if (status == PROA_OK) status = forward(l->api, l->metadata, l->metadata_count, l->r, &l->err);
+    proa_buffer_drop(l->m->body);
+    l->m->body = NULL;
+    return status;
+}
+
+static void run_long(proa_work *work)
+{
+    proa_rpc_long *l = (proa_rpc_long *)work;
+    proa_loan_enter(l->loan);
+    l->status = read_long(l);
+    if (l->status == PROA_OK) {
+        proa_sink_init(l->sink, work->loop, proa_infer_hold(l->r), l->on_reply);
+        l->status = proa_server_infer(l->api->server, l->r, &l->err);
+        if (l->status != PROA_OK) proa_sink_abandon(l->sink);
+    }
+    proa_loan_leave();
+}
+
+static void end_long(proa_work *work)
+{
+    proa_rpc_long *l = (proa_rpc_long *)work;
+    proa_loan *loan = l->loan;
+    proa_infer *r = l->r;
+    proa_loan_back(loan);
+    l->done(l);
+    proa_loan_run_waiting(loan);
+    proa_loan_drop(loan);
+    proa_infer_drop(r);
+}
+
+/* The call may be gone before the worker looks at it. */
+static void copy_metadata(proa_rpc_long *l, const proa_grpc_call *call)
+{
+    proa_arena *arena = &l->r->arena;
+    if (!l->api->forward[PROA_FACE_GRPC]) return;
+    proa_grpc_header *copy = PROA_ARENA_NEW(arena, proa_grpc_header, call->metadata_count);
+    for (int i = 0; i < call->metadata_count; i++) {
+        const proa_grpc_header *h = &call->metadata[i];
+        copy[i].name = (proa_str){proa_arena_strdup(arena, h->name), h->name.len};
+        copy[i].value = (proa_str){proa_arena_strdup(arena, h->value), h->value.len};
+    }
+    l->metadata = copy;
+    l->metadata_count = call->metadata_count;
+}
+
+proa_status proa_rpc_start_long(proa_rpc_long *l, proa_grpc_call *call, proa_str message, proa_err *err)
+{
+    *l->m = (proa_infer_pb){.bytes = message, .region = find_region, .region_arg = l->api};
+    l->r->deadline_ns = call->deadline_ns;
+    copy_metadata(l, call);
+    l->m->body = proa_rpc_take(call, message.len);
+    l->work = (proa_work){.loop = proa_conn_loop(call->conn), .run = run_long, .done = end_long};
+    l->err.status = PROA_OK;
+    l->loan = proa_loan_new();
+    proa_infer_hold(l->r);
+    if (proa_workers_start(l->api->workers, &l->work)) return PROA_OK;
+    proa_infer_drop(l->r);
+    proa_loan_drop(l->loan);
+    proa_buffer_drop(l->m->body);
+    l->m->body = NULL;
+    return PROA_FAIL(err, UNAVAILABLE, "Exceeds maximum queue size: %d large requests wait already",
+                     PROA_WORKER_WAITING_MAX);
 }
 
 /* ---- unary calls ---- */
@@ -64,6 +147,7 @@ typedef struct unary {
     proa_sink sink; /* first */
     proa_api *api;
     proa_grpc_call *call; /* NULL: the client has gone */
+    proa_infer *r;
     proa_infer_pb message;
     proa_reply *reply; /* the first that came */
     int replies;
@@ -108,7 +192,7 @@ static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
 static void on_gone(proa_grpc_call *call)
 {
     unary *u = call->user;
-    proa_infer *r = proa_infer_hold(u->sink.infer);
+    proa_infer *r = proa_infer_hold(u->r);
     u->call = NULL;
     proa_infer_cancel(r);
     proa_infer_drop(r);
@@ -116,10 +200,30 @@ static void on_gone(proa_grpc_call *call)
 
 static void refuse(unary *u, proa_infer *r, proa_grpc_call *call, const proa_err *err)
 {
-    call->on_gone = NULL;
+    if (call) call->on_gone = NULL;
     proa_infer_pb_release(&u->message);
     proa_infer_drop(r);
-    proa_rpc_fail(call, err);
+    if (call) proa_rpc_fail(call, err);
+}
+
+static void long_done(proa_rpc_long *l)
+{
+    unary *u = (unary *)l->sink;
+    if (l->status != PROA_OK) refuse(u, l->r, u->call, &l->err);
+    else proa_infer_drop(l->r); /* the sink has a reference of its own */
+}
+
+static proa_status start_long(unary *u, proa_str bytes, proa_err *err)
+{
+    proa_rpc_long *l = PROA_ARENA_NEW(&u->r->arena, proa_rpc_long, 1);
+    l->api = u->api;
+    l->r = u->r;
+    l->m = &u->message;
+    l->sink = &u->sink;
+    l->on_reply = on_reply;
+    l->unary = true;
+    l->done = long_done;
+    return proa_rpc_start_long(l, u->call, bytes, err);
 }
 
 static void on_message(proa_grpc_call *call, proa_str bytes)
@@ -131,16 +235,20 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     proa_err err;
     err.status = PROA_OK;
     r->times.received = call->start_ns;
-    if (proa_rpc_request(api, call, bytes, r, &u->message, true, &decoupled, &err) != PROA_OK) {
+    u->api = api;
+    u->call = call;
+    u->r = r;
+    bool is_long = proa_rpc_is_long(bytes);
+    if ((is_long ? start_long(u, bytes, &err)
+                 : proa_rpc_request(api, call, bytes, r, &u->message, true, &decoupled, &err)) != PROA_OK) {
         refuse(u, r, call, &err);
         return;
     }
-    u->api = api;
-    u->call = call;
     call->user = u;
     call->on_message = NULL; /* the first one counts */
     call->on_half_close = NULL;
     call->on_gone = on_gone;
+    if (is_long) return;
     proa_infer_hold(r);
     proa_sink_init(&u->sink, proa_conn_loop(call->conn), r, on_reply);
     if (proa_server_infer(api->server, r, &err) == PROA_OK) proa_infer_drop(r); /* u may be gone by now */

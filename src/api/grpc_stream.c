@@ -17,7 +17,8 @@ typedef struct stream {
     bool half_closed;
     bool errors_end; /* metadata triton_grpc_error: a failure ends the stream with its code */
     bool paused;
-    bool inside; /* on_message is on the stack: an end waits until it returns */
+    bool reading; /* a worker reads the newest ask: what comes behind it waits */
+    bool inside;  /* on_message is on the stack: an end waits until it returns */
     bool ended;
     int end_code;
     const char *end_text;
@@ -31,6 +32,7 @@ struct ask {
     ask *prev, *next;
     proa_infer_pb message;
     const char *version; /* as the client wrote it */
+    proa_rpc_long large; /* of a large message: while a worker reads it */
     bool decoupled;
     bool refused;                /* it failed before it ran */
     proa_reply *waiting, **last; /* until all asks before it are retired */
@@ -115,7 +117,7 @@ static void regulate(stream *s)
 {
     bool many = s->count >= (s->paused ? PROA_GRPC_STREAM_REQUESTS_MAX / 2 : PROA_GRPC_STREAM_REQUESTS_MAX);
     size_t queued = proa_grpc_queued(s->call);
-    bool pause = many || queued > (s->paused ? PROA_CONN_LOW_BYTES : PROA_CONN_HIGH_BYTES);
+    bool pause = s->reading || many || queued > (s->paused ? PROA_CONN_LOW_BYTES : PROA_CONN_HIGH_BYTES);
     if (pause != s->paused) proa_grpc_pause(s->call, pause);
     s->paused = pause;
 }
@@ -282,8 +284,55 @@ static void refuse(ask *a, const proa_err *err)
     deliver(a, reply, true);
 }
 
+/* What the message says is known. Its replies, if it was accepted, come after this. */
+static void long_done(proa_rpc_long *l)
+{
+    ask *a = (ask *)l->sink;
+    stream *s = a->s; /* NULL: it has ended meanwhile, and cancelled the request */
+    proa_infer *r = l->r;
+    a->decoupled = l->decoupled;
+    a->version = a->message.version.len ? proa_arena_strdup(&r->arena, a->message.version) : "";
+    if (s) s->reading = false;
+    if (l->status != PROA_OK && s) refuse(a, &l->err);
+    else if (l->status != PROA_OK) retire(a);
+    if (a->s) regulate(a->s); /* the next message may come */
+}
+
+static proa_status start_long(ask *a, proa_str bytes, proa_err *err)
+{
+    proa_rpc_long *l = &a->large;
+    l->api = a->s->api;
+    l->r = a->r;
+    l->m = &a->message;
+    l->sink = &a->sink;
+    l->on_reply = on_reply;
+    l->done = long_done;
+    PROA_TRY(proa_rpc_start_long(l, a->s->call, bytes, err));
+    a->s->reading = true;
+    return PROA_OK;
+}
+
+static void on_long_message(proa_grpc_call *call, proa_str bytes)
+{
+    stream *s = call->user;
+    ask *a = ask_new(s);
+    proa_err err;
+    err.status = PROA_OK;
+    s->inside = true;
+    a->version = "";
+    a->r->times.received = proa_loop_now_ns(proa_conn_loop(call->conn));
+    if (start_long(a, bytes, &err) != PROA_OK) refuse(a, &err);
+    s->inside = false;
+    if (s->ended) proa_grpc_finish(call, s->end_code, proa_str_c(s->end_text), NULL, 0);
+    else settle(s);
+}
+
 static void on_message(proa_grpc_call *call, proa_str bytes)
 {
+    if (PROA_UNLIKELY(proa_rpc_is_long(bytes))) {
+        on_long_message(call, bytes);
+        return;
+    }
     stream *s = call->user;
     ask *a = ask_new(s);
     proa_infer *r = proa_infer_hold(a->r);

@@ -37,4 +37,24 @@ proa_buffer *proa_rpc_take(proa_grpc_call *call, size_t len);
 proa_status proa_rpc_request(proa_api *api, proa_grpc_call *call, proa_str message, proa_infer *r,
                              proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err);
 
+/* A large message on a worker: proa_rpc_request there, and then proa_server_infer with `sink`. Lies in r's arena. */
+typedef struct proa_rpc_long {
+    proa_work work; /* first */
+    proa_api *api;
+    proa_loan *loan;
+    proa_infer *r; /* held */
+    proa_infer_pb *m;
+    proa_sink *sink;
+    void (*on_reply)(proa_sink *sink, proa_reply *reply, bool final);
+    const proa_grpc_header *metadata; /* of the call, copied where it is asked for */
+    int metadata_count;
+    bool unary, decoupled;
+    proa_status status; /* not PROA_OK: it was refused, and the sink is not in use */
+    proa_err err;
+    void (*done)(struct proa_rpc_long *l); /* on the loop; replies come after it. Drops what the caller holds of r */
+} proa_rpc_long;
+bool proa_rpc_is_long(proa_str message);
+/* Takes the message that on_message has now. UNAVAILABLE, and done is not called, when too many wait. */
+proa_status proa_rpc_start_long(proa_rpc_long *l, proa_grpc_call *call, proa_str message, proa_err *err);
+
 #endif

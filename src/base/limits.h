@@ -128,6 +128,7 @@
 #define PROA_WORKER_TREE_BYTES_MIN (16 << 10)      /* the same where JSON becomes a tree: 16 KiB of empty objects take 3 ms */
 #define PROA_WORKER_BLOB_BYTES_MIN (4 << 20)       /* the same of a body of raw tensors, of which only the lengths of texts are read */
 #define PROA_WORKER_PACKED_BYTES_MIN (2 << 10)     /* the same of a compressed one: 2 KiB may hold 2 MiB */
+#define PROA_WORKER_MESSAGE_BYTES_MIN (256 << 10)  /* the same of a gRPC message: 256 KiB of numbers or short texts take 1 ms */
 #define PROA_WORKER_THREADS_MAX   8                /* large requests read at once, at most as many as there are CPUs */
 #define PROA_WORKER_WAITING_MAX   1024             /* large requests that wait for those threads, with their bodies */
 #define PROA_TRIM_MS              300              /* that no large request came, before freed memory goes back to the system */

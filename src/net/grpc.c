@@ -13,6 +13,19 @@
 #define IOV_MAX_PIECES 32                /* of one write */
 #define COUNT_BYTES    ((size_t)1 << 20) /* a message is counted in such steps, as it comes */
 
+/* A compressed message on a worker. */
+struct grpc_unpacking {
+    proa_work work;  /* first */
+    grpc_call *call; /* NULL: it is gone. The loop's */
+    proa_coding coding;
+    grpc_message packed;
+    size_t most;
+    char *bytes; /* a block, if it went well and there was room */
+    size_t len;
+    proa_status status;
+    proa_err err;
+};
+
 /* ---- life ---- */
 
 grpc_call *proa_grpc_call_new(grpc_session *s, int32_t stream)
@@ -61,7 +74,7 @@ static void drop_in(grpc_call *c)
 {
     for (grpc_in *next; c->waiting; c->waiting = next) {
         next = c->waiting->next;
-        proa_block_free(c->waiting->bytes);
+        proa_block_free(c->waiting->message.bytes);
         proa_block_free(c->waiting);
     }
     c->waiting_last = &c->waiting;
@@ -78,6 +91,7 @@ void proa_grpc_call_free(grpc_call *c)
     if (c->next) c->next->prev = c->prev;
     drop_in(c);
     drop_out(c);
+    if (c->unpacking) c->unpacking->call = NULL; /* what it makes is for nobody */
     proa_arena_release(&c->arena);
     proa_block_free(c);
 }
@@ -332,7 +346,7 @@ void proa_grpc_call_start(grpc_call *c)
 static void give(grpc_call *c, char *bytes, size_t len)
 {
     c->current = bytes;
-    if (c->pub.on_message) c->pub.on_message(&c->pub, (proa_str){bytes, len});
+    if (c->owned && c->pub.on_message) c->pub.on_message(&c->pub, (proa_str){bytes, len});
     proa_block_free(c->current);
     c->current = NULL;
 }
@@ -349,43 +363,6 @@ void *proa_grpc_take(proa_grpc_call *call)
 void proa_grpc_free(void *message)
 {
     proa_block_free(message);
-}
-
-static void keep_waiting(grpc_call *c, char *bytes, size_t len)
-{
-    grpc_in *in = proa_block_get(sizeof *in);
-    PROA_ASSERT(in);
-    *in = (grpc_in){.bytes = bytes, .len = len};
-    *c->waiting_last = in;
-    c->waiting_last = &in->next;
-}
-
-/* Gives what waits, until the user pauses or ends the call. */
-static void deliver(grpc_call *c)
-{
-    if (c->delivering) return; /* further down the stack somebody does it */
-    c->delivering = true;
-    while (c->waiting && !c->paused && c->owned) {
-        grpc_in in = *c->waiting;
-        proa_block_free(c->waiting);
-        c->waiting = in.next;
-        if (!in.next) c->waiting_last = &c->waiting;
-        give(c, in.bytes, in.len);
-    }
-    c->delivering = false;
-    if (!c->half_closed || c->told_half || c->waiting || c->paused || !c->owned) return;
-    c->told_half = true;
-    if (c->pub.on_half_close) c->pub.on_half_close(&c->pub);
-}
-
-static void complete(grpc_call *c, char *bytes, size_t len)
-{
-    if (c->paused || c->waiting || c->delivering) keep_waiting(c, bytes, len);
-    else {
-        c->delivering = true;
-        give(c, bytes, len);
-        c->delivering = false;
-    }
 }
 
 static void too_large(grpc_call *c, size_t bytes)
@@ -421,38 +398,136 @@ static char *keep_bytes(const proa_buf *from)
     return bytes;
 }
 
-static void unpack(grpc_call *c)
+static void unpack_bytes(grpc_unpacking *u)
 {
     proa_buf out;
-    proa_err err = {.status = PROA_OK};
-    size_t most = (size_t)c->session->unpacked_max;
-    proa_buf_init(&out, most);
-    proa_status status = proa_decompress(&out, c->coding, c->message, c->message_len, most, &err);
-    char *bytes = status == PROA_OK ? keep_bytes(&out) : NULL;
-    size_t len = out.len;
+    proa_buf_init(&out, u->most);
+    u->status = proa_decompress(&out, u->coding, u->packed.bytes, u->packed.len, u->most, &u->err);
+    u->bytes = u->status == PROA_OK ? keep_bytes(&out) : NULL;
+    u->len = out.len;
     proa_buf_release(&out);
-    if (status == PROA_LIMIT) unpacks_too_large(c);
-    else if (status != PROA_OK) proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, err.text);
-    else if (!bytes) no_room(c);
+    proa_block_free(u->packed.bytes);
+}
+
+static void give_unpacked(grpc_call *c, grpc_unpacking *u)
+{
+    if (u->status == PROA_LIMIT) unpacks_too_large(c);
+    else if (u->status != PROA_OK) proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, u->err.text);
+    else if (!u->bytes) no_room(c);
+    else give(c, u->bytes, u->len);
+}
+
+static void run_unpacking(proa_work *work)
+{
+    unpack_bytes((grpc_unpacking *)work);
+}
+
+/* The call was paused meanwhile: the message is the first of those that wait. */
+static void wait_unpacked(grpc_call *c, const grpc_unpacking *u)
+{
+    grpc_in *in = proa_block_get(sizeof *in);
+    PROA_ASSERT(in);
+    *in = (grpc_in){.next = c->waiting, .message = {.bytes = u->bytes, .len = u->len}};
+    if (!c->waiting) c->waiting_last = &in->next;
+    c->waiting = in;
+}
+
+static void unpacked(proa_work *work)
+{
+    grpc_unpacking *u = (grpc_unpacking *)work;
+    grpc_call *c = u->call;
+    if (c && !c->finished) {
+        c->unpacking = NULL;
+        c->delivering = true;
+        if (c->paused && u->bytes) wait_unpacked(c, u);
+        else give_unpacked(c, u);
+        c->delivering = false;
+        c->resume_due = c->session->due = true; /* what came meanwhile */
+        proa_grpc_session_flush_soon(c->session);
+    } else {
+        if (c) c->unpacking = NULL;
+        proa_block_free(u->bytes);
+    }
+    free(u);
+}
+
+static void unpack_elsewhere(grpc_call *c, const grpc_unpacking *from)
+{
+    grpc_unpacking *u = proa_malloc(sizeof *u);
+    *u = *from;
+    u->call = c;
+    u->work = (proa_work){.loop = c->session->loop, .run = run_unpacking, .done = unpacked};
+    if (proa_workers_start(c->session->server->workers, &u->work)) {
+        c->unpacking = u;
+        return;
+    }
+    proa_block_free(u->packed.bytes);
+    free(u);
+    proa_grpc_call_fail(c, PROA_GRPC_UNAVAILABLE, "too many large messages wait to be unpacked");
+}
+
+static void unpack(grpc_call *c, const grpc_message *message)
+{
+    grpc_unpacking u = {.coding = c->coding, .packed = *message, .most = (size_t)c->session->unpacked_max};
+    u.err.status = PROA_OK;
+    if (message->len >= PROA_WORKER_PACKED_BYTES_MIN && c->session->server->workers) unpack_elsewhere(c, &u);
     else {
-        proa_block_free(c->message);
-        c->message = NULL;
-        complete(c, bytes, len);
+        unpack_bytes(&u);
+        give_unpacked(c, &u);
+    }
+}
+
+static void handle(grpc_call *c, const grpc_message *message)
+{
+    if (message->packed) unpack(c, message);
+    else give(c, message->bytes, message->len);
+}
+
+static void keep_waiting(grpc_call *c, const grpc_message *message)
+{
+    grpc_in *in = proa_block_get(sizeof *in);
+    PROA_ASSERT(in);
+    *in = (grpc_in){.message = *message};
+    *c->waiting_last = in;
+    c->waiting_last = &in->next;
+}
+
+/* Gives what waits, until the user pauses or ends the call. */
+static void deliver(grpc_call *c)
+{
+    if (c->delivering || c->unpacking)
+        return; /* further down the stack, or when a worker is done, somebody does it */
+    c->delivering = true;
+    while (c->waiting && !c->paused && !c->unpacking && c->owned) {
+        grpc_in in = *c->waiting;
+        proa_block_free(c->waiting);
+        c->waiting = in.next;
+        if (!in.next) c->waiting_last = &c->waiting;
+        handle(c, &in.message);
+    }
+    c->delivering = false;
+    if (!c->half_closed || c->told_half || c->waiting || c->paused || c->unpacking || !c->owned) return;
+    c->told_half = true;
+    if (c->pub.on_half_close) c->pub.on_half_close(&c->pub);
+}
+
+static void complete(grpc_call *c, const grpc_message *message)
+{
+    if (c->paused || c->waiting || c->delivering || c->unpacking) keep_waiting(c, message);
+    else {
+        c->delivering = true;
+        handle(c, message);
+        c->delivering = false;
     }
 }
 
 static void end_message(grpc_call *c)
 {
-    bool packed = c->prefix[0];
+    grpc_message message = {.bytes = c->message, .len = c->message_len, .packed = c->prefix[0]};
+    c->message = NULL;
     c->prefix_len = 0;
     count_partial(c, false);
-    if (packed) {
-        unpack(c);
-        return;
-    }
-    char *bytes = c->message;
-    c->message = NULL;
-    complete(c, bytes, c->message_len);
+    complete(c, &message);
 }
 
 /* What has come of a message takes part in the count of all, in steps; small messages do not. */
@@ -516,7 +591,7 @@ void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len)
 {
     grpc_session *s = c->session;
     take_data(c, bytes, len);
-    if (c->paused && !c->finished) c->held += len;
+    if ((c->paused || c->unpacking) && !c->finished) c->held += len;
     else nghttp2_session_consume_stream(s->h2, c->stream, len);
     bool partial = !c->finished && (c->prefix_len > 0 || c->message);
     count_partial(c, partial);
@@ -548,7 +623,7 @@ void proa_grpc_call_resume(grpc_call *c)
 {
     if (c->paused) return;
     deliver(c);
-    if (c->paused || !c->held) return;
+    if (c->paused || c->unpacking || !c->held) return;
     nghttp2_session_consume_stream(c->session->h2, c->stream, c->held);
     c->held = 0;
 }

@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "net/conn.h"
+#include "net/work.h"
 
 /* The codes of gRPC. */
 enum {
@@ -56,6 +57,7 @@ typedef struct proa_grpc_server {
     void (*on_call)(proa_grpc_call *call, void *arg); /* metadata is complete; may finish it at once */
     void *arg;
     int64_t message_max;                            /* bytes of one message in; 0: PROA_GRPC_MESSAGE_MAX */
+    proa_workers *workers;                          /* unpack what is large; NULL: the loop does */
     int64_t unpacked_max;                           /* of a compressed one, unpacked; 0: PROA_UNPACKED_MAX */
     int32_t streams_max;                            /* at once on a connection; 0: PROA_GRPC_STREAMS_MAX */
     int64_t keepalive_ms, keepalive_timeout_ms;     /* pings of ours; 0: none, and 20 s */

@@ -23,12 +23,20 @@ typedef struct grpc_out {
     struct iovec iov[];
 } grpc_out;
 
-/* A message that came while its call was paused. */
+/* A message that has come: as it is, or still compressed. */
+typedef struct grpc_message {
+    char *bytes; /* a block */
+    size_t len;
+    bool packed;
+} grpc_message;
+
+/* One that came while its call was paused, or the one before it was unpacked. */
 typedef struct grpc_in {
     struct grpc_in *next;
-    char *bytes;
-    size_t len;
+    grpc_message message;
 } grpc_in;
+
+typedef struct grpc_unpacking grpc_unpacking; /* a message that a worker unpacks: grpc.c */
 
 typedef struct grpc_call grpc_call;
 typedef struct grpc_session {
@@ -99,7 +107,8 @@ struct grpc_call {
     int64_t moved_ns; /* when a byte of a message came, or of a finished answer left */
     char *current;    /* the message that on_message looks at */
     grpc_in *waiting, **waiting_last;
-    size_t held; /* bytes that came while paused: their window is not opened yet */
+    grpc_unpacking *unpacking; /* its message comes next; NULL: none */
+    size_t held;               /* bytes that came while paused or unpacking: their window is not opened yet */
     /* out */
     grpc_out *out, **out_last;
     size_t out_at; /* bytes of the first message that have left */

@@ -6,7 +6,11 @@ import shutil
 import socket
 import threading
 
+import grpc
+import hpack
 import pytest
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
 from wire import REPOSITORY, ROOT, Server, raw_request, read_answer, wait_until
 
 LIVE = raw_request("/v2/health/live", method="GET")
@@ -169,3 +173,100 @@ def test_end_while_requests_are_read(start):
         assert answer in (b"HTTP/1.1 200", b""), answer
         sock.close()
     assert server.stop() == 0
+
+
+# ---- gRPC ----
+
+
+def typed(count, model="identity_int32", name="1"):
+    """A request whose numbers are varints, read one by one."""
+    asked = pb.ModelInferRequest(model_name=model, id=name)
+    asked.inputs.add(name="INPUT0", datatype="INT32").shape.extend([1, count])
+    asked.inputs[0].contents.int_contents.extend([1] * count)
+    return asked
+
+
+@pytest.fixture
+def stub(one_loop):
+    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(one_loop.grpc, options) as channel:
+        yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+
+def frame(kind, flags, stream, payload=b""):
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def call_at_once(body):
+    """A call whose message is gzip, in so few bytes that no window holds it up: all of it is sent before it is looked at."""
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", "/inference.GRPCInferenceService/ModelInfer"), (":authority", "x"),
+              ("te", "trailers"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip")]
+    packed = gzip.compress(body)
+    data = b"\1" + len(packed).to_bytes(4, "big") + packed
+    pieces = [data[i:i + 16000] for i in range(0, len(data), 16000)]
+    return (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(1, 4, 1, hpack.Encoder().encode(fields)) +
+            b"".join(frame(0, piece is pieces[-1], 1, piece) for piece in pieces))
+
+
+@pytest.mark.parametrize("body, answered", [(typed(20000000).SerializeToString(), True), (bytes(400 << 20), False)], ids=["numbers", "bomb"])
+def test_others_are_answered_beside_grpc(one_loop, body, answered):
+    host, port = one_loop.grpc.split(":")
+    live, came = 0, b""
+    with socket.create_connection((host, int(port)), timeout=120) as sock, one_loop.connect(120) as other:
+        sock.sendall(call_at_once(body))
+        sock.setblocking(False)
+        while not (head := next_head(came)):
+            try:
+                came += sock.recv(65536)
+            except BlockingIOError:
+                other.sendall(LIVE)
+                assert read_answer(other)[0] == 200
+                live += 1
+    assert (("grpc-status", "8") not in head) == answered
+    assert live >= 3
+
+
+def next_head(came):
+    """The fields of the first HEADERS frame, if it is there."""
+    while len(came) >= 9 + (length := int.from_bytes(came[:3], "big")):
+        if came[3] == 1:
+            return hpack.Decoder().decode(came[9:9 + length])
+        came = came[9 + length:]
+    return None
+
+
+@pytest.mark.parametrize("packing", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_large_messages(stub, packing):
+    assert stub.ModelInfer(typed(2000000), compression=packing).outputs[0].shape == [1, 2000000]
+
+
+@pytest.mark.parametrize("packing", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_streams_keep_their_order(stub, packing):
+    """Small and large messages of a stream are answered as they came; one that is refused in its place."""
+    counts = [1, 200000, 2, 300000, 400000, 3]
+    asked = [typed(n, name=str(i)) for i, n in enumerate(counts)]
+    asked.insert(3, typed(250000, model="none", name="bad"))
+    answers = list(stub.ModelStreamInfer(iter(asked), compression=packing))
+    texts = [a.error_message or list(a.infer_response.outputs[0].shape) for a in answers]
+    assert "unknown model" in texts.pop(3)
+    assert texts == [[1, n] for n in counts]
+
+
+@pytest.mark.parametrize("packing", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+@pytest.mark.parametrize("wait", [0, 0.02, 0.2])
+def test_calls_that_are_cancelled(one_loop, stub, wait, packing):
+    """Calls, streams and connections that end while a worker has their message."""
+    body = typed(2000000)
+    for stream in (False, True):
+        call = stub.ModelStreamInfer(iter([body] * 3), compression=packing) if stream else \
+            stub.ModelInfer.future(body, compression=packing)
+        threading.Event().wait(wait)
+        call.cancel()
+    with grpc.insecure_channel(one_loop.grpc) as channel:
+        service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer.future(body, compression=packing)
+        threading.Event().wait(wait)
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.ModelInfer(body, compression=packing, timeout=0.01 + wait)
+        raise grpc.RpcError  # it was answered in time, which is as well
+    assert not isinstance(caught.value, grpc.Call) or caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert stub.ModelInfer(typed(300000)).outputs[0].shape == [1, 300000]

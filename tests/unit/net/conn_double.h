@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "net/conn.h"
+#include "net/work.h"
 #include <string.h>
 
 enum { DOUBLE_RELEASES = 65536, DOUBLE_TIMERS = 16 };
@@ -141,6 +142,13 @@ proa_loop *proa_conn_loop(const proa_conn *conn)
 int64_t proa_loop_now_ns(const proa_loop *loop)
 {
     return loop->now_ns;
+}
+
+bool proa_workers_start(proa_workers *workers, proa_work *work)
+{
+    PROA_UNUSED(workers);
+    PROA_UNUSED(work);
+    return false; /* the server names no workers */
 }
 
 void proa_loop_late(proa_loop *loop, proa_loop_task *task)
