@@ -140,6 +140,7 @@ static void fill_servers(proa_door *door)
 {
     const proa_api_options *o = &door->api->options;
     door->http = (proa_http_server){.on_request = proa_route,
+                                    .may_use_reserve = proa_route_may_use_reserve,
                                     .body_limit = proa_route_body_limit,
                                     .is_long = proa_route_is_long,
                                     .workers = door->api->workers,

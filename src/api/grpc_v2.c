@@ -111,6 +111,11 @@ void proa_grpc_v2(proa_grpc_call *call, void *api)
         proa_grpc_finish(call, PROA_GRPC_UNIMPLEMENTED, proa_str_c(text), NULL, 0);
         return;
     }
+    if (PROA_UNLIKELY(proa_conn_reserved(call->conn)) && rpc->category != PROA_CATEGORY_HEALTH) {
+        proa_grpc_finish(call, PROA_GRPC_UNAVAILABLE,
+                         proa_str_c("too many connections: the server has no more file descriptors"), NULL, 0);
+        return;
+    }
     if (!proa_grpc_allowed(api, call, rpc->category)) return;
     call->on_half_close = no_message;
     if (rpc->start) {

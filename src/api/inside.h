@@ -80,6 +80,7 @@ void proa_forward_free(proa_forward *forward); /* NULL is fine */
 /* router.c: what a door's HTTP server calls; arg is the door. */
 void proa_route(proa_http_exchange *x, void *arg);
 bool proa_route_is_long(const proa_http_exchange *x, void *arg);
+bool proa_route_may_use_reserve(const proa_http_exchange *x, void *arg);
 int64_t proa_route_body_limit(const proa_http_exchange *x, void *arg);
 void proa_route_answer(int status, size_t bytes, void *arg);
 void proa_route_error_body(proa_buf *out, int status, const char *text, void *arg);

@@ -71,6 +71,14 @@ bool proa_route_is_long(const proa_http_exchange *x, void *arg)
     return x->body_len >= PROA_WORKER_BYTES_MIN;
 }
 
+/* Liveness, readiness, and all of the metrics' own port. */
+bool proa_route_may_use_reserve(const proa_http_exchange *x, void *arg)
+{
+    const proa_door *door = arg;
+    if (!door->faces[PROA_FACE_HTTP] || proa_str_starts(x->path, (proa_str){"/v2/health/", 11})) return true;
+    return door->faces[PROA_FACE_METRICS] && proa_str_is(x->path, "/metrics");
+}
+
 int64_t proa_route_body_limit(const proa_http_exchange *x, void *arg)
 {
     const proa_door *door = arg;

@@ -87,6 +87,7 @@
 #define PROA_LOOPS_MAX            64               /* threads with an event loop */
 #define PROA_CONNECTIONS_MAX      20000            /* open at once on one port; 5,000 idle ones cost 20 MB */
 #define PROA_CONNECTIONS_TOLD_MAX 64               /* of one port: beyond its limit, open until they have read that they are */
+#define PROA_SPARE_DESCRIPTORS    4                /* that each loop keeps for each port: for health and metrics when there are no others */
 #define PROA_CONN_HIGH_BYTES      (1 << 20)        /* queued for a slow reader before its sender is asked to wait ... */
 #define PROA_CONN_LOW_BYTES       (256 << 10)      /* ... until so few are left */
 #define PROA_CONN_INPUT_BYTES_MAX (128 << 10)      /* pipelined requests that wait for the one before; above any head */

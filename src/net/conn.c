@@ -351,7 +351,7 @@ static void linger(proa_conn *conn)
 {
     conn->ending = PROA_CONN_LINGERING;
     end_protocol(conn);
-    if (conn->eof || conn->ending == PROA_CONN_DEAD) {
+    if (conn->eof || conn->reserved || conn->ending == PROA_CONN_DEAD) { /* the next one needs the descriptor */
         conn->ending = PROA_CONN_DEAD;
         return;
     }
@@ -458,14 +458,16 @@ static proa_conn *make(proa_listen_part *part, int fd, SSL *ssl)
     link_in(conn);
     const proa_listen_options *options = proa_conn_options(conn);
     conn->write_ns = INT64_MAX;
+    conn->made_ns = proa_loop_now_ns(loop);
     proa_conn_deadline(conn, ssl ? options->head_ms : options->idle_ms);
     event_assign(&conn->event, loop->base, fd, EV_READ | EV_CLOSED | EV_ET | EV_PERSIST, on_event, conn);
     return conn;
 }
 
-void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl)
+void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl, bool reserved)
 {
     proa_conn *conn = make(part, fd, ssl);
+    conn->reserved = reserved;
     const proa_listen_options *options = proa_conn_options(conn);
     if ((ssl && !proa_conn_tls_attach(conn)) || event_add(&conn->event, NULL) != 0) proa_conn_fail(conn);
     else if (!ssl && !(options->http1 && options->http2))
@@ -490,9 +492,8 @@ static void free_conn(proa_conn *conn)
     if (conn->write_event) event_free(conn->write_event);
     proa_deadline_remove(&conn->loop->wheel, &conn->deadline);
     if (conn->ssl) proa_conn_tls_free(conn);
-    close(conn->fd);
     link_out(conn);
-    proa_listen_part_gone(conn->part, conn->turned_away);
+    proa_listen_part_gone(conn->part, conn->fd, conn->turned_away);
     free((char *)conn->peer);
     free((char *)conn->client_name);
     proa_block_free(conn);
@@ -503,6 +504,19 @@ static void free_conn(proa_conn *conn)
 proa_loop *proa_conn_loop(const proa_conn *conn)
 {
     return conn->loop;
+}
+
+bool proa_conn_reserved(proa_conn *conn)
+{
+    if (conn->reserved && proa_listen_part_has_room(conn->part)) conn->reserved = false;
+    return conn->reserved;
+}
+
+bool proa_conn_is_quiet(const proa_conn *conn)
+{
+    const proa_protocol *protocol = conn->protocol;
+    if (conn->ending != PROA_CONN_OPEN || conn->queued > 0) return false;
+    return !protocol || (protocol->quiet && protocol->quiet(conn->state));
 }
 
 bool proa_conn_tls(const proa_conn *conn)

@@ -33,6 +33,8 @@ typedef struct proa_protocol {
     bool (*expired)(void *state);
     /* So many bytes of proa_conn_read_into have come, and more are to come. NULL is fine. */
     void (*progress)(void *state, size_t got);
+    /* Has no exchange begun, so that the connection may end to make room for another? NULL: no. */
+    bool (*quiet)(const void *state);
     /* Instead of open, where the listener has no room: writes why, before the peer has said anything; the connection ends
      * behind that. NULL: there is nothing that a peer would understand. */
     void (*turn_away)(proa_conn *conn, void *server);
@@ -60,6 +62,9 @@ void proa_conn_close(proa_conn *conn, bool at_once);
 void proa_conn_deadline(proa_conn *conn, int64_t ms);
 
 proa_loop *proa_conn_loop(const proa_conn *conn);
+/* It has one of the descriptors that are kept for when there are no others, and there are still none: only health and
+ * metrics should use it. */
+bool proa_conn_reserved(proa_conn *conn);
 const char *proa_conn_peer(const proa_conn *conn); /* "127.0.0.1:50312", "unix" */
 bool proa_conn_tls(const proa_conn *conn);
 const struct proa_listen_options *proa_conn_options(const proa_conn *conn); /* with the defaults filled in */

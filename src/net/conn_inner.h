@@ -5,6 +5,7 @@
 #ifndef PROA_NET_CONN_INNER_H
 #define PROA_NET_CONN_INNER_H
 
+#include "base/limits.h"
 #include "net/conn.h"
 #include "net/loop_inner.h"
 #include <event2/event.h>
@@ -46,12 +47,14 @@ struct proa_conn {
     bool eof;      /* ... which was reached */
     bool blocked;  /* the socket takes no more for now */
     bool paused, again, want_drained;
+    bool reserved;    /* accepted with a spare descriptor of its part */
     bool turned_away; /* one too many, that is told so: not of those that connections_max counts */
     proa_loop_task late;
     struct event event;
     struct event *write_event;     /* made when the socket blocks for the first time */
     proa_deadline deadline;        /* the earlier of the two */
     int64_t protocol_ns, write_ns; /* INT64_MAX: none */
+    int64_t made_ns;               /* when it was accepted */
     int64_t took_ns;               /* when the socket last took bytes of ours; 0: never */
     int64_t protocol_ms;           /* what proa_conn_deadline said; each piece of read_into starts it anew */
     /* What the protocol did not consume: in[in_at, in_at + in_len). */
@@ -79,11 +82,14 @@ struct proa_listen_part {
     proa_timer rest; /* out of descriptors: tries again later */
     proa_loop_task start, drain;
     bool draining;
-    proa_conn *first;
+    proa_conn *first;                  /* the newest */
+    int spare[PROA_SPARE_DESCRIPTORS]; /* open for nothing but to be closed where accept finds no descriptor */
+    int spare_count;
 };
 
 /* conn.c. The connection is linked into part, reads from the next turn on, and frees itself. */
-void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl);
+void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl, bool reserved);
+bool proa_conn_is_quiet(const proa_conn *conn); /* no exchange has begun, and the last answer was taken */
 /* The same of a connection for which there is no room: options->http1->turn_away says so, then it ends. */
 void proa_conn_turn_away(proa_listen_part *part, int fd);
 void proa_conn_shutdown(proa_conn *conn); /* the listener drains; may free it */
@@ -111,6 +117,8 @@ const struct bio_method_st *proa_tls_bio(const proa_tls *tls);
 
 /* listen.c */
 const proa_listen_options *proa_listen_part_options(const proa_listen_part *part);
-void proa_listen_part_gone(proa_listen_part *part, bool turned_away); /* one connection less */
+bool proa_listen_part_has_room(proa_listen_part *part); /* its spare descriptors are there, or could be opened again */
+void proa_listen_part_gone(proa_listen_part *part, int fd,
+                           bool turned_away); /* one connection less: closes its socket */
 
 #endif

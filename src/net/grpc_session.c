@@ -564,6 +564,12 @@ static void session_close(void *state)
     if (!s->posted) free(s);
 }
 
+static bool session_quiet(const void *state)
+{
+    const grpc_session *s = state;
+    return !s->calls;
+}
+
 const proa_protocol proa_grpc_protocol = {
     .alpn = "h2",
     .open = session_open,
@@ -572,4 +578,5 @@ const proa_protocol proa_grpc_protocol = {
     .eof = session_eof,
     .shutdown = session_shutdown,
     .close = session_close,
+    .quiet = session_quiet,
 };

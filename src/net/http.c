@@ -192,6 +192,13 @@ static int64_t body_limit(const proa_http_conn *h)
     return server->body_max > 0 ? server->body_max : PROA_HTTP_BODY_MAX;
 }
 
+static bool is_refused(const proa_http_conn *h)
+{
+    const proa_http_server *server = h->server;
+    if (PROA_LIKELY(!proa_conn_reserved(h->conn))) return false;
+    return server->may_use_reserve && !server->may_use_reserve(&h->work->x, server->arg);
+}
+
 static void on_head(proa_http_conn *h, const char *bytes, size_t head_len, size_t len)
 {
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -201,6 +208,10 @@ static void on_head(proa_http_conn *h, const char *bytes, size_t head_len, size_
     if (!proa_http1_split((proa_str){w->x.method.ptr + (c->target.at - c->method.at), c->target.len},
                           &w->x.path, &w->x.query)) {
         proa_http_refuse(h, 400, "the request target is malformed");
+        return;
+    }
+    if (is_refused(h)) {
+        proa_http_refuse(h, 503, "too many connections: the server has no more file descriptors");
         return;
     }
     if (!c->chunked && c->content_length <= 0) return;
@@ -383,6 +394,12 @@ static void http_close(void *state)
     free(h);
 }
 
+static bool http_quiet(const void *state)
+{
+    const proa_http_conn *h = state;
+    return !h->work || (!h->handed && h->work->x.method.len == 0);
+}
+
 const proa_protocol proa_http_protocol = {
     .alpn = "http/1.1",
     .open = http_open,
@@ -393,6 +410,7 @@ const proa_protocol proa_http_protocol = {
     .close = http_close,
     .expired = http_expired,
     .progress = http_progress,
+    .quiet = http_quiet,
     .turn_away = proa_http_turn_away,
 };
 

@@ -36,6 +36,9 @@ typedef struct proa_http_server {
      * answer is done when it has returned, and on_gone is called after that. workers NULL: all run on the loop. */
     bool (*is_long)(const proa_http_exchange *x, void *arg);
     proa_workers *workers;
+    /* The head is complete: is it a request for which the reserve of descriptors is kept (proa_conn_reserved)? Else it is
+     * answered with 503 on such a connection. NULL: each is. */
+    bool (*may_use_reserve)(const proa_http_exchange *x, void *arg);
     /* The head is complete, the body not yet read: the most bytes that the body may have. NULL: body_max. */
     int64_t (*body_limit)(const proa_http_exchange *x, void *arg);
     void *arg;

@@ -8,18 +8,21 @@
 #include "net/conn_inner.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define ACCEPTS_MAX 64  /* in a row, before the connections have their turn */
-#define REST_MS     100 /* when the process is out of descriptors */
+#define ACCEPTS_MAX 64       /* in a row, before the connections have their turn */
+#define REST_MS     100      /* when the process is out of descriptors */
+#define FRESH_NS    20000000 /* a connection that has come so lately does not have to make room for the next */
 #define TOLD_NS                                                                                              \
     INT64_C(10000000000) /* between two lines of the log on refused connections: who floods us writes no log */
 
@@ -233,7 +236,7 @@ static void refuse(proa_listen_part *part, int fd)
     proa_conn_turn_away(part, fd);
 }
 
-static void take(proa_listen_part *part, int fd)
+static void take(proa_listen_part *part, int fd, bool reserved)
 {
     proa_listener *listener = part->listener;
     SSL *ssl = NULL;
@@ -247,15 +250,100 @@ static void take(proa_listen_part *part, int fd)
         return;
     }
     atomic_fetch_add(&listener->connections, 1);
-    proa_conn_new(part, fd, ssl);
+    proa_conn_new(part, fd, ssl, reserved);
+}
+
+/* ---- when there are no more descriptors ---- */
+
+/* A descriptor that is closed for a purpose must not go to the accept of another loop. */
+static pthread_mutex_t descriptors = PTHREAD_MUTEX_INITIALIZER;
+
+static int accept_one(const proa_listen_part *part)
+{
+    pthread_mutex_lock(&descriptors);
+    int client = accept4(part->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), error = errno;
+    pthread_mutex_unlock(&descriptors);
+    errno = error;
+    return client;
+}
+
+/* True if the part has all its spare descriptors again. Lock held, or nobody accepts yet. */
+static bool fill_spare(proa_listen_part *part)
+{
+    while (part->fd >= 0 && part->spare_count < PROA_SPARE_DESCRIPTORS) {
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return false;
+        part->spare[part->spare_count++] = fd;
+    }
+    return true;
+}
+
+bool proa_listen_part_has_room(proa_listen_part *part)
+{
+    pthread_mutex_lock(&descriptors);
+    bool full = fill_spare(part);
+    pthread_mutex_unlock(&descriptors);
+    return full;
+}
+
+/* Returns -1 with errno: EAGAIN if nobody waits. */
+static int accept_with_spare(proa_listen_part *part)
+{
+    pthread_mutex_lock(&descriptors);
+    close(part->spare[--part->spare_count]);
+    int client = accept4(part->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), error = errno;
+    if (client < 0) fill_spare(part);
+    pthread_mutex_unlock(&descriptors);
+    errno = error;
+    return client;
+}
+
+/* The connection without an exchange whose time is over first: it has waited longest. NULL: all are busy, or so new that their
+ * requests may not have been read yet. */
+static proa_conn *quietest(const proa_listen_part *part)
+{
+    proa_conn *found = NULL;
+    int64_t before_ns = proa_loop_now_ns(part->loop) - FRESH_NS;
+    for (proa_conn *conn = part->first; conn; conn = conn->next)
+        if (proa_conn_is_quiet(conn) && conn->made_ns < before_ns &&
+            (!found || conn->protocol_ns <= found->protocol_ns))
+            found = conn;
+    return found;
+}
+
+static void log_starved(proa_listener *listener, int64_t now_ns)
+{
+    long long told = atomic_load(&listener->told_ns);
+    if (told && now_ns - told < TOLD_NS) return;
+    if (!atomic_compare_exchange_strong(&listener->told_ns, &told, now_ns)) return;
+    PROA_LOG(WARNING,
+             "port %d: no more file descriptors for connections: idle ones are closed, and only health and "
+             "metrics use the reserve",
+             listener->port);
+}
+
+/* Ends one quiet connection, so that the next turn can accept another, or else accepts one with a spare descriptor. False:
+ * neither can be done. */
+static bool make_room(proa_listen_part *part)
+{
+    proa_conn *quiet = quietest(part);
+    log_starved(part->listener, proa_loop_now_ns(part->loop));
+    if (quiet) {
+        proa_conn_close(quiet, true);
+        return true;
+    }
+    if (part->spare_count == 0) return false;
+    int client = accept_with_spare(part);
+    if (client >= 0) take(part, client, true);
+    return client >= 0 || errno == EAGAIN; /* without descriptors accept does not look whether somebody waits */
 }
 
 /* Returns 0, or errno if there is nothing more to accept, or no room for it. */
 static int accept_some(proa_listen_part *part, int count)
 {
     for (int i = 0; i < count; i++) {
-        int client = accept4(part->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (client >= 0) take(part, client);
+        int client = accept_one(part);
+        if (client >= 0) take(part, client, false);
         else if (errno != ECONNABORTED && errno != EINTR) return errno;
     }
     return 0;
@@ -268,6 +356,7 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
     proa_listen_part *part = arg;
     proa_loop_awake(part->loop);
     int error = accept_some(part, ACCEPTS_MAX);
+    if ((error == EMFILE || error == ENFILE) && make_room(part)) return;
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) rest(part, error);
 }
 
@@ -277,6 +366,7 @@ static void on_start(proa_loop_task *task)
     if (part->draining) return;
     part->event = event_new(part->loop->base, part->fd, EV_READ | EV_PERSIST, on_accept, part);
     PROA_ASSERT(part->event);
+    fill_spare(part);
     on_rested(part);
 }
 
@@ -289,6 +379,7 @@ static void stop_accepting(proa_listen_part *part)
     part->event = NULL;
     if (part->fd >= 0) close(part->fd);
     part->fd = -1;
+    while (part->spare_count > 0) close(part->spare[--part->spare_count]);
 }
 
 static void on_drain(proa_loop_task *task)
@@ -406,7 +497,11 @@ const proa_listen_options *proa_listen_part_options(const proa_listen_part *part
     return &part->listener->options;
 }
 
-void proa_listen_part_gone(proa_listen_part *part, bool turned_away)
+void proa_listen_part_gone(proa_listen_part *part, int fd, bool turned_away)
 {
+    pthread_mutex_lock(&descriptors);
+    close(fd);
+    fill_spare(part);
+    pthread_mutex_unlock(&descriptors);
     atomic_fetch_sub(turned_away ? &part->listener->leaving : &part->listener->connections, 1);
 }

@@ -2,6 +2,7 @@
 """Limits and faults over HTTP: too large, too deep, too slow, half closed, reset, too many; the server goes on."""
 import concurrent.futures
 import json
+import pathlib
 import random
 import resource
 import shutil
@@ -12,6 +13,7 @@ import time
 import numpy as np
 import pytest
 import requests
+import tritonclient.grpc as triton_grpc
 from wire import REPOSITORY, raw_request, read_answer, wait_until
 
 INFER = "/v2/models/identity_fp32/infer"
@@ -292,6 +294,39 @@ def test_many_idle_connections(server):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
     wait_until(lambda: open_connections(server) < 100)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_health_and_metrics_without_descriptors(start, busy):
+    """Connections use up all descriptors: idle ones make room; beside busy ones health and metrics use a reserve."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (150, before[1]))
+    try:
+        running = start("--http-thread-count", "2")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    line = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{" if busy else b""
+    socks = []
+    for _ in range(160):
+        socks.append(running.connect())
+        socks[-1].sendall(line)
+    descriptors = pathlib.Path(f"/proc/{running.process.pid}/fd")
+    wait_until(lambda: len(list(descriptors.iterdir())) >= 140)
+    for _ in range(10):
+        with running.connect(5) as sock:
+            sock.sendall(raw_request("/v2/health/live", method="GET"))
+            assert read_answer(sock)[0] == 200
+        answer = requests.get(f"http://{running.metrics}/metrics", timeout=5)
+        assert answer.status_code == 200 and "proa_connections" in answer.text
+        if busy:
+            answer = requests.post(running.url("/v2/repository/index"), timeout=5)
+            assert (answer.status_code, answer.json()["error"]) == (503, "too many connections: the server has no more file descriptors")
+    with triton_grpc.InferenceServerClient(running.grpc) as client:
+        assert client.is_server_live(client_timeout=5)
+    for sock in socks:
+        sock.close()
+    wait_until(lambda: len(list(descriptors.iterdir())) < 100)
+    assert requests.post(running.url(INFER), data=BODY, timeout=20).status_code == 200
 
 
 def open_connections(server):
