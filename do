@@ -26,6 +26,7 @@ have() {
     /*) [ -e "$1" ] ;;
     *.pc) pkg-config --exists "${1%.pc}" 2>/dev/null ;;
     fuzzer.a) ls "$(clang -print-runtime-dir 2>/dev/null)"/libclang_rt.fuzzer* >/dev/null 2>&1 ;;
+    libpython.so) python3 -c 'import ctypes, sysconfig; ctypes.CDLL(sysconfig.get_config_var("INSTSONAME"))' 2>/dev/null ;;
     venv.py) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
@@ -93,7 +94,14 @@ cmd_run() {
 cmd_build() { configure_build "${1:-release}"; }
 
 #>   test [CTEST OPTION...]             build, all tests; with options (-R kv, -L golden) those of ctest alone
+#>   test triton [--short] [OPTION...]  the server beside a real tritonserver, from PyPI (tests/triton/README.md)
 cmd_test() {
+    if [ "${1:-}" = triton ]; then
+        # shellcheck disable=SC2086 # a list
+        need $test_needs libpython.so:libpython3-dev
+        configure_build "${PROA_PRESET:-release}" proa
+        exec tools/test "$@"
+    fi
     # shellcheck disable=SC2086 # a list
     if [ $# -eq 0 ]; then need $test_needs; fi
     configure_build "${PROA_PRESET:-release}"
@@ -128,8 +136,8 @@ cmd_fuzz() {
 #>   doctor                             what this machine has, and what each missing thing would give
 cmd_doctor() { tools/doctor; }
 
-#>   clean                              removes build/ and .venv/
-cmd_clean() { rm -rf build .venv compile_commands.json; }
+#>   clean                              removes build/, .venv/ and .venv-triton/
+cmd_clean() { rm -rf build .venv .venv-triton compile_commands.json; }
 
 #>   help                               this
 #>

@@ -409,6 +409,7 @@ REFUSALS = [
      "'parameters'. But set 'data' 'binary_data_size'"),
     ("identity_int32", {"inputs": [{**ONE, "data": [1, 2]}]}, {}, 500,
      "Unable to parse 'data': Shape does not match true shape of 'data' field"),
+    ("identity_nobatch", {"inputs": [{**ONE, "datatype": "FP32", "shape": [], "data": [1]}]}, {}, 400, "Expected [-1,-1], got []."),
     ("identity_int32", {"inputs": [{**ONE, "data": []}]}, {}, 500, "Failed to parse 'data' field: shape does not match true shape"),
     ("identity_int32", {"inputs": [{**ONE, "data": [1.5]}]}, {}, 400,
      "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer"),

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the same requests to a real tritonserver and to ours. Fails on a difference that no rule explains."""
+import argparse
+import json
+import pathlib
+import random
+import sys
+import tempfile
+import time
+
+import models
+import rules
+from clients import ask, differences
+from servers import CannotRun, Pair
+from traffic import Traffic
+
+
+class Report:
+
+    def __init__(self, verbose):
+        self.cases = self.failed = self.equal = self.died = 0
+        self.verbose = verbose
+
+    def judge(self, case, triton, proa):
+        """Counts one case; prints it if something in it is not explained."""
+        self.cases += 1
+        found = differences(triton, proa)
+        self.equal += not found
+        leaves = [rules.Leaf(case, path, a, b, (triton, proa)) for path, a, b in found]
+        bad = [leaf for leaf in leaves if not rules.explain(leaf)]
+        if not bad:
+            return True
+        self.failed += 1
+        print(f"DIFFERENT: {case.name}\n  {case}")
+        for leaf in bad:
+            print(f"  {leaf.path}\n    Triton {str(leaf.triton)[:600]!r}\n    Proa   {str(leaf.proa)[:600]!r}")
+        return False
+
+
+def masked(answer):
+    """Without what no two runs have in common: times and counts."""
+    if isinstance(answer, dict):
+        return {key: 0 if key in ("ns", "last_inference") or key.endswith("_time_ns") else masked(value) for key, value in answer.items()}
+    return [masked(one) for one in answer] if isinstance(answer, list) else answer
+
+
+def compare_traffic(options, report):
+    with tempfile.TemporaryDirectory(prefix="proa-triton-") as folder:
+        repository = pathlib.Path(folder) / "repository"
+        models.write_all(repository)
+        with Pair(folder, [repository], ["--cache-config=local,size=16777216"]) as pair:
+            traffic = Traffic(random.Random(options.seed))
+            end = time.monotonic() + options.seconds
+            for _ in range(options.cases):
+                if time.monotonic() > end:
+                    break
+                case = traffic.next()
+                triton, proa = (masked(ask(server, case)) for server in pair.both())
+                if not pair.proa.alive():
+                    print(f"Proa ended at {case}")
+                    report.failed += 1
+                    return
+                if not pair.triton.alive():
+                    print(f"Triton ended at {case}")
+                    report.died += 1
+                    pair.triton.start()
+                    continue
+                report.judge(case, triton, proa)
+
+
+PARTS = {"traffic": compare_traffic}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="of the requests (default 1)")
+    parser.add_argument("--cases", type=int, default=4000, help="requests at most (default 4000)")
+    parser.add_argument("--seconds", type=float, default=600, help="for them at most (default 600)")
+    parser.add_argument("--short", action="store_true", help="400 requests with the seed of the day, in 60 seconds at most")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--verbose", action="store_true", help="how often each rule explained something")
+    options = parser.parse_args()
+    if options.short:
+        options.cases, options.seconds = 400, 60
+    if lost := rules.unknown_lines():
+        print(f"rules whose line is not (once) in {rules.DOCUMENT}:", *lost, sep="\n  ")
+        return 1
+    report = Report(options.verbose)
+    for name in options.parts.split(","):
+        try:
+            PARTS[name](options, report)
+        except CannotRun as error:
+            print(f"skipped: {error}")
+            return 77
+    for one in rules.RULES if options.verbose else []:
+        print(f"{one.used:6} {one.line}")
+    print(f"{report.cases} cases, {report.equal} equal, Triton ended {report.died} times")
+    print(f"{report.cases - report.failed} passed, {report.failed} failed")
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real tritonserver (of the wheel nvidia-pytriton) and ours, as processes with the same options."""
+import glob
+import http.client
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROA = os.environ.get("PROA", str(ROOT / "build/release/proa"))
+START_SECONDS = 90
+
+
+class CannotRun(Exception):
+    """This machine has no Triton that could be compared with."""
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Process:
+    """What both have: ports, a log, a start that waits until the server answers, an end."""
+
+    name = ""
+
+    def __init__(self, options, folder):
+        self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+        self.options = [f"--http-port={self.http_port}", f"--grpc-port={self.grpc_port}", f"--metrics-port={self.metrics_port}", *options]
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=folder))
+        self.log = self.folder / "log"
+        self.process = None
+
+    def command(self):
+        raise NotImplementedError
+
+    def start(self, wait="/v2/health/live"):
+        command, env = self.command()
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+        end = time.monotonic() + START_SECONDS
+        while not self.answers(wait):
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.stop()
+                raise CannotRun(f"{self.name} did not start; the end of its log:\n{self.log.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.05)
+        return self
+
+    def answers(self, path):
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
+            connection.request("GET", path)
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self):
+        """Its exit status; None if it had to be killed. What it started goes with it."""
+        if self.process is None:
+            return None
+        status = None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            pass
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        return status
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+class Proa(Process):
+    name = "proa"
+
+    def command(self):
+        return [PROA, "serve", *self.options], {**os.environ, "PROA_PYTHON": sys.executable, "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Triton(Process):
+    name = "triton"
+
+    def __init__(self, options, folder):
+        super().__init__(options, folder)
+        self.prefix = f"triton-compare-{os.getpid()}-{self.http_port}"
+
+    def command(self):
+        site = pathlib.Path(sysconfig.get_paths()["purelib"])
+        home = site / "pytriton" / "tritonserver"
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        stub = home / "python_backend_stubs" / version / "triton_python_backend_stub"
+        if not stub.exists():
+            raise CannotRun(f"the wheel nvidia-pytriton is not installed, or has no stub for Python {version}")
+        backends = self.folder / "backends" / "python"
+        if not backends.exists():
+            backends.mkdir(parents=True)
+            for file in [*(home / "backends" / "python").iterdir(), stub]:
+                (backends / file.name).symlink_to(file)
+        libraries = [str(site / "nvidia_pytriton.libs"), sysconfig.get_config_var("LIBDIR") or "/usr/lib"]
+        env = {**os.environ, "LD_LIBRARY_PATH": ":".join(libraries), "OPENBLAS_NUM_THREADS": "1",
+               "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}  # yapf: disable
+        missing = [line.strip() for line in subprocess.run(["ldd", str(stub)], env=env, capture_output=True, text=True).stdout.splitlines()
+                   if "not found" in line]
+        if missing:
+            raise CannotRun(f"the stub of Triton's Python backend misses libraries: {', '.join(missing)}")
+        return [str(home / "bin" / "tritonserver"), f"--backend-directory={backends.parent}", f"--cache-directory={home / 'caches'}",
+                f"--backend-config=python,shm-region-prefix-name={self.prefix}", "--exit-timeout-secs=2", *self.options], env
+
+    def stop(self):
+        status = super().stop()
+        for left in glob.glob(f"/dev/shm/{self.prefix}*"):  # it leaves regions behind when it has to be killed
+            os.unlink(left)
+        return status
+
+
+class Pair:
+    """Both, over the same repositories."""
+
+    def __init__(self, folder, repositories, options=(), triton_options=(), proa_options=()):
+        common = [f"--model-repository={path}" for path in repositories] + list(options)
+        self.triton = Triton([*common, *triton_options], folder)
+        self.proa = Proa([*common, *proa_options], folder)
+
+    def __enter__(self):
+        try:
+            self.triton.start()
+            self.proa.start()
+        except CannotRun:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.triton.stop()
+        self.proa.stop()
+
+    def both(self):
+        return self.triton, self.proa
