@@ -76,7 +76,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="of the requests (default 1)")
     parser.add_argument("--cases", type=int, default=4000, help="requests at most (default 4000)")
     parser.add_argument("--seconds", type=float, default=600, help="for them at most (default 600)")
-    parser.add_argument("--short", action="store_true", help="400 requests with the seed of the day, in 60 seconds at most")
+    parser.add_argument("--short", action="store_true", help="400 requests, in 60 seconds at most")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--verbose", action="store_true", help="how often each rule explained something")
     options = parser.parse_args()
