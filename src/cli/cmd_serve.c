@@ -142,11 +142,45 @@ static void log_port(const char *what, const proa_port *port, int number)
     else PROA_LOG(INFO, "Started %s at %s:%d", what, port->address, number);
 }
 
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "unix:", 5) == 0 || strncmp(address, "127.", 4) == 0 ||
+           strcmp(address, "::1") == 0 || strcmp(address, "localhost") == 0;
+}
+
+/* May anybody who reaches this port load models, and so run code? */
+static bool is_open(const proa_port *port, const proa_api_options *a)
+{
+    bool restricted = false;
+    for (int i = 0; i < port->restrictions_count; i++)
+        restricted |= port->restrictions[i].category == PROA_CATEGORY_MODEL_REPOSITORY;
+    return port->allow && !a->api_keys_count && !restricted && !port->client_ca && !is_loopback(port->address);
+}
+
+static void warn_open(const proa_serve_plan *plan)
+{
+    const proa_api_options *a = &plan->api;
+    const struct {
+        const char *name;
+        const proa_port *port;
+    } faces[] = {{"HTTP", &a->http}, {"gRPC", &a->grpc}};
+    if (plan->server.control != PROA_CONTROL_EXPLICIT) return;
+    for (size_t i = 0; i < PROA_COUNT(faces); i++)
+        if (is_open(faces[i].port, a))
+            PROA_LOG(WARNING,
+                     "ANYBODY WHO REACHES THE %s PORT AT %s CAN LOAD MODELS AND RUN CODE AS THIS USER: "
+                     "control mode "
+                     "explicit without a key. Give --api-key-file, restrict model-repository, or listen on "
+                     "127.0.0.1 (docs/hardening.md)",
+                     faces[i].name, faces[i].port->address);
+}
+
 static proa_status announce(proa_server *server, proa_api *api, proa_serve_plan *plan, bool json, proa_err *err)
 {
     log_table(server, &plan->arena);
     log_port("GRPCInferenceService", &plan->api.grpc, proa_api_grpc_port(api));
     log_port("HTTPService", &plan->api.http, proa_api_http_port(api));
+    warn_open(plan);
     log_port("Metrics Service", &plan->api.metrics, proa_api_metrics_port(api));
     return json ? print_json(server, api, plan, err) : PROA_OK;
 }

@@ -125,6 +125,21 @@ def test_origin_of_grpc_calls(explicit):
         assert client.is_server_live(headers={"origin": EVIL})
 
 
+# ---- what is said at the start ----
+
+
+@pytest.mark.parametrize("options, open_ports", [
+    ([], ["HTTP", "gRPC"]), (["--api-key", "k"], []), (["--http-address", "127.0.0.1"], ["gRPC"]),
+    (["--http-address", "localhost", "--grpc-address", "127.0.0.1"], []), (["--allow-http=false"], ["gRPC"]),
+    (["--http-restricted-api", "model-repository:admin=x", "--grpc-restricted-protocol", "model-repository:admin=x"], []),
+    (["--http-restricted-api", "inference:admin=x"], ["HTTP", "gRPC"]), (["--model-control-mode", "none"], [])])
+def test_open_control_is_said_loudly(start, tmp_path, options, open_ports):
+    running = start("--model-control-mode", "explicit", *options, repositories=[tmp_path])
+    for face in ("HTTP", "gRPC"):
+        said = f"ANYBODY WHO REACHES THE {face} PORT AT" in running.log_text()
+        assert said == (face in open_ports)
+
+
 # ---- names with a NUL ----
 
 
