@@ -199,7 +199,8 @@ class Table:
     def markdown(self):
         lines = []
         for title, changed, rows_of in self.sections:
-            lines += [f"## {title}", "", f"Changed: {changed}.", "", "| script | arguments | result |", "|---|---|---|"]
+            lines += [f"## {title}", ""] + ([f"Changed: {changed}.", ""] if changed else [])
+            lines += ["| script | arguments | result |", "|---|---|---|"]
             for row in rows_of:
                 cells = [one.replace("\n", " ").replace("|", "\\|") for one in (row.script, row.arguments, row.result)]
                 lines.append("| " + " | ".join(cells) + " |")

@@ -16,9 +16,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("fastertransformer", type=pathlib.Path, metavar="FT_CHECKOUT", help="fastertransformer_backend, branch dev/t5_gptj_blog; - for none")
-    parser.add_argument("tensorrtllm", type=pathlib.Path, nargs="*", metavar="TRTLLM_CHECKOUT", help="tensorrtllm_backend, release 0.5.0 or a later one with all_models")
-    parser.add_argument("--models", type=pathlib.Path, default=ROOT / "models", help="a folder with classics-10m and m30k-t5 (default: the shipped ones)")
+    parser.add_argument("fastertransformer", type=pathlib.Path, metavar="FT_CHECKOUT",
+                        help="fastertransformer_backend, branch dev/t5_gptj_blog; - for none")
+    parser.add_argument("tensorrtllm", type=pathlib.Path, nargs="*", metavar="TRTLLM_CHECKOUT",
+                        help="tensorrtllm_backend, release 0.5.0 or a later one with all_models")
+    parser.add_argument("--models", type=pathlib.Path, default=ROOT / "models",
+                        help="a folder with classics-10m and m30k-t5 (default: the shipped ones)")
     parser.add_argument("--gptj", type=pathlib.Path, help="Hugging Face folder of a GPT-J (default: a small random one is made)")
     parser.add_argument("--t5", type=pathlib.Path, help="of a T5 (default: m30k-t5)")
     parser.add_argument("--llama", type=pathlib.Path, help="of a Llama (default: classics-10m)")

@@ -2,11 +2,14 @@
 """The guides of tensorrtllm_backend: release 0.5.0, and later ones that still have all_models (the last is 0.19.0)."""
 import ast
 import json
+import re
 
 from guide import Oracle, Repository, byte_texts, expect, post, rows, run_client, serving
 
 PROMPT = "It was a dark and stormy night"
 QUESTION = "What is machine learning?"
+# What scripts/launch_triton_server.py gives tritonserver, but for the ports, which are the usual ones.
+LAUNCHED = ("--disable-auto-complete-config", "--backend-config=python,shm-region-prefix-name=prefix0_")
 FILLED = "by its own fill_template.py: "
 FRENCH = "How do I count to nine in French?"
 
@@ -76,9 +79,11 @@ def first_release(table, checkout, work, models):
     client = Client(checkout, work / "trtllm-client", models.llama, "_")
     for decoupled in ("true", "false"):
         repository = first_repository(checkout, work / f"trtllm-{decoupled}", models, decoupled)
-        table.section(f"tensorrtllm_backend 0.5.0 in {checkout.name}, all_models/inflight_batcher_llm, decoupled {decoupled}", FILLED + repository.changed())
-        with serving(repository.path):
+        title = f"tensorrtllm_backend 0.5.0 in {checkout.name}, all_models/inflight_batcher_llm, decoupled {decoupled}"
+        table.section(title, FILLED + repository.changed())
+        with serving(repository.path, *LAUNCHED):
             (first_streams if decoupled == "true" else first_tests)(table, client)
+    table.note("scripts/launch_triton_server.py", "not run: it wants mpirun; Proa is started with the options that it gives tritonserver")
     table.note("tools/gpt/*", "not run: all_models/gpt is a Python model that imports TensorRT-LLM itself")
 
 
@@ -157,16 +162,17 @@ def later_release(table, checkout, work, models):
         repository = later_repository(checkout, work / f"trtllm-later-{decoupled}", models, decoupled)
         title = f"tensorrtllm_backend in {checkout.name}, all_models/inflight_batcher_llm, decoupled {decoupled}"
         table.section(title, FILLED + repository.changed())
-        with serving(repository.path):
+        with serving(repository.path, *LAUNCHED):
             (later_streams if decoupled == "True" else later_tests)(table, client)
     later_queue(table, client, checkout, work, models, "False", "http", 8000)
     later_queue(table, client, checkout, work, models, "True", "grpc", 8001)
-    table.section("tensorrtllm_backend, what cannot run here", "nothing")
+    table.section("tensorrtllm_backend, what cannot run here", "")
     table.note("inflight_batcher_llm/client/e2e_grpc_speculative_decoding_client.py, tools/inflight_batcher_llm/speculative_decoding_test.py", 
                "not run: Proa takes no draft tokens (501, UNIMPLEMENTED)")
     table.note("tools/multimodal/client.py, tools/whisper/client.py", "not run: Proa has no models of images or sound")
     table.note("tools/gpt/*, all_models/llmapi", "not run: their Python models import TensorRT-LLM itself")
-    table.note(TOOLS + "end_to_end_test.py --return-context-logits, --return-generation-logits", "not run: it calls CUDA and counts on GPT-2's vocabulary")
+    table.note(TOOLS + "end_to_end_test.py --return-context-logits, --return-generation-logits",
+               "not run: it calls CUDA and counts on GPT-2's vocabulary")
     table.note(TOOLS + "benchmark_core_model.py token-norm-dist, token-histogram", "refused: token ids up to 2^31 are outside of every vocabulary")
 
 
@@ -199,9 +205,11 @@ def later_queue(table, client, checkout, work, models, decoupled, protocol, port
 
 
 def later_ids(client, arguments, tokens, stopped=False):
-    """A request that is to be stopped has an id."""
+    """A request that is to be stopped has an id. Of a sequence above 256 ids the client prints the beginning."""
     ran = client.run(LLM_CLIENT, *client.tokenizer_dir, "--request-output-len", tokens, *arguments.split())
-    return client.check_ids(ran, rows(ran.out.split("Output sequence: ")[1].split("\n")[0])[0], tokens, stopped)
+    printed = re.search(r"Output sequence(?: starts with)?: +(\[.*\])", ran.out)
+    expect(printed, f"no output sequence: {ran.out[-300:]}")
+    return client.check_ids(ran, rows(printed[1])[0], tokens, stopped)
 
 
 def later_texts(client, arguments, prompts=(PROMPT,), **options):

@@ -184,7 +184,8 @@ def gptj(tmp_path_factory):
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory):
     folder = tmp_path_factory.mktemp("t5")
-    inputs = "input_ids UINT32 [-1]\nsequence_length UINT32 [1] scalar\nmax_output_len UINT32 [1] scalar\n" + WORDS + SAMPLING.format("scalar optional")
+    inputs = "input_ids UINT32 [-1]\nsequence_length UINT32 [1] scalar\nmax_output_len UINT32 [1] scalar\n"
+    inputs += WORDS + SAMPLING.format("scalar optional")
     engine = parameters(model_type="T5", model_checkpoint_path=T5, tensor_para_size="2", is_half="1")
     write(folder, "fastertransformer", 'backend: "fastertransformer"\nmax_batch_size: 128\n' + io("input", inputs) + GENERATED + engine)
     with Server(repositories=[folder]) as one:
@@ -383,6 +384,15 @@ def test_t5_batch(t5, protocol, beams):
         assert text.decode(row[0][: length[0]].tolist()) == best["text"]
 
 
+def test_t5_with_the_options_left_out(t5):
+    """What the guide's notebook sends: four tensors, the rest is optional."""
+    text, source = tokenizers.Tokenizer.from_file(str(T5 / "tokenizer.json")), "translate English to German: A dog runs."
+    ids = text.encode(source).ids
+    got = Client(t5)("fastertransformer", input_ids=np.array([ids], np.uint32), sequence_length=column([len(ids)], np.uint32),
+                     max_output_len=column([128], np.uint32), runtime_top_k=column([1], np.uint32))
+    assert text.decode(got["output_ids"][0][0][: got["sequence_length"][0][0]].tolist()) == said(T5, [{"prompt": source}])[0]["text"]
+
+
 # ---- TensorRT-LLM's ensemble ----
 
 
@@ -431,7 +441,10 @@ def test_inflight_options(inflight):
     assert Client(inflight, "grpc")("tensorrt_llm", **request)["output_ids"][0][0].tolist() == TEXT.encode(NIGHT).ids + wanted
 
 
-@pytest.mark.parametrize("body", [{"max_tokens": 20, "bad_words": "", "stop_words": ""}, {"parameters": {"max_tokens": 20, "bad_words": [""], "stop_words": [""]}}])
+@pytest.mark.parametrize("body", [
+    {"max_tokens": 20, "bad_words": "", "stop_words": ""},
+    {"parameters": {"max_tokens": 20, "bad_words": [""], "stop_words": [""]}},
+])
 def test_inflight_generate(inflight, body):
     """Both forms of the guides' curl: tensors as members, and below "parameters"."""
     answer = requests.post(inflight.url("/v2/models/ensemble/generate"), json={"text_input": NIGHT, **body}, timeout=60)
@@ -482,7 +495,8 @@ def test_stop_ends_the_request_of_its_id(stream):
     """The guide's client asks for a stop by the same id; ids and lengths come along and mean nothing. What it gets for the stop has no
     output, and of the request no more than it had."""
     start, take = stream
-    start("tensorrt_llm", ids_request("UINT32", TEXT.encode(NIGHT).ids, 900, streaming=column([True], bool)), request_id="7", enable_empty_final_response=True)
+    long = ids_request("UINT32", TEXT.encode(NIGHT).ids, 900, streaming=column([True], bool))
+    start("tensorrt_llm", long, request_id="7", enable_empty_final_response=True)
     got = take().as_numpy("output_ids").ravel().tolist()
     stop = dict(ids_request("UINT32", [0], 0), input_lengths=column([0], np.int32), stop=column([True], bool))
     start("tensorrt_llm", stop, request_id="7", parameters={"Streaming": True}, enable_empty_final_response=True)
