@@ -194,7 +194,8 @@ proa_status proa_jread_data(proa_jread *j, proa_tensor *t, proa_err *err)
     element_reader *read = reader_of(t->type);
     int64_t elements = proa_shape_elements(t->shape, t->rank), bytes = INT64_MAX;
     sink_array s = {.type = t->type, .left = elements};
-    if (elements == 0 || t->rank == 0) return proa_jread_skip(j, err); /* no dimension: refused for its shape */
+    if (elements == 0 || t->rank == 0)
+        return proa_jread_skip(j, err); /* no dimension: refused for its shape */
     if (!read) return refuse_type(t, err);
     if (read == read_text) return read_strings(j, t, &s, err);
     if (!proa_mul(elements, proa_type_bytes(t->type), &bytes) || (size_t)bytes > j->tensor_bytes_max)

@@ -137,5 +137,5 @@ static const proa_arg other_rows[] = {
 };
 static const proa_arg_table other_args = PROA_ARG_TABLE("metrics, traces, log, end", other_rows);
 
-const proa_arg_table *const proa_serve_tables[] = {&model_args, &engine_args,  &http_args, &grpc_args,
-                                                   &other_args, &proa_serve_ignored_args, NULL};
+const proa_arg_table *const proa_serve_tables[] = {
+    &model_args, &engine_args, &http_args, &grpc_args, &other_args, &proa_serve_ignored_args, NULL};
