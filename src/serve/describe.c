@@ -212,18 +212,18 @@ static void index_all(Inference__RepositoryIndexResponse *m, const proa_server *
     int i = 0, k = 0;
     while (i < f->count || k < s->entries_count) {
         int order = i == f->count ? 1 : k == s->entries_count ? -1 : strcmp(f->names[i], s->entries[k]->name);
-        if (order < 0) {
-            if (!ready_only) add_row(m, arena, f->names[i], "", "", NULL);
-            i++;
-            continue;
-        }
-        const proa_entry *e = s->entries[k++];
+        const proa_entry *e = order < 0 ? NULL : s->entries[k++];
+        const char *name = e ? e->name : f->names[i];
         int first = i;
-        while (i < f->count && strcmp(f->names[i], e->name) == 0) i++;
-        if (i - first > 1)
-            add_row(m, arena, e->name, "", proa_state_name(PROA_STATE_UNAVAILABLE),
+        while (i < f->count && strcmp(f->names[i], name) == 0) i++;
+        if (i - first > 1) { /* Triton lists it among the ready ones too */
+            add_row(m, arena, name, "", proa_state_name(PROA_STATE_UNAVAILABLE),
                     "model appears in two or more repositories");
-        else if (worth_a_row(e, i > first)) index_entry(m, e, ready_only, arena);
+        } else if (!e) {
+            if (!ready_only) add_row(m, arena, name, "", "", NULL);
+        } else if (worth_a_row(e, i > first)) {
+            index_entry(m, e, ready_only, arena);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ from google.protobuf import json_format
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-SECONDS = 15  # no answer until then: it hangs
+SECONDS = 30  # no answer until then: it hangs
 KEPT_HEADERS = ("inference-header-content-length", "content-encoding", "content-type")
 
 

@@ -120,6 +120,8 @@ def _(leaf):
 
 @rule("readiness of a model or version that is not there")
 def _(leaf):
+    if leaf.case.kind == "scene":
+        return leaf.path.startswith("ready.") and leaf.triton == 400 and leaf.proa in (404, 503)
     return "ready" in leaf.case.name.lower() and "not found" in str(leaf.whole[1]) and leaf.path in ("status", "json", "messages", "json.error")
 
 
@@ -216,6 +218,31 @@ def _(leaf):
     return leaf.case.kind == "http" and leaf.case.path.endswith("/infer") and not leaf.case.body and status_of(leaf.whole[1]) == 400
 
 
+@rule("a full queue, HTTP")
+def _(leaf):
+    return (leaf.triton, leaf.proa) == (503, 429) and leaf.case.name in ("priorities: full", )
+
+
+@rule("a model that fails to load, poll mode")
+def _(leaf):
+    return leaf.case.name == "poll: a broken model comes" and leaf.path.startswith("index[0]") and leaf.whole[0]["index"][0][2] == "LOADING" and \
+        leaf.whole[1]["index"][0][2] == "UNAVAILABLE"
+
+
+@rule("`--model-namespacing`")
+def _(leaf):
+    return "--model-namespacing" in leaf.case.name and (leaf.path.startswith("index") or " both " in f"{leaf.path} ")
+
+
+@rule("trace files")
+def _(leaf):
+    """Each request of Triton's file is in ours; steps of ensembles are not."""
+    if leaf.case.name != "trace: the file":
+        return False
+    triton, proa = (sorted(one[:2] for one in answer["entries"] if not one[2]) for answer in leaf.whole)
+    return triton == proa
+
+
 # ---- statistics ----
 
 
@@ -239,7 +266,7 @@ def _(leaf):
     triton, proa = found
     (good, bad), (our_good, our_bad) = [[count_of(one, key) for key in ("success", "fail")] for one in found]
     if triton["name"].startswith("ens_"):
-        return ".fail" in leaf.path and our_bad <= bad <= 2 * our_bad
+        return (".fail" in leaf.path or leaf.path.endswith("last_inference")) and our_bad <= bad <= 2 * our_bad
     if triton["name"] == "sequence":
         return ".fail" in leaf.path and good == our_good and bad <= our_bad
     return triton["name"] in ("odd", "bls", "decoupled") and good >= our_good and bad <= our_bad and good + bad <= our_good + our_bad

@@ -151,6 +151,12 @@ static void test_duplicates_and_single(void **state)
     assert_string_equal(repo_index(s), "only_a:1:READY only_b:1:READY "
                                        "twice:UNAVAILABLE(model appears in two or more repositories)");
     repo_stop(s);
+    o.control = PROA_CONTROL_EXPLICIT; /* nothing was loaded, and nothing tried */
+    assert_int_equal(proa_server_new(&s, &o, &err), PROA_OK);
+    assert_string_equal(repo_index(s),
+                        "only_a only_b twice:UNAVAILABLE(model appears in two or more repositories)");
+    repo_stop(s);
+    o.control = PROA_CONTROL_NONE;
     snprintf(one, sizeof one, "%s/only_b/", b); /* a model's own folder, and a folder of models */
     const char *const mixed[] = {a, one};
     o.repositories = mixed;

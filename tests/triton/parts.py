@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts that need servers of their own: poll mode, TLS, traces, several repositories, priorities, version policies."""
+import dataclasses
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+
+import grpc
+import models
+from clients import Grpc, Http, ask, ask_grpc, infer_request
+from servers import CannotRun, Pair
+from tritonclient.grpc import service_pb2 as pb
+
+WAIT_SECONDS = 25  # for what should come; what has not come until then is compared as it is
+# OUT is IN + 1000 times the version + a number.
+PLUS = """
+def initialize(self, args):
+    self.add = 1000 * int(args["model_version"]) + NUMBER
+
+def execute(self, requests):
+    time.sleep(SECONDS)
+    return [out(value(one) + np.int32(self.add)) for one in requests]
+"""
+# OUT is the number of the execution.
+COUNTER = """
+def initialize(self, args):
+    self.count = 0
+
+def execute(self, requests):
+    answers = []
+    for one in requests:
+        time.sleep(float(value(one).ravel()[0]) / 1000)
+        answers.append(out(np.full_like(value(one), self.count)))
+        self.count += 1
+    return answers
+"""
+BROKEN = """
+def initialize(self, args):
+    raise ValueError("no")
+
+def execute(self, requests):
+    return []
+"""
+
+
+@dataclasses.dataclass
+class Scene:
+    """A step of a part, in the place of a case."""
+    name: str
+    kind = "scene"
+
+    def __str__(self):
+        return ""
+
+
+def write_plus(folder, name, number=0, versions=(1, ), more="", seconds=0.0):
+    code = PLUS.replace("NUMBER", str(number)).replace("SECONDS", str(seconds))
+    models.write_python(folder, name, code, "IN:INT32:-1", "OUT:INT32:-1", 0, more, versions)
+
+
+def infer(server, model, version=None, value=1, **more):
+    path = f"/v2/models/{model}" + (f"/versions/{version}" if version else "") + "/infer"
+    body = {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [value]}], **more}
+    return ask(server, Http("infer", path, body=json.dumps(body).encode()))
+
+
+def answer_of(server, model, version=None):
+    """What comes out, or the status of the refusal."""
+    got = infer(server, model, version)
+    return got["json"]["outputs"][0]["data"][0] if got["status"] == 200 else got["status"]
+
+
+def index_of(server, body=b""):
+    """name, version, state and whether there is a reason. Rows without a version are not compared: Triton has them for a moment."""
+    got = ask(server, Http("index", "/v2/repository/index", body=body))
+    rows = got.get("json") or []
+    return sorted((one["name"], one.get("version", ""), one.get("state", ""), bool(one.get("reason"))) for one in rows)
+
+
+def view(server, wanted):
+    """The state of a server as far as clients see it. wanted: model: versions."""
+    return {"index": [list(row) for row in index_of(server)],
+            "index of ready": [list(row) for row in index_of(server, b'{"ready":true}')],
+            "answers": {f"{model} {version}": answer_of(server, model, version) for model, versions in wanted.items()
+                        for version in (None, *versions)},
+            "ready": {f"{model} {version}": ask(server, Http("ready", f"/v2/models/{model}/versions/{version}/ready", "GET"))["status"]
+                      for model, versions in wanted.items() for version in versions}}  # yapf: disable
+
+
+def wait_for(done):
+    end = time.monotonic() + WAIT_SECONDS
+    while not done() and time.monotonic() < end:
+        time.sleep(0.1)
+
+
+# ---- poll mode ----
+
+
+def compare_poll(_, report):
+    with tempfile.TemporaryDirectory(prefix="proa-poll-") as folder:
+        repository = pathlib.Path(folder) / "repository"
+        write_plus(repository, "one")
+        wanted = {"one": (1, 3), "two": (1, ), "bad": (1, )}
+        with Pair(folder, [repository], ["--model-control-mode=poll", "--repository-poll-secs=1"]) as pair:
+
+            def step(name, change, done):
+                """done(server): has the change arrived?"""
+                change()
+                wait_for(lambda: all(done(server) for server in pair.both()))
+                time.sleep(2.5)  # another round of polling: nothing more happens
+                report.judge(Scene(f"poll: {name}"), *(view(server, wanted) for server in pair.both()))
+
+            def config(name, old, new):
+                path = repository / name / "config.pbtxt"
+                text = path.read_text()
+                path.write_text(text.replace(old, new) if old else text + new)
+
+            step("start", lambda: None, lambda server: answer_of(server, "one") == 1001)
+            step("a model comes", lambda: write_plus(repository, "two", 7), lambda server: answer_of(server, "two") == 1008)
+            step("a version comes", lambda: write_plus(repository, "one", 0, (3, )), lambda server: answer_of(server, "one") == 3001)
+            step("a policy changes", lambda: config("one", "", "version_policy { all {} }\n"), lambda server: answer_of(server, "one", 1) == 1001)
+            step("a configuration breaks", lambda: config("two", "TYPE_INT32", "TYPE_NOTHING"), lambda server: True)
+            step("and is mended", lambda: config("two", "TYPE_NOTHING", "TYPE_INT32"), lambda server: answer_of(server, "two") == 1008)
+            step("a file changes", lambda: write_plus(repository, "two", 8), lambda server: answer_of(server, "two") == 1009)
+            step("a version goes", lambda: shutil.rmtree(repository / "one" / "1"), lambda server: answer_of(server, "one", 1) != 1001)
+            step("a model goes", lambda: shutil.rmtree(repository / "two"), lambda server: answer_of(server, "two") != 1009)
+            step("a broken model comes", lambda: models.write_python(repository, "bad", BROKEN,
+                                                                       "IN:INT32:-1", "OUT:INT32:-1"),
+                 lambda server: any(row[0] == "bad" and row[3] for row in index_of(server)))
+
+
+# ---- TLS ----
+
+
+def run_openssl(*args, folder):
+    subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
+
+
+def make_certificates(folder):
+    """ca and other sign themselves; server and client are signed by ca, foreign by other."""
+    for name in ("ca", "other"):
+        run_openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out",
+                    f"{name}.pem", folder=folder)
+    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    for name, issuer in (("server", "ca"), ("client", "ca"), ("foreign", "other")):
+        run_openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", f"{name}.key", "-out", f"{name}.csr", folder=folder)
+        run_openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{issuer}.pem", "-CAkey", f"{issuer}.key", "-CAcreateserial", "-days", "2",
+                    "-extfile", "names", "-out", f"{name}.pem", folder=folder)
+
+
+def credentials(folder, ca, client=None):
+    def read(name):
+        return (folder / name).read_bytes()
+
+    if client is None:
+        return grpc.ssl_channel_credentials(read(f"{ca}.pem"))
+    return grpc.ssl_channel_credentials(read(f"{ca}.pem"), read(f"{client}.key"), read(f"{client}.pem"))
+
+
+def compare_tls(_, report):
+    if not shutil.which("openssl"):
+        print("tls: skipped, there is no openssl to make certificates with")
+        return
+    with tempfile.TemporaryDirectory(prefix="proa-tls-") as name:
+        folder = pathlib.Path(name)
+        make_certificates(folder)
+        write_plus(folder / "repository", "one")
+        tls = ["--grpc-use-ssl=true", f"--grpc-server-cert={folder}/server.pem", f"--grpc-server-key={folder}/server.key",
+               f"--grpc-root-cert={folder}/ca.pem"]  # yapf: disable
+        clients = {"right": ("ca", ), "wrong authority": ("other", ), "with a certificate": ("ca", "client"),
+                   "with a foreign certificate": ("ca", "foreign")}  # yapf: disable
+        for mutual in (False, True):
+            with Pair(folder, [folder / "repository"], [*tls, f"--grpc-use-ssl-mutual={str(mutual).lower()}"]) as pair:
+                request = infer_request("one", [("IN", "INT32", [1], b"\1\0\0\0")])
+                for label, names in clients.items():
+                    case = Grpc(f"tls: {'mutual, ' if mutual else ''}{label}", "ModelInfer", request)
+                    report.judge(case, *({**ask_grpc(server, case, credentials(folder, *names)), "json": {}} for server in pair.both()))
+                case = Grpc(f"tls: {'mutual, ' if mutual else ''}plain text", "ServerLive", pb.ServerLiveRequest())
+                report.judge(case, *({**ask_grpc(server, case), "json": {}} for server in pair.both()))
+
+
+# ---- traces ----
+
+
+def entries_of(server):
+    """Entries of all trace files: per request its model and the names of its times, and those of its steps; None if nothing was written."""
+    found = []
+    for path in sorted(server.folder.glob("trace*")):
+        text = path.read_text().strip()
+        found += json.loads(text) if text else []
+    if not found:
+        return None
+    heads = {one["id"]: one for one in found if "model_name" in one}
+    for one in found:
+        for stamp in one.get("timestamps", ()):
+            heads[one["id"]].setdefault("names", []).append(stamp["name"])
+    return sorted([one["model_name"], str(one.get("model_version")), "parent_id" in one, sorted(one.get("names", []))] for one in heads.values())
+
+
+def compare_traces(_, report):
+    with tempfile.TemporaryDirectory(prefix="proa-trace-") as folder:
+        repository = pathlib.Path(folder) / "repository"
+        write_plus(repository, "one")
+        models.write_ensemble(repository, "ens", "IN:INT32:-1", "OUT:INT32:-1", [models.step("one", {"IN": "IN"}, {"OUT": "OUT"})])
+        pair = Pair(folder, [repository], ["--trace-config=level=TIMESTAMPS", "--trace-config=rate=1", "--trace-config=count=-1"])
+        for server in pair.both():
+            server.options.append(f"--trace-config=triton,file={server.folder}/trace")
+        changes = [{"trace_rate": "2"}, {"trace_level": ["TIMESTAMPS"]}, {"trace_count": "5"}, {"log_frequency": "1"}, {"trace_rate": None},
+                   {"trace_rate": "x"}, {"trace_count": "-2"}, {"trace_level": ["OFF"]}, {"trace_level": None}]  # yapf: disable
+        with pair:
+            for server in pair.both():
+                for _ in range(3):
+                    infer(server, "one")
+                    infer(server, "ens")
+                ask(server, Grpc("infer", "ModelInfer", infer_request("one", [("IN", "INT32", [1], b"\1\0\0\0")])))
+            for path in ("/v2/trace/setting", "/v2/models/one/trace/setting"):
+                for change in changes:
+                    case = Http(f"trace: {path} {change}", path, body=json.dumps(change).encode())
+                    report.judge(case, *(hide(ask(server, case), server) for server in pair.both()))
+        triton, proa = (entries_of(server) for server in pair.both())
+        if triton is None:
+            print("trace: Triton wrote no file, only the settings are compared")
+            report.check("trace: Proa wrote one", proa is not None)
+            return
+        report.judge(Scene("trace: the file"), {"entries": triton}, {"entries": proa})
+
+
+def hide(answer, server):
+    """An answer without the server's own folder."""
+    return json.loads(json.dumps(answer).replace(str(server.folder), "FOLDER"))
+
+
+# ---- several repositories ----
+
+
+def load(server, model, config=None, unload=False):
+    body = {"parameters": {"config": json.dumps(config)}} if config else {}
+    got = ask(server, Http("load", f"/v2/repository/models/{model}/{'unload' if unload else 'load'}", body=json.dumps(body).encode()))
+    return got["status"]
+
+
+def compare_repositories(_, report):
+    with tempfile.TemporaryDirectory(prefix="proa-repositories-") as folder:
+        first, second = (pathlib.Path(folder) / name for name in ("first", "second"))
+        write_plus(first, "one", 1)
+        write_plus(second, "two", 2)
+        for number, repository in ((3, first), (4, second)):
+            write_plus(repository, "both", number)
+        wanted = {"one": (1, ), "two": (1, ), "both": (1, )}
+        with Pair(folder, [first, second], ["--model-control-mode=explicit"]) as pair:
+            steps = [(model, False) for model in ("one", "two", "both", "nobody")] + [("one", True), ("nobody", True), ("one", False)]
+            for model, unload in steps:
+                statuses = [load(server, model, unload=unload) for server in pair.both()]
+                wait_for(lambda: all(not any(row[2] in ("LOADING", "UNLOADING") for row in index_of(server)) for server in pair.both()))
+                report.judge(Scene(f"repositories: {'unload' if unload else 'load'} {model}"),
+                             *({"status": status, **view(server, wanted)} for status, server in zip(statuses, pair.both())))
+        for more in ([], ["--model-namespacing=true"]):
+            with Pair(folder, [first, second], ["--exit-on-error=false", "--strict-readiness=false", *more]) as pair:
+                report.judge(Scene(f"repositories: at start {more}"), *(view(server, wanted) for server in pair.both()))
+
+
+# ---- priorities and queues under load ----
+
+
+def send_together(server, model, requests, gap=0.06):
+    """One after the other without waiting for answers: [(milliseconds, parameters)]. Statuses or numbers of executions, in that order."""
+    results = [None] * len(requests)
+
+    def send(index, milliseconds, parameters):
+        body = {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]}], "parameters": parameters}
+        got = ask(server, Http("infer", f"/v2/models/{model}/infer", body=json.dumps(body).encode()))
+        results[index] = got["json"]["outputs"][0]["data"][0] if got["status"] == 200 else got["status"]
+
+    threads = [threading.Thread(target=send, args=(i, *one)) for i, one in enumerate(requests)]
+    for thread in threads:
+        thread.start()
+        time.sleep(gap)
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def compare_priorities(_, report):
+    policies = {
+        "levels": "priority_levels: 3 default_priority_level: 2",
+        "full": "default_queue_policy { max_queue_size: 2 }",
+        "late": "default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 300000 allow_timeout_override: true }",
+        "delay": "default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 300000 }",
+    }
+    busy = (1500, {})
+    loads = {
+        "levels": [busy, *((1, {"priority": p} if p else {}) for p in (3, 1, 2, 0, 3, 1, 0, 2))],
+        "full": [busy, *[(1, {})] * 5],
+        "late": [busy, (1, {}), (1, {"timeout": 100000}), (1, {})],
+        "delay": [busy, (1, {}), (1, {})],
+    }
+    with tempfile.TemporaryDirectory(prefix="proa-priorities-") as folder:
+        repository = pathlib.Path(folder) / "repository"
+        for name, policy in policies.items():
+            models.write_python(repository, name, COUNTER, "IN:INT32:1", "OUT:INT32:1", 1, f"dynamic_batching {{ {policy} }}")
+        with Pair(folder, [repository]) as pair:
+            for name, requests in loads.items():
+                answers = [send_together(server, name, requests) for server in pair.both()]
+                report.judge(Scene(f"priorities: {name}"), *({"order": one} for one in answers))
+
+
+# ---- version policies while loading ----
+
+
+class Asking:
+    """A client that asks without a pause; counts what was not answered."""
+
+    def __init__(self, server, model):
+        self.server, self.model, self.ended, self.lost, self.asked = server, model, False, [], 0
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while not self.ended:
+            got = answer_of(self.server, self.model)
+            self.asked += 1
+            if not isinstance(got, int) or got < 1000:
+                self.lost.append(got)
+            time.sleep(0.005)
+
+    def end(self):
+        self.ended = True
+        self.thread.join()
+        return {"lost": self.lost}
+
+
+def compare_versions(_, report):
+    policies = [{"latest": {"num_versions": 1}}, {"latest": {"num_versions": 2}}, {"all": {}}, {"specific": {"versions": [1, 3]}},
+                {"specific": {"versions": [9]}}, {"specific": {"versions": [5, 9]}}, {"latest": {"num_versions": 1}}]  # yapf: disable
+    base = {"backend": "python", "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [-1]}],
+            "output": [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [-1]}], "instance_group": [{"kind": "KIND_CPU"}]}  # yapf: disable
+    with tempfile.TemporaryDirectory(prefix="proa-versions-") as folder:
+        repository = pathlib.Path(folder) / "repository"
+        write_plus(repository, "many", versions=(1, 2, 3, 5))
+        with Pair(folder, [repository], ["--model-control-mode=explicit", "--load-model=many"]) as pair:
+            for policy in policies:
+                found = []
+                for server in pair.both():
+                    client = Asking(server, "many")
+                    status = load(server, "many", {**base, "version_policy": policy})
+                    found.append({"status": status, **client.end()})
+                wait_for(lambda: all(not any(row[2] in ("LOADING", "UNLOADING") for row in index_of(server)) for server in pair.both()))
+                for one, server in zip(found, pair.both()):
+                    one.update(view(server, {"many": (1, 2, 3, 4, 5)}))
+                report.judge(Scene(f"versions: {policy}"), *found)
+
+
+PARTS = {"poll": compare_poll, "tls": compare_tls, "trace": compare_traces, "repositories": compare_repositories,
+         "priorities": compare_priorities, "versions": compare_versions}  # yapf: disable
