@@ -2,8 +2,9 @@
  * thread.h - a pool of workers that split one range at a time.
  * Owner:   proa_pool_new/free. The thread that calls proa_pool_run is worker 0 and works too.
  * Threads: one proa_pool_run at a time on one pool; not from inside a task.
- * The split is static: worker w of n takes the items [i0, i1) that depend on w, n, the item count and the grain alone, and
- * a task must give each item the same result whatever range it is in. So results do not depend on the threads. */
+ * A job is cut into pieces of whole grains, each thread begins with its own and then takes those that others have not begun.
+ * Which thread has which items is left to chance, so a task must give each item the same result whatever range it is in and
+ * whoever works on it: then results do not depend on the threads. */
 #ifndef PROA_BASE_THREAD_H
 #define PROA_BASE_THREAD_H
 
@@ -20,8 +21,9 @@ proa_pool *proa_pool_new(int threads);
 void proa_pool_free(proa_pool *pool); /* NULL is fine */
 int proa_pool_threads(const proa_pool *pool);
 
-/* Returns when all items are done. Fewer than 2 * grain items run on the caller alone; ranges are multiples of
- * grain (but the last), and a job of few of them is the first workers' alone. Workers that wait spin a moment and then sleep. */
+/* Returns when all items are done. Fewer than 2 * grain items run on the caller alone; ranges are multiples of grain (but the
+ * last), and a job of few of them is the first workers' alone. A worker that has not begun, since its CPU does something else, is
+ * not waited for. Threads that wait spin a moment and then sleep. */
 void proa_pool_run(proa_pool *pool, int64_t items, int64_t grain, proa_task_fn *fn, void *arg);
 
 /* A condition whose proa_cond_wait_ms runs on the monotonic clock. */

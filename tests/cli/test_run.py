@@ -136,6 +136,16 @@ def test_threads_do_not_change_the_result():
     assert one["ids"] == two["ids"] and one["logprobs"] == two["logprobs"]
 
 
+def test_threads_do_not_change_translations(tmp_path):
+    lines = "".join(f"translate English to German: A dog number {n} runs on the beach with a man and a ball.\n" for n in range(60))
+    (tmp_path / "in").write_text(lines)
+    said = []
+    for n in (1, 2, 3):
+        ok("run", T5, "--input", tmp_path / "in", "--output", tmp_path / "out", "--json", "--logprobs", "--max-tokens", 12, "--threads", n)
+        said.append([(line["ids"], line["logprobs"]) for line in map(json.loads, (tmp_path / "out").read_text().splitlines())])
+    assert said[0] == said[1] == said[2] and len(said[0]) == 60
+
+
 def test_empty_prompt_and_prompt_of_spaces():
     assert len(ok_json("run", LM, "", "--max-tokens", 4, "--ignore-eos")["ids"]) == 4
     assert len(ok_json("run", LM, "     ", "--max-tokens", 4, "--ignore-eos")["ids"]) == 4

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The pool: each item once, the static split, many small jobs, sleep and wake. Clean under the thread sanitiser. */
+ * The pool: each item once, pieces that others take over, threads that are kept off their CPU, many small jobs, sleep and wake.
+ * Clean under the thread sanitiser. */
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/limits.h"
 #include "base/thread.h"
 
+#include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -14,7 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #define ITEMS 1000
@@ -22,16 +27,15 @@
 typedef struct record {
     int times[ITEMS]; /* plain: each item belongs to one worker */
     int worker[ITEMS];
-    int64_t begin[PROA_THREADS_MAX], end[PROA_THREADS_MAX]; /* of each worker */
-    atomic_int calls;
+    int64_t grain, items;
+    atomic_int calls, odd; /* odd: ranges that are no multiples of grain */
 } record;
 
 static void note(void *arg, int64_t begin, int64_t end, int worker)
 {
     record *r = arg;
     atomic_fetch_add(&r->calls, 1);
-    r->begin[worker] = begin;
-    r->end[worker] = end;
+    if (r->grain && (begin % r->grain || (end % r->grain && end != r->items))) atomic_fetch_add(&r->odd, 1);
     for (int64_t i = begin; i < end; i++) r->times[i]++, r->worker[i] = worker;
 }
 
@@ -52,12 +56,10 @@ static void test_each_item_once(void **state)
             for (size_t g = 0; g < PROA_COUNT(grains); g++) {
                 int64_t grain = grains[g] < 1 ? 1 : grains[g];
                 memset(&r, 0, sizeof r);
+                r.grain = grain, r.items = items;
                 proa_pool_run(pool, items, grains[g], note, &r);
                 check_once(&r, items, 1);
-                for (int w = 0; w < n; w++) {
-                    assert_true(r.begin[w] % grain == 0);
-                    assert_true(r.end[w] % grain == 0 || r.end[w] == items);
-                }
+                assert_int_equal(atomic_load(&r.odd), 0);
                 if (items < 2 * grain) assert_true(atomic_load(&r.calls) == (items > 0));
             }
         proa_pool_free(pool);
@@ -65,20 +67,121 @@ static void test_each_item_once(void **state)
     (void)state;
 }
 
-/* The same worker has the same items each time, in rising order, and none has much more than its share. */
-static void test_static_split(void **state)
+static void sleep_us(int us)
 {
-    static record r, again;
-    proa_pool *pool = proa_pool_new(4);
-    int n = proa_pool_threads(pool);
-    proa_pool_run(pool, ITEMS, 8, note, &r);
-    for (int round = 0; round < 100; round++) {
-        memset(&again, 0, sizeof again);
-        proa_pool_run(pool, ITEMS, 8, note, &again);
-        assert_memory_equal(r.worker, again.worker, sizeof r.worker);
+    nanosleep(&(struct timespec){.tv_nsec = us * 1000L}, NULL);
+}
+
+/* Until the count is there, or five seconds are over. */
+static void wait_for_count(atomic_int *count, int wanted)
+{
+    for (int i = 0; i < 50000 && atomic_load(count) < wanted; i++) sleep_us(100);
+}
+
+typedef struct taking_over {
+    record r;
+    atomic_int done; /* items */
+    atomic_bool held;
+} taking_over;
+
+/* The first piece of worker 1 lasts until all other items are done. */
+static void hold_first(void *arg, int64_t begin, int64_t end, int worker)
+{
+    taking_over *t = arg;
+    if (worker == 1 && !atomic_exchange(&t->held, true)) wait_for_count(&t->done, ITEMS - (int)(end - begin));
+    else if (worker == 0 && begin == 0) sleep_us(2000); /* until worker 1 has begun */
+    note(&t->r, begin, end, worker);
+    atomic_fetch_add(&t->done, (int)(end - begin));
+}
+
+/* A thread that holds a piece keeps nobody from the pieces that it would have had next. */
+static void test_pieces_are_taken_over(void **state)
+{
+    static taking_over t;
+    proa_pool *pool = proa_pool_new(2);
+    if (proa_pool_threads(pool) == 2) {
+        int64_t begin = proa_clock_ns();
+        proa_pool_run(pool, ITEMS, 1, hold_first, &t);
+        check_once(&t.r, ITEMS, 1);
+        assert_true(proa_clock_ns() - begin < 4000000000);
     }
-    for (int i = 1; i < ITEMS; i++) assert_true(r.worker[i - 1] <= r.worker[i]);
-    for (int w = 0; w < n; w++) assert_in_range(r.end[w] - r.begin[w], ITEMS / n - 16, ITEMS / n + 16);
+    proa_pool_free(pool);
+    (void)state;
+}
+
+static int stopped[2]; /* a pipe */
+static atomic_bool is_stopped;
+
+static void stop_here(int signal)
+{
+    char byte;
+    (void)signal;
+    atomic_store(&is_stopped, true);
+    if (read(stopped[0], &byte, 1) != 1) abort();
+}
+
+/* The process's thread that is not this one. */
+static int other_thread(void)
+{
+    struct dirent *entry;
+    DIR *tasks = opendir("/proc/self/task");
+    int found = 0;
+    assert_non_null(tasks);
+    while ((entry = readdir(tasks)))
+        if (*entry->d_name != '.' && strtol(entry->d_name, NULL, 10) != syscall(SYS_gettid))
+            found = (int)strtol(entry->d_name, NULL, 10);
+    closedir(tasks);
+    return found;
+}
+
+/* A worker that has not begun, here since a signal's handler keeps it, is not waited for. */
+static void test_nobody_waits_for_who_has_not_begun(void **state)
+{
+    static record r;
+    struct sigaction action = {.sa_handler = stop_here, .sa_flags = SA_RESTART}, before;
+    assert_int_equal(pipe(stopped), 0);
+    assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+    proa_pool *pool = proa_pool_new(2);
+    if (proa_pool_threads(pool) == 2) {
+        assert_int_equal(syscall(SYS_tgkill, getpid(), other_thread(), SIGUSR1), 0);
+        for (int i = 0; i < 1000 && !atomic_load(&is_stopped); i++) sleep_us(1000);
+        bool in_time = atomic_load(&is_stopped); /* the thread sanitiser holds signals back */
+        for (int i = 0; i < 50; i++) proa_pool_run(pool, ITEMS, 1, note, &r); /* would not return */
+        check_once(&r, ITEMS, 50);
+        for (int i = 0; i < ITEMS && in_time; i++) assert_int_equal(r.worker[i], 0);
+        assert_int_equal(write(stopped[1], "x", 1), 1);
+    }
+    proa_pool_free(pool);
+    sigaction(SIGUSR1, &before, NULL);
+    close(stopped[0]), close(stopped[1]);
+    (void)state;
+}
+
+/* Worker 1 is away from its CPU for 5 ms of each piece. */
+static void away(void *arg, int64_t begin, int64_t end, int worker)
+{
+    if (worker == 1) sleep_us(5000);
+    else sleep_us(100);
+    note(arg, begin, end, worker);
+}
+
+static bool alone(proa_pool *pool, proa_task_fn *fn, record *r)
+{
+    memset(r, 0, sizeof *r);
+    proa_pool_run(pool, ITEMS, 1, fn, r);
+    check_once(r, ITEMS, 1);
+    return atomic_load(&r->calls) == 1;
+}
+
+/* A pool whose caller often sleeps until a worker has its CPU again goes on with fewer, and tries again. */
+static void test_shrinks_for_a_while(void **state)
+{
+    static record r;
+    proa_pool *pool = proa_pool_new(2);
+    bool small = false, whole = false;
+    for (int i = 0; i < 500 && !small; i++) small = alone(pool, away, &r);
+    for (int i = 0; i < 5000 && !whole; i++) sleep_us(1000), whole = !alone(pool, note, &r);
+    if (proa_pool_threads(pool) == 2) assert_true(small && whole);
     proa_pool_free(pool);
     (void)state;
 }
@@ -108,11 +211,6 @@ static void test_many_small_jobs(void **state)
         proa_pool_free(pool);
     }
     (void)state;
-}
-
-static void sleep_us(int us)
-{
-    nanosleep(&(struct timespec){.tv_nsec = us * 1000L}, NULL);
 }
 
 /* Jobs for fewer workers than there are, now and then late: who has no part in one keeps away from it. */
@@ -240,7 +338,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_item_once),
-        cmocka_unit_test(test_static_split),
+        cmocka_unit_test(test_pieces_are_taken_over),
+        cmocka_unit_test(test_nobody_waits_for_who_has_not_begun),
+        cmocka_unit_test(test_shrinks_for_a_while),
         cmocka_unit_test(test_many_small_jobs),
         cmocka_unit_test(test_sleep_and_wake),
         cmocka_unit_test(test_idle_costs_nothing),
