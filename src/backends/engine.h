@@ -81,6 +81,7 @@ struct proa_call {
     bool begun;               /* the engine's thread: it waits no longer */
     atomic_int pending;       /* prompts */
     atomic_bool stop_quietly; /* a cancel ends it with what was said, not with an error */
+    atomic_bool made;         /* prompts and count do not change any more */
     atomic_bool cancel_asked, cancel_done, failed;
     proa_err err;
     proa_call *next, **link; /* in served->calls */

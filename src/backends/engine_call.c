@@ -414,6 +414,8 @@ static void on_event(const proa_event *e)
 static void cancel_prompts(proa_call *call)
 {
     atomic_store(&call->cancel_asked, true);
+    if (!atomic_load(&call->made))
+        return; /* a reader makes the prompts: it looks at cancel_asked afterwards */
     for (int64_t i = 0; i < call->count; i++) {
         uint64_t id = atomic_load(&call->prompts[i].id);
         if (id) proa_engine_cancel(call->served->engine, id);
@@ -482,6 +484,7 @@ static void submit_all(proa_call *call)
     proa_err err = {.status = PROA_OK};
     int64_t count = call->count, sent = 0;
     atomic_store(&call->pending, (int)count);
+    atomic_store(&call->made, true);
     while (sent < count && submit(call, &call->prompts[sent], &err) == PROA_OK) sent++;
     if (sent < count) {
         fail_call(call, &err);
