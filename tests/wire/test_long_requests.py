@@ -11,7 +11,7 @@ import hpack
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
-from wire import REPOSITORY, ROOT, Server, raw_request, read_answer, wait_until
+from wire import PROA, REPOSITORY, ROOT, Server, raw_request, read_answer, wait_until
 
 LIVE = raw_request("/v2/health/live", method="GET")
 INFER = "/v2/models/identity_fp32/infer"
@@ -108,7 +108,8 @@ def test_a_chat_of_many_messages(chats):
     (status, _, body), live = answers_meanwhile(chats, raw_request("/v1/chat/completions", chat("lines", 100000)))
     assert status == 400 and b"tokens" in body
     assert live >= 3
-    wait_until(lambda: chats.resident_bytes() - before < 80 << 20)
+    if "asan" not in str(PROA) and "tsan" not in str(PROA):  # sanitizers keep what is freed
+        wait_until(lambda: chats.resident_bytes() - before < 80 << 20)
     (status, _, body), _ = answers_meanwhile(chats, raw_request("/v1/chat/completions", chat("lines", 300000)))
     assert status == 400 and b"at most 2097152 values are read" in body
 
@@ -172,7 +173,7 @@ def test_end_while_requests_are_read(start):
         answer = sock.recv(12)
         assert answer in (b"HTTP/1.1 200", b""), answer
         sock.close()
-    assert server.stop() == 0
+    assert server.process.wait(60) == 0
 
 
 # ---- gRPC ----
