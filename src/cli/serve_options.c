@@ -82,7 +82,7 @@ static const proa_arg http_rows[] = {
     {"api-key", PROA_ARG_LIST, AT(api_keys), 0, 0, "KEY", NULL, "only with 'Authorization: Bearer KEY'"},
     {"api-key-file", PROA_ARG_TEXT, AT(api_key_file), 0, 0, "FILE", NULL, "such keys, one a line"},
     {"allow-origin", PROA_ARG_LIST, AT(allow_origins), 0, 0, "ORIGIN", NULL,
-     "web pages of https://HOST[:PORT] may control this server too; '*': all"},
+     "requests of pages of https://HOST[:PORT], by a proxy, may control this server; '*': of all"},
     {"allow-host", PROA_ARG_LIST, AT(allow_hosts), 0, 0, "NAME", NULL,
      "a further name under which clients control this server; '*': any"},
     {"allow-client-shm", PROA_ARG_BOOL, AT(allow_shm), 0, 0, "true|false", "false",
