@@ -303,8 +303,8 @@ static void print_cache(proa_buf *out, proa_cache *cache)
     gauge(out, "nv_cache_num_misses", "Lookups that found none", (double)f.misses);
     gauge(out, "nv_cache_num_lookups", "Lookups in the response cache", (double)f.lookups);
     gauge(out, "nv_cache_num_evictions", "Responses that left the cache for newer ones", (double)f.evictions);
-    gauge(out, "nv_cache_lookup_duration", "Time of all lookups, in us", (double)(f.lookup_ns / 1000));
-    gauge(out, "nv_cache_insertion_duration", "Time of all insertions, in us", (double)(f.insertion_ns / 1000));
+    gauge(out, "nv_cache_lookup_duration", "Time of all lookups, in us", (double)f.lookup_ns / 1e3);
+    gauge(out, "nv_cache_insertion_duration", "Time of all insertions, in us", (double)f.insertion_ns / 1e3);
     gauge(out, "proa_response_cache_bytes", "Bytes that the response cache holds",
           (double)proa_cache_bytes(cache));
     gauge(out, "proa_response_cache_entries", "Replies that the response cache holds", (double)f.entries);
