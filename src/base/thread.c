@@ -256,13 +256,14 @@ static void wait_for_pieces(proa_pool *pool)
 /* Runs pieces while there are any: first the worker's own, then those of the others. */
 static void run_pieces(proa_pool *pool, int worker, int workers)
 {
-    uint32_t piece, count = 0;
-    for (int i = 0; i < workers; i++)
-        while (take_piece(&pool->workers[(worker + i) % workers], &piece)) {
+    uint32_t piece;
+    for (int i = 0; i < workers; i++) {
+        unsigned count = 0;
+        for (; take_piece(&pool->workers[(worker + i) % workers], &piece); count++)
             run_piece(pool, piece, worker);
-            count++;
-        }
-    count_done(pool, count);
+        count_done(pool, count); /* before it looks at the others', which takes a while where they are many */
+        if (atomic_load_explicit(&pool->undone, memory_order_relaxed) == 0) return;
+    }
 }
 
 static void *worker_main(void *arg)
