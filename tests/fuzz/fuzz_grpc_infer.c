@@ -240,6 +240,14 @@ static void call(proa_str bytes)
     service_rest();
 }
 
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    PROA_UNUSED(argc);
+    PROA_UNUSED(argv);
+    service_open(models, PROA_COUNT(models));
+    return 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     proa_buf message, frames;

@@ -6,8 +6,7 @@
 #ifndef PROA_TESTS_FUZZ_SERVICE_H
 #define PROA_TESTS_FUZZ_SERVICE_H
 
-#include "api/api.h"
-#include "api/face.h"
+#include "api/inside.h"
 #include "backends/backends.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -118,13 +117,21 @@ static inline bool service_step(int fd, proa_str *out, proa_buf *in, int wait_ms
     return n > 0 && proa_buf_append(in, bytes, (size_t)n);
 }
 
+static inline int64_t service_connections(void)
+{
+    int64_t open = 0;
+    for (int i = 0; i < service.api->doors_count; i++)
+        open += proa_listener_connections(service.api->doors[i].listener);
+    return open;
+}
+
 /* After an input: nothing of it runs any more, and the settings that it may have changed are back. */
 static inline void service_rest(void)
 {
     int64_t end_ns = proa_clock_ns() + SERVICE_END_MS * INT64_C(1000000);
     struct timespec pause = {.tv_nsec = 20000};
-    while (proa_sinks_live() > 0) {
-        PROA_ASSERT(proa_clock_ns() < end_ns); /* a request has no end */
+    while (proa_sinks_live() > 0 || service_connections() > 0) {
+        PROA_ASSERT(proa_clock_ns() < end_ns); /* a request or a connection has no end */
         nanosleep(&pause, NULL);
     }
     service_quiet_log();
