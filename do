@@ -26,7 +26,12 @@ have() {
     /*) [ -e "$1" ] ;;
     *.pc) pkg-config --exists "${1%.pc}" 2>/dev/null ;;
     fuzzer.a) ls "$(clang -print-runtime-dir 2>/dev/null)"/libclang_rt.fuzzer* >/dev/null 2>&1 ;;
-    libpython.so) python3 -c 'import ctypes, sysconfig; ctypes.CDLL(sysconfig.get_config_var("INSTSONAME"))' 2>/dev/null ;;
+    libpython.so)
+        python3 -c 'import ctypes, os, sys, sysconfig
+name = "libpython%d.%d.so.1.0" % sys.version_info[:2]
+own = os.path.join(sysconfig.get_config_var("LIBDIR") or "", name)
+ctypes.CDLL(own if os.path.exists(own) else name)' 2>/dev/null
+        ;;
     venv.py) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac

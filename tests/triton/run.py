@@ -33,6 +33,11 @@ class Report:
         if not good:
             print(f"WRONG: {name}")
 
+    def slow(self, name):
+        """Triton has not done in time what Proa has: nothing to compare."""
+        self.hung += 1
+        print(f"Triton was too slow: {name}")
+
     def judge(self, case, triton, proa):
         """Counts one case; prints it if something in it is not explained."""
         if hangs(triton) and not hangs(proa):
