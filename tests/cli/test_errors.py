@@ -7,6 +7,8 @@ import subprocess
 import pytest
 from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, proa
 
+ANY_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")  # another program may have the usual ones
+
 
 @pytest.mark.parametrize("args, words", [
     (["run", LM, "x", "--max-token", "3"], ["unknown option '--max-token' of 'proa run'", "did you mean '--max-tokens'?"]),
@@ -80,8 +82,8 @@ def test_wrong_usage(args, words):
     (["run", LM, "--ids", "1", "--kv-tokens", "64", "--max-tokens", "500"], ["--kv-tokens"]),
     (["run", T5, "x", "--kv-tokens", "4000000000"], ["needs ", "weights 28.1 MB", "(--step-tokens)", "; --kv-tokens ", " would fit"]),
     (["tune", LM, "--device", "cuda:99"], ["device 'cuda"]),
-    (["serve", LM, "--rate-limit-resource=R1", "--log-info=false"], ["--rate-limit-resource option format is", "Got R1"]),
-    (["serve", LM, "--rate-limit-resource=R1:x", "--log-info=false"], ["Got R1:x"]),
+    (["serve", LM, *ANY_PORTS, "--rate-limit-resource=R1", "--log-info=false"], ["--rate-limit-resource option format is", "Got R1"]),
+    (["serve", LM, *ANY_PORTS, "--rate-limit-resource=R1:x", "--log-info=false"], ["Got R1:x"]),
     (["bench", LM, "--batches", ""], ["--batches is empty"]),
     (["bench", LM, "--batches", "0"], ["--batches: 0 is outside 1..4096"]),
     (["bench", LM, "--prompt", "1024"], ["--prompt 1024", "context"]),
