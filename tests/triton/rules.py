@@ -150,11 +150,6 @@ def _(leaf):
     return ".response_stats" in leaf.path and leaf.triton is None
 
 
-@rule("instances of Python models in texts")
-def _(leaf):
-    return re.sub(r"'(\w+_\d+)_\d+'", r"'\1'", str(leaf.triton)) == str(leaf.proa)
-
-
 @rule("JSON that does not parse, or has wrong types")
 def _(leaf):
     words = re.compile("[Pp]ars(e|ing)|JSON (non-|error)|Invalid value for|attempt to (access|get)|failed to get request params")
@@ -282,12 +277,12 @@ def _(leaf):
 
 @rule("steps of an ensemble beside one that fails")
 def _(leaf):
-    """The other step of ens_two: as many requests, and some of them failures here."""
+    """The other step of ens_two: as many requests, and of some it is chance whether they end before they are cancelled."""
     found = statistics_of(leaf)
     if not found or found[0]["name"] != "id_bytes":
         return False
     (good, bad), (our_good, our_bad) = [[count_of(one, key) for key in ("success", "fail")] for one in found]
-    return good + bad == our_good + our_bad and our_bad >= bad
+    return good + bad == our_good + our_bad
 
 
 @rule("`batch_stats` of sequences (direct strategy)")
