@@ -178,7 +178,7 @@ bool proa_http_v2(proa_api *api, proa_http_exchange *x)
 {
     proa_v2_path none = {.model = "", .region = "", .repository = ""};
     proa_str rest = x->path;
-    if (PROA_UNLIKELY(memmem(rest.ptr, rest.len, "%00", 3) != NULL)) {
+    if (PROA_UNLIKELY(memchr(rest.ptr, '%', rest.len) != NULL) && memmem(rest.ptr, rest.len, "%00", 3)) {
         refuse_nul(x);
         return true;
     }
