@@ -43,7 +43,7 @@ static proa_status check_ids(const proa_engine *e, const char *what, const int32
 static int32_t *copy_ids(const int32_t *ids, int64_t count)
 {
     int32_t *copy = proa_malloc((size_t)count * sizeof *copy);
-    memcpy(copy, ids, (size_t)count * sizeof *copy);
+    if (count) memcpy(copy, ids, (size_t)count * sizeof *copy); /* ids is NULL for a text without tokens */
     return copy;
 }
 
