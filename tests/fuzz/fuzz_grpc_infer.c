@@ -240,13 +240,7 @@ static void call(proa_str bytes)
     service_rest();
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    PROA_UNUSED(argc);
-    PROA_UNUSED(argv);
-    service_open(models, PROA_COUNT(models));
-    return 0;
-}
+SERVICE_AT_START(models)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -44,13 +44,7 @@ static void put_framed(proa_buf *out, proa_str request, unsigned flags)
     else proa_buf_append(out, body.ptr, body.len);
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    PROA_UNUSED(argc);
-    PROA_UNUSED(argv);
-    service_open(models, PROA_COUNT(models));
-    return 0;
-}
+SERVICE_AT_START(models)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -11,13 +11,7 @@ static const char *const models[] = {"tests/fuzz/repository/chat", "models/polar
 static const char *const paths[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings",
                                     "/v1/models/chat"};
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    PROA_UNUSED(argc);
-    PROA_UNUSED(argv);
-    service_open(models, PROA_COUNT(models));
-    return 0;
-}
+SERVICE_AT_START(models)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

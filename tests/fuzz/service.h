@@ -151,4 +151,14 @@ static inline void service_http(proa_str bytes, bool last, proa_buf *answer, int
     service_rest();
 }
 
+/* libFuzzer calls it before the first input: the time that the models take to open counts for none. */
+#define SERVICE_AT_START(models)                                                                             \
+    int LLVMFuzzerInitialize(int *argc, char ***argv)                                                        \
+    {                                                                                                        \
+        PROA_UNUSED(argc);                                                                                   \
+        PROA_UNUSED(argv);                                                                                   \
+        service_open(models, PROA_COUNT(models));                                                            \
+        return 0;                                                                                            \
+    }
+
 #endif
