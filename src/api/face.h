@@ -46,7 +46,7 @@ typedef struct proa_sink {
     proa_infer *infer;
     /* sink.c's own */
     proa_loop_task task;
-    proa_loan *loan; /* of a request on a worker: its replies wait until that is back. NULL: made on the loop */
+    proa_handoff *handoff; /* of a request on a worker: its replies wait until that is back. NULL: made on the loop */
     atomic_uintptr_t arrived; /* a stack of replies, newest first; its two lowest bits say how it ends */
     bool draining;
 } proa_sink;

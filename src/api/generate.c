@@ -299,7 +299,7 @@ static bool end_elsewhere(generate_call *c)
     for (int32_t i = 0; c->reply && i < c->reply->outputs_count; i++) bytes += c->reply->outputs[i].bytes;
     if (!c->x || bytes < PROA_WORKER_BYTES_MIN) return false;
     proa_infer_hold(r);
-    if (proa_http_lend(c->x, end_on_worker, c)) return true;
+    if (proa_http_offload(c->x, end_on_worker, c)) return true;
     proa_infer_drop(r);
     return false;
 }

@@ -84,25 +84,25 @@ static proa_status read_long(proa_rpc_long *l)
 static void run_long(proa_work *work)
 {
     proa_rpc_long *l = (proa_rpc_long *)work;
-    proa_loan_enter(l->loan);
+    proa_handoff_enter(l->handoff);
     l->status = read_long(l);
     if (l->status == PROA_OK) {
         proa_sink_init(l->sink, work->loop, proa_infer_hold(l->r), l->on_reply);
         l->status = proa_server_infer(l->api->server, l->r, &l->err);
         if (l->status != PROA_OK) proa_sink_abandon(l->sink);
     }
-    proa_loan_leave();
+    proa_handoff_leave();
 }
 
 static void end_long(proa_work *work)
 {
     proa_rpc_long *l = (proa_rpc_long *)work;
-    proa_loan *loan = l->loan;
+    proa_handoff *handoff = l->handoff;
     proa_infer *r = l->r;
-    proa_loan_back(loan);
+    proa_handoff_finish(handoff);
     l->done(l);
-    proa_loan_run_waiting(loan);
-    proa_loan_drop(loan);
+    proa_handoff_run_waiting(handoff);
+    proa_handoff_drop(handoff);
     proa_infer_drop(r);
 }
 
@@ -129,11 +129,11 @@ proa_status proa_rpc_start_long(proa_rpc_long *l, proa_grpc_call *call, proa_str
     l->m->body = proa_rpc_take(call, message.len);
     l->work = (proa_work){.loop = proa_conn_loop(call->conn), .run = run_long, .done = end_long};
     l->err.status = PROA_OK;
-    l->loan = proa_loan_new();
+    l->handoff = proa_handoff_new();
     proa_infer_hold(l->r);
     if (proa_workers_start(l->api->workers, &l->work)) return PROA_OK;
     proa_infer_drop(l->r);
-    proa_loan_drop(l->loan);
+    proa_handoff_drop(l->handoff);
     proa_buffer_drop(l->m->body);
     l->m->body = NULL;
     return PROA_FAIL(err, UNAVAILABLE, "Exceeds maximum queue size: %d large requests wait already",

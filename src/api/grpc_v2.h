@@ -41,7 +41,7 @@ proa_status proa_rpc_request(proa_api *api, proa_grpc_call *call, proa_str messa
 typedef struct proa_rpc_long {
     proa_work work; /* first */
     proa_api *api;
-    proa_loan *loan;
+    proa_handoff *handoff;
     proa_infer *r; /* held */
     proa_infer_pb *m;
     proa_sink *sink;

@@ -228,7 +228,7 @@ static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
     if (!final) return;
     if (PROA_UNLIKELY(c->x && long_bytes(c) >= PROA_WORKER_BYTES_MIN)) {
         proa_infer_hold(sink->infer); /* for what the request asks of the answer */
-        if (proa_http_lend(c->x, end_on_worker, c)) return;
+        if (proa_http_offload(c->x, end_on_worker, c)) return;
         proa_infer_drop(sink->infer);
     }
     end_call(c);

@@ -254,7 +254,7 @@ void proa_oai_write_end(proa_oai *job)
         return;
     }
     job->live++; /* until a worker has written it */
-    if (long_bytes(job) >= PROA_WORKER_BYTES_MIN && proa_http_lend(job->x, write_on_worker, job)) return;
+    if (long_bytes(job) >= PROA_WORKER_BYTES_MIN && proa_http_offload(job->x, write_on_worker, job)) return;
     job->live--;
     write_whole(job);
     proa_oai_release(job);

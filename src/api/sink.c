@@ -49,10 +49,10 @@ int64_t proa_sinks_live(void)
     return live;
 }
 
-static void forget(proa_infer *r, proa_loan *loan)
+static void forget(proa_infer *r, proa_handoff *handoff)
 {
     proa_infer_drop(r);
-    proa_loan_drop(loan);
+    proa_handoff_drop(handoff);
     /* last, so that who waits for 0 finds nothing of ours in use */
     atomic_fetch_sub(&proa_lane_here()->sinks, 1);
 }
@@ -61,10 +61,10 @@ static void forget(proa_infer *r, proa_loan *loan)
 static void deliver(proa_sink *sink, proa_reply *reply, bool final)
 {
     proa_infer *r = sink->infer;
-    proa_loan *loan = sink->loan;
+    proa_handoff *handoff = sink->handoff;
     if (PROA_UNLIKELY(final && proa_trace_on())) proa_trace_note(r, reply);
     sink->on_reply(sink, reply, final);
-    if (final) forget(r, loan);
+    if (final) forget(r, handoff);
 }
 
 static proa_reply *oldest_first(proa_reply *newest)
@@ -82,8 +82,8 @@ static proa_reply *oldest_first(proa_reply *newest)
 static void drain(proa_loop_task *task)
 {
     proa_sink *sink = (proa_sink *)(void *)((char *)task - offsetof(proa_sink, task));
-    if (PROA_UNLIKELY(proa_loan_out(sink->loan))) {
-        proa_loan_wait(sink->loan, task);
+    if (PROA_UNLIKELY(proa_handoff_pending(sink->handoff))) {
+        proa_handoff_wait(sink->handoff, task);
         return;
     }
     /* releases too: whoever finds the stack empty after this posts the task again, which the loop has just walked */
@@ -119,7 +119,7 @@ static void reply_came(proa_infer *r, proa_reply *reply, bool final)
 {
     proa_sink *sink = r->user;
     PROA_ASSERT(reply || final);
-    if (!proa_loop_here(sink->loop) || sink->draining || proa_loan_out(sink->loan) ||
+    if (!proa_loop_here(sink->loop) || sink->draining || proa_handoff_pending(sink->handoff) ||
         atomic_load_explicit(&sink->arrived, memory_order_relaxed)) {
         push(sink, reply, final);
         return;
@@ -133,7 +133,7 @@ void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,
                     void (*on_reply)(proa_sink *sink, proa_reply *reply, bool final))
 {
     *sink = (proa_sink){
-        .loop = loop, .on_reply = on_reply, .infer = r, .task = {.run = drain}, .loan = proa_loan_here()};
+        .loop = loop, .on_reply = on_reply, .infer = r, .task = {.run = drain}, .handoff = proa_handoff_current()};
     r->on_reply = reply_came;
     r->user = sink;
     atomic_fetch_add_explicit(&proa_lane_here()->sinks, 1, memory_order_relaxed);
@@ -141,5 +141,5 @@ void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,
 
 void proa_sink_abandon(proa_sink *sink)
 {
-    forget(sink->infer, sink->loan);
+    forget(sink->infer, sink->handoff);
 }

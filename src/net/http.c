@@ -66,7 +66,7 @@ static void begin(proa_http_conn *h)
     w->body_cap = 0;
     w->is_head = w->begun = w->pieces = false;
     w->owner = h;
-    w->lent = NULL;
+    w->offloaded = NULL;
     w->loop = h->conn->loop;
     w->x.conn = h->conn;
     w->x.arena = &w->arena;
@@ -128,9 +128,9 @@ void proa_http_finish(proa_http_conn *h)
 static void leave(proa_http_conn *h)
 {
     proa_http_work *w = detach(h);
-    if (w->lent) { /* it is told when it is back */
+    if (w->offloaded) { /* on_gone is called when it is back on the loop */
         w->owner = NULL;
-        atomic_store(&w->lent->lost, true);
+        atomic_store(&w->offloaded->lost, true);
         return;
     }
     if (w->gone) w->gone(&w->x);
@@ -280,7 +280,7 @@ static void on_end(proa_http_conn *h)
     h->keep = w->codec.keep_alive;
     h->handed = true;
     if (PROA_UNLIKELY(is_long(h))) {
-        if (!proa_http_lend_request(h)) proa_http_busy(h);
+        if (!proa_http_offload_request(h)) proa_http_busy(h);
     } else h->server->on_request(&w->x, h->server->arg); /* w may be gone after this */
 }
 
@@ -352,7 +352,7 @@ static void http_drained(void *state)
     if (h->held) proa_conn_again(h->conn);
     if (h->draining && is_quiet(h)) end(h);
     proa_http_work *w = h->handed ? h->work : NULL;
-    if (!w || w->lent || !w->drained) return;
+    if (!w || w->offloaded || !w->drained) return;
     void (*drained)(proa_http_exchange * x) = w->drained;
     w->drained = NULL;
     drained(&w->x);
@@ -423,7 +423,7 @@ proa_loop *proa_http_loop(const proa_http_exchange *x)
 
 size_t proa_http_queued(const proa_http_exchange *x)
 {
-    return ((const proa_http_work *)x)->lent ? 0 : proa_conn_queued(x->conn);
+    return ((const proa_http_work *)x)->offloaded ? 0 : proa_conn_queued(x->conn);
 }
 
 proa_str proa_http_get(const proa_http_exchange *x, const char *name)
@@ -445,7 +445,7 @@ void proa_http_on_drained(proa_http_exchange *x, void (*drained)(proa_http_excha
 {
     proa_http_work *w = (proa_http_work *)x;
     w->drained = drained;
-    if (drained && !w->lent) proa_conn_want_drained(x->conn);
+    if (drained && !w->offloaded) proa_conn_want_drained(x->conn);
 }
 
 void proa_http_body_free(void *body)

@@ -79,8 +79,8 @@ void proa_http_abort(proa_http_exchange *x); /* closes the connection without an
 /* For an answer that takes longer to write than a loop may: runs handle(x, arg) on a worker, under the rules of on_request
  * there, and in any case, also if the client goes meanwhile. False, and nothing was done, where there are no workers, x is
  * on one already, or too many requests wait for them. */
-PROA_MUST_CHECK bool proa_http_lend(proa_http_exchange *x, void (*handle)(proa_http_exchange *x, void *arg),
-                                    void *arg);
+PROA_MUST_CHECK bool proa_http_offload(proa_http_exchange *x,
+                                       void (*handle)(proa_http_exchange *x, void *arg), void *arg);
 /* Called once when less than PROA_CONN_LOW_BYTES are queued; for answers in pieces to slow readers. */
 void proa_http_on_drained(proa_http_exchange *x, void (*drained)(proa_http_exchange *x));
 

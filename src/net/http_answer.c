@@ -128,10 +128,10 @@ static bool has_no_body(int status)
     return status < 200 || status == 204 || status == 304;
 }
 
-/* Where a worker notes what it says of the answer; NULL: on the loop, where it is said at once. */
-static proa_http_lent *lent_of(const proa_http_exchange *x)
+/* Where a worker's calls that answer are deferred; NULL: on the loop, where they act at once. */
+static proa_http_offloaded *offloaded_of(const proa_http_exchange *x)
 {
-    return ((const proa_http_work *)x)->lent;
+    return ((const proa_http_work *)x)->offloaded;
 }
 
 /* Whose exchange it is, if it is still to be answered: on_gone may have been too late for a handler. */
@@ -171,8 +171,8 @@ static void write_answer(proa_http_conn *h, int status, proa_str headers, const 
 void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, const struct iovec *body,
                        int count, void (*release)(void *arg), void *arg)
 {
-    if (PROA_UNLIKELY(lent_of(x) != NULL)) {
-        proa_http_say_body(lent_of(x), status, headers, body, count, release, arg);
+    if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
+        proa_http_defer_body(offloaded_of(x), status, headers, body, count, release, arg);
         return;
     }
     proa_http_conn *h = answering(x);
@@ -244,9 +244,9 @@ void proa_http_busy(proa_http_conn *h)
 
 void proa_http_begin(proa_http_exchange *x, int status, proa_str headers)
 {
-    if (PROA_UNLIKELY(lent_of(x) != NULL)) {
-        proa_http_say(lent_of(x),
-                      (proa_http_said){.kind = PROA_HTTP_BEGIN, .status = status, .headers = headers});
+    if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
+        proa_http_defer(offloaded_of(x),
+                        (proa_http_deferred){.kind = PROA_HTTP_BEGIN, .status = status, .headers = headers});
         return;
     }
     proa_http_conn *h = answering(x);
@@ -266,8 +266,8 @@ void proa_http_begin(proa_http_exchange *x, int status, proa_str headers)
 
 void proa_http_send(proa_http_exchange *x, proa_str bytes)
 {
-    if (PROA_UNLIKELY(lent_of(x) != NULL)) {
-        proa_http_say(lent_of(x), (proa_http_said){.kind = PROA_HTTP_SEND, .headers = bytes});
+    if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
+        proa_http_defer(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_SEND, .headers = bytes});
         return;
     }
     proa_http_conn *h = answering(x);
@@ -285,8 +285,8 @@ void proa_http_send(proa_http_exchange *x, proa_str bytes)
 void proa_http_end(proa_http_exchange *x)
 {
     static const char last[] = "0\r\n\r\n";
-    if (PROA_UNLIKELY(lent_of(x) != NULL)) {
-        proa_http_say(lent_of(x), (proa_http_said){.kind = PROA_HTTP_END});
+    if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
+        proa_http_defer(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_END});
         return;
     }
     proa_http_conn *h = answering(x);
@@ -298,8 +298,8 @@ void proa_http_end(proa_http_exchange *x)
 
 void proa_http_abort(proa_http_exchange *x)
 {
-    if (PROA_UNLIKELY(lent_of(x) != NULL)) {
-        proa_http_say(lent_of(x), (proa_http_said){.kind = PROA_HTTP_ABORT});
+    if (PROA_UNLIKELY(offloaded_of(x) != NULL)) {
+        proa_http_defer(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_ABORT});
         return;
     }
     proa_http_conn *h = answering(x);

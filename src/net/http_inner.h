@@ -11,9 +11,9 @@
 
 typedef struct proa_http_conn proa_http_conn;
 
-/* What a handler on a worker said of the answer: done when the request is back on its loop. In the exchange's arena. */
-typedef struct proa_http_said {
-    struct proa_http_said *next;
+/* A call by which a handler on a worker answers: it acts when the request is back on its loop. In the exchange's arena. */
+typedef struct proa_http_deferred {
+    struct proa_http_deferred *next;
     enum { PROA_HTTP_RESPOND, PROA_HTTP_BEGIN, PROA_HTTP_SEND, PROA_HTTP_END, PROA_HTTP_ABORT } kind;
     int status;
     proa_str headers; /* of SEND: the bytes */
@@ -21,27 +21,27 @@ typedef struct proa_http_said {
     int count;
     void (*release)(void *arg);
     void *arg;
-} proa_http_said;
+} proa_http_deferred;
 
 /* A request on a worker. The loop's thread makes and frees it. */
-typedef struct proa_http_lent {
+typedef struct proa_http_offloaded {
     proa_work work; /* first */
     struct proa_http_work *w;
     bool is_request; /* it is on_request that runs */
     void (*handle)(proa_http_exchange *x, void *arg);
     void *arg;
-    proa_loan *loan;
-    atomic_bool lost;             /* the client has gone meanwhile: w has no connection any more */
-    proa_http_said *said, **last; /* the worker's until it is back */
-    bool begun;                   /* the handler has seen it */
-    bool ended;                   /* the answer is complete, or given up */
-} proa_http_lent;
+    proa_handoff *handoff;
+    atomic_bool lost;                     /* the client has gone meanwhile: w has no connection any more */
+    proa_http_deferred *deferred, **last; /* the worker's until it is back */
+    bool begun;                           /* the handler has seen it */
+    bool ended;                           /* the answer is complete, or given up */
+} proa_http_offloaded;
 
 /* A request from its first byte on, until its answer is queued. */
 typedef struct proa_http_work {
-    proa_http_exchange x;  /* the first: what handlers see */
-    proa_http_conn *owner; /* NULL: lent, and the client has gone */
-    proa_http_lent *lent;  /* NULL: on its loop */
+    proa_http_exchange x;           /* the first: what handlers see */
+    proa_http_conn *owner;          /* NULL: offloaded, and the client has gone */
+    proa_http_offloaded *offloaded; /* NULL: on its loop */
     proa_loop *loop;
     struct proa_http_work *next; /* among the loop's spare ones */
     proa_arena arena;
@@ -73,12 +73,12 @@ void proa_http_finish(proa_http_conn *h);
 void proa_http_refuse(proa_http_conn *h, int status, const char *why);
 void proa_http_turn_away(proa_conn *conn, void *server); /* proa_protocol.turn_away */
 void proa_http_busy(proa_http_conn *h);                  /* 503: too many requests wait for the workers */
-/* http_lent.c. False: too many wait. */
-PROA_MUST_CHECK bool proa_http_lend_request(proa_http_conn *h);
+/* http_offload.c. False: too many wait. */
+PROA_MUST_CHECK bool proa_http_offload_request(proa_http_conn *h);
 void proa_http_give_work(proa_http_work *w); /* http.c: the work is gone after this */
 /* Notes what a handler on a worker says. */
-void proa_http_say(proa_http_lent *lent, proa_http_said said);
-void proa_http_say_body(proa_http_lent *lent, int status, proa_str headers, const struct iovec *body,
-                        int count, void (*release)(void *arg), void *arg);
+void proa_http_defer(proa_http_offloaded *offloaded, proa_http_deferred deferred);
+void proa_http_defer_body(proa_http_offloaded *offloaded, int status, proa_str headers,
+                          const struct iovec *body, int count, void (*release)(void *arg), void *arg);
 
 #endif

@@ -24,11 +24,11 @@ struct proa_workers {
 static void come_back(proa_loop_task *task)
 {
     proa_work *work = (proa_work *)task; /* its first member */
-    if (proa_loan_out(work->loan)) {
-        proa_loan_wait(work->loan, task);
+    if (proa_handoff_pending(work->handoff)) {
+        proa_handoff_wait(work->handoff, task);
         return;
     }
-    proa_loan_drop(work->loan);
+    proa_handoff_drop(work->handoff);
     work->done(work);
 }
 
@@ -116,7 +116,7 @@ static bool append(proa_workers *w, proa_work *work)
         w->count += pthread_create(&w->threads[w->count], NULL, work_thread, w) == 0;
     if (w->count == 0) return false; /* it would wait for ever */
     work->next = NULL;
-    work->loan = proa_loan_here();
+    work->handoff = proa_handoff_current();
     *w->last = work;
     w->last = &work->next;
     w->waiting++;
@@ -132,63 +132,63 @@ bool proa_workers_start(proa_workers *w, proa_work *work)
     return taken;
 }
 
-/* ---- loans ---- */
+/* ---- handoffs ---- */
 
-struct proa_loan {
+struct proa_handoff {
     atomic_int refs;
     bool out; /* the loop's, as are the tasks */
     proa_loop_task *waiting, **last;
 };
 
-static _Thread_local proa_loan *loan_here;
+static _Thread_local proa_handoff *current_handoff;
 
-proa_loan *proa_loan_new(void)
+proa_handoff *proa_handoff_new(void)
 {
-    proa_loan *loan = proa_calloc(1, sizeof *loan);
-    atomic_init(&loan->refs, 1);
-    loan->out = true;
-    loan->last = &loan->waiting;
-    return loan;
+    proa_handoff *handoff = proa_calloc(1, sizeof *handoff);
+    atomic_init(&handoff->refs, 1);
+    handoff->out = true;
+    handoff->last = &handoff->waiting;
+    return handoff;
 }
 
-void proa_loan_enter(proa_loan *loan)
+void proa_handoff_enter(proa_handoff *handoff)
 {
-    loan_here = loan;
+    current_handoff = handoff;
 }
 
-void proa_loan_leave(void)
+void proa_handoff_leave(void)
 {
-    loan_here = NULL;
+    current_handoff = NULL;
 }
 
-proa_loan *proa_loan_here(void)
+proa_handoff *proa_handoff_current(void)
 {
-    if (PROA_UNLIKELY(loan_here != NULL)) atomic_fetch_add(&loan_here->refs, 1);
-    return loan_here;
+    if (PROA_UNLIKELY(current_handoff != NULL)) atomic_fetch_add(&current_handoff->refs, 1);
+    return current_handoff;
 }
 
-bool proa_loan_out(const proa_loan *loan)
+bool proa_handoff_pending(const proa_handoff *handoff)
 {
-    return loan && loan->out;
+    return handoff && handoff->out;
 }
 
-void proa_loan_wait(proa_loan *loan, proa_loop_task *task)
+void proa_handoff_wait(proa_handoff *handoff, proa_loop_task *task)
 {
     task->next = NULL;
-    *loan->last = task;
-    loan->last = &task->next;
+    *handoff->last = task;
+    handoff->last = &task->next;
 }
 
-void proa_loan_back(proa_loan *loan)
+void proa_handoff_finish(proa_handoff *handoff)
 {
-    loan->out = false;
+    handoff->out = false;
 }
 
-void proa_loan_run_waiting(proa_loan *loan)
+void proa_handoff_run_waiting(proa_handoff *handoff)
 {
-    proa_loop_task *first = loan->waiting;
-    loan->waiting = NULL;
-    loan->last = &loan->waiting;
+    proa_loop_task *first = handoff->waiting;
+    handoff->waiting = NULL;
+    handoff->last = &handoff->waiting;
     while (first) {
         proa_loop_task *task = first;
         first = task->next; /* run may free the task */
@@ -196,7 +196,7 @@ void proa_loan_run_waiting(proa_loan *loan)
     }
 }
 
-void proa_loan_drop(proa_loan *loan)
+void proa_handoff_drop(proa_handoff *handoff)
 {
-    if (loan && atomic_fetch_sub(&loan->refs, 1) == 1) free(loan);
+    if (handoff && atomic_fetch_sub(&handoff->refs, 1) == 1) free(handoff);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Workers: how many wait, the order, the end; loans: what comes for a request that a worker has waits until it is back. */
+ * Workers: how many wait, the order, the end; handoffs: what comes for a request that a worker has waits until it is back. */
 #include "net_helper.h"
 
 #include "net/work.h"
@@ -9,7 +9,7 @@ static atomic_int started;
 typedef struct job {
     proa_work work; /* first */
     pthread_mutex_t *gate;
-    proa_loan *lent; /* the worker has this while it runs */
+    proa_handoff *offloaded; /* the worker has this while it runs */
     struct job *second;
     proa_workers *workers;
     int *order;
@@ -26,23 +26,23 @@ static void run_job(proa_work *work)
         pthread_mutex_unlock(j->gate);
     }
     if (!j->second) return;
-    proa_loan_enter(j->lent);
-    proa_loan *loan = proa_loan_here();
-    assert_ptr_equal(loan, j->lent);
-    proa_loan_drop(loan);
+    proa_handoff_enter(j->offloaded);
+    proa_handoff *handoff = proa_handoff_current();
+    assert_ptr_equal(handoff, j->offloaded);
+    proa_handoff_drop(handoff);
     assert_true(proa_workers_start(j->workers, &j->second->work));
     atomic_store(&started, 1);
-    proa_loan_leave();
-    assert_null(proa_loan_here());
+    proa_handoff_leave();
+    assert_null(proa_handoff_current());
     sleep_ms(20); /* the second is back before, and waits */
 }
 
 static void done_job(proa_work *work)
 {
     job *j = (job *)work;
-    if (j->lent) proa_loan_back(j->lent);
+    if (j->offloaded) proa_handoff_finish(j->offloaded);
     j->place = ++*j->order;
-    if (j->lent) proa_loan_run_waiting(j->lent);
+    if (j->offloaded) proa_handoff_run_waiting(j->offloaded);
 }
 
 static job make(proa_loop *loop, int *order)
@@ -74,7 +74,7 @@ static void test_waiting(void **state)
     for (int i = 0; i < 4; i++) assert_int_equal(jobs[i].place, i < 3 ? i + 1 : 0);
 }
 
-static void test_loan(void **state)
+static void test_handoff(void **state)
 {
     proa_loop *loop;
     int order = 0;
@@ -85,9 +85,9 @@ static void test_loan(void **state)
     job second = make(loop, &order), first = make(loop, &order);
     first.second = &second;
     first.workers = workers;
-    first.lent = proa_loan_new();
-    assert_true(proa_loan_out(first.lent));
-    assert_false(proa_loan_out(NULL));
+    first.offloaded = proa_handoff_new();
+    assert_true(proa_handoff_pending(first.offloaded));
+    assert_false(proa_handoff_pending(NULL));
     assert_true(proa_workers_start(workers, &first.work));
     pthread_t thread;
     pthread_create(&thread, NULL, house_thread, loop);
@@ -99,12 +99,12 @@ static void test_loan(void **state)
     proa_workers_free(workers);
     assert_int_equal(first.place, 1); /* what it began is told after it */
     assert_int_equal(second.place, 2);
-    assert_false(proa_loan_out(first.lent));
-    proa_loan_drop(first.lent);
+    assert_false(proa_handoff_pending(first.offloaded));
+    proa_handoff_drop(first.offloaded);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waiting), cmocka_unit_test(test_loan)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waiting), cmocka_unit_test(test_handoff)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

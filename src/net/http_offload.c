@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * http_offload.c - requests that a worker handles: offloaded to it with their arena and body, and answered when they are back. The
+ * connection waits for the answer as it does for one that the loop's thread makes, so the order of pipelined requests holds. */
+#include "net/http_inner.h"
+
+#include "base/alloc.h"
+#include "net/conn_inner.h"
+#include <string.h>
+
+/* ---- on the worker ---- */
+
+static void run_offloaded(proa_work *work)
+{
+    proa_http_offloaded *l = (proa_http_offloaded *)work;
+    if (l->is_request && atomic_load(&l->lost)) return; /* nobody waits for it, and nobody knows of it */
+    l->begun = true;
+    proa_handoff_enter(l->handoff);
+    l->handle(&l->w->x, l->arg);
+    proa_handoff_leave();
+}
+
+void proa_http_defer(proa_http_offloaded *l, proa_http_deferred deferred)
+{
+    proa_arena *arena = &l->w->arena;
+    if (l->ended) {
+        if (deferred.release) deferred.release(deferred.arg);
+        return;
+    }
+    l->ended = deferred.kind == PROA_HTTP_RESPOND || deferred.kind == PROA_HTTP_END ||
+               deferred.kind == PROA_HTTP_ABORT;
+    if (deferred.headers.len) deferred.headers.ptr = proa_arena_strdup(arena, deferred.headers);
+    proa_http_deferred *s = PROA_ARENA_NEW(arena, proa_http_deferred, 1);
+    *s = deferred;
+    *l->last = s;
+    l->last = &s->next;
+}
+
+void proa_http_defer_body(proa_http_offloaded *l, int status, proa_str headers, const struct iovec *body,
+                          int count, void (*release)(void *arg), void *arg)
+{
+    proa_arena *arena = &l->w->arena;
+    struct iovec *copy = PROA_ARENA_NEW(arena, struct iovec, count);
+    for (int i = 0; i < count; i++) {
+        copy[i] = body[i];
+        if (release || !body[i].iov_len) continue;
+        copy[i].iov_base = proa_arena_alloc(arena, body[i].iov_len);
+        memcpy(copy[i].iov_base, body[i].iov_base, body[i].iov_len);
+    }
+    proa_http_defer(l, (proa_http_deferred){.kind = PROA_HTTP_RESPOND,
+                                            .status = status,
+                                            .headers = headers,
+                                            .body = copy,
+                                            .count = count,
+                                            .release = release,
+                                            .arg = arg});
+}
+
+/* ---- back on the loop ---- */
+
+/* The exchange is gone after the last of these. */
+static void replay(proa_http_exchange *x, const proa_http_deferred *s)
+{
+    switch (s->kind) {
+    case PROA_HTTP_RESPOND:
+        proa_http_respond(x, s->status, s->headers, s->body, s->count, s->release, s->arg);
+        break;
+    case PROA_HTTP_BEGIN: proa_http_begin(x, s->status, s->headers); break;
+    case PROA_HTTP_SEND: proa_http_send(x, s->headers); break;
+    case PROA_HTTP_END: proa_http_end(x); break;
+    case PROA_HTTP_ABORT: proa_http_abort(x); break;
+    }
+}
+
+static void replay_all(proa_http_work *w, const proa_http_deferred *deferred)
+{
+    if (w->drained) proa_conn_want_drained(w->x.conn);
+    for (const proa_http_deferred *next; deferred; deferred = next) {
+        next = deferred->next; /* with the exchange goes its arena */
+        replay(&w->x, deferred);
+    }
+}
+
+/* The client left while it was offloaded. */
+static void end_lost(proa_http_work *w, const proa_http_offloaded *l)
+{
+    for (const proa_http_deferred *s = l->deferred; s; s = s->next)
+        if (s->release) s->release(s->arg);
+    if (l->begun && !l->ended && w->gone) w->gone(&w->x);
+    proa_http_give_work(w);
+}
+
+static void come_back(proa_work *work)
+{
+    proa_http_offloaded *l = (proa_http_offloaded *)work;
+    proa_http_work *w = l->w;
+    proa_handoff_finish(l->handoff);
+    w->offloaded = NULL;
+    if (w->owner) replay_all(w, l->deferred);
+    else end_lost(w, l);
+    proa_handoff_run_waiting(l->handoff);
+    proa_handoff_drop(l->handoff);
+    free(l);
+}
+
+static bool offload(proa_http_work *w, bool is_request, void (*handle)(proa_http_exchange *x, void *arg),
+                    void *arg)
+{
+    proa_http_offloaded *l = proa_calloc(1, sizeof *l);
+    l->work = (proa_work){.loop = w->loop, .run = run_offloaded, .done = come_back};
+    l->w = w;
+    l->is_request = is_request;
+    l->handle = handle;
+    l->arg = arg;
+    l->handoff = proa_handoff_new();
+    l->last = &l->deferred;
+    w->offloaded = l;
+    if (proa_workers_start(w->owner->server->workers, &l->work)) return true;
+    w->offloaded = NULL;
+    proa_handoff_drop(l->handoff);
+    free(l);
+    return false;
+}
+
+bool proa_http_offload_request(proa_http_conn *h)
+{
+    return offload(h->work, true, h->server->on_request, h->server->arg);
+}
+
+bool proa_http_offload(proa_http_exchange *x, void (*handle)(proa_http_exchange *x, void *arg), void *arg)
+{
+    proa_http_work *w = (proa_http_work *)x;
+    return !w->offloaded && w->owner->server->workers && offload(w, false, handle, arg);
+}
