@@ -77,8 +77,8 @@ void proa_http_busy(proa_http_conn *h);                  /* 503: too many reques
 PROA_MUST_CHECK bool proa_http_offload_request(proa_http_conn *h);
 void proa_http_give_work(proa_http_work *w); /* http.c: the work is gone after this */
 /* Notes what a handler on a worker says. */
-void proa_http_defer(proa_http_offloaded *offloaded, proa_http_deferred deferred);
-void proa_http_defer_body(proa_http_offloaded *offloaded, int status, proa_str headers,
-                          const struct iovec *body, int count, void (*release)(void *arg), void *arg);
+void proa_http_defer(proa_http_offloaded *l, proa_http_deferred deferred);
+void proa_http_defer_body(proa_http_offloaded *l, int status, proa_str headers, const struct iovec *body,
+                          int count, void (*release)(void *arg), void *arg);
 
 #endif
