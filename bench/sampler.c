@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/thread.h"
-#include "engine/sampler.h"
+#include "engine/decode/sampler.h"
 
 #include <math.h>
 #include <stdio.h>

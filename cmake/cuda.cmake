@@ -15,7 +15,7 @@ set(CMAKE_CUDA_ARCHITECTURES ${PROA_CUDA_ARCHS})
 set(CMAKE_CUDA_STANDARD 17)
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
-file(GLOB cuda_sources CONFIGURE_DEPENDS src/kernels/cuda/*.cu)
+file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS src/kernels/cuda/*.cu)
 # The few host functions that it needs (errors, memory) are its own copies: a plug-in asks nothing of the program.
 add_library(proa_cuda SHARED ${cuda_sources} $<TARGET_OBJECTS:proa_base> $<TARGET_OBJECTS:proa_tensor>
                              $<TARGET_OBJECTS:proa_kernels>)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // decode.cu - the ladder of decode attention: shapes of the kernel's ring and blocks, each compared with a plain kernel. Build:
 // nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src -I../../include decode.cu
-#include "../../src/kernels/cuda/decode.cu"
-#include "../../src/kernels/cuda/short.cu"
+#include "kernels/cuda/attention/decode_mma.cu"
+#include "kernels/cuda/attention/decode_short.cu"
 
 #include <algorithm>
 #include <cstdio>

@@ -2,8 +2,8 @@
 // flash.cu - the ladder of attention over many rows: shapes of flash.cu's block and of prefill.cu's, every one compared with
 // attention in f32 before it is timed. Build: nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src
 // -I../../include flash.cu
-#include "../../src/kernels/cuda/prefill.cu"
-#include "../../src/kernels/cuda/flash.cu"
+#include "kernels/cuda/attention/prefill_mma.cu"
+#include "kernels/cuda/attention/prefill_wgmma.cu"
 
 #include <algorithm>
 #include <cmath>

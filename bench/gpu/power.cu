@@ -5,7 +5,7 @@
 // nvcc -O3 -std=c++17 -Isrc -Iinclude -gencode=arch=compute_90a,code=sm_90a bench/gpu/power.cu -ldl
 #include "bench.cuh"
 
-#include "kernels/cuda/tma.h"
+#include "kernels/cuda/runtime/tma.h"
 
 #include <chrono>
 #include <cmath>

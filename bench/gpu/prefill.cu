@@ -2,7 +2,7 @@
 // prefill.cu - the ladder of attention over many rows and of what stands beside it: shapes of the kernel's block, cuBLASLt's
 // algorithms one by one, the activation's pass. Build: nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src
 // -I../../include prefill.cu -lcublasLt
-#include "../../src/kernels/cuda/prefill.cu"
+#include "kernels/cuda/attention/prefill_mma.cu"
 
 #include <cstdio>
 #include <vector>

@@ -5,7 +5,7 @@
 // nvcc -O3 -std=c++17 -Isrc -Iinclude -gencode=arch=compute_90a,code=sm_90a bench/gpu/wgmma.cu -lcublasLt
 #include "bench.cuh"
 
-#include "kernels/cuda/tma.h"
+#include "kernels/cuda/runtime/tma.h"
 
 #ifdef GPU_HOPPER
 // Never a run that hangs.
@@ -23,7 +23,7 @@ __device__ static inline void bounded_await(unsigned barrier, unsigned parity)
 }
 #define gpu_await bounded_await
 #endif
-#include "kernels/cuda/wgmma.h"
+#include "kernels/cuda/linear/wgmma.h"
 
 #include <algorithm>
 #include <cstdio>

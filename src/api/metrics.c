@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/http_v2.h"
+#include "api/http/v2.h"
 
 #include "base/limits.h"
 #include <inttypes.h>

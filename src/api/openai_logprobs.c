@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * openai_logprobs.c - log-probabilities as the two forms of OpenAI: four lists of a completion, objects of a chat. */
-#include "api/openai.h"
+#include "api/openai/openai.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * openai_reply.c - replies of the model: each tells of one or more sequences of one prompt. */
-#include "api/openai.h"
+#include "api/openai/openai.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * origin.c - which requests may reach the control routes. A web page can make its reader's browser send requests here:
  * across origins, which the browser marks with Origin, or under a name of the page's own that resolves to this server
  * (DNS rebinding), which shows in Host. */
-#include "api/inside.h"
+#include "api/internal.h"
 
 #include <arpa/inet.h>
 #include <string.h>

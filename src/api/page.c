@@ -2,7 +2,7 @@
  * page.c - the page at / and what it asks for each second: /figures. Nothing of it comes from elsewhere. */
 #include "api/page.h"
 
-#include "api/inside.h"
+#include "api/internal.h"
 #include "base/clock.h"
 
 /* Only what this server gives may run, style or be asked for, and nobody may frame the page. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/inside.h"
+#include "api/internal.h"
 
 #include "base/alloc.h"
 #include "base/limits.h"

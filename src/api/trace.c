@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/trace.h"
 
-#include "api/infer_json.h"
+#include "api/http/infer_json.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -7,7 +7,7 @@
 #ifndef PROA_API_TRACE_H
 #define PROA_API_TRACE_H
 
-#include "api/inside.h"
+#include "api/internal.h"
 
 typedef struct proa_tracer {
     char *file;

@@ -2,7 +2,7 @@
  * engine_ft_reply.c - FasterTransformer's outputs: [batch, beams, length], prompt included for GPT, padded with the end
  * token. A stream gives the whole so far with each token. */
 #include "backends/engine_ft.h"
-#include "backends/engine_reply.h"
+#include "backends/llm/tensor_write.h"
 
 #include "base/checked.h"
 #include <string.h>

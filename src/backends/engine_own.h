@@ -3,7 +3,7 @@
 #ifndef PROA_BACKENDS_ENGINE_OWN_H
 #define PROA_BACKENDS_ENGINE_OWN_H
 
-#include "backends/engine.h"
+#include "backends/llm/llm.h"
 
 typedef enum proa_own_task {
     PROA_OWN_GENERATE,

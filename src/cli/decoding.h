@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "cli/args.h"
-#include "engine/options.h"
+#include "base/options.h"
 
 typedef struct proa_decoding {
     proa_options options; /* what was given, and marked so */

@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "base/thread.h"
 #include "engine/memory.h"
-#include "kernels/ceiling.h"
+#include "kernels/peak.h"
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
-#include "engine/parts.h"
+#include "engine/access.h"
 #include <malloc.h>
 #include <string.h>
 

@@ -6,14 +6,14 @@
 #ifndef PROA_ENGINE_JOB_H
 #define PROA_ENGINE_JOB_H
 
-#include "engine/beam.h"
-#include "engine/contrastive.h"
+#include "engine/decode/beam.h"
+#include "engine/decode/contrastive.h"
 #include "engine/logits.h"
 #include "engine/memory.h"
-#include "engine/options.h"
+#include "base/options.h"
 #include "engine/pages.h"
-#include "engine/sampler.h"
-#include "engine/stop.h"
+#include "engine/decode/sampler.h"
+#include "engine/decode/stop.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

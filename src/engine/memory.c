@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/pages.h"
-#include "engine/sampler.h"
+#include "engine/decode/sampler.h"
 
 /* Resident memory of the program with its libraries and a little heap, before a model is there (measured). */
 #define PROGRAM_BYTES (5 * PROA_MIB)

@@ -5,7 +5,7 @@
 #ifndef PROA_KERNELS_EDIT_H
 #define PROA_KERNELS_EDIT_H
 
-#include "kernels/branch.h"
+#include "kernels/reorder_kv.h"
 #include "kernels/ops.h"
 
 /* x * y, rounded once: exact before, so that no compiler makes one operation of it and a sum. */

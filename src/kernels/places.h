@@ -5,7 +5,7 @@
 #ifndef PROA_KERNELS_PLACES_H
 #define PROA_KERNELS_PLACES_H
 
-#include "kernels/branch.h"
+#include "kernels/reorder_kv.h"
 #include "kernels/ops.h"
 #include <math.h>
 

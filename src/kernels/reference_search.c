@@ -2,7 +2,7 @@
  * reference_search.c - a step of a beam search as a textbook has it: candidates put in order one by one. The engine has its own, which also
  * keeps what has ended (engine/beam.h); this is what a device's is compared with, and the two must agree. And the page tables
  * that follow the beams. */
-#include "kernels/branch.h"
+#include "kernels/reorder_kv.h"
 #include "kernels/places.h"
 #include "kernels/reference.h"
 

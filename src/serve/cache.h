@@ -8,7 +8,7 @@
 #ifndef PROA_SERVE_CACHE_H
 #define PROA_SERVE_CACHE_H
 
-#include "serve/model.h"
+#include "serve/models/model.h"
 
 typedef enum proa_cache_answer {
     PROA_CACHE_MISS,     /* r leads: proa_cache_store or proa_cache_give_up must follow */

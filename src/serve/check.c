@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/checked.h"
 #include "base/limits.h"
-#include "serve/model.h"
+#include "serve/models/model.h"
 #include <string.h>
 
 /* The texts and their order are Triton's (InferenceRequest::Normalize), but for those marked "ours". */

@@ -10,8 +10,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "proto/message.h"
-#include "serve/config.h"
-#include "serve/model.h"
+#include "serve/config/config.h"
+#include "serve/models/model.h"
 
 typedef struct proa_entry proa_entry;
 typedef struct proa_shm_region proa_shm_region;

@@ -7,7 +7,7 @@
 #ifndef PROA_SERVE_RATE_H
 #define PROA_SERVE_RATE_H
 
-#include "serve/model.h"
+#include "serve/models/model.h"
 
 /* "R:count[:device]", as given with --rate-limit-resource. */
 PROA_MUST_CHECK proa_status proa_rate_new(proa_rate **out, const char *const *resources, int count,

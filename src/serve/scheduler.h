@@ -7,7 +7,7 @@
 #ifndef PROA_SERVE_SCHEDULER_H
 #define PROA_SERVE_SCHEDULER_H
 
-#include "serve/model.h"
+#include "serve/models/model.h"
 
 /* model->instances are open. Starts the threads. */
 proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err *err);

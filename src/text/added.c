@@ -3,7 +3,7 @@
  * library's added_vocabulary does. */
 #include "base/alloc.h"
 #include "base/limits.h"
-#include "text/load.h"
+#include "text/load/load.h"
 #include "text/pipeline.h"
 #include "text/unicode.h"
 #include <string.h>

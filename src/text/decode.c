@@ -2,7 +2,7 @@
  * The decoders of tokenizer.json as stages of a stream, so that decoding at once and decoding id by id are the
  * same code: a whole decode pushes all ids and flushes. */
 #include "base/limits.h"
-#include "text/load.h"
+#include "text/load/load.h"
 #include "text/pipeline.h"
 #include "text/unicode.h"
 #include <string.h>

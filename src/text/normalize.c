@@ -3,7 +3,7 @@
  * it come from offset 0 of the caller's text (pipeline.h). */
 #include "base/alloc.h"
 #include "base/limits.h"
-#include "text/load.h"
+#include "text/load/load.h"
 #include "text/pipeline.h"
 #include "text/unicode.h"
 #include <string.h>

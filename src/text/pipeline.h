@@ -13,7 +13,7 @@
 #include "text/regex.h"
 #include "text/tokenizer.h"
 #include "text/trie.h"
-#include "text/vocab.h"
+#include "text/models/vocab.h"
 
 /* ---- a text on its way: consecutive parts of one buffer ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Post-processors: all of them are templates of special tokens around one text or two. */
 #include "base/limits.h"
-#include "text/load.h"
+#include "text/load/load.h"
 #include "text/pipeline.h"
 #include <string.h>
 

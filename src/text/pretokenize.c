@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The pre-tokenisers of tokenizer.json: each cuts one part of the text into parts. */
 #include "base/alloc.h"
-#include "text/load.h"
+#include "text/load/load.h"
 #include "text/pipeline.h"
 #include "text/unicode.h"
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/limits.h"
-#include "text/load.h"
+#include "text/load/load.h"
 #include "text/pipeline.h"
 #include "text/unicode.h"
 #include <string.h>

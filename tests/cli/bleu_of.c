@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * bleu_of.c - BLEU of two files by the program's own code: score, brevity penalty, tokens, precisions. Driven by
  * test_eval.py, which compares with sacrebleu. */
-#include "cli/bleu.h"
+#include "cli/eval/bleu.h"
 #include "cli/lines.h"
 #include <stdio.h>
 

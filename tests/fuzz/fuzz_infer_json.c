@@ -4,7 +4,7 @@
  * shape; what is echoed as JSON must be read again and give the same bytes. */
 #include "fuzz.h"
 
-#include "api/infer_json.h"
+#include "api/http/infer_json.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <string.h>

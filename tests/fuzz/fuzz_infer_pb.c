@@ -3,7 +3,7 @@
  * where protobuf-c reads the bytes too it must have found the same. */
 #include "fuzz.h"
 
-#include "api/infer_pb.h"
+#include "api/grpc/infer_pb.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "proto/grpc_service.pb-c.h"

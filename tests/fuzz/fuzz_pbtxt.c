@@ -8,7 +8,7 @@
 #include "proto/model_config.pb-c.h"
 #include "proto/pbtxt.h"
 #include "proto/proto_json.h"
-#include "serve/config.h"
+#include "serve/config/config.h"
 #include <string.h>
 
 static const ProtobufCMessageDescriptor *const type = &inference__model_config__descriptor;

@@ -3,7 +3,7 @@
  * What is read must run or say why not, and each output has the type, the shape and the bytes that were promised. */
 #include "fuzz.h"
 
-#include "backends/transform.h"
+#include "backends/transform/transform.h"
 #include "base/alloc.h"
 #include "base/file.h"
 #include "proto/pbtxt.h"

@@ -6,7 +6,7 @@
 #ifndef PROA_TESTS_FUZZ_SERVICE_H
 #define PROA_TESTS_FUZZ_SERVICE_H
 
-#include "api/inside.h"
+#include "api/internal.h"
 #include "backends/backends.h"
 #include "base/alloc.h"
 #include "base/clock.h"

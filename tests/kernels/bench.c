@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
-#include "kernels/ceiling.h"
+#include "kernels/peak.h"
 #include <math.h>
 
 /* One timed call: T rows of width d, or of a product [T,K] x [N]. */

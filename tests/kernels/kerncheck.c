@@ -5,7 +5,7 @@
 #include "check.h"
 
 #include "base/clock.h"
-#include "kernels/ceiling.h"
+#include "kernels/peak.h"
 #include <math.h>
 #include <unistd.h>
 

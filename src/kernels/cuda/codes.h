@@ -4,7 +4,7 @@
 #ifndef PROA_KERNELS_CUDA_CODES_H
 #define PROA_KERNELS_CUDA_CODES_H
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/runtime/cuda.h"
 
 extern "C" {
 #include "kernels/quant.h"

@@ -2,9 +2,9 @@
  * ring.cu - one and two rows of quantised weights on Hopper: the copy engine brings the weights into a ring in shared memory, so
  * what is on its way costs no registers. Blocks are few and stay: x is prepared once, and beside two of them an SM has room for
  * another kernel's blocks, attention's beside a branch's product, the next product's that fill their rings before gpu_wait. */
-#include "kernels/cuda/thin.h"
-#include "kernels/cuda/tile.h"
-#include "kernels/cuda/tma.h"
+#include "kernels/cuda/linear/skinny_gemm.h"
+#include "kernels/cuda/attention/tile.h"
+#include "kernels/cuda/runtime/tma.h"
 
 /* A tile is ROWS rows of weights; a step of it 64 bytes of each; a stage of the ring STEPS of them. The warps share a stage's
  * steps. Rows of a stage are apart by 64 of 128 bytes, so that lanes (r, c) of a load lie in different banks. 70 KB are on their way

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * search.cu - beam searches from step to step: the next beams from the candidates of the last ones (a block for each search),
  * and the page tables and pages that follow them. Sums are rounded as on the host, so that both take the same beams. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/runtime/cuda.h"
 
 extern "C" {
-#include "kernels/branch.h"
+#include "kernels/reorder_kv.h"
 #include "kernels/places.h"
 }
 

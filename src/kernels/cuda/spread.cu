@@ -3,7 +3,7 @@
  * too. A cluster of blocks makes a tile, each block from its part of K; then each adds its share of the tile's rows out of all
  * blocks' memory, in the parts' order, and ends them. Weights are on their way before the kernel before has ended.
  * y[M,N] = act(alpha x[M,K] w[N,K]^T + bias), or without act + residual; x, w and y of 16 bits, sums in f32. */
-#include "kernels/cuda/wgmma.h"
+#include "kernels/cuda/linear/wgmma.h"
 
 /* A tile is ROWS rows of x by COLS of w. Two warpgroups multiply, each half of the columns; one more warp fetches slabs of 64 columns of K
  * into slots. ADDS: of four numbers, by a lane. */

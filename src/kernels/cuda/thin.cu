@@ -3,7 +3,7 @@
  * with weights of 16, 8 and 4 bits: bound by the bytes of the weights, so these are streamed once, opened in registers and multiplied on tensor cores, where the rows' columns that are not there cost
  * nothing. The order of k within a product is free as long as both sides agree: each lane takes 16 bytes of a weight row
  * and the numbers of x at the same places, so neither is ever moved between lanes. */
-#include "kernels/cuda/thin.h"
+#include "kernels/cuda/linear/skinny_gemm.h"
 
 enum { THREADS = 512, WARPS = THREADS / 32, ROW_THREADS = 128, ROWS_EACH = 4 };
 

@@ -7,7 +7,7 @@
 #ifndef PROA_SERVE_SCHED_BATCH_IO_H
 #define PROA_SERVE_SCHED_BATCH_IO_H
 
-#include "serve/model.h"
+#include "serve/models/model.h"
 
 /* The scheduler calls it before execute. */
 void proa_batch_inputs_add(const proa_model *model, proa_infer *const *requests, int count);

@@ -10,7 +10,7 @@
 #ifndef PROA_SERVE_SCHED_FORM_H
 #define PROA_SERVE_SCHED_FORM_H
 
-#include "serve/model.h"
+#include "serve/models/model.h"
 
 typedef struct proa_form_rule {
     const int32_t *preferred; /* sizes worth executing at once; none: rows_max */

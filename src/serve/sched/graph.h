@@ -7,7 +7,7 @@
 #ifndef PROA_SERVE_SCHED_GRAPH_H
 #define PROA_SERVE_SCHED_GRAPH_H
 
-#include "serve/model.h"
+#include "serve/models/model.h"
 
 typedef struct proa_graph_edge {
     const char *name; /* of the step's model */

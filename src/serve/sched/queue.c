@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "serve/stats.h"
+#include "serve/stats/stats.h"
 #include <string.h>
 
 static proa_queue_policy policy_of(const Inference__ModelQueuePolicy *p)

@@ -8,7 +8,7 @@
 
 #include "serve/sched/queue.h"
 #include "serve/scheduler.h"
-#include "serve/stats.h"
+#include "serve/stats/stats.h"
 #include "serve/sched/alarm.h"
 #include <pthread.h>
 

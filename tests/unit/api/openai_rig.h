@@ -6,7 +6,7 @@
 #define PROA_TESTS_API_OPENAI_RIG_H
 
 #include "api/api.h"
-#include "api/face.h"
+#include "api/frontend.h"
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/limits.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Restricted categories and API keys at both faces, with the texts and statuses; headers that become parameters;
  * parameters of the protocol. The exchange and the call are stand-ins. */
-#include "api/inside.h"
+#include "api/internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Classes of an output: order, ties, NaN, labels, batches, each datatype's form, and what is refused. */
-#include "api/face.h"
+#include "api/frontend.h"
 #include "base/limits.h"
 
 #include <math.h>

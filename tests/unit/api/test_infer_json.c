@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Requests and replies of inference as JSON with blobs: order of members, where tensors point, every rule with its
  * text, the order of keys of a reply, and floats that read back as themselves. */
-#include "api/infer_json.h"
+#include "api/http/infer_json.h"
 #include "base/limits.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The hand decoder of ModelInferRequest and the writer of ModelInferResponse, with protobuf-c as the other side. */
-#include "api/infer_pb.h"
+#include "api/grpc/infer_pb.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "proto/grpc_service.pb-c.h"

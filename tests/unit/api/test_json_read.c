@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The reader of JSON: numbers of every form against strtod, strings with escapes, structure and its errors by text and
  * place, depth, and `data` of each datatype. */
-#include "api/json_read.h"
+#include "api/http/json_read.h"
 #include "base/limits.h"
 
 #include <math.h>

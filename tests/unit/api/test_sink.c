@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Replies from other threads reach the loop in order, the final one once, and the sink may be freed by it while the
  * thread that made it is still on its way out. For the thread sanitiser. */
-#include "api/inside.h"
+#include "api/internal.h"
 #include "base/alloc.h"
 
 #include <setjmp.h>

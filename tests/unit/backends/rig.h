@@ -11,12 +11,12 @@
 #include <string.h>
 
 #include "backends/backends.h"
-#include "backends/engine.h"
+#include "backends/llm/llm.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "proto/pbtxt.h"
 #include "serve/scheduler.h"
-#include "serve/stats.h"
+#include "serve/stats/stats.h"
 #include <cmocka.h>
 #include <math.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
  * reference, and each mistake of a configuration by its words. */
 #include "rig.h"
 
-#include "backends/transform_scan.h"
+#include "backends/transform/scan.h"
 #include "text/unicode.h"
 
 #define B1                   "name: \"m\" max_batch_size: 8 "

@@ -4,7 +4,7 @@
 #ifndef TEST_TABLE_MODEL_H
 #define TEST_TABLE_MODEL_H
 
-#include "engine/beam.h"
+#include "engine/decode/beam.h"
 
 #include <math.h>
 #include <string.h>

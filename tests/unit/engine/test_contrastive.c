@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/limits.h"
-#include "engine/contrastive.h"
+#include "engine/decode/contrastive.h"
 #include "table_model.h"
 
 /* Made-up states and probabilities, as tools/golden_contrastive.py has them. */

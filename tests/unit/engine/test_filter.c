@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "draws.h"
-#include "engine/sampler.h"
+#include "engine/decode/sampler.h"
 #include "golden_logits.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * tests/wire/test_option_edges.py sends the same table through the server's protocols. */
 #include "engine_test.h"
 
-#include "engine/options.h"
+#include "base/options.h"
 #include <float.h>
 
 #define MODEL PROA_SOURCE_DIR "/models/classics-10m"

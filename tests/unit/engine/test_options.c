@@ -3,7 +3,7 @@
 #include "engine_test.h"
 
 #include "base/arena.h"
-#include "engine/options.h"
+#include "base/options.h"
 
 typedef struct fixture {
     proa_arena arena;

@@ -10,8 +10,8 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "draws.h"
-#include "engine/row.h"
-#include "engine/sampler.h"
+#include "engine/decode/row.h"
+#include "engine/decode/sampler.h"
 
 #include <math.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "engine/beam_state.h"
+#include "engine/decode/beam_state.h"
 #include "kernels/ops.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * test_stop.c - stop strings, whatever the text is cut into. */
 #include "engine_test.h"
 
-#include "engine/stop.h"
+#include "engine/decode/stop.h"
 
 /* Cuts text into pieces by the bits of `cuts`; what is shown must be the text before the earliest stop string, and
  * never more on the way. */

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "serve/scheduler.h"
-#include "serve/stats.h"
+#include "serve/stats/stats.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

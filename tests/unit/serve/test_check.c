@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Each text with which a request is refused, byte for byte as Triton writes it, and what is let through. */
 #include "base/limits.h"
-#include "serve/model.h"
+#include "serve/models/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

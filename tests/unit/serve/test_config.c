@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "proto/pbtxt.h"
-#include "serve/config.h"
+#include "serve/config/config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * Statistics: parts of a request's time, sums over threads, batches, replies, histograms, quantiles, the message. */
 #include "base/clock.h"
 #include "base/limits.h"
-#include "serve/stats.h"
+#include "serve/stats/stats.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * grpc_infer.c - ModelInfer: one request, one answer; and what it shares with the stream. */
+#include "api/grpc/service.h"
+
+/* ---- the request ---- */
+
+proa_buffer *proa_rpc_take(proa_grpc_call *call, size_t len)
+{
+    void *message = proa_grpc_take(call);
+    return proa_buffer_wrap(message, len, proa_grpc_free, message);
+}
+
+static proa_status find_region(void *arg, const char *name, uint64_t offset, uint64_t bytes,
+                               proa_buffer **out, proa_err *err)
+{
+    proa_api *api = arg;
+    if (!api->options.allow_client_shm)
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to "
+            "enable.");
+    return proa_shm_buffer(api->server, name, offset, bytes, out, err);
+}
+
+static proa_status check_transaction(proa_api *api, const proa_infer *r, bool unary, bool *decoupled,
+                                     proa_err *err)
+{
+    bool answers_unary;
+    PROA_TRY(proa_server_transaction(api->server, r->model_name, r->model_version, decoupled, &answers_unary,
+                                     err));
+    if (!unary || !*decoupled || (answers_unary && !api->options.strict_triton)) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "ModelInfer RPC doesn't support models with decoupled transaction policy");
+}
+
+static proa_status forward(const proa_api *api, const proa_grpc_header *metadata, int count, proa_infer *r,
+                           proa_err *err)
+{
+    if (PROA_LIKELY(!api->forward[PROA_FACE_GRPC])) return PROA_OK;
+    for (int i = 0; i < count; i++)
+        PROA_TRY(proa_infer_forward(api, true, r, metadata[i].name, metadata[i].value, err));
+    return PROA_OK;
+}
+
+/* What comes before the message is taken. */
+static proa_status scan(proa_api *api, proa_infer *r, proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err)
+{
+    *decoupled = false;
+    PROA_TRY(proa_infer_pb_scan(m, r, err));
+    PROA_TRY(proa_version_parse(&r->model_version, m->version, err));
+    return check_transaction(api, r, unary, decoupled, err);
+}
+
+proa_status proa_rpc_request(proa_api *api, proa_grpc_call *call, proa_str message, proa_infer *r,
+                             proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err)
+{
+    *m = (proa_infer_pb){.bytes = message, .region = find_region, .region_arg = api};
+    r->deadline_ns = call->deadline_ns;
+    PROA_TRY(scan(api, r, m, unary, decoupled, err));
+    m->body = proa_rpc_take(call, message.len);
+    proa_status status = proa_infer_pb_fill(m, r, err);
+    if (status == PROA_OK) status = forward(api, call->metadata, call->metadata_count, r, err);
+    proa_buffer_drop(m->body); /* the inputs hold it now, if they need it */
+    m->body = NULL;
+    return status;
+}
+
+/* ---- large messages ---- */
+
+bool proa_rpc_is_long(proa_str message)
+{
+    return message.len >= PROA_WORKER_MESSAGE_BYTES_MIN;
+}
+
+static proa_status read_long(proa_rpc_long *l)
+{
+    proa_status status = scan(l->api, l->r, l->m, l->unary, &l->decoupled, &l->err);
+    if (status == PROA_OK) status = proa_infer_pb_fill(l->m, l->r, &l->err);
+    if (status == PROA_OK) status = forward(l->api, l->metadata, l->metadata_count, l->r, &l->err);
+    proa_buffer_drop(l->m->body);
+    l->m->body = NULL;
+    return status;
+}
+
+static void run_long(proa_work *work)
+{
+    proa_rpc_long *l = (proa_rpc_long *)work;
+    proa_handoff_enter(l->handoff);
+    l->status = read_long(l);
+    if (l->status == PROA_OK) {
+        proa_sink_init(l->sink, work->loop, proa_infer_hold(l->r), l->on_reply);
+        l->status = proa_server_infer(l->api->server, l->r, &l->err);
+        if (l->status != PROA_OK) proa_sink_abandon(l->sink);
+    }
+    proa_handoff_leave();
+}
+
+static void end_long(proa_work *work)
+{
+    proa_rpc_long *l = (proa_rpc_long *)work;
+    proa_handoff *handoff = l->handoff;
+    proa_infer *r = l->r;
+    proa_handoff_finish(handoff);
+    l->done(l);
+    proa_handoff_run_waiting(handoff);
+    proa_handoff_drop(handoff);
+    proa_infer_drop(r);
+}
+
+/* The call may be gone before the worker looks at it. */
+static void copy_metadata(proa_rpc_long *l, const proa_grpc_call *call)
+{
+    proa_arena *arena = &l->r->arena;
+    if (!l->api->forward[PROA_FACE_GRPC]) return;
+    proa_grpc_header *copy = PROA_ARENA_NEW(arena, proa_grpc_header, call->metadata_count);
+    for (int i = 0; i < call->metadata_count; i++) {
+        const proa_grpc_header *h = &call->metadata[i];
+        copy[i].name = (proa_str){proa_arena_strdup(arena, h->name), h->name.len};
+        copy[i].value = (proa_str){proa_arena_strdup(arena, h->value), h->value.len};
+    }
+    l->metadata = copy;
+    l->metadata_count = call->metadata_count;
+}
+
+proa_status proa_rpc_start_long(proa_rpc_long *l, proa_grpc_call *call, proa_str message, proa_err *err)
+{
+    *l->m = (proa_infer_pb){.bytes = message, .region = find_region, .region_arg = l->api};
+    l->r->deadline_ns = call->deadline_ns;
+    copy_metadata(l, call);
+    l->m->body = proa_rpc_take(call, message.len);
+    l->work = (proa_work){.loop = proa_conn_loop(call->conn), .run = run_long, .done = end_long};
+    l->err.status = PROA_OK;
+    l->handoff = proa_handoff_new();
+    proa_infer_hold(l->r);
+    if (proa_workers_start(l->api->workers, &l->work)) return PROA_OK;
+    proa_infer_drop(l->r);
+    proa_handoff_drop(l->handoff);
+    proa_buffer_drop(l->m->body);
+    l->m->body = NULL;
+    return PROA_FAIL(err, UNAVAILABLE, "Exceeds maximum queue size: %d large requests wait already",
+                     PROA_WORKER_WAITING_MAX);
+}
+
+/* ---- unary calls ---- */
+
+/* Lies in the request's arena, which lives until the sink's last on_reply has returned. */
+typedef struct unary {
+    proa_sink sink; /* first */
+    proa_api *api;
+    proa_grpc_call *call; /* NULL: the client has gone */
+    proa_infer *r;
+    proa_infer_pb message;
+    proa_reply *reply; /* the first that came */
+    int replies;
+} unary;
+
+static void free_reply(void *reply)
+{
+    proa_reply_free(reply);
+}
+
+static proa_status answer(unary *u, proa_err *err)
+{
+    proa_reply_pb out;
+    if (u->replies != 1) return PROA_FAIL(err, INTERNAL, "expected a single response, got %d", u->replies);
+    if (u->reply->error.status != PROA_OK) {
+        *err = u->reply->error;
+        return err->status;
+    }
+    PROA_TRY(proa_reply_pb_apply(&u->message, u->sink.infer->model, u->reply, err));
+    PROA_TRY(proa_reply_pb_write(&out, u->reply, PROA_PB_UNARY, err));
+    proa_grpc_send(u->call, out.iov, out.count, free_reply, u->reply);
+    u->reply = NULL;
+    return PROA_OK;
+}
+
+static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
+{
+    unary *u = (unary *)sink;
+    proa_err err;
+    err.status = PROA_OK;
+    if (reply) u->replies++;
+    if (!u->reply) u->reply = reply;
+    else proa_reply_free(reply);
+    if (!final) return;
+    if (u->call && answer(u, &err) == PROA_OK)
+        proa_grpc_finish(u->call, PROA_GRPC_OK, (proa_str){"", 0}, NULL, 0);
+    else if (u->call) proa_rpc_fail(u->call, &err);
+    proa_reply_free(u->reply);
+    proa_infer_pb_release(&u->message);
+}
+
+static void on_gone(proa_grpc_call *call)
+{
+    unary *u = call->user;
+    proa_infer *r = proa_infer_hold(u->r);
+    u->call = NULL;
+    proa_infer_cancel(r);
+    proa_infer_drop(r);
+}
+
+static void refuse(unary *u, proa_infer *r, proa_grpc_call *call, const proa_err *err)
+{
+    if (call) call->on_gone = NULL;
+    proa_infer_pb_release(&u->message);
+    proa_infer_drop(r);
+    if (call) proa_rpc_fail(call, err);
+}
+
+static void long_done(proa_rpc_long *l)
+{
+    unary *u = (unary *)l->sink;
+    if (l->status != PROA_OK) refuse(u, l->r, u->call, &l->err);
+    else proa_infer_drop(l->r); /* the sink has a reference of its own */
+}
+
+static proa_status start_long(unary *u, proa_str bytes, proa_err *err)
+{
+    proa_rpc_long *l = PROA_ARENA_NEW(&u->r->arena, proa_rpc_long, 1);
+    l->api = u->api;
+    l->r = u->r;
+    l->m = &u->message;
+    l->sink = &u->sink;
+    l->on_reply = on_reply;
+    l->unary = true;
+    l->done = long_done;
+    return proa_rpc_start_long(l, u->call, bytes, err);
+}
+
+static void on_message(proa_grpc_call *call, proa_str bytes)
+{
+    proa_api *api = call->user;
+    proa_infer *r = proa_infer_new();
+    unary *u = PROA_ARENA_NEW(&r->arena, unary, 1);
+    bool decoupled;
+    proa_err err;
+    err.status = PROA_OK;
+    r->times.received = call->start_ns;
+    u->api = api;
+    u->call = call;
+    u->r = r;
+    bool is_long = proa_rpc_is_long(bytes);
+    if ((is_long ? start_long(u, bytes, &err)
+                 : proa_rpc_request(api, call, bytes, r, &u->message, true, &decoupled, &err)) != PROA_OK) {
+        refuse(u, r, call, &err);
+        return;
+    }
+    call->user = u;
+    call->on_message = NULL; /* the first one counts */
+    call->on_half_close = NULL;
+    call->on_gone = on_gone;
+    if (is_long) return;
+    proa_infer_hold(r);
+    proa_sink_init(&u->sink, proa_conn_loop(call->conn), r, on_reply);
+    if (proa_server_infer(api->server, r, &err) == PROA_OK) proa_infer_drop(r); /* u may be gone by now */
+    else {
+        proa_sink_abandon(&u->sink);
+        refuse(u, r, call, &err);
+    }
+}
+
+void proa_rpc_infer(proa_api *api, proa_grpc_call *call)
+{
+    call->user = api;
+    call->on_message = on_message;
+}

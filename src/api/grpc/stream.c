@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * grpc_stream.c - ModelStreamInfer: many requests and answers on one call. Answers of models that give exactly one come in
+ * the order of their requests; those of decoupled models as they are made. */
+#include "api/grpc/service.h"
+
+#include "base/limits.h"
+#include <string.h>
+
+typedef struct ask ask;
+
+/* In the call's arena. */
+typedef struct stream {
+    proa_api *api;
+    proa_grpc_call *call;
+    ask *first, *last; /* in flight, in the order of their arrival */
+    int count;
+    bool half_closed;
+    bool errors_end; /* metadata triton_grpc_error: a failure ends the stream with its code */
+    bool paused;
+    bool reading; /* a worker reads the newest ask: what comes behind it waits */
+    bool inside;  /* on_message is on the stack: an end waits until it returns */
+    bool ended;
+    int end_code;
+    const char *end_text;
+} stream;
+
+/* One request of a stream. It lies in the arena of r, of which it holds a reference until it is retired. */
+struct ask {
+    proa_sink sink; /* first */
+    proa_infer *r;
+    stream *s; /* NULL: the stream has ended */
+    ask *prev, *next;
+    proa_infer_pb message;
+    const char *version; /* as the client wrote it */
+    proa_rpc_long large; /* of a large message: while a worker reads it */
+    bool decoupled;
+    bool refused;                /* it failed before it ran */
+    proa_reply *waiting, **last; /* until all asks before it are retired */
+    bool done, done_with_reply;  /* no more will come; the newest of waiting is the final one */
+};
+
+/* ---- life ---- */
+
+static ask *ask_new(stream *s)
+{
+    proa_infer *r = proa_infer_new();
+    ask *a = PROA_ARENA_NEW(&r->arena, ask, 1);
+    a->r = r;
+    a->s = s;
+    a->last = &a->waiting;
+    a->prev = s->last;
+    if (s->last) s->last->next = a;
+    else s->first = a;
+    s->last = a;
+    s->count++;
+    return a;
+}
+
+static void drop_waiting(ask *a)
+{
+    for (proa_reply *next; a->waiting; a->waiting = next) {
+        next = a->waiting->next;
+        proa_reply_free(a->waiting);
+    }
+    a->last = &a->waiting;
+}
+
+static void unlink_ask(ask *a)
+{
+    stream *s = a->s;
+    if (a->prev) a->prev->next = a->next;
+    else s->first = a->next;
+    if (a->next) a->next->prev = a->prev;
+    else s->last = a->prev;
+    s->count--;
+    a->s = NULL;
+}
+
+/* Its last answer was given, or nobody wants it any more. */
+static void retire(ask *a)
+{
+    if (a->s) unlink_ask(a);
+    drop_waiting(a);
+    proa_infer_pb_release(&a->message);
+    proa_infer_drop(a->r);
+}
+
+/* The stream ends: what still runs is cancelled, and each ask is retired by its final reply. */
+static void abandon_all(stream *s)
+{
+    while (s->first) {
+        ask *a = s->first;
+        proa_infer *r = proa_infer_hold(a->r);
+        bool done = a->done;
+        unlink_ask(a);
+        drop_waiting(a);
+        if (done) retire(a);
+        else proa_infer_cancel(r);
+        proa_infer_drop(r);
+    }
+}
+
+/* Afterwards s must not be touched, except by on_message. */
+static void end_stream(stream *s, int code, const char *text)
+{
+    abandon_all(s);
+    if (s->inside) {
+        s->ended = true;
+        s->end_code = code;
+        s->end_text = proa_arena_strdup(s->call->arena, proa_str_c(text));
+    } else proa_grpc_finish(s->call, code, proa_str_c(text), NULL, 0);
+}
+
+/* ---- how much the client may have on its way ---- */
+
+static void regulate(stream *s)
+{
+    bool many = s->count >= (s->paused ? PROA_GRPC_STREAM_REQUESTS_MAX / 2 : PROA_GRPC_STREAM_REQUESTS_MAX);
+    size_t queued = proa_grpc_queued(s->call);
+    bool pause = s->reading || many || queued > (s->paused ? PROA_CONN_LOW_BYTES : PROA_CONN_HIGH_BYTES);
+    if (pause != s->paused) proa_grpc_pause(s->call, pause);
+    s->paused = pause;
+}
+
+/* After anything that may have been the last thing to do. */
+static void settle(stream *s)
+{
+    if (s->inside) return;
+    if (s->half_closed && !s->first) end_stream(s, PROA_GRPC_OK, "");
+    else regulate(s);
+}
+
+/* ---- answers ---- */
+
+static void send_note(ask *a, const char *error, bool has_final, bool final)
+{
+    PROA_ALIGNED(16) char memory[1024];
+    proa_arena arena;
+    proa_arena_init_in(&arena, memory, sizeof memory);
+    proa_stream_note note = {
+        .error = proa_str_c(error), .id = proa_str_c(a->r->id), .has_final = has_final, .final = final};
+    if (has_final) {
+        note.model_name = proa_str_c(a->r->model_name);
+        note.model_version = proa_str_c(a->version);
+    }
+    proa_str bytes = proa_stream_note_write(&arena, &note);
+    proa_grpc_send(a->s->call, &(struct iovec){(void *)(uintptr_t)bytes.ptr, bytes.len}, 1, NULL, NULL);
+    proa_arena_release(&arena);
+}
+
+static void send_error(ask *a, const proa_err *err, bool final)
+{
+    char *text = proa_err_whole_text(err);
+    if (a->s->errors_end) end_stream(a->s, proa_grpc_code_of(err), text);
+    else send_note(a, text, !a->refused, final);
+    free(text);
+}
+
+static void free_reply(void *reply)
+{
+    proa_reply_free(reply);
+}
+
+static proa_status send_tensors(ask *a, proa_reply *reply, bool final, proa_err *err)
+{
+    proa_reply_pb out;
+    PROA_TRY(proa_reply_pb_apply(&a->message, a->r->model, reply, err));
+    PROA_TRY(proa_reply_pb_write(&out, reply, final ? PROA_PB_FINAL : PROA_PB_MORE, err));
+    proa_grpc_send(a->s->call, out.iov, out.count, free_reply, reply);
+    return PROA_OK;
+}
+
+/* A decoupled model makes answers as it likes. One alone may be of any size; a next one waits for nobody. */
+static bool reads_nothing(const ask *a)
+{
+    return a->decoupled && proa_grpc_queued(a->s->call) > (size_t)PROA_STREAM_QUEUED_MAX;
+}
+
+/* One answer to the client. Afterwards the stream may have ended: then a->s is NULL. */
+static void send_reply(ask *a, proa_reply *reply, bool final)
+{
+    proa_err err;
+    err.status = PROA_OK;
+    if (!reply) {
+        if (a->decoupled && a->message.empty_final) send_note(a, "", true, true);
+        return;
+    }
+    if (reads_nothing(a)) {
+        proa_reply_free(reply);
+        end_stream(a->s, PROA_GRPC_RESOURCE_EXHAUSTED, "the client does not read its answers");
+        return;
+    }
+    if (reply->error.status != PROA_OK) err = reply->error;
+    else if (send_tensors(a, reply, final, &err) == PROA_OK) reply = NULL;
+    if (err.status != PROA_OK) send_error(a, &err, final);
+    proa_reply_free(reply);
+}
+
+/* An ask whose answers keep the order waits while another such ask stands before it. */
+static bool must_wait(const ask *a)
+{
+    if (a->decoupled) return false;
+    for (const ask *before = a->prev; before; before = before->prev)
+        if (!before->decoupled) return true;
+    return false;
+}
+
+static void keep_waiting(ask *a, proa_reply *reply, bool final)
+{
+    a->done |= final;
+    a->done_with_reply |= final && reply;
+    if (!reply) return;
+    reply->next = NULL;
+    *a->last = reply;
+    a->last = &reply->next;
+}
+
+/* Its turn has come: what waits is sent. False if that has ended the stream. */
+static bool send_waiting(ask *a)
+{
+    proa_infer *r = proa_infer_hold(a->r);
+    while (a->waiting && a->s) {
+        proa_reply *reply = a->waiting;
+        a->waiting = reply->next;
+        if (!a->waiting) a->last = &a->waiting;
+        reply->next = NULL;
+        send_reply(a, reply, !a->waiting && a->done_with_reply);
+    }
+    bool lives = a->s != NULL;
+    proa_infer_drop(r);
+    return lives;
+}
+
+/* The first ask that keeps the order was retired: those behind it go on, until one is not done. False as above. */
+static bool next_turns(stream *s)
+{
+    for (ask *a = s->first, *next; a; a = next) {
+        next = a->next;
+        if (a->decoupled) continue;
+        if (!send_waiting(a)) return false;
+        if (!a->done) return true;
+        retire(a);
+    }
+    return true;
+}
+
+static void deliver_now(ask *a, proa_reply *reply, bool final)
+{
+    stream *s = a->s;
+    a->done |= final;
+    send_reply(a, reply, final);
+    if (!a->s) return; /* the stream has ended with that */
+    if (final) {
+        bool ordered = !a->decoupled;
+        retire(a);
+        if (ordered && !next_turns(s)) return;
+    }
+    settle(s);
+}
+
+static void deliver(ask *a, proa_reply *reply, bool final)
+{
+    proa_infer *r = proa_infer_hold(a->r); /* a lies in its arena */
+    if (a->s && must_wait(a)) keep_waiting(a, reply, final);
+    else if (a->s) deliver_now(a, reply, final);
+    else { /* the stream has ended before */ proa_reply_free(reply);
+        if (final) retire(a);
+    }
+    proa_infer_drop(r);
+}
+
+static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
+{
+    deliver((ask *)sink, reply, final);
+}
+
+/* ---- requests ---- */
+
+static void refuse(ask *a, const proa_err *err)
+{
+    proa_reply *reply = proa_reply_new(a->r);
+    reply->error = *err;
+    a->refused = true;
+    deliver(a, reply, true);
+}
+
+/* What the message says is known. Its replies, if it was accepted, come after this. */
+static void long_done(proa_rpc_long *l)
+{
+    ask *a = (ask *)l->sink;
+    stream *s = a->s; /* NULL: it has ended meanwhile, and cancelled the request */
+    proa_infer *r = l->r;
+    a->decoupled = l->decoupled;
+    a->version = a->message.version.len ? proa_arena_strdup(&r->arena, a->message.version) : "";
+    if (s) s->reading = false;
+    if (l->status != PROA_OK && s) refuse(a, &l->err);
+    else if (l->status != PROA_OK) retire(a);
+    if (a->s) regulate(a->s); /* the next message may come */
+}
+
+static proa_status start_long(ask *a, proa_str bytes, proa_err *err)
+{
+    proa_rpc_long *l = &a->large;
+    l->api = a->s->api;
+    l->r = a->r;
+    l->m = &a->message;
+    l->sink = &a->sink;
+    l->on_reply = on_reply;
+    l->done = long_done;
+    PROA_TRY(proa_rpc_start_long(l, a->s->call, bytes, err));
+    a->s->reading = true;
+    return PROA_OK;
+}
+
+static void on_long_message(proa_grpc_call *call, proa_str bytes)
+{
+    stream *s = call->user;
+    ask *a = ask_new(s);
+    proa_err err;
+    err.status = PROA_OK;
+    s->inside = true;
+    a->version = "";
+    a->r->times.received = proa_loop_now_ns(proa_conn_loop(call->conn));
+    if (start_long(a, bytes, &err) != PROA_OK) refuse(a, &err);
+    s->inside = false;
+    if (s->ended) proa_grpc_finish(call, s->end_code, proa_str_c(s->end_text), NULL, 0);
+    else settle(s);
+}
+
+static void on_message(proa_grpc_call *call, proa_str bytes)
+{
+    if (PROA_UNLIKELY(proa_rpc_is_long(bytes))) {
+        on_long_message(call, bytes);
+        return;
+    }
+    stream *s = call->user;
+    ask *a = ask_new(s);
+    proa_infer *r = proa_infer_hold(a->r);
+    proa_err err;
+    err.status = PROA_OK;
+    s->inside = true;
+    r->times.received = proa_loop_now_ns(proa_conn_loop(call->conn));
+    proa_status status = proa_rpc_request(s->api, call, bytes, r, &a->message, false, &a->decoupled, &err);
+    a->version = a->message.version.len ? proa_arena_strdup(&r->arena, a->message.version) : "";
+    if (status != PROA_OK) refuse(a, &err);
+    else {
+        proa_sink_init(&a->sink, proa_conn_loop(call->conn), proa_infer_hold(r), on_reply);
+        if (proa_server_infer(s->api->server, r, &err) != PROA_OK) {
+            proa_sink_abandon(&a->sink);
+            refuse(a, &err);
+        }
+    }
+    proa_infer_drop(r);
+    s->inside = false;
+    if (s->ended) proa_grpc_finish(call, s->end_code, proa_str_c(s->end_text), NULL, 0);
+    else settle(s);
+}
+
+static void on_half_close(proa_grpc_call *call)
+{
+    stream *s = call->user;
+    s->half_closed = true;
+    settle(s);
+}
+
+static void on_drained(proa_grpc_call *call)
+{
+    settle(call->user);
+}
+
+static void on_gone(proa_grpc_call *call)
+{
+    abandon_all(call->user);
+}
+
+void proa_rpc_stream(proa_api *api, proa_grpc_call *call)
+{
+    stream *s = PROA_ARENA_NEW(call->arena, stream, 1);
+    *s = (stream){.api = api, .call = call};
+    s->errors_end = proa_str_is(proa_grpc_get(call, "triton_grpc_error"), "true");
+    call->user = s;
+    call->on_message = on_message;
+    call->on_half_close = on_half_close;
+    call->on_drained = on_drained;
+    call->on_gone = on_gone;
+}

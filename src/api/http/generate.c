@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/http/v2.h"
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* One call of generate or generate_stream, from its arrival to the final reply. */
+typedef struct generate_call {
+    proa_sink sink; /* first */
+    proa_api *api;
+    proa_http_exchange *x; /* NULL: answered, or the client has gone */
+    bool streaming, began;
+    int replies;
+    proa_reply *reply; /* generate: the only one, until the final has come */
+} generate_call;
+
+/* ---- the request: free JSON, whose keys are inputs of the model or parameters ---- */
+
+typedef struct reader {
+    proa_jread j;
+    proa_infer *r;
+    const Inference__ModelConfig *config;
+    size_t bytes, bytes_max; /* of all tensors */
+} reader;
+
+static const Inference__ModelInput *find_input(const Inference__ModelConfig *config, proa_str name)
+{
+    for (size_t i = 0; i < config->n_input; i++)
+        if (proa_str_is(name, config->input[i]->name)) return config->input[i];
+    return NULL;
+}
+
+/* Elements of the next value, an array or one scalar, without moving on. */
+static proa_status count_elements(const proa_jread *from, int64_t *count, proa_err *err)
+{
+    proa_jread j = *from;
+    bool more;
+    *count = 1;
+    if (proa_jread_peek(&j) != PROA_JKIND_ARRAY) return PROA_OK;
+    *count = 0;
+    for (proa_jread_begin(&j);; ++*count) {
+        PROA_TRY(proa_jread_element(&j, &more, err));
+        if (!more) return PROA_OK;
+        PROA_TRY(proa_jread_skip(&j, err));
+    }
+}
+
+/* Fixed dimensions take their share of the elements from the innermost on; of the open ones the innermost takes the rest. */
+static proa_status fit_shape(proa_tensor *t, const Inference__ModelConfig *config,
+                             const Inference__ModelInput *in, int64_t elements, proa_err *err)
+{
+    if (config->max_batch_size > 0) t->shape[t->rank++] = -1;
+    for (size_t d = 0; d < in->n_dims && t->rank < PROA_SERVE_RANK_MAX; d++)
+        t->shape[t->rank++] = in->dims[d];
+    bool fits = true;
+    for (int32_t d = t->rank; fits && d-- > 0;) {
+        if (t->shape[d] < 0) continue;
+        fits = t->shape[d] > 0 && elements % t->shape[d] == 0;
+        if (fits) elements /= t->shape[d];
+    }
+    for (int32_t d = t->rank; fits && d-- > 0;) {
+        if (t->shape[d] >= 0) continue;
+        t->shape[d] = elements;
+        elements = 1;
+    }
+    if (fits && elements == 1) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "The schema can not convert input '%s' to tensor with proper shape", t->name);
+}
+
+static proa_status too_large(const reader *rd, const char *name, size_t bytes, proa_err *err)
+{
+    return PROA_FAIL(err, INVALID,
+                     "request size of %zu bytes with input '%s' of size %zu bytes exceeds the maximum "
+                     "allowed input size of "
+                     "%zu. Use --http-max-input-size to increase the limit.",
+                     rd->bytes, name, bytes, rd->bytes_max);
+}
+
+static proa_status read_input(reader *rd, const Inference__ModelInput *in, proa_err *err)
+{
+    int64_t elements;
+    if (proa_infer_input(rd->r, in->name))
+        return PROA_FAIL(err, INVALID, "input '%s' already exists in request", in->name);
+    PROA_TRY(count_elements(&rd->j, &elements, err));
+    proa_tensor *t = proa_infer_add_input(rd->r, proa_str_c(in->name));
+    if (!t) return PROA_FAIL(err, LIMIT, "more than %d inputs in a request", PROA_TENSORS_PER_REQUEST_MAX);
+    t->type = (proa_type)in->data_type;
+    size_t bytes = (size_t)(elements * proa_type_bytes(t->type)); /* of BYTES none: known after the walk */
+    if (rd->bytes + bytes > rd->bytes_max) return too_large(rd, in->name, bytes, err);
+    PROA_TRY(fit_shape(t, rd->config, in, elements, err));
+    PROA_TRY(proa_jread_data(&rd->j, t, err));
+    if (rd->bytes + t->bytes > rd->bytes_max) return too_large(rd, in->name, t->bytes, err);
+    rd->bytes += t->bytes;
+    return PROA_OK;
+}
+
+static proa_status read_members(reader *rd, bool nested, proa_err *err);
+
+static proa_status read_nested(reader *rd, proa_err *err)
+{
+    if (find_input(rd->config, proa_str_c("parameters")))
+        return PROA_FAIL(err, INVALID, "Keyword 'parameters' for nested schema also given as input tensor name");
+    PROA_TRY(proa_jread_expect(&rd->j, "Expected JSON object for keyword: 'parameters'", PROA_JKIND_OBJECT, err));
+    proa_status status = read_members(rd, true, err);
+    if (status != PROA_OK) proa_err_prefix(err, "Converting keyword: 'parameters'");
+    return status;
+}
+
+static proa_status read_member(reader *rd, proa_str key, bool nested, proa_err *err)
+{
+    const Inference__ModelInput *in = find_input(rd->config, key);
+    if (!nested && proa_str_is(key, "parameters")) return read_nested(rd, err);
+    if (in) return read_input(rd, in, err);
+    if (nested || !proa_str_is(key, "id")) return proa_infer_json_param(&rd->j, rd->r, key, NULL, err);
+    proa_str id;
+    PROA_TRY(proa_jread_name(&rd->j, "Unable to parse 'id'", &id, err));
+    rd->r->id = id.ptr;
+    return PROA_OK;
+}
+
+static proa_status read_members(reader *rd, bool nested, proa_err *err) // NOLINT(misc-no-recursion): one level
+{
+    for (proa_jread_begin(&rd->j);;) {
+        proa_str key;
+        bool more;
+        PROA_TRY(proa_jread_member(&rd->j, &key, &more, err));
+        if (!more) return PROA_OK;
+        PROA_TRY(read_member(rd, key, nested, err));
+    }
+}
+
+static proa_status read_body(proa_api *api, proa_http_exchange *x, proa_infer *r,
+                             const Inference__ModelConfig *config, proa_err *err)
+{
+    reader rd = {.r = r, .config = config, .bytes_max = (size_t)api->options.http_max_input};
+    proa_str text = {x->body_len ? x->body : "", x->body_len};
+    /* one tensor's own limit is above what all may have together: that is checked here, in Triton's words */
+    proa_jread_init(&rd.j, text, &r->arena, api->options.strict_triton, 16 * (size_t)api->options.http_max_input);
+    if (proa_jread_peek(&rd.j) == PROA_JKIND_END)
+        return proa_jread_fail(&rd.j, "The document is empty.", err);
+    PROA_TRY(proa_jread_expect(&rd.j, "", PROA_JKIND_OBJECT, err));
+    PROA_TRY(read_members(&rd, false, err));
+    PROA_TRY(proa_jread_finish(&rd.j, err));
+    return proa_v2_forward(api, x, r, err);
+}
+
+static proa_status read_request(proa_api *api, proa_http_exchange *x, proa_infer *r, proa_err *err)
+{
+    proa_model *model;
+    proa_str encoding = proa_http_get(x, "content-encoding");
+    PROA_TRY(proa_server_find(api->server, r->model_name, r->model_version, &model, err));
+    proa_status status = PROA_OK;
+    if (encoding.len && !proa_str_is(encoding, "identity"))
+        status = PROA_FAIL(err, INVALID, "Unsupported content-encoding, only 'identity' is supported.");
+    if (status == PROA_OK) status = read_body(api, x, r, proa_model_config(model), err);
+    proa_model_drop(model);
+    return status;
+}
+
+/* ---- the answer: flat JSON ---- */
+
+static proa_status reply_json(proa_buf *out, const proa_reply *reply, proa_err *err)
+{
+    proa_buf_char(out, '{');
+    if (reply->id && reply->id[0]) {
+        proa_buf_printf(out, "\"id\":");
+        proa_buf_json_str(out, proa_str_c(reply->id));
+        proa_buf_char(out, ',');
+    }
+    proa_buf_printf(out, "\"model_name\":");
+    proa_buf_json_str(out, proa_str_c(reply->model_name));
+    proa_buf_printf(out, ",\"model_version\":\"%" PRId64 "\"", reply->model_version);
+    for (int32_t i = 0; i < reply->outputs_count; i++) {
+        proa_buf_char(out, ',');
+        proa_buf_json_str(out, proa_str_c(reply->outputs[i].name));
+        proa_buf_char(out, ':');
+        PROA_TRY(proa_tensor_json(out, &reply->outputs[i], true, err));
+    }
+    for (int32_t i = 0; i < reply->params_count; i++) {
+        proa_buf_char(out, ',');
+        proa_param_json(out, &reply->params[i]);
+    }
+    proa_buf_char(out, '}');
+    return PROA_OK;
+}
+
+static void fail(generate_call *c, const proa_err *err)
+{
+    proa_http_exchange *x = c->x;
+    c->x = NULL;
+    proa_http_on_gone(x, NULL);
+    proa_http_fail(c->api, x, err);
+    proa_infer_cancel(c->sink.infer); /* nobody reads what would follow */
+}
+
+static proa_str head_lines(generate_call *c, const char *type)
+{
+    char *load = proa_v2_load_header(c->api->server, proa_http_get(c->x, "endpoint-load-metrics-format"),
+                                     c->x->arena);
+    return proa_str_c(proa_arena_printf(c->x->arena, "Content-Type: %s\r\n%s", type, load));
+}
+
+static void answer_once(generate_call *c)
+{
+    proa_err err = {.status = PROA_OK};
+    proa_buf out;
+    proa_buf_init(&out, (size_t)PROA_ANSWER_BYTES_MAX);
+    if (c->replies != 1)
+        PROA_FAIL(&err, INTERNAL,
+                  "generate expects model to produce exactly 1 response, use generate stream for model that "
+                  "generates various "
+                  "number of responses");
+    else if (c->reply->error.status != PROA_OK) err = c->reply->error;
+    else if (reply_json(&out, c->reply, &err) == PROA_OK) {
+        struct iovec iov = {out.ptr, out.len};
+        proa_http_respond(c->x, 200, head_lines(c, "application/json"), &iov, 1, free, out.ptr);
+        c->x = NULL;
+        return;
+    }
+    proa_buf_release(&out);
+    fail(c, &err);
+}
+
+static void send_error(generate_call *c, const proa_err *err)
+{
+    proa_buf out;
+    proa_buf_init(&out, PROA_ERR_JSON_MAX);
+    proa_buf_printf(&out, "data: {\"error\":");
+    proa_err_json(&out, err);
+    proa_buf_append(&out, "}\n\n", 3);
+    proa_http_send(c->x, proa_buf_view(&out));
+    proa_buf_release(&out);
+}
+
+/* The last event says why; what was sent before is read first. */
+static void give_up(generate_call *c)
+{
+    proa_err err = {.status = PROA_OK};
+    proa_http_exchange *x = c->x;
+    PROA_FAIL(&err, LIMIT, "the client does not read its answers");
+    send_error(c, &err);
+    c->x = NULL;
+    proa_http_on_gone(x, NULL);
+    proa_http_end(x);
+    proa_infer_cancel(c->sink.infer);
+}
+
+/* Until something was sent, an error has a status of its own; after that it is an event. */
+static void stream_reply(generate_call *c, const proa_reply *reply)
+{
+    proa_err err = reply->error;
+    proa_buf out;
+    if (c->began && proa_http_queued(c->x) > (size_t)PROA_STREAM_QUEUED_MAX) {
+        give_up(c);
+        return;
+    }
+    proa_buf_init(&out, (size_t)PROA_ANSWER_BYTES_MAX);
+    proa_buf_append(&out, "data: ", 6);
+    if (err.status == PROA_OK) reply_json(&out, reply, &err);
+    proa_buf_append(&out, "\n\n", 2);
+    if (err.status != PROA_OK && !c->began) fail(c, &err);
+    else {
+        if (!c->began) proa_http_begin(c->x, 200, head_lines(c, "text/event-stream; charset=utf-8"));
+        c->began = true;
+        if (err.status != PROA_OK) send_error(c, &err);
+        else proa_http_send(c->x, proa_buf_view(&out));
+    }
+    proa_buf_release(&out);
+}
+
+static void stream_end(generate_call *c)
+{
+    if (!c->began) proa_http_begin(c->x, 200, head_lines(c, "text/event-stream; charset=utf-8"));
+    proa_http_end(c->x);
+}
+
+static void end_once(generate_call *c)
+{
+    if (c->x) answer_once(c);
+    proa_reply_free(c->reply);
+    free(c);
+}
+
+static void end_on_worker(proa_http_exchange *x, void *call)
+{
+    proa_infer *r = ((generate_call *)call)->sink.infer;
+    PROA_UNUSED(x);
+    end_once(call);
+    proa_infer_drop(r);
+}
+
+/* A long answer is written by a worker. */
+static bool end_elsewhere(generate_call *c)
+{
+    proa_infer *r = c->sink.infer;
+    size_t bytes = 0;
+    for (int32_t i = 0; c->reply && i < c->reply->outputs_count; i++) bytes += c->reply->outputs[i].bytes;
+    if (!c->x || bytes < PROA_WORKER_BYTES_MIN) return false;
+    proa_infer_hold(r);
+    if (proa_http_offload(c->x, end_on_worker, c)) return true;
+    proa_infer_drop(r);
+    return false;
+}
+
+static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
+{
+    generate_call *c = (generate_call *)sink;
+    bool keep = reply && !c->streaming && !c->reply;
+    if (reply) c->replies++;
+    if (keep) c->reply = reply;
+    else if (reply && c->streaming && c->x) stream_reply(c, reply);
+    if (!keep) proa_reply_free(reply);
+    if (!final) return;
+    if (!c->streaming && end_elsewhere(c)) return;
+    if (c->x && c->streaming) {
+        stream_end(c);
+        c->x = NULL;
+    }
+    end_once(c);
+}
+
+static void on_gone(proa_http_exchange *x)
+{
+    generate_call *c = x->user;
+    c->x = NULL;
+    proa_infer_cancel(c->sink.infer);
+}
+
+static proa_status start(proa_api *api, proa_http_exchange *x, proa_infer *r, bool streaming, proa_err *err)
+{
+    generate_call *c = proa_calloc(1, sizeof *c);
+    c->api = api;
+    c->x = x;
+    c->streaming = streaming;
+    x->user = c;
+    proa_sink_init(&c->sink, proa_http_loop(x), r, on_reply);
+    proa_http_on_gone(x, on_gone);
+    proa_status status = proa_server_infer(api->server, r, err);
+    if (status == PROA_OK) return PROA_OK; /* c may be gone by now */
+    proa_http_on_gone(x, NULL);
+    proa_sink_abandon(&c->sink);
+    free(c);
+    return status;
+}
+
+static void generate(proa_api *api, proa_http_exchange *x, const proa_v2_path *path, bool streaming)
+{
+    proa_err err = {.status = PROA_OK};
+    int64_t version;
+    if (proa_version_parse(&version, path->version, &err) != PROA_OK) {
+        proa_http_fail(api, x, &err);
+        return;
+    }
+    proa_infer *r = proa_infer_new();
+    r->model_name = proa_arena_strdup(&r->arena, proa_str_c(path->model));
+    r->model_version = version;
+    r->times.received = x->start_ns;
+    if (read_request(api, x, r, &err) != PROA_OK) {
+        proa_infer_drop(r);
+        proa_http_fail(api, x, &err);
+    } else if (start(api, x, r, streaming, &err) != PROA_OK) proa_http_fail(api, x, &err);
+}
+
+void proa_v2_generate(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
+{
+    generate(api, x, path, false);
+}
+
+void proa_v2_generate_stream(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
+{
+    generate(api, x, path, true);
+}

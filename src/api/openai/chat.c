@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * openai_chat.c - messages and tools, checked, and as the JSON that a model's chat template gets. */
+#include "api/openai/openai.h"
+
+#include <string.h>
+
+/* Members of the body that templates may see. */
+static const char *const seen[] = {
+    "messages",        "tools", "documents", "add_generation_prompt", "chat_template", "chat_template_kwargs",
+    "reasoning_effort"};
+
+static bool check_parts(proa_oai *job, const proa_json *parts, int64_t message)
+{
+    for (int64_t i = 0; i < proa_json_len(parts); i++) {
+        const proa_json *part = proa_json_at(parts, i);
+        proa_str type = proa_json_str(proa_json_get(part, "type"));
+        const char *param = proa_arena_printf(&job->arena, "messages[%lld].content[%lld]", (long long)message,
+                                              (long long)i);
+        if (!proa_str_is(type, "text"))
+            return proa_oai_bad(
+                &job->error, param,
+                "Invalid content part: this model takes parts of type 'text' only, not '%.40s'.",
+                type.len ? type.ptr : "");
+        if (proa_json_kind(proa_json_get(part, "text")) != PROA_JSON_STRING)
+            return proa_oai_bad(&job->error, param, "Invalid content part: 'text' must be a string.");
+    }
+    return true;
+}
+
+static bool check_message(proa_oai *job, const proa_json *message, int64_t i)
+{
+    const proa_json *content = proa_json_get(message, "content");
+    const char *param = proa_arena_printf(&job->arena, "messages[%lld]", (long long)i);
+    proa_json_kind(message);
+    if (proa_json_kind(message) != PROA_JSON_OBJECT)
+        return proa_oai_bad(&job->error, param, "Invalid type for '%s': expected an object.", param);
+    if (proa_json_kind(proa_json_get(message, "role")) != PROA_JSON_STRING)
+        return proa_oai_bad(&job->error, param, "Missing required parameter: '%s.role'.", param);
+    if (proa_json_kind(content) == PROA_JSON_ARRAY) return check_parts(job, content, i);
+    if (content && proa_json_kind(content) != PROA_JSON_STRING)
+        return proa_oai_bad(&job->error, param,
+                            "Invalid type for '%s.content': expected a string or a list of parts.", param);
+    return true;
+}
+
+static bool check_messages(proa_oai *job)
+{
+    const proa_json *messages = proa_json_get(job->body, "messages");
+    if (!messages) return proa_oai_bad(&job->error, "messages", "Missing required parameter: 'messages'.");
+    if (proa_json_kind(messages) != PROA_JSON_ARRAY || proa_json_len(messages) == 0)
+        return proa_oai_bad(&job->error, "messages",
+                            "Invalid 'messages': expected a list of at least one message.");
+    for (int64_t i = 0; i < proa_json_len(messages); i++)
+        if (!check_message(job, proa_json_at(messages, i), i)) return false;
+    return true;
+}
+
+/* Of tool_choice none and auto are done here: the template gets the tools or not. */
+static bool check_tools(proa_oai *job, bool *hide)
+{
+    const proa_json *tools = proa_json_get(job->body, "tools"),
+                    *choice = proa_json_get(job->body, "tool_choice");
+    proa_str how = proa_json_str(choice);
+    if (tools && proa_json_kind(tools) != PROA_JSON_ARRAY)
+        return proa_oai_bad(&job->error, "tools", "Invalid type for 'tools': expected a list of tools.");
+    for (int64_t i = 0; i < proa_json_len(tools); i++)
+        if (proa_json_kind(proa_json_get(proa_json_at(tools, i), "function")) != PROA_JSON_OBJECT)
+            return proa_oai_bad(&job->error, "tools", "Missing required parameter: 'tools[%lld].function'.",
+                                (long long)i);
+    *hide = proa_str_is(how, "none");
+    if (!choice || *hide || proa_str_is(how, "auto")) return true;
+    return proa_oai_bad(&job->error, "tool_choice",
+                        "Invalid 'tool_choice': only 'none' and 'auto' are supported; the model cannot be "
+                        "made to call a tool.");
+}
+
+static bool check_format(proa_oai *job)
+{
+    const proa_json *format = proa_json_get(job->body, "response_format");
+    proa_str type = proa_json_str(proa_json_get(format, "type"));
+    if (!format || proa_str_is(type, "text")) return true;
+    return proa_oai_bad(&job->error, "response_format",
+                        "Invalid 'response_format': only the type 'text' is supported.");
+}
+
+/* What OpenAI has and this server has not: better refused than left out in silence. */
+static bool check_absent(proa_oai *job)
+{
+    static const char *const names[] = {"functions", "function_call", "audio", "prediction",
+                                        "web_search_options"};
+    const proa_json *modalities = proa_json_get(job->body, "modalities");
+    for (size_t i = 0; i < PROA_COUNT(names); i++)
+        if (proa_json_get(job->body, names[i]))
+            return proa_oai_bad(&job->error, names[i], "The parameter '%s' is not supported.", names[i]);
+    for (int64_t i = 0; i < proa_json_len(modalities); i++)
+        if (!proa_str_is(proa_json_str(proa_json_at(modalities, i)), "text"))
+            return proa_oai_bad(&job->error, "modalities", "Only the modality 'text' is supported.");
+    return true;
+}
+
+bool proa_oai_read_chat(proa_oai *job, proa_str *messages)
+{
+    bool hide = false;
+    proa_buf out;
+    if (!check_messages(job) || !check_tools(job, &hide) || !check_format(job) || !check_absent(job))
+        return false;
+    proa_buf_init(&out, (size_t)PROA_HTTP_BODY_MAX * 2);
+    proa_buf_char(&out, '{');
+    for (size_t i = 0; i < PROA_COUNT(seen); i++) {
+        const proa_json *value = proa_json_get(job->body, seen[i]);
+        if (!value || (hide && strcmp(seen[i], "tools") == 0)) continue;
+        proa_buf_printf(&out, "%s\"%s\":", out.len > 1 ? "," : "", seen[i]);
+        proa_oai_put_json(&out, value);
+    }
+    proa_buf_char(&out, '}');
+    *messages = (proa_str){proa_arena_strdup(&job->arena, proa_buf_view(&out)), out.len};
+    bool full = out.full;
+    proa_buf_release(&out);
+    return !full || proa_oai_bad(&job->error, "messages", "The messages are too long.");
+}

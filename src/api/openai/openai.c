@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * openai.c - OpenAI's API: paths, models, and the life of a job. */
+#include "api/openai/openai.h"
+
+#include "base/alloc.h"
+#include <pthread.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+/* ---- ids, seeds, times ---- */
+
+/* SplitMix64 over a state that each thread seeds from the system once: ids must differ, not be secret. */
+uint64_t proa_oai_random(void)
+{
+    static _Thread_local uint64_t state;
+    if (!state && getrandom(&state, sizeof state, 0) != sizeof state) state = (uint64_t)time(NULL);
+    uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static int64_t started;
+
+static void note_start(void)
+{
+    started = (int64_t)time(NULL);
+}
+
+int64_t proa_oai_started(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, note_start);
+    return started;
+}
+
+/* ---- jobs ---- */
+
+/* The client has gone. */
+static void gone(proa_http_exchange *x)
+{
+    proa_oai *job = x->user;
+    job->x = NULL;
+    proa_oai_cancel(job);
+    proa_oai_release(job);
+}
+
+proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
+{
+    static const char *const prefixes[] = {"cmpl", "chatcmpl", "embd"};
+    proa_oai *job = proa_calloc(1, sizeof *job);
+    *job = (proa_oai){.api = api, .x = x, .kind = kind, .live = 1};
+    proa_arena_init(&job->arena);
+    proa_buf_init(&job->out, (size_t)PROA_OPENAI_ANSWER_MAX);
+    job->id = proa_arena_printf(&job->arena, "%s-%016llx%08x", prefixes[kind],
+                                (unsigned long long)proa_oai_random(), (unsigned)(proa_oai_random() >> 32));
+    x->user = job;
+    proa_http_on_gone(x, gone);
+    return job;
+}
+
+void proa_oai_choice_init(proa_oai_choice *c)
+{
+    proa_buf *const bufs[] = {&c->text, &c->tokens, &c->values, &c->tops, &c->offsets};
+    for (size_t i = 0; i < PROA_COUNT(bufs); i++) proa_buf_init(bufs[i], (size_t)PROA_OPENAI_ANSWER_MAX);
+}
+
+static void release_choice(proa_oai_choice *c)
+{
+    proa_buf_release(&c->text);
+    proa_buf_release(&c->tokens);
+    proa_buf_release(&c->values);
+    proa_buf_release(&c->tops);
+    proa_buf_release(&c->offsets);
+}
+
+void proa_oai_release(proa_oai *job)
+{
+    if (job->live > 0 || job->x) return;
+    for (int32_t i = 0; i < job->choices_count; i++) release_choice(&job->choices[i]);
+    for (int32_t i = 0; job->prompts && i < job->prompts_count; i++) release_choice(&job->prompts[i].said);
+    if (job->model) proa_model_drop(job->model);
+    proa_json_free(job->body);
+    proa_buf_release(&job->out);
+    proa_arena_release(&job->arena);
+    free(job);
+}
+
+/* A cancel may end a request at once, and with it the job: the caller of this holds the job by `live` or `x`. */
+void proa_oai_cancel(proa_oai *job)
+{
+    job->live++;
+    for (int32_t i = 0; job->prompts && i < job->prompts_count; i++)
+        if (job->prompts[i].live) proa_infer_cancel(job->prompts[i].sink.infer);
+    job->live--;
+}
+
+void proa_oai_give_up(proa_oai *job)
+{
+    proa_http_exchange *x = job->x;
+    job->failed = true;
+    if (x && job->sending) {
+        proa_buf_str(&job->out, proa_str_c("data: "));
+        proa_oai_error_json(&job->out, &job->error);
+        proa_buf_str(&job->out, proa_str_c("\n\n"));
+        proa_oai_stream_send(job);
+        if (job->x) proa_http_end(x);
+    } else if (x) proa_oai_fail(x, &job->error);
+    job->x = NULL;
+    proa_oai_cancel(job);
+}
+
+/* {"id":...,"choices":[ : what each chunk, or the whole answer, begins with. */
+static void write_head(proa_oai *job)
+{
+    static const char *const objects[][2] = {{"text_completion", "text_completion"},
+                                             {"chat.completion", "chat.completion.chunk"}};
+    uint64_t print = proa_str_hash(job->name) ^ (uint64_t)proa_model_version(job->model) ^
+                     proa_str_hash(proa_str_c(PROA_VERSION));
+    proa_buf out;
+    proa_buf_init(&out, (size_t)64 << 10);
+    proa_buf_printf(&out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", job->id,
+                    objects[job->kind == PROA_OAI_CHAT][job->stream], (long long)time(NULL));
+    proa_buf_json_str(&out, job->name);
+    proa_buf_printf(&out, ",\"system_fingerprint\":\"fp_%010llx\",\"choices\":[",
+                    (unsigned long long)(print >> 24));
+    job->head = (proa_str){proa_arena_strdup(&job->arena, proa_buf_view(&out)), out.len};
+    proa_buf_release(&out);
+}
+
+static void make_choices(proa_oai *job)
+{
+    if (job->kind == PROA_OAI_EMBEDDING) return;
+    int32_t n = job->prompts_count * (int32_t)job->params.n;
+    job->choices = PROA_ARENA_NEW(&job->arena, proa_oai_choice, n);
+    job->choices_count = n;
+    for (int32_t i = 0; i < n; i++) proa_oai_choice_init(&job->choices[i]);
+    write_head(job);
+}
+
+static void start(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
+{
+    proa_oai *job = proa_oai_new(api, x, kind);
+    if (!proa_oai_read(job)) proa_oai_give_up(job);
+    else {
+        make_choices(job);
+        proa_oai_send(job);
+    }
+    proa_json_free(job->body);
+    job->body = NULL;
+    job->live--; /* what held it while it was sent */
+    if (job->live == 0 && job->x) proa_oai_write_end(job);
+    else proa_oai_release(job);
+}
+
+/* ---- models ---- */
+
+static bool speaks(proa_api *api, const char *name)
+{
+    proa_model *model;
+    if (proa_server_find(proa_api_server(api), name, -1, &model, NULL) != PROA_OK) return false;
+    bool text = proa_oai_has_input(model, "text_input");
+    proa_model_drop(model);
+    return text;
+}
+
+static void put_model(proa_buf *out, const char *name)
+{
+    proa_buf_str(out, proa_str_c("{\"id\":"));
+    proa_buf_json_str(out, proa_str_c(name));
+    proa_buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"proa\"}",
+                    (long long)proa_oai_started());
+}
+
+/* Each name once, of models that take a text and are ready. */
+static void list_models(proa_api *api, proa_http_exchange *x)
+{
+    Inference__RepositoryIndexResponse *index;
+    proa_err err = {.status = PROA_OK};
+    proa_oai_error e;
+    proa_buf body;
+    const char *last = "";
+    if (proa_server_index(proa_api_server(api), true, &index, x->arena, &err) != PROA_OK) {
+        proa_oai_error_of(&e, &err);
+        proa_oai_fail(x, &e);
+        return;
+    }
+    proa_buf_init(&body, (size_t)PROA_OPENAI_ANSWER_MAX);
+    proa_buf_str(&body, proa_str_c("{\"object\":\"list\",\"data\":["));
+    for (size_t i = 0; i < index->n_models; i++) {
+        const char *name = index->models[i]->name;
+        if (strcmp(name, last) == 0 || !speaks(api, name)) continue;
+        if (*last) proa_buf_char(&body, ',');
+        put_model(&body, name);
+        last = name;
+    }
+    proa_buf_str(&body, proa_str_c("]}"));
+    proa_http_json(x, 200, &body);
+    proa_buf_release(&body);
+}
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    c = (char)(c | 32);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* %41 becomes A. NULL if there is a %00. */
+static const char *decode(proa_arena *arena, proa_str s)
+{
+    char *out = proa_arena_strdup(arena, s);
+    size_t n = 0;
+    for (size_t i = 0; i < s.len; i++) {
+        bool escaped = s.ptr[i] == '%' && i + 2 < s.len && hex(s.ptr[i + 1]) >= 0 && hex(s.ptr[i + 2]) >= 0;
+        out[n++] = escaped ? (char)(hex(s.ptr[i + 1]) * 16 + hex(s.ptr[i + 2])) : s.ptr[i];
+        i += escaped ? 2 : 0;
+    }
+    out[n] = '\0';
+    return proa_str_has_nul((proa_str){out, n}) ? NULL : out;
+}
+
+static void show_model(proa_api *api, proa_http_exchange *x, proa_str encoded)
+{
+    const char *name = decode(x->arena, encoded);
+    proa_buf body;
+    if (!name || !speaks(api, name)) {
+        proa_oai_error e = {
+            .status = 404, .type = "invalid_request_error", .param = "model", .code = "model_not_found"};
+        int shown = (int)(encoded.len < 200 ? encoded.len : 200);
+        if (name) snprintf(e.text, sizeof e.text, "The model '%.200s' does not exist", name);
+        else snprintf(e.text, sizeof e.text, "The model '%.*s' does not exist", shown, encoded.ptr);
+        proa_oai_fail(x, &e);
+        return;
+    }
+    proa_buf_init(&body, (size_t)64 << 10);
+    put_model(&body, name);
+    proa_http_json(x, 200, &body);
+    proa_buf_release(&body);
+}
+
+/* ---- paths ---- */
+
+static void refuse_path(proa_http_exchange *x, bool method)
+{
+    proa_oai_error e;
+    int path = (int)(x->path.len < 200 ? x->path.len : 200),
+        verb = (int)(x->method.len < 20 ? x->method.len : 20);
+    proa_oai_bad(&e, NULL, method ? "Not allowed to %.*s on %.*s." : "Unknown request URL: %.*s %.*s.", verb,
+                 x->method.ptr, path, x->path.ptr);
+    e.status = method ? 405 : 404;
+    e.code = method ? "method_not_supported" : "unknown_url";
+    proa_oai_fail(x, &e);
+}
+
+static bool post(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
+{
+    if (!proa_str_is(x->method, "POST")) refuse_path(x, true);
+    else if (proa_http_allowed(api, x, PROA_CATEGORY_INFERENCE)) start(api, x, kind);
+    return true;
+}
+
+static bool models(proa_api *api, proa_http_exchange *x, proa_str name)
+{
+    if (!proa_str_is(x->method, "GET")) refuse_path(x, true);
+    else if (!proa_http_allowed(api, x, PROA_CATEGORY_METADATA)) return true;
+    else if (name.len == 0) list_models(api, x);
+    else show_model(api, x, name);
+    return true;
+}
+
+bool proa_openai(proa_api *api, proa_http_exchange *x)
+{
+    static const char prefix[] = "/v1/models/";
+    proa_str path = x->path, name = {"", 0};
+    if (proa_str_is(path, "/v1/chat/completions")) return post(api, x, PROA_OAI_CHAT);
+    if (proa_str_is(path, "/v1/completions")) return post(api, x, PROA_OAI_COMPLETION);
+    if (proa_str_is(path, "/v1/embeddings")) return post(api, x, PROA_OAI_EMBEDDING);
+    if (proa_str_is(path, "/v1/models")) return models(api, x, name);
+    if (proa_str_starts(path, proa_str_c(prefix)) && path.len >= sizeof prefix) {
+        name = (proa_str){path.ptr + sizeof prefix - 1, path.len - (sizeof prefix - 1)};
+        return models(api, x, name);
+    }
+    refuse_path(x, false);
+    return true;
+}

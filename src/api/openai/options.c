@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * openai_options.c - what a body says of generation: checked, and as the options of an engine (docs/decoding.md). */
+#include "api/openai/openai.h"
+
+#include <string.h>
+
+/* Options beyond OpenAI's, by the engine's names: handed over as they are. */
+static const char *const extras[] = {
+    "min_tokens",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "top_p_decay",
+    "top_p_min",
+    "top_p_reset_id",
+    "no_repeat_ngram",
+    "repetition_penalty",
+    "allowed_words",
+    "banned_words",
+    "banned_strings",
+    "stop_words",
+    "end_ids",
+    "ignore_eos",
+    "beams",
+    "style",
+    "length_penalty",
+    "early_stopping",
+    "beams_returned",
+    "beam_groups",
+    "diversity_penalty",
+    "diversity_rate",
+    "penalty_alpha",
+};
+
+static void put_key(proa_buf *out, const char *key)
+{
+    proa_buf_printf(out, "%s\"%s\":", out->len > 1 ? "," : "", key);
+}
+
+static void put_whole(proa_buf *out, const char *key, int64_t value)
+{
+    put_key(out, key);
+    proa_buf_printf(out, "%lld", (long long)value);
+}
+
+static void put_decimal(proa_buf *out, const char *key, double value)
+{
+    put_key(out, key);
+    proa_buf_printf(out, "%.17g", value);
+}
+
+static void put_flag(proa_buf *out, const char *key)
+{
+    put_key(out, key);
+    proa_buf_str(out, proa_str_c("true"));
+}
+
+static bool check_stop(proa_oai *job)
+{
+    const proa_json *stop = proa_json_get(job->body, "stop");
+    bool text = proa_json_kind(stop) == PROA_JSON_STRING;
+    if (!stop) return true;
+    if (!text && proa_json_kind(stop) != PROA_JSON_ARRAY)
+        return proa_oai_bad(&job->error, "stop",
+                            "Invalid type for 'stop': expected a string or a list of strings.");
+    if (proa_json_len(stop) > PROA_STRINGS_MAX)
+        return proa_oai_bad(&job->error, "stop", "Invalid 'stop': at most %d strings.", PROA_STRINGS_MAX);
+    for (int64_t i = 0; i < proa_json_len(stop); i++)
+        if (proa_json_kind(proa_json_at(stop, i)) != PROA_JSON_STRING)
+            return proa_oai_bad(&job->error, "stop", "Invalid type for 'stop[%lld]': expected a string.",
+                                (long long)i);
+    job->params.stop = stop;
+    return true;
+}
+
+static void put_stop(proa_buf *out, const proa_json *stop)
+{
+    bool text = proa_json_kind(stop) == PROA_JSON_STRING, first = true;
+    int64_t count = text ? 1 : proa_json_len(stop);
+    put_key(out, "stop_strings");
+    proa_buf_char(out, '[');
+    for (int64_t i = 0; i < count; i++) {
+        proa_str s = proa_json_str(text ? stop : proa_json_at(stop, i));
+        if (s.len == 0) continue;
+        if (!first) proa_buf_char(out, ',');
+        proa_buf_json_str(out, s);
+        first = false;
+    }
+    proa_buf_char(out, ']');
+}
+
+static bool check_bias(proa_oai *job)
+{
+    const proa_json *bias = proa_json_get(job->body, "logit_bias");
+    if (!bias) return true;
+    if (proa_json_kind(bias) != PROA_JSON_OBJECT)
+        return proa_oai_bad(&job->error, "logit_bias", "Invalid type for 'logit_bias': expected an object.");
+    for (proa_json_iter it = proa_json_begin(bias); proa_json_next(&it);) {
+        double v = proa_json_double(it.value);
+        bool number = proa_json_kind(it.value) == PROA_JSON_INT || proa_json_kind(it.value) == PROA_JSON_DOUBLE;
+        if (it.key.len == 0 || strspn(it.key.ptr, "0123456789") != it.key.len)
+            return proa_oai_bad(&job->error, "logit_bias",
+                                "Invalid key in 'logit_bias': '%.40s' is no token id.", it.key.ptr);
+        if (!number || !(v >= -100 && v <= 100))
+            return proa_oai_bad(&job->error, "logit_bias",
+                                "Invalid 'logit_bias': the value of '%.40s' is not between -100 and 100.",
+                                it.key.ptr);
+    }
+    return true;
+}
+
+static bool read_numbers(proa_oai *job)
+{
+    proa_oai_params *p = &job->params;
+    proa_oai_error *e = &job->error;
+    const proa_json *b = job->body;
+    return proa_oai_number(e, b, "temperature", 0, 2, &p->temperature, NULL) &&
+           proa_oai_number(e, b, "top_p", 0, 1, &p->top_p, &p->has_top_p) &&
+           proa_oai_number(e, b, "presence_penalty", -2, 2, &p->presence, &p->has_presence) &&
+           proa_oai_number(e, b, "frequency_penalty", -2, 2, &p->frequency, &p->has_frequency) &&
+           proa_oai_whole(e, b, "seed", INT64_MIN, INT64_MAX, &p->seed, &p->seeded) &&
+           proa_oai_whole(e, b, "n", 1, PROA_OPENAI_CHOICES_MAX, &p->n, NULL);
+}
+
+static bool read_lengths(proa_oai *job)
+{
+    proa_oai_params *p = &job->params;
+    bool chat = job->kind == PROA_OAI_CHAT, max = false;
+    p->max_tokens = chat ? 0 : 16; /* OpenAI's: a completion has 16 tokens, a chat as many as it takes */
+    if (!proa_oai_whole(&job->error, job->body, "max_tokens", chat, PROA_CONTEXT_MAX, &p->max_tokens, &max))
+        return false;
+    if (chat && !proa_oai_whole(&job->error, job->body, "max_completion_tokens", 1, PROA_CONTEXT_MAX,
+                                &p->max_tokens, &max))
+        return false;
+    p->has_max = max;
+    return true;
+}
+
+static bool read_chat_logprobs(proa_oai *job)
+{
+    proa_oai_params *p = &job->params;
+    bool tops = false;
+    if (!proa_oai_flag(&job->error, job->body, "logprobs", &p->logprobs)) return false;
+    if (!proa_oai_whole(&job->error, job->body, "top_logprobs", 0, PROA_OPENAI_LOGPROBS_MAX, &p->top_logprobs,
+                        &tops))
+        return false;
+    if (tops && !p->logprobs)
+        return proa_oai_bad(&job->error, "top_logprobs",
+                            "The 'top_logprobs' parameter is only allowed when 'logprobs' is enabled.");
+    return true;
+}
+
+/* What only /v1/completions has. */
+static bool read_completion(proa_oai *job)
+{
+    proa_oai_params *p = &job->params;
+    proa_oai_error *e = &job->error;
+    if (!proa_oai_whole(e, job->body, "logprobs", 0, PROA_OPENAI_LOGPROBS_MAX, &p->top_logprobs, &p->logprobs) ||
+        !proa_oai_flag(e, job->body, "echo", &p->echo))
+        return false;
+    p->best_of = p->n;
+    if (!proa_oai_whole(e, job->body, "best_of", p->n, PROA_OPENAI_CHOICES_MAX, &p->best_of, NULL))
+        return false;
+    if (p->best_of > p->n && job->stream)
+        return proa_oai_bad(
+            e, "best_of", "Only 'best_of' equal to 'n' can be streamed: which are best is known at the end.");
+    proa_str suffix = proa_json_str(proa_json_get(job->body, "suffix"));
+    if (suffix.len > 0) return proa_oai_bad(e, "suffix", "This model cannot insert text before a 'suffix'.");
+    p->score = p->max_tokens == 0;
+    if (p->score && !p->echo)
+        return proa_oai_bad(e, "max_tokens",
+                            "Invalid 'max_tokens': 0 needs 'echo', for the log-probabilities of the prompt.");
+    return true;
+}
+
+static void put_common(const proa_oai *job, proa_buf *out)
+{
+    const proa_oai_params *p = &job->params;
+    put_whole(out, "max_tokens", p->max_tokens);
+    put_decimal(out, "temperature", p->temperature);
+    if (p->has_top_p) put_decimal(out, "top_p", p->top_p);
+    if (p->has_presence) put_decimal(out, "presence_penalty", p->presence);
+    if (p->has_frequency) put_decimal(out, "frequency_penalty", p->frequency);
+    if (p->n > 1) put_whole(out, "n", p->n);
+    if (p->best_of > p->n) put_whole(out, "best_of", p->best_of);
+    if (p->logprobs) put_flag(out, "logprobs");
+    if (p->top_logprobs > 0) put_whole(out, "top_logprobs", p->top_logprobs);
+    if (p->logprobs && p->echo) put_flag(out, "prompt_logprobs");
+    if (p->stop) put_stop(out, p->stop);
+}
+
+static void put_extras(const proa_oai *job, proa_buf *out)
+{
+    const proa_json *bias = proa_json_get(job->body, "logit_bias");
+    if (proa_json_len(bias) > 0) {
+        put_key(out, "logit_bias");
+        proa_oai_put_json(out, bias);
+    }
+    for (size_t i = 0; i < PROA_COUNT(extras); i++) {
+        const proa_json *value = proa_json_get(job->body, extras[i]);
+        if (!value) continue;
+        put_key(out, extras[i]);
+        proa_oai_put_json(out, value);
+    }
+}
+
+bool proa_oai_read_options(proa_oai *job)
+{
+    bool chat = job->kind == PROA_OAI_CHAT;
+    proa_buf out;
+    job->params.temperature = 1; /* OpenAI's */
+    job->params.n = 1;
+    if (!read_numbers(job) || !read_lengths(job) || !check_stop(job) || !check_bias(job)) return false;
+    if (chat ? !read_chat_logprobs(job) : !read_completion(job)) return false;
+    proa_buf_init(&out, (size_t)PROA_HTTP_BODY_MAX);
+    proa_buf_char(&out, '{');
+    put_common(job, &out);
+    put_extras(job, &out);
+    proa_buf_char(&out, '}');
+    job->options = (proa_str){proa_arena_strdup(&job->arena, proa_buf_view(&out)), out.len};
+    proa_buf_release(&out);
+    return true;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * openai_read.c - a body becomes a job: its model, what is common to all three operations, and its prompts. */
+#include "api/openai/openai.h"
+
+#include <string.h>
+
+bool proa_oai_has_input(const proa_model *model, const char *name)
+{
+    const Inference__ModelConfig *config = proa_model_config(model);
+    for (size_t i = 0; i < config->n_input; i++)
+        if (strcmp(config->input[i]->name, name) == 0) return true;
+    return false;
+}
+
+static bool has_output(const proa_model *model, const char *name)
+{
+    const Inference__ModelConfig *config = proa_model_config(model);
+    for (size_t i = 0; i < config->n_output; i++)
+        if (strcmp(config->output[i]->name, name) == 0) return true;
+    return false;
+}
+
+static bool find_model(proa_oai *job)
+{
+    const proa_json *model = proa_json_get(job->body, "model");
+    proa_err err = {.status = PROA_OK};
+    if (proa_json_kind(model) != PROA_JSON_STRING)
+        return proa_oai_bad(&job->error, "model", "you must provide a model parameter");
+    job->name = proa_json_str(model);
+    if (proa_str_has_nul(job->name))
+        return proa_oai_bad(&job->error, "model", "Invalid 'model': the name has a NUL byte.");
+    job->name.ptr = proa_arena_strdup(&job->arena, job->name);
+    if (proa_server_find(proa_api_server(job->api), job->name.ptr, -1, &job->model, &err) == PROA_OK)
+        return true;
+    proa_oai_error_of(&job->error, &err);
+    job->error.param = "model";
+    if (err.status == PROA_NOT_FOUND || err.status == PROA_INVALID) {
+        job->error = (proa_oai_error){
+            .status = 404, .type = "invalid_request_error", .param = "model", .code = "model_not_found"};
+        snprintf(job->error.text, sizeof job->error.text, "The model '%.200s' does not exist", job->name.ptr);
+    }
+    return false;
+}
+
+/* Which of the two ways of asking the model has. */
+static bool find_contract(proa_oai *job)
+{
+    bool engine = proa_oai_has_input(job->model, "task") && proa_oai_has_input(job->model, "options");
+    bool embeds = job->kind == PROA_OAI_EMBEDDING,
+         fits = has_output(job->model, embeds ? "embedding" : "text_output");
+    const char *what = embeds ? "embeddings" : job->kind == PROA_OAI_CHAT ? "chat" : "completions";
+    job->contract = engine ? PROA_OAI_ENGINE : PROA_OAI_TEXT;
+    if (!engine && (embeds || !proa_oai_has_input(job->model, "text_input"))) fits = false;
+    if (!engine && job->kind == PROA_OAI_CHAT) fits = false;
+    if (!fits)
+        return proa_oai_bad(&job->error, "model", "The model '%.200s' does not do %s.", job->name.ptr, what);
+    /* An encoder has the outputs of its own only; a task without options. */
+    return true;
+}
+
+/* Prompts of the member `key`: a text, ids, or a list of either. */
+static bool is_ids(const proa_json *j)
+{
+    return proa_json_kind(j) == PROA_JSON_ARRAY && proa_json_len(j) > 0 &&
+           proa_json_kind(proa_json_at(j, 0)) == PROA_JSON_INT;
+}
+
+static bool check_ids(proa_oai *job, const proa_json *ids, const char *key)
+{
+    for (int64_t i = 0; i < proa_json_len(ids); i++) {
+        const proa_json *id = proa_json_at(ids, i);
+        if (proa_json_kind(id) != PROA_JSON_INT || proa_json_int(id) < 0 || proa_json_int(id) > INT32_MAX)
+            return proa_oai_bad(&job->error, key, "Invalid '%s': element %lld is no token id.", key,
+                                (long long)i);
+    }
+    return true;
+}
+
+static bool check_prompt(proa_oai *job, const proa_json *prompt, const char *key)
+{
+    if (proa_json_kind(prompt) == PROA_JSON_STRING) return true;
+    if (is_ids(prompt)) return check_ids(job, prompt, key);
+    return proa_oai_bad(
+        &job->error,
+        key, "Invalid '%s': expected a string, a list of strings, a list of token ids, or a list of lists of token ids.",
+        key);
+}
+
+static const char *prompt_key(const proa_oai *job)
+{
+    return job->kind == PROA_OAI_EMBEDDING ? "input" : "prompt";
+}
+
+static bool read_prompts(proa_oai *job)
+{
+    const char *key = prompt_key(job);
+    const proa_json *prompts = proa_json_get(job->body, key);
+    bool one = proa_json_kind(prompts) == PROA_JSON_STRING || is_ids(prompts);
+    if (!prompts) return proa_oai_bad(&job->error, key, "Missing required parameter: '%s'.", key);
+    if (one) {
+        job->prompts_count = 1;
+        return check_prompt(job, prompts, key);
+    }
+    if (proa_json_kind(prompts) != PROA_JSON_ARRAY || proa_json_len(prompts) == 0)
+        return check_prompt(job, NULL, key);
+    if (proa_json_len(prompts) > PROA_OPENAI_PROMPTS_MAX)
+        return proa_oai_bad(&job->error, key, "Invalid '%s': at most %d in one request.", key,
+                            PROA_OPENAI_PROMPTS_MAX);
+    job->prompts_count = (int32_t)proa_json_len(prompts);
+    for (int64_t i = 0; i < job->prompts_count; i++)
+        if (!check_prompt(job, proa_json_at(prompts, i), key)) return false;
+    return true;
+}
+
+static bool read_stream(proa_oai *job)
+{
+    const proa_json *options = proa_json_get(job->body, "stream_options");
+    if (!proa_oai_flag(&job->error, job->body, "stream", &job->stream)) return false;
+    if (options && !job->stream)
+        return proa_oai_bad(&job->error, "stream_options",
+                            "The 'stream_options' parameter is only allowed when 'stream' is enabled.");
+    return proa_oai_flag(&job->error, options, "include_usage", &job->usage);
+}
+
+static bool read_embedding(proa_oai *job)
+{
+    proa_str encoding = proa_json_str(proa_json_get(job->body, "encoding_format"));
+    job->params.n = 1;
+    job->params.base64 = proa_str_is(encoding, "base64");
+    if (encoding.len > 0 && !job->params.base64 && !proa_str_is(encoding, "float"))
+        return proa_oai_bad(&job->error, "encoding_format",
+                            "Invalid 'encoding_format': expected 'float' or 'base64'.");
+    return proa_oai_whole(&job->error, job->body, "dimensions", 1, PROA_HIDDEN_MAX, &job->params.dimensions,
+                          NULL);
+}
+
+static bool read_generation(proa_oai *job)
+{
+    if (!read_stream(job) || !proa_oai_read_options(job)) return false;
+    const proa_oai_params *p = &job->params;
+    if (job->contract == PROA_OAI_ENGINE) return true;
+    if (p->n > 1 || p->best_of > 1)
+        return proa_oai_bad(&job->error, "n", "The model '%.200s' gives one answer to a prompt.", job->name.ptr);
+    if (p->logprobs || p->score)
+        return proa_oai_bad(&job->error, "logprobs", "The model '%.200s' tells no log-probabilities.",
+                            job->name.ptr);
+    return true;
+}
+
+static bool read_all(proa_oai *job)
+{
+    bool embeds = job->kind == PROA_OAI_EMBEDDING;
+    if (!find_model(job) || !find_contract(job)) return false;
+    if (!(embeds ? read_embedding(job) : read_generation(job))) return false;
+    if (job->kind == PROA_OAI_CHAT) job->prompts_count = 1;
+    else if (!read_prompts(job)) return false;
+    if (job->prompts_count * job->params.n > PROA_OPENAI_CHOICES_MAX)
+        return proa_oai_bad(&job->error, "n", "Invalid 'n': at most %d answers in one request.",
+                            PROA_OPENAI_CHOICES_MAX);
+    return true;
+}
+
+bool proa_oai_read(proa_oai *job)
+{
+    proa_err err = {.status = PROA_OK};
+    proa_str text = {job->x->body, job->x->body_len};
+    if (proa_json_parse_within(&job->body, text, PROA_REQUEST_NODES_MAX, "body", &err) != PROA_OK)
+        return proa_oai_bad(&job->error, NULL, "We could not parse the JSON body of your request: %s", err.text);
+    if (proa_json_kind(job->body) != PROA_JSON_OBJECT)
+        return proa_oai_bad(&job->error, NULL, "The body of the request must be a JSON object.");
+    return read_all(job);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fil.c - the backend `fil`: forests of decision trees, with Triton's tensors and parameters. */
+#include "backends/fil/fil.h"
+
+#include "backends/backends.h"
+#include "backends/pause.h"
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/limits.h"
+#include "forest/packed.h"
+#include "forest/shap.h"
+#include <string.h>
+
+/* Steps from node to node that a loop's thread may make for a request: some 0.2 ms. More is the instance's thread's. */
+#define BRIEF_STEPS 200000
+/* Requests are joined while their rows are few: a copy costs less than a walk with rows missing. */
+#define JOIN_BYTES  (4 << 20)
+
+typedef struct fil {
+    const proa_model *model;
+    proa_forest *forest;
+    proa_packed *packed;
+    proa_shap *explain; /* NULL: the configuration has no treeshap_output */
+    proa_fil_settings settings;
+    proa_fil_answer answer;
+    proa_fil_output scores, shap;
+} fil;
+
+typedef struct fil_instance {
+    const fil *model;
+    proa_pool *pool; /* NULL: one thread */
+    float *room;     /* [room_cap] */
+    int64_t room_cap;
+} fil_instance;
+
+/* ---- scores to answers ---- */
+
+static float best_class(const float *scores, int64_t count)
+{
+    float most = 0.0f;
+    int64_t best = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (!(scores[i] > most)) continue;
+        most = scores[i];
+        best = i;
+    }
+    return (float)best;
+}
+
+static void write_answers(const fil *m, const float *scores, int64_t rows, float *out)
+{
+    const int64_t n = m->forest->outputs, targets = m->forest->targets, classes = m->forest->classes;
+    switch (m->answer) {
+    case PROA_FIL_SCORES: memcpy(out, scores, (size_t)(rows * n) * sizeof *out); break;
+    case PROA_FIL_BEST:
+        for (int64_t i = 0; i < rows * targets; i++) out[i] = best_class(scores + i * classes, classes);
+        break;
+    case PROA_FIL_THRESHOLD:
+        for (int64_t i = 0; i < rows * n; i++) out[i] = scores[i] > m->settings.threshold ? 1.0f : 0.0f;
+        break;
+    case PROA_FIL_BOTH:
+        for (int64_t i = 0; i < rows; i++) {
+            out[2 * i] = 1.0f - scores[i];
+            out[2 * i + 1] = scores[i];
+        }
+        break;
+    }
+}
+
+/* ---- requests ---- */
+
+/* Rows that a caller's thread may take; 0: none. */
+static int64_t brief_rows(const fil *m)
+{
+    return m->explain ? 0 : BRIEF_STEPS / proa_max64(1, proa_packed_steps(m->packed));
+}
+
+/* The instance's threads, if the rows are more than a caller's thread gets. */
+static proa_pool *threads_for(const fil_instance *in, int64_t rows)
+{
+    return rows > brief_rows(in->model) ? in->pool : NULL;
+}
+
+static float *room(fil_instance *in, int64_t count)
+{
+    if (count > in->room_cap) {
+        free(in->room);
+        in->room_cap = count + count / 2;
+        in->room = proa_malloc_aligned((size_t)proa_round_up(in->room_cap * (int64_t)sizeof(float), 64));
+    }
+    return in->room;
+}
+
+/* Large batches are rare: what they took is given back. */
+static void tidy(fil_instance *in)
+{
+    if (in->room_cap <= JOIN_BYTES / (int64_t)sizeof(float)) return;
+    free(in->room);
+    in->room = NULL;
+    in->room_cap = 0;
+}
+
+static int64_t rows_of(const fil *m, const proa_tensor *t)
+{
+    return (int64_t)(t->bytes / sizeof(float)) / m->forest->features;
+}
+
+static const proa_tensor *input_of(const fil *m, proa_infer *r)
+{
+    const proa_tensor *t = proa_infer_input(r, PROA_FIL_INPUT);
+    int64_t elements = t ? proa_shape_elements(t->shape, t->rank) : -1;
+    if (elements >= 0 && t->rank > 0 && elements == t->shape[0] * m->forest->features) return t;
+    proa_end_with(r, PROA_INVALID, "input '" PROA_FIL_INPUT "' must have %d features in each row",
+                  m->forest->features);
+    return NULL;
+}
+
+/* A new output of the reply, NULL if the request does not want it. */
+static float *add_output(proa_reply *reply, const proa_infer *r, const char *name,
+                         const proa_fil_output *like, int64_t rows)
+{
+    int64_t shape[PROA_SERVE_RANK_MAX];
+    void *data = NULL;
+    if (!proa_infer_wants(r, name)) return NULL;
+    memcpy(shape, like->shape, sizeof shape);
+    shape[0] = rows;
+    proa_reply_add_array(reply, name, PROA_TYPE_FP32, shape, like->rank, &data);
+    return data;
+}
+
+static void answer(const fil *m, proa_infer *r, int64_t rows, const float *scores)
+{
+    proa_reply *reply = proa_reply_new(r);
+    float *out = add_output(reply, r, PROA_FIL_OUTPUT, &m->scores, rows);
+    if (out) write_answers(m, scores, rows, out);
+    proa_infer_reply(r, reply, true);
+}
+
+/* Scores go straight into the reply where they are the answer. */
+static void execute_one(fil_instance *in, proa_infer *r)
+{
+    const fil *m = in->model;
+    const proa_tensor *t = input_of(m, r);
+    if (!t) return;
+    int64_t rows = rows_of(m, t);
+    const float *x = (const float *)(const void *)t->data;
+    bool aligned = (uintptr_t)x % sizeof(float) == 0, direct = m->answer == PROA_FIL_SCORES;
+    int64_t copied = aligned ? 0 : rows * m->forest->features;
+    float *own = room(in, copied + (direct ? 0 : rows * m->forest->outputs));
+    if (copied) x = memcpy(own, t->data, t->bytes);
+    proa_reply *reply = proa_reply_new(r);
+    float *out = add_output(reply, r, PROA_FIL_OUTPUT, &m->scores, rows);
+    if (out)
+        proa_packed_predict(m->packed, x, rows, false, direct ? out : own + copied, threads_for(in, rows));
+    if (out && !direct) write_answers(m, own + copied, rows, out);
+    out = m->explain ? add_output(reply, r, PROA_FIL_SHAP, &m->shap, rows) : NULL;
+    if (out) proa_shap_values(m->explain, x, rows, out, in->pool);
+    proa_infer_reply(r, reply, true);
+}
+
+/* Requests of which all rows are there, one after the other, at x. */
+static void execute_joined(fil_instance *in, proa_infer *const *requests, int count, int64_t rows)
+{
+    const fil *m = in->model;
+    float *x = room(in, rows * (m->forest->features + m->forest->outputs)), *at = x;
+    for (int i = 0; i < count; i++) {
+        const proa_tensor *t = proa_infer_input(requests[i], PROA_FIL_INPUT);
+        if (t->bytes) memcpy(at, t->data, t->bytes);
+        at += rows_of(m, t) * m->forest->features;
+    }
+    proa_infer_input_done(requests, count);
+    float *scores = x + rows * m->forest->features;
+    proa_packed_predict(m->packed, x, rows, false, scores, threads_for(in, rows));
+    proa_infer_output_begins(requests, count);
+    for (int i = 0; i < count; i++) {
+        int64_t own = rows_of(m, proa_infer_input(requests[i], PROA_FIL_INPUT));
+        answer(m, requests[i], own, scores);
+        scores += own * m->forest->outputs;
+    }
+}
+
+/* How many of the requests are joined, at least 1; their rows. */
+static int joinable(const fil *m, proa_infer *const *requests, int count, int64_t *rows)
+{
+    int n = 0;
+    int64_t elements = 0, of_row = m->forest->features + m->forest->outputs;
+    *rows = 0;
+    while (n < count) {
+        const proa_tensor *t = proa_infer_input(requests[n], PROA_FIL_INPUT);
+        if (!t || t->rank < 1 || proa_shape_elements(t->shape, t->rank) != t->shape[0] * m->forest->features)
+            break;
+        elements += rows_of(m, t) * of_row;
+        if (elements > JOIN_BYTES / (int64_t)sizeof(float)) break;
+        *rows += rows_of(m, t);
+        n++;
+    }
+    return n;
+}
+
+static void execute(void *instance_state, proa_infer *const *requests, int count)
+{
+    fil_instance *in = instance_state;
+    while (count > 0) {
+        int64_t rows = 0;
+        int n = count == 1 || in->model->explain ? 0 : joinable(in->model, requests, count, &rows);
+        if (n < 2) {
+            n = 1;
+            execute_one(in, requests[0]);
+        } else {
+            execute_joined(in, requests, n, rows);
+        }
+        requests += n;
+        count -= n;
+    }
+    tidy(in);
+}
+
+/* ---- opening ---- */
+
+static void model_close(void *state)
+{
+    fil *m = state;
+    proa_shap_free(m->explain);
+    proa_packed_free(m->packed);
+    proa_forest_free(m->forest);
+    free(m);
+}
+
+static proa_status open_all(fil *m, proa_err *err)
+{
+    const Inference__ModelConfig *c = proa_model_config(m->model);
+    bool has_shap = false;
+    PROA_TRY(proa_fil_read(&m->settings, c, true, err));
+    PROA_TRY(proa_fil_forest(&m->forest, &m->settings, proa_model_version_path(m->model), err));
+    PROA_TRY(proa_fil_tensors(c, &m->settings, m->forest, &m->answer, &m->scores, &m->shap, &has_shap, err));
+    if (has_shap) PROA_TRY(proa_shap_new(&m->explain, m->forest, err));
+    return proa_packed_new(&m->packed, m->forest, err);
+}
+
+static proa_status model_open(void **state, proa_model *model, proa_err *err)
+{
+    fil *m = proa_calloc(1, sizeof *m);
+    m->model = model;
+    proa_status status = open_all(m, err);
+    if (status != PROA_OK) {
+        model_close(m);
+        return status;
+    }
+    if (brief_rows(m) > 0) proa_model_brief_rows(model, brief_rows(m));
+    else proa_model_runs_long(model);
+    *state = m;
+    return PROA_OK;
+}
+
+static proa_status instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
+{
+    fil_instance *in = proa_calloc(1, sizeof *in);
+    PROA_UNUSED(instance);
+    PROA_UNUSED(err);
+    in->model = model_state;
+    if (proa_model_config(in->model->model)->max_batch_size > brief_rows(in->model))
+        in->pool = proa_pool_new(in->model->settings.threads);
+    *state = in;
+    return PROA_OK;
+}
+
+static void instance_close(void *state)
+{
+    fil_instance *in = state;
+    proa_pool_free(in->pool);
+    free(in->room);
+    free(in);
+}
+
+const proa_backend proa_backend_fil = {.name = "fil",
+                                       .flags = PROA_BACKEND_INLINE,
+                                       .complete = proa_fil_complete,
+                                       .model_open = model_open,
+                                       .model_close = model_close,
+                                       .instance_open = instance_open,
+                                       .instance_close = instance_close,
+                                       .execute = execute};

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * engine_figures.c - what a model on the engine tells of itself: Prometheus lines and the page's live figures. */
+#include "backends/llm/llm.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include <time.h>
+
+static const int64_t bounds[] = {10, 50, 100, 500, 1000};
+
+static void observe(proa_token_counts *h, int64_t value)
+{
+    size_t i = 0;
+    while (i < PROA_COUNT(bounds) && value > bounds[i]) i++;
+    h->bucket[i]++;
+    h->count++;
+    h->sum += (uint64_t)value;
+}
+
+void proa_served_count(proa_served *s, int64_t prompt_tokens, int64_t new_tokens)
+{
+    pthread_mutex_lock(&s->lock);
+    observe(&s->in, prompt_tokens);
+    observe(&s->out, new_tokens);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- Prometheus ---- */
+
+static void family(proa_buf *out, const char *name, const char *help, const char *type)
+{
+    proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+typedef struct sample {
+    const char *label;
+    double value;
+} sample;
+
+static void gauges(proa_buf *out, const char *labels, const char *name, const char *help, const char *key,
+                   const sample *list, size_t count)
+{
+    family(out, name, help, "gauge");
+    for (size_t i = 0; i < count; i++)
+        proa_buf_printf(out, "%s{%s=\"%s\",%s} %.17g\n", name, key, list[i].label, labels, list[i].value);
+}
+
+static void histogram(proa_buf *out, const char *labels, const char *name, const char *kind,
+                      const proa_token_counts *h)
+{
+    uint64_t sum = 0;
+    family(out, name, "TRT LLM response metrics", "histogram");
+    for (size_t i = 0; i <= PROA_COUNT(bounds); i++) {
+        char bound[24] = "+Inf";
+        if (i < PROA_COUNT(bounds)) snprintf(bound, sizeof bound, "%lld", (long long)bounds[i]);
+        sum += h->bucket[i];
+        proa_buf_printf(out, "%s_bucket{response_metric_type=\"%s\",%s,le=\"%s\"} %llu\n", name, kind, labels,
+                        bound, (unsigned long long)sum);
+    }
+    proa_buf_printf(out, "%s_count{response_metric_type=\"%s\",%s} %llu\n", name, kind, labels,
+                    (unsigned long long)h->count);
+    proa_buf_printf(out, "%s_sum{response_metric_type=\"%s\",%s} %llu\n", name, kind, labels,
+                    (unsigned long long)h->sum);
+}
+
+static void counter(proa_buf *out, const char *labels, const char *name, const char *help, double value)
+{
+    family(out, name, help, "counter");
+    proa_buf_printf(out, "%s{%s} %.17g\n", name, labels, value);
+}
+
+static void gauge(proa_buf *out, const char *labels, const char *name, const char *help, double value)
+{
+    family(out, name, help, "gauge");
+    proa_buf_printf(out, "%s{%s} %.17g\n", name, labels, value);
+}
+
+void proa_served_metrics(void *state, const char *labels, proa_buf *out)
+{
+    proa_served *s = state;
+    proa_stats stats;
+    proa_engine_stats(s->engine, &stats);
+    counter(out, labels, "proa_engine_prompt_tokens", "Prompt tokens that were run", (double)stats.prompt_tokens);
+    counter(out, labels, "proa_engine_new_tokens", "Tokens that were generated", (double)stats.new_tokens);
+    counter(out, labels, "proa_engine_steps", "Forward passes", (double)stats.steps);
+    counter(out, labels, "proa_engine_step_seconds", "Time inside of forward passes", stats.step_s);
+    counter(out, labels, "proa_engine_cancelled", "Requests that were cancelled", (double)stats.cancelled);
+    gauge(out, labels, "proa_engine_running", "Requests that run", stats.running);
+    gauge(out, labels, "proa_engine_waiting", "Requests that wait for pages or slots", stats.waiting);
+    gauge(out, labels, "proa_engine_pages_used", "Pages of keys and values in use", (double)stats.pages_used);
+    gauge(out, labels, "proa_engine_pages_free", "Pages of keys and values that are free",
+          (double)stats.pages_free);
+}
+
+/* The families of TensorRT-LLM's backend, as far as a CPU has what they count. */
+void proa_served_metrics_trtllm(void *state, const char *labels, proa_buf *out)
+{
+    proa_served *s = state;
+    proa_stats stats;
+    struct timespec now;
+    proa_engine_stats(s->engine, &stats);
+    clock_gettime(CLOCK_REALTIME, &now);
+    double pages = (double)(stats.pages_used + stats.pages_free), used = (double)stats.pages_used;
+    const sample requests[] = {{"active", stats.running + stats.waiting},
+                               {"max", s->sequences_max},
+                               {"scheduled", stats.running},
+                               {"context", 0},
+                               {"waiting", stats.waiting}};
+    const sample memory[] = {{"cpu", (double)s->info.memory_bytes}, {"gpu", 0}, {"pinned", 0}};
+    const sample blocks[] = {{"max", pages}, {"free", (double)stats.pages_free},
+                             {"used", used}, {"tokens_per", PROA_PAGE_TOKENS},
+                             {"reused", 0},  {"fraction", pages > 0 ? used / pages : 0}};
+    const sample batcher[] = {{"total_context_tokens", (double)stats.prompt_tokens},
+                              {"generation_requests", stats.running},
+                              {"micro_batch_id", 0},
+                              {"paused_requests", 0}};
+    const sample general[] = {{"timestamp", (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3},
+                              {"iteration_counter", (double)stats.steps}};
+    gauges(out, labels, "nv_trt_llm_request_metrics", "TRT LLM request metrics", "request_type", requests,
+           PROA_COUNT(requests));
+    gauges(out, labels, "nv_trt_llm_runtime_memory_metrics", "TRT LLM runtime memory metrics", "memory_type",
+           memory, PROA_COUNT(memory));
+    gauges(out, labels, "nv_trt_llm_kv_cache_block_metrics", "TRT LLM KV cache block metrics",
+           "kv_cache_block_type", blocks, PROA_COUNT(blocks));
+    gauges(out, labels, "nv_trt_llm_inflight_batcher_metrics", "TRT LLM inflight_batcher-specific metrics",
+           "inflight_batcher_specific_metric", batcher, PROA_COUNT(batcher));
+    gauges(out, labels, "nv_trt_llm_general_metrics", "General TRT LLM metrics", "general_type", general,
+           PROA_COUNT(general));
+    pthread_mutex_lock(&s->lock);
+    proa_token_counts in = s->in, made = s->out;
+    pthread_mutex_unlock(&s->lock);
+    histogram(out, labels, "nv_llm_output_token_len", "total_output_tokens", &made);
+    histogram(out, labels, "nv_llm_input_token_len", "total_input_tokens", &in);
+}
+
+/* ---- the page ---- */
+
+/* Since the figures were last asked for, unless that was just now. */
+static double rate_of(proa_served *s, uint64_t tokens)
+{
+    enum { LEAST_NS = 200 * 1000 * 1000 };
+    int64_t now = proa_clock_ns();
+    pthread_mutex_lock(&s->lock);
+    if (now - s->rate_ns >= LEAST_NS) {
+        bool first = s->rate_ns == 0;
+        s->rate = first ? 0 : (double)(tokens - s->rate_tokens) * 1e9 / (double)(now - s->rate_ns);
+        s->rate_ns = now;
+        s->rate_tokens = tokens;
+    }
+    double rate = s->rate;
+    pthread_mutex_unlock(&s->lock);
+    return rate;
+}
+
+void proa_served_figures(void *state, proa_buf *out)
+{
+    static const char *const kinds[] = {"decoder", "encoder-decoder", "encoder"};
+    proa_served *s = state;
+    proa_stats stats;
+    proa_engine_stats(s->engine, &stats);
+    proa_buf_printf(
+        out, "\"arch\":\"%s\",\"kind\":\"%s\",\"dtype\":\"%s\",\"quant\":\"%s\",\"context\":%d,\"chat\":%s,",
+        s->info.arch, kinds[s->info.kind], s->info.dtype, s->info.quant, s->info.context,
+        s->chat ? "true" : "false");
+    proa_buf_printf(out, "\"tokens_per_second\":%.1f,\"running\":%d,\"waiting\":%d,",
+                    rate_of(s, stats.new_tokens), stats.running, stats.waiting);
+    proa_buf_printf(out, "\"prompt_tokens\":%llu,\"new_tokens\":%llu,\"pages_used\":%lld,\"pages_total\":%lld",
+                    (unsigned long long)stats.prompt_tokens, (unsigned long long)stats.new_tokens,
+                    (long long)stats.pages_used, (long long)(stats.pages_used + stats.pages_free));
+}

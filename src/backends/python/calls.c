@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * python_calls.c - what a model asks of the server beside inference: model control, metrics, log lines. */
+#include "backends/python/python.h"
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include <pthread.h>
+#include <string.h>
+
+static void answer(proa_pyinstance *i, uint64_t process, uint64_t id, proa_str head)
+{
+    proa_pyinstance_send(i, process, PROA_PYTHON_ANSWER, 0, id, head, NULL, 0);
+}
+
+static void answer_error(proa_pyinstance *i, uint64_t process, uint64_t id, const proa_err *err)
+{
+    proa_buf head;
+    char *text = proa_err_whole_text(err);
+    proa_buf_init(&head, (size_t)PROA_PYTHON_HEAD_MAX);
+    proa_buf_printf(&head, "{\"error\":");
+    proa_buf_json_str(&head, proa_str_c(text[0] ? text : proa_status_text(err->status)));
+    free(text);
+    proa_buf_printf(&head, ",\"code\":%d}", proa_status_grpc(err->status));
+    answer(i, process, id, proa_buf_view(&head));
+    proa_buf_release(&head);
+}
+
+static void log_line(const proa_json *head)
+{
+    proa_str level = proa_json_str(proa_json_get(head, "level")),
+             text = proa_json_str(proa_json_get(head, "text"));
+    int len = (int)(text.len > 65536 ? 65536 : text.len);
+    if (!len) return;
+    if (proa_str_is(level, "error")) PROA_LOG(ERROR, "%.*s", len, text.ptr);
+    else if (proa_str_is(level, "warning")) PROA_LOG(WARNING, "%.*s", len, text.ptr);
+    else if (proa_str_is(level, "verbose")) PROA_LOG(VERBOSE, "%.*s", len, text.ptr);
+    else PROA_LOG(INFO, "%.*s", len, text.ptr);
+}
+
+/* ---- loads and unloads: they wait, so each has a thread ---- */
+
+typedef struct control {
+    proa_pyinstance *instance;
+    uint64_t process, id;
+    bool load, dependents;
+    char *model, *config;
+    proa_model_file *files;
+    proa_tensor *tensors; /* whose bytes the files are */
+    int files_count;
+} control;
+
+static void control_free(control *c)
+{
+    for (int i = 0; i < c->files_count; i++) {
+        free((char *)c->files[i].path.ptr);
+        proa_tensor_release(&c->tensors[i]);
+    }
+    free(c->files);
+    free(c->tensors);
+    free(c->model);
+    free(c->config);
+    free(c);
+}
+
+static void *run_control(void *arg)
+{
+    control *c = arg;
+    proa_pyinstance *i = c->instance;
+    proa_server *server = proa_pyinstance_model(i)->server;
+    proa_err err = {0};
+    proa_status status = c->load ? proa_server_load(server, c->model, *c->config ? c->config : NULL, c->files,
+                                                    c->files_count, &err)
+                                 : proa_server_unload(server, c->model, c->dependents, &err);
+    if (status != PROA_OK) answer_error(i, c->process, c->id, &err);
+    else answer(i, c->process, c->id, proa_str_c("{}"));
+    control_free(c);
+    proa_pyinstance_end(i);
+    return NULL;
+}
+
+static char *copy(proa_str s)
+{
+    char *text = proa_malloc(s.len + 1);
+    if (s.len) memcpy(text, s.ptr, s.len);
+    text[s.len] = 0;
+    return text;
+}
+
+static proa_status take_files(control *c, const proa_json *head, proa_pywire *w, proa_err *err)
+{
+    const proa_json *names = proa_json_get(head, "files");
+    int64_t count = proa_json_len(names);
+    if (count != w->tensors)
+        return PROA_FAIL(err, INVALID, "the stub sent %u files for %lld names", w->tensors, (long long)count);
+    c->files = proa_calloc((size_t)count, sizeof *c->files);
+    c->tensors = proa_calloc((size_t)count, sizeof *c->tensors);
+    for (int64_t k = 0; k < count; k++) {
+        proa_str name;
+        PROA_TRY(proa_pywire_tensor(&c->tensors[k], &name, w, (uint32_t)k, err));
+        name = proa_json_str(proa_json_at(names, k));
+        c->files[k] = (proa_model_file){{copy(name), name.len}, {c->tensors[k].data, c->tensors[k].bytes}};
+        c->files_count++;
+    }
+    return PROA_OK;
+}
+
+static proa_status start_control(control *c, const proa_json *head, proa_pywire *w, proa_err *err)
+{
+    pthread_t thread;
+    if (proa_str_has_nul(proa_json_str(proa_json_get(head, "model"))))
+        return PROA_FAIL(err, INVALID, "the model's name has a NUL byte");
+    c->model = copy(proa_json_str(proa_json_get(head, "model")));
+    c->config = copy(proa_json_str(proa_json_get(head, "config")));
+    c->dependents = proa_json_bool(proa_json_get(head, "dependents"));
+    if (c->load) PROA_TRY(take_files(c, head, w, err));
+    proa_pyinstance_begin(c->instance);
+    if (pthread_create(&thread, NULL, run_control, c) == 0) pthread_detach(thread);
+    else run_control(c); /* better late than never */
+    return PROA_OK;
+}
+
+static void is_ready(proa_pyinstance *i, uint64_t process, uint64_t id, const proa_json *head)
+{
+    proa_err err = {0};
+    int64_t version = -1;
+    char *model = copy(proa_json_str(proa_json_get(head, "model")));
+    proa_status status = proa_version_parse(&version, proa_json_str(proa_json_get(head, "version")), &err);
+    if (status != PROA_OK) {
+        answer_error(i, process, id, &err);
+    } else {
+        status = proa_server_model_ready(proa_pyinstance_model(i)->server, model, version, NULL);
+        answer(i, process, id, proa_str_c(status == PROA_OK ? "{\"ready\":true}" : "{\"ready\":false}"));
+    }
+    free(model);
+}
+
+/* ---- all kinds ---- */
+
+static void call_families(proa_pyinstance *i, uint64_t process, uint64_t id, const char *kind,
+                          const proa_json *head)
+{
+    proa_err err = {0};
+    proa_buf text;
+    proa_buf_init(&text, 4096);
+    if (proa_pyfamilies_call(proa_pyinstance_model(i)->families, kind, head, &text, &err) == PROA_OK) {
+        if (id) answer(i, process, id, proa_buf_view(&text));
+    } else if (id) {
+        answer_error(i, process, id, &err);
+    }
+    proa_buf_release(&text);
+}
+
+static proa_status take(proa_pyinstance *i, uint64_t process, uint64_t id, const proa_json *head,
+                        proa_pywire *w, proa_err *err)
+{
+    proa_str kind = proa_json_str(proa_json_get(head, "kind"));
+    char name[32];
+    if (proa_str_is(kind, "load") || proa_str_is(kind, "unload")) {
+        control *c = proa_calloc(1, sizeof *c);
+        *c = (control){.instance = i, .process = process, .id = id, .load = proa_str_is(kind, "load")};
+        proa_status status = start_control(c, head, w, err);
+        if (status != PROA_OK) control_free(c);
+        return status;
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(kind.len < sizeof name ? kind.len : 0), kind.len ? kind.ptr : "");
+    if (proa_str_is(kind, "log")) log_line(head);
+    else if (proa_str_is(kind, "ready")) is_ready(i, process, id, head);
+    else call_families(i, process, id, name, head);
+    return PROA_OK;
+}
+
+proa_status proa_pycalls_take(proa_pyinstance *i, uint64_t process, const proa_python_message *m,
+                              proa_pywire *w, proa_err *err)
+{
+    proa_json *head;
+    PROA_TRY(proa_pywire_head(&head, w, err));
+    proa_status status = take(i, process, m->kind == PROA_PYTHON_CALL ? m->id : 0, head, w, err);
+    proa_json_free(head);
+    return status;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * python_talk.c - what a process says to its instance, and how it hears of cancels and time limits. */
+#include "backends/python/instance.h"
+#include "base/clock.h"
+
+#define TICK_MS 20  /* between two looks at cancels and time limits, while requests are in the process */
+#define IDLE_MS 200 /* the same while there are none */
+
+/* ---- what the process says, on the instance's thread ---- */
+
+static void deliver(proa_pyinstance *i, proa_pyslot *s, proa_reply *reply, const proa_python_message *m)
+{
+    bool final = m->flags & PROA_PYTHON_FINAL;
+    proa_err err = {0};
+    if (final && (m->flags & PROA_PYTHON_RESCHEDULE)) {
+        proa_reply_free(reply);
+        if (i->model->iterative) {
+            proa_infer_reschedule(s->r);
+            return;
+        }
+        PROA_FAIL(&err, INTERNAL,
+                  "Python model '%s' asked for a request once more, but has no iterative_sequence",
+                  i->model->config->name);
+        proa_infer_fail(s->r, &err);
+    } else if (!reply && !i->model->decoupled) {
+        PROA_FAIL(&err, INTERNAL, "Python model '%s' ended a request without a response", i->model->config->name);
+        proa_infer_fail(s->r, &err);
+    } else {
+        proa_infer_reply(s->r, reply, final);
+    }
+}
+
+static proa_status on_response(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *m, proa_err *err)
+{
+    proa_pywire w = {0};
+    proa_reply *reply = NULL;
+    if (!i->model->decoupled) m->flags |= PROA_PYTHON_FINAL;
+    if (m->bytes) PROA_TRY(proa_pywire_open(&w, proa_pyprocess_view(p), m, err));
+    pthread_mutex_lock(&i->lock);
+    proa_pyslot *found = proa_pyinstance_slot(i, m->id), s = found ? *found : (proa_pyslot){0};
+    pthread_mutex_unlock(&i->lock);
+    proa_status status = PROA_OK;
+    if (found && m->bytes) { /* only this thread ends requests: s.r stays */
+        w.arena = proa_pyprocess_arena(p);
+        w.inputs = s.at;
+        status = proa_pywire_reply(&reply, &w, i->model, s.r, err);
+        atomic_fetch_add_explicit(&i->model->bytes_out, w.written, memory_order_relaxed);
+        atomic_fetch_add_explicit(&i->model->bytes_passed, w.passed, memory_order_relaxed);
+    }
+    if (m->bytes) proa_pywire_close(&w);
+    if (status != PROA_OK || !found) return status;
+    if (m->flags & PROA_PYTHON_FINAL) {
+        pthread_mutex_lock(&i->lock);
+        proa_pyinstance_free_slot(i, proa_pyinstance_slot(i, m->id));
+        pthread_mutex_unlock(&i->lock);
+        proa_pyarena_let_go(proa_pyprocess_arena(p), s.at);
+    } else if (!m->bytes) {
+        return PROA_OK; /* neither a reply nor the end */
+    }
+    deliver(i, &s, reply, m);
+    return PROA_OK;
+}
+
+/* execute has ended. What it raised is the error of all that it has not answered. */
+static proa_status on_done(proa_pyinstance *i, proa_pyprocess *p, const proa_python_message *m, proa_err *err)
+{
+    proa_pywire w;
+    proa_json *head = NULL;
+    proa_err failure = {0};
+    if (m->bytes) {
+        PROA_TRY(proa_pywire_open(&w, proa_pyprocess_view(p), m, err));
+        proa_status status = proa_pywire_head(&head, &w, err);
+        proa_pywire_close(&w);
+        PROA_TRY(status);
+        if (proa_pywire_error(head, &failure)) proa_pyinstance_fail(i, p, true, &failure);
+        proa_json_free(head);
+    }
+    pthread_mutex_lock(&i->lock);
+    for (uint32_t k = 0; k < i->slots_count; k++) i->slots[k].batch = false;
+    i->executing = false;
+    pthread_cond_broadcast(&i->changed);
+    pthread_mutex_unlock(&i->lock);
+    return PROA_OK;
+}
+
+static proa_status on_readiness(proa_pyinstance *i, proa_pyprocess *p, const proa_python_message *m, proa_err *err)
+{
+    proa_pywire w;
+    proa_json *head = NULL;
+    proa_err why = {0};
+    PROA_TRY(proa_pywire_open(&w, proa_pyprocess_view(p), m, err));
+    proa_status status = proa_pywire_head(&head, &w, err);
+    proa_pywire_close(&w);
+    PROA_TRY(status);
+    bool is_ready = !proa_pywire_error(head, &why) && proa_json_bool(proa_json_get(head, "ready"));
+    proa_json_free(head);
+    pthread_mutex_lock(&i->lock);
+    i->asked = false;
+    i->is_ready = is_ready;
+    i->not_ready = why;
+    pthread_cond_broadcast(&i->changed);
+    pthread_mutex_unlock(&i->lock);
+    return PROA_OK;
+}
+
+/* What comes at any time, of models that load as well. *other: it is none of these. */
+static proa_status on_call(proa_pyinstance *i, proa_pyprocess *p, const proa_python_message *m, bool *other,
+                           proa_err *err)
+{
+    proa_pywire w;
+    *other = false;
+    if (m->kind == PROA_PYTHON_INFER_CANCEL) {
+        proa_pybls_cancel(i->bls, m->id);
+        return PROA_OK;
+    }
+    *other = m->kind != PROA_PYTHON_CALL && m->kind != PROA_PYTHON_POST && m->kind != PROA_PYTHON_INFER;
+    if (*other) return PROA_OK;
+    PROA_TRY(proa_pywire_open(&w, proa_pyprocess_view(p), m, err));
+    proa_status status = m->kind == PROA_PYTHON_INFER ? proa_pybls_take(i->bls, i->number, m, &w, err)
+                                                      : proa_pycalls_take(i, i->number, m, &w, err);
+    proa_pywire_close(&w);
+    return status;
+}
+
+proa_status proa_pyinstance_hear(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *m, proa_err *err)
+{
+    bool other;
+    switch (m->kind) {
+    case PROA_PYTHON_RESPONSE: return on_response(i, p, m, err);
+    case PROA_PYTHON_DONE: return on_done(i, p, m, err);
+    case PROA_PYTHON_READINESS: return on_readiness(i, p, m, err);
+    default: PROA_TRY(on_call(i, p, m, &other, err));
+    }
+    return other ? PROA_FAIL(err, INVALID, "the stub sent a message of kind %u", m->kind) : PROA_OK;
+}
+
+/* compute_infer ends for all requests that a packet answers, before the first of its replies is made. */
+void proa_pyinstance_note_outputs(proa_pyinstance *i, const proa_python_message *messages, int count)
+{
+    pthread_mutex_lock(&i->lock);
+    for (int k = 0; k < count; k++) {
+        proa_pyslot *s = messages[k].kind == PROA_PYTHON_RESPONSE ? proa_pyinstance_slot(i, messages[k].id)
+                                                                  : NULL;
+        if (s) proa_infer_output_begins(&s->r, 1);
+    }
+    pthread_mutex_unlock(&i->lock);
+}
+
+/* ---- cancels and time limits ---- */
+
+static void look_at_slots(proa_pyinstance *i, proa_pyprocess *p)
+{
+    for (uint32_t k = 0; k < i->slots_count; k++) {
+        proa_pyslot *s = &i->slots[k];
+        if (!s->id || s->told || !proa_infer_cancelled(s->r)) continue;
+        proa_python_payload *payload = (proa_python_payload *)(void *)proa_pyarena_at(proa_pyprocess_arena(p),
+                                                                                      s->at);
+        __atomic_store_n(&payload->cancelled, 1, __ATOMIC_RELEASE);
+        s->told = true;
+    }
+}
+
+/* How long to wait for the next packet. */
+int proa_pyinstance_tick(proa_pyinstance *i, proa_pyprocess *p)
+{
+    pthread_mutex_lock(&i->lock);
+    int wait_ms = i->live || i->executing ? TICK_MS : IDLE_MS;
+    bool live = i->live;
+    if (live) look_at_slots(i, p);
+    int64_t limit_ns = i->model->settings.execute_ms * 1000000;
+    if (limit_ns && i->executing && !i->late && proa_clock_ns() - i->execute_ns > limit_ns) {
+        i->late = true;
+        proa_pyprocess_kill(p);
+    }
+    pthread_mutex_unlock(&i->lock);
+    if (live) proa_pybls_look(i->bls);
+    return wait_ms;
+}

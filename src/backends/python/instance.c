@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * python_instance.c - an instance: its requests, execute, readiness. */
+#include "backends/python/instance.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include <errno.h>
+#include <string.h>
+
+#define PAUSE_WAIT_MS 1000  /* that requests wait in the pause before a start, before they fail */
+#define START_WAIT_MS 10000 /* the same once the process is starting */
+#define READY_NS      (5 * (int64_t)1000000000) /* that is_ready() may take */
+#define READY_WAIT_MS 100 /* that somebody who asks waits for it; then the last answer counts */
+
+/* A request that is in the process. */
+
+proa_pyinstance *proa_pyinstance_next(const proa_pyinstance *i)
+{
+    return i->next;
+}
+
+proa_pymodel *proa_pyinstance_model(const proa_pyinstance *i)
+{
+    return i->model;
+}
+
+static bool is_up(proa_pyinstance *i)
+{
+    pthread_mutex_lock(&i->lock);
+    bool up = i->state == PROA_PY_UP;
+    pthread_mutex_unlock(&i->lock);
+    return up;
+}
+
+proa_status proa_pyinstance_not_healthy(const proa_pyinstance *i, proa_status status, const char *how,
+                                        proa_err *err)
+{
+    return proa_err_set(err, status, __FILE__, __LINE__, "Stub process '%s' is not healthy.%s%s", i->name,
+                        how && *how ? " It " : "", how ? how : "");
+}
+
+bool proa_pyinstance_is_closing(proa_pyinstance *i)
+{
+    pthread_mutex_lock(&i->lock);
+    bool closing = i->closing;
+    pthread_mutex_unlock(&i->lock);
+    return closing;
+}
+
+struct timespec proa_pyinstance_time_in(int64_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int64_t ns = t.tv_nsec + ms * 1000000;
+    return (struct timespec){t.tv_sec + ns / 1000000000, ns % 1000000000};
+}
+
+/* ---- the process, shared ---- */
+
+/* The process, if it runs (and is the one of that number, unless 0); proa_pyprocess stays until give. */
+static proa_pyprocess *take(proa_pyinstance *i, uint64_t number)
+{
+    pthread_mutex_lock(&i->lock);
+    proa_pyprocess *p = i->process && (number == i->number || (!number && i->state == PROA_PY_UP)) ? i->process
+                                                                                                   : NULL;
+    i->users += p != NULL;
+    pthread_mutex_unlock(&i->lock);
+    return p;
+}
+
+static void give(proa_pyinstance *i)
+{
+    pthread_mutex_lock(&i->lock);
+    if (--i->users == 0) pthread_cond_broadcast(&i->changed);
+    pthread_mutex_unlock(&i->lock);
+}
+
+void proa_pyinstance_begin(proa_pyinstance *i)
+{
+    pthread_mutex_lock(&i->lock);
+    i->under_way++;
+    pthread_mutex_unlock(&i->lock);
+}
+
+void proa_pyinstance_end(proa_pyinstance *i)
+{
+    pthread_mutex_lock(&i->lock);
+    if (--i->under_way == 0) pthread_cond_broadcast(&i->changed);
+    pthread_mutex_unlock(&i->lock);
+}
+
+void proa_pyinstance_send(proa_pyinstance *i, uint64_t process, uint32_t kind, uint32_t flags, uint64_t id,
+                          proa_str head, const proa_tensor *tensors, int count)
+{
+    static const char no_room[] =
+        "{\"error\":\"no room in the memory that is shared with the stub\",\"code\":14}";
+    proa_pyprocess *p = take(i, process);
+    proa_python_message m = {.kind = kind, .flags = flags, .id = id};
+    if (!p) return;
+    if (!head.len && !count) proa_pyprocess_send(p, &m, 1);
+    else if (!proa_pywire_send(p, m, head, tensors, count))
+        proa_pywire_send(p, m, proa_str_c(no_room), NULL, 0);
+    give(i);
+}
+
+/* ---- requests in the process ---- */
+
+/* Under the lock. */
+proa_pyslot *proa_pyinstance_slot(proa_pyinstance *i, uint64_t id)
+{
+    uint32_t index = (uint32_t)id;
+    return id && index < i->slots_count && i->slots[index].id == id ? &i->slots[index] : NULL;
+}
+
+bool proa_pyinstance_executes(proa_pyinstance *i, uint64_t id, void (*each)(void *to, const proa_infer *r),
+                              void *to)
+{
+    pthread_mutex_lock(&i->lock);
+    const proa_pyslot *s = proa_pyinstance_slot(i, id);
+    bool found = s && s->batch;
+    for (uint32_t k = 0; found && k < i->slots_count; k++)
+        if (i->slots[k].id && i->slots[k].batch) each(to, i->slots[k].r);
+    pthread_mutex_unlock(&i->lock);
+    return found;
+}
+
+static void note_cancel(void *all, const proa_infer *r)
+{
+    if (!proa_infer_cancelled(r)) *(bool *)all = false;
+}
+
+bool proa_pyinstance_given_up(proa_pyinstance *i, uint64_t id)
+{
+    bool all = true;
+    return proa_pyinstance_executes(i, id, note_cancel, &all) && all;
+}
+
+static uint64_t add_slot(proa_pyinstance *i, proa_infer *r, uint64_t at)
+{
+    uint32_t index = i->slots_free;
+    while (index < i->slots_count && i->slots[index].id) index++;
+    i->slots_free = index + 1;
+    if (index == i->slots_cap) {
+        i->slots_cap = i->slots_cap ? 2 * i->slots_cap : 16;
+        i->slots = proa_realloc(i->slots, i->slots_cap * sizeof *i->slots);
+    }
+    if (index == i->slots_count) i->slots_count++;
+    uint64_t id = (++i->running << 32) | index;
+    i->slots[index] = (proa_pyslot){.id = id, .r = r, .at = at, .batch = true};
+    i->live++;
+    return id;
+}
+
+void proa_pyinstance_free_slot(proa_pyinstance *i, proa_pyslot *s)
+{
+    s->id = 0;
+    i->live--;
+    if ((uint32_t)(s - i->slots) < i->slots_free) i->slots_free = (uint32_t)(s - i->slots);
+    while (i->slots_count && !i->slots[i->slots_count - 1].id) i->slots_count--;
+}
+
+/* Takes one request out: any, or one of the execution that is running. */
+static bool take_slot(proa_pyinstance *i, bool batch_only, proa_pyslot *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&i->lock);
+    for (uint32_t k = 0; k < i->slots_count && !found; k++) {
+        proa_pyslot *s = &i->slots[k];
+        if (!s->id || (batch_only && !s->batch)) continue;
+        *out = *s;
+        proa_pyinstance_free_slot(i, s);
+        found = true;
+    }
+    pthread_mutex_unlock(&i->lock);
+    return found;
+}
+
+void proa_pyinstance_fail(proa_pyinstance *i, proa_pyprocess *p, bool batch_only, const proa_err *err)
+{
+    proa_pyslot s;
+    while (take_slot(i, batch_only, &s)) {
+        proa_pyarena_let_go(proa_pyprocess_arena(p), s.at);
+        proa_infer_fail(s.r, err);
+    }
+}
+
+/* ---- execute, on the scheduler's thread ---- */
+
+static bool write_request(proa_pyinstance *i, proa_pyprocess *p, proa_infer *r, proa_buf *head,
+                          proa_python_message *m)
+{
+    proa_buf_clear(head);
+    proa_pywire_request_head(head, r);
+    *m = (proa_python_message){.kind = PROA_PYTHON_REQUEST};
+    if (head->full || !proa_pywire_write(proa_pyprocess_arena(p), proa_buf_view(head), r->inputs,
+                                         r->inputs_count, &m->at, &m->bytes))
+        return false;
+    for (int32_t k = 0; k < r->inputs_count; k++) {
+        atomic_fetch_add_explicit(&i->model->bytes_in, r->inputs[k].bytes, memory_order_relaxed);
+        proa_copies_add(r->inputs[k].bytes);
+    }
+    return true;
+}
+
+/* Writes the requests; those for which there is no room fail. The others are moved to the front of `written`. */
+static int write_requests(proa_pyinstance *i, proa_pyprocess *p, proa_infer *const *requests, int count,
+                          proa_infer **written)
+{
+    int n = 0;
+    proa_buf head;
+    proa_buf_init(&head, (size_t)PROA_PYTHON_HEAD_MAX);
+    for (int k = 0; k < count; k++) {
+        proa_err err = {0};
+        if (write_request(i, p, requests[k], &head, &i->out[n + 1])) {
+            written[n++] = requests[k];
+            continue;
+        }
+        PROA_FAIL(&err, NO_MEMORY,
+                  "no room for the request in the %lld bytes that are shared with Python model '%s'",
+                  (long long)PROA_PYTHON_ARENA_BYTES, i->model->config->name);
+        proa_infer_fail(requests[k], &err);
+    }
+    proa_buf_release(&head);
+    return n;
+}
+
+static void send_requests(proa_pyinstance *i, proa_pyprocess *p, proa_infer **requests, int count)
+{
+    proa_infer_input_done(requests, count);
+    pthread_mutex_lock(&i->lock);
+    for (int k = 0; k < count; k++) i->out[k + 1].id = add_slot(i, requests[k], i->out[k + 1].at);
+    i->executing = true;
+    i->late = false;
+    i->execute_ns = proa_clock_ns();
+    pthread_mutex_unlock(&i->lock);
+    i->out[0] = (proa_python_message){.kind = PROA_PYTHON_EXECUTE, .number = (uint64_t)count};
+    proa_pyprocess_send(p, i->out, count + 1); /* if it fails, the process has ended, and that ends the requests */
+}
+
+/* False if the process does not run. */
+static bool execute_some(proa_pyinstance *i, proa_infer *const *requests, int count)
+{
+    proa_infer *few[64],
+        **written = count <= (int)PROA_COUNT(few) ? few : proa_malloc((size_t)count * sizeof(void *));
+    proa_pyprocess *p = take(i, 0);
+    if (p) {
+        int n = write_requests(i, p, requests, count, written);
+        if (n) send_requests(i, p, written, n);
+        give(i);
+        pthread_mutex_lock(&i->lock);
+        while (i->executing) pthread_cond_wait(&i->changed, &i->lock);
+        pthread_mutex_unlock(&i->lock);
+    }
+    if (written != few) free(written);
+    return p != NULL;
+}
+
+static bool try_execute(proa_pyinstance *i, proa_infer *const *requests, int count)
+{
+    pthread_mutex_lock(&i->busy);
+    bool done = execute_some(i, requests, count);
+    pthread_mutex_unlock(&i->busy);
+    return done;
+}
+
+/* An instance is soon started again: until then another one helps out, if requests do not depend on where they go. Else
+ * its start is waited for, but not long. So one bad request costs the others some time and no errors. */
+static void execute_elsewhere(proa_pyinstance *i, proa_infer *const *requests, int count)
+{
+    proa_err err = {0};
+    proa_pyinstance *other = NULL;
+    pthread_mutex_lock(&i->model->lock);
+    if (!i->model->config->sequence_batching)
+        for (other = i->model->instances; other && (other == i || !is_up(other));) other = other->next;
+    pthread_mutex_unlock(&i->model->lock);
+    if (other && try_execute(other, requests, count)) return;
+    const struct timespec pause = proa_pyinstance_time_in(PAUSE_WAIT_MS),
+                          start = proa_pyinstance_time_in(START_WAIT_MS);
+    pthread_mutex_lock(&i->lock);
+    while (i->state != PROA_PY_UP &&
+           pthread_cond_timedwait(&i->changed, &i->lock, i->process ? &start : &pause) != ETIMEDOUT) {
+    }
+    pthread_mutex_unlock(&i->lock);
+    if (try_execute(i, requests, count)) return;
+    proa_pyinstance_not_healthy(i, PROA_UNAVAILABLE, "is being started again", &err);
+    for (int k = 0; k < count; k++) proa_infer_fail(requests[k], &err);
+}
+
+void proa_pyinstance_execute(proa_pyinstance *i, proa_infer *const *requests, int count)
+{
+    for (int from = 0; from < count; from += PROA_BATCH_REQUESTS_MAX) {
+        int some = count - from < PROA_BATCH_REQUESTS_MAX ? count - from : PROA_BATCH_REQUESTS_MAX;
+        if (!try_execute(i, requests + from, some)) execute_elsewhere(i, requests + from, some);
+    }
+}
+
+/* ---- open, close ---- */
+
+static void instance_free(proa_pyinstance *i)
+{
+    proa_pybls_free(i->bls);
+    pthread_cond_destroy(&i->changed);
+    pthread_mutex_destroy(&i->lock);
+    pthread_mutex_destroy(&i->busy);
+    free(i->slots);
+    free(i->out);
+    free(i->in);
+    free(i);
+}
+
+static void join_list(proa_pyinstance *i)
+{
+    pthread_mutex_lock(&i->model->lock);
+    i->next = i->model->instances;
+    i->model->instances = i;
+    pthread_mutex_unlock(&i->model->lock);
+}
+
+static void leave_list(proa_pyinstance *i)
+{
+    pthread_mutex_lock(&i->model->lock);
+    for (proa_pyinstance **at = &i->model->instances; *at; at = &(*at)->next)
+        if (*at == i) {
+            *at = i->next;
+            break;
+        }
+    pthread_mutex_unlock(&i->model->lock);
+}
+
+proa_status proa_pyinstance_open(proa_pyinstance **out, proa_pymodel *model, const proa_instance *instance,
+                                 proa_err *err)
+{
+    proa_pyinstance *i = proa_calloc(1, sizeof *i);
+    i->model = model;
+    i->name = proa_instance_name(instance);
+    i->device = proa_instance_device(instance);
+    i->bls = proa_pybls_new(i);
+    i->in = proa_malloc(PROA_PYTHON_PACKET_MAX * sizeof *i->in);
+    i->out = proa_malloc(PROA_PYTHON_PACKET_MAX * sizeof *i->out);
+    pthread_mutex_init(&i->busy, NULL);
+    pthread_mutex_init(&i->lock, NULL);
+    pthread_cond_init(&i->changed, NULL);
+    join_list(i);
+    if (pthread_create(&i->thread, NULL, proa_pyinstance_supervise, i) != 0) {
+        leave_list(i);
+        instance_free(i);
+        return PROA_FAIL(err, NO_MEMORY, "cannot start a thread");
+    }
+    *out = i;
+    return PROA_OK;
+}
+
+proa_status proa_pyinstance_opened(proa_pyinstance *i, proa_err *err)
+{
+    pthread_mutex_lock(&i->lock);
+    while (!i->tried) pthread_cond_wait(&i->changed, &i->lock);
+    proa_status status = i->closing ? i->why.status : PROA_OK;
+    if (status != PROA_OK && err) *err = i->why;
+    pthread_mutex_unlock(&i->lock);
+    return status;
+}
+
+void proa_pyinstance_close(proa_pyinstance *i)
+{
+    pthread_mutex_lock(&i->lock);
+    i->closing = true;
+    if (i->process) proa_pyprocess_wake(i->process);
+    pthread_cond_broadcast(&i->changed);
+    pthread_mutex_unlock(&i->lock);
+    pthread_join(i->thread, NULL);
+    pthread_mutex_lock(&i->lock);
+    while (i->under_way) pthread_cond_wait(&i->changed, &i->lock);
+    pthread_mutex_unlock(&i->lock);
+    leave_list(i);
+    instance_free(i);
+}
+
+/* ---- readiness ---- */
+
+/* Asks is_ready(), unless that was asked already. Under the lock. */
+static void ask_ready(proa_pyinstance *i)
+{
+    proa_python_message m = {.kind = PROA_PYTHON_READY};
+    if (i->asked) return;
+    i->asked = proa_pyprocess_send(i->process, &m, 1);
+    i->asked_ns = proa_clock_ns();
+}
+
+static void wait_ready(proa_pyinstance *i)
+{
+    struct timespec until = proa_pyinstance_time_in(READY_WAIT_MS);
+    while (i->asked && pthread_cond_timedwait(&i->changed, &i->lock, &until) != ETIMEDOUT) {
+    }
+}
+
+bool proa_pyinstance_ready(proa_pyinstance *i, proa_err *reason)
+{
+    pthread_mutex_lock(&i->lock);
+    bool ready = i->state == PROA_PY_UP;
+    if (!ready) {
+        if (i->why.status != PROA_OK) *reason = i->why;
+        else proa_pyinstance_not_healthy(i, PROA_UNAVAILABLE, NULL, reason);
+    } else if (i->asks_ready) {
+        bool pending = i->asked; /* then, and while it executes, the last answer counts: the caller may be a loop */
+        ask_ready(i);
+        if (!pending && !i->executing) wait_ready(i);
+        bool slow = i->asked && proa_clock_ns() - i->asked_ns > READY_NS && !i->executing;
+        ready = i->state == PROA_PY_UP && i->is_ready && !slow;
+        if (!ready && i->not_ready.status != PROA_OK) *reason = i->not_ready;
+        else if (!ready) PROA_FAIL(reason, UNAVAILABLE, "Model is not ready: is_ready() says so");
+    }
+    pthread_mutex_unlock(&i->lock);
+    return ready;
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * python_wire.c - tensors, requests and replies as payloads in shared memory, and back. */
+#include "backends/pause.h"
+#include "backends/python/python.h"
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include <math.h>
+#include <string.h>
+
+#define ALIGN_UP(n) (((n) + 63) & ~(uint64_t)63)
+
+/* ---- out ---- */
+
+static uint64_t payload_bytes(proa_str head, const proa_tensor *tensors, int count)
+{
+    uint64_t bytes = sizeof(proa_python_payload) + (uint64_t)count * sizeof(proa_python_tensor) + head.len;
+    for (int i = 0; i < count; i++) bytes += strlen(tensors[i].name);
+    for (int i = 0; i < count; i++) bytes = ALIGN_UP(bytes) + tensors[i].bytes;
+    return bytes;
+}
+
+static void write_tensors(char *block, uint64_t at, uint64_t names_at, const proa_tensor *tensors, int count)
+{
+    uint64_t data_at = names_at;
+    for (int i = 0; i < count; i++) data_at += strlen(tensors[i].name);
+    for (int i = 0; i < count; i++) {
+        const proa_tensor *t = &tensors[i];
+        size_t name = strlen(t->name);
+        data_at = ALIGN_UP(data_at);
+        proa_python_tensor row = {.place = PROA_PYTHON_OWN,
+                                  .at = at + data_at,
+                                  .bytes = t->bytes,
+                                  .type = (uint32_t)t->type,
+                                  .rank = (uint32_t)t->rank,
+                                  .name_at = (uint32_t)names_at,
+                                  .name_bytes = (uint32_t)name};
+        memcpy(row.shape, t->shape, (size_t)t->rank * sizeof *t->shape);
+        memcpy(block + sizeof(proa_python_payload) + (size_t)i * sizeof row, &row, sizeof row);
+        memcpy(block + names_at, t->name, name); /* NOLINT(bugprone-not-null-terminated-result): counted */
+        if (t->bytes) memcpy(block + data_at, t->data, t->bytes);
+        names_at += name;
+        data_at += t->bytes;
+    }
+}
+
+bool proa_pywire_write(proa_pyarena *a, proa_str head, const proa_tensor *tensors, int count, uint64_t *at,
+                       uint64_t *bytes)
+{
+    *bytes = payload_bytes(head, tensors, count);
+    *at = proa_pyarena_alloc(a, *bytes);
+    if (!*at) return false;
+    char *block = proa_pyarena_at(a, *at);
+    proa_python_payload first = {.head_bytes = (uint32_t)head.len, .tensors = (uint32_t)count};
+    uint64_t head_at = sizeof first + (uint64_t)count * sizeof(proa_python_tensor);
+    memcpy(block, &first, sizeof first);
+    if (head.len) memcpy(block + head_at, head.ptr, head.len);
+    write_tensors(block, *at, head_at + head.len, tensors, count);
+    return true;
+}
+
+bool proa_pywire_send(proa_pyprocess *p, proa_python_message m, proa_str head, const proa_tensor *tensors,
+                      int count)
+{
+    proa_pyarena *a = proa_pyprocess_arena(p);
+    if (!proa_pywire_write(a, head, tensors, count, &m.at, &m.bytes)) return false;
+    uint64_t at = m.at;
+    if (!proa_pyprocess_send(p, &m, 1)) proa_pyarena_unsent(a, at);
+    proa_pyarena_let_go(a, at);
+    return true;
+}
+
+/* The next member of an object whose brace is opened by the first. */
+static void member(proa_buf *out, const char *name)
+{
+    proa_buf_printf(out, "%c\"%s\":", out->len ? ',' : '{', name);
+}
+
+static void text_member(proa_buf *out, const char *name, const char *text)
+{
+    if (!text || !*text) return;
+    member(out, name);
+    proa_buf_json_str(out, proa_str_c(text));
+}
+
+static void number_member(proa_buf *out, const char *name, uint64_t value)
+{
+    if (!value) return;
+    member(out, name);
+    proa_buf_printf(out, "%llu", (unsigned long long)value);
+}
+
+static void print_param(proa_buf *out, const proa_param *p)
+{
+    switch (p->kind) {
+    case PROA_PARAM_BOOL: proa_buf_printf(out, p->b ? "true" : "false"); break;
+    case PROA_PARAM_INT: proa_buf_printf(out, "%lld", (long long)p->i); break;
+    case PROA_PARAM_UINT: proa_buf_printf(out, "%llu", (unsigned long long)p->u); break;
+    case PROA_PARAM_DOUBLE:
+        if (isfinite(p->d)) proa_buf_printf(out, "%.17g", p->d);
+        else
+            proa_buf_printf(out, isnan(p->d) ? "NaN"
+                                 : p->d < 0  ? "-Infinity"
+                                             : "Infinity"); /* as Python reads them */
+        break;
+    case PROA_PARAM_STRING: proa_buf_json_str(out, p->s); break;
+    }
+}
+
+static void params_member(proa_buf *out, const proa_param *params, int32_t count)
+{
+    if (!count) return;
+    member(out, "parameters");
+    for (int32_t i = 0; i < count; i++) {
+        proa_buf_char(out, i ? ',' : '{');
+        proa_buf_json_str(out, params[i].name);
+        proa_buf_char(out, ':');
+        print_param(out, &params[i]);
+    }
+    proa_buf_char(out, '}');
+}
+
+void proa_pywire_request_head(proa_buf *out, const proa_infer *r)
+{
+    text_member(out, "id", r->id);
+    if (r->sequence_name) text_member(out, "correlation_id", r->sequence_name);
+    else number_member(out, "correlation_id", r->sequence_id);
+    number_member(out, "flags", (r->sequence_start ? 1U : 0U) | (r->sequence_end ? 2U : 0U));
+    number_member(out, "timeout", r->timeout_us);
+    number_member(out, "priority", r->priority);
+    params_member(out, r->params, r->params_count);
+    if (r->outputs_count) {
+        member(out, "outputs");
+        for (int32_t i = 0; i < r->outputs_count; i++) {
+            proa_buf_char(out, i ? ',' : '[');
+            proa_buf_json_str(out, proa_str_c(r->outputs[i]));
+        }
+        proa_buf_char(out, ']');
+    }
+    if (out->len) proa_buf_char(out, '}');
+}
+
+void proa_pywire_reply_head(proa_buf *out, const proa_reply *reply)
+{
+    if (!reply) return;
+    if (reply->error.status != PROA_OK) {
+        char *text = proa_err_whole_text(&reply->error);
+        text_member(out, "error", text[0] ? text : proa_status_text(reply->error.status));
+        free(text);
+        number_member(out, "code", (uint64_t)proa_status_grpc(reply->error.status));
+    } else {
+        text_member(out, "model", reply->model_name);
+        number_member(out, "version", reply->model_version > 0 ? (uint64_t)reply->model_version : 0);
+        params_member(out, reply->params, reply->params_count);
+    }
+    if (out->len) proa_buf_char(out, '}');
+}
+
+/* ---- in ---- */
+
+proa_status proa_pywire_open(proa_pywire *w, proa_pyview *view, const proa_python_message *m, proa_err *err)
+{
+    proa_python_payload first;
+    const char *data = proa_pyview_check(view, m->at, m->bytes);
+    if (!data || m->bytes < sizeof first)
+        return PROA_FAIL(err, INVALID, "the stub sent a payload outside its memory");
+    memcpy(&first, data, sizeof first);
+    uint64_t need = sizeof first + (uint64_t)first.tensors * sizeof(proa_python_tensor) + first.head_bytes;
+    if (first.tensors > PROA_TENSORS_PER_REQUEST_MAX || need > m->bytes)
+        return PROA_FAIL(err, INVALID, "the stub sent a payload that does not fit its block");
+    *w = (proa_pywire){.view = view,
+                       .at = m->at,
+                       .bytes = m->bytes,
+                       .data = data,
+                       .head_bytes = first.head_bytes,
+                       .tensors = first.tensors};
+    return PROA_OK;
+}
+
+/* Who holds a block of the stub's, or one of ours. */
+typedef struct holder {
+    proa_pyview *view;
+    proa_pyarena *arena;
+    uint64_t at;
+} holder;
+
+static void let_go(void *arg)
+{
+    holder *h = arg;
+    if (h->view) proa_pyview_give_back(h->view, h->at);
+    else proa_pyarena_let_go(h->arena, h->at);
+    proa_pyview_drop(h->view);
+    proa_pyarena_drop(h->arena);
+    free(h);
+}
+
+void proa_pywire_close(proa_pywire *w)
+{
+    if (w->own) proa_buffer_drop(w->own);
+    else proa_pyview_give_back(w->view, w->at);
+    proa_buffer_drop(w->peer);
+    w->own = w->peer = NULL;
+}
+
+static proa_buffer *own_buffer(proa_pywire *w)
+{
+    if (w->own) return w->own;
+    holder *h = proa_malloc(sizeof *h);
+    *h = (holder){.view = proa_pyview_hold(w->view), .at = w->at};
+    return w->own = proa_buffer_wrap((char *)w->data, w->bytes, let_go, h);
+}
+
+/* The inputs of the request that is answered: our memory, which the reply then holds. */
+static proa_buffer *peer_buffer(proa_pywire *w)
+{
+    if (w->peer) return w->peer;
+    holder *h = proa_malloc(sizeof *h);
+    *h = (holder){.arena = proa_pyarena_hold(w->arena), .at = w->inputs};
+    proa_pyarena_share(w->arena, w->inputs);
+    return w->peer = proa_buffer_wrap(proa_pyarena_at(w->arena, w->inputs), 0, let_go, h);
+}
+
+proa_status proa_pywire_head(proa_json **head, const proa_pywire *w, proa_err *err)
+{
+    *head = NULL;
+    if (!w->head_bytes) return PROA_OK;
+    /* A copy: the stub could change it while it is read. */
+    char *text = proa_malloc(w->head_bytes);
+    memcpy(text, w->data + sizeof(proa_python_payload) + (size_t)w->tensors * sizeof(proa_python_tensor),
+           w->head_bytes);
+    proa_status status = proa_json_parse(head, (proa_str){text, w->head_bytes}, "the stub's message", err);
+    free(text);
+    return status;
+}
+
+static proa_status check_row(const proa_python_tensor *row, const proa_pywire *w, proa_err *err)
+{
+    int64_t elements = row->rank <= PROA_SERVE_RANK_MAX ? proa_shape_elements(row->shape, (int32_t)row->rank)
+                                                        : -1;
+    if (elements < 0 || row->type == PROA_TYPE_INVALID || row->type >= PROA_TYPE_COUNT)
+        return PROA_FAIL(err, INVALID, "the stub sent a tensor of no type or shape");
+    uint64_t size = (uint64_t)proa_type_bytes((proa_type)row->type);
+    if (size && (uint64_t)elements > UINT64_MAX / size)
+        return PROA_FAIL(err, INVALID, "the stub sent a tensor that is too large");
+    if (size && (uint64_t)elements * size != row->bytes)
+        return PROA_FAIL(err, INVALID, "the stub sent a tensor whose bytes are not those of its shape");
+    if (row->name_at > w->bytes || row->name_bytes > w->bytes - row->name_at)
+        return PROA_FAIL(err, INVALID, "the stub sent a name outside its block");
+    return PROA_OK;
+}
+
+proa_status proa_pywire_tensor(proa_tensor *t, proa_str *name, proa_pywire *w, uint32_t index, proa_err *err)
+{
+    proa_python_tensor row;
+    memcpy(&row, w->data + sizeof(proa_python_payload) + (size_t)index * sizeof row, sizeof row);
+    PROA_TRY(check_row(&row, w, err));
+    *name = (proa_str){w->data + row.name_at, row.name_bytes};
+    t->type = (proa_type)row.type;
+    t->rank = (int32_t)row.rank;
+    memcpy(t->shape, row.shape, row.rank * sizeof *t->shape);
+    if (!row.bytes) return PROA_OK;
+    if (row.place == PROA_PYTHON_OWN && row.at >= w->at && row.at - w->at <= w->bytes &&
+        row.bytes <= w->bytes - (row.at - w->at)) {
+        t->buffer = proa_buffer_hold(own_buffer(w));
+        t->data = w->data + (row.at - w->at);
+        w->written += row.bytes;
+    } else if (row.place == PROA_PYTHON_PEER && w->arena &&
+               proa_pyarena_inside(w->arena, w->inputs, row.at, row.bytes)) {
+        t->buffer = proa_buffer_hold(peer_buffer(w));
+        t->data = proa_pyarena_at(w->arena, row.at);
+        w->passed += row.bytes;
+    } else {
+        return PROA_FAIL(err, INVALID, "the stub sent a tensor outside its block");
+    }
+    t->bytes = row.bytes;
+    return PROA_OK;
+}
+
+proa_status proa_pywire_params(const proa_json *object, proa_param *(*add)(void *to, proa_str name), void *to,
+                               proa_arena *arena, proa_err *err)
+{
+    proa_json_iter it = proa_json_begin(object);
+    while (proa_json_next(&it)) {
+        proa_json_type kind = proa_json_kind(it.value);
+        if (kind != PROA_JSON_BOOL && kind != PROA_JSON_INT && kind != PROA_JSON_DOUBLE && kind != PROA_JSON_STRING)
+            return PROA_FAIL(err, INVALID, "parameters must be bool, number or string");
+        proa_param *p = add(to, it.key);
+        if (!p) return PROA_FAIL(err, LIMIT, "more than %d parameters", PROA_PARAMS_PER_REQUEST_MAX);
+        if (kind == PROA_JSON_BOOL) {
+            p->kind = PROA_PARAM_BOOL;
+            p->b = proa_json_bool(it.value);
+        } else if (kind == PROA_JSON_INT) {
+            p->kind = PROA_PARAM_INT;
+            p->i = proa_json_int(it.value);
+        } else if (kind == PROA_JSON_DOUBLE) {
+            p->kind = PROA_PARAM_DOUBLE;
+            p->d = proa_json_double(it.value);
+        } else {
+            proa_str s = proa_json_str(it.value);
+            p->kind = PROA_PARAM_STRING;
+            p->s = (proa_str){proa_arena_strdup(arena, s), s.len};
+        }
+    }
+    return PROA_OK;
+}
+
+/* The status of a gRPC code; what has none is internal. */
+static proa_status status_of(int64_t code)
+{
+    switch (code) {
+    case 1: return PROA_CANCELLED;
+    case 3: return PROA_INVALID;
+    case 4: return PROA_DEADLINE;
+    case 5: return PROA_NOT_FOUND;
+    case 6: return PROA_EXISTS;
+    case 12: return PROA_UNSUPPORTED;
+    case 14: return PROA_UNAVAILABLE;
+    default: return PROA_INTERNAL;
+    }
+}
+
+bool proa_pywire_error(const proa_json *head, proa_err *err)
+{
+    const proa_json *text = proa_json_get(head, "error");
+    if (!text) return false;
+    proa_str s = proa_json_str(text);
+    proa_err_set(err, status_of(proa_json_int(proa_json_get(head, "code"))), __FILE__, __LINE__, "%.*s",
+                 (int)(s.len > PROA_ERR_TEXT_MAX ? PROA_ERR_TEXT_MAX + 1 : s.len), s.len ? s.ptr : "");
+    return true;
+}
+
+/* ---- a reply ---- */
+
+static const Inference__ModelOutput *find_output(const Inference__ModelConfig *c, proa_str name)
+{
+    for (size_t i = 0; i < c->n_output; i++)
+        if (proa_str_is(name, c->output[i]->name)) return c->output[i];
+    return NULL;
+}
+
+/* Is the shape one of the configuration's, behind the dimension of the batch? */
+static bool fits(const proa_tensor *t, const Inference__ModelOutput *out, bool batched)
+{
+    size_t count = out->reshape ? out->reshape->n_shape : out->n_dims;
+    const int64_t *dims = out->reshape ? out->reshape->shape : out->dims;
+    if ((size_t)t->rank != count + batched) return false;
+    for (size_t i = 0; i < count; i++)
+        if (dims[i] != -1 && dims[i] != t->shape[i + batched]) return false;
+    return true;
+}
+
+/* Does an output agree with the configuration? out: the output of this name there; NULL if there is none. */
+static proa_status check_output(const proa_tensor *t, const Inference__ModelOutput *out, proa_str name,
+                                const proa_pymodel *m, proa_err *err)
+{
+    char got[PROA_DIMS_TEXT], want[PROA_DIMS_TEXT];
+    bool batched = m->config->max_batch_size > 0;
+    if (!out)
+        return PROA_FAIL(err, INTERNAL,
+                         "unexpected output '%.*s' from Python model '%s': its configuration has none of "
+                         "this name",
+                         (int)(name.len > 100 ? 100 : name.len), name.ptr, m->config->name);
+    if ((proa_type)out->data_type != t->type)
+        return PROA_FAIL(err, INTERNAL,
+                         "output '%s' of Python model '%s' has type %s, its configuration says %s", out->name,
+                         m->config->name, proa_type_name(t->type), proa_type_name((proa_type)out->data_type));
+    if (fits(t, out, batched)) return PROA_OK;
+    return PROA_FAIL(err, INTERNAL, "output '%s' of Python model '%s' has shape %s, its configuration says %s%s",
+                     out->name, m->config->name, proa_dims_text(got, t->shape, (size_t)t->rank),
+                     proa_dims_text(want, out->reshape ? out->reshape->shape : out->dims,
+                                    out->reshape ? out->reshape->n_shape : out->n_dims),
+                     batched ? " behind the batch" : "");
+}
+
+/* An output that disagrees with the configuration fails the request of a strict model. Else it passes as the model made
+ * it (without a name in the configuration it is dropped), and the first one is logged. */
+static proa_status judge_output(const proa_tensor *t, const Inference__ModelOutput *out, proa_str name,
+                                proa_pymodel *m, proa_err *err)
+{
+    proa_err found = {.status = PROA_OK};
+    if (m->strict_outputs) return check_output(t, out, name, m, err);
+    if (atomic_load_explicit(&m->warned, memory_order_relaxed)) return PROA_OK;
+    if (check_output(t, out, name, m, &found) == PROA_OK || atomic_exchange(&m->warned, true)) return PROA_OK;
+    PROA_LOG(WARNING, "%s; it is %s. More outputs of this model that disagree are not logged", found.text,
+             out ? "passed on as the model made it" : "dropped");
+    return PROA_OK;
+}
+
+static proa_param *add_param(void *reply, proa_str name)
+{
+    proa_reply *r = reply;
+    char text[256];
+    if (r->params_count >= PROA_PARAMS_PER_REQUEST_MAX) return NULL;
+    snprintf(text, sizeof text, "%.*s", (int)(name.len > 255 ? 255 : name.len), name.ptr);
+    return proa_reply_add_param(r, text);
+}
+
+/* The number of strings is checked always: what reads a tensor goes by its shape. */
+static proa_status check_strings(const proa_tensor *t, proa_str name, const proa_pymodel *m, proa_err *err)
+{
+    int64_t found, want = proa_shape_elements(t->shape, t->rank);
+    if (t->type != PROA_TYPE_BYTES || proa_tensor_strings_fit(t, want, &found)) return PROA_OK;
+    return PROA_FAIL(err, INTERNAL, "output '%.*s' of Python model '%s' has %lld strings, its shape says %lld",
+                     (int)(name.len > 100 ? 100 : name.len), name.ptr, m->config->name, (long long)found,
+                     (long long)want);
+}
+
+static proa_status take_output(proa_reply *reply, proa_pywire *w, uint32_t index, proa_pymodel *m,
+                               const proa_infer *r, proa_err *broken)
+{
+    proa_tensor t = {0};
+    proa_str name;
+    PROA_TRY(proa_pywire_tensor(&t, &name, w, index, broken));
+    const Inference__ModelOutput *out = find_output(m->config, name);
+    proa_status status = judge_output(&t, out, name, m, &reply->error);
+    if (status == PROA_OK) status = check_strings(&t, name, m, &reply->error);
+    if (status == PROA_OK && out && proa_infer_wants(r, out->name)) {
+        proa_tensor *to = proa_reply_add(reply, out->name);
+        t.name = to->name;
+        *to = t;
+    } else {
+        proa_tensor_release(&t);
+    }
+    return PROA_OK;
+}
+
+proa_status proa_pywire_reply(proa_reply **out, proa_pywire *w, proa_pymodel *model, const proa_infer *r,
+                              proa_err *err)
+{
+    proa_json *head = NULL;
+    PROA_TRY(proa_pywire_head(&head, w, err));
+    proa_reply *reply = proa_reply_new(r);
+    proa_status status = PROA_OK;
+    if (!proa_pywire_error(head, &reply->error)) {
+        status = proa_pywire_params(proa_json_get(head, "parameters"), add_param, reply, &reply->arena, err);
+        for (uint32_t i = 0; i < w->tensors && status == PROA_OK; i++)
+            status = take_output(reply, w, i, model, r, err);
+    }
+    proa_json_free(head);
+    if (status != PROA_OK) proa_reply_free(reply);
+    else *out = reply;
+    return status;
+}

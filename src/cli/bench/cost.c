@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/checked.h"
+#include "cli/bench/bench.h"
+
+static bool is_matrix(const proa_param *param)
+{
+    return param->parts && (param->role == PROA_ROLE_MATRIX || param->role == PROA_ROLE_TRANSPOSED);
+}
+
+/* A multiplication and an addition for each weight. */
+static double matrix_ops(const proa_params *p, int64_t layer, proa_slot slot)
+{
+    const proa_param *param = proa_params_at(p, layer, slot);
+    return is_matrix(param) ? 2.0 * (double)param->rows * (double)param->cols : 0;
+}
+
+static bool of_head(proa_slot slot)
+{
+    return slot == PROA_SLOT_HEAD || slot == PROA_SLOT_HEAD_DENSE || slot == PROA_SLOT_POOL;
+}
+
+static void count_stack(proa_bench_cost *cost, const proa_params *p, double *row)
+{
+    for (int64_t layer = 0; layer <= p->layers; layer++)
+        for (int s = 0; s < PROA_SLOT_COUNT; s++) {
+            double ops = matrix_ops(p, layer, (proa_slot)s);
+            if (of_head((proa_slot)s)) cost->head += ops;
+            else if (s == PROA_SLOT_CROSS_KV) cost->encoder_row += ops; /* of the encoder's rows */
+            else *row += ops;
+        }
+}
+
+void proa_bench_cost_of(proa_bench_cost *cost, const proa_model *m)
+{
+    const proa_config *c = &m->config;
+    double pair = 4.0 * (double)c->heads * (double)c->head_dim;
+    *cost = (proa_bench_cost){.step_bytes = m->plan.step_bytes, .all_bytes = m->plan.matrix_bytes};
+    count_stack(cost, &m->params[PROA_STACK_DECODER], &cost->row);
+    count_stack(cost, &m->params[PROA_STACK_ENCODER], &cost->encoder_row);
+    cost->pair = pair * (double)c->layers;
+    cost->encoder_pair = pair * (double)c->encoder_layers;
+    cost->kind = m->arch->kind;
+}
+
+double proa_bench_step_bytes(const proa_bench *b, int64_t batch)
+{
+    return (double)b->cost.step_bytes +
+           (double)batch * ((double)b->prompt + (double)b->tokens / 2) * b->token_bytes;
+}
+
+/* Of a decoding step of `batch` sequences when half of the new tokens are there. */
+static double step_ops(const proa_bench *b, int64_t batch)
+{
+    const proa_bench_cost *c = &b->cost;
+    double context = (double)b->prompt + (double)b->tokens / 2;
+    return (double)batch * (c->row + c->head + c->pair * context);
+}
+
+/* Until every sequence has its first token: all its prompt's rows, and one row of the head. */
+static double prompt_ops(const proa_bench *b, int64_t batch)
+{
+    const proa_bench_cost *c = &b->cost;
+    double n = (double)b->prompt;
+    if (c->kind == PROA_KIND_DECODER) return (double)batch * (n * c->row + c->head + c->pair * n * n / 2);
+    double encoder = n * c->encoder_row + c->encoder_pair * n * n;
+    if (c->kind == PROA_KIND_ENCODER) return (double)batch * (encoder + c->head);
+    return (double)batch * (encoder + c->row + c->head);
+}
+
+/* Reading and multiplying go on side by side, so the longer of them is what there is no way below. */
+static double floor_s(const proa_bench *b, double bytes, double ops)
+{
+    double reading = b->bandwidth > 0 ? bytes / b->bandwidth : 0;
+    double multiplying = b->matrix_rate > 0 ? ops / b->matrix_rate : 0;
+    return reading > multiplying ? reading : multiplying;
+}
+
+double proa_bench_step_floor(const proa_bench *b, int64_t batch)
+{
+    return floor_s(b, proa_bench_step_bytes(b, batch), step_ops(b, batch));
+}
+
+double proa_bench_prompt_floor(const proa_bench *b, int64_t batch)
+{
+    return floor_s(b, (double)b->cost.all_bytes, prompt_ops(b, batch));
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * beam_state.h - the inside of a beam search, for beam.c (life, candidates, results) and the steps of the styles:
+ *                beam_hf.c, beam_group.c, beam_pool.c.
+ * A step takes three moves: candidates are offered and the best of them kept in order; some end, the others become
+ * the running beams; the search is over or not. Styles differ in the key that ranks and in what ends. */
+#ifndef PROA_ENGINE_BEAM_STATE_H
+#define PROA_ENGINE_BEAM_STATE_H
+
+#include "base/compiler.h"
+#include "base/limits.h"
+#include "engine/decode/beam.h"
+
+/* Scores that stand for "none". transformers: of beams that do not exist yet, of empty places among the finished, and
+ * added to what shall not be chosen. FasterTransformer and TensorRT-LLM: of beams that do not exist yet. */
+#define PROA_BEAM_NONE    (-1.0e9F)
+#define PROA_BEAM_NONE_FT (-1.0e20F)
+
+/* A continuation of a running beam. Ranked by key, then parent, then tie, lower first. */
+typedef struct proa_candidate {
+    float key;
+    float sum;     /* what the beam's score becomes */
+    float logprob; /* as the caller gave it */
+    int32_t parent, tie, token;
+    bool ended; /* token is an end id (hf without groups: or the length limit is reached) */
+} proa_candidate;
+
+/* A sequence that ended with `token` after the running beam `parent` of the step before. */
+typedef struct proa_place {
+    double score, total;
+    float sum;
+    bool finished; /* hf: false in an empty place */
+    int32_t parent, token;
+    int64_t length;
+} proa_place;
+
+/* One of G groups: the hypotheses in its places, in order of arrival. */
+typedef struct proa_group {
+    int32_t count;
+    double worst;
+    bool done;
+} proa_group;
+
+/* How often a token was chosen by the groups before, in a table with open addressing. */
+typedef struct proa_chosen {
+    int32_t token, count; /* count 0: free */
+} proa_chosen;
+
+struct proa_beam {
+    proa_beam_options o; /* end_ids points to the copy below */
+    int32_t end_ids[PROA_EOS_MAX];
+    int32_t groups, group_size;
+    int64_t kept;   /* C: candidates that a step (or a group's) keeps */
+    int64_t each;   /* M */
+    int64_t length; /* L: steps done, the one under way included */
+    bool over, pooled_all, closed;
+    int32_t results;
+    char *memory;
+    int64_t bytes;
+    /* in memory; K beams */
+    proa_candidate *best; /* [C] a heap, worst first, while candidates are offered; then best first */
+    int64_t best_count, best_max;
+    float *score;               /* [K] of running beams: what candidates add to */
+    float *sum;                 /* [K] the same; hf: without the -1e9 of ended ones */
+    double *total, *total_old;  /* [K] sum of the caller's log-probabilities */
+    int64_t *lived, *lived_old; /* [K] ft without pool: tokens, up to the end token */
+    bool *ended, *ended_old;    /* [K] ft without pool: running beams that have ended */
+    float *rank;                /* hf: [K + C] what is being ranked */
+    int32_t *order;             /* hf: [K] */
+    proa_place *place;          /* hf: [K] best first; groups: [G][K/G + 1]; pool: [2 K] */
+    proa_place *place_old;      /* hf: [K] */
+    int32_t place_count;        /* pool */
+    proa_group *group;          /* [G] */
+    proa_chosen *chosen;        /* [chosen_size], a power of two, at least 2 K */
+    int64_t chosen_size;
+    proa_beam_result *result; /* [returned] */
+    int32_t *parent, *token;  /* [max_new][K] history: the tree of all sequences */
+    int32_t *ids;             /* [returned][max_new] */
+};
+
+/* Row i of the caller's lists: in the first step all beams stand at row 0. */
+static inline int64_t proa_beam_row(const proa_beam *b, int32_t i)
+{
+    return b->length > 1 ? i * b->each : 0;
+}
+static inline int32_t *proa_beam_parents(const proa_beam *b, int64_t step)
+{
+    return b->parent + step * b->o.beams;
+}
+static inline int32_t *proa_beam_tokens(const proa_beam *b, int64_t step)
+{
+    return b->token + step * b->o.beams;
+}
+
+bool proa_beam_is_end(const proa_beam *b, int32_t token);
+/* length^length_penalty in f32, kept away from 0 and infinity. */
+float proa_beam_norm(const proa_beam *b, int64_t length);
+
+/* Candidates: clear with how many to keep (<= C), offer, sort. Whoever offers a list that can only get worse may stop
+ * when proa_beam_hopeless: so many better ones are kept that this key cannot enter. */
+void proa_beam_clear(proa_beam *b, int64_t max);
+void proa_beam_offer(proa_beam *b, proa_candidate c);
+void proa_beam_sort(proa_beam *b);
+static inline bool proa_beam_hopeless(const proa_beam *b, float key)
+{
+    return b->best_count == b->best_max && key < b->best[0].key;
+}
+
+/* Candidate c becomes running beam i of the next step. Once for each beam, after proa_beam_turn. */
+void proa_beam_turn(proa_beam *b); /* puts by what is needed of the beams of the step before */
+void proa_beam_run(proa_beam *b, int32_t i, const proa_candidate *c);
+proa_place proa_beam_place_of(const proa_beam *b, const proa_candidate *c, double score);
+/* Running beam i as a place, with its score. */
+proa_place proa_beam_running(const proa_beam *b, int32_t i, double score);
+
+/* The k largest of x[n], largest first, among equals the lower index first. */
+void proa_beam_rank(int32_t *order, int32_t k, const float *x, int64_t n);
+/* The place as the next result, unless it descends from a beam that did not exist. */
+void proa_beam_report(proa_beam *b, const proa_place *p);
+
+/* The styles. A step: L counts it already; sets over. close: the results, after at least one step. */
+void proa_beam_step_hf(proa_beam *b, const int32_t *tokens, const float *logprobs);
+void proa_beam_close_hf(proa_beam *b);
+void proa_beam_step_groups(proa_beam *b, const int32_t *tokens, const float *logprobs);
+void proa_beam_close_groups(proa_beam *b);
+/* What a device's step needs beyond proa_beam_search. */
+void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_search *s);
+void proa_beam_step_pool(proa_beam *b, const int32_t *tokens, const float *logprobs); /* ft with pool, trtllm */
+void proa_beam_close_pool(proa_beam *b);
+void proa_beam_step_plain(proa_beam *b, const int32_t *tokens, const float *logprobs); /* ft without */
+void proa_beam_close_plain(proa_beam *b);
+
+#endif

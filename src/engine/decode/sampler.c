@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * sampler.c - greedy or drawn: the choice itself. What may be drawn is filter.c. */
+#include "engine/decode/sampler.h"
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "engine/decode/row.h"
+
+#include <math.h>
+#include <string.h>
+
+static int64_t arrays_bytes(int64_t vocab)
+{
+    return PROA_SAMPLER_BINS * (int64_t)sizeof(double) + vocab * (int64_t)(2 * sizeof(float) + sizeof(int32_t));
+}
+
+void proa_sampler_init(proa_sampler_scratch *s, int64_t vocab)
+{
+    PROA_ASSERT(vocab > 0 && vocab <= PROA_VOCAB_MAX);
+    *s = (proa_sampler_scratch){.vocab = vocab};
+    s->bins = proa_malloc((size_t)arrays_bytes(vocab));
+    s->value = (float *)(void *)(s->bins + PROA_SAMPLER_BINS);
+    s->weight = s->value + vocab;
+    s->id = (int32_t *)(void *)(s->weight + vocab);
+    s->ctx.ops = proa_ops_cpu(proa_isa_choose());
+    s->ctx.pool = proa_pool_new(1); /* no thread of its own; top_k needs no scratch */
+}
+
+void proa_sampler_release(proa_sampler_scratch *s)
+{
+    free(s->bins);
+    proa_pool_free(s->ctx.pool);
+    *s = (proa_sampler_scratch){0};
+}
+
+int64_t proa_sampler_bytes(int64_t vocab)
+{
+    return arrays_bytes(vocab);
+}
+
+static proa_status check_part(const char *name, float value, proa_err *err)
+{
+    if (value >= 0 && value <= 1) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "%s is %g, must lie in 0..1", name, (double)value);
+}
+
+proa_status proa_sampler_check(const proa_options *options, proa_err *err)
+{
+    if (!(options->temperature >= 0) || isinf(options->temperature))
+        return PROA_FAIL(err, INVALID, "temperature is %g, must be 0 or more and finite",
+                         (double)options->temperature);
+    if (options->top_k < 0)
+        return PROA_FAIL(err, INVALID, "top_k is %d, must be 0 or more", (int)options->top_k);
+    PROA_TRY(check_part("top_p", options->top_p, err));
+    PROA_TRY(check_part("min_p", options->min_p, err));
+    PROA_TRY(check_part("typical_p", options->typical_p, err));
+    PROA_TRY(check_part("top_p_decay", options->top_p_decay, err));
+    return check_part("top_p_min", options->top_p_min, err);
+}
+
+bool proa_sampler_greedy(const proa_options *options)
+{
+    if (options->style == PROA_STYLE_HF) return options->temperature <= 0;
+    return options->top_k == 1 || (options->top_k == 0 && options->top_p <= 0);
+}
+
+static double log_sum_exp(const float *x, int64_t n, float largest)
+{
+    return (double)largest + log(proa_row_sum_exp(x, n, 1, largest));
+}
+
+float proa_sampler_logprob(const float *x, int64_t n, int64_t id)
+{
+    if (proa_row_has_nan(x, n)) return NAN;
+    return (float)((double)x[id] - log_sum_exp(x, n, proa_row_largest(x, n)));
+}
+
+/* Puts (id, value) into the n best so far, which fall; it stands behind its equals. */
+static void insert(proa_logprob *top, int64_t n, int32_t id, float value)
+{
+    int64_t at = n - 1;
+    for (; at > 0 && top[at - 1].logprob < value; at--) top[at] = top[at - 1];
+    top[at] = (proa_logprob){id, value};
+}
+
+int32_t proa_sampler_top(proa_logprob *top, int32_t count, const float *logits, int64_t vocab)
+{
+    enum { LANES = 32 };
+    int64_t n = count < vocab ? count : vocab;
+    for (int64_t i = 0; i < count; i++) top[i] = (proa_logprob){-1, -INFINITY};
+    if (n < 1) return 0;
+    for (int64_t i = 0; i < vocab; i += LANES) {
+        int64_t end = i + LANES < vocab ? i + LANES : vocab;
+        uint32_t any = i < n; /* while there are holes */
+        if (end - i == LANES)
+            for (int j = 0; j < LANES; j++) any |= (uint32_t) - (logits[i + j] > top[n - 1].logprob);
+        for (int64_t j = i; j < end && (any || end - i < LANES); j++)
+            if (logits[j] > top[n - 1].logprob || j < n)
+                insert(top, j < n ? j + 1 : n, (int32_t)j, logits[j]);
+    }
+    double lse = log_sum_exp(logits, vocab, top[0].logprob);
+    for (int64_t i = 0; i < n; i++) top[i].logprob = (float)((double)top[i].logprob - lse);
+    return (int32_t)n;
+}
+
+int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)s->weight[i];
+    /* u is at most 1 - 2^-53, so the product is below the sum, and the running sum, made in the same order, gets
+     * there. What it stops at has a weight. */
+    double target = u * sum, running = (double)s->weight[0];
+    int64_t at = 0;
+    while (running <= target && at < count - 1) running += (double)s->weight[++at];
+    return s->id[at];
+}
+
+static proa_status check_numbers(float largest, const float *logits, int64_t vocab, int64_t position,
+                                 proa_err *err)
+{
+    if (PROA_LIKELY(isfinite(largest))) return PROA_OK;
+    int64_t at = 0;
+    while (at < vocab - 1 && logits[at] < INFINITY) at++; /* the first NaN or infinity */
+    if (largest < 0)
+        return PROA_FAIL(err, INTERNAL, "logits are not numbers: all %lld of position %lld are -inf",
+                         (long long)vocab, (long long)position);
+    return PROA_FAIL(err, INTERNAL, "logits are not numbers: %s at id %lld of %lld, position %lld",
+                     isnan(logits[at]) ? "nan" : "inf", (long long)at, (long long)vocab, (long long)position);
+}
+
+/* The likeliest, or a draw from what the steps leave. */
+static proa_status choose_id(proa_sampler_scratch *s, proa_sampler_row *r, int64_t vocab)
+{
+    int64_t count = 1;
+    const proa_options *o = r->options;
+    if (proa_row_has_nan(r->logits, vocab)) return check_numbers(NAN, r->logits, vocab, r->position, r->err);
+    if (proa_sampler_greedy(o)) {
+        proa_sampler_best(s, r->logits, vocab, 1);
+        s->largest = s->value[0];
+    } else {
+        count = proa_sampler_filter(s, r->logits, vocab, o, &r->history);
+    }
+    PROA_TRY(check_numbers(s->largest, r->logits, vocab, r->position, r->err));
+    r->out.id = count == 1 ? s->id[0] : proa_sampler_pick(s, count, proa_sampler_uniform(o->seed, r->position));
+    return PROA_OK;
+}
+
+static proa_status choose_row(proa_sampler_scratch *s, proa_sampler_row *r, int64_t vocab)
+{
+    PROA_ASSERT(vocab > 0 && vocab <= s->vocab);
+    r->out = (proa_sample){0};
+    PROA_TRY(choose_id(s, r, vocab));
+    const float *raw = r->raw ? r->raw : r->logits;
+    if (r->options->logprobs) r->out.logprob = proa_sampler_logprob(raw, vocab, r->out.id);
+    if (r->top && r->options->top_logprobs > 0)
+        proa_sampler_top(r->top, r->options->top_logprobs, raw, vocab);
+    return PROA_OK;
+}
+
+proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sample *out, const float *logits, int64_t vocab,
+                                int64_t position, const proa_options *options, const proa_history *history,
+                                proa_err *err)
+{
+    proa_sampler_row row = {.logits = logits, .position = position, .options = options, .err = err};
+    if (history) row.history = *history;
+    proa_status status = choose_row(s, &row, vocab);
+    *out = row.out;
+    return status;
+}
+
+typedef struct rows_job {
+    proa_sampler_scratch *scratch;
+    proa_sampler_row *rows;
+    int64_t vocab;
+} rows_job;
+
+static void choose_range(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const rows_job *job = arg;
+    for (int64_t i = begin; i < end; i++)
+        job->rows[i].status = choose_row(&job->scratch[worker], &job->rows[i], job->vocab);
+}
+
+void proa_sampler_choose_rows(proa_pool *pool, proa_sampler_scratch *s, proa_sampler_row *rows, int64_t count,
+                              int64_t vocab)
+{
+    rows_job job = {.scratch = s, .rows = rows, .vocab = vocab};
+    proa_pool_run(pool, count, 1, choose_range, &job);
+}
+
+void proa_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2])
+{
+    uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
+    uint32_t k[2] = {key[0], key[1]};
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)0xd2511f53u * c[0], b = (uint64_t)0xcd9e8d57u * c[2];
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1],
+                            (uint32_t)a};
+        memcpy(c, next, sizeof c);
+        k[0] += 0x9e3779b9u; /* golden ratio */
+        k[1] += 0xbb67ae85u; /* sqrt(3) - 1 */
+    }
+    memcpy(out, c, sizeof c);
+}
+
+double proa_sampler_uniform(uint64_t seed, int64_t position)
+{
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t counter[4] = {(uint32_t)position, (uint32_t)((uint64_t)position >> 32), 0, 0};
+    uint32_t out[4];
+    proa_philox(out, counter, key);
+    return (double)(((uint64_t)out[0] << 32 | out[1]) >> 11) * 0x1p-53;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/pages.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "kernels/reorder_kv.h"
+
+#include <stdlib.h>
+
+/* Keys or values of one page in one layer: [Hk][64][dh]. -1 on overflow. */
+static int64_t block_size(int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
+{
+    int64_t bytes;
+    if (!proa_mul(kv_heads, head_dim, &bytes) || !proa_mul(bytes, PROA_PAGE_TOKENS, &bytes) ||
+        !proa_mul(bytes, proa_dtype_bytes(dtype), &bytes))
+        return -1;
+    return bytes;
+}
+
+static int64_t block_total(const proa_pages *p)
+{
+    return 2 * p->layers * p->count * p->block_bytes;
+}
+
+static bool dtype_fits(proa_dtype dtype)
+{
+    return dtype == PROA_DTYPE_F32 || dtype == PROA_DTYPE_BF16 || dtype == PROA_DTYPE_F16 ||
+           dtype == PROA_DTYPE_FP8;
+}
+
+int64_t proa_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
+{
+    if (!dtype_fits(dtype) || count < 0 || layers < 0) return -1;
+    int64_t bytes = block_size(kv_heads, head_dim, dtype);
+    int64_t tables;
+    if (!proa_mul(bytes, 2 * (int64_t)layers, &bytes) || !proa_mul(bytes, count, &bytes) ||
+        !proa_mul(count, 2 * (int64_t)sizeof(int32_t), &tables) || !proa_add(bytes, tables, &bytes))
+        return -1;
+    return bytes;
+}
+
+static proa_status check_range(const char *what, int64_t value, int64_t min, int64_t max, proa_err *err)
+{
+    if (value >= min && value <= max) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "keys and values: %s is %lld, must lie in %lld..%lld", what,
+                     (long long)value, (long long)min, (long long)max);
+}
+
+static proa_status check_shape(const proa_pages *p, proa_err *err)
+{
+    int64_t least = p->count ? 1 : 0; /* a pool of nothing may be of any shape */
+    PROA_TRY(check_range("number of pages", p->count, 0, INT32_MAX, err));
+    PROA_TRY(check_range("number of layers", p->layers, least, PROA_LAYERS_MAX, err));
+    PROA_TRY(check_range("number of heads", p->kv_heads, least, PROA_HEADS_MAX, err));
+    PROA_TRY(check_range("head size", p->head_dim, least, PROA_HEAD_DIM_MAX, err));
+    if (!dtype_fits(p->dtype))
+        return PROA_FAIL(err, INVALID, "keys and values: dtype %s, must be f32, bf16 or f16",
+                         (unsigned)p->dtype < PROA_DTYPE_COUNT ? proa_dtype_name(p->dtype) : "unknown");
+    return PROA_OK;
+}
+
+/* Blocks of all layers on the device; refs and the stack here. */
+static proa_status take_memory(proa_pages *p, proa_err *err)
+{
+    p->bytes = proa_pages_bytes(p->count, p->layers, p->kv_heads, p->head_dim, p->dtype);
+    int64_t available = p->device->available(p->device);
+    p->block_bytes = block_size(p->kv_heads, p->head_dim, p->dtype);
+    if (p->bytes >= 0 && p->bytes <= available) p->memory = p->device->alloc(p->device, block_total(p));
+    if (!p->memory)
+        return PROA_FAIL(err, NO_MEMORY,
+                         "keys and values: %lld pages of %d tokens need %lld bytes, %lld are available",
+                         (long long)p->count, PROA_PAGE_TOKENS, (long long)p->bytes, (long long)available);
+    p->refs = proa_calloc(2 * (size_t)p->count, sizeof *p->refs);
+    p->stack = p->refs + p->count;
+    return PROA_OK;
+}
+
+proa_status proa_pages_init(proa_pages *p, proa_device *device, int64_t count, int32_t layers,
+                            int64_t kv_heads, int64_t head_dim, proa_dtype dtype, proa_err *err)
+{
+    *p = (proa_pages){
+        .device = device, .count = count, .layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .dtype = dtype};
+    proa_status status = PROA_OK;
+    PROA_TRY_OUT(check_shape(p, err));
+    if (count == 0) return PROA_OK;
+    PROA_TRY_OUT(take_memory(p, err));
+    /* Low pages are taken first, so that a pool that is never full keeps its upper end out of memory. */
+    for (int64_t i = 0; i < count; i++) p->stack[i] = (int32_t)(count - 1 - i);
+    p->free = count;
+    return PROA_OK;
+out:
+    *p = (proa_pages){0};
+    return status;
+}
+
+void proa_pages_release(proa_pages *p)
+{
+    if (p->memory) p->device->free(p->device, p->memory, block_total(p));
+    free(p->refs);
+    *p = (proa_pages){0};
+}
+
+/* K (value 0) or V (1) of a layer, all pages. */
+static char *layer_blocks(const proa_pages *p, int32_t layer, int value)
+{
+    return p->memory + (2 * (int64_t)layer + value) * p->count * p->block_bytes;
+}
+
+proa_kv proa_pages_layer(const proa_pages *p, int32_t layer)
+{
+    PROA_ASSERT(layer >= 0 && layer < p->layers);
+    proa_kv kv = {.dtype = p->dtype, .kv_heads = p->kv_heads, .head_dim = p->head_dim};
+    if (p->memory) {
+        kv.k = layer_blocks(p, layer, 0);
+        kv.v = layer_blocks(p, layer, 1);
+    }
+    return kv;
+}
+
+int64_t proa_pages_for(int64_t tokens)
+{
+    return tokens / PROA_PAGE_TOKENS + (tokens % PROA_PAGE_TOKENS != 0);
+}
+
+static int32_t take_page(proa_pages *p)
+{
+    int32_t page = p->stack[--p->free];
+    PROA_DASSERT(p->refs[page] == 0);
+    p->refs[page] = 1;
+    p->used++;
+    p->used_peak = proa_max64(p->used_peak, p->used);
+    return page;
+}
+
+static void drop_page(proa_pages *p, int32_t page)
+{
+    PROA_ASSERT(page >= 0 && page < p->count && p->refs[page] > 0);
+    if (--p->refs[page] > 0) return;
+    p->stack[p->free++] = page;
+    p->used--;
+}
+
+bool proa_table_grow(proa_pages *p, proa_table *table, int64_t tokens)
+{
+    int64_t count = proa_pages_for(tokens);
+    if (count > table->cap || count - table->count > p->free) return false;
+    while (table->count < count) table->page[table->count++] = take_page(p);
+    return true;
+}
+
+void proa_table_release(proa_pages *p, proa_table *table)
+{
+    /* Last page first: the next table then gets them in the same order. */
+    while (table->count > 0) drop_page(p, table->page[--table->count]);
+}
+
+void proa_table_share(proa_pages *p, proa_table *dst, const proa_table *src, int64_t tokens)
+{
+    int64_t count = proa_pages_for(tokens);
+    PROA_ASSERT(dst->count == 0 && count <= dst->cap && count <= src->count);
+    for (int64_t i = 0; i < count; i++) {
+        dst->page[i] = src->page[i];
+        p->refs[src->page[i]]++;
+    }
+    dst->count = (int32_t)count;
+}
+
+/* The first `tokens` tokens of a page, in every layer, of keys and of values. Those of one head lie together. */
+static void copy_page(const proa_pages *p, int32_t to, int32_t from, int64_t tokens)
+{
+    int64_t head = p->block_bytes / p->kv_heads;
+    proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * tokens,
+                     .count = {2 * (int64_t)p->layers, p->kv_heads},
+                     .stride = {p->count * p->block_bytes, head}};
+    if (tokens > 0)
+        p->device->copy(p->device, p->memory + to * p->block_bytes, p->memory + from * p->block_bytes, &b);
+}
+
+/* The page that the next token is written to, where the table has one: the only one that is the table's own. */
+static int32_t own_page(const proa_table *table, int64_t full)
+{
+    return table->count > full ? table->page[full] : -1;
+}
+
+void proa_tables_follow(proa_pages *p, proa_table *tables, proa_table *spare, const int32_t *parent,
+                        int32_t count, int64_t tokens, bool copied)
+{
+    int64_t full = tokens / PROA_PAGE_TOKENS, used = tokens % PROA_PAGE_TOKENS;
+    int32_t take[PROA_SEARCH_BEAMS_MAX];
+    PROA_ASSERT(count <= PROA_SEARCH_BEAMS_MAX);
+    proa_branch_take(take, parent, count);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t from = used ? take[i] : i, page = own_page(&tables[from], full);
+        PROA_ASSERT(tables[i].count <= full + 1 && (page < 0 ? used == 0 : p->refs[page] == 1));
+        proa_table_share(p, &spare[i], &tables[parent[i]], full * PROA_PAGE_TOKENS);
+        if (page >= 0) spare[i].page[spare[i].count++] = page;
+        if (!used || from == parent[i]) continue;
+        if (!copied) copy_page(p, page, own_page(&tables[parent[i]], full), used);
+        p->copies++;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (tables[i].count > full) tables[i].count--; /* moved */
+        proa_table_release(p, &tables[i]);
+        proa_table swap = tables[i];
+        tables[i] = spare[i];
+        spare[i] = swap;
+    }
+}
+
+static int64_t shared_pages(const proa_pages *p, const proa_table *table, int64_t from_token)
+{
+    int64_t shared = 0;
+    for (int64_t i = from_token / PROA_PAGE_TOKENS; i < table->count; i++)
+        shared += p->refs[table->page[i]] > 1;
+    return shared;
+}
+
+bool proa_table_own(proa_pages *p, proa_table *table, int64_t from_token)
+{
+    if (shared_pages(p, table, from_token) > p->free) return false;
+    int64_t first = from_token / PROA_PAGE_TOKENS;
+    for (int64_t i = first; i < table->count; i++) {
+        int32_t old = table->page[i];
+        if (p->refs[old] == 1) continue;
+        table->page[i] = take_page(p);
+        if (i == first) copy_page(p, table->page[i], old, from_token % PROA_PAGE_TOKENS);
+        drop_page(p, old);
+        p->copies++;
+    }
+    return true;
+}
+
+int64_t proa_table_need(const proa_pages *p, const proa_table *table, int64_t from_token, int64_t tokens)
+{
+    int64_t missing = proa_pages_for(tokens) - table->count;
+    return shared_pages(p, table, from_token) + proa_max64(missing, 0);
+}

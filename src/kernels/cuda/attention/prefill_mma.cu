@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * prefill.cu - attention of many rows on tensor cores (mma.sync; the online softmax of FlashAttention-2, Dao 2023): a block
+ * holds 16 TALL queries for each of its WARPS and walks over the keys, 64 at a time. What each shape reaches is in README.md
+ * (bench/gpu/prefill.cu). */
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/runtime/mma.h"
+#include "kernels/cuda/attention/tile.h"
+
+#include <type_traits>
+
+/* All but the latest LEFT groups have arrived, for all threads. */
+template <int LEFT> __device__ static inline void receive()
+{
+    receive_own<LEFT>();
+    __syncthreads();
+}
+
+/* ROWS rows of DIM elements; those from `valid` on become zeros. */
+template <typename T, int ROWS, int DIM, int THREADS> __device__ static void load_tile(T *to, const T *from, int64_t step, int valid)
+{
+    const int PIECES = DIM / 8, LD = DIM + 8;
+    if constexpr (THREADS % PIECES == 0) { /* a thread goes down a column: one step from each address to the next */
+        const int EACH = THREADS / PIECES;
+        int row = (int)(threadIdx.x / PIECES), piece = (int)(threadIdx.x % PIECES);
+        unsigned at = shared_at(to + row * LD + piece * 8);
+        const T *source = from + row * step + piece * 8;
+#pragma unroll
+        for (int r = 0; r < ROWS; r += EACH, source += EACH * step)
+            copy_piece(at + r * LD * 2, source, row + r < valid);
+    } else {
+#pragma unroll
+        for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
+            int row = i / PIECES, piece = i % PIECES;
+            copy_piece(shared_at(to + row * LD + piece * 8), from + row * step + piece * 8, row < valid);
+        }
+    }
+}
+
+/* Pages of e4m3: opened on the way, so through registers. */
+template <typename T, int ROWS, int DIM, int THREADS>
+__device__ static void load_tile(T *to, const __nv_fp8_e4m3 *from, int64_t step, int valid)
+{
+    const int PIECES = DIM / 16, LD = DIM + 8;
+    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
+        int row = i / PIECES, piece = i % PIECES;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (row < valid) v = *reinterpret_cast<const uint4 *>(from + row * step + piece * 16);
+        const __nv_fp8x2_storage_t *pair = reinterpret_cast<const __nv_fp8x2_storage_t *>(&v);
+        unsigned wide[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            __half2 h = __half2(__nv_cvt_fp8x2_to_halfraw2(pair[k], __NV_E4M3));
+            if constexpr (std::is_same<T, __half>::value) wide[k] = *reinterpret_cast<unsigned *>(&h);
+            else wide[k] = gpu_mma<T>::pair(__low2float(h), __high2float(h));
+        }
+        uint4 *at = reinterpret_cast<uint4 *>(to + row * LD + piece * 16);
+        at[0] = make_uint4(wide[0], wide[1], wide[2], wide[3]), at[1] = make_uint4(wide[4], wide[5], wide[6], wide[7]);
+    }
+}
+
+template <typename T, int ROWS, int DIM, int THREADS>
+__device__ static void load_queries(T *to, const task &t, int64_t row, int h, int valid)
+{
+    if (t.type != PROA_DTYPE_F32) {
+        load_tile<T, ROWS, DIM, THREADS>(to, (const T *)t.q + row * t.q_row + h * t.q_head, t.q_row, valid);
+        return;
+    }
+    for (int i = threadIdx.x; i < ROWS * DIM; i += THREADS) {
+        int r = i / DIM, e = i % DIM;
+        to[r * (DIM + 8) + e] = gpu_saturate<T>(r < valid ? ((const float *)t.q)[(row + r) * t.q_row + h * t.q_head + e] : 0.0f);
+    }
+}
+
+/* What one warp works on. */
+template <typename T, int DIM, int TALL> struct tile {
+    static const int LD = DIM + 8, STEPS = DIM / 16, TILES = DIM / 8, KEPT = TALL * STEPS <= 8, DEPTH = 4;
+    unsigned queries[KEPT ? STEPS : 1][TALL][4]; /* of small heads: kept, of others: read again for each page */
+    float out[TALL][TILES][4], score[TALL][8][4], largest[TALL][2], total[TALL][2];
+
+    __device__ void load_step(unsigned a[TALL][4], const T *qs, int k)
+    {
+        int lane = threadIdx.x & 31, row = threadIdx.x / 32 * 16 * TALL + lane % 16;
+#pragma unroll
+        for (int m = 0; m < TALL; m++) load_matrix(a[m], shared_at(qs + (row + 16 * m) * LD + k * 16 + lane / 16 * 8));
+    }
+
+    __device__ void begin(const T *qs)
+    {
+        if constexpr (KEPT)
+#pragma unroll
+            for (int k = 0; k < STEPS; k++) load_step(queries[k], qs, k);
+#pragma unroll
+        for (int m = 0; m < TALL; m++) {
+            largest[m][0] = largest[m][1] = -INFINITY, total[m][0] = total[m][1] = 0.0f;
+#pragma unroll
+            for (int n = 0; n < TILES; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) out[m][n][i] = 0.0f;
+        }
+    }
+
+    __device__ void multiply_keys(const T *qs, const T *ks)
+    {
+        int lane = threadIdx.x & 31;
+#pragma unroll
+        for (int m = 0; m < TALL; m++)
+#pragma unroll
+            for (int n = 0; n < 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) score[m][n][i] = 0.0f;
+        unsigned a[2][TALL][4], b[DEPTH][4]; /* what is read lies DEPTH - 1 loads ahead of what is multiplied */
+        auto read = [&](int i) {
+            int k = i / 4, n = i % 4 * 2;
+            if (!KEPT && n == 0) load_step(a[k % 2], qs, k);
+            load_matrix(b[i % DEPTH], shared_at(ks + (n * 8 + lane / 16 * 8 + lane % 8) * LD + k * 16 + lane / 8 % 2 * 8));
+        };
+#pragma unroll
+        for (int i = 0; i < DEPTH - 1; i++) read(i);
+#pragma unroll
+        for (int i = 0; i < STEPS * 4; i++) {
+            int k = i / 4, n = i % 4 * 2;
+            if (i + DEPTH - 1 < STEPS * 4) read(i + DEPTH - 1);
+#pragma unroll
+            for (int m = 0; m < TALL; m++) {
+                const unsigned *q = KEPT ? queries[KEPT ? k : 0][m] : a[k % 2][m];
+                gpu_mma<T>::run(score[m][n], q, b[i % DEPTH][0], b[i % DEPTH][1]);
+                gpu_mma<T>::run(score[m][n + 1], q, b[i % DEPTH][2], b[i % DEPTH][3]);
+            }
+        }
+    }
+
+    /* at: position of this warp's first row; key: of the page's first key. Shaped scores are scaled here. */
+    __device__ void mask(const task &t, const float *bias, float slope, int at, int key, int context)
+    {
+        int lane = threadIdx.x & 31;
+#pragma unroll
+        for (int m = 0; m < TALL; m++)
+#pragma unroll
+            for (int n = 0; n < 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    int p = key + n * 8 + lane % 4 * 2 + i % 2, row = at + m * 16 + lane / 4 + i / 2 * 8, d = p - row;
+                    bool seen = p < context && (!t.causal || (d <= 0 && (t.window <= 0 || d > -t.window)));
+                    int near = d < -t.reach ? -t.reach : d > t.reach ? t.reach : d;
+                    if (t.shaped)
+                        score[m][n][i] = score_of(t, score[m][n][i] * t.scale, t.rel_bias ? bias[near + t.reach] : 0.0f, slope, d);
+                    if (!seen) score[m][n][i] = -INFINITY;
+                }
+    }
+
+    /* Scores become weights; unit: of a score, in powers of 2. */
+    __device__ void soften(float unit)
+    {
+#pragma unroll
+        for (int m = 0; m < TALL; m++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float now = largest[m][r], sum = 0.0f;
+#pragma unroll
+                for (int n = 0; n < 8; n++) now = fmaxf(now, fmaxf(score[m][n][2 * r], score[m][n][2 * r + 1]));
+                now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
+                now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
+                float usable = now == -INFINITY ? 0.0f : now * unit;
+                float shrink = power_of_2(fmaf(largest[m][r], unit, -usable));
+#pragma unroll
+                for (int n = 0; n < 8; n++)
+#pragma unroll
+                    for (int i = 2 * r; i < 2 * r + 2; i++) {
+                        score[m][n][i] = power_of_2(fmaf(score[m][n][i], unit, -usable));
+                        sum += score[m][n][i];
+                    }
+                total[m][r] = total[m][r] * shrink + sum;
+                largest[m][r] = now;
+#pragma unroll
+                for (int n = 0; n < TILES; n++) out[m][n][2 * r] *= shrink, out[m][n][2 * r + 1] *= shrink;
+            }
+    }
+
+    __device__ void multiply_values(const T *vs)
+    {
+        const int PAIRS = TILES / 2;
+        int lane = threadIdx.x & 31;
+        unsigned a[TALL][4], b[DEPTH][4];
+        auto read = [&](int i) {
+            int k = i / PAIRS, n = i % PAIRS * 2;
+            load_matrix_turned(b[i % DEPTH], shared_at(vs + (k * 16 + lane % 16) * LD + n * 8 + lane / 16 * 8));
+        };
+#pragma unroll
+        for (int i = 0; i < DEPTH - 1; i++) read(i);
+#pragma unroll
+        for (int i = 0; i < 4 * PAIRS; i++) {
+            int k = i / PAIRS, n = i % PAIRS * 2;
+            if (i + DEPTH - 1 < 4 * PAIRS) read(i + DEPTH - 1);
+#pragma unroll
+            for (int m = 0; m < TALL; m++) {
+#pragma unroll
+                for (int j = 0; j < 4 && n == 0; j++)
+                    a[m][j] = gpu_mma<T>::pair(score[m][2 * k + j / 2][j % 2 * 2], score[m][2 * k + j / 2][j % 2 * 2 + 1]);
+                gpu_mma<T>::run(out[m][n], a[m], b[i % DEPTH][0], b[i % DEPTH][1]);
+                gpu_mma<T>::run(out[m][n + 1], a[m], b[i % DEPTH][2], b[i % DEPTH][3]);
+            }
+        }
+    }
+
+    /* row: of the step, this warp's first; rows: that it has. */
+    __device__ void end(const task &t, int64_t row, int rows, int h)
+    {
+        int lane = threadIdx.x & 31;
+#pragma unroll
+        for (int m = 0; m < TALL; m++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float sum = total[m][r];
+                sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+                sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+                int i = m * 16 + lane / 4 + 8 * r;
+                if (i >= rows) continue;
+                float inverse = sum > 0.0f || isnan(sum) ? 1.0f / sum : 0.0f;
+                int64_t to = (row + i) * t.y_row + h * t.y_head;
+#pragma unroll
+                for (int n = 0; n < TILES; n++) {
+                    int64_t e = to + n * 8 + lane % 4 * 2;
+                    float x = out[m][n][2 * r] * inverse, y = out[m][n][2 * r + 1] * inverse;
+                    if (t.type == PROA_DTYPE_F32) ((float *)t.y)[e] = x, ((float *)t.y)[e + 1] = y;
+                    else *reinterpret_cast<unsigned *>((T *)t.y + e) = gpu_mma<T>::pair(x, y);
+                }
+            }
+    }
+};
+
+/* AHEAD: the next page's keys and values are on their way while this one is worked on. Otherwise, where two pages would take
+ * the room of a second block, keys come during the values' product and values during the keys'. */
+template <typename T, typename P, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
+__global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_kernel(task t)
+{
+    const int THREADS = 32 * WARPS, ROWS = 16 * TALL * WARPS, LD = DIM + 8, BUFFERS = AHEAD ? 2 : 1;
+    extern __shared__ __align__(128) char memory[];
+    T *qs = reinterpret_cast<T *>(memory), *keys = qs + ROWS * LD, *values = keys + BUFFERS * PAGE * LD;
+    float *bias = reinterpret_cast<float *>(values + BUFFERS * PAGE * LD);
+    int h = blockIdx.y, kv = h / t.group, warp = threadIdx.x / 32;
+    gpu_wait();
+    proa_span s = t.spans[blockIdx.x];
+    int begin = (int)(gridDim.z - 1 - blockIdx.z) * ROWS; /* long ones first */
+    if ((s.rows == 1 && !t.kv_row) || begin >= s.rows) return;
+    int rows = s.rows - begin < ROWS ? s.rows - begin : ROWS, offset = s.context - s.rows + begin;
+    int first = 0, last = s.context; /* keys that any row of the block sees */
+    if (t.causal) last = offset + rows;
+    if (t.causal && t.window > 0 && offset + 1 > t.window) first = offset + 1 - t.window;
+    int page = first / PAGE, pages = (last + PAGE - 1) / PAGE;
+    int64_t step = t.kv_row ? t.kv_row : DIM;
+    auto load = [&](T *to, const void *from, int which) {
+        load_tile<T, PAGE, DIM, THREADS>(to, page_of<P>(t, from, s, which, kv), step, s.context - which * PAGE);
+    };
+    load_queries<T, ROWS, DIM, THREADS>(qs, t, s.row + begin, h, rows);
+    send();
+    if (page < pages) load(keys, t.k, page);
+    if (AHEAD && page < pages) load(values, t.v, page);
+    send();
+    for (int i = threadIdx.x; t.rel_bias && i <= 2 * t.reach; i += THREADS) bias[i] = bias_of(t, h, i - t.reach);
+    int mine = warp * 16 * TALL, at = offset + mine; /* this warp's rows in the block, and its first one's position */
+    float unit = (t.shaped ? 1.0f : t.scale) * 1.4426950408889634f, slope = slope_of(t, h);
+    tile<T, DIM, TALL> work;
+    receive<1>();
+    work.begin(qs);
+    for (int buffer = 0; page < pages; page++, buffer ^= AHEAD) {
+        T *ks = keys + buffer * PAGE * LD, *vs = values + buffer * PAGE * LD;
+        int key = page * PAGE;
+        bool more = page + 1 < pages, active = mine < rows && (!t.causal || key < at + 16 * TALL);
+        if (AHEAD) {
+            receive<0>();
+            if (more) load(keys + (buffer ^ 1) * PAGE * LD, t.k, page + 1), load(values + (buffer ^ 1) * PAGE * LD, t.v, page + 1);
+            send();
+        } else {
+            load(vs, t.v, page);
+            send();
+            receive<1>();
+        }
+        if (active) {
+            work.multiply_keys(qs, ks);
+            if (key + PAGE > s.context || t.shaped || (t.causal && (key + PAGE > at + 1 || t.window > 0)))
+                work.mask(t, bias, slope, at, key, s.context);
+        }
+        if (!AHEAD) {
+            __syncthreads();
+            if (more) load(keys, t.k, page + 1);
+            send();
+        }
+        if (active) work.soften(unit);
+        if (!AHEAD) receive<1>();
+        if (active) work.multiply_values(vs);
+        if (!AHEAD) __syncthreads();
+    }
+    work.end(t, s.row + begin + mine, rows - mine, h);
+}
+
+/* False: a block has not so much memory on this GPU, nothing was done. */
+template <typename T, typename P, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
+static bool launch(gpu *g, const task &t, int spans, int rows)
+{
+    const int ROWS = 16 * TALL * WARPS;
+    auto kernel = prefill_kernel<T, P, DIM, TALL, WARPS, AHEAD, BLOCKS>;
+    size_t shared = (size_t)(ROWS + (AHEAD ? 4 : 2) * PAGE) * (DIM + 8) * sizeof(T);
+    if (t.rel_bias) shared += (size_t)(2 * t.reach + 1) * sizeof(float);
+    if (shared > (size_t)g->shared_max) return false;
+    gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "attend (prefill)");
+    gpu_launch(g, "attend (prefill)", kernel, dim3((unsigned)spans, (unsigned)t.heads, (unsigned)((rows + ROWS - 1) / ROWS)),
+               32 * WARPS, shared, t);
+    return true;
+}
+
+/* 32 queries a warp where that leaves a block for every SM: keys are read from shared memory half as often. Few queries:
+ * smaller blocks on more SMs, and both pages at once. */
+template <typename T, typename P> static bool launch_64(gpu *g, const task &t, int spans, int rows)
+{
+    int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
+    if (blocks >= g->sms) return launch<T, P, 64, 2, 4, false, 2>(g, t, spans, rows);
+    if (4 * blocks >= g->sms) return launch<T, P, 64, 1, 4, true, 3>(g, t, spans, rows);
+    return launch<T, P, 64, 1, 2, true, 2>(g, t, spans, rows);
+}
+
+/* The taller form takes 102 KB, which a block of 8.6 and 8.9 has not. */
+template <typename T, typename P> static bool launch_128(gpu *g, const task &t, int spans, int rows)
+{
+    int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
+    if (blocks >= g->sms && launch<T, P, 128, 2, 4, true, 2>(g, t, spans, rows)) return true;
+    return launch<T, P, 128, 1, 4, true, 2>(g, t, spans, rows);
+}
+
+template <typename T, typename P> static bool prefill(gpu *g, const task &t, int spans, int rows)
+{
+    switch (t.dim) {
+    case 16: return launch<T, P, 16, 1, 4, true, 2>(g, t, spans, rows);
+    case 32: return launch<T, P, 32, 1, 4, true, 2>(g, t, spans, rows);
+    case 64: return launch_64<T, P>(g, t, spans, rows);
+    case 80: return launch<T, P, 80, 1, 4, true, 2>(g, t, spans, rows);
+    case 96: return launch<T, P, 96, 1, 4, true, 2>(g, t, spans, rows);
+    case 128: return launch_128<T, P>(g, t, spans, rows);
+    case 256: return launch<T, P, 256, 1, 4, false, 2>(g, t, spans, rows);
+    default: return false;
+    }
+}
+
+bool gpu_prefill(gpu *g, const task &t, proa_dtype pages, int spans, int rows)
+{
+    bool ok = (t.type == PROA_DTYPE_F32 || t.type == pages || pages == PROA_DTYPE_FP8) && t.kv_row % 8 == 0 &&
+              ((uintptr_t)t.k | (uintptr_t)t.v) % 16 == 0 && t.reach <= 4096;
+    if (t.type != PROA_DTYPE_F32)
+        ok = ok && (t.q_row | t.q_head | t.y_row | t.y_head) % 8 == 0 && ((uintptr_t)t.q | (uintptr_t)t.y) % 16 == 0;
+    if (!ok || pages == PROA_DTYPE_F32) return false;
+    bool bf16 = pages == PROA_DTYPE_BF16 || t.type == PROA_DTYPE_BF16;
+    if (pages != PROA_DTYPE_FP8) return bf16 ? prefill<__nv_bfloat16, __nv_bfloat16>(g, t, spans, rows) : prefill<__half, __half>(g, t, spans, rows);
+    return bf16 ? prefill<__nv_bfloat16, __nv_fp8_e4m3>(g, t, spans, rows) : prefill<__half, __nv_fp8_e4m3>(g, t, spans, rows);
+}

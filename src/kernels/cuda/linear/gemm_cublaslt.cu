@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * gemm.cu - linear for many rows: x as the weights' type, the product (plans.cu) by cuBLASLt, with what its epilogue does in
+ * y's type and the rest behind it, or by an own kernel. */
+#include "kernels/cuda/linear/linear.h"
+
+extern "C" {
+#include "base/alloc.h"
+}
+#include <stdlib.h>
+
+enum { THREADS = 256, BIASES_MAX = 4096 };
+
+static proa_dtype type_of(proa_wfmt format)
+{
+    return format == PROA_WFMT_F32 ? PROA_DTYPE_F32 : format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
+}
+
+/* ---- f32 rows as the weights' type ---- */
+
+template <typename T> __global__ void cast_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
+{
+    gpu_wait();
+    int k = (blockIdx.y * blockDim.x + threadIdx.x) * 2;
+    const float *from = src + blockIdx.x * row;
+    T *to = dst + blockIdx.x * ld;
+    if (k < K) to[k] = gpu_saturate<T>(from[k]);
+    if (k + 1 < K) to[k + 1] = gpu_saturate<T>(from[k + 1]);
+}
+
+template <typename T> __global__ void cast_eights_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
+{
+    float v[8];
+    int k = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
+    gpu_wait();
+    if (k >= K) return;
+    gpu_load8(v, src + blockIdx.x * row + k);
+    gpu_store8(dst + blockIdx.x * ld + k, v);
+}
+
+const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld)
+{
+    proa_dtype type = type_of(format);
+    int64_t T = x.shape[0], K = x.shape[1];
+    *ld = x.stride[0];
+    if (x.dtype == type) return x.data;
+    *ld = (K + 7) / 8 * 8;
+    void *to = gpu_cast_room(g, (size_t)(T * *ld) * 2);
+    bool eights = gpu_in_eights(x);
+    dim3 grid((unsigned)T, (unsigned)(eights ? (K + 8 * THREADS - 1) / (8 * THREADS) : (K + 2 * THREADS - 1) / (2 * THREADS)));
+    gpu_by_type(type, [&](auto wanted) {
+        using W = decltype(wanted);
+        if constexpr (sizeof(W) == 2)
+            gpu_launch(g, "cast", eights ? cast_eights_kernel<W> : cast_kernel<W>, grid, THREADS, 0, (W *)to, *ld,
+                       (const float *)x.data, x.stride[0], (int)K);
+    });
+    return to;
+}
+
+/* ---- biases in 16 bits: cuBLASLt takes them in y's type. Each is converted when it is first met ---- */
+
+struct gpu_bias {
+    const float *from;
+    int64_t count;
+    proa_dtype type;
+    void *to;
+};
+
+template <typename T> __global__ void bias_kernel(T *to, const float *from, int count)
+{
+    gpu_wait();
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) to[i] = gpu_saturate<T>(from[i]);
+}
+
+const void *bias_as(gpu *g, const float *bias, int64_t count, proa_dtype type)
+{
+    if (!bias || type == PROA_DTYPE_F32) return bias;
+    for (int i = 0; i < g->biases_count; i++) {
+        const gpu_bias *b = &g->biases[i];
+        if (b->from == bias && b->count == count && b->type == type) return b->to;
+    }
+    PROA_ASSERT(!g->is_recording); /* a pass is recorded the second time */
+    if (g->biases_count == BIASES_MAX) gpu_biases_forget(g, NULL, -1);
+    if (!g->biases) g->biases = (gpu_bias *)proa_calloc(BIASES_MAX, sizeof *g->biases);
+    gpu_bias *b = &g->biases[g->biases_count++];
+    *b = {bias, count, type, NULL};
+    gpu_note(g, cudaMalloc(&b->to, (size_t)count * 2), "biases");
+    gpu_by_type(type, [&](auto wanted) {
+        using T = decltype(wanted);
+        gpu_launch(g, "bias", bias_kernel<T>, dim3((unsigned)((count + 255) / 256)), 256, 0, (T *)b->to, bias, (int)count);
+    });
+    return b->to;
+}
+
+void gpu_biases_forget(gpu *g, const void *at, int64_t bytes)
+{
+    bool met = bytes < 0 && g->biases_count > 0;
+    const char *begin = (const char *)at, *end = begin + (bytes < 0 ? 0 : bytes);
+    for (int i = 0; i < g->biases_count && !met; i++) {
+        const char *from = (const char *)g->biases[i].from;
+        met = from < end && begin < from + 4 * g->biases[i].count;
+    }
+    if (!met) return;
+    gpu_graphs_forget(g);
+    for (int i = 0; i < g->biases_count; i++) cudaFree(g->biases[i].to);
+    g->biases_count = 0;
+}
+
+/* ---- shapes and strides that cuBLASLt does not take, in 16 bits: a warp for an output ---- */
+
+template <typename W, typename X, typename Y>
+__global__ void odd_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const W *w, int64_t ld, int64_t T, int N, int K, float alpha,
+                           int act, const float *bias, const Y *residual, int64_t residual_row)
+{
+    int n = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
+    gpu_wait();
+    if (n >= N) return;
+    for (int64_t t = blockIdx.y; t < T; t += gridDim.y) {
+        float sum = 0.0f;
+        for (int k = lane; k < K; k += 32) sum = fmaf(gpu_to_f32(gpu_saturate<W>(gpu_to_f32(x[t * x_row + k]))), gpu_to_f32(w[n * ld + k]), sum);
+        sum = gpu_warp_sum(sum) * alpha;
+        if (lane != 0) continue;
+        if (bias) sum += bias[n];
+        sum = gpu_act(sum, act);
+        if (residual) sum += gpu_to_f32(residual[t * residual_row + n]);
+        y[t * y_row + n] = gpu_saturate<Y>(sum);
+    }
+}
+
+template <typename W, typename X, typename Y>
+static void odd(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e, float alpha)
+{
+    const int64_t MOST = 65535; /* blocks along y; a step may have one row more */
+    int64_t T = y.shape[0];
+    dim3 grid((unsigned)((w->N + THREADS / 32 - 1) / (THREADS / 32)), (unsigned)(T < MOST ? T : MOST));
+    gpu_launch(g, "linear (odd)", odd_kernel<W, X, Y>, grid, THREADS, 0, (Y *)y.data, y.stride[0], (const X *)x.data,
+               x.stride[0], (const W *)w->data, gpu_leading(w->format, w->K), T, (int)w->N, (int)w->K, alpha, (int)e->act, e->bias,
+               (const Y *)(e->residual.rank ? e->residual.data : NULL), e->residual.rank ? e->residual.stride[0] : 0);
+}
+
+static void any_odd(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e, float alpha)
+{
+    gpu_by_type(type_of(w->format), [&](auto type) {
+        using W = decltype(type);
+        if (gpu_narrow(x) && gpu_narrow(y)) odd<W, W, W>(g, y, x, w, e, alpha);
+        else if (gpu_narrow(x)) odd<W, W, float>(g, y, x, w, e, alpha);
+        else odd<W, float, W>(g, y, x, w, e, alpha);
+    });
+}
+
+/* ---- choosing ---- */
+
+/* cuBLASLt wants its leading dimensions and pointers aligned. */
+static bool is_aligned(proa_view v)
+{
+    return v.stride[0] * proa_dtype_bytes(v.dtype) % 16 == 0 && (uintptr_t)v.data % 16 == 0;
+}
+
+static bool suits(proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+{
+    bool ok = is_aligned(y) && w->K > 0;
+    if (e->act != PROA_ACT_NONE && e->residual.rank) return false; /* y may be the residual, and is written before it is read */
+    if (x.dtype == type_of(w->format)) ok = ok && is_aligned(x);
+    if (e->residual.rank) ok = ok && is_aligned(e->residual);
+    return ok && (gpu_narrow(y) || (uintptr_t)e->bias % 16 == 0);
+}
+
+/* Into 16 bits cuBLASLt does two activations itself, of the sums in f32. A rectified f16 goes the long way: T5's may be
+ * beyond the range, where cuBLASLt writes infinity. */
+bool is_fused(proa_view y, int act)
+{
+    if (!gpu_narrow(y)) return false;
+    return act == PROA_ACT_GELU_TANH || (act == PROA_ACT_RELU && y.dtype == PROA_DTYPE_BF16);
+}
+
+cublasLtEpilogue_t epilogue_for(int act, bool bias)
+{
+    if (act == PROA_ACT_GELU_TANH) return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    if (act == PROA_ACT_RELU) return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+bool gpu_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+{
+    static const proa_epilogue nothing = {};
+    if (!e) e = &nothing;
+    float alpha = e->alpha != 0.0f ? e->alpha : 1.0f;
+    proa_dtype type = type_of(w->format);
+    PROA_ASSERT((!gpu_narrow(x) || x.dtype == type) && (!gpu_narrow(y) || y.dtype == type));
+    if (!suits(y, x, w, e)) {
+        if (!gpu_narrow(x) && !gpu_narrow(y)) return false;
+        any_odd(g, y, x, w, e, alpha);
+        return true;
+    }
+    bool fused = is_fused(y, (int)e->act);
+    gpu_product want = {y.shape[0], w->N, w->K, gpu_leading(w->format, w->K), 0, y.stride[0], 0};
+    const void *rows = cast_rows(g, x, w->format, &want.x_ld);
+    want.w_type = want.x_type = data_type(type), want.y_type = data_type(y.dtype);
+    want.epilogue = epilogue_for(fused ? (int)e->act : (int)PROA_ACT_NONE, e->bias != NULL);
+    want.act = fused ? (int)PROA_ACT_NONE : (int)e->act;
+    want.residual = e->residual.rank != 0, want.residual_row = want.residual ? e->residual.stride[0] : 0;
+    gpu_operands at = {y.data, rows, w->data, bias_as(g, e->bias, w->N, y.dtype), want.residual ? e->residual.data : NULL, alpha};
+    at.w_made = w->data == g->wide; /* quant.cu has widened them */
+    gpu_multiply(g, &want, &at);
+    return true;
+}

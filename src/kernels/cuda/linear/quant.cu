@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * quant.cu - weights of 8 and 4 bits: made on the card from what the checkpoint holds, widened again for products of many
+ * rows, and rows of x as e4m3. The rounding is quant.h's, the same on the host. */
+#include "kernels/cuda/codes.h"
+#include "kernels/cuda/linear/linear.h"
+
+enum { THREADS = 256, GROUP = PROA_I4_GROUP };
+static const int64_t WIDE_BYTES = 128 << 20; /* of scratch for weights widened again */
+
+quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K)
+{
+    quant_layout at = {};
+    at.groups = (int)((K + GROUP - 1) / GROUP);
+    at.row_bytes = format == PROA_WFMT_I4 ? (int64_t)at.groups * (GROUP / 2) : (K + 15) / 16 * 16;
+    at.scales_at = (N * at.row_bytes + 255) / 256 * 256;
+    at.bytes = at.scales_at + (format == PROA_WFMT_I4 ? (int64_t)at.groups * N * 2 : N * 4);
+    return at;
+}
+
+/* ---- from the checkpoint's numbers ---- */
+
+struct packing {
+    char *rows;   /* of the first output of this source */
+    char *scales; /* of all */
+    quant_layout at;
+    int64_t row, col, first, N; /* strides of the source; its first output, of how many */
+    int K;
+};
+
+/* A block for each output: its scale, then its bytes. */
+template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, const From *src)
+{
+    __shared__ float room[33];
+    __shared__ int odd;
+    const From *from = src + blockIdx.x * p.row;
+    float largest = 0.0f;
+    if (threadIdx.x == 0) odd = 0;
+    gpu_wait();
+    __syncthreads();
+    for (int k = threadIdx.x; k < p.K; k += THREADS) {
+        float a = fabsf(gpu_to_f32(from[k * p.col]));
+        if (a < INFINITY) largest = fmaxf(largest, a);
+        else odd = 1;
+    }
+    largest = gpu_block_max(largest, room);
+    float scale = FORMAT == PROA_WFMT_FP8 ? proa_fp8_scale(largest, !odd) : proa_i8_scale(largest, !odd);
+    uint8_t *to = (uint8_t *)p.rows + blockIdx.x * p.at.row_bytes;
+    for (int k = threadIdx.x; k < p.K; k += THREADS) {
+        float v = gpu_to_f32(from[k * p.col]);
+        to[k] = FORMAT == PROA_WFMT_FP8 ? proa_fp8_round(v, scale) : (uint8_t)proa_i8_round(v, scale);
+    }
+    if (threadIdx.x == 0) ((float *)p.scales)[p.first + blockIdx.x] = scale;
+}
+
+/* A warp for each group of an output: lane l holds numbers 4 l to 4 l + 3; two lanes make a word (thin.cu). */
+template <typename From> __global__ void pack_group_kernel(packing p, const From *src)
+{
+    int lane = threadIdx.x & 31, group = blockIdx.y * (THREADS / 32) + threadIdx.x / 32;
+    gpu_wait();
+    if (group >= p.at.groups) return;
+    float v[4], extreme = 0.0f;
+    bool finite = true;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int k = group * GROUP + lane * 4 + i;
+        v[i] = k < p.K ? gpu_to_f32(src[blockIdx.x * p.row + k * p.col]) : 0.0f;
+        if (!(fabsf(v[i]) < INFINITY)) finite = false;
+        else if (fabsf(v[i]) > fabsf(extreme)) extreme = v[i];
+    }
+    finite = __all_sync(0xffffffffu, finite);
+    float largest = fabsf(extreme);
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, o));
+    unsigned who = __ballot_sync(0xffffffffu, fabsf(extreme) == largest);
+    extreme = __shfl_sync(0xffffffffu, extreme, __ffs((int)who) - 1);
+    __half scale = __float2half_rn(proa_i4_scale(extreme, finite));
+    unsigned bits = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int at = lane % 2 * 4 + i, nibble = at / 2 + at % 2 * 4;
+        bits |= (unsigned)(proa_i4_round(v[i], __half2float(scale)) + 8) << 4 * nibble;
+    }
+    bits |= __shfl_xor_sync(0xffffffffu, bits, 1);
+    unsigned *to = (unsigned *)(p.rows + blockIdx.x * p.at.row_bytes) + group * (GROUP / 8) + lane / 2;
+    if (lane % 2 == 0) *to = bits;
+    if (lane == 0) ((__half *)p.scales)[(int64_t)group * p.N + p.first + blockIdx.x] = scale;
+}
+
+template <typename From> static void pack_source(gpu *g, proa_wfmt format, const packing &p, const void *raw, int64_t rows)
+{
+    const From *src = (const From *)raw;
+    dim3 grid((unsigned)rows);
+    if (format == PROA_WFMT_FP8) gpu_launch(g, "pack", pack_row_kernel<PROA_WFMT_FP8, From>, grid, THREADS, 0, p, src);
+    else if (format == PROA_WFMT_I8W) gpu_launch(g, "pack", pack_row_kernel<PROA_WFMT_I8W, From>, grid, THREADS, 0, p, src);
+    else
+        gpu_launch(g, "pack", pack_group_kernel<From>, dim3((unsigned)rows, (unsigned)((p.at.groups + 7) / 8)), THREADS, 0, p,
+                   src);
+}
+
+void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count)
+{
+    packing p = {(char *)w->data, NULL, quant_layout_of(w->format, w->N, w->K)};
+    p.scales = p.rows + p.at.scales_at, p.N = w->N, p.K = (int)w->K;
+    gpu_note(g, cudaMemsetAsync(w->data, 0, (size_t)p.at.bytes, g->stream), "pack");
+    for (int i = 0; i < count; i++) {
+        const proa_view *v = &sources[i];
+        int64_t rows = v->shape[0], span = ((rows - 1) * v->stride[0] + (p.K - 1) * v->stride[1] + 1);
+        if (rows == 0 || p.K == 0) continue;
+        span *= proa_dtype_bytes(v->dtype);
+        void *raw = gpu_cast_room(g, (size_t)span);
+        g->base.upload(&g->base, raw, v->data, span);
+        p.row = v->stride[0], p.col = v->stride[1];
+        if (v->dtype == PROA_DTYPE_F32) pack_source<float>(g, w->format, p, raw, rows);
+        else if (v->dtype == PROA_DTYPE_F16) pack_source<__half>(g, w->format, p, raw, rows);
+        else pack_source<__nv_bfloat16>(g, w->format, p, raw, rows);
+        p.rows += rows * p.at.row_bytes, p.first += rows;
+    }
+}
+
+/* ---- random ones ---- */
+
+/* A hash of the counter (splitmix64's finish), eight bytes a thread; e4m3 has no NaN among them. */
+__global__ void random_bytes_kernel(uint64_t *to, int64_t count, uint64_t seed, bool fp8)
+{
+    gpu_wait();
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+        uint64_t z = (seed + (uint64_t)i) * 0x9e3779b97f4a7c15ULL;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL, z = (z ^ z >> 27) * 0x94d049bb133111ebULL, z ^= z >> 31;
+        to[i] = fp8 ? z & 0xf7f7f7f7f7f7f7f7ULL : z;
+    }
+}
+
+template <typename T> __global__ void fill_kernel(T *to, int64_t count, float value)
+{
+    gpu_wait();
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x)
+        to[i] = gpu_from_f32<T>(value);
+}
+
+void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
+{
+    gpu *g = gpu_enter(d);
+    if (!proa_wfmt_is_quantised(w->format)) {
+        proa_dtype dtype = w->format == PROA_WFMT_F32 ? PROA_DTYPE_F32 : w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16;
+        return gpu_random(d, w->data, dtype, w->bytes / proa_dtype_bytes(dtype), 0, reach, seed);
+    }
+    quant_layout at = quant_layout_of(w->format, w->N, w->K);
+    char *scales = (char *)w->data + at.scales_at;
+    gpu_launch(g, "random", random_bytes_kernel, dim3(1024), THREADS, 0, (uint64_t *)w->data, at.scales_at / 8, seed,
+               w->format == PROA_WFMT_FP8);
+    float steps = w->format == PROA_WFMT_I4 ? 8.0f : w->format == PROA_WFMT_FP8 ? 240.0f : 128.0f; /* the largest of each */
+    if (w->format == PROA_WFMT_I4)
+        gpu_launch(g, "random", fill_kernel<__half>, dim3(256), THREADS, 0, (__half *)scales, at.groups * w->N, reach / steps);
+    else gpu_launch(g, "random", fill_kernel<float>, dim3(256), THREADS, 0, (float *)scales, w->N, reach / steps);
+}
+
+/* ---- back to numbers ---- */
+
+__device__ static inline float number_at(proa_wfmt format, const uint8_t *row, int k)
+{
+    if (format == PROA_WFMT_I8W) return (float)(int8_t)row[k];
+    if (format == PROA_WFMT_FP8) { /* as in thin.cu */
+        unsigned short bits = (unsigned short)((row[k] & 0x80) << 8 | (row[k] & 0x7f) << 7);
+        return __half2float(__ushort_as_half(bits)) * 256.0f;
+    }
+    int at = k % 8, nibble = at / 2 + at % 2 * 4;
+    return (float)((int)(((const unsigned *)row)[k / 8] >> 4 * nibble & 15) - 8);
+}
+
+/* Eight numbers a thread. */
+__global__ void widen_kernel(__half *to, int64_t ld, proa_wfmt format, const char *w, quant_layout at, int64_t first, int64_t N,
+                             int K)
+{
+    int k = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
+    int64_t n = first + blockIdx.x;
+    gpu_wait();
+    if (k >= K) return;
+    const uint8_t *row = (const uint8_t *)w + n * at.row_bytes;
+    const char *scales = w + at.scales_at;
+    float scale = format == PROA_WFMT_I4 ? __half2float(((const __half *)scales)[(int64_t)(k / GROUP) * N + n])
+                                         : ((const float *)scales)[n];
+    __half2 v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[i] = __floats2half2_rn(number_at(format, row, k + 2 * i) * scale, number_at(format, row, k + 2 * i + 1) * scale);
+    *reinterpret_cast<uint4 *>(to + blockIdx.x * ld + k) = *reinterpret_cast<uint4 *>(v);
+}
+
+/* Outputs [first, first + count) as f16 weights in scratch. */
+static proa_weight widen(gpu *g, const proa_weight *w, int64_t first, int64_t count)
+{
+    proa_weight out = {PROA_WFMT_F16, count, w->K, NULL, 0};
+    quant_layout at = quant_layout_of(w->format, w->N, w->K);
+    int64_t ld = gpu_leading(PROA_WFMT_F16, w->K);
+    out.bytes = count * ld * 2, out.data = gpu_wide_room(g, (size_t)out.bytes);
+    gpu_launch(g, "widen", widen_kernel, dim3((unsigned)count, (unsigned)((w->K + 8 * THREADS - 1) / (8 * THREADS))), THREADS,
+               0, (__half *)out.data, ld, w->format, (const char *)w->data, at, first, w->N, (int)w->K);
+    return out;
+}
+
+static proa_view columns(proa_view v, int64_t first, int64_t count)
+{
+    return v.rank ? proa_view_cols(v, first, first + count) : v;
+}
+
+/* A slice of the outputs at a time, so that scratch stays within WIDE_BYTES. */
+static void widened_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep, const epilogue &e)
+{
+    int64_t most = WIDE_BYTES / 2 / gpu_leading(PROA_WFMT_F16, w->K) / 8 * 8, step = most < 8 ? 8 : most;
+    bool done = true;
+    for (int64_t n = 0; n < w->N && done; n += step) {
+        int64_t count = w->N - n < step ? w->N - n : step;
+        proa_weight wide = widen(g, w, n, count);
+        proa_epilogue slice = *ep;
+        slice.bias = ep->bias ? ep->bias + n : NULL, slice.residual = columns(ep->residual, n, count);
+        done = gpu_gemm(g, columns(y, n, count), x, &wide, &slice); /* all slices suit it, or none */
+    }
+    for (int64_t t = 0; t < y.shape[0] && !done; t += THIN_ROWS) {
+        int64_t end = t + THIN_ROWS < y.shape[0] ? t + THIN_ROWS : y.shape[0];
+        thin_linear(g, proa_view_rows(y, t, end), proa_view_rows(x, t, end), w, rows_from(e, t));
+    }
+}
+
+/* ---- rows of x as e4m3 ---- */
+
+template <typename X> __global__ void rows_kernel(uint8_t *to, int64_t ld, float *scales, const X *src, int64_t row, int K)
+{
+    __shared__ float room[33];
+    __shared__ int odd;
+    const X *x = src + blockIdx.x * row;
+    float largest = 0.0f;
+    if (threadIdx.x == 0) odd = 0;
+    gpu_wait();
+    __syncthreads();
+    for (int k = threadIdx.x; k < K; k += THREADS) {
+        float a = fabsf(gpu_to_f32(x[k]));
+        if (a < INFINITY) largest = fmaxf(largest, a);
+        else odd = 1;
+    }
+    largest = gpu_block_max(largest, room);
+    float scale = proa_fp8_scale(largest, !odd), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    for (int k = threadIdx.x * 4; k < ld; k += THREADS * 4) {
+        float v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = k + i < K ? gpu_to_f32(x[k + i]) * inverse : 0.0f;
+        unsigned low = __nv_cvt_float2_to_fp8x2(make_float2(v[0], v[1]), __NV_SATFINITE, __NV_E4M3),
+                 high = __nv_cvt_float2_to_fp8x2(make_float2(v[2], v[3]), __NV_SATFINITE, __NV_E4M3);
+        *reinterpret_cast<unsigned *>(to + blockIdx.x * ld + k) = low | high << 16;
+    }
+    if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+}
+
+/* Rows as they lie. */
+struct rows_as_they_are {
+    typedef uint4 loads;
+    const void *x;
+    int64_t row;
+    __device__ void load(uint4 &raw, int t, int k) const
+    {
+        raw = *reinterpret_cast<const uint4 *>((const __half *)x + t * row + k); /* either type of 16 bits */
+    }
+    __device__ uint4 finish(uint4 raw, int, int) const
+    {
+        return raw;
+    }
+};
+
+static bool in_codes(proa_view x)
+{
+    int64_t K = x.shape[x.rank - 1];
+    return x.rank == 2 && gpu_narrow(x) && gpu_in_eights(x) && K % 16 == 0 && K <= CODES_WIDEST;
+}
+
+/* Rows as e4m3, each with its scale: x = value * scale[t]; zeros behind K up to ld. */
+static void quant_rows(gpu *g, gpu_codes to, int64_t ld, proa_view x)
+{
+    int64_t T = x.shape[0], K = x.shape[1];
+    gpu_by_type(x.dtype, [&](auto from) {
+        using X = decltype(from);
+        if constexpr (sizeof(X) == 2)
+            if (in_codes(x)) return codes_launch<X>(g, "quantise rows", rows_as_they_are{x.data, x.stride[0]}, to, T, K);
+        gpu_launch(g, "quantise rows", rows_kernel<X>, dim3((unsigned)T), THREADS, 0, to.at, ld, to.scale, (const X *)x.data,
+                   x.stride[0], (int)K);
+    });
+}
+
+/* ---- codes of one register at a time: several products may read it, and what makes it can round it on the way ---- */
+
+static const char *end_of(proa_view v)
+{
+    int64_t last = 0;
+    for (int i = 0; i < v.rank; i++) last += (v.shape[i] - 1) * v.stride[i];
+    return (const char *)v.data + (last + 1) * proa_dtype_bytes(v.dtype);
+}
+
+void gpu_written(gpu *g, proa_view y)
+{
+    const char *begin = (const char *)g->coded.data;
+    if (begin && (const char *)y.data < end_of(g->coded) && begin < end_of(y)) g->coded.data = NULL;
+}
+
+void gpu_codes_forget(gpu *g)
+{
+    g->coded.data = NULL;
+}
+
+static int64_t scales_at(int64_t T, int64_t ld)
+{
+    return (T * ld + 255) / 256 * 256;
+}
+
+static gpu_codes make_room(gpu *g, proa_view x, int64_t ld)
+{
+    int64_t T = x.shape[0], at = scales_at(T, ld);
+    char *room = (char *)gpu_coded_room(g, (size_t)(at + T * 4));
+    g->coded = x, g->codes = {(uint8_t *)room, (float *)(void *)(room + at)};
+    return g->codes;
+}
+
+/* Nothing grows while a pass is recorded: its first run may not have had these. */
+gpu_codes gpu_codes_for(gpu *g, proa_view y)
+{
+    bool wanted = g->codes_wanted && y.shape[0] > THIN_ROWS && in_codes(y);
+    if (!wanted || (g->is_recording && scales_at(y.shape[0], y.shape[1]) + y.shape[0] * 4 > (int64_t)g->coded_bytes))
+        return {NULL, NULL};
+    return make_room(g, y, y.shape[1]);
+}
+
+static bool same_rows(proa_view a, proa_view b)
+{
+    return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && a.shape[0] == b.shape[0] && a.shape[1] == b.shape[1] &&
+           a.stride[0] == b.stride[0];
+}
+
+static gpu_codes codes_of(gpu *g, proa_view x, int64_t ld)
+{
+    if (g->coded.data && same_rows(g->coded, x)) return g->codes;
+    gpu_codes codes = make_room(g, x, ld);
+    quant_rows(g, codes, ld, x);
+    return codes;
+}
+
+/* ---- products of e4m3: cuBLASLt scales rows and columns (Hopper and later); what its epilogue does not do goes over y
+ * again ---- */
+
+template <typename Y> __global__ void bias_kernel(Y *y, int64_t y_row, int N, const float *bias, int act)
+{
+    gpu_wait();
+    int n = blockIdx.y * blockDim.x + threadIdx.x;
+    if (n >= N) return;
+    Y *at = y + blockIdx.x * y_row + n;
+    *at = gpu_saturate<Y>(gpu_act(gpu_to_f32(*at) + (bias ? bias[n] : 0.0f), act));
+}
+
+template <typename Y> __global__ void bias_eights_kernel(Y *y, int64_t y_row, int N, const float *bias, int act)
+{
+    int n = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
+    float v[8], b[8];
+    gpu_wait();
+    if (n >= N) return;
+    Y *at = y + blockIdx.x * y_row + n;
+    gpu_load8(v, at);
+    if (bias) gpu_load8(b, bias + n);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float sum = v[i] + (bias ? b[i] : 0.0f);
+        if constexpr (sizeof(Y) == 2) v[i] = gpu_act16<Y>(sum, act);
+        else v[i] = gpu_act(sum, act);
+    }
+    gpu_store8(at, v);
+}
+
+static void add_bias(gpu *g, proa_view y, const epilogue &e)
+{
+    bool eights = gpu_in_eights(y) && (uintptr_t)e.bias % 16 == 0;
+    int N = (int)y.shape[1], each = eights ? 8 * THREADS : THREADS;
+    gpu_by_type(y.dtype, [&](auto to) {
+        using Y = decltype(to);
+        gpu_launch(g, "linear (bias)", eights ? bias_eights_kernel<Y> : bias_kernel<Y>,
+                   dim3((unsigned)y.shape[0], (unsigned)((N + each - 1) / each)), THREADS, 0, (Y *)y.data, y.stride[0], N, e.bias,
+                   e.act);
+    });
+}
+
+static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    quant_layout at = quant_layout_of(w->format, w->N, w->K);
+    int64_t T = y.shape[0], ld = at.row_bytes;
+    bool aligned = y.stride[0] % 16 == 0 && (uintptr_t)y.data % 16 == 0 && w->N % 16 == 0;
+    if (e.residual) aligned = aligned && e.residual_type == y.dtype && e.residual_row % 16 == 0 && (uintptr_t)e.residual % 16 == 0;
+    if (w->format != PROA_WFMT_FP8 || !aligned || (e.residual && e.act != PROA_ACT_NONE)) return false;
+    gpu_product want = {T, w->N, ld, ld, ld, y.stride[0], 0};
+    want.w_type = want.x_type = CUDA_R_8F_E4M3, want.y_type = data_type(y.dtype), want.scaled = 1;
+    want.residual = e.residual != NULL, want.residual_row = e.residual ? e.residual_row : 0;
+    bool fused = e.act == PROA_ACT_NONE || is_fused(y, e.act);
+    want.epilogue = fused ? epilogue_for(e.act, e.bias != NULL) : CUBLASLT_EPILOGUE_DEFAULT;
+    if (!gpu_multiplies(g, &want)) fused = false, want.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    if (!fused && !gpu_multiplies(g, &want)) return false;
+    gpu_codes rows = codes_of(g, x, ld);
+    gpu_written(g, y);
+    const void *bias = fused ? bias_as(g, e.bias, w->N, gpu_narrow(y) ? y.dtype : PROA_DTYPE_BF16) : NULL;
+    gpu_operands operands = {y.data, rows.at, w->data, bias, e.residual, e.alpha};
+    operands.x_scale = rows.scale, operands.w_scale = (const char *)w->data + at.scales_at;
+    gpu_multiply(g, &want, &operands);
+    if (!fused && (e.bias || e.act != PROA_ACT_NONE)) add_bias(g, y, e);
+    return true;
+}
+
+void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep, const epilogue &e)
+{
+    static const proa_epilogue nothing = {};
+    g->codes_wanted = fp8_gemm(g, y, x, w, e);
+    if (g->codes_wanted) return;
+    gpu_written(g, y);
+    widened_gemm(g, y, x, w, ep ? ep : &nothing, e);
+}

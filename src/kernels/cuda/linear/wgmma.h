@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * wgmma.h - y[M,N] = act(alpha x[M,K] w[N,K]^T + bias), or without act + residual, for many rows on Hopper: x, w and y of 16
+ * bits, sums in f32.
+ *
+ * A block is three warpgroups. One thread of the first asks for slabs of 64 columns of K: BM rows of x and BN of w go by TMA
+ * into a ring of slots. The other two multiply (wgmma), each its share of the rows of a tile, or, ALTERNATE, each a tile of
+ * its own while the other finishes the one before. Blocks stay and take tile after tile. The two blocks of a cluster have
+ * tiles one above the other and fetch half of w each for both (multicast).
+ *
+ * Rows of a slab are 128 bytes, their 16-byte pieces permuted as TMA and wgmma do it: piece p of row r lies at p ^ (r % 8).
+ * full[slot]: the bytes have come. empty[slot]: all that read them, in both blocks, have. A residual comes through the same
+ * ring, behind the last slab of its tile, 128 columns a slot. Rows and columns out of range are read as zeros. */
+#ifndef PROA_KERNELS_CUDA_WGMMA_H
+#define PROA_KERNELS_CUDA_WGMMA_H
+
+#include "kernels/cuda/runtime/tma.h"
+
+enum {
+    HOPPER_THREADS = 384,
+    HOPPER_SLAB = 64,
+    HOPPER_STRIP = 64,
+    HOPPER_ROW = 128,
+    HOPPER_PANEL = 16 * HOPPER_ROW
+};
+
+/* What a product is besides its tensor maps. Tiles are counted for clusters; bands of so many rows of them are walked down
+ * first, so that what runs at one time shares rows of w and x in the second cache. */
+struct hopper_job {
+    int tiles_m, tiles_n, tiles, band;
+    int slabs, M, N, act, has_residual;
+    float alpha;
+    int64_t y_row;
+    void *y;
+    const void *bias; /* of y's type, [N]; NULL: none */
+};
+
+template <int M, int N, int S, int C, bool A> struct hopper_form {
+    static const int BM = M, BN = N, SLOTS = S, CLUSTER = C;
+    static const bool ALTERNATE = A;
+    static_assert(!A || N == 128, "the residual of a tile is one slot");
+    static const int STRIPS = BM / HOPPER_STRIP / (A ? 1 : 2); /* of 64 rows, for each warpgroup */
+    static const int X_BYTES = BM * HOPPER_ROW, W_BYTES = BN * HOPPER_ROW, SLOT_BYTES = X_BYTES + W_BYTES;
+    static const int PANELS_AT = SLOTS * SLOT_BYTES; /* where results wait for their way out */
+    static const int BARRIERS_AT = PANELS_AT + 8 * 2 * HOPPER_PANEL;
+    static const int BYTES = BARRIERS_AT + SLOTS * 16;
+};
+
+/* On the host: rows of so many columns, `ld` elements apart, in boxes of a slab's columns and box_rows rows. */
+static inline bool hopper_map(CUtensorMap *map, cudaDataType_t type, const void *at, int64_t rows,
+                              int64_t columns, int64_t ld, int box_rows)
+{
+    const int64_t extent[2] = {columns, rows}, stride[1] = {ld};
+    const int box[2] = {HOPPER_ROW / 2, box_rows};
+    return gpu_map(map, type == CUDA_R_16F ? PROA_DTYPE_F16 : PROA_DTYPE_BF16, at, 2, extent, stride, box);
+}
+
+#ifdef GPU_HOPPER
+
+/* ---- what a cluster's blocks and results need besides tma.h ---- */
+
+/* At the same barrier of the block of that rank in the cluster. Not .release.cluster: that costs a fence of all memory, a
+ * microsecond, and what was read here was read by the tensor cores, which are waited for. */
+__device__ static inline void arrive_at(unsigned barrier, int rank)
+{
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+                 "r"(rank)
+                 : "memory");
+}
+
+template <int CLUSTER> __device__ static inline void cluster_sync()
+{
+    if constexpr (CLUSTER > 1)
+        asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                         : "memory");
+    else __syncthreads();
+}
+
+/* To the same place of both blocks; the barrier there counts the bytes. */
+__device__ static inline void fetch_for_both(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+                 "cluster [%0], "
+                 "[%1, {%3, %4}], [%2], %5;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)3)
+                 : "memory");
+}
+
+/* ---- tiles and slots ---- */
+
+struct hopper_place {
+    int m, n; /* first row and column */
+};
+
+template <typename F>
+__device__ static inline hopper_place tile_place(const hopper_job &job, int tile, int rank)
+{
+    int per = job.band * job.tiles_n, band = tile / per, rest = tile - band * per, above = band * job.band;
+    int height = min(job.band, job.tiles_m - above), n = rest / height, m = above + rest - n * height;
+    return {(m * F::CLUSTER + rank) * F::BM, n * F::BN};
+}
+
+/* A walk round the ring: the phase flips with each turn. */
+template <int SLOTS> struct hopper_cursor {
+    int slot;
+    unsigned phase;
+    __device__ void step()
+    {
+        if (++slot == SLOTS) slot = 0, phase ^= 1;
+    }
+    __device__ void skip(int count)
+    {
+        int at = slot + count;
+        phase ^= (unsigned)(at / SLOTS) & 1, slot = at % SLOTS;
+    }
+};
+
+struct hopper_ring {
+    unsigned slots, full, empty; /* shared addresses */
+};
+
+/* ---- the warpgroup that fetches ---- */
+
+template <typename F>
+__device__ static void fetch_tile(const hopper_ring &ring, hopper_cursor<F::SLOTS> &at, const hopper_job &job,
+                                  hopper_place p, int rank, const CUtensorMap *x, const CUtensorMap *w,
+                                  const CUtensorMap *residual)
+{
+    const int SHARE = F::BN / F::CLUSTER;
+    for (int k = 0; k < job.slabs; k++, at.step()) {
+        unsigned to = ring.slots + at.slot * F::SLOT_BYTES, full = ring.full + 8 * at.slot;
+        gpu_await(ring.empty + 8 * at.slot, at.phase ^ 1);
+        gpu_expect(full, F::SLOT_BYTES);
+        gpu_fetch(to, x, full, k * HOPPER_SLAB, p.m);
+        if constexpr (F::CLUSTER == 1) gpu_fetch(to + F::X_BYTES, w, full, k * HOPPER_SLAB, p.n);
+        else
+            fetch_for_both(to + F::X_BYTES + rank * SHARE * HOPPER_ROW, w, full, k * HOPPER_SLAB,
+                           p.n + rank * SHARE);
+    }
+    for (int n = 0; n < F::BN && job.has_residual; n += 128, at.step()) {
+        unsigned to = ring.slots + at.slot * F::SLOT_BYTES, full = ring.full + 8 * at.slot;
+        gpu_await(ring.empty + 8 * at.slot, at.phase ^ 1);
+        gpu_expect(full, 2 * F::X_BYTES);
+        gpu_fetch(to, residual, full, p.n + n, p.m);
+        gpu_fetch(to + F::X_BYTES, residual, full, p.n + n + 64, p.m);
+    }
+}
+
+/* ---- the warpgroups that multiply ---- */
+
+/* This warp is done with a slot. */
+template <typename F> __device__ static inline void leave_slot(const hopper_ring &ring, int slot)
+{
+    int lane = threadIdx.x & 31;
+    __syncwarp();
+    if (lane < F::CLUSTER) arrive_at(ring.empty + 8 * slot, lane);
+}
+
+/* Leaves the last slab's products in flight, in the slot that it returns. */
+template <typename T, typename F>
+__device__ static inline int multiply_tile(float (&sum)[F::STRIPS][F::BN / 2], const hopper_ring &ring,
+                                           hopper_cursor<F::SLOTS> &at, int slabs, unsigned x_offset)
+{
+    int before = -1;
+    for (int k = 0; k < slabs; k++) {
+        unsigned slot = ring.slots + at.slot * F::SLOT_BYTES;
+        uint64_t a = gpu_matrix(slot + x_offset), b = gpu_matrix(slot + F::X_BYTES);
+        gpu_await(ring.full + 8 * at.slot, at.phase);
+        gpu_wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < HOPPER_SLAB / 16; i++)
+#pragma unroll
+            for (int s = 0; s < F::STRIPS; s++)
+                gpu_wgmma<T, F::BN>::run(sum[s], a + 2 * i + s * (HOPPER_STRIP * HOPPER_ROW >> 4), b + 2 * i,
+                                         (k | i) != 0);
+        gpu_wgmma_end();
+        if (before >= 0) {
+            gpu_wgmma_wait<1>();
+            leave_slot<F>(ring, before);
+        }
+        before = at.slot;
+        at.step();
+    }
+    return before;
+}
+
+/* x times the normal distribution's integral. Of the side where that is small it is 2^P(|x|), P the minimax polynomial of
+ * degree 6 on [0, 6]: within 5.3e-6 of itself where f16 holds the result as a normal number. */
+__device__ static inline float gelu(float x)
+{
+    float a, positive, small;
+    asm("min.NaN.f32 %0, %1, 0f40C00000;" : "=f"(a) : "f"(fabsf(x)));
+    asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(positive) : "f"(x));
+    float p = fmaf(3.244635853e-5f, a, -7.484431609e-4f);
+    p = fmaf(fmaf(fmaf(p, a, 7.9423882e-3f), a, -5.305211171e-2f), a, -4.591700916e-1f);
+    p = fmaf(fmaf(p, a, -1.151036827f), a, -1.000007567f);
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(small) : "f"(p));
+    return fmaf(-a, small, positive);
+}
+
+template <int ACT> __device__ static inline float hopper_act(float x)
+{
+    if constexpr (ACT == PROA_ACT_RELU) return x < 0.0f ? 0.0f : x;
+    if constexpr (ACT == PROA_ACT_GELU) return gelu(x);
+    if constexpr (ACT == PROA_ACT_GELU_TANH)
+        return __fdividef(x, 1.0f + __expf(-2.0f * 0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    if constexpr (ACT == PROA_ACT_SILU) return __fdividef(x, 1.0f + __expf(-x));
+    return x;
+}
+
+/* Beyond the range the largest number. */
+template <typename T> __device__ static inline unsigned narrow_pair(float x, float y)
+{
+    unsigned pair;
+    if constexpr (std::is_same<T, __half>::value)
+        asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+    else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+    return pair;
+}
+
+template <typename T> __device__ static inline float2 wide_pair(unsigned pair)
+{
+    if constexpr (std::is_same<T, __half>::value) return __half22float2(*reinterpret_cast<__half2 *>(&pair));
+    else return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+/* 64 columns of 16 rows of a warp, sums to results: all of them before any is written, since a warp alone on its scheduler
+ * hides what an instruction takes behind nothing but its own others. add: pairs of the residual, NULL for none. */
+template <typename T, int ACT>
+__device__ static inline void finish_pairs(unsigned (&out)[16], const float *d, float alpha,
+                                           const unsigned *bias, const unsigned *add)
+{
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        float2 b = wide_pair<T>(bias[i / 2]);
+        float x = hopper_act<ACT>(fmaf(alpha, d[2 * i], b.x)),
+              y = hopper_act<ACT>(fmaf(alpha, d[2 * i + 1], b.y));
+        if (add) {
+            float2 r = wide_pair<T>(add[i]);
+            x += r.x, y += r.y;
+        }
+        out[i] = narrow_pair<T>(x, y);
+    }
+}
+
+/* How this lane's address of the i-th 16 columns of a panel lies, for ldmatrix and stmatrix. */
+__device__ static inline unsigned panel_place(int i)
+{
+    int lane = threadIdx.x & 31, row = lane & 15, half = lane >> 4;
+    return (unsigned)(row * HOPPER_ROW + ((2 * i + half) ^ (row & 7)) * 16);
+}
+
+__device__ static inline void read_panel(unsigned (&to)[16], unsigned panel)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(to[4 * i]), "=r"(to[4 * i + 1]), "=r"(to[4 * i + 2]), "=r"(to[4 * i + 3])
+                     : "r"(panel + panel_place(i))
+                     : "memory");
+}
+
+__device__ static inline void write_panel(unsigned panel, const unsigned (&from)[16])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        asm volatile(
+            "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(panel + panel_place(i)),
+            "r"(from[4 * i]), "r"(from[4 * i + 1]), "r"(from[4 * i + 2]), "r"(from[4 * i + 3])
+            : "memory");
+}
+
+/* residual: its panel, 0 for none. With one there is no activation. */
+template <typename T>
+__device__ static inline void finish_panel(const float *d, const hopper_job &job, const unsigned *bias,
+                                           unsigned panel, unsigned residual)
+{
+    unsigned out[16], add[16];
+    if (residual) {
+        read_panel(add, residual);
+        finish_pairs<T, PROA_ACT_NONE>(out, d, job.alpha, bias, add);
+    } else switch (job.act) {
+        case PROA_ACT_RELU: finish_pairs<T, PROA_ACT_RELU>(out, d, job.alpha, bias, NULL); break;
+        case PROA_ACT_GELU: finish_pairs<T, PROA_ACT_GELU>(out, d, job.alpha, bias, NULL); break;
+        case PROA_ACT_GELU_TANH: finish_pairs<T, PROA_ACT_GELU_TANH>(out, d, job.alpha, bias, NULL); break;
+        case PROA_ACT_SILU: finish_pairs<T, PROA_ACT_SILU>(out, d, job.alpha, bias, NULL); break;
+        default: finish_pairs<T, PROA_ACT_NONE>(out, d, job.alpha, bias, NULL); break;
+        }
+    write_panel(panel, out);
+}
+
+/* Of this lane's columns of 64 from n on. N is a multiple of 8. */
+template <typename T> __device__ static inline void load_bias(unsigned (&to)[8], const hopper_job &job, int n)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int at = n + 8 * i + 2 * (threadIdx.x & 3);
+        to[i] = job.bias && at < job.N
+                    ? __ldg(reinterpret_cast<const unsigned *>(static_cast<const T *>(job.bias) + at))
+                    : 0;
+    }
+}
+
+/* A panel of 16 rows goes out, 16 bytes a lane, whole rows of 128. Not by TMA: its stores wait behind the loads that are
+ * asked for, and the panel with them. */
+template <typename T>
+__device__ static inline void put_panel(const hopper_job &job, unsigned panel, int m, int n)
+{
+    int lane = threadIdx.x & 31, piece = lane & 7;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int row = 4 * i + lane / 8;
+        uint4 v;
+        asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "r"(panel + row * HOPPER_ROW + (piece ^ (row & 7)) * 16)
+                     : "memory");
+        T *to = static_cast<T *>(job.y) + (int64_t)(m + row) * job.y_row + n + 8 * piece;
+        if (m + row < job.M && n + 8 * piece < job.N) *reinterpret_cast<uint4 *>(to) = v;
+    }
+}
+
+/* A warp's 16 rows of each strip, 64 columns at a time, through two panels in turn. */
+template <typename T, typename F>
+__device__ static inline void finish_tile(const float (&sum)[F::STRIPS][F::BN / 2],
+                                          const unsigned (&bias)[F::BN / 64][8], const hopper_ring &ring,
+                                          hopper_cursor<F::SLOTS> &at, const hopper_job &job, hopper_place p,
+                                          int row, unsigned panels)
+{
+    int turn = 0;
+#pragma unroll
+    for (int c = 0; c < F::BN / 64; c++) {
+        unsigned residual = 0;
+        if (job.has_residual) {
+            if (c % 2 == 0) gpu_await(ring.full + 8 * at.slot, at.phase);
+            residual = ring.slots + at.slot * F::SLOT_BYTES + c % 2 * F::X_BYTES + row * HOPPER_ROW;
+        }
+#pragma unroll
+        for (int s = 0; s < F::STRIPS; s++, turn ^= 1) {
+            unsigned panel = panels + turn * HOPPER_PANEL;
+            finish_panel<T>(sum[s] + 32 * c, job, bias[c], panel,
+                            residual ? residual + s * HOPPER_STRIP * HOPPER_ROW : 0);
+            __syncwarp();
+            put_panel<T>(job, panel, p.m + row + s * HOPPER_STRIP, p.n + 64 * c);
+        }
+        if (job.has_residual && c % 2 == 1) {
+            leave_slot<F>(ring, at.slot);
+            at.step();
+        }
+    }
+}
+
+template <typename T, typename F>
+__device__ static inline void multiply_all(const hopper_ring &ring, const hopper_job &job, int rank,
+                                           unsigned panels)
+{
+    /* the same for all lanes, as the compiler can see: so descriptors lie in uniform registers */
+    int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) - 4, group = warp / 4, turn = 0;
+    int strip = F::ALTERNATE ? 0 : group * F::STRIPS * HOPPER_STRIP, row = strip + warp % 4 * 16;
+    int slots = job.slabs + (job.has_residual ? F::BN / 128 : 0);
+    hopper_cursor<F::SLOTS> at = {0, 0};
+    panels += warp * 2 * HOPPER_PANEL;
+    for (int tile = blockIdx.x / F::CLUSTER; tile < job.tiles; tile += gridDim.x / F::CLUSTER, turn ^= 1) {
+        float sum[F::STRIPS][F::BN / 2];
+        unsigned bias[F::BN / 64][8];
+        if (F::ALTERNATE && turn != group) {
+            at.skip(slots);
+            continue;
+        }
+        if (F::ALTERNATE && (group == 1 || tile != (int)blockIdx.x / F::CLUSTER))
+            gpu_named_sync(2 + group, 256);
+        int last = multiply_tile<T, F>(sum, ring, at, job.slabs, (unsigned)(strip * HOPPER_ROW));
+        if (F::ALTERNATE) {
+            /* phases are told apart by parity, so nobody may be two turns of the ring ahead of a fill */
+            if (job.has_residual) gpu_await(ring.full + 8 * at.slot, at.phase);
+            gpu_named_arrive(3 - group, 256);
+        }
+        hopper_place p = tile_place<F>(job, tile, rank);
+#pragma unroll
+        for (int c = 0; c < F::BN / 64; c++) load_bias<T>(bias[c], job, p.n + 64 * c);
+        gpu_wgmma_wait<0>();
+        leave_slot<F>(ring, last);
+        finish_tile<T, F>(sum, bias, ring, at, job, p, row, panels);
+    }
+}
+#endif
+
+/* ---- the kernel ---- */
+
+template <typename T, typename F>
+__global__ void __launch_bounds__(HOPPER_THREADS, 1)
+    hopper_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
+                  const __grid_constant__ CUtensorMap residual, const __grid_constant__ hopper_job job)
+{
+#ifdef GPU_HOPPER
+    extern __shared__ __align__(1024) unsigned char memory[];
+    unsigned begin = gpu_shared(memory), barriers = begin + F::BARRIERS_AT;
+    hopper_ring ring = {begin, barriers, barriers + 8 * F::SLOTS};
+    int rank = F::CLUSTER > 1 ? (int)(blockIdx.x % F::CLUSTER) : 0;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < F::SLOTS; i++) {
+            gpu_barrier_init(ring.full + 8 * i, 1);
+            gpu_barrier_init(ring.empty + 8 * i, (F::ALTERNATE ? 4 : 8) * F::CLUSTER);
+        }
+        gpu_barriers_made();
+    }
+    cluster_sync<F::CLUSTER>();
+    gpu_wait();
+    if (threadIdx.x < 128) {
+        gpu_registers_fewer<24>();
+        if (threadIdx.x == 0) {
+            hopper_cursor<F::SLOTS> at = {0, 0};
+            for (int tile = blockIdx.x / F::CLUSTER; tile < job.tiles; tile += gridDim.x / F::CLUSTER)
+                fetch_tile<F>(ring, at, job, tile_place<F>(job, tile, rank), rank, &x, &w, &residual);
+        }
+    } else {
+        gpu_registers_more<240>();
+        multiply_all<T, F>(ring, job, rank, begin + F::PANELS_AT);
+    }
+    cluster_sync<F::CLUSTER>(); /* the other block may still write here and arrive at these barriers */
+#endif
+}
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tma.h - Hopper's asynchronous machinery (sm_90a): mbarriers, tiles fetched by the copy engine through tensor maps, products
+ * of a warpgroup straight from shared memory (PTX ISA: mbarrier, cp.async.bulk.tensor, wgmma). Tiles lie as rows of 128 bytes,
+ * 64 elements of 16 bits, in the 128-byte swizzle: groups of 8 rows, 1,024 bytes, aligned to that.
+ *
+ * Device code that uses this stands under GPU_HOPPER; the host asks gpu_hopper first. */
+#ifndef PROA_KERNELS_CUDA_TMA_H
+#define PROA_KERNELS_CUDA_TMA_H
+
+#include "kernels/cuda/runtime/cuda.h"
+
+#include <cuda.h>
+
+/* Only the pass for exactly this chip has these instructions. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define GPU_HOPPER 1
+#endif
+
+static inline bool gpu_hopper(int device)
+{
+    int major = 0, minor = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    return major == 9 && minor == 0;
+}
+
+/* ---- tensor maps, on the host ---- */
+
+typedef CUresult gpu_encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                               const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* The plug-in links the runtime alone, so the driver's function is asked for. NULL: there is none. */
+static inline gpu_encode_fn *gpu_encoder()
+{
+    static gpu_encode_fn *found = [] {
+        void *f = NULL;
+        cudaDriverEntryPointQueryResult result;
+        cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
+                                                         cudaEnableDefault, &result);
+        return e == cudaSuccess && result == cudaDriverEntryPointSuccess ? (gpu_encode_fn *)f : NULL;
+    }();
+    return found;
+}
+
+/* A map of up to three dimensions of 16-bit elements, the innermost contiguous; strides in elements, multiples of 8, of the
+ * others; base aligned to 16. What lies outside the extents is read as zero. box: what one load brings, innermost 64. */
+static inline bool gpu_map(CUtensorMap *map, proa_dtype type, const void *base, int rank,
+                           const int64_t *extent, const int64_t *stride, const int *box)
+{
+    cuuint64_t size[3], step[2];
+    cuuint32_t part[3], each[3] = {1, 1, 1};
+    for (int i = 0; i < rank; i++) size[i] = (cuuint64_t)extent[i], part[i] = (cuuint32_t)box[i];
+    for (int i = 1; i < rank; i++) step[i - 1] = (cuuint64_t)stride[i - 1] * 2;
+    CUtensorMapDataType kind = type == PROA_DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                       : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    gpu_encode_fn *encode = gpu_encoder();
+    return encode &&
+           encode(map, kind, (cuuint32_t)rank, (void *)base, size, step, part, each,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* ---- on the device; shared memory is named by its 32-bit address ---- */
+
+__device__ static inline unsigned gpu_shared(const void *p)
+{
+    return (unsigned)__cvta_generic_to_shared(p);
+}
+
+#ifdef GPU_HOPPER
+
+/* Ends a phase when `count` have arrived and all bytes that were expected are there. */
+__device__ static inline void gpu_barrier_init(unsigned barrier, int count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+/* After the last init, before the block's __syncthreads: the copy engine sees the barriers. */
+__device__ static inline void gpu_barriers_made()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ static inline void gpu_arrive(unsigned barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Arrives, and this many bytes have to come before the phase ends. */
+__device__ static inline void gpu_expect(unsigned barrier, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+/* Until the phase of this parity has ended. Of a new barrier, phase 0 runs: parity 1 returns at once. */
+__device__ static inline void gpu_await(unsigned barrier, unsigned parity)
+{
+    int done;
+    do
+        asm volatile("{\n.reg .pred done;\nmbarrier.try_wait.parity.shared::cta.b64 done, [%1], "
+                     "%2;\nselp.b32 %0, 1, 0, done;\n}"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+    while (!done);
+}
+
+/* What this thread wrote to shared memory is visible to the copy engine and to wgmma. */
+__device__ static inline void gpu_fence_async()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ static inline void gpu_map_prefetch(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* One thread: a box at these coordinates into shared memory; the barrier counts its bytes. */
+__device__ static inline void gpu_fetch(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                 "{%3, %4}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y)
+                 : "memory");
+}
+
+__device__ static inline void gpu_fetch(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                 "{%3, %4, %5}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+/* Registers from the warpgroup that fetches to those that multiply. All its warps, in the branch of their role. */
+template <int COUNT> __device__ static inline void gpu_registers_more()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT> __device__ static inline void gpu_registers_fewer()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+/* Barriers 1 to 15 among some of a block's warps; count: of the threads, those that only arrive too. */
+__device__ static inline void gpu_named_sync(int barrier, int count)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ static inline void gpu_named_arrive(int barrier, int count)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+/* ---- wgmma ---- */
+
+/* Before the first product of a group: registers that it reads or adds to are written. */
+__device__ static inline void gpu_wgmma_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ static inline void gpu_wgmma_end()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* All but the latest LEFT groups are done. */
+template <int LEFT> __device__ static inline void gpu_wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+/* Keeps the compiler from moving what touches these registers across the products in flight. */
+template <int N> __device__ static inline void gpu_wgmma_pin(float (&r)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(r[i])::"memory");
+}
+
+/* A matrix whose 16-deep slices lie along the rows of 128 bytes (K-major), and one whose slices are 16 of the rows (MN-major;
+ * `next`: bytes from its 64 columns to the next 64). The following slice: 32 bytes on, or 2,048. */
+__device__ static inline uint64_t gpu_matrix(unsigned at)
+{
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+__device__ static inline uint64_t gpu_matrix_turned(unsigned at, int next)
+{
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(next >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+           (uint64_t)1 << 62;
+}
+
+/* D [64xN] += A [64x16] B [16xN], sums in f32, by the 4 warps of a warpgroup; add false: D = A B. Warp w holds rows 16 w and
+ * on, each as mma.sync's D [16x8] N / 8 times, and an A of registers as its A [16x16] (mma.h). A and B lie K-major in shared
+ * memory; run_turned takes B MN-major. */
+template <typename T, int N> struct gpu_wgmma;
+
+#define GPU_R10(t)                                                                                           \
+    "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
+#define GPU_R30 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9," GPU_R10(1) GPU_R10(2)
+#define GPU_R32 GPU_R30 "%30,%31"
+#define GPU_R48 GPU_R30 GPU_R10(3) "%40,%41,%42,%43,%44,%45,%46,%47"
+#define GPU_R60 GPU_R30 GPU_R10(3) GPU_R10(4) GPU_R10(5)
+#define GPU_R64 GPU_R60 "%60,%61,%62,%63"
+#define GPU_R80 GPU_R60 GPU_R10(6) "%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define GPU_R128                                                                                             \
+    GPU_R60 GPU_R10(6) GPU_R10(7) GPU_R10(8) GPU_R10(9) GPU_R10(10)                                          \
+        GPU_R10(11) "%120,%121,%122,%123,%124,%125,%126,%127"
+#define GPU_F8(d, i)                                                                                         \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),              \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define GPU_F16(d, i)  GPU_F8(d, i), GPU_F8(d, i + 8)
+#define GPU_F32(d, i)  GPU_F16(d, i), GPU_F16(d, i + 16)
+#define GPU_F48(d, i)  GPU_F32(d, i), GPU_F16(d, i + 32)
+#define GPU_F64(d, i)  GPU_F32(d, i), GPU_F32(d, i + 32)
+#define GPU_F80(d, i)  GPU_F64(d, i), GPU_F16(d, i + 64)
+#define GPU_F128(d, i) GPU_F64(d, i), GPU_F64(d, i + 64)
+
+/* H: N / 2; Z0 on: the numbers of the operands behind the H sums. */
+#define GPU_WGMMA(TYPE, NAME, N, H, Z0, Z1, Z2, Z3, Z4, Z5)                                                  \
+    template <> struct gpu_wgmma<TYPE, N> {                                                                  \
+        __device__ static inline void run(float (&d)[H], uint64_t a, uint64_t b, bool add)                   \
+        {                                                                                                    \
+            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #Z2 ", 0;\n"                               \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " {" GPU_R##H       \
+                         "}, %" #Z0 ", %" #Z1 ", add, 1, 1, 0, 0;\n}"                                        \
+                         : GPU_F##H(d, 0)                                                                    \
+                         : "l"(a), "l"(b), "r"((int)add));                                                   \
+        }                                                                                                    \
+        __device__ static inline void run(float (&d)[H], const unsigned *a, uint64_t b, bool add)            \
+        {                                                                                                    \
+            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #Z5 ", 0;\n"                               \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " {" GPU_R##H       \
+                         "}, {%" #Z0 ", %" #Z1 ", %" #Z2 ", %" #Z3 "}, %" #Z4 ", add, 1, 1, 0;\n}"           \
+                         : GPU_F##H(d, 0)                                                                    \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));               \
+        }                                                                                                    \
+        __device__ static inline void run_turned(float (&d)[H], const unsigned *a, uint64_t b, bool add)     \
+        {                                                                                                    \
+            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #Z5 ", 0;\n"                               \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " {" GPU_R##H       \
+                         "}, {%" #Z0 ", %" #Z1 ", %" #Z2 ", %" #Z3 "}, %" #Z4 ", add, 1, 1, 1;\n}"           \
+                         : GPU_F##H(d, 0)                                                                    \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));               \
+        }                                                                                                    \
+    };
+#define GPU_WGMMA_BOTH(...)                                                                                  \
+    GPU_WGMMA(__half, "f16", __VA_ARGS__)                                                                    \
+    GPU_WGMMA(__nv_bfloat16, "bf16", __VA_ARGS__)
+GPU_WGMMA_BOTH(64, 32, 32, 33, 34, 35, 36, 37)
+GPU_WGMMA_BOTH(96, 48, 48, 49, 50, 51, 52, 53)
+GPU_WGMMA_BOTH(128, 64, 64, 65, 66, 67, 68, 69)
+GPU_WGMMA_BOTH(160, 80, 80, 81, 82, 83, 84, 85)
+GPU_WGMMA_BOTH(256, 128, 128, 129, 130, 131, 132, 133)
+#undef GPU_WGMMA_BOTH
+#undef GPU_WGMMA
+
+#endif
+#endif

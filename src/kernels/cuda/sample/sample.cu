@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * choose.cu - a token from a row of logits: the likeliest by all multiprocessors at once, a draw by one block a row.
+ *
+ * A draw sorts nothing: a cut by rank or by mass is a selection by histograms of the values' bits, as on the host
+ * (engine/filter.c). Values, weights and their exponential are the host's to the bit; masses are summed as whole
+ * numbers of 2^-42, so that no order of threads changes a token. */
+#include "kernels/cuda/runtime/cuda.h"
+
+extern "C" {
+#include "kernels/edit.h"
+}
+
+enum { BEST_THREADS = 256, DRAW_THREADS = 1024, WARPS = 32, SLICES_MAX = 32, SLICE_MIN = 1024, BINS = 2048 };
+
+/* ---- the likeliest, and the sum of exponentials ---- */
+
+/* Of some of a row's values: the largest, the first place where it stands, and the sum of exp(x - largest). */
+struct best {
+    float value, sum;
+    int at;
+};
+
+__device__ static void take(best &b, float v, int at)
+{
+    if (v > b.value) {
+        b.sum = b.sum * expf(b.value - v) + 1.0f;
+        b.value = v, b.at = at;
+    } else if (v != -INFINITY) b.sum += expf(v - b.value); /* NaN comes here and stays */
+}
+
+/* The same whichever of the two is asked first. */
+__device__ static best merged(best a, best b)
+{
+    bool first = a.value > b.value || (a.value == b.value && a.at < b.at);
+    best high = first ? a : b, low = first ? b : a;
+    float share = low.value == -INFINITY ? 0.0f : low.value == high.value ? 1.0f : expf(low.value - high.value);
+    return {high.value, high.sum + low.sum * share, high.at};
+}
+
+__device__ static best warp_best(best b)
+{
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1) {
+        best other = {__shfl_xor_sync(0xffffffffu, b.value, o), __shfl_xor_sync(0xffffffffu, b.sum, o),
+                      __shfl_xor_sync(0xffffffffu, b.at, o)};
+        b = merged(b, other);
+    }
+    return b;
+}
+
+__device__ static const best NOTHING = {-INFINITY, 0.0f, 0x7fffffff};
+
+/* Slice blockIdx.x of row blockIdx.y; of a row's blocks the last one brings their findings together, in their order. */
+__global__ void __launch_bounds__(BEST_THREADS)
+    best_kernel(int32_t *ids, float *sums, const float *x, int64_t stride, int d, int slice, best *found, unsigned *counters)
+{
+    __shared__ best room[BEST_THREADS / 32];
+    __shared__ bool last;
+    int row = blockIdx.y, lane = threadIdx.x & 31, end = min(d, (int)(blockIdx.x + 1) * slice);
+    const float *values = x + row * stride;
+    best b = NOTHING;
+    gpu_wait();
+#pragma unroll 4
+    for (int j = blockIdx.x * slice + threadIdx.x; j < end; j += BEST_THREADS) take(b, values[j], j);
+    b = warp_best(b);
+    if (lane == 0) room[threadIdx.x / 32] = b;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    b = warp_best(lane < BEST_THREADS / 32 ? room[lane] : NOTHING);
+    if (gridDim.x > 1) {
+        if (lane == 0) {
+            found[row * gridDim.x + blockIdx.x] = b;
+            __threadfence();
+            last = atomicAdd(&counters[row], 1u) == gridDim.x - 1;
+        }
+        __syncwarp();
+        if (!last) return;
+        __threadfence();
+        const volatile best *all = found + row * gridDim.x;
+        b = NOTHING;
+        if (lane < (int)gridDim.x) b.value = all[lane].value, b.sum = all[lane].sum, b.at = all[lane].at;
+        b = warp_best(b);
+        if (lane == 0) counters[row] = 0;
+    }
+    if (lane != 0) return;
+    if (ids) ids[row] = b.at < d ? b.at : 0;
+    sums[row] = b.value + logf(b.sum);
+}
+
+static void best_rows(gpu *g, int32_t *ids, float *sums, proa_view x)
+{
+    int rows = (int)x.shape[0], d = (int)x.shape[1];
+    int slices = (2 * g->sms + rows - 1) / rows, most = (d + SLICE_MIN - 1) / SLICE_MIN;
+    if (slices > most) slices = most;
+    if (slices > SLICES_MAX) slices = SLICES_MAX;
+    int slice = ((d + slices - 1) / slices + 31) / 32 * 32;
+    slices = (d + slice - 1) / slice;
+    best *found = slices > 1 ? (best *)gpu_partials_room(g, (size_t)rows * slices * sizeof(best)) : NULL;
+    gpu_launch(g, "choose", best_kernel, dim3((unsigned)slices, (unsigned)rows), BEST_THREADS, 0, ids, sums,
+               (const float *)x.data, x.stride[0], d, slice, found, g->counters);
+}
+
+/* ---- one value of a row ---- */
+
+typedef unsigned long long mass;
+
+/* Bits that are ordered like the values, and back. */
+__device__ static inline unsigned key_of(float v)
+{
+    unsigned bits = __float_as_uint(v);
+    return bits ^ ((unsigned)-(int)(bits >> 31) | 0x80000000u);
+}
+
+__device__ static inline float value_of(unsigned key)
+{
+    return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
+}
+
+/* The host's exponential (engine/row.h), rounding by rounding. */
+__device__ static inline float weight_exp(float x)
+{
+    float t = __fadd_rn(__fmul_rn(x, 1.44269504f), 12582912.0f), k = __fsub_rn(t, 12582912.0f);
+    float r = __fadd_rn(__fsub_rn(x, __fmul_rn(k, 0.693359375f)), __fmul_rn(k, 2.12194440e-4f));
+    float p = 1.9875691500e-4f;
+    p = __fadd_rn(__fmul_rn(p, r), 1.3981999507e-3f);
+    p = __fadd_rn(__fmul_rn(p, r), 8.3334519073e-3f);
+    p = __fadd_rn(__fmul_rn(p, r), 4.1665795894e-2f);
+    p = __fadd_rn(__fmul_rn(p, r), 1.6666665459e-1f);
+    p = __fadd_rn(__fmul_rn(p, r), 5.0000001201e-1f);
+    p = __fadd_rn(__fadd_rn(__fmul_rn(__fmul_rn(p, r), r), r), 1.0f);
+    float scale = __uint_as_float((__float_as_uint(t) - 0x4b400000u + 127u) << 23);
+    return x >= -87.0f ? __fmul_rn(p, scale) : 0.0f;
+}
+
+__device__ static inline mass mass_of(float weight)
+{
+    return (mass)((double)weight * 4398046511104.0); /* 2^42: 2^21 weights of 1 fit */
+}
+
+__device__ static inline float scaled(float x, float temperature)
+{
+    return __fadd_rn(__fdiv_rn(x, temperature), 0.0f);
+}
+
+/* Values from a key on; of those at the key itself, the ones from index `begin` to before `end`. */
+struct border {
+    unsigned key;
+    int begin, end;
+};
+
+__device__ static inline bool within(const border &b, unsigned key, int at)
+{
+    return key > b.key || (key == b.key && at >= b.begin && at < b.end);
+}
+
+/* A row on its way to a draw. */
+struct candidates {
+    const float *x;
+    int d;
+    const int *ids; /* of x; NULL: 0, 1, ... */
+    float temperature, top, rough; /* top: the largest value; rough: logits below it are out, with room for rounding */
+    border rank, part;             /* what top-k and top-p leave */
+    float min_p;
+    int cut;          /* this one weighs cut_weight; -1: none */
+    float cut_weight; /* what the others left of top_p */
+};
+
+__device__ static inline bool is_in(const candidates &c, float x, int j, float &value)
+{
+    if (!(x >= c.rough)) return false;
+    value = scaled(x, c.temperature);
+    unsigned key = key_of(value);
+    return within(c.rank, key, j) && within(c.part, key, j);
+}
+
+__device__ static inline float weight_at(const candidates &c, int j)
+{
+    float value;
+    if (!is_in(c, c.x[j], j, value)) return 0.0f;
+    float weight = weight_exp(__fsub_rn(value, c.top));
+    if (weight < c.min_p) return 0.0f;
+    return j == c.cut ? c.cut_weight : weight;
+}
+
+/* This thread's values of a row, eight asked for at a time. */
+template <typename F> __device__ static void each_value(const float *x, int d, F f)
+{
+    enum { AT_ONCE = 8 };
+    for (int base = threadIdx.x; base < d; base += AT_ONCE * DRAW_THREADS) {
+        float v[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) v[i] = base + i * DRAW_THREADS < d ? x[base + i * DRAW_THREADS] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (base + i * DRAW_THREADS < d) f(v[i], base + i * DRAW_THREADS);
+    }
+}
+
+/* ---- sums over a block ---- */
+
+struct room {
+    mass bins[BINS];
+    mass warp[WARPS];
+    double part[WARPS];
+    mass above;
+    int chosen, count;
+    /* the candidates that are left when they are few: logits by rising id */
+    float few[BINS];
+    int ids[BINS];
+};
+
+__device__ static mass warp_scan(mass v)
+{
+#pragma unroll
+    for (int o = 1; o < 32; o <<= 1) {
+        mass other = __shfl_up_sync(0xffffffffu, v, o);
+        if ((int)(threadIdx.x & 31) >= o) v += other;
+    }
+    return v;
+}
+
+/* The sum of what the threads before this one have; *all: of all of them. */
+__device__ static mass block_scan(room &r, mass v, mass *all)
+{
+    mass upto = warp_scan(v);
+    __syncthreads();
+    if ((threadIdx.x & 31) == 31) r.warp[threadIdx.x / 32] = upto;
+    __syncthreads();
+    if (threadIdx.x < 32) r.warp[threadIdx.x] = warp_scan(r.warp[threadIdx.x]);
+    __syncthreads();
+    mass before = threadIdx.x >= 32 ? r.warp[threadIdx.x / 32 - 1] : 0;
+    *all = r.warp[WARPS - 1];
+    return before + upto - v;
+}
+
+/* ---- cuts ---- */
+
+/* From the largest value down, values are kept as long as not too much stands above them; the first always is. */
+struct cut {
+    double total, unit;
+    float limit;
+    bool falling;
+};
+
+__device__ static bool keeps(const cut &c, double above)
+{
+    if (c.falling) return (float)(above / c.unit) < c.limit;
+    return (float)((c.total - above) / c.unit) > c.limit;
+}
+
+/* Two bins a thread, from the largest values down: the last bin that is kept, into r.chosen and what is above it into
+ * r.above. */
+__device__ static void last_bin(room &r, int bins, const cut &c)
+{
+    mass above = r.above, all;
+    int high = bins - 1 - 2 * (int)threadIdx.x, low = high - 1;
+    mass a = high >= 0 ? r.bins[high] : 0, b = low >= 0 ? r.bins[low] : 0;
+    mass before = block_scan(r, a + b, &all);
+    bool keep_a = a > 0 && (before == 0 || keeps(c, (double)(above + before)));
+    bool keep_b = b > 0 && (before + a == 0 || keeps(c, (double)(above + before + a)));
+    int mine = keep_b ? low : keep_a ? high : BINS;
+    if (threadIdx.x == 0) r.chosen = BINS;
+    __syncthreads();
+    atomicMin(&r.chosen, mine);
+    __syncthreads();
+    if (mine == r.chosen && mine < BINS) r.above = above + before + (keep_b ? a : 0);
+    __syncthreads();
+}
+
+/* The smallest value that is kept, as its key; r.above is the mass above it. each(f) calls f(key, mass) for this thread's
+ * values. 11, 11 and 10 bits of the key by three histograms. */
+template <typename Each> __device__ static unsigned select(room &r, const cut &c, Each each)
+{
+    unsigned prefix = 0, known = 0;
+    if (threadIdx.x == 0) r.above = 0;
+    for (int pass = 0, shift = 21; pass < 3; pass++, shift = pass == 1 ? 10 : 0) {
+        int bins = pass < 2 ? BINS : BINS / 2;
+        for (int i = threadIdx.x; i < BINS; i += DRAW_THREADS) r.bins[i] = 0;
+        __syncthreads();
+        each([&](unsigned key, mass m) {
+            if ((key & known) == prefix && m) atomicAdd(&r.bins[key >> shift & (bins - 1)], m);
+        });
+        __syncthreads();
+        last_bin(r, bins, c);
+        prefix |= (unsigned)r.chosen << shift;
+        known |= (unsigned)(bins - 1) << shift;
+    }
+    return prefix;
+}
+
+/* ---- places ---- */
+
+__device__ static double warp_sum(double v)
+{
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
+    return v;
+}
+
+/* One warp at [from, from + 32): the first place whose running sum exceeds what is left, or else the last that weighs. */
+template <typename Weight> __device__ static int last_place(int from, int to, double left, Weight weight)
+{
+    int lane = threadIdx.x & 31;
+    double w = from + lane < to ? weight(from + lane) : 0.0, upto = w;
+#pragma unroll
+    for (int o = 1; o < 32; o <<= 1) {
+        double other = __shfl_up_sync(0xffffffffu, upto, o);
+        if (lane >= o) upto += other;
+    }
+    unsigned over = __ballot_sync(0xffffffffu, w > 0 && upto > left), some = __ballot_sync(0xffffffffu, w > 0);
+    if (over) return from + __ffs((int)over) - 1;
+    return from + (some ? 31 - __clz((int)some) : 0);
+}
+
+/* The first index of the row at which the running sum of weights, by rising index, exceeds `target`, or `share` of their
+ * sum where that is not negative: each warp sums a part of the row, and the part where it happens is divided again. */
+template <typename Weight> __device__ static int place(room &r, int d, double target, double share, Weight weight)
+{
+    int from = 0, to = d, warp = threadIdx.x / 32;
+    while (to - from > 32) {
+        int each = ((to - from + WARPS - 1) / WARPS + 31) / 32 * 32, begin = from + warp * each, end = min(to, begin + each);
+        double sum = 0, before = 0, all = 0;
+#pragma unroll 4
+        for (int j = begin + (threadIdx.x & 31); j < end; j += 32) sum += weight(j);
+        sum = warp_sum(sum);
+        __syncthreads();
+        if ((threadIdx.x & 31) == 0) r.part[warp] = sum;
+        __syncthreads();
+        for (int i = 0; i < WARPS && share >= 0; i++) all += r.part[i];
+        if (share >= 0) target = share * all, share = -1;
+        int owner = -1, last = 0;
+        for (int i = 0; i < WARPS && owner < 0; i++) {
+            if (r.part[i] > 0) last = i;
+            if (before + r.part[i] > target) owner = i;
+            else before += r.part[i];
+        }
+        target = owner < 0 ? INFINITY : target - before; /* none by rounding: the last that weighs */
+        from += (owner < 0 ? last : owner) * each;
+        to = min(to, from + each);
+    }
+    if (share >= 0) {
+        double all = warp_sum(from + (threadIdx.x & 31) < to ? weight(from + (threadIdx.x & 31)) : 0.0);
+        target = share * all;
+    }
+    return last_place(from, to, target, weight);
+}
+
+/* ---- few candidates ---- */
+
+/* r.bins, falling (Batcher 1968). */
+__device__ static void sort_bins(room &r, int count)
+{
+    int n = 2;
+    while (n < count) n *= 2;
+    for (int i = count + threadIdx.x; i < n; i += DRAW_THREADS) r.bins[i] = 0;
+    for (int size = 2; size <= n; size *= 2)
+        for (int step = size / 2; step > 0; step /= 2) {
+            __syncthreads();
+            for (int i = threadIdx.x; i < n; i += DRAW_THREADS) {
+                int other = i ^ step;
+                if (other < i) continue; /* the lower of the two reads and writes both */
+                mass a = r.bins[i], b = r.bins[other];
+                if ((a < b) == ((i & size) == 0)) r.bins[i] = b, r.bins[other] = a;
+            }
+        }
+    __syncthreads();
+}
+
+/* Into r.bins; more than fit are only counted. */
+__device__ static void collect(room &r, mass v)
+{
+    int at = atomicAdd(&r.count, 1);
+    if (at < BINS) r.bins[at] = v;
+}
+
+/* What is still in takes the row's place, if it is little. */
+__device__ static void shorten(room &r, candidates &c)
+{
+    if (threadIdx.x == 0) r.count = 0;
+    __syncthreads();
+    each_value(c.x, c.d, [&](float x, int j) {
+        float value;
+        if (is_in(c, x, j, value)) collect(r, (mass)~(unsigned)j << 32 | __float_as_uint(x));
+    });
+    __syncthreads();
+    int count = r.count;
+    if (count > BINS) return;
+    sort_bins(r, count);
+    for (int i = threadIdx.x; i < count; i += DRAW_THREADS) {
+        r.ids[i] = (int)~(unsigned)(r.bins[i] >> 32);
+        r.few[i] = __uint_as_float((unsigned)r.bins[i]);
+    }
+    __syncthreads();
+    c.x = r.few, c.ids = r.ids, c.d = count;
+    c.rank = c.part = {0, 0, count};
+}
+
+/* ---- the steps of a draw ---- */
+
+template <typename F> __device__ static void each_candidate(const candidates &c, F f)
+{
+    each_value(c.x, c.d, [&](float x, int j) {
+        float value;
+        if (is_in(c, x, j, value)) f(value, j);
+    });
+}
+
+/* A floor under the k largest logits: the k-th largest of the threads' own maxima. Lowered by more than what dividing by the
+ * temperature can round together. */
+__device__ static float rough_floor(room &r, const candidates &c, int k)
+{
+    float own = -INFINITY;
+    if (k > DRAW_THREADS) return -INFINITY;
+    each_value(c.x, c.d, [&](float x, int) { own = fmaxf(own, x); });
+    cut rank = {(double)DRAW_THREADS, 1.0, (float)k, true};
+    float least = value_of(select(r, rank, [&](auto f) { f(key_of(own), (mass)1); }));
+    return least - fabsf(least) * 1e-5f - 1e-30f;
+}
+
+__device__ static void keep_top_k(room &r, candidates &c, const proa_choice &how)
+{
+    c.rough = rough_floor(r, c, how.top_k);
+    if (c.rough > -INFINITY) shorten(r, c);
+    cut rank = {(double)c.d, 1.0, (float)how.top_k, true};
+    unsigned at = select(r, rank, [&](auto f) { each_candidate(c, [&](float v, int) { f(key_of(v), (mass)1); }); });
+    border b = {at, 0, c.d};
+    double room_left = (double)how.top_k - (double)r.above;
+    __syncthreads();
+    if (how.falling)
+        b.end = 1 + place(r, c.d, room_left - 1.0, -1.0, [&](int j) {
+                    float v;
+                    return is_in(c, c.x[j], j, v) && key_of(v) == at ? 1.0 : 0.0;
+                });
+    c.rank = b;
+}
+
+__device__ static mass sum_of(room &r, const candidates &c, unsigned only, mass one)
+{
+    mass own = 0, all;
+    each_candidate(c, [&](float v, int) {
+        if (only == 0 || key_of(v) == only) own += one ? one : mass_of(weight_exp(__fsub_rn(v, c.top)));
+    });
+    block_scan(r, own, &all);
+    return all;
+}
+
+/* How many of the ties at the border stay: the most of which the last still is kept. */
+__device__ static int ties_kept(const cut &c, double above, double weight, int ties)
+{
+    int low = 1, high = ties; /* low are kept */
+    while (low < high) {
+        int middle = low + (high - low + 1) / 2;
+        if (keeps(c, above + (double)(middle - 1) * weight)) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+/* A floor for top-p: weights below it, however many there are, weigh no more than half of what is dropped anyway. */
+__device__ static float rough_part(const candidates &c, const proa_choice &how, double sum)
+{
+    double dropped = how.falling ? 1.0 - (double)how.top_p : (double)how.rest;
+    float least = (c.top + (float)log(0.5 * dropped * sum / (double)c.d)) * c.temperature;
+    return least - fabsf(least) * 1e-5f - 1e-30f;
+}
+
+__device__ static void keep_top_p(room &r, candidates &c, const proa_choice &how)
+{
+    double sum = (double)sum_of(r, c, 0, 0);
+    if (c.rough == -INFINITY) {
+        c.rough = rough_part(c, how, sum / (double)mass_of(1.0f));
+        shorten(r, c);
+    }
+    cut p = {sum, sum, how.falling ? how.top_p : how.rest, how.falling != 0};
+    unsigned at = select(r, p, [&](auto f) {
+        each_candidate(c, [&](float v, int) { f(key_of(v), mass_of(weight_exp(__fsub_rn(v, c.top)))); });
+    });
+    double above = (double)r.above;
+    int ties = (int)sum_of(r, c, at, 1);
+    float weight = weight_exp(__fsub_rn(value_of(at), c.top));
+    double one = (double)mass_of(weight);
+    int kept = ties_kept(p, above, one, ties);
+    int nth = how.falling ? kept - 1 : ties - kept; /* the last that stays, or the first */
+    int border_at = place(r, c.d, (double)nth, -1.0, [&](int j) {
+        float v;
+        return is_in(c, c.x[j], j, v) && key_of(v) == at ? 1.0 : 0.0;
+    });
+    c.part = how.falling ? border{at, 0, border_at + 1} : border{at, border_at, c.d};
+    if (!how.falling) return;
+    double left = ((double)how.top_p * sum - above - (double)(kept - 1) * one) / (double)mass_of(1.0f);
+    c.cut = border_at;
+    c.cut_weight = (float)fmin(fmax(left, 0.0), (double)weight);
+}
+
+/* A block draws for its row; what best_kernel found is there. */
+__global__ void __launch_bounds__(DRAW_THREADS)
+    draw_kernel(int32_t *ids, const float *sums, const float *x, int64_t stride, int d, const proa_choice *choices)
+{
+    __shared__ room r;
+    gpu_wait();
+    int row = blockIdx.x;
+    proa_choice how = choices[row];
+    if (!(how.temperature > 0) || !isfinite(sums[row])) return;
+    candidates c = {x + row * stride, d, NULL, how.temperature, 0, -INFINITY, {0, 0, d}, {0, 0, d}, how.min_p, -1, 0};
+    c.top = scaled(c.x[ids[row]], how.temperature);
+    if (!isfinite(c.top)) return; /* the limit of small temperatures: the likeliest */
+    if (how.top_k > 0 && how.top_k < d) keep_top_k(r, c, how);
+    if (how.top_p > 0) keep_top_p(r, c, how);
+    int at = place(r, c.d, 0, how.uniform, [&](int j) { return (double)weight_at(c, j); });
+    if (threadIdx.x == 0) ids[row] = c.ids ? c.ids[at] : at;
+}
+
+static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
+{
+    gpu *g = flushed(c);
+    if (x.shape[0]) best_rows(g, NULL, out, x);
+}
+
+static void choose(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_choice *how)
+{
+    gpu *g = flushed(c);
+    if (x.shape[0] == 0) return;
+    best_rows(g, ids, sums, x);
+    if (how)
+        gpu_launch(g, "draw", draw_kernel, dim3((unsigned)x.shape[0]), DRAW_THREADS, 0, ids, (const float *)sums,
+                   (const float *)x.data, x.stride[0], (int)x.shape[1], how);
+}
+
+/* ---- the k largest ---- */
+
+/* A value and its place as one number whose order is top_k's: NaN lowest, then by value, then the lower index first. */
+__device__ static inline mass rank_of(float v, int at)
+{
+    unsigned key = isnan(v) ? 0u : key_of(v == 0.0f ? 0.0f : v);
+    return (mass)key << 32 | (0xffffffffu - (unsigned)at);
+}
+
+__device__ static mass block_largest(room &r, mass v)
+{
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1) {
+        mass other = __shfl_xor_sync(0xffffffffu, v, o);
+        v = other > v ? other : v;
+    }
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) r.warp[threadIdx.x / 32] = v;
+    __syncthreads();
+    for (int i = 0; i < WARPS; i++) v = r.warp[i] > v ? r.warp[i] : v;
+    return v;
+}
+
+/* Of each thread's own values the best; those that reach the k-th of these bests are few, and are sorted. Where they are
+ * many (equal values), k passes over the row, each for the best below the one before. */
+__global__ void __launch_bounds__(DRAW_THREADS)
+    top_k_kernel(float *values, int64_t values_stride, int32_t *ids, const float *x, int64_t stride, int d, int k)
+{
+    __shared__ room r;
+    gpu_wait();
+    const float *row = x + blockIdx.x * stride;
+    float *to = values + blockIdx.x * values_stride;
+    ids += (int64_t)blockIdx.x * k;
+    unsigned own = 0;
+    each_value(row, d, [&](float x, int j) { own = max(own, (unsigned)(rank_of(x, j) >> 32)); });
+    cut rank = {(double)DRAW_THREADS, 1.0, (float)k, true};
+    unsigned least = k <= DRAW_THREADS ? select(r, rank, [&](auto f) { f(own, (mass)1); }) : 0;
+    if (threadIdx.x == 0) r.count = 0;
+    __syncthreads();
+    each_value(row, d, [&](float x, int j) {
+        mass v = rank_of(x, j);
+        if ((unsigned)(v >> 32) >= least) collect(r, v);
+    });
+    __syncthreads();
+    int count = r.count;
+    if (count <= BINS) {
+        sort_bins(r, count);
+        for (int i = threadIdx.x; i < k; i += DRAW_THREADS) {
+            int at = (int)(0xffffffffu - (unsigned)r.bins[i]);
+            ids[i] = at, to[i] = row[at];
+        }
+        return;
+    }
+    mass below = ~0ull;
+    for (int i = 0; i < k; i++) {
+        mass best = 0;
+        for (int j = threadIdx.x; j < d; j += DRAW_THREADS) {
+            mass v = rank_of(row[j], j);
+            if (v < below && v > best) best = v;
+        }
+        below = block_largest(r, best);
+        int at = (int)(0xffffffffu - (unsigned)below);
+        if (threadIdx.x == 0) ids[i] = at, to[i] = row[at];
+    }
+}
+
+static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int64_t k)
+{
+    gpu_launch(flushed(c), "top_k", top_k_kernel, dim3((unsigned)x.shape[0]), DRAW_THREADS, 0, (float *)values.data,
+               values.stride[0], ids, (const float *)x.data, x.stride[0], (int)x.shape[1], (int)k);
+}
+
+/* ---- ids ---- */
+
+enum { EDIT_THREADS = 256 };
+
+/* A block for a row. */
+__global__ void edit_kernel(float *x, int64_t row, int n, const proa_edits *rows, const proa_edit *pairs, const int32_t *last)
+{
+    __shared__ int found;
+    gpu_wait();
+    const proa_edits e = rows[blockIdx.x];
+    const proa_edit *pair = pairs + e.first;
+    int32_t latest = last[blockIdx.x];
+    float *at = x + blockIdx.x * row;
+    if (threadIdx.x == 0) found = 0;
+    for (int i = threadIdx.x; i < e.biases; i += EDIT_THREADS) at[pair[i].id] += pair[i].value;
+    __syncthreads();
+    for (int j = threadIdx.x; j < n && e.scale != 1.0f; j += EDIT_THREADS) at[j] *= e.scale;
+    __syncthreads();
+    pair += e.biases;
+    for (int i = threadIdx.x; i < e.marks; i += EDIT_THREADS) {
+        bool again = e.last && pair[i].id == latest;
+        at[pair[i].id] = proa_edit_mark(&e, at[pair[i].id], pair[i].number + again);
+        if (again) found = 1;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && e.last && !found && latest >= 0 && latest < n) at[latest] = proa_edit_mark(&e, at[latest], 1);
+    __syncthreads();
+    pair += e.marks;
+    for (int i = threadIdx.x; i < e.bans; i += EDIT_THREADS) {
+        int32_t id = proa_edit_banned(&pair[i], latest);
+        if (id >= 0 && id < n) at[id] = -INFINITY;
+    }
+}
+
+static void edit(proa_ctx *c, proa_view x, const proa_edits *rows, const proa_edit *pairs, const int32_t *last)
+{
+    gpu_launch(flushed(c), "edit", edit_kernel, dim3((unsigned)x.shape[0]), EDIT_THREADS, 0, (float *)x.data, x.stride[0],
+               (int)x.shape[1], rows, pairs, last);
+}
+
+__global__ void pick_kernel(float *out, const float *x, int64_t row, const int32_t *ids, int count)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    gpu_wait();
+    if (i < count) out[i] = x[i * row + ids[i]];
+}
+
+static void pick(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
+{
+    int count = (int)x.shape[0];
+    gpu_launch(flushed(c), "pick", pick_kernel, dim3((unsigned)((count + 127) / 128)), 128, 0, out, (const float *)x.data, x.stride[0], ids,
+               count);
+}
+
+__global__ void take_ids_kernel(int32_t *ids, const int32_t *from, const int32_t *rows, int count)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    gpu_wait();
+    if (i < count && rows[i] >= 0) ids[i] = from[rows[i]];
+}
+
+static void take_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows, int64_t count)
+{
+    gpu_launch(flushed(c), "take_ids", take_ids_kernel, dim3((unsigned)((count + 127) / 128)), 128, 0, ids, from, rows,
+               (int)count);
+}
+
+void gpu_fill_choose(proa_ops *ops)
+{
+    ops->edit = edit, ops->choose = choose, ops->pick = pick, ops->take_ids = take_ids;
+    ops->log_sum_exp = log_sum_exp, ops->top_k = top_k;
+}

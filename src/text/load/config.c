@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tokenizer_config.json, for the file forms that do not say by themselves what surrounds a text. */
+#include "base/limits.h"
+#include "text/load/load.h"
+#include <string.h>
+
+proa_str proa_config_token(const proa_json *config, const char *key)
+{
+    const proa_json *j = proa_json_get(config, key);
+    if (proa_json_kind(j) == PROA_JSON_OBJECT) j = proa_json_get(j, "content");
+    return proa_json_str(j);
+}
+
+bool proa_config_adds(const proa_json *config, const char *flag, const char *const *classes)
+{
+    const proa_json *j = proa_json_get(config, flag);
+    if (proa_json_kind(j) == PROA_JSON_BOOL) return proa_json_bool(j);
+    proa_str class = proa_json_str(proa_json_get(config, "tokenizer_class"));
+    for (; *classes; classes++)
+        if (proa_str_starts(class, proa_str_c(*classes))) return true;
+    return false;
+}
+
+/* "added_tokens_decoder": {"32000": {"content": "<extra>", "special": true, ...}, ...} */
+static proa_status put_added(proa_tokenizer *tok, const proa_json_iter *it, proa_err *err)
+{
+    proa_added_token t = {.id = 0};
+    proa_loader ld = {.tok = tok};
+    if (it->key.len == 0 || it->key.len > 9)
+        return PROA_FAIL(err, INVALID, "added_tokens_decoder has a broken id");
+    for (size_t i = 0; i < it->key.len; i++) {
+        if (it->key.ptr[i] < '0' || it->key.ptr[i] > '9')
+            return PROA_FAIL(err, INVALID, "added_tokens_decoder has the id '%.*s'", (int)it->key.len,
+                             it->key.ptr);
+        t.id = 10 * t.id + (it->key.ptr[i] - '0');
+    }
+    PROA_TRY(proa_load_member(&ld, it->value, "content", &t.content, err));
+    PROA_TRY(proa_json_get_bool(&t.special, it->value, "special", err));
+    PROA_TRY(proa_json_get_bool(&t.lstrip, it->value, "lstrip", err));
+    PROA_TRY(proa_json_get_bool(&t.rstrip, it->value, "rstrip", err));
+    PROA_TRY(proa_json_get_bool(&t.single_word, it->value, "single_word", err));
+    return proa_added_put(tok, t, err);
+}
+
+/* One sequence with what the configuration puts around it; both texts of a pair get it. */
+static void surround(proa_tokenizer *tok, int32_t before, int32_t after)
+{
+    proa_template *t[2] = {&tok->post.single, &tok->post.pair};
+    for (int pair = 0; pair < 2; pair++) {
+        t[pair]->ptr = PROA_ARENA_NEW(&tok->arena, proa_template_piece, 6);
+        for (int text = 0; text <= pair; text++) {
+            const int32_t around[] = {before, -1, after};
+            for (int k = 0; k < 3; k++) {
+                proa_template_piece *p = &t[pair]->ptr[t[pair]->len];
+                if (k != 1 && around[k] < 0) continue;
+                p->sequence = text;
+                t[pair]->len++;
+                if (k == 1) continue;
+                p->ids = PROA_ARENA_NEW(&tok->arena, int32_t, 1);
+                *p->ids = around[k];
+                p->ids_len = 1;
+            }
+        }
+    }
+    tok->post.on = true;
+}
+
+static int32_t id_of(const proa_tokenizer *tok, const proa_json *config, const char *key, const char *fallback)
+{
+    proa_str name = proa_config_token(config, key);
+    return proa_vocab_find(&tok->vocab, name.len ? name : proa_str_c(fallback));
+}
+
+/* These number their pieces in fairseq's order, not in that of the .model file. */
+static proa_status check_order(const proa_json *config, proa_err *err)
+{
+    static const char *const shifted[] = {"XLMRoberta", "Camembert", "MBart", "Nllb",
+                                          "XGLM",       "Barthez",   NULL};
+    if (!proa_config_adds(config, "", shifted)) return PROA_OK;
+    proa_str class = proa_json_str(proa_json_get(config, "tokenizer_class"));
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "%.*s numbers its pieces otherwise than its .model file: tokenizer.json is needed",
+                     class.len > 60 ? 60 : (int)class.len, class.ptr);
+}
+
+proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, proa_err *err)
+{
+    PROA_TRY(check_order(config, err));
+    static const char *const bos_classes[] = {"Llama", "CodeLlama", "Gemma", NULL};
+    static const char *const eos_classes[] = {"T5", "MT5", "Pegasus", NULL};
+    const proa_json *added = proa_json_get(config, "added_tokens_decoder");
+    int64_t n = proa_json_len(added);
+    if (n > PROA_VOCAB_MAX)
+        return PROA_FAIL(err, LIMIT, "added_tokens_decoder has %lld entries", (long long)n);
+    if (proa_json_kind(added) == PROA_JSON_OBJECT && n > 0) {
+        proa_added_init(tok, n);
+        for (proa_json_iter it = proa_json_begin(added); proa_json_next(&it);)
+            PROA_TRY(put_added(tok, &it, err));
+    }
+    int32_t bos = -1, eos = -1;
+    if (proa_config_adds(config, "add_bos_token", bos_classes)) bos = id_of(tok, config, "bos_token", "<s>");
+    if (proa_config_adds(config, "add_eos_token", eos_classes)) eos = id_of(tok, config, "eos_token", "</s>");
+    if (bos >= 0 || eos >= 0) surround(tok, bos, eos);
+    return PROA_OK;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Finding a tokenizer's files in a model folder. The old forms without tokenizer.json (vocab.txt; vocab.json
+ * with merges.txt) are written out as a tokenizer.json and read as one, so that there is one reader. */
+#include "base/file.h"
+#include "base/limits.h"
+#include "text/load/load.h"
+#include <dirent.h>
+#include <string.h>
+
+typedef struct folder {
+    const char *path;
+    proa_json *config; /* tokenizer_config.json, or NULL */
+    char file[PROA_PATH_MAX];
+    proa_err *err;
+} folder;
+
+static bool has(folder *f, const char *name)
+{
+    return proa_path_join(f->file, f->path, name, NULL) == PROA_OK && proa_file_exists(f->file);
+}
+
+static proa_status open_json_file(proa_tokenizer **out, folder *f)
+{
+    proa_buf text;
+    proa_status status = proa_file_read(&text, f->file, PROA_TOKENIZER_BYTES_MAX, f->err);
+    if (status == PROA_OK) status = proa_tokenizer_open_json(out, proa_buf_view(&text), f->file, f->err);
+    proa_buf_release(&text);
+    return status;
+}
+
+static proa_status open_spm_file(proa_tokenizer **out, folder *f)
+{
+    proa_buf bytes;
+    proa_status status = proa_file_read(&bytes, f->file, PROA_SPM_BYTES_MAX, f->err);
+    if (status == PROA_OK)
+        status = proa_tokenizer_open_model(out, bytes.ptr, bytes.len, f->file, f->config, f->err);
+    proa_buf_release(&bytes);
+    return status;
+}
+
+/* The only *.model file of the folder; false if there is none, or more than one. */
+static bool only_model(folder *f)
+{
+    DIR *dir = opendir(f->path);
+    int found = 0;
+    char name[PROA_PATH_MAX] = "";
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (!proa_str_ends(proa_str_c(e->d_name), proa_str_c(".model"))) continue;
+        snprintf(name, sizeof name, "%s", e->d_name);
+        found++;
+    }
+    if (dir) closedir(dir);
+    return found == 1 && has(f, name);
+}
+
+/* ---- writing a tokenizer.json ---- */
+
+static void write_token(proa_buf *out, proa_str content, bool *first)
+{
+    if (content.len == 0) return;
+    proa_buf_str(out, proa_str_c(*first ? "" : ","));
+    proa_buf_str(out, proa_str_c("{\"special\":true,\"content\":"));
+    proa_buf_json_str(out, content);
+    proa_buf_char(out, '}');
+    *first = false;
+}
+
+/* The special tokens that the configuration names, or else the usual ones. */
+static void write_added(folder *f, proa_buf *out, const char *const (*names)[2])
+{
+    bool first = true;
+    proa_buf_str(out, proa_str_c("{\"added_tokens\":["));
+    for (; (*names)[0]; names++) {
+        proa_str token = proa_config_token(f->config, (*names)[0]);
+        write_token(out, token.len ? token : proa_str_c((*names)[1]), &first);
+    }
+    const proa_json *more = proa_json_get(f->config, "additional_special_tokens");
+    for (int64_t i = 0; proa_json_kind(more) == PROA_JSON_ARRAY && i < proa_json_len(more); i++)
+        write_token(out, proa_json_str(proa_json_at(more, i)), &first);
+    proa_buf_str(out, proa_str_c("],"));
+}
+
+static const char *flag(const folder *f, const char *key, const char *fallback)
+{
+    const proa_json *j = proa_json_get(f->config, key);
+    return proa_json_kind(j) != PROA_JSON_BOOL ? fallback : proa_json_bool(j) ? "true" : "false";
+}
+
+/* The next line of *rest without its end; false when there is none. */
+static bool next_line(proa_str *rest, proa_str *line)
+{
+    if (rest->len == 0) return false;
+    const char *end = memchr(rest->ptr, '\n', rest->len);
+    *line = (proa_str){rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
+    size_t used = line->len + (end ? 1 : 0);
+    *rest = (proa_str){rest->ptr + used, rest->len - used};
+    if (line->len && line->ptr[line->len - 1] == '\r') line->len--;
+    return true;
+}
+
+static int64_t line_of(proa_str text, proa_str wanted)
+{
+    proa_str line;
+    for (int64_t i = 0; next_line(&text, &line); i++)
+        if (proa_str_eq(line, wanted)) return i;
+    return -1;
+}
+
+/* vocab.txt: BERT's, one piece a line, the id is the line. */
+static void write_wordpiece(folder *f, proa_str lines, proa_buf *out)
+{
+    static const char *const names[][2] = {{"unk_token", "[UNK]"},   {"sep_token", "[SEP]"},
+                                           {"pad_token", "[PAD]"},   {"cls_token", "[CLS]"},
+                                           {"mask_token", "[MASK]"}, {NULL, NULL}};
+    proa_str cls = proa_config_token(f->config, "cls_token"), sep = proa_config_token(f->config, "sep_token");
+    proa_str unk = proa_config_token(f->config, "unk_token"), line, rest = lines;
+    int64_t cls_id = line_of(lines, cls.len ? cls : proa_str_c("[CLS]"));
+    int64_t sep_id = line_of(lines, sep.len ? sep : proa_str_c("[SEP]"));
+    write_added(f, out, names);
+    proa_buf_printf(
+        out,
+        "\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":%s,\"handle_chinese_chars\":%s,"
+        "\"strip_accents\":%s},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"
+        "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},",
+        flag(f, "do_lower_case", "true"), flag(f, "tokenize_chinese_chars", "true"),
+        flag(f, "strip_accents", "null"));
+    if (cls_id >= 0 && sep_id >= 0)
+        proa_buf_printf(
+            out, "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"\",%lld],\"cls\":[\"\",%lld]},",
+            (long long)sep_id, (long long)cls_id);
+    proa_buf_str(out, proa_str_c("\"model\":{\"type\":\"WordPiece\",\"unk_token\":"));
+    proa_buf_json_str(out, unk.len ? unk : proa_str_c("[UNK]"));
+    proa_buf_str(out, proa_str_c(",\"vocab\":{"));
+    for (int64_t i = 0; next_line(&rest, &line); i++) {
+        if (i) proa_buf_char(out, ',');
+        proa_buf_json_str(out, line);
+        proa_buf_printf(out, ":%lld", (long long)i);
+    }
+    proa_buf_str(out, proa_str_c("}}}"));
+}
+
+/* RoBERTa and its kin surround texts; vocab.json has the ids. */
+static void write_roberta(folder *f, proa_str vocab, proa_buf *out)
+{
+    static const char *const classes[] = {"Roberta", "Longformer", "Bart", "LED", NULL};
+    proa_json *pieces = NULL;
+    if (!proa_config_adds(f->config, "", classes) || proa_json_parse(&pieces, vocab, "vocab.json", NULL) != PROA_OK)
+        return;
+    const proa_json *cls = proa_json_get(pieces, "<s>"), *sep = proa_json_get(pieces, "</s>");
+    if (cls && sep)
+        proa_buf_printf(
+            out, "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"\",%lld],\"cls\":[\"\",%lld]},",
+            (long long)proa_json_int(sep), (long long)proa_json_int(cls));
+    proa_json_free(pieces);
+}
+
+/* vocab.json with merges.txt: GPT-2's byte-level BPE. */
+static void write_byte_bpe(folder *f, proa_str vocab, proa_str merges, proa_buf *out)
+{
+    static const char *const names[][2] = {{"bos_token", ""},  {"eos_token", ""}, {"unk_token", ""},
+                                           {"sep_token", ""},  {"pad_token", ""}, {"cls_token", ""},
+                                           {"mask_token", ""}, {NULL, NULL}};
+    proa_str line;
+    write_added(f, out, names);
+    write_roberta(f, vocab, out);
+    proa_buf_printf(out,
+                    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":%s},"
+                    "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":",
+                    flag(f, "add_prefix_space", "false"));
+    proa_buf_str(out, vocab);
+    proa_buf_str(out, proa_str_c(",\"merges\":["));
+    for (bool first = true; next_line(&merges, &line);) {
+        if (line.len == 0 || proa_str_starts(line, proa_str_c("#version"))) continue;
+        if (!first) proa_buf_char(out, ',');
+        proa_buf_json_str(out, line);
+        first = false;
+    }
+    proa_buf_str(out, proa_str_c("]}}"));
+}
+
+static proa_status open_written(proa_tokenizer **out, folder *f, const proa_buf *json)
+{
+    if (json->full)
+        return PROA_FAIL(f->err, LIMIT, "'%s' is longer than %lld bytes", f->file,
+                         (long long)PROA_TOKENIZER_BYTES_MAX);
+    return proa_tokenizer_open_json(out, proa_buf_view(json), f->file, f->err);
+}
+
+static proa_status open_wordpiece(proa_tokenizer **out, folder *f)
+{
+    proa_buf lines, json;
+    proa_buf_init(&json, (size_t)PROA_TOKENIZER_BYTES_MAX);
+    proa_status status = proa_file_read(&lines, f->file, PROA_TOKENIZER_BYTES_MAX, f->err);
+    if (status == PROA_OK) {
+        write_wordpiece(f, proa_buf_view(&lines), &json);
+        status = open_written(out, f, &json);
+    }
+    proa_buf_release(&lines);
+    proa_buf_release(&json);
+    return status;
+}
+
+static proa_status open_byte_bpe(proa_tokenizer **out, folder *f)
+{
+    proa_buf vocab, merges = {0}, json;
+    proa_buf_init(&json, (size_t)PROA_TOKENIZER_BYTES_MAX);
+    proa_status status = proa_file_read(&vocab, f->file, PROA_TOKENIZER_BYTES_MAX, f->err);
+    if (status == PROA_OK) status = proa_path_join(f->file, f->path, "merges.txt", f->err);
+    if (status == PROA_OK) status = proa_file_read(&merges, f->file, PROA_TOKENIZER_BYTES_MAX, f->err);
+    if (status == PROA_OK) {
+        write_byte_bpe(f, proa_buf_view(&vocab), proa_buf_view(&merges), &json);
+        status = open_written(out, f, &json);
+    }
+    proa_buf_release(&vocab);
+    proa_buf_release(&merges);
+    proa_buf_release(&json);
+    return status;
+}
+
+static proa_status open_folder(proa_tokenizer **out, folder *f)
+{
+    if (has(f, "tokenizer.json")) return open_json_file(out, f);
+    if (has(f, "tokenizer_config.json"))
+        PROA_TRY(proa_json_load(&f->config, f->file, PROA_CONFIG_BYTES_MAX, f->err));
+    if (has(f, "spiece.model") || has(f, "tokenizer.model") || has(f, "sentencepiece.bpe.model") || only_model(f))
+        return open_spm_file(out, f);
+    if (has(f, "vocab.txt")) return open_wordpiece(out, f);
+    if (has(f, "merges.txt") && has(f, "vocab.json")) return open_byte_bpe(out, f);
+    return PROA_FAIL(f->err, NOT_FOUND,
+                     "'%s' has no tokenizer: no tokenizer.json, no single *.model, no vocab.txt, "
+                     "no vocab.json with merges.txt",
+                     f->path);
+}
+
+proa_status proa_tokenizer_open(proa_tokenizer **out, const char *path, proa_err *err)
+{
+    folder f = {.path = path, .err = err};
+    proa_status status = open_folder(out, &f);
+    proa_json_free(f.config);
+    return status;
+}

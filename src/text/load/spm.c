@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SentencePiece's .model file: unpacked by protobuf-c into an arena with a budget, then laid out as a tokenizer
+ * with one normaliser, one model and one decoder. */
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "text/load/load.h"
+#include "text/models/spm.h"
+#include "text/sentencepiece_model.pb-c.h"
+#include <math.h>
+#include <string.h>
+
+typedef ProaSpm__Model spm_model;
+
+/* ---- memory for protobuf-c: taken in sequence, refused beyond the budget ---- */
+
+static void *budget_alloc(void *data, size_t bytes)
+{
+    proa_arena *arena = data;
+    if (bytes > (size_t)PROA_SPM_MEMORY_MAX || arena->bytes + bytes > (size_t)PROA_SPM_MEMORY_MAX)
+        return NULL;
+    return proa_arena_alloc(arena, bytes);
+}
+
+static void budget_free(void *data, void *ptr)
+{
+    PROA_UNUSED(data);
+    PROA_UNUSED(ptr);
+}
+
+static proa_str bytes_of(ProtobufCBinaryData b)
+{
+    return (proa_str){b.data ? (const char *)b.data : "", b.len};
+}
+
+/* ---- pieces ---- */
+
+static bool findable(const ProaSpm__Piece *p)
+{
+    return p->type == PROA_SPM_NORMAL || p->type == PROA_SPM_USER || p->type == PROA_SPM_UNUSED;
+}
+
+static proa_status check_piece(const spm_model *m, const proa_unigram *u, int32_t i, proa_err *err)
+{
+    const ProaSpm__Piece *p = m->pieces[i];
+    if (p->piece.len == 0) return PROA_FAIL(err, INVALID, "piece %d is empty", i);
+    if (p->type < PROA_SPM_NORMAL || p->type > PROA_SPM_BYTE)
+        return PROA_FAIL(err, INVALID, "piece %d has type %d, allowed is 1..6", i, p->type);
+    if (!isfinite(p->score)) return PROA_FAIL(err, INVALID, "piece %d has a score that is no number", i);
+    if (p->type == PROA_SPM_UNKNOWN && u->unk >= 0)
+        return PROA_FAIL(err, INVALID, "pieces %d and %d are both of type UNKNOWN", u->unk, i);
+    return PROA_OK;
+}
+
+/* Pieces, then what is not text of its own (control, unknown, bytes): a name that both have means the latter, as
+ * in SentencePiece's PieceToId. BPE and the trie look at types, so that text never becomes a control piece. */
+static proa_status load_pieces(proa_tokenizer *tok, const spm_model *m, proa_err *err)
+{
+    proa_unigram *u = &tok->unigram;
+    int32_t n = (int32_t)m->n_pieces;
+    int64_t bytes = 1;
+    for (int32_t i = 0; i < n; i++) bytes += (int64_t)m->pieces[i]->piece.len + 1;
+    PROA_TRY(proa_vocab_init(&tok->vocab, &tok->arena, n, bytes, err));
+    u->scores = PROA_ARENA_NEW(&tok->arena, double, n);
+    u->types = PROA_ARENA_NEW(&tok->arena, unsigned char, n);
+    u->unk = -1;
+    float low = INFINITY, high = -INFINITY;
+    for (int32_t i = 0; i < n; i++) {
+        const ProaSpm__Piece *p = m->pieces[i];
+        PROA_TRY(check_piece(m, u, i, err));
+        if (proa_vocab_find(&tok->vocab, bytes_of(p->piece)) >= 0)
+            return PROA_FAIL(err, INVALID, "piece %d '%.*s' is there twice", i,
+                             p->piece.len > 40 ? 40 : (int)p->piece.len, (const char *)p->piece.data);
+        PROA_TRY(proa_vocab_put(&tok->vocab, bytes_of(p->piece), i, err));
+        u->scores[i] = (double)p->score;
+        u->types[i] = (unsigned char)p->type;
+        u->has_unused |= p->type == PROA_SPM_UNUSED;
+        if (p->type == PROA_SPM_UNKNOWN) u->unk = i;
+        if (p->type != PROA_SPM_NORMAL) continue;
+        low = p->score < low ? p->score : low;
+        high = p->score > high ? p->score : high;
+    }
+    u->min_score = isfinite(low) ? (double)low : 0;
+    u->max_score = isfinite(high) ? (double)high : 0;
+    return u->unk < 0 ? PROA_FAIL(err, INVALID, "no piece is of type UNKNOWN") : PROA_OK;
+}
+
+static proa_status load_bytes(proa_tokenizer *tok, bool byte_fallback, proa_err *err)
+{
+    proa_unigram *u = &tok->unigram;
+    u->byte_fallback = byte_fallback;
+    proa_byte_ids(&tok->vocab, u->bytes);
+    for (int b = 0; byte_fallback && b < 256; b++)
+        if (u->bytes[b] < 0 || u->types[u->bytes[b]] != PROA_SPM_BYTE)
+            return PROA_FAIL(err, INVALID, "byte_fallback is set, but the piece <0x%02X> is missing",
+                             (unsigned)b);
+    for (int32_t i = 0; i < tok->vocab.size; i++)
+        if (u->types[i] == PROA_SPM_BYTE && proa_spm_byte(proa_vocab_piece(&tok->vocab, i)) < 0)
+            return PROA_FAIL(err, INVALID, "piece %d is of type BYTE, but is not <0x00>..<0xFF>", i);
+    return PROA_OK;
+}
+
+static proa_status build_tries(proa_tokenizer *tok, const spm_model *m, proa_trie **symbols, proa_err *err)
+{
+    proa_trie_key *keys = proa_calloc(m->n_pieces + 1, sizeof *keys);
+    int64_t n = 0;
+    for (int32_t i = 0; i < tok->vocab.size; i++)
+        if (findable(m->pieces[i])) keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, i), i};
+    proa_status status = proa_trie_build(&tok->unigram.trie, &tok->arena, keys, n, err);
+    n = 0;
+    for (int32_t i = 0; i < tok->vocab.size; i++)
+        if (m->pieces[i]->type == PROA_SPM_USER)
+            keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, i), i};
+    if (n && status == PROA_OK) {
+        *symbols = PROA_ARENA_NEW(&tok->arena, proa_trie, 1);
+        status = proa_trie_build(*symbols, &tok->arena, keys, n, err);
+    }
+    free(keys);
+    return status;
+}
+
+/* ---- the steps ---- */
+
+static proa_step *one_step(proa_tokenizer *tok, proa_steps *steps, const proa_step_kind *kind)
+{
+    steps->ptr = PROA_ARENA_NEW(&tok->arena, proa_step, 1);
+    steps->len = 1;
+    steps->ptr->kind = kind;
+    return steps->ptr;
+}
+
+static proa_status load_normalizer(proa_tokenizer *tok, const spm_model *m, proa_trie *symbols, proa_err *err)
+{
+    static const ProaSpm__NormalizerSpec defaults = PROA_SPM__NORMALIZER_SPEC__INIT;
+    const ProaSpm__NormalizerSpec *spec = m->normalizer_spec ? m->normalizer_spec : &defaults;
+    proa_step *n = one_step(tok, &tok->normalizers, &proa_spm_normalizer);
+    proa_step *d = one_step(tok, &tok->decoders, &proa_spm_decoder);
+    n->on[PROA_SPM_DUMMY_PREFIX] = d->on[PROA_SPM_DUMMY_PREFIX] = spec->add_dummy_prefix;
+    n->on[PROA_SPM_SQUEEZE] = d->on[PROA_SPM_SQUEEZE] = spec->remove_extra_whitespaces;
+    n->on[PROA_SPM_ESCAPE] = spec->escape_whitespaces;
+    n->on[PROA_SPM_SUFFIX] = m->trainer_spec && m->trainer_spec->treat_whitespace_as_suffix;
+    n->symbols = symbols;
+    if (spec->precompiled_charsmap.len)
+        PROA_TRY(proa_charsmap_new(&n->charsmap, &tok->arena, spec->precompiled_charsmap.data,
+                                   spec->precompiled_charsmap.len, err));
+    if (m->denormalizer_spec && m->denormalizer_spec->precompiled_charsmap.len)
+        return PROA_FAIL(err, UNSUPPORTED, "the model has denormalisation rules");
+    return PROA_OK;
+}
+
+static proa_status load_trainer(proa_tokenizer *tok, const spm_model *m, proa_err *err)
+{
+    static const ProaSpm__TrainerSpec defaults = PROA_SPM__TRAINER_SPEC__INIT;
+    const ProaSpm__TrainerSpec *spec = m->trainer_spec ? m->trainer_spec : &defaults;
+    proa_str surface = {" \xE2\x81\x87 ", 5};
+    if (spec->model_type != 1 && spec->model_type != 2)
+        return PROA_FAIL(err, UNSUPPORTED, "model_type is %d, known are 1 (unigram) and 2 (bpe)",
+                         spec->model_type);
+    tok->model = spec->model_type == 1 ? proa_spm_unigram_encode : proa_spm_bpe_encode;
+    if (spec->has_unk_surface) surface = bytes_of(spec->unk_surface);
+    if (!proa_utf8_valid(surface)) return PROA_FAIL(err, INVALID, "unk_surface is not UTF-8");
+    tok->unk_surface = (proa_str){proa_arena_strdup(&tok->arena, surface), surface.len};
+    return load_bytes(tok, spec->byte_fallback, err);
+}
+
+static proa_status load_model(proa_tokenizer *tok, const spm_model *m, proa_err *err)
+{
+    proa_trie *symbols = NULL;
+    if (m->n_pieces == 0) return PROA_FAIL(err, INVALID, "the model has no pieces");
+    if (m->n_pieces > PROA_VOCAB_MAX)
+        return PROA_FAIL(err, LIMIT, "the model has %zu pieces, at most %d are allowed", m->n_pieces,
+                         PROA_VOCAB_MAX);
+    PROA_TRY(load_pieces(tok, m, err));
+    PROA_TRY(load_trainer(tok, m, err));
+    PROA_TRY(build_tries(tok, m, &symbols, err));
+    tok->unigram.symbols = symbols;
+    return load_normalizer(tok, m, symbols, err);
+}
+
+proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, proa_err *err)
+{
+    proa_arena scratch;
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &scratch};
+    if (len == 0 || len > (size_t)PROA_SPM_BYTES_MAX)
+        return PROA_FAIL(err, LIMIT, "the model has %zu bytes, allowed is 1..%lld", len,
+                         (long long)PROA_SPM_BYTES_MAX);
+    proa_arena_init(&scratch);
+    const spm_model *m = proa_spm__model__unpack(&allocator, len, bytes);
+    proa_status status =
+        m ? load_model(tok, m, err)
+          : PROA_FAIL(err, CORRUPT,
+                      "not a SentencePiece model: broken, cut short, or needs more than %lld MiB to read",
+                      (long long)(PROA_SPM_MEMORY_MAX / PROA_MIB));
+    proa_arena_release(&scratch);
+    return status;
+}
