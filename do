@@ -14,7 +14,7 @@ build_needs='cc:gcc /usr/include/stdio.h:libc6-dev cmake:cmake ninja:ninja-build
   libevent.pc:libevent-dev libnghttp2.pc:libnghttp2-dev openssl.pc:libssl-dev
   libarchive.pc:libarchive-dev'
 test_needs='python3:python3 venv.py:python3-venv'
-lint_needs='g++:g++ clang-format:clang-format clang-tidy:clang-tidy pmccabe:pmccabe shellcheck:shellcheck
+lint_needs='g++:g++ python3:python3 clang-format:clang-format clang-tidy:clang-tidy pmccabe:pmccabe shellcheck:shellcheck
   codespell:codespell'
 fuzz_needs='clang:clang fuzzer.a:libclang-rt-dev'
 
@@ -71,8 +71,8 @@ need() {
     fi
 }
 
-# configure_build PRESET [TARGET]: PROA_CMAKE adds options of cmake.
-configure_build() {
+# configure PRESET: PROA_CMAKE adds options of cmake.
+configure() {
     # shellcheck disable=SC2086 # lists
     need $build_needs
     mkdir -p "build/$1"
@@ -81,9 +81,18 @@ configure_build() {
         cat "build/$1/configure.log" >&2
         exit 1
     fi
-    cmake --build --preset "$1" ${2:+--target "$2"} >&2
     if [ "$1" = release ]; then ln -sf build/release/compile_commands.json compile_commands.json; fi
 }
+
+# build PRESET [TARGET...]: everything where no target is named.
+build() {
+    preset=$1
+    shift
+    # shellcheck disable=SC2086 # an option only where there are targets
+    cmake --build --preset "$preset" ${1:+--target} "$@" >&2
+}
+
+configure_build() { configure "$1" && build "$@"; }
 
 #>   run [--once | MODEL [PROMPT] [OPTION...]]   build, then serve the shipped models, send one request through each
 #>                                      face and stay up until Ctrl-C (--once: end); with a MODEL `proa run`
@@ -98,7 +107,11 @@ cmd_run() {
 #>   build [PRESET]                     release (default), dev, asan, tsan or fuzz, into build/PRESET
 cmd_build() { configure_build "${1:-release}"; }
 
-#>   test [CTEST OPTION...]             build, all tests; with options (-R kv, -L golden) those of ctest alone
+#>   test                               build everything, run all tests
+#>   test [--floor FLOOR]... [NAME...] [CTEST OPTION...]
+#>                                      build and run some: the unit tests of a folder of src/ (--floor base), tests whose
+#>                                      name or Python file contains NAME (base/test_str, wire/test_http), or what ctest's
+#>                                      options choose (-L engine). Only what these tests need is built, never CUDA
 #>   test triton [--short] [OPTION...]  the server beside a real tritonserver, from PyPI (tests/triton/README.md)
 cmd_test() {
     if [ "${1:-}" = triton ]; then
@@ -107,13 +120,17 @@ cmd_test() {
         configure_build "${PROA_PRESET:-release}" proa
         exec tools/test "$@"
     fi
+    configure "${PROA_PRESET:-release}"
+    targets=$(tools/test --targets "$@")
+    # the Python tests need the program, or nothing of the build; "all" are all tests
     # shellcheck disable=SC2086 # a list
-    if [ $# -eq 0 ]; then need $test_needs; fi
-    configure_build "${PROA_PRESET:-release}"
-    tools/test "$@"
+    case $targets in '' | all | *proa*) need $test_needs ;; esac
+    # shellcheck disable=SC2086 # a list
+    if [ -n "$targets" ]; then build "${PROA_PRESET:-release}" $targets; fi
+    exec tools/test "$@"
 }
 
-#>   lint                               form, layers, complexity, headers, banned functions, clang-tidy, shell, prose
+#>   lint                               form, names, layers, complexity, headers, banned functions, clang-tidy, shell, prose
 cmd_lint() {
     # shellcheck disable=SC2086 # lists
     need $build_needs $lint_needs

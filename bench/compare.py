@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the server's speed in two programs: `compare.py BEFORE AFTER [--rounds 9] [--seconds 2] [--csv FILE]`.
+"""Compares the server's speed in two programs: `compare.py BEFORE AFTER [--only WORD] [--rounds 9] [--seconds 2] [--csv FILE]`.
 
-Three loads, by wrk and h2load on the same machine: an identity of 16 floats over HTTP and over gRPC, and streamed chats
-of 48 tokens with models/classics-10m. The programs take turns (A B B A ...), and each round gives the requests a second
-and the processor time that the server took for one. The median round counts. Processor time lies less than the rate
-where other work shares the machine. Nothing else should run meanwhile. Needs wrk and h2load (Debian: nghttp2-client).
+Four loads, by wrk and h2load on the same machine: an identity of 16 floats over HTTP and over gRPC, and streamed chats
+of 48 tokens with models/classics-10m, by 8 and by 64 clients. The programs take turns (A B B A ...), and each round
+gives the requests a second and the processor time that the server took for one. The median round counts. Processor
+time varies less than the rate where other work shares the machine. Nothing else should run meanwhile. Needs wrk and
+h2load (Debian: nghttp2-client).
 """
 import argparse
 import csv
@@ -65,6 +66,7 @@ def make_loads(folder, seconds):
         "identity http": lambda s: server.wrk(s.http, "/v2/models/identity/infer", 8, seconds, folder / "identity.lua")[0],
         "identity grpc": lambda s: server.h2load(s.grpc, 8, 1, seconds, folder / "message")[0],
         "chat stream": lambda s: server.wrk(s.http, "/v1/chat/completions", 8, seconds, folder / "chat.lua")[0],
+        "chat stream 64": lambda s: server.wrk(s.http, "/v1/chat/completions", 64, seconds, folder / "chat.lua")[0],
     }
 
 
@@ -85,6 +87,8 @@ def compare(programs, options, folder):
     both = [Served(program, repository) for program in programs]
     rows = []
     for case, load in make_loads(folder, options.seconds).items():
+        if options.only not in case:
+            continue
         runs = [[], []]
         for i in range(options.rounds):
             for side in (0, 1) if i % 2 == 0 else (1, 0):
@@ -119,6 +123,7 @@ def main():
     parser.add_argument("after")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--only", default="", help="the loads with this in their name")
     parser.add_argument("--csv")
     options = parser.parse_args()
     programs = [options.before, options.after]

@@ -2,11 +2,11 @@
  * decoding.c - what decoding options cost in a running engine, against the bars of the project: prints one line of CSV
  * for each number.
  *   bench-decoding MODEL [THREADS [RUNS]]      bench/decoding.sh adds date, machine and commit
- * It looks into the engine (engine/job.h), since what an unused option costs is far below the noise of whole runs. */
+ * It looks into the engine (engine/sched/request.h), since what an unused option costs is far below the noise of whole runs. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "engine/job.h"
+#include "engine/sched/request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,10 +113,10 @@ static void time_step(proa_engine *e, parts *p, int64_t at)
     c->ops->top_k(c, proa_view_2d(values, PROA_DTYPE_F32, BATCH, 1), ids, logits, 1);
     p->best[at] = ms_since(begin);
     begin = proa_clock_ns();
-    proa_sampler_choose_rows(e->pool, e->samplers, e->draw_rows, BATCH, logits.shape[1]);
+    proa_sampler_choose_rows(e->pool, e->samplers, e->head.draw_rows, BATCH, logits.shape[1]);
     p->choose[at] = ms_since(begin);
     for (int64_t i = 0; i < BATCH; i++)
-        if (e->draw_rows[i].out.id != ids[i])
+        if (e->head.draw_rows[i].out.id != ids[i])
             give_up("sampler and kernel disagree: not the rows of one step");
 }
 
@@ -126,7 +126,7 @@ static void measure_unused(proa_engine *e)
     const proa_options greedy = {.max_tokens = STEPS + WARM + 30, .ignore_eos = true};
     for (uint64_t i = 0; i < BATCH; i++) submit(e, i, 32, &greedy);
     for (int i = 0; i < WARM; i++) proa_engine_step(e);
-    if (e->ask_count != BATCH) give_up("not all sequences run at once");
+    if (e->step.logits_count != BATCH) give_up("not all sequences run at once");
     for (int64_t i = 0; i < STEPS; i++) time_step(e, &p, i);
     proa_engine_run(e);
     double step = median(p.step, STEPS), rest = median(p.rest, STEPS), choose = median(p.choose, STEPS);

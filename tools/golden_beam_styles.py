@@ -4,7 +4,7 @@
 
 Their rules stated again from the kernels' formulas (FasterTransformer df4a753: online_softmax_beamsearch_kernels.cu,
 beam_search_topk_kernels.cu, decoding_kernels.cu; TensorRT-LLM 2025: beamSearchKernelsTemplate.h, decodingKernels.cu),
-in numpy and f64, with whole sequences and all candidates of a step in one list; see src/engine/beam.h for the two
+in numpy and f64, with whole sequences and all candidates of a step in one list; see src/engine/decode/beam.h for the two
 readings of TensorRT-LLM. The made-up model is that of beam_table_model.py.
 The engine computes in f32, so a case is left out when a decision in it hangs on a difference that f32 could lose.
 Needs numpy only:  python3 tools/golden_beam_styles.py > tests/golden/beam_styles.json

@@ -43,7 +43,8 @@ static bool submit(proa_engine *engine, int i, given *to, proa_err *err)
     int32_t ids[LONGEST];
     int64_t n = LONGEST - i * 37 % 300;
     for (int64_t k = 0; k < n; k++) ids[k] = 100 + (int32_t)((i * 7919 + k * 104729) % 29000);
-    proa_request r = {.task = PROA_TASK_ROWS, .ids = ids, .ids_count = n, .on_event = on_event, .arg = to};
+    proa_request r = {
+        .attention_task = PROA_TASK_ROWS, .ids = ids, .ids_count = n, .on_event = on_event, .arg = to};
     return proa_engine_submit(engine, &r, NULL, err) == PROA_OK;
 }
 

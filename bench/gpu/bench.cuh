@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// bench.cuh - what the ladders share.
+/* SPDX-License-Identifier: Apache-2.0
+ * bench.cuh - what the experiments share. */
 #ifndef PROA_BENCH_GPU_BENCH_CUH
 #define PROA_BENCH_GPU_BENCH_CUH
 

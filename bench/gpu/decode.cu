@@ -1,8 +1,9 @@
-// SPDX-License-Identifier: Apache-2.0
-// decode.cu - the ladder of decode attention: shapes of the kernel's ring and blocks, each compared with a plain kernel. Build:
-// nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src -I../../include decode.cu
-#include "kernels/cuda/attention/decode_mma.cu"
-#include "kernels/cuda/attention/decode_short.cu"
+/* SPDX-License-Identifier: Apache-2.0
+ * decode.cu - experiments on decode attention: shapes of the kernel's ring and blocks, each compared with
+ * a plain kernel.
+ * Build: nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src -I../../include decode.cu */
+#include "../../src/kernels/cuda/attention/decode_mma.cu"
+#include "../../src/kernels/cuda/attention/decode_short.cu"
 
 #include <algorithm>
 #include <cstdio>
@@ -10,15 +11,23 @@
 #include <vector>
 
 static gpu g;
-void gpu_trace_begin(gpu *) {}
-void gpu_trace_end(gpu *, const char *) {}
-void gpu_flush(gpu *) {}
+void gpu_trace_begin(gpu *)
+{
+}
+void gpu_trace_end(gpu *, const char *)
+{
+}
+void gpu_flush(gpu *)
+{
+}
 extern "C" int64_t proa_dtype_bytes(proa_dtype dtype)
 {
     return dtype == PROA_DTYPE_F32 ? 4 : dtype == PROA_DTYPE_FP8 ? 1 : 2;
 }
-void gpu_decode_lanes(gpu *, const task &, proa_dtype, int, int) {}
-float *gpu_partials_room(gpu *at, size_t bytes)
+void gpu_decode_fallback(gpu *, const attention_task &, proa_dtype, int, int)
+{
+}
+float *gpu_partials_workspace(gpu *at, size_t bytes)
 {
     if (bytes > at->partials_bytes) {
         cudaFree(at->partials);
@@ -37,24 +46,27 @@ template <typename T> __global__ void fill(T *w, size_t n, float reach, unsigned
 }
 
 // what no span sees is NaN
-template <typename T> __global__ void spoil(task t, T *k, T *v)
+template <typename T> __global__ void spoil(attention_task t, T *k, T *v)
 {
     proa_span s = t.spans[blockIdx.x];
     for (int p = s.context; p % PAGE; p++)
         for (int e = threadIdx.x; e < t.dim; e += blockDim.x) {
-            int64_t to = (((int64_t)t.pages[s.table + p / PAGE] * t.kv_heads + blockIdx.y) * PAGE + p % PAGE) * t.dim + e;
+            int64_t to = (((int64_t)t.pages[s.table + p / PAGE] * t.kv_heads + blockIdx.y) * PAGE + p % PAGE) *
+                             t.dim +
+                         e;
             k[to] = v[to] = gpu_from_f32<T>(NAN);
         }
 }
 
-template <typename T> __global__ void right(task t, float *y)
+template <typename T> __global__ void right(attention_task t, float *y)
 {
     extern __shared__ float score[];
     __shared__ float room[33], q[256];
     proa_span s = t.spans[blockIdx.x];
     int h = blockIdx.y, kv = h / t.group;
     float largest = -INFINITY, total = 0;
-    for (int e = threadIdx.x; e < t.dim; e += blockDim.x) q[e] = read_q(t, s.row * t.q_row + h * t.q_head + e);
+    for (int e = threadIdx.x; e < t.dim; e += blockDim.x)
+        q[e] = read_q(t, s.row * t.q_row + h * t.q_head + e);
     __syncthreads();
     for (int p = threadIdx.x; p < s.context; p += blockDim.x) {
         const T *key = key_row<T>(t, t.k, s, p, kv);
@@ -67,7 +79,8 @@ template <typename T> __global__ void right(task t, float *y)
     __syncthreads();
     for (int w = 0; w < (int)blockDim.x / 32; w++) largest = fmaxf(largest, room[w]);
     __syncthreads();
-    for (int p = threadIdx.x; p < s.context; p += blockDim.x) score[p] = expf(score[p] - largest), total += score[p];
+    for (int p = threadIdx.x; p < s.context; p += blockDim.x)
+        score[p] = expf(score[p] - largest), total += score[p];
     total = gpu_block_sum(total, room);
     __syncthreads();
     for (int e = threadIdx.x; e < t.dim; e += blockDim.x) {
@@ -78,7 +91,9 @@ template <typename T> __global__ void right(task t, float *y)
 }
 
 static bool chained;
-__global__ void blocker() {}
+__global__ void blocker()
+{
+}
 __global__ void spacer()
 {
     gpu_wait();
@@ -90,7 +105,7 @@ struct shape {
 };
 
 template <typename T, int DIM> struct work {
-    task t;
+    attention_task t;
     int batch, heads, copies, longest;
     double bytes;
     T *k, *v;
@@ -117,29 +132,37 @@ template <typename T, int DIM> struct work {
         cudaMalloc(&spans, span.size() * sizeof(proa_span)), cudaMalloc(&table, pages.size() * 4);
         cudaMemcpy(spans, span.data(), span.size() * sizeof(proa_span), cudaMemcpyHostToDevice);
         cudaMemcpy(table, pages.data(), pages.size() * 4, cudaMemcpyHostToDevice);
-        if (cudaMalloc(&k, copies * numbers * sizeof(T)) != cudaSuccess || cudaMalloc(&v, copies * numbers * sizeof(T)) != cudaSuccess) printf("no memory\n"), exit(1);
-        fill<<<2048, 256, 0, g.stream>>>(k, copies * numbers, 1.7f, 1), fill<<<2048, 256, 0, g.stream>>>(v, copies * numbers, 1.7f, 2);
+        if (cudaMalloc(&k, copies * numbers * sizeof(T)) != cudaSuccess ||
+            cudaMalloc(&v, copies * numbers * sizeof(T)) != cudaSuccess)
+            printf("no memory\n"), exit(1);
+        fill<<<2048, 256, 0, g.stream>>>(k, copies * numbers, 1.7f, 1),
+            fill<<<2048, 256, 0, g.stream>>>(v, copies * numbers, 1.7f, 2);
         float *q, *ref;
         int64_t n = (int64_t)batch * heads * DIM;
         cudaMalloc(&q, n * 4), cudaMalloc(&ref, n * 4);
         fill<<<64, 256, 0, g.stream>>>(q, n, 3.4f, 3);
         t = {};
         cudaMalloc(&t.y, n * 4);
-        t.y_row = t.q_row = heads * DIM, t.y_head = t.q_head = DIM, t.q = q, t.type = PROA_DTYPE_F32, t.k = k, t.v = v;
-        t.heads = heads, t.kv_heads = s.kv_heads, t.dim = DIM, t.group = heads / s.kv_heads, t.spans = spans, t.pages = table;
+        t.y_row = t.q_row = heads * DIM, t.y_head = t.q_head = DIM, t.q = q, t.type = PROA_DTYPE_F32, t.k = k,
+        t.v = v;
+        t.heads = heads, t.kv_heads = s.kv_heads, t.dim = DIM, t.group = heads / s.kv_heads, t.spans = spans,
+        t.pages = table;
         t.scale = 1 / sqrtf(DIM), t.causal = true;
-        for (int c = 0; c < copies; c++) spoil<T><<<dim3(batch, s.kv_heads), 64, 0, g.stream>>>(t, k + c * numbers, v + c * numbers);
+        for (int c = 0; c < copies; c++)
+            spoil<T><<<dim3(batch, s.kv_heads), 64, 0, g.stream>>>(t, k + c * numbers, v + c * numbers);
         cudaFuncSetAttribute(right<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 17);
         right<T><<<dim3(batch, heads), 128, s.context * 4, g.stream>>>(t, ref);
         y.resize(n);
         cudaStreamSynchronize(g.stream);
         cudaMemcpy(y.data(), ref, n * 4, cudaMemcpyDeviceToHost);
         cudaFree(ref);
-        printf("%s %s, group %d dim %d, %d x %d, %.0f MB\n", s.name, sizeof(T) == 2 ? "f16" : "e4m3", t.group, DIM, batch, s.context, bytes * 1e-6);
+        printf("%s %s, group %d dim %d, %d x %d, %.0f MB\n", s.name, sizeof(T) == 2 ? "f16" : "e4m3", t.group,
+               DIM, batch, s.context, bytes * 1e-6);
     }
     void end()
     {
-        cudaFree(k), cudaFree(v), cudaFree(t.y), cudaFree((void *)t.q), cudaFree((void *)t.spans), cudaFree((void *)t.pages);
+        cudaFree(k), cudaFree(v), cudaFree(t.y), cudaFree((void *)t.q), cudaFree((void *)t.spans),
+            cudaFree((void *)t.pages);
     }
     // largest difference, relative to the row's largest number
     double worst()
@@ -190,9 +213,9 @@ template <typename T, int DIM> struct work {
     void latency()
     {
         proa_dtype pages = sizeof(T) == 2 ? PROA_DTYPE_F16 : PROA_DTYPE_FP8;
-        if (!gpu_short(&g, t, pages, batch, longest)) return;
+        if (!gpu_decode_short(&g, t, pages, batch, longest)) return;
         cudaStreamSynchronize(g.stream);
-        double bad = worst(), us = microseconds([&] { gpu_short(&g, t, pages, batch, longest); });
+        double bad = worst(), us = microseconds([&] { gpu_decode_short(&g, t, pages, batch, longest); });
         printf("  short: %.1fus=%.0f%% off %.1e\n", us, bytes / us * 1e-6 / 4.55 * 100, bad);
     }
     void chosen()
@@ -202,18 +225,20 @@ template <typename T, int DIM> struct work {
         cudaMemset(t.y, 0xff, y.size() * 4);
         run(), cudaStreamSynchronize(g.stream);
         double bad = worst(), us = microseconds(run);
-        printf("  chosen: %d splits %.1fus=%.0f%% off %.1e\n", splits_for(&g, t, batch, longest), us, bytes / us * 1e-6 / 4.55 * 100, bad);
+        printf("  chosen: %d splits %.1fus=%.0f%% off %.1e\n", splits_for(&g, t, batch, longest), us,
+               bytes / us * 1e-6 / 4.55 * 100, bad);
     }
     template <int KEYS, int WARPS> void variant()
     {
-        auto kernel = decode_kernel<T, DIM, 1, KEYS, WARPS>;
+        auto kernel = decode_mma_kernel<T, DIM, 1, KEYS, WARPS>;
         cudaFuncAttributes a;
         int resident = 0;
-        size_t shared = (size_t)WARPS * 2 * KEYS * rows_of<T, DIM>::STRIDE;
+        size_t shared = (size_t)WARPS * 2 * KEYS * padded_rows<T, DIM>::STRIDE;
         cudaFuncGetAttributes(&a, kernel);
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, 32 * WARPS, shared);
-        printf("  keys %2d warps %d (%3d registers, %zu spilled, %2d x %3zu KB):", KEYS, WARPS, a.numRegs, a.localSizeBytes, resident, shared / 1024);
+        printf("  keys %2d warps %d (%3d registers, %zu spilled, %2d x %3zu KB):", KEYS, WARPS, a.numRegs,
+               a.localSizeBytes, resident, shared / 1024);
         double bad = 0;
         for (int splits = 1; splits <= 16; splits *= 2) {
             long blocks = (long)batch * t.kv_heads * splits;

@@ -1,9 +1,9 @@
-// SPDX-License-Identifier: Apache-2.0
-// flash.cu - the ladder of attention over many rows: shapes of flash.cu's block and of prefill.cu's, every one compared with
-// attention in f32 before it is timed. Build: nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src
-// -I../../include flash.cu
-#include "kernels/cuda/attention/prefill_mma.cu"
-#include "kernels/cuda/attention/prefill_wgmma.cu"
+/* SPDX-License-Identifier: Apache-2.0
+ * flash.cu - experiments on attention over many rows: shapes of flash.cu's block and of prefill.cu's,
+ * every one compared with attention in f32 before it is timed.
+ * Build: nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src -I../../include flash.cu */
+#include "../../src/kernels/cuda/attention/prefill_mma.cu"
+#include "../../src/kernels/cuda/attention/prefill_wgmma.cu"
 
 #include <algorithm>
 #include <cmath>
@@ -12,9 +12,15 @@
 #include <vector>
 
 static gpu g;
-void gpu_trace_begin(gpu *) {}
-void gpu_trace_end(gpu *, const char *) {}
-void gpu_flush(gpu *) {}
+void gpu_trace_begin(gpu *)
+{
+}
+void gpu_trace_end(gpu *, const char *)
+{
+}
+void gpu_flush(gpu *)
+{
+}
 
 /* Sums of uniform numbers: nearly normal, deviation `size`. */
 template <typename T> __global__ void fill(T *w, size_t n, float size, unsigned seed)
@@ -31,7 +37,7 @@ template <typename T> __global__ void fill(T *w, size_t n, float size, unsigned 
 }
 
 /* A block for a row and a head: all in f32. */
-template <typename T> __global__ void exact(task t, float *out)
+template <typename T> __global__ void exact(attention_task t, float *out)
 {
     extern __shared__ float w[];
     __shared__ float room[33], top;
@@ -39,10 +45,11 @@ template <typename T> __global__ void exact(task t, float *out)
     int h = blockIdx.y, kv = h / t.group;
     for (int i = blockIdx.z; i < s.rows; i += gridDim.z) {
         int begin, end;
-        range_of(t, s, i, &begin, &end);
+        visible_keys(t, s, i, &begin, &end);
         float sum = 0.0f;
         for (int p = begin + threadIdx.x; p < end; p += blockDim.x) {
-            const T *key = key_row<T>(t, t.k, s, p, kv), *q = (const T *)t.q + (s.row + i) * t.q_row + h * t.q_head;
+            const T *key = key_row<T>(t, t.k, s, p, kv),
+                    *q = (const T *)t.q + (s.row + i) * t.q_row + h * t.q_head;
             float dot = 0.0f;
             for (int e = 0; e < t.dim; e += 8) {
                 float a[8], b[8];
@@ -93,7 +100,7 @@ template <typename T> __global__ void compare(const T *y, const float *right, si
 /* A batch and what is right for it. */
 struct world {
     const char *name;
-    task t;
+    attention_task t;
     int spans, rows_max;
     size_t T;
     float *right;
@@ -110,8 +117,9 @@ template <typename X> static X *there(const std::vector<X> &v)
 }
 
 /* spans: {rows, context}; pages false: contexts are the rows, keys lie beside the queries. Slots that no span has are NaN. */
-template <typename T> static world make(const char *name, std::vector<std::pair<int, int>> list, int heads, int kv_heads, int dim, bool causal, int window,
-                                        bool paged, float size)
+template <typename T>
+static world make(const char *name, std::vector<std::pair<int, int>> list, int heads, int kv_heads, int dim,
+                  bool causal, int window, bool paged, float size)
 {
     world w = {name};
     w.size = paged ? 1.0f : size;
@@ -129,9 +137,11 @@ template <typename T> static world make(const char *name, std::vector<std::pair<
     }
     for (int i = 0; i < pages; i++) table.push_back(i);
     for (int i = 0; i < pages; i++) std::swap(table[i], table[(i * 7919 + 13) % pages]);
-    size_t width = (size_t)(paged ? heads : heads + 2 * kv_heads) * dim, kept = (size_t)pages * kv_heads * PAGE * dim;
+    size_t width = (size_t)(paged ? heads : heads + 2 * kv_heads) * dim,
+           kept = (size_t)pages * kv_heads * PAGE * dim;
     T *q, *k, *v, *y;
-    cudaMalloc(&q, w.T * width * 2), cudaMalloc(&y, w.T * heads * dim * 2), cudaMemset(y, 255, w.T * heads * dim * 2);
+    cudaMalloc(&q, w.T * width * 2), cudaMalloc(&y, w.T * heads * dim * 2),
+        cudaMemset(y, 255, w.T * heads * dim * 2);
     fill<<<2048, 256>>>(q, w.T * width, size, 1u);
     k = q + heads * dim, v = k + kv_heads * dim;
     if (paged) {
@@ -141,27 +151,32 @@ template <typename T> static world make(const char *name, std::vector<std::pair<
             for (int h = 0; h < kv_heads && list[s].second % PAGE; h++) {
                 int page = table[spans[s].table + list[s].second / PAGE], from = list[s].second % PAGE;
                 size_t at = (((size_t)page * kv_heads + h) * PAGE + from) * dim;
-                cudaMemset(k + at, 255, (PAGE - from) * dim * 2), cudaMemset(v + at, 255, (PAGE - from) * dim * 2);
+                cudaMemset(k + at, 255, (PAGE - from) * dim * 2),
+                    cudaMemset(v + at, 255, (PAGE - from) * dim * 2);
             }
     }
-    task &t = w.t;
+    attention_task &t = w.t;
     t.y = y, t.y_row = heads * dim, t.y_head = dim, t.q = q, t.q_row = width, t.q_head = dim;
     t.type = sizeof(T) == 2 && std::is_same<T, __half>::value ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
     t.k = k, t.v = v, t.kv_row = paged ? 0 : width, t.rows = w.T;
     t.heads = heads, t.kv_heads = kv_heads, t.dim = dim, t.group = heads / kv_heads;
-    t.spans = there(spans), t.pages = there(table), t.scale = 1.0f / sqrtf(dim), t.causal = causal, t.window = window;
+    t.spans = there(spans), t.pages = there(table), t.scale = 1.0f / sqrtf(dim), t.causal = causal,
+    t.window = window;
     w.spans = list.size();
     cudaMalloc(&w.right, w.T * heads * dim * 4), cudaMemset(w.right, 0, w.T * heads * dim * 4);
     int longest = 0;
     for (auto &s : list) longest = std::max(longest, s.second);
     exact<T><<<dim3(w.spans, heads, std::min(w.rows_max, 2048)), 128, longest * 4 + 16>>>(t, w.right);
     cudaError_t e = cudaDeviceSynchronize();
-    printf("\n%s: %zu rows, heads %d/%d, dim %d, %s%s%s%s, %.1f GFLOP%s%s\n", name, w.T, heads, kv_heads, dim, causal ? "causal" : "all keys", paged ? ", paged" : "",
-           window ? ", window" : "", std::is_same<T, __half>::value ? "" : ", bf16", w.flops * 1e-9, e ? " ERROR " : "", e ? cudaGetErrorString(e) : "");
+    printf("\n%s: %zu rows, heads %d/%d, dim %d, %s%s%s%s, %.1f GFLOP%s%s\n", name, w.T, heads, kv_heads, dim,
+           causal ? "causal" : "all keys", paged ? ", paged" : "", window ? ", window" : "",
+           std::is_same<T, __half>::value ? "" : ", bf16", w.flops * 1e-9, e ? " ERROR " : "",
+           e ? cudaGetErrorString(e) : "");
     return w;
 }
 
-template <typename T, typename F> static void time_it(const char *what, const world &w, int registers, size_t spilled, F f)
+template <typename T, typename F>
+static void time_it(const char *what, const world &w, int registers, size_t spilled, F f)
 {
     static off *o;
     if (!o) cudaMallocManaged(&o, sizeof *o);
@@ -194,31 +209,37 @@ template <typename T, typename F> static void time_it(const char *what, const wo
     std::sort(ms, ms + 7);
     double us = ms[3] * 1e3 / TIMES;
     bool good = seen.nans == 0 && seen.worst < (std::is_same<T, __half>::value ? 4e-3f : 2.5e-2f) * w.size;
-    printf("  %-44s %8.1f us %6.0f TFLOP/s (best %6.0f)  off %.1e nan %u %s  regs %d spill %zu\n", what, us, w.flops / us * 1e-6, w.flops / (ms[0] * 1e3 / TIMES) * 1e-6,
-           seen.worst, seen.nans, good ? "ok" : "WRONG", registers, spilled);
+    printf("  %-44s %8.1f us %6.0f TFLOP/s (best %6.0f)  off %.1e nan %u %s  regs %d spill %zu\n", what, us,
+           w.flops / us * 1e-6, w.flops / (ms[0] * 1e3 / TIMES) * 1e-6, seen.worst, seen.nans,
+           good ? "ok" : "WRONG", registers, spilled);
     fflush(stdout);
 }
 
-template <typename T, int DIM, int KEYS, int GROUPS, int STAGES, int QUEUE, int WAY> static void flash_row(const world &w)
+template <typename T, int DIM, int KEYS, int GROUPS, int STAGES, int QUEUE, int WAY>
+static void flash_row(const world &w)
 {
     using S = flash_shape<DIM, KEYS, GROUPS, STAGES, QUEUE, WAY>;
     char what[128];
     cudaFuncAttributes a;
-    cudaFuncGetAttributes(&a, flash_kernel<T, S>);
-    snprintf(what, sizeof what, "wgmma keys %d groups %d stages %d queue %d%s%s%s", KEYS, GROUPS, STAGES, QUEUE, S::HELD ? " held" : "",
-             S::CHAINED ? " chained" : "", S::TURNS ? " turns" : "");
+    cudaFuncGetAttributes(&a, prefill_wgmma_kernel<T, S>);
+    snprintf(what, sizeof what, "wgmma keys %d groups %d stages %d queue %d%s%s%s", KEYS, GROUPS, STAGES,
+             QUEUE, S::QUERIES_IN_REGISTERS ? " held" : "", S::OVERLAP_TILES ? " chained" : "",
+             S::PINGPONG ? " turns" : "");
     time_it<T>(what, w, a.numRegs, a.localSizeBytes, [&] {
         if (!flash_launch<T, S>(&g, w.t, w.spans, w.rows_max)) gpu_note(&g, cudaErrorInvalidValue, "map");
     });
 }
 
-template <typename T, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS> static void prefill_row(const world &w)
+template <typename T, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
+static void prefill_row(const world &w)
 {
     char what[128];
     cudaFuncAttributes a;
-    cudaFuncGetAttributes(&a, prefill_kernel<T, T, DIM, TALL, WARPS, AHEAD, BLOCKS>);
-    snprintf(what, sizeof what, "mma.sync rows/warp %d warps %d ahead %d blocks %d", 16 * TALL, WARPS, AHEAD, BLOCKS);
-    time_it<T>(what, w, a.numRegs, a.localSizeBytes, [&] { launch<T, T, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, w.t, w.spans, w.rows_max); });
+    cudaFuncGetAttributes(&a, prefill_mma_kernel<T, T, DIM, TALL, WARPS, AHEAD, BLOCKS>);
+    snprintf(what, sizeof what, "mma.sync rows/warp %d warps %d ahead %d blocks %d", 16 * TALL, WARPS, AHEAD,
+             BLOCKS);
+    time_it<T>(what, w, a.numRegs, a.localSizeBytes,
+               [&] { launch<T, T, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, w.t, w.spans, w.rows_max); });
 }
 
 static std::vector<std::pair<int, int>> same(int spans, int rows)
@@ -277,16 +298,22 @@ static void rows_256(void)
 /* Lengths, contexts, windows and groups as they come; sharp: scores so far apart that a row's reference moves. */
 template <typename T> static void rows_odd(void)
 {
-    std::vector<std::pair<int, int>> ragged = {{3, 3}, {2, 0}, {65, 130}, {17, 64}, {5, 70}, {7, 7}, {200, 1000}, {130, 130}, {64, 64}, {129, 300}, {500, 507}};
-    std::vector<std::pair<int, int>> whole = {{3, 3}, {1, 1}, {130, 130}, {64, 64}, {17, 17}, {65, 65}, {400, 400}, {193, 193}};
+    std::vector<std::pair<int, int>> ragged = {{3, 3},   {2, 0},     {65, 130},   {17, 64},
+                                               {5, 70},  {7, 7},     {200, 1000}, {130, 130},
+                                               {64, 64}, {129, 300}, {500, 507}};
+    std::vector<std::pair<int, int>> whole = {{3, 3},   {1, 1},   {130, 130}, {64, 64},
+                                              {17, 17}, {65, 65}, {400, 400}, {193, 193}};
     for (int causal = 0; causal < 2; causal++)
         for (int sharp = 0; sharp < 2; sharp++) {
-            world a = make<T>("ragged", ragged, 8, 2, 64, causal, causal && sharp ? 77 : 0, true, sharp ? 4.0f : 1.0f);
+            world a = make<T>("ragged", ragged, 8, 2, 64, causal, causal && sharp ? 77 : 0, true,
+                              sharp ? 4.0f : 1.0f);
             flash_row<T, 64, 128, 3, 3, 2, 6>(a);
             flash_row<T, 64, 96, 3, 4, 1, 7>(a);
-            world b = make<T>("ragged", ragged, 8, 2, 128, causal, causal && sharp ? 300 : 0, true, sharp ? 4.0f : 1.0f);
+            world b = make<T>("ragged", ragged, 8, 2, 128, causal, causal && sharp ? 300 : 0, true,
+                              sharp ? 4.0f : 1.0f);
             flash_row<T, 128, 128, 2, 2, 1, 4>(b);
-            world c = make<T>("ragged", ragged, 4, 4, 256, causal, causal && sharp ? 100 : 0, true, sharp ? 3.0f : 1.0f);
+            world c = make<T>("ragged", ragged, 4, 4, 256, causal, causal && sharp ? 100 : 0, true,
+                              sharp ? 3.0f : 1.0f);
             flash_row<T, 256, 64, 2, 2, 1, 0>(c);
             world d = make<T>("rows", whole, 6, 3, 64, causal, 0, false, sharp ? 4.0f : 1.0f);
             flash_row<T, 64, 128, 3, 3, 2, 6>(d);

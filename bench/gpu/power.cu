@@ -1,8 +1,10 @@
-// SPDX-License-Identifier: Apache-2.0
-// power.cu - what Hopper's tensor cores give when nothing feeds them and power is the limit: wgmma over tiles of 128 x 256 that lie in shared
-// memory and stay, with different numbers in them; held for a second, beside the joules of the card's own counter. The ceiling under the cap
-// of products of many rows (README.md of the kernels). From the repository's root:
-// nvcc -O3 -std=c++17 -Isrc -Iinclude -gencode=arch=compute_90a,code=sm_90a bench/gpu/power.cu -ldl
+/* SPDX-License-Identifier: Apache-2.0
+ * power.cu - what Hopper's tensor cores give when nothing feeds them and power is the limit: wgmma over
+ * tiles of 128 x 256 that lie in shared memory and stay, with different numbers in them; held for a
+ * second, beside the joules of the card's own counter. The ceiling under the cap of products of many rows
+ * (README.md of the kernels).
+ * From the repository's root: nvcc -O3 -std=c++17 -Isrc -Iinclude -gencode=arch=compute_90a,code=sm_90a
+ * bench/gpu/power.cu -ldl */
 #include "bench.cuh"
 
 #include "kernels/cuda/runtime/tma.h"
@@ -12,10 +14,22 @@
 #include <dlfcn.h>
 #include <vector>
 
-enum { ROWS = 128, COLS = 256, SLOTS = 4, SLOT_BYTES = (ROWS + COLS) * 128, SLABS = 16, TILES = 200, THREADS = 384 };
+enum {
+    ROWS = 128,
+    COLS = 256,
+    SLOTS = 4,
+    SLOT_BYTES = (ROWS + COLS) * 128,
+    SLABS = 16,
+    TILES = 200,
+    THREADS = 384
+};
 
-void gpu_trace_begin(gpu *) {}
-void gpu_trace_end(gpu *, const char *) {}
+void gpu_trace_begin(gpu *)
+{
+}
+void gpu_trace_end(gpu *, const char *)
+{
+}
 
 static double seconds()
 {
@@ -30,7 +44,8 @@ static double joules()
     if (!library) return 0;
     auto start = (int (*)())dlsym(library, "nvmlInit_v2");
     auto open = (int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
-    auto energy = (int (*)(void *, unsigned long long *))dlsym(library, "nvmlDeviceGetTotalEnergyConsumption");
+    auto energy = (int (*)(void *, unsigned long long *))dlsym(library,
+                                                               "nvmlDeviceGetTotalEnergyConsumption");
     if (!card && (start() || open(0, &card))) return 0;
     return energy(card, &millijoules) ? 0 : (double)millijoules * 1e-3;
 }
@@ -41,14 +56,15 @@ template <bool REGISTERS> __global__ void __launch_bounds__(THREADS, 1) spin(con
 #ifdef GPU_HOPPER
     extern __shared__ __align__(1024) unsigned char memory[];
     const uint4 *from = reinterpret_cast<const uint4 *>(data) + (size_t)blockIdx.x * (SLOTS * SLOT_BYTES / 16);
-    for (int i = threadIdx.x; i < SLOTS * SLOT_BYTES / 16; i += THREADS) reinterpret_cast<uint4 *>(memory)[i] = from[i];
+    for (int i = threadIdx.x; i < SLOTS * SLOT_BYTES / 16; i += THREADS)
+        reinterpret_cast<uint4 *>(memory)[i] = from[i];
     gpu_fence_async();
     __syncthreads();
     if (threadIdx.x < 128) {
-        gpu_registers_fewer<24>();
+        gpu_setmaxnreg_dec<24>();
         return;
     }
-    gpu_registers_more<240>();
+    gpu_setmaxnreg_inc<240>();
     int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0) - 1;
     float sum[COLS / 2], all = 0;
     unsigned held[4] = {};
@@ -56,14 +72,14 @@ template <bool REGISTERS> __global__ void __launch_bounds__(THREADS, 1) spin(con
         for (int i = 0; i < 4; i++) held[i] = reinterpret_cast<const unsigned *>(memory)[threadIdx.x * 4 + i];
     for (int tile = 0; tile < TILES; tile++) {
         for (int k = 0; k < SLABS; k++) {
-            unsigned slot = gpu_shared(memory) + k % SLOTS * SLOT_BYTES;
-            uint64_t a = gpu_matrix(slot + group * 64 * 128), b = gpu_matrix(slot + ROWS * 128);
-            gpu_wgmma_begin();
+            unsigned slot = gpu_smem_address(memory) + k % SLOTS * SLOT_BYTES;
+            uint64_t a = gpu_smem_desc(slot + group * 64 * 128), b = gpu_smem_desc(slot + ROWS * 128);
+            gpu_wgmma_fence();
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 if constexpr (REGISTERS) gpu_wgmma<__half, COLS>::run(sum, held, b + 2 * i, (k | i) != 0);
                 else gpu_wgmma<__half, COLS>::run(sum, a + 2 * i, b + 2 * i, (k | i) != 0);
-            gpu_wgmma_end();
+            gpu_wgmma_commit();
             gpu_wgmma_wait<1>();
         }
         gpu_wgmma_wait<0>();
@@ -98,8 +114,8 @@ template <typename F> static void held(const char *name, int sms, F f)
     double before = joules(), start = seconds();
     float each = time_of(f, runs);
     double used = joules() - before, took = seconds() - start;
-    printf("%-40s first %6.1f TFLOP/s, held %6.1f, %4.0f W, %.2f pJ an operation\n", name, ops / first * 1e-12, ops / each * 1e-12,
-           used / took, used / (ops * runs) * 1e12);
+    printf("%-40s first %6.1f TFLOP/s, held %6.1f, %4.0f W, %.2f pJ an operation\n", name,
+           ops / first * 1e-12, ops / each * 1e-12, used / took, used / (ops * runs) * 1e12);
     fflush(stdout);
 }
 
@@ -131,10 +147,13 @@ int main()
     CK(cudaFuncSetAttribute(spin<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, SLOTS * SLOT_BYTES));
     CK(cudaFuncSetAttribute(spin<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, SLOTS * SLOT_BYTES));
     for (int kind = NORMAL; kind <= ZEROS; kind++) {
-        for (size_t i = 0; i < here.size(); i++) here[i] = __float2half(number((numbers)kind, i % (SLOT_BYTES / 2) >= ROWS * 64));
+        for (size_t i = 0; i < here.size(); i++)
+            here[i] = __float2half(number((numbers)kind, i % (SLOT_BYTES / 2) >= ROWS * 64));
         CK(cudaMemcpy(data, here.data(), here.size() * 2, cudaMemcpyHostToDevice));
         held(names[kind], sms, [&] { spin<false><<<sms, THREADS, SLOTS * SLOT_BYTES>>>(data, out); });
-        if (kind == NORMAL) held("normal, A in registers", sms, [&] { spin<true><<<sms, THREADS, SLOTS * SLOT_BYTES>>>(data, out); });
+        if (kind == NORMAL)
+            held("normal, A in registers", sms,
+                 [&] { spin<true><<<sms, THREADS, SLOTS * SLOT_BYTES>>>(data, out); });
     }
     return 0;
 }

@@ -1,16 +1,23 @@
-// SPDX-License-Identifier: Apache-2.0
-// prefill.cu - the ladder of attention over many rows and of what stands beside it: shapes of the kernel's block, cuBLASLt's
-// algorithms one by one, the activation's pass. Build: nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src
-// -I../../include prefill.cu -lcublasLt
-#include "kernels/cuda/attention/prefill_mma.cu"
+/* SPDX-License-Identifier: Apache-2.0
+ * prefill.cu - experiments on attention over many rows and of what stands beside it: shapes of the
+ * kernel's block, cuBLASLt's algorithms one by one, the activation's pass.
+ * Build: nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src -I../../include prefill.cu
+ * -lcublasLt */
+#include "../../src/kernels/cuda/attention/prefill_mma.cu"
 
 #include <cstdio>
 #include <vector>
 
 static gpu g;
-void gpu_trace_begin(gpu *) {}
-void gpu_trace_end(gpu *, const char *) {}
-void gpu_flush(gpu *) {}
+void gpu_trace_begin(gpu *)
+{
+}
+void gpu_trace_end(gpu *, const char *)
+{
+}
+void gpu_flush(gpu *)
+{
+}
 
 template <typename F> static double microseconds(F f)
 {
@@ -25,7 +32,8 @@ template <typename F> static double microseconds(F f)
         if (ms < best) best = ms;
     }
     cudaError_t e = cudaGetLastError();
-    if (e != cudaSuccess || g.failed != cudaSuccess) printf("%s %s\n", cudaGetErrorString(e), cudaGetErrorString(g.failed)), g.failed = cudaSuccess;
+    if (e != cudaSuccess || g.failed != cudaSuccess)
+        printf("%s %s\n", cudaGetErrorString(e), cudaGetErrorString(g.failed)), g.failed = cudaSuccess;
     return best * 1e3 / 8;
 }
 
@@ -45,7 +53,7 @@ static __half *random_halves(size_t n)
     return p;
 }
 
-static task the_task(int spans, int rows, int heads, int dim, bool causal)
+static attention_task the_task(int spans, int rows, int heads, int dim, bool causal)
 {
     size_t T = (size_t)spans * rows, width = (size_t)3 * heads * dim;
     __half *qkv = random_halves(T * width), *y = random_halves(T * heads * dim);
@@ -54,18 +62,30 @@ static task the_task(int spans, int rows, int heads, int dim, bool causal)
     proa_span *there;
     cudaMalloc(&there, spans * sizeof *there);
     cudaMemcpy(there, s.data(), spans * sizeof *there, cudaMemcpyHostToDevice);
-    task t = {y, heads * dim, dim, qkv, (int64_t)width, dim, PROA_DTYPE_F16, qkv + heads * dim, qkv + 2 * heads * dim, (int64_t)width};
+    attention_task t = {y,
+                        heads * dim,
+                        dim,
+                        qkv,
+                        (int64_t)width,
+                        dim,
+                        PROA_DTYPE_F16,
+                        qkv + heads * dim,
+                        qkv + 2 * heads * dim,
+                        (int64_t)width};
     t.heads = t.kv_heads = heads, t.dim = dim, t.group = 1, t.spans = there, t.scale = 0.1f, t.causal = causal;
     return t;
 }
-template <int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS> static void row(const task &t, int spans, int rows)
+template <int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
+static void row(const attention_task &t, int spans, int rows)
 {
-    double us = microseconds([&] { launch<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, t, spans, rows); });
+    double us = microseconds(
+        [&] { launch<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, t, spans, rows); });
     double flops = 4.0 * spans * rows * rows * t.heads * DIM * (t.causal ? 0.5 : 1);
     cudaFuncAttributes a;
-    cudaFuncGetAttributes(&a, prefill_kernel<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS>);
-    printf("dim %d rows/warp %d warps %d ahead %d blocks %d: %7.1f us %6.0f TFLOP/s (%d registers, %zu spilled)\n", DIM, 16 * TALL, WARPS, AHEAD,
-           BLOCKS, us, flops / us * 1e-6, a.numRegs, a.localSizeBytes);
+    cudaFuncGetAttributes(&a, prefill_mma_kernel<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS>);
+    printf("dim %d rows/warp %d warps %d ahead %d blocks %d: %7.1f us %6.0f TFLOP/s (%d registers, %zu "
+           "spilled)\n",
+           DIM, 16 * TALL, WARPS, AHEAD, BLOCKS, us, flops / us * 1e-6, a.numRegs, a.localSizeBytes);
 }
 
 static void algorithms(int T, int N, int K, bool residual, cublasLtEpilogue_t epilogue)
@@ -81,22 +101,28 @@ static void algorithms(int T, int N, int K, bool residual, cublasLtEpilogue_t ep
         cublasOperation_t yes = CUBLAS_OP_T;
         cublasLtMatmulDescCreate(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
         cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_TRANSA, &yes, sizeof yes);
-        cublasLtEpilogue_t e = f32 && epilogue != CUBLASLT_EPILOGUE_DEFAULT ? CUBLASLT_EPILOGUE_DEFAULT : epilogue;
+        cublasLtEpilogue_t e = f32 && epilogue != CUBLASLT_EPILOGUE_DEFAULT ? CUBLASLT_EPILOGUE_DEFAULT
+                                                                            : epilogue;
         cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e);
         const void *p = bias;
-        if (e != CUBLASLT_EPILOGUE_DEFAULT) cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p, sizeof p);
+        if (e != CUBLASLT_EPILOGUE_DEFAULT)
+            cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p, sizeof p);
         cublasLtMatrixLayoutCreate(&a, CUDA_R_16F, K, N, K), cublasLtMatrixLayoutCreate(&b, CUDA_R_16F, K, T, K);
         cublasLtMatrixLayoutCreate(&c, type, N, T, N);
         cublasLtMatmulPreference_t pref;
         cublasLtMatmulPreferenceCreate(&pref);
-        cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room_bytes, sizeof room_bytes);
+        cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room_bytes,
+                                             sizeof room_bytes);
         cublasLtMatmulHeuristicResult_t r[16];
         int found = 0;
         cublasLtMatmulAlgoGetHeuristic(g.lt, op, a, b, c, c, pref, 16, r, &found);
         printf("T %d N %d K %d residual %d epilogue %d into f%d:", T, N, K, residual, (int)e, f32 ? 32 : 16);
         float one = 1, beta = residual ? 1 : 0;
         for (int i = 0; i < found; i++)
-            printf(" %.1f", microseconds([&] { cublasLtMatmul(g.lt, op, &one, w, a, x, b, &beta, y, c, y, c, &r[i].algo, room, room_bytes, g.stream); }));
+            printf(" %.1f", microseconds([&] {
+                       cublasLtMatmul(g.lt, op, &one, w, a, x, b, &beta, y, c, y, c, &r[i].algo, room,
+                                      room_bytes, g.stream);
+                   }));
         printf(" us; first would be %.0f TFLOP/s at 1 us\n", 2.0 * T * N * K * 1e-6);
     }
     cudaFree(x), cudaFree(w), cudaFree(bias), cudaFree(y), cudaFree(room);
@@ -121,7 +147,8 @@ int main()
     cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking);
     cublasLtCreate(&g.lt);
     g.sms = 132;
-    task bert = the_task(64, 384, 16, 64, false), gptj = the_task(1, 2048, 16, 256, true), llama = the_task(1, 2048, 32, 128, true), one = the_task(1, 128, 16, 64, false);
+    attention_task bert = the_task(64, 384, 16, 64, false), gptj = the_task(1, 2048, 16, 256, true),
+                   llama = the_task(1, 2048, 32, 128, true), one = the_task(1, 128, 16, 64, false);
     row<64, 2, 4, true, 2>(bert, 64, 384);
     row<64, 2, 4, true, 3>(bert, 64, 384);
     row<64, 2, 4, false, 2>(bert, 64, 384);
@@ -161,9 +188,13 @@ int main()
     algorithms(256, 16384, 4096, false, CUBLASLT_EPILOGUE_GELU_BIAS);
     algorithms(256, 4096, 16384, true, CUBLASLT_EPILOGUE_BIAS);
     __half *u = random_halves((size_t)24576 * 4096);
-    printf("gelu 24576 x 4096: 1 a thread %.1f us,", microseconds([&] { act_variant<1><<<dim3(24576, 2), 256, 0, g.stream>>>(u, 2048, 2048, PROA_ACT_GELU); }));
-    printf(" 2 %.1f us,", microseconds([&] { act_variant<2><<<24576, 256, 0, g.stream>>>(u, 4096, 4096, PROA_ACT_GELU); }));
-    printf(" 4 %.1f us; none %.1f, silu %.1f\n", microseconds([&] { act_variant<4><<<12288, 256, 0, g.stream>>>(u, 8192, 8192, PROA_ACT_GELU); }),
+    printf("gelu 24576 x 4096: 1 a thread %.1f us,", microseconds([&] {
+               act_variant<1><<<dim3(24576, 2), 256, 0, g.stream>>>(u, 2048, 2048, PROA_ACT_GELU);
+           }));
+    printf(" 2 %.1f us,",
+           microseconds([&] { act_variant<2><<<24576, 256, 0, g.stream>>>(u, 4096, 4096, PROA_ACT_GELU); }));
+    printf(" 4 %.1f us; none %.1f, silu %.1f\n",
+           microseconds([&] { act_variant<4><<<12288, 256, 0, g.stream>>>(u, 8192, 8192, PROA_ACT_GELU); }),
            microseconds([&] { act_variant<2><<<24576, 256, 0, g.stream>>>(u, 4096, 4096, PROA_ACT_NONE); }),
            microseconds([&] { act_variant<2><<<24576, 256, 0, g.stream>>>(u, 4096, 4096, PROA_ACT_SILU); }));
 }

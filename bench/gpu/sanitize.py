@@ -27,10 +27,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ARCH, MODELS = ROOT / "tests/golden/arch", ROOT / "models"
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 FOUND = 99  # compute-sanitizer's exit status when it names something; kerncheck's own is 1
-KINDS = ("attend (decode)", "attend (prefill)", "attend (short)", "attend (lanes)", "attend (plain)", "linear (few rows)",
-         "linear (thin)", "linear (cuBLASLt)", "choose", "draw", "top_k", "rope_append")
+KINDS = ("attend (decode)", "attend (prefill)", "attend (short)", "attend (fallback)", "attend (plain)", "linear (few rows)",
+         "linear (skinny)", "linear (cuBLASLt)", "argmax", "sample", "top_k", "rope_append")
 OWN_OF_BF16 = ("attend", "linear", "rope_append", "kv_append")  # a sample takes the others' in f16
-HOPPER_KINDS = ("attend (flash)", "linear (ring)", "linear (spread)", "linear (wgmma)")
+HOPPER_KINDS = ("attend (flash)", "linear (pipelined)", "linear (split-K)", "linear (wgmma)")
 
 
 RUNNING = set()
@@ -82,8 +82,8 @@ class Job:
 
 
 def ops():
-    text = (ROOT / "src/kernels/ops.def").read_text(encoding="utf-8")
-    return re.findall(r"^PROA_OP\((\w+),", text, re.M)
+    lists = (ROOT / "src/kernels" / name for name in ("ops.def", "decode.def"))
+    return [op for path in lists for op in re.findall(r"^PROA_OP\((\w+),", path.read_text(encoding="utf-8"), re.M)]
 
 
 def kerncheck_jobs(tool, args):

@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0
-// stream.cu - the ladder of the product of one row: blocks that live for a few outputs beside blocks that stay, with the norm
-// before it inside or not; in a graph of a model's matrices with small kernels between them as in a layer. Prints us a layer and
-// GB/s of weights; checks values. Build: nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a stream.cu
+/* SPDX-License-Identifier: Apache-2.0
+ * stream.cu - experiments on the product of one row: blocks that live for a few outputs beside blocks
+ * that stay, with the norm before it inside or not; in a graph of a model's matrices with small kernels
+ * between them as in a layer. Prints us a layer and GB/s of weights; checks values.
+ * Build: nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a stream.cu */
 #include "bench.cuh"
 
 #include <cuda_fp16.h>
@@ -44,9 +45,12 @@ __device__ inline float warp_sum(float v)
 // ---- int4 as in thin.cu now: a block of 128 for 4 outputs, products in pairs of f16 ----
 __device__ inline void pairs4(const unsigned v[4], int j, unsigned &first, unsigned &second)
 {
-    unsigned u = j % 2 ? v[j / 2] >> 8 : v[j / 2], low = (u & 0x000f000fu) | 0x64006400u, high = (u & 0x00f000f0u) | 0x64006400u;
-    __half2 a = __hfma2(*(__half2 *)&low, __half2half2(__ushort_as_half(0x3000)), __half2half2(__ushort_as_half(0xd808)));
-    __half2 b = __hfma2(*(__half2 *)&high, __half2half2(__ushort_as_half(0x2000)), __half2half2(__ushort_as_half(0xc880)));
+    unsigned u = j % 2 ? v[j / 2] >> 8 : v[j / 2], low = (u & 0x000f000fu) | 0x64006400u,
+             high = (u & 0x00f000f0u) | 0x64006400u;
+    __half2 a = __hfma2(*(__half2 *)&low, __half2half2(__ushort_as_half(0x3000)),
+                        __half2half2(__ushort_as_half(0xd808)));
+    __half2 b = __hfma2(*(__half2 *)&high, __half2half2(__ushort_as_half(0x2000)),
+                        __half2half2(__ushort_as_half(0xc880)));
     first = *(unsigned *)&a, second = *(unsigned *)&b;
 }
 __global__ void __launch_bounds__(128) now4(args a)
@@ -58,7 +62,9 @@ __global__ void __launch_bounds__(128) now4(args a)
     __half scale[4];
     float sum[4] = {};
     auto fetch = [&](int k) {
-        for (int r = 0; r < 4; r++) next[r] = ld_stream(a.w + (n0 + r) * row_bytes + k / 2), scale[r] = a.scales[(size_t)(k / 128) * a.N + n0 + r];
+        for (int r = 0; r < 4; r++)
+            next[r] = ld_stream(a.w + (n0 + r) * row_bytes + k / 2),
+            scale[r] = a.scales[(size_t)(k / 128) * a.N + n0 + r];
     };
     int k = threadIdx.x * 32;
     if (k < a.K) fetch(k);
@@ -75,7 +81,8 @@ __global__ void __launch_bounds__(128) now4(args a)
             for (int j = 0; j < 8; j++) {
                 unsigned p, q;
                 pairs4(v, j, p, q);
-                float2 f = __half22float2(__hfma2(*(__half2 *)&q, x[2 * j + 1], __hmul2(*(__half2 *)&p, x[2 * j])));
+                float2 f = __half22float2(
+                    __hfma2(*(__half2 *)&q, x[2 * j + 1], __hmul2(*(__half2 *)&p, x[2 * j])));
                 part += f.x + f.y;
             }
             sum[r] += part * __half2float(scale[r]);
@@ -135,16 +142,19 @@ template <int W, int D, bool STAY, bool NORM> __global__ void __launch_bounds__(
         for (int i = 0; i < W; i++) total += all[0][i], squares += all[1][i];
         mean = total / a.K, inverse = rsqrtf(squares / a.K - mean * mean + 1e-5f);
     }
-    for (int i = threadIdx.x; i < a.K / 8; i += W * 32) { // piece i: numbers 8 i.. : two calls of four; the second pair of each / 16
+    for (int i = threadIdx.x; i < a.K / 8;
+         i += W * 32) { // piece i: numbers 8 i.. : two calls of four; the second pair of each / 16
         uint4 v;
         if (NORM) {
             float f[8];
-            *(float4 *)f = *(const float4 *)(a.xf + 8 * i), *(float4 *)(f + 4) = *(const float4 *)(a.xf + 8 * i + 4);
+            *(float4 *)f = *(const float4 *)(a.xf + 8 * i),
+                     *(float4 *)(f + 4) = *(const float4 *)(a.xf + 8 * i + 4);
             __half *to = (__half *)&v;
             for (int e = 0; e < 8; e++) to[e] = __float2half((f[e] - mean) * inverse);
         } else v = *(const uint4 *)(a.xh + 8 * i);
         __half2 *h = (__half2 *)&v, small = __half2half2(__ushort_as_half(0x2c00));
-        float2 f0 = __half22float2(h[0]), f1 = __half22float2(h[1]), f2 = __half22float2(h[2]), f3 = __half22float2(h[3]);
+        float2 f0 = __half22float2(h[0]), f1 = __half22float2(h[1]), f2 = __half22float2(h[2]),
+               f3 = __half22float2(h[3]);
         float off = 1032.0f * (f0.x + f0.y + f2.x + f2.y) + 72.0f * (f1.x + f1.y + f3.x + f3.y);
         h[1] = __hmul2(h[1], small), h[3] = __hmul2(h[3], small);
         xs[i / 16 * 16 + i % 4 * 4 + i / 4 % 4] = v;
@@ -260,7 +270,9 @@ template <int T, int R, int S, bool NORM> __global__ void __launch_bounds__(T) s
     for (int s = 0; s < S; s++) {
         int k = s * T * 8 + threadIdx.x * 8;
         for (int i = 0; i < 8; i++) x[s][i] = 0;
-        if (k < a.K) *(float4 *)x[s] = *(const float4 *)(a.xf + k), *(float4 *)(x[s] + 4) = *(const float4 *)(a.xf + k + 4);
+        if (k < a.K)
+            *(float4 *)x[s] = *(const float4 *)(a.xf + k),
+                     *(float4 *)(x[s] + 4) = *(const float4 *)(a.xf + k + 4);
         for (int i = 0; i < 8; i++) total += x[s][i], squares += x[s][i] * x[s][i];
     }
     if (NORM) {
@@ -272,7 +284,8 @@ template <int T, int R, int S, bool NORM> __global__ void __launch_bounds__(T) s
         float mean = total / a.K, inverse = rsqrtf(squares / a.K - mean * mean + 1e-5f);
 #pragma unroll
         for (int s = 0; s < S; s++)
-            for (int i = 0; i < 8; i++) x[s][i] = s * T * 8 + (int)threadIdx.x * 8 < a.K ? (x[s][i] - mean) * inverse : 0;
+            for (int i = 0; i < 8; i++)
+                x[s][i] = s * T * 8 + (int)threadIdx.x * 8 < a.K ? (x[s][i] - mean) * inverse : 0;
     }
     int turn = 0;
     for (int group = blockIdx.x; group < groups; group += gridDim.x, turn ^= 1) {
@@ -307,13 +320,15 @@ __global__ void small(float *y, const float *x, int n)
     begin();
     float v = 0, mine[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) mine[i] = (int)(i * blockDim.x + threadIdx.x) < n ? x[i * blockDim.x + threadIdx.x] : 0, v += mine[i];
+    for (int i = 0; i < 8; i++)
+        mine[i] = (int)(i * blockDim.x + threadIdx.x) < n ? x[i * blockDim.x + threadIdx.x] : 0, v += mine[i];
     v = warp_sum(v);
     if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = v;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        if ((int)(i * blockDim.x + threadIdx.x) < n) y[blockIdx.x % 4 * n + i * blockDim.x + threadIdx.x] = mine[i] + room[0] * 1e-30f;
+        if ((int)(i * blockDim.x + threadIdx.x) < n)
+            y[blockIdx.x % 4 * n + i * blockDim.x + threadIdx.x] = mine[i] + room[0] * 1e-30f;
 }
 
 struct matrix {
@@ -324,13 +339,16 @@ struct model {
     int layers, count;
     matrix m[6];
 };
+/* clang-format off */
 static const model MODELS[] = {
     {"gptj", 28, 4, {{12288, 4096, 1}, {4096, 4096, 2}, {16384, 4096, 0}, {4096, 16384, 0}}},
     {"llama2", 32, 4, {{12288, 4096, 1}, {4096, 4096, 2}, {22016, 4096, 1}, {4096, 11008, 1}}},
     {"gpt2xl", 48, 4, {{4800, 1600, 1}, {1600, 1600, 2}, {6400, 1600, 1}, {1600, 6400, 0}}},
     {"t5-small", 6, 6, {{1536, 512, 1}, {512, 512, 2}, {512, 512, 1}, {512, 512, 1}, {2048, 512, 1}, {512, 2048, 0}}},
-    {"t5-3b", 24, 6, {{12288, 1024, 1}, {1024, 4096, 2}, {4096, 1024, 1}, {1024, 4096, 1}, {16384, 1024, 1}, {1024, 16384, 0}}},
+    {"t5-3b", 24, 6,
+     {{12288, 1024, 1}, {1024, 4096, 2}, {4096, 1024, 1}, {1024, 4096, 1}, {16384, 1024, 1}, {1024, 16384, 0}}},
 };
+/* clang-format on */
 static cudaStream_t stream;
 static float *y, *xf, *scratch, *expect;
 static __half *xh, *scales;
@@ -344,7 +362,8 @@ struct choice {
     bool staged;
 };
 
-template <typename PICK> static void go(const char *name, const model &md, int bits, PICK pick, bool drop = false)
+template <typename PICK>
+static void go(const char *name, const model &md, int bits, PICK pick, bool drop = false)
 {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -359,11 +378,15 @@ template <typename PICK> static void go(const char *name, const model &md, int b
             total += (size_t)m.N * m.K * bits / 8;
         }
     bytes = total;
-    if ((int64_t)bytes > W_BYTES) { printf("too large\n"); return; }
+    if ((int64_t)bytes > W_BYTES) {
+        printf("too large\n");
+        return;
+    }
     CK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     for (size_t i = 0; i < calls.size(); i++) {
         cudaLaunchAttribute at;
-        at.id = cudaLaunchAttributeProgrammaticStreamSerialization, at.val.programmaticStreamSerializationAllowed = 1;
+        at.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+        at.val.programmaticStreamSerializationAllowed = 1;
         cudaLaunchConfig_t c = {};
         c.stream = stream, c.attrs = &at, c.numAttrs = 1;
         int smalls = md.m[i % md.count].smalls;
@@ -396,7 +419,8 @@ template <typename PICK> static void go(const char *name, const model &md, int b
     CK(cudaMemcpy(got.data(), y, got.size() * 4, cudaMemcpyDeviceToHost));
     CK(cudaMemcpy(want.data(), expect, want.size() * 4, cudaMemcpyDeviceToHost));
     double off = 0, size = 0;
-    for (size_t i = 0; i < got.size(); i++) off = fmax(off, fabs(got[i] - want[i])), size = fmax(size, fabs(want[i]));
+    for (size_t i = 0; i < got.size(); i++)
+        off = fmax(off, fabs(got[i] - want[i])), size = fmax(size, fabs(want[i]));
     printf("%-7s %-44s %7.3f ms  %6.1f us/layer  %5.0f GB/s  off %.1e\n", md.name, name, times[4],
            times[4] * 1e3 / md.layers, bytes / times[4] * 1e-6, size ? off / size : -1);
     fflush(stdout);
@@ -412,7 +436,8 @@ template <int BITS> __global__ void plain(float *out, args a)
         if (BITS == 4) {
             unsigned word = ((const unsigned *)(a.w + (size_t)n * a.K / 2))[k / 8];
             int i = k % 8, nibble = i % 2 ? i / 2 + 4 : i / 2;
-            v = ((float)(word >> 4 * nibble & 15) - 8.0f) * __half2float(a.scales[(size_t)(k / 128) * a.N + n]) * __half2float(a.xh[k]);
+            v = ((float)(word >> 4 * nibble & 15) - 8.0f) *
+                __half2float(a.scales[(size_t)(k / 128) * a.N + n]) * __half2float(a.xh[k]);
         } else v = __half2float(((const __half *)a.w)[(size_t)n * a.K + k]) * a.xf[k];
         sum += v;
     }
@@ -454,9 +479,17 @@ __global__ void fillx(float *xf, __half *xh, __half *s, int n, int ns)
     }
 }
 
-#define T4(W, D, STAY)                                                                                        \
-    go("tensor, " #W " warps, D " #D ", stay " #STAY, md, 4, [](const matrix &) { return choice{tensor4<W, D, (STAY) != 0, false>, 16, W * 32, STAY, true}; }); \
-    go("tensor, " #W " warps, D " #D ", stay " #STAY ", norms inside", md, 4, [](const matrix &m) { return m.smalls == 1 ? choice{tensor4<W, D, (STAY) != 0, true>, 16, W * 32, STAY, true} : choice{tensor4<W, D, (STAY) != 0, false>, 16, W * 32, STAY, true}; }, true)
+#define T4(W, D, STAY)                                                                                       \
+    go("tensor, " #W " warps, D " #D ", stay " #STAY, md, 4, [](const matrix &) {                            \
+        return choice{tensor4<W, D, (STAY) != 0, false>, 16, W * 32, STAY, true};                            \
+    });                                                                                                      \
+    go(                                                                                                      \
+        "tensor, " #W " warps, D " #D ", stay " #STAY ", norms inside", md, 4,                               \
+        [](const matrix &m) {                                                                                \
+            return m.smalls == 1 ? choice{tensor4<W, D, (STAY) != 0, true>, 16, W * 32, STAY, true}          \
+                                 : choice{tensor4<W, D, (STAY) != 0, false>, 16, W * 32, STAY, true};        \
+        },                                                                                                   \
+        true)
 static void int4s(const model &md)
 {
     go("now", md, 4, [](const matrix &) { return choice{now4, 4, 128, 0, false}; });
@@ -484,12 +517,20 @@ template <int T, int R, bool NORM> static choice stay_choice(const matrix &m, in
     if (steps <= 2) return choice{stay16<T, R, 2, NORM>, R, T, stay, false};
     return m.K > 8192 ? choice{now16<1>, 4, 256, 0, false} : choice{now16<2>, 4, 256, 0, false};
 }
-#define T16(T, R, STAY)                                                                                       \
-    go("threads " #T ", R " #R ", stay " #STAY, md, 16, [](const matrix &m) { return stay_choice<T, R, false>(m, STAY); }); \
-    go("threads " #T ", R " #R ", stay " #STAY ", norms inside", md, 16, [](const matrix &m) { return m.smalls == 1 ? stay_choice<T, R, true>(m, STAY) : stay_choice<T, R, false>(m, STAY); }, true)
+#define T16(T, R, STAY)                                                                                      \
+    go("threads " #T ", R " #R ", stay " #STAY, md, 16,                                                      \
+       [](const matrix &m) { return stay_choice<T, R, false>(m, STAY); });                                   \
+    go(                                                                                                      \
+        "threads " #T ", R " #R ", stay " #STAY ", norms inside", md, 16,                                    \
+        [](const matrix &m) {                                                                                \
+            return m.smalls == 1 ? stay_choice<T, R, true>(m, STAY) : stay_choice<T, R, false>(m, STAY);     \
+        },                                                                                                   \
+        true)
 static void halves(const model &md)
 {
-    go("now", md, 16, [](const matrix &m) { return m.K > 8192 ? choice{now16<1>, 4, 256, 0, false} : choice{now16<2>, 4, 256, 0, false}; });
+    go("now", md, 16, [](const matrix &m) {
+        return m.K > 8192 ? choice{now16<1>, 4, 256, 0, false} : choice{now16<2>, 4, 256, 0, false};
+    });
     T16(256, 4, 2);
     T16(256, 4, 3);
     T16(256, 4, 4);

@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// thin.cu - the ladder of the quantised few-rows product: variants of the kernel in a graph of GPT-J's matrices, each waiting
-// for the one before as in a model. Prints GB/s of weights. Build: nvcc -O3 -std=c++17 -arch=sm_90a thin.cu
+/* SPDX-License-Identifier: Apache-2.0
+ * thin.cu - experiments on the quantised few-rows product: variants of the kernel in a graph of GPT-J's
+ * matrices, each waiting for the one before as in a model. Prints GB/s of weights.
+ * Build: nvcc -O3 -std=c++17 -arch=sm_90a thin.cu */
 #include "bench.cuh"
 
 #include <cuda_fp16.h>

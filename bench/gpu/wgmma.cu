@@ -1,8 +1,10 @@
-// SPDX-License-Identifier: Apache-2.0
-// wgmma.cu - the ladder of the many-rows product on Hopper: variants of the kernel beside the best of cuBLASLt's algorithms, with
-// what follows the product; values compared with a plain kernel. Prints TFLOP/s; with SUSTAIN set also those of a fifth of a
-// second at a time, where the card's power is the limit. From the repository's root:
-// nvcc -O3 -std=c++17 -Isrc -Iinclude -gencode=arch=compute_90a,code=sm_90a bench/gpu/wgmma.cu -lcublasLt
+/* SPDX-License-Identifier: Apache-2.0
+ * wgmma.cu - experiments on the many-rows product on Hopper: variants of the kernel beside the best of
+ * cuBLASLt's algorithms, with what follows the product; values compared with a plain kernel. Prints
+ * TFLOP/s; with SUSTAIN set also those of a fifth of a second at a time, where the card's power is the
+ * limit.
+ * From the repository's root: nvcc -O3 -std=c++17 -Isrc -Iinclude -gencode=arch=compute_90a,code=sm_90a
+ * bench/gpu/wgmma.cu -lcublasLt */
 #include "bench.cuh"
 
 #include "kernels/cuda/runtime/tma.h"
@@ -13,7 +15,8 @@ __device__ static inline void bounded_await(unsigned barrier, unsigned parity)
 {
     for (int i = 0; i < 20000000; i++) {
         unsigned done;
-        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, "
+                     "1, 0, p;\n}"
                      : "=r"(done)
                      : "r"(barrier), "r"(parity)
                      : "memory");
@@ -21,7 +24,7 @@ __device__ static inline void bounded_await(unsigned barrier, unsigned parity)
     }
     __trap();
 }
-#define gpu_await bounded_await
+#define gpu_barrier_wait bounded_await
 #endif
 #include "kernels/cuda/linear/wgmma.h"
 
@@ -32,8 +35,12 @@ __device__ static inline void bounded_await(unsigned barrier, unsigned parity)
 #include <string>
 #include <vector>
 
-void gpu_trace_begin(gpu *) {}
-void gpu_trace_end(gpu *, const char *) {}
+void gpu_trace_begin(gpu *)
+{
+}
+void gpu_trace_end(gpu *, const char *)
+{
+}
 
 static cudaStream_t stream;
 static int sms;
@@ -56,7 +63,8 @@ struct operands {
 
 template <typename T> __global__ void fill(T *to, int64_t count, float reach, unsigned seed)
 {
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * blockDim.x) {
         uint64_t z = ((uint64_t)i + 1 + ((uint64_t)seed << 40)) * 0x9e3779b97f4a7c15ull;
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull, z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
         float u = (float)(z >> 40) * 0x1p-24f, v = (float)(z & 0xffffff) * 0x1p-24f;
@@ -78,7 +86,8 @@ __device__ static double act64(double x, int act)
 // A warp for an output of the rows every `step`; the largest error, in units of the half unit in the last place plus what f32
 // sums leave. worst[0]: as float bits.
 template <typename T>
-__global__ void compare(const T *y, const T *x, const T *w, const T *bias, const T *residual, problem p, int step, float *worst)
+__global__ void compare(const T *y, const T *x, const T *w, const T *bias, const T *residual, problem p,
+                        int step, float *worst)
 {
     int n = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
     int64_t m = (int64_t)blockIdx.y * step;
@@ -130,7 +139,8 @@ __global__ void compare_gelu(gelu_errors *e)
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < STEPS; i += gridDim.x * blockDim.x) {
         float x = -12.0f + 24.0f * ((float)i + 0.5f) / (float)STEPS;
         double right = 0.5 * (double)x * erfc(-(double)x * 0.70710678118654752);
-        float forms[3] = {FAST_GELU(x), gpu_act16<__half>(x, PROA_ACT_GELU), 0.5f * x * (1.0f + erff(x * 0.70710678f))};
+        float forms[3] = {FAST_GELU(x), gpu_act16<__half>(x, PROA_ACT_GELU),
+                          0.5f * x * (1.0f + erff(x * 0.70710678f))};
         __half want = __double2half(right);
         for (int k = 0; k < 3; k++) {
             __half got = __float2half_rn(forms[k]);
@@ -150,7 +160,7 @@ static bool map2(CUtensorMap *map, proa_dtype type, const void *at, int64_t rows
 {
     int64_t extent[2] = {columns, rows}, stride[1] = {columns};
     int box[2] = {64, box_rows};
-    return gpu_map(map, type, at, 2, extent, stride, box);
+    return gpu_tensor_map(map, type, at, 2, extent, stride, box);
 }
 
 template <typename T, typename F> static bool own(const problem &p, const operands &o, void *y, int band)
@@ -161,14 +171,15 @@ template <typename T, typename F> static bool own(const problem &p, const operan
         !map2(&r, type, o.r, p.M, p.N, F::BM))
         return false;
     hopper_job job = {};
-    job.tiles_m = (int)((p.M + F::BM * F::CLUSTER - 1) / (F::BM * F::CLUSTER)), job.tiles_n = (int)((p.N + F::BN - 1) / F::BN);
+    job.tiles_m = (int)((p.M + F::BM * F::CLUSTER - 1) / (F::BM * F::CLUSTER)),
+    job.tiles_n = (int)((p.N + F::BN - 1) / F::BN);
     job.tiles = job.tiles_m * job.tiles_n, job.band = band, job.slabs = (int)((p.K + 63) / 64);
     job.M = (int)p.M, job.N = (int)p.N, job.y = y, job.y_row = p.N;
     job.act = p.act, job.has_residual = p.residual, job.alpha = 1, job.bias = p.bias ? o.bias16 : NULL;
-    CK(cudaFuncSetAttribute(hopper_kernel<T, F>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES));
+    CK(cudaFuncSetAttribute(gemm_wgmma_kernel<T, F>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES));
     int clusters = std::min(sms / F::CLUSTER, job.tiles);
-    gpu_launch_clusters(&device, "own", hopper_kernel<T, F>, dim3((unsigned)(clusters * F::CLUSTER)), F::CLUSTER, HOPPER_THREADS,
-                        F::BYTES, x, w, r, job);
+    gpu_launch_clusters(&device, "own", gemm_wgmma_kernel<T, F>, dim3((unsigned)(clusters * F::CLUSTER)),
+                        F::CLUSTER, HOPPER_THREADS, F::BYTES, x, w, r, job);
     CK(device.failed);
     return true;
 }
@@ -192,7 +203,8 @@ static plan make_plan(const problem &p, const operands &o, cudaDataType_t type)
     cublasLtMatmulDescCreate(&q.op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     cublasLtMatmulDescSetAttribute(q.op, CUBLASLT_MATMUL_DESC_TRANSA, &yes, sizeof yes);
     cublasLtMatmulDescSetAttribute(q.op, CUBLASLT_MATMUL_DESC_EPILOGUE, &ep, sizeof ep);
-    if (p.bias) cublasLtMatmulDescSetAttribute(q.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o.bias16, sizeof o.bias16);
+    if (p.bias)
+        cublasLtMatmulDescSetAttribute(q.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o.bias16, sizeof o.bias16);
     cublasLtMatrixLayoutCreate(&q.a, type, p.K, p.N, p.K);
     cublasLtMatrixLayoutCreate(&q.b, type, p.K, p.M, p.K);
     cublasLtMatrixLayoutCreate(&q.c, type, p.N, p.M, p.N);
@@ -210,11 +222,12 @@ static bool vendor(const plan &q, size_t which, const problem &p, const operands
 {
     float alpha = 1, beta = p.residual ? 1 : 0;
     if (which >= q.algos.size()) return false;
-    if (cublasLtMatmul(lt, q.op, &alpha, o.w, q.a, o.x, q.b, &beta, p.residual ? o.r : y, q.c, y, q.c, &q.algos[which].algo,
-                       workspace, 64 << 20, stream) != CUBLAS_STATUS_SUCCESS)
+    if (cublasLtMatmul(lt, q.op, &alpha, o.w, q.a, o.x, q.b, &beta, p.residual ? o.r : y, q.c, y, q.c,
+                       &q.algos[which].algo, workspace, 64 << 20, stream) != CUBLAS_STATUS_SUCCESS)
         return false;
     int64_t eights = p.M * p.N / 8;
-    if (pass && q.pass) activate<__half><<<(unsigned)((eights / 2 + 256) / 256), 256, 0, stream>>>((__half *)y, eights, p.act);
+    if (pass && q.pass)
+        activate<__half><<<(unsigned)((eights / 2 + 256) / 256), 256, 0, stream>>>((__half *)y, eights, p.act);
     return true;
 }
 
@@ -250,8 +263,8 @@ template <typename T> static float worst_of(const problem &p, const operands &o,
     if (!worst) CK(cudaMalloc(&worst, 4));
     CK(cudaMemsetAsync(worst, 0, 4, stream));
     dim3 grid((unsigned)((p.N + 7) / 8), (unsigned)((p.M + step - 1) / step + 1));
-    compare<T><<<grid, 256, 0, stream>>>((const T *)y, (const T *)o.x, (const T *)o.w, (const T *)o.bias16, (const T *)o.r, p,
-                                         step, worst);
+    compare<T><<<grid, 256, 0, stream>>>((const T *)y, (const T *)o.x, (const T *)o.w, (const T *)o.bias16,
+                                         (const T *)o.r, p, step, worst);
     CK(cudaMemcpyAsync(&host, worst, 4, cudaMemcpyDeviceToHost, stream));
     CK(cudaStreamSynchronize(stream));
     return host;
@@ -271,7 +284,8 @@ template <typename T> struct candidate {
     int band;
 };
 
-template <typename T> static void go(const problem &p, const std::vector<candidate<T>> &list, int rounds, bool timed)
+template <typename T>
+static void go(const problem &p, const std::vector<candidate<T>> &list, int rounds, bool timed)
 {
     operands o = {};
     CK(cudaMalloc(&o.x, (size_t)(p.M * p.K * 2)));
@@ -304,10 +318,12 @@ template <typename T> static void go(const problem &p, const std::vector<candida
                    worst > 1.2f || !clean ? "  <-- WRONG" : "");
     }
     for (int round = 0; round < rounds && timed; round++) {
-        for (size_t i = 0; i < n; i++) times[i].push_back(burst([&] { return list[i].run(p, o, o.y, list[i].band); }, runs));
+        for (size_t i = 0; i < n; i++)
+            times[i].push_back(burst([&] { return list[i].run(p, o, o.y, list[i].band); }, runs));
         for (size_t i = 0; i < q.algos.size(); i++) {
             times[n + i].push_back(burst([&] { return vendor(q, i, p, o, o.y, false); }, runs));
-            if (q.pass) times[n + algos + i].push_back(burst([&] { return vendor(q, i, p, o, o.y, true); }, runs));
+            if (q.pass)
+                times[n + algos + i].push_back(burst([&] { return vendor(q, i, p, o, o.y, true); }, runs));
         }
     }
     if (timed && getenv("SUSTAIN")) {
@@ -320,8 +336,10 @@ template <typename T> static void go(const problem &p, const std::vector<candida
             if (median(times[n + i]) < median(times[n + best])) best = i;
         float us = sustained([&] { return vendor(q, best, p, o, o.y, false); }, median(times[n + best]) * 1e3f);
         printf("   sustained %-28s %8.1f us %7.1f TFLOP/s\n", "cuBLASLt", us, flops / us * 1e-6);
-        if (q.pass) us = sustained([&] { return vendor(q, best, p, o, o.y, true); }, median(times[n + best]) * 1e3f);
-        if (q.pass) printf("   sustained %-28s %8.1f us %7.1f TFLOP/s\n", "  and the pass", us, flops / us * 1e-6);
+        if (q.pass)
+            us = sustained([&] { return vendor(q, best, p, o, o.y, true); }, median(times[n + best]) * 1e3f);
+        if (q.pass)
+            printf("   sustained %-28s %8.1f us %7.1f TFLOP/s\n", "  and the pass", us, flops / us * 1e-6);
     }
     if (timed) {
         float best[2] = {1e9f, 1e9f}, first = 0;
@@ -334,9 +352,10 @@ template <typename T> static void go(const problem &p, const std::vector<candida
             if (i == 0) first = a;
             if (a > 0) best[0] = std::min(best[0], a), best[1] = std::min(best[1], b);
         }
-        printf("   %-28s %8.1f us %7.1f TFLOP/s (first guess %.1f us)\n", "cuBLASLt, best of 8", best[0] * 1e3,
-               flops / best[0] * 1e-9, first * 1e3);
-        if (q.pass) printf("   %-28s %8.1f us %7.1f TFLOP/s\n", "  and the pass", best[1] * 1e3, flops / best[1] * 1e-9);
+        printf("   %-28s %8.1f us %7.1f TFLOP/s (first guess %.1f us)\n", "cuBLASLt, best of 8",
+               best[0] * 1e3, flops / best[0] * 1e-9, first * 1e3);
+        if (q.pass)
+            printf("   %-28s %8.1f us %7.1f TFLOP/s\n", "  and the pass", best[1] * 1e3, flops / best[1] * 1e-9);
     }
     for (void *m : {o.x, o.w, o.y, o.r, o.bias16}) cudaFree(m);
     fflush(stdout);
@@ -373,28 +392,33 @@ int main(int argc, char **argv)
     CK(cudaMemcpy(&host, e, sizeof host, cudaMemcpyDeviceToHost));
     const char *forms[] = {"2^P(|x|)", "7.1.26", "1 + erff"};
     for (int k = 0; k < 3; k++)
-        printf("gelu %-9s of %d in [-12, 12]: f16 not the nearest %.4f %%, by more than one %llu, absolute error %.2g\n",
+        printf("gelu %-9s of %d in [-12, 12]: f16 not the nearest %.4f %%, by more than one %llu, absolute "
+               "error %.2g\n",
                forms[k], 1 << 24, 100.0 * (double)host.wrong[k] / (1 << 24), host.far[k], host.absolute[k]);
     auto half = candidates<__half>();
     const int NONE = PROA_ACT_NONE, GELU = PROA_ACT_GELU, TANH = PROA_ACT_GELU_TANH;
     // values: ragged rows and columns, K that is no multiple of a slab, everything behind the sums
     const int RELU = PROA_ACT_RELU, SILU = PROA_ACT_SILU;
     const problem odd[] = {
-        {1000, 1000, 520, GELU, true, false}, {129, 264, 72, NONE, true, true},       {2047, 3080, 1032, TANH, true, false},
-        {300, 520, 200, RELU, false, false},  {777, 1288, 64, SILU, true, false},     {2047, 1032, 1032, NONE, false, true},
+        {1000, 1000, 520, GELU, true, false},  {129, 264, 72, NONE, true, true},
+        {2047, 3080, 1032, TANH, true, false}, {300, 520, 200, RELU, false, false},
+        {777, 1288, 64, SILU, true, false},    {2047, 1032, 1032, NONE, false, true},
         {17, 8, 8, NONE, false, false},
     };
     for (const problem &p : odd) go<__half>(p, half, 0, false);
     typedef __nv_bfloat16 bf16;
-    const std::vector<candidate<bf16>> brain = {{"128x256 pair", own<bf16, hopper_form<128, 256, 4, 2, false>>, 8},
-                                                {"128x128 pair, alternate", own<bf16, hopper_form<128, 128, 6, 2, true>>, 8}};
+    const std::vector<candidate<bf16>> brain = {
+        {"128x256 pair", own<bf16, hopper_form<128, 256, 4, 2, false>>, 8},
+        {"128x128 pair, alternate", own<bf16, hopper_form<128, 128, 6, 2, true>>, 8}};
     for (const problem &p : odd) go<bf16>(p, brain, 0, false);
     if (!strcmp(mode, "values")) return 0;
     const problem big[] = {
-        {24576, 4096, 1024, GELU, true, false}, {24576, 4096, 1024, NONE, true, false}, {24576, 3072, 1024, NONE, true, false},
-        {24576, 1024, 1024, NONE, true, true},  {24576, 1024, 4096, NONE, true, true},  {8192, 4096, 1024, GELU, true, false},
-        {8192, 4096, 1024, NONE, true, false},  {8192, 1024, 4096, NONE, true, true},   {2048, 4096, 1024, GELU, true, false},
-        {2048, 1024, 1024, NONE, true, false},  {2048, 16384, 4096, TANH, true, false}, {2048, 4096, 16384, NONE, true, false},
+        {24576, 4096, 1024, GELU, true, false}, {24576, 4096, 1024, NONE, true, false},
+        {24576, 3072, 1024, NONE, true, false}, {24576, 1024, 1024, NONE, true, true},
+        {24576, 1024, 4096, NONE, true, true},  {8192, 4096, 1024, GELU, true, false},
+        {8192, 4096, 1024, NONE, true, false},  {8192, 1024, 4096, NONE, true, true},
+        {2048, 4096, 1024, GELU, true, false},  {2048, 1024, 1024, NONE, true, false},
+        {2048, 16384, 4096, TANH, true, false}, {2048, 4096, 16384, NONE, true, false},
         {2048, 4096, 4096, NONE, false, false}, {8192, 8192, 8192, NONE, false, false},
     };
     for (const problem &p : big) go<__half>(p, half, 3, true);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * access.c - who may call what: restricted categories and API keys, for both protocols. */
 #include "api/internal.h"
 
 #include <ctype.h>
@@ -24,12 +25,12 @@ static void init_rules(proa_api *api, proa_rule *rules, const proa_port *port, c
 
 void proa_access_init(proa_api *api)
 {
-    init_rules(api, api->rules[PROA_FACE_HTTP], &api->options.http, "");
-    init_rules(api, api->rules[PROA_FACE_GRPC], &api->options.grpc, "triton-grpc-protocol-");
+    init_rules(api, api->rules[PROA_FRONTEND_HTTP], &api->options.http, "");
+    init_rules(api, api->rules[PROA_FRONTEND_GRPC], &api->options.grpc, "triton-grpc-protocol-");
     proa_origin_init(api);
 }
 
-/* The time that this takes says nothing of where the first difference is. */
+/* In constant time: it does not reveal where the first difference is. */
 static bool same_secret(proa_str given, proa_str secret)
 {
     volatile unsigned char differs = given.len != secret.len;
@@ -48,7 +49,7 @@ static proa_str bearer(proa_str authorization)
     return (proa_str){authorization.ptr + n, authorization.len - n};
 }
 
-/* Probes of liveness and readiness carry no token anywhere, so health stays open to them. */
+/* Liveness and readiness probes usually carry no token, so health needs none. */
 static bool has_key(const proa_api *api, proa_str authorization, proa_category category)
 {
     if (!api->options.api_keys_count || category == PROA_CATEGORY_HEALTH) return true;
@@ -83,7 +84,7 @@ static void refuse_http(proa_http_exchange *x, int status, const char *extra, co
 
 bool proa_http_allowed(proa_api *api, proa_http_exchange *x, proa_category category)
 {
-    const proa_rule *rule = &api->rules[PROA_FACE_HTTP][category];
+    const proa_rule *rule = &api->rules[PROA_FRONTEND_HTTP][category];
     int status;
     const char *refusal = proa_category_controls(category) ? proa_http_control_refusal(api, x, &status) : NULL;
     if (refusal) {
@@ -104,7 +105,7 @@ bool proa_http_allowed(proa_api *api, proa_http_exchange *x, proa_category categ
 
 bool proa_grpc_allowed(proa_api *api, proa_grpc_call *call, proa_category category)
 {
-    const proa_rule *rule = &api->rules[PROA_FACE_GRPC][category];
+    const proa_rule *rule = &api->rules[PROA_FRONTEND_GRPC][category];
     const char *refusal = proa_category_controls(category) ? proa_grpc_control_refusal(api, call) : NULL;
     if (refusal) {
         proa_grpc_finish(call, GRPC_PERMISSION_DENIED, proa_str_c(refusal), NULL, 0);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * api.c - opening and closing the API: event loops and their threads, listening ports and the front ends behind them. */
 #include "api/http/v2.h"
 
 #include "base/alloc.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const face_names[PROA_FACE_COUNT] = {"HTTP", "gRPC", "metrics"};
+static const char *const frontend_names[PROA_FRONTEND_COUNT] = {"HTTP", "gRPC", "metrics"};
 
 /* ---- options ---- */
 
@@ -59,14 +60,14 @@ static void copy_options(proa_api *api, const proa_api_options *from)
     if (o->threads > PROA_LOOPS_MAX) o->threads = PROA_LOOPS_MAX;
 }
 
-static const proa_port *port_of(const proa_api *api, proa_face face)
+static const proa_port *port_of(const proa_api *api, proa_frontend frontend)
 {
-    const proa_port *const ports[PROA_FACE_COUNT] = {&api->options.http, &api->options.grpc,
-                                                     &api->options.metrics};
-    return ports[face];
+    const proa_port *const ports[PROA_FRONTEND_COUNT] = {&api->options.http, &api->options.grpc,
+                                                         &api->options.metrics};
+    return ports[frontend];
 }
 
-/* ---- doors: faces that name the same port share one ---- */
+/* ---- endpoints: front ends with the same port share one ---- */
 
 static bool same_text(const char *a, const char *b)
 {
@@ -80,35 +81,36 @@ static bool same_place(const proa_port *a, const proa_port *b)
     return strncmp(a->address, "unix:", 5) == 0 || (a->port && a->port == b->port);
 }
 
-static proa_status join_door(proa_door *door, const proa_port *port, proa_face face, proa_err *err)
+static proa_status share_endpoint(proa_endpoint *endpoint, const proa_port *port, proa_frontend frontend,
+                                  proa_err *err)
 {
-    for (int other = 0; other < (int)face; other++) {
-        if (!door->faces[other]) continue;
-        const proa_port *has = port_of(door->api, (proa_face)other);
+    for (int other = 0; other < (int)frontend; other++) {
+        if (!endpoint->frontends[other]) continue;
+        const proa_port *has = port_of(endpoint->api, (proa_frontend)other);
         if (!same_text(has->cert, port->cert) || !same_text(has->key, port->key) ||
             !same_text(has->client_ca, port->client_ca))
             return PROA_FAIL(err, INVALID, "%s and %s share port %d and must have the same certificates",
-                             face_names[other], face_names[face], port->port);
+                             frontend_names[other], frontend_names[frontend], port->port);
     }
-    door->faces[face] = true;
+    endpoint->frontends[frontend] = true;
     return PROA_OK;
 }
 
-static proa_status plan_doors(proa_api *api, proa_err *err)
+static proa_status plan_endpoints(proa_api *api, proa_err *err)
 {
-    for (int face = 0; face < PROA_FACE_COUNT; face++) {
-        const proa_port *port = port_of(api, (proa_face)face);
+    for (int frontend = 0; frontend < PROA_FRONTEND_COUNT; frontend++) {
+        const proa_port *port = port_of(api, (proa_frontend)frontend);
         if (!port->allow) continue;
-        proa_door *door = NULL;
-        for (int other = 0; other < face && !door; other++)
-            if (api->door_of[other] && same_place(port_of(api, (proa_face)other), port))
-                door = api->door_of[other];
-        if (!door) {
-            door = &api->doors[api->doors_count++];
-            door->api = api;
+        proa_endpoint *endpoint = NULL;
+        for (int other = 0; other < frontend && !endpoint; other++)
+            if (api->endpoint_of[other] && same_place(port_of(api, (proa_frontend)other), port))
+                endpoint = api->endpoint_of[other];
+        if (!endpoint) {
+            endpoint = &api->endpoints[api->endpoints_count++];
+            endpoint->api = api;
         }
-        api->door_of[face] = door;
-        PROA_TRY(join_door(door, port, (proa_face)face, err));
+        api->endpoint_of[frontend] = endpoint;
+        PROA_TRY(share_endpoint(endpoint, port, (proa_frontend)frontend, err));
     }
     return PROA_OK;
 }
@@ -128,7 +130,7 @@ proa_status proa_api_check(const proa_api_options *o, proa_err *err)
         proa_tls *tls = NULL;
         proa_listen_options at = {.address = ports[i]->address,
                                   .port = ports[i]->port,
-                                  .reuse_port = o->http.reuse || o->grpc.reuse}; /* faces may share a port */
+                                  .reuse_port = o->http.reuse || o->grpc.reuse}; /* front ends may share a port */
         PROA_TRY(open_tls(&tls, ports[i], err));
         proa_tls_close(tls);
         PROA_TRY(proa_listener_check(&at, err));
@@ -136,54 +138,54 @@ proa_status proa_api_check(const proa_api_options *o, proa_err *err)
     return PROA_OK;
 }
 
-static void fill_servers(proa_door *door)
+static void fill_servers(proa_endpoint *endpoint)
 {
-    const proa_api_options *o = &door->api->options;
-    door->http = (proa_http_server){.on_request = proa_route,
-                                    .may_use_reserve = proa_route_may_use_reserve,
-                                    .body_limit = proa_route_body_limit,
-                                    .is_long = proa_route_is_long,
-                                    .workers = door->api->workers,
-                                    .arg = door,
-                                    .body_max = o->http_max_input,
-                                    .error_body = proa_route_error_body,
-                                    .on_answer = proa_route_answer};
-    door->grpc = (proa_grpc_server){.on_call = proa_grpc_v2,
-                                    .arg = door->api,
-                                    .workers = door->api->workers,
-                                    .unpacked_max = o->http_max_input,
-                                    .keepalive_ms = o->grpc_keepalive_ms,
-                                    .keepalive_timeout_ms = o->grpc_keepalive_timeout_ms,
-                                    .connection_age_ms = o->grpc_age_ms,
-                                    .connection_grace_ms = o->grpc_grace_ms,
-                                    .compression_level = o->grpc_compression};
+    const proa_api_options *o = &endpoint->api->options;
+    endpoint->http = (proa_http_server){.on_request = proa_route,
+                                        .may_use_reserve = proa_route_may_use_reserve,
+                                        .body_limit = proa_route_body_limit,
+                                        .is_long = proa_route_is_long,
+                                        .workers = endpoint->api->workers,
+                                        .arg = endpoint,
+                                        .body_max = o->http_max_input,
+                                        .error_body = proa_route_error_body,
+                                        .on_answer = proa_route_answer};
+    endpoint->grpc = (proa_grpc_server){.on_call = proa_grpc_v2,
+                                        .arg = endpoint->api,
+                                        .workers = endpoint->api->workers,
+                                        .unpacked_max = o->http_max_input,
+                                        .keepalive_ms = o->grpc_keepalive_ms,
+                                        .keepalive_timeout_ms = o->grpc_keepalive_timeout_ms,
+                                        .connection_age_ms = o->grpc_age_ms,
+                                        .connection_grace_ms = o->grpc_grace_ms,
+                                        .compression_level = o->grpc_compression};
 }
 
-static proa_status open_door(proa_door *door, proa_err *err)
+static proa_status open_endpoint(proa_endpoint *endpoint, proa_err *err)
 {
-    proa_api *api = door->api;
+    proa_api *api = endpoint->api;
     const proa_port *port = NULL;
     bool reuse = false;
-    for (int face = PROA_FACE_COUNT; face-- > 0;) {
-        if (!door->faces[face]) continue;
-        port = port_of(api, (proa_face)face);
+    for (int frontend = PROA_FRONTEND_COUNT; frontend-- > 0;) {
+        if (!endpoint->frontends[frontend]) continue;
+        port = port_of(api, (proa_frontend)frontend);
         reuse |= port->reuse;
     }
-    fill_servers(door);
-    PROA_TRY(open_tls(&door->tls, port, err));
-    bool http = door->faces[PROA_FACE_HTTP] || door->faces[PROA_FACE_METRICS],
-         grpc = door->faces[PROA_FACE_GRPC];
+    fill_servers(endpoint);
+    PROA_TRY(open_tls(&endpoint->tls, port, err));
+    bool http = endpoint->frontends[PROA_FRONTEND_HTTP] || endpoint->frontends[PROA_FRONTEND_METRICS],
+         grpc = endpoint->frontends[PROA_FRONTEND_GRPC];
     proa_listen_options o = {.address = port->address,
                              .port = port->port,
                              .reuse_port = reuse,
-                             .tls = door->tls,
+                             .tls = endpoint->tls,
                              .http1 = http ? &proa_http_protocol : NULL,
-                             .http1_server = &door->http,
+                             .http1_server = &endpoint->http,
                              .http2 = grpc ? &proa_grpc_protocol : NULL,
-                             .http2_server = &door->grpc};
+                             .http2_server = &endpoint->grpc};
     proa_loop *loops[PROA_LOOPS_MAX];
     for (int i = 0; i < api->loops_count; i++) loops[i] = api->loops[i].loop;
-    return proa_listener_open(&door->listener, loops, api->loops_count, &o, err);
+    return proa_listener_open(&endpoint->listener, loops, api->loops_count, &o, err);
 }
 
 /* ---- threads ---- */
@@ -191,10 +193,10 @@ static proa_status open_door(proa_door *door, proa_err *err)
 static void *loop_thread(void *arg)
 {
     proa_loop_thread *t = arg;
-    proa_lane_take(t->lane);
+    proa_thread_counters_use(t->counters);
     proa_loop_run(t->loop);
     proa_v2_infer_trim();
-    proa_lane_take(0);
+    proa_thread_counters_use(0);
     return NULL;
 }
 
@@ -225,17 +227,17 @@ static proa_status open_parts(proa_api *api, proa_err *err)
 {
     const proa_api_options *o = &api->options;
     if (o->http.forward_pattern)
-        PROA_TRY(proa_forward_new(&api->forward[PROA_FACE_HTTP], o->http.forward_pattern, err));
+        PROA_TRY(proa_forward_new(&api->forward[PROA_FRONTEND_HTTP], o->http.forward_pattern, err));
     if (o->grpc.forward_pattern)
-        PROA_TRY(proa_forward_new(&api->forward[PROA_FACE_GRPC], o->grpc.forward_pattern, err));
+        PROA_TRY(proa_forward_new(&api->forward[PROA_FRONTEND_GRPC], o->grpc.forward_pattern, err));
     proa_access_init(api);
     for (; api->loops_count < o->threads; api->loops_count++) {
         proa_loop_thread *t = &api->loops[api->loops_count];
-        t->lane = api->loops_count + 1;
+        t->counters = api->loops_count + 1;
         PROA_TRY(proa_loop_new(&t->loop, err));
     }
-    PROA_TRY(plan_doors(api, err));
-    for (int i = 0; i < api->doors_count; i++) PROA_TRY(open_door(&api->doors[i], err));
+    PROA_TRY(plan_endpoints(api, err));
+    for (int i = 0; i < api->endpoints_count; i++) PROA_TRY(open_endpoint(&api->endpoints[i], err));
     return start_loops(api, err);
 }
 
@@ -262,34 +264,34 @@ proa_status proa_api_open(proa_api **out, proa_server *server, const proa_api_op
     return PROA_OK;
 }
 
-static int face_port(const proa_api *api, proa_face face)
+static int frontend_port(const proa_api *api, proa_frontend frontend)
 {
-    return api->door_of[face] ? proa_listener_port(api->door_of[face]->listener) : -1;
+    return api->endpoint_of[frontend] ? proa_listener_port(api->endpoint_of[frontend]->listener) : -1;
 }
 
 int proa_api_http_port(const proa_api *api)
 {
-    return face_port(api, PROA_FACE_HTTP);
+    return frontend_port(api, PROA_FRONTEND_HTTP);
 }
 
 int proa_api_grpc_port(const proa_api *api)
 {
-    return face_port(api, PROA_FACE_GRPC);
+    return frontend_port(api, PROA_FRONTEND_GRPC);
 }
 
 int proa_api_metrics_port(const proa_api *api)
 {
-    return face_port(api, PROA_FACE_METRICS);
+    return frontend_port(api, PROA_FRONTEND_METRICS);
 }
 
 static bool all_drained(const proa_api *api)
 {
-    for (int i = 0; i < api->doors_count; i++)
-        if (!proa_listener_drained(api->doors[i].listener)) return false;
+    for (int i = 0; i < api->endpoints_count; i++)
+        if (!proa_listener_drained(api->endpoints[i].listener)) return false;
     return true;
 }
 
-static void nap(void)
+static void sleep_ms(void)
 {
     struct timespec t = {.tv_nsec = 2000000};
     nanosleep(&t, NULL);
@@ -298,22 +300,22 @@ static void nap(void)
 bool proa_api_drain(proa_api *api, int64_t timeout_ms)
 {
     int64_t end = proa_clock_ns() + timeout_ms * 1000000;
-    for (int i = 0; i < api->doors_count; i++) proa_listener_drain(api->doors[i].listener);
+    for (int i = 0; i < api->endpoints_count; i++) proa_listener_drain(api->endpoints[i].listener);
     while (!all_drained(api)) {
         if (proa_clock_ns() >= end) return false;
-        nap();
+        sleep_ms();
     }
     return true;
 }
 
-/* Requests whose connections are gone were cancelled, and their last replies still come to the loops. False if one does
- * not come: then loops and sinks must stay. */
+/* Requests whose connections have ended were cancelled, and their final replies still reach the loops. False if one
+ * does not come: then loops and sinks must stay. */
 static bool await_sinks(proa_api *api)
 {
     int64_t end = proa_clock_ns() + (int64_t)PROA_CLOSE_MS * 1000000;
     if (proa_sinks_live() == 0) return true;
     if (start_loops(api, NULL) != PROA_OK) return false;
-    while (proa_sinks_live() > 0 && proa_clock_ns() < end) nap();
+    while (proa_sinks_live() > 0 && proa_clock_ns() < end) sleep_ms();
     stop_loops(api);
     return proa_sinks_live() == 0;
 }
@@ -324,14 +326,14 @@ void proa_api_close(proa_api *api)
     proa_workers_end(api->loaders);
     proa_workers_end(api->workers);
     stop_loops(api);
-    for (int i = 0; i < api->doors_count; i++) {
-        if (api->doors[i].listener) proa_listener_close(api->doors[i].listener);
-        proa_tls_close(api->doors[i].tls);
+    for (int i = 0; i < api->endpoints_count; i++) {
+        if (api->endpoints[i].listener) proa_listener_close(api->endpoints[i].listener);
+        proa_tls_close(api->endpoints[i].tls);
     }
     if (!await_sinks(api)) {
         PROA_LOG(ERROR, "requests did not end within %d s after they were cancelled",
                  (int)(PROA_CLOSE_MS / 1000));
-        return; /* a leak at the end of the process is better than a reply to memory that is gone */
+        return; /* a leak at the end of the process is better than a reply into freed memory */
     }
     for (int i = 0; i < api->loops_count; i++) proa_loop_free(api->loops[i].loop);
     proa_workers_free(api->loaders);

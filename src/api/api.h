@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * api.h - the faces of a server: HTTP (KServe v2, generate, OpenAI, the page), gRPC and metrics on their ports.
+ * api.h - the protocols of a server: HTTP (KServe v2, generate, OpenAI, the page), gRPC and metrics on their ports.
  * Owner:   proa_api_open/close; the server core is the caller's and outlives it.
  * Threads: open, drain and close by one thread; the loops are threads of the api's own.
- * Way in:  proa_api_open; a face is one function that takes an exchange or a call (face.h). */
+ * Way in:  proa_api_open; a front end is one function that takes an exchange or a call (frontend.h). */
 #ifndef PROA_API_API_H
 #define PROA_API_API_H
 
@@ -37,7 +37,7 @@ typedef struct proa_restriction { /* one --http-restricted-api or --grpc-restric
 typedef struct proa_port {
     bool allow;
     const char *address; /* "0.0.0.0" */
-    int port;            /* the same port for several faces is fine; 0: any free one */
+    int port;            /* several front ends may share a port; 0: any free one */
     bool reuse;
     const char *cert, *key, *client_ca; /* TLS: PEM files; NULL: none */
     const proa_restriction *restrictions;
@@ -46,7 +46,7 @@ typedef struct proa_port {
 } proa_port;
 
 enum { PROA_TRACE_TIMESTAMPS = 1, PROA_TRACE_TENSORS = 2 };
-typedef struct proa_trace_options { /* --trace-config: what /v2/trace/setting starts from */
+typedef struct proa_trace_options { /* --trace-config: initial values of /v2/trace/setting */
     const char *file;               /* NULL: none, then no level but OFF can be set */
     unsigned level;                 /* PROA_TRACE_*; 0: OFF */
     int64_t rate;                   /* 1 of so many requests; 0: 1000 */
@@ -80,7 +80,7 @@ PROA_MUST_CHECK proa_status proa_api_open(proa_api **out, proa_server *server,
 int proa_api_http_port(const proa_api *api);
 int proa_api_grpc_port(const proa_api *api);
 int proa_api_metrics_port(const proa_api *api);
-/* No new connections and exchanges; running ones go on. True when all have ended within timeout_ms. */
+/* No new connections and exchanges; running ones continue. True when all have ended within timeout_ms. */
 bool proa_api_drain(proa_api *api, int64_t timeout_ms);
 void proa_api_close(proa_api *api); /* NULL is fine */
 

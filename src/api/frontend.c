@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * frontend.c - what the front ends share: errors as HTTP statuses and gRPC codes, JSON answers, work that may block. */
 #include "api/internal.h"
 
 #include "base/limits.h"
@@ -9,13 +10,8 @@ proa_server *proa_api_server(const proa_api *api)
     return api->server;
 }
 
-const proa_api_options *proa_api_settings(const proa_api *api)
-{
-    return &api->options;
-}
-
 /* Where Triton's map (http_server.cc, HttpCodeFromError) differs from the table of proa/status.h. */
-int proa_http_status_of(const proa_err *err)
+static int http_status_of(const proa_err *err)
 {
     switch (err->status) {
     case PROA_EXISTS:
@@ -43,7 +39,7 @@ void proa_err_json(proa_buf *out, const proa_err *err)
 
 void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err)
 {
-    int status = proa_http_status_of(err);
+    int status = http_status_of(err);
     const char *headers = "Content-Type: application/json\r\n";
     if (proa_http_overloaded(err) && !api->options.strict_triton) {
         status = 429;
@@ -59,7 +55,7 @@ void proa_http_fail(proa_api *api, proa_http_exchange *x, const proa_err *err)
     proa_buf_release(&body);
 }
 
-proa_status proa_work_start(proa_api *api, proa_work *work, proa_err *err)
+proa_status proa_work_start(proa_api *api, proa_work_item *work, proa_err *err)
 {
     if (proa_workers_start(api->loaders, work)) return PROA_OK;
     return PROA_FAIL(err, UNAVAILABLE, "Exceeds maximum queue size: %d model loads and unloads wait already",

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * metrics.c - the /metrics page, and the load header of generate. */
 #include "api/http/v2.h"
 
 #include "base/limits.h"
@@ -18,12 +19,12 @@ static void family(proa_buf *out, const char *name, const char *kind, const char
 static void of_ports(proa_buf *out, const proa_api *api, const char *name,
                      int64_t (*value)(const proa_listener *))
 {
-    static const char *const names[PROA_FACE_COUNT] = {"http", "grpc", "metrics"};
-    for (int i = 0; i < api->doors_count; i++) {
-        const proa_door *door = &api->doors[i];
-        int face = 0;
-        while (!door->faces[face]) face++;
-        proa_buf_printf(out, "%s{face=\"%s\"} %" PRId64 "\n", name, names[face], value(door->listener));
+    static const char *const names[PROA_FRONTEND_COUNT] = {"http", "grpc", "metrics"};
+    for (int i = 0; i < api->endpoints_count; i++) {
+        const proa_endpoint *endpoint = &api->endpoints[i];
+        int frontend = 0;
+        while (!endpoint->frontends[frontend]) frontend++;
+        proa_buf_printf(out, "%s{face=\"%s\"} %" PRId64 "\n", name, names[frontend], value(endpoint->listener));
     }
 }
 
@@ -37,10 +38,10 @@ static void connections(proa_buf *out, const proa_api *api)
     of_ports(out, api, "proa_connections_refused_total", proa_listener_refused);
 }
 
-static void traffic(proa_buf *out)
+static void print_traffic(proa_buf *out)
 {
     uint64_t in, sent, answers[6];
-    proa_lanes_sum(&in, &sent, answers);
+    proa_thread_counters_sum(&in, &sent, answers);
     family(out, "proa_http_answers_total", "counter",
            "Number of HTTP answers by the first digit of their status");
     for (int i = 1; i < 6; i++)
@@ -58,7 +59,7 @@ static void traffic(proa_buf *out)
     proa_buf_printf(out, "proa_requests_in_flight %" PRId64 "\n", proa_sinks_live());
 }
 
-bool proa_metrics_face(proa_api *api, proa_http_exchange *x)
+bool proa_metrics_frontend(proa_api *api, proa_http_exchange *x)
 {
     static const char head[] = "Content-Type: text/plain; charset=utf-8\r\n";
     proa_buf out;
@@ -70,7 +71,7 @@ bool proa_metrics_face(proa_api *api, proa_http_exchange *x)
     proa_buf_init(&out, METRICS_BYTES_MAX);
     proa_server_metrics(api->server, &out);
     connections(&out, api);
-    traffic(&out);
+    print_traffic(&out);
     struct iovec iov = {out.ptr, out.len};
     proa_http_respond(x, 200, (proa_str){head, sizeof head - 1}, &iov, 1, free, out.ptr);
     return true;

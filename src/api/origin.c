@@ -116,8 +116,8 @@ static const char *refuse_origin(proa_arena *arena, proa_str origin)
                              shown(origin), origin.ptr);
 }
 
-/* libcurl, and so Triton's C++ client, calls any body a form; tritonclient gives no type. A page's form looks the same but
- * for the headers of its browser. */
+/* libcurl, and so Triton's C++ client, calls any body a form; tritonclient gives no type. A page's form looks the same
+ * but for the headers of its browser. */
 static bool right_type(const proa_http_exchange *x, proa_str type)
 {
     proa_str media = {type.ptr, 0};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * page.c - the page at / and what it asks for each second: /figures. Nothing of it comes from elsewhere. */
+ * page.c - the status page at / and the data that it fetches each second: /figures. It loads nothing from other hosts. */
 #include "api/page.h"
 
 #include "api/internal.h"
 #include "base/clock.h"
 
-/* Only what this server gives may run, style or be asked for, and nobody may frame the page. */
+/* The page may run, style and fetch only what this server serves, and may not be framed. */
 #define SAFETY                                                                                               \
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " \
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"                         \
@@ -31,7 +31,7 @@ static void release_nothing(void *arg)
 static void put_numbers(proa_api *api, proa_buf *out)
 {
     uint64_t in, sent, answers[6], all = 0;
-    proa_lanes_sum(&in, &sent, answers);
+    proa_thread_counters_sum(&in, &sent, answers);
     for (int i = 1; i < 6; i++) all += answers[i];
     proa_buf_printf(
         out, "\"in_flight\":%lld,\"answers\":%llu,\"errors\":%llu,\"bytes_in\":%llu,\"bytes_out\":%llu",
@@ -40,7 +40,7 @@ static void put_numbers(proa_api *api, proa_buf *out)
     PROA_UNUSED(api);
 }
 
-static void figures(proa_api *api, proa_http_exchange *x)
+static void answer_figures(proa_api *api, proa_http_exchange *x)
 {
     proa_buf body, models;
     if (!proa_http_allowed(api, x, PROA_CATEGORY_STATISTICS)) return;
@@ -71,7 +71,7 @@ bool proa_page(proa_api *api, proa_http_exchange *x)
     const file *f = find(x->path);
     if (!head && !proa_str_is(x->method, "GET")) return false;
     if (proa_str_is(x->path, "/figures")) {
-        figures(api, x);
+        answer_figures(api, x);
         return true;
     }
     if (!f) return false;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * params.c - request parameters by name, and headers that become parameters. */
 #include "api/internal.h"
 
 #include "base/alloc.h"
@@ -8,13 +9,13 @@
 
 /* ---- parameters of a request ---- */
 
-static proa_status wrong_kind(const proa_param *p, const char *expected, proa_err *err)
+static proa_status wrong_kind(const proa_infer_param *p, const char *expected, proa_err *err)
 {
     return PROA_FAIL(err, INVALID, "invalid value type for '%.*s' parameter, expected %s.", (int)p->name.len,
                      p->name.ptr, expected);
 }
 
-static bool as_uint(uint64_t *out, const proa_param *p)
+static bool as_uint(uint64_t *out, const proa_infer_param *p)
 {
     if (p->kind == PROA_PARAM_UINT) *out = p->u;
     else if (p->kind == PROA_PARAM_INT && p->i >= 0) *out = (uint64_t)p->i;
@@ -22,20 +23,20 @@ static bool as_uint(uint64_t *out, const proa_param *p)
     return true;
 }
 
-static proa_status set_uint(uint64_t *out, const proa_param *p, proa_err *err)
+static proa_status set_uint(uint64_t *out, const proa_infer_param *p, proa_err *err)
 {
     if (!as_uint(out, p)) return wrong_kind(p, "int64_param or uint64_param", err);
     return PROA_OK;
 }
 
-static proa_status set_bool(bool *out, const proa_param *p, proa_err *err)
+static proa_status set_bool(bool *out, const proa_infer_param *p, proa_err *err)
 {
     if (p->kind != PROA_PARAM_BOOL) return wrong_kind(p, "bool_param", err);
     *out = p->b;
     return PROA_OK;
 }
 
-static proa_status set_sequence(proa_infer *r, const proa_param *p, proa_err *err)
+static proa_status set_sequence(proa_infer *r, const proa_infer_param *p, proa_err *err)
 {
     if (p->kind == PROA_PARAM_STRING) {
         r->sequence_id = 0;
@@ -47,7 +48,7 @@ static proa_status set_sequence(proa_infer *r, const proa_param *p, proa_err *er
     return PROA_OK;
 }
 
-static proa_status set_custom(proa_infer *r, const proa_param *p, proa_err *err)
+static proa_status set_custom(proa_infer *r, const proa_infer_param *p, proa_err *err)
 {
     static const char reserved[] = "triton_";
     if (proa_str_starts(p->name, (proa_str){reserved, sizeof reserved - 1}))
@@ -55,7 +56,7 @@ static proa_status set_custom(proa_infer *r, const proa_param *p, proa_err *err)
             err, INVALID,
             "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "
             "specified.");
-    proa_param *own = proa_infer_add_param(r, p->name);
+    proa_infer_param *own = proa_infer_add_param(r, p->name);
     if (!own)
         return PROA_FAIL(err, LIMIT, "more than %d parameters in a request", PROA_PARAMS_PER_REQUEST_MAX);
     proa_str name = own->name;
@@ -65,7 +66,7 @@ static proa_status set_custom(proa_infer *r, const proa_param *p, proa_err *err)
     return PROA_OK;
 }
 
-proa_status proa_infer_set_param(proa_infer *r, const proa_param *param, proa_err *err)
+proa_status proa_infer_set_param(proa_infer *r, const proa_infer_param *param, proa_err *err)
 {
     if (proa_str_is(param->name, "sequence_id")) return set_sequence(r, param, err);
     if (proa_str_is(param->name, "sequence_start")) return set_bool(&r->sequence_start, param, err);
@@ -94,7 +95,7 @@ proa_status proa_forward_new(proa_forward **out, const char *pattern, proa_err *
         return PROA_FAIL(err, INVALID, "header forward pattern '%s': %s at %zu", pattern, (const char *)why,
                          (size_t)at);
     }
-    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* without it, it only takes longer */
+    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* optional: only faster */
     *out = proa_malloc(sizeof **out);
     (*out)->code = compiled;
     return PROA_OK;
@@ -132,6 +133,6 @@ proa_status proa_infer_forward(const proa_api *api, bool grpc, proa_infer *r, pr
     if (reserved(name))
         return PROA_FAIL(err, INVALID, "Header '%.*s' is reserved for Triton usage and cannot be forwarded.",
                          (int)name.len, name.ptr);
-    proa_param p = {.name = name, .kind = PROA_PARAM_STRING, .s = value};
+    proa_infer_param p = {.name = name, .kind = PROA_PARAM_STRING, .s = value};
     return set_custom(r, &p, err);
 }

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * settings.c - trace and logging settings, global and per model, and which requests are sampled. */
 #include "api/trace.h"
 
 #include "base/alloc.h"
@@ -14,7 +15,7 @@ enum { LEVEL, RATE, COUNT, FREQUENCY, FIELDS };
 typedef struct trace_setting {
     struct trace_setting *next;
     char *model;
-    bool given[FIELDS]; /* else the global setting's value holds, and for that one the server's start */
+    bool given[FIELDS]; /* else the global value applies; for the global setting, the value at the server's start */
     int64_t values[FIELDS];
     int64_t seen, traced; /* requests that fell under this setting since it was set; how many of them were traced */
 } trace_setting;
@@ -117,7 +118,8 @@ static proa_status parse_number(int64_t *out, int field, const char *text, proa_
     return PROA_OK;
 }
 
-/* One entry of a request; no values: the override is cleared. Names that we do not know are passed over, as Triton does. */
+/* One entry of a request; no values: the override is cleared. Names that we do not know are passed over, as Triton
+ * does. */
 static proa_status read_entry(trace_setting *m, const Inference__TraceSettingRequest__SettingsEntry *e,
                               proa_err *err)
 {
@@ -152,7 +154,7 @@ static proa_status set_locked(proa_settings *s, const char *model, const Inferen
     trace_setting *m = of_model(s, model), next = m ? *m : (trace_setting){0};
     for (size_t i = 0; i < in->n_settings; i++) PROA_TRY(read_entry(&next, in->settings[i], err));
     PROA_TRY(check_trace(s, &next, err));
-    if (!m) { /* models exist, as the caller has checked, so that there are not more than PROA_MODELS_MAX */
+    if (!m) { /* the caller has checked that the model exists, so there are at most PROA_MODELS_MAX */
         m = proa_calloc(1, sizeof *m);
         next.model = proa_strdup(model);
         next.next = s->models;

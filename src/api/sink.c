@@ -1,70 +1,117 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * sink.c - delivers replies from any thread to the loop of their request; counters of each thread. */
 #include "api/trace.h"
 
+#include "base/alloc.h"
 #include "base/limits.h"
 #include <stdatomic.h>
 
 /* The word `arrived` is a stack of replies that wait for the loop, newest first. Its lowest bits end it: */
 enum {
     ENDS_WITH = 1,  /* the newest reply is the final one */
-    ENDS_AFTER = 2, /* the end came after the newest reply, without one of its own */
+    ENDS_AFTER = 2, /* the end arrived after the newest reply, without a reply of its own */
     ENDS = 3
 };
 
-static proa_lane lanes[PROA_LOOPS_MAX + 1];
-static _Thread_local int lane_now; /* 0: not a loop's thread */
+static proa_thread_counters all_counters[PROA_LOOPS_MAX + 1];
+static _Thread_local int counters_index; /* 0: not a loop's thread */
 
-void proa_lane_take(int lane)
+void proa_thread_counters_use(int counters)
 {
-    PROA_ASSERT(lane >= 0 && lane <= PROA_LOOPS_MAX);
-    lane_now = lane;
+    PROA_ASSERT(counters >= 0 && counters <= PROA_LOOPS_MAX);
+    counters_index = counters;
 }
 
-bool proa_lane_shared(void)
+bool proa_thread_counters_is_shared(void)
 {
-    return lane_now == 0;
+    return counters_index == 0;
 }
 
-proa_lane *proa_lane_here(void)
+proa_thread_counters *proa_thread_counters_get(void)
 {
-    return &lanes[lane_now];
+    return &all_counters[counters_index];
 }
 
-void proa_lanes_sum(uint64_t *bytes_in, uint64_t *bytes_out, uint64_t answers[6])
+void proa_thread_counters_sum(uint64_t *bytes_in, uint64_t *bytes_out, uint64_t answers[6])
 {
     *bytes_in = *bytes_out = 0;
     for (int a = 0; a < 6; a++) answers[a] = 0;
-    for (size_t i = 0; i < PROA_COUNT(lanes); i++) {
-        *bytes_in += atomic_load_explicit(&lanes[i].bytes_in, memory_order_relaxed);
-        *bytes_out += atomic_load_explicit(&lanes[i].bytes_out, memory_order_relaxed);
+    for (size_t i = 0; i < PROA_COUNT(all_counters); i++) {
+        *bytes_in += atomic_load_explicit(&all_counters[i].bytes_in, memory_order_relaxed);
+        *bytes_out += atomic_load_explicit(&all_counters[i].bytes_out, memory_order_relaxed);
         for (int a = 0; a < 6; a++)
-            answers[a] += atomic_load_explicit(&lanes[i].answers[a], memory_order_relaxed);
+            answers[a] += atomic_load_explicit(&all_counters[i].answers[a], memory_order_relaxed);
     }
 }
 
 int64_t proa_sinks_live(void)
 {
     int64_t live = 0;
-    for (size_t i = 0; i < PROA_COUNT(lanes); i++) live += atomic_load(&lanes[i].sinks);
+    for (size_t i = 0; i < PROA_COUNT(all_counters); i++) live += atomic_load(&all_counters[i].sinks);
     return live;
 }
 
-static void forget(proa_infer *r, proa_handoff *handoff)
+static void release_sink(proa_infer *r, proa_handoff *handoff)
 {
     proa_infer_drop(r);
     proa_handoff_drop(handoff);
-    /* last, so that who waits for 0 finds nothing of ours in use */
-    atomic_fetch_sub(&proa_lane_here()->sinks, 1);
+    /* last: a thread that waits for 0 may then free what we used */
+    atomic_fetch_sub(&proa_thread_counters_get()->sinks, 1);
 }
 
-/* After a final one the sink may be gone. */
-static void deliver(proa_sink *sink, proa_reply *reply, bool final)
+/* ---- replies that are prepared on a worker ---- */
+
+/* A reply on a worker, and the later replies that wait for it. */
+typedef struct proa_sink_parked {
+    proa_work_item work; /* first */
+    proa_sink *sink;
+    proa_reply *reply, *rest; /* rest: oldest first */
+    uintptr_t ends;           /* how the list ends: ENDS_WITH, ENDS_AFTER or neither */
+} sink_parked;
+
+size_t proa_reply_bytes(const proa_reply *reply)
+{
+    size_t bytes = 0;
+    for (int32_t i = 0; i < reply->outputs_count; i++) bytes += reply->outputs[i].bytes;
+    return bytes;
+}
+
+static void run_prepare(proa_work_item *work)
+{
+    sink_parked *p = (sink_parked *)work;
+    p->sink->prepare(p->sink, p->reply);
+}
+
+static void finish_parked(proa_work_item *work);
+
+/* False: nothing is to be prepared, the reply is short, or too many wait for a worker. Then it has been prepared here. */
+static bool park_reply(proa_sink *sink, proa_reply *reply, proa_reply *rest, uintptr_t ends)
+{
+    if (!sink->prepare) return false;
+    if (proa_reply_bytes(reply) >= PROA_WORKER_BYTES_MIN) {
+        sink_parked *p = proa_calloc(1, sizeof *p);
+        *p = (sink_parked){.work = {.loop = sink->loop, .run = run_prepare, .done = finish_parked},
+                           .sink = sink,
+                           .reply = reply,
+                           .rest = rest,
+                           .ends = ends};
+        sink->parked = p;
+        if (proa_workers_start(sink->workers, &p->work)) return true;
+        sink->parked = NULL;
+        free(p);
+    }
+    sink->prepare(sink, reply);
+    return false;
+}
+
+/* After a final one the sink may have been freed. */
+static void deliver_reply(proa_sink *sink, proa_reply *reply, bool final)
 {
     proa_infer *r = sink->infer;
     proa_handoff *handoff = sink->handoff;
     if (PROA_UNLIKELY(final && proa_trace_on())) proa_trace_note(r, reply);
     sink->on_reply(sink, reply, final);
-    if (final) forget(r, handoff);
+    if (final) release_sink(r, handoff);
 }
 
 static proa_reply *oldest_first(proa_reply *newest)
@@ -79,30 +126,57 @@ static proa_reply *oldest_first(proa_reply *newest)
     return list;
 }
 
-static void drain(proa_loop_task *task)
+/* Delivers a list, oldest first, that ends as `ends` says. True: all were delivered, and the sink waits for more. */
+static bool deliver_list(proa_sink *sink, proa_reply *reply, uintptr_t ends)
+{
+    while (reply) {
+        proa_reply *next = reply->next;
+        reply->next = NULL;
+        if (park_reply(sink, reply, next, ends)) return false;
+        deliver_reply(sink, reply, !next && (ends & ENDS_WITH));
+        reply = next;
+    }
+    if (ends & ENDS_AFTER) deliver_reply(sink, NULL, true);
+    return !(ends & ENDS);
+}
+
+static void drain_replies(proa_loop_task *task)
 {
     proa_sink *sink = (proa_sink *)(void *)((char *)task - offsetof(proa_sink, task));
     if (PROA_UNLIKELY(proa_handoff_pending(sink->handoff))) {
         proa_handoff_wait(sink->handoff, task);
         return;
     }
+    if (PROA_UNLIKELY(sink->parked != NULL)) { /* finish_parked continues */
+        sink->drain_again = true;
+        return;
+    }
     /* releases too: whoever finds the stack empty after this posts the task again, which the loop has just walked */
     uintptr_t word = atomic_exchange_explicit(&sink->arrived, 0, memory_order_acq_rel);
     proa_reply *reply = oldest_first((proa_reply *)(word & ~(uintptr_t)ENDS)); // NOLINT(performance-no-int-to-ptr)
-    sink->draining = !(word & ENDS);
-    while (reply) {
-        proa_reply *next = reply->next;
-        reply->next = NULL;
-        deliver(sink, reply, !next && (word & ENDS_WITH));
-        reply = next;
+    sink->draining = true;
+    if (deliver_list(sink, reply, word & ENDS)) sink->draining = false;
+}
+
+/* On the loop: the reply is prepared. */
+static void finish_parked(proa_work_item *work)
+{
+    sink_parked *p = (sink_parked *)work;
+    proa_sink *sink = p->sink;
+    bool final = !p->rest && (p->ends & ENDS_WITH);
+    sink->parked = NULL;
+    deliver_reply(sink, p->reply, final);
+    if (!final && deliver_list(sink, p->rest, p->ends)) {
+        bool again = sink->drain_again;
+        sink->draining = sink->drain_again = false;
+        if (again) drain_replies(&sink->task);
     }
-    if (word & ENDS_AFTER) deliver(sink, NULL, true);
-    else if (!(word & ENDS)) sink->draining = false;
+    free(p);
 }
 
 /* Once pushed onto a stack that was not empty the sink must not be touched here: whoever pushed first has posted the
  * task, and that may deliver this reply and free the sink at once. */
-static void push(proa_sink *sink, proa_reply *reply, bool final)
+static void push_reply(proa_sink *sink, proa_reply *reply, bool final)
 {
     uintptr_t old = atomic_load_explicit(&sink->arrived, memory_order_relaxed), word;
     do {
@@ -115,31 +189,40 @@ static void push(proa_sink *sink, proa_reply *reply, bool final)
     if (!old) proa_loop_post(sink->loop, &sink->task);
 }
 
-static void reply_came(proa_infer *r, proa_reply *reply, bool final)
+static void on_infer_reply(proa_infer *r, proa_reply *reply, bool final)
 {
     proa_sink *sink = r->user;
     PROA_ASSERT(reply || final);
     if (!proa_loop_here(sink->loop) || sink->draining || proa_handoff_pending(sink->handoff) ||
         atomic_load_explicit(&sink->arrived, memory_order_relaxed)) {
-        push(sink, reply, final);
+        push_reply(sink, reply, final);
         return;
     }
-    sink->draining = !final; /* a reply that comes while on_reply runs (a cancel makes one) has to wait */
-    deliver(sink, reply, final);
-    if (!final) sink->draining = false;
+    sink->draining = true; /* a reply that arrives while on_reply runs (a cancel makes one) has to wait */
+    if (deliver_list(sink, reply, !final ? 0 : reply ? ENDS_WITH : ENDS_AFTER)) sink->draining = false;
 }
 
 void proa_sink_init(proa_sink *sink, proa_loop *loop, proa_infer *r,
                     void (*on_reply)(proa_sink *sink, proa_reply *reply, bool final))
 {
-    *sink = (proa_sink){
-        .loop = loop, .on_reply = on_reply, .infer = r, .task = {.run = drain}, .handoff = proa_handoff_current()};
-    r->on_reply = reply_came;
+    *sink = (proa_sink){.loop = loop,
+                        .on_reply = on_reply,
+                        .infer = r,
+                        .task = {.run = drain_replies},
+                        .handoff = proa_handoff_current()};
+    r->on_reply = on_infer_reply;
     r->user = sink;
-    atomic_fetch_add_explicit(&proa_lane_here()->sinks, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&proa_thread_counters_get()->sinks, 1, memory_order_relaxed);
+}
+
+void proa_sink_prepare_with(proa_sink *sink, proa_workers *workers,
+                            void (*prepare)(proa_sink *sink, proa_reply *reply))
+{
+    sink->workers = workers;
+    sink->prepare = prepare;
 }
 
 void proa_sink_abandon(proa_sink *sink)
 {
-    forget(sink->infer, sink->handoff);
+    release_sink(sink->infer, sink->handoff);
 }

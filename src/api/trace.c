@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * trace.c - writes the traces of sampled requests to files in Triton's form. */
 #include "api/trace.h"
 
 #include "api/http/infer_json.h"
@@ -14,7 +15,7 @@
 enum {
     PENDING_MAX = 64 << 20,     /* of one file with a frequency; beyond that traces are lost */
     PENDING_WRITTEN = 64 << 10, /* without one: so much is written at once */
-    TENSOR_TEXT_MAX = 1 << 20   /* values of one tensor; of a larger one none are told */
+    TENSOR_TEXT_MAX = 1 << 20   /* values of one tensor; a larger one is traced without values */
 };
 
 void proa_tracer_init(proa_tracer *t, const char *file)
@@ -37,7 +38,7 @@ static bool write_all(int fd, const char *bytes, size_t len)
     return true;
 }
 
-/* Puts head, what is pending and tail into a file. */
+/* Writes head, the pending traces and tail to a file. */
 static void write_file(proa_tracer *t, const char *path, int flags, const char *head, const char *tail)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
@@ -81,7 +82,7 @@ void proa_tracer_release(proa_tracer *t)
 
 static void add_time(proa_buf *out, const char *name, int64_t ns, bool *first)
 {
-    if (!ns) return; /* not reached, or not told apart by this scheduler */
+    if (!ns) return; /* not reached, or not recorded by this scheduler */
     proa_buf_printf(out, "%s{\"name\":\"%s\",\"ns\":%" PRId64 "}", *first ? "" : ",", name, ns);
     *first = false;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * trace.h - inside api: what settings.c sets and trace.c does: a sample of the requests, with their times and tensors, in a
- * file, in Triton's form: [{"id":1,"model_name":"m",...},{"id":1,"timestamps":[{"name":"QUEUE_START","ns":5},...]},...].
+ * trace.h - inside api: what settings.c sets and trace.c does: a sample of the requests, with their times and tensors,
+ * in a file, in Triton's form:
+ * [{"id":1,"model_name":"m",...},{"id":1,"timestamps":[{"name":"QUEUE_START","ns":5},...]},...].
  * Owner:   proa_settings holds the settings and a proa_tracer; the tracer holds the file.
  * Threads: any; settings and the file under the lock of proa_settings.
- * Way in:  sink.c asks proa_trace_on at each last reply, which costs one load while nothing is traced. */
+ * Way in:  sink.c calls proa_trace_on at each final reply, which costs one load while nothing is traced. */
 #ifndef PROA_API_TRACE_H
 #define PROA_API_TRACE_H
 
@@ -12,7 +13,7 @@
 typedef struct proa_tracer {
     char *file;
     int64_t last_id, in_file, files; /* ids given; traces in `pending`; FILE.N written */
-    bool opened, failed;             /* FILE has its "["; it cannot be written, which was said */
+    bool opened, failed;             /* FILE has its "["; it cannot be written, which was logged */
     proa_buf pending;
 } proa_tracer;
 

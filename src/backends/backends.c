@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * backends.c - the table of all built-in backends. */
 #include "backends/backends.h"
 
 const proa_backend *const proa_backends[] = {

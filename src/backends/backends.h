@@ -6,17 +6,18 @@
 
 #include "serve/backend.h"
 
-/* For tests and examples: simple.c, decoupled.c, sequence.c. */
+/* For tests and examples: testing/simple.c, testing/decoupled.c, testing/sequence.c. */
 extern const proa_backend proa_backend_identity, proa_backend_add_sub, proa_backend_repeat,
     proa_backend_square, proa_backend_sequence, proa_backend_dyna_sequence;
-extern const proa_backend proa_backend_engine;            /* "engine": engine*.c */
-extern const proa_backend proa_backend_fastertransformer; /* the same with FasterTransformer's tensors */
-extern const proa_backend proa_backend_tensorrtllm;       /* the same with TensorRT-LLM's */
-extern const proa_backend proa_backend_tokenizer, proa_backend_detokenizer; /* tokenizer.c, detokenizer.c */
-extern const proa_backend proa_backend_transform; /* transform*.c: text features and simple arithmetic */
-extern const proa_backend proa_backend_fil;       /* forests: fil.c */
+extern const proa_backend proa_backend_engine;            /* llm/contract_native.c */
+extern const proa_backend proa_backend_fastertransformer; /* the engine with FasterTransformer's tensors */
+extern const proa_backend proa_backend_tensorrtllm;       /* the engine with TensorRT-LLM's tensors */
+extern const proa_backend proa_backend_tokenizer,
+    proa_backend_detokenizer;                     /* text/tokenizer.c, text/detokenizer.c */
+extern const proa_backend proa_backend_transform; /* transform/transform.c: text features and simple arithmetic */
+extern const proa_backend proa_backend_fil;       /* forests: fil/fil.c */
 
-extern const proa_backend proa_backend_python; /* "python": python*.c */
+extern const proa_backend proa_backend_python; /* python/python.c */
 
 /* NULL-terminated. */
 extern const proa_backend *const proa_backends[];

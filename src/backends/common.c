@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "backends/pause.h"
+/* SPDX-License-Identifier: Apache-2.0
+ * common.c - helpers of the backends: sleeping until a cancel, failing a request, reading numeric
+ * parameters. */
+#include "backends/common.h"
 
 #include "base/clock.h"
 #include <errno.h>
@@ -16,7 +18,7 @@ static bool all_cancelled(proa_infer *const *requests, int count)
     return count > 0;
 }
 
-void proa_pause_ns(proa_infer *const *requests, int count, int64_t ns)
+void proa_backend_sleep(proa_infer *const *requests, int count, int64_t ns)
 {
     int64_t end = proa_clock_ns() + ns;
     while (ns > 0 && !all_cancelled(requests, count)) {
@@ -26,14 +28,14 @@ void proa_pause_ns(proa_infer *const *requests, int count, int64_t ns)
     }
 }
 
-bool proa_end_cancelled(proa_infer *r)
+bool proa_backend_end_if_cancelled(proa_infer *r)
 {
     if (!proa_infer_cancelled(r)) return false;
-    proa_end_with(r, PROA_CANCELLED, "cancelled");
+    proa_backend_fail(r, PROA_CANCELLED, "cancelled");
     return true;
 }
 
-void proa_end_with(proa_infer *r, proa_status status, const char *fmt, ...)
+void proa_backend_fail(proa_infer *r, proa_status status, const char *fmt, ...)
 {
     char text[400];
     proa_err err = {0};
@@ -45,24 +47,24 @@ void proa_end_with(proa_infer *r, proa_status status, const char *fmt, ...)
     proa_infer_fail(r, &err);
 }
 
-proa_status proa_parameter_number(int64_t *value, const proa_model *model, const char *key, int64_t max,
-                                  proa_err *err)
+proa_status proa_parameter_number(int64_t *value, const proa_served_model *model, const char *key,
+                                  int64_t max, proa_err *err)
 {
-    const char *text = proa_model_parameter(model, key);
+    const char *text = proa_served_model_parameter(model, key);
     char *end;
     if (!text) return PROA_OK;
     errno = 0;
     long long n = strtoll(text, &end, 10);
     if (errno || *end || n < 0 || n > max)
         return PROA_FAIL(err, INVALID, "parameter '%s' of model '%s' must be a number from 0 to %lld, got '%s'",
-                         key, proa_model_name(model), (long long)max, text);
+                         key, proa_served_model_name(model), (long long)max, text);
     *value = n;
     return PROA_OK;
 }
 
-bool proa_parameter_true(const proa_model *model, const char *key)
+bool proa_parameter_true(const proa_served_model *model, const char *key)
 {
-    const char *text = proa_model_parameter(model, key);
+    const char *text = proa_served_model_parameter(model, key);
     return text && strcmp(text, "true") == 0;
 }
 

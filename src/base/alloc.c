@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * alloc.c - allocation that never returns NULL, the memory reserve, budgeted pages, and memory
+ * statistics. */
 #include "base/alloc.h"
 
 #include "base/limits.h"
@@ -26,10 +28,10 @@ static struct {
     void *slice[SLICES]; /* mapped and never touched, so that they cost address space and no memory */
     int held;            /* slices that are mapped: the first of the array */
     bool open;
-    atomic_int missing; /* slices that were given up; read without the lock */
+    atomic_int missing; /* slices that were released; read without the lock */
 } reserve = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Maps slices until the reserve is whole or the system refuses. */
+/* Maps slices until the reserve is complete or the system refuses. */
 static void reserve_fill(void)
 {
     while (reserve.held < SLICES) {
@@ -58,18 +60,9 @@ bool proa_reserve_open(void)
     pthread_mutex_lock(&reserve.lock);
     reserve.open = true;
     reserve_fill();
-    bool whole = reserve.held == SLICES;
+    bool is_whole = reserve.held == SLICES;
     pthread_mutex_unlock(&reserve.lock);
-    return whole;
-}
-
-void proa_reserve_close(void)
-{
-    pthread_mutex_lock(&reserve.lock);
-    while (reserve.held > 0) munmap(reserve.slice[--reserve.held], (size_t)PROA_RESERVE_SLICE_BYTES);
-    reserve.open = false;
-    atomic_store_explicit(&reserve.missing, 0, memory_order_relaxed);
-    pthread_mutex_unlock(&reserve.lock);
+    return is_whole;
 }
 
 static PROA_COLD proa_status reserve_refill(proa_err *err)
@@ -114,7 +107,7 @@ static void *attempt(const allocation *a)
     return malloc(a->bytes);
 }
 
-/* After the system refused: gives up slices of the reserve until the allocation succeeds. */
+/* After the system refused memory: releases slices of the reserve until the allocation succeeds. */
 static PROA_COLD PROA_NO_INLINE void *from_reserve(allocation a)
 {
     void *ptr = NULL;
@@ -186,7 +179,7 @@ char *proa_strdup(const char *s)
 
 #define HUGE_BYTES ((size_t)2 << 20)
 
-/* Maps a surplus of one huge page and gives back what stands over on both sides. */
+/* Maps one huge page more than asked and unmaps what is outside the aligned range. */
 static void *map_aligned(size_t bytes)
 {
     char *raw = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * alloc.h - memory from the system, in two kinds.
- * Bookkeeping (proa_malloc and kin): small; never NULL. When the system refuses, a slice of the reserve is given back
- *   to it and the call is made again; without a reserve, or when it is used up, the process ends with a message.
- *   Every product that feeds a size is checked before. proa_malloc_try is for sizes that a request chooses.
- * Budgeted (proa_pages_alloc): weights, keys and values, activations. May fail; returns NULL and the caller
- *   refuses with the sum. Counted, so that a test can see that the decode loop allocates nothing. */
+ * Bookkeeping (proa_malloc and the like): small; never NULL. When the system refuses, a slice of the reserve is
+ *   released and the call is repeated; without a reserve, or when it is used up, the process ends with a message.
+ *   Products that form a size are checked before the call. proa_malloc_try is for sizes that a request chooses.
+ * Budgeted (proa_pages_alloc): weights, keys and values, activations. May return NULL; the caller then reports
+ *   the size it needed. Calls are counted, so that a test can verify that the decode loop allocates nothing. */
 #ifndef PROA_BASE_ALLOC_H
 #define PROA_BASE_ALLOC_H
 
@@ -19,29 +19,30 @@ void *proa_realloc(void *ptr, size_t bytes);
 char *proa_strdup(const char *s);
 void *proa_malloc_aligned(size_t bytes); /* to 64 bytes, a cache line; not zeroed; released with free */
 
-/* NULL if the system refuses; the reserve is left alone. */
+/* NULL if the system refuses; the reserve is not used. */
 void *proa_malloc_try(size_t bytes);
 void *proa_realloc_try(void *ptr, size_t bytes);
 void *proa_malloc_aligned_try(size_t bytes);
 
-/* The reserve: PROA_RESERVE_BYTES of address space, mapped and untouched, that a server holds so that running out of
- * memory costs requests and not the process. Whoever accepts work asks proa_reserve_check first: while part of the
- * reserve is in use it tries to map that part again, and otherwise refuses the work with NO_MEMORY. Any thread. */
-bool proa_reserve_open(void); /* false: the system gave only a part of it, or nothing; the rest works all the same */
-void proa_reserve_close(void);
-bool proa_reserve_give(void); /* a slice, to the system; false: none is left. For what replaces malloc (cli/malloc.c) */
+/* The reserve: PROA_RESERVE_BYTES of address space, mapped and untouched. A server holds it so that running
+ * out of memory fails requests and not the process. Code that accepts work calls proa_reserve_check first:
+ * while part of the reserve is in use it tries to map that part again, and if that fails it refuses the
+ * work with NO_MEMORY. Any thread. */
+bool proa_reserve_open(void); /* false: the system mapped only a part of it, or nothing; the program still works */
+bool proa_reserve_give(void); /* releases a slice; false: none is left. For the program's malloc (cli/malloc.c) */
 PROA_MUST_CHECK proa_status proa_reserve_check(proa_err *err);
-void proa_reserve_recover(void); /* the same for what is never refused: with every request of a protocol */
+void proa_reserve_recover(void); /* the same for work that is never refused; call it with every request of a protocol */
 
 /* Zeroed memory straight from the kernel, aligned to 2 MiB when bytes reach that (so that huge pages fit) and
  * to a page otherwise. bytes > 0. NULL if there is none. Release with the same byte count. */
 void *proa_pages_alloc(int64_t bytes);
 void proa_pages_free(void *ptr, int64_t bytes);
 
-/* Memory that this process may still take, in bytes: the least of what the system has available and what the
- * control group allows; INT64_MAX if neither can be read. */
+/* Memory in bytes that this process may still take: the lesser of the system's available memory and the
+ * limit of the control group; INT64_MAX if neither can be read. */
 int64_t proa_memory_available(void);
-/* Gives memory that was freed and that the C library keeps back to the system: after large requests. Takes milliseconds. */
+/* Returns freed memory that the C library holds to the system; for use after large requests. Takes
+ * milliseconds. */
 void proa_memory_trim(void);
 /* Highest resident memory of this process so far, in bytes. */
 int64_t proa_memory_peak(void);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * arena.c - a bump allocator of chained blocks with deferred clean-ups. */
 #include "base/arena.h"
 
 #include "base/alloc.h"
@@ -11,7 +12,7 @@
 
 struct proa_arena_block {
     proa_arena_block *next;
-    size_t used, size; /* of the bytes behind this head */
+    size_t used, size; /* of the bytes after this header */
     bool lent;         /* the caller's memory: not freed */
 };
 struct proa_arena_defer_item {
@@ -44,7 +45,7 @@ void proa_arena_release(proa_arena *arena)
     *arena = (proa_arena){0};
 }
 
-/* The newest block of the usual size, taken out of the list; NULL if there is none. */
+/* Unlinks and returns the newest block of the standard size; NULL if there is none. */
 static proa_arena_block *take_usual(proa_arena *arena)
 {
     for (proa_arena_block **at = &arena->block; *at; at = &(*at)->next) {
@@ -60,7 +61,7 @@ void proa_arena_reset(proa_arena *arena)
 {
     for (proa_arena_defer_item *d = arena->defer; d; d = d->next) d->fn(d->arg);
     arena->defer = NULL;
-    /* A sanitiser must see what is used too late. */
+    /* Under a sanitizer no block is kept, so that a use after the reset is reported. */
     proa_arena_block *kept = PROA_ASAN ? NULL : take_usual(arena);
     proa_arena_release(arena);
     if (!kept) return;
@@ -97,6 +98,21 @@ char *proa_arena_strdup(proa_arena *arena, proa_str s)
     char *copy = proa_arena_alloc(arena, s.len + 1);
     if (s.len) memcpy(copy, s.ptr, s.len);
     return copy;
+}
+
+char *proa_arena_url_decode(proa_arena *arena, proa_str s)
+{
+    char *out = proa_arena_alloc(arena, s.len + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < s.len; i++) {
+        bool escape = s.ptr[i] == '%' && i + 2 < s.len;
+        int high = escape ? proa_hex_digit(s.ptr[i + 1]) : -1, low = escape ? proa_hex_digit(s.ptr[i + 2]) : -1;
+        bool decoded = high >= 0 && low >= 0;
+        out[n] = decoded ? (char)(high * 16 + low) : s.ptr[i];
+        if (!out[n++]) return NULL;
+        if (decoded) i += 2;
+    }
+    return out;
 }
 
 char *proa_arena_printf(proa_arena *arena, const char *fmt, ...)

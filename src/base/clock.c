@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * clock.c - monotonic time and the CPU time of a thread. */
 #include "base/clock.h"
 
 #include <time.h>

@@ -9,7 +9,6 @@
 #define PROA_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
 #define PROA_MUST_CHECK              __attribute__((warn_unused_result))
 #define PROA_COLD                    __attribute__((cold))
-#define PROA_API                     __attribute__((visibility("default")))
 #define PROA_ALIGNED(n)              __attribute__((aligned(n)))
 /* For kernels written once with sizes that are constants only after inlining. */
 #define PROA_ALWAYS_INLINE           inline __attribute__((always_inline))
@@ -20,6 +19,12 @@
 #define PROA_RESTRICT __restrict__
 #else
 #define PROA_RESTRICT restrict
+#endif
+/* For functions of headers that nvcc compiles for the host and for the GPU. */
+#ifdef __CUDACC__
+#define PROA_HOST_DEVICE __host__ __device__
+#else
+#define PROA_HOST_DEVICE
 #endif
 #define PROA_UNUSED(x)    ((void)(x))
 #define PROA_COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * cpu.c - detects the instruction set level of the CPU and applies PROA_ISA. */
 #include "base/cpu.h"
 
 #include "base/compiler.h"
@@ -9,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Asked for by number, since clang 14's builtin does not know these two names. */
+/* Read by cpuid: clang 14's builtin does not know these two names. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -22,14 +23,14 @@ static bool has_avx512_bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
 
-/* Tiles, of int8 and of bf16. */
+/* Tiles for int8 and bf16. */
 static bool has_amx(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 25 & 1) && (d >> 22 & 1);
 }
 
-/* The parts of the state that the system saves: tiles are numbers 17 and 18. */
+/* The parts of the state that the system saves: tiles are bits 17 and 18. */
 static bool saves_tiles(void)
 {
     unsigned a, b, c, d;
@@ -38,7 +39,7 @@ static bool saves_tiles(void)
     return (a >> 17 & 3) == 3;
 }
 
-/* Tiles are 8 KB more to save for each thread, so Linux wants to be asked, once for all threads. */
+/* Tiles add 8 KB of state to each thread, so Linux grants them on request, once for all threads. */
 static bool amx_allowed(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
@@ -93,14 +94,15 @@ proa_isa proa_isa_detect(void)
 
 proa_isa proa_isa_choose(void)
 {
-    static bool said;
+    static bool warned;
     proa_isa have = proa_isa_detect();
     const char *want = getenv("PROA_ISA");
     if (!want || !*want) return have;
     for (int i = 0; i <= (int)have; i++)
         if (strcmp(want, names[i]) == 0) return (proa_isa)i;
-    if (!said) fprintf(stderr, "proa: PROA_ISA=%s is not a level of this CPU, using %s\n", want, names[have]);
-    said = true;
+    if (!warned)
+        fprintf(stderr, "proa: PROA_ISA=%s is not a level of this CPU, using %s\n", want, names[have]);
+    warned = true;
     return have;
 }
 

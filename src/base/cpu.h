@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* Levels in rising order: each implies all before it on the CPUs that have it. */
+/* Levels in increasing order: each includes all before it on the CPUs that have it. */
 #define PROA_ISA_LIST(X)                                                                                     \
     X(GENERIC, "generic")                                                                                    \
     X(AVX2, "avx2")        /* x86-64-v3: AVX2, FMA, F16C, BMI2 */                                            \
@@ -22,14 +22,14 @@ typedef enum proa_isa {
 } proa_isa;
 
 const char *proa_isa_name(proa_isa isa);
-/* The highest level that this CPU has. Looked up once; for AMX the kernel is asked to let this process use it. */
+/* The highest level that this CPU has. Detected once; for AMX the kernel is asked for permission. */
 proa_isa proa_isa_detect(void);
-/* The level to use: the detected one, or a lower one named by the environment variable PROA_ISA. A name that is
- * unknown or above the CPU is said once on standard error, and the detected level is used. */
+/* The level to use: the detected one, or a lower one named by the environment variable PROA_ISA. If that
+ * name is unknown or above the CPU, one warning goes to standard error and the detected level is used. */
 proa_isa proa_isa_choose(void);
 
-/* Whether a bf16 dot product does more a cycle than an f32 multiply-add: so on AMD since Zen 4, and in AMX's tiles; Intel's
- * AVX-512 units do half (measured: 90 GFLOP/s a core against 190). */
+/* Whether a bf16 dot product does more work per cycle than an f32 multiply-add: true on AMD since Zen 4 and
+ * for AMX tiles; Intel's AVX-512 units do half as much (measured: 90 GFLOP/s a core against 190). */
 bool proa_cpu_bf16_dot_pays(void);
 
 #endif

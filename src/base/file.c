@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * file.c - reads whole files, maps files, and resolves paths. */
 #include "base/file.h"
 
 #include "base/limits.h"
@@ -9,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Opens a regular file; a folder, a pipe or a device would make reading hang or lie about its size. */
+/* Opens a regular file. A folder, a pipe or a device is refused: reading could hang, or the size would be
+ * wrong. */
 static proa_status open_regular(int *fd, int64_t *bytes, const char *path, proa_err *err)
 {
     struct stat st;
@@ -34,7 +36,7 @@ static proa_status read_all(proa_buf *buf, int fd, int64_t bytes, const char *pa
         ssize_t n = read(fd, buf->ptr + buf->len, (size_t)bytes - buf->len);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return PROA_FAIL(err, IO, "cannot read '%s': %s", path, strerror(errno));
-        if (n == 0) break; /* shorter than it was a moment ago: take what is there */
+        if (n == 0) break; /* the file became shorter: take what is there */
         buf->len += (size_t)n;
     }
     if (buf->ptr) buf->ptr[buf->len] = '\0';

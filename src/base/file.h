@@ -15,24 +15,26 @@ typedef struct proa_mmap {
     const unsigned char *ptr; /* NULL if the file is empty */
     int64_t bytes;
     proa_guard *guard;
-    uint64_t device, inode; /* which file it was, and when it was written last, for proa_mmap_check */
+    uint64_t device, inode; /* identifies the file and its last modification for proa_mmap_check */
     int64_t written_ns;
 } proa_mmap;
 
 PROA_MUST_CHECK proa_status proa_mmap_open(proa_mmap *map, const char *path, proa_err *err);
 void proa_mmap_close(proa_mmap *map);
-/* To be asked when all that is wanted of the map was read: IO if the file was written to or shortened since it was
- * mapped, so that what was read may be parts of two files, or zeros. A file that was replaced (renamed over) is still
- * there whole. path: what was opened. Without proa_guards_install (base/guard.h) reading a file that becomes shorter
- * ends the process before anybody can ask. */
+/* Call it after the last read of the map. IO if the file was written to or shortened since it was mapped:
+ * what was read may be a mix of two versions, or zeros. A file that was replaced by rename is still
+ * complete. path: the file that was opened. Without proa_guards_install (base/guard.h) reading a shortened
+ * file ends the process before this call. */
 PROA_MUST_CHECK proa_status proa_mmap_check(const proa_mmap *map, const char *path, proa_err *err);
-/* Tells the kernel that [ptr, ptr+bytes) of the map will not be read again soon: its pages leave our memory. */
+/* Tells the kernel that [ptr, ptr+bytes) of the map will not be read again soon, so that its pages no
+ * longer count as ours. */
 void proa_mmap_drop(const proa_mmap *map, const void *ptr, int64_t bytes);
 
 bool proa_file_exists(const char *path);
 bool proa_dir_exists(const char *path);
-/* The file or folder that a model's configuration names, in out[PROA_PATH_MAX]: "$$TRITON_MODEL_DIRECTORY" in it stands for
- * dir; a relative path begins at dir or, if there is nothing there, where the program was started. */
+/* Resolves a path of a model's configuration into out[PROA_PATH_MAX]. "$$TRITON_MODEL_DIRECTORY" is
+ * replaced by dir. A relative path is relative to dir or, if it does not exist there, to the working
+ * directory. */
 PROA_MUST_CHECK proa_status proa_path_resolve(char *out, const char *dir, const char *path, proa_err *err);
 /* Writes "dir/name" to out[PROA_PATH_MAX]; INVALID if it is too long. */
 PROA_MUST_CHECK proa_status proa_path_join(char *out, const char *dir, const char *name, proa_err *err);

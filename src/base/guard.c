@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * guard.c - the SIGBUS handler behind guarded mappings. */
 #include "base/guard.h"
 
 #include "base/alloc.h"
@@ -9,8 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A slot is free while end is 0. begin is written before end and end is cleared first, so that the handler, which may
- * run on any thread at any time, never sees half of a range. */
+/* A slot is free while end is 0. begin is written before end, and end is cleared first, so that the
+ * handler, which may run on any thread at any time, never sees half a range. */
 struct proa_guard {
     atomic_uintptr_t begin, end;
     atomic_bool broken;
@@ -23,7 +24,7 @@ typedef struct chunk {
 } chunk;
 
 static chunk first;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of taking slots and adding chunks */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards taking slots and adding chunks */
 static atomic_bool any_broken;
 static struct sigaction before;
 static uintptr_t page_bytes;
@@ -38,7 +39,7 @@ static proa_guard *find(uintptr_t at)
     return NULL;
 }
 
-/* mmap is a bare system call in the C libraries of Linux, so a signal handler may make it. */
+/* On Linux mmap is a plain system call, so a signal handler may call it. */
 static bool replace_page(uintptr_t at)
 {
     void *page = (void *)(at - at % page_bytes);
@@ -55,7 +56,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     }
     if (before.sa_flags & SA_SIGINFO) before.sa_sigaction(number, info, context);
     else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) before.sa_handler(number);
-    else sigaction(SIGBUS, &before, NULL); /* the instruction is run again, and ends the process */
+    else sigaction(SIGBUS, &before, NULL); /* the instruction runs again and ends the process */
 }
 
 static void install(void)
@@ -72,16 +73,16 @@ void proa_guards_install(void)
     pthread_once(&once, install);
 }
 
-/* A free slot; the list grows by a chunk where there is none. Lock held. */
+/* Returns a free slot; adds a chunk to the list if there is none. The lock is held. */
 static proa_guard *free_slot(void)
 {
     chunk *last = &first;
     for (chunk *c = &first; c; last = c, c = atomic_load(&c->next))
         for (int i = 0; i < CHUNK_SLOTS; i++)
             if (!atomic_load(&c->slot[i].end)) return &c->slot[i];
-    chunk *fresh = proa_calloc(1, sizeof *fresh);
-    atomic_store(&last->next, fresh);
-    return &fresh->slot[0];
+    chunk *new_chunk = proa_calloc(1, sizeof *new_chunk);
+    atomic_store(&last->next, new_chunk);
+    return &new_chunk->slot[0];
 }
 
 proa_guard *proa_guard_add(const void *ptr, size_t bytes)

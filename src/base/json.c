@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * json.c - checks a JSON text strictly before json-c parses it, and reads typed members. */
 #include "base/json.h"
 
 #include "base/file.h"
@@ -7,12 +8,12 @@
 #include <math.h>
 #include <string.h>
 
-/* An array or object costs json-c some 350 to 800 bytes, a number or string some 50. */
+/* An array or object takes json-c about 350 to 800 bytes, a number or string about 50. */
 #define CONTAINER_NODES 8
 
-/* A walk over the text before json-c sees it. It bounds the tree before it costs memory, and refuses what json-c 0.16
- * lets through in its strict mode and RFC 8259 does not: 'keys', -01, 1., -.5, control characters and code points
- * beyond U+10FFFF in strings. Structure is json-c's. */
+/* Scans the text before json-c parses it. This bounds the size of the tree before memory is used, and
+ * refuses what json-c 0.16 accepts in strict mode against RFC 8259: 'keys', -01, 1., -.5, control
+ * characters and code points beyond U+10FFFF in strings. json-c itself checks the structure. */
 typedef struct scanner {
     proa_str text;
     size_t at;
@@ -25,7 +26,7 @@ static unsigned char byte_at(const scanner *s, size_t at)
     return at < s->text.len ? (unsigned char)s->text.ptr[at] : 0;
 }
 
-/* Behind the digits at `at`; `at` itself if there are none. */
+/* The offset after the digits at `at`; `at` itself if there are none. */
 static size_t skip_digits(const scanner *s, size_t at)
 {
     while (byte_at(s, at) >= '0' && byte_at(s, at) <= '9') at++;
@@ -50,7 +51,7 @@ static void scan_number(scanner *s)
     else s->why = "not a number";
 }
 
-/* From behind the quote that opens to behind the one that closes, or to the end. */
+/* Moves from the first character of a string to the one after its closing quote, or to the end. */
 static void scan_string(scanner *s)
 {
     while (s->at < s->text.len && !s->why) {
@@ -78,7 +79,7 @@ static void scan_token(scanner *s)
     else if (c == 'N' || c == 'I') s->why = "NaN and Infinity are not numbers";
     else if (!strchr(" \t\r\n[]{},:\"", c) && (c < 'a' || c > 'z'))
         s->why = "a character that has no place here";
-    else s->at++; /* of the letters, json-c knows which words they may make */
+    else s->at++; /* words such as true: json-c checks them */
     if (c == '"') scan_string(s);
     else if (c == ',' || c == ':') s->nodes++;
     else if (c == '[' || c == '{') s->nodes += CONTAINER_NODES;
@@ -95,7 +96,7 @@ static proa_status scan(proa_str text, int64_t nodes_max, const char *what, proa
     return PROA_OK;
 }
 
-/* Where a failure is: in the text, or at its end if more of it was expected there. */
+/* The place of a failure: in the text, or at its end if more was expected. */
 static proa_status report(const char *what, struct json_tokener *tok, enum json_tokener_error code,
                           bool at_end, size_t len, proa_err *err)
 {
@@ -106,7 +107,7 @@ static proa_status report(const char *what, struct json_tokener *tok, enum json_
     return PROA_FAIL(err, CORRUPT, "%s: not JSON at byte %zu: %s", what, at, why);
 }
 
-/* json-c tells a tree for which there was no memory as it tells the text `null`. */
+/* json-c returns NULL both for the text `null` and when memory ran out. */
 static bool is_null(proa_str text)
 {
     size_t from = 0;
@@ -127,7 +128,7 @@ proa_status proa_json_parse_within(proa_json **out, proa_str text, int64_t nodes
     *out = json_tokener_parse_ex(tok, text.ptr, (int)text.len);
     enum json_tokener_error code = json_tokener_get_error(tok);
     bool at_end = code == json_tokener_continue;
-    if (at_end) { /* a bare number needs an end to be complete */
+    if (at_end) { /* a number alone is complete only at the end of the text */
         *out = json_tokener_parse_ex(tok, "", 1);
         code = json_tokener_get_error(tok);
     }
@@ -205,7 +206,7 @@ proa_json *proa_json_at(const proa_json *array, int64_t i)
 proa_str proa_json_str(const proa_json *j)
 {
     if (proa_json_kind(j) != PROA_JSON_STRING) return (proa_str){"", 0};
-    proa_json *mutable = (proa_json *)(uintptr_t)j; /* json-c's getter is not const; a string's does not write */
+    proa_json *mutable = (proa_json *)(uintptr_t)j; /* json-c's getter is not const, but does not write to strings */
     return (proa_str){json_object_get_string(mutable), (size_t)json_object_get_string_len(j)};
 }
 
@@ -228,6 +229,39 @@ double proa_json_double(const proa_json *j)
 bool proa_json_bool(const proa_json *j)
 {
     return proa_json_kind(j) == PROA_JSON_BOOL && json_object_get_boolean(j);
+}
+
+void proa_json_keep(proa_json *obj, const char *const *names, int count)
+{
+    if (proa_json_kind(obj) != PROA_JSON_OBJECT) return;
+    for (struct lh_entry *entry = json_object_get_object(obj)->head, *next; entry; entry = next) {
+        const char *key = lh_entry_k(entry);
+        bool kept = false;
+        next = entry->next;
+        for (int i = 0; i < count && !kept; i++) kept = strcmp(names[i], key) == 0;
+        if (!kept || !lh_entry_v(entry)) json_object_object_del(obj, key);
+    }
+}
+
+/* Of json-c 0.16 on 64 bits, where an object begins with a table for 16 members. */
+size_t proa_json_bytes(const proa_json *j)
+{
+    enum { VALUE = 64, ARRAY = 384, OBJECT = 800, MEMBER = 96, ELEMENT = 8 };
+    size_t bytes = VALUE;
+    if (!j) return 0;
+    switch (proa_json_kind(j)) {
+    case PROA_JSON_STRING: return bytes + proa_json_str(j).len;
+    case PROA_JSON_ARRAY:
+        bytes = ARRAY + ELEMENT * (size_t)proa_json_len(j);
+        for (int64_t i = 0; i < proa_json_len(j); i++) bytes += proa_json_bytes(proa_json_at(j, i));
+        return bytes;
+    case PROA_JSON_OBJECT:
+        bytes = OBJECT;
+        for (proa_json_iter it = proa_json_begin(j); proa_json_next(&it);)
+            bytes += MEMBER + it.key.len + proa_json_bytes(it.value); /* as deep as PROA_JSON_DEPTH_MAX */
+        return bytes;
+    default: return bytes;
+    }
 }
 
 proa_json_iter proa_json_begin(const proa_json *obj)
@@ -259,7 +293,7 @@ proa_status proa_json_get_int(int64_t *out, const proa_json *obj, const char *ke
     if (!j) return PROA_OK;
     int64_t value = proa_json_int(j);
     if (proa_json_kind(j) == PROA_JSON_DOUBLE && fabs(proa_json_double(j)) < 9e15 &&
-        floor(proa_json_double(j)) == proa_json_double(j)) /* some writers say 1e6 for a count */
+        floor(proa_json_double(j)) == proa_json_double(j)) /* some writers use 1e6 for a count */
         value = (int64_t)proa_json_double(j);
     else if (proa_json_kind(j) != PROA_JSON_INT) return wrong_kind(key, "an integer", j, err);
     if (value < min || value > max)

@@ -25,7 +25,8 @@ typedef enum proa_json_type {
  * refused. Of two members with one key the last stays; a key ends at \u0000 (json-c's keys are C strings); half a
  * surrogate pair becomes U+FFFD; an integer beyond 64 bits becomes the nearest one. */
 PROA_MUST_CHECK proa_status proa_json_parse(proa_json **out, proa_str text, const char *what, proa_err *err);
-/* The same with a count of its own: of what a client sends, whose tree takes up to 100 bytes for each of nodes_max. */
+/* As proa_json_parse with a limit of its own, for what a client sends: the tree takes up to 100 bytes for
+ * each of nodes_max. */
 PROA_MUST_CHECK proa_status proa_json_parse_within(proa_json **out, proa_str text, int64_t nodes_max,
                                                    const char *what, proa_err *err);
 /* Reads and parses a file of at most bytes_max bytes. */
@@ -40,11 +41,16 @@ int64_t proa_json_len(const proa_json *j); /* of an array or object; 0 otherwise
 proa_json *proa_json_at(const proa_json *array, int64_t i);
 /* The string's bytes; the empty slice if j is not a string. */
 proa_str proa_json_str(const proa_json *j);
-/* Values as they are; 0 or false if j is of another kind. */
+/* The value; 0 or false if j is of another kind. */
 int64_t proa_json_int(const proa_json *j);
-uint64_t proa_json_uint(const proa_json *j); /* 0 for a negative one; above INT64_MAX proa_json_int gives that */
+uint64_t proa_json_uint(const proa_json *j); /* 0 if negative; above INT64_MAX proa_json_int returns INT64_MAX */
 double proa_json_double(const proa_json *j); /* of an integer too */
 bool proa_json_bool(const proa_json *j);
+
+/* Removes every member that is null or not one of these `count` names. */
+void proa_json_keep(proa_json *obj, const char *const *names, int count);
+/* About what the tree takes in memory. */
+size_t proa_json_bytes(const proa_json *j);
 
 /* Members of an object in file order: for (it = proa_json_begin(o); proa_json_next(&it);) it.key, it.value. */
 typedef struct proa_json_iter {

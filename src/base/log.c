@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * log.c - formats log lines and filters them by level. */
 #include "base/log.h"
 
 #include "base/limits.h"
@@ -16,14 +17,14 @@
 
 enum { TEXT_MAX = 4096, LINE_MAX_BYTES = 2 * TEXT_MAX };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of settings and the file */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the settings and the file */
 static proa_log_settings now = {.error = true, .warning = true, .info = true};
 static int now_fd = STDERR_FILENO;
-static bool background; /* what may block is written by the thread of log_writer.c */
+static bool background; /* writes that may block are done by the thread of log_writer.c */
 static bool may_block;  /* now_fd is no regular file; known once background is set */
 static uint64_t lost;   /* lines that could not be written */
-static bool torn;       /* of the last of them a part was */
-/* The same as one number, for proa_log_on: bits 0 to 2 the levels, above them verbose. */
+static bool torn;       /* the last of them was written in part */
+/* The levels as one number for proa_log_on: bits 0 to 2 are the levels, the bits above are verbose. */
 static atomic_uint now_levels = 7;
 
 static unsigned levels_of(const proa_log_settings *s)
@@ -139,7 +140,7 @@ static void print_line(proa_buf *out, proa_log_format format, int level, const c
     proa_buf_char(out, '\n');
 }
 
-/* A regular file; a part of a line is ended before the next one. Lock held. */
+/* Writes to a regular file; ends a partial line before the next one. The lock is held. */
 static bool write_direct(const proa_buf *out)
 {
     if (torn && write(now_fd, "\n", 1) == 1) torn = false;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * log_writer.c - the thread that writes log lines where a write may block. */
 #include "base/log_writer.h"
 
 #include "base/alloc.h"
@@ -20,12 +21,13 @@ typedef struct entry {
 } entry;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t came = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t line_queued = PTHREAD_COND_INITIALIZER;
 static entry *head, **tail = &head;
 static size_t queued; /* bytes of lines that wait or are being written */
-static bool started;  /* the thread runs, as long as the process */
+static bool started;  /* the thread was started; it runs as long as the process */
 
-/* A descriptor that is not blocking by somebody else's wish is waited for; any other error loses the line. */
+/* Another process may have made the descriptor non-blocking: then the thread waits until it is writable.
+ * Any other error loses the line. */
 static void write_all(int fd, const char *bytes, size_t len)
 {
     while (len > 0) {
@@ -46,7 +48,7 @@ static void *write_for_ever(void *arg)
 {
     pthread_mutex_lock(&lock);
     for (;;) {
-        while (!head) pthread_cond_wait(&came, &lock);
+        while (!head) pthread_cond_wait(&line_queued, &lock);
         entry *e = head;
         head = e->next;
         if (!head) tail = &head;
@@ -60,7 +62,7 @@ static void *write_for_ever(void *arg)
     return arg;
 }
 
-/* All signals are the program's business. Lock held. */
+/* The thread blocks all signals: the program handles them. The lock is held. */
 static bool start(void)
 {
     pthread_t thread;
@@ -84,17 +86,17 @@ static void append(int fd, const char *line, size_t len)
     *tail = e;
     tail = &e->next;
     queued += len;
-    pthread_cond_signal(&came);
+    pthread_cond_signal(&line_queued);
 }
 
 bool proa_log_writer_put(int fd, const char *line, size_t len)
 {
     pthread_mutex_lock(&lock);
-    bool runs = start(), room = queued + len <= (size_t)PROA_LOG_QUEUED_MAX;
-    if (runs && room && len) append(fd, line, len);
+    bool runs = start(), has_room = queued + len <= (size_t)PROA_LOG_QUEUED_MAX;
+    if (runs && has_room && len) append(fd, line, len);
     pthread_mutex_unlock(&lock);
     if (!runs) write_all(fd, line, len);
-    return !runs || room;
+    return !runs || has_room;
 }
 
 void proa_log_writer_close(int fd)

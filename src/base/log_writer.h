@@ -10,10 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Appends a copy of the line. False if PROA_LOG_QUEUED_MAX bytes wait already: the line is lost. Where the thread
+/* Queues a copy of the line. False if PROA_LOG_QUEUED_MAX bytes are queued: the line is lost. If the thread
  * cannot be started the line is written at once. */
 bool proa_log_writer_put(int fd, const char *line, size_t len);
-/* Closes fd behind the lines that wait for it. */
+/* Closes fd after the lines that are queued for it. */
 void proa_log_writer_close(int fd);
 /* Waits until all lines are written, at most timeout_ms. */
 void proa_log_writer_flush(int64_t timeout_ms);

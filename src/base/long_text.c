@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * long_text.c - a small store of error texts that are too long for a proa_err. */
 #include "base/long_text.h"
 
 #include "base/compiler.h"
@@ -6,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Texts by key modulo the number of rows. Keys rise by one, so [oldest, next) are those that are kept. */
+/* A ring of texts indexed by key modulo its size. Keys increase by one; [oldest, next) are stored. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *rows[PROA_ERR_KEPT_MAX];
 static uint64_t oldest = 1, next = 1;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * map.c - a hash map from byte strings to 32-bit numbers: open addressing, hashed with a secret. */
 #include "base/map.h"
 
 #include "base/alloc.h"
@@ -32,8 +33,8 @@ void proa_map_release(proa_map *map)
     *map = (proa_map){0};
 }
 
-/* A secret of this process: names come from files, and with a known hash a file could choose names that all meet in
- * one run of slots. Nothing depends on the order of slots, so results stay the same from run to run. */
+/* A random secret of this process. Names come from files, and with a known hash a file could choose names
+ * that all collide. Nothing depends on the order of slots, so results are the same in each run. */
 static uint64_t secret(void)
 {
     static _Atomic uint64_t shared;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * options.c - the table of generation options, and values read from JSON and text into a proa_options. */
 #include "base/options.h"
 
 #include "base/checked.h"
@@ -18,73 +19,80 @@
 /* clang-format off: a table. option and name, kind, offset, min, max, min_open, default, help,
  *                   FasterTransformer, TensorRT-LLM, OpenAI, transformers, generation_config.json */
 const proa_option_row proa_option_rows[] = {
-    {AT(max_tokens), INT, IN(max_tokens), 0, TOKENS, false, 0, "new tokens at most; 0: until the end",
+    {AT(max_tokens), INT, IN(max_tokens), 0, TOKENS, false, 0, "most new tokens; 0: until the end",
      "output_seq_len", "request_output_len", "max_tokens, max_completion_tokens", "max_new_tokens",
      "max_new_tokens"},
-    {AT(min_tokens), INT, IN(min_tokens), 0, TOKENS, false, 0, "no end token before that many new tokens",
+    {AT(min_tokens), INT, IN(min_tokens), 0, TOKENS, false, 0, "no end token before N new tokens",
      "min_length", "min_length", "", "min_new_tokens", "min_new_tokens"},
-    {AT(temperature), FLOAT, IN(temperature), 0, 1e4, false, 0,
-     "sample from softmax(logits / X); 0: the most likely token", "temperature", "temperature", "temperature",
-     "temperature (with do_sample)", "temperature"},
+    {AT(temperature), FLOAT, IN(temperature), 0, 1e4, false, 0, "sample from softmax(logits / X); 0: greedy",
+     "temperature", "temperature", "temperature", "temperature (with do_sample)", "temperature"},
     {AT(top_k), INT, IN(top_k), 0, PROA_VOCAB_MAX, false, 0, "sample among the N most likely; 0: all",
      "runtime_top_k", "runtime_top_k", "", "top_k", "top_k"},
-    {AT(top_p), FLOAT, IN(top_p), 0, 1, false, 1, "sample among the most likely whose mass reaches X; 0: the best",
-     "runtime_top_p", "runtime_top_p", "top_p", "top_p", "top_p"},
+    {AT(top_p), FLOAT, IN(top_p), 0, 1, false, 1,
+     "sample among the most likely with total probability X; 0: greedy", "runtime_top_p", "runtime_top_p",
+     "top_p", "top_p", "top_p"},
     {AT(min_p), FLOAT, IN(min_p), 0, 1, false, 0,
      "sample among tokens at least X times as likely as the best", "", "min_p", "", "min_p", "min_p"},
     {AT(typical_p), FLOAT, IN(typical_p), 0, 1, true, 1,
-     "sample among the most typical tokens whose mass reaches X", "", "", "", "typical_p", "typical_p"},
-    {AT(top_p_decay), FLOAT, IN(top_p_decay), 0, 1, true, 1, "after each token top-p becomes X times itself",
+     "sample among the most typical with total probability X", "", "", "", "typical_p", "typical_p"},
+    {AT(top_p_decay), FLOAT, IN(top_p_decay), 0, 1, true, 1, "multiply top-p by X after each token",
      "top_p_decay", "runtime_top_p_decay", "", "", ""},
-    {AT(top_p_min), FLOAT, IN(top_p_min), 0, 1, true, 1e-6, "but not less than X", "top_p_min",
+    {AT(top_p_min), FLOAT, IN(top_p_min), 0, 1, true, 1e-6, "lower bound of the decayed top-p", "top_p_min",
      "runtime_top_p_min", "", "", ""},
     {AT(top_p_reset_id), INT, IN(top_p_reset_id), -1, PROA_VOCAB_MAX, false, -1,
-     "token that sets top-p back; -1: none", "top_p_reset_ids", "runtime_top_p_reset_ids", "", "", ""},
-    {AT(seed), PROA_OPTION_KIND_U64, IN(seed), 0, 18446744073709551615.0, false, 0, "of the random numbers",
-     "random_seed", "random_seed", "seed", "torch.manual_seed", ""},
+     "token that resets top-p; -1: none", "top_p_reset_ids", "runtime_top_p_reset_ids", "", "", ""},
+    {AT(seed), PROA_OPTION_KIND_U64, IN(seed), 0, 18446744073709551615.0, false, 0,
+     "seed of the random numbers", "random_seed", "random_seed", "seed", "torch.manual_seed", ""},
     {AT(repetition_penalty), FLOAT, IN(repetition_penalty), 1e-4, 1e4, false, 1,
-     "logits of tokens that occurred are divided by X if positive, else multiplied", "repetition_penalty",
+     "divide positive logits of earlier tokens by X, multiply negative ones", "repetition_penalty",
      "repetition_penalty", "", "repetition_penalty", "repetition_penalty"},
     {AT(presence_penalty), FLOAT, IN(presence_penalty), -1e4, 1e4, false, 0,
-     "subtracted once from tokens that occurred", "presence_penalty", "presence_penalty", "presence_penalty",
-     "", ""},
+     "subtracted once from the logits of earlier tokens", "presence_penalty", "presence_penalty",
+     "presence_penalty", "", ""},
     {AT(frequency_penalty), FLOAT, IN(frequency_penalty), -1e4, 1e4, false, 0,
-     "subtracted for each time a token occurred", "", "frequency_penalty", "frequency_penalty", "", ""},
-    {AT(no_repeat_ngram), INT, IN(no_repeat_ngram), 0, TOKENS, false, 0, "no N tokens in a row come twice; 0: off",
-     "", "no_repeat_ngram_size", "", "no_repeat_ngram_size", "no_repeat_ngram_size"},
+     "subtracted from a token's logit for each earlier occurrence", "", "frequency_penalty",
+     "frequency_penalty", "", ""},
+    {AT(no_repeat_ngram), INT, IN(no_repeat_ngram), 0, TOKENS, false, 0,
+     "no sequence of N tokens occurs twice; 0: off", "", "no_repeat_ngram_size", "", "no_repeat_ngram_size",
+     "no_repeat_ngram_size"},
     {AT(logit_bias), PROA_OPTION_KIND_BIAS, IN(logit_bias), -1e9, 1e9, false, 0,
-     "added to logits: {\"id\": value, ...}", "", "embedding_bias", "logit_bias", "sequence_bias", ""},
+     "added to the logits of tokens: {\"id\": value, ...}", "", "embedding_bias", "logit_bias",
+     "sequence_bias", ""},
     {AT(allowed_words), WORDS, IN(allowed_words), 0, 0, false, 0,
-     "the output is made of these words: [[ids], ...]", "", "", "", "prefix_allowed_tokens_fn", ""},
-    {AT(banned_words), WORDS, IN(banned_words), 0, 0, false, 0, "never completed: [[ids], ...]",
+     "the output consists only of these words: [[ids], ...]", "", "", "", "prefix_allowed_tokens_fn", ""},
+    {AT(banned_words), WORDS, IN(banned_words), 0, 0, false, 0, "words that are never completed: [[ids], ...]",
      "bad_words_list", "bad_words_list", "", "bad_words_ids", ""},
     {AT(banned_strings), STRINGS, IN(banned_strings), 0, 0, false, 0,
-     "the same as text, with and without a space before", "bad_words (backend)", "bad_words", "", "", ""},
-    {AT(stop_words), WORDS, IN(stop_words), 0, 0, false, 0, "end the sequence, and are in it: [[ids], ...]",
-     "stop_words_list", "stop_words_list", "", "stopping_criteria", ""},
-    {AT(stop_strings), STRINGS, IN(stop_strings), 0, 0, false, 0, "end the sequence; the text is cut before them",
-     "stop_words (backend)", "stop_words", "stop", "stop_strings", ""},
+     "banned words as text, with and without a leading space", "bad_words (backend)", "bad_words", "", "", ""},
+    {AT(stop_words), WORDS, IN(stop_words), 0, 0, false, 0,
+     "words that end the sequence and are part of it: [[ids], ...]", "stop_words_list", "stop_words_list", "",
+     "stopping_criteria", ""},
+    {AT(stop_strings), STRINGS, IN(stop_strings), 0, 0, false, 0,
+     "strings that end the sequence; the text is cut before them", "stop_words (backend)", "stop_words",
+     "stop", "stop_strings", ""},
     {AT(end_ids), PROA_OPTION_KIND_IDS, IN(end_ids), 0, PROA_VOCAB_MAX, false, 0,
-     "end tokens in place of the model's own", "end_id", "end_id", "", "eos_token_id", ""},
-    {AT(ignore_eos), BOOL, IN(ignore_eos), 0, 1, false, 0, "go on after an end token", "", "", "", "", ""},
-    {AT(n), INT, IN(n), 0, PROA_SEQUENCES_MAX, false, 1, "that many sequences of each prompt", "",
+     "end tokens that replace the model's own", "end_id", "end_id", "", "eos_token_id", ""},
+    {AT(ignore_eos), BOOL, IN(ignore_eos), 0, 1, false, 0, "continue after an end token", "", "", "", "", ""},
+    {AT(n), INT, IN(n), 0, PROA_SEQUENCES_MAX, false, 1, "sequences to return for each prompt", "",
      "num_return_sequences", "n", "num_return_sequences", ""},
     {AT(best_of), INT, IN(best_of), 0, PROA_SEQUENCES_MAX, false, 0,
-     "that many run, the n most likely are returned", "", "best_of", "best_of", "", ""},
+     "sequences to generate; the n most likely are returned", "", "best_of", "best_of", "", ""},
     {AT(beams), INT, IN(beams), 0, PROA_BEAMS_MAX, false, 1, "beam search with N beams", "beam_width",
      "beam_width", "", "num_beams", "num_beams"},
-    {AT(style), PROA_OPTION_KIND_STYLE, IN(style), 0, 0, false, 0, "whose rules hold: hf, ft or trtllm", "",
+    {AT(style), PROA_OPTION_KIND_STYLE, IN(style), 0, 0, false, 0, "rules to follow: hf, ft or trtllm", "",
      "", "", "", ""},
     {AT(length_penalty), FLOAT, IN(length_penalty), -100, 100, false, 1, "beam score: log-probability / length^X",
      "len_penalty", "len_penalty", "", "length_penalty", "length_penalty"},
     {AT(early_stopping), PROA_OPTION_KIND_EARLY, IN(early_stopping), 0, 0, false, 0,
-     "when a beam search ends: false, true, never", "", "early_stopping", "", "early_stopping", "early_stopping"},
+     "stopping rule of beam search: false, true, never", "", "early_stopping", "", "early_stopping",
+     "early_stopping"},
     {AT(beams_returned), INT, IN(beams_returned), 0, PROA_BEAMS_MAX, false, 0, "hypotheses to return; 0: all",
      "beam_width", "num_return_sequences", "", "num_return_sequences", ""},
     {AT(beam_groups), INT, IN(beam_groups), 0, PROA_BEAMS_MAX, false, 1, "groups of a diverse beam search",
      "", "", "", "num_beam_groups", "num_beam_groups"},
     {AT(diversity_penalty), FLOAT, IN(diversity_penalty), 0, 1e4, false, 0,
-     "for tokens that earlier groups chose in this step", "", "", "", "diversity_penalty", "diversity_penalty"},
+     "subtracted from tokens that earlier groups chose in this step", "", "", "", "diversity_penalty",
+     "diversity_penalty"},
     {AT(diversity_rate), FLOAT, IN(diversity_rate), -1e4, 1e4, false, 0,
      "added to a beam's score: ft times the rank among siblings, trtllm times the beam",
      "beam_search_diversity_rate", "beam_search_diversity_rate", "", "", ""},
@@ -92,14 +100,14 @@ const proa_option_row proa_option_rows[] = {
      "contrastive search: weight of the degeneration penalty", "", "", "", "penalty_alpha", ""},
     {AT(logprobs), BOOL, IN(logprobs), 0, 1, false, 0, "log-probability of each token", "is_return_log_probs",
      "return_log_probs", "logprobs", "output_scores", ""},
-    {AT(top_logprobs), INT, IN(top_logprobs), 0, 1024, false, 0, "and of the N most likely tokens", "", "",
-     "top_logprobs", "output_scores", ""},
+    {AT(top_logprobs), INT, IN(top_logprobs), 0, 1024, false, 0,
+     "log-probabilities of the N most likely tokens", "", "", "top_logprobs", "output_scores", ""},
     {AT(prompt_logprobs), BOOL, IN(prompt_logprobs), 0, 1, false, 0, "log-probability of each prompt token",
      "is_return_context_cum_log_probs", "return_context_logits", "echo with logprobs", "", ""},
     {AT(return_logits), BOOL, IN(return_logits), 0, 1, false, 0, "raw logits of each new token", "",
-     "return_generation_logits", "", "output_logits", ""},
+     "return_generation_logits", NULL, "output_logits", ""},
     {AT(return_hidden), BOOL, IN(return_hidden), 0, 1, false, 0, "hidden state of each new token",
-     "is_return_context_embeddings", "", "", "output_hidden_states", ""},
+     "is_return_context_embeddings", "", NULL, "output_hidden_states", ""},
 };
 /* clang-format on */
 _Static_assert(PROA_COUNT(proa_option_rows) == PROA_OPTION_COUNT, "one row for each option");
@@ -332,6 +340,14 @@ static void mark_given(proa_options *o, const proa_option_row *row)
     o->given |= (uint64_t)1 << row->option;
 }
 
+proa_status proa_option_read_json(proa_options *o, const proa_option_row *row, const proa_json *value,
+                                  proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(set_json(o, row, value, arena, err));
+    mark_given(o, row);
+    return PROA_OK;
+}
+
 proa_status proa_options_read_json(proa_options *o, const proa_json *object, bool strict, proa_arena *arena,
                                    proa_err *err)
 {
@@ -340,8 +356,7 @@ proa_status proa_options_read_json(proa_options *o, const proa_json *object, boo
         const proa_option_row *row = proa_option_find(it.key, &nearest);
         if (!row && strict) return proa_option_unknown(it.key, nearest, err);
         if (!row || proa_json_kind(it.value) == PROA_JSON_NULL) continue;
-        PROA_TRY(set_json(o, row, it.value, arena, err));
-        mark_given(o, row);
+        PROA_TRY(proa_option_read_json(o, row, it.value, arena, err));
     }
     return PROA_OK;
 }

@@ -3,8 +3,8 @@
  *             FasterTransformer, TensorRT-LLM, OpenAI and transformers call it. Checking, the command line's options
  *             and help, JSON lines and docs/decoding.md all read this table.
  * Way in:  proa_option_rows; proa_options_check at submit; proa_options_set from text; proa_options_read_json. */
-#ifndef PROA_ENGINE_OPTIONS_H
-#define PROA_ENGINE_OPTIONS_H
+#ifndef PROA_BASE_OPTIONS_H
+#define PROA_BASE_OPTIONS_H
 
 #include "base/arena.h"
 #include "base/json.h"
@@ -27,13 +27,15 @@ typedef struct proa_option_row {
     proa_option option;
     const char *name; /* "top_p"; the command line's is --top-p */
     proa_option_kind kind;
-    size_t offset;                         /* in proa_options */
-    double min, max;                       /* of numbers, inclusive */
-    bool min_open;                         /* min itself is excluded */
-    double fallback;                       /* what zero means when nobody says otherwise */
-    const char *help;                      /* one line, lower case */
-    const char *ft, *trtllm, *openai, *hf; /* their names; "" when they have none */
-    const char *generation_config;         /* the key of generation_config.json, or "" */
+    size_t offset;    /* in proa_options */
+    double min, max;  /* of numbers, inclusive */
+    bool min_open;    /* min itself is excluded */
+    double fallback;  /* what zero means when nobody says otherwise */
+    const char *help; /* one line, lower case */
+    const char *ft, *trtllm, *openai,
+        *hf; /* their names; "" when they have none; openai: "" is taken by our name as an
+                                              extension, NULL is not taken */
+    const char *generation_config; /* the key of generation_config.json, or "" */
 } proa_option_row;
 
 /* [PROA_OPTION_COUNT], in the order of the enum. */
@@ -58,6 +60,9 @@ PROA_MUST_CHECK proa_status proa_options_set(proa_options *o, const proa_option_
  * refused (INVALID, with the closest name) when strict. */
 PROA_MUST_CHECK proa_status proa_options_read_json(proa_options *o, const proa_json *object, bool strict,
                                                    proa_arena *arena, proa_err *err);
+/* Sets one option from the value of a member. Marks it as given. */
+PROA_MUST_CHECK proa_status proa_option_read_json(proa_options *o, const proa_option_row *row,
+                                                  const proa_json *value, proa_arena *arena, proa_err *err);
 /* Ranges, then contradictions: one INVALID naming the field, its value and its range. end ids and words are checked
  * against the vocabulary. */
 PROA_MUST_CHECK proa_status proa_options_check(const proa_options *o, int64_t vocab, int64_t sequences_max,

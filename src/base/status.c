@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * status.c - sets, extends and prints errors. */
 #include "base/status.h"
 
 #include "base/alloc.h"
@@ -38,8 +39,8 @@ int proa_status_http(proa_status status)
     return known(status) ? table[status].http : 500;
 }
 
-/* What a hostile file brought in (names, keys) must not forge log lines or steer a terminal. Line ends behind the text are
- * dropped. Returns whether it changed the text. */
+/* Names and keys from a hostile file must not forge log lines or control a terminal: replaces control
+ * characters, drops line ends at the end of the text. Returns whether the text was changed. */
 static bool one_line(char *text)
 {
     size_t len = strlen(text), kept = len;
@@ -54,7 +55,7 @@ static bool one_line(char *text)
     return changed;
 }
 
-/* Ends text[0..len) before a character of which only a part is there. */
+/* Shortens text[0..len) so that it does not end with part of a character. */
 static void end_whole_character(char *text, size_t len)
 {
     size_t start = len;
@@ -64,8 +65,8 @@ static void end_whole_character(char *text, size_t len)
     if (start < len && !proa_utf8_decode(text + start, len - start, &ignored)) text[start] = '\0';
 }
 
-/* A text of len bytes that err->text does not hold as it is: kept whole. The system may be out of memory; then the line is
- * all there is. */
+/* Stores the full text of an error whose text does not fit err->text. If memory runs out only the line
+ * remains. */
 static void keep_whole(proa_err *err, size_t len, const char *fmt, va_list args)
 {
     if (len > PROA_ERR_TEXT_MAX) len = PROA_ERR_TEXT_MAX;

@@ -11,10 +11,11 @@
 proa_status proa_err_set(proa_err *err, proa_status status, const char *file, int line, const char *fmt, ...)
     PROA_PRINTF(5, 6) PROA_COLD;
 void proa_err_clear(proa_err *err);
-/* The text as it was given, up to PROA_ERR_TEXT_MAX bytes, with its line ends and in its whole length; err->text is one line
- * and cut. For answers; log lines and terminals get err->text. Never NULL; the caller frees it. */
+/* The full text, up to PROA_ERR_TEXT_MAX bytes, with its line ends; err->text is one line and may be cut.
+ * Replies use the full text; log lines and terminals use err->text. Never NULL; the caller frees it. */
 char *proa_err_whole_text(const proa_err *err);
-/* Puts "prefix: " before the text of a failure: the file or the tensor that the inner function did not know. */
+/* Puts "prefix: " before the text of a failure, such as the file or tensor that the inner function does not
+ * know. */
 void proa_err_prefix(proa_err *err, const char *fmt, ...) PROA_PRINTF(2, 3);
 
 #define PROA_FAIL(err, status, ...) proa_err_set((err), PROA_##status, __FILE__, __LINE__, __VA_ARGS__)
@@ -23,7 +24,7 @@ void proa_err_prefix(proa_err *err, const char *fmt, ...) PROA_PRINTF(2, 3);
         proa_status proa_try_ = (call);                                                                      \
         if (PROA_UNLIKELY(proa_try_ != PROA_OK)) return proa_try_;                                           \
     } while (0)
-/* The same where there is something to release: sets the variable `status` and jumps to `out`. */
+/* As PROA_TRY where something must be released: sets the variable `status` and jumps to `out`. */
 #define PROA_TRY_OUT(call)                                                                                   \
     do {                                                                                                     \
         status = (call);                                                                                     \

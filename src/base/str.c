@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * str.c - string slices, growing buffers, UTF-8 and edit distance. */
 #include "base/str.h"
 
 #include "base/alloc.h"
@@ -45,7 +46,7 @@ uint64_t proa_str_hash(proa_str s)
     return h ^ h >> 32;
 }
 
-/* Beyond this a buffer that the system refuses counts as full, as one that reached its maximum. */
+/* Above this size a refused allocation makes the buffer full, as if it had reached its maximum. */
 #define BIG_BYTES ((size_t)1 << 20)
 
 void proa_buf_init(proa_buf *buf, size_t bytes_max)
@@ -77,8 +78,7 @@ bool proa_buf_reserve(proa_buf *buf, size_t more)
     if (need <= buf->cap) return true;
     size_t cap = buf->cap ? buf->cap : 64;
     while (cap < need) cap *= 2;
-    if (cap > buf->bytes_max && buf->bytes_max < SIZE_MAX)
-        cap = buf->bytes_max + 1; /* as much as it may ever use */
+    if (cap > buf->bytes_max && buf->bytes_max < SIZE_MAX) cap = buf->bytes_max + 1; /* its maximum */
     char *grown = cap > BIG_BYTES ? proa_realloc_try(buf->ptr, cap) : proa_realloc(buf->ptr, cap);
     if (!grown) {
         buf->full = true;
@@ -139,7 +139,7 @@ static bool json_char(proa_buf *buf, const char *s, int len, int32_t cp)
     return proa_buf_append(buf, s, (size_t)len);
 }
 
-/* How many bytes at the start of s are printable ASCII that JSON takes as it is. */
+/* Length of the prefix of s that is printable ASCII and needs no escape in JSON. */
 static size_t plain_run(const char *s, size_t len)
 {
     size_t n = 0;
@@ -168,6 +168,13 @@ bool proa_buf_json_str(proa_buf *buf, proa_str s)
 proa_str proa_buf_view(const proa_buf *buf)
 {
     return (proa_str){buf->ptr ? buf->ptr : "", buf->len};
+}
+
+int proa_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 static bool tail(const unsigned char *s, int n)

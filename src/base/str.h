@@ -18,10 +18,10 @@ typedef struct proa_str {
 proa_str proa_str_c(const char *s); /* of a C string; NULL gives the empty slice */
 bool proa_str_eq(proa_str a, proa_str b);
 bool proa_str_is(proa_str a, const char *b);
-bool proa_str_has_nul(proa_str s); /* then a C string of it would be another text */
+bool proa_str_has_nul(proa_str s); /* such a slice has no equal C string */
 bool proa_str_starts(proa_str s, proa_str prefix);
 bool proa_str_ends(proa_str s, proa_str suffix);
-uint64_t proa_str_hash(proa_str s); /* FNV-1a with a final mix: the same in each run; not for adversaries' keys */
+uint64_t proa_str_hash(proa_str s); /* FNV-1a with a final mix: the same in each run; not for keys that an adversary chooses */
 
 /* Bytes that grow up to bytes_max and always end with a NUL that is not counted. Appending beyond the maximum
  * sets `full`, drops the bytes and returns false; the caller may check `full` once at the end. */
@@ -42,6 +42,8 @@ bool proa_buf_printf(proa_buf *buf, const char *fmt, ...) PROA_PRINTF(2, 3);
 /* A JSON string with its quotes: control characters escaped, bytes that are not UTF-8 become U+FFFD. */
 bool proa_buf_json_str(proa_buf *buf, proa_str s);
 proa_str proa_buf_view(const proa_buf *buf);
+
+int proa_hex_digit(char c); /* 0 to 15; -1: not a hexadecimal digit of either case */
 
 /* UTF-8. Decodes one code point of text[0..len); returns its length in bytes, or 0 if the bytes are not well
  * formed (overlong, surrogate, above U+10FFFF, cut short). len > 0. */

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * args.c - parses the command line by tables of options, and prints help from the same tables. */
 #include "cli/args.h"
 
 #include "base/alloc.h"
@@ -13,7 +14,7 @@
 
 enum { NAMES_MAX = 192, HELP_COLUMN = 28 };
 
-int proa_say(int exit_status, const char *fmt, ...)
+int proa_cli_fail(int exit_status, const char *fmt, ...)
 {
     char text[1024];
     va_list args;
@@ -22,15 +23,15 @@ int proa_say(int exit_status, const char *fmt, ...)
     va_end(args);
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?'; /* what the user typed must not break the one line */
+            *c = '?'; /* control characters of the input must not break the line */
     fprintf(stderr, "proa: %s\n", text);
     return exit_status;
 }
 
-int proa_say_err(const proa_err *err)
+int proa_cli_fail_err(const proa_err *err)
 {
     int exit_status = err->status == PROA_CANCELLED ? PROA_EXIT_INTERRUPTED : PROA_EXIT_FAILED;
-    return proa_say(exit_status, "%s", err->text[0] ? err->text : proa_status_text(err->status));
+    return proa_cli_fail(exit_status, "%s", err->text[0] ? err->text : proa_status_text(err->status));
 }
 
 const char *proa_args_nearest(const char *word, const char *const *names, size_t count)
@@ -40,7 +41,7 @@ const char *proa_args_nearest(const char *word, const char *const *names, size_t
     for (size_t i = 0; i < count; i++) {
         int distance = proa_str_distance(word, names[i]);
         size_t typed = strlen(word);
-        /* a beginning of the name is near too: --max for --max-tokens */
+        /* a prefix of the name counts as near: --max for --max-tokens */
         if (typed >= 3 && strncmp(word, names[i], typed) == 0) distance = 1;
         if (distance < best_distance) best = names[i], best_distance = distance;
     }
@@ -52,7 +53,7 @@ static bool is_operand(const proa_arg *arg)
     return arg->kind == PROA_ARG_OPERAND || arg->kind == PROA_ARG_OPERANDS;
 }
 
-/* The option with this name, or the operand with this index; NULL if there is none. */
+/* The option of this name, or the operand of this index; NULL if there is none. */
 static const proa_arg *find(const proa_command *command, const char *name, size_t len, int operand)
 {
     for (const proa_arg_table *const *t = command->tables; *t; t++)
@@ -84,11 +85,11 @@ static int set_int(const proa_arg *arg, char *field, const char *text)
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end)
-        return proa_say(PROA_EXIT_USAGE, "--%s '%s' is not a whole number (%lld..%lld)", arg->name, text,
-                        (long long)arg->min, (long long)arg->max);
+        return proa_cli_fail(PROA_EXIT_USAGE, "--%s '%s' is not a whole number (%lld..%lld)", arg->name, text,
+                             (long long)arg->min, (long long)arg->max);
     if (errno || value < arg->min || value > arg->max)
-        return proa_say(PROA_EXIT_USAGE, "--%s %s is outside %lld..%lld", arg->name, text,
-                        (long long)arg->min, (long long)arg->max);
+        return proa_cli_fail(PROA_EXIT_USAGE, "--%s %s is outside %lld..%lld", arg->name, text,
+                             (long long)arg->min, (long long)arg->max);
     *(int64_t *)(void *)field = value;
     return -1;
 }
@@ -98,16 +99,16 @@ static int set_real(const proa_arg *arg, char *field, const char *text)
     char *end;
     double value = strtod(text, &end);
     if (end == text || *end || isnan(value))
-        return proa_say(PROA_EXIT_USAGE, "--%s '%s' is not a number (%lld..%lld)", arg->name, text,
-                        (long long)arg->min, (long long)arg->max);
+        return proa_cli_fail(PROA_EXIT_USAGE, "--%s '%s' is not a number (%lld..%lld)", arg->name, text,
+                             (long long)arg->min, (long long)arg->max);
     if (value < (double)arg->min || value > (double)arg->max)
-        return proa_say(PROA_EXIT_USAGE, "--%s %s is outside %lld..%lld", arg->name, text,
-                        (long long)arg->min, (long long)arg->max);
+        return proa_cli_fail(PROA_EXIT_USAGE, "--%s %s is outside %lld..%lld", arg->name, text,
+                             (long long)arg->min, (long long)arg->max);
     *(double *)(void *)field = value;
     return -1;
 }
 
-/* As tritonserver reads them: true, True and 1 are true. */
+/* As in tritonserver: true, True and 1 are true. */
 static bool bool_of(const char *text, bool *value)
 {
     *value = strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0;
@@ -118,17 +119,17 @@ static int set_bool(const proa_arg *arg, char *field, const char *text)
 {
     bool value = true;
     if (text && !bool_of(text, &value))
-        return proa_say(PROA_EXIT_USAGE, "--%s '%s' is neither true nor false", arg->name, text);
+        return proa_cli_fail(PROA_EXIT_USAGE, "--%s '%s' is neither true nor false", arg->name, text);
     *(bool *)(void *)field = value;
     return -1;
 }
 
-/* One option in a command line can stand in for the first operand, so there is room for one text. */
-static int set_standin(const proa_arg *arg, char *field, const char *text)
+/* At most one option of a command line gives the first operand, so one text is enough. */
+static int set_operand_alias(const proa_arg *arg, char *field, const char *text)
 {
     static char operand[128];
     if (strlen(arg->name) + strlen(text) + 2 > sizeof operand)
-        return proa_say(PROA_EXIT_USAGE, "--%s '%.40s...' is no %s", arg->name, text, arg->value);
+        return proa_cli_fail(PROA_EXIT_USAGE, "--%s '%.40s...' is no %s", arg->name, text, arg->value);
     snprintf(operand, sizeof operand, "%s:%s", arg->name, text);
     *(const char **)(void *)field = operand;
     return -1;
@@ -138,7 +139,7 @@ static int add_to_list(const proa_arg *arg, char *field, const char *text)
 {
     proa_arg_list *list = (void *)field;
     if (list->count == PROA_ARG_LIST_MAX)
-        return proa_say(PROA_EXIT_USAGE, "more than %d of '%s'", PROA_ARG_LIST_MAX, arg->name);
+        return proa_cli_fail(PROA_EXIT_USAGE, "more than %d of '%s'", PROA_ARG_LIST_MAX, arg->name);
     list->items[list->count++] = text;
     return -1;
 }
@@ -149,17 +150,17 @@ int proa_arg_set(const proa_arg *arg, void *options, const char *text)
     switch (arg->kind) {
     case PROA_ARG_FLAG: *(bool *)(void *)field = true; return -1;
     case PROA_ARG_BOOL: return set_bool(arg, field, text);
-    case PROA_ARG_STANDIN: return set_standin(arg, field, text);
+    case PROA_ARG_OPERAND_ALIAS: return set_operand_alias(arg, field, text);
     case PROA_ARG_LIST:
     case PROA_ARG_OPERANDS: return add_to_list(arg, field, text);
     case PROA_ARG_INT: return set_int(arg, field, text);
     case PROA_ARG_REAL: return set_real(arg, field, text);
     case PROA_ARG_CHOICE:
         if (!choice_has(arg->value, text))
-            return proa_say(PROA_EXIT_USAGE, "--%s '%s' is none of %s", arg->name, text, arg->value);
+            return proa_cli_fail(PROA_EXIT_USAGE, "--%s '%s' is none of %s", arg->name, text, arg->value);
         break;
     case PROA_ARG_TEXT:
-    case PROA_ARG_MAYBE:
+    case PROA_ARG_OPTIONAL_TEXT:
     case PROA_ARG_OPERAND: break;
     }
     *(const char **)(void *)field = text;
@@ -193,21 +194,22 @@ static int say_unknown(const proa_command *command, const char *name, size_t len
         names[count++] = proa_decoding_alias(i);
     const char *near = proa_args_nearest(word, names, count);
     if (near)
-        return proa_say(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (did you mean '--%s'?)", word,
-                        command->name, near);
-    return proa_say(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (see 'proa %s --help')", word,
-                    command->name, command->name);
+        return proa_cli_fail(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (did you mean '--%s'?)",
+                             word, command->name, near);
+    return proa_cli_fail(PROA_EXIT_USAGE, "unknown option '--%s' of 'proa %s' (see 'proa %s --help')", word,
+                         command->name, command->name);
 }
 
-/* The value of an option at argv[*at], joined to its name or the next word, onto which *at then moves. NULL: none. */
+/* The value of the option at argv[*at]: after "=", or the next word, in which case *at moves on. NULL:
+ * none. */
 static const char *value_of(const proa_arg *arg, const char *joined, int argc, char **argv, int *at)
 {
     if (joined || arg->kind == PROA_ARG_FLAG) return joined;
-    bool there = *at + 1 < argc;
-    if (arg->kind == PROA_ARG_MAYBE && (!there || strncmp(argv[*at + 1], "--", 2) == 0)) return "";
+    bool has_next = *at + 1 < argc;
+    if (arg->kind == PROA_ARG_OPTIONAL_TEXT && (!has_next || strncmp(argv[*at + 1], "--", 2) == 0)) return "";
     bool value;
-    if (arg->kind == PROA_ARG_BOOL && (!there || !bool_of(argv[*at + 1], &value))) return NULL;
-    return there ? argv[++*at] : NULL;
+    if (arg->kind == PROA_ARG_BOOL && (!has_next || !bool_of(argv[*at + 1], &value))) return NULL;
+    return has_next ? argv[++*at] : NULL;
 }
 
 static int parse_option(const proa_command *command, void *options, int argc, char **argv, int *at)
@@ -222,10 +224,10 @@ static int parse_option(const proa_command *command, void *options, int argc, ch
     if (row) proa_decoding_arg_of(&option, row, name, len), arg = &option.arg;
     if (!arg) return say_unknown(command, name, len);
     bool joined = name[len] == '=', flag = arg->kind == PROA_ARG_FLAG;
-    if (flag && joined) return proa_say(PROA_EXIT_USAGE, "--%s takes no value", arg->name);
+    if (flag && joined) return proa_cli_fail(PROA_EXIT_USAGE, "--%s takes no value", arg->name);
     const char *text = value_of(arg, joined ? name + len + 1 : NULL, argc, argv, at);
     if (!flag && arg->kind != PROA_ARG_BOOL && !text)
-        return proa_say(PROA_EXIT_USAGE, "--%s needs a value: %s", arg->name, arg->value);
+        return proa_cli_fail(PROA_EXIT_USAGE, "--%s needs a value: %s", arg->name, arg->value);
     if (!row) return proa_arg_set(arg, options, text);
     return proa_decoding_set((void *)((char *)options + command->decoding), row, arg, text);
 }
@@ -234,9 +236,9 @@ static int parse_operand(const proa_command *command, void *options, const char 
 {
     const proa_arg *arg = find(command, NULL, 0, index);
     if (!arg)
-        return proa_say(PROA_EXIT_USAGE,
-                        "'%s' is one argument too many for 'proa %s' (quote a prompt of several words)", text,
-                        command->name);
+        return proa_cli_fail(PROA_EXIT_USAGE,
+                             "'%s' is one argument too many for 'proa %s' (quote a prompt of several words)",
+                             text, command->name);
     return proa_arg_set(arg, options, text);
 }
 
@@ -247,18 +249,18 @@ static int parse_word(const proa_command *command, void *options, int argc, char
     if (strcmp(word, "-h") == 0) return proa_args_help(command), PROA_EXIT_OK;
     if (strncmp(word, "--", 2) == 0) return parse_option(command, options, argc, argv, at);
     if (word[0] == '-' && isalpha((unsigned char)word[1]))
-        return proa_say(PROA_EXIT_USAGE, "unknown option '%s' of 'proa %s' (options have two dashes)", word,
-                        command->name);
+        return proa_cli_fail(PROA_EXIT_USAGE, "unknown option '%s' of 'proa %s' (options have two dashes)",
+                             word, command->name);
     return parse_operand(command, options, word, (*operands)++);
 }
 
-/* Whether the first operand is given by an option, wherever that stands. */
+/* Whether an option anywhere on the command line gives the first operand. */
 static bool stands_in(const proa_command *command, int argc, char **argv)
 {
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strncmp(argv[i], "--", 2) != 0) continue;
         const proa_arg *arg = find(command, argv[i] + 2, strcspn(argv[i] + 2, "="), -1);
-        if (arg && arg->kind == PROA_ARG_STANDIN) return true;
+        if (arg && arg->kind == PROA_ARG_OPERAND_ALIAS) return true;
     }
     return false;
 }
@@ -276,7 +278,8 @@ int proa_args_parse(const proa_command *command, void *options, int argc, char *
     if (exit_status >= 0) return exit_status;
     const proa_arg *missing = find(command, NULL, 0, operands);
     if (missing && missing->name[0] != '[' && (missing->kind == PROA_ARG_OPERAND || operands == 0))
-        return proa_say(PROA_EXIT_USAGE, "'proa %s' needs %s: %s", command->name, missing->name, missing->help);
+        return proa_cli_fail(PROA_EXIT_USAGE, "'proa %s' needs %s: %s", command->name, missing->name,
+                             missing->help);
     return -1;
 }
 
@@ -287,7 +290,8 @@ static void help_row(const proa_arg *arg)
     if (is_operand(arg))
         snprintf(left, sizeof left, "  %.*s", (int)strcspn(arg->name + bracket, "]"), arg->name + bracket);
     else if (arg->kind == PROA_ARG_FLAG) snprintf(left, sizeof left, "  --%s", arg->name);
-    else if (arg->kind == PROA_ARG_MAYBE) snprintf(left, sizeof left, "  --%s [%s]", arg->name, arg->value);
+    else if (arg->kind == PROA_ARG_OPTIONAL_TEXT)
+        snprintf(left, sizeof left, "  --%s [%s]", arg->name, arg->value);
     else snprintf(left, sizeof left, "  --%s %s", arg->name, arg->value);
     if (strlen(left) + 1 > HELP_COLUMN) printf("%s\n%*s", left, HELP_COLUMN, "");
     else printf("%-*s", HELP_COLUMN, left);
@@ -297,7 +301,7 @@ static void help_row(const proa_arg *arg)
     putchar('\n');
 }
 
-/* The rows of the engine's table, but for those that a table of the command has taken. */
+/* Prints the decoding options, except those that a table of the command has. */
 static void help_decoding(const proa_command *command)
 {
     if (!command->decoding) return;
@@ -305,7 +309,7 @@ static void help_decoding(const proa_command *command)
     for (int i = 0; i < PROA_OPTION_COUNT; i++) {
         proa_decoding_arg option;
         proa_decoding_arg_of(&option, &proa_option_rows[i], NULL, 0);
-        /* a zero is nobody's news: the help says what it means */
+        /* a default of 0 is not printed: the help explains what 0 means */
         if (strcmp(option.preset, "0") == 0) option.arg.preset = NULL;
         if (!find(command, option.name, strlen(option.name), -1)) help_row(&option.arg);
     }

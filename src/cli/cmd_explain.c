@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * cmd_explain.c - `proa explain`: prints the program, the memory plan and the time floor of a model. */
 #include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -22,11 +23,11 @@ static const proa_arg_table explain_args = PROA_ARG_TABLE("options", explain_row
 
 static proa_status write_text(proa_buf *text, proa_err *err)
 {
-    proa_out out;
-    PROA_TRY(proa_out_open(&out, NULL, err));
-    proa_out_bytes(&out, text->ptr, text->len);
-    if (text->len && text->ptr[text->len - 1] != '\n') proa_out_str(&out, "\n");
-    return proa_out_close(&out, err);
+    proa_output out;
+    PROA_TRY(proa_output_open(&out, NULL, err));
+    proa_output_bytes(&out, text->ptr, text->len);
+    if (text->len && text->ptr[text->len - 1] != '\n') proa_output_str(&out, "\n");
+    return proa_output_close(&out, err);
 }
 
 static proa_status explain(const explain_options *o, proa_err *err)
@@ -36,7 +37,7 @@ static proa_status explain(const explain_options *o, proa_err *err)
     PROA_TRY(proa_session_options(&options, &o->common, err));
     proa_buf text;
     proa_buf_init(&text, (size_t)(64 * PROA_MIB));
-    /* once without: what is wrong with the model is said before a second goes into measuring */
+    /* first without a measurement, which takes a second, so that errors in the model are reported at once */
     proa_status status = proa_explain(&text, o->common.model, &options, bandwidth, o->common.json, err);
     if (status == PROA_OK && bandwidth == 0 && !o->no_measure) {
         proa_buf_clear(&text);
@@ -55,14 +56,14 @@ static int explain_command(const proa_command *self, int argc, char **argv)
     int exit_status = proa_args_parse(self, &o, argc, argv);
     if (exit_status >= 0) return exit_status;
     proa_interrupt_watch();
-    return explain(&o, &err) == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);
+    return explain(&o, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
 }
 
 static const proa_arg_table *const explain_tables[] = {&explain_args, &proa_engine_args, &proa_common_args, NULL};
 const proa_command proa_cmd_explain = {
     .name = "explain",
-    .summary =
-        "show what a model is: its program with shapes, the memory plan, the floor that this machine allows",
+    .summary = "show how a model runs: its program with shapes, its memory plan, the least time per step on "
+               "this machine",
     .examples = "  proa explain models/classics-10m\n  proa explain models/m30k-t5 --dtype bf16 --json\n",
     .tables = explain_tables,
     .run = explain_command,

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * cmd_version.c - `proa version`: the version, and the features of the build and of this machine. */
 #include "base/cpu.h"
 #include "base/thread.h"
 #include "cli/commands.h"
@@ -39,7 +40,7 @@ static const char compiler[] = "clang " __clang_version__;
 static const char compiler[] = "gcc " __VERSION__;
 #endif
 
-/* What other builds of this program may hold. In this one there is none of it. */
+/* Features of other builds that this one does not have. */
 static const char *const absent[][2] = {{"onednn", "own kernels"}, {"mpi", "one process"}};
 
 typedef struct library {
@@ -69,83 +70,86 @@ static void list_libraries(library list[LIBRARIES])
     }
 }
 
-/* Can a GPU be used here and now? */
+/* Whether a GPU can be used now. */
 static bool has_cuda(void)
 {
     proa_device *device = NULL;
-    bool there = proa_device_open(&device, "cuda", NULL) == PROA_OK;
+    bool has_device = proa_device_open(&device, "cuda", NULL) == PROA_OK;
     proa_device_close(device);
-    return there;
+    return has_device;
 }
 
-static void print_json(proa_out *out, bool features)
+static void print_json(proa_output *out, bool features)
 {
     library libraries[LIBRARIES];
-    proa_out_printf(out, "{\"version\":\"%s\",\"commit\":", proa_version());
-    if (PROA_COMMIT[0]) proa_out_json_str(out, proa_str_c(PROA_COMMIT));
-    else proa_out_str(out, "null");
+    proa_output_printf(out, "{\"version\":\"%s\",\"commit\":", proa_version());
+    if (PROA_COMMIT[0]) proa_output_json_str(out, proa_str_c(PROA_COMMIT));
+    else proa_output_str(out, "null");
     if (features) {
         list_libraries(libraries);
-        proa_out_str(out, ",\"compiler\":");
-        proa_out_json_str(out, proa_str_c(compiler));
-        proa_out_printf(out, ",\"isa\":{\"found\":\"%s\",\"used\":\"%s\"},\"threads\":%d,\"libraries\":{",
-                        proa_isa_name(proa_isa_detect()), proa_isa_name(proa_isa_choose()), proa_cpu_count());
+        proa_output_str(out, ",\"compiler\":");
+        proa_output_json_str(out, proa_str_c(compiler));
+        proa_output_printf(out, ",\"isa\":{\"found\":\"%s\",\"used\":\"%s\"},\"threads\":%d,\"libraries\":{",
+                           proa_isa_name(proa_isa_detect()), proa_isa_name(proa_isa_choose()), proa_cpu_count());
         for (int i = 0; i < LIBRARIES; i++)
-            proa_out_printf(out, "%s\"%s\":\"%s\"", i ? "," : "", libraries[i].name, libraries[i].version);
-        proa_out_printf(out, "},\"features\":{\"cpu\":true,\"server\":true,\"cuda\":%s",
-                        has_cuda() ? "true" : "false");
-        for (size_t i = 0; i < PROA_COUNT(absent); i++) proa_out_printf(out, ",\"%s\":false", absent[i][0]);
-        proa_out_str(out, "}");
+            proa_output_printf(out, "%s\"%s\":\"%s\"", i ? "," : "", libraries[i].name, libraries[i].version);
+        proa_output_printf(out, "},\"features\":{\"cpu\":true,\"server\":true,\"cuda\":%s",
+                           has_cuda() ? "true" : "false");
+        for (size_t i = 0; i < PROA_COUNT(absent); i++)
+            proa_output_printf(out, ",\"%s\":false", absent[i][0]);
+        proa_output_str(out, "}");
     }
-    proa_out_str(out, "}\n");
+    proa_output_str(out, "}\n");
 }
 
-static void print_features(proa_out *out)
+static void print_features(proa_output *out)
 {
     library libraries[LIBRARIES];
     list_libraries(libraries);
-    proa_out_printf(out, "compiler   %s\n", compiler);
-    proa_out_printf(out, "cpu        %s found, %s used (PROA_ISA forces a lower one); %d CPUs\n",
-                    proa_isa_name(proa_isa_detect()), proa_isa_name(proa_isa_choose()), proa_cpu_count());
-    proa_out_str(out, "           built in:");
-    for (int isa = 0; isa < PROA_ISA_COUNT; isa++) proa_out_printf(out, " %s", proa_isa_name((proa_isa)isa));
-    proa_out_str(out, "\nlibraries ");
+    proa_output_printf(out, "compiler   %s\n", compiler);
+    proa_output_printf(out, "cpu        %s found, %s used (PROA_ISA forces a lower one); %d CPUs\n",
+                       proa_isa_name(proa_isa_detect()), proa_isa_name(proa_isa_choose()), proa_cpu_count());
+    proa_output_str(out, "           built in:");
+    for (int isa = 0; isa < PROA_ISA_COUNT; isa++)
+        proa_output_printf(out, " %s", proa_isa_name((proa_isa)isa));
+    proa_output_str(out, "\nlibraries ");
     for (int i = 0; i < LIBRARIES; i++)
-        proa_out_printf(out, " %s %s%s", libraries[i].name, libraries[i].version, i + 1 < LIBRARIES ? "," : "\n");
-    proa_out_str(out, "server     on: KServe v2 over HTTP and gRPC, OpenAI's API, metrics\n");
+        proa_output_printf(out, " %s %s%s", libraries[i].name, libraries[i].version,
+                           i + 1 < LIBRARIES ? "," : "\n");
+    proa_output_str(out, "server     on: KServe v2 over HTTP and gRPC, OpenAI's API, metrics\n");
     proa_device *device = NULL;
     proa_err err = {0};
     if (proa_device_open(&device, "cuda", &err) == PROA_OK)
-        proa_out_printf(out, "cuda       on: %s\n", device->name);
-    else proa_out_printf(out, "cuda       off: %s\n", err.text);
+        proa_output_printf(out, "cuda       on: %s\n", device->name);
+    else proa_output_printf(out, "cuda       off: %s\n", err.text);
     proa_device_close(device);
     for (size_t i = 0; i < PROA_COUNT(absent); i++)
-        proa_out_printf(out, "%-10s off: %s\n", absent[i][0], absent[i][1]);
+        proa_output_printf(out, "%-10s off: %s\n", absent[i][0], absent[i][1]);
 }
 
 static int version_command(const proa_command *self, int argc, char **argv)
 {
     version_options o = {.features = false};
     proa_err err = {0};
-    proa_out out;
+    proa_output out;
     int exit_status = proa_args_parse(self, &o, argc, argv);
     if (exit_status >= 0) return exit_status;
     proa_interrupt_watch();
-    if (proa_out_open(&out, NULL, &err) != PROA_OK) return proa_say_err(&err);
+    if (proa_output_open(&out, NULL, &err) != PROA_OK) return proa_cli_fail_err(&err);
     if (o.common.json) {
         print_json(&out, o.features);
     } else {
-        proa_out_printf(&out, "proa %s%s%s%s\n", proa_version(), PROA_COMMIT[0] ? " (commit " : "",
-                        PROA_COMMIT, PROA_COMMIT[0] ? ")" : "");
+        proa_output_printf(&out, "proa %s%s%s%s\n", proa_version(), PROA_COMMIT[0] ? " (commit " : "",
+                           PROA_COMMIT, PROA_COMMIT[0] ? ")" : "");
         if (o.features) print_features(&out);
     }
-    return proa_out_close(&out, &err) == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);
+    return proa_output_close(&out, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
 }
 
 static const proa_arg_table *const version_tables[] = {&version_args, &proa_common_args, NULL};
 const proa_command proa_cmd_version = {
     .name = "version",
-    .summary = "print the version, and with --features what it was built with",
+    .summary = "print the version; with --features also the build options",
     .examples = "  proa version --features\n",
     .tables = version_tables,
     .run = version_command,

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * decoding.c - the engine's table of decoding options as command-line options and as help. */
 #include "cli/decoding.h"
 
 #include <stdlib.h>
@@ -33,7 +34,7 @@ const proa_option_row *proa_decoding_find(const char *name, size_t len)
     return proa_option_find((proa_str){name, len}, NULL);
 }
 
-/* What stands for the value in the help; of choices the choices. */
+/* The placeholder of the value in the help; for choices the choices. */
 static const char *placeholder(const proa_option_row *row)
 {
     switch (row->kind) {
@@ -68,7 +69,7 @@ static proa_arg_kind arg_kind(proa_option_kind kind)
     return PROA_ARG_TEXT;
 }
 
-/* "" where there is nothing to say: lists and flags are empty and off. */
+/* "" if there is no default worth printing: lists are empty, flags are off. */
 static void default_of(char out[32], const proa_option_row *row)
 {
     out[0] = '\0';
@@ -100,7 +101,8 @@ void proa_decoding_arg_of(proa_decoding_arg *out, const proa_option_row *row, co
     out->arg.help = out->help;
 }
 
-/* --stop-words and --banned-words take text too: what is no list of ids belongs to their siblings. */
+/* --stop-words and --banned-words also take text: a value that is no list of ids goes to --stop-strings or
+ * --banned-strings. */
 static const proa_option_row *row_of_value(const proa_option_row *row, const char *text)
 {
     if (text[0] == '[') return row;
@@ -111,7 +113,8 @@ static const proa_option_row *row_of_value(const proa_option_row *row, const cha
 
 int proa_decoding_set(proa_decoding *d, const proa_option_row *row, const proa_arg *arg, const char *text)
 {
-    /* read and checked as every option is, so that errors look alike; then written down as JSON has it (no ".5") */
+    /* parsed and checked like other options, so that errors look alike; then written as valid JSON (no
+     * ".5") */
     union {
         bool flag;
         int64_t whole;
@@ -128,7 +131,7 @@ int proa_decoding_set(proa_decoding *d, const proa_option_row *row, const proa_a
     proa_err err = {0};
     if (proa_options_set(&d->options, row_of_value(row, text), proa_str_c(text), &d->arena, &err) == PROA_OK)
         return -1;
-    return proa_say(PROA_EXIT_USAGE, "%s", err.text);
+    return proa_cli_fail(PROA_EXIT_USAGE, "%s", err.text);
 }
 
 /* ---- proa help decoding ---- */
@@ -159,7 +162,7 @@ static void cells_of(char cell[COLUMNS][CELL], const proa_option_row *row, bool 
     snprintf(cell[0], CELL, markdown ? "`%s`" : "%s", row->name);
     snprintf(cell[1], CELL, "%s", preset);
     range_of(cell[2], row);
-    for (int i = 0; i < 4; i++) snprintf(cell[3 + i], CELL, "%s", names[i]);
+    for (int i = 0; i < 4; i++) snprintf(cell[3 + i], CELL, "%s", names[i] ? names[i] : "");
     snprintf(cell[7], CELL, "%s", row->help);
 }
 
@@ -198,7 +201,7 @@ static void print_aligned(void)
 int proa_decoding_help_command(int argc, char **argv)
 {
     bool markdown = argc > 0 && strcmp(argv[0], "--markdown") == 0;
-    if (argc > markdown) return proa_say(PROA_EXIT_USAGE, "'proa help decoding' takes --markdown only");
+    if (argc > markdown) return proa_cli_fail(PROA_EXIT_USAGE, "'proa help decoding' takes --markdown only");
     if (markdown) print_markdown();
     else print_aligned();
     return PROA_EXIT_OK;

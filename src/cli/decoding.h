@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoding.h - the engine's table of decoding options (engine/options.h) as options of the command line, as help and as
+ * decoding.h - the engine's table of decoding options (base/options.h) as options of the command line, as help and as
  *              the table of docs/decoding.md.
  * Owner:   a command that takes these options has a proa_decoding in its struct and says where (proa_command).
  * Way in:  args.c finds and sets; proa_decoding_help_command is `proa help decoding`. */
@@ -7,11 +7,11 @@
 #define PROA_CLI_DECODING_H
 
 #include "base/arena.h"
-#include "cli/args.h"
 #include "base/options.h"
+#include "cli/args.h"
 
 typedef struct proa_decoding {
-    proa_options options; /* what was given, and marked so */
+    proa_options options; /* the options that were given, marked as set */
     proa_arena arena;     /* the lists in it */
 } proa_decoding;
 
@@ -28,9 +28,9 @@ typedef struct proa_decoding_arg {
 const proa_option_row *proa_decoding_find(const char *name, size_t len);
 /* name: as the user typed it, for errors; NULL: the table's with dashes. */
 void proa_decoding_arg_of(proa_decoding_arg *out, const proa_option_row *row, const char *name, size_t len);
-/* -1 if the value was taken, else the exit status after one line was said. text NULL: a flag. */
+/* Returns -1, or the exit status after an error was printed. text NULL: a flag. */
 int proa_decoding_set(proa_decoding *d, const proa_option_row *row, const proa_arg *arg, const char *text);
-/* Aliases that options have on the command line: i from 0 on until NULL. */
+/* The i-th alias of an option on the command line; NULL after the last. */
 const char *proa_decoding_alias(size_t i);
 
 /* `proa help decoding [--markdown]`, argv after these two words. */

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * lines.c - reads text files line by line or whole, through zlib. */
 #include "cli/lines.h"
 
 #include "base/alloc.h"
@@ -41,13 +42,13 @@ void proa_lines_close(proa_lines *l)
     l->chunk = NULL;
 }
 
-/* false at the end of the file. */
+/* *more is false at the end of the file. */
 static proa_status fill(proa_lines *l, bool *more, proa_err *err)
 {
     int n = gzread(l->gz, l->chunk, CHUNK_BYTES);
     int code = Z_OK;
     const char *why = gzerror(l->gz, &code);
-    /* a truncated gzip file reads to its end and then tells Z_BUF_ERROR */
+    /* a truncated gzip file reads to its end and then reports Z_BUF_ERROR */
     if (n < 0 || (n == 0 && code == Z_BUF_ERROR)) {
         if (code == Z_ERRNO) return PROA_FAIL(err, IO, "cannot read '%s': %s", l->path, strerror(errno));
         return PROA_FAIL(err, CORRUPT, "cannot unpack '%s': %s", l->path, why);
@@ -88,7 +89,7 @@ proa_status proa_lines_next(proa_lines *l, proa_str *line, bool *more, proa_err 
 double proa_lines_part(const proa_lines *l)
 {
     if (l->file_bytes <= 0) return -1;
-    /* gzoffset counts what zlib has fetched; less what we have not used of it, as far as that can be said */
+    /* gzoffset counts the bytes that zlib has fetched; subtract an estimate of what is not used yet */
     double fetched = (double)gzoffset(l->gz) - (gzdirect(l->gz) ? (double)(l->end - l->at) : 0);
     return fetched / (double)l->file_bytes;
 }

@@ -13,13 +13,12 @@ static const proa_command *const commands[] = {&proa_cmd_run,  &proa_cmd_serve, 
 
 static int overview(void)
 {
-    printf(
-        "proa %s - serves transformers as they lie in a Hugging Face folder\n\nusage: proa COMMAND ...\n\n",
-        proa_version());
+    printf("proa %s - runs and serves transformers from a Hugging Face folder\n\nusage: proa COMMAND ...\n\n",
+           proa_version());
     for (size_t i = 0; i < PROA_COUNT(commands); i++)
         printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
-    printf("  %-9s %s\n", "help", "this text, or with a command's name that command's options");
-    printf("  %-9s %s\n", "", "('proa help decoding': what other engines call the decoding options)");
+    printf("  %-9s %s\n", "help", "print this text, or the options of a command");
+    printf("  %-9s %s\n", "", "('proa help decoding': the decoding options and their names in other engines)");
     printf("\nexamples\n"
            "  proa run models/classics-10m \"It was a dark and stormy night\"\n"
            "  proa run models/m30k-t5 \"translate English to German: A dog runs on the beach.\"\n"
@@ -41,14 +40,14 @@ static int unknown(const char *name)
     const char *names[PROA_COUNT(commands)];
     for (size_t i = 0; i < PROA_COUNT(commands); i++) names[i] = commands[i]->name;
     const char *near = proa_args_nearest(name, names, PROA_COUNT(commands));
-    if (near) return proa_say(PROA_EXIT_USAGE, "unknown command '%s' (did you mean '%s'?)", name, near);
-    return proa_say(PROA_EXIT_USAGE, "unknown command '%s' (see 'proa help')", name);
+    if (near) return proa_cli_fail(PROA_EXIT_USAGE, "unknown command '%s' (did you mean '%s'?)", name, near);
+    return proa_cli_fail(PROA_EXIT_USAGE, "unknown command '%s' (see 'proa help')", name);
 }
 
 static int dispatch(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
-    if (!name) return overview(), proa_say(PROA_EXIT_USAGE, "no command given");
+    if (!name) return overview(), proa_cli_fail(PROA_EXIT_USAGE, "no command given");
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         if (argc < 3) return overview();
@@ -62,11 +61,11 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is a failed write, which is said and ends with status 1 */
-    signal(SIGXFSZ, SIG_IGN); /* so is a file at its limit of size */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe becomes a failed write, which is reported with status 1 */
+    signal(SIGXFSZ, SIG_IGN); /* the same for a file at its size limit */
     int exit_status = dispatch(argc, argv);
-    /* help is printed through stdio; commands write through proa_out and have closed it */
+    /* help is printed through stdio; commands write through proa_output and have closed it */
     if (fflush(stdout) != 0 && exit_status == PROA_EXIT_OK)
-        exit_status = proa_say(PROA_EXIT_FAILED, "cannot write to standard output");
+        exit_status = proa_cli_fail(PROA_EXIT_FAILED, "cannot write to standard output");
     return exit_status;
 }

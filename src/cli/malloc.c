@@ -18,7 +18,7 @@
 
 #define SMALL_BYTES ((size_t)1 << 20)
 
-/* The C library's headers name the parameters in its own, reserved way. */
+/* The C library's headers use reserved parameter names. */
 /* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name) */
 
 void *memalign(size_t align, size_t bytes);
@@ -32,7 +32,7 @@ static struct {
     int (*posix_memalign)(void **, size_t, size_t);
 } next;
 
-/* POSIX gives functions out as object pointers; ISO C knows no such cast. */
+/* dlsym returns functions as object pointers; ISO C has no such cast. */
 static void find(void *function, const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);

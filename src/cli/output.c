@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * output.c - buffered output of a command, with JSON and sizes for people. */
 #include "cli/output.h"
 
 #include <errno.h>
@@ -10,10 +11,10 @@
 
 enum { FLUSH_BYTES = 64 * 1024 };
 
-proa_status proa_out_open(proa_out *out, const char *path, proa_err *err)
+proa_status proa_output_open(proa_output *out, const char *path, proa_err *err)
 {
     bool standard = !path || strcmp(path, "-") == 0;
-    *out = (proa_out){.fd = STDOUT_FILENO, .name = standard ? "standard output" : path};
+    *out = (proa_output){.fd = STDOUT_FILENO, .name = standard ? "standard output" : path};
     proa_buf_init(&out->buf, (size_t)1 << 30);
     if (standard) return PROA_OK;
     out->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -21,7 +22,7 @@ proa_status proa_out_open(proa_out *out, const char *path, proa_err *err)
     return PROA_FAIL(err, IO, "cannot write '%s': %s", path, strerror(errno));
 }
 
-proa_status proa_out_check(const char *path, proa_err *err)
+proa_status proa_output_check(const char *path, proa_err *err)
 {
     if (!path || strcmp(path, "-") == 0) return PROA_OK;
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
@@ -33,7 +34,7 @@ proa_status proa_out_check(const char *path, proa_err *err)
     return PROA_OK;
 }
 
-bool proa_out_flush(proa_out *out)
+bool proa_output_flush(proa_output *out)
 {
     size_t at = 0;
     while (!out->error && at < out->buf.len) {
@@ -45,46 +46,47 @@ bool proa_out_flush(proa_out *out)
     return !out->error;
 }
 
-proa_status proa_out_close(proa_out *out, proa_err *err)
+proa_status proa_output_close(proa_output *out, proa_err *err)
 {
     if (out->buf.full && !out->error) out->error = EOVERFLOW;
-    proa_out_flush(out);
+    proa_output_flush(out);
     proa_buf_release(&out->buf);
-    /* Some file systems report a full disk only here. Standard output too: nothing is written after it. */
+    /* Some file systems report a full disk only on close. Standard output is closed too: nothing is written
+     * after it. */
     if (out->fd >= 0 && close(out->fd) != 0 && !out->error) out->error = errno;
     out->fd = -1;
     if (!out->error) return PROA_OK;
     return PROA_FAIL(err, IO, "cannot write to %s: %s", out->name, strerror(out->error));
 }
 
-static void maybe_flush(proa_out *out)
+static void maybe_flush(proa_output *out)
 {
-    if (out->buf.len >= FLUSH_BYTES) proa_out_flush(out);
+    if (out->buf.len >= FLUSH_BYTES) proa_output_flush(out);
 }
 
-void proa_out_bytes(proa_out *out, const void *bytes, size_t len)
+void proa_output_bytes(proa_output *out, const void *bytes, size_t len)
 {
     proa_buf_append(&out->buf, bytes, len);
     maybe_flush(out);
 }
 
-void proa_out_str(proa_out *out, const char *text)
+void proa_output_str(proa_output *out, const char *text)
 {
-    proa_out_bytes(out, text, strlen(text));
+    proa_output_bytes(out, text, strlen(text));
 }
 
-void proa_out_printf(proa_out *out, const char *fmt, ...)
+void proa_output_printf(proa_output *out, const char *fmt, ...)
 {
     char text[1024];
     va_list args;
     va_start(args, fmt);
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    PROA_ASSERT(n >= 0 && (size_t)n < sizeof text); /* long texts go through proa_out_str */
-    proa_out_bytes(out, text, (size_t)n);
+    PROA_ASSERT(n >= 0 && (size_t)n < sizeof text); /* long texts go through proa_output_str */
+    proa_output_bytes(out, text, (size_t)n);
 }
 
-void proa_out_escaped(proa_out *out, proa_str text)
+void proa_output_escaped(proa_output *out, proa_str text)
 {
     for (size_t i = 0; i < text.len; i++) {
         char c = text.ptr[i];
@@ -96,47 +98,47 @@ void proa_out_escaped(proa_out *out, proa_str text)
     maybe_flush(out);
 }
 
-void proa_out_json_str(proa_out *out, proa_str text)
+void proa_output_json_str(proa_output *out, proa_str text)
 {
     proa_buf_json_str(&out->buf, text);
     maybe_flush(out);
 }
 
-void proa_out_json_num(proa_out *out, double value)
+void proa_output_json_num(proa_output *out, double value)
 {
     if (isfinite(value)) proa_buf_printf(&out->buf, "%.9g", value);
     else proa_buf_append(&out->buf, "null", 4);
     maybe_flush(out);
 }
 
-void proa_out_json_ids(proa_out *out, const int32_t *ids, int64_t count)
+void proa_output_json_ids(proa_output *out, const int32_t *ids, int64_t count)
 {
-    proa_out_str(out, "[");
-    for (int64_t i = 0; i < count; i++) proa_out_printf(out, i ? ",%d" : "%d", ids[i]);
-    proa_out_str(out, "]");
+    proa_output_str(out, "[");
+    for (int64_t i = 0; i < count; i++) proa_output_printf(out, i ? ",%d" : "%d", ids[i]);
+    proa_output_str(out, "]");
 }
 
-void proa_out_json_row(proa_out *out, const float *row, int64_t count)
+void proa_output_json_row(proa_output *out, const float *row, int64_t count)
 {
-    proa_out_str(out, "[");
+    proa_output_str(out, "[");
     for (int64_t i = 0; i < count; i++) {
-        if (i) proa_out_str(out, ",");
-        proa_out_json_num(out, (double)row[i]);
+        if (i) proa_output_str(out, ",");
+        proa_output_json_num(out, (double)row[i]);
     }
-    proa_out_str(out, "]");
+    proa_output_str(out, "]");
 }
 
-void proa_out_json_rows(proa_out *out, const float *rows, int64_t rows_count, int64_t columns)
+void proa_output_json_rows(proa_output *out, const float *rows, int64_t rows_count, int64_t columns)
 {
-    proa_out_str(out, "[");
+    proa_output_str(out, "[");
     for (int64_t i = 0; i < rows_count; i++) {
-        if (i) proa_out_str(out, ",");
-        proa_out_json_row(out, rows + i * columns, columns);
+        if (i) proa_output_str(out, ",");
+        proa_output_json_row(out, rows + i * columns, columns);
     }
-    proa_out_str(out, "]");
+    proa_output_str(out, "]");
 }
 
-const char *proa_out_bytes_text(char text[16], double bytes)
+const char *proa_output_bytes_text(char text[16], double bytes)
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
     int u = 0;

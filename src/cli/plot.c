@@ -1,13 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * plot.c - writes a line plot as SVG. */
 #include "cli/plot.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The picture's places, in pixels. */
+/* The layout, in pixels. */
 enum { WIDTH = 720, HEIGHT = 440, LEFT = 78, RIGHT = 24, TOP = 64, BOTTOM = 104, TICKS_MAX = 64 };
 
-/* Colours that hold 3:1 against white and against near-black, and apart from each other for most colour-blind eyes. */
+/* Colours with a contrast of 3:1 against white and against near-black, distinguishable for most
+ * colour-blind readers. */
 static const char *const colours[PROA_PLOT_LINES_MAX] = {"#2f81d6", "#d9732b", "#3a9e6b",
                                                          "#b06ad4", "#c95f7b", "#8a8f45"};
 
@@ -35,7 +37,7 @@ static void span(axis *a, double v, bool first)
     if (first || v > a->high) a->high = v;
 }
 
-/* Room around the values, and never an empty range. Linear axes of amounts start at zero. */
+/* Adds a margin around the values and avoids an empty range. Linear axes of amounts start at zero. */
 static void widen(axis *a, double margin)
 {
     if (a->log) {
@@ -70,27 +72,27 @@ static void find_axes(const proa_plot *p, axis *x, axis *y)
         }
     widen(x, 1.15);
     widen(y, 1.05);
-    if (y->log) { /* its ends are ticks, so that a narrow range has two at least */
+    if (y->log) { /* the ends are ticks, so that a narrow range has at least two */
         y->low = round_number(y->low, false);
         y->high = round_number(y->high, true);
     }
 }
 
-static void escaped(proa_out *out, const char *text)
+static void escaped(proa_output *out, const char *text)
 {
     for (const char *c = text; *c; c++) {
-        if (*c == '<') proa_out_str(out, "&lt;");
-        else if (*c == '>') proa_out_str(out, "&gt;");
-        else if (*c == '&') proa_out_str(out, "&amp;");
-        else proa_out_bytes(out, c, 1);
+        if (*c == '<') proa_output_str(out, "&lt;");
+        else if (*c == '>') proa_output_str(out, "&gt;");
+        else if (*c == '&') proa_output_str(out, "&amp;");
+        else proa_output_bytes(out, c, 1);
     }
 }
 
-static void text_at(proa_out *out, double x, double y, const char *class, const char *anchor, const char *text)
+static void text_at(proa_output *out, double x, double y, const char *class, const char *anchor, const char *text)
 {
-    proa_out_printf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">", x, y, class, anchor);
+    proa_output_printf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">", x, y, class, anchor);
     escaped(out, text);
-    proa_out_str(out, "</text>\n");
+    proa_output_str(out, "</text>\n");
 }
 
 static void number(char text[24], double v)
@@ -128,60 +130,61 @@ static int point_ticks(const proa_plot *p, double ticks[TICKS_MAX])
     return n;
 }
 
-static void draw_axes(const proa_plot *p, const axis *x, const axis *y, proa_out *out)
+static void draw_axes(const proa_plot *p, const axis *x, const axis *y, proa_output *out)
 {
     double ticks[TICKS_MAX];
     char text[24];
     int n = p->ticks_at_points ? point_ticks(p, ticks) : round_ticks(x, ticks);
     for (int i = 0; i < n; i++) {
         double at = place(x, ticks[i]);
-        proa_out_printf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" class=\"grid\"/>\n", at, TOP,
-                        at, HEIGHT - BOTTOM);
+        proa_output_printf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" class=\"grid\"/>\n", at,
+                           TOP, at, HEIGHT - BOTTOM);
         number(text, ticks[i]);
         text_at(out, at, HEIGHT - BOTTOM + 18, "tick", "middle", text);
     }
     n = round_ticks(y, ticks);
     for (int i = 0; i < n; i++) {
         double at = place(y, ticks[i]);
-        proa_out_printf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" class=\"grid\"/>\n", LEFT, at,
-                        WIDTH - RIGHT, at);
+        proa_output_printf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" class=\"grid\"/>\n", LEFT,
+                           at, WIDTH - RIGHT, at);
         number(text, ticks[i]);
         text_at(out, LEFT - 8, at + 4, "tick", "end", text);
     }
-    proa_out_printf(out, "<path d=\"M%d %d V%d H%d\" class=\"axis\"/>\n", LEFT, TOP, HEIGHT - BOTTOM,
-                    WIDTH - RIGHT);
+    proa_output_printf(out, "<path d=\"M%d %d V%d H%d\" class=\"axis\"/>\n", LEFT, TOP, HEIGHT - BOTTOM,
+                       WIDTH - RIGHT);
     text_at(out, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - BOTTOM + 40, "label", "middle", p->x_label);
-    proa_out_printf(out, "<g transform=\"translate(20 %d) rotate(-90)\">", (TOP + HEIGHT - BOTTOM) / 2);
+    proa_output_printf(out, "<g transform=\"translate(20 %d) rotate(-90)\">", (TOP + HEIGHT - BOTTOM) / 2);
     text_at(out, 0, 0, "label", "middle", p->y_label);
-    proa_out_str(out, "</g>\n");
+    proa_output_str(out, "</g>\n");
 }
 
 static void draw_line(const proa_plot *p, const proa_plot_line *l, const axis *x, const axis *y,
-                      const char *colour, proa_out *out)
+                      const char *colour, proa_output *out)
 {
     bool pen = false;
-    proa_out_str(out, "<path d=\"");
+    proa_output_str(out, "<path d=\"");
     for (int i = 0; i < l->count; i++) {
         bool ok = drawable(p, l->x[i], l->y[i]);
-        if (ok) proa_out_printf(out, "%s%.1f %.1f", pen ? " L" : "M", place(x, l->x[i]), place(y, l->y[i]));
+        if (ok)
+            proa_output_printf(out, "%s%.1f %.1f", pen ? " L" : "M", place(x, l->x[i]), place(y, l->y[i]));
         pen = ok || pen;
     }
-    proa_out_printf(out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n", colour,
-                    l->ceiling ? " stroke-dasharray=\"7 5\"" : "");
+    proa_output_printf(out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n", colour,
+                       l->ceiling ? " stroke-dasharray=\"7 5\"" : "");
     for (int i = 0; i < l->count && !l->ceiling; i++)
         if (drawable(p, l->x[i], l->y[i]))
-            proa_out_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", place(x, l->x[i]),
-                            place(y, l->y[i]), colour);
+            proa_output_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n",
+                               place(x, l->x[i]), place(y, l->y[i]), colour);
 }
 
-/* Names side by side below the x label; the widths are those of a common sans-serif, near enough. */
-static void draw_legend(const proa_plot *p, proa_out *out)
+/* Draws the names side by side below the x label; widths are estimated for a sans-serif font. */
+static void draw_legend(const proa_plot *p, proa_output *out)
 {
     double at = LEFT;
     for (int l = 0; l < p->lines; l++) {
         if (p->line[l].count == 0) continue;
         double y = HEIGHT - 26;
-        proa_out_printf(
+        proa_output_printf(
             out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
             at, y, at + 26, y, colours[l], p->line[l].ceiling ? " stroke-dasharray=\"7 5\"" : "");
         text_at(out, at + 32, y + 4, "tick", "start", p->line[l].name);
@@ -189,28 +192,28 @@ static void draw_legend(const proa_plot *p, proa_out *out)
     }
 }
 
-/* The label goes to the side with more room, off the line. */
-static void draw_mark(const proa_plot *p, const axis *x, const axis *y, proa_out *out)
+/* Puts the label on the side with more room, away from the line. */
+static void draw_mark(const proa_plot *p, const axis *x, const axis *y, proa_output *out)
 {
     if (!p->mark || !drawable(p, p->mark_x, p->mark_y)) return;
     double px = place(x, p->mark_x), py = place(y, p->mark_y);
     bool left = px > (LEFT + WIDTH - RIGHT) / 2.0;
-    proa_out_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"9\" class=\"mark\"/>\n", px, py);
+    proa_output_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"9\" class=\"mark\"/>\n", px, py);
     double ty = py + 46 < HEIGHT - BOTTOM ? py + 38 : py - 30;
-    proa_out_printf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"axis\"/>\n", px,
-                    py + (ty > py ? 10 : -10), px, ty + (ty > py ? -12 : 5));
+    proa_output_printf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"axis\"/>\n", px,
+                       py + (ty > py ? 10 : -10), px, ty + (ty > py ? -12 : 5));
     text_at(out, px + (left ? 4 : -4), ty, "label", left ? "end" : "start", p->mark);
 }
 
-void proa_plot_write(const proa_plot *p, proa_out *out)
+void proa_plot_write(const proa_plot *p, proa_output *out)
 {
     axis x, y;
     find_axes(p, &x, &y);
-    proa_out_printf(
+    proa_output_printf(
         out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n",
         WIDTH, HEIGHT, WIDTH, HEIGHT);
-    /* a ground of its own, dark where the reader's is: no colour is left to the page that shows it */
-    proa_out_str(
+    /* a background of its own, dark in dark mode, so that colours do not depend on the page */
+    proa_output_str(
         out,
         "<style>\nsvg { font-family: system-ui, 'DejaVu Sans', sans-serif }\n"
         ".ground { fill: #ffffff }\ntext { fill: #24292f }\n.title { font-size: 17px; font-weight: 600 }\n"
@@ -220,7 +223,7 @@ void proa_plot_write(const proa_plot *p, proa_out *out)
         "@media (prefers-color-scheme: dark) {\n.ground { fill: #0d1117 }\ntext { fill: #e6edf3 }\n"
         ".sub, .tick { fill: #9da7b3 }\n.grid { stroke: #9da7b3 }\n.axis { stroke: #9da7b3 }\n"
         ".mark { stroke: #e6edf3 }\n}\n</style>\n");
-    proa_out_printf(out, "<rect width=\"%d\" height=\"%d\" rx=\"6\" class=\"ground\"/>\n", WIDTH, HEIGHT);
+    proa_output_printf(out, "<rect width=\"%d\" height=\"%d\" rx=\"6\" class=\"ground\"/>\n", WIDTH, HEIGHT);
     text_at(out, LEFT, 28, "title", "start", p->title);
     text_at(out, LEFT, 48, "sub", "start", p->subtitle);
     draw_axes(p, &x, &y, out);
@@ -228,5 +231,5 @@ void proa_plot_write(const proa_plot *p, proa_out *out)
         if (p->line[l].count) draw_line(p, &p->line[l], &x, &y, colours[l], out);
     draw_mark(p, &x, &y, out);
     draw_legend(p, out);
-    proa_out_str(out, "</svg>\n");
+    proa_output_str(out, "</svg>\n");
 }

@@ -27,7 +27,7 @@ typedef struct proa_plot {
     double mark_x, mark_y;
 } proa_plot;
 
-/* Lines without points are left out; a plot without any is a frame. */
-void proa_plot_write(const proa_plot *plot, proa_out *out);
+/* Lines without points are omitted; a plot without any line is only the frame. */
+void proa_plot_write(const proa_plot *plot, proa_output *out);
 
 #endif

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * print.c - prints a result as JSON, as a table or as one line. */
 #include "cli/print.h"
 
 #include "base/file.h"
@@ -9,34 +10,34 @@
 
 enum { TOP = 5, HIDDEN_SHOWN = 6 };
 
-static void print_beams_json(proa_out *out, const proa_result *r)
+static void print_beams_json(proa_output *out, const proa_result *r)
 {
-    proa_out_str(out, ",\"beams\":[");
+    proa_output_str(out, ",\"beams\":[");
     for (int32_t i = 0; i < r->beams_count; i++) {
         const proa_hypothesis *beam = &r->beams[i];
-        proa_out_str(out, i ? ",{\"ids\":" : "{\"ids\":");
-        proa_out_json_ids(out, beam->ids, beam->count);
-        proa_out_str(out, ",\"score\":");
-        proa_out_json_num(out, (double)beam->score);
-        proa_out_str(out, ",\"text\":");
-        proa_out_json_str(out, proa_str_c(beam->text));
-        proa_out_str(out, "}");
+        proa_output_str(out, i ? ",{\"ids\":" : "{\"ids\":");
+        proa_output_json_ids(out, beam->ids, beam->count);
+        proa_output_str(out, ",\"score\":");
+        proa_output_json_num(out, (double)beam->score);
+        proa_output_str(out, ",\"text\":");
+        proa_output_json_str(out, proa_str_c(beam->text));
+        proa_output_str(out, "}");
     }
-    proa_out_str(out, "]");
+    proa_output_str(out, "]");
 }
 
 /* [[[id, logprob], ...], ...] */
-static void print_top_json(proa_out *out, const proa_buf *top, int64_t rows, int32_t n)
+static void print_top_json(proa_output *out, const proa_buf *top, int64_t rows, int32_t n)
 {
     const proa_logprob *at = (const void *)top->ptr;
     for (int64_t i = 0; i < rows; i++) {
-        proa_out_str(out, i ? ",[" : "[");
+        proa_output_str(out, i ? ",[" : "[");
         for (int32_t k = 0; k < n && at[i * n + k].id >= 0; k++) {
-            proa_out_printf(out, "%s[%d,", k ? "," : "", at[i * n + k].id);
-            proa_out_json_num(out, (double)at[i * n + k].logprob);
-            proa_out_str(out, "]");
+            proa_output_printf(out, "%s[%d,", k ? "," : "", at[i * n + k].id);
+            proa_output_json_num(out, (double)at[i * n + k].logprob);
+            proa_output_str(out, "]");
         }
-        proa_out_str(out, "]");
+        proa_output_str(out, "]");
     }
 }
 
@@ -47,97 +48,99 @@ static double sum_of(const float *values, int64_t count)
     return sum;
 }
 
-static void print_logprobs_json(proa_out *out, const proa_tokens *t, const proa_result *r, const proa_show *show)
+static void print_logprobs_json(proa_output *out, const proa_sequence_result *t, const proa_result *r,
+                                const proa_show *show)
 {
     if (show->logprobs) {
-        proa_out_str(out, ",\"logprobs\":");
-        proa_out_json_row(out, t->logprobs, t->count);
+        proa_output_str(out, ",\"logprobs\":");
+        proa_output_json_row(out, t->logprobs, t->count);
     }
     if (show->top && t->top.len == (size_t)t->count * (size_t)r->top_count * sizeof(proa_logprob)) {
-        proa_out_str(out, ",\"top_logprobs\":[");
+        proa_output_str(out, ",\"top_logprobs\":[");
         print_top_json(out, &t->top, t->count, r->top_count);
-        proa_out_str(out, "]");
+        proa_output_str(out, "]");
     }
 }
 
-static void print_states_json(proa_out *out, const proa_tokens *t, const proa_result *r, const proa_show *show)
+static void print_states_json(proa_output *out, const proa_sequence_result *t, const proa_result *r,
+                              const proa_show *show)
 {
     if (show->logits) {
-        proa_out_str(out, ",\"logits\":");
-        proa_out_json_rows(out, (const void *)t->logits.ptr, t->count, r->vocab);
+        proa_output_str(out, ",\"logits\":");
+        proa_output_json_rows(out, (const void *)t->logits.ptr, t->count, r->vocab);
     }
     if (show->hidden) {
-        proa_out_str(out, ",\"hidden\":");
-        proa_out_json_rows(out, (const void *)t->hidden.ptr, t->count, r->hidden);
+        proa_output_str(out, ",\"hidden\":");
+        proa_output_json_rows(out, (const void *)t->hidden.ptr, t->count, r->hidden);
     }
 }
 
-static void print_sequences_json(proa_out *out, const proa_result *r, const proa_show *show)
+static void print_sequences_json(proa_output *out, const proa_result *r, const proa_show *show)
 {
-    proa_out_str(out, ",\"sequences\":[");
+    proa_output_str(out, ",\"sequences\":[");
     for (int32_t i = 0; i < r->beams_count; i++) {
         const proa_hypothesis *s = &r->beams[i];
-        proa_out_str(out, i ? ",{\"ids\":" : "{\"ids\":");
-        proa_out_json_ids(out, s->ids, s->count);
+        proa_output_str(out, i ? ",{\"ids\":" : "{\"ids\":");
+        proa_output_json_ids(out, s->ids, s->count);
         print_logprobs_json(out, &r->seq[i], r, show);
-        proa_out_str(out, ",\"text\":");
-        proa_out_json_str(out, proa_str_c(s->text));
-        proa_out_printf(out, ",\"finish\":\"%s\",\"logprob_sum\":", proa_finish_name(s->finish));
-        proa_out_json_num(out, s->logprob_sum);
-        proa_out_str(out, ",\"score\":");
-        proa_out_json_num(out, (double)s->score);
+        proa_output_str(out, ",\"text\":");
+        proa_output_json_str(out, proa_str_c(s->text));
+        proa_output_printf(out, ",\"finish\":\"%s\",\"logprob_sum\":", proa_finish_name(s->finish));
+        proa_output_json_num(out, s->logprob_sum);
+        proa_output_str(out, ",\"score\":");
+        proa_output_json_num(out, (double)s->score);
         print_states_json(out, &r->seq[i], r, show);
-        proa_out_str(out, "}");
+        proa_output_str(out, "}");
     }
-    proa_out_str(out, "]");
+    proa_output_str(out, "]");
 }
 
-/* A prompt's log-probabilities: null for the first token, which nothing comes before. */
-static void print_prompt_json(proa_out *out, const proa_result *r, const char *name, const char *top_name,
+/* A prompt's log-probabilities: null for the first token, which has no context. */
+static void print_prompt_json(proa_output *out, const proa_result *r, const char *name, const char *top_name,
                               int32_t top)
 {
     const float *logprobs = (const void *)r->prompt_logprobs.ptr;
-    proa_out_printf(out, ",\"%s\":[null", name);
+    proa_output_printf(out, ",\"%s\":[null", name);
     for (int64_t i = 0; i < r->prompt_scored; i++) {
-        proa_out_str(out, ",");
-        proa_out_json_num(out, (double)logprobs[i]);
+        proa_output_str(out, ",");
+        proa_output_json_num(out, (double)logprobs[i]);
     }
-    proa_out_str(out, "]");
+    proa_output_str(out, "]");
     if (!top) return;
-    proa_out_printf(out, ",\"%s\":[null%s", top_name, r->prompt_scored ? "," : "");
+    proa_output_printf(out, ",\"%s\":[null%s", top_name, r->prompt_scored ? "," : "");
     print_top_json(out, &r->prompt_top, r->prompt_scored, r->top_count);
-    proa_out_str(out, "]");
+    proa_output_str(out, "]");
 }
 
-void proa_print_generated_json(proa_out *out, const proa_result *r, const proa_show *show)
+void proa_print_generated_json(proa_output *out, const proa_result *r, const proa_show *show)
 {
-    static const proa_tokens none;
-    const proa_tokens *first = r->seq_count ? &r->seq[0] : &none;
+    static const proa_sequence_result none;
+    const proa_sequence_result *first = r->seq_count ? &r->seq[0] : &none;
     proa_finish finish = show->sequences && r->beams_count ? r->beams[0].finish : r->finish;
-    proa_out_str(out, "\"ids\":");
-    proa_out_json_ids(out, r->ids, r->count);
+    proa_output_str(out, "\"ids\":");
+    proa_output_json_ids(out, r->ids, r->count);
     print_logprobs_json(out, first, r, show);
     if (show->logprobs) {
-        proa_out_str(out, ",\"logprob_sum\":");
-        proa_out_json_num(out, sum_of(r->logprobs, r->count));
+        proa_output_str(out, ",\"logprob_sum\":");
+        proa_output_json_num(out, sum_of(r->logprobs, r->count));
     }
-    proa_out_str(out, ",\"text\":");
-    proa_out_json_str(out, proa_buf_view(&r->text));
+    proa_output_str(out, ",\"text\":");
+    proa_output_json_str(out, proa_buf_view(&r->text));
     if (show->sequences) print_sequences_json(out, r, show);
     else if (r->beams_count > 0) print_beams_json(out, r);
     if (show->prompt_logprobs) print_prompt_json(out, r, "prompt_logprobs", "prompt_top_logprobs", show->top);
     if (!show->sequences) print_states_json(out, first, r, show);
-    proa_out_printf(out, ",\"finish\":\"%s\",\"prompt_tokens\":%lld,\"new_tokens\":%lld,\"first_token_s\":",
-                    proa_finish_name(finish), (long long)r->prompt_tokens, (long long)r->new_tokens);
-    proa_out_json_num(out, r->queue_s + r->prompt_s);
-    proa_out_str(out, ",\"tokens_per_s\":");
-    proa_out_json_num(out, proa_result_rate(r));
+    proa_output_printf(out, ",\"finish\":\"%s\",\"prompt_tokens\":%lld,\"new_tokens\":%lld,\"first_token_s\":",
+                       proa_finish_name(finish), (long long)r->prompt_tokens, (long long)r->new_tokens);
+    proa_output_json_num(out, r->queue_s + r->prompt_s);
+    proa_output_str(out, ",\"tokens_per_s\":");
+    proa_output_json_num(out, proa_result_rate(r));
 }
 
 /* ---- scores of a given text ---- */
 
 typedef struct score {
-    double sum, mean, perplexity; /* the latter two are NaN without a token that counts */
+    double sum, mean, perplexity; /* mean and perplexity are NaN without a scored token */
 } score;
 
 static score score_of(const proa_result *r)
@@ -147,51 +150,52 @@ static score score_of(const proa_result *r)
     return (score){sum, mean, exp(-mean)};
 }
 
-void proa_print_score_json(proa_out *out, const proa_result *r, const proa_show *show)
+void proa_print_score_json(proa_output *out, const proa_result *r, const proa_show *show)
 {
     const int32_t *ids = (const void *)r->prompt_ids.ptr;
     score s = score_of(r);
-    proa_out_printf(out, "\"ids\":[%d", show->first_id);
-    for (int64_t i = 0; i < r->prompt_scored; i++) proa_out_printf(out, ",%d", ids[i]);
-    proa_out_str(out, "]");
+    proa_output_printf(out, "\"ids\":[%d", show->first_id);
+    for (int64_t i = 0; i < r->prompt_scored; i++) proa_output_printf(out, ",%d", ids[i]);
+    proa_output_str(out, "]");
     print_prompt_json(out, r, "logprobs", "top_logprobs", show->top);
-    proa_out_str(out, ",\"sum\":");
-    proa_out_json_num(out, s.sum);
-    proa_out_str(out, ",\"mean\":");
-    proa_out_json_num(out, s.mean);
-    proa_out_str(out, ",\"perplexity\":");
-    proa_out_json_num(out, s.perplexity);
-    proa_out_printf(out, ",\"tokens\":%lld", (long long)r->prompt_scored);
+    proa_output_str(out, ",\"sum\":");
+    proa_output_json_num(out, s.sum);
+    proa_output_str(out, ",\"mean\":");
+    proa_output_json_num(out, s.mean);
+    proa_output_str(out, ",\"perplexity\":");
+    proa_output_json_num(out, s.perplexity);
+    proa_output_printf(out, ",\"tokens\":%lld", (long long)r->prompt_scored);
 }
 
-void proa_print_score(proa_out *out, const proa_result *r)
+void proa_print_score(proa_output *out, const proa_result *r)
 {
     score s = score_of(r);
-    proa_out_printf(out, "sum         %.6f\nmean        %.6f\nperplexity  %.4f\ntokens      %lld\n", s.sum,
-                    s.mean, s.perplexity, (long long)r->prompt_scored);
+    proa_output_printf(out, "sum         %.6f\nmean        %.6f\nperplexity  %.4f\ntokens      %lld\n", s.sum,
+                       s.mean, s.perplexity, (long long)r->prompt_scored);
 }
 
-void proa_print_score_line(proa_out *out, const proa_result *r)
+void proa_print_score_line(proa_output *out, const proa_result *r)
 {
     score s = score_of(r);
-    proa_out_printf(out, "%.6f\t%.6f\t%.4f\t%lld", s.sum, s.mean, s.perplexity, (long long)r->prompt_scored);
+    proa_output_printf(out, "%.6f\t%.6f\t%.4f\t%lld", s.sum, s.mean, s.perplexity, (long long)r->prompt_scored);
 }
 
 bool proa_print_is_hidden(const proa_info *info)
 {
-    /* proa_info does not name the head; only a model without one gives rows as wide as its hidden state */
+    /* proa_info does not name the head; only a model without a head gives rows as wide as its hidden state
+     * */
     return info->kind == PROA_KIND_ENCODER && info->outputs == info->hidden;
 }
 
-void proa_print_rows_json(proa_out *out, const proa_result *r, const proa_info *info)
+void proa_print_rows_json(proa_output *out, const proa_result *r, const proa_info *info)
 {
     bool hidden = proa_print_is_hidden(info);
-    proa_out_str(out, hidden ? "\"hidden\":" : "\"logits\":");
-    proa_out_json_rows(out, r->rows, r->rows_count, r->columns);
+    proa_output_str(out, hidden ? "\"hidden\":" : "\"logits\":");
+    proa_output_json_rows(out, r->rows, r->rows_count, r->columns);
     if (!hidden) return;
-    proa_out_str(out, ",\"pooled\":");
-    if (r->pooled) proa_out_json_row(out, r->pooled, r->columns);
-    else proa_out_str(out, "null");
+    proa_output_str(out, ",\"pooled\":");
+    if (r->pooled) proa_output_json_row(out, r->pooled, r->columns);
+    else proa_output_str(out, "null");
 }
 
 void proa_print_piece(char text[64], const proa_engine *engine, int32_t id)
@@ -215,7 +219,8 @@ void proa_print_piece(char text[64], const proa_engine *engine, int32_t id)
     text[n] = '\0';
 }
 
-/* Indices of the largest values, best first; returns how many (fewer only in a shorter row). NaN is never among them. */
+/* Indices of the largest values, best first; returns how many (fewer only in a shorter row). NaN is never
+ * among them. */
 static int largest(int32_t best[TOP], const float *row, int64_t count)
 {
     int n = 0;
@@ -230,7 +235,7 @@ static int largest(int32_t best[TOP], const float *row, int64_t count)
     return n;
 }
 
-/* Columns on a terminal, near enough: code points. */
+/* Approximate columns on a terminal: code points. */
 static int columns_of(const char *text)
 {
     int n = 0;
@@ -238,13 +243,13 @@ static int columns_of(const char *text)
     return n;
 }
 
-static void cell(proa_out *out, const char *text, int width)
+static void cell(proa_output *out, const char *text, int width)
 {
-    proa_out_str(out, text);
-    for (int i = columns_of(text); i < width; i++) proa_out_str(out, " ");
+    proa_output_str(out, text);
+    for (int i = columns_of(text); i < width; i++) proa_output_str(out, " ");
 }
 
-void proa_print_top(proa_out *out, const proa_engine *engine, const proa_result *r, const int32_t *input,
+void proa_print_top(proa_output *out, const proa_engine *engine, const proa_result *r, const int32_t *input,
                     int64_t input_count)
 {
     char text[160], piece[64];
@@ -262,11 +267,11 @@ void proa_print_top(proa_out *out, const proa_engine *engine, const proa_result 
             snprintf(text, sizeof text, "  %d %s %.3f", best[k], piece, (double)row[best[k]]);
             cell(out, text, 24);
         }
-        proa_out_str(out, "\n");
+        proa_output_str(out, "\n");
     }
 }
 
-/* id2label of config.json: names that are worth showing. NULL without them. */
+/* id2label of config.json, if its names are not just LABEL_0 and so on; else NULL. */
 static proa_json *read_labels(proa_json **root, const char *model)
 {
     char path[PROA_PATH_MAX];
@@ -276,7 +281,7 @@ static proa_json *read_labels(proa_json **root, const char *model)
     return proa_json_get(*root, "id2label");
 }
 
-void proa_print_scores(proa_out *out, const proa_result *r, const char *model)
+void proa_print_scores(proa_output *out, const proa_result *r, const char *model)
 {
     proa_json *root, *labels = r->columns > 1 ? read_labels(&root, model) : (root = NULL);
     for (int64_t c = 0; c < r->columns; c++) {
@@ -284,24 +289,25 @@ void proa_print_scores(proa_out *out, const proa_result *r, const char *model)
         snprintf(key, sizeof key, "%lld", (long long)c);
         proa_str label = proa_json_str(proa_json_get(labels, key));
         if (r->columns > 1) {
-            proa_out_bytes(out, label.len ? label.ptr : key, label.len ? label.len : strlen(key));
-            proa_out_str(out, "\t");
+            proa_output_bytes(out, label.len ? label.ptr : key, label.len ? label.len : strlen(key));
+            proa_output_str(out, "\t");
         }
-        proa_out_printf(out, "%.6g\n", (double)r->rows[c]);
+        proa_output_printf(out, "%.6g\n", (double)r->rows[c]);
     }
     proa_json_free(root);
 }
 
-static void hidden_row(proa_out *out, const char *name, const float *row, int64_t columns)
+static void hidden_row(proa_output *out, const char *name, const float *row, int64_t columns)
 {
     double squares = 0;
     for (int64_t c = 0; c < columns; c++) squares += (double)row[c] * (double)row[c];
-    proa_out_printf(out, "%8s  length %9.4f  [", name, sqrt(squares));
-    for (int64_t c = 0; c < columns && c < HIDDEN_SHOWN; c++) proa_out_printf(out, "%9.4f", (double)row[c]);
-    proa_out_str(out, columns > HIDDEN_SHOWN ? " ...]\n" : "]\n");
+    proa_output_printf(out, "%8s  length %9.4f  [", name, sqrt(squares));
+    for (int64_t c = 0; c < columns && c < HIDDEN_SHOWN; c++)
+        proa_output_printf(out, "%9.4f", (double)row[c]);
+    proa_output_str(out, columns > HIDDEN_SHOWN ? " ...]\n" : "]\n");
 }
 
-void proa_print_hidden(proa_out *out, const proa_result *r)
+void proa_print_hidden(proa_output *out, const proa_result *r)
 {
     char name[24];
     for (int64_t i = 0; i < r->rows_count; i++) {

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * progress.c - draws the progress line on a terminal. */
 #include "cli/progress.h"
 
 #include "base/clock.h"

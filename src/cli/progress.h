@@ -15,9 +15,9 @@ typedef struct proa_progress {
     int64_t start_ns, next_ns;
 } proa_progress;
 
-/* Nothing is drawn in the first moments: short work shows no bar. */
+/* Nothing is drawn in the first moments, so that short work shows no bar. */
 void proa_progress_init(proa_progress *p);
-/* Whether a draw is due, so that a caller need not make a text that nobody sees. */
+/* Whether it is time to draw, so that a caller need not format a text that is not shown. */
 bool proa_progress_due(const proa_progress *p);
 /* part in [0,1], or below 0 if the end is unknown: then there is no bar and no time left. text: what and how fast. */
 void proa_progress_show(proa_progress *p, double part, const char *fmt, ...) PROA_PRINTF(3, 4);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * result.c - gathers the events of a request, and runs many requests with their results in order. */
 #include "cli/result.h"
 
 #include "base/alloc.h"
@@ -27,7 +28,7 @@ static void clear_beams(proa_result *r)
     r->beams_count = 0;
 }
 
-static void clear_tokens(proa_tokens *t)
+static void clear_tokens(proa_sequence_result *t)
 {
     t->count = 0;
     proa_buf_clear(&t->top);
@@ -55,7 +56,7 @@ void proa_result_release(proa_result *r)
 {
     proa_result_clear(r);
     for (int32_t i = 0; i < r->seq_cap; i++) {
-        proa_tokens *t = &r->seq[i];
+        proa_sequence_result *t = &r->seq[i];
         free(t->ids);
         free(t->logprobs);
         proa_buf_release(&t->top);
@@ -69,15 +70,15 @@ void proa_result_release(proa_result *r)
     proa_result_init(r);
 }
 
-/* The tokens of this sequence, which may be its first. */
-static proa_tokens *tokens_of(proa_result *r, int32_t sequence)
+/* The result of this sequence; added if it is new. */
+static proa_sequence_result *tokens_of(proa_result *r, int32_t sequence)
 {
     if (sequence >= r->seq_cap) {
         int32_t cap = 2 * sequence + 1;
         r->seq = proa_realloc(r->seq, (size_t)cap * sizeof *r->seq);
         for (int32_t i = r->seq_cap; i < cap; i++) {
-            proa_tokens *t = &r->seq[i];
-            *t = (proa_tokens){.ids = NULL};
+            proa_sequence_result *t = &r->seq[i];
+            *t = (proa_sequence_result){.ids = NULL};
             proa_buf_init(&t->top, ROWS_BYTES_MAX);
             proa_buf_init(&t->logits, ROWS_BYTES_MAX);
             proa_buf_init(&t->hidden, ROWS_BYTES_MAX);
@@ -90,7 +91,7 @@ static proa_tokens *tokens_of(proa_result *r, int32_t sequence)
 
 static void append_id(proa_result *r, int32_t sequence, int32_t id, float logprob)
 {
-    proa_tokens *t = tokens_of(r, sequence);
+    proa_sequence_result *t = tokens_of(r, sequence);
     if (t->count == t->cap) {
         t->cap = t->cap ? 2 * t->cap : 64;
         t->ids = proa_realloc(t->ids, (size_t)t->cap * sizeof *t->ids);
@@ -106,7 +107,7 @@ static void append_id(proa_result *r, int32_t sequence, int32_t id, float logpro
 static void add_token(proa_result *r, const proa_event *e)
 {
     append_id(r, e->sequence, e->id, e->logprob);
-    proa_tokens *t = &r->seq[e->sequence];
+    proa_sequence_result *t = &r->seq[e->sequence];
     r->top_count = e->top_count;
     if (e->top) proa_buf_append(&t->top, e->top, (size_t)e->top_count * sizeof *e->top);
     if (e->logits) proa_buf_append(&t->logits, e->logits, (size_t)r->vocab * sizeof *e->logits);
@@ -161,7 +162,8 @@ static char *copy_text(const char *text, size_t len)
     return copy;
 }
 
-/* Sequences that came token by token are in seq already; those of a beam search and of best_of come at the end only. */
+/* Sequences that were streamed are in seq already; those of a beam search and of best_of arrive at the end.
+ * */
 static void add_beams(proa_result *r, const proa_event *e)
 {
     r->beams = proa_calloc((size_t)e->beams_count, sizeof *r->beams);
@@ -243,8 +245,8 @@ void proa_request_set_text(proa_request *request, proa_str text)
     request->text_len = text.len;
 }
 
-/* What the events of this request will not tell. */
-static void expect(proa_result *r, const proa_engine *engine, const proa_request *request)
+/* Sets what the events of this request do not contain. */
+static void set_expected(proa_result *r, const proa_engine *engine, const proa_request *request)
 {
     proa_info info;
     proa_engine_info(engine, &info);
@@ -258,7 +260,7 @@ proa_status proa_result_run(proa_engine *engine, const proa_request *request, pr
     proa_request own = *request;
     own.on_event = proa_result_event;
     own.arg = r;
-    expect(r, engine, request);
+    set_expected(r, engine, request);
     uint64_t id = 0;
     bool cancelled = false;
     PROA_TRY(proa_engine_submit(engine, &own, &id, err));
@@ -275,7 +277,7 @@ proa_status proa_result_score(proa_engine *engine, const proa_request *request, 
 {
     proa_info info;
     proa_engine_info(engine, &info);
-    proa_tokens *t = &r->seq[i];
+    proa_sequence_result *t = &r->seq[i];
     const bool s2s = info.kind == PROA_KIND_ENCODER_DECODER;
     const int32_t *head = !s2s                   ? request->ids
                           : request->decoder_ids ? request->decoder_ids
@@ -318,10 +320,10 @@ double proa_row_logprob(const float *row, int64_t count, int32_t id)
     return (double)(row[id] - top) - log(sum);
 }
 
-proa_status proa_ids_of_text(const proa_engine *engine, proa_str text, int32_t **ids, int64_t *count,
+proa_status proa_encode_text(const proa_engine *engine, proa_str text, int32_t **ids, int64_t *count,
                              proa_err *err)
 {
-    /* a first guess that nearly always holds: no more tokens than bytes, and a few special ones */
+    /* a first guess that is nearly always enough: at most one token per byte, and a few special ones */
     int64_t cap = (int64_t)text.len + 16;
     *ids = proa_malloc((size_t)cap * sizeof **ids);
     proa_request request = {.text_len = 0};
@@ -335,33 +337,21 @@ proa_status proa_ids_of_text(const proa_engine *engine, proa_str text, int32_t *
     return status;
 }
 
-void proa_text_of_ids(const proa_engine *engine, const int32_t *ids, int64_t count, char **text)
-{
-    size_t cap = (size_t)count * 16 + 64, len = 0;
-    *text = proa_calloc(cap, 1);
-    if (proa_engine_decode(engine, ids, count, *text, cap, &len, NULL) != PROA_OK) len = 0;
-    if (len >= cap) {
-        *text = proa_realloc(*text, cap = len + 1);
-        if (proa_engine_decode(engine, ids, count, *text, cap, &len, NULL) != PROA_OK) len = 0;
-    }
-    (*text)[len < cap ? len : cap - 1] = '\0';
-}
-
 typedef struct slot {
     proa_result result;
     uint64_t id;
 } slot;
 
 typedef struct runner {
-    const proa_queue *queue;
+    const proa_request_queue *queue;
     slot *slots;
     int64_t head, next; /* items [head, next) are in flight: slot index % window */
     bool ended, stopped;
 } runner;
 
-static void submit(runner *n, slot *s)
+static void submit_next(runner *n, slot *s)
 {
-    const proa_queue *q = n->queue;
+    const proa_request_queue *q = n->queue;
     proa_request request = {.task = PROA_TASK_GENERATE};
     proa_result *r = &s->result;
     proa_result_clear(r);
@@ -375,7 +365,7 @@ static void submit(runner *n, slot *s)
     n->next++;
     request.on_event = proa_result_event;
     request.arg = r;
-    expect(r, q->engine, &request);
+    set_expected(r, q->engine, &request);
     if (r->err.status == PROA_OK && proa_engine_submit(q->engine, &request, &s->id, &r->err) == PROA_OK)
         return;
     r->finish = PROA_FINISH_ERROR;
@@ -384,7 +374,7 @@ static void submit(runner *n, slot *s)
 
 static void hand_over(runner *n)
 {
-    const proa_queue *q = n->queue;
+    const proa_request_queue *q = n->queue;
     while (n->head < n->next && !n->stopped) {
         proa_result *r = &n->slots[n->head % q->window].result;
         if (!r->done) return;
@@ -393,7 +383,7 @@ static void hand_over(runner *n)
     }
 }
 
-/* The slots' memory belongs to us, so the engine must have let go of every request before it is freed. */
+/* The slots are freed by the caller, so the engine must have ended every request before. */
 static void cancel_all(runner *n)
 {
     for (int64_t i = n->head; i < n->next; i++) {
@@ -405,9 +395,9 @@ static void cancel_all(runner *n)
 
 static proa_status run_slots(runner *n, proa_err *err)
 {
-    const proa_queue *q = n->queue;
+    const proa_request_queue *q = n->queue;
     for (;;) {
-        while (!n->ended && n->next - n->head < q->window) submit(n, &n->slots[n->next % q->window]);
+        while (!n->ended && n->next - n->head < q->window) submit_next(n, &n->slots[n->next % q->window]);
         hand_over(n);
         if (n->stopped || (n->ended && n->head == n->next)) break;
         if (proa_interrupted()) {
@@ -423,7 +413,7 @@ static proa_status run_slots(runner *n, proa_err *err)
     return PROA_OK;
 }
 
-proa_status proa_queue_run(const proa_queue *queue, proa_err *err)
+proa_status proa_request_queue_run(const proa_request_queue *queue, proa_err *err)
 {
     runner n = {.queue = queue, .slots = proa_calloc((size_t)queue->window, sizeof(slot))};
     for (int64_t i = 0; i < queue->window; i++) proa_result_init(&n.slots[i].result);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * session.c - options that commands share, opening a model, Ctrl-C, and the measured read bandwidth. */
 #include "cli/session.h"
 
 #include "base/checked.h"
@@ -12,32 +13,32 @@
 
 #define AT(field) offsetof(proa_common, field)
 static const proa_arg common_rows[] = {
-    {"device", PROA_ARG_TEXT, AT(device), 0, 0, "cpu|cuda[:N]", "cpu", "where to compute"},
+    {"device", PROA_ARG_TEXT, AT(device), 0, 0, "cpu|cuda[:N]", "cpu", "device to compute on"},
     {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "auto|f32|bf16|f16", "auto",
-     "weights and arithmetic; auto: as stored, exact"},
+     "type of weights and arithmetic; auto: as stored, exact"},
     {"quant", PROA_ARG_CHOICE, AT(quant), 0, 0, "none|int8|fp8|int4", "none",
-     "quantise the weights at load; fp8 and int4 on GPUs"},
+     "quantize the weights at load; fp8 and int4 on GPUs only"},
     {"threads", PROA_ARG_INT, AT(threads), 0, PROA_THREADS_MAX, "N", "0",
      "worker threads; 0: all CPUs allowed to this process"},
-    {"seed", PROA_ARG_INT, AT(seed), 0, INT64_MAX, "N", "0", "of everything random"},
-    {"json", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "JSON on standard output"},
-    {"help", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "this text"}, /* taken by the parser before it is stored */
+    {"seed", PROA_ARG_INT, AT(seed), 0, INT64_MAX, "N", "0", "seed of all random numbers"},
+    {"json", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "print JSON to standard output"},
+    {"help", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "print this text"}, /* taken by the parser before it is stored */
 };
-const proa_arg_table proa_common_args = PROA_ARG_TABLE("options of every command", common_rows);
+const proa_arg_table proa_common_args = PROA_ARG_TABLE("common options", common_rows);
 
 static const proa_arg engine_rows[] = {
     {"kv-tokens", PROA_ARG_INT, AT(kv_tokens), 0, (int64_t)1 << 40, "N", "0",
-     "room for keys and values, in tokens; 0: planned"},
+     "size of the KV cache in tokens; 0: automatic"},
     {"kv-dtype", PROA_ARG_CHOICE, AT(kv_dtype), 0, 0, "auto|f32|bf16|f16|fp8", "auto",
-     "type of keys and values; fp8 on GPUs"},
+     "type of the KV cache; fp8 on GPUs only"},
     {"kv-cache-free-gpu-mem-fraction", PROA_ARG_REAL, AT(kv_share), 0, 1, "X", "0",
-     "without --kv-tokens: the share of keys and values in what the weights leave"},
+     "without --kv-tokens: KV cache share of the memory that the weights leave"},
     {"sequences", PROA_ARG_INT, AT(sequences), 0, PROA_SEQUENCES_MAX, "N", "0",
-     "sequences running at once, a beam counts as one; 0: " PROA_STR(PROA_SEQUENCES_DEFAULT)},
+     "sequences that run concurrently (each beam counts); 0: " PROA_STR(PROA_SEQUENCES_DEFAULT)},
     {"step-tokens", PROA_ARG_INT, AT(step_tokens), 0, PROA_STEP_TOKENS_MAX, "N", "0",
-     "token rows of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT)},
+     "token budget of one forward pass; 0: " PROA_STR(PROA_STEP_TOKENS_DEFAULT)},
 };
-const proa_arg_table proa_engine_args = PROA_ARG_TABLE("options of the engine", engine_rows);
+const proa_arg_table proa_engine_args = PROA_ARG_TABLE("engine options", engine_rows);
 #undef AT
 
 proa_status proa_session_options(proa_engine_options *out, const proa_common *c, proa_err *err)
@@ -57,9 +58,9 @@ proa_status proa_session_options(proa_engine_options *out, const proa_common *c,
 
 void proa_session_room(proa_engine_options *options, int64_t beams, int64_t max_tokens, bool many)
 {
-    enum { MANY = 64 }; /* decode rates hardly rise beyond it on a CPU (bench/README.md) */
-    /* every beam writes pages of its own from the prompt's last one on; the engine plans PROA_SEQUENCE_TOKENS for a
-     * sequence */
+    enum { MANY = 64 }; /* decode rates hardly increase beyond this on a CPU (bench/README.md) */
+    /* every beam writes its own pages from the prompt's last page on; the engine plans PROA_SEQUENCE_TOKENS
+     * for a sequence */
     int64_t tokens = max_tokens + 2 * PROA_PAGE_TOKENS;
     int64_t sequences = beams > 1 ? beams * proa_ceil_div(tokens, PROA_SEQUENCE_TOKENS) : 0;
     if (many) sequences = proa_max64(sequences, MANY);
@@ -137,7 +138,7 @@ double proa_session_bandwidth(const proa_common *common)
     proa_progress progress;
     proa_progress_init(&progress);
     proa_pool *pool = proa_pool_new((int)common->threads);
-    double bandwidth = proa_ceiling_read_bandwidth(pool, 0, show_measuring, &progress);
+    double bandwidth = proa_peak_read_bandwidth(pool, 0, show_measuring, &progress);
     proa_progress_clear(&progress);
     proa_pool_free(pool);
     return bandwidth;

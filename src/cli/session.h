@@ -23,13 +23,12 @@ typedef struct proa_common {
 extern const proa_arg_table proa_common_args; /* of every command */
 extern const proa_arg_table proa_engine_args; /* of those that run an engine */
 /* Two rows: the operand, and the option that stands in for it. */
-#define PROA_MODEL_ARG                                                                                       \
-    {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                                \
-     .help = "a Hugging Face folder: config.json and *.safetensors"},                                        \
-    {                                                                                                        \
-        "synthetic", PROA_ARG_STANDIN, offsetof(proa_common, model),                                         \
-            .value = "NAME",                                                                                 \
-            .help = "in place of MODEL: random weights of its shapes, on a GPU (names: docs/gpu.md)"         \
+#define PROA_MODEL_ARG                                                                                                         \
+    {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                                                  \
+     .help = "a Hugging Face folder: config.json and *.safetensors"},                                                          \
+    {                                                                                                                          \
+        "synthetic", PROA_ARG_OPERAND_ALIAS, offsetof(proa_common, model),                                                     \
+            .value = "NAME", .help = "instead of MODEL: random weights with the shapes of NAME, on a GPU (names: docs/gpu.md)" \
     }
 
 typedef struct proa_session {
@@ -41,21 +40,22 @@ typedef struct proa_session {
 /* Fills what proa_engine_open takes. UNSUPPORTED for a device that this build does not have. */
 PROA_MUST_CHECK proa_status proa_session_options(proa_engine_options *out, const proa_common *common,
                                                  proa_err *err);
-/* Unless the user said how many sequences: enough that a beam search of this width and length finds room, and more at
- * once for work through many prompts. max_tokens 0 (until the end) is not planned for: --kv-tokens is. */
+/* Sets the number of sequences unless the user did: enough for a beam search of this width and length, and
+ * more if there are many prompts. max_tokens 0 (until the end) is not included: use --kv-tokens. */
 void proa_session_room(proa_engine_options *options, int64_t beams, int64_t max_tokens, bool many);
 PROA_MUST_CHECK proa_status proa_session_open(proa_session *session, const proa_common *common,
                                               const proa_engine_options *options, proa_err *err);
 void proa_session_close(proa_session *session);
 
-/* From now on SIGINT and SIGTERM are noted once; a second one ends the process. Writes to a closed pipe fail instead
- * of killing. */
+/* From now on the first SIGINT or SIGTERM is only recorded; a second one ends the process. Writes to a
+ * closed pipe fail instead of ending it. */
 void proa_interrupt_watch(void);
 bool proa_interrupted(void);
 
-/* Measured rate at which all threads together read memory, bytes a second. Takes about a second; 0 if there is no memory for it. */
+/* Measured rate at which all threads together read memory, bytes a second. Takes about a second; 0 if there
+ * is no memory for it. */
 double proa_session_bandwidth(const proa_common *common);
-/* Bytes of the last-level cache; 0 if the system does not tell. */
+/* Size of the last-level cache in bytes; 0 if unknown. */
 int64_t proa_session_cache_bytes(void);
 
 #endif

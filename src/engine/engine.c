@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine.c - opening and closing, the engine's own thread, and what can be asked of it. */
-#include "engine/job.h"
+ * engine.c - opening and closing an engine, its own thread, statistics, and what callers can query. */
+#include "engine/sched/request.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -27,7 +27,7 @@ static proa_status open_tokenizer(proa_engine *e, const char *path, proa_err *er
     return PROA_FAIL(err, INVALID, "%s", why.text);
 }
 
-/* What the model's makers recommend. */
+/* Default options of generation_config.json, if the folder has one. */
 static proa_status read_defaults(proa_engine *e, const char *path, proa_err *err)
 {
     char file[PROA_PATH_MAX];
@@ -41,58 +41,87 @@ static proa_status read_defaults(proa_engine *e, const char *path, proa_err *err
     return status;
 }
 
-static void make_tables(proa_engine *e)
+/* The arrays of a step live in the engine's arena. Three large ones, of which little is ever used, come from
+ * calloc instead: the arena writes its zeros, which would make every page of them resident. */
+
+/* Three page tables for each slot. */
+static void make_slots(proa_engine *e)
 {
+    proa_slots *s = &e->slots;
     int64_t n = e->sizes.sequences_max, cap = proa_sizes_table(e->model);
-    proa_table **sets[PROA_TABLES] = {&e->self, &e->spare, &e->cross};
-    e->table_cap = cap;
-    e->table_memory = proa_calloc((size_t)(PROA_TABLES * n * cap), sizeof *e->table_memory);
-    e->slot_used = proa_calloc((size_t)n, sizeof *e->slot_used);
-    for (int64_t s = 0; s < PROA_TABLES; s++) {
-        *sets[s] = proa_calloc((size_t)n, sizeof **sets[s]);
+    proa_page_table **sets[PROA_TABLES] = {&s->self, &s->spare, &s->cross};
+    s->cap = cap;
+    s->memory = proa_calloc((size_t)(PROA_TABLES * n * cap), sizeof *s->memory);
+    s->used = PROA_ARENA_NEW(&e->arena, bool, n);
+    for (int64_t set = 0; set < PROA_TABLES; set++) {
+        *sets[set] = PROA_ARENA_NEW(&e->arena, proa_page_table, n);
         for (int64_t i = 0; i < n; i++)
-            (*sets[s])[i] = (proa_table){e->table_memory + (s * n + i) * cap, 0, (int32_t)cap};
+            (*sets[set])[i] = (proa_page_table){s->memory + (set * n + i) * cap, 0, (int32_t)cap};
     }
 }
 
-static void make_step(proa_engine *e)
+/* A decoder's pass has at most one span for each sequence, an encoder's at most one for each row. */
+static void make_step_arrays(proa_engine *e)
 {
-    size_t rows = (size_t)e->model->plan.rows_max;
-    /* a step holds at most one span for each sequence; an encoder's at most one for each row */
-    e->ids = proa_calloc(rows, sizeof *e->ids);
-    e->positions = proa_calloc(rows, sizeof *e->positions);
-    e->from = proa_calloc(rows, sizeof *e->from);
-    e->self_spans = proa_calloc(rows, sizeof *e->self_spans);
-    e->cross_spans = proa_calloc(rows, sizeof *e->cross_spans);
-    e->asks = proa_calloc(rows, sizeof *e->asks);
-    e->ask_rows = proa_calloc(rows, sizeof *e->ask_rows);
-    e->given = proa_calloc(rows, sizeof *e->given);
-    for (int i = 0; i < 2 && proa_encode_has(e); i++) {
-        e->encoding[i].input = proa_calloc((size_t)e->sizes.sequences_max, sizeof(proa_input));
-        e->encoding[i].ticket = i;
+    proa_step_arrays *s = &e->step;
+    int64_t rows = e->model->plan.rows_max;
+    s->ids = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    s->positions = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    s->sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    s->self_spans = PROA_ARENA_NEW(&e->arena, proa_span, rows);
+    s->cross_spans = PROA_ARENA_NEW(&e->arena, proa_span, rows);
+    s->logits_requests = PROA_ARENA_NEW(&e->arena, proa_logits_request, rows);
+    s->logits_rows = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    s->inputs_embeds = PROA_ARENA_NEW(&e->arena, proa_inputs_embeds, rows);
+    s->pending = PROA_ARENA_NEW(&e->arena, proa_pending_beams, e->sizes.sequences_max / 2 + 1);
+}
+
+static void make_encoder_passes(proa_engine *e)
+{
+    for (int i = 0; i < 2 && proa_encode_has_encoder(e); i++) {
+        e->encoder.pass[i].input = PROA_ARENA_NEW(&e->arena, proa_encoder_input, e->sizes.sequences_max);
+        e->encoder.pass[i].ticket = i;
     }
-    e->kv = proa_calloc((size_t)e->model->kv_layers, sizeof *e->kv);
-    for (int32_t i = 0; i < e->model->kv_layers; i++) e->kv[i] = proa_pages_layer(&e->pages, i);
-    if (e->model->arch->kind == PROA_KIND_ENCODER) return;
-    size_t sequences = (size_t)e->sizes.sequences_max;
-    e->choices = proa_calloc(sequences, sizeof *e->choices);
-    e->edits = proa_calloc(sequences, sizeof *e->edits);
-    e->edit_last = proa_calloc(sequences, sizeof *e->edit_last);
-    e->pairs = proa_calloc(PROA_EDIT_PAIRS_MAX, sizeof *e->pairs);
-    e->pending = proa_calloc(sequences / 2 + 1, sizeof *e->pending);
-    e->top_ids = proa_calloc((size_t)PROA_HEAD_ROWS * PROA_TOP_MAX, sizeof *e->top_ids);
-    e->top_logits = proa_calloc((size_t)PROA_HEAD_ROWS * PROA_TOP_MAX, sizeof *e->top_logits);
+}
+
+static void make_async_steps(proa_engine *e)
+{
+    proa_async_steps *a = &e->async;
+    int64_t n = e->sizes.sequences_max;
+    a->sample_params = PROA_ARENA_NEW(&e->arena, proa_sample_params, n);
+    a->row_processors = PROA_ARENA_NEW(&e->arena, proa_logits_row, n);
+    a->last_sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, n);
+    a->entries = proa_calloc(PROA_LOGITS_ENTRIES_MAX, sizeof *a->entries);
     for (int i = 0; i < 2; i++) {
-        e->flight[i].due = proa_calloc(sequences, sizeof *e->flight[i].due);
-        e->flight[i].search = proa_calloc(sequences / 2 + 1, sizeof *e->flight[i].search);
-        e->flight[i].searcher = proa_calloc(sequences / 2 + 1, sizeof(proa_job *));
-        e->flight[i].ticket = i;
+        a->step[i].pending_tokens = PROA_ARENA_NEW(&e->arena, proa_pending_token, n);
+        a->step[i].search = PROA_ARENA_NEW(&e->arena, proa_beam_params, n / 2 + 1);
+        a->step[i].search_owner = PROA_ARENA_NEW(&e->arena, proa_engine_request *, n / 2 + 1);
+        a->step[i].ticket = i;
     }
+}
+
+static void make_head_buffers(proa_engine *e)
+{
     int64_t vocab = e->model->plan.width[PROA_REG_OUT];
     int threads = proa_pool_threads(e->pool);
-    e->changed = proa_calloc((size_t)(PROA_HEAD_ROWS * vocab), sizeof *e->changed);
-    e->samplers = proa_calloc((size_t)threads, sizeof *e->samplers);
+    e->head.top_ids = PROA_ARENA_NEW(&e->arena, int32_t, PROA_HEAD_ROWS * PROA_TOP_MAX);
+    e->head.top_logits = PROA_ARENA_NEW(&e->arena, float, PROA_HEAD_ROWS *PROA_TOP_MAX);
+    e->head.processed_logits = proa_calloc((size_t)(PROA_HEAD_ROWS * vocab), sizeof(float));
+    e->samplers = PROA_ARENA_NEW(&e->arena, proa_sampler_scratch, threads);
     for (int i = 0; i < threads; i++) proa_sampler_init(&e->samplers[i], vocab);
+}
+
+/* All arrays that steps use, so that a step allocates nothing. */
+static void make_arrays(proa_engine *e)
+{
+    make_slots(e);
+    make_step_arrays(e);
+    make_encoder_passes(e);
+    e->kv = PROA_ARENA_NEW(&e->arena, proa_kv, e->model->kv_layers);
+    for (int32_t i = 0; i < e->model->kv_layers; i++) e->kv[i] = proa_kv_pages_layer(&e->pages, i);
+    if (e->model->arch->kind == PROA_KIND_ENCODER) return;
+    make_async_steps(e);
+    make_head_buffers(e);
 }
 
 static proa_status open_engine(proa_engine *e, const char *path, const proa_engine_options *o, proa_err *err)
@@ -105,17 +134,16 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(read_defaults(e, path, err));
     proa_sizes_for_model(&e->sizes, e->model);
     PROA_TRY(proa_sizes_check(&e->sizes, e->model, err));
-    malloc_trim(0); /* what reading the JSON files left behind */
+    malloc_trim(0); /* returns what reading the JSON files has freed */
     proa_memory_plan(&e->memory, &e->sizes, e->model, e->tokenizer);
     PROA_TRY(proa_memory_check(&e->memory, e->model, err));
     PROA_TRY(proa_model_load(e->model, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
     const proa_config *c = &e->model->config;
-    PROA_TRY(proa_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
-                             c->kv_heads, c->head_dim, e->model->kv_dtype, err));
+    PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
+                                c->kv_heads, c->head_dim, e->model->kv_dtype, err));
     if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 8 * e->pages.count);
-    make_tables(e);
-    make_step(e);
-    e->ahead = proa_flight_mode(e->device);
+    make_arrays(e);
+    e->async.mode = proa_sample_mode_choose(e->device);
     return PROA_OK;
 }
 
@@ -124,11 +152,11 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
 {
     proa_engine *e = proa_calloc(1, sizeof *e);
     *out = NULL;
-    pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->work, NULL);
-    proa_job_list_init(&e->inbox);
-    proa_job_list_init(&e->waiting);
-    proa_job_list_init(&e->running);
+    pthread_mutex_init(&e->shared.lock, NULL);
+    pthread_cond_init(&e->shared.work, NULL);
+    proa_request_list_init(&e->shared.inbox);
+    proa_request_list_init(&e->waiting);
+    proa_request_list_init(&e->running);
     proa_arena_init(&e->arena);
     proa_status status = open_engine(e, path, options, err);
     if (status != PROA_OK) return proa_engine_close(e), status;
@@ -136,41 +164,32 @@ proa_status proa_engine_open(proa_engine **out, const char *path, const proa_eng
     return PROA_OK;
 }
 
-static void free_step(proa_engine *e)
+/* What the arena does not hold. */
+static void free_arrays(proa_engine *e)
 {
-    if (!e->pool) return;
-    void *all[] = {
-        e->table_memory, e->slot_used,  e->self,        e->spare,         e->cross,         e->ids,
-        e->positions,    e->self_spans, e->cross_spans, e->asks,          e->ask_rows,      e->kv,
-        e->given,        e->from,       e->choices,     e->flight[0].due, e->flight[1].due, e->top_ids,
-        e->top_logits,   e->pending,    e->edits,       e->edit_last,     e->pairs};
-    for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
-    for (int i = 0; i < 2; i++) {
-        free(e->flight[i].search);
-        free(e->flight[i].searcher);
-        free(e->encoding[i].input);
-    }
-    for (int i = 0; i < proa_pool_threads(e->pool) && e->samplers; i++) proa_sampler_release(&e->samplers[i]);
-    free(e->changed);
-    free(e->samplers);
+    for (int i = 0; e->samplers && i < proa_pool_threads(e->pool); i++) proa_sampler_release(&e->samplers[i]);
+    free(e->slots.memory);
+    free(e->async.entries);
+    free(e->head.processed_logits);
 }
 
 void proa_engine_close(proa_engine *e)
 {
     if (!e) return;
     proa_engine_stop(e);
-    proa_job_list *lists[] = {&e->inbox, &e->waiting, &e->running};
+    proa_request_list *lists[] = {&e->shared.inbox, &e->waiting, &e->running};
     for (size_t i = 0; i < PROA_COUNT(lists); i++)
-        for (proa_job *job; (job = proa_job_list_pop(lists[i]));) proa_job_free(job);
-    free_step(e);
-    proa_pages_release(&e->pages);
+        for (proa_engine_request *req; (req = proa_request_list_pop(lists[i]));)
+            proa_engine_request_free(req);
+    free_arrays(e);
+    proa_kv_pages_release(&e->pages);
     proa_tokenizer_free(e->tokenizer);
     proa_model_free(e->model);
     proa_device_close(e->device);
     proa_pool_free(e->pool);
     proa_arena_release(&e->arena);
-    pthread_cond_destroy(&e->work);
-    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->shared.work);
+    pthread_mutex_destroy(&e->shared.lock);
     free(e);
 }
 
@@ -178,40 +197,40 @@ void proa_engine_close(proa_engine *e)
 
 bool proa_engine_step(proa_engine *engine)
 {
-    return proa_step_run(engine);
+    return proa_sched_step(engine);
 }
 
 void proa_engine_run(proa_engine *engine)
 {
-    while (proa_step_run(engine)) {
+    while (proa_sched_step(engine)) {
     }
 }
 
-/* A device's pass may be over within 0.1 ms, of which waking this thread would be a tenth. It is a hint: the lock says what
- * there is to do. */
-static void watch(proa_engine *e)
+/* Polls for a short time before the thread sleeps. A pass on a device can take as little as 0.1 ms, and waking a
+ * thread would add a tenth to that. The flag is only a hint; the inbox is read under the lock. */
+static void spin_for_work(proa_engine *e)
 {
     if (e->device->host) return;
     int64_t until = proa_clock_ns() + PROA_WATCH_NS;
-    while (!atomic_load_explicit(&e->called, memory_order_relaxed) && proa_clock_ns() < until) {
+    while (!atomic_load_explicit(&e->shared.work_signalled, memory_order_relaxed) && proa_clock_ns() < until) {
     }
 }
 
 static bool wait_for_work(proa_engine *e)
 {
-    watch(e);
-    pthread_mutex_lock(&e->lock);
-    while (!e->stop && !e->inbox.first) pthread_cond_wait(&e->work, &e->lock);
-    bool stop = e->stop;
-    pthread_mutex_unlock(&e->lock);
+    spin_for_work(e);
+    pthread_mutex_lock(&e->shared.lock);
+    while (!e->shared.stop && !e->shared.inbox.first) pthread_cond_wait(&e->shared.work, &e->shared.lock);
+    bool stop = e->shared.stop;
+    pthread_mutex_unlock(&e->shared.lock);
     return !stop;
 }
 
 static bool stopping(proa_engine *e)
 {
-    pthread_mutex_lock(&e->lock);
-    bool stop = e->stop;
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&e->shared.lock);
+    bool stop = e->shared.stop;
+    pthread_mutex_unlock(&e->shared.lock);
     return stop;
 }
 
@@ -219,7 +238,7 @@ static void *stepping_thread(void *arg)
 {
     proa_engine *e = arg;
     do { /* what runs since before this thread did, too */
-        while (!stopping(e) && proa_step_run(e)) {
+        while (!stopping(e) && proa_sched_step(e)) {
         }
     } while (wait_for_work(e));
     return NULL;
@@ -227,24 +246,24 @@ static void *stepping_thread(void *arg)
 
 proa_status proa_engine_start(proa_engine *e, proa_err *err)
 {
-    if (e->thread_runs) return PROA_FAIL(err, EXISTS, "the engine's thread runs already");
-    e->stop = false;
-    if (pthread_create(&e->thread, NULL, stepping_thread, e) != 0)
+    if (e->shared.thread_runs) return PROA_FAIL(err, EXISTS, "the engine's thread runs already");
+    e->shared.stop = false;
+    if (pthread_create(&e->shared.thread, NULL, stepping_thread, e) != 0)
         return PROA_FAIL(err, UNAVAILABLE, "cannot start the engine's thread");
-    e->thread_runs = true;
+    e->shared.thread_runs = true;
     return PROA_OK;
 }
 
 void proa_engine_stop(proa_engine *e)
 {
-    if (!e->thread_runs) return;
-    pthread_mutex_lock(&e->lock);
-    e->stop = true;
-    atomic_store_explicit(&e->called, true, memory_order_relaxed);
-    pthread_cond_broadcast(&e->work);
-    pthread_mutex_unlock(&e->lock);
-    pthread_join(e->thread, NULL);
-    e->thread_runs = false;
+    if (!e->shared.thread_runs) return;
+    pthread_mutex_lock(&e->shared.lock);
+    e->shared.stop = true;
+    atomic_store_explicit(&e->shared.work_signalled, true, memory_order_relaxed);
+    pthread_cond_broadcast(&e->shared.work);
+    pthread_mutex_unlock(&e->shared.lock);
+    pthread_join(e->shared.thread, NULL);
+    e->shared.thread_runs = false;
 }
 
 /* ---- asking ---- */
@@ -261,9 +280,9 @@ uint64_t proa_seed_of(uint64_t seed, int32_t i)
 
 void proa_engine_stats(proa_engine *engine, proa_stats *stats)
 {
-    pthread_mutex_lock(&engine->lock);
-    *stats = engine->stats;
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_lock(&engine->shared.lock);
+    *stats = engine->shared.stats;
+    pthread_mutex_unlock(&engine->shared.lock);
 }
 
 static const char *quant_name(proa_wfmt format)

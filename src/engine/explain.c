@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * explain.c - prints a model's program, memory plan and lower bound, as text or JSON. */
 #include "engine/explain.h"
 
 #include "base/alloc.h"
-#include "engine/pages.h"
+#include "engine/sched/kv_pages.h"
 #include <string.h>
 
 typedef struct explained {
@@ -22,7 +23,7 @@ static int64_t kv_token_bytes(const explained *x)
     return 2 * (int64_t)x->m->kv_layers * c->kv_heads * c->head_dim * proa_dtype_bytes(x->m->kv_dtype);
 }
 
-/* Seconds that one decoding step of one sequence cannot beat: its weights once, its keys and values once. */
+/* Lower bound of one decoding step of one sequence, in seconds: weights, keys and values are read once. */
 static double floor_s(const explained *x, int64_t context)
 {
     return (double)(x->m->plan.step_bytes + context * kv_token_bytes(x)) / x->bandwidth;

@@ -1,12 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * memory.c - an engine's sizes with their defaults, and the sum of the memory that it will take. */
 #include "engine/memory.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/pages.h"
+#include "engine/sched/kv_pages.h"
 #include "engine/decode/sampler.h"
 
-/* Resident memory of the program with its libraries and a little heap, before a model is there (measured). */
+/* Resident memory of the program with its libraries and a little heap, before a model is opened (measured). */
 #define PROGRAM_BYTES (5 * PROA_MIB)
 
 static proa_status in_range(const char *name, int64_t value, int64_t min, int64_t max, proa_err *err)
@@ -36,14 +37,14 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->model = (proa_model_options){.dtype = o->dtype, .quant = o->quant, .kv_dtype = o->kv_dtype};
     s->model.detach = o->detach_files;
     s->model.rows_max = s->step_tokens;
-    s->model.chosen_rows = s->sequences_max;
+    s->model.sampled_rows = s->sequences_max;
     s->model.head_rows = PROA_HEAD_ROWS;
-    s->model.best_rows = proa_min64(s->sequences_max, PROA_BEST_ROWS);
+    s->model.device_head_rows = proa_min64(s->sequences_max, PROA_BEST_ROWS);
     return PROA_OK;
 }
 
-/* What the kernels of a device may still take when they have run: the widest step's rows in the weights' type, sums of
- * attention split over contexts, and what timing algorithms borrows (kernels/cuda/tune.cu). */
+/* An estimate of what kernels on a device allocate on first use: the widest step's rows in the weights' type,
+ * partial sums of split attention, and workspace for timing algorithms (kernels/cuda/linear/autotune.cu). */
 #define DEVICE_SCRATCH_BYTES (256 * PROA_MIB)
 
 static int64_t device_scratch(const proa_model *m)
@@ -53,10 +54,11 @@ static int64_t device_scratch(const proa_model *m)
     return DEVICE_SCRATCH_BYTES + 6 * need.rows * widest;
 }
 
-/* As many as fit into the share, at least one longest sequence, at most that for all that run. */
+/* Tokens that fit into the share of the free memory: at least one longest sequence, at most one for each that may
+ * run. */
 static int64_t shared_tokens(const proa_sizes *s, const proa_model *m, int64_t longest)
 {
-    int64_t page = proa_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->kv_dtype);
+    int64_t page = proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->kv_dtype);
     int64_t left = m->device->available(m->device) - m->plan.weight_bytes - m->plan.activation_bytes;
     if (!m->device->host) left -= device_scratch(m);
     double tokens = s->kv_share * (double)proa_max64(left, 0) / (double)proa_max64(page, 1) * PROA_PAGE_TOKENS;
@@ -100,7 +102,7 @@ static int64_t scratch_bytes(const proa_model *m)
     return proa_ctx_scratch_bytes(&need, proa_pool_threads(m->ctx.pool));
 }
 
-/* Vectors of the step, page tables, the sampler's scratch. */
+/* Arrays of a step, page tables, the samplers' scratch. */
 static int64_t bookkeeping_bytes(const proa_sizes *s, const proa_model *m)
 {
     int64_t tables = PROA_TABLES * (int64_t)s->sequences_max * proa_sizes_table(m) * 4;
@@ -114,8 +116,8 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
 {
     *memory = (proa_memory){.weights = m->plan.weight_bytes, .activations = m->plan.activation_bytes};
     memory->scratch = scratch_bytes(m);
-    memory->kv = proa_pages_bytes(proa_sizes_pages(s), m->kv_layers, m->config.kv_heads, m->config.head_dim,
-                                  m->kv_dtype);
+    memory->kv = proa_kv_pages_bytes(proa_sizes_pages(s), m->kv_layers, m->config.kv_heads,
+                                     m->config.head_dim, m->kv_dtype);
     if (memory->kv < 0) memory->kv = INT64_MAX / 4;
     memory->tokenizer = tokenizer ? proa_tokenizer_bytes(tokenizer) : 0;
     memory->bookkeeping = bookkeeping_bytes(s, m);
@@ -124,15 +126,15 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
     if (m->device->host) memory->total += memory->tokenizer + memory->bookkeeping + memory->program;
 }
 
-/* Tokens of keys and values that the rest leaves room for, in whole pages. */
+/* Tokens whose keys and values fit beside everything else, in whole pages. */
 static int64_t tokens_that_fit(const proa_memory *memory, const proa_model *m, int64_t available)
 {
-    int64_t page = proa_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->kv_dtype);
+    int64_t page = proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->kv_dtype);
     int64_t left = available - (memory->total - memory->kv);
     return left <= 0 || page <= 0 ? 0 : left / page * PROA_PAGE_TOKENS;
 }
 
-/* All of it with matrices of this format; 0: not offered, or no smaller. */
+/* The total with matrices in another format; 0: the format is not offered or not smaller. */
 static int64_t total_as(const proa_memory *memory, const proa_model *m, proa_wfmt format)
 {
     const int64_t rows = 4096, cols = 4096; /* of a size at which padding does not show */
@@ -143,7 +145,7 @@ static int64_t total_as(const proa_memory *memory, const proa_model *m, proa_wfm
     return memory->total - (int64_t)less;
 }
 
-/* The first --quant with which it fits, keys and values left as they are. */
+/* The first --quant with which the total fits, with unchanged keys and values. */
 static bool quant_that_fits(char *out, size_t size, const proa_memory *memory, const proa_model *m,
                             int64_t available)
 {
@@ -160,7 +162,7 @@ static bool quant_that_fits(char *out, size_t size, const proa_memory *memory, c
     return false;
 }
 
-/* What would fit, for the end of a refusal. */
+/* What would fit, for the end of the error text. */
 static void say_what_fits(char *out, size_t size, const proa_memory *memory, const proa_model *m, int64_t available)
 {
     int64_t tokens = tokens_that_fit(memory, m, available);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * memory.h - the sum of what an engine takes, known before any of it is taken: proa_engine_open refuses by it and
- * proa explain prints it. */
+ * memory.h - how much memory an engine will take, computed before any is taken: proa_engine_open refuses to open a
+ * model that does not fit, and proa explain prints the plan. */
 #ifndef PROA_ENGINE_MEMORY_H
 #define PROA_ENGINE_MEMORY_H
 
@@ -9,21 +9,21 @@
 
 #define PROA_SEQUENCES_DEFAULT   16
 #define PROA_STEP_TOKENS_DEFAULT 512
-#define PROA_HEAD_ROWS           64 /* rows of logits at once: 32 MB at a vocabulary of 128k */
-#define PROA_BEST_ROWS           512 /* rows that a device judges at once, of which only ids come back: 256 MB */
-#define PROA_TABLES              3   /* page tables of a sequence: its own, the next step's, the encoder's */
-#define PROA_SEQUENCE_TOKENS     128 /* pages planned for each running sequence when nobody says how many */
+#define PROA_HEAD_ROWS           64  /* rows of logits at once: 32 MB at a vocabulary of 128k */
+#define PROA_BEST_ROWS           512 /* rows of logits at once on a device that samples them: 256 MB */
+#define PROA_TABLES              3   /* page tables of a slot: its own, the next step's, the encoder's */
+#define PROA_SEQUENCE_TOKENS     128 /* tokens planned for each running sequence by default */
 
-/* An engine's options with the defaults put in, checked. */
+/* An engine's options, checked, with defaults filled in. */
 typedef struct proa_sizes {
     proa_model_options model;
     int32_t sequences_max;
     int64_t step_tokens, kv_tokens; /* kv_tokens 0: not yet known (it follows from the model) */
-    double kv_share;                /* of the memory that is left, for kv_tokens 0; 0: none */
+    double kv_share;                /* part of the free memory, if kv_tokens is 0; 0: not used */
     int32_t threads;                /* 0: all */
 } proa_sizes;
 
-/* On a device total is the device's alone; tokenizer, bookkeeping and program lie on the host. */
+/* In bytes. On a device the total is the device's only; tokenizer, bookkeeping and program are on the host. */
 typedef struct proa_memory {
     int64_t weights, activations, scratch, kv, tokenizer, bookkeeping, program, total;
 } proa_memory;
@@ -35,11 +35,11 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m);
 /* Pages of the pool, and entries of one sequence's page table. */
 int64_t proa_sizes_pages(const proa_sizes *s);
 int64_t proa_sizes_table(const proa_model *m);
-/* LIMIT when the page tables of all that may run have more entries than an int32 counts, by which kernels find them. */
+/* LIMIT if the page tables of all slots have more entries than an int32 counts, by which kernels find them. */
 PROA_MUST_CHECK proa_status proa_sizes_check(const proa_sizes *s, const proa_model *m, proa_err *err);
 void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m,
                       const proa_tokenizer *tokenizer);
-/* NO_MEMORY with the sum, its parts and what would fit, when the model's device has less. */
+/* NO_MEMORY with the sum, its parts and what would fit, if the model's device has less. */
 PROA_MUST_CHECK proa_status proa_memory_check(const proa_memory *memory, const proa_model *m, proa_err *err);
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/limits.h"
 
-/* Room for `more` beyond `count` items of `bytes`; doubles. */
+/* Grows an array of items of `bytes` so that `more` fit after `count`; doubles its size. */
 static void *grow(void *ptr, int64_t *cap, int64_t count, int64_t more, size_t bytes)
 {
     if (count + more <= *cap) return ptr;
@@ -57,10 +57,10 @@ proa_status proa_forest_draft(proa_forest_builder *b, int64_t nodes)
 
 #define TAKEN 0x80u /* of a draft node's flags */
 
-/* A node that is still to come. */
+/* A node that is not yet visited. */
 typedef struct waiting {
     int32_t node;   /* of the draft */
-    int32_t parent; /* of the tree: whose right child it is; -1 for the root */
+    int32_t parent; /* index in the tree of the node whose right child it is; -1 for the root */
     int32_t depth;
 } waiting;
 
@@ -73,7 +73,7 @@ static void take_cover(proa_forest_builder *b, double cover)
     f->cover[f->node_count] = cover;
 }
 
-/* Copies draft node `from` to the forest's end; CORRUPT if it was there before. */
+/* Appends draft node `from` to the forest; CORRUPT if it was appended before. */
 static proa_status take_node(proa_forest_builder *b, int32_t from, int64_t count, proa_forest_node **taken)
 {
     proa_forest *f = b->f;
@@ -92,7 +92,7 @@ static proa_status take_node(proa_forest_builder *b, int32_t from, int64_t count
     return PROA_OK;
 }
 
-/* Down the left children from `at`, to a leaf; the right ones wait. */
+/* Follows the left children from `at` to a leaf, and queues the right ones. */
 static proa_status take_path(proa_forest_builder *b, proa_forest_tree *t, int64_t count, waiting at,
                              waiting *stack, int32_t *waits)
 {
@@ -169,18 +169,19 @@ proa_status proa_forest_add_vector(proa_forest_builder *b, int32_t *vector, doub
     return PROA_OK;
 }
 
-proa_status proa_forest_add_line(proa_forest_builder *b, double constant, int64_t terms, int32_t *line)
+proa_status proa_forest_add_linear_leaf(proa_forest_builder *b, double constant, int64_t terms, int32_t *line)
 {
     proa_forest *f = b->f;
-    if (terms < 0 || f->term_count + terms > PROA_FOREST_TERMS_MAX || f->line_count >= INT32_MAX)
+    if (terms < 0 || f->term_count + terms > PROA_FOREST_TERMS_MAX || f->linear_leaf_count >= INT32_MAX)
         return PROA_FAIL(b->err, LIMIT, "more than %lld terms in linear leaves",
                          (long long)PROA_FOREST_TERMS_MAX);
-    f->lines = grow(f->lines, &b->line_cap, f->line_count, 1, sizeof *f->lines);
+    f->linear_leaves = grow(f->linear_leaves, &b->linear_leaf_cap, f->linear_leaf_count, 1,
+                            sizeof *f->linear_leaves);
     f->terms = grow(f->terms, &b->term_cap, f->term_count, terms, sizeof *f->terms);
     f->slopes = grow(f->slopes, &b->slope_cap, f->term_count, terms, sizeof *f->slopes);
-    f->lines[f->line_count] = (proa_forest_line){constant, f->term_count, (int32_t)terms};
+    f->linear_leaves[f->linear_leaf_count] = (proa_forest_linear_leaf){constant, f->term_count, (int32_t)terms};
     f->term_count += terms;
-    *line = (int32_t)f->line_count++;
+    *line = (int32_t)f->linear_leaf_count++;
     return PROA_OK;
 }
 

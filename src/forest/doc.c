@@ -21,8 +21,8 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* The byte that a value, a comma or a bracket begins with; 0 at the end. White space (JSON) and no-ops (UBJSON) before
- * it are passed over. */
+/* Skips white space (JSON) and no-ops (UBJSON), and returns the first byte of what follows; 0 at the end.
+ * */
 static char peek(proa_doc *d)
 {
     while (d->ptr < d->end && (d->ubj ? *d->ptr == 'N' : is_space(*d->ptr))) d->ptr++;
@@ -87,15 +87,15 @@ static proa_status take_typed(proa_doc *d, char type, double *out)
     return PROA_OK;
 }
 
-/* A count of things of at least `each` bytes, so that it lies within the file. */
+/* Reads a count of items of at least `each` bytes; refused if they do not fit into the file. */
 static proa_status take_count(proa_doc *d, int each, int64_t *out)
 {
     double v = 0;
     char type = d->ptr < d->end ? *d->ptr : '\0';
     if (!strchr("iUIlL", type) || type == '\0') return fail_expected(d, "a length");
     PROA_TRY(take_typed(d, type, &v));
-    int64_t room = (d->end - d->ptr) / each;
-    if (v < 0 || v > (double)room)
+    int64_t most = (d->end - d->ptr) / each;
+    if (v < 0 || v > (double)most)
         return FAIL_DOC(d, CORRUPT, "a length of %.0f, %lld bytes are left", v, (long long)(d->end - d->ptr));
     *out = (int64_t)v;
     return PROA_OK;
@@ -158,12 +158,12 @@ proa_status proa_doc_array(proa_doc *d, proa_doc_scope *scope)
     return enter(d, scope, '[', ']', "an array");
 }
 
-/* Is there another? Passes over the comma before it, or over the closing bracket. */
+/* Whether there is another item. Skips the comma before it, or the closing bracket. */
 static proa_status take_separator(proa_doc *d, proa_doc_scope *scope, bool *more)
 {
     char c = scope->left >= 0 ? '\0' : peek(d);
-    bool first = !scope->begun;
-    scope->begun = true;
+    bool first = !scope->started;
+    scope->started = true;
     *more = scope->left >= 0 ? scope->left > 0 : c != scope->close;
     if (scope->left > 0) scope->left--;
     if (!*more) {
@@ -219,7 +219,7 @@ proa_status proa_doc_num(proa_doc *d, bool as_float, double *out)
     return proa_forest_number(&d->ptr, d->end, as_float, out) ? PROA_OK : fail_expected(d, "a number");
 }
 
-/* Behind "[": "$", a type, "#" and the count, all of one kind. Not that: *type is 0. */
+/* Reads a typed head after "[": "$", a type, "#" and the count. *type is 0 if there is none. */
 static proa_status take_typed_head(proa_doc *d, char *type, int64_t *count)
 {
     *type = '\0';
@@ -258,7 +258,7 @@ proa_status proa_doc_nums(proa_doc *d, bool as_float, proa_forest_numbers *out)
 
 /* ---- what nobody asks for ---- */
 
-/* From a bracket to its partner. Bit i of `objects`: the bracket at depth i is a brace. */
+/* Skips from a bracket to the matching one. Bit i of `objects`: the bracket at depth i is a brace. */
 static proa_status skip_json_brackets(proa_doc *d)
 {
     uint64_t objects = 0;

@@ -8,8 +8,6 @@
 
 #include "base/limits.h"
 
-static const char *const FORMATS[PROA_FOREST_FORMATS] = {"auto", "xgboost_json", "xgboost_ubj", "lightgbm",
-                                                         "treelite_checkpoint"};
 static const char *const TRANSFORMS[PROA_FOREST_TRANSFORMS] = {"identity",
                                                                "signed_square",
                                                                "hinge",
@@ -19,11 +17,6 @@ static const char *const TRANSFORMS[PROA_FOREST_TRANSFORMS] = {"identity",
                                                                "logarithm_one_plus_exp",
                                                                "softmax",
                                                                "multiclass_ova"};
-
-const char *proa_forest_format_name(proa_forest_format format)
-{
-    return (unsigned)format < PROA_FOREST_FORMATS ? FORMATS[format] : "unknown";
-}
 
 const char *proa_forest_transform_name(proa_forest_transform transform)
 {
@@ -40,7 +33,7 @@ void proa_forest_free(proa_forest *f)
     free(f->nodes);
     free(f->cover);
     free(f->vectors);
-    free(f->lines);
+    free(f->linear_leaves);
     free(f->terms);
     free(f->slopes);
     free(f->sets);
@@ -103,10 +96,10 @@ static proa_status check_sets(const proa_forest *f, proa_err *err)
 
 static proa_status check_lines(const proa_forest *f, proa_err *err)
 {
-    if (f->line_count > 0 && (f->leaf_size != 1 || !f->f64))
+    if (f->linear_leaf_count > 0 && (f->leaf_size != 1 || !f->f64))
         return PROA_FAIL(err, CORRUPT, "linear leaves of %d values", f->leaf_size);
-    for (int64_t i = 0; i < f->line_count; i++) {
-        const proa_forest_line *l = &f->lines[i];
+    for (int64_t i = 0; i < f->linear_leaf_count; i++) {
+        const proa_forest_linear_leaf *l = &f->linear_leaves[i];
         if (l->terms < 0 || l->first < 0 || l->first > f->term_count - l->terms)
             return PROA_FAIL(err, CORRUPT, "linear leaf %lld lies outside", (long long)i);
     }
@@ -125,11 +118,13 @@ static bool split_ok(const proa_forest *f, const proa_forest_node *n)
 
 static bool leaf_ok(const proa_forest *f, const proa_forest_node *n)
 {
-    return f->leaf_size == 1 ? n->aux >= -1 && n->aux < f->line_count : n->aux >= 0 && n->aux < f->vector_count;
+    return f->leaf_size == 1 ? n->aux >= -1 && n->aux < f->linear_leaf_count
+                             : n->aux >= 0 && n->aux < f->vector_count;
 }
 
-/* Depth first, left before right: a node's left child follows it, its right child follows the left one's subtree.
- * `open` holds the right children that are still to come: by them alone the shape of the whole tree is certain. */
+/* The nodes must be stored depth first: a node's left child follows it, and its right child follows the
+ * subtree of the left one. `open` holds the right children that are still expected, which determines the
+ * shape of the whole tree. */
 static bool shape_ok(const proa_forest *f, const proa_forest_tree *t, int32_t *leaves, int32_t *deepest)
 {
     int32_t open[PROA_FOREST_DEPTH_MAX + 1];

@@ -19,7 +19,7 @@ typedef struct objective {
     const char *name;
     proa_forest_task task;
     proa_forest_transform transform;
-    bool sqrt; /* "sqrt" behind the name squares the output */
+    bool sqrt; /* "sqrt" after the name: the output is squared */
 } objective;
 
 static const objective OBJECTIVES[] = {
@@ -42,7 +42,7 @@ static const objective OBJECTIVES[] = {
     {"custom", PROA_FOREST_REGRESSION, PROA_FOREST_IDENTITY, false},
 };
 
-/* The lines of one tree that are read, in no order. */
+/* The lines of a tree that are read, in any order. */
 typedef enum line {
     LINE_LEAVES,
     LINE_CATS,
@@ -76,12 +76,12 @@ typedef struct reader {
     double classes, per_round, last_feature;
     proa_str objective, version;
     bool average;
-    int64_t listed; /* words of categories that one tree's splits took so far */
+    int64_t listed; /* set words that the splits of this tree have used */
 } reader;
 
 /* ---- lines ---- */
 
-/* The next line without its end; false behind the last. */
+/* The next line without its end; false after the last. */
 static bool next_line(reader *r, proa_str *out)
 {
     if (r->ptr >= r->end) return false;
@@ -129,7 +129,7 @@ static proa_status read_number(const reader *r, proa_str text, const char *key, 
 
 /* ---- the lines before the trees ---- */
 
-/* Up to the first "Tree=" or "end of trees", which is left. */
+/* Reads up to the first "Tree=" or "end of trees", which stays unread. */
 static proa_status read_head(reader *r)
 {
     proa_str text, key, value;
@@ -161,7 +161,7 @@ static bool next_word(proa_str *text, proa_str *word)
     return word->len > 0;
 }
 
-/* "binary sigmoid:1", "multiclass num_class:3", "regression sqrt"; none at all where the objective was the user's. */
+/* "binary sigmoid:1", "multiclass num_class:3", "regression sqrt"; absent for a user-defined objective. */
 static proa_status set_objective(reader *r)
 {
     proa_forest *f = r->b.f;
@@ -214,7 +214,7 @@ static proa_status check_count(const reader *r, line l, int64_t count)
                      (long long)r->of[l].count, (long long)count);
 }
 
-/* Up to the blank line that ends a tree. */
+/* Reads the lines of a tree, up to a blank line. */
 static proa_status read_lines(reader *r)
 {
     proa_str text, key, value;
@@ -237,7 +237,7 @@ static proa_status to_node(const reader *r, double child, int64_t leaves, const 
     return PROA_OK;
 }
 
-/* Inputs within ZERO of 0 count as 0: they all are on the side where 0 is. */
+/* Inputs within ZERO of 0 count as 0: moves the threshold so that they all go to the side of 0. */
 static double move_threshold(double t)
 {
     if (t >= -PROA_FOREST_ZERO && t < 0) return nextafter(-PROA_FOREST_ZERO, -INFINITY);
@@ -256,7 +256,7 @@ static void fill_numerical(proa_forest_node *n, double threshold, int decision)
                          (missing == MISSING_ZERO ? PROA_FOREST_ZERO_MISSING : 0));
 }
 
-/* threshold is the number of the set; whatever is not in it goes right, NaN too. */
+/* The threshold is the index of the set; other values, also NaN, go right. */
 static proa_status fill_categorical(reader *r, proa_forest_node *n, double threshold)
 {
     const proa_forest_numbers *bounds = &r->of[LINE_CAT_BOUNDS], *words = &r->of[LINE_CAT_WORDS];
@@ -265,7 +265,7 @@ static proa_status fill_categorical(reader *r, proa_forest_node *n, double thres
                                  r->b.err));
     PROA_TRY(proa_forest_integer(bounds->v[number], 0, words->count, "cat_boundaries", &first, r->b.err));
     PROA_TRY(proa_forest_integer(bounds->v[number + 1], first, words->count, "cat_boundaries", &end, r->b.err));
-    r->listed += end - first; /* no two splits share a set: else small files would say much */
+    r->listed += end - first; /* no two splits share a set: otherwise small files could describe large forests */
     if (r->listed > words->count)
         return PROA_FAIL(r->b.err, CORRUPT, "set %lld is of several splits", (long long)number);
     PROA_TRY(proa_forest_add_set(&r->b, end - first, &n->aux));
@@ -319,16 +319,16 @@ static proa_status fill_tree(reader *r, int64_t leaves, int64_t cats)
     return PROA_OK;
 }
 
-/* Leaf i is leaf_const[i] and the next num_features[i] of leaf_coeff times leaf_features. */
+/* Leaf i is leaf_const[i] plus the next num_features[i] products of leaf_coeff and leaf_features. */
 static proa_status fill_line(reader *r, int64_t i, int64_t *taken, proa_forest_node *leaf)
 {
     const proa_forest_numbers *terms = &r->of[LINE_TERMS], *slopes = &r->of[LINE_SLOPES];
     int64_t count, feature;
     PROA_TRY(proa_forest_integer(r->of[LINE_TERM_COUNT].v[i], 0, terms->count - *taken, "num_features",
                                  &count, r->b.err));
-    PROA_TRY(proa_forest_add_line(&r->b, r->of[LINE_CONSTANT].v[i], count, &leaf->aux));
+    PROA_TRY(proa_forest_add_linear_leaf(&r->b, r->of[LINE_CONSTANT].v[i], count, &leaf->aux));
     const proa_forest *f = r->b.f;
-    for (int64_t k = 0, to = f->lines[leaf->aux].first; k < count; k++, to++, ++*taken) {
+    for (int64_t k = 0, to = f->linear_leaves[leaf->aux].first; k < count; k++, to++, ++*taken) {
         PROA_TRY(proa_forest_integer(terms->v[*taken], 0, f->features - 1, "leaf_features", &feature, r->b.err));
         f->terms[to] = (int32_t)feature;
         f->slopes[to] = slopes->v[*taken];
@@ -336,7 +336,7 @@ static proa_status fill_line(reader *r, int64_t i, int64_t *taken, proa_forest_n
     return PROA_OK;
 }
 
-/* Leaves of the draft, which fill_tree has made, as linear ones. */
+/* Makes the leaves of the draft linear. */
 static proa_status fill_lines(reader *r, int64_t leaves)
 {
     int64_t taken = 0;
@@ -364,7 +364,7 @@ static proa_status read_tree(reader *r)
 
 /* ---- the file ---- */
 
-/* Trees, with blank lines between, up to "end of trees" or what else comes behind them. */
+/* Reads the trees, separated by blank lines, up to "end of trees". */
 static proa_status read_trees(reader *r)
 {
     proa_str text, value;

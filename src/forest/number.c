@@ -10,16 +10,16 @@
 
 #include "base/alloc.h"
 
-#define NUMBER_BYTES_MAX 128 /* of one in text; 17 digits and an exponent have 24 */
+#define NUMBER_BYTES_MAX 128 /* characters of a number; 17 digits and an exponent need 24 */
 
 static const double POWERS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
-/* What a decimal consists of. */
+/* The parts of a decimal number. */
 typedef struct decimal {
     uint64_t digits;         /* the first 18 that count */
     int32_t power;           /* of 10 */
-    bool negative, any, all; /* any digit at all; all of them are in `digits` */
+    bool negative, any, all; /* any: there is a digit; all: `digits` has all of them */
 } decimal;
 
 static void take_digit(decimal *d, char c, bool fraction)
@@ -33,7 +33,7 @@ static void take_digit(decimal *d, char c, bool fraction)
     }
 }
 
-/* An exponent at p, if there is a whole one; else p. */
+/* Reads a complete exponent at p and returns its end; else p. */
 static const char *take_power(decimal *d, const char *p, const char *end)
 {
     const char *at = p + 1;
@@ -63,7 +63,7 @@ static const char *take_decimal(decimal *d, const char *p, const char *end)
     return p;
 }
 
-/* The double between two floats of which neither is nearer: rounding it again may go wrong. */
+/* Whether the double is exactly half-way between two floats: rounding it again could go wrong. */
 static bool between_floats(double v)
 {
     uint64_t bits;
@@ -71,7 +71,7 @@ static bool between_floats(double v)
     return (bits & 0x1fffffff) == 0x10000000;
 }
 
-/* Longer numbers than NUMBER_BYTES_MAX are none. */
+/* Numbers longer than NUMBER_BYTES_MAX are refused. */
 static bool slow_number(const char *from, size_t bytes, bool as_float, double *out)
 {
     char text[NUMBER_BYTES_MAX + 1];

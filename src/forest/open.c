@@ -7,7 +7,8 @@
 #include "base/file.h"
 #include "base/limits.h"
 
-/* XGBoost's two notations both begin with a brace: behind it JSON has space or a quote, UBJSON a length's type. */
+/* Both notations of XGBoost begin with a brace: in JSON white space or a quote follows, in UBJSON the type
+ * of a length. */
 static proa_forest_format detect_braced(proa_str s)
 {
     if (s.len < 2) return PROA_FOREST_AUTO;

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * packed.c - builds the packed forest: splits become cuts, trees become breadth-first nodes of 8 bytes.
+ * */
 #include "forest/packed_inside.h"
 
 #include "base/alloc.h"
@@ -7,19 +9,20 @@
 #include <math.h>
 #include <string.h>
 
-/* What of a forest is walked through by a stretch of rows before the next part is: half of a small second-level cache. */
+/* Size of the part of a forest that a stretch of rows passes before the next part: half of a small
+ * second-level cache. */
 #define BLOCK_BYTES (512 << 10)
 
 /* ---- a split as one question ---- */
 
-/* `(flip ? -x : x) <= cut`, false where x is missing; yes goes left or right. Or `is x in the set?`, and flip says whether a
- * missing x is. */
+/* The test of a node: `(flip ? -x : x) <= cut`, false if x is missing; true goes left or right. Or: x is in
+ * the set, where flip says whether a missing x is. */
 typedef struct question {
     float cut; /* a set: the bits of its number */
     bool flip, yes_left, set;
 } question;
 
-/* Do all x that count as zero go to the side where missing ones go? */
+/* Whether all x that count as zero go to the side of missing ones. */
 static bool zeros_are_missing(const proa_forest_node *n, float cut, bool yes_left)
 {
     const float zero = (float)PROA_FOREST_ZERO;
@@ -36,7 +39,7 @@ static void question_of_set(const proa_forest_node *n, question *q)
     memcpy(&q->cut, &n->aux, sizeof q->cut);
 }
 
-/* false: it takes more than one question. */
+/* false: the split needs more than one test. */
 static bool question_of(const proa_forest_node *n, question *q)
 {
     bool swapped, missing_left = n->flags & PROA_FOREST_DEFAULT_LEFT;
@@ -49,7 +52,7 @@ static bool question_of(const proa_forest_node *n, question *q)
     *q = (question){cut, false, !swapped, false};
     if ((n->flags & PROA_FOREST_ZERO_MISSING) && !zeros_are_missing(n, cut, q->yes_left)) return false;
     if (missing_left != q->yes_left) return true; /* no, and missing: one side */
-    /* The opposite question: x > cut, which is x >= the next float, which is -x <= its negative. */
+    /* The opposite test: x > cut, which is x >= the next float, which is -x <= its negative. */
     q->yes_left = !q->yes_left;
     q->flip = true;
     if (isnan(cut)) q->cut = INFINITY;
@@ -83,20 +86,20 @@ static uint32_t link_of(const proa_packed *p, const question *q, int32_t child, 
            (uint32_t)child << p->feature_bits | (uint32_t)feature;
 }
 
-static proa_packed_way way_of(const packer *k)
+static proa_packed_kind kind_of(const packer *k)
 {
     bool any_set = false;
     for (int32_t i = 0; i < k->from->nodes; i++) {
         question q = {.set = false};
-        if (k->nodes[i].feature >= 0 && !question_of(&k->nodes[i], &q)) return PROA_WAY_SLOW;
+        if (k->nodes[i].feature >= 0 && !question_of(&k->nodes[i], &q)) return PROA_PACKED_REFERENCE;
         any_set |= q.set;
     }
     if ((int64_t)k->from->nodes > (int64_t)1 << ((any_set ? 30 : 31) - k->p->feature_bits))
-        return PROA_WAY_SLOW;
-    return any_set ? PROA_WAY_MIXED : PROA_WAY_PLAIN;
+        return PROA_PACKED_REFERENCE;
+    return any_set ? PROA_PACKED_CATEGORICAL : PROA_PACKED_NUMERIC;
 }
 
-/* Breadth first: children get the next two places. */
+/* Breadth first: children get the next two indices. */
 static void pack_nodes(const packer *k, proa_walk_tree *tree)
 {
     proa_walk_node *nodes = k->p->nodes + k->start;
@@ -125,14 +128,14 @@ static void pack_top(const packer *k, proa_walk_tree *tree)
 {
     const proa_walk_node *nodes = k->p->nodes + k->start;
     const uint32_t keep = PROA_WALK_FLIP | ((1u << k->p->feature_bits) - 1);
-    int32_t at[2 * PROA_WALK_TOP_NODES] = {0}; /* of the heap: packed nodes; 1 is the root */
+    int32_t at[2 * PROA_WALK_TOP_NODES] = {0}; /* heap index to packed node; 1 is the root */
     for (int32_t i = 1; i < 1 << tree->top_levels; i++) {
         const proa_walk_node *n = &nodes[at[i]];
         int32_t child = (int32_t)((n->link & ~PROA_WALK_FLIP) >> k->p->feature_bits);
         tree->top_cut[i] = n->cut;
         tree->top_link[i] = n->link & keep;
         at[2 * i] = child;
-        at[2 * i + 1] = child == at[i] ? child : child + 1; /* below a leaf is the leaf */
+        at[2 * i + 1] = child == at[i] ? child : child + 1; /* below a leaf is the leaf itself */
     }
     for (int32_t i = 1 << tree->top_levels; i < 2 << tree->top_levels; i++)
         tree->top_exit[i % PROA_WALK_TOP_NODES] = at[i];
@@ -147,17 +150,17 @@ static void pack_tree(const packer *k, int64_t number)
     tree->depth = k->from->depth;
     tree->feature_bits = p->feature_bits;
     tree->top_levels = tree->depth < PROA_WALK_TOP ? tree->depth : PROA_WALK_TOP;
-    proa_packed_way way = way_of(k);
-    p->way[number] = (uint8_t)way;
-    p->mixed_count += way == PROA_WAY_MIXED;
-    if (way == PROA_WAY_SLOW) {
+    proa_packed_kind kind = kind_of(k);
+    p->kind[number] = (uint8_t)kind;
+    p->mixed_count += kind == PROA_PACKED_CATEGORICAL;
+    if (kind == PROA_PACKED_REFERENCE) {
         p->slow_count++;
         for (int32_t i = 0; i < k->from->nodes; i++)
             if (k->nodes[i].feature < 0) put_leaf(k, i, &k->nodes[i]);
         return;
     }
     pack_nodes(k, tree);
-    if (way == PROA_WAY_MIXED) return;
+    if (kind == PROA_PACKED_CATEGORICAL) return;
     pack_top(k, tree);
     p->start[number] = (int32_t)k->start;
     p->depth[number] = tree->depth;
@@ -172,7 +175,7 @@ static int32_t bits_for(int64_t count)
     return bits;
 }
 
-/* A stretch of the memory, each beginning on a cache line; with memory NULL it only counts. */
+/* Takes the next part of the memory, aligned to a cache line; with memory NULL it only counts. */
 static void *take(char *memory, int64_t *used, int64_t count, size_t size)
 {
     void *at = memory ? memory + *used : NULL;
@@ -180,7 +183,7 @@ static void *take(char *memory, int64_t *used, int64_t count, size_t size)
     return at;
 }
 
-/* Counts are those of a checked forest: no product overflows. */
+/* The counts are those of a checked forest, so no product overflows. */
 static int64_t lay_out(proa_packed *p, char *memory)
 {
     int64_t used = 0, trees = p->forest->tree_count, ways = proa_round_up(trees, 64);
@@ -190,13 +193,13 @@ static int64_t lay_out(proa_packed *p, char *memory)
     p->start = take(memory, &used, ways, sizeof *p->start);
     p->depth = take(memory, &used, ways, sizeof *p->depth);
     p->block_end = take(memory, &used, trees, sizeof *p->block_end);
-    p->way = take(memory, &used, trees, sizeof *p->way);
+    p->kind = take(memory, &used, trees, sizeof *p->kind);
     p->set_first = take(memory, &used, p->forest->set_count, sizeof *p->set_first);
     p->set_words = take(memory, &used, p->forest->set_count, sizeof *p->set_words);
     if (vector) p->vector = take(memory, &used, p->node_count, sizeof *p->vector);
     else if (f64) p->value64 = take(memory, &used, p->node_count, sizeof *p->value64);
     else p->value = take(memory, &used, p->node_count, sizeof *p->value);
-    if (p->forest->line_count) p->line = take(memory, &used, p->node_count, sizeof *p->line);
+    if (p->forest->linear_leaf_count) p->line = take(memory, &used, p->node_count, sizeof *p->line);
     return used;
 }
 

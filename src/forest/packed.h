@@ -16,17 +16,18 @@ typedef struct proa_packed proa_packed;
 PROA_MUST_CHECK proa_status proa_packed_new(proa_packed **out, const proa_forest *forest, proa_err *err);
 void proa_packed_free(proa_packed *packed); /* NULL is fine */
 
-/* in[rows][features] to out[rows][outputs], bit for bit as proa_forest_predict_plain. `raw` leaves the transform out.
- * With a pool, rows are split over its threads where there are enough; NULL: on the caller's thread alone. */
+/* in[rows][features] to out[rows][outputs], bit for bit as proa_forest_predict_plain. `raw` omits the
+ * transform. With a pool, rows are split over its threads if there are enough of them; NULL: only the
+ * caller's thread. */
 void proa_packed_predict(const proa_packed *packed, const float *in, int64_t rows, bool raw, float *out,
                          proa_pool *pool);
 
-/* Steps from node to node of one row: what it costs, roughly. */
+/* Node visits for one row: its approximate cost. */
 int64_t proa_packed_steps(const proa_packed *packed);
-/* Trees with a split that the fast nodes cannot say (x == threshold, zeros that are missing, too many features for so many
- * nodes): these are walked as the reference walks. */
+/* For tests: trees with a split that packed nodes cannot express (x == threshold, zeros that are missing,
+ * too many features for so many nodes). They are walked like the reference. */
 int64_t proa_packed_slow_trees(const proa_packed *packed);
-/* For tests: the loops of another level than proa_isa_choose's, at most what the CPU has. */
+/* For tests: use the loops of another level than proa_isa_choose's, which the CPU must have. */
 void proa_packed_use(proa_packed *packed, proa_isa level);
 
 #endif

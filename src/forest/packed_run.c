@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
- * packed_run.c - prediction with a packed forest. A few rows: one after the other, many trees at once. More: blocks of 64
- * rows against as many trees as stay in the cache. Each output's sum has the order of the trees, whatever the way. */
+ * packed_run.c - prediction with a packed forest. A few rows: one after the other, many trees at once. More:
+ * blocks of 64 rows against as many trees as stay in the cache. Each output's sum has the order of the trees,
+ * whatever the way. */
 #include "forest/packed_inside.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include <string.h>
 
-/* Fewer rows than this go one by one (measured: from here on a block of 16 is not slower). */
+/* Fewer rows than this are predicted one by one (measured: from here on a block of 16 is not slower). */
 #define ROWS_FEW             6
-/* Rows whose sums are kept while one part of the forest after the other passes by; bytes of these sums. */
+/* Blocks of rows whose sums are kept while the parts of the forest pass; bytes of these sums. */
 #define STRETCH_BLOCKS       16
 #define STRETCH_BYTES        (256 << 10)
 /* Leaves of one row on the stack; sums of one row, or of a stretch, too. */
 #define TREES_AT_ONCE        256
 #define SUMS_ON_STACK        8192
-/* Steps of a worker that are worth waking it. */
+/* Node visits that are worth waking a worker for. */
 #define STEPS_WORTH_A_THREAD 50000
 
 /* Sums, or leaves: outputs are [outputs][width] of float, or double with f64. */
@@ -56,7 +57,7 @@ static void finish_f32(const proa_forest *f, const sums *s, int64_t row, bool ra
     if (!raw) proa_forest_transform_f32(f, out);
 }
 
-/* The column of this row is gathered into its own first elements' place: `one` has room for all outputs. */
+/* Collects the column of this row; `one` has room for all outputs. */
 static void finish_f64(const proa_forest *f, const sums *s, int64_t row, bool raw, double *one, float *out)
 {
     const double *from = (const double *)s->values + row;
@@ -87,12 +88,12 @@ static void add_vectors(const proa_packed *p, int64_t number, const int32_t *lea
 }
 
 /* Linear leaves of rows that are `offset` from x. leaf[i] is a packed node. */
-static void add_lines(const proa_packed *p, double *sum, int64_t start, const int32_t *leaf, int64_t rows,
-                      const float *x, const int32_t *offset)
+static void add_linear_leaves(const proa_packed *p, double *sum, int64_t start, const int32_t *leaf,
+                              int64_t rows, const float *x, const int32_t *offset)
 {
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = start + leaf[i];
-        sum[i] += proa_forest_line_value(p->forest, p->line[at], p->value64[at], x + offset[i]);
+        sum[i] += proa_forest_linear_leaf_value(p->forest, p->line[at], p->value64[at], x + offset[i]);
     }
 }
 
@@ -104,7 +105,7 @@ static void add_block(const proa_packed *p, int64_t number, const int32_t *leaf,
     if (p->vector) {
         add_vectors(p, number, leaf, rows, s);
     } else if (p->line) {
-        add_lines(p, (double *)s->values + first, start, leaf, rows, x, offset);
+        add_linear_leaves(p, (double *)s->values + first, start, leaf, rows, x, offset);
     } else if (p->value64) {
         double *sum = (double *)s->values + first;
         for (int64_t i = 0; i < rows; i++) sum[i] += p->value64[start + leaf[i]];
@@ -127,11 +128,11 @@ static void add_row(const proa_packed *p, int64_t tree, int64_t count, const int
         }
     } else if (p->line) {
         for (int64_t i = 0; i < count; i++)
-            add_lines(p, (double *)s->values + t[i].output, 0, &leaf[i], 1, x, &here);
+            add_linear_leaves(p, (double *)s->values + t[i].output, 0, &leaf[i], 1, x, &here);
     } else if (p->value64) {
         for (int64_t i = 0; i < count; i++) ((double *)s->values)[t[i].output] += p->value64[leaf[i]];
     } else if (p->forest->outputs == 1) {
-        float sum = *(float *)s->values; /* in a register: the chain of additions is what a small forest waits for */
+        float sum = *(float *)s->values; /* in a register, because the chain of additions limits a small forest */
         for (int64_t i = 0; i < count; i++) sum += p->value[leaf[i]];
         *(float *)s->values = sum;
     } else {
@@ -141,7 +142,7 @@ static void add_row(const proa_packed *p, int64_t tree, int64_t count, const int
 
 static int32_t leaf_of(const proa_packed *p, int64_t tree, const float *x)
 {
-    if (p->way[tree] == PROA_WAY_MIXED) return proa_walk_one(&p->trees[tree], &p->sets, x);
+    if (p->kind[tree] == PROA_PACKED_CATEGORICAL) return proa_walk_one(&p->trees[tree], &p->sets, x);
     return proa_forest_leaf(p->forest, &p->forest->trees[tree], x);
 }
 
@@ -154,14 +155,14 @@ static void sum_row(const proa_packed *p, const float *x, const sums *s)
         int64_t count = proa_min64(TREES_AT_ONCE, f->tree_count - t);
         p->walk->trees(p->nodes, p->feature_bits, p->start + t, p->depth + t, count, x, leaf);
         for (int64_t i = 0; p->slow_count + p->mixed_count && i < count; i++)
-            if (p->way[t + i] != PROA_WAY_PLAIN) leaf[i] = p->trees[t + i].start + leaf_of(p, t + i, x);
+            if (p->kind[t + i] != PROA_PACKED_NUMERIC) leaf[i] = p->trees[t + i].start + leaf_of(p, t + i, x);
         add_row(p, t, count, leaf, s, x);
     }
 }
 
 /* ---- blocks of rows ---- */
 
-/* Where rows begin, counted from the block's first; beyond the last row is the last row again. */
+/* Offsets of the rows from the first row of the block; after the last row it is repeated. */
 static void set_offsets(const proa_forest *f, int64_t rows, int32_t *offset)
 {
     for (int64_t i = 0; i < PROA_WALK_ROWS; i++)
@@ -176,9 +177,9 @@ static void walk_block(const proa_packed *p, int64_t tree, int64_t end, const fl
     int groups = (int)((rows + 15) / 16);
     set_offsets(f, rows, offset);
     for (int64_t t = tree; t < end; t++) {
-        if (p->way[t] == PROA_WAY_PLAIN) {
+        if (p->kind[t] == PROA_PACKED_NUMERIC) {
             p->walk->rows(&p->trees[t], x, offset, groups, leaf);
-        } else if (p->way[t] == PROA_WAY_MIXED) {
+        } else if (p->kind[t] == PROA_PACKED_CATEGORICAL) {
             p->walk->mixed(&p->trees[t], &p->sets, x, offset, groups, leaf);
         } else {
             for (int64_t i = 0; i < groups * 16; i++)
@@ -220,15 +221,15 @@ typedef struct job {
 } job;
 
 /* Room for the sums of a stretch and, in double, of one row. */
-typedef struct room {
+typedef struct sums_scratch {
     PROA_ALIGNED(64) char stack[SUMS_ON_STACK];
     void *heap;
     sums s;
     double *one;
     int64_t stretch; /* rows */
-} room;
+} sums_scratch;
 
-static void open_room(room *r, const proa_forest *f, int64_t rows)
+static void init_scratch(sums_scratch *r, const proa_forest *f, int64_t rows)
 {
     int64_t size = f->f64 ? 8 : 4, block = PROA_WALK_ROWS * f->outputs * size;
     int64_t blocks = proa_min64(STRETCH_BLOCKS, proa_max64(1, STRETCH_BYTES / block));
@@ -245,7 +246,7 @@ static void open_room(room *r, const proa_forest *f, int64_t rows)
     r->one = (double *)(void *)(at + sums_bytes);
 }
 
-static void finish(const job *j, room *r, const sums *s, int64_t in_block, int64_t row)
+static void finish_row(const job *j, sums_scratch *r, const sums *s, int64_t in_block, int64_t row)
 {
     const proa_forest *f = j->p->forest;
     float *out = j->out + row * f->outputs;
@@ -257,19 +258,19 @@ static void predict(void *arg, int64_t begin_row, int64_t end, int worker)
 {
     const job *j = arg;
     const proa_forest *f = j->p->forest;
-    room r;
+    sums_scratch r;
     PROA_UNUSED(worker);
-    open_room(&r, f, end - begin_row);
+    init_scratch(&r, f, end - begin_row);
     for (int64_t row = begin_row; !r.stretch && row < end; row++) {
         sum_row(j->p, j->in + row * f->features, &r.s);
-        finish(j, &r, &r.s, 0, row);
+        finish_row(j, &r, &r.s, 0, row);
     }
     for (int64_t row = begin_row; r.stretch && row < end; row += r.stretch) {
         int64_t rows = proa_min64(r.stretch, end - row);
         sum_stretch(j->p, j->in + row * f->features, rows, &r.s);
         for (int64_t i = 0; i < rows; i++) {
             sums s = block_of(f, &r.s, i / PROA_WALK_ROWS);
-            finish(j, &r, &s, i % PROA_WALK_ROWS, row + i);
+            finish_row(j, &r, &s, i % PROA_WALK_ROWS, row + i);
         }
     }
     free(r.heap);

@@ -24,7 +24,7 @@ static float float_below(double t, bool strict)
 float proa_forest_cut(proa_forest_op op, double threshold, bool *swapped)
 {
     *swapped = op == PROA_FOREST_GT || op == PROA_FOREST_GE;
-    if (isnan(threshold)) return *swapped ? INFINITY : NAN; /* no comparison is true: always right */
+    if (isnan(threshold)) return *swapped ? INFINITY : NAN; /* never true: always right */
     return float_below(threshold, op == PROA_FOREST_LT || op == PROA_FOREST_GE);
 }
 
@@ -89,10 +89,10 @@ static void sum_f32(const proa_forest *f, const float *row, float *sums)
     }
 }
 
-double proa_forest_line_value(const proa_forest *f, int32_t aux, double value, const float *row)
+double proa_forest_linear_leaf_value(const proa_forest *f, int32_t aux, double value, const float *row)
 {
     if (aux < 0) return value;
-    const proa_forest_line *line = &f->lines[aux];
+    const proa_forest_linear_leaf *line = &f->linear_leaves[aux];
     double sum = line->constant;
     for (int64_t i = line->first; i < line->first + line->terms; i++) {
         double x = (double)row[f->terms[i]];
@@ -107,7 +107,7 @@ static void sum_lines(const proa_forest *f, const float *row, double *sums)
     for (int64_t i = 0; i < f->tree_count; i++) {
         const proa_forest_tree *t = &f->trees[i];
         const proa_forest_node *leaf = &f->nodes[t->first + proa_forest_leaf(f, t, row)];
-        sums[t->output] += proa_forest_line_value(f, leaf->aux, leaf->value, row);
+        sums[t->output] += proa_forest_linear_leaf_value(f, leaf->aux, leaf->value, row);
     }
 }
 
@@ -115,8 +115,8 @@ static void sum_f64(const proa_forest *f, const float *row, double *sums)
 {
     bool base_first = f->family == PROA_FOREST_OF_XGBOOST;
     for (int32_t i = 0; i < f->outputs; i++) sums[i] = base_first ? f->base[i] : 0.0;
-    if (f->line_count) sum_lines(f, row, sums);
-    for (int64_t i = 0; !f->line_count && i < f->tree_count; i++) {
+    if (f->linear_leaf_count) sum_lines(f, row, sums);
+    for (int64_t i = 0; !f->linear_leaf_count && i < f->tree_count; i++) {
         const proa_forest_tree *t = &f->trees[i];
         const double *values = leaf_values(f, t, row);
         for (int32_t k = 0; k < f->leaf_size; k++) sums[t->output + k * t->stride] += values[k];
@@ -131,7 +131,7 @@ static float sigmoid_f32(const proa_forest *f, float x)
 {
     float e = -(float)f->alpha * x;
     if (f->family == PROA_FOREST_OF_XGBOOST && e > 88.7f)
-        e = 88.7f; /* XGBoost's guard: the score never is 0 */
+        e = 88.7f; /* XGBoost's guard: the score is never 0 */
     return 1.0f / (1.0f + expf(e));
 }
 
@@ -175,7 +175,8 @@ static void softmax_f32(float *x, int32_t count)
     for (int32_t i = 0; i < count; i++) x[i] /= (float)sum;
 }
 
-/* treelite's takes floats for steps between, LightGBM's does not: the last bits are theirs. */
+/* treelite's softmax uses floats for intermediate values, LightGBM's does not: the last bits depend on it.
+ * */
 static void softmax_f64(const proa_forest *f, double *x, int32_t count)
 {
     bool floats = f->family == PROA_FOREST_OF_TREELITE;

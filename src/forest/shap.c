@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * shap.c - SHAP values by the path algorithm for trees. */
 #include "forest/shap.h"
 
 #include "base/alloc.h"
@@ -10,15 +11,15 @@ struct proa_shap {
     int32_t depth; /* of the deepest tree */
 };
 
-/* One feature on the way from the root, all its splits together. In the paper's words: z, o and w. */
+/* One feature on the path from the root, with all its splits together. The paper's names: z, o and w. */
 typedef struct part {
-    int32_t feature; /* -1: the root's, which is nobody's */
+    int32_t feature; /* -1: the root's part, without a feature */
     double zero;     /* share of the training rows that go this way when the feature is not known */
     double one;      /* 1 if the row goes this way, else 0 */
     double weight;   /* of the sets of known features with as many members as this part's place says */
 } part;
 
-/* A row on its way through a tree. */
+/* The state of a walk of one row through a tree. */
 typedef struct walk {
     const proa_forest *forest;
     const proa_forest_tree *tree;
@@ -37,7 +38,7 @@ static void extend(part *path, int32_t count, double zero, double one, int32_t f
     }
 }
 
-/* Takes part `at` of path[0..last] out again: what extend would have made without it. */
+/* Removes part `at` from path[0..last]: the result is the path without it. */
 static void unwind(part *path, int32_t last, int32_t at)
 {
     const double one = path[at].one, zero = path[at].zero;
@@ -98,11 +99,13 @@ static void add_leaf(const walk *w, const proa_forest_node *leaf, const part *pa
 static double share_of(const walk *w, int32_t child, int32_t node)
 {
     const double *cover = w->forest->cover + w->tree->first;
-    return cover[node] > 0.0 ? cover[child] / cover[node] : 0.5; /* no training row came by: either way */
+    return cover[node] > 0.0 ? cover[child] / cover[node] : 0.5; /* no training row reached it: both sides alike */
 }
 
-/* before[0..last) is the path so far, of which a copy is made behind it; the last step is zero, one and feature. */
-static void visit(const walk *w, int32_t node, part *before, int32_t last, double zero, double one, int32_t feature)
+/* before[0..last) is the path so far; a copy is made after it, and the last step has zero, one and feature.
+ * */
+static void visit_node(const walk *w, int32_t node, part *before, int32_t last, double zero, double one,
+                       int32_t feature)
 {
     const proa_forest_node *n = &w->forest->nodes[w->tree->first + node];
     part *path = before + last;
@@ -116,19 +119,19 @@ static void visit(const walk *w, int32_t node, part *before, int32_t last, doubl
     int32_t hot = left ? n->left : n->right, cold = left ? n->right : n->left, at = 1;
     double zero_before = 1, one_before = 1;
     while (at <= last && path[at].feature != n->feature) at++;
-    if (at <= last) { /* this feature was asked before: both splits become one part */
+    if (at <= last) { /* this feature was split on before: both splits become one part */
         zero_before = path[at].zero;
         one_before = path[at].one;
         unwind(path, last, at);
         last--;
     }
-    visit(w, hot, path, last + 1, zero_before * share_of(w, hot, node), one_before, n->feature);
-    visit(w, cold, path, last + 1, zero_before * share_of(w, cold, node), 0, n->feature);
+    visit_node(w, hot, path, last + 1, zero_before * share_of(w, hot, node), one_before, n->feature);
+    visit_node(w, cold, path, last + 1, zero_before * share_of(w, cold, node), 0, n->feature);
 }
 
 /* ---- means ---- */
 
-/* Children come after their parents: from the end, each node knows the mean of all below it. */
+/* Children come after their parents: going backwards, each node gets the mean of all below it. */
 static void add_means(const proa_forest *f, const proa_forest_tree *t, double *own, double *mean)
 {
     const proa_forest_node *nodes = f->nodes + t->first;
@@ -161,7 +164,7 @@ proa_status proa_shap_new(proa_shap **out, const proa_forest *forest, proa_err *
     int32_t depth = 0;
     for (int64_t i = 0; i < forest->tree_count; i++)
         depth = forest->trees[i].depth > depth ? forest->trees[i].depth : depth;
-    if (forest->line_count)
+    if (forest->linear_leaf_count)
         return PROA_FAIL(err, UNSUPPORTED,
                          "SHAP values of linear trees are not defined: leaves are no constants");
     if (!forest->cover) return PROA_FAIL(err, UNSUPPORTED, "Model does not have node statistics.");
@@ -198,7 +201,7 @@ static void explain_row(const proa_shap *s, const float *row, double *phi, part 
     memset(phi, 0, (size_t)(f->outputs * width) * sizeof *phi);
     for (int64_t i = 0; i < f->tree_count; i++) {
         walk w = {f, &f->trees[i], row, phi};
-        visit(&w, 0, paths, 0, 1, 1, -1);
+        visit_node(&w, 0, paths, 0, 1, 1, -1);
     }
     for (int64_t k = 0; k < f->outputs; k++) {
         for (int64_t i = 0; i < f->features; i++)

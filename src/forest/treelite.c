@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * treelite.c - checkpoints of treelite 3.9 and 4.x: fields one after the other, as in memory, little-endian.
- * A scalar is its bytes; an array is a count (u64) and its items; a string is an array of bytes. 4.x: header, then trees
+ * A scalar is its bytes; an array is a count (u64) and its items; a string is an array of bytes. 4.x: header,
+ * then trees
  *   as one array for each field. 3.9: trees as arrays of structs, with C's padding, of which the offsets are below.
  *   Optional fields of later versions (name, bytes of an item, count, items) are passed over, as treelite does. */
 #include "forest/parts.h"
@@ -20,7 +21,7 @@ enum { CATEGORY_NODE = 2 };                            /* 4.x: TreeNodeType; 3.9
 
 #define OPTIONAL_MAX 1024 /* optional fields in one place */
 
-/* Items of a field, where they are in the file: perhaps not aligned. */
+/* The items of a field within the file, perhaps unaligned. */
 typedef struct array {
     const char *ptr;
     int64_t count;
@@ -422,7 +423,8 @@ static node node_3(const reader *r, const tree *t, int64_t i)
     return n;
 }
 
-/* Items [begin[i], end[i]) of a list, which no two nodes share: else small files would say much. */
+/* Items [begin[i], end[i]) of a list. No two nodes share items: otherwise small files could describe large
+ * forests. */
 static proa_status take_range(const reader *r, array begin, array end, int64_t i, int64_t items,
                               int64_t *taken, int64_t *first, int64_t *count)
 {
@@ -530,7 +532,7 @@ static void find_ids(const reader *r, int64_t number, int32_t *target, int32_t *
     }
 }
 
-/* -1 as target or class: the leaves have one value for each. */
+/* Target or class -1: the leaves have one value for each. */
 static proa_status find_outputs(const reader *r, int64_t number, int32_t *output, int32_t *stride)
 {
     const proa_forest *f = r->b.f;

@@ -1,10 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * walk.c - the portable loops from rows to leaves. */
 #include "forest/walk.h"
 
 #include "base/limits.h"
 #include <string.h>
 
-/* Ways that are walked at once: their loads overlap. */
+/* Rows or trees that are walked at once, so that their loads overlap. */
 #define LANES 8
 
 static PROA_ALWAYS_INLINE int32_t step(const proa_walk_node *nodes, int32_t at, const float *x,

@@ -3,9 +3,10 @@
  * Owner:   all arrays belong to the packed forest (packed.h), which lays them out; private to src/forest.
  * Threads: pure functions.
  *
- * A node asks one question, `(flip ? -x : x) <= cut`, which is false where x is NaN: the packer chooses flip and the order
- * of the two children so that false is also where a missing x goes. Children lie side by side: the next node is
- * `child + answer`. A leaf is its own child and its cut is NaN, so walking on from there does nothing. */
+ * A node asks one question, `(flip ? -x : x) <= cut`, which is false where x is NaN: the packer chooses flip
+ * and the order of the two children so that false is also where a missing x goes. Children lie side by side:
+ * the next node is `child + answer`. A leaf is its own child and its cut is NaN, so walking on from there
+ * does nothing. */
 #ifndef PROA_FOREST_WALK_H
 #define PROA_FOREST_WALK_H
 
@@ -15,7 +16,8 @@
 
 /* Rows that walk through a tree together; the vector levels take them by 16 or by 8. */
 #define PROA_WALK_ROWS      64
-/* Levels of a tree that have a copy in arrays of a vector register's size, as a heap: node i has children 2i, 2i + 1. */
+/* Levels of a tree that have a copy in arrays of a vector register's size, as a heap: node i has children 2i,
+ * 2i + 1. */
 #define PROA_WALK_TOP       5
 #define PROA_WALK_TOP_NODES (1 << PROA_WALK_TOP)
 
@@ -25,8 +27,8 @@ typedef struct proa_walk_node {
     uint32_t link; /* from the top: flip (1 bit), child (counted from the tree's root), feature (feature_bits) */
 } proa_walk_node;
 #define PROA_WALK_FLIP 0x80000000u
-/* Of trees with categories, whose links have a bit less for the child: is x, cut to an integer, in set `cut` (the bits of
- * an int32_t)? A missing x is in it if flip says so. */
+/* In trees with categories, whose links have one bit less for the child: x, truncated to an integer, is in
+ * set `cut` (the bits of an int32_t). A missing x is in it if flip is set. */
 #define PROA_WALK_SET  0x40000000u
 
 /* Bits of categories: words[first[i]], count[i] of them. */
@@ -38,14 +40,14 @@ typedef struct proa_walk_sets {
 
 typedef struct proa_walk_tree {
     const proa_walk_node *nodes; /* breadth first: the root is node 0 */
-    /* 1..31: the heap, 0 unused. What lies below a leaf is filled so that the way down is kept. */
+    /* 1..31: the heap, 0 unused. Entries below a leaf are filled so that the path is kept. */
     PROA_ALIGNED(64) float top_cut[PROA_WALK_TOP_NODES];
     uint32_t top_link[PROA_WALK_TOP_NODES]; /* flip and feature, no child */
     int32_t top_exit[PROA_WALK_TOP_NODES];  /* the node below top_levels, by the heap's index modulo 32 */
     int32_t top_levels;                     /* at most PROA_WALK_TOP: min(depth, that) */
     int32_t depth;                          /* edges to the deepest leaf */
-    int32_t even;                           /* no leaf is above this level: no use to look for an early end */
-    int32_t start;                          /* of `nodes`, in the forest's */
+    int32_t even;  /* no leaf is above this level, so an early end need not be checked */
+    int32_t start; /* of `nodes`, in the forest's */
     int32_t feature_bits;
 } proa_walk_tree;
 

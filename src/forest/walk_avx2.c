@@ -1,10 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * walk_avx2.c - the loops from rows to leaves for AVX2, 8 rows at a time. */
 #include "forest/walk.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* 8 ways at once in a register, and up to 4 registers in flight, which hides the latency of the gathers. */
+/* 8 rows or trees in a register, and up to 4 registers in flight, which hides the latency of the gathers.
+ * */
 #define LANES  8
 #define FLIGHT 4
 
@@ -60,7 +62,7 @@ static PROA_ALWAYS_INLINE void walk_some(const proa_walk_node *nodes, const shap
     for (int g = 0; g < FLIGHT; g++) _mm256_storeu_si256((void *)(leaf + g * LANES), at[g]);
 }
 
-/* An odd group of 16 walks with the one after it, of which nobody looks at the leaves. */
+/* An odd group of 16 is walked together with the next one, whose leaves are ignored. */
 static void walk_rows(const proa_walk_tree *tree, const float *x, const int32_t *offset, int groups, int32_t *leaf)
 {
     const shape s = shape_of(tree->feature_bits);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * walk_avx512.c - the loops from rows to leaves for AVX-512, 16 rows at a time. */
 #include "forest/walk.h"
 
 #include "base/limits.h"
@@ -6,7 +7,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* 16 ways at once in a register, and up to 4 registers in flight, which hides the latency of the gathers. */
+/* 16 rows or trees in a register, and up to 4 registers in flight, which hides the latency of the gathers.
+ * */
 
 typedef struct shape {
     __m512i feature_mask, flip, child_mask, one;
@@ -20,8 +22,9 @@ static PROA_ALWAYS_INLINE shape shape_of(int32_t feature_bits)
                    _mm_cvtsi32_si128(feature_bits)};
 }
 
-/* The answers of 16 ways, of which each has its own node and its own row (at x + offset). */
-static PROA_ALWAYS_INLINE __mmask16 ask(const shape *s, __m512 cut, __m512i link, const float *x, __m512i offset)
+/* The comparisons of 16 lanes, each with its own node and its own row (at x + offset). */
+static PROA_ALWAYS_INLINE __mmask16 compare_cuts(const shape *s, __m512 cut, __m512i link, const float *x,
+                                                 __m512i offset)
 {
     __m512i at = _mm512_add_epi32(offset, _mm512_and_si512(link, s->feature_mask));
     __m512i value = _mm512_castps_si512(_mm512_i32gather_ps(at, x, 4));
@@ -40,12 +43,12 @@ static PROA_ALWAYS_INLINE __m512i descend(const shape *s, const proa_walk_node *
     __m512 cut = _mm512_castsi512_ps(_mm512_permutex2var_epi32(low, even, high));
     __m512i link = _mm512_permutex2var_epi32(low, odd, high);
     __m512i child = _mm512_srl_epi32(_mm512_and_si512(link, s->child_mask), s->feature_bits);
-    return _mm512_mask_add_epi32(child, ask(s, cut, link, x, offset), child, s->one);
+    return _mm512_mask_add_epi32(child, compare_cuts(s, cut, link, x, offset), child, s->one);
 }
 
 /* ---- one tree, many rows ---- */
 
-/* The top of the tree lies in registers: only x is gathered. */
+/* The top of the tree is held in registers: only x is gathered. */
 static PROA_ALWAYS_INLINE void walk_top(const proa_walk_tree *tree, const shape *s, const float *x,
                                         const __m512i *offset, const int groups, __m512i *at)
 {
@@ -60,8 +63,8 @@ static PROA_ALWAYS_INLINE void walk_top(const proa_walk_tree *tree, const shape 
         }
         PROA_UNROLL
         for (int g = 0; g < groups; g++) {
-            __mmask16 yes = ask(s, _mm512_permutexvar_ps(at[g], cut), _mm512_permutexvar_epi32(at[g], link),
-                                x, offset[g]);
+            __mmask16 yes = compare_cuts(s, _mm512_permutexvar_ps(at[g], cut),
+                                         _mm512_permutexvar_epi32(at[g], link), x, offset[g]);
             at[g] = _mm512_add_epi32(at[g], at[g]);
             at[g] = _mm512_mask_add_epi32(at[g], yes, at[g], s->one);
         }
@@ -105,7 +108,7 @@ static void walk_rows(const proa_walk_tree *tree, const float *x, const int32_t 
 
 /* ---- one tree with categories, many rows ---- */
 
-/* Of the ways in `which`: is the value in the way's set? */
+/* For the lanes in `which`: whether the value is in the lane's set. */
 static PROA_ALWAYS_INLINE __mmask16 in_sets(const proa_walk_sets *sets, __mmask16 which, __m512i set, __m512 value)
 {
     const __m512i none = _mm512_setzero_si512();
@@ -122,7 +125,7 @@ static PROA_ALWAYS_INLINE __mmask16 in_sets(const proa_walk_sets *sets, __mmask1
     return _mm512_mask_test_epi32_mask(which, words, bit);
 }
 
-/* As descend; the nodes of some ways ask for a set. */
+/* As descend; the nodes of some lanes test a set. */
 static PROA_ALWAYS_INLINE __m512i descend_mixed(const shape *s, const proa_walk_sets *sets,
                                                 const proa_walk_node *nodes, __m512i node, const float *x,
                                                 __m512i offset)

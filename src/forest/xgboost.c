@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * xgboost.c - models that XGBoost saves as JSON or UBJSON, versions 1.0 to 3.x: one reader, two notations.
  *   {"learner": {"gradient_booster": {"model": {"trees": [...], "tree_info": [...]}, "name": "gbtree"} or, of DART,
- *    {"gbtree": {"model": ...}, "weight_drop": [...], "name": "dart"}, "learner_model_param": {...}, "objective": {...}},
- *    "version": [3, 2, 0]}
+ *    {"gbtree": {"model": ...}, "weight_drop": [...], "name": "dart"}, "learner_model_param": {...},
+ *    "objective": {...}}, "version": [3, 2, 0]}
  * Keys are sorted, so the trees come before what says how many features and outputs there are. */
 #include "forest/parts.h"
 
@@ -66,7 +66,7 @@ typedef struct reader {
     bool learner;
 } reader;
 
-/* A member of an object that is read: `read` gets the reader's field at that offset. Others are skipped. */
+/* A member to read: `read` gets the reader's field at that offset. Other members are skipped. */
 typedef struct field {
     const char *key;
     proa_status (*read)(reader *r, void *to);
@@ -234,7 +234,7 @@ static proa_status fill_sets(reader *r)
                                      r->b.err));
         PROA_TRY(proa_forest_integer(t->sizes.v[i], 0, t->categories.count - first, "categories_sizes", &size,
                                      r->b.err));
-        taken += size; /* no two nodes share them: else small files would say much */
+        taken += size; /* no two nodes share them: otherwise small files could describe large forests */
         if (taken > t->categories.count) return PROA_FAIL(r->b.err, CORRUPT, "categories of several nodes");
         if (r->b.draft[node].flags & PROA_FOREST_CATEGORICAL)
             PROA_TRY(fill_set(r, t->categories.v + first, size, &r->b.draft[node].aux));
@@ -477,7 +477,7 @@ static proa_status set_outputs(reader *r, const objective *o)
     return PROA_OK;
 }
 
-/* DART: a tree's leaves count as often as its weight says. XGBoost rounds the product before it adds. */
+/* DART: the leaves of a tree are multiplied by its weight. XGBoost rounds the product before it adds. */
 static void weigh_tree(proa_forest *f, const proa_forest_tree *t, float weight)
 {
     for (int64_t i = t->first; i < t->first + t->nodes; i++) {
@@ -508,7 +508,7 @@ static proa_status set_trees(reader *r)
     return PROA_OK;
 }
 
-/* XGBoost puts each tree where its id says; files have them in that order, hands may not. */
+/* XGBoost orders trees by their ids; its files already have this order, edited files may not. */
 static proa_status order_trees(reader *r)
 {
     proa_forest *f = r->b.f;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * device.c - the host as a device, and opening the CUDA plug-in. */
 #include "kernels/device.h"
 
 #include "base/alloc.h"
@@ -97,7 +98,7 @@ static proa_device *open_host(void)
                        .download = host_copy,
                        .send = host_send,
                        .sent = host_sent,
-                       .after_sent = host_after_sent,
+                       .wait_copies_on_stream = host_after_sent,
                        .copy = host_copy_blocks,
                        .available = host_available,
                        .check = host_check,

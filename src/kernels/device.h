@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * device.h - where weights, activations, keys and values lie, and where the kernels run: the host, or a GPU behind the
- * plug-in libproa_cuda.so, which is opened at run time.
+ * device.h - where memory is and where kernels run: the host, or a GPU through the plug-in libproa_cuda.so, which is
+ * opened at run time.
  * Owner:   proa_device_open/close. Memory is the caller's to free, before close.
  * Threads: one at a time.
  * Way in:  proa_device_open("cpu"); then d->alloc, d->upload, d->ops through a proa_ctx whose device it is. */
@@ -9,8 +9,8 @@
 
 #include "kernels/ops.h"
 
-/* What makes the launches of a pass what they are; all else the kernels read from memory. Two passes with the same key
- * may be run by one recording of the first (a CUDA graph). */
+/* The key of a recorded pass (a CUDA graph): everything that shapes its launches. The kernels read the rest from memory, so
+ * passes with equal keys run by one recording. */
 typedef struct proa_pass {
     int32_t kind;                           /* the caller's name of the program */
     int32_t rows, spans, rows_max, context; /* of all spans; context rounded up by the caller */
@@ -35,18 +35,18 @@ struct proa_device {
     /* Host memory that transfers reach without a copy between; NULL if there is none. Released by host_free. */
     void *(*host_alloc)(proa_device *d, int64_t bytes);
     void (*host_free)(proa_device *d, void *memory); /* NULL is fine */
-    /* In order with the kernels. upload: src may be reused at once. download: returns when the bytes are there. */
+    /* In order with the kernels. upload: src may be reused at once. download: returns when the bytes have arrived. */
     void (*upload)(proa_device *d, void *dst, const void *src, int64_t bytes);
     void (*download)(proa_device *d, void *dst, const void *src, int64_t bytes);
     /* As download, but send returns at once and sent waits. dst: of host_alloc; words of 4 bytes. ticket: 0, 1, or see below. */
     void (*send)(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
     void (*sent)(proa_device *d, int ticket);
-    void (*after_sent)(proa_device *d); /* what follows runs when all that was sent beside has left */
+    void (*wait_copies_on_stream)(proa_device *d); /* what follows runs when all that was sent beside has left */
     void (*copy)(proa_device *d, void *dst, const void *src, const proa_blocks *blocks); /* within the device */
     int64_t (*available)(proa_device *d); /* bytes that can still be taken */
-    /* INTERNAL with the device's own words if any kernel has failed since the last call; waits for all of them. */
+    /* INTERNAL with the device's message if a kernel has failed since the last call; waits for all kernels. */
     proa_status (*check)(proa_device *d, proa_err *err);
-    /* The same of what is known by now: waits for nothing. Who takes results asks it before he believes them. */
+    /* The same without waiting: the failures known by now. Call it before results are used. */
     proa_status (*failed)(proa_device *d, proa_err *err);
     /* A pass may be recorded: true: it was recorded before and has been launched now, so skip it. False: launch its
      * kernels and then call pass_end. NULL pass_begin: nothing is ever recorded. */
@@ -64,7 +64,7 @@ struct proa_device {
                    uint64_t seed);
     /* A packed weight of such numbers around 0, in any format. */
     void (*random_weight)(proa_device *d, proa_weight *w, float reach, uint64_t seed);
-    /* Bytes a second that a kernel reads from memory, measured; NULL: see ceiling.h. */
+    /* Bytes a second that a kernel reads from memory, measured; NULL: see peak.h. */
     double (*read_rate)(proa_device *d);
     /* Multiplications and additions a second of matrix products in that dtype (f16, bf16, fp8), measured; 0: it has none. */
     double (*matrix_rate)(proa_device *d, proa_dtype dtype);
@@ -79,10 +79,10 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 /* What libproa_cuda.so exports: one function, named PROA_CUDA_ENTRY. version guards the layout of these structs. */
 #define PROA_CUDA_PLUGIN  "libproa_cuda.so"
 #define PROA_CUDA_ENTRY   "proa_cuda_open"
-#define PROA_CUDA_VERSION 10
+#define PROA_CUDA_VERSION 11
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
-/* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or after_sent. */
-#define PROA_SEND_BESIDE 2
+/* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or wait_copies_on_stream. */
+#define PROA_SEND_UNORDERED 2
 
 #endif

@@ -12,6 +12,7 @@
 const char *const proa_op_names[] = {
 #define PROA_OP(name, args) #name,
 #include "kernels/ops.def"
+#include "kernels/decode.def"
 #undef PROA_OP
     NULL};
 

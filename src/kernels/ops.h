@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ops.h - the tables of kernels: types of the arguments of ops.def, and how a table is chosen.
+ * ops.h - the tables of kernels: types of the arguments of ops.def and decode.def, and how a table is chosen.
  * Owner:   tables are static; a proa_ctx belongs to its caller.
- * Threads: one op at a time on one proa_ctx; it spreads over the context's own pool.
+ * Threads: one op at a time on one proa_ctx; an op runs on the threads of the context's pool.
  * Way in:  proa_ctx_init, then c->ops->linear(c, ...). */
 #ifndef PROA_KERNELS_OPS_H
 #define PROA_KERNELS_OPS_H
@@ -39,10 +39,11 @@ typedef struct proa_epilogue {
     proa_act act;
     const float *bias;  /* [N] or NULL */
     proa_view residual; /* [T,N] or rank 0; may be y */
-    /* The weights stack a gate's F rows and F more: with v = alpha x W^T + bias, y[t,j] = act(v[t,j]) * v[t,F+j], [T,F].
-     * No residual then. */
+    /* W is [2F,K], the gate's F rows and the F rows of up: with v = alpha x W^T + bias [T,2F],
+     * y[t,f] = act(v[t,f]) * v[t,F+f], [T,F]. There is no residual then. */
     bool gated;
-    proa_view room; /* where it is gated: [T,2F] of y's type, apart from all else, that the call may leave anything in */
+    proa_view workspace; /* gated: [T,2F] of the type of y, overlapping no other operand; its contents are undefined
+                            afterwards */
 } proa_epilogue;
 
 /* Keys and values of one layer in pages of PROA_PAGE_TOKENS: k and v are [page][Hk][64][dh], so one (page, head)
@@ -57,34 +58,34 @@ typedef struct proa_kv {
     int64_t row;
 } proa_kv;
 
-/* The ragged batch: which rows of the step belong to which sequence, and where its context lies. */
+/* The ragged batch: which rows of the step belong to which sequence, and in which pages its context is. */
 typedef struct proa_span {
     int32_t row, rows; /* rows [row, row+rows) of the step */
-    int32_t context; /* keys that this span's rows see in its pages, those of this step included. Row i of the span
-                          stands at position context - rows + i when causal. */
-    int32_t table; /* page of token p: spans->pages[table + p / PROA_PAGE_TOKENS] */
+    int32_t context;   /* keys of the sequence, those of this step included. Row i of the span is at position
+                        context - rows + i when causal. */
+    int32_t table;     /* page of token p: spans->pages[table + p / PROA_PAGE_TOKENS] */
 } proa_span;
 typedef struct proa_spans {
     const proa_span *span; /* in the order of their rows */
     int64_t count;
     const int32_t *pages;
-    int32_t rows_max, context_max; /* of all spans; read where the spans themselves lie on a device */
+    int32_t rows_max, context_max; /* of all spans; read where the spans themselves are on a device */
     int32_t rows_min;              /* 0: may be anything */
 } proa_spans;
 
-/* How scores are made; zero: plain bidirectional attention with scale 0 (set the scale!). In this order:
- * score = scale * q.k; then capped; then the biases are added; then the mask. */
+/* How attention scores are computed, in this order: score = scale * q.k; soft cap; biases; mask. All zero is plain
+ * bidirectional attention with scale 0, so the scale must be set. */
 typedef struct proa_attention {
     float scale;    /* T5: 1; others 1/sqrt(dh) */
     float soft_cap; /* > 0: score = soft_cap * tanh(score / soft_cap) (Gemma 2, Gemma Team 2024) */
     bool causal;    /* a row sees positions up to its own */
     int32_t window; /* > 0: and only the last `window` of them, its own included (Mistral) */
-    /* T5: bias[bucket(k_pos - q_pos)][h] is added; NULL: none. Row i of a span stands at context - rows + i. */
+    /* T5: bias[bucket(k_pos - q_pos)][h] is added; NULL: none. Row i of a span is at context - rows + i. */
     const float *rel_bias; /* [buckets][H] f32 */
     int32_t rel_buckets, rel_distance;
     bool rel_bidirectional;
     /* ALiBi (Press et al. 2022): alibi[h] * (k_pos - q_pos) is added; NULL: none. Checkpoints whose bias is alibi[h] * k_pos
-     * (BLOOM) mean the same: a softmax does not see what all scores of a row have in common. */
+     * (BLOOM) mean the same: a constant added to all scores of a row does not change its softmax. */
     const float *alibi; /* [H] f32 */
 } proa_attention;
 
@@ -92,50 +93,53 @@ typedef struct proa_attention {
  * transformers. distance > buckets / 2 (a quarter of the buckets when bidirectional). */
 int32_t proa_rel_bucket(int32_t relative, int32_t buckets, int32_t distance, bool bidirectional);
 
-/* How one token is drawn from a row of logits; the steps come in this order, and what an option means is told in
- * engine/sampler.h. Plain numbers, for a device to read. */
-typedef struct proa_choice {
-    float temperature; /* 0: the first index of the largest, and nothing else plays a part */
+/* How one token is drawn from a row of logits. The cuts are made in the order of the members; engine/decode/sampler.h
+ * defines them. Plain numbers that a device can read. */
+typedef struct proa_sample_params {
+    float temperature; /* 0: the first index of the largest (greedy); the other members are ignored */
     int32_t top_k;     /* 0: all */
     float top_p;       /* 0: all */
-    float rest;        /* 1 - top_p, taken before it was rounded */
+    float rest;        /* 1 - top_p, computed before top_p was rounded to float */
     float min_p;       /* 0: all */
-    int32_t falling; /* mass is counted from the likeliest down, exactly top_k stay, and the last one's weight is cut */
+    int32_t falling; /* 1: mass is counted from the most likely token down, exactly top_k are kept, and the weight of the last
+                        is cut */
     double uniform; /* in [0,1): the candidate at which the running sum of weights, by rising id, exceeds this part */
-} proa_choice;
+} proa_sample_params;
 
-/* What is done to a row of logits before a token is chosen from it (engine/logits.h has the formulas): pairs of the row's list,
- * in this order: biases, all logits times `scale`, marks of the history's tokens, bans. Of no column two biases or two marks. */
-enum { PROA_EDIT_LAST = -2 }; /* in a ban: the last token itself */
-typedef struct proa_edit {
+/* The logits processors of a row (formulas: engine/decode/logits_processor.h). Its entries are applied in this order: biases,
+ * the scale of all logits, penalties of the tokens of the history (marks), masks (bans). A column has at most one bias
+ * and one mark. */
+enum { PROA_LOGITS_LAST_TOKEN = -2 }; /* in a ban: the last token itself */
+typedef struct proa_logits_entry {
     int32_t id;
     union {
         float value; /* of a bias */
-        int32_t number; /* of a mark: how often it stands there, 0: only repetition counts it; of a ban: the last token with which
+        int32_t number; /* of a mark: how often it occurs, 0: only repetition counts it; of a ban: the last token with which
                            it holds, -1: any */
     };
-} proa_edit;
-typedef struct proa_edits {
+} proa_logits_entry;
+typedef struct proa_logits_row {
     int32_t first, biases, marks, bans; /* of the pairs: the row's first; how many of each kind, in this order */
     float scale;
     float repetition; /* 0: none */
     float presence, frequency;
     int32_t presence_first; /* of the two */
     int32_t last; /* 1: the last token, which only the device knows, is to be marked once more, or is the only one of its kind */
-} proa_edits;
+} proa_logits_row;
 
-/* One step of a beam search, as engine/beam.h has it: K beams of which each gives its M best continuations, in G groups of
- * Q = K / G beams that take turns. Plain numbers, for a device to read. */
-enum { PROA_SEARCH_MAX = 2048, PROA_SEARCH_BEAMS_MAX = 64 };
-typedef struct proa_search {
+/* One step of a beam search (engine/decode/beam.h; formulas: beam_step in decode.def and beam_step.h): K beams with M
+ * candidates each, in G groups of Q = K / G beams that are stepped one after the other. Plain numbers that a device can
+ * read. */
+enum { PROA_BEAM_CANDIDATES_MAX = 2048, PROA_DEVICE_BEAMS_MAX = 64 };
+typedef struct proa_beam_params {
     double length,
         reach; /* groups: sum / length is a finished sequence's score, sum / reach what a running one may come to */
-    int32_t beams, each; /* K, 2..PROA_SEARCH_BEAMS_MAX; M. Q * M at most PROA_SEARCH_MAX */
+    int32_t beams, each; /* K, 2..PROA_DEVICE_BEAMS_MAX; M. Q * M at most PROA_BEAM_CANDIDATES_MAX */
     int32_t groups;      /* G, which divides K; 1: no groups */
     int32_t kept;        /* C, Q..Q * M: candidates of a group of which its next beams are taken */
     int32_t rows; /* of its lists: K; or 1 in the first step: all beams stand at that row, and only the first of each group is
                      alive */
-    int32_t row, at;   /* in proa_lists: its first row, and the first candidate of that row */
+    int32_t row, at;   /* in proa_beam_lists: its first row, and the first candidate of that row */
     int32_t state, to; /* its first beam in scores and in held; in tokens and parents */
     float none;        /* the score of a beam that is not alive, -1e9 or less */
     float divisor;     /* of a sum, for its key */
@@ -151,36 +155,37 @@ typedef struct proa_search {
      * candidate; all keys are by the first beam's divisor, once that one has ended. No groups, C is K, nothing is pushed. */
     int32_t stays;
     int32_t end_count, end_ids[PROA_EOS_MAX]; /* no gaps in all this: steps are compared as bytes */
-} proa_search;
+} proa_beam_params;
 
-/* What has finished, one for each beam. Of groups: a score of the group's, in order of arrival; and in the first beam's the
- * group's other numbers. Of beams that stay: each one's own end. */
-typedef struct proa_held {
+/* Finished hypotheses, one slot for each beam. With groups: slot i holds the i-th finished score of its group, in order of
+ * arrival, and the slot of the group's first beam also holds worst, count and done. Where ended beams stay: the beam's own
+ * end. */
+typedef struct proa_beam_hyp {
     double score;
     double worst;  /* of the scores */
     int32_t count; /* of these, at most Q */
     int32_t done;  /* 1: the group has come to its end, or the beam */
     float divisor; /* of the beam's length */
     int32_t token; /* that ended it */
-} proa_held;
+} proa_beam_hyp;
 
-/* What the searches of a step read and write; where that lies is proa_search's to say. */
-typedef struct proa_lists {
+/* What the searches of a step read and write; proa_beam_params has the offsets of each search. */
+typedef struct proa_beam_lists {
     int32_t *ids;              /* [row][M] tokens, */
     float *logits;             /* [row][M] largest first, */
     float *sums;               /* [row] and log(sum(exp)) of the whole row */
     float *scores;             /* of the beams: of this step, then of the next */
-    proa_held *held;           /* of the beams, so too; only where there are groups, or ended beams stay */
+    proa_beam_hyp *held;       /* of the beams, so too; only where there are groups, or ended beams stay */
     int32_t *tokens, *parents; /* of the next */
-} proa_lists;
+} proa_beam_lists;
 
-/* A search whose beams go on from those of the step before. Its page tables are of tokens / PROA_PAGE_TOKENS + 1 pages, one
- * table behind the other. */
-typedef struct proa_branch {
+/* A search whose beams continue those of the step before. Its page tables have tokens / PROA_PAGE_TOKENS + 1 pages each and
+ * are contiguous. */
+typedef struct proa_kv_reorder {
     int32_t source, table; /* in the pages: the first beam's table before, and after */
     int32_t beams, tokens; /* K; tokens in the pages of each */
-    int32_t from;          /* in parents: which of the beams before the first one goes on from */
-} proa_branch;
+    int32_t from;          /* in parents: the index of the first beam's parent */
+} proa_kv_reorder;
 
 typedef struct proa_ops proa_ops;
 typedef struct proa_ctx {
@@ -193,8 +198,16 @@ typedef struct proa_ctx {
 } proa_ctx;
 
 #define PROA_OP(name, args) typedef void proa_##name##_fn args;
+#include "kernels/decode.def"
 #include "kernels/ops.def"
 #undef PROA_OP
+
+/* The decoding ops of a table. */
+typedef struct proa_decode_ops {
+#define PROA_OP(name, args) proa_##name##_fn *name;
+#include "kernels/decode.def"
+#undef PROA_OP
+} proa_decode_ops;
 
 struct proa_ops {
     const char *name; /* of the highest overlay: "avx512_vnni" */
@@ -205,11 +218,12 @@ struct proa_ops {
 #define PROA_OP(name, args) proa_##name##_fn *name;
 #include "kernels/ops.def"
 #undef PROA_OP
+    const proa_decode_ops *decode;
 };
 
 /* The table of a level: the reference overlaid by every level up to it. NULL if the CPU lacks the level. */
 const proa_ops *proa_ops_cpu(proa_isa isa);
-/* Names of the ops in the order of ops.def, NULL-terminated. */
+/* Names of the ops in the order of ops.def, then of decode.def, NULL-terminated. */
 extern const char *const proa_op_names[];
 
 /* linear takes this many rows of x at a time into scratch (quantised, rounded), and each worker this much memory

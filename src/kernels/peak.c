@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * peak.c - measures read bandwidth and arithmetic rates of the CPU. */
 #include "kernels/peak.h"
 
 #include "base/alloc.h"
@@ -55,8 +56,7 @@ static void read_part(void *arg, int64_t begin, int64_t end, int worker)
     job->sums[worker] += job->loop(job->buffer + begin * READ_STEP, (end - begin) * READ_STEP);
 }
 
-static double best_pass(proa_pool *pool, read_job *job, int64_t steps, proa_ceiling_progress_fn *progress,
-                        void *arg)
+static double best_pass(proa_pool *pool, read_job *job, int64_t steps, proa_peak_progress_fn *progress, void *arg)
 {
     double best = 0;
     proa_pool_run(pool, steps, 1, touch_part, job);
@@ -72,7 +72,7 @@ static double best_pass(proa_pool *pool, read_job *job, int64_t steps, proa_ceil
     return best;
 }
 
-double proa_ceiling_read_bandwidth(proa_pool *pool, int64_t bytes, proa_ceiling_progress_fn *progress, void *arg)
+double proa_peak_read_bandwidth(proa_pool *pool, int64_t bytes, proa_peak_progress_fn *progress, void *arg)
 {
     read_job job = {.loop = read_loop_generic};
 #if defined(__x86_64__)
@@ -119,9 +119,9 @@ static double rate_of(proa_pool *pool, rate_loop_fn *loop, double ops)
     return isnan(total) ? 0 : best;
 }
 
-proa_ceiling_rates proa_ceiling_compute(proa_pool *pool, proa_isa isa)
+proa_peak_rates proa_peak_compute(proa_pool *pool, proa_isa isa)
 {
-    proa_ceiling_rates rates = {0};
+    proa_peak_rates rates = {0};
     const double each = 2 * PROA_RATE_CHAINS; /* of each lane: a multiply-add counts two */
     if (isa == PROA_ISA_GENERIC) rates.f32 = rate_of(pool, rate_loop_f32_generic, each);
 #if defined(__x86_64__)

@@ -10,13 +10,13 @@
 
 /* Scale of a row whose largest magnitude is `largest`; `finite` is false if the row holds NaN or infinity: its
  * scale is NaN then, and so is all that is made of it. */
-PROA_ANYWHERE float proa_i8_scale(float largest, int finite)
+static inline PROA_HOST_DEVICE float proa_i8_scale(float largest, int finite)
 {
     return finite ? largest / 127.0f : NAN;
 }
 
 /* To nearest, ties to even. A scale of 0 or NaN gives 0. */
-PROA_ANYWHERE int8_t proa_i8_round(float v, float scale)
+static inline PROA_HOST_DEVICE int8_t proa_i8_round(float v, float scale)
 {
     if (!(scale > 0.0f)) return 0;
     float q = rintf(v / scale);
@@ -37,18 +37,18 @@ static inline float proa_i8_largest(const float *v, int64_t n, int64_t stride, i
 }
 
 /* Scale of a row in e4m3, whose largest number is 448. */
-PROA_ANYWHERE float proa_fp8_scale(float largest, int finite)
+static inline PROA_HOST_DEVICE float proa_fp8_scale(float largest, int finite)
 {
     return finite ? largest / 448.0f : NAN;
 }
 
-PROA_ANYWHERE uint8_t proa_fp8_round(float v, float scale)
+static inline PROA_HOST_DEVICE uint8_t proa_fp8_round(float v, float scale)
 {
     return scale > 0.0f ? proa_f32_to_fp8(v / scale) : 0;
 }
 
-/* int4: what goes into the scale of a group whose number of the largest magnitude is `extreme`; rounded to f16 it is it. */
-PROA_ANYWHERE float proa_i4_scale(float extreme, int finite)
+/* int4: the scale of a group, before it is rounded to f16; extreme: the group's number of the largest magnitude. */
+static inline PROA_HOST_DEVICE float proa_i4_scale(float extreme, int finite)
 {
     float s = extreme / -8.0f;
     s = s > 65504.0f ? 65504.0f : s < -65504.0f ? -65504.0f : s;
@@ -56,7 +56,7 @@ PROA_ANYWHERE float proa_i4_scale(float extreme, int finite)
 }
 
 /* -8..7 */
-PROA_ANYWHERE int proa_i4_round(float v, float scale)
+static inline PROA_HOST_DEVICE int proa_i4_round(float v, float scale)
 {
     if (!(fabsf(scale) > 0.0f)) return 0;
     float q = rintf(v / scale);

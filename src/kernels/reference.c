@@ -473,7 +473,7 @@ static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
 }
 
 /* Whether (a, at i) stands before (b, at j) in top_k's total order. */
-static bool stands_before(float a, int64_t i, float b, int64_t j)
+static bool ranks_before(float a, int64_t i, float b, int64_t j)
 {
     bool equal = a == b || (isnan(a) && isnan(b));
     if (equal) return i < j;
@@ -487,14 +487,21 @@ static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int6
         for (int64_t r = 0; r < k; r++) {
             int64_t best = -1, previous = r ? ids[t * k + r - 1] : -1;
             for (int64_t j = 0; j < x.shape[1]; j++) {
-                if (previous >= 0 && !stands_before(*at2(x, t, previous), previous, *at2(x, t, j), j))
+                if (previous >= 0 && !ranks_before(*at2(x, t, previous), previous, *at2(x, t, j), j))
                     continue;
-                if (best < 0 || stands_before(*at2(x, t, j), j, *at2(x, t, best), best)) best = j;
+                if (best < 0 || ranks_before(*at2(x, t, j), j, *at2(x, t, best), best)) best = j;
             }
             ids[t * k + r] = (int32_t)best;
             *at2(values, t, r) = *at2(x, t, best);
         }
 }
+
+static const proa_decode_ops decode_ops = {.sample = proa_sample_reference,
+                                           .process_logits = proa_process_logits_reference,
+                                           .gather_logprobs = proa_gather_logprobs_reference,
+                                           .gather_token_ids = proa_gather_token_ids_reference,
+                                           .beam_step = proa_beam_step_reference,
+                                           .reorder_kv = proa_reorder_kv_reference};
 
 void proa_reference_fill(proa_ops *ops)
 {
@@ -518,10 +525,5 @@ void proa_reference_fill(proa_ops *ops)
                       .gather = gather,
                       .log_sum_exp = log_sum_exp,
                       .top_k = top_k,
-                      .choose = proa_choose_reference,
-                      .edit = proa_edit_reference,
-                      .pick = proa_pick_reference,
-                      .take_ids = proa_take_ids_reference,
-                      .search = proa_search_reference,
-                      .follow = proa_follow_reference};
+                      .decode = &decode_ops};
 }

@@ -9,15 +9,15 @@
 /* Sets every entry of the table. */
 void proa_reference_fill(proa_ops *ops);
 
-/* The ops edit, choose, pick and take_ids (reference_choose.c). */
-proa_choose_fn proa_choose_reference;
-proa_edit_fn proa_edit_reference;
-proa_pick_fn proa_pick_reference;
-proa_take_ids_fn proa_take_ids_reference;
+/* The ops edit, choose, pick and take_ids (reference_sample.c). */
+proa_sample_fn proa_sample_reference;
+proa_process_logits_fn proa_process_logits_reference;
+proa_gather_logprobs_fn proa_gather_logprobs_reference;
+proa_gather_token_ids_fn proa_gather_token_ids_reference;
 
-/* The ops search and follow (reference_search.c). */
-proa_search_fn proa_search_reference;
-proa_follow_fn proa_follow_reference;
+/* The ops search and follow (reference_beam.c). */
+proa_beam_step_fn proa_beam_step_reference;
+proa_reorder_kv_fn proa_reorder_kv_reference;
 
 /* One activation in double precision, rounded once: act's formula as PROA_ACT_LIST states it. */
 float proa_act_reference(proa_act act, float x);

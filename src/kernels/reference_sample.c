@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_choose.c - one token from a row of logits as a textbook draws it: candidates sorted, cut, drawn. The engine on
+ * reference_sample.c - one token from a row of logits as a textbook draws it: candidates sorted, cut, drawn. The engine on
  * a CPU has its own sampler, which sorts nothing; this is what a device's is compared with. */
-#include "kernels/edit.h"
+#include "kernels/process_logits.h"
 #include "kernels/reference.h"
 
 #include "base/alloc.h"
@@ -36,7 +36,7 @@ static double mass(const candidate *c, int64_t n)
 }
 
 /* The k largest; ties with the last one stay, unless mass is counted falling. */
-static int64_t keep_top_k(const candidate *c, int64_t n, const proa_choice *how)
+static int64_t keep_top_k(const candidate *c, int64_t n, const proa_sample_params *how)
 {
     int64_t k = how->top_k;
     if (k <= 0 || k >= n) return n;
@@ -45,7 +45,7 @@ static int64_t keep_top_k(const candidate *c, int64_t n, const proa_choice *how)
 }
 
 /* From the likeliest down until the mass reaches top_p; the last one weighs what was missing. */
-static int64_t keep_falling(candidate *c, int64_t n, const proa_choice *how)
+static int64_t keep_falling(candidate *c, int64_t n, const proa_sample_params *how)
 {
     double sum = mass(c, n), above = 0;
     int64_t kept = 0;
@@ -58,7 +58,7 @@ static int64_t keep_falling(candidate *c, int64_t n, const proa_choice *how)
 
 /* From the likeliest down while what is left, itself included, is more than 1 - top_p; of equals the higher id first: they
  * are dropped in rising order. */
-static int64_t keep_rising(candidate *c, int64_t n, const proa_choice *how)
+static int64_t keep_rising(candidate *c, int64_t n, const proa_sample_params *how)
 {
     double sum = mass(c, n), above = 0;
     int64_t kept = 0;
@@ -95,7 +95,7 @@ static int32_t pick(candidate *c, int64_t n, double uniform)
     return c[at < n ? at : n - 1].id;
 }
 
-static int32_t draw(const float *row, int64_t n, const proa_choice *how, int32_t largest)
+static int32_t draw(const float *row, int64_t n, const proa_sample_params *how, int32_t largest)
 {
     float top = row[largest] / how->temperature + 0.0F;
     if (!isfinite(top)) return largest;
@@ -121,7 +121,7 @@ static int32_t first_largest(const float *row, int64_t n)
     return best;
 }
 
-void proa_choose_reference(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_choice *how)
+void proa_sample_reference(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_sample_params *how)
 {
     c->ops->log_sum_exp(c, sums, x);
     for (int64_t t = 0; t < x.shape[0]; t++) {
@@ -132,44 +132,45 @@ void proa_choose_reference(proa_ctx *c, int32_t *ids, float *sums, proa_view x, 
     }
 }
 
-static void mark_row(float *row, int64_t n, const proa_edits *e, const proa_edit *pair, int32_t last)
+static void mark_row(float *row, int64_t n, const proa_logits_row *e, const proa_logits_entry *pair, int32_t last)
 {
     bool found = false;
     for (int32_t i = 0; i < e->marks; i++) {
         bool again = e->last && pair[i].id == last;
-        row[pair[i].id] = proa_edit_mark(e, row[pair[i].id], pair[i].number + again);
+        row[pair[i].id] = proa_logits_penalise(e, row[pair[i].id], pair[i].number + again);
         found = found || again;
     }
-    if (e->last && !found && last >= 0 && last < n) row[last] = proa_edit_mark(e, row[last], 1);
+    if (e->last && !found && last >= 0 && last < n) row[last] = proa_logits_penalise(e, row[last], 1);
 }
 
-static void edit_row(float *row, int64_t n, const proa_edits *e, const proa_edit *pair, int32_t last)
+static void edit_row(float *row, int64_t n, const proa_logits_row *e, const proa_logits_entry *pair, int32_t last)
 {
     for (int32_t i = 0; i < e->biases; i++, pair++) row[pair->id] += pair->value;
     for (int64_t j = 0; j < n && e->scale != 1; j++) row[j] *= e->scale;
     mark_row(row, n, e, pair, last);
     pair += e->marks;
     for (int32_t i = 0; i < e->bans; i++) {
-        int32_t id = proa_edit_banned(&pair[i], last);
+        int32_t id = proa_logits_masked_id(&pair[i], last);
         if (id >= 0 && id < n) row[id] = -INFINITY;
     }
 }
 
-void proa_edit_reference(proa_ctx *c, proa_view x, const proa_edits *rows, const proa_edit *pairs,
-                         const int32_t *last)
+void proa_process_logits_reference(proa_ctx *c, proa_view x, const proa_logits_row *rows,
+                                   const proa_logits_entry *pairs, const int32_t *last)
 {
     PROA_UNUSED(c);
     for (int64_t t = 0; t < x.shape[0]; t++)
         edit_row(proa_view_f32(x) + t * x.stride[0], x.shape[1], &rows[t], pairs + rows[t].first, last[t]);
 }
 
-void proa_pick_reference(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
+void proa_gather_logprobs_reference(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
 {
     PROA_UNUSED(c);
     for (int64_t t = 0; t < x.shape[0]; t++) out[t] = proa_view_f32(x)[t * x.stride[0] + ids[t]];
 }
 
-void proa_take_ids_reference(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows, int64_t count)
+void proa_gather_token_ids_reference(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows,
+                                     int64_t count)
 {
     PROA_UNUSED(c);
     for (int64_t i = 0; i < count; i++)

@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * branch.h - whose page is whose when beams branch: one rule for the engine's page tables and for those on a device, which
- *            follow the beams before the engine knows them.
+ * reorder_kv.h - which page each beam writes to after a step of a beam search: one rule for the engine's page tables and
+ * for a device, whose tables follow the beams before the host has seen them.
  * Threads: any. */
-#ifndef PROA_KERNELS_BRANCH_H
-#define PROA_KERNELS_BRANCH_H
+#ifndef PROA_KERNELS_REORDER_KV_H
+#define PROA_KERNELS_REORDER_KV_H
 
+#include "base/compiler.h"
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define PROA_ANYWHERE __host__ __device__
-#else
-#define PROA_ANYWHERE
-#endif
-
-/* Each of the beams (at most 64) had a page of its own; now beam i goes on from parent[i] and gets the page of take[i]. The
- * first to go on from a parent keeps its page (take == parent); the others need a copy and get it, in turn, in the pages of
- * those that nobody goes on from. */
-static inline PROA_ANYWHERE void proa_branch_take(int32_t *take, const int32_t *parent, int32_t beams)
+/* Each of the beams (at most 64) had a page of its own. Now beam i continues parent[i] and writes to the page of beam
+ * take[i]: the first beam to continue a parent keeps its page (take == parent); each other one needs a copy and gets the
+ * page of a beam that nobody continues, in rising order. */
+static inline PROA_HOST_DEVICE void proa_reorder_pages(int32_t *take, const int32_t *parent, int32_t beams)
 {
     uint64_t parents = 0, firsts = 0;
     int32_t spare = 0;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * tune.c - reads and writes the file of timed algorithms. */
 #include "kernels/tune.h"
 
 #include "base/alloc.h"

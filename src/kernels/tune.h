@@ -12,7 +12,7 @@
 
 #define PROA_TUNE_IDENTITY_MAX 512
 
-/* A product's rows (a bucket), sizes, strides, types, epilogue: what the plug-in says, as numbers. */
+/* A product's rows (a bucket), sizes, strides, types, epilogue: as the plug-in gives them, as numbers. */
 enum { PROA_TUNE_KEYS = 12, PROA_TUNE_WORDS = 8 };
 
 typedef struct proa_tune_entry {

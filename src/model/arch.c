@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * arch.c - finds the row of an architecture, derives sizes from its configuration, and checks their ranges. */
 #include "model/arch.h"
 
 #include "base/checked.h"
@@ -6,13 +7,11 @@
 #include <math.h>
 #include <string.h>
 
-const proa_arch *const proa_archs[] = {&proa_arch_llama,    &proa_arch_mistral,
-                                       &proa_arch_qwen2,    &proa_arch_qwen3,
-                                       &proa_arch_gpt2,     &proa_arch_gptj,
-                                       &proa_arch_bloom,    &proa_arch_mpt,
-                                       &proa_arch_gemma2,   &proa_arch_t5,
-                                       &proa_arch_bert,     &proa_arch_bert_cls,
-                                       &proa_arch_bert_mlm, NULL};
+const proa_arch *const proa_archs[] = {
+#define ROW(name) &proa_arch_##name,
+    PROA_ARCH_LIST(ROW)
+#undef ROW
+        NULL};
 
 static const char *const reg_names[] = {
 #define ROW(name, text) text,
@@ -35,7 +34,7 @@ const char *proa_reg_name(proa_reg reg)
     return reg_names[reg];
 }
 
-const char *proa_slot_name(proa_slot slot)
+const char *proa_slot_name(proa_weight_slot slot)
 {
     return slot_names[slot];
 }
@@ -52,8 +51,8 @@ static bool has_hf(const proa_arch *arch, proa_str name)
     return false;
 }
 
-/* The two closest names, so that a typing error or a near relative is found at once. */
-static proa_status unknown(proa_str name, proa_err *err)
+/* The error names the two closest architectures, to show a typing error or a near relative. */
+static proa_status fail_unknown(proa_str name, proa_err *err)
 {
     char wanted[128];
     const char *best[2] = {"", ""};
@@ -80,17 +79,17 @@ proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_
     *out = NULL;
     for (int i = 0; proa_archs[i] && name.len; i++)
         if (has_hf(proa_archs[i], name)) return *out = proa_archs[i], PROA_OK;
-    if (name.len) return unknown(name, err);
+    if (name.len) return fail_unknown(name, err);
     PROA_TRY(proa_json_get_str(&type, config, "model_type", err));
     if (!type.len)
         return PROA_FAIL(err, INVALID, "neither 'architectures' nor 'model_type' says what the model is");
     for (int i = 0; proa_archs[i]; i++)
         if (proa_str_is(type, proa_archs[i]->model_type)) return *out = proa_archs[i], PROA_OK;
-    return unknown(type, err);
+    return fail_unknown(type, err);
 }
 
-/* The range of every size, whether a key gave it or it was derived: the rows' keys bound what is read, and this what
- * the rest of the program relies on. Products of two of them fit an int64_t many times over. */
+/* The range of every size, read or derived. The keys' own ranges bound what is read; these are what the rest of
+ * the program relies on. A product of two sizes is far below the largest int64_t. */
 static const struct size_range {
     const char *name;
     size_t offset; /* of an int64_t in proa_config */
@@ -120,7 +119,7 @@ static const struct size_range {
 #undef SIZE
 };
 
-/* The same for factors: finite, and of a size that keeps float32 finite. */
+/* The same for factors: finite, and small enough for float32. */
 static const struct factor_range {
     const char *name;
     size_t offset; /* of a double */
@@ -158,7 +157,7 @@ static proa_status check_ranges(const proa_config *c, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status derive(proa_config *c, proa_err *err)
+static proa_status derive_sizes(proa_config *c, proa_err *err)
 {
     if (c->head_dim == 0 && c->hidden % c->heads != 0)
         return PROA_FAIL(err, INVALID, "hidden size %lld is not a multiple of %lld heads",
@@ -186,7 +185,7 @@ proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const pro
     *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1};
     PROA_TRY(proa_config_read(c, config, arch->keys, err));
     PROA_TRY(arch->finish(c, config, arena, err));
-    PROA_TRY(derive(c, err));
+    PROA_TRY(derive_sizes(c, err));
     PROA_TRY(proa_config_read_ids(c, config, err));
     return generation ? proa_config_read_ids(c, generation, err) : PROA_OK;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch.h - a model is a row, a layer is a short program.
- * A row of proa_archs names the configuration keys, the checkpoint's tensors with what to do with them, and the
- * steps of embedding, layer and head. One loop (run.c) runs the steps; the planner, the packer and explain read the
- * same row. A new architecture is a new row, a name map and a golden test. */
+ * arch.h - architectures as data: a model is a row, a layer is a short program.
+ * A row of proa_archs lists the keys of config.json, the tensors of the checkpoint and how each is loaded, and the steps
+ * of embedding, layer and head. One loop (run.c) runs the steps; the planner, the packer and explain read the same row.
+ * arch_rows.h has the notation of the rows, with the shapes of each step. */
 #ifndef PROA_MODEL_ARCH_H
 #define PROA_MODEL_ARCH_H
 
 #include "model/config.h"
 
-/* The values that steps read and write: one buffer each, [rows, width]. Widths are in plan.c.
+/* Registers: the buffers that steps read and write, [rows, width]. Widths are in proa_reg_width.
  * enum, name */
 #define PROA_REG_LIST(R)                                                                                     \
     R(NONE, "-")                                                                                             \
@@ -16,13 +16,13 @@
     R(N, "n")          /* a normed copy [T, hidden] */                                                       \
     R(QKV, "qkv")      /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */                      \
     R(A, "attn")       /* [T, heads * head_dim] */                                                           \
-    R(D, "delta")      /* [T, hidden]: what is normed before it is, or is added to, X; as fine as X */       \
-    R(U, "up")         /* [T, ffn], or [T, 2 ffn], room for gate and up */                                   \
+    R(D, "delta")      /* [T, hidden]: a sublayer's output before its norm; has the type of X */             \
+    R(U, "up")         /* [T, ffn], or [T, 2 ffn]: workspace for gate and up */                              \
     R(F, "ffn")        /* [T, ffn] */                                                                        \
     R(CQ, "cross_q")   /* [T, heads * head_dim] */                                                           \
     R(CKV, "cross_kv") /* [T, 2 kv_heads * head_dim] */                                                      \
     R(ROPE, "rope")    /* [T, rotary_dim]: cosines, sines */                                                 \
-    R(H, "head_in")    /* [S, hidden]: the rows that the head is asked for */                                \
+    R(H, "head_in")    /* [S, hidden]: the rows that the head computes */                                    \
     R(HN, "head_norm") /* [S, hidden] */                                                                     \
     R(OUT, "out")      /* [S, outputs] */
 
@@ -33,7 +33,7 @@ typedef enum proa_reg {
         PROA_REG_COUNT
 } proa_reg;
 
-/* Where weights go. Each slot NAME has a bias slot NAME_B behind it. */
+/* Slots: where the weights of a layer or of the model are kept. Each slot NAME is followed by its bias slot NAME_B. */
 #define PROA_SLOT_LIST(W)                                                                                    \
     W(TOKENS, "tokens")                                                                                      \
     W(POSITIONS, "positions")                                                                                \
@@ -60,29 +60,29 @@ typedef enum proa_reg {
     W(HEAD_NORM, "head_norm")                                                                                \
     W(POOL, "pooler")
 
-typedef enum proa_slot {
+typedef enum proa_weight_slot {
 #define PROA_SLOT_ENUM(name, text) PROA_SLOT_##name, PROA_SLOT_##name##_B,
     PROA_SLOT_LIST(PROA_SLOT_ENUM)
 #undef PROA_SLOT_ENUM
         PROA_SLOT_COUNT
-} proa_slot;
+} proa_weight_slot;
 
 /* The opcodes. enum, name, what it does */
-#define PROA_STEP_LIST(S)                                                                                      \
-    S(END, "end")                                                                                              \
-    S(EMBED, "embed")               /* out (+)= table w [ids, positions or types] */                           \
-    S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                    \
-    S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                             \
-    S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w */                         \
-    S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                               \
-    S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up, both of in W^T + bias, made in U where need be */ \
-    S(ROPE, "rope")                 /* rotates q and k of QKV */                                               \
-    S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                               \
-    S(ROPE_APPEND, "rope_append")   /* both: what the plan makes of the two */                                 \
-    S(ATTEND, "attend")             /* A = attention of q of QKV over the sequence's pages */                  \
-    S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */             \
-    S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                          \
-    S(GATHER, "gather")             /* H = the rows of in that the head is asked for */
+#define PROA_STEP_LIST(S)                                                                                    \
+    S(END, "end")                                                                                            \
+    S(EMBED, "embed")               /* out (+)= table w [ids, positions or types] */                         \
+    S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                  \
+    S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                           \
+    S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w */                       \
+    S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                             \
+    S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up of in W^T + bias; U is the workspace */          \
+    S(ROPE, "rope")                 /* rotates q and k of QKV */                                             \
+    S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                             \
+    S(ROPE_APPEND, "rope_append")   /* both, fused by the plan */                                            \
+    S(ATTEND, "attend")             /* A = attention of q of QKV over the sequence's pages */                \
+    S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
+    S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
+    S(GATHER, "gather")             /* H = the rows of in that the head computes */
 
 typedef enum proa_step_op {
 #define PROA_STEP_ENUM(name, text) PROA_STEP_##name,
@@ -102,8 +102,8 @@ enum proa_step_flags {
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
     PROA_GATED = 1 << 8,       /* any step: only if the FFN is gated */
     PROA_PLAIN = 1 << 9,       /* any step: only if it is not */
-    PROA_BESIDE = 1 << 10, /* what it writes is read by no step before the next JOIN: a device may run it beside them; the plan keeps
-                              its registers apart from theirs */
+    PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and the
+                            plan keeps its registers apart from theirs */
     PROA_JOIN = 1 << 11,
     PROA_CAPPED = 1 << 12, /* LINEAR: then capped by the configuration's logit_cap, if it has one */
     PROA_ADD_X = 1 << 13   /* LINEAR: X is added */
@@ -112,11 +112,11 @@ enum proa_step_flags {
 typedef struct proa_step {
     proa_step_op op;
     proa_reg in, out;
-    proa_slot w;
+    proa_weight_slot w;
     uint32_t flags;
 } proa_step;
 
-/* Sizes that shapes are made of. enum, name */
+/* The sizes in shapes of tensors. */
 typedef enum proa_dim {
     PROA_DIM_NONE,
     PROA_DIM_VOCAB,
@@ -134,7 +134,7 @@ typedef enum proa_dim {
 } proa_dim;
 
 typedef enum proa_role {
-    PROA_ROLE_MATRIX, /* [rows, cols] packed for linear; parts of one slot stack along rows in table order */
+    PROA_ROLE_MATRIX, /* [rows, cols] packed for linear; parts of one slot are stacked along rows in table order */
     PROA_ROLE_TRANSPOSED, /* stored [cols, rows] (Conv1D) */
     PROA_ROLE_VECTOR,     /* [rows] copied to f32; parts of one slot follow each other */
     PROA_ROLE_TABLE,      /* [rows, cols] read in place, row by row */
@@ -142,25 +142,25 @@ typedef enum proa_role {
 } proa_role;
 
 enum proa_name_flags {
-    PROA_OPTIONAL = 1 << 0, /* may be absent */
-    PROA_IF_TIED = 1 << 1,  /* only when the head is the embedding */
+    PROA_IF_PRESENT = 1 << 0, /* may be absent */
+    PROA_IF_TIED = 1 << 1,    /* only when the head is the embedding */
     PROA_IF_UNTIED = 1 << 2,
     PROA_IF_GATED = 1 << 3,
     PROA_IF_PLAIN = 1 << 4, /* not gated */
     PROA_IF_ATTN_BIAS = 1 << 5,
     PROA_IF_MLP_BIAS = 1 << 6,
-    PROA_SHARED = 1 << 7,  /* the tensor is bound a second time: not an error, not counted as extra */
-    PROA_PLUS_ONE = 1 << 8 /* VECTOR: what is meant is 1 + the stored number (Gemma's norms) */
+    PROA_SHARED = 1 << 7,  /* the tensor is used a second time: neither missing nor extra */
+    PROA_PLUS_ONE = 1 << 8 /* VECTOR: the weight is 1 + the stored number (Gemma's norms) */
 };
 
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
 
-/* One tensor of the checkpoint; "%d" in the name stands for the layer. An encoder-only model has its layers in the
- * ENCODER stack. */
+/* One tensor of the checkpoint; "%d" in the name is the number of the layer. The layers of an encoder-only model are in
+ * the ENCODER stack. */
 typedef struct proa_name {
     const char *name; /* NULL ends the map */
     proa_stack_id stack;
-    proa_slot slot;
+    proa_weight_slot slot;
     proa_role role;
     proa_dim rows, cols;
     uint32_t flags;
@@ -173,9 +173,9 @@ typedef enum proa_head_rows {
     PROA_ROWS_FIRST /* the first row ([CLS]) of each input */
 } proa_head_rows;
 
-/* One stack of layers: what runs before, in and after them. Programs end with PROA_STEP_END. */
+/* One stack of layers: the programs before, in and after them. Programs end with PROA_STEP_END. */
 typedef struct proa_stack {
-    const proa_step *embed, *layer, *after; /* after: once behind the layers (encoder: final norm) */
+    const proa_step *embed, *layer, *after; /* after: once after the last layer (encoder: final norm) */
     bool causal;
 } proa_stack;
 
@@ -187,23 +187,39 @@ typedef struct proa_arch {
     proa_norm norm;
     const proa_key *keys;
     const proa_name *names;
-    const char *const *prefixes; /* the checkpoint's names may lack or have these; NULL: none */
+    const char *const *prefixes; /* prefixes that checkpoints may leave out; NULL: none */
     const char *const *aliases;  /* pairs (our ending, older ending), NULL-terminated; NULL: none */
-    const char *const *ignored;  /* endings of tensors that carry nothing for us; NULL-terminated */
+    const char *const *ignored;  /* endings of tensors that are not used; NULL-terminated */
     proa_stack stacks[PROA_STACK_COUNT];
-    const proa_step *cross; /* for each decoder layer over the encoder's output: makes the encoder memory */
+    const proa_step *cross; /* for each decoder layer, over the encoder's output: its keys and values */
     const proa_step *head;
     const proa_step *pool; /* optional: of the first row */
     proa_head_rows head_rows;
     proa_dim outputs; /* columns of OUT */
-    /* Fills what the keys do not say; the arena is the model's. */
+    /* Sets the fields that no key gives; the arena is the model's. */
     proa_status (*finish)(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err);
 } proa_arch;
 
+/* All architectures: one row each, proa_arch_NAME in an arch_*.c. */
+#define PROA_ARCH_LIST(A)                                                                                    \
+    A(llama)                                                                                                 \
+    A(mistral)                                                                                               \
+    A(qwen2)                                                                                                 \
+    A(qwen3)                                                                                                 \
+    A(gpt2)                                                                                                  \
+    A(gptj)                                                                                                  \
+    A(bloom)                                                                                                 \
+    A(mpt)                                                                                                   \
+    A(gemma2)                                                                                                \
+    A(t5)                                                                                                    \
+    A(bert)                                                                                                  \
+    A(bert_cls)                                                                                              \
+    A(bert_mlm)
+
+#define PROA_ARCH_EXTERN(name) extern const proa_arch proa_arch_##name;
+PROA_ARCH_LIST(PROA_ARCH_EXTERN)
+#undef PROA_ARCH_EXTERN
 extern const proa_arch *const proa_archs[]; /* NULL-terminated */
-extern const proa_arch proa_arch_llama, proa_arch_mistral, proa_arch_qwen2, proa_arch_qwen3, proa_arch_gpt2,
-    proa_arch_gptj, proa_arch_bloom, proa_arch_mpt, proa_arch_gemma2, proa_arch_t5, proa_arch_bert,
-    proa_arch_bert_cls, proa_arch_bert_mlm;
 
 /* By architectures[0], or model_type. UNSUPPORTED names the closest known ones. */
 PROA_MUST_CHECK proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err);
@@ -218,7 +234,7 @@ bool proa_name_applies(const proa_name *name, const proa_config *c);
 /* Whether a step applies (GATED, PLAIN). */
 bool proa_step_applies(const proa_step *step, const proa_config *c);
 const char *proa_reg_name(proa_reg reg);
-const char *proa_slot_name(proa_slot slot);
+const char *proa_slot_name(proa_weight_slot slot);
 const char *proa_step_name(proa_step_op op);
 
 #endif

@@ -1,76 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_gemma.c - Gemma 2: RMS norms of 1 + w before and after attention and FFN, gated tanh-GELU, embeddings times
- * sqrt(hidden), soft caps of scores and logits, every second layer with a window. Facts: transformers'
- * modeling_gemma2.py; Gemma Team 2024. */
-#include "model/arch.h"
+ * arch_gemma.c - Gemma 2: RMS norms of 1 + w before and after attention and FFN, gated tanh-GELU.
+ * Embeddings are multiplied by sqrt(hidden), scores and logits are soft-capped, every second layer has a window.
+ * Facts: transformers' modeling_gemma2.py; Gemma Team 2024. */
+#include "model/arch_rows.h"
 
 #include <math.h>
 
-static const proa_key keys[] = {PROA_KEY_REQUIRED("vocab_size", vocab, 1, PROA_VOCAB_MAX),
-                                PROA_KEY_REQUIRED("hidden_size", hidden, 1, PROA_HIDDEN_MAX),
-                                PROA_KEY_REQUIRED("num_hidden_layers", layers, 1, PROA_LAYERS_MAX),
-                                PROA_KEY_REQUIRED("num_attention_heads", heads, 1, PROA_HEADS_MAX),
-                                PROA_KEY_REQUIRED("intermediate_size", ffn, 1, PROA_FFN_MAX),
-                                PROA_KEY_INTEGER("num_key_value_heads", kv_heads, 1, PROA_HEADS_MAX, 4),
-                                PROA_KEY_INTEGER("head_dim", head_dim, 1, PROA_HEAD_DIM_MAX, 256),
-                                PROA_KEY_INTEGER("max_position_embeddings", context, 1, PROA_CONTEXT_MAX, 8192),
-                                PROA_KEY_NUMBER("rms_norm_eps", norm_eps, 0, 1, 1e-6),
-                                PROA_KEY_ACTIVATION("hidden_activation", PROA_ACT_GELU_TANH),
-                                PROA_KEY_SWITCH("tie_word_embeddings", tied, 1),
-                                PROA_KEY_SWITCH("attention_bias", attention_bias, 0),
-                                {0}};
-
-#define D     PROA_STACK_DECODER
+#define STACK PROA_STACK_DECODER
 #define LAYER "model.layers.%d."
-/* clang-format off: a table */
-static const proa_name names[] = {
-    {"model.embed_tokens.weight", D, PROA_SLOT_TOKENS, PROA_ROLE_TABLE, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, 0},
-    {LAYER "input_layernorm.weight", D, PROA_SLOT_ATTN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, PROA_PLUS_ONE},
-    {LAYER "self_attn.q_proj.weight", D, PROA_SLOT_QKV, PROA_ROLE_MATRIX, PROA_DIM_Q, PROA_DIM_HIDDEN, 0},
-    {LAYER "self_attn.k_proj.weight", D, PROA_SLOT_QKV, PROA_ROLE_MATRIX, PROA_DIM_KV, PROA_DIM_HIDDEN, 0},
-    {LAYER "self_attn.v_proj.weight", D, PROA_SLOT_QKV, PROA_ROLE_MATRIX, PROA_DIM_KV, PROA_DIM_HIDDEN, 0},
-    {LAYER "self_attn.q_proj.bias", D, PROA_SLOT_QKV_B, PROA_ROLE_VECTOR, PROA_DIM_Q, 0, PROA_IF_ATTN_BIAS},
-    {LAYER "self_attn.k_proj.bias", D, PROA_SLOT_QKV_B, PROA_ROLE_VECTOR, PROA_DIM_KV, 0, PROA_IF_ATTN_BIAS},
-    {LAYER "self_attn.v_proj.bias", D, PROA_SLOT_QKV_B, PROA_ROLE_VECTOR, PROA_DIM_KV, 0, PROA_IF_ATTN_BIAS},
-    {LAYER "self_attn.o_proj.weight", D, PROA_SLOT_O, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN, PROA_DIM_Q, 0},
-    {LAYER "self_attn.o_proj.bias", D, PROA_SLOT_O_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, PROA_IF_ATTN_BIAS},
-    {LAYER "post_attention_layernorm.weight", D, PROA_SLOT_ATTN_OUT_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN,
-     0, PROA_PLUS_ONE},
-    {LAYER "pre_feedforward_layernorm.weight", D, PROA_SLOT_FFN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0,
-     PROA_PLUS_ONE},
-    {LAYER "mlp.gate_proj.weight", D, PROA_SLOT_UP, PROA_ROLE_MATRIX, PROA_DIM_FFN, PROA_DIM_HIDDEN, 0},
-    {LAYER "mlp.up_proj.weight", D, PROA_SLOT_UP, PROA_ROLE_MATRIX, PROA_DIM_FFN, PROA_DIM_HIDDEN, 0},
-    {LAYER "mlp.down_proj.weight", D, PROA_SLOT_DOWN, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN, PROA_DIM_FFN, 0},
-    {LAYER "post_feedforward_layernorm.weight", D, PROA_SLOT_FFN_OUT_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN,
-     0, PROA_PLUS_ONE},
-    {"model.norm.weight", D, PROA_SLOT_FINAL_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, PROA_PLUS_ONE},
-    {"lm_head.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, PROA_IF_UNTIED},
-    {"model.embed_tokens.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN,
-     PROA_IF_TIED | PROA_SHARED},
-    {0}};
-/* clang-format on */
+
+/* clang-format off */
+static const proa_key keys[] = {
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
+    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),
+    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    4),
+    INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 256),
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  8192),
+    EPSILON   ("rms_norm_eps",            1e-6),
+    ACTIVATION("hidden_activation",       GELU_TANH),
+    SWITCH    ("tie_word_embeddings",     tied,           1),
+    SWITCH    ("attention_bias",          attention_bias, 0),
+    END_KEYS};
+
+static const proa_name tensors[] = {
+    TABLE    ("model.embed_tokens.weight",               TOKENS,        VOCAB,  HIDDEN),
+    VECTOR_1 (LAYER "input_layernorm.weight",            ATTN_NORM,     HIDDEN),
+    MATRIX   (LAYER "self_attn.q_proj.weight",           QKV,           Q,      HIDDEN),
+    MATRIX   (LAYER "self_attn.k_proj.weight",           QKV,           KV,     HIDDEN),
+    MATRIX   (LAYER "self_attn.v_proj.weight",           QKV,           KV,     HIDDEN),
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.q_proj.bias",  QKV_B,         Q),
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.k_proj.bias",  QKV_B,         KV),
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.v_proj.bias",  QKV_B,         KV),
+    MATRIX   (LAYER "self_attn.o_proj.weight",           O,             HIDDEN, Q),
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.o_proj.bias",  O_B,           HIDDEN),
+    VECTOR_1 (LAYER "post_attention_layernorm.weight",   ATTN_OUT_NORM, HIDDEN),
+    VECTOR_1 (LAYER "pre_feedforward_layernorm.weight",  FFN_NORM,      HIDDEN),
+    MATRIX   (LAYER "mlp.gate_proj.weight",              UP,            FFN,    HIDDEN),
+    MATRIX   (LAYER "mlp.up_proj.weight",                UP,            FFN,    HIDDEN),
+    MATRIX   (LAYER "mlp.down_proj.weight",              DOWN,          HIDDEN, FFN),
+    VECTOR_1 (LAYER "post_feedforward_layernorm.weight", FFN_OUT_NORM,  HIDDEN),
+    VECTOR_1 ("model.norm.weight",                       FINAL_NORM,    HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.weight",                  HEAD,          VOCAB,  HIDDEN),
+    TIED_HEAD("model.embed_tokens.weight"),
+    END_TENSORS};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
-static const proa_step embed[] = {
-    {PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_TOKENS, .flags = PROA_SCALED},
-    {PROA_STEP_ROPE_TABLE, .out = PROA_REG_ROPE},
-    {PROA_STEP_END}};
-static const proa_step layer[] = {{PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_ATTN_NORM, 0},
-                                  {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_QKV, PROA_SLOT_QKV, 0},
-                                  {PROA_STEP_ROPE, PROA_REG_QKV, PROA_REG_QKV, 0, 0},
-                                  {PROA_STEP_KV_APPEND, .in = PROA_REG_QKV},
-                                  {PROA_STEP_ATTEND, PROA_REG_QKV, PROA_REG_A, 0, 0},
-                                  {PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_D, PROA_SLOT_O, 0},
-                                  {PROA_STEP_NORM, PROA_REG_D, PROA_REG_X, PROA_SLOT_ATTN_OUT_NORM, PROA_ADD},
-                                  {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_FFN_NORM, 0},
-                                  {PROA_STEP_LINEAR_GATED, PROA_REG_N, PROA_REG_F, PROA_SLOT_UP, 0},
-                                  {PROA_STEP_LINEAR, PROA_REG_F, PROA_REG_D, PROA_SLOT_DOWN, 0},
-                                  {PROA_STEP_NORM, PROA_REG_D, PROA_REG_X, PROA_SLOT_FFN_OUT_NORM, PROA_ADD},
-                                  {PROA_STEP_END}};
-static const proa_step head[] = {{PROA_STEP_GATHER, PROA_REG_X, PROA_REG_H, 0, 0},
-                                 {PROA_STEP_NORM, PROA_REG_H, PROA_REG_HN, PROA_SLOT_FINAL_NORM, 0},
-                                 {PROA_STEP_LINEAR, PROA_REG_HN, PROA_REG_OUT, PROA_SLOT_HEAD, PROA_CAPPED},
-                                 {PROA_STEP_END}};
+static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
+static const proa_step layer[] = {
+    NORM        (X, N,   ATTN_NORM),
+    LINEAR      (N, QKV, QKV,  0),
+    ROTATE,
+    KV_APPEND,
+    ATTEND,
+    LINEAR      (A, D,   O,    0),
+    NORM_ADD    (D, X,   ATTN_OUT_NORM),
+    NORM        (X, N,   FFN_NORM),
+    LINEAR_GATED(N, F,   UP,   0),
+    LINEAR      (F, D,   DOWN, 0),
+    NORM_ADD    (D, X,   FFN_OUT_NORM),
+    END};
+static const proa_step head[] = {LM_HEAD(CAPPED)};
+/* clang-format on */
 
 /* A cap that is null is off; one that is not named has its default. */
 static proa_status read_cap(double *cap, const proa_json *json, const char *key, proa_err *err)
@@ -108,15 +101,12 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
 }
 
 const proa_arch proa_arch_gemma2 = {.name = "gemma2",
-                                    .hf = (const char *const[]){"Gemma2ForCausalLM", NULL},
                                     .model_type = "gemma2",
-                                    .kind = PROA_KIND_DECODER,
-                                    .norm = PROA_NORM_RMS,
+                                    .hf = STRINGS("Gemma2ForCausalLM"),
+                                    DECODER(RMS),
                                     .keys = keys,
-                                    .names = names,
+                                    .names = tensors,
                                     .ignored = ignored,
-                                    .stacks[D] = {embed, layer, NULL, true},
+                                    .stacks = {CAUSAL(embed, layer)},
                                     .head = head,
-                                    .head_rows = PROA_ROWS_LAST,
-                                    .outputs = PROA_DIM_VOCAB,
                                     .finish = finish};

@@ -1,184 +1,159 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_gpt.c - GPT-2, GPT-J, BLOOM, MPT: LayerNorm, plain FFN. GPT-2 has learned positions and Conv1D weights
- * ([in, out]); GPT-J has interleaved rotary positions on part of the head, attention and FFN side by side on one
- * norm; BLOOM and MPT have ALiBi, BLOOM with q, k and v head by head, MPT without any bias. Facts: transformers'
- * modeling_{gpt2,gptj,bloom,mpt}.py. */
-#include "model/arch.h"
+ * arch_gpt.c - GPT-2, GPT-J, BLOOM, MPT: LayerNorm, plain FFN.
+ * GPT-2 has learned positions and Conv1D weights ([in, out]). GPT-J has interleaved rotary positions on part of the
+ * head, and attention and FFN in parallel on one norm. BLOOM and MPT have ALiBi; BLOOM stores q, k and v interleaved
+ * by head, MPT has no biases. Facts: transformers' modeling_{gpt2,gptj,bloom,mpt}.py. */
+#include "model/arch_rows.h"
 
-static const proa_key gpt2_keys[] = {PROA_KEY_REQUIRED("vocab_size", vocab, 1, PROA_VOCAB_MAX),
-                                     PROA_KEY_REQUIRED("n_embd", hidden, 1, PROA_HIDDEN_MAX),
-                                     PROA_KEY_REQUIRED("n_layer", layers, 1, PROA_LAYERS_MAX),
-                                     PROA_KEY_REQUIRED("n_head", heads, 1, PROA_HEADS_MAX),
-                                     PROA_KEY_INTEGER("n_inner", ffn, 1, PROA_FFN_MAX, 0),
-                                     PROA_KEY_INTEGER("n_positions", context, 1, PROA_CONTEXT_MAX, 1024),
-                                     PROA_KEY_NUMBER("layer_norm_epsilon", norm_eps, 0, 1, 1e-5),
-                                     PROA_KEY_ACTIVATION("activation_function", PROA_ACT_GELU_TANH),
-                                     PROA_KEY_SWITCH("tie_word_embeddings", tied, 1),
-                                     {0}};
-static const proa_key gptj_keys[] = {PROA_KEY_REQUIRED("vocab_size", vocab, 1, PROA_VOCAB_MAX),
-                                     PROA_KEY_REQUIRED("n_embd", hidden, 1, PROA_HIDDEN_MAX),
-                                     PROA_KEY_REQUIRED("n_layer", layers, 1, PROA_LAYERS_MAX),
-                                     PROA_KEY_REQUIRED("n_head", heads, 1, PROA_HEADS_MAX),
-                                     PROA_KEY_INTEGER("n_inner", ffn, 1, PROA_FFN_MAX, 0),
-                                     PROA_KEY_INTEGER("n_positions", context, 1, PROA_CONTEXT_MAX, 2048),
-                                     PROA_KEY_INTEGER("rotary_dim", rotary_dim, 2, PROA_HEAD_DIM_MAX, 64),
-                                     PROA_KEY_NUMBER("layer_norm_epsilon", norm_eps, 0, 1, 1e-5),
-                                     PROA_KEY_ACTIVATION("activation_function", PROA_ACT_GELU_TANH),
-                                     PROA_KEY_SWITCH("tie_word_embeddings", tied, 0),
-                                     {0}};
-/* Published files have either name of a size. No length is too long for ALiBi: seq_length is what it was trained with. */
-static const proa_key bloom_keys[] = {PROA_KEY_REQUIRED("vocab_size", vocab, 1, PROA_VOCAB_MAX),
-                                      PROA_KEY_INTEGER("n_embed", hidden, 1, PROA_HIDDEN_MAX, 0),
-                                      PROA_KEY_INTEGER("hidden_size", hidden, 1, PROA_HIDDEN_MAX, 0),
-                                      PROA_KEY_INTEGER("num_hidden_layers", layers, 1, PROA_LAYERS_MAX, 0),
-                                      PROA_KEY_INTEGER("n_layer", layers, 1, PROA_LAYERS_MAX, 0),
-                                      PROA_KEY_INTEGER("num_attention_heads", heads, 1, PROA_HEADS_MAX, 0),
-                                      PROA_KEY_INTEGER("n_head", heads, 1, PROA_HEADS_MAX, 0),
-                                      PROA_KEY_INTEGER("seq_length", context, 1, PROA_CONTEXT_MAX, 2048),
-                                      PROA_KEY_NUMBER("layer_norm_epsilon", norm_eps, 0, 1, 1e-5),
-                                      PROA_KEY_SWITCH("tie_word_embeddings", tied, 1),
-                                      {0}};
-static const proa_key mpt_keys[] = {PROA_KEY_REQUIRED("vocab_size", vocab, 1, PROA_VOCAB_MAX),
-                                    PROA_KEY_REQUIRED("d_model", hidden, 1, PROA_HIDDEN_MAX),
-                                    PROA_KEY_REQUIRED("n_layers", layers, 1, PROA_LAYERS_MAX),
-                                    PROA_KEY_REQUIRED("n_heads", heads, 1, PROA_HEADS_MAX),
-                                    PROA_KEY_INTEGER("max_seq_len", context, 1, PROA_CONTEXT_MAX, 2048),
-                                    PROA_KEY_NUMBER("layer_norm_epsilon", norm_eps, 0, 1, 1e-5),
-                                    PROA_KEY_SWITCH("tie_word_embeddings", tied, 1),
-                                    {0}};
+#define STACK PROA_STACK_DECODER
 
-#define D PROA_STACK_DECODER
-/* clang-format off: tables */
-static const proa_name gpt2_names[] = {
-    {"transformer.wte.weight", D, PROA_SLOT_TOKENS, PROA_ROLE_TABLE, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, 0},
-    {"transformer.wpe.weight", D, PROA_SLOT_POSITIONS, PROA_ROLE_TABLE, PROA_DIM_CONTEXT, PROA_DIM_HIDDEN, 0},
-    {"transformer.h.%d.ln_1.weight", D, PROA_SLOT_ATTN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.ln_1.bias", D, PROA_SLOT_ATTN_NORM_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.attn.c_attn.weight", D, PROA_SLOT_QKV, PROA_ROLE_TRANSPOSED, PROA_DIM_QKV,
-     PROA_DIM_HIDDEN, 0},
-    {"transformer.h.%d.attn.c_attn.bias", D, PROA_SLOT_QKV_B, PROA_ROLE_VECTOR, PROA_DIM_QKV, 0, 0},
-    {"transformer.h.%d.attn.c_proj.weight", D, PROA_SLOT_O, PROA_ROLE_TRANSPOSED, PROA_DIM_HIDDEN, PROA_DIM_Q, 0},
-    {"transformer.h.%d.attn.c_proj.bias", D, PROA_SLOT_O_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.ln_2.weight", D, PROA_SLOT_FFN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.ln_2.bias", D, PROA_SLOT_FFN_NORM_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.mlp.c_fc.weight", D, PROA_SLOT_UP, PROA_ROLE_TRANSPOSED, PROA_DIM_FFN, PROA_DIM_HIDDEN, 0},
-    {"transformer.h.%d.mlp.c_fc.bias", D, PROA_SLOT_UP_B, PROA_ROLE_VECTOR, PROA_DIM_FFN, 0, 0},
-    {"transformer.h.%d.mlp.c_proj.weight", D, PROA_SLOT_DOWN, PROA_ROLE_TRANSPOSED, PROA_DIM_HIDDEN,
-     PROA_DIM_FFN, 0},
-    {"transformer.h.%d.mlp.c_proj.bias", D, PROA_SLOT_DOWN_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.ln_f.weight", D, PROA_SLOT_FINAL_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.ln_f.bias", D, PROA_SLOT_FINAL_NORM_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.wte.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN,
-     PROA_IF_TIED | PROA_SHARED},
-    {"lm_head.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, PROA_IF_UNTIED},
-    {0}};
-static const proa_name gptj_names[] = {
-    {"transformer.wte.weight", D, PROA_SLOT_TOKENS, PROA_ROLE_TABLE, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, 0},
-    {"transformer.h.%d.ln_1.weight", D, PROA_SLOT_ATTN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.ln_1.bias", D, PROA_SLOT_ATTN_NORM_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.attn.q_proj.weight", D, PROA_SLOT_QKV, PROA_ROLE_MATRIX, PROA_DIM_Q, PROA_DIM_HIDDEN, 0},
-    {"transformer.h.%d.attn.k_proj.weight", D, PROA_SLOT_QKV, PROA_ROLE_MATRIX, PROA_DIM_KV, PROA_DIM_HIDDEN, 0},
-    {"transformer.h.%d.attn.v_proj.weight", D, PROA_SLOT_QKV, PROA_ROLE_MATRIX, PROA_DIM_KV, PROA_DIM_HIDDEN, 0},
-    {"transformer.h.%d.attn.out_proj.weight", D, PROA_SLOT_O, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN, PROA_DIM_Q, 0},
-    {"transformer.h.%d.mlp.fc_in.weight", D, PROA_SLOT_UP, PROA_ROLE_MATRIX, PROA_DIM_FFN, PROA_DIM_HIDDEN, 0},
-    {"transformer.h.%d.mlp.fc_in.bias", D, PROA_SLOT_UP_B, PROA_ROLE_VECTOR, PROA_DIM_FFN, 0, 0},
-    {"transformer.h.%d.mlp.fc_out.weight", D, PROA_SLOT_DOWN, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN, PROA_DIM_FFN, 0},
-    {"transformer.h.%d.mlp.fc_out.bias", D, PROA_SLOT_DOWN_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.ln_f.weight", D, PROA_SLOT_FINAL_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.ln_f.bias", D, PROA_SLOT_FINAL_NORM_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"lm_head.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, PROA_IF_UNTIED},
-    {"transformer.wte.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN,
-     PROA_IF_TIED | PROA_SHARED},
-    {"lm_head.bias", D, PROA_SLOT_HEAD_B, PROA_ROLE_VECTOR, PROA_DIM_VOCAB, 0, PROA_OPTIONAL},
-    {0}};
-static const proa_name bloom_names[] = {
-    {"transformer.word_embeddings.weight", D, PROA_SLOT_TOKENS, PROA_ROLE_TABLE, PROA_DIM_VOCAB,
-     PROA_DIM_HIDDEN, 0},
-    {"transformer.word_embeddings_layernorm.weight", D, PROA_SLOT_EMBED_NORM, PROA_ROLE_VECTOR,
-     PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.word_embeddings_layernorm.bias", D, PROA_SLOT_EMBED_NORM_B, PROA_ROLE_VECTOR,
-     PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.input_layernorm.weight", D, PROA_SLOT_ATTN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.input_layernorm.bias", D, PROA_SLOT_ATTN_NORM_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.self_attention.query_key_value.weight", D, PROA_SLOT_QKV, PROA_ROLE_MATRIX,
-     PROA_DIM_QKV, PROA_DIM_HIDDEN, 0},
-    {"transformer.h.%d.self_attention.query_key_value.bias", D, PROA_SLOT_QKV_B, PROA_ROLE_VECTOR,
-     PROA_DIM_QKV, 0, 0},
-    {"transformer.h.%d.self_attention.dense.weight", D, PROA_SLOT_O, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN,
-     PROA_DIM_Q, 0},
-    {"transformer.h.%d.self_attention.dense.bias", D, PROA_SLOT_O_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.post_attention_layernorm.weight", D, PROA_SLOT_FFN_NORM, PROA_ROLE_VECTOR,
-     PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.post_attention_layernorm.bias", D, PROA_SLOT_FFN_NORM_B, PROA_ROLE_VECTOR,
-     PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.h.%d.mlp.dense_h_to_4h.weight", D, PROA_SLOT_UP, PROA_ROLE_MATRIX, PROA_DIM_FFN,
-     PROA_DIM_HIDDEN, 0},
-    {"transformer.h.%d.mlp.dense_h_to_4h.bias", D, PROA_SLOT_UP_B, PROA_ROLE_VECTOR, PROA_DIM_FFN, 0, 0},
-    {"transformer.h.%d.mlp.dense_4h_to_h.weight", D, PROA_SLOT_DOWN, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN,
-     PROA_DIM_FFN, 0},
-    {"transformer.h.%d.mlp.dense_4h_to_h.bias", D, PROA_SLOT_DOWN_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.ln_f.weight", D, PROA_SLOT_FINAL_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.ln_f.bias", D, PROA_SLOT_FINAL_NORM_B, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"lm_head.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, PROA_IF_UNTIED},
-    {"transformer.word_embeddings.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB,
-     PROA_DIM_HIDDEN, PROA_IF_TIED | PROA_SHARED},
-    {0}};
-static const proa_name mpt_names[] = {
-    {"transformer.wte.weight", D, PROA_SLOT_TOKENS, PROA_ROLE_TABLE, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, 0},
-    {"transformer.blocks.%d.norm_1.weight", D, PROA_SLOT_ATTN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.blocks.%d.attn.Wqkv.weight", D, PROA_SLOT_QKV, PROA_ROLE_MATRIX, PROA_DIM_QKV,
-     PROA_DIM_HIDDEN, 0},
-    {"transformer.blocks.%d.attn.out_proj.weight", D, PROA_SLOT_O, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN,
-     PROA_DIM_Q, 0},
-    {"transformer.blocks.%d.norm_2.weight", D, PROA_SLOT_FFN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"transformer.blocks.%d.ffn.up_proj.weight", D, PROA_SLOT_UP, PROA_ROLE_MATRIX, PROA_DIM_FFN,
-     PROA_DIM_HIDDEN, 0},
-    {"transformer.blocks.%d.ffn.down_proj.weight", D, PROA_SLOT_DOWN, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN,
-     PROA_DIM_FFN, 0},
-    {"transformer.norm_f.weight", D, PROA_SLOT_FINAL_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"lm_head.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, PROA_IF_UNTIED},
-    {"transformer.wte.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN,
-     PROA_IF_TIED | PROA_SHARED},
-    {0}};
-/* clang-format on */
+/* clang-format off */
+static const proa_key gpt2_keys[] = {
+    REQUIRED  ("vocab_size",          vocab,   VOCAB),
+    REQUIRED  ("n_embd",              hidden,  HIDDEN),
+    REQUIRED  ("n_layer",             layers,  LAYERS),
+    REQUIRED  ("n_head",              heads,   HEADS),
+    INTEGER   ("n_inner",             ffn,     1, FFN,     0),
+    INTEGER   ("n_positions",         context, 1, CONTEXT, 1024),
+    EPSILON   ("layer_norm_epsilon",  1e-5),
+    ACTIVATION("activation_function", GELU_TANH),
+    SWITCH    ("tie_word_embeddings", tied,    1),
+    END_KEYS};
+static const proa_key gptj_keys[] = {
+    REQUIRED  ("vocab_size",          vocab,      VOCAB),
+    REQUIRED  ("n_embd",              hidden,     HIDDEN),
+    REQUIRED  ("n_layer",             layers,     LAYERS),
+    REQUIRED  ("n_head",              heads,      HEADS),
+    INTEGER   ("n_inner",             ffn,        1, FFN,      0),
+    INTEGER   ("n_positions",         context,    1, CONTEXT,  2048),
+    INTEGER   ("rotary_dim",          rotary_dim, 2, HEAD_DIM, 64),
+    EPSILON   ("layer_norm_epsilon",  1e-5),
+    ACTIVATION("activation_function", GELU_TANH),
+    SWITCH    ("tie_word_embeddings", tied,       0),
+    END_KEYS};
+/* Published files have either name of a size. ALiBi has no longest position: seq_length is the length in training. */
+static const proa_key bloom_keys[] = {
+    REQUIRED("vocab_size",          vocab,   VOCAB),
+    INTEGER ("n_embed",             hidden,  1, HIDDEN,  0),
+    INTEGER ("hidden_size",         hidden,  1, HIDDEN,  0),
+    INTEGER ("num_hidden_layers",   layers,  1, LAYERS,  0),
+    INTEGER ("n_layer",             layers,  1, LAYERS,  0),
+    INTEGER ("num_attention_heads", heads,   1, HEADS,   0),
+    INTEGER ("n_head",              heads,   1, HEADS,   0),
+    INTEGER ("seq_length",          context, 1, CONTEXT, 2048),
+    EPSILON ("layer_norm_epsilon",  1e-5),
+    SWITCH  ("tie_word_embeddings", tied,    1),
+    END_KEYS};
+static const proa_key mpt_keys[] = {
+    REQUIRED("vocab_size",          vocab,   VOCAB),
+    REQUIRED("d_model",             hidden,  HIDDEN),
+    REQUIRED("n_layers",            layers,  LAYERS),
+    REQUIRED("n_heads",             heads,   HEADS),
+    INTEGER ("max_seq_len",         context, 1, CONTEXT, 2048),
+    EPSILON ("layer_norm_epsilon",  1e-5),
+    SWITCH  ("tie_word_embeddings", tied,    1),
+    END_KEYS};
+
+static const proa_name gpt2_tensors[] = {
+    TABLE     ("transformer.wte.weight",              TOKENS,       VOCAB,   HIDDEN),
+    TABLE     ("transformer.wpe.weight",              POSITIONS,    CONTEXT, HIDDEN),
+    VECTOR    ("transformer.h.%d.ln_1.weight",        ATTN_NORM,    HIDDEN),
+    VECTOR    ("transformer.h.%d.ln_1.bias",          ATTN_NORM_B,  HIDDEN),
+    TRANSPOSED("transformer.h.%d.attn.c_attn.weight", QKV,          QKV,     HIDDEN),
+    VECTOR    ("transformer.h.%d.attn.c_attn.bias",   QKV_B,        QKV),
+    TRANSPOSED("transformer.h.%d.attn.c_proj.weight", O,            HIDDEN,  Q),
+    VECTOR    ("transformer.h.%d.attn.c_proj.bias",   O_B,          HIDDEN),
+    VECTOR    ("transformer.h.%d.ln_2.weight",        FFN_NORM,     HIDDEN),
+    VECTOR    ("transformer.h.%d.ln_2.bias",          FFN_NORM_B,   HIDDEN),
+    TRANSPOSED("transformer.h.%d.mlp.c_fc.weight",    UP,           FFN,     HIDDEN),
+    VECTOR    ("transformer.h.%d.mlp.c_fc.bias",      UP_B,         FFN),
+    TRANSPOSED("transformer.h.%d.mlp.c_proj.weight",  DOWN,         HIDDEN,  FFN),
+    VECTOR    ("transformer.h.%d.mlp.c_proj.bias",    DOWN_B,       HIDDEN),
+    VECTOR    ("transformer.ln_f.weight",             FINAL_NORM,   HIDDEN),
+    VECTOR    ("transformer.ln_f.bias",               FINAL_NORM_B, HIDDEN),
+    TIED_HEAD ("transformer.wte.weight"),
+    MATRIX_IF (UNTIED, "lm_head.weight",              HEAD,         VOCAB,   HIDDEN),
+    END_TENSORS};
+static const proa_name gptj_tensors[] = {
+    TABLE    ("transformer.wte.weight",                TOKENS,       VOCAB,  HIDDEN),
+    VECTOR   ("transformer.h.%d.ln_1.weight",          ATTN_NORM,    HIDDEN),
+    VECTOR   ("transformer.h.%d.ln_1.bias",            ATTN_NORM_B,  HIDDEN),
+    MATRIX   ("transformer.h.%d.attn.q_proj.weight",   QKV,          Q,      HIDDEN),
+    MATRIX   ("transformer.h.%d.attn.k_proj.weight",   QKV,          KV,     HIDDEN),
+    MATRIX   ("transformer.h.%d.attn.v_proj.weight",   QKV,          KV,     HIDDEN),
+    MATRIX   ("transformer.h.%d.attn.out_proj.weight", O,            HIDDEN, Q),
+    MATRIX   ("transformer.h.%d.mlp.fc_in.weight",     UP,           FFN,    HIDDEN),
+    VECTOR   ("transformer.h.%d.mlp.fc_in.bias",       UP_B,         FFN),
+    MATRIX   ("transformer.h.%d.mlp.fc_out.weight",    DOWN,         HIDDEN, FFN),
+    VECTOR   ("transformer.h.%d.mlp.fc_out.bias",      DOWN_B,       HIDDEN),
+    VECTOR   ("transformer.ln_f.weight",               FINAL_NORM,   HIDDEN),
+    VECTOR   ("transformer.ln_f.bias",                 FINAL_NORM_B, HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.weight",                HEAD,         VOCAB,  HIDDEN),
+    TIED_HEAD("transformer.wte.weight"),
+    VECTOR_IF(PRESENT, "lm_head.bias",                 HEAD_B,       VOCAB),
+    END_TENSORS};
+static const proa_name bloom_tensors[] = {
+    TABLE    ("transformer.word_embeddings.weight",                     TOKENS,       VOCAB,  HIDDEN),
+    VECTOR   ("transformer.word_embeddings_layernorm.weight",           EMBED_NORM,   HIDDEN),
+    VECTOR   ("transformer.word_embeddings_layernorm.bias",             EMBED_NORM_B, HIDDEN),
+    VECTOR   ("transformer.h.%d.input_layernorm.weight",                ATTN_NORM,    HIDDEN),
+    VECTOR   ("transformer.h.%d.input_layernorm.bias",                  ATTN_NORM_B,  HIDDEN),
+    MATRIX   ("transformer.h.%d.self_attention.query_key_value.weight", QKV,          QKV,    HIDDEN),
+    VECTOR   ("transformer.h.%d.self_attention.query_key_value.bias",   QKV_B,        QKV),
+    MATRIX   ("transformer.h.%d.self_attention.dense.weight",           O,            HIDDEN, Q),
+    VECTOR   ("transformer.h.%d.self_attention.dense.bias",             O_B,          HIDDEN),
+    VECTOR   ("transformer.h.%d.post_attention_layernorm.weight",       FFN_NORM,     HIDDEN),
+    VECTOR   ("transformer.h.%d.post_attention_layernorm.bias",         FFN_NORM_B,   HIDDEN),
+    MATRIX   ("transformer.h.%d.mlp.dense_h_to_4h.weight",              UP,           FFN,    HIDDEN),
+    VECTOR   ("transformer.h.%d.mlp.dense_h_to_4h.bias",                UP_B,         FFN),
+    MATRIX   ("transformer.h.%d.mlp.dense_4h_to_h.weight",              DOWN,         HIDDEN, FFN),
+    VECTOR   ("transformer.h.%d.mlp.dense_4h_to_h.bias",                DOWN_B,       HIDDEN),
+    VECTOR   ("transformer.ln_f.weight",                                FINAL_NORM,   HIDDEN),
+    VECTOR   ("transformer.ln_f.bias",                                  FINAL_NORM_B, HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.weight",                                 HEAD,         VOCAB,  HIDDEN),
+    TIED_HEAD("transformer.word_embeddings.weight"),
+    END_TENSORS};
+static const proa_name mpt_tensors[] = {
+    TABLE    ("transformer.wte.weight",                     TOKENS,     VOCAB,  HIDDEN),
+    VECTOR   ("transformer.blocks.%d.norm_1.weight",        ATTN_NORM,  HIDDEN),
+    MATRIX   ("transformer.blocks.%d.attn.Wqkv.weight",     QKV,        QKV,    HIDDEN),
+    MATRIX   ("transformer.blocks.%d.attn.out_proj.weight", O,          HIDDEN, Q),
+    VECTOR   ("transformer.blocks.%d.norm_2.weight",        FFN_NORM,   HIDDEN),
+    MATRIX   ("transformer.blocks.%d.ffn.up_proj.weight",   UP,         FFN,    HIDDEN),
+    MATRIX   ("transformer.blocks.%d.ffn.down_proj.weight", DOWN,       HIDDEN, FFN),
+    VECTOR   ("transformer.norm_f.weight",                  FINAL_NORM, HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.weight",                     HEAD,       VOCAB,  HIDDEN),
+    TIED_HEAD("transformer.wte.weight"),
+    END_TENSORS};
 static const char *const prefixes[] = {"transformer.", NULL};
 static const char *const ignored[] = {"attn.bias", "attn.masked_bias", "lm_head.weight", NULL};
 
-static const proa_step gpt2_embed[] = {
-    {PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_TOKENS},
-    {PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_POSITIONS, .flags = PROA_OF_POS | PROA_ADD},
-    {PROA_STEP_END}};
-static const proa_step gpt2_layer[] = {{PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_ATTN_NORM, 0},
-                                       {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_QKV, PROA_SLOT_QKV, 0},
-                                       {PROA_STEP_KV_APPEND, .in = PROA_REG_QKV},
-                                       {PROA_STEP_ATTEND, PROA_REG_QKV, PROA_REG_A, 0, 0},
-                                       {PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_O, PROA_ADD},
-                                       {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_FFN_NORM, 0},
-                                       {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, PROA_ACT},
-                                       {PROA_STEP_LINEAR, PROA_REG_U, PROA_REG_X, PROA_SLOT_DOWN, PROA_ADD},
-                                       {PROA_STEP_END}};
-static const proa_step gptj_embed[] = {{PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_TOKENS},
-                                       {PROA_STEP_ROPE_TABLE, .out = PROA_REG_ROPE},
-                                       {PROA_STEP_END}};
+static const proa_step gpt2_embed[] = {EMBED(TOKENS), EMBED_TO(X, POSITIONS, OF_POS | ADD), END};
+static const proa_step gpt2_layer[] = {
+    NORM  (X, N,   ATTN_NORM),
+    LINEAR(N, QKV, QKV,  0),
+    KV_APPEND,
+    ATTEND,
+    LINEAR(A, X,   O,    ADD),
+    NORM  (X, N,   FFN_NORM),
+    LINEAR(N, U,   UP,   ACT),
+    LINEAR(U, X,   DOWN, ADD),
+    END};
+static const proa_step gptj_embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
 static const proa_step gptj_layer[] = {
-    {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_ATTN_NORM, 0},
-    {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, PROA_ACT | PROA_BESIDE},
-    {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_QKV, PROA_SLOT_QKV, 0},
-    {PROA_STEP_ROPE, PROA_REG_QKV, PROA_REG_QKV, 0, PROA_INTERLEAVED},
-    {PROA_STEP_KV_APPEND, .in = PROA_REG_QKV},
-    {PROA_STEP_ATTEND, PROA_REG_QKV, PROA_REG_A, 0, 0},
-    {PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_O, PROA_ADD},
-    {PROA_STEP_LINEAR, PROA_REG_U, PROA_REG_X, PROA_SLOT_DOWN, PROA_ADD | PROA_JOIN},
-    {PROA_STEP_END}};
-static const proa_step bloom_embed[] = {{PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_TOKENS},
-                                        {PROA_STEP_NORM, PROA_REG_X, PROA_REG_X, PROA_SLOT_EMBED_NORM, 0},
-                                        {PROA_STEP_END}};
-static const proa_step mpt_embed[] = {{PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_TOKENS},
-                                      {PROA_STEP_END}};
-static const proa_step head[] = {{PROA_STEP_GATHER, PROA_REG_X, PROA_REG_H, 0, 0},
-                                 {PROA_STEP_NORM, PROA_REG_H, PROA_REG_HN, PROA_SLOT_FINAL_NORM, 0},
-                                 {PROA_STEP_LINEAR, PROA_REG_HN, PROA_REG_OUT, PROA_SLOT_HEAD, 0},
-                                 {PROA_STEP_END}};
+    NORM  (X, N,   ATTN_NORM),
+    LINEAR(N, U,   UP,   ACT | FORK),
+    LINEAR(N, QKV, QKV,  0),
+    ROTATE_PAIRS,
+    KV_APPEND,
+    ATTEND,
+    LINEAR(A, X,   O,    ADD),
+    LINEAR(U, X,   DOWN, ADD | JOIN),
+    END};
+static const proa_step bloom_embed[] = {EMBED(TOKENS), NORM(X, X, EMBED_NORM), END};
+static const proa_step mpt_embed[] = {EMBED(TOKENS), END};
+static const proa_step head[] = {LM_HEAD(0)};
+/* clang-format on */
 
 static proa_status refuse_switch(const proa_json *json, const char *key, bool must_be, proa_err *err)
 {
@@ -213,7 +188,7 @@ static proa_status finish_bloom(proa_config *c, const proa_json *json, proa_aren
     return refuse_switch(json, "apply_residual_connection_post_layernorm", false, err);
 }
 
-/* Whether a key is there with something else than null, false or nothing at all in it. */
+/* Rejects a key whose value is anything but null or false. */
 static proa_status refuse_set(const proa_json *json, const char *key, proa_err *err)
 {
     const proa_json *value = proa_json_get(json, key);
@@ -243,38 +218,18 @@ static proa_status finish_mpt(proa_config *c, const proa_json *json, proa_arena 
     return proa_json_get_double(&c->attention_scale, attention, "softmax_scale", 1e-6, 1e6, err);
 }
 
-#define SHAPE                                                                                                \
-    .kind = PROA_KIND_DECODER, .norm = PROA_NORM_LAYER, .prefixes = prefixes, .ignored = ignored,            \
-    .head = head, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB
-#define COMMON SHAPE, .finish = finish
+/* clang-format off */
+#define ROW(type, class, keylist, tensors, embed, layer, finisher)                                 \
+    {.name = type, .model_type = type, .hf = class, DECODER(LAYER), .keys = keylist,               \
+     .names = tensors, .prefixes = prefixes, .ignored = ignored,                                   \
+     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher}
 
-const proa_arch proa_arch_gpt2 = {.name = "gpt2",
-                                  .hf = (const char *const[]){"GPT2LMHeadModel", NULL},
-                                  .model_type = "gpt2",
-                                  COMMON,
-                                  .keys = gpt2_keys,
-                                  .names = gpt2_names,
-                                  .stacks[D] = {gpt2_embed, gpt2_layer, NULL, true}};
-const proa_arch proa_arch_gptj = {.name = "gptj",
-                                  .hf = (const char *const[]){"GPTJForCausalLM", NULL},
-                                  .model_type = "gptj",
-                                  COMMON,
-                                  .keys = gptj_keys,
-                                  .names = gptj_names,
-                                  .stacks[D] = {gptj_embed, gptj_layer, NULL, true}};
-const proa_arch proa_arch_bloom = {.name = "bloom",
-                                   .hf = (const char *const[]){"BloomForCausalLM", NULL},
-                                   .model_type = "bloom",
-                                   SHAPE,
-                                   .keys = bloom_keys,
-                                   .names = bloom_names,
-                                   .stacks[D] = {bloom_embed, gpt2_layer, NULL, true},
-                                   .finish = finish_bloom};
-const proa_arch proa_arch_mpt = {.name = "mpt",
-                                 .hf = (const char *const[]){"MptForCausalLM", "MPTForCausalLM", NULL},
-                                 .model_type = "mpt",
-                                 SHAPE,
-                                 .keys = mpt_keys,
-                                 .names = mpt_names,
-                                 .stacks[D] = {mpt_embed, gpt2_layer, NULL, true},
-                                 .finish = finish_mpt};
+const proa_arch proa_arch_gpt2 =
+    ROW("gpt2", STRINGS("GPT2LMHeadModel"), gpt2_keys, gpt2_tensors, gpt2_embed, gpt2_layer, finish);
+const proa_arch proa_arch_gptj =
+    ROW("gptj", STRINGS("GPTJForCausalLM"), gptj_keys, gptj_tensors, gptj_embed, gptj_layer, finish);
+const proa_arch proa_arch_bloom =
+    ROW("bloom", STRINGS("BloomForCausalLM"), bloom_keys, bloom_tensors, bloom_embed, gpt2_layer, finish_bloom);
+const proa_arch proa_arch_mpt = ROW("mpt", STRINGS("MptForCausalLM", "MPTForCausalLM"), mpt_keys, mpt_tensors,
+                                    mpt_embed, gpt2_layer, finish_mpt);
+/* clang-format on */

@@ -1,160 +1,94 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_t5.c - T5 v1.0 and v1.1 (FLAN, mT5): encoder and decoder with RMS norms, relative position buckets held by
- * the first layer for all, no 1/sqrt(d). v1.1 gates its FFN and unties its head; v1.0 scales the head's input by
- * d^-0.5. Both are one row: the configuration says which. Facts: transformers' modeling_t5.py. */
-#include "model/arch.h"
+ * arch_t5.c - T5 v1.0 and v1.1 (FLAN, mT5): encoder and decoder with RMS norms and relative position buckets.
+ * The first layer stores the position biases for all layers; scores are not divided by sqrt(d). v1.1 gates its FFN and
+ * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is.
+ * Facts: transformers' modeling_t5.py. */
+#include "model/arch_rows.h"
 
 #include <math.h>
 
+/* clang-format off */
 static const proa_key keys[] = {
-    PROA_KEY_REQUIRED("vocab_size", vocab, 1, PROA_VOCAB_MAX),
-    PROA_KEY_REQUIRED("d_model", hidden, 1, PROA_HIDDEN_MAX),
-    PROA_KEY_REQUIRED("d_kv", head_dim, 1, PROA_HEAD_DIM_MAX),
-    PROA_KEY_REQUIRED("d_ff", ffn, 1, PROA_FFN_MAX),
-    PROA_KEY_REQUIRED("num_layers", encoder_layers, 1, PROA_LAYERS_MAX),
-    PROA_KEY_INTEGER("num_decoder_layers", layers, 1, PROA_LAYERS_MAX, 0),
-    PROA_KEY_REQUIRED("num_heads", heads, 1, PROA_HEADS_MAX),
-    PROA_KEY_INTEGER("n_positions", context, 1, PROA_CONTEXT_MAX, 0),
-    PROA_KEY_INTEGER("relative_attention_num_buckets", rel_buckets, 4, PROA_BUCKETS_MAX, 32),
-    PROA_KEY_INTEGER("relative_attention_max_distance", rel_distance, 2, PROA_CONTEXT_MAX, 128),
-    PROA_KEY_NUMBER("layer_norm_epsilon", norm_eps, 0, 1, 1e-6),
-    PROA_KEY_SWITCH("tie_word_embeddings", tied, 1),
-    {0}};
+    REQUIRED("vocab_size",                      vocab,          VOCAB),
+    REQUIRED("d_model",                         hidden,         HIDDEN),
+    REQUIRED("d_kv",                            head_dim,       HEAD_DIM),
+    REQUIRED("d_ff",                            ffn,            FFN),
+    REQUIRED("num_layers",                      encoder_layers, LAYERS),
+    INTEGER ("num_decoder_layers",              layers,         1, LAYERS,  0),
+    REQUIRED("num_heads",                       heads,          HEADS),
+    INTEGER ("n_positions",                     context,        1, CONTEXT, 0),
+    INTEGER ("relative_attention_num_buckets",  rel_buckets,    4, BUCKETS, 32),
+    INTEGER ("relative_attention_max_distance", rel_distance,   2, CONTEXT, 128),
+    EPSILON ("layer_norm_epsilon",              1e-6),
+    SWITCH  ("tie_word_embeddings",             tied,           1),
+    END_KEYS};
 
-#define D PROA_STACK_DECODER
-#define E PROA_STACK_ENCODER
-/* clang-format off: a table */
-#define SELF(stack, block)                                                                                   \
-    {block ".%d.layer.0.layer_norm.weight",                                                                  \
-     stack,                                                                                                  \
-     PROA_SLOT_ATTN_NORM,                                                                                    \
-     PROA_ROLE_VECTOR,                                                                                       \
-     PROA_DIM_HIDDEN,                                                                                        \
-     0,                                                                                                      \
-     0},                                                                                                     \
-        {block ".%d.layer.0.SelfAttention.q.weight",                                                         \
-         stack,                                                                                              \
-         PROA_SLOT_QKV,                                                                                      \
-         PROA_ROLE_MATRIX,                                                                                   \
-         PROA_DIM_Q,                                                                                         \
-         PROA_DIM_HIDDEN,                                                                                    \
-         0},                                                                                                 \
-        {block ".%d.layer.0.SelfAttention.k.weight",                                                         \
-         stack,                                                                                              \
-         PROA_SLOT_QKV,                                                                                      \
-         PROA_ROLE_MATRIX,                                                                                   \
-         PROA_DIM_KV,                                                                                        \
-         PROA_DIM_HIDDEN,                                                                                    \
-         0},                                                                                                 \
-        {block ".%d.layer.0.SelfAttention.v.weight",                                                         \
-         stack,                                                                                              \
-         PROA_SLOT_QKV,                                                                                      \
-         PROA_ROLE_MATRIX,                                                                                   \
-         PROA_DIM_KV,                                                                                        \
-         PROA_DIM_HIDDEN,                                                                                    \
-         0},                                                                                                 \
-        {block ".%d.layer.0.SelfAttention.o.weight",                                                         \
-         stack,                                                                                              \
-         PROA_SLOT_O,                                                                                        \
-         PROA_ROLE_MATRIX,                                                                                   \
-         PROA_DIM_HIDDEN,                                                                                    \
-         PROA_DIM_Q,                                                                                         \
-         0},                                                                                                 \
-    {                                                                                                        \
-        block ".0.layer.0.SelfAttention.relative_attention_bias.weight", stack, PROA_SLOT_REL_BIAS,          \
-            PROA_ROLE_F32, PROA_DIM_BUCKETS, PROA_DIM_HEADS, 0                                               \
-    }
-#define FFN(stack, layer)                                                                                    \
-    {layer ".layer_norm.weight", stack, PROA_SLOT_FFN_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},        \
-        {layer ".DenseReluDense.wi.weight",                                                                  \
-         stack,                                                                                              \
-         PROA_SLOT_UP,                                                                                       \
-         PROA_ROLE_MATRIX,                                                                                   \
-         PROA_DIM_FFN,                                                                                       \
-         PROA_DIM_HIDDEN,                                                                                    \
-         PROA_IF_PLAIN},                                                                                     \
-        {layer ".DenseReluDense.wi_0.weight",                                                                \
-         stack,                                                                                              \
-         PROA_SLOT_UP,                                                                                       \
-         PROA_ROLE_MATRIX,                                                                                   \
-         PROA_DIM_FFN,                                                                                       \
-         PROA_DIM_HIDDEN,                                                                                    \
-         PROA_IF_GATED},                                                                                     \
-        {layer ".DenseReluDense.wi_1.weight",                                                                \
-         stack,                                                                                              \
-         PROA_SLOT_UP,                                                                                       \
-         PROA_ROLE_MATRIX,                                                                                   \
-         PROA_DIM_FFN,                                                                                       \
-         PROA_DIM_HIDDEN,                                                                                    \
-         PROA_IF_GATED},                                                                                     \
-    {                                                                                                        \
-        layer ".DenseReluDense.wo.weight", stack, PROA_SLOT_DOWN, PROA_ROLE_MATRIX, PROA_DIM_HIDDEN,         \
-            PROA_DIM_FFN, 0                                                                                  \
-    }
-static const proa_name names[] = {
-    {"shared.weight", E, PROA_SLOT_TOKENS, PROA_ROLE_TABLE, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, 0},
-    {"shared.weight", D, PROA_SLOT_TOKENS, PROA_ROLE_TABLE, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, PROA_SHARED},
-    SELF(E, "encoder.block"),
-    FFN(E, "encoder.block.%d.layer.1"),
-    {"encoder.final_layer_norm.weight", E, PROA_SLOT_FINAL_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    SELF(D, "decoder.block"),
-    {"decoder.block.%d.layer.1.layer_norm.weight", D, PROA_SLOT_CROSS_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN,
-     0, 0},
-    {"decoder.block.%d.layer.1.EncDecAttention.q.weight", D, PROA_SLOT_CROSS_Q, PROA_ROLE_MATRIX, PROA_DIM_Q,
-     PROA_DIM_HIDDEN, 0},
-    {"decoder.block.%d.layer.1.EncDecAttention.k.weight", D, PROA_SLOT_CROSS_KV, PROA_ROLE_MATRIX,
-     PROA_DIM_KV, PROA_DIM_HIDDEN, 0},
-    {"decoder.block.%d.layer.1.EncDecAttention.v.weight", D, PROA_SLOT_CROSS_KV, PROA_ROLE_MATRIX,
-     PROA_DIM_KV, PROA_DIM_HIDDEN, 0},
-    {"decoder.block.%d.layer.1.EncDecAttention.o.weight", D, PROA_SLOT_CROSS_O, PROA_ROLE_MATRIX,
-     PROA_DIM_HIDDEN, PROA_DIM_Q, 0},
-    FFN(D, "decoder.block.%d.layer.2"),
-    {"decoder.final_layer_norm.weight", D, PROA_SLOT_FINAL_NORM, PROA_ROLE_VECTOR, PROA_DIM_HIDDEN, 0, 0},
-    {"shared.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN,
-     PROA_IF_TIED | PROA_SHARED},
-    {"lm_head.weight", D, PROA_SLOT_HEAD, PROA_ROLE_MATRIX, PROA_DIM_VOCAB, PROA_DIM_HIDDEN, PROA_IF_UNTIED},
-    {0}};
-/* clang-format on */
+/* T5 numbers the parts of a layer: 0 self-attention, then (decoder only) cross-attention, then the FFN. */
+#define SELF_ATTENTION_TENSORS(block) \
+    VECTOR    (block ".%d.layer.0.layer_norm.weight",                           ATTN_NORM, HIDDEN),          \
+    MATRIX    (block ".%d.layer.0.SelfAttention.q.weight",                      QKV,       Q,       HIDDEN), \
+    MATRIX    (block ".%d.layer.0.SelfAttention.k.weight",                      QKV,       KV,      HIDDEN), \
+    MATRIX    (block ".%d.layer.0.SelfAttention.v.weight",                      QKV,       KV,      HIDDEN), \
+    MATRIX    (block ".%d.layer.0.SelfAttention.o.weight",                      O,         HIDDEN,  Q),      \
+    MATRIX_F32(block ".0.layer.0.SelfAttention.relative_attention_bias.weight", REL_BIAS,  BUCKETS, HEADS)
+#define FFN_TENSORS(part) \
+    VECTOR   (part ".layer_norm.weight",                 FFN_NORM, HIDDEN),         \
+    MATRIX_IF(PLAIN, part ".DenseReluDense.wi.weight",   UP,       FFN,    HIDDEN), \
+    MATRIX_IF(GATED, part ".DenseReluDense.wi_0.weight", UP,       FFN,    HIDDEN), \
+    MATRIX_IF(GATED, part ".DenseReluDense.wi_1.weight", UP,       FFN,    HIDDEN), \
+    MATRIX   (part ".DenseReluDense.wo.weight",          DOWN,     HIDDEN, FFN)
+#define CROSS "decoder.block.%d.layer.1."
+static const proa_name tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                 ("shared.weight",                   TOKENS,     VOCAB, HIDDEN),
+    SELF_ATTENTION_TENSORS("encoder.block"),
+    FFN_TENSORS           ("encoder.block.%d.layer.1"),
+    VECTOR                ("encoder.final_layer_norm.weight", FINAL_NORM, HIDDEN),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED          ("shared.weight",                   TOKENS,     VOCAB,  HIDDEN),
+    SELF_ATTENTION_TENSORS("decoder.block"),
+    VECTOR                (CROSS "layer_norm.weight",         CROSS_NORM, HIDDEN),
+    MATRIX                (CROSS "EncDecAttention.q.weight",  CROSS_Q,    Q,      HIDDEN),
+    MATRIX                (CROSS "EncDecAttention.k.weight",  CROSS_KV,   KV,     HIDDEN),
+    MATRIX                (CROSS "EncDecAttention.v.weight",  CROSS_KV,   KV,     HIDDEN),
+    MATRIX                (CROSS "EncDecAttention.o.weight",  CROSS_O,    HIDDEN, Q),
+    FFN_TENSORS           ("decoder.block.%d.layer.2"),
+    VECTOR                ("decoder.final_layer_norm.weight", FINAL_NORM, HIDDEN),
+    TIED_HEAD             ("shared.weight"),
+    MATRIX_IF             (UNTIED, "lm_head.weight",          HEAD,       VOCAB,  HIDDEN),
+#undef STACK
+    END_TENSORS};
 /* Copies of shared.weight, the head of a tied model, and a table that old checkpoints carry but no code reads. */
-static const char *const ignored[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
-                                      "lm_head.weight", "EncDecAttention.relative_attention_bias.weight", NULL};
+static const char *const ignored[] = {
+    "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight",
+    "EncDecAttention.relative_attention_bias.weight", NULL};
 
-static const proa_step embed[] = {{PROA_STEP_EMBED, .out = PROA_REG_X, .w = PROA_SLOT_TOKENS}, {PROA_STEP_END}};
-#define SELF_ATTENTION                                                                                       \
-    {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_ATTN_NORM, 0},                                        \
-        {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_QKV, PROA_SLOT_QKV, 0},                                      \
-        {PROA_STEP_KV_APPEND, .in = PROA_REG_QKV}, {PROA_STEP_ATTEND, PROA_REG_QKV, PROA_REG_A, 0, 0},       \
-    {                                                                                                        \
-        PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_O, PROA_ADD                                      \
-    }
-#define CROSS_ATTENTION                                                                                      \
-    {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_CROSS_NORM, 0},                                       \
-        {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_CQ, PROA_SLOT_CROSS_Q, 0},                                   \
-        {PROA_STEP_CROSS_ATTEND, PROA_REG_CQ, PROA_REG_A, 0, 0},                                             \
-    {                                                                                                        \
-        PROA_STEP_LINEAR, PROA_REG_A, PROA_REG_X, PROA_SLOT_CROSS_O, PROA_ADD                                \
-    }
-#define EITHER_FFN                                                                                           \
-    {PROA_STEP_NORM, PROA_REG_X, PROA_REG_N, PROA_SLOT_FFN_NORM, 0},                                         \
-        {PROA_STEP_LINEAR, PROA_REG_N, PROA_REG_U, PROA_SLOT_UP, PROA_PLAIN | PROA_ACT},                     \
-        {PROA_STEP_LINEAR, PROA_REG_U, PROA_REG_X, PROA_SLOT_DOWN, PROA_PLAIN | PROA_ADD},                   \
-        {PROA_STEP_LINEAR_GATED, PROA_REG_N, PROA_REG_F, PROA_SLOT_UP, PROA_GATED},                          \
-        {PROA_STEP_LINEAR, PROA_REG_F, PROA_REG_X, PROA_SLOT_DOWN, PROA_GATED | PROA_ADD},                   \
-    {                                                                                                        \
-        PROA_STEP_END                                                                                        \
-    }
-
-static const proa_step encoder_layer[] = {SELF_ATTENTION, EITHER_FFN};
-static const proa_step decoder_layer[] = {SELF_ATTENTION, CROSS_ATTENTION, EITHER_FFN};
-static const proa_step encoder_after[] = {{PROA_STEP_NORM, PROA_REG_X, PROA_REG_X, PROA_SLOT_FINAL_NORM, 0},
-                                          {PROA_STEP_END}};
-static const proa_step cross[] = {{PROA_STEP_LINEAR, PROA_REG_X, PROA_REG_CKV, PROA_SLOT_CROSS_KV, 0},
-                                  {PROA_STEP_CROSS_APPEND, .in = PROA_REG_CKV},
-                                  {PROA_STEP_END}};
-static const proa_step head[] = {{PROA_STEP_GATHER, PROA_REG_X, PROA_REG_H, 0, 0},
-                                 {PROA_STEP_NORM, PROA_REG_H, PROA_REG_HN, PROA_SLOT_FINAL_NORM, 0},
-                                 {PROA_STEP_LINEAR, PROA_REG_HN, PROA_REG_OUT, PROA_SLOT_HEAD, PROA_SCALED},
-                                 {PROA_STEP_END}};
+static const proa_step embed[] = {EMBED(TOKENS), END};
+#define SELF_ATTENTION \
+    NORM  (X, N,   ATTN_NORM), \
+    LINEAR(N, QKV, QKV, 0),    \
+    KV_APPEND,                 \
+    ATTEND,                    \
+    LINEAR(A, X,   O,   ADD)
+#define CROSS_ATTENTION \
+    NORM  (X, N,  CROSS_NORM),  \
+    LINEAR(N, CQ, CROSS_Q, 0),  \
+    CROSS_ATTEND,               \
+    LINEAR(A, X,  CROSS_O, ADD)
+#define PLAIN_OR_GATED_FFN \
+    NORM        (X, N, FFN_NORM),          \
+    LINEAR      (N, U, UP,   PLAIN | ACT), \
+    LINEAR      (U, X, DOWN, PLAIN | ADD), \
+    LINEAR_GATED(N, F, UP,   GATED),       \
+    LINEAR      (F, X, DOWN, GATED | ADD), \
+    END
+static const proa_step encoder_layer[] = {SELF_ATTENTION, PLAIN_OR_GATED_FFN};
+static const proa_step decoder_layer[] = {SELF_ATTENTION, CROSS_ATTENTION, PLAIN_OR_GATED_FFN};
+static const proa_step encoder_after[] = {NORM(X, X, FINAL_NORM), END};
+static const proa_step cross[] = {LINEAR(X, CKV, CROSS_KV, 0), CROSS_APPEND, END};
+static const proa_step head[] = {LM_HEAD(SCALED)};
+/* clang-format on */
 
 /* feed_forward_proj is "relu", "gated-gelu", "gated-silu": the gated gelu is the tanh form (T5Config). */
 static proa_status read_ffn(proa_config *c, const proa_json *json, proa_err *err)
@@ -192,15 +126,15 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
 
 const proa_arch proa_arch_t5 = {
     .name = "t5",
-    .hf = (const char *const[]){"T5ForConditionalGeneration", "T5WithLMHeadModel",
-                                "MT5ForConditionalGeneration", NULL},
     .model_type = "t5",
+    .hf = STRINGS("T5ForConditionalGeneration", "T5WithLMHeadModel", "MT5ForConditionalGeneration"),
     .kind = PROA_KIND_ENCODER_DECODER,
     .norm = PROA_NORM_RMS,
     .keys = keys,
-    .names = names,
+    .names = tensors,
     .ignored = ignored,
-    .stacks = {[D] = {embed, decoder_layer, NULL, true}, [E] = {embed, encoder_layer, encoder_after, false}},
+    .stacks = {[PROA_STACK_DECODER] = {embed, decoder_layer, NULL, true},
+               [PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}},
     .cross = cross,
     .head = head,
     .head_rows = PROA_ROWS_LAST,

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * bind.c - binds the checkpoint's tensors to weight slots by the name map of the architecture. */
 #include "model/bind.h"
 
 #include <string.h>
@@ -13,7 +14,7 @@ typedef struct binder {
     proa_err *err;
 } binder;
 
-proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_slot slot)
+proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_weight_slot slot)
 {
     proa_param *param = proa_params_at(p, layer, slot);
     return param->parts ? param : proa_params_at(p, p->layers, slot);
@@ -39,7 +40,7 @@ static const proa_weights_tensor *find_one(const binder *b, const char *name)
     return t ? t : find_alias(b, name);
 }
 
-/* As it is called, or without a prefix that some checkpoints leave out. */
+/* By its name, or without a prefix that some checkpoints leave out. */
 static const proa_weights_tensor *find_tensor(const binder *b, const char *name)
 {
     const proa_weights_tensor *t = find_one(b, name);
@@ -48,7 +49,7 @@ static const proa_weights_tensor *find_tensor(const binder *b, const char *name)
     return t;
 }
 
-static proa_status missing(const binder *b, const char *name, int32_t rank, const int64_t *shape)
+static proa_status fail_missing(const binder *b, const char *name, int32_t rank, const int64_t *shape)
 {
     char text[64];
     const char *near = proa_weights_nearest(b->weights, name);
@@ -89,10 +90,10 @@ static void add_part(const binder *b, proa_param *param, const proa_name *row, c
 }
 
 /* A tensor of this shape without data, where there is no checkpoint (synthetic.h). */
-static const proa_weights_tensor *invented(const binder *b, const proa_name *row, const char *name,
-                                           int32_t rank, const int64_t *shape)
+static const proa_weights_tensor *synthetic_tensor(const binder *b, const proa_name *row, const char *name,
+                                                   int32_t rank, const int64_t *shape)
 {
-    if (row->flags & PROA_OPTIONAL) return NULL;
+    if (row->flags & PROA_IF_PRESENT) return NULL;
     proa_weights_tensor *t = PROA_ARENA_NEW(b->arena, proa_weights_tensor, 1);
     t->name = proa_arena_strdup(b->arena, proa_str_c(name));
     t->view = proa_view_of(NULL, PROA_DTYPE_F16, rank, shape);
@@ -106,15 +107,15 @@ static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer
     bool per_layer = strstr(row->name, "%d") != NULL;
     int64_t rows = proa_dim_size(b->c, row->rows), cols = proa_dim_size(b->c, row->cols);
     bool matrix = row->role != PROA_ROLE_VECTOR;
-    bool turned = row->role == PROA_ROLE_TRANSPOSED;
-    int64_t shape[2] = {turned ? cols : rows, turned ? rows : cols};
+    bool transposed = row->role == PROA_ROLE_TRANSPOSED;
+    int64_t shape[2] = {transposed ? cols : rows, transposed ? rows : cols};
     const char *at = strstr(row->name, "%d");
     if (at)
         snprintf(name, sizeof name, "%.*s%lld%s", (int)(at - row->name), row->name, (long long)layer, at + 2);
     else snprintf(name, sizeof name, "%s", row->name);
     const proa_weights_tensor *t = b->weights ? find_tensor(b, name)
-                                              : invented(b, row, name, matrix ? 2 : 1, shape);
-    if (!t) return row->flags & PROA_OPTIONAL ? PROA_OK : missing(b, name, matrix ? 2 : 1, shape);
+                                              : synthetic_tensor(b, row, name, matrix ? 2 : 1, shape);
+    if (!t) return row->flags & PROA_IF_PRESENT ? PROA_OK : fail_missing(b, name, matrix ? 2 : 1, shape);
     PROA_TRY(check_tensor(b, t, matrix ? 2 : 1, shape));
     add_part(b, proa_params_at(stack, per_layer ? layer : stack->layers, row->slot), row, t, rows, cols);
     return PROA_OK;
@@ -127,7 +128,8 @@ static bool is_ignored(const binder *b, const char *name)
     return false;
 }
 
-/* A tensor that nobody asks for means that the row is not the model: the output would be wrong without a word. */
+/* A tensor that is bound to no slot means that the row does not describe this model: its output would be silently
+ * wrong. */
 static proa_status check_extra(const binder *b)
 {
     for (int64_t i = 0; i < proa_weights_count(b->weights); i++) {

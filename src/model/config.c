@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * config.c - reads the keys of config.json, rope scaling, sliding windows and token ids. */
 #include "model/config.h"
 
 #include <math.h>

@@ -94,8 +94,8 @@ PROA_MUST_CHECK proa_status proa_config_read_window(proa_config *c, const proa_j
 PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err *err);
 /* The window of a layer, 0 for none. */
 int32_t proa_config_window(const proa_config *c, int64_t layer);
-/* ALiBi's slopes[heads] (Press et al. 2022): 2^-(max / heads), its square, and so on; beyond a power of 2, every second one
- * that twice as many heads would have. */
+/* ALiBi's slopes[heads] (Press et al. 2022): 2^-(max / heads), its square, and so on; beyond a power of 2, every
+ * second one that twice as many heads would have. */
 void proa_config_alibi(const proa_config *c, float *slopes);
 /* inv_freq[rotary_dim / 2] as transformers computes it in float32, with the scaling of c->rope. */
 void proa_config_inv_freq(const proa_config *c, float *inv_freq);

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * model.c - prepares, loads and frees a model; chooses the weight format and the type of keys and values. */
 #include "model/model.h"
-#include "model/stage.h"
+#include "model/staging.h"
 #include "model/trace.h"
 #include "model/synthetic.h"
 
@@ -35,7 +36,7 @@ out:
     return status;
 }
 
-static proa_status invent_config(proa_model *m, const char *path, proa_err *err)
+static proa_status synthetic_config(proa_model *m, const char *path, proa_err *err)
 {
     const char *text;
     proa_json *config = NULL;
@@ -46,7 +47,7 @@ static proa_status invent_config(proa_model *m, const char *path, proa_err *err)
     return status;
 }
 
-/* What the checkpoint is made of: its first matrix. */
+/* The dtype of the checkpoint's first matrix. */
 static proa_dtype checkpoint_dtype(const proa_model *m)
 {
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
@@ -57,8 +58,8 @@ static proa_dtype checkpoint_dtype(const proa_model *m)
     return PROA_DTYPE_F32;
 }
 
-/* Keys and values of a step on a GPU are of the weights' type where that is half as wide. */
-/* Quantised weights are multiplied in f16. */
+/* The KV type of "auto" on a GPU: the 16-bit type in which the weights are multiplied (quantised ones: f16), else
+ * f32. */
 static proa_dtype device_kv_dtype(proa_wfmt format)
 {
     if (proa_wfmt_is_quantised(format)) return PROA_DTYPE_F16;
@@ -126,9 +127,9 @@ static proa_status choose_format(proa_model *m, const proa_model_options *o, pro
 
 static proa_status prepare(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
-    int64_t rows = o->rows_max, best_rows = m->device->host ? 0 : o->best_rows;
+    int64_t rows = o->rows_max, device_head_rows = m->device->host ? 0 : o->device_head_rows;
     bool synthetic = proa_synthetic_is(path);
-    PROA_TRY(synthetic ? invent_config(m, path, err) : read_config(m, path, err));
+    PROA_TRY(synthetic ? synthetic_config(m, path, err) : read_config(m, path, err));
     if (synthetic && !m->device->random)
         return PROA_FAIL(err, UNSUPPORTED, "'%s': random weights are made on a GPU only (--device cuda)", path);
     if (!synthetic) PROA_TRY(proa_weights_open(&m->weights, path, err));
@@ -140,8 +141,8 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
         rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
     m->kv_layers = m->config.layers ? (int32_t)m->config.layers : 1;
     m->plan = (proa_plan){.rows_max = rows, .head_rows = o->head_rows};
-    m->plan.best_rows = proa_max64(best_rows, o->head_rows);
-    m->plan.chosen_rows = proa_min64(rows, proa_max64(o->chosen_rows, o->head_rows));
+    m->plan.device_head_rows = proa_max64(device_head_rows, o->head_rows);
+    m->plan.sampled_rows = proa_min64(rows, proa_max64(o->sampled_rows, o->head_rows));
     m->own_tables = !m->device->host || o->detach;
     return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, m->format, m->own_tables, err);
 }
@@ -150,7 +151,7 @@ proa_status proa_model_prepare(proa_model **out, const char *path, const proa_mo
                                proa_device *device, proa_pool *pool, proa_err *err)
 {
     proa_model *m = proa_calloc(1, sizeof *m);
-    m->harvest_ticket = -1;
+    m->encoder_ticket = -1;
     *out = NULL;
     proa_arena_init(&m->arena);
     m->device = device;
@@ -176,7 +177,7 @@ void proa_model_free(proa_model *m)
 {
     if (!m) return;
     proa_device *d = m->device;
-    proa_stage_free(m);
+    proa_staging_free(m);
     proa_step_trace_close(m->trace);
     proa_ctx_release(&m->host);
     d->free(d, m->weight_memory, m->plan.weight_bytes);
@@ -188,7 +189,7 @@ void proa_model_free(proa_model *m)
     free(m);
 }
 
-/* Copies vectors and small tables to f32, parts behind each other. */
+/* Converts vectors and small tables to f32, one part after the other. */
 static void load_values(proa_model *m, proa_param *param)
 {
     proa_device *d = m->device;
@@ -204,7 +205,7 @@ static void load_values(proa_model *m, proa_param *param)
     free(here);
 }
 
-/* A table moves to the device's memory as it is; that of the host too where files are not to be needed any more. */
+/* Copies an embedding table as it is to the model's memory (on the host only if the files will be unmapped). */
 static void load_table(proa_model *m, proa_param *param, char *at)
 {
     proa_view *table = &param->part[0];
@@ -212,8 +213,8 @@ static void load_table(proa_model *m, proa_param *param, char *at)
     table->data = at;
 }
 
-/* Random, and of a size that keeps sums in range: matrices around 0, vectors around 1. */
-static void invent_param(proa_model *m, proa_param *param, char *at)
+/* Random values that keep sums in range: matrices around 0, vectors around 1. */
+static void random_param(proa_model *m, proa_param *param, char *at)
 {
     proa_device *d = m->device;
     uint64_t seed = (uint64_t)(at - m->weight_memory) + 1;
@@ -233,7 +234,7 @@ static void load_param(proa_model *m, proa_param *param, char **at)
 {
     if (!param->parts || (param->role == PROA_ROLE_TABLE && (!m->own_tables || param->shared))) return;
     if (!m->weights) {
-        invent_param(m, param, *at);
+        random_param(m, param, *at);
     } else if (param->role == PROA_ROLE_TABLE) {
         load_table(m, param, *at);
     } else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
@@ -247,16 +248,16 @@ static void load_param(proa_model *m, proa_param *param, char **at)
     *at += param->bytes;
 }
 
-/* A table that two stacks read lies in memory once. */
+/* A table that both stacks use is in memory once. */
 static void share_tables(proa_model *m)
 {
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         proa_params *p = &m->params[s];
         const proa_params *other = &m->params[!s];
         for (int slot = 0; slot < PROA_SLOT_COUNT; slot++) {
-            proa_param *param = proa_params_at(p, p->layers, (proa_slot)slot);
+            proa_param *param = proa_params_at(p, p->layers, (proa_weight_slot)slot);
             if (param->shared)
-                param->part[0] = proa_params_at(other, other->layers, (proa_slot)slot)->part[0];
+                param->part[0] = proa_params_at(other, other->layers, (proa_weight_slot)slot)->part[0];
         }
     }
 }
@@ -285,8 +286,9 @@ proa_ctx_need proa_model_need(const proa_model *m)
     return need;
 }
 
-/* Touches every page now: the first request is not slower than the others, and what is planned is what is taken. */
-static void touch(void *arg, int64_t begin, int64_t end, int worker)
+/* Makes every page resident now, so that the first request is not slower and the memory plan is what is really
+ * taken. */
+static void touch_range(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
     volatile char *memory = arg;
@@ -295,7 +297,7 @@ static void touch(void *arg, int64_t begin, int64_t end, int worker)
 
 void proa_model_touch(proa_pool *pool, void *memory, int64_t bytes)
 {
-    proa_pool_run(pool, proa_ceil_div(bytes, 4096), 512, touch, memory);
+    proa_pool_run(pool, proa_ceil_div(bytes, 4096), 512, touch_range, memory);
 }
 
 static void load_positions(proa_model *m)
@@ -329,12 +331,12 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
         proa_model_touch(m->ctx.pool, m->activations, p->activation_bytes);
         proa_model_touch(m->ctx.pool, m->ctx.scratch, m->ctx.scratch_bytes);
     }
-    PROA_TRY(proa_stage_make(m, err));
+    PROA_TRY(proa_staging_make(m, err));
     load_positions(m);
     load_weights(m, progress, arg);
     if (m->weights) PROA_TRY(proa_weights_check(m->weights, err));
     if (m->weights && m->own_tables) proa_weights_detach(m->weights);
-    malloc_trim(0); /* what reading the header left behind */
+    malloc_trim(0); /* returns what reading the header has freed */
     return d->check(d, err);
 }
 

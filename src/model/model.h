@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * model.h - a model in memory, and one pass of its program over a ragged batch.
- * Owner:   proa_model_prepare/free. Pool and device are the caller's and must outlive it; keys and values are the caller's.
+ * model.h - a model in memory, and one pass of its program over a batch of rows.
+ * Owner:   proa_model_prepare/free. Pool, device and KV pages are the caller's; pool and device must outlive the model.
  * Threads: one pass at a time (the stepping thread).
  * Way in:  proa_model_prepare (reads and plans, takes nothing large), proa_model_load, then proa_model_encode,
  *          proa_model_decode and proa_model_head. */
@@ -14,42 +14,43 @@ typedef struct proa_model_options {
     const char *dtype;    /* "auto", "f32", "bf16", "f16" */
     const char *quant;    /* "none", "int8", on a GPU also "fp8", "int4" */
     int64_t rows_max;     /* rows of the widest step */
-    int64_t head_rows;    /* rows of logits that are fetched at once */
-    int64_t chosen_rows;  /* sequences of which a device chooses tokens in one step */
-    int64_t best_rows;    /* rows of which a device chooses tokens at once, where that is more */
+    int64_t head_rows;    /* rows of logits that are copied to the host at once */
+    int64_t sampled_rows; /* rows that a device samples in one step */
+    int64_t device_head_rows; /* rows of logits that a device makes at once when it samples them, if that is more */
     const char *kv_dtype; /* of keys and values: "auto", "f32", "bf16", "f16", "fp8" (GPU); NULL: auto */
     bool detach; /* embedding tables are copied into the model's memory, and its files are unmapped after the load */
 } proa_model_options;
 
-/* Rows [row, row + count) that come as vectors of the model's width, in place of what their ids embed to. */
-typedef struct proa_given {
+/* Input embeddings of rows [row, row + count), in place of the embeddings of their ids. */
+typedef struct proa_inputs_embeds {
     int64_t row, count;
     const float *values; /* [count][hidden], the host's */
-} proa_given;
+} proa_inputs_embeds;
 
-/* The spans [span, span + beams), of a row each, are of a beam search whose step (proa_model_choose) the host does not know
- * yet: their page tables are those of the beams before, and follow on the device. */
-typedef struct proa_pending {
+/* Beams whose last step (proa_model_sample) the host has not received: the spans [span, span + beams), one row
+ * each. Their page tables in the batch are those before that step; the device reorders them. */
+typedef struct proa_pending_beams {
     int32_t span, beams;
-    int32_t from; /* the first beam's place among the last chosen */
-} proa_pending;
+    int32_t sampled_at; /* index of the first beam's token among the ids sampled last */
+} proa_pending_beams;
 
-/* A step's rows. Arrays belong to the caller and hold for the pass. */
+/* The rows of one pass. Arrays belong to the caller and must stay valid during the call. */
 typedef struct proa_batch {
     int64_t rows;
     const int32_t *ids, *positions; /* [rows] */
-    const int32_t *from; /* [rows] which of the last chosen ids (proa_model_choose) a row runs, in place of its own; -1: none.
-                            NULL: none of them */
-    const proa_pending *pending; /* [pending_count], of self */
+    /* [rows] index of the row's id among the ids sampled last on the device (proa_model_sample); -1: ids has it.
+     * NULL: all -1 */
+    const int32_t *sampled_at;
+    const proa_pending_beams *pending; /* [pending_count] among the spans of self */
     int64_t pending_count;
-    const int32_t *types;    /* [rows] token types (BERT); NULL: all 0 */
-    proa_spans self;         /* whose rows, and their own contexts, this step's tokens included */
-    proa_spans cross;        /* the same rows, with the encoder's contexts (encoder-decoder, decoding) */
-    const proa_given *given; /* of an encoder's step: [given_count] */
-    int64_t given_count;
+    const int32_t *types; /* [rows] token types (BERT); NULL: all 0 */
+    proa_spans self;      /* the sequence of each row, and its context, this pass's tokens included */
+    proa_spans cross; /* the same rows with the encoder's contexts (decoder of an encoder-decoder model) */
+    const proa_inputs_embeds *inputs_embeds; /* [inputs_embeds_count] of an encoder pass */
+    int64_t inputs_embeds_count;
 } proa_batch;
 
-typedef struct proa_stage proa_stage; /* the step's arrays on their way to a device */
+typedef struct proa_staging proa_staging; /* staging.h */
 
 typedef struct proa_model {
     const proa_arch *arch;
@@ -61,19 +62,20 @@ typedef struct proa_model {
     int32_t kv_layers;   /* layers of the page pool: decoder layers, or 1 for an encoder's scratch */
     proa_device *device; /* the caller's */
     proa_ctx ctx;        /* where the model runs */
-    proa_ctx host;       /* the CPU's table, for what is done with logits once they are here */
+    proa_ctx host;       /* kernels of the CPU, for logits on the host */
     proa_weights *weights;
     bool own_tables; /* embedding tables are in weight_memory, not read where the file is mapped */
     proa_arena arena;
-    bool hidden_wanted; /* proa_model_hidden will be asked: on a GPU its rows are fetched with the head's */
-    int32_t harvest_ticket; /* proa_model_harvest will be asked behind the next pass, with this one; -1: it will not */
-    int64_t rows_sent; /* rows of the last pass that are on their way already */
+    bool hidden_wanted; /* proa_model_hidden will be called: on a GPU its rows are copied with the head's */
+    /* ticket of the proa_model_send_encoder_outputs that will follow the next pass; -1: none will */
+    int32_t encoder_ticket;
+    int64_t rows_sent_early; /* rows of the last pass whose copy to the host has begun */
     /* after proa_model_load */
     char *weight_memory, *activations;
     float *inv_freq, *alibi;       /* alibi: [heads] slopes */
-    proa_stage *stage;             /* stage.h */
-    proa_dtype stream;             /* of register X since the last pass */
-    struct proa_step_trace *trace; /* trace.h; NULL: nobody asked */
+    proa_staging *staging;         /* staging.h */
+    proa_dtype stream;             /* type of register X since the last pass */
+    struct proa_step_trace *trace; /* trace.h; NULL: off */
 } proa_model;
 
 /* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder.
@@ -84,70 +86,75 @@ PROA_MUST_CHECK proa_status proa_model_prepare(proa_model **out, const char *pat
 /* Takes the memory and packs the weights. NO_MEMORY with the sum. progress may be NULL. */
 PROA_MUST_CHECK proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err);
 void proa_model_free(proa_model *m); /* NULL is fine */
-/* What the kernels' scratch must be made for. */
+/* The sizes that the kernels' scratch memory must be made for. */
 proa_ctx_need proa_model_need(const proa_model *m);
 
-/* One pass. kv [kv_layers] is where keys and values lie. Ids and positions were checked by the caller
- * (0 <= id < vocab, position < context). After a pass register X holds the rows that proa_model_head reads.
- * encode: the encoder stack; of an encoder-decoder model it ends by writing the encoder memory of every decoder
- * layer into the pages of batch->self. decode: the decoder stack. */
+/* One pass over a batch. kv [kv_layers]: the KV pages of each layer. The caller has checked ids and positions (0
+ * <= id < vocab, position < context). Afterwards register X holds the rows that proa_model_head reads. encode: the
+ * encoder stack; in an encoder-decoder model it ends by writing the encoder memory of every decoder layer into the
+ * pages of batch->self. decode: the decoder stack. */
 void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch);
 void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch);
-/* The head over rows of the last pass, at most plan.head_rows: [count, outputs], valid until the next call. */
+/* The head over rows of the last pass, at most plan.head_rows: [count, outputs] on the host, valid until the next
+ * call. */
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count);
-/* What an encoder gives for the inputs of its last pass, whose first rows these are (at most plan.chosen_rows): what its head and
- * its pooler do with these, or of a head that only gathers all `rows` of the pass. Returns at once; the next pass may be
- * launched before the host has them. again: it may, so the host's own model keeps them elsewhere. ticket: that of
- * m->harvest_ticket, 0 or 1. */
-void proa_model_harvest(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows, bool again);
-typedef struct proa_harvest {
+/* Sends the outputs of the last encoder pass to the host: those of its head and its pooler for the first rows of
+ * the inputs (`firsts`, at most plan.sampled_rows), or all `rows` of the pass if the model is headless. Returns at
+ * once; the next pass may be submitted before the host has them. again: it may be, so a model on the host copies
+ * them. The ticket is m->encoder_ticket. */
+void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows,
+                                     bool again);
+typedef struct proa_encoder_outputs {
     const float *first, *pooled; /* [inputs][outputs]; NULL: not by this model */
     const float *rows;           /* [rows][outputs], likewise */
-} proa_harvest;
-/* Waits for it. Valid until the ticket is used again; without `again` until the next pass. */
-proa_harvest proa_model_harvested(proa_model *m, int ticket);
-/* Whether all that is asked of its encoder's passes comes so; else the host asks proa_model_head for what it needs. */
-bool proa_model_harvests(const proa_model *m);
-enum { PROA_TOP_MAX = 128 }; /* likeliest tokens of a row that a device finds */
-/* What is to be chosen from rows of the last pass: a token of each of the first `count`, as `how` says (choose in ops.def;
- * NULL: the likeliest); then of the rows that each search names the best candidates and from these its next beams (search in
- * ops.def). Tokens stand in one list, the `count` first; searches say in `to` where theirs do, and in `state` where their
- * scores are kept from step to step. At most plan.chosen_rows rows, and as many tokens. */
-typedef struct proa_asked {
-    const int32_t *rows;
+} proa_encoder_outputs;
+/* Waits for the outputs. Valid until the ticket is used again; without `again` until the next pass. */
+proa_encoder_outputs proa_model_wait_encoder_outputs(proa_model *m, int ticket);
+/* Whether the model sends all outputs of its encoder that way; otherwise the host calls proa_model_head for what
+ * it needs. */
+bool proa_model_sends_encoder_outputs(const proa_model *m);
+enum { PROA_TOP_MAX = 128 }; /* largest k of a top-k on a device */
+/* What to sample from rows of the last pass. First one token from each of `count` rows; then, for each beam step
+ * in `search`, the best candidates of its rows and from these its next beams. The sampled tokens form one list,
+ * the `count` single ones first; a beam step says in `to` where its tokens go, and in `state` where its scores are
+ * kept from step to step. At most plan.sampled_rows rows, and as many tokens. */
+typedef struct proa_sample_request {
+    const int32_t *rows; /* of the pass: the `count` single ones, then those of the beam steps */
     int64_t count;
-    const proa_choice *how;
-    const proa_edits *edits; /* [count] what is done to these rows before; NULL: nothing */
-    const proa_edit *pairs;  /* [pairs_count], at most PROA_EDIT_PAIRS_MAX */
-    int64_t pairs_count;
-    const int32_t *last; /* [count] which of the last chosen ids is a row's last token; -1: the host knows it */
-    bool logits;         /* the chosen tokens' own are wanted, */
-    int32_t top;         /* and the likeliest of each of these rows: 0..PROA_TOP_MAX and the outputs */
-    const proa_search *search;
+    const proa_sample_params *sample_params; /* [count]; NULL: all greedy */
+    const proa_logits_row *row_processors; /* [count] logits processors, applied before sampling; NULL: none */
+    const proa_logits_entry *entries;      /* [entries_count] of all row_processors */
+    int64_t entries_count;
+    /* [count] index of a row's last token among the ids sampled last; -1: the host knows it */
+    const int32_t *last_sampled_at;
+    bool logits; /* return the logits of the `count` sampled tokens, */
+    int32_t top; /* and the k likeliest tokens of their rows: 0..PROA_TOP_MAX, at most the outputs */
+    const proa_beam_params *search; /* [searches] */
     int64_t searches;
-} proa_asked;
-/* Done where the model runs. Returns at once: the next pass may run these tokens (proa_batch.from) before the host knows
- * them. ticket: 0 or 1, for proa_model_chosen. */
-void proa_model_choose(proa_model *m, const proa_asked *asked, int ticket);
-/* What was chosen: the tokens, the rows' log_sum_exp, what else was asked of the `count` rows, and of searches all that they
- * have read and written. */
-typedef struct proa_told {
-    int32_t *ids;
-    float *sums;
-    float *logits; /* of the ids, if they were asked for */
-    int32_t *top_ids;
-    float *top_logits; /* [count][top] the likeliest, largest first */
-    proa_lists lists;  /* scores, held: the device's alone; tokens: ids */
-} proa_told;
-/* Waits for it. Valid until the ticket is used again. */
-proa_told proa_model_chosen(proa_model *m, int ticket);
-/* The k likeliest of each of these rows (at most plan.head_rows), found where the model runs, and the rows' log_sum_exp:
- * ids and logits [count][k], sums [count]. 1 <= k <= PROA_TOP_MAX and the outputs. */
-void proa_model_top(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids, float *logits,
-                    float *sums);
-/* What the head's last product read in row i of the last call of proa_model_head: [hidden], after the final norm. */
+} proa_sample_request;
+/* Samples where the model runs. Returns at once: the next pass may use these tokens (proa_batch.sampled_at) before
+ * the host has received them. ticket: 0 or 1, for proa_model_wait_sampled. */
+void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket);
+/* The results of a sample request, in host memory. */
+typedef struct proa_sampled {
+    int32_t *ids;          /* all tokens: [count], then those of the beam steps */
+    float *sums;           /* [count] log_sum_exp of the rows */
+    float *logits;         /* [count] of the ids, if requested */
+    int32_t *top_ids;      /* [count][top] the likeliest, */
+    float *top_logits;     /* largest first */
+    proa_beam_lists lists; /* of the beam steps; scores and held stay on the device, tokens are in ids */
+} proa_sampled;
+/* Waits for the results. Valid until the ticket is used again. */
+proa_sampled proa_model_wait_sampled(proa_model *m, int ticket);
+/* Top-k of rows of the last pass (at most plan.head_rows), made where the model runs: ids and logits [count][k],
+ * and the rows' log_sum_exp, sums [count]. 1 <= k <= PROA_TOP_MAX, at most the outputs. Waits. */
+void proa_model_top_k(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids,
+                      float *logits, float *sums);
+/* The head's input (after the final norm) for row i of the last call of proa_model_head: [hidden]. Needs
+ * hidden_wanted. */
 const float *proa_model_hidden(const proa_model *m, int64_t i);
-/* Rows [first, first + count) of what the last encode left, to the host: [count][hidden], after the encoder's final norm. */
+/* Copies rows [first, first + count) of the last encoder pass to the host: [count][hidden], after the encoder's
+ * final norm. */
 void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count);
 bool proa_model_has_pool(const proa_model *m);
 /* Makes [memory, memory + bytes), which must be zero, resident. */

@@ -1,11 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * plan.c - links the programs of a model, places its registers in memory, and counts the bytes of its weights. */
 #include "model/plan.h"
 
 #include "base/checked.h"
 #include <string.h>
 
-/* rope and kv_append behind each other are one step, which a device does in one kernel. */
-static void join_last(proa_program *p)
+/* Fuses rope followed by kv_append into one step, for which a device has one kernel. */
+static void fuse_rope_append(proa_program *p)
 {
     if (p->count < 2 || p->step[p->count - 1].op != PROA_STEP_KV_APPEND ||
         p->step[p->count - 2].op != PROA_STEP_ROPE)
@@ -21,7 +22,7 @@ static void link_program(proa_program *out, const proa_step *steps, const proa_c
         if (!proa_step_applies(steps, c)) continue;
         PROA_ASSERT(out->count < PROA_PROGRAM_MAX - 1);
         out->step[out->count++] = *steps;
-        join_last(out);
+        fuse_rope_append(out);
     }
     out->step[out->count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
 }
@@ -50,12 +51,12 @@ static bool norms_stream(const proa_program *layer)
 }
 
 /* clash[a] has bit b when a and b are alive in the same step of some program. */
-typedef struct lives {
+typedef struct liveness {
     uint32_t clash[PROA_REG_COUNT];
     bool used[PROA_REG_COUNT];
-} lives;
+} liveness;
 
-static void touch(int first[], int last[], lives *l, proa_reg reg, int step)
+static void mark_alive(int first[], int last[], liveness *l, proa_reg reg, int step)
 {
     if (reg == PROA_REG_NONE) return;
     l->used[reg] = true;
@@ -63,35 +64,35 @@ static void touch(int first[], int last[], lives *l, proa_reg reg, int step)
     if (last[reg] < step) last[reg] = step;
 }
 
-/* The residual stream and the rotary table live from the embedding to the head. Of a head that only gathers the first rows
- * may lie in OUT, on their way to the host, while others still run through the layers. */
-static bool whole_step(const proa_plan *plan, int reg)
+/* Registers that are live during the whole step: the residual stream, the rotary table, and OUT of a headless
+ * model, from which the first rows may be copied to the host while others still run through the layers. */
+static bool lives_whole_step(const proa_plan *plan, int reg)
 {
-    return reg == PROA_REG_X || reg == PROA_REG_ROPE || (reg == PROA_REG_OUT && plan->bare_head);
+    return reg == PROA_REG_X || reg == PROA_REG_ROPE || (reg == PROA_REG_OUT && plan->headless);
 }
 
-static void touch_all(int first[], int last[], lives *l, const proa_step *s, int step)
+static void mark_step(int first[], int last[], liveness *l, const proa_step *s, int step)
 {
-    touch(first, last, l, s->in, step);
-    touch(first, last, l, s->out, step);
-    if (s->op == PROA_STEP_LINEAR_GATED) touch(first, last, l, PROA_REG_U, step);
+    mark_alive(first, last, l, s->in, step);
+    mark_alive(first, last, l, s->out, step);
+    if (s->op == PROA_STEP_LINEAR_GATED) mark_alive(first, last, l, PROA_REG_U, step);
 }
 
-/* The last step that may run while step i does: a branch reads and writes until it is joined. */
-static int still_runs(const proa_program *p, int i)
+/* The last step that may run at the same time as step i: a forked step runs until the join. */
+static int branch_end(const proa_program *p, int i)
 {
-    if (!(p->step[i].flags & PROA_BESIDE)) return i;
+    if (!(p->step[i].flags & PROA_FORK)) return i;
     while (i + 1 < p->count && !(p->step[i + 1].flags & PROA_JOIN)) i++;
     return i;
 }
 
-static void add_lives(lives *l, const proa_program *p)
+static void add_lives(liveness *l, const proa_program *p)
 {
     int first[PROA_REG_COUNT], last[PROA_REG_COUNT];
     for (int r = 0; r < PROA_REG_COUNT; r++) first[r] = last[r] = -1;
     for (int i = 0; i < p->count; i++) {
-        touch_all(first, last, l, &p->step[i], i);
-        touch_all(first, last, l, &p->step[i], still_runs(p, i));
+        mark_step(first, last, l, &p->step[i], i);
+        mark_step(first, last, l, &p->step[i], branch_end(p, i));
     }
     for (int a = 0; a < PROA_REG_COUNT; a++)
         for (int b = 0; b < PROA_REG_COUNT; b++)
@@ -101,19 +102,19 @@ static void add_lives(lives *l, const proa_program *p)
 
 static int64_t reg_bytes(const proa_plan *plan, int reg)
 {
-    bool few = reg == PROA_REG_H || reg == PROA_REG_HN || (reg == PROA_REG_OUT && !plan->bare_head);
-    return proa_round_up((few ? plan->best_rows : plan->rows_max) * plan->width[reg] * 4, 64);
+    bool few = reg == PROA_REG_H || reg == PROA_REG_HN || (reg == PROA_REG_OUT && !plan->headless);
+    return proa_round_up((few ? plan->device_head_rows : plan->rows_max) * plan->width[reg] * 4, 64);
 }
 
-/* The lowest offset at which the register meets none of those already placed that it clashes with. */
-static int64_t lowest(const proa_plan *plan, const lives *l, int reg)
+/* The lowest offset at which the register overlaps none of the registers already placed that it clashes with. */
+static int64_t lowest_offset(const proa_plan *plan, const liveness *l, int reg)
 {
     int64_t at = 0, bytes = reg_bytes(plan, reg);
     for (bool moved = true; moved;) {
         moved = false;
         for (int o = 1; o < PROA_REG_COUNT; o++) {
             int64_t begin = plan->offset[o], end = begin + (begin < 0 ? 0 : reg_bytes(plan, o));
-            bool clash = l->clash[reg] >> o & 1 || whole_step(plan, reg) || whole_step(plan, o);
+            bool clash = l->clash[reg] >> o & 1 || lives_whole_step(plan, reg) || lives_whole_step(plan, o);
             if (o == reg || begin < 0 || !clash || at >= end || at + bytes <= begin) continue;
             at = end;
             moved = true;
@@ -124,7 +125,7 @@ static int64_t lowest(const proa_plan *plan, const lives *l, int reg)
 
 static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_config *c)
 {
-    lives l = {0};
+    liveness l = {0};
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         for (int k = 0; k < PROA_SECTION_COUNT; k++) add_lives(&l, &plan->program[s][k]);
     add_lives(&l, &plan->cross);
@@ -134,13 +135,13 @@ static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_c
     for (int r = 1; r < PROA_REG_COUNT; r++) {
         if (!l.used[r]) continue;
         plan->width[r] = proa_reg_width(arch, c, (proa_reg)r);
-        plan->offset[r] = lowest(plan, &l, r);
+        plan->offset[r] = lowest_offset(plan, &l, r);
         plan->activation_bytes = proa_max64(plan->activation_bytes, plan->offset[r] + reg_bytes(plan, r));
     }
 }
 
-/* The head of a model of four bits keeps eight: its errors go straight into the choice of the token. */
-static proa_wfmt format_of(proa_slot slot, proa_wfmt format)
+/* With int4 weights the head has int8: errors of the logits change the sampled token directly. */
+static proa_wfmt format_of(proa_weight_slot slot, proa_wfmt format)
 {
     return slot == PROA_SLOT_HEAD && format == PROA_WFMT_I4 ? PROA_WFMT_I8W : format;
 }
@@ -174,12 +175,12 @@ static bool is_matrix(const proa_param *param)
     return param->parts && (param->role == PROA_ROLE_MATRIX || param->role == PROA_ROLE_TRANSPOSED);
 }
 
-/* Weights that a step of the busiest stack reads once, whatever the batch. */
+/* Counts weights; those of the main stack are read once per step, whatever the batch. */
 static void count_bytes(proa_plan *plan, const proa_params *p, bool main_stack)
 {
     for (int64_t layer = 0; layer <= p->layers; layer++)
         for (int s = 0; s < PROA_SLOT_COUNT; s++) {
-            const proa_param *param = proa_params_at(p, layer, (proa_slot)s);
+            const proa_param *param = proa_params_at(p, layer, (proa_weight_slot)s);
             if (!param->parts) continue;
             plan->weight_bytes += param->bytes;
             if (is_matrix(param)) plan->matrix_bytes += param->matrix.bytes;
@@ -211,13 +212,13 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
     link_all(plan, arch, c);
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         plan->normed_stream = plan->normed_stream || norms_stream(&plan->program[s][PROA_SECTION_LAYER]);
-    plan->bare_head = plan->head.count == 1 && plan->head.step[0].op == PROA_STEP_GATHER;
+    plan->headless = plan->head.count == 1 && plan->head.step[0].op == PROA_STEP_GATHER;
     place_registers(plan, arch, c);
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         for (int64_t i = 0; i < (params[s].layers + 1) * PROA_SLOT_COUNT; i++)
             if (params[s].param[i].parts)
                 PROA_TRY(size_param(&params[s].param[i], ops,
-                                    format_of((proa_slot)(i % PROA_SLOT_COUNT), format), tables, err));
+                                    format_of((proa_weight_slot)(i % PROA_SLOT_COUNT), format), tables, err));
         count_bytes(plan, &params[s], s == (int)busiest);
     }
     count_parameters(plan, params, arch, c);

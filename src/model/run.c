@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
- * run.c - the one loop that runs every model: for each step of a program, the kernel that does it. */
+ * run.c - the one loop that runs every model: for each step of a program it calls the kernel; then passes, the head,
+ *         and what is sampled or sent behind them. */
 #include "model/model.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
-#include "model/stage.h"
+#include "model/staging.h"
 #include "model/trace.h"
 #include <stdlib.h>
 
-/* What a step needs to know beyond itself. */
+/* The context of a program that runs: the model, the pass, the layer, the rows. */
 typedef struct frame {
     proa_model *m;
     const proa_kv *kv;
     const proa_batch *batch;
     proa_stack_id stack;
     int64_t layer;
-    int64_t first, rows;     /* of the registers that this program writes */
-    const int32_t *gather;   /* rows that the head is asked for */
-    const proa_given *given; /* rows that the encoder gets as vectors */
-    int64_t given_count;
-    const proa_batch *here; /* the batch as the host has it */
-    proa_dtype narrow; /* of what lies between the residual stream and the head's outputs: f32, or a device's 16 bits */
+    int64_t first, rows;                     /* rows [first, first + rows) of the registers that it writes */
+    const int32_t *gather;                   /* GATHER: the rows that the head reads */
+    const proa_inputs_embeds *inputs_embeds; /* rows whose embeddings the caller gave */
+    int64_t inputs_embeds_count;
+    const proa_batch *host_batch; /* the batch in host memory; `batch` may be on the device */
+    proa_dtype narrow;            /* type of most registers (reg_dtype): f32, or 16 bits on a device */
 } frame;
 
 static frame make_frame(proa_model *m, proa_stack_id stack, int64_t rows)
@@ -29,8 +30,8 @@ static frame make_frame(proa_model *m, proa_stack_id stack, int64_t rows)
     proa_device *d = m->device;
     frame f = {.m = m, .stack = stack, .rows = rows};
     f.narrow = d->activations ? d->activations(d, m->format, rows) : PROA_DTYPE_F32;
-    bool meets = m->kv_dtype == f.narrow || m->kv_dtype == PROA_DTYPE_FP8; /* which queries of 16 bits read too */
-    if (!meets) f.narrow = PROA_DTYPE_F32;
+    bool kv_fits = m->kv_dtype == f.narrow || m->kv_dtype == PROA_DTYPE_FP8; /* fp8 pages take 16-bit queries too */
+    if (!kv_fits) f.narrow = PROA_DTYPE_F32;
     return f;
 }
 
@@ -48,20 +49,20 @@ static proa_dtype reg_dtype(const frame *f, proa_reg r)
 }
 
 /* Rows [0, rows) of a register, as spans count them. */
-static proa_view reg_rows(const frame *f, proa_reg r, int64_t rows)
+static proa_view register_rows(const frame *f, proa_reg r, int64_t rows)
 {
     const proa_plan *p = &f->m->plan;
     PROA_DASSERT(p->offset[r] >= 0);
     return proa_view_2d(f->m->activations + p->offset[r], reg_dtype(f, r), rows, p->width[r]);
 }
 
-static proa_view reg(const frame *f, proa_reg r)
+static proa_view register_view(const frame *f, proa_reg r)
 {
     int64_t end = f->first + f->rows;
-    return proa_view_rows(reg_rows(f, r, end), f->first, end);
+    return proa_view_rows(register_rows(f, r, end), f->first, end);
 }
 
-static proa_param *param(const frame *f, proa_slot slot)
+static proa_param *param(const frame *f, proa_weight_slot slot)
 {
     return proa_params_find(&f->m->params[f->stack], f->layer, slot);
 }
@@ -71,14 +72,14 @@ static proa_view values(const proa_param *p)
     return p->parts ? proa_view_1d(p->values, PROA_DTYPE_F32, p->rows) : (proa_view){.rank = 0};
 }
 
-/* Columns of QKV or CKV seen as heads. */
+/* Columns of QKV or CKV as [rows, count, dim]. */
 static proa_view heads(proa_view v, int64_t first, int64_t count, int64_t dim)
 {
     return proa_view_heads(proa_view_cols(v, first * dim, (first + count) * dim), count);
 }
 
 /* q (0), k (1) or v (2) of QKV, as heads. */
-static proa_view part_of_qkv(const frame *f, proa_view qkv, int which)
+static proa_view qkv_part(const frame *f, proa_view qkv, int which)
 {
     const proa_config *c = &f->m->config;
     if (c->qkv_by_head) {
@@ -91,7 +92,7 @@ static proa_view part_of_qkv(const frame *f, proa_view qkv, int which)
     return heads(qkv, first, which == 0 ? c->heads : c->kv_heads, c->head_dim);
 }
 
-/* As the table's type has it: transformers multiplies in that. */
+/* Rounded to the embedding table's type, in which transformers multiplies. */
 static float embed_scale(const frame *f, proa_dtype table)
 {
     float scale = (float)f->m->config.embed_scale;
@@ -110,16 +111,16 @@ static void do_embed(const frame *f, const proa_step *s)
     if (s->flags & PROA_OF_TYPE) ids = f->batch->types ? f->batch->types : zeros;
     proa_ctx *c = &f->m->ctx;
     float scale = s->flags & PROA_SCALED ? embed_scale(f, p->part[0].dtype) : 1;
-    c->ops->embed(c, reg(f, s->out), p->part[0], ids, scale, s->flags & PROA_ADD);
+    c->ops->embed(c, register_view(f, s->out), p->part[0], ids, scale, s->flags & PROA_ADD);
 }
 
 static void do_rope_table(const frame *f, const proa_step *s)
 {
     proa_ctx *c = &f->m->ctx;
-    c->ops->rope_table(c, reg(f, s->out), f->batch->positions, f->m->inv_freq, 1);
+    c->ops->rope_table(c, register_view(f, s->out), f->batch->positions, f->m->inv_freq, 1);
 }
 
-static void norm(const frame *f, proa_view y, proa_view x, proa_slot slot)
+static void norm(const frame *f, proa_view y, proa_view x, proa_weight_slot slot)
 {
     proa_ctx *c = &f->m->ctx;
     float eps = (float)f->m->config.norm_eps;
@@ -130,7 +131,7 @@ static void norm(const frame *f, proa_view y, proa_view x, proa_slot slot)
 
 static void do_norm(const frame *f, const proa_step *s)
 {
-    proa_view y = reg(f, s->out), x = reg(f, s->in);
+    proa_view y = register_view(f, s->out), x = register_view(f, s->in);
     norm(f, s->flags & PROA_ADD ? x : y, x, s->w);
     if (s->flags & PROA_ADD) f->m->ctx.ops->add(&f->m->ctx, y, y, x);
 }
@@ -139,7 +140,7 @@ static void do_heads_norm(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     bool k = s->flags & PROA_OF_K;
-    proa_view x = heads(reg(f, s->in), k ? c->heads : 0, k ? c->kv_heads : c->heads, c->head_dim);
+    proa_view x = heads(register_view(f, s->in), k ? c->heads : 0, k ? c->kv_heads : c->heads, c->head_dim);
     norm(f, x, x, s->w);
 }
 
@@ -147,19 +148,20 @@ static void multiply(const frame *f, const proa_step *s, proa_epilogue e)
 {
     const proa_param *bias = param(f, s->w + 1);
     if (bias->parts) e.bias = bias->values;
-    f->m->ctx.ops->linear(&f->m->ctx, reg(f, s->out), reg(f, s->in), &param(f, s->w)->matrix, &e);
+    f->m->ctx.ops->linear(&f->m->ctx, register_view(f, s->out), register_view(f, s->in),
+                          &param(f, s->w)->matrix, &e);
 }
 
 static void do_linear(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    proa_view y = reg(f, s->out);
+    proa_view y = register_view(f, s->out);
     proa_epilogue e = {.act = s->flags & PROA_ACT    ? c->act
                               : s->flags & PROA_TANH ? PROA_ACT_TANH
                                                      : PROA_ACT_NONE};
     if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
     if (s->flags & PROA_ADD) e.residual = y;
-    if (s->flags & PROA_ADD_X) e.residual = reg(f, PROA_REG_X);
+    if (s->flags & PROA_ADD_X) e.residual = register_view(f, PROA_REG_X);
     multiply(f, s, e);
     if (s->flags & PROA_CAPPED && c->logit_cap > 0)
         f->m->ctx.ops->soft_cap(&f->m->ctx, y, (float)c->logit_cap);
@@ -167,26 +169,28 @@ static void do_linear(const frame *f, const proa_step *s)
 
 static void do_linear_gated(const frame *f, const proa_step *s)
 {
-    multiply(f, s, (proa_epilogue){.act = f->m->config.act, .gated = true, .room = reg(f, PROA_REG_U)});
+    multiply(f, s,
+             (proa_epilogue){.act = f->m->config.act, .gated = true, .workspace = register_view(f, PROA_REG_U)});
 }
 
 static void do_rope(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     proa_ctx *ctx = &f->m->ctx;
-    proa_view q_and_k = heads(reg(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
-    ctx->ops->rope(ctx, q_and_k, reg(f, PROA_REG_ROPE), s->flags & PROA_INTERLEAVED);
+    proa_view q_and_k = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
+    ctx->ops->rope(ctx, q_and_k, register_view(f, PROA_REG_ROPE), s->flags & PROA_INTERLEAVED);
 }
 
-/* An encoder's layers all use the same pages: they are read before the next layer writes them. */
+/* All layers of an encoder use the first layer's pages: they are read before the next layer overwrites them. */
 static const proa_kv *self_pages(const frame *f)
 {
     return &f->kv[f->stack == PROA_STACK_ENCODER ? 0 : f->layer];
 }
 
-/* Attention reads an encoder's keys and values where the product left them, if pages would be of their type; on the host where
- * they are no more than a page, as longer ones are read faster from pages than from rows far apart. Bits are the same. */
-static bool without_pages(const frame *f)
+/* Whether an encoder's attention reads keys and values directly from QKV instead of pages: they must have the
+ * pages' type. On the host only up to one page, since longer contexts are read faster from pages than from rows
+ * far apart. The results are the same to the bit. */
+static bool attends_without_pages(const frame *f)
 {
     if (f->stack != PROA_STACK_ENCODER) return false;
     if (f->narrow != PROA_DTYPE_F32) return true;
@@ -196,24 +200,24 @@ static bool without_pages(const frame *f)
 static proa_kv self_rows(const frame *f, proa_view qkv)
 {
     const proa_config *c = &f->m->config;
-    proa_view k = part_of_qkv(f, qkv, 1), v = part_of_qkv(f, qkv, 2);
+    proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, 2);
     return (proa_kv){k.data, v.data, k.dtype, c->kv_heads, c->head_dim, k.stride[0]};
 }
 
 static void do_kv_append(const frame *f, const proa_step *s)
 {
-    proa_view qkv = reg(f, s->in);
-    if (without_pages(f)) return;
-    proa_view k = part_of_qkv(f, qkv, 1), v = part_of_qkv(f, qkv, 2);
+    proa_view qkv = register_view(f, s->in);
+    if (attends_without_pages(f)) return;
+    proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, 2);
     f->m->ctx.ops->kv_append(&f->m->ctx, self_pages(f), k, v, &f->batch->self);
 }
 
 static void do_rope_append(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    proa_view x = heads(reg(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
-    proa_view v = heads(reg(f, s->in), c->heads + c->kv_heads, c->kv_heads, c->head_dim);
-    f->m->ctx.ops->rope_append(&f->m->ctx, x, v, reg(f, PROA_REG_ROPE), s->flags & PROA_INTERLEAVED,
+    proa_view x = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
+    proa_view v = heads(register_view(f, s->in), c->heads + c->kv_heads, c->kv_heads, c->head_dim);
+    f->m->ctx.ops->rope_append(&f->m->ctx, x, v, register_view(f, PROA_REG_ROPE), s->flags & PROA_INTERLEAVED,
                                self_pages(f), &f->batch->self);
 }
 
@@ -231,17 +235,18 @@ static void do_attend(const frame *f, const proa_step *s)
         a.rel_buckets = (int32_t)c->rel_buckets, a.rel_distance = (int32_t)c->rel_distance;
         a.rel_bidirectional = !causal;
     }
-    proa_view qkv = reg_rows(f, s->in, f->first + f->rows);
-    proa_view q = part_of_qkv(f, qkv, 0);
-    proa_view y = proa_view_heads(reg_rows(f, s->out, f->first + f->rows), c->heads);
+    proa_view qkv = register_rows(f, s->in, f->first + f->rows);
+    proa_view q = qkv_part(f, qkv, 0);
+    proa_view y = proa_view_heads(register_rows(f, s->out, f->first + f->rows), c->heads);
     proa_kv rows = self_rows(f, qkv);
-    f->m->ctx.ops->attend(&f->m->ctx, y, q, without_pages(f) ? &rows : self_pages(f), &f->batch->self, &a);
+    f->m->ctx.ops->attend(&f->m->ctx, y, q, attends_without_pages(f) ? &rows : self_pages(f), &f->batch->self,
+                          &a);
 }
 
 static void do_cross_append(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    proa_view kv = reg(f, s->in);
+    proa_view kv = register_view(f, s->in);
     proa_view k = heads(kv, 0, c->kv_heads, c->head_dim), v = heads(kv, c->kv_heads, c->kv_heads, c->head_dim);
     f->m->ctx.ops->kv_append(&f->m->ctx, &f->kv[f->layer], k, v, &f->batch->self);
 }
@@ -250,7 +255,8 @@ static void do_cross_attend(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     proa_attention a = {.scale = (float)c->attention_scale};
-    proa_view q = proa_view_heads(reg(f, s->in), c->heads), y = proa_view_heads(reg(f, s->out), c->heads);
+    proa_view q = proa_view_heads(register_view(f, s->in), c->heads),
+              y = proa_view_heads(register_view(f, s->out), c->heads);
     f->m->ctx.ops->attend(&f->m->ctx, y, q, &f->kv[f->layer], &f->batch->cross, &a);
 }
 
@@ -259,7 +265,7 @@ static void do_gather(const frame *f, const proa_step *s)
     const proa_plan *p = &f->m->plan;
     proa_view x = proa_view_2d(f->m->activations + p->offset[s->in], reg_dtype(f, s->in), p->rows_max,
                                p->width[s->in]);
-    f->m->ctx.ops->gather(&f->m->ctx, reg(f, s->out), x, f->gather);
+    f->m->ctx.ops->gather(&f->m->ctx, register_view(f, s->out), x, f->gather);
 }
 
 typedef void step_fn(const frame *f, const proa_step *s);
@@ -279,70 +285,72 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_GATHER] = do_gather,
 };
 
-/* Kernels of few rows leave gaps that another's reading of weights fills; those of many rows do not. */
+/* Forked steps pay only for few rows: such kernels leave memory bandwidth that the other branch's weights can use. */
 enum { BESIDE_ROWS_MAX = 16 };
 
-static void run(const frame *f, const proa_program *program)
+static void run_program(const frame *f, const proa_program *program)
 {
     proa_device *d = f->m->device;
     bool branches = d->beside && f->rows <= BESIDE_ROWS_MAX;
     for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) {
         if (branches && s->flags & PROA_JOIN) d->join(d);
-        if (branches && s->flags & PROA_BESIDE) d->beside(d, true);
+        if (branches && s->flags & PROA_FORK) d->beside(d, true);
         int64_t begin = f->m->trace ? proa_clock_ns() : 0;
         steps[s->op](f, s);
         if (f->m->trace) proa_step_trace_add(f->m->trace, s, proa_clock_ns() - begin);
-        if (branches && s->flags & PROA_BESIDE) d->beside(d, false);
+        if (branches && s->flags & PROA_FORK) d->beside(d, false);
     }
 }
 
-/* Rows that stand in for embedded ones. */
-static void put_given(const frame *f)
+/* Overwrites embedded rows of X with the caller's input embeddings. */
+static void upload_inputs_embeds(const frame *f)
 {
     proa_model *m = f->m;
     int64_t row = m->plan.width[PROA_REG_X] * (int64_t)sizeof(float);
-    for (int64_t i = 0; i < f->given_count; i++) {
-        char *to = m->activations + m->plan.offset[PROA_REG_X] + f->given[i].row * row;
-        m->device->upload(m->device, to, f->given[i].values, f->given[i].count * row);
+    for (int64_t i = 0; i < f->inputs_embeds_count; i++) {
+        char *to = m->activations + m->plan.offset[PROA_REG_X] + f->inputs_embeds[i].row * row;
+        m->device->upload(m->device, to, f->inputs_embeds[i].values, f->inputs_embeds[i].count * row);
     }
 }
 
-/* Layers [from, all), and what comes behind them. */
+/* Layers [from, layers), and the program after them. */
 static void run_layers(frame *f, int64_t from)
 {
     const proa_program *p = f->m->plan.program[f->stack];
     int64_t layers = f->m->params[f->stack].layers;
-    for (f->layer = from; f->layer < layers; f->layer++) run(f, &p[PROA_SECTION_LAYER]);
-    run(f, &p[PROA_SECTION_AFTER]);
+    for (f->layer = from; f->layer < layers; f->layer++) run_program(f, &p[PROA_SECTION_LAYER]);
+    run_program(f, &p[PROA_SECTION_AFTER]);
 }
 
-/* ---- rows that the host asks for: those of the first inputs travel while the others run through the last layers ---- */
+/* ---- a large encoder pass in two parts: the first part's rows are copied to the host while the second runs ---- */
 
-/* Rows of 1,024 f32 take as long on their way as in some two layers. Of fewer rows a part would leave much of a GPU idle. */
+/* A row of 1,024 f32 takes as long to copy as to run through some two layers. With fewer rows a part would leave
+ * much of a GPU idle. */
 enum { TAIL_LAYERS = 4, TAIL_ROWS_MIN = 16384 };
 
-static bool goes_in_parts(const frame *f)
+static bool splits_tail(const frame *f)
 {
     const proa_model *m = f->m;
-    return m->harvest_ticket >= 0 && m->plan.bare_head && !m->device->host && f->stack == PROA_STACK_ENCODER &&
-           without_pages(f) && f->rows >= TAIL_ROWS_MIN && f->here->self.count > 1;
+    return m->encoder_ticket >= 0 && m->plan.headless && !m->device->host && f->stack == PROA_STACK_ENCODER &&
+           attends_without_pages(f) && f->rows >= TAIL_ROWS_MIN && f->host_batch->self.count > 1;
 }
 
-/* Rows that this frame's programs wrote. What of rows before is on its way may lie where these go. */
+/* Sends the rows that this frame's programs wrote. First waits for earlier copies, which may still read register
+ * OUT. */
 static void send_rows(const frame *f)
 {
     proa_model *m = f->m;
-    proa_view out = reg(f, PROA_REG_OUT), x = reg_rows(f, PROA_REG_X, f->first + f->rows);
-    m->device->after_sent(m->device);
-    m->ctx.ops->gather(&m->ctx, out, x, proa_stage_all_rows(m) + f->first);
-    proa_stage_send_rows(m, out, f->first, m->harvest_ticket);
-    m->rows_sent = f->first + f->rows;
+    proa_view out = register_view(f, PROA_REG_OUT), x = register_rows(f, PROA_REG_X, f->first + f->rows);
+    m->device->wait_copies_on_stream(m->device);
+    m->ctx.ops->gather(&m->ctx, out, x, proa_staging_all_rows(m) + f->first);
+    proa_staging_outputs_send_rows(m, out, f->first, m->encoder_ticket);
+    m->rows_sent_early = f->first + f->rows;
 }
 
-/* Spans [begin, end), whose rows follow each other. */
+/* Layers from `from` on over the spans [begin, end), whose rows follow each other. */
 static void run_part(const frame *f, int64_t begin, int64_t end, int64_t from)
 {
-    const proa_span *span = f->here->self.span;
+    const proa_span *span = f->host_batch->self.span;
     frame part = *f;
     proa_batch batch = *f->batch;
     batch.self.span += begin, batch.self.count = end - begin;
@@ -350,14 +358,14 @@ static void run_part(const frame *f, int64_t begin, int64_t end, int64_t from)
     part.first = span[begin].row;
     part.rows = span[end - 1].row + span[end - 1].rows - part.first;
     run_layers(&part, from);
-    if (end < f->here->self.count)
-        send_rows(&part); /* the last ones when all is asked for (proa_model_harvest) */
+    if (end < f->host_batch->self.count)
+        send_rows(&part); /* proa_model_send_encoder_outputs sends the last part */
 }
 
-/* Two thirds of the rows in the first part, as near as their inputs allow. */
-static void run_tail(const frame *f, int64_t from)
+/* The first part has two thirds of the rows, as nearly as the inputs' lengths allow. */
+static void run_split_tail(const frame *f, int64_t from)
 {
-    const proa_spans *spans = &f->here->self;
+    const proa_spans *spans = &f->host_batch->self;
     int64_t split = 1;
     while (split + 1 < spans->count && 3 * spans->span[split + 1].row <= 2 * f->rows) split++;
     run_part(f, 0, split, from);
@@ -369,46 +377,48 @@ static void run_stack(frame *f)
     int64_t layers = f->m->params[f->stack].layers;
     PROA_ASSERT(f->rows <= f->m->plan.rows_max);
     f->layer = layers;
-    run(f, &f->m->plan.program[f->stack][PROA_SECTION_EMBED]);
-    put_given(f);
-    if (!goes_in_parts(f)) {
+    run_program(f, &f->m->plan.program[f->stack][PROA_SECTION_EMBED]);
+    upload_inputs_embeds(f);
+    if (!splits_tail(f)) {
         run_layers(f, 0);
         return;
     }
     int64_t whole = proa_max64(layers - TAIL_LAYERS, 0);
     for (f->layer = 0; f->layer < whole; f->layer++)
-        run(f, &f->m->plan.program[f->stack][PROA_SECTION_LAYER]);
-    run_tail(f, whole);
+        run_program(f, &f->m->plan.program[f->stack][PROA_SECTION_LAYER]);
+    run_split_tail(f, whole);
 }
 
-static void encode(frame *f)
+static void encode_body(frame *f)
 {
     proa_model *m = f->m;
     run_stack(f);
     f->stack = PROA_STACK_DECODER;
-    for (f->layer = 0; m->plan.cross.count && f->layer < m->config.layers; f->layer++) run(f, &m->plan.cross);
+    for (f->layer = 0; m->plan.cross.count && f->layer < m->config.layers; f->layer++)
+        run_program(f, &m->plan.cross);
 }
 
-/* On a device passes of one shape launch alike: steps of decoding rows, inputs of one length. Such a pass is recorded when
- * it comes again and replayed from then on. Long ones gain nothing from it. */
+/* Runs a pass, or replays its recording (a CUDA graph). Passes of the same shape (decoding steps, inputs of one
+ * length) launch the same kernels; a device records such a pass when it comes again. Long passes gain nothing from
+ * it. */
 static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *batch, proa_stack_id stack,
                          void (*body)(frame *f))
 {
     enum { RECORDED_ROWS_MAX = 1024 };
-    proa_batch there;
+    proa_batch staged;
     frame f = make_frame(m, stack, batch->rows);
-    m->rows_sent = 0;
+    m->rows_sent_early = 0;
     f.kv = kv;
-    f.here = batch;
-    f.given = batch->given;
-    f.given_count = batch->given_count;
-    f.batch = proa_stage_batch(m, kv, batch, &there);
-    m->stream = m->plan.normed_stream && !batch->given_count ? f.narrow : PROA_DTYPE_F32;
-    bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX && !batch->given_count;
+    f.host_batch = batch;
+    f.inputs_embeds = batch->inputs_embeds;
+    f.inputs_embeds_count = batch->inputs_embeds_count;
+    f.batch = proa_staging_batch(m, kv, batch, &staged);
+    m->stream = m->plan.normed_stream && !batch->inputs_embeds_count ? f.narrow : PROA_DTYPE_F32;
+    bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX && !batch->inputs_embeds_count;
     if (recorded) {
-        proa_pass pass = {(int32_t)stack,      (int32_t)batch->rows,   (int32_t)batch->self.count,
-                          there.self.rows_max, there.self.context_max, there.cross.context_max,
-                          there.self.rows_min};
+        proa_pass pass = {(int32_t)stack,       (int32_t)batch->rows,    (int32_t)batch->self.count,
+                          staged.self.rows_max, staged.self.context_max, staged.cross.context_max,
+                          staged.self.rows_min};
         if (m->device->pass_begin(m->device, &pass)) return;
     }
     body(&f);
@@ -417,8 +427,8 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
 
 void proa_model_encode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
 {
-    if (m->harvest_ticket >= 0) proa_stage_harvest(m, m->harvest_ticket);
-    run_recorded(m, kv, batch, PROA_STACK_ENCODER, encode);
+    if (m->encoder_ticket >= 0) proa_staging_outputs_clear(m, m->encoder_ticket);
+    run_recorded(m, kv, batch, PROA_STACK_ENCODER, encode_body);
 }
 
 void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch)
@@ -426,7 +436,7 @@ void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch
     run_recorded(m, kv, batch, PROA_STACK_DECODER, run_stack);
 }
 
-/* What the head's last product read: X itself where the head only gathers. */
+/* The input of the head's last matrix product; for a headless model the gathered rows of X. */
 static proa_view hidden_rows(const proa_model *m, int64_t count)
 {
     const proa_plan *p = &m->plan;
@@ -435,89 +445,94 @@ static proa_view hidden_rows(const proa_model *m, int64_t count)
     return proa_view_2d(m->activations + p->offset[read], PROA_DTYPE_F32, count, p->width[read]);
 }
 
-/* rows: where the model runs. */
-static proa_view run_head_there(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
+/* The head over rows of the last pass; rows: in the model's memory. */
+static proa_view run_head_on_device(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
 {
     frame f = make_frame(m, m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER, count);
-    PROA_ASSERT(count <= m->plan.best_rows);
+    PROA_ASSERT(count <= m->plan.device_head_rows);
     f.gather = rows;
     f.layer = m->params[f.stack].layers;
-    run(&f, program);
-    return reg(&f, PROA_REG_OUT);
+    run_program(&f, program);
+    return register_view(&f, PROA_REG_OUT);
 }
 
 static proa_view run_head(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count)
 {
-    const int32_t *there = proa_stage_rows(m, rows, count);
-    return proa_stage_fetch(m, run_head_there(m, program, there, count), hidden_rows(m, count));
+    const int32_t *staged = proa_staging_rows(m, rows, count);
+    return proa_staging_fetch_logits(m, run_head_on_device(m, program, staged, count), hidden_rows(m, count));
 }
 
-/* The candidates of searches of which some rows, in order from the first search's first row on, are rows [at, at + n) of the
- * logits; those that want as many go together. */
-static void find_candidates(proa_model *m, const proa_asked *asked, const proa_told *told, proa_view logits,
-                            int64_t first)
+/* The best candidates of rows of beams. logits: their rows [first, first + n), counted from the first beam step's
+ * first row. Neighbouring steps that keep the same number of candidates share one top-k. */
+static void find_candidates(proa_model *m, const proa_sample_request *r, const proa_sampled *sampled,
+                            proa_view logits, int64_t first)
 {
-    const proa_search *s = asked->search, *end = s + asked->searches;
+    const proa_beam_params *s = r->search, *end = s + r->searches;
     int64_t n = logits.shape[0];
-    m->ctx.ops->log_sum_exp(&m->ctx, told->lists.sums + first, logits);
+    m->ctx.ops->log_sum_exp(&m->ctx, sampled->lists.sums + first, logits);
     while (first >= s->row + s->rows) s++;
     for (int64_t i = 0, k; i < n; i = k) {
         int64_t M = s->each, at = s->at + (first + i - s->row) * M;
         for (k = i; k < n && s < end && s->each == M; s++) k = proa_min64(n, s->row + s->rows - first);
-        proa_view values = proa_view_2d(told->lists.logits + at, PROA_DTYPE_F32, k - i, M);
-        m->ctx.ops->top_k(&m->ctx, values, told->lists.ids + at, proa_view_rows(logits, i, k), M);
+        proa_view values = proa_view_2d(sampled->lists.logits + at, PROA_DTYPE_F32, k - i, M);
+        m->ctx.ops->top_k(&m->ctx, values, sampled->lists.ids + at, proa_view_rows(logits, i, k), M);
     }
 }
 
-/* Rows [at, ...) of those of which one token each is chosen. */
-static void choose_singles(proa_model *m, const proa_asked *asked, const proa_told *told, proa_view logits,
-                           const proa_choice *how, const proa_edits_there *edits, int64_t at)
+/* Samples one token from each row; logits: rows [at, at + n) of the request. */
+static void sample_tokens(proa_model *m, const proa_sample_request *r, const proa_sampled *sampled,
+                          proa_view logits, const proa_sample_params *params,
+                          const proa_device_processors *processors, int64_t at)
 {
     proa_ctx *c = &m->ctx;
-    int64_t n = logits.shape[0], top = asked->top;
-    if (edits->rows) c->ops->edit(c, logits, edits->rows + at, edits->pairs, edits->last + at);
-    c->ops->choose(c, told->ids + at, told->sums + at, logits, how ? how + at : NULL);
-    if (asked->logits) c->ops->pick(c, told->logits + at, logits, told->ids + at);
+    int64_t n = logits.shape[0], top = r->top;
+    if (processors->rows)
+        c->ops->decode->process_logits(c, logits, processors->rows + at, processors->entries,
+                                       processors->last + at);
+    c->ops->decode->sample(c, sampled->ids + at, sampled->sums + at, logits, params ? params + at : NULL);
+    if (r->logits) c->ops->decode->gather_logprobs(c, sampled->logits + at, logits, sampled->ids + at);
     if (!top) return;
-    proa_view values = proa_view_2d(told->top_logits + at * top, PROA_DTYPE_F32, n, top);
-    c->ops->top_k(c, values, told->top_ids + at * top, logits, top);
+    proa_view values = proa_view_2d(sampled->top_logits + at * top, PROA_DTYPE_F32, n, top);
+    c->ops->top_k(c, values, sampled->top_ids + at * top, logits, top);
 }
 
-static int64_t rows_of_searches(const proa_asked *asked)
+/* Rows of all beam steps; their rows follow each other. */
+static int64_t count_beam_rows(const proa_sample_request *r)
 {
-    const proa_search *last = asked->search + asked->searches - 1;
-    return asked->searches ? last->row + last->rows : 0;
+    if (!r->searches) return 0;
+    const proa_beam_params *last = &r->search[r->searches - 1];
+    return last->row + last->rows;
 }
 
-void proa_model_choose(proa_model *m, const proa_asked *asked, int ticket)
+/* The head takes device_head_rows rows at a time; a piece can hold single rows, then rows of beams. */
+void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)
 {
-    int64_t single = asked->count, count = single + rows_of_searches(asked);
-    proa_edits_there edits = proa_stage_edits(m, asked);
-    proa_told told = proa_stage_told(m, asked, ticket);
-    const int32_t *there = proa_stage_rows(m, asked->rows, count);
-    const proa_choice *how = proa_stage_choices(m, asked->how, single);
-    const proa_search *search = proa_stage_searches(m, asked->search, asked->searches);
+    int64_t single = r->count, count = single + count_beam_rows(r);
+    proa_device_processors processors = proa_staging_processors(m, r);
+    proa_sampled sampled = proa_staging_sampled(m, r, ticket);
+    const int32_t *rows = proa_staging_rows(m, r->rows, count);
+    const proa_sample_params *params = proa_staging_sample_params(m, r->sample_params, single);
+    const proa_beam_params *beams = proa_staging_beam_params(m, r->search, r->searches);
     for (int64_t at = 0, n; at < count; at += n) {
-        n = proa_min64(count - at, m->plan.best_rows);
-        int64_t of_single = proa_max64(0, proa_min64(single - at, n));
-        proa_view logits = run_head_there(m, &m->plan.head, there + at, n),
-                  few = proa_view_rows(logits, 0, of_single);
-        if (of_single) choose_singles(m, asked, &told, few, how, &edits, at);
-        if (of_single < n)
-            find_candidates(m, asked, &told, proa_view_rows(logits, of_single, n), proa_max64(0, at - single));
+        n = proa_min64(count - at, m->plan.device_head_rows);
+        int64_t tokens = proa_max64(0, proa_min64(single - at, n));
+        proa_view logits = run_head_on_device(m, &m->plan.head, rows + at, n);
+        if (tokens) sample_tokens(m, r, &sampled, proa_view_rows(logits, 0, tokens), params, &processors, at);
+        if (tokens < n)
+            find_candidates(m, r, &sampled, proa_view_rows(logits, tokens, n), proa_max64(0, at - single));
     }
-    if (asked->searches) m->ctx.ops->search(&m->ctx, search, asked->searches, &told.lists);
-    proa_stage_send(m, ticket);
+    if (r->searches) m->ctx.ops->decode->beam_step(&m->ctx, beams, r->searches, &sampled.lists);
+    proa_staging_send_sampled(m, ticket);
 }
 
-void proa_model_top(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids, float *logits,
-                    float *sums)
+void proa_model_top_k(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids,
+                      float *logits, float *sums)
 {
-    proa_top top = proa_stage_top(m, count, k);
-    proa_view out = run_head_there(m, &m->plan.head, proa_stage_rows(m, rows, count), count);
+    proa_top_k top = proa_staging_top_k(m, count, k);
+    proa_view out = run_head_on_device(m, &m->plan.head, proa_staging_rows(m, rows, count), count);
     m->ctx.ops->log_sum_exp(&m->ctx, top.sums, out);
     m->ctx.ops->top_k(&m->ctx, proa_view_2d(top.logits, PROA_DTYPE_F32, count, k), top.ids, out, k);
-    proa_stage_fetch_top(m, count, k, ids, logits, sums);
+    proa_staging_fetch_top_k(m, count, k, ids, logits, sums);
 }
 
 proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
@@ -525,40 +540,41 @@ proa_view proa_model_head(proa_model *m, const int32_t *rows, int64_t count)
     return run_head(m, &m->plan.head, rows, count);
 }
 
-/* Of the inputs' first rows; a head that only gathers has the pooler's answers in the rows' place. */
-static void harvest_inputs(proa_model *m, const proa_program *program, const int32_t *firsts, int64_t inputs)
+/* The head's or the pooler's output for the first row of each input. In a headless model the pooler writes to OUT,
+ * from which rows may still be copied. */
+static void send_input_outputs(proa_model *m, const proa_program *program, const int32_t *firsts, int64_t inputs)
 {
-    if (m->plan.bare_head) m->device->after_sent(m->device);
+    if (m->plan.headless) m->device->wait_copies_on_stream(m->device);
     for (int64_t at = 0, n; at < inputs; at += n) {
-        n = proa_min64(inputs - at, m->plan.best_rows);
-        proa_view out = run_head_there(m, program, proa_stage_rows(m, firsts + at, n), n);
-        proa_stage_send_inputs(m, out, at, program == &m->plan.pool, m->harvest_ticket);
+        n = proa_min64(inputs - at, m->plan.device_head_rows);
+        proa_view out = run_head_on_device(m, program, proa_staging_rows(m, firsts + at, n), n);
+        proa_staging_outputs_send_inputs(m, out, at, program == &m->plan.pool, m->encoder_ticket);
     }
 }
 
-static void harvest_rows(proa_model *m, int64_t rows, bool again)
+static void send_row_outputs(proa_model *m, int64_t rows, bool again)
 {
     frame f = make_frame(m, PROA_STACK_ENCODER, rows);
     if (m->device->host) {
-        proa_stage_keep_rows(m, reg(&f, PROA_REG_X), again, m->harvest_ticket);
+        proa_staging_outputs_keep_rows(m, register_view(&f, PROA_REG_X), again, m->encoder_ticket);
         return;
     }
-    f.first = m->rows_sent;
+    f.first = m->rows_sent_early;
     f.rows = rows - f.first;
     send_rows(&f);
 }
 
-bool proa_model_harvests(const proa_model *m)
+bool proa_model_sends_encoder_outputs(const proa_model *m)
 {
-    return m->plan.bare_head || m->arch->head_rows == PROA_ROWS_FIRST;
+    return m->plan.headless || m->arch->head_rows == PROA_ROWS_FIRST;
 }
 
-/* Rows last: they may be long under way. */
-void proa_model_harvest(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows, bool again)
+/* Whole rows are sent last, since their copy takes longest. */
+void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows, bool again)
 {
-    if (m->arch->head_rows == PROA_ROWS_FIRST) harvest_inputs(m, &m->plan.head, firsts, inputs);
-    if (proa_model_has_pool(m)) harvest_inputs(m, &m->plan.pool, firsts, inputs);
-    if (m->plan.bare_head) harvest_rows(m, rows, again);
+    if (m->arch->head_rows == PROA_ROWS_FIRST) send_input_outputs(m, &m->plan.head, firsts, inputs);
+    if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, firsts, inputs);
+    if (m->plan.headless) send_row_outputs(m, rows, again);
 }
 
 void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t count)
@@ -578,5 +594,5 @@ void proa_model_encoded(const proa_model *m, float *to, int64_t first, int64_t c
 
 const float *proa_model_hidden(const proa_model *m, int64_t i)
 {
-    return proa_stage_hidden(m, hidden_rows(m, m->plan.head_rows), i);
+    return proa_staging_hidden(m, hidden_rows(m, m->plan.head_rows), i);
 }

@@ -1,11 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * trace.c - sums the time of each kind of step and prints a table when the model is closed. */
 #include "model/trace.h"
 
 #include "base/alloc.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A step is known by its opcode and its weight: "linear up" and "linear down" are two kinds. */
+/* The kind of a step is its opcode and its weight slot: "linear up" and "linear down" are two kinds. */
 struct proa_step_trace {
     struct {
         int64_t count, ns;
@@ -34,7 +35,7 @@ void proa_step_trace_close(proa_step_trace *t)
             char name[64];
             if (!count) continue;
             snprintf(name, sizeof name, "%s %s", proa_step_name((proa_step_op)op),
-                     slot ? proa_slot_name((proa_slot)slot) : "");
+                     slot ? proa_slot_name((proa_weight_slot)slot) : "");
             fprintf(stderr, "%-28s %10lld %12.2f %10.2f\n", name, (long long)count, us * 1e-3,
                     us / (double)count);
         }

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * block.c - free lists of memory blocks per thread, and the count of bytes that clients have in flight. */
 #include "net/block.h"
 
 #include "base/alloc.h"
@@ -12,10 +13,10 @@ enum {
 }; /* 256 B to 32 MiB */
 #define NO_CLASS (-1)
 
-/* Stands in the 64 bytes before what the caller sees. */
+/* The header of a block, in the 64 bytes before the address that the caller gets. */
 typedef struct block_head {
-    struct block_head *next; /* while it lies in a pool */
-    size_t bytes;            /* what the caller may use */
+    struct block_head *next; /* while it is in a pool */
+    size_t bytes;            /* usable by the caller */
     int class;
     size_t counted; /* of them */
 } block_head;

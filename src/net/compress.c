@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * compress.c - gzip and deflate of whole bodies, with a limit on the output. */
 #include "net/compress.h"
 
 #include <string.h>
@@ -39,7 +40,7 @@ static proa_str trim(proa_str s)
     return s;
 }
 
-/* Cuts off what stands before the separator. */
+/* Cuts off the part before the separator. */
 static proa_str next_part(proa_str *rest, char separator)
 {
     const char *end = rest->len ? memchr(rest->ptr, separator, rest->len) : NULL;
@@ -163,7 +164,7 @@ proa_status proa_compress(proa_buf *out, proa_coding coding, int level, const ch
     return PROA_FAIL(err, LIMIT, "the compressed bytes exceed %zu", out->bytes_max);
 }
 
-/* One z_stream's way through an input: what is left of both. */
+/* Decompression in progress: the rest of the input and of the output. */
 typedef struct inflating {
     z_stream z;
     proa_buf *out;
@@ -179,7 +180,7 @@ static int inflate_beyond(inflating *f)
     f->z.avail_out = 1;
     int code = inflate(&f->z, Z_NO_FLUSH);
     if (f->z.avail_out == 0)
-        return Z_NEED_DICT; /* stands for "too long": zlib's own meaning is refused before */
+        return Z_NEED_DICT; /* used for "too long": preset dictionaries are refused earlier */
     return code;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * conn.c - reading, deadlines and the end of a connection. Events come as edges: `readable` stays set until the socket
- * has given less than it was asked for, so most requests cost one read. */
+ * has given less than was requested, so most requests cost one read. */
 #include "net/conn.h"
 
 #include "base/alloc.h"
@@ -18,7 +18,7 @@
 
 static const char preface[] = "PRI * HTTP/2.0\r\n"; /* how a client of HTTP/2 begins */
 
-static void settle(proa_conn *conn);
+static void settle_conn(proa_conn *conn);
 static void free_conn(proa_conn *conn);
 
 /* ---- the socket without TLS ---- */
@@ -71,7 +71,7 @@ static void on_deadline(proa_deadline *deadline)
     proa_conn_set_deadlines(conn);
 }
 
-/* ---- what the protocol is given ---- */
+/* ---- input of the protocol ---- */
 
 void proa_conn_start(proa_conn *conn, const proa_protocol *protocol)
 {
@@ -83,8 +83,8 @@ void proa_conn_start(proa_conn *conn, const proa_protocol *protocol)
     proa_conn_set_deadlines(conn);
 }
 
-/* By the first bytes. NULL: there are too few of them. */
-static const proa_protocol *choose(const proa_conn *conn, const char *bytes, size_t len)
+/* Chooses by the first bytes. NULL: there are too few of them. */
+static const proa_protocol *choose_protocol(const proa_conn *conn, const char *bytes, size_t len)
 {
     const proa_listen_options *options = proa_conn_options(conn);
     if (!options->http2) return options->http1;
@@ -101,8 +101,8 @@ static void finish_into(proa_conn *conn)
     if (done) done(conn->into_arg, conn->into_got);
 }
 
-/* So many bytes of read_into have come. */
-static void into_came(proa_conn *conn, size_t n)
+/* So many bytes of read_into have arrived. */
+static void into_arrived(proa_conn *conn, size_t n)
 {
     conn->into_got += n;
     if (conn->protocol_ms > 0) proa_conn_deadline(conn, conn->protocol_ms);
@@ -116,18 +116,18 @@ static bool takes_input(const proa_conn *conn)
 }
 
 /* Returns how many of the bytes are done with. */
-static size_t give(proa_conn *conn, const char *bytes, size_t len)
+static size_t give_bytes(proa_conn *conn, const char *bytes, size_t len)
 {
     size_t at = 0;
     while (conn->into && at < len && conn->ending == PROA_CONN_OPEN) {
         size_t rest = conn->into_len - conn->into_got, n = rest < len - at ? rest : len - at;
         memcpy(conn->into + conn->into_got, bytes + at, n);
         at += n;
-        into_came(conn, n);
+        into_arrived(conn, n);
     }
     if (conn->ending != PROA_CONN_OPEN) return len;
     if (!conn->protocol) {
-        const proa_protocol *protocol = choose(conn, bytes, len);
+        const proa_protocol *protocol = choose_protocol(conn, bytes, len);
         if (!protocol) return at;
         proa_conn_start(conn, protocol);
     }
@@ -148,7 +148,7 @@ static void drop_in(proa_conn *conn)
     conn->in_at = conn->in_len = conn->in_cap = 0;
 }
 
-/* Makes place for at least so many bytes behind what is there. */
+/* Makes room for at least so many bytes behind the buffered ones. */
 static void reserve_in(proa_conn *conn, size_t more)
 {
     if (conn->in_cap - conn->in_at - conn->in_len >= more) return;
@@ -163,19 +163,19 @@ static void reserve_in(proa_conn *conn, size_t more)
     conn->in_cap = proa_block_bytes(in);
 }
 
-static void give_rest(proa_conn *conn)
+static void give_buffered(proa_conn *conn)
 {
     if (conn->in_len == 0 || !takes_input(conn)) return;
-    size_t n = give(conn, conn->in + conn->in_at, conn->in_len);
+    size_t n = give_bytes(conn, conn->in + conn->in_at, conn->in_len);
     conn->in_at += n;
     conn->in_len -= n;
     if (conn->in_len == 0) drop_in(conn);
 }
 
-static void give_new(proa_conn *conn, size_t len)
+static void give_scratch(proa_conn *conn, size_t len)
 {
     const char *bytes = conn->loop->scratch;
-    size_t n = give(conn, bytes, len);
+    size_t n = give_bytes(conn, bytes, len);
     if (n == len) return;
     reserve_in(conn, len - n);
     memcpy(conn->in + conn->in_at + conn->in_len, bytes + n, len - n);
@@ -198,21 +198,21 @@ static void on_eof(proa_conn *conn)
     if (!open || !conn->protocol->eof(conn->state)) proa_conn_fail(conn);
 }
 
-static void came(proa_conn *conn, size_t n)
+static void bytes_arrived(proa_conn *conn, size_t n)
 {
-    if (conn->ending != PROA_CONN_OPEN) return; /* thrown away */
+    if (conn->ending != PROA_CONN_OPEN) return; /* dropped */
     if (conn->in_len > 0) {
         conn->in_len += n;
-        give_rest(conn);
+        give_buffered(conn);
         return;
     }
     size_t rest = conn->into ? conn->into_len - conn->into_got : 0, direct = rest < n ? rest : n;
-    if (direct) into_came(conn, direct);
-    if (n > direct) give_new(conn, n - direct);
+    if (direct) into_arrived(conn, direct);
+    if (n > direct) give_scratch(conn, n - direct);
 }
 
-/* Where the next bytes go: into what is asked for, then behind those that wait, or else into the loop's scratch. */
-static int places(proa_conn *conn, struct iovec iov[2])
+/* Where the next bytes are read to: the target of read_into, behind the buffered bytes, or the loop's scratch. */
+static int read_targets(proa_conn *conn, struct iovec iov[2])
 {
     int count = 0;
     bool open = conn->ending == PROA_CONN_OPEN;
@@ -228,9 +228,9 @@ static int places(proa_conn *conn, struct iovec iov[2])
     return count;
 }
 
-/* TLS has broken down, and the last that was written says why: if we closed with bytes unread, the kernel's reset would
- * take it from the client. What comes is thrown away as it is. */
-static void break_off(proa_conn *conn)
+/* TLS has failed, and an alert with the reason was written. If we closed with bytes unread, the kernel's reset would
+ * keep the alert from the client, so input is read and thrown away. */
+static void abandon_tls(proa_conn *conn)
 {
     proa_conn_drop_out(conn);
     conn->tls_broken = true;
@@ -242,14 +242,14 @@ static void break_off(proa_conn *conn)
 static bool read_once(proa_conn *conn)
 {
     struct iovec iov[2];
-    int count = places(conn, iov);
+    int count = read_targets(conn, iov);
     size_t asked = iov[0].iov_len + (count > 1 ? iov[1].iov_len : 0);
     int64_t n = conn->io->recv(conn, iov, count);
     if (n > 0) {
-        came(conn, (size_t)n);
+        bytes_arrived(conn, (size_t)n);
         return (size_t)n == asked || conn->hup;
     }
-    if (n == -EPROTO) break_off(conn);
+    if (n == -EPROTO) abandon_tls(conn);
     else if (n == 0) on_eof(conn);
     else if (n != -EAGAIN) proa_conn_fail(conn);
     return n == -EPROTO;
@@ -262,9 +262,9 @@ static void read_some(proa_conn *conn)
     }
 }
 
-/* A connection that is not read from still sees that its peer has reset it; and so does one whose reset came together with
- * its last bytes, which is one edge: reading them said nothing of it. If only too much input waits, it is told too that
- * the peer has shut its side behind that. */
+/* A connection that is not read from still sees that its peer has reset it; and so does one whose reset came together
+ * with its last bytes, which is one edge: reading them said nothing of it. If only too much input waits, it is told
+ * too that the peer has shut its side behind that. */
 static void check_peer(proa_conn *conn)
 {
     int error = 0;
@@ -282,10 +282,10 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
     if (what & EV_CLOSED) conn->hup = true;
     conn->inside = true;
     if (wants_bytes(conn)) read_some(conn);
-    /* Where an answer was made at once, writing it will tell. */
+    /* If an answer was queued at once, writing it shows the reset. */
     bool waits = conn->ending == PROA_CONN_OPEN && !conn->hup && conn->queued == 0;
     if (!wants_bytes(conn) || waits) check_peer(conn);
-    settle(conn);
+    settle_conn(conn);
 }
 
 void proa_conn_pause(proa_conn *conn, bool paused)
@@ -335,7 +335,7 @@ static bool is_drained(const proa_conn *conn)
     return conn->want_drained && conn->queued < PROA_CONN_LOW_BYTES && conn->ending == PROA_CONN_OPEN;
 }
 
-/* The protocol is told first, then what it left behind is released. */
+/* Closes the protocol first, then releases what it left behind. */
 static void end_protocol(proa_conn *conn)
 {
     if (conn->into) finish_into(conn);
@@ -361,10 +361,10 @@ static void linger(proa_conn *conn)
     proa_conn_set_deadlines(conn);
 }
 
-/* All is written but TLS' own end, which tells a client that nothing is missing. False: the socket has no room for it; it
- * waits as long as a reader may take for a byte. What comes from here on is thrown away, so TLS reads no more of it
- * (OpenSSL would forget at the end of the stream that it has something to say). */
-static bool says_end(proa_conn *conn)
+/* All is written but the close_notify of TLS, from which a client knows that nothing is missing. False: the socket has
+ * no room for it; it waits for at most stall_ms. Input is thrown away from here on, so TLS does not read it (at the
+ * end of the stream OpenSSL would forget that it has an alert to send). */
+static bool tls_close_sent(proa_conn *conn)
 {
     if (!conn->ssl || conn->tls_broken) return true;
     conn->io = &plain_io;
@@ -375,8 +375,8 @@ static bool says_end(proa_conn *conn)
     return false;
 }
 
-/* After every function of the protocol, once, and the last to touch the connection: it may be freed here. */
-static void settle(proa_conn *conn)
+/* Runs once after every function of the protocol, as the last user of the connection: it may be freed here. */
+static void settle_conn(proa_conn *conn)
 {
     conn->inside = true;
     proa_conn_flush(conn);
@@ -385,7 +385,7 @@ static void settle(proa_conn *conn)
         if (conn->protocol && conn->protocol->drained) conn->protocol->drained(conn->state);
         proa_conn_flush(conn);
     }
-    if (conn->ending == PROA_CONN_FLUSHING && !conn->out && says_end(conn)) linger(conn);
+    if (conn->ending == PROA_CONN_FLUSHING && !conn->out && tls_close_sent(conn)) linger(conn);
     conn->inside = false;
     if (conn->ending == PROA_CONN_DEAD) {
         if (!conn->late_queued) free_conn(conn);
@@ -401,10 +401,10 @@ static void on_late(proa_loop_task *task)
     conn->inside = true;
     if (conn->again) {
         conn->again = false;
-        give_rest(conn);
+        give_buffered(conn);
     }
     read_some(conn);
-    settle(conn);
+    settle_conn(conn);
 }
 
 void proa_conn_close(proa_conn *conn, bool at_once)
@@ -423,12 +423,12 @@ void proa_conn_shutdown(proa_conn *conn)
 {
     if (conn->ending != PROA_CONN_OPEN) return;
     conn->inside = true;
-    conn->readable = true; /* a request may lie in the kernel: it came before the drain */
+    conn->readable = true; /* a request may wait in the kernel: it arrived before the drain */
     read_some(conn);
     if (!conn->protocol) proa_conn_fail(conn);
     else if (conn->ending == PROA_CONN_OPEN && conn->protocol->shutdown)
         conn->protocol->shutdown(conn->state);
-    settle(conn);
+    settle_conn(conn);
 }
 
 /* ---- making and freeing ---- */
@@ -447,7 +447,7 @@ static void link_out(proa_conn *conn)
     else conn->part->first = conn->next;
 }
 
-static proa_conn *make(proa_listen_part *part, int fd, SSL *ssl)
+static proa_conn *make_conn(proa_listen_part *part, int fd, SSL *ssl)
 {
     proa_loop *loop = part->loop;
     proa_conn *conn = proa_block_get(sizeof *conn);
@@ -466,7 +466,7 @@ static proa_conn *make(proa_listen_part *part, int fd, SSL *ssl)
 
 void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl, bool reserved)
 {
-    proa_conn *conn = make(part, fd, ssl);
+    proa_conn *conn = make_conn(part, fd, ssl);
     conn->reserved = reserved;
     const proa_listen_options *options = proa_conn_options(conn);
     if ((ssl && !proa_conn_tls_attach(conn)) || event_add(&conn->event, NULL) != 0) proa_conn_fail(conn);
@@ -476,7 +476,7 @@ void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl, bool reserved)
 
 void proa_conn_turn_away(proa_listen_part *part, int fd)
 {
-    proa_conn *conn = make(part, fd, NULL);
+    proa_conn *conn = make_conn(part, fd, NULL);
     const proa_listen_options *options = proa_conn_options(conn);
     conn->turned_away = true;
     if (event_add(&conn->event, NULL) != 0) proa_conn_fail(conn);
@@ -486,7 +486,7 @@ void proa_conn_turn_away(proa_listen_part *part, int fd)
 
 static void free_conn(proa_conn *conn)
 {
-    conn->inside = true; /* what the protocol says from now on queues nothing */
+    conn->inside = true; /* from now on the protocol can queue nothing */
     end_protocol(conn);
     event_del(&conn->event);
     if (conn->write_event) event_free(conn->write_event);
@@ -499,7 +499,7 @@ static void free_conn(proa_conn *conn)
     proa_block_free(conn);
 }
 
-/* ---- what it is ---- */
+/* ---- properties ---- */
 
 proa_loop *proa_conn_loop(const proa_conn *conn)
 {
@@ -517,11 +517,6 @@ bool proa_conn_is_quiet(const proa_conn *conn)
     const proa_protocol *protocol = conn->protocol;
     if (conn->ending != PROA_CONN_OPEN || conn->queued > 0) return false;
     return !protocol || (protocol->quiet && protocol->quiet(conn->state));
-}
-
-bool proa_conn_tls(const proa_conn *conn)
-{
-    return conn->ssl != NULL;
 }
 
 const proa_listen_options *proa_conn_options(const proa_conn *conn)
@@ -551,7 +546,7 @@ static char *peer_text(const proa_conn *conn)
 
 const char *proa_conn_peer(const proa_conn *conn)
 {
-    /* Made when somebody asks, which few do: a cache of which callers need not know. */
+    /* Made at the first call, which is rare: a cache behind a const interface. */
     if (!conn->peer) ((proa_conn *)conn)->peer = peer_text(conn);
     return conn->peer;
 }

@@ -26,17 +26,17 @@ typedef struct proa_protocol {
     bool (*eof)(void *state);
     /* The server drains: no new exchange; close when the last one has ended. */
     void (*shutdown)(void *state);
-    /* The connection is gone, for whatever reason; the last call: frees the state. */
+    /* The connection has ended, for whatever reason. The last call: frees the state. */
     void (*close)(void *state);
-    /* The deadline has passed. Returns false to end the connection now; true if a last answer is queued and it is closed
-     * by proa_conn_close, or a new deadline is set. NULL: false. */
+    /* The deadline has passed. Returns false to end the connection now; true if a last answer is queued and it is
+     * closed by proa_conn_close, or a new deadline is set. NULL: false. */
     bool (*expired)(void *state);
     /* So many bytes of proa_conn_read_into have come, and more are to come. NULL is fine. */
     void (*progress)(void *state, size_t got);
     /* Has no exchange begun, so that the connection may end to make room for another? NULL: no. */
     bool (*quiet)(const void *state);
-    /* Instead of open, where the listener has no room: writes why, before the peer has said anything; the connection ends
-     * behind that. NULL: there is nothing that a peer would understand. */
+    /* Instead of open, when the listener has no room: writes the reason before the peer has sent anything; then the
+     * connection ends. NULL: the protocol has no such message. */
     void (*turn_away)(proa_conn *conn, void *server);
 } proa_protocol;
 
@@ -45,28 +45,28 @@ typedef struct proa_protocol {
  * Writing happens when the protocol's function returns, or at the end of the loop's turn, all in one call. */
 void proa_conn_write(proa_conn *conn, const struct iovec *iov, int count, void (*release)(void *arg), void *arg);
 size_t proa_conn_queued(const proa_conn *conn); /* bytes that were not yet given to the kernel */
-int64_t proa_conn_took_ns(const proa_conn *conn); /* when the kernel last took some; 0: never. For signs of life */
-/* The next len bytes of the stream go straight into dst (what is buffered now is not part of them: copy it first). Then,
- * or if the connection ends, done(arg, bytes that came). Input is not called meanwhile. dst stays until done. */
+int64_t proa_conn_last_send_ns(const proa_conn *conn); /* when the kernel last took some; 0: never. For signs of life */
+/* The next len bytes of the stream go straight into dst (what is buffered now is not part of them: copy it first).
+ * Then, or if the connection ends, done(arg, bytes that arrived). Input is not called meanwhile. dst must stay until
+ * done. */
 void proa_conn_read_into(proa_conn *conn, void *dst, size_t len, void (*done)(void *arg, size_t got), void *arg);
 void proa_conn_pause(proa_conn *conn, bool paused); /* stop and resume reading; a peer that resets is still noticed */
-/* Input that was not consumed comes again, from the loop, without waiting for more of it. */
+/* Input that was not consumed is passed again, from the loop, without waiting for more bytes. */
 void proa_conn_again(proa_conn *conn);
 /* drained is called once, from the loop, when less than PROA_CONN_LOW_BYTES are queued: also if they are now. */
 void proa_conn_want_drained(proa_conn *conn);
 /* Ends the connection: after what is queued has been written, or at once. close is called later, from the loop. */
 void proa_conn_close(proa_conn *conn, bool at_once);
-/* The connection ends (see expired) if that many ms pass before the next call; 0: no limit. For slow senders; while bytes
- * of proa_conn_read_into come, it starts anew with each. Readers who take no byte for stall_ms are seen to here. Late by
- * up to 0.3 s. */
+/* The connection ends (see expired) if that many ms pass before the next call; 0: no limit. For slow senders; while
+ * bytes of proa_conn_read_into come, it starts anew with each. Peers that read no byte for stall_ms are closed by conn
+ * itself. Late by up to 0.3 s. */
 void proa_conn_deadline(proa_conn *conn, int64_t ms);
 
 proa_loop *proa_conn_loop(const proa_conn *conn);
-/* It has one of the descriptors that are kept for when there are no others, and there are still none: only health and
+/* It uses one of the reserved descriptors, and there are still no others: only health and
  * metrics should use it. */
 bool proa_conn_reserved(proa_conn *conn);
-const char *proa_conn_peer(const proa_conn *conn); /* "127.0.0.1:50312", "unix" */
-bool proa_conn_tls(const proa_conn *conn);
+const char *proa_conn_peer(const proa_conn *conn);                          /* "127.0.0.1:50312", "unix" */
 const struct proa_listen_options *proa_conn_options(const proa_conn *conn); /* with the defaults filled in */
 const char *proa_conn_client_name(const proa_conn *conn); /* subject of the client's certificate, or NULL */
 
@@ -79,7 +79,7 @@ typedef struct proa_listen_options {
     int port;            /* 0: the kernel picks one, see proa_listener_port */
     bool reuse_port;     /* other processes may listen there too */
     const proa_tls *tls; /* NULL: none */
-    /* Which protocols are spoken here: NULL or both; with both the first bytes (or ALPN) say which. */
+    /* The protocols of this port: one of them, or both; with both the first bytes (or ALPN) decide. */
     const proa_protocol *http1, *http2;
     void *http1_server, *http2_server;
     int connections_max; /* beyond that a new connection is turned away; 0: PROA_CONNECTIONS_MAX */
@@ -89,20 +89,21 @@ typedef struct proa_listen_options {
 } proa_listen_options;
 
 typedef struct proa_listener proa_listener;
-/* Listens on all loops: each has a socket of its own with SO_REUSEPORT where there are several. On failure *out is NULL:
- * "cannot listen on 0.0.0.0:8000: address already in use". Options are copied, the address too.
- * Before the loops run or on loops[0]. */
+/* Listens on all loops: each has a socket of its own with SO_REUSEPORT where there are several. On failure *out is
+ * NULL: "cannot listen on 0.0.0.0:8000: address already in use". Options are copied, the address too. Before the loops
+ * run or on loops[0]. */
 PROA_MUST_CHECK proa_status proa_listener_open(proa_listener **out, proa_loop *const *loops, int loops_count,
                                                const proa_listen_options *options, proa_err *err);
-/* Whether it could listen there now: address, port and rights, in the words of proa_listener_open. Nothing stays open. */
+/* Checks whether it could listen there now: address, port and rights, with the texts of proa_listener_open. Nothing
+ * stays open. */
 PROA_MUST_CHECK proa_status proa_listener_check(const proa_listen_options *options, proa_err *err);
 int proa_listener_port(const proa_listener *listener);
 int64_t proa_listener_connections(const proa_listener *listener); /* now open; any thread */
 int64_t proa_listener_refused(const proa_listener *listener); /* beyond connections_max, so far; any thread */
 /* Accepts no more and calls shutdown of each connection's protocol; any thread. */
 void proa_listener_drain(proa_listener *listener);
-/* After proa_listener_drain: nobody is connected any more, nor will be; any thread. That no connection is open does not say
- * so: one may wait to be accepted, and a loop hears of the drain later. */
+/* After proa_listener_drain: no connection is open, and none will be; any thread. A count of 0 is not enough: a
+ * connection may wait to be accepted, and the loops learn of the drain later. */
 bool proa_listener_drained(const proa_listener *listener);
 void proa_listener_close(proa_listener *listener); /* ends all connections; loops do not run any more */
 

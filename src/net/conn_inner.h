@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * conn_inner.h - the inside of a connection, for conn.c (reading, ending), conn_out.c (writing), conn_tls.c and listen.c.
+ * conn_inner.h - the inside of a connection, for conn.c (reading, ending), conn_out.c (writing), conn_tls.c and
+ * listen.c.
  * Owner:   listen.c makes it, conn.c frees it.
  * Threads: the loop's. */
 #ifndef PROA_NET_CONN_INNER_H
@@ -13,13 +14,13 @@
 #include <sys/socket.h>
 
 typedef struct ssl_st SSL;
-typedef struct proa_out proa_out;
+typedef struct proa_conn_out proa_conn_out;
 typedef struct proa_listen_part proa_listen_part;
 
 /* How bytes get to and from the socket. Both return a count, or 0 - errno; EAGAIN: not now. */
 typedef struct proa_conn_io {
-    /* 0: the end. Less than was asked for: there is no more now (or conn->hup is set). -EPROTO: nothing that comes can be
-     * read any more, and the peer has been told why. */
+    /* 0: the end. Less than was requested: there is no more now (or conn->hup is set). -EPROTO: no more input can be
+     * read, and an alert with the reason was sent to the peer. */
     int64_t (*recv)(proa_conn *conn, const struct iovec *iov, int count);
     int64_t (*send)(proa_conn *conn, const struct iovec *iov, int count);
 } proa_conn_io;
@@ -27,7 +28,7 @@ typedef struct proa_conn_io {
 typedef enum proa_conn_ending {
     PROA_CONN_OPEN,
     PROA_CONN_FLUSHING,  /* what is queued is written, then our side is shut */
-    PROA_CONN_LINGERING, /* our side is shut and the protocol gone; what comes is thrown away */
+    PROA_CONN_LINGERING, /* our side is shut and the protocol closed; input is thrown away */
     PROA_CONN_DEAD       /* freed at the end of this turn */
 } proa_conn_ending;
 
@@ -36,11 +37,11 @@ struct proa_conn {
     proa_listen_part *part;
     proa_conn *prev, *next; /* of part */
     const proa_conn_io *io;
-    const proa_protocol *protocol; /* NULL until the handshake and the first bytes have said which */
+    const proa_protocol *protocol; /* NULL until it is known from the handshake or the first bytes */
     void *state;
     int fd;
     proa_conn_ending ending;
-    bool inside; /* a function of the protocol runs, or is about to: settle comes after it */
+    bool inside; /* a function of the protocol runs, or is about to: settle_conn comes after it */
     bool late_queued;
     bool readable; /* the socket may have bytes */
     bool hup;      /* the peer has shut its side: read until the end */
@@ -48,15 +49,15 @@ struct proa_conn {
     bool blocked;  /* the socket takes no more for now */
     bool paused, again, want_drained;
     bool reserved;    /* accepted with a spare descriptor of its part */
-    bool turned_away; /* one too many, that is told so: not of those that connections_max counts */
+    bool turned_away; /* refused with a message: connections_max does not count it */
     proa_loop_task late;
     struct event event;
     struct event *write_event;     /* made when the socket blocks for the first time */
     proa_deadline deadline;        /* the earlier of the two */
     int64_t protocol_ns, write_ns; /* INT64_MAX: none */
     int64_t made_ns;               /* when it was accepted */
-    int64_t took_ns;               /* when the socket last took bytes of ours; 0: never */
-    int64_t protocol_ms;           /* what proa_conn_deadline said; each piece of read_into starts it anew */
+    int64_t last_send_ns;          /* when the socket last took bytes of ours; 0: never */
+    int64_t protocol_ms;           /* of proa_conn_deadline; each piece of read_into starts it anew */
     /* What the protocol did not consume: in[in_at, in_at + in_len). */
     char *in;
     size_t in_at, in_len, in_cap;
@@ -65,12 +66,12 @@ struct proa_conn {
     size_t into_len, into_got;
     void (*into_done)(void *arg, size_t got);
     void *into_arg;
-    proa_out *out, *out_last;
+    proa_conn_out *out, *out_last;
     size_t queued;
     SSL *ssl;
-    bool tls_broken;                /* nothing goes through it any more */
+    bool tls_broken;                /* unusable from now on */
     bool raw_end;                   /* the socket under ssl has ended */
-    const char *peer, *client_name; /* made when asked for */
+    const char *peer, *client_name; /* made at the first call */
 };
 
 /* One loop's share of a listener. */
@@ -90,12 +91,12 @@ struct proa_listen_part {
 /* conn.c. The connection is linked into part, reads from the next turn on, and frees itself. */
 void proa_conn_new(proa_listen_part *part, int fd, SSL *ssl, bool reserved);
 bool proa_conn_is_quiet(const proa_conn *conn); /* no exchange has begun, and the last answer was taken */
-/* The same of a connection for which there is no room: options->http1->turn_away says so, then it ends. */
+/* The same for a connection beyond the limit: options->http1->turn_away answers it, then it ends. */
 void proa_conn_turn_away(proa_listen_part *part, int fd);
 void proa_conn_shutdown(proa_conn *conn); /* the listener drains; may free it */
 /* Chooses the protocol; called by conn_tls.c when the handshake is done. */
 void proa_conn_start(proa_conn *conn, const proa_protocol *protocol);
-void proa_conn_late(proa_conn *conn); /* queues conn->late unless it is queued or settle comes anyway */
+void proa_conn_late(proa_conn *conn); /* queues conn->late unless it is queued or settle_conn will run anyway */
 void proa_conn_fail(proa_conn *conn); /* ends at once: at the end of the turn */
 void proa_conn_set_deadlines(proa_conn *conn);
 
@@ -107,7 +108,7 @@ void proa_conn_drop_out(proa_conn *conn); /* releases all that is queued */
 /* conn_tls.c */
 extern const proa_conn_io proa_conn_tls_io;
 PROA_MUST_CHECK bool proa_conn_tls_attach(proa_conn *conn); /* puts conn->ssl on the socket */
-bool proa_conn_tls_shut(proa_conn *conn); /* says that we send no more; false: not yet, the socket is full */
+bool proa_conn_tls_shut(proa_conn *conn); /* sends close_notify; false: not yet, the socket is full */
 void proa_conn_tls_free(proa_conn *conn);
 
 /* tls.c */
@@ -117,7 +118,7 @@ const struct bio_method_st *proa_tls_bio(const proa_tls *tls);
 
 /* listen.c */
 const proa_listen_options *proa_listen_part_options(const proa_listen_part *part);
-bool proa_listen_part_has_room(proa_listen_part *part); /* its spare descriptors are there, or could be opened again */
+bool proa_listen_part_has_room(proa_listen_part *part); /* its spare descriptors are open, or could be opened again */
 void proa_listen_part_gone(proa_listen_part *part, int fd,
                            bool turned_away); /* one connection less: closes its socket */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * conn_out.c - what a connection has still to write: a list of pieces, copied or kept, that go out by one call. */
+ * conn_out.c - the output queue of a connection: pieces, copied or referenced, that are written with one system call. */
 #include "net/conn_inner.h"
 
 #include "base/limits.h"
@@ -11,8 +11,8 @@
 #define COPY_BYTES  2048 /* so few are copied though they could be kept: a piece of its own costs more */
 #define IOV_COUNT   64
 
-struct proa_out {
-    proa_out *next;
+struct proa_conn_out {
+    proa_conn_out *next;
     const char *ptr;
     size_t len;
     size_t room; /* bytes of a copy, 0: kept ones of the caller */
@@ -21,24 +21,24 @@ struct proa_out {
     char bytes[];
 };
 
-static proa_out *push(proa_conn *conn, size_t room)
+static proa_conn_out *push(proa_conn *conn, size_t room)
 {
-    proa_out *out = proa_block_get(sizeof *out + room);
+    proa_conn_out *out = proa_block_get(sizeof *out + room);
     PROA_ASSERT(out);
     if (room) room = proa_block_bytes(out) - sizeof *out;
-    *out = (proa_out){.ptr = out->bytes, .room = room};
+    *out = (proa_conn_out){.ptr = out->bytes, .room = room};
     if (conn->out) conn->out_last->next = out;
     else conn->out = out;
     conn->out_last = out;
     return out;
 }
 
-static void copy(proa_conn *conn, const struct iovec *iov)
+static void copy_out(proa_conn *conn, const struct iovec *iov)
 {
     const char *bytes = iov->iov_base;
     size_t len = iov->iov_len;
     while (len > 0) {
-        proa_out *out = conn->out ? conn->out_last : NULL;
+        proa_conn_out *out = conn->out ? conn->out_last : NULL;
         size_t used = out && out->room ? (size_t)(out->ptr - out->bytes) + out->len : 0;
         if (!out || out->room == used) {
             out = push(conn, len > CHUNK_BYTES - sizeof *out ? len : CHUNK_BYTES - sizeof *out);
@@ -56,7 +56,7 @@ static void copy(proa_conn *conn, const struct iovec *iov)
 /* The last piece releases all. */
 static void keep(proa_conn *conn, const struct iovec *iov, int count, void (*release)(void *arg), void *arg)
 {
-    proa_out *out = NULL;
+    proa_conn_out *out = NULL;
     for (int i = 0; i < count; i++) {
         if (iov[i].iov_len == 0) continue;
         out = push(conn, 0);
@@ -78,7 +78,7 @@ void proa_conn_write(proa_conn *conn, const struct iovec *iov, int count, void (
             keep(conn, iov, count, release, arg);
             release = NULL;
         } else {
-            for (int i = 0; i < count; i++) copy(conn, &iov[i]);
+            for (int i = 0; i < count; i++) copy_out(conn, &iov[i]);
         }
         if (conn->queued > PROA_CONN_HIGH_BYTES) conn->want_drained = true;
         proa_conn_late(conn);
@@ -91,14 +91,14 @@ size_t proa_conn_queued(const proa_conn *conn)
     return conn->queued;
 }
 
-int64_t proa_conn_took_ns(const proa_conn *conn)
+int64_t proa_conn_last_send_ns(const proa_conn *conn)
 {
-    return conn->took_ns;
+    return conn->last_send_ns;
 }
 
 static void pop(proa_conn *conn)
 {
-    proa_out *out = conn->out;
+    proa_conn_out *out = conn->out;
     conn->out = out->next;
     void (*release)(void *arg) = out->release;
     void *arg = out->arg;
@@ -136,7 +136,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
     proa_conn_late(conn);
 }
 
-/* The event stays from then on: with edges it costs nothing while nobody waits. */
+/* The event stays registered: edge-triggered, it costs nothing while nothing waits. */
 void proa_conn_block(proa_conn *conn)
 {
     conn->blocked = true;
@@ -149,14 +149,14 @@ static size_t gather(const proa_conn *conn, struct iovec *iov, int *count)
 {
     size_t bytes = 0;
     *count = 0;
-    for (const proa_out *out = conn->out; out && *count < IOV_COUNT; out = out->next) {
+    for (const proa_conn_out *out = conn->out; out && *count < IOV_COUNT; out = out->next) {
         iov[(*count)++] = (struct iovec){(void *)out->ptr, out->len};
         bytes += out->len;
     }
     return bytes;
 }
 
-/* After a write: a reader who takes nothing has stall_ms from the last byte that it took. */
+/* After a write: a peer that reads nothing is closed stall_ms after the last byte that it took. */
 static void expect_progress(proa_conn *conn, bool progress)
 {
     int64_t at = INT64_MAX;
@@ -187,6 +187,6 @@ void proa_conn_flush(proa_conn *conn)
         }
         if (n < (int64_t)bytes) proa_conn_block(conn);
     }
-    if (progress) conn->took_ns = proa_loop_now_ns(conn->loop);
+    if (progress) conn->last_send_ns = proa_loop_now_ns(conn->loop);
     if (conn->ending < PROA_CONN_LINGERING) expect_progress(conn, progress);
 }

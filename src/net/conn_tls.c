@@ -48,7 +48,7 @@ static int64_t reason(proa_conn *conn, int rc)
     return error == SSL_ERROR_WANT_READ ? -EAGAIN : -ECONNRESET;
 }
 
-/* Fills all of iov, if there is so much: only then does "less than was asked for" mean that there is no more. */
+/* Fills all of iov if there are so many bytes: only then does a smaller count mean that there are no more. */
 static int64_t tls_recv(proa_conn *conn, const struct iovec *iov, int count)
 {
     int64_t total = 0;
@@ -65,7 +65,7 @@ static int64_t tls_recv(proa_conn *conn, const struct iovec *iov, int count)
             }
             int64_t why = reason(conn, n);
             if (total == 0) return why;
-            if (why != -EAGAIN) conn->hup = true; /* the next call says it again */
+            if (why != -EAGAIN) conn->hup = true; /* the next call returns it again */
             return total;
         }
     }
@@ -159,7 +159,7 @@ static char *subject_text(const X509 *certificate)
 const char *proa_conn_client_name(const proa_conn *conn)
 {
     if (!conn->ssl) return NULL;
-    /* Made when somebody asks: a cache of which callers need not know. */
+    /* Made at the first call: a cache behind a const interface. */
     X509 *certificate = conn->client_name ? NULL : SSL_get0_peer_certificate(conn->ssl);
     if (certificate) ((proa_conn *)conn)->client_name = subject_text(certificate);
     return conn->client_name;

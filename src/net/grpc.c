@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * grpc.c - a gRPC call: its head, messages in and out, trailers. */
 #include "net/grpc.h"
 
 #include "base/alloc.h"
@@ -11,19 +12,29 @@
     ((size_t)4096) /* so short a message is copied rather than kept: cheaper than its release */
 #define GZIP_BYTES_MIN ((size_t)256)     /* below that gzip's own head eats the gain */
 #define IOV_MAX_PIECES 32                /* of one write */
-#define COUNT_BYTES    ((size_t)1 << 20) /* a message is counted in such steps, as it comes */
+#define COUNT_BYTES    ((size_t)1 << 20) /* a message is counted in such steps, as it arrives */
 
 /* A compressed message on a worker. */
 struct grpc_unpacking {
-    proa_work work;  /* first */
-    grpc_call *call; /* NULL: it is gone. The loop's */
+    proa_work_item work; /* first */
+    grpc_call *call;     /* NULL: it has ended. For the loop only */
     proa_coding coding;
     grpc_message packed;
     size_t most;
-    char *bytes; /* a block, if it went well and there was room */
+    char *bytes; /* a block; NULL: it failed, or there was no memory */
     size_t len;
     proa_status status;
     proa_err err;
+};
+
+/* A message out on a worker. */
+struct grpc_packing {
+    proa_work_item work; /* first */
+    grpc_call *call;     /* NULL: it has ended. For the loop only */
+    grpc_out *plain;     /* with a reference of its own */
+    int level;
+    proa_buf packed;
+    bool shorter; /* packed is */
 };
 
 /* ---- life ---- */
@@ -38,6 +49,7 @@ grpc_call *proa_grpc_call_new(grpc_session *s, int32_t stream)
     c->stream = stream;
     c->waiting_last = &c->waiting;
     c->out_last = &c->out;
+    c->behind_last = &c->behind;
     c->pub.arena = &c->arena;
     c->pub.conn = s->conn;
     c->pub.start_ns = proa_loop_now_ns(s->loop);
@@ -54,14 +66,24 @@ static void out_drop(grpc_out *out)
     proa_block_free(out);
 }
 
+static void drop_list(grpc_out *out)
+{
+    for (grpc_out *next; out; out = next) {
+        next = out->next;
+        out_drop(out);
+    }
+}
+
 static void drop_out(grpc_call *c)
 {
-    for (grpc_out *next; c->out; c->out = next) {
-        next = c->out->next;
-        out_drop(c->out);
-    }
+    drop_list(c->out);
+    drop_list(c->behind);
+    c->out = c->behind = NULL;
     c->out_last = &c->out;
-    c->out_at = c->queued = 0;
+    c->behind_last = &c->behind;
+    c->out_at = c->queued = c->unready = 0;
+    if (c->packing) c->packing->call = NULL;
+    c->packing = NULL;
 }
 
 static void count_partial(grpc_call *c, bool partial)
@@ -91,16 +113,16 @@ void proa_grpc_call_free(grpc_call *c)
     if (c->next) c->next->prev = c->prev;
     drop_in(c);
     drop_out(c);
-    if (c->unpacking) c->unpacking->call = NULL; /* what it makes is for nobody */
+    if (c->unpacking) c->unpacking->call = NULL; /* its result will be dropped */
     proa_arena_release(&c->arena);
     proa_block_free(c);
 }
 
-void proa_grpc_call_gone(grpc_call *c)
+void proa_grpc_call_disconnected(grpc_call *c)
 {
     if (!c->owned) return;
     c->owned = false;
-    if (c->pub.on_gone) c->pub.on_gone(&c->pub);
+    if (c->pub.on_disconnect) c->pub.on_disconnect(&c->pub);
 }
 
 /* ---- the head ---- */
@@ -131,7 +153,7 @@ static void read_accept(grpc_call *c, proa_str value)
         c->takes_gzip = memcmp(value.ptr + i, "gzip", 4) == 0;
 }
 
-/* What the protocol itself wants to know; all of it stays metadata as well. */
+/* Headers that the protocol itself uses; all of them stay in the metadata as well. */
 static void read_known(grpc_call *c, proa_str name, proa_str value)
 {
     switch (name.len) {
@@ -276,8 +298,9 @@ static void finish(grpc_call *c, int code, proa_str message, const proa_grpc_hea
     if (c->held) nghttp2_session_consume_stream(c->session->h2, c->stream, c->held);
     c->held = 0;
     c->paused = false;
-    c->moved_ns = proa_loop_now_ns(c->session->loop);
-    if (c->queued) proa_grpc_session_wake(c->session, c->moved_ns + (int64_t)PROA_GRPC_UNREAD_MS * 1000000);
+    c->progress_ns = proa_loop_now_ns(c->session->loop);
+    if (c->queued)
+        proa_grpc_session_wake(c->session, c->progress_ns + (int64_t)PROA_GRPC_UNREAD_MS * 1000000);
     proa_grpc_session_flush_soon(c->session);
 }
 
@@ -291,15 +314,15 @@ void proa_grpc_finish(proa_grpc_call *call, int code, proa_str message, const pr
 
 void proa_grpc_call_fail(grpc_call *c, int code, const char *text)
 {
-    proa_grpc_call_gone(c);
+    proa_grpc_call_disconnected(c);
     if (!c->finished) finish(c, code, proa_str_c(text), NULL, 0);
 }
 
 void proa_grpc_call_expire(grpc_call *c)
 {
-    bool cut = c->out_at > 0; /* a message is half sent: only a reset says that it will not be whole */
+    bool cut = c->out_at > 0; /* a message is half sent: only a reset shows that it is incomplete */
     if (c->finished) return;
-    proa_grpc_call_gone(c);
+    proa_grpc_call_disconnected(c);
     drop_out(c);
     if (cut) {
         c->finished = c->cut = true;
@@ -311,7 +334,7 @@ void proa_grpc_call_expire(grpc_call *c)
 
 /* ---- the beginning ---- */
 
-/* An answer to what is not gRPC at all. */
+/* An HTTP answer to a request that is not gRPC. */
 static void answer_http(grpc_call *c, const char status[3])
 {
     nghttp2_nv field = NV(":status", status, 3);
@@ -343,7 +366,7 @@ void proa_grpc_call_start(grpc_call *c)
 
 /* ---- messages in ---- */
 
-static void give(grpc_call *c, char *bytes, size_t len)
+static void give_waiting(grpc_call *c, char *bytes, size_t len)
 {
     c->current = bytes;
     if (c->owned && c->pub.on_message) c->pub.on_message(&c->pub, (proa_str){bytes, len});
@@ -386,7 +409,7 @@ static void no_room(grpc_call *c)
     proa_grpc_call_fail(c, PROA_GRPC_UNAVAILABLE, "the server holds too many request bodies");
 }
 
-/* A block with these bytes, counted where it is large; NULL if there is no room. */
+/* A block with these bytes, counted if it is large; NULL if there is no memory. */
 static char *keep_bytes(const proa_buf *from)
 {
     char *bytes = proa_block_get(from->len);
@@ -414,10 +437,10 @@ static void give_unpacked(grpc_call *c, grpc_unpacking *u)
     if (u->status == PROA_LIMIT) unpacks_too_large(c);
     else if (u->status != PROA_OK) proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, u->err.text);
     else if (!u->bytes) no_room(c);
-    else give(c, u->bytes, u->len);
+    else give_waiting(c, u->bytes, u->len);
 }
 
-static void run_unpacking(proa_work *work)
+static void run_unpacking(proa_work_item *work)
 {
     unpack_bytes((grpc_unpacking *)work);
 }
@@ -432,7 +455,7 @@ static void wait_unpacked(grpc_call *c, const grpc_unpacking *u)
     c->waiting = in;
 }
 
-static void unpacked(proa_work *work)
+static void unpacking_done(proa_work_item *work)
 {
     grpc_unpacking *u = (grpc_unpacking *)work;
     grpc_call *c = u->call;
@@ -442,7 +465,7 @@ static void unpacked(proa_work *work)
         if (c->paused && u->bytes) wait_unpacked(c, u);
         else give_unpacked(c, u);
         c->delivering = false;
-        c->resume_due = c->session->due = true; /* what came meanwhile */
+        c->resume_due = c->session->work_pending = true; /* what arrived meanwhile */
         proa_grpc_session_flush_soon(c->session);
     } else {
         if (c) c->unpacking = NULL;
@@ -456,7 +479,7 @@ static void unpack_elsewhere(grpc_call *c, const grpc_unpacking *from)
     grpc_unpacking *u = proa_malloc(sizeof *u);
     *u = *from;
     u->call = c;
-    u->work = (proa_work){.loop = c->session->loop, .run = run_unpacking, .done = unpacked};
+    u->work = (proa_work_item){.loop = c->session->loop, .run = run_unpacking, .done = unpacking_done};
     if (proa_workers_start(c->session->server->workers, &u->work)) {
         c->unpacking = u;
         return;
@@ -477,10 +500,10 @@ static void unpack(grpc_call *c, const grpc_message *message)
     }
 }
 
-static void handle(grpc_call *c, const grpc_message *message)
+static void handle_message(grpc_call *c, const grpc_message *message)
 {
     if (message->packed) unpack(c, message);
-    else give(c, message->bytes, message->len);
+    else give_waiting(c, message->bytes, message->len);
 }
 
 static void keep_waiting(grpc_call *c, const grpc_message *message)
@@ -492,22 +515,23 @@ static void keep_waiting(grpc_call *c, const grpc_message *message)
     c->waiting_last = &in->next;
 }
 
-/* Gives what waits, until the user pauses or ends the call. */
-static void deliver(grpc_call *c)
+/* Delivers the waiting messages, until the user pauses or ends the call. */
+static void deliver_message(grpc_call *c)
 {
     if (c->delivering || c->unpacking)
-        return; /* further down the stack, or when a worker is done, somebody does it */
+        return; /* a caller further down the stack, or the end of a worker, does it */
     c->delivering = true;
     while (c->waiting && !c->paused && !c->unpacking && c->owned) {
         grpc_in in = *c->waiting;
         proa_block_free(c->waiting);
         c->waiting = in.next;
         if (!in.next) c->waiting_last = &c->waiting;
-        handle(c, &in.message);
+        handle_message(c, &in.message);
     }
     c->delivering = false;
-    if (!c->half_closed || c->told_half || c->waiting || c->paused || c->unpacking || !c->owned) return;
-    c->told_half = true;
+    if (!c->half_closed || c->half_close_reported || c->waiting || c->paused || c->unpacking || !c->owned)
+        return;
+    c->half_close_reported = true;
     if (c->pub.on_half_close) c->pub.on_half_close(&c->pub);
 }
 
@@ -516,7 +540,7 @@ static void complete(grpc_call *c, const grpc_message *message)
     if (c->paused || c->waiting || c->delivering || c->unpacking) keep_waiting(c, message);
     else {
         c->delivering = true;
-        handle(c, message);
+        handle_message(c, message);
         c->delivering = false;
     }
 }
@@ -577,7 +601,7 @@ static size_t take_bytes(grpc_call *c, const char *bytes, size_t len)
     return n;
 }
 
-/* Takes apart what came, until a failure or the user ends the call. */
+/* Splits the received bytes into messages, until a failure or the user ends the call. */
 static void take_data(grpc_call *c, const char *bytes, size_t len)
 {
     while (len && !c->finished) {
@@ -596,8 +620,8 @@ void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len)
     bool partial = !c->finished && (c->prefix_len > 0 || c->message);
     count_partial(c, partial);
     if (!partial) return;
-    c->moved_ns = proa_loop_now_ns(s->loop);
-    proa_grpc_session_wake(s, c->moved_ns + (int64_t)PROA_STALL_MS * 1000000);
+    c->progress_ns = proa_loop_now_ns(s->loop);
+    proa_grpc_session_wake(s, c->progress_ns + (int64_t)PROA_STALL_MS * 1000000);
 }
 
 void proa_grpc_call_half_close(grpc_call *c)
@@ -606,7 +630,7 @@ void proa_grpc_call_half_close(grpc_call *c)
     if (c->finished) return;
     if (c->prefix_len > 0 || c->message)
         proa_grpc_call_fail(c, PROA_GRPC_INTERNAL, "the stream ends within a message");
-    else deliver(c);
+    else deliver_message(c);
 }
 
 void proa_grpc_pause(proa_grpc_call *call, bool paused)
@@ -615,14 +639,14 @@ void proa_grpc_pause(proa_grpc_call *call, bool paused)
     if (c->paused == paused) return;
     c->paused = paused;
     if (paused) return;
-    c->resume_due = c->session->due = true;
+    c->resume_due = c->session->work_pending = true;
     proa_grpc_session_flush_soon(c->session);
 }
 
 void proa_grpc_call_resume(grpc_call *c)
 {
     if (c->paused) return;
-    deliver(c);
+    deliver_message(c);
     if (c->paused || c->unpacking || !c->held) return;
     nghttp2_session_consume_stream(c->session->h2, c->stream, c->held);
     c->held = 0;
@@ -675,30 +699,126 @@ static grpc_out *out_keep(const struct iovec *iov, int count, size_t bytes, bool
     return out;
 }
 
-/* NULL if gzip does not make it shorter. */
-static grpc_out *out_gzip(const grpc_call *c, const struct iovec *iov, int count, size_t bytes)
+static int gzip_level(const grpc_call *c)
 {
     static const int levels[] = {0, 1, 5, 9};
     int wanted = c->session->server->compression_level;
-    proa_buf packed;
-    grpc_out *plain = out_copy(iov, count, bytes), *out = NULL;
-    proa_buf_init(&packed, bytes - 1);
-    const char *from = (char *)plain->iov[0].iov_base + GRPC_PREFIX;
-    if (proa_compress(&packed, PROA_CODING_GZIP, levels[wanted > 3 ? 3 : wanted], from, bytes, NULL) == PROA_OK)
-        out = out_keep(&(struct iovec){packed.ptr, packed.len}, 1, packed.len, true, free, packed.ptr);
-    else proa_buf_release(&packed);
+    return levels[wanted > 3 ? 3 : wanted];
+}
+
+/* Any thread. False: gzip does not make it shorter. */
+static bool pack_message(proa_buf *packed, const grpc_out *plain, int level)
+{
+    size_t bytes = plain->bytes - GRPC_PREFIX;
+    char *all = proa_malloc(plain->bytes), *at = all;
+    for (int i = 0; i < plain->count; i++) {
+        if (plain->iov[i].iov_len) memcpy(at, plain->iov[i].iov_base, plain->iov[i].iov_len);
+        at += plain->iov[i].iov_len;
+    }
+    proa_buf_init(packed, bytes - 1);
+    bool shorter = proa_compress(packed, PROA_CODING_GZIP, level, all + GRPC_PREFIX, bytes, NULL) == PROA_OK;
+    free(all);
+    if (!shorter) proa_buf_release(packed);
+    return shorter;
+}
+
+/* The message in its packed form, which takes the place of the plain one. */
+static grpc_out *replace_plain(grpc_out *plain, const proa_buf *packed)
+{
     out_drop(plain);
-    return out;
+    return out_keep(&(struct iovec){packed->ptr, packed->len}, 1, packed->len, true, free, packed->ptr);
 }
 
 static grpc_out *make_out(const grpc_call *c, const struct iovec *iov, int count, size_t bytes,
                           void (*release)(void *arg), void *arg)
 {
-    grpc_out *out = c->gzip && bytes >= GZIP_BYTES_MIN ? out_gzip(c, iov, count, bytes) : NULL;
-    if (!out && release && bytes > COPY_BYTES_MAX) return out_keep(iov, count, bytes, false, release, arg);
-    if (!out) out = out_copy(iov, count, bytes);
-    if (release) release(arg);
+    grpc_out *out;
+    if (release && bytes > COPY_BYTES_MAX) out = out_keep(iov, count, bytes, false, release, arg);
+    else {
+        out = out_copy(iov, count, bytes);
+        if (release) release(arg);
+    }
+    out->pack = c->gzip && bytes >= GZIP_BYTES_MIN;
     return out;
+}
+
+static void append_out(grpc_call *c, grpc_out *out)
+{
+    out->next = NULL;
+    *c->out_last = out;
+    c->out_last = &out->next;
+    c->queued += out->bytes;
+}
+
+static void packing_done(proa_work_item *work);
+
+static void run_packing(proa_work_item *work)
+{
+    grpc_packing *p = (grpc_packing *)work;
+    p->shorter = pack_message(&p->packed, p->plain, p->level);
+}
+
+/* False: no worker takes it. */
+static bool pack_elsewhere(grpc_call *c, grpc_out *out)
+{
+    proa_workers *workers = c->session->server->workers;
+    if (out->bytes < PROA_WORKER_GZIP_BYTES_MIN || !workers) return false;
+    grpc_packing *p = proa_calloc(1, sizeof *p);
+    *p = (grpc_packing){.call = c, .plain = out, .level = gzip_level(c)};
+    p->work = (proa_work_item){.loop = c->session->loop, .run = run_packing, .done = packing_done};
+    if (proa_workers_start(workers, &p->work)) {
+        c->packing = p;
+        c->unready += out->bytes;
+        return true;
+    }
+    free(p);
+    return false;
+}
+
+/* Puts a message into the queue, or has it compressed first. */
+static void queue_out(grpc_call *c, grpc_out *out)
+{
+    proa_buf packed;
+    if (out->pack && pack_elsewhere(c, out)) return;
+    if (out->pack && pack_message(&packed, out, gzip_level(c))) out = replace_plain(out, &packed);
+    append_out(c, out);
+}
+
+static void wait_behind(grpc_call *c, grpc_out *out)
+{
+    out->next = NULL;
+    *c->behind_last = out;
+    c->behind_last = &out->next;
+    c->unready += out->bytes;
+}
+
+/* Queues the messages that were sent after it, up to the next one that a worker compresses. */
+static void queue_behind(grpc_call *c)
+{
+    while (c->behind && !c->packing) {
+        grpc_out *out = c->behind;
+        c->behind = out->next;
+        if (!c->behind) c->behind_last = &c->behind;
+        c->unready -= out->bytes;
+        queue_out(c, out);
+    }
+}
+
+static void packing_done(proa_work_item *work)
+{
+    grpc_packing *p = (grpc_packing *)work;
+    grpc_call *c = p->call;
+    size_t bytes = p->plain->bytes;
+    grpc_out *out = p->shorter ? replace_plain(p->plain, &p->packed) : p->plain;
+    if (c) {
+        c->packing = NULL;
+        c->unready -= bytes;
+        append_out(c, out);
+        queue_behind(c);
+        wake_stream(c);
+        proa_grpc_session_flush_soon(c->session);
+    } else out_drop(out);
+    free(p);
 }
 
 static void submit_head(grpc_call *c)
@@ -718,11 +838,9 @@ void proa_grpc_send(proa_grpc_call *call, const struct iovec *iov, int count, vo
     for (int i = 0; i < count; i++) bytes += iov[i].iov_len;
     PROA_ASSERT(bytes <= UINT32_MAX);
     grpc_out *out = make_out(c, iov, count, bytes, release, arg);
-    out->next = NULL;
-    *c->out_last = out;
-    c->out_last = &out->next;
-    c->queued += out->bytes;
-    c->was_high |= c->queued > PROA_CONN_HIGH_BYTES;
+    if (c->packing) wait_behind(c, out);
+    else queue_out(c, out);
+    c->was_high |= proa_grpc_queued(call) > PROA_CONN_HIGH_BYTES;
     if (!c->answered) submit_head(c);
     else wake_stream(c);
     proa_grpc_session_flush_soon(c->session);
@@ -730,11 +848,12 @@ void proa_grpc_send(proa_grpc_call *call, const struct iovec *iov, int count, vo
 
 size_t proa_grpc_queued(const proa_grpc_call *call)
 {
-    return ((const grpc_call *)call)->queued;
+    const grpc_call *c = (const grpc_call *)call;
+    return c->queued + c->unready;
 }
 
 /* The part [at, at + len) of a message as pieces; returns how many bytes the pieces have. */
-static size_t slice(const grpc_out *out, size_t at, size_t len, struct iovec *pieces, int *count)
+static size_t str_of_vec(const grpc_out *out, size_t at, size_t len, struct iovec *pieces, int *count)
 {
     size_t got = 0;
     *count = 0;
@@ -758,7 +877,7 @@ void proa_grpc_call_write(grpc_call *c, size_t len)
         struct iovec pieces[IOV_MAX_PIECES];
         int count;
         grpc_out *out = c->out;
-        size_t n = slice(out, c->out_at, len, pieces, &count);
+        size_t n = str_of_vec(out, c->out_at, len, pieces, &count);
         proa_grpc_session_write(c->session, pieces, count, out);
         c->out_at += n;
         c->queued -= n;
@@ -769,8 +888,8 @@ void proa_grpc_call_write(grpc_call *c, size_t len)
         c->out_at = 0;
         out_drop(out);
     }
-    c->moved_ns = proa_loop_now_ns(c->session->loop);
-    if (!c->was_high || c->queued >= PROA_CONN_LOW_BYTES) return;
+    c->progress_ns = proa_loop_now_ns(c->session->loop);
+    if (!c->was_high || proa_grpc_queued(&c->pub) >= PROA_CONN_LOW_BYTES) return;
     c->was_high = false;
-    c->drained_due = c->session->due = true;
+    c->drained_due = c->session->work_pending = true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * grpc.h - a gRPC server over HTTP/2 (nghttp2): calls with messages in and out, deadlines, status and trailers.
  * Follows gRPC over HTTP2 (github.com/grpc/grpc, doc/PROTOCOL-HTTP2.md).
- * Owner:   a call belongs to its connection; it is valid until proa_grpc_finish, or until on_gone has returned.
+ * Owner:   a call belongs to its connection; it is valid until proa_grpc_finish, or until on_disconnect has returned.
  * Threads: everything on the loop thread of the call, but proa_grpc_free.
  * Way in:  proa_grpc_protocol as proa_listen_options.http2 with a proa_grpc_server as http2_server. */
 #ifndef PROA_NET_GRPC_H
@@ -40,7 +40,7 @@ typedef struct proa_grpc_call {
     proa_str path; /* "/inference.GRPCInferenceService/ModelInfer" */
     const proa_grpc_header *metadata;
     int metadata_count;
-    int64_t deadline_ns; /* on the monotonic clock; 0: none. Passing it ends the call: DEADLINE_EXCEEDED and on_gone */
+    int64_t deadline_ns; /* on the monotonic clock; 0: none. Passing it ends the call: DEADLINE_EXCEEDED and on_disconnect */
     int64_t start_ns;
     proa_conn *conn;
     proa_arena *arena; /* lives as long as the call */
@@ -49,17 +49,17 @@ typedef struct proa_grpc_call {
     /* One whole message, decompressed. bytes is valid during the call unless proa_grpc_take keeps it. */
     void (*on_message)(struct proa_grpc_call *call, proa_str bytes);
     void (*on_half_close)(struct proa_grpc_call *call); /* the client sends no more */
-    void (*on_drained)(struct proa_grpc_call *call); /* what was sent has left, after proa_grpc_queued was high */
-    void (*on_gone)(struct proa_grpc_call *call); /* cancelled, deadline passed, connection lost; the last call */
+    void (*on_drained)(struct proa_grpc_call *call); /* the queue is short again, after proa_grpc_queued was high */
+    void (*on_disconnect)(struct proa_grpc_call *call); /* cancelled, deadline passed, connection lost; the last call */
 } proa_grpc_call;
 
 typedef struct proa_grpc_server {
     void (*on_call)(proa_grpc_call *call, void *arg); /* metadata is complete; may finish it at once */
     void *arg;
-    int64_t message_max;                            /* bytes of one message in; 0: PROA_GRPC_MESSAGE_MAX */
-    proa_workers *workers;                          /* unpack what is large; NULL: the loop does */
-    int64_t unpacked_max;                           /* of a compressed one, unpacked; 0: PROA_UNPACKED_MAX */
-    int32_t streams_max;                            /* at once on a connection; 0: PROA_GRPC_STREAMS_MAX */
+    int64_t message_max;   /* bytes of one message in; 0: PROA_GRPC_MESSAGE_MAX */
+    proa_workers *workers; /* decompress and compress large messages; NULL: the loop does */
+    int64_t unpacked_max;  /* of a compressed one, unpacked; 0: PROA_UNPACKED_MAX */
+    int32_t streams_max;   /* at once on a connection; 0: PROA_GRPC_STREAMS_MAX */
     int64_t keepalive_ms, keepalive_timeout_ms;     /* pings of ours; 0: none, and 20 s */
     int64_t connection_age_ms, connection_grace_ms; /* 0: no limit */
     int compression_level; /* of answers: 0 none, 1 low, 2 medium, 3 high (only if the client takes gzip) */

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * grpc_session.c - an HTTP/2 connection that carries gRPC calls: nghttp2, flow control, keepalive, limits on abuse. */
 #include "net/grpc_session.h"
 
 #include "base/alloc.h"
@@ -9,10 +10,10 @@
 #define WINDOW_NS   ((int64_t)10000000000) /* of the counts of resets and of control frames */
 #define NS_PER_MS   ((int64_t)1000000)
 #define TOO_MANY_CONTINUATIONS                                                                               \
-    (-905) /* NGHTTP2_ERR_TOO_MANY_CONTINUATIONS: the mend came to old versions without the name */
+    (-905) /* NGHTTP2_ERR_TOO_MANY_CONTINUATIONS: older versions with the backported fix lack the name */
 #define LAST_CALL_MS                                                                                         \
-    1000 /* a client that does not answer the ping of a drain has had its chance to see the GOAWAY */
-static const uint8_t drain_ping[8] = "proabye";
+    1000 /* a client that does not answer the ping of a drain had enough time to read the GOAWAY */
+static const uint8_t goaway_ping[8] = "goaway";
 
 /* ---- writing ---- */
 
@@ -71,21 +72,21 @@ ssize_t proa_grpc_session_read(nghttp2_session *h2, int32_t stream, uint8_t *buf
     (void)buf;
     if (proa_conn_queued(s->conn) + s->staged > PROA_CONN_HIGH_BYTES)
         return NGHTTP2_ERR_PAUSE; /* until drained */
-    if (!c->queued && !c->finished) {
+    if (!c->queued && (!c->finished || c->unready)) {
         c->deferred = true;
         return NGHTTP2_ERR_DEFERRED;
     }
     *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
     if (c->queued > length) return (ssize_t)length;
-    if (c->finished) {
+    if (c->finished && !c->unready) {
         *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
         nghttp2_submit_trailer(h2, stream, c->trailers, c->trailers_count);
     }
     return (ssize_t)c->queued;
 }
 
-/* Everything that nghttp2 has ready goes to the connection. */
-static void pump(grpc_session *s)
+/* Writes everything that nghttp2 has ready to the connection. */
+static void pump_output(grpc_session *s)
 {
     char bytes[STAGE_BYTES];
     const uint8_t *data;
@@ -98,7 +99,7 @@ static void pump(grpc_session *s)
     if (n < 0) proa_conn_close(s->conn, true);
     else if (s->ending || (!nghttp2_session_want_read(s->h2) && !nghttp2_session_want_write(s->h2)))
         proa_conn_close(s->conn, false);
-    /* who does not read our answers may not ask more */
+    /* a client that does not read answers may not send more requests */
     bool hold = proa_conn_queued(s->conn) > PROA_CONN_HIGH_BYTES;
     if (hold != s->held) proa_conn_pause(s->conn, hold);
     s->held = hold;
@@ -106,7 +107,7 @@ static void pump(grpc_session *s)
 
 static void tell_calls(grpc_session *s)
 {
-    s->due = false;
+    s->work_pending = false;
     for (grpc_call *c = s->calls, *next; c; c = next) {
         next = c->next; /* calls are freed by nghttp2's callbacks only, and none runs here */
         if (c->resume_due) {
@@ -120,14 +121,14 @@ static void tell_calls(grpc_session *s)
     }
 }
 
-/* What the users' callbacks send here goes out in the next round. */
+/* What the callbacks send here is written in the next round. */
 static void flush(grpc_session *s)
 {
     s->busy = true;
     do {
-        if (s->due) tell_calls(s);
-        pump(s);
-    } while (s->due);
+        if (s->work_pending) tell_calls(s);
+        pump_output(s);
+    } while (s->work_pending);
     s->busy = false;
 }
 
@@ -135,7 +136,7 @@ static void run_task(proa_loop_task *task)
 {
     grpc_session *s = (grpc_session *)((char *)task - offsetof(grpc_session, task));
     s->posted = false;
-    if (s->gone) free(s);
+    if (s->disconnected) free(s);
     else flush(s);
 }
 
@@ -148,8 +149,8 @@ void proa_grpc_session_flush_soon(grpc_session *s)
 
 /* ---- ends ---- */
 
-/* The client breaks the rules of good conduct: says so and ends the connection. */
-static void calm_down(grpc_session *s, const char *why)
+/* The client abuses the connection (ENHANCE_YOUR_CALM): sends GOAWAY with the reason and ends it. */
+static void end_abusive(grpc_session *s, const char *why)
 {
     if (s->ending) return;
     s->ending = true;
@@ -158,7 +159,7 @@ static void calm_down(grpc_session *s, const char *why)
                           NGHTTP2_ENHANCE_YOUR_CALM, (const uint8_t *)why, strlen(why));
 }
 
-/* The client has seen the notice: what it has sent until now is served, later streams are not. */
+/* The client has seen the notice: streams that it has opened until now are served, later ones are not. */
 static void name_last(grpc_session *s)
 {
     if (s->last_named) return;
@@ -168,7 +169,7 @@ static void name_last(grpc_session *s)
     proa_grpc_session_flush_soon(s);
 }
 
-static void drain(grpc_session *s)
+static void begin_drain(grpc_session *s)
 {
     if (s->draining) return;
     s->draining = true;
@@ -191,13 +192,13 @@ static void count_window(grpc_session *s)
 static void count_reset(grpc_session *s)
 {
     count_window(s);
-    if (++s->resets > PROA_GRPC_RESETS_MAX) calm_down(s, "too_many_resets");
+    if (++s->resets > PROA_GRPC_RESETS_MAX) end_abusive(s, "too_many_resets");
 }
 
 static void count_control(grpc_session *s)
 {
     count_window(s);
-    if (++s->controls > PROA_GRPC_CONTROLS_MAX) calm_down(s, "too_many_control_frames");
+    if (++s->controls > PROA_GRPC_CONTROLS_MAX) end_abusive(s, "too_many_control_frames");
 }
 
 static int begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *hd, void *user)
@@ -227,13 +228,13 @@ static void peer_pinged(grpc_session *s)
     int64_t now = proa_loop_now_ns(s->loop);
     bool early = s->peer_ping_ns && now - s->peer_ping_ns < PROA_GRPC_PING_MS * NS_PER_MS;
     s->peer_ping_ns = now;
-    if (early && ++s->strikes > PROA_GRPC_PING_STRIKES) calm_down(s, "too_many_pings");
+    if (early && ++s->strikes > PROA_GRPC_PING_STRIKES) end_abusive(s, "too_many_pings");
 }
 
 static void frame_ping(grpc_session *s, const nghttp2_ping *ping)
 {
     if (!(ping->hd.flags & NGHTTP2_FLAG_ACK)) peer_pinged(s);
-    else if (s->draining && memcmp(ping->opaque_data, drain_ping, sizeof drain_ping) == 0) name_last(s);
+    else if (s->draining && memcmp(ping->opaque_data, goaway_ping, sizeof goaway_ping) == 0) name_last(s);
     else s->ping_waits = false;
 }
 
@@ -300,18 +301,18 @@ static int stream_closed(nghttp2_session *h2, int32_t stream, uint32_t error_cod
     /* the client's, whatever code it gives, or nghttp2's for a frame that broke the rules */
     if (!c->cut && (error_code != NGHTTP2_NO_ERROR || !c->left)) count_reset(s);
     nghttp2_session_set_stream_user_data(h2, stream, NULL);
-    proa_grpc_call_gone(c);
+    proa_grpc_call_disconnected(c);
     proa_grpc_call_free(c);
     return 0;
 }
 
-/* Trailers have left while the client still sends: the rest of the request is of no use. */
+/* Trailers were sent while the client still sends: the rest of the request is not needed. */
 static int frame_sent(nghttp2_session *h2, const nghttp2_frame *frame, void *user)
 {
     grpc_session *s = user;
-    /* the answer to this ping says that the notice has been read: nghttp2 would send it before the notice */
+    /* the answer to this ping shows that the notice was read: nghttp2 would send it before the notice */
     if (frame->hd.type == NGHTTP2_GOAWAY && s->draining && !s->last_named)
-        nghttp2_submit_ping(h2, NGHTTP2_FLAG_NONE, drain_ping);
+        nghttp2_submit_ping(h2, NGHTTP2_FLAG_NONE, goaway_ping);
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) return 0;
     s->strikes = 0;
     s->peer_ping_ns = 0;
@@ -346,11 +347,11 @@ void proa_grpc_session_wake(grpc_session *s, int64_t ns)
     proa_timer_start(&s->timer, left > 0 ? (left + NS_PER_MS - 1) / NS_PER_MS : 0);
 }
 
-/* When a ping of ours has waited for too long. A client that is still busy with an answer, and takes bytes of it, is alive
- * though the ping stands behind them, and though nothing it says is read before most have gone. */
+/* When a ping of ours has waited for too long. A client that is still busy with an answer, and takes bytes of it, is
+ * alive though the ping stands behind them, and though nothing it says is read before most have gone. */
 static int64_t ping_lost_ns(const grpc_session *s, int64_t timeout)
 {
-    int64_t took_ns = proa_conn_took_ns(s->conn);
+    int64_t took_ns = proa_conn_last_send_ns(s->conn);
     return (took_ns > s->ping_ns ? took_ns : s->ping_ns) + timeout;
 }
 
@@ -359,19 +360,19 @@ static void tick_keepalive(grpc_session *s, int64_t now)
     const proa_grpc_server *server = s->server;
     if (server->keepalive_ms <= 0) return;
     int64_t timeout = (server->keepalive_timeout_ms > 0 ? server->keepalive_timeout_ms : 20000) * NS_PER_MS;
-    if (s->read_ns > s->ping_ns) s->ping_waits = false; /* anything that comes is a sign of life */
+    if (s->read_ns > s->ping_ns) s->ping_waits = false; /* any input shows that the peer is alive */
     if (s->ping_waits && now >= ping_lost_ns(s, timeout)) {
         proa_conn_close(s->conn, true);
         return;
     }
-    int64_t due = s->read_ns + server->keepalive_ms * NS_PER_MS;
-    if (!s->ping_waits && now >= due) {
+    int64_t work_pending = s->read_ns + server->keepalive_ms * NS_PER_MS;
+    if (!s->ping_waits && now >= work_pending) {
         nghttp2_submit_ping(s->h2, NGHTTP2_FLAG_NONE, NULL);
         s->ping_waits = true;
         s->ping_ns = now;
         proa_grpc_session_flush_soon(s);
     }
-    proa_grpc_session_wake(s, s->ping_waits ? ping_lost_ns(s, timeout) : due);
+    proa_grpc_session_wake(s, s->ping_waits ? ping_lost_ns(s, timeout) : work_pending);
 }
 
 static void tick_age(grpc_session *s, int64_t now)
@@ -381,7 +382,7 @@ static void tick_age(grpc_session *s, int64_t now)
     if (now < s->age_ns) proa_grpc_session_wake(s, s->age_ns);
     else if (grace > 0 && now >= s->age_ns + grace) proa_conn_close(s->conn, true);
     else {
-        drain(s);
+        begin_drain(s);
         if (grace > 0) proa_grpc_session_wake(s, s->age_ns + grace);
     }
 }
@@ -396,7 +397,7 @@ static void tick_drain(grpc_session *s, int64_t now)
 /* The answer is complete, and the client does not take it. */
 static void tick_unread(grpc_call *c, int64_t now)
 {
-    int64_t patience = c->moved_ns + (int64_t)PROA_GRPC_UNREAD_MS * NS_PER_MS;
+    int64_t patience = c->progress_ns + (int64_t)PROA_GRPC_UNREAD_MS * NS_PER_MS;
     if (!c->queued) return;
     if (now < patience) {
         proa_grpc_session_wake(c->session, patience);
@@ -409,7 +410,7 @@ static void tick_unread(grpc_call *c, int64_t now)
 
 static void tick_call(grpc_call *c, int64_t now)
 {
-    int64_t stalled = c->moved_ns + (int64_t)PROA_STALL_MS * NS_PER_MS;
+    int64_t stalled = c->progress_ns + (int64_t)PROA_STALL_MS * NS_PER_MS;
     if (c->finished) tick_unread(c, now);
     else if (c->pub.deadline_ns && now >= c->pub.deadline_ns) proa_grpc_call_expire(c);
     else if (c->counted && !c->paused && now >= stalled)
@@ -467,7 +468,7 @@ static nghttp2_session *new_h2(grpc_session *s)
     return h2;
 }
 
-static void greet(grpc_session *s)
+static void send_settings(grpc_session *s)
 {
     int32_t streams = s->server->streams_max > 0 ? s->server->streams_max : PROA_GRPC_STREAMS_MAX;
     const nghttp2_settings_entry settings[] = {
@@ -481,7 +482,7 @@ static void greet(grpc_session *s)
 }
 
 /* The age of connections that were opened together is spread by a tenth, so that they do not all come back at once. */
-static int64_t spread(const grpc_session *s, int64_t ms)
+static int64_t run_pending(const grpc_session *s, int64_t ms)
 {
     uintptr_t at = (uintptr_t)s;
     uint64_t dice = proa_str_hash((proa_str){(const char *)&at, sizeof at}) ^ (uint64_t)s->opened_ns;
@@ -504,8 +505,8 @@ static void *session_open(proa_conn *conn, void *server)
     s->timer = (proa_timer){.loop = s->loop, .fire = timer_fired, .arg = s};
     s->opened_ns = s->read_ns = s->window_ns = proa_loop_now_ns(s->loop);
     if (s->server->connection_age_ms > 0)
-        s->age_ns = s->opened_ns + spread(s, s->server->connection_age_ms) * NS_PER_MS;
-    greet(s);
+        s->age_ns = s->opened_ns + run_pending(s, s->server->connection_age_ms) * NS_PER_MS;
+    send_settings(s);
     proa_conn_deadline(conn, PROA_HEAD_MS);
     tick_age(s, s->opened_ns);
     tick_keepalive(s, s->opened_ns);
@@ -524,10 +525,9 @@ static int64_t session_input(void *state, const char *bytes, size_t len)
     /* nghttp2 gives up by itself, and without a word, on the frame after a thousand answers that it could not send yet,
      * before begin_frame has counted it: so it is when the whole flood comes in one read. So it is too with a head that
      * goes on and on. */
-    if (n == NGHTTP2_ERR_FLOODED) calm_down(s, "too_many_control_frames");
-    if (n == TOO_MANY_CONTINUATIONS) calm_down(s, "too_many_continuations");
-    if (n < 0)
-        s->ending = true; /* otherwise a GOAWAY that says why is queued where the client could read it */
+    if (n == NGHTTP2_ERR_FLOODED) end_abusive(s, "too_many_control_frames");
+    if (n == TOO_MANY_CONTINUATIONS) end_abusive(s, "too_many_continuations");
+    if (n < 0) s->ending = true; /* otherwise a GOAWAY with the reason is queued */
     flush(s);
     return s->ending ? -1 : (int64_t)len;
 }
@@ -537,7 +537,7 @@ static void session_drained(void *state)
     flush(state);
 }
 
-/* Without its sending side a client can neither open windows nor cancel: it has left. */
+/* With its sending side closed a client can neither open windows nor cancel: it counts as disconnected. */
 static bool session_eof(void *state)
 {
     (void)state;
@@ -546,7 +546,7 @@ static bool session_eof(void *state)
 
 static void session_shutdown(void *state)
 {
-    drain(state);
+    begin_drain(state);
 }
 
 static void session_close(void *state)
@@ -554,13 +554,13 @@ static void session_close(void *state)
     grpc_session *s = state;
     s->busy = true; /* nothing is sent any more */
     while (s->calls) {
-        proa_grpc_call_gone(s->calls);
+        proa_grpc_call_disconnected(s->calls);
         proa_grpc_call_free(s->calls);
     }
     nghttp2_session_del(s->h2);
     proa_timer_release(&s->timer);
     proa_block_pool_close(s->pool);
-    s->gone = true;
+    s->disconnected = true;
     if (!s->posted) free(s);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_session.h - inside grpc*.c: a connection (grpc_session.c), its calls (grpc.c), what travels in them.
+ * grpc_session.h - inside grpc*.c: a connection (grpc_session.c), its calls and their messages (grpc.c).
  * Owner:   the connection owns the session, the session its calls, a call its messages in and out.
  * Threads: the loop's. */
 #ifndef PROA_NET_GRPC_SESSION_H
@@ -20,6 +20,7 @@ typedef struct grpc_out {
     size_t bytes; /* with the prefix */
     int refs;     /* the queue's, and one for each write that the connection has not finished */
     int count;
+    bool pack; /* to be compressed before it is sent */
     struct iovec iov[];
 } grpc_out;
 
@@ -30,12 +31,13 @@ typedef struct grpc_message {
     bool packed;
 } grpc_message;
 
-/* One that came while its call was paused, or the one before it was unpacked. */
+/* One that arrived while its call was paused, or while the one before it was unpacked. */
 typedef struct grpc_in {
     struct grpc_in *next;
     grpc_message message;
 } grpc_in;
 
+typedef struct grpc_packing grpc_packing;     /* a message out that a worker compresses: grpc.c */
 typedef struct grpc_unpacking grpc_unpacking; /* a message that a worker unpacks: grpc.c */
 
 typedef struct grpc_call grpc_call;
@@ -47,14 +49,14 @@ typedef struct grpc_session {
     proa_block_pool *pool;
     grpc_call *calls; /* newest first */
     int64_t message_max, unpacked_max;
-    char *stage; /* of a flush: what is written together */
+    char *stage; /* of a flush: small frames that are written together */
     size_t staged;
-    bool busy;    /* inside nghttp2: what is submitted now goes out when that has returned */
-    bool due;     /* a call is to be resumed or told that it has drained */
-    bool posted;  /* task is in the loop's queue */
-    bool gone;    /* the connection is; the posted task frees the session */
-    bool reading; /* the client's first frame has come */
-    bool held;    /* reading from the connection is paused: the client does not read what we send */
+    bool busy;         /* inside nghttp2: what is submitted now is written after it has returned */
+    bool work_pending; /* a call must be resumed, or its on_drained called */
+    bool posted;       /* task is in the loop's queue */
+    bool disconnected; /* the connection has ended; the posted task frees the session */
+    bool reading;      /* the client's first frame has come */
+    bool held;         /* reading from the connection is paused: the client does not read what we send */
     bool draining, last_named; /* GOAWAY: the notice was sent; the last stream was named */
     bool ending;               /* nothing more is read */
     bool ping_waits;           /* a ping of ours is not answered */
@@ -87,14 +89,14 @@ struct grpc_call {
     proa_coding coding; /* of messages in */
     bool takes_gzip;
     /* state */
-    bool owned;       /* the user knows it: on_call was called, finish and on_gone were not */
-    bool half_closed; /* END_STREAM came ... */
-    bool told_half;   /* ... and the user knows */
-    bool answered;    /* response headers are submitted */
-    bool deferred;    /* nghttp2 waits for nghttp2_session_resume_data */
-    bool finished;    /* trailers are known */
-    bool left;        /* the end of the answer has been sent */
-    bool cut;         /* reset by us, within a message */
+    bool owned;               /* on_call was called, finish and on_disconnect were not */
+    bool half_closed;         /* END_STREAM arrived ... */
+    bool half_close_reported; /* ... and on_half_close was called */
+    bool answered;            /* response headers are submitted */
+    bool deferred;            /* nghttp2 waits for nghttp2_session_resume_data */
+    bool finished;            /* trailers are known */
+    bool left;                /* the end of the answer has been sent */
+    bool cut;                 /* reset by us, within a message */
     bool paused, delivering, resume_due, drained_due;
     bool was_high; /* queued was above PROA_CONN_HIGH_BYTES */
     bool gzip;     /* of messages out */
@@ -103,16 +105,19 @@ struct grpc_call {
     int prefix_len;
     char *message; /* a block; NULL between messages */
     size_t message_len, message_size;
-    bool counted;     /* in session->partial */
-    int64_t moved_ns; /* when a byte of a message came, or of a finished answer left */
-    char *current;    /* the message that on_message looks at */
+    bool counted;        /* in session->partial */
+    int64_t progress_ns; /* when a byte of a message arrived, or of a finished answer was sent */
+    char *current;       /* the message that on_message looks at */
     grpc_in *waiting, **waiting_last;
     grpc_unpacking *unpacking; /* its message comes next; NULL: none */
-    size_t held;               /* bytes that came while paused or unpacking: their window is not opened yet */
+    size_t held; /* bytes that arrived while paused or unpacking: their window is not opened yet */
     /* out */
     grpc_out *out, **out_last;
     size_t out_at; /* bytes of the first message that have left */
     size_t queued;
+    grpc_packing *packing; /* its message comes next, and then those in `behind`; NULL: none */
+    grpc_out *behind, **behind_last;
+    size_t unready; /* bytes of these */
     nghttp2_nv *trailers;
     size_t trailers_count;
     PROA_ALIGNED(16) char memory[2048]; /* the arena's first block */
@@ -125,12 +130,12 @@ void proa_grpc_call_header(grpc_call *c, proa_str name, proa_str value);
 void proa_grpc_call_start(grpc_call *c); /* the head is complete */
 void proa_grpc_call_data(grpc_call *c, const char *bytes, size_t len);
 void proa_grpc_call_half_close(grpc_call *c);
-void proa_grpc_call_resume(grpc_call *c); /* not paused any more: gives what waits */
-void proa_grpc_call_gone(grpc_call *c);   /* tells the user, once */
-/* on_gone, then an answer of ours, behind the messages that are on their way: whether those have left by now is chance. */
+void proa_grpc_call_resume(grpc_call *c);       /* not paused any more: delivers the waiting messages */
+void proa_grpc_call_disconnected(grpc_call *c); /* calls on_disconnect, once */
+/* Calls on_disconnect, then answers, behind the messages that are queued: whether those were sent by now is chance. */
 void proa_grpc_call_fail(grpc_call *c, int code, const char *text);
-void proa_grpc_call_expire(grpc_call *c); /* the deadline has passed: nobody waits for what is still queued */
-/* Gives the next bytes of the queue to the connection: exactly len, which are there. */
+void proa_grpc_call_expire(grpc_call *c); /* the deadline has passed: what is still queued is dropped */
+/* Writes exactly len bytes of the queue, which are in it, to the connection. */
 void proa_grpc_call_write(grpc_call *c, size_t len);
 /* grpc_session.c: for calls */
 void proa_grpc_session_flush_soon(grpc_session *s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * http.c - requests: from the codec's events to a handler, one at a time for each connection. Requests that a client sends
- * ahead wait as bytes, so answers come in order and cost nothing while they wait. */
+ * http.c - requests: from the codec's events to a handler, one at a time for each connection. Requests that a client
+ * sends ahead wait as bytes, so answers come in order and cost nothing while they wait. */
 #include "net/http.h"
 
 #include "base/alloc.h"
@@ -10,12 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPARE_MAX                                                                                            \
-    (PROA_ASAN ? 0 : 64) /* exchanges that a loop keeps, 7 KB and what their arena has touched */
-#define COUNT_BYTES  ((size_t)1 << 20) /* a body takes part in the count of all in such steps, as it comes */
-#define DIRECT_BYTES 4096              /* so much of a chunk is read straight to its place */
+#define SPARE_MAX    (PROA_ASAN ? 0 : 64) /* spare exchanges of a loop, each 7 KB and the memory of its arena */
+#define COUNT_BYTES  ((size_t)1 << 20)    /* a body is counted in such steps, as it arrives */
+#define DIRECT_BYTES 4096                 /* so much of a chunk is read straight to its place */
 
-static int64_t run(proa_http_conn *h, const char *bytes, size_t len);
+static int64_t parse_requests(proa_http_conn *h, const char *bytes, size_t len);
 
 /* ---- exchanges ---- */
 
@@ -58,11 +57,11 @@ void proa_http_give_work(proa_http_work *w)
     loop->release_spare = release_spare;
 }
 
-static void begin(proa_http_conn *h)
+static void begin_exchange(proa_http_conn *h)
 {
     proa_http_work *w = take_work(h->conn->loop);
     memset(w, 0, offsetof(proa_http_work, arena));
-    w->gone = w->drained = NULL;
+    w->on_disconnect = w->drained = NULL;
     w->body_cap = 0;
     w->is_head = w->begun = w->pieces = false;
     w->owner = h;
@@ -78,11 +77,11 @@ static void begin(proa_http_conn *h)
 }
 
 /* Takes the exchange off the connection. */
-static proa_http_work *detach(proa_http_conn *h)
+static proa_http_work *detach_offloaded(proa_http_conn *h)
 {
     proa_http_work *w = h->work;
     h->work = NULL;
-    h->handed = false;
+    h->dispatched = false;
     return w;
 }
 
@@ -91,7 +90,7 @@ static void set_timing(proa_http_conn *h)
     const proa_listen_options *options = proa_conn_options(h->conn);
     int was = (int)h->timing;
     if (!h->work) h->timing = PROA_HTTP_IDLE;
-    else if (h->handed) h->timing = PROA_HTTP_BUSY;
+    else if (h->dispatched) h->timing = PROA_HTTP_BUSY;
     else h->timing = h->work->x.method.len ? PROA_HTTP_BODY : PROA_HTTP_HEAD;
     switch (h->timing) {
     case PROA_HTTP_IDLE: proa_conn_deadline(h->conn, options->idle_ms); break;
@@ -99,12 +98,12 @@ static void set_timing(proa_http_conn *h)
     case PROA_HTTP_HEAD:
         if (was != PROA_HTTP_HEAD) proa_conn_deadline(h->conn, options->head_ms);
         break;
-    default: proa_conn_deadline(h->conn, 0); /* the handler has all the time that it wants */
+    default: proa_conn_deadline(h->conn, 0); /* the handler has no time limit */
     }
 }
 
-/* No request is looked at any more. The time for one is over with that: what is queued has its readers' (stall_ms). */
-static void end(proa_http_conn *h)
+/* No further request is read, so its deadline ends; queued output keeps the limit for readers (stall_ms). */
+static void end_exchange(proa_http_conn *h)
 {
     h->closing = true;
     proa_conn_deadline(h->conn, 0);
@@ -113,51 +112,52 @@ static void end(proa_http_conn *h)
 
 void proa_http_finish(proa_http_conn *h)
 {
-    proa_http_give_work(detach(h));
+    proa_http_give_work(detach_offloaded(h));
     if (!h->keep || h->draining) h->closing = true;
-    if (h->inside) return; /* run goes on */
+    if (h->inside) return; /* parse_requests continues */
     if (h->closing) {
-        end(h);
+        end_exchange(h);
         return;
     }
     set_timing(h);
     proa_conn_again(h->conn);
 }
 
-/* The client has left while the handler was at work. */
-static void leave(proa_http_conn *h)
+/* The client has disconnected while the handler was at work. */
+static void leave_handler(proa_http_conn *h)
 {
-    proa_http_work *w = detach(h);
-    if (w->offloaded) { /* on_gone is called when it is back on the loop */
+    proa_http_work *w = detach_offloaded(h);
+    if (w->offloaded) { /* on_disconnect is called when it is back on the loop */
         w->owner = NULL;
         atomic_store(&w->offloaded->lost, true);
         return;
     }
-    if (w->gone) w->gone(&w->x);
+    if (w->on_disconnect) w->on_disconnect(&w->x);
     proa_http_give_work(w);
 }
 
 /* ---- the head ---- */
 
-static proa_str slice(const char *base, proa_http1_span span)
+static proa_str span_str(const char *base, proa_http1_span span)
 {
     return (proa_str){base + span.at, span.len};
 }
 
-/* The head moves into the exchange, since the bytes that it came in are the loop's. */
+/* Copies the head into the exchange, because its bytes are in the loop's scratch buffer. */
 static void keep_head(proa_http_work *w, const char *bytes, size_t len)
 {
     const proa_http1 *c = &w->codec;
     char *head = proa_arena_alloc(&w->arena, len);
     memcpy(head, bytes, len);
     for (int i = 0; i < c->fields_count; i++)
-        w->headers[i] = (proa_http_header){slice(head, c->fields[i].name), slice(head, c->fields[i].value)};
+        w->headers[i] = (proa_http_header){span_str(head, c->fields[i].name), span_str(head, c->fields[i].value)};
     w->x.headers_count = c->fields_count;
-    w->x.method = slice(head, c->method);
+    w->x.method = span_str(head, c->method);
     w->is_head = proa_str_is(w->x.method, "HEAD");
 }
 
-/* So many bytes of the body have come. Counted is what came, not what was announced: lies take nothing from others. */
+/* So many bytes of the body have arrived. Received bytes are counted, not announced ones: a false length takes nothing
+ * from other clients. */
 static bool count_body(proa_http_work *w, size_t bytes)
 {
     if (bytes < PROA_INFLIGHT_COUNTED_MIN) return true;
@@ -165,7 +165,7 @@ static bool count_body(proa_http_work *w, size_t bytes)
     return proa_block_count(w->x.body, step < w->body_cap ? step : w->body_cap);
 }
 
-/* Room for so many bytes of the body in all. What is there moves along if it must. */
+/* Makes room for so many bytes of the body in all; moves the received ones if necessary. */
 static bool reserve_body(proa_http_work *w, size_t bytes)
 {
     if (bytes < w->body_cap) return true;
@@ -253,10 +253,10 @@ static void on_direct(void *arg, size_t got)
     if (!w || h->closing || (int64_t)got < proa_http1_wanted(&w->codec)) return; /* the connection ends */
     w->x.body_len += got;
     proa_http1_took(&w->codec, (int64_t)got);
-    run(h, "", 0);
+    parse_requests(h, "", 0);
 }
 
-/* All that came is used up, and much is still to come: from here on it is read to where it belongs. */
+/* All received bytes are consumed and many are missing: from here on they are read straight into the body. */
 static void read_direct(proa_http_conn *h)
 {
     proa_http_work *w = h->work;
@@ -278,10 +278,10 @@ static void on_end(proa_http_conn *h)
     proa_http_work *w = h->work;
     if (w->x.body) w->x.body[w->x.body_len] = '\0';
     h->keep = w->codec.keep_alive;
-    h->handed = true;
+    h->dispatched = true;
     if (PROA_UNLIKELY(is_long(h))) {
         if (!proa_http_offload_request(h)) proa_http_busy(h);
-    } else h->server->on_request(&w->x, h->server->arg); /* w may be gone after this */
+    } else h->server->on_request(&w->x, h->server->arg); /* w may have been freed after this */
 }
 
 /* ---- the connection ---- */
@@ -300,18 +300,18 @@ static void on_event(proa_http_conn *h, proa_http1_event event, const char *byte
 /* May the next request be looked at? Not while the one before has no answer, and not while too many answers wait. */
 static bool is_ready(proa_http_conn *h)
 {
-    h->held = proa_conn_queued(h->conn) > PROA_CONN_HIGH_BYTES;
-    return !h->handed && !h->closing && !h->held;
+    h->reading_held = proa_conn_queued(h->conn) > PROA_CONN_HIGH_BYTES;
+    return !h->dispatched && !h->closing && !h->reading_held;
 }
 
 /* Returns how many bytes are used, or -1 if the connection ends. */
-static int64_t run(proa_http_conn *h, const char *bytes, size_t len)
+static int64_t parse_requests(proa_http_conn *h, const char *bytes, size_t len)
 {
     size_t at = 0;
     h->inside = true;
     while (is_ready(h)) {
         if (!h->work && at == len) break;
-        if (!h->work) begin(h);
+        if (!h->work) begin_exchange(h);
         size_t used;
         proa_http1_event event = proa_http1_next(&h->work->codec, bytes + at, len - at, &used);
         on_event(h, event, bytes + at, used, len - at);
@@ -322,7 +322,7 @@ static int64_t run(proa_http_conn *h, const char *bytes, size_t len)
         }
     }
     h->inside = false;
-    if (h->closing) end(h);
+    if (h->closing) end_exchange(h);
     else set_timing(h);
     return h->closing ? -1 : (int64_t)at;
 }
@@ -337,10 +337,10 @@ static void *http_open(proa_conn *conn, void *server)
 
 static int64_t http_input(void *state, const char *bytes, size_t len)
 {
-    return run(state, bytes, len);
+    return parse_requests(state, bytes, len);
 }
 
-/* Neither a request nor a part of one is here. */
+/* Is neither a request nor a part of one buffered? */
 static bool is_quiet(const proa_http_conn *h)
 {
     return !h->work && h->conn->in_len == 0;
@@ -349,9 +349,9 @@ static bool is_quiet(const proa_http_conn *h)
 static void http_drained(void *state)
 {
     proa_http_conn *h = state;
-    if (h->held) proa_conn_again(h->conn);
-    if (h->draining && is_quiet(h)) end(h);
-    proa_http_work *w = h->handed ? h->work : NULL;
+    if (h->reading_held) proa_conn_again(h->conn);
+    if (h->draining && is_quiet(h)) end_exchange(h);
+    proa_http_work *w = h->dispatched ? h->work : NULL;
     if (!w || w->offloaded || !w->drained) return;
     void (*drained)(proa_http_exchange * x) = w->drained;
     w->drained = NULL;
@@ -361,8 +361,8 @@ static void http_drained(void *state)
 static bool http_eof(void *state)
 {
     proa_http_conn *h = state;
-    if (h->handed) leave(h);
-    end(h);
+    if (h->dispatched) leave_handler(h);
+    end_exchange(h);
     return true;
 }
 
@@ -370,7 +370,7 @@ static void http_shutdown(void *state)
 {
     proa_http_conn *h = state;
     h->draining = true;
-    if (is_quiet(h)) end(h);
+    if (is_quiet(h)) end_exchange(h);
 }
 
 static bool http_expired(void *state)
@@ -380,7 +380,7 @@ static bool http_expired(void *state)
         set_timing(h);
         return true;
     }
-    if (!h->work || h->handed) return false;
+    if (!h->work || h->dispatched) return false;
     proa_http_refuse(h, 408, "the request did not come in time");
     return true;
 }
@@ -389,15 +389,15 @@ static void http_close(void *state)
 {
     proa_http_conn *h = state;
     h->closing = true;
-    if (h->handed) leave(h);
-    else if (h->work) proa_http_give_work(detach(h));
+    if (h->dispatched) leave_handler(h);
+    else if (h->work) proa_http_give_work(detach_offloaded(h));
     free(h);
 }
 
 static bool http_quiet(const void *state)
 {
     const proa_http_conn *h = state;
-    return !h->work || (!h->handed && h->work->x.method.len == 0);
+    return !h->work || (!h->dispatched && h->work->x.method.len == 0);
 }
 
 const proa_protocol proa_http_protocol = {
@@ -436,9 +436,9 @@ proa_str proa_http_get(const proa_http_exchange *x, const char *name)
     return (proa_str){0};
 }
 
-void proa_http_on_gone(proa_http_exchange *x, void (*gone)(proa_http_exchange *x))
+void proa_http_on_disconnect(proa_http_exchange *x, void (*on_disconnect)(proa_http_exchange *x))
 {
-    ((proa_http_work *)x)->gone = gone;
+    ((proa_http_work *)x)->on_disconnect = on_disconnect;
 }
 
 void proa_http_on_drained(proa_http_exchange *x, void (*drained)(proa_http_exchange *x))

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * http1.c - the HTTP/1.1 parser: bytes in, events out, no input or output of its own. */
 #include "net/http1.h"
 
 #include <stddef.h>
@@ -78,7 +79,7 @@ bool proa_http1_has(proa_str list, const char *lower)
 
 /* ---- targets ---- */
 
-/* What stands behind "http://host". */
+/* The part behind "http://host". */
 static bool strip_authority(proa_str *target)
 {
     proa_str t = *target;
@@ -197,7 +198,7 @@ static proa_http1_event on_connection(proa_http1 *c, proa_str value)
     return PROA_HTTP1_MORE;
 }
 
-/* The fields that decide where the request ends, told apart by length first. */
+/* The fields that decide where the request ends, distinguished by length first. */
 static proa_http1_event look_at(proa_http1 *c, proa_str name, proa_str value)
 {
     switch (name.len) {
@@ -297,21 +298,14 @@ static proa_http1_event give_data(proa_http1 *c, const char *bytes, size_t len, 
     return PROA_HTTP1_DATA;
 }
 
-static int digit_of(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c = lower_of(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* "1f" or "1f;name=value", without the end of the line. Returns -1 if it is neither. */
 static int64_t parse_size(const char *line, size_t len)
 {
     int64_t size = 0;
     size_t n = 0;
-    for (; n < len && digit_of(line[n]) >= 0; n++) {
+    for (; n < len && proa_hex_digit(line[n]) >= 0; n++) {
         if (n == SIZE_DIGITS_MAX) return -1;
-        size = size * 16 + digit_of(line[n]);
+        size = size * 16 + proa_hex_digit(line[n]);
     }
     if (n == 0) return -1;
     proa_str rest = trim((proa_str){line + n, len - n});
@@ -355,7 +349,7 @@ static proa_http1_event next_chunk_end(proa_http1 *c, const char *bytes, size_t 
     return PROA_HTTP1_MORE;
 }
 
-/* Trailers are looked at and thrown away: they come too late to change what a request means. */
+/* Trailers are checked and dropped: they come too late to change the meaning of a request. */
 static proa_http1_event next_trailer(proa_http1 *c, const char *bytes, size_t len, size_t *used)
 {
     const char *end = c->scan < len ? memchr(bytes + c->scan, '\n', len - c->scan) : NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * http1.h - HTTP/1.1 requests (RFC 9112) as a codec: bytes in, events out, no input or output, no memory of its own.
- * Strict where leniency lets two parsers disagree: lines end with CR LF, no folded lines, no white space before a colon,
+ * Strict where leniency lets two parsers disagree: lines end with CR LF, no folded lines, no white space before a
+ * colon,
  *   not both Content-Length and Transfer-Encoding, one Host.
  * Owner:   the caller's struct, for one request at a time; about 2 KB.
  * Threads: none of its own.
@@ -12,7 +13,7 @@
 #include "base/str.h"
 
 typedef enum proa_http1_event {
-    PROA_HTTP1_MORE, /* nothing until more bytes are there */
+    PROA_HTTP1_MORE, /* nothing until there are more bytes */
     PROA_HTTP1_HEAD, /* the head is complete: method to expect_continue are valid */
     PROA_HTTP1_DATA, /* data: a piece of the body */
     PROA_HTTP1_END,  /* the request is complete */
@@ -38,7 +39,7 @@ typedef struct proa_http1 {
     const char *why;
     /* the codec's own */
     int state;
-    uint32_t line, scan; /* where the line begins that is being looked for, and how far there is none */
+    uint32_t line, scan; /* start of the current line, and how far it was searched for its end */
     bool closing;
     int hosts, chunks;
     int64_t remaining, body_bytes, trailer_bytes;
@@ -47,8 +48,8 @@ typedef struct proa_http1 {
 
 void proa_http1_init(proa_http1 *codec);
 /* Looks at bytes[0, len), which begin with the first byte not consumed so far; *used of them are consumed. While the
- * head is incomplete nothing is, so that a head lies in one piece when it is announced: the same bytes must come
- * again, with more behind them. Ask again, also with len 0, until it says MORE, END or BAD. */
+ * head is incomplete nothing is, so that a head is contiguous when it is reported: the same bytes must be passed again,
+ * with more behind them. Call again, also with len 0, until it returns MORE, END or BAD. */
 proa_http1_event proa_http1_next(proa_http1 *codec, const char *bytes, size_t len, size_t *used);
 
 /* Bytes of the body that come next without anything between them; 0: none, or not known yet. */

@@ -7,7 +7,7 @@
 
 enum { PARTS = 16 }; /* of one write: three of the head, the others of a body that is copied */
 
-const char *proa_http_reason(int status)
+static const char *reason_text(int status)
 {
     static const struct {
         int status;
@@ -56,7 +56,7 @@ const char *proa_http_reason(int status)
 
 /* ---- the head of an answer ---- */
 
-/* What stands before and after the handler's own headers. */
+/* The parts before and after the handler's own headers. */
 typedef struct head {
     char front[64], back[112];
     size_t front_len, back_len;
@@ -87,7 +87,7 @@ static void put_status(head *out, int status)
         ADD(out->front, &out->front_len, "HTTP/1.1 200 OK\r\n");
         return;
     }
-    const char *reason = proa_http_reason(status);
+    const char *reason = reason_text(status);
     char code[4] = {(char)('0' + status / 100 % 10), (char)('0' + status / 10 % 10),
                     (char)('0' + status % 10), ' '};
     ADD(out->front, &out->front_len, "HTTP/1.1 ");
@@ -122,7 +122,7 @@ static int put_parts(const head *out, proa_str headers, struct iovec iov[3])
     return 3;
 }
 
-/* Answers that never have a body, whatever the handler says (RFC 9110, 6.4.1). */
+/* Answers that never have a body, whatever the handler passes (RFC 9110, 6.4.1). */
 static bool has_no_body(int status)
 {
     return status < 200 || status == 204 || status == 304;
@@ -134,11 +134,11 @@ static proa_http_offloaded *offloaded_of(const proa_http_exchange *x)
     return ((const proa_http_work *)x)->offloaded;
 }
 
-/* Whose exchange it is, if it is still to be answered: on_gone may have been too late for a handler. */
+/* Whose exchange it is, if it is still to be answered: on_disconnect may have been too late for a handler. */
 static proa_http_conn *answering(const proa_http_exchange *x)
 {
     proa_http_conn *h = ((const proa_http_work *)x)->owner;
-    return h && h->handed && &h->work->x == x ? h : NULL;
+    return h && h->dispatched && &h->work->x == x ? h : NULL;
 }
 
 static void count_answer(const proa_http_conn *h, int status, size_t bytes)
@@ -226,7 +226,7 @@ void proa_http_turn_away(proa_conn *conn, void *server)
     proa_buf_release(&body);
 }
 
-/* Nobody knows where the next request would begin: the connection ends. */
+/* It is unknown where the next request would begin: the connection ends. */
 void proa_http_refuse(proa_http_conn *h, int status, const char *why)
 {
     h->keep = false;

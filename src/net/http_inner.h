@@ -11,7 +11,8 @@
 
 typedef struct proa_http_conn proa_http_conn;
 
-/* A call by which a handler on a worker answers: it acts when the request is back on its loop. In the exchange's arena. */
+/* A call by which a handler on a worker answers: it acts when the request is back on its loop. In the exchange's
+ * arena. */
 typedef struct proa_http_deferred {
     struct proa_http_deferred *next;
     enum { PROA_HTTP_RESPOND, PROA_HTTP_BEGIN, PROA_HTTP_SEND, PROA_HTTP_END, PROA_HTTP_ABORT } kind;
@@ -25,13 +26,13 @@ typedef struct proa_http_deferred {
 
 /* A request on a worker. The loop's thread makes and frees it. */
 typedef struct proa_http_offloaded {
-    proa_work work; /* first */
+    proa_work_item work; /* first */
     struct proa_http_work *w;
     bool is_request; /* it is on_request that runs */
     void (*handle)(proa_http_exchange *x, void *arg);
     void *arg;
     proa_handoff *handoff;
-    atomic_bool lost;                     /* the client has gone meanwhile: w has no connection any more */
+    atomic_bool lost; /* the client has disconnected meanwhile: w has no connection any more */
     proa_http_deferred *deferred, **last; /* the worker's until it is back */
     bool begun;                           /* the handler has seen it */
     bool ended;                           /* the answer is complete, or given up */
@@ -39,13 +40,13 @@ typedef struct proa_http_offloaded {
 
 /* A request from its first byte on, until its answer is queued. */
 typedef struct proa_http_work {
-    proa_http_exchange x;           /* the first: what handlers see */
-    proa_http_conn *owner;          /* NULL: offloaded, and the client has gone */
+    proa_http_exchange x;           /* first; what handlers see */
+    proa_http_conn *owner;          /* NULL: offloaded, and the client has disconnected */
     proa_http_offloaded *offloaded; /* NULL: on its loop */
     proa_loop *loop;
     struct proa_http_work *next; /* among the loop's spare ones */
     proa_arena arena;
-    void (*gone)(proa_http_exchange *x);
+    void (*on_disconnect)(proa_http_exchange *x);
     void (*drained)(proa_http_exchange *x);
     size_t body_cap; /* of x.body, which has a NUL behind its bytes in the end */
     bool is_head;    /* the method is HEAD: answers have no body */
@@ -59,15 +60,15 @@ struct proa_http_conn {
     proa_conn *conn;
     const proa_http_server *server;
     proa_http_work *work; /* NULL: no byte of a next request is here */
-    bool handed;          /* the handler has it */
+    bool dispatched;      /* the handler has it */
     bool keep;            /* the connection stays after this answer */
-    bool inside;          /* run is on the stack and will go on */
-    bool held;            /* requests wait until the client has read some answers */
+    bool inside;          /* parse_requests is on the stack and will continue */
+    bool reading_held;    /* requests wait until the client has read some answers */
     bool draining, closing;
     enum { PROA_HTTP_IDLE, PROA_HTTP_HEAD, PROA_HTTP_BODY, PROA_HTTP_BUSY } timing;
 };
 
-/* http.c: the answer is queued. The work is gone after this. */
+/* http.c: the answer is queued. Frees the work. */
 void proa_http_finish(proa_http_conn *h);
 /* http_answer.c: the server's own answer to a request that no handler sees. */
 void proa_http_refuse(proa_http_conn *h, int status, const char *why);
@@ -75,8 +76,8 @@ void proa_http_turn_away(proa_conn *conn, void *server); /* proa_protocol.turn_a
 void proa_http_busy(proa_http_conn *h);                  /* 503: too many requests wait for the workers */
 /* http_offload.c. False: too many wait. */
 PROA_MUST_CHECK bool proa_http_offload_request(proa_http_conn *h);
-void proa_http_give_work(proa_http_work *w); /* http.c: the work is gone after this */
-/* Notes what a handler on a worker says. */
+void proa_http_give_work(proa_http_work *w); /* http.c: frees the work, or keeps it for the next request */
+/* Records an answering call of a handler on a worker. */
 void proa_http_defer(proa_http_offloaded *l, proa_http_deferred deferred);
 void proa_http_defer_body(proa_http_offloaded *l, int status, proa_str headers, const struct iovec *body,
                           int count, void (*release)(void *arg), void *arg);

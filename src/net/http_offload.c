@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * http_offload.c - requests that a worker handles: offloaded to it with their arena and body, and answered when they are back. The
- * connection waits for the answer as it does for one that the loop's thread makes, so the order of pipelined requests holds. */
+ * http_offload.c - requests that a worker handles: offloaded to it with their arena and body, and answered when they
+ * are back. The connection waits for the answer as it does for one that the loop's thread makes, so the order of
+ * pipelined requests holds. */
 #include "net/http_inner.h"
 
 #include "base/alloc.h"
@@ -9,10 +10,11 @@
 
 /* ---- on the worker ---- */
 
-static void run_offloaded(proa_work *work)
+static void run_offloaded(proa_work_item *work)
 {
     proa_http_offloaded *l = (proa_http_offloaded *)work;
-    if (l->is_request && atomic_load(&l->lost)) return; /* nobody waits for it, and nobody knows of it */
+    if (l->is_request && atomic_load(&l->lost))
+        return; /* the client has disconnected, and no handler knows of the request */
     l->begun = true;
     proa_handoff_enter(l->handoff);
     l->handle(&l->w->x, l->arg);
@@ -57,8 +59,8 @@ void proa_http_defer_body(proa_http_offloaded *l, int status, proa_str headers, 
 
 /* ---- back on the loop ---- */
 
-/* The exchange is gone after the last of these. */
-static void replay(proa_http_exchange *x, const proa_http_deferred *s)
+/* After the last of these the exchange has ended. */
+static void replay_call(proa_http_exchange *x, const proa_http_deferred *s)
 {
     switch (s->kind) {
     case PROA_HTTP_RESPOND:
@@ -75,21 +77,21 @@ static void replay_all(proa_http_work *w, const proa_http_deferred *deferred)
 {
     if (w->drained) proa_conn_want_drained(w->x.conn);
     for (const proa_http_deferred *next; deferred; deferred = next) {
-        next = deferred->next; /* with the exchange goes its arena */
-        replay(&w->x, deferred);
+        next = deferred->next; /* the end of the exchange releases its arena */
+        replay_call(&w->x, deferred);
     }
 }
 
-/* The client left while it was offloaded. */
+/* The client disconnected while the exchange was offloaded. */
 static void end_lost(proa_http_work *w, const proa_http_offloaded *l)
 {
     for (const proa_http_deferred *s = l->deferred; s; s = s->next)
         if (s->release) s->release(s->arg);
-    if (l->begun && !l->ended && w->gone) w->gone(&w->x);
+    if (l->begun && !l->ended && w->on_disconnect) w->on_disconnect(&w->x);
     proa_http_give_work(w);
 }
 
-static void come_back(proa_work *work)
+static void on_worker_done(proa_work_item *work)
 {
     proa_http_offloaded *l = (proa_http_offloaded *)work;
     proa_http_work *w = l->w;
@@ -102,11 +104,11 @@ static void come_back(proa_work *work)
     free(l);
 }
 
-static bool offload(proa_http_work *w, bool is_request, void (*handle)(proa_http_exchange *x, void *arg),
-                    void *arg)
+static bool offload_exchange(proa_http_work *w, bool is_request,
+                             void (*handle)(proa_http_exchange *x, void *arg), void *arg)
 {
     proa_http_offloaded *l = proa_calloc(1, sizeof *l);
-    l->work = (proa_work){.loop = w->loop, .run = run_offloaded, .done = come_back};
+    l->work = (proa_work_item){.loop = w->loop, .run = run_offloaded, .done = on_worker_done};
     l->w = w;
     l->is_request = is_request;
     l->handle = handle;
@@ -123,11 +125,11 @@ static bool offload(proa_http_work *w, bool is_request, void (*handle)(proa_http
 
 bool proa_http_offload_request(proa_http_conn *h)
 {
-    return offload(h->work, true, h->server->on_request, h->server->arg);
+    return offload_exchange(h->work, true, h->server->on_request, h->server->arg);
 }
 
 bool proa_http_offload(proa_http_exchange *x, void (*handle)(proa_http_exchange *x, void *arg), void *arg)
 {
     proa_http_work *w = (proa_http_work *)x;
-    return !w->offloaded && w->owner->server->workers && offload(w, false, handle, arg);
+    return !w->offloaded && w->owner->server->workers && offload_exchange(w, false, handle, arg);
 }

@@ -23,8 +23,8 @@
 #define ACCEPTS_MAX 64       /* in a row, before the connections have their turn */
 #define REST_MS     100      /* when the process is out of descriptors */
 #define FRESH_NS    20000000 /* a connection that has come so lately does not have to make room for the next */
-#define TOLD_NS                                                                                              \
-    INT64_C(10000000000) /* between two lines of the log on refused connections: who floods us writes no log */
+#define LOG_INTERVAL_NS                                                                                      \
+    INT64_C(10000000000) /* between two log lines on refused connections, so that a flood does not fill the log */
 
 struct proa_listener {
     proa_listen_options options;
@@ -33,11 +33,11 @@ struct proa_listener {
     bool local;   /* a Unix socket: one for all loops */
     bool listens; /* the socket file is ours */
     atomic_bool draining;
-    atomic_int accepting; /* parts that have not heard of the drain */
+    atomic_int accepting; /* parts that have not seen the drain yet */
     atomic_llong connections;
-    atomic_llong refused; /* so far */
-    atomic_llong leaving; /* of them those that are still open, to be told why */
-    atomic_llong told_ns; /* when the log was told */
+    atomic_llong refused;   /* so far */
+    atomic_llong leaving;   /* refused connections that are still open to send the reason */
+    atomic_llong logged_ns; /* when that was last logged */
     int parts_count;
     proa_listen_part *parts;
 };
@@ -100,7 +100,7 @@ static void set_option(int fd, int level, int name)
     if (setsockopt(fd, level, name, &on, sizeof on) != 0) return; /* a wish, not a need */
 }
 
-/* Returns -1 with errno. A bound socket keeps its port, but nobody can connect to it yet. */
+/* Returns -1 with errno. A bound socket keeps its port, but clients cannot connect yet. */
 static int open_bound(const target *to, bool shared)
 {
     int fd = socket(to->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -130,13 +130,13 @@ static int open_socket(const target *to, bool shared)
 
 static int port_of(int fd)
 {
-    struct sockaddr_in6 at = {0}; /* the port lies at the same place in sockaddr_in */
+    struct sockaddr_in6 at = {0}; /* the port is at the same place in sockaddr_in */
     socklen_t len = sizeof at;
     if (getsockname(fd, (struct sockaddr *)&at, &len) != 0) return 0;
     return at.sin6_family == AF_UNIX ? 0 : ntohs(at.sin6_port);
 }
 
-/* A socket file that a dead process left behind is removed; one that somebody listens on is not. */
+/* Removes the socket file of a dead process; one on which a process listens stays. */
 static void remove_stale(const target *to)
 {
     struct stat st;
@@ -168,7 +168,7 @@ proa_status proa_listener_check(const proa_listen_options *o, proa_err *err)
 
 /* SO_REUSEPORT, which our loops need, would also let another process of this user in and share its clients: so the
  * first socket is opened without it, and says whether the port is free. */
-static proa_status claim(proa_listener *listener, target *to, proa_err *err)
+static proa_status claim_slot(proa_listener *listener, target *to, proa_err *err)
 {
     if (listener->local) remove_stale(to);
     bool shared = listener->options.reuse_port && !listener->local;
@@ -186,7 +186,7 @@ static proa_status open_sockets(proa_listener *listener, proa_err *err)
 {
     target to;
     PROA_TRY(parse_target(&to, listener->address, listener->options.port, err));
-    PROA_TRY(claim(listener, &to, err));
+    PROA_TRY(claim_slot(listener, &to, err));
     for (int i = 0; i < listener->parts_count; i++) {
         proa_listen_part *part = &listener->parts[i];
         if (part->fd >= 0) continue;
@@ -214,15 +214,15 @@ static void rest(proa_listen_part *part, int error)
 
 static void log_refused(proa_listener *listener, int64_t now_ns)
 {
-    long long refused = 1 + atomic_fetch_add(&listener->refused, 1), told = atomic_load(&listener->told_ns);
-    if (refused > 1 && now_ns - told < TOLD_NS) return;
-    if (!atomic_compare_exchange_strong(&listener->told_ns, &told, now_ns)) return;
+    long long refused = 1 + atomic_fetch_add(&listener->refused, 1), last_ns = atomic_load(&listener->logged_ns);
+    if (refused > 1 && now_ns - last_ns < LOG_INTERVAL_NS) return;
+    if (!atomic_compare_exchange_strong(&listener->logged_ns, &last_ns, now_ns)) return;
     PROA_LOG(WARNING, "port %d has its %d connections: %lld refused so far", listener->port,
              listener->options.connections_max, refused);
 }
 
-/* A few at a time are told why. Through TLS it would take a handshake, which is dear. */
-static void refuse(proa_listen_part *part, int fd)
+/* A few at a time get an answer with the reason. Through TLS that would take a handshake, which is expensive. */
+static void refuse_conn(proa_listen_part *part, int fd)
 {
     proa_listener *listener = part->listener;
     const proa_listen_options *options = &listener->options;
@@ -236,12 +236,12 @@ static void refuse(proa_listen_part *part, int fd)
     proa_conn_turn_away(part, fd);
 }
 
-static void take(proa_listen_part *part, int fd, bool reserved)
+static void accept_conn(proa_listen_part *part, int fd, bool reserved)
 {
     proa_listener *listener = part->listener;
     SSL *ssl = NULL;
     if (atomic_load(&listener->connections) >= listener->options.connections_max) {
-        refuse(part, fd);
+        refuse_conn(part, fd);
         return;
     }
     if (listener->options.tls) ssl = proa_tls_session(listener->options.tls, proa_loop_now_ns(part->loop));
@@ -253,7 +253,7 @@ static void take(proa_listen_part *part, int fd, bool reserved)
     proa_conn_new(part, fd, ssl, reserved);
 }
 
-/* ---- when there are no more descriptors ---- */
+/* ---- out of descriptors ---- */
 
 /* A descriptor that is closed for a purpose must not go to the accept of another loop. */
 static pthread_mutex_t descriptors = PTHREAD_MUTEX_INITIALIZER;
@@ -267,7 +267,7 @@ static int accept_one(const proa_listen_part *part)
     return client;
 }
 
-/* True if the part has all its spare descriptors again. Lock held, or nobody accepts yet. */
+/* True if the part has all its spare descriptors again. Lock held, or no loop accepts yet. */
 static bool fill_spare(proa_listen_part *part)
 {
     while (part->fd >= 0 && part->spare_count < PROA_SPARE_DESCRIPTORS) {
@@ -286,7 +286,7 @@ bool proa_listen_part_has_room(proa_listen_part *part)
     return full;
 }
 
-/* Returns -1 with errno: EAGAIN if nobody waits. */
+/* Returns -1 with errno: EAGAIN if no connection waits. */
 static int accept_with_spare(proa_listen_part *part)
 {
     pthread_mutex_lock(&descriptors);
@@ -298,9 +298,9 @@ static int accept_with_spare(proa_listen_part *part)
     return client;
 }
 
-/* The connection without an exchange whose time is over first: it has waited longest. NULL: all are busy, or so new that their
- * requests may not have been read yet. */
-static proa_conn *quietest(const proa_listen_part *part)
+/* The connection without an exchange whose time is over first: it has waited longest. NULL: all are busy, or so new
+ * that their requests may not have been read yet. */
+static proa_conn *find_quietest(const proa_listen_part *part)
 {
     proa_conn *found = NULL;
     int64_t before_ns = proa_loop_now_ns(part->loop) - FRESH_NS;
@@ -313,20 +313,20 @@ static proa_conn *quietest(const proa_listen_part *part)
 
 static void log_starved(proa_listener *listener, int64_t now_ns)
 {
-    long long told = atomic_load(&listener->told_ns);
-    if (told && now_ns - told < TOLD_NS) return;
-    if (!atomic_compare_exchange_strong(&listener->told_ns, &told, now_ns)) return;
+    long long last_ns = atomic_load(&listener->logged_ns);
+    if (last_ns && now_ns - last_ns < LOG_INTERVAL_NS) return;
+    if (!atomic_compare_exchange_strong(&listener->logged_ns, &last_ns, now_ns)) return;
     PROA_LOG(WARNING,
              "port %d: no more file descriptors for connections: idle ones are closed, and only health and "
              "metrics use the reserve",
              listener->port);
 }
 
-/* Ends one quiet connection, so that the next turn can accept another, or else accepts one with a spare descriptor. False:
- * neither can be done. */
+/* Ends one quiet connection, so that the next turn can accept another, or else accepts one with a spare descriptor.
+ * False: neither can be done. */
 static bool make_room(proa_listen_part *part)
 {
-    proa_conn *quiet = quietest(part);
+    proa_conn *quiet = find_quietest(part);
     log_starved(part->listener, proa_loop_now_ns(part->loop));
     if (quiet) {
         proa_conn_close(quiet, true);
@@ -334,8 +334,8 @@ static bool make_room(proa_listen_part *part)
     }
     if (part->spare_count == 0) return false;
     int client = accept_with_spare(part);
-    if (client >= 0) take(part, client, true);
-    return client >= 0 || errno == EAGAIN; /* without descriptors accept does not look whether somebody waits */
+    if (client >= 0) accept_conn(part, client, true);
+    return client >= 0 || errno == EAGAIN; /* without descriptors accept does not look whether a connection waits */
 }
 
 /* Returns 0, or errno if there is nothing more to accept, or no room for it. */
@@ -343,7 +343,7 @@ static int accept_some(proa_listen_part *part, int count)
 {
     for (int i = 0; i < count; i++) {
         int client = accept_one(part);
-        if (client >= 0) take(part, client, false);
+        if (client >= 0) accept_conn(part, client, false);
         else if (errno != ECONNABORTED && errno != EINTR) return errno;
     }
     return 0;
@@ -386,7 +386,7 @@ static void on_drain(proa_loop_task *task)
 {
     proa_listen_part *part = (proa_listen_part *)((char *)task - offsetof(proa_listen_part, drain));
     part->draining = true;
-    /* who has connected before the drain is served as those are who were accepted: the kernel would reset them */
+    /* connections made before the drain are served like accepted ones: the kernel would reset them */
     accept_some(part, PROA_LISTEN_BACKLOG);
     stop_accepting(part);
     for (proa_conn *conn = part->first, *next; conn; conn = next) {
@@ -403,7 +403,7 @@ void proa_listener_drain(proa_listener *listener)
         proa_loop_post(listener->parts[i].loop, &listener->parts[i].drain);
 }
 
-/* Tasks of the listener may still be posted, and one connection's end may write to another: all of it runs here. */
+/* Tasks of the listener may still be posted, and the end of a connection may write to another one: run them here. */
 static void end_part(proa_listen_part *part)
 {
     proa_loop_run_posted(part->loop);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * loop.c - a thread with an event loop: tasks posted by other threads, late tasks, timers. */
 #include "net/loop.h"
 
 #include "base/alloc.h"
@@ -21,7 +22,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
     PROA_UNUSED(what);
     proa_loop_awake(arg);
     uint64_t count;
-    if (read(fd, &count, sizeof count) < 0) return; /* somebody else's write was read with an earlier one */
+    if (read(fd, &count, sizeof count) < 0) return; /* an earlier read has consumed this write too */
 }
 
 static void on_sweep(evutil_socket_t fd, short what, void *arg)
@@ -40,7 +41,7 @@ static struct event_base *new_base(void)
 {
     struct event_config *config = event_config_new();
     if (!config) return NULL;
-    /* One thread has the base; others come through posted. Edges and early closes are what epoll gives. */
+    /* Only the loop's thread uses the base; others post tasks. Edge-triggered events and early close need epoll. */
     event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
     event_config_require_features(config, EV_FEATURE_ET | EV_FEATURE_EARLY_CLOSE);
     struct event_base *base = event_base_new_with_config(config);
@@ -129,12 +130,12 @@ void proa_loop_late(proa_loop *loop, proa_loop_task *task)
     loop->late_end = &task->next;
 }
 
-/* One wait of epoll, its events, then what was posted, then what these left for the end of the turn. */
+/* One turn: wait in epoll, handle its events, run posted tasks, run the late tasks of this turn. */
 static void run_turn(proa_loop *loop)
 {
     bool idle = !loop->late;
     if (idle) {
-        /* First say that we sleep, then look again: whoever posts does it in the other order. */
+        /* First set `sleeping`, then look again: a posting thread does it in the other order. */
         atomic_store(&loop->sleeping, true);
         idle = !atomic_load(&loop->posted) && !atomic_load(&loop->stop);
     }
@@ -148,7 +149,7 @@ static void run_turn(proa_loop *loop)
 void proa_loop_run(proa_loop *loop)
 {
     loop_of_thread = loop;
-    proa_block_pool *pool = proa_block_pool_open(); /* what comes and goes on this thread stays with it */
+    proa_block_pool *pool = proa_block_pool_open(); /* memory freed on this thread is reused on it */
     while (!atomic_load(&loop->stop)) run_turn(loop);
     atomic_store(&loop->stop, false);
     proa_block_pool_close(pool);
@@ -188,11 +189,6 @@ int64_t proa_loop_now_ns(const proa_loop *loop)
     /* The reading is kept for the rest of the turn: a cache, of which callers need not know. */
     if (loop->now_ns == 0) ((proa_loop *)loop)->now_ns = proa_clock_ns();
     return loop->now_ns;
-}
-
-struct event_base *proa_loop_base(proa_loop *loop)
-{
-    return loop->base;
 }
 
 void proa_loop_deadline(proa_loop *loop, proa_deadline *deadline, int64_t at_ns)

@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct event_base;
 typedef struct proa_loop proa_loop;
 
 /* Something to run on the loop's thread. It is the caller's and may be reused or freed from inside run. */
@@ -30,7 +29,6 @@ bool proa_loop_here(const proa_loop *loop);      /* is this the thread that runs
 int64_t proa_loop_now_ns(const proa_loop *loop); /* the monotonic clock as of this turn: cheap */
 /* Runs the task on this thread when the events of this turn have been handled. Loop thread only. */
 void proa_loop_late(proa_loop *loop, proa_loop_task *task);
-struct event_base *proa_loop_base(proa_loop *loop);
 
 typedef struct proa_timer {
     proa_loop *loop;

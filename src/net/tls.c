@@ -29,7 +29,7 @@ typedef struct mark {
 struct proa_tls {
     char *paths[FILES];
     BIO_METHOD *bio;
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t mutex; /* guards what follows */
     SSL_CTX *ctx;
     mark marks[FILES];
     int64_t checked_ns;
@@ -184,7 +184,7 @@ static bool same(const mark *a, const mark *b)
 
 /* With the mutex. A set of files that does not go together is tried once, not at each look: somebody may be about to
  * replace the other file, and then it has changed again. */
-static proa_status reload(proa_tls *tls, proa_err *err)
+static proa_status reload_locked(proa_tls *tls, proa_err *err)
 {
     mark now[FILES];
     bool changed = false;
@@ -204,19 +204,20 @@ static proa_status reload(proa_tls *tls, proa_err *err)
 proa_status proa_tls_reload(proa_tls *tls, proa_err *err)
 {
     pthread_mutex_lock(&tls->mutex);
-    proa_status status = reload(tls, err);
+    proa_status status = reload_locked(tls, err);
     pthread_mutex_unlock(&tls->mutex);
     return status;
 }
 
 SSL *proa_tls_session(const proa_tls *shared, int64_t now_ns)
 {
-    proa_tls *tls = (proa_tls *)shared; /* to its users a constant; the mutex guards what changes */
+    proa_tls *tls = (proa_tls *)shared; /* const for its users; the mutex guards what changes */
     proa_err err = {0};
     pthread_mutex_lock(&tls->mutex);
     if (now_ns - tls->checked_ns > PROA_TLS_CHECK_MS * INT64_C(1000000)) {
         tls->checked_ns = now_ns;
-        if (reload(tls, &err) != PROA_OK) PROA_LOG(ERROR, "the old certificate stays in use: %s", err.text);
+        if (reload_locked(tls, &err) != PROA_OK)
+            PROA_LOG(ERROR, "the old certificate stays in use: %s", err.text);
     }
     SSL *ssl = SSL_new(tls->ctx);
     pthread_mutex_unlock(&tls->mutex);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls.h - what a TLS listener needs: OpenSSL's context with our rules (TLS 1.2 and up, ALPN).
+ * tls.h - the TLS context of a listener: certificates and rules (TLS 1.2 and up, ALPN), with OpenSSL.
  * Owner:   proa_tls_open/close; listeners hold it. Certificates are read again when their files change (each minute).
  * Threads: open and close by one thread; used by all loops. */
 #ifndef PROA_NET_TLS_H
@@ -10,10 +10,10 @@
 typedef struct proa_tls proa_tls;
 typedef struct proa_tls_options {
     const char *cert, *key; /* PEM files; cert may hold a chain */
-    const char *client_ca;  /* PEM file: clients must show a certificate of these; NULL: none is asked for */
+    const char *client_ca; /* PEM file: clients must present a certificate of these; NULL: none is requested */
 } proa_tls_options;
 PROA_MUST_CHECK proa_status proa_tls_open(proa_tls **out, const proa_tls_options *options, proa_err *err);
-/* Reads files that have changed now, not within the minute. On failure the old certificate stays. Any thread. */
+/* Reloads changed files now instead of within the minute. On failure the old certificate stays. Any thread. */
 PROA_MUST_CHECK proa_status proa_tls_reload(proa_tls *tls, proa_err *err);
 void proa_tls_close(proa_tls *tls); /* NULL is fine */
 

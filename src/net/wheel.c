@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * wheel.c - a timer wheel for the deadlines of connections. */
 #include "net/wheel.h"
 
 #include "base/checked.h"
@@ -59,7 +60,7 @@ void proa_deadline_set(proa_wheel *wheel, proa_deadline *d, int64_t at_ns)
     wheel->count++;
 }
 
-/* The slot's ring is taken over first, so that what goes back into the same slot waits for the next turn. */
+/* Takes the slot's ring out first, so that a deadline put back into the same slot waits for the next turn. */
 static void sweep_slot(proa_wheel *wheel, proa_deadline *head, int64_t now_ns)
 {
     proa_deadline ring = {.prev = &ring, .next = &ring};

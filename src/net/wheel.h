@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wheel.h - deadlines of many connections that are nearly always moved before they pass: moving one is a store.
- * A deadline lies in the slot of some moment not after its own; the sweep looks at a slot when its moment has come and
- * puts what has been moved since into its new slot. So deadlines are late by up to PROA_WHEEL_TICK_NS, never early.
+ * wheel.h - deadlines of many connections that are nearly always moved before they pass: moving one is a store. A
+ * deadline is in a slot whose time is not later than its own. The sweep visits a slot when its time has come, and
+ * moves deadlines that were set later since then to their new slots. So deadlines are late by up to
+ * PROA_WHEEL_TICK_NS, never early.
  * Owner:   the wheel belongs to a loop, each deadline to its connection.  Threads: the loop's. */
 #ifndef PROA_NET_WHEEL_H
 #define PROA_NET_WHEEL_H
@@ -9,7 +10,7 @@
 #include <stdint.h>
 
 #define PROA_WHEEL_TICK_NS (INT64_C(1) << 28) /* 0.27 s */
-enum { PROA_WHEEL_SLOTS = 256 };              /* 69 s; what is further away comes round again */
+enum { PROA_WHEEL_SLOTS = 256 };              /* 69 s; a later deadline is visited once a round */
 
 typedef struct proa_deadline {
     struct proa_deadline *prev, *next;            /* NULL: in no slot */

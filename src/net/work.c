@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * work.c - worker threads for what would block a loop, and the hand-over of requests to them. */
 #include "net/work.h"
 
 #include "base/alloc.h"
@@ -9,8 +10,8 @@
 /* Threads start when work waits and none is idle, and stay until the end. */
 struct proa_workers {
     pthread_mutex_t lock;
-    pthread_cond_t came;
-    proa_work *first, **last; /* waiting, oldest first */
+    pthread_cond_t work_ready;
+    proa_work_item *first, **last; /* waiting, oldest first */
     pthread_t *threads;
     int threads_max, waiting_max;
     int count, idle, waiting;
@@ -21,9 +22,9 @@ struct proa_workers {
 
 /* ---- threads ---- */
 
-static void come_back(proa_loop_task *task)
+static void post_done(proa_loop_task *task)
 {
-    proa_work *work = (proa_work *)task; /* its first member */
+    proa_work_item *work = (proa_work_item *)task; /* its first member */
     if (proa_handoff_pending(work->handoff)) {
         proa_handoff_wait(work->handoff, task);
         return;
@@ -37,23 +38,23 @@ static void come_back(proa_loop_task *task)
 static void wait_for_work(proa_workers *w)
 {
     if (!w->used || w->idle < w->count) {
-        pthread_cond_wait(&w->came, &w->lock);
+        pthread_cond_wait(&w->work_ready, &w->lock);
         return;
     }
-    if (!proa_cond_wait_ms(&w->came, &w->lock, PROA_TRIM_MS) || !w->used) return;
+    if (!proa_cond_wait_ms(&w->work_ready, &w->lock, PROA_TRIM_MS) || !w->used) return;
     w->used = false;
     pthread_mutex_unlock(&w->lock);
     proa_memory_trim();
     pthread_mutex_lock(&w->lock);
 }
 
-static proa_work *next_work(proa_workers *w)
+static proa_work_item *next_work(proa_workers *w)
 {
     pthread_mutex_lock(&w->lock);
     w->idle++;
     while (!w->first && !w->stopping) wait_for_work(w);
     w->idle--;
-    proa_work *work = w->first;
+    proa_work_item *work = w->first;
     if (work) {
         w->used = true;
         w->waiting--;
@@ -64,13 +65,13 @@ static proa_work *next_work(proa_workers *w)
     return work;
 }
 
-static void *work_thread(void *arg)
+static void *worker_main(void *arg)
 {
     proa_workers *w = arg;
-    for (proa_work *work; (work = next_work(w)) != NULL;) {
+    for (proa_work_item *work; (work = next_work(w)) != NULL;) {
         work->run(work);
-        work->task.run = come_back;
-        proa_loop_post(work->loop, &work->task); /* now it is the loop's */
+        work->task.run = post_done;
+        proa_loop_post(work->loop, &work->task); /* from here on it belongs to the loop */
     }
     if (w->at_end) w->at_end();
     return NULL;
@@ -84,7 +85,7 @@ proa_workers *proa_workers_new(int threads, int waiting, void (*at_end)(void))
     w->waiting_max = waiting;
     w->at_end = at_end;
     pthread_mutex_init(&w->lock, NULL);
-    proa_cond_init(&w->came);
+    proa_cond_init(&w->work_ready);
     w->last = &w->first;
     return w;
 }
@@ -94,7 +95,7 @@ void proa_workers_end(proa_workers *w)
     if (!w) return;
     pthread_mutex_lock(&w->lock);
     w->stopping = true;
-    pthread_cond_broadcast(&w->came);
+    pthread_cond_broadcast(&w->work_ready);
     pthread_mutex_unlock(&w->lock);
     for (int i = 0; i < w->count; i++) pthread_join(w->threads[i], NULL);
     w->count = 0;
@@ -103,28 +104,28 @@ void proa_workers_end(proa_workers *w)
 void proa_workers_free(proa_workers *w)
 {
     if (!w) return;
-    pthread_cond_destroy(&w->came);
+    pthread_cond_destroy(&w->work_ready);
     pthread_mutex_destroy(&w->lock);
     free(w->threads);
     free(w);
 }
 
-/* Under the lock. A thread only where none is idle for it. False: there is none at all. */
-static bool append(proa_workers *w, proa_work *work)
+/* Under the lock. Starts a thread only if none is idle. False: there is no thread at all. */
+static bool append(proa_workers *w, proa_work_item *work)
 {
     if (w->waiting + 1 > w->idle && w->count < w->threads_max)
-        w->count += pthread_create(&w->threads[w->count], NULL, work_thread, w) == 0;
+        w->count += pthread_create(&w->threads[w->count], NULL, worker_main, w) == 0;
     if (w->count == 0) return false; /* it would wait for ever */
     work->next = NULL;
     work->handoff = proa_handoff_current();
     *w->last = work;
     w->last = &work->next;
     w->waiting++;
-    pthread_cond_signal(&w->came);
+    pthread_cond_signal(&w->work_ready);
     return true;
 }
 
-bool proa_workers_start(proa_workers *w, proa_work *work)
+bool proa_workers_start(proa_workers *w, proa_work_item *work)
 {
     pthread_mutex_lock(&w->lock);
     bool taken = !w->stopping && w->waiting < w->waiting_max && append(w, work);

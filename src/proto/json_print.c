@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * json_print.c - prints a message as JSON, as Triton does. */
 #include "proto/print.h"
 #include "proto/proto_json.h"
 #include <math.h>

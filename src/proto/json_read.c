@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * json_read.c - reads a message from JSON. */
 #include "base/limits.h"
 #include "proto/proto_json.h"
 #include <math.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * message.c - protobuf-c messages in arenas, handled by their descriptors. */
 #include "proto/message.h"
 
 #include <string.h>
@@ -87,7 +88,7 @@ static char *address(const ProtobufCMessage *m, unsigned offset)
     return (char *)(uintptr_t)m + offset;
 }
 
-/* A string or bytes is there if it is not empty, all else if any of its bits is set. */
+/* Presence in proto3: a string or bytes if it is not empty, a number if any of its bits is set. */
 static bool is_there(const ProtobufCFieldDescriptor *field, const char *member)
 {
     static const char zero[sizeof(ProtobufCBinaryData)];
@@ -173,7 +174,8 @@ static void copy_element(void *to, const ProtobufCFieldDescriptor *field, const 
     memcpy(to, from, proa_field_bytes(field));
     if (field->type == PROTOBUF_C_TYPE_STRING) {
         char **s = to;
-        *s = proa_arena_strdup(arena, proa_str_c(*s)); /* its own "" too: protobuf-c takes the shared one for unset */
+        *s = proa_arena_strdup(
+            arena, proa_str_c(*s)); /* also copies "": protobuf-c takes its shared empty string for unset */
     } else if (field->type == PROTOBUF_C_TYPE_BYTES) {
         ProtobufCBinaryData *data = to;
         data->data = (uint8_t *)proa_arena_strdup(arena, (proa_str){(const char *)data->data, data->len});

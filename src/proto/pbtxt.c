@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * pbtxt.c - parses protobuf's text format (config.pbtxt). */
 #include "proto/pbtxt.h"
 
 #include "base/limits.h"
@@ -135,7 +136,7 @@ static proa_status read_text(parser *p, char **value)
     proa_str s = proa_buf_view(&p->scratch);
     if (memchr(s.ptr, '\0', s.len)) return proa_lexer_fail(&start, "a string with a NUL byte");
     if (!proa_utf8_valid(s)) return proa_lexer_fail(&start, "a string that is not UTF-8");
-    *value = proa_arena_strdup(p->arena, s); /* its own "" too: protobuf-c takes the shared one for unset */
+    *value = proa_arena_strdup(p->arena, s); /* also copies "": protobuf-c takes its shared empty string for unset */
     return PROA_OK;
 }
 
@@ -147,11 +148,11 @@ static proa_status read_bytes(parser *p, ProtobufCBinaryData *value)
     return PROA_OK;
 }
 
-/* The name in `names` that is closest to what was written, if it is close at all. */
-static const char *nearest(proa_str written, const char *(*name_at)(const void *, unsigned),
-                           const void *names, unsigned count)
+/* The name in `names` that is closest to the written one; NULL if none is close. */
+static const char *nearest_name(proa_str written, const char *(*name_at)(const void *, unsigned),
+                                const void *names, unsigned count)
 {
-    enum { LONG = 4 }; /* from there on a beginning is close: max_batch for max_batch_size */
+    enum { LONG = 4 }; /* a prefix of this length counts as close: max_batch for max_batch_size */
     char word[65];
     int best = (int)(written.len < sizeof word ? written.len : sizeof word - 1);
     const char *found = NULL;
@@ -193,7 +194,7 @@ static proa_status read_enum(parser *p, const ProtobufCEnumDescriptor *type, int
         int named;
         if (!proa_enum_find(type, p->lex.now.text, &named))
             return unknown(p, "value", type->short_name,
-                           nearest(p->lex.now.text, enum_name_at, type, type->n_values));
+                           nearest_name(p->lex.now.text, enum_name_at, type, type->n_values));
         *value = named;
         proa_lexer_next(&p->lex);
         return PROA_OK;
@@ -244,7 +245,7 @@ static proa_status read_scalar(parser *p, const ProtobufCFieldDescriptor *field,
 
 static proa_status read_fields(parser *p, ProtobufCMessage *m, char close, int depth);
 
-/* Map entries always have a value, and a key stands once: a later entry takes an earlier one's place. */
+/* Map entries always have a value, and keys are unique: a later entry replaces an earlier one. */
 static proa_status settle_entry(parser *p, ProtobufCMessage *m, const ProtobufCFieldDescriptor *map,
                                 ProtobufCMessage *entry)
 {
@@ -319,7 +320,7 @@ static proa_status read_field(parser *p, ProtobufCMessage *m, int depth)
     const ProtobufCFieldDescriptor *field = proa_field_find(type, p->lex.now.text);
     if (!field)
         return unknown(p, "field", type->short_name,
-                       nearest(p->lex.now.text, field_name_at, type, type->n_fields));
+                       nearest_name(p->lex.now.text, field_name_at, type, type->n_fields));
     PROA_TRY(check_once(p, m, field));
     proa_lexer_next(&p->lex);
     if (!take(p, ':') && field->type != PROTOBUF_C_TYPE_MESSAGE)

@@ -8,10 +8,9 @@
 
 #include "proto/message.h"
 
-/* Reads one message. `what` (a file's name) stands before line and column in errors. protoc --encode of the same text is
- * what this is held to: it takes what that takes, and refuses what that refuses; stricter only where the result would be
- * useless here: a string field must be UTF-8 without NUL. Of two map entries with one key the last stays. INVALID, or
- * LIMIT; then the arena holds some garbage and *out is NULL. */
+/* Reads one message. `what` (a file's name) precedes line and column in errors. It accepts and refuses what `protoc
+ * --encode` accepts and refuses, and is stricter in one point: a string field must be UTF-8 without NUL. Of two map
+ * entries with one key the last wins. INVALID, or LIMIT; then the arena holds some garbage and *out is NULL. */
 PROA_MUST_CHECK proa_status proa_pbtxt_parse(ProtobufCMessage **out, const ProtobufCMessageDescriptor *type,
                                              proa_str text, const char *what, proa_arena *arena, proa_err *err);
 /* Appends text that proa_pbtxt_parse reads to an equal message, two spaces a level; false if `out` is full. */

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * pbtxt_print.c - prints a message in protobuf's text format. */
 #include "base/limits.h"
 #include "proto/pbtxt.h"
 #include "proto/print.h"

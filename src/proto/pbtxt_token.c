@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * pbtxt_token.c - the lexer of protobuf's text format. */
 #include "proto/pbtxt_token.h"
 
 #include <stdarg.h>

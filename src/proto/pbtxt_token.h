@@ -36,9 +36,9 @@ void proa_lexer_next(proa_lexer *l);
 bool proa_lexer_is(const proa_lexer *l, char symbol);
 /* INVALID "WHAT:LINE:COLUMN: ..." at the current token; columns count characters from 1. */
 proa_status proa_lexer_fail(proa_lexer *l, const char *fmt, ...) PROA_PRINTF(2, 3) PROA_COLD;
-/* Fails with "expected X, found ...": what stands there is cut to some characters. */
+/* Fails with "expected X, found ...", where the found text is truncated. */
 proa_status proa_lexer_expected(proa_lexer *l, const char *expected) PROA_COLD;
-/* Appends the bytes that a STRING token stands for. */
+/* Appends the bytes that a STRING token denotes. */
 void proa_token_unescape(proa_buf *out, proa_token string);
 
 #endif

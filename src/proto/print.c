@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * print.c - numbers and bytes as text, for both printers. */
 #include "proto/print.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * activate.c - environment variables, and the activation scripts of conda packages. */
 #include "python/activate.h"
 
 #include "base/alloc.h"
@@ -20,7 +21,7 @@ extern char **environ;
 
 /* ---- the list ---- */
 
-/* The place of "NAME=..." in texts that end with NULL; their count if it is not among them. */
+/* The index of "NAME=..." in a list that ends with NULL; the length of the list if it is not there. */
 static int find_name(char *const *items, const char *text)
 {
     size_t n = strcspn(text, "=") + 1;
@@ -80,10 +81,11 @@ int proa_child_wait(pid_t child, int64_t limit_ms)
 
 /* ---- the scripts ---- */
 
+/* env by its path: the environment's own PATH may find another program of this name. */
 static const char SCRIPT[] = "exec 3>&1 1>&2; for f in \"$1\"/etc/conda/activate.d/*.sh; do if [ -f \"$f\" "
-                             "]; then . \"$f\"; fi; done; exec env -0 >&3";
+                             "]; then . \"$f\"; fi; done; exec /usr/bin/env -0 >&3";
 
-/* Our environment with that of the list over it; the texts stay where they are. */
+/* Our environment overridden by the list; the strings are not copied. */
 static char **merged(const proa_envlist *list)
 {
     int n = 0, count = 0;
@@ -99,7 +101,8 @@ static char **merged(const proa_envlist *list)
 static proa_status start(pid_t *child, int *out, const proa_envlist *list, const char *root, proa_err *err)
 {
     int ends[2];
-    const char *shell = access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh"; /* most are written for bash */
+    const char *shell = access("/bin/bash", X_OK) == 0 ? "/bin/bash"
+                                                       : "/bin/sh"; /* most scripts are written for bash */
     char *argv[] = {(char *)shell, (char *)"-c", (char *)SCRIPT, (char *)"activate", (char *)root, NULL};
     if (pipe2(ends, O_CLOEXEC) != 0) return PROA_FAIL(err, IO, "cannot make a pipe: %s", strerror(errno));
     char **variables = merged(list);
@@ -117,7 +120,7 @@ static proa_status start(pid_t *child, int *out, const proa_envlist *list, const
     return PROA_FAIL(err, IO, "cannot run '%s': %s", shell, strerror(code));
 }
 
-/* All that comes out of fd until its end; false if it takes too long or is too much. */
+/* Reads fd to its end; false if that takes too long or is too much. */
 static bool read_all(proa_buf *text, int fd, int64_t limit_ms)
 {
     char part[4096];
@@ -136,7 +139,7 @@ static bool read_all(proa_buf *text, int fd, int64_t limit_ms)
     }
 }
 
-/* What only the shell itself has set. */
+/* Variables that the shell itself sets. */
 static bool of_the_shell(const char *text)
 {
     static const char *const names[] = {"_=", "PWD=", "OLDPWD=", "SHLVL=", "BASH_FUNC_"};
@@ -145,7 +148,7 @@ static bool of_the_shell(const char *text)
     return false;
 }
 
-/* Adds what is in `text`, each ended by a NUL, and not in our own environment. */
+/* Adds the NUL-terminated variables of `text` that differ from our own environment. */
 static void take(proa_envlist *list, const proa_buf *text)
 {
     int n = 0;
@@ -170,12 +173,12 @@ proa_status proa_activate(proa_envlist *list, const char *root, proa_err *err)
     if (!proa_dir_exists(folder)) return PROA_OK;
     PROA_TRY(start(&child, &out, list, root, err));
     proa_buf_init(&text, (size_t)PROA_ENV_TEXT_MAX);
-    bool whole = read_all(&text, out, PROA_ENV_SCRIPTS_MS);
+    bool complete = read_all(&text, out, PROA_ENV_SCRIPTS_MS);
     close(out);
-    if (!whole) kill(child, SIGKILL);
+    if (!complete) kill(child, SIGKILL);
     int code = proa_child_wait(child, PROA_ENV_SCRIPTS_MS);
-    if (whole && code == 0) take(list, &text);
+    if (complete && code == 0) take(list, &text);
     proa_buf_release(&text);
-    if (whole && code == 0) return PROA_OK;
+    if (complete && code == 0) return PROA_OK;
     return PROA_FAIL(err, INTERNAL, "the scripts in '%s' failed", folder);
 }

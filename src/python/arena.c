@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * arena.c - shared memory: this side's allocator, and the view of the stub's arena. */
 #include "python/arena.h"
 #include "base/alloc.h"
 #include <errno.h>
@@ -40,12 +41,23 @@ static void *map_memory(int fd, size_t bytes, int protection, proa_err *err)
     return NULL;
 }
 
-/* ---- ours ---- */
+/* A sealed memfd of fixed size, mapped. */
+static proa_status new_memory(int *fd, char **base, size_t bytes, int protection, proa_err *err)
+{
+    *fd = sealed_memory(bytes, err);
+    if (*fd < 0) return PROA_IO;
+    *base = map_memory(*fd, bytes, protection, err);
+    if (*base) return PROA_OK;
+    close(*fd);
+    return PROA_NO_MEMORY;
+}
+
+/* ---- the arena of this side ---- */
 
 typedef struct block {
     uint64_t at, end;
-    int ours;    /* holders on this side */
-    bool theirs; /* the stub has not given it back yet */
+    int local_refs;  /* holders on this side */
+    bool stub_holds; /* the stub has not returned it yet */
 } block;
 
 struct proa_pyarena {
@@ -56,21 +68,17 @@ struct proa_pyarena {
     pthread_mutex_t lock; /* of all below */
     block *blocks;        /* by place */
     int count, cap;
-    uint64_t top; /* nothing was touched from here on */
+    uint64_t top; /* nothing at or above it was touched */
     int ring_next;
     size_t used;
 };
 
 proa_status proa_pyarena_new(proa_pyarena **out, size_t bytes, size_t keep, proa_err *err)
 {
-    int fd = sealed_memory(bytes, err);
+    int fd;
+    char *base;
     *out = NULL;
-    if (fd < 0) return PROA_IO;
-    char *base = map_memory(fd, bytes, PROT_READ | PROT_WRITE, err);
-    if (!base) {
-        close(fd);
-        return PROA_NO_MEMORY;
-    }
+    PROA_TRY(new_memory(&fd, &base, bytes, PROT_READ | PROT_WRITE, err));
     proa_pyarena *a = proa_calloc(1, sizeof *a);
     atomic_init(&a->refs, 1);
     a->fd = fd;
@@ -83,13 +91,13 @@ proa_status proa_pyarena_new(proa_pyarena **out, size_t bytes, size_t keep, proa
     return PROA_OK;
 }
 
-proa_pyarena *proa_pyarena_hold(proa_pyarena *a)
+proa_pyarena *proa_pyarena_retain(proa_pyarena *a)
 {
     atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
     return a;
 }
 
-void proa_pyarena_drop(proa_pyarena *a)
+void proa_pyarena_release(proa_pyarena *a)
 {
     if (!a || atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) != 1) return;
     munmap(a->base, a->bytes);
@@ -109,7 +117,7 @@ char *proa_pyarena_at(const proa_pyarena *a, uint64_t at)
     return a->base + at;
 }
 
-/* The index of the first block that begins at `at` or behind it. */
+/* The index of the first block that begins at `at` or after it. */
 static int find(const proa_pyarena *a, uint64_t at)
 {
     int low = 0, high = a->count;
@@ -127,7 +135,7 @@ static block *block_at(proa_pyarena *a, uint64_t at)
     return i < a->count && a->blocks[i].at == at ? &a->blocks[i] : NULL;
 }
 
-/* Memory above the last block that was touched and is more than what is kept goes back to the system. */
+/* Returns to the system the touched memory above the last block, except the part that is kept. */
 static void trim(proa_pyarena *a)
 {
     uint64_t end = a->count ? a->blocks[a->count - 1].end : PROA_PYTHON_DATA_BEGIN;
@@ -138,14 +146,14 @@ static void trim(proa_pyarena *a)
 
 static void remove_if_free(proa_pyarena *a, block *b)
 {
-    if (b->ours || b->theirs) return;
+    if (b->local_refs || b->stub_holds) return;
     a->used -= b->end - b->at;
     a->count--;
     memmove(b, b + 1, (size_t)(a->blocks + a->count - b) * sizeof *b);
     trim(a);
 }
 
-/* What the stub has given back. A place that is no block of its own changes nothing. */
+/* Takes the blocks that the stub has returned from the ring. An offset that is no block changes nothing. */
 static void collect(proa_pyarena *a)
 {
     word *ring = (word *)a->base;
@@ -156,12 +164,12 @@ static void collect(proa_pyarena *a)
         a->ring_next = (a->ring_next + 1) % PROA_PYTHON_RING;
         block *b = block_at(a, at);
         if (!b) continue;
-        b->theirs = false;
+        b->stub_holds = false;
         remove_if_free(a, b);
     }
 }
 
-/* The first gap that is wide enough: what is low stays in use, and stays in the caches. */
+/* The first gap that is wide enough: reusing low memory keeps it in the caches. */
 static int find_gap(const proa_pyarena *a, size_t bytes, uint64_t *at)
 {
     uint64_t from = PROA_PYTHON_DATA_BEGIN;
@@ -184,7 +192,7 @@ static void insert(proa_pyarena *a, int i, uint64_t at, size_t bytes)
         a->blocks = proa_realloc(a->blocks, (size_t)a->cap * sizeof *a->blocks);
     }
     memmove(a->blocks + i + 1, a->blocks + i, (size_t)(a->count - i) * sizeof *a->blocks);
-    a->blocks[i] = (block){.at = at, .end = at + bytes, .ours = 1, .theirs = true};
+    a->blocks[i] = (block){.at = at, .end = at + bytes, .local_refs = 1, .stub_holds = true};
     a->count++;
     a->used += bytes;
     if (at + bytes > a->top) a->top = at + bytes;
@@ -203,36 +211,36 @@ uint64_t proa_pyarena_alloc(proa_pyarena *a, size_t bytes)
     return i >= 0 ? at : 0;
 }
 
-void proa_pyarena_share(proa_pyarena *a, uint64_t at)
+void proa_pyarena_retain_block(proa_pyarena *a, uint64_t at)
 {
     pthread_mutex_lock(&a->lock);
     block *b = block_at(a, at);
-    PROA_ASSERT(b && b->ours);
-    b->ours++;
+    PROA_ASSERT(b && b->local_refs);
+    b->local_refs++;
     pthread_mutex_unlock(&a->lock);
 }
 
-void proa_pyarena_let_go(proa_pyarena *a, uint64_t at)
+void proa_pyarena_release_block(proa_pyarena *a, uint64_t at)
 {
     pthread_mutex_lock(&a->lock);
     block *b = block_at(a, at);
-    PROA_ASSERT(b && b->ours);
-    b->ours--;
+    PROA_ASSERT(b && b->local_refs);
+    b->local_refs--;
     remove_if_free(a, b);
     pthread_mutex_unlock(&a->lock);
 }
 
-void proa_pyarena_unsent(proa_pyarena *a, uint64_t at)
+void proa_pyarena_cancel_send(proa_pyarena *a, uint64_t at)
 {
     pthread_mutex_lock(&a->lock);
     block *b = block_at(a, at);
     PROA_ASSERT(b);
-    b->theirs = false;
+    b->stub_holds = false;
     remove_if_free(a, b);
     pthread_mutex_unlock(&a->lock);
 }
 
-bool proa_pyarena_inside(proa_pyarena *a, uint64_t block_begin, uint64_t at, uint64_t bytes)
+bool proa_pyarena_contains(proa_pyarena *a, uint64_t block_begin, uint64_t at, uint64_t bytes)
 {
     pthread_mutex_lock(&a->lock);
     block *b = block_at(a, block_begin);
@@ -250,29 +258,29 @@ size_t proa_pyarena_used(proa_pyarena *a)
     return used;
 }
 
-/* ---- theirs ---- */
+/* ---- the view of the stub's arena ---- */
 
 struct proa_pyview {
     atomic_int refs;
     int fd;
     const char *base;
-    word *ring; /* the same memory's begin, with the right to write */
+    word *ring; /* the start of the same memory, mapped writable */
     size_t bytes;
     pthread_mutex_t lock; /* of all below */
     int ring_next;
-    uint64_t *waiting; /* for a word of the ring that is 0 */
+    uint64_t *waiting; /* blocks to return, waiting for a free word of the ring */
     size_t waiting_count, waiting_cap;
 };
 
 proa_status proa_pyview_new(proa_pyview **out, size_t bytes, proa_err *err)
 {
-    int fd = sealed_memory(bytes, err);
+    int fd;
+    char *base;
     *out = NULL;
-    if (fd < 0) return PROA_IO;
-    void *base = map_memory(fd, bytes, PROT_READ, err);
-    void *ring = base ? map_memory(fd, PROA_PYTHON_DATA_BEGIN, PROT_READ | PROT_WRITE, err) : NULL;
+    PROA_TRY(new_memory(&fd, &base, bytes, PROT_READ, err));
+    void *ring = map_memory(fd, PROA_PYTHON_DATA_BEGIN, PROT_READ | PROT_WRITE, err);
     if (!ring) {
-        if (base) munmap(base, bytes);
+        munmap(base, bytes);
         close(fd);
         return PROA_NO_MEMORY;
     }
@@ -287,13 +295,13 @@ proa_status proa_pyview_new(proa_pyview **out, size_t bytes, proa_err *err)
     return PROA_OK;
 }
 
-proa_pyview *proa_pyview_hold(proa_pyview *v)
+proa_pyview *proa_pyview_retain(proa_pyview *v)
 {
     atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed);
     return v;
 }
 
-void proa_pyview_drop(proa_pyview *v)
+void proa_pyview_release(proa_pyview *v)
 {
     if (!v || atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) != 1) return;
     munmap((void *)v->base, v->bytes);
@@ -324,7 +332,7 @@ static bool push(proa_pyview *v, uint64_t at)
     return true;
 }
 
-void proa_pyview_give_back(proa_pyview *v, uint64_t at)
+void proa_pyview_return_block(proa_pyview *v, uint64_t at)
 {
     pthread_mutex_lock(&v->lock);
     size_t done = 0;

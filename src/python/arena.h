@@ -13,22 +13,22 @@
 /* ---- ours: the stub reads it and gives blocks back by the ring ---- */
 typedef struct proa_pyarena proa_pyarena;
 
-/* bytes: the address space; memory is taken as it is touched, and what lies above keep bytes is given back to the system
- * when it is free again. Sealed: nobody can make it smaller. */
+/* bytes: the address space; memory is taken as it is touched, and what lies above keep bytes is given back to
+ * the system when it is free again. Sealed: nobody can make it smaller. */
 PROA_MUST_CHECK proa_status proa_pyarena_new(proa_pyarena **out, size_t bytes, size_t keep, proa_err *err);
-proa_pyarena *proa_pyarena_hold(proa_pyarena *a);
-void proa_pyarena_drop(proa_pyarena *a); /* NULL is fine */
+proa_pyarena *proa_pyarena_retain(proa_pyarena *a);
+void proa_pyarena_release(proa_pyarena *a); /* NULL is fine */
 int proa_pyarena_fd(const proa_pyarena *a);
 /* A block with two holders: the caller and, once it was sent, the stub. 0: no room. */
 uint64_t proa_pyarena_alloc(proa_pyarena *a, size_t bytes);
 char *proa_pyarena_at(const proa_pyarena *a, uint64_t at);
-/* Another holder on this side, who drops it by proa_pyarena_let_go. */
-void proa_pyarena_share(proa_pyarena *a, uint64_t at);
-void proa_pyarena_let_go(proa_pyarena *a, uint64_t at);
+/* Another holder on this side, who drops it by proa_pyarena_release_block. */
+void proa_pyarena_retain_block(proa_pyarena *a, uint64_t at);
+void proa_pyarena_release_block(proa_pyarena *a, uint64_t at);
 /* The stub will never see this block: its hold is taken back. */
-void proa_pyarena_unsent(proa_pyarena *a, uint64_t at);
+void proa_pyarena_cancel_send(proa_pyarena *a, uint64_t at);
 /* Is [at, at + bytes) inside the block that begins at `block`? */
-bool proa_pyarena_inside(proa_pyarena *a, uint64_t block, uint64_t at, uint64_t bytes);
+bool proa_pyarena_contains(proa_pyarena *a, uint64_t block, uint64_t at, uint64_t bytes);
 size_t proa_pyarena_used(proa_pyarena *a); /* bytes in blocks, after a look at the ring */
 
 /* ---- theirs ---- */
@@ -36,12 +36,12 @@ typedef struct proa_pyview proa_pyview;
 
 /* The stub's arena is made here too, so that it can be sealed; its data are mapped without the right to write. */
 PROA_MUST_CHECK proa_status proa_pyview_new(proa_pyview **out, size_t bytes, proa_err *err);
-proa_pyview *proa_pyview_hold(proa_pyview *v);
-void proa_pyview_drop(proa_pyview *v); /* NULL is fine */
+proa_pyview *proa_pyview_retain(proa_pyview *v);
+void proa_pyview_release(proa_pyview *v); /* NULL is fine */
 int proa_pyview_fd(const proa_pyview *v);
 /* The memory of a block that the stub speaks of; NULL if it is not inside the arena, or empty. The stub may write there
  * at any time: what decisions depend on is copied first. */
 const char *proa_pyview_check(const proa_pyview *v, uint64_t at, uint64_t bytes);
-void proa_pyview_give_back(proa_pyview *v, uint64_t at);
+void proa_pyview_return_block(proa_pyview *v, uint64_t at);
 
 #endif

@@ -6,8 +6,9 @@
  *     payload = a block in the sender's arena; it belongs to the receiver, who gives it back by the arena's ring
  *
  *     payload: u32 head_bytes | u32 tensors | u32 cancelled | u32 0
- *              tensors x { u64 place | u64 at | u64 bytes | u32 type | u32 rank | u32 name_at | u32 name_bytes | i64 shape[16] }
- *              head (JSON text; 0 bytes: nothing to say), names, data of the tensors at multiples of 64
+ *              tensors x { u64 place | u64 at | u64 bytes | u32 type | u32 rank | u32 name_at | u32
+ *              name_bytes | i64 shape[16] } head (JSON text; 0 bytes: nothing to say), names, data of the
+ *              tensors at multiples of 64
  *     name_at counts from the payload's begin, `at` from the begin of the arena that `place` names.
  *
  * Owner:   the bytes belong to who holds the block; nothing here allocates.
@@ -80,10 +81,11 @@ _Static_assert(sizeof(proa_python_tensor) == 168, "part of the protocol");
 #define PROA_PYTHON_PACKET_MAX (PROA_BATCH_REQUESTS_MAX + 1)
 
 /* ---- arenas ----
- * A memfd for each direction, written by one side only (but for the ring and `cancelled`): its owner allocates, alone and with
- * bookkeeping of its own, so nothing the other side writes can confuse it. At its begin lies the ring by which the other
- * side gives blocks back: PROA_PYTHON_RING words; who gives a block back writes its `at` into the next word if that is 0,
- * and keeps it for later if not; the owner takes the words in order and writes 0. Blocks begin behind, at multiples of 64. */
+ * A memfd for each direction, written by one side only (but for the ring and `cancelled`): its owner
+ * allocates, alone and with bookkeeping of its own, so nothing the other side writes can confuse it. At its
+ * begin lies the ring by which the other side gives blocks back: PROA_PYTHON_RING words; who gives a block
+ * back writes its `at` into the next word if that is 0, and keeps it for later if not; the owner takes the
+ * words in order and writes 0. Blocks begin behind, at multiples of 64. */
 #define PROA_PYTHON_RING       8192
 #define PROA_PYTHON_DATA_BEGIN ((uint64_t)PROA_PYTHON_RING * 8)
 

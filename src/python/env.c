@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * env.c - finds the interpreter, and unpacks environment archives into shared private folders. */
 #include "python/env.h"
 
 #include "base/alloc.h"
@@ -24,15 +25,15 @@ extern char **environ;
 
 #define FOLDER_PREFIX "proa-env-"
 
-/* An archive that is unpacked, or being unpacked. */
+/* An archive that is or is being unpacked. */
 typedef struct unpacked {
     struct unpacked *next;
-    char *archive; /* the path, and the file as it was: another file of that name is another environment */
+    char *archive; /* path and identity of the file: another file of that name is another environment */
     int64_t mtime_ns, bytes;
-    char *folder; /* FOLDER/env holds the files, FOLDER/lock says that we live */
+    char *folder; /* FOLDER/env has the files; FOLDER/lock is locked while this process lives */
     int lock;
     int users;
-    bool busy; /* its first user is at work; then `folder` may still be NULL: it failed */
+    bool busy; /* the first user is still unpacking; once false, folder == NULL means that it failed */
 } unpacked;
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -40,7 +41,7 @@ static pthread_cond_t list_moved = PTHREAD_COND_INITIALIZER;
 static unpacked *list; /* guarded by list_lock */
 
 struct proa_pyenv {
-    unpacked *shared; /* NULL: a folder of the user's, or none */
+    unpacked *shared; /* NULL: the user's own folder, or no environment */
     char *python;
     proa_envlist settings;
 };
@@ -53,7 +54,7 @@ static const char *temporary(void)
     return dir && *dir == '/' ? dir : "/tmp";
 }
 
-/* Removes what a server that was killed has left: a folder of ours whose lock nobody holds. */
+/* Removes a folder that a killed server left: one whose lock nobody holds. */
 static void sweep_one(const char *dir, const char *name)
 {
     char folder[PROA_PATH_MAX], lock[PROA_PATH_MAX];
@@ -78,17 +79,17 @@ static void sweep(const char *dir)
 
 static proa_status folder_new(unpacked *u, char env[PROA_PATH_MAX], proa_err *err)
 {
-    char folder[PROA_PATH_MAX], fresh[PROA_PATH_MAX], lock[PROA_PATH_MAX];
+    char folder[PROA_PATH_MAX], new_lock[PROA_PATH_MAX], lock[PROA_PATH_MAX];
     PROA_TRY(proa_path_join(folder, temporary(), FOLDER_PREFIX "XXXXXX", err));
     sweep(temporary());
     if (!mkdtemp(folder))
         return PROA_FAIL(err, IO, "cannot make a folder in '%s': %s", temporary(), strerror(errno));
     u->folder = proa_strdup(folder);
-    PROA_TRY(proa_path_join(fresh, folder, "lock.new", err));
+    PROA_TRY(proa_path_join(new_lock, folder, "lock.new", err));
     PROA_TRY(proa_path_join(lock, folder, "lock", err));
-    u->lock = open(fresh, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    /* under its name only when it is held: nobody may find it free */
-    if (u->lock < 0 || flock(u->lock, LOCK_EX | LOCK_NB) != 0 || rename(fresh, lock) != 0)
+    u->lock = open(new_lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    /* renamed only when it is locked: no other process may find it unlocked */
+    if (u->lock < 0 || flock(u->lock, LOCK_EX | LOCK_NB) != 0 || rename(new_lock, lock) != 0)
         return PROA_FAIL(err, IO, "cannot lock '%s': %s", lock, strerror(errno));
     PROA_TRY(proa_path_join(env, folder, "env", err));
     if (mkdir(env, 0700) != 0) return PROA_FAIL(err, IO, "cannot make '%s': %s", env, strerror(errno));
@@ -156,7 +157,8 @@ static proa_status find_program(char out[PROA_PATH_MAX], const char *name, proa_
                      name);
 }
 
-/* conda-pack's archives name the folder in which they were made; their own program changes that to where they are now. */
+/* Archives of conda-pack contain the path where they were made; their own program conda-unpack changes it
+ * to the new one. */
 static proa_status conda_unpack(const char *env, proa_err *err)
 {
     char python[PROA_PATH_MAX], script[PROA_PATH_MAX];
@@ -167,7 +169,7 @@ static proa_status conda_unpack(const char *env, proa_err *err)
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&files, 2, 1); /* standard output is the server's own */
+    posix_spawn_file_actions_adddup2(&files, 2, 1); /* standard output belongs to the server */
     pid_t child;
     int code = posix_spawn(&child, python, &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
@@ -226,7 +228,8 @@ static proa_status unpack(unpacked *u, proa_err *err)
     return status;
 }
 
-/* The archive's files, unpacked by whoever comes first; who comes after a failure tries again. */
+/* The files of an archive. The first user unpacks them, the others wait; after a failure the next one tries
+ * again. */
 static proa_status share(unpacked **out, const char *archive, const struct stat *st, proa_err *err)
 {
     proa_status status = PROA_OK;
@@ -251,7 +254,7 @@ static proa_status share(unpacked **out, const char *archive, const struct stat 
 
 /* ---- the environment ---- */
 
-/* What sourcing bin/activate would set. */
+/* Sets the variables that sourcing bin/activate would set. */
 static proa_status activate(proa_pyenv *env, const char *root, proa_err *err)
 {
     char python[PROA_PATH_MAX], path[PROA_PATH_MAX];
@@ -262,7 +265,8 @@ static proa_status activate(proa_pyenv *env, const char *root, proa_err *err)
     const char *old = getenv("PATH");
     PROA_TRY(proa_path_join(path, root, "bin:", err));
     proa_envlist_set(&env->settings, "PATH", path, old ? old : "/usr/bin:/bin");
-    proa_envlist_set(&env->settings, "PYTHONHOME", "", ""); /* another interpreter's; empty counts as not set */
+    proa_envlist_set(&env->settings, "PYTHONHOME", "",
+                     ""); /* may be set for another interpreter; empty counts as not set */
     return proa_activate(&env->settings, root, err);
 }
 

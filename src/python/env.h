@@ -10,11 +10,12 @@
 
 typedef struct proa_pyenv proa_pyenv;
 
-/* `path` is the parameter EXECUTION_ENV_PATH, NULL or "" if there is none: an archive (conda-pack's .tar.gz; .tar with any of gzip,
- * bzip2, xz, zstd; .zip), or a folder as conda or venv make it; $$TRITON_MODEL_DIRECTORY in it stands for `model_dir`,
- * where a relative path begins if there is something there.
- * Without it `interpreter` runs (a path, or a name in PATH), and if that is NULL the one that $PROA_PYTHON names, or python3. An
- * archive's bin/conda-unpack is run once. Takes as long as unpacking does. */
+/* `path` is the parameter EXECUTION_ENV_PATH, NULL or "" if there is none: an archive (conda-pack's .tar.gz;
+ * .tar with any of gzip, bzip2, xz, zstd; .zip), or a folder as conda or venv make it;
+ * $$TRITON_MODEL_DIRECTORY in it stands for `model_dir`, where a relative path begins if there is something
+ * there. Without it `interpreter` runs (a path, or a name in PATH), and if that is NULL the one that
+ * $PROA_PYTHON names, or python3. An archive's bin/conda-unpack is run once. Takes as long as unpacking does.
+ * */
 PROA_MUST_CHECK proa_status proa_pyenv_open(proa_pyenv **out, const char *path, const char *model_dir,
                                             const char *interpreter, proa_err *err);
 void proa_pyenv_close(proa_pyenv *env); /* NULL is fine */

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * process.c - starts a stub process, exchanges packets with it, and ends it. */
 #include "python/process.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -20,11 +21,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the stub inherits, from descriptor 3 on. */
+/* The descriptors that the stub inherits, from 3 on. */
 enum { FD_SOCKET, FD_ARENA, FD_VIEW, FD_SOURCES, FDS };
 #define FD_FIRST 3
 
-/* A packet that the socket did not take. */
+/* A packet that waits until the socket accepts it. */
 typedef struct waiting {
     struct waiting *next;
     int count;
@@ -38,13 +39,13 @@ struct proa_pyprocess {
     proa_pyview *view;
     pthread_mutex_t lock; /* of sending */
     waiting *first, **last;
-    bool gone;          /* no more is sent */
-    int64_t stopped_ns; /* when a look first found it stopped; 0: the last one did not */
+    bool closed;        /* no more is sent */
+    int64_t stopped_ns; /* when it was first seen stopped; 0: it was running at the last check */
 };
 
 /* ---- the start ---- */
 
-/* Reads the sources out of descriptor 6 and makes them importable; proa_stub has the rest. */
+/* Reads the sources from descriptor 6 and makes them importable; proa_stub does the rest. */
 static const char boot[] =
     "import sys, json, importlib.util\n"
     "class Embedded:\n"
@@ -83,7 +84,7 @@ static proa_status sources_fd(int *fd, proa_err *err)
     return status;
 }
 
-/* Ours, but for what `more` says anew. The array is the caller's, the strings are not. */
+/* Our environment overridden by `more`. The caller frees the array, not the strings. */
 static char **environment(const char *const *more)
 {
     size_t ours = 0, theirs = 0, count = 0;
@@ -108,23 +109,23 @@ typedef struct launch {
     const int *fds; /* FDS of them */
     int null;
     pid_t parent;
-    volatile int error; /* errno of what failed before the interpreter ran */
+    volatile int error; /* errno of the call that failed before the interpreter started */
 } launch;
 
 static bool arrange_fds(const launch *l)
 {
     int moved[FDS];
-    for (int i = 0; i < FDS; i++) /* out of the way of the places that they go to */
+    for (int i = 0; i < FDS; i++) /* move the descriptors away from the numbers that they get below */
         if ((moved[i] = fcntl(l->fds[i], F_DUPFD, FD_FIRST + FDS)) < 0) return false;
     if (dup2(l->null, 0) < 0 || dup2(2, 1) < 0)
-        return false; /* what models print is no answer of the server's */
+        return false; /* what models print must not go to the server's standard output */
     for (int i = 0; i < FDS; i++)
         if (dup2(moved[i], FD_FIRST + i) < 0) return false;
     syscall(SYS_close_range, (unsigned)(FD_FIRST + FDS), ~0U, 0);
     return true;
 }
 
-/* In the child, which shares our memory until it becomes the interpreter: system calls only. */
+/* Runs in the child, which shares our memory until it becomes the interpreter: system calls only. */
 static void become_stub(launch *l)
 {
     struct rlimit limit = {(rlim_t)l->options->memory_bytes, (rlim_t)l->options->memory_bytes};
@@ -143,7 +144,7 @@ static void become_stub(launch *l)
     _exit(127);
 }
 
-/* vfork, so that a server with much memory need not copy its page tables; no signal comes in between. */
+/* vfork, so that a server with much memory need not copy its page tables; signals are blocked meanwhile. */
 static pid_t launch_stub(launch *l)
 {
     sigset_t all, before;
@@ -207,7 +208,7 @@ proa_status proa_pyprocess_start(proa_pyprocess **out, const proa_pyprocess_opti
     if (fds[FD_SOCKET] >= 0) close(fds[FD_SOCKET]);
     if (fds[FD_SOURCES] >= 0) close(fds[FD_SOURCES]);
     if (status == PROA_OK)
-        p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0); /* -1: the socket alone tells */
+        p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0); /* -1: only the socket reports the end */
     if (status != PROA_OK) proa_pyprocess_free(p);
     *out = status == PROA_OK ? p : NULL;
     return status;
@@ -223,14 +224,9 @@ proa_pyview *proa_pyprocess_view(const proa_pyprocess *p)
     return p->view;
 }
 
-int proa_pyprocess_pid(const proa_pyprocess *p)
-{
-    return p->pid;
-}
-
 /* ---- packets ---- */
 
-/* 1: taken; 0: the socket is full; -1: the stub is gone. */
+/* 1: sent; 0: the socket is full; -1: the stub has ended. */
 static int try_send(const proa_pyprocess *p, const proa_python_message *messages, int count)
 {
     for (;;) {
@@ -250,7 +246,7 @@ static void send_waiting(proa_pyprocess *p)
         if (!p->first) p->last = &p->first;
         free(w);
     }
-    if (sent < 0) p->gone = true;
+    if (sent < 0) p->closed = true;
 }
 
 static void keep_waiting(proa_pyprocess *p, const proa_python_message *messages, int count)
@@ -268,13 +264,13 @@ bool proa_pyprocess_send(proa_pyprocess *p, const proa_python_message *messages,
 {
     bool wait = false;
     pthread_mutex_lock(&p->lock);
-    if (!p->gone) {
+    if (!p->closed) {
         int sent = p->first ? 0 : try_send(p, messages, count);
         wait = sent == 0;
         if (wait) keep_waiting(p, messages, count);
-        p->gone = sent < 0;
+        p->closed = sent < 0;
     }
-    bool alive = !p->gone;
+    bool alive = !p->closed;
     pthread_mutex_unlock(&p->lock);
     if (wait) proa_pyprocess_wake(p);
     return alive;
@@ -286,7 +282,7 @@ void proa_pyprocess_wake(proa_pyprocess *p)
     if (write(p->wake, &one, sizeof one) < 0) return; /* full: it is awake */
 }
 
-/* As proa_pyprocess_receive, without waiting; -2: nothing has come. */
+/* As proa_pyprocess_receive, without waiting; -2: no packet. */
 static int take_packet(const proa_pyprocess *p, proa_python_message *messages, int cap)
 {
     struct iovec part = {messages, (size_t)cap * sizeof *messages};
@@ -317,7 +313,7 @@ int proa_pyprocess_receive(proa_pyprocess *p, proa_python_message *messages, int
         int got = take_packet(p, messages, cap);
         if (got != -2) return got;
     }
-    return fds[2].revents && !(fds[0].revents & POLLIN) ? -1 : 0; /* ended, and all it had said was read */
+    return fds[2].revents && !(fds[0].revents & POLLIN) ? -1 : 0; /* ended, and all its packets were read */
 }
 
 /* ---- the end ---- */
@@ -334,7 +330,7 @@ int64_t proa_pyprocess_stopped_ms(proa_pyprocess *p)
 void proa_pyprocess_kill(proa_pyprocess *p)
 {
     if (p->pid > 0) kill(-p->pid, SIGKILL);
-    if (p->pid > 0) kill(p->pid, SIGKILL); /* it may not have made its group yet */
+    if (p->pid > 0) kill(p->pid, SIGKILL); /* it may not have created its process group yet */
 }
 
 static void say_how(int status, char *how, size_t bytes)
@@ -349,7 +345,7 @@ bool proa_pyprocess_end(proa_pyprocess *p, int patience_ms, char *how, size_t ho
     int64_t until = proa_clock_ns() + (int64_t)patience_ms * 1000000;
     int status = 0;
     pthread_mutex_lock(&p->lock);
-    p->gone = true;
+    p->closed = true;
     pthread_mutex_unlock(&p->lock);
     while (waitpid(p->pid, &status, WNOHANG) == 0) {
         if (proa_clock_ns() >= until) {
@@ -360,7 +356,7 @@ bool proa_pyprocess_end(proa_pyprocess *p, int patience_ms, char *how, size_t ho
         }
         usleep(1000);
     }
-    kill(-p->pid, SIGKILL); /* what it has started itself */
+    kill(-p->pid, SIGKILL); /* its own children */
     p->pid = 0;
     say_how(status, how, how_bytes);
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -378,8 +374,8 @@ void proa_pyprocess_free(proa_pyprocess *p)
     if (p->socket >= 0) close(p->socket);
     if (p->wake >= 0) close(p->wake);
     if (p->pidfd >= 0) close(p->pidfd);
-    proa_pyarena_drop(p->arena);
-    proa_pyview_drop(p->view);
+    proa_pyarena_release(p->arena);
+    proa_pyview_release(p->view);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }

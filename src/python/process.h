@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * process.h - one stub process: its start, packets out and in, its end.
  * Owner:   proa_pyprocess_start/free. Its arena and view are counted: they may outlive it.
- * Threads: start, receive, end and free by one thread, which must live as long as the process does: the kernel kills the
- *          stub when that thread ends (PR_SET_PDEATHSIG), however it ends. send, wake and kill from any thread.
+ * Threads: start, receive, end and free by one thread, which must live as long as the process does: the
+ *          kernel kills the stub when that thread ends (PR_SET_PDEATHSIG), however it ends. send, wake and
+ *          kill from any thread.
  * Way in:  start, send OPEN, receive until it says -1, end, free. */
 #ifndef PROA_PYTHON_PROCESS_H
 #define PROA_PYTHON_PROCESS_H
@@ -23,15 +24,14 @@ PROA_MUST_CHECK proa_status proa_pyprocess_start(proa_pyprocess **out, const pro
                                                  proa_err *err);
 proa_pyarena *proa_pyprocess_arena(const proa_pyprocess *p);
 proa_pyview *proa_pyprocess_view(const proa_pyprocess *p);
-int proa_pyprocess_pid(const proa_pyprocess *p);
 /* One packet; never blocks: what the socket does not take waits. False if the stub is gone. */
 bool proa_pyprocess_send(proa_pyprocess *p, const proa_python_message *messages, int count);
-/* The messages of the next packet, at most `cap`: their number; 0 after timeout_ms (-1: none) or a wake; -1: the stub has
- * ended, or what came is no packet. */
+/* The messages of the next packet, at most `cap`: their number; 0 after timeout_ms (-1: none) or a wake; -1:
+ * the stub has ended, or what came is no packet. */
 int proa_pyprocess_receive(proa_pyprocess *p, proa_python_message *messages, int cap, int timeout_ms);
 void proa_pyprocess_wake(proa_pyprocess *p);
-/* For how long looks have found it stopped (SIGSTOP), the first of them at 0 and the last being this one; else 0. A debugger's
- * stops do not count. */
+/* For how long looks have found it stopped (SIGSTOP), the first of them at 0 and the last being this one;
+ * else 0. A debugger's stops do not count. */
 int64_t proa_pyprocess_stopped_ms(proa_pyprocess *p);
 void proa_pyprocess_kill(proa_pyprocess *p);
 /* Gives it patience_ms to end by itself, kills it and its children if it does not, and waits. *how is filled with

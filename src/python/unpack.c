@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * unpack.c - unpacks tar and zip archives through libarchive, which is loaded at run time. */
 #include "python/unpack.h"
 
 #include "base/alloc.h"
@@ -18,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* libarchive and what it needs (XML, ICU, five compressors) would cost every start of the program 3 ms and 3 MB: it is
- * opened when an archive comes. */
+/* libarchive and its dependencies (XML, ICU, five compressors) would add 3 ms and 3 MB to every start of
+ * the program, so it is loaded when the first archive is opened. */
 #define LIBARCHIVE "libarchive.so.13"
 #define LIBARCHIVE_LIST(X)                                                                                   \
     X(read_new)                                                                                              \
@@ -47,7 +48,7 @@
 #define LIBARCHIVE_FIELD(name) __typeof__(archive_##name) *name;
 typedef struct library {
     LIBARCHIVE_LIST(LIBARCHIVE_FIELD)
-    void *handle; /* of dlopen; stays open: another archive may come */
+    void *handle; /* of dlopen; stays open for further archives */
 } library;
 
 #define LIBARCHIVE_NAME(name) "archive_" #name,
@@ -108,7 +109,8 @@ static proa_status clean_name(char out[PROA_PATH_MAX], const char *name, proa_er
     return PROA_OK;
 }
 
-/* Does a link at `path` with this relative target stay inside, going by the words alone? */
+/* Whether a link at `path` with this relative target stays inside the folder, judged by the text of both
+ * paths. */
 static bool stays_inside(const char *path, const char *target)
 {
     int64_t depth = 0;
@@ -128,7 +130,7 @@ static bool is_interpreter(const char *path)
     return strncmp(path, "bin/python", strlen("bin/python")) == 0;
 }
 
-/* Makes the folders above `path`. None of them may be a link: so what is written at `path` lies where it says. */
+/* Makes the folders above `path`. None of them may be a link, so that `path` is written where it says. */
 static proa_status make_parents(const unpacker *u, const char *path, proa_err *err)
 {
     char part[PROA_PATH_MAX];
@@ -145,7 +147,7 @@ static proa_status make_parents(const unpacker *u, const char *path, proa_err *e
     return PROA_OK;
 }
 
-/* Makes room for an entry that says again what an earlier one said: the later one counts, as with tar. */
+/* Removes what an earlier entry of the same name made: the last one counts, as with tar. */
 static proa_status replace(const unpacker *u, const char *path, proa_err *err)
 {
     if (unlinkat(u->root, path, 0) == 0 || errno == ENOENT) return PROA_OK;
@@ -181,7 +183,7 @@ static proa_status put_file(unpacker *u, const char *path, struct archive_entry 
     int fd = openat(u->root, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd < 0) return PROA_FAIL(err, IO, "cannot make '%.200s': %s", path, strerror(errno));
     proa_status status = write_data(u, fd, path, err);
-    /* compiled Python files name the time of their source */
+    /* compiled Python files contain the time of their source */
     struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = u->lib.entry_mtime(entry)}};
     if (status == PROA_OK) (void)futimens(fd, times);
     if (close(fd) != 0 && status == PROA_OK)
@@ -230,7 +232,7 @@ static proa_status put_entry(unpacker *u, struct archive_entry *entry, proa_err 
     const library *lib = &u->lib;
     char path[PROA_PATH_MAX];
     const char *name = lib->entry_pathname(entry);
-    if (!name) name = lib->entry_pathname_utf8(entry); /* the locale has no such letters */
+    if (!name) name = lib->entry_pathname_utf8(entry); /* the locale has no such characters */
     PROA_TRY(clean_name(path, name, err));
     if (!*path) return PROA_OK;
     PROA_TRY(make_parents(u, path, err));
@@ -258,7 +260,7 @@ static proa_status make_link(const unpacker *u, const pending *l, proa_err *err)
     return PROA_OK;
 }
 
-/* Links that go through links may lead where their words do not say. */
+/* A link that passes through another link may lead elsewhere than its text says. */
 static proa_status check_link(const unpacker *u, const pending *l, proa_err *err)
 {
     size_t n = strlen(u->real);

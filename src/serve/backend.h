@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * backend.h - what a model is made by: a table of functions for each kind of model.
+ * backend.h - the interface of a backend: a table of functions for one kind of model, and what it may call.
  * Owner:   tables are static; states belong to the backend and are released by its close functions.
  * Threads: model functions one at a time for a model; execute one at a time for an instance, on the instance's thread,
  *          or with PROA_BACKEND_INLINE on whatever thread brings the request. */
@@ -19,22 +19,22 @@ enum proa_backend_flags {
     PROA_BACKEND_OWN_QUEUE = 1 << 1,
     /* A decoupled model that answers a unary request with one reply: unary calls are let through. */
     PROA_BACKEND_UNARY = 1 << 2,
-    /* Knows what to do with KIND_GPU: it opens the devices that its instance groups name, or says why not. */
+    /* Supports KIND_GPU: it opens the devices that its instance groups name, or fails with the reason. */
     PROA_BACKEND_GPU = 1 << 3,
 };
 
 typedef struct proa_backend {
     const char *name; /* config.pbtxt's backend; several tables may share functions */
     unsigned flags;
-    /* Fills what the configuration leaves open (inputs, outputs, max_batch_size, ...) from the model's files: fields are
-     * set in `config`, memory from `arena`. NULL: nothing to fill. */
+    /* Fills what the configuration leaves open (inputs, outputs, max_batch_size, ...) from the model's files: fields
+     * are set in `config`, memory from `arena`. NULL: nothing to fill. */
     proa_status (*complete)(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
                             proa_err *err);
     /* A version loads: model->config is complete and checked. *state is the backend's. */
-    proa_status (*model_open)(void **state, proa_model *model, proa_err *err);
+    proa_status (*model_open)(void **state, proa_served_model *model, proa_err *err);
     void (*model_close)(void *state); /* no instance is left; all requests have ended */
     proa_status (*instance_open)(void **state, void *model_state, const proa_instance *instance, proa_err *err);
-    /* After the last instance_open of a version: waits for what those began. NULL: nothing. */
+    /* After the last instance_open of a version: waits for work that those have started. NULL: nothing. */
     proa_status (*instances_opened)(void *model_state, proa_err *err);
     void (*instance_close)(void *state);
     /* Each request gets its final reply, now or later (proa_infer_reply). Requests of one call have the same model and,
@@ -42,7 +42,7 @@ typedef struct proa_backend {
     void (*execute)(void *instance_state, proa_infer *const *requests, int count);
     /* Can this version answer? NULL: yes. reason is filled when not. */
     bool (*ready)(void *model_state, proa_err *reason);
-    /* Lines of Prometheus text beside Triton's families; labels is `model="m",version="1"`. NULL: none. */
+    /* Appends lines of Prometheus text after Triton's families; labels is `model="m",version="1"`. NULL: none. */
     void (*metrics)(void *model_state, const char *labels, proa_buf *out);
     /* Live figures for the page at /: members of a JSON object, `"tokens_per_second":12.5,...`. NULL: none. */
     void (*figures)(void *model_state, proa_buf *out);
@@ -52,48 +52,49 @@ typedef struct proa_backend {
 typedef const proa_backend *const proa_backend_list[];
 
 /* What a backend may ask of its model and instance. Strings live as long as the model. */
-const Inference__ModelConfig *proa_model_config(const proa_model *model);
-const char *proa_model_name(const proa_model *model);
-int64_t proa_model_version(const proa_model *model);
-const char *proa_model_path(const proa_model *model); /* the model's folder in the repository */
-const char *proa_model_version_path(const proa_model *model); /* PATH/1; for a Hugging Face folder the folder itself */
+const Inference__ModelConfig *proa_served_model_config(const proa_served_model *model);
+const char *proa_served_model_name(const proa_served_model *model);
+int64_t proa_served_model_version(const proa_served_model *model);
+const char *proa_served_model_path(const proa_served_model *model); /* the model's folder in the repository */
+const char *proa_served_model_version_path(const proa_served_model *model); /* PATH/1; for a Hugging Face folder the folder itself */
 /* A parameter of config.pbtxt: string_value, or NULL if it is absent, empty or still the literal "${...}". */
-const char *proa_model_parameter(const proa_model *model, const char *key);
-void *proa_model_state(const proa_model *model);
-/* model_open: this version's execute may take long, whatever PROA_BACKEND_INLINE says of the others. */
-void proa_model_runs_long(proa_model *model);
-/* model_open: of an INLINE backend, executions of more rows than this (> 0) take long: a thread of the model has them,
- * while smaller ones stay with the caller. */
-void proa_model_brief_rows(proa_model *model, int64_t rows);
-struct proa_server *proa_model_server(const proa_model *model); /* for backends that call other models */
-const char *proa_instance_name(const proa_instance *instance);  /* "m_0_1" */
-int proa_instance_device(const proa_instance *instance);        /* CUDA device, -1: CPU */
-const proa_model *proa_instance_model(const proa_instance *instance);
+const char *proa_served_model_parameter(const proa_served_model *model, const char *key);
+/* Called in model_open: execute of this version may take long, so PROA_BACKEND_INLINE does not apply to it. */
+void proa_served_model_set_long(proa_served_model *model);
+/* Called in model_open of an INLINE backend: executions of more rows than this (> 0) take long and run on a thread of
+ * the model; smaller ones run on the caller's thread. */
+void proa_served_model_set_inline_rows(proa_served_model *model, int64_t rows);
+/* model_open: this version takes typed generations (generation.h) beside tensors. */
+void proa_served_model_set_generations(proa_served_model *model);
+struct proa_server *proa_served_model_server(const proa_served_model *model); /* for backends that call other models */
+const char *proa_instance_name(const proa_instance *instance);                /* "m_0_1" */
+int proa_instance_device(const proa_instance *instance);                      /* CUDA device, -1: CPU */
 /* --backend-config NAME,key=value; NULL if not given. */
 const char *proa_backend_setting(const struct proa_server *server, const char *backend, const char *key);
 /* Inside `complete`, on its thread: the server that the model is for. */
 const struct proa_server *proa_completing_server(void);
-/* The path that parameter `what` of a configuration names, in out[PROA_PATH_MAX] (proa_path_resolve from `folder`). INVALID
- * if the configuration came with a request and the path is not in a repository, unless --allow-external-paths is given.
- * Every parameter that is a path goes through here. model NULL: the one that is being completed. */
-PROA_MUST_CHECK proa_status proa_model_resolve(char *out, const proa_model *model, const char *folder,
-                                               const char *what, const char *path, proa_err *err);
-/* Has a name of a file, relative to a model's folder, a component ".."? Refused unless proa_model_external. */
+/* The path that parameter `what` of a configuration names, in out[PROA_PATH_MAX] (proa_path_resolve from `folder`).
+ * INVALID if the configuration came with a request and the path is not in a repository, unless --allow-external-paths
+ * is given. Every parameter that is a path goes through here. model NULL: the one that is being completed. */
+PROA_MUST_CHECK proa_status proa_served_model_resolve(char *out, const proa_served_model *model,
+                                                      const char *folder, const char *what, const char *path,
+                                                      proa_err *err);
+/* Has a name of a file, relative to a model's folder, a component ".."? Refused unless proa_served_model_external. */
 bool proa_path_climbs(const char *path);
-bool proa_model_external(const proa_model *model); /* --allow-external-paths; NULL as above */
+bool proa_served_model_external(const proa_served_model *model); /* --allow-external-paths; NULL as above */
 
-/* Times of the statistics: called by execute where it knows them; without, all of it counts as compute. */
+/* Times of the statistics: called by execute if it knows them; otherwise all of its time counts as compute. */
 void proa_infer_input_done(proa_infer *const *requests, int count); /* compute_input ends, compute_infer begins */
 void proa_infer_output_begins(proa_infer *const *requests, int count); /* compute_infer ends, compute_output begins */
 
-/* An output of a whole batch, of which the configuration says (batch_output, BATCH_SCATTER_WITH_INPUT_SHAPE) that it is to
- * be cut by the shapes of an input: each request's reply gets its part as output `name`, without a copy. Parts follow
+/* Cuts an output of a whole batch by the shapes of an input, where the configuration has a batch_output of kind
+ * BATCH_SCATTER_WITH_INPUT_SHAPE: each request's reply gets its part as output `name`, without a copy. Parts follow
  * each other in `whole`, whose bytes must be theirs in sum. replies[i] belongs to requests[i]. */
-proa_status proa_batch_output_scatter(const proa_model *model, const char *name, const proa_tensor *whole,
-                                      proa_infer *const *requests, proa_reply *const *replies, int count,
-                                      proa_err *err);
+proa_status proa_batch_output_scatter(const proa_served_model *model, const char *name,
+                                      const proa_tensor *whole, proa_infer *const *requests,
+                                      proa_reply *const *replies, int count, proa_err *err);
 
-/* For backends that queue themselves: the request leaves their queue and is computed from now on (its time in the queue
+/* For backends with their own queue: the request leaves the queue and is computed from now on (its time in the queue
  * ends, it no longer counts as pending). Without, it counts as queued until its final reply. */
 void proa_infer_begins(proa_infer *r);
 /* Of a model with iterative_sequence: instead of a final reply, execute asks to get this request once more, in a later

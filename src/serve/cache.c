@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * cache.c - the response cache: an LRU of replies, keyed by a hash of the request; equal requests in flight share one
+ * execution. */
 #include "serve/cache.h"
 
 #include "base/alloc.h"
@@ -9,16 +11,16 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* A kept reply, or a flight. */
+/* A kept reply, or a request in flight that equal requests wait for. */
 typedef struct entry {
     struct entry *chain;         /* same place of the table */
     struct entry *older, *newer; /* kept ones, by use */
     uint64_t key[2];
-    const proa_model *model;
+    const proa_served_model *model;
     atomic_int refs;
-    proa_reply *reply; /* NULL: a flight */
+    proa_reply *reply; /* NULL: still in flight */
     int64_t bytes;
-    proa_infer *first, *last; /* who waits, linked by next and ticket.prev */
+    proa_infer *first, *last; /* waiting requests, linked by next and ticket.prev */
 } entry;
 
 struct proa_cache {
@@ -31,7 +33,7 @@ struct proa_cache {
     entry *oldest, *newest;
     uint64_t hits, misses, evictions;
     atomic_uint_least64_t lookup_ns, insertion_ns; /* written without the lock */
-    proa_alarm alarm;                              /* for those who wait with a time-out */
+    proa_alarm alarm;                              /* for waiting requests with a time-out */
 };
 
 /* ---- keys: parts are hashed apart and added up, so that their order does not matter ---- */
@@ -63,7 +65,7 @@ static void add_input(const proa_cache *c, const proa_tensor *t, uint64_t key[2]
     add_part(&h, key);
 }
 
-static void add_param(const proa_cache *c, const proa_param *p, uint64_t key[2])
+static void add_param(const proa_cache *c, const proa_infer_param *p, uint64_t key[2])
 {
     proa_siphash h;
     int64_t head[2] = {'p', (int64_t)p->kind};
@@ -109,7 +111,7 @@ static entry *find(const proa_cache *c, const uint64_t key[2])
     return e;
 }
 
-static void grow(proa_cache *c)
+static void grow_table(proa_cache *c)
 {
     entry **old = c->table;
     int64_t size = c->table_size;
@@ -127,7 +129,7 @@ static void grow(proa_cache *c)
 
 static void insert(proa_cache *c, entry *e)
 {
-    if (c->count >= c->table_size) grow(c);
+    if (c->count >= c->table_size) grow_table(c);
     entry **at = place_of(c, e->key);
     e->chain = *at;
     *at = e;
@@ -158,7 +160,7 @@ static void use_link(proa_cache *c, entry *e)
     c->newest = e;
 }
 
-/* Out of the table, and if it is kept out of the order of use too; lets go of the table's reference. */
+/* Removes an entry from the table, and a kept one from the order of use; drops the table's reference. */
 static void remove_entry(proa_cache *c, entry *e)
 {
     entry **at = place_of(c, e->key);
@@ -173,7 +175,7 @@ static void remove_entry(proa_cache *c, entry *e)
     entry_drop(e);
 }
 
-/* ---- who waits; under the lock ---- */
+/* ---- waiting requests; under the lock ---- */
 
 static void wait_push(entry *e, proa_infer *r)
 {
@@ -198,7 +200,7 @@ static void wait_remove(proa_infer *r)
     r->ticket.queued = false;
 }
 
-/* All who wait, and are not cancelled: a cancel that comes in between ends them itself. */
+/* All waiting requests that are not cancelled: a concurrent cancel ends its request itself. */
 static proa_infer *wait_take_all(entry *e)
 {
     proa_infer *head = NULL, **last = &head;
@@ -219,10 +221,10 @@ static void on_cancel(proa_infer *r)
     if (ours) wait_remove(r);
     pthread_mutex_unlock(&c->lock);
     if (ours) proa_scheduler_cancelled(r);
-    atomic_store(&r->ticket.heard, true);
+    atomic_store(&r->ticket.cancel_handled, true);
 }
 
-static int64_t expire(void *arg, int64_t now_ns)
+static int64_t expire_waiting(void *arg, int64_t now_ns)
 {
     proa_cache *c = arg;
     proa_infer *out = NULL, **last = &out;
@@ -246,7 +248,7 @@ static int64_t expire(void *arg, int64_t now_ns)
         proa_err err = {0};
         after = r->next;
         proa_scheduler_unwatch(r);
-        proa_queue_expired(r, &err);
+        proa_sched_queue_expired(r, &err);
         proa_scheduler_fail(r, &err, PROA_FAIL_REJECTED);
     }
     return next_ns == PROA_ALARM_NEVER || next_ns > now_ns + 5000000 ? next_ns : now_ns + 5000000;
@@ -254,7 +256,7 @@ static int64_t expire(void *arg, int64_t now_ns)
 
 /* ---- replies ---- */
 
-static void copy_param(proa_param *to, const proa_param *from, proa_arena *arena)
+static void copy_param(proa_infer_param *to, const proa_infer_param *from, proa_arena *arena)
 {
     proa_str name = to->name;
     *to = *from;
@@ -276,7 +278,7 @@ proa_reply *proa_reply_copy(const proa_infer *r, const proa_reply *from)
     return to;
 }
 
-/* A tensor that lies in something larger (a request's body) would keep all of that. */
+/* A tensor inside a larger buffer (a request's body) would keep that whole buffer in memory. */
 static void own_bytes(proa_tensor *t)
 {
     if (!t->buffer || (!t->buffer->free_data && t->buffer->bytes <= t->bytes + 64)) return;
@@ -332,7 +334,7 @@ proa_cache *proa_cache_new(int64_t bytes_max)
     c->table_size = 1024;
     c->table = proa_calloc((size_t)c->table_size, sizeof(entry *));
     PROA_ASSERT(getrandom(c->secret, sizeof c->secret, 0) == sizeof c->secret);
-    PROA_ASSERT(proa_alarm_open(&c->alarm, expire, c, NULL) == PROA_OK); /* when the server starts, once */
+    PROA_ASSERT(proa_alarm_open(&c->alarm, expire_waiting, c, NULL) == PROA_OK); /* when the server starts, once */
     return c;
 }
 
@@ -347,7 +349,7 @@ void proa_cache_free(proa_cache *cache)
     free(cache);
 }
 
-void proa_cache_forget(proa_cache *cache, const proa_model *model)
+void proa_cache_forget(proa_cache *cache, const proa_served_model *model)
 {
     pthread_mutex_lock(&cache->lock);
     for (entry *e = cache->oldest, *next; e; e = next) {
@@ -357,22 +359,22 @@ void proa_cache_forget(proa_cache *cache, const proa_model *model)
     pthread_mutex_unlock(&cache->lock);
 }
 
-static void begin_flight(proa_cache *c, proa_infer *r)
+static void begin_inflight(proa_cache *c, proa_infer *r)
 {
     entry *e = proa_calloc(1, sizeof *e);
     atomic_init(&e->refs, 1);
     memcpy(e->key, r->cache_key, sizeof e->key);
     e->model = r->model;
     insert(c, e);
-    r->ticket.flight = e;
+    r->ticket.cache_inflight = e;
 }
 
-/* Under the lock. NULL entry: a miss; its reply NULL: somebody leads. */
-static proa_cache_answer answer(proa_cache *c, proa_infer *r, bool watched, entry **kept)
+/* Under the lock. No entry: a miss. An entry without a reply: an equal request is in flight. */
+static proa_cache_result lookup_locked(proa_cache *c, proa_infer *r, bool watched, entry **kept)
 {
     entry *e = find(c, r->cache_key);
     if (!e) {
-        begin_flight(c, r);
+        begin_inflight(c, r);
         c->misses++;
         return PROA_CACHE_MISS;
     }
@@ -389,20 +391,20 @@ static proa_cache_answer answer(proa_cache *c, proa_infer *r, bool watched, entr
     return PROA_CACHE_WAIT;
 }
 
-proa_cache_answer proa_cache_look(proa_cache *cache, proa_infer *r, proa_reply **reply)
+proa_cache_result proa_cache_lookup(proa_cache *cache, proa_infer *r, proa_reply **reply)
 {
     entry *kept = NULL;
     int64_t start_ns = proa_clock_ns();
     make_key(cache, r);
-    proa_queue_set_expiry(r, 0);
+    proa_sched_queue_set_expiry(r, 0);
     int64_t expires_ns = r->ticket.expires_ns;
     pthread_mutex_lock(&cache->lock);
-    proa_cache_answer how = answer(cache, r, false, &kept);
+    proa_cache_result how = lookup_locked(cache, r, false, &kept);
     pthread_mutex_unlock(&cache->lock);
-    if (how == PROA_CACHE_WAIT) { /* the watch comes first, then the place: see crew.c */
+    if (how == PROA_CACHE_WAIT) { /* watch first, then queue: see executor.c */
         proa_infer_watch(r, on_cancel);
         pthread_mutex_lock(&cache->lock);
-        how = answer(cache, r, true, &kept);
+        how = lookup_locked(cache, r, true, &kept);
         pthread_mutex_unlock(&cache->lock);
         if (how != PROA_CACHE_WAIT) proa_scheduler_unwatch(r);
         else if (expires_ns) proa_alarm_before(&cache->alarm, expires_ns);
@@ -416,11 +418,11 @@ proa_cache_answer proa_cache_look(proa_cache *cache, proa_infer *r, proa_reply *
     return how;
 }
 
-/* answered: those who waited get the leader's reply, kept or not. */
-static proa_infer *end_flight(proa_cache *c, proa_infer *leader, bool answered, proa_reply *keep, int64_t bytes)
+/* answered: the waiting requests get the leader's reply, whether it is kept or not. */
+static proa_infer *end_inflight(proa_cache *c, proa_infer *leader, bool answered, proa_reply *keep, int64_t bytes)
 {
-    entry *e = leader->ticket.flight;
-    leader->ticket.flight = NULL;
+    entry *e = leader->ticket.cache_inflight;
+    leader->ticket.cache_inflight = NULL;
     pthread_mutex_lock(&c->lock);
     proa_infer *waited = wait_take_all(e);
     for (proa_infer *r = answered ? waited : NULL; r; r = r->next) c->hits++;
@@ -443,14 +445,14 @@ proa_infer *proa_cache_store(proa_cache *cache, proa_infer *leader, const proa_r
 {
     int64_t bytes = 0, start_ns = proa_clock_ns();
     proa_reply *keep = copy_to_keep(cache, leader, reply, &bytes);
-    proa_infer *waited = end_flight(cache, leader, true, keep, bytes);
+    proa_infer *waited = end_inflight(cache, leader, true, keep, bytes);
     if (keep) atomic_fetch_add(&cache->insertion_ns, (uint64_t)(proa_clock_ns() - start_ns));
     return waited;
 }
 
-proa_infer *proa_cache_give_up(proa_cache *cache, proa_infer *leader)
+proa_infer *proa_cache_abandon(proa_cache *cache, proa_infer *leader)
 {
-    return end_flight(cache, leader, false, NULL, 0);
+    return end_inflight(cache, leader, false, NULL, 0);
 }
 
 int64_t proa_cache_bytes(proa_cache *cache)
@@ -461,23 +463,15 @@ int64_t proa_cache_bytes(proa_cache *cache)
     return bytes;
 }
 
-int64_t proa_cache_entries(proa_cache *cache)
+void proa_cache_read(proa_cache *cache, proa_cache_stats *figures)
 {
     pthread_mutex_lock(&cache->lock);
-    int64_t kept = cache->kept;
-    pthread_mutex_unlock(&cache->lock);
-    return kept;
-}
-
-void proa_cache_read(proa_cache *cache, proa_cache_figures *figures)
-{
-    pthread_mutex_lock(&cache->lock);
-    *figures = (proa_cache_figures){.entries = cache->kept,
-                                    .used = (double)cache->bytes / (double)cache->bytes_max,
-                                    .lookups = cache->hits + cache->misses,
-                                    .hits = cache->hits,
-                                    .misses = cache->misses,
-                                    .evictions = cache->evictions};
+    *figures = (proa_cache_stats){.entries = cache->kept,
+                                  .used = (double)cache->bytes / (double)cache->bytes_max,
+                                  .lookups = cache->hits + cache->misses,
+                                  .hits = cache->hits,
+                                  .misses = cache->misses,
+                                  .evictions = cache->evictions};
     pthread_mutex_unlock(&cache->lock);
     figures->lookup_ns = atomic_load(&cache->lookup_ns);
     figures->insertion_ns = atomic_load(&cache->insertion_ns);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * check.c - checks a request against the configuration of its model, with Triton's error texts. */
 #include "base/checked.h"
 #include "base/limits.h"
 #include "serve/models/model.h"
@@ -23,13 +24,13 @@ static const char *id_of(const proa_infer *r)
 /* A failure with Triton's prefix; fmt is a literal. */
 #define REFUSE(r, err, fmt, ...) PROA_FAIL(err, INVALID, "[request id: %s] " fmt, id_of(r), __VA_ARGS__)
 
-static proa_status check_outputs(const proa_model *model, const proa_infer *r, proa_err *err)
+static proa_status check_outputs(const proa_served_model *model, const proa_infer *r, proa_err *err)
 {
     for (int32_t i = 0; i < r->outputs_count; i++) {
         for (int32_t j = 0; j < i; j++)
             if (strcmp(r->outputs[i], r->outputs[j]) == 0)
                 return REFUSE(r, err, "output '%s' already exists in request", r->outputs[i]);
-        if (!proa_model_output(model, r->outputs[i]))
+        if (!proa_served_model_output(model, r->outputs[i]))
             return PROA_FAIL(err, INVALID, "unexpected inference output '%s' for model '%s'", r->outputs[i],
                              model->name);
     }
@@ -44,7 +45,7 @@ static void names_print(proa_buf *out, const char *const *names, int count, cons
     if (count) proa_buf_char(out, ']');
 }
 
-static PROA_COLD proa_status wrong_count(const proa_model *model, const proa_infer *r, proa_err *err)
+static PROA_COLD proa_status wrong_count(const proa_served_model *model, const proa_infer *r, proa_err *err)
 {
     const char *given[PROA_TENSORS_PER_REQUEST_MAX], *missing[PROA_TENSORS_PER_REQUEST_MAX];
     int missing_count = 0;
@@ -69,8 +70,9 @@ static PROA_COLD proa_status wrong_count(const proa_model *model, const proa_inf
     return status;
 }
 
-/* The configuration's row of each input. Inputs mostly come in its order, so each search begins behind the last hit. */
-static proa_status match_inputs(const proa_model *model, const proa_infer *r, const proa_io **rows, proa_err *err)
+/* Finds the configuration of each input. Inputs mostly have the same order, so each search begins behind the last hit. */
+static proa_status match_inputs(const proa_served_model *model, const proa_infer *r, const proa_io **rows,
+                                proa_err *err)
 {
     uint64_t seen[WORDS] = {0};
     int at = 0, required = 0, n = model->inputs_count;
@@ -93,7 +95,7 @@ static proa_status match_inputs(const proa_model *model, const proa_infer *r, co
     return required < model->required_count ? wrong_count(model, r, err) : PROA_OK; /* ours: Triton lets it pass */
 }
 
-static proa_status check_batch(const proa_model *model, proa_infer *r, proa_err *err)
+static proa_status check_batch(const proa_served_model *model, proa_infer *r, proa_err *err)
 {
     int64_t batch = 0;
     r->batch = 1;
@@ -125,8 +127,8 @@ static const char *shape_text(char *text, size_t size, const int64_t *shape, int
     return text;
 }
 
-static PROA_COLD proa_status wrong_shape(const proa_model *model, const proa_infer *r, const proa_tensor *t,
-                                         const proa_io *io, bool unspecified, proa_err *err)
+static PROA_COLD proa_status wrong_shape(const proa_served_model *model, const proa_infer *r,
+                                         const proa_tensor *t, const proa_io *io, bool unspecified, proa_err *err)
 {
     char got[360], want[360];
     shape_text(got, sizeof got, t->shape, t->rank);
@@ -138,7 +140,7 @@ static PROA_COLD proa_status wrong_shape(const proa_model *model, const proa_inf
                   model->batch_max > 0 ? BATCH_NOTE : "");
 }
 
-static proa_status check_shape(const proa_model *model, const proa_infer *r, const proa_tensor *t,
+static proa_status check_shape(const proa_served_model *model, const proa_infer *r, const proa_tensor *t,
                                const proa_io *io, proa_err *err)
 {
     if (t->rank != io->rank) return wrong_shape(model, r, t, io, false, err);
@@ -150,23 +152,7 @@ static proa_status check_shape(const proa_model *model, const proa_infer *r, con
     return PROA_OK;
 }
 
-/* The shape that the model sees: what `inner` leaves open comes from the open dimensions of the wire, in order. */
-static void reshape(proa_tensor *t, const proa_io *io, bool batched)
-{
-    int64_t shape[PROA_SERVE_RANK_MAX];
-    int32_t from = batched;
-    if (batched) shape[0] = t->shape[0];
-    for (int32_t i = batched; i < io->inner_rank; i++) {
-        shape[i] = io->inner[i];
-        if (shape[i] != -1) continue;
-        while (from < io->rank && io->shape[from] != -1) from++;
-        shape[i] = from < io->rank ? t->shape[from++] : 1; /* the configuration was checked: there are as many */
-    }
-    memcpy(t->shape, shape, (size_t)io->inner_rank * sizeof *shape);
-    t->rank = io->inner_rank;
-}
-
-static proa_status check_strings(const proa_model *model, const proa_infer *r, const proa_tensor *t,
+static proa_status check_strings(const proa_served_model *model, const proa_infer *r, const proa_tensor *t,
                                  int64_t elements, proa_err *err)
 {
     size_t at = 0;
@@ -187,7 +173,7 @@ static proa_status check_strings(const proa_model *model, const proa_infer *r, c
             "bytes but only %zu bytes available. Please make sure the string length indicator is in one "
             "buffer.",
             t->name, model->name, left);
-    if (left > 0) /* ours: Triton takes a last element that is cut short, and its backends must find it */
+    if (left > 0) /* stricter than Triton, which accepts a truncated last element and leaves it to the backends */
         return REFUSE(r, err, "incomplete string for inference input '%s' for model '%s', got %zu bytes",
                       t->name, model->name, left - sizeof(uint32_t));
     if (found != elements)
@@ -210,7 +196,8 @@ static PROA_COLD proa_status wrong_elements(const proa_tensor *t, proa_err *err)
 }
 
 /* A batch of zero has, as in Triton, the shape of one row without the batch dimension. */
-static proa_status check_size(const proa_model *model, const proa_infer *r, const proa_tensor *t, proa_err *err)
+static proa_status check_size(const proa_served_model *model, const proa_infer *r, const proa_tensor *t,
+                              proa_err *err)
 {
     int32_t skip = model->batch_max > 0 && t->shape[0] == 0;
     int64_t bytes, elements = proa_shape_elements(t->shape + skip, t->rank - skip);
@@ -223,14 +210,15 @@ static proa_status check_size(const proa_model *model, const proa_infer *r, cons
     return PROA_OK;
 }
 
-static proa_status check_input(const proa_model *model, const proa_infer *r, proa_tensor *t,
+static proa_status check_input(const proa_served_model *model, const proa_infer *r, proa_tensor *t,
                                const proa_io *io, proa_err *err)
 {
     if (t->type != io->type)
         return REFUSE(r, err, "inference input '%s' data-type is '%s', but model '%s' expects '%s'", t->name,
                       proa_type_name(t->type), model->name, proa_type_name(io->type));
     PROA_TRY(check_shape(model, r, t, io, err));
-    if (io->reshaped) reshape(t, io, model->batch_max > 0);
+    if (io->reshaped)
+        proa_tensor_reshape(t, io->shape, io->rank, io->inner, io->inner_rank, model->batch_max > 0);
     return check_size(model, r, t, err);
 }
 
@@ -249,7 +237,7 @@ static const Inference__ModelSequenceBatching__Control *id_control(const Inferen
     return NULL;
 }
 
-static proa_status check_sequence_id(const proa_model *model, const proa_infer *r, proa_err *err)
+static proa_status check_sequence_id(const proa_served_model *model, const proa_infer *r, proa_err *err)
 {
     const char *name;
     const Inference__ModelSequenceBatching__Control *control = id_control(model->config, &name);
@@ -261,7 +249,7 @@ static proa_status check_sequence_id(const proa_model *model, const proa_infer *
                   name, text ? "BYTES" : "UINT64", model->name, proa_type_name(want));
 }
 
-proa_status proa_infer_check(const proa_model *model, proa_infer *r, proa_err *err)
+proa_status proa_infer_check(const proa_served_model *model, proa_infer *r, proa_err *err)
 {
     const proa_io *few[16], **rows = few;
     if (r->outputs_count) PROA_TRY(check_outputs(model, r, err));

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * infer.c - requests and replies: their memory, references, cancellation and delivery. */
 #include "serve/infer.h"
 
 #include "base/clock.h"
@@ -38,8 +39,9 @@ void proa_infer_drop(proa_infer *r)
 {
     if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1) return;
     for (int32_t i = 0; i < r->inputs_count; i++) proa_tensor_release(&r->inputs[i]);
+    proa_infer_free_chat(r);
     proa_arena_release(&r->arena);
-    if (r->model) proa_model_drop(r->model);
+    if (r->model) proa_served_model_drop(r->model);
     proa_recycle_give(PROA_RECYCLE_INFER, r);
 }
 
@@ -76,6 +78,20 @@ bool proa_infer_add_output(proa_infer *r, proa_str name)
     return output != NULL;
 }
 
+proa_generation *proa_infer_generate(proa_infer *r)
+{
+    PROA_DASSERT(r->inputs_count == 0 && r->params_count == 0 && r->outputs_count == 0 && !r->generation);
+    r->generation = PROA_ARENA_NEW(&r->arena, proa_generation, 1);
+    return r->generation;
+}
+
+void proa_infer_free_chat(proa_infer *r)
+{
+    if (!r->generation) return;
+    proa_json_free(r->generation->chat);
+    r->generation->chat = NULL;
+}
+
 static const proa_tensor *find_tensor(const proa_tensor *tensors, int32_t count, const char *name)
 {
     for (int32_t i = 0; i < count; i++)
@@ -88,15 +104,15 @@ const proa_tensor *proa_infer_input(const proa_infer *r, const char *name)
     return find_tensor(r->inputs, r->inputs_count, name);
 }
 
-proa_param *proa_infer_add_param(proa_infer *r, proa_str name)
+proa_infer_param *proa_infer_add_param(proa_infer *r, proa_str name)
 {
-    proa_param *p = array_add(&r->arena, &r->params, &r->params_count, &r->params_cap, sizeof *p,
-                              PROA_PARAMS_PER_REQUEST_MAX);
+    proa_infer_param *p = array_add(&r->arena, &r->params, &r->params_count, &r->params_cap, sizeof *p,
+                                    PROA_PARAMS_PER_REQUEST_MAX);
     if (p) p->name = (proa_str){proa_arena_strdup(&r->arena, name), name.len};
     return p;
 }
 
-const proa_param *proa_infer_param(const proa_infer *r, const char *name)
+const proa_infer_param *proa_infer_find_param(const proa_infer *r, const char *name)
 {
     for (int32_t i = 0; i < r->params_count; i++)
         if (proa_str_is(r->params[i].name, name)) return &r->params[i];
@@ -110,7 +126,7 @@ bool proa_infer_wants(const proa_infer *r, const char *output)
     return r->outputs_count == 0;
 }
 
-/* ---- cancel: whoever takes on_cancel out of the request calls it, so it is called once ---- */
+/* ---- cancel: on_cancel is taken out of the request by an atomic exchange before the call, so it runs once ---- */
 
 static bool call_watcher(proa_infer *r)
 {
@@ -160,6 +176,7 @@ proa_reply *proa_reply_new(const proa_infer *r)
     reply->id = *r->id ? proa_arena_strdup(&reply->arena, proa_str_c(r->id)) : "";
     reply->outputs = NULL;
     reply->params = NULL;
+    reply->generated = NULL;
     reply->outputs_count = reply->outputs_cap = reply->params_count = reply->params_cap = 0;
     reply->next = NULL;
     return reply;
@@ -226,10 +243,10 @@ const proa_tensor *proa_reply_output(const proa_reply *reply, const char *name)
     return find_tensor(reply->outputs, reply->outputs_count, name);
 }
 
-proa_param *proa_reply_add_param(proa_reply *reply, const char *name)
+proa_infer_param *proa_reply_add_param(proa_reply *reply, const char *name)
 {
-    proa_param *p = array_add(&reply->arena, &reply->params, &reply->params_count, &reply->params_cap,
-                              sizeof *p, INT32_MAX / 2);
+    proa_infer_param *p = array_add(&reply->arena, &reply->params, &reply->params_count, &reply->params_cap,
+                                    sizeof *p, INT32_MAX / 2);
     p->name = (proa_str){proa_arena_strdup(&reply->arena, proa_str_c(name)), strlen(name)};
     return p;
 }
@@ -239,12 +256,12 @@ proa_param *proa_reply_add_param(proa_reply *reply, const char *name)
 void proa_infer_deliver(proa_infer *r, proa_reply *reply, bool final)
 {
     PROA_DASSERT(reply || final);
-    if (final) atomic_store(&r->on_cancel, NULL); /* nobody is left who could do something about a cancel */
+    if (final) atomic_store(&r->on_cancel, NULL); /* from here on a cancel has no effect */
     r->on_reply(r, reply, final);
     if (final) proa_infer_drop(r);
 }
 
-/* What came out of a region that its client has shortened is not an answer. */
+/* A reply that was computed from a region which its client has shortened is invalid. */
 static PROA_COLD void check_regions(const proa_infer *r, proa_reply *reply)
 {
     for (int32_t i = 0; i < r->inputs_count && reply->error.status == PROA_OK; i++)

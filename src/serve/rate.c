@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * rate.c - the rate limiter: resources that instances share, granted by priority. */
 #include "serve/rate.h"
 
 #include "base/alloc.h"
@@ -6,9 +7,9 @@
 #include <string.h>
 #include <strings.h>
 
-enum { EVERY_DEVICE = -3, GLOBAL = -2 }; /* beside -1, the CPU, and CUDA devices */
+enum { EVERY_DEVICE = -3, GLOBAL = -2 }; /* in addition to -1, the CPU, and CUDA devices */
 
-/* Turns that an instance may catch up on, of priority 1: what others had while it was away, or before it came, is theirs.
+/* Turns (of priority 1) that an idle instance may catch up on; the rest of what others got in that time is not made up.
  * Without an end a model that is loaded late would keep them all away until it had executed as often as they. */
 enum { CATCH_UP = 100 };
 
@@ -39,14 +40,14 @@ typedef struct member {
 struct proa_rate {
     pthread_mutex_t lock;
     pthread_cond_t change;
-    resource *given;     /* by option: the numbers there are */
+    resource *given;     /* set by option */
     resource *resources; /* that instances need */
     member *members;
 };
 
 /* ---- options ---- */
 
-static proa_status parse(resource *to, const char *text, proa_err *err)
+static proa_status parse_resource(resource *to, const char *text, proa_err *err)
 {
     const char *count = strchr(text, ':');
     char *end = NULL;
@@ -79,7 +80,7 @@ proa_status proa_rate_new(proa_rate **out, const char *const *resources, int cou
         resource *r = proa_calloc(1, sizeof *r);
         r->next = rate->given;
         rate->given = r;
-        proa_status status = parse(r, resources[i], err);
+        proa_status status = parse_resource(r, resources[i], err);
         if (status == PROA_OK) continue;
         proa_rate_free(rate);
         return status;
@@ -108,7 +109,7 @@ void proa_rate_free(proa_rate *rate)
     free(rate);
 }
 
-/* ---- who needs what ---- */
+/* ---- resources and instances ---- */
 
 static resource *find(resource *list, const char *name, int device)
 {
@@ -129,7 +130,7 @@ static resource *get(proa_rate *rate, const char *name, int device)
     return r;
 }
 
-/* How many there are by option: a global one is found under any device, another under its device or all. */
+/* How many the options give: a global resource matches any device, another its own device or "every device". */
 static int64_t given(const proa_rate *rate, const resource *r)
 {
     int64_t most = 0;
@@ -140,7 +141,7 @@ static int64_t given(const proa_rate *rate, const resource *r)
     return most;
 }
 
-/* Without options there are as many as the largest need. */
+/* A resource without an option has as many units as the largest need. */
 static void count_all(proa_rate *rate)
 {
     for (resource *r = rate->resources; r; r = r->next) r->all = rate->given ? given(rate, r) : 0;
@@ -157,7 +158,7 @@ static bool needed(const proa_rate *rate, const resource *r)
     return false;
 }
 
-static proa_status check(const proa_rate *rate, const member *added, proa_err *err)
+static proa_status check_needs(const proa_rate *rate, const member *added, proa_err *err)
 {
     for (const resource *r = rate->resources; r; r = r->next)
         for (const resource *other = rate->resources; r->device == GLOBAL && other; other = other->next)
@@ -194,7 +195,7 @@ proa_status proa_rate_add(proa_rate *rate, const proa_instance *instance, proa_e
     m->next = rate->members;
     rate->members = m;
     count_all(rate);
-    proa_status status = check(rate, m, err);
+    proa_status status = check_needs(rate, m, err);
     pthread_mutex_unlock(&rate->lock);
     if (status != PROA_OK) proa_rate_remove(rate, instance);
     return status;
@@ -240,8 +241,8 @@ static bool share(const member *a, const member *b)
     return false;
 }
 
-/* Is it m's turn? Whoever had fewer executions for its priority goes first, also if its resources are not there yet:
- * else those with large needs would never get them together. Those who need none of them may pass. */
+/* Is it m's turn? The instance with the fewest executions for its priority goes first, even while its resources are in
+ * use: otherwise instances with large needs would never get all of them. Instances that need none of these may pass. */
 static bool may_take(const proa_rate *rate, const member *m)
 {
     if (!fits(m)) return false;
@@ -278,7 +279,7 @@ void proa_rate_acquire(proa_rate *rate, const proa_instance *instance)
     while (!may_take(rate, m)) pthread_cond_wait(&rate->change, &rate->lock);
     m->waits = false;
     take(m);
-    pthread_cond_broadcast(&rate->change); /* who came after m may be next */
+    pthread_cond_broadcast(&rate->change); /* another instance may be next */
     pthread_mutex_unlock(&rate->lock);
 }
 

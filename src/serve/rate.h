@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * rate.h - inside serve: the rate limiter (--rate-limit=execution_count). Instances share resources, of a device or of
- * the whole server; an execution takes its instance's and gives them back. Who waits is served by priority: an instance
- * of priority p gets a p-th of the executions of one with priority 1. Who was away catches up on a hundred turns at most.
+ * the whole server; an execution takes its instance's and gives them back. Who waits is served by priority: an
+ * instance of priority p gets a p-th of the executions of one with priority 1. Who was away catches up on a hundred
+ * turns at most.
  * Owner:   the server's; it outlives its models.
  * Threads: any; acquire blocks. */
 #ifndef PROA_SERVE_RATE_H

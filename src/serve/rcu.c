@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * rcu.c - read-copy-update: readers take no lock, a writer waits for the readers of the old value. */
 #include "serve/rcu.h"
 
 #include "base/alloc.h"
@@ -7,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* A thread's line: odd while it is inside. Lines are never freed: one that a thread has left serves the next. */
+/* The cache line of a thread: odd while it is inside. Lines are never freed: a line of an ended thread is reused. */
 typedef struct line {
     atomic_ulong turns;
     atomic_bool taken;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * recycle.c - free lists per thread for the memory of requests, replies and small buffers. */
 #include "serve/recycle.h"
 
 #include "base/alloc.h"
@@ -57,7 +58,7 @@ static void free_all(node *n)
     }
 }
 
-/* A chain of PROA_RECYCLE_BATCH objects for whoever runs dry. */
+/* A chain of PROA_RECYCLE_BATCH objects for a thread whose list is empty. */
 static void stash_put(proa_recycle_kind kind, node *chain)
 {
     list *batches = &stash.batches[kind];
@@ -85,7 +86,7 @@ static node *stash_take(proa_recycle_kind kind)
     return chain;
 }
 
-/* A thread ends: what it kept goes back to the system. */
+/* A thread ends: its lists are freed. */
 static void thread_ends(void *unused)
 {
     (void)unused;

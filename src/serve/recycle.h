@@ -2,7 +2,8 @@
  * recycle.h - inside serve: memory of a few fixed sizes that every request needs, kept for the next request.
  * Each thread keeps a short list of its own. What is made on one thread and given back on another travels in batches
  * through a common stash, so that a lock is taken once for PROA_RECYCLE_BATCH objects.
- * Owner:   who takes, until it gives back. Threads: any. With AddressSanitizer nothing is kept: it sees each misuse. */
+ * Owner:   the taker, until it gives the object back. Threads: any. With AddressSanitizer nothing is kept, so that it
+ *          sees each misuse. */
 #ifndef PROA_SERVE_RECYCLE_H
 #define PROA_SERVE_RECYCLE_H
 

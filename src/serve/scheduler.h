@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * scheduler.h - inside serve: what stands between an accepted request and a model's instances.
+ * scheduler.h - inside serve: the scheduler of a model version, between an accepted request and the instances.
  * The kinds, by configuration: direct, dynamic (dynamic_batching), sequence (sequence_batching), ensemble, own (a
  * backend that queues itself). Each is a table; scheduler.c picks it.
  * Owner:   a model version owns its scheduler. Enqueue takes a reference of the request until its final reply.
@@ -10,17 +10,18 @@
 #include "serve/models/model.h"
 
 /* model->instances are open. Starts the threads. */
-proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err *err);
-/* Queues r, which was checked (model.h). On failure r is the caller's as before: UNAVAILABLE "Exceeds maximum queue
- * size", or the text of a stopping scheduler. With PROA_BACKEND_INLINE and a free instance it may have run on return. */
+proa_status proa_scheduler_new(proa_scheduler **out, proa_served_model *model, proa_err *err);
+/* Queues r, which was checked (models/model.h). On failure r is the caller's as before: UNAVAILABLE "Exceeds maximum
+ * queue size", or the text of a stopping scheduler. With PROA_BACKEND_INLINE and a free instance it may have run on
+ * return. */
 proa_status proa_scheduler_enqueue(proa_scheduler *s, proa_infer *r, proa_err *err);
 int64_t proa_scheduler_pending(const proa_scheduler *s); /* waiting and not yet executing */
 void proa_scheduler_stop(proa_scheduler *s);             /* refuses new requests; those that wait still run */
-/* Waits until all that was accepted has ended. Call it when model->refs is 0: a request that somebody still holds may
- * be cancelled, and that looks at the scheduler. NULL is fine. */
+/* Waits until all accepted requests have ended. Call it when model->refs is 0: a request that is still referenced may
+ * be cancelled, and a cancel uses the scheduler. NULL is fine. */
 void proa_scheduler_free(proa_scheduler *s);
 
-/* ---- what infer.c and the schedulers tell each other ---- */
+/* ---- between infer.c and the schedulers ---- */
 
 /* Called by proa_infer_reply for each reply before the sink gets it, and with final before the references are dropped:
  * statistics, order (preserve_ordering), output reshape, cache insertion, ensemble bookkeeping. Returns false if the

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * server.c - the server: start, stop, health, lookup of models, the entry of requests. */
 #include "serve/server.h"
 
 #include "base/alloc.h"
@@ -67,7 +68,7 @@ static proa_server *server_alloc(const proa_server_options *options)
     proa_server *s = proa_calloc(1, sizeof *s);
     pthread_condattr_t clock;
     proa_arena_init(&s->arena);
-    atomic_init(&s->phase, PROA_PHASE_STARTING);
+    atomic_init(&s->phase, PROA_SERVER_STARTING);
     atomic_init(&s->table, NULL);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->shm_lock, NULL);
@@ -85,7 +86,7 @@ static void server_release(proa_server *s)
     proa_poller_stop(s);
     proa_lifecycle_unload_all(s);
     proa_reaper_stop(s);
-    proa_table_free(s);
+    proa_name_table_free(s);
     proa_entries_free(s);
     (void)proa_shm_unregister(s, "", NULL);
     proa_rate_free(s->rate);
@@ -117,7 +118,7 @@ static proa_status server_start(proa_server *s, proa_err *err)
             return load.status;
         }
     }
-    atomic_store(&s->phase, PROA_PHASE_READY);
+    atomic_store(&s->phase, PROA_SERVER_READY);
     return PROA_OK;
 }
 
@@ -131,13 +132,13 @@ proa_status proa_server_new(proa_server **out, const proa_server_options *option
     return status;
 }
 
-static void stop_scheduler(proa_model *model, void *arg)
+static void stop_scheduler(proa_served_model *model, void *arg)
 {
     (void)arg;
     proa_scheduler_stop(model->scheduler);
 }
 
-static void count_held(proa_model *model, void *arg)
+static void count_held(proa_served_model *model, void *arg)
 {
     if (atomic_load(&model->refs) > 1 || proa_scheduler_pending(model->scheduler) > 0) ++*(int *)arg;
 }
@@ -160,7 +161,7 @@ static bool wait_idle(proa_server *s, int64_t deadline_ns)
 bool proa_server_stop(proa_server *server, int64_t timeout_ms)
 {
     int64_t deadline = proa_clock_ns() + timeout_ms * 1000000;
-    atomic_store(&server->phase, PROA_PHASE_EXITING);
+    atomic_store(&server->phase, PROA_SERVER_EXITING);
     PROA_LOG(INFO, "Waiting for in-flight requests to complete.");
     proa_poller_stop(server);
     proa_server_each_model(server, stop_scheduler, NULL);
@@ -188,21 +189,21 @@ const char *proa_backend_setting(const proa_server *server, const char *backend,
     return value;
 }
 
-proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_model **out,
+proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_served_model **out,
                              proa_err *err)
 {
-    *out = proa_table_find(server, name, version);
-    return *out ? PROA_OK : proa_why_not_found(server, name, version, err);
+    *out = proa_name_table_find(server, name, version);
+    return *out ? PROA_OK : proa_explain_not_found(server, name, version, err);
 }
 
 proa_status proa_server_transaction(proa_server *server, const char *name, int64_t version, bool *decoupled,
                                     bool *unary, proa_err *err)
 {
-    proa_model *model;
+    proa_served_model *model;
     PROA_TRY(proa_server_find(server, name, version, &model, err));
     *decoupled = model->decoupled;
     *unary = model->unary;
-    proa_model_drop(model);
+    proa_served_model_drop(model);
     return PROA_OK;
 }
 
@@ -210,12 +211,12 @@ proa_status proa_server_infer(proa_server *server, proa_infer *r, proa_err *err)
 {
     if (!r->times.received) r->times.received = proa_clock_ns();
     PROA_TRY(proa_reserve_check(err));
-    PROA_TRY(proa_server_find(server, r->model_name, r->model_version, &r->model, err));
-    proa_infer_hold(r); /* it may be over, and the sink's hold gone, before enqueue returns */
+    if (!r->model) PROA_TRY(proa_server_find(server, r->model_name, r->model_version, &r->model, err));
+    proa_infer_hold(r); /* it may end, and the sink's reference be dropped, before enqueue returns */
     proa_status status = proa_infer_check(r->model, r, err);
     if (status == PROA_OK) status = proa_scheduler_enqueue(r->model->scheduler, r, err);
     if (status != PROA_OK) {
-        proa_model_drop(r->model);
+        proa_served_model_drop(r->model);
         r->model = NULL;
     }
     proa_infer_drop(r);
@@ -252,10 +253,10 @@ proa_status proa_version_parse(int64_t *version, proa_str text, proa_err *err)
 
 bool proa_server_live(const proa_server *server)
 {
-    return atomic_load(&server->phase) == PROA_PHASE_READY;
+    return atomic_load(&server->phase) == PROA_SERVER_READY;
 }
 
-static proa_status backend_ready(proa_model *model, proa_err *err)
+static proa_status backend_ready(proa_served_model *model, proa_err *err)
 {
     if (!model->backend || !model->backend->ready) return PROA_OK;
     proa_err why = {0};
@@ -265,12 +266,12 @@ static proa_status backend_ready(proa_model *model, proa_err *err)
     return PROA_FAIL(err, INVALID, "Model version not ready");
 }
 
-/* Lock held. Unloaded is fine: somebody wanted it. */
+/* Lock held. An unloaded model does not count against readiness. */
 static bool entry_ready(const proa_entry *e)
 {
     if (e->slots_count == 0) return !e->problem && !e->source;
     for (int i = 0; i < e->slots_count; i++) {
-        const proa_slot *slot = &e->slots[i];
+        const proa_version_slot *slot = &e->slots[i];
         if (slot->state != PROA_STATE_READY && !(slot->reason && strcmp(slot->reason, "unloaded") == 0))
             return false;
     }
@@ -278,22 +279,22 @@ static bool entry_ready(const proa_entry *e)
 }
 
 typedef struct holders {
-    proa_model **models;
+    proa_served_model **models;
     int count, cap;
 } holders;
 
-static void hold_one(proa_model *model, void *arg)
+static void hold_one(proa_served_model *model, void *arg)
 {
     holders *h = arg;
     if (!model->backend || !model->backend->ready) return;
     if (h->count == h->cap) {
         h->cap = h->cap ? 2 * h->cap : 16;
-        h->models = proa_realloc(h->models, (size_t)h->cap * sizeof(proa_model *));
+        h->models = proa_realloc(h->models, (size_t)h->cap * sizeof(proa_served_model *));
     }
-    h->models[h->count++] = proa_model_hold(model);
+    h->models[h->count++] = proa_served_model_hold(model);
 }
 
-/* The backends are asked without the lock: an answer may take a moment. */
+/* The backends are called without the lock: this may take a moment. */
 static proa_status backends_ready(proa_server *s, proa_err *err)
 {
     holders h = {0};
@@ -301,7 +302,7 @@ static proa_status backends_ready(proa_server *s, proa_err *err)
     proa_server_each_model(s, hold_one, &h);
     for (int i = 0; i < h.count; i++) {
         if (status == PROA_OK) status = backend_ready(h.models[i], err);
-        proa_model_drop(h.models[i]);
+        proa_served_model_drop(h.models[i]);
     }
     free(h.models);
     return status;
@@ -309,9 +310,9 @@ static proa_status backends_ready(proa_server *s, proa_err *err)
 
 proa_status proa_server_ready(proa_server *server, proa_err *err)
 {
-    proa_phase phase = atomic_load(&server->phase);
-    if (phase == PROA_PHASE_EXITING) return PROA_FAIL(err, UNAVAILABLE, "Server exiting");
-    if (phase != PROA_PHASE_READY) return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
+    proa_server_phase phase = atomic_load(&server->phase);
+    if (phase == PROA_SERVER_EXITING) return PROA_FAIL(err, UNAVAILABLE, "Server exiting");
+    if (phase != PROA_SERVER_READY) return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
     if (server->options.no_strict_readiness) return PROA_OK;
     proa_status status = PROA_OK;
     pthread_mutex_lock(&server->lock);
@@ -324,9 +325,9 @@ proa_status proa_server_ready(proa_server *server, proa_err *err)
 
 proa_status proa_server_model_ready(proa_server *server, const char *name, int64_t version, proa_err *err)
 {
-    proa_model *model;
+    proa_served_model *model;
     PROA_TRY(proa_server_find(server, name, version, &model, err));
     proa_status status = backend_ready(model, err);
-    proa_model_drop(model);
+    proa_served_model_drop(model);
     return status;
 }

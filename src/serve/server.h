@@ -2,7 +2,7 @@
  * server.h - the server core: a repository of models and inference on them. It knows no HTTP and no transformer.
  *
  *     proa_server_options o = {.repositories = paths, .repositories_count = 1, .backends = proa_backends};
- *     proa_server_new(&server, &o, &err);      // loads what the control mode says
+ *     proa_server_new(&server, &o, &err);      // loads the models of the control mode
  *     proa_server_infer(server, request, &err);
  *     proa_server_stop(server, 30000);         // drains
  *     proa_server_free(server);
@@ -26,7 +26,7 @@ typedef struct proa_setting { /* --backend-config python,key=value; --set name=v
 
 typedef struct proa_server_options {
     const char *id; /* "triton" */
-    /* Model repositories, or folders that a backend takes as they are (a Hugging Face folder). */
+    /* Model repositories, or folders that are a model themselves (a Hugging Face folder). */
     const char *const *repositories;
     int repositories_count;
     const proa_backend *const *backends; /* NULL-terminated */
@@ -65,24 +65,26 @@ proa_status proa_server_ready(proa_server *server, proa_err *err);
 /* OK: ready. NOT_FOUND, UNAVAILABLE with the texts of proa_server_infer; INVALID "Model version not ready". */
 proa_status proa_server_model_ready(proa_server *server, const char *name, int64_t version, proa_err *err);
 
-/* Finds a version, holds it, checks the request against its configuration and queues it. On failure nothing was
- * queued and no reply will come. */
+/* Finds a version and holds it, unless r->model is one already (the caller's hold passes to the request); checks the
+ * request against its configuration and queues it. On failure nothing was queued and no reply will come. */
 PROA_MUST_CHECK proa_status proa_server_infer(proa_server *server, proa_infer *r, proa_err *err);
 /* Does the version answer with any number of replies? unary: may a call that has room for one reply be made? */
 proa_status proa_server_transaction(proa_server *server, const char *name, int64_t version, bool *decoupled,
                                     bool *unary, proa_err *err);
 
-/* A held version: config stays valid until proa_model_drop. */
-proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_model **out,
+/* A held version: config stays valid until proa_served_model_drop. */
+proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_served_model **out,
                              proa_err *err);
-void proa_model_drop(proa_model *model);
+proa_served_model *proa_served_model_hold(proa_served_model *model); /* once more; returns it */
+void proa_served_model_drop(proa_served_model *model);
+/* May a request be a typed generation? Not where replies are cached: the cache keeps tensors. */
+bool proa_served_model_takes_generation(const proa_served_model *model);
 /* The label of class `index` of an output, or NULL (label_filename). */
-const char *proa_model_label(const proa_model *model, const char *output, int64_t index);
-const proa_backend *proa_model_backend(const proa_model *model);
+const char *proa_served_model_label(const proa_served_model *model, const char *output, int64_t index);
 /* "3", "-1" for "" ; INVALID with Triton's text. */
 proa_status proa_version_parse(int64_t *version, proa_str text, proa_err *err);
 
-/* What the protocols tell, as their messages; all memory from the arena. Both faces print them. */
+/* What the protocols report, as their messages; all memory from the arena. HTTP and gRPC print the same messages. */
 void proa_server_metadata(proa_server *server, Inference__ServerMetadataResponse **out, proa_arena *arena);
 proa_status proa_server_model_metadata(proa_server *server, const char *name, int64_t version,
                                        Inference__ModelMetadataResponse **out, proa_arena *arena, proa_err *err);
@@ -93,7 +95,7 @@ proa_status proa_server_statistics(proa_server *server, const char *name, int64_
                                    Inference__ModelStatisticsResponse **out, proa_arena *arena, proa_err *err);
 proa_status proa_server_index(proa_server *server, bool ready_only, Inference__RepositoryIndexResponse **out,
                               proa_arena *arena, proa_err *err);
-/* Prometheus text of all families that the core knows (nv_*), and the backends' own. */
+/* Prometheus text of the families of the core (nv_*) and of the backends. */
 void proa_server_metrics(proa_server *server, proa_buf *out);
 /* For the page: a JSON array of models with state, requests, queue, figures. */
 void proa_server_figures(proa_server *server, proa_buf *out);
@@ -101,18 +103,19 @@ void proa_server_figures(proa_server *server, proa_buf *out);
 typedef struct proa_model_file { /* a load that brings its files: "file:1/model.bin" */
     proa_str path, bytes;
 } proa_model_file;
-/* Blocks until the model is loaded, or no longer serves: call it from a thread that may (api/face.h: proa_work). What is in
- * flight at an unload goes on; the index says UNLOADING until it has ended. Loads of different models run side by side.
- * An ensemble brings the models of its steps, and follows them when they change, leave or come back. Nothing happens if
- * what is loaded is what lies in the folder. config_json NULL: the repository's; files: in place of the folder, and only
- * with config_json. UNAVAILABLE unless the control mode is explicit; INVALID or INTERNAL with Triton's texts. */
+/* Load blocks until the model is loaded, unload until it no longer serves: call them from a thread that may block
+ * (proa_work_start of api/frontend.h). Requests in flight at an unload continue; the index reports UNLOADING until
+ * they have ended. Loads of different models run in parallel. Loading an ensemble loads the models of its steps; the
+ * ensemble is reloaded when they change, and unavailable while one is missing. Nothing happens if the loaded version
+ * equals the folder's contents. config_json NULL: the repository's; files: in place of the folder, and only with
+ * config_json. UNAVAILABLE unless the control mode is explicit; INVALID or INTERNAL with Triton's texts. */
 proa_status proa_server_load(proa_server *server, const char *name, const char *config_json,
                              const proa_model_file *files, int files_count, proa_err *err);
 proa_status proa_server_unload(proa_server *server, const char *name, bool unload_dependents, proa_err *err);
 /* Called in poll mode every poll_secs by a thread of the server itself; public for tests. */
 void proa_server_poll(proa_server *server);
 
-/* ---- shared memory regions (system), used by both faces ---- */
+/* ---- shared memory regions (system), used by both protocols ---- */
 proa_status proa_shm_register(proa_server *server, const char *name, const char *key, uint64_t offset,
                               uint64_t bytes, proa_err *err);
 proa_status proa_shm_unregister(proa_server *server, const char *name, proa_err *err); /* "" : all */

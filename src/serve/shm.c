@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * shm.c - shared memory regions that clients register, and buffers over them. */
 #include "base/alloc.h"
 #include "base/guard.h"
 #include "base/limits.h"
@@ -13,7 +14,8 @@
 /* Names of regions that Triton keeps for itself: clients may not register them. */
 #define RESERVED_PREFIX "triton_python_backend_shm_region_"
 
-/* A registered region. Tensors over it hold it; unregistering takes the name away and drops the registry's hold. */
+/* A registered region. Tensors in it hold references; unregistering removes the name and drops the registry's
+ * reference. */
 struct proa_shm_region {
     atomic_int refs;
     char *name, *key;

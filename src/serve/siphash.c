@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * siphash.c - SipHash-1-3 with a result of 128 bits. */
 #include "serve/siphash.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * tensor.c - data types, reference-counted buffers, shapes, and the length framing of BYTES tensors. */
 #include "serve/tensor.h"
 
 #include "base/alloc.h"
@@ -15,8 +16,9 @@ static const struct {
     size_t wire_len;
     int64_t bytes;
 } types[PROA_TYPE_COUNT] = {
-#define ROW(name, wire, config, bytes) [PROA_TYPE_##name] = {wire, config, sizeof(wire) - 1, bytes},
-    PROA_TYPE_LIST(ROW)
+#define ROW(name, text, st, bytes, floating, wire, number)                                                   \
+    [number] = {#wire, "TYPE_" #wire, sizeof(#wire) - 1, bytes},
+    [PROA_TYPE_INVALID] = {"<invalid>", "TYPE_INVALID", 9, 0}, PROA_TYPE_LIST(ROW)
 #undef ROW
 };
 
@@ -34,6 +36,7 @@ const char *proa_type_name(proa_type type)
 
 const char *proa_type_config_name(proa_type type)
 {
+    if (type == PROA_TYPE_BYTES) return "TYPE_STRING"; /* the one type that has two names */
     return types[known(type) ? type : PROA_TYPE_INVALID].config;
 }
 
@@ -52,7 +55,7 @@ proa_type proa_type_find(proa_str name)
 
 /* ---- buffers ---- */
 
-/* Where the memory of a buffer with its own bytes comes from; COUNT: from the system. */
+/* The recycler that a buffer with its own bytes is taken from; COUNT: the system allocator. */
 static proa_recycle_kind kind_for(size_t bytes)
 {
     if (bytes <= proa_recycle_bytes(PROA_RECYCLE_BUFFER) - HEAD_BYTES) return PROA_RECYCLE_BUFFER;
@@ -128,7 +131,7 @@ static void buffer_free(proa_buffer *b)
 void proa_buffer_drop(proa_buffer *buffer)
 {
     if (!buffer) return;
-    /* who alone holds it needs no atomic subtraction: nobody else can take a reference any more */
+    /* the only holder needs no atomic subtraction: no other thread can take a reference any more */
     if (atomic_load_explicit(&buffer->refs, memory_order_acquire) == 1 ||
         atomic_fetch_sub_explicit(&buffer->refs, 1, memory_order_acq_rel) == 1)
         buffer_free(buffer);
@@ -162,6 +165,22 @@ void proa_tensor_share(proa_tensor *dst, const proa_tensor *src)
 {
     *dst = *src;
     proa_buffer_hold(dst->buffer);
+}
+
+void proa_tensor_reshape(proa_tensor *t, const int64_t *from, int32_t from_rank, const int64_t *to,
+                         int32_t to_rank, bool batched)
+{
+    int64_t shape[PROA_COUNT(t->shape)];
+    int32_t open = batched; /* the next dimension of `from` to look at */
+    if (batched) shape[0] = t->shape[0];
+    for (int32_t i = batched; i < to_rank; i++) {
+        shape[i] = to[i];
+        if (shape[i] != -1) continue;
+        while (open < from_rank && from[open] != -1) open++;
+        shape[i] = open < from_rank ? t->shape[open++] : 1;
+    }
+    memcpy(t->shape, shape, (size_t)to_rank * sizeof *shape);
+    t->rank = to_rank;
 }
 
 void proa_tensor_release(proa_tensor *tensor)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tensor.h - what travels between faces, models and the steps of an ensemble: named arrays in KServe v2's wire layout.
+ * tensor.h - tensors between protocols, models and the steps of an ensemble: named arrays in KServe v2's wire layout.
  * Little-endian, row-major, dense; an element of BYTES is a 4-byte length and the bytes.
  * Owner:   a tensor holds one reference to its buffer; passing a tensor on is taking another reference, never a copy.
  * Threads: reference counts are atomic; the bytes are not written after the tensor was handed on. */
@@ -8,32 +8,32 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "tensor/dtype.h"
 #include <stdatomic.h>
 
-/* enum, KServe's name, config.pbtxt's name, bytes of an element (0: it varies); values are those of model_config.proto */
-#define PROA_TYPE_LIST(X)                                                                                    \
-    X(INVALID, "<invalid>", "TYPE_INVALID", 0)                                                               \
-    X(BOOL, "BOOL", "TYPE_BOOL", 1)                                                                          \
-    X(UINT8, "UINT8", "TYPE_UINT8", 1)                                                                       \
-    X(UINT16, "UINT16", "TYPE_UINT16", 2)                                                                    \
-    X(UINT32, "UINT32", "TYPE_UINT32", 4)                                                                    \
-    X(UINT64, "UINT64", "TYPE_UINT64", 8)                                                                    \
-    X(INT8, "INT8", "TYPE_INT8", 1)                                                                          \
-    X(INT16, "INT16", "TYPE_INT16", 2)                                                                       \
-    X(INT32, "INT32", "TYPE_INT32", 4)                                                                       \
-    X(INT64, "INT64", "TYPE_INT64", 8)                                                                       \
-    X(FP16, "FP16", "TYPE_FP16", 2)                                                                          \
-    X(FP32, "FP32", "TYPE_FP32", 4)                                                                          \
-    X(FP64, "FP64", "TYPE_FP64", 8)                                                                          \
-    X(BYTES, "BYTES", "TYPE_STRING", 0)                                                                      \
-    X(BF16, "BF16", "TYPE_BF16", 2)
+/* The element types of tensors on the wire, from the list of tensor/dtype.h; values are those of model_config.proto. */
+#define PROA_TYPE_LIST(X) PROA_DTYPE_COMMON_LIST(X) PROA_DTYPE_WIRE_ONLY_LIST(X)
 
 typedef enum proa_type {
-#define PROA_TYPE_ENUM(name, wire, config, bytes) PROA_TYPE_##name,
+    PROA_TYPE_INVALID = 0,
+#define PROA_TYPE_ENUM(name, text, st, bytes, floating, wire, number) PROA_TYPE_##wire = number,
     PROA_TYPE_LIST(PROA_TYPE_ENUM)
 #undef PROA_TYPE_ENUM
-        PROA_TYPE_COUNT
+        PROA_TYPE_COUNT = 15
 } proa_type;
+
+/* The types whose elements are numbers of C. enum, C type, kind: U unsigned, I signed, F float, D double */
+#define PROA_TYPE_C_LIST(X)                                                                                  \
+    X(UINT8, uint8_t, U)                                                                                     \
+    X(UINT16, uint16_t, U)                                                                                   \
+    X(UINT32, uint32_t, U)                                                                                   \
+    X(UINT64, uint64_t, U)                                                                                   \
+    X(INT8, int8_t, I)                                                                                       \
+    X(INT16, int16_t, I)                                                                                     \
+    X(INT32, int32_t, I)                                                                                     \
+    X(INT64, int64_t, I)                                                                                     \
+    X(FP32, float, F)                                                                                        \
+    X(FP64, double, D)
 
 const char *proa_type_name(proa_type type);        /* "FP32" */
 const char *proa_type_config_name(proa_type type); /* "TYPE_FP32" */
@@ -45,14 +45,14 @@ typedef struct proa_buffer {
     atomic_int refs;
     char *data;
     size_t bytes;
-    void (*free_data)(void *arg); /* NULL: data lies behind this struct */
+    void (*free_data)(void *arg); /* NULL: data is behind this struct */
     void *arg;
 } proa_buffer;
 
 proa_buffer *proa_buffer_new(size_t bytes); /* not zeroed, data aligned to 64 bytes; never NULL */
 /* The same for a size that a request chooses: NO_MEMORY, and *out NULL, when the system refuses a large one. */
 PROA_MUST_CHECK proa_status proa_buffer_try(proa_buffer **out, size_t bytes, proa_err *err);
-/* Bytes that somebody else owns; free_data(arg) when the last holder has let go. */
+/* Wraps bytes with another owner; free_data(arg) is called when the last reference is dropped. */
 proa_buffer *proa_buffer_wrap(void *data, size_t bytes, void (*free_data)(void *arg), void *arg);
 proa_buffer *proa_buffer_hold(proa_buffer *buffer); /* NULL is fine */
 void proa_buffer_drop(proa_buffer *buffer);         /* NULL is fine */
@@ -72,16 +72,20 @@ int64_t proa_shape_elements(const int64_t *shape, int32_t rank);
 bool proa_shape_equal(const int64_t *a, int32_t a_rank, const int64_t *b, int32_t b_rank);
 /* "[-1,16]" */
 void proa_shape_print(proa_buf *out, const int64_t *shape, int32_t rank);
-/* dst becomes another holder of what src holds. The name is shared too. */
+/* Makes dst a copy of src that holds its own reference to the buffer. The name is shared. */
 void proa_tensor_share(proa_tensor *dst, const proa_tensor *src);
+/* Changes the shape by a pair of configured shapes: t->shape, which fits `from`, becomes `to`, where -1 takes the next
+ * dimension that `from` leaves open, in order (1 if there is none). With `batched` the first dimension stays. */
+void proa_tensor_reshape(proa_tensor *t, const int64_t *from, int32_t from_rank, const int64_t *to,
+                         int32_t to_rank, bool batched);
 void proa_tensor_release(proa_tensor *tensor);
 /* Elements of BYTES: *at walks over tensor->data from 0; false at the end, or if the lengths do not fit. */
 bool proa_tensor_next_string(const proa_tensor *tensor, size_t *at, proa_str *element);
 /* True if the framing of a BYTES tensor holds exactly `elements` strings; *found says how many there are. */
 bool proa_tensor_strings_fit(const proa_tensor *tensor, int64_t elements, int64_t *found);
 
-/* Bytes that were copied from one tensor into another, since the start: whoever does that (the response cache, outputs into
- * shared memory) adds them. A test sees here that an ensemble of identities copies nothing; /metrics tells it. */
+/* Bytes that were copied from one tensor into another since the start (by the response cache, or for outputs in shared
+ * memory). /metrics reports them; a test checks with it that an ensemble of identities copies nothing. */
 void proa_copies_add(size_t bytes);
 uint64_t proa_copies_count(void);
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * dtype.c - names and sizes of element types; conversions to and from f32. */
 #include "tensor/dtype.h"
 
 #include "tensor/fp8.h"
@@ -7,7 +8,7 @@ static const struct {
     const char *name, *st;
     int8_t bytes, floating;
 } table[PROA_DTYPE_COUNT] = {
-#define ROW(name, text, st, bytes, floating) [PROA_DTYPE_##name] = {text, st, bytes, floating},
+#define ROW(name, text, st, bytes, floating, wire, number) [PROA_DTYPE_##name] = {text, st, bytes, floating},
     PROA_DTYPE_LIST(ROW)
 #undef ROW
 };

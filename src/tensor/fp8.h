@@ -4,17 +4,13 @@
 #ifndef PROA_TENSOR_FP8_H
 #define PROA_TENSOR_FP8_H
 
+#include "base/compiler.h"
+
 #include <math.h>
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define PROA_ANYWHERE __host__ __device__ static inline
-#else
-#define PROA_ANYWHERE static inline
-#endif
-
 /* The nearest, ties to even; beyond 448 the largest; NaN stays NaN. */
-PROA_ANYWHERE uint8_t proa_f32_to_fp8(float v)
+static inline PROA_HOST_DEVICE uint8_t proa_f32_to_fp8(float v)
 {
     float a = fabsf(v);
     uint8_t sign = v < 0.0f ? 0x80 : 0;
@@ -29,7 +25,7 @@ PROA_ANYWHERE uint8_t proa_f32_to_fp8(float v)
     return (uint8_t)(sign | (bits > 0x7e ? 0x7e : bits));
 }
 
-PROA_ANYWHERE float proa_fp8_to_f32(uint8_t q)
+static inline PROA_HOST_DEVICE float proa_fp8_to_f32(uint8_t q)
 {
     int e = q >> 3 & 15, m = q & 7;
     if ((q & 0x7f) == 0x7f) return NAN;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * view.c - views: making, slicing, checking. */
 #include "tensor/view.h"
 
 proa_view proa_view_of(void *data, proa_dtype dtype, int32_t rank, const int64_t *shape)

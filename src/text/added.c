@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Added tokens: found in the text before the model sees it, leftmost and longest first, as the tokenizers
- * library's added_vocabulary does. */
+ * added.c - added tokens: found in the text before the model sees it, leftmost and longest first, as
+ * added_vocabulary of the tokenizers library does. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "text/load/load.h"
@@ -10,7 +10,7 @@
 
 /* ---- finding them ---- */
 
-/* A token that must be a word of its own has no word character on either side. */
+/* A single_word token matches only without a word character on either side. */
 static bool alone(proa_str text, size_t from, size_t to)
 {
     int32_t c;
@@ -77,8 +77,8 @@ void proa_added_split(const proa_added *added, const proa_trie *trie, proa_str t
 
 /* ---- reading them ---- */
 
-/* The id is the model's for that text, else the next free one: what the file says about it does not count, as
- * in the library. token.id >= 0 overrules that (added_tokens_decoder of tokenizer_config.json). */
+/* The id is the model's id for that text, otherwise the next free one; as in the library, the id in the
+ * file is ignored. token.id >= 0 overrides this (added_tokens_decoder of tokenizer_config.json). */
 proa_status proa_added_put(proa_tokenizer *tok, proa_added_token token, proa_err *err)
 {
     proa_added *a = &tok->added;
@@ -148,8 +148,8 @@ proa_status proa_load_added(proa_loader *ld, const proa_json *list, proa_err *er
 
 /* ---- tables ---- */
 
-/* `left`: bytes that the normalised forms may still have in all. A rule may make many bytes of one, and there may be
- * millions of tokens: a small file must not ask for all memory. */
+/* `left`: bytes that all normalised forms may still use. A rule may turn one byte into many, and there may
+ * be millions of tokens: a small file must not be able to use up the memory. */
 static proa_status normalized_text(proa_tokenizer *tok, proa_added_token *t, int64_t *left, proa_err *err)
 {
     t->text = t->content;

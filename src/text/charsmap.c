@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * charsmap.c - applies SentencePiece's precompiled normalization rules. */
 #include "text/charsmap.h"
 
 #include "text/unicode.h"
@@ -120,7 +121,7 @@ static size_t grapheme(proa_str s)
     return n;
 }
 
-/* Looks up the first `len` bytes of s as a whole: by the shortest rule for a prefix of it. */
+/* Replaces the first `len` bytes of s by the shortest rule for a prefix of them. */
 static bool apply_one(const proa_charsmap *map, proa_str s, proa_buf *out)
 {
     proa_str new_text;
@@ -134,7 +135,7 @@ void proa_charsmap_apply(const proa_charsmap *map, proa_str s, size_t *zero, pro
     size_t start = out->len, zero_in = *zero, at = 0;
     *zero = 0;
     while (at < s.len) {
-        /* what lies between two ASCII characters, but for CR LF, is always a cluster of its own */
+        /* between two ASCII characters, other than CR LF, there is always a cluster boundary */
         bool ascii = s.ptr[at] > 0 && s.ptr[at] != '\r' && (at + 1 == s.len || s.ptr[at + 1] > 0);
         proa_str g = {s.ptr + at, 0};
         g.len = ascii ? 1 : grapheme((proa_str){s.ptr + at, s.len - at});

@@ -24,8 +24,8 @@ PROA_MUST_CHECK proa_status proa_charsmap_new_base64(proa_charsmap **out, proa_a
 /* The rule for a prefix of s: the longest such prefix, or the shortest (which is what the tokenizers library
  * takes). Returns its length and its replacement; 0 if there is none. */
 size_t proa_charsmap_find(const proa_charsmap *map, proa_str s, bool longest, proa_str *replacement);
-/* The whole of s in the manner of the tokenizers library: graphemes of less than 6 bytes are looked up as one,
- * others character by character. *zero as in pipeline.h. */
+/* Applies the rules to all of s as the tokenizers library does: graphemes of less than 6 bytes are looked
+ * up whole, others character by character. *zero as in pipeline.h. */
 void proa_charsmap_apply(const proa_charsmap *map, proa_str s, size_t *zero, proa_buf *out);
 
 #endif

@@ -21,7 +21,7 @@ struct proa_chat {
     proa_json *specials; /* {"bos_token": "<s>", ...} */
 };
 
-/* Templates of our own for models that bring none. */
+/* Built-in templates for models without one. */
 static const struct {
     const char *name, *source;
 } built_in[] = {
@@ -232,7 +232,7 @@ static void free_json(void *root)
     proa_json_free(root);
 }
 
-/* Arguments come as JSON in a text; templates want the object. What is no object stays as it is. */
+/* Arguments arrive as a JSON text; templates expect the object. A text that is no object stays a text. */
 static void open_arguments(proa_jrun *run, proa_jval call)
 {
     proa_jval *function = call.kind == PROA_J_DICT ? proa_j_find_str(run, call, proa_str_c("function")) : NULL;
@@ -272,7 +272,7 @@ static proa_jval make_messages(proa_jrun *run, const proa_json *messages)
     return list;
 }
 
-/* Whether a prompt for the answer is wanted: yes unless the request says false. */
+/* add_generation_prompt: true unless the request says false. */
 static proa_jval make_prompt_flag(proa_jrun *run, const proa_json *flag)
 {
     PROA_UNUSED(run);
@@ -318,7 +318,7 @@ proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, pr
 {
     const proa_json *messages = proa_json_get(request, "messages"), *tools = proa_json_get(request, "tools");
     const proa_template *t;
-    if (proa_json_len(tools) == 0) tools = NULL; /* transformers hands None over where there are none */
+    if (proa_json_len(tools) == 0) tools = NULL; /* transformers passes None if there are none */
     PROA_TRY(check_messages(messages, err));
     PROA_TRY(choose(&t, chat, request, tools != NULL, err));
     const proa_jinput inputs[] = {
@@ -327,7 +327,7 @@ proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, pr
         {"documents", proa_json_get(request, "documents"), NULL},
         {"add_generation_prompt", proa_json_get(request, "add_generation_prompt"), make_prompt_flag},
         {NULL, proa_json_get(request, "chat_template_kwargs"), NULL},
-        {NULL, request, NULL}, /* reasoning_effort and what else came */
+        {NULL, request, NULL}, /* reasoning_effort and other members */
         {NULL, chat->specials, NULL},
     };
     return proa_j_run(proa_template_code(t), inputs, (int)PROA_COUNT(inputs), out, err);

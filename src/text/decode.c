@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The decoders of tokenizer.json as stages of a stream, so that decoding at once and decoding id by id are the
- * same code: a whole decode pushes all ids and flushes. */
+ * decode.c - the decoders of tokenizer.json as stages of a stream. Decoding a list of ids pushes them
+ * all and flushes, so there is one implementation for streams and lists. */
 #include "base/limits.h"
 #include "text/load/load.h"
 #include "text/pipeline.h"
@@ -15,13 +15,13 @@ void proa_stream_emit(proa_stream *st, int64_t at, proa_str bytes, bool end)
     else proa_buf_str(st->out, bytes);
 }
 
-static const proa_step *step_of(const proa_stream *st, int64_t at)
+static const proa_text_step *step_of(const proa_stream *st, int64_t at)
 {
     return &st->tok->decoders.ptr[at];
 }
 
-/* Gathers a token whose pieces come one by one. True when it is whole; then *bytes is all of it. */
-static bool whole(proa_stage *g, proa_str *bytes, bool end)
+/* Collects the pieces of a token. True when it is complete; *bytes is then all of it. */
+static bool gather_token(proa_decoder_state *g, proa_str *bytes, bool end)
 {
     if (end && g->hold.len == 0) return true;
     proa_buf_str(&g->hold, *bytes);
@@ -31,7 +31,7 @@ static bool whole(proa_stage *g, proa_str *bytes, bool end)
 
 static void pass_made(proa_stream *st, int64_t at)
 {
-    proa_stage *g = &st->stages[at];
+    proa_decoder_state *g = &st->stages[at];
     proa_buf_clear(&g->hold);
     proa_stream_emit(st, at + 1, proa_buf_view(&g->made), true);
     proa_buf_clear(&g->made);
@@ -82,10 +82,10 @@ static void replace_literal(proa_buf *out, proa_str s, proa_str from, proa_str t
 
 /* ---- ByteLevel, Fuse: one token for the whole stream ---- */
 
-/* Passes on what is whole in hold; keeps the bytes of a character that is still to be completed. */
+/* Passes on the complete characters in hold and keeps the bytes of an incomplete one. */
 static void pass_whole_chars(proa_stream *st, int64_t at, bool last)
 {
-    proa_stage *g = &st->stages[at];
+    proa_decoder_state *g = &st->stages[at];
     size_t i = 0, good = 0;
     while (i < g->hold.len) {
         int32_t c;
@@ -109,10 +109,11 @@ static void pass_whole_chars(proa_stream *st, int64_t at, bool last)
     proa_buf_clear(&g->made);
 }
 
-/* A token of printable characters gives bytes; one with any other character stands for itself. */
+/* A token of printable characters is decoded to bytes; a token with any other character is passed on
+ * unchanged. */
 static void byte_level_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 {
-    proa_stage *g = &st->stages[at];
+    proa_decoder_state *g = &st->stages[at];
     PROA_UNUSED(end); /* tokens run together */
     size_t before = g->hold.len;
     for (size_t i = 0; i < s.len;) {
@@ -149,7 +150,7 @@ static void fuse_finish(proa_stream *st, int64_t at)
 
 /* ---- Metaspace, Strip: piece by piece ---- */
 
-static proa_status metaspace_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status metaspace_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_UNUSED(ld);
     s->mark = 0x2581;
@@ -159,7 +160,7 @@ static proa_status metaspace_parse(proa_loader *ld, const proa_json *j, proa_ste
 
 static void metaspace_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 {
-    proa_stage *g = &st->stages[at];
+    proa_decoder_state *g = &st->stages[at];
     char mark[4];
     proa_str from = {mark, (size_t)proa_utf8_encode(step_of(st, at)->mark, mark)};
     bool drop = g->count == 0 && step_of(st, at)->prepend != PROA_PREPEND_NEVER;
@@ -169,7 +170,7 @@ static void metaspace_feed(proa_stream *st, int64_t at, proa_str s, bool end)
     proa_buf_clear(&g->made);
 }
 
-static proa_status strip_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status strip_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_UNUSED(ld);
     s->mark = -1;
@@ -179,9 +180,9 @@ static proa_status strip_parse(proa_loader *ld, const proa_json *j, proa_step *s
     return proa_json_get_int(&s->stop, j, "stop", 0, INT32_MAX, err);
 }
 
-/* count: characters taken off the front of this token; seen: the front is done; run: marks that wait because
- * they may be the token's last. */
-static void strip_char(proa_stage *g, const proa_step *step, proa_str one, int32_t c)
+/* count: characters removed from the front of this token; seen: the front is done; run: pending marks,
+ * which may be the last of the token. */
+static void strip_char(proa_decoder_state *g, const proa_text_step *step, proa_str one, int32_t c)
 {
     if (!g->seen && c == step->mark && g->count < step->start) {
         g->count++;
@@ -198,7 +199,7 @@ static void strip_char(proa_stage *g, const proa_step *step, proa_str one, int32
 
 static void strip_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 {
-    proa_stage *g = &st->stages[at];
+    proa_decoder_state *g = &st->stages[at];
     for (size_t i = 0; i < s.len;) {
         int32_t c;
         size_t n = (size_t)proa_char_next((proa_str){s.ptr + i, s.len - i}, &c);
@@ -212,7 +213,7 @@ static void strip_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 
 /* ---- Replace, WordPiece, BPEDecoder, CTC: token by token ---- */
 
-static proa_status replace_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status replace_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_TRY(proa_load_pattern(ld, j, s, err));
     return proa_load_member(ld, j, "content", &s->content, err);
@@ -220,28 +221,29 @@ static proa_status replace_parse(proa_loader *ld, const proa_json *j, proa_step 
 
 static void replace_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 {
-    proa_stage *g = &st->stages[at];
-    const proa_step *step = step_of(st, at);
-    if (!whole(g, &s, end)) return;
+    proa_decoder_state *g = &st->stages[at];
+    const proa_text_step *step = step_of(st, at);
+    if (!gather_token(g, &s, end)) return;
     if (!step->regex) {
         replace_literal(&g->made, s, step->pattern, step->content);
     } else {
-        proa_spans spans = {0};
-        if (proa_regex_spans(step->regex, s, &spans, NULL) != PROA_OK) { /* too costly: the token stays */
+        proa_text_spans spans = {0};
+        if (proa_regex_spans(step->regex, s, &spans, NULL) !=
+            PROA_OK) { /* the match needs too many steps: the token is unchanged */
             spans.len = 0;
-            proa_spans_push(&spans, 0, s.len, false);
+            proa_text_spans_push(&spans, 0, s.len, false);
         }
         for (int64_t i = 0; i < spans.len; i++)
             if (spans.ptr[i].match) proa_buf_str(&g->made, step->content);
             else
                 proa_buf_append(&g->made, s.ptr + spans.ptr[i].from,
                                 (size_t)(spans.ptr[i].to - spans.ptr[i].from));
-        proa_spans_release(&spans);
+        proa_text_spans_release(&spans);
     }
     pass_made(st, at);
 }
 
-static proa_status wordpiece_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status wordpiece_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     s->pattern = (proa_str){"##", 2};
     s->on[0] = true;
@@ -251,9 +253,9 @@ static proa_status wordpiece_parse(proa_loader *ld, const proa_json *j, proa_ste
 
 static void wordpiece_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 {
-    proa_stage *g = &st->stages[at];
-    const proa_step *step = step_of(st, at);
-    if (!whole(g, &s, end)) return;
+    proa_decoder_state *g = &st->stages[at];
+    const proa_text_step *step = step_of(st, at);
+    if (!gather_token(g, &s, end)) return;
     bool inside = proa_str_starts(s, step->pattern);
     if (g->count > 0 && inside) s.ptr += step->pattern.len, s.len -= step->pattern.len;
     if (g->count > 0 && !inside) proa_buf_char(&g->made, ' ');
@@ -263,16 +265,17 @@ static void wordpiece_feed(proa_stream *st, int64_t at, proa_str s, bool end)
     pass_made(st, at);
 }
 
-static proa_status bpe_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status bpe_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     s->pattern = (proa_str){"</w>", 4};
     return proa_json_get(j, "suffix") ? proa_load_member(ld, j, "suffix", &s->pattern, err) : PROA_OK;
 }
 
-/* The suffix of the last token becomes nothing, that of the others a space: one token waits in `made`. */
+/* The suffix is removed from the last token and becomes a space in the others, so one token is held back in
+ * `made`. */
 static void bpe_flush(proa_stream *st, int64_t at, proa_str by)
 {
-    proa_stage *g = &st->stages[at];
+    proa_decoder_state *g = &st->stages[at];
     if (!g->seen) return;
     proa_buf_clear(&g->hold);
     replace_literal(&g->hold, proa_buf_view(&g->made), step_of(st, at)->pattern, by);
@@ -284,7 +287,7 @@ static void bpe_flush(proa_stream *st, int64_t at, proa_str by)
 
 static void bpe_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 {
-    proa_stage *g = &st->stages[at];
+    proa_decoder_state *g = &st->stages[at];
     if (!g->more) bpe_flush(st, at, (proa_str){" ", 1});
     proa_buf_str(&g->made, s);
     g->seen = true;
@@ -296,7 +299,7 @@ static void bpe_finish(proa_stream *st, int64_t at)
     bpe_flush(st, at, (proa_str){"", 0});
 }
 
-static proa_status ctc_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status ctc_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     s->pattern = (proa_str){"<pad>", 5};
     s->content = (proa_str){"|", 1};
@@ -309,8 +312,8 @@ static proa_status ctc_parse(proa_loader *ld, const proa_json *j, proa_step *s, 
 
 static void ctc_token(proa_stream *st, int64_t at, proa_str token)
 {
-    proa_stage *g = &st->stages[at];
-    const proa_step *step = step_of(st, at);
+    proa_decoder_state *g = &st->stages[at];
+    const proa_text_step *step = step_of(st, at);
     proa_buf_clear(&g->made);
     replace_literal(&g->made, token, step->pattern, (proa_str){"", 0});
     if (step->on[0] && g->made.len) {
@@ -320,11 +323,11 @@ static void ctc_token(proa_stream *st, int64_t at, proa_str token)
     if (g->made.len) proa_stream_emit(st, at + 1, proa_buf_view(&g->made), true);
 }
 
-/* Equal neighbours count once; `hold` keeps the token before. A fused token is rare here, so it is gathered in
- * `hold` too (count: bytes of the earlier token in front of it). */
+/* Equal neighbours are emitted once; `hold` keeps the previous token. Fused tokens are rare here and are
+ * also collected in `hold` (count: bytes of the earlier token before it). */
 static void ctc_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 {
-    proa_stage *g = &st->stages[at];
+    proa_decoder_state *g = &st->stages[at];
     size_t before = (size_t)g->count;
     proa_buf_str(&g->hold, s);
     if (!end) return;
@@ -339,26 +342,18 @@ static void ctc_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 
 /* ---- ByteFallback: runs of <0xNN> ---- */
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* The byte that "<0xNN>" stands for, or -1. Rust's from_str_radix also takes "+N". */
 static int byte_of(proa_str s)
 {
     if (s.len != 6 || memcmp(s.ptr, "<0x", 3) != 0 || s.ptr[5] != '>') return -1;
-    int high = s.ptr[3] == '+' ? 0 : hex(s.ptr[3]), low = hex(s.ptr[4]);
+    int high = s.ptr[3] == '+' ? 0 : proa_hex_digit(s.ptr[3]), low = proa_hex_digit(s.ptr[4]);
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
 /* A run that is UTF-8 as a whole is one token, otherwise each byte is one U+FFFD. The run waits in `made`. */
 static void flush_bytes(proa_stream *st, int64_t at)
 {
-    proa_stage *g = &st->stages[at];
+    proa_decoder_state *g = &st->stages[at];
     if (g->made.len == 0) return;
     bool valid = proa_utf8_valid(proa_buf_view(&g->made));
     if (valid) proa_stream_emit(st, at + 1, proa_buf_view(&g->made), true);
@@ -369,8 +364,8 @@ static void flush_bytes(proa_stream *st, int64_t at)
 
 static void byte_fallback_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 {
-    proa_stage *g = &st->stages[at];
-    if (!whole(g, &s, end)) return;
+    proa_decoder_state *g = &st->stages[at];
+    if (!gather_token(g, &s, end)) return;
     int byte = byte_of(s);
     if (byte >= 0) {
         proa_buf_char(&g->made, (char)byte);
@@ -381,7 +376,7 @@ static void byte_fallback_feed(proa_stream *st, int64_t at, proa_str s, bool end
     proa_buf_clear(&g->hold);
 }
 
-const proa_step_kind proa_decoders[] = {
+const proa_text_step_kind proa_decoders[] = {
     {.name = "ByteLevel", .feed = byte_level_feed, .finish = byte_level_finish},
     {.name = "Metaspace", .parse = metaspace_parse, .feed = metaspace_feed},
     {.name = "WordPiece", .parse = wordpiece_parse, .feed = wordpiece_feed},

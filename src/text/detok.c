@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The streaming detokeniser, and decoding as a stream that is flushed at once. */
+ * detok.c - the streaming detokenizer; decoding a list of ids is a stream that is flushed at once. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "text/pipeline.h"
 
-#define HOLD_BYTES 256 /* taken at the start, so that a usual stream allocates nothing later */
+#define HOLD_BYTES 256 /* allocated at the start, so that a typical stream allocates nothing later */
 
 proa_detok *proa_detok_new(const proa_tokenizer *tok, bool skip_special)
 {
@@ -35,7 +35,7 @@ void proa_detok_free(proa_detok *d)
 void proa_detok_reset(proa_detok *d)
 {
     for (int64_t i = 0; i < d->tok->decoders.len; i++) {
-        proa_stage *g = &d->stages[i];
+        proa_decoder_state *g = &d->stages[i];
         proa_buf_clear(&g->hold);
         proa_buf_clear(&g->made);
         g->hold.full = g->made.full = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The normalisers of tokenizer.json. Each appends the new form of `in` to out and says how many leading bytes of
- * it come from offset 0 of the caller's text (pipeline.h). */
+ * normalize.c - the normalizers of tokenizer.json. Each appends the new form of `in` to out and counts
+ * how many leading bytes of it come from offset 0 of the caller's text (see pipeline.h). */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "text/load/load.h"
@@ -12,9 +12,9 @@
 /* ---- character by character ---- */
 
 /* Writes what one character becomes; 0..n characters. */
-typedef void char_fn(const proa_step *step, int32_t c, proa_buf *out);
+typedef void char_fn(const proa_text_step *step, int32_t c, proa_buf *out);
 
-static void each_char(const proa_step *step, proa_str in, size_t *zero, proa_buf *out, char_fn *fn)
+static void each_char(const proa_text_step *step, proa_str in, size_t *zero, proa_buf *out, char_fn *fn)
 {
     size_t start = out->len, zero_in = *zero;
     *zero = 0;
@@ -27,7 +27,7 @@ static void each_char(const proa_step *step, proa_str in, size_t *zero, proa_buf
 }
 
 /* Rust's char::to_lowercase: full mappings without context; only U+0130 has one of two characters. */
-static void lower_char(const proa_step *step, int32_t c, proa_buf *out)
+static void lower_char(const proa_text_step *step, int32_t c, proa_buf *out)
 {
     PROA_UNUSED(step);
     if (c < 0x80) {
@@ -39,13 +39,13 @@ static void lower_char(const proa_step *step, int32_t c, proa_buf *out)
     }
 }
 
-static void strip_mark(const proa_step *step, int32_t c, proa_buf *out)
+static void strip_mark(const proa_text_step *step, int32_t c, proa_buf *out)
 {
     PROA_UNUSED(step);
     if (!proa_char_is_mark(c)) proa_buf_code_point(out, c);
 }
 
-static void byte_level_char(const proa_step *step, int32_t c, proa_buf *out)
+static void byte_level_char(const proa_text_step *step, int32_t c, proa_buf *out)
 {
     PROA_UNUSED(step);
     char bytes[4];
@@ -53,8 +53,9 @@ static void byte_level_char(const proa_step *step, int32_t c, proa_buf *out)
     for (int i = 0; i < n; i++) proa_buf_code_point(out, proa_byte_to_char((unsigned char)bytes[i]));
 }
 
-/* SentencePiece's nmt rules as the tokenizers library has them: controls go, odd blanks become spaces. */
-static void nmt_char(const proa_step *step, int32_t c, proa_buf *out)
+/* SentencePiece's nmt rules as in the tokenizers library: control characters are removed, unusual blanks
+ * become spaces. */
+static void nmt_char(const proa_text_step *step, int32_t c, proa_buf *out)
 {
     static const struct {
         int32_t low, high;
@@ -73,12 +74,12 @@ static void nmt_char(const proa_step *step, int32_t c, proa_buf *out)
     proa_buf_code_point(out, c);
 }
 
-#define EACH_CHAR(name, fn)                                                                                  \
-    static proa_status name(const proa_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err)  \
-    {                                                                                                        \
-        PROA_UNUSED(err);                                                                                    \
-        each_char(step, in, zero, out, fn);                                                                  \
-        return PROA_OK;                                                                                      \
+#define EACH_CHAR(name, fn)                                                                                      \
+    static proa_status name(const proa_text_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err) \
+    {                                                                                                            \
+        PROA_UNUSED(err);                                                                                        \
+        each_char(step, in, zero, out, fn);                                                                      \
+        return PROA_OK;                                                                                          \
     }
 EACH_CHAR(lowercase, lower_char)
 EACH_CHAR(strip_accents, strip_mark)
@@ -151,8 +152,8 @@ static bool ascii_only(proa_str s)
     return true;
 }
 
-/* Offset 0 afterwards: what the first character became (a following mark may have joined it; the library, too,
- * counts the composed character as the first one). */
+/* Sets *zero to the length of the first character's result (a following mark may have joined it; the
+ * library also counts the composed character as the first). */
 static void to_form(proa_str in, size_t *zero, proa_buf *out, utf8proc_option_t options)
 {
     size_t start = out->len;
@@ -176,13 +177,13 @@ static void to_form(proa_str in, size_t *zero, proa_buf *out, utf8proc_option_t 
     free(head.ptr);
 }
 
-#define FORM(name, options)                                                                                  \
-    static proa_status name(const proa_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err)  \
-    {                                                                                                        \
-        PROA_UNUSED(step);                                                                                   \
-        PROA_UNUSED(err);                                                                                    \
-        to_form(in, zero, out, (utf8proc_option_t)(options));                                                \
-        return PROA_OK;                                                                                      \
+#define FORM(name, options)                                                                                      \
+    static proa_status name(const proa_text_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err) \
+    {                                                                                                            \
+        PROA_UNUSED(step);                                                                                       \
+        PROA_UNUSED(err);                                                                                        \
+        to_form(in, zero, out, (utf8proc_option_t)(options));                                                    \
+        return PROA_OK;                                                                                          \
     }
 FORM(nfd, UTF8PROC_DECOMPOSE)
 FORM(nfkd, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT)
@@ -193,7 +194,7 @@ FORM(nfkc, UTF8PROC_COMPOSE | UTF8PROC_COMPAT)
 
 enum { BERT_CLEAN, BERT_CHINESE, BERT_ACCENTS, BERT_LOWER }; /* of on[] */
 
-static proa_status bert_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status bert_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_UNUSED(ld);
     s->on[BERT_CLEAN] = s->on[BERT_CHINESE] = s->on[BERT_LOWER] = true;
@@ -204,7 +205,7 @@ static proa_status bert_parse(proa_loader *ld, const proa_json *j, proa_step *s,
     return proa_json_get_bool(&s->on[BERT_ACCENTS], j, "strip_accents", err);
 }
 
-static void bert_clean_char(const proa_step *s, int32_t c, proa_buf *out)
+static void bert_clean_char(const proa_text_step *s, int32_t c, proa_buf *out)
 {
     bool blank = c == '\t' || c == '\n' || c == '\r' || proa_char_is_space(c);
     if (s->on[BERT_CLEAN]) {
@@ -218,14 +219,14 @@ static void bert_clean_char(const proa_step *s, int32_t c, proa_buf *out)
     if (han) proa_buf_char(out, ' ');
 }
 
-static void strip_nonspacing(const proa_step *step, int32_t c, proa_buf *out)
+static void strip_nonspacing(const proa_text_step *step, int32_t c, proa_buf *out)
 {
     PROA_UNUSED(step);
     if (c < 0x80 || !proa_char_is_nonspacing(c)) proa_buf_code_point(out, c);
 }
 
-/* What becomes of a byte of ASCII; -1: it goes. */
-static int bert_byte(const proa_step *s, unsigned char c)
+/* The new form of an ASCII byte; -1: removed. */
+static int bert_byte(const proa_text_step *s, unsigned char c)
 {
     bool blank = c == ' ' || c == '\t' || c == '\n' || c == '\r';
     if (s->on[BERT_CLEAN] && blank) return ' ';
@@ -233,8 +234,8 @@ static int bert_byte(const proa_step *s, unsigned char c)
     return s->on[BERT_LOWER] && c >= 'A' && c <= 'Z' ? c + 'a' - 'A' : c;
 }
 
-/* Of ASCII all that the steps do is done to each byte alone: in one pass, as most texts can be. */
-static void bert_ascii(const proa_step *s, proa_str in, size_t *zero, proa_buf *out)
+/* For ASCII every step works on single bytes: all of them in one pass, which is enough for most texts. */
+static void bert_ascii(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out)
 {
     size_t start = out->len, zero_in = *zero;
     *zero = 0;
@@ -249,7 +250,7 @@ static void bert_ascii(const proa_step *s, proa_str in, size_t *zero, proa_buf *
     out->len = (size_t)(to - out->ptr);
 }
 
-static proa_status bert(const proa_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status bert(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
     PROA_UNUSED(err);
     if (ascii_only(in)) return bert_ascii(s, in, zero, out), PROA_OK;
@@ -273,7 +274,7 @@ static proa_status bert(const proa_step *s, proa_str in, size_t *zero, proa_buf 
 
 enum { STRIP_LEFT, STRIP_RIGHT };
 
-static proa_status strip_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status strip_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_UNUSED(ld);
     s->on[STRIP_LEFT] = s->on[STRIP_RIGHT] = true;
@@ -281,7 +282,7 @@ static proa_status strip_parse(proa_loader *ld, const proa_json *j, proa_step *s
     return proa_json_get_bool(&s->on[STRIP_RIGHT], j, "strip_right", err);
 }
 
-static proa_status strip(const proa_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status strip(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
     PROA_UNUSED(err);
     int32_t c;
@@ -302,12 +303,12 @@ static proa_status strip(const proa_step *s, proa_str in, size_t *zero, proa_buf
     return PROA_OK;
 }
 
-static proa_status prepend_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status prepend_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     return proa_load_member(ld, j, "prepend", &s->content, err);
 }
 
-static proa_status prepend(const proa_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status prepend(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
     PROA_UNUSED(err);
     if (in.len == 0) return PROA_OK;
@@ -317,17 +318,17 @@ static proa_status prepend(const proa_step *s, proa_str in, size_t *zero, proa_b
     return PROA_OK;
 }
 
-static proa_status replace_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status replace_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_TRY(proa_load_pattern(ld, j, s, err));
     return proa_load_member(ld, j, "content", &s->content, err);
 }
 
-/* What replaces a match counts as coming from where the match's last byte came from. */
-static proa_status replace(const proa_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+/* A replacement has the offset of the last byte of its match. */
+static proa_status replace(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
-    proa_spans spans = {0};
-    proa_status status = proa_step_spans(s, in, &spans, err);
+    proa_text_spans spans = {0};
+    proa_status status = proa_text_step_spans(s, in, &spans, err);
     size_t start = out->len, zero_in = *zero;
     *zero = 0;
     for (int64_t i = 0; status == PROA_OK && i < spans.len && !out->full; i++) {
@@ -338,25 +339,25 @@ static proa_status replace(const proa_step *s, proa_str in, size_t *zero, proa_b
         if (to <= zero_in || to == 0) *zero = out->len - start;
         else if (!match && from < zero_in) *zero = out->len - start - (to - zero_in);
     }
-    proa_spans_release(&spans);
+    proa_text_spans_release(&spans);
     return status;
 }
 
-static proa_status precompiled_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status precompiled_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     proa_str blob = {"", 0};
     PROA_TRY(proa_json_get_str(&blob, j, "precompiled_charsmap", err));
     return proa_charsmap_new_base64(&s->charsmap, &ld->tok->arena, blob, err);
 }
 
-static proa_status precompiled(const proa_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status precompiled(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
     PROA_UNUSED(err);
     proa_charsmap_apply(s->charsmap, in, zero, out);
     return PROA_OK;
 }
 
-const proa_step_kind proa_normalizers[] = {
+const proa_text_step_kind proa_normalizers[] = {
     {.name = "NFC", .normalize = nfc},
     {.name = "NFD", .normalize = nfd},
     {.name = "NFKC", .normalize = nfkc},
@@ -376,7 +377,7 @@ const proa_step_kind proa_normalizers[] = {
 /* Runs all normalisers; out gets the result appended. */
 proa_status proa_normalize(const proa_tokenizer *tok, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
-    const proa_steps *steps = &tok->normalizers;
+    const proa_text_steps *steps = &tok->normalizers;
     if (steps->len == 0) {
         proa_buf_str(out, in);
         return PROA_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The growing tables of one encode call. */
+ * parts.c - the growing tables of one encode call: parts, spans, ids and scratch. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "text/pipeline.h"
@@ -60,7 +60,7 @@ void proa_parts_add(proa_parts *parts, size_t base, size_t from, size_t to, size
         .at = (int32_t)(base + from), .len = (int32_t)len, .zero = (int32_t)(own < len ? own : len), .id = id};
 }
 
-void *proa_work_take(proa_work *work, int which, size_t count, size_t bytes)
+void *proa_encode_scratch_take(proa_encode_scratch *work, int which, size_t count, size_t bytes)
 {
     size_t need = count * bytes;
     if (need > work->cap[which]) {
@@ -71,8 +71,8 @@ void *proa_work_take(proa_work *work, int which, size_t count, size_t bytes)
     return work->ptr[which];
 }
 
-void proa_work_release(proa_work *work)
+void proa_encode_scratch_release(proa_encode_scratch *work)
 {
     for (size_t i = 0; i < PROA_COUNT(work->ptr); i++) free(work->ptr[i]);
-    *work = (proa_work){0};
+    *work = (proa_encode_scratch){0};
 }

@@ -15,13 +15,13 @@
 #include "text/trie.h"
 #include "text/models/vocab.h"
 
-/* ---- a text on its way: consecutive parts of one buffer ---- */
+/* ---- a text between two steps: consecutive parts of one buffer ---- */
 
 /* `zero`: how many leading bytes of the part come from offset 0 of the caller's text; Metaspace's prepend_scheme
  * "first" asks for it. It stands for the alignment table that the tokenizers library keeps for each byte. */
 typedef struct proa_part {
     int32_t at, len, zero;
-    int32_t id; /* >= 0: an added token, not to be touched any more */
+    int32_t id; /* id of an added token, which no later step changes; -1: text */
 } proa_part;
 typedef struct proa_parts {
     proa_part *ptr;
@@ -46,9 +46,9 @@ typedef enum proa_behavior {
 } proa_behavior;
 typedef enum proa_prepend { PROA_PREPEND_ALWAYS, PROA_PREPEND_FIRST, PROA_PREPEND_NEVER } proa_prepend;
 
-/* One stage with its settings; each kind uses the few that its parser fills. */
-typedef struct proa_step {
-    const struct proa_step_kind *kind;
+/* A step with its settings; each kind uses those that its parser fills. */
+typedef struct proa_text_step {
+    const struct proa_text_step_kind *kind;
     proa_str pattern,
         content; /* Replace, Prepend (content), Split, WordPiece prefix and BPEDecoder suffix (pattern) */
     proa_regex *regex;       /* NULL: `pattern` is a plain string */
@@ -59,27 +59,29 @@ typedef struct proa_step {
     proa_behavior behavior;
     proa_prepend prepend;
     bool on[4]; /* switches, named by the parser of each kind */
-} proa_step;
-typedef struct proa_steps {
-    proa_step *ptr;
+} proa_text_step;
+typedef struct proa_text_steps {
+    proa_text_step *ptr;
     int64_t len;
-} proa_steps;
+} proa_text_steps;
 
 typedef struct proa_loader proa_loader;
 typedef struct proa_detok proa_stream;
-typedef struct proa_step_kind {
+typedef struct proa_text_step_kind {
     const char *name;
-    proa_status (*parse)(proa_loader *ld, const proa_json *j, proa_step *step, proa_err *err); /* NULL: no settings */
+    proa_status (*parse)(proa_loader *ld, const proa_json *j, proa_text_step *step,
+                         proa_err *err); /* NULL: no settings */
     /* normaliser: appends in's new form to out and corrects *zero for it */
-    proa_status (*normalize)(const proa_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err);
+    proa_status (*normalize)(const proa_text_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err);
     /* pre-tokeniser: appends in, maybe changed, to out->text and its parts to out */
-    proa_status (*split)(const proa_step *step, proa_str in, size_t zero, proa_parts *out, proa_err *err);
+    proa_status (*split)(const proa_text_step *step, proa_str in, size_t zero, proa_parts *out, proa_err *err);
     /* decoder: see decode.c */
     void (*feed)(proa_stream *stream, int64_t at, proa_str bytes, bool end);
     void (*finish)(proa_stream *stream, int64_t at);
-} proa_step_kind;
-extern const proa_step_kind proa_normalizers[], proa_pre_tokenizers[], proa_decoders[]; /* name NULL ends each */
-extern const proa_step_kind proa_spm_normalizer, proa_spm_decoder;
+} proa_text_step_kind;
+extern const proa_text_step_kind proa_normalizers[], proa_pre_tokenizers[],
+    proa_decoders[]; /* name NULL ends each */
+extern const proa_text_step_kind proa_spm_normalizer, proa_spm_decoder;
 
 /* ---- models ---- */
 
@@ -89,12 +91,12 @@ typedef struct proa_merge {
     int32_t id;
 } proa_merge;
 
-/* BPE in the manner of the tokenizers library: merges have ranks. */
+/* BPE as in the tokenizers library: merges have ranks. */
 typedef struct proa_bpe {
     proa_merge *merges; /* open addressing, a power of two */
     uint64_t mask, seed;
     int32_t bytes[256];      /* ids of <0x00>..<0xFF>; -1 where there is none */
-    int32_t chars[0x250];    /* ids of the characters below U+0250, where the plain lookup holds; -1: none */
+    int32_t chars[0x250];    /* ids of the characters below U+0250 for a direct lookup; -1: none */
     proa_str prefix, suffix; /* continuing_subword_prefix, end_of_word_suffix; empty: none */
     int32_t unk;             /* -1: none, -2: named but not in the vocabulary */
     bool fuse_unk, byte_fallback, ignore_merges;
@@ -129,16 +131,16 @@ typedef struct proa_wordpiece {
     int32_t unk; /* -1: none */
 } proa_wordpiece;
 
-/* Scratch of one encode call: grows to the longest word and is used again for the next. */
-typedef struct proa_work {
+/* Scratch of one encode call: grows to the longest word and is reused for the next. */
+typedef struct proa_encode_scratch {
     void *ptr[3];
     size_t cap[3];
-} proa_work;
-void *proa_work_take(proa_work *work, int which, size_t count, size_t bytes);
-void proa_work_release(proa_work *work);
+} proa_encode_scratch;
+void *proa_encode_scratch_take(proa_encode_scratch *work, int which, size_t count, size_t bytes);
+void proa_encode_scratch_release(proa_encode_scratch *work);
 
-typedef proa_status proa_model_fn(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
-                                  proa_err *err);
+typedef proa_status proa_model_fn(const proa_tokenizer *tok, proa_str word, proa_encode_scratch *work,
+                                  proa_ids *out, proa_err *err);
 proa_model_fn proa_bpe_encode, proa_unigram_encode, proa_wordpiece_encode, proa_wordlevel_encode,
     proa_spm_unigram_encode, proa_spm_bpe_encode;
 
@@ -164,54 +166,55 @@ void proa_added_split(const proa_added *added, const proa_trie *trie, proa_str t
 
 /* ---- post-processor ---- */
 
-typedef struct proa_template_piece {
+typedef struct proa_post_piece {
     int32_t *ids; /* of a special token; NULL for a sequence */
     int32_t ids_len;
     int32_t sequence; /* 0: the first text, 1: the second */
     int32_t type_id;
-} proa_template_piece;
-typedef struct proa_template {
-    proa_template_piece *ptr;
+} proa_post_piece;
+typedef struct proa_post_template {
+    proa_post_piece *ptr;
     int64_t len;
-} proa_template;
+} proa_post_template;
 typedef struct proa_post {
     bool on;         /* false: the texts in order, types 0 and 1 */
     bool only_added; /* Bert: the template counts only where special tokens are asked for */
-    proa_template single, pair;
+    proa_post_template single, pair;
 } proa_post;
 
-/* ---- the whole ---- */
+/* ---- the tokenizer ---- */
 
 struct proa_tokenizer {
-    proa_arena arena; /* everything below that is not said otherwise */
-    proa_vocab vocab; /* the model's; added tokens may lie beyond */
+    proa_arena arena; /* owns everything below unless stated otherwise */
+    proa_vocab vocab; /* the model's pieces; added tokens may have ids beyond them */
     proa_added added;
-    proa_steps normalizers, pre_tokenizers, decoders;
+    proa_text_steps normalizers, pre_tokenizers, decoders;
     proa_post post;
     proa_model_fn *model;
     proa_bpe bpe;
     proa_unigram unigram;
     proa_wordpiece wordpiece;
     int32_t size;    /* ids are below this */
-    proa_str *texts; /* by id: what decoding starts from; the added token's text or the piece */
+    proa_str *texts; /* by id: the text that decoding starts from: that of the added token, or the piece */
     bool *special;
     proa_str unk_surface; /* SentencePiece: what an unknown id decodes to */
 };
 
-/* A stream of tokens through the decoders: what proa_detok is. Tokens come to a stage in pieces of whole
- * characters; `end` marks a token's last piece. A stage that fuses never ends its token before the stream ends. */
-typedef struct proa_stage {
-    proa_buf hold, made; /* bytes that wait; scratch for what is passed on */
-    int64_t count;       /* tokens so far, or as the stage says */
+/* A stream of tokens through the decoders (proa_detok). A stage receives a token in parts of whole
+ * characters; `end` marks its last part. A stage that fuses tokens passes on one token for the whole
+ * stream. */
+typedef struct proa_decoder_state {
+    proa_buf hold, made; /* bytes held back; scratch for output */
+    int64_t count;       /* tokens so far, or as the stage defines it */
     int64_t run;
     bool seen, more;
-} proa_stage;
+} proa_decoder_state;
 struct proa_detok {
     const proa_tokenizer *tok;
-    proa_stage *stages; /* one for each decoder */
-    proa_buf *out;      /* of the call under way */
-    int64_t tokens;     /* pushed and not skipped */
-    int32_t id;         /* the one under way */
+    proa_decoder_state *stages; /* one for each decoder */
+    proa_buf *out;              /* of the call under way */
+    int64_t tokens;             /* pushed and not skipped */
+    int32_t id;                 /* the one under way */
     bool skip_special;
 };
 void proa_stream_emit(proa_stream *stream, int64_t at, proa_str bytes, bool end); /* to stage `at`, or out */
@@ -223,8 +226,8 @@ struct proa_loader {
     bool nul_marked; /* see proa_load_text */
 };
 proa_status proa_load_json(proa_tokenizer *tok, const proa_json *root, bool nul_marked, proa_err *err);
-proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_step_kind *kinds,
-                            const char *list_key, proa_steps *out, proa_err *err);
+proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_text_step_kind *kinds,
+                            const char *list_key, proa_text_steps *out, proa_err *err);
 proa_status proa_load_model(proa_loader *ld, const proa_json *m, proa_err *err);
 proa_status proa_load_post(proa_loader *ld, const proa_json *j, proa_err *err);
 proa_status proa_load_added(proa_loader *ld, const proa_json *list, proa_err *err);
@@ -238,7 +241,7 @@ void proa_byte_ids(const proa_vocab *vocab, int32_t ids[256]); /* of <0x00>..<0x
 void proa_added_init(proa_tokenizer *tok, int64_t cap);        /* after the vocabulary is there */
 proa_status proa_added_put(proa_tokenizer *tok, proa_added_token token, proa_err *err);
 proa_status proa_added_seal(proa_tokenizer *tok, proa_err *err);
-/* Builds tables that depend on all of the above. Called once at the end of every way of opening. */
+/* Builds the tables that depend on all of the above. Every way of opening calls it once at its end. */
 proa_status proa_tokenizer_seal(proa_tokenizer *tok, proa_err *err);
 proa_status proa_normalize(const proa_tokenizer *tok, proa_str in, size_t *zero, proa_buf *out, proa_err *err);
 

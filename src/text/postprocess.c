@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Post-processors: all of them are templates of special tokens around one text or two. */
+ * postprocess.c - post-processors: templates of special tokens around one text or two. */
 #include "base/limits.h"
 #include "text/load/load.h"
 #include "text/pipeline.h"
 #include <string.h>
 
 typedef struct template_list {
-    proa_template_piece ptr[PROA_TEMPLATE_PIECES_MAX];
+    proa_post_piece ptr[PROA_TEMPLATE_PIECES_MAX];
     int64_t len;
 } template_list;
 
-static proa_status keep(proa_loader *ld, const template_list *l, proa_template *out)
+static proa_status keep(proa_loader *ld, const template_list *l, proa_post_template *out)
 {
-    out->ptr = PROA_ARENA_NEW(&ld->tok->arena, proa_template_piece, l->len);
+    out->ptr = PROA_ARENA_NEW(&ld->tok->arena, proa_post_piece, l->len);
     out->len = l->len;
     if (l->len) memcpy(out->ptr, l->ptr, (size_t)l->len * sizeof *out->ptr);
     return PROA_OK;
 }
 
-static proa_status special_ids(proa_loader *ld, const proa_json *special, proa_str name,
-                               proa_template_piece *out, proa_err *err)
+static proa_status special_ids(proa_loader *ld, const proa_json *special, proa_str name, proa_post_piece *out,
+                               proa_err *err)
 {
     char key[256];
     int shown = name.len > 200 ? 200 : (int)name.len;
@@ -41,12 +41,12 @@ static proa_status special_ids(proa_loader *ld, const proa_json *special, proa_s
 
 /* {"SpecialToken": {"id": "[CLS]", "type_id": 0}} or {"Sequence": {"id": "A", "type_id": 0}} */
 static proa_status load_piece(proa_loader *ld, const proa_json *j, const proa_json *special, bool pair,
-                              proa_template_piece *out, proa_err *err)
+                              proa_post_piece *out, proa_err *err)
 {
     const proa_json *token = proa_json_get(j, "SpecialToken"), *text = proa_json_get(j, "Sequence");
     proa_str id = {"", 0};
     int64_t type = 0;
-    *out = (proa_template_piece){0};
+    *out = (proa_post_piece){0};
     if (!token && !text)
         return PROA_FAIL(err, INVALID, "template piece is neither SpecialToken nor Sequence");
     PROA_TRY(proa_json_get_str(&id, token ? token : text, "id", err));
@@ -62,7 +62,7 @@ static proa_status load_piece(proa_loader *ld, const proa_json *j, const proa_js
 }
 
 static proa_status load_template(proa_loader *ld, const proa_json *list, const proa_json *special, bool pair,
-                                 proa_template *out, proa_err *err)
+                                 proa_post_template *out, proa_err *err)
 {
     template_list l = {.len = proa_json_len(list)};
     if (proa_json_kind(list) != PROA_JSON_ARRAY || l.len > PROA_TEMPLATE_PIECES_MAX)
@@ -83,7 +83,7 @@ static proa_status load_processing(proa_loader *ld, const proa_json *j, proa_err
 }
 
 /* "cls": ["[CLS]", 101] */
-static proa_status named_id(proa_loader *ld, const proa_json *j, const char *key, proa_template_piece *out,
+static proa_status named_id(proa_loader *ld, const proa_json *j, const char *key, proa_post_piece *out,
                             proa_err *err)
 {
     const proa_json *id = proa_json_at(proa_json_get(j, key), 1);
@@ -99,11 +99,11 @@ static proa_status named_id(proa_loader *ld, const proa_json *j, const char *key
 static proa_status load_cls_sep(proa_loader *ld, const proa_json *j, bool roberta, proa_err *err)
 {
     proa_post *post = &ld->tok->post;
-    proa_template_piece cls = {0}, sep = {0};
+    proa_post_piece cls = {0}, sep = {0};
     int32_t second = roberta ? 0 : 1;
     PROA_TRY(named_id(ld, j, "cls", &cls, err));
     PROA_TRY(named_id(ld, j, "sep", &sep, err));
-    proa_template_piece last = sep, text_b = {.sequence = 1, .type_id = second};
+    proa_post_piece last = sep, text_b = {.sequence = 1, .type_id = second};
     last.type_id = second;
     template_list one = {{cls, {0}, sep}, 3}, two = {{cls, {0}, sep}, 3};
     if (roberta) two.ptr[two.len++] = sep;

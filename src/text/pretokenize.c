@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The pre-tokenisers of tokenizer.json: each cuts one part of the text into parts. */
+ * pretokenize.c - the pre-tokenizers of tokenizer.json: each splits one part of the text into parts. */
 #include "base/alloc.h"
 #include "text/load/load.h"
 #include "text/pipeline.h"
@@ -8,15 +8,16 @@
 
 /* ---- from spans to parts ---- */
 
-/* Joins spans as the behaviour says, in place; returns how many are left. `forward` joins a match with what is
- * before it, otherwise with what follows; a match joins only what is no match (or what this run began with). */
-static void merge_matches(proa_spans *s, bool forward)
+/* Merges spans in place and returns their new number. `forward` joins a match with the text before it,
+ * otherwise with the text after it; a match is joined only to text (or to the match that began this run).
+ * */
+static void merge_matches(proa_text_spans *s, bool forward)
 {
     int64_t n = 0;
     bool previous = false;
     for (int64_t k = 0; k < s->len; k++) {
-        proa_span m = s->ptr[forward ? k : s->len - 1 - k];
-        proa_span *last = n ? &s->ptr[forward ? n - 1 : s->len - n] : NULL;
+        proa_text_span m = s->ptr[forward ? k : s->len - 1 - k];
+        proa_text_span *last = n ? &s->ptr[forward ? n - 1 : s->len - n] : NULL;
         if (m.match && !previous && last) {
             if (forward) last->to = m.to;
             else last->from = m.from;
@@ -30,12 +31,12 @@ static void merge_matches(proa_spans *s, bool forward)
     s->len = n;
 }
 
-static void merge_runs(proa_spans *s)
+static void merge_runs(proa_text_spans *s)
 {
     int64_t n = 0;
     bool previous = false;
     for (int64_t k = 0; k < s->len; k++) {
-        proa_span m = s->ptr[k];
+        proa_text_span m = s->ptr[k];
         if (n && m.match == previous) s->ptr[n - 1].to = m.to;
         else s->ptr[n++] = m;
         previous = m.match;
@@ -44,7 +45,7 @@ static void merge_runs(proa_spans *s)
 }
 
 /* Adds text, cut by spans (which this consumes), to out. */
-static void add_spans(proa_parts *out, proa_str text, size_t zero, proa_spans *s, proa_behavior behavior)
+static void add_spans(proa_parts *out, proa_str text, size_t zero, proa_text_spans *s, proa_behavior behavior)
 {
     size_t base = out->text.len;
     if (behavior == PROA_MERGED_WITH_PREVIOUS || behavior == PROA_MERGED_WITH_NEXT)
@@ -58,68 +59,69 @@ static void add_spans(proa_parts *out, proa_str text, size_t zero, proa_spans *s
 }
 
 /* Spans of a class of characters: each character of the class is a match of its own. */
-static void class_spans(proa_str text, bool (*in_class)(int32_t), proa_spans *out)
+static void class_spans(proa_str text, bool (*in_class)(int32_t), proa_text_spans *out)
 {
     size_t done = 0;
     for (size_t i = 0; i < text.len;) {
         int32_t c;
         size_t n = (size_t)proa_char_next((proa_str){text.ptr + i, text.len - i}, &c);
         if (in_class(c)) {
-            if (done < i) proa_spans_push(out, done, i, false);
-            proa_spans_push(out, i, i + n, true);
+            if (done < i) proa_text_spans_push(out, done, i, false);
+            proa_text_spans_push(out, i, i + n, true);
             done = i + n;
         }
         i += n;
     }
-    if (done < text.len) proa_spans_push(out, done, text.len, false);
+    if (done < text.len) proa_text_spans_push(out, done, text.len, false);
 }
 
 static proa_status split_class(bool (*in_class)(int32_t), proa_behavior behavior, proa_str in, size_t zero,
                                proa_parts *out)
 {
-    proa_spans spans = {0};
+    proa_text_spans spans = {0};
     class_spans(in, in_class, &spans);
     add_spans(out, in, zero, &spans, behavior);
-    proa_spans_release(&spans);
+    proa_text_spans_release(&spans);
     return PROA_OK;
 }
 
 /* ---- classes of characters ---- */
 
-static proa_status whitespace_split(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status whitespace_split(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out,
+                                    proa_err *err)
 {
     PROA_UNUSED(s);
     PROA_UNUSED(err);
     return split_class(proa_char_is_space, PROA_REMOVED, in, zero, out);
 }
 
-static proa_status punctuation_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status punctuation_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_UNUSED(ld);
     s->behavior = PROA_ISOLATED;
     return proa_load_behavior(j, &s->behavior, err);
 }
 
-static proa_status punctuation(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status punctuation(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     PROA_UNUSED(err);
     return split_class(proa_char_is_punct, s->behavior, in, zero, out);
 }
 
-static proa_status digits_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status digits_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_UNUSED(ld);
     return proa_json_get_bool(&s->on[0], j, "individual_digits", err);
 }
 
-static proa_status digits(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status digits(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     PROA_UNUSED(err);
     return split_class(proa_char_is_numeric, s->on[0] ? PROA_ISOLATED : PROA_CONTIGUOUS, in, zero, out);
 }
 
-/* Whitespace goes, punctuation stands alone. One pass: both classes at once. */
-static proa_status bert(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+/* Removes whitespace and isolates punctuation, both in one pass. */
+static proa_status split_bert(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     PROA_UNUSED(s);
     PROA_UNUSED(err);
@@ -144,7 +146,8 @@ static proa_status bert(const proa_step *s, proa_str in, size_t zero, proa_parts
 }
 
 /* \w+|[^\w\s]+ : runs of word characters, runs of anything else but blanks. */
-static proa_status whitespace(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status split_whitespace(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out,
+                                    proa_err *err)
 {
     PROA_UNUSED(s);
     PROA_UNUSED(err);
@@ -169,7 +172,7 @@ static proa_status whitespace(const proa_step *s, proa_str in, size_t zero, proa
     return PROA_OK;
 }
 
-static proa_status delimiter_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status delimiter_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_UNUSED(ld);
     s->mark = -1;
@@ -178,26 +181,26 @@ static proa_status delimiter_parse(proa_loader *ld, const proa_json *j, proa_ste
     return PROA_OK;
 }
 
-static proa_status delimiter(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status delimiter(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     PROA_UNUSED(err);
-    proa_spans spans = {0};
+    proa_text_spans spans = {0};
     char bytes[4];
     proa_str mark = {bytes, (size_t)proa_utf8_encode(s->mark, bytes)};
     proa_literal_spans(mark, in, &spans);
     add_spans(out, in, zero, &spans, PROA_REMOVED);
-    proa_spans_release(&spans);
+    proa_text_spans_release(&spans);
     return PROA_OK;
 }
 
-static proa_status fixed_length_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status fixed_length_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_UNUSED(ld);
     s->start = 5;
     return proa_json_get_int(&s->start, j, "length", 1, INT32_MAX, err);
 }
 
-static proa_status fixed_length(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status fixed_length(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     PROA_UNUSED(err);
     size_t base = out->text.len, done = 0;
@@ -215,7 +218,7 @@ static proa_status fixed_length(const proa_step *s, proa_str in, size_t zero, pr
 
 /* ---- Split ---- */
 
-static proa_status split_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status split_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_TRY(proa_load_pattern(ld, j, s, err));
     s->behavior = PROA_ISOLATED;
@@ -223,19 +226,19 @@ static proa_status split_parse(proa_loader *ld, const proa_json *j, proa_step *s
     return proa_json_get_bool(&s->on[0], j, "invert", err);
 }
 
-static proa_status split(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status split(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
-    proa_spans spans = {0};
-    proa_status status = proa_step_spans(s, in, &spans, err);
+    proa_text_spans spans = {0};
+    proa_status status = proa_text_step_spans(s, in, &spans, err);
     for (int64_t i = 0; s->on[0] && i < spans.len; i++) spans.ptr[i].match = !spans.ptr[i].match;
     if (status == PROA_OK) add_spans(out, in, zero, &spans, s->behavior);
-    proa_spans_release(&spans);
+    proa_text_spans_release(&spans);
     return status;
 }
 
 /* ---- Metaspace ---- */
 
-static proa_status metaspace_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status metaspace_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     PROA_UNUSED(ld);
     s->mark = 0x2581;
@@ -245,8 +248,9 @@ static proa_status metaspace_parse(proa_loader *ld, const proa_json *j, proa_ste
     return proa_json_get_bool(&s->on[0], j, "split", err);
 }
 
-/* Writes in with marks for spaces, and one in front where the scheme asks for it; returns the new zero. */
-static size_t put_marked(const proa_step *s, proa_str in, size_t zero, proa_str mark, proa_buf *out)
+/* Writes `in` with the mark for spaces, and one in front if the scheme requires it; returns the new zero.
+ * */
+static size_t put_marked(const proa_text_step *s, proa_str in, size_t zero, proa_str mark, proa_buf *out)
 {
     size_t base = out->len, new_zero = 0;
     bool marked = *in.ptr == ' ' || proa_str_starts(in, mark);
@@ -261,8 +265,8 @@ static size_t put_marked(const proa_step *s, proa_str in, size_t zero, proa_str 
     return new_zero;
 }
 
-/* Spaces become the mark; a mark is put in front; the text is cut before each mark. */
-static proa_status metaspace(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+/* Replaces spaces by the mark, puts one in front, and cuts the text before each mark. */
+static proa_status metaspace(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     PROA_UNUSED(err);
     char bytes[4];
@@ -287,7 +291,7 @@ static proa_status metaspace(const proa_step *s, proa_str in, size_t zero, proa_
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-static proa_status byte_level_parse(proa_loader *ld, const proa_json *j, proa_step *s, proa_err *err)
+static proa_status byte_level_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
     bool use_regex = true;
     s->on[0] = true;
@@ -309,7 +313,7 @@ static void add_bytes(proa_parts *out, proa_str in, size_t from, size_t to, size
     if (!out->text.full) proa_parts_add(out, base, 0, out->text.len - base, new_zero, -1);
 }
 
-static proa_status byte_level(const proa_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+static proa_status byte_level(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
 {
     proa_status status = PROA_OK;
     proa_buf spaced = {0};
@@ -320,25 +324,25 @@ static proa_status byte_level(const proa_step *s, proa_str in, size_t zero, proa
         in = proa_buf_view(&spaced);
         if (zero) zero++;
     }
-    proa_spans spans = {0};
+    proa_text_spans spans = {0};
     if (s->regex) status = proa_regex_spans(s->regex, in, &spans, err);
-    else proa_spans_push(&spans, 0, in.len, false);
+    else proa_text_spans_push(&spans, 0, in.len, false);
     for (int64_t i = 0; status == PROA_OK && i < spans.len; i++)
         add_bytes(out, in, (size_t)spans.ptr[i].from, (size_t)spans.ptr[i].to, zero);
-    proa_spans_release(&spans);
+    proa_text_spans_release(&spans);
     proa_buf_release(&spaced);
     return status;
 }
 
-const proa_step_kind proa_pre_tokenizers[] = {
+const proa_text_step_kind proa_pre_tokenizers[] = {
     {.name = "ByteLevel", .parse = byte_level_parse, .split = byte_level},
     {.name = "Metaspace", .parse = metaspace_parse, .split = metaspace},
     {.name = "Split", .parse = split_parse, .split = split},
-    {.name = "Whitespace", .split = whitespace},
+    {.name = "Whitespace", .split = split_whitespace},
     {.name = "WhitespaceSplit", .split = whitespace_split},
     {.name = "Punctuation", .parse = punctuation_parse, .split = punctuation},
     {.name = "Digits", .parse = digits_parse, .split = digits},
-    {.name = "BertPreTokenizer", .split = bert},
+    {.name = "BertPreTokenizer", .split = split_bert},
     {.name = "CharDelimiterSplit", .parse = delimiter_parse, .split = delimiter},
     {.name = "FixedLength", .parse = fixed_length_parse, .split = fixed_length},
     {.name = NULL},

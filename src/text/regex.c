@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * regex.c - translates Oniguruma patterns to PCRE2 and finds their matches. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/regex.h"
 
@@ -16,7 +17,8 @@ struct proa_regex {
 /* ---- from Oniguruma's syntax to PCRE2's ---- */
 
 #define WORD_CLASS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-/* Outside of classes Oniguruma has a table of its own for Latin-1, where superscripts and fractions are words. */
+/* Outside of classes Oniguruma uses a separate table for Latin-1, in which superscripts and fractions are
+ * word characters. */
 #define WORD       "[" WORD_CLASS "\\xB2\\xB3\\xB9\\xBC-\\xBE]"
 #define NOT_WORD   "[^" WORD_CLASS "\\xB2\\xB3\\xB9\\xBC-\\xBE]"
 #define HEX_CLASS  "0-9a-fA-F"
@@ -26,7 +28,7 @@ typedef struct translation {
     size_t at;
     proa_buf out;
     int depth;     /* of nested classes */
-    bool not_word; /* the class under way has \W among its items */
+    bool not_word; /* the current class contains \W */
     proa_err *err;
 } translation;
 
@@ -157,7 +159,7 @@ static const struct {
     {'H', "[^" HEX_CLASS "]", "\\x00-/:-@G-`g-\\x{10FFFF}"},
 };
 
-/* One backslash and what it governs; at stands on the character after the backslash. */
+/* Translates one escape; `at` is the character after the backslash. */
 static void escape(translation *t, bool in_class)
 {
     char c = t->at < t->in.len ? t->in.ptr[t->at++] : '\0';
@@ -167,7 +169,7 @@ static void escape(translation *t, bool in_class)
         proa_buf_str(&t->out, proa_str_c(s));
         return;
     }
-    if (in_class && c == 'W') { /* PCRE2 cannot say it within a class: outer_class does */
+    if (in_class && c == 'W') { /* not expressible within a class in PCRE2: see outer_class */
         t->not_word = true;
         return;
     }
@@ -381,19 +383,19 @@ void proa_regex_free(proa_regex *re)
     free(re);
 }
 
-void proa_spans_push(proa_spans *s, size_t from, size_t to, bool match)
+void proa_text_spans_push(proa_text_spans *s, size_t from, size_t to, bool match)
 {
     if (s->len == s->cap) {
         s->cap = s->cap ? 2 * s->cap : 64;
         s->ptr = proa_realloc(s->ptr, (size_t)s->cap * sizeof *s->ptr);
     }
-    s->ptr[s->len++] = (proa_span){(int32_t)from, (int32_t)to, match};
+    s->ptr[s->len++] = (proa_text_span){(int32_t)from, (int32_t)to, match};
 }
 
-void proa_spans_release(proa_spans *s)
+void proa_text_spans_release(proa_text_spans *s)
 {
     free(s->ptr);
-    *s = (proa_spans){0};
+    *s = (proa_text_spans){0};
 }
 
 static int match_at(const proa_regex *re, proa_str text, size_t at, pcre2_match_data *data)
@@ -405,8 +407,8 @@ static int match_at(const proa_regex *re, proa_str text, size_t at, pcre2_match_
     return rc;
 }
 
-/* As onig's find_iter: an empty match right after the last match does not count. */
-static proa_status find_all(const proa_regex *re, proa_str text, pcre2_match_data *data, proa_spans *out,
+/* As find_iter of the onig crate: an empty match directly after the last match does not count. */
+static proa_status find_all(const proa_regex *re, proa_str text, pcre2_match_data *data, proa_text_spans *out,
                             proa_err *err)
 {
     size_t at = 0, last = SIZE_MAX, done = 0;
@@ -422,18 +424,18 @@ static proa_status find_all(const proa_regex *re, proa_str text, pcre2_match_dat
             while (at < text.len && ((unsigned char)text.ptr[at] & 0xC0) == 0x80) at++;
             continue;
         }
-        if (found[0] > done) proa_spans_push(out, done, found[0], false);
-        proa_spans_push(out, found[0], found[1], true);
+        if (found[0] > done) proa_text_spans_push(out, done, found[0], false);
+        proa_text_spans_push(out, found[0], found[1], true);
         at = last = done = found[1];
     }
-    if (done < text.len) proa_spans_push(out, done, text.len, false);
+    if (done < text.len) proa_text_spans_push(out, done, text.len, false);
     return PROA_OK;
 }
 
-proa_status proa_regex_spans(const proa_regex *re, proa_str text, proa_spans *out, proa_err *err)
+proa_status proa_regex_spans(const proa_regex *re, proa_str text, proa_text_spans *out, proa_err *err)
 {
     if (text.len == 0) {
-        proa_spans_push(out, 0, 0, false);
+        proa_text_spans_push(out, 0, 0, false);
         return PROA_OK;
     }
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
@@ -443,16 +445,16 @@ proa_status proa_regex_spans(const proa_regex *re, proa_str text, proa_spans *ou
     return status;
 }
 
-void proa_literal_spans(proa_str needle, proa_str text, proa_spans *out)
+void proa_literal_spans(proa_str needle, proa_str text, proa_text_spans *out)
 {
     size_t done = 0;
     while (needle.len && done < text.len) {
         const char *hit = memmem(text.ptr + done, text.len - done, needle.ptr, needle.len);
         if (!hit) break;
         size_t from = (size_t)(hit - text.ptr);
-        if (from > done) proa_spans_push(out, done, from, false);
-        proa_spans_push(out, from, from + needle.len, true);
+        if (from > done) proa_text_spans_push(out, done, from, false);
+        proa_text_spans_push(out, from, from + needle.len, true);
         done = from + needle.len;
     }
-    if (done < text.len || text.len == 0) proa_spans_push(out, done, text.len, false);
+    if (done < text.len || text.len == 0) proa_text_spans_push(out, done, text.len, false);
 }

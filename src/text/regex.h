@@ -16,22 +16,22 @@ typedef struct proa_regex proa_regex;
 PROA_MUST_CHECK proa_status proa_regex_new(proa_regex **out, proa_str pattern, proa_err *err);
 void proa_regex_free(proa_regex *regex); /* NULL is fine */
 
-/* The text cut into matches and what lies between them, in order, without gaps. Matches may be empty. */
-typedef struct proa_span {
+/* The text split into matches and the text between them, in order, without gaps. Matches may be empty. */
+typedef struct proa_text_span {
     int32_t from, to;
     bool match;
-} proa_span;
-typedef struct proa_spans {
-    proa_span *ptr;
+} proa_text_span;
+typedef struct proa_text_spans {
+    proa_text_span *ptr;
     int64_t len, cap;
-} proa_spans;
-void proa_spans_push(proa_spans *spans, size_t from, size_t to, bool match);
-void proa_spans_release(proa_spans *spans);
+} proa_text_spans;
+void proa_text_spans_push(proa_text_spans *spans, size_t from, size_t to, bool match);
+void proa_text_spans_release(proa_text_spans *spans);
 
 /* An empty text gives one span that is no match. LIMIT when the pattern needs too many steps. */
-PROA_MUST_CHECK proa_status proa_regex_spans(const proa_regex *regex, proa_str text, proa_spans *out,
+PROA_MUST_CHECK proa_status proa_regex_spans(const proa_regex *regex, proa_str text, proa_text_spans *out,
                                              proa_err *err);
-/* The same for a plain string; an empty needle matches nowhere. */
-void proa_literal_spans(proa_str needle, proa_str text, proa_spans *out);
+/* The same for a literal string; an empty needle matches nowhere. */
+void proa_literal_spans(proa_str needle, proa_str text, proa_text_spans *out);
 
 #endif

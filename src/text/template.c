@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * template.c - opens a Jinja template and renders it. */
 #include "text/template.h"
 
 #include "base/alloc.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * template.h - the part of Jinja that chat templates use, as transformers runs it: jinja2's ImmutableSandboxedEnvironment
- * with trim_blocks, lstrip_blocks, loop controls, {% generation %}, raise_exception, strftime_now and its own tojson.
+ * template.h - the part of Jinja that chat templates use, as transformers runs it: jinja2's
+ * ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, loop controls, {% generation %},
+ * raise_exception, strftime_now and its own tojson.
  *
  *     proa_template_new(&t, source, &err);           // once
  *     proa_template_render(t, variables, &out, &err); // by any number of threads
@@ -39,10 +40,11 @@ bool proa_chat_is_built_in(const char *choice); /* else it is a file */
 void proa_chat_free(proa_chat *chat);           /* NULL is fine */
 
 /* Appends the prompt for a request: an object with messages and, if wanted, tools, documents, add_generation_prompt
- * (true), chat_template (the name of one of the model's templates) and chat_template_kwargs (more variables; its other
- * members are variables too). These are OpenAI's messages: a content of text parts is joined by line feeds, and the arguments of tool calls, JSON in a text,
- * become objects. Without chat_template the template is "tool_use" if there are tools and such a template, else
- * "default". Special tokens stand in the text: encode it with add_special false. */
+ * (true), chat_template (the name of one of the model's templates) and chat_template_kwargs (more variables;
+ * its other members are variables too). These are OpenAI's messages: a content of text parts is joined by
+ * line feeds, and the arguments of tool calls, JSON in a text, become objects. Without chat_template the
+ * template is "tool_use" if there are tools and such a template, else "default". Special tokens stand in the
+ * text: encode it with add_special false. */
 PROA_MUST_CHECK proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, proa_buf *out,
                                              proa_err *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Opening, encoding, and what there is to ask about a tokenizer. */
+ * tokenizer.c - opens a tokenizer, encodes with it, and answers questions about its vocabulary. */
 #include "text/tokenizer.h"
 
 #include "base/alloc.h"
@@ -34,8 +34,8 @@ static bool special_text(const proa_added *a, proa_str text)
     return proa_map_find(&a->by_content, text, &i) && a->ptr[i].special;
 }
 
-/* By id: the text that decoding begins with, and whether skip_special leaves it out. The library asks whether
- * the text, not the id, is that of a special token. */
+/* Fills, by id, the text that decoding starts from and whether skip_special omits it. As in the library, a
+ * token is special if its text, not its id, is that of a special token. */
 static void fill_texts(proa_tokenizer *tok)
 {
     const proa_added *a = &tok->added;
@@ -61,7 +61,7 @@ static void fill_texts(proa_tokenizer *tok)
 }
 
 /* A template's ids must be ids. */
-static proa_status check_template(const proa_tokenizer *tok, const proa_template *t, proa_err *err)
+static proa_status check_template(const proa_tokenizer *tok, const proa_post_template *t, proa_err *err)
 {
     for (int64_t i = 0; i < t->len; i++)
         for (int32_t k = 0; k < t->ptr[i].ids_len; k++)
@@ -168,7 +168,7 @@ typedef struct encoder {
     const proa_tokenizer *tok;
     proa_parts parts[2]; /* a stage reads one and writes the other */
     int now;             /* the one to read */
-    proa_work work;
+    proa_encode_scratch work;
     proa_err *err;
 } encoder;
 
@@ -186,7 +186,7 @@ static proa_status turn(encoder *e)
     return PROA_OK;
 }
 
-/* A part that is done goes over as it is. */
+/* Copies a finished part unchanged. */
 static void carry_over(const proa_parts *from, int64_t i, proa_parts *to)
 {
     size_t base = to->text.len;
@@ -218,7 +218,7 @@ out:
     return status;
 }
 
-static proa_status pre_tokenize(encoder *e, const proa_step *step)
+static proa_status pre_tokenize(encoder *e, const proa_text_step *step)
 {
     proa_parts *from = &e->parts[e->now], *to = other(e);
     for (int64_t i = 0; i < from->len; i++) {
@@ -272,7 +272,7 @@ static proa_status encode_text(const proa_tokenizer *tok, proa_str text, proa_id
     if (status != PROA_OK) out->len = before;
     proa_parts_release(&e.parts[0]);
     proa_parts_release(&e.parts[1]);
-    proa_work_release(&e.work);
+    proa_encode_scratch_release(&e.work);
     proa_buf_release(&repaired);
     return status;
 }
@@ -285,18 +285,18 @@ static void append(proa_ids *out, proa_ids *types, const int32_t *ids, int64_t n
     }
 }
 
-/* Lays the texts' ids out as the template says. */
+/* Arranges the ids of the texts as the template says. */
 static void post_process(const proa_tokenizer *tok, const proa_ids text[2], bool pair, bool add_special,
                          proa_ids *out, proa_ids *types)
 {
     const proa_post *post = &tok->post;
-    const proa_template *t = pair ? &post->pair : &post->single;
+    const proa_post_template *t = pair ? &post->pair : &post->single;
     if (!post->on || (post->only_added && !add_special)) {
         for (int i = 0; i <= pair; i++) append(out, types, text[i].ptr, text[i].len, i);
         return;
     }
     for (int64_t i = 0; i < t->len; i++) {
-        const proa_template_piece *p = &t->ptr[i];
+        const proa_post_piece *p = &t->ptr[i];
         if (!p->ids) append(out, types, text[p->sequence].ptr, text[p->sequence].len, p->type_id);
         else if (add_special) append(out, types, p->ids, p->ids_len, p->type_id);
     }

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * trie.c - builds a trie in breadth-first order and walks it. */
 #include "text/trie.h"
 
 #include "base/alloc.h"
@@ -15,7 +16,8 @@ static int key_order(const void *x, const void *y)
     return a->value < b->value ? -1 : a->value > b->value;
 }
 
-/* Nodes that the sorted keys need: each key adds what it does not share with the one before. */
+/* Number of nodes for the sorted keys: each key adds the bytes that it does not share with the previous
+ * one. */
 static int64_t node_count(const proa_trie_key *keys, int64_t n)
 {
     int64_t nodes = 0;
@@ -31,7 +33,7 @@ static int64_t node_count(const proa_trie_key *keys, int64_t n)
 }
 
 typedef struct range {
-    uint32_t low, high, depth; /* the keys [low, high) share their first depth bytes: those are a node */
+    uint32_t low, high, depth; /* a node: the keys [low, high), which share their first `depth` bytes */
 } range;
 
 /* Adds the children of the keys in r as new nodes at the end; breadth first, so that they lie side by side. */

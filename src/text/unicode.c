@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * unicode.c - character classes by utf8proc, UTF-8 repair, and the byte alphabet of GPT-2. */
 #include "text/unicode.h"
 
 #include <utf8proc.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * index.c - a checkpoint in several files: model.safetensors.index.json says which file holds which tensor.
+ * index.c - a checkpoint in several files: model.safetensors.index.json lists the file of each tensor.
  * The index is {"metadata": ..., "weight_map": {tensor: file}}. It and the files must say the same. */
 #include "weights/parts.h"
 

@@ -21,7 +21,7 @@ typedef struct reader {
     proa_err *err;
 } reader;
 
-/* Where a tensor lies in the data: [begin, end). */
+/* The range of a tensor in the data: [begin, end). */
 typedef struct extent {
     int64_t begin, end;
     const char *name;
@@ -32,7 +32,7 @@ typedef struct extent {
 #define FAIL_TENSOR(r, status, name, fmt, ...)                                                               \
     FAIL_FILE(r, status, "tensor '%.*s': " fmt, PROA_NAME_SHOWN, name, __VA_ARGS__)
 
-/* ---- the header's text: limits before it costs memory, and keys that are there twice ---- */
+/* ---- the header's text: limits, checked before memory is taken, and duplicate keys ---- */
 
 typedef struct header_counts {
     int64_t names;   /* members of the outer object */
@@ -40,7 +40,7 @@ typedef struct header_counts {
     int64_t commas;
 } header_counts;
 
-/* Behind the string whose quote opens at i, or the end of the text. *nul: it holds \u0000. */
+/* The index after the string whose quote opens at i, or the end of the text. *nul: it holds \u0000. */
 static size_t skip_string(proa_str text, size_t i, bool *nul)
 {
     for (i++; i < text.len && text.ptr[i] != '"'; i++) {
@@ -137,7 +137,7 @@ static int64_t count_members(const proa_json *root)
 /* ---- one tensor ---- */
 
 static const char *const dtypes[PROA_DTYPE_COUNT] = {
-#define ROW(name, text, st, bytes, floating) st,
+#define ROW(name, text, st, bytes, floating, wire, number) st,
     PROA_DTYPE_LIST(ROW)
 #undef ROW
 };
@@ -146,7 +146,7 @@ static const char *const unsupported[] = {"F8_E4M3",     "F8_E5M2", "F8_E8M0", "
                                           "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2", "F4",
                                           "U16",         "U32",     "U64",     "C64"};
 
-/* What the header says of one tensor. */
+/* The header's entry of one tensor. */
 typedef struct claim {
     const char *name;
     proa_dtype dtype;
@@ -162,7 +162,7 @@ static proa_status read_dtype(const reader *r, const proa_json *entry, claim *c)
     if (proa_json_kind(j) != PROA_JSON_STRING)
         return FAIL_TENSOR(r, CORRUPT, c->name, "'dtype' must be a string, not %s",
                            proa_json_kind_name(proa_json_kind(j)));
-    for (size_t i = 0; i < PROA_COUNT(unsupported); i++) /* e4m3 too: its scales lie in tensors of their own */
+    for (size_t i = 0; i < PROA_COUNT(unsupported); i++) /* e4m3 too: its scales are in tensors of their own */
         if (proa_str_is(text, unsupported[i]))
             return FAIL_TENSOR(r, UNSUPPORTED, c->name, "dtype %s is not supported", unsupported[i]);
     for (int i = 0; i < PROA_DTYPE_COUNT; i++)

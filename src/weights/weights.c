@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * weights.c - opens a checkpoint, finds tensors by name, drops pages. */
 #include "weights/weights.h"
 
 #include "base/alloc.h"
@@ -71,7 +72,7 @@ static void finish(proa_weights *w)
     proa_map_init(&w->by_name, w->count);
     for (int64_t i = 0; i < w->count; i++) {
         bool fresh = proa_map_put(&w->by_name, proa_str_c(w->tensors[i].name), (int32_t)i);
-        PROA_ASSERT(fresh); /* the readers refuse a name that is there twice */
+        PROA_ASSERT(fresh); /* the readers reject duplicate names */
     }
 }
 

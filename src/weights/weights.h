@@ -14,7 +14,7 @@ typedef struct proa_weights proa_weights;
 typedef struct proa_weights_tensor {
     const char *name;
     proa_view view; /* into the mapped file: read-only, perhaps unaligned */
-    int32_t file;   /* which file it lies in */
+    int32_t file;   /* index of its file */
 } proa_weights_tensor;
 
 /* Opens model.safetensors, or model.safetensors.index.json and the files it names, in a folder; or a single

@@ -94,10 +94,22 @@ def test_bench_script_says_what_it_takes():
 
 @pytest.mark.parametrize("model", [LM, T5, BERT, GOLDEN / "arch/mistral"])
 def test_explain(model):
+    """The parts of the memory plan add up, the floor is bytes over bandwidth, and the text shows what the JSON says."""
     text = ok("explain", model, "--bandwidth", 10)
-    assert "memory" in text and "10" in text
     out = ok_json("explain", model, "--bandwidth", 10)
-    assert isinstance(out, dict)
+    memory = out["memory"]
+    parts = {key: size for key, size in memory.items() if key not in ("total_bytes", "available_bytes")}
+    assert sum(parts.values()) == memory["total_bytes"] and min(parts["weights_bytes"], parts["kv_bytes"]) > 0
+    assert out["bandwidth_bytes_s"] == 10e9
+    assert out["floor_step_s"] == pytest.approx(out["step_weight_bytes"] / 10e9)
+    assert out["floor_tokens_s"] == pytest.approx(1 / out["floor_step_s"])
+    assert "floor at 10.0 GB/s read bandwidth" in text
+    for section in out["program"]:
+        assert section["section"] in text and section["steps"]
+        for step in section["steps"]:
+            assert any(line.split()[:1] == [step["op"]] and step["out"] in line for line in text.splitlines()), step
+    total = next(line.split() for line in text.splitlines() if line.split()[:1] == ["total"])
+    assert float(total[1]) == pytest.approx(memory["total_bytes"] / 1e6, abs=1e-3)
 
 
 def test_explain_foretells_the_peak_memory():

@@ -13,7 +13,7 @@ static int calls, kept;
 static proa_grpc_call *paused[64];
 static int paused_count;
 
-static void on_gone(proa_grpc_call *call)
+static void on_disconnect(proa_grpc_call *call)
 {
     calls--;
     for (int i = 0; i < paused_count; i++)
@@ -41,7 +41,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
 static void on_half_close(proa_grpc_call *call)
 {
     proa_grpc_header trailer = {proa_str_c("x-bin"), proa_grpc_get(call, "x-bin")};
-    on_gone(call);
+    on_disconnect(call);
     proa_grpc_finish(call, PROA_GRPC_OK, call->path, &trailer, trailer.value.len ? 1 : 0);
 }
 
@@ -51,7 +51,7 @@ static void on_call(proa_grpc_call *call, void *arg)
     calls++;
     call->on_message = on_message;
     call->on_half_close = on_half_close;
-    call->on_gone = on_gone;
+    call->on_disconnect = on_disconnect;
 }
 
 static void resume_all(void)

@@ -80,9 +80,9 @@ static proa_infer *request(proa_str text)
     return r;
 }
 
-static void check_output(const proa_program *p, const proa_program_output *o, const proa_reply *reply)
+static void check_output(const proa_transform_program *p, const proa_transform_output *o, const proa_reply *reply)
 {
-    const proa_value *v = &p->values[o->value];
+    const proa_transform_value *v = &p->values[o->value];
     const proa_tensor *t = proa_reply_output(reply, o->name);
     PROA_ASSERT(t && t->type == v->type && t->rank == v->rank + 1 && t->shape[0] == 1);
     for (int32_t i = 0; i < v->rank; i++) PROA_ASSERT(v->shape[i] == -1 || v->shape[i] == t->shape[i + 1]);
@@ -93,12 +93,12 @@ static void check_output(const proa_program *p, const proa_program_output *o, co
     (void)sum;
 }
 
-static void run(const proa_program *p, proa_str text)
+static void run(const proa_transform_program *p, proa_str text)
 {
     proa_infer *r = request(text);
     proa_reply *reply = proa_reply_new(r);
     proa_err err = {.status = PROA_OK};
-    proa_status status = proa_program_run(p, r, reply, &err);
+    proa_status status = proa_transform_run(p, r, reply, &err);
     PROA_ASSERT(status == err.status);
     for (int32_t i = 0; i < p->outputs_count && status == PROA_OK; i++)
         check_output(p, &p->outputs[i], reply);
@@ -111,17 +111,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *text = (const char *)data, *end = size ? memchr(text, 0, size) : NULL;
     size_t len = end ? (size_t)(end - text) : size;
     proa_str file = {end ? end + 1 : "", end ? size - len - 1 : 0};
-    proa_program p = {.model_name = "m", .model_path = folder, .version_path = folder};
+    proa_transform_program p = {.model_name = "m", .model_path = folder, .version_path = folder};
     proa_err err = {.status = PROA_OK};
     proa_arena arena;
     if (!config) set_up();
     if (file.len) write_file(file);
     proa_arena_init(&arena);
-    proa_status status = proa_program_read(&p, (proa_str){text, len}, config, &arena, &err);
+    proa_status status = proa_transform_read(&p, (proa_str){text, len}, config, &arena, &err);
     PROA_ASSERT(status == err.status);
     if (status == PROA_OK) run(&p, file);
     else PROA_ASSERT(strlen(err.text) > 0);
-    proa_program_close(&p);
+    proa_transform_close(&p);
     proa_arena_release(&arena);
     return 0;
 }

@@ -120,8 +120,8 @@ static inline bool service_step(int fd, proa_str *out, proa_buf *in, int wait_ms
 static inline int64_t service_connections(void)
 {
     int64_t open = 0;
-    for (int i = 0; i < service.api->doors_count; i++)
-        open += proa_listener_connections(service.api->doors[i].listener);
+    for (int i = 0; i < service.api->endpoints_count; i++)
+        open += proa_listener_connections(service.api->endpoints[i].listener);
     return open;
 }
 

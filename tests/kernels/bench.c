@@ -121,17 +121,17 @@ static void run_top_k(subject *s)
 }
 
 /* K 0: the likeliest; else a draw from the best K. */
-static void run_choose(subject *s)
+static void run_sample(subject *s)
 {
-    proa_choice how[64];
+    proa_sample_params how[64];
     for (int64_t i = 0; i < s->T; i++)
-        how[i] = (proa_choice){.temperature = 0.8F, .top_k = (int32_t)s->K, .uniform = 0.4};
-    s->ctx.ops->choose(&s->ctx, s->ints, s->y, rows_view(s->x, s->T, s->N), s->K ? how : NULL);
+        how[i] = (proa_sample_params){.temperature = 0.8F, .top_k = (int32_t)s->K, .uniform = 0.4};
+    s->ctx.ops->decode->sample(&s->ctx, s->ints, s->y, rows_view(s->x, s->T, s->N), s->K ? how : NULL);
 }
 
-static void run_take_ids(subject *s)
+static void run_gather_token_ids(subject *s)
 {
-    s->ctx.ops->take_ids(&s->ctx, s->ints + 1024, s->ints, s->ints + 2048, s->T);
+    s->ctx.ops->decode->gather_token_ids(&s->ctx, s->ints + 1024, s->ints, s->ints + 2048, s->T);
 }
 
 static proa_view heads_view(float *data, int64_t T, int64_t heads, int64_t dim)
@@ -217,6 +217,10 @@ static void bench_subject(bench *b, subject *s)
     same = same || (previous && strcmp(s->op, #name) == 0 && ops->name == previous->name);
 #include "kernels/ops.def"
 #undef PROA_OP
+#define PROA_OP(name, args)                                                                                  \
+    same = same || (previous && strcmp(s->op, #name) == 0 && ops->decode->name == previous->decode->name);
+#include "kernels/decode.def"
+#undef PROA_OP
         if (same) continue;
         proa_ctx_need need = {s->T, 16384, 64, 256, 1 << 18};
         proa_err err = {0};
@@ -293,9 +297,9 @@ static void bench_simple(bench *b)
                                   {"log_sum_exp", run_log_sum_exp, 16, 32000, 0, 4, 20},
                                   {"top_k", run_top_k, 16, 32000, 50, 4, 1},
                                   {"top_k", run_top_k, 1, 151936, 1, 4, 1},
-                                  {"choose", run_choose, 16, 32000, 0, 4, 20},
-                                  {"choose", run_choose, 16, 32000, 50, 4, 20},
-                                  {"take_ids", run_take_ids, 512, 1, 0, 12, 0}};
+                                  {"sample", run_sample, 16, 32000, 0, 4, 20},
+                                  {"sample", run_sample, 16, 32000, 50, 4, 20},
+                                  {"gather_token_ids", run_gather_token_ids, 512, 1, 0, 12, 0}};
     int64_t most = 1 << 21;
     subject s = {.x = numbers(most), .y = numbers(most), .z = numbers(most), .small = numbers(1 << 16)};
     s.ints = proa_calloc(4096, 4);
@@ -350,8 +354,8 @@ static void bench_attend_case(bench *b, int64_t count, int64_t rows, int64_t con
 bool bench_run(const char *only, bool json, int threads)
 {
     bench b = {.json = json, .only = only, .pool = proa_pool_new(threads)};
-    b.bandwidth = proa_ceiling_read_bandwidth(b.pool, 0, NULL, NULL);
-    proa_ceiling_rates rates = proa_ceiling_compute(b.pool, proa_isa_detect());
+    b.bandwidth = proa_peak_read_bandwidth(b.pool, 0, NULL, NULL);
+    proa_peak_rates rates = proa_peak_compute(b.pool, proa_isa_detect());
     if (json)
         printf("{\"threads\":%d,\"read_gb_s\":%.2f,\"f32_gflop_s\":%.1f,\"int8_gop_s\":%.1f,\"bf16_gflop_s\":"
                "%.1f,"

@@ -84,6 +84,7 @@ bool expect(tester *t, bool ok, const char *fmt, ...) PROA_PRINTF(3, 4);
 /* One function for each op of ops.def. */
 #define PROA_OP(name, args) void check_##name(tester *t);
 #include "kernels/ops.def"
+#include "kernels/decode.def"
 #undef PROA_OP
 
 /* Times the ops of all tables; only: NULL for all. Returns false if `only` names no op. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_search.c - steps of beam searches, in groups too, and the pages that follow them: tokens, parents and bits of scores, what
+ * check_beam.c - steps of beam searches, in groups too, and the pages that follow them: tokens, parents and bits of scores, what
  * groups have finished, tables and copied tokens are the reference's, and nothing else is written. */
 #include "check.h"
 
@@ -16,14 +16,14 @@ enum { GUARD = 7 };
 /* Lists of all searches of a call, and what these make; guards around what is written. */
 typedef struct lists {
     int64_t rows, entries, beams;
-    proa_lists l;
+    proa_beam_lists l;
     float *scores;
-    proa_held *held;
+    proa_beam_hyp *held;
     int32_t *tokens, *parents;
 } lists;
 
 /* Groups: their lists are longer by as many tokens as the groups before may have taken. */
-static void group(proa_search *s, uint64_t *state)
+static void group(proa_beam_params *s, uint64_t *state)
 {
     static const float penalties[] = {0, 0.25F, 0.7F, 1, 50};
     const int32_t sizes[] = {1, 2, 4, s->beams / 2};
@@ -32,7 +32,7 @@ static void group(proa_search *s, uint64_t *state)
     s->groups = s->beams / size;
     s->by_token = 1, s->pushed = 0, s->divisor = 1, s->rate = 0, s->none = -1e9F;
     s->kept = size * (int32_t)proa_max64(2, 1 + s->end_count);
-    s->each = (int32_t)proa_min64(s->kept + s->beams - size, PROA_SEARCH_MAX / size);
+    s->each = (int32_t)proa_min64(s->kept + s->beams - size, PROA_BEAM_CANDIDATES_MAX / size);
     if (rng_below(state, 4) == 0) s->each = (int32_t)proa_max64(2 + s->end_count, s->each / 3);
     if (s->kept > s->each * size) s->kept = s->each * size;
     s->penalty = penalties[rng_below(state, PROA_COUNT(penalties))];
@@ -42,22 +42,23 @@ static void group(proa_search *s, uint64_t *state)
 }
 
 /* Ended beams stay. */
-static void stay(proa_search *s)
+static void stay(proa_beam_params *s)
 {
     s->stays = 1, s->by_token = s->pushed = s->by_beam = 0, s->none = -1e20F;
     s->kept = s->beams;
 }
 
-static proa_search some_search(uint64_t *state, bool large)
+static proa_beam_params some_search(uint64_t *state, bool large)
 {
     static const int32_t widths[] = {2, 3, 4, 5, 8, 16, 32}, narrow[] = {64, 40};
     static const float rates[] = {0, 0, 0.25F, -0.7F, 1};
-    proa_search s = {.groups = 1, .pushed = rng_below(state, 2) == 0, .end_count = (int32_t)rng_below(state, 4)};
+    proa_beam_params s = {
+        .groups = 1, .pushed = rng_below(state, 2) == 0, .end_count = (int32_t)rng_below(state, 4)};
     s.by_token = s.pushed;
     s.beams = large ? widths[rng_below(state, PROA_COUNT(widths))] : widths[rng_below(state, 4)];
     if (large && rng_below(state, 5) == 0) s.beams = narrow[rng_below(state, 2)];
     s.kept = s.beams * (int32_t)proa_max64(2, 1 + s.end_count);
-    s.each = (int32_t)proa_min64(s.kept, PROA_SEARCH_MAX / s.beams);
+    s.each = (int32_t)proa_min64(s.kept, PROA_BEAM_CANDIDATES_MAX / s.beams);
     if (s.kept > s.each * s.beams) s.kept = s.each * s.beams;
     if (rng_below(state, 4) == 0)
         s.each = (int32_t)proa_max64(2 + s.end_count, s.each / 3); /* a small vocabulary */
@@ -79,7 +80,7 @@ static void fill_row(float *values, int32_t *ids, int32_t n, uint64_t *state)
 {
     float value = 20, step = rng_below(state, 3) ? 0.7F : 0.0F;
     /* of some the last tokens that there may be, in place of the first: whoever packs them has room for all */
-    int32_t base = rng_below(state, 4) ? 0 : PROA_VOCAB_MAX - 3 * PROA_SEARCH_MAX - 50;
+    int32_t base = rng_below(state, 4) ? 0 : PROA_VOCAB_MAX - 3 * PROA_BEAM_CANDIDATES_MAX - 50;
     for (int32_t j = 0, id = 0; j < n; j++) {
         float fall = step > 0 ? step * fabsf(rng_normal(state)) : (float)rng_below(state, 2);
         if (j && rng_below(state, 3)) value -= fall;
@@ -90,14 +91,14 @@ static void fill_row(float *values, int32_t *ids, int32_t n, uint64_t *state)
 }
 
 /* Some of its finished sequences, with equal scores; some groups, or beams, that are done. */
-static void fill_held(const proa_search *s, proa_held *held, uint64_t *state)
+static void fill_held(const proa_beam_params *s, proa_beam_hyp *held, uint64_t *state)
 {
     int32_t size = s->beams / s->groups;
     for (int32_t i = 0; i < s->beams && s->stays; i++)
         if (rng_below(state, 3) == 0)
-            held[i] = (proa_held){.done = 1, .divisor = rng_below(state, 2) ? 1 : 2.9F, .token = 700 + i};
+            held[i] = (proa_beam_hyp){.done = 1, .divisor = rng_below(state, 2) ? 1 : 2.9F, .token = 700 + i};
     for (int32_t first = 0; first < s->beams && s->groups > 1; first += size) {
-        proa_held *p = held + first;
+        proa_beam_hyp *p = held + first;
         for (int32_t i = 0; i < size; i++) p[i].score = -(double)rng_below(state, 4) / 2;
         p->count = (int32_t)rng_below(state, size + 1);
         p->worst = 1e9;
@@ -106,7 +107,7 @@ static void fill_held(const proa_search *s, proa_held *held, uint64_t *state)
     }
 }
 
-static lists make_lists(proa_search *s, int64_t count, uint64_t *state)
+static lists make_lists(proa_beam_params *s, int64_t count, uint64_t *state)
 {
     lists x = {.rows = 0};
     for (int64_t i = 0; i < count; i++) {
@@ -137,16 +138,16 @@ static void *copied(const void *p, int64_t words)
     return memcpy(proa_malloc((size_t)words * 4), p, (size_t)words * 4);
 }
 
-static void search_case(tester *t, proa_search *s, int64_t count, uint64_t *state)
+static void search_case(tester *t, proa_beam_params *s, int64_t count, uint64_t *state)
 {
     lists mine = make_lists(s, count, state);
     int64_t n = mine.beams + 2 * GUARD, held_words = n * (int64_t)sizeof *mine.held / 4;
-    proa_lists right = mine.l;
+    proa_beam_lists right = mine.l;
     right.scores = copied(mine.scores, n);
     right.held = copied(mine.held, held_words);
     right.tokens = copied(mine.tokens, n), right.parents = copied(mine.parents, n);
-    t->reference.ops->search(&t->reference, s, count, &right);
-    t->tables[0].ops->search(&t->tables[0], s, count, &mine.l);
+    t->reference.ops->decode->beam_step(&t->reference, s, count, &right);
+    t->tables[0].ops->decode->beam_step(&t->tables[0], s, count, &mine.l);
     for (int64_t i = 0; i < count; i++)
         for (int32_t k = s[i].to; k < s[i].to + s[i].beams; k++)
             expect(t,
@@ -171,12 +172,12 @@ static void search_case(tester *t, proa_search *s, int64_t count, uint64_t *stat
 /* Lists that are not all numbers: some token of the list, some parent, nothing outside. */
 static void bad_lists(tester *t, int32_t groups, bool stays, uint64_t *state)
 {
-    proa_search s = {.beams = 4, .groups = groups, .each = 8, .rows = 4, .none = -1e9F, .divisor = 1};
+    proa_beam_params s = {.beams = 4, .groups = groups, .each = 8, .rows = 4, .none = -1e9F, .divisor = 1};
     s.kept = 8 / groups, s.by_token = 1, s.pushed = groups == 1, s.length = s.reach = 1, s.penalty = 1;
     if (stays) stay(&s);
     lists x = make_lists(&s, 1, state);
     for (int32_t i = 0; i < 32; i++) x.l.logits[i] = i % 5 ? NAN : -INFINITY;
-    t->tables[0].ops->search(&t->tables[0], &s, 1, &x.l);
+    t->tables[0].ops->decode->beam_step(&t->tables[0], &s, 1, &x.l);
     for (int32_t i = s.to; i < s.to + 4; i++)
         expect(t, x.tokens[i] >= 0 && x.parents[i] >= 0 && x.parents[i] < 4,
                "bad list: beam %d goes on with %d from %d", i, (int)x.tokens[i], (int)x.parents[i]);
@@ -185,11 +186,11 @@ static void bad_lists(tester *t, int32_t groups, bool stays, uint64_t *state)
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
 }
 
-void check_search(tester *t)
+void check_beam_step(tester *t)
 {
     uint64_t state = 11;
     for (int turn = 0; turn < 120; turn++) {
-        proa_search s[40];
+        proa_beam_params s[40];
         int64_t count = turn < 60 ? 1 : 1 + rng_below(&state, PROA_COUNT(s));
         if (!takes_turn(t)) continue;
         for (int64_t i = 0; i < count; i++) s[i] = some_search(&state, turn % 2);
@@ -221,7 +222,8 @@ static void layers_of(proa_kv *kv, const pool_shape *p, char *memory, int64_t pa
 }
 
 /* Tables as beams leave them: full pages shared or not, each with a last page of its own. Returns the pages named. */
-static int32_t fill_tables(int32_t *pages, const proa_branch *b, int64_t count, int64_t entries, uint64_t *state)
+static int32_t fill_tables(int32_t *pages, const proa_kv_reorder *b, int64_t count, int64_t entries,
+                           uint64_t *state)
 {
     int32_t next = 0;
     for (int64_t i = 0; i < entries; i++) pages[i] = -9;
@@ -237,12 +239,12 @@ static int32_t fill_tables(int32_t *pages, const proa_branch *b, int64_t count, 
 
 static void follow_case(tester *t, const pool_shape *shape, int64_t count, bool widest, uint64_t *state)
 {
-    proa_branch b[6];
+    proa_kv_reorder b[6];
     proa_kv kv[2][8];
-    int32_t parents[6 * PROA_SEARCH_BEAMS_MAX + GUARD], at = 0, entries = GUARD, most = 0;
+    int32_t parents[6 * PROA_DEVICE_BEAMS_MAX + GUARD], at = 0, entries = GUARD, most = 0;
     for (int64_t i = 0; i < count; i++) {
-        b[i] = (proa_branch){.beams = 2 + (int32_t)rng_below(state, i ? 5 : 9), .from = GUARD + at};
-        if (widest && i == 0) b[i].beams = PROA_SEARCH_BEAMS_MAX;
+        b[i] = (proa_kv_reorder){.beams = 2 + (int32_t)rng_below(state, i ? 5 : 9), .from = GUARD + at};
+        if (widest && i == 0) b[i].beams = PROA_DEVICE_BEAMS_MAX;
         b[i].tokens = rng_below(state, 4) ? 1 + (int32_t)rng_below(state, 300)
                                           : 64 * (int32_t)rng_below(state, 5);
         int32_t size = b[i].beams * (b[i].tokens / PROA_PAGE_TOKENS + 1);
@@ -260,8 +262,9 @@ static void follow_case(tester *t, const pool_shape *shape, int64_t count, bool 
     for (int64_t i = 0; i < bytes / 4; i++) mine[i] = (uint32_t)rng_next(state);
     uint32_t *right = copied(mine, bytes / 4);
     layers_of(kv[0], shape, (char *)right, used), layers_of(kv[1], shape, (char *)mine, used);
-    t->reference.ops->follow(&t->reference, right_pages, b, count, most, parents, kv[0], shape->layers);
-    t->tables[0].ops->follow(&t->tables[0], pages, b, count, most, parents, kv[1], shape->layers);
+    t->reference.ops->decode->reorder_kv(&t->reference, right_pages, b, count, most, parents, kv[0],
+                                         shape->layers);
+    t->tables[0].ops->decode->reorder_kv(&t->tables[0], pages, b, count, most, parents, kv[1], shape->layers);
     expect(t, memcmp(pages, right_pages, (size_t)entries * 4) == 0, "%d branches, %d layers: tables differ",
            (int)count, (int)shape->layers);
     expect(t, memcmp(mine, right, (size_t)bytes) == 0, "%d branches, %d layers, %d heads of %d: pages differ",
@@ -274,11 +277,11 @@ static void follow_case(tester *t, const pool_shape *shape, int64_t count, bool 
 static void rule_holds(tester *t, uint64_t *state)
 {
     for (int turn = 0; turn < 2000; turn++) {
-        int32_t take[PROA_SEARCH_BEAMS_MAX], parent[PROA_SEARCH_BEAMS_MAX];
-        int32_t beams = 1 + (int32_t)rng_below(state, PROA_SEARCH_BEAMS_MAX);
+        int32_t take[PROA_DEVICE_BEAMS_MAX], parent[PROA_DEVICE_BEAMS_MAX];
+        int32_t beams = 1 + (int32_t)rng_below(state, PROA_DEVICE_BEAMS_MAX);
         uint64_t taken = 0, parents = 0;
         for (int32_t i = 0; i < beams; i++) parent[i] = (int32_t)rng_below(state, beams);
-        proa_branch_take(take, parent, beams);
+        proa_reorder_pages(take, parent, beams);
         bool good = true;
         for (int32_t i = 0; i < beams; i++) {
             bool first = !(parents >> parent[i] & 1);
@@ -289,11 +292,11 @@ static void rule_holds(tester *t, uint64_t *state)
         }
         for (int32_t i = 0; i < beams; i++)
             good = good && (take[i] == parent[i] || !(parents >> take[i] & 1));
-        expect(t, good, "%d beams: pages are not taken as branch.h says", (int)beams);
+        expect(t, good, "%d beams: pages are not taken as reorder_kv.h says", (int)beams);
     }
 }
 
-void check_follow(tester *t)
+void check_reorder_kv(tester *t)
 {
     static const pool_shape shapes[] = {{1, 1, 64, PROA_DTYPE_F32},   {3, 2, 64, PROA_DTYPE_F16},
                                         {2, 8, 128, PROA_DTYPE_BF16}, {2, 3, 20, PROA_DTYPE_F16},

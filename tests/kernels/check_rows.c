@@ -561,7 +561,7 @@ void check_top_k(tester *t)
 static void run_linear(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
 {
     proa_epilogue e = s->epilogue;
-    e.residual = rows_of(e.residual, begin, end), e.room = rows_of(e.room, begin, end);
+    e.residual = rows_of(e.residual, begin, end), e.workspace = rows_of(e.workspace, begin, end);
     c->ops->linear(c, out, rows_of(s->input[0], begin, end), s->weights[c->ops != s->reference], &e);
 }
 
@@ -634,24 +634,24 @@ static void fill_inputs(canvas *x, proa_wfmt format, uint64_t seed, int variant)
 static void check_gated_apart(tester *t, const scene *s)
 {
     canvas mine = scene_run(s, &t->tables[0], 0, s->T), apart = canvas_clone(&s->out);
-    proa_view room = s->epilogue.room;
+    proa_view workspace = s->epilogue.workspace;
     int64_t F = s->out.view.shape[1];
     const proa_epilogue sums = {.alpha = s->epilogue.alpha, .bias = s->epilogue.bias};
-    t->tables[0].ops->linear(&t->tables[0], room, s->input[0], s->weights[1], &sums);
-    t->tables[0].ops->act_mul(&t->tables[0], apart.view, proa_view_cols(room, 0, F),
-                              proa_view_cols(room, F, 2 * F), s->epilogue.act);
+    t->tables[0].ops->linear(&t->tables[0], workspace, s->input[0], s->weights[1], &sums);
+    t->tables[0].ops->act_mul(&t->tables[0], apart.view, proa_view_cols(workspace, 0, F),
+                              proa_view_cols(workspace, F, 2 * F), s->epilogue.act);
     expect(t, same_bits(mine.view, apart.view, 0, s->T), "%s: gated differs from linear and act_mul", s->label);
     canvas_free(&mine), canvas_free(&apart);
 }
 
 enum { GATED = 1 << 12, NOT_GATED = GATED - 1 };
 
-static void set_epilogue(scene *s, int variant, const canvas *bias, const canvas *residual, const canvas *room)
+static void set_epilogue(scene *s, int variant, const canvas *bias, const canvas *residual, const canvas *workspace)
 {
     proa_epilogue *e = &s->epilogue;
     e->gated = variant & GATED;
     variant &= NOT_GATED;
-    if (e->gated) e->room = room->view;
+    if (e->gated) e->workspace = workspace->view;
     else if (variant & 2) e->residual = residual->view, s->alias[0] = 1;
     if (variant & 1) e->bias = proa_view_f32(bias->view);
     if (variant & 4) e->alpha = 0.125f;
@@ -672,7 +672,7 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     sources from = sources_make(format, N, K, variant % 4 == 3 && format != PROA_WFMT_BF16DOT);
     test_weight ref = test_weight_pack(&t->reference, format, K, from.views, from.count);
     test_weight mine = test_weight_pack(&t->tables[0], format, K, from.views, from.count);
-    canvas x = odd_canvas(T, K), residual = odd_canvas(T, N), room = odd_canvas(T, N),
+    canvas x = odd_canvas(T, K), residual = odd_canvas(T, N), workspace = odd_canvas(T, N),
            out = odd_canvas(T, gated ? N / 2 : N);
     canvas bias = canvas_make(1, &N, 0, 3);
     fill_inputs(&x, format, (uint64_t)(N + K), variant);
@@ -684,7 +684,7 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
                .alias = {-1, -1},
                .weights = {&ref.w, &mine.w},
                .reference = t->reference.ops};
-    set_epilogue(&s, variant, &bias, &residual, &room);
+    set_epilogue(&s, variant, &bias, &residual, &workspace);
     /* of an activation that is small where the sums are large, what the sums' rounding leaves is larger */
     if (s.epilogue.act && format != PROA_WFMT_F32) device_mode.limit *= 6;
     LABEL(&s, "%s [%d,%d] x [%d] act %s variant %d%s", proa_wfmt_name(format), (int)T, (int)K, (int)N,
@@ -692,9 +692,9 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     tolerance kind = tolerance_of_format(format);
     check_scene(t, &s, s.epilogue.act && kind == TOL_EXACT ? tolerance_of_act(s.epilogue.act) : kind);
     if (gated) check_gated_apart(t, &s);
-    expect(t, canvas_guards_hold(&room), "%s: wrote outside the room", s.label);
+    expect(t, canvas_guards_hold(&workspace), "%s: wrote outside the workspace", s.label);
     expect(t, test_weight_guard_holds(&mine), "%s: pack wrote beyond pack_bytes", s.label);
-    canvas_free(&x), canvas_free(&residual), canvas_free(&room), canvas_free(&out), canvas_free(&bias);
+    canvas_free(&x), canvas_free(&residual), canvas_free(&workspace), canvas_free(&out), canvas_free(&bias);
     test_weight_free(&ref), test_weight_free(&mine);
     sources_free(&from);
 }
@@ -716,7 +716,7 @@ typedef enum normed {
 
 /* Both, by the reference and by the table under test. */
 typedef struct normed_pair {
-    canvas x, n, y, right_x, right_n, right_y, room, w, b, bias;
+    canvas x, n, y, right_x, right_n, right_y, workspace, w, b, bias;
     proa_view to, right_to; /* y, or x */
     proa_epilogue e, right_e;
 } normed_pair;
@@ -725,7 +725,7 @@ static normed_pair normed_make(int64_t T, int64_t N, int64_t K, normed kind)
 {
     const int64_t in[] = {T, K}, sums[] = {T, N}, of[] = {T, kind == GATE ? N / 2 : N};
     normed_pair p = {.x = canvas_make(2, in, 4, 0), .n = canvas_make(2, in, 0, 0), .y = canvas_make(2, of, 3, 1)};
-    p.room = canvas_make(2, sums, 1, 2);
+    p.workspace = canvas_make(2, sums, 1, 2);
     p.w = canvas_make(1, &K, 0, 0), p.b = canvas_make(1, &K, 0, 0), p.bias = canvas_make(1, &N, 0, 1);
     canvas_fill(&p.x, 31, false), canvas_fill(&p.w, 32, false);
     canvas_fill(&p.b, 33, false), canvas_fill(&p.bias, 34, false);
@@ -733,7 +733,7 @@ static normed_pair normed_make(int64_t T, int64_t N, int64_t K, normed kind)
     p.to = p.y.view, p.right_to = p.right_y.view;
     p.e.bias = proa_view_f32(p.bias.view);
     if (kind == LAYER) p.e.act = PROA_ACT_GELU;
-    if (kind == GATE) p.e.act = PROA_ACT_SILU, p.e.gated = true, p.e.room = p.room.view;
+    if (kind == GATE) p.e.act = PROA_ACT_SILU, p.e.gated = true, p.e.workspace = p.workspace.view;
     p.right_e = p.e;
     if (kind != INTO) return p;
     p.to = p.e.residual = p.x.view, p.right_to = p.right_e.residual = p.right_x.view;
@@ -742,8 +742,8 @@ static normed_pair normed_make(int64_t T, int64_t N, int64_t K, normed kind)
 
 static void normed_free(normed_pair *p)
 {
-    canvas *all[] = {&p->x,       &p->n,    &p->y, &p->right_x, &p->right_n,
-                     &p->right_y, &p->room, &p->w, &p->b,       &p->bias};
+    canvas *all[] = {&p->x,       &p->n,         &p->y, &p->right_x, &p->right_n,
+                     &p->right_y, &p->workspace, &p->w, &p->b,       &p->bias};
     for (size_t i = 0; i < PROA_COUNT(all); i++) canvas_free(all[i]);
 }
 
@@ -776,7 +776,7 @@ static void normed_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
            "%s normed [%d,%d] x [%d] kind %d: off by %g tolerances, its rows by %g", proa_wfmt_name(format),
            (int)T, (int)K, (int)N, (int)kind, worst, norms);
     bool held = canvas_guards_hold(&p.x) && canvas_guards_hold(&p.y) && canvas_guards_hold(&p.n);
-    expect(t, held && canvas_guards_hold(&p.room), "normed [%d,%d]: wrote outside", (int)T, (int)K);
+    expect(t, held && canvas_guards_hold(&p.workspace), "normed [%d,%d]: wrote outside", (int)T, (int)K);
     normed_free(&p);
     test_weight_free(&ref), test_weight_free(&mine);
     sources_free(&from);

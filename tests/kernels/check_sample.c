@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_choose.c - tokens chosen from rows of logits: the same ids as the reference, whatever the cuts, with ties, rows of
+ * check_sample.c - tokens chosen from rows of logits: the same ids as the reference, whatever the cuts, with ties, rows of
  * equals, and rows that are not all numbers. */
 #include "check.h"
 
@@ -10,7 +10,7 @@
 
 typedef struct rules {
     const char *name;
-    proa_choice choice; /* without the random number */
+    proa_sample_params choice; /* without the random number */
 } rules;
 
 static const rules all_rules[] = {
@@ -62,7 +62,7 @@ static canvas make_logits(int64_t rows, int64_t cols)
     return x;
 }
 
-static void choices_of(proa_choice *how, int64_t rows, const rules *r, uint64_t *state)
+static void choices_of(proa_sample_params *how, int64_t rows, const rules *r, uint64_t *state)
 {
     for (int64_t i = 0; i < rows; i++) {
         how[i] = r->choice;
@@ -77,13 +77,13 @@ typedef struct chosen {
     float *sums;
 } chosen;
 
-static chosen choose(proa_ctx *c, proa_view x, const proa_choice *how)
+static chosen choose(proa_ctx *c, proa_view x, const proa_sample_params *how)
 {
     int64_t rows = x.shape[0];
     chosen out = {proa_calloc((size_t)rows + 2, 4), proa_calloc((size_t)rows + 2, 4)};
     out.ids[0] = out.ids[rows + 1] = 0x5a5a5a5a;
     out.sums[0] = out.sums[rows + 1] = 17;
-    c->ops->choose(c, out.ids + 1, out.sums + 1, x, how);
+    c->ops->decode->sample(c, out.ids + 1, out.sums + 1, x, how);
     return out;
 }
 
@@ -97,7 +97,7 @@ static bool close_to(float a, float b)
     return fabsf(a - b) <= 2e-5F * (1 + fabsf(b));
 }
 
-static void compare(tester *t, proa_view x, const proa_choice *how, const char *name)
+static void compare(tester *t, proa_view x, const proa_sample_params *how, const char *name)
 {
     chosen right = choose(&t->reference, x, how), mine = choose(&t->tables[0], x, how);
     for (int64_t i = 1; i <= x.shape[0]; i++) {
@@ -116,7 +116,7 @@ static void compare(tester *t, proa_view x, const proa_choice *how, const char *
 static void choose_shape(tester *t, int64_t rows, int64_t cols)
 {
     canvas x = make_logits(rows, cols);
-    proa_choice *how = proa_calloc((size_t)rows + 1, sizeof *how);
+    proa_sample_params *how = proa_calloc((size_t)rows + 1, sizeof *how);
     uint64_t state = (uint64_t)(rows + cols);
     for (size_t i = 0; i < PROA_COUNT(all_rules); i++)
         for (int turn = 0; turn < (device_mode.on ? 4 : 1); turn++) {
@@ -134,14 +134,14 @@ static void choose_shape(tester *t, int64_t rows, int64_t cols)
 static void choose_bad_rows(tester *t, int64_t cols)
 {
     canvas x = make_logits(6, cols);
-    proa_choice how[6];
+    proa_sample_params how[6];
     float *row = proa_view_f32(x.view);
     int64_t stride = x.view.stride[0];
     for (int64_t j = 0; j < cols; j++) row[j] = NAN, row[stride + j] = -INFINITY;
     row[2 * stride + cols / 2] = NAN;
     row[3 * stride + cols - 1] = INFINITY;
     for (int i = 0; i < 6; i++)
-        how[i] = (proa_choice){.temperature = i % 2 ? 0.5F : 1, .top_k = i, .uniform = 0.5};
+        how[i] = (proa_sample_params){.temperature = i % 2 ? 0.5F : 1, .top_k = i, .uniform = 0.5};
     chosen mine = choose(&t->tables[0], x.view, how);
     for (int i = 0; i < 6; i++) {
         expect(t, !isfinite(mine.sums[i + 1]) == (i < 4), "row %d of bad ones has the sum %g", i,
@@ -153,7 +153,7 @@ static void choose_bad_rows(tester *t, int64_t cols)
     canvas_free(&x);
 }
 
-void check_choose(tester *t)
+void check_sample(tester *t)
 {
     static const int64_t shapes[][2] = {{0, 8},     {1, 1},     {1, 2},     {2, 31},   {13, 33},
                                         {3, 1000},  {40, 1024}, {1, 1025},  {5, 3001}, {9, 12289},
@@ -167,7 +167,7 @@ void check_choose(tester *t)
 /* ---- edits ---- */
 
 /* `count` different columns of n, in no order, from a walk that meets each once. */
-static void put_columns(proa_edit *pairs, int32_t count, int64_t n, uint64_t *state)
+static void put_columns(proa_logits_entry *pairs, int32_t count, int64_t n, uint64_t *state)
 {
     int64_t at = rng_below(state, n);
     for (int32_t i = 0; i < count; i++, at = (at + 1 + n / 2) % n) {
@@ -178,10 +178,10 @@ static void put_columns(proa_edit *pairs, int32_t count, int64_t n, uint64_t *st
 }
 
 /* Rows with each of the kinds and without. */
-static void rules_of_row(proa_edits *e, int64_t n, int i, uint64_t *state)
+static void rules_of_row(proa_logits_row *e, int64_t n, int i, uint64_t *state)
 {
     int32_t most = (int32_t)(n < 300 ? n : 300);
-    *e = (proa_edits){.scale = i % 3 ? 1 : 1.0F / 0.7F, .presence_first = i % 2, .last = i % 5 != 4};
+    *e = (proa_logits_row){.scale = i % 3 ? 1 : 1.0F / 0.7F, .presence_first = i % 2, .last = i % 5 != 4};
     if (i % 4) e->repetition = 1.3F;
     if (i % 7 != 6) e->presence = 0.4F, e->frequency = 0.3F;
     if (i % 2) e->biases = (int32_t)rng_below(state, most + 1);
@@ -190,14 +190,16 @@ static void rules_of_row(proa_edits *e, int64_t n, int i, uint64_t *state)
 }
 
 /* Among the marks, some column, none, or beyond them all. */
-static int32_t last_of_row(const proa_edits *e, const proa_edit *marks, int64_t n, int i, uint64_t *state)
+static int32_t last_of_row(const proa_logits_row *e, const proa_logits_entry *marks, int64_t n, int i,
+                           uint64_t *state)
 {
     if (i % 3 == 0 && e->marks) return marks[e->marks / 2].id;
     if (i % 3 == 1) return (int32_t)rng_below(state, n);
     return i % 2 ? -1 : (int32_t)n;
 }
 
-static int32_t make_edits(proa_edits *e, proa_edit *pairs, int32_t *last, int64_t n, int i, uint64_t *state)
+static int32_t make_edits(proa_logits_row *e, proa_logits_entry *pairs, int32_t *last, int64_t n, int i,
+                          uint64_t *state)
 {
     rules_of_row(e, n, i, state);
     put_columns(pairs, e->biases, n, state);
@@ -207,7 +209,7 @@ static int32_t make_edits(proa_edits *e, proa_edit *pairs, int32_t *last, int64_
     *last = last_of_row(e, pairs, n, i, state);
     pairs += e->marks;
     for (int32_t k = 0; k < e->bans; k++) {
-        pairs[k].id = k % 5 ? (int32_t)rng_below(state, n) : PROA_EDIT_LAST;
+        pairs[k].id = k % 5 ? (int32_t)rng_below(state, n) : PROA_LOGITS_LAST_TOKEN;
         pairs[k].number = k % 3 ? -1 : k % 2 ? *last : (int32_t)rng_below(state, n);
     }
     return e->biases + e->marks + e->bans;
@@ -216,8 +218,8 @@ static int32_t make_edits(proa_edits *e, proa_edit *pairs, int32_t *last, int64_
 static void edit_shape(tester *t, int64_t rows, int64_t cols)
 {
     canvas mine = make_logits(rows, cols), right = make_logits(rows, cols);
-    proa_edits *edits = proa_calloc((size_t)rows + 1, sizeof *edits);
-    proa_edit *pairs = proa_calloc((size_t)rows * 900 + 1, sizeof *pairs);
+    proa_logits_row *edits = proa_calloc((size_t)rows + 1, sizeof *edits);
+    proa_logits_entry *pairs = proa_calloc((size_t)rows * 900 + 1, sizeof *pairs);
     int32_t *last = proa_calloc((size_t)rows + 1, sizeof *last), count = 0;
     uint64_t state = (uint64_t)(rows + cols);
     for (int i = 0; i < rows; i++) {
@@ -225,8 +227,8 @@ static void edit_shape(tester *t, int64_t rows, int64_t cols)
         count += make_edits(&edits[i], pairs + count, &last[i], cols, i, &state);
         edits[i].first = first;
     }
-    t->reference.ops->edit(&t->reference, right.view, edits, pairs, last);
-    t->tables[0].ops->edit(&t->tables[0], mine.view, edits, pairs, last);
+    t->reference.ops->decode->process_logits(&t->reference, right.view, edits, pairs, last);
+    t->tables[0].ops->decode->process_logits(&t->tables[0], mine.view, edits, pairs, last);
     int64_t differ = 0;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
@@ -238,14 +240,14 @@ static void edit_shape(tester *t, int64_t rows, int64_t cols)
     free(edits), free(pairs), free(last);
 }
 
-void check_edit(tester *t)
+void check_process_logits(tester *t)
 {
     static const int64_t shapes[][2] = {{0, 8},     {1, 1},     {40, 2},   {13, 33},
                                         {40, 1024}, {9, 12289}, {3, 50400}};
     for (size_t i = 0; i < PROA_COUNT(shapes); i++) edit_shape(t, shapes[i][0], shapes[i][1]);
 }
 
-void check_pick(tester *t)
+void check_gather_logprobs(tester *t)
 {
     static const int64_t shapes[][2] = {{0, 3}, {1, 1}, {7, 31}, {130, 50}, {3, 50400}};
     uint64_t state = 11;
@@ -255,15 +257,15 @@ void check_pick(tester *t)
         int32_t *ids = proa_calloc((size_t)rows + 1, sizeof *ids);
         float *mine = proa_calloc((size_t)rows + 2, 4), *right = proa_calloc((size_t)rows + 2, 4);
         for (int64_t k = 0; k < rows; k++) ids[k] = (int32_t)rng_below(&state, shapes[i][1]);
-        t->reference.ops->pick(&t->reference, right + 1, x.view, ids);
-        t->tables[0].ops->pick(&t->tables[0], mine + 1, x.view, ids);
+        t->reference.ops->decode->gather_logprobs(&t->reference, right + 1, x.view, ids);
+        t->tables[0].ops->decode->gather_logprobs(&t->tables[0], mine + 1, x.view, ids);
         expect(t, memcmp(mine, right, (size_t)(rows + 2) * 4) == 0, "%d of %d", (int)rows, (int)shapes[i][1]);
         canvas_free(&x);
         free(ids), free(mine), free(right);
     }
 }
 
-void check_take_ids(tester *t)
+void check_gather_token_ids(tester *t)
 {
     int32_t from[300], rows[500], mine[502], right[502];
     uint64_t state = 5;
@@ -271,8 +273,8 @@ void check_take_ids(tester *t)
         for (int i = 0; i < 300; i++) from[i] = (int32_t)rng_below(&state, 50000);
         for (int64_t i = 0; i < count; i++) rows[i] = (int32_t)rng_below(&state, 400) - 100;
         for (int i = 0; i < 502; i++) mine[i] = right[i] = i;
-        t->reference.ops->take_ids(&t->reference, right + 1, from, rows, count);
-        t->tables[0].ops->take_ids(&t->tables[0], mine + 1, from, rows, count);
+        t->reference.ops->decode->gather_token_ids(&t->reference, right + 1, from, rows, count);
+        t->tables[0].ops->decode->gather_token_ids(&t->tables[0], mine + 1, from, rows, count);
         expect(t, memcmp(mine, right, sizeof mine) == 0, "%d ids differ", (int)count);
     }
 }

@@ -14,14 +14,14 @@ enum { RANGES_MAX = 32, COPIES_MAX = 8, COPY_GUARD = 64, COPY_PATTERN = 0x7e5a /
 
 typedef struct range {
     char *begin, *end; /* on the host */
-    char *there;
+    char *device_ptr;
 } range;
 
 /* A view in 16 bits on the device. */
 typedef struct copy {
     proa_view here;
     uint16_t *bits; /* as sent: guard, the view and what lies between its rows, guard */
-    char *there;
+    char *device_ptr;
     int64_t count, skip; /* elements in all; before the first */
 } copy;
 
@@ -101,16 +101,16 @@ static void bring_copy(copy *c)
         int64_t at = row_place(c->here, r);
         proa_from_f32(c->bits + c->skip + at, device_mode.narrow, proa_view_f32(c->here) + at, columns);
     }
-    c->there = device->alloc(device, c->count * 2);
-    PROA_ASSERT(c->there);
-    device->upload(device, c->there, c->bits, c->count * 2);
+    c->device_ptr = device->alloc(device, c->count * 2);
+    PROA_ASSERT(c->device_ptr);
+    device->upload(device, c->device_ptr, c->bits, c->count * 2);
 }
 
 static void take_copy_back(copy *c)
 {
     int64_t columns = c->here.shape[c->here.rank - 1];
-    device->download(device, c->bits, c->there, c->count * 2);
-    device->free(device, c->there, 0);
+    device->download(device, c->bits, c->device_ptr, c->count * 2);
+    device->free(device, c->device_ptr, 0);
     for (int64_t r = 0; r < row_places(c->here); r++) {
         int64_t at = row_place(c->here, r);
         proa_to_f32(proa_view_f32(c->here) + at, c->bits + c->skip + at, device_mode.narrow, columns);
@@ -125,47 +125,47 @@ static void take_copy_back(copy *c)
     free(c->bits);
 }
 
-static void *there(const void *here)
+static void *device_ptr(const void *here)
 {
     char *p = (char *)(uintptr_t)here;
     for (int i = 0; i < ranges_count && p; i++)
-        if (p >= ranges[i].begin && p < ranges[i].end) return ranges[i].there + (p - ranges[i].begin);
+        if (p >= ranges[i].begin && p < ranges[i].end) return ranges[i].device_ptr + (p - ranges[i].begin);
     return NULL;
 }
 
-static proa_view view_there(proa_view v)
+static proa_view device_view(proa_view v)
 {
     for (int i = 0; i < copies_count; i++)
         if (copies[i].here.data == v.data) {
-            v.data = copies[i].there + copies[i].skip * 2;
+            v.data = copies[i].device_ptr + copies[i].skip * 2;
             v.dtype = device_mode.narrow;
             return v;
         }
-    v.data = there(v.data);
+    v.data = device_ptr(v.data);
     return v;
 }
 
 /* Kernels ask for their element's alignment: a range keeps the host's place within 64 bytes. */
-static void bring(void)
+static void upload_covered(void)
 {
     for (int i = 0; i < ranges_count; i++) {
         range *r = &ranges[i];
         int64_t skip = (int64_t)((uintptr_t)r->begin % 64);
-        r->there = device->alloc(device, r->end - r->begin + 64);
-        PROA_ASSERT(r->there);
-        r->there += skip;
-        device->upload(device, r->there, r->begin, r->end - r->begin);
+        r->device_ptr = device->alloc(device, r->end - r->begin + 64);
+        PROA_ASSERT(r->device_ptr);
+        r->device_ptr += skip;
+        device->upload(device, r->device_ptr, r->begin, r->end - r->begin);
     }
     for (int i = 0; i < copies_count; i++) bring_copy(&copies[i]);
 }
 
-static void take_back(void)
+static void download_covered(void)
 {
     proa_err err = {0};
     for (int i = 0; i < ranges_count; i++) {
         range *r = &ranges[i];
-        device->download(device, r->begin, r->there, r->end - r->begin);
-        device->free(device, r->there - (uintptr_t)r->begin % 64, 0);
+        device->download(device, r->begin, r->device_ptr, r->end - r->begin);
+        device->free(device, r->device_ptr - (uintptr_t)r->begin % 64, 0);
     }
     ranges_count = 0;
     for (int i = 0; i < copies_count; i++) take_copy_back(&copies[i]);
@@ -190,20 +190,20 @@ static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids,
     PROA_UNUSED(c);
     cover_narrow(y, !accumulate || y.shape[1] >= 16); /* a sum of two may be all rounding */
     cover_view(table), cover(ids, y.shape[0] * 4);
-    bring();
-    device->ops->embed(ctx(), view_there(y), view_there(table), there(ids), scale, accumulate);
-    take_back();
+    upload_covered();
+    device->ops->embed(ctx(), device_view(y), device_view(table), device_ptr(ids), scale, accumulate);
+    download_covered();
 }
 
 void hosted_embed_all(proa_view y, const proa_view *table, const int32_t *ids, const float *scale, int count)
 {
     cover_view(y), cover(ids, count * y.shape[0] * 4);
     for (int i = 0; i < count; i++) cover_view(table[i]);
-    bring();
+    upload_covered();
     for (int i = 0; i < count; i++)
-        device->ops->embed(ctx(), view_there(y), view_there(table[i]), there(ids + i * y.shape[0]), scale[i],
-                           i > 0);
-    take_back();
+        device->ops->embed(ctx(), device_view(y), device_view(table[i]), device_ptr(ids + i * y.shape[0]),
+                           scale[i], i > 0);
+    download_covered();
 }
 
 /* A row of few numbers in 16 bits has another mean: x is of 16 bits where it is long, and norms itself or its heads. */
@@ -217,18 +217,18 @@ static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float e
 {
     PROA_UNUSED(c);
     cover_norm(y, x), cover_view(w);
-    bring();
-    device->ops->rms_norm(ctx(), view_there(y), view_there(x), view_there(w), eps);
-    take_back();
+    upload_covered();
+    device->ops->rms_norm(ctx(), device_view(y), device_view(x), device_view(w), eps);
+    download_covered();
 }
 
 static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_view b, float eps)
 {
     PROA_UNUSED(c);
     cover_norm(y, x), cover_view(w), cover_view(b);
-    bring();
-    device->ops->layer_norm(ctx(), view_there(y), view_there(x), view_there(w), view_there(b), eps);
-    take_back();
+    upload_covered();
+    device->ops->layer_norm(ctx(), device_view(y), device_view(x), device_view(w), device_view(b), eps);
+    download_covered();
 }
 
 static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
@@ -241,13 +241,14 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
                (proa_wfmt_is_quantised(w->format) && device_mode.narrow == PROA_DTYPE_F16);
     int64_t which = (y.shape[0] + w->N) % 3; /* both, or either */
     bool x16 = own && which != 1, y16 = own && which != 2;
-    cover_narrow(y, y16), cover_narrow(x, x16), cover_narrow(e->residual, y16), cover_narrow(e->room, y16);
+    cover_narrow(y, y16), cover_narrow(x, x16), cover_narrow(e->residual, y16), cover_narrow(e->workspace, y16);
     cover(w->data, w->bytes), cover(e->bias, w->N * 4);
-    bring();
-    weight.data = there(w->data), epilogue.bias = there(e->bias), epilogue.residual = view_there(e->residual);
-    epilogue.room = view_there(e->room);
-    device->ops->linear(ctx(), view_there(y), view_there(x), &weight, &epilogue);
-    take_back();
+    upload_covered();
+    weight.data = device_ptr(w->data), epilogue.bias = device_ptr(e->bias),
+    epilogue.residual = device_view(e->residual);
+    epilogue.workspace = device_view(e->workspace);
+    device->ops->linear(ctx(), device_view(y), device_view(x), &weight, &epilogue);
+    download_covered();
 }
 
 void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa_view b, float eps,
@@ -256,16 +257,16 @@ void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa
     proa_weight packed = *weight;
     proa_epilogue epilogue = *e;
     cover_view(y), cover_view(n), cover_view(x), cover_view(w), cover_view(b), cover_view(e->residual),
-        cover_view(e->room);
+        cover_view(e->workspace);
     cover(weight->data, weight->bytes), cover(e->bias, weight->N * 4);
-    bring();
-    packed.data = there(weight->data), epilogue.bias = there(e->bias),
-    epilogue.residual = view_there(e->residual), epilogue.room = view_there(e->room);
+    upload_covered();
+    packed.data = device_ptr(weight->data), epilogue.bias = device_ptr(e->bias),
+    epilogue.residual = device_view(e->residual), epilogue.workspace = device_view(e->workspace);
     if (b.rank)
-        device->ops->layer_norm(ctx(), view_there(n), view_there(x), view_there(w), view_there(b), eps);
-    else device->ops->rms_norm(ctx(), view_there(n), view_there(x), view_there(w), eps);
-    device->ops->linear(ctx(), view_there(y), view_there(n), &packed, &epilogue);
-    take_back();
+        device->ops->layer_norm(ctx(), device_view(n), device_view(x), device_view(w), device_view(b), eps);
+    else device->ops->rms_norm(ctx(), device_view(n), device_view(x), device_view(w), eps);
+    device->ops->linear(ctx(), device_view(y), device_view(n), &packed, &epilogue);
+    download_covered();
 }
 
 /* Sources are the host's for a device too. */
@@ -274,28 +275,28 @@ static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int coun
     PROA_UNUSED(c);
     proa_weight weight = *w;
     cover(w->data, w->bytes);
-    bring();
-    weight.data = there(w->data);
+    upload_covered();
+    weight.data = device_ptr(w->data);
     device->ops->pack(ctx(), &weight, sources, count);
-    take_back();
+    download_covered();
 }
 
 static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const float *inv_freq, float scale)
 {
     PROA_UNUSED(c);
     cover_view(table), cover(pos, table.shape[0] * 4), cover(inv_freq, table.shape[1] / 2 * 4);
-    bring();
-    device->ops->rope_table(ctx(), view_there(table), there(pos), there(inv_freq), scale);
-    take_back();
+    upload_covered();
+    device->ops->rope_table(ctx(), device_view(table), device_ptr(pos), device_ptr(inv_freq), scale);
+    download_covered();
 }
 
 static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
 {
     PROA_UNUSED(c);
     cover_narrow(x, true), cover_view(table);
-    bring();
-    device->ops->rope(ctx(), view_there(x), view_there(table), interleaved);
-    take_back();
+    upload_covered();
+    device->ops->rope(ctx(), device_view(x), device_view(table), interleaved);
+    download_covered();
 }
 
 static proa_spans cover_spans(const proa_spans *s, const proa_kv *kv)
@@ -334,10 +335,11 @@ static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, 
     proa_spans s = cover_spans(spans, kv);
     proa_kv pages = *kv;
     cover_narrow(k, meets(kv)), cover_narrow(v, meets(kv));
-    bring();
-    s.span = there(s.span), s.pages = there(s.pages), pages.k = there(kv->k), pages.v = there(kv->v);
-    device->ops->kv_append(ctx(), &pages, view_there(k), view_there(v), &s);
-    take_back();
+    upload_covered();
+    s.span = device_ptr(s.span), s.pages = device_ptr(s.pages), pages.k = device_ptr(kv->k),
+    pages.v = device_ptr(kv->v);
+    device->ops->kv_append(ctx(), &pages, device_view(k), device_view(v), &s);
+    download_covered();
 }
 
 static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved,
@@ -347,10 +349,11 @@ static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, 
     proa_spans s = cover_spans(spans, kv);
     proa_kv pages = *kv;
     cover_narrow(x, true), cover_narrow(v, true), cover_view(table);
-    bring();
-    s.span = there(s.span), s.pages = there(s.pages), pages.k = there(kv->k), pages.v = there(kv->v);
-    device->ops->rope_append(ctx(), view_there(x), view_there(v), view_there(table), interleaved, &pages, &s);
-    take_back();
+    upload_covered();
+    s.span = device_ptr(s.span), s.pages = device_ptr(s.pages), pages.k = device_ptr(kv->k),
+    pages.v = device_ptr(kv->v);
+    device->ops->rope_append(ctx(), device_view(x), device_view(v), device_view(table), interleaved, &pages, &s);
+    download_covered();
 }
 
 /* Keys or values that are rows of the step: of the host's in f32. */
@@ -372,88 +375,90 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     cover(a->alibi, q.shape[1] * 4);
     proa_view k = rows_of_kv(kv, kv->k, q.shape[0]), v = rows_of_kv(kv, kv->v, q.shape[0]);
     if (kv->row) cover_narrow(k, true), cover_narrow(v, true);
-    bring();
-    s.span = there(s.span), s.pages = there(s.pages), pages.k = there(kv->k), pages.v = there(kv->v);
-    if (kv->row) pages.k = view_there(k).data, pages.v = view_there(v).data;
-    attention.rel_bias = there(a->rel_bias), attention.alibi = there(a->alibi);
-    device->ops->attend(ctx(), view_there(y), view_there(q), &pages, &s, &attention);
-    take_back();
+    upload_covered();
+    s.span = device_ptr(s.span), s.pages = device_ptr(s.pages), pages.k = device_ptr(kv->k),
+    pages.v = device_ptr(kv->v);
+    if (kv->row) pages.k = device_view(k).data, pages.v = device_view(v).data;
+    attention.rel_bias = device_ptr(a->rel_bias), attention.alibi = device_ptr(a->alibi);
+    device->ops->attend(ctx(), device_view(y), device_view(q), &pages, &s, &attention);
+    download_covered();
 }
 
 static void act(proa_ctx *c, proa_view x, proa_act act)
 {
     PROA_UNUSED(c);
     cover_narrow(x, true);
-    bring();
-    device->ops->act(ctx(), view_there(x), act);
-    take_back();
+    upload_covered();
+    device->ops->act(ctx(), device_view(x), act);
+    download_covered();
 }
 
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
 {
     PROA_UNUSED(c);
     cover_narrow(y, true), cover_narrow(gate, true), cover_narrow(up, true);
-    bring();
-    device->ops->act_mul(ctx(), view_there(y), view_there(gate), view_there(up), act);
-    take_back();
+    upload_covered();
+    device->ops->act_mul(ctx(), device_view(y), device_view(gate), device_view(up), act);
+    download_covered();
 }
 
 static void soft_cap(proa_ctx *c, proa_view x, float cap)
 {
     PROA_UNUSED(c);
     cover_view(x);
-    bring();
-    device->ops->soft_cap(ctx(), view_there(x), cap);
-    take_back();
+    upload_covered();
+    device->ops->soft_cap(ctx(), device_view(x), cap);
+    download_covered();
 }
 
 static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
     PROA_UNUSED(c);
     cover_view(y), cover_view(a), cover_view(b);
-    bring();
-    device->ops->add(ctx(), view_there(y), view_there(a), view_there(b));
-    take_back();
+    upload_covered();
+    device->ops->add(ctx(), device_view(y), device_view(a), device_view(b));
+    download_covered();
 }
 
 static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
 {
     PROA_UNUSED(c);
     cover_narrow(y, y.shape[0] % 2), cover_narrow(x, y.shape[0] % 3 != 0), cover(rows, y.shape[0] * 4);
-    bring();
-    device->ops->gather(ctx(), view_there(y), view_there(x), there(rows));
-    take_back();
+    upload_covered();
+    device->ops->gather(ctx(), device_view(y), device_view(x), device_ptr(rows));
+    download_covered();
 }
 
 static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
 {
     PROA_UNUSED(c);
     cover(out, x.shape[0] * 4), cover_view(x);
-    bring();
-    device->ops->log_sum_exp(ctx(), there(out), view_there(x));
-    take_back();
+    upload_covered();
+    device->ops->log_sum_exp(ctx(), device_ptr(out), device_view(x));
+    download_covered();
 }
 
 static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int64_t k)
 {
     PROA_UNUSED(c);
     cover_view(values), cover(ids, x.shape[0] * k * 4), cover_view(x);
-    bring();
-    device->ops->top_k(ctx(), view_there(values), there(ids), view_there(x), k);
-    take_back();
+    upload_covered();
+    device->ops->top_k(ctx(), device_view(values), device_ptr(ids), device_view(x), k);
+    download_covered();
 }
 
-static void choose(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_choice *how)
+static void sample(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_sample_params *how)
 {
     PROA_UNUSED(c);
     cover(ids, x.shape[0] * 4), cover(sums, x.shape[0] * 4), cover_view(x);
     cover(how, x.shape[0] * (int64_t)sizeof *how);
-    bring();
-    device->ops->choose(ctx(), there(ids), there(sums), view_there(x), there(how));
-    take_back();
+    upload_covered();
+    device->ops->decode->sample(ctx(), device_ptr(ids), device_ptr(sums), device_view(x), device_ptr(how));
+    download_covered();
 }
 
-static void edit(proa_ctx *c, proa_view x, const proa_edits *rows, const proa_edit *pairs, const int32_t *last)
+static void process_logits(proa_ctx *c, proa_view x, const proa_logits_row *rows,
+                           const proa_logits_entry *pairs, const int32_t *last)
 {
     int64_t T = x.shape[0], count = 0;
     PROA_UNUSED(c);
@@ -461,33 +466,34 @@ static void edit(proa_ctx *c, proa_view x, const proa_edits *rows, const proa_ed
         count = proa_max64(count, rows[t].first + rows[t].biases + rows[t].marks + rows[t].bans);
     cover_view(x), cover(rows, T * (int64_t)sizeof *rows), cover(pairs, count * (int64_t)sizeof *pairs),
         cover(last, T * 4);
-    bring();
-    device->ops->edit(ctx(), view_there(x), there(rows), there(pairs), there(last));
-    take_back();
+    upload_covered();
+    device->ops->decode->process_logits(ctx(), device_view(x), device_ptr(rows), device_ptr(pairs),
+                                        device_ptr(last));
+    download_covered();
 }
 
-static void pick(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
+static void gather_logprobs(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
 {
     PROA_UNUSED(c);
     cover(out, x.shape[0] * 4), cover_view(x), cover(ids, x.shape[0] * 4);
-    bring();
-    device->ops->pick(ctx(), there(out), view_there(x), there(ids));
-    take_back();
+    upload_covered();
+    device->ops->decode->gather_logprobs(ctx(), device_ptr(out), device_view(x), device_ptr(ids));
+    download_covered();
 }
 
-static void take_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows, int64_t count)
+static void gather_token_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows, int64_t count)
 {
     int32_t most = 0;
     PROA_UNUSED(c);
     for (int64_t i = 0; i < count; i++) most = rows[i] >= most ? rows[i] + 1 : most;
     cover(ids, count * 4), cover(from, most * 4L), cover(rows, count * 4);
-    bring();
-    device->ops->take_ids(ctx(), there(ids), there(from), there(rows), count);
-    take_back();
+    upload_covered();
+    device->ops->decode->gather_token_ids(ctx(), device_ptr(ids), device_ptr(from), device_ptr(rows), count);
+    download_covered();
 }
 
 /* Wherever one of them reads or writes: rows, candidates, scores, tokens. */
-static void search(proa_ctx *c, const proa_search *s, int64_t count, const proa_lists *l)
+static void beam_step(proa_ctx *c, const proa_beam_params *s, int64_t count, const proa_beam_lists *l)
 {
     int64_t rows = 0, entries = 0, scores = 0, tokens = 0;
     PROA_UNUSED(c);
@@ -500,26 +506,26 @@ static void search(proa_ctx *c, const proa_search *s, int64_t count, const proa_
     cover(s, count * (int64_t)sizeof *s), cover(l->ids, entries * 4), cover(l->logits, entries * 4);
     cover(l->sums, rows * 4), cover(l->scores, scores * 4), cover(l->tokens, tokens * 4),
         cover(l->parents, tokens * 4), cover(l->held, scores * (int64_t)sizeof *l->held);
-    bring();
-    proa_lists lists = {.ids = there(l->ids),
-                        .logits = there(l->logits),
-                        .sums = there(l->sums),
-                        .scores = there(l->scores),
-                        .held = there(l->held),
-                        .tokens = there(l->tokens),
-                        .parents = there(l->parents)};
-    device->ops->search(ctx(), there(s), count, &lists);
-    take_back();
+    upload_covered();
+    proa_beam_lists lists = {.ids = device_ptr(l->ids),
+                             .logits = device_ptr(l->logits),
+                             .sums = device_ptr(l->sums),
+                             .scores = device_ptr(l->scores),
+                             .held = device_ptr(l->held),
+                             .tokens = device_ptr(l->tokens),
+                             .parents = device_ptr(l->parents)};
+    device->ops->decode->beam_step(ctx(), device_ptr(s), count, &lists);
+    download_covered();
 }
 
 /* All of kv lies in one piece, of as many bytes a half layer as there are from its keys to its values. */
-static void follow(proa_ctx *c, int32_t *pages, const proa_branch *b, int64_t count, int32_t most,
-                   const int32_t *parents, const proa_kv *kv, int64_t layers)
+static void reorder_kv(proa_ctx *c, int32_t *pages, const proa_kv_reorder *b, int64_t count, int32_t most,
+                       const int32_t *parents, const proa_kv *kv, int64_t layers)
 {
     int64_t entries = 0, beams = 0, half = (char *)kv->v - (char *)kv->k;
-    proa_kv away[8];
+    proa_kv device_kv[8];
     PROA_UNUSED(c);
-    PROA_ASSERT(layers <= (int64_t)PROA_COUNT(away));
+    PROA_ASSERT(layers <= (int64_t)PROA_COUNT(device_kv));
     for (int64_t i = 0; i < count; i++) {
         int64_t size = (int64_t)b[i].beams * (b[i].tokens / PROA_PAGE_TOKENS + 1);
         entries = proa_max64(entries, proa_max64(b[i].source, b[i].table) + size);
@@ -527,20 +533,25 @@ static void follow(proa_ctx *c, int32_t *pages, const proa_branch *b, int64_t co
     }
     cover(pages, entries * 4), cover(b, count * (int64_t)sizeof *b), cover(parents, beams * 4);
     cover(kv->k, 2 * layers * half);
-    bring();
+    upload_covered();
     for (int64_t i = 0; i < layers; i++)
-        away[i] = kv[i], away[i].k = there(kv[i].k), away[i].v = there(kv[i].v);
-    device->ops->follow(ctx(), there(pages), there(b), count, most, there(parents), away, layers);
-    take_back();
+        device_kv[i] = kv[i], device_kv[i].k = device_ptr(kv[i].k), device_kv[i].v = device_ptr(kv[i].v);
+    device->ops->decode->reorder_kv(ctx(), device_ptr(pages), device_ptr(b), count, most, device_ptr(parents),
+                                    device_kv, layers);
+    download_covered();
 }
 
 const proa_ops *hosted_table(const char *name, proa_err *err)
 {
     static proa_ops table;
+    static proa_decode_ops decode;
     if (proa_device_open(&device, name, err) != PROA_OK) return NULL;
-    table = (proa_ops){.name = device->ops->name, .pack_bytes = device->ops->pack_bytes};
+    table = (proa_ops){.name = device->ops->name, .pack_bytes = device->ops->pack_bytes, .decode = &decode};
 #define PROA_OP(name, args) table.name = name;
 #include "kernels/ops.def"
+#undef PROA_OP
+#define PROA_OP(name, args) decode.name = name;
+#include "kernels/decode.def"
 #undef PROA_OP
     return &table;
 }

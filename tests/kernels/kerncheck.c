@@ -30,6 +30,7 @@ typedef void check_fn(tester *t);
 static check_fn *const checks[] = {
 #define PROA_OP(name, args) check_##name,
 #include "kernels/ops.def"
+#include "kernels/decode.def"
 #undef PROA_OP
 };
 
@@ -80,10 +81,10 @@ static void last_share(void *arg, double share)
 static int check_ceilings(void)
 {
     proa_pool *pool = proa_pool_new(2);
-    double share = 0, read = proa_ceiling_read_bandwidth(pool, 64 * PROA_MIB, last_share, &share);
+    double share = 0, read = proa_peak_read_bandwidth(pool, 64 * PROA_MIB, last_share, &share);
     int failures = !(read > 1e8 && read < 1e13) + !(share == 1.0);
     for (int isa = 0; isa <= (int)proa_isa_detect(); isa++) {
-        proa_ceiling_rates rates = proa_ceiling_compute(pool, (proa_isa)isa);
+        proa_peak_rates rates = proa_peak_compute(pool, (proa_isa)isa);
         failures += !(rates.f32 > 1e7 && rates.f32 < 1e14);
         failures += (rates.i8 > 0) != (isa >= PROA_ISA_VNNI) || (rates.bf16 > 0) != (isa >= PROA_ISA_BF16);
     }

@@ -232,7 +232,12 @@ def compare_traces(_, report):
                 for change in changes:
                     case = Http(f"trace: {path} {change}", path, body=json.dumps(change).encode())
                     report.judge(case, *(hide(ask(server, case), server) for server in pair.both()))
-        triton, proa = (entries_of(server) for server in pair.both())
+        proa = entries_of(pair.proa)
+        try:
+            triton = entries_of(pair.triton)
+        except json.JSONDecodeError as error:  # its threads append to one file: once in some twenty runs an entry is cut in two
+            print(f"trace: Triton's file is not JSON ({error}), only the settings are compared")
+            triton = None
         if triton is None:
             print("trace: Triton wrote no file, only the settings are compared")
             report.check("trace: Proa wrote one", proa is not None)

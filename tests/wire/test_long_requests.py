@@ -8,7 +8,9 @@ import threading
 
 import grpc
 import hpack
+import numpy as np
 import pytest
+import requests
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from wire import PROA, REPOSITORY, ROOT, Server, raw_request, read_answer, wait_until
@@ -271,3 +273,67 @@ def test_calls_that_are_cancelled(one_loop, stub, wait, packing):
         raise grpc.RpcError  # it was answered in time, which is as well
     assert not isinstance(caught.value, grpc.Call) or caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     assert stub.ModelInfer(typed(300000)).outputs[0].shape == [1, 300000]
+
+
+def test_long_events(one_loop):
+    """An event that a worker writes is the answer of generate."""
+    body = b'{"INPUT0":[%s]}' % numbers(8)
+    once, stream = (requests.post(one_loop.url(f"/v2/models/identity_fp32/{route}"), data=body, timeout=60)
+                    for route in ("generate", "generate_stream"))
+    assert once.status_code == stream.status_code == 200
+    assert stream.content == b"data: " + once.content + b"\n\n"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_classes_of_long_outputs(one_loop, streamed):
+    """Over gRPC a worker finds the classes of a long output; answers of a stream keep their order."""
+    values = np.random.default_rng(5).permutation(900_000).astype(np.float32)[None]
+
+    def request(array, name):
+        message = pb.ModelInferRequest(model_name="identity_fp32", id=name)
+        message.inputs.add(name="INPUT0", datatype="FP32", shape=array.shape)
+        message.outputs.add(name="OUTPUT0").parameters["classification"].int64_param = 2
+        message.raw_input_contents.append(array.tobytes())
+        return message
+
+    messages = [request(values, "long"), request(values[:, :4], "short")]
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(one_loop.grpc, options) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        if streamed:
+            answers = [one.infer_response for one in stub.ModelStreamInfer(iter(messages), timeout=60)]
+        else:
+            answers = [stub.ModelInfer(one, timeout=60) for one in messages]
+    assert [one.id for one in answers] == ["long", "short"]
+    for answer, array in zip(answers, (values, values[:, :4])):
+        best = np.argsort(array[0])[::-1][:2]
+        want = b"".join(len(text).to_bytes(4, "little") + text for text in (b"%f:%d" % (array[0, i], i) for i in best))
+        assert answer.raw_output_contents[0] == want
+
+
+def test_long_answers_are_compressed_in_order():
+    """Workers compress what is long; answers behind it wait, and a client that leaves meanwhile costs nothing."""
+    random = np.random.default_rng(7)
+    arrays = [random.integers(0, 4, (1, size)).astype(np.float32) for size in (500_000, 3, 20_000, 1, 300_000, 100)]
+    arrays.append(random.random((1, 50_000), dtype=np.float32).view(np.uint32).astype(np.float32))  # gzip hardly helps
+
+    def request(array, name):
+        message = pb.ModelInferRequest(model_name="identity_fp32", id=name)
+        message.inputs.add(name="INPUT0", datatype="FP32", shape=array.shape)
+        message.raw_input_contents.append(array.tobytes())
+        return message
+
+    messages = [request(array, str(i)) for i, array in enumerate(arrays)]
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    with Server("--http-thread-count=1", "--grpc-infer-response-compression-level=medium") as server, \
+            grpc.insecure_channel(server.grpc, options) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for _ in range(3):
+            leaving = stub.ModelStreamInfer(iter(messages))
+            next(leaving)
+            leaving.cancel()
+        answers = [one.infer_response for one in stub.ModelStreamInfer(iter(messages), timeout=60)]
+        assert [one.id for one in answers] == [str(i) for i in range(len(arrays))]
+        answers += [stub.ModelInfer(one, timeout=60) for one in messages]
+        for answer, array in zip(answers, arrays * 2):
+            assert answer.raw_output_contents[0] == array.tobytes()

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_health.c - grpc.health.v1, and the health RPCs of Triton's service. */
+ * health.c - grpc.health.v1, and the health RPCs of Triton's service. */
 #include "api/grpc/service.h"
 
 #include "proto/health.pb-c.h"
 
-/* As Triton: the state of the server as a whole, whatever service is asked for. */
+/* As in Triton: the state of the whole server, whatever service is named. */
 static proa_status check(proa_api *api, proa_arena *arena, const ProtobufCMessage *in, ProtobufCMessage **out,
                          proa_err *err)
 {
@@ -44,7 +44,7 @@ static proa_status ready(proa_api *api, proa_arena *arena, const ProtobufCMessag
     return PROA_OK;
 }
 
-/* A version that is there but whose backend says no is an answer; one that is not there is an error. */
+/* A loaded version whose backend is not ready is an answer (false); a version that is not loaded is an error. */
 static proa_status model_ready(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
                                ProtobufCMessage **out, proa_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_infer.c - ModelInfer: one request, one answer; and what it shares with the stream. */
+ * infer.c - ModelInfer: one request, one answer; and what it shares with the stream. */
 #include "api/grpc/service.h"
 
 /* ---- the request ---- */
@@ -35,13 +35,13 @@ static proa_status check_transaction(proa_api *api, const proa_infer *r, bool un
 static proa_status forward(const proa_api *api, const proa_grpc_header *metadata, int count, proa_infer *r,
                            proa_err *err)
 {
-    if (PROA_LIKELY(!api->forward[PROA_FACE_GRPC])) return PROA_OK;
+    if (PROA_LIKELY(!api->forward[PROA_FRONTEND_GRPC])) return PROA_OK;
     for (int i = 0; i < count; i++)
         PROA_TRY(proa_infer_forward(api, true, r, metadata[i].name, metadata[i].value, err));
     return PROA_OK;
 }
 
-/* What comes before the message is taken. */
+/* The checks before the memory of the message is taken. */
 static proa_status scan(proa_api *api, proa_infer *r, proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err)
 {
     *decoupled = false;
@@ -81,20 +81,21 @@ static proa_status read_long(proa_rpc_long *l)
     return status;
 }
 
-static void run_long(proa_work *work)
+static void run_long(proa_work_item *work)
 {
     proa_rpc_long *l = (proa_rpc_long *)work;
     proa_handoff_enter(l->handoff);
     l->status = read_long(l);
     if (l->status == PROA_OK) {
         proa_sink_init(l->sink, work->loop, proa_infer_hold(l->r), l->on_reply);
+        if (l->m->wants_count) proa_sink_prepare_with(l->sink, l->api->workers, l->prepare);
         l->status = proa_server_infer(l->api->server, l->r, &l->err);
         if (l->status != PROA_OK) proa_sink_abandon(l->sink);
     }
     proa_handoff_leave();
 }
 
-static void end_long(proa_work *work)
+static void end_long(proa_work_item *work)
 {
     proa_rpc_long *l = (proa_rpc_long *)work;
     proa_handoff *handoff = l->handoff;
@@ -106,11 +107,11 @@ static void end_long(proa_work *work)
     proa_infer_drop(r);
 }
 
-/* The call may be gone before the worker looks at it. */
+/* The call may end before the worker runs. */
 static void copy_metadata(proa_rpc_long *l, const proa_grpc_call *call)
 {
     proa_arena *arena = &l->r->arena;
-    if (!l->api->forward[PROA_FACE_GRPC]) return;
+    if (!l->api->forward[PROA_FRONTEND_GRPC]) return;
     proa_grpc_header *copy = PROA_ARENA_NEW(arena, proa_grpc_header, call->metadata_count);
     for (int i = 0; i < call->metadata_count; i++) {
         const proa_grpc_header *h = &call->metadata[i];
@@ -127,7 +128,7 @@ proa_status proa_rpc_start_long(proa_rpc_long *l, proa_grpc_call *call, proa_str
     l->r->deadline_ns = call->deadline_ns;
     copy_metadata(l, call);
     l->m->body = proa_rpc_take(call, message.len);
-    l->work = (proa_work){.loop = proa_conn_loop(call->conn), .run = run_long, .done = end_long};
+    l->work = (proa_work_item){.loop = proa_conn_loop(call->conn), .run = run_long, .done = end_long};
     l->err.status = PROA_OK;
     l->handoff = proa_handoff_new();
     proa_infer_hold(l->r);
@@ -142,14 +143,14 @@ proa_status proa_rpc_start_long(proa_rpc_long *l, proa_grpc_call *call, proa_str
 
 /* ---- unary calls ---- */
 
-/* Lies in the request's arena, which lives until the sink's last on_reply has returned. */
+/* In the request's arena, which lives until the sink's last on_reply has returned. */
 typedef struct unary {
     proa_sink sink; /* first */
     proa_api *api;
-    proa_grpc_call *call; /* NULL: the client has gone */
+    proa_grpc_call *call; /* NULL: the client has disconnected */
     proa_infer *r;
     proa_infer_pb message;
-    proa_reply *reply; /* the first that came */
+    proa_reply *reply; /* the first one */
     int replies;
 } unary;
 
@@ -166,11 +167,19 @@ static proa_status answer(unary *u, proa_err *err)
         *err = u->reply->error;
         return err->status;
     }
-    PROA_TRY(proa_reply_pb_apply(&u->message, u->sink.infer->model, u->reply, err));
+    PROA_TRY(proa_reply_pb_check(u->reply, err));
     PROA_TRY(proa_reply_pb_write(&out, u->reply, PROA_PB_UNARY, err));
     proa_grpc_send(u->call, out.iov, out.count, free_reply, u->reply);
     u->reply = NULL;
     return PROA_OK;
+}
+
+/* Called on the loop or on a worker. */
+static void apply_wants(proa_sink *sink, proa_reply *reply)
+{
+    unary *u = (unary *)sink;
+    if (reply->error.status == PROA_OK)
+        (void)proa_reply_pb_apply(&u->message, sink->infer->model, reply, &reply->error);
 }
 
 static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
@@ -189,7 +198,7 @@ static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
     proa_infer_pb_release(&u->message);
 }
 
-static void on_gone(proa_grpc_call *call)
+static void on_disconnect(proa_grpc_call *call)
 {
     unary *u = call->user;
     proa_infer *r = proa_infer_hold(u->r);
@@ -200,7 +209,7 @@ static void on_gone(proa_grpc_call *call)
 
 static void refuse(unary *u, proa_infer *r, proa_grpc_call *call, const proa_err *err)
 {
-    if (call) call->on_gone = NULL;
+    if (call) call->on_disconnect = NULL;
     proa_infer_pb_release(&u->message);
     proa_infer_drop(r);
     if (call) proa_rpc_fail(call, err);
@@ -221,6 +230,7 @@ static proa_status start_long(unary *u, proa_str bytes, proa_err *err)
     l->m = &u->message;
     l->sink = &u->sink;
     l->on_reply = on_reply;
+    l->prepare = apply_wants;
     l->unary = true;
     l->done = long_done;
     return proa_rpc_start_long(l, u->call, bytes, err);
@@ -247,11 +257,12 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     call->user = u;
     call->on_message = NULL; /* the first one counts */
     call->on_half_close = NULL;
-    call->on_gone = on_gone;
+    call->on_disconnect = on_disconnect;
     if (is_long) return;
     proa_infer_hold(r);
     proa_sink_init(&u->sink, proa_conn_loop(call->conn), r, on_reply);
-    if (proa_server_infer(api->server, r, &err) == PROA_OK) proa_infer_drop(r); /* u may be gone by now */
+    if (u->message.wants_count) proa_sink_prepare_with(&u->sink, api->workers, apply_wants);
+    if (proa_server_infer(api->server, r, &err) == PROA_OK) proa_infer_drop(r); /* u may have been freed */
     else {
         proa_sink_abandon(&u->sink);
         refuse(u, r, call, &err);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * infer_contents.c - the typed contents of a tensor in protobuf (InferTensorContents) as the bytes of a tensor. */
 #include "api/grpc/infer_contents.h"
 
 #include "api/grpc/pb_wire.h"
@@ -6,7 +7,7 @@
 /* The fields of InferTensorContents by number. */
 enum { BOOLS = 1, INTS, INT64S, UINTS, UINT64S, FP32S, FP64S, BYTESES, FIELDS };
 
-/* wire: of one element that stands alone; bytes: of an element of fixed size in the packed form */
+/* wire: type of an unpacked element; bytes: size of an element of fixed size in the packed form */
 static const struct {
     proa_type type;
     int wire;
@@ -69,7 +70,8 @@ static bool narrow(proa_type type, int field)
 }
 
 /* The one field that is filled and fits t; 0: none is filled. */
-static proa_status choose(int *field, const tally *c, const proa_tensor *t, const char *model, proa_err *err)
+static proa_status choose_contents(int *field, const tally *c, const proa_tensor *t, const char *model,
+                                   proa_err *err)
 {
     *field = 0;
     for (int i = BOOLS; i < FIELDS; i++) {
@@ -137,7 +139,7 @@ proa_status proa_contents_read(proa_tensor *t, proa_str contents, proa_buffer *b
     int field;
     if (!count(&c, contents))
         return PROA_FAIL(err, INVALID, "malformed contents of input tensor '%s' for model '%s'", t->name, model);
-    PROA_TRY(choose(&field, &c, t, model, err));
+    PROA_TRY(choose_contents(&field, &c, t, model, err));
     if (!field) return PROA_OK;
     if (fields[field].bytes && c.pieces == 1 && c.last.ptr) {
         t->buffer = proa_buffer_hold(body);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * infer_pb.c - reads a ModelInferRequest field by field into a request, without message structs. */
 #include "api/grpc/infer_pb.h"
 
 #include "api/frontend.h"
@@ -8,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define NO_KIND ((proa_param_kind)-1) /* a parameter whose choice is not set */
+#define NO_KIND ((proa_infer_param_kind)-1) /* a parameter whose choice is not set */
 
 /* ---- one level deep ---- */
 
@@ -70,7 +71,7 @@ proa_status proa_infer_pb_scan(proa_infer_pb *m, proa_infer *r, proa_err *err)
 
 /* ---- parameters ---- */
 
-static bool read_choice(proa_param *p, proa_str bytes)
+static bool read_choice(proa_infer_param *p, proa_str bytes)
 {
     pb_reader in = pb_read(bytes);
     pb_field f;
@@ -85,12 +86,12 @@ static bool read_choice(proa_param *p, proa_str bytes)
 }
 
 /* An entry of a map of parameters; false: malformed. */
-static bool read_param(proa_param *p, proa_str entry)
+static bool read_param(proa_infer_param *p, proa_str entry)
 {
     pb_reader in = pb_read(entry);
     pb_field f;
     bool ok = true;
-    *p = (proa_param){.name = {"", 0}, .kind = NO_KIND};
+    *p = (proa_infer_param){.name = {"", 0}, .kind = NO_KIND};
     while (ok && pb_next(&in, &f)) {
         if (pb_is(&f, 1, PB_BYTES)) p->name = f.bytes;
         else if (pb_is(&f, 2, PB_BYTES)) ok = read_choice(p, f.bytes);
@@ -104,7 +105,7 @@ static proa_status wrong_kind(proa_str name, const char *expected, proa_err *err
                      name.ptr, expected);
 }
 
-static proa_status set_reserved(proa_infer_pb *m, const proa_param *p, proa_err *err)
+static proa_status set_reserved(proa_infer_pb *m, const proa_infer_param *p, proa_err *err)
 {
     if (!proa_str_is(p->name, "triton_enable_empty_final_response"))
         return PROA_FAIL(
@@ -122,7 +123,7 @@ static bool is_flag(proa_str name)
            proa_str_is(name, "sequence_end") || proa_str_is(name, "priority") || proa_str_is(name, "timeout");
 }
 
-static proa_status set_param(proa_infer_pb *m, proa_infer *r, const proa_param *p, proa_err *err)
+static proa_status set_param(proa_infer_pb *m, proa_infer *r, const proa_infer_param *p, proa_err *err)
 {
     if (proa_str_starts(p->name, (proa_str){"triton_", 7})) return set_reserved(m, p, err);
     if (p->kind == NO_KIND && !is_flag(p->name))
@@ -136,12 +137,12 @@ static proa_status set_param(proa_infer_pb *m, proa_infer *r, const proa_param *
 
 /* What parameters of a tensor may say. */
 typedef struct tensor_params {
-    proa_param region, offset, bytes, classes; /* name.ptr NULL: not there */
+    proa_infer_param region, offset, bytes, classes; /* name.ptr NULL: absent */
 } tensor_params;
 
 static bool note_param(tensor_params *t, proa_str entry)
 {
-    proa_param p;
+    proa_infer_param p;
     if (!read_param(&p, entry)) return false;
     if (proa_str_is(p.name, "shared_memory_region")) t->region = p;
     else if (proa_str_is(p.name, "shared_memory_offset")) t->offset = p;
@@ -150,7 +151,7 @@ static bool note_param(tensor_params *t, proa_str entry)
     return true; /* others mean nothing */
 }
 
-static proa_status region_number(uint64_t *out, const proa_param *p, const tensor_params *t,
+static proa_status region_number(uint64_t *out, const proa_infer_param *p, const tensor_params *t,
                                  const char *tensor, proa_err *err)
 {
     int len = (int)p->name.len;
@@ -170,7 +171,7 @@ static proa_status region_number(uint64_t *out, const proa_param *p, const tenso
     return PROA_OK;
 }
 
-/* *region stays NULL if the tensor does not lie in shared memory. */
+/* *region stays NULL if the tensor is not in shared memory. */
 static proa_status find_region(const proa_infer_pb *m, proa_arena *arena, const tensor_params *t,
                                const char *tensor, proa_buffer **region, uint64_t *bytes, proa_err *err)
 {
@@ -228,7 +229,7 @@ static bool read_input(input_parts *parts, proa_tensor *t, proa_str bytes)
         else if (pb_is(&f, 3, PB_VARINT)) ok = add_dimension(t, f.u);
         else if (pb_is(&f, 4, PB_BYTES)) ok = note_param(&parts->params, f.bytes);
         else if (pb_is(&f, 5, PB_BYTES)) {
-            ok = !parts->has_contents; /* two parts would have to be joined; nobody writes that */
+            ok = !parts->has_contents; /* two parts would have to be merged; no client writes that */
             parts->has_contents = true;
             parts->contents = f.bytes;
         }
@@ -311,7 +312,7 @@ static bool read_output(proa_str *name, tensor_params *params, proa_str bytes)
     return ok && !in.bad && is_text(*name);
 }
 
-static proa_status read_classes(int64_t *classes, const proa_param *p, proa_err *err)
+static proa_status read_classes(int64_t *classes, const proa_infer_param *p, proa_err *err)
 {
     if (!p->name.ptr) return PROA_OK;
     if (p->kind != PROA_PARAM_INT)
@@ -344,7 +345,7 @@ proa_status proa_infer_pb_fill(proa_infer_pb *m, proa_infer *r, proa_err *err)
 {
     int32_t raw = 0;
     for (int32_t i = 0; i < m->params.count; i++) {
-        proa_param p;
+        proa_infer_param p;
         if (!read_param(&p, m->params.items[i])) return malformed("parameter", err);
         PROA_TRY(set_param(m, r, &p, err));
     }

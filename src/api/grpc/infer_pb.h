@@ -2,11 +2,11 @@
  * infer_pb.h - inside api: ModelInferRequest to a request of inference, a reply to ModelInferResponse, without message
  * structs between: tensors stay where they lie in the message, answers go out from the tensors' buffers.
  * Rules and texts are Triton's (reference/triton.md 1.7).
- * Owner:   inputs hold the buffer of the message; all else lies in the request's or the reply's arena.
+ * Owner:   inputs hold the buffer of the message; all else is in the request's or the reply's arena.
  * Threads: none of its own.
  * Way in:  proa_infer_pb_scan, proa_infer_pb_fill; proa_reply_pb_write. */
-#ifndef PROA_API_INFER_PB_H
-#define PROA_API_INFER_PB_H
+#ifndef PROA_API_GRPC_INFER_PB_H
+#define PROA_API_GRPC_INFER_PB_H
 
 #include "serve/infer.h"
 #include <sys/uio.h>
@@ -46,9 +46,11 @@ proa_status proa_infer_pb_scan(proa_infer_pb *m, proa_infer *r, proa_err *err);
 proa_status proa_infer_pb_fill(proa_infer_pb *m, proa_infer *r, proa_err *err);
 void proa_infer_pb_release(proa_infer_pb *m); /* drops the regions of wants; the rest is r's */
 
-/* Does what wants say: classes in place of values, values into shared memory (which then leaves an empty entry). */
-proa_status proa_reply_pb_apply(const proa_infer_pb *m, const proa_model *model, proa_reply *reply,
+/* Converts outputs as wanted: to classes, or into shared memory (which leaves an entry without bytes). */
+proa_status proa_reply_pb_apply(const proa_infer_pb *m, const proa_served_model *model, proa_reply *reply,
                                 proa_err *err);
+/* Are the outputs in shared memory still readable? A client may have shortened its region. */
+proa_status proa_reply_pb_check(const proa_reply *reply, proa_err *err);
 
 typedef enum proa_pb_final { PROA_PB_UNARY, PROA_PB_MORE, PROA_PB_FINAL } proa_pb_final;
 typedef struct proa_reply_pb { /* in the reply's arena and its tensors */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_models.c - what the server tells about itself and its models, shared memory, and the settings. */
+ * models.c - what the server reports about itself and its models, shared memory, and the settings. */
 #include "api/grpc/service.h"
 
 #include "base/limits.h"
@@ -114,7 +114,7 @@ static proa_status shm_unregister(proa_api *api, proa_arena *arena, const Protob
     return PROA_OK;
 }
 
-/* Regions of a GPU: what a server answers that was built without. There are none. */
+/* GPU regions are not supported: the answers are those of a Triton that was built without GPUs. */
 static proa_status cuda_status(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
                                ProtobufCMessage **out, proa_err *err)
 {

@@ -2,8 +2,8 @@
  * pb_wire.h - inside api: the encoding of protobuf, field by field, where building message structs would cost too much.
  * Owner:   slices point into the bytes that are read.
  * Threads: none of its own. */
-#ifndef PROA_API_PB_WIRE_H
-#define PROA_API_PB_WIRE_H
+#ifndef PROA_API_GRPC_PB_WIRE_H
+#define PROA_API_GRPC_PB_WIRE_H
 
 #include "base/str.h"
 #include <string.h>

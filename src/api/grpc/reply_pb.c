@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * reply_pb.c - writes a reply as ModelInferResponse: heads are built here, tensors leave from their own buffers. */
 #include "api/grpc/infer_pb.h"
 
 #include "api/frontend.h"
@@ -10,10 +11,11 @@ static const proa_str final_name = {"triton_final_response", 21};
 
 /* ---- classes and shared memory ---- */
 
-static proa_status to_classes(proa_tensor *t, const proa_pb_want *want, const proa_model *model, proa_err *err)
+static proa_status to_classes(proa_tensor *t, const proa_pb_want *want, const proa_served_model *model,
+                              proa_err *err)
 {
     proa_tensor classes;
-    bool batched = proa_model_config(model)->max_batch_size > 0;
+    bool batched = proa_served_model_config(model)->max_batch_size > 0;
     PROA_TRY(proa_classify(&classes, t, model, want->classes, batched, err));
     proa_tensor_release(t);
     *t = classes;
@@ -31,11 +33,12 @@ static proa_status to_region(proa_tensor *t, const proa_pb_want *want, proa_err 
         memmove(want->region->data, t->data, t->bytes); /* an identity may answer from the same region */
     proa_copies_add(t->bytes);
     PROA_TRY(proa_shm_check(want->region, err));
-    proa_tensor_release(t); /* its entry stays, without bytes */
+    proa_tensor_release(t); /* its entry remains, without bytes */
     return PROA_OK;
 }
 
-proa_status proa_reply_pb_apply(const proa_infer_pb *m, const proa_model *model, proa_reply *reply, proa_err *err)
+proa_status proa_reply_pb_apply(const proa_infer_pb *m, const proa_served_model *model, proa_reply *reply,
+                                proa_err *err)
 {
     for (int i = 0; i < m->wants_count; i++) {
         const proa_pb_want *want = &m->wants[i];
@@ -45,6 +48,11 @@ proa_status proa_reply_pb_apply(const proa_infer_pb *m, const proa_model *model,
             PROA_TRY(want->classes ? to_classes(t, want, model, err) : to_region(t, want, err));
         }
     }
+    return PROA_OK;
+}
+
+proa_status proa_reply_pb_check(const proa_reply *reply, proa_err *err)
+{
     for (int32_t o = 0; o < reply->outputs_count; o++)
         PROA_TRY(proa_shm_check_bytes(reply->outputs[o].buffer, reply->outputs[o].data,
                                       reply->outputs[o].bytes, err));
@@ -53,7 +61,7 @@ proa_status proa_reply_pb_apply(const proa_infer_pb *m, const proa_model *model,
 
 /* ---- parameters ---- */
 
-static size_t choice_size(const proa_param *p)
+static size_t choice_size(const proa_infer_param *p)
 {
     switch (p->kind) {
     case PROA_PARAM_BOOL: return 2;
@@ -64,7 +72,7 @@ static size_t choice_size(const proa_param *p)
     }
 }
 
-static char *put_choice(char *at, const proa_param *p)
+static char *put_choice(char *at, const proa_infer_param *p)
 {
     switch (p->kind) {
     case PROA_PARAM_BOOL: *at++ = 1 << 3 | PB_VARINT; return pb_put_varint(at, p->b);
@@ -78,13 +86,13 @@ static char *put_choice(char *at, const proa_param *p)
     }
 }
 
-static size_t entry_size(const proa_param *p)
+static size_t entry_size(const proa_infer_param *p)
 {
     return pb_bytes_size(p->name.len) + pb_bytes_size(choice_size(p));
 }
 
 /* An entry of the map in field 4. */
-static char *put_entry(char *at, const proa_param *p)
+static char *put_entry(char *at, const proa_infer_param *p)
 {
     at = pb_put_head(at, 4, entry_size(p));
     at = pb_put_bytes(at, 1, p->name);
@@ -134,7 +142,7 @@ static proa_str version_text(char digits[20], int64_t version)
 
 typedef struct head_parts {
     proa_str model_name, version, id;
-    proa_param final; /* name.ptr NULL: none */
+    proa_infer_param final; /* name.ptr NULL: none */
 } head_parts;
 
 static size_t head_size(const proa_reply *reply, const head_parts *h)
@@ -182,7 +190,7 @@ proa_status proa_reply_pb_write(proa_reply_pb *out, proa_reply *reply, proa_pb_f
                     proa_str_c(reply->id),
                     {.name = {NULL, 0}}};
     if (final != PROA_PB_UNARY)
-        h.final = (proa_param){.name = final_name, .kind = PROA_PARAM_BOOL, .b = final == PROA_PB_FINAL};
+        h.final = (proa_infer_param){.name = final_name, .kind = PROA_PARAM_BOOL, .b = final == PROA_PB_FINAL};
     size_t head = head_size(reply, &h), raw_heads = 0, data = 0;
     for (int32_t i = 0; i < reply->outputs_count; i++) {
         raw_heads += 1 + pb_varint_size(reply->outputs[i].bytes);
@@ -213,7 +221,7 @@ static char *put_optional(char *at, uint32_t number, proa_str s)
 
 proa_str proa_stream_note_write(proa_arena *arena, const proa_stream_note *note)
 {
-    proa_param final = {.name = final_name, .kind = PROA_PARAM_BOOL, .b = note->final};
+    proa_infer_param final = {.name = final_name, .kind = PROA_PARAM_BOOL, .b = note->final};
     size_t inner = optional_size(note->model_name) + optional_size(note->model_version) + optional_size(note->id);
     if (note->has_final) inner += pb_bytes_size(entry_size(&final));
     size_t whole = optional_size(note->error) + pb_bytes_size(inner);

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * service.c - the methods of GRPCInferenceService: finds the method of a path and runs those with one small message
+ * each way. */
 #include "api/grpc/service.h"
 
 #include "api/grpc/pb_wire.h"
@@ -32,10 +34,10 @@ void proa_rpc_fail(proa_grpc_call *call, const proa_err *err)
 
 /* ---- one small message each way ---- */
 
-typedef struct small_call { /* in the call's arena */
+typedef struct skinny_f32_call { /* in the call's arena */
     proa_api *api;
     const proa_rpc *rpc;
-} small_call;
+} skinny_f32_call;
 
 static void *arena_alloc(void *arena, size_t bytes)
 {
@@ -71,7 +73,7 @@ static bool has_nul(const ProtobufCMessageDescriptor *d, proa_str bytes)
     return false;
 }
 
-static proa_status run_small(const small_call *c, proa_grpc_call *call, proa_str bytes,
+static proa_status run_small(const skinny_f32_call *c, proa_grpc_call *call, proa_str bytes,
                              ProtobufCMessage **out, proa_err *err)
 {
     ProtobufCAllocator allocator = {arena_alloc, arena_free, call->arena};
@@ -122,8 +124,8 @@ void proa_grpc_v2(proa_grpc_call *call, void *api)
         rpc->start(api, call);
         return;
     }
-    small_call *c = PROA_ARENA_NEW(call->arena, small_call, 1);
-    *c = (small_call){api, rpc};
+    skinny_f32_call *c = PROA_ARENA_NEW(call->arena, skinny_f32_call, 1);
+    *c = (skinny_f32_call){api, rpc};
     call->user = c;
     call->on_message = on_small;
 }

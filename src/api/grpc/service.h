@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_v2.h - inside api: the RPCs of inference.GRPCInferenceService, a file for each kind.
- * Owner:   a call's memory is its arena; what may outlive the call says so.
+ * service.h - inside api: the RPCs of inference.GRPCInferenceService, a file for each kind.
+ * Owner:   a call's memory is its arena; what may outlive the call is marked.
  * Threads: all on the loop's thread of the call.
- * Way in:  proa_grpc_v2 (grpc_v2.c) finds the method and starts it. */
-#ifndef PROA_API_GRPC_V2_H
-#define PROA_API_GRPC_V2_H
+ * Way in:  proa_grpc_v2 (service.c) finds the method and starts it. */
+#ifndef PROA_API_GRPC_SERVICE_H
+#define PROA_API_GRPC_SERVICE_H
 
 #include "api/grpc/infer_pb.h"
 #include "api/internal.h"
@@ -24,7 +24,7 @@ typedef struct proa_rpc {
 
 /* A table of a kind's methods, ending with path NULL. */
 extern const proa_rpc proa_rpc_health[], proa_rpc_models[], proa_rpc_control[];
-/* grpc_infer.c, grpc_stream.c */
+/* infer.c, stream.c */
 void proa_rpc_infer(proa_api *api, proa_grpc_call *call);
 void proa_rpc_stream(proa_api *api, proa_grpc_call *call);
 
@@ -32,21 +32,22 @@ void proa_rpc_stream(proa_api *api, proa_grpc_call *call);
 void proa_rpc_fail(proa_grpc_call *call, const proa_err *err);
 /* The message that on_message has now, taken into a buffer. */
 proa_buffer *proa_rpc_take(proa_grpc_call *call, size_t len);
-/* Fills r from a message: model, inputs, parameters, deadline, forwarded metadata; inputs hold the message's memory. Fails
- * too if `unary` and the model is decoupled and may not answer such a call. m is to be released in either case. */
+/* Fills r from a message: model, inputs, parameters, deadline, forwarded metadata; inputs hold the message's memory.
+ * Fails too if `unary` and the model is decoupled and may not answer such a call. m is to be released in either case. */
 proa_status proa_rpc_request(proa_api *api, proa_grpc_call *call, proa_str message, proa_infer *r,
                              proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err);
 
-/* A large message on a worker: proa_rpc_request there, and then proa_server_infer with `sink`. Lies in r's arena. */
+/* A large message on a worker: proa_rpc_request, and then proa_server_infer with `sink`. It is in r's arena. */
 typedef struct proa_rpc_long {
-    proa_work work; /* first */
+    proa_work_item work; /* first */
     proa_api *api;
     proa_handoff *handoff;
     proa_infer *r; /* held */
     proa_infer_pb *m;
     proa_sink *sink;
     void (*on_reply)(proa_sink *sink, proa_reply *reply, bool final);
-    const proa_grpc_header *metadata; /* of the call, copied where it is asked for */
+    void (*prepare)(proa_sink *sink, proa_reply *reply); /* of replies, where the message wants classes or regions */
+    const proa_grpc_header *metadata;                    /* of the call, copied where a pattern needs it */
     int metadata_count;
     bool unary, decoupled;
     proa_status status; /* not PROA_OK: it was refused, and the sink is not in use */

@@ -1,50 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_stream.c - ModelStreamInfer: many requests and answers on one call. Answers of models that give exactly one come in
+ * stream.c - ModelStreamInfer: many requests and answers on one call. Answers of models that give exactly one come in
  * the order of their requests; those of decoupled models as they are made. */
 #include "api/grpc/service.h"
 
 #include "base/limits.h"
 #include <string.h>
 
-typedef struct ask ask;
+typedef struct stream_request stream_request;
 
 /* In the call's arena. */
 typedef struct stream {
     proa_api *api;
     proa_grpc_call *call;
-    ask *first, *last; /* in flight, in the order of their arrival */
+    stream_request *first, *last; /* in flight, in the order of their arrival */
     int count;
     bool half_closed;
     bool errors_end; /* metadata triton_grpc_error: a failure ends the stream with its code */
     bool paused;
-    bool reading; /* a worker reads the newest ask: what comes behind it waits */
+    bool reading; /* a worker reads the newest request: later messages wait */
     bool inside;  /* on_message is on the stack: an end waits until it returns */
     bool ended;
     int end_code;
     const char *end_text;
 } stream;
 
-/* One request of a stream. It lies in the arena of r, of which it holds a reference until it is retired. */
-struct ask {
+/* One request of a stream. It is in the arena of r, and holds a reference to r until it is retired. */
+struct stream_request {
     proa_sink sink; /* first */
     proa_infer *r;
     stream *s; /* NULL: the stream has ended */
-    ask *prev, *next;
+    stream_request *prev, *next;
     proa_infer_pb message;
     const char *version; /* as the client wrote it */
     proa_rpc_long large; /* of a large message: while a worker reads it */
     bool decoupled;
     bool refused;                /* it failed before it ran */
-    proa_reply *waiting, **last; /* until all asks before it are retired */
+    proa_reply *waiting, **last; /* until all requests before it are retired */
     bool done, done_with_reply;  /* no more will come; the newest of waiting is the final one */
 };
 
 /* ---- life ---- */
 
-static ask *ask_new(stream *s)
+static stream_request *stream_request_new(stream *s)
 {
     proa_infer *r = proa_infer_new();
-    ask *a = PROA_ARENA_NEW(&r->arena, ask, 1);
+    stream_request *a = PROA_ARENA_NEW(&r->arena, stream_request, 1);
     a->r = r;
     a->s = s;
     a->last = &a->waiting;
@@ -56,7 +56,7 @@ static ask *ask_new(stream *s)
     return a;
 }
 
-static void drop_waiting(ask *a)
+static void drop_waiting(stream_request *a)
 {
     for (proa_reply *next; a->waiting; a->waiting = next) {
         next = a->waiting->next;
@@ -65,7 +65,7 @@ static void drop_waiting(ask *a)
     a->last = &a->waiting;
 }
 
-static void unlink_ask(ask *a)
+static void unlink_stream_request(stream_request *a)
 {
     stream *s = a->s;
     if (a->prev) a->prev->next = a->next;
@@ -76,23 +76,23 @@ static void unlink_ask(ask *a)
     a->s = NULL;
 }
 
-/* Its last answer was given, or nobody wants it any more. */
-static void retire(ask *a)
+/* Its last answer was sent, or is not needed any more. */
+static void retire(stream_request *a)
 {
-    if (a->s) unlink_ask(a);
+    if (a->s) unlink_stream_request(a);
     drop_waiting(a);
     proa_infer_pb_release(&a->message);
     proa_infer_drop(a->r);
 }
 
-/* The stream ends: what still runs is cancelled, and each ask is retired by its final reply. */
+/* The stream ends: running requests are cancelled, and each is retired by its final reply. */
 static void abandon_all(stream *s)
 {
     while (s->first) {
-        ask *a = s->first;
+        stream_request *a = s->first;
         proa_infer *r = proa_infer_hold(a->r);
         bool done = a->done;
-        unlink_ask(a);
+        unlink_stream_request(a);
         drop_waiting(a);
         if (done) retire(a);
         else proa_infer_cancel(r);
@@ -132,7 +132,7 @@ static void settle(stream *s)
 
 /* ---- answers ---- */
 
-static void send_note(ask *a, const char *error, bool has_final, bool final)
+static void send_note(stream_request *a, const char *error, bool has_final, bool final)
 {
     PROA_ALIGNED(16) char memory[1024];
     proa_arena arena;
@@ -148,7 +148,7 @@ static void send_note(ask *a, const char *error, bool has_final, bool final)
     proa_arena_release(&arena);
 }
 
-static void send_error(ask *a, const proa_err *err, bool final)
+static void send_error(stream_request *a, const proa_err *err, bool final)
 {
     char *text = proa_err_whole_text(err);
     if (a->s->errors_end) end_stream(a->s, proa_grpc_code_of(err), text);
@@ -161,23 +161,23 @@ static void free_reply(void *reply)
     proa_reply_free(reply);
 }
 
-static proa_status send_tensors(ask *a, proa_reply *reply, bool final, proa_err *err)
+static proa_status send_tensors(stream_request *a, proa_reply *reply, bool final, proa_err *err)
 {
     proa_reply_pb out;
-    PROA_TRY(proa_reply_pb_apply(&a->message, a->r->model, reply, err));
+    PROA_TRY(proa_reply_pb_check(reply, err));
     PROA_TRY(proa_reply_pb_write(&out, reply, final ? PROA_PB_FINAL : PROA_PB_MORE, err));
     proa_grpc_send(a->s->call, out.iov, out.count, free_reply, reply);
     return PROA_OK;
 }
 
-/* A decoupled model makes answers as it likes. One alone may be of any size; a next one waits for nobody. */
-static bool reads_nothing(const ask *a)
+/* A decoupled model makes answers at its own pace. A single answer may have any size; more are not held back. */
+static bool reads_nothing(const stream_request *a)
 {
     return a->decoupled && proa_grpc_queued(a->s->call) > (size_t)PROA_STREAM_QUEUED_MAX;
 }
 
 /* One answer to the client. Afterwards the stream may have ended: then a->s is NULL. */
-static void send_reply(ask *a, proa_reply *reply, bool final)
+static void send_reply(stream_request *a, proa_reply *reply, bool final)
 {
     proa_err err;
     err.status = PROA_OK;
@@ -196,16 +196,16 @@ static void send_reply(ask *a, proa_reply *reply, bool final)
     proa_reply_free(reply);
 }
 
-/* An ask whose answers keep the order waits while another such ask stands before it. */
-static bool must_wait(const ask *a)
+/* A request whose answers keep the order waits while another such request is before it. */
+static bool must_wait(const stream_request *a)
 {
     if (a->decoupled) return false;
-    for (const ask *before = a->prev; before; before = before->prev)
+    for (const stream_request *before = a->prev; before; before = before->prev)
         if (!before->decoupled) return true;
     return false;
 }
 
-static void keep_waiting(ask *a, proa_reply *reply, bool final)
+static void keep_waiting(stream_request *a, proa_reply *reply, bool final)
 {
     a->done |= final;
     a->done_with_reply |= final && reply;
@@ -215,8 +215,8 @@ static void keep_waiting(ask *a, proa_reply *reply, bool final)
     a->last = &reply->next;
 }
 
-/* Its turn has come: what waits is sent. False if that has ended the stream. */
-static bool send_waiting(ask *a)
+/* Its turn in the order: its waiting replies are sent. False if that has ended the stream. */
+static bool send_waiting(stream_request *a)
 {
     proa_infer *r = proa_infer_hold(a->r);
     while (a->waiting && a->s) {
@@ -231,10 +231,11 @@ static bool send_waiting(ask *a)
     return lives;
 }
 
-/* The first ask that keeps the order was retired: those behind it go on, until one is not done. False as above. */
+/* The first request that keeps the order was retired: sends the replies of those behind it, up to one that has not
+ * ended. False as above. */
 static bool next_turns(stream *s)
 {
-    for (ask *a = s->first, *next; a; a = next) {
+    for (stream_request *a = s->first, *next; a; a = next) {
         next = a->next;
         if (a->decoupled) continue;
         if (!send_waiting(a)) return false;
@@ -244,7 +245,7 @@ static bool next_turns(stream *s)
     return true;
 }
 
-static void deliver_now(ask *a, proa_reply *reply, bool final)
+static void deliver_now(stream_request *a, proa_reply *reply, bool final)
 {
     stream *s = a->s;
     a->done |= final;
@@ -258,9 +259,9 @@ static void deliver_now(ask *a, proa_reply *reply, bool final)
     settle(s);
 }
 
-static void deliver(ask *a, proa_reply *reply, bool final)
+static void deliver(stream_request *a, proa_reply *reply, bool final)
 {
-    proa_infer *r = proa_infer_hold(a->r); /* a lies in its arena */
+    proa_infer *r = proa_infer_hold(a->r); /* a is in its arena */
     if (a->s && must_wait(a)) keep_waiting(a, reply, final);
     else if (a->s) deliver_now(a, reply, final);
     else { /* the stream has ended before */ proa_reply_free(reply);
@@ -269,14 +270,22 @@ static void deliver(ask *a, proa_reply *reply, bool final)
     proa_infer_drop(r);
 }
 
+/* Called on the loop or on a worker. */
+static void apply_wants(proa_sink *sink, proa_reply *reply)
+{
+    stream_request *a = (stream_request *)sink;
+    if (reply->error.status == PROA_OK)
+        (void)proa_reply_pb_apply(&a->message, sink->infer->model, reply, &reply->error);
+}
+
 static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
 {
-    deliver((ask *)sink, reply, final);
+    deliver((stream_request *)sink, reply, final);
 }
 
 /* ---- requests ---- */
 
-static void refuse(ask *a, const proa_err *err)
+static void refuse(stream_request *a, const proa_err *err)
 {
     proa_reply *reply = proa_reply_new(a->r);
     reply->error = *err;
@@ -284,10 +293,10 @@ static void refuse(ask *a, const proa_err *err)
     deliver(a, reply, true);
 }
 
-/* What the message says is known. Its replies, if it was accepted, come after this. */
+/* The message has been read by the worker. If it was accepted, its replies come after this. */
 static void long_done(proa_rpc_long *l)
 {
-    ask *a = (ask *)l->sink;
+    stream_request *a = (stream_request *)l->sink;
     stream *s = a->s; /* NULL: it has ended meanwhile, and cancelled the request */
     proa_infer *r = l->r;
     a->decoupled = l->decoupled;
@@ -298,7 +307,7 @@ static void long_done(proa_rpc_long *l)
     if (a->s) regulate(a->s); /* the next message may come */
 }
 
-static proa_status start_long(ask *a, proa_str bytes, proa_err *err)
+static proa_status start_long(stream_request *a, proa_str bytes, proa_err *err)
 {
     proa_rpc_long *l = &a->large;
     l->api = a->s->api;
@@ -306,6 +315,7 @@ static proa_status start_long(ask *a, proa_str bytes, proa_err *err)
     l->m = &a->message;
     l->sink = &a->sink;
     l->on_reply = on_reply;
+    l->prepare = apply_wants;
     l->done = long_done;
     PROA_TRY(proa_rpc_start_long(l, a->s->call, bytes, err));
     a->s->reading = true;
@@ -315,7 +325,7 @@ static proa_status start_long(ask *a, proa_str bytes, proa_err *err)
 static void on_long_message(proa_grpc_call *call, proa_str bytes)
 {
     stream *s = call->user;
-    ask *a = ask_new(s);
+    stream_request *a = stream_request_new(s);
     proa_err err;
     err.status = PROA_OK;
     s->inside = true;
@@ -334,7 +344,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
         return;
     }
     stream *s = call->user;
-    ask *a = ask_new(s);
+    stream_request *a = stream_request_new(s);
     proa_infer *r = proa_infer_hold(a->r);
     proa_err err;
     err.status = PROA_OK;
@@ -345,6 +355,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     if (status != PROA_OK) refuse(a, &err);
     else {
         proa_sink_init(&a->sink, proa_conn_loop(call->conn), proa_infer_hold(r), on_reply);
+        if (a->message.wants_count) proa_sink_prepare_with(&a->sink, s->api->workers, apply_wants);
         if (proa_server_infer(s->api->server, r, &err) != PROA_OK) {
             proa_sink_abandon(&a->sink);
             refuse(a, &err);
@@ -368,7 +379,7 @@ static void on_drained(proa_grpc_call *call)
     settle(call->user);
 }
 
-static void on_gone(proa_grpc_call *call)
+static void on_disconnect(proa_grpc_call *call)
 {
     abandon_all(call->user);
 }
@@ -382,5 +393,5 @@ void proa_rpc_stream(proa_api *api, proa_grpc_call *call)
     call->on_message = on_message;
     call->on_half_close = on_half_close;
     call->on_drained = on_drained;
-    call->on_gone = on_gone;
+    call->on_disconnect = on_disconnect;
 }

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * classify.c - the classification extension: the K largest elements of an output as "value:index:label". */
 #include "api/frontend.h"
 
 #include "base/checked.h"
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One element: a number whose order as an unsigned one is that of the elements, and its place. */
+/* One element: a key whose unsigned order is the order of the elements, and its index. */
 typedef struct candidate {
     uint64_t key;
     uint32_t at;
@@ -24,123 +25,54 @@ static uint64_t key_of_double(double d)
     return bits & SIGN ? ~bits : bits | SIGN;
 }
 
-#define LOAD(type, at)                                                                                       \
-    type v;                                                                                                  \
-    memcpy(&v, at, sizeof v)
-
-/* at: the element's bytes, not aligned. */
+/* The key of an element, whose bytes at `at` are not aligned. */
 static uint64_t key_of(proa_type type, const char *at)
 {
+#define KEY_U(v) (v)
+#define KEY_I(v) ((uint64_t)(int64_t)(v) ^ SIGN)
+#define KEY_F(v) key_of_double((double)(v))
+#define KEY_D(v) key_of_double(v)
+#define KEY_CASE(name, c_type, kind)                                                                         \
+    case PROA_TYPE_##name: {                                                                                 \
+        c_type value;                                                                                        \
+        memcpy(&value, at, sizeof value);                                                                    \
+        return KEY_##kind(value);                                                                            \
+    }
     switch (type) {
-    case PROA_TYPE_UINT8: {
-        LOAD(uint8_t, at);
-        return v;
-    }
-    case PROA_TYPE_UINT16: {
-        LOAD(uint16_t, at);
-        return v;
-    }
-    case PROA_TYPE_UINT32: {
-        LOAD(uint32_t, at);
-        return v;
-    }
-    case PROA_TYPE_UINT64: {
-        LOAD(uint64_t, at);
-        return v;
-    }
-    case PROA_TYPE_INT8: {
-        LOAD(int8_t, at);
-        return (uint64_t)(int64_t)v ^ SIGN;
-    }
-    case PROA_TYPE_INT16: {
-        LOAD(int16_t, at);
-        return (uint64_t)(int64_t)v ^ SIGN;
-    }
-    case PROA_TYPE_INT32: {
-        LOAD(int32_t, at);
-        return (uint64_t)(int64_t)v ^ SIGN;
-    }
-    case PROA_TYPE_INT64: {
-        LOAD(int64_t, at);
-        return (uint64_t)v ^ SIGN;
-    }
-    case PROA_TYPE_FP32: {
-        LOAD(float, at);
-        return key_of_double((double)v);
-    }
-    default: {
-        LOAD(double, at);
-        return key_of_double(v);
-    }
+        PROA_TYPE_C_LIST(KEY_CASE)
+    default: return 0; /* can_classify refuses the others */
     }
 }
 
 /* As C++'s std::to_string prints it: that is the form clients take apart. */
 static void print_value(proa_buf *out, proa_type type, const char *at)
 {
+#define PRINT_U(v) proa_buf_printf(out, "%" PRIu64, (uint64_t)(v))
+#define PRINT_I(v) proa_buf_printf(out, "%" PRId64, (int64_t)(v))
+#define PRINT_F(v) proa_buf_printf(out, "%f", (double)(v))
+#define PRINT_D(v) proa_buf_printf(out, "%f", v)
+#define PRINT_CASE(name, c_type, kind)                                                                       \
+    case PROA_TYPE_##name: {                                                                                 \
+        c_type value;                                                                                        \
+        memcpy(&value, at, sizeof value);                                                                    \
+        PRINT_##kind(value);                                                                                 \
+        break;                                                                                               \
+    }
     switch (type) {
-    case PROA_TYPE_UINT8: {
-        LOAD(uint8_t, at);
-        proa_buf_printf(out, "%u", v);
-        break;
-    }
-    case PROA_TYPE_UINT16: {
-        LOAD(uint16_t, at);
-        proa_buf_printf(out, "%u", v);
-        break;
-    }
-    case PROA_TYPE_UINT32: {
-        LOAD(uint32_t, at);
-        proa_buf_printf(out, "%" PRIu32, v);
-        break;
-    }
-    case PROA_TYPE_UINT64: {
-        LOAD(uint64_t, at);
-        proa_buf_printf(out, "%" PRIu64, v);
-        break;
-    }
-    case PROA_TYPE_INT8: {
-        LOAD(int8_t, at);
-        proa_buf_printf(out, "%d", v);
-        break;
-    }
-    case PROA_TYPE_INT16: {
-        LOAD(int16_t, at);
-        proa_buf_printf(out, "%d", v);
-        break;
-    }
-    case PROA_TYPE_INT32: {
-        LOAD(int32_t, at);
-        proa_buf_printf(out, "%" PRId32, v);
-        break;
-    }
-    case PROA_TYPE_INT64: {
-        LOAD(int64_t, at);
-        proa_buf_printf(out, "%" PRId64, v);
-        break;
-    }
-    case PROA_TYPE_FP32: {
-        LOAD(float, at);
-        proa_buf_printf(out, "%f", (double)v);
-        break;
-    }
-    default: {
-        LOAD(double, at);
-        proa_buf_printf(out, "%f", v);
-        break;
-    }
+        PROA_TYPE_C_LIST(PRINT_CASE)
+    default: break;
     }
 }
 
 /* Greater comes first; of equal ones the earlier. */
-static bool before(candidate a, candidate b)
+static bool ranks_before(candidate a, candidate b)
 {
     return a.key != b.key ? a.key > b.key : a.at < b.at;
 }
 
 static int by_rank(const void *a, const void *b)
 {
-    return before(*(const candidate *)a, *(const candidate *)b) ? -1 : 1; /* places differ: never equal */
+    return ranks_before(*(const candidate *)a, *(const candidate *)b) ? -1 : 1; /* places differ: never equal */
 }
 
 /* heap[0..count) has the last-ranked on top: puts c where the top was. */
@@ -149,8 +81,8 @@ static void sift_down(candidate *heap, int64_t count, int64_t i, candidate c)
     for (;;) {
         int64_t child = 2 * i + 1;
         if (child >= count) break;
-        if (child + 1 < count && before(heap[child], heap[child + 1])) child++;
-        if (!before(c, heap[child])) break;
+        if (child + 1 < count && ranks_before(heap[child], heap[child + 1])) child++;
+        if (!ranks_before(c, heap[child])) break;
         heap[i] = heap[child];
         i = child;
     }
@@ -165,13 +97,13 @@ static void choose(candidate *best, int64_t k, proa_type type, const char *data,
     for (int64_t i = k / 2; i-- > 0;) sift_down(best, k, i, best[i]);
     for (int64_t i = k; i < n; i++) {
         candidate c = {key_of(type, data + (size_t)i * size), (uint32_t)i};
-        if (before(c, best[0])) sift_down(best, k, 0, c);
+        if (ranks_before(c, best[0])) sift_down(best, k, 0, c);
     }
     qsort(best, (size_t)k, sizeof *best, by_rank);
 }
 
 static void print_row(proa_buf *out, const proa_tensor *output, const char *data, const candidate *best,
-                      int64_t k, const proa_model *model)
+                      int64_t k, const proa_served_model *model)
 {
     size_t size = (size_t)proa_type_bytes(output->type);
     for (int64_t i = 0; i < k; i++) {
@@ -179,7 +111,7 @@ static void print_row(proa_buf *out, const proa_tensor *output, const char *data
         proa_buf_append(out, "\0\0\0", 4);
         print_value(out, output->type, data + (size_t)best[i].at * size);
         proa_buf_printf(out, ":%" PRIu32, best[i].at);
-        const char *label = proa_model_label(model, output->name, best[i].at);
+        const char *label = proa_served_model_label(model, output->name, best[i].at);
         if (label) proa_buf_printf(out, ":%s", label);
         uint32_t len = (uint32_t)(out->len - head - 4);
         if (!out->full) memcpy(out->ptr + head, &len, sizeof len);
@@ -188,18 +120,16 @@ static void print_row(proa_buf *out, const proa_tensor *output, const char *data
 
 static bool can_classify(proa_type type)
 {
+#define NUMBER_CASE(name, c_type, kind) case PROA_TYPE_##name:
     switch (type) {
-    case PROA_TYPE_INVALID:
-    case PROA_TYPE_BOOL:
-    case PROA_TYPE_BYTES:
-    case PROA_TYPE_FP16:
-    case PROA_TYPE_BF16: return false;
-    default: return true;
+        PROA_TYPE_C_LIST(NUMBER_CASE)
+        return true;
+    default: return false;
     }
 }
 
-/* rows of n elements each; INVALID where Triton's classification.cc says so. */
-static proa_status measure(int64_t *rows, int64_t *n, const proa_tensor *output, bool batched, proa_err *err)
+/* rows of n elements each; INVALID in the cases of Triton's classification.cc. */
+static proa_status measure_rows(int64_t *rows, int64_t *n, const proa_tensor *output, bool batched, proa_err *err)
 {
     int64_t total = proa_shape_elements(output->shape, output->rank);
     if (!can_classify(output->type))
@@ -215,11 +145,11 @@ static proa_status measure(int64_t *rows, int64_t *n, const proa_tensor *output,
     return PROA_OK;
 }
 
-proa_status proa_classify(proa_tensor *out, const proa_tensor *output, const proa_model *model, int64_t k,
-                          bool batched, proa_err *err)
+proa_status proa_classify(proa_tensor *out, const proa_tensor *output, const proa_served_model *model,
+                          int64_t k, bool batched, proa_err *err)
 {
     int64_t rows = 0, n = 0;
-    PROA_TRY(measure(&rows, &n, output, batched, err));
+    PROA_TRY(measure_rows(&rows, &n, output, batched, err));
     k = proa_max64(0, proa_min64(k, n));
     proa_buf text;
     proa_buf_init(&text, (size_t)PROA_CLASSES_BYTES_MAX);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * generate.c - the generate extension: a JSON object in, one JSON answer or a stream of server-sent events out. */
 #include "api/http/v2.h"
 
 #include "base/alloc.h"
@@ -10,10 +11,12 @@
 typedef struct generate_call {
     proa_sink sink; /* first */
     proa_api *api;
-    proa_http_exchange *x; /* NULL: answered, or the client has gone */
+    proa_http_exchange *x; /* NULL: answered, or the client has disconnected */
     bool streaming, began;
     int replies;
-    proa_reply *reply; /* generate: the only one, until the final has come */
+    proa_reply *reply;    /* generate: the only one, until the final has come */
+    proa_buf event;       /* generate_stream: the reply in turn, as it is sent ... */
+    proa_err event_error; /* ... or why it cannot be written */
 } generate_call;
 
 /* ---- the request: free JSON, whose keys are inputs of the model or parameters ---- */
@@ -38,7 +41,7 @@ static proa_status count_elements(const proa_jread *from, int64_t *count, proa_e
     proa_jread j = *from;
     bool more;
     *count = 1;
-    if (proa_jread_peek(&j) != PROA_JKIND_ARRAY) return PROA_OK;
+    if (proa_jread_peek(&j) != PROA_JREAD_ARRAY) return PROA_OK;
     *count = 0;
     for (proa_jread_begin(&j);; ++*count) {
         PROA_TRY(proa_jread_element(&j, &more, err));
@@ -47,7 +50,7 @@ static proa_status count_elements(const proa_jread *from, int64_t *count, proa_e
     }
 }
 
-/* Fixed dimensions take their share of the elements from the innermost on; of the open ones the innermost takes the rest. */
+/* Divides the elements over the shape: fixed dimensions first, the innermost open dimension takes the rest. */
 static proa_status fit_shape(proa_tensor *t, const Inference__ModelConfig *config,
                              const Inference__ModelInput *in, int64_t elements, proa_err *err)
 {
@@ -102,7 +105,7 @@ static proa_status read_nested(reader *rd, proa_err *err)
 {
     if (find_input(rd->config, proa_str_c("parameters")))
         return PROA_FAIL(err, INVALID, "Keyword 'parameters' for nested schema also given as input tensor name");
-    PROA_TRY(proa_jread_expect(&rd->j, "Expected JSON object for keyword: 'parameters'", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(&rd->j, "Expected JSON object for keyword: 'parameters'", PROA_JREAD_OBJECT, err));
     proa_status status = read_members(rd, true, err);
     if (status != PROA_OK) proa_err_prefix(err, "Converting keyword: 'parameters'");
     return status;
@@ -136,11 +139,11 @@ static proa_status read_body(proa_api *api, proa_http_exchange *x, proa_infer *r
 {
     reader rd = {.r = r, .config = config, .bytes_max = (size_t)api->options.http_max_input};
     proa_str text = {x->body_len ? x->body : "", x->body_len};
-    /* one tensor's own limit is above what all may have together: that is checked here, in Triton's words */
+    /* the limit of one tensor is above that of all tensors together, which is checked here, with Triton's text */
     proa_jread_init(&rd.j, text, &r->arena, api->options.strict_triton, 16 * (size_t)api->options.http_max_input);
-    if (proa_jread_peek(&rd.j) == PROA_JKIND_END)
+    if (proa_jread_peek(&rd.j) == PROA_JREAD_END)
         return proa_jread_fail(&rd.j, "The document is empty.", err);
-    PROA_TRY(proa_jread_expect(&rd.j, "", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(&rd.j, "", PROA_JREAD_OBJECT, err));
     PROA_TRY(read_members(&rd, false, err));
     PROA_TRY(proa_jread_finish(&rd.j, err));
     return proa_v2_forward(api, x, r, err);
@@ -148,14 +151,14 @@ static proa_status read_body(proa_api *api, proa_http_exchange *x, proa_infer *r
 
 static proa_status read_request(proa_api *api, proa_http_exchange *x, proa_infer *r, proa_err *err)
 {
-    proa_model *model;
+    proa_served_model *model;
     proa_str encoding = proa_http_get(x, "content-encoding");
     PROA_TRY(proa_server_find(api->server, r->model_name, r->model_version, &model, err));
     proa_status status = PROA_OK;
     if (encoding.len && !proa_str_is(encoding, "identity"))
         status = PROA_FAIL(err, INVALID, "Unsupported content-encoding, only 'identity' is supported.");
-    if (status == PROA_OK) status = read_body(api, x, r, proa_model_config(model), err);
-    proa_model_drop(model);
+    if (status == PROA_OK) status = read_body(api, x, r, proa_served_model_config(model), err);
+    proa_served_model_drop(model);
     return status;
 }
 
@@ -190,9 +193,9 @@ static void fail(generate_call *c, const proa_err *err)
 {
     proa_http_exchange *x = c->x;
     c->x = NULL;
-    proa_http_on_gone(x, NULL);
+    proa_http_on_disconnect(x, NULL);
     proa_http_fail(c->api, x, err);
-    proa_infer_cancel(c->sink.infer); /* nobody reads what would follow */
+    proa_infer_cancel(c->sink.infer); /* the client does not read what would follow */
 }
 
 static proa_str head_lines(generate_call *c, const char *type)
@@ -234,7 +237,7 @@ static void send_error(generate_call *c, const proa_err *err)
     proa_buf_release(&out);
 }
 
-/* The last event says why; what was sent before is read first. */
+/* The last event carries the error; the client reads the earlier events first. */
 static void give_up(generate_call *c)
 {
     proa_err err = {.status = PROA_OK};
@@ -242,32 +245,34 @@ static void give_up(generate_call *c)
     PROA_FAIL(&err, LIMIT, "the client does not read its answers");
     send_error(c, &err);
     c->x = NULL;
-    proa_http_on_gone(x, NULL);
+    proa_http_on_disconnect(x, NULL);
     proa_http_end(x);
     proa_infer_cancel(c->sink.infer);
 }
 
-/* Until something was sent, an error has a status of its own; after that it is an event. */
-static void stream_reply(generate_call *c, const proa_reply *reply)
+/* Called on the loop or on a worker. */
+static void write_event(proa_sink *sink, proa_reply *reply)
 {
-    proa_err err = reply->error;
-    proa_buf out;
-    if (c->began && proa_http_queued(c->x) > (size_t)PROA_STREAM_QUEUED_MAX) {
-        give_up(c);
-        return;
-    }
-    proa_buf_init(&out, (size_t)PROA_ANSWER_BYTES_MAX);
-    proa_buf_append(&out, "data: ", 6);
-    if (err.status == PROA_OK) reply_json(&out, reply, &err);
-    proa_buf_append(&out, "\n\n", 2);
-    if (err.status != PROA_OK && !c->began) fail(c, &err);
+    generate_call *c = (generate_call *)sink;
+    c->event_error = reply->error;
+    proa_buf_init(&c->event, (size_t)PROA_ANSWER_BYTES_MAX);
+    proa_buf_append(&c->event, "data: ", 6);
+    if (reply->error.status == PROA_OK) reply_json(&c->event, reply, &c->event_error);
+    proa_buf_append(&c->event, "\n\n", 2);
+}
+
+/* Until something was sent, an error has a status of its own; after that it is an event. */
+static void stream_event(generate_call *c)
+{
+    const proa_err *err = &c->event_error;
+    if (c->began && proa_http_queued(c->x) > (size_t)PROA_STREAM_QUEUED_MAX) give_up(c);
+    else if (err->status != PROA_OK && !c->began) fail(c, err);
     else {
         if (!c->began) proa_http_begin(c->x, 200, head_lines(c, "text/event-stream; charset=utf-8"));
         c->began = true;
-        if (err.status != PROA_OK) send_error(c, &err);
-        else proa_http_send(c->x, proa_buf_view(&out));
+        if (err->status != PROA_OK) send_error(c, err);
+        else proa_http_send(c->x, proa_buf_view(&c->event));
     }
-    proa_buf_release(&out);
 }
 
 static void stream_end(generate_call *c)
@@ -295,9 +300,7 @@ static void end_on_worker(proa_http_exchange *x, void *call)
 static bool end_elsewhere(generate_call *c)
 {
     proa_infer *r = c->sink.infer;
-    size_t bytes = 0;
-    for (int32_t i = 0; c->reply && i < c->reply->outputs_count; i++) bytes += c->reply->outputs[i].bytes;
-    if (!c->x || bytes < PROA_WORKER_BYTES_MIN) return false;
+    if (!c->x || !c->reply || proa_reply_bytes(c->reply) < PROA_WORKER_BYTES_MIN) return false;
     proa_infer_hold(r);
     if (proa_http_offload(c->x, end_on_worker, c)) return true;
     proa_infer_drop(r);
@@ -310,7 +313,10 @@ static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
     bool keep = reply && !c->streaming && !c->reply;
     if (reply) c->replies++;
     if (keep) c->reply = reply;
-    else if (reply && c->streaming && c->x) stream_reply(c, reply);
+    else if (reply && c->streaming) {
+        if (c->x) stream_event(c);
+        proa_buf_release(&c->event);
+    }
     if (!keep) proa_reply_free(reply);
     if (!final) return;
     if (!c->streaming && end_elsewhere(c)) return;
@@ -321,14 +327,15 @@ static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
     end_once(c);
 }
 
-static void on_gone(proa_http_exchange *x)
+static void on_disconnect(proa_http_exchange *x)
 {
     generate_call *c = x->user;
     c->x = NULL;
     proa_infer_cancel(c->sink.infer);
 }
 
-static proa_status start(proa_api *api, proa_http_exchange *x, proa_infer *r, bool streaming, proa_err *err)
+static proa_status start_generate(proa_api *api, proa_http_exchange *x, proa_infer *r, bool streaming,
+                                  proa_err *err)
 {
     generate_call *c = proa_calloc(1, sizeof *c);
     c->api = api;
@@ -336,16 +343,17 @@ static proa_status start(proa_api *api, proa_http_exchange *x, proa_infer *r, bo
     c->streaming = streaming;
     x->user = c;
     proa_sink_init(&c->sink, proa_http_loop(x), r, on_reply);
-    proa_http_on_gone(x, on_gone);
+    if (streaming) proa_sink_prepare_with(&c->sink, api->workers, write_event);
+    proa_http_on_disconnect(x, on_disconnect);
     proa_status status = proa_server_infer(api->server, r, err);
-    if (status == PROA_OK) return PROA_OK; /* c may be gone by now */
-    proa_http_on_gone(x, NULL);
+    if (status == PROA_OK) return PROA_OK; /* c may have been freed */
+    proa_http_on_disconnect(x, NULL);
     proa_sink_abandon(&c->sink);
     free(c);
     return status;
 }
 
-static void generate(proa_api *api, proa_http_exchange *x, const proa_v2_path *path, bool streaming)
+static void generate_request(proa_api *api, proa_http_exchange *x, const proa_v2_path *path, bool streaming)
 {
     proa_err err = {.status = PROA_OK};
     int64_t version;
@@ -360,15 +368,15 @@ static void generate(proa_api *api, proa_http_exchange *x, const proa_v2_path *p
     if (read_request(api, x, r, &err) != PROA_OK) {
         proa_infer_drop(r);
         proa_http_fail(api, x, &err);
-    } else if (start(api, x, r, streaming, &err) != PROA_OK) proa_http_fail(api, x, &err);
+    } else if (start_generate(api, x, r, streaming, &err) != PROA_OK) proa_http_fail(api, x, &err);
 }
 
 void proa_v2_generate(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
 {
-    generate(api, x, path, false);
+    generate_request(api, x, path, false);
 }
 
 void proa_v2_generate_stream(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
 {
-    generate(api, x, path, true);
+    generate_request(api, x, path, true);
 }

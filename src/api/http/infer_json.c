@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * infer_json.c - reads an inference request in JSON, with or without binary tensors behind it. */
 #include "api/http/infer_json.h"
 
 #include "api/frontend.h"
@@ -22,7 +23,7 @@ typedef struct input_text {
     bool has_name, has_datatype, has_shape, has_data;
     int32_t rank;
     int64_t shape[PROA_SERVE_RANK_MAX];
-    const char *data; /* where its value begins, if it came before what it needs */
+    const char *data; /* where its value begins, if it was read before the members that it needs */
     io_params params;
 } input_text;
 
@@ -47,20 +48,20 @@ static proa_status twice(const char *member, proa_err *err)
 
 /* ---- parameters ---- */
 
-static proa_status param_value(proa_jread *j, proa_param *p, proa_err *err)
+static proa_status param_value(proa_jread *j, proa_infer_param *p, proa_err *err)
 {
     proa_jnumber n;
     switch (proa_jread_peek(j)) {
-    case PROA_JKIND_STRING: p->kind = PROA_PARAM_STRING; return proa_jread_string(j, &p->s, err);
-    case PROA_JKIND_BOOL: p->kind = PROA_PARAM_BOOL; return proa_jread_bool(j, &p->b, err);
-    case PROA_JKIND_NUMBER:
+    case PROA_JREAD_STRING: p->kind = PROA_PARAM_STRING; return proa_jread_string(j, &p->s, err);
+    case PROA_JREAD_BOOL: p->kind = PROA_PARAM_BOOL; return proa_jread_bool(j, &p->b, err);
+    case PROA_JREAD_NUMBER:
         PROA_TRY(proa_jread_number(j, &n, err));
         if (n.kind == PROA_JNUMBER_INT) p->kind = PROA_PARAM_INT, p->i = n.i;
         else if (n.kind == PROA_JNUMBER_UINT) p->kind = PROA_PARAM_UINT, p->u = n.u;
         else p->kind = PROA_PARAM_DOUBLE, p->d = n.d;
         return PROA_OK;
-    case PROA_JKIND_END:
-    case PROA_JKIND_OTHER: return proa_jread_fail(j, "Invalid value.", err);
+    case PROA_JREAD_END:
+    case PROA_JREAD_OTHER: return proa_jread_fail(j, "Invalid value.", err);
     default:
         return PROA_FAIL(err, INVALID,
                          "parameter '%.*s' has invalid type. It should be either 'int', 'bool', or 'string'.",
@@ -69,7 +70,7 @@ static proa_status param_value(proa_jread *j, proa_param *p, proa_err *err)
 }
 
 /* Triton's words for a parameter of the protocol with a wrong type. */
-static proa_status check_kind(const proa_jread *j, const proa_param *p, proa_err *err)
+static proa_status check_kind(const proa_jread *j, const proa_infer_param *p, proa_err *err)
 {
     static const struct {
         const char *name, *type;
@@ -94,7 +95,7 @@ proa_status proa_infer_json_param(proa_jread *j, proa_infer *r, proa_str key, bo
 {
     if (binary && IS(key, "binary_data_output"))
         return proa_jread_flag(j, "Unable to parse 'binary_data_output'", binary, err);
-    proa_param p = {.name = key};
+    proa_infer_param p = {.name = key};
     if (key.len && memchr(key.ptr, 0, key.len))
         return PROA_FAIL(err, INVALID, "a parameter's name holds a NUL");
     PROA_TRY(param_value(j, &p, err));
@@ -106,7 +107,7 @@ static proa_status read_params(reader *rd, proa_err *err)
 {
     proa_str key;
     bool more;
-    PROA_TRY(proa_jread_expect(&rd->j, "failed to get request params.", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(&rd->j, "failed to get request params.", PROA_JREAD_OBJECT, err));
     for (proa_jread_begin(&rd->j);;) {
         PROA_TRY(proa_jread_member(&rd->j, &key, &more, err));
         if (!more) return PROA_OK;
@@ -148,7 +149,7 @@ static proa_status read_io_params(reader *rd, io_params *p, proa_err *err)
 {
     proa_str key;
     bool more;
-    if (proa_jread_peek(&rd->j) != PROA_JKIND_OBJECT) return proa_jread_skip(&rd->j, err);
+    if (proa_jread_peek(&rd->j) != PROA_JREAD_OBJECT) return proa_jread_skip(&rd->j, err);
     for (proa_jread_begin(&rd->j);;) {
         PROA_TRY(proa_jread_member(&rd->j, &key, &more, err));
         if (!more) return PROA_OK;
@@ -163,7 +164,7 @@ static proa_status read_shape(reader *rd, input_text *in, proa_err *err)
     bool more;
     in->has_shape = true;
     in->rank = 0;
-    PROA_TRY(proa_jread_expect(&rd->j, "Unable to parse 'shape'", PROA_JKIND_ARRAY, err));
+    PROA_TRY(proa_jread_expect(&rd->j, "Unable to parse 'shape'", PROA_JREAD_ARRAY, err));
     for (proa_jread_begin(&rd->j);;) {
         uint64_t dim;
         PROA_TRY(proa_jread_element(&rd->j, &more, err));
@@ -246,7 +247,7 @@ static proa_status take_data(reader *rd, proa_tensor *t, const input_text *in, p
     at_data.at = in->data;
     PROA_TRY(check_shape(t, err));
     if (proa_shape_elements(t->shape, t->rank) > 0)
-        PROA_TRY(proa_jread_expect(&at_data, "Unable to parse 'data'", PROA_JKIND_ARRAY, err));
+        PROA_TRY(proa_jread_expect(&at_data, "Unable to parse 'data'", PROA_JREAD_ARRAY, err));
     return proa_jread_data(&at_data, t, err);
 }
 
@@ -269,7 +270,7 @@ static proa_status add_input(reader *rd, const input_text *in, proa_err *err)
 static proa_status plain_string(reader *rd, const char *what, proa_str *out, bool *has, proa_err *err)
 {
     *has = true;
-    PROA_TRY(proa_jread_expect(&rd->j, what, PROA_JKIND_STRING, err));
+    PROA_TRY(proa_jread_expect(&rd->j, what, PROA_JREAD_STRING, err));
     PROA_TRY(proa_jread_string(&rd->j, out, err));
     if (out->len && memchr(out->ptr, 0, out->len))
         return PROA_FAIL(err, INVALID, "%s: a NUL in the string", what);
@@ -293,7 +294,7 @@ static proa_status read_input(reader *rd, proa_err *err)
     memset(&in, 0, offsetof(input_text, shape));
     in.data = NULL;
     in.params = (io_params){0};
-    PROA_TRY(proa_jread_expect(&rd->j, "Unable to parse 'inputs'", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(&rd->j, "Unable to parse 'inputs'", PROA_JREAD_OBJECT, err));
     for (proa_jread_begin(&rd->j);;) {
         proa_str key;
         bool more;
@@ -340,7 +341,7 @@ static proa_status read_output(reader *rd, proa_err *err)
     proa_str name = {NULL, 0};
     bool has_name = false;
     io_params params = {0};
-    PROA_TRY(proa_jread_expect(&rd->j, "Unable to parse 'outputs'", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(&rd->j, "Unable to parse 'outputs'", PROA_JREAD_OBJECT, err));
     for (proa_jread_begin(&rd->j);;) {
         proa_str key;
         bool more;
@@ -362,7 +363,7 @@ static proa_status read_list(reader *rd, const char *what, bool *has,
     bool more;
     if (*has) return twice(name, err);
     *has = true;
-    PROA_TRY(proa_jread_expect(&rd->j, what, PROA_JKIND_ARRAY, err));
+    PROA_TRY(proa_jread_expect(&rd->j, what, PROA_JREAD_ARRAY, err));
     for (proa_jread_begin(&rd->j);;) {
         PROA_TRY(proa_jread_element(&rd->j, &more, err));
         if (!more) return PROA_OK;
@@ -386,9 +387,9 @@ static proa_status top_member(reader *rd, proa_str key, proa_err *err)
 
 static proa_status read_document(reader *rd, proa_err *err)
 {
-    proa_jkind kind = proa_jread_peek(&rd->j);
-    if (kind == PROA_JKIND_END) return proa_jread_fail(&rd->j, "The document is empty.", err);
-    if (kind != PROA_JKIND_OBJECT) {
+    proa_jread_kind kind = proa_jread_peek(&rd->j);
+    if (kind == PROA_JREAD_END) return proa_jread_fail(&rd->j, "The document is empty.", err);
+    if (kind != PROA_JREAD_OBJECT) {
         PROA_TRY(proa_jread_skip(&rd->j, err));
         PROA_TRY(proa_jread_finish(&rd->j, err));
         return missing(rd, "inputs", err);

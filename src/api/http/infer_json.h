@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * infer_json.h - a request of inference as KServe v2 writes it in JSON, with or without blobs behind, to and from
  * tensors. Order of keys, rules and texts of errors are Triton's (http_server.cc).
- * Owner:   tensors hold the buffer that the body lies in; all else lies in the request's or the reply's arena.
+ * Owner:   tensors hold the buffer of the body; all else is in the request's or the reply's arena.
  * Threads: none of its own.
  * Way in:  proa_infer_json_read; proa_reply_json_write. */
-#ifndef PROA_API_INFER_JSON_H
-#define PROA_API_INFER_JSON_H
+#ifndef PROA_API_HTTP_INFER_JSON_H
+#define PROA_API_HTTP_INFER_JSON_H
 
 #include "api/http/json_read.h"
 #include "serve/infer.h"
@@ -30,7 +30,7 @@ typedef struct proa_infer_text {
     size_t bytes_max;     /* of one tensor in JSON, and of the JSON itself */
     proa_region_fn *region;
     void *region_arg;
-    /* what the text asks for beside the request itself */
+    /* options of the answer that the text requests */
     proa_output_want *wants; /* in the request's arena */
     int wants_count;
     bool binary_default; /* outputs that are not named come binary */
@@ -38,8 +38,8 @@ typedef struct proa_infer_text {
 
 /* Fills r (model_name must be set: texts name it) from t. On failure r holds a part and is to be dropped. */
 proa_status proa_infer_json_read(proa_infer_text *t, proa_infer *r, proa_err *err);
-/* The parameters object of a request; flags of the protocol and custom ones. generate.c uses it too. *binary may be NULL:
- * then binary_data_output is a custom parameter like any other. */
+/* The parameters object of a request; flags of the protocol and custom ones. generate.c uses it too. *binary may be
+ * NULL: then binary_data_output is a custom parameter like any other. */
 proa_status proa_infer_json_param(proa_jread *j, proa_infer *r, proa_str key, bool *binary, proa_err *err);
 
 /* ---- infer_json_write.c ---- */
@@ -58,7 +58,7 @@ proa_status proa_reply_json_write(proa_reply_text *out, proa_reply *reply, const
 const proa_output_want *proa_output_want_find(const proa_output_want *wants, int count, const char *name);
 /* [1,2,3]; or with bare, if there is one element, that alone. For every datatype that JSON takes. */
 proa_status proa_tensor_json(proa_buf *out, const proa_tensor *t, bool bare, proa_err *err);
-void proa_param_json(proa_buf *out, const proa_param *param);
+void proa_param_json(proa_buf *out, const proa_infer_param *param);
 /* Shortest digits that give the same float32, as JSON: 0.1, 3.0, 1e-20, NaN, Infinity. At most 32 bytes. */
 void proa_float_json(proa_buf *out, float value);
 void proa_double_json(proa_buf *out, double value);

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * infer_json_write.c - writes an inference reply as JSON; numbers have the fewest digits that read back as the same
+ * value. */
 #include "api/http/infer_json.h"
 
 #include "base/limits.h"
@@ -41,7 +43,7 @@ void proa_int_json(proa_buf *out, int64_t value)
 }
 
 /* digits * 10^exponent as RapidJSON writes doubles: a point up to 21 digits before it and 6 zeros behind, else an e. */
-static void decimal(proa_buf *out, bool negative, uint64_t digits, int exponent)
+static void add_decimal(proa_buf *out, bool negative, uint64_t digits, int exponent)
 {
     char text[NUMBER_MAX], *end = text + sizeof text, *at = digits_before(end, digits);
     int count = (int)(end - at), point = count + exponent;
@@ -103,9 +105,9 @@ static long double scaled_by(long double a, int decimals)
     return a * powers[n - more] * powers[more];
 }
 
-/* Nine digits always tell two float32 apart. Fewer do if what they say still lies nearer to value than to its neighbours;
- * once a digit less is too few, so is any less. The sum is done with 53 bits or more for 24, and 0.49999 of the distance in
- * place of one half leaves room for that and for readers that go through a double. */
+/* Nine digits always tell two float32 apart. Fewer do if what they say still lies nearer to value than to its
+ * neighbours; once a digit less is too few, so is any less. The sum is done with 53 bits or more for 24, and 0.49999
+ * of the distance in place of one half leaves room for that and for readers that go through a double. */
 void proa_float_json(proa_buf *out, float value)
 {
     int binary, exponent = 0;
@@ -113,7 +115,7 @@ void proa_float_json(proa_buf *out, float value)
     float a = fabsf(value);
     if (a < 16777216 && a == (float)(uint64_t)a) {
         uint64_t whole = strip_zeros((uint64_t)a, &exponent);
-        decimal(out, value < 0, whole, exponent);
+        add_decimal(out, value < 0, whole, exponent);
         return;
     }
     bool lowest = frexpf(a, &binary) == 0.5F && binary > -125; /* the next float below is half as far away */
@@ -130,7 +132,7 @@ void proa_float_json(proa_buf *out, float value)
     }
     exponent = -decimals;
     digits = strip_zeros(digits, &exponent);
-    decimal(out, value < 0, digits, exponent);
+    add_decimal(out, value < 0, digits, exponent);
 }
 
 /* 15 digits are always right, 17 always enough. */
@@ -147,69 +149,31 @@ void proa_double_json(proa_buf *out, double value)
     uint64_t digits = (uint64_t)(*from - '0');
     for (const char *c = from + 2; c < e; c++, exponent--) digits = digits * 10 + (uint64_t)(*c - '0');
     digits = strip_zeros(digits, &exponent);
-    decimal(out, value < 0, digits, exponent);
+    add_decimal(out, value < 0, digits, exponent);
 }
 
 /* ---- tensors ---- */
 
-#define LOAD(type, at)                                                                                       \
-    type v;                                                                                                  \
-    memcpy(&v, at, sizeof v)
-
-static void number(proa_buf *out, proa_type type, const char *at)
+/* One element; `at` is not aligned. */
+static void add_element(proa_buf *out, proa_type type, const char *at)
 {
+#define ADD_U proa_uint_json
+#define ADD_I proa_int_json
+#define ADD_F proa_float_json
+#define ADD_D proa_double_json
+#define ADD_CASE(name, c_type, kind)                                                                         \
+    case PROA_TYPE_##name: {                                                                                 \
+        c_type value;                                                                                        \
+        memcpy(&value, at, sizeof value);                                                                    \
+        ADD_##kind(out, value);                                                                              \
+        break;                                                                                               \
+    }
     switch (type) {
-    case PROA_TYPE_BOOL: proa_buf_append(out, *at ? "true" : "false", *at ? 4 : 5); break;
-    case PROA_TYPE_UINT8: {
-        LOAD(uint8_t, at);
-        proa_uint_json(out, v);
+    case PROA_TYPE_BOOL:
+        proa_buf_append(out, *at ? "true" : "false", *at ? 4 : 5);
         break;
-    }
-    case PROA_TYPE_UINT16: {
-        LOAD(uint16_t, at);
-        proa_uint_json(out, v);
-        break;
-    }
-    case PROA_TYPE_UINT32: {
-        LOAD(uint32_t, at);
-        proa_uint_json(out, v);
-        break;
-    }
-    case PROA_TYPE_UINT64: {
-        LOAD(uint64_t, at);
-        proa_uint_json(out, v);
-        break;
-    }
-    case PROA_TYPE_INT8: {
-        LOAD(int8_t, at);
-        proa_int_json(out, v);
-        break;
-    }
-    case PROA_TYPE_INT16: {
-        LOAD(int16_t, at);
-        proa_int_json(out, v);
-        break;
-    }
-    case PROA_TYPE_INT32: {
-        LOAD(int32_t, at);
-        proa_int_json(out, v);
-        break;
-    }
-    case PROA_TYPE_INT64: {
-        LOAD(int64_t, at);
-        proa_int_json(out, v);
-        break;
-    }
-    case PROA_TYPE_FP32: {
-        LOAD(float, at);
-        proa_float_json(out, v);
-        break;
-    }
-    default: {
-        LOAD(double, at);
-        proa_double_json(out, v);
-        break;
-    }
+        PROA_TYPE_C_LIST(ADD_CASE)
+    default: break; /* proa_tensor_json refuses the others */
     }
 }
 
@@ -238,7 +202,7 @@ static proa_status numbers_json(proa_buf *out, const proa_tensor *t, int64_t ele
         return wrong_size(t, err);
     for (int64_t i = 0; i < elements && !out->full; i++) {
         if (i) proa_buf_char(out, ',');
-        number(out, t->type, t->data + i * size);
+        add_element(out, t->type, t->data + i * size);
     }
     return PROA_OK;
 }
@@ -263,7 +227,7 @@ proa_status proa_tensor_json(proa_buf *out, const proa_tensor *t, bool bare, pro
 
 /* ---- replies ---- */
 
-void proa_param_json(proa_buf *out, const proa_param *p)
+void proa_param_json(proa_buf *out, const proa_infer_param *p)
 {
     proa_buf_json_str(out, p->name);
     proa_buf_char(out, ':');
@@ -321,7 +285,7 @@ static proa_status output_json(proa_reply_text *out, const proa_tensor *t, const
     }
     proa_buf_char(json, ']');
     if (want && want->shm_region) {
-        /* the data is where the client wants it */
+        /* the data is in the client's shared memory */
     } else if (binary) {
         TEXT(json, ",\"parameters\":{\"binary_data_size\":");
         proa_uint_json(json, t->bytes);

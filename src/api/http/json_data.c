@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * json_data.c - reads the `data` array of an input straight into the memory of its tensor. */
 #include "api/http/json_read.h"
 
 #include "base/alloc.h"
@@ -34,7 +35,7 @@ static proa_status out_of_range(const proa_jnumber *n, proa_type type, proa_err 
 static proa_status read_signed(proa_jread *j, sink_array *s, proa_err *err)
 {
     proa_jnumber n = {.kind = PROA_JNUMBER_DOUBLE};
-    if (proa_jread_peek(j) == PROA_JKIND_NUMBER) PROA_TRY(proa_jread_number(j, &n, err));
+    if (proa_jread_peek(j) == PROA_JREAD_NUMBER) PROA_TRY(proa_jread_number(j, &n, err));
     if (n.kind != PROA_JNUMBER_INT) {
         if (n.kind == PROA_JNUMBER_UINT && s->type != PROA_TYPE_INT64 && !j->truncate)
             return out_of_range(&n, s->type, err);
@@ -50,7 +51,7 @@ static proa_status read_signed(proa_jread *j, sink_array *s, proa_err *err)
 static proa_status read_unsigned(proa_jread *j, sink_array *s, proa_err *err)
 {
     proa_jnumber n = {.kind = PROA_JNUMBER_DOUBLE};
-    if (proa_jread_peek(j) == PROA_JKIND_NUMBER) PROA_TRY(proa_jread_number(j, &n, err));
+    if (proa_jread_peek(j) == PROA_JREAD_NUMBER) PROA_TRY(proa_jread_number(j, &n, err));
     if (n.kind == PROA_JNUMBER_DOUBLE || (n.kind == PROA_JNUMBER_INT && n.i < 0))
         return wrong_element(j, "unsigned-integer", "unsigned-integer", err);
     uint64_t u = n.kind == PROA_JNUMBER_UINT ? n.u : (uint64_t)n.i;
@@ -64,7 +65,7 @@ static proa_status read_unsigned(proa_jread *j, sink_array *s, proa_err *err)
 static proa_status read_bool(proa_jread *j, sink_array *s, proa_err *err)
 {
     bool b;
-    if (proa_jread_peek(j) != PROA_JKIND_BOOL) return wrong_element(j, "boolean", "boolean", err);
+    if (proa_jread_peek(j) != PROA_JREAD_BOOL) return wrong_element(j, "boolean", "boolean", err);
     PROA_TRY(proa_jread_bool(j, &b, err));
     *s->dst++ = (char)b;
     return PROA_OK;
@@ -73,7 +74,7 @@ static proa_status read_bool(proa_jread *j, sink_array *s, proa_err *err)
 static proa_status read_float(proa_jread *j, sink_array *s, proa_err *err)
 {
     proa_jnumber n;
-    if (proa_jread_peek(j) != PROA_JKIND_NUMBER) return wrong_element(j, "number", "double", err);
+    if (proa_jread_peek(j) != PROA_JREAD_NUMBER) return wrong_element(j, "number", "double", err);
     PROA_TRY(proa_jread_number(j, &n, err));
     float f = (float)n.d;
     memcpy(s->dst, &f, sizeof f);
@@ -84,7 +85,7 @@ static proa_status read_float(proa_jread *j, sink_array *s, proa_err *err)
 static proa_status read_double(proa_jread *j, sink_array *s, proa_err *err)
 {
     proa_jnumber n;
-    if (proa_jread_peek(j) != PROA_JKIND_NUMBER) return wrong_element(j, "number", "double", err);
+    if (proa_jread_peek(j) != PROA_JREAD_NUMBER) return wrong_element(j, "number", "double", err);
     PROA_TRY(proa_jread_number(j, &n, err));
     memcpy(s->dst, &n.d, sizeof n.d);
     s->dst += sizeof n.d;
@@ -103,7 +104,7 @@ static proa_status too_many_bytes(const proa_jread *j, const char *name, size_t 
 static proa_status read_text(proa_jread *j, sink_array *s, proa_err *err)
 {
     proa_str text;
-    if (proa_jread_peek(j) != PROA_JKIND_STRING)
+    if (proa_jread_peek(j) != PROA_JREAD_STRING)
         return proa_err_set(err, j->bad, __FILE__, __LINE__,
                             "Unable to parse JSON bytes array: attempt to access JSON non-string as string");
     PROA_TRY(proa_jread_string(j, &text, err));
@@ -136,8 +137,8 @@ static element_reader *reader_of(proa_type type)
 
 static proa_status read_element(proa_jread *j, sink_array *s, element_reader *read, proa_err *err)
 {
-    proa_jkind kind = proa_jread_peek(j);
-    if (PROA_UNLIKELY(kind == PROA_JKIND_OTHER || kind == PROA_JKIND_END))
+    proa_jread_kind kind = proa_jread_peek(j);
+    if (PROA_UNLIKELY(kind == PROA_JREAD_OTHER || kind == PROA_JREAD_END))
         return proa_jread_fail(j, "Invalid value.", err);
     if (PROA_UNLIKELY(s->left-- <= 0 && s->type != PROA_TYPE_BYTES))
         return PROA_FAIL(err, INTERNAL,
@@ -151,7 +152,7 @@ static proa_status read_all(proa_jread *j, sink_array *s, element_reader *read, 
     int depth = 0;
     bool more = true;
     do {
-        if (proa_jread_peek(j) == PROA_JKIND_ARRAY) {
+        if (proa_jread_peek(j) == PROA_JREAD_ARRAY) {
             if (++depth >= PROA_INFER_JSON_DEPTH_MAX)
                 return PROA_FAIL(
                     err, INVALID, "%sJSON nesting depth exceeds maximum allowed limit (%d)",

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * json_read.c - a pull reader for JSON with the grammar and the error texts of RapidJSON. */
 #include "api/http/json_read.h"
 
 #include "base/limits.h"
@@ -30,16 +31,16 @@ static inline int next_byte(proa_jread *j)
     return j->at < j->end ? (unsigned char)*j->at : -1;
 }
 
-proa_jkind proa_jread_peek(proa_jread *j)
+proa_jread_kind proa_jread_peek(proa_jread *j)
 {
     switch (next_byte(j)) {
-    case -1: return PROA_JKIND_END;
-    case 'n': return PROA_JKIND_NULL;
+    case -1: return PROA_JREAD_END;
+    case 'n': return PROA_JREAD_NULL;
     case 't':
-    case 'f': return PROA_JKIND_BOOL;
-    case '"': return PROA_JKIND_STRING;
-    case '[': return PROA_JKIND_ARRAY;
-    case '{': return PROA_JKIND_OBJECT;
+    case 'f': return PROA_JREAD_BOOL;
+    case '"': return PROA_JREAD_STRING;
+    case '[': return PROA_JREAD_ARRAY;
+    case '{': return PROA_JREAD_OBJECT;
     case '-':
     case 'N':
     case 'I':
@@ -52,8 +53,8 @@ proa_jkind proa_jread_peek(proa_jread *j)
     case '6':
     case '7':
     case '8':
-    case '9': return PROA_JKIND_NUMBER;
-    default: return PROA_JKIND_OTHER;
+    case '9': return PROA_JREAD_NUMBER;
+    default: return PROA_JREAD_OTHER;
     }
 }
 
@@ -71,10 +72,7 @@ static int hex4(const char *at, const char *end)
     int value = 0;
     if (end - at < 4) return -1;
     for (int i = 0; i < 4; i++) {
-        int c = (unsigned char)at[i];
-        int digit = c >= '0' && c <= '9'                 ? c - '0'
-                    : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                         : -1;
+        int digit = proa_hex_digit(at[i]);
         if (digit < 0) return -1;
         value = value << 4 | digit;
     }
@@ -111,7 +109,8 @@ static int decode_escape(proa_jread *j, char *out, const char **why)
     return 1;
 }
 
-/* A string with escapes never grows when it is decoded: "\u0800" has 6 bytes and becomes 3. Its raw length is the room. */
+/* A string with escapes never grows when it is decoded: "\u0800" has 6 bytes and becomes 3. Its raw length is the
+ * room. */
 static proa_status decode_string(proa_jread *j, const char *raw, size_t raw_len, proa_str *out, proa_err *err)
 {
     char *text = proa_arena_alloc(j->arena, raw_len + 1);
@@ -133,8 +132,8 @@ static proa_status decode_string(proa_jread *j, const char *raw, size_t raw_len,
     return PROA_OK;
 }
 
-/* Behind the bytes that stand for themselves, eight at a time: not a quote, a backslash or a control character. The lowest
- * flag of a word is exact; those above it may be wrong, since borrows go upward. */
+/* Behind the bytes that stand for themselves, eight at a time: not a quote, a backslash or a control character. The
+ * lowest flag of a word is exact; those above it may be wrong, since borrows go upward. */
 static const char *skip_plain(const char *at, const char *end)
 {
     const uint64_t ones = 0x0101010101010101U;
@@ -221,8 +220,8 @@ static const long double long_powers[] = {
     1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,  1e10L, 1e11L, 1e12L, 1e13L,
     1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L, 1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
 
-/* 64 bits hold the mantissa and 10^27 exactly, so one operation rounds once, at the 64th bit. Rounding that to 53 bits is
- * right unless the 11 bits that go are about one half: then the digits decide, and false is returned. */
+/* 64 bits hold the mantissa and 10^27 exactly, so one operation rounds once, at the 64th bit. Rounding that to 53 bits
+ * is right unless the 11 bits that go are about one half: then the digits decide, and false is returned. */
 static bool by_long_double(const digits *n, double *out)
 {
     uint64_t bits;
@@ -293,7 +292,7 @@ proa_status proa_jread_number(proa_jread *j, proa_jnumber *out, proa_err *err)
     j->at += negative;
     const char *text = j->at;
     if (!is_digit(j)) return special(j, negative, out, err);
-    if (*j->at == '0') j->at++; /* a leading zero stands alone */
+    if (*j->at == '0') j->at++; /* a leading zero is a number of its own */
     else take_digits(j, &n, 0);
     if (j->at < j->end && *j->at == '.') {
         whole = false;
@@ -366,16 +365,16 @@ proa_status proa_jread_element(proa_jread *j, bool *more, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status skip_scalar(proa_jread *j, proa_jkind kind, proa_err *err)
+static proa_status skip_scalar(proa_jread *j, proa_jread_kind kind, proa_err *err)
 {
     proa_str s;
     proa_jnumber n;
     bool b;
     switch (kind) {
-    case PROA_JKIND_STRING: return proa_jread_string(j, &s, err);
-    case PROA_JKIND_NUMBER: return proa_jread_number(j, &n, err);
-    case PROA_JKIND_BOOL: return proa_jread_bool(j, &b, err);
-    case PROA_JKIND_NULL:
+    case PROA_JREAD_STRING: return proa_jread_string(j, &s, err);
+    case PROA_JREAD_NUMBER: return proa_jread_number(j, &n, err);
+    case PROA_JREAD_BOOL: return proa_jread_bool(j, &b, err);
+    case PROA_JREAD_NULL:
         if (literal(j, "null", 4)) return PROA_OK;
         break;
     default: break;
@@ -387,14 +386,14 @@ proa_status proa_jread_skip(proa_jread *j, proa_err *err)
 {
     char open[PROA_INFER_JSON_DEPTH_MAX];
     int depth = 0;
-    bool value = true; /* one comes next, else what follows one */
+    bool value = true; /* a value comes next; else a comma or a closing bracket */
     do {
         proa_str key;
         bool more;
         if (value) {
-            proa_jkind kind = proa_jread_peek(j);
+            proa_jread_kind kind = proa_jread_peek(j);
             value = false;
-            if (kind != PROA_JKIND_ARRAY && kind != PROA_JKIND_OBJECT) {
+            if (kind != PROA_JREAD_ARRAY && kind != PROA_JREAD_OBJECT) {
                 PROA_TRY(skip_scalar(j, kind, err));
                 continue;
             }
@@ -428,19 +427,19 @@ static proa_status wrong_type(const proa_jread *j, const char *what, const char 
                         what[0] ? ": " : "", type, as);
 }
 
-proa_status proa_jread_expect(proa_jread *j, const char *what, proa_jkind kind, proa_err *err)
+proa_status proa_jread_expect(proa_jread *j, const char *what, proa_jread_kind kind, proa_err *err)
 {
     static const char *const names[] = {"", "null", "boolean", "number", "string", "array", "object", ""};
-    proa_jkind found = proa_jread_peek(j);
+    proa_jread_kind found = proa_jread_peek(j);
     if (found == kind) return PROA_OK;
-    if (found == PROA_JKIND_END || found == PROA_JKIND_OTHER)
+    if (found == PROA_JREAD_END || found == PROA_JREAD_OTHER)
         return proa_jread_fail(j, "Invalid value.", err);
     return wrong_type(j, what, names[kind], names[kind], err);
 }
 
 proa_status proa_jread_name(proa_jread *j, const char *what, proa_str *out, proa_err *err)
 {
-    PROA_TRY(proa_jread_expect(j, what, PROA_JKIND_STRING, err));
+    PROA_TRY(proa_jread_expect(j, what, PROA_JREAD_STRING, err));
     PROA_TRY(proa_jread_string(j, out, err));
     if (proa_str_has_nul(*out)) return PROA_FAIL(err, INVALID, "%s: a NUL in the string", what);
     out->ptr = proa_arena_strdup(j->arena, *out);
@@ -450,9 +449,9 @@ proa_status proa_jread_name(proa_jread *j, const char *what, proa_str *out, proa
 proa_status proa_jread_uint(proa_jread *j, const char *what, uint64_t *out, proa_err *err)
 {
     proa_jnumber n = {.kind = PROA_JNUMBER_DOUBLE};
-    proa_jkind kind = proa_jread_peek(j);
-    if (kind == PROA_JKIND_NUMBER) PROA_TRY(proa_jread_number(j, &n, err));
-    else if (kind == PROA_JKIND_END || kind == PROA_JKIND_OTHER)
+    proa_jread_kind kind = proa_jread_peek(j);
+    if (kind == PROA_JREAD_NUMBER) PROA_TRY(proa_jread_number(j, &n, err));
+    else if (kind == PROA_JREAD_END || kind == PROA_JREAD_OTHER)
         return proa_jread_fail(j, "Invalid value.", err);
     if (n.kind == PROA_JNUMBER_DOUBLE || (n.kind == PROA_JNUMBER_INT && n.i < 0))
         return wrong_type(j, what, "unsigned-integer", "unsigned-integer", err);
@@ -462,6 +461,6 @@ proa_status proa_jread_uint(proa_jread *j, const char *what, uint64_t *out, proa
 
 proa_status proa_jread_flag(proa_jread *j, const char *what, bool *out, proa_err *err)
 {
-    PROA_TRY(proa_jread_expect(j, what, PROA_JKIND_BOOL, err));
+    PROA_TRY(proa_jread_expect(j, what, PROA_JREAD_BOOL, err));
     return proa_jread_bool(j, out, err);
 }

@@ -5,8 +5,8 @@
  * Owner:   the text is the caller's and outlives all slices; strings with escapes are decoded into the arena.
  * Threads: none of its own.
  * Way in:  proa_jread_init, then peek, and begin with member or element. */
-#ifndef PROA_API_JSON_READ_H
-#define PROA_API_JSON_READ_H
+#ifndef PROA_API_HTTP_JSON_READ_H
+#define PROA_API_HTTP_JSON_READ_H
 
 #include "base/arena.h"
 #include "base/status.h"
@@ -21,16 +21,16 @@ typedef struct proa_jread {
     size_t tensor_bytes_max;
 } proa_jread;
 
-typedef enum proa_jkind {
-    PROA_JKIND_END, /* of the text */
-    PROA_JKIND_NULL,
-    PROA_JKIND_BOOL,
-    PROA_JKIND_NUMBER,
-    PROA_JKIND_STRING,
-    PROA_JKIND_ARRAY,
-    PROA_JKIND_OBJECT,
-    PROA_JKIND_OTHER /* no value begins so */
-} proa_jkind;
+typedef enum proa_jread_kind {
+    PROA_JREAD_END, /* of the text */
+    PROA_JREAD_NULL,
+    PROA_JREAD_BOOL,
+    PROA_JREAD_NUMBER,
+    PROA_JREAD_STRING,
+    PROA_JREAD_ARRAY,
+    PROA_JREAD_OBJECT,
+    PROA_JREAD_OTHER /* no value begins so */
+} proa_jread_kind;
 
 typedef enum proa_jnumber_kind { PROA_JNUMBER_INT, PROA_JNUMBER_UINT, PROA_JNUMBER_DOUBLE } proa_jnumber_kind;
 typedef struct proa_jnumber {
@@ -42,7 +42,7 @@ typedef struct proa_jnumber {
 
 /* strict: Triton's statuses and its truncation of integers. bytes_max: of one tensor. */
 void proa_jread_init(proa_jread *j, proa_str text, proa_arena *arena, bool strict, size_t bytes_max);
-proa_jkind proa_jread_peek(proa_jread *j); /* of the next value; skips white space */
+proa_jread_kind proa_jread_peek(proa_jread *j); /* of the next value; skips white space */
 proa_status proa_jread_string(proa_jread *j, proa_str *out, proa_err *err);
 proa_status proa_jread_number(proa_jread *j, proa_jnumber *out, proa_err *err);
 proa_status proa_jread_bool(proa_jread *j, bool *out, proa_err *err);
@@ -66,13 +66,13 @@ proa_status proa_jread_element(proa_jread *j, bool *more, proa_err *err);
 proa_status proa_jread_name(proa_jread *j, const char *what, proa_str *out, proa_err *err);
 proa_status proa_jread_uint(proa_jread *j, const char *what, uint64_t *out, proa_err *err);
 proa_status proa_jread_flag(proa_jread *j, const char *what, bool *out, proa_err *err);
-proa_status proa_jread_expect(proa_jread *j, const char *what, proa_jkind kind, proa_err *err);
+proa_status proa_jread_expect(proa_jread *j, const char *what, proa_jread_kind kind, proa_err *err);
 proa_status proa_jread_fail(const proa_jread *j, const char *what, proa_err *err); /* syntax, at the place of j */
 
 /* ---- json_data.c ---- */
 
 /* The value of `data` (an array, nested or flat; a bare element too) into t, whose name, type and shape are set: its
- * buffer, data and bytes are made. Elements of BYTES need not be as many as the shape says: check.c counts them. */
+ * buffer, data and bytes are made. The number of BYTES elements need not match the shape: check.c counts them. */
 proa_status proa_jread_data(proa_jread *j, proa_tensor *t, proa_err *err);
 
 #endif

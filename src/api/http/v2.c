@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * v2.c - the routes of KServe v2: takes a path apart and calls the handler of its route. */
 #include "api/http/v2.h"
 
 #include <string.h>
@@ -74,29 +75,6 @@ static bool run(const v2_route *route, proa_api *api, proa_http_exchange *x, con
     return true;
 }
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 32;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* NULL if a name holds %00. What is no escape stays as it is. */
-static const char *decode(proa_arena *arena, proa_str s)
-{
-    char *out = proa_arena_alloc(arena, s.len + 1);
-    size_t n = 0;
-    for (size_t i = 0; i < s.len; i++) {
-        int high = s.ptr[i] == '%' && i + 2 < s.len ? hex(s.ptr[i + 1]) : -1;
-        int low = high >= 0 ? hex(s.ptr[i + 2]) : -1;
-        if (low >= 0) i += 2;
-        if (low >= 0) out[n] = (char)(high << 4 | low);
-        else out[n] = s.ptr[i];
-        if (!out[n++]) return NULL;
-    }
-    return out;
-}
-
 static proa_str behind(proa_str s, size_t n)
 {
     return (proa_str){s.ptr + n, s.len - n};
@@ -123,7 +101,8 @@ static bool prefix(proa_str *rest, const char *text)
 static bool model_path(proa_api *api, proa_http_exchange *x, proa_str rest)
 {
     proa_str name = segment(&rest);
-    proa_v2_path path = {.model = name.len ? decode(x->arena, name) : NULL, .region = "", .repository = ""};
+    proa_v2_path path = {
+        .model = name.len ? proa_arena_url_decode(x->arena, name) : NULL, .region = "", .repository = ""};
     if (!path.model) return false;
     if (prefix(&rest, "/versions/")) {
         path.version = segment(&rest);
@@ -142,7 +121,7 @@ static bool shm_path(proa_api *api, proa_http_exchange *x, proa_str rest, const 
     proa_v2_path path = {.model = "", .region = "", .repository = ""};
     if (prefix(&rest, "/region/")) {
         proa_str name = segment(&rest);
-        path.region = name.len ? decode(x->arena, name) : NULL;
+        path.region = name.len ? proa_arena_url_decode(x->arena, name) : NULL;
         if (!path.region) return false;
     }
     return run(find_route(routes, PROA_COUNT(shm_routes), rest), api, x, &path);
@@ -156,13 +135,13 @@ static bool repository_path(proa_api *api, proa_http_exchange *x, proa_str rest)
     if (!proa_str_is(rest, "/index") && !proa_str_starts(rest, models)) {
         if (!prefix(&rest, "/")) return false;
         proa_str name = segment(&rest);
-        path.repository = name.len ? decode(x->arena, name) : NULL;
+        path.repository = name.len ? proa_arena_url_decode(x->arena, name) : NULL;
         if (!path.repository) return false;
     }
     if (proa_str_is(rest, index_route.kind)) return run(&index_route, api, x, &path);
     if (!prefix(&rest, "/models/")) return false;
     proa_str name = segment(&rest);
-    path.model = name.len ? decode(x->arena, name) : NULL;
+    path.model = name.len ? proa_arena_url_decode(x->arena, name) : NULL;
     if (!path.model) return false;
     return run(find_route(control_routes, PROA_COUNT(control_routes), rest), api, x, &path);
 }
@@ -205,7 +184,7 @@ bool proa_v2_body(proa_api *api, proa_http_exchange *x, proa_jread *j)
 
 proa_status proa_v2_forward(proa_api *api, proa_http_exchange *x, proa_infer *r, proa_err *err)
 {
-    if (PROA_LIKELY(!api->forward[PROA_FACE_HTTP])) return PROA_OK;
+    if (PROA_LIKELY(!api->forward[PROA_FRONTEND_HTTP])) return PROA_OK;
     for (int i = 0; i < x->headers_count; i++)
         PROA_TRY(proa_infer_forward(api, false, r, x->headers[i].name, x->headers[i].value, err));
     return PROA_OK;

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * v2_control.c - the model repository routes: index, load, unload. */
+#include "api/control.h"
 #include "api/http/v2.h"
-
-#include "base/alloc.h"
 #include <string.h>
 
 enum { JSON_BYTES_MAX = 256 << 20 };
@@ -12,7 +12,7 @@ static proa_status read_index(proa_jread *j, bool *ready, proa_err *err)
 {
     bool more;
     proa_str key;
-    PROA_TRY(proa_jread_expect(j, "", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(j, "", PROA_JREAD_OBJECT, err));
     for (proa_jread_begin(j);;) {
         PROA_TRY(proa_jread_member(j, &key, &more, err));
         if (!more) return proa_jread_finish(j, err);
@@ -20,7 +20,7 @@ static proa_status read_index(proa_jread *j, bool *ready, proa_err *err)
             PROA_TRY(proa_jread_skip(j, err));
             continue;
         }
-        if (proa_jread_peek(j) != PROA_JKIND_BOOL)
+        if (proa_jread_peek(j) != PROA_JREAD_BOOL)
             return PROA_FAIL(err, INVALID, "Invalid value for 'ready': expected a boolean");
         PROA_TRY(proa_jread_bool(j, ready, err));
     }
@@ -63,47 +63,18 @@ void proa_v2_index(proa_api *api, proa_http_exchange *x, const proa_v2_path *pat
 
 /* ---- load and unload: on a thread that may wait ---- */
 
-typedef struct control {
-    proa_work work; /* first */
-    proa_api *api;
-    proa_http_exchange *x; /* NULL: the client has gone; what was begun is ended all the same, as in Triton */
-    proa_arena arena;
-    const char *model;
-    bool load, dependents;
-    const char *config;
-    proa_model_file *files;
-    int files_count, files_cap;
-    proa_status status;
-    proa_err err;
-} control;
-
-static void control_free(control *c)
+static void answer_exchange(proa_model_control *c, const proa_err *err)
 {
-    proa_arena_release(&c->arena);
-    free(c);
+    proa_http_exchange *x = c->client;
+    if (err->status == PROA_OK)
+        proa_http_respond(x, 200, proa_str_c("Content-Type: application/json\r\n"), NULL, 0, NULL, NULL);
+    else proa_http_fail(c->api, x, err);
 }
 
-static void control_run(proa_work *work)
+static void on_disconnect(proa_http_exchange *x)
 {
-    control *c = (control *)work;
-    if (c->load)
-        c->status = proa_server_load(c->api->server, c->model, c->config, c->files, c->files_count, &c->err);
-    else c->status = proa_server_unload(c->api->server, c->model, c->dependents, &c->err);
-}
-
-static void control_done(proa_work *work)
-{
-    control *c = (control *)work;
-    if (c->x && c->status == PROA_OK)
-        proa_http_respond(c->x, 200, proa_str_c("Content-Type: application/json\r\n"), NULL, 0, NULL, NULL);
-    else if (c->x) proa_http_fail(c->api, c->x, &c->err);
-    control_free(c);
-}
-
-static void control_gone(proa_http_exchange *x)
-{
-    control *c = x->user;
-    c->x = NULL;
+    proa_model_control *c = x->user;
+    c->client = NULL;
 }
 
 static int base64_digit(char c)
@@ -135,22 +106,15 @@ static proa_status decode_base64(proa_arena *arena, proa_str in, proa_str *out, 
     return PROA_OK;
 }
 
-static proa_status add_file(control *c, const char *key, proa_str text, proa_err *err)
+static proa_status add_file(proa_model_control *c, const char *key, proa_str text, proa_err *err)
 {
-    if (c->files_count == c->files_cap) {
-        int cap = c->files_cap ? 2 * c->files_cap : 8;
-        proa_model_file *more = PROA_ARENA_NEW(&c->arena, proa_model_file, cap);
-        if (c->files_count) memcpy(more, c->files, (size_t)c->files_count * sizeof *more);
-        c->files = more, c->files_cap = cap;
-    }
-    proa_model_file *file = &c->files[c->files_count];
-    PROA_TRY(decode_base64(&c->arena, text, &file->bytes, key, err));
-    file->path = proa_str_c(key);
-    c->files_count++;
+    proa_str bytes;
+    PROA_TRY(decode_base64(&c->arena, text, &bytes, key, err));
+    proa_model_control_add_file(c, proa_str_c(key), bytes);
     return PROA_OK;
 }
 
-static proa_status load_param(control *c, proa_jread *j, proa_str name, proa_err *err)
+static proa_status load_param(proa_model_control *c, proa_jread *j, proa_str name, proa_err *err)
 {
     proa_str text;
     if (proa_str_has_nul(name)) return PROA_FAIL(err, INVALID, "the name of a parameter has a NUL byte");
@@ -162,17 +126,17 @@ static proa_status load_param(control *c, proa_jread *j, proa_str name, proa_err
     return PROA_OK;
 }
 
-static proa_status unload_param(control *c, proa_jread *j, proa_str name, proa_err *err)
+static proa_status unload_param(proa_model_control *c, proa_jread *j, proa_str name, proa_err *err)
 {
     if (!proa_str_is(name, "unload_dependents")) return proa_jread_skip(j, err);
     return proa_jread_flag(j, "Unable to parse 'unload_dependents'", &c->dependents, err);
 }
 
-static proa_status read_params(control *c, proa_jread *j, proa_err *err)
+static proa_status read_params(proa_model_control *c, proa_jread *j, proa_err *err)
 {
     bool more;
     proa_str key;
-    PROA_TRY(proa_jread_expect(j, "", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(j, "", PROA_JREAD_OBJECT, err));
     for (proa_jread_begin(j);;) {
         PROA_TRY(proa_jread_member(j, &key, &more, err));
         if (!more) return PROA_OK;
@@ -181,11 +145,11 @@ static proa_status read_params(control *c, proa_jread *j, proa_err *err)
     }
 }
 
-static proa_status read_control(control *c, proa_jread *j, proa_err *err)
+static proa_status read_control(proa_model_control *c, proa_jread *j, proa_err *err)
 {
     bool more;
     proa_str key;
-    PROA_TRY(proa_jread_expect(j, "", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(j, "", PROA_JREAD_OBJECT, err));
     for (proa_jread_begin(j);;) {
         PROA_TRY(proa_jread_member(j, &key, &more, err));
         if (!more) return proa_jread_finish(j, err);
@@ -194,7 +158,8 @@ static proa_status read_control(control *c, proa_jread *j, proa_err *err)
     }
 }
 
-static proa_status begin_control(control *c, proa_http_exchange *x, const proa_v2_path *path, proa_err *err)
+static proa_status begin_control(proa_model_control *c, proa_http_exchange *x, const proa_v2_path *path,
+                                 proa_err *err)
 {
     proa_jread j;
     if (path->repository[0])
@@ -206,22 +171,18 @@ static proa_status begin_control(control *c, proa_http_exchange *x, const proa_v
 static void start_control(proa_api *api, proa_http_exchange *x, const proa_v2_path *path, bool load)
 {
     proa_err err = {.status = PROA_OK};
-    control *c = proa_calloc(1, sizeof *c);
-    proa_arena_init(&c->arena);
-    c->api = api;
-    c->load = load;
+    proa_model_control *c = proa_model_control_new(api, load);
     c->model = proa_arena_strdup(&c->arena, proa_str_c(path->model));
-    c->x = x;
-    c->work.loop = proa_http_loop(x);
-    c->work.run = control_run;
-    c->work.done = control_done; /* on this thread, so not before we return */
-    if (begin_control(c, x, path, &err) != PROA_OK || proa_work_start(api, &c->work, &err) != PROA_OK) {
+    c->client = x;
+    c->answer = answer_exchange;
+    if (begin_control(c, x, path, &err) != PROA_OK ||
+        proa_model_control_start(c, proa_http_loop(x), &err) != PROA_OK) {
         proa_http_fail(api, x, &err);
-        control_free(c);
+        proa_model_control_free(c);
         return;
     }
     x->user = c;
-    proa_http_on_gone(x, control_gone);
+    proa_http_on_disconnect(x, on_disconnect);
 }
 
 void proa_v2_load(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * v2_infer.c - the inference route: reads the request, sends it to the server, writes the answer; large ones on a
+ * worker. */
 #include "api/http/v2.h"
 
 #include "base/alloc.h"
@@ -8,14 +10,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A request of inference, from its arrival until its answer has left. */
+/* An inference request, from its arrival until its answer was sent. */
 typedef struct infer_call {
     proa_sink sink; /* first */
     proa_api *api;
-    proa_http_exchange *x; /* NULL: the client has gone */
-    proa_reply *reply;     /* the first that came */
+    proa_http_exchange *x; /* NULL: the client has disconnected */
+    proa_reply *reply;     /* the first one */
     int replies;
-    proa_infer_text text; /* what the request asked for; wants lie in the request's arena */
+    proa_infer_text text; /* the options of the answer; wants are in the request's arena */
     proa_buffer **shm;    /* of each want; NULL: no want has one */
     proa_coding coding;   /* of the answer */
     proa_buf json;        /* kept from call to call while it is small */
@@ -56,7 +58,7 @@ static infer_call *call_new(proa_api *api)
     return c;
 }
 
-/* release of an answer: what it pointed to has left. */
+/* Release function of an answer: its bytes were sent. */
 static void call_free(void *arg)
 {
     infer_call *c = arg;
@@ -99,8 +101,8 @@ static proa_status to_region(const proa_tensor *t, const proa_output_want *want,
 
 static proa_status to_classes(infer_call *c, proa_tensor *t, const proa_output_want *want, proa_err *err)
 {
-    const proa_model *model = c->sink.infer->model;
-    bool batched = proa_model_config(model)->max_batch_size > 0;
+    const proa_served_model *model = c->sink.infer->model;
+    bool batched = proa_served_model_config(model)->max_batch_size > 0;
     int64_t k = want->classes > PROA_CLASSES_MAX ? PROA_CLASSES_MAX : (int64_t)want->classes;
     proa_tensor classes;
     PROA_TRY(proa_classify(&classes, t, model, k, batched, err));
@@ -152,7 +154,7 @@ static proa_str head_lines(char *out, size_t bytes, const infer_call *c, size_t 
     return (proa_str){out, (size_t)n};
 }
 
-/* The JSON, and behind it the tensors from where they lie. */
+/* Sends the JSON, and behind it the binary tensors from their own memory. */
 static void send_answer(infer_call *c, const proa_reply_text *text, size_t json_len)
 {
     char lines[256];
@@ -166,8 +168,8 @@ static void send_answer(infer_call *c, const proa_reply_text *text, size_t json_
     proa_http_respond(c->x, 200, head, iov, count, call_free, c);
 }
 
-/* On success c may be gone: what it sent has left. */
-static proa_status answer(infer_call *c, proa_err *err)
+/* On success c may have been freed: its answer may have been sent. */
+static proa_status answer_call(infer_call *c, proa_err *err)
 {
     proa_reply_text text = {.json = &c->json};
     if (c->replies != 1) return PROA_FAIL(err, INTERNAL, "expected a single response, got %d", c->replies);
@@ -189,7 +191,7 @@ static proa_status answer(infer_call *c, proa_err *err)
     return PROA_OK;
 }
 
-/* Bytes that are written digit by digit, compressed, or looked through for the largest. */
+/* Bytes that must be printed as JSON, compressed, or searched for the largest elements. */
 static size_t long_bytes(const infer_call *c)
 {
     size_t bytes = 0;
@@ -206,7 +208,7 @@ static void end_call(infer_call *c)
 {
     proa_err err;
     err.status = PROA_OK;
-    if (c->x && answer(c, &err) == PROA_OK) return;
+    if (c->x && answer_call(c, &err) == PROA_OK) return;
     drop_regions(c);
     if (c->x) proa_http_fail(c->api, c->x, &err);
     call_free(c);
@@ -227,14 +229,14 @@ static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
     else if (reply) c->reply = reply;
     if (!final) return;
     if (PROA_UNLIKELY(c->x && long_bytes(c) >= PROA_WORKER_BYTES_MIN)) {
-        proa_infer_hold(sink->infer); /* for what the request asks of the answer */
+        proa_infer_hold(sink->infer); /* the answer needs its options */
         if (proa_http_offload(c->x, end_on_worker, c)) return;
         proa_infer_drop(sink->infer);
     }
     end_call(c);
 }
 
-static void on_gone(proa_http_exchange *x)
+static void on_disconnect(proa_http_exchange *x)
 {
     infer_call *c = x->user;
     c->x = NULL;
@@ -289,7 +291,7 @@ bad:
     return PROA_FAIL(err, INVALID, "Unable to parse %s, got: %.*s", length_head, (int)text.len, text.ptr);
 }
 
-/* The body as a buffer that tensors may hold on to, decompressed. net counts what bodies take in all. */
+/* The body as a buffer that tensors may hold, decompressed. net counts the memory of all bodies. */
 static proa_status unpack_body(proa_api *api, proa_http_exchange *x, proa_str encoding, proa_buffer **out,
                                proa_err *err)
 {
@@ -370,7 +372,7 @@ static proa_status read_request(infer_call *c, proa_http_exchange *x, proa_infer
     return status;
 }
 
-/* May one answer be given at all? */
+/* Does the model answer with exactly one reply? */
 static proa_status check_transaction(proa_api *api, const char *model, int64_t version, proa_err *err)
 {
     bool decoupled, unary;
@@ -415,8 +417,8 @@ void proa_v2_infer(proa_api *api, proa_http_exchange *x, const proa_v2_path *pat
     c->x = x;
     x->user = c;
     proa_sink_init(&c->sink, proa_http_loop(x), r, on_reply);
-    proa_http_on_gone(x, on_gone);
-    if (proa_server_infer(api->server, r, &err) == PROA_OK) return; /* c may be gone by now */
+    proa_http_on_disconnect(x, on_disconnect);
+    if (proa_server_infer(api->server, r, &err) == PROA_OK) return; /* c may have been freed */
     drop_regions(c);
     proa_sink_abandon(&c->sink);
     proa_http_fail(api, x, &err);

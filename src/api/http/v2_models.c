@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * v2_models.c - the read-only routes: health, metadata, configuration, statistics. */
 #include "api/http/v2.h"
 
 #include "serve/config/config.h"
@@ -72,8 +73,8 @@ void proa_v2_model_ready(proa_api *api, proa_http_exchange *x, const proa_v2_pat
 
 /* ---- metadata ---- */
 
-static void tensors(proa_buf *out, const char *name,
-                    Inference__ModelMetadataResponse__TensorMetadata *const *list, size_t count)
+static void add_tensors(proa_buf *out, const char *name,
+                        Inference__ModelMetadataResponse__TensorMetadata *const *list, size_t count)
 {
     proa_buf_printf(out, ",\"%s\":[", name);
     for (size_t i = 0; i < count; i++) {
@@ -109,8 +110,8 @@ void proa_v2_metadata(proa_api *api, proa_http_exchange *x, const proa_v2_path *
     strings(&out, meta->versions, meta->n_versions);
     proa_buf_char(&out, ',');
     member(&out, "platform", meta->platform);
-    tensors(&out, "inputs", meta->inputs, meta->n_inputs);
-    tensors(&out, "outputs", meta->outputs, meta->n_outputs);
+    add_tensors(&out, "inputs", meta->inputs, meta->n_inputs);
+    add_tensors(&out, "outputs", meta->outputs, meta->n_outputs);
     proa_buf_char(&out, '}');
     proa_http_json(x, 200, &out);
 }
@@ -127,7 +128,7 @@ void proa_v2_config(proa_api *api, proa_http_exchange *x, const proa_v2_path *pa
         return;
     }
     proa_buf_init(&out, JSON_BYTES_MAX);
-    proa_config_print_json(&out, reply->config); /* a full buffer is told by proa_http_json */
+    proa_config_print_json(&out, reply->config); /* proa_http_json reports a full buffer */
     proa_http_json(x, 200, &out);
 }
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * v2_raw.c - inference requests whose body is one tensor and nothing else (raw binary request). */
 #include "api/http/v2.h"
 
 #include "base/alloc.h"
@@ -57,8 +58,8 @@ static proa_status give_string(proa_tensor *t, proa_str bytes, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status fill(proa_infer *r, const Inference__ModelConfig *config, proa_buffer *body,
-                        proa_str bytes, proa_err *err)
+static proa_status fill_input(proa_infer *r, const Inference__ModelConfig *config, proa_buffer *body,
+                              proa_str bytes, proa_err *err)
 {
     int64_t known;
     int open;
@@ -91,9 +92,9 @@ static proa_status fill(proa_infer *r, const Inference__ModelConfig *config, pro
 
 proa_status proa_v2_raw_input(proa_server *server, proa_infer *r, proa_buffer *body, proa_str bytes, proa_err *err)
 {
-    proa_model *model;
+    proa_served_model *model;
     PROA_TRY(proa_server_find(server, r->model_name, r->model_version, &model, err));
-    proa_status status = fill(r, proa_model_config(model), body, bytes, err);
-    proa_model_drop(model);
+    proa_status status = fill_input(r, proa_served_model_config(model), body, bytes, err);
+    proa_served_model_drop(model);
     return status;
 }

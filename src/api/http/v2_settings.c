@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * v2_settings.c - the routes of the trace and logging settings. */
 #include "api/http/v2.h"
 
 #include <string.h>
@@ -41,13 +42,13 @@ static proa_status trace_values(proa_jread *j, const char *key,
     bool more;
     proa_str text;
     out->value = PROA_ARENA_NEW(j->arena, char *, VALUES_MAX);
-    if (proa_jread_peek(j) == PROA_JKIND_NULL) return proa_jread_skip(j, err);
+    if (proa_jread_peek(j) == PROA_JREAD_NULL) return proa_jread_skip(j, err);
     if (strcmp(key, "trace_level") != 0) {
         PROA_TRY(proa_jread_name(j, "", &text, err));
         out->value[out->n_value++] = (char *)(uintptr_t)text.ptr;
         return PROA_OK;
     }
-    PROA_TRY(proa_jread_expect(j, "", PROA_JKIND_ARRAY, err));
+    PROA_TRY(proa_jread_expect(j, "", PROA_JREAD_ARRAY, err));
     for (proa_jread_begin(j);;) {
         PROA_TRY(proa_jread_element(j, &more, err));
         if (!more) return PROA_OK;
@@ -65,7 +66,7 @@ static proa_status read_trace(proa_jread *j, Inference__TraceSettingRequest *out
     bool more;
     proa_str key;
     out->settings = PROA_ARENA_NEW(j->arena, Inference__TraceSettingRequest__SettingsEntry *, SETTINGS_MAX);
-    PROA_TRY(proa_jread_expect(j, "", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(j, "", PROA_JREAD_OBJECT, err));
     for (proa_jread_begin(j);;) {
         PROA_TRY(proa_jread_member(j, &key, &more, err));
         if (!more) return proa_jread_finish(j, err);
@@ -144,12 +145,12 @@ static proa_status read_log_value(proa_jread *j, Inference__LogSettingsRequest__
     uint64_t u;
     proa_str text;
     switch (proa_jread_peek(j)) {
-    case PROA_JKIND_BOOL:
+    case PROA_JREAD_BOOL:
         PROA_TRY(proa_jread_bool(j, &b, err));
         v->parameter_choice_case = INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_BOOL_PARAM;
         v->bool_param = b;
         return PROA_OK;
-    case PROA_JKIND_NUMBER:
+    case PROA_JREAD_NUMBER:
         PROA_TRY(proa_jread_uint(j, "", &u, err));
         v->parameter_choice_case = INFERENCE__LOG_SETTINGS_REQUEST__SETTING_VALUE__PARAMETER_CHOICE_UINT32_PARAM;
         v->uint32_param = u < UINT32_MAX ? (uint32_t)u : UINT32_MAX; /* refused there */
@@ -167,11 +168,11 @@ static proa_status read_logging(proa_jread *j, Inference__LogSettingsRequest *ou
     bool more;
     proa_str key;
     out->settings = PROA_ARENA_NEW(j->arena, Inference__LogSettingsRequest__SettingsEntry *, SETTINGS_MAX);
-    PROA_TRY(proa_jread_expect(j, "", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(j, "", PROA_JREAD_OBJECT, err));
     for (proa_jread_begin(j);;) {
         PROA_TRY(proa_jread_member(j, &key, &more, err));
         if (!more) return proa_jread_finish(j, err);
-        if (proa_jread_peek(j) == PROA_JKIND_NULL || !proa_str_starts(key, proa_str_c("log_"))) {
+        if (proa_jread_peek(j) == PROA_JREAD_NULL || !proa_str_starts(key, proa_str_c("log_"))) {
             PROA_TRY(proa_jread_skip(j, err));
             continue;
         }

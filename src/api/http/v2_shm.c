@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * v2_shm.c - the routes of shared memory regions. */
 #include "api/http/v2.h"
 
 #include "base/limits.h"
@@ -60,7 +61,7 @@ static proa_status read_registration(proa_jread *j, registration *out, proa_err 
 {
     bool more;
     proa_str key;
-    PROA_TRY(proa_jread_expect(j, "", PROA_JKIND_OBJECT, err));
+    PROA_TRY(proa_jread_expect(j, "", PROA_JREAD_OBJECT, err));
     for (proa_jread_begin(j);;) {
         PROA_TRY(proa_jread_member(j, &key, &more, err));
         if (!more) break;
@@ -108,7 +109,7 @@ void proa_v2_shm_unregister(proa_api *api, proa_http_exchange *x, const proa_v2_
     answer(api, x, status, &err);
 }
 
-/* ---- CUDA: what a server answers that was built without GPUs. Regions of the GPU are none. ---- */
+/* ---- CUDA regions are not supported: the answers are those of a Triton that was built without GPUs ---- */
 
 void proa_v2_cuda_status(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
 {

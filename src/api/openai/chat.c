@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * openai_chat.c - messages and tools, checked, and as the JSON that a model's chat template gets. */
+ * chat.c - messages and tools, checked, and what a model's chat template gets of a body. */
 #include "api/openai/openai.h"
 
 #include <string.h>
 
 /* Members of the body that templates may see. */
-static const char *const seen[] = {
+static const char *const members[] = {
     "messages",        "tools", "documents", "add_generation_prompt", "chat_template", "chat_template_kwargs",
     "reasoning_effort"};
 
@@ -31,7 +31,6 @@ static bool check_message(proa_oai *job, const proa_json *message, int64_t i)
 {
     const proa_json *content = proa_json_get(message, "content");
     const char *param = proa_arena_printf(&job->arena, "messages[%lld]", (long long)i);
-    proa_json_kind(message);
     if (proa_json_kind(message) != PROA_JSON_OBJECT)
         return proa_oai_bad(&job->error, param, "Invalid type for '%s': expected an object.", param);
     if (proa_json_kind(proa_json_get(message, "role")) != PROA_JSON_STRING)
@@ -98,23 +97,39 @@ static bool check_absent(proa_oai *job)
     return true;
 }
 
-bool proa_oai_read_chat(proa_oai *job, proa_str *messages)
+bool proa_oai_check_chat(proa_oai *job)
 {
-    bool hide = false;
+    return check_messages(job) && check_tools(job, &job->hide_tools) && check_format(job) && check_absent(job);
+}
+
+static bool print_chat(proa_oai *job)
+{
     proa_buf out;
-    if (!check_messages(job) || !check_tools(job, &hide) || !check_format(job) || !check_absent(job))
-        return false;
     proa_buf_init(&out, (size_t)PROA_HTTP_BODY_MAX * 2);
     proa_buf_char(&out, '{');
-    for (size_t i = 0; i < PROA_COUNT(seen); i++) {
-        const proa_json *value = proa_json_get(job->body, seen[i]);
-        if (!value || (hide && strcmp(seen[i], "tools") == 0)) continue;
-        proa_buf_printf(&out, "%s\"%s\":", out.len > 1 ? "," : "", seen[i]);
+    for (size_t i = 0; i < PROA_COUNT(members); i++) {
+        const proa_json *value = proa_json_get(job->body, members[i]);
+        if (!value) continue;
+        proa_buf_printf(&out, "%s\"%s\":", out.len > 1 ? "," : "", members[i]);
         proa_oai_put_json(&out, value);
     }
     proa_buf_char(&out, '}');
-    *messages = (proa_str){proa_arena_strdup(&job->arena, proa_buf_view(&out)), out.len};
+    job->chat_text = (proa_str){proa_arena_strdup(&job->arena, proa_buf_view(&out)), out.len};
     bool full = out.full;
     proa_buf_release(&out);
     return !full || proa_oai_bad(&job->error, "messages", "The messages are too long.");
+}
+
+bool proa_oai_take_chat(proa_oai *job)
+{
+    const char *kept[PROA_COUNT(members)];
+    int count = 0;
+    for (size_t i = 0; i < PROA_COUNT(members); i++)
+        if (!job->hide_tools || strcmp(members[i], "tools") != 0) kept[count++] = members[i];
+    proa_json_keep(job->body, kept, count);
+    if (!job->typed || proa_json_bytes(job->body) > (size_t)PROA_CHAT_TREE_BYTES_MAX) return print_chat(job);
+    job->chat = job->body;
+    job->chat_bytes = job->x->body_len;
+    job->body = NULL;
+    return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * openai_error.c - errors in OpenAI's form, with its types and codes. */
+ * error.c - errors in OpenAI's form, with its types and codes. */
 #include "api/openai/openai.h"
 
 #include "base/long_text.h"

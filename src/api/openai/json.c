@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * openai_json.c - JSON in and out of OpenAI's face: typed members with OpenAI's words for what is wrong. */
+ * json.c - typed members of a body, with OpenAI's texts for what is wrong, and values as JSON. */
 #include "api/openai/openai.h"
 
 #include <math.h>
@@ -96,7 +96,7 @@ bool proa_oai_whole(proa_oai_error *e, const proa_json *body, const char *key, i
     if (!whole)
         return proa_oai_bad(e, key, "Invalid type for '%s': expected an integer, but got %s instead.", key,
                             is_number(j) ? "a decimal number" : proa_json_kind_name(proa_json_kind(j)));
-    if (fabs(d) > 9223372036854775808.0) /* what the tree makes of it is not what was said */
+    if (fabs(d) > 9223372036854775808.0) /* json-c clamps it: the tree has another number */
         return proa_oai_bad(e, key, "Invalid '%s': %.17g is not between %lld and %lld.", key, d,
                             (long long)min, (long long)max);
     int64_t v = integer ? proa_json_int(j) : (int64_t)d;

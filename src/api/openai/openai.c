@@ -38,7 +38,7 @@ int64_t proa_oai_started(void)
 /* ---- jobs ---- */
 
 /* The client has gone. */
-static void gone(proa_http_exchange *x)
+static void on_disconnect(proa_http_exchange *x)
 {
     proa_oai *job = x->user;
     job->x = NULL;
@@ -56,7 +56,7 @@ proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
     job->id = proa_arena_printf(&job->arena, "%s-%016llx%08x", prefixes[kind],
                                 (unsigned long long)proa_oai_random(), (unsigned)(proa_oai_random() >> 32));
     x->user = job;
-    proa_http_on_gone(x, gone);
+    proa_http_on_disconnect(x, on_disconnect);
     return job;
 }
 
@@ -79,9 +79,10 @@ void proa_oai_release(proa_oai *job)
 {
     if (job->live > 0 || job->x) return;
     for (int32_t i = 0; i < job->choices_count; i++) release_choice(&job->choices[i]);
-    for (int32_t i = 0; job->prompts && i < job->prompts_count; i++) release_choice(&job->prompts[i].said);
-    if (job->model) proa_model_drop(job->model);
+    for (int32_t i = 0; job->prompts && i < job->prompts_count; i++) release_choice(&job->prompts[i].echoed);
+    if (job->model) proa_served_model_drop(job->model);
     proa_json_free(job->body);
+    proa_json_free(job->chat);
     proa_buf_release(&job->out);
     proa_arena_release(&job->arena);
     free(job);
@@ -116,7 +117,7 @@ static void write_head(proa_oai *job)
 {
     static const char *const objects[][2] = {{"text_completion", "text_completion"},
                                              {"chat.completion", "chat.completion.chunk"}};
-    uint64_t print = proa_str_hash(job->name) ^ (uint64_t)proa_model_version(job->model) ^
+    uint64_t print = proa_str_hash(job->name) ^ (uint64_t)proa_served_model_version(job->model) ^
                      proa_str_hash(proa_str_c(PROA_VERSION));
     proa_buf out;
     proa_buf_init(&out, (size_t)64 << 10);
@@ -156,12 +157,12 @@ static void start(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
 
 /* ---- models ---- */
 
-static bool speaks(proa_api *api, const char *name)
+static bool takes_text(proa_api *api, const char *name)
 {
-    proa_model *model;
+    proa_served_model *model;
     if (proa_server_find(proa_api_server(api), name, -1, &model, NULL) != PROA_OK) return false;
     bool text = proa_oai_has_input(model, "text_input");
-    proa_model_drop(model);
+    proa_served_model_drop(model);
     return text;
 }
 
@@ -173,7 +174,7 @@ static void put_model(proa_buf *out, const char *name)
                     (long long)proa_oai_started());
 }
 
-/* Each name once, of models that take a text and are ready. */
+/* Models that are ready and take a text, each name once. */
 static void list_models(proa_api *api, proa_http_exchange *x)
 {
     Inference__RepositoryIndexResponse *index;
@@ -190,7 +191,7 @@ static void list_models(proa_api *api, proa_http_exchange *x)
     proa_buf_str(&body, proa_str_c("{\"object\":\"list\",\"data\":["));
     for (size_t i = 0; i < index->n_models; i++) {
         const char *name = index->models[i]->name;
-        if (strcmp(name, last) == 0 || !speaks(api, name)) continue;
+        if (strcmp(name, last) == 0 || !takes_text(api, name)) continue;
         if (*last) proa_buf_char(&body, ',');
         put_model(&body, name);
         last = name;
@@ -200,32 +201,11 @@ static void list_models(proa_api *api, proa_http_exchange *x)
     proa_buf_release(&body);
 }
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c = (char)(c | 32);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* %41 becomes A. NULL if there is a %00. */
-static const char *decode(proa_arena *arena, proa_str s)
-{
-    char *out = proa_arena_strdup(arena, s);
-    size_t n = 0;
-    for (size_t i = 0; i < s.len; i++) {
-        bool escaped = s.ptr[i] == '%' && i + 2 < s.len && hex(s.ptr[i + 1]) >= 0 && hex(s.ptr[i + 2]) >= 0;
-        out[n++] = escaped ? (char)(hex(s.ptr[i + 1]) * 16 + hex(s.ptr[i + 2])) : s.ptr[i];
-        i += escaped ? 2 : 0;
-    }
-    out[n] = '\0';
-    return proa_str_has_nul((proa_str){out, n}) ? NULL : out;
-}
-
 static void show_model(proa_api *api, proa_http_exchange *x, proa_str encoded)
 {
-    const char *name = decode(x->arena, encoded);
+    const char *name = proa_arena_url_decode(x->arena, encoded);
     proa_buf body;
-    if (!name || !speaks(api, name)) {
+    if (!name || !takes_text(api, name)) {
         proa_oai_error e = {
             .status = 404, .type = "invalid_request_error", .param = "model", .code = "model_not_found"};
         int shown = (int)(encoded.len < 200 ? encoded.len : 200);

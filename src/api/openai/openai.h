@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * openai.h - what the files of OpenAI's face share: a request on its way from a body to requests of inference and back.
+ * openai.h - OpenAI's API: a job, from the body of an HTTP request to requests of inference and back.
  * Owner:   a job is made for an exchange and frees itself when it was answered (or its client has gone) and the last of
  *          its requests of inference has ended.
  * Threads: the loop of the exchange.
- * Way in:  proa_openai (openai.c); _read fills a job, _infer sends it, _reply takes what comes, _write says it. */
-#ifndef PROA_API_OPENAI_H
-#define PROA_API_OPENAI_H
+ * Way in:  proa_openai (openai.c), then read.c, infer.c, reply.c, write.c. */
+#ifndef PROA_API_OPENAI_OPENAI_H
+#define PROA_API_OPENAI_OPENAI_H
 
 #include "api/frontend.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/options.h"
 
-/* ---- errors in OpenAI's form: openai_error.c ---- */
+/* ---- errors in OpenAI's form: error.c ---- */
 
 typedef struct proa_oai_error {
     int status;        /* of HTTP */
@@ -34,20 +35,20 @@ void proa_oai_fail(proa_http_exchange *x, const proa_oai_error *e);
 
 typedef enum proa_oai_kind { PROA_OAI_COMPLETION, PROA_OAI_CHAT, PROA_OAI_EMBEDDING } proa_oai_kind;
 
-/* How the model wants to be asked. */
+/* The inputs that the model takes. */
 typedef enum proa_oai_contract {
-    PROA_OAI_ENGINE, /* src/backends/README.md: a text or ids in, everything by `options` */
+    PROA_OAI_NATIVE, /* src/backends/README.md: a text, ids or messages, and everything else in `options` */
     PROA_OAI_TEXT /* any model with text_input and text_output; numbers in inputs of their names where it has them */
 } proa_oai_contract;
 
-typedef struct proa_oai_params { /* of generation; has_*: the client said it */
+typedef struct proa_oai_params { /* of generation; has_*: the client gave it */
     int64_t max_tokens;          /* 0: until the end */
     double temperature, top_p, presence, frequency;
     int64_t n, best_of, seed, top_logprobs;
     bool has_max, has_top_p, has_presence, has_frequency, seeded;
     bool logprobs, echo, score; /* score: no new token is wanted, only the prompt's log-probabilities */
     bool base64;                /* embeddings */
-    int64_t dimensions;         /* 0: not said */
+    int64_t dimensions;         /* 0: not given */
     const proa_json *stop;      /* in the body's document */
 } proa_oai_params;
 
@@ -57,7 +58,7 @@ typedef struct proa_oai_choice {            /* one sequence that the client gets
     const char *finish;                     /* "stop", "length"; NULL: it runs */
     int64_t count;                          /* tokens so far */
     int64_t characters;                     /* written so far, for text_offset */
-    bool begun, told;                       /* its first chunk was sent; its last one */
+    bool begun, end_sent;                   /* its first chunk was sent; its last one */
 } proa_oai_choice;
 
 struct proa_oai;
@@ -65,10 +66,10 @@ typedef struct proa_oai_prompt { /* one request of inference */
     proa_sink sink;              /* first */
     struct proa_oai *job;
     bool live;
-    int64_t tokens;       /* of the prompt */
-    proa_str text;        /* for echo without new tokens; NULL ptr: ids were given */
-    proa_oai_choice said; /* the log-probabilities of the prompt, for echo */
-    float *vector;        /* embeddings: in the job's arena */
+    int64_t tokens;         /* of the prompt */
+    proa_str text;          /* for echo without new tokens; NULL ptr: ids were given */
+    proa_oai_choice echoed; /* the log-probabilities of the prompt, for echo */
+    float *vector;          /* embeddings: in the job's arena */
     int64_t width;
 } proa_oai_prompt;
 
@@ -78,8 +79,8 @@ typedef struct proa_oai {
     proa_arena arena;
     proa_oai_kind kind;
     proa_oai_contract contract;
-    proa_model *model; /* held */
-    proa_str name;     /* of the model, as the client said it */
+    proa_served_model *model; /* held */
+    proa_str name;            /* of the model, as the client wrote it */
     proa_oai_params params;
     const char *id;
     bool stream, usage; /* usage: the last chunk tells it */
@@ -90,9 +91,15 @@ typedef struct proa_oai {
     int32_t prompts_count, live; /* live: requests that run, and 1 while they are sent */
     proa_oai_choice *choices;    /* n for each prompt */
     int32_t choices_count;
-    proa_json *body;  /* until the requests are sent */
-    proa_str options; /* for an engine: JSON */
-    proa_str head;    /* of each chunk: up to "choices":[ */
+    proa_json *body;       /* until the requests are sent, or until `chat` is made of it */
+    bool typed;            /* the model takes typed generations */
+    proa_options options;  /* typed */
+    proa_str options_text; /* else: JSON */
+    bool hide_tools;       /* tool_choice is none: the template does not see the tools */
+    proa_json *chat;       /* what the template sees; NULL: chat_text */
+    size_t chat_bytes;     /* of its text */
+    proa_str chat_text;
+    proa_str head; /* of each chunk: up to "choices":[ */
     proa_buf out;
 } proa_oai;
 
@@ -104,17 +111,21 @@ void proa_oai_give_up(proa_oai *job);
 void proa_oai_cancel(proa_oai *job);
 uint64_t proa_oai_random(void); /* for ids and seeds */
 int64_t proa_oai_started(void); /* unix seconds: models' "created" */
-bool proa_oai_has_input(const proa_model *model, const char *name);
+bool proa_oai_has_input(const proa_served_model *model, const char *name);
 
-/* ---- openai_read.c and openai_options.c: from the body ---- */
+/* ---- read.c and options.c: from the body ---- */
 
 /* All but the prompts; false with job->error. */
 bool proa_oai_read(proa_oai *job);
-/* The options of a generation, as an engine wants them. */
+/* Checks the options of a generation that OpenAI has. */
 bool proa_oai_read_options(proa_oai *job);
-/* ---- openai_chat.c: messages, checked and as JSON for the model's template ---- */
-bool proa_oai_read_chat(proa_oai *job, proa_str *messages);
-/* ---- openai_json.c ---- */
+bool proa_oai_set_options(proa_oai *job);   /* job->options; false with job->error */
+void proa_oai_print_options(proa_oai *job); /* job->options_text */
+/* ---- chat.c: messages ---- */
+bool proa_oai_check_chat(proa_oai *job);
+/* job->chat or job->chat_text; the body is not needed afterwards. */
+bool proa_oai_take_chat(proa_oai *job);
+/* ---- json.c ---- */
 void proa_oai_put_json(proa_buf *out, const proa_json *j);
 void proa_oai_put_number(proa_buf *out, double value);
 void proa_oai_put_base64(proa_buf *out, const void *bytes, size_t len);
@@ -124,25 +135,31 @@ bool proa_oai_whole(proa_oai_error *e, const proa_json *body, const char *key, i
                     int64_t *value, bool *given);
 bool proa_oai_flag(proa_oai_error *e, const proa_json *body, const char *key, bool *value);
 
-/* ---- openai_infer.c: to the server core ---- */
+/* ---- infer.c: to the server core ---- */
 
 /* Makes a request of inference for each prompt and sends it; the job answers by itself from here on. */
 void proa_oai_send(proa_oai *job);
 
-/* ---- openai_reply.c: what comes back ---- */
+/* ---- tensors.c: for models that take no typed generations ---- */
+
+/* Inputs, parameters and requested outputs by the model's contract; prompt: not for a chat. */
+void proa_oai_add_tensors(const proa_oai *job, proa_infer *r, const proa_json *prompt);
+/* What a reply holds: as the model gave it, or made of its outputs, in its arena. */
+const proa_generated *proa_oai_generated(const proa_oai *job, proa_reply *reply);
+
+/* ---- reply.c: what comes back ---- */
 
 void proa_oai_on_reply(proa_sink *sink, proa_reply *reply, bool final);
 
-/* ---- openai_logprobs.c ---- */
+/* ---- logprobs.c ---- */
 
-/* What a reply tells of sequence `row` of `count`: into the choice's lists. */
-void proa_oai_take_logprobs(proa_oai *job, proa_oai_choice *c, const proa_reply *reply, int64_t row,
-                            int64_t count);
-/* Of the prompt, for echo. */
-void proa_oai_take_prompt(proa_oai *job, proa_oai_prompt *p, const proa_reply *reply);
+/* Adds log-probabilities to a choice's lists, as JSON. */
+void proa_oai_take_logprobs(const proa_oai *job, proa_oai_choice *c, const proa_generated_tokens *tokens);
+/* Those of the prompt, for echo. */
+void proa_oai_take_prompt(const proa_oai *job, proa_oai_prompt *p, const proa_generated_tokens *tokens);
 void proa_oai_put_logprobs(const proa_oai *job, proa_buf *out, const proa_oai_choice *c);
 
-/* ---- openai_write.c: what the client gets ---- */
+/* ---- write.c: what the client gets ---- */
 
 void proa_oai_write_chunk(proa_oai *job, int32_t index); /* of choice `index`: what it has that was not sent */
 void proa_oai_write_end(proa_oai *job);                  /* all have ended: answers, and releases it */

@@ -1,59 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * openai_options.c - what a body says of generation: checked, and as the options of an engine (docs/decoding.md). */
+ * options.c - the options of a generation in a body: checked, and read by the table of base/options.h (docs/decoding.md). */
 #include "api/openai/openai.h"
 
 #include <string.h>
-
-/* Options beyond OpenAI's, by the engine's names: handed over as they are. */
-static const char *const extras[] = {
-    "min_tokens",
-    "top_k",
-    "min_p",
-    "typical_p",
-    "top_p_decay",
-    "top_p_min",
-    "top_p_reset_id",
-    "no_repeat_ngram",
-    "repetition_penalty",
-    "allowed_words",
-    "banned_words",
-    "banned_strings",
-    "stop_words",
-    "end_ids",
-    "ignore_eos",
-    "beams",
-    "style",
-    "length_penalty",
-    "early_stopping",
-    "beams_returned",
-    "beam_groups",
-    "diversity_penalty",
-    "diversity_rate",
-    "penalty_alpha",
-};
-
-static void put_key(proa_buf *out, const char *key)
-{
-    proa_buf_printf(out, "%s\"%s\":", out->len > 1 ? "," : "", key);
-}
-
-static void put_whole(proa_buf *out, const char *key, int64_t value)
-{
-    put_key(out, key);
-    proa_buf_printf(out, "%lld", (long long)value);
-}
-
-static void put_decimal(proa_buf *out, const char *key, double value)
-{
-    put_key(out, key);
-    proa_buf_printf(out, "%.17g", value);
-}
-
-static void put_flag(proa_buf *out, const char *key)
-{
-    put_key(out, key);
-    proa_buf_str(out, proa_str_c("true"));
-}
 
 static bool check_stop(proa_oai *job)
 {
@@ -71,22 +20,6 @@ static bool check_stop(proa_oai *job)
                                 (long long)i);
     job->params.stop = stop;
     return true;
-}
-
-static void put_stop(proa_buf *out, const proa_json *stop)
-{
-    bool text = proa_json_kind(stop) == PROA_JSON_STRING, first = true;
-    int64_t count = text ? 1 : proa_json_len(stop);
-    put_key(out, "stop_strings");
-    proa_buf_char(out, '[');
-    for (int64_t i = 0; i < count; i++) {
-        proa_str s = proa_json_str(text ? stop : proa_json_at(stop, i));
-        if (s.len == 0) continue;
-        if (!first) proa_buf_char(out, ',');
-        proa_buf_json_str(out, s);
-        first = false;
-    }
-    proa_buf_char(out, ']');
 }
 
 static bool check_bias(proa_oai *job)
@@ -173,6 +106,117 @@ static bool read_completion(proa_oai *job)
     return true;
 }
 
+bool proa_oai_read_options(proa_oai *job)
+{
+    bool chat = job->kind == PROA_OAI_CHAT;
+    job->params.temperature = 1; /* OpenAI's */
+    job->params.n = 1;
+    if (!read_numbers(job) || !read_lengths(job) || !check_stop(job) || !check_bias(job)) return false;
+    return chat ? read_chat_logprobs(job) : read_completion(job);
+}
+
+/* The member of an option that OpenAI does not have, which clients may send by our name; NULL: it has it, or it is not
+ * there. */
+static const proa_json *extension_of(const proa_oai *job, const proa_option_row *row)
+{
+    return row->openai && !*row->openai ? proa_json_get(job->body, row->name) : NULL;
+}
+
+/* ---- as options of a typed generation ---- */
+
+#define SET(o, field, value) ((o)->field = (value), (o)->given |= PROA_GIVEN(field))
+
+static void set_common(const proa_oai_params *p, proa_options *o)
+{
+    SET(o, max_tokens, (int32_t)p->max_tokens);
+    SET(o, temperature, (float)p->temperature);
+    if (p->has_top_p) SET(o, top_p, (float)p->top_p);
+    if (p->has_presence) SET(o, presence_penalty, (float)p->presence);
+    if (p->has_frequency) SET(o, frequency_penalty, (float)p->frequency);
+    if (p->n > 1) SET(o, n, (int32_t)p->n);
+    if (p->best_of > p->n) SET(o, best_of, (int32_t)p->best_of);
+    if (p->logprobs) SET(o, logprobs, true);
+    if (p->top_logprobs > 0) SET(o, top_logprobs, (int32_t)p->top_logprobs);
+    if (p->logprobs && p->echo) SET(o, prompt_logprobs, true);
+}
+
+static proa_status set_stop(proa_oai *job, proa_options *o, proa_err *err)
+{
+    const proa_option_row *row = &proa_option_rows[PROA_OPTION_stop_strings];
+    const proa_json *stop = job->params.stop;
+    bool one = proa_json_kind(stop) == PROA_JSON_STRING;
+    if (!stop) return PROA_OK;
+    o->given |= PROA_GIVEN(stop_strings);
+    for (int64_t i = 0; i < (one ? 1 : proa_json_len(stop)); i++) {
+        const proa_json *text = one ? stop : proa_json_at(stop, i);
+        if (proa_json_str(text).len > 0) PROA_TRY(proa_option_read_json(o, row, text, &job->arena, err));
+    }
+    return PROA_OK;
+}
+
+static proa_status set_all(proa_oai *job, proa_options *o, proa_err *err)
+{
+    const proa_json *bias = proa_json_get(job->body, "logit_bias");
+    set_common(&job->params, o);
+    PROA_TRY(set_stop(job, o, err));
+    if (proa_json_len(bias) > 0)
+        PROA_TRY(proa_option_read_json(o, &proa_option_rows[PROA_OPTION_logit_bias], bias, &job->arena, err));
+    for (int i = 0; i < PROA_OPTION_COUNT; i++) {
+        const proa_json *value = extension_of(job, &proa_option_rows[i]);
+        if (value) PROA_TRY(proa_option_read_json(o, &proa_option_rows[i], value, &job->arena, err));
+    }
+    return PROA_OK;
+}
+
+bool proa_oai_set_options(proa_oai *job)
+{
+    proa_err err = {.status = PROA_OK};
+    if (set_all(job, &job->options, &err) == PROA_OK) return true;
+    proa_oai_error_of(&job->error, &err);
+    return false;
+}
+
+/* ---- as JSON, for models that take tensors ---- */
+
+static void put_key(proa_buf *out, const char *key)
+{
+    proa_buf_printf(out, "%s\"%s\":", out->len > 1 ? "," : "", key);
+}
+
+static void put_whole(proa_buf *out, const char *key, int64_t value)
+{
+    put_key(out, key);
+    proa_buf_printf(out, "%lld", (long long)value);
+}
+
+static void put_decimal(proa_buf *out, const char *key, double value)
+{
+    put_key(out, key);
+    proa_buf_printf(out, "%.17g", value);
+}
+
+static void put_flag(proa_buf *out, const char *key)
+{
+    put_key(out, key);
+    proa_buf_str(out, proa_str_c("true"));
+}
+
+static void put_stop(proa_buf *out, const proa_json *stop)
+{
+    bool text = proa_json_kind(stop) == PROA_JSON_STRING, first = true;
+    int64_t count = text ? 1 : proa_json_len(stop);
+    put_key(out, "stop_strings");
+    proa_buf_char(out, '[');
+    for (int64_t i = 0; i < count; i++) {
+        proa_str s = proa_json_str(text ? stop : proa_json_at(stop, i));
+        if (s.len == 0) continue;
+        if (!first) proa_buf_char(out, ',');
+        proa_buf_json_str(out, s);
+        first = false;
+    }
+    proa_buf_char(out, ']');
+}
+
 static void put_common(const proa_oai *job, proa_buf *out)
 {
     const proa_oai_params *p = &job->params;
@@ -196,28 +240,22 @@ static void put_extras(const proa_oai *job, proa_buf *out)
         put_key(out, "logit_bias");
         proa_oai_put_json(out, bias);
     }
-    for (size_t i = 0; i < PROA_COUNT(extras); i++) {
-        const proa_json *value = proa_json_get(job->body, extras[i]);
+    for (int i = 0; i < PROA_OPTION_COUNT; i++) {
+        const proa_json *value = extension_of(job, &proa_option_rows[i]);
         if (!value) continue;
-        put_key(out, extras[i]);
+        put_key(out, proa_option_rows[i].name);
         proa_oai_put_json(out, value);
     }
 }
 
-bool proa_oai_read_options(proa_oai *job)
+void proa_oai_print_options(proa_oai *job)
 {
-    bool chat = job->kind == PROA_OAI_CHAT;
     proa_buf out;
-    job->params.temperature = 1; /* OpenAI's */
-    job->params.n = 1;
-    if (!read_numbers(job) || !read_lengths(job) || !check_stop(job) || !check_bias(job)) return false;
-    if (chat ? !read_chat_logprobs(job) : !read_completion(job)) return false;
     proa_buf_init(&out, (size_t)PROA_HTTP_BODY_MAX);
     proa_buf_char(&out, '{');
     put_common(job, &out);
     put_extras(job, &out);
     proa_buf_char(&out, '}');
-    job->options = (proa_str){proa_arena_strdup(&job->arena, proa_buf_view(&out)), out.len};
+    job->options_text = (proa_str){proa_arena_strdup(&job->arena, proa_buf_view(&out)), out.len};
     proa_buf_release(&out);
-    return true;
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * openai_read.c - a body becomes a job: its model, what is common to all three operations, and its prompts. */
+ * read.c - a body becomes a job: its model, what is common to all three operations, and its prompts. */
 #include "api/openai/openai.h"
 
 #include <string.h>
 
-bool proa_oai_has_input(const proa_model *model, const char *name)
+bool proa_oai_has_input(const proa_served_model *model, const char *name)
 {
-    const Inference__ModelConfig *config = proa_model_config(model);
+    const Inference__ModelConfig *config = proa_served_model_config(model);
     for (size_t i = 0; i < config->n_input; i++)
         if (strcmp(config->input[i]->name, name) == 0) return true;
     return false;
 }
 
-static bool has_output(const proa_model *model, const char *name)
+static bool has_output(const proa_served_model *model, const char *name)
 {
-    const Inference__ModelConfig *config = proa_model_config(model);
+    const Inference__ModelConfig *config = proa_served_model_config(model);
     for (size_t i = 0; i < config->n_output; i++)
         if (strcmp(config->output[i]->name, name) == 0) return true;
     return false;
@@ -42,14 +42,14 @@ static bool find_model(proa_oai *job)
     return false;
 }
 
-/* Which of the two ways of asking the model has. */
+/* Which of the two sets of inputs the model has. */
 static bool find_contract(proa_oai *job)
 {
     bool engine = proa_oai_has_input(job->model, "task") && proa_oai_has_input(job->model, "options");
     bool embeds = job->kind == PROA_OAI_EMBEDDING,
          fits = has_output(job->model, embeds ? "embedding" : "text_output");
     const char *what = embeds ? "embeddings" : job->kind == PROA_OAI_CHAT ? "chat" : "completions";
-    job->contract = engine ? PROA_OAI_ENGINE : PROA_OAI_TEXT;
+    job->contract = engine ? PROA_OAI_NATIVE : PROA_OAI_TEXT;
     if (!engine && (embeds || !proa_oai_has_input(job->model, "text_input"))) fits = false;
     if (!engine && job->kind == PROA_OAI_CHAT) fits = false;
     if (!fits)
@@ -138,7 +138,7 @@ static bool read_generation(proa_oai *job)
 {
     if (!read_stream(job) || !proa_oai_read_options(job)) return false;
     const proa_oai_params *p = &job->params;
-    if (job->contract == PROA_OAI_ENGINE) return true;
+    if (job->contract == PROA_OAI_NATIVE) return true;
     if (p->n > 1 || p->best_of > 1)
         return proa_oai_bad(&job->error, "n", "The model '%.200s' gives one answer to a prompt.", job->name.ptr);
     if (p->logprobs || p->score)

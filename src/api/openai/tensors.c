@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * openai_infer.c - a job's prompts as requests of inference: tensors by the model's contract. */
+ * tensors.c - prompts and replies as tensors, for models that take no typed generations: Python models and ensembles with
+ *             the native contract's tensors, and any model with text_input and text_output. */
 #include "api/openai/openai.h"
 
 #include <string.h>
@@ -56,14 +57,14 @@ static void add_ids(proa_infer *r, const proa_json *ids)
     for (int64_t i = 0; i < n; i++) to[i] = (int32_t)proa_json_int(proa_json_at(ids, i));
 }
 
-/* ---- the engine's contract ---- */
+/* ---- the native contract ---- */
 
-static void want(proa_infer *r, const char *const *names)
+static void add_outputs(proa_infer *r, const char *const *names)
 {
     for (; *names; names++) proa_infer_add_output(r, proa_str_c(*names));
 }
 
-static void want_outputs(const proa_oai *job, proa_infer *r)
+static void add_native_outputs(const proa_oai *job, proa_infer *r)
 {
     static const char *const text[] = {"text_output",   "sequence_index",    "finish_reason",
                                        "prompt_tokens", "completion_tokens", NULL};
@@ -73,42 +74,43 @@ static void want_outputs(const proa_oai *job, proa_infer *r)
     static const char *const prompt_tops[] = {"prompt_top_log_probs", "prompt_top_text", NULL};
     const proa_oai_params *p = &job->params;
     if (p->score) proa_infer_add_output(r, proa_str_c("prompt_tokens"));
-    else want(r, text);
-    if (p->logprobs && !p->score) want(r, logprobs);
-    if (p->top_logprobs && !p->score) want(r, tops);
-    if (p->echo && (p->logprobs || p->score)) want(r, prompt);
-    if (p->echo && p->top_logprobs) want(r, prompt_tops);
+    else add_outputs(r, text);
+    if (p->logprobs && !p->score) add_outputs(r, logprobs);
+    if (p->top_logprobs && !p->score) add_outputs(r, tops);
+    if (p->echo && (p->logprobs || p->score)) add_outputs(r, prompt);
+    if (p->echo && p->top_logprobs) add_outputs(r, prompt_tops);
 }
 
 static void add_seed(const proa_oai *job, proa_infer *r)
 {
-    proa_param *seed = proa_infer_add_param(r, proa_str_c("seed"));
+    proa_infer_param *seed = proa_infer_add_param(r, proa_str_c("seed"));
     seed->kind = PROA_PARAM_UINT;
     seed->u = job->params.seeded ? (uint64_t)job->params.seed : proa_oai_random();
 }
 
-static void ask_engine(const proa_oai *job, proa_infer *r)
+/* The native contract: a text, ids or messages, and everything else in `options`. */
+static void add_native_inputs(const proa_oai *job, proa_infer *r)
 {
     const proa_oai_params *p = &job->params;
     if (job->kind == PROA_OAI_EMBEDDING) {
-        proa_param *normalize = proa_infer_add_param(r, proa_str_c("normalize"));
+        proa_infer_param *normalize = proa_infer_add_param(r, proa_str_c("normalize"));
         normalize->kind = PROA_PARAM_BOOL; /* OpenAI's vectors have length 1 */
         normalize->b = true;
         add_text(r, "task", proa_str_c("embed"));
-        want(r, (const char *const[]){"embedding", "prompt_tokens", NULL});
+        add_outputs(r, (const char *const[]){"embedding", "prompt_tokens", NULL});
         return;
     }
     if (p->score) add_text(r, "task", proa_str_c("score"));
     else add_seed(job, r);
     if (p->echo && !p->score) add_flag(r, "echo");
     if (job->stream && !p->score) add_flag(r, "stream");
-    add_text(r, "options", job->options);
-    want_outputs(job, r);
+    add_text(r, "options", job->options_text);
+    add_native_outputs(job, r);
 }
 
 /* ---- any model with text_input and text_output ---- */
 
-static bool put_as(void *to, proa_type type, double value, int64_t whole)
+static bool write_number(void *to, proa_type type, double value, int64_t whole)
 {
     switch (type) {
     case PROA_TYPE_BOOL: *(uint8_t *)to = whole != 0; return true;
@@ -125,12 +127,12 @@ static bool put_as(void *to, proa_type type, double value, int64_t whole)
 /* A number into the input of this name, in the type that the configuration says, if there is such an input. */
 static void add_number(const proa_oai *job, proa_infer *r, const char *name, double value, int64_t whole)
 {
-    const Inference__ModelConfig *config = proa_model_config(job->model);
+    const Inference__ModelConfig *config = proa_served_model_config(job->model);
     const int64_t shape[] = {1, 1};
     char bytes[8];
     for (size_t i = 0; i < config->n_input; i++) {
         proa_type type = (proa_type)config->input[i]->data_type;
-        if (strcmp(config->input[i]->name, name) != 0 || !put_as(bytes, type, value, whole)) continue;
+        if (strcmp(config->input[i]->name, name) != 0 || !write_number(bytes, type, value, whole)) continue;
         void *to = add_array(r, name, type, shape, config->max_batch_size > 0 ? 2 : 1);
         memcpy(to, bytes, (size_t)proa_type_bytes(type));
     }
@@ -144,10 +146,10 @@ static void add_stop(const proa_oai *job, proa_infer *r)
     if (!stop || count == 0 || !proa_oai_has_input(job->model, "stop_words")) return;
     proa_str *texts = PROA_ARENA_NEW(&r->arena, proa_str, count);
     for (int64_t i = 0; i < count; i++) texts[i] = proa_json_str(one ? stop : proa_json_at(stop, i));
-    add_texts(r, "stop_words", texts, count, proa_model_config(job->model)->max_batch_size > 0);
+    add_texts(r, "stop_words", texts, count, proa_served_model_config(job->model)->max_batch_size > 0);
 }
 
-static void ask_text(const proa_oai *job, proa_infer *r)
+static void add_text_model_inputs(const proa_oai *job, proa_infer *r)
 {
     const proa_oai_params *p = &job->params;
     int64_t seed = p->seeded ? p->seed : (int64_t)(proa_oai_random() >> 33);
@@ -163,82 +165,139 @@ static void ask_text(const proa_oai *job, proa_infer *r)
     add_number(job, r, "stream", job->stream, job->stream);
     add_number(job, r, "exclude_input_in_output", !p->echo, !p->echo);
     if (proa_oai_has_input(job->model, "sampling_parameters"))
-        add_text(r, "sampling_parameters", job->options);
+        add_text(r, "sampling_parameters", job->options_text);
     add_stop(job, r);
     proa_infer_add_output(r, proa_str_c("text_output"));
 }
 
-/* ---- sending ---- */
-
-static const proa_json *prompt_at(const proa_oai *job, int32_t i)
+static void add_prompt(const proa_oai *job, proa_infer *r, const proa_json *prompt)
 {
-    const proa_json *all = proa_json_get(job->body, job->kind == PROA_OAI_EMBEDDING ? "input" : "prompt");
-    bool list = proa_json_kind(all) == PROA_JSON_ARRAY && proa_json_kind(proa_json_at(all, 0)) != PROA_JSON_INT;
-    return list ? proa_json_at(all, i) : all;
-}
-
-static void add_prompt(proa_oai *job, proa_infer *r, proa_oai_prompt *p, int32_t i)
-{
-    const proa_json *prompt = prompt_at(job, i);
-    bool batched = job->contract == PROA_OAI_TEXT && proa_model_config(job->model)->max_batch_size > 0;
-    if (proa_json_kind(prompt) == PROA_JSON_ARRAY) {
-        add_ids(r, prompt);
-        return;
-    }
+    bool batched = job->contract == PROA_OAI_TEXT && proa_served_model_config(job->model)->max_batch_size > 0;
     proa_str text = proa_json_str(prompt);
-    if (job->params.score) p->text = (proa_str){proa_arena_strdup(&job->arena, text), text.len};
-    add_texts(r, "text_input", &text, 1, batched);
+    if (proa_json_kind(prompt) == PROA_JSON_ARRAY) add_ids(r, prompt);
+    else add_texts(r, "text_input", &text, 1, batched);
 }
 
-static proa_infer *make_request(proa_oai *job, int32_t i, const proa_str *messages)
+void proa_oai_add_tensors(const proa_oai *job, proa_infer *r, const proa_json *prompt)
 {
-    proa_infer *r = proa_infer_new();
-    r->id = proa_arena_strdup(&r->arena, proa_str_c(job->id));
-    r->model_name = proa_arena_strdup(&r->arena, job->name);
-    r->model_version = -1;
-    if (messages) add_text(r, "messages", *messages);
-    else add_prompt(job, r, &job->prompts[i], i);
-    if (job->contract == PROA_OAI_ENGINE) ask_engine(job, r);
-    else ask_text(job, r);
-    return r;
+    if (job->kind == PROA_OAI_CHAT) add_text(r, "messages", job->chat_text);
+    else add_prompt(job, r, prompt);
+    if (job->contract == PROA_OAI_NATIVE) add_native_inputs(job, r);
+    else add_text_model_inputs(job, r);
 }
 
-static bool ids_for_text_model(const proa_oai *job)
+/* ---- replies ---- */
+
+static int64_t int_at(const proa_reply *reply, const char *name, int64_t i, int64_t otherwise)
 {
-    for (int32_t i = 0; job->contract == PROA_OAI_TEXT && i < job->prompts_count; i++)
-        if (proa_json_kind(prompt_at(job, i)) == PROA_JSON_ARRAY) return true;
-    return false;
+    const proa_tensor *t = proa_reply_output(reply, name);
+    if (!t || t->type != PROA_TYPE_INT32 || t->bytes < (size_t)(i + 1) * 4) return otherwise;
+    return ((const int32_t *)(const void *)t->data)[i];
 }
 
-static void send_one(proa_oai *job, int32_t i, const proa_str *messages)
+/* All strings of a BYTES output, of which there may be fewer than `count`: the others are empty. *found tells how many
+ * there are. */
+static proa_str *strings_of(proa_reply *reply, const proa_tensor *t, int64_t count, int64_t *found)
 {
-    proa_oai_prompt *p = &job->prompts[i];
-    proa_infer *r = make_request(job, i, messages);
-    proa_err err = {.status = PROA_OK};
-    p->job = job;
-    proa_oai_choice_init(&p->said);
-    proa_sink_init(&p->sink, proa_http_loop(job->x), r, proa_oai_on_reply);
-    p->live = true;
-    job->live++;
-    if (proa_server_infer(proa_api_server(job->api), r, &err) == PROA_OK) return;
-    p->live = false;
-    job->live--;
-    proa_sink_abandon(&p->sink);
-    if (job->failed) return;
-    proa_oai_error_of(&job->error, &err);
-    proa_oai_give_up(job);
+    proa_str *list = PROA_ARENA_NEW(&reply->arena, proa_str, count);
+    size_t at = 0;
+    int64_t n = 0;
+    while (n < count && t && t->type == PROA_TYPE_BYTES && proa_tensor_next_string(t, &at, &list[n])) n++;
+    for (int64_t i = n; i < count; i++) list[i] = (proa_str){"", 0};
+    if (found) *found = n;
+    return list;
 }
 
-void proa_oai_send(proa_oai *job)
+/* Log-probabilities of `rows` sequences of the same width, from [rows, width] and [rows, width, tops]; false if the outputs
+ * are not there. */
+typedef struct token_rows {
+    const float *values, *top_values;
+    const proa_str *texts, *top_texts;
+    int64_t width, tops, found; /* found: texts in all */
+} token_rows;
+
+static bool find_rows(token_rows *r, proa_reply *reply, const char *const names[4], int64_t rows)
 {
-    proa_str messages = {NULL, 0};
-    bool chat = job->kind == PROA_OAI_CHAT;
-    if ((chat && !proa_oai_read_chat(job, &messages)) ||
-        (!chat && ids_for_text_model(job) &&
-         !proa_oai_bad(&job->error, "prompt", "The model '%.200s' takes texts only.", job->name.ptr))) {
-        proa_oai_give_up(job);
-        return;
+    const proa_tensor *values = proa_reply_output(reply, names[0]), *texts = proa_reply_output(reply, names[1]);
+    const proa_tensor *tops = proa_reply_output(reply, names[2]),
+                      *top_texts = proa_reply_output(reply, names[3]);
+    if (!values || !texts || values->type != PROA_TYPE_FP32 || texts->type != PROA_TYPE_BYTES) return false;
+    *r = (token_rows){.values = (const float *)(const void *)values->data};
+    r->width = (int64_t)(values->bytes / sizeof(float)) / rows;
+    r->texts = strings_of(reply, texts, rows * r->width, &r->found);
+    if (!tops || !top_texts || tops->type != PROA_TYPE_FP32 || r->width == 0) return true;
+    r->tops = (int64_t)(tops->bytes / sizeof(float)) / (rows * r->width);
+    r->top_values = (const float *)(const void *)tops->data;
+    r->top_texts = strings_of(reply, top_texts, rows * r->width * r->tops, NULL);
+    return true;
+}
+
+static proa_generated_tokens tokens_of_row(const token_rows *r, int64_t row, int64_t length)
+{
+    int64_t at = row * r->width, count = length < r->width ? length : r->width;
+    if (count > r->found - at) count = r->found > at ? r->found - at : 0;
+    proa_generated_tokens tokens = {.count = count > 0 ? count : 0, .tops = r->tops};
+    if (tokens.count == 0) return tokens;
+    tokens.logprobs = r->values + at;
+    tokens.texts = r->texts + at;
+    if (r->tops == 0) return tokens;
+    tokens.top_logprobs = r->top_values + at * r->tops;
+    tokens.top_texts = r->top_texts + at * r->tops;
+    return tokens;
+}
+
+/* "" and "cancelled": it runs, or nobody waits for its end. */
+static proa_finish finish_of(proa_str reason)
+{
+    if (reason.len == 0 || proa_str_is(reason, "cancelled")) return PROA_FINISH_NONE;
+    return proa_str_is(reason, "length") ? PROA_FINISH_LENGTH : PROA_FINISH_STOP;
+}
+
+static void type_sequences(const proa_oai *job, proa_generated *g, proa_reply *reply)
+{
+    static const char *const names[] = {"output_log_probs", "token_text", "top_log_probs", "top_text"};
+    const proa_tensor *texts = proa_reply_output(reply, "text_output");
+    int64_t count = texts && texts->type == PROA_TYPE_BYTES ? proa_shape_elements(texts->shape, texts->rank) : 0;
+    if (count <= 0) return;
+    const proa_str *text = strings_of(reply, texts, count, NULL);
+    const proa_str *reason = strings_of(reply, proa_reply_output(reply, "finish_reason"), count, NULL);
+    proa_generated_sequence *list = PROA_ARENA_NEW(&reply->arena, proa_generated_sequence, count);
+    token_rows rows;
+    bool logprobs = job->params.logprobs && find_rows(&rows, reply, names, count);
+    for (int64_t i = 0; i < count; i++) {
+        list[i] = (proa_generated_sequence){.text = text[i], .finish = finish_of(reason[i])};
+        list[i].index = (int32_t)int_at(reply, "sequence_index", i, i);
+        list[i].tokens = int_at(reply, "completion_tokens", i, -1);
+        if (logprobs)
+            list[i].added = tokens_of_row(&rows, i, int_at(reply, "sequence_length", i, rows.width));
     }
-    job->prompts = PROA_ARENA_NEW(&job->arena, proa_oai_prompt, job->prompts_count);
-    for (int32_t i = 0; i < job->prompts_count && job->x; i++) send_one(job, i, chat ? &messages : NULL);
+    g->sequences = list;
+    g->count = count;
+}
+
+static void type_prompt(proa_generated *g, proa_reply *reply)
+{
+    static const char *const names[] = {"prompt_log_probs", "prompt_text", "prompt_top_log_probs",
+                                        "prompt_top_text"};
+    token_rows rows;
+    if (!find_rows(&rows, reply, names, 1)) return;
+    proa_generated_tokens *tokens = PROA_ARENA_NEW(&reply->arena, proa_generated_tokens, 1);
+    *tokens = tokens_of_row(&rows, 0, rows.width);
+    g->prompt = tokens;
+}
+
+const proa_generated *proa_oai_generated(const proa_oai *job, proa_reply *reply)
+{
+    if (reply->generated) return reply->generated;
+    proa_generated *g = PROA_ARENA_NEW(&reply->arena, proa_generated, 1);
+    const proa_tensor *embedding = proa_reply_output(reply, "embedding");
+    g->prompt_tokens = int_at(reply, "prompt_tokens", 0, -1);
+    if (embedding && embedding->type == PROA_TYPE_FP32) {
+        g->embedding = (const float *)(const void *)embedding->data;
+        g->embedding_count = (int64_t)(embedding->bytes / sizeof(float));
+    }
+    if (job->kind == PROA_OAI_EMBEDDING) return g;
+    if (job->params.echo) type_prompt(g, reply);
+    type_sequences(job, g, reply);
+    return g;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * openai_write.c - answers: whole, or as server-sent events. */
+ * write.c - answers: whole, or as server-sent events. */
 #include "api/openai/openai.h"
 
 #include "base/limits.h"
@@ -24,7 +24,7 @@ static void send_out(proa_oai *job)
     proa_buf_clear(&job->out);
 }
 
-/* Behind what is queued, which it may still read. */
+/* Ends the stream with an error, behind the chunks that are queued. */
 static void give_up_reader(proa_oai *job)
 {
     PROA_LOG(WARNING, "the stream of '%.*s' to %s is ended: its client leaves more than %lld MiB unread",
@@ -39,12 +39,12 @@ static void give_up_reader(proa_oai *job)
     send_out(job);
     proa_http_exchange *x = job->x;
     job->x = NULL;
-    if (x) proa_http_on_gone(x, NULL);
+    if (x) proa_http_on_disconnect(x, NULL);
     if (x) proa_http_end(x);
     proa_oai_cancel(job);
 }
 
-/* A client that does not read is not fed for ever. */
+/* A client that does not read loses its stream at a limit. */
 void proa_oai_stream_send(proa_oai *job)
 {
     if (!job->x || job->out.len == 0) return;
@@ -102,15 +102,15 @@ static void completion_chunk(proa_oai *job, int32_t index)
 void proa_oai_write_chunk(proa_oai *job, int32_t index)
 {
     proa_oai_choice *c = &job->choices[index];
-    bool news = c->text.len > 0 || c->tokens.len > 0, ends = c->finish && !c->told;
-    if (c->told || !proa_oai_stream_open(job)) return;
+    bool news = c->text.len > 0 || c->tokens.len > 0, ends = c->finish && !c->end_sent;
+    if (c->end_sent || !proa_oai_stream_open(job)) return;
     if (job->kind == PROA_OAI_CHAT) {
         if (!c->begun) chat_chunk(job, index, "assistant", false, NULL);
         if (news) chat_chunk(job, index, NULL, true, NULL);
         if (ends) chat_chunk(job, index, NULL, false, c->finish);
     } else if (news || ends) completion_chunk(job, index);
     c->begun = true;
-    c->told = ends;
+    c->end_sent = ends;
     proa_buf_clear(&c->text);
     proa_buf_clear(&c->tokens);
     proa_buf_clear(&c->values);
@@ -121,15 +121,16 @@ void proa_oai_write_chunk(proa_oai *job, int32_t index)
 
 static void put_usage(const proa_oai *job, proa_buf *out)
 {
-    int64_t prompt = 0, said = 0;
+    int64_t prompt = 0, completion = 0;
     for (int32_t i = 0; i < job->prompts_count; i++) prompt += job->prompts[i].tokens;
-    for (int32_t i = 0; i < job->choices_count; i++) said += job->choices[i].count;
+    for (int32_t i = 0; i < job->choices_count; i++) completion += job->choices[i].count;
     proa_buf_printf(out, "\"usage\":{\"prompt_tokens\":%lld,", (long long)prompt);
-    if (job->kind != PROA_OAI_EMBEDDING) proa_buf_printf(out, "\"completion_tokens\":%lld,", (long long)said);
-    proa_buf_printf(out, "\"total_tokens\":%lld}", (long long)(prompt + said));
+    if (job->kind != PROA_OAI_EMBEDDING)
+        proa_buf_printf(out, "\"completion_tokens\":%lld,", (long long)completion);
+    proa_buf_printf(out, "\"total_tokens\":%lld}", (long long)(prompt + completion));
 }
 
-/* A sequence whose model says no reason has ended all the same. */
+/* A sequence that ended without a reason has ended by a stop. */
 static void end_all(proa_oai *job)
 {
     for (int32_t i = 0; i < job->choices_count; i++)
@@ -189,7 +190,7 @@ static void put_embeddings(proa_oai *job, proa_buf *out)
     proa_buf_char(out, ',');
 }
 
-/* All prompts brought a vector, of the size that was asked for. */
+/* Every prompt has a vector, of the requested size. */
 static bool vectors_fit(proa_oai *job)
 {
     int64_t wanted = job->params.dimensions;

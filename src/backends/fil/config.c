@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * config.c - reads the configuration of a fil model, completes it, and checks its tensors against the
+ * forest. */
 #include "backends/fil/fil.h"
 
 #include "backends/llm/llm.h"
@@ -9,13 +11,13 @@
 #include <math.h>
 #include <string.h>
 
-/* Triton's example has this; a row of 100 features is 400 bytes. */
+/* the value of Triton's example; a row of 100 features is 400 bytes */
 #define BATCH_USUAL 32768
 
 /* ---- parameters ---- */
 
-/* The words of model_type and the file that each expects; Triton's default is the first, a format that XGBoost has given
- * up: what lies in such a file is found out. */
+/* Values of model_type and the file that each expects. Triton's default is the first: the old binary
+ * format, which XGBoost has dropped. The format of such a file is detected. */
 static const struct {
     const char *word, *file;
     proa_forest_format format;
@@ -36,7 +38,7 @@ static proa_status read_bool(bool *out, const Inference__ModelConfig *c, const c
     return PROA_FAIL(err, INTERNAL, "Expected 'true' or 'false' for parameter '%s', got: '%s'", key, text);
 }
 
-/* What is no number counts as absent, as it does there. */
+/* A text that is no number counts as absent, as in Triton. */
 static int64_t read_int(const Inference__ModelConfig *c, const char *key, int64_t usual)
 {
     const char *text = proa_config_parameter(c, key);
@@ -77,7 +79,7 @@ static void warn_of_removed(const Inference__ModelConfig *c)
             "parameter use_experimental_optimizations has no effect: one way of computing is the fastest");
 }
 
-/* is_classifier; or its old name, of which another word than true and false does not count. */
+/* is_classifier, or its older name, of which only true and false count. */
 static proa_status read_is_classifier(bool *out, const Inference__ModelConfig *c, proa_err *err)
 {
     const char *old = proa_config_parameter(c, "output_class");
@@ -125,7 +127,7 @@ proa_status proa_fil_forest(proa_forest **out, const proa_fil_settings *s, const
     proa_forest *f = NULL;
     PROA_TRY(proa_path_join(path, version_path, s->file, err));
     PROA_TRY(proa_forest_open(&f, path, s->format, err));
-    /* So it is there: scores of many classes are probabilities, whatever the objective says. */
+    /* As in Triton: scores of many classes are probabilities, whatever the objective is. */
     if (s->predict_proba && f->task == PROA_FOREST_MULTICLASS)
         f->transform = f->leaf_size > 1 ? PROA_FOREST_IDENTITY : PROA_FOREST_SOFTMAX;
     *out = f;
@@ -153,7 +155,7 @@ static const Inference__ModelOutput *find_output(const Inference__ModelConfig *c
     return NULL;
 }
 
-/* Elements of the dimensions, an open one counting as `open`; saturated. */
+/* Product of the dimensions, with `open` for open ones; saturated. */
 static int64_t elements_of(const int64_t *dims, size_t count, int64_t open)
 {
     int64_t n = 1;
@@ -246,7 +248,7 @@ static bool has_file(const char *folder, const char *name)
     return name[0] && proa_path_join(path, folder, name, NULL) == PROA_OK && proa_file_exists(path);
 }
 
-/* Without model_type, by the first of the usual files that is there. A name that stands for none (model.fil, made of the
+/* Without model_type: the kind of the first usual file that exists. A placeholder (model.fil, made from the
  * model's name) does not count. */
 static void find_kind(Inference__ModelConfig *c, const char *version_path, proa_arena *arena)
 {

@@ -3,7 +3,7 @@
 #include "backends/fil/fil.h"
 
 #include "backends/backends.h"
-#include "backends/pause.h"
+#include "backends/common.h"
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/limits.h"
@@ -11,13 +11,15 @@
 #include "forest/shap.h"
 #include <string.h>
 
-/* Steps from node to node that a loop's thread may make for a request: some 0.2 ms. More is the instance's thread's. */
+/* Node visits that an event loop's thread may spend on a request: about 0.2 ms. Larger requests go to the
+ * instance's thread. */
 #define BRIEF_STEPS 200000
-/* Requests are joined while their rows are few: a copy costs less than a walk with rows missing. */
+/* Requests are joined while they have few rows: copying costs less than a pass over the trees with an
+ * incomplete block of rows. */
 #define JOIN_BYTES  (4 << 20)
 
 typedef struct fil {
-    const proa_model *model;
+    const proa_served_model *model;
     proa_forest *forest;
     proa_packed *packed;
     proa_shap *explain; /* NULL: the configuration has no treeshap_output */
@@ -29,8 +31,8 @@ typedef struct fil {
 typedef struct fil_instance {
     const fil *model;
     proa_pool *pool; /* NULL: one thread */
-    float *room;     /* [room_cap] */
-    int64_t room_cap;
+    float *scratch;  /* [scratch_cap] */
+    int64_t scratch_cap;
 } fil_instance;
 
 /* ---- scores to answers ---- */
@@ -69,35 +71,35 @@ static void write_answers(const fil *m, const float *scores, int64_t rows, float
 
 /* ---- requests ---- */
 
-/* Rows that a caller's thread may take; 0: none. */
+/* Rows that the caller's thread may compute; 0: none. */
 static int64_t brief_rows(const fil *m)
 {
     return m->explain ? 0 : BRIEF_STEPS / proa_max64(1, proa_packed_steps(m->packed));
 }
 
-/* The instance's threads, if the rows are more than a caller's thread gets. */
+/* The instance's thread pool, if there are more rows than a caller's thread may compute. */
 static proa_pool *threads_for(const fil_instance *in, int64_t rows)
 {
     return rows > brief_rows(in->model) ? in->pool : NULL;
 }
 
-static float *room(fil_instance *in, int64_t count)
+static float *scratch(fil_instance *in, int64_t count)
 {
-    if (count > in->room_cap) {
-        free(in->room);
-        in->room_cap = count + count / 2;
-        in->room = proa_malloc_aligned((size_t)proa_round_up(in->room_cap * (int64_t)sizeof(float), 64));
+    if (count > in->scratch_cap) {
+        free(in->scratch);
+        in->scratch_cap = count + count / 2;
+        in->scratch = proa_malloc_aligned((size_t)proa_round_up(in->scratch_cap * (int64_t)sizeof(float), 64));
     }
-    return in->room;
+    return in->scratch;
 }
 
-/* Large batches are rare: what they took is given back. */
+/* Releases the scratch of a large batch, since large batches are rare. */
 static void tidy(fil_instance *in)
 {
-    if (in->room_cap <= JOIN_BYTES / (int64_t)sizeof(float)) return;
-    free(in->room);
-    in->room = NULL;
-    in->room_cap = 0;
+    if (in->scratch_cap <= JOIN_BYTES / (int64_t)sizeof(float)) return;
+    free(in->scratch);
+    in->scratch = NULL;
+    in->scratch_cap = 0;
 }
 
 static int64_t rows_of(const fil *m, const proa_tensor *t)
@@ -110,8 +112,8 @@ static const proa_tensor *input_of(const fil *m, proa_infer *r)
     const proa_tensor *t = proa_infer_input(r, PROA_FIL_INPUT);
     int64_t elements = t ? proa_shape_elements(t->shape, t->rank) : -1;
     if (elements >= 0 && t->rank > 0 && elements == t->shape[0] * m->forest->features) return t;
-    proa_end_with(r, PROA_INVALID, "input '" PROA_FIL_INPUT "' must have %d features in each row",
-                  m->forest->features);
+    proa_backend_fail(r, PROA_INVALID, "input '" PROA_FIL_INPUT "' must have %d features in each row",
+                      m->forest->features);
     return NULL;
 }
 
@@ -136,7 +138,7 @@ static void answer(const fil *m, proa_infer *r, int64_t rows, const float *score
     proa_infer_reply(r, reply, true);
 }
 
-/* Scores go straight into the reply where they are the answer. */
+/* Writes scores directly into the reply where they are the output. */
 static void execute_one(fil_instance *in, proa_infer *r)
 {
     const fil *m = in->model;
@@ -146,7 +148,7 @@ static void execute_one(fil_instance *in, proa_infer *r)
     const float *x = (const float *)(const void *)t->data;
     bool aligned = (uintptr_t)x % sizeof(float) == 0, direct = m->answer == PROA_FIL_SCORES;
     int64_t copied = aligned ? 0 : rows * m->forest->features;
-    float *own = room(in, copied + (direct ? 0 : rows * m->forest->outputs));
+    float *own = scratch(in, copied + (direct ? 0 : rows * m->forest->outputs));
     if (copied) x = memcpy(own, t->data, t->bytes);
     proa_reply *reply = proa_reply_new(r);
     float *out = add_output(reply, r, PROA_FIL_OUTPUT, &m->scores, rows);
@@ -158,11 +160,11 @@ static void execute_one(fil_instance *in, proa_infer *r)
     proa_infer_reply(r, reply, true);
 }
 
-/* Requests of which all rows are there, one after the other, at x. */
+/* Executes requests whose rows are stored one after the other at x. */
 static void execute_joined(fil_instance *in, proa_infer *const *requests, int count, int64_t rows)
 {
     const fil *m = in->model;
-    float *x = room(in, rows * (m->forest->features + m->forest->outputs)), *at = x;
+    float *x = scratch(in, rows * (m->forest->features + m->forest->outputs)), *at = x;
     for (int i = 0; i < count; i++) {
         const proa_tensor *t = proa_infer_input(requests[i], PROA_FIL_INPUT);
         if (t->bytes) memcpy(at, t->data, t->bytes);
@@ -179,7 +181,7 @@ static void execute_joined(fil_instance *in, proa_infer *const *requests, int co
     }
 }
 
-/* How many of the requests are joined, at least 1; their rows. */
+/* How many of the requests to join, at least 1, and their rows. */
 static int joinable(const fil *m, proa_infer *const *requests, int count, int64_t *rows)
 {
     int n = 0;
@@ -228,16 +230,16 @@ static void model_close(void *state)
 
 static proa_status open_all(fil *m, proa_err *err)
 {
-    const Inference__ModelConfig *c = proa_model_config(m->model);
+    const Inference__ModelConfig *c = proa_served_model_config(m->model);
     bool has_shap = false;
     PROA_TRY(proa_fil_read(&m->settings, c, true, err));
-    PROA_TRY(proa_fil_forest(&m->forest, &m->settings, proa_model_version_path(m->model), err));
+    PROA_TRY(proa_fil_forest(&m->forest, &m->settings, proa_served_model_version_path(m->model), err));
     PROA_TRY(proa_fil_tensors(c, &m->settings, m->forest, &m->answer, &m->scores, &m->shap, &has_shap, err));
     if (has_shap) PROA_TRY(proa_shap_new(&m->explain, m->forest, err));
     return proa_packed_new(&m->packed, m->forest, err);
 }
 
-static proa_status model_open(void **state, proa_model *model, proa_err *err)
+static proa_status model_open(void **state, proa_served_model *model, proa_err *err)
 {
     fil *m = proa_calloc(1, sizeof *m);
     m->model = model;
@@ -246,8 +248,8 @@ static proa_status model_open(void **state, proa_model *model, proa_err *err)
         model_close(m);
         return status;
     }
-    if (brief_rows(m) > 0) proa_model_brief_rows(model, brief_rows(m));
-    else proa_model_runs_long(model);
+    if (brief_rows(m) > 0) proa_served_model_set_inline_rows(model, brief_rows(m));
+    else proa_served_model_set_long(model);
     *state = m;
     return PROA_OK;
 }
@@ -258,7 +260,7 @@ static proa_status instance_open(void **state, void *model_state, const proa_ins
     PROA_UNUSED(instance);
     PROA_UNUSED(err);
     in->model = model_state;
-    if (proa_model_config(in->model->model)->max_batch_size > brief_rows(in->model))
+    if (proa_served_model_config(in->model->model)->max_batch_size > brief_rows(in->model))
         in->pool = proa_pool_new(in->model->settings.threads);
     *state = in;
     return PROA_OK;
@@ -268,7 +270,7 @@ static void instance_close(void *state)
 {
     fil_instance *in = state;
     proa_pool_free(in->pool);
-    free(in->room);
+    free(in->scratch);
     free(in);
 }
 

@@ -2,9 +2,10 @@
  * fil.h - Triton's backend `fil` for forests: what its configuration says. Private to src/backends.
  * Owner:   settings point into the configuration.
  * Threads: pure functions.
- * Way in:  proa_fil_read, proa_fil_complete. Facts: triton-inference-server/fil_backend, both generations of parameters. */
-#ifndef PROA_BACKENDS_FIL_H
-#define PROA_BACKENDS_FIL_H
+ * Way in:  proa_fil_read, proa_fil_complete. Facts: triton-inference-server/fil_backend, both generations of
+ *          parameters. */
+#ifndef PROA_BACKENDS_FIL_FIL_H
+#define PROA_BACKENDS_FIL_FIL_H
 
 #include "base/limits.h"
 #include "forest/forest.h"

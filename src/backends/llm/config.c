@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_config.c - what a configuration leaves open is filled from tables; all memory is the arena's. */
+ * config.c - what a configuration leaves open is filled from tables; all memory is the arena's. */
 #include "backends/llm/llm.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_ft.c - the backend `fastertransformer`: FasterTransformer's tensors for GPT (GPT-J, GPT-NeoX, BLOOM), T5, its
+ * contract_ft.c - the backend `fastertransformer`: FasterTransformer's tensors for GPT (GPT-J, GPT-NeoX, BLOOM), T5, its
  * encoder and BERT (triton-inference-server/fastertransformer_backend, all_models). */
 #include "backends/backends.h"
-#include "backends/engine_ft.h"
+#include "backends/llm/contract_ft.h"
 
 #include "base/checked.h"
 #include "base/limits.h"
@@ -158,12 +158,12 @@ static bool is_known(const char *name)
 {
     for (size_t i = 0; i < PROA_COUNT(more_inputs); i++)
         if (strcmp(more_inputs[i], name) == 0) return true;
-    return proa_option_of(name) != NULL;
+    return proa_option_by_alias(name) != NULL;
 }
 
-static proa_status check_inputs(const proa_served *s, proa_err *err)
+static proa_status check_inputs(const proa_llm_model *s, proa_err *err)
 {
-    const Inference__ModelConfig *config = proa_model_config(s->model);
+    const Inference__ModelConfig *config = proa_served_model_config(s->model);
     for (size_t i = 0; i < config->n_input; i++) {
         const char *name = config->input[i]->name;
         if (!is_known(name))
@@ -172,7 +172,7 @@ static proa_status check_inputs(const proa_served *s, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status open_variant(proa_served *s, proa_err *err)
+static proa_status open_variant(proa_llm_model *s, proa_err *err)
 {
     static const proa_ft_variant usual[] = {
         [PROA_KIND_DECODER] = PROA_FT_GPT, [PROA_KIND_ENCODER_DECODER] = PROA_FT_T5, [PROA_KIND_ENCODER] = PROA_FT_BERT};
@@ -180,7 +180,7 @@ static proa_status open_variant(proa_served *s, proa_err *err)
                                       [PROA_FT_T5] = PROA_KIND_ENCODER_DECODER,
                                       [PROA_FT_T5_ENCODER] = PROA_KIND_ENCODER_DECODER,
                                       [PROA_FT_BERT] = PROA_KIND_ENCODER};
-    const char *model_type = proa_model_parameter(s->model, "model_type");
+    const char *model_type = proa_served_model_parameter(s->model, "model_type");
     s->variant = (int)usual[s->info.kind];
     if (model_type) PROA_TRY(find_variant(&s->variant, model_type, err));
     if (kinds[s->variant] != s->info.kind)
@@ -192,10 +192,10 @@ static proa_status open_variant(proa_served *s, proa_err *err)
 /* ---- reading ---- */
 
 /* Rows of the batch and columns of input_ids; of hidden states, vectors in each row. */
-static proa_status read_shape(const proa_call *call, int64_t *rows, int64_t *columns, proa_err *err)
+static proa_status read_shape(const proa_llm_request *req, int64_t *rows, int64_t *columns, proa_err *err)
 {
-    const proa_tensor *hidden = proa_infer_input(call->infer, "input_hidden_state");
-    const proa_tensor *ids = hidden ? hidden : proa_infer_input(call->infer, "input_ids");
+    const proa_tensor *hidden = proa_infer_input(req->infer, "input_hidden_state");
+    const proa_tensor *ids = hidden ? hidden : proa_infer_input(req->infer, "input_ids");
     int32_t inner = hidden ? 2 : 1;
     if (!ids || ids->rank < inner) return PROA_FAIL(err, INVALID, "input 'input_ids' is not there");
     *rows = ids->rank > inner ? ids->shape[0] : 1;
@@ -208,8 +208,8 @@ static proa_status read_shape(const proa_call *call, int64_t *rows, int64_t *col
 /* Row `p->row` of input_hidden_state, as far as its length says. */
 static proa_status read_hidden(proa_prompt *p, const proa_tensor *t, int64_t columns, proa_err *err)
 {
-    const proa_call *call = p->call;
-    int64_t width = t->shape[t->rank - 1], hidden = call->served->info.hidden, length = columns;
+    const proa_llm_request *req = p->req;
+    int64_t width = t->shape[t->rank - 1], hidden = req->llm_model->info.hidden, length = columns;
     proa_dtype dtype = t->type == PROA_TYPE_FP16   ? PROA_DTYPE_F16
                        : t->type == PROA_TYPE_BF16 ? PROA_DTYPE_BF16
                                                    : PROA_DTYPE_F32;
@@ -218,11 +218,11 @@ static proa_status read_hidden(proa_prompt *p, const proa_tensor *t, int64_t col
                          (long long)width, (long long)hidden);
     if (t->type != PROA_TYPE_FP32 && dtype == PROA_DTYPE_F32)
         return PROA_FAIL(err, UNSUPPORTED, "input '%s' must be FP32, FP16 or BF16", t->name);
-    proa_input_int(call->infer, "sequence_lengths", p->row, &length);
+    proa_input_int(req->infer, "sequence_lengths", p->row, &length);
     if (length < 1 || length > columns)
         return PROA_FAIL(err, INVALID, "input 'sequence_lengths' is %lld in row %lld, must be 1 to %lld",
                          (long long)length, (long long)p->row, (long long)columns);
-    float *rows = PROA_ARENA_NEW(&p->call->arena, float, length *hidden);
+    float *rows = PROA_ARENA_NEW(&p->req->arena, float, length *hidden);
     const char *from = t->data + (size_t)(p->row * columns * hidden * proa_dtype_bytes(dtype));
     proa_to_f32(rows, from, dtype, length * hidden);
     p->request.task = PROA_TASK_ENCODE;
@@ -234,11 +234,11 @@ static proa_status read_hidden(proa_prompt *p, const proa_tensor *t, int64_t col
 /* Row `p->row` of input_ids, as far as its length says. */
 static proa_status read_ids(proa_prompt *p, const char *length_name, proa_err *err)
 {
-    const proa_call *call = p->call;
-    const proa_tensor *ids = proa_infer_input(call->infer, "input_ids");
+    const proa_llm_request *req = p->req;
+    const proa_tensor *ids = proa_infer_input(req->infer, "input_ids");
     int64_t length = 0;
-    PROA_TRY(proa_input_ids(ids, p->row, call->count, &p->ids, err));
-    if (!proa_input_int(call->infer, length_name, p->row, &length)) length = p->ids.len;
+    PROA_TRY(proa_input_ids(ids, p->row, req->count, &p->ids, err));
+    if (!proa_input_int(req->infer, length_name, p->row, &length)) length = p->ids.len;
     if (length < 0 || length > p->ids.len)
         return PROA_FAIL(err, INVALID, "input '%s' is %lld in row %lld, must be 0 to %lld", length_name,
                          (long long)length, (long long)p->row, (long long)p->ids.len);
@@ -247,7 +247,7 @@ static proa_status read_ids(proa_prompt *p, const char *length_name, proa_err *e
 }
 
 /* What a client may send as zeros, since the guides' clients do. */
-static proa_status refuse_what_is_not_there(const proa_call *call, proa_err *err)
+static proa_status refuse_what_is_not_there(const proa_llm_request *req, proa_err *err)
 {
     static const char *const zeros[] = {"prompt_learning_task_name_ids",
                                         "request_prompt_lengths",
@@ -260,11 +260,11 @@ static proa_status refuse_what_is_not_there(const proa_call *call, proa_err *err
     static const char *const empty[] = {"request_prompt_embedding", "ia3_tasks", NULL};
     int64_t value = 0;
     for (size_t i = 0; i < PROA_COUNT(zeros); i++)
-        for (int64_t row = 0; row < call->count; row++)
-            if (proa_input_int(call->infer, zeros[i], row, &value) && value != 0)
+        for (int64_t row = 0; row < req->count; row++)
+            if (proa_input_int(req->infer, zeros[i], row, &value) && value != 0)
                 return PROA_FAIL(err, UNSUPPORTED, "input '%s' is %lld: not supported by this engine",
                                  zeros[i], (long long)value);
-    return proa_refuse_inputs(call->infer, empty, err);
+    return proa_refuse_inputs(req->infer, empty, err);
 }
 
 /* FasterTransformer puts its own default in place of a dynamic top-p outside of (0, 1]. */
@@ -278,44 +278,44 @@ static bool is_out_of_use(const proa_option_row *row, const proa_tensor *t, int6
 
 static proa_status read_options(proa_prompt *p, proa_err *err)
 {
-    const proa_infer *r = p->call->infer;
+    const proa_infer *r = p->req->infer;
     proa_options *o = &p->request.options;
     o->style = PROA_STYLE_FT;
     o->given |= PROA_GIVEN(style);
     for (int32_t i = 0; i < r->inputs_count; i++) {
         const proa_tensor *t = &r->inputs[i];
-        const proa_option_row *row = proa_option_of(t->name);
+        const proa_option_row *row = proa_option_by_alias(t->name);
         if (!row || is_out_of_use(row, t, p->row)) continue;
-        PROA_TRY(proa_option_read(o, row, t, p->row, p->call->count, &p->call->arena, err));
+        PROA_TRY(proa_option_read(o, row, t, p->row, p->req->count, &p->req->arena, err));
     }
     if (o->beams == 0)
         o->beams = 1, o->given |= PROA_GIVEN(beams); /* a model's own default search is not FT's */
     return PROA_OK;
 }
 
-static proa_status read_output_len(proa_prompt *p, proa_ft_call *own, const char *name, proa_err *err)
+static proa_status read_output_len(proa_prompt *p, proa_ft_request *ft, const char *name, proa_err *err)
 {
     int64_t value = 0;
-    if (!proa_input_int(p->call->infer, name, p->row, &value))
+    if (!proa_input_int(p->req->infer, name, p->row, &value))
         return PROA_FAIL(err, INVALID, "input '%s' is not there", name);
     if (value < 1 || value > PROA_CONTEXT_MAX)
         return PROA_FAIL(err, INVALID, "input '%s' is %lld, must be 1 to %d", name, (long long)value,
                          PROA_CONTEXT_MAX);
     p->request.options.max_tokens = (int32_t)value;
-    own->output_width = proa_max64(own->output_width, value);
+    ft->output_width = proa_max64(ft->output_width, value);
     return PROA_OK;
 }
 
-static proa_status read_generation(proa_prompt *p, proa_ft_call *own, proa_err *err)
+static proa_status read_generation(proa_prompt *p, proa_ft_request *ft, proa_err *err)
 {
-    const proa_served *s = p->call->served;
+    const proa_llm_model *s = p->req->llm_model;
     bool t5 = s->variant == PROA_FT_T5;
     int64_t start = t5 ? -1 : s->info.bos_id >= 0 ? s->info.bos_id : s->end_id;
     const proa_options *o = &p->request.options;
     PROA_TRY(read_ids(p, t5 ? "sequence_length" : "input_lengths", err));
     PROA_TRY(read_options(p, err));
-    PROA_TRY(read_output_len(p, own, t5 ? "max_output_len" : "request_output_len", err));
-    proa_input_int(p->call->infer, "start_id", p->row, &start);
+    PROA_TRY(read_output_len(p, ft, t5 ? "max_output_len" : "request_output_len", err));
+    proa_input_int(p->req->infer, "start_id", p->row, &start);
     if (t5 && start >= 0) {
         proa_ids_push(&p->decoder_ids, (int32_t)start);
         p->request.decoder_ids = p->decoder_ids.ptr;
@@ -323,21 +323,21 @@ static proa_status read_generation(proa_prompt *p, proa_ft_call *own, proa_err *
     }
     if (!t5 && !p->ids.len && start >= 0) { /* nothing to continue: from the start token */
         proa_ids_push(&p->ids, (int32_t)start);
-        own->input_width = proa_max64(own->input_width, 1);
+        ft->input_width = proa_max64(ft->input_width, 1);
     }
-    own->beams = proa_max64(own->beams, o->beams);
-    own->log_probs = own->log_probs || o->logprobs;
-    own->end_id[p->row] = o->end_ids_count ? o->end_ids[0] : s->end_id >= 0 ? s->end_id : 0;
+    ft->beams = proa_max64(ft->beams, o->beams);
+    ft->log_probs = ft->log_probs || o->logprobs;
+    ft->end_id[p->row] = o->end_ids_count ? o->end_ids[0] : s->end_id >= 0 ? s->end_id : 0;
     return PROA_OK;
 }
 
-static proa_status read_prompt(proa_prompt *p, proa_ft_call *own, proa_err *err)
+static proa_status read_prompt(proa_prompt *p, proa_ft_request *ft, proa_err *err)
 {
-    int variant = p->call->served->variant;
-    const proa_tensor *hidden = proa_infer_input(p->call->infer, "input_hidden_state");
-    if (hidden && variant == PROA_FT_BERT) return read_hidden(p, hidden, own->input_width, err);
+    int variant = p->req->llm_model->variant;
+    const proa_tensor *hidden = proa_infer_input(p->req->infer, "input_hidden_state");
+    if (hidden && variant == PROA_FT_BERT) return read_hidden(p, hidden, ft->input_width, err);
     if (variant == PROA_FT_GPT || variant == PROA_FT_T5) {
-        PROA_TRY(read_generation(p, own, err));
+        PROA_TRY(read_generation(p, ft, err));
     } else {
         PROA_TRY(read_ids(p, variant == PROA_FT_BERT ? "sequence_lengths" : "sequence_length", err));
         p->request.task = PROA_TASK_ENCODE;
@@ -349,55 +349,55 @@ static proa_status read_prompt(proa_prompt *p, proa_ft_call *own, proa_err *err)
 }
 
 /* What the outputs will take is known before anything is computed. */
-static proa_status check_size(const proa_call *call, const proa_ft_call *own, proa_err *err)
+static proa_status check_size(const proa_llm_request *req, const proa_ft_request *ft, proa_err *err)
 {
-    int64_t width = own->output_width + own->input_width, all = 0;
-    if (call->served->variant > PROA_FT_T5) width = own->input_width * call->served->info.hidden;
-    bool fits = proa_mul(call->count, own->beams, &all) && proa_mul(all, width, &all) && proa_mul(all, 4, &all);
+    int64_t width = ft->output_width + ft->input_width, all = 0;
+    if (req->llm_model->variant > PROA_FT_T5) width = ft->input_width * req->llm_model->info.hidden;
+    bool fits = proa_mul(req->count, ft->beams, &all) && proa_mul(all, width, &all) && proa_mul(all, 4, &all);
     if (fits && all <= PROA_REPLY_ARRAY_BYTES_MAX) return PROA_OK;
     return PROA_FAIL(err, LIMIT, "an output of [%lld,%lld,%lld] is over the limit of %lld bytes",
-                     (long long)call->count, (long long)own->beams, (long long)width,
+                     (long long)req->count, (long long)ft->beams, (long long)width,
                      (long long)PROA_REPLY_ARRAY_BYTES_MAX);
 }
 
-static proa_status read_request(proa_call *call, proa_err *err)
+static proa_status read_request(proa_llm_request *req, proa_err *err)
 {
     int64_t rows = 0, columns = 0;
-    proa_ft_call *own = PROA_ARENA_NEW(&call->infer->arena, proa_ft_call, 1);
-    call->own = own;
-    PROA_TRY(read_shape(call, &rows, &columns, err));
-    proa_call_prompts(call, rows);
-    PROA_TRY(refuse_what_is_not_there(call, err));
-    own->input_width = columns;
-    own->end_id = PROA_ARENA_NEW(&call->arena, int32_t, rows);
-    own->beams = 1;
-    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_prompt(&call->prompts[i], own, err));
-    PROA_TRY(check_size(call, own, err));
-    bool generates = call->served->variant <= PROA_FT_T5;
-    call->stream = call->keep = call->served->decoupled && generates;
+    proa_ft_request *ft = PROA_ARENA_NEW(&req->infer->arena, proa_ft_request, 1);
+    req->contract_data = ft;
+    PROA_TRY(read_shape(req, &rows, &columns, err));
+    proa_llm_add_prompts(req, rows);
+    PROA_TRY(refuse_what_is_not_there(req, err));
+    ft->input_width = columns;
+    ft->end_id = PROA_ARENA_NEW(&req->arena, int32_t, rows);
+    ft->beams = 1;
+    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_prompt(&req->prompts[i], ft, err));
+    PROA_TRY(check_size(req, ft, err));
+    bool generates = req->llm_model->variant <= PROA_FT_T5;
+    if (req->llm_model->decoupled && generates) req->delivery = PROA_DELIVER_SNAPSHOTS;
     return PROA_OK;
 }
 
 static const proa_contract contract = {
-    .open = open_variant, .read = read_request, .tell = proa_ft_tell, .end = proa_ft_end};
+    .open = open_variant, .read = read_request, .emit = proa_ft_emit, .end = proa_ft_end};
 
-static proa_status model_open(void **state, proa_model *model, proa_err *err)
+static proa_status model_open(void **state, proa_served_model *model, proa_err *err)
 {
-    return proa_served_open(state, model, &contract, err);
+    return proa_llm_model_open(state, model, &contract, err);
 }
 
 static void execute(void *instance_state, proa_infer *const *requests, int count)
 {
-    for (int i = 0; i < count; i++) proa_call_start(instance_state, requests[i]);
+    for (int i = 0; i < count; i++) proa_llm_request_start(instance_state, requests[i]);
 }
 
 const proa_backend proa_backend_fastertransformer = {.name = "fastertransformer",
                                                      .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_GPU,
                                                      .complete = complete,
                                                      .model_open = model_open,
-                                                     .model_close = proa_served_close,
-                                                     .instance_open = proa_served_instance,
-                                                     .instance_close = proa_served_instance_close,
+                                                     .model_close = proa_llm_model_close,
+                                                     .instance_open = proa_llm_instance_open,
+                                                     .instance_close = proa_llm_instance_close,
                                                      .execute = execute,
-                                                     .metrics = proa_served_metrics,
-                                                     .figures = proa_served_figures};
+                                                     .metrics = proa_llm_metrics,
+                                                     .figures = proa_llm_figures};

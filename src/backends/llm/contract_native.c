@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine.c - the backend `engine`: Proa's own contract of tensors and parameters (README.md). */
+ * contract_native.c - the backend `engine`: Proa's own contract of tensors and parameters (README.md). */
 #include "backends/backends.h"
-#include "backends/engine_own.h"
+#include "backends/llm/contract_native.h"
 
 #include "base/file.h"
 #include "base/limits.h"
@@ -109,6 +109,37 @@ static void add_option_inputs(Inference__ModelConfig *config, proa_arena *arena)
     proa_config_inputs(config, rows, arena);
 }
 
+static const Inference__ModelInput *find_input(const Inference__ModelConfig *config, const char *name)
+{
+    for (size_t i = 0; i < config->n_input; i++)
+        if (strcmp(config->input[i]->name, name) == 0) return config->input[i];
+    return NULL;
+}
+
+static const Inference__ModelOutput *find_output(const Inference__ModelConfig *config, const char *name)
+{
+    for (size_t i = 0; i < config->n_output; i++)
+        if (strcmp(config->output[i]->name, name) == 0) return config->output[i];
+    return NULL;
+}
+
+/* A configuration that leaves out or changes a tensor means it: a typed generation would go around it. */
+static bool has_native_tensors(const Inference__ModelConfig *config)
+{
+    bool encoder = find_output(config, "labels") != NULL, same = config->max_batch_size == 0;
+    for (const proa_io_row *row = inputs; row->name && same; row++) {
+        const Inference__ModelInput *in = find_input(config, row->name);
+        same = in && in->data_type == row->type && in->optional && !in->reshape &&
+               (int)in->n_dims == row->rank && in->dims[0] == row->dims[0];
+    }
+    for (size_t i = 0; i < config->n_input && same; i++) same = config->input[i]->optional;
+    for (const proa_io_row *row = encoder ? encoder_outputs : generator_outputs; row->name && same; row++) {
+        const Inference__ModelOutput *out = find_output(config, row->name);
+        same = out && out->data_type == row->type && !out->reshape;
+    }
+    return same;
+}
+
 /* Before a model is opened its config.json tells what it is; a folder that cannot be read is for open to complain of. */
 static bool is_encoder(const Inference__ModelConfig *config, const char *version_path)
 {
@@ -117,7 +148,8 @@ static bool is_encoder(const Inference__ModelConfig *config, const char *version
     proa_json *json = NULL;
     snprintf(folder, sizeof folder, "%s", version_path);
     snprintf(path, sizeof path, "%.4000s/..", version_path);
-    if (given && proa_model_resolve(folder, NULL, path, "model_path", given, NULL) != PROA_OK) return false;
+    if (given && proa_served_model_resolve(folder, NULL, path, "model_path", given, NULL) != PROA_OK)
+        return false;
     if (proa_path_join(path, folder, "config.json", NULL) != PROA_OK) return false;
     if (!proa_file_exists(path)) snprintf(path, sizeof path, "%.4000s/../config.json", version_path);
     if (!proa_file_exists(path) || proa_json_load(&json, path, PROA_CONFIG_BYTES_MAX, NULL) != PROA_OK)
@@ -147,13 +179,14 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
 }
 
 /* A folder without a template is fine, as long as nobody sends messages; a template that was asked for must be there. */
-static proa_status open_chat(proa_served *s, proa_err *err)
+static proa_status open_chat(proa_llm_model *s, proa_err *err)
 {
-    const char *choice = proa_model_parameter(s->model, "chat_template");
+    const char *choice = proa_served_model_parameter(s->model, "chat_template");
     char path[PROA_PATH_MAX];
     proa_err why = {.status = PROA_OK};
     if (choice && !proa_chat_is_built_in(choice)) {
-        PROA_TRY(proa_model_resolve(path, s->model, proa_model_path(s->model), "chat_template", choice, err));
+        PROA_TRY(proa_served_model_resolve(path, s->model, proa_served_model_path(s->model), "chat_template",
+                                           choice, err));
         choice = path;
     }
     if (!s->tokenizer || proa_chat_open(&s->chat, s->folder, choice, &why) == PROA_OK) return PROA_OK;
@@ -162,9 +195,9 @@ static proa_status open_chat(proa_served *s, proa_err *err)
     return proa_err_set(err, why.status, why.file, why.line, "%s", why.text);
 }
 
-static proa_status open_own(proa_served *s, proa_err *err)
+static proa_status open_native(proa_llm_model *s, proa_err *err)
 {
-    const Inference__ModelConfig *config = proa_model_config(s->model);
+    const Inference__ModelConfig *config = proa_served_model_config(s->model);
     bool batched = config->max_batch_size > 0;
     if (batched && s->info.kind != PROA_KIND_ENCODER)
         return PROA_FAIL(err, INVALID,
@@ -181,7 +214,7 @@ static proa_status open_own(proa_served *s, proa_err *err)
 
 /* ---- reading ---- */
 
-static const char *const own_params[] = {
+static const char *const native_params[] = {
     "task",    "stream",    "streaming", "echo", "exclude_input_in_output",
     "pooling", "normalize", "options",   NULL};
 
@@ -189,7 +222,7 @@ static const char *const own_params[] = {
 static proa_str text_of(const proa_infer *r, const char *name)
 {
     proa_str text = proa_input_text(r, name);
-    const proa_param *param = text.ptr ? NULL : proa_infer_param(r, name);
+    const proa_infer_param *param = text.ptr ? NULL : proa_infer_find_param(r, name);
     if (param && param->kind == PROA_PARAM_STRING) text = param->s;
     return text;
 }
@@ -198,7 +231,7 @@ static bool flag_of(const proa_infer *r, const char *name, bool preset)
 {
     bool value = preset;
     if (proa_input_bool(r, name, 0, &value)) return value;
-    const proa_param *param = proa_infer_param(r, name);
+    const proa_infer_param *param = proa_infer_find_param(r, name);
     if (!param) return preset;
     if (param->kind == PROA_PARAM_BOOL) return param->b;
     if (param->kind == PROA_PARAM_INT) return param->i != 0;
@@ -217,34 +250,44 @@ static proa_status choice_of(const proa_infer *r, const char *name, const char *
                      (int)(text.len < 40 ? text.len : 40), text.ptr, names[0], names[1]);
 }
 
-static bool has_labels(const proa_served *s)
+static bool has_labels(const proa_llm_model *s)
 {
     return s->labels > 0;
 }
 
-static proa_status read_task(proa_own *own, const proa_call *call, proa_err *err)
+/* Refuses what the model cannot do of a task. */
+static proa_status check_task(const proa_llm_model *s, int task, int pooling, proa_err *err)
+{
+    if (task == PROA_NATIVE_CLASSIFY && !has_labels(s))
+        return PROA_FAIL(err, UNSUPPORTED, "the model has no labels to classify by");
+    if (task == PROA_NATIVE_EMBED && s->info.kind == PROA_KIND_DECODER && pooling != PROA_POOLING_LAST)
+        return PROA_FAIL(err, UNSUPPORTED, "a decoder's embedding is its last position's: pooling must be last");
+    if (task == PROA_NATIVE_EMBED && pooling == PROA_POOLING_POOLER && !s->info.has_pooler)
+        return PROA_FAIL(err, UNSUPPORTED, "the model has no pooler");
+    return PROA_OK;
+}
+
+static proa_status read_task(proa_native_request *native, const proa_llm_request *req, proa_err *err)
 {
     static const char *const tasks[] = {"generate", "score", "rows", "embed", "classify", NULL};
     static const char *const poolings[] = {"mean", "cls", "pooler", "last", NULL};
-    const proa_served *s = call->served;
+    static const int typed_tasks[] = {
+        [PROA_GENERATION_TEXT] = PROA_NATIVE_GENERATE, [PROA_GENERATION_SCORE] = PROA_NATIVE_SCORE, [PROA_GENERATION_EMBED] = PROA_NATIVE_EMBED};
+    const proa_llm_model *s = req->llm_model;
     bool encoder = s->info.kind == PROA_KIND_ENCODER;
-    int task = !encoder ? PROA_OWN_GENERATE : has_labels(s) ? PROA_OWN_CLASSIFY : PROA_OWN_EMBED;
+    int task = !encoder ? PROA_NATIVE_GENERATE : has_labels(s) ? PROA_NATIVE_CLASSIFY : PROA_NATIVE_EMBED;
     int pooling = s->info.kind == PROA_KIND_DECODER ? PROA_POOLING_LAST : PROA_POOLING_MEAN;
-    PROA_TRY(choice_of(call->infer, "task", tasks, &task, err));
-    PROA_TRY(choice_of(call->infer, "pooling", poolings, &pooling, err));
-    own->task = (proa_own_task)task;
-    own->pooling = (proa_pooling)pooling;
-    own->normalize = flag_of(call->infer, "normalize", false);
-    if (encoder && task <= PROA_OWN_SCORE)
+    const proa_generation *g = req->infer->generation;
+    if (g) task = typed_tasks[g->task];
+    PROA_TRY(choice_of(req->infer, "task", tasks, &task, err));
+    PROA_TRY(choice_of(req->infer, "pooling", poolings, &pooling, err));
+    native->task = (proa_native_task)task;
+    native->pooling = (proa_pooling)pooling;
+    native->normalize = g ? g->normalize : flag_of(req->infer, "normalize", false);
+    if (encoder && task <= PROA_NATIVE_SCORE)
         return PROA_FAIL(err, UNSUPPORTED, "an encoder does not %s: task must be rows, embed or classify",
                          tasks[task]);
-    if (task == PROA_OWN_CLASSIFY && !has_labels(s))
-        return PROA_FAIL(err, UNSUPPORTED, "the model has no labels to classify by");
-    if (task == PROA_OWN_EMBED && s->info.kind == PROA_KIND_DECODER && pooling != PROA_POOLING_LAST)
-        return PROA_FAIL(err, UNSUPPORTED, "a decoder's embedding is its last position's: pooling must be last");
-    if (task == PROA_OWN_EMBED && pooling == PROA_POOLING_POOLER && !s->info.has_pooler)
-        return PROA_FAIL(err, UNSUPPORTED, "the model has no pooler");
-    return PROA_OK;
+    return check_task(s, task, pooling, err);
 }
 
 /* A client's JSON: what is wrong with it is the client's mistake. */
@@ -256,9 +299,10 @@ static proa_status parse_json(proa_json **out, proa_str text, const char *what, 
                         why.text);
 }
 
-static proa_status read_json_options(proa_options *o, const proa_call *call, proa_arena *arena, proa_err *err)
+static proa_status read_json_options(proa_options *o, const proa_llm_request *req, proa_arena *arena,
+                                     proa_err *err)
 {
-    proa_str text = text_of(call->infer, "options");
+    proa_str text = text_of(req->infer, "options");
     proa_json *json = NULL;
     if (!text.len) return PROA_OK;
     PROA_TRY(parse_json(&json, text, "options", err));
@@ -270,22 +314,30 @@ static proa_status read_json_options(proa_options *o, const proa_call *call, pro
     return status;
 }
 
-static proa_status read_options(proa_options *o, proa_call *call, proa_err *err)
+static proa_status read_tensor_options(proa_options *o, proa_llm_request *req, proa_err *err)
 {
-    const proa_infer *r = call->infer;
-    PROA_TRY(read_json_options(o, call, &call->arena, err));
-    PROA_TRY(proa_options_read_params(o, r, own_params, &call->arena, err));
+    const proa_infer *r = req->infer;
+    PROA_TRY(read_json_options(o, req, &req->arena, err));
+    PROA_TRY(proa_options_read_params(o, r, native_params, &req->arena, err));
     for (int32_t i = 0; i < r->inputs_count; i++) {
-        const proa_option_row *row = proa_option_of(r->inputs[i].name);
-        if (row) PROA_TRY(proa_option_read(o, row, &r->inputs[i], 0, 1, &call->arena, err));
+        const proa_option_row *row = proa_option_by_alias(r->inputs[i].name);
+        if (row) PROA_TRY(proa_option_read(o, row, &r->inputs[i], 0, 1, &req->arena, err));
     }
+    return PROA_OK;
+}
+
+static proa_status read_options(proa_options *o, proa_llm_request *req, proa_err *err)
+{
+    const proa_infer *r = req->infer;
+    if (r->generation) *o = r->generation->options; /* its lists are in the request's arena */
+    else PROA_TRY(read_tensor_options(o, req, err));
     if (o->top_logprobs > 0) o->logprobs = true, o->given |= PROA_GIVEN(logprobs);
     return PROA_OK;
 }
 
 static proa_status tokenize(proa_prompt *p, proa_str text, bool special, proa_err *err)
 {
-    const proa_tokenizer *tok = p->call->served->tokenizer;
+    const proa_tokenizer *tok = p->req->llm_model->tokenizer;
     if (!tok) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give input_ids");
     return proa_tokenizer_encode(tok, text, special, &p->ids, err);
 }
@@ -308,48 +360,75 @@ static proa_status parse_messages(proa_json **out, proa_str text, proa_err *err)
     return status;
 }
 
-static proa_status read_messages(proa_prompt *p, proa_str messages, proa_err *err)
+/* The text that the template makes of a chat, as tokens. */
+static proa_status tokenize_chat(proa_prompt *p, const proa_json *chat, proa_err *err)
 {
-    const proa_served *s = p->call->served;
-    proa_json *json = NULL;
     proa_buf text;
-    if (p->call->count > 1) return PROA_FAIL(err, UNSUPPORTED, "messages come one list in a request");
+    proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
+    proa_status status = proa_chat_render(p->req->llm_model->chat, chat, &text, err);
+    if (status == PROA_OK) status = tokenize(p, proa_buf_view(&text), false, err);
+    proa_buf_release(&text);
+    return status;
+}
+
+/* From the tree of a typed generation, or else from JSON. */
+static proa_status read_messages(proa_prompt *p, const proa_json *chat, proa_str messages, proa_err *err)
+{
+    const proa_llm_model *s = p->req->llm_model;
+    proa_json *json = NULL;
+    if (p->req->count > 1) return PROA_FAIL(err, UNSUPPORTED, "messages come one list in a request");
     if (!s->chat)
         return PROA_FAIL(
             err, UNSUPPORTED,
             "the model's folder has no chat template (parameter chat_template names another: %s)",
             "a file, chatml or plain");
+    if (chat) return tokenize_chat(p, chat, err);
     PROA_TRY(parse_messages(&json, messages, err));
-    proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
-    proa_status status = proa_chat_render(s->chat, json, &text, err);
-    if (status == PROA_OK) status = tokenize(p, proa_buf_view(&text), false, err);
-    proa_buf_release(&text);
+    proa_status status = tokenize_chat(p, json, err);
     proa_json_free(json);
     return status;
+}
+
+static proa_status read_typed_prompt(proa_prompt *p, proa_err *err)
+{
+    proa_infer *r = p->req->infer;
+    const proa_generation *g = r->generation;
+    if (g->text.ptr) return tokenize(p, g->text, true, err);
+    if (g->chat || g->chat_text.ptr) {
+        proa_status status = read_messages(p, g->chat, g->chat_text, err);
+        proa_infer_free_chat(r);
+        return status;
+    }
+    if (g->ids_count > PROA_CONTEXT_MAX)
+        return PROA_FAIL(err, LIMIT, "input 'input_ids' has %lld ids, at most %d are taken",
+                         (long long)g->ids_count, PROA_CONTEXT_MAX);
+    for (int64_t i = 0; i < g->ids_count; i++) proa_ids_push(&p->ids, g->ids[i]);
+    return PROA_OK;
 }
 
 /* `texts` walks over text_input, a text for each row. */
 static proa_status read_prompt(proa_prompt *p, size_t *texts, proa_err *err)
 {
-    const proa_infer *r = p->call->infer;
+    const proa_infer *r = p->req->infer;
+    if (r->generation) return read_typed_prompt(p, err);
     const proa_tensor *ids = proa_infer_input(r, "input_ids"), *given = proa_infer_input(r, "text_input");
     proa_str text = {NULL, 0}, messages = proa_input_text(r, "messages");
     bool has_text = given && given->type == PROA_TYPE_BYTES && proa_tensor_next_string(given, texts, &text);
     if (has_text + (messages.ptr != NULL) + (ids != NULL) != 1)
         return PROA_FAIL(err, INVALID, "a request needs one of text_input, input_ids and messages");
-    if (messages.ptr) return read_messages(p, messages, err);
+    if (messages.ptr) return read_messages(p, NULL, messages, err);
     if (has_text) return tokenize(p, text, true, err);
-    return proa_input_ids(ids, p->row, p->call->count, &p->ids, err);
+    return proa_input_ids(ids, p->row, p->req->count, &p->ids, err);
 }
 
-static proa_status read_decoder(proa_prompt *p, proa_own *own, proa_err *err)
+static proa_status read_decoder(proa_prompt *p, proa_native_request *native, proa_err *err)
 {
-    const proa_tensor *ids = proa_infer_input(p->call->infer, "decoder_input_ids");
-    bool s2s = p->call->served->info.kind == PROA_KIND_ENCODER_DECODER;
-    if (!ids) return own->start_tokens = s2s, PROA_OK;
+    const proa_tensor *ids = proa_infer_input(p->req->infer, "decoder_input_ids");
+    bool s2s = p->req->llm_model->info.kind == PROA_KIND_ENCODER_DECODER;
+    if (!ids) return native->start_tokens = s2s, PROA_OK;
     if (!s2s) return PROA_FAIL(err, INVALID, "decoder_input_ids are for encoder-decoder models");
     PROA_TRY(proa_input_ids(ids, 0, 1, &p->decoder_ids, err));
-    own->start_tokens = p->decoder_ids.len;
+    native->start_tokens = p->decoder_ids.len;
     p->request.decoder_ids = p->decoder_ids.ptr;
     p->request.decoder_ids_count = p->decoder_ids.len;
     return PROA_OK;
@@ -358,16 +437,18 @@ static proa_status read_decoder(proa_prompt *p, proa_own *own, proa_err *err)
 /* What is to stand before each sequence's text. */
 static proa_status read_echo(proa_prompt *p, proa_err *err)
 {
-    proa_call *call = p->call;
-    bool exclude = flag_of(call->infer, "exclude_input_in_output", true);
-    if (!flag_of(call->infer, "echo", !exclude)) return PROA_OK;
-    p->echo = proa_input_text(call->infer, "text_input");
-    if (p->echo.ptr || !call->served->tokenizer) return PROA_OK;
+    proa_llm_request *req = p->req;
+    const proa_generation *g = req->infer->generation;
+    bool exclude = flag_of(req->infer, "exclude_input_in_output", true);
+    if (!(g ? g->echo : flag_of(req->infer, "echo", !exclude))) return PROA_OK;
+    p->echo = g ? g->text : proa_input_text(req->infer, "text_input");
+    if (p->echo.ptr || !req->llm_model->tokenizer) return PROA_OK;
     proa_buf text;
     proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
-    proa_status status = proa_tokenizer_decode(call->served->tokenizer, p->ids.ptr, p->ids.len, true, &text, err);
+    proa_status status = proa_tokenizer_decode(req->llm_model->tokenizer, p->ids.ptr, p->ids.len, true, &text,
+                                               err);
     if (status == PROA_OK)
-        p->echo = (proa_str){proa_arena_strdup(&call->arena, proa_buf_view(&text)), text.len};
+        p->echo = (proa_str){proa_arena_strdup(&req->arena, proa_buf_view(&text)), text.len};
     proa_buf_release(&text);
     return status;
 }
@@ -379,82 +460,87 @@ static void embed_by_decoder(proa_request *request)
     request->options = (proa_options){.max_tokens = 1, .beams = 1, .n = 1, .return_hidden = true};
 }
 
-static void set_task(proa_prompt *p, const proa_own *own)
+static void set_task(proa_prompt *p, const proa_native_request *native)
 {
-    proa_kind kind = p->call->served->info.kind;
-    static const proa_task tasks[] = {[PROA_OWN_GENERATE] = PROA_TASK_GENERATE,
-                                      [PROA_OWN_SCORE] = PROA_TASK_SCORE,
-                                      [PROA_OWN_ROWS] = PROA_TASK_ROWS,
-                                      [PROA_OWN_EMBED] = PROA_TASK_ENCODE,
-                                      [PROA_OWN_CLASSIFY] = PROA_TASK_ROWS};
-    p->request.task = tasks[own->task];
-    if (own->task == PROA_OWN_EMBED && own->pooling == PROA_POOLING_POOLER) p->request.task = PROA_TASK_ROWS;
-    if (own->task == PROA_OWN_EMBED && kind == PROA_KIND_DECODER) embed_by_decoder(&p->request);
+    proa_kind kind = p->req->llm_model->info.kind;
+    static const proa_task tasks[] = {[PROA_NATIVE_GENERATE] = PROA_TASK_GENERATE,
+                                      [PROA_NATIVE_SCORE] = PROA_TASK_SCORE,
+                                      [PROA_NATIVE_ROWS] = PROA_TASK_ROWS,
+                                      [PROA_NATIVE_EMBED] = PROA_TASK_ENCODE,
+                                      [PROA_NATIVE_CLASSIFY] = PROA_TASK_ROWS};
+    p->request.task = tasks[native->task];
+    if (native->task == PROA_NATIVE_EMBED && native->pooling == PROA_POOLING_POOLER)
+        p->request.task = PROA_TASK_ROWS;
+    if (native->task == PROA_NATIVE_EMBED && kind == PROA_KIND_DECODER) embed_by_decoder(&p->request);
     p->request.ids = p->ids.ptr;
     p->request.ids_count = p->ids.len;
 }
 
 /* Rows of an encoder with a batch dimension; otherwise one. */
-static proa_status read_rows(const proa_call *call, const proa_own *own, int64_t *rows, proa_err *err)
+static proa_status read_rows(const proa_llm_request *req, const proa_native_request *native, int64_t *rows,
+                             proa_err *err)
 {
     *rows = 1;
-    if (proa_model_config(call->served->model)->max_batch_size == 0) return PROA_OK;
-    *rows = call->infer->batch;
+    if (proa_served_model_config(req->llm_model->model)->max_batch_size == 0) return PROA_OK;
+    *rows = req->infer->batch;
     if (*rows < 1 || *rows > PROA_FT_ROWS_MAX)
         return PROA_FAIL(err, LIMIT, "a batch of %lld, must be 1 to %d", (long long)*rows, PROA_FT_ROWS_MAX);
-    if (own->task == PROA_OWN_ROWS)
+    if (native->task == PROA_NATIVE_ROWS)
         return PROA_FAIL(err, UNSUPPORTED, "task rows is for a model without a batch dimension");
     return PROA_OK;
 }
 
-static proa_status read_row(proa_prompt *p, proa_own *own, size_t *texts, proa_err *err)
+static proa_status read_row(proa_prompt *p, proa_native_request *native, size_t *texts, proa_err *err)
 {
     PROA_TRY(read_prompt(p, texts, err));
-    PROA_TRY(read_decoder(p, own, err));
+    PROA_TRY(read_decoder(p, native, err));
     PROA_TRY(read_echo(p, err));
     if (!p->ids.ptr) return PROA_FAIL(err, INVALID, "the prompt is empty");
-    set_task(p, own);
+    set_task(p, native);
     return PROA_OK;
 }
 
-static proa_status read_request(proa_call *call, proa_err *err)
+static proa_status read_request(proa_llm_request *req, proa_err *err)
 {
-    proa_own *own = PROA_ARENA_NEW(&call->infer->arena, proa_own, 1);
+    proa_native_request *native = PROA_ARENA_NEW(&req->infer->arena, proa_native_request, 1);
     int64_t rows;
     size_t texts = 0;
-    call->own = own;
-    PROA_TRY(read_task(own, call, err));
-    PROA_TRY(read_rows(call, own, &rows, err));
-    proa_prompt *p = proa_call_prompts(call, rows);
-    if (call->served->info.kind != PROA_KIND_ENCODER) PROA_TRY(read_options(&p->request.options, call, err));
-    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_row(&p[i], own, &texts, err));
-    bool asked = flag_of(call->infer, "stream", flag_of(call->infer, "streaming", false));
-    if (asked && !call->served->decoupled)
+    req->contract_data = native;
+    PROA_TRY(read_task(native, req, err));
+    PROA_TRY(read_rows(req, native, &rows, err));
+    proa_prompt *p = proa_llm_add_prompts(req, rows);
+    if (req->llm_model->info.kind != PROA_KIND_ENCODER) PROA_TRY(read_options(&p->request.options, req, err));
+    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_row(&p[i], native, &texts, err));
+    const proa_generation *g = req->infer->generation;
+    bool asked = g ? g->stream : flag_of(req->infer, "stream", flag_of(req->infer, "streaming", false));
+    if (asked && !req->llm_model->decoupled)
         return PROA_FAIL(err, INVALID, "Streaming is only supported if model is deployed using decoupled mode.");
-    call->stream = asked && own->task == PROA_OWN_GENERATE;
+    if (asked && native->task == PROA_NATIVE_GENERATE) req->delivery = PROA_DELIVER_TOKENS;
     return PROA_OK;
 }
 
 static const proa_contract contract = {
-    .open = open_own, .read = read_request, .tell = proa_own_tell, .end = proa_own_end};
+    .open = open_native, .read = read_request, .emit = proa_native_emit, .end = proa_native_end};
 
-static proa_status model_open(void **state, proa_model *model, proa_err *err)
+static proa_status model_open(void **state, proa_served_model *model, proa_err *err)
 {
-    return proa_served_open(state, model, &contract, err);
+    PROA_TRY(proa_llm_model_open(state, model, &contract, err));
+    if (has_native_tensors(proa_served_model_config(model))) proa_served_model_set_generations(model);
+    return PROA_OK;
 }
 
 static void execute(void *instance_state, proa_infer *const *requests, int count)
 {
-    for (int i = 0; i < count; i++) proa_call_start(instance_state, requests[i]);
+    for (int i = 0; i < count; i++) proa_llm_request_start(instance_state, requests[i]);
 }
 
 const proa_backend proa_backend_engine = {.name = "engine",
                                           .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY | PROA_BACKEND_GPU,
                                           .complete = complete,
                                           .model_open = model_open,
-                                          .model_close = proa_served_close,
-                                          .instance_open = proa_served_instance,
-                                          .instance_close = proa_served_instance_close,
+                                          .model_close = proa_llm_model_close,
+                                          .instance_open = proa_llm_instance_open,
+                                          .instance_close = proa_llm_instance_close,
                                           .execute = execute,
-                                          .metrics = proa_served_metrics,
-                                          .figures = proa_served_figures};
+                                          .metrics = proa_llm_metrics,
+                                          .figures = proa_llm_figures};

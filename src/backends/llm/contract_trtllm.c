@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_trtllm.c - the backend `tensorrtllm`: TensorRT-LLM's tensors (triton-inference-server/tensorrtllm_backend,
+ * contract_trtllm.c - the backend `tensorrtllm`: TensorRT-LLM's tensors (triton-inference-server/tensorrtllm_backend,
  * all_models/inflight_batcher_llm/tensorrt_llm). */
 #include "backends/backends.h"
-#include "backends/engine_trtllm.h"
+#include "backends/llm/contract_trtllm.h"
 
 #include "base/limits.h"
 #include <string.h>
@@ -157,24 +157,24 @@ static bool in_list(const char *name, const char *const *list)
     return false;
 }
 
-static proa_status open_own(proa_served *s, proa_err *err)
+static proa_status open_trtllm(proa_llm_model *s, proa_err *err)
 {
-    const Inference__ModelConfig *config = proa_model_config(s->model);
+    const Inference__ModelConfig *config = proa_served_model_config(s->model);
     for (size_t i = 0; i < config->n_input; i++) {
         const char *name = config->input[i]->name;
-        if (!in_list(name, own_inputs) && !in_list(name, refused_inputs) && !proa_option_of(name))
+        if (!in_list(name, own_inputs) && !in_list(name, refused_inputs) && !proa_option_by_alias(name))
             return PROA_FAIL(err, INVALID, "input '%s' is none of TensorRT-LLM's", name);
     }
     if (s->info.kind == PROA_KIND_ENCODER)
         return PROA_FAIL(err, UNSUPPORTED, "a %s does not generate: use backend 'engine'", s->info.arch);
-    return proa_served_flag(&s->exclude_input, s->model, "exclude_input_in_output", err);
+    return proa_llm_parameter_flag(&s->exclude_input, s->model, "exclude_input_in_output", err);
 }
 
 /* ---- reading ---- */
 
-static proa_status read_shape(const proa_call *call, int64_t *rows, proa_err *err)
+static proa_status read_shape(const proa_llm_request *req, int64_t *rows, proa_err *err)
 {
-    const proa_tensor *ids = proa_infer_input(call->infer, "input_ids");
+    const proa_tensor *ids = proa_infer_input(req->infer, "input_ids");
     if (!ids)
         return PROA_FAIL(err, INVALID, "input_ids or encoder_input_features is not present in the request.");
     *rows = ids->rank > 1 ? ids->shape[0] : 1;
@@ -185,11 +185,11 @@ static proa_status read_shape(const proa_call *call, int64_t *rows, proa_err *er
 static proa_status read_ids(const proa_prompt *p, const char *name, const char *length_name, proa_ids *ids,
                             proa_err *err)
 {
-    const proa_infer *r = p->call->infer;
+    const proa_infer *r = p->req->infer;
     const proa_tensor *t = proa_infer_input(r, name);
     int64_t length = 0;
     if (!t) return PROA_OK;
-    PROA_TRY(proa_input_ids(t, p->row, p->call->count, ids, err));
+    PROA_TRY(proa_input_ids(t, p->row, p->req->count, ids, err));
     if (!proa_input_int(r, length_name, p->row, &length)) return PROA_OK;
     if (length < 0 || length > ids->len)
         return PROA_FAIL(err, INVALID, "input '%s' is %lld, must be 0 to %lld", length_name,
@@ -203,23 +203,24 @@ static proa_status read_ids(const proa_prompt *p, const char *name, const char *
 static proa_status read_option(proa_prompt *p, const proa_tensor *t, proa_err *err)
 {
     bool misnamed = strcmp(t->name, "runtime_top_k_min") == 0;
-    const proa_option_row *row = misnamed ? &proa_option_rows[PROA_OPTION_top_p_min] : proa_option_of(t->name);
+    const proa_option_row *row = misnamed ? &proa_option_rows[PROA_OPTION_top_p_min]
+                                          : proa_option_by_alias(t->name);
     double value = 1;
     if (!row || (in_list(t->name, own_inputs) && !misnamed)) return PROA_OK;
     if (row->option == PROA_OPTION_top_p)
         proa_element_double(t, proa_tensor_count(t) == 1 ? 0 : p->row, &value);
     if (value <= 0) return PROA_OK;
-    return proa_option_read(&p->request.options, row, t, p->row, p->call->count, &p->call->arena, err);
+    return proa_option_read(&p->request.options, row, t, p->row, p->req->count, &p->req->arena, err);
 }
 
 static proa_status read_options(proa_prompt *p, proa_err *err)
 {
     static const char *const known[] = {"request_type", NULL};
     proa_options *o = &p->request.options;
-    const proa_infer *r = p->call->infer;
+    const proa_infer *r = p->req->infer;
     o->style = PROA_STYLE_TRTLLM;
     o->given |= PROA_GIVEN(style);
-    PROA_TRY(proa_options_read_params(o, r, known, &p->call->arena, err));
+    PROA_TRY(proa_options_read_params(o, r, known, &p->req->arena, err));
     for (int32_t i = 0; i < r->inputs_count; i++) PROA_TRY(read_option(p, &r->inputs[i], err));
     if (o->beams == 0) o->beams = 1, o->given |= PROA_GIVEN(beams);
     if (o->beams > 1 && o->n > 0) { /* how many of the beams to return */
@@ -235,7 +236,7 @@ static proa_status read_options(proa_prompt *p, proa_err *err)
 static proa_status read_output_len(proa_prompt *p, proa_err *err)
 {
     int64_t value = 0;
-    if (!proa_input_int(p->call->infer, "request_output_len", p->row, &value))
+    if (!proa_input_int(p->req->infer, "request_output_len", p->row, &value))
         return PROA_FAIL(err, INVALID, "request_output_len is not present in the request");
     if (value < 1 || value > PROA_CONTEXT_MAX)
         return PROA_FAIL(err, INVALID, "request_output_len is %lld, must be 1 to %d", (long long)value,
@@ -248,9 +249,9 @@ static proa_status read_output_len(proa_prompt *p, proa_err *err)
 static proa_status read_decoder(proa_prompt *p, proa_err *err)
 {
     int64_t pad = -1;
-    if (p->call->served->info.kind != PROA_KIND_ENCODER_DECODER) return PROA_OK;
+    if (p->req->llm_model->info.kind != PROA_KIND_ENCODER_DECODER) return PROA_OK;
     PROA_TRY(read_ids(p, "decoder_input_ids", "decoder_input_lengths", &p->decoder_ids, err));
-    if (!p->decoder_ids.len && proa_input_int(p->call->infer, "pad_id", p->row, &pad) && pad >= 0)
+    if (!p->decoder_ids.len && proa_input_int(p->req->infer, "pad_id", p->row, &pad) && pad >= 0)
         proa_ids_push(&p->decoder_ids, (int32_t)pad);
     if (!p->decoder_ids.len) return PROA_OK;
     p->request.decoder_ids = p->decoder_ids.ptr;
@@ -258,9 +259,9 @@ static proa_status read_decoder(proa_prompt *p, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status read_prompt(proa_prompt *p, proa_trtllm_prompt *own, proa_err *err)
+static proa_status read_prompt(proa_prompt *p, proa_trtllm_prompt *trtllm, proa_err *err)
 {
-    const proa_infer *r = p->call->infer;
+    const proa_infer *r = p->req->infer;
     PROA_TRY(read_ids(p, "input_ids", "input_lengths", &p->ids, err));
     PROA_TRY(read_options(p, err));
     PROA_TRY(read_output_len(p, err));
@@ -268,75 +269,76 @@ static proa_status read_prompt(proa_prompt *p, proa_trtllm_prompt *own, proa_err
     p->request.ids = p->ids.ptr;
     p->request.ids_count = p->ids.len;
     if (!p->ids.len) return PROA_FAIL(err, INVALID, "row %lld of the batch is empty", (long long)p->row);
-    own->exclude_input = p->call->served->exclude_input;
-    proa_input_bool(r, "exclude_input_in_output", p->row, &own->exclude_input);
-    proa_input_bool(r, "return_context_logits", p->row, &own->context_logits);
-    proa_input_bool(r, "return_kv_cache_reuse_stats", p->row, &own->perf_metrics);
-    proa_input_bool(r, "return_perf_metrics", p->row, &own->perf_metrics);
-    own->log_probs = p->request.options.logprobs;
-    own->generation_logits = p->request.options.return_logits;
-    p->wants_rows = own->context_logits;
+    trtllm->exclude_input = p->req->llm_model->exclude_input;
+    proa_input_bool(r, "exclude_input_in_output", p->row, &trtllm->exclude_input);
+    proa_input_bool(r, "return_context_logits", p->row, &trtllm->context_logits);
+    proa_input_bool(r, "return_kv_cache_reuse_stats", p->row, &trtllm->perf_metrics);
+    proa_input_bool(r, "return_perf_metrics", p->row, &trtllm->perf_metrics);
+    trtllm->log_probs = p->request.options.logprobs;
+    trtllm->generation_logits = p->request.options.return_logits;
+    p->wants_rows = trtllm->context_logits;
     return PROA_OK;
 }
 
 static proa_status check_type(const proa_infer *r, proa_err *err)
 {
-    const proa_param *type = proa_infer_param(r, "request_type");
+    const proa_infer_param *type = proa_infer_find_param(r, "request_type");
     if (!type || type->kind != PROA_PARAM_STRING || proa_str_is(type->s, "context_and_generation"))
         return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "request_type '%.*s' is not supported by this engine",
                      (int)(type->s.len < 40 ? type->s.len : 40), type->s.ptr);
 }
 
-static proa_status stop_other(const proa_call *call, proa_err *err)
+static proa_status stop_other(const proa_llm_request *req, proa_err *err)
 {
-    if (!*call->infer->id)
+    if (!*req->infer->id)
         return PROA_FAIL(err, INVALID, "Trying to stop a request but request ID is not provided");
-    proa_call_stop_others(call);
+    proa_llm_stop_others(req);
     return PROA_OK;
 }
 
-static proa_status read_request(proa_call *call, proa_err *err)
+static proa_status read_request(proa_llm_request *req, proa_err *err)
 {
     int64_t rows = 0;
     bool stop = false, streaming = false;
-    proa_input_bool(call->infer, "stop", 0, &stop);
-    if (stop) return stop_other(call, err);
-    PROA_TRY(proa_refuse_inputs(call->infer, refused_inputs, err));
-    PROA_TRY(check_type(call->infer, err));
-    PROA_TRY(read_shape(call, &rows, err));
-    proa_input_bool(call->infer, "streaming", 0, &streaming);
-    if (streaming && !call->served->decoupled)
+    proa_input_bool(req->infer, "stop", 0, &stop);
+    if (stop) return stop_other(req, err);
+    PROA_TRY(proa_refuse_inputs(req->infer, refused_inputs, err));
+    PROA_TRY(check_type(req->infer, err));
+    PROA_TRY(read_shape(req, &rows, err));
+    proa_input_bool(req->infer, "streaming", 0, &streaming);
+    if (streaming && !req->llm_model->decoupled)
         return PROA_FAIL(err, INVALID, "Streaming is only supported if model is deployed using decoupled mode.");
-    proa_trtllm_call *own = PROA_ARENA_NEW(&call->infer->arena, proa_trtllm_call, 1);
-    own->batched = proa_model_config(call->served->model)->max_batch_size > 0;
-    own->prompt = PROA_ARENA_NEW(&call->infer->arena, proa_trtllm_prompt, rows);
-    call->own = own;
-    proa_call_prompts(call, rows);
-    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_prompt(&call->prompts[i], &own->prompt[i], err));
-    call->stream = streaming;
-    call->apart = call->served->decoupled;
-    call->bundle = true;
+    proa_trtllm_request *trtllm = PROA_ARENA_NEW(&req->infer->arena, proa_trtllm_request, 1);
+    trtllm->batched = proa_served_model_config(req->llm_model->model)->max_batch_size > 0;
+    trtllm->prompt = PROA_ARENA_NEW(&req->infer->arena, proa_trtllm_prompt, rows);
+    req->contract_data = trtllm;
+    proa_llm_add_prompts(req, rows);
+    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_prompt(&req->prompts[i], &trtllm->prompt[i], err));
+    if (req->llm_model->decoupled) req->delivery = streaming ? PROA_DELIVER_TOKENS : PROA_DELIVER_PROMPTS;
     return PROA_OK;
 }
 
-static const proa_contract contract = {
-    .open = open_own, .read = read_request, .tell = proa_trtllm_tell, .end = proa_trtllm_end};
+static const proa_contract contract = {.open = open_trtllm,
+                                       .read = read_request,
+                                       .emit = proa_trtllm_emit,
+                                       .end = proa_trtllm_end,
+                                       .bundles_beams = true};
 
-static proa_status model_open(void **state, proa_model *model, proa_err *err)
+static proa_status model_open(void **state, proa_served_model *model, proa_err *err)
 {
-    return proa_served_open(state, model, &contract, err);
+    return proa_llm_model_open(state, model, &contract, err);
 }
 
 static void execute(void *instance_state, proa_infer *const *requests, int count)
 {
-    for (int i = 0; i < count; i++) proa_call_start(instance_state, requests[i]);
+    for (int i = 0; i < count; i++) proa_llm_request_start(instance_state, requests[i]);
 }
 
 static void metrics(void *state, const char *labels, proa_buf *out)
 {
-    proa_served_metrics(state, labels, out);
-    proa_served_metrics_trtllm(state, labels, out);
+    proa_llm_metrics(state, labels, out);
+    proa_llm_metrics_trtllm(state, labels, out);
 }
 
 const proa_backend proa_backend_tensorrtllm = {.name = "tensorrtllm",
@@ -344,9 +346,9 @@ const proa_backend proa_backend_tensorrtllm = {.name = "tensorrtllm",
                                                         PROA_BACKEND_GPU,
                                                .complete = complete,
                                                .model_open = model_open,
-                                               .model_close = proa_served_close,
-                                               .instance_open = proa_served_instance,
-                                               .instance_close = proa_served_instance_close,
+                                               .model_close = proa_llm_model_close,
+                                               .instance_open = proa_llm_instance_open,
+                                               .instance_close = proa_llm_instance_close,
                                                .execute = execute,
                                                .metrics = metrics,
-                                               .figures = proa_served_figures};
+                                               .figures = proa_llm_figures};

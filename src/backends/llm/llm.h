@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine.h - what the engine's contracts (engine, fastertransformer, tensorrtllm) share: a loaded model, a request on
- * its way through the engine, and what it said. Private to src/backends.
- * Owner:   a served model belongs to its version; a call lies in the request's arena and ends with the final reply.
- * Threads: `read` runs on the caller's thread, `tell` and `end` on the engine's; a served model does not change after
- *          open, but for what `lock` guards.
- * Way in:  proa_served_open, proa_call_start. */
-#ifndef PROA_BACKENDS_ENGINE_H
-#define PROA_BACKENDS_ENGINE_H
+ * llm.h - what the engine's contracts (engine, fastertransformer, tensorrtllm) share: a loaded model, a request on
+ * its way through the engine, and the state of its sequences. Private to src/backends.
+ * Owner:   a model belongs to its version; a request is in the arena of its proa_infer and ends with the final reply.
+ * Threads: `read` runs on the caller's thread, `emit` and `end` on the engine's; a model does not change after
+ *          open, except for what `lock` guards.
+ * Way in:  proa_llm_model_open, proa_llm_request_start. */
+#ifndef PROA_BACKENDS_LLM_LLM_H
+#define PROA_BACKENDS_LLM_LLM_H
 
-#include "backends/pieces.h"
+#include "backends/llm/token_bytes.h"
 #include "base/options.h"
 #include "engine/access.h"
 #include "serve/backend.h"
@@ -16,11 +16,22 @@
 #include "text/template.h"
 #include <pthread.h>
 
-typedef struct proa_served proa_served;
-typedef struct proa_call proa_call;
+typedef struct proa_llm_model proa_llm_model;
+typedef struct proa_llm_request proa_llm_request;
 
-/* One sequence of a prompt: what was not told yet (streaming), or all of it. */
-typedef struct proa_said {
+/* How much of a sequence earlier replies had. */
+typedef enum proa_emitted { PROA_EMITTED_NOTHING, PROA_EMITTED_SOME, PROA_EMITTED_END } proa_emitted;
+
+/* When a request is answered. */
+typedef enum proa_delivery {
+    PROA_DELIVER_ALL,      /* once, when all prompts are done: the contract's `end` */
+    PROA_DELIVER_PROMPTS,  /* each prompt when it is done */
+    PROA_DELIVER_TOKENS,   /* each token: what is new */
+    PROA_DELIVER_SNAPSHOTS /* each token: the whole sequence so far */
+} proa_delivery;
+
+/* The output state of one sequence: what was not emitted yet (streaming), or all of it. */
+typedef struct proa_llm_output {
     int32_t index;           /* which of n; of beams and best_of the rank */
     proa_ids ids;            /* L tokens, end token included */
     proa_buf text;           /* without stop strings and special tokens */
@@ -29,64 +40,62 @@ typedef struct proa_said {
     proa_buf logits, hidden; /* float [L][vocab], [L][hidden] */
     double sum;              /* of log-probabilities, of all tokens so far */
     float score;
-    int64_t tokens;     /* so far, told ones included */
-    bool begun, told;   /* something was told; its end was */
+    int64_t tokens; /* so far, emitted ones included */
+    proa_emitted emitted;
     proa_finish finish; /* NONE while it runs */
-} proa_said;
+} proa_llm_output;
 
 /* One prompt: one request of the engine. */
 typedef struct proa_prompt {
-    proa_call *call;
-    int64_t row;               /* of the batch */
-    proa_request request;      /* lists of its options lie in the call's arena */
-    proa_ids ids, decoder_ids; /* what `request` points to */
-    proa_str echo;             /* text to stand before each sequence's; empty: none */
-    _Atomic uint64_t id;       /* the engine's; 0: not yet submitted */
-    bool whole;                /* sequences come whole, at the end: beams, best_of */
-    proa_said *said;           /* [said_count], known from the start unless whole */
-    int32_t said_count, open;  /* sequences; those that have not ended */
-    proa_buf logprobs, top;    /* of prompt tokens from the second on: float [P-1], proa_logprob [P-1][top] */
-    bool wants_rows;           /* the prompt's logits too: in rows, by a pass of their own */
-    proa_buf rows, pooled;     /* float [..][columns] */
+    proa_llm_request *req;
+    int64_t row;                /* of the batch */
+    proa_request request;       /* the lists of its options are in the request's arena */
+    proa_ids ids, decoder_ids;  /* what `request` points to */
+    proa_str echo;              /* text that precedes each sequence's; empty: none */
+    _Atomic uint64_t id;        /* the engine's; 0: not yet submitted */
+    bool whole;                 /* sequences come whole, at the end: beams, best_of */
+    proa_llm_output *output;    /* [output_count], known from the start unless whole */
+    int32_t output_count, open; /* sequences; those that have not ended */
+    proa_buf logprobs, top; /* of prompt tokens from the second on: float [P-1], proa_logprob [P-1][top] */
+    bool wants_rows;        /* the prompt's logits too: in rows, by a pass of their own */
+    proa_buf rows, pooled;  /* float [..][columns] */
     int64_t columns;
     int64_t prompt_tokens, new_tokens;
-    proa_finish finish; /* of the whole; NONE while it runs */
-    bool told;          /* prompt outputs were told */
-    int32_t scoring;    /* further passes that are still out */
+    proa_finish finish;  /* of the whole; NONE while it runs */
+    bool prompt_emitted; /* an earlier reply had the outputs about the prompt */
+    int32_t scoring;     /* further passes that have not ended */
     double queue_s, prompt_s, decode_s;
     int64_t arrived_ns;
 } proa_prompt;
 
-/* A contract: how tensors become prompts, and what was said becomes tensors. */
+/* A contract: how a request becomes prompts, and outputs become replies. */
 typedef struct proa_contract {
-    proa_status (*open)(proa_served *s, proa_err *err);  /* its own settings; NULL: none */
-    proa_status (*read)(proa_call *call, proa_err *err); /* proa_call_prompts and what they ask for */
-    /* A call that streams or tells each prompt apart: these `count` sequences, one unless beams are bundled, have more to
-     * tell. Afterwards they are cleared, unless the call keeps. */
-    void (*tell)(proa_call *call, proa_prompt *p, proa_said *said, int32_t count, bool final);
-    void (*end)(proa_call *call); /* all prompts are done: the one and final reply */
+    proa_status (*open)(proa_llm_model *s, proa_err *err);     /* its own settings; NULL: none */
+    proa_status (*read)(proa_llm_request *req, proa_err *err); /* makes the prompts and fills them in */
+    bool bundles_beams;                                        /* the beams of a prompt come in one reply */
+    /* For all deliveries but ALL: these `count` sequences, one unless beams are bundled, have news. Afterwards they are
+     * cleared, but for SNAPSHOTS. */
+    void (*emit)(proa_llm_request *req, proa_prompt *p, proa_llm_output *output, int32_t count, bool final);
+    void (*end)(proa_llm_request *req); /* all prompts are done: the one and final reply */
 } proa_contract;
 
-struct proa_call {
+struct proa_llm_request {
     const proa_contract *contract;
-    proa_served *served;
+    proa_llm_model *llm_model;
     proa_infer *infer;
     proa_arena arena;
     proa_prompt *prompts; /* [count] */
     int64_t count;
-    bool stream;              /* tells each token */
-    bool apart;               /* tells each prompt when it is done; without both, `end` tells all */
-    bool keep;                /* a stream of wholes */
-    bool bundle;              /* beams come in one reply */
-    bool begun;               /* the engine's thread: it waits no longer */
+    proa_delivery delivery;
+    bool running;             /* its first prompt is in a step; the engine's thread only */
     atomic_int pending;       /* prompts */
-    atomic_bool stop_quietly; /* a cancel ends it with what was said, not with an error */
+    atomic_bool stop_quietly; /* a cancel ends it with its output so far, not with an error */
     atomic_bool made;         /* prompts and count do not change any more */
     atomic_bool cancel_asked, cancel_done, failed;
     proa_err err;
-    proa_call *next, **link; /* in served->calls */
-    proa_call *read_next;    /* of its reader */
-    void *own;               /* the contract's */
+    proa_llm_request *next, **link; /* in llm_model->live_requests */
+    proa_llm_request *read_next;    /* of its reader */
+    void *contract_data;            /* the contract's own */
 };
 
 typedef struct proa_token_counts { /* of token counts: 10, 50, 100, 500, 1000, more */
@@ -97,21 +106,21 @@ typedef struct proa_token_counts { /* of token counts: 10, 50, 100, 500, 1000, m
  * texts, behind which a chat of a line must not wait. */
 enum { PROA_READER_CHATS, PROA_READER_LONG, PROA_READERS };
 typedef struct proa_reader {
-    proa_served *served;
-    proa_call *first, **last; /* under served->lock, as all of it */
-    pthread_cond_t came;
+    proa_llm_model *llm_model;
+    proa_llm_request *first, **last; /* under llm_model->lock, like all members */
+    pthread_cond_t arrived;
     pthread_t thread;
     bool runs, used; /* used: since the memory was last trimmed */
 } proa_reader;
 
-struct proa_served {
+struct proa_llm_model {
     const proa_contract *contract;
-    const proa_model *model;
+    const proa_served_model *model;
     proa_arena arena;
     proa_engine *engine;
     proa_info info;
     const proa_tokenizer *tokenizer; /* NULL: none */
-    proa_pieces *pieces;             /* the bytes of each token; NULL without a tokenizer */
+    proa_token_bytes *token_bytes;   /* the bytes of each token; NULL without a tokenizer */
     char folder[4096];
     bool decoupled;
     int64_t queue_max;        /* waiting requests */
@@ -124,49 +133,51 @@ struct proa_served {
     bool exclude_input; /* tensorrtllm */
     int variant;        /* fastertransformer */
     pthread_mutex_t lock;
-    proa_call *calls; /* live ones */
+    proa_llm_request *live_requests;
     proa_reader readers[PROA_READERS];
     bool readers_stop;
     proa_token_counts in, out;
-    uint64_t rate_tokens; /* of figures: since when, and what it was then */
+    uint64_t rate_tokens; /* of the live figures: since when, and the count then */
     int64_t rate_ns;
     double rate;
 };
 
-/* ---- engine_served.c ---- */
-proa_status proa_served_open(void **state, proa_model *model, const proa_contract *contract, proa_err *err);
-void proa_served_close(void *state);
+/* ---- model.c ---- */
+proa_status proa_llm_model_open(void **state, proa_served_model *model, const proa_contract *contract,
+                                proa_err *err);
+void proa_llm_model_close(void *state);
 /* Instances share the model's state. */
-proa_status proa_served_instance(void **state, void *model_state, const proa_instance *instance, proa_err *err);
-void proa_served_instance_close(void *state);
+proa_status proa_llm_instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err);
+void proa_llm_instance_close(void *state);
 /* A boolean parameter of the configuration: true, false, 1, 0, yes, no...; INVALID otherwise. */
-proa_status proa_served_flag(bool *out, const proa_model *model, const char *key, proa_err *err);
+proa_status proa_llm_parameter_flag(bool *out, const proa_served_model *model, const char *key, proa_err *err);
 /* The folder that the configuration names by one of these keys, or the version's or the model's own. */
-proa_status proa_served_folder(char out[4096], const proa_model *model, const char *const *keys, proa_err *err);
+proa_status proa_llm_folder(char out[4096], const proa_served_model *model, const char *const *keys,
+                            proa_err *err);
 
-/* ---- engine_figures.c ---- */
-void proa_served_count(proa_served *s, int64_t prompt_tokens, int64_t new_tokens);
-void proa_served_metrics(void *state, const char *labels, proa_buf *out);
-void proa_served_figures(void *state, proa_buf *out);
-void proa_served_metrics_trtllm(void *state, const char *labels, proa_buf *out);
+/* ---- metrics.c ---- */
+void proa_llm_count_tokens(proa_llm_model *s, int64_t prompt_tokens, int64_t new_tokens);
+void proa_llm_metrics(void *state, const char *labels, proa_buf *out);
+void proa_llm_figures(void *state, proa_buf *out);
+void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out);
 
-/* ---- engine_call.c ---- */
+/* ---- request.c ---- */
 /* One request of the server's from execute on: reads, submits, and sees to the replies. */
-void proa_call_start(proa_served *served, proa_infer *r);
+void proa_llm_request_start(proa_llm_model *llm_model, proa_infer *r);
 /* `read` makes its prompts; task, options and ids are to be filled in. */
-proa_prompt *proa_call_prompts(proa_call *call, int64_t count);
-void proa_calls_begin(proa_served *s); /* makes the readers, whose threads start when they are needed */
+proa_prompt *proa_llm_add_prompts(proa_llm_request *req, int64_t count);
+void proa_llm_readers_start(proa_llm_model *s); /* makes the readers, whose threads start when they are needed */
 /* Stops the readers; no call is left. */
-void proa_calls_end(proa_served *s);
+void proa_llm_readers_stop(proa_llm_model *s);
 /* Cancels the other live calls of requests with this call's id; they end with what they have said. Returns how many. */
-int proa_call_stop_others(const proa_call *self);
+int proa_llm_stop_others(const proa_llm_request *self);
 /* Sends a reply; with `final` the call is over and must not be touched. */
-void proa_call_reply(proa_call *call, proa_reply *reply, bool final);
-const char *proa_said_reason(proa_finish finish); /* "stop", "length", "cancelled", "" */
+void proa_llm_reply(proa_llm_request *req, proa_reply *reply, bool final);
+const char *proa_llm_finish_name(proa_finish finish); /* "stop", "length", "cancelled", "" */
 /* Tokens without the end token that ended them. */
-int64_t proa_said_visible(const proa_said *said);
+int64_t proa_llm_visible_tokens(const proa_llm_output *output);
 
-/* ---- engine_read.c: numbers, texts and options from tensors and parameters ---- */
+/* ---- tensor_read.c: numbers, texts and options from tensors and parameters ---- */
 
 /* Element i as a number; false if there is none or it is no number. Unsigned 32-bit ones from 2^31 on are negative. */
 bool proa_element_int(const proa_tensor *t, int64_t i, int64_t *out);
@@ -180,11 +191,11 @@ proa_str proa_input_text(const proa_infer *r, const char *name);
 /* Numbers of row `row` of `rows`, appended to ids. */
 proa_status proa_input_ids(const proa_tensor *t, int64_t row, int64_t rows, proa_ids *ids, proa_err *err);
 /* The option that a tensor or parameter of this name means, by any engine's name; NULL: none. */
-const proa_option_row *proa_option_of(const char *name);
+const proa_option_row *proa_option_by_alias(const char *name);
 /* One option from row `row` of `rows` of a tensor. An empty tensor leaves it as it is. */
 proa_status proa_option_read(proa_options *o, const proa_option_row *row, const proa_tensor *t,
                              int64_t batch_row, int64_t rows, proa_arena *arena, proa_err *err);
-proa_status proa_option_read_param(proa_options *o, const proa_option_row *row, const proa_param *param,
+proa_status proa_option_read_param(proa_options *o, const proa_option_row *row, const proa_infer_param *param,
                                    proa_arena *arena, proa_err *err);
 /* All parameters that name options; a name one slip away is INVALID, what cannot be done UNSUPPORTED. `known` (NULL-
  * terminated) are names that somebody else reads. */
@@ -193,7 +204,7 @@ proa_status proa_options_read_params(proa_options *o, const proa_infer *r, const
 /* UNSUPPORTED if an input of these names (NULL-terminated) is there and not empty. */
 proa_status proa_refuse_inputs(const proa_infer *r, const char *const *names, proa_err *err);
 
-/* ---- engine_config.c: configurations that say nothing of tensors ---- */
+/* ---- config.c: configurations that say nothing of tensors ---- */
 typedef struct proa_io_row {
     const char *name;
     Inference__DataType type;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_figures.c - what a model on the engine tells of itself: Prometheus lines and the page's live figures. */
+ * metrics.c - what a model on the engine tells of itself: Prometheus lines and the page's live figures. */
 #include "backends/llm/llm.h"
 
 #include "base/clock.h"
@@ -17,7 +17,7 @@ static void observe(proa_token_counts *h, int64_t value)
     h->sum += (uint64_t)value;
 }
 
-void proa_served_count(proa_served *s, int64_t prompt_tokens, int64_t new_tokens)
+void proa_llm_count_tokens(proa_llm_model *s, int64_t prompt_tokens, int64_t new_tokens)
 {
     pthread_mutex_lock(&s->lock);
     observe(&s->in, prompt_tokens);
@@ -75,9 +75,9 @@ static void gauge(proa_buf *out, const char *labels, const char *name, const cha
     proa_buf_printf(out, "%s{%s} %.17g\n", name, labels, value);
 }
 
-void proa_served_metrics(void *state, const char *labels, proa_buf *out)
+void proa_llm_metrics(void *state, const char *labels, proa_buf *out)
 {
-    proa_served *s = state;
+    proa_llm_model *s = state;
     proa_stats stats;
     proa_engine_stats(s->engine, &stats);
     counter(out, labels, "proa_engine_prompt_tokens", "Prompt tokens that were run", (double)stats.prompt_tokens);
@@ -93,9 +93,9 @@ void proa_served_metrics(void *state, const char *labels, proa_buf *out)
 }
 
 /* The families of TensorRT-LLM's backend, as far as a CPU has what they count. */
-void proa_served_metrics_trtllm(void *state, const char *labels, proa_buf *out)
+void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out)
 {
-    proa_served *s = state;
+    proa_llm_model *s = state;
     proa_stats stats;
     struct timespec now;
     proa_engine_stats(s->engine, &stats);
@@ -136,7 +136,7 @@ void proa_served_metrics_trtllm(void *state, const char *labels, proa_buf *out)
 /* ---- the page ---- */
 
 /* Since the figures were last asked for, unless that was just now. */
-static double rate_of(proa_served *s, uint64_t tokens)
+static double rate_of(proa_llm_model *s, uint64_t tokens)
 {
     enum { LEAST_NS = 200 * 1000 * 1000 };
     int64_t now = proa_clock_ns();
@@ -152,10 +152,10 @@ static double rate_of(proa_served *s, uint64_t tokens)
     return rate;
 }
 
-void proa_served_figures(void *state, proa_buf *out)
+void proa_llm_figures(void *state, proa_buf *out)
 {
     static const char *const kinds[] = {"decoder", "encoder-decoder", "encoder"};
-    proa_served *s = state;
+    proa_llm_model *s = state;
     proa_stats stats;
     proa_engine_stats(s->engine, &stats);
     proa_buf_printf(

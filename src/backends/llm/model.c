@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_served.c - a version of a model on the engine: its folder, its parameters, its end. */
+ * model.c - a version of a model on the engine: its folder, its parameters, its end. */
 #include "backends/llm/llm.h"
 
 #include "base/alloc.h"
@@ -22,17 +22,18 @@ static bool has_config(const char *folder)
     return proa_path_join(path, folder, "config.json", NULL) == PROA_OK && proa_file_exists(path);
 }
 
-proa_status proa_served_folder(char out[4096], const proa_model *model, const char *const *keys, proa_err *err)
+proa_status proa_llm_folder(char out[4096], const proa_served_model *model, const char *const *keys, proa_err *err)
 {
-    const char *given = NULL, *version = proa_model_version_path(model);
-    while (*keys && !(given = proa_model_parameter(model, *keys))) keys++;
+    const char *given = NULL, *version = proa_served_model_version_path(model);
+    while (*keys && !(given = proa_served_model_parameter(model, *keys))) keys++;
     if (!given)
-        return snprintf(out, 4096, "%s", version && has_config(version) ? version : proa_model_path(model)),
+        return snprintf(out, 4096, "%s",
+                        version && has_config(version) ? version : proa_served_model_path(model)),
                PROA_OK;
-    PROA_TRY(proa_model_resolve(out, model, proa_model_path(model), *keys, given, err));
+    PROA_TRY(proa_served_model_resolve(out, model, proa_served_model_path(model), *keys, given, err));
     if (proa_dir_exists(out)) return PROA_OK;
     return PROA_FAIL(err, NOT_FOUND, "folder '%s' is not there (a relative path begins at '%s')", given,
-                     proa_model_path(model));
+                     proa_served_model_path(model));
 }
 
 static const char *const folder_keys[] = {"model_path", "gpt_model_path", "model_checkpoint_path",
@@ -41,10 +42,10 @@ static const char *const folder_keys[] = {"model_path", "gpt_model_path", "model
 /* ---- parameters ---- */
 
 /* What the command line says for this backend, for all that stand on the engine (--dtype, ...), or for all. */
-static const char *setting(const proa_model *m, const char *key)
+static const char *setting(const proa_served_model *m, const char *key)
 {
-    const proa_server *server = proa_model_server(m);
-    const char *const backends[] = {proa_model_config(m)->backend, "engine", ""};
+    const proa_server *server = proa_served_model_server(m);
+    const char *const backends[] = {proa_served_model_config(m)->backend, "engine", ""};
     const char *value = NULL;
     for (size_t i = 0; i < PROA_COUNT(backends) && server && !value; i++)
         value = proa_backend_setting(server, backends[i], key);
@@ -52,18 +53,18 @@ static const char *setting(const proa_model *m, const char *key)
 }
 
 /* The model's own parameters, by either name, come before the command line's. */
-static const char *either(const proa_model *m, const char *a, const char *b)
+static const char *either(const proa_served_model *m, const char *a, const char *b)
 {
-    const char *value = proa_model_parameter(m, a);
-    if (!value) value = proa_model_parameter(m, b);
+    const char *value = proa_served_model_parameter(m, a);
+    if (!value) value = proa_served_model_parameter(m, b);
     if (!value) value = setting(m, a);
     return value ? value : setting(m, b);
 }
 
-proa_status proa_served_flag(bool *out, const proa_model *model, const char *key, proa_err *err)
+proa_status proa_llm_parameter_flag(bool *out, const proa_served_model *model, const char *key, proa_err *err)
 {
     static const char *const yes[] = {"true", "1", "yes", "y", "t"}, *const no[] = {"false", "0", "no", "n", "f"};
-    const char *value = proa_model_parameter(model, key);
+    const char *value = proa_served_model_parameter(model, key);
     if (!value) return PROA_OK;
     for (size_t i = 0; i < PROA_COUNT(yes); i++) {
         if (strcasecmp(value, yes[i]) != 0 && strcasecmp(value, no[i]) != 0) continue;
@@ -85,16 +86,17 @@ static proa_status read_int(int64_t *out, const char *key, const char *value, in
     return PROA_OK;
 }
 
-static proa_status read_int32(int32_t *out, const proa_model *m, const char *key, const char *other,
+static proa_status read_int32(int32_t *out, const proa_served_model *m, const char *key, const char *other,
                               int64_t max, proa_err *err)
 {
     int64_t value = *out;
-    PROA_TRY(read_int(&value, proa_model_parameter(m, other) ? other : key, either(m, key, other), max, err));
+    PROA_TRY(read_int(&value, proa_served_model_parameter(m, other) ? other : key, either(m, key, other), max,
+                      err));
     *out = (int32_t)value;
     return PROA_OK;
 }
 
-static proa_status read_dtype(const char **out, const proa_model *m, proa_err *err)
+static proa_status read_dtype(const char **out, const proa_served_model *m, proa_err *err)
 {
     static const char *const names[][2] = {{"auto", "auto"},   {"f32", "f32"},   {"fp32", "f32"},
                                            {"float32", "f32"}, {"f16", "f16"},   {"fp16", "f16"},
@@ -110,7 +112,7 @@ static proa_status read_dtype(const char **out, const proa_model *m, proa_err *e
     return PROA_FAIL(err, INVALID, "parameter 'dtype' is '%s', must be auto, f32, f16 or bf16", value);
 }
 
-static proa_status read_share(float *out, const proa_model *m, proa_err *err)
+static proa_status read_share(float *out, const proa_served_model *m, proa_err *err)
 {
     const char *key = "kv_cache_free_gpu_mem_fraction", *value = either(m, key, key);
     char *end;
@@ -123,22 +125,22 @@ static proa_status read_share(float *out, const proa_model *m, proa_err *err)
 }
 
 /* What other engines spread over GPUs runs here on all cores: said once, and gone on. */
-static void warn_parallel(const proa_model *m)
+static void warn_parallel(const proa_served_model *m)
 {
     static const char *const keys[] = {"tensor_para_size", "pipeline_para_size"};
     for (size_t i = 0; i < PROA_COUNT(keys); i++) {
-        const char *value = proa_model_parameter(m, keys[i]);
+        const char *value = proa_served_model_parameter(m, keys[i]);
         if (value && strcmp(value, "1") != 0)
             PROA_LOG(WARNING, "model '%s': parameter '%s' is %s; this device has one part, going on with 1",
-                     proa_model_name(m), keys[i], value);
+                     proa_served_model_name(m), keys[i], value);
     }
 }
 
 /* All three run the same way here: a sequence that has started keeps its pages until it ends. guaranteed_completion is
  * what TensorRT-LLM called guaranteed_no_evict before its first release. */
-static proa_status check_policy(const proa_model *m, proa_err *err)
+static proa_status check_policy(const proa_served_model *m, proa_err *err)
 {
-    const char *policy = proa_model_parameter(m, "batch_scheduler_policy");
+    const char *policy = proa_served_model_parameter(m, "batch_scheduler_policy");
     if (!policy || strcmp(policy, "guaranteed_no_evict") == 0 || strcmp(policy, "guaranteed_completion") == 0)
         return PROA_OK;
     if (strcmp(policy, "max_utilization") != 0)
@@ -147,16 +149,16 @@ static proa_status check_policy(const proa_model *m, proa_err *err)
                          "guaranteed_no_evict or guaranteed_completion",
                          policy);
     PROA_LOG(INFO, "model '%s': nothing that runs is ever evicted, as guaranteed_no_evict says",
-             proa_model_name(m));
+             proa_served_model_name(m));
     return PROA_OK;
 }
 
 /* The model's own parameter, or the GPU of its instance group, or what the command line says. */
-static proa_status read_device(const char **out, proa_served *s, proa_err *err)
+static proa_status read_device(const char **out, proa_llm_model *s, proa_err *err)
 {
-    const proa_model *m = s->model;
-    const Inference__ModelConfig *c = proa_model_config(m);
-    const char *own = proa_model_parameter(m, "device");
+    const proa_served_model *m = s->model;
+    const Inference__ModelConfig *c = proa_served_model_config(m);
+    const char *own = proa_served_model_parameter(m, "device");
     *out = own ? own : setting(m, "device");
     for (size_t i = 0; i < c->n_instance_group && !own; i++) {
         const Inference__ModelInstanceGroup *g = c->instance_group[i];
@@ -171,10 +173,11 @@ static proa_status read_device(const char **out, proa_served *s, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status engine_options(proa_engine_options *o, proa_served *s, proa_err *err)
+static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, proa_err *err)
 {
-    const proa_model *m = s->model;
-    const char *quant = proa_model_parameter(m, "quant"), *int8 = proa_model_parameter(m, "int8_mode");
+    const proa_served_model *m = s->model;
+    const char *quant = proa_served_model_parameter(m, "quant"),
+               *int8 = proa_served_model_parameter(m, "int8_mode");
     *o = (proa_engine_options){.sequences_max = SERVED_SEQUENCES, .detach_files = true};
     PROA_TRY(read_device(&o->device, s, err));
     if (!quant && !int8) quant = setting(m, "quant");
@@ -192,21 +195,21 @@ static proa_status engine_options(proa_engine_options *o, proa_served *s, proa_e
 }
 
 /* The queue policy of the configuration, or a parameter, or no limit but the engine's. */
-static proa_status read_queue(proa_served *s, proa_err *err)
+static proa_status read_queue(proa_llm_model *s, proa_err *err)
 {
-    const Inference__ModelConfig *c = proa_model_config(s->model);
+    const Inference__ModelConfig *c = proa_served_model_config(s->model);
     bool dynamic = c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING;
     const Inference__ModelQueuePolicy *policy = dynamic ? c->dynamic_batching->default_queue_policy : NULL;
     s->queue_max = policy ? policy->max_queue_size : 0;
-    PROA_TRY(read_int(&s->queue_max, "max_queue_size", proa_model_parameter(s->model, "max_queue_size"),
-                      PROA_WAITING_MAX, err));
+    PROA_TRY(read_int(&s->queue_max, "max_queue_size",
+                      proa_served_model_parameter(s->model, "max_queue_size"), PROA_WAITING_MAX, err));
     if (s->queue_max == 0) s->queue_max = PROA_WAITING_MAX;
     return PROA_OK;
 }
 
 /* ---- what the folder says beside the weights ---- */
 
-static void read_labels(proa_served *s, const proa_json *config)
+static void read_labels(proa_llm_model *s, const proa_json *config)
 {
     const proa_json *names = proa_json_get(config, "id2label");
     proa_str problem = proa_json_str(proa_json_get(config, "problem_type"));
@@ -225,7 +228,7 @@ static void read_labels(proa_served *s, const proa_json *config)
     if (proa_str_is(problem, "regression") || s->labels == 1) s->scores = PROA_SCORES_PLAIN;
 }
 
-static proa_status read_folder(proa_served *s, proa_err *err)
+static proa_status read_folder(proa_llm_model *s, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     proa_json *config = NULL;
@@ -246,7 +249,7 @@ static proa_status read_folder(proa_served *s, proa_err *err)
 /* ---- open and close ---- */
 
 /* FasterTransformer's own weight files are of another kind: say so, instead of "config.json is not there". */
-static proa_status check_folder(const proa_served *s, proa_err *err)
+static proa_status check_folder(const proa_llm_model *s, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     if (has_config(s->folder)) return PROA_OK;
@@ -260,11 +263,11 @@ static proa_status check_folder(const proa_served *s, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status open_served(proa_served *s, proa_err *err)
+static proa_status open_served(proa_llm_model *s, proa_err *err)
 {
     proa_engine_options options;
-    const Inference__ModelConfig *config = proa_model_config(s->model);
-    PROA_TRY(proa_served_folder(s->folder, s->model, folder_keys, err));
+    const Inference__ModelConfig *config = proa_served_model_config(s->model);
+    PROA_TRY(proa_llm_folder(s->folder, s->model, folder_keys, err));
     PROA_TRY(check_folder(s, err));
     PROA_TRY(engine_options(&options, s, err));
     PROA_TRY(read_queue(s, err));
@@ -273,7 +276,7 @@ static proa_status open_served(proa_served *s, proa_err *err)
     PROA_TRY(proa_engine_open(&s->engine, s->folder, &options, err));
     proa_engine_info(s->engine, &s->info);
     s->tokenizer = proa_engine_tokenizer(s->engine);
-    if (s->tokenizer) s->pieces = proa_pieces_new(s->tokenizer);
+    if (s->tokenizer) s->token_bytes = proa_token_bytes_new(s->tokenizer);
     PROA_TRY(read_folder(s, err));
     if (s->contract->open) PROA_TRY(s->contract->open(s, err));
     PROA_TRY(proa_engine_start(s->engine, err));
@@ -281,32 +284,33 @@ static proa_status open_served(proa_served *s, proa_err *err)
         INFO,
         "model '%s': %s of %.1f M parameters (%s, quant %s, %d threads), room for %lld tokens of keys and "
         "values",
-        proa_model_name(s->model), s->info.arch, (double)s->info.parameters * 1e-6, s->info.dtype,
+        proa_served_model_name(s->model), s->info.arch, (double)s->info.parameters * 1e-6, s->info.dtype,
         s->info.quant, s->info.threads, (long long)s->info.kv_tokens);
     return PROA_OK;
 }
 
-proa_status proa_served_open(void **state, proa_model *model, const proa_contract *contract, proa_err *err)
+proa_status proa_llm_model_open(void **state, proa_served_model *model, const proa_contract *contract,
+                                proa_err *err)
 {
-    proa_served *s = proa_calloc(1, sizeof *s);
+    proa_llm_model *s = proa_calloc(1, sizeof *s);
     s->contract = contract;
     s->model = model;
     proa_arena_init(&s->arena);
     pthread_mutex_init(&s->lock, NULL);
-    proa_calls_begin(s);
+    proa_llm_readers_start(s);
     proa_status status = open_served(s, err);
-    if (status != PROA_OK) return proa_served_close(s), status;
+    if (status != PROA_OK) return proa_llm_model_close(s), status;
     *state = s;
     return PROA_OK;
 }
 
-void proa_served_close(void *state)
+void proa_llm_model_close(void *state)
 {
-    proa_served *s = state;
+    proa_llm_model *s = state;
     if (!s) return;
-    proa_calls_end(s);
+    proa_llm_readers_stop(s);
     if (s->engine) proa_engine_stop(s->engine);
-    proa_pieces_free(s->pieces);
+    proa_token_bytes_free(s->token_bytes);
     proa_chat_free(s->chat);
     proa_engine_close(s->engine);
     proa_arena_release(&s->arena);
@@ -314,7 +318,7 @@ void proa_served_close(void *state)
     free(s);
 }
 
-proa_status proa_served_instance(void **state, void *model_state, const proa_instance *instance, proa_err *err)
+proa_status proa_llm_instance_open(void **state, void *model_state, const proa_instance *instance, proa_err *err)
 {
     PROA_UNUSED(instance);
     PROA_UNUSED(err);
@@ -322,7 +326,7 @@ proa_status proa_served_instance(void **state, void *model_state, const proa_ins
     return PROA_OK;
 }
 
-void proa_served_instance_close(void *state)
+void proa_llm_instance_close(void *state)
 {
     PROA_UNUSED(state);
 }

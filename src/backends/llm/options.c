@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_options.c - options from tensors and parameters, by the names that any of the engines has for them
- * (engine/options.c is the table). */
+ * options.c - options from tensors and parameters, by the names that any of the engines has for them
+ * (base/options.c is the table). */
 #include "backends/llm/llm.h"
 
 #include "backends/llm/word_lists.h"
@@ -59,7 +59,7 @@ static void add_alias(const char *name, size_t len, const proa_option_row *row)
 /* "max_tokens, max_completion_tokens", "bad_words (backend)" */
 static void add_names(const char *text, const proa_option_row *row)
 {
-    while (*text) {
+    while (text && *text) {
         size_t all = strcspn(text, ","), len = strcspn(text, ",(");
         while (len && text[len - 1] == ' ') len--;
         add_alias(text, len, row);
@@ -80,7 +80,7 @@ static void make_aliases(void)
     qsort(aliases, aliases_count, sizeof *aliases, by_name);
 }
 
-const proa_option_row *proa_option_of(const char *name)
+const proa_option_row *proa_option_by_alias(const char *name)
 {
     alias wanted = {.row = NULL};
     size_t len = strlen(name);
@@ -349,7 +349,7 @@ static proa_status read_string_param(proa_options *o, const proa_option_row *row
     return status == PROA_OK ? ended : status;
 }
 
-proa_status proa_option_read_param(proa_options *o, const proa_option_row *row, const proa_param *param,
+proa_status proa_option_read_param(proa_options *o, const proa_option_row *row, const proa_infer_param *param,
                                    proa_arena *arena, proa_err *err)
 {
     bool seed = row->kind == PROA_OPTION_KIND_U64;
@@ -394,7 +394,7 @@ static bool in_list(const char *name, const char *const *list)
 }
 
 /* One letter too much, too few or another: a slip of the pen. */
-static const char *slip_of(const char *name)
+static const char *nearest_alias(const char *name)
 {
     if (strlen(name) < 5) return NULL;
     for (size_t i = 0; i < aliases_count; i++)
@@ -402,15 +402,15 @@ static const char *slip_of(const char *name)
     return NULL;
 }
 
-static proa_status read_param(proa_options *o, const char *name, const proa_param *param, proa_arena *arena,
-                              proa_err *err)
+static proa_status read_param(proa_options *o, const char *name, const proa_infer_param *param,
+                              proa_arena *arena, proa_err *err)
 {
-    const proa_option_row *row = proa_option_of(name);
+    const proa_option_row *row = proa_option_by_alias(name);
     if (row) return proa_option_read_param(o, row, param, arena, err);
     for (size_t i = 0; i < PROA_COUNT(refused); i++)
         if (strcmp(refused[i], name) == 0)
             return PROA_FAIL(err, UNSUPPORTED, "parameter '%s' is not supported by this engine", name);
-    const char *meant = slip_of(name);
+    const char *meant = nearest_alias(name);
     if (meant) return PROA_FAIL(err, INVALID, "unknown option '%s' (did you mean '%s'?)", name, meant);
     return PROA_OK;
 }
@@ -419,7 +419,7 @@ proa_status proa_options_read_params(proa_options *o, const proa_infer *r, const
                                      proa_arena *arena, proa_err *err)
 {
     for (int32_t i = 0; i < r->params_count; i++) {
-        const proa_param *param = &r->params[i];
+        const proa_infer_param *param = &r->params[i];
         char name[64];
         if (param->name.len >= sizeof name) continue;
         memcpy(name, param->name.ptr, param->name.len);

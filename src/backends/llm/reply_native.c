@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_own.c - replies of Proa's own contract (README.md): S sequences of L tokens, or an encoder's rows. */
-#include "backends/engine_own.h"
+ * reply_native.c - replies of Proa's own contract (README.md): S sequences of L tokens, or an encoder's rows. */
+#include "backends/llm/contract_native.h"
 
 #include "backends/llm/tensor_write.h"
 #include <math.h>
@@ -8,45 +8,50 @@
 
 /* What one reply is made of. */
 typedef struct answer {
-    proa_call *call;
+    proa_llm_request *req;
     proa_prompt *p;
-    proa_said *const *said; /* [S] */
+    proa_llm_output *const *output; /* [S] */
     int64_t S, L, M;
     proa_reply *reply;
 } answer;
 
-static const proa_own *own_of(const proa_call *call)
+static const proa_native_request *native_of(const proa_llm_request *req)
 {
-    return call->own;
+    return req->contract_data;
 }
 
 /* ---- texts and ids ---- */
 
+/* The text of a sequence behind the echo of its prompt, in the reply's arena. */
+static proa_str copy_text(const answer *a, const proa_llm_output *s, proa_str echo)
+{
+    char *both = proa_arena_alloc(&a->reply->arena, echo.len + s->text.len + 1);
+    if (echo.len) memcpy(both, echo.ptr, echo.len);
+    if (s->text.len) memcpy(both + echo.len, s->text.ptr, s->text.len);
+    return (proa_str){both, echo.len + s->text.len};
+}
+
 static void add_text(const answer *a)
 {
     proa_str *texts = PROA_ARENA_NEW(&a->reply->arena, proa_str, a->S);
-    if (!a->call->served->tokenizer || !proa_infer_wants(a->call->infer, "text_output")) return;
+    if (!a->req->llm_model->tokenizer || !proa_infer_wants(a->req->infer, "text_output")) return;
     for (int64_t i = 0; i < a->S; i++) {
-        const proa_said *s = a->said[i];
-        texts[i] = proa_buf_view(&s->text);
-        if (s->begun || !a->p->echo.len) continue;
-        char *both = proa_arena_alloc(&a->reply->arena, a->p->echo.len + s->text.len + 1);
-        memcpy(both, a->p->echo.ptr, a->p->echo.len);
-        if (s->text.len) memcpy(both + a->p->echo.len, s->text.ptr, s->text.len);
-        texts[i] = (proa_str){both, a->p->echo.len + s->text.len};
+        const proa_llm_output *s = a->output[i];
+        bool echo = s->emitted == PROA_EMITTED_NOTHING && a->p->echo.len > 0;
+        texts[i] = echo ? copy_text(a, s, a->p->echo) : proa_buf_view(&s->text);
     }
-    proa_reply_texts(a->call, a->reply, "text_output", texts, a->S);
+    proa_reply_texts(a->req, a->reply, "text_output", texts, a->S);
 }
 
 static void add_ids(const answer *a)
 {
-    int32_t pad = a->call->served->end_id >= 0 ? a->call->served->end_id : 0;
-    int32_t *ids = proa_reply_ints(a->call, a->reply, "output_ids", (int64_t[]){a->S, a->L}, 2, pad);
-    int32_t *lengths = proa_reply_ints(a->call, a->reply, "sequence_length", &a->S, 1, 0);
-    int32_t *index = proa_reply_ints(a->call, a->reply, "sequence_index", &a->S, 1, 0);
-    int32_t *made = proa_reply_ints(a->call, a->reply, "completion_tokens", &a->S, 1, 0);
+    int32_t pad = a->req->llm_model->end_id >= 0 ? a->req->llm_model->end_id : 0;
+    int32_t *ids = proa_reply_ints(a->req, a->reply, "output_ids", (int64_t[]){a->S, a->L}, 2, pad);
+    int32_t *lengths = proa_reply_ints(a->req, a->reply, "sequence_length", &a->S, 1, 0);
+    int32_t *index = proa_reply_ints(a->req, a->reply, "sequence_index", &a->S, 1, 0);
+    int32_t *made = proa_reply_ints(a->req, a->reply, "completion_tokens", &a->S, 1, 0);
     for (int64_t i = 0; i < a->S; i++) {
-        const proa_said *s = a->said[i];
+        const proa_llm_output *s = a->output[i];
         if (ids && s->ids.len) memcpy(ids + i * a->L, s->ids.ptr, (size_t)s->ids.len * sizeof *ids);
         if (lengths) lengths[i] = (int32_t)s->ids.len;
         if (index) index[i] = s->index;
@@ -57,15 +62,15 @@ static void add_ids(const answer *a)
 static void add_reasons(const answer *a)
 {
     proa_str *reasons = PROA_ARENA_NEW(&a->reply->arena, proa_str, a->S);
-    for (int64_t i = 0; i < a->S; i++) reasons[i] = proa_str_c(proa_said_reason(a->said[i]->finish));
-    proa_reply_texts(a->call, a->reply, "finish_reason", reasons, a->S);
+    for (int64_t i = 0; i < a->S; i++) reasons[i] = proa_str_c(proa_llm_finish_name(a->output[i]->finish));
+    proa_reply_texts(a->req, a->reply, "finish_reason", reasons, a->S);
 }
 
 /* ---- log-probabilities ---- */
 
-static bool have(const answer *a, size_t bytes, const proa_buf *of, const proa_said *s)
+/* Is there a row of `bytes` for each token? Not where they were not computed. */
+static bool is_complete(const proa_llm_output *s, const proa_buf *of, size_t bytes)
 {
-    PROA_UNUSED(a);
     return of->len == (size_t)s->ids.len * bytes;
 }
 
@@ -74,12 +79,12 @@ static void add_floats(const answer *a, const char *name, size_t at, int64_t col
     const int64_t shape[] = {a->S, a->L, columns};
     size_t row = (size_t)(columns ? columns : 1) * sizeof(float);
     for (int64_t i = 0; i < a->S; i++) {
-        const proa_buf *buf = (const proa_buf *)(const void *)((const char *)a->said[i] + at);
-        if (!have(a, row, buf, a->said[i])) return;
+        const proa_buf *buf = (const proa_buf *)(const void *)((const char *)a->output[i] + at);
+        if (!is_complete(a->output[i], buf, row)) return;
     }
-    float *to = proa_reply_floats(a->call, a->reply, name, shape, columns ? 3 : 2, 0);
+    float *to = proa_reply_floats(a->req, a->reply, name, shape, columns ? 3 : 2, 0);
     for (int64_t i = 0; i < a->S && to; i++) {
-        const proa_buf *buf = (const proa_buf *)(const void *)((const char *)a->said[i] + at);
+        const proa_buf *buf = (const proa_buf *)(const void *)((const char *)a->output[i] + at);
         if (buf->len) memcpy((char *)to + (size_t)(i * a->L) * row, buf->ptr, buf->len);
     }
 }
@@ -89,23 +94,23 @@ static void add_sums(const answer *a)
     const proa_options *o = &a->p->request.options;
     bool whole = a->p->whole && a->p->finish != PROA_FINISH_NONE;
     if (o->logprobs || whole) {
-        float *sums = proa_reply_floats(a->call, a->reply, "cum_log_probs", &a->S, 1, 0);
-        for (int64_t i = 0; i < a->S && sums; i++) sums[i] = (float)a->said[i]->sum;
+        float *sums = proa_reply_floats(a->req, a->reply, "cum_log_probs", &a->S, 1, 0);
+        for (int64_t i = 0; i < a->S && sums; i++) sums[i] = (float)a->output[i]->sum;
     }
     if (!whole) return;
-    float *scores = proa_reply_floats(a->call, a->reply, "scores", &a->S, 1, 0);
-    for (int64_t i = 0; i < a->S && scores; i++) scores[i] = a->said[i]->score;
+    float *scores = proa_reply_floats(a->req, a->reply, "scores", &a->S, 1, 0);
+    for (int64_t i = 0; i < a->S && scores; i++) scores[i] = a->output[i]->score;
 }
 
 static void add_token_texts(const answer *a)
 {
-    proa_pieces *pieces = a->call->served->pieces;
-    if (!pieces || !proa_infer_wants(a->call->infer, "token_text")) return;
+    proa_token_bytes *token_bytes = a->req->llm_model->token_bytes;
+    if (!token_bytes || !proa_infer_wants(a->req->infer, "token_text")) return;
     proa_str *texts = PROA_ARENA_NEW(&a->reply->arena, proa_str, a->S * a->L);
     for (int64_t i = 0; i < a->S; i++)
-        for (int64_t k = 0; k < a->said[i]->ids.len; k++)
-            texts[i * a->L + k] = proa_pieces_of(pieces, a->said[i]->ids.ptr[k]);
-    proa_tensor *t = proa_reply_texts(a->call, a->reply, "token_text", texts, a->S * a->L);
+        for (int64_t k = 0; k < a->output[i]->ids.len; k++)
+            texts[i * a->L + k] = proa_token_bytes_of(token_bytes, a->output[i]->ids.ptr[k]);
+    proa_tensor *t = proa_reply_texts(a->req, a->reply, "token_text", texts, a->S * a->L);
     t->rank = 2;
     t->shape[0] = a->S;
     t->shape[1] = a->L;
@@ -116,19 +121,19 @@ static void add_token_texts(const answer *a)
 static void add_tops(const answer *a, const char *const names[3], const int64_t *shape, int32_t rank,
                      const proa_logprob *const *from, int64_t all)
 {
-    int32_t *ids = proa_reply_ints(a->call, a->reply, names[0], shape, rank, -1);
-    float *values = proa_reply_floats(a->call, a->reply, names[1], shape, rank, 0);
-    proa_pieces *pieces = a->call->served->pieces;
-    bool texts = pieces && proa_infer_wants(a->call->infer, names[2]);
+    int32_t *ids = proa_reply_ints(a->req, a->reply, names[0], shape, rank, -1);
+    float *values = proa_reply_floats(a->req, a->reply, names[1], shape, rank, 0);
+    proa_token_bytes *token_bytes = a->req->llm_model->token_bytes;
+    bool texts = token_bytes && proa_infer_wants(a->req->infer, names[2]);
     proa_str *text = texts ? PROA_ARENA_NEW(&a->reply->arena, proa_str, all * a->M) : NULL;
     for (int64_t i = 0; i < all * a->M; i++) {
         const proa_logprob *top = from[i / a->M] ? from[i / a->M] + i % a->M : NULL;
         if (ids && top) ids[i] = top->id;
         if (values) values[i] = top ? top->logprob : NAN;
-        if (text && top) text[i] = proa_pieces_of(pieces, top->id);
+        if (text && top) text[i] = proa_token_bytes_of(token_bytes, top->id);
     }
     if (!text) return;
-    proa_tensor *t = proa_reply_texts(a->call, a->reply, names[2], text, all * a->M);
+    proa_tensor *t = proa_reply_texts(a->req, a->reply, names[2], text, all * a->M);
     t->rank = rank;
     memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
 }
@@ -139,8 +144,8 @@ static void add_alternatives(const answer *a)
     const proa_logprob **from = PROA_ARENA_NEW(&a->reply->arena, const proa_logprob *, a->S * a->L);
     if (!a->M) return;
     for (int64_t i = 0; i < a->S; i++) {
-        const proa_said *s = a->said[i];
-        if (!have(a, (size_t)a->M * sizeof(proa_logprob), &s->top, s)) return;
+        const proa_llm_output *s = a->output[i];
+        if (!is_complete(s, &s->top, (size_t)a->M * sizeof(proa_logprob))) return;
         const proa_logprob *top = (const void *)s->top.ptr;
         for (int64_t k = 0; k < s->ids.len; k++) from[i * a->L + k] = top + k * a->M;
     }
@@ -159,22 +164,35 @@ static void add_prompt_alternatives(const answer *a, int64_t P)
     add_tops(a, names, (int64_t[]){P, a->M}, 2, from, P);
 }
 
+/* The tokens that prompt outputs are about. */
+static const proa_ids *scored_ids(const proa_prompt *p)
+{
+    return p->decoder_ids.len ? &p->decoder_ids : &p->ids;
+}
+
+/* Prompt outputs are wanted, known, and in no earlier reply. */
+static bool is_prompt_wanted(const proa_prompt *p)
+{
+    bool wanted = p->request.options.prompt_logprobs || p->request.task == PROA_TASK_SCORE;
+    return wanted && !p->prompt_emitted && p->logprobs.len == (size_t)(scored_ids(p)->len - 1) * sizeof(float);
+}
+
 static void add_prompt(const answer *a)
 {
     proa_prompt *p = a->p;
-    const proa_ids *ids = p->decoder_ids.len ? &p->decoder_ids : &p->ids;
+    const proa_ids *ids = scored_ids(p);
     int64_t P = ids->len;
-    bool asked = p->request.options.prompt_logprobs || p->request.task == PROA_TASK_SCORE;
-    if (!asked || p->told || p->logprobs.len != (size_t)(P - 1) * sizeof(float)) return;
-    p->told = true;
-    int32_t *to = proa_reply_ints(a->call, a->reply, "prompt_ids", &P, 1, 0);
+    if (!is_prompt_wanted(p)) return;
+    p->prompt_emitted = true;
+    int32_t *to = proa_reply_ints(a->req, a->reply, "prompt_ids", &P, 1, 0);
     if (to) memcpy(to, ids->ptr, (size_t)P * sizeof *to);
-    float *values = proa_reply_floats(a->call, a->reply, "prompt_log_probs", &P, 1, NAN);
+    float *values = proa_reply_floats(a->req, a->reply, "prompt_log_probs", &P, 1, NAN);
     if (values && P > 1) memcpy(values + 1, p->logprobs.ptr, p->logprobs.len);
-    if (a->call->served->pieces) {
+    if (a->req->llm_model->token_bytes) {
         proa_str *texts = PROA_ARENA_NEW(&a->reply->arena, proa_str, P);
-        for (int64_t i = 0; i < P; i++) texts[i] = proa_pieces_of(a->call->served->pieces, ids->ptr[i]);
-        proa_reply_texts(a->call, a->reply, "prompt_text", texts, P);
+        for (int64_t i = 0; i < P; i++)
+            texts[i] = proa_token_bytes_of(a->req->llm_model->token_bytes, ids->ptr[i]);
+        proa_reply_texts(a->req, a->reply, "prompt_text", texts, P);
     }
     add_prompt_alternatives(a, P);
 }
@@ -182,11 +200,16 @@ static void add_prompt(const answer *a)
 /* [columns], or [rows, columns] of a batch. */
 static const int64_t *row_shape(const answer *a, int64_t columns, int64_t shape[2], int32_t *rank)
 {
-    bool batched = proa_model_config(a->call->served->model)->max_batch_size > 0;
-    shape[0] = a->call->count;
+    bool batched = proa_served_model_config(a->req->llm_model->model)->max_batch_size > 0;
+    shape[0] = a->req->count;
     shape[1] = columns;
     *rank = 1 + batched;
     return shape + !batched;
+}
+
+static int64_t count_prompt(const proa_llm_request *req, const proa_prompt *p)
+{
+    return p->finish == PROA_FINISH_NONE ? p->ids.len + native_of(req)->start_tokens : p->prompt_tokens;
 }
 
 static void add_prompt_tokens(const answer *a)
@@ -194,44 +217,116 @@ static void add_prompt_tokens(const answer *a)
     int64_t shape[2];
     int32_t rank;
     const int64_t *of = row_shape(a, 1, shape, &rank);
-    int32_t *to = proa_reply_ints(a->call, a->reply, "prompt_tokens", of, rank, 0);
-    for (int64_t i = 0; i < a->call->count && to; i++) {
-        const proa_prompt *p = &a->call->prompts[i];
-        int64_t running = p->ids.len + own_of(a->call)->start_tokens;
-        to[i] = (int32_t)(p->finish == PROA_FINISH_NONE ? running : p->prompt_tokens);
+    int32_t *to = proa_reply_ints(a->req, a->reply, "prompt_tokens", of, rank, 0);
+    for (int64_t i = 0; i < a->req->count && to; i++)
+        to[i] = (int32_t)count_prompt(a->req, &a->req->prompts[i]);
+}
+
+/* ---- typed replies ---- */
+
+/* `count` tokens, of which the first `skip` have no log-probability: those of a prompt have none for their first. */
+static void type_tokens(const answer *a, proa_generated_tokens *to, const int32_t *ids, int64_t count,
+                        int64_t skip, const proa_buf *logprobs, const proa_buf *top)
+{
+    proa_token_bytes *token_bytes = a->req->llm_model->token_bytes;
+    proa_arena *arena = &a->reply->arena;
+    bool tops = a->M > 0 && top->len == (size_t)((count - skip) * a->M) * sizeof(proa_logprob);
+    if (!token_bytes) return;
+    float *values = PROA_ARENA_NEW(arena, float, count);
+    proa_str *texts = PROA_ARENA_NEW(arena, proa_str, count);
+    for (int64_t i = 0; i < skip; i++) values[i] = NAN;
+    if (count > skip) memcpy(values + skip, logprobs->ptr, (size_t)(count - skip) * sizeof *values);
+    for (int64_t i = 0; i < count; i++) texts[i] = proa_token_bytes_of(token_bytes, ids[i]);
+    *to = (proa_generated_tokens){.count = count, .logprobs = values, .texts = texts};
+    if (!tops) return;
+    float *top_values = PROA_ARENA_NEW(arena, float, count * a->M);
+    proa_str *top_texts = PROA_ARENA_NEW(arena, proa_str, count * a->M);
+    const proa_logprob *from = (const void *)top->ptr;
+    for (int64_t i = skip * a->M; i < count * a->M; i++) {
+        top_values[i] = from[i - skip * a->M].logprob;
+        top_texts[i] = proa_token_bytes_of(token_bytes, from[i - skip * a->M].id);
     }
+    to->tops = a->M, to->top_logprobs = top_values, to->top_texts = top_texts;
+}
+
+static void type_prompt(const answer *a, proa_generated *g)
+{
+    proa_prompt *p = a->p;
+    const proa_ids *ids = scored_ids(p);
+    if (!is_prompt_wanted(p)) return;
+    p->prompt_emitted = true;
+    proa_generated_tokens *tokens = PROA_ARENA_NEW(&a->reply->arena, proa_generated_tokens, 1);
+    type_tokens(a, tokens, ids->ptr, ids->len, 1, &p->logprobs, &p->top);
+    if (tokens->count) g->prompt = tokens;
+}
+
+static void type_sequence(const answer *a, proa_generated_sequence *to, const proa_llm_output *s)
+{
+    const proa_options *o = &a->p->request.options;
+    *to = (proa_generated_sequence){.index = s->index, .finish = s->finish, .tokens = s->tokens};
+    to->text = copy_text(a, s, s->emitted == PROA_EMITTED_NOTHING ? a->p->echo : (proa_str){NULL, 0});
+    if (o->logprobs && is_complete(s, &s->logprobs, sizeof(float)))
+        type_tokens(a, &to->added, s->ids.ptr, s->ids.len, 0, &s->logprobs, &s->top);
+}
+
+static proa_generated *type_reply(const answer *a)
+{
+    proa_generated *g = PROA_ARENA_NEW(&a->reply->arena, proa_generated, 1);
+    g->prompt_tokens = count_prompt(a->req, a->p);
+    a->reply->generated = g;
+    return g;
+}
+
+/* Without a tokenizer there is no text to reply with. */
+static void type_sequences(const answer *a)
+{
+    proa_generated *g = type_reply(a);
+    int64_t count = a->req->llm_model->tokenizer ? a->S : 0;
+    proa_generated_sequence *list = PROA_ARENA_NEW(&a->reply->arena, proa_generated_sequence, count);
+    for (int64_t i = 0; i < count; i++) type_sequence(a, &list[i], a->output[i]);
+    g->sequences = list;
+    g->count = count;
+    type_prompt(a, g);
 }
 
 /* ---- whole replies ---- */
 
-static void reply_generated(proa_call *call, proa_prompt *p, proa_said *const *said, int64_t count, bool final)
+static void add_sequences(const answer *a)
 {
-    answer a = {.call = call, .p = p, .said = said, .S = count, .M = p->request.options.top_logprobs};
-    for (int64_t i = 0; i < count; i++)
-        if (said[i]->ids.len > a.L) a.L = said[i]->ids.len;
-    a.reply = proa_reply_new(call->infer);
-    add_text(&a);
-    add_ids(&a);
-    add_reasons(&a);
-    add_prompt_tokens(&a);
-    add_sums(&a);
-    if (p->request.options.logprobs) {
-        add_floats(&a, "output_log_probs", offsetof(proa_said, logprobs), 0);
-        add_token_texts(&a);
-        add_alternatives(&a);
+    const proa_options *o = &a->p->request.options;
+    add_text(a);
+    add_ids(a);
+    add_reasons(a);
+    add_prompt_tokens(a);
+    add_sums(a);
+    if (o->logprobs) {
+        add_floats(a, "output_log_probs", offsetof(proa_llm_output, logprobs), 0);
+        add_token_texts(a);
+        add_alternatives(a);
     }
-    if (p->request.options.return_logits)
-        add_floats(&a, "logits", offsetof(proa_said, logits), call->served->info.outputs);
-    if (p->request.options.return_hidden)
-        add_floats(&a, "hidden", offsetof(proa_said, hidden), call->served->info.hidden);
-    add_prompt(&a);
-    proa_call_reply(call, a.reply, final);
+    if (o->return_logits)
+        add_floats(a, "logits", offsetof(proa_llm_output, logits), a->req->llm_model->info.outputs);
+    if (o->return_hidden)
+        add_floats(a, "hidden", offsetof(proa_llm_output, hidden), a->req->llm_model->info.hidden);
+    add_prompt(a);
 }
 
-void proa_own_tell(proa_call *call, proa_prompt *p, proa_said *said, int32_t count, bool final)
+static void reply_generated(proa_llm_request *req, proa_prompt *p, proa_llm_output *const *output,
+                            int64_t count, bool final)
+{
+    answer a = {.req = req, .p = p, .output = output, .S = count, .M = p->request.options.top_logprobs};
+    for (int64_t i = 0; i < count; i++)
+        if (output[i]->ids.len > a.L) a.L = output[i]->ids.len;
+    a.reply = proa_reply_new(req->infer);
+    if (req->infer->generation) type_sequences(&a);
+    else add_sequences(&a);
+    proa_llm_reply(req, a.reply, final);
+}
+
+void proa_native_emit(proa_llm_request *req, proa_prompt *p, proa_llm_output *output, int32_t count, bool final)
 {
     PROA_UNUSED(count); /* one: beams are not bundled */
-    reply_generated(call, p, &said, 1, final);
+    reply_generated(req, p, &output, 1, final);
 }
 
 /* ---- rows ---- */
@@ -240,14 +335,14 @@ static void reply_rows(const answer *a)
 {
     const proa_prompt *p = a->p;
     int64_t columns = p->columns ? p->columns : 1, n = (int64_t)(p->rows.len / sizeof(float)) / columns;
-    float *to = proa_reply_floats(a->call, a->reply, "rows", (int64_t[]){n, columns}, 2, 0);
+    float *to = proa_reply_floats(a->req, a->reply, "rows", (int64_t[]){n, columns}, 2, 0);
     if (to) memcpy(to, p->rows.ptr, p->rows.len);
 }
 
 static const float *pool(const answer *a, const proa_prompt *p, float *mean, int64_t n, int64_t columns)
 {
     const float *rows = (const void *)p->rows.ptr;
-    switch (own_of(a->call)->pooling) {
+    switch (native_of(a->req)->pooling) {
     case PROA_POOLING_POOLER: return (const void *)p->pooled.ptr;
     case PROA_POOLING_CLS: return rows;
     case PROA_POOLING_LAST: return rows + (n - 1) * columns;
@@ -270,25 +365,40 @@ static void normalize(float *v, int64_t n)
 
 static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t columns)
 {
-    if (p->request.task == PROA_TASK_GENERATE && p->said_count) /* a decoder's */
-        proa_buf_append(&p->rows, p->said[0].hidden.ptr, p->said[0].hidden.len);
+    if (p->request.task == PROA_TASK_GENERATE && p->output_count) /* a decoder's */
+        proa_buf_append(&p->rows, p->output[0].hidden.ptr, p->output[0].hidden.len);
     int64_t n = (int64_t)(p->rows.len / sizeof(float)) / columns;
     float *mean = PROA_ARENA_NEW(&a->reply->arena, float, columns);
     memcpy(to, pool(a, p, mean, n, columns), (size_t)columns * sizeof *to);
-    if (own_of(a->call)->normalize) normalize(to, columns);
+    if (native_of(a->req)->normalize) normalize(to, columns);
 }
 
 static void reply_embedding(const answer *a)
 {
-    int64_t columns = a->call->served->info.hidden, shape[2];
+    int64_t columns = a->req->llm_model->info.hidden, shape[2];
     int32_t rank;
     const int64_t *of = row_shape(a, columns, shape, &rank);
-    float *to = proa_reply_floats(a->call, a->reply, "embedding", of, rank, 0);
-    for (int64_t i = 0; i < a->call->count && to; i++)
-        embed_row(a, &a->call->prompts[i], to + i * columns, columns);
+    float *to = proa_reply_floats(a->req, a->reply, "embedding", of, rank, 0);
+    for (int64_t i = 0; i < a->req->count && to; i++)
+        embed_row(a, &a->req->prompts[i], to + i * columns, columns);
 }
 
-static void scores_of(float *to, const float *logits, int64_t n, const proa_served *s)
+/* A vector, or the prompt's log-probabilities: what a typed generation asks for without new tokens. */
+static void type_other(const answer *a)
+{
+    proa_generated *g = type_reply(a);
+    if (native_of(a->req)->task != PROA_NATIVE_EMBED) {
+        type_prompt(a, g);
+        return;
+    }
+    int64_t columns = a->req->llm_model->info.hidden;
+    float *to = PROA_ARENA_NEW(&a->reply->arena, float, columns);
+    embed_row(a, a->p, to, columns);
+    g->embedding = to;
+    g->embedding_count = columns;
+}
+
+static void scores_of(float *to, const float *logits, int64_t n, const proa_llm_model *s)
 {
     float most = logits[0];
     double sum = 0;
@@ -314,7 +424,7 @@ static void add_labels(const answer *a, const char *name, const proa_str *labels
     int64_t shape[2];
     int32_t rank;
     const int64_t *of = row_shape(a, columns, shape, &rank);
-    proa_tensor *t = proa_reply_texts(a->call, a->reply, name, labels, a->call->count * columns);
+    proa_tensor *t = proa_reply_texts(a->req, a->reply, name, labels, a->req->count * columns);
     if (!t) return;
     t->rank = rank;
     memcpy(t->shape, of, (size_t)rank * sizeof *of);
@@ -322,16 +432,16 @@ static void add_labels(const answer *a, const char *name, const proa_str *labels
 
 static void reply_classes(const answer *a)
 {
-    const proa_served *s = a->call->served;
-    int64_t rows = a->call->count, n = a->p->columns, shape[2];
+    const proa_llm_model *s = a->req->llm_model;
+    int64_t rows = a->req->count, n = a->p->columns, shape[2];
     int32_t rank;
     const int64_t *of = row_shape(a, n, shape, &rank);
     proa_str *labels = PROA_ARENA_NEW(&a->reply->arena, proa_str, rows * n);
     proa_str *best = PROA_ARENA_NEW(&a->reply->arena, proa_str, rows);
-    float *to = proa_reply_floats(a->call, a->reply, "logits", of, rank, 0);
-    float *scores = proa_reply_floats(a->call, a->reply, "scores", of, rank, 0);
+    float *to = proa_reply_floats(a->req, a->reply, "logits", of, rank, 0);
+    float *scores = proa_reply_floats(a->req, a->reply, "scores", of, rank, 0);
     for (int64_t i = 0; i < rows; i++) {
-        const float *logits = (const void *)a->call->prompts[i].rows.ptr;
+        const float *logits = (const void *)a->req->prompts[i].rows.ptr;
         if (to) memcpy(to + i * n, logits, (size_t)n * sizeof *to);
         if (scores) scores_of(scores + i * n, logits, n, s);
         for (int64_t k = 0; k < n; k++) labels[i * n + k] = proa_str_c(s->label[k]);
@@ -341,24 +451,29 @@ static void reply_classes(const answer *a)
     add_labels(a, "labels", labels, n);
 }
 
-void proa_own_end(proa_call *call)
+void proa_native_end(proa_llm_request *req)
 {
-    proa_prompt *p = &call->prompts[0];
-    const proa_own *own = own_of(call);
-    if (own->task == PROA_OWN_GENERATE) {
-        proa_said **said = PROA_ARENA_NEW(&call->arena, proa_said *, p->said_count);
-        for (int32_t i = 0; i < p->said_count; i++) said[i] = &p->said[i];
-        reply_generated(call, p, said, p->said_count, true);
+    proa_prompt *p = &req->prompts[0];
+    const proa_native_request *native = native_of(req);
+    if (native->task == PROA_NATIVE_GENERATE) {
+        proa_llm_output **output = PROA_ARENA_NEW(&req->arena, proa_llm_output *, p->output_count);
+        for (int32_t i = 0; i < p->output_count; i++) output[i] = &p->output[i];
+        reply_generated(req, p, output, p->output_count, true);
         return;
     }
-    answer a = {.call = call, .p = p, .M = p->request.options.top_logprobs};
-    a.reply = proa_reply_new(call->infer);
+    answer a = {.req = req, .p = p, .M = p->request.options.top_logprobs};
+    a.reply = proa_reply_new(req->infer);
+    if (req->infer->generation) {
+        type_other(&a);
+        proa_llm_reply(req, a.reply, true);
+        return;
+    }
     add_prompt_tokens(&a);
-    switch (own->task) {
-    case PROA_OWN_ROWS: reply_rows(&a); break;
-    case PROA_OWN_EMBED: reply_embedding(&a); break;
-    case PROA_OWN_CLASSIFY: reply_classes(&a); break;
+    switch (native->task) {
+    case PROA_NATIVE_ROWS: reply_rows(&a); break;
+    case PROA_NATIVE_EMBED: reply_embedding(&a); break;
+    case PROA_NATIVE_CLASSIFY: reply_classes(&a); break;
     default: add_prompt(&a); break;
     }
-    proa_call_reply(call, a.reply, true);
+    proa_llm_reply(req, a.reply, true);
 }

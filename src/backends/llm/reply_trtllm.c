@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_trtllm_reply.c - TensorRT-LLM's outputs: [batch, beams, length] without the end token, padded with -1. Outputs
+ * reply_trtllm.c - TensorRT-LLM's outputs: [batch, beams, length] without the end token, padded with -1. Outputs
  * that are configured but were not asked for are one zero: an ensemble that maps them waits for all of them. */
 #include "backends/llm/tensor_write.h"
-#include "backends/engine_trtllm.h"
+#include "backends/llm/contract_trtllm.h"
 
 #include "base/checked.h"
 #include "base/limits.h"
@@ -10,12 +10,12 @@
 
 /* What one reply tells of: rows of the batch, each with K sequences. */
 typedef struct answer {
-    proa_call *call;
-    const proa_trtllm_call *own;
+    proa_llm_request *req;
+    const proa_trtllm_request *trtllm;
     proa_reply *reply;
-    proa_prompt *const *p;  /* [B] */
-    proa_said *const *said; /* [B] each K in a row; fewer may have come: counts */
-    const int32_t *counts;  /* [B] */
+    proa_prompt *const *p;          /* [B] */
+    proa_llm_output *const *output; /* [B] each K in a row; fewer may have come: counts */
+    const int32_t *counts;          /* [B] */
     int64_t B, K;
     bool part; /* of a stream: tokens that are new */
     bool last; /* of its prompts */
@@ -23,35 +23,35 @@ typedef struct answer {
 
 static const proa_trtllm_prompt *asked(const answer *a, int64_t row)
 {
-    return &a->own->prompt[a->p[row]->row];
+    return &a->trtllm->prompt[a->p[row]->row];
 }
 
-static const proa_said *said_at(const answer *a, int64_t i)
+static const proa_llm_output *said_at(const answer *a, int64_t i)
 {
-    return i % a->K < a->counts[i / a->K] ? a->said[i / a->K] + i % a->K : NULL;
+    return i % a->K < a->counts[i / a->K] ? a->output[i / a->K] + i % a->K : NULL;
 }
 
 static bool is_wanted(const answer *a, const char *name, proa_type *type)
 {
-    *type = proa_config_output_type(proa_model_config(a->call->served->model), name);
-    return *type != PROA_TYPE_INVALID && proa_infer_wants(a->call->infer, name);
+    *type = proa_config_output_type(proa_served_model_config(a->req->llm_model->model), name);
+    return *type != PROA_TYPE_INVALID && proa_infer_wants(a->req->infer, name);
 }
 
 /* Shapes lose their batch dimension where the configuration has none. */
 static void add_ints(const answer *a, const char *name, const int64_t *shape, int32_t rank, const int32_t *from)
 {
     proa_type type;
-    int skip = !a->own->batched;
+    int skip = !a->trtllm->batched;
     if (is_wanted(a, name, &type))
-        proa_reply_typed_ints(a->call, a->reply, name, type, shape + skip, rank - skip, from);
+        proa_reply_typed_ints(a->req, a->reply, name, type, shape + skip, rank - skip, from);
 }
 
 static void add_floats(const answer *a, const char *name, const int64_t *shape, int32_t rank, const float *from)
 {
     proa_type type;
-    int skip = !a->own->batched;
+    int skip = !a->trtllm->batched;
     if (is_wanted(a, name, &type))
-        proa_reply_typed_floats(a->call, a->reply, name, type, shape + skip, rank - skip, from);
+        proa_reply_typed_floats(a->req, a->reply, name, type, shape + skip, rank - skip, from);
 }
 
 /* ---- tokens ---- */
@@ -62,7 +62,7 @@ static const proa_ids *head_of(const answer *a, int64_t row)
     static const proa_ids none;
     const proa_prompt *p = a->p[row];
     if (a->part || asked(a, row)->exclude_input) return &none;
-    return p->call->served->info.kind == PROA_KIND_ENCODER_DECODER ? &p->decoder_ids : &p->ids;
+    return p->req->llm_model->info.kind == PROA_KIND_ENCODER_DECODER ? &p->decoder_ids : &p->ids;
 }
 
 static void add_ids(const answer *a)
@@ -70,18 +70,18 @@ static void add_ids(const answer *a)
     int64_t n = a->B * a->K, width = 0;
     int32_t *lengths = PROA_ARENA_NEW(&a->reply->arena, int32_t, n);
     for (int64_t i = 0; i < n; i++) {
-        const proa_said *said = said_at(a, i);
-        lengths[i] = (int32_t)(head_of(a, i / a->K)->len + (said ? proa_said_visible(said) : 0));
+        const proa_llm_output *output = said_at(a, i);
+        lengths[i] = (int32_t)(head_of(a, i / a->K)->len + (output ? proa_llm_visible_tokens(output) : 0));
         width = proa_max64(width, lengths[i]);
     }
     int32_t *ids = PROA_ARENA_NEW(&a->reply->arena, int32_t, n * width);
     for (int64_t i = 0; i < n * width; i++) ids[i] = -1;
     for (int64_t i = 0; i < n; i++) {
         const proa_ids *head = head_of(a, i / a->K);
-        const proa_said *said = said_at(a, i);
-        int64_t visible = said ? proa_said_visible(said) : 0;
+        const proa_llm_output *output = said_at(a, i);
+        int64_t visible = output ? proa_llm_visible_tokens(output) : 0;
         if (head->len) memcpy(ids + i * width, head->ptr, (size_t)head->len * sizeof *ids);
-        if (visible) memcpy(ids + i * width + head->len, said->ids.ptr, (size_t)visible * sizeof *ids);
+        if (visible) memcpy(ids + i * width + head->len, output->ids.ptr, (size_t)visible * sizeof *ids);
     }
     add_ints(a, "output_ids", (int64_t[]){a->B, a->K, width}, 3, ids);
     add_ints(a, "sequence_length", (int64_t[]){a->B, a->K}, 2, lengths);
@@ -91,7 +91,7 @@ static int64_t widest(const answer *a)
 {
     int64_t width = 0;
     for (int64_t i = 0; i < a->B * a->K; i++)
-        if (said_at(a, i)) width = proa_max64(width, proa_said_visible(said_at(a, i)));
+        if (said_at(a, i)) width = proa_max64(width, proa_llm_visible_tokens(said_at(a, i)));
     return width;
 }
 
@@ -101,11 +101,12 @@ static void add_log_probs(const answer *a)
     float *sums = PROA_ARENA_NEW(&a->reply->arena, float, n),
           *each = PROA_ARENA_NEW(&a->reply->arena, float, n *width);
     for (int64_t i = 0; i < n; i++) {
-        const proa_said *said = said_at(a, i);
-        if (!said || !asked(a, i / a->K)->log_probs) continue;
-        sums[i] = (float)said->sum;
-        int64_t have = proa_min64(proa_said_visible(said), (int64_t)(said->logprobs.len / sizeof(float)));
-        if (have) memcpy(each + i * width, said->logprobs.ptr, (size_t)have * sizeof(float));
+        const proa_llm_output *output = said_at(a, i);
+        if (!output || !asked(a, i / a->K)->log_probs) continue;
+        sums[i] = (float)output->sum;
+        int64_t have = proa_min64(proa_llm_visible_tokens(output),
+                                  (int64_t)(output->logprobs.len / sizeof(float)));
+        if (have) memcpy(each + i * width, output->logprobs.ptr, (size_t)have * sizeof(float));
     }
     add_floats(a, "cum_log_probs", (int64_t[]){a->B, a->K}, 2, sums);
     add_floats(a, "output_log_probs", (int64_t[]){a->B, a->K, width}, 3, each);
@@ -135,7 +136,7 @@ static void add_context_logits(const answer *a)
 
 static void add_generation_logits(const answer *a)
 {
-    int64_t n = a->B * a->K, width = widest(a), V = a->call->served->info.outputs;
+    int64_t n = a->B * a->K, width = widest(a), V = a->req->llm_model->info.outputs;
     const float zero = 0;
     bool any = false;
     for (int64_t i = 0; i < a->B; i++) any = any || asked(a, i)->generation_logits;
@@ -145,9 +146,9 @@ static void add_generation_logits(const answer *a)
     }
     float *all = PROA_ARENA_NEW(&a->reply->arena, float, n *width *V);
     for (int64_t i = 0; i < n; i++) {
-        const proa_said *said = said_at(a, i);
-        size_t bytes = said ? (size_t)(proa_said_visible(said) * V) * sizeof(float) : 0;
-        if (bytes && bytes <= said->logits.len) memcpy(all + i * width * V, said->logits.ptr, bytes);
+        const proa_llm_output *output = said_at(a, i);
+        size_t bytes = output ? (size_t)(proa_llm_visible_tokens(output) * V) * sizeof(float) : 0;
+        if (bytes && bytes <= output->logits.len) memcpy(all + i * width * V, output->logits.ptr, bytes);
     }
     add_floats(a, "generation_logits", (int64_t[]){a->B, a->K, width, V}, 4, all);
 }
@@ -163,7 +164,7 @@ static void add_time(const answer *a, const char *name, int64_t value)
 {
     proa_type type;
     void *data = NULL;
-    int skip = !a->own->batched;
+    int skip = !a->trtllm->batched;
     const int64_t shape[] = {1, 1};
     if (!is_wanted(a, name, &type) || proa_type_bytes(type) != 8) return;
     proa_reply_add_array(a->reply, name, type, shape + skip, 2 - skip, &data);
@@ -193,18 +194,18 @@ static void add_perf_metrics(const answer *a)
 
 static void add_counts(const answer *a)
 {
-    const proa_said *said = said_at(a, 0);
+    const proa_llm_output *output = said_at(a, 0);
     add_one(a, "batch_index", (int32_t)a->p[0]->row);
-    add_one(a, "sequence_index", said && a->counts[0] == 1 ? said->index : 0);
+    add_one(a, "sequence_index", output && a->counts[0] == 1 ? output->index : 0);
     add_one(a, "num_input_tokens", (int32_t)a->p[0]->ids.len);
-    add_one(a, "num_output_tokens", said ? (int32_t)said->tokens : 0);
+    add_one(a, "num_output_tokens", output ? (int32_t)output->tokens : 0);
 }
 
 static void send(answer *a, bool final)
 {
     proa_type type;
-    a->own = a->call->own;
-    a->reply = proa_reply_new(a->call->infer);
+    a->trtllm = a->req->contract_data;
+    a->reply = proa_reply_new(a->req->infer);
     add_ids(a);
     add_log_probs(a);
     add_context_logits(a);
@@ -213,33 +214,33 @@ static void send(answer *a, bool final)
     add_perf_metrics(a);
     if (is_wanted(a, "context_phase_params", &type))
         add_ints(a, "context_phase_params", (int64_t[]){1, 0}, 2, NULL);
-    proa_call_reply(a->call, a->reply, final);
+    proa_llm_reply(a->req, a->reply, final);
 }
 
-void proa_trtllm_tell(proa_call *call, proa_prompt *p, proa_said *said, int32_t count, bool final)
+void proa_trtllm_emit(proa_llm_request *req, proa_prompt *p, proa_llm_output *output, int32_t count, bool final)
 {
-    answer a = {.call = call, .p = &p, .said = &said, .counts = &count, .B = 1, .K = count};
-    a.part = call->stream;
+    answer a = {.req = req, .p = &p, .output = &output, .counts = &count, .B = 1, .K = count};
+    a.part = req->delivery == PROA_DELIVER_TOKENS;
     a.last = p->finish != PROA_FINISH_NONE;
     send(&a, final);
 }
 
-void proa_trtllm_end(proa_call *call)
+void proa_trtllm_end(proa_llm_request *req)
 {
-    if (!call->own) { /* it stopped another one: nothing to tell */
-        proa_call_reply(call, proa_reply_new(call->infer), true);
+    if (!req->contract_data) { /* it stopped another one: nothing to tell */
+        proa_llm_reply(req, proa_reply_new(req->infer), true);
         return;
     }
-    answer a = {.call = call, .B = call->count, .K = 1, .last = true};
-    proa_prompt **p = PROA_ARENA_NEW(&call->arena, proa_prompt *, a.B);
-    proa_said **said = PROA_ARENA_NEW(&call->arena, proa_said *, a.B);
-    int32_t *counts = PROA_ARENA_NEW(&call->arena, int32_t, a.B);
+    answer a = {.req = req, .B = req->count, .K = 1, .last = true};
+    proa_prompt **p = PROA_ARENA_NEW(&req->arena, proa_prompt *, a.B);
+    proa_llm_output **output = PROA_ARENA_NEW(&req->arena, proa_llm_output *, a.B);
+    int32_t *counts = PROA_ARENA_NEW(&req->arena, int32_t, a.B);
     for (int64_t i = 0; i < a.B; i++) {
-        p[i] = &call->prompts[i];
-        said[i] = p[i]->said;
-        counts[i] = p[i]->said_count;
+        p[i] = &req->prompts[i];
+        output[i] = p[i]->output;
+        counts[i] = p[i]->output_count;
         a.K = proa_max64(a.K, counts[i]);
     }
-    a.p = p, a.said = said, a.counts = counts;
+    a.p = p, a.output = output, a.counts = counts;
     send(&a, true);
 }

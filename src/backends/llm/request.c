@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_call.c - a request's way through the engine: read and submitted on the caller's thread, then events on the
- * engine's thread, which become replies there. */
+ * request.c - a request's way through the engine: read and submitted on the caller's thread; the engine's
+ * thread then turns events into replies. */
 #include "backends/llm/llm.h"
 
 #include "base/alloc.h"
@@ -18,66 +18,65 @@ static void init_arrays(proa_prompt *p)
     for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_init(all[i], (size_t)PROA_REPLY_ARRAY_BYTES_MAX);
 }
 
-proa_prompt *proa_call_prompts(proa_call *call, int64_t count)
+proa_prompt *proa_llm_add_prompts(proa_llm_request *req, int64_t count)
 {
-    call->prompts = PROA_ARENA_NEW(&call->infer->arena, proa_prompt, count);
-    call->count = count;
+    req->prompts = PROA_ARENA_NEW(&req->infer->arena, proa_prompt, count);
+    req->count = count;
     for (int64_t i = 0; i < count; i++) {
-        proa_prompt *p = &call->prompts[i];
-        p->call = call;
+        proa_prompt *p = &req->prompts[i];
+        p->req = req;
         p->row = i;
         init_arrays(p);
     }
-    return call->prompts;
+    return req->prompts;
 }
 
-static void release_said(proa_said *said)
+static void release_output(proa_llm_output *output)
 {
-    proa_ids_release(&said->ids);
-    proa_buf *const all[] = {&said->text, &said->logprobs, &said->top, &said->logits, &said->hidden};
+    proa_ids_release(&output->ids);
+    proa_buf *const all[] = {&output->text, &output->logprobs, &output->top, &output->logits, &output->hidden};
     for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_release(all[i]);
 }
 
 static void release_prompt(proa_prompt *p)
 {
-    for (int32_t i = 0; i < p->said_count; i++) release_said(&p->said[i]);
-    free(p->said);
-    p->said = NULL;
-    p->said_count = 0;
+    for (int32_t i = 0; i < p->output_count; i++) release_output(&p->output[i]);
+    free(p->output);
+    p->output = NULL;
+    p->output_count = 0;
     proa_ids_release(&p->ids);
     proa_ids_release(&p->decoder_ids);
     proa_buf *const all[] = {&p->logprobs, &p->top, &p->rows, &p->pooled};
     for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_release(all[i]);
 }
 
-static proa_said *said_of(proa_prompt *p, int32_t index)
+static proa_llm_output *output_of(proa_prompt *p, int32_t index)
 {
-    while (p->said_count <= index) {
-        p->said = proa_realloc(p->said, (size_t)(p->said_count + 1) * sizeof *p->said);
-        proa_said *s = &p->said[p->said_count];
-        *s = (proa_said){.index = p->said_count++};
+    while (p->output_count <= index) {
+        p->output = proa_realloc(p->output, (size_t)(p->output_count + 1) * sizeof *p->output);
+        proa_llm_output *s = &p->output[p->output_count];
+        *s = (proa_llm_output){.index = p->output_count++};
         proa_buf_init(&s->text, SIZE_MAX / 2);
         proa_buf *const all[] = {&s->logprobs, &s->top, &s->logits, &s->hidden};
         for (size_t i = 0; i < PROA_COUNT(all); i++)
             proa_buf_init(all[i], (size_t)PROA_REPLY_ARRAY_BYTES_MAX);
     }
-    return &p->said[index];
+    return &p->output[index];
 }
 
-static void clear_said(proa_said *said)
+static void clear_output(proa_llm_output *output)
 {
-    said->begun = true;
-    proa_ids_clear(&said->ids);
-    proa_buf *const all[] = {&said->text, &said->logprobs, &said->top, &said->logits, &said->hidden};
+    proa_ids_clear(&output->ids);
+    proa_buf *const all[] = {&output->text, &output->logprobs, &output->top, &output->logits, &output->hidden};
     for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_clear(all[i]);
 }
 
-int64_t proa_said_visible(const proa_said *said)
+int64_t proa_llm_visible_tokens(const proa_llm_output *output)
 {
-    return said->finish == PROA_FINISH_END && said->ids.len > 0 ? said->ids.len - 1 : said->ids.len;
+    return output->finish == PROA_FINISH_END && output->ids.len > 0 ? output->ids.len - 1 : output->ids.len;
 }
 
-const char *proa_said_reason(proa_finish finish)
+const char *proa_llm_finish_name(proa_finish finish)
 {
     switch (finish) {
     case PROA_FINISH_END:
@@ -90,164 +89,168 @@ const char *proa_said_reason(proa_finish finish)
     return "";
 }
 
-/* ---- the end of a call ---- */
+/* ---- the end of a request ---- */
 
-static void fail_call(proa_call *call, const proa_err *err)
+static void fail_request(proa_llm_request *req, const proa_err *err)
 {
-    if (!atomic_exchange(&call->failed, true)) call->err = *err;
+    if (!atomic_exchange(&req->failed, true)) req->err = *err;
 }
 
-static void leave_list(proa_call *call)
+static void leave_list(proa_llm_request *req)
 {
-    pthread_mutex_lock(&call->served->lock);
-    if (call->link) {
-        *call->link = call->next;
-        if (call->next) call->next->link = call->link;
-        call->link = NULL;
+    pthread_mutex_lock(&req->llm_model->lock);
+    if (req->link) {
+        *req->link = req->next;
+        if (req->next) req->next->link = req->link;
+        req->link = NULL;
     }
-    pthread_mutex_unlock(&call->served->lock);
+    pthread_mutex_unlock(&req->llm_model->lock);
 }
 
-/* From here on nobody cancels: a cancel that is under way has finished with us when this returns. */
-static void end_watch(proa_call *call)
+/* When this returns, no cancel of this request is running and none will come. */
+static void end_watch(proa_llm_request *req)
 {
-    leave_list(call);
-    if (proa_infer_watch(call->infer, NULL)) return;
-    while (!atomic_load(&call->cancel_done)) sched_yield();
+    leave_list(req);
+    if (proa_infer_watch(req->infer, NULL)) return;
+    while (!atomic_load(&req->cancel_done)) sched_yield();
 }
 
-static void release_call(proa_call *call)
+static void release_request(proa_llm_request *req)
 {
-    for (int64_t i = 0; i < call->count; i++) release_prompt(&call->prompts[i]);
-    proa_arena_release(&call->arena);
+    for (int64_t i = 0; i < req->count; i++) release_prompt(&req->prompts[i]);
+    proa_arena_release(&req->arena);
 }
 
-void proa_call_reply(proa_call *call, proa_reply *reply, bool final)
+void proa_llm_reply(proa_llm_request *req, proa_reply *reply, bool final)
 {
-    proa_infer *r = call->infer;
+    proa_infer *r = req->infer;
     if (final) {
-        end_watch(call);
-        release_call(call);
+        end_watch(req);
+        release_request(req);
     }
     proa_infer_reply(r, reply, final);
 }
 
-static void reply_error(proa_call *call)
+static void reply_error(proa_llm_request *req)
 {
-    proa_reply *reply = proa_reply_new(call->infer);
-    reply->error = call->err;
+    proa_reply *reply = proa_reply_new(req->infer);
+    reply->error = req->err;
     if (reply->error.status == PROA_OK) reply->error.status = PROA_INTERNAL;
-    proa_call_reply(call, reply, true);
+    proa_llm_reply(req, reply, true);
 }
 
 /* ---- a prompt is done ---- */
 
-static void tell(proa_call *call, proa_prompt *p, proa_said *said, int32_t count, bool final)
+static void emit(proa_llm_request *req, proa_prompt *p, proa_llm_output *output, int32_t count, bool final)
 {
-    for (int32_t i = 0; i < count; i++) said[i].told = said[i].finish != PROA_FINISH_NONE;
-    call->contract->tell(call, p, said, count, final);
-    for (int32_t i = 0; i < count && !final && !call->keep; i++) clear_said(&said[i]);
+    req->contract->emit(req, p, output, count, final);
+    for (int32_t i = 0; i < count && !final; i++) {
+        output[i].emitted = output[i].finish != PROA_FINISH_NONE ? PROA_EMITTED_END : PROA_EMITTED_SOME;
+        if (req->delivery != PROA_DELIVER_SNAPSHOTS) clear_output(&output[i]);
+    }
 }
 
-/* Sequences that were not told of their end yet; the very last reply is final. */
-static void tell_rest(proa_call *call, proa_prompt *p, bool last)
+/* Emits the sequences whose end was not emitted yet; the very last reply is final. */
+static void emit_rest(proa_llm_request *req, proa_prompt *p, bool last)
 {
-    int32_t n = p->said_count, step = call->bundle && p->whole && p->request.options.beams > 1 ? n : 1;
+    int32_t n = p->output_count,
+            step = req->contract->bundles_beams && p->whole && p->request.options.beams > 1 ? n : 1;
     for (int32_t i = 0; i < n; i += step) {
         bool final = last && i + step >= n;
-        tell(call, p, &p->said[i], step, final);
+        emit(req, p, &p->output[i], step, final);
         if (final) return;
     }
 }
 
-/* Those that told of their end with their last token stand no more. */
-static void drop_told(proa_prompt *p)
+/* Removes the sequences whose end was emitted with their last token. */
+static void drop_ended(proa_prompt *p)
 {
     int32_t kept = 0;
-    for (int32_t i = 0; i < p->said_count; i++) {
-        if (p->said[i].told) release_said(&p->said[i]);
-        else p->said[kept++] = p->said[i];
+    for (int32_t i = 0; i < p->output_count; i++) {
+        if (p->output[i].emitted == PROA_EMITTED_END) release_output(&p->output[i]);
+        else p->output[kept++] = p->output[i];
     }
-    p->said_count = kept;
+    p->output_count = kept;
 }
 
 static void prompt_done(proa_prompt *p)
 {
-    proa_call *call = p->call;
-    bool last = atomic_fetch_sub(&call->pending, 1) == 1;
-    if (atomic_load(&call->failed)) {
-        if (last) reply_error(call);
+    proa_llm_request *req = p->req;
+    bool last = atomic_fetch_sub(&req->pending, 1) == 1;
+    if (atomic_load(&req->failed)) {
+        if (last) reply_error(req);
         return;
     }
-    if (last) proa_infer_output_begins(&(proa_infer *){call->infer}, 1);
-    if (call->keep) {
-        call->contract->tell(call, p, p->said, p->said_count, last);
-    } else if (call->stream || call->apart) {
-        tell_rest(call, p, last);
-    } else if (last) {
-        call->contract->end(call);
+    if (last) proa_infer_output_begins(&(proa_infer *){req->infer}, 1);
+    switch (req->delivery) {
+    case PROA_DELIVER_ALL:
+        if (last) req->contract->end(req);
+        break;
+    case PROA_DELIVER_PROMPTS:
+    case PROA_DELIVER_TOKENS: emit_rest(req, p, last); break;
+    case PROA_DELIVER_SNAPSHOTS: req->contract->emit(req, p, p->output, p->output_count, last); break;
     }
 }
 
-/* ---- log-probabilities of sequences that came whole: a pass over prompt and output ---- */
+/* ---- beams and best_of have no log-probabilities: a scoring pass over prompt and output computes them ---- */
 
 typedef struct scoring {
     proa_prompt *p;
-    int32_t said;
+    int32_t output;
     int64_t prompt_ids;
 } scoring;
 
 static void on_score(const proa_event *e)
 {
     scoring *s = e->arg;
-    proa_said *said = &s->p->said[s->said];
+    proa_llm_output *output = &s->p->output[s->output];
     if (e->kind == PROA_EVENT_PROMPT) {
         int64_t skip = s->prompt_ids - e->rows_first;
         if (skip < 0) skip = 0;
         if (skip > e->rows_count) skip = e->rows_count;
         size_t n = (size_t)(e->rows_count - skip), tops = (size_t)e->top_count;
-        if (n) proa_buf_append(&said->logprobs, e->prompt_logprobs + skip, n * sizeof(float));
+        if (n) proa_buf_append(&output->logprobs, e->prompt_logprobs + skip, n * sizeof(float));
         if (n && tops)
-            proa_buf_append(&said->top, e->prompt_top + (size_t)skip * tops, n * tops * sizeof *e->prompt_top);
+            proa_buf_append(&output->top, e->prompt_top + (size_t)skip * tops, n * tops * sizeof *e->prompt_top);
     }
     if (e->kind != PROA_EVENT_DONE) return;
-    if (e->finish == PROA_FINISH_ERROR && e->error) fail_call(s->p->call, e->error);
-    if (e->finish == PROA_FINISH_CANCELLED) proa_buf_clear(&said->logprobs), proa_buf_clear(&said->top);
+    if (e->finish == PROA_FINISH_ERROR && e->error) fail_request(s->p->req, e->error);
+    if (e->finish == PROA_FINISH_CANCELLED) proa_buf_clear(&output->logprobs), proa_buf_clear(&output->top);
     if (--s->p->scoring == 0) prompt_done(s->p);
 }
 
-static proa_status score_said(proa_prompt *p, int32_t index, proa_err *err)
+static proa_status score_output(proa_prompt *p, int32_t index, proa_err *err)
 {
-    proa_call *call = p->call;
-    const proa_served *served = call->served;
-    bool s2s = served->info.kind == PROA_KIND_ENCODER_DECODER;
+    proa_llm_request *req = p->req;
+    const proa_llm_model *llm_model = req->llm_model;
+    bool s2s = llm_model->info.kind == PROA_KIND_ENCODER_DECODER;
     const proa_ids *head = s2s ? &p->decoder_ids : &p->ids;
     proa_ids ids = {0};
     for (int64_t i = 0; i < head->len; i++) proa_ids_push(&ids, head->ptr[i]);
-    if (s2s && !head->len) proa_ids_push(&ids, served->info.decoder_start_id);
-    scoring *s = PROA_ARENA_NEW(&call->arena, scoring, 1);
+    if (s2s && !head->len) proa_ids_push(&ids, llm_model->info.decoder_start_id);
+    scoring *s = PROA_ARENA_NEW(&req->arena, scoring, 1);
     *s = (scoring){p, index, ids.len};
-    for (int64_t i = 0; i < p->said[index].ids.len; i++) proa_ids_push(&ids, p->said[index].ids.ptr[i]);
+    for (int64_t i = 0; i < p->output[index].ids.len; i++) proa_ids_push(&ids, p->output[index].ids.ptr[i]);
     proa_request request = {.task = PROA_TASK_SCORE, .on_event = on_score, .arg = s};
     request.options.top_logprobs = p->request.options.top_logprobs;
     request.ids = s2s ? p->ids.ptr : ids.ptr;
     request.ids_count = s2s ? p->ids.len : ids.len;
     if (s2s) request.decoder_ids = ids.ptr, request.decoder_ids_count = ids.len;
-    proa_status status = proa_engine_submit(served->engine, &request, NULL, err);
+    proa_status status = proa_engine_submit(llm_model->engine, &request, NULL, err);
     proa_ids_release(&ids);
     return status;
 }
 
-/* Log-probabilities of sequences that came whole. */
+/* Submits a scoring pass for each sequence. */
 static void score_whole(proa_prompt *p)
 {
     const proa_options *o = &p->request.options;
     proa_err err = {.status = PROA_OK};
     if (!p->whole || (!o->logprobs && !o->top_logprobs)) return;
-    for (int32_t i = 0; i < p->said_count; i++) {
-        if (!p->said[i].ids.len) continue;
-        if (score_said(p, i, &err) == PROA_OK) p->scoring++;
-        else fail_call(p->call, &err);
+    for (int32_t i = 0; i < p->output_count; i++) {
+        if (!p->output[i].ids.len) continue;
+        if (score_output(p, i, &err) == PROA_OK) p->scoring++;
+        else fail_request(p->req, &err);
     }
 }
 
@@ -259,12 +262,12 @@ static void on_rows(const proa_event *e)
         proa_buf_append(&p->rows, e->rows, (size_t)(e->rows_count * e->columns) * sizeof *e->rows);
     }
     if (e->kind != PROA_EVENT_DONE) return;
-    if (e->finish == PROA_FINISH_ERROR && e->error) fail_call(p->call, e->error);
+    if (e->finish == PROA_FINISH_ERROR && e->error) fail_request(p->req, e->error);
     if (--p->scoring == 0) prompt_done(p);
 }
 
-/* The logits of each position of the prompt. */
-static void ask_rows(proa_prompt *p)
+/* Submits a pass for the logits of each position of the prompt. */
+static void submit_rows(proa_prompt *p)
 {
     proa_err err = {.status = PROA_OK};
     proa_request request = p->request;
@@ -273,17 +276,17 @@ static void ask_rows(proa_prompt *p)
     request.options = (proa_options){.given = 0};
     request.on_event = on_rows;
     request.arg = p;
-    if (proa_engine_submit(p->call->served->engine, &request, NULL, &err) == PROA_OK) p->scoring++;
-    else fail_call(p->call, &err);
+    if (proa_engine_submit(p->req->llm_model->engine, &request, NULL, &err) == PROA_OK) p->scoring++;
+    else fail_request(p->req, &err);
 }
 
-/* True if answers are still to come. */
+/* True if further passes run, after which the prompt is done. */
 static bool run_further(proa_prompt *p)
 {
-    if (atomic_load(&p->call->failed)) return false;
+    if (atomic_load(&p->req->failed)) return false;
     p->scoring = 1; /* ours, until all are submitted */
     score_whole(p);
-    ask_rows(p);
+    submit_rows(p);
     return --p->scoring > 0;
 }
 
@@ -291,23 +294,23 @@ static bool run_further(proa_prompt *p)
 
 static void add_token(proa_prompt *p, const proa_event *e)
 {
-    proa_said *said = said_of(p, e->sequence);
-    const proa_info *info = &p->call->served->info;
-    proa_ids_push(&said->ids, e->id);
-    proa_buf_append(&said->text, e->text, e->text_len);
-    said->tokens++;
-    said->finish = e->finish;
+    proa_llm_output *output = output_of(p, e->sequence);
+    const proa_info *info = &p->req->llm_model->info;
+    proa_ids_push(&output->ids, e->id);
+    proa_buf_append(&output->text, e->text, e->text_len);
+    output->tokens++;
+    output->finish = e->finish;
     if (e->finish != PROA_FINISH_NONE) p->open--;
     if (p->request.options.logprobs) {
-        proa_buf_append(&said->logprobs, &e->logprob, sizeof e->logprob);
-        said->sum += (double)e->logprob;
+        proa_buf_append(&output->logprobs, &e->logprob, sizeof e->logprob);
+        output->sum += (double)e->logprob;
     }
-    if (e->top) proa_buf_append(&said->top, e->top, (size_t)e->top_count * sizeof *e->top);
-    if (e->logits) proa_buf_append(&said->logits, e->logits, (size_t)info->outputs * sizeof *e->logits);
-    if (e->hidden) proa_buf_append(&said->hidden, e->hidden, (size_t)info->hidden * sizeof *e->hidden);
-    /* the end of a prompt's last sequence is told by DONE, which comes at once */
+    if (e->top) proa_buf_append(&output->top, e->top, (size_t)e->top_count * sizeof *e->top);
+    if (e->logits) proa_buf_append(&output->logits, e->logits, (size_t)info->outputs * sizeof *e->logits);
+    if (e->hidden) proa_buf_append(&output->hidden, e->hidden, (size_t)info->hidden * sizeof *e->hidden);
+    /* the end of a prompt's last sequence is emitted at DONE, which follows at once */
     bool more = e->finish == PROA_FINISH_NONE || p->open > 0;
-    if (p->call->stream && more) tell(p->call, p, said, 1, false);
+    if (p->req->delivery >= PROA_DELIVER_TOKENS && more) emit(p->req, p, output, 1, false);
 }
 
 static void add_prompt(proa_prompt *p, const proa_event *e)
@@ -326,28 +329,28 @@ static void add_rows(proa_prompt *p, const proa_event *e)
     if (e->pooled) proa_buf_append(&p->pooled, e->pooled, columns * sizeof *e->pooled);
 }
 
-/* Several sequences: their ends; and all of them, where no token was told. */
+/* Results of several sequences: their ends, and where no TOKEN events came, all of their tokens. */
 static void add_results(proa_prompt *p, const proa_event *e)
 {
-    p->whole = p->said_count == 0;
+    p->whole = p->output_count == 0;
     for (int32_t i = 0; i < e->beams_count; i++) {
         const proa_beam_result *b = &e->beams[i];
-        proa_said *said = said_of(p, i);
-        said->finish = b->finish;
-        said->score = b->score;
-        said->sum = b->logprob_sum;
+        proa_llm_output *output = output_of(p, i);
+        output->finish = b->finish;
+        output->score = b->score;
+        output->sum = b->logprob_sum;
         if (!p->whole) continue;
-        for (int64_t k = 0; k < b->count; k++) proa_ids_push(&said->ids, b->ids[k]);
-        said->tokens = b->count;
-        if (b->text) proa_buf_append(&said->text, b->text, b->text_len);
+        for (int64_t k = 0; k < b->count; k++) proa_ids_push(&output->ids, b->ids[k]);
+        output->tokens = b->count;
+        if (b->text) proa_buf_append(&output->text, b->text, b->text_len);
     }
 }
 
 static bool is_full(const proa_prompt *p)
 {
     bool full = p->logprobs.full || p->top.full || p->rows.full || p->pooled.full;
-    for (int32_t i = 0; i < p->said_count; i++) {
-        const proa_said *s = &p->said[i];
+    for (int32_t i = 0; i < p->output_count; i++) {
+        const proa_llm_output *s = &p->output[i];
         full = full || s->logprobs.full || s->top.full || s->logits.full || s->hidden.full;
     }
     return full;
@@ -355,89 +358,89 @@ static bool is_full(const proa_prompt *p)
 
 static void check_done(proa_prompt *p, const proa_event *e)
 {
-    proa_call *call = p->call;
+    proa_llm_request *req = p->req;
     proa_err err = {.status = PROA_OK};
     if (e->finish == PROA_FINISH_ERROR) {
         PROA_FAIL(&err, INTERNAL, "the request failed without a reason");
-        fail_call(call, e->error ? e->error : &err);
-    } else if (e->finish == PROA_FINISH_CANCELLED && !atomic_load(&call->stop_quietly)) {
+        fail_request(req, e->error ? e->error : &err);
+    } else if (e->finish == PROA_FINISH_CANCELLED && !atomic_load(&req->stop_quietly)) {
         PROA_FAIL(&err, CANCELLED, "request was cancelled");
-        fail_call(call, &err);
+        fail_request(req, &err);
     } else if (is_full(p)) {
         PROA_FAIL(&err, LIMIT, "the reply would have more than %lld bytes in one tensor: stream it",
                   (long long)PROA_REPLY_ARRAY_BYTES_MAX);
-        fail_call(call, &err);
+        fail_request(req, &err);
     }
 }
 
-static void done(proa_prompt *p, const proa_event *e)
+static void on_prompt_done(proa_prompt *p, const proa_event *e)
 {
     bool generates = p->request.task == PROA_TASK_GENERATE;
     p->finish = e->finish;
     p->prompt_tokens = e->prompt_tokens;
     p->new_tokens = e->new_tokens;
     p->queue_s = e->queue_s, p->prompt_s = e->prompt_s, p->decode_s = e->decode_s;
-    proa_served_count(p->call->served, e->prompt_tokens, e->new_tokens);
+    proa_llm_count_tokens(p->req->llm_model, e->prompt_tokens, e->new_tokens);
     check_done(p, e);
     if (e->beams_count > 0) add_results(p, e);
-    else if (generates) said_of(p, 0);
-    for (int32_t i = 0; i < p->said_count; i++)
-        if (p->said[i].finish == PROA_FINISH_NONE) p->said[i].finish = e->finish;
-    if (generates && e->text_len) proa_buf_append(&p->said[0].text, e->text, e->text_len);
-    if (p->call->stream && !p->call->keep) drop_told(p);
+    else if (generates) output_of(p, 0);
+    for (int32_t i = 0; i < p->output_count; i++)
+        if (p->output[i].finish == PROA_FINISH_NONE) p->output[i].finish = e->finish;
+    if (generates && e->text_len) proa_buf_append(&p->output[0].text, e->text, e->text_len);
+    if (p->req->delivery == PROA_DELIVER_TOKENS) drop_ended(p);
     if (!run_further(p)) prompt_done(p);
 }
 
-/* The first of its prompts runs. */
-static void begin(proa_call *call)
+/* The first of its prompts is in a step: the time in the queue ends. */
+static void mark_running(proa_llm_request *req)
 {
-    if (call->begun) return;
-    call->begun = true;
-    proa_infer_begins(call->infer);
-    proa_infer_input_done(&(proa_infer *){call->infer}, 1);
+    if (req->running) return;
+    req->running = true;
+    proa_infer_begins(req->infer);
+    proa_infer_input_done(&(proa_infer *){req->infer}, 1);
 }
 
 static void on_event(const proa_event *e)
 {
     proa_prompt *p = e->arg;
     switch (e->kind) {
-    case PROA_EVENT_BEGIN: begin(p->call); break;
+    case PROA_EVENT_BEGIN: mark_running(p->req); break;
     case PROA_EVENT_TOKEN: add_token(p, e); break;
     case PROA_EVENT_PROMPT: add_prompt(p, e); break;
     case PROA_EVENT_ROWS: add_rows(p, e); break;
-    case PROA_EVENT_DONE: done(p, e); break;
+    case PROA_EVENT_DONE: on_prompt_done(p, e); break;
     }
 }
 
 /* ---- cancelling ---- */
 
-static void cancel_prompts(proa_call *call)
+static void cancel_prompts(proa_llm_request *req)
 {
-    atomic_store(&call->cancel_asked, true);
-    if (!atomic_load(&call->made))
+    atomic_store(&req->cancel_asked, true);
+    if (!atomic_load(&req->made))
         return; /* a reader makes the prompts: it looks at cancel_asked afterwards */
-    for (int64_t i = 0; i < call->count; i++) {
-        uint64_t id = atomic_load(&call->prompts[i].id);
-        if (id) proa_engine_cancel(call->served->engine, id);
+    for (int64_t i = 0; i < req->count; i++) {
+        uint64_t id = atomic_load(&req->prompts[i].id);
+        if (id) proa_engine_cancel(req->llm_model->engine, id);
     }
 }
 
 static void on_cancel(proa_infer *r)
 {
-    proa_call *call = r->work;
-    cancel_prompts(call);
-    atomic_store(&call->cancel_done, true);
+    proa_llm_request *req = r->work;
+    cancel_prompts(req);
+    atomic_store(&req->cancel_done, true);
 }
 
-int proa_call_stop_others(const proa_call *self)
+int proa_llm_stop_others(const proa_llm_request *self)
 {
-    proa_served *s = self->served;
+    proa_llm_model *s = self->llm_model;
     int n = 0;
     pthread_mutex_lock(&s->lock);
-    for (proa_call *call = s->calls; call; call = call->next) {
-        if (call == self || strcmp(call->infer->id, self->infer->id) != 0) continue;
-        atomic_store(&call->stop_quietly, true);
-        cancel_prompts(call);
+    for (proa_llm_request *req = s->live_requests; req; req = req->next) {
+        if (req == self || strcmp(req->infer->id, self->infer->id) != 0) continue;
+        atomic_store(&req->stop_quietly, true);
+        cancel_prompts(req);
         n++;
     }
     pthread_mutex_unlock(&s->lock);
@@ -446,19 +449,19 @@ int proa_call_stop_others(const proa_call *self)
 
 /* ---- the beginning ---- */
 
-static void join_list(proa_call *call)
+static void join_list(proa_llm_request *req)
 {
-    proa_served *s = call->served;
+    proa_llm_model *s = req->llm_model;
     pthread_mutex_lock(&s->lock);
-    call->next = s->calls;
-    call->link = &s->calls;
-    if (call->next) call->next->link = &call->next;
-    s->calls = call;
+    req->next = s->live_requests;
+    req->link = &s->live_requests;
+    if (req->next) req->next->link = &req->next;
+    s->live_requests = req;
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Triton's words and TensorRT-LLM's: clients of either look for theirs. */
-static proa_status check_queue(const proa_served *s, int64_t more, proa_err *err)
+/* The text has the words of Triton and of TensorRT-LLM: clients of either look for them. */
+static proa_status check_queue(const proa_llm_model *s, int64_t more, proa_err *err)
 {
     proa_stats stats;
     proa_engine_stats(s->engine, &stats);
@@ -467,147 +470,153 @@ static proa_status check_queue(const proa_served *s, int64_t more, proa_err *err
                      (long long)s->queue_max);
 }
 
-static proa_status submit(proa_call *call, proa_prompt *p, proa_err *err)
+static proa_status submit_prompt(proa_llm_request *req, proa_prompt *p, proa_err *err)
 {
     uint64_t id = 0;
     p->request.on_event = on_event;
     p->request.arg = p;
     p->open = p->request.options.n > 1 ? p->request.options.n : 1;
     p->arrived_ns = proa_clock_ns();
-    PROA_TRY(proa_engine_submit(call->served->engine, &p->request, &id, err));
+    PROA_TRY(proa_engine_submit(req->llm_model->engine, &p->request, &id, err));
     atomic_store(&p->id, id);
     return PROA_OK;
 }
 
-static void submit_all(proa_call *call)
+static void submit_all(proa_llm_request *req)
 {
     proa_err err = {.status = PROA_OK};
-    int64_t count = call->count, sent = 0;
-    atomic_store(&call->pending, (int)count);
-    atomic_store(&call->made, true);
-    while (sent < count && submit(call, &call->prompts[sent], &err) == PROA_OK) sent++;
+    int64_t count = req->count, sent = 0;
+    atomic_store(&req->pending, (int)count);
+    atomic_store(&req->made, true);
+    while (sent < count && submit_prompt(req, &req->prompts[sent], &err) == PROA_OK) sent++;
     if (sent < count) {
-        fail_call(call, &err);
-        cancel_prompts(call);
-        if (atomic_fetch_sub(&call->pending, (int)(count - sent)) == (int)(count - sent)) reply_error(call);
-    } else if (atomic_load(&call->cancel_asked)) {
-        cancel_prompts(call);
+        fail_request(req, &err);
+        cancel_prompts(req);
+        if (atomic_fetch_sub(&req->pending, (int)(count - sent)) == (int)(count - sent)) reply_error(req);
+    } else if (atomic_load(&req->cancel_asked)) {
+        cancel_prompts(req);
     }
 }
 
-static void begin_call(proa_call *call)
+static void read_and_submit(proa_llm_request *req)
 {
-    proa_infer *r = call->infer;
+    proa_infer *r = req->infer;
     proa_err err = {.status = PROA_OK};
-    proa_status status = call->contract->read(call, &err);
-    if (status == PROA_OK && call->count) status = check_queue(call->served, call->count, &err);
-    if (status == PROA_OK && atomic_load(&call->cancel_asked))
+    proa_status status = req->contract->read(req, &err);
+    if (status == PROA_OK && req->count) status = check_queue(req->llm_model, req->count, &err);
+    if (status == PROA_OK && atomic_load(&req->cancel_asked))
         status = PROA_FAIL(&err, CANCELLED, "request was cancelled");
     if (status != PROA_OK) {
-        fail_call(call, &err);
-        reply_error(call);
-    } else if (!call->count) { /* nothing to compute */
-        call->contract->end(call);
+        fail_request(req, &err);
+        reply_error(req);
+    } else if (!req->count) { /* nothing to compute */
+        req->contract->end(req);
     } else {
-        submit_all(call);
+        submit_all(req);
     }
     proa_infer_drop(r);
 }
 
-/* ---- the readers: long texts and templates are not for a loop's thread, where others wait ---- */
+/* ---- the readers: an event loop must not wait for long texts and templates ---- */
 
-/* Under the lock. After some long texts the memory that they took goes back to the system, once none came for a while. */
-static void wait_for_calls(proa_served *s, proa_reader *r)
+/* Under the lock. When no long text came for a while, freed memory goes back to the system. */
+static void wait_for_requests(proa_llm_model *s, proa_reader *r)
 {
     if (!r->used) {
-        pthread_cond_wait(&r->came, &s->lock);
+        pthread_cond_wait(&r->arrived, &s->lock);
         return;
     }
-    if (!proa_cond_wait_ms(&r->came, &s->lock, PROA_TRIM_MS)) return;
+    if (!proa_cond_wait_ms(&r->arrived, &s->lock, PROA_TRIM_MS)) return;
     r->used = false;
     pthread_mutex_unlock(&s->lock);
     proa_memory_trim();
     pthread_mutex_lock(&s->lock);
 }
 
-static proa_call *next_to_read(proa_reader *r)
+static proa_llm_request *next_request(proa_reader *r)
 {
-    proa_served *s = r->served;
+    proa_llm_model *s = r->llm_model;
     pthread_mutex_lock(&s->lock);
-    while (!r->first && !s->readers_stop) wait_for_calls(s, r);
-    proa_call *call = r->first;
-    if (call) r->first = call->read_next;
+    while (!r->first && !s->readers_stop) wait_for_requests(s, r);
+    proa_llm_request *req = r->first;
+    if (req) r->first = req->read_next;
     if (!r->first) r->last = &r->first;
     r->used |= r == &s->readers[PROA_READER_LONG];
     pthread_mutex_unlock(&s->lock);
-    return call;
+    return req;
 }
 
 static void *reading_thread(void *arg)
 {
-    for (proa_call *call; (call = next_to_read(arg)) != NULL;) begin_call(call);
+    for (proa_llm_request *req; (req = next_request(arg)) != NULL;) read_and_submit(req);
     return NULL;
 }
 
-/* False if there is no such thread: then it is read here. */
-static bool hand_to_reader(proa_reader *r, proa_call *call)
+/* False if the thread could not be started: then the caller reads the request. */
+static bool hand_to_reader(proa_reader *r, proa_llm_request *req)
 {
-    proa_served *s = r->served;
+    proa_llm_model *s = r->llm_model;
     pthread_mutex_lock(&s->lock);
     if (!r->runs) r->runs = pthread_create(&r->thread, NULL, reading_thread, r) == 0;
     bool runs = r->runs;
     if (runs) {
-        *r->last = call;
-        r->last = &call->read_next;
-        pthread_cond_signal(&r->came);
+        *r->last = req;
+        r->last = &req->read_next;
+        pthread_cond_signal(&r->arrived);
     }
     pthread_mutex_unlock(&s->lock);
     return runs;
 }
 
-void proa_calls_begin(proa_served *s)
+void proa_llm_readers_start(proa_llm_model *s)
 {
     for (int i = 0; i < PROA_READERS; i++) {
         proa_reader *r = &s->readers[i];
-        *r = (proa_reader){.served = s};
+        *r = (proa_reader){.llm_model = s};
         r->last = &r->first;
-        proa_cond_init(&r->came);
+        proa_cond_init(&r->arrived);
     }
 }
 
-void proa_calls_end(proa_served *s)
+void proa_llm_readers_stop(proa_llm_model *s)
 {
     pthread_mutex_lock(&s->lock);
     s->readers_stop = true;
-    for (int i = 0; i < PROA_READERS; i++) pthread_cond_signal(&s->readers[i].came);
+    for (int i = 0; i < PROA_READERS; i++) pthread_cond_signal(&s->readers[i].arrived);
     pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < PROA_READERS; i++) {
         if (s->readers[i].runs) pthread_join(s->readers[i].thread, NULL);
-        pthread_cond_destroy(&s->readers[i].came);
+        pthread_cond_destroy(&s->readers[i].arrived);
     }
 }
 
 static bool is_long(const proa_infer *r)
 {
-    size_t bytes = 0;
+    size_t bytes = r->generation ? r->generation->prompt_bytes : 0;
     for (int32_t i = 0; i < r->inputs_count; i++)
         if (r->inputs[i].type == PROA_TYPE_BYTES) bytes += r->inputs[i].bytes;
     return bytes > PROA_READ_AT_ONCE_BYTES;
 }
 
-void proa_call_start(proa_served *served, proa_infer *r)
+static bool is_chat(const proa_infer *r)
 {
-    proa_call *call = PROA_ARENA_NEW(&r->arena, proa_call, 1);
-    call->contract = served->contract;
-    call->served = served;
-    call->infer = r;
-    r->work = call;
-    proa_arena_init(&call->arena);
-    proa_infer_hold(r); /* events may end the call before we are through */
-    join_list(call);
+    const proa_generation *g = r->generation;
+    return g ? g->chat || g->chat_text.ptr : proa_infer_input(r, "messages") != NULL;
+}
+
+void proa_llm_request_start(proa_llm_model *llm_model, proa_infer *r)
+{
+    proa_llm_request *req = PROA_ARENA_NEW(&r->arena, proa_llm_request, 1);
+    req->contract = llm_model->contract;
+    req->llm_model = llm_model;
+    req->infer = r;
+    r->work = req;
+    proa_arena_init(&req->arena);
+    proa_infer_hold(r); /* events may end the request before this returns */
+    join_list(req);
     proa_infer_watch(r, on_cancel);
-    proa_reader *reader = is_long(r)                        ? &served->readers[PROA_READER_LONG]
-                          : proa_infer_input(r, "messages") ? &served->readers[PROA_READER_CHATS]
-                                                            : NULL;
-    if (!reader || !hand_to_reader(reader, call)) begin_call(call);
+    proa_reader *reader = is_long(r)   ? &llm_model->readers[PROA_READER_LONG]
+                          : is_chat(r) ? &llm_model->readers[PROA_READER_CHATS]
+                                       : NULL;
+    if (!reader || !hand_to_reader(reader, req)) read_and_submit(req);
 }

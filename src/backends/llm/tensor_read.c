@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_read.c - numbers, texts and token ids from a request's tensors. */
+ * tensor_read.c - numbers, texts and token ids from a request's tensors. */
 #include "backends/llm/llm.h"
 
 #include "base/limits.h"

@@ -1,46 +1,47 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * tensor_write.c - output tensors of a reply, made only if they were requested. */
 #include "backends/llm/tensor_write.h"
 
 #include "tensor/dtype.h"
 #include <string.h>
 
-static void *add_array(const proa_call *call, proa_reply *reply, const char *name, proa_type type,
+static void *add_array(const proa_llm_request *req, proa_reply *reply, const char *name, proa_type type,
                        const int64_t *shape, int32_t rank)
 {
     void *data = NULL;
-    if (!proa_infer_wants(call->infer, name)) return NULL;
+    if (!proa_infer_wants(req->infer, name)) return NULL;
     proa_reply_add_array(reply, name, type, shape, rank, &data);
     return data; /* NULL too where there are no elements */
 }
 
-int32_t *proa_reply_ints(const proa_call *call, proa_reply *reply, const char *name, const int64_t *shape,
-                         int32_t rank, int32_t fill)
+int32_t *proa_reply_ints(const proa_llm_request *req, proa_reply *reply, const char *name,
+                         const int64_t *shape, int32_t rank, int32_t fill)
 {
-    int32_t *data = add_array(call, reply, name, PROA_TYPE_INT32, shape, rank);
+    int32_t *data = add_array(req, reply, name, PROA_TYPE_INT32, shape, rank);
     int64_t n = data ? proa_shape_elements(shape, rank) : 0;
     for (int64_t i = 0; i < n; i++) data[i] = fill;
     return data;
 }
 
-float *proa_reply_floats(const proa_call *call, proa_reply *reply, const char *name, const int64_t *shape,
-                         int32_t rank, float fill)
+float *proa_reply_floats(const proa_llm_request *req, proa_reply *reply, const char *name,
+                         const int64_t *shape, int32_t rank, float fill)
 {
-    float *data = add_array(call, reply, name, PROA_TYPE_FP32, shape, rank);
+    float *data = add_array(req, reply, name, PROA_TYPE_FP32, shape, rank);
     int64_t n = data ? proa_shape_elements(shape, rank) : 0;
     for (int64_t i = 0; i < n; i++) data[i] = fill;
     return data;
 }
 
-proa_tensor *proa_reply_texts(const proa_call *call, proa_reply *reply, const char *name,
+proa_tensor *proa_reply_texts(const proa_llm_request *req, proa_reply *reply, const char *name,
                               const proa_str *texts, int64_t count)
 {
-    return proa_infer_wants(call->infer, name) ? proa_reply_add_strings(reply, name, texts, count) : NULL;
+    return proa_infer_wants(req->infer, name) ? proa_reply_add_strings(reply, name, texts, count) : NULL;
 }
 
-void proa_reply_typed_ints(const proa_call *call, proa_reply *reply, const char *name, proa_type type,
+void proa_reply_typed_ints(const proa_llm_request *req, proa_reply *reply, const char *name, proa_type type,
                            const int64_t *shape, int32_t rank, const int32_t *from)
 {
-    char *to = add_array(call, reply, name, type, shape, rank);
+    char *to = add_array(req, reply, name, type, shape, rank);
     int64_t n = to ? proa_shape_elements(shape, rank) : 0, size = proa_type_bytes(type);
     for (int64_t i = 0; i < n; i++) {
         int64_t value = from[i]; /* little-endian: the low bytes come first */
@@ -48,13 +49,13 @@ void proa_reply_typed_ints(const proa_call *call, proa_reply *reply, const char 
     }
 }
 
-void proa_reply_typed_floats(const proa_call *call, proa_reply *reply, const char *name, proa_type type,
+void proa_reply_typed_floats(const proa_llm_request *req, proa_reply *reply, const char *name, proa_type type,
                              const int64_t *shape, int32_t rank, const float *from)
 {
     proa_dtype dtype = type == PROA_TYPE_FP16   ? PROA_DTYPE_F16
                        : type == PROA_TYPE_BF16 ? PROA_DTYPE_BF16
                                                 : PROA_DTYPE_F32;
     proa_type wire = dtype == PROA_DTYPE_F32 ? PROA_TYPE_FP32 : type;
-    void *to = add_array(call, reply, name, wire, shape, rank);
+    void *to = add_array(req, reply, name, wire, shape, rank);
     if (to) proa_from_f32(to, dtype, from, proa_shape_elements(shape, rank));
 }

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "backends/pieces.h"
+/* SPDX-License-Identifier: Apache-2.0
+ * token_bytes.c - the bytes that each token adds to a text, as one table for a vocabulary. */
+#include "backends/llm/token_bytes.h"
 
 #include "base/alloc.h"
 #include "base/arena.h"
@@ -13,7 +14,7 @@ typedef struct piece {
     char bytes[];
 } piece;
 
-struct proa_pieces {
+struct proa_token_bytes {
     const proa_tokenizer *tok;
     int32_t vocab;
     _Atomic(const piece *) *of_id; /* [vocab]; NULL: not asked for yet */
@@ -23,9 +24,9 @@ struct proa_pieces {
     proa_buf anchor_text, work;
 };
 
-proa_pieces *proa_pieces_new(const proa_tokenizer *tok)
+proa_token_bytes *proa_token_bytes_new(const proa_tokenizer *tok)
 {
-    proa_pieces *p = proa_calloc(1, sizeof *p);
+    proa_token_bytes *p = proa_calloc(1, sizeof *p);
     p->tok = tok;
     p->vocab = proa_tokenizer_vocab(tok);
     p->of_id = proa_calloc((size_t)p->vocab + 1, sizeof *p->of_id);
@@ -40,7 +41,7 @@ proa_pieces *proa_pieces_new(const proa_tokenizer *tok)
     return p;
 }
 
-void proa_pieces_free(proa_pieces *p)
+void proa_token_bytes_free(proa_token_bytes *p)
 {
     if (!p) return;
     proa_arena_release(&p->arena);
@@ -77,7 +78,7 @@ static bool byte_level(proa_str token, proa_buf *out)
 
 /* The decoded text with what stood before it taken away. Bytes that make no character came out as U+FFFD: then the
  * vocabulary's own name of the token tells which they are. */
-static proa_str decode_one(proa_pieces *p, int32_t id)
+static proa_str decode_one(proa_token_bytes *p, int32_t id)
 {
     proa_buf *work = &p->work;
     size_t before = p->anchor_text.len;
@@ -98,7 +99,7 @@ static proa_str decode_one(proa_pieces *p, int32_t id)
     return (proa_str){work->ptr + raw, work->len - raw};
 }
 
-static const piece *make_piece(proa_pieces *p, int32_t id)
+static const piece *make_piece(proa_token_bytes *p, int32_t id)
 {
     pthread_mutex_lock(&p->lock);
     const piece *made = atomic_load(&p->of_id[id]);
@@ -114,7 +115,7 @@ static const piece *make_piece(proa_pieces *p, int32_t id)
     return made;
 }
 
-proa_str proa_pieces_of(proa_pieces *p, int32_t id)
+proa_str proa_token_bytes_of(proa_token_bytes *p, int32_t id)
 {
     if (id < 0 || id >= p->vocab) return (proa_str){"", 0};
     const piece *found = atomic_load_explicit(&p->of_id[id], memory_order_acquire);

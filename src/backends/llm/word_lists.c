@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * word_lists.c - lists of words as ids, from tensors of the three forms that clients send. */
 #include "backends/llm/word_lists.h"
 
 #include "backends/llm/llm.h"

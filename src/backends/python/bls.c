@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * python_bls.c - requests that a model makes of other models: out of shared memory into the server, replies back into it. */
+ * bls.c - requests that a model makes of other models: out of shared memory into the server, replies back into it. */
 #include "backends/python/python.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <string.h>
 
-/* An instance whose execute waits for a call. Pointers are compared only. */
+/* An instance whose execute waits for a call. The pointers are only compared, never followed. */
 typedef struct waiter {
-    const proa_model *model;
+    const proa_served_model *model;
     const proa_pyinstance *instance;
     int instances; /* that the model has */
 } waiter;
@@ -19,7 +19,7 @@ typedef struct call {
     uint64_t parent; /* a request of the execution that makes the call; 0: none does */
     proa_infer *r;
     bool decoupled;
-    waiter *waiters; /* of a call with a parent: who makes it, and who waits for that; in r's arena */
+    waiter *waiters; /* the instances that wait for this call, if it has a parent; in r's arena */
     int waiters_count, waiters_cap;
 } call;
 
@@ -63,7 +63,7 @@ static void leave(call *c)
     if (c->next) c->next->prev = c->prev;
     pthread_mutex_unlock(&c->in->lock);
     free(c);
-    proa_pyinstance_end(i); /* the last thing: the instance may be freed now */
+    proa_pyinstance_end(i); /* must be last: the instance may be freed afterwards */
 }
 
 static void send_error(proa_pyinstance *i, uint64_t process, uint64_t id, const proa_err *err)
@@ -109,8 +109,9 @@ static void add_waiter(call *c, const waiter *w)
     c->waiters[c->waiters_count++] = *w;
 }
 
-/* `request` is executed by the instance that makes the call: whoever waits for it waits for the call. Such a request ends
- * on the instance's thread alone, which is ours: the call that made it is still there. */
+/* `request` is executed by the instance that makes the call: whoever waits for the request also waits for
+ * the call. Such a request ends only on the instance's thread, which is this one, so the call that made it
+ * still exists. */
 static void add_callers(void *made, const proa_infer *request)
 {
     if (request->on_reply != on_reply) return;
@@ -133,10 +134,10 @@ static void find_waiters(call *c)
     add_waiter(c, &own);
 }
 
-/* A call that only its own callers could execute would never end. */
+/* Refuses a call that only its own callers could execute: it would never end. */
 static proa_status check_cycle(const call *c, proa_server *server, proa_err *err)
 {
-    proa_model *target;
+    proa_served_model *target;
     int waiting = 0, instances = 0;
     PROA_TRY(proa_server_find(server, c->r->model_name, c->r->model_version, &target, err));
     for (int k = 0; k < c->waiters_count; k++) {
@@ -144,7 +145,7 @@ static proa_status check_cycle(const call *c, proa_server *server, proa_err *err
         instances = c->waiters[k].instances;
         waiting++;
     }
-    proa_model_drop(target);
+    proa_served_model_drop(target);
     if (waiting == 0 || waiting < instances) return PROA_OK;
     return PROA_FAIL(err, INVALID, "model '%s' is called while all its instances (%d) wait for that call",
                      c->r->model_name, instances);
@@ -152,7 +153,7 @@ static proa_status check_cycle(const call *c, proa_server *server, proa_err *err
 
 /* ---- the request ---- */
 
-static proa_param *add_param(void *r, proa_str name)
+static proa_infer_param *add_param(void *r, proa_str name)
 {
     return proa_infer_add_param(r, name);
 }
@@ -216,7 +217,7 @@ static proa_status check_transaction(proa_server *server, const proa_infer *r, b
         r->model_name);
 }
 
-/* What is wrong with the request is its error; what is wrong with the message is `broken`. */
+/* Errors of the request become its own error; errors of the message go to `broken`. */
 static proa_status build(proa_infer *r, call *c, proa_pywire *w, proa_err *err, proa_err *broken)
 {
     proa_json *head;
@@ -235,8 +236,8 @@ static proa_status check_call(call *c, proa_server *server, proa_err *err)
     return c->parent ? check_cycle(c, server, err) : PROA_OK;
 }
 
-proa_status proa_pybls_take(proa_pybls *b, uint64_t process, const proa_python_message *m, proa_pywire *w,
-                            proa_err *err)
+proa_status proa_pybls_handle(proa_pybls *b, uint64_t process, const proa_python_message *m, proa_pywire *w,
+                              proa_err *err)
 {
     proa_server *server = proa_pyinstance_model(b->instance)->server;
     proa_infer *r = proa_infer_new();
@@ -265,13 +266,13 @@ proa_status proa_pybls_take(proa_pybls *b, uint64_t process, const proa_python_m
     return PROA_OK;
 }
 
-void proa_pybls_look(proa_pybls *b)
+void proa_pybls_check_cancelled(proa_pybls *b)
 {
     for (;;) {
         proa_infer *r = NULL;
         pthread_mutex_lock(&b->lock);
         for (call *c = b->calls; c && !r; c = c->next)
-            if (c->parent && !proa_infer_cancelled(c->r) && proa_pyinstance_given_up(b->instance, c->parent))
+            if (c->parent && !proa_infer_cancelled(c->r) && proa_pyinstance_all_cancelled(b->instance, c->parent))
                 r = proa_infer_hold(c->r);
         pthread_mutex_unlock(&b->lock);
         if (!r) return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * python_calls.c - what a model asks of the server beside inference: model control, metrics, log lines. */
+ * calls.c - what a model asks of the server beside inference: model control, metrics, log lines. */
 #include "backends/python/python.h"
 #include "base/alloc.h"
 #include "base/limits.h"
@@ -45,7 +45,7 @@ typedef struct control {
     bool load, dependents;
     char *model, *config;
     proa_model_file *files;
-    proa_tensor *tensors; /* whose bytes the files are */
+    proa_tensor *tensors; /* tensors with the bytes of the files */
     int files_count;
 } control;
 
@@ -115,7 +115,7 @@ static proa_status start_control(control *c, const proa_json *head, proa_pywire 
     if (c->load) PROA_TRY(take_files(c, head, w, err));
     proa_pyinstance_begin(c->instance);
     if (pthread_create(&thread, NULL, run_control, c) == 0) pthread_detach(thread);
-    else run_control(c); /* better late than never */
+    else run_control(c); /* no thread is free: run it here */
     return PROA_OK;
 }
 
@@ -169,8 +169,8 @@ static proa_status take(proa_pyinstance *i, uint64_t process, uint64_t id, const
     return PROA_OK;
 }
 
-proa_status proa_pycalls_take(proa_pyinstance *i, uint64_t process, const proa_python_message *m,
-                              proa_pywire *w, proa_err *err)
+proa_status proa_pycalls_handle(proa_pyinstance *i, uint64_t process, const proa_python_message *m,
+                                proa_pywire *w, proa_err *err)
 {
     proa_json *head;
     PROA_TRY(proa_pywire_head(&head, w, err));

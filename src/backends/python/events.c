@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * python_talk.c - what a process says to its instance, and how it hears of cancels and time limits. */
+ * events.c - what a process says to its instance, and how it hears of cancels and time limits. */
 #include "backends/python/instance.h"
 #include "base/clock.h"
 
-#define TICK_MS 20  /* between two looks at cancels and time limits, while requests are in the process */
+#define TICK_MS                                                                                              \
+    20 /* time between two checks for cancels and time limits, while requests are in the process */
 #define IDLE_MS 200 /* the same while there are none */
 
 /* ---- what the process says, on the instance's thread ---- */
@@ -40,7 +41,7 @@ static proa_status on_response(proa_pyinstance *i, proa_pyprocess *p, proa_pytho
     proa_pyslot *found = proa_pyinstance_slot(i, m->id), s = found ? *found : (proa_pyslot){0};
     pthread_mutex_unlock(&i->lock);
     proa_status status = PROA_OK;
-    if (found && m->bytes) { /* only this thread ends requests: s.r stays */
+    if (found && m->bytes) { /* only this thread ends requests, so s.r stays valid */
         w.arena = proa_pyprocess_arena(p);
         w.inputs = s.at;
         status = proa_pywire_reply(&reply, &w, i->model, s.r, err);
@@ -53,15 +54,15 @@ static proa_status on_response(proa_pyinstance *i, proa_pyprocess *p, proa_pytho
         pthread_mutex_lock(&i->lock);
         proa_pyinstance_free_slot(i, proa_pyinstance_slot(i, m->id));
         pthread_mutex_unlock(&i->lock);
-        proa_pyarena_let_go(proa_pyprocess_arena(p), s.at);
+        proa_pyarena_release_block(proa_pyprocess_arena(p), s.at);
     } else if (!m->bytes) {
-        return PROA_OK; /* neither a reply nor the end */
+        return PROA_OK; /* neither a reply nor final */
     }
     deliver(i, &s, reply, m);
     return PROA_OK;
 }
 
-/* execute has ended. What it raised is the error of all that it has not answered. */
+/* execute has ended. Its exception is the error of all requests that have no final reply. */
 static proa_status on_done(proa_pyinstance *i, proa_pyprocess *p, const proa_python_message *m, proa_err *err)
 {
     proa_pywire w;
@@ -95,7 +96,7 @@ static proa_status on_readiness(proa_pyinstance *i, proa_pyprocess *p, const pro
     bool is_ready = !proa_pywire_error(head, &why) && proa_json_bool(proa_json_get(head, "ready"));
     proa_json_free(head);
     pthread_mutex_lock(&i->lock);
-    i->asked = false;
+    i->ready_pending = false;
     i->is_ready = is_ready;
     i->not_ready = why;
     pthread_cond_broadcast(&i->changed);
@@ -103,7 +104,7 @@ static proa_status on_readiness(proa_pyinstance *i, proa_pyprocess *p, const pro
     return PROA_OK;
 }
 
-/* What comes at any time, of models that load as well. *other: it is none of these. */
+/* Calls may come at any time, also while a model loads. *other: the message is none of these. */
 static proa_status on_call(proa_pyinstance *i, proa_pyprocess *p, const proa_python_message *m, bool *other,
                            proa_err *err)
 {
@@ -116,13 +117,13 @@ static proa_status on_call(proa_pyinstance *i, proa_pyprocess *p, const proa_pyt
     *other = m->kind != PROA_PYTHON_CALL && m->kind != PROA_PYTHON_POST && m->kind != PROA_PYTHON_INFER;
     if (*other) return PROA_OK;
     PROA_TRY(proa_pywire_open(&w, proa_pyprocess_view(p), m, err));
-    proa_status status = m->kind == PROA_PYTHON_INFER ? proa_pybls_take(i->bls, i->number, m, &w, err)
-                                                      : proa_pycalls_take(i, i->number, m, &w, err);
+    proa_status status = m->kind == PROA_PYTHON_INFER ? proa_pybls_handle(i->bls, i->number, m, &w, err)
+                                                      : proa_pycalls_handle(i, i->number, m, &w, err);
     proa_pywire_close(&w);
     return status;
 }
 
-proa_status proa_pyinstance_hear(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *m, proa_err *err)
+proa_status proa_pyinstance_handle(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *m, proa_err *err)
 {
     bool other;
     switch (m->kind) {
@@ -148,15 +149,15 @@ void proa_pyinstance_note_outputs(proa_pyinstance *i, const proa_python_message 
 
 /* ---- cancels and time limits ---- */
 
-static void look_at_slots(proa_pyinstance *i, proa_pyprocess *p)
+static void send_cancels(proa_pyinstance *i, proa_pyprocess *p)
 {
     for (uint32_t k = 0; k < i->slots_count; k++) {
         proa_pyslot *s = &i->slots[k];
-        if (!s->id || s->told || !proa_infer_cancelled(s->r)) continue;
+        if (!s->id || s->cancel_sent || !proa_infer_cancelled(s->r)) continue;
         proa_python_payload *payload = (proa_python_payload *)(void *)proa_pyarena_at(proa_pyprocess_arena(p),
                                                                                       s->at);
         __atomic_store_n(&payload->cancelled, 1, __ATOMIC_RELEASE);
-        s->told = true;
+        s->cancel_sent = true;
     }
 }
 
@@ -166,13 +167,13 @@ int proa_pyinstance_tick(proa_pyinstance *i, proa_pyprocess *p)
     pthread_mutex_lock(&i->lock);
     int wait_ms = i->live || i->executing ? TICK_MS : IDLE_MS;
     bool live = i->live;
-    if (live) look_at_slots(i, p);
+    if (live) send_cancels(i, p);
     int64_t limit_ns = i->model->settings.execute_ms * 1000000;
     if (limit_ns && i->executing && !i->late && proa_clock_ns() - i->execute_ns > limit_ns) {
         i->late = true;
         proa_pyprocess_kill(p);
     }
     pthread_mutex_unlock(&i->lock);
-    if (live) proa_pybls_look(i->bls);
+    if (live) proa_pybls_check_cancelled(i->bls);
     return wait_ms;
 }

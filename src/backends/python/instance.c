@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * python_instance.c - an instance: its requests, execute, readiness. */
+ * instance.c - an instance: its requests, execute, readiness. */
 #include "backends/python/instance.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <string.h>
 
-#define PAUSE_WAIT_MS 1000  /* that requests wait in the pause before a start, before they fail */
-#define START_WAIT_MS 10000 /* the same once the process is starting */
-#define READY_NS      (5 * (int64_t)1000000000) /* that is_ready() may take */
-#define READY_WAIT_MS 100 /* that somebody who asks waits for it; then the last answer counts */
+#define PAUSE_WAIT_MS 1000                      /* how long requests wait for a restart before they fail */
+#define START_WAIT_MS 10000                     /* the same once the process has started to load */
+#define READY_NS      (5 * (int64_t)1000000000) /* limit of is_ready() */
+#define READY_WAIT_MS 100 /* how long a caller waits for is_ready(); after that the last answer counts */
 
 /* A request that is in the process. */
 
@@ -57,8 +57,8 @@ struct timespec proa_pyinstance_time_in(int64_t ms)
 
 /* ---- the process, shared ---- */
 
-/* The process, if it runs (and is the one of that number, unless 0); proa_pyprocess stays until give. */
-static proa_pyprocess *take(proa_pyinstance *i, uint64_t number)
+/* The process, if it runs (and has that number, unless 0). It is not freed until unhold_process. */
+static proa_pyprocess *hold_process(proa_pyinstance *i, uint64_t number)
 {
     pthread_mutex_lock(&i->lock);
     proa_pyprocess *p = i->process && (number == i->number || (!number && i->state == PROA_PY_UP)) ? i->process
@@ -68,7 +68,7 @@ static proa_pyprocess *take(proa_pyinstance *i, uint64_t number)
     return p;
 }
 
-static void give(proa_pyinstance *i)
+static void unhold_process(proa_pyinstance *i)
 {
     pthread_mutex_lock(&i->lock);
     if (--i->users == 0) pthread_cond_broadcast(&i->changed);
@@ -78,14 +78,14 @@ static void give(proa_pyinstance *i)
 void proa_pyinstance_begin(proa_pyinstance *i)
 {
     pthread_mutex_lock(&i->lock);
-    i->under_way++;
+    i->pending_calls++;
     pthread_mutex_unlock(&i->lock);
 }
 
 void proa_pyinstance_end(proa_pyinstance *i)
 {
     pthread_mutex_lock(&i->lock);
-    if (--i->under_way == 0) pthread_cond_broadcast(&i->changed);
+    if (--i->pending_calls == 0) pthread_cond_broadcast(&i->changed);
     pthread_mutex_unlock(&i->lock);
 }
 
@@ -94,13 +94,13 @@ void proa_pyinstance_send(proa_pyinstance *i, uint64_t process, uint32_t kind, u
 {
     static const char no_room[] =
         "{\"error\":\"no room in the memory that is shared with the stub\",\"code\":14}";
-    proa_pyprocess *p = take(i, process);
+    proa_pyprocess *p = hold_process(i, process);
     proa_python_message m = {.kind = kind, .flags = flags, .id = id};
     if (!p) return;
     if (!head.len && !count) proa_pyprocess_send(p, &m, 1);
     else if (!proa_pywire_send(p, m, head, tensors, count))
         proa_pywire_send(p, m, proa_str_c(no_room), NULL, 0);
-    give(i);
+    unhold_process(i);
 }
 
 /* ---- requests in the process ---- */
@@ -129,7 +129,7 @@ static void note_cancel(void *all, const proa_infer *r)
     if (!proa_infer_cancelled(r)) *(bool *)all = false;
 }
 
-bool proa_pyinstance_given_up(proa_pyinstance *i, uint64_t id)
+bool proa_pyinstance_all_cancelled(proa_pyinstance *i, uint64_t id)
 {
     bool all = true;
     return proa_pyinstance_executes(i, id, note_cancel, &all) && all;
@@ -159,7 +159,7 @@ void proa_pyinstance_free_slot(proa_pyinstance *i, proa_pyslot *s)
     while (i->slots_count && !i->slots[i->slots_count - 1].id) i->slots_count--;
 }
 
-/* Takes one request out: any, or one of the execution that is running. */
+/* Removes one request: any, or one of the running execution. */
 static bool take_slot(proa_pyinstance *i, bool batch_only, proa_pyslot *out)
 {
     bool found = false;
@@ -179,7 +179,7 @@ void proa_pyinstance_fail(proa_pyinstance *i, proa_pyprocess *p, bool batch_only
 {
     proa_pyslot s;
     while (take_slot(i, batch_only, &s)) {
-        proa_pyarena_let_go(proa_pyprocess_arena(p), s.at);
+        proa_pyarena_release_block(proa_pyprocess_arena(p), s.at);
         proa_infer_fail(s.r, err);
     }
 }
@@ -202,7 +202,8 @@ static bool write_request(proa_pyinstance *i, proa_pyprocess *p, proa_infer *r, 
     return true;
 }
 
-/* Writes the requests; those for which there is no room fail. The others are moved to the front of `written`. */
+/* Writes the requests; those that do not fit into shared memory fail. The others are moved to the front of
+ * `written`. */
 static int write_requests(proa_pyinstance *i, proa_pyprocess *p, proa_infer *const *requests, int count,
                           proa_infer **written)
 {
@@ -234,7 +235,7 @@ static void send_requests(proa_pyinstance *i, proa_pyprocess *p, proa_infer **re
     i->execute_ns = proa_clock_ns();
     pthread_mutex_unlock(&i->lock);
     i->out[0] = (proa_python_message){.kind = PROA_PYTHON_EXECUTE, .number = (uint64_t)count};
-    proa_pyprocess_send(p, i->out, count + 1); /* if it fails, the process has ended, and that ends the requests */
+    proa_pyprocess_send(p, i->out, count + 1); /* if this fails the process has ended, which ends its requests */
 }
 
 /* False if the process does not run. */
@@ -242,11 +243,11 @@ static bool execute_some(proa_pyinstance *i, proa_infer *const *requests, int co
 {
     proa_infer *few[64],
         **written = count <= (int)PROA_COUNT(few) ? few : proa_malloc((size_t)count * sizeof(void *));
-    proa_pyprocess *p = take(i, 0);
+    proa_pyprocess *p = hold_process(i, 0);
     if (p) {
         int n = write_requests(i, p, requests, count, written);
         if (n) send_requests(i, p, written, n);
-        give(i);
+        unhold_process(i);
         pthread_mutex_lock(&i->lock);
         while (i->executing) pthread_cond_wait(&i->changed, &i->lock);
         pthread_mutex_unlock(&i->lock);
@@ -263,8 +264,9 @@ static bool try_execute(proa_pyinstance *i, proa_infer *const *requests, int cou
     return done;
 }
 
-/* An instance is soon started again: until then another one helps out, if requests do not depend on where they go. Else
- * its start is waited for, but not long. So one bad request costs the others some time and no errors. */
+/* The process is being restarted. If requests do not depend on the instance, another instance executes
+ * them; otherwise they wait a short time. So one request that crashes the process delays the others but
+ * does not fail them. */
 static void execute_elsewhere(proa_pyinstance *i, proa_infer *const *requests, int count)
 {
     proa_err err = {0};
@@ -350,7 +352,7 @@ proa_status proa_pyinstance_open(proa_pyinstance **out, proa_pymodel *model, con
     return PROA_OK;
 }
 
-proa_status proa_pyinstance_opened(proa_pyinstance *i, proa_err *err)
+proa_status proa_pyinstance_wait_opened(proa_pyinstance *i, proa_err *err)
 {
     pthread_mutex_lock(&i->lock);
     while (!i->tried) pthread_cond_wait(&i->changed, &i->lock);
@@ -369,7 +371,7 @@ void proa_pyinstance_close(proa_pyinstance *i)
     pthread_mutex_unlock(&i->lock);
     pthread_join(i->thread, NULL);
     pthread_mutex_lock(&i->lock);
-    while (i->under_way) pthread_cond_wait(&i->changed, &i->lock);
+    while (i->pending_calls) pthread_cond_wait(&i->changed, &i->lock);
     pthread_mutex_unlock(&i->lock);
     leave_list(i);
     instance_free(i);
@@ -377,19 +379,19 @@ void proa_pyinstance_close(proa_pyinstance *i)
 
 /* ---- readiness ---- */
 
-/* Asks is_ready(), unless that was asked already. Under the lock. */
-static void ask_ready(proa_pyinstance *i)
+/* Sends a readiness check unless one is pending. The lock is held. */
+static void send_ready_check(proa_pyinstance *i)
 {
     proa_python_message m = {.kind = PROA_PYTHON_READY};
-    if (i->asked) return;
-    i->asked = proa_pyprocess_send(i->process, &m, 1);
-    i->asked_ns = proa_clock_ns();
+    if (i->ready_pending) return;
+    i->ready_pending = proa_pyprocess_send(i->process, &m, 1);
+    i->ready_sent_ns = proa_clock_ns();
 }
 
 static void wait_ready(proa_pyinstance *i)
 {
     struct timespec until = proa_pyinstance_time_in(READY_WAIT_MS);
-    while (i->asked && pthread_cond_timedwait(&i->changed, &i->lock, &until) != ETIMEDOUT) {
+    while (i->ready_pending && pthread_cond_timedwait(&i->changed, &i->lock, &until) != ETIMEDOUT) {
     }
 }
 
@@ -400,11 +402,11 @@ bool proa_pyinstance_ready(proa_pyinstance *i, proa_err *reason)
     if (!ready) {
         if (i->why.status != PROA_OK) *reason = i->why;
         else proa_pyinstance_not_healthy(i, PROA_UNAVAILABLE, NULL, reason);
-    } else if (i->asks_ready) {
-        bool pending = i->asked; /* then, and while it executes, the last answer counts: the caller may be a loop */
-        ask_ready(i);
+    } else if (i->checks_ready) {
+        bool pending = i->ready_pending; /* if so, and while it executes, the last answer counts: the caller may be an event loop */
+        send_ready_check(i);
         if (!pending && !i->executing) wait_ready(i);
-        bool slow = i->asked && proa_clock_ns() - i->asked_ns > READY_NS && !i->executing;
+        bool slow = i->ready_pending && proa_clock_ns() - i->ready_sent_ns > READY_NS && !i->executing;
         ready = i->state == PROA_PY_UP && i->is_ready && !slow;
         if (!ready && i->not_ready.status != PROA_OK) *reason = i->not_ready;
         else if (!ready) PROA_FAIL(reason, UNAVAILABLE, "Model is not ready: is_ready() says so");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * python_instance.h - inside an instance of the backend `python`: what its three files share.
+ * instance.h - inside an instance of the backend `python`: what its three files share.
  * Owner:   the instance; a process belongs to the instance's own thread, the others borrow it.
  * Threads: `lock` guards what the struct says; only the instance's own thread ends requests. */
 #ifndef PROA_BACKENDS_PYTHON_INSTANCE_H
@@ -12,9 +12,9 @@
 typedef struct proa_pyslot {
     uint64_t id; /* of the message: index and a running number; 0: free */
     proa_infer *r;
-    uint64_t at; /* its payload */
-    bool batch;  /* of the execution that is running */
-    bool told;   /* that it is cancelled */
+    uint64_t at;      /* its payload */
+    bool batch;       /* of the execution that is running */
+    bool cancel_sent; /* that it is cancelled */
 } proa_pyslot;
 
 typedef enum proa_pystate { PROA_PY_DOWN, PROA_PY_UP } proa_pystate;
@@ -33,21 +33,21 @@ struct proa_pyinstance {
     bool tried, closing; /* the first start has succeeded or failed; no more are wanted */
     proa_err why;        /* of being PROA_PY_DOWN */
     proa_pyprocess *process;
-    uint64_t number; /* of the process: the first is 1 */
-    int users;       /* threads that use `process` beside our own */
-    int under_way;   /* calls and loads that have not ended */
+    uint64_t number;   /* of the process: the first is 1 */
+    int users;         /* threads that use `process` beside our own */
+    int pending_calls; /* calls and loads that have not ended */
     proa_pyslot *slots;
     uint32_t slots_count, slots_cap, live, slots_free; /* no free slot is below slots_free */
     uint64_t running;                                  /* number of requests so far */
     bool executing, late;
     int64_t execute_ns; /* when that began */
-    bool asks_ready, asked, is_ready;
-    int64_t asked_ns;
+    bool checks_ready, ready_pending, is_ready;
+    int64_t ready_sent_ns;
     proa_err not_ready;
     proa_python_message *out, *in; /* of execute; of the thread */
 };
 
-/* ---- python_instance.c ---- */
+/* ---- instance.c ---- */
 
 /* INTERNAL or UNAVAILABLE "Stub process 'm_0' is not healthy. It HOW"; how may be NULL. */
 proa_status proa_pyinstance_not_healthy(const proa_pyinstance *i, proa_status status, const char *how,
@@ -60,16 +60,16 @@ void proa_pyinstance_free_slot(proa_pyinstance *i, proa_pyslot *s);
 void proa_pyinstance_fail(proa_pyinstance *i, proa_pyprocess *p, bool batch_only, const proa_err *err);
 bool proa_pyinstance_is_closing(proa_pyinstance *i);
 
-/* ---- python_talk.c: what a process says ---- */
+/* ---- events.c: what a process says ---- */
 
 /* INVALID if it breaks the protocol: then the process must go. */
-proa_status proa_pyinstance_hear(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *m, proa_err *err);
+proa_status proa_pyinstance_handle(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *m, proa_err *err);
 /* compute_infer ends for all requests that a packet answers, before the first of its replies is made. */
 void proa_pyinstance_note_outputs(proa_pyinstance *i, const proa_python_message *messages, int count);
 /* Looks at cancels and time limits; returns how many ms to wait for the next packet. */
 int proa_pyinstance_tick(proa_pyinstance *i, proa_pyprocess *p);
 
-/* ---- python_life.c: a process from its start to its end ---- */
+/* ---- lifecycle.c: a process from its start to its end ---- */
 
 /* The instance's own thread: starts processes until the instance closes. */
 void *proa_pyinstance_supervise(void *instance);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * python_life.c - a process from its start to its end, and starts again; auto_complete_config in one of its own. */
+ * lifecycle.c - a process from its start to its end, and starts again; auto_complete_config in one of its own. */
 #include "backends/python/instance.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -9,11 +9,11 @@
 #include <errno.h>
 #include <string.h>
 
-#define LOOK_MS     20                         /* between two looks at whether the model is being unloaded */
-#define STOPPED_MS  5000                       /* a process that is stopped for so long hangs */
-#define BACKOFF_MS  100                        /* before the first restart; doubled each time ... */
-#define BACKOFF_MAX 7                          /* ... so often */
-#define STEADY_NS   (10 * (int64_t)1000000000) /* a process that has lived so long begins the count anew */
+#define LOOK_MS     20   /* time between two checks whether the model is being unloaded */
+#define STOPPED_MS  5000 /* a process that is stopped this long counts as hanging */
+#define BACKOFF_MS  100  /* before the first restart; doubled each time ... */
+#define BACKOFF_MAX 7    /* ... so often */
+#define STEADY_NS   (10 * (int64_t)1000000000) /* a process that ran this long resets the back-off */
 
 /* ---- the life of a process ---- */
 
@@ -28,7 +28,7 @@ static proa_status start_process(proa_pyprocess **out, const proa_pysettings *s,
     return proa_pyprocess_start(out, &options, err);
 }
 
-/* The head of a message that opens: OK unless it holds an error. */
+/* Reads the reply to OPEN: OK unless it has an error. */
 static proa_status read_opened(proa_pyprocess *p, const proa_python_message *m, proa_json **head, proa_err *err)
 {
     proa_pywire w;
@@ -44,15 +44,16 @@ static proa_status read_opened(proa_pyprocess *p, const proa_python_message *m, 
     return PROA_INTERNAL;
 }
 
-/* DEADLINE if it has been stopped for too long: nobody may ever continue it, and its requests wait. */
+/* DEADLINE if the process has been stopped for too long: it may never continue, and its requests wait. */
 static proa_status check_runs(proa_pyprocess *p, proa_err *err)
 {
     if (proa_pyprocess_stopped_ms(p) < STOPPED_MS) return PROA_OK;
     return PROA_FAIL(err, DEADLINE, "it was stopped (SIGSTOP) for more than %d ms", STOPPED_MS);
 }
 
-/* Receives until a message of that kind has come. until_ns 0: however long that takes, as long as it runs. i may be NULL:
- * then nothing else is expected. UNAVAILABLE: the process has ended; DEADLINE: it has to be. */
+/* Receives until a message of that kind arrives. until_ns 0: no time limit as long as the process runs. i
+ * may be NULL: then no other message is expected. UNAVAILABLE: the process has ended; DEADLINE: it must be
+ * ended. */
 static proa_status await(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *in, uint32_t kind,
                          int64_t until_ns, proa_json **head, proa_err *err)
 {
@@ -65,7 +66,7 @@ static proa_status await(proa_pyinstance *i, proa_pyprocess *p, proa_python_mess
         for (int k = 0; k < count; k++) {
             if (in[k].kind == kind) return read_opened(p, &in[k], head, err);
             if (!i) return PROA_FAIL(err, INVALID, "the stub sent a message of kind %u", in[k].kind);
-            PROA_TRY(proa_pyinstance_hear(i, p, &in[k], err));
+            PROA_TRY(proa_pyinstance_handle(i, p, &in[k], err));
         }
         if (until_ns && proa_clock_ns() > until_ns)
             return PROA_FAIL(err, DEADLINE, "the interpreter did not start in time (stub-timeout-seconds)");
@@ -104,14 +105,14 @@ static void print_args(proa_buf *out, const proa_pymodel *m, const char *name, i
                 {"model_instance_name", name},
                 {"model_instance_kind", device < 0 ? "CPU" : "GPU"},
                 {"model_instance_device_id", number},
-                {"model_repository", proa_model_path(m->model)},
-                {"model_name", proa_model_name(m->model)}};
+                {"model_repository", proa_served_model_path(m->model)},
+                {"model_name", proa_served_model_name(m->model)}};
     snprintf(number, sizeof number, "%d", device < 0 ? 0 : device);
     for (size_t k = 0; k < PROA_COUNT(args); k++) {
         proa_buf_printf(out, "%c\"%s\":", k ? ',' : '{', args[k].key);
         proa_buf_json_str(out, proa_str_c(args[k].value));
     }
-    proa_buf_printf(out, ",\"model_version\":\"%lld\"}", (long long)proa_model_version(m->model));
+    proa_buf_printf(out, ",\"model_version\":\"%lld\"}", (long long)proa_served_model_version(m->model));
 }
 
 static void set_process(proa_pyinstance *i, proa_pyprocess *p)
@@ -128,8 +129,8 @@ static void set_up(proa_pyinstance *i, const proa_json *opened)
     pthread_mutex_lock(&i->lock);
     i->state = PROA_PY_UP;
     i->tried = true;
-    i->asks_ready = proa_json_bool(proa_json_get(opened, "is_ready"));
-    i->asked = false;
+    i->checks_ready = proa_json_bool(proa_json_get(opened, "is_ready"));
+    i->ready_pending = false;
     i->is_ready = true;
     pthread_cond_broadcast(&i->changed);
     pthread_mutex_unlock(&i->lock);
@@ -142,12 +143,12 @@ static void serve(proa_pyinstance *i, proa_pyprocess *p, proa_err *err)
         if (count < 0 || (count == 0 && check_runs(p, err) != PROA_OK)) return;
         if (count > 0) proa_pyinstance_note_outputs(i, i->in, count);
         for (int k = 0; k < count; k++)
-            if (proa_pyinstance_hear(i, p, &i->in[k], err) != PROA_OK) return;
+            if (proa_pyinstance_handle(i, p, &i->in[k], err) != PROA_OK) return;
         if (proa_pyinstance_is_closing(i)) return;
     }
 }
 
-/* finalize(), for which it has some time. What it calls meanwhile is answered. */
+/* Runs finalize() with a time limit. Calls that it makes meanwhile are answered. */
 static int finish(proa_pyinstance *i, proa_pyprocess *p)
 {
     proa_python_message m = {.kind = PROA_PYTHON_CLOSE};
@@ -158,12 +159,12 @@ static int finish(proa_pyinstance *i, proa_pyprocess *p)
         int count = proa_pyprocess_receive(p, i->in, PROA_PYTHON_PACKET_MAX, LOOK_MS);
         if (count < 0) return 1000; /* it has closed the socket */
         for (int k = 0; k < count; k++)
-            if (proa_pyinstance_hear(i, p, &i->in[k], &ignored) != PROA_OK) return 0;
+            if (proa_pyinstance_handle(i, p, &i->in[k], &ignored) != PROA_OK) return 0;
     }
     return 0;
 }
 
-/* The process has ended, or has to. */
+/* Ends the process if it still runs. */
 static void end_process(proa_pyinstance *i, proa_pyprocess *p, int patience_ms, const proa_err *broken)
 {
     char how[600];
@@ -187,7 +188,7 @@ static void end_process(proa_pyinstance *i, proa_pyprocess *p, int patience_ms, 
     pthread_mutex_lock(&i->lock);
     i->why = err;
     i->executing = false;
-    i->asked = false;
+    i->ready_pending = false;
     pthread_cond_broadcast(&i->changed);
     pthread_mutex_unlock(&i->lock);
     proa_pyprocess_free(p);
@@ -216,7 +217,8 @@ static proa_status run_process(proa_pyinstance *i, proa_str opening, proa_err *e
         broken = *err;
     }
     end_process(i, p, patience, &broken);
-    if (status == PROA_UNAVAILABLE || status == PROA_DEADLINE) *err = i->why; /* how it ended says more */
+    if (status == PROA_UNAVAILABLE || status == PROA_DEADLINE)
+        *err = i->why; /* how it ended is more informative */
     return status;
 }
 
@@ -239,7 +241,7 @@ static void note_failure(proa_pyinstance *i, const proa_err *err)
     if (i->tried && !i->closing)
         PROA_LOG(ERROR, "Stub process '%s' does not start again: %s", i->name, err->text);
     i->why = *err;
-    i->closing = i->closing || !i->tried; /* a model that does not load is not tried again */
+    i->closing = i->closing || !i->tried; /* a model that fails to load is not retried */
     i->tried = true;
     pthread_cond_broadcast(&i->changed);
     pthread_mutex_unlock(&i->lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * python_wire.c - tensors, requests and replies as payloads in shared memory, and back. */
-#include "backends/pause.h"
+ * messages.c - tensors, requests and replies as payloads in shared memory, and back. */
+#include "backends/common.h"
 #include "backends/python/python.h"
 #include "base/alloc.h"
 #include "base/limits.h"
@@ -65,12 +65,12 @@ bool proa_pywire_send(proa_pyprocess *p, proa_python_message m, proa_str head, c
     proa_pyarena *a = proa_pyprocess_arena(p);
     if (!proa_pywire_write(a, head, tensors, count, &m.at, &m.bytes)) return false;
     uint64_t at = m.at;
-    if (!proa_pyprocess_send(p, &m, 1)) proa_pyarena_unsent(a, at);
-    proa_pyarena_let_go(a, at);
+    if (!proa_pyprocess_send(p, &m, 1)) proa_pyarena_cancel_send(a, at);
+    proa_pyarena_release_block(a, at);
     return true;
 }
 
-/* The next member of an object whose brace is opened by the first. */
+/* Appends a member of an object; the first one opens the brace. */
 static void member(proa_buf *out, const char *name)
 {
     proa_buf_printf(out, "%c\"%s\":", out->len ? ',' : '{', name);
@@ -90,7 +90,7 @@ static void number_member(proa_buf *out, const char *name, uint64_t value)
     proa_buf_printf(out, "%llu", (unsigned long long)value);
 }
 
-static void print_param(proa_buf *out, const proa_param *p)
+static void print_param(proa_buf *out, const proa_infer_param *p)
 {
     switch (p->kind) {
     case PROA_PARAM_BOOL: proa_buf_printf(out, p->b ? "true" : "false"); break;
@@ -107,7 +107,7 @@ static void print_param(proa_buf *out, const proa_param *p)
     }
 }
 
-static void params_member(proa_buf *out, const proa_param *params, int32_t count)
+static void params_member(proa_buf *out, const proa_infer_param *params, int32_t count)
 {
     if (!count) return;
     member(out, "parameters");
@@ -177,7 +177,7 @@ proa_status proa_pywire_open(proa_pywire *w, proa_pyview *view, const proa_pytho
     return PROA_OK;
 }
 
-/* Who holds a block of the stub's, or one of ours. */
+/* Keeps a block of the stub's arena, or of ours, alive. */
 typedef struct holder {
     proa_pyview *view;
     proa_pyarena *arena;
@@ -187,17 +187,17 @@ typedef struct holder {
 static void let_go(void *arg)
 {
     holder *h = arg;
-    if (h->view) proa_pyview_give_back(h->view, h->at);
-    else proa_pyarena_let_go(h->arena, h->at);
-    proa_pyview_drop(h->view);
-    proa_pyarena_drop(h->arena);
+    if (h->view) proa_pyview_return_block(h->view, h->at);
+    else proa_pyarena_release_block(h->arena, h->at);
+    proa_pyview_release(h->view);
+    proa_pyarena_release(h->arena);
     free(h);
 }
 
 void proa_pywire_close(proa_pywire *w)
 {
     if (w->own) proa_buffer_drop(w->own);
-    else proa_pyview_give_back(w->view, w->at);
+    else proa_pyview_return_block(w->view, w->at);
     proa_buffer_drop(w->peer);
     w->own = w->peer = NULL;
 }
@@ -206,17 +206,17 @@ static proa_buffer *own_buffer(proa_pywire *w)
 {
     if (w->own) return w->own;
     holder *h = proa_malloc(sizeof *h);
-    *h = (holder){.view = proa_pyview_hold(w->view), .at = w->at};
+    *h = (holder){.view = proa_pyview_retain(w->view), .at = w->at};
     return w->own = proa_buffer_wrap((char *)w->data, w->bytes, let_go, h);
 }
 
-/* The inputs of the request that is answered: our memory, which the reply then holds. */
+/* The inputs of the answered request: our memory, which the reply then keeps alive. */
 static proa_buffer *peer_buffer(proa_pywire *w)
 {
     if (w->peer) return w->peer;
     holder *h = proa_malloc(sizeof *h);
-    *h = (holder){.arena = proa_pyarena_hold(w->arena), .at = w->inputs};
-    proa_pyarena_share(w->arena, w->inputs);
+    *h = (holder){.arena = proa_pyarena_retain(w->arena), .at = w->inputs};
+    proa_pyarena_retain_block(w->arena, w->inputs);
     return w->peer = proa_buffer_wrap(proa_pyarena_at(w->arena, w->inputs), 0, let_go, h);
 }
 
@@ -224,7 +224,7 @@ proa_status proa_pywire_head(proa_json **head, const proa_pywire *w, proa_err *e
 {
     *head = NULL;
     if (!w->head_bytes) return PROA_OK;
-    /* A copy: the stub could change it while it is read. */
+    /* Copied, because the stub could change it while it is parsed. */
     char *text = proa_malloc(w->head_bytes);
     memcpy(text, w->data + sizeof(proa_python_payload) + (size_t)w->tensors * sizeof(proa_python_tensor),
            w->head_bytes);
@@ -265,7 +265,7 @@ proa_status proa_pywire_tensor(proa_tensor *t, proa_str *name, proa_pywire *w, u
         t->data = w->data + (row.at - w->at);
         w->written += row.bytes;
     } else if (row.place == PROA_PYTHON_PEER && w->arena &&
-               proa_pyarena_inside(w->arena, w->inputs, row.at, row.bytes)) {
+               proa_pyarena_contains(w->arena, w->inputs, row.at, row.bytes)) {
         t->buffer = proa_buffer_hold(peer_buffer(w));
         t->data = proa_pyarena_at(w->arena, row.at);
         w->passed += row.bytes;
@@ -276,15 +276,15 @@ proa_status proa_pywire_tensor(proa_tensor *t, proa_str *name, proa_pywire *w, u
     return PROA_OK;
 }
 
-proa_status proa_pywire_params(const proa_json *object, proa_param *(*add)(void *to, proa_str name), void *to,
-                               proa_arena *arena, proa_err *err)
+proa_status proa_pywire_params(const proa_json *object, proa_infer_param *(*add)(void *to, proa_str name),
+                               void *to, proa_arena *arena, proa_err *err)
 {
     proa_json_iter it = proa_json_begin(object);
     while (proa_json_next(&it)) {
         proa_json_type kind = proa_json_kind(it.value);
         if (kind != PROA_JSON_BOOL && kind != PROA_JSON_INT && kind != PROA_JSON_DOUBLE && kind != PROA_JSON_STRING)
             return PROA_FAIL(err, INVALID, "parameters must be bool, number or string");
-        proa_param *p = add(to, it.key);
+        proa_infer_param *p = add(to, it.key);
         if (!p) return PROA_FAIL(err, LIMIT, "more than %d parameters", PROA_PARAMS_PER_REQUEST_MAX);
         if (kind == PROA_JSON_BOOL) {
             p->kind = PROA_PARAM_BOOL;
@@ -304,7 +304,7 @@ proa_status proa_pywire_params(const proa_json *object, proa_param *(*add)(void 
     return PROA_OK;
 }
 
-/* The status of a gRPC code; what has none is internal. */
+/* The status for a gRPC code; INTERNAL if there is none. */
 static proa_status status_of(int64_t code)
 {
     switch (code) {
@@ -338,7 +338,7 @@ static const Inference__ModelOutput *find_output(const Inference__ModelConfig *c
     return NULL;
 }
 
-/* Is the shape one of the configuration's, behind the dimension of the batch? */
+/* Whether the shape agrees with the configuration after the batch dimension. */
 static bool fits(const proa_tensor *t, const Inference__ModelOutput *out, bool batched)
 {
     size_t count = out->reshape ? out->reshape->n_shape : out->n_dims;
@@ -349,7 +349,7 @@ static bool fits(const proa_tensor *t, const Inference__ModelOutput *out, bool b
     return true;
 }
 
-/* Does an output agree with the configuration? out: the output of this name there; NULL if there is none. */
+/* Checks an output against the configuration. out: the configured output of that name, or NULL. */
 static proa_status check_output(const proa_tensor *t, const Inference__ModelOutput *out, proa_str name,
                                 const proa_pymodel *m, proa_err *err)
 {
@@ -372,8 +372,8 @@ static proa_status check_output(const proa_tensor *t, const Inference__ModelOutp
                      batched ? " behind the batch" : "");
 }
 
-/* An output that disagrees with the configuration fails the request of a strict model. Else it passes as the model made
- * it (without a name in the configuration it is dropped), and the first one is logged. */
+/* With strict_outputs an output that disagrees with the configuration fails the request. Otherwise it is
+ * passed on unchanged (dropped if its name is not configured), and the first one is logged. */
 static proa_status judge_output(const proa_tensor *t, const Inference__ModelOutput *out, proa_str name,
                                 proa_pymodel *m, proa_err *err)
 {
@@ -386,7 +386,7 @@ static proa_status judge_output(const proa_tensor *t, const Inference__ModelOutp
     return PROA_OK;
 }
 
-static proa_param *add_param(void *reply, proa_str name)
+static proa_infer_param *add_param(void *reply, proa_str name)
 {
     proa_reply *r = reply;
     char text[256];
@@ -395,7 +395,7 @@ static proa_param *add_param(void *reply, proa_str name)
     return proa_reply_add_param(r, text);
 }
 
-/* The number of strings is checked always: what reads a tensor goes by its shape. */
+/* The number of strings is always checked, because readers of a tensor rely on its shape. */
 static proa_status check_strings(const proa_tensor *t, proa_str name, const proa_pymodel *m, proa_err *err)
 {
     int64_t found, want = proa_shape_elements(t->shape, t->rank);

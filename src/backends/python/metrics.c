@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * python_metrics.c - families and figures that a model's code makes, as /metrics prints them. All instances of a version
- * share them: who makes a family or a figure that is there already holds that one too. What nobody holds any more is not
- * printed; what a process held when it died stays, for the next one. */
+ * metrics.c - metric families and metrics that a model's code creates, as /metrics prints them. All instances of a
+ * version share them: creating an existing family or metric takes another reference to it. Metrics without
+ * references are not printed; those of a process that died stay for the next process. */
 #include "backends/python/python.h"
 #include "base/alloc.h"
 #include "base/limits.h"
@@ -18,20 +18,20 @@ typedef struct family {
     int holders;
 } family;
 
-typedef struct figure {
+typedef struct metric {
     int family, holders;
     char *labels; /* `a="x",b="y"` */
     double value; /* a histogram's sum */
     double *bounds;
-    uint64_t *counts; /* of each bucket, not cumulative; the last is above all bounds */
+    uint64_t *counts; /* counts of each bucket, not cumulative; the last is above all bounds */
     int buckets;
-} figure;
+} metric;
 
 struct proa_pyfamilies {
     pthread_mutex_t lock;
     family *families;
-    figure *figures;
-    int families_count, figures_count;
+    metric *metrics;
+    int families_count, metrics_count;
 };
 
 proa_pyfamilies *proa_pyfamilies_new(void)
@@ -41,7 +41,7 @@ proa_pyfamilies *proa_pyfamilies_new(void)
     return f;
 }
 
-static void figure_release(figure *g)
+static void metric_release(metric *g)
 {
     free(g->labels);
     free(g->bounds);
@@ -54,9 +54,9 @@ void proa_pyfamilies_free(proa_pyfamilies *f)
         free(f->families[i].name);
         free(f->families[i].help);
     }
-    for (int i = 0; i < f->figures_count; i++) figure_release(&f->figures[i]);
+    for (int i = 0; i < f->metrics_count; i++) metric_release(&f->metrics[i]);
     free(f->families);
-    free(f->figures);
+    free(f->metrics);
     pthread_mutex_destroy(&f->lock);
     free(f);
 }
@@ -81,7 +81,7 @@ static char *copy(proa_str s)
     return text;
 }
 
-/* One line: what would end it is written as \n, as Prometheus wants it. */
+/* One line: line ends are escaped as \n, as Prometheus requires. */
 static char *copy_help(proa_str s)
 {
     proa_buf text;
@@ -143,7 +143,7 @@ static proa_status print_labels(proa_buf *out, const proa_json *labels, proa_err
                      : PROA_OK;
 }
 
-static proa_status set_buckets(figure *g, const proa_json *bounds, proa_err *err)
+static proa_status set_buckets(metric *g, const proa_json *bounds, proa_err *err)
 {
     int64_t count = proa_json_len(bounds);
     if (count < 1 || count > 1024) return PROA_FAIL(err, INVALID, "a histogram needs 1 to 1024 buckets");
@@ -158,41 +158,41 @@ static proa_status set_buckets(figure *g, const proa_json *bounds, proa_err *err
     return PROA_OK;
 }
 
-/* Into a place that nobody holds any more, or a new one. */
-static proa_status new_figure(proa_pyfamilies *f, int of, proa_str labels, const proa_json *head, int *number,
+/* Uses a free entry, or a new one. */
+static proa_status new_metric(proa_pyfamilies *f, int of, proa_str labels, const proa_json *head, int *number,
                               proa_err *err)
 {
-    figure g = {.family = of, .holders = 1};
-    for (*number = 0; *number < f->figures_count && f->figures[*number].holders;) ++*number;
+    metric g = {.family = of, .holders = 1};
+    for (*number = 0; *number < f->metrics_count && f->metrics[*number].holders;) ++*number;
     if (*number >= PROA_PYTHON_METRICS_MAX)
         return PROA_FAIL(err, LIMIT, "more than %d metrics", PROA_PYTHON_METRICS_MAX);
     proa_status status = PROA_OK;
     if (f->families[of].kind == HISTOGRAM) status = set_buckets(&g, proa_json_get(head, "buckets"), err);
     if (status != PROA_OK) {
-        figure_release(&g);
+        metric_release(&g);
         return status;
     }
     g.labels = copy(labels);
-    if (*number < f->figures_count) {
-        figure_release(&f->figures[*number]);
+    if (*number < f->metrics_count) {
+        metric_release(&f->metrics[*number]);
     } else {
-        f->figures = proa_realloc(f->figures, (size_t)(f->figures_count + 1) * sizeof *f->figures);
-        f->figures_count++;
+        f->metrics = proa_realloc(f->metrics, (size_t)(f->metrics_count + 1) * sizeof *f->metrics);
+        f->metrics_count++;
     }
-    f->figures[*number] = g;
+    f->metrics[*number] = g;
     return PROA_OK;
 }
 
-static figure *find_figure(proa_pyfamilies *f, int64_t of, const char *labels)
+static metric *find_metric(proa_pyfamilies *f, int64_t of, const char *labels)
 {
-    for (int i = 0; i < f->figures_count; i++) {
-        figure *g = &f->figures[i];
+    for (int i = 0; i < f->metrics_count; i++) {
+        metric *g = &f->metrics[i];
         if (g->holders && g->family == of && strcmp(g->labels, labels) == 0) return g;
     }
     return NULL;
 }
 
-static proa_status make_figure(proa_pyfamilies *f, const proa_json *head, int *number, proa_err *err)
+static proa_status make_metric(proa_pyfamilies *f, const proa_json *head, int *number, proa_err *err)
 {
     int64_t of = -1;
     proa_buf labels;
@@ -200,12 +200,12 @@ static proa_status make_figure(proa_pyfamilies *f, const proa_json *head, int *n
     if (of < 0) return PROA_FAIL(err, INVALID, "there is no such metric family");
     proa_buf_init(&labels, (size_t)PROA_METRIC_LABELS_BYTES_MAX);
     proa_status status = print_labels(&labels, proa_json_get(head, "labels"), err);
-    figure *g = status == PROA_OK ? find_figure(f, of, labels.ptr ? labels.ptr : "") : NULL;
+    metric *g = status == PROA_OK ? find_metric(f, of, labels.ptr ? labels.ptr : "") : NULL;
     if (g) {
         g->holders++;
-        *number = (int)(g - f->figures);
+        *number = (int)(g - f->metrics);
     } else if (status == PROA_OK) {
-        status = new_figure(f, (int)of, proa_buf_view(&labels), head, number, err);
+        status = new_metric(f, (int)of, proa_buf_view(&labels), head, number, err);
     }
     proa_buf_release(&labels);
     return status;
@@ -214,16 +214,16 @@ static proa_status make_figure(proa_pyfamilies *f, const proa_json *head, int *n
 static proa_status let_go(proa_pyfamilies *f, const proa_json *head, bool of_family, proa_err *err)
 {
     int64_t number = -1;
-    int count = of_family ? f->families_count : f->figures_count;
+    int count = of_family ? f->families_count : f->metrics_count;
     PROA_TRY(proa_json_get_int(&number, head, of_family ? "family" : "metric", 0, count - 1, err));
-    int *holders = number < 0 ? NULL : of_family ? &f->families[number].holders : &f->figures[number].holders;
+    int *holders = number < 0 ? NULL : of_family ? &f->families[number].holders : &f->metrics[number].holders;
     if (holders && *holders > 0) --*holders;
     return PROA_OK;
 }
 
 /* ---- counting ---- */
 
-static void observe(figure *g, double value)
+static void observe(metric *g, double value)
 {
     int k = 0;
     while (k < g->buckets && !(value <= g->bounds[k])) k++;
@@ -231,14 +231,14 @@ static void observe(figure *g, double value)
     g->value += value;
 }
 
-static proa_status do_figure(proa_pyfamilies *f, const proa_json *head, proa_buf *answer, proa_err *err)
+static proa_status update_metric(proa_pyfamilies *f, const proa_json *head, proa_buf *answer, proa_err *err)
 {
     int64_t number = -1;
     proa_str op = proa_json_str(proa_json_get(head, "op"));
     double value = proa_json_double(proa_json_get(head, "value"));
-    PROA_TRY(proa_json_get_int(&number, head, "metric", 0, f->figures_count - 1, err));
-    if (number < 0 || !f->figures[number].holders) return PROA_FAIL(err, INVALID, "there is no such metric");
-    figure *g = &f->figures[number];
+    PROA_TRY(proa_json_get_int(&number, head, "metric", 0, f->metrics_count - 1, err));
+    if (number < 0 || !f->metrics[number].holders) return PROA_FAIL(err, INVALID, "there is no such metric");
+    metric *g = &f->metrics[number];
     kind k = f->families[g->family].kind;
     if (proa_str_is(op, "increment") && k != HISTOGRAM && (k == GAUGE || value >= 0)) g->value += value;
     else if (proa_str_is(op, "set") && k == GAUGE) g->value = value;
@@ -256,8 +256,8 @@ proa_status proa_pyfamilies_call(proa_pyfamilies *f, const char *kind_name, cons
     proa_status status = PROA_OK;
     pthread_mutex_lock(&f->lock);
     if (strcmp(kind_name, "family") == 0) status = make_family(f, head, &number, err);
-    else if (strcmp(kind_name, "metric") == 0) status = make_figure(f, head, &number, err);
-    else if (strcmp(kind_name, "metric_do") == 0) status = do_figure(f, head, answer, err);
+    else if (strcmp(kind_name, "metric") == 0) status = make_metric(f, head, &number, err);
+    else if (strcmp(kind_name, "metric_do") == 0) status = update_metric(f, head, answer, err);
     else if (strcmp(kind_name, "metric_free") == 0) status = let_go(f, head, false, err);
     else if (strcmp(kind_name, "family_free") == 0) status = let_go(f, head, true, err);
     else status = PROA_FAIL(err, UNSUPPORTED, "the server has no call '%s'", kind_name);
@@ -274,7 +274,7 @@ static void print_value(proa_buf *out, double value)
     else proa_buf_printf(out, isnan(value) ? " NaN\n" : value < 0 ? " -Inf\n" : " +Inf\n");
 }
 
-static void print_histogram(proa_buf *out, const char *name, const figure *g)
+static void print_histogram(proa_buf *out, const char *name, const metric *g)
 {
     uint64_t below = 0;
     const char *comma = *g->labels ? "," : "";
@@ -290,7 +290,7 @@ static void print_histogram(proa_buf *out, const char *name, const figure *g)
     proa_buf_printf(out, "%s_count{%s} %llu\n", name, g->labels, (unsigned long long)below);
 }
 
-static void print_figure(proa_buf *out, const family *of, const figure *g)
+static void print_metric(proa_buf *out, const family *of, const metric *g)
 {
     if (of->kind == HISTOGRAM) {
         print_histogram(out, of->name, g);
@@ -308,8 +308,8 @@ void proa_pyfamilies_print(proa_pyfamilies *f, proa_buf *out)
         const family *of = &f->families[i];
         if (!of->holders) continue;
         proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", of->name, of->help, of->name, kind_names[of->kind]);
-        for (int k = 0; k < f->figures_count; k++)
-            if (f->figures[k].holders && f->figures[k].family == i) print_figure(out, of, &f->figures[k]);
+        for (int k = 0; k < f->metrics_count; k++)
+            if (f->metrics[k].holders && f->metrics[k].family == i) print_metric(out, of, &f->metrics[k]);
     }
     pthread_mutex_unlock(&f->lock);
 }

@@ -2,7 +2,7 @@
  * python.c - the backend `python`: Triton's model.py, each instance a process of its own. */
 #include "backends/python/python.h"
 #include "backends/backends.h"
-#include "backends/pause.h"
+#include "backends/common.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/file.h"
@@ -67,7 +67,7 @@ static proa_status read_strict_outputs(bool *strict, const Inference__ModelConfi
                      text);
 }
 
-/* Taken, since configurations have them; what they would change does not exist here. */
+/* Accepted because configurations have them; they have no effect here. */
 static proa_status check_ignored(const Inference__ModelConfig *c, const proa_server *server, proa_err *err)
 {
     static const char *const numbers[] = {"shm-growth-byte-size", "shm_message_queue_size", "thread-pool-size"};
@@ -81,8 +81,9 @@ static proa_status check_ignored(const Inference__ModelConfig *c, const proa_ser
 }
 
 /* model NULL: the one that is being completed. */
-static proa_status read_settings(proa_pysettings *s, const proa_model *model, const Inference__ModelConfig *c,
-                                 const char *model_path, const proa_server *server, proa_err *err)
+static proa_status read_settings(proa_pysettings *s, const proa_served_model *model,
+                                 const Inference__ModelConfig *c, const char *model_path,
+                                 const proa_server *server, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     const char *env = config_parameter(c, "EXECUTION_ENV_PATH");
@@ -98,7 +99,7 @@ static proa_status read_settings(proa_pysettings *s, const proa_model *model, co
     PROA_TRY(parameter_number(&memory_mb, c, "memory_limit_mb", MEMORY_MB_MAX, err));
     s->start_ms = start_secs * 1000;
     s->memory_bytes = memory_mb * PROA_MIB;
-    if (env) PROA_TRY(proa_model_resolve(path, model, model_path, "EXECUTION_ENV_PATH", env, err));
+    if (env) PROA_TRY(proa_served_model_resolve(path, model, model_path, "EXECUTION_ENV_PATH", env, err));
     return proa_pyenv_open(&s->env, env ? path : NULL, model_path,
                            proa_backend_setting(server, "python", "python"), err);
 }
@@ -115,7 +116,7 @@ static proa_status find_file(char *path, const Inference__ModelConfig *c, const 
 
 /* ---- auto_complete_config ---- */
 
-/* Starting an interpreter takes a while: only for a file that speaks of it. */
+/* Starting an interpreter takes time: only done if the file contains auto_complete_config. */
 static bool wants_completion(const char *path)
 {
     proa_buf text;
@@ -138,7 +139,7 @@ static char *args_of(const Inference__ModelConfig *c)
     return args.ptr;
 }
 
-/* What the model may complete; the rest of the configuration stays. */
+/* Copies what a model may complete; the rest of the configuration stays. */
 static void take_completed(Inference__ModelConfig *c, const Inference__ModelConfig *made)
 {
     c->max_batch_size = made->max_batch_size;
@@ -173,7 +174,8 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
     char *args = args_of(config);
     proa_status status = proa_pyinstance_complete(&text, &settings, config->name, file, args, err);
     free(args);
-    proa_arena_defer(arena, close_env, settings.env); /* as long as the model: an archive is unpacked once */
+    proa_arena_defer(arena, close_env,
+                     settings.env); /* lives as long as the model, so that an archive is unpacked once */
     if (status == PROA_OK)
         status = proa_proto_json_parse(&made, &inference__model_config__descriptor, proa_str_c(text),
                                        "auto_complete_config", arena, err);
@@ -200,7 +202,7 @@ static proa_status model_parts(proa_pymodel *m, proa_err *err)
     char file[PROA_PATH_MAX];
     proa_buf json;
     const Inference__ModelSequenceBatching *sequence = proa_config_sequence(m->config);
-    PROA_TRY(find_file(file, m->config, proa_model_version_path(m->model), err));
+    PROA_TRY(find_file(file, m->config, proa_served_model_version_path(m->model), err));
     m->file = proa_strdup(file);
     m->decoupled = m->config->model_transaction_policy && m->config->model_transaction_policy->decoupled;
     m->iterative = sequence && sequence->iterative_sequence;
@@ -211,15 +213,15 @@ static proa_status model_parts(proa_pymodel *m, proa_err *err)
     }
     m->config_json = json.ptr;
     PROA_TRY(read_strict_outputs(&m->strict_outputs, m->config, m->server, err));
-    return read_settings(&m->settings, m->model, m->config, proa_model_path(m->model), m->server, err);
+    return read_settings(&m->settings, m->model, m->config, proa_served_model_path(m->model), m->server, err);
 }
 
-static proa_status model_open(void **state, proa_model *model, proa_err *err)
+static proa_status model_open(void **state, proa_served_model *model, proa_err *err)
 {
     proa_pymodel *m = proa_calloc(1, sizeof *m);
     m->model = model;
-    m->server = proa_model_server(model);
-    m->config = proa_model_config(model);
+    m->server = proa_served_model_server(model);
+    m->config = proa_served_model_config(model);
     m->families = proa_pyfamilies_new();
     pthread_mutex_init(&m->lock, NULL);
     proa_status status = model_parts(m, err);
@@ -228,7 +230,7 @@ static proa_status model_open(void **state, proa_model *model, proa_err *err)
     return status;
 }
 
-/* GPUs of this machine, by their device files: what models do with them is their own affair. */
+/* GPUs of this machine, counted by their device files. */
 static int gpu_count(void)
 {
     int count = 0;
@@ -240,7 +242,7 @@ static int gpu_count(void)
     return count;
 }
 
-/* The number of a GPU goes to initialize; nothing is computed there by us. */
+/* The GPU's number is passed to initialize; the server itself computes nothing there. */
 static proa_status check_device(const proa_instance *instance, const proa_pymodel *m, proa_err *err)
 {
     int device = proa_instance_device(instance), gpus = device < 0 ? 0 : gpu_count();
@@ -261,12 +263,12 @@ static proa_status instance_open(void **state, void *model_state, const proa_ins
     return PROA_OK;
 }
 
-/* Their processes have started side by side. */
+/* Waits for the processes, which start in parallel. */
 static proa_status instances_opened(void *model_state, proa_err *err)
 {
     const proa_pymodel *m = model_state;
     for (proa_pyinstance *i = m->instances; i; i = proa_pyinstance_next(i))
-        PROA_TRY(proa_pyinstance_opened(i, err));
+        PROA_TRY(proa_pyinstance_wait_opened(i, err));
     return PROA_OK;
 }
 

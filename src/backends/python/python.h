@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * python.h - inside the backend `python`: models, their instances, and what passes between server and stub process.
  * Owner:   a model holds its settings and metric families, an instance its process and the requests that are in it.
- * Threads: an instance has a thread that starts its process, reads what it says and starts it anew (python_instance.c);
+ * Threads: an instance has a thread that starts its process, reads what it says and starts it anew (instance.c);
  *          all replies come from there. execute waits on the scheduler's thread. */
-#ifndef PROA_BACKENDS_PYTHON_H
-#define PROA_BACKENDS_PYTHON_H
+#ifndef PROA_BACKENDS_PYTHON_PYTHON_H
+#define PROA_BACKENDS_PYTHON_PYTHON_H
 
 #include "base/json.h"
 #include "python/process.h"
 #include "serve/server.h"
 #include <pthread.h>
 
-typedef struct proa_pyfamilies proa_pyfamilies; /* python_metrics.c */
+typedef struct proa_pyfamilies proa_pyfamilies; /* metrics.c */
 typedef struct proa_pyinstance proa_pyinstance;
 
 /* What a stub process is started with. */
@@ -24,7 +24,7 @@ typedef struct proa_pysettings {
 } proa_pysettings;
 
 typedef struct proa_pymodel {
-    proa_model *model;
+    proa_served_model *model;
     proa_server *server;
     const Inference__ModelConfig *config;
     proa_pysettings settings;
@@ -39,7 +39,7 @@ typedef struct proa_pymodel {
     atomic_ullong bytes_in, bytes_out, bytes_passed, starts;
 } proa_pymodel;
 
-/* ---- python_wire.c: payloads ---- */
+/* ---- messages.c: payloads ---- */
 
 /* Writes a payload: *at is its block, of which the caller has one hold and the stub another. False: no room. */
 bool proa_pywire_write(proa_pyarena *a, proa_str head, const proa_tensor *tensors, int count, uint64_t *at,
@@ -63,7 +63,8 @@ typedef struct proa_pywire {
     proa_buffer *own, *peer;
     uint64_t written, passed; /* bytes of tensors: in the stub's memory, in ours */
 } proa_pywire;
-/* INVALID if the message does not describe a payload: then the stub is not to be trusted, and nothing is to be closed. */
+/* INVALID if the message does not describe a payload: then the stub is not to be trusted, and nothing is to
+ * be closed. */
 PROA_MUST_CHECK proa_status proa_pywire_open(proa_pywire *w, proa_pyview *view, const proa_python_message *m,
                                              proa_err *err);
 void proa_pywire_close(proa_pywire *w);
@@ -74,7 +75,7 @@ PROA_MUST_CHECK proa_status proa_pywire_tensor(proa_tensor *t, proa_str *name, p
                                                proa_err *err);
 /* Parameters of a JSON object, added by add(to, name). INVALID for what is no bool, number or string. */
 PROA_MUST_CHECK proa_status proa_pywire_params(const proa_json *object,
-                                               proa_param *(*add)(void *to, proa_str name), void *to,
+                                               proa_infer_param *(*add)(void *to, proa_str name), void *to,
                                                proa_arena *arena, proa_err *err);
 /* {"error","code"} of a head; true if there was one. */
 bool proa_pywire_error(const proa_json *head, proa_err *err);
@@ -84,13 +85,13 @@ bool proa_pywire_error(const proa_json *head, proa_err *err);
 PROA_MUST_CHECK proa_status proa_pywire_reply(proa_reply **out, proa_pywire *w, proa_pymodel *model,
                                               const proa_infer *r, proa_err *err);
 
-/* ---- python_instance.c, python_talk.c, python_life.c ---- */
+/* ---- instance.c, events.c, lifecycle.c ---- */
 
 /* Begins to start the process. */
 PROA_MUST_CHECK proa_status proa_pyinstance_open(proa_pyinstance **out, proa_pymodel *model,
                                                  const proa_instance *instance, proa_err *err);
 /* Waits until the model has initialised there, or not. */
-PROA_MUST_CHECK proa_status proa_pyinstance_opened(proa_pyinstance *i, proa_err *err);
+PROA_MUST_CHECK proa_status proa_pyinstance_wait_opened(proa_pyinstance *i, proa_err *err);
 void proa_pyinstance_close(proa_pyinstance *i);
 void proa_pyinstance_execute(proa_pyinstance *i, proa_infer *const *requests, int count);
 bool proa_pyinstance_ready(proa_pyinstance *i, proa_err *reason);
@@ -110,27 +111,27 @@ void proa_pyinstance_end(proa_pyinstance *i);
 bool proa_pyinstance_executes(proa_pyinstance *i, uint64_t id, void (*each)(void *to, const proa_infer *r),
                               void *to);
 /* Is it being executed, and all the others with it are cancelled as it is? */
-bool proa_pyinstance_given_up(proa_pyinstance *i, uint64_t id);
+bool proa_pyinstance_all_cancelled(proa_pyinstance *i, uint64_t id);
 
-/* ---- python_calls.c: what a model asks of the server ---- */
+/* ---- calls.c: what a model asks of the server ---- */
 
 /* A CALL or a POST; INVALID if it is none. */
-PROA_MUST_CHECK proa_status proa_pycalls_take(proa_pyinstance *i, uint64_t process,
-                                              const proa_python_message *m, proa_pywire *w, proa_err *err);
+PROA_MUST_CHECK proa_status proa_pycalls_handle(proa_pyinstance *i, uint64_t process,
+                                                const proa_python_message *m, proa_pywire *w, proa_err *err);
 
-/* ---- python_bls.c: calls of other models ---- */
+/* ---- bls.c: calls of other models ---- */
 
 typedef struct proa_pybls proa_pybls; /* an instance's calls */
 proa_pybls *proa_pybls_new(proa_pyinstance *i);
 void proa_pybls_free(proa_pybls *b); /* after the last call has ended */
-PROA_MUST_CHECK proa_status proa_pybls_take(proa_pybls *b, uint64_t process, const proa_python_message *m,
-                                            proa_pywire *w, proa_err *err);
+PROA_MUST_CHECK proa_status proa_pybls_handle(proa_pybls *b, uint64_t process, const proa_python_message *m,
+                                              proa_pywire *w, proa_err *err);
 void proa_pybls_cancel(proa_pybls *b, uint64_t id);
 /* Cancels what is called on behalf of requests that are all cancelled. */
-void proa_pybls_look(proa_pybls *b);
+void proa_pybls_check_cancelled(proa_pybls *b);
 void proa_pybls_cancel_all(proa_pybls *b); /* their process is gone: what still comes is dropped */
 
-/* ---- python_metrics.c: families and figures that models make ---- */
+/* ---- metrics.c: families and figures that models make ---- */
 
 proa_pyfamilies *proa_pyfamilies_new(void);
 void proa_pyfamilies_free(proa_pyfamilies *f);

@@ -1,16 +1,16 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * decoupled.c - the backends `repeat` and `square`: any number of replies to one request, as the Triton
+ * backends of these names send them. A request whose replies take time has its own thread, so that the
+ * instance is free for the next. */
 #include "backends/backends.h"
-#include "backends/pause.h"
+#include "backends/common.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include <ctype.h>
 #include <pthread.h>
 #include <string.h>
 
-/* repeat and square: any number of replies to one request, as Triton's backends of these names give them. A request whose
- * replies take time has a thread of its own, so that the instance is free for the next. */
-
-#define REPLIES_MAX (1 << 20) /* of one request: a slow reader's replies wait in memory */
+#define REPLIES_MAX (1 << 20) /* of one request: replies for a slow reader wait in memory */
 
 /* ---- threads: an instance is closed when the last has ended ---- */
 
@@ -53,7 +53,7 @@ static void *run_task(void *arg)
     return NULL;
 }
 
-/* On a thread of its own; here, if there is none to be had. */
+/* Runs on a new thread, or on the caller's if none can be created. */
 static void crowd_run(crowd *c, void (*produce)(void *, proa_infer *), void *instance_state, proa_infer *r)
 {
     pthread_t thread;
@@ -109,13 +109,13 @@ static proa_status check_one(const char *name, const int64_t *dims, size_t n, pr
 
 /* ---- repeat: IN[i] as OUT and i as IDX, each after DELAY[i] ms; the instance is taken for WAIT ms ---- */
 
-static proa_status repeat_open(void **state, proa_model *model, proa_err *err)
+static proa_status repeat_open(void **state, proa_served_model *model, proa_err *err)
 {
     static const wanted ins[] = {{"IN", "first", PROA_TYPE_INT32},
                                  {"DELAY", "second", PROA_TYPE_UINT32},
                                  {"WAIT", "third", PROA_TYPE_UINT32}};
     static const wanted outs[] = {{"OUT", "first", PROA_TYPE_INT32}, {"IDX", "second", PROA_TYPE_UINT32}};
-    const Inference__ModelConfig *c = proa_model_config(model);
+    const Inference__ModelConfig *c = proa_served_model_config(model);
     char a[PROA_DIMS_TEXT], b[PROA_DIMS_TEXT];
     (void)state;
     if (c->max_batch_size != 0)
@@ -172,8 +172,8 @@ static void repeat_produce(void *instance_state, proa_infer *r)
     const proa_tensor *in = proa_infer_input(r, "IN"), *delay = proa_infer_input(r, "DELAY");
     (void)instance_state;
     for (int64_t i = 0; i < in->shape[0]; i++) {
-        proa_pause_ns(&r, 1, (int64_t)number_at(delay, i) * 1000000);
-        if (proa_end_cancelled(r)) return;
+        proa_backend_sleep(&r, 1, (int64_t)number_at(delay, i) * 1000000);
+        if (proa_backend_end_if_cancelled(r)) return;
         proa_reply *reply = proa_reply_new(r);
         add_number(reply, r, "OUT", PROA_TYPE_INT32, 1, number_at(in, i));
         add_number(reply, r, "IDX", PROA_TYPE_UINT32, 1, (uint32_t)i);
@@ -195,21 +195,21 @@ static void repeat_one(crowd *c, proa_infer *r)
                       *wait = proa_infer_input(r, "WAIT");
     char a[PROA_DIMS_TEXT], b[PROA_DIMS_TEXT];
     if (!proa_shape_equal(in->shape, in->rank, delay->shape, delay->rank)) {
-        proa_end_with(r, PROA_INVALID, "expected IN and DELAY shape to match, got %s and %s",
-                      proa_dims_text(a, in->shape, (size_t)in->rank),
-                      proa_dims_text(b, delay->shape, (size_t)delay->rank));
+        proa_backend_fail(r, PROA_INVALID, "expected IN and DELAY shape to match, got %s and %s",
+                          proa_dims_text(a, in->shape, (size_t)in->rank),
+                          proa_dims_text(b, delay->shape, (size_t)delay->rank));
         return;
     }
     if (in->shape[0] > REPLIES_MAX) {
-        proa_end_with(r, PROA_INVALID, "more than %d replies", REPLIES_MAX);
+        proa_backend_fail(r, PROA_INVALID, "more than %d replies", REPLIES_MAX);
         return;
     }
     int64_t wait_ns = (int64_t)number_at(wait, 0) * 1000000;
-    if (wait_ns) proa_infer_hold(r); /* looked at for a cancel below */
+    if (wait_ns) proa_infer_hold(r); /* checked for a cancel below */
     if (all_zero(delay)) repeat_produce(c, r);
     else crowd_run(c, repeat_produce, c, r);
     if (!wait_ns) return;
-    proa_pause_ns(&r, 1, wait_ns);
+    proa_backend_sleep(&r, 1, wait_ns);
     proa_infer_drop(r);
 }
 
@@ -237,18 +237,18 @@ typedef struct square_instance {
     const square *model;
 } square_instance;
 
-/* As in the original, what is no number counts as absent. */
-static int64_t number_or_zero(const proa_model *model, const char *key)
+/* As in Triton's backend, text that is no number counts as absent. */
+static int64_t number_or_zero(const proa_served_model *model, const char *key)
 {
     int64_t value = 0;
     if (proa_parameter_number(&value, model, key, (int64_t)3600 * 1000000000, NULL) != PROA_OK) return 0;
     return value;
 }
 
-static proa_status square_open(void **state, proa_model *model, proa_err *err)
+static proa_status square_open(void **state, proa_served_model *model, proa_err *err)
 {
     static const wanted in = {"IN", "first", PROA_TYPE_INT32}, out = {"OUT", "first", PROA_TYPE_INT32};
-    const Inference__ModelConfig *c = proa_model_config(model);
+    const Inference__ModelConfig *c = proa_served_model_config(model);
     PROA_TRY(check_tensors(c, &in, 1, &out, 1, err));
     PROA_TRY(check_one("IN", c->input[0]->dims, c->input[0]->n_dims, err));
     PROA_TRY(check_one("OUT", c->output[0]->dims, c->output[0]->n_dims, err));
@@ -274,13 +274,13 @@ static proa_status square_instance_open(void **state, void *model_state, const p
     return PROA_OK;
 }
 
-/* Of n replies the last `empties` are left out, and `fails` before them are errors. */
+/* The last `empties` of n replies are not sent, and the `fails` before them are errors. */
 static void square_reply(const square *m, proa_infer *r, int64_t i, int64_t n, int32_t rank)
 {
     if (i + m->empties >= n) return;
     proa_reply *reply = proa_reply_new(r);
     add_number(reply, r, "OUT", PROA_TYPE_INT32, rank, (uint32_t)n);
-    proa_pause_ns(&r, 1, m->output_ns);
+    proa_backend_sleep(&r, 1, m->output_ns);
     if (i + m->fails + m->empties >= n) (void)PROA_FAIL(&reply->error, INTERNAL, "simulated failure");
     proa_infer_reply(r, reply, false);
 }
@@ -292,10 +292,10 @@ static void square_produce(void *instance_state, proa_infer *r)
     int64_t n = (int32_t)number_at(in, 0);
     int32_t rank = in->rank;
     for (int64_t i = 0; i < n; i++) {
-        proa_pause_ns(&r, 1, instance->model->infer_ns);
+        proa_backend_sleep(&r, 1, instance->model->infer_ns);
         if (proa_infer_cancelled(r)) {
-            proa_pause_ns(NULL, 0, instance->model->cancel_ns);
-            proa_end_cancelled(r);
+            proa_backend_sleep(NULL, 0, instance->model->cancel_ns);
+            proa_backend_end_if_cancelled(r);
             return;
         }
         square_reply(instance->model, r, i, n, rank);
@@ -308,12 +308,12 @@ static void square_one(square_instance *instance, proa_infer *r)
     const proa_tensor *in = proa_infer_input(r, "IN");
     int32_t n;
     if (in->rank > 2 || (in->rank == 2 && in->shape[0] != 1)) {
-        proa_end_with(r, PROA_INVALID, "unexpected shape for IN input");
+        proa_backend_fail(r, PROA_INVALID, "unexpected shape for IN input");
         return;
     }
     n = (int32_t)number_at(in, 0);
     if (n < 0 || n > REPLIES_MAX)
-        proa_end_with(r, PROA_INVALID, "IN must be from 0 to %d, got %d", REPLIES_MAX, (int)n);
+        proa_backend_fail(r, PROA_INVALID, "IN must be from 0 to %d, got %d", REPLIES_MAX, (int)n);
     else if (instance->model->infer_ns || instance->model->output_ns)
         crowd_run(&instance->crowd, square_produce, instance, r);
     else square_produce(instance, r);

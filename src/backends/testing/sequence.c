@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * sequence.c - the backends `sequence` and `dyna_sequence`: an accumulator for each sequence, driven by
+ * the control tensors START, END, READY and CORRID. */
 #include "backends/backends.h"
-#include "backends/pause.h"
+#include "backends/common.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -8,10 +10,11 @@
 #include <pthread.h>
 #include <string.h>
 
-/* sequence and dyna_sequence: an accumulator for each sequence, moved by the control tensors START, END, READY and CORRID.
- * READY = 0: nothing happens, OUTPUT is 0. START = 1: it becomes the sum of INPUT, else that is added. END = 1: CORRID is
- * added, and the sequence is forgotten. OUTPUT repeats it for each element of INPUT. With parameter accumulate = "false",
- * as in the models simple_sequence and simple_dyna_sequence, OUTPUT is INPUT + START + END * CORRID and nothing is kept. */
+/* READY = 0: nothing happens and OUTPUT is 0. START = 1: the accumulator becomes the sum of INPUT;
+ * otherwise the sum is added to it. END = 1: CORRID is added, and the sequence is deleted. OUTPUT repeats
+ * the accumulator for each element of INPUT. With the parameter accumulate = "false", as in the models
+ * simple_sequence and simple_dyna_sequence, OUTPUT is INPUT + START + END * CORRID and nothing is stored.
+ * */
 
 #define BUCKETS 256
 
@@ -24,13 +27,13 @@ typedef struct account {
 } account;
 
 typedef struct sequences {
-    pthread_mutex_t lock; /* of the accounts: those of one sequence come one at a time, but from any instance */
+    pthread_mutex_t lock; /* guards the accounts: requests of one sequence come one at a time, but from any instance */
     account *buckets[BUCKETS];
     int64_t idle_ns, swept_ns, delay_ms;
     bool accumulate;
 } sequences;
 
-/* What a request's control tensors say. */
+/* The values of a request's control tensors. */
 typedef struct controls {
     bool start, end, ready;
     uint64_t id;
@@ -60,7 +63,7 @@ static void forget(account **at)
     free(a);
 }
 
-/* Sequences that nobody ended: the scheduler has given their slots away long ago. */
+/* Removes sequences without an END whose slots the scheduler has long reassigned. */
 static void sweep(sequences *s, int64_t now)
 {
     if (now - s->swept_ns < s->idle_ns) return;
@@ -149,10 +152,10 @@ static void sequence_close(void *state)
     free(s);
 }
 
-static proa_status open_any(void **state, proa_model *model, bool dynamic, proa_err *err)
+static proa_status open_any(void **state, proa_served_model *model, bool dynamic, proa_err *err)
 {
-    const Inference__ModelConfig *c = proa_model_config(model);
-    const char *keep = proa_model_parameter(model, "accumulate");
+    const Inference__ModelConfig *c = proa_served_model_config(model);
+    const char *keep = proa_served_model_parameter(model, "accumulate");
     int64_t delay_ms = 0;
     PROA_TRY(check_controls(c, dynamic, err));
     PROA_TRY(check_tensors(c, err));
@@ -166,12 +169,12 @@ static proa_status open_any(void **state, proa_model *model, bool dynamic, proa_
     return PROA_OK;
 }
 
-static proa_status sequence_open(void **state, proa_model *model, proa_err *err)
+static proa_status sequence_open(void **state, proa_served_model *model, proa_err *err)
 {
     return open_any(state, model, false, err);
 }
 
-static proa_status dyna_sequence_open(void **state, proa_model *model, proa_err *err)
+static proa_status dyna_sequence_open(void **state, proa_served_model *model, proa_err *err)
 {
     return open_any(state, model, true, err);
 }
@@ -236,13 +239,13 @@ static void answer(sequences *s, proa_infer *r, const controls *c)
 static void sequence_execute(void *instance_state, proa_infer *const *requests, int count)
 {
     sequences *s = instance_state;
-    if (s->delay_ms) proa_pause_ns(requests, count, s->delay_ms * 1000000);
+    if (s->delay_ms) proa_backend_sleep(requests, count, s->delay_ms * 1000000);
     for (int i = 0; i < count; i++) {
         proa_infer *r = requests[i];
         controls c = {flag(r, "START", false), flag(r, "END", false), flag(r, "READY", true), 0};
         if (!read_id(&c.id, r))
-            proa_end_with(r, PROA_INVALID,
-                          "dyna sequence backend expects correlation ID to be decodable into an integer");
+            proa_backend_fail(r, PROA_INVALID,
+                              "dyna sequence backend expects correlation ID to be decodable into an integer");
         else answer(s, r, &c);
     }
 }

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * simple.c - the backends `identity` and `add_sub`: Triton's identity backend and its example models
+ * simple, simple_string and so on. */
 #include "backends/backends.h"
-#include "backends/pause.h"
+#include "backends/common.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "tensor/dtype.h"
@@ -8,17 +10,15 @@
 #include <string.h>
 #include <time.h>
 
-/* identity and add_sub: what Triton's identity backend and its example models simple, simple_string, ... do. */
-
 #define DELAY_MS_MAX 3600000
 
 /* ---- identity: OUTPUTn is INPUTn, by reference ---- */
 
-/* An output and where it comes from. */
+/* An output and the input that it copies. */
 typedef struct pair {
     const char *output, *input;
     proa_type type;
-    int64_t dims[PROA_SERVE_RANK_MAX]; /* of a row where the input may be left out: then zeros; open dimensions are 1 */
+    int64_t dims[PROA_SERVE_RANK_MAX]; /* the shape of a row of zeros if an optional input is absent; open dimensions are 1 */
     int32_t rank;
     bool optional;
 } pair;
@@ -104,21 +104,21 @@ static void identity_close(void *state)
     free(m);
 }
 
-static proa_status identity_settings(identity *m, proa_model *model, proa_err *err)
+static proa_status identity_settings(identity *m, proa_served_model *model, proa_err *err)
 {
     int64_t creation_secs = 0;
     PROA_TRY(proa_parameter_number(&m->delay_ms, model, "execute_delay_ms", DELAY_MS_MAX, err));
     PROA_TRY(proa_parameter_number(&m->multiplier, model, "instance_wise_delay_multiplier", 1000, err));
     PROA_TRY(proa_parameter_number(&creation_secs, model, "creation_delay_sec", 3600, err));
     m->example_parameters = proa_parameter_true(model, "example_parameters");
-    if (m->delay_ms) proa_model_runs_long(model);
-    if (creation_secs) proa_pause_ns(NULL, 0, creation_secs * 1000000000);
+    if (m->delay_ms) proa_served_model_set_long(model);
+    if (creation_secs) proa_backend_sleep(NULL, 0, creation_secs * 1000000000);
     return PROA_OK;
 }
 
-static proa_status identity_open(void **state, proa_model *model, proa_err *err)
+static proa_status identity_open(void **state, proa_served_model *model, proa_err *err)
 {
-    const Inference__ModelConfig *c = proa_model_config(model);
+    const Inference__ModelConfig *c = proa_served_model_config(model);
     PROA_TRY(check_names(c, err));
     identity *m = proa_calloc(1, sizeof *m);
     m->pairs = proa_calloc(c->n_output, sizeof *m->pairs);
@@ -179,7 +179,7 @@ static void add_output(proa_reply *reply, const pair *p, const identity *m, cons
 
 static void add_parameters(proa_reply *reply)
 {
-    proa_param *p = proa_reply_add_param(reply, "param0");
+    proa_infer_param *p = proa_reply_add_param(reply, "param0");
     p->kind = PROA_PARAM_STRING;
     p->s = proa_str_c("an example string parameter");
     p = proa_reply_add_param(reply, "param1");
@@ -202,9 +202,10 @@ static void identity_answer(const identity *m, proa_infer *r)
 static void identity_execute(void *instance_state, proa_infer *const *requests, int count)
 {
     const identity_instance *i = instance_state;
-    if (i->delay_ms) proa_pause_ns(requests, count, i->delay_ms * 1000000);
+    if (i->delay_ms) proa_backend_sleep(requests, count, i->delay_ms * 1000000);
     for (int k = 0; k < count; k++)
-        if (!(i->delay_ms && proa_end_cancelled(requests[k]))) identity_answer(i->model, requests[k]);
+        if (!(i->delay_ms && proa_backend_end_if_cancelled(requests[k])))
+            identity_answer(i->model, requests[k]);
 }
 
 const proa_backend proa_backend_identity = {
@@ -219,7 +220,7 @@ const proa_backend proa_backend_identity = {
 
 /* ---- add_sub: OUTPUT0 = INPUT0 + INPUT1, OUTPUT1 = INPUT0 - INPUT1 ---- */
 
-/* Integers wrap round; the bytes of a tensor may lie anywhere, so they are copied in and out. */
+/* Integers wrap around; the bytes of a tensor may be unaligned, so they are copied. */
 #define ADD_SUB(name, type, wide)                                                                            \
     static void name(char *sum, char *difference, const char *a, const char *b, int64_t n)                   \
     {                                                                                                        \
@@ -262,9 +263,9 @@ static add_sub_fn *const add_sub_of[PROA_TYPE_COUNT] = {
     [PROA_TYPE_FP32] = add_sub_f32,  [PROA_TYPE_FP64] = add_sub_f64,  [PROA_TYPE_BF16] = add_sub_bf16,
 };
 
-static proa_status add_sub_open(void **state, proa_model *model, proa_err *err)
+static proa_status add_sub_open(void **state, proa_served_model *model, proa_err *err)
 {
-    const Inference__ModelConfig *c = proa_model_config(model);
+    const Inference__ModelConfig *c = proa_served_model_config(model);
     static const char *const ins[] = {"INPUT0", "INPUT1"}, *const outs[] = {"OUTPUT0", "OUTPUT1"};
     (void)state;
     if (c->n_input != 2 || c->n_output != 2)
@@ -327,7 +328,7 @@ static void answer_strings(proa_infer *r, const proa_tensor *a, const proa_tenso
              *difference = PROA_ARENA_NEW(&reply->arena, proa_str, n);
     if (!add_strings(reply, a, b, sum, difference, n)) {
         proa_reply_free(reply);
-        proa_end_with(r, PROA_INVALID, "add_sub needs strings that are integers");
+        proa_backend_fail(r, PROA_INVALID, "add_sub needs strings that are integers");
         return;
     }
     if (proa_infer_wants(r, "OUTPUT0")) add_string_output(reply, "OUTPUT0", sum, n, a);
@@ -354,7 +355,7 @@ static void add_sub_execute(void *instance_state, proa_infer *const *requests, i
         proa_infer *r = requests[i];
         const proa_tensor *a = proa_infer_input(r, "INPUT0"), *b = proa_infer_input(r, "INPUT1");
         if (!a || !b || !proa_shape_equal(a->shape, a->rank, b->shape, b->rank)) {
-            proa_end_with(r, PROA_INVALID, "add_sub needs INPUT0 and INPUT1 of one shape");
+            proa_backend_fail(r, PROA_INVALID, "add_sub needs INPUT0 and INPUT1 of one shape");
             continue;
         }
         int64_t n = proa_shape_elements(a->shape, a->rank);

@@ -3,7 +3,7 @@
  * TensorRT-LLM's ensembles does, with the same tensors. */
 #include "backends/backends.h"
 #include "backends/llm/llm.h"
-#include "backends/tokens.h"
+#include "backends/text/tokenizer_model.h"
 
 #include "base/limits.h"
 #include <string.h>
@@ -29,16 +29,17 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
 
 /* ---- one request ---- */
 
-/* What follows on text that the client has already: each token's bytes, which join to characters there. */
-static void append_pieces(const proa_tokens *t, const proa_ids *ids, proa_buf *out)
+/* Appends the bytes of each token to text that the client has already; the client joins them to characters.
+ * */
+static void append_pieces(const proa_tokenizer_model *t, const proa_ids *ids, proa_buf *out)
 {
     for (int64_t i = 0; i < ids->len; i++)
         if (!t->skip_special || !proa_tokenizer_is_special(t->tokenizer, ids->ptr[i]))
-            proa_buf_str(out, proa_pieces_of(t->pieces, ids->ptr[i]));
+            proa_buf_str(out, proa_token_bytes_of(t->pieces, ids->ptr[i]));
 }
 
-static proa_status decode_row(const proa_tokens *t, const proa_tensor *tokens, int64_t begin, int64_t count,
-                              proa_ids *ids, proa_buf *out, proa_err *err)
+static proa_status decode_row(const proa_tokenizer_model *t, const proa_tensor *tokens, int64_t begin,
+                              int64_t count, proa_ids *ids, proa_buf *out, proa_err *err)
 {
     proa_ids_clear(ids);
     for (int64_t i = begin; i < begin + count; i++) {
@@ -69,11 +70,11 @@ static proa_status read_rows(const proa_tensor *tokens, const proa_tensor *lengt
     return PROA_OK;
 }
 
-static proa_status decode(const proa_tokens *t, const proa_infer *r, proa_reply *reply, const char *name,
-                          proa_err *err)
+static proa_status decode_batch(const proa_tokenizer_model *t, const proa_infer *r, proa_reply *reply,
+                                const char *name, proa_err *err)
 {
-    const proa_tensor *tokens = proa_tokens_input(r, "TOKENS_BATCH");
-    const proa_tensor *lengths = proa_tokens_input(r, "SEQUENCE_LENGTH");
+    const proa_tensor *tokens = proa_tokenizer_model_input(r, "TOKENS_BATCH");
+    const proa_tensor *lengths = proa_tokenizer_model_input(r, "SEQUENCE_LENGTH");
     int64_t rows = 0, width = 0;
     PROA_TRY(read_rows(tokens, lengths, &rows, &width, err));
     proa_str *texts = PROA_ARENA_NEW(&reply->arena, proa_str, rows);
@@ -98,8 +99,8 @@ static proa_status decode(const proa_tokens *t, const proa_infer *r, proa_reply 
     return status;
 }
 
-/* Until 2024 the log-probabilities and logits went through the postprocessing, as OUT_NAME. */
-static void pass_on(const proa_tokens *t, const proa_infer *r, proa_reply *reply)
+/* Passes log-probabilities and logits through as OUT_NAME, as repositories until 2024 expect. */
+static void pass_on(const proa_tokenizer_model *t, const proa_infer *r, proa_reply *reply)
 {
     static const char *const names[][2] = {
         {"CUM_LOG_PROBS", "OUT_CUM_LOG_PROBS"},   {"OUTPUT_LOG_PROBS", "OUT_OUTPUT_LOG_PROBS"},
@@ -107,8 +108,8 @@ static void pass_on(const proa_tokens *t, const proa_infer *r, proa_reply *reply
         {"BATCH_INDEX", "OUT_BATCH_INDEX"},       {"SEQUENCE_INDEX", "OUT_SEQUENCE_INDEX"}};
     for (size_t i = 0; i < PROA_COUNT(names); i++) {
         proa_type type;
-        const proa_tensor *given = proa_tokens_input(r, names[i][0]);
-        const char *name = proa_tokens_output(t, r, names[i][1], &type);
+        const proa_tensor *given = proa_tokenizer_model_input(r, names[i][0]);
+        const char *name = proa_tokenizer_model_output(t, r, names[i][1], &type);
         if (!given || !name) continue;
         proa_tensor *out = proa_reply_add(reply, name);
         const char *kept = out->name;
@@ -117,27 +118,19 @@ static void pass_on(const proa_tokens *t, const proa_infer *r, proa_reply *reply
     }
 }
 
-static void answer(const proa_tokens *t, proa_infer *r)
+static void answer(const proa_tokenizer_model *t, proa_infer *r)
 {
     proa_err err = {.status = PROA_OK};
     proa_type type;
     proa_reply *reply = proa_reply_new(r);
-    const char *name = proa_tokens_output(t, r, "OUTPUT", &type);
-    proa_status status = name ? decode(t, r, reply, name, &err) : PROA_OK;
+    const char *name = proa_tokenizer_model_output(t, r, "OUTPUT", &type);
+    proa_status status = name ? decode_batch(t, r, reply, name, &err) : PROA_OK;
     if (status == PROA_OK) pass_on(t, r, reply);
     else reply->error = err;
     proa_infer_reply(r, reply, true);
 }
 
 /* ---- the table ---- */
-
-static proa_status model_open(void **state, proa_model *model, proa_err *err)
-{
-    proa_tokens *tokens = NULL;
-    PROA_TRY(proa_tokens_open(&tokens, model, err));
-    *state = tokens;
-    return PROA_OK;
-}
 
 static void execute(void *instance_state, proa_infer *const *requests, int count)
 {
@@ -147,8 +140,8 @@ static void execute(void *instance_state, proa_infer *const *requests, int count
 const proa_backend proa_backend_detokenizer = {.name = "detokenizer",
                                                .flags = PROA_BACKEND_INLINE,
                                                .complete = complete,
-                                               .model_open = model_open,
-                                               .model_close = proa_tokens_close,
-                                               .instance_open = proa_served_instance,
-                                               .instance_close = proa_served_instance_close,
+                                               .model_open = proa_tokenizer_model_open,
+                                               .model_close = proa_tokenizer_model_close,
+                                               .instance_open = proa_llm_instance_open,
+                                               .instance_close = proa_llm_instance_close,
                                                .execute = execute};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tokenizer.c - the backend `tokenizer`: what the Python model `preprocessing` of FasterTransformer's and TensorRT-LLM's
- * ensembles does, with the same tensors. Each request is on its own; a batch is rows of it. */
+ * tokenizer.c - the backend `tokenizer`: what the Python model `preprocessing` of FasterTransformer's and
+ * TensorRT-LLM's ensembles does, with the same tensors. Each request is on its own; a batch is rows of it. */
 #include "backends/backends.h"
 #include "backends/llm/llm.h"
-#include "backends/tokens.h"
+#include "backends/text/tokenizer_model.h"
 #include "backends/llm/word_lists.h"
 
 #include "base/checked.h"
@@ -51,7 +51,7 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
 /* ---- one request ---- */
 
 typedef struct work {
-    const proa_tokens *t;
+    const proa_tokenizer_model *t;
     const proa_infer *r;
     proa_reply *reply;
     int64_t rows;
@@ -62,7 +62,7 @@ typedef struct work {
 static void add_ints(const work *w, const char *name, const int64_t *inner, int32_t rank, const int32_t *from)
 {
     proa_type type = PROA_TYPE_INVALID;
-    const char *own = proa_tokens_output(w->t, w->r, name, &type);
+    const char *own = proa_tokenizer_model_output(w->t, w->r, name, &type);
     int64_t shape[4] = {w->rows}, size = proa_type_bytes(type);
     void *data = NULL;
     if (!own || size <= 0) return;
@@ -103,7 +103,7 @@ static bool next_text(texts *t, proa_str *text)
 static proa_status add_texts(const work *w, const char *input, const char *ids_name, const char *lengths_name,
                              proa_err *err)
 {
-    texts all = begin_texts(w, proa_tokens_input(w->r, input));
+    texts all = begin_texts(w, proa_tokenizer_model_input(w->r, input));
     proa_ids ids = {0};
     int64_t width = 0, *ends = PROA_ARENA_NEW(&w->reply->arena, int64_t, w->rows + 1);
     proa_status status = PROA_OK;
@@ -134,7 +134,7 @@ static proa_status add_texts(const work *w, const char *input, const char *ids_n
 /* A number for each row, from an input or one for all. */
 static void add_number(const work *w, const char *input, const char *name, int32_t usual)
 {
-    const proa_tensor *given = proa_tokens_input(w->r, input);
+    const proa_tensor *given = proa_tokenizer_model_input(w->r, input);
     int32_t *values = PROA_ARENA_NEW(&w->reply->arena, int32_t, w->rows);
     for (int64_t i = 0; i < w->rows; i++) {
         int64_t value = usual;
@@ -144,10 +144,10 @@ static void add_number(const work *w, const char *input, const char *name, int32
     add_ints(w, name, (int64_t[]){1}, 1, values);
 }
 
-/* The decoder's first ids: of a text, or the padding token alone, as transformers' T5 begins. */
+/* The decoder's first ids: those of a text, or the padding token alone, as T5 in transformers. */
 static proa_status add_decoder(const work *w, proa_err *err)
 {
-    if (proa_tokens_input(w->r, "DECODER_QUERY"))
+    if (proa_tokenizer_model_input(w->r, "DECODER_QUERY"))
         return add_texts(w, "DECODER_QUERY", "DECODER_INPUT_ID", "REQUEST_DECODER_INPUT_LEN", err);
     int32_t *ones = PROA_ARENA_NEW(&w->reply->arena, int32_t, w->rows);
     for (int64_t i = 0; i < w->rows; i++) ones[i] = 1;
@@ -189,7 +189,7 @@ static proa_status add_word(const work *w, proa_str word, proa_ids *ids, proa_id
     return PROA_OK;
 }
 
-/* FasterTransformer's generation has all words of a row in one text. */
+/* Repositories of FasterTransformer have all words of a row in one text. */
 static proa_status add_text_words(const work *w, proa_str text, proa_ids *ids, proa_ids *ends, proa_err *err)
 {
     proa_buf field;
@@ -220,7 +220,7 @@ static proa_status read_words(const work *w, const proa_tensor *tensor, word_lis
 
 static proa_status add_words(const work *w, const char *input, const char *name, proa_err *err)
 {
-    const proa_tensor *tensor = proa_tokens_input(w->r, input);
+    const proa_tensor *tensor = proa_tokenizer_model_input(w->r, input);
     word_lists lists = {PROA_ARENA_NEW(&w->reply->arena, proa_ids, w->rows),
                         PROA_ARENA_NEW(&w->reply->arena, proa_ids, w->rows)};
     int64_t width = tensor || w->t->unsigned_ids ? 1 : 0;
@@ -259,10 +259,10 @@ static proa_status add_bias_row(const work *w, texts *words, const proa_tensor *
 
 static proa_status add_biases(const work *w, proa_err *err)
 {
-    const proa_tensor *words = proa_tokens_input(w->r, "EMBEDDING_BIAS_WORDS");
-    const proa_tensor *weights = proa_tokens_input(w->r, "EMBEDDING_BIAS_WEIGHTS");
+    const proa_tensor *words = proa_tokenizer_model_input(w->r, "EMBEDDING_BIAS_WORDS");
+    const proa_tensor *weights = proa_tokenizer_model_input(w->r, "EMBEDDING_BIAS_WEIGHTS");
     proa_type type = PROA_TYPE_INVALID;
-    const char *name = proa_tokens_output(w->t, w->r, "EMBEDDING_BIAS", &type);
+    const char *name = proa_tokenizer_model_output(w->t, w->r, "EMBEDDING_BIAS", &type);
     int64_t vocab = words && weights ? proa_tokenizer_vocab(w->t->tokenizer) : 0;
     const int64_t shape[] = {w->rows, vocab};
     void *data = NULL;
@@ -282,12 +282,12 @@ static proa_status add_biases(const work *w, proa_err *err)
 
 /* ---- the whole ---- */
 
-/* What goes through as it is, without a copy where the type stays. */
+/* Copies an input to its output, by reference if the type is the same. */
 static void pass_on(const work *w, const char *name)
 {
     proa_type type = PROA_TYPE_INVALID;
-    const proa_tensor *given = proa_tokens_input(w->r, name);
-    const char *own = proa_tokens_output(w->t, w->r, name, &type);
+    const proa_tensor *given = proa_tokenizer_model_input(w->r, name);
+    const char *own = proa_tokenizer_model_output(w->t, w->r, name, &type);
     if (!own || !given || given->type != type) return;
     proa_tensor *out = proa_reply_add(w->reply, own);
     const char *kept = out->name;
@@ -313,11 +313,11 @@ static proa_status fill(const work *w, proa_err *err)
     return PROA_OK;
 }
 
-static void answer(const proa_tokens *t, proa_infer *r)
+static void answer(const proa_tokenizer_model *t, proa_infer *r)
 {
-    const proa_tensor *query = proa_tokens_input(r, "QUERY");
+    const proa_tensor *query = proa_tokenizer_model_input(r, "QUERY");
     proa_err err = {.status = PROA_OK};
-    work w = {.t = t, .r = r, .rows = 1, .batched = proa_model_config(t->model)->max_batch_size > 0};
+    work w = {.t = t, .r = r, .rows = 1, .batched = proa_served_model_config(t->model)->max_batch_size > 0};
     if (w.batched && query && query->rank > 0) w.rows = query->shape[0];
     proa_status status = !query || query->type != PROA_TYPE_BYTES
                              ? PROA_FAIL(&err, INVALID, "input 'QUERY' is not there")
@@ -331,14 +331,6 @@ static void answer(const proa_tokens *t, proa_infer *r)
 
 /* ---- the table ---- */
 
-static proa_status model_open(void **state, proa_model *model, proa_err *err)
-{
-    proa_tokens *tokens = NULL;
-    PROA_TRY(proa_tokens_open(&tokens, model, err));
-    *state = tokens;
-    return PROA_OK;
-}
-
 static void execute(void *instance_state, proa_infer *const *requests, int count)
 {
     for (int i = 0; i < count; i++) answer(instance_state, requests[i]);
@@ -347,8 +339,8 @@ static void execute(void *instance_state, proa_infer *const *requests, int count
 const proa_backend proa_backend_tokenizer = {.name = "tokenizer",
                                              .flags = PROA_BACKEND_INLINE,
                                              .complete = complete,
-                                             .model_open = model_open,
-                                             .model_close = proa_tokens_close,
-                                             .instance_open = proa_served_instance,
-                                             .instance_close = proa_served_instance_close,
+                                             .model_open = proa_tokenizer_model_open,
+                                             .model_close = proa_tokenizer_model_close,
+                                             .instance_open = proa_llm_instance_open,
+                                             .instance_close = proa_llm_instance_close,
                                              .execute = execute};

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "backends/tokens.h"
+/* SPDX-License-Identifier: Apache-2.0
+ * tokenizer_model.c - opens the tokenizer that a model configuration names, and finds its inputs and
+ * outputs. */
+#include "backends/text/tokenizer_model.h"
 
 #include "backends/llm/llm.h"
 #include "base/alloc.h"
@@ -18,7 +20,7 @@ static proa_str token_text(const proa_json *config, const char *key)
     return proa_json_str(token);
 }
 
-static void find_tokens(proa_tokens *t, const char *folder)
+static void find_tokens(proa_tokenizer_model *t, const char *folder)
 {
     char path[PROA_PATH_MAX];
     proa_json *json = NULL;
@@ -39,8 +41,8 @@ static int32_t id_of(const proa_json *config, const char *key)
     return id >= 0 && id <= PROA_VOCAB_MAX ? (int32_t)id : -1;
 }
 
-/* What the tokenizer's own files do not say, the model's may. */
-static void find_ids(proa_tokens *t, const char *folder)
+/* Takes end and padding ids from the model's files if the tokenizer's files do not have them. */
+static void find_ids(proa_tokenizer_model *t, const char *folder)
 {
     char path[PROA_PATH_MAX];
     proa_json *json = NULL;
@@ -64,59 +66,62 @@ static bool says_unsigned(const Inference__ModelConfig *c)
     return false;
 }
 
-static proa_status open_tokens(proa_tokens *t, proa_err *err)
+static proa_status open_tokens(proa_tokenizer_model *t, proa_err *err)
 {
     static const char *const keys[] = {"tokenizer_dir", "tokenizer_path", NULL};
     char folder[4096];
-    PROA_TRY(proa_served_folder(folder, t->model, keys, err));
+    PROA_TRY(proa_llm_folder(folder, t->model, keys, err));
     PROA_TRY(proa_tokenizer_open(&t->tokenizer, folder, err));
-    PROA_TRY(proa_served_flag(&t->add_special, t->model, "add_special_tokens", err));
-    PROA_TRY(proa_served_flag(&t->skip_special, t->model, "skip_special_tokens", err));
-    PROA_TRY(proa_served_flag(&t->continuation, t->model, "continuation", err));
-    t->unsigned_ids = says_unsigned(proa_model_config(t->model));
-    t->pieces = proa_pieces_new(t->tokenizer);
+    PROA_TRY(proa_llm_parameter_flag(&t->add_special, t->model, "add_special_tokens", err));
+    PROA_TRY(proa_llm_parameter_flag(&t->skip_special, t->model, "skip_special_tokens", err));
+    PROA_TRY(proa_llm_parameter_flag(&t->continuation, t->model, "continuation", err));
+    t->unsigned_ids = says_unsigned(proa_served_model_config(t->model));
+    t->pieces = proa_token_bytes_new(t->tokenizer);
     find_ids(t, folder);
     return PROA_OK;
 }
 
-proa_status proa_tokens_open(proa_tokens **out, proa_model *model, proa_err *err)
+proa_status proa_tokenizer_model_open(void **out, proa_served_model *model, proa_err *err)
 {
-    proa_tokens *t = proa_calloc(1, sizeof *t);
-    *t = (proa_tokens){.model = model, .end_id = -1, .pad_id = -1, .add_special = true, .skip_special = true};
+    proa_tokenizer_model *t = proa_calloc(1, sizeof *t);
+    *t = (proa_tokenizer_model){
+        .model = model, .end_id = -1, .pad_id = -1, .add_special = true, .skip_special = true};
     proa_status status = open_tokens(t, err);
-    if (status != PROA_OK) return proa_tokens_close(t), status;
+    if (status != PROA_OK) return proa_tokenizer_model_close(t), status;
     *out = t;
     return PROA_OK;
 }
 
-void proa_tokens_close(void *tokens)
+void proa_tokenizer_model_close(void *tokens)
 {
-    proa_tokens *t = tokens;
+    proa_tokenizer_model *t = tokens;
     if (!t) return;
-    proa_pieces_free(t->pieces);
+    proa_token_bytes_free(t->pieces);
     proa_tokenizer_free(t->tokenizer);
     free(t);
 }
 
 /* ---- names ---- */
 
-/* Of the T5 encoder's tokenizer, and of GPT-NeoX's postprocessing: the same in small letters, one with an s. */
+/* The names of the T5 encoder's tokenizer and of GPT-NeoX's postprocessing differ only in case; one of them
+ * also has an s. */
 static bool is_name(const char *name, const char *usual)
 {
     if (strcasecmp(name, usual) == 0) return true;
     return strcmp(usual, "INPUT_ID") == 0 && strcmp(name, "input_ids") == 0;
 }
 
-const proa_tensor *proa_tokens_input(const proa_infer *r, const char *name)
+const proa_tensor *proa_tokenizer_model_input(const proa_infer *r, const char *name)
 {
     for (int32_t i = 0; i < r->inputs_count; i++)
         if (is_name(r->inputs[i].name, name)) return &r->inputs[i];
     return NULL;
 }
 
-const char *proa_tokens_output(const proa_tokens *t, const proa_infer *r, const char *name, proa_type *type)
+const char *proa_tokenizer_model_output(const proa_tokenizer_model *t, const proa_infer *r, const char *name,
+                                        proa_type *type)
 {
-    const Inference__ModelConfig *c = proa_model_config(t->model);
+    const Inference__ModelConfig *c = proa_served_model_config(t->model);
     for (size_t i = 0; i < c->n_output; i++) {
         if (!is_name(c->output[i]->name, name) || !proa_infer_wants(r, c->output[i]->name)) continue;
         *type = (proa_type)c->output[i]->data_type;

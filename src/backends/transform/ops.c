@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transform_ops.c - the operations of a transform on numbers. Arithmetic is done in doubles and stored as FP32, or as FP64
+ * ops.c - the operations of a transform on numbers. Arithmetic is done in doubles and stored as FP32, or as FP64
  * where an argument is FP64: so what a model in Python computes with numpy's float64 is the same to the last bit. */
-#include "backends/pause.h"
+#include "backends/common.h"
 #include "backends/transform/transform.h"
 
 #include "base/checked.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK 256 /* elements that are converted at once: 2 KiB of doubles */
+#define CHUNK 256 /* elements converted at a time: 2 KiB of doubles */
 
 /* ---- elements as doubles, and back ---- */
 
@@ -47,8 +47,8 @@ static void load(double *to, proa_type type, const char *from, int64_t n)
     }
 }
 
-/* Numbers that an integer does not hold become its nearest end; NaN becomes 0. The ends are exact doubles but for those of
- * 64 bits, where the first double above is compared with. */
+/* Values outside the range of an integer type are clamped; NaN becomes 0. The limits are exact doubles
+ * except those of 64 bits, for which the first double above the range is used. */
 #define STORE(c_type, least, above)                                                                          \
     for (int64_t i = 0; i < n; i++) {                                                                        \
         double d = from[i];                                                                                  \
@@ -103,24 +103,25 @@ static void store(char *to, proa_type type, const double *from, int64_t n)
 
 /* ---- shapes ---- */
 
-static proa_status need_numbers(const proa_step *s, const proa_value *args, proa_err *err)
+static proa_status need_numbers(const proa_transform_step *s, const proa_transform_value *args, proa_err *err)
 {
     for (int32_t i = 0; i < s->args_count; i++)
         if (args[i].type == PROA_TYPE_BYTES)
-            return PROA_STEP_FAIL(err, s, "'%s' is BYTES, must be numbers", args[i].name);
+            return PROA_TRANSFORM_FAIL(err, s, "'%s' is BYTES, must be numbers", args[i].name);
     return PROA_OK;
 }
 
-static proa_status shapes_differ(const proa_step *s, const proa_value *a, const proa_value *b, proa_err *err)
+static proa_status shapes_differ(const proa_transform_step *s, const proa_transform_value *a,
+                                 const proa_transform_value *b, proa_err *err)
 {
     char left[PROA_DIMS_TEXT], right[PROA_DIMS_TEXT];
-    return PROA_STEP_FAIL(err, s, "expected '%s' and '%s' to have matching shapes, got %s and %s", a->name,
-                          b->name, proa_dims_text(left, a->shape, (size_t)a->rank),
-                          proa_dims_text(right, b->shape, (size_t)b->rank));
+    return PROA_TRANSFORM_FAIL(err, s, "expected '%s' and '%s' to have matching shapes, got %s and %s",
+                               a->name, b->name, proa_dims_text(left, a->shape, (size_t)a->rank),
+                               proa_dims_text(right, b->shape, (size_t)b->rank));
 }
 
-/* Takes what b knows of open dimensions into a; `skip` is left out of the comparison (-1: none). */
-static bool merge(proa_value *a, const proa_value *b, int32_t skip)
+/* Fills open dimensions of a from b; dimension `skip` is not compared (-1: none). */
+static bool merge(proa_transform_value *a, const proa_transform_value *b, int32_t skip)
 {
     if (a->rank != b->rank) return false;
     for (int32_t i = 0; i < a->rank; i++) {
@@ -131,13 +132,14 @@ static bool merge(proa_value *a, const proa_value *b, int32_t skip)
     return true;
 }
 
-static void take_shape(proa_value *out, const proa_value *from)
+static void take_shape(proa_transform_value *out, const proa_transform_value *from)
 {
     out->rank = from->rank;
     memcpy(out->shape, from->shape, sizeof out->shape);
 }
 
-static proa_status shape_arithmetic(const proa_step *s, const proa_value *args, proa_value *out, proa_err *err)
+static proa_status shape_arithmetic(const proa_transform_step *s, const proa_transform_value *args,
+                                    proa_transform_value *out, proa_err *err)
 {
     PROA_TRY(need_numbers(s, args, err));
     take_shape(out, &args[0]);
@@ -149,17 +151,18 @@ static proa_status shape_arithmetic(const proa_step *s, const proa_value *args, 
     return PROA_OK;
 }
 
-static int64_t elements_of(const proa_value *v)
+static int64_t elements_of(const proa_transform_value *v)
 {
     return proa_shape_elements(v->shape, v->rank);
 }
 
 /* ---- one by one: each element from the same element of the arguments ---- */
 
-typedef void chunk_fn(const proa_step *s, double *x, const double *y, int32_t arg, int64_t n);
+typedef void chunk_fn(const proa_transform_step *s, double *x, const double *y, int32_t arg, int64_t n);
 
-/* The first argument's chunk is changed by fn(arg 0), then each further one is folded into it. */
-static void run_chunks(const proa_step *s, const proa_value *args, const proa_value *out, char *to, chunk_fn *fn)
+/* Applies fn to each chunk of the first argument, then folds the other arguments into it. */
+static void run_chunks(const proa_transform_step *s, const proa_transform_value *args,
+                       const proa_transform_value *out, char *to, chunk_fn *fn)
 {
     double x[CHUNK], y[CHUNK];
     int64_t elements = elements_of(out);
@@ -175,18 +178,18 @@ static void run_chunks(const proa_step *s, const proa_value *args, const proa_va
     }
 }
 
-#define ONE_BY_ONE(name, expression)                                                                         \
-    static void name##_chunk(const proa_step *s, double *x, const double *y, int32_t arg, int64_t n)         \
-    {                                                                                                        \
-        PROA_UNUSED(s);                                                                                      \
-        PROA_UNUSED(arg);                                                                                    \
-        for (int64_t i = 0; i < n; i++) x[i] = (expression);                                                 \
-    }                                                                                                        \
-    static void run_##name(const proa_step *s, const proa_value *args, const proa_value *out, char *to,      \
-                           proa_arena *arena)                                                                \
-    {                                                                                                        \
-        PROA_UNUSED(arena);                                                                                  \
-        run_chunks(s, args, out, to, name##_chunk);                                                          \
+#define ONE_BY_ONE(name, expression)                                                                           \
+    static void name##_chunk(const proa_transform_step *s, double *x, const double *y, int32_t arg, int64_t n) \
+    {                                                                                                          \
+        PROA_UNUSED(s);                                                                                        \
+        PROA_UNUSED(arg);                                                                                      \
+        for (int64_t i = 0; i < n; i++) x[i] = (expression);                                                   \
+    }                                                                                                          \
+    static void run_##name(const proa_transform_step *s, const proa_transform_value *args,                     \
+                           const proa_transform_value *out, char *to, proa_arena *arena)                       \
+    {                                                                                                          \
+        PROA_UNUSED(arena);                                                                                    \
+        run_chunks(s, args, out, to, name##_chunk);                                                            \
     }
 ONE_BY_ONE(average, s->weights[arg] * y[i] + (arg ? x[i] : 0))
 ONE_BY_ONE(sum, arg ? x[i] + y[i] : x[i])
@@ -196,62 +199,65 @@ ONE_BY_ONE(clip, y[i]<s->low ? s->low : y[i]> s->high ? s->high : y[i])
 ONE_BY_ONE(sigmoid, 1 / (1 + exp(-y[i])))
 ONE_BY_ONE(cast, y[i])
 
-static proa_status read_average(proa_step *s, proa_program *p, proa_err *err)
+static proa_status read_average(proa_transform_step *s, proa_transform_program *p, proa_err *err)
 {
-    const proa_step_option *o = proa_step_find(s, "weights");
+    const proa_transform_option *o = proa_transform_option_find(s, "weights");
     double sum = 0;
     s->weights = PROA_ARENA_NEW(p->arena, double, s->args_count);
     if (o && o->count != s->args_count)
-        return PROA_STEP_FAIL(err, s, "option 'weights' has %d elements for %d arguments", o->count,
-                              s->args_count);
+        return PROA_TRANSFORM_FAIL(err, s, "option 'weights' has %d elements for %d arguments", o->count,
+                                   s->args_count);
     for (int32_t i = 0; i < s->args_count; i++) {
         s->weights[i] = o ? o->numbers[i] : 1;
         if (isnan(s->weights[i]))
-            return PROA_STEP_FAIL(err, s, "option 'weights' has '%s', which is no number",
-                                  o ? o->texts[i].ptr : "");
+            return PROA_TRANSFORM_FAIL(err, s, "option 'weights' has '%s', which is no number",
+                                       o ? o->texts[i].ptr : "");
         sum += s->weights[i];
     }
-    if (!isfinite(sum) || sum == 0) return PROA_STEP_FAIL(err, s, "the weights have the sum %g", sum);
+    if (!isfinite(sum) || sum == 0) return PROA_TRANSFORM_FAIL(err, s, "the weights have the sum %g", sum);
     for (int32_t i = 0; i < s->args_count; i++) s->weights[i] /= sum;
     return PROA_OK;
 }
 
-static proa_status read_linear(proa_step *s, proa_program *p, proa_err *err)
+static proa_status read_linear(proa_transform_step *s, proa_transform_program *p, proa_err *err)
 {
     PROA_UNUSED(p);
     s->scale = 1;
-    PROA_TRY(proa_step_number(&s->scale, s, "scale", err));
-    return proa_step_number(&s->offset, s, "offset", err);
+    PROA_TRY(proa_transform_option_number(&s->scale, s, "scale", err));
+    return proa_transform_option_number(&s->offset, s, "offset", err);
 }
 
-static proa_status read_clip(proa_step *s, proa_program *p, proa_err *err)
+static proa_status read_clip(proa_transform_step *s, proa_transform_program *p, proa_err *err)
 {
     PROA_UNUSED(p);
     s->low = -INFINITY, s->high = INFINITY;
-    PROA_TRY(proa_step_number(&s->low, s, "low", err));
-    PROA_TRY(proa_step_number(&s->high, s, "high", err));
-    if (s->low > s->high) return PROA_STEP_FAIL(err, s, "'low' is %g, above 'high', %g", s->low, s->high);
+    PROA_TRY(proa_transform_option_number(&s->low, s, "low", err));
+    PROA_TRY(proa_transform_option_number(&s->high, s, "high", err));
+    if (s->low > s->high)
+        return PROA_TRANSFORM_FAIL(err, s, "'low' is %g, above 'high', %g", s->low, s->high);
     return PROA_OK;
 }
 
 /* ---- cast ---- */
 
-static proa_status read_cast(proa_step *s, proa_program *p, proa_err *err)
+static proa_status read_cast(proa_transform_step *s, proa_transform_program *p, proa_err *err)
 {
-    const proa_step_option *o = proa_step_find(s, "to");
+    const proa_transform_option *o = proa_transform_option_find(s, "to");
     static const char prefix[] = "TYPE_";
     PROA_UNUSED(p);
-    if (!o || o->list) return PROA_STEP_FAIL(err, s, "option 'to' must be a type, such as FP16 or INT64");
+    if (!o || o->list)
+        return PROA_TRANSFORM_FAIL(err, s, "option 'to' must be a type, such as FP16 or INT64");
     proa_str name = o->texts[0];
     if (proa_str_starts(name, proa_str_c(prefix))) name.ptr += strlen(prefix), name.len -= strlen(prefix);
     s->type = proa_type_find(name);
     if (s->type == PROA_TYPE_INVALID || s->type == PROA_TYPE_BYTES)
-        return PROA_STEP_FAIL(err, s, "option 'to' is '%s', must be a type of numbers, such as FP16 or INT64",
-                              o->texts[0].ptr);
+        return PROA_TRANSFORM_FAIL(
+            err, s, "option 'to' is '%s', must be a type of numbers, such as FP16 or INT64", o->texts[0].ptr);
     return PROA_OK;
 }
 
-static proa_status shape_cast(const proa_step *s, const proa_value *args, proa_value *out, proa_err *err)
+static proa_status shape_cast(const proa_transform_step *s, const proa_transform_value *args,
+                              proa_transform_value *out, proa_err *err)
 {
     PROA_TRY(need_numbers(s, args, err));
     take_shape(out, &args[0]);
@@ -259,8 +265,8 @@ static proa_status shape_cast(const proa_step *s, const proa_value *args, proa_v
     return PROA_OK;
 }
 
-/* Between 64-bit integers doubles would lose the lower bits. */
-static void run_wide_cast(const proa_value *in, const proa_value *out, char *to)
+/* 64-bit integers are cast without doubles, which would lose the low bits. */
+static void run_wide_cast(const proa_transform_value *in, const proa_transform_value *out, char *to)
 {
     int64_t n = elements_of(out);
     for (int64_t i = 0; i < n; i++) {
@@ -277,15 +283,16 @@ static bool is_wide(proa_type type)
     return type == PROA_TYPE_INT64 || type == PROA_TYPE_UINT64;
 }
 
-static void run_any_cast(const proa_step *s, const proa_value *args, const proa_value *out, char *to,
-                         proa_arena *arena)
+static void run_any_cast(const proa_transform_step *s, const proa_transform_value *args,
+                         const proa_transform_value *out, char *to, proa_arena *arena)
 {
     if (args[0].type == out->type) memcpy(to, args[0].data, out->bytes);
     else if (is_wide(args[0].type) && is_wide(out->type)) run_wide_cast(&args[0], out, to);
     else run_cast(s, args, out, to, arena);
 }
 
-static int64_t within_cast(const proa_step *s, const proa_value *args, const proa_value *out)
+static int64_t within_cast(const proa_transform_step *s, const proa_transform_value *args,
+                           const proa_transform_value *out)
 {
     PROA_UNUSED(s);
     return args[0].type == out->type ? 0 : -1;
@@ -293,7 +300,8 @@ static int64_t within_cast(const proa_step *s, const proa_value *args, const pro
 
 /* ---- pass ---- */
 
-static proa_status shape_pass(const proa_step *s, const proa_value *args, proa_value *out, proa_err *err)
+static proa_status shape_pass(const proa_transform_step *s, const proa_transform_value *args,
+                              proa_transform_value *out, proa_err *err)
 {
     PROA_UNUSED(s);
     PROA_UNUSED(err);
@@ -302,14 +310,16 @@ static proa_status shape_pass(const proa_step *s, const proa_value *args, proa_v
     return PROA_OK;
 }
 
-static void run_pass(const proa_step *s, const proa_value *args, const proa_value *out, char *to, proa_arena *arena)
+static void run_pass(const proa_transform_step *s, const proa_transform_value *args,
+                     const proa_transform_value *out, char *to, proa_arena *arena)
 {
     PROA_UNUSED(s);
     PROA_UNUSED(arena);
     memcpy(to, args[0].data, out->bytes);
 }
 
-static int64_t within_pass(const proa_step *s, const proa_value *args, const proa_value *out)
+static int64_t within_pass(const proa_transform_step *s, const proa_transform_value *args,
+                           const proa_transform_value *out)
 {
     PROA_UNUSED(s);
     PROA_UNUSED(args);
@@ -319,14 +329,15 @@ static int64_t within_pass(const proa_step *s, const proa_value *args, const pro
 
 /* ---- softmax: over the last dimension ---- */
 
-static proa_status shape_softmax(const proa_step *s, const proa_value *args, proa_value *out, proa_err *err)
+static proa_status shape_softmax(const proa_transform_step *s, const proa_transform_value *args,
+                                 proa_transform_value *out, proa_err *err)
 {
-    if (args[0].rank == 0) return PROA_STEP_FAIL(err, s, "'%s' has no dimension", args[0].name);
+    if (args[0].rank == 0) return PROA_TRANSFORM_FAIL(err, s, "'%s' has no dimension", args[0].name);
     return shape_arithmetic(s, args, out, err);
 }
 
-static void run_softmax(const proa_step *s, const proa_value *args, const proa_value *out, char *to,
-                        proa_arena *arena)
+static void run_softmax(const proa_transform_step *s, const proa_transform_value *args,
+                        const proa_transform_value *out, char *to, proa_arena *arena)
 {
     int64_t n = out->shape[out->rank - 1], rows = n ? elements_of(out) / n : 0;
     int64_t in_bytes = proa_type_bytes(args[0].type), out_bytes = proa_type_bytes(out->type);
@@ -346,18 +357,19 @@ static void run_softmax(const proa_step *s, const proa_value *args, const proa_v
 
 /* ---- concat and slice, along an axis ---- */
 
-/* The axis counts from 0 without the batch dimension, or from the end; kept from the end. */
-static proa_status read_axis(proa_step *s, proa_program *p, proa_err *err)
+/* The axis counts from 0 without the batch dimension, or from the end; stored as counted from the end. */
+static proa_status read_axis(proa_transform_step *s, proa_transform_program *p, proa_err *err)
 {
     int64_t rank = p->values[s->args[0]].rank;
     s->axis = -1;
-    if (rank == 0) return PROA_STEP_FAIL(err, s, "'%s' has no dimension", p->values[s->args[0]].name);
-    PROA_TRY(proa_step_integer(&s->axis, s, "axis", -rank, rank - 1, err));
+    if (rank == 0) return PROA_TRANSFORM_FAIL(err, s, "'%s' has no dimension", p->values[s->args[0]].name);
+    PROA_TRY(proa_transform_option_integer(&s->axis, s, "axis", -rank, rank - 1, err));
     if (s->axis >= 0) s->axis -= rank;
     return PROA_OK;
 }
 
-static proa_status shape_concat(const proa_step *s, const proa_value *args, proa_value *out, proa_err *err)
+static proa_status shape_concat(const proa_transform_step *s, const proa_transform_value *args,
+                                proa_transform_value *out, proa_err *err)
 {
     int32_t axis = args[0].rank + (int32_t)s->axis;
     int64_t sum = 0;
@@ -366,33 +378,33 @@ static proa_status shape_concat(const proa_step *s, const proa_value *args, proa
     out->type = args[0].type;
     for (int32_t i = 0; i < s->args_count; i++) {
         if (args[i].type != out->type)
-            return PROA_STEP_FAIL(err, s, "expected '%s' and '%s' to have the same type, got %s and %s",
-                                  args[0].name, args[i].name, proa_type_name(out->type),
-                                  proa_type_name(args[i].type));
+            return PROA_TRANSFORM_FAIL(err, s, "expected '%s' and '%s' to have the same type, got %s and %s",
+                                       args[0].name, args[i].name, proa_type_name(out->type),
+                                       proa_type_name(args[i].type));
         if (!merge(out, &args[i], axis)) return shapes_differ(s, &args[0], &args[i], err);
         bool open = sum < 0 || args[i].shape[axis] < 0;
         if (open) sum = -1;
         else if (!proa_add(sum, args[i].shape[axis], &sum))
-            return PROA_STEP_FAIL(err, s, "the result is too large");
+            return PROA_TRANSFORM_FAIL(err, s, "the result is too large");
     }
     out->shape[axis] = sum;
     return PROA_OK;
 }
 
 /* The elements before the axis, and the bytes of one place along it. */
-static int64_t outer_of(const proa_value *v, int32_t axis)
+static int64_t outer_of(const proa_transform_value *v, int32_t axis)
 {
     return proa_shape_elements(v->shape, axis);
 }
 
-static size_t inner_of(const proa_value *v, int32_t axis)
+static size_t inner_of(const proa_transform_value *v, int32_t axis)
 {
     int64_t n = proa_shape_elements(v->shape + axis + 1, v->rank - axis - 1);
     return (size_t)(n * proa_type_bytes(v->type));
 }
 
-static void run_concat(const proa_step *s, const proa_value *args, const proa_value *out, char *to,
-                       proa_arena *arena)
+static void run_concat(const proa_transform_step *s, const proa_transform_value *args,
+                       const proa_transform_value *out, char *to, proa_arena *arena)
 {
     int32_t axis = out->rank + (int32_t)s->axis;
     int64_t outer = outer_of(out, axis);
@@ -408,25 +420,26 @@ static void run_concat(const proa_step *s, const proa_value *args, const proa_va
     }
 }
 
-static proa_status read_slice(proa_step *s, proa_program *p, proa_err *err)
+static proa_status read_slice(proa_transform_step *s, proa_transform_program *p, proa_err *err)
 {
     s->to = INT64_MAX;
     PROA_TRY(read_axis(s, p, err));
-    PROA_TRY(proa_step_integer(&s->from, s, "from", -((int64_t)1 << 40), (int64_t)1 << 40, err));
-    if (!proa_step_find(s, "to")) return PROA_OK;
+    PROA_TRY(proa_transform_option_integer(&s->from, s, "from", -((int64_t)1 << 40), (int64_t)1 << 40, err));
+    if (!proa_transform_option_find(s, "to")) return PROA_OK;
     s->to = 0;
-    return proa_step_integer(&s->to, s, "to", -((int64_t)1 << 40), (int64_t)1 << 40, err);
+    return proa_transform_option_integer(&s->to, s, "to", -((int64_t)1 << 40), (int64_t)1 << 40, err);
 }
 
-/* From and to of an axis of n elements, as Python counts; false if they lie outside. */
-static bool range_of(const proa_step *s, int64_t n, int64_t *from, int64_t *to)
+/* The bounds of a slice of an axis of n elements, with Python's rules; false if they lie outside. */
+static bool range_of(const proa_transform_step *s, int64_t n, int64_t *from, int64_t *to)
 {
     *from = s->from < 0 ? s->from + n : s->from;
     *to = s->to == INT64_MAX ? n : s->to < 0 ? s->to + n : s->to;
     return *from >= 0 && *from <= *to && *to <= n;
 }
 
-static proa_status shape_slice(const proa_step *s, const proa_value *args, proa_value *out, proa_err *err)
+static proa_status shape_slice(const proa_transform_step *s, const proa_transform_value *args,
+                               proa_transform_value *out, proa_err *err)
 {
     int32_t axis = args[0].rank + (int32_t)s->axis;
     int64_t from, to, n = args[0].shape[axis];
@@ -434,34 +447,35 @@ static proa_status shape_slice(const proa_step *s, const proa_value *args, proa_
     PROA_TRY(need_numbers(s, args, err));
     take_shape(out, &args[0]);
     out->type = args[0].type;
-    if (n < 0) { /* open: known where both ends count from the same side */
+    if (n < 0) { /* open dimension: the length is known if both bounds count from the same side */
         bool known = s->to != INT64_MAX && (s->from < 0) == (s->to < 0) && s->to >= s->from;
         out->shape[axis] = known ? s->to - s->from : -1;
         return PROA_OK;
     }
     if (!range_of(s, n, &from, &to))
-        return PROA_STEP_FAIL(err, s,
-                              "from %lld to %lld lies outside of dimension %d of '%s', which has shape %s",
-                              (long long)s->from, (long long)(s->to == INT64_MAX ? n : s->to), axis,
-                              args[0].name, proa_dims_text(text, args[0].shape, (size_t)args[0].rank));
+        return PROA_TRANSFORM_FAIL(
+            err, s, "from %lld to %lld lies outside of dimension %d of '%s', which has shape %s",
+            (long long)s->from, (long long)(s->to == INT64_MAX ? n : s->to), axis, args[0].name,
+            proa_dims_text(text, args[0].shape, (size_t)args[0].rank));
     out->shape[axis] = to - from;
     return PROA_OK;
 }
 
-static void run_slice(const proa_step *s, const proa_value *args, const proa_value *out, char *to,
-                      proa_arena *arena)
+static void run_slice(const proa_transform_step *s, const proa_transform_value *args,
+                      const proa_transform_value *out, char *to, proa_arena *arena)
 {
     int32_t axis = out->rank + (int32_t)s->axis;
     int64_t outer = outer_of(out, axis), from, end;
     size_t inner = inner_of(out, axis), row = (size_t)args[0].shape[axis] * inner;
     PROA_UNUSED(arena);
-    if (!range_of(s, args[0].shape[axis], &from, &end)) return; /* `shape` has refused it */
+    if (!range_of(s, args[0].shape[axis], &from, &end)) return; /* already refused by `shape` */
     size_t bytes = (size_t)(end - from) * inner;
     for (int64_t i = 0; i < outer; i++)
         memcpy(to + (size_t)i * bytes, args[0].data + (size_t)i * row + (size_t)from * inner, bytes);
 }
 
-static int64_t within_slice(const proa_step *s, const proa_value *args, const proa_value *out)
+static int64_t within_slice(const proa_transform_step *s, const proa_transform_value *args,
+                            const proa_transform_value *out)
 {
     int32_t axis = out->rank + (int32_t)s->axis;
     int64_t from, to;
@@ -472,7 +486,7 @@ static int64_t within_slice(const proa_step *s, const proa_value *args, const pr
 /* ---- the table ---- */
 
 #define MANY PROA_TRANSFORM_ARGS_MAX
-static const proa_operation operations[] = {
+static const proa_transform_op operations[] = {
     {"average", 1, MANY, "weights", read_average, shape_arithmetic, run_average, NULL},
     {"cast", 1, 1, "to", read_cast, shape_cast, run_any_cast, within_cast},
     {"clip", 1, 1, "low, high", read_clip, shape_arithmetic, run_clip, NULL},
@@ -486,14 +500,14 @@ static const proa_operation operations[] = {
     {"sum", 1, MANY, "", NULL, shape_arithmetic, run_sum, NULL},
 };
 
-const proa_operation *proa_operation_find(proa_str name)
+const proa_transform_op *proa_transform_op_find(proa_str name)
 {
     for (size_t i = 0; i < PROA_COUNT(operations); i++)
         if (proa_str_is(name, operations[i].name)) return &operations[i];
-    return proa_str_is(name, proa_operation_text.name) ? &proa_operation_text : NULL;
+    return proa_str_is(name, proa_transform_op_text.name) ? &proa_transform_op_text : NULL;
 }
 
-const char *proa_operation_names(void)
+const char *proa_transform_op_names(void)
 {
     return "average, cast, clip, concat, linear, pass, product, sigmoid, slice, softmax, sum and "
            "text_features";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transform_read.c - the text of a program becomes steps (docs/transform.md): NAME = operation(ARGUMENT, key=VALUE); ... */
-#include "backends/pause.h"
+ * read.c - the text of a program becomes steps (docs/transform.md): NAME = operation(ARGUMENT, key=VALUE); ... */
+#include "backends/common.h"
 #include "backends/transform/transform.h"
 #include "backends/transform/text.h"
 
@@ -11,13 +11,14 @@
 
 typedef struct reader {
     const char *at, *end;
-    proa_program *p;
-    proa_step *step;
+    proa_transform_program *p;
+    proa_transform_step *step;
     int32_t steps_cap;
     proa_err *err;
 } reader;
 
-proa_status proa_step_fail(proa_err *err, const proa_step *step, const char *file, int line, const char *fmt, ...)
+proa_status proa_transform_step_fail(proa_err *err, const proa_transform_step *step, const char *file,
+                                     int line, const char *fmt, ...)
 {
     char text[400];
     va_list args;
@@ -61,7 +62,7 @@ static proa_status expected(reader *r, const char *what)
                      (int)(left < 20 ? left : 20), r->at);
 }
 
-/* Names of tensors, operations, files and numbers; what has other characters is quoted. */
+/* Characters of names of tensors, operations, files, and of numbers; anything else is quoted. */
 static bool is_plain(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
@@ -86,7 +87,7 @@ static proa_status read_word(reader *r, const char *what, proa_str *word)
 
 /* ---- values and options ---- */
 
-static int32_t find_value(const proa_program *p, proa_str name)
+static int32_t find_value(const proa_transform_program *p, proa_str name)
 {
     for (int32_t i = 0; i < p->inputs_count + p->steps_count; i++)
         if (proa_str_is(name, p->values[i].name)) return i;
@@ -97,11 +98,11 @@ static double number_of(proa_str text)
 {
     char *end;
     errno = 0;
-    double value = strtod(text.ptr, &end); /* an arena's copy: ends with a NUL */
+    double value = strtod(text.ptr, &end); /* copied to the arena with a NUL */
     return *end || errno == ERANGE ? (double)NAN : value;
 }
 
-static proa_status read_value(reader *r, proa_step_option *o)
+static proa_status read_value(reader *r, proa_transform_option *o)
 {
     static const int32_t most = PROA_TRANSFORM_LIST_MAX;
     int32_t cap = 4;
@@ -110,8 +111,8 @@ static proa_status read_value(reader *r, proa_step_option *o)
     if (o->list && take(r, ']')) return PROA_OK;
     do {
         if (o->count == most)
-            return PROA_STEP_FAIL(r->err, r->step, "option '%.*s' has more than %d elements", (int)o->key.len,
-                                  o->key.ptr, most);
+            return PROA_TRANSFORM_FAIL(r->err, r->step, "option '%.*s' has more than %d elements",
+                                       (int)o->key.len, o->key.ptr, most);
         if (o->count == cap) {
             proa_str *more = PROA_ARENA_NEW(r->p->arena, proa_str, (int64_t)cap * 2);
             memcpy(more, o->texts, (size_t)cap * sizeof *more);
@@ -129,26 +130,27 @@ static proa_status read_value(reader *r, proa_step_option *o)
 
 static proa_status read_option(reader *r, proa_str key)
 {
-    proa_step *s = r->step;
+    proa_transform_step *s = r->step;
     for (int32_t i = 0; i < s->options_count; i++)
         if (proa_str_eq(s->options[i].key, key))
-            return PROA_STEP_FAIL(r->err, s, "option '%.*s' is given twice", (int)key.len, key.ptr);
+            return PROA_TRANSFORM_FAIL(r->err, s, "option '%.*s' is given twice", (int)key.len, key.ptr);
     if (s->options_count == PROA_TRANSFORM_OPTIONS_MAX)
-        return PROA_STEP_FAIL(r->err, s, "more than %d options", PROA_TRANSFORM_OPTIONS_MAX);
-    if (!s->options) s->options = PROA_ARENA_NEW(r->p->arena, proa_step_option, PROA_TRANSFORM_OPTIONS_MAX);
-    proa_step_option *o = &s->options[s->options_count++];
+        return PROA_TRANSFORM_FAIL(r->err, s, "more than %d options", PROA_TRANSFORM_OPTIONS_MAX);
+    if (!s->options)
+        s->options = PROA_ARENA_NEW(r->p->arena, proa_transform_option, PROA_TRANSFORM_OPTIONS_MAX);
+    proa_transform_option *o = &s->options[s->options_count++];
     o->key = key;
     return read_value(r, o);
 }
 
 static proa_status add_argument(reader *r, proa_str name)
 {
-    proa_step *s = r->step;
+    proa_transform_step *s = r->step;
     int32_t value = find_value(r->p, name);
     if (value < 0)
-        return PROA_STEP_FAIL(r->err, s, "'%.*s' is no input and no earlier step", (int)name.len, name.ptr);
+        return PROA_TRANSFORM_FAIL(r->err, s, "'%.*s' is no input and no earlier step", (int)name.len, name.ptr);
     if (s->args_count == PROA_TRANSFORM_ARGS_MAX)
-        return PROA_STEP_FAIL(r->err, s, "more than %d arguments", PROA_TRANSFORM_ARGS_MAX);
+        return PROA_TRANSFORM_FAIL(r->err, s, "more than %d arguments", PROA_TRANSFORM_ARGS_MAX);
     if (!s->args) s->args = PROA_ARENA_NEW(r->p->arena, int32_t, PROA_TRANSFORM_ARGS_MAX);
     s->args[s->args_count++] = value;
     if (value >= r->p->inputs_count) s->needs |= r->p->steps[value - r->p->inputs_count].needs;
@@ -168,7 +170,7 @@ static proa_status read_items(reader *r)
 
 /* ---- options, as operations ask for them ---- */
 
-proa_step_option *proa_step_find(proa_step *step, const char *key)
+proa_transform_option *proa_transform_option_find(proa_transform_step *step, const char *key)
 {
     for (int32_t i = 0; i < step->options_count; i++) {
         if (!proa_str_is(step->options[i].key, key)) continue;
@@ -178,53 +180,53 @@ proa_step_option *proa_step_find(proa_step *step, const char *key)
     return NULL;
 }
 
-proa_status proa_step_number(double *value, proa_step *step, const char *key, proa_err *err)
+proa_status proa_transform_option_number(double *value, proa_transform_step *step, const char *key, proa_err *err)
 {
-    const proa_step_option *o = proa_step_find(step, key);
+    const proa_transform_option *o = proa_transform_option_find(step, key);
     if (!o) return PROA_OK;
     if (o->list || isnan(o->numbers[0]))
-        return PROA_STEP_FAIL(err, step, "option '%s' must be a number, is '%s'", key,
-                              o->list ? "[...]" : o->texts[0].ptr);
+        return PROA_TRANSFORM_FAIL(err, step, "option '%s' must be a number, is '%s'", key,
+                                   o->list ? "[...]" : o->texts[0].ptr);
     *value = o->numbers[0];
     return PROA_OK;
 }
 
-proa_status proa_step_integer(int64_t *value, proa_step *step, const char *key, int64_t min, int64_t max,
-                              proa_err *err)
+proa_status proa_transform_option_integer(int64_t *value, proa_transform_step *step, const char *key,
+                                          int64_t min, int64_t max, proa_err *err)
 {
     double number = (double)*value;
-    PROA_TRY(proa_step_number(&number, step, key, err));
+    PROA_TRY(proa_transform_option_number(&number, step, key, err));
     if (!(number >= (double)min && number <= (double)max) || number != floor(number))
-        return PROA_STEP_FAIL(err, step, "option '%s' must be an integer from %lld to %lld, is %g", key,
-                              (long long)min, (long long)max, number);
+        return PROA_TRANSFORM_FAIL(err, step, "option '%s' must be an integer from %lld to %lld, is %g", key,
+                                   (long long)min, (long long)max, number);
     *value = (int64_t)number;
     return PROA_OK;
 }
 
-static proa_status check_options(const proa_step *s, proa_err *err)
+static proa_status check_options(const proa_transform_step *s, proa_err *err)
 {
     for (int32_t i = 0; i < s->options_count; i++) {
-        const proa_step_option *o = &s->options[i];
+        const proa_transform_option *o = &s->options[i];
         if (o->used) continue;
         if (!*s->operation->options)
-            return PROA_STEP_FAIL(err, s, "option '%s' is not known; there are none", o->key.ptr);
-        return PROA_STEP_FAIL(err, s, "option '%s' is not known, or not with the others; there are %s",
-                              o->key.ptr, s->operation->options);
+            return PROA_TRANSFORM_FAIL(err, s, "option '%s' is not known; there are none", o->key.ptr);
+        return PROA_TRANSFORM_FAIL(err, s, "option '%s' is not known, or not with the others; there are %s",
+                                   o->key.ptr, s->operation->options);
     }
     return PROA_OK;
 }
 
 /* ---- steps ---- */
 
-static proa_status finish_step(reader *r, proa_value *out)
+static proa_status finish_step(reader *r, proa_transform_value *out)
 {
-    proa_step *s = r->step;
-    proa_value *args = PROA_ARENA_NEW(r->p->arena, proa_value, s->args_count);
-    const proa_operation *op = s->operation;
+    proa_transform_step *s = r->step;
+    proa_transform_value *args = PROA_ARENA_NEW(r->p->arena, proa_transform_value, s->args_count);
+    const proa_transform_op *op = s->operation;
     if (s->args_count < op->args_min || s->args_count > op->args_max)
-        return PROA_STEP_FAIL(r->err, s, "takes %s%d argument%s, got %d",
-                              op->args_max > op->args_min ? "at least " : "", op->args_min,
-                              op->args_min == 1 ? "" : "s", s->args_count);
+        return PROA_TRANSFORM_FAIL(r->err, s, "takes %s%d argument%s, got %d",
+                                   op->args_max > op->args_min ? "at least " : "", op->args_min,
+                                   op->args_min == 1 ? "" : "s", s->args_count);
     for (int32_t i = 0; i < s->args_count; i++) args[i] = r->p->values[s->args[i]];
     if (op->read) PROA_TRY(op->read(s, r->p, r->err));
     PROA_TRY(check_options(s, r->err));
@@ -233,24 +235,24 @@ static proa_status finish_step(reader *r, proa_value *out)
 
 static proa_status read_operation(reader *r, proa_str name)
 {
-    proa_step *s = r->step;
-    s->operation = proa_operation_find(name);
+    proa_transform_step *s = r->step;
+    s->operation = proa_transform_op_find(name);
     if (!s->operation)
         return PROA_FAIL(r->err, INVALID, "step %d: '%.*s' is no operation; there are %s", s->number,
-                         (int)(name.len < 64 ? name.len : 64), name.ptr, proa_operation_names());
+                         (int)(name.len < 64 ? name.len : 64), name.ptr, proa_transform_op_names());
     return read_items(r);
 }
 
-/* `B = A`: another name for the same. */
+/* `B = A`: another name for the same value. */
 static proa_status read_same(reader *r, proa_str name)
 {
-    r->step->operation = proa_operation_find(proa_str_c("pass"));
+    r->step->operation = proa_transform_op_find(proa_str_c("pass"));
     return add_argument(r, name);
 }
 
 static proa_status read_step(reader *r)
 {
-    proa_program *p = r->p;
+    proa_transform_program *p = r->p;
     proa_str name, operation;
     if (p->steps_count == PROA_TRANSFORM_STEPS_MAX)
         return PROA_FAIL(r->err, LIMIT, "more than %d steps", PROA_TRANSFORM_STEPS_MAX);
@@ -263,7 +265,7 @@ static proa_status read_step(reader *r)
     if (!take(r, '=')) return expected(r, "'='");
     PROA_TRY(read_word(r, "an operation", &operation));
     PROA_TRY(take(r, '(') ? read_operation(r, operation) : read_same(r, operation));
-    proa_value *out = &p->values[p->inputs_count + p->steps_count];
+    proa_transform_value *out = &p->values[p->inputs_count + p->steps_count];
     PROA_TRY(finish_step(r, out));
     out->name = name.ptr;
     p->steps_count++;
@@ -273,7 +275,8 @@ static proa_status read_step(reader *r)
 
 /* ---- the whole ---- */
 
-static proa_status set_input(proa_program *p, proa_value *v, const Inference__ModelInput *in, proa_err *err)
+static proa_status set_input(proa_transform_program *p, proa_transform_value *v,
+                             const Inference__ModelInput *in, proa_err *err)
 {
     size_t rank = in->reshape ? in->reshape->n_shape : in->n_dims;
     const int64_t *dims = in->reshape ? in->reshape->shape : in->dims;
@@ -284,12 +287,12 @@ static proa_status set_input(proa_program *p, proa_value *v, const Inference__Mo
     if (rank + p->batched > PROA_SERVE_RANK_MAX)
         return PROA_FAIL(err, LIMIT, "input '%s' of model '%s' has more than %d dimensions", in->name,
                          p->model_name, PROA_SERVE_RANK_MAX);
-    *v = (proa_value){.name = in->name, .type = (proa_type)in->data_type, .rank = (int32_t)rank};
+    *v = (proa_transform_value){.name = in->name, .type = (proa_type)in->data_type, .rank = (int32_t)rank};
     if (rank) memcpy(v->shape, dims, rank * sizeof *dims);
     return PROA_OK;
 }
 
-static bool is_used(const proa_program *p, int32_t value)
+static bool is_used(const proa_transform_program *p, int32_t value)
 {
     for (int32_t i = 0; i < p->steps_count; i++)
         for (int32_t k = 0; k < p->steps[i].args_count; k++)
@@ -297,15 +300,15 @@ static bool is_used(const proa_program *p, int32_t value)
     return false;
 }
 
-static void add_output(proa_program *p, const char *name, int32_t value)
+static void add_output(proa_transform_program *p, const char *name, int32_t value)
 {
-    p->outputs[p->outputs_count++] = (proa_program_output){name, value};
+    p->outputs[p->outputs_count++] = (proa_transform_output){name, value};
     if (value >= p->inputs_count) p->steps[value - p->inputs_count].is_output = true;
 }
 
-static proa_status set_outputs(proa_program *p, const Inference__ModelConfig *c, proa_err *err)
+static proa_status set_outputs(proa_transform_program *p, const Inference__ModelConfig *c, proa_err *err)
 {
-    p->outputs = PROA_ARENA_NEW(p->arena, proa_program_output, (int64_t)c->n_output + p->steps_count);
+    p->outputs = PROA_ARENA_NEW(p->arena, proa_transform_output, (int64_t)c->n_output + p->steps_count);
     for (size_t i = 0; i < c->n_output; i++) {
         int32_t value = find_value(p, proa_str_c(c->output[i]->name));
         if (value < 0)
@@ -320,14 +323,14 @@ static proa_status set_outputs(proa_program *p, const Inference__ModelConfig *c,
     return PROA_OK;
 }
 
-proa_status proa_program_read(proa_program *p, proa_str text, const Inference__ModelConfig *c,
-                              proa_arena *arena, proa_err *err)
+proa_status proa_transform_read(proa_transform_program *p, proa_str text, const Inference__ModelConfig *c,
+                                proa_arena *arena, proa_err *err)
 {
     reader r = {.at = text.ptr, .end = text.ptr + text.len, .p = p, .err = err};
     p->arena = arena;
     p->batched = c->max_batch_size > 0;
-    p->values = PROA_ARENA_NEW(arena, proa_value, (int64_t)c->n_input + PROA_TRANSFORM_STEPS_MAX);
-    p->steps = PROA_ARENA_NEW(arena, proa_step, PROA_TRANSFORM_STEPS_MAX);
+    p->values = PROA_ARENA_NEW(arena, proa_transform_value, (int64_t)c->n_input + PROA_TRANSFORM_STEPS_MAX);
+    p->steps = PROA_ARENA_NEW(arena, proa_transform_step, PROA_TRANSFORM_STEPS_MAX);
     for (size_t i = 0; i < c->n_input; i++) PROA_TRY(set_input(p, &p->values[i], c->input[i], err));
     p->inputs_count = (int32_t)c->n_input;
     for (skip_blanks(&r); r.at < r.end; skip_blanks(&r)) {
@@ -341,7 +344,7 @@ proa_status proa_program_read(proa_program *p, proa_str text, const Inference__M
     return set_outputs(p, c, err);
 }
 
-void proa_program_close(proa_program *p)
+void proa_transform_close(proa_transform_program *p)
 {
     for (int32_t i = 0; p->steps && i < PROA_TRANSFORM_STEPS_MAX; i++)
         proa_text_features_close(p->steps[i].features);
@@ -350,7 +353,7 @@ void proa_program_close(proa_program *p)
 /* ---- against the configuration's outputs ---- */
 
 /* Open dimensions fit any; the batch dimension is left out on both sides. */
-static bool fits(const proa_value *v, const int64_t *dims, size_t rank)
+static bool fits(const proa_transform_value *v, const int64_t *dims, size_t rank)
 {
     bool same = (size_t)v->rank == rank;
     for (size_t i = 0; i < rank && same; i++)
@@ -358,30 +361,30 @@ static bool fits(const proa_value *v, const int64_t *dims, size_t rank)
     return same;
 }
 
-static proa_status wrong_shape(const proa_program *p, const proa_value *v, const int64_t *dims, size_t rank,
-                               proa_err *err)
+static proa_status wrong_shape(const proa_transform_program *p, const proa_transform_value *v,
+                               const int64_t *dims, size_t rank, proa_err *err)
 {
     char have[PROA_DIMS_TEXT], want[PROA_DIMS_TEXT];
-    int64_t whole[2][PROA_SERVE_RANK_MAX + 1] = {{-1}, {-1}};
+    int64_t full_shape[2][PROA_SERVE_RANK_MAX + 1] = {{-1}, {-1}};
     size_t lead = p->batched;
-    if (v->rank) memcpy(whole[0] + lead, v->shape, (size_t)v->rank * sizeof *dims);
-    if (rank) memcpy(whole[1] + lead, dims, rank * sizeof *dims);
+    if (v->rank) memcpy(full_shape[0] + lead, v->shape, (size_t)v->rank * sizeof *dims);
+    if (rank) memcpy(full_shape[1] + lead, dims, rank * sizeof *dims);
     return PROA_FAIL(err, INVALID,
                      "model '%s', tensor '%s': the model expects %zu dimensions (shape %s) but the model "
                      "configuration specifies %zu dimensions %s%s)",
                      p->model_name, v->name, (size_t)v->rank + lead,
-                     proa_dims_text(have, whole[0], (size_t)v->rank + lead), rank + lead,
+                     proa_dims_text(have, full_shape[0], (size_t)v->rank + lead), rank + lead,
                      lead ? "(an initial batch dimension because max_batch_size > 0 followed by the explicit "
                             "tensor shape, making complete shape "
                           : "(shape ",
-                     proa_dims_text(want, whole[1], rank + lead));
+                     proa_dims_text(want, full_shape[1], rank + lead));
 }
 
-proa_status proa_program_check(const proa_program *p, const Inference__ModelConfig *c, proa_err *err)
+proa_status proa_transform_check(const proa_transform_program *p, const Inference__ModelConfig *c, proa_err *err)
 {
     for (size_t i = 0; i < c->n_output; i++) {
         const Inference__ModelOutput *o = c->output[i];
-        const proa_value *v = &p->values[p->outputs[i].value];
+        const proa_transform_value *v = &p->values[p->outputs[i].value];
         size_t rank = o->reshape ? o->reshape->n_shape : o->n_dims;
         const int64_t *dims = o->reshape ? o->reshape->shape : o->dims;
         if ((proa_type)o->data_type != v->type)

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * scan.c - splits a text into words and counts what the text features need, in one pass. */
 #include "backends/transform/scan.h"
 
 #include "text/unicode.h"
@@ -12,9 +13,9 @@ typedef enum kind { OTHER, LETTER, UPPER, DIGIT, WORD, PUNCTUATION, END, APOSTRO
 typedef struct walk {
     proa_text_counts *counts;
     char *lower;
-    size_t len, start;       /* of lower; where the word began */
+    size_t len, start;       /* length of lower; start of the current word */
     int64_t characters;      /* of the word */
-    bool in_word, has_words; /* has_words: the sentence */
+    bool in_word, has_words; /* has_words: of the sentence */
     proa_word_fn *on_word;
     void *arg;
 } walk;
@@ -148,7 +149,8 @@ static void step(walk *w, proa_str text, size_t next, int32_t c)
 void proa_text_scan(proa_text_counts *counts, proa_str text, proa_arena *arena, proa_word_fn *on_word, void *arg)
 {
     walk w = {.counts = counts, .on_word = on_word, .arg = arg};
-    /* a letter of two bytes may have a lower case of three; between two words something stands */
+    /* the lower case of a two-byte letter may have three bytes; words are separated by at least one
+     * character */
     w.lower = proa_arena_alloc(arena, text.len * 2 + 1);
     *counts = (proa_text_counts){0};
     for (size_t at = 0; at < text.len;) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transform_scan.h - one walk over a text: its words in lower case, and counts. What a word, a sentence, ... is stands in
+ * scan.h - one walk over a text: its words in lower case, and counts. What a word, a sentence, ... is stands in
  * docs/transform.md; examples/review-pipeline/textfeatures.py says the same in Python.
  * Owner:   the words lie in the caller's arena.
  * Threads: none of its own. */

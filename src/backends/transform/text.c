@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * text.c - the operation text_features: reads its options and files, and computes the features of a
+ * text. */
 #include "backends/transform/text.h"
 
 #include "backends/transform/scan.h"
@@ -13,7 +15,7 @@
 typedef enum ngram_value { VALUE_COUNT, VALUE_SHARE, VALUE_PRESENT } ngram_value;
 typedef enum lexicon_stat { STAT_SUM, STAT_MEAN, STAT_MIN, STAT_MAX, STAT_COUNT } lexicon_stat;
 
-/* A file of n-grams, one a line, in a lexicon with weights behind tabs. */
+/* A file of n-grams, one per line; a lexicon has tab-separated weights after each. */
 typedef struct ngram_file {
     proa_buf text; /* holds the keys */
     proa_map lines;
@@ -31,7 +33,7 @@ struct proa_text_features {
     ngram_file vocabulary, lexicon;
     lexicon_stat stats[STAT_COUNT];
     int32_t stats_count;
-    int64_t buckets, hashed_words; /* hashed n-grams of 1 to that many words; 0: none */
+    int64_t buckets, hashed_words; /* hashed n-grams of 1 to this many words; 0: none */
     ngram_value value;
     int64_t columns, vocabulary_at, lexicon_at, buckets_at; /* where each begins */
     int32_t words_max;
@@ -84,17 +86,18 @@ static void add_count(proa_text_features *f, size_t i)
     if (counts[i].fn == count_distinct_share) f->distinct = true;
 }
 
-static proa_status read_counts(proa_text_features *f, proa_step *s, proa_arena *arena, bool others, proa_err *err)
+static proa_status read_counts(proa_text_features *f, proa_transform_step *s, proa_arena *arena, bool others,
+                               proa_err *err)
 {
-    const proa_step_option *o = proa_step_find(s, "counts");
+    const proa_transform_option *o = proa_transform_option_find(s, "counts");
     f->counts = PROA_ARENA_NEW(arena, count_fn *, PROA_TRANSFORM_LIST_MAX);
     for (size_t i = 0; !o && !others && i < PROA_COUNT(counts); i++) add_count(f, i);
     for (int32_t k = 0; o && k < o->count; k++) {
         size_t i = 0;
         while (i < PROA_COUNT(counts) && !proa_str_is(o->texts[k], counts[i].name)) i++;
         if (i == PROA_COUNT(counts))
-            return PROA_STEP_FAIL(err, s, "option 'counts' has '%s', which is none of characters, words, ...",
-                                  o->texts[k].ptr);
+            return PROA_TRANSFORM_FAIL(
+                err, s, "option 'counts' has '%s', which is none of characters, words, ...", o->texts[k].ptr);
         add_count(f, i);
     }
     return PROA_OK;
@@ -103,7 +106,7 @@ static proa_status read_counts(proa_text_features *f, proa_step *s, proa_arena *
 /* ---- files of n-grams ---- */
 
 typedef struct line_reader {
-    const proa_step *step;
+    const proa_transform_step *step;
     const char *path;
     int64_t number;
     ngram_file *file;
@@ -113,7 +116,7 @@ typedef struct line_reader {
 
 static proa_status bad_line(const line_reader *r, const char *what)
 {
-    return PROA_STEP_FAIL(r->err, r->step, "'%s', line %lld: %s", r->path, (long long)r->number, what);
+    return PROA_TRANSFORM_FAIL(r->err, r->step, "'%s', line %lld: %s", r->path, (long long)r->number, what);
 }
 
 typedef struct plain {
@@ -130,7 +133,7 @@ static void compare_words(void *arg, const char *lower, size_t start, size_t end
     p->same = end == p->key.len && memcmp(lower, p->key.ptr, end) == 0;
 }
 
-/* Words as a text would give them, or they would never be found. */
+/* Words must be as the scanner returns them, otherwise they could never match. */
 static proa_status check_key(line_reader *r, proa_str key)
 {
     proa_arena arena;
@@ -199,26 +202,26 @@ static proa_status read_lines(line_reader *r, bool weighted)
         PROA_TRY(read_line(r, line, weighted));
         rest = (proa_str){rest.ptr + used, rest.len - used};
     }
-    if (!r->file->lines.count) return PROA_STEP_FAIL(r->err, r->step, "'%s' has no n-gram", r->path);
+    if (!r->file->lines.count) return PROA_TRANSFORM_FAIL(r->err, r->step, "'%s' has no n-gram", r->path);
     return PROA_OK;
 }
 
 /* A file of the version's folder, or else of the model's. */
-static proa_status read_file(ngram_file *f, const char *key, proa_step *s, const proa_program *p,
-                             bool weighted, proa_err *err)
+static proa_status read_file(ngram_file *f, const char *key, proa_transform_step *s,
+                             const proa_transform_program *p, bool weighted, proa_err *err)
 {
-    const proa_step_option *o = proa_step_find(s, key);
+    const proa_transform_option *o = proa_transform_option_find(s, key);
     char path[PROA_PATH_MAX];
     if (!o) return PROA_OK;
-    if (o->list) return PROA_STEP_FAIL(err, s, "option '%s' must be one file", key);
+    if (o->list) return PROA_TRANSFORM_FAIL(err, s, "option '%s' must be one file", key);
     if (proa_path_climbs(o->texts[0].ptr) && !p->external_paths)
-        return PROA_STEP_FAIL(err, s, "file '%s' leaves the model's folder, which needs --allow-external-paths",
-                              o->texts[0].ptr);
+        return PROA_TRANSFORM_FAIL(
+            err, s, "file '%s' leaves the model's folder, which needs --allow-external-paths", o->texts[0].ptr);
     PROA_TRY(proa_path_join(path, p->version_path, o->texts[0].ptr, err));
     if (!proa_file_exists(path)) PROA_TRY(proa_path_join(path, p->model_path, o->texts[0].ptr, err));
     if (!proa_file_exists(path))
-        return PROA_STEP_FAIL(err, s, "file '%s' is neither in '%s' nor in '%s'", o->texts[0].ptr,
-                              p->version_path, p->model_path);
+        return PROA_TRANSFORM_FAIL(err, s, "file '%s' is neither in '%s' nor in '%s'", o->texts[0].ptr,
+                                   p->version_path, p->model_path);
     PROA_TRY(proa_file_read(&f->text, path, PROA_NGRAM_FILE_BYTES_MAX, err));
     proa_map_init(&f->lines, 1024);
     line_reader r = {.step = s, .path = path, .file = f, .err = err};
@@ -234,24 +237,24 @@ static void close_file(ngram_file *f)
 
 /* ---- options ---- */
 
-static proa_status find_word(int *value, const proa_step *s, const proa_step_option *o, int32_t at,
-                             const char *const *words, int count, proa_err *err)
+static proa_status find_word(int *value, const proa_transform_step *s, const proa_transform_option *o,
+                             int32_t at, const char *const *words, int count, proa_err *err)
 {
     for (int i = 0; i < count; i++) {
         if (!proa_str_is(o->texts[at], words[i])) continue;
         *value = i;
         return PROA_OK;
     }
-    return PROA_STEP_FAIL(err, s, "option '%s' has '%s', which is none of %s, %s, ...", o->key.ptr,
-                          o->texts[at].ptr, words[0], words[1]);
+    return PROA_TRANSFORM_FAIL(err, s, "option '%s' has '%s', which is none of %s, %s, ...", o->key.ptr,
+                               o->texts[at].ptr, words[0], words[1]);
 }
 
-static proa_status read_stats(proa_text_features *f, proa_step *s, proa_err *err)
+static proa_status read_stats(proa_text_features *f, proa_transform_step *s, proa_err *err)
 {
     static const char *const names[STAT_COUNT] = {"sum", "mean", "min", "max"};
-    const proa_step_option *o = f->lexicon.columns ? proa_step_find(s, "stats") : NULL;
+    const proa_transform_option *o = f->lexicon.columns ? proa_transform_option_find(s, "stats") : NULL;
     if (o && (!o->count || o->count > STAT_COUNT))
-        return PROA_STEP_FAIL(err, s, "option 'stats' has 1 to 4 names");
+        return PROA_TRANSFORM_FAIL(err, s, "option 'stats' has 1 to 4 names");
     f->stats_count = f->lexicon.columns ? 1 : 0;
     if (o) f->stats_count = o->count;
     for (int32_t i = 0; o && i < o->count; i++) {
@@ -262,20 +265,23 @@ static proa_status read_stats(proa_text_features *f, proa_step *s, proa_err *err
     return PROA_OK;
 }
 
-static proa_status read_hashed(proa_text_features *f, proa_step *s, proa_err *err)
+static proa_status read_hashed(proa_text_features *f, proa_transform_step *s, proa_err *err)
 {
     static const char *const values[] = {"count", "share", "present"};
-    PROA_TRY(proa_step_integer(&f->buckets, s, "hashed", 0, PROA_TEXT_COLUMNS_MAX, err));
+    PROA_TRY(proa_transform_option_integer(&f->buckets, s, "hashed", 0, PROA_TEXT_COLUMNS_MAX, err));
     f->hashed_words = 1;
-    if (f->buckets) PROA_TRY(proa_step_integer(&f->hashed_words, s, "ngrams", 1, PROA_NGRAM_WORDS_MAX, err));
-    const proa_step_option *o = f->buckets || f->vocabulary.lines.count ? proa_step_find(s, "value") : NULL;
+    if (f->buckets)
+        PROA_TRY(proa_transform_option_integer(&f->hashed_words, s, "ngrams", 1, PROA_NGRAM_WORDS_MAX, err));
+    const proa_transform_option *o = f->buckets || f->vocabulary.lines.count
+                                         ? proa_transform_option_find(s, "value")
+                                         : NULL;
     int value = VALUE_COUNT;
     if (o) PROA_TRY(find_word(&value, s, o, 0, values, PROA_COUNT(values), err));
     f->value = (ngram_value)value;
     return PROA_OK;
 }
 
-static proa_status lay_out(proa_text_features *f, const proa_step *s, proa_err *err)
+static proa_status lay_out(proa_text_features *f, const proa_transform_step *s, proa_err *err)
 {
     f->vocabulary_at = f->counts_count;
     f->lexicon_at = f->vocabulary_at + f->vocabulary.lines.count;
@@ -285,20 +291,20 @@ static proa_status lay_out(proa_text_features *f, const proa_step *s, proa_err *
     if (f->vocabulary.words_max > f->words_max) f->words_max = f->vocabulary.words_max;
     if (f->lexicon.words_max > f->words_max) f->words_max = f->lexicon.words_max;
     if (f->columns < 1 || f->columns > PROA_TEXT_COLUMNS_MAX)
-        return PROA_STEP_FAIL(err, s, "makes %lld features, must be 1 to %d", (long long)f->columns,
-                              PROA_TEXT_COLUMNS_MAX);
+        return PROA_TRANSFORM_FAIL(err, s, "makes %lld features, must be 1 to %d", (long long)f->columns,
+                                   PROA_TEXT_COLUMNS_MAX);
     return PROA_OK;
 }
 
-static proa_status read_text(proa_step *s, proa_program *p, proa_err *err)
+static proa_status read_text(proa_transform_step *s, proa_transform_program *p, proa_err *err)
 {
     proa_text_features *f = s->features = proa_calloc(1, sizeof *f);
-    const proa_value *in = &p->values[s->args[0]];
+    const proa_transform_value *in = &p->values[s->args[0]];
     if (in->type != PROA_TYPE_BYTES)
-        return PROA_STEP_FAIL(err, s, "'%s' is %s, must be BYTES", in->name, proa_type_name(in->type));
+        return PROA_TRANSFORM_FAIL(err, s, "'%s' is %s, must be BYTES", in->name, proa_type_name(in->type));
     s->in_place = in->rank > 0 && in->shape[in->rank - 1] == 1;
     if (!s->in_place && in->rank + p->batched >= PROA_SERVE_RANK_MAX)
-        return PROA_STEP_FAIL(err, s, "'%s' has no room for one more dimension", in->name);
+        return PROA_TRANSFORM_FAIL(err, s, "'%s' has no room for one more dimension", in->name);
     PROA_TRY(read_file(&f->vocabulary, "vocabulary", s, p, false, err));
     PROA_TRY(read_file(&f->lexicon, "lexicon", s, p, true, err));
     PROA_TRY(read_stats(f, s, err));
@@ -315,14 +321,10 @@ void proa_text_features_close(proa_text_features *f)
     free(f);
 }
 
-int64_t proa_text_features_columns(const proa_text_features *f)
-{
-    return f->columns;
-}
-
 /* ---- a row ---- */
 
-/* Distinct words by 64 bits of hash: two words in a text of a million that share one come once in 37 million texts. */
+/* A set of distinct words by 64-bit hashes: a text of a million words has a collision once in 37 million
+ * texts. */
 typedef struct word_set {
     uint64_t *slots;
     int64_t cap, count;
@@ -333,7 +335,7 @@ typedef struct maker {
     float *row;
     double *weights; /* [stats][columns], running */
     int64_t matched;
-    size_t starts[PROA_NGRAM_WORDS_MAX]; /* of the last words, a ring */
+    size_t starts[PROA_NGRAM_WORDS_MAX]; /* ring of the starts of the last words */
     int64_t words;
     word_set set;
     proa_arena *arena;
@@ -382,7 +384,7 @@ static void add_to(float *to, ngram_value value)
     *to = value == VALUE_PRESENT ? 1 : *to + 1;
 }
 
-/* FNV-1a of 64 bits, its halves folded together. */
+/* 64-bit FNV-1a with its halves folded together. */
 static int64_t bucket_of(proa_str s, int64_t buckets)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -401,7 +403,7 @@ static void add_ngram(maker *m, proa_str ngram, int32_t words)
         add_to(&m->row[f->buckets_at + bucket_of(ngram, f->buckets)], f->value);
 }
 
-/* All n-grams that end with this word, the shortest first. */
+/* Counts all n-grams that end with this word, the shortest first. */
 static void add_word(void *arg, const char *lower, size_t start, size_t end)
 {
     maker *m = arg;
@@ -444,7 +446,8 @@ void proa_text_features_row(const proa_text_features *f, proa_str text, float *r
 
 /* ---- the operation ---- */
 
-static proa_status shape_text(const proa_step *s, const proa_value *args, proa_value *out, proa_err *err)
+static proa_status shape_text(const proa_transform_step *s, const proa_transform_value *args,
+                              proa_transform_value *out, proa_err *err)
 {
     PROA_UNUSED(err);
     out->type = PROA_TYPE_FP32;
@@ -454,10 +457,11 @@ static proa_status shape_text(const proa_step *s, const proa_value *args, proa_v
     return PROA_OK;
 }
 
-static void run_text(const proa_step *s, const proa_value *args, const proa_value *out, char *to, proa_arena *arena)
+static void run_text(const proa_transform_step *s, const proa_transform_value *args,
+                     const proa_transform_value *out, char *to, proa_arena *arena)
 {
     const proa_tensor texts = {.type = PROA_TYPE_BYTES, .data = args[0].data, .bytes = args[0].bytes};
-    float *row = (void *)to; /* a new buffer's, or an arena's: aligned */
+    float *row = (void *)to; /* a new buffer or arena memory: aligned */
     proa_arena scratch;
     proa_str text;
     size_t at = 0, end = out->bytes / sizeof *row;
@@ -470,6 +474,6 @@ static void run_text(const proa_step *s, const proa_value *args, const proa_valu
     proa_arena_release(&scratch);
 }
 
-const proa_operation proa_operation_text = {
+const proa_transform_op proa_transform_op_text = {
     "text_features", 1,          1,        "counts, vocabulary, lexicon, stats, hashed, ngrams, value",
     read_text,       shape_text, run_text, NULL};

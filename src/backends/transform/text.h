@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transform_text.h - features of texts: counts, n-grams of a vocabulary, weights of a lexicon, hashed n-grams. The
+ * text.h - features of texts: counts, n-grams of a vocabulary, weights of a lexicon, hashed n-grams. The
  * operation text_features of a transform; what each feature is stands in docs/transform.md.
  * Owner:   proa_text_features_close releases what was read from files.
  * Threads: do not change after they were read. */
@@ -8,7 +8,6 @@
 
 #include "backends/transform/transform.h"
 
-int64_t proa_text_features_columns(const proa_text_features *f);
 /* The features of one text; row[columns]. Scratch comes from the arena. */
 void proa_text_features_row(const proa_text_features *f, proa_str text, float *row, proa_arena *arena);
 void proa_text_features_close(proa_text_features *f); /* NULL is fine */

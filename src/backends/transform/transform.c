@@ -12,19 +12,19 @@
 /* ---- a request through the steps ---- */
 
 typedef struct run {
-    const proa_program *p;
+    const proa_transform_program *p;
     const proa_infer *r;
     proa_reply *reply;
-    proa_value *values;
+    proa_transform_value *values;
 } run;
 
 static void set_inputs(const run *w)
 {
     for (int32_t i = 0; i < w->p->inputs_count; i++) {
         const proa_tensor *t = proa_infer_input(w->r, w->p->values[i].name);
-        proa_value *v = &w->values[i];
-        *v = (proa_value){.name = w->p->values[i].name, .type = w->p->values[i].type};
-        if (!t) continue; /* the check of the request has refused it: all inputs are needed */
+        proa_transform_value *v = &w->values[i];
+        *v = (proa_transform_value){.name = w->p->values[i].name, .type = w->p->values[i].type};
+        if (!t) continue; /* already refused by the check of the request: all inputs are needed */
         v->rank = t->rank;
         memcpy(v->shape, t->shape, sizeof v->shape);
         v->data = t->data;
@@ -37,15 +37,15 @@ static uint64_t steps_needed(const run *w)
 {
     uint64_t needs = 0;
     for (int32_t i = 0; i < w->p->outputs_count; i++) {
-        const proa_program_output *o = &w->p->outputs[i];
+        const proa_transform_output *o = &w->p->outputs[i];
         if (o->value >= w->p->inputs_count && proa_infer_wants(w->r, o->name))
             needs |= w->p->steps[o->value - w->p->inputs_count].needs;
     }
     return needs;
 }
 
-/* The same bytes, seen from `at` on. */
-static void add_shared(proa_reply *reply, const proa_value *v)
+/* Adds an output that shares the bytes of an input, from `at` on. */
+static void add_shared(proa_reply *reply, const proa_transform_value *v)
 {
     proa_tensor *t = proa_reply_add(reply, v->name);
     t->type = v->type;
@@ -57,8 +57,9 @@ static void add_shared(proa_reply *reply, const proa_value *v)
     t->bytes = v->bytes;
 }
 
-/* The bytes of a step's result: those of an argument where they lie there already. */
-static bool find_within(const run *w, const proa_step *s, const proa_value *args, proa_value *out)
+/* If the result of a step lies inside an argument, its place there. */
+static bool find_within(const run *w, const proa_transform_step *s, const proa_transform_value *args,
+                        proa_transform_value *out)
 {
     int64_t at = s->operation->within ? s->operation->within(s, args, out) : -1;
     bool wanted = s->is_output && proa_infer_wants(w->r, out->name);
@@ -69,7 +70,8 @@ static bool find_within(const run *w, const proa_step *s, const proa_value *args
     return true;
 }
 
-static void make_bytes(const run *w, const proa_step *s, const proa_value *args, proa_value *out)
+static void make_bytes(const run *w, const proa_transform_step *s, const proa_transform_value *args,
+                       proa_transform_value *out)
 {
     void *to = NULL;
     if (s->is_output && proa_infer_wants(w->r, out->name))
@@ -79,9 +81,9 @@ static void make_bytes(const run *w, const proa_step *s, const proa_value *args,
     if (out->bytes) s->operation->run(s, args, out, to, &w->reply->arena);
 }
 
-static proa_status run_step(const run *w, const proa_step *s, proa_value *out, proa_err *err)
+static proa_status run_step(const run *w, const proa_transform_step *s, proa_transform_value *out, proa_err *err)
 {
-    proa_value *args = PROA_ARENA_NEW(&w->reply->arena, proa_value, s->args_count);
+    proa_transform_value *args = PROA_ARENA_NEW(&w->reply->arena, proa_transform_value, s->args_count);
     for (int32_t i = 0; i < s->args_count; i++) args[i] = w->values[s->args[i]];
     out->name = w->p->values[out - w->values].name;
     PROA_TRY(s->operation->shape(s, args, out, err));
@@ -90,18 +92,19 @@ static proa_status run_step(const run *w, const proa_step *s, proa_value *out, p
     } else {
         int64_t n = proa_shape_elements(out->shape, out->rank), size = proa_type_bytes(out->type);
         if (n < 0 || n > PROA_TRANSFORM_BYTES_MAX / size)
-            return PROA_STEP_FAIL(err, s, "'%s' would have more than %lld bytes", out->name,
-                                  (long long)PROA_TRANSFORM_BYTES_MAX);
+            return PROA_TRANSFORM_FAIL(err, s, "'%s' would have more than %lld bytes", out->name,
+                                       (long long)PROA_TRANSFORM_BYTES_MAX);
         out->bytes = (size_t)(n * size);
     }
     if (!find_within(w, s, args, out)) make_bytes(w, s, args, out);
     return PROA_OK;
 }
 
-proa_status proa_program_run(const proa_program *p, const proa_infer *r, proa_reply *reply, proa_err *err)
+proa_status proa_transform_run(const proa_transform_program *p, const proa_infer *r, proa_reply *reply,
+                               proa_err *err)
 {
     run w = {.p = p, .r = r, .reply = reply};
-    w.values = PROA_ARENA_NEW(&reply->arena, proa_value, (int64_t)p->inputs_count + p->steps_count);
+    w.values = PROA_ARENA_NEW(&reply->arena, proa_transform_value, (int64_t)p->inputs_count + p->steps_count);
     set_inputs(&w);
     uint64_t needs = steps_needed(&w);
     for (int32_t i = 0; i < p->steps_count; i++)
@@ -116,7 +119,7 @@ proa_status proa_program_run(const proa_program *p, const proa_infer *r, proa_re
 
 typedef struct transform {
     proa_arena arena;
-    proa_program program;
+    proa_transform_program program;
 } transform;
 
 /* The folder above the version's. */
@@ -128,37 +131,38 @@ static const char *model_path(const char *version_path, proa_arena *arena)
 }
 
 /* model NULL: the one that is being completed. */
-static proa_status read_program(proa_program *p, const proa_model *model, const Inference__ModelConfig *config,
-                                const char *version_path, proa_arena *arena, proa_err *err)
+static proa_status read_program(proa_transform_program *p, const proa_served_model *model,
+                                const Inference__ModelConfig *config, const char *version_path,
+                                proa_arena *arena, proa_err *err)
 {
     const char *steps = proa_config_parameter(config, "steps");
     p->model_name = config->name;
     p->version_path = version_path;
     p->model_path = model_path(version_path, arena);
-    p->external_paths = proa_model_external(model);
+    p->external_paths = proa_served_model_external(model);
     if (!steps)
         return PROA_FAIL(err, INVALID, "model '%s' of backend 'transform' needs the parameter 'steps'",
                          config->name);
-    return proa_program_read(p, proa_str_c(steps), config, arena, err);
+    return proa_transform_read(p, proa_str_c(steps), config, arena, err);
 }
 
-static int64_t *copy_shape(const proa_value *v, proa_arena *arena)
+static int64_t *copy_shape(const proa_transform_value *v, proa_arena *arena)
 {
     int64_t *dims = PROA_ARENA_NEW(arena, int64_t, v->rank);
     if (v->rank) memcpy(dims, v->shape, (size_t)v->rank * sizeof *dims);
     return dims;
 }
 
-static void complete_outputs(Inference__ModelConfig *config, const proa_program *p, proa_arena *arena)
+static void complete_outputs(Inference__ModelConfig *config, const proa_transform_program *p, proa_arena *arena)
 {
     proa_io_row *rows = PROA_ARENA_NEW(arena, proa_io_row, (int64_t)p->outputs_count + 1);
     for (int32_t i = 0; i < p->outputs_count; i++) {
-        const proa_value *v = &p->values[p->outputs[i].value];
+        const proa_transform_value *v = &p->values[p->outputs[i].value];
         rows[i] = (proa_io_row){.name = v->name, .type = (Inference__DataType)v->type};
     }
     proa_config_outputs(config, rows, arena);
     for (int32_t i = 0; i < p->outputs_count; i++) {
-        const proa_value *v = &p->values[p->outputs[i].value];
+        const proa_transform_value *v = &p->values[p->outputs[i].value];
         config->output[i]->n_dims = (size_t)v->rank;
         config->output[i]->dims = copy_shape(v, arena);
     }
@@ -168,11 +172,11 @@ static void complete_outputs(Inference__ModelConfig *config, const proa_program 
 static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
                             proa_err *err)
 {
-    proa_program p = {.model_name = NULL};
+    proa_transform_program p = {.model_name = NULL};
     if (config->n_output || !config->n_input) return PROA_OK;
     proa_status status = read_program(&p, NULL, config, version_path, arena, err);
     if (status == PROA_OK) complete_outputs(config, &p, arena);
-    proa_program_close(&p);
+    proa_transform_close(&p);
     return status;
 }
 
@@ -180,27 +184,28 @@ static void close_transform(void *state)
 {
     transform *t = state;
     if (!t) return;
-    proa_program_close(&t->program);
+    proa_transform_close(&t->program);
     proa_arena_release(&t->arena);
     free(t);
 }
 
-static bool reads_texts(const proa_program *p)
+static bool reads_texts(const proa_transform_program *p)
 {
     for (int32_t i = 0; i < p->steps_count; i++)
         if (p->steps[i].features) return true;
     return false;
 }
 
-static proa_status open_transform(void **state, proa_model *model, proa_err *err)
+static proa_status open_transform(void **state, proa_served_model *model, proa_err *err)
 {
-    const Inference__ModelConfig *config = proa_model_config(model);
+    const Inference__ModelConfig *config = proa_served_model_config(model);
     transform *t = proa_calloc(1, sizeof *t);
     proa_arena_init(&t->arena);
-    proa_status status = read_program(&t->program, model, config, proa_model_version_path(model), &t->arena, err);
-    if (status == PROA_OK) status = proa_program_check(&t->program, config, err);
+    proa_status status = read_program(&t->program, model, config, proa_served_model_version_path(model),
+                                      &t->arena, err);
+    if (status == PROA_OK) status = proa_transform_check(&t->program, config, err);
     if (status != PROA_OK) return close_transform(t), status;
-    if (reads_texts(&t->program)) proa_model_brief_rows(model, PROA_TRANSFORM_BRIEF_ROWS);
+    if (reads_texts(&t->program)) proa_served_model_set_inline_rows(model, PROA_TRANSFORM_BRIEF_ROWS);
     *state = t;
     return PROA_OK;
 }
@@ -217,7 +222,7 @@ static void answer(const transform *t, proa_infer *r)
 {
     proa_err err = {.status = PROA_OK};
     proa_reply *reply = proa_reply_new(r);
-    if (proa_program_run(&t->program, r, reply, &err) != PROA_OK) reply->error = err;
+    if (proa_transform_run(&t->program, r, reply, &err) != PROA_OK) reply->error = err;
     proa_infer_reply(r, reply, true);
 }
 

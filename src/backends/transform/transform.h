@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * transform.h - the backend `transform`: a small program of steps from a model's inputs to its outputs, written in
  * config.pbtxt (docs/transform.md). Private to src/backends.
- * Owner:   a program lies in the arena that it was read into; what its files hold is released by proa_program_close.
+ * Owner:   a program lies in the arena that it was read into; what its files hold is released by proa_transform_close.
  * Threads: a program does not change after it was read: any number of threads may run it.
- * Way in:  proa_program_read, proa_program_run. */
-#ifndef PROA_BACKENDS_TRANSFORM_H
-#define PROA_BACKENDS_TRANSFORM_H
+ * Way in:  proa_transform_read, proa_transform_run. */
+#ifndef PROA_BACKENDS_TRANSFORM_TRANSFORM_H
+#define PROA_BACKENDS_TRANSFORM_TRANSFORM_H
 
 #include "base/limits.h"
 #include "serve/backend.h"
 
-typedef struct proa_program proa_program;
-typedef struct proa_step proa_step;
-typedef struct proa_text_features proa_text_features; /* transform_text.h */
+typedef struct proa_transform_program proa_transform_program;
+typedef struct proa_transform_step proa_transform_step;
+typedef struct proa_text_features proa_text_features; /* text.h */
 
 /* What a name stands for: an input, or what a step makes. While a program is read shapes are those of a row, -1 where
  * open; while it runs they are whole and there is data. */
-typedef struct proa_value {
+typedef struct proa_transform_value {
     const char *name;
     proa_type type;
     int32_t rank;
@@ -24,37 +24,39 @@ typedef struct proa_value {
     const char *data; /* may lie anywhere: elements are copied out */
     size_t bytes;
     proa_buffer *buffer; /* that holds data, of an input or of an output; NULL: the reply's arena does */
-} proa_value;
+} proa_transform_value;
 
 /* One `key=VALUE` of a step: numbers, words or quoted texts; a single one or a list in brackets. */
-typedef struct proa_step_option {
+typedef struct proa_transform_option {
     proa_str key;
     proa_str *texts; /* [count] as written */
     double *numbers; /* [count]; NaN where the text is no number */
     int32_t count;
     bool list, used;
-} proa_step_option;
+} proa_transform_option;
 
 /* An operation. `shape` reads the step's options (while `reading`) and makes out's type, rank and shape of the
  * arguments'; `run` fills `to`, whose bytes that shape says. */
-typedef struct proa_operation {
+typedef struct proa_transform_op {
     const char *name;
     int32_t args_min, args_max;
-    const char *options;                                                  /* "axis, from, to": for messages */
-    proa_status (*read)(proa_step *step, proa_program *p, proa_err *err); /* options; NULL: none */
-    proa_status (*shape)(const proa_step *step, const proa_value *args, proa_value *out, proa_err *err);
-    void (*run)(const proa_step *step, const proa_value *args, const proa_value *out, char *to,
-                proa_arena *arena);
+    const char *options; /* "axis, from, to": for messages */
+    proa_status (*read)(proa_transform_step *step, proa_transform_program *p, proa_err *err); /* options; NULL: none */
+    proa_status (*shape)(const proa_transform_step *step, const proa_transform_value *args,
+                         proa_transform_value *out, proa_err *err);
+    void (*run)(const proa_transform_step *step, const proa_transform_value *args,
+                const proa_transform_value *out, char *to, proa_arena *arena);
     /* The bytes of `out` lie in an argument's as they are: where they begin. NULL: never. -1: not this time. */
-    int64_t (*within)(const proa_step *step, const proa_value *args, const proa_value *out);
-} proa_operation;
+    int64_t (*within)(const proa_transform_step *step, const proa_transform_value *args,
+                      const proa_transform_value *out);
+} proa_transform_op;
 
-struct proa_step {
-    const proa_operation *operation;
+struct proa_transform_step {
+    const proa_transform_op *operation;
     int32_t number; /* from 1 */
     int32_t *args;  /* [args_count], values of the program */
     int32_t args_count;
-    proa_step_option *options;
+    proa_transform_option *options;
     int32_t options_count;
     uint64_t needs; /* steps that must run for this one, itself too */
     bool is_output;
@@ -68,19 +70,19 @@ struct proa_step {
 };
 
 /* An output and the value that it is. */
-typedef struct proa_program_output {
+typedef struct proa_transform_output {
     const char *name;
     int32_t value;
-} proa_program_output;
+} proa_transform_output;
 
-struct proa_program {
+struct proa_transform_program {
     const char *model_name, *model_path, *version_path; /* for files and messages */
     bool external_paths;                                /* files may lie outside of the model's folder */
     bool batched;
-    proa_value *values; /* inputs, then one for each step */
+    proa_transform_value *values; /* inputs, then one for each step */
     int32_t inputs_count, steps_count;
-    proa_step *steps;
-    proa_program_output *outputs;
+    proa_transform_step *steps;
+    proa_transform_output *outputs;
     int32_t outputs_count;
     proa_arena *arena; /* while it is read */
 };
@@ -88,31 +90,34 @@ struct proa_program {
 /* Reads the steps of `text` against a configuration's inputs; types and shapes of all values are known afterwards.
  * With no output in the configuration, each value that no later step uses becomes one. INVALID with the step and what
  * is wrong with it. */
-PROA_MUST_CHECK proa_status proa_program_read(proa_program *p, proa_str text,
-                                              const Inference__ModelConfig *config, proa_arena *arena,
-                                              proa_err *err);
+PROA_MUST_CHECK proa_status proa_transform_read(proa_transform_program *p, proa_str text,
+                                                const Inference__ModelConfig *config, proa_arena *arena,
+                                                proa_err *err);
 /* The configuration's outputs against what the steps make, in Triton's words. */
-PROA_MUST_CHECK proa_status proa_program_check(const proa_program *p, const Inference__ModelConfig *config,
-                                               proa_err *err);
-void proa_program_close(proa_program *p); /* zeroed is fine */
+PROA_MUST_CHECK proa_status proa_transform_check(const proa_transform_program *p,
+                                                 const Inference__ModelConfig *config, proa_err *err);
+void proa_transform_close(proa_transform_program *p); /* zeroed is fine */
 /* A request through the steps that its outputs need. */
-PROA_MUST_CHECK proa_status proa_program_run(const proa_program *p, const proa_infer *r, proa_reply *reply,
-                                             proa_err *err);
+PROA_MUST_CHECK proa_status proa_transform_run(const proa_transform_program *p, const proa_infer *r,
+                                               proa_reply *reply, proa_err *err);
 
-/* transform_read.c: for operations. INVALID with the step's name before the text. */
-#define PROA_STEP_FAIL(err, step, ...) proa_step_fail((err), (step), __FILE__, __LINE__, __VA_ARGS__)
-proa_status proa_step_fail(proa_err *err, const proa_step *step, const char *file, int line, const char *fmt,
-                           ...) PROA_PRINTF(5, 6);
-proa_step_option *proa_step_find(proa_step *step, const char *key); /* marks it as used; NULL: not given */
+/* read.c: for operations. INVALID with the step's name before the text. */
+#define PROA_TRANSFORM_FAIL(err, step, ...)                                                                  \
+    proa_transform_step_fail((err), (step), __FILE__, __LINE__, __VA_ARGS__)
+proa_status proa_transform_step_fail(proa_err *err, const proa_transform_step *step, const char *file,
+                                     int line, const char *fmt, ...) PROA_PRINTF(5, 6);
+proa_transform_option *proa_transform_option_find(proa_transform_step *step,
+                                                  const char *key); /* marks it as used; NULL: not given */
 /* *value stays if the option is not given. */
-proa_status proa_step_number(double *value, proa_step *step, const char *key, proa_err *err);
-proa_status proa_step_integer(int64_t *value, proa_step *step, const char *key, int64_t min, int64_t max,
-                              proa_err *err);
+proa_status proa_transform_option_number(double *value, proa_transform_step *step, const char *key,
+                                         proa_err *err);
+proa_status proa_transform_option_integer(int64_t *value, proa_transform_step *step, const char *key,
+                                          int64_t min, int64_t max, proa_err *err);
 
-/* transform_ops.c */
-const proa_operation *proa_operation_find(proa_str name); /* NULL: none */
-const char *proa_operation_names(void);                   /* "average, cast, ..." */
-/* transform_text.c: text_features */
-extern const proa_operation proa_operation_text;
+/* ops.c */
+const proa_transform_op *proa_transform_op_find(proa_str name); /* NULL: none */
+const char *proa_transform_op_names(void);                      /* "average, cast, ..." */
+/* text.c: text_features */
+extern const proa_transform_op proa_transform_op_text;
 
 #endif

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * cmd_bench.c - `proa bench`: its options, and the loop over batch sizes. */
 #include "base/checked.h"
 #include "base/limits.h"
 #include "base/thread.h"
@@ -13,21 +14,22 @@ enum { WARM_UP_STEPS = 16 };
 #define AT(field) offsetof(proa_bench, field)
 static const proa_arg bench_rows[] = {
     PROA_MODEL_ARG,
-    {"batches", PROA_ARG_TEXT, AT(batches_text), 0, 0, "N,N,...", "1,4,16,64",
-     "sequences together, one measurement each"},
+    {"batches", PROA_ARG_TEXT, AT(batches_text), 0, 0, "N,N,...", "1,4,16,64", "batch sizes to measure"},
     {"prompt", PROA_ARG_INT, AT(prompt), 1, PROA_CONTEXT_MAX, "N", "128",
-     "tokens of a prompt (random, from --seed)"},
-    {"tokens", PROA_ARG_INT, AT(tokens), 1, PROA_CONTEXT_MAX, "N", "64", "decoding steps that are timed"},
-    {"repeats", PROA_ARG_INT, AT(repeats), 1, 100, "N", "3", "runs of each batch; the median one counts"},
-    {"temperature", PROA_ARG_REAL, AT(temperature), 0, 100, "X", "0", "draw tokens; 0: the likeliest"},
-    {"top-k", PROA_ARG_INT, AT(top_k), 0, PROA_VOCAB_MAX, "N", "0", "of the N likeliest; 0: of all"},
-    {"plot", PROA_ARG_TEXT, AT(plot), 0, 0, "FILE.svg", NULL, "draw rate by batch under the measured ceiling"},
-    {"csv", PROA_ARG_FLAG, AT(csv), 0, 0, NULL, NULL, "comma-separated lines with a head line"},
+     "prompt length in tokens (random tokens from --seed)"},
+    {"tokens", PROA_ARG_INT, AT(tokens), 1, PROA_CONTEXT_MAX, "N", "64", "decoding steps to time"},
+    {"repeats", PROA_ARG_INT, AT(repeats), 1, 100, "N", "3", "runs of each batch size; the median is reported"},
+    {"temperature", PROA_ARG_REAL, AT(temperature), 0, 100, "X", "0", "sampling temperature; 0: greedy"},
+    {"top-k", PROA_ARG_INT, AT(top_k), 0, PROA_VOCAB_MAX, "N", "0",
+     "sample among the N most likely tokens; 0: all"},
+    {"plot", PROA_ARG_TEXT, AT(plot), 0, 0, "FILE.svg", NULL,
+     "plot the rate by batch size under the measured limit"},
+    {"csv", PROA_ARG_FLAG, AT(csv), 0, 0, NULL, NULL, "print CSV with a header line"},
 };
 #undef AT
 static const proa_arg_table bench_args = PROA_ARG_TABLE("options", bench_rows);
 
-/* f32 without shortcuts is not what tensor cores do: there is no ceiling to measure it by. */
+/* exact f32 does not run on tensor cores, so there is no peak rate to measure */
 static double matrix_rate(proa_device *d, proa_wfmt format)
 {
     if (!d->matrix_rate || format == PROA_WFMT_F32) return 0;
@@ -35,7 +37,7 @@ static double matrix_rate(proa_device *d, proa_wfmt format)
     return fp8 > 0 ? fp8 : d->matrix_rate(d, format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16);
 }
 
-/* What a step reads is the plan's to know: it is made again, without loading anything. */
+/* The plan knows what a step reads: it is made again without loading the model. */
 static proa_status read_plan(proa_bench *b, proa_info *info, proa_err *err)
 {
     proa_model *model = NULL;
@@ -80,7 +82,7 @@ static proa_status check_context(const proa_bench *b, proa_err *err)
                      (long long)context);
 }
 
-/* The engine is made for the largest batch, unless the user says how large. */
+/* The engine is opened for the largest batch unless the user set its size. */
 static proa_status engine_options(proa_bench *b, const proa_info *info, proa_engine_options *options,
                                   proa_err *err)
 {
@@ -88,7 +90,7 @@ static proa_status engine_options(proa_bench *b, const proa_info *info, proa_eng
     b->session = &not_open;
     int64_t most = largest_batch(b);
     if (info->kind == PROA_KIND_ENCODER)
-        most = proa_min64(2 * most, PROA_SEQUENCES_MAX); /* the next batch waits inside */
+        most = proa_min64(2 * most, PROA_SEQUENCES_MAX); /* the next batch is queued too */
     if (!options->sequences_max) options->sequences_max = (int32_t)most;
     if (!options->kv_tokens && !(options->kv_share > 0))
         options->kv_tokens = most * proa_bench_sequence_tokens(b, most);
@@ -114,8 +116,8 @@ static proa_status measure_all(proa_bench *b, proa_err *err)
     proa_progress progress;
     proa_progress_init(&progress);
     proa_status status = PROA_OK;
-    /* The first run touches memory that the others find ready, and a device records its passes in the second: neither
-     * counts. */
+    /* The first run touches memory for the first time, and in the second a device records its CUDA graphs:
+     * neither counts. */
     int warm_ups = b->common.device && strcmp(b->common.device, "cpu") != 0 ? 2 : 1;
     proa_bench few = *b;
     few.tokens = proa_min64(b->tokens, WARM_UP_STEPS);
@@ -134,24 +136,24 @@ static proa_status measure_all(proa_bench *b, proa_err *err)
 
 static proa_status write_plot(const proa_bench *b, proa_err *err)
 {
-    proa_out out;
-    PROA_TRY(proa_out_open(&out, b->plot, err));
+    proa_output out;
+    PROA_TRY(proa_output_open(&out, b->plot, err));
     proa_bench_show_plot(b, &out);
-    return proa_out_close(&out, err);
+    return proa_output_close(&out, err);
 }
 
 static proa_status bench_with(proa_bench *b, proa_err *err)
 {
     const proa_info *i = &b->session->info;
-    proa_out out;
+    proa_output out;
     b->token_bytes = i->kv_tokens > 0 ? (double)i->kv_bytes / (double)i->kv_tokens : 0;
     b->cache_bytes = proa_session_cache_bytes();
     PROA_TRY(measure_all(b, err));
-    PROA_TRY(proa_out_open(&out, NULL, err));
+    PROA_TRY(proa_output_open(&out, NULL, err));
     if (b->common.json) proa_bench_show_json(b, &out);
     else if (b->csv) proa_bench_show_csv(b, &out);
     else proa_bench_show_table(b, &out);
-    PROA_TRY(proa_out_close(&out, err));
+    PROA_TRY(proa_output_close(&out, err));
     return b->plot ? write_plot(b, err) : PROA_OK;
 }
 
@@ -163,8 +165,8 @@ static proa_status bench(proa_bench *b, proa_err *err)
     PROA_TRY(proa_args_numbers(&b->batches, &b->count, b->batches_text, "--batches", 1, PROA_SEQUENCES_MAX,
                                PROA_BENCH_BATCHES_MAX, err));
     if (b->count == 0) return PROA_FAIL(err, INVALID, "--batches is empty");
-    PROA_TRY(proa_out_check(b->plot, err)); /* not after the minutes that measuring may take */
-    PROA_TRY(proa_session_options(&options, &b->common, err)); /* a wrong device is said before anything is read */
+    PROA_TRY(proa_output_check(b->plot, err));                 /* before measuring, which may take minutes */
+    PROA_TRY(proa_session_options(&options, &b->common, err)); /* a wrong device is reported before anything is read */
     PROA_TRY(read_plan(b, &info, err));
     PROA_TRY(engine_options(b, &info, &options, err));
     b->bandwidth = proa_session_bandwidth(&b->common);
@@ -184,13 +186,13 @@ static int bench_command(const proa_command *self, int argc, char **argv)
     proa_interrupt_watch();
     proa_status status = bench(&b, &err);
     free(b.batches);
-    return status == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);
+    return status == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
 }
 
 static const proa_arg_table *const bench_tables[] = {&bench_args, &proa_engine_args, &proa_common_args, NULL};
 const proa_command proa_cmd_bench = {
     .name = "bench",
-    .summary = "measure latency and throughput by batch, beside the measured read bandwidth",
+    .summary = "measure latency and throughput by batch size, compared with the measured read bandwidth",
     .examples = "  proa bench models/classics-10m\n"
                 "  proa bench models/classics-10m --batches 1,2,4,8,16,32,64 --plot decode.svg\n"
                 "  proa bench models/polarity-bert --prompt 64 --json\n",

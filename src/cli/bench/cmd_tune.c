@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cmd_tune.c - `proa tune`: on a GPU runs the model at every bucket of rows, so that the plug-in times the products that it meets
- * there and keeps the result; on the CPU shows what each level of instructions reaches (tune_cpu.c). */
+ * cmd_tune.c - `proa tune`: on a GPU runs the model at every bucket of rows, so that the plug-in times the
+ * matrix products and stores the fastest algorithms; on the CPU compares instruction set levels (tune_cpu.c). */
 #include "base/checked.h"
 #include "base/limits.h"
 #include "cli/commands.h"
@@ -55,7 +55,7 @@ static proa_status run_pass(const proa_session *s, int64_t rows, int64_t count, 
     return failed ? PROA_FAIL(err, INTERNAL, "a pass of %lld rows failed", (long long)rows) : PROA_OK;
 }
 
-/* Prompts give every width; sequences that decode together what follows a prompt, and the head. */
+/* Prompts cover every width; sequences that decode together cover decode steps and the head. */
 static proa_status run_passes(const proa_tuner *t, const proa_session *s, proa_err *err)
 {
     proa_progress progress;
@@ -75,60 +75,61 @@ static proa_status run_passes(const proa_tuner *t, const proa_session *s, proa_e
 
 /* ---- the report ---- */
 
-static void show_entries(const proa_tune *now, const proa_tune *before, proa_out *out)
+static void show_entries(const proa_tune *now, const proa_tune *before, proa_output *out)
 {
     double gain = 0;
-    int64_t fresh = 0, better = 0;
+    int64_t new_choices = 0, better = 0;
     for (int64_t i = 0; i < now->count; i++) {
         const proa_tune_entry *e = &now->entry[i];
         if (proa_tune_find(before, e->key)) continue;
-        if (!fresh++) proa_out_str(out, "   rows        N        K   first guess, us   chosen, us   gain\n");
+        if (!new_choices++)
+            proa_output_str(out, "   rows        N        K   first guess, us   chosen, us   gain\n");
         double part = 1 - (double)e->us / (double)e->first_us;
-        proa_out_printf(out, "%7lld  %7lld  %7lld  %16.1f  %11.1f  %4.0f %%\n", (long long)e->key[0],
-                        (long long)e->key[1], (long long)e->key[2], (double)e->first_us, (double)e->us,
-                        part * 100);
+        proa_output_printf(out, "%7lld  %7lld  %7lld  %16.1f  %11.1f  %4.0f %%\n", (long long)e->key[0],
+                           (long long)e->key[1], (long long)e->key[2], (double)e->first_us, (double)e->us,
+                           part * 100);
         gain += part;
         better += e->us < e->first_us;
     }
-    if (fresh)
-        proa_out_printf(
+    if (new_choices)
+        proa_output_printf(
             out, "\n%lld products timed, %lld of them faster than the library's first guess, by %.0f %% in the mean of all\n",
-            (long long)fresh, (long long)better, 100 * gain / (double)fresh);
-    else proa_out_str(out, "every product of this model had been timed before\n");
+            (long long)new_choices, (long long)better, 100 * gain / (double)new_choices);
+    else proa_output_str(out, "every product of this model had been timed before\n");
 }
 
-static void show_json(const proa_tune *now, const proa_tune *before, const char *path, proa_out *out)
+static void show_json(const proa_tune *now, const proa_tune *before, const char *path, proa_output *out)
 {
     bool first = true;
-    proa_out_str(out, "{\"file\":");
-    proa_out_json_str(out, proa_str_c(path));
-    proa_out_str(out, ",\"timed_on\":");
-    proa_out_json_str(out, proa_str_c(now->identity));
-    proa_out_printf(out, ",\"known\":%lld,\"timed\":[", (long long)now->count);
+    proa_output_str(out, "{\"file\":");
+    proa_output_json_str(out, proa_str_c(path));
+    proa_output_str(out, ",\"timed_on\":");
+    proa_output_json_str(out, proa_str_c(now->identity));
+    proa_output_printf(out, ",\"known\":%lld,\"timed\":[", (long long)now->count);
     for (int64_t i = 0; i < now->count; i++) {
         const proa_tune_entry *e = &now->entry[i];
         if (proa_tune_find(before, e->key)) continue;
-        proa_out_printf(out, "%s{\"rows\":%lld,\"N\":%lld,\"K\":%lld,\"us\":%.3f,\"first_us\":%.3f}",
-                        first ? "" : ",", (long long)e->key[0], (long long)e->key[1], (long long)e->key[2],
-                        (double)e->us, (double)e->first_us);
+        proa_output_printf(out, "%s{\"rows\":%lld,\"N\":%lld,\"K\":%lld,\"us\":%.3f,\"first_us\":%.3f}",
+                           first ? "" : ",", (long long)e->key[0], (long long)e->key[1], (long long)e->key[2],
+                           (double)e->us, (double)e->first_us);
         first = false;
     }
-    proa_out_str(out, "]}\n");
+    proa_output_str(out, "]}\n");
 }
 
 static proa_status show(const proa_tuner *t, const char *path, const proa_tune *before, proa_err *err)
 {
     proa_tune now;
-    proa_out out;
+    proa_output out;
     proa_status status = proa_tune_look(&now, path, err);
-    if (status == PROA_OK) status = proa_out_open(&out, NULL, err);
+    if (status == PROA_OK) status = proa_output_open(&out, NULL, err);
     if (status == PROA_OK) {
         if (t->common.json) show_json(&now, before, path, &out);
         else {
             show_entries(&now, before, &out);
-            proa_out_printf(&out, "kept in %s\n(%s)\n", path, now.identity);
+            proa_output_printf(&out, "kept in %s\n(%s)\n", path, now.identity);
         }
-        status = proa_out_close(&out, err);
+        status = proa_output_close(&out, err);
     }
     proa_tune_release(&now);
     return status;
@@ -188,14 +189,13 @@ static int tune_command(const proa_command *self, int argc, char **argv)
     if (exit_status >= 0) return exit_status;
     proa_interrupt_watch();
     proa_status status = strcmp(t.common.device, "cpu") == 0 ? proa_tune_cpu(&t, &err) : tune_gpu(&t, &err);
-    return status == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);
+    return status == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
 }
 
 static const proa_arg_table *const tune_tables[] = {&tune_args, &proa_engine_args, &proa_common_args, NULL};
 const proa_command proa_cmd_tune = {
     .name = "tune",
-    .summary = "time the products of a model on this GPU and keep the fastest algorithms (on the CPU: show "
-               "its levels)",
+    .summary = "time the matrix products of a model and store the fastest algorithms for this GPU",
     .examples = "  proa tune models/m30k-t5 --device cuda\n"
                 "  proa tune --synthetic gptj-6b --device cuda --rows 4096\n"
                 "  proa tune models/classics-10m\n",

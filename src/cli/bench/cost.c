@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * cost.c - the least time that a step or a prefill can take at the measured read and multiply rates. */
 #include "base/checked.h"
 #include "cli/bench/bench.h"
 
@@ -8,13 +9,13 @@ static bool is_matrix(const proa_param *param)
 }
 
 /* A multiplication and an addition for each weight. */
-static double matrix_ops(const proa_params *p, int64_t layer, proa_slot slot)
+static double matrix_ops(const proa_params *p, int64_t layer, proa_weight_slot slot)
 {
     const proa_param *param = proa_params_at(p, layer, slot);
     return is_matrix(param) ? 2.0 * (double)param->rows * (double)param->cols : 0;
 }
 
-static bool of_head(proa_slot slot)
+static bool of_head(proa_weight_slot slot)
 {
     return slot == PROA_SLOT_HEAD || slot == PROA_SLOT_HEAD_DENSE || slot == PROA_SLOT_POOL;
 }
@@ -23,8 +24,8 @@ static void count_stack(proa_bench_cost *cost, const proa_params *p, double *row
 {
     for (int64_t layer = 0; layer <= p->layers; layer++)
         for (int s = 0; s < PROA_SLOT_COUNT; s++) {
-            double ops = matrix_ops(p, layer, (proa_slot)s);
-            if (of_head((proa_slot)s)) cost->head += ops;
+            double ops = matrix_ops(p, layer, (proa_weight_slot)s);
+            if (of_head((proa_weight_slot)s)) cost->head += ops;
             else if (s == PROA_SLOT_CROSS_KV) cost->encoder_row += ops; /* of the encoder's rows */
             else *row += ops;
         }
@@ -48,7 +49,7 @@ double proa_bench_step_bytes(const proa_bench *b, int64_t batch)
            (double)batch * ((double)b->prompt + (double)b->tokens / 2) * b->token_bytes;
 }
 
-/* Of a decoding step of `batch` sequences when half of the new tokens are there. */
+/* Ops of a decode step of `batch` sequences when half of the new tokens are in the KV cache. */
 static double step_ops(const proa_bench *b, int64_t batch)
 {
     const proa_bench_cost *c = &b->cost;
@@ -56,7 +57,7 @@ static double step_ops(const proa_bench *b, int64_t batch)
     return (double)batch * (c->row + c->head + c->pair * context);
 }
 
-/* Until every sequence has its first token: all its prompt's rows, and one row of the head. */
+/* Ops until every sequence has its first token: all rows of its prompt, and one row of the head. */
 static double prompt_ops(const proa_bench *b, int64_t batch)
 {
     const proa_bench_cost *c = &b->cost;
@@ -67,7 +68,7 @@ static double prompt_ops(const proa_bench *b, int64_t batch)
     return (double)batch * (encoder + c->row + c->head);
 }
 
-/* Reading and multiplying go on side by side, so the longer of them is what there is no way below. */
+/* Reading and multiplying overlap, so the longer of the two is the least time. */
 static double floor_s(const proa_bench *b, double bytes, double ops)
 {
     double reading = b->bandwidth > 0 ? bytes / b->bandwidth : 0;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * measure.c - measures one batch size: rates, time to first token, latency between tokens. */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
@@ -8,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* One sequence under the clock. */
+/* A measured sequence. */
 typedef struct sequence {
     struct trial *trial;
     uint64_t id;
@@ -65,7 +66,7 @@ static void fill_ids(int32_t *ids, int64_t count, int32_t vocab, uint64_t seed)
     }
 }
 
-/* Before the clock starts: who asks has his ids. */
+/* Makes the prompts before the clock starts. */
 static void make_ids(const proa_bench *b, trial *t)
 {
     t->ids = proa_malloc((size_t)(t->batch * b->prompt) * sizeof *t->ids);
@@ -95,7 +96,7 @@ static proa_status submit_all(const proa_bench *b, trial *t, proa_err *err)
     return status;
 }
 
-/* Lets go of every sequence: their memory is ours. */
+/* Cancels every sequence and waits, because their memory is freed afterwards. */
 static void drain(trial *t)
 {
     for (int64_t i = 0; i < t->submitted; i++)
@@ -133,7 +134,7 @@ static double median_first(const trial *t, int64_t start)
     return median;
 }
 
-/* First until every sequence has its first token, then `tokens` steps in which all of them decode. */
+/* Runs until every sequence has its first token, and then `tokens` steps in which all decode. */
 static proa_status decode_trial(const proa_bench *b, trial *t, proa_bench_row *row, proa_err *err)
 {
     int64_t start = proa_clock_ns();
@@ -153,7 +154,7 @@ static proa_status decode_trial(const proa_bench *b, trial *t, proa_bench_row *r
     }
     row->prompt_rate = (double)(t->batch * b->prompt) / ((double)(ready - start) * 1e-9);
     row->ready_s = (double)(ready - start) * 1e-9;
-    row->all_rate = (double)t->tokens / ((double)(last - start) * 1e-9);
+    row->total_rate = (double)t->tokens / ((double)(last - start) * 1e-9);
     row->first_s = median_first(t, start);
     row->decode_rate = (double)(t->batch * n) / ((double)(last - ready) * 1e-9);
     row->step_s = quantile(steps, n, 0.5);
@@ -180,17 +181,17 @@ static proa_status encode_batches(const proa_bench *b, trial *t, int64_t batches
     return PROA_OK;
 }
 
-/* Batches that wait for each other: only of those that fill a step, else several would share one. */
+/* Batches queued behind each other, for batches that fill a step; otherwise several would share a step. */
 enum { FOLLOWING = 4 };
 
 static int64_t following(const proa_bench *b, int64_t batch)
 {
-    bool device = strcmp(b->common.device, "cpu") != 0; /* where the next one can be launched ahead */
+    bool device = strcmp(b->common.device, "cpu") != 0; /* on devices that can launch the next step early */
     int64_t budget = b->common.step_tokens ? b->common.step_tokens : PROA_STEP_TOKENS_DEFAULT;
     return device && 2 * batch * b->prompt > budget ? FOLLOWING : 0;
 }
 
-/* A batch alone, then batches one behind the other. */
+/* Measures a batch alone, and then batches queued behind each other. */
 static proa_status encode_trial(const proa_bench *b, trial *t, proa_bench_row *row, proa_err *err)
 {
     int64_t more = following(b, t->batch);
@@ -248,7 +249,7 @@ proa_status proa_bench_measure(proa_bench *b, proa_bench_row *row, proa_err *err
 
 int64_t proa_bench_max_tokens(const proa_bench *b, int64_t batch)
 {
-    /* prompts enter beside the decoding of those before them: at worst one row of the budget is left each step */
+    /* prefills share steps with decoding: in the worst case one row of the budget is left each step */
     int64_t budget = b->common.step_tokens ? b->common.step_tokens : PROA_STEP_TOKENS_DEFAULT;
     if (batch == 1) return b->tokens + 2; /* no other's prompt */
     int64_t room = proa_max64(budget - batch, 1);
@@ -257,10 +258,10 @@ int64_t proa_bench_max_tokens(const proa_bench *b, int64_t batch)
 
 int64_t proa_bench_sequence_tokens(const proa_bench *b, int64_t batch)
 {
-    int64_t fresh = proa_bench_max_tokens(b, batch), page = PROA_PAGE_TOKENS;
+    int64_t new_tokens = proa_bench_max_tokens(b, batch), page = PROA_PAGE_TOKENS;
     if (b->session && b->session->info.kind == PROA_KIND_DECODER)
-        return proa_round_up(b->prompt + fresh, page);
-    return proa_round_up(b->prompt, page) + proa_round_up(fresh + 1, page);
+        return proa_round_up(b->prompt + new_tokens, page);
+    return proa_round_up(b->prompt, page) + proa_round_up(new_tokens + 1, page);
 }
 
 bool proa_bench_is_encoder(const proa_bench *b)

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * tune_cpu.c - `proa tune` on the CPU: times the matrix products of a model at each instruction set
+ * level. */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
@@ -38,7 +40,7 @@ static void add_shape(measuring *m, const proa_param *p)
     if (m->count < SHAPES_MAX) m->shapes[m->count++] = (shape){p->rows, p->cols, 1};
 }
 
-/* The model's plan says which products there are; nothing of it is loaded. */
+/* The model's plan lists the products; no weights are loaded. */
 static proa_status read_shapes(measuring *m, proa_err *err)
 {
     const proa_common *c = &m->tuner->common;
@@ -57,7 +59,7 @@ static proa_status read_shapes(measuring *m, proa_err *err)
     return status;
 }
 
-/* Not zeros: those multiply faster. */
+/* Not zeros, which multiply faster. */
 static void fill(float *to, int64_t count)
 {
     uint32_t bits = 1;
@@ -104,24 +106,24 @@ static proa_status time_shape(measuring *m, const shape *s, proa_isa isa, double
     return status;
 }
 
-static void show_line(measuring *m, const shape *s, proa_isa isa, const double us[], proa_out *out)
+static void show_line(measuring *m, const shape *s, proa_isa isa, const double us[], proa_output *out)
 {
     if (m->tuner->common.json) {
-        proa_out_printf(out, "%s{\"N\":%lld,\"K\":%lld,\"count\":%lld,\"isa\":\"%s\",\"us\":{",
-                        m->shown++ ? "," : "", (long long)s->N, (long long)s->K, (long long)s->count,
-                        proa_isa_name(isa));
+        proa_output_printf(out, "%s{\"N\":%lld,\"K\":%lld,\"count\":%lld,\"isa\":\"%s\",\"us\":{",
+                           m->shown++ ? "," : "", (long long)s->N, (long long)s->K, (long long)s->count,
+                           proa_isa_name(isa));
         for (size_t i = 0; i < PROA_COUNT(widths) && us[i] > 0; i++)
-            proa_out_printf(out, "%s\"%lld\":%.3f", i ? "," : "", (long long)widths[i], us[i]);
-        proa_out_str(out, "}}");
+            proa_output_printf(out, "%s\"%lld\":%.3f", i ? "," : "", (long long)widths[i], us[i]);
+        proa_output_str(out, "}}");
         return;
     }
-    proa_out_printf(out, "%7lld  %7lld  %5lld  %-12s", (long long)s->N, (long long)s->K, (long long)s->count,
-                    proa_isa_name(isa));
-    for (size_t i = 0; i < PROA_COUNT(widths) && us[i] > 0; i++) proa_out_printf(out, "  %9.1f", us[i]);
-    proa_out_str(out, "\n");
+    proa_output_printf(out, "%7lld  %7lld  %5lld  %-12s", (long long)s->N, (long long)s->K,
+                       (long long)s->count, proa_isa_name(isa));
+    for (size_t i = 0; i < PROA_COUNT(widths) && us[i] > 0; i++) proa_output_printf(out, "  %9.1f", us[i]);
+    proa_output_str(out, "\n");
 }
 
-static proa_status time_level(measuring *m, const shape *s, proa_isa isa, proa_out *out, proa_err *err)
+static proa_status time_level(measuring *m, const shape *s, proa_isa isa, proa_output *out, proa_err *err)
 {
     double us[PROA_COUNT(widths)];
     proa_status status = time_shape(m, s, isa, us, err);
@@ -129,14 +131,15 @@ static proa_status time_level(measuring *m, const shape *s, proa_isa isa, proa_o
     return status == PROA_UNSUPPORTED ? PROA_OK : status;
 }
 
-static proa_status time_all(measuring *m, proa_out *out, proa_err *err)
+static proa_status time_all(measuring *m, proa_output *out, proa_err *err)
 {
     proa_isa best = proa_isa_detect();
     const char *format = proa_wfmt_name(m->format), *takes = proa_isa_name(proa_isa_choose());
     bool json = m->tuner->common.json;
     if (json)
-        proa_out_printf(out, "{\"format\":\"%s\",\"kept\":false,\"takes\":\"%s\",\"products\":[", format, takes);
-    else proa_out_str(out, "      N        K  times  level        us a product of 1, 4, 16, 64 rows\n");
+        proa_output_printf(out, "{\"format\":\"%s\",\"kept\":false,\"takes\":\"%s\",\"products\":[", format,
+                           takes);
+    else proa_output_str(out, "      N        K  times  level        us a product of 1, 4, 16, 64 rows\n");
     for (int i = 0; i < m->count; i++)
         for (int isa = best > PROA_ISA_GENERIC ? PROA_ISA_AVX2 : PROA_ISA_GENERIC; isa <= (int)best; isa++) {
             if (proa_interrupted()) return PROA_FAIL(err, CANCELLED, "cancelled");
@@ -144,9 +147,9 @@ static proa_status time_all(measuring *m, proa_out *out, proa_err *err)
                                (long long)m->shapes[i].K);
             PROA_TRY(time_level(m, &m->shapes[i], (proa_isa)isa, out, err));
         }
-    if (json) proa_out_str(out, "]}\n");
+    if (json) proa_output_str(out, "]}\n");
     else
-        proa_out_printf(
+        proa_output_printf(
             out, "\n%s weights. Nothing is kept: the program takes the widest level, %s; PROA_ISA=LEVEL forces another\n",
             format, takes);
     return PROA_OK;
@@ -160,7 +163,7 @@ static proa_status take_memory(measuring *m, proa_err *err)
         inputs = proa_max64(inputs, m->shapes[i].K);
         outputs = proa_max64(outputs, m->shapes[i].N);
     }
-    if (8 * matrix > proa_memory_available()) /* as they are and packed */
+    if (8 * matrix > proa_memory_available()) /* as stored and packed */
         return PROA_FAIL(err, NO_MEMORY, "the largest matrix needs %.0f MB to be timed", (double)matrix * 8e-6);
     m->source = proa_malloc((size_t)matrix * sizeof *m->source);
     m->x = proa_malloc((size_t)(rows * inputs) * sizeof *m->x);
@@ -173,15 +176,15 @@ static proa_status take_memory(measuring *m, proa_err *err)
 proa_status proa_tune_cpu(const proa_tuner *t, proa_err *err)
 {
     measuring m = {.tuner = t, .pool = proa_pool_new((int)t->common.threads)};
-    proa_out out;
+    proa_output out;
     proa_progress_init(&m.progress);
     proa_status status = read_shapes(&m, err);
     if (status == PROA_OK) status = take_memory(&m, err);
-    if (status == PROA_OK) status = proa_out_open(&out, NULL, err);
+    if (status == PROA_OK) status = proa_output_open(&out, NULL, err);
     if (status == PROA_OK) {
         status = time_all(&m, &out, err);
         proa_progress_clear(&m.progress);
-        proa_status closed = proa_out_close(&out, status == PROA_OK ? err : NULL);
+        proa_status closed = proa_output_close(&out, status == PROA_OK ? err : NULL);
         if (status == PROA_OK) status = closed;
     }
     free(m.source), free(m.x), free(m.y);

@@ -3,8 +3,8 @@
  * Owner:   the caller; what is parsed lies in its arena.
  * Threads: main's; calls block up to the time-out of the target.
  * Way in:  cmd_client.c. */
-#ifndef PROA_CLI_CLIENT_H
-#define PROA_CLI_CLIENT_H
+#ifndef PROA_CLI_CLIENT_CLIENT_H
+#define PROA_CLI_CLIENT_CLIENT_H
 
 #include "cli/args.h"
 #include "serve/infer.h"

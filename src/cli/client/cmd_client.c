@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct client_options {
-    const char *model, *text, *url, *face, *api_key, *ca, *id;
+    const char *model, *text, *url, *api, *api_key, *ca, *id;
     proa_arg_list inputs, params;
     int64_t timeout_s, max_tokens;
     bool stream, json;
@@ -18,22 +18,22 @@ typedef struct client_options {
 
 #define AT(field) offsetof(client_options, field)
 static const proa_arg client_rows[] = {
-    {"MODEL", PROA_ARG_OPERAND, AT(model), .help = "its name at the server"},
-    {"[TEXT]", PROA_ARG_OPERAND, AT(text), .help = "a prompt"},
+    {"MODEL", PROA_ARG_OPERAND, AT(model), .help = "name of the model on the server"},
+    {"[TEXT]", PROA_ARG_OPERAND, AT(text), .help = "prompt"},
     {"url", PROA_ARG_TEXT, AT(url), 0, 0, "URL", "http://localhost:8000",
      "http://, https://, grpc://, grpcs:// host:port, or unix:PATH"},
-    {"face", PROA_ARG_CHOICE, AT(face), 0, 0, "auto|infer|generate|completions|chat", "auto",
-     "auto: generate for a TEXT, infer for --input"},
+    {"face", PROA_ARG_CHOICE, AT(api), 0, 0, "auto|infer|generate|completions|chat", "auto",
+     "API to use; auto: generate for a TEXT, infer for --input"},
     {"input", PROA_ARG_LIST, AT(inputs), 0, 0, "NAME=TYPE[SHAPE]:VALUES", NULL,
-     "a tensor: INPUT0=INT32[1,4]:1,2,3,4"},
-    {"param", PROA_ARG_LIST, AT(params), 0, 0, "NAME=VALUE", NULL, "a parameter of the request: temperature=0.7"},
+     "input tensor: INPUT0=INT32[1,4]:1,2,3,4"},
+    {"param", PROA_ARG_LIST, AT(params), 0, 0, "NAME=VALUE", NULL, "request parameter: temperature=0.7"},
     {"max-tokens", PROA_ARG_INT, AT(max_tokens), 0, INT32_MAX, "N", "0", "new tokens; 0: the model's default"},
-    {"stream", PROA_ARG_FLAG, AT(stream), 0, 0, NULL, NULL, "print the text as it comes"},
-    {"request-id", PROA_ARG_TEXT, AT(id), 0, 0, "ID", NULL, "comes back with the answer"},
+    {"stream", PROA_ARG_FLAG, AT(stream), 0, 0, NULL, NULL, "print the text while it is generated"},
+    {"request-id", PROA_ARG_TEXT, AT(id), 0, 0, "ID", NULL, "id that the response repeats"},
     {"api-key", PROA_ARG_TEXT, AT(api_key), 0, 0, "KEY", NULL, "sent as a bearer token"},
-    {"ca", PROA_ARG_TEXT, AT(ca), 0, 0, "FILE", NULL, "PEM: whom to trust; without it the system's"},
-    {"timeout", PROA_ARG_INT, AT(timeout_s), 1, 86400, "S", "60", "in which something must come"},
-    {"json", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "the answer as the server sent it"},
+    {"ca", PROA_ARG_TEXT, AT(ca), 0, 0, "FILE", NULL, "PEM file of trusted CAs; default: those of the system"},
+    {"timeout", PROA_ARG_INT, AT(timeout_s), 1, 86400, "S", "60", "seconds to wait for the next data"},
+    {"json", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "print the response as the server sent it"},
 };
 #undef AT
 static const proa_arg_table client_args = PROA_ARG_TABLE("options", client_rows);
@@ -41,10 +41,10 @@ static const proa_arg_table client_args = PROA_ARG_TABLE("options", client_rows)
 typedef struct session {
     const client_options *o;
     proa_target target;
-    proa_out out;
-    proa_buf body;   /* of the answer: whole, or the event that is not yet whole */
+    proa_output out;
+    proa_buf body;   /* the response body: complete, or the current incomplete event */
     bool text_shown; /* streamed text has no newline at its end yet */
-    proa_buf *later; /* a stream of several texts: those after the first, which is shown as it comes */
+    proa_buf *later; /* a stream of several texts: all but the first, which is printed as it arrives */
     int64_t later_count;
     int status;
 } session;
@@ -70,7 +70,7 @@ static proa_str text_at(proa_json *answer, int64_t i)
     return proa_json_str(text);
 }
 
-/* Which of several texts that run side by side an event of a stream goes on with. */
+/* The index of the text that an event of a stream continues. */
 static int64_t index_at(proa_json *answer, int64_t i)
 {
     proa_json *choice = proa_json_at(proa_json_get(answer, "choices"), i);
@@ -88,12 +88,13 @@ static proa_status error_in(proa_json *answer, int status, proa_err *err)
     return PROA_FAIL(err, INVALID, "HTTP %d: %.*s", status, (int)text.len, text.ptr);
 }
 
-/* The i-th of several texts under a line of its own, as `proa run` has it; a text alone may be the next piece of a stream. */
+/* Prints the i-th of several texts on its own line, as `proa run` does; a single text may be the next part
+ * of a stream. */
 static void show_text(session *s, proa_str text, int64_t i, int64_t count)
 {
-    if (count > 1) proa_out_printf(&s->out, "--- %lld ---\n", (long long)i + 1);
-    proa_out_bytes(&s->out, text.ptr, text.len);
-    if (count > 1) proa_out_str(&s->out, "\n");
+    if (count > 1) proa_output_printf(&s->out, "--- %lld ---\n", (long long)i + 1);
+    proa_output_bytes(&s->out, text.ptr, text.len);
+    if (count > 1) proa_output_str(&s->out, "\n");
     else s->text_shown |= text.len > 0;
 }
 
@@ -116,10 +117,10 @@ static proa_status show_piece(session *s, proa_str text, int64_t index, proa_err
     return PROA_OK;
 }
 
-/* After a stream: the end of its text, and the other ones. */
+/* After a stream: ends its text and prints the other ones. */
 static void show_rest(session *s)
 {
-    if (s->text_shown) proa_out_str(&s->out, "\n");
+    if (s->text_shown) proa_output_str(&s->out, "\n");
     for (int64_t i = 0; i < s->later_count; i++) {
         show_text(s, proa_buf_view(&s->later[i]), i + 1, s->later_count + 1);
         proa_buf_release(&s->later[i]);
@@ -127,55 +128,55 @@ static void show_rest(session *s)
     free(s->later);
 }
 
-/* In nine digits where they are enough, as for any float32. */
-static void show_double(proa_out *out, double d)
+/* With nine digits if they are enough, as for any float32. */
+static void show_double(proa_output *out, double d)
 {
     char digits[32];
     snprintf(digits, sizeof digits, "%.9g", d);
-    proa_out_printf(out, strtod(digits, NULL) == d ? "%.9g" : "%.17g", d);
+    proa_output_printf(out, strtod(digits, NULL) == d ? "%.9g" : "%.17g", d);
 }
 
-static void show_value(proa_out *out, proa_json *v)
+static void show_value(proa_output *out, proa_json *v)
 {
-    proa_out_str(out, " ");
+    proa_output_str(out, " ");
     switch (proa_json_kind(v)) {
-    case PROA_JSON_STRING: proa_out_json_str(out, proa_json_str(v)); break;
-    case PROA_JSON_BOOL: proa_out_str(out, proa_json_bool(v) ? "true" : "false"); break;
+    case PROA_JSON_STRING: proa_output_json_str(out, proa_json_str(v)); break;
+    case PROA_JSON_BOOL: proa_output_str(out, proa_json_bool(v) ? "true" : "false"); break;
     case PROA_JSON_DOUBLE: show_double(out, proa_json_double(v)); break;
     case PROA_JSON_INT:
-        if (proa_json_int(v) < 0) proa_out_printf(out, "%lld", (long long)proa_json_int(v));
-        else proa_out_printf(out, "%llu", (unsigned long long)proa_json_uint(v));
+        if (proa_json_int(v) < 0) proa_output_printf(out, "%lld", (long long)proa_json_int(v));
+        else proa_output_printf(out, "%llu", (unsigned long long)proa_json_uint(v));
         break;
-    default: proa_out_str(out, "null"); break;
+    default: proa_output_str(out, "null"); break;
     }
 }
 
-/* What generate says of a model without a text, an encoder: its outputs, a line each. */
-static void show_members(proa_out *out, proa_json *answer)
+/* The response of generate for a model without text, such as an encoder: its outputs, one per line. */
+static void show_members(proa_output *out, proa_json *answer)
 {
     for (proa_json_iter it = proa_json_begin(answer); proa_json_next(&it);) {
         if (proa_str_is(it.key, "model_name") || proa_str_is(it.key, "model_version") ||
             proa_str_is(it.key, "id"))
             continue;
         bool list = proa_json_kind(it.value) == PROA_JSON_ARRAY;
-        proa_out_printf(out, "%.*s:", (int)it.key.len, it.key.ptr);
+        proa_output_printf(out, "%.*s:", (int)it.key.len, it.key.ptr);
         for (int64_t i = 0; i < (list ? proa_json_len(it.value) : 1); i++)
             show_value(out, list ? proa_json_at(it.value, i) : it.value);
-        proa_out_str(out, "\n");
+        proa_output_str(out, "\n");
     }
 }
 
-static void show_json_tensor(proa_out *out, proa_json *o)
+static void show_json_tensor(proa_output *out, proa_json *o)
 {
     proa_str name = proa_json_str(proa_json_get(o, "name")),
              type = proa_json_str(proa_json_get(o, "datatype"));
-    proa_out_printf(out, "%.*s %.*s [", (int)name.len, name.ptr, (int)type.len, type.ptr);
+    proa_output_printf(out, "%.*s %.*s [", (int)name.len, name.ptr, (int)type.len, type.ptr);
     proa_json *shape = proa_json_get(o, "shape"), *data = proa_json_get(o, "data");
     for (int64_t i = 0; i < proa_json_len(shape); i++)
-        proa_out_printf(out, "%s%lld", i ? "," : "", (long long)proa_json_int(proa_json_at(shape, i)));
-    proa_out_str(out, "]:");
+        proa_output_printf(out, "%s%lld", i ? "," : "", (long long)proa_json_int(proa_json_at(shape, i)));
+    proa_output_str(out, "]:");
     for (int64_t i = 0; i < proa_json_len(data); i++) show_value(out, proa_json_at(data, i));
-    proa_out_str(out, "\n");
+    proa_output_str(out, "\n");
 }
 
 static proa_status show_json(session *s, proa_json *answer, proa_err *err)
@@ -193,8 +194,8 @@ static proa_status show_json(session *s, proa_json *answer, proa_err *err)
 static proa_status show_answer(session *s, proa_str body, bool event, proa_err *err)
 {
     if (s->o->json) {
-        proa_out_bytes(&s->out, body.ptr, body.len);
-        proa_out_str(&s->out, "\n");
+        proa_output_bytes(&s->out, body.ptr, body.len);
+        proa_output_str(&s->out, "\n");
         if (event) return PROA_OK;
     }
     proa_json *answer = NULL;
@@ -202,13 +203,13 @@ static proa_status show_answer(session *s, proa_str body, bool event, proa_err *
     proa_status status = error_in(answer, s->status, err);
     if (status == PROA_OK && !s->o->json) {
         status = show_json(s, answer, err);
-        if (event) proa_out_flush(&s->out);
+        if (event) proa_output_flush(&s->out);
     }
     proa_json_free(answer);
     return status;
 }
 
-/* "data: {...}\n\n": all events that are whole. */
+/* Handles all complete events "data: {...}\n\n". */
 static proa_status show_events(session *s, proa_err *err)
 {
     proa_status status = PROA_OK;
@@ -235,7 +236,7 @@ static proa_status on_body(void *arg, int status, proa_str bytes, proa_err *err)
 
 /* ---- asking ---- */
 
-static void json_param(proa_buf *out, const proa_param *p)
+static void json_param(proa_buf *out, const proa_infer_param *p)
 {
     switch (p->kind) {
     case PROA_PARAM_BOOL: proa_buf_printf(out, "%s", p->b ? "true" : "false"); break;
@@ -336,20 +337,20 @@ static const char *infer_body(proa_buf *out, const session *s, const proa_infer 
     return proa_arena_printf(arena, "/v2/models/%s/infer", s->o->model);
 }
 
-static const char *face_of(const client_options *o)
+static const char *api_of(const client_options *o)
 {
-    if (strcmp(o->face, "auto") != 0) return o->face;
+    if (strcmp(o->api, "auto") != 0) return o->api;
     return o->inputs.count ? "infer" : "generate";
 }
 
 static proa_status ask_http(session *s, proa_infer *r, proa_err *err)
 {
     proa_buf body;
-    const char *face = face_of(s->o), *path;
+    const char *api = api_of(s->o), *path;
     proa_buf_init(&body, (size_t)4 * PROA_HTTP_BODY_MAX);
-    if (strcmp(face, "generate") == 0) path = generate_body(&body, s, r, &r->arena);
-    else if (strcmp(face, "infer") == 0) path = infer_body(&body, s, r, &r->arena);
-    else path = openai_body(&body, s, r, strcmp(face, "chat") == 0);
+    if (strcmp(api, "generate") == 0) path = generate_body(&body, s, r, &r->arena);
+    else if (strcmp(api, "infer") == 0) path = infer_body(&body, s, r, &r->arena);
+    else path = openai_body(&body, s, r, strcmp(api, "chat") == 0);
     proa_status status = proa_client_http(&s->target, "POST", path, proa_buf_view(&body), on_body, s, err);
     bool whole = !s->o->stream || s->status >= 400;
     if (status == PROA_OK && whole) status = show_answer(s, proa_buf_view(&s->body), false, err);
@@ -375,7 +376,7 @@ static proa_status show_texts(session *s, const proa_tensor *text, int64_t index
     for (at = 0; status == PROA_OK && proa_tensor_next_string(text, &at, &element); shown++)
         if (s->o->stream && count == 1) status = show_piece(s, element, index, err);
         else show_text(s, element, shown, count);
-    proa_out_flush(&s->out);
+    proa_output_flush(&s->out);
     return status;
 }
 
@@ -429,7 +430,7 @@ static proa_status fill_request(proa_infer *r, const client_options *o, proa_err
     return proa_client_param(r, proa_arena_printf(&r->arena, "max_tokens=%lld", (long long)o->max_tokens), err);
 }
 
-/* Whether a stream's first text, which is shown before anything is known of the others, has others. */
+/* Whether a stream has several texts; the first one is printed before the others are known. */
 static bool asks_for_several(const proa_infer *r)
 {
     for (int i = 0; i < r->params_count; i++)
@@ -438,22 +439,22 @@ static bool asks_for_several(const proa_infer *r)
     return false;
 }
 
-static proa_status ask(session *s, proa_err *err)
+static proa_status send_request(session *s, proa_err *err)
 {
     bool grpc = false;
     s->target = (proa_target){
         .api_key = s->o->api_key, .ca = s->o->ca, .timeout_ms = (int)(1000 * s->o->timeout_s)};
     PROA_TRY(proa_target_parse(&s->target, &grpc, s->o->url, err));
-    PROA_TRY(proa_out_open(&s->out, NULL, err));
+    PROA_TRY(proa_output_open(&s->out, NULL, err));
     proa_buf_init(&s->body, (size_t)4 * PROA_HTTP_BODY_MAX);
     proa_infer *r = proa_infer_new();
     proa_status status = fill_request(r, s->o, err);
-    if (s->o->stream && !s->o->json && asks_for_several(r)) proa_out_str(&s->out, "--- 1 ---\n");
+    if (s->o->stream && !s->o->json && asks_for_several(r)) proa_output_str(&s->out, "--- 1 ---\n");
     if (status == PROA_OK) status = grpc ? ask_grpc(s, r, err) : ask_http(s, r, err);
     show_rest(s);
     proa_infer_drop(r);
     proa_buf_release(&s->body);
-    proa_status closed = proa_out_close(&s->out, err);
+    proa_status closed = proa_output_close(&s->out, err);
     return status == PROA_OK ? closed : status;
 }
 
@@ -464,13 +465,13 @@ static int client_command(const proa_command *self, int argc, char **argv)
     proa_err err = {0};
     int exit_status = proa_args_parse(self, &o, argc, argv);
     if (exit_status >= 0) return exit_status;
-    return ask(&s, &err) == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);
+    return send_request(&s, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
 }
 
 static const proa_arg_table *const client_tables[] = {&client_args, NULL};
 const proa_command proa_cmd_client = {
     .name = "client",
-    .summary = "send one request to a running server and print its answer",
+    .summary = "send one request to a running server and print the response",
     .examples =
         "  proa client classics-10m \"It was a dark night\" --max-tokens 32 --stream\n"
         "  proa client classics-10m \"It was\" --face completions --param temperature=0.7 --param seed=1\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * client_grpc.c - one call of inference.GRPCInferenceService: an nghttp2 client session over a blocking connection. */
+ * grpc.c - one call of inference.GRPCInferenceService: an nghttp2 client session over a blocking connection. */
 #include "base/alloc.h"
 #include "cli/client/client.h"
 #include "proto/grpc_service.pb-c.h"
@@ -29,7 +29,7 @@ typedef struct call {
 typedef Inference__ModelInferRequest request_message;
 typedef Inference__ModelInferRequest__InferInputTensor input_message;
 
-static void pack_param(Inference__InferParameter *m, const proa_param *p)
+static void pack_param(Inference__InferParameter *m, const proa_infer_param *p)
 {
     *m = (Inference__InferParameter)INFERENCE__INFER_PARAMETER__INIT;
     switch (p->kind) {
@@ -71,8 +71,8 @@ static void pack_inputs(request_message *m, const proa_infer *r, proa_arena *are
     }
 }
 
-/* The request behind gRPC's prefix: not compressed, 4 bytes of length. */
-static void pack(proa_buf *out, const proa_infer *r)
+/* The request after gRPC's prefix: not compressed, 4 bytes of length. */
+static void pack_request(proa_buf *out, const proa_infer *r)
 {
     typedef Inference__ModelInferRequest__ParametersEntry entry;
     proa_arena arena;
@@ -141,7 +141,7 @@ static proa_status unpack(call *c, const uint8_t *bytes, size_t len)
     return status;
 }
 
-/* All messages that are whole. */
+/* Handles all complete messages. */
 static proa_status take_messages(call *c)
 {
     size_t at = 0;
@@ -204,7 +204,7 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t error, void *
     return 0;
 }
 
-static void start(call *c, const proa_target *t)
+static void start_session(call *c, const proa_target *t)
 {
     nghttp2_session_callbacks *callbacks;
     nghttp2_session_callbacks_new(&callbacks);
@@ -268,10 +268,10 @@ proa_status proa_client_grpc(const proa_target *t, const proa_infer *request, bo
     call c = {.stream = stream, .grpc_status = -1, .on_reply = on_reply, .arg = arg, .err = err};
     proa_buf_init(&c.out, MESSAGE_MAX);
     proa_buf_init(&c.in, MESSAGE_MAX);
-    pack(&c.out, request);
+    pack_request(&c.out, request);
     proa_status status = proa_wire_open(&c.wire, t, true, err);
     if (status == PROA_OK) {
-        start(&c, t);
+        start_session(&c, t);
         status = converse(&c);
         nghttp2_session_del(c.session);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * client_input.c - tensors and parameters as they are typed. */
+ * input.c - tensors and parameters as they are typed. */
 #include "base/checked.h"
 #include "base/limits.h"
 #include "cli/client/client.h"
@@ -111,7 +111,7 @@ proa_status proa_client_param(proa_infer *r, const char *text, proa_err *err)
     const char *equals = strchr(text, '=');
     if (!equals || equals == text)
         return PROA_FAIL(err, INVALID, "parameter '%s' is not of the form NAME=VALUE", text);
-    proa_param *p = proa_infer_add_param(r, (proa_str){text, (size_t)(equals - text)});
+    proa_infer_param *p = proa_infer_add_param(r, (proa_str){text, (size_t)(equals - text)});
     if (!p) return PROA_FAIL(err, LIMIT, "too many parameters");
     const char *value = equals + 1;
     char *end;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * client_wire.c - a blocking connection with time-outs, and HTTP/1.1 on it. */
+ * wire.c - a blocking connection with time-outs, and HTTP/1.1 on it. */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/limits.h"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * bleu.c - corpus BLEU with 13a tokenization. */
 #include "cli/eval/bleu.h"
 
 #include "base/alloc.h"
@@ -22,7 +23,7 @@ void proa_bleu_release(proa_bleu *b)
     proa_buf_release(&b->ref);
 }
 
-/* What Python's str.split() splits at. Returns the bytes of the space at s, or 0. */
+/* The white space that Python's str.split() splits at. Returns its length in bytes at s, or 0. */
 static size_t space_at(const char *s, size_t len)
 {
     static const int32_t ranges[][2] = {
@@ -70,7 +71,8 @@ static void unescape(proa_buf *buf)
     for (size_t i = 0; i < PROA_COUNT(rules); i++) replace(buf, rules[i][0], rules[i][1]);
 }
 
-/* ASCII punctuation that stands alone always: all but the apostrophe, comma, hyphen and full stop. */
+/* ASCII punctuation that is always a token of its own: all but the apostrophe, comma, hyphen and full stop.
+ * */
 static bool symbol(char c)
 {
     return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') ||
@@ -163,7 +165,7 @@ void proa_bleu_tokens(proa_buf *out, proa_str line)
     proa_buf_release(&b);
 }
 
-/* Bytes from each token's begin to the next one's: an n-gram is then one slice of the token text. */
+/* Offsets of the tokens in the token text, so that an n-gram is one slice of it. */
 static int64_t starts(int64_t **out, const proa_buf *tokens)
 {
     int64_t count = 0;
@@ -234,11 +236,11 @@ proa_bleu_result proa_bleu_score(const proa_bleu *b)
     bool any = false, zero = false;
     for (int n = 0; n < PROA_BLEU_ORDERS; n++) any |= b->correct[n] > 0;
     for (int n = 0; n < PROA_BLEU_ORDERS && any; n++) {
-        if (b->total[n] == 0) { /* no n-grams that long: the product of precisions is zero */
+        if (b->total[n] == 0) { /* no n-grams of this length: the product of precisions is zero */
             zero = true;
             break;
         }
-        /* an order without matches counts as a half, then a quarter, ... of one match */
+        /* an order without matches counts as 1/2, then 1/4, ... of a match */
         double correct = b->correct[n] ? (double)b->correct[n] : 1 / (halve *= 2);
         r.precisions[n] = 100 * correct / (double)b->total[n];
         sum += log(r.precisions[n]);

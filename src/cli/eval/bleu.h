@@ -3,8 +3,8 @@
  * BLEU: Papineni et al. 2002. 13a: mteval-v13a's rules. Smoothing: method 3 of Chen and Cherry 2014.
  * Owner:   the caller, proa_bleu_release.
  * Way in:  proa_bleu_init, proa_bleu_add for each pair of lines, proa_bleu_score. */
-#ifndef PROA_CLI_BLEU_H
-#define PROA_CLI_BLEU_H
+#ifndef PROA_CLI_EVAL_BLEU_H
+#define PROA_CLI_EVAL_BLEU_H
 
 #include "base/str.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * eval_golden.c - compares with a reference implementation's outputs, case by case.
+ * golden.c - compares with a reference implementation's outputs, case by case.
  * A golden file is {"cases":[...]} (tiny models), {"greedy":[...],"nll":[...]} (language models with text), or a plain
  * list (translators). A case says by its keys what it wants compared; tests/golden/README.md lists them.
  * Way in:  proa_eval_golden, check_case. */
@@ -29,7 +29,7 @@ static proa_status read_ids(int32_t **ids, int64_t *count, const proa_json *arra
     return PROA_OK;
 }
 
-/* Up to and with the first end token: what follows is padding. */
+/* The length up to and including the first end token; the rest is padding. */
 static int64_t unpadded(const int32_t *ids, int64_t count, int32_t eos)
 {
     for (int64_t i = 0; i < count; i++)
@@ -61,7 +61,7 @@ static void compare_rows(proa_golden_case *c, const proa_json *golden, const pro
         compare_row(c, nested ? proa_json_at(golden, i) : golden, r->rows + i * r->columns, r->columns);
 }
 
-/* One forward pass over the given ids, and every row of it that the reference wrote down. */
+/* Runs one forward pass over the given ids and compares every row that the reference has. */
 static proa_status check_rows(proa_golden *g, proa_golden_case *c, const proa_json *j, proa_err *err)
 {
     const proa_json *first = proa_json_get(j, "logits_first"), *last = proa_json_get(j, "logits_last");
@@ -91,7 +91,8 @@ static proa_status check_rows(proa_golden *g, proa_golden_case *c, const proa_js
     return status;
 }
 
-/* How clear the choice was where two token lists part: the gap between the two best logits after the common part. */
+/* Measures how close the choice was where two token lists differ: the gap between the two best logits after
+ * the common part. */
 static proa_status measure_gap(proa_golden *g, proa_golden_case *c, const int32_t *tokens, int64_t common,
                                proa_err *err)
 {
@@ -206,8 +207,8 @@ static proa_status each_beam_key(const proa_json *j, hypothesis_fn *fn, void *ar
     return PROA_OK;
 }
 
-/* The reference's own max_new_tokens is not written down. If some hypothesis has no end token it was cut there; if
- * all have one it did not matter, and anything well above the longest will do. */
+/* The reference's max_new_tokens is not in the file. If some hypothesis has no end token it was cut there;
+ * if all have one, any value well above the longest will do. */
 static proa_status find_max_tokens(void *arg, proa_str name, const proa_json *value, proa_err *err)
 {
     proa_golden *g = arg;
@@ -263,7 +264,7 @@ static proa_status compare_beams(beam_check *b, proa_str name, const proa_json *
     for (int64_t i = 0; (one = hypothesis(value, i, &ids), ids) != NULL; i++) {
         const proa_json *score = proa_json_get(one, "score"), *text = proa_json_get(one, "text");
         char key[40];
-        if (!one) { /* "beam4_ids" has its score beside it, as "beam4_score" */
+        if (!one) { /* the score of "beam4_ids" is in "beam4_score" */
             snprintf(key, sizeof key, "%.*s_score", (int)name.len - 4, name.ptr);
             score = proa_json_get(b->j, key);
         }
@@ -300,13 +301,13 @@ static proa_status check_beams(void *arg, proa_str name, const proa_json *value,
     return status;
 }
 
-/* Where a case has the prompt as text too, our tokenizer must give the reference's ids. */
+/* If a case also has the prompt as text, our tokenizer must give the reference's ids. */
 static proa_status check_tokenizer(proa_golden *g, proa_golden_case *c, const proa_json *text, proa_err *err)
 {
     if (!text || !g->session->info.has_tokenizer) return PROA_OK;
     int32_t *ids;
     int64_t count = 0;
-    proa_status status = proa_ids_of_text(g->session->engine, proa_json_str(text), &ids, &count, err);
+    proa_status status = proa_encode_text(g->session->engine, proa_json_str(text), &ids, &count, err);
     if (status == PROA_OK)
         c->prompt_differs = count != c->ids_count || memcmp(ids, c->ids, (size_t)count * sizeof *ids) != 0;
     free(ids);
@@ -365,7 +366,7 @@ static proa_status golden_path(char path[PROA_PATH_MAX], const char *given, proa
     return PROA_OK;
 }
 
-proa_status proa_eval_golden(proa_session *s, const proa_eval *e, proa_out *out, bool *passed, proa_err *err)
+proa_status proa_eval_golden(proa_session *s, const proa_eval *e, proa_output *out, bool *passed, proa_err *err)
 {
     proa_golden g = {.session = s, .eval = e};
     char path[PROA_PATH_MAX];

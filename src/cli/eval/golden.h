@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * golden.h - what a comparison with reference outputs found: filled by eval_golden.c, judged and printed by
+ * golden.h - what a comparison with reference outputs found: filled by golden.c, judged and printed by
  * golden_print.c, with the likelihoods of golden_nll.c.
  * Owner:   proa_eval_golden. */
-#ifndef PROA_CLI_GOLDEN_H
-#define PROA_CLI_GOLDEN_H
+#ifndef PROA_CLI_EVAL_GOLDEN_H
+#define PROA_CLI_EVAL_GOLDEN_H
 
 #include "base/json.h"
 #include "cli/eval/cmd_eval.h"
@@ -29,7 +29,7 @@ typedef struct proa_golden_case {
 typedef struct proa_golden_nll_item {
     int64_t doc, tokens;
     double want, got;  /* mean over the predicted tokens */
-    double first_diff; /* largest difference of the single ones that the reference wrote down */
+    double first_diff; /* largest difference of the single values that the reference has */
     bool tokens_differ;
 } proa_golden_nll_item;
 
@@ -37,16 +37,16 @@ typedef struct proa_golden {
     proa_session *session;
     const proa_eval *eval;
     int32_t cut_tokens; /* where the reference's beam search was cut; 0: every hypothesis ended by itself */
-    int32_t longest;    /* hypothesis of all cases, in tokens */
+    int32_t longest;    /* longest hypothesis of all cases, in tokens */
     proa_golden_case *cases;
     int64_t count;
     proa_golden_nll_item *nll;
     int64_t nll_count, nll_skipped; /* skipped: the text was not given with --data */
 } proa_golden;
 
-/* The means over pieces of the text that --data gives; without it they are counted as skipped. */
+/* Compares the means over parts of the text that --data gives; without it they are counted as skipped. */
 PROA_MUST_CHECK proa_status proa_golden_nll(proa_golden *g, const proa_json *nll, proa_err *err);
 /* Prints the table or the JSON object; true if every case is within the tolerance and all tokens are the same. */
-bool proa_golden_print(const proa_golden *g, proa_out *out);
+bool proa_golden_print(const proa_golden *g, proa_output *out);
 
 #endif

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * golden_nll.c - compares the mean likelihoods of a text with those of the reference implementation. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "cli/eval/golden.h"
@@ -15,7 +16,8 @@ static size_t separator(const char *s, size_t len)
     return n >= 3 && n < len && s[n] == '\n' ? n + 1 : 0;
 }
 
-/* Document `doc` of a text in which each begins with a line of dashes, which belongs to it. */
+/* Finds document `doc` of a text in which each document begins with a line of dashes, which belongs to it.
+ * */
 static bool find_document(proa_str text, int64_t doc, proa_str *out)
 {
     int64_t seen = -1;
@@ -49,7 +51,7 @@ static proa_status measure(proa_golden *g, proa_golden_nll_item *item, const int
                            const proa_json *singles, proa_err *err)
 {
     double sum, *each = proa_malloc((size_t)item->tokens * sizeof *each);
-    proa_status status = proa_nll_of_ids(g->session->engine, ids, item->tokens, &sum, each, err);
+    proa_status status = proa_sequence_nll(g->session->engine, ids, item->tokens, &sum, each, err);
     if (status == PROA_OK) item->got = sum / (double)(item->tokens - 1);
     for (int64_t i = 0; i < proa_json_len(singles) && i < item->tokens - 1 && status == PROA_OK; i++)
         item->first_diff = fmax(item->first_diff, fabs(proa_json_double(proa_json_at(singles, i)) - each[i]));
@@ -72,7 +74,7 @@ static proa_status check_item(proa_golden *g, proa_golden_nll_item *item, proa_s
         return PROA_FAIL(err, INVALID, "'%s' has no document %lld (a line of dashes goes before each)",
                          g->eval->data, (long long)item->doc);
     doc = characters(doc, proa_json_int(proa_json_at(range, 0)), proa_json_int(proa_json_at(range, 1)));
-    proa_status status = proa_ids_of_text(g->session->engine, doc, &ids, &count, err);
+    proa_status status = proa_encode_text(g->session->engine, doc, &ids, &count, err);
     if (status == PROA_OK && count < item->tokens) item->tokens_differ = true;
     else if (status == PROA_OK) status = measure(g, item, ids, proa_json_get(j, "first16"), err);
     free(ids);

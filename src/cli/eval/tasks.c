@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * tasks.c - BLEU of translations and accuracy of classifiers. */
 #include "base/limits.h"
 #include "cli/eval/bleu.h"
 #include "cli/eval/cmd_eval.h"
@@ -9,18 +10,18 @@
 
 enum { WINDOW = 1024 };
 
-/* A test set that is worked through line by line: what translation and classification share. */
+/* A test set that is processed line by line: common to translation and classification. */
 typedef struct task {
     proa_session *session;
     const proa_eval *eval;
     proa_line_list lines, targets; /* targets: of a translation */
     int64_t count, finished, correct;
-    int64_t cut;     /* translations that did not end by themselves */
+    int64_t cut;     /* translations that reached the limit */
     proa_buf prompt; /* prefix and line */
     proa_bleu bleu;
-    proa_out output; /* --output */
+    proa_output output; /* --output */
     bool has_output;
-    proa_err err; /* of the first line that failed: it ends the evaluation */
+    proa_err err; /* error of the first line that failed, which ends the evaluation */
     proa_progress progress;
 } task;
 
@@ -47,7 +48,7 @@ static proa_status task_open(task *t, proa_session *s, const proa_eval *e, const
     t->count = e->limit && e->limit < t->lines.count ? e->limit : t->lines.count;
     if (t->count == 0) return PROA_FAIL(err, INVALID, "'%s' is empty", lines);
     if (e->output) {
-        PROA_TRY(proa_out_open(&t->output, e->output, err));
+        PROA_TRY(proa_output_open(&t->output, e->output, err));
         t->has_output = true;
     }
     return PROA_OK;
@@ -59,22 +60,22 @@ static proa_status task_close(task *t, proa_err *err)
     proa_buf_release(&t->prompt);
     proa_line_list_release(&t->lines);
     proa_line_list_release(&t->targets);
-    return t->has_output ? proa_out_close(&t->output, err) : PROA_OK;
+    return t->has_output ? proa_output_close(&t->output, err) : PROA_OK;
 }
 
 static proa_status task_run(task *t, bool (*next)(void *, int64_t, proa_request *, proa_err *),
                             bool (*done)(void *, int64_t, proa_result *), proa_err *err)
 {
     proa_progress_init(&t->progress);
-    proa_queue queue = {
+    proa_request_queue queue = {
         .engine = t->session->engine, .window = WINDOW, .arg = t, .next = next, .done = done, .idle = show_progress};
-    proa_status status = proa_queue_run(&queue, err);
+    proa_status status = proa_request_queue_run(&queue, err);
     proa_progress_clear(&t->progress);
     if (status == PROA_OK && t->err.status != PROA_OK) *err = t->err, status = t->err.status;
     return status;
 }
 
-/* true if the line went well; else its failure, with the place, is kept. */
+/* true if the line succeeded; else its error, with the place, is stored. */
 static bool line_is_ok(task *t, const char *path, int64_t index, const proa_result *r)
 {
     if (proa_result_status(r, &t->err) == PROA_OK) return true;
@@ -109,14 +110,14 @@ static bool sentence_done(void *arg, int64_t index, proa_result *r)
     t->cut += r->finish == PROA_FINISH_LENGTH;
     proa_bleu_add(&t->bleu, proa_buf_view(&r->text), t->targets.line[index]);
     if (t->has_output) {
-        proa_out_escaped(&t->output, proa_buf_view(&r->text));
-        proa_out_str(&t->output, "\n");
+        proa_output_escaped(&t->output, proa_buf_view(&r->text));
+        proa_output_str(&t->output, "\n");
     }
     t->finished++;
     return !t->output.error;
 }
 
-static void print_bleu(const task *t, proa_out *out)
+static void print_bleu(const task *t, proa_output *out)
 {
     proa_bleu_result b = proa_bleu_score(&t->bleu);
     proa_stats stats;
@@ -125,26 +126,29 @@ static void print_bleu(const task *t, proa_out *out)
     double lines_rate = (double)t->count / seconds, tokens_rate = (double)stats.new_tokens / seconds;
     const char *more = t->eval->common.json ? "," : "/";
     if (t->eval->common.json) {
-        proa_out_printf(out, "{\"bleu\":%.12g,\"precisions\":[", b.score);
+        proa_output_printf(out, "{\"bleu\":%.12g,\"precisions\":[", b.score);
         for (int n = 0; n < PROA_BLEU_ORDERS; n++)
-            proa_out_printf(out, "%s%.12g", n ? more : "", b.precisions[n]);
-        proa_out_printf(out, "],\"brevity_penalty\":%.12g,\"hypothesis_tokens\":%lld,\"reference_tokens\":%lld",
-                        b.brevity, (long long)t->bleu.hyp_tokens, (long long)t->bleu.ref_tokens);
-        proa_out_printf(
+            proa_output_printf(out, "%s%.12g", n ? more : "", b.precisions[n]);
+        proa_output_printf(out,
+                           "],\"brevity_penalty\":%.12g,\"hypothesis_tokens\":%lld,\"reference_tokens\":%lld",
+                           b.brevity, (long long)t->bleu.hyp_tokens, (long long)t->bleu.ref_tokens);
+        proa_output_printf(
             out, ",\"lines\":%lld,\"cut\":%lld,\"beams\":%lld,\"seconds\":%.3f,\"lines_per_s\":%.2f,\"tokens_per_s\":%.1f}\n",
             (long long)t->count, (long long)t->cut, (long long)t->eval->beams, seconds, lines_rate, tokens_rate);
         return;
     }
-    proa_out_printf(out, "BLEU        %.2f  ", b.score);
-    for (int n = 0; n < PROA_BLEU_ORDERS; n++) proa_out_printf(out, "%s%.1f", n ? more : "", b.precisions[n]);
-    proa_out_printf(out, "  (brevity penalty %.3f; %lld tokens, reference %lld)\n", b.brevity,
-                    (long long)t->bleu.hyp_tokens, (long long)t->bleu.ref_tokens);
-    proa_out_printf(out, "lines       %lld with %lld beam%s; %lld cut for their length\n", (long long)t->count,
-                    (long long)t->eval->beams, t->eval->beams == 1 ? "" : "s", (long long)t->cut);
-    proa_out_printf(out, "speed       %.1f lines/s, %.0f tokens/s (%.1f s)\n", lines_rate, tokens_rate, seconds);
+    proa_output_printf(out, "BLEU        %.2f  ", b.score);
+    for (int n = 0; n < PROA_BLEU_ORDERS; n++)
+        proa_output_printf(out, "%s%.1f", n ? more : "", b.precisions[n]);
+    proa_output_printf(out, "  (brevity penalty %.3f; %lld tokens, reference %lld)\n", b.brevity,
+                       (long long)t->bleu.hyp_tokens, (long long)t->bleu.ref_tokens);
+    proa_output_printf(out, "lines       %lld with %lld beam%s; %lld cut for their length\n", (long long)t->count,
+                       (long long)t->eval->beams, t->eval->beams == 1 ? "" : "s", (long long)t->cut);
+    proa_output_printf(out, "speed       %.1f lines/s, %.0f tokens/s (%.1f s)\n", lines_rate, tokens_rate,
+                       seconds);
 }
 
-static proa_status translate(task *t, proa_out *out, proa_err *err)
+static proa_status translate(task *t, proa_output *out, proa_err *err)
 {
     const proa_eval *e = t->eval;
     PROA_TRY(proa_line_list_read(&t->targets, e->target, err));
@@ -156,7 +160,7 @@ static proa_status translate(task *t, proa_out *out, proa_err *err)
     return PROA_OK;
 }
 
-/* The outcome of the work, unless the output file could not be written: then that. */
+/* The final status: that of the work, unless writing the output failed. */
 static proa_status task_end(task *t, proa_status status, proa_err *work_err, proa_err *err)
 {
     proa_status closed = task_close(t, err);
@@ -165,7 +169,7 @@ static proa_status task_end(task *t, proa_status status, proa_err *work_err, pro
     return status;
 }
 
-proa_status proa_eval_translate(proa_session *s, const proa_eval *e, proa_out *out, proa_err *err)
+proa_status proa_eval_translate(proa_session *s, const proa_eval *e, proa_output *out, proa_err *err)
 {
     if (s->info.kind == PROA_KIND_ENCODER)
         return PROA_FAIL(err, UNSUPPORTED, "'%s' (%s) does not generate text", e->common.model, s->info.arch);
@@ -200,7 +204,7 @@ static bool next_row(void *arg, int64_t index, proa_request *request, proa_err *
     request->task = PROA_TASK_ROWS;
     if (split_row(t->lines.line[index], &label, &text, item_err) != PROA_OK)
         return true;            /* its result carries it */
-    proa_buf_clear(&t->prompt); /* a copy ends with a NUL, which an empty slice of the file does not */
+    proa_buf_clear(&t->prompt); /* copied, because it must end with a NUL */
     proa_buf_str(&t->prompt, text);
     proa_request_set_text(request, proa_buf_view(&t->prompt));
     return true;
@@ -224,28 +228,28 @@ static bool row_done(void *arg, int64_t index, proa_result *r)
     if (split_row(t->lines.line[index], &label, &text, &t->err) != PROA_OK) return false;
     t->correct += predicted(t->eval, r->rows, r->columns) == label;
     for (int64_t c = 0; t->has_output && c < r->columns; c++)
-        proa_out_printf(&t->output, "%.9g%s", (double)r->rows[c], c + 1 < r->columns ? "\t" : "\n");
+        proa_output_printf(&t->output, "%.9g%s", (double)r->rows[c], c + 1 < r->columns ? "\t" : "\n");
     t->finished++;
     return !t->output.error;
 }
 
-static proa_status classify(task *t, proa_out *out, proa_err *err)
+static proa_status classify(task *t, proa_output *out, proa_err *err)
 {
     PROA_TRY(task_run(t, next_row, row_done, err));
     if (t->output.error) return PROA_OK; /* said at its close */
     double seconds = proa_progress_seconds(&t->progress), accuracy = (double)t->correct / (double)t->count;
     double rate = (double)t->count / seconds;
     if (t->eval->common.json)
-        proa_out_printf(
+        proa_output_printf(
             out, "{\"accuracy\":%.9g,\"correct\":%lld,\"lines\":%lld,\"seconds\":%.3f,\"lines_per_s\":%.2f}\n",
             accuracy, (long long)t->correct, (long long)t->count, seconds, rate);
     else
-        proa_out_printf(out, "accuracy    %.2f %%  (%lld of %lld)\nspeed       %.1f lines/s (%.1f s)\n",
-                        accuracy * 100, (long long)t->correct, (long long)t->count, rate, seconds);
+        proa_output_printf(out, "accuracy    %.2f %%  (%lld of %lld)\nspeed       %.1f lines/s (%.1f s)\n",
+                           accuracy * 100, (long long)t->correct, (long long)t->count, rate, seconds);
     return PROA_OK;
 }
 
-proa_status proa_eval_labels(proa_session *s, const proa_eval *e, proa_out *out, proa_err *err)
+proa_status proa_eval_labels(proa_session *s, const proa_eval *e, proa_output *out, proa_err *err)
 {
     const proa_info *i = &s->info;
     if (i->kind != PROA_KIND_ENCODER || i->outputs == i->hidden || i->outputs == i->vocab)

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * text.c - perplexity of a text in overlapping windows. */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/limits.h"
@@ -8,17 +9,17 @@
 #include <math.h>
 #include <string.h>
 
-/* Windows in flight: enough to fill a step, few enough that their rows never pile up. */
+/* Windows in flight: enough to fill a step, and few enough to limit the memory of their rows. */
 enum { WINDOW = 8 };
 
-/* One window's tokens and what its rows said about them, while it is in flight. */
+/* One window in flight: its tokens and the sum over its rows. */
 typedef struct nll_sink {
     const int32_t *ids;
     int64_t count;
     double sum, *each; /* each: [count - 1] or NULL */
 } nll_sink;
 
-/* Row p predicts token p + 1; the last row predicts what is not there. */
+/* Row p predicts token p + 1; the last row predicts no known token. */
 static void sum_rows(nll_sink *sink, const proa_event *e)
 {
     for (int64_t i = 0; i < e->rows_count; i++) {
@@ -35,8 +36,8 @@ static void rows_of_one(proa_result *r, const proa_event *e)
     sum_rows(r->arg, e);
 }
 
-proa_status proa_nll_of_ids(proa_engine *engine, const int32_t *ids, int64_t count, double *sum, double *nll,
-                            proa_err *err)
+proa_status proa_sequence_nll(proa_engine *engine, const int32_t *ids, int64_t count, double *sum,
+                              double *nll, proa_err *err)
 {
     nll_sink sink = {.ids = ids, .count = count, .each = nll};
     proa_result r;
@@ -50,8 +51,9 @@ proa_status proa_nll_of_ids(proa_engine *engine, const int32_t *ids, int64_t cou
     return status;
 }
 
-/* The text's tokens in windows of `window`: each begins with the model's begin token, if it has one, and else with
- * the last token of the window before, so that every token but a first one without a begin token is predicted once. */
+/* Splits the text's tokens into windows of `window`. Each begins with the model's begin token, if it has
+ * one, otherwise with the last token of the previous window, so that every token is predicted once (except
+ * the first, if there is no begin token). */
 typedef struct text_eval {
     proa_engine *engine;
     const int32_t *ids; /* of the whole text, without the begin token */
@@ -108,36 +110,38 @@ static void show_progress(void *arg)
                        (double)t->tokens / proa_progress_seconds(&t->progress));
 }
 
-static void print(const text_eval *t, bool json, proa_out *out)
+static void print(const text_eval *t, bool json, proa_output *out)
 {
     double seconds = proa_progress_seconds(&t->progress), mean = t->nll / (double)t->tokens;
     if (json) {
-        proa_out_printf(out, "{\"tokens\":%lld,\"windows\":%lld,\"window\":%lld,\"nll\":", (long long)t->tokens,
-                        (long long)t->windows, (long long)t->step + 1);
-        proa_out_json_num(out, mean);
-        proa_out_str(out, ",\"perplexity\":");
-        proa_out_json_num(out, exp(mean));
-        proa_out_printf(out, ",\"seconds\":%.3f,\"tokens_per_s\":%.1f}\n", seconds, (double)t->tokens / seconds);
+        proa_output_printf(out,
+                           "{\"tokens\":%lld,\"windows\":%lld,\"window\":%lld,\"nll\":", (long long)t->tokens,
+                           (long long)t->windows, (long long)t->step + 1);
+        proa_output_json_num(out, mean);
+        proa_output_str(out, ",\"perplexity\":");
+        proa_output_json_num(out, exp(mean));
+        proa_output_printf(out, ",\"seconds\":%.3f,\"tokens_per_s\":%.1f}\n", seconds,
+                           (double)t->tokens / seconds);
         return;
     }
-    proa_out_printf(out, "perplexity  %.3f\n", exp(mean));
-    proa_out_printf(out, "mean NLL    %.5f over %lld tokens in %lld windows of %lld\n", mean,
-                    (long long)t->tokens, (long long)t->windows, (long long)t->step + 1);
-    proa_out_printf(out, "speed       %.0f tokens/s (%.1f s)\n", (double)t->tokens / seconds, seconds);
+    proa_output_printf(out, "perplexity  %.3f\n", exp(mean));
+    proa_output_printf(out, "mean NLL    %.5f over %lld tokens in %lld windows of %lld\n", mean,
+                       (long long)t->tokens, (long long)t->windows, (long long)t->step + 1);
+    proa_output_printf(out, "speed       %.0f tokens/s (%.1f s)\n", (double)t->tokens / seconds, seconds);
 }
 
 static proa_status run_windows(text_eval *t, proa_err *err)
 {
     t->window_ids = proa_malloc((size_t)(WINDOW * (t->step + 1)) * sizeof *t->window_ids);
     proa_progress_init(&t->progress);
-    proa_queue queue = {.engine = t->engine,
-                        .window = WINDOW,
-                        .arg = t,
-                        .next = next_window,
-                        .done = window_done,
-                        .on_rows = rows_of_window,
-                        .idle = show_progress};
-    proa_status status = proa_queue_run(&queue, err);
+    proa_request_queue queue = {.engine = t->engine,
+                                .window = WINDOW,
+                                .arg = t,
+                                .next = next_window,
+                                .done = window_done,
+                                .on_rows = rows_of_window,
+                                .idle = show_progress};
+    proa_status status = proa_request_queue_run(&queue, err);
     proa_progress_clear(&t->progress);
     free(t->window_ids);
     if (status == PROA_OK && t->err.status != PROA_OK) *err = t->err, status = t->err.status;
@@ -157,7 +161,7 @@ static proa_status window_size(const proa_session *s, const proa_eval *e, int64_
 }
 
 static proa_status eval_ids(proa_session *s, const proa_eval *e, const int32_t *ids, int64_t count,
-                            proa_out *out, proa_err *err)
+                            proa_output *out, proa_err *err)
 {
     text_eval t = {.engine = s->engine, .ids = ids, .count = count, .bos = -1};
     PROA_TRY(window_size(s, e, &t.step, err));
@@ -174,7 +178,7 @@ static proa_status eval_ids(proa_session *s, const proa_eval *e, const int32_t *
     return PROA_OK;
 }
 
-proa_status proa_eval_text(proa_session *s, const proa_eval *e, proa_out *out, proa_err *err)
+proa_status proa_eval_text(proa_session *s, const proa_eval *e, proa_output *out, proa_err *err)
 {
     if (s->info.kind != PROA_KIND_DECODER)
         return PROA_FAIL(err, UNSUPPORTED, "--data measures perplexity, which '%s' (%s) does not have",
@@ -183,7 +187,7 @@ proa_status proa_eval_text(proa_session *s, const proa_eval *e, proa_out *out, p
     int32_t *ids = NULL;
     int64_t count = 0;
     proa_status status = proa_text_read(&text, e->data, PROA_TEXT_BYTES_MAX, err);
-    if (status == PROA_OK) status = proa_ids_of_text(s->engine, proa_buf_view(&text), &ids, &count, err);
+    if (status == PROA_OK) status = proa_encode_text(s->engine, proa_buf_view(&text), &ids, &count, err);
     if (status == PROA_OK) status = eval_ids(s, e, ids, count, out, err);
     free(ids);
     proa_buf_release(&text);

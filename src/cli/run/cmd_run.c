@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * cmd_run.c - `proa run`: its options, and one prompt. */
 #include "cli/run/cmd_run.h"
 
 #include "base/alloc.h"
@@ -9,31 +10,31 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TEXT_TOKENS = 128 }; /* new tokens of a story when nobody says how many */
+enum { TEXT_TOKENS = 128 }; /* new tokens of a decoder if neither the user nor the model sets a limit */
 
-#define AT(field) offsetof(proa_run, field)
+#define AT(field) offsetof(proa_run_settings, field)
 static const proa_arg run_rows[] = {
     PROA_MODEL_ARG,
     {"[PROMPT]", PROA_ARG_OPERAND, AT(prompt),
-     .help = "the text to continue, translate or score; absent: standard input"},
-    {"ids", PROA_ARG_TEXT, AT(ids_text), 0, 0, "\"5 6 7\"", NULL,
-     "token ids in place of a prompt, used as they are"},
+     .help = "text to continue, translate or score; default: standard input"},
+    {"ids", PROA_ARG_TEXT, AT(ids_text), 0, 0, "\"5 6 7\"", NULL, "token ids instead of a prompt, used unchanged"},
     {"decoder-ids", PROA_ARG_TEXT, AT(decoder_ids_text), 0, 0, "\"0 9\"", NULL,
-     "first tokens of the decoder, start token included"},
+     "first tokens of the decoder, including the start token"},
     {"input", PROA_ARG_TEXT, AT(input), 0, 0, "FILE", NULL,
-     "prompts, one a line, or JSON objects (.gz too; - is standard input)"},
+     "file of prompts, one per line, or of JSON objects (may be .gz; -: standard input)"},
     {"output", PROA_ARG_TEXT, AT(output), 0, 0, "FILE", NULL,
-     "where --input's results go, one a line, in order (\\n for a newline)"},
-    {"score", PROA_ARG_MAYBE, AT(score), 0, 0, "TEXT", NULL,
-     "log-probability of TEXT, or of the prompt, ids or lines; of a T5 given the prompt"},
-    {"logits", PROA_ARG_FLAG, AT(logits), 0, 0, NULL, NULL, "the output of every position in place of new tokens"},
-    {"no-stream", PROA_ARG_FLAG, AT(no_stream), 0, 0, NULL, NULL, "print the text when it is complete"},
-    {"verbose", PROA_ARG_FLAG, AT(verbose), 0, 0, NULL, NULL, "say what was loaded and how long each part took"},
+     "file for the results of --input, one per line, in order (newlines become \\n)"},
+    {"score", PROA_ARG_OPTIONAL_TEXT, AT(score), 0, 0, "TEXT", NULL,
+     "log-probability of TEXT, or of the prompt, ids or input lines; T5: of TEXT given the prompt"},
+    {"logits", PROA_ARG_FLAG, AT(logits), 0, 0, NULL, NULL,
+     "print the outputs of every position instead of generating"},
+    {"no-stream", PROA_ARG_FLAG, AT(no_stream), 0, 0, NULL, NULL, "print the text only when it is complete"},
+    {"verbose", PROA_ARG_FLAG, AT(verbose), 0, 0, NULL, NULL, "report what was loaded and how long each part took"},
 };
 #undef AT
 static const proa_arg_table run_args = PROA_ARG_TABLE("options", run_rows);
 
-proa_options proa_run_options(const proa_run *run, const proa_info *info)
+proa_options proa_run_options(const proa_run_settings *run, const proa_info *info)
 {
     proa_options o = run->decoding.options;
     o.seed = (uint64_t)run->common.seed;
@@ -83,8 +84,8 @@ proa_status proa_run_check_rows(const proa_options *o, const proa_info *info, pr
     return PROA_OK;
 }
 
-/* Sources of text and ids that do not go together. -1 if all is well, else the exit status. */
-static int check_sources(const proa_run *run)
+/* Checks that the sources of text and ids do not conflict. -1 if all is well, else the exit status. */
+static int check_sources(const proa_run_settings *run)
 {
     int sources = (run->prompt != NULL) + (run->ids_text != NULL) + (run->input != NULL);
     bool text = run->score && *run->score, file = run->input, decoder = run->decoder_ids_text;
@@ -103,12 +104,12 @@ static int check_sources(const proa_run *run)
          "no prompt: give PROMPT, --ids, --input or standard input"},
     };
     for (size_t i = 0; i < PROA_COUNT(rules); i++)
-        if (rules[i].wrong) return proa_say(PROA_EXIT_USAGE, "%s", rules[i].why);
+        if (rules[i].wrong) return proa_cli_fail(PROA_EXIT_USAGE, "%s", rules[i].why);
     return -1;
 }
 
-/* Ranges and contradictions, as far as they can be told before the model is read. */
-static int check(const proa_run *run)
+/* Checks what can be checked before the model is read. */
+static int check(const proa_run_settings *run)
 {
     const proa_options *o = &run->decoding.options;
     proa_err err = {0};
@@ -116,14 +117,14 @@ static int check(const proa_run *run)
     if (exit_status >= 0) return exit_status;
     if (proa_options_check(o, PROA_VOCAB_MAX, PROA_SEQUENCES_MAX, &err) != PROA_OK ||
         proa_run_check(o, run->input != NULL, &err) != PROA_OK)
-        return proa_say(PROA_EXIT_USAGE, "%s", err.text);
+        return proa_cli_fail(PROA_EXIT_USAGE, "%s", err.text);
     if (run->input && !run->common.json && o->n > 1)
-        return proa_say(PROA_EXIT_USAGE, "--n %d with --input needs --json", o->n);
+        return proa_cli_fail(PROA_EXIT_USAGE, "--n %d with --input needs --json", o->n);
     return -1;
 }
 
-/* The request's content, from the options or standard input. `hold` owns a prompt that was read. */
-static proa_status read_request(proa_run *run, proa_request *request, proa_buf *hold, proa_err *err)
+/* Reads the request's content from the options or standard input. `hold` owns a prompt that was read. */
+static proa_status read_request(proa_run_settings *run, proa_request *request, proa_buf *hold, proa_err *err)
 {
     if (run->decoder_ids_text) {
         PROA_TRY(proa_args_numbers(&run->decoder_ids, &request->decoder_ids_count, run->decoder_ids_text,
@@ -143,7 +144,7 @@ static proa_status read_request(proa_run *run, proa_request *request, proa_buf *
         PROA_TRY(proa_text_read(hold, "-", PROA_TEXT_BYTES_MAX, err));
         text = proa_buf_view(hold);
         if (text.len && text.ptr[text.len - 1] == '\n')
-            text.len--; /* the end of the last line is not the prompt's */
+            text.len--; /* the last line end is not part of the prompt */
     }
     if (text.len > (size_t)PROA_TEXT_BYTES_MAX)
         return PROA_FAIL(err, LIMIT, "the prompt has %zu bytes, at most %lld are read", text.len,
@@ -153,7 +154,7 @@ static proa_status read_request(proa_run *run, proa_request *request, proa_buf *
 }
 
 typedef struct stream {
-    proa_out *out;
+    proa_output *out;
     const proa_show *what;
     bool live; /* text is written as it comes */
     bool has_text;
@@ -164,45 +165,45 @@ static void show(proa_result *r, proa_str text, int32_t id)
 {
     stream *s = r->arg;
     if (!s->live) return;
-    if (s->has_text) proa_out_bytes(s->out, text.ptr, text.len);
-    else if (id >= 0) proa_out_printf(s->out, r->count > 1 ? " %d" : "%d", id);
+    if (s->has_text) proa_output_bytes(s->out, text.ptr, text.len);
+    else if (id >= 0) proa_output_printf(s->out, r->count > 1 ? " %d" : "%d", id);
     if (text.len) s->ends_line = text.ptr[text.len - 1] == '\n';
-    if (!proa_out_flush(s->out)) r->stop = true;
+    if (!proa_output_flush(s->out)) r->stop = true;
 }
 
-static void print_text(proa_out *out, const stream *s, const char *text, size_t len, const int32_t *ids,
+static void print_text(proa_output *out, const stream *s, const char *text, size_t len, const int32_t *ids,
                        int64_t count)
 {
-    if (s->has_text) proa_out_bytes(out, text, len);
-    for (int64_t i = 0; i < count && !s->has_text; i++) proa_out_printf(out, i ? " %d" : "%d", ids[i]);
-    if (!s->has_text || !len || text[len - 1] != '\n') proa_out_str(out, "\n");
+    if (s->has_text) proa_output_bytes(out, text, len);
+    for (int64_t i = 0; i < count && !s->has_text; i++) proa_output_printf(out, i ? " %d" : "%d", ids[i]);
+    if (!s->has_text || !len || text[len - 1] != '\n') proa_output_str(out, "\n");
 }
 
-static void print_generated(proa_out *out, const proa_run *run, const proa_result *r, const stream *s)
+static void print_generated(proa_output *out, const proa_run_settings *run, const proa_result *r, const stream *s)
 {
     if (run->common.json) {
-        proa_out_str(out, "{");
+        proa_output_str(out, "{");
         proa_print_generated_json(out, r, s->what);
-        proa_out_str(out, "}\n");
+        proa_output_str(out, "}\n");
         return;
     }
-    if (s->live && !s->ends_line) proa_out_str(out, "\n");
+    if (s->live && !s->ends_line) proa_output_str(out, "\n");
     bool several = s->what->sequences && r->beams_count > 1;
     for (int32_t i = 0; i < r->beams_count && several; i++) {
-        proa_out_printf(out, "--- %d ---\n", i + 1);
+        proa_output_printf(out, "--- %d ---\n", i + 1);
         print_text(out, s, r->beams[i].text, strlen(r->beams[i].text), r->beams[i].ids, r->beams[i].count);
     }
     if (!s->live && !several)
         print_text(out, s, r->text.ptr ? r->text.ptr : "", r->text.len, r->ids, r->count);
-    proa_out_flush(out);
+    proa_output_flush(out);
     proa_print_summary(r);
 }
 
-/* The prompt as ids, where a text was given and ids are needed. */
-static proa_status make_ids(const proa_session *s, proa_run *run, proa_request *request, proa_err *err)
+/* Encodes the prompt where ids are needed and a text was given. */
+static proa_status make_ids(const proa_session *s, proa_run_settings *run, proa_request *request, proa_err *err)
 {
     if (request->ids) return PROA_OK;
-    PROA_TRY(proa_ids_of_text(s->engine, (proa_str){request->text, request->text_len}, &run->ids,
+    PROA_TRY(proa_encode_text(s->engine, (proa_str){request->text, request->text_len}, &run->ids,
                               &request->ids_count, err));
     request->ids = run->ids;
     request->text = NULL;
@@ -210,7 +211,8 @@ static proa_status make_ids(const proa_session *s, proa_run *run, proa_request *
     return PROA_OK;
 }
 
-static proa_status generate(proa_session *s, proa_run *run, proa_request *request, proa_out *out, proa_err *err)
+static proa_status generate(proa_session *s, proa_run_settings *run, proa_request *request, proa_output *out,
+                            proa_err *err)
 {
     proa_result r;
     proa_show what = proa_run_show(&request->options, run->common.json);
@@ -222,7 +224,7 @@ static proa_status generate(proa_session *s, proa_run *run, proa_request *reques
     bool score = run->common.json && (what.logprobs || what.top) && proa_run_rescores(&request->options);
     proa_status status = score ? make_ids(s, run, request, err) : PROA_OK;
     if (status == PROA_OK) status = proa_result_run(s->engine, request, &r, err);
-    /* of a beam search the best one's, of best_of all that are returned */
+    /* of a beam search the best sequence, of best_of all that are returned */
     int32_t scored = !score ? 0 : what.sequences ? r.beams_count : proa_min64(r.beams_count, 1) != 0;
     for (int32_t i = 0; i < scored && status == PROA_OK; i++)
         status = proa_result_score(s->engine, request, &r, i, err);
@@ -231,14 +233,14 @@ static proa_status generate(proa_session *s, proa_run *run, proa_request *reques
     return status;
 }
 
-static void print_rows(proa_out *out, const proa_session *s, const proa_run *run, const proa_request *request,
-                       const proa_result *r)
+static void print_rows(proa_output *out, const proa_session *s, const proa_run_settings *run,
+                       const proa_request *request, const proa_result *r)
 {
     bool s2s = s->info.kind == PROA_KIND_ENCODER_DECODER;
     if (run->common.json) {
-        proa_out_str(out, "{");
+        proa_output_str(out, "{");
         proa_print_rows_json(out, r, &s->info);
-        proa_out_printf(out, ",\"prompt_tokens\":%lld}\n", (long long)r->prompt_tokens);
+        proa_output_printf(out, ",\"prompt_tokens\":%lld}\n", (long long)r->prompt_tokens);
     } else if (proa_print_is_hidden(&s->info)) {
         proa_print_hidden(out, r);
     } else if (r->columns != s->info.vocab) {
@@ -251,7 +253,8 @@ static void print_rows(proa_out *out, const proa_session *s, const proa_run *run
     }
 }
 
-static proa_status rows(proa_session *s, proa_run *run, proa_request *request, proa_out *out, proa_err *err)
+static proa_status rows(proa_session *s, proa_run_settings *run, proa_request *request, proa_output *out,
+                        proa_err *err)
 {
     proa_result r;
     proa_result_init(&r);
@@ -270,10 +273,10 @@ void proa_run_describe(const proa_session *s)
     char weights[16], kv[16], all[16];
     fprintf(stderr, "%s, %.1f M parameters, %s, quant %s: %s of weights; %s; %d threads; loaded in %.0f ms\n",
             i->arch, (double)i->parameters * 1e-6, i->dtype, i->quant,
-            proa_out_bytes_text(weights, (double)i->weight_bytes), i->isa, i->threads, s->open_s * 1e3);
+            proa_output_bytes_text(weights, (double)i->weight_bytes), i->isa, i->threads, s->open_s * 1e3);
     fprintf(stderr, "room for %lld tokens of keys and values (%s); %s in all; context %d\n",
-            (long long)i->kv_tokens, proa_out_bytes_text(kv, (double)i->kv_bytes),
-            proa_out_bytes_text(all, (double)i->memory_bytes), i->context);
+            (long long)i->kv_tokens, proa_output_bytes_text(kv, (double)i->kv_bytes),
+            proa_output_bytes_text(all, (double)i->memory_bytes), i->context);
 }
 
 static void describe_work(const proa_session *s)
@@ -285,12 +288,12 @@ static void describe_work(const proa_session *s)
             (long long)stats.pages_used_peak, (long long)(stats.pages_used + stats.pages_free));
 }
 
-static proa_status work(proa_session *s, proa_run *run, proa_request *request, proa_err *err)
+static proa_status work(proa_session *s, proa_run_settings *run, proa_request *request, proa_err *err)
 {
-    proa_out out;
+    proa_output out;
     if (run->verbose) proa_run_describe(s);
     request->options = proa_run_options(run, &s->info);
-    PROA_TRY(proa_out_open(&out, run->output, err));
+    PROA_TRY(proa_output_open(&out, run->output, err));
     proa_err work_err = {0};
     proa_status status;
     if (run->input) status = proa_run_file(s, run, &out, &work_err);
@@ -298,14 +301,14 @@ static proa_status work(proa_session *s, proa_run *run, proa_request *request, p
     else if (run->logits || s->info.kind == PROA_KIND_ENCODER)
         status = rows(s, run, request, &out, &work_err);
     else status = generate(s, run, request, &out, &work_err);
-    /* a failed write is the cause, a request cancelled for it the effect */
-    PROA_TRY(proa_out_close(&out, err));
+    /* a failed write is reported first: the request was cancelled because of it */
+    PROA_TRY(proa_output_close(&out, err));
     if (run->verbose) describe_work(s);
     if (status != PROA_OK) *err = work_err;
     return status;
 }
 
-/* Sequences of one prompt that run at once. */
+/* Sequences of one prompt that run concurrently. */
 static int32_t width_of(const proa_options *o)
 {
     if (o->penalty_alpha > 0) return o->top_k;
@@ -313,7 +316,7 @@ static int32_t width_of(const proa_options *o)
     return o->best_of > o->n ? o->best_of : o->n;
 }
 
-static proa_status open_and_work(proa_run *run, proa_err *err)
+static proa_status open_and_work(proa_run_settings *run, proa_err *err)
 {
     const proa_options *o = &run->decoding.options;
     proa_engine_options options;
@@ -335,13 +338,13 @@ static proa_status open_and_work(proa_run *run, proa_err *err)
 
 static int run_command(const proa_command *self, int argc, char **argv)
 {
-    proa_run run = {.prompt = NULL};
+    proa_run_settings run = {.prompt = NULL};
     proa_err err = {0};
     proa_decoding_init(&run.decoding);
     int exit_status = proa_args_parse(self, &run, argc, argv);
     if (exit_status < 0) exit_status = check(&run);
     if (exit_status < 0)
-        exit_status = open_and_work(&run, &err) == PROA_OK ? PROA_EXIT_OK : proa_say_err(&err);
+        exit_status = open_and_work(&run, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
     proa_decoding_release(&run.decoding);
     free(run.ids);
     free(run.decoder_ids);
@@ -361,8 +364,8 @@ const proa_command proa_cmd_run = {
         "  proa run models/classics-10m --score \"It was the best of times.\"\n"
         "  proa run models/classics-10m --ids \"1 812 316\" --max-tokens 24 --ignore-eos --logprobs --json\n",
     .tables = run_tables,
-    .decoding = offsetof(proa_run, decoding),
-    .decoding_title = "decoding (what is absent: the model's generation_config.json, else as said here;\n"
-                      "max-tokens: 128, of a T5 twice the input or 64; more: proa help decoding)",
+    .decoding = offsetof(proa_run_settings, decoding),
+    .decoding_title = "decoding (defaults: the model's generation_config.json, else the values below;\n"
+                      "max-tokens: 128, for T5 twice the input or 64; see proa help decoding)",
     .run = run_command,
 };

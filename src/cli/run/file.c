@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * file.c - `proa run --input`: a file of prompts or of JSON objects, one result a line. */
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/checked.h"
@@ -8,20 +9,20 @@
 #include "cli/lines.h"
 #include <string.h>
 
-/* Enough in flight that the engine never waits for a slow line at the head, and little enough to forget. */
+/* Lines in flight: enough that the engine does not wait for a slow line at the head. */
 enum { WINDOW = 1024 };
 
 typedef struct file_run {
     proa_session *session;
-    const proa_run *run;
-    proa_out *out;
+    const proa_run_settings *run;
+    proa_output *out;
     proa_lines lines;
-    proa_status read_status; /* the input itself failed: what came before it is still finished and written */
+    proa_status read_status; /* error of reading the input: the lines before it are still finished and written */
     proa_err read_err;
     int64_t finished, failed;
-    proa_err first_err; /* of the first line that failed */
+    proa_err first_err; /* error of the first line that failed */
     proa_progress progress;
-    /* the line last read: its JSON and lists, until the next one */
+    /* the last line read: its JSON and lists, valid until the next one */
     proa_json *json;
     proa_arena arena;
     int32_t *hold;
@@ -59,17 +60,17 @@ static proa_status read_ids(file_run *f, const proa_json *line, const char *key,
     return PROA_OK;
 }
 
-static proa_status read_text(const proa_json *line, const char *key, proa_str *text, bool *there, proa_err *err)
+static proa_status read_text(const proa_json *line, const char *key, proa_str *text, bool *present, proa_err *err)
 {
     const proa_json *value = proa_json_get(line, key);
     if (!value) return PROA_OK;
-    *there = true;
+    *present = true;
     *text = proa_json_str(value);
     return proa_json_kind(value) == PROA_JSON_STRING ? PROA_OK
                                                      : PROA_FAIL(err, INVALID, "'%s' must be a string", key);
 }
 
-/* Options of the line over those of the command line; a list replaces the command line's. */
+/* The options of the command line overridden by those of the line; a list replaces a list. */
 static proa_status read_line_options(file_run *f, const proa_json *line, proa_options *o, proa_err *err)
 {
     for (proa_json_iter it = proa_json_begin(line); proa_json_next(&it);) {
@@ -143,15 +144,15 @@ static void write_error(file_run *f, int64_t index, const proa_err *err)
         proa_err_prefix(&f->first_err, "%s:%lld", f->lines.path, (long long)index + 1);
     }
     if (!f->run->common.json) return;
-    proa_out_str(f->out, ",\"error\":");
-    proa_out_json_str(f->out, proa_str_c(err->text));
+    proa_output_str(f->out, ",\"error\":");
+    proa_output_json_str(f->out, proa_str_c(err->text));
 }
 
 static void write_rows(file_run *f, const proa_result *r)
 {
     for (int64_t i = 0; i < r->rows_count * r->columns; i++) {
-        if (i) proa_out_str(f->out, "\t");
-        proa_out_printf(f->out, "%.9g", (double)r->rows[i]);
+        if (i) proa_output_str(f->out, "\t");
+        proa_output_printf(f->out, "%.9g", (double)r->rows[i]);
     }
 }
 
@@ -160,7 +161,7 @@ static void write_result(file_run *f, int64_t index, const proa_result *r)
     const proa_show *show = &f->show[index % WINDOW];
     bool encoder = f->session->info.kind == PROA_KIND_ENCODER;
     if (f->run->common.json) {
-        proa_out_str(f->out, ",");
+        proa_output_str(f->out, ",");
         if (f->run->score) proa_print_score_json(f->out, r, show);
         else if (encoder) proa_print_rows_json(f->out, r, &f->session->info);
         else proa_print_generated_json(f->out, r, show);
@@ -169,9 +170,9 @@ static void write_result(file_run *f, int64_t index, const proa_result *r)
     } else if (encoder) {
         write_rows(f, r);
     } else if (f->session->info.has_tokenizer) {
-        proa_out_escaped(f->out, proa_buf_view(&r->text));
+        proa_output_escaped(f->out, proa_buf_view(&r->text));
     } else {
-        for (int64_t i = 0; i < r->count; i++) proa_out_printf(f->out, i ? " %d" : "%d", r->ids[i]);
+        for (int64_t i = 0; i < r->count; i++) proa_output_printf(f->out, i ? " %d" : "%d", r->ids[i]);
     }
 }
 
@@ -180,10 +181,10 @@ static bool line_done(void *arg, int64_t index, proa_result *r)
     file_run *f = arg;
     proa_err err = {0};
     bool json = f->run->common.json;
-    if (json) proa_out_printf(f->out, "{\"line\":%lld", (long long)index + 1);
+    if (json) proa_output_printf(f->out, "{\"line\":%lld", (long long)index + 1);
     if (proa_result_status(r, &err) != PROA_OK) write_error(f, index, &err);
     else write_result(f, index, r);
-    proa_out_str(f->out, json ? "}\n" : "\n");
+    proa_output_str(f->out, json ? "}\n" : "\n");
     f->finished++;
     return f->out->error == 0;
 }
@@ -224,20 +225,20 @@ static proa_status end_status(const file_run *f, proa_err *err)
     return f->read_status;
 }
 
-proa_status proa_run_file(proa_session *session, const proa_run *run, proa_out *out, proa_err *err)
+proa_status proa_run_file(proa_session *session, const proa_run_settings *run, proa_output *out, proa_err *err)
 {
     file_run *f = proa_calloc(1, sizeof *f);
     *f = (file_run){.session = session, .run = run, .out = out};
     proa_progress_init(&f->progress);
     proa_arena_init(&f->arena);
     proa_status status = proa_lines_open(&f->lines, run->input, err);
-    proa_queue queue = {.engine = session->engine,
-                        .window = WINDOW,
-                        .arg = f,
-                        .next = next_line,
-                        .done = line_done,
-                        .idle = show_progress};
-    if (status == PROA_OK) status = proa_queue_run(&queue, err);
+    proa_request_queue queue = {.engine = session->engine,
+                                .window = WINDOW,
+                                .arg = f,
+                                .next = next_line,
+                                .done = line_done,
+                                .idle = show_progress};
+    if (status == PROA_OK) status = proa_request_queue_run(&queue, err);
     proa_progress_clear(&f->progress);
     if (status == PROA_OK) say_summary(f);
     proa_lines_close(&f->lines);

@@ -1,14 +1,16 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * score.c - `proa run --score`: log-probabilities of a given text. */
 #include "base/alloc.h"
 #include "cli/run/cmd_run.h"
 #include <string.h>
 
-/* The decoder's ids of a target: the start token, then the text with its end token as the tokenizer's template has it. */
+/* The decoder's ids of a target: the start token, then the text with its end token as the tokenizer's
+ * template has it. */
 static proa_status target_ids(const proa_session *s, proa_request *request, proa_str text, int32_t **hold,
                               proa_err *err)
 {
     int64_t count = 0;
-    PROA_TRY(proa_ids_of_text(s->engine, text, hold, &count, err));
+    PROA_TRY(proa_encode_text(s->engine, text, hold, &count, err));
     if (s->info.decoder_start_id < 0)
         return PROA_FAIL(err, INVALID, "config.json has no 'decoder_start_token_id': give --decoder-ids");
     int32_t *ids = proa_malloc((size_t)(count + 1) * sizeof *ids);
@@ -42,7 +44,7 @@ static proa_status score_text(const proa_session *s, proa_request *request, cons
         return PROA_FAIL(err, INVALID, "--score TEXT of a %s takes no prompt beside it", s->info.arch);
     if (!request->ids) {
         proa_str own = text ? *text : (proa_str){request->text, request->text_len};
-        PROA_TRY(proa_ids_of_text(s->engine, own, hold, &request->ids_count, err));
+        PROA_TRY(proa_encode_text(s->engine, own, hold, &request->ids_count, err));
         request->ids = *hold;
         request->text = NULL;
         request->text_len = 0;
@@ -63,7 +65,8 @@ proa_status proa_score_request(const proa_session *s, proa_request *request, con
     return score_target(s, request, text, show, hold, err);
 }
 
-proa_status proa_run_score(proa_session *s, proa_run *run, proa_request *request, proa_out *out, proa_err *err)
+proa_status proa_run_score(proa_session *s, proa_run_settings *run, proa_request *request, proa_output *out,
+                           proa_err *err)
 {
     proa_str text = proa_str_c(run->score);
     int32_t *hold = NULL;
@@ -73,9 +76,9 @@ proa_status proa_run_score(proa_session *s, proa_run *run, proa_request *request
     proa_status status = proa_score_request(s, request, *run->score ? &text : NULL, &show, &hold, err);
     if (status == PROA_OK) status = proa_result_run(s->engine, request, &r, err);
     if (status == PROA_OK && run->common.json) {
-        proa_out_str(out, "{");
+        proa_output_str(out, "{");
         proa_print_score_json(out, &r, &show);
-        proa_out_str(out, "}\n");
+        proa_output_str(out, "}\n");
     } else if (status == PROA_OK) {
         proa_print_score(out, &r);
     }

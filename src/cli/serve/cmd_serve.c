@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cmd_serve.c - `proa serve`: models up, ports open, until a signal; then a clean drain. */
+ * cmd_serve.c - `proa serve`: loads models, opens ports, waits for a signal, and shuts down cleanly. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/guard.h"
@@ -97,39 +97,39 @@ static void log_table(proa_server *server, proa_arena *arena)
     proa_buf_release(&out);
 }
 
-static void json_model(proa_out *out, const Inference__RepositoryIndexResponse__ModelIndex *m)
+static void json_model(proa_output *out, const Inference__RepositoryIndexResponse__ModelIndex *m)
 {
-    proa_out_str(out, "{\"name\":");
-    proa_out_json_str(out, proa_str_c(m->name));
-    proa_out_str(out, ",\"version\":");
-    proa_out_json_str(out, proa_str_c(m->version));
-    proa_out_str(out, ",\"state\":");
-    proa_out_json_str(out, proa_str_c(m->state));
-    proa_out_str(out, ",\"reason\":");
-    proa_out_json_str(out, proa_str_c(m->reason));
-    proa_out_str(out, "}");
+    proa_output_str(out, "{\"name\":");
+    proa_output_json_str(out, proa_str_c(m->name));
+    proa_output_str(out, ",\"version\":");
+    proa_output_json_str(out, proa_str_c(m->version));
+    proa_output_str(out, ",\"state\":");
+    proa_output_json_str(out, proa_str_c(m->state));
+    proa_output_str(out, ",\"reason\":");
+    proa_output_json_str(out, proa_str_c(m->reason));
+    proa_output_str(out, "}");
 }
 
 /* {"http_port":8000,...,"models":[...]}: for scripts that let the kernel pick the ports. */
 static proa_status print_json(proa_server *server, proa_api *api, const proa_serve_plan *plan, proa_err *err)
 {
-    proa_out out;
+    proa_output out;
     proa_arena arena;
     Inference__RepositoryIndexResponse *index = NULL;
     proa_arena_init(&arena);
     proa_status status = proa_server_index(server, false, &index, &arena, err);
-    if (status == PROA_OK) status = proa_out_open(&out, NULL, err);
+    if (status == PROA_OK) status = proa_output_open(&out, NULL, err);
     if (status == PROA_OK) {
-        proa_out_printf(&out, "{\"http_port\":%d,\"grpc_port\":%d,\"metrics_port\":%d,\"models\":[",
-                        plan->api.http.allow ? proa_api_http_port(api) : 0,
-                        plan->api.grpc.allow ? proa_api_grpc_port(api) : 0,
-                        plan->api.metrics.allow ? proa_api_metrics_port(api) : 0);
+        proa_output_printf(&out, "{\"http_port\":%d,\"grpc_port\":%d,\"metrics_port\":%d,\"models\":[",
+                           plan->api.http.allow ? proa_api_http_port(api) : 0,
+                           plan->api.grpc.allow ? proa_api_grpc_port(api) : 0,
+                           plan->api.metrics.allow ? proa_api_metrics_port(api) : 0);
         for (size_t i = 0; i < index->n_models; i++) {
-            if (i) proa_out_str(&out, ",");
+            if (i) proa_output_str(&out, ",");
             json_model(&out, index->models[i]);
         }
-        proa_out_str(&out, "]}\n");
-        status = proa_out_close(&out, err);
+        proa_output_str(&out, "]}\n");
+        status = proa_output_close(&out, err);
     }
     proa_arena_release(&arena);
     return status;
@@ -196,12 +196,12 @@ static bool drain(proa_server *server, proa_api *api, int64_t timeout_ms)
     return ended;
 }
 
-static int serve(proa_serve_plan *plan, const proa_serve_options *o, proa_err *err)
+static int run_server(proa_serve_plan *plan, const proa_serve_options *o, proa_err *err)
 {
     proa_server *server = NULL;
     proa_api *api = NULL;
-    if (proa_log_set(&plan->log, err) != PROA_OK) return proa_say_err(err);
-    proa_serve_say_ignored(o);
+    if (proa_log_set(&plan->log, err) != PROA_OK) return proa_cli_fail_err(err);
+    proa_serve_warn_ignored(o);
     proa_status status = proa_api_check(&plan->api, err);
     if (status == PROA_OK) status = proa_server_new(&server, &plan->server, err);
     if (status == PROA_OK) status = proa_api_open(&api, server, &plan->api, err);
@@ -210,7 +210,7 @@ static int serve(proa_serve_plan *plan, const proa_serve_options *o, proa_err *e
         proa_api_close(api);
         if (server) log_table(server, &plan->arena), proa_server_stop(server, plan->exit_ms);
         proa_server_free(server);
-        return proa_say_err(err);
+        return proa_cli_fail_err(err);
     }
     while (sem_wait(&end_asked) != 0) continue;
     bool ended = drain(server, api, plan->exit_ms);
@@ -231,7 +231,7 @@ static int serve_command(const proa_command *self, int argc, char **argv)
     int exit_status = proa_args_parse(self, &o, argc, argv);
     if (exit_status >= 0) return exit_status;
     if (proa_serve_plan_make(&plan, &o, &err) != PROA_OK) {
-        exit_status = proa_say(PROA_EXIT_USAGE, "%s", err.text);
+        exit_status = proa_cli_fail(PROA_EXIT_USAGE, "%s", err.text);
     } else {
         if (!proa_reserve_open())
             PROA_LOG(WARNING, "the system gives less memory than the %d MiB that are kept in reserve",
@@ -240,7 +240,7 @@ static int serve_command(const proa_command *self, int argc, char **argv)
         proa_log_in_background();
         signals_block(&set);
         signals_watch(&set);
-        exit_status = serve(&plan, &o, &err);
+        exit_status = run_server(&plan, &o, &err);
     }
     proa_serve_plan_release(&plan);
     proa_log_flush();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * serve_ignored.c - tritonserver's options that have no effect here. Their values are checked all the same: a mistake in a
+ * ignored.c - tritonserver's options that have no effect here. Their values are checked all the same: a mistake in a
  * command line shows here as it does there. */
 #include "base/str.h"
 #include "cli/serve/options.h"
@@ -79,51 +79,51 @@ static bool is_level(const char *text)
 /* ---- the options ---- */
 
 /* The place of the value, NAME, its form as a function and for people, why it does nothing here. */
-#define PROA_IGNORED_LIST(X)                                                                                   \
-    X(0, "backend-directory", is_any, "PATH", "backends are built in")                                         \
-    X(1, "repoagent-directory", is_any, "PATH", "there are no repository agents")                              \
-    X(2, "cache-directory", is_any, "PATH", "the cache is built in")                                           \
-    X(3, "pinned-memory-pool-byte-size", is_whole, "BYTES", "no pool is needed")                               \
-    X(4, "cuda-memory-pool-byte-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                         \
-    X(5, "cuda-virtual-address-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                          \
-    X(6, "min-supported-compute-capability", is_number, "X", "the engine says itself what it can run on")      \
-    X(7, "enable-peer-access", is_bool, "true|false", "no copies between GPUs")                                \
-    X(8, "buffer-manager-thread-count", is_whole, "N", "tensors pass by reference")                            \
-    X(9, "host-policy", is_policy, "POLICY,SETTING=VALUE", "set the process' affinity instead")                \
-    X(10, "model-load-gpu-limit", is_gpu_share, "GPU:SHARE", "the engine plans its memory before it takes it") \
-    X(11, "allow-gpu-metrics", is_bool, "true|false", "no GPU metrics in this build")                          \
-    X(12, "allow-cpu-metrics", is_bool, "true|false", "CPU metrics are always there")                          \
-    X(13, "metrics-interval-ms", is_number, "MS", "metrics are read when they are asked for")                  \
-    X(14, "grpc-infer-thread-count", is_whole, "N", "see --http-thread-count")                                 \
-    X(15, "grpc-infer-allocation-pool-size", is_whole, "N", "requests are recycled without a limit to set")    \
-    X(16, "grpc-max-response-pool-size", is_whole, "N", "requests are recycled without a limit to set")        \
-    X(17, "grpc-keepalive-permit-without-calls", is_any, "true|false", "pings are answered always")            \
-    X(18, "grpc-http2-max-pings-without-data", is_whole, "N", "the limit is fixed")                            \
-    X(19, "grpc-http2-min-recv-ping-interval-without-data", is_whole, "MS", "the limit is fixed")              \
-    X(20, "grpc-http2-max-ping-strikes", is_whole, "N", "the limit is fixed")                                  \
-    X(21, "allow-sagemaker", is_bool, "true|false", "not offered")                                             \
-    X(22, "allow-vertex-ai", is_bool, "true|false", "not offered")                                             \
-    X(23, "strict-model-config", is_bool, "true|false", "see --disable-auto-complete-config")                  \
-    X(24, "trace-file", is_any, "FILE", "see --trace-config")                                                  \
-    X(25, "trace-level", is_level, "LEVEL", "see --trace-config")                                              \
-    X(26, "trace-rate", is_whole, "N", "see --trace-config")                                                   \
-    X(27, "trace-count", is_whole, "N", "see --trace-config")                                                  \
-    X(28, "trace-log-frequency", is_whole, "N", "see --trace-config")                                          \
-    X(29, "sagemaker-port", is_whole, "N", "not offered")                                                      \
-    X(30, "sagemaker-safe-port-range", is_range, "N-N", "not offered")                                         \
-    X(31, "sagemaker-thread-count", is_whole, "N", "not offered")                                              \
-    X(32, "vertex-ai-port", is_whole, "N", "not offered")                                                      \
-    X(33, "vertex-ai-thread-count", is_whole, "N", "not offered")                                              \
+#define PROA_IGNORED_LIST(X)                                                                                    \
+    X(0, "backend-directory", is_any, "PATH", "backends are built in")                                          \
+    X(1, "repoagent-directory", is_any, "PATH", "there are no repository agents")                               \
+    X(2, "cache-directory", is_any, "PATH", "the cache is built in")                                            \
+    X(3, "pinned-memory-pool-byte-size", is_whole, "BYTES", "no pool is needed")                                \
+    X(4, "cuda-memory-pool-byte-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                          \
+    X(5, "cuda-virtual-address-size", is_gpu_bytes, "GPU:BYTES", "no pool is needed")                           \
+    X(6, "min-supported-compute-capability", is_number, "X", "the engine checks the GPU itself")                \
+    X(7, "enable-peer-access", is_bool, "true|false", "no copies between GPUs")                                 \
+    X(8, "buffer-manager-thread-count", is_whole, "N", "tensors are passed by reference")                       \
+    X(9, "host-policy", is_policy, "POLICY,SETTING=VALUE", "set the process' affinity instead")                 \
+    X(10, "model-load-gpu-limit", is_gpu_share, "GPU:SHARE", "the engine plans its memory before it allocates") \
+    X(11, "allow-gpu-metrics", is_bool, "true|false", "no GPU metrics in this build")                           \
+    X(12, "allow-cpu-metrics", is_bool, "true|false", "CPU metrics are always there")                           \
+    X(13, "metrics-interval-ms", is_number, "MS", "metrics are read on each request")                           \
+    X(14, "grpc-infer-thread-count", is_whole, "N", "see --http-thread-count")                                  \
+    X(15, "grpc-infer-allocation-pool-size", is_whole, "N", "the pool of requests has no such limit")           \
+    X(16, "grpc-max-response-pool-size", is_whole, "N", "the pool of requests has no such limit")               \
+    X(17, "grpc-keepalive-permit-without-calls", is_any, "true|false", "pings are always answered")             \
+    X(18, "grpc-http2-max-pings-without-data", is_whole, "N", "the limit is fixed")                             \
+    X(19, "grpc-http2-min-recv-ping-interval-without-data", is_whole, "MS", "the limit is fixed")               \
+    X(20, "grpc-http2-max-ping-strikes", is_whole, "N", "the limit is fixed")                                   \
+    X(21, "allow-sagemaker", is_bool, "true|false", "not offered")                                              \
+    X(22, "allow-vertex-ai", is_bool, "true|false", "not offered")                                              \
+    X(23, "strict-model-config", is_bool, "true|false", "see --disable-auto-complete-config")                   \
+    X(24, "trace-file", is_any, "FILE", "see --trace-config")                                                   \
+    X(25, "trace-level", is_level, "LEVEL", "see --trace-config")                                               \
+    X(26, "trace-rate", is_whole, "N", "see --trace-config")                                                    \
+    X(27, "trace-count", is_whole, "N", "see --trace-config")                                                   \
+    X(28, "trace-log-frequency", is_whole, "N", "see --trace-config")                                           \
+    X(29, "sagemaker-port", is_whole, "N", "not offered")                                                       \
+    X(30, "sagemaker-safe-port-range", is_range, "N-N", "not offered")                                          \
+    X(31, "sagemaker-thread-count", is_whole, "N", "not offered")                                               \
+    X(32, "vertex-ai-port", is_whole, "N", "not offered")                                                       \
+    X(33, "vertex-ai-thread-count", is_whole, "N", "not offered")                                               \
     X(34, "vertex-ai-default-model", is_any, "NAME", "not offered")
 
 static const proa_arg rows[] = {
 #define PROA_IGNORED_ROW(i, name, is, form, why)                                                             \
-    {name, PROA_ARG_MAYBE, offsetof(proa_serve_options, ignored[i]), 0, 0, form, NULL, why},
+    {name, PROA_ARG_OPTIONAL_TEXT, offsetof(proa_serve_options, ignored[i]), 0, 0, form, NULL, why},
     PROA_IGNORED_LIST(PROA_IGNORED_ROW)
 #undef PROA_IGNORED_ROW
 };
 const proa_arg_table proa_serve_ignored_args = PROA_ARG_TABLE(
-    "taken, so that tritonserver's command lines go on working, but without effect", rows);
+    "accepted for compatibility with tritonserver's command line, without effect", rows);
 
 proa_status proa_serve_check_ignored(const proa_serve_options *options, proa_err *err)
 {
@@ -139,7 +139,7 @@ proa_status proa_serve_check_ignored(const proa_serve_options *options, proa_err
     return PROA_OK;
 }
 
-void proa_serve_say_ignored(const proa_serve_options *options)
+void proa_serve_warn_ignored(const proa_serve_options *options)
 {
     for (size_t i = 0; i < PROA_COUNT(rows); i++)
         if (options->ignored[i]) PROA_LOG(WARNING, "--%s has no effect: %s", rows[i].name, rows[i].help);

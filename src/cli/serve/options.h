@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * serve_options.h - what `proa serve` takes: tritonserver's options by their names, and a few of our own.
+ * options.h - what `proa serve` takes: tritonserver's options by their names, and a few of our own.
  * Owner:   texts point into argv; what was split from them lies in proa_serve_plan and lives as long as it.
  * Threads: main's.
  * Way in:  proa_serve_tables for the help and the parser, then proa_serve_plan_make. */
@@ -32,7 +32,7 @@ typedef struct proa_serve_options {
 } proa_serve_options;
 
 extern const proa_arg_table *const proa_serve_tables[];
-extern const proa_arg_table proa_serve_ignored_args; /* serve_ignored.c */
+extern const proa_arg_table proa_serve_ignored_args; /* ignored.c */
 
 typedef struct proa_serve_plan {
     proa_arena arena;
@@ -50,6 +50,6 @@ void proa_serve_plan_release(proa_serve_plan *plan);
 /* INVALID if the value of an option that does nothing here is none that tritonserver would take. */
 PROA_MUST_CHECK proa_status proa_serve_check_ignored(const proa_serve_options *options, proa_err *err);
 /* One warning in the log for each option that was given and does nothing here. */
-void proa_serve_say_ignored(const proa_serve_options *options);
+void proa_serve_warn_ignored(const proa_serve_options *options);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * serve_plan.c - from options as they were typed to what the server core and its faces take. */
+ * plan.c - converts the options of the command line to those of the server, the protocols and the log. */
 #include "backends/backends.h"
 #include "base/file.h"
 #include "base/limits.h"

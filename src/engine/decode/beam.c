@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * beam.c - life, candidates and results of a beam search; the styles' steps are beside it.
- * Sequences are not copied when beams branch: a history of (parent, token) for each step and beam is the tree of them
- * all, and the results are read off backwards at the end. */
+ * beam.c - life, candidates and results of a beam search; the steps of the styles are in beam_hf.c, beam_group.c,
+ * beam_pool.c. Sequences are not copied when beams branch: a history of (parent, token) for each step and beam is
+ * the tree of them all, and the results are read off backwards at the end. */
 #include "engine/decode/beam_state.h"
 
 #include "base/alloc.h"
@@ -49,7 +49,7 @@ static proa_status check_options(const proa_beam_options *o, proa_err *err)
 {
     PROA_TRY(check_range("number of beams", o->beams, 1, PROA_BEAMS_MAX, err));
     PROA_TRY(check_range("number of end ids", o->end_ids_count, 0, PROA_EOS_MAX, err));
-    /* Fewer tokens than that, and the beams have no C continuations. */
+    /* With fewer tokens there would not be C continuations. */
     PROA_TRY(check_range("size of the vocabulary", o->vocab, proa_max64(2, 1 + o->end_ids_count),
                          PROA_VOCAB_MAX, err));
     PROA_TRY(check_range("number of new tokens", o->max_new, 1, PROA_CONTEXT_MAX, err));
@@ -132,7 +132,7 @@ proa_status proa_beam_new(proa_beam **out, const proa_beam_options *o, proa_err 
     b->memory = memory;
     b->bytes = bytes;
     for (int32_t i = 0; i < o->beams; i++) {
-        /* all (of a group) stand at the same place: only one may branch */
+        /* all beams (of a group) are equal at first: only one may branch */
         bool first = i % b->group_size == 0;
         b->score[i] = b->sum[i] = first ? 0 : o->style == PROA_STYLE_HF ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT;
         b->place[i].score = (double)PROA_BEAM_NONE;
@@ -271,7 +271,7 @@ void proa_beam_rank(int32_t *order, int32_t k, const float *x, int64_t n)
 static proa_status check_row(const proa_beam *b, int32_t i, const int32_t *tokens, const float *logprobs,
                              proa_err *err)
 {
-    float most = -INFINITY; /* the compiler makes one pass of vectors of this; which one it is, only if it matters */
+    float most = -INFINITY; /* one vectorised pass; the position of a bad value is searched only if there is one */
     bool good = true;
     for (int64_t j = 0; j < b->each; j++) {
         good &= logprobs[j] == logprobs[j];
@@ -303,26 +303,26 @@ proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t
     return PROA_OK;
 }
 
-bool proa_beam_search(const proa_beam *b, int64_t length, proa_search *s)
+bool proa_beam_search(const proa_beam *b, int64_t length, proa_beam_params *s)
 {
     const proa_beam_options *o = &b->o;
     bool hf = o->style == PROA_STYLE_HF, ft = o->style == PROA_STYLE_FT;
-    if (o->beams < 2 || o->beams > PROA_SEARCH_BEAMS_MAX || b->group_size * b->each > PROA_SEARCH_MAX)
+    if (o->beams < 2 || o->beams > PROA_DEVICE_BEAMS_MAX || b->group_size * b->each > PROA_BEAM_CANDIDATES_MAX)
         return false;
     bool stays = ft && !o->pool;
     int64_t scored = stays ? o->prompt_tokens - 1 + length : length; /* N, but where the first beam has ended */
-    *s = (proa_search){.beams = o->beams,
-                       .each = (int32_t)b->each,
-                       .groups = b->groups,
-                       .kept = stays ? o->beams : (int32_t)b->kept,
-                       .none = hf ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT,
-                       .divisor = ft && o->length_penalty != 0 && scored != 1 ? proa_beam_norm(b, scored) : 1,
-                       .rate = hf ? 0 : o->diversity_rate,
-                       .by_beam = !hf && !ft,
-                       .by_token = hf,
-                       .pushed = hf && b->groups == 1,
-                       .stays = stays,
-                       .end_count = o->end_ids_count};
+    *s = (proa_beam_params){.beams = o->beams,
+                            .each = (int32_t)b->each,
+                            .groups = b->groups,
+                            .kept = stays ? o->beams : (int32_t)b->kept,
+                            .none = hf ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT,
+                            .divisor = ft && o->length_penalty != 0 && scored != 1 ? proa_beam_norm(b, scored) : 1,
+                            .rate = hf ? 0 : o->diversity_rate,
+                            .by_beam = !hf && !ft,
+                            .by_token = hf,
+                            .pushed = hf && b->groups == 1,
+                            .stays = stays,
+                            .end_count = o->end_ids_count};
     memcpy(s->end_ids, b->end_ids, sizeof s->end_ids);
     if (b->groups > 1) proa_beam_search_groups(b, length, s);
     return true;

@@ -44,16 +44,16 @@
  *                 is not read: the original's is always true) or at max_new, where the running beams enter beside the
  *                 pool with c / L^a. Results by score.
  * trtllm (TensorRT-LLM, beamSearchKernelsTemplate.h of 2025): like ft with pool, but the key is c + diversity_rate *
- *   beam, the pool's score c / L^a without diversity, and `early`: TRUE over when the pool is full; FALSE and NEVER over
- *   when it is full and its worst score >= key_best / H^a, H as above; a worse ended candidate is passed over. Two
+ *   beam, the pool's score c / L^a without diversity, and `early`: TRUE over when the pool is full; FALSE and NEVER
+ *   over when it is full and its worst score >= key_best / H^a, H as above; a worse ended candidate is passed over. Two
  *   readings, where the original has two kernels: above 8 beams it also adds the diversity term to s, here it only
  *   ranks at every width; with "never" it ends the walk at a worse ended candidate and leaves beams unset, here the
  *   walk goes on.
  * One beam is greedy in all styles (but with NEVER, which looks beyond the end token). FasterTransformer takes 64
  * beams, TensorRT-LLM 1024, here it is PROA_BEAMS_MAX. Both know one end id only; several are the natural extension (C
  * as in hf). */
-#ifndef PROA_ENGINE_BEAM_H
-#define PROA_ENGINE_BEAM_H
+#ifndef PROA_ENGINE_DECODE_BEAM_H
+#define PROA_ENGINE_DECODE_BEAM_H
 
 #include "base/status.h"
 #include "kernels/ops.h"
@@ -103,10 +103,10 @@ int32_t proa_beam_width(const proa_beam *b); /* K */
 PROA_MUST_CHECK proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t *token,
                                               const int32_t *tokens, const float *logprobs, proa_err *err);
 
-/* What the next step needs to be made on a device (search in ops.def) so that beams, tokens and scores are those of
- * proa_beam_advance; length counts that step. Left open: rows, row, at, state, to. False if it cannot: more than
- * PROA_SEARCH_BEAMS_MAX beams, or too many candidates (of a group). */
-bool proa_beam_search(const proa_beam *b, int64_t length, proa_search *s);
+/* What the next step needs to be made on a device (beam_step in decode.def) so that beams, tokens and scores are
+ * those of proa_beam_advance; length counts that step. Left open: rows, row, at, state, to. False if it cannot:
+ * more than PROA_DEVICE_BEAMS_MAX beams, or too many candidates (of a group). */
+bool proa_beam_search(const proa_beam *b, int64_t length, proa_beam_params *s);
 
 /* Makes the results and returns how many there are, at most `returned`, best first. After a search that ran to its end
  * there are K of them. If the caller stops early, the running beams take part as they do at max_new; hf without groups

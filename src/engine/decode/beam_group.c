@@ -141,7 +141,7 @@ void proa_beam_step_groups(proa_beam *b, const int32_t *tokens, const float *log
     b->over = all_done || b->length == b->o.max_new;
 }
 
-void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_search *s)
+void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_beam_params *s)
 {
     s->length = norm(b, length);
     s->reach = norm(b, reach(b, length));

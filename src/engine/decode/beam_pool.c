@@ -92,7 +92,7 @@ void proa_beam_step_pool(proa_beam *b, const int32_t *tokens, const float *logpr
     b->over = b->pooled_all || b->length == b->o.max_new;
 }
 
-/* Unless the pool has decided, the running beams enter beside it. Then by score, among equals the lower place. */
+/* Unless the pool ended the search, the running beams are added to it. Results are sorted by score, equals by place. */
 void proa_beam_close_pool(proa_beam *b)
 {
     for (int32_t i = 0; i < b->o.beams && !b->pooled_all; i++)
@@ -137,7 +137,7 @@ void proa_beam_step_plain(proa_beam *b, const int32_t *tokens, const float *logp
     b->over = all_ended || b->length == b->o.max_new;
 }
 
-/* Beams as they stand; behind the end token there is nothing. */
+/* The beams in their order, each cut after its end token. */
 void proa_beam_close_plain(proa_beam *b)
 {
     for (int32_t i = 0; i < b->o.beams; i++) {

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * beam_state.h - the inside of a beam search, for beam.c (life, candidates, results) and the steps of the styles:
  *                beam_hf.c, beam_group.c, beam_pool.c.
- * A step takes three moves: candidates are offered and the best of them kept in order; some end, the others become
- * the running beams; the search is over or not. Styles differ in the key that ranks and in what ends. */
-#ifndef PROA_ENGINE_BEAM_STATE_H
-#define PROA_ENGINE_BEAM_STATE_H
+ * A step has three parts: candidates are offered and the best are kept in order; some of these end, the others
+ * become the running beams; it is decided whether the search is over. Styles differ in the ranking key and in what
+ * ends. */
+#ifndef PROA_ENGINE_DECODE_BEAM_STATE_H
+#define PROA_ENGINE_DECODE_BEAM_STATE_H
 
 #include "base/compiler.h"
 #include "base/limits.h"
 #include "engine/decode/beam.h"
 
-/* Scores that stand for "none". transformers: of beams that do not exist yet, of empty places among the finished, and
- * added to what shall not be chosen. FasterTransformer and TensorRT-LLM: of beams that do not exist yet. */
+/* Scores that mean "none". transformers: of beams that do not exist yet and of empty places among the finished;
+ * also added to candidates that must not be chosen. FasterTransformer and TensorRT-LLM: of beams that do not exist
+ * yet. */
 #define PROA_BEAM_NONE    (-1.0e9F)
 #define PROA_BEAM_NONE_FT (-1.0e20F)
 
@@ -51,7 +53,7 @@ struct proa_beam {
     int32_t groups, group_size;
     int64_t kept;   /* C: candidates that a step (or a group's) keeps */
     int64_t each;   /* M */
-    int64_t length; /* L: steps done, the one under way included */
+    int64_t length; /* L: steps done, the current one included */
     bool over, pooled_all, closed;
     int32_t results;
     char *memory;
@@ -64,7 +66,7 @@ struct proa_beam {
     double *total, *total_old;  /* [K] sum of the caller's log-probabilities */
     int64_t *lived, *lived_old; /* [K] ft without pool: tokens, up to the end token */
     bool *ended, *ended_old;    /* [K] ft without pool: running beams that have ended */
-    float *rank;                /* hf: [K + C] what is being ranked */
+    float *rank;                /* hf: [K + C] values to rank */
     int32_t *order;             /* hf: [K] */
     proa_place *place;          /* hf: [K] best first; groups: [G][K/G + 1]; pool: [2 K] */
     proa_place *place_old;      /* hf: [K] */
@@ -77,7 +79,7 @@ struct proa_beam {
     int32_t *ids;             /* [returned][max_new] */
 };
 
-/* Row i of the caller's lists: in the first step all beams stand at row 0. */
+/* Row of beam i in the caller's lists: in the first step all beams have row 0. */
 static inline int64_t proa_beam_row(const proa_beam *b, int32_t i)
 {
     return b->length > 1 ? i * b->each : 0;
@@ -106,7 +108,7 @@ static inline bool proa_beam_hopeless(const proa_beam *b, float key)
 }
 
 /* Candidate c becomes running beam i of the next step. Once for each beam, after proa_beam_turn. */
-void proa_beam_turn(proa_beam *b); /* puts by what is needed of the beams of the step before */
+void proa_beam_turn(proa_beam *b); /* saves the state of the beams of the step before */
 void proa_beam_run(proa_beam *b, int32_t i, const proa_candidate *c);
 proa_place proa_beam_place_of(const proa_beam *b, const proa_candidate *c, double score);
 /* Running beam i as a place, with its score. */
@@ -123,7 +125,7 @@ void proa_beam_close_hf(proa_beam *b);
 void proa_beam_step_groups(proa_beam *b, const int32_t *tokens, const float *logprobs);
 void proa_beam_close_groups(proa_beam *b);
 /* What a device's step needs beyond proa_beam_search. */
-void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_search *s);
+void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_beam_params *s);
 void proa_beam_step_pool(proa_beam *b, const int32_t *tokens, const float *logprobs); /* ft with pool, trtllm */
 void proa_beam_close_pool(proa_beam *b);
 void proa_beam_step_plain(proa_beam *b, const int32_t *tokens, const float *logprobs); /* ft without */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * contrastive.c - states are normalised once, when they come, so that a cosine is a dot product. */
+ * contrastive.c - contrastive search. Hidden states are normalised when they are added, so that a cosine is a dot
+ * product. */
 #include "engine/decode/contrastive.h"
 
 #include "base/alloc.h"
@@ -9,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows are padded with zeros to whole blocks, so that the dot product has no rest. The lanes are partial sums that a
- * compiler may keep in vectors without changing the order of additions. */
+/* Rows are padded with zeros to whole blocks, so that the dot product has no tail. The lanes are partial sums, which a
+ * compiler can keep in vectors without changing the order of additions. */
 enum { LANES = 16 };
 
 struct proa_contrastive {

@@ -10,8 +10,8 @@
  *
  * h is the hidden state that the head reads, of the row whose input is that token. The largest score wins, among equals
  * the first. cos is 0 with a vector of zeros, and without a context the maximum is 0. */
-#ifndef PROA_ENGINE_CONTRASTIVE_H
-#define PROA_ENGINE_CONTRASTIVE_H
+#ifndef PROA_ENGINE_DECODE_CONTRASTIVE_H
+#define PROA_ENGINE_DECODE_CONTRASTIVE_H
 
 #include "base/status.h"
 #include "proa/proa.h"

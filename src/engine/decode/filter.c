@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * filter.c - which tokens of a row may be drawn. No row is sorted: a cut by rank or by mass is a selection by
+ * filter.c - which tokens of a row can be drawn. No row is sorted: a cut by rank or by mass is a selection by
  * histograms of the values' bits, linear in the candidates whatever they are (a few are sorted). top-k up to FAST_K
  * asks the vector kernel, and top-p or min-p alone first pass over what is far too unlikely. */
 #include "engine/decode/sampler.h"
@@ -31,8 +31,8 @@ static float part(float p)
     return p > 0 && p < 1 ? p : 0;
 }
 
-/* hf: a top_p of 0 that was given keeps the most likely token alone, as transformers does; one that was not is 1. To ft and
- * trtllm it is a top_p that is not used. */
+/* hf: a top_p of 0 that was given keeps the most likely token alone, as transformers does; one that was not is 1.
+ * To ft and trtllm it is a top_p that is not used. */
 static bool keeps_one(const proa_options *o)
 {
     return o->style == PROA_STYLE_HF && o->top_p <= 0 && o->given & PROA_GIVEN(top_p);
@@ -93,24 +93,24 @@ static double rest_of(float top_p)
     return 1.0 - rint((double)top_p * 1e7) / 1e7;
 }
 
-bool proa_sampler_choice(proa_choice *choice, const proa_options *o)
+bool proa_sampler_choice(proa_sample_params *choice, const proa_options *o)
 {
     const rules r = rules_of(o, NULL);
-    *choice = (proa_choice){.temperature = 0};
+    *choice = (proa_sample_params){.temperature = 0};
     if (proa_sampler_greedy(o)) return true;
-    *choice = (proa_choice){.temperature = r.temperature,
-                            .top_k = (int32_t)r.top_k,
-                            .top_p = r.top_p,
-                            .rest = (float)rest_of(r.top_p),
-                            .min_p = r.min_p,
-                            .falling = r.falling};
+    *choice = (proa_sample_params){.temperature = r.temperature,
+                                   .top_k = (int32_t)r.top_k,
+                                   .top_p = r.top_p,
+                                   .rest = (float)rest_of(r.top_p),
+                                   .min_p = r.min_p,
+                                   .falling = r.falling};
     return decay_of(o).fixed && r.typical_p <= 0;
 }
 
 /* ---- selection ---- */
 
-/* From the largest value down, candidates are kept as long as not too much stands above them. The first is always
- * kept. */
+/* From the largest value down, candidates are kept as long as the weight above them is within the limit. The first
+ * is always kept. */
 typedef struct cut {
     const float *weight; /* of each candidate; NULL: 1 each */
     double total;        /* of all */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * logits.c - the steps. Each is one function; the tables at the end say which come, and in which order. What happened
- * in the history is counted in an array of one mark a token, of which only the marks of tokens that occur are ever
- * touched: a mark is valid while its epoch is the current one, so nothing is cleared. */
-#include "engine/logits.h"
+ * logits_processor.c - the processors, one function each; the tables further down say which run, and in which order.
+ *
+ * Tokens of the history are counted in an array with one entry per column. An entry is valid only if its epoch is
+ * the current one, so the array is never cleared and only entries of tokens that occur are touched. */
+#include "engine/decode/logits_processor.h"
 
 #include "base/alloc.h"
 #include "base/arena.h"
@@ -11,10 +12,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Allowed words as a tree of prefixes. Node 0 is the root; children are a list, and found by (parent, token) in a
- * hash table with open addressing. */
+/* Allowed words as a prefix tree. Node 0 is the root; the children of a node form a list, and are found by
+ * (parent, token) in a hash table with open addressing. */
 typedef struct node {
-    int32_t token, parent, child, next; /* parent, child, next: nodes; 0: none, as the root is nobody's child */
+    int32_t token, parent, child, next; /* parent, first child, next sibling: nodes; 0: none */
     bool whole;                         /* a word ends here */
 } node;
 
@@ -25,32 +26,32 @@ typedef struct tree {
     uint32_t mask;        /* slots - 1, a power of two less one; at most half are taken */
 } tree;
 
-typedef struct mark {
+typedef struct token_count {
     uint32_t epoch;
     int32_t count;
-} mark;
+} token_count;
 
-/* What changes from row to row. */
+/* Working memory of one row. */
 typedef struct scratch {
     uint32_t epoch;
-    mark *marks;     /* [vocab] */
-    int32_t *active; /* [depth + 1] words under way: nodes of the tree, */
-    int32_t *next;   /* and those after one more token */
+    token_count *counts; /* [vocab] */
+    int32_t *active;     /* [depth + 1] words begun so far, as nodes of the tree, */
+    int32_t *next;       /* and those after one more token */
 } scratch;
 
-typedef struct step {
+typedef struct processor {
     const char *name;
     bool (*wanted)(const proa_options *o);
-    void (*apply)(const proa_logits *l, float *row, const proa_history *h);
-} step;
+    void (*apply)(const proa_logits_processor *l, float *row, const proa_history *h);
+} processor;
 
-enum { STEPS_MAX = 12 }; /* of a style, and NULL */
+enum { PROCESSORS_MAX = 12 }; /* of a style, and NULL */
 
-struct proa_logits {
+struct proa_logits_processor {
     proa_arena arena;
-    proa_options options; /* with lists of our own */
+    proa_options options; /* lists are copies */
     int64_t vocab;
-    const step *steps[STEPS_MAX];
+    const processor *processors[PROCESSORS_MAX];
     int count;
     tree words; /* allowed */
     scratch *scratch;
@@ -68,7 +69,7 @@ static int32_t token_at(const proa_history *h, int64_t i)
     return i < h->prompt_count ? h->prompt[i] : h->generated[i - h->prompt_count];
 }
 
-static bool is_column(const proa_logits *l, int32_t id)
+static bool is_column(const proa_logits_processor *l, int32_t id)
 {
     return id >= 0 && id < l->vocab;
 }
@@ -83,36 +84,46 @@ static bool ends_with(const proa_history *h, const int32_t *ids, int64_t n)
     return true;
 }
 
-/* ---- marks ---- */
+/* Whether the n tokens of h from position `at` on are the same as its last n. */
+static bool repeats_end(const proa_history *h, int64_t at, int64_t n)
+{
+    int64_t length = length_of(h);
+    for (int64_t i = n; i-- > 0;)
+        if (token_at(h, at + i) != token_at(h, length - n + i)) return false;
+    return true;
+}
 
-static void next_epoch(const proa_logits *l)
+/* ---- counts ---- */
+
+static void next_epoch(const proa_logits_processor *l)
 {
     scratch *s = l->scratch;
     if (++s->epoch != 0) return;
-    memset(s->marks, 0, (size_t)l->vocab * sizeof *s->marks); /* once in 2^32 */
+    memset(s->counts, 0, (size_t)l->vocab * sizeof *s->counts); /* once in 2^32 */
     s->epoch = 1;
 }
 
-static mark *mark_of(const proa_logits *l, int32_t id)
+static token_count *count_of(const proa_logits_processor *l, int32_t id)
 {
-    mark *m = &l->scratch->marks[id];
-    if (m->epoch != l->scratch->epoch) *m = (mark){l->scratch->epoch, 0};
+    token_count *m = &l->scratch->counts[id];
+    if (m->epoch != l->scratch->epoch) *m = (token_count){l->scratch->epoch, 0};
     return m;
 }
 
 typedef void token_fn(const proa_options *o, float *logit, int32_t count);
 
-/* Calls fn once for each distinct token of h from position `from` on, with the number of times that it stands there. */
-static void each_distinct(const proa_logits *l, float *row, const proa_history *h, int64_t from, token_fn *fn)
+/* Calls fn once for each distinct token of h from position `from` on, with its count. */
+static void each_distinct(const proa_logits_processor *l, float *row, const proa_history *h, int64_t from,
+                          token_fn *fn)
 {
     int64_t end = length_of(h);
     next_epoch(l);
     for (int64_t i = from; i < end; i++)
-        if (is_column(l, token_at(h, i))) mark_of(l, token_at(h, i))->count++;
+        if (is_column(l, token_at(h, i))) count_of(l, token_at(h, i))->count++;
     for (int64_t i = from; i < end; i++) {
         int32_t id = token_at(h, i);
         if (!is_column(l, id)) continue;
-        mark *m = mark_of(l, id);
+        token_count *m = count_of(l, id);
         if (m->count > 0) fn(&l->options, &row[id], m->count);
         m->count = 0; /* done */
     }
@@ -120,21 +131,21 @@ static void each_distinct(const proa_logits *l, float *row, const proa_history *
 
 /* ---- biases and penalties ---- */
 
-static void logit_bias(const proa_logits *l, float *row, const proa_history *h)
+static void logit_bias(const proa_logits_processor *l, float *row, const proa_history *h)
 {
     PROA_UNUSED(h);
     const proa_options *o = &l->options;
     for (int32_t i = 0; i < o->logit_bias_count; i++) row[o->logit_bias[i].id] += o->logit_bias[i].value;
 }
 
-/* FasterTransformer's default is 1; our 0 is "not given" unless it was. */
+/* FasterTransformer's default is 1; 0 means "not given" unless the bit in `given` is set. */
 static float temperature_of(const proa_options *o)
 {
     return o->temperature > 0 || o->given & PROA_GIVEN(temperature) ? o->temperature : 1;
 }
 
 /* l / (T + 1e-6), by the inverse (FasterTransformer, batchApplyTemperaturePenalty; TensorRT-LLM, batchApplyPenalty). */
-static void temperature(const proa_logits *l, float *row, const proa_history *h)
+static void temperature(const proa_logits_processor *l, float *row, const proa_history *h)
 {
     PROA_UNUSED(h);
     float inverse = 1.0F / (temperature_of(&l->options) + 1e-6F);
@@ -148,7 +159,7 @@ static void repeat_token(const proa_options *o, float *logit, int32_t count)
     *logit = *logit < 0 ? *logit * o->repetition_penalty : *logit / o->repetition_penalty;
 }
 
-static void repetition_penalty(const proa_logits *l, float *row, const proa_history *h)
+static void repetition_penalty(const proa_logits_processor *l, float *row, const proa_history *h)
 {
     /* FasterTransformer asks for step > 1, and step is the tokens so far. */
     if (l->options.style == PROA_STYLE_FT && length_of(h) <= 1) return;
@@ -168,13 +179,13 @@ static void presence_first(const proa_options *o, float *logit, int32_t count)
     *logit -= o->frequency_penalty * (float)count;
 }
 
-static void counts_of_output(const proa_logits *l, float *row, const proa_history *h)
+static void counts_of_output(const proa_logits_processor *l, float *row, const proa_history *h)
 {
     each_distinct(l, row, h, h->prompt_count, frequency_first);
 }
 
 /* FasterTransformer's additive penalty, TensorRT-LLM's numOccurences: the prompt counts too. */
-static void counts_of_all(const proa_logits *l, float *row, const proa_history *h)
+static void counts_of_all(const proa_logits_processor *l, float *row, const proa_history *h)
 {
     if (l->options.style == PROA_STYLE_FT && length_of(h) <= 1) return;
     each_distinct(l, row, h, 0, presence_first);
@@ -184,14 +195,12 @@ static void counts_of_all(const proa_logits *l, float *row, const proa_history *
 
 /* transformers' NoRepeatNGramLogitsProcessor (Paulus et al. 2017): where the last n-1 tokens stood before, what
  * followed them. */
-static void no_repeat_ngram(const proa_logits *l, float *row, const proa_history *h)
+static void no_repeat_ngram(const proa_logits_processor *l, float *row, const proa_history *h)
 {
     int64_t n = l->options.no_repeat_ngram, length = length_of(h);
     for (int64_t i = 0; i + n <= length; i++) {
-        int64_t j = n - 1;
-        while (j > 0 && token_at(h, i + j - 1) == token_at(h, length - n + j)) j--;
         int32_t id = token_at(h, i + n - 1);
-        if (j == 0 && is_column(l, id)) row[id] = -INFINITY;
+        if (repeats_end(h, i, n - 1) && is_column(l, id)) row[id] = -INFINITY;
     }
 }
 
@@ -202,7 +211,7 @@ static bool is_end(const proa_options *o, int32_t id)
     return false;
 }
 
-/* Whether a word's last token must not come now. hf: transformers' NoBadWordsLogitsProcessor. ft, trtllm:
+/* Whether a word's last token is banned now. hf: transformers' NoBadWordsLogitsProcessor. ft, trtllm:
  * ban_bad_words of ban_bad_words.cu and banBadWords.cu. */
 static bool is_banned(const proa_options *o, const proa_history *h, const int32_t *ids, int64_t n)
 {
@@ -211,7 +220,7 @@ static bool is_banned(const proa_options *o, const proa_history *h, const int32_
     return length_of(h) >= n && ends_with(h, ids, n - 1);
 }
 
-static void banned_words(const proa_logits *l, float *row, const proa_history *h)
+static void banned_words(const proa_logits_processor *l, float *row, const proa_history *h)
 {
     const proa_words *w = &l->options.banned_words;
     for (int32_t i = 0, begin = 0; i < w->count; begin = w->ends[i++])
@@ -220,7 +229,7 @@ static void banned_words(const proa_logits *l, float *row, const proa_history *h
 }
 
 /* transformers' MinNewTokensLengthLogitsProcessor; the others' min_length means the same. */
-static void min_tokens(const proa_logits *l, float *row, const proa_history *h)
+static void min_tokens(const proa_logits_processor *l, float *row, const proa_history *h)
 {
     const proa_options *o = &l->options;
     if (h->generated_count >= o->min_tokens) return;
@@ -240,9 +249,10 @@ static int32_t *slot_of(const tree *w, int32_t parent, int32_t token)
     return &w->slots[at];
 }
 
-/* The words that may be under way after the generated tokens, as nodes; the root stands for "all words are whole".
- * Several, if words begin alike; at most one for each place where one may have begun, so at most depth + 1. */
-static int32_t follow(const proa_logits *l, const proa_history *h)
+/* The words that may have begun by the end of the generated tokens, as nodes of the tree; the root means that all
+ * words are complete. There are several if words begin alike: at most one for each position where a word may have
+ * begun, so at most depth + 1. */
+static int32_t find_word_states(const proa_logits_processor *l, const proa_history *h)
 {
     scratch *s = l->scratch;
     const tree *w = &l->words;
@@ -266,24 +276,24 @@ static int32_t follow(const proa_logits *l, const proa_history *h)
     return count;
 }
 
-/* Our own rule; transformers would have it as a prefix_allowed_tokens_fn, after all other processors. */
-static void allowed_words(const proa_logits *l, float *row, const proa_history *h)
+/* A rule of Proa; in transformers it would be a prefix_allowed_tokens_fn, after all other processors. */
+static void allowed_words(const proa_logits_processor *l, float *row, const proa_history *h)
 {
     const proa_options *o = &l->options;
     const node *nodes = l->words.node;
-    int32_t count = follow(l, h);
+    int32_t count = find_word_states(l, h);
     next_epoch(l);
     for (int32_t k = 0; k < count; k++) {
         int32_t at = l->scratch->active[k];
-        for (int32_t c = nodes[at].child; c; c = nodes[c].next) mark_of(l, nodes[c].token);
+        for (int32_t c = nodes[at].child; c; c = nodes[c].next) count_of(l, nodes[c].token);
         for (int32_t i = 0; !at && i < o->end_ids_count; i++)
-            if (is_column(l, o->end_ids[i])) mark_of(l, o->end_ids[i]);
+            if (is_column(l, o->end_ids[i])) count_of(l, o->end_ids[i]);
     }
     for (int64_t i = 0; i < l->vocab; i++)
-        if (l->scratch->marks[i].epoch != l->scratch->epoch) row[i] = -INFINITY;
+        if (l->scratch->counts[i].epoch != l->scratch->epoch) row[i] = -INFINITY;
 }
 
-/* ---- which steps, in which order ---- */
+/* ---- which processors, in which order ---- */
 
 static bool wants_bias(const proa_options *o)
 {
@@ -326,20 +336,20 @@ static bool wants_allowed(const proa_options *o)
     return o->allowed_words.count > 0;
 }
 
-static const step bias_step = {"logit_bias", wants_bias, logit_bias};
-static const step temperature_step = {"temperature", wants_temperature, temperature};
-static const step repetition_step = {"repetition_penalty", wants_repetition, repetition_penalty};
-static const step output_step = {"frequency_presence_penalty", wants_counts, counts_of_output};
-static const step all_step = {"presence_frequency_penalty", wants_counts, counts_of_all};
-static const step no_repeat_step = {"no_repeat_ngram", wants_no_repeat, no_repeat_ngram};
-static const step banned_step = {"banned_words", wants_banned, banned_words};
-static const step min_step = {"min_tokens", wants_min, min_tokens};
-static const step allowed_step = {"allowed_words", wants_allowed, allowed_words};
+static const processor bias_step = {"logit_bias", wants_bias, logit_bias};
+static const processor temperature_step = {"temperature", wants_temperature, temperature};
+static const processor repetition_step = {"repetition_penalty", wants_repetition, repetition_penalty};
+static const processor output_step = {"frequency_presence_penalty", wants_counts, counts_of_output};
+static const processor all_step = {"presence_frequency_penalty", wants_counts, counts_of_all};
+static const processor no_repeat_step = {"no_repeat_ngram", wants_no_repeat, no_repeat_ngram};
+static const processor banned_step = {"banned_words", wants_banned, banned_words};
+static const processor min_step = {"min_tokens", wants_min, min_tokens};
+static const processor allowed_step = {"allowed_words", wants_allowed, allowed_words};
 
 /* hf: transformers 5.17.0, generation/utils.py, _get_logits_processor. ft: FasterTransformer, DynamicDecodeLayer.cc
  * (bad words first), then BaseSamplingLayer.cc. trtllm: TensorRT-LLM, penaltyKernels.cu, then banRepeatNgram.cu and
  * banBadWords.cu. */
-static const step *const steps_of[][STEPS_MAX] = {
+static const processor *const processors_of[][PROCESSORS_MAX] = {
     [PROA_STYLE_HF] = {&bias_step, &repetition_step, &output_step, &no_repeat_step, &banned_step, &min_step,
                        &allowed_step},
     [PROA_STYLE_FT] = {&banned_step, &no_repeat_step, &bias_step, &temperature_step, &repetition_step,
@@ -347,42 +357,42 @@ static const step *const steps_of[][STEPS_MAX] = {
     [PROA_STYLE_TRTLLM] = {&bias_step, &temperature_step, &repetition_step, &all_step, &min_step,
                            &no_repeat_step, &banned_step, &allowed_step}};
 
-void proa_logits_apply(const proa_logits *l, float *row, const proa_history *history)
+void proa_logits_processor_apply(const proa_logits_processor *l, float *row, const proa_history *history)
 {
-    for (int i = 0; l && i < l->count; i++) l->steps[i]->apply(l, row, history);
+    for (int i = 0; l && i < l->count; i++) l->processors[i]->apply(l, row, history);
 }
 
-void proa_logits_names(const proa_logits *l, char out[512])
+void proa_logits_processor_names(const proa_logits_processor *l, char out[512])
 {
     size_t at = 0;
     out[0] = 0;
     for (int i = 0; l && i < l->count; i++) {
-        size_t n = strlen(l->steps[i]->name);
+        size_t n = strlen(l->processors[i]->name);
         if (at + n + 2 > 512) return;
         if (at) out[at++] = ' ';
-        memcpy(out + at, l->steps[i]->name, n + 1);
+        memcpy(out + at, l->processors[i]->name, n + 1);
         at += n;
     }
 }
 
-/* ---- the same for a device ---- */
+/* ---- the same as entries for a device ---- */
 
-int64_t proa_logits_pairs(const proa_logits *l, int64_t length)
+int64_t proa_logits_processor_entries_max(const proa_logits_processor *l, int64_t length)
 {
     const proa_options *o = &l->options;
-    int64_t marks = wants_repetition(o) || wants_counts(o) ? length : 0;
+    int64_t counts = wants_repetition(o) || wants_counts(o) ? length : 0;
     int64_t bans = o->banned_words.count + (wants_min(o) ? o->end_ids_count : 0) +
                    (wants_no_repeat(o) ? length : 0);
     if (wants_allowed(o)) return -1;
     next_epoch(l);
     for (int32_t i = 0; i < o->logit_bias_count; i++)
-        if (mark_of(l, o->logit_bias[i].id)->count++) return -1;
-    return o->logit_bias_count + marks + bans;
+        if (count_of(l, o->logit_bias[i].id)->count++) return -1;
+    return o->logit_bias_count + counts + bans;
 }
 
-/* Every distinct token, with the number of times that it stands behind where the style counts from. */
-static int32_t put_marks(const proa_logits *l, const proa_history *h, bool unknown, proa_edits *row,
-                         proa_edit *pairs)
+/* Each distinct token with its count, from the position from which the style counts. */
+static int32_t put_counts(const proa_logits_processor *l, const proa_history *h, bool unknown,
+                          proa_logits_row *row, proa_logits_entry *entries)
 {
     const proa_options *o = &l->options;
     bool hf = o->style == PROA_STYLE_HF, repeats = wants_repetition(o), counts = wants_counts(o);
@@ -397,31 +407,54 @@ static int32_t put_marks(const proa_logits *l, const proa_history *h, bool unkno
     for (int64_t i = repeats ? 0 : from; i < length; i++) {
         int32_t id = token_at(h, i);
         if (!is_column(l, id)) continue;
-        mark *m = mark_of(l, id); /* counts from 1 where its pair is */
-        if (!m->count) pairs[n] = (proa_edit){.id = id, .number = 0}, m->count = ++n;
-        pairs[m->count - 1].number += i >= from;
+        token_count *m = count_of(l, id); /* 1 + index of its entry */
+        if (!m->count) entries[n] = (proa_logits_entry){.id = id, .number = 0}, m->count = ++n;
+        entries[m->count - 1].number += i >= from;
     }
     return n;
 }
 
-/* With one more token at the end that is not known: where it would have to be the one that is said. */
-static int32_t put_ngrams(const proa_logits *l, const proa_history *h, bool unknown, proa_edit *pairs)
+/* Tokens that would complete an n-gram of the known history. */
+static int32_t put_known_ngram_bans(const proa_logits_processor *l, const proa_history *h,
+                                    proa_logits_entry *entries)
 {
-    int64_t n = l->options.no_repeat_ngram, length = length_of(h) + unknown;
+    int64_t n = l->options.no_repeat_ngram, length = length_of(h);
     int32_t count = 0;
     for (int64_t i = 0; i + n <= length; i++) {
-        int64_t j = n - 1 - (unknown && n > 1);
-        while (j > 0 && token_at(h, i + j - 1) == token_at(h, length - n + j)) j--;
-        int32_t when = unknown && n > 1 ? token_at(h, i + n - 2) : -1;
-        bool itself = unknown && i + n == length; /* what followed is that token */
-        int32_t id = !itself ? token_at(h, i + n - 1) : n > 1 ? when : PROA_EDIT_LAST;
-        if (j == 0 && (id == PROA_EDIT_LAST || is_column(l, id)))
-            pairs[count++] = (proa_edit){.id = id, .number = when};
+        int32_t id = token_at(h, i + n - 1);
+        if (repeats_end(h, i, n - 1) && is_column(l, id))
+            entries[count++] = (proa_logits_entry){.id = id, .number = -1};
     }
     return count;
 }
 
-static int32_t put_words(const proa_logits *l, const proa_history *h, bool unknown, proa_edit *pairs)
+/* The same if one more token u follows the known history. For n > 1 the n-gram at i bans its last token if its
+ * first n - 2 tokens are the last known ones and u is its last but one; so that token is the entry's condition.
+ * The n-gram that ends with u itself bans u. For n == 1 all tokens are banned, u too. */
+static int32_t put_ngram_bans(const proa_logits_processor *l, const proa_history *h, bool unknown,
+                              proa_logits_entry *entries)
+{
+    int64_t n = l->options.no_repeat_ngram, length = length_of(h);
+    if (!unknown) return put_known_ngram_bans(l, h, entries);
+    if (n == 1) {
+        int32_t known = put_known_ngram_bans(l, h, entries);
+        entries[known] = (proa_logits_entry){.id = PROA_LOGITS_LAST_TOKEN, .number = -1};
+        return known + 1;
+    }
+    int32_t count = 0;
+    for (int64_t i = 0; i + n <= length + 1; i++) {
+        int32_t u = token_at(h, i + n - 2);
+        int32_t id = i + n <= length ? token_at(h, i + n - 1) : u;
+        if (repeats_end(h, i, n - 2) && is_column(l, id))
+            entries[count++] = (proa_logits_entry){.id = id, .number = u};
+    }
+    return count;
+}
+
+/* Last tokens of banned words that are about to come. With an unknown token u the condition is that u is the
+ * word's last but one. */
+static int32_t put_word_bans(const proa_logits_processor *l, const proa_history *h, bool unknown,
+                             proa_logits_entry *entries)
 {
     const proa_options *o = &l->options;
     const proa_words *w = &o->banned_words;
@@ -431,42 +464,45 @@ static int32_t put_words(const proa_logits *l, const proa_history *h, bool unkno
         int64_t n = w->ends[i] - begin;
         bool may = o->style == PROA_STYLE_HF ? length_of(h) + 1 >= n : ids[n - 1] > 0;
         if (!unknown || n == 1) {
-            if (is_banned(o, h, ids, n)) pairs[count++] = (proa_edit){.id = ids[n - 1], .number = -1};
+            if (is_banned(o, h, ids, n))
+                entries[count++] = (proa_logits_entry){.id = ids[n - 1], .number = -1};
         } else if (may && ends_with(h, ids, n - 2))
-            pairs[count++] = (proa_edit){.id = ids[n - 1], .number = ids[n - 2]};
+            entries[count++] = (proa_logits_entry){.id = ids[n - 1], .number = ids[n - 2]};
     }
     return count;
 }
 
-static int32_t put_ends(const proa_logits *l, const proa_history *h, bool unknown, proa_edit *pairs)
+static int32_t put_end_bans(const proa_logits_processor *l, const proa_history *h, bool unknown,
+                            proa_logits_entry *entries)
 {
     const proa_options *o = &l->options;
     int32_t count = 0;
     if (!wants_min(o) || h->generated_count + unknown >= o->min_tokens) return 0;
     for (int32_t i = 0; i < o->end_ids_count; i++)
-        if (is_column(l, o->end_ids[i])) pairs[count++] = (proa_edit){.id = o->end_ids[i], .number = -1};
+        if (is_column(l, o->end_ids[i]))
+            entries[count++] = (proa_logits_entry){.id = o->end_ids[i], .number = -1};
     return count;
 }
 
-/* One order does for all styles: what is banned stays so, whatever is done to it. */
-void proa_logits_edits(const proa_logits *l, const proa_history *history, bool unknown, proa_edits *row,
-                       proa_edit *pairs)
+/* One order fits all styles: a banned token stays at -infinity whatever else is applied to it. */
+void proa_logits_processor_entries(const proa_logits_processor *l, const proa_history *history, bool unknown,
+                                   proa_logits_row *row, proa_logits_entry *entries)
 {
     const proa_options *o = &l->options;
     const int32_t first = row->first;
-    *row = (proa_edits){.first = first, .biases = o->logit_bias_count, .scale = 1};
+    *row = (proa_logits_row){.first = first, .biases = o->logit_bias_count, .scale = 1};
     if (o->style != PROA_STYLE_HF && wants_temperature(o)) row->scale = 1.0F / (temperature_of(o) + 1e-6F);
     for (int32_t i = 0; i < o->logit_bias_count; i++)
-        pairs[i] = (proa_edit){.id = o->logit_bias[i].id, .value = o->logit_bias[i].value};
-    pairs += row->biases;
-    row->marks = put_marks(l, history, unknown, row, pairs);
-    pairs += row->marks;
-    if (wants_no_repeat(o)) row->bans = put_ngrams(l, history, unknown, pairs);
-    row->bans += put_words(l, history, unknown, pairs + row->bans);
-    row->bans += put_ends(l, history, unknown, pairs + row->bans);
+        entries[i] = (proa_logits_entry){.id = o->logit_bias[i].id, .value = o->logit_bias[i].value};
+    entries += row->biases;
+    row->marks = put_counts(l, history, unknown, row, entries);
+    entries += row->marks;
+    if (wants_no_repeat(o)) row->bans = put_ngram_bans(l, history, unknown, entries);
+    row->bans += put_word_bans(l, history, unknown, entries + row->bans);
+    row->bans += put_end_bans(l, history, unknown, entries + row->bans);
 }
 
-/* ---- making one ---- */
+/* ---- life ---- */
 
 static proa_status check_id(const char *name, int32_t id, int64_t vocab, proa_err *err)
 {
@@ -506,7 +542,7 @@ static proa_words copy_words(const proa_words *w, proa_arena *arena)
     return (proa_words){ids, ends, w->count};
 }
 
-static void copy_lists(proa_logits *l)
+static void copy_lists(proa_logits_processor *l)
 {
     proa_options *o = &l->options;
     if (o->logit_bias_count > 0) {
@@ -515,7 +551,7 @@ static void copy_lists(proa_logits *l)
         o->logit_bias = bias;
     }
     o->banned_words = copy_words(&o->banned_words, &l->arena);
-    /* what no step reads is the caller's and does not stay */
+    /* the caller's lists that no processor reads */
     o->stop_words = (proa_words){0};
     o->stop_strings = o->banned_strings = (proa_strings){0};
 }
@@ -536,7 +572,7 @@ static void add_word(tree *w, const int32_t *ids, int32_t n)
     if (n > w->depth) w->depth = n;
 }
 
-static void make_tree(proa_logits *l)
+static void make_tree(proa_logits_processor *l)
 {
     const proa_words w = l->options.allowed_words;
     tree *t = &l->words;
@@ -554,27 +590,28 @@ static void make_tree(proa_logits *l)
     l->options.allowed_words.ids = l->options.allowed_words.ends = NULL; /* the caller's */
 }
 
-static void make_scratch(proa_logits *l)
+static void make_scratch(proa_logits_processor *l)
 {
     int64_t active = (int64_t)l->words.depth + 1;
     l->scratch = PROA_ARENA_NEW(&l->arena, scratch, 1);
-    *l->scratch = (scratch){.marks = proa_calloc((size_t)l->vocab, sizeof(mark))};
+    *l->scratch = (scratch){.counts = proa_calloc((size_t)l->vocab, sizeof(token_count))};
     l->scratch->active = PROA_ARENA_NEW(&l->arena, int32_t, active);
     l->scratch->next = PROA_ARENA_NEW(&l->arena, int32_t, active);
 }
 
-proa_status proa_logits_new(proa_logits **out, const proa_options *options, int64_t vocab, proa_err *err)
+proa_status proa_logits_processor_new(proa_logits_processor **out, const proa_options *options, int64_t vocab,
+                                      proa_err *err)
 {
     *out = NULL;
     PROA_TRY(check(options, vocab, err));
     int count = 0;
-    const step *steps[STEPS_MAX];
-    for (const step *const *s = steps_of[options->style]; *s; s++)
-        if ((*s)->wanted(options)) steps[count++] = *s;
+    const processor *processors[PROCESSORS_MAX];
+    for (const processor *const *s = processors_of[options->style]; *s; s++)
+        if ((*s)->wanted(options)) processors[count++] = *s;
     if (!count) return PROA_OK;
-    proa_logits *l = *out = proa_malloc(sizeof *l);
-    *l = (proa_logits){.options = *options, .vocab = vocab, .count = count};
-    for (int32_t i = 0; i < count; i++) l->steps[i] = steps[i];
+    proa_logits_processor *l = *out = proa_malloc(sizeof *l);
+    *l = (proa_logits_processor){.options = *options, .vocab = vocab, .count = count};
+    for (int32_t i = 0; i < count; i++) l->processors[i] = processors[i];
     proa_arena_init(&l->arena);
     copy_lists(l);
     make_tree(l);
@@ -582,10 +619,10 @@ proa_status proa_logits_new(proa_logits **out, const proa_options *options, int6
     return PROA_OK;
 }
 
-void proa_logits_free(proa_logits *l)
+void proa_logits_processor_free(proa_logits_processor *l)
 {
     if (!l) return;
-    free(l->scratch->marks);
+    free(l->scratch->counts);
     proa_arena_release(&l->arena);
     free(l);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * row.c - loops in lanes, so that the compiler finds vectors without reordering any sum. */
+ * row.c - loops over fixed lanes, which the compiler can vectorise without changing the order of additions. */
 #include "engine/decode/row.h"
 
 #include <math.h>

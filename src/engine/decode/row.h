@@ -2,8 +2,8 @@
  * row.h - arithmetic over one row of logits, in a fixed order whatever the CPU: its bits do not depend on the level
  *         of the vector unit, so a seed gives the same tokens everywhere. Private to the sampler.
  * Threads: pure functions. */
-#ifndef PROA_ENGINE_ROW_H
-#define PROA_ENGINE_ROW_H
+#ifndef PROA_ENGINE_DECODE_ROW_H
+#define PROA_ENGINE_DECODE_ROW_H
 
 #include "tensor/dtype.h"
 

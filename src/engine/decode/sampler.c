@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * sampler.c - greedy or drawn: the choice itself. What may be drawn is filter.c. */
+ * sampler.c - greedy choice, random draw, log-probabilities. Which tokens can be drawn is decided in filter.c. */
 #include "engine/decode/sampler.h"
 
 #include "base/alloc.h"
@@ -38,26 +38,6 @@ int64_t proa_sampler_bytes(int64_t vocab)
     return arrays_bytes(vocab);
 }
 
-static proa_status check_part(const char *name, float value, proa_err *err)
-{
-    if (value >= 0 && value <= 1) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "%s is %g, must lie in 0..1", name, (double)value);
-}
-
-proa_status proa_sampler_check(const proa_options *options, proa_err *err)
-{
-    if (!(options->temperature >= 0) || isinf(options->temperature))
-        return PROA_FAIL(err, INVALID, "temperature is %g, must be 0 or more and finite",
-                         (double)options->temperature);
-    if (options->top_k < 0)
-        return PROA_FAIL(err, INVALID, "top_k is %d, must be 0 or more", (int)options->top_k);
-    PROA_TRY(check_part("top_p", options->top_p, err));
-    PROA_TRY(check_part("min_p", options->min_p, err));
-    PROA_TRY(check_part("typical_p", options->typical_p, err));
-    PROA_TRY(check_part("top_p_decay", options->top_p_decay, err));
-    return check_part("top_p_min", options->top_p_min, err);
-}
-
 bool proa_sampler_greedy(const proa_options *options)
 {
     if (options->style == PROA_STYLE_HF) return options->temperature <= 0;
@@ -75,7 +55,7 @@ float proa_sampler_logprob(const float *x, int64_t n, int64_t id)
     return (float)((double)x[id] - log_sum_exp(x, n, proa_row_largest(x, n)));
 }
 
-/* Puts (id, value) into the n best so far, which fall; it stands behind its equals. */
+/* Inserts (id, value) into the n best so far, in falling order, behind its equals. */
 static void insert(proa_logprob *top, int64_t n, int32_t id, float value)
 {
     int64_t at = n - 1;
@@ -128,7 +108,7 @@ static proa_status check_numbers(float largest, const float *logits, int64_t voc
                      isnan(logits[at]) ? "nan" : "inf", (long long)at, (long long)vocab, (long long)position);
 }
 
-/* The likeliest, or a draw from what the steps leave. */
+/* The likeliest token, or a draw from the candidates that the filters leave. */
 static proa_status choose_id(proa_sampler_scratch *s, proa_sampler_row *r, int64_t vocab)
 {
     int64_t count = 1;

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
- * sampler.h - one token from a row of logits: what is left of it by temperature, top-k, top-p, min-p and typical in
- *             the meaning and order of the request's style, then a draw; or greedy. Many rows at once on a pool.
+ * sampler.h - samples one token from a row of logits: temperature, top-k, top-p, min-p and typical-p in the meaning and
+ *             order of the request's style, then a random draw; or greedy. Many rows at once on a thread pool.
  * Owner:   the caller owns the scratch. Threads: one row at a time on one scratch; no other state.
  * Way in:  proa_sampler_init once for each worker, proa_sampler_choose_rows for the rows of a step. What comes before
- *          (penalties, bans) is logits.h. */
-#ifndef PROA_ENGINE_SAMPLER_H
-#define PROA_ENGINE_SAMPLER_H
+ *          (penalties, bans) is logits_processor.h. */
+#ifndef PROA_ENGINE_DECODE_SAMPLER_H
+#define PROA_ENGINE_DECODE_SAMPLER_H
 
 #include "base/status.h"
 #include "base/thread.h"
-#include "engine/logits.h"
+#include "engine/decode/logits_processor.h"
 #include "kernels/ops.h"
 #include "proa/proa.h"
 
 #define PROA_SAMPLER_BINS 2048
 
-/* Candidates of a row while it is sampled: those tokens that no step has dropped yet, in rising order of id. */
+/* Candidates of a row while it is sampled: the tokens that no filter has dropped yet, by rising id. */
 typedef struct proa_sampler_scratch {
     int64_t vocab; /* longest row */
     float *value;  /* [vocab] logits / temperature */
     float *weight; /* [vocab] exp(value - largest value), not normalised */
     int32_t *id;   /* [vocab] */
     double *bins;  /* [PROA_SAMPLER_BINS] histogram of the selection */
-    float largest; /* of the row that filter saw last */
+    float largest; /* of the last row that was filtered */
     proa_ctx ctx;  /* for top_k, on a pool of this thread alone */
 } proa_sampler_scratch;
 
@@ -36,17 +36,13 @@ void proa_sampler_init(proa_sampler_scratch *s, int64_t vocab);
 void proa_sampler_release(proa_sampler_scratch *s);
 int64_t proa_sampler_bytes(int64_t vocab); /* what init takes, for the plan */
 
-/* INVALID with the value and the range unless temperature is finite and >= 0, top_k >= 0, 0 <= top_p, min_p,
- * typical_p, top_p_decay, top_p_min <= 1. */
-PROA_MUST_CHECK proa_status proa_sampler_check(const proa_options *options, proa_err *err);
-
-/* Whether the options ask for the likeliest token. hf: temperature is 0. ft, trtllm: top_k is 0 or 1 and top_p is 0,
- * or top_k is 1 (there the temperature only scales; logits.h does that). */
+/* Whether the options select the likeliest token. hf: temperature is 0. ft, trtllm: top_k is 0 or 1 and top_p is 0,
+ * or top_k is 1 (there the temperature only scales; logits_processor.h does that). */
 bool proa_sampler_greedy(const proa_options *options);
 
-/* Chooses the token that stands at `position` of its sequence from logits[vocab] (vocab <= s->vocab), which are not
+/* Samples the token at `position` of its sequence from logits[vocab] (vocab <= s->vocab), which are not
  * changed. Reads style, temperature, top_k, top_p and its decay, min_p, typical_p, seed and logprobs of options.
- *   greedy          the first index of the largest logit; nothing else plays a part
+ *   greedy          the first index of the largest logit; all other options are ignored
  *   style hf        x = logits / temperature
  *                   top_k > 0: drops x below the k-th largest; ties with it stay
  *                   top_p < 1: in rising order of softmax(x), drops tokens while the running sum is <= 1 - top_p,
@@ -54,8 +50,8 @@ bool proa_sampler_greedy(const proa_options *options);
  *                   that was not given is 1
  *                   min_p > 0: drops what is less than min_p times as likely as the likeliest
  *                   0 < typical_p < 1: see keep_typical in filter.c
- *                   draws from softmax of what is left
- *   ft, trtllm      x = logits, which logits.c has divided by the temperature
+ *                   draws from softmax of the remaining candidates
+ *   ft, trtllm      x = logits, which logits_processor.c has divided by the temperature
  *                   top_k > 0: exactly k stay, of ties the lower ids; top_p is then measured within these
  *                   0 < top_p < 1: in falling order, up to the token at which the running sum reaches top_p; that
  *                   one weighs only what was missing, because FasterTransformer's and TensorRT-LLM's kernels draw
@@ -64,7 +60,7 @@ bool proa_sampler_greedy(const proa_options *options);
  * top_p decays as proa_sampler_top_p says. history may be NULL: nothing was generated.
  * The random number depends on (seed, position) alone: the same seed gives the same tokens whatever else is in the
  * batch. position is the index in the sequence of the token to be chosen, prompt included; different sequences of
- * one request that shall differ need different seeds (proa_seed_of).
+ * one request need different seeds (proa_seed_of) to differ.
  * A temperature so small that logits / temperature overflows is greedy, its limit.
  * INTERNAL, "logits are not numbers ...", if a logit is NaN or +infinity, or all are -infinity (single ones may be).
  * No allocation. */
@@ -74,7 +70,7 @@ PROA_MUST_CHECK proa_status proa_sampler_choose(proa_sampler_scratch *s, proa_sa
 
 /* One row of a step. */
 typedef struct proa_sampler_row {
-    const float *logits; /* [vocab], after proa_logits_apply */
+    const float *logits; /* [vocab], after proa_logits_processor_apply */
     const float *raw;    /* [vocab] as the model gave them, for log-probabilities; NULL: logits are that */
     int64_t position;    /* as above, and so on: */
     proa_history history;
@@ -85,8 +81,7 @@ typedef struct proa_sampler_row {
     proa_err *err;      /* may be NULL; not shared between rows */
 } proa_sampler_row;
 
-/* Each row as by proa_sampler_choose, with the same result, spread over the pool. s has one scratch for each of the
- * pool's threads. */
+/* Samples each row as proa_sampler_choose does, spread over the pool. s: one scratch for each of the pool's threads. */
 void proa_sampler_choose_rows(proa_pool *pool, proa_sampler_scratch *s, proa_sampler_row *rows, int64_t count,
                               int64_t vocab);
 
@@ -94,7 +89,7 @@ void proa_sampler_choose_rows(proa_pool *pool, proa_sampler_scratch *s, proa_sam
  * min(count, vocab) which it returns; entries up to count get id -1 and -infinity. logits hold no NaN. */
 int32_t proa_sampler_top(proa_logprob *top, int32_t count, const float *logits, int64_t vocab);
 
-/* The steps, each on its own. */
+/* The parts, each on its own. */
 
 /* The k largest logits into s->value and s->id, largest first, of equals the lower id; NaN counts as the smallest.
  * 1 <= k <= vocab. */
@@ -110,10 +105,10 @@ float proa_sampler_top_p(const proa_options *options, const proa_history *histor
  * hold no NaN; returns 0 if the largest, which s->largest keeps, is infinite. (filter.c) */
 int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_t vocab,
                             const proa_options *options, const proa_history *history);
-/* The same steps as numbers for a device, all but the random one (proa_choice.uniform, of proa_sampler_uniform): a
- * temperature of 0 for options that are greedy, FLT_MIN for a top_p of 0 that was given. False if a row's numbers alone
- * do not tell what to do: typical_p, a top_p that decays. (filter.c) */
-bool proa_sampler_choice(proa_choice *choice, const proa_options *options);
+/* The same steps as numbers for a device, all but the random one (proa_sample_params.uniform, of
+ * proa_sampler_uniform): a temperature of 0 for options that are greedy, FLT_MIN for a top_p of 0 that was given.
+ * False if a row's numbers alone do not tell what to do: typical_p, a top_p that decays. (filter.c) */
+bool proa_sampler_choice(proa_sample_params *choice, const proa_options *options);
 /* The candidate at which the running sum of weights first exceeds u times their sum, 0 <= u < 1. */
 int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u);
 /* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011). */

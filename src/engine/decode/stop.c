@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * stop.c - finds stop strings in streamed text and holds back what may become one. */
 #include "engine/decode/stop.h"
 
 #include "base/limits.h"
@@ -19,7 +20,7 @@ void proa_stop_release(proa_stop *s)
     proa_buf_release(&s->held);
 }
 
-/* Earliest beginning of a whole stop string in the held text, or -1. */
+/* Where the earliest complete stop string begins in the held text, or -1. */
 static int64_t find_stop(const proa_stop *s)
 {
     int64_t first = -1;
@@ -31,7 +32,7 @@ static int64_t find_stop(const proa_stop *s)
     return first;
 }
 
-/* Bytes at the end of the held text that are the beginning of a stop string. */
+/* Length of the longest end of the held text that could be the beginning of a stop string. */
 static size_t partial(const proa_stop *s)
 {
     size_t longest = 0;

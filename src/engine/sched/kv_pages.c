@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/pages.h"
+/* SPDX-License-Identifier: Apache-2.0
+ * kv_pages.c - the pool of KV pages and its page tables: reference counts, sharing, copy on write, reordering for
+ * beams. */
+#include "engine/sched/kv_pages.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -8,7 +10,7 @@
 #include <stdlib.h>
 
 /* Keys or values of one page in one layer: [Hk][64][dh]. -1 on overflow. */
-static int64_t block_size(int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
+static int64_t block_bytes_of(int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
 {
     int64_t bytes;
     if (!proa_mul(kv_heads, head_dim, &bytes) || !proa_mul(bytes, PROA_PAGE_TOKENS, &bytes) ||
@@ -17,7 +19,7 @@ static int64_t block_size(int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
     return bytes;
 }
 
-static int64_t block_total(const proa_pages *p)
+static int64_t block_total(const proa_kv_pages *p)
 {
     return 2 * p->layers * p->count * p->block_bytes;
 }
@@ -28,10 +30,10 @@ static bool dtype_fits(proa_dtype dtype)
            dtype == PROA_DTYPE_FP8;
 }
 
-int64_t proa_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
+int64_t proa_kv_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
 {
     if (!dtype_fits(dtype) || count < 0 || layers < 0) return -1;
-    int64_t bytes = block_size(kv_heads, head_dim, dtype);
+    int64_t bytes = block_bytes_of(kv_heads, head_dim, dtype);
     int64_t tables;
     if (!proa_mul(bytes, 2 * (int64_t)layers, &bytes) || !proa_mul(bytes, count, &bytes) ||
         !proa_mul(count, 2 * (int64_t)sizeof(int32_t), &tables) || !proa_add(bytes, tables, &bytes))
@@ -46,9 +48,9 @@ static proa_status check_range(const char *what, int64_t value, int64_t min, int
                      (long long)value, (long long)min, (long long)max);
 }
 
-static proa_status check_shape(const proa_pages *p, proa_err *err)
+static proa_status check_shape(const proa_kv_pages *p, proa_err *err)
 {
-    int64_t least = p->count ? 1 : 0; /* a pool of nothing may be of any shape */
+    int64_t least = p->count ? 1 : 0; /* an empty pool may have any shape */
     PROA_TRY(check_range("number of pages", p->count, 0, INT32_MAX, err));
     PROA_TRY(check_range("number of layers", p->layers, least, PROA_LAYERS_MAX, err));
     PROA_TRY(check_range("number of heads", p->kv_heads, least, PROA_HEADS_MAX, err));
@@ -59,12 +61,12 @@ static proa_status check_shape(const proa_pages *p, proa_err *err)
     return PROA_OK;
 }
 
-/* Blocks of all layers on the device; refs and the stack here. */
-static proa_status take_memory(proa_pages *p, proa_err *err)
+/* Pages of all layers on the device; reference counts and the stack of free pages on the host. */
+static proa_status allocate_pool(proa_kv_pages *p, proa_err *err)
 {
-    p->bytes = proa_pages_bytes(p->count, p->layers, p->kv_heads, p->head_dim, p->dtype);
+    p->bytes = proa_kv_pages_bytes(p->count, p->layers, p->kv_heads, p->head_dim, p->dtype);
     int64_t available = p->device->available(p->device);
-    p->block_bytes = block_size(p->kv_heads, p->head_dim, p->dtype);
+    p->block_bytes = block_bytes_of(p->kv_heads, p->head_dim, p->dtype);
     if (p->bytes >= 0 && p->bytes <= available) p->memory = p->device->alloc(p->device, block_total(p));
     if (!p->memory)
         return PROA_FAIL(err, NO_MEMORY,
@@ -75,38 +77,38 @@ static proa_status take_memory(proa_pages *p, proa_err *err)
     return PROA_OK;
 }
 
-proa_status proa_pages_init(proa_pages *p, proa_device *device, int64_t count, int32_t layers,
-                            int64_t kv_heads, int64_t head_dim, proa_dtype dtype, proa_err *err)
+proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count, int32_t layers,
+                               int64_t kv_heads, int64_t head_dim, proa_dtype dtype, proa_err *err)
 {
-    *p = (proa_pages){
+    *p = (proa_kv_pages){
         .device = device, .count = count, .layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .dtype = dtype};
     proa_status status = PROA_OK;
     PROA_TRY_OUT(check_shape(p, err));
     if (count == 0) return PROA_OK;
-    PROA_TRY_OUT(take_memory(p, err));
-    /* Low pages are taken first, so that a pool that is never full keeps its upper end out of memory. */
+    PROA_TRY_OUT(allocate_pool(p, err));
+    /* Low pages are taken first, so that the upper end of a pool that is never full never becomes resident. */
     for (int64_t i = 0; i < count; i++) p->stack[i] = (int32_t)(count - 1 - i);
     p->free = count;
     return PROA_OK;
 out:
-    *p = (proa_pages){0};
+    *p = (proa_kv_pages){0};
     return status;
 }
 
-void proa_pages_release(proa_pages *p)
+void proa_kv_pages_release(proa_kv_pages *p)
 {
     if (p->memory) p->device->free(p->device, p->memory, block_total(p));
     free(p->refs);
-    *p = (proa_pages){0};
+    *p = (proa_kv_pages){0};
 }
 
-/* K (value 0) or V (1) of a layer, all pages. */
-static char *layer_blocks(const proa_pages *p, int32_t layer, int value)
+/* Keys (value 0) or values (1) of a layer, all pages. */
+static char *layer_blocks(const proa_kv_pages *p, int32_t layer, int value)
 {
     return p->memory + (2 * (int64_t)layer + value) * p->count * p->block_bytes;
 }
 
-proa_kv proa_pages_layer(const proa_pages *p, int32_t layer)
+proa_kv proa_kv_pages_layer(const proa_kv_pages *p, int32_t layer)
 {
     PROA_ASSERT(layer >= 0 && layer < p->layers);
     proa_kv kv = {.dtype = p->dtype, .kv_heads = p->kv_heads, .head_dim = p->head_dim};
@@ -117,12 +119,12 @@ proa_kv proa_pages_layer(const proa_pages *p, int32_t layer)
     return kv;
 }
 
-int64_t proa_pages_for(int64_t tokens)
+int64_t proa_kv_pages_for(int64_t tokens)
 {
     return tokens / PROA_PAGE_TOKENS + (tokens % PROA_PAGE_TOKENS != 0);
 }
 
-static int32_t take_page(proa_pages *p)
+static int32_t take_page(proa_kv_pages *p)
 {
     int32_t page = p->stack[--p->free];
     PROA_DASSERT(p->refs[page] == 0);
@@ -132,7 +134,7 @@ static int32_t take_page(proa_pages *p)
     return page;
 }
 
-static void drop_page(proa_pages *p, int32_t page)
+static void drop_page(proa_kv_pages *p, int32_t page)
 {
     PROA_ASSERT(page >= 0 && page < p->count && p->refs[page] > 0);
     if (--p->refs[page] > 0) return;
@@ -140,23 +142,23 @@ static void drop_page(proa_pages *p, int32_t page)
     p->used--;
 }
 
-bool proa_table_grow(proa_pages *p, proa_table *table, int64_t tokens)
+bool proa_page_table_grow(proa_kv_pages *p, proa_page_table *table, int64_t tokens)
 {
-    int64_t count = proa_pages_for(tokens);
+    int64_t count = proa_kv_pages_for(tokens);
     if (count > table->cap || count - table->count > p->free) return false;
     while (table->count < count) table->page[table->count++] = take_page(p);
     return true;
 }
 
-void proa_table_release(proa_pages *p, proa_table *table)
+void proa_page_table_release(proa_kv_pages *p, proa_page_table *table)
 {
     /* Last page first: the next table then gets them in the same order. */
     while (table->count > 0) drop_page(p, table->page[--table->count]);
 }
 
-void proa_table_share(proa_pages *p, proa_table *dst, const proa_table *src, int64_t tokens)
+void proa_page_table_share(proa_kv_pages *p, proa_page_table *dst, const proa_page_table *src, int64_t tokens)
 {
-    int64_t count = proa_pages_for(tokens);
+    int64_t count = proa_kv_pages_for(tokens);
     PROA_ASSERT(dst->count == 0 && count <= dst->cap && count <= src->count);
     for (int64_t i = 0; i < count; i++) {
         dst->page[i] = src->page[i];
@@ -165,8 +167,8 @@ void proa_table_share(proa_pages *p, proa_table *dst, const proa_table *src, int
     dst->count = (int32_t)count;
 }
 
-/* The first `tokens` tokens of a page, in every layer, of keys and of values. Those of one head lie together. */
-static void copy_page(const proa_pages *p, int32_t to, int32_t from, int64_t tokens)
+/* Copies the first `tokens` tokens of a page in every layer, keys and values. The tokens of one head are contiguous. */
+static void copy_page(const proa_kv_pages *p, int32_t to, int32_t from, int64_t tokens)
 {
     int64_t head = p->block_bytes / p->kv_heads;
     proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * tokens,
@@ -176,38 +178,38 @@ static void copy_page(const proa_pages *p, int32_t to, int32_t from, int64_t tok
         p->device->copy(p->device, p->memory + to * p->block_bytes, p->memory + from * p->block_bytes, &b);
 }
 
-/* The page that the next token is written to, where the table has one: the only one that is the table's own. */
-static int32_t own_page(const proa_table *table, int64_t full)
+/* The page that the next token will be written to, the only page that no other table may share; -1: not taken yet. */
+static int32_t writable_page(const proa_page_table *table, int64_t full)
 {
     return table->count > full ? table->page[full] : -1;
 }
 
-void proa_tables_follow(proa_pages *p, proa_table *tables, proa_table *spare, const int32_t *parent,
-                        int32_t count, int64_t tokens, bool copied)
+void proa_page_tables_reorder(proa_kv_pages *p, proa_page_table *tables, proa_page_table *spare,
+                              const int32_t *parent, int32_t count, int64_t tokens, bool copied)
 {
     int64_t full = tokens / PROA_PAGE_TOKENS, used = tokens % PROA_PAGE_TOKENS;
-    int32_t take[PROA_SEARCH_BEAMS_MAX];
-    PROA_ASSERT(count <= PROA_SEARCH_BEAMS_MAX);
-    proa_branch_take(take, parent, count);
+    int32_t take[PROA_DEVICE_BEAMS_MAX];
+    PROA_ASSERT(count <= PROA_DEVICE_BEAMS_MAX);
+    proa_reorder_pages(take, parent, count);
     for (int32_t i = 0; i < count; i++) {
-        int32_t from = used ? take[i] : i, page = own_page(&tables[from], full);
+        int32_t from = used ? take[i] : i, page = writable_page(&tables[from], full);
         PROA_ASSERT(tables[i].count <= full + 1 && (page < 0 ? used == 0 : p->refs[page] == 1));
-        proa_table_share(p, &spare[i], &tables[parent[i]], full * PROA_PAGE_TOKENS);
+        proa_page_table_share(p, &spare[i], &tables[parent[i]], full * PROA_PAGE_TOKENS);
         if (page >= 0) spare[i].page[spare[i].count++] = page;
         if (!used || from == parent[i]) continue;
-        if (!copied) copy_page(p, page, own_page(&tables[parent[i]], full), used);
+        if (!copied) copy_page(p, page, writable_page(&tables[parent[i]], full), used);
         p->copies++;
     }
     for (int32_t i = 0; i < count; i++) {
-        if (tables[i].count > full) tables[i].count--; /* moved */
-        proa_table_release(p, &tables[i]);
-        proa_table swap = tables[i];
+        if (tables[i].count > full) tables[i].count--; /* its writable page has moved to another beam */
+        proa_page_table_release(p, &tables[i]);
+        proa_page_table swap = tables[i];
         tables[i] = spare[i];
         spare[i] = swap;
     }
 }
 
-static int64_t shared_pages(const proa_pages *p, const proa_table *table, int64_t from_token)
+static int64_t shared_pages(const proa_kv_pages *p, const proa_page_table *table, int64_t from_token)
 {
     int64_t shared = 0;
     for (int64_t i = from_token / PROA_PAGE_TOKENS; i < table->count; i++)
@@ -215,7 +217,7 @@ static int64_t shared_pages(const proa_pages *p, const proa_table *table, int64_
     return shared;
 }
 
-bool proa_table_own(proa_pages *p, proa_table *table, int64_t from_token)
+bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token)
 {
     if (shared_pages(p, table, from_token) > p->free) return false;
     int64_t first = from_token / PROA_PAGE_TOKENS;
@@ -230,8 +232,9 @@ bool proa_table_own(proa_pages *p, proa_table *table, int64_t from_token)
     return true;
 }
 
-int64_t proa_table_need(const proa_pages *p, const proa_table *table, int64_t from_token, int64_t tokens)
+int64_t proa_page_table_need(const proa_kv_pages *p, const proa_page_table *table, int64_t from_token,
+                             int64_t tokens)
 {
-    int64_t missing = proa_pages_for(tokens) - table->count;
+    int64_t missing = proa_kv_pages_for(tokens) - table->count;
     return shared_pages(p, table, from_token) + proa_max64(missing, 0);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * deliver.c - what a request's caller hears: tokens with their text, rows, the end. */
-#include "engine/job.h"
+ * output.c - the events of a request: tokens with their text, rows, prompt log-probabilities, the end with its
+ * results. */
+#include "engine/sched/request.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include <string.h>
 
-static proa_event event_of(const proa_job *job, proa_event_kind kind)
+static proa_event event_of(const proa_engine_request *req, proa_event_kind kind)
 {
-    return (proa_event){.kind = kind, .request = job->id, .arg = job->arg, .text = ""};
+    return (proa_event){.kind = kind, .request = req->id, .arg = req->arg, .text = ""};
 }
 
 static void set_text(proa_event *event, const proa_buf *text)
@@ -17,10 +18,10 @@ static void set_text(proa_event *event, const proa_buf *text)
     event->text_len = text->len;
 }
 
-void proa_deliver_begin(proa_job *job)
+void proa_emit_begin(proa_engine_request *req)
 {
-    proa_event event = event_of(job, PROA_EVENT_BEGIN);
-    job->on_event(&event);
+    proa_event event = event_of(req, PROA_EVENT_BEGIN);
+    req->on_event(&event);
 }
 
 /* ---- tokens ---- */
@@ -30,26 +31,27 @@ static bool ends_with(const proa_seq *seq, const int32_t *word, int64_t n)
     return n <= seq->count && memcmp(seq->ids + seq->count - n, word, (size_t)n * sizeof *word) == 0;
 }
 
-static bool hits_stop_word(const proa_job *job, const proa_seq *seq)
+static bool hits_stop_word(const proa_engine_request *req, const proa_seq *seq)
 {
-    const proa_words *w = &job->options.stop_words;
+    const proa_words *w = &req->options.stop_words;
     for (int32_t i = 0, begin = 0; i < w->count; begin = w->ends[i++])
         if (ends_with(seq, w->ids + begin, w->ends[i] - begin)) return true;
     return false;
 }
 
-static bool is_end(const proa_job *job, int32_t id)
+static bool is_end(const proa_engine_request *req, int32_t id)
 {
-    for (int32_t i = 0; i < job->options.end_ids_count; i++)
-        if (job->options.end_ids[i] == id) return true;
+    for (int32_t i = 0; i < req->options.end_ids_count; i++)
+        if (req->options.end_ids[i] == id) return true;
     return false;
 }
 
-/* The text that may be shown after this token; true when a stop string was completed. At the end of a sequence all
- * that was held back comes out, unless a stop string ended it. */
+/* Puts the text to emit with this token into seq->piece. Returns true if a stop string is complete. At the end of
+ * a sequence the text that was held back (a possible start of a stop string, an incomplete character) is emitted
+ * too, unless a stop string ended it. */
 static bool make_text(proa_seq *seq, int32_t id, bool ends, bool collect)
 {
-    proa_buf *raw = &seq->shown; /* used as scratch before it gets its due */
+    proa_buf *raw = &seq->shown; /* its end serves as scratch for the raw text */
     bool stopped = false;
     proa_buf_clear(&seq->piece);
     if (!seq->detok) return false;
@@ -65,67 +67,67 @@ static bool make_text(proa_seq *seq, int32_t id, bool ends, bool collect)
     return stopped;
 }
 
-static proa_finish finish_of(const proa_job *job, const proa_seq *seq, int32_t id)
+static proa_finish finish_of(const proa_engine_request *req, const proa_seq *seq, int32_t id)
 {
-    if (is_end(job, id)) return PROA_FINISH_END;
-    if (hits_stop_word(job, seq)) return PROA_FINISH_STOP;
-    return seq->count >= job->new_max ? PROA_FINISH_LENGTH : PROA_FINISH_NONE;
+    if (is_end(req, id)) return PROA_FINISH_END;
+    if (hits_stop_word(req, seq)) return PROA_FINISH_STOP;
+    return seq->count >= req->new_max ? PROA_FINISH_LENGTH : PROA_FINISH_NONE;
 }
 
-void proa_deliver_token(const proa_draw *draw, const proa_sample *sample)
+void proa_emit_token(const proa_draw *draw, const proa_sample *sample)
 {
-    proa_job *job = draw->job;
-    proa_seq *seq = &job->seq[draw->sequence];
-    proa_event event = event_of(job, PROA_EVENT_TOKEN);
+    proa_engine_request *req = draw->req;
+    proa_seq *seq = &req->seq[draw->sequence];
+    proa_event event = event_of(req, PROA_EVENT_TOKEN);
     seq->ids[seq->count++] = sample->id;
     seq->logprob_sum += (double)sample->logprob;
-    job->new_tokens++;
-    if (!job->first_ns) job->first_ns = proa_clock_ns();
-    seq->finish = finish_of(job, seq, sample->id);
+    req->new_tokens++;
+    if (!req->first_ns) req->first_ns = proa_clock_ns();
+    seq->finish = finish_of(req, seq, sample->id);
     bool whole = seq->finish != PROA_FINISH_NONE;
-    if (make_text(seq, sample->id, whole, job->sequences > 1)) seq->finish = PROA_FINISH_STOP;
+    if (make_text(seq, sample->id, whole, req->sequences > 1)) seq->finish = PROA_FINISH_STOP;
     event.id = sample->id;
-    event.logprob = job->options.logprobs ? sample->logprob : 0;
+    event.logprob = req->options.logprobs ? sample->logprob : 0;
     event.sequence = draw->sequence;
     event.finish = seq->finish;
-    event.top_count = job->options.top_logprobs;
-    event.top = event.top_count ? job->top + draw->sequence * event.top_count : NULL;
-    event.logits = job->options.return_logits ? draw->raw : NULL;
-    event.hidden = job->options.return_hidden ? draw->hidden : NULL;
+    event.top_count = req->options.top_logprobs;
+    event.top = event.top_count ? req->top + draw->sequence * event.top_count : NULL;
+    event.logits = req->options.return_logits ? draw->raw : NULL;
+    event.hidden = req->options.return_hidden ? draw->hidden : NULL;
     set_text(&event, &seq->piece);
-    if (job->options.best_of <= job->options.n)
-        job->on_event(&event); /* else nobody knows yet which is shown */
+    if (req->options.best_of <= req->options.n)
+        req->on_event(&event); /* best_of: which sequences are returned is known at the end only */
 }
 
-void proa_deliver_rows(proa_job *job, const float *rows, const float *pooled, int64_t first, int64_t count,
-                       int64_t columns)
+void proa_emit_rows(proa_engine_request *req, const float *rows, const float *pooled, int64_t first,
+                    int64_t count, int64_t columns)
 {
-    proa_event event = event_of(job, PROA_EVENT_ROWS);
-    if (!job->first_ns) job->first_ns = proa_clock_ns();
+    proa_event event = event_of(req, PROA_EVENT_ROWS);
+    if (!req->first_ns) req->first_ns = proa_clock_ns();
     event.rows = rows;
     event.pooled = pooled;
     event.rows_first = first;
     event.rows_count = count;
     event.columns = columns;
-    job->on_event(&event);
+    req->on_event(&event);
 }
 
-void proa_deliver_prompt(proa_job *job, const float *logprobs, int64_t first, int64_t count)
+void proa_emit_prompt(proa_engine_request *req, const float *logprobs, int64_t first, int64_t count)
 {
-    proa_event event = event_of(job, PROA_EVENT_PROMPT);
+    proa_event event = event_of(req, PROA_EVENT_PROMPT);
     if (count <= 0) return;
     event.prompt_logprobs = logprobs;
-    event.prompt_ids = job->prompt + first;
-    event.prompt_top = job->top;
-    event.top_count = job->options.top_logprobs;
+    event.prompt_ids = req->prompt + first;
+    event.prompt_top = req->top;
+    event.top_count = req->options.top_logprobs;
     event.rows_first = first;
     event.rows_count = count;
-    job->on_event(&event);
+    req->on_event(&event);
 }
 
 /* ---- results ---- */
 
-/* Texts of beams in one buffer; a second pass sets the pointers, since the buffer moves while it grows. */
+/* Decodes all beams into one buffer. The pointers are set in a second pass, since the buffer moves while it grows. */
 static void decode_beams(const proa_engine *e, proa_beam_result *results, int32_t count, proa_buf *texts)
 {
     proa_buf_init(texts, SIZE_MAX / 2);
@@ -143,10 +145,11 @@ static void decode_beams(const proa_engine *e, proa_beam_result *results, int32_
     }
 }
 
-static int32_t beam_results(const proa_engine *e, const proa_job *job, proa_beam_result *results, proa_buf *texts)
+static int32_t beam_results(const proa_engine *e, const proa_engine_request *req, proa_beam_result *results,
+                            proa_buf *texts)
 {
-    int32_t n = proa_beam_finish(job->beam);
-    for (int32_t i = 0; i < n; i++) results[i] = proa_beam_get(job->beam, i);
+    int32_t n = proa_beam_finish(req->beam);
+    for (int32_t i = 0; i < n; i++) results[i] = proa_beam_get(req->beam, i);
     decode_beams(e, results, n, texts);
     return n;
 }
@@ -158,29 +161,29 @@ static int by_score(const void *a, const void *b)
     return x->sequence < y->sequence ? -1 : 1;
 }
 
-/* Of several sequences: all in order, or of best_of the n with the highest log-probability a token. */
-static int32_t seq_results(const proa_job *job, proa_beam_result *results)
+/* All sequences in order; with best_of, the n with the highest mean log-probability per token. */
+static int32_t seq_results(const proa_engine_request *req, proa_beam_result *results)
 {
-    for (int32_t i = 0; i < job->sequences; i++) {
-        const proa_seq *s = &job->seq[i];
+    for (int32_t i = 0; i < req->sequences; i++) {
+        const proa_seq *s = &req->seq[i];
         results[i] = (proa_beam_result){.ids = s->ids, .count = s->count, .logprob_sum = s->logprob_sum};
         results[i].score = s->count ? (float)(s->logprob_sum / (double)s->count) : 0;
         results[i].finish = s->finish;
         results[i].sequence = i;
         if (s->detok) results[i].text = s->shown.ptr ? s->shown.ptr : "", results[i].text_len = s->shown.len;
     }
-    if (job->options.best_of <= job->options.n) return job->sequences;
-    qsort(results, (size_t)job->sequences, sizeof *results, by_score);
-    return job->options.n;
+    if (req->options.best_of <= req->options.n) return req->sequences;
+    qsort(results, (size_t)req->sequences, sizeof *results, by_score);
+    return req->options.n;
 }
 
 /* ---- the end ---- */
 
-static void times(proa_event *event, const proa_job *job)
+static void set_times(proa_event *event, const proa_engine_request *req)
 {
     int64_t now = proa_clock_ns();
-    int64_t admitted = job->admitted_ns ? job->admitted_ns : now, first = job->first_ns ? job->first_ns : now;
-    event->queue_s = (double)(admitted - job->submitted_ns) * 1e-9;
+    int64_t admitted = req->admitted_ns ? req->admitted_ns : now, first = req->first_ns ? req->first_ns : now;
+    event->queue_s = (double)(admitted - req->submitted_ns) * 1e-9;
     event->prompt_s = (double)(first - admitted) * 1e-9;
     event->decode_s = (double)(now - first) * 1e-9;
 }
@@ -192,47 +195,47 @@ static void count_finish(proa_engine *e, proa_finish finish)
     e->now.failed += finish == PROA_FINISH_ERROR;
 }
 
-static void unlink_live(proa_engine *e, const proa_job *job)
+static void unlink_live(proa_engine *e, const proa_engine_request *req)
 {
-    pthread_mutex_lock(&e->lock);
-    *job->live_link = job->live_next;
-    if (job->live_next) job->live_next->live_link = job->live_link;
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&e->shared.lock);
+    *req->live_link = req->live_next;
+    if (req->live_next) req->live_next->live_link = req->live_link;
+    pthread_mutex_unlock(&e->shared.lock);
 }
 
-/* What a sequence that was cut off (cancelled, failed) still held back. */
-static void last_text(proa_event *event, proa_job *job)
+/* Text that a cancelled or failed sequence still held back. */
+static void set_held_text(proa_event *event, proa_engine_request *req)
 {
-    proa_seq *seq = job->seq;
-    if (!seq || job->sequences != 1 || seq->finish != PROA_FINISH_NONE || !seq->detok) return;
+    proa_seq *seq = req->seq;
+    if (!seq || req->sequences != 1 || seq->finish != PROA_FINISH_NONE || !seq->detok) return;
     proa_buf_clear(&seq->piece);
     if (proa_detok_flush(seq->detok, &seq->stop.held, NULL) != PROA_OK) return;
     proa_stop_flush(&seq->stop, &seq->piece);
     set_text(event, &seq->piece);
 }
 
-void proa_deliver_done(proa_engine *e, proa_job *job, proa_finish finish, const proa_err *error)
+void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error)
 {
-    proa_event event = event_of(job, PROA_EVENT_DONE);
+    proa_event event = event_of(req, PROA_EVENT_DONE);
     bool whole = finish != PROA_FINISH_ERROR && finish != PROA_FINISH_CANCELLED;
     proa_beam_result *results = NULL;
     proa_buf texts = {0};
     event.finish = finish;
     event.error = error;
-    event.prompt_tokens = job->input_count + job->prompt_count;
-    event.new_tokens = job->beam ? job->new_tokens / job->width : job->new_tokens; /* of one hypothesis */
-    times(&event, job);
-    last_text(&event, job);
-    if (job->seq && job->sequences == 1) event.logprob_sum = job->seq->logprob_sum;
-    if (whole && (job->beam || job->sequences > 1)) {
-        results = proa_calloc((size_t)job->width, sizeof *results);
-        event.beams_count = job->beam ? beam_results(e, job, results, &texts) : seq_results(job, results);
+    event.prompt_tokens = req->input_count + req->prompt_count;
+    event.new_tokens = req->beam ? req->new_tokens / req->width : req->new_tokens; /* per beam */
+    set_times(&event, req);
+    set_held_text(&event, req);
+    if (req->seq && req->sequences == 1) event.logprob_sum = req->seq->logprob_sum;
+    if (whole && (req->beam || req->sequences > 1)) {
+        results = proa_calloc((size_t)req->width, sizeof *results);
+        event.beams_count = req->beam ? beam_results(e, req, results, &texts) : seq_results(req, results);
         event.beams = results;
     }
-    unlink_live(e, job);
+    unlink_live(e, req);
     count_finish(e, finish);
-    job->on_event(&event);
+    req->on_event(&event);
     proa_buf_release(&texts);
     free(results);
-    proa_job_free(job);
+    proa_engine_request_free(req);
 }

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * attend_plan.c - attention on the CPU: spans become blocks, groups and chunks for the workers. */
 #include "kernels/cpu/attend_plan.h"
 
 #include "base/checked.h"

@@ -46,7 +46,7 @@ typedef struct proa_attend_block {
     float *y[PROA_ATTEND_QUERIES];
     const int32_t *pages[PROA_ATTEND_QUERIES]; /* of the query's span */
     int64_t row[PROA_ATTEND_QUERIES]; /* its span's first row: there are its keys where there are no pages */
-    /* Query i stands at position at[i] and sees the keys [begin[i], end[i]); none if they are equal. */
+    /* Query i is at position at[i] and sees the keys [begin[i], end[i]); none if they are equal. */
     int64_t at[PROA_ATTEND_QUERIES], begin[PROA_ATTEND_QUERIES], end[PROA_ATTEND_QUERIES];
     int64_t first, last;    /* smallest begin, largest end, of the queries that see keys; else equal */
     proa_attend_bias *bias; /* NULL: none */
@@ -63,7 +63,7 @@ typedef struct proa_attend_isa {
     void (*finish)(float *y, const proa_attend_state *total, int i, int64_t pitch, int64_t head_dim);
 } proa_attend_isa;
 
-/* The op `attend` with the arithmetic of `isa`. Takes from c->scratch what is there; more only spreads better. */
+/* The op `attend` with the arithmetic of `isa`. Uses all of c->scratch; more scratch only improves the distribution over workers. */
 void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
                      const proa_attention *a, const proa_attend_isa *isa);
 

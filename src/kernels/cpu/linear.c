@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 
-/* Rows that pass over a panel while it lies in the second cache: enough that reading the panel costs little. */
+/* Rows that are multiplied with a panel while it is in L2: enough to make reading the panel cheap. */
 #define CHUNK_ROWS     96
 /* Work that is worth a second worker, in multiply-adds: a few microseconds. */
 #define WORTH_A_WORKER ((int64_t)1 << 17)
@@ -43,13 +43,13 @@ static void prepare_rows(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static proa_finish finish_of(const linear_job *job, const void *sums, int64_t sums_stride, int64_t t,
-                             int64_t rows, int64_t panel, int64_t panels)
+static proa_tile_epilogue finish_of(const linear_job *job, const void *sums, int64_t sums_stride, int64_t t,
+                                    int64_t rows, int64_t panel, int64_t panels)
 {
     const proa_epilogue *e = job->e;
     const proa_weight *w = job->w;
     int64_t n = panel * PROA_PANEL;
-    proa_finish f = {.sums = sums, .sums_stride = sums_stride, .rows = rows, .act = e->act};
+    proa_tile_epilogue f = {.sums = sums, .sums_stride = sums_stride, .rows = rows, .act = e->act};
     f.columns = proa_min64(panels * PROA_PANEL, w->N - n);
     f.alpha = e->alpha == 0.0f ? 1.0f : e->alpha;
     f.bias = e->bias ? e->bias + n : NULL;
@@ -80,7 +80,7 @@ static void do_tile(const linear_job *job, char *sums, int64_t t, int64_t rows, 
                       .rows = (int)rows,
                       .panels = (int)panels};
     job->isa->tile[w->format](&tile);
-    proa_finish f = finish_of(job, sums, stride, t, rows, panel, panels);
+    proa_tile_epilogue f = finish_of(job, sums, stride, t, rows, panel, panels);
     job->isa->finish(&f);
 }
 
@@ -106,7 +106,7 @@ static int64_t cut(const linear_job *job, int64_t rows, int64_t i, int64_t n)
 /* Rows [t, t_end) with panels [begin, end). */
 static void do_range(const linear_job *job, char *sums, int64_t t, int64_t t_end, int64_t begin, int64_t end)
 {
-    if (t_end - t <= job->isa->rows_thin) {
+    if (t_end - t <= job->isa->rows_skinny) {
         if (t < t_end) do_thin(job, sums, t, t_end - t, begin, end);
         return;
     }
@@ -141,7 +141,7 @@ static int64_t panel_work(const linear_job *job, int64_t rows)
 {
     const proa_weight *w = job->w;
     int64_t outputs = rows * PROA_PANEL, speed = job->isa->speed;
-    if (speed <= 1 || rows <= job->isa->rows_thin) return outputs * w->K;
+    if (speed <= 1 || rows <= job->isa->rows_skinny) return outputs * w->K;
     return outputs * (w->K / speed + FINISH_WORK) + READ_WORK * proa_panel_bytes(w->format, w->K);
 }
 
@@ -153,7 +153,7 @@ static void run_product(proa_ctx *c, linear_job *job)
         job->parts = proa_min64(rows / job->isa->rows_max, proa_ceil_div(4 * threads, job->panels));
     int64_t work = proa_max64(1, panel_work(job, proa_ceil_div(rows, job->parts)));
     int64_t grain = proa_ceil_div(WORTH_A_WORKER, work);
-    int64_t wide = rows <= job->isa->rows_thin ? job->isa->panels_of[rows] : 1;
+    int64_t wide = rows <= job->isa->rows_skinny ? job->isa->panels_of[rows] : 1;
     if (job->panels >= 4 * wide * threads) grain = proa_round_up(grain, wide);
     proa_pool_run(c->pool, job->panels * job->parts, grain, product, job);
 }
@@ -188,8 +188,8 @@ static void run_gated(proa_ctx *c, proa_view y, proa_view x, const proa_weight *
 {
     const proa_epilogue sums = {.alpha = e->alpha, .bias = e->bias};
     int64_t F = w->N / 2;
-    proa_linear_run(c, e->room, x, w, &sums, isa);
-    c->ops->act_mul(c, y, proa_view_cols(e->room, 0, F), proa_view_cols(e->room, F, 2 * F), e->act);
+    proa_linear_run(c, e->workspace, x, w, &sums, isa);
+    c->ops->act_mul(c, y, proa_view_cols(e->workspace, 0, F), proa_view_cols(e->workspace, F, 2 * F), e->act);
 }
 
 void proa_linear_run(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,

@@ -37,7 +37,7 @@ typedef struct proa_tile {
 } proa_tile;
 
 /* From sums to y: scales, alpha, bias, activation, residual. */
-typedef struct proa_finish {
+typedef struct proa_tile_epilogue {
     const void *sums;
     int64_t sums_stride;
     int64_t rows, columns; /* columns of y; the last panel may be cut */
@@ -50,19 +50,19 @@ typedef struct proa_finish {
     proa_act act;
     const float *x_scales, *w_scales; /* int8 only, else NULL */
     const int32_t *w_sums;            /* int8 with x + 128 only, else NULL */
-} proa_finish;
+} proa_tile_epilogue;
 
-#define PROA_THIN_MAX 6
+#define PROA_SKINNY_MAX 6
 typedef struct proa_linear_isa {
-    int rows_max;   /* of a tile */
-    int rows_whole; /* tiles begin at multiples of this, and may read x up to the next one; 0: 1 */
-    int rows_thin;  /* up to so many rows, a tile takes panels_of[rows] panels; else 1 */
-    int panels_of[PROA_THIN_MAX + 1];
+    int rows_max;    /* of a tile */
+    int rows_whole;  /* tiles begin at multiples of this, and may read x up to the next one; 0: 1 */
+    int rows_skinny; /* up to so many rows, a tile takes panels_of[rows] panels; else 1 */
+    int panels_of[PROA_SKINNY_MAX + 1];
     int speed;                           /* multiply-adds in the time of one of f32; 0: 1 */
     bool biased;                         /* int8 rows as uint8 = int8 + 128 */
     void (*enter)(void), (*leave)(void); /* around a worker's tiles; NULL: nothing is to be done */
     void (*tile[PROA_WFMT_COUNT])(const proa_tile *t);
-    void (*finish)(const proa_finish *f);
+    void (*finish)(const proa_tile_epilogue *f);
     /* A row of x as words: K padded to whole words with zeros. */
     void (*quantise)(int8_t *out, float *scale, const float *x, int64_t K);
     void (*round)(uint16_t *out, const float *x, int64_t K);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * linear_amx.c - int8 and bf16 products by AMX: a multiplication takes 16 rows of x and 16 outputs over 64 bytes of k. The
  * packed panels are what its tiles read, at a stride of one step: so all levels share them. Tiles are always whole: rows
- * beyond the last are whatever lies in the scratch (the driver has room for them), and their sums are not looked at.
+ * beyond the last hold whatever is in the scratch (the driver reserves memory for them), and their sums are not used.
  * int8 sums are exact, so few rows may go by VNNI, which is as fast at reading weights; bf16 sums have AMX's own order (over
  * 16 pairs the first of each and the second of each, then both, then what was there), so one row goes by AMX, too. */
 #include "kernels/cpu/linear.h"
@@ -13,7 +13,7 @@
 #define STEP_BYTES 128
 #define AHEAD      4096 /* bytes */
 
-/* GCC does not say that a tile's load reads memory: what was written must lie there before it. */
+/* GCC does not know that a tile load reads memory: this barrier keeps the writes before it. */
 #define WRITTEN()  __asm__ volatile("" ::: "memory")
 
 /* Eight tiles of 16 rows by 64 bytes: four of sums, two of x, two of weights. */
@@ -106,11 +106,11 @@ DEFINE_PANEL(i8, _tile_dpbusd)
 DEFINE_PANEL(bf16dot, _tile_dpbf16ps)
 
 static proa_linear_isa amx; /* written once, by the overlay */
-static void (*tile_thin_i8)(const proa_tile *t);
+static void (*tile_skinny_i8)(const proa_tile *t);
 
 static void tile_any_i8(const proa_tile *t)
 {
-    if (t->rows <= PROA_THIN_MAX) tile_thin_i8(t);
+    if (t->rows <= PROA_SKINNY_MAX) tile_skinny_i8(t);
     else tile_i8(t);
 }
 
@@ -123,7 +123,7 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
 void proa_overlay_linear_amx(proa_ops *ops)
 {
     proa_linear_vnni_isa(&amx);
-    tile_thin_i8 = amx.tile[PROA_WFMT_I8];
+    tile_skinny_i8 = amx.tile[PROA_WFMT_I8];
     amx.tile[PROA_WFMT_I8] = tile_any_i8;
     amx.tile[PROA_WFMT_BF16DOT] = tile_bf16dot;
     amx.rows_max = 2 * TILE_ROWS;

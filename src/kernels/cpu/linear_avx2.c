@@ -83,7 +83,7 @@ static void quantise(int8_t *out, float *scale, const float *x, int64_t K)
 
 static const proa_linear_isa isa = {
     .rows_max = ROWS_MAX,
-    .rows_thin = 3,
+    .rows_skinny = 3,
     .panels_of = {0, 2, 1, 1},
     .tile =
         {[PROA_WFMT_F32] = tile_f32, [PROA_WFMT_BF16] = tile_bf16, [PROA_WFMT_F16] = tile_f16, [PROA_WFMT_BF16DOT] = tile_bf16dot, [PROA_WFMT_I8] = tile_i8},

@@ -48,7 +48,7 @@ void proa_quantise_biased_avx512(int8_t *out, float *scale, const float *x, int6
 
 const proa_linear_isa proa_linear_avx512 = {
     .rows_max = ROWS_MAX,
-    .rows_thin = PROA_THIN_MAX,
+    .rows_skinny = PROA_SKINNY_MAX,
     .panels_of = {0, 4, 2, 2, 2, 2, 2},
     .tile =
         {[PROA_WFMT_F32] = tile_f32, [PROA_WFMT_BF16] = tile_bf16, [PROA_WFMT_F16] = tile_f16, [PROA_WFMT_BF16DOT] = tile_bf16dot, [PROA_WFMT_I8] = tile_i8},

@@ -5,7 +5,7 @@
 
 /* ---- the epilogue: one function for all tiles, so that a row's arithmetic is the same in all of them ---- */
 
-static PROA_ALWAYS_INLINE V finish_part(const proa_finish *f, int64_t r, int64_t j, int64_t n)
+static PROA_ALWAYS_INLINE V finish_part(const proa_tile_epilogue *f, int64_t r, int64_t j, int64_t n)
 {
     V v = OP(loadu_ps)((const float *)f->sums + r * f->sums_stride + j); /* whole panels: no cut */
     if (f->w_scales) {
@@ -22,7 +22,7 @@ static PROA_ALWAYS_INLINE V finish_part(const proa_finish *f, int64_t r, int64_t
     return v;
 }
 
-static PROA_NO_INLINE void finish(const proa_finish *f)
+static PROA_NO_INLINE void finish(const proa_tile_epilogue *f)
 {
     for (int64_t r = 0; r < f->rows; r++)
         for (int64_t j = 0; j < f->columns; j += LANES) {

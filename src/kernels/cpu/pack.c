@@ -6,7 +6,7 @@
 #include "kernels/quant.h"
 #include <math.h>
 
-#define BLOCK 64 /* k at a time: a tile of 32 x 64 f32 lies in the first cache */
+#define BLOCK 64 /* k at a time: a tile of 32 x 64 f32 fits in L1 */
 
 static int64_t step_inputs(proa_wfmt format)
 {

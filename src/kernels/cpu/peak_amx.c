@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * peak_amx.c - peak of int8 and bf16 products in AMX tiles. */
 #include "kernels/cpu/peak_loops.h"
 
 #include "base/compiler.h"

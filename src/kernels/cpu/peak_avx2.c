@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * peak_avx2.c - peak of f32 multiply-adds with AVX2. */
 #include "kernels/cpu/peak_loops.h"
 
 #include "base/compiler.h"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * peak_avx512.c - peak of f32 multiply-adds with AVX-512. */
 #include "kernels/cpu/peak_loops.h"
 
 #include "base/compiler.h"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * peak_bf16.c - peak of vdpbf16ps. */
 #include "kernels/cpu/peak_loops.h"
 
 #include "base/compiler.h"

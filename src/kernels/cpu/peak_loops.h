@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ceiling_loops.h - the loops that ceiling.c times, one set for each instruction set.
+ * peak_loops.h - the loops that peak.c times, one set for each instruction set.
  * Read loops return a sum of all words, so that no load can be left out; `bytes` is a multiple of 512.
  * Rate loops do `rounds` times PROA_RATE_CHAINS independent multiply-adds on full vectors and return their sum. */
 #ifndef PROA_KERNELS_CPU_CEILING_LOOPS_H

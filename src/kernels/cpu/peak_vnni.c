@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * peak_vnni.c - peak of vpdpbusd. */
 #include "kernels/cpu/peak_loops.h"
 
 #include "base/compiler.h"

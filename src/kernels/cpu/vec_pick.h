@@ -75,8 +75,8 @@ static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
  * second one over the few blocks that reach the floor find them. A heap of the k best so far, its worst on top, lies in
  * the outputs themselves; a vector comparison with that worst finds the few candidates among the rest ---- */
 
-/* Whether (a, at i) stands after (b, at j): ops.def's order, in which NaN is the smallest. */
-static bool stands_after(float a, int32_t i, float b, int32_t j)
+/* Whether (a, at i) comes after (b, at j) in top_k's order, in which NaN is the smallest. */
+static bool ranks_after(float a, int32_t i, float b, int32_t j)
 {
     if (a == b || (isnan(a) && isnan(b))) return i > j;
     return isnan(a) || a < b;
@@ -93,9 +93,9 @@ static void heap_sink(pick_heap h, int64_t i, int64_t n, float v, int32_t id)
     for (;;) {
         int64_t child = 2 * i + 1;
         if (child >= n) break;
-        if (child + 1 < n && stands_after(h.value[child + 1], h.id[child + 1], h.value[child], h.id[child]))
+        if (child + 1 < n && ranks_after(h.value[child + 1], h.id[child + 1], h.value[child], h.id[child]))
             child++;
-        if (!stands_after(h.value[child], h.id[child], v, id)) break;
+        if (!ranks_after(h.value[child], h.id[child], v, id)) break;
         h.value[i] = h.value[child];
         h.id[i] = h.id[child];
         i = child;
@@ -106,7 +106,7 @@ static void heap_sink(pick_heap h, int64_t i, int64_t n, float v, int32_t id)
 
 static void heap_offer(pick_heap h, int64_t k, float v, int64_t id)
 {
-    if (stands_after(h.value[0], h.id[0], v, (int32_t)id)) heap_sink(h, 0, k, v, (int32_t)id);
+    if (ranks_after(h.value[0], h.id[0], v, (int32_t)id)) heap_sink(h, 0, k, v, (int32_t)id);
 }
 
 /* Offers those columns [j, d) of x that are above floor. The worst of the heap is a number: NaNs lose to it. */

@@ -110,7 +110,7 @@ static inline V NAME(proa_gelu_tanh_ps)(V x)
     return OP(div_ps)(x, OP(add_ps)(SET(1.0f), NAME(proa_exp_ps)(u)));
 }
 
-/* act(x) as PROA_ACT_LIST says. */
+/* act(x), formulas in PROA_ACT_LIST. */
 static inline V NAME(proa_act_ps)(proa_act act, V x)
 {
     switch (act) {

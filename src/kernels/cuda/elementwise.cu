@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rows.cu - ops that go row by row: embedding, norms, rotary positions, activations, sums, gathering. */
-#include "kernels/cuda/codes.h"
+ * elementwise.cu - operations on rows: embedding, gather, norms, rotary positions, activations, sums. A
+ * kernel ending in _vec8_kernel handles eight numbers at a time and needs aligned rows (gpu_is_vec8); the
+ * other form takes any rows. */
+#include "kernels/cuda/linear/act_quant_fp8.h"
 
 enum { THREADS = 256 };
 
-/* A view as kernels take it: rank 2 is rank 3 with one head. */
+/* A view as kernels take it: a view of rank 2 has one head. */
 template <typename T> struct rows3 {
     T *data;
     int64_t row, head;
 };
 
-template <typename T = float> static rows3<T> of(proa_view v)
+template <typename T = float> static rows3<T> rows_view(proa_view v)
 {
     return {(T *)v.data, v.stride[0], v.rank == 3 ? v.stride[1] : 0};
 }
 
 /* ---- embed, gather ---- */
 
-template <typename Y, typename T> __global__ void embed_kernel(rows3<Y> y, gpu_embed e, int d)
+template <typename Y, typename T> __global__ void embed_kernel(rows3<Y> y, gpu_pending_embed e, int d)
 {
     gpu_wait();
     Y *to = y.data + blockIdx.x * y.row;
     for (int j = threadIdx.x; j < d; j += blockDim.x) {
         float sum = e.add ? gpu_to_f32(to[j]) : 0.0f;
         for (int i = 0; i < e.count; i++)
-            sum = fmaf(e.scale[i], gpu_to_f32(((const T *)e.table[i])[e.ids[i][blockIdx.x] * e.stride[i] + j]), sum);
+            sum = fmaf(e.scale[i],
+                       gpu_to_f32(((const T *)e.table[i])[e.ids[i][blockIdx.x] * e.stride[i] + j]), sum);
         to[j] = gpu_saturate<Y>(sum);
     }
 }
 
-template <typename Y, typename T> __global__ void embed_eights_kernel(rows3<Y> y, gpu_embed e, int d)
+template <typename Y, typename T> __global__ void embed_vec8_kernel(rows3<Y> y, gpu_pending_embed e, int d)
 {
     gpu_wait();
     Y *to = y.data + blockIdx.x * y.row;
@@ -50,17 +53,17 @@ template <typename Y, typename T> __global__ void embed_eights_kernel(rows3<Y> y
 
 static void run_embed(gpu *g)
 {
-    gpu_embed e = g->embed;
-    proa_view y = g->embedded;
+    gpu_pending_embed e = g->embed;
+    proa_view y = g->embed_y;
     int d = (int)y.shape[1];
     g->embed.count = 0;
     gpu_by_type(y.dtype, [&](auto to) {
-        gpu_by_type(g->tables, [&](auto from) {
+        gpu_by_type(g->embed_dtype, [&](auto from) {
             using Y = decltype(to);
             using T = decltype(from);
-            auto kernel = e.eights ? embed_eights_kernel<Y, T> : embed_kernel<Y, T>;
-            int threads = e.eights && d < 8 * THREADS ? (d / 8 + 31) / 32 * 32 : THREADS;
-            gpu_launch(g, "embed", kernel, dim3((unsigned)y.shape[0]), threads, 0, of<Y>(y), e, d);
+            auto kernel = e.vec8 ? embed_vec8_kernel<Y, T> : embed_kernel<Y, T>;
+            int threads = e.vec8 && d < 8 * THREADS ? (d / 8 + 31) / 32 * 32 : THREADS;
+            gpu_launch(g, "embed", kernel, dim3((unsigned)y.shape[0]), threads, 0, rows_view<Y>(y), e, d);
         });
     });
 }
@@ -74,21 +77,23 @@ static bool same_rows(proa_view a, proa_view b)
 static void embed(proa_ctx *c, proa_view y, proa_view table, const int32_t *ids, float scale, bool accumulate)
 {
     gpu *g = gpu_of(c);
-    gpu_embed *e = &g->embed;
-    bool more = accumulate && e->count > 0 && e->count < GPU_TABLES_MAX && same_rows(y, g->embedded) && table.dtype == g->tables;
-    bool eights = gpu_in_eights(y) && gpu_in_eights(table);
+    gpu_pending_embed *e = &g->embed;
+    bool more = accumulate && e->count > 0 && e->count < GPU_TABLES_MAX && same_rows(y, g->embed_y) &&
+                table.dtype == g->embed_dtype;
+    bool vec8 = gpu_is_vec8(y) && gpu_is_vec8(table);
     if (!more) {
         flushed(c, y);
-        g->embedded = y, g->tables = table.dtype;
-        e->add = accumulate, e->eights = eights;
+        g->embed_y = y, g->embed_dtype = table.dtype;
+        e->add = accumulate, e->vec8 = vec8;
     }
     e->table[e->count] = table.data, e->stride[e->count] = table.stride[0];
     e->ids[e->count] = ids, e->scale[e->count] = scale;
-    e->eights = e->eights && eights;
+    e->vec8 = e->vec8 && vec8;
     e->count++;
 }
 
-template <typename Y, typename X> __global__ void gather_kernel(rows3<Y> y, rows3<X> x, const int32_t *rows, int d)
+template <typename Y, typename X>
+__global__ void gather_kernel(rows3<Y> y, rows3<X> x, const int32_t *rows, int d)
 {
     gpu_wait();
     const X *from = x.data + rows[blockIdx.x] * x.row;
@@ -96,7 +101,8 @@ template <typename Y, typename X> __global__ void gather_kernel(rows3<Y> y, rows
     for (int j = threadIdx.x; j < d; j += blockDim.x) to[j] = gpu_saturate<Y>(gpu_to_f32(from[j]));
 }
 
-template <typename Y, typename X> __global__ void gather_eights_kernel(rows3<Y> y, rows3<X> x, const int32_t *rows, int d)
+template <typename Y, typename X>
+__global__ void gather_vec8_kernel(rows3<Y> y, rows3<X> x, const int32_t *rows, int d)
 {
     gpu_wait();
     const X *from = x.data + rows[blockIdx.x] * x.row;
@@ -116,22 +122,25 @@ static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
             using Y = decltype(to);
             using X = decltype(from);
             int d = (int)y.shape[1];
-            bool eights = gpu_in_eights(y) && gpu_in_eights(x);
-            auto kernel = eights ? gather_eights_kernel<Y, X> : gather_kernel<Y, X>;
-            int threads = eights && d < 8 * THREADS ? (d / 8 + 31) / 32 * 32 : THREADS;
-            gpu_launch(g, "gather", kernel, dim3((unsigned)y.shape[0]), threads, 0, of<Y>(y), of<X>(x), rows, d);
+            bool vec8 = gpu_is_vec8(y) && gpu_is_vec8(x);
+            auto kernel = vec8 ? gather_vec8_kernel<Y, X> : gather_kernel<Y, X>;
+            int threads = vec8 && d < 8 * THREADS ? (d / 8 + 31) / 32 * 32 : THREADS;
+            gpu_launch(g, "gather", kernel, dim3((unsigned)y.shape[0]), threads, 0, rows_view<Y>(y),
+                       rows_view<X>(x), rows, d);
         });
     });
 }
 
 /* ---- norms: a block for a row (and head) ---- */
 
-/* The row is read once and kept in registers, up to NORM_KEPT numbers a thread. */
+/* LAYER: y = (x - mean) / sqrt(var + eps) * w + b, else y = x / sqrt(mean of x^2 + eps) * w. One block for
+ * each row and head; f32 or 16 bits. The row is read once and kept in registers, up to NORM_KEPT numbers a
+ * thread; what is wider is read again. Shared memory: 33 floats. */
 enum { NORM_KEPT = 8 };
 template <typename Y, typename X, bool LAYER>
 __global__ void norm_kernel(rows3<Y> y, rows3<X> x, const float *w, const float *b, int d, float eps)
 {
-    __shared__ float room[33];
+    __shared__ float scratch[33];
     const X *from = x.data + blockIdx.x * x.row + blockIdx.y * x.head;
     Y *to = y.data + blockIdx.x * y.row + blockIdx.y * y.head;
     float ws[NORM_KEPT], bs[NORM_KEPT]; /* weights depend on no kernel */
@@ -152,14 +161,15 @@ __global__ void norm_kernel(rows3<Y> y, rows3<X> x, const float *w, const float 
     int behind = NORM_KEPT * blockDim.x + threadIdx.x; /* of rows that are wider than a block can keep */
     if (LAYER) {
         for (int j = behind; j < d; j += blockDim.x) sum += gpu_to_f32(from[j]);
-        mean = gpu_block_sum(sum, room) / (float)d;
+        mean = gpu_block_sum(sum, scratch) / (float)d;
     }
     sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < NORM_KEPT; i++)
         if (i * (int)blockDim.x + (int)threadIdx.x < d) sum += (kept[i] - mean) * (kept[i] - mean);
-    for (int j = behind; j < d; j += blockDim.x) sum += (gpu_to_f32(from[j]) - mean) * (gpu_to_f32(from[j]) - mean);
-    float inverse = 1.0f / sqrtf(gpu_block_sum(sum, room) / (float)d + eps);
+    for (int j = behind; j < d; j += blockDim.x)
+        sum += (gpu_to_f32(from[j]) - mean) * (gpu_to_f32(from[j]) - mean);
+    float inverse = 1.0f / sqrtf(gpu_block_sum(sum, scratch) / (float)d + eps);
 #pragma unroll
     for (int i = 0; i < NORM_KEPT; i++) {
         int j = i * blockDim.x + threadIdx.x;
@@ -169,18 +179,18 @@ __global__ void norm_kernel(rows3<Y> y, rows3<X> x, const float *w, const float 
         to[j] = gpu_saturate<Y>((gpu_to_f32(from[j]) - mean) * inverse * w[j] + (LAYER && b ? b[j] : 0.0f));
 }
 
-/* 16 bits out, in pieces of 8: LANES threads hold a row between them, 4 pieces each at most. With room for codes the row
- * as it was rounded is e4m3 too. */
+/* The same with 16-bit output, eight numbers at a time: LANES threads hold a row, up to 4 pieces of eight
+ * each. With room in fp8_rows the rounded row is written as e4m3 too, with its scale. */
 enum { PIECES = 4 };
 template <typename Y, typename X, bool LAYER, int LANES>
-__global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const float *b, int d, int heads, int64_t rows,
-                                   float eps, gpu_codes codes)
+__global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, const float *w, const float *b, int d, int heads,
+                                 int64_t rows, float eps, gpu_fp8_rows fp8_rows)
 {
-    __shared__ float room[33];
+    __shared__ float scratch[33];
     const int BLOCK = LANES == 32 ? THREADS : LANES;
     int64_t row = (int64_t)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES;
     int lane = threadIdx.x % LANES;
-    float ws[8], bs[8] = {}; /* of the first piece before the wait: weights depend on no kernel */
+    float ws[8], bs[8] = {}; /* of the first piece, before gpu_wait: no kernel of a pass writes weights */
     if (lane * 8 < d) gpu_load8(ws, w + lane * 8);
     if (LAYER && b && lane * 8 < d) gpu_load8(bs, b + lane * 8);
     gpu_wait();
@@ -195,14 +205,14 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
 #pragma unroll
         for (int e = 0; e < 8 && j < d; e++) sum += kept[i][e];
     }
-    if (LAYER) mean = (LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, room)) / (float)d;
+    if (LAYER) mean = (LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, scratch)) / (float)d;
     sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < PIECES; i++)
 #pragma unroll
         for (int e = 0; e < 8; e++)
             if ((i * LANES + lane) * 8 < d) sum += (kept[i][e] - mean) * (kept[i][e] - mean);
-    sum = LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, room);
+    sum = LANES == 32 ? gpu_warp_sum(sum) : gpu_block_sum(sum, scratch);
     float inverse = 1.0f / sqrtf(sum / (float)d + eps);
     unsigned most = 0;
     uint4 rounded[PIECES];
@@ -216,26 +226,27 @@ __global__ void norm_eights_kernel(rows3<Y> y, rows3<X> x, const float *w, const
         for (int e = 0; e < 8; e++) kept[i][e] = (kept[i][e] - mean) * inverse * ws[e] + bs[e];
         gpu_store8(reinterpret_cast<Y *>(&rounded[i]), kept[i]);
         *reinterpret_cast<uint4 *>(to + j) = rounded[i];
-        most = codes_larger(most, rounded[i]);
+        most = act_quant_max(most, rounded[i]);
     }
-    if (!codes.at) return;
-    float largest = codes_largest<Y>(most);
-    largest = LANES == 32 ? gpu_warp_max(largest) : gpu_block_max(largest, room);
+    if (!fp8_rows.at) return;
+    float largest = act_quant_largest<Y>(most);
+    largest = LANES == 32 ? gpu_warp_max(largest) : gpu_block_max(largest, scratch);
     float scale = proa_fp8_scale(largest, largest < INFINITY), unit = scale > 0.0f ? 1.0f / scale : 0.0f;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         int j = (i * LANES + lane) * 8;
-        if (j < d) codes_round<Y>(codes.at + row * d + j, rounded[i], unit);
+        if (j < d) act_quant_round<Y>(fp8_rows.at + row * d + j, rounded[i], unit);
     }
-    if (lane == 0) codes.scale[row] = scale;
+    if (lane == 0) fp8_rows.scale[row] = scale;
 }
 
-/* Layer norm of many rows of COUNT pieces of 256 numbers: blocks that stay, a warp for a row, w and b kept in registers (they are twice a
- * row's bytes each), the next row asked for while this one is normed. From the last row to the first: the last ones that a product
- * wrote are in the second cache still, and the first ones that the next product reads will be. y may be x. */
+/* Layer norm of very many rows of COUNT x 256 numbers (768 or 1,024). Persistent blocks, one warp for each
+ * row; w and b stay in registers (they are twice a row's bytes each), and the next row is loaded while this
+ * one is normed. From the last row to the first: the last rows of the product before are still in the L2
+ * cache, and the first ones will be when the next product reads them. y may be x. */
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(THREADS)
-    norm_many_kernel(rows3<T> y, rows3<T> x, const float *w, const float *b, int64_t rows, float eps)
+    layer_norm_persistent_kernel(rows3<T> y, rows3<T> x, const float *w, const float *b, int64_t rows, float eps)
 {
     int lane = threadIdx.x % 32, j = lane * 8;
     int64_t step = (int64_t)gridDim.x * (THREADS / 32);
@@ -256,7 +267,8 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             gpu_load8(kept[i], reinterpret_cast<const T *>(&next[i]));
-            if (row >= step) next[i] = *reinterpret_cast<const uint4 *>(x.data + (row - step) * x.row + i * 256 + j);
+            if (row >= step)
+                next[i] = *reinterpret_cast<const uint4 *>(x.data + (row - step) * x.row + i * 256 + j);
 #pragma unroll
             for (int e = 0; e < 8; e++) sum += kept[i][e];
         }
@@ -278,14 +290,15 @@ __global__ void __launch_bounds__(THREADS)
 
 /* false: not for such rows, nothing was done. */
 template <typename T>
-static bool norm_many(gpu *g, const char *what, proa_view y, proa_view x, const float *w, const float *b, float eps)
+static bool layer_norm_persistent(gpu *g, const char *what, proa_view y, proa_view x, const float *w,
+                                  const float *b, float eps)
 {
     enum { BLOCKS_OF_SM = 2, ROWS_OF_WARP = 4 };
     int64_t d = x.shape[1], rows = x.shape[0];
     int blocks = BLOCKS_OF_SM * g->sms;
     if (x.rank != 2 || (d != 768 && d != 1024) || rows < ROWS_OF_WARP * blocks * (THREADS / 32)) return false;
-    gpu_launch(g, what, d == 768 ? norm_many_kernel<T, 3> : norm_many_kernel<T, 4>, dim3((unsigned)blocks), THREADS, 0, of<T>(y),
-               of<T>(x), w, b, rows, eps);
+    gpu_launch(g, what, d == 768 ? layer_norm_persistent_kernel<T, 3> : layer_norm_persistent_kernel<T, 4>,
+               dim3((unsigned)blocks), THREADS, 0, rows_view<T>(y), rows_view<T>(x), w, b, rows, eps);
     return true;
 }
 
@@ -300,22 +313,23 @@ static dim3 norm_grid(proa_view x)
 }
 
 template <typename Y, typename X, bool LAYER>
-static void norm_eights(gpu *g, const char *what, proa_view y, proa_view x, const float *w, const float *b, float eps)
+static void norm_vec8(gpu *g, const char *what, proa_view y, proa_view x, const float *w, const float *b,
+                      float eps)
 {
     int d = (int)x.shape[x.rank - 1], heads = x.rank == 3 ? (int)x.shape[1] : 1;
     int64_t rows = x.shape[0] * heads;
-    gpu_codes codes = gpu_codes_for(g, y);
+    gpu_fp8_rows fp8_rows = gpu_fp8_rows_for(g, y);
     if constexpr (LAYER && sizeof(X) == 2)
-        if (!codes.at && norm_many<X>(g, what, y, x, w, b, eps)) return;
+        if (!fp8_rows.at && layer_norm_persistent<X>(g, what, y, x, w, b, eps)) return;
     if (d <= 32 * PIECES * 8 && (rows >= 2048 || d <= 256))
-        gpu_launch(g, what, norm_eights_kernel<Y, X, LAYER, 32>, dim3((unsigned)((rows + 7) / 8)), THREADS, 0, of<Y>(y),
-                   of<X>(x), w, b, d, heads, rows, eps, codes);
+        gpu_launch(g, what, norm_vec8_kernel<Y, X, LAYER, 32>, dim3((unsigned)((rows + 7) / 8)), THREADS, 0,
+                   rows_view<Y>(y), rows_view<X>(x), w, b, d, heads, rows, eps, fp8_rows);
     else if (d <= 128 * PIECES * 8)
-        gpu_launch(g, what, norm_eights_kernel<Y, X, LAYER, 128>, dim3((unsigned)rows), 128, 0, of<Y>(y), of<X>(x), w, b, d,
-                   heads, rows, eps, codes);
+        gpu_launch(g, what, norm_vec8_kernel<Y, X, LAYER, 128>, dim3((unsigned)rows), 128, 0, rows_view<Y>(y),
+                   rows_view<X>(x), w, b, d, heads, rows, eps, fp8_rows);
     else
-        gpu_launch(g, what, norm_eights_kernel<Y, X, LAYER, 512>, dim3((unsigned)rows), 512, 0, of<Y>(y), of<X>(x), w, b, d,
-                   heads, rows, eps, codes);
+        gpu_launch(g, what, norm_vec8_kernel<Y, X, LAYER, 512>, dim3((unsigned)rows), 512, 0, rows_view<Y>(y),
+                   rows_view<X>(x), w, b, d, heads, rows, eps, fp8_rows);
 }
 
 template <typename Y, typename X, bool LAYER>
@@ -323,11 +337,13 @@ static void norm_as(gpu *g, const char *what, proa_view y, proa_view x, const fl
 {
     int64_t d = x.shape[x.rank - 1];
     if constexpr (sizeof(Y) == 2)
-        if (x.shape[0] > 16 && gpu_in_eights(y) && gpu_in_eights(x) && d <= 512 * PIECES * 8 && ((uintptr_t)w | (uintptr_t)b) % 16 == 0) {
-            norm_eights<Y, X, LAYER>(g, what, y, x, w, b, eps);
+        if (x.shape[0] > 16 && gpu_is_vec8(y) && gpu_is_vec8(x) && d <= 512 * PIECES * 8 &&
+            ((uintptr_t)w | (uintptr_t)b) % 16 == 0) {
+            norm_vec8<Y, X, LAYER>(g, what, y, x, w, b, eps);
             return;
         }
-    gpu_launch(g, what, norm_kernel<Y, X, LAYER>, norm_grid(x), norm_threads(d), 0, of<Y>(y), of<X>(x), w, b, (int)d, eps);
+    gpu_launch(g, what, norm_kernel<Y, X, LAYER>, norm_grid(x), norm_threads(d), 0, rows_view<Y>(y),
+               rows_view<X>(x), w, b, (int)d, eps);
 }
 
 /* y is of x's type, or of 16 bits. */
@@ -337,9 +353,9 @@ static void run_norm(gpu *g, proa_view y, proa_view x, const float *w, const flo
         using Y = decltype(to);
         const char *what = layer ? "layer_norm" : "rms_norm";
         PROA_ASSERT(x.dtype == y.dtype || x.dtype == PROA_DTYPE_F32);
-        gpu_written(g, y);
-        if (gpu_narrow(x) && layer) norm_as<Y, Y, true>(g, what, y, x, w, b, eps);
-        else if (gpu_narrow(x)) norm_as<Y, Y, false>(g, what, y, x, w, b, eps);
+        gpu_invalidate(g, y);
+        if (gpu_is_16bit(x) && layer) norm_as<Y, Y, true>(g, what, y, x, w, b, eps);
+        else if (gpu_is_16bit(x)) norm_as<Y, Y, false>(g, what, y, x, w, b, eps);
         else if (layer) norm_as<Y, float, true>(g, what, y, x, w, b, eps);
         else norm_as<Y, float, false>(g, what, y, x, w, b, eps);
     });
@@ -347,8 +363,8 @@ static void run_norm(gpu *g, proa_view y, proa_view x, const float *w, const flo
 
 void gpu_flush(gpu *g)
 {
-    gpu_norm n = g->norm;
-    if (g->embed.count) run_embed(g); /* of the two one waits at most: each flushes what came before */
+    gpu_pending_norm n = g->norm;
+    if (g->embed.count) run_embed(g); /* at most one of the two is deferred: each flushes what came before */
     if (!n.x) return;
     g->norm.x = NULL;
     proa_view y = {n.y, PROA_DTYPE_F32, 2, {n.rows, n.d, 1, 1}, {n.y_row, 1, 0, 0}}, x = y;
@@ -356,31 +372,41 @@ void gpu_flush(gpu *g)
     run_norm(g, y, x, n.w, n.b, n.eps, n.layer);
 }
 
-/* Few rows wait for the linear that will likely read them. */
-static void norm(proa_ctx *c, proa_view y, proa_view x, const float *w, const float *b, float eps, bool layer)
+/* A norm of few rows is deferred to the product that will probably read it. */
+static void norm_op(proa_ctx *c, proa_view y, proa_view x, const float *w, const float *b, float eps, bool layer)
 {
     gpu *g = gpu_of(c);
     gpu_flush(g);
-    gpu_norm n = {(const float *)x.data, (float *)y.data, w, b, x.stride[0], y.stride[0], (int)x.shape[0], (int)x.shape[1],
-                  eps, layer, (uintptr_t)x.data % 16 == 0};
-    bool apart = x.rank == 2 && x.data != y.data && !gpu_narrow(y);
-    if (apart && (n.rows == 1 || gpu_small_norm(n))) g->norm = n;
+    gpu_pending_norm n = {(const float *)x.data,
+                          (float *)y.data,
+                          w,
+                          b,
+                          x.stride[0],
+                          y.stride[0],
+                          (int)x.shape[0],
+                          (int)x.shape[1],
+                          eps,
+                          layer,
+                          (uintptr_t)x.data % 16 == 0};
+    bool apart = x.rank == 2 && x.data != y.data && !gpu_is_16bit(y);
+    if (apart && (n.rows == 1 || gpu_skinny_f32_takes_norm(n))) g->norm = n;
     else run_norm(g, y, x, w, b, eps, layer);
 }
 
 static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float eps)
 {
-    norm(c, y, x, (const float *)w.data, NULL, eps, false);
+    norm_op(c, y, x, (const float *)w.data, NULL, eps, false);
 }
 
 static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_view b, float eps)
 {
-    norm(c, y, x, (const float *)w.data, (const float *)(b.rank ? b.data : NULL), eps, true);
+    norm_op(c, y, x, (const float *)w.data, (const float *)(b.rank ? b.data : NULL), eps, true);
 }
 
 /* ---- rotary positions ---- */
 
-__global__ void rope_table_kernel(rows3<float> table, const int32_t *pos, const float *inv_freq, int half, float scale)
+__global__ void rope_table_kernel(rows3<float> table, const int32_t *pos, const float *inv_freq, int half,
+                                  float scale)
 {
     gpu_wait();
     float *to = table.data + blockIdx.x * table.row;
@@ -394,11 +420,12 @@ __global__ void rope_table_kernel(rows3<float> table, const int32_t *pos, const 
 
 static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const float *inv_freq, float scale)
 {
-    gpu_launch(flushed(c, table), "rope_table", rope_table_kernel, dim3((unsigned)table.shape[0]), 64, 0, of(table), pos,
-               inv_freq, (int)(table.shape[1] / 2), scale);
+    gpu_launch(flushed(c, table), "rope_table", rope_table_kernel, dim3((unsigned)table.shape[0]), 64, 0,
+               rows_view(table), pos, inv_freq, (int)(table.shape[1] / 2), scale);
 }
 
-template <typename X> __global__ void rope_kernel(rows3<X> x, rows3<float> table, int heads, int half, bool interleaved)
+template <typename X>
+__global__ void rope_kernel(rows3<X> x, rows3<float> table, int heads, int half, bool interleaved)
 {
     int i = blockIdx.y * blockDim.x + threadIdx.x, h = i / half, j = i % half;
     gpu_wait();
@@ -418,19 +445,20 @@ static void rope(proa_ctx *c, proa_view x, proa_view table, bool interleaved)
     gpu *g = flushed(c, x);
     gpu_by_type(x.dtype, [&](auto type) {
         using X = decltype(type);
-        gpu_launch(g, "rope", rope_kernel<X>, grid, 128, 0, of<X>(x), of(table), (int)x.shape[1], (int)half, interleaved);
+        gpu_launch(g, "rope", rope_kernel<X>, grid, 128, 0, rows_view<X>(x), rows_view(table),
+                   (int)x.shape[1], (int)half, interleaved);
     });
 }
 
 /* ---- elementwise ---- */
 
-static dim3 tiles(proa_view v)
+static dim3 elementwise_grid(proa_view v)
 {
     return dim3((unsigned)v.shape[0], (unsigned)((v.shape[1] + 4 * THREADS - 1) / (4 * THREADS)));
 }
 
 #define EACH(j, d)                                                                                           \
-    for (int j = blockIdx.y * 4 * THREADS + threadIdx.x; j < d && j < (int)(blockIdx.y + 1) * 4 * THREADS;      \
+    for (int j = blockIdx.y * 4 * THREADS + threadIdx.x; j < d && j < (int)(blockIdx.y + 1) * 4 * THREADS;   \
          j += THREADS)
 
 /* An activation as its values' type asks for it. */
@@ -447,8 +475,8 @@ template <typename X> __global__ void act_kernel(rows3<X> x, int d, int act)
     EACH(j, d) row[j] = gpu_saturate<X>(act_of<X>(gpu_to_f32(row[j]), act));
 }
 
-/* Two pieces a thread: what both wait for is asked for at once. */
-template <typename X> __global__ void act_eights_kernel(rows3<X> x, int d, int act)
+/* Two pieces a thread, loaded together. */
+template <typename X> __global__ void act_vec8_kernel(rows3<X> x, int d, int act)
 {
     gpu_wait();
     int j = (blockIdx.y * 2 * THREADS + threadIdx.x) * 8, k = j + THREADS * 8;
@@ -464,25 +492,28 @@ template <typename X> __global__ void act_eights_kernel(rows3<X> x, int d, int a
     if (k < d) gpu_store8(row + k, w);
 }
 
-static dim3 tiles_of_eights(proa_view v, int pieces)
+static dim3 vec8_grid(proa_view v, int pieces)
 {
     int each = 8 * THREADS * pieces;
     return dim3((unsigned)v.shape[0], (unsigned)((v.shape[1] + each - 1) / each));
 }
 
-void gpu_act_rows(gpu *g, const char *what, proa_view x, int act)
+void gpu_activate_rows(gpu *g, const char *what, proa_view x, int act)
 {
     gpu_by_type(x.dtype, [&](auto type) {
         using X = decltype(type);
-        if (sizeof(X) == 2 && gpu_in_eights(x))
-            gpu_launch(g, what, act_eights_kernel<X>, tiles_of_eights(x, 2), THREADS, 0, of<X>(x), (int)x.shape[1], act);
-        else gpu_launch(g, what, act_kernel<X>, tiles(x), THREADS, 0, of<X>(x), (int)x.shape[1], act);
+        if (sizeof(X) == 2 && gpu_is_vec8(x))
+            gpu_launch(g, what, act_vec8_kernel<X>, vec8_grid(x, 2), THREADS, 0, rows_view<X>(x),
+                       (int)x.shape[1], act);
+        else
+            gpu_launch(g, what, act_kernel<X>, elementwise_grid(x), THREADS, 0, rows_view<X>(x),
+                       (int)x.shape[1], act);
     });
 }
 
 static void act(proa_ctx *c, proa_view x, proa_act act)
 {
-    gpu_act_rows(flushed(c, x), "act", x, (int)act);
+    gpu_activate_rows(flushed(c, x), "act", x, (int)act);
 }
 
 template <typename T> __global__ void act_mul_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
@@ -493,7 +524,8 @@ template <typename T> __global__ void act_mul_kernel(rows3<T> y, rows3<T> gate, 
     EACH(j, d) to[j] = gpu_saturate<T>(act_of<T>(gpu_to_f32(a[j]), act) * gpu_to_f32(b[j]));
 }
 
-template <typename T> __global__ void act_mul_eights_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
+template <typename T>
+__global__ void act_mul_vec8_kernel(rows3<T> y, rows3<T> gate, rows3<T> up, int d, int act)
 {
     gpu_wait();
     int j = (blockIdx.y * THREADS + threadIdx.x) * 8;
@@ -502,13 +534,13 @@ template <typename T> __global__ void act_mul_eights_kernel(rows3<T> y, rows3<T>
     gpu_load8(a, gate.data + blockIdx.x * gate.row + j);
     gpu_load8(b, up.data + blockIdx.x * up.row + j);
 #pragma unroll
-    for (int e = 0; e < 8; e++) a[e] = gpu_act16<T>(a[e], act) * gpu_finite<T>(b[e]);
+    for (int e = 0; e < 8; e++) a[e] = gpu_act16<T>(a[e], act) * gpu_clamp_finite<T>(b[e]);
     gpu_store8(y.data + blockIdx.x * y.row + j, a);
 }
 
-/* The same, and as e4m3 for the product that reads it. ACT: known beforehand, so that nothing branches between numbers, or
- * -1. */
-template <typename T, int ACT> struct gated {
+/* The same, and as e4m3 for the product that reads it. ACT: the activation, known at compile time so that
+ * nothing branches between numbers, or -1. */
+template <typename T, int ACT> struct gated_rows {
     struct loads {
         uint4 gate, up;
     };
@@ -525,27 +557,29 @@ template <typename T, int ACT> struct gated {
         uint4 out;
         gpu_load8(a, reinterpret_cast<const T *>(&raw.gate)), gpu_load8(b, reinterpret_cast<const T *>(&raw.up));
 #pragma unroll
-        for (int e = 0; e < 8; e++) a[e] = gpu_act16<T>(a[e], ACT < 0 ? act : ACT) * gpu_finite<T>(b[e]);
+        for (int e = 0; e < 8; e++)
+            a[e] = gpu_act16<T>(a[e], ACT < 0 ? act : ACT) * gpu_clamp_finite<T>(b[e]);
         gpu_store8(reinterpret_cast<T *>(&out), a);
         *reinterpret_cast<uint4 *>(y.data + t * y.row + j) = out;
         return out;
     }
 };
 
-template <typename T, int ACT> static void act_mul_codes(gpu *g, proa_view y, proa_view gate, proa_view up, int act, gpu_codes codes)
+template <typename T, int ACT>
+static void act_mul_quant(gpu *g, proa_view y, proa_view gate, proa_view up, int act, gpu_fp8_rows fp8_rows)
 {
-    gated<T, ACT> make = {of<T>(y), of<T>(gate), of<T>(up), act};
-    codes_launch<T>(g, "act_mul", make, codes, y.shape[0], y.shape[1]);
+    gated_rows<T, ACT> make = {rows_view<T>(y), rows_view<T>(gate), rows_view<T>(up), act};
+    act_quant_launch<T>(g, "act_mul", make, fp8_rows, y.shape[0], y.shape[1]);
 }
 
-template <typename T> static void act_mul_eights(gpu *g, proa_view y, proa_view gate, proa_view up, int act)
+template <typename T> static void act_mul_vec8(gpu *g, proa_view y, proa_view gate, proa_view up, int act)
 {
-    gpu_codes codes = gpu_codes_for(g, y);
-    if (codes.at && act == PROA_ACT_SILU) act_mul_codes<T, PROA_ACT_SILU>(g, y, gate, up, act, codes);
-    else if (codes.at) act_mul_codes<T, -1>(g, y, gate, up, act, codes);
+    gpu_fp8_rows fp8_rows = gpu_fp8_rows_for(g, y);
+    if (fp8_rows.at && act == PROA_ACT_SILU) act_mul_quant<T, PROA_ACT_SILU>(g, y, gate, up, act, fp8_rows);
+    else if (fp8_rows.at) act_mul_quant<T, -1>(g, y, gate, up, act, fp8_rows);
     else
-        gpu_launch(g, "act_mul", act_mul_eights_kernel<T>, tiles_of_eights(y, 1), THREADS, 0, of<T>(y), of<T>(gate), of<T>(up),
-                   (int)y.shape[1], act);
+        gpu_launch(g, "act_mul", act_mul_vec8_kernel<T>, vec8_grid(y, 1), THREADS, 0, rows_view<T>(y),
+                   rows_view<T>(gate), rows_view<T>(up), (int)y.shape[1], act);
 }
 
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
@@ -554,9 +588,10 @@ static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa
     gpu_by_type(y.dtype, [&](auto type) {
         using T = decltype(type);
         if constexpr (sizeof(T) == 2)
-            if (gpu_in_eights(y) && gpu_in_eights(gate) && gpu_in_eights(up)) return act_mul_eights<T>(g, y, gate, up, (int)act);
-        gpu_launch(g, "act_mul", act_mul_kernel<T>, tiles(y), THREADS, 0, of<T>(y), of<T>(gate), of<T>(up), (int)y.shape[1],
-                   (int)act);
+            if (gpu_is_vec8(y) && gpu_is_vec8(gate) && gpu_is_vec8(up))
+                return act_mul_vec8<T>(g, y, gate, up, (int)act);
+        gpu_launch(g, "act_mul", act_mul_kernel<T>, elementwise_grid(y), THREADS, 0, rows_view<T>(y),
+                   rows_view<T>(gate), rows_view<T>(up), (int)y.shape[1], (int)act);
     });
 }
 
@@ -569,7 +604,8 @@ __global__ void soft_cap_kernel(rows3<float> x, int d, float cap)
 
 static void soft_cap(proa_ctx *c, proa_view x, float cap)
 {
-    gpu_launch(flushed(c, x), "soft_cap", soft_cap_kernel, tiles(x), THREADS, 0, of(x), (int)x.shape[1], cap);
+    gpu_launch(flushed(c, x), "soft_cap", soft_cap_kernel, elementwise_grid(x), THREADS, 0, rows_view(x),
+               (int)x.shape[1], cap);
 }
 
 __global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d)
@@ -582,10 +618,11 @@ __global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d
 
 static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
-    gpu_launch(flushed(c, y), "add", add_kernel, tiles(y), THREADS, 0, of(y), of(a), of(b), (int)y.shape[1]);
+    gpu_launch(flushed(c, y), "add", add_kernel, elementwise_grid(y), THREADS, 0, rows_view(y), rows_view(a),
+               rows_view(b), (int)y.shape[1]);
 }
 
-void gpu_fill_rows(proa_ops *ops)
+void gpu_fill_elementwise(proa_ops *ops)
 {
     ops->embed = embed, ops->gather = gather;
     ops->rms_norm = rms_norm, ops->layer_norm = layer_norm;

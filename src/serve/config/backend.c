@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * backend.c - finds the backend of a model from its configuration and files. */
 #include "base/checked.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -110,7 +111,7 @@ static proa_status by_model_name(Inference__ModelConfig *c, const char *name, pr
     return PROA_OK;
 }
 
-/* Some guides write backend: "ensemble" for what is platform: "ensemble". */
+/* Some guides write backend: "ensemble" in place of platform: "ensemble". */
 static void ensemble_is_platform(Inference__ModelConfig *c, proa_arena *arena)
 {
     if (strcmp(c->backend, "ensemble") != 0 || (c->platform[0] && strcmp(c->platform, "ensemble") != 0))

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * check.c - checks a configuration: backend, scheduling, instance groups, metrics; calls the other check files. */
 #include "serve/config/check.h"
 
 #include "base/limits.h"
@@ -91,7 +92,7 @@ static proa_status check_tags(const Inference__ModelConfig *c, proa_err *err)
 proa_status proa_config_check(const Inference__ModelConfig *c, proa_err *err)
 {
     if (!c->name[0]) return PROA_FAIL(err, INVALID, "model configuration must specify 'name'");
-    if (!proa_utf8_valid(proa_str_c(c->name))) /* neither gRPC nor Prometheus could tell it */
+    if (!proa_utf8_valid(proa_str_c(c->name))) /* neither gRPC nor Prometheus could carry it */
         return PROA_FAIL(err, INVALID, "the model's name is not UTF-8: '%s'", c->name);
     PROA_TRY(check_backend(c, err));
     if (c->max_batch_size < 0)

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * check_composing.c - checks an ensemble against the configurations of its models. */
 #include "base/alloc.h"
 #include "base/map.h"
 #include "proto/message.h"
@@ -7,7 +8,7 @@
 
 typedef Inference__ModelEnsembling__Step step;
 
-/* ---- are the models there, and is none its own part ---- */
+/* ---- missing models and cycles ---- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -81,9 +82,9 @@ proa_status proa_ensemble_check_cycle(const Inference__ModelConfig *ensemble, pr
     return status;
 }
 
-/* ---- what flows between the steps ---- */
+/* ---- tensors between the steps ---- */
 
-/* A tensor of the ensemble: type and shape from who was seen first with it. */
+/* A tensor of the ensemble: its type and shape are those of the first model that uses it. */
 typedef struct node {
     const char *model; /* that they are inferred from */
     Inference__DataType type;
@@ -163,7 +164,7 @@ static node *find_node(const flow *f, const char *tensor)
     return proa_map_find(&f->names, proa_str_c(tensor), &at) ? &f->nodes[at] : NULL;
 }
 
-/* The tensor as `n` knows it: compared with what is known, or known from now on. */
+/* Compares the tensor with what is known of node `n`, or records it there if nothing is. */
 static proa_status meet(flow *f, const char *tensor, node n, node **out)
 {
     *out = find_node(f, tensor);
@@ -318,7 +319,7 @@ static proa_status check_ends(const flow *f)
 }
 
 /* Follows the data from the inputs: each decoupled model makes a stream of its own, and two streams cannot meet. */
-static proa_status follow(flow *f, const Inference__ModelConfig *const *models, bool *decoupled)
+static proa_status follow_steps(flow *f, const Inference__ModelConfig *const *models, bool *decoupled)
 {
     proa_status status = PROA_OK;
     int labels = 0;
@@ -351,7 +352,7 @@ static proa_status check_flow(flow *f, const Inference__ModelConfig **models, pr
         if (!models[i]) return proa_ensemble_check_models(f->config, lookup, arg, f->err);
         PROA_TRY(meet_step(f, f->ensemble->step[i], models[i]));
     }
-    return follow(f, models, decoupled);
+    return follow_steps(f, models, decoupled);
 }
 
 proa_status proa_ensemble_check_flow(const Inference__ModelConfig *ensemble, proa_config_lookup *lookup,

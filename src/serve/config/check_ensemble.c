@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * check_ensemble.c - checks ensemble_scheduling on its own: the graph of tensors between the steps. */
 #include "base/alloc.h"
 #include "base/map.h"
 #include "serve/config/check.h"
@@ -6,7 +7,7 @@
 
 typedef Inference__ModelEnsembling__Step step;
 
-/* A name that flows through the ensemble: an input of it, or what one step writes; steps read it. */
+/* A tensor of the ensemble: an input of it or an output of one step; steps read it. */
 typedef struct tensor {
     const char *name;
     int producer; /* the step that writes it, or -1 */
@@ -69,9 +70,9 @@ static bool step_ready(const graph *g, const step *s)
     return true;
 }
 
-/* What can be computed from the inputs: steps in any order, so until nothing new is ready. Steps stand nearly in order in
- * real files, so a few rounds do. */
-static void flow(graph *g)
+/* What can be computed from the inputs: steps in any order, so until nothing new is ready. Steps stand nearly in order
+ * in real files, so a few rounds do. */
+static void check_step_flow(graph *g)
 {
     bool again = true;
     bool *done = proa_calloc(g->ensemble->n_step, sizeof *done);
@@ -140,7 +141,7 @@ static proa_status check_graph(graph *g)
                              g->config->name);
         t->ready = true;
     }
-    flow(g);
+    check_step_flow(g);
     for (size_t i = 0; i < g->config->n_output; i++) PROA_TRY(check_output(g, g->config->output[i]->name));
     for (int i = 0; i < g->count; i++) {
         const tensor *t = &g->tensors[i];

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * check_io.c - checks inputs, outputs, batch inputs and batch outputs. */
 #include "base/limits.h"
 #include "proto/message.h"
 #include "serve/config/check.h"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * check_queue.c - checks dynamic_batching and sequence_batching. */
 #include "proto/message.h"
 #include "serve/config/check.h"
 #include <inttypes.h>
@@ -38,7 +39,7 @@ static bool delays(const Inference__ModelQueuePolicy *p)
            p->timeout_action == INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__DELAY;
 }
 
-/* An order of arrival that is kept leaves no room for priorities and for requests that are set back. */
+/* preserve_ordering excludes priorities and the time-out action DELAY. */
 static proa_status check_ordering(const Inference__ModelConfig *c, const Inference__ModelDynamicBatching *d,
                                   proa_err *err)
 {
@@ -111,7 +112,7 @@ static proa_status check_corrid(const control *c, int kind, const char *model, p
     return PROA_OK;
 }
 
-/* One look over the controls for one kind: the tensors' names, and what the kind's control says. *found: that control. */
+/* Checks the controls of one kind: the names of the tensors and the values of the control, which becomes *found. */
 static proa_status check_kind(const Inference__ModelSequenceBatching *s, const char *model, int kind,
                               const control **found, proa_err *err)
 {
@@ -166,7 +167,7 @@ static proa_status check_controls(const Inference__ModelSequenceBatching *s, con
 
 typedef Inference__ModelSequenceBatching__State sequence_state;
 
-/* The dimensions of a state's first value: fixed, and within what the state says. */
+/* The dimensions of a state's initial value: fixed, and within those of the state. */
 static proa_status check_initial_dims(const sequence_state *s,
                                       const Inference__ModelSequenceBatching__InitialState *in, proa_err *err)
 {

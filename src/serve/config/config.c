@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * config.c - reads a configuration from its file or from JSON, fills placeholders, and completes it. */
 #include "serve/config/config.h"
 
 #include "base/file.h"
@@ -73,7 +74,7 @@ static void hint_at_placeholder(proa_str text, proa_err *err)
     }
 }
 
-/* configs/NAME.pbtxt if it is asked for and there, else config.pbtxt. */
+/* configs/NAME.pbtxt if that is requested and exists, else config.pbtxt. */
 static proa_status find_file(char *path, const char *model_path, const char *config_name, proa_err *err)
 {
     if (config_name && config_name[0]) {
@@ -96,8 +97,8 @@ static proa_status parse(Inference__ModelConfig **out, proa_str text, const char
     return status;
 }
 
-proa_status proa_config_read_file(Inference__ModelConfig **out, bool *provided, const char *model_path,
-                                  const proa_config_options *options, proa_arena *arena, proa_err *err)
+static proa_status read_config_file(Inference__ModelConfig **out, bool *provided, const char *model_path,
+                                    const proa_config_options *options, proa_arena *arena, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     proa_buf text, filled;
@@ -112,7 +113,8 @@ proa_status proa_config_read_file(Inference__ModelConfig **out, bool *provided, 
         return PROA_OK;
     }
     *provided = true;
-    proa_buf_init(&filled, (size_t)PROA_PBTXT_BYTES_MAX + 1); /* so that the parser says what is too long */
+    proa_buf_init(&filled, (size_t)PROA_PBTXT_BYTES_MAX +
+                               1); /* one more, so that the parser reports a text that is too long */
     proa_status status = proa_file_read(&text, path, PROA_PBTXT_BYTES_MAX, err);
     if (status == PROA_OK && options->fills_count > 0) {
         proa_config_fill(&filled, proa_buf_view(&text), options->fills, options->fills_count);
@@ -126,7 +128,7 @@ proa_status proa_config_read_file(Inference__ModelConfig **out, bool *provided, 
     return status;
 }
 
-proa_status proa_config_from_json(Inference__ModelConfig **out, proa_str json, proa_arena *arena, proa_err *err)
+static proa_status config_from_json(Inference__ModelConfig **out, proa_str json, proa_arena *arena, proa_err *err)
 {
     ProtobufCMessage *m = NULL;
     proa_status status = proa_proto_json_parse(&m, &inference__model_config__descriptor, json,
@@ -149,8 +151,8 @@ proa_status proa_config_load(Inference__ModelConfig **out, bool *provided, const
     bool have = true;
     *out = NULL;
     Inference__ModelConfig *config = NULL;
-    if (json) PROA_TRY(proa_config_from_json(&config, proa_str_c(json), arena, err));
-    else PROA_TRY(proa_config_read_file(&config, &have, model_path, options, arena, err));
+    if (json) PROA_TRY(config_from_json(&config, proa_str_c(json), arena, err));
+    else PROA_TRY(read_config_file(&config, &have, model_path, options, arena, err));
     if (provided) *provided = have;
     PROA_TRY(proa_config_find_backend(config, name, model_path, arena, err));
     proa_config_normalise(config, arena);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * config.h - everything between a model's folder and a configuration that can be used.
  *
- *     proa_config_load(&config, NULL, "m", "/models/m", NULL, &options, &arena, err);   // read, name, backend, defaults, checks
- *     backend->complete(config, version_path, &arena, err);                       // the backend adds what its files say
- *     proa_config_finish(config, &options, &arena, err);                          // defaults again, instances, all checks
+ * proa_config_load(&config, NULL, "m", "/models/m", NULL, &options, &arena, err);   // read, name, backend, defaults,
+ * checks
+ * backend->complete(config, version_path, &arena, err);                       // the backend adds what its files
+ * define
+ * proa_config_finish(config, &options, &arena, err);                          // defaults again, instances, all checks
  *
  * Owner:   messages live in the arena that is given; options are read only during a call.
  * Threads: none of its own: pure functions over messages and the file system.
  * Errors:  texts are Triton's (reference: triton-inference-server/core), so a tool that matches them goes on working. */
-#ifndef PROA_SERVE_CONFIG_H
-#define PROA_SERVE_CONFIG_H
+#ifndef PROA_SERVE_CONFIG_CONFIG_H
+#define PROA_SERVE_CONFIG_CONFIG_H
 
 #include "serve/server.h"
 
@@ -22,18 +24,19 @@ typedef struct proa_config_options {
     bool no_auto_complete; /* the file must be there and complete */
     bool external_paths;   /* names of files may lead out of the model's folder */
     /* CUDA devices 0..gpus-1 that the model's backend can use; -1: this server, or this backend, has no use for GPUs;
-     * PROA_GPUS_ASK: they were not counted, the backend opens what a group names and says what is missing. */
+     * PROA_GPUS_ASK: they were not counted, the backend opens the devices of a group and reports missing ones. */
     int gpus;
     double compute_capability_min; /* named in an error text; 0: 6.0 */
 } proa_config_options;
 
 /* ---- in this order ---- */
 
-/* Reads MODEL_PATH/config.pbtxt (or `json` instead, a ModelConfig that a load request brings), sets name, platform, backend
- * and default_model_filename from what is there, fills defaults and checks. `name` is the folder's name, which the file may
- * repeat. What a backend may still complete (inputs, outputs, max_batch_size) is not checked, unless no_auto_complete.
- * *provided (may be NULL): was there a configuration at all? If not, and the backend completes nothing, the model cannot be
- * loaded: NOT_FOUND "model configuration is not provided for model 'M'" (proa_config_not_provided). */
+/* Reads MODEL_PATH/config.pbtxt (or `json` instead, a ModelConfig that a load request brings), sets name, platform,
+ * backend and default_model_filename from what is there, fills defaults and checks. `name` is the folder's name, which
+ * the file may repeat. What a backend may still complete (inputs, outputs, max_batch_size) is not checked, unless
+ * no_auto_complete. *provided (may be NULL): was there a configuration at all? If not, and the backend completes
+ * nothing, the model cannot be loaded: NOT_FOUND "model configuration is not provided for model 'M'"
+ * (proa_config_not_provided). */
 PROA_MUST_CHECK proa_status proa_config_load(Inference__ModelConfig **out, bool *provided, const char *name,
                                              const char *model_path, const char *json,
                                              const proa_config_options *options, proa_arena *arena,
@@ -43,17 +46,10 @@ proa_status proa_config_not_provided(const Inference__ModelConfig *config, proa_
 PROA_MUST_CHECK proa_status proa_config_finish(Inference__ModelConfig *config, const proa_config_options *options,
                                                proa_arena *arena, proa_err *err);
 
-/* ---- the steps, for those who need one ---- */
+/* ---- the single steps ---- */
 
-/* Reads the file only. A missing file is an empty configuration and *provided false, or with no_auto_complete an error. */
-PROA_MUST_CHECK proa_status proa_config_read_file(Inference__ModelConfig **out, bool *provided,
-                                                  const char *model_path, const proa_config_options *options,
-                                                  proa_arena *arena, proa_err *err);
-/* INVALID "Invalid config override: ...". */
-PROA_MUST_CHECK proa_status proa_config_from_json(Inference__ModelConfig **out, proa_str json,
-                                                  proa_arena *arena, proa_err *err);
-/* name (if empty), platform, backend, default_model_filename from each other, from the files of the first version and from
- * the model's name ("m.identity" is of backend identity). A Hugging Face folder is backend "engine". */
+/* name (if empty), platform, backend, default_model_filename from each other, from the files of the first version and
+ * from the model's name ("m.identity" is of backend identity). A Hugging Face folder is backend "engine". */
 PROA_MUST_CHECK proa_status proa_config_find_backend(Inference__ModelConfig *config, const char *name,
                                                      const char *model_path, proa_arena *arena, proa_err *err);
 /* Version policy, preferred batch sizes, idle time of sequences, pinned memory: what is absent gets its default. */
@@ -99,12 +95,12 @@ void proa_config_fill(proa_buf *out, proa_str text, const proa_setting *fills, i
 const char *proa_config_parameter(const Inference__ModelConfig *config, const char *key);
 /* JSON as Triton gives it: defaults printed, enums by name, most 64-bit numbers as numbers. False if `out` is full. */
 bool proa_config_print_json(proa_buf *out, const Inference__ModelConfig *config);
-/* Does this folder hold a transformer as Hugging Face lays it down: config.json beside *.safetensors? */
+/* Is this a model folder of Hugging Face: config.json and *.safetensors? */
 bool proa_config_is_hf_folder(const char *path);
 /* "3" names a version folder; "03", "x", "" do not: then false. */
 bool proa_config_version_folder(const char *folder, int64_t *version);
 
-/* ---- ensembles: one model against the others (ensemble_check.c) ---- */
+/* ---- ensembles: one model against the others (check_composing.c) ---- */
 
 /* A model of the repository by name, as far as it is configured; NULL if there is none of that name. */
 typedef const Inference__ModelConfig *proa_config_lookup(void *arg, const char *name);
@@ -112,13 +108,13 @@ typedef const Inference__ModelConfig *proa_config_lookup(void *arg, const char *
 /* Are all models of the steps there? INVALID "ensemble E contains models that are not available or ambiguous: a, b". */
 PROA_MUST_CHECK proa_status proa_ensemble_check_models(const Inference__ModelConfig *ensemble,
                                                        proa_config_lookup *lookup, void *arg, proa_err *err);
-/* Does an ensemble contain itself? INVALID "circular dependency between ensembles: A -> ... -> B -> A". Models that lookup
- * does not know are passed over. */
+/* Does an ensemble contain itself? INVALID "circular dependency between ensembles: A -> ... -> B -> A". Models that
+ * lookup does not know are passed over. */
 PROA_MUST_CHECK proa_status proa_ensemble_check_cycle(const Inference__ModelConfig *ensemble,
                                                       proa_config_lookup *lookup, void *arg, proa_err *err);
 /* Names, types, shapes and batch sizes of what flows between the steps, against the loaded (complete) configurations of
- * their models, all of which lookup knows. *decoupled: does an output come from a decoupled model? The ensemble's
- * model_transaction_policy then says so. */
+ * their models, all of which lookup knows. *decoupled: does an output come from a decoupled model? Then the
+ * ensemble must have a decoupled model_transaction_policy. */
 PROA_MUST_CHECK proa_status proa_ensemble_check_flow(const Inference__ModelConfig *ensemble,
                                                      proa_config_lookup *lookup, void *arg, bool *decoupled,
                                                      proa_err *err);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * default.c - fills the defaults that a configuration leaves out. */
 #include "proto/message.h"
 #include "serve/config/config.h"
 #include <string.h>
@@ -44,7 +45,7 @@ void proa_config_normalise(Inference__ModelConfig *config, proa_arena *arena)
     pin(o, o->output_pinned_memory, "output_pinned_memory", arena);
 }
 
-/* AUTO is the GPUs, if there are any and all that are listed are among them; else the CPU. */
+/* AUTO means the GPUs, if there are any and all listed ones exist; else the CPU. */
 static Inference__ModelInstanceGroup__Kind auto_kind(const Inference__ModelInstanceGroup *g, int gpus)
 {
     bool all = gpus > 0;

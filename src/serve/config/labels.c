@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * labels.c - reads the label files of outputs. */
 #include "base/file.h"
 #include "base/limits.h"
 #include "serve/core.h"
@@ -23,7 +24,7 @@ static void split_lines(proa_io *io, char *text, size_t len, proa_arena *arena)
     io->labels_count = lines;
 }
 
-static proa_status read_labels(proa_model *m, proa_io *io, const char *filename, proa_err *err)
+static proa_status read_labels(proa_served_model *m, proa_io *io, const char *filename, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     proa_buf text;
@@ -36,9 +37,9 @@ static proa_status read_labels(proa_model *m, proa_io *io, const char *filename,
 }
 
 /* An ensemble without labels of its own has those of the model that makes the output. */
-static void copy_labels(proa_model *m, proa_io *io, const proa_model *from, const char *output)
+static void copy_labels(proa_served_model *m, proa_io *io, const proa_served_model *from, const char *output)
 {
-    const proa_io *source = proa_model_output(from, output);
+    const proa_io *source = proa_served_model_output(from, output);
     if (!source || source->labels_count == 0) return;
     const char **labels = PROA_ARENA_NEW(&m->arena, const char *, source->labels_count);
     for (int64_t i = 0; i < source->labels_count; i++)
@@ -47,20 +48,21 @@ static void copy_labels(proa_model *m, proa_io *io, const proa_model *from, cons
     io->labels_count = source->labels_count;
 }
 
-static void take_over(proa_model *m, proa_io *io)
+static void take_over(proa_served_model *m, proa_io *io)
 {
     const Inference__ModelEnsembling *e = m->config->ensemble_scheduling;
     for (size_t i = 0; i < e->n_step && !io->labels; i++)
         for (size_t k = 0; k < e->step[i]->n_output_map; k++) {
             if (strcmp(e->step[i]->output_map[k]->value, io->name) != 0) continue;
-            proa_model *from = proa_table_find(m->server, e->step[i]->model_name, e->step[i]->model_version);
+            proa_served_model *from = proa_name_table_find(m->server, e->step[i]->model_name,
+                                                           e->step[i]->model_version);
             if (!from) continue;
             copy_labels(m, io, from, e->step[i]->output_map[k]->key);
-            proa_model_drop(from);
+            proa_served_model_drop(from);
         }
 }
 
-proa_status proa_model_read_labels(proa_model *model, proa_err *err)
+proa_status proa_served_model_read_labels(proa_served_model *model, proa_err *err)
 {
     for (int i = 0; i < model->outputs_count; i++) {
         const char *filename = model->config->output[i]->label_filename;
@@ -70,8 +72,8 @@ proa_status proa_model_read_labels(proa_model *model, proa_err *err)
     return PROA_OK;
 }
 
-const char *proa_model_label(const proa_model *model, const char *output, int64_t index)
+const char *proa_served_model_label(const proa_served_model *model, const char *output, int64_t index)
 {
-    const proa_io *io = proa_model_output(model, output);
+    const proa_io *io = proa_served_model_output(model, output);
     return io && index >= 0 && index < io->labels_count ? io->labels[index] : NULL;
 }

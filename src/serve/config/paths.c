@@ -88,8 +88,8 @@ static bool within(const char *path, const char *folder)
     return strncmp(path, folder, n) == 0 && (path[n] == '/' || !path[n]);
 }
 
-/* As it is written or as it resolves: a link in the repository is its owner's and may lead outside, but not up from where it
- * leads. */
+/* As it is written or as it resolves: a link in the repository is its owner's and may lead outside, but not up from
+ * where it leads. */
 static bool in_repository(const proa_server *s, const proa_source *source, const char *path)
 {
     char *real = realpath(path, NULL);
@@ -101,8 +101,8 @@ static bool in_repository(const proa_server *s, const proa_source *source, const
     return found;
 }
 
-proa_status proa_model_resolve(char *out, const proa_model *model, const char *folder, const char *what,
-                               const char *path, proa_err *err)
+proa_status proa_served_model_resolve(char *out, const proa_served_model *model, const char *folder,
+                                      const char *what, const char *path, proa_err *err)
 {
     if (!model) model = proa_completing_model();
     PROA_TRY(proa_path_resolve(out, folder, path, err));
@@ -116,7 +116,7 @@ proa_status proa_model_resolve(char *out, const proa_model *model, const char *f
         what, path);
 }
 
-bool proa_model_external(const proa_model *model)
+bool proa_served_model_external(const proa_served_model *model)
 {
     if (!model) model = proa_completing_model();
     return model && model->server && model->server->options.allow_external_paths;

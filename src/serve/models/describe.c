@@ -1,11 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * describe.c - what the server reports: metadata, configuration, statistics, the repository index. */
 #include "base/alloc.h"
 #include "serve/core.h"
 #include "serve/scheduler.h"
 #include "serve/stats/stats.h"
 #include <string.h>
 
-/* What the server says of itself and its models, as the protocol's messages. All memory is the arena's. */
+/* All messages are the protocol's; all memory is the arena's. */
 
 static const char *const extensions[] = {"classification",
                                          "sequence",
@@ -40,7 +41,8 @@ void proa_server_metadata(proa_server *server, Inference__ServerMetadataResponse
 
 /* ---- a model ---- */
 
-static Inference__ModelMetadataResponse__TensorMetadata **tensors(const proa_io *ios, int count, proa_arena *arena)
+static Inference__ModelMetadataResponse__TensorMetadata **add_tensor_metadata(const proa_io *ios, int count,
+                                                                              proa_arena *arena)
 {
     Inference__ModelMetadataResponse__TensorMetadata **list = PROA_ARENA_NEW(
         arena, Inference__ModelMetadataResponse__TensorMetadata *, count);
@@ -61,7 +63,7 @@ static char *version_text(proa_arena *arena, int64_t version)
     return proa_arena_printf(arena, "%lld", (long long)version);
 }
 
-/* The version that was asked for, or all that are ready. */
+/* The requested version, or all that are ready. */
 static void set_versions(proa_server *s, Inference__ModelMetadataResponse *m, const char *name,
                          int64_t version, proa_arena *arena)
 {
@@ -78,7 +80,7 @@ static void set_versions(proa_server *s, Inference__ModelMetadataResponse *m, co
 proa_status proa_server_model_metadata(proa_server *server, const char *name, int64_t version,
                                        Inference__ModelMetadataResponse **out, proa_arena *arena, proa_err *err)
 {
-    proa_model *model;
+    proa_served_model *model;
     PROA_TRY(proa_server_find(server, name, version, &model, err));
     Inference__ModelMetadataResponse *m = (void *)proa_message_new(
         &inference__model_metadata_response__descriptor, arena);
@@ -86,10 +88,10 @@ proa_status proa_server_model_metadata(proa_server *server, const char *name, in
     m->name = dup(arena, model->name);
     m->platform = dup(arena, platform && *platform ? platform : model->config->backend);
     m->n_inputs = (size_t)model->inputs_count;
-    m->inputs = tensors(model->inputs, model->inputs_count, arena);
+    m->inputs = add_tensor_metadata(model->inputs, model->inputs_count, arena);
     m->n_outputs = (size_t)model->outputs_count;
-    m->outputs = tensors(model->outputs, model->outputs_count, arena);
-    proa_model_drop(model);
+    m->outputs = add_tensor_metadata(model->outputs, model->outputs_count, arena);
+    proa_served_model_drop(model);
     set_versions(server, m, name, version, arena);
     *out = m;
     return PROA_OK;
@@ -98,12 +100,12 @@ proa_status proa_server_model_metadata(proa_server *server, const char *name, in
 proa_status proa_server_model_config(proa_server *server, const char *name, int64_t version,
                                      Inference__ModelConfigResponse **out, proa_arena *arena, proa_err *err)
 {
-    proa_model *model;
+    proa_served_model *model;
     PROA_TRY(proa_server_find(server, name, version, &model, err));
     Inference__ModelConfigResponse *m = (void *)proa_message_new(&inference__model_config_response__descriptor,
                                                                  arena);
     m->config = (void *)proa_message_copy(&model->config->base, arena);
-    proa_model_drop(model);
+    proa_served_model_drop(model);
     *out = m;
     return PROA_OK;
 }
@@ -114,7 +116,7 @@ static void add_stats(Inference__ModelStatisticsResponse *m, const proa_entry *e
                       proa_arena *arena)
 {
     for (int i = 0; i < e->slots_count; i++) {
-        const proa_slot *slot = &e->slots[i];
+        const proa_version_slot *slot = &e->slots[i];
         if (slot->model && (version == -1 || version == slot->version))
             m->model_stats[m->n_model_stats++] = proa_stats_message(slot->stats, e->name, slot->version, arena);
     }
@@ -133,7 +135,7 @@ proa_status proa_server_statistics(proa_server *server, const char *name, int64_
     Inference__ModelStatisticsResponse *m = (void *)proa_message_new(
         &inference__model_statistics_response__descriptor, arena);
     proa_status status = PROA_OK;
-    if (atomic_load(&server->phase) == PROA_PHASE_STARTING)
+    if (atomic_load(&server->phase) == PROA_SERVER_STARTING)
         return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
     pthread_mutex_lock(&server->lock);
     m->model_stats = PROA_ARENA_NEW(arena, Inference__ModelStatistics *, count_slots(server));
@@ -184,12 +186,12 @@ static void add_row(Inference__RepositoryIndexResponse *m, proa_arena *arena, co
     row->reason = dup(arena, reason ? reason : "");
 }
 
-/* What is known of a model: a row for each version; or why there is none. Lock held. */
+/* The index rows of a model: one for each version, or one with the reason why there is none. Lock held. */
 static void index_entry(Inference__RepositoryIndexResponse *m, const proa_entry *e, bool ready_only,
                         proa_arena *arena)
 {
     for (int i = 0; i < e->slots_count; i++) {
-        const proa_slot *slot = &e->slots[i];
+        const proa_version_slot *slot = &e->slots[i];
         if (!ready_only || slot->state == PROA_STATE_READY)
             add_row(m, arena, e->name, version_text(arena, slot->version), proa_state_name(slot->state),
                     slot->reason);
@@ -199,7 +201,7 @@ static void index_entry(Inference__RepositoryIndexResponse *m, const proa_entry 
     else add_row(m, arena, e->name, "", "", NULL);
 }
 
-/* Is there more to say of it than that it is not in any folder? Lock held. */
+/* Is it worth a row: more than a name without a folder? Lock held. */
 static bool worth_a_row(const proa_entry *e, bool in_folder)
 {
     return in_folder || e->source || proa_entry_serves(e);
@@ -231,7 +233,7 @@ proa_status proa_server_index(proa_server *server, bool ready_only, Inference__R
                               proa_arena *arena, proa_err *err)
 {
     folder_names f = {0};
-    if (atomic_load(&server->phase) != PROA_PHASE_READY)
+    if (atomic_load(&server->phase) != PROA_SERVER_READY)
         return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
     Inference__RepositoryIndexResponse *m = (void *)proa_message_new(
         &inference__repository_index_response__descriptor, arena);
@@ -253,7 +255,7 @@ static void comma(proa_buf *out)
     if (out->len && out->ptr[out->len - 1] == '}') proa_buf_char(out, ',');
 }
 
-static void figures_of(proa_model *model, void *arg)
+static void figures_of(proa_served_model *model, void *arg)
 {
     proa_buf *out = arg;
     proa_stats_sums sums;
@@ -280,7 +282,7 @@ static void figures_of_others(const proa_server *s, proa_buf *out)
     for (int i = 0; i < s->entries_count; i++) {
         const proa_entry *e = s->entries[i];
         if (proa_entry_serves(e) || (!e->source && !e->problem)) continue;
-        const proa_slot *slot = e->slots_count ? &e->slots[e->slots_count - 1] : NULL;
+        const proa_version_slot *slot = e->slots_count ? &e->slots[e->slots_count - 1] : NULL;
         comma(out);
         proa_buf_printf(out, "{\"name\":");
         proa_buf_json_str(out, proa_str_c(e->name));

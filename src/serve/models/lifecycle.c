@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * lifecycle.c - the model control modes (none, explicit, poll): which models to load and unload, and when. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -7,15 +8,15 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- what an operation is going to do, found out without holding anything ---- */
+/* ---- the plan of an operation, made without locking entries ---- */
 
 typedef struct step {
     char *name;
-    proa_source *source; /* newly read; NULL: as it is */
-    uint64_t print;      /* of the folder, where there is one */
-    bool asked;          /* by name, not as part of an ensemble */
-    bool ambiguous;      /* in more than one repository */
-    char *problem;       /* why it could not be read; or NULL */
+    proa_source *source;  /* newly read; NULL: as it is */
+    uint64_t fingerprint; /* of the folder, if there is one */
+    bool requested;       /* by name, not as part of an ensemble */
+    bool ambiguous;       /* in more than one repository */
+    char *problem;        /* why it could not be read; or NULL */
 } step;
 
 typedef struct plan {
@@ -65,12 +66,12 @@ static void set_failure(step *st, const proa_err *err)
 }
 
 /* What the server has of that name; the source is held for the caller. */
-static proa_source *current_source(proa_server *s, const char *name, uint64_t *seen, bool *well)
+static proa_source *current_source(proa_server *s, const char *name, uint64_t *seen_fingerprint, bool *well)
 {
     pthread_mutex_lock(&s->lock);
     const proa_entry *e = proa_entry_find(s, name);
     proa_source *source = e && e->source ? proa_source_hold(e->source) : NULL;
-    *seen = e ? e->seen : 0;
+    *seen_fingerprint = e ? e->seen_fingerprint : 0;
     *well = e && proa_entry_serves(e) && e->outcome.status == PROA_OK && !e->problem;
     pthread_mutex_unlock(&s->lock);
     return source;
@@ -84,14 +85,14 @@ static void read_source(plan *p, step *st, const char *path, const char *config_
     PROA_LOG(ERROR, "Poll failed for model directory '%s': %s", st->name, st->problem);
 }
 
-/* Reads a model's folder, unless it is the same as what is loaded well. `current` is what there is. */
-static void look(plan *p, step *st, const proa_source *current, bool well, const char *config_json)
+/* Reads a model's folder, unless it is unchanged and loaded successfully. `current` is the source in use. */
+static void read_folder(plan *p, step *st, const proa_source *current, bool well, const char *config_json)
 {
     char *path;
     int folders = proa_folder_find(p->server, st->name, &path);
     if (folders == 1) {
-        st->print = proa_folder_print(path);
-        if (config_json || !current || current->overridden || current->print != st->print || !well)
+        st->fingerprint = proa_folder_fingerprint(path);
+        if (config_json || !current || current->overridden || current->fingerprint != st->fingerprint || !well)
             read_source(p, st, path, config_json);
     } else if (folders > 1) {
         PROA_LOG(ERROR, "failed to poll model '%s': not unique across all model repositories", st->name);
@@ -110,15 +111,16 @@ static void add_members(plan *p, const proa_source *source)
         if (!plan_find(p, e->step[i]->model_name)) plan_add(p, e->step[i]->model_name);
 }
 
-/* The steps there are, and with an ensemble the models that it stands on. */
+/* Completes the plan: each ensemble brings the models that it uses. */
 static void plan_complete(plan *p, const char *config_json)
 {
     for (int i = 0; i < p->count; i++) {
         step *st = &p->steps[i];
-        uint64_t seen;
+        uint64_t seen_fingerprint;
         bool well;
-        proa_source *current = current_source(p->server, st->name, &seen, &well);
-        if (!st->source && !st->problem) look(p, st, current, well, st->asked ? config_json : NULL);
+        proa_source *current = current_source(p->server, st->name, &seen_fingerprint, &well);
+        if (!st->source && !st->problem)
+            read_folder(p, st, current, well, st->requested ? config_json : NULL);
         const proa_source *now = p->steps[i].source ? p->steps[i].source : current;
         if (now && proa_source_is_ensemble(now)) add_members(p, now);
         proa_source_drop(current);
@@ -134,27 +136,27 @@ static proa_source *step_take(step *st)
     return source;
 }
 
-/* Takes what op has, touched or not, and what stands on it. False: somebody was at work there and we have waited; then
- * nothing is touched by us any more and op is empty. Lock held. */
-static bool take_or_wait(proa_operation *op)
+/* Locks the entries of op and the ensembles that use them. False: another operation had one of them and we have
+ * waited; then nothing is touched by us any more and op is empty. Lock held. */
+static bool take_or_wait(proa_repo_op *op)
 {
-    proa_operation_widen(op);
-    if (proa_operation_take(op)) return true;
+    proa_repo_op_widen(op);
+    if (proa_repo_op_take(op)) return true;
     for (int i = 0; i < op->count; i++)
-        if (!op->list[i]->busy) op->list[i]->touched = false;
+        if (!op->list[i]->busy) op->list[i]->needs_load = false;
     op->count = 0;
     pthread_cond_wait(&op->server->changed, &op->server->lock);
     return false;
 }
 
-static bool plan_take(plan *p, proa_operation *op)
+static bool plan_take(plan *p, proa_repo_op *op)
 {
     for (int i = 0; i < p->count; i++) {
         proa_entry *e = p->steps[i].source ? proa_entry_add(p->server, p->steps[i].name)
                                            : proa_entry_find(p->server, p->steps[i].name);
         if (!e && p->steps[i].source) set_problem(&p->steps[i], "too many models");
-        if (e) proa_operation_add(op, e);
-        if (e && p->steps[i].source && !e->busy) e->touched = true;
+        if (e) proa_repo_op_add(op, e);
+        if (e && p->steps[i].source && !e->busy) e->needs_load = true;
     }
     return take_or_wait(op);
 }
@@ -167,24 +169,24 @@ static void plan_apply(plan *p)
         proa_entry *e = proa_entry_find(p->server, st->name);
         if (!e) continue;
         if (st->source) proa_entry_accept(e, step_take(st));
-        if (st->asked) e->explicit_load = true;
+        if (st->requested) e->explicit_load = true;
     }
 }
 
-/* The outcome of those that were asked for: Triton's texts. */
+/* The outcome of the requested models: Triton's texts. */
 static proa_status plan_outcome(plan *p, proa_err *err)
 {
     proa_status status = PROA_OK;
     pthread_mutex_lock(&p->server->lock);
     for (int i = 0; i < p->count && status == PROA_OK; i++) {
         const proa_entry *e = proa_entry_find(p->server, p->steps[i].name);
-        if (!p->steps[i].asked || !e || e->outcome.status == PROA_OK) continue;
+        if (!p->steps[i].requested || !e || e->outcome.status == PROA_OK) continue;
         char *why = proa_err_whole_text(&e->outcome);
         status = PROA_FAIL(err, INVALID, "load failed for model '%s': %s", e->name, why);
         free(why);
     }
     for (int i = 0; i < p->count && status == PROA_OK; i++) {
-        const char *problem = p->steps[i].problem; /* of the first step, which was asked for, or of a part of it */
+        const char *problem = p->steps[i].problem; /* of the first step, which was requested, or of a model that it uses */
         if (problem)
             status = PROA_FAIL(err, INTERNAL, "failed to load '%s', failed to poll from model repository%s%s",
                                p->steps[0].name, *problem ? ": " : "", problem);
@@ -197,33 +199,33 @@ static proa_status load_named(proa_server *s, const char *name, const char *conf
                               const proa_model_file *files, int files_count, proa_err *err)
 {
     plan p = {.server = s};
-    proa_operation op = {.server = s};
+    proa_repo_op op = {.server = s};
     for (;;) {
         step *st = plan_add(&p, name);
         proa_err why = {0};
-        st->asked = true;
+        st->requested = true;
         if (files_count &&
             proa_source_from_files(&st->source, s, name, config_json, files, files_count, &why) != PROA_OK)
             set_failure(st, &why);
         plan_complete(&p, config_json);
         pthread_mutex_lock(&s->lock);
         if (plan_take(&p, &op)) break;
-        pthread_mutex_unlock(&s->lock); /* somebody was at work there: look again */
+        pthread_mutex_unlock(&s->lock); /* another operation was at work there: read again */
         plan_release(&p);
     }
     plan_apply(&p);
     pthread_mutex_unlock(&s->lock);
-    proa_operation_run(&op);
+    proa_repo_op_run(&op);
     proa_status status = plan_outcome(&p, err);
-    proa_operation_leave(&op);
+    proa_repo_op_release(&op);
     plan_release(&p);
     return status;
 }
 
 /* ---- the whole repository: at the start, and by polling ---- */
 
-/* A name that comes twice is nobody's. */
-static bool collect(void *arg, const char *name, const char *path)
+/* A name that occurs twice is ambiguous: no folder serves it. */
+static bool collect_folders(void *arg, const char *name, const char *path)
 {
     plan *p = arg;
     step *st = plan_find(p, name);
@@ -232,17 +234,17 @@ static bool collect(void *arg, const char *name, const char *path)
         st->ambiguous = true;
         set_problem(st, "model appears in two or more repositories");
     } else {
-        plan_add(p, name)->asked = true;
+        plan_add(p, name)->requested = true;
     }
     return p->count < PROA_MODELS_MAX;
 }
 
-/* A folder that has not changed since the last look is left alone, however that look ended. */
+/* A folder that has not changed since the last poll is not read again, even if that poll failed. */
 static void sweep_look(plan *p)
 {
     for (int i = 0; i < p->count; i++) {
         step *st = &p->steps[i];
-        uint64_t seen;
+        uint64_t seen_fingerprint;
         bool well;
         if (st->ambiguous) {
             PROA_LOG(ERROR, "failed to poll model '%s': not unique across all model repositories", st->name);
@@ -250,22 +252,22 @@ static void sweep_look(plan *p)
         }
         char *path;
         proa_folder_find(p->server, st->name, &path);
-        proa_source_drop(current_source(p->server, st->name, &seen, &well));
-        st->print = path ? proa_folder_print(path) : 0;
-        if (path && st->print != seen) read_source(p, st, path, NULL);
+        proa_source_drop(current_source(p->server, st->name, &seen_fingerprint, &well));
+        st->fingerprint = path ? proa_folder_fingerprint(path) : 0;
+        if (path && st->fingerprint != seen_fingerprint) read_source(p, st, path, NULL);
         free(path);
     }
 }
 
-/* Lock held, all entries ours. Folders that are gone or ambiguous stop serving. */
-static void sweep_apply(plan *p, proa_operation *op)
+/* Lock held, all entries locked by us. Folders that were removed or are ambiguous stop serving. */
+static void sweep_apply(plan *p, proa_repo_op *op)
 {
     proa_server *s = p->server;
     for (int i = 0; i < s->entries_count; i++) {
         proa_entry *e = s->entries[i];
         const step *st = plan_find(p, e->name);
         if (!e->source || (st && !st->ambiguous)) continue;
-        proa_operation_add(op, e);
+        proa_repo_op_add(op, e);
         proa_entry_remove(s, e);
     }
     for (int i = 0; i < p->count; i++) {
@@ -273,41 +275,41 @@ static void sweep_apply(plan *p, proa_operation *op)
         if (!st->source && !st->problem) continue;
         proa_entry *e = proa_entry_add(s, st->name);
         if (!e) continue;
-        proa_operation_add(op, e);
+        proa_repo_op_add(op, e);
         e->explicit_load = true;
-        e->seen = st->print;
+        e->seen_fingerprint = st->fingerprint;
         if (st->source) proa_entry_accept(e, step_take(st));
         else proa_entry_problem(e, st->problem);
     }
-    proa_operation_widen(op);
+    proa_repo_op_widen(op);
 }
 
 static void sweep_run(proa_server *s)
 {
     plan p = {.server = s};
-    proa_operation op;
+    proa_repo_op op;
     proa_err err = {0};
-    proa_operation_take_all(s, &op);
-    if (proa_folders_each(s, collect, &p, &err) != PROA_OK) {
-        /* Half a view would unload what it does not see. */
+    proa_repo_op_take_all(s, &op);
+    if (proa_folders_each(s, collect_folders, &p, &err) != PROA_OK) {
+        /* With an unreadable root, models in it would look removed and be unloaded. */
         PROA_LOG(ERROR, "failed to poll model repository: %s", err.text);
     } else {
         sweep_look(&p);
         pthread_mutex_lock(&s->lock);
         sweep_apply(&p, &op);
         pthread_mutex_unlock(&s->lock);
-        proa_operation_run(&op);
+        proa_repo_op_run(&op);
     }
     pthread_mutex_lock(&s->lock);
     s->exclusive = false;
     pthread_mutex_unlock(&s->lock);
-    proa_operation_leave(&op);
+    proa_repo_op_release(&op);
     plan_release(&p);
 }
 
 void proa_server_poll(proa_server *server)
 {
-    if (atomic_load(&server->phase) == PROA_PHASE_READY) sweep_run(server);
+    if (atomic_load(&server->phase) == PROA_SERVER_READY) sweep_run(server);
 }
 
 static void *poll_for_ever(void *arg)
@@ -392,7 +394,7 @@ proa_status proa_lifecycle_start(proa_server *s, proa_err *err)
 
 static proa_status check_control(proa_server *s, proa_err *err)
 {
-    if (atomic_load(&s->phase) != PROA_PHASE_READY) return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
+    if (atomic_load(&s->phase) != PROA_SERVER_READY) return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
     if (s->options.control != PROA_CONTROL_EXPLICIT)
         return PROA_FAIL(err, UNAVAILABLE, "explicit model load / unload is not allowed if polling is enabled");
     return PROA_OK;
@@ -407,73 +409,73 @@ proa_status proa_server_load(proa_server *server, const char *name, const char *
     return load_named(server, name, config_json, files, files_count, err);
 }
 
-/* Does a wanted ensemble beside `but` stand on it? */
-static bool needed_by_others(const proa_server *s, const proa_entry *e, const proa_operation *leaving)
+/* Does a wanted ensemble other than those of the operation use it? */
+static bool needed_by_others(const proa_server *s, const proa_entry *e, const proa_repo_op *unloading)
 {
     for (int i = 0; i < s->entries_count; i++) {
         const proa_entry *other = s->entries[i];
-        if (other->source && !proa_operation_has(leaving, other) && proa_source_needs(other->source, e->name))
+        if (other->source && !proa_repo_op_has(unloading, other) && proa_source_needs(other->source, e->name))
             return true;
     }
     return false;
 }
 
-/* With an ensemble go the models that came with it and that nobody else needs. Lock held. */
-static void add_dependents(proa_operation *leaving)
+/* Unloading an ensemble also unloads the models that were loaded only for it. Lock held. */
+static void add_dependents(proa_repo_op *unloading)
 {
-    const proa_server *s = leaving->server;
-    for (int i = 0; i < leaving->count; i++) {
-        const proa_source *source = leaving->list[i]->source;
+    const proa_server *s = unloading->server;
+    for (int i = 0; i < unloading->count; i++) {
+        const proa_source *source = unloading->list[i]->source;
         if (!source || !proa_source_is_ensemble(source)) continue;
         const Inference__ModelEnsembling *steps = source->config->ensemble_scheduling;
         for (size_t k = 0; k < steps->n_step; k++) {
             proa_entry *m = proa_entry_find(s, steps->step[k]->model_name);
-            if (m && m->source && !m->explicit_load && !needed_by_others(s, m, leaving))
-                proa_operation_add(leaving, m);
+            if (m && m->source && !m->explicit_load && !needed_by_others(s, m, unloading))
+                proa_repo_op_add(unloading, m);
         }
     }
 }
 
 /* The entries that leave and, in op, all that must look again. Lock held; false: wait and try again. */
-static bool take_leaving(proa_operation *leaving, proa_operation *op)
+static bool take_leaving(proa_repo_op *unloading, proa_repo_op *op)
 {
-    for (int i = 0; i < leaving->count; i++) {
-        proa_operation_add(op, leaving->list[i]);
-        if (!leaving->list[i]->busy) leaving->list[i]->touched = true;
+    for (int i = 0; i < unloading->count; i++) {
+        proa_repo_op_add(op, unloading->list[i]);
+        if (!unloading->list[i]->busy) unloading->list[i]->needs_load = true;
     }
     return take_or_wait(op);
 }
 
-/* All models, or that of one name; waits until nobody else is at work on them. */
-static void unload(proa_server *s, const char *name, bool dependents)
+/* All models, or the one of that name; waits until no other operation has them. */
+static void unload_entry(proa_server *s, const char *name, bool dependents)
 {
-    proa_operation op = {.server = s}, leaving = {.server = s};
+    proa_repo_op op = {.server = s}, unloading = {.server = s};
     pthread_mutex_lock(&s->lock);
     for (;;) {
         for (int i = 0; i < s->entries_count; i++) {
             proa_entry *e = s->entries[i];
             if ((!name || strcmp(name, e->name) == 0) && (e->source || proa_entry_serves(e)))
-                proa_operation_add(&leaving, e);
+                proa_repo_op_add(&unloading, e);
         }
-        if (dependents) add_dependents(&leaving);
-        if (take_leaving(&leaving, &op)) break;
-        leaving.count = 0;
+        if (dependents) add_dependents(&unloading);
+        if (take_leaving(&unloading, &op)) break;
+        unloading.count = 0;
     }
-    for (int i = 0; i < leaving.count; i++) proa_entry_remove(s, leaving.list[i]);
+    for (int i = 0; i < unloading.count; i++) proa_entry_remove(s, unloading.list[i]);
     pthread_mutex_unlock(&s->lock);
-    proa_operation_run(&op);
-    proa_operation_leave(&op);
-    free(leaving.list);
+    proa_repo_op_run(&op);
+    proa_repo_op_release(&op);
+    free(unloading.list);
 }
 
 proa_status proa_server_unload(proa_server *server, const char *name, bool unload_dependents, proa_err *err)
 {
     PROA_TRY(check_control(server, err));
-    unload(server, name, unload_dependents); /* a name that is not known is no error: Triton's way */
+    unload_entry(server, name, unload_dependents); /* a name that is not known is no error: Triton's way */
     return PROA_OK;
 }
 
 void proa_lifecycle_unload_all(proa_server *s)
 {
-    unload(s, NULL, false);
+    unload_entry(s, NULL, false);
 }

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * load.c - opens the versions of models, several at a time, and puts them in service together or not at all. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -18,19 +19,20 @@ typedef struct job {
     load *load;
     int64_t version;
     proa_model_stats *stats;
-    bool keep;         /* the serving one is the same: nothing to do */
-    proa_model *model; /* opened */
+    bool keep;                /* the serving one is the same: nothing to do */
+    proa_served_model *model; /* opened */
     proa_err err;
 } job;
 
-typedef struct crew {
+typedef struct load_workers {
     proa_server *server;
     job **jobs;
     int count;
     atomic_int next;
-} crew;
+} load_workers;
 
-char *proa_err_spell(const proa_err *err)
+/* "Invalid argument: text", the form of a reason in the repository index. malloc'd. */
+static char *error_text(const proa_err *err)
 {
     static const struct {
         proa_status status;
@@ -52,10 +54,10 @@ char *proa_err_spell(const proa_err *err)
 /* ---- before ---- */
 
 /* The serving version was made from the same configuration and files. Lock held. */
-static bool same_as_serving(const proa_slot *slot, const proa_source *source)
+static bool same_as_serving(const proa_version_slot *slot, const proa_source *source)
 {
     return slot->model && proa_source_same(slot->model->source, source) &&
-           slot->model->print == proa_source_version_print(source, slot->version);
+           slot->model->fingerprint == proa_source_version_fingerprint(source, slot->version);
 }
 
 static void load_begin(proa_server *s, load *l)
@@ -64,10 +66,11 @@ static void load_begin(proa_server *s, load *l)
     l->left = l->count;
     pthread_mutex_lock(&s->lock);
     for (int i = 0; i < l->count; i++) {
-        proa_slot *slot = proa_entry_slot(l->entry, l->versions[i], true);
+        proa_version_slot *slot = proa_entry_slot(l->entry, l->versions[i], true);
         l->jobs[i] = (job){.load = l, .version = l->versions[i], .stats = slot->stats};
         l->jobs[i].keep = same_as_serving(slot, l->source);
-        if (!slot->model) proa_slot_set(slot, PROA_STATE_LOADING, NULL); /* else it serves on meanwhile */
+        if (!slot->model)
+            proa_version_slot_set(slot, PROA_STATE_LOADING, NULL); /* else it serves on meanwhile */
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -81,7 +84,7 @@ static const job *failed_job(const load *l)
     return NULL;
 }
 
-/* What was open of it is closed again; what served before serves on. Lock held. */
+/* Closes the versions that were opened; what served before goes on serving. Lock held. */
 static void give_up(load *l)
 {
     proa_entry *e = l->entry;
@@ -89,11 +92,11 @@ static void give_up(load *l)
     proa_buf_init(&text, (size_t)l->count * (PROA_ERR_TEXT_MAX + 128));
     for (int i = 0; i < l->count; i++) {
         job *j = &l->jobs[i];
-        proa_slot *slot = proa_entry_slot(e, j->version, false);
-        char *reason = j->err.status == PROA_OK ? NULL : proa_err_spell(&j->err);
+        proa_version_slot *slot = proa_entry_slot(e, j->version, false);
+        char *reason = j->err.status == PROA_OK ? NULL : error_text(&j->err);
         if (reason)
             proa_buf_printf(&text, "version %lld is at UNAVAILABLE state: %s;\n", (long long)j->version, reason);
-        if (!slot->model) proa_slot_set(slot, PROA_STATE_UNAVAILABLE, reason ? reason : "unloaded");
+        if (!slot->model) proa_version_slot_set(slot, PROA_STATE_UNAVAILABLE, reason ? reason : "unloaded");
         free(reason);
     }
     proa_err_clear(&e->outcome);
@@ -108,7 +111,7 @@ static bool wanted(const load *l, int64_t version)
     return false;
 }
 
-/* New versions take the places of old ones, those that the policy no longer wants leave. Lock held. */
+/* New versions replace old ones; versions that the policy no longer wants are retired. Lock held. */
 static void put_in_service(proa_server *s, load *l)
 {
     proa_entry *e = l->entry;
@@ -116,20 +119,20 @@ static void put_in_service(proa_server *s, load *l)
     for (int i = 0; i < e->slots_count; i++) {
         if (!e->slots[i].model || wanted(l, e->slots[i].version)) continue;
         gone = proa_retire(s, e, &e->slots[i], gone);
-        proa_slot_set(&e->slots[i], PROA_STATE_UNLOADING, NULL);
+        proa_version_slot_set(&e->slots[i], PROA_STATE_UNLOADING, NULL);
     }
     for (int i = 0; i < l->count; i++) {
-        proa_slot *slot = proa_entry_slot(e, l->jobs[i].version, false);
+        proa_version_slot *slot = proa_entry_slot(e, l->jobs[i].version, false);
         if (l->jobs[i].keep) continue;
         if (slot->model) gone = proa_retire(s, e, slot, gone);
         slot->model = l->jobs[i].model;
         l->jobs[i].model = NULL;
         atomic_store(&slot->model->state_now, PROA_STATE_READY);
-        proa_slot_set(slot, PROA_STATE_READY, NULL);
+        proa_version_slot_set(slot, PROA_STATE_READY, NULL);
     }
     proa_entry_problem(e, NULL);
     proa_err_clear(&e->outcome);
-    proa_table_publish(s);
+    proa_name_table_publish(s);
     proa_retire_release(s, gone);
 }
 
@@ -145,12 +148,12 @@ static void load_end(proa_server *s, load *l)
     else PROA_LOG(INFO, "successfully loaded '%s'", l->entry->name);
     for (int i = 0; i < l->count; i++) {
         if (!l->jobs[i].model) continue;
-        atomic_fetch_sub(&l->jobs[i].model->refs, 1); /* nobody else has seen it */
-        proa_model_close(l->jobs[i].model);
+        atomic_fetch_sub(&l->jobs[i].model->refs, 1); /* it was never published */
+        proa_served_model_close(l->jobs[i].model);
     }
 }
 
-/* ---- the crew that opens versions ---- */
+/* ---- the threads that open versions ---- */
 
 static void open_version(proa_server *s, job *j)
 {
@@ -158,7 +161,7 @@ static void open_version(proa_server *s, job *j)
     PROA_LOG(INFO, "loading: %s:%lld", l->entry->name, (long long)j->version);
     for (int i = 0; i <= s->options.load_retries; i++) {
         proa_err_clear(&j->err);
-        if (proa_model_open(&j->model, s, l->source, j->version, j->stats, &j->err) == PROA_OK) return;
+        if (proa_served_model_open(&j->model, s, l->source, j->version, j->stats, &j->err) == PROA_OK) return;
         char *why = proa_err_whole_text(&j->err);
         PROA_LOG(ERROR, "failed to load '%s' version %lld: %s", l->entry->name, (long long)j->version, why);
         free(why);
@@ -173,9 +176,9 @@ static void job_ends(proa_server *s, load *l)
     if (last) load_end(s, l);
 }
 
-static void *work(void *arg)
+static void *loader_thread(void *arg)
 {
-    crew *c = arg;
+    load_workers *c = arg;
     for (int i; (i = atomic_fetch_add(&c->next, 1)) < c->count;) {
         job *j = c->jobs[i];
         if (!j->keep) open_version(c->server, j);
@@ -184,17 +187,18 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void run_crew(crew *c, int threads)
+static void run_loaders(load_workers *c, int threads)
 {
     pthread_t extra[PROA_THREADS_MAX];
     int started = 0, most = threads < c->count ? threads : c->count;
-    while (started < most - 1 && started < PROA_THREADS_MAX && pthread_create(&extra[started], NULL, work, c) == 0)
+    while (started < most - 1 && started < PROA_THREADS_MAX &&
+           pthread_create(&extra[started], NULL, loader_thread, c) == 0)
         started++; /* with fewer it only takes longer */
-    work(c);
+    loader_thread(c);
     for (int i = 0; i < started; i++) pthread_join(extra[i], NULL);
 }
 
-/* No version to load: what serves stays, as Triton has it. */
+/* No version to load: what serves goes on serving, as in Triton. */
 static void nothing_to_load(proa_server *s, proa_entry *e, const proa_err *err)
 {
     char *why = proa_err_whole_text(err);
@@ -210,7 +214,7 @@ static void nothing_to_load(proa_server *s, proa_entry *e, const proa_err *err)
 void proa_load_entries(proa_server *s, proa_entry *const *entries, int count)
 {
     load *loads = proa_calloc((size_t)count, sizeof *loads);
-    crew c = {.server = s};
+    load_workers c = {.server = s};
     int used = 0, total = 0;
     for (int i = 0; i < count; i++) {
         proa_err err = {0};
@@ -227,7 +231,7 @@ void proa_load_entries(proa_server *s, proa_entry *const *entries, int count)
     c.jobs = proa_calloc((size_t)total, sizeof(job *));
     for (int i = 0; i < used; i++)
         for (int k = 0; k < loads[i].count; k++) c.jobs[c.count++] = &loads[i].jobs[k];
-    run_crew(&c, s->options.load_threads);
+    run_loaders(&c, s->options.load_threads);
     for (int i = 0; i < used; i++) {
         free(loads[i].versions);
         free(loads[i].jobs);

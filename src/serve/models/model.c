@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * model.c - one loaded version of a model: its backend, instances and scheduler. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -7,7 +8,7 @@
 #include <sched.h>
 #include <string.h>
 
-/* ---- what backends and others ask ---- */
+/* ---- properties, for backends and protocols ---- */
 
 static const proa_io *find_io(const proa_io *ios, int count, const char *name)
 {
@@ -16,69 +17,70 @@ static const proa_io *find_io(const proa_io *ios, int count, const char *name)
     return NULL;
 }
 
-const proa_io *proa_model_input(const proa_model *model, const char *name)
+const proa_io *proa_served_model_input(const proa_served_model *model, const char *name)
 {
     return find_io(model->inputs, model->inputs_count, name);
 }
 
-const proa_io *proa_model_output(const proa_model *model, const char *name)
+const proa_io *proa_served_model_output(const proa_served_model *model, const char *name)
 {
     return find_io(model->outputs, model->outputs_count, name);
 }
 
-const Inference__ModelConfig *proa_model_config(const proa_model *model)
+const Inference__ModelConfig *proa_served_model_config(const proa_served_model *model)
 {
     return model->config;
 }
 
-const char *proa_model_name(const proa_model *model)
+const char *proa_served_model_name(const proa_served_model *model)
 {
     return model->name;
 }
 
-int64_t proa_model_version(const proa_model *model)
+int64_t proa_served_model_version(const proa_served_model *model)
 {
     return model->version;
 }
 
-const char *proa_model_path(const proa_model *model)
+const char *proa_served_model_path(const proa_served_model *model)
 {
     return model->path;
 }
 
-const char *proa_model_version_path(const proa_model *model)
+const char *proa_served_model_version_path(const proa_served_model *model)
 {
     return model->version_path;
 }
 
-const char *proa_model_parameter(const proa_model *model, const char *key)
+const char *proa_served_model_parameter(const proa_served_model *model, const char *key)
 {
     return proa_config_parameter(model->config, key);
 }
 
-void *proa_model_state(const proa_model *model)
-{
-    return model->state;
-}
-
-proa_server *proa_model_server(const proa_model *model)
+proa_server *proa_served_model_server(const proa_served_model *model)
 {
     return model->server;
 }
 
-const proa_backend *proa_model_backend(const proa_model *model)
-{
-    return model->backend;
-}
-
-void proa_model_runs_long(proa_model *model)
+void proa_served_model_set_long(proa_served_model *model)
 {
     model->flags &= ~(unsigned)PROA_BACKEND_INLINE;
 }
 
-void proa_model_brief_rows(proa_model *model, int64_t rows)
+void proa_served_model_set_inline_rows(proa_served_model *model, int64_t rows)
 {
-    model->brief_rows = rows;
+    model->inline_rows_max = rows;
+}
+
+void proa_served_model_set_generations(proa_served_model *model)
+{
+    model->generations = true;
+}
+
+bool proa_served_model_takes_generation(const proa_served_model *model)
+{
+    bool cached = model->cache && model->config->response_cache && model->config->response_cache->enable;
+    return model->generations && !cached;
 }
 
 const char *proa_instance_name(const proa_instance *instance)
@@ -91,27 +93,22 @@ int proa_instance_device(const proa_instance *instance)
     return instance->device;
 }
 
-const proa_model *proa_instance_model(const proa_instance *instance)
-{
-    return instance->model;
-}
-
 /* ---- references ---- */
 
-proa_model *proa_model_hold(proa_model *model)
+proa_served_model *proa_served_model_hold(proa_served_model *model)
 {
     atomic_fetch_add_explicit(&model->refs, 1, memory_order_relaxed);
     return model;
 }
 
-void proa_model_drop(proa_model *model)
+void proa_served_model_drop(proa_served_model *model)
 {
     int refs = atomic_load_explicit(&model->refs, memory_order_relaxed);
     while (refs > 1)
         if (atomic_compare_exchange_weak_explicit(&model->refs, &refs, refs - 1, memory_order_acq_rel,
                                                   memory_order_relaxed))
             return;
-    proa_model_drained(model->server, model); /* after this the reaper may free it */
+    proa_retire_drained(model->server, model); /* after this the reaper may free it */
 }
 
 /* ---- opening ---- */
@@ -132,7 +129,7 @@ static proa_status set_shapes(proa_io *io, bool batched, const int64_t *dims, si
     return PROA_OK;
 }
 
-static proa_status set_inputs(proa_model *m, proa_err *err)
+static proa_status set_inputs(proa_served_model *m, proa_err *err)
 {
     const Inference__ModelConfig *c = m->config;
     if (c->n_input > PROA_TENSORS_PER_REQUEST_MAX || c->n_output > PROA_TENSORS_PER_REQUEST_MAX)
@@ -152,7 +149,7 @@ static proa_status set_inputs(proa_model *m, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status set_outputs(proa_model *m, proa_err *err)
+static proa_status set_outputs(proa_served_model *m, proa_err *err)
 {
     const Inference__ModelConfig *c = m->config;
     m->outputs = PROA_ARENA_NEW(&m->arena, proa_io, (int64_t)c->n_output);
@@ -173,7 +170,7 @@ static const proa_backend *find_backend(const proa_server *s, const char *name)
     return NULL;
 }
 
-static proa_status set_backend(proa_model *m, proa_err *err)
+static proa_status set_backend(proa_served_model *m, proa_err *err)
 {
     const Inference__ModelConfig *c = m->config;
     if (c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING)
@@ -190,21 +187,22 @@ static proa_status set_backend(proa_model *m, proa_err *err)
 }
 
 /* A decoupled ensemble answers a unary call if each of its models does. */
-static bool steps_are_unary(const proa_model *m)
+static bool steps_are_unary(const proa_served_model *m)
 {
     const Inference__ModelEnsembling *e = m->config->ensemble_scheduling;
     bool unary = true;
     for (size_t i = 0; i < e->n_step && unary; i++) {
-        proa_model *step = proa_table_find(m->server, e->step[i]->model_name, e->step[i]->model_version);
+        proa_served_model *step = proa_name_table_find(m->server, e->step[i]->model_name,
+                                                       e->step[i]->model_version);
         unary = step && step->unary;
-        if (step) proa_model_drop(step);
+        if (step) proa_served_model_drop(step);
     }
     return unary;
 }
 
-static _Thread_local const proa_model *completing;
+static _Thread_local const proa_served_model *completing;
 
-const proa_model *proa_completing_model(void)
+const proa_served_model *proa_completing_model(void)
 {
     return completing;
 }
@@ -214,7 +212,7 @@ const proa_server *proa_completing_server(void)
     return completing ? completing->server : NULL;
 }
 
-static proa_status complete_config(proa_model *m, proa_err *err)
+static proa_status complete_config(proa_served_model *m, proa_err *err)
 {
     completing = m;
     proa_status status = m->backend->complete(m->config, m->version_path, &m->arena, err);
@@ -222,7 +220,7 @@ static proa_status complete_config(proa_model *m, proa_err *err)
     return status;
 }
 
-static proa_status set_config(proa_model *m, const proa_source *source, proa_err *err)
+static proa_status set_config(proa_served_model *m, const proa_source *source, proa_err *err)
 {
     proa_config_options options = proa_server_config_options(m->server);
     m->config = (Inference__ModelConfig *)proa_message_copy(&source->config->base, &m->arena);
@@ -238,7 +236,7 @@ static proa_status set_config(proa_model *m, const proa_source *source, proa_err
     return set_outputs(m, err);
 }
 
-static proa_status add_instance(proa_model *m, const Inference__ModelInstanceGroup *group, int number,
+static proa_status add_instance(proa_served_model *m, const Inference__ModelInstanceGroup *group, int number,
                                 int device, proa_err *err)
 {
     if (m->instances_count >= PROA_INSTANCES_MAX)
@@ -251,7 +249,7 @@ static proa_status add_instance(proa_model *m, const Inference__ModelInstanceGro
     return PROA_OK;
 }
 
-static proa_status open_group(proa_model *m, const Inference__ModelInstanceGroup *group, proa_err *err)
+static proa_status open_group(proa_served_model *m, const Inference__ModelInstanceGroup *group, proa_err *err)
 {
     bool gpu = group->kind == INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU;
     size_t devices = gpu ? group->n_gpus : 1;
@@ -264,7 +262,7 @@ static proa_status open_group(proa_model *m, const Inference__ModelInstanceGroup
 }
 
 /* Pointers to instances stay: room for all is taken first. */
-static proa_status open_instances(proa_model *m, proa_err *err)
+static proa_status open_instances(proa_served_model *m, proa_err *err)
 {
     int64_t most = 0;
     for (size_t g = 0; g < m->config->n_instance_group; g++) {
@@ -278,13 +276,13 @@ static proa_status open_instances(proa_model *m, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status open_parts(proa_model *m, const proa_source *source, proa_err *err)
+static proa_status open_parts(proa_served_model *m, const proa_source *source, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     PROA_TRY(proa_source_version_path(source, m->version, path, err));
     m->version_path = proa_arena_strdup(&m->arena, proa_str_c(path));
     PROA_TRY(set_config(m, source, err));
-    PROA_TRY(proa_model_read_labels(m, err));
+    PROA_TRY(proa_served_model_read_labels(m, err));
     if (m->backend) {
         if (m->backend->model_open) PROA_TRY(m->backend->model_open(&m->state, m, err));
         m->opened = true;
@@ -292,20 +290,20 @@ static proa_status open_parts(proa_model *m, const proa_source *source, proa_err
         if (m->backend->instances_opened) PROA_TRY(m->backend->instances_opened(m->state, err));
     }
     PROA_TRY(proa_scheduler_new(&m->scheduler, m, err));
-    return proa_model_warm(m, err);
+    return proa_served_model_warm(m, err);
 }
 
-/* After the last reply of a warm-up its thread still lets go of the request. */
-static void wait_alone(const proa_model *m)
+/* After the last reply of a warm-up the replying thread still drops its reference of the request. */
+static void wait_alone(const proa_served_model *m)
 {
     while (atomic_load_explicit(&m->refs, memory_order_acquire) > 1) sched_yield();
 }
 
-proa_status proa_model_open(proa_model **out, proa_server *s, proa_source *source, int64_t version,
-                            proa_model_stats *stats, proa_err *err)
+proa_status proa_served_model_open(proa_served_model **out, proa_server *s, proa_source *source,
+                                   int64_t version, proa_model_stats *stats, proa_err *err)
 {
     int64_t begin = proa_clock_ns();
-    proa_model *m = proa_calloc(1, sizeof *m);
+    proa_served_model *m = proa_calloc(1, sizeof *m);
     proa_arena_init(&m->arena);
     atomic_init(&m->refs, 1);
     atomic_init(&m->state_now, PROA_STATE_LOADING);
@@ -317,16 +315,16 @@ proa_status proa_model_open(proa_model **out, proa_server *s, proa_source *sourc
     m->stats = stats;
     m->cache = s->cache;
     m->rate = s->rate;
-    m->print = proa_source_version_print(source, version); /* before they are read */
+    m->fingerprint = proa_source_version_fingerprint(source, version); /* before they are read */
     proa_status status = open_parts(m, source, err);
     wait_alone(m);
     m->load_ns = proa_clock_ns() - begin;
-    if (status != PROA_OK) proa_model_close(m);
+    if (status != PROA_OK) proa_served_model_close(m);
     else *out = m;
     return status;
 }
 
-void proa_model_close(proa_model *m)
+void proa_served_model_close(proa_served_model *m)
 {
     if (m->scheduler) proa_scheduler_stop(m->scheduler);
     proa_scheduler_free(m->scheduler);

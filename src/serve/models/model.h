@@ -2,15 +2,15 @@
  * model.h - inside serve: a loaded version of a model, its instances and its scheduler.
  * Owner:   the repository (repository.c) makes and frees versions; references (find, requests) keep one alive while it
  *          drains.
- * Threads: fields are set before the version is ready and read only after; what changes says so. */
-#ifndef PROA_SERVE_MODEL_H
-#define PROA_SERVE_MODEL_H
+ * Threads: fields are set before the version is ready and read-only after that, unless the comment says otherwise. */
+#ifndef PROA_SERVE_MODELS_MODEL_H
+#define PROA_SERVE_MODELS_MODEL_H
 
 #include "serve/server.h"
 #include <pthread.h>
 
 typedef struct proa_scheduler proa_scheduler;     /* scheduler.h */
-typedef struct proa_model_stats proa_model_stats; /* stats.h */
+typedef struct proa_model_stats proa_model_stats; /* stats/stats.h */
 typedef struct proa_cache proa_cache;             /* cache.h */
 typedef struct proa_rate proa_rate;               /* rate.h */
 
@@ -23,7 +23,7 @@ typedef enum proa_state {
 } proa_state;
 
 struct proa_instance {
-    proa_model *model;
+    proa_served_model *model;
     char *name;
     int device;  /* CUDA device, -1: CPU */
     void *state; /* the backend's */
@@ -45,9 +45,9 @@ typedef struct proa_io {
 } proa_io;
 
 /* Inside a backend's `complete`, on its thread: the model; NULL elsewhere. */
-const proa_model *proa_completing_model(void);
+const proa_served_model *proa_completing_model(void);
 
-struct proa_model {
+struct proa_served_model {
     proa_server *server;
     struct proa_source *source;  /* core.h: holds the strings below */
     const proa_backend *backend; /* NULL: an ensemble */
@@ -59,31 +59,31 @@ struct proa_model {
     int inputs_count, outputs_count, required_count;
     int64_t batch_max; /* 0: no batch dimension */
     bool decoupled, unary;
-    unsigned flags;     /* the backend's, but for what model_open took back: schedulers go by these */
-    int64_t brief_rows; /* INLINE: more rows do not run on a caller's thread; 0: all do */
-    void *state;        /* the backend's */
-    bool opened;        /* model_open succeeded */
+    unsigned flags; /* the backend's, without those that model_open has cleared; used by schedulers */
+    int64_t inline_rows_max; /* INLINE: more rows do not run on a caller's thread; 0: all do */
+    bool generations;        /* takes typed ones: proa_served_model_takes_generation */
+    void *state;             /* the backend's */
+    bool opened;             /* model_open succeeded */
     proa_instance *instances;
     int instances_count;
     proa_scheduler *scheduler;
     proa_cache *cache;       /* the server's, set before proa_scheduler_new; NULL: none */
     proa_rate *rate;         /* the server's rate limiter; NULL: off */
-    proa_model_stats *stats; /* lives in the repository's entry of this version: a reload goes on counting */
+    proa_model_stats *stats; /* belongs to the version slot: a reload goes on counting */
     atomic_int refs;         /* find, requests, ensembles; 0 with state UNLOADING: freed by the repository */
     _Atomic(proa_state) state_now;
     int64_t load_ns;
-    uint64_t print; /* of the files that it was made from */
+    uint64_t fingerprint; /* of the files that it was made from */
 };
 
-const proa_io *proa_model_input(const proa_model *model, const char *name);  /* or NULL */
-const proa_io *proa_model_output(const proa_model *model, const char *name); /* or NULL */
-proa_model *proa_model_hold(proa_model *model);
-/* repository.c: calls fn for each loaded version, by name and version, while the repository stands still: fn is brief
- * and does not call the repository. For the metrics. */
-void proa_server_each_model(proa_server *server, void (*fn)(proa_model *model, void *arg), void *arg);
+const proa_io *proa_served_model_input(const proa_served_model *model, const char *name);  /* or NULL */
+const proa_io *proa_served_model_output(const proa_served_model *model, const char *name); /* or NULL */
+/* repository.c: calls fn for each loaded version, ordered by name and version, with the repository locked: fn must be
+ * brief and must not call the repository. For the metrics. */
+void proa_server_each_model(proa_server *server, void (*fn)(proa_served_model *model, void *arg), void *arg);
 
-/* check.c: names, types, shapes, batch and byte sizes of a request against the configuration, with Triton's texts; fills
- * r->batch and applies reshape to the inputs. */
-proa_status proa_infer_check(const proa_model *model, proa_infer *r, proa_err *err);
+/* check.c: names, types, shapes, batch and byte sizes of a request against the configuration, with Triton's texts;
+ * fills r->batch and applies reshape to the inputs. */
+proa_status proa_infer_check(const proa_served_model *model, proa_infer *r, proa_err *err);
 
 #endif

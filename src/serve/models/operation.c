@@ -1,20 +1,21 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * operation.c - one change of the repository: the entries it locks, and ensembles after the models that they use. */
 #include "base/alloc.h"
 #include "serve/core.h"
 #include <string.h>
 
 /* ---- which entries an operation has ---- */
 
-bool proa_operation_has(const proa_operation *op, const proa_entry *e)
+bool proa_repo_op_has(const proa_repo_op *op, const proa_entry *e)
 {
     for (int i = 0; i < op->count; i++)
         if (op->list[i] == e) return true;
     return false;
 }
 
-void proa_operation_add(proa_operation *op, proa_entry *e)
+void proa_repo_op_add(proa_repo_op *op, proa_entry *e)
 {
-    if (proa_operation_has(op, e)) return;
+    if (proa_repo_op_has(op, e)) return;
     if (op->count == op->cap) {
         op->cap = op->cap ? 2 * op->cap : 8;
         op->list = proa_realloc(op->list, (size_t)op->cap * sizeof(proa_entry *));
@@ -22,23 +23,23 @@ void proa_operation_add(proa_operation *op, proa_entry *e)
     op->list[op->count++] = e;
 }
 
-static bool stands_on_touched(const proa_operation *op, const proa_entry *e)
+static bool uses_changed_model(const proa_repo_op *op, const proa_entry *e)
 {
     for (int i = 0; i < op->count; i++)
-        if (op->list[i]->touched && proa_source_needs(e->source, op->list[i]->name)) return true;
+        if (op->list[i]->needs_load && proa_source_needs(e->source, op->list[i]->name)) return true;
     return false;
 }
 
-static void add_members(proa_operation *op, const proa_entry *e)
+static void add_members(proa_repo_op *op, const proa_entry *e)
 {
     const Inference__ModelEnsembling *steps = e->source->config->ensemble_scheduling;
     for (size_t i = 0; i < steps->n_step; i++) {
         proa_entry *member = proa_entry_find(op->server, steps->step[i]->model_name);
-        if (member) proa_operation_add(op, member);
+        if (member) proa_repo_op_add(op, member);
     }
 }
 
-void proa_operation_widen(proa_operation *op)
+void proa_repo_op_widen(proa_repo_op *op)
 {
     proa_server *s = op->server;
     bool more = true;
@@ -47,19 +48,19 @@ void proa_operation_widen(proa_operation *op)
         for (int i = 0; i < s->entries_count; i++) {
             proa_entry *e = s->entries[i];
             if (!e->source || !proa_source_is_ensemble(e->source) ||
-                (e->touched && proa_operation_has(op, e)) || !stands_on_touched(op, e))
+                (e->needs_load && proa_repo_op_has(op, e)) || !uses_changed_model(op, e))
                 continue;
-            proa_operation_add(op, e);
-            e->touched = true;
+            proa_repo_op_add(op, e);
+            e->needs_load = true;
             more = true;
         }
     }
     for (int i = 0, n = op->count; i < n; i++)
-        if (op->list[i]->touched && op->list[i]->source && proa_source_is_ensemble(op->list[i]->source))
+        if (op->list[i]->needs_load && op->list[i]->source && proa_source_is_ensemble(op->list[i]->source))
             add_members(op, op->list[i]);
 }
 
-bool proa_operation_take(proa_operation *op)
+bool proa_repo_op_take(proa_repo_op *op)
 {
     proa_server *s = op->server;
     if (s->exclusive) return false;
@@ -70,53 +71,53 @@ bool proa_operation_take(proa_operation *op)
     return true;
 }
 
-void proa_operation_take_all(proa_server *s, proa_operation *op)
+void proa_repo_op_take_all(proa_server *s, proa_repo_op *op)
 {
-    *op = (proa_operation){.server = s};
+    *op = (proa_repo_op){.server = s};
     pthread_mutex_lock(&s->lock);
     while (s->exclusive || s->busy_count > 0) pthread_cond_wait(&s->changed, &s->lock);
     s->exclusive = true;
     pthread_mutex_unlock(&s->lock);
 }
 
-void proa_operation_leave(proa_operation *op)
+void proa_repo_op_release(proa_repo_op *op)
 {
     proa_server *s = op->server;
     pthread_mutex_lock(&s->lock);
     for (int i = 0; i < op->count; i++) {
         proa_entry *e = op->list[i];
         if (e->busy) s->busy_count--;
-        e->busy = e->touched = e->done = false;
+        e->busy = e->needs_load = e->done = false;
     }
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     free(op->list);
-    *op = (proa_operation){.server = s};
+    *op = (proa_repo_op){.server = s};
 }
 
-/* ---- what becomes of an entry ---- */
+/* ---- changes of an entry ---- */
 
 void proa_entry_accept(proa_entry *e, proa_source *source)
 {
     proa_source_drop(e->source);
     e->source = source;
-    e->seen = source->print;
-    e->touched = true;
+    e->seen_fingerprint = source->fingerprint;
+    e->needs_load = true;
     e->done = false;
     proa_err_clear(&e->outcome);
 }
 
-/* Everything it serves leaves. Lock held. */
+/* Retires all its versions. Lock held. */
 static void retire_all(proa_server *s, proa_entry *e)
 {
     proa_retired *list = NULL;
     for (int i = 0; i < e->slots_count; i++) {
         if (!e->slots[i].model) continue;
         list = proa_retire(s, e, &e->slots[i], list);
-        proa_slot_set(&e->slots[i], PROA_STATE_UNLOADING, NULL);
+        proa_version_slot_set(&e->slots[i], PROA_STATE_UNLOADING, NULL);
     }
     if (!list) return;
-    proa_table_publish(s);
+    proa_name_table_publish(s);
     proa_retire_release(s, list);
 }
 
@@ -125,8 +126,8 @@ void proa_entry_remove(proa_server *s, proa_entry *e)
     proa_source_drop(e->source);
     e->source = NULL;
     e->explicit_load = false;
-    e->touched = e->done = true; /* ensembles that stand on it are to look again */
-    e->seen = 0;
+    e->needs_load = e->done = true; /* ensembles that stand on it are to look again */
+    e->seen_fingerprint = 0;
     proa_err_clear(&e->outcome);
     proa_entry_problem(e, NULL);
     retire_all(s, e);
@@ -173,8 +174,8 @@ static proa_status check_member(proa_server *s, const char *ensemble, const char
 {
     proa_status status = PROA_OK;
     pthread_mutex_lock(&s->lock);
-    proa_entry *m = proa_entry_find(s, name); /* it is there: all models were looked for */
-    const proa_slot *slot = version == -1 ? NULL : proa_entry_slot(m, version, false);
+    proa_entry *m = proa_entry_find(s, name); /* it exists: all models were checked before */
+    const proa_version_slot *slot = version == -1 ? NULL : proa_entry_slot(m, version, false);
     if (!proa_entry_serves(m) && m->outcome.status != PROA_OK)
         status = failed_member(ensemble, name, &m->outcome, err);
     else if (!proa_entry_serves(m))
@@ -188,7 +189,7 @@ static proa_status check_member(proa_server *s, const char *ensemble, const char
     return status;
 }
 
-/* An ensemble is decoupled if a step makes it so, whatever its configuration says. */
+/* An ensemble is decoupled if one of its outputs comes from a decoupled step, whatever its configuration says. */
 static void set_decoupled(proa_source *source, bool decoupled)
 {
     Inference__ModelConfig *config = source->config;
@@ -210,9 +211,9 @@ static proa_status check_ensemble(proa_server *s, proa_entry *e, proa_err *err)
     return PROA_OK;
 }
 
-/* ---- running: a wave loads all whose models are there, until nothing is left ---- */
+/* ---- running: each wave loads the entries whose models are loaded, until none is left ---- */
 
-static void refuse(proa_server *s, proa_entry *e, const proa_err *err)
+static void refuse_load(proa_server *s, proa_entry *e, const proa_err *err)
 {
     char *why = proa_err_whole_text(err);
     PROA_LOG(ERROR, "%s", why);
@@ -225,28 +226,28 @@ static void refuse(proa_server *s, proa_entry *e, const proa_err *err)
     free(why);
 }
 
-static bool waits(const proa_operation *op, const proa_entry *e)
+static bool must_wait(const proa_repo_op *op, const proa_entry *e)
 {
     for (int i = 0; i < op->count; i++) {
         const proa_entry *m = op->list[i];
-        if (m != e && m->touched && !m->done && proa_source_needs(e->source, m->name)) return true;
+        if (m != e && m->needs_load && !m->done && proa_source_needs(e->source, m->name)) return true;
     }
     return false;
 }
 
 /* Ensembles in a circle would wait for each other for ever. */
-static void refuse_circles(proa_operation *op)
+static void refuse_circles(proa_repo_op *op)
 {
     for (int i = 0; i < op->count; i++) {
         proa_entry *e = op->list[i];
         proa_err err = {0};
-        if (!e->touched || e->done || !proa_source_is_ensemble(e->source)) continue;
+        if (!e->needs_load || e->done || !proa_source_is_ensemble(e->source)) continue;
         if (proa_ensemble_check_cycle(e->source->config, configured, op->server, &err) != PROA_OK)
-            refuse(op->server, e, &err);
+            refuse_load(op->server, e, &err);
     }
 }
 
-void proa_operation_run(proa_operation *op)
+void proa_repo_op_run(proa_repo_op *op)
 {
     proa_entry **wave = proa_calloc((size_t)op->count, sizeof(proa_entry *));
     refuse_circles(op);
@@ -255,9 +256,9 @@ void proa_operation_run(proa_operation *op)
         for (int i = 0; i < op->count; i++) {
             proa_entry *e = op->list[i];
             proa_err err = {0};
-            if (!e->touched || e->done || waits(op, e)) continue;
+            if (!e->needs_load || e->done || must_wait(op, e)) continue;
             if (proa_source_is_ensemble(e->source) && check_ensemble(op->server, e, &err) != PROA_OK) {
-                refuse(op->server, e, &err);
+                refuse_load(op->server, e, &err);
                 refused++;
             } else {
                 wave[count++] = e;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * repository.c - the entries of the repository and their version slots. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "serve/core.h"
@@ -41,7 +42,7 @@ proa_entry *proa_entry_add(proa_server *s, const char *name)
     return e;
 }
 
-proa_slot *proa_entry_slot(proa_entry *e, int64_t version, bool add)
+proa_version_slot *proa_entry_slot(proa_entry *e, int64_t version, bool add)
 {
     int at = 0;
     while (at < e->slots_count && e->slots[at].version < version) at++;
@@ -49,12 +50,12 @@ proa_slot *proa_entry_slot(proa_entry *e, int64_t version, bool add)
     if (!add) return NULL;
     e->slots = proa_realloc(e->slots, (size_t)(e->slots_count + 1) * sizeof *e->slots);
     memmove(&e->slots[at + 1], &e->slots[at], (size_t)(e->slots_count - at) * sizeof *e->slots);
-    e->slots[at] = (proa_slot){.version = version, .stats = proa_stats_new()};
+    e->slots[at] = (proa_version_slot){.version = version, .stats = proa_stats_new()};
     e->slots_count++;
     return &e->slots[at];
 }
 
-void proa_slot_set(proa_slot *slot, proa_state state, const char *reason)
+void proa_version_slot_set(proa_version_slot *slot, proa_state state, const char *reason)
 {
     free(slot->reason);
     slot->reason = reason ? proa_strdup(reason) : NULL;
@@ -104,9 +105,10 @@ static proa_status why_not_ready(proa_entry *e, int64_t version, proa_err *err)
                      e->name, (long long)version);
 }
 
-proa_status proa_why_not_found(proa_server *s, const char *name, int64_t version, proa_err *err)
+proa_status proa_explain_not_found(proa_server *s, const char *name, int64_t version, proa_err *err)
 {
-    if (atomic_load(&s->phase) == PROA_PHASE_STARTING) return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
+    if (atomic_load(&s->phase) == PROA_SERVER_STARTING)
+        return PROA_FAIL(err, UNAVAILABLE, "Server not ready");
     pthread_mutex_lock(&s->lock);
     proa_entry *e = proa_entry_find(s, name);
     proa_status status;
@@ -118,7 +120,7 @@ proa_status proa_why_not_found(proa_server *s, const char *name, int64_t version
     return status;
 }
 
-void proa_server_each_model(proa_server *server, void (*fn)(proa_model *model, void *arg), void *arg)
+void proa_server_each_model(proa_server *server, void (*fn)(proa_served_model *model, void *arg), void *arg)
 {
     pthread_mutex_lock(&server->lock);
     for (int i = 0; i < server->entries_count; i++)

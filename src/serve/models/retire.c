@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * retire.c - versions that were taken out of service: a thread closes each when its last reference is dropped. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "serve/core.h"
@@ -9,14 +10,14 @@
 /* One thread closes the versions that have left, each when its last holder has let go: a request's last drop may come
  * from a thread of the very scheduler that is to be freed. */
 
-proa_retired *proa_retire(proa_server *s, proa_entry *e, proa_slot *slot, proa_retired *list)
+proa_retired *proa_retire(proa_server *s, proa_entry *e, proa_version_slot *slot, proa_retired *list)
 {
     proa_retired *r = proa_calloc(1, sizeof *r);
     *r = (proa_retired){.model = slot->model, .entry = e, .number = ++s->retired_so_far, .next = list};
     atomic_store(&slot->model->state_now, PROA_STATE_UNLOADING);
-    slot->leaving = r->number;
+    slot->unloading = r->number;
     slot->model = NULL;
-    s->leaving++;
+    s->unloading++;
     return r;
 }
 
@@ -32,7 +33,7 @@ void proa_retire_release(proa_server *s, proa_retired *list)
     pthread_cond_broadcast(&s->changed);
 }
 
-void proa_model_drained(proa_server *s, proa_model *model)
+void proa_retire_drained(proa_server *s, proa_served_model *model)
 {
     /* Under the lock: the reaper, and with it the end of the server, waits for it. */
     pthread_mutex_lock(&s->lock);
@@ -58,12 +59,12 @@ static void close_one(proa_server *s, proa_retired *r)
     int64_t version = r->model->version;
     pthread_mutex_unlock(&s->lock);
     PROA_LOG(INFO, "successfully unloaded '%s' version %lld", r->model->name, (long long)version);
-    proa_model_close(r->model);
+    proa_served_model_close(r->model);
     pthread_mutex_lock(&s->lock);
-    proa_slot *slot = proa_entry_slot(r->entry, version, false);
-    if (slot && slot->leaving == r->number && slot->state == PROA_STATE_UNLOADING)
-        proa_slot_set(slot, PROA_STATE_UNAVAILABLE, "unloaded");
-    s->leaving--;
+    proa_version_slot *slot = proa_entry_slot(r->entry, version, false);
+    if (slot && slot->unloading == r->number && slot->state == PROA_STATE_UNLOADING)
+        proa_version_slot_set(slot, PROA_STATE_UNAVAILABLE, "unloaded");
+    s->unloading--;
     pthread_cond_broadcast(&s->changed);
     free(r);
 }
@@ -75,7 +76,7 @@ static void *reap(void *arg)
     for (;;) {
         proa_retired *r = take_drained(s);
         if (r) close_one(s, r);
-        else if (s->ending && s->leaving == 0) break;
+        else if (s->ending && s->unloading == 0) break;
         else pthread_cond_wait(&s->changed, &s->lock);
     }
     pthread_mutex_unlock(&s->lock);
@@ -94,8 +95,8 @@ bool proa_reaper_wait(proa_server *s, int64_t deadline_ns)
 {
     struct timespec until = {.tv_sec = deadline_ns / 1000000000, .tv_nsec = deadline_ns % 1000000000};
     pthread_mutex_lock(&s->lock);
-    while (s->leaving > 0 && pthread_cond_timedwait(&s->changed, &s->lock, &until) != ETIMEDOUT) continue;
-    bool empty = s->leaving == 0;
+    while (s->unloading > 0 && pthread_cond_timedwait(&s->changed, &s->lock, &until) != ETIMEDOUT) continue;
+    bool empty = s->unloading == 0;
     pthread_mutex_unlock(&s->lock);
     return empty;
 }

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * source.c - model folders on disk: finding them, reading their configuration, noticing that files changed. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -63,7 +64,8 @@ static bool has_file(const char *folder, const char *name)
     return proa_path_join(path, folder, name, NULL) == PROA_OK && proa_file_exists(path);
 }
 
-bool proa_folder_is_model(const char *path)
+/* A Hugging Face folder, or one with config.pbtxt. */
+static bool is_model_folder(const char *path)
 {
     return has_file(path, "config.pbtxt") || proa_config_is_hf_folder(path);
 }
@@ -91,7 +93,7 @@ static proa_status root_open(proa_root *root, proa_arena *arena, const char *giv
     root->path = proa_arena_strdup(arena, proa_str_c(path));
     free(path);
     const char *slash = strrchr(root->path, '/');
-    if (proa_folder_is_model(root->path) && slash && slash[1]) root->single = slash + 1;
+    if (is_model_folder(root->path) && slash && slash[1]) root->single = slash + 1;
     return PROA_OK;
 }
 
@@ -154,9 +156,9 @@ static uint64_t mix(uint64_t h, uint64_t v)
     return h ^ (h >> 29);
 }
 
-static uint64_t print_folder(const char *path, int depth);
+static uint64_t add_folder_fingerprint(const char *path, int depth);
 
-static uint64_t print_one(const char *folder, const char *name, int depth)
+static uint64_t add_file_fingerprint(const char *folder, const char *name, int depth)
 {
     char path[PROA_PATH_MAX];
     struct stat st;
@@ -164,24 +166,24 @@ static uint64_t print_one(const char *folder, const char *name, int depth)
     uint64_t h = mix(proa_str_hash(proa_str_c(name)), (uint64_t)st.st_mtim.tv_sec);
     h = mix(h, (uint64_t)st.st_mtim.tv_nsec);
     h = mix(h, S_ISDIR(st.st_mode) ? 0 : (uint64_t)st.st_size);
-    if (S_ISDIR(st.st_mode) && depth < FOLDER_DEPTH_MAX) h = mix(h, print_folder(path, depth + 1));
+    if (S_ISDIR(st.st_mode) && depth < FOLDER_DEPTH_MAX) h = mix(h, add_folder_fingerprint(path, depth + 1));
     return h;
 }
 
-static uint64_t print_folder(const char *path, int depth)
+static uint64_t add_folder_fingerprint(const char *path, int depth)
 {
     uint64_t sum = 0;
     DIR *d = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            sum += print_one(path, e->d_name, depth);
+            sum += add_file_fingerprint(path, e->d_name, depth);
     if (d) closedir(d);
     return sum;
 }
 
-uint64_t proa_folder_print(const char *path)
+uint64_t proa_folder_fingerprint(const char *path)
 {
-    return print_folder(path, 0);
+    return add_folder_fingerprint(path, 0);
 }
 
 /* ---- sources ---- */
@@ -197,7 +199,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     (void)st;
     (void)type;
     (void)at;
-    remove(path); /* what cannot be removed stays: a temporary folder's files are nobody's */
+    remove(path); /* what cannot be removed stays behind: a temporary folder has no other owner */
     return 0;
 }
 
@@ -244,7 +246,7 @@ static proa_status source_read(proa_source **out, proa_source *source, const pro
                                const char *config_json, proa_err *err)
 {
     proa_config_options options = proa_server_config_options(s);
-    source->whole = proa_config_is_hf_folder(source->path) && !has_versions(source->path);
+    source->is_version_folder = proa_config_is_hf_folder(source->path) && !has_versions(source->path);
     source->overridden = config_json != NULL;
     proa_status status = proa_config_load(&source->config, &source->provided, source->name, source->path,
                                           config_json, &options, &source->arena, err);
@@ -257,7 +259,8 @@ proa_status proa_source_new(proa_source **out, const proa_server *s, const char 
                             const char *config_json, proa_err *err)
 {
     proa_source *source = source_alloc(name, path);
-    source->print = proa_folder_print(path); /* before the files are read: what changes from here on is seen later */
+    source->fingerprint = proa_folder_fingerprint(
+        path); /* before the files are read: what changes from here on is seen later */
     return source_read(out, source, s, config_json, err);
 }
 
@@ -282,8 +285,9 @@ static bool same_config(const proa_source *a, const proa_source *b)
     return same;
 }
 
-/* Of what a version stands on beside its configuration: its own folder, and all that is no version. */
-static uint64_t version_print(const proa_source *source, int64_t wanted)
+/* Fingerprint of the files that a version depends on besides its configuration: its own folder, and all that is in no
+ * version folder. */
+static uint64_t version_fingerprint(const proa_source *source, int64_t wanted)
 {
     uint64_t sum = 0;
     DIR *d = opendir(source->path);
@@ -292,21 +296,22 @@ static uint64_t version_print(const proa_source *source, int64_t wanted)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
         if (strcmp(e->d_name, "config.pbtxt") == 0 || strcmp(e->d_name, "configs") == 0) continue;
         if (proa_config_version_folder(e->d_name, &version) && version != wanted) continue;
-        sum += print_one(source->path, e->d_name, 0);
+        sum += add_file_fingerprint(source->path, e->d_name, 0);
     }
     if (d) closedir(d);
     return sum;
 }
 
-uint64_t proa_source_version_print(const proa_source *source, int64_t version)
+uint64_t proa_source_version_fingerprint(const proa_source *source, int64_t version)
 {
-    return source->whole ? proa_folder_print(source->path) : version_print(source, version);
+    return source->is_version_folder ? proa_folder_fingerprint(source->path)
+                                     : version_fingerprint(source, version);
 }
 
 bool proa_source_same(const proa_source *a, const proa_source *b)
 {
-    return !proa_source_is_ensemble(a) && strcmp(a->path, b->path) == 0 && a->whole == b->whole &&
-           same_config(a, b);
+    return !proa_source_is_ensemble(a) && strcmp(a->path, b->path) == 0 &&
+           a->is_version_folder == b->is_version_folder && same_config(a, b);
 }
 
 /* ---- files that come with a load ---- */
@@ -325,7 +330,7 @@ static void make_parents(char *path, size_t from)
 {
     for (char *slash = strchr(path + from, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        mkdir(path, 0700); /* an open below says so if it is not there */
+        mkdir(path, 0700); /* a failure shows when the file below is opened */
         *slash = '/';
     }
 }
@@ -427,10 +432,10 @@ static void warn_missing(const proa_source *source, const int64_t *have, int cou
 proa_status proa_source_versions(const proa_source *source, int64_t **versions, int *count, proa_err *err)
 {
     names n = {0};
-    if (!source->whole) PROA_TRY(folders_in(&n, source->path, err));
+    if (!source->is_version_folder) PROA_TRY(folders_in(&n, source->path, err));
     int64_t *list = proa_malloc(((size_t)n.count + 1) * sizeof *list);
     int have = 0;
-    if (source->whole && policy_wants(source->config->version_policy, 1)) list[have++] = 1;
+    if (source->is_version_folder && policy_wants(source->config->version_policy, 1)) list[have++] = 1;
     for (int i = 0; i < n.count; i++) {
         int64_t v;
         if (proa_config_version_folder(n.name[i], &v) && policy_wants(source->config->version_policy, v))
@@ -457,7 +462,7 @@ proa_status proa_source_versions(const proa_source *source, int64_t **versions, 
 proa_status proa_source_version_path(const proa_source *source, int64_t version, char *out, proa_err *err)
 {
     char name[24];
-    if (source->whole) {
+    if (source->is_version_folder) {
         snprintf(out, PROA_PATH_MAX, "%s", source->path);
         return PROA_OK;
     }

@@ -1,26 +1,27 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * table.c - the table in which requests look up models without a lock. */
 #include "base/alloc.h"
 #include "base/map.h"
 #include "serve/core.h"
 #include "serve/rcu.h"
 #include <string.h>
 
-/* What serves at one moment. Never written after it was published: requests look here without a lock (rcu.h). */
+/* The versions that serve at one moment. Read-only once published: requests use it without a lock (rcu.h). */
 typedef struct row {
     int first, count; /* in versions: rising */
 } row;
 typedef struct version {
     int64_t version;
-    proa_model *model;
+    proa_served_model *model;
 } version;
 
-struct proa_table {
+struct proa_name_table {
     proa_map names; /* keys lie in the entries, which live as long as the server */
     row *rows;
     version *versions;
 };
 
-static const version *find_version(const proa_table *t, const row *r, int64_t wanted)
+static const version *find_version(const proa_name_table *t, const row *r, int64_t wanted)
 {
     if (wanted == -1) return &t->versions[r->first + r->count - 1];
     for (int i = r->first; i < r->first + r->count; i++)
@@ -28,21 +29,21 @@ static const version *find_version(const proa_table *t, const row *r, int64_t wa
     return NULL;
 }
 
-proa_model *proa_table_find(proa_server *s, const char *name, int64_t version_wanted)
+proa_served_model *proa_name_table_find(proa_server *s, const char *name, int64_t version_wanted)
 {
-    proa_model *model = NULL;
+    proa_served_model *model = NULL;
     int32_t at;
     proa_rcu_enter();
-    const proa_table *t = atomic_load(&s->table);
+    const proa_name_table *t = atomic_load(&s->table);
     if (t && proa_map_find(&t->names, proa_str_c(name), &at)) {
         const version *v = find_version(t, &t->rows[at], version_wanted);
-        if (v) model = proa_model_hold(v->model);
+        if (v) model = proa_served_model_hold(v->model);
     }
     proa_rcu_leave();
     return model;
 }
 
-static void table_free(proa_table *t)
+static void table_free(proa_name_table *t)
 {
     if (!t) return;
     proa_map_release(&t->names);
@@ -58,9 +59,9 @@ static int count_ready(const proa_entry *e)
     return n;
 }
 
-static proa_table *table_make(const proa_server *s)
+static proa_name_table *table_make(const proa_server *s)
 {
-    proa_table *t = proa_calloc(1, sizeof *t);
+    proa_name_table *t = proa_calloc(1, sizeof *t);
     int rows = 0, all = 0;
     for (int i = 0; i < s->entries_count; i++) all += count_ready(s->entries[i]);
     proa_map_init(&t->names, s->entries_count);
@@ -79,14 +80,14 @@ static proa_table *table_make(const proa_server *s)
     return t;
 }
 
-void proa_table_publish(proa_server *s)
+void proa_name_table_publish(proa_server *s)
 {
-    proa_table *old = atomic_exchange(&s->table, table_make(s));
+    proa_name_table *old = atomic_exchange(&s->table, table_make(s));
     proa_rcu_wait();
     table_free(old);
 }
 
-void proa_table_free(proa_server *s)
+void proa_name_table_free(proa_server *s)
 {
     table_free(atomic_exchange(&s->table, NULL));
 }

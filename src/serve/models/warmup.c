@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * warmup.c - runs the warm-up samples of a version before it serves. */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/file.h"
@@ -38,9 +39,9 @@ static void fill_random(char *to, size_t bytes, uint64_t seed)
     }
 }
 
-/* Bytes of one row in the folder "warmup": as many as the shape says, or all of a file of strings. */
-static proa_status row_from_file(proa_buf *row, const proa_model *m, const Inference__ModelWarmup__Input *in,
-                                 int64_t bytes, proa_err *err)
+/* One row of a file in the folder "warmup": as many bytes as the shape has, or the whole file for strings. */
+static proa_status row_from_file(proa_buf *row, const proa_served_model *m,
+                                 const Inference__ModelWarmup__Input *in, int64_t bytes, proa_err *err)
 {
     char folder[PROA_PATH_MAX], path[PROA_PATH_MAX];
     PROA_TRY(proa_path_join(folder, m->path, "warmup", err));
@@ -55,8 +56,8 @@ static proa_status row_from_file(proa_buf *row, const proa_model *m, const Infer
     return PROA_OK;
 }
 
-/* Strings are empty ones, whether zero or random data is asked for. */
-static proa_status make_row(proa_buf *row, const proa_model *m, const char *name,
+/* Strings are empty, for zero data as well as for random data. */
+static proa_status make_row(proa_buf *row, const proa_served_model *m, const char *name,
                             const Inference__ModelWarmup__Input *in, proa_err *err)
 {
     int64_t bytes, element = proa_type_bytes((proa_type)in->data_type);
@@ -84,8 +85,8 @@ static proa_status make_row(proa_buf *row, const proa_model *m, const char *name
 }
 
 /* The row as often as the batch has rows. */
-static proa_status set_tensor(proa_tensor *t, const proa_model *m, const Inference__ModelWarmup__Input *in,
-                              proa_str row, int64_t batch, proa_err *err)
+static proa_status set_tensor(proa_tensor *t, const proa_served_model *m,
+                              const Inference__ModelWarmup__Input *in, proa_str row, int64_t batch, proa_err *err)
 {
     int64_t bytes;
     bool batched = m->batch_max > 0;
@@ -104,11 +105,12 @@ static proa_status set_tensor(proa_tensor *t, const proa_model *m, const Inferen
     return PROA_OK;
 }
 
-static proa_status add_input(proa_infer *r, const proa_model *m,
+static proa_status add_input(proa_infer *r, const proa_served_model *m,
                              const Inference__ModelWarmup__InputsEntry *entry, int64_t batch, proa_err *err)
 {
     proa_buf row;
-    if (!proa_model_input(m, entry->key)) return PROA_OK; /* a control tensor: the scheduler makes it */
+    if (!proa_served_model_input(m, entry->key))
+        return PROA_OK; /* a control tensor: the scheduler makes it */
     proa_tensor *t = proa_infer_add_input(r, proa_str_c(entry->key));
     if (!t) return PROA_FAIL(err, LIMIT, "a warm-up has too many inputs");
     proa_buf_init(&row, PROA_INFLIGHT_BYTES_MAX);
@@ -120,10 +122,10 @@ static proa_status add_input(proa_infer *r, const proa_model *m,
 
 /* ---- one request ---- */
 
-static proa_status run(proa_model *m, proa_infer *r, waiter *w, proa_err *err)
+static proa_status run(proa_served_model *m, proa_infer *r, waiter *w, proa_err *err)
 {
     PROA_TRY(proa_infer_check(m, r, err));
-    r->model = proa_model_hold(m);
+    r->model = proa_served_model_hold(m);
     PROA_TRY(proa_scheduler_enqueue(m->scheduler, r, err));
     pthread_mutex_lock(&w->lock);
     while (!w->done) pthread_cond_wait(&w->wake, &w->lock);
@@ -132,7 +134,7 @@ static proa_status run(proa_model *m, proa_infer *r, waiter *w, proa_err *err)
     return w->error.status;
 }
 
-static proa_status run_sample(proa_model *m, const Inference__ModelWarmup *sample, proa_err *err)
+static proa_status run_sample(proa_served_model *m, const Inference__ModelWarmup *sample, proa_err *err)
 {
     waiter w = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
     proa_infer *r = proa_infer_new();
@@ -155,7 +157,7 @@ static proa_status run_sample(proa_model *m, const Inference__ModelWarmup *sampl
     return status;
 }
 
-proa_status proa_model_warm(proa_model *model, proa_err *err)
+proa_status proa_served_model_warm(proa_served_model *model, proa_err *err)
 {
     for (size_t i = 0; i < model->config->n_model_warmup; i++) {
         const Inference__ModelWarmup *sample = model->config->model_warmup[i];

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * alarm.c - the thread that fires the alarms of all schedulers. */
 #include "serve/sched/alarm.h"
 
 #include "base/clock.h"
@@ -35,7 +36,7 @@ static void sleep_until(int64_t at_ns)
     asleep_until = 0; /* awake: it looks at all alarms before it sleeps again */
 }
 
-static void go_off(proa_alarm *t, int64_t now)
+static void fire_due(proa_alarm *t, int64_t now)
 {
     atomic_store(&t->at_ns, PROA_ALARM_NEVER);
     running = t;
@@ -47,21 +48,21 @@ static void go_off(proa_alarm *t, int64_t now)
     pthread_cond_broadcast(&rest);
 }
 
-static void *keep_time(void *arg)
+static void *alarm_thread(void *arg)
 {
     PROA_UNUSED(arg);
     pthread_mutex_lock(&lock);
     for (;;) {
         proa_alarm *t = earliest();
         int64_t at = t ? atomic_load(&t->at_ns) : PROA_ALARM_NEVER, now = proa_clock_ns();
-        if (at <= now) go_off(t, now);
+        if (at <= now) fire_due(t, now);
         else sleep_until(at);
     }
     return NULL;
 }
 
 /* The thread lives as long as the process: models come and go. Lock held. */
-static proa_status start(proa_err *err)
+static proa_status start_alarm_thread(proa_err *err)
 {
     pthread_condattr_t attr;
     pthread_t thread;
@@ -71,7 +72,7 @@ static proa_status start(proa_err *err)
     pthread_cond_init(&wake, &attr);
     pthread_cond_init(&rest, NULL);
     pthread_condattr_destroy(&attr);
-    int failed = pthread_create(&thread, NULL, keep_time, NULL);
+    int failed = pthread_create(&thread, NULL, alarm_thread, NULL);
     if (failed) {
         pthread_cond_destroy(&wake);
         pthread_cond_destroy(&rest);
@@ -87,7 +88,7 @@ proa_status proa_alarm_open(proa_alarm *alarm, int64_t (*fire)(void *arg, int64_
                             proa_err *err)
 {
     pthread_mutex_lock(&lock);
-    proa_status status = start(err);
+    proa_status status = start_alarm_thread(err);
     if (status == PROA_OK) {
         alarm->fire = fire;
         alarm->arg = arg;

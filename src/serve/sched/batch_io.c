@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * batch_io.c - the batch_input tensors of a ragged batch, and batch outputs that are cut into the requests' own. */
 #include "serve/sched/batch_io.h"
 
 #include "base/checked.h"
@@ -55,7 +56,7 @@ static void add_counts(const Inference__BatchInput *b, size_t target, proa_infer
     }
 }
 
-/* Its shape tells the largest count; what it holds does not matter. */
+/* Its shape is the largest count; its contents do not matter. */
 static void add_max_as_shape(const Inference__BatchInput *b, size_t target, proa_infer *const *requests, int count)
 {
     int64_t max = 0;
@@ -98,7 +99,7 @@ static void add_input(const Inference__BatchInput *b, size_t target, proa_infer 
     }
 }
 
-void proa_batch_inputs_add(const proa_model *model, proa_infer *const *requests, int count)
+void proa_batch_inputs_add(const proa_served_model *model, proa_infer *const *requests, int count)
 {
     for (size_t i = 0; i < model->config->n_batch_input; i++) {
         const Inference__BatchInput *b = model->config->batch_input[i];
@@ -127,9 +128,9 @@ static proa_status part_bytes(const proa_tensor *source, proa_type type, int64_t
     return PROA_OK;
 }
 
-proa_status proa_batch_output_scatter(const proa_model *model, const char *name, const proa_tensor *whole,
-                                      proa_infer *const *requests, proa_reply *const *replies, int count,
-                                      proa_err *err)
+proa_status proa_batch_output_scatter(const proa_served_model *model, const char *name,
+                                      const proa_tensor *whole, proa_infer *const *requests,
+                                      proa_reply *const *replies, int count, proa_err *err)
 {
     const char *source = source_of(model->config, name);
     int64_t at = 0, bytes = 0;

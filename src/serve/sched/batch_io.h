@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * batch_io.h - what config.pbtxt's batch_input and batch_output ask for: tensors that describe a ragged batch, and one
+ * batch_io.h - batch_input and batch_output of config.pbtxt: tensors that describe a ragged batch, and one
  * output of a whole batch that is cut into the requests' own.
  * A batch_input becomes an input of the batch's first request, with the name target_name; ragged inputs lie in their
  * requests one after the other.
@@ -10,6 +10,6 @@
 #include "serve/models/model.h"
 
 /* The scheduler calls it before execute. */
-void proa_batch_inputs_add(const proa_model *model, proa_infer *const *requests, int count);
+void proa_batch_inputs_add(const proa_served_model *model, proa_infer *const *requests, int count);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Dynamic batching: what waits is joined to batches by the rule of form.h, by priority, with time-outs per priority. */
+ * dynamic.c - dynamic batching: waiting requests are joined to batches by the rule of form.h.
+ * Batches respect priorities; each priority level has its own time-out and size. */
 #include "serve/sched/batch_io.h"
 #include "serve/sched/form.h"
 #include "serve/sched/sched.h"
@@ -12,7 +13,7 @@ static proa_status open_dynamic(proa_scheduler *s, proa_err *err)
                         d->max_queue_delay_microseconds);
     s->state = rule;
     s->eager = rule->delay_ns == 0;
-    return proa_crew_open(s, rule->requests_max, err);
+    return proa_executor_open(s, rule->requests_max, err);
 }
 
 static void close_dynamic(proa_scheduler *s)
@@ -20,13 +21,13 @@ static void close_dynamic(proa_scheduler *s)
     PROA_ASSERT(s->queue.count == 0);
 }
 
-/* Adds what waits, in order. False: a request moved behind others meanwhile, so the order was another. */
+/* Adds the waiting requests in order. False: a request was moved back meanwhile, so the order has changed. */
 static bool gather(proa_scheduler *s, proa_form *f, int64_t now_ns)
 {
     proa_form_begin(f, s->state);
-    for (proa_infer *r = proa_queue_first(&s->queue), *next; r; r = next) {
-        next = proa_queue_next(&s->queue, r);
-        if (!proa_crew_keep(s, r, now_ns)) {
+    for (proa_infer *r = proa_sched_queue_first(&s->queue), *next; r; r = next) {
+        next = proa_sched_queue_next(&s->queue, r);
+        if (!proa_executor_check(s, r, now_ns)) {
             if (r->ticket.queued) return false;
         } else if (!proa_form_add(f, r)) {
             break;
@@ -35,17 +36,17 @@ static bool gather(proa_scheduler *s, proa_form *f, int64_t now_ns)
     return true;
 }
 
-static int pick(proa_scheduler *s, proa_seat *seat, int count)
+static int pick(proa_scheduler *s, proa_instance_slot *slot, int count)
 {
     int picked = 0;
     for (int i = 0; i < count; i++) {
-        proa_infer *r = proa_queue_first(&s->queue);
-        if (proa_crew_pick(s, r)) seat->batch[picked++] = r;
+        proa_infer *r = proa_sched_queue_first(&s->queue);
+        if (proa_executor_dequeue(s, r)) slot->batch[picked++] = r;
     }
     return picked;
 }
 
-static int take(proa_scheduler *s, proa_seat *seat, int64_t now_ns, bool look, int64_t *again_ns)
+static int take(proa_scheduler *s, proa_instance_slot *slot, int64_t now_ns, bool peek, int64_t *again_ns)
 {
     proa_form f;
     int count, picked;
@@ -54,22 +55,22 @@ static int take(proa_scheduler *s, proa_seat *seat, int64_t now_ns, bool look, i
         }
         count = proa_form_ready(&f, now_ns, atomic_load(&s->stopping), again_ns);
         s->wake_rows = count == 0 && f.count ? proa_form_wanted(&f) : 0;
-        if (look) return count;
-        picked = pick(s, seat, count);
+        if (peek) return count;
+        picked = pick(s, slot, count);
     } while (count && !picked); /* all were cancelled */
     return picked;
 }
 
-static void prepare(proa_scheduler *s, proa_seat *seat, int count)
+static void prepare(proa_scheduler *s, proa_instance_slot *slot, int count)
 {
-    if (s->model->config->n_batch_input) proa_batch_inputs_add(s->model, seat->batch, count);
+    if (s->model->config->n_batch_input) proa_batch_inputs_add(s->model, slot->batch, count);
 }
 
 const proa_scheduler_kind proa_sched_dynamic = {
     .name = "dynamic",
     .open = open_dynamic,
     .close = close_dynamic,
-    .enqueue = proa_crew_enqueue,
+    .enqueue = proa_executor_enqueue,
     .take = take,
     .prepare = prepare,
 };

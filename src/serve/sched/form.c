@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * form.c - the rule by which waiting requests form a batch. */
 #include "serve/sched/form.h"
 
 #include "base/limits.h"
@@ -11,7 +12,7 @@ static bool varies(const proa_io *io, bool batched)
     return false;
 }
 
-void proa_form_rule_init(proa_form_rule *rule, proa_model *model, const int32_t *preferred,
+void proa_form_rule_init(proa_form_rule *rule, proa_served_model *model, const int32_t *preferred,
                          size_t preferred_count, uint64_t delay_us)
 {
     bool batched = model->batch_max > 0;
@@ -77,7 +78,7 @@ bool proa_form_add(proa_form *f, const proa_infer *r)
         f->full = true;
         return false;
     }
-    /* Beyond all preferred sizes without having met one: what there is so far is as good as it gets. */
+    /* Above all preferred sizes without having met one: waiting longer cannot improve the batch. */
     if (f->count && f->rows + rows > f->rule->preferred_max && !f->best_count) f->best_count = f->count;
     if (f->count == 0) {
         f->first = r;

@@ -16,7 +16,7 @@ typedef struct proa_form_rule {
     const int32_t *preferred; /* sizes worth executing at once; none: rows_max */
     int preferred_count;
     int64_t rows_max, preferred_max; /* at least 1 */
-    int64_t delay_ns;                /* how long the oldest may wait for company */
+    int64_t delay_ns;                /* how long the oldest may wait for more requests (max_queue_delay) */
     int requests_max;
     const char **equal; /* inputs whose shape must be the same in a batch, but for the batch dimension */
     int equal_count;
@@ -33,13 +33,13 @@ typedef struct proa_form {
 } proa_form;
 
 /* Fills the rule for a model; its arrays come from model->arena. */
-void proa_form_rule_init(proa_form_rule *rule, proa_model *model, const int32_t *preferred,
+void proa_form_rule_init(proa_form_rule *rule, proa_served_model *model, const int32_t *preferred,
                          size_t preferred_count, uint64_t delay_us);
 void proa_form_begin(proa_form *f, const proa_form_rule *rule);
-bool proa_form_add(proa_form *f, const proa_infer *r); /* false: r does not join, nor does who comes after it */
-/* How many to execute now. 0: wait, until *again_ns unless somebody comes before. hurry: do not wait. */
+bool proa_form_add(proa_form *f, const proa_infer *r); /* false: neither r nor any later request joins */
+/* How many to execute now. 0: wait for more requests, at most until *again_ns. hurry: do not wait. */
 int proa_form_ready(const proa_form *f, int64_t now_ns, bool hurry, int64_t *again_ns);
-/* How many rows must wait until it is worth asking again before *again_ns; 0: any newcomer may matter. */
+/* How many rows must wait before it is worth asking again earlier than *again_ns; 0: any new request may matter. */
 int64_t proa_form_wanted(const proa_form *f);
 
 static inline int64_t proa_infer_rows(const proa_infer *r)

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * graph.c - compiles an ensemble's configuration to a data-flow graph. */
 #include "serve/sched/graph.h"
 
 #include "base/limits.h"
@@ -52,21 +53,21 @@ static void add_consumers(proa_graph *g, proa_arena *arena)
     }
 }
 
-static proa_status read_models(proa_graph *g, proa_model *ensemble, proa_err *err)
+static proa_status read_models(proa_graph *g, proa_served_model *ensemble, proa_err *err)
 {
     for (int i = 0; i < g->steps_count; i++) {
         proa_graph_step *s = &g->steps[i];
-        proa_model *m;
+        proa_served_model *m;
         PROA_TRY(proa_server_find(ensemble->server, s->model, s->version, &m, err));
         s->decoupled = m->decoupled;
-        s->brief = m->backend && (m->flags & PROA_BACKEND_INLINE);
-        proa_model_drop(m);
+        s->on_caller = m->backend && (m->flags & PROA_BACKEND_INLINE);
+        proa_served_model_drop(m);
     }
     return PROA_OK;
 }
 
 /* The label that all inputs of a step have; UNKNOWN while one has none yet. */
-static proa_status label_of(const proa_graph *g, const proa_model *ensemble, const proa_graph_step *s,
+static proa_status label_of(const proa_graph *g, const proa_served_model *ensemble, const proa_graph_step *s,
                             int *label, proa_err *err)
 {
     *label = s->inputs_count ? UNKNOWN : 0;
@@ -86,7 +87,7 @@ static proa_status label_of(const proa_graph *g, const proa_model *ensemble, con
 }
 
 /* A pass over all steps; *progress if one got its label. */
-static proa_status label_steps(proa_graph *g, const proa_model *ensemble, bool *progress, proa_err *err)
+static proa_status label_steps(proa_graph *g, const proa_served_model *ensemble, bool *progress, proa_err *err)
 {
     *progress = false;
     for (int i = 0; i < g->steps_count; i++) {
@@ -101,7 +102,7 @@ static proa_status label_steps(proa_graph *g, const proa_model *ensemble, bool *
     return PROA_OK;
 }
 
-static proa_status set_labels(proa_graph *g, const proa_model *ensemble, proa_err *err)
+static proa_status set_labels(proa_graph *g, const proa_served_model *ensemble, proa_err *err)
 {
     bool progress = true;
     g->labels_count = 1;
@@ -145,7 +146,7 @@ static void mark_needs(const proa_graph *g, int tensor, bool *needs)
         mark_needs(g, g->steps[producer].inputs[i].tensor, needs);
 }
 
-proa_status proa_graph_compile(proa_graph **out, proa_model *ensemble, proa_err *err)
+proa_status proa_graph_compile(proa_graph **out, proa_served_model *ensemble, proa_err *err)
 {
     const Inference__ModelEnsembling *e = ensemble->config->ensemble_scheduling;
     proa_arena *arena = &ensemble->arena;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * graph.h - inside serve: an ensemble as a data-flow graph, compiled once at load: steps (models), tensors between them,
- * and which of them live once for a request and which once for each reply of a decoupled model.
- * Each tensor has a label: 0 for those of the request; a decoupled step opens a new label, whose tensors exist once for
- * each of its replies (a scope). All inputs of a step have one label; it runs once in each scope of it.
- * Owner:   all of it lies in the ensemble's model->arena. Threads: read only. */
+ * graph.h - inside serve: an ensemble as a data-flow graph, compiled once at load: steps (models), tensors between
+ * them, and which of them live once for a request and which once for each reply of a decoupled model. Each tensor has
+ * a label: 0 for those of the request; a decoupled step opens a new label, whose tensors exist once for each of its
+ * replies (a scope). All inputs of a step have one label; it runs once in each scope of it.
+ * Owner:   all of it is in the ensemble's model->arena. Threads: read only. */
 #ifndef PROA_SERVE_SCHED_GRAPH_H
 #define PROA_SERVE_SCHED_GRAPH_H
 
@@ -26,12 +26,12 @@ typedef struct proa_graph_step {
     const char *model;
     int64_t version;
     bool decoupled;
-    bool brief; /* runs on the caller's thread: those that do not are started first */
+    bool on_caller; /* executes on the caller's thread; other steps are started first */
     int label, out_label;
     int place; /* among the steps of its label */
     proa_graph_edge *inputs, *outputs;
     int inputs_count, outputs_count;
-    const char **output_names; /* what it is asked for */
+    const char **output_names; /* the outputs that its call requests */
 } proa_graph_step;
 
 typedef struct proa_graph_label {
@@ -50,7 +50,7 @@ typedef struct proa_graph {
     bool **needs;  /* [model->outputs_count][steps]: what must run for an output */
 } proa_graph;
 
-/* The models of the steps are loaded. The configuration was checked (config.h); what is wrong all the same is INVALID. */
-PROA_MUST_CHECK proa_status proa_graph_compile(proa_graph **out, proa_model *ensemble, proa_err *err);
+/* The models of the steps are loaded. The configuration was checked (config/config.h); remaining faults are INVALID. */
+PROA_MUST_CHECK proa_status proa_graph_compile(proa_graph **out, proa_served_model *ensemble, proa_err *err);
 
 #endif

@@ -1,20 +1,21 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * order.c - delivers replies in the order of their requests (preserve_ordering). */
 #include "serve/sched/order.h"
 
 #include "base/alloc.h"
 
-typedef struct place {
-    struct place *prev, *next;
+typedef struct order_entry {
+    struct order_entry *prev, *next;
     proa_infer *request;
-    proa_reply *head, *tail; /* came, but not yet delivered */
+    proa_reply *head, *tail; /* arrived, but not yet delivered */
     bool done;               /* no more will come */
-} place;
+} order_entry;
 
 struct proa_order {
     pthread_mutex_t lock;
     proa_scheduler *scheduler;
-    place *first, *last;
-    bool delivering; /* somebody does; who comes later leaves its reply to them */
+    order_entry *first, *last;
+    bool delivering; /* a thread delivers; others leave their replies to it */
 };
 
 proa_order *proa_order_new(proa_scheduler *s)
@@ -35,7 +36,7 @@ void proa_order_free(proa_order *order)
 
 void proa_order_join(proa_order *order, proa_infer *r)
 {
-    place *p = PROA_ARENA_NEW(&r->arena, place, 1);
+    order_entry *p = PROA_ARENA_NEW(&r->arena, order_entry, 1);
     p->request = r;
     r->ticket.order = p;
     pthread_mutex_lock(&order->lock);
@@ -46,7 +47,7 @@ void proa_order_join(proa_order *order, proa_infer *r)
     pthread_mutex_unlock(&order->lock);
 }
 
-static void take_out(proa_order *o, place *p)
+static void take_out(proa_order *o, order_entry *p)
 {
     if (p->prev) p->prev->next = p->next;
     else o->first = p->next;
@@ -54,9 +55,9 @@ static void take_out(proa_order *o, place *p)
     else o->last = p->prev;
 }
 
-/* Delivers what the first place holds; it is the first until it is taken out, so nobody else touches what was taken.
- * With the lock, which is left meanwhile. */
-static void deliver(proa_order *o, place *p)
+/* Delivers the replies of the first entry. It stays the first until it is taken out, so no other thread touches what
+ * was taken from it. Called with the lock, which is released meanwhile. */
+static void deliver_first(proa_order *o, order_entry *p)
 {
     proa_reply *reply = p->head;
     bool done = p->done;
@@ -77,13 +78,13 @@ static void flush(proa_order *o)
 {
     if (o->delivering) return;
     o->delivering = true;
-    while (o->first && (o->first->head || o->first->done)) deliver(o, o->first);
+    while (o->first && (o->first->head || o->first->done)) deliver_first(o, o->first);
     o->delivering = false;
 }
 
 void proa_order_leave(proa_order *order, proa_infer *r)
 {
-    place *p = r->ticket.order;
+    order_entry *p = r->ticket.order;
     pthread_mutex_lock(&order->lock);
     take_out(order, p);
     flush(order);
@@ -93,7 +94,7 @@ void proa_order_leave(proa_order *order, proa_infer *r)
 void proa_order_reply(proa_order *order, proa_infer *r, proa_reply *reply, bool final)
 {
     proa_scheduler *s = order->scheduler;
-    place *p = r->ticket.order;
+    order_entry *p = r->ticket.order;
     /* The last request that is let out may have been the last to hold the model: this call holds the scheduler. */
     atomic_fetch_add(&s->busy, 1);
     pthread_mutex_lock(&order->lock);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Backends that queue themselves (the engine): a request goes to them at once. What is counted here is which of them wait
- * there still: a backend says so with proa_infer_begins. Those take a place of the queue policy's size and end when
- * their time-out or deadline comes; the backend gets a cancel for it. */
+ * own.c - the scheduler of backends that queue requests themselves (the LLM engine). A request is handed to the
+ * backend at once. The scheduler only counts which requests still wait in the backend's queue; the backend reports the
+ * end of the wait with proa_infer_begins. Waiting requests count against the size limit of the queue policy. When the
+ * time-out or deadline of one passes, the scheduler cancels it in the backend. */
 #include "base/clock.h"
 #include "serve/sched/sched.h"
 
@@ -23,7 +24,7 @@ static bool leave_queue(proa_scheduler *s, proa_infer *r)
     pthread_mutex_lock(&s->lock);
     bool queued = r->ticket.queued;
     if (queued) {
-        proa_queue_remove(&s->queue, r);
+        proa_sched_queue_remove(&s->queue, r);
         atomic_fetch_sub(&s->waiting, 1);
     }
     pthread_mutex_unlock(&s->lock);
@@ -33,9 +34,9 @@ static bool leave_queue(proa_scheduler *s, proa_infer *r)
 static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
 {
     pthread_mutex_lock(&s->lock);
-    proa_status status = proa_queue_push(&s->queue, r, err);
+    proa_status status = proa_sched_queue_push(&s->queue, r, err);
     int at = (int)(s->pushes % (uint64_t)s->model->instances_count);
-    if (status == PROA_OK) proa_crew_pushed(s);
+    if (status == PROA_OK) proa_executor_pushed(s);
     int64_t expires_ns = s->queue.expires_ns;
     pthread_mutex_unlock(&s->lock);
     PROA_TRY(status);
@@ -57,17 +58,17 @@ static bool replied(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool fi
     leave_queue(s, r);
     if (r->ticket.expired && reply && reply->error.status != PROA_OK) {
         proa_err_clear(&reply->error);
-        proa_queue_expired(r, &reply->error);
+        proa_sched_queue_expired(r, &reply->error);
         r->ticket.reason = PROA_FAIL_REJECTED + 1;
     }
     return true;
 }
 
-/* The backend is told to give them up: it has them, and answers. */
-static int64_t expire(proa_scheduler *s, int64_t now_ns)
+/* The backend holds these requests: it is asked to cancel them and sends the replies. */
+static int64_t expire_waiting(proa_scheduler *s, int64_t now_ns)
 {
     pthread_mutex_lock(&s->lock);
-    proa_infer *out = proa_queue_expire(&s->queue, now_ns);
+    proa_infer *out = proa_sched_queue_expire(&s->queue, now_ns);
     int64_t next = s->queue.expires_ns;
     for (proa_infer *r = out; r; r = r->next) {
         atomic_fetch_sub(&s->waiting, 1);
@@ -89,5 +90,5 @@ const proa_scheduler_kind proa_sched_own = {
     .close = close_own,
     .enqueue = enqueue,
     .replied = replied,
-    .expire = expire,
+    .expire = expire_waiting,
 };

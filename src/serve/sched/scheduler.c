@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * scheduler.c - what all kinds of schedulers share: admission, cache, statistics, order, delivery of replies. */
 #include "serve/scheduler.h"
 
 #include "base/alloc.h"
@@ -13,7 +14,7 @@
 
 /* ---- which kind ---- */
 
-static const proa_scheduler_kind *kind_of(const proa_model *model)
+static const proa_scheduler_kind *kind_of(const proa_served_model *model)
 {
     switch (model->config->scheduling_choice_case) {
     case INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING: return &proa_sched_ensemble;
@@ -38,13 +39,13 @@ static bool keeps_order(const Inference__ModelConfig *config)
 }
 
 /* One reply for a request, and the same for each that is equal. */
-static bool is_cached(const proa_model *m, const proa_scheduler_kind *kind)
+static bool is_cached(const proa_served_model *m, const proa_scheduler_kind *kind)
 {
     return m->cache && m->config->response_cache && m->config->response_cache->enable && !m->decoupled &&
            kind != &proa_sched_sequence;
 }
 
-static bool outputs_reshaped(const proa_model *model)
+static bool outputs_reshaped(const proa_served_model *model)
 {
     for (int i = 0; i < model->outputs_count; i++)
         if (model->outputs[i].reshaped) return true;
@@ -54,12 +55,12 @@ static bool outputs_reshaped(const proa_model *model)
 static int64_t expire(void *arg, int64_t now_ns)
 {
     proa_scheduler *s = arg;
-    int64_t next = s->kind->expire ? s->kind->expire(s, now_ns) : proa_crew_expire(s, now_ns);
+    int64_t next = s->kind->expire ? s->kind->expire(s, now_ns) : proa_executor_expire(s, now_ns);
     /* Looking at a long queue for each of its requests would be quadratic: a millisecond is near enough. */
     return next == PROA_ALARM_NEVER || next > now_ns + 1000000 ? next : now_ns + 1000000;
 }
 
-proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err *err)
+proa_status proa_scheduler_new(proa_scheduler **out, proa_served_model *model, proa_err *err)
 {
     proa_scheduler *s = proa_malloc_aligned(sizeof *s);
     memset(s, 0, sizeof *s);
@@ -77,10 +78,10 @@ proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err
     if (model->server && model->server->options.summary_latencies) proa_stats_summaries(model->stats);
     s->ended_last = &s->ended;
     s->order = keeps_order(model->config) ? proa_order_new(s) : NULL;
-    proa_queue_init(&s->queue, model->config->scheduling_choice_case ==
-                                       INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING
-                                   ? model->config->dynamic_batching
-                                   : NULL);
+    proa_sched_queue_init(&s->queue, model->config->scheduling_choice_case ==
+                                             INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING
+                                         ? model->config->dynamic_batching
+                                         : NULL);
     proa_status status = proa_alarm_open(&s->alarm, expire, s, err);
     if (status == PROA_OK) status = s->kind->open(s, err);
     if (status == PROA_OK) *out = s;
@@ -91,20 +92,20 @@ proa_status proa_scheduler_new(proa_scheduler **out, proa_model *model, proa_err
 void proa_scheduler_stop(proa_scheduler *s)
 {
     atomic_store(&s->stopping, true);
-    proa_crew_call(s); /* batches that wait for company run now, but not on this thread */
+    proa_executor_notify(s); /* batches that wait for more requests run now, but not on this thread */
 }
 
 void proa_scheduler_free(proa_scheduler *s)
 {
     if (!s) return;
-    /* Unloading may wait: a request that ends must not look for somebody to wake. */
+    /* Unloading polls here: a request that ends must not spend time on waking a waiting thread. */
     for (struct timespec nap = {.tv_nsec = 500000}; atomic_load(&s->busy) > 0;) nanosleep(&nap, NULL);
     proa_alarm_close(&s->alarm);
-    proa_crew_close(s);
+    proa_executor_close(s);
     s->kind->close(s);
     if (s->cached) proa_cache_forget(s->model->cache, s->model);
     proa_order_free(s->order);
-    proa_queue_release(&s->queue);
+    proa_sched_queue_release(&s->queue);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -117,7 +118,7 @@ int64_t proa_scheduler_pending(const proa_scheduler *s)
 
 /* ---- in ---- */
 
-proa_status proa_scheduler_refuse(const proa_infer *r, proa_err *err)
+static proa_status refuse_stopping(const proa_infer *r, proa_err *err)
 {
     return PROA_FAIL(
         err, UNAVAILABLE,
@@ -135,7 +136,7 @@ proa_status proa_infer_refuse_cancelled(proa_infer *r, proa_err *err)
 void proa_scheduler_unwatch(proa_infer *r)
 {
     if (proa_infer_watch(r, NULL)) return;
-    while (!atomic_load(&r->ticket.heard)) sched_yield();
+    while (!atomic_load(&r->ticket.cancel_handled)) sched_yield();
 }
 
 static proa_fail_reason reason_of(const proa_infer *r, proa_status status)
@@ -160,47 +161,47 @@ static void deliver_cached(proa_scheduler *s, proa_infer *r, proa_reply *reply, 
     proa_infer_deliver(r, reply, true);
 }
 
-static proa_status admit(proa_scheduler *s, proa_infer *r, proa_err *err);
+static proa_status admit_request(proa_scheduler *s, proa_infer *r, proa_err *err);
 
-/* Those who waited for a reply that is no good. */
-static void retry(proa_scheduler *s, proa_infer *waited)
+/* Requests that waited for a reply which cannot be used. */
+static void enqueue_again(proa_scheduler *s, proa_infer *waited)
 {
     for (proa_infer *r = waited, *next; r; r = next) {
         proa_err err = {0};
         next = r->next;
         r->next = NULL;
-        proa_status status = admit(s, r, &err);
+        proa_status status = admit_request(s, r, &err);
         if (status != PROA_OK) proa_scheduler_fail(r, &err, reason_of(r, status));
     }
 }
 
-static proa_status admit(proa_scheduler *s, proa_infer *r, proa_err *err)
+static proa_status admit_request(proa_scheduler *s, proa_infer *r, proa_err *err)
 {
     proa_reply *reply = NULL;
     if (!s->cached || r->silent) return s->kind->enqueue(s, r, err);
     int64_t start_ns = proa_clock_ns();
-    switch (proa_cache_look(s->model->cache, r, &reply)) {
+    switch (proa_cache_lookup(s->model->cache, r, &reply)) {
     case PROA_CACHE_HIT: deliver_cached(s, r, reply, start_ns); return PROA_OK;
     case PROA_CACHE_WAIT: return PROA_OK;
     case PROA_CACHE_CANCELLED: return proa_infer_refuse_cancelled(r, err);
     case PROA_CACHE_MISS: break;
     }
-    r->ticket.look_ns = proa_clock_ns() - start_ns;
+    r->ticket.lookup_ns = proa_clock_ns() - start_ns;
     proa_status status = s->kind->enqueue(s, r, err);
-    if (status != PROA_OK) retry(s, proa_cache_give_up(s->model->cache, r));
+    if (status != PROA_OK) enqueue_again(s, proa_cache_abandon(s->model->cache, r));
     return status;
 }
 
 /* The end of a request that equal ones wait for. */
-static void end_flight(proa_scheduler *s, proa_infer *leader, const proa_reply *reply)
+static void end_cache_inflight(proa_scheduler *s, proa_infer *leader, const proa_reply *reply)
 {
     int64_t start_ns = proa_clock_ns();
     if (!reply || leader->ticket.failed || leader->ticket.replies != 1) {
-        retry(s, proa_cache_give_up(s->model->cache, leader));
+        enqueue_again(s, proa_cache_abandon(s->model->cache, leader));
         return;
     }
     proa_infer *waited = proa_cache_store(s->model->cache, leader, reply);
-    proa_stats_miss(s->model->stats, leader->ticket.look_ns + proa_clock_ns() - start_ns);
+    proa_stats_miss(s->model->stats, leader->ticket.lookup_ns + proa_clock_ns() - start_ns);
     for (proa_infer *r = waited, *next; r; r = next) {
         next = r->next;
         deliver_cached(s, r, proa_reply_copy(r, reply), start_ns);
@@ -212,12 +213,12 @@ static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
     bool admits = r->inner || (s->kind->admits && s->kind->admits(r));
     if (atomic_load(&s->stopping) && !admits) {
         r->ticket.reason = PROA_FAIL_REJECTED + 1;
-        return proa_scheduler_refuse(r, err);
+        return refuse_stopping(r, err);
     }
     if (proa_infer_cancelled(r)) return proa_infer_refuse_cancelled(r, err);
-    if (!s->order) return admit(s, r, err);
+    if (!s->order) return admit_request(s, r, err);
     proa_order_join(s->order, r);
-    proa_status status = admit(s, r, err);
+    proa_status status = admit_request(s, r, err);
     if (status != PROA_OK) proa_order_leave(s->order, r);
     return status;
 }
@@ -249,29 +250,15 @@ static bool can_reshape(const proa_tensor *t, const proa_io *io, bool batched)
     return true;
 }
 
-/* From the shape that the backend gave to the one on the wire: dimensions that are open there take, in order, what is
- * open in the backend's. Any other shape is the backend's own choice and stays. */
-static void reshape(proa_tensor *t, const proa_io *io, bool batched)
+/* From the backend's shape to the one on the wire. Any other shape is the backend's own choice and stays. */
+static void reshape_outputs(const proa_served_model *model, proa_reply *reply)
 {
-    int64_t shape[PROA_COUNT(t->shape)];
-    int32_t from = batched;
-    if (!can_reshape(t, io, batched)) return;
-    if (batched) shape[0] = t->shape[0];
-    for (int32_t i = batched; i < io->rank; i++) {
-        shape[i] = io->shape[i];
-        if (shape[i] != -1) continue;
-        while (from < io->inner_rank && io->inner[from] != -1) from++;
-        shape[i] = from < io->inner_rank ? t->shape[from++] : 1;
-    }
-    memcpy(t->shape, shape, (size_t)io->rank * sizeof *shape);
-    t->rank = io->rank;
-}
-
-static void reshape_outputs(const proa_model *model, proa_reply *reply)
-{
+    bool batched = model->batch_max > 0;
     for (int32_t i = 0; i < reply->outputs_count; i++) {
-        const proa_io *io = proa_model_output(model, reply->outputs[i].name);
-        if (io && io->reshaped) reshape(&reply->outputs[i], io, model->batch_max > 0);
+        const proa_io *io = proa_served_model_output(model, reply->outputs[i].name);
+        proa_tensor *t = &reply->outputs[i];
+        if (io && io->reshaped && can_reshape(t, io, batched))
+            proa_tensor_reshape(t, io->inner, io->inner_rank, io->shape, io->rank, batched);
     }
 }
 
@@ -309,9 +296,9 @@ bool proa_scheduler_replied(proa_scheduler *s, proa_infer *r, proa_reply *reply,
     count_reply(s, r, reply, now);
     if (final) {
         r->times.ended = now;
-        if (!r->times.compute_end) r->times.compute_end = now; /* an ensemble knows better */
+        if (!r->times.compute_end) r->times.compute_end = now; /* an ensemble has set it */
         count_request(s, r, reply);
-        if (r->ticket.flight) end_flight(s, r, reply);
+        if (r->ticket.cache_inflight) end_cache_inflight(s, r, reply);
     }
     if (s->order) {
         proa_order_reply(s->order, r, reply, final);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sequences: requests with the same id go to the same instance, one at a time, in order. A sequence has a place there
- * from its START to its END (or until it is idle for too long); without a free place it waits in the backlog.
- * direct: a place is a row of the instance's batches; rows without a request get a filler (READY false). oldest: places
- * are candidates, whose requests join to batches like those of the dynamic batcher, the oldest first.
- * iterative_sequence: a request may come again (proa_infer_reschedule), and is a sequence of its own. */
+ * sequence.c - sequence batching: requests of one sequence go to the same instance, one at a time, in order. A
+ * sequence has a place at an instance from its START to its END, or until it is idle for too long. If no place is
+ * free, it waits in the backlog. The strategies: direct: a place is a row of the instance's batches; rows without a
+ * request get a filler request (READY false). oldest: places are candidates, whose requests form batches like those of
+ * the dynamic batcher, the oldest first. iterative_sequence: a request may be scheduled again (proa_infer_reschedule),
+ * and is a sequence of its own. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/checked.h"
@@ -58,7 +59,7 @@ static void take_place(proa_sequences *q, proa_sequence *s, proa_sequence_place 
 
 static proa_sequence_place *free_place(const proa_sequences *q)
 {
-    for (int i = 0; i < q->rows * q->scheduler->seats_count; i++)
+    for (int i = 0; i < q->rows * q->scheduler->slots_count; i++)
         if (!q->places[i].sequence) return &q->places[i];
     return NULL;
 }
@@ -94,7 +95,7 @@ static proa_sequence *sequence_new(proa_sequences *q, const proa_infer *r)
     return s;
 }
 
-/* Nothing of it runs or waits: its place goes to the next of the backlog. */
+/* The sequence has no request left: its place goes to the next one of the backlog. */
 static void sequence_end(proa_sequences *q, proa_sequence *s)
 {
     proa_sequence_place *place = s->place;
@@ -158,13 +159,13 @@ static void drop_sequence(proa_sequences *q, proa_sequence *s, proa_fail_reason 
         proa_infer *r = pop_first(q->scheduler, s);
         r->ticket.reason = (uint8_t)(reason + 1);
         r->ticket.slot = NULL;
-        proa_crew_end(q->scheduler, r);
+        proa_executor_end(q->scheduler, r);
     }
     unlist(q, s);
     end_if_over(q, s);
 }
 
-/* A cancelled request that waits takes its sequence with it: what follows would miss it. */
+/* A cancelled request ends its sequence: later requests would miss it. */
 static void on_cancel(proa_infer *r)
 {
     proa_scheduler *s = r->model->scheduler;
@@ -172,14 +173,14 @@ static void on_cancel(proa_infer *r)
     bool queued = r->ticket.queued;
     if (queued) drop_sequence(s->state, r->ticket.slot, PROA_FAIL_CANCELED);
     pthread_mutex_unlock(&s->lock);
-    if (queued) proa_crew_end_all(s);
-    if (queued) proa_crew_wake(s); /* a sequence of the backlog may have got the place */
-    atomic_store(&r->ticket.heard, true);
+    if (queued) proa_executor_end_all(s);
+    if (queued) proa_executor_wake(s); /* a sequence of the backlog may have got the place */
+    atomic_store(&r->ticket.cancel_handled, true);
 }
 
 /* ---- in ---- */
 
-static proa_status check(proa_sequences *q, proa_infer *r, proa_err *err)
+static proa_status check_request(proa_sequences *q, proa_infer *r, proa_err *err)
 {
     const char *model = q->scheduler->model->name;
     if (r->batch > 1)
@@ -219,14 +220,14 @@ static void set_expiry(proa_sequence *s, const proa_infer *r)
     if (r->deadline_ns && r->deadline_ns < s->expires_ns) s->expires_ns = r->deadline_ns;
 }
 
-static proa_status join(proa_sequences *q, proa_infer *r, int64_t *alarm_ns, proa_err *err)
+static proa_status join_sequence(proa_sequences *q, proa_infer *r, int64_t *alarm_ns, proa_err *err)
 {
     bool own = false; /* an iterative request without a sequence of the client's: it is one by itself */
     if (q->iterative && r->sequence_id == 0 && !has_name(r)) {
         r->sequence_id = q->next_id++;
         r->sequence_start = own = true;
     }
-    proa_sequence *s = own ? NULL : find(q, r); /* a client may have given one of its own the same number */
+    proa_sequence *s = own ? NULL : find(q, r); /* a client may use the same number for its own sequence */
     if (!r->sequence_start && !s) return must_start(q, r, err);
     if (r->sequence_start && s)
         PROA_LOG(WARNING,
@@ -241,39 +242,39 @@ static proa_status join(proa_sequences *q, proa_infer *r, int64_t *alarm_ns, pro
     set_expiry(s, r);
     *alarm_ns = proa_min64(s->expires_ns, s->last_ns + q->idle_ns);
     if (r->sequence_end || own) unlist(q, s);
-    proa_crew_pushed(q->scheduler);
+    proa_executor_pushed(q->scheduler);
     return PROA_OK;
 }
 
-static proa_status enqueue(proa_scheduler *sched, proa_infer *r, proa_err *err)
+static proa_status enqueue_in_sequence(proa_scheduler *sched, proa_infer *r, proa_err *err)
 {
     proa_sequences *q = sched->state;
     int64_t alarm_ns = PROA_ALARM_NEVER;
-    PROA_TRY(check(q, r, err));
+    PROA_TRY(check_request(q, r, err));
     proa_infer_watch(r, on_cancel);
     pthread_mutex_lock(&sched->lock);
-    /* a cancel that comes now finds it in no sequence; one that comes later waits for the lock */
+    /* a cancel that arrives now finds it in no sequence; a later one waits for the lock */
     proa_status status = proa_infer_cancelled(r) ? proa_infer_refuse_cancelled(r, err)
-                                                 : join(q, r, &alarm_ns, err);
+                                                 : join_sequence(q, r, &alarm_ns, err);
     pthread_mutex_unlock(&sched->lock);
     if (status != PROA_OK) {
         proa_scheduler_unwatch(r);
         return status;
     }
     if (alarm_ns != PROA_ALARM_NEVER) proa_alarm_before(&sched->alarm, alarm_ns);
-    if (sched->on_caller) proa_crew_wake(sched);
+    if (sched->on_caller) proa_executor_wake(sched);
     return PROA_OK;
 }
 
 /* ---- batches ---- */
 
-static proa_sequence *ready_at(const proa_sequences *q, int seat, int row)
+static proa_sequence *ready_at(const proa_sequences *q, int instance_slot, int row)
 {
-    proa_sequence *s = q->places[row * q->scheduler->seats_count + seat].sequence;
+    proa_sequence *s = q->places[row * q->scheduler->slots_count + instance_slot].sequence;
     return s && s->head && !s->running ? s : NULL;
 }
 
-/* Cancelled between its cancel and our lock: the sequence goes. */
+/* The request was cancelled before we took the lock: the sequence ends. */
 static bool still_wanted(proa_sequences *q, proa_sequence *s)
 {
     if (!proa_infer_cancelled(s->head)) return true;
@@ -281,7 +282,7 @@ static bool still_wanted(proa_sequences *q, proa_sequence *s)
     return false;
 }
 
-static proa_infer *start(proa_sequences *q, proa_sequence *s)
+static proa_infer *start_sequence(proa_sequences *q, proa_sequence *s)
 {
     s->running = true;
     return pop_first(q->scheduler, s);
@@ -296,14 +297,15 @@ static bool direct_waits(const proa_sequences *q, int ready, int64_t oldest_ns, 
     return true;
 }
 
-static int take_direct(proa_sequences *q, proa_seat *seat, int64_t now_ns, bool look, int64_t *again_ns)
+static int take_direct(proa_sequences *q, proa_instance_slot *instance_slot, int64_t now_ns, bool peek,
+                       int64_t *again_ns)
 {
     int last = -1, ready = 0, count = 0;
     int64_t oldest_ns = INT64_MAX;
     proa_form f;
     proa_form_begin(&f, &q->rule);
     for (int row = 0; row < q->rows; row++) {
-        proa_sequence *s = ready_at(q, seat->index, row);
+        proa_sequence *s = ready_at(q, instance_slot->index, row);
         if (!s || !still_wanted(q, s)) continue;
         if (!proa_form_add(&f, s->head)) continue; /* another shape: its row gets a filler */
         ready++;
@@ -311,23 +313,23 @@ static int take_direct(proa_sequences *q, proa_seat *seat, int64_t now_ns, bool 
         oldest_ns = proa_min64(oldest_ns, s->head->times.queued);
     }
     if (ready == 0 || direct_waits(q, ready, oldest_ns, now_ns, again_ns)) return 0;
-    if (look) return ready;
+    if (peek) return ready;
     const proa_infer *like = f.first;
     proa_form_begin(&f, &q->rule);
     for (int row = 0; row <= last; row++) {
-        proa_sequence *s = ready_at(q, seat->index, row);
+        proa_sequence *s = ready_at(q, instance_slot->index, row);
         bool joins = s && proa_form_add(&f, s->head);
-        seat->batch[count++] = joins ? start(q, s) : proa_sequence_filler(q, like);
+        instance_slot->batch[count++] = joins ? start_sequence(q, s) : proa_sequence_filler(q, like);
     }
     return count;
 }
 
 /* The ready sequences of an instance in q->candidates, the oldest request first. */
-static int find_candidates(proa_sequences *q, int seat)
+static int find_candidates(proa_sequences *q, int instance_slot)
 {
     int count = 0;
     for (int row = 0; row < q->rows; row++) {
-        proa_sequence *s = ready_at(q, seat, row);
+        proa_sequence *s = ready_at(q, instance_slot, row);
         if (!s || !still_wanted(q, s)) continue;
         int at = count++;
         for (; at > 0 && q->candidates[at - 1]->times.queued > s->head->times.queued; at--)
@@ -337,34 +339,38 @@ static int find_candidates(proa_sequences *q, int seat)
     return count;
 }
 
-static int take_oldest(proa_sequences *q, proa_seat *seat, int64_t now_ns, bool look, int64_t *again_ns)
+static int take_oldest(proa_sequences *q, proa_instance_slot *instance_slot, int64_t now_ns, bool peek,
+                       int64_t *again_ns)
 {
     proa_form f;
-    int found = find_candidates(q, seat->index);
+    int found = find_candidates(q, instance_slot->index);
     proa_form_begin(&f, &q->rule);
     for (int i = 0; i < found && proa_form_add(&f, q->candidates[i]); i++) {
     }
     int count = proa_form_ready(&f, now_ns, atomic_load(&q->scheduler->stopping), again_ns);
-    for (int i = 0; i < count && !look; i++) seat->batch[i] = start(q, q->candidates[i]->ticket.slot);
+    for (int i = 0; i < count && !peek; i++)
+        instance_slot->batch[i] = start_sequence(q, q->candidates[i]->ticket.slot);
     return count;
 }
 
-static int take(proa_scheduler *sched, proa_seat *seat, int64_t now_ns, bool look, int64_t *again_ns)
+static int take(proa_scheduler *sched, proa_instance_slot *instance_slot, int64_t now_ns, bool peek,
+                int64_t *again_ns)
 {
     proa_sequences *q = sched->state;
-    return q->oldest ? take_oldest(q, seat, now_ns, look, again_ns)
-                     : take_direct(q, seat, now_ns, look, again_ns);
+    return q->oldest ? take_oldest(q, instance_slot, now_ns, peek, again_ns)
+                     : take_direct(q, instance_slot, now_ns, peek, again_ns);
 }
 
-static void prepare(proa_scheduler *sched, proa_seat *seat, int count)
+static void prepare(proa_scheduler *sched, proa_instance_slot *instance_slot, int count)
 {
     for (int i = 0; i < count; i++)
-        if (!seat->batch[i]->ticket.filler) proa_sequence_prepare(sched->state, seat->batch[i]);
+        if (!instance_slot->batch[i]->ticket.filler)
+            proa_sequence_prepare(sched->state, instance_slot->batch[i]);
 }
 
 /* ---- out ---- */
 
-static bool replied(proa_scheduler *sched, proa_infer *r, proa_reply *reply, bool final)
+static bool sequence_replied(proa_scheduler *sched, proa_infer *r, proa_reply *reply, bool final)
 {
     proa_sequences *q = sched->state;
     proa_sequence *s = r->ticket.slot;
@@ -383,7 +389,7 @@ static bool replied(proa_scheduler *sched, proa_infer *r, proa_reply *reply, boo
     bool more = atomic_load(&sched->waiting) > 0;
     pthread_mutex_unlock(&sched->lock);
     r->ticket.slot = NULL;
-    if (more) proa_crew_wake(sched);
+    if (more) proa_executor_wake(sched);
     return true;
 }
 
@@ -413,12 +419,12 @@ void proa_infer_reschedule(proa_infer *r)
         r->sequence_start = false;
         s->running = false;
         push_first(s, r);
-        proa_crew_pushed(sched);
+        proa_executor_pushed(sched);
     }
     pthread_mutex_unlock(&sched->lock);
     if (cancelled) proa_scheduler_cancelled(r);
     proa_infer_drop(r);
-    if (!cancelled && sched->on_caller) proa_crew_wake(sched);
+    if (!cancelled && sched->on_caller) proa_executor_wake(sched);
 }
 
 /* ---- time ---- */
@@ -427,7 +433,7 @@ void proa_infer_reschedule(proa_infer *r)
 static int64_t end_idle(proa_sequences *q, int64_t now_ns)
 {
     int64_t next = PROA_ALARM_NEVER;
-    for (int i = 0; i < q->rows * q->scheduler->seats_count; i++) {
+    for (int i = 0; i < q->rows * q->scheduler->slots_count; i++) {
         proa_sequence *s = q->places[i].sequence;
         if (!s || s->running || s->head) continue; /* looked at again when its request has ended: see below */
         if (now_ns - s->last_ns >= q->idle_ns) sequence_end(q, s);
@@ -449,7 +455,7 @@ static int64_t end_expired(proa_sequences *q, int64_t now_ns)
 
 static bool any_busy(const proa_sequences *q)
 {
-    for (int i = 0; i < q->rows * q->scheduler->seats_count; i++) {
+    for (int i = 0; i < q->rows * q->scheduler->slots_count; i++) {
         const proa_sequence *s = q->places[i].sequence;
         if (s && (s->running || s->head)) return true;
     }
@@ -464,14 +470,14 @@ static int64_t expire(proa_scheduler *sched, int64_t now_ns)
     next = proa_min64(next, end_expired(q, now_ns));
     if (any_busy(q)) next = proa_min64(next, now_ns + q->idle_ns);
     pthread_mutex_unlock(&sched->lock);
-    proa_crew_end_all(sched);
-    if (atomic_load(&sched->waiting) > 0) proa_crew_wake(sched);
+    proa_executor_end_all(sched);
+    if (atomic_load(&sched->waiting) > 0) proa_executor_wake(sched);
     return next;
 }
 
 /* ---- the scheduler ---- */
 
-static void read_strategy(proa_sequences *q, const Inference__ModelSequenceBatching *c, proa_model *m)
+static void read_strategy(proa_sequences *q, const Inference__ModelSequenceBatching *c, proa_served_model *m)
 {
     const Inference__ModelSequenceBatching__StrategyOldest *o = NULL;
     const Inference__ModelSequenceBatching__StrategyDirect *d = NULL;
@@ -490,7 +496,7 @@ static void read_strategy(proa_sequences *q, const Inference__ModelSequenceBatch
 
 static proa_status open_sequence(proa_scheduler *s, proa_err *err)
 {
-    proa_model *m = s->model;
+    proa_served_model *m = s->model;
     const Inference__ModelSequenceBatching *c = m->config->sequence_batching;
     proa_sequences *q = PROA_ARENA_NEW(&m->arena, proa_sequences, 1);
     s->state = q;
@@ -507,9 +513,10 @@ static proa_status open_sequence(proa_scheduler *s, proa_err *err)
     q->candidates = PROA_ARENA_NEW(&m->arena, proa_infer *, q->rows);
     q->places = PROA_ARENA_NEW(&m->arena, proa_sequence_place, (int64_t)q->rows * m->instances_count);
     for (int i = 0; i < q->rows * m->instances_count; i++)
-        q->places[i] = (proa_sequence_place){.seat = i % m->instances_count, .row = i / m->instances_count};
+        q->places[i] = (proa_sequence_place){.instance_slot = i % m->instances_count,
+                                             .row = i / m->instances_count};
     PROA_TRY(proa_sequence_inputs_open(q, err));
-    return proa_crew_open(s, q->oldest ? q->rule.requests_max : q->rows, err);
+    return proa_executor_open(s, q->oldest ? q->rule.requests_max : q->rows, err);
 }
 
 static void close_sequence(proa_scheduler *s)
@@ -524,17 +531,17 @@ static void close_sequence(proa_scheduler *s)
 
 static bool admits(const proa_infer *r)
 {
-    return !r->sequence_start; /* a sequence that began goes on to its end */
+    return !r->sequence_start; /* a sequence that has begun continues to its end */
 }
 
 const proa_scheduler_kind proa_sched_sequence = {
     .name = "sequence",
     .open = open_sequence,
     .close = close_sequence,
-    .enqueue = enqueue,
+    .enqueue = enqueue_in_sequence,
     .take = take,
     .prepare = prepare,
-    .replied = replied,
+    .replied = sequence_replied,
     .expire = expire,
     .admits = admits,
 };

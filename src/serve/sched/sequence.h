@@ -19,8 +19,8 @@ typedef struct proa_sequence_control {
 
 typedef struct proa_kept_state {
     const char *input, *output;
-    proa_tensor first; /* what a sequence begins with */
-    bool told;         /* the output is the client's too */
+    proa_tensor first; /* its initial value */
+    bool returned;     /* the output is also returned to the client */
 } proa_kept_state;
 
 typedef struct proa_sequence {
@@ -30,7 +30,7 @@ typedef struct proa_sequence {
     char *name;                        /* of a string id, or NULL */
     struct proa_sequence_place *place; /* NULL: in the backlog */
     proa_infer *head, *tail;           /* waiting, linked by next and ticket.prev */
-    int64_t last_ns;                   /* when its last request came */
+    int64_t last_ns;                   /* when its last request arrived */
     int64_t expires_ns;                /* leaves the backlog; INT64_MAX: never */
     bool listed;                       /* in the table: more requests may come */
     bool running;                      /* one of its requests is executed */
@@ -40,17 +40,17 @@ typedef struct proa_sequence {
 /* Where a sequence stays: a row of the batches of one instance, or one of its candidates. */
 typedef struct proa_sequence_place {
     proa_sequence *sequence; /* NULL: free */
-    int seat, row;
+    int instance_slot, row;
 } proa_sequence_place;
 
 typedef struct proa_sequences {
     proa_scheduler *scheduler;
     bool oldest, iterative, batched;
     int rows;                    /* places of an instance */
-    proa_sequence_place *places; /* [rows][seats]: low rows are taken first */
+    proa_sequence_place *places; /* [rows][slots]: low rows are taken first */
     int64_t idle_ns, delay_ns;
     float utilization;   /* share of an instance's rows that need not wait */
-    proa_form_rule rule; /* of the oldest strategy; for direct only what is to be equal */
+    proa_form_rule rule; /* of the oldest strategy; direct uses only `equal` */
     proa_sequence_control *controls;
     int controls_count;
     proa_kept_state *states;
@@ -67,7 +67,7 @@ proa_status proa_sequence_inputs_open(proa_sequences *q, proa_err *err);
 void proa_sequence_inputs_close(proa_sequences *q);
 /* Before execution: controls and states of r become its inputs. START begins with the first states. */
 void proa_sequence_prepare(proa_sequences *q, proa_infer *r);
-/* A request that fills a row of a batch: the inputs of `like`, READY false. Its replies are nobody's. */
+/* A request that fills a row of a batch: the inputs of `like`, READY false. Its replies are dropped. */
 proa_infer *proa_sequence_filler(proa_sequences *q, const proa_infer *like);
 /* Takes the states out of a reply. */
 void proa_sequence_take_states(proa_sequences *q, proa_sequence *sequence, proa_reply *reply);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * sequence_input.c - the control and state tensors that sequence batching adds to requests. */
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/file.h"
@@ -83,7 +84,7 @@ static proa_status first_shape(const proa_sequences *q, const Inference__ModelSe
 
 static proa_status read_first(const proa_sequences *q, const char *file, proa_tensor *t, proa_err *err)
 {
-    const proa_model *m = q->scheduler->model;
+    const proa_served_model *m = q->scheduler->model;
     char path[PROA_PATH_MAX];
     proa_buf bytes;
     PROA_TRY(proa_path_join(path, m->path, "initial_state", err));
@@ -115,7 +116,7 @@ static proa_status open_state(const proa_sequences *q, proa_kept_state *s,
                                                                         : NULL;
     int64_t elements = 0;
     *s = (proa_kept_state){.input = from->input_name, .output = from->output_name};
-    s->told = proa_model_output(q->scheduler->model, s->output) != NULL;
+    s->returned = proa_served_model_output(q->scheduler->model, s->output) != NULL;
     s->first.name = s->input;
     s->first.type = (proa_type)from->data_type;
     PROA_TRY(first_shape(q, from, &s->first, &elements, err));
@@ -152,7 +153,7 @@ void proa_sequence_inputs_close(proa_sequences *q)
 
 /* ---- for each request ---- */
 
-/* The input of that name: a new one, or (taken up again) what it was before is let go. Its name stays. */
+/* The input of that name: a new one, or, if the request is scheduled again, the old one after releasing its value. */
 static proa_tensor *input_of(proa_infer *r, const char *name)
 {
     for (int32_t i = 0; i < r->inputs_count; i++)
@@ -228,7 +229,7 @@ void proa_sequence_prepare(proa_sequences *q, proa_infer *r)
 proa_infer *proa_sequence_filler(proa_sequences *q, const proa_infer *like)
 {
     proa_infer *r = proa_infer_new();
-    r->model = proa_model_hold(q->scheduler->model);
+    r->model = proa_served_model_hold(q->scheduler->model);
     r->model_name = r->model->name;
     r->silent = true;
     r->ticket.filler = true;
@@ -252,7 +253,7 @@ void proa_sequence_take_states(proa_sequences *q, proa_sequence *sequence, proa_
             proa_tensor_release(&sequence->states[i]);
             proa_tensor_share(&sequence->states[i], &reply->outputs[j]);
             sequence->states[i].name = q->states[i].input;
-            if (!q->states[i].told) {
+            if (!q->states[i].returned) {
                 proa_tensor_release(&reply->outputs[j]);
                 remove_output(reply, j);
             }

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * step_call.c - the calls of an ensemble's steps: builds their requests and limits how many are in flight. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "serve/sched/ensemble.h"
@@ -6,12 +7,12 @@
 #include <string.h>
 #include <time.h>
 
-#define HOLD_BACK_NS                                                                                         \
-    ((int64_t)10000000000) /* at most: a step could stand behind the one that it holds back */
+#define THROTTLE_NS                                                                                          \
+    ((int64_t)10000000000) /* at most: a step could be queued behind the one that it waits for */
 
-/* ---- what a step gets ---- */
+/* ---- inputs of a step ---- */
 
-/* The dimensions behind the batch dimension, as the model wants them? */
+/* Do the dimensions behind the batch dimension fit the model? */
 static bool dims_match(const proa_io *io, bool batched, const int64_t *shape, int32_t rank)
 {
     if (rank != io->rank - batched) return false;
@@ -20,7 +21,7 @@ static bool dims_match(const proa_io *io, bool batched, const int64_t *shape, in
     return true;
 }
 
-/* A forest's replies leave out dimensions of 1; here they come back. */
+/* The FIL backend's replies leave out dimensions of 1; this adds them again. */
 static void add_ones(proa_tensor *t, const proa_io *io)
 {
     int32_t rank = 1;
@@ -29,7 +30,7 @@ static void add_ones(proa_tensor *t, const proa_io *io)
     if (rank == io->rank) t->rank = rank;
 }
 
-void proa_value_fit(proa_tensor *t, const proa_value *value, const proa_io *io, bool batched)
+void proa_ensemble_value_fit(proa_tensor *t, const proa_ensemble_value *value, const proa_io *io, bool batched)
 {
     if (!io) return;
     if (batched && value->batch) add_ones(t, io);
@@ -44,137 +45,137 @@ void proa_value_fit(proa_tensor *t, const proa_value *value, const proa_io *io, 
     }
 }
 
-static void add_inputs(proa_infer *r, const proa_run *run, const proa_due *due)
+static void add_inputs(proa_infer *r, const proa_ensemble_run *run, const proa_ready_step *ready)
 {
     const proa_graph *g = run->ensemble->graph;
-    const proa_graph_step *step = &g->steps[due->step];
-    const proa_model *m = run->models[due->step];
+    const proa_graph_step *step = &g->steps[ready->step];
+    const proa_served_model *m = run->models[ready->step];
     r->inputs = PROA_ARENA_NEW(&r->arena, proa_tensor, step->inputs_count);
     r->inputs_cap = step->inputs_count;
     for (int i = 0; i < step->inputs_count; i++) {
         const proa_graph_edge *edge = &step->inputs[i];
-        proa_value *v = &due->scope->values[g->tensors[edge->tensor].slot];
+        proa_ensemble_value *v = &ready->scope->values[g->tensors[edge->tensor].slot];
         v->uses--;
         if (!v->tensor.name) continue;
         proa_tensor *t = &r->inputs[r->inputs_count++];
         if (v->uses) {
             proa_tensor_share(t, &v->tensor);
-        } else { /* nobody else will ask for it: it moves on */
+        } else { /* the last use: the reference moves to the request */
             *t = v->tensor;
             v->tensor.buffer = NULL;
         }
         t->name = edge->name;
-        proa_value_fit(t, v, proa_model_input(m, edge->name), m->batch_max > 0);
+        proa_ensemble_value_fit(t, v, proa_served_model_input(m, edge->name), m->batch_max > 0);
     }
 }
 
-proa_leg *proa_leg_new(proa_run *run, proa_due *due)
+proa_step_call *proa_step_call_new(proa_ensemble_run *run, proa_ready_step *ready)
 {
-    const proa_infer *whole = run->request;
-    const proa_graph_step *step = &run->ensemble->graph->steps[due->step];
+    const proa_infer *parent = run->request;
+    const proa_graph_step *step = &run->ensemble->graph->steps[ready->step];
     proa_infer *r = proa_infer_new();
-    proa_leg *leg = PROA_ARENA_NEW(&r->arena, proa_leg, 1);
-    *leg = (proa_leg){.run = run, .scope = due->scope, .request = r, .step = due->step};
-    if (*whole->id) r->id = proa_arena_strdup(&r->arena, proa_str_c(whole->id));
+    proa_step_call *call = PROA_ARENA_NEW(&r->arena, proa_step_call, 1);
+    *call = (proa_step_call){.run = run, .scope = ready->scope, .request = r, .step = ready->step};
+    if (*parent->id) r->id = proa_arena_strdup(&r->arena, proa_str_c(parent->id));
     r->model_name = step->model;
     r->model_version = step->version;
-    r->model = proa_model_hold(run->models[due->step]);
-    r->params = whole->params; /* they live until the ensemble's reply, and nobody adds to them */
-    r->params_count = r->params_cap = whole->params_count;
+    r->model = proa_served_model_hold(run->models[ready->step]);
+    r->params = parent->params; /* they live until the ensemble's reply, and are read-only */
+    r->params_count = r->params_cap = parent->params_count;
     r->outputs = step->output_names;
     r->outputs_count = r->outputs_cap = step->outputs_count;
-    r->sequence_id = whole->sequence_id;
-    r->sequence_name = whole->sequence_name;
-    r->sequence_start = whole->sequence_start;
-    r->sequence_end = whole->sequence_end;
-    r->priority = whole->priority;
-    r->timeout_us = whole->timeout_us;
-    r->deadline_ns = whole->deadline_ns;
-    r->silent = whole->silent;
+    r->sequence_id = parent->sequence_id;
+    r->sequence_name = parent->sequence_name;
+    r->sequence_start = parent->sequence_start;
+    r->sequence_end = parent->sequence_end;
+    r->priority = parent->priority;
+    r->timeout_us = parent->timeout_us;
+    r->deadline_ns = parent->deadline_ns;
+    r->silent = parent->silent;
     r->inner = true;
-    r->on_reply = proa_run_reply;
-    r->user = leg;
-    add_inputs(r, run, due);
-    return leg;
+    r->on_reply = proa_ensemble_run_reply;
+    r->user = call;
+    add_inputs(r, run, ready);
+    return call;
 }
 
 /* ---- starting ---- */
 
-static proa_status start(proa_infer *r, proa_err *err)
+static proa_status check_and_enqueue(proa_infer *r, proa_err *err)
 {
     PROA_TRY(proa_infer_check(r->model, r, err));
     return proa_scheduler_enqueue(r->model->scheduler, r, err);
 }
 
-static void launch(proa_leg *leg)
+static void submit_call(proa_step_call *call)
 {
     proa_err err = {0};
-    if (start(leg->request, &err) != PROA_OK) proa_leg_failed(leg, &err);
+    if (check_and_enqueue(call->request, &err) != PROA_OK) proa_step_call_failed(call, &err);
 }
 
-/* Starts those who wait while there is room. One thread at a time: a step that ends while it is started makes room, and
- * must not start the next one from within. */
-static void start_waiting(proa_ensemble *e, proa_limit *l)
+/* Starts waiting calls while the limit allows. One thread at a time: a call may end while it is being started, and must
+ * not start the next one from there (recursion). */
+static void start_waiting(proa_ensemble *e, proa_step_limit *l)
 {
     pthread_mutex_lock(&l->lock);
     bool others = l->starting;
     l->starting = true;
     while (!others && l->first && l->inflight < e->inflight_max) {
-        proa_leg *leg = l->first;
-        l->first = leg->next_waiting;
+        proa_step_call *call = l->first;
+        l->first = call->next_waiting;
         if (!l->first) l->last = NULL;
-        leg->waiting = false;
+        call->waiting = false;
         l->waiting--;
         l->inflight++;
         pthread_cond_broadcast(&l->room);
         pthread_mutex_unlock(&l->lock);
-        launch(leg);
+        submit_call(call);
         pthread_mutex_lock(&l->lock);
     }
     if (!others) l->starting = false;
     pthread_mutex_unlock(&l->lock);
 }
 
-void proa_leg_start(proa_leg *leg)
+void proa_step_call_start(proa_step_call *call)
 {
-    proa_ensemble *e = leg->run->ensemble;
-    proa_limit *l = e->limits ? &e->limits[leg->step] : NULL;
+    proa_ensemble *e = call->run->ensemble;
+    proa_step_limit *l = e->limits ? &e->limits[call->step] : NULL;
     if (!l) {
-        launch(leg);
+        submit_call(call);
         return;
     }
     pthread_mutex_lock(&l->lock);
-    leg->waiting = true;
-    if (l->last) l->last->next_waiting = leg;
-    else l->first = leg;
-    l->last = leg;
+    call->waiting = true;
+    if (l->last) l->last->next_waiting = call;
+    else l->first = call;
+    l->last = call;
     l->waiting++;
     pthread_mutex_unlock(&l->lock);
     start_waiting(e, l);
 }
 
-void proa_leg_ended(proa_ensemble *e, int step)
+void proa_step_call_ended(proa_ensemble *e, int step)
 {
     if (!e->limits) return;
-    proa_limit *l = &e->limits[step];
+    proa_step_limit *l = &e->limits[step];
     pthread_mutex_lock(&l->lock);
     l->inflight--;
     pthread_mutex_unlock(&l->lock);
     start_waiting(e, l);
 }
 
-/* Takes a leg out of those who wait. False: it was not there. It then counts as started, as one that fails would. */
-static bool stop_waiting(proa_limit *l, proa_leg *leg)
+/* Removes a call from the waiting list. False: it was not in it. It then counts as started, like one that fails. */
+static bool stop_waiting(proa_step_limit *l, proa_step_call *call)
 {
     pthread_mutex_lock(&l->lock);
-    bool was = leg->waiting;
-    proa_leg *before = NULL;
-    for (proa_leg *c = was ? l->first : NULL; c && c != leg; c = c->next_waiting) before = c;
+    bool was = call->waiting;
+    proa_step_call *before = NULL;
+    for (proa_step_call *c = was ? l->first : NULL; c && c != call; c = c->next_waiting) before = c;
     if (was) {
-        if (before) before->next_waiting = leg->next_waiting;
-        else l->first = leg->next_waiting;
-        if (l->last == leg) l->last = before;
-        leg->waiting = false;
+        if (before) before->next_waiting = call->next_waiting;
+        else l->first = call->next_waiting;
+        if (l->last == call) l->last = before;
+        call->waiting = false;
         l->waiting--;
         l->inflight++;
         pthread_cond_broadcast(&l->room);
@@ -183,17 +184,17 @@ static bool stop_waiting(proa_limit *l, proa_leg *leg)
     return was;
 }
 
-void proa_leg_cancel(proa_leg *leg)
+void proa_step_call_cancel(proa_step_call *call)
 {
-    proa_ensemble *e = leg->run->ensemble;
+    proa_ensemble *e = call->run->ensemble;
     proa_err err = {0};
-    proa_infer_cancel(leg->request);
-    if (!e->limits || !stop_waiting(&e->limits[leg->step], leg)) return;
+    proa_infer_cancel(call->request);
+    if (!e->limits || !stop_waiting(&e->limits[call->step], call)) return;
     PROA_FAIL(&err, CANCELLED, "Request cancelled");
-    proa_leg_failed(leg, &err);
+    proa_step_call_failed(call, &err);
 }
 
-static void wait_for_room(proa_limit *l, const proa_infer *request, int64_t until_ns)
+static void wait_for_room(proa_step_limit *l, const proa_infer *request, int64_t until_ns)
 {
     pthread_mutex_lock(&l->lock);
     for (int64_t now; l->waiting > 0 && (now = proa_clock_ns()) < until_ns && !proa_infer_cancelled(request);) {
@@ -204,14 +205,15 @@ static void wait_for_room(proa_limit *l, const proa_infer *request, int64_t unti
     pthread_mutex_unlock(&l->lock);
 }
 
-void proa_leg_hold_back(proa_ensemble *e, const proa_infer *request, int step)
+void proa_step_call_throttle(proa_ensemble *e, const proa_infer *request, int step)
 {
     const proa_graph *g = e->graph;
     const proa_graph_step *s = &g->steps[step];
-    if (!e->limits || !proa_crew_is_here()) return;
-    int64_t until_ns = proa_clock_ns() + HOLD_BACK_NS;
-    /* Another thread drives the run and has not come to start what this reply is for. */
-    while (proa_run_has_due(((proa_leg *)request->user)->run) && proa_clock_ns() < until_ns) sched_yield();
+    if (!e->limits || !proa_executor_on_instance_thread()) return;
+    int64_t until_ns = proa_clock_ns() + THROTTLE_NS;
+    /* Another thread drives the run and has not yet started the step that this reply is for. */
+    while (proa_ensemble_run_has_ready(((proa_step_call *)request->user)->run) && proa_clock_ns() < until_ns)
+        sched_yield();
     for (int i = 0; i < s->outputs_count; i++) {
         const proa_graph_tensor *t = &g->tensors[s->outputs[i].tensor];
         for (int j = 0; j < t->consumers_count; j++)
@@ -219,7 +221,7 @@ void proa_leg_hold_back(proa_ensemble *e, const proa_infer *request, int step)
     }
 }
 
-proa_status proa_limits_open(proa_ensemble *e, uint32_t inflight_max)
+proa_status proa_step_limits_open(proa_ensemble *e, uint32_t inflight_max)
 {
     pthread_condattr_t attr;
     e->inflight_max = inflight_max;
@@ -235,7 +237,7 @@ proa_status proa_limits_open(proa_ensemble *e, uint32_t inflight_max)
     return PROA_OK;
 }
 
-void proa_limits_close(proa_ensemble *e)
+void proa_step_limits_close(proa_ensemble *e)
 {
     for (int i = 0; e->limits && i < e->graph->steps_count; i++) {
         pthread_cond_destroy(&e->limits[i].room);

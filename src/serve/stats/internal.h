@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * stats_inside.h - the cells of the statistics, for stats.c (records), stats_message.c (tells) and stats_windows.c.
+ * internal.h - the cells of the statistics, for stats.c (records), message.c (reports) and windows.c (quantiles).
  * Threads: a cell under its lock, the rest under the lock of the whole. */
-#ifndef PROA_SERVE_STATS_INSIDE_H
-#define PROA_SERVE_STATS_INSIDE_H
+#ifndef PROA_SERVE_STATS_INTERNAL_H
+#define PROA_SERVE_STATS_INTERNAL_H
 
 #include "serve/stats/stats.h"
 #include <pthread.h>
@@ -35,10 +35,10 @@ struct proa_model_stats {
     proa_stats_cell cells[PROA_STATS_CELLS];
     proa_bounds bounds[PROA_LATENCY_COUNT];
     atomic_bool windows_on;
-    pthread_mutex_t lock;    /* of what follows */
+    pthread_mutex_t lock;    /* guards what follows */
     proa_reply_row *replies; /* by the number of the reply */
     int replies_count;
-    struct proa_windows *windows; /* [PROA_LATENCY_COUNT]; stats_windows.c */
+    struct proa_windows *windows; /* [PROA_LATENCY_COUNT]; windows.c */
 };
 
 /* The batch sizes that were executed, in no order; *rows from the arena. */

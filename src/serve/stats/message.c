@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The statistics of a version as the message of Triton's statistics extension. */
+ * message.c - the statistics of a version as the message of Triton's statistics extension. */
 #include "serve/stats/internal.h"
 #include <stdlib.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Prometheus text of a server: Triton's families with their names and labels, histograms that Triton lacks, and what the
- * backends add. A page is made from one reading of each model's statistics, family by family. */
+ * metrics.c - the metrics of all models in Prometheus' text format. Triton's families with their names and labels,
+ * histograms that Triton does not have, and the families of the backends. The statistics of each model are read once
+ * for a page, then printed family by family. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "serve/cache.h"
@@ -10,10 +11,10 @@
 #include "serve/stats/stats.h"
 #include <string.h>
 
-/* A model as one reading saw it. Labels in the order of the alphabet, as Triton prints them; `reason` would stand before
- * the version. */
+/* A model as one reading saw it. Labels in the order of the alphabet, as Triton prints them; `reason` would stand
+ * before the version. */
 typedef struct reading {
-    proa_model *model; /* held */
+    proa_served_model *model; /* held */
     proa_stats_sums sums;
     const char *before, *version; /* _tag="x",model="m",namespace="n" and version="1" */
     const char *labels;           /* both */
@@ -57,8 +58,8 @@ static const tag *next_tag(const Inference__ModelConfig *config, const char *aft
     return next;
 }
 
-/* A model's namespace is the repository that it lies in. */
-static const char *namespace_of(const proa_model *m, proa_arena *arena)
+/* A model's namespace is its repository. */
+static const char *namespace_of(const proa_served_model *m, proa_arena *arena)
 {
     const char *slash = strrchr(m->path, '/');
     return proa_arena_strdup(arena, (proa_str){m->path, slash ? (size_t)(slash - m->path) : 0});
@@ -80,7 +81,7 @@ static void set_labels(page *p, reading *r)
 
 /* ---- reading ---- */
 
-static void hold_model(proa_model *model, void *arg)
+static void hold_model(proa_served_model *model, void *arg)
 {
     page *p = arg;
     if (p->count == p->cap) {
@@ -88,7 +89,7 @@ static void hold_model(proa_model *model, void *arg)
         p->models = proa_realloc(p->models, (size_t)p->cap * sizeof(reading *));
     }
     p->models[p->count] = proa_calloc(1, sizeof(reading));
-    p->models[p->count++]->model = proa_model_hold(model);
+    p->models[p->count++]->model = proa_served_model_hold(model);
 }
 
 static void read_models(page *p, proa_server *server)
@@ -106,7 +107,7 @@ static void read_models(page *p, proa_server *server)
 static void let_go(page *p)
 {
     for (int i = 0; i < p->count; i++) {
-        proa_model_drop(p->models[i]->model);
+        proa_served_model_drop(p->models[i]->model);
         free(p->models[i]);
     }
     free(p->models);
@@ -295,7 +296,7 @@ static void gauge(proa_buf *out, const char *name, const char *help, double valu
 /* Triton has them as gauges, the counts and times too. */
 static void print_cache(proa_buf *out, proa_cache *cache)
 {
-    proa_cache_figures f;
+    proa_cache_stats f;
     proa_cache_read(cache, &f);
     gauge(out, "nv_cache_util", "Share of the response cache that is in use (0 to 1)", f.used);
     gauge(out, "nv_cache_num_entries", "Responses in the response cache", (double)f.entries);
@@ -312,7 +313,7 @@ static void print_cache(proa_buf *out, proa_cache *cache)
 
 static void print_host(const page *p)
 {
-    proa_host_figures f;
+    proa_host_stats f;
     proa_host_read(&f);
     gauge(p->out, "nv_pinned_memory_pool_total_bytes", "Pool of pinned memory, in bytes", 0);
     gauge(p->out, "nv_pinned_memory_pool_used_bytes", "Pinned memory in use, in bytes", 0);
@@ -323,7 +324,7 @@ static void print_host(const page *p)
     if (p->server->cache) print_cache(p->out, p->server->cache);
 }
 
-/* ---- what backends add: each of their models prints all families, which must be told together ---- */
+/* ---- families of the backends: each of their models prints all families, which must be grouped by family ---- */
 
 typedef struct added {
     proa_str name;
@@ -386,7 +387,7 @@ static void print_additions(page *p)
 {
     additions a = {0};
     for (int m = 0; m < p->count; m++) {
-        const proa_model *model = p->models[m]->model;
+        const proa_served_model *model = p->models[m]->model;
         proa_buf text;
         if (!model->backend || !model->backend->metrics) continue;
         proa_buf_init(&text, PROA_METRICS_BYTES_MAX);

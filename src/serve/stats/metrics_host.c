@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * metrics_host.c - CPU and memory use of the machine, from /proc. */
 #include "serve/stats/metrics_host.h"
 
 #include "base/clock.h"
@@ -29,7 +30,7 @@ static void read_ticks(uint64_t *busy, uint64_t *all)
     *busy = *all - t[3] - t[4];
 }
 
-static double utilization(void)
+static double read_utilization(void)
 {
     pthread_mutex_lock(&lock);
     int64_t now = proa_clock_ns();
@@ -46,7 +47,7 @@ static double utilization(void)
     return share < 0 ? 0 : share > 1 ? 1 : share; /* iowait may run backwards */
 }
 
-static void read_memory(proa_host_figures *figures)
+static void read_memory(proa_host_stats *figures)
 {
     char line[128];
     long long total = 0, available = 0;
@@ -62,9 +63,9 @@ static void read_memory(proa_host_figures *figures)
     figures->memory_used = (total - available) * 1024;
 }
 
-void proa_host_read(proa_host_figures *figures)
+void proa_host_read(proa_host_stats *figures)
 {
     memset(figures, 0, sizeof *figures);
-    figures->utilization = utilization();
+    figures->utilization = read_utilization();
     read_memory(figures);
 }

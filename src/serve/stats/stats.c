@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * stats.c - records counts and durations of a version, in cells that threads seldom share. */
 #include "serve/stats/stats.h"
 
 #include "base/alloc.h"
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Bounds of the histograms, in us: three a decade from what an inline model takes to what a long text takes. */
+/* Bounds of the histograms, in us: three per decade, from the time of an inline model to that of a long text. */
 static const int64_t bounds_us[] = {10,      25,      50,       100,      250,      500,      1000,   2500,
                                     5000,    10000,   25000,    50000,    100000,   250000,   500000, 1000000,
                                     2500000, 5000000, 10000000, 30000000, 60000000, 300000000};
@@ -87,8 +88,8 @@ void proa_stats_bounds(proa_model_stats *stats, proa_latency which, const int64_
     }
 }
 
-static void configure(proa_model_stats *stats, const proa_histogram_family *family,
-                      const Inference__ModelMetrics *metrics)
+static void configure_latency(proa_model_stats *stats, const proa_histogram_family *family,
+                              const Inference__ModelMetrics *metrics)
 {
     proa_bounds b;
     if (family->latency == PROA_LATENCY_FIRST)
@@ -112,7 +113,7 @@ static void configure(proa_model_stats *stats, const proa_histogram_family *fami
 void proa_stats_configure(proa_model_stats *stats, const Inference__ModelConfig *config)
 {
     for (int i = 0; i < PROA_HISTOGRAMS_COUNT; i++)
-        configure(stats, &proa_histogram_families[i], config->model_metrics);
+        configure_latency(stats, &proa_histogram_families[i], config->model_metrics);
 }
 
 int proa_stats_bounds_of(const proa_model_stats *stats, proa_latency which, const int64_t **bounds_ns)

@@ -2,8 +2,8 @@
  * stats.h - inside serve: the counts and durations of a model version, for the statistics extension and the metrics.
  * Written often, read seldom: each thread adds to one of a few cells, a reader sums them up.
  * Threads: any; one short lock for a record, which two threads seldom share. */
-#ifndef PROA_SERVE_STATS_H
-#define PROA_SERVE_STATS_H
+#ifndef PROA_SERVE_STATS_STATS_H
+#define PROA_SERVE_STATS_STATS_H
 
 #include "proto/grpc_service.pb-c.h"
 #include "proto/model_config.pb-c.h"
@@ -50,13 +50,13 @@ typedef struct proa_stats_sums {
     proa_histogram histograms[PROA_LATENCY_COUNT];
 } proa_stats_sums;
 
-/* The parts of a request's time, ns. What the backend did not tell counts as infer. */
+/* The parts of a request's time, ns. What the backend did not report counts as infer. */
 typedef struct proa_infer_parts {
     int64_t request, queue, input, infer, output;
 } proa_infer_parts;
 proa_infer_parts proa_infer_parts_of(const proa_infer_times *times);
 
-/* A histogram as the metrics tell it. */
+/* A histogram family of the metrics. */
 typedef struct proa_histogram_family {
     const char *name, *help;
     proa_latency latency;
@@ -70,12 +70,12 @@ void proa_stats_free(proa_model_stats *stats); /* NULL is fine */
 
 /* ---- recording ---- */
 
-/* A request has ended well; its times say how long each part took. first_ns: when its first reply came; 0: none. */
+/* A request has ended well; its times hold how long each part took. first_ns: when its first reply arrived; 0: none. */
 void proa_stats_success(proa_model_stats *stats, const proa_infer *r, int64_t first_ns);
 void proa_stats_failure(proa_model_stats *stats, const proa_infer *r, proa_fail_reason reason);
 void proa_stats_execution(proa_model_stats *stats, int64_t batch,
                           const proa_infer_times *times); /* one call of execute */
-/* A request that the cache answered, or one that it did not: then ns is what looking up and storing took. */
+/* A cache hit; a cache miss, where ns is the time of lookup and insertion. */
 void proa_stats_hit(proa_model_stats *stats, const proa_infer *r, int64_t ns);
 void proa_stats_miss(proa_model_stats *stats, int64_t ns);
 /* Reply number `index` of a decoupled model; NULL: it ended without another. */
@@ -84,7 +84,7 @@ void proa_stats_reply(proa_model_stats *stats, int index, const proa_reply *repl
 
 /* ---- settings: before the version is ready ---- */
 
-/* Bounds as model_metrics says, or the usual ones. */
+/* The bounds of model_metrics, or the defaults. */
 void proa_stats_configure(proa_model_stats *stats, const Inference__ModelConfig *config);
 
 /* Ascending bounds in ns; more than PROA_BUCKETS_OF_LATENCY are cut. If they differ from those before, the histogram

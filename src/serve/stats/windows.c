@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Quantiles of the last minute. A window of ten seconds counts its records in buckets a sixteenth of an octave wide, so
- * that a quantile is right within 3 %; six windows are kept, and the oldest is emptied for the newest. */
+ * windows.c - quantiles of the last minute. Six windows of ten seconds each count records in buckets that are a
+ * sixteenth of an octave wide, so a quantile is right within 3 %. The oldest window is emptied and reused for the
+ * newest. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "serve/stats/internal.h"

@@ -87,7 +87,7 @@ static const proa_jfunction *methods_of(proa_jval object)
 }
 
 /* An attribute, no item. *found false: there is none of this name. */
-static proa_jval attribute(proa_jrun *run, proa_jval object, proa_str name, bool *found)
+static proa_jval find_attribute(proa_jrun *run, proa_jval object, proa_str name, bool *found)
 {
     const proa_jval *place;
     const proa_jfunction *row = proa_j_function_find(methods_of(object), name);
@@ -114,7 +114,7 @@ proa_jval proa_j_attr_only(proa_jrun *run, proa_jval object, proa_str name)
 {
     bool found;
     if (proa_j_fail_undefined(run, object)) return proa_j_none();
-    proa_jval v = attribute(run, object, name, &found);
+    proa_jval v = find_attribute(run, object, name, &found);
     return found ? v : proa_j_undefined_in(PROA_J_UNDEF_ATTR, object, name);
 }
 
@@ -123,7 +123,7 @@ proa_jval proa_j_attr(proa_jrun *run, proa_jval object, proa_str name)
     bool found;
     const proa_jval *place;
     if (run->failed || proa_j_fail_undefined(run, object)) return proa_j_none();
-    proa_jval v = attribute(run, object, name, &found);
+    proa_jval v = find_attribute(run, object, name, &found);
     if (found) return v;
     place = object.kind == PROA_J_DICT ? proa_j_find_str(run, object, name) : NULL;
     return place ? *place : proa_j_undefined_in(PROA_J_UNDEF_ATTR, object, name);
@@ -163,7 +163,7 @@ proa_jval proa_j_item(proa_jrun *run, proa_jval object, proa_jval key)
     proa_jval v = element(run, object, key, &found);
     if (found) return v;
     if (key.kind == PROA_J_STRING) {
-        v = attribute(run, object, proa_j_text(key), &found);
+        v = find_attribute(run, object, proa_j_text(key), &found);
         return found ? v : proa_j_undefined_in(PROA_J_UNDEF_ATTR, object, proa_j_text(key));
     }
     return proa_j_undefined_in(PROA_J_UNDEF_ITEM, object, proa_j_text(proa_j_repr_of(run, key)));
@@ -198,7 +198,7 @@ typedef struct span {
     int64_t from, to, step;
 } span;
 
-/* A bound as Python's slice.indices cuts it to what is there; `low` and `high` are its limits. */
+/* Clamps a bound as Python's slice.indices does; `low` and `high` are its limits. */
 static int64_t bound_of(proa_jrun *run, proa_jval v, int64_t n, int64_t otherwise, int64_t low, int64_t high)
 {
     if (v.kind == PROA_J_NONE) return otherwise;

@@ -9,8 +9,8 @@
 #include "base/map.h"
 #include "text/jinja/value.h"
 
-/* Tokens of more than one character stand before those that begin them. */
-/* clang-format off: it would go on bending such a list for ever */
+/* Longer tokens come before their prefixes. */
+/* clang-format off: a table */
 #define PROA_J_OPERATORS(X)                                                                                  \
     X(POW, "**")                                                                                             \
     X(FLOORDIV, "//")                                                                                        \

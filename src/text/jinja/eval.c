@@ -289,7 +289,7 @@ static proa_jval eval_cond(proa_jrun *run, const proa_jnode *node)
 
 static proa_jval eval_list(proa_jrun *run, const proa_jnode *node)
 {
-    proa_jkind kind = node->type == PROA_N_TUPLE ? PROA_J_TUPLE : PROA_J_LIST;
+    proa_jval_kind kind = node->type == PROA_N_TUPLE ? PROA_J_TUPLE : PROA_J_LIST;
     proa_jval v = proa_j_list(run, kind, node->list.count);
     for (int32_t i = 0; i < node->list.count && !run->failed; i++)
         proa_j_push(run, v, proa_j_eval(run, node->list.list[i]));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * exec.c - statements, scopes, macros; a rendering from its beginning to its end.
- * Scopes are Jinja's: each turn of a loop, a macro, with, and blocks that make text have one of their own; if has none. */
+ * Scopes are Jinja's: each turn of a loop, a macro, with, and blocks that make text have one of their own; if
+ * has none. */
 #include "text/jinja/run.h"
 
 #include "base/limits.h"
@@ -14,7 +15,7 @@ static flow exec_body(proa_jrun *run, const proa_jbody *body);
 
 proa_jframe *proa_j_frame(proa_jrun *run, proa_jframe *outer)
 {
-    static proa_jframe none; /* when memory has run out: nothing is written to it */
+    static proa_jframe none; /* used when memory has run out; never written to */
     proa_jframe *frame = proa_j_alloc(run, sizeof *frame);
     if (!frame) return &none;
     frame->outer = outer;
@@ -55,7 +56,7 @@ static bool from_input(proa_jrun *run, const proa_jinput *input, proa_str name, 
     return false;
 }
 
-/* What came from outside, or a function of Jinja's, or nothing. */
+/* A variable of the inputs, or a function of Jinja's, or undefined. */
 static proa_jval global(proa_jrun *run, int32_t symbol)
 {
     proa_str name = run->code->names[symbol];
@@ -127,7 +128,7 @@ static void leave_scope(proa_jrun *run)
     if (run->frame->outer) run->frame = run->frame->outer;
 }
 
-/* A body in a scope of its own, as text. */
+/* Renders a body in its own scope and returns the text. */
 static proa_jval capture_scope(proa_jrun *run, const proa_jbody *body)
 {
     flow after;
@@ -140,7 +141,7 @@ static proa_jval capture_scope(proa_jrun *run, const proa_jbody *body)
 
 /* ---- loops ---- */
 
-/* The items that the loop's condition lets pass. */
+/* The items that pass the loop's condition. */
 static proa_jseq *loop_items(proa_jrun *run, const proa_jnode *node, proa_jval over)
 {
     proa_jval all = over, passed, item;
@@ -242,7 +243,7 @@ static bool is_param(const proa_jrun *run, const proa_jmacro_code *code, int32_t
     return false;
 }
 
-/* What is left of the arguments becomes varargs and kwargs, or is refused where the macro does not use them. */
+/* The remaining arguments become varargs and kwargs, or are refused if the macro does not use them. */
 static void bind_rest(proa_jrun *run, const proa_jmacro_code *code, const proa_jcall *call, proa_jval *caller)
 {
     proa_jval more = proa_j_list(run, PROA_J_TUPLE, 0), named = proa_j_dict(run, PROA_J_DICT, 0);
@@ -375,7 +376,7 @@ static flow exec_filter_block(proa_jrun *run, const proa_jnode *node)
     return FLOW_ON;
 }
 
-/* The values are seen from outside, all of them before the first is bound. */
+/* All values are evaluated in the outer scope before the first is bound. */
 static flow exec_with(proa_jrun *run, const proa_jnode *node)
 {
     proa_jframe *outer = run->frame;

@@ -37,7 +37,7 @@ FILTER(f_title)
     proa_str s = text_of(run, self);
     proa_buf out;
     size_t from = 0;
-    bool apart = true;
+    bool between_words = true;
     int32_t c;
     proa_buf_init(&out, (size_t)PROA_TEMPLATE_MEMORY_MAX);
     for (size_t at = 0, after; at <= s.len && proa_j_charge(run, 1); at = after) {
@@ -47,11 +47,11 @@ FILTER(f_title)
             after = at + (size_t)proa_char_next((proa_str){s.ptr + at, s.len - at}, &c);
             parts = proa_j_is_space(c) || (c < 0x80 && strchr("-({[<", (char)c) != NULL && c != 0);
         }
-        if (!end && parts == apart) continue;
+        if (!end && parts == between_words) continue;
         proa_str word = {s.ptr + from, at - from};
-        proa_buf_str(&out, apart ? word : proa_j_text(proa_j_capital(run, word)));
+        proa_buf_str(&out, between_words ? word : proa_j_text(proa_j_capital(run, word)));
         from = at;
-        apart = parts;
+        between_words = parts;
     }
     proa_jval v = proa_j_take(run, &out, 0);
     proa_buf_release(&out);
@@ -71,9 +71,9 @@ FILTER(f_trim)
 FILTER(f_replace)
 {
     PROA_UNUSED(call);
-    proa_str s = text_of(run, self), old = text_of(run, args[0]), fresh = text_of(run, args[1]);
+    proa_str s = text_of(run, self), old = text_of(run, args[0]), replacement = text_of(run, args[1]);
     int64_t count = args[2].kind == PROA_J_NONE ? -1 : proa_j_int_arg(run, args[2], -1);
-    return run->failed ? proa_j_none() : proa_j_replace(run, s, old, fresh, count);
+    return run->failed ? proa_j_none() : proa_j_replace(run, s, old, replacement, count);
 }
 
 FILTER(f_string)

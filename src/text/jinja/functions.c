@@ -50,7 +50,7 @@ static void put_members(proa_jrun *run, proa_jval dict, proa_jval from)
 }
 
 /* dict(mapping or pairs, name=value, ...), which namespace() takes too. */
-static proa_jval make_dict(proa_jrun *run, proa_jkind kind, const proa_jcall *call)
+static proa_jval make_dict(proa_jrun *run, proa_jval_kind kind, const proa_jcall *call)
 {
     proa_jval v = proa_j_dict(run, kind, call->named_count);
     if (call->count > 1)
@@ -105,7 +105,7 @@ FUNCTION(g_strftime_now)
     return proa_j_string(run, (proa_str){text, strftime(text, sizeof text, form, &now)});
 }
 
-static proa_jval cycler_or_joiner(proa_jrun *run, proa_jkind kind, const proa_jfunction *row, proa_jval items)
+static proa_jval cycler_or_joiner(proa_jrun *run, proa_jval_kind kind, const proa_jfunction *row, proa_jval items)
 {
     proa_jbound *bound = proa_j_alloc(run, sizeof *bound);
     if (!bound) return proa_j_none();

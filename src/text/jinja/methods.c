@@ -333,9 +333,9 @@ METHOD(str_replace)
 {
     PROA_UNUSED(call);
     proa_str old = proa_j_str_arg(run, args[0], "replace() argument 1");
-    proa_str fresh = proa_j_str_arg(run, args[1], "replace() argument 2");
+    proa_str replacement = proa_j_str_arg(run, args[1], "replace() argument 2");
     int64_t count = proa_j_int_arg(run, args[2], -1);
-    return run->failed ? proa_j_none() : proa_j_replace(run, proa_j_text(self), old, fresh, count);
+    return run->failed ? proa_j_none() : proa_j_replace(run, proa_j_text(self), old, replacement, count);
 }
 
 METHOD(str_join)

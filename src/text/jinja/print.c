@@ -10,7 +10,8 @@
 
 #define NESTING_MAX 200
 
-/* Python's repr: the shortest digits that read back as the same number, with an exponent below 1e-4 and from 1e16 on. */
+/* Python's repr: the shortest digits that read back as the same number, with an exponent below 1e-4 and from
+ * 1e16 on. */
 void proa_j_print_float(proa_buf *out, double f)
 {
     char digits[40];

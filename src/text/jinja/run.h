@@ -118,7 +118,7 @@ proa_jval proa_j_titled(proa_jrun *run, proa_str s); /* str.title */
 enum { PROA_J_LEFT = 1, PROA_J_RIGHT = 2 };
 proa_str proa_j_strip(proa_jrun *run, proa_str s, int sides,
                       const proa_str *chars); /* chars NULL: white space, and run may be NULL */
-proa_jval proa_j_replace(proa_jrun *run, proa_str s, proa_str old, proa_str fresh, int64_t count); /* < 0: all */
+proa_jval proa_j_replace(proa_jrun *run, proa_str s, proa_str old, proa_str replacement, int64_t count); /* < 0: all */
 size_t proa_j_offset(proa_str s, int64_t chars); /* the byte of a character, s.len if there are fewer */
 proa_jval proa_j_escape(proa_jrun *run, proa_jval v);
 proa_jval proa_j_lines(proa_jrun *run, proa_str s, bool keep);               /* str.splitlines */

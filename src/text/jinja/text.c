@@ -186,7 +186,7 @@ proa_str proa_j_strip(proa_jrun *run, proa_str s, int sides, const proa_str *cha
     return s;
 }
 
-proa_jval proa_j_replace(proa_jrun *run, proa_str s, proa_str old, proa_str fresh, int64_t count)
+proa_jval proa_j_replace(proa_jrun *run, proa_str s, proa_str old, proa_str replacement, int64_t count)
 {
     proa_buf *out = &run->scratch;
     size_t at = 0;
@@ -199,7 +199,7 @@ proa_jval proa_j_replace(proa_jrun *run, proa_str s, proa_str old, proa_str fres
                                          : NULL;
         if (!found) break;
         proa_buf_append(out, s.ptr + at, (size_t)(found - s.ptr) - at);
-        proa_buf_str(out, fresh);
+        proa_buf_str(out, replacement);
         at = (size_t)(found - s.ptr) + old.len;
         count--;
         if (old.len > 0) continue;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * value.c - values of a rendering: creation, comparison, containers, limits. */
 #include "text/jinja/value.h"
 
 #include "base/clock.h"
@@ -7,8 +8,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define LOOK_STEPS  16384 /* between two looks at the clock: a millisecond */
-#define NESTING_MAX 200   /* values within values that are compared */
+#define CLOCK_STEPS 16384 /* steps between two readings of the clock: a millisecond */
+#define NESTING_MAX 200   /* nesting of compared values */
 
 void proa_j_fail(proa_jrun *run, proa_status status, const char *fmt, ...)
 {
@@ -22,7 +23,7 @@ void proa_j_fail(proa_jrun *run, proa_status status, const char *fmt, ...)
     proa_err_set(&run->err, status, __FILE__, __LINE__, "line %d: %s", (int)run->line, text);
 }
 
-/* What Jinja calls an object in its messages. */
+/* The name of an object in Jinja's messages. */
 static const char *object_name(char out[48], uint8_t kind)
 {
     proa_jval v = {.kind = kind};
@@ -52,26 +53,27 @@ bool proa_j_fail_undefined(proa_jrun *run, proa_jval v)
     return true;
 }
 
-/* Steps are what bounds a rendering, the same on every machine; the clock is for what they do not count well. */
-static PROA_COLD void look(proa_jrun *run)
+/* Steps limit a rendering in the same way on every machine; the clock covers work that they count badly. */
+static PROA_COLD void check_clock(proa_jrun *run)
 {
     int64_t ms = PROA_TEMPLATE_CPU_MS * (PROA_SANITIZED ? 20 : 1), now = proa_clock_thread_ns();
-    if (run->ends_ns == 0) run->ends_ns = now + ms * 1000000;
-    run->look_at = run->steps + LOOK_STEPS;
+    if (run->deadline_ns == 0) run->deadline_ns = now + ms * 1000000;
+    run->clock_check_at = run->steps + CLOCK_STEPS;
     if (run->steps > PROA_TEMPLATE_STEPS_MAX)
         proa_j_fail(run, PROA_LIMIT, "the template takes more than %d steps", PROA_TEMPLATE_STEPS_MAX);
-    else if (now > run->ends_ns)
+    else if (now > run->deadline_ns)
         proa_j_fail(run, PROA_LIMIT, "the template takes more than %lld ms", (long long)ms);
 }
 
 bool proa_j_charge(proa_jrun *run, int64_t n)
 {
     run->steps += n;
-    if (PROA_UNLIKELY(run->steps >= run->look_at)) look(run);
+    if (PROA_UNLIKELY(run->steps >= run->clock_check_at)) check_clock(run);
     return !run->failed;
 }
 
-/* A step takes some 50 ns: so long takes a search or a copy of 16 bytes at worst, and the case of four characters. */
+/* A step takes about 50 ns: in the worst case the time to search or copy 16 bytes, or to convert the case
+ * of four characters. */
 bool proa_j_charge_text(proa_jrun *run, size_t bytes)
 {
     return proa_j_charge(run, (int64_t)(bytes / 16));
@@ -84,7 +86,7 @@ bool proa_j_charge_chars(proa_jrun *run, size_t bytes)
 
 static bool fits(proa_jrun *run, size_t bytes)
 {
-    size_t most = (size_t)PROA_TEMPLATE_MEMORY_MAX, used = run->arena.bytes + run->elsewhere;
+    size_t most = (size_t)PROA_TEMPLATE_MEMORY_MAX, used = run->arena.bytes + run->external_bytes;
     if (bytes <= most && used <= most - bytes) return true;
     proa_j_fail(run, PROA_LIMIT, "the template takes more than %lld MiB of memory",
                 (long long)(PROA_TEMPLATE_MEMORY_MAX / PROA_MIB));
@@ -94,7 +96,7 @@ static bool fits(proa_jrun *run, size_t bytes)
 bool proa_j_count_memory(proa_jrun *run, size_t bytes)
 {
     if (!fits(run, bytes)) return false;
-    run->elsewhere += bytes;
+    run->external_bytes += bytes;
     return true;
 }
 
@@ -173,7 +175,7 @@ static bool grow(proa_jrun *run, void **items, int64_t len, int64_t *cap, size_t
     return true;
 }
 
-proa_jval proa_j_list(proa_jrun *run, proa_jkind kind, int64_t cap)
+proa_jval proa_j_list(proa_jrun *run, proa_jval_kind kind, int64_t cap)
 {
     static proa_jseq none; /* when memory has run out: never written to */
     proa_jseq *seq = proa_j_alloc(run, sizeof *seq);
@@ -200,7 +202,7 @@ proa_jval proa_j_pair(proa_jrun *run, proa_jval a, proa_jval b)
     return pair;
 }
 
-proa_jval proa_j_dict(proa_jrun *run, proa_jkind kind, int64_t cap)
+proa_jval proa_j_dict(proa_jrun *run, proa_jval_kind kind, int64_t cap)
 {
     static proa_jdict none;
     proa_jdict *dict = proa_j_alloc(run, sizeof *dict);
@@ -280,11 +282,6 @@ proa_jval proa_j_from_json(proa_jrun *run, const proa_json *j)
 }
 
 /* ---- what values are ---- */
-
-bool proa_j_is(proa_jval v, proa_jkind kind)
-{
-    return v.kind == kind;
-}
 
 bool proa_j_is_number(proa_jval v)
 {

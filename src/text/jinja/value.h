@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 
-typedef enum proa_jkind {
+typedef enum proa_jval_kind {
     PROA_J_ABSENT, /* an argument that was not given; never a value of a variable */
     PROA_J_UNDEFINED,
     PROA_J_NONE,
@@ -32,7 +32,7 @@ typedef enum proa_jkind {
     PROA_J_LOOP,
     PROA_J_CYCLER,
     PROA_J_JOINER
-} proa_jkind;
+} proa_jval_kind;
 
 /* How an undefined value came to be: what the error says when it is used. */
 enum { PROA_J_UNDEF_NAME, PROA_J_UNDEF_ATTR, PROA_J_UNDEF_ITEM, PROA_J_UNDEF_UNSAFE, PROA_J_UNDEF_TEXT };
@@ -81,12 +81,13 @@ typedef struct proa_jinput {
 /* A rendering. Frames and output are exec.c's; here is what values need. */
 typedef struct proa_jrun {
     proa_arena arena;
-    size_t elsewhere; /* bytes beside the arena that count as its own */
+    size_t external_bytes; /* bytes outside the arena that count as memory of the rendering */
     proa_err err;
     bool failed, raised; /* raised: by raise_exception */
     int32_t line;        /* of the statement or expression that runs now */
     int64_t steps, depth, macros;
-    int64_t look_at, ends_ns; /* after so many steps the clock is looked at; when the thread's time is over */
+    int64_t clock_check_at,
+        deadline_ns; /* after so many steps the clock is looked at; when the thread's time is over */
     proa_buf *out;
     proa_buf scratch; /* for print.c: a value on its way to a string */
     struct proa_jframe *frame;
@@ -119,10 +120,10 @@ proa_jval proa_j_string(proa_jrun *run, proa_str s); /* a string of copied bytes
 proa_jval proa_j_take(proa_jrun *run, proa_buf *buf, size_t from); /* what stands in buf behind `from`, cut off there */
 proa_jval proa_j_undefined(int flag, proa_str text);
 proa_jval proa_j_undefined_in(int flag, proa_jval object, proa_str name);
-proa_jval proa_j_list(proa_jrun *run, proa_jkind kind, int64_t cap);
+proa_jval proa_j_list(proa_jrun *run, proa_jval_kind kind, int64_t cap);
 void proa_j_push(proa_jrun *run, proa_jval list, proa_jval item);
 proa_jval proa_j_pair(proa_jrun *run, proa_jval a, proa_jval b); /* a tuple */
-proa_jval proa_j_dict(proa_jrun *run, proa_jkind kind, int64_t cap);
+proa_jval proa_j_dict(proa_jrun *run, proa_jval_kind kind, int64_t cap);
 void proa_j_put(proa_jrun *run, proa_jval dict, proa_jval key, proa_jval value);
 /* The place of a key's value, or NULL. */
 proa_jval *proa_j_find(proa_jrun *run, proa_jval dict, proa_jval key);
@@ -130,7 +131,6 @@ proa_jval *proa_j_find_str(proa_jrun *run, proa_jval dict, proa_str key);
 /* Strings are not copied: the document must outlive the rendering. */
 proa_jval proa_j_from_json(proa_jrun *run, const proa_json *j);
 
-bool proa_j_is(proa_jval v, proa_jkind kind);
 bool proa_j_is_number(proa_jval v); /* bool, int, float */
 bool proa_j_is_whole(proa_jval v);  /* bool, int */
 bool proa_j_is_seq(proa_jval v);    /* list, tuple, range: what can be indexed */

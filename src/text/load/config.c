@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tokenizer_config.json, for the file forms that do not say by themselves what surrounds a text. */
+ * config.c - reads tokenizer_config.json for tokenizer files that do not say which special tokens
+ * surround a text. */
 #include "base/limits.h"
 #include "text/load/load.h"
 #include <string.h>
@@ -42,16 +43,16 @@ static proa_status put_added(proa_tokenizer *tok, const proa_json_iter *it, proa
     return proa_added_put(tok, t, err);
 }
 
-/* One sequence with what the configuration puts around it; both texts of a pair get it. */
+/* Sets the template from the tokens before and after a text; both texts of a pair get them. */
 static void surround(proa_tokenizer *tok, int32_t before, int32_t after)
 {
-    proa_template *t[2] = {&tok->post.single, &tok->post.pair};
+    proa_post_template *t[2] = {&tok->post.single, &tok->post.pair};
     for (int pair = 0; pair < 2; pair++) {
-        t[pair]->ptr = PROA_ARENA_NEW(&tok->arena, proa_template_piece, 6);
+        t[pair]->ptr = PROA_ARENA_NEW(&tok->arena, proa_post_piece, 6);
         for (int text = 0; text <= pair; text++) {
             const int32_t around[] = {before, -1, after};
             for (int k = 0; k < 3; k++) {
-                proa_template_piece *p = &t[pair]->ptr[t[pair]->len];
+                proa_post_piece *p = &t[pair]->ptr[t[pair]->len];
                 if (k != 1 && around[k] < 0) continue;
                 p->sequence = text;
                 t[pair]->len++;
@@ -71,7 +72,7 @@ static int32_t id_of(const proa_tokenizer *tok, const proa_json *config, const c
     return proa_vocab_find(&tok->vocab, name.len ? name : proa_str_c(fallback));
 }
 
-/* These number their pieces in fairseq's order, not in that of the .model file. */
+/* These classes number their pieces in the order of fairseq, not of the .model file. */
 static proa_status check_order(const proa_json *config, proa_err *err)
 {
     static const char *const shifted[] = {"XLMRoberta", "Camembert", "MBart", "Nllb",

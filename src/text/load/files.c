@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Finding a tokenizer's files in a model folder. The old forms without tokenizer.json (vocab.txt; vocab.json
- * with merges.txt) are written out as a tokenizer.json and read as one, so that there is one reader. */
+ * files.c - finds the tokenizer files of a model folder. The old forms without tokenizer.json
+ * (vocab.txt; vocab.json with merges.txt) are written as a tokenizer.json in memory and read as one, so
+ * that there is one reader. */
 #include "base/file.h"
 #include "base/limits.h"
 #include "text/load/load.h"
@@ -139,7 +140,7 @@ static void write_wordpiece(folder *f, proa_str lines, proa_buf *out)
     proa_buf_str(out, proa_str_c("}}}"));
 }
 
-/* RoBERTa and its kin surround texts; vocab.json has the ids. */
+/* RoBERTa and its variants put special tokens around texts; vocab.json has the ids. */
 static void write_roberta(folder *f, proa_str vocab, proa_buf *out)
 {
     static const char *const classes[] = {"Roberta", "Longformer", "Bart", "LED", NULL};

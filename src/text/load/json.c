@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tokenizer.json: its sections in the order in which they need each other. */
+ * json.c - reads tokenizer.json, section by section in the order of their dependencies. */
 #include "base/limits.h"
 #include "text/load/load.h"
 #include "text/unicode.h"
@@ -73,7 +73,7 @@ proa_status proa_load_regex(proa_loader *ld, proa_str pattern, proa_regex **out,
     return PROA_OK;
 }
 
-proa_status proa_load_pattern(proa_loader *ld, const proa_json *j, proa_step *step, proa_err *err)
+proa_status proa_load_pattern(proa_loader *ld, const proa_json *j, proa_text_step *step, proa_err *err)
 {
     const proa_json *p = proa_json_get(j, "pattern");
     if (proa_json_kind(p) == PROA_JSON_STRING) return proa_load_member(ld, j, "pattern", &step->pattern, err);
@@ -119,7 +119,7 @@ proa_status proa_load_prepend(const proa_json *j, proa_prepend *out, proa_err *e
     return PROA_OK;
 }
 
-proa_status proa_step_spans(const proa_step *step, proa_str text, proa_spans *out, proa_err *err)
+proa_status proa_text_step_spans(const proa_text_step *step, proa_str text, proa_text_spans *out, proa_err *err)
 {
     if (step->regex) return proa_regex_spans(step->regex, text, out, err);
     proa_literal_spans(step->pattern, text, out);
@@ -130,24 +130,24 @@ proa_status proa_step_spans(const proa_step *step, proa_str text, proa_spans *ou
 
 typedef struct step_list {
     proa_loader *ld;
-    const proa_step_kind *kinds;
+    const proa_text_step_kind *kinds;
     const char *list_key; /* where a Sequence keeps its members */
-    proa_step steps[PROA_PIPELINE_STEPS_MAX];
+    proa_text_step steps[PROA_PIPELINE_STEPS_MAX];
     int64_t len;
     proa_err *err;
 } step_list;
 
 static proa_status add_step(step_list *l, const proa_json *j, proa_str type)
 {
-    const proa_step_kind *kind = l->kinds;
+    const proa_text_step_kind *kind = l->kinds;
     while (kind->name && !proa_str_is(type, kind->name)) kind++;
     if (!kind->name)
         return PROA_FAIL(l->err, UNSUPPORTED, "type '%.*s' is not known here",
                          type.len > 60 ? 60 : (int)type.len, type.ptr);
     if (++l->ld->steps > PROA_PIPELINE_STEPS_MAX)
         return PROA_FAIL(l->err, LIMIT, "more than %d steps", PROA_PIPELINE_STEPS_MAX);
-    proa_step *step = &l->steps[l->len++];
-    *step = (proa_step){.kind = kind};
+    proa_text_step *step = &l->steps[l->len++];
+    *step = (proa_text_step){.kind = kind};
     proa_status status = kind->parse ? kind->parse(l->ld, j, step, l->err) : PROA_OK;
     if (status != PROA_OK) proa_err_prefix(l->err, "%s", kind->name);
     return status;
@@ -171,8 +171,8 @@ static proa_status add_steps(step_list *l, const proa_json *j, int depth)
     return PROA_OK;
 }
 
-proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_step_kind *kinds,
-                            const char *list_key, proa_steps *out, proa_err *err)
+proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_text_step_kind *kinds,
+                            const char *list_key, proa_text_steps *out, proa_err *err)
 {
     if (proa_json_kind(j) == PROA_JSON_NULL) return PROA_OK;
     step_list *l = proa_arena_alloc(&ld->tok->arena, sizeof *l);
@@ -187,7 +187,7 @@ proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_step
 
 typedef struct section {
     const char *key, *list_key;
-    const proa_step_kind *kinds;
+    const proa_text_step_kind *kinds;
 } section;
 
 static proa_status load_sections(proa_loader *ld, const proa_json *root, proa_err *err)
@@ -195,7 +195,7 @@ static proa_status load_sections(proa_loader *ld, const proa_json *root, proa_er
     const section sections[] = {{"normalizer", "normalizers", proa_normalizers},
                                 {"pre_tokenizer", "pretokenizers", proa_pre_tokenizers},
                                 {"decoder", "decoders", proa_decoders}};
-    proa_steps *out[] = {&ld->tok->normalizers, &ld->tok->pre_tokenizers, &ld->tok->decoders};
+    proa_text_steps *out[] = {&ld->tok->normalizers, &ld->tok->pre_tokenizers, &ld->tok->decoders};
     for (size_t i = 0; i < PROA_COUNT(sections); i++) {
         const proa_json *j = proa_json_get(root, sections[i].key);
         proa_status status = proa_load_steps(ld, j, sections[i].kinds, sections[i].list_key, out[i], err);

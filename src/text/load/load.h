@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * load.h - helpers that the step parsers share; internal to this folder. */
-#ifndef PROA_TEXT_LOAD_H
-#define PROA_TEXT_LOAD_H
+#ifndef PROA_TEXT_LOAD_LOAD_H
+#define PROA_TEXT_LOAD_LOAD_H
 
 #include "text/pipeline.h"
 
@@ -15,7 +15,7 @@ PROA_MUST_CHECK proa_status proa_load_member(proa_loader *ld, const proa_json *j
 /* A member that is one character; *out is left alone when it is absent. */
 PROA_MUST_CHECK proa_status proa_load_char(const proa_json *j, const char *key, int32_t *out, proa_err *err);
 /* "pattern": {"String": s} or {"Regex": r}, or s itself. */
-PROA_MUST_CHECK proa_status proa_load_pattern(proa_loader *ld, const proa_json *j, proa_step *step,
+PROA_MUST_CHECK proa_status proa_load_pattern(proa_loader *ld, const proa_json *j, proa_text_step *step,
                                               proa_err *err);
 PROA_MUST_CHECK proa_status proa_load_behavior(const proa_json *j, proa_behavior *out, proa_err *err);
 /* "prepend_scheme", or "add_prefix_space" of older files. */
@@ -23,7 +23,8 @@ PROA_MUST_CHECK proa_status proa_load_prepend(const proa_json *j, proa_prepend *
 /* A regular expression that the tokenizer's arena releases. */
 PROA_MUST_CHECK proa_status proa_load_regex(proa_loader *ld, proa_str pattern, proa_regex **out, proa_err *err);
 /* The matches of a step's pattern in text. */
-PROA_MUST_CHECK proa_status proa_step_spans(const proa_step *step, proa_str text, proa_spans *out, proa_err *err);
+PROA_MUST_CHECK proa_status proa_text_step_spans(const proa_text_step *step, proa_str text,
+                                                 proa_text_spans *out, proa_err *err);
 
 /* tokenizer_config.json: a token that is a string or an object with `content`; the empty slice if it is absent. */
 proa_str proa_config_token(const proa_json *config, const char *key);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The section `model` of tokenizer.json: BPE, Unigram, WordPiece, WordLevel. */
+ * model.c - reads the section `model` of tokenizer.json: BPE, Unigram, WordPiece, WordLevel. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "text/models/bpe.h"
@@ -61,7 +61,7 @@ static proa_status vocab_of_list(proa_loader *ld, const proa_json *vocab, proa_e
     return PROA_OK;
 }
 
-/* A trie of all pieces; an id that shares its piece with a later one stays out. */
+/* Builds a trie of all pieces; of ids with the same piece only the last is in it. */
 static proa_status trie_of_vocab(proa_tokenizer *tok, proa_trie *trie, proa_err *err)
 {
     proa_trie_key *keys = proa_calloc((size_t)tok->vocab.size + 1, sizeof *keys);
@@ -247,7 +247,7 @@ static proa_status load_wordlevel(proa_loader *ld, const proa_json *m, proa_err 
     return find_unk(ld, m, "<unk>", &ld->tok->wordpiece.unk, &named, err);
 }
 
-/* Old files do not name the type; the members tell. */
+/* Old files have no `type`; it follows from the members. */
 static const char *guess_type(const proa_json *m)
 {
     if (proa_json_get(m, "merges")) return "BPE";

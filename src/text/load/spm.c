@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * SentencePiece's .model file: unpacked by protobuf-c into an arena with a budget, then laid out as a tokenizer
- * with one normaliser, one model and one decoder. */
+ * spm.c - reads SentencePiece's .model file: protobuf-c unpacks it into an arena with a budget, and it
+ * becomes a tokenizer with one normalizer, one model and one decoder. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "text/load/load.h"
@@ -120,9 +120,9 @@ static proa_status build_tries(proa_tokenizer *tok, const spm_model *m, proa_tri
 
 /* ---- the steps ---- */
 
-static proa_step *one_step(proa_tokenizer *tok, proa_steps *steps, const proa_step_kind *kind)
+static proa_text_step *one_step(proa_tokenizer *tok, proa_text_steps *steps, const proa_text_step_kind *kind)
 {
-    steps->ptr = PROA_ARENA_NEW(&tok->arena, proa_step, 1);
+    steps->ptr = PROA_ARENA_NEW(&tok->arena, proa_text_step, 1);
     steps->len = 1;
     steps->ptr->kind = kind;
     return steps->ptr;
@@ -132,8 +132,8 @@ static proa_status load_normalizer(proa_tokenizer *tok, const spm_model *m, proa
 {
     static const ProaSpm__NormalizerSpec defaults = PROA_SPM__NORMALIZER_SPEC__INIT;
     const ProaSpm__NormalizerSpec *spec = m->normalizer_spec ? m->normalizer_spec : &defaults;
-    proa_step *n = one_step(tok, &tok->normalizers, &proa_spm_normalizer);
-    proa_step *d = one_step(tok, &tok->decoders, &proa_spm_decoder);
+    proa_text_step *n = one_step(tok, &tok->normalizers, &proa_spm_normalizer);
+    proa_text_step *d = one_step(tok, &tok->decoders, &proa_spm_decoder);
     n->on[PROA_SPM_DUMMY_PREFIX] = d->on[PROA_SPM_DUMMY_PREFIX] = spec->add_dummy_prefix;
     n->on[PROA_SPM_SQUEEZE] = d->on[PROA_SPM_SQUEEZE] = spec->remove_extra_whitespaces;
     n->on[PROA_SPM_ESCAPE] = spec->escape_whitespaces;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Byte pair encoding (Sennrich et al. 2016) by a heap of candidate merges over a linked list of symbols:
- * O(n log n) for a word of n characters. */
+ * bpe.c - byte pair encoding (Sennrich et al. 2016) with a heap of candidate merges over a linked list
+ * of symbols: O(n log n) for a word of n characters. */
 #include "text/models/bpe.h"
 
 #include "text/pipeline.h"
@@ -73,8 +73,8 @@ static void consider(word_state *w, int32_t left, int32_t right)
     if (m) heap_push(w, (candidate){.rank = m->rank, .at = left, .id = m->id});
 }
 
-/* A candidate may be stale: it is taken if the symbols there still merge to the same piece, which is the
- * library's own test. */
+/* A candidate may be outdated: it is used if the symbols at its place still merge to the same piece, which
+ * is the library's test too. */
 static void merge_all(word_state *w)
 {
     w->heap_len = 0;
@@ -111,7 +111,7 @@ static bool add_bytes(word_state *w, proa_str s)
     return true;
 }
 
-/* A character with its affixes: the piece to look for. Without affixes it is the character itself. */
+/* A character with its affixes, which is the piece to look up. */
 static proa_str dress(const proa_bpe *bpe, proa_str one, bool first, bool last, proa_buf *buf)
 {
     bool prefix = !first && bpe->prefix.len, suffix = last && bpe->suffix.len;
@@ -123,8 +123,8 @@ static proa_str dress(const proa_bpe *bpe, proa_str one, bool first, bool last, 
     return proa_buf_view(buf);
 }
 
-/* The symbols that a word begins with. An unknown token waits until the next known character: with byte
- * fallback it therefore comes after the bytes that follow it, as in the library. */
+/* The symbols that a word starts with. An unknown token is held back until the next known character: with
+ * byte fallback it therefore follows the bytes after it, as in the library. */
 static proa_status first_symbols(const proa_tokenizer *tok, word_state *w, proa_str word, proa_buf *buf,
                                  proa_err *err)
 {
@@ -154,8 +154,8 @@ static proa_status first_symbols(const proa_tokenizer *tok, word_state *w, proa_
     return PROA_OK;
 }
 
-proa_status proa_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
-                            proa_err *err)
+proa_status proa_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_encode_scratch *work,
+                            proa_ids *out, proa_err *err)
 {
     const proa_bpe *bpe = &tok->bpe;
     if (bpe->ignore_merges) {
@@ -168,13 +168,13 @@ proa_status proa_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_work 
     /* with byte fallback, affixes become bytes too; loading holds them to PROA_AFFIX_BYTES_MAX */
     size_t n = word.len * (bpe->byte_fallback ? 1 + bpe->prefix.len : 1) + bpe->suffix.len + 1;
     word_state w = {.bpe = bpe};
-    w.symbols = proa_work_take(work, 0, n, sizeof *w.symbols);
+    w.symbols = proa_encode_scratch_take(work, 0, n, sizeof *w.symbols);
     proa_buf buf;
     proa_buf_init(&buf, bpe->prefix.len + bpe->suffix.len + 8);
     proa_status status = first_symbols(tok, &w, word, &buf, err);
     proa_buf_release(&buf);
     if (status != PROA_OK) return status;
-    w.heap = proa_work_take(work, 1, 3 * (size_t)w.symbol_count + 1, sizeof *w.heap);
+    w.heap = proa_encode_scratch_take(work, 1, 3 * (size_t)w.symbol_count + 1, sizeof *w.heap);
     merge_all(&w);
     for (int64_t i = 0; i < w.symbol_count; i++)
         if (!w.symbols[i].gone) proa_ids_push(out, w.symbols[i].id);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * bpe.h - the table of merges; internal to this folder. */
-#ifndef PROA_TEXT_BPE_H
-#define PROA_TEXT_BPE_H
+#ifndef PROA_TEXT_MODELS_BPE_H
+#define PROA_TEXT_MODELS_BPE_H
 
 #include "text/pipeline.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * SentencePiece's normaliser (spaces and rules) and decoder. */
+ * spm.c - SentencePiece's normalizer (spaces and rules) and decoder. */
 #include "text/models/spm.h"
 
 #include "text/unicode.h"
@@ -24,8 +24,9 @@ int proa_spm_byte(proa_str piece)
 
 /* ---- normaliser ---- */
 
-/* What the beginning of s becomes: a user defined symbol stays, else the longest rule, else one character. */
-static size_t next_rule(const proa_step *step, proa_str s, proa_str *becomes)
+/* The replacement for the start of s: a user-defined symbol is kept, otherwise the longest rule applies,
+ * otherwise one character is kept. */
+static size_t next_rule(const proa_text_step *step, proa_str s, proa_str *becomes)
 {
     int32_t c;
     size_t n = step->symbols ? proa_trie_longest(step->symbols, s, &c) : 0;
@@ -44,7 +45,7 @@ static proa_str drop(proa_str s, size_t n)
 }
 
 /* Spaces become marks where the model escapes them. */
-static void put(const proa_step *step, proa_str s, proa_buf *out)
+static void put(const proa_text_step *step, proa_str s, proa_buf *out)
 {
     for (size_t i = 0; i < s.len; i++)
         if (s.ptr[i] == ' ' && step->on[PROA_SPM_ESCAPE]) proa_buf_append(out, MARK, MARK_LEN);
@@ -57,7 +58,7 @@ static void trim_end(proa_buf *out, size_t start, proa_str space)
         out->len -= space.len;
 }
 
-static proa_str skip_spaces(const proa_step *step, proa_str in)
+static proa_str skip_spaces(const proa_text_step *step, proa_str in)
 {
     proa_str becomes;
     while (in.len) {
@@ -68,7 +69,7 @@ static proa_str skip_spaces(const proa_step *step, proa_str in)
     return in;
 }
 
-static void put_all(const proa_step *step, proa_str in, proa_buf *out)
+static void put_all(const proa_text_step *step, proa_str in, proa_buf *out)
 {
     bool squeeze = step->on[PROA_SPM_SQUEEZE], after_space = squeeze;
     while (in.len) {
@@ -83,7 +84,7 @@ static void put_all(const proa_step *step, proa_str in, proa_buf *out)
     }
 }
 
-static proa_status normalize(const proa_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status normalize(const proa_text_step *step, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
     PROA_UNUSED(err);
     *zero = 0; /* nothing asks for it afterwards */
@@ -100,14 +101,14 @@ static proa_status normalize(const proa_step *step, proa_str in, size_t *zero, p
     return PROA_OK;
 }
 
-const proa_step_kind proa_spm_normalizer = {.name = "SentencePiece", .normalize = normalize};
+const proa_text_step_kind proa_spm_normalizer = {.name = "SentencePiece", .normalize = normalize};
 
 /* ---- decoder ---- */
 
-/* Bytes wait in hold until they make a character; a byte that cannot is one U+FFFD. */
+/* Bytes are held until they form a character; a byte that cannot becomes one U+FFFD. */
 static void pass_bytes(proa_stream *st, int64_t at, bool last)
 {
-    proa_stage *g = &st->stages[at];
+    proa_decoder_state *g = &st->stages[at];
     size_t i = 0;
     while (i < g->hold.len) {
         int32_t c;
@@ -141,8 +142,8 @@ static void put_spaced(proa_buf *out, proa_str s)
  * is to be looked for any longer. */
 static void put_piece(proa_stream *st, int64_t at, proa_str s)
 {
-    proa_stage *g = &st->stages[at];
-    const proa_step *step = &st->tok->decoders.ptr[at];
+    proa_decoder_state *g = &st->stages[at];
+    const proa_text_step *step = &st->tok->decoders.ptr[at];
     if (g->seen || g->more) g->run = 1;
     g->seen = false;
     int type = st->id < st->tok->vocab.size ? st->tok->unigram.types[st->id] : PROA_SPM_NORMAL;
@@ -163,7 +164,7 @@ static void put_piece(proa_stream *st, int64_t at, proa_str s)
 
 static void feed(proa_stream *st, int64_t at, proa_str s, bool end)
 {
-    PROA_UNUSED(end); /* the only stage: tokens come whole */
+    PROA_UNUSED(end); /* the only stage: tokens arrive whole */
     const proa_unigram *u = &st->tok->unigram;
     if (st->id < st->tok->vocab.size && u->types[st->id] == PROA_SPM_BYTE) {
         proa_buf_char(&st->stages[at].hold, (char)proa_spm_byte(s));
@@ -179,4 +180,4 @@ static void finish(proa_stream *st, int64_t at)
     pass_bytes(st, at, true);
 }
 
-const proa_step_kind proa_spm_decoder = {.name = "SentencePiece", .feed = feed, .finish = finish};
+const proa_text_step_kind proa_spm_decoder = {.name = "SentencePiece", .feed = feed, .finish = finish};

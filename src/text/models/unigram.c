@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Unigram language model (Kudo 2018): the best-scored path of pieces by Viterbi over byte positions. Written
- * twice over one loop: tokenizer.json adds doubles, SentencePiece keeps floats and has types of pieces. */
+ * unigram.c - the unigram language model (Kudo 2018): the path of pieces with the best score, by Viterbi
+ * over byte positions. One loop serves two variants: tokenizer.json sums doubles, SentencePiece sums
+ * floats and has piece types. */
 #include "text/pipeline.h"
 #include "text/unicode.h"
 
@@ -79,11 +80,11 @@ static bool push_bytes(const proa_unigram *u, proa_str s, proa_ids *out)
 }
 
 /* tokenizer.json: a run of unknown characters is one piece, which may itself be in the vocabulary. */
-proa_status proa_unigram_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
-                                proa_err *err)
+proa_status proa_unigram_encode(const proa_tokenizer *tok, proa_str word, proa_encode_scratch *work,
+                                proa_ids *out, proa_err *err)
 {
     const proa_unigram *u = &tok->unigram;
-    node *nodes = proa_work_take(work, 0, word.len + 1, sizeof *nodes);
+    node *nodes = proa_encode_scratch_take(work, 0, word.len + 1, sizeof *nodes);
     PROA_TRY(best_path(u, nodes, word, err));
     for (int32_t at = 0, end; at < (int32_t)word.len; at = end) {
         end = nodes[at].next;
@@ -109,11 +110,11 @@ static void push_spm(const proa_unigram *u, proa_str piece, int32_t id, bool *af
     *after_unk = unk;
 }
 
-proa_status proa_spm_unigram_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
-                                    proa_err *err)
+proa_status proa_spm_unigram_encode(const proa_tokenizer *tok, proa_str word, proa_encode_scratch *work,
+                                    proa_ids *out, proa_err *err)
 {
     const proa_unigram *u = &tok->unigram;
-    node *nodes = proa_work_take(work, 0, word.len + 1, sizeof *nodes);
+    node *nodes = proa_encode_scratch_take(work, 0, word.len + 1, sizeof *nodes);
     PROA_TRY(best_path(u, nodes, word, err));
     bool after_unk = false;
     for (int32_t at = 0, end; at < (int32_t)word.len; at = end) {
@@ -242,23 +243,23 @@ static void resegment(agenda *g, proa_str piece, proa_str *stack, bool *after_un
     }
 }
 
-proa_status proa_spm_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
-                                proa_err *err)
+proa_status proa_spm_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_encode_scratch *work,
+                                proa_ids *out, proa_err *err)
 {
     PROA_UNUSED(err);
     agenda g = {.tok = tok, .text = word};
-    g.symbols = proa_work_take(work, 0, word.len + 1, sizeof *g.symbols);
+    g.symbols = proa_encode_scratch_take(work, 0, word.len + 1, sizeof *g.symbols);
     first_symbols(&g);
-    g.heap = proa_work_take(work, 1, 3 * (size_t)g.symbol_count + 1, sizeof *g.heap);
+    g.heap = proa_encode_scratch_take(work, 1, 3 * (size_t)g.symbol_count + 1, sizeof *g.heap);
     if (tok->unigram.has_unused) {
-        g.split = proa_work_take(work, 2, (size_t)tok->vocab.size, sizeof *g.split);
+        g.split = proa_encode_scratch_take(work, 2, (size_t)tok->vocab.size, sizeof *g.split);
         for (int32_t i = 0; i < tok->vocab.size; i++) g.split[i] = 0;
     }
     merge_all(&g);
     int32_t longest = 0;
     for (int32_t i = 0; i >= 0 && i < g.symbol_count; i = g.symbols[i].next)
         if (g.symbols[i].len > longest) longest = g.symbols[i].len;
-    proa_str *stack = proa_work_take(work, 1, (size_t)longest + 2, sizeof *stack);
+    proa_str *stack = proa_encode_scratch_take(work, 1, (size_t)longest + 2, sizeof *stack);
     bool after_unk = false;
     for (int32_t i = 0; i >= 0 && i < g.symbol_count; i = g.symbols[i].next)
         resegment(&g, (proa_str){word.ptr + g.symbols[i].at, (size_t)g.symbols[i].len}, stack, &after_unk, out);

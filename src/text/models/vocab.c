@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * vocab.c - the table of pieces: by id, and by bytes through a seeded hash. */
 #include "text/models/vocab.h"
 
 #include "base/limits.h"

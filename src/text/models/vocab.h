@@ -2,8 +2,8 @@
  * vocab.h - the pieces of a model by id, and their ids by bytes.
  * Owner:   tables live in the arena given to proa_vocab_init; the pieces' bytes are copied into it.
  * Threads: many may find while none puts.  Limits: PROA_VOCAB_MAX ids, PROA_TOKEN_BYTES_MAX bytes a piece. */
-#ifndef PROA_TEXT_VOCAB_H
-#define PROA_TEXT_VOCAB_H
+#ifndef PROA_TEXT_MODELS_VOCAB_H
+#define PROA_TEXT_MODELS_VOCAB_H
 
 #include "base/arena.h"
 #include "base/status.h"

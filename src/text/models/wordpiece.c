@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * WordPiece (Schuster and Nakajima 2012): the longest known piece from the left, again and again; and WordLevel,
- * whole words only. */
+ * wordpiece.c - WordPiece (Schuster and Nakajima 2012): the longest known piece from the left,
+ * repeatedly; and WordLevel, which takes whole words only. */
 #include "text/pipeline.h"
 #include "text/unicode.h"
 
@@ -27,8 +27,8 @@ static size_t longest(const proa_trie *t, int32_t node, proa_str s, int32_t *id)
     return best;
 }
 
-proa_status proa_wordpiece_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
-                                  proa_err *err)
+proa_status proa_wordpiece_encode(const proa_tokenizer *tok, proa_str word, proa_encode_scratch *work,
+                                  proa_ids *out, proa_err *err)
 {
     PROA_UNUSED(work);
     const proa_wordpiece *wp = &tok->wordpiece;
@@ -50,8 +50,8 @@ proa_status proa_wordpiece_encode(const proa_tokenizer *tok, proa_str word, proa
     return PROA_OK;
 }
 
-proa_status proa_wordlevel_encode(const proa_tokenizer *tok, proa_str word, proa_work *work, proa_ids *out,
-                                  proa_err *err)
+proa_status proa_wordlevel_encode(const proa_tokenizer *tok, proa_str word, proa_encode_scratch *work,
+                                  proa_ids *out, proa_err *err)
 {
     PROA_UNUSED(work);
     int32_t id = proa_vocab_find(&tok->vocab, word);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * openai_rig.h - for tests of OpenAI's face: a server on a socket with two models made by a backend of the test.
- * "words" has the engine's contract (src/backends/README.md) and says "a", " b", " c"; what its prompt begins with makes it
- * do otherwise. "plain" has text_input, text_output, max_tokens and stream only. */
+ * openai_rig.h - for tests of the OpenAI API: a server on a socket with two models of a test backend. "words" has the
+ * engine's contract (src/backends/README.md) and says "a", " b", " c"; what its prompt begins with makes it do
+ * otherwise. "plain" has text_input, text_output, max_tokens and stream only. */
 #ifndef PROA_TESTS_API_OPENAI_RIG_H
 #define PROA_TESTS_API_OPENAI_RIG_H
 
@@ -199,7 +199,7 @@ static inline void oai_flood(proa_infer *r)
 static inline void oai_execute_one(proa_infer *r)
 {
     proa_str text = oai_text_of(r, "text_input"), task = oai_text_of(r, "task");
-    const proa_param *seed = proa_infer_param(r, "seed");
+    const proa_infer_param *seed = proa_infer_find_param(r, "seed");
     char seen[4000];
     if (!text.ptr) text = oai_text_of(r, "messages");
     if (proa_str_is(task, "embed")) oai_embed(r);
@@ -254,7 +254,7 @@ static inline void oai_plain(void *state, proa_infer *const *requests, int count
     }
 }
 
-static inline proa_status oai_open(void **state, proa_model *model, proa_err *err)
+static inline proa_status oai_open(void **state, proa_served_model *model, proa_err *err)
 {
     (void)err;
     *state = model;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Restricted categories and API keys at both faces, with the texts and statuses; headers that become parameters;
- * parameters of the protocol. The exchange and the call are stand-ins. */
+ * test_access.c - restricted categories and API keys in both protocols, with the texts and statuses; headers that
+ * become parameters; parameters of the protocol. The exchange and the call are stand-ins. */
 #include "api/internal.h"
 
 #include <setjmp.h>
@@ -256,9 +256,10 @@ static void test_forwarding(void **state)
     assert_int_equal(proa_forward_new(&api.forward[0], "^x-my-|timeout", &err), PROA_OK);
     assert_int_equal(proa_infer_forward(&api, false, r, name, value, &err), PROA_OK);
     assert_int_equal(proa_infer_forward(&api, false, r, proa_str_c("other-x-my-"), value, &err), PROA_OK);
-    assert_int_equal(proa_infer_forward(&api, true, r, name, value, &err), PROA_OK); /* the other face has no pattern */
+    assert_int_equal(proa_infer_forward(&api, true, r, name, value, &err),
+                     PROA_OK); /* the other protocol has no pattern */
     assert_int_equal(r->params_count, 1);
-    assert_true(proa_str_is(proa_infer_param(r, "X-My-Header")->s, "v"));
+    assert_true(proa_str_is(proa_infer_find_param(r, "X-My-Header")->s, "v"));
     assert_int_equal(proa_infer_forward(&api, false, r, proa_str_c("timeout"), value, &err), PROA_INVALID);
     assert_string_equal(err.text, "Header 'timeout' is reserved for Triton usage and cannot be forwarded.");
     proa_forward_free(api.forward[0]);
@@ -270,7 +271,7 @@ static void test_forwarding(void **state)
     (void)state;
 }
 
-static void set(proa_infer *r, const char *name, proa_param p, const char *refusal)
+static void set(proa_infer *r, const char *name, proa_infer_param p, const char *refusal)
 {
     proa_err err = {.status = PROA_OK};
     p.name = proa_str_c(name);
@@ -279,10 +280,10 @@ static void set(proa_infer *r, const char *name, proa_param p, const char *refus
     if (refusal) assert_string_equal(err.text, refusal);
 }
 
-#define INT(v)    ((proa_param){.kind = PROA_PARAM_INT, .i = (v)})
-#define UINT(v)   ((proa_param){.kind = PROA_PARAM_UINT, .u = (v)})
-#define BOOL(v)   ((proa_param){.kind = PROA_PARAM_BOOL, .b = (v)})
-#define STRING(v) ((proa_param){.kind = PROA_PARAM_STRING, .s = proa_str_c(v)})
+#define INT(v)    ((proa_infer_param){.kind = PROA_PARAM_INT, .i = (v)})
+#define UINT(v)   ((proa_infer_param){.kind = PROA_PARAM_UINT, .u = (v)})
+#define BOOL(v)   ((proa_infer_param){.kind = PROA_PARAM_BOOL, .b = (v)})
+#define STRING(v) ((proa_infer_param){.kind = PROA_PARAM_STRING, .s = proa_str_c(v)})
 
 static void test_parameters(void **state)
 {

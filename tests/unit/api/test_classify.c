@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Classes of an output: order, ties, NaN, labels, batches, each datatype's form, and what is refused. */
+ * test_classify.c - classes of an output: order, ties, NaN, labels, batches, each datatype's form, and what is
+ * refused. */
 #include "api/frontend.h"
 #include "base/limits.h"
 
@@ -12,7 +13,7 @@
 
 static proa_err err;
 /* A model whose output O has two labels. */
-const char *proa_model_label(const proa_model *model, const char *output, int64_t index)
+const char *proa_served_model_label(const proa_served_model *model, const char *output, int64_t index)
 {
     static const char *const labels[] = {"cat", "dog"};
     (void)model;

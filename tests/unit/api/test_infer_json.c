@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Requests and replies of inference as JSON with blobs: order of members, where tensors point, every rule with its
- * text, the order of keys of a reply, and floats that read back as themselves. */
+ * test_infer_json.c - requests and replies of inference as JSON with blobs: order of members, where tensors point,
+ * every rule with its text, the order of keys of a reply, and floats that read back as themselves. */
 #include "api/http/infer_json.h"
 #include "base/limits.h"
 
@@ -123,11 +123,11 @@ static void test_members_in_any_order(void **state)
     assert_int_equal(r->priority, 2);
     assert_int_equal(r->timeout_us, 1000);
     assert_int_equal(r->params_count, 5);
-    assert_int_equal(proa_infer_param(r, "n")->i, -3);
-    assert_true(proa_str_is(proa_infer_param(r, "mine")->s, "x"));
-    assert_true(proa_infer_param(r, "f")->d == 0.5);
-    assert_int_equal(proa_infer_param(r, "b")->kind, PROA_PARAM_BOOL);
-    assert_int_equal(proa_infer_param(r, "u")->kind, PROA_PARAM_UINT);
+    assert_int_equal(proa_infer_find_param(r, "n")->i, -3);
+    assert_true(proa_str_is(proa_infer_find_param(r, "mine")->s, "x"));
+    assert_true(proa_infer_find_param(r, "f")->d == 0.5);
+    assert_int_equal(proa_infer_find_param(r, "b")->kind, PROA_PARAM_BOOL);
+    assert_int_equal(proa_infer_find_param(r, "u")->kind, PROA_PARAM_UINT);
     done();
     (void)state;
 }
@@ -273,7 +273,7 @@ static void test_reply(void **state)
     r->id = "a\"b";
     proa_reply *reply = proa_reply_new(r);
     reply->model_version = 3;
-    proa_param *p = proa_reply_add_param(reply, "k");
+    proa_infer_param *p = proa_reply_add_param(reply, "k");
     p->kind = PROA_PARAM_DOUBLE, p->d = 0.25;
     proa_reply_add_array(reply, "F", PROA_TYPE_FP32, shape, 2, &data);
     memcpy(data, (const float[]){1, 0.1F, NAN}, 12);

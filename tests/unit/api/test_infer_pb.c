@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The hand decoder of ModelInferRequest and the writer of ModelInferResponse, with protobuf-c as the other side. */
+ * test_infer_pb.c - the hand decoder of ModelInferRequest and the writer of ModelInferResponse, with protobuf-c as
+ * the other side. */
 #include "api/grpc/infer_pb.h"
 #include "base/alloc.h"
 #include "base/limits.h"
@@ -367,10 +368,10 @@ static void test_params(void **state)
     assert_int_equal(r->priority, 7);
     assert_int_equal(r->timeout_us, 1000);
     assert_int_equal(r->params_count, 4);
-    assert_true(proa_infer_param(r, "own_double")->d > 0.4);
-    assert_string_equal(proa_infer_param(r, "own_string")->s.ptr, "text");
-    assert_int_equal(proa_infer_param(r, "own_int")->i, -1);
-    assert_int_equal(proa_infer_param(r, "own_bool")->kind, PROA_PARAM_BOOL);
+    assert_true(proa_infer_find_param(r, "own_double")->d > 0.4);
+    assert_string_equal(proa_infer_find_param(r, "own_string")->s.ptr, "text");
+    assert_int_equal(proa_infer_find_param(r, "own_int")->i, -1);
+    assert_int_equal(proa_infer_find_param(r, "own_bool")->kind, PROA_PARAM_BOOL);
 }
 
 static void test_wrong_params(void **state)
@@ -506,7 +507,7 @@ static void test_malformed(void **state)
     for (size_t i = 0; i < PROA_COUNT(cases); i++)
         assert_int_equal(read_bytes(cases[i].bytes, cases[i].len), PROA_INVALID);
     assert_int_equal(read_bytes("", 0), PROA_OK);
-    /* fields that nobody knows, of every kind, and known ones of another kind are passed over */
+    /* unknown fields, of every kind, and known ones of another kind are passed over */
     assert_int_equal(read_bytes("\x78\1\x79"
                                 "12345678"
                                 "\x7a\1x\x7d"
@@ -551,7 +552,7 @@ static proa_reply *reply_new(void)
     proa_reply_add_strings(reply, "S", s, 2);
     proa_reply_add_array(reply, "scalar", PROA_TYPE_UINT8, (int64_t[]){0}, 0, &data);
     *(char *)data = 9;
-    proa_param *p = proa_reply_add_param(reply, "double");
+    proa_infer_param *p = proa_reply_add_param(reply, "double");
     p->kind = PROA_PARAM_DOUBLE, p->d = -0.5;
     p = proa_reply_add_param(reply, "int");
     p->kind = PROA_PARAM_INT, p->i = -7;
@@ -660,7 +661,7 @@ static void test_without_outputs(void **state)
     proa_reply_free(reply);
 }
 
-/* More than a message may have: told, not sent. The bytes are not looked at. */
+/* More than a message may have: an error, nothing is sent. The bytes are not read. */
 static void test_response_too_large(void **state)
 {
     (void)state;

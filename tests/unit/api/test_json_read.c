@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The reader of JSON: numbers of every form against strtod, strings with escapes, structure and its errors by text and
- * place, depth, and `data` of each datatype. */
+ * test_json_read.c - the reader of JSON: numbers of every form against strtod, strings with escapes, structure and
+ * its errors by text and place, depth, and `data` of each datatype. */
 #include "api/http/json_read.h"
 #include "base/limits.h"
 
@@ -26,7 +26,7 @@ static proa_jnumber number(const char *text)
 {
     proa_jnumber n;
     proa_jread j = reader(text, false);
-    assert_int_equal(proa_jread_peek(&j), PROA_JKIND_NUMBER);
+    assert_int_equal(proa_jread_peek(&j), PROA_JREAD_NUMBER);
     assert_int_equal(proa_jread_number(&j, &n, &err), PROA_OK);
     assert_int_equal(proa_jread_finish(&j, &err), PROA_OK);
     return n;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * OpenAI's face over a socket, with models of the test (openai_rig.h): what reaches the model, what the client gets. */
+ * test_openai.c - the OpenAI API over a socket, with models of the test (openai_rig.h): what reaches the model, what
+ * the client gets. */
 #include "openai_rig.h"
 
 static oai_rig rig;

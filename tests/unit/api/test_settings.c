@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Trace settings: what models inherit, clearing, every refusal; logging settings and what they change. */
+ * test_settings.c - trace settings: what models inherit, clearing, every refusal; logging settings and what they
+ * change. */
 #include "api/internal.h"
 #include "base/log.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Replies from other threads reach the loop in order, the final one once, and the sink may be freed by it while the
- * thread that made it is still on its way out. For the thread sanitiser. */
+ * test_sink.c - replies from other threads reach the loop in order, the final one once, and the sink may be freed by
+ * it while the thread that made it is still on its way out. For the thread sanitiser. */
 #include "api/internal.h"
 #include "base/alloc.h"
 
@@ -13,6 +13,8 @@ typedef struct request {
     proa_sink sink; /* first */
     int64_t seen, count;
     bool null_final, cancel_at_first;
+    bool large; /* every third reply is so large that a worker prepares it */
+    int64_t prepared, on_worker;
     atomic_int *left;
     proa_loop *loop;
 } request;
@@ -26,15 +28,24 @@ static proa_reply *make_reply(proa_infer *r, int64_t n)
     return reply;
 }
 
+static void prepare(proa_sink *sink, proa_reply *reply)
+{
+    request *q = (request *)sink;
+    assert_int_equal(reply->model_version, q->prepared++); /* one at a time, in order */
+    q->on_worker += !pthread_equal(pthread_self(), loop_id);
+}
+
 static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
 {
     request *q = (request *)sink;
     assert_true(pthread_equal(pthread_self(), loop_id));
+    if (reply && q->large) assert_int_equal(q->prepared, reply->model_version + 1);
     if (reply) assert_int_equal(reply->model_version, q->seen++);
     else assert_true(final && q->null_final);
     proa_reply_free(reply);
     if (!final) return;
     assert_int_equal(q->seen, q->count);
+    if (q->large) assert_int_equal(q->on_worker, (q->count + 2) / 3);
     if (atomic_fetch_sub(q->left, 1) == 1) proa_loop_stop(q->loop);
     memset(q, 0x55, sizeof *q);
     free(q);
@@ -45,10 +56,14 @@ static void *make_replies(void *arg)
     proa_infer *r = arg;
     request *q = r->user;
     int64_t count = q->count;
-    bool null_final = q->null_final;
+    bool null_final = q->null_final, large = q->large;
     for (int64_t i = 0; i < count; i++) {
         bool final = !null_final && i == count - 1;
-        r->on_reply(r, make_reply(r, i), final);
+        proa_reply *reply = make_reply(r, i);
+        if (large && i % 3 == 0)
+            proa_reply_add_array(reply, "x", PROA_TYPE_UINT8, (const int64_t[]){PROA_WORKER_BYTES_MIN}, 1,
+                                 &(void *){NULL});
+        r->on_reply(r, reply, final);
         if (i % 7 == 3) sched_yield();
     }
     if (null_final) r->on_reply(r, NULL, true);
@@ -58,7 +73,7 @@ static void *make_replies(void *arg)
 
 static void *run_loop(void *arg)
 {
-    proa_lane_take(1);
+    proa_thread_counters_use(1);
     proa_loop_run(arg);
     return NULL;
 }
@@ -69,6 +84,7 @@ typedef struct starter {
     atomic_int *left;
     pthread_t threads[64];
     int count;
+    proa_workers *workers; /* not NULL: they prepare replies */
 } starter;
 
 static void start(proa_loop_task *task)
@@ -83,16 +99,18 @@ static void start(proa_loop_task *task)
         q->left = s->left;
         q->loop = s->loop;
         proa_sink_init(&q->sink, s->loop, r, on_reply);
+        q->large = s->workers != NULL;
+        if (s->workers) proa_sink_prepare_with(&q->sink, s->workers, prepare);
         assert_int_equal(pthread_create(&s->threads[i], NULL, make_replies, proa_infer_hold(r)), 0);
     }
 }
 
-static void test_order_from_many_threads(void **state)
+static void run_many(int count, proa_workers *workers)
 {
     proa_loop *loop;
-    atomic_int left = 64;
+    atomic_int left = count;
     pthread_t thread;
-    starter s = {.task = {.run = start}, .left = &left, .count = 64};
+    starter s = {.task = {.run = start}, .left = &left, .count = count, .workers = workers};
     assert_int_equal(proa_loop_new(&loop, NULL), PROA_OK);
     s.loop = loop;
     proa_loop_post(loop, &s.task);
@@ -100,7 +118,20 @@ static void test_order_from_many_threads(void **state)
     pthread_join(thread, NULL);
     for (int i = 0; i < s.count; i++) pthread_join(s.threads[i], NULL);
     assert_int_equal(proa_sinks_live(), 0);
+    proa_workers_end(workers);
     proa_loop_free(loop);
+    proa_workers_free(workers);
+}
+
+static void test_order_from_many_threads(void **state)
+{
+    run_many(64, NULL);
+    (void)state;
+}
+
+static void test_large_replies_are_prepared_on_workers(void **state)
+{
+    run_many(16, proa_workers_new(3, 1000, NULL));
     (void)state;
 }
 
@@ -177,6 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_from_many_threads),
+        cmocka_unit_test(test_large_replies_are_prepared_on_workers),
         cmocka_unit_test(test_at_once_on_the_loop),
         cmocka_unit_test(test_abandon),
     };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Traces: which requests are sampled, what a trace says, one file or numbered ones, and that they are whole JSON. */
+ * test_trace.c - traces: which requests are sampled, what a trace says, one file or numbered ones, and that they are
+ * whole JSON. */
 #include "api/trace.h"
 #include "base/alloc.h"
 #include "base/file.h"

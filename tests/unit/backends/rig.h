@@ -25,7 +25,7 @@
 #define GOLDEN PROA_SOURCE_DIR "/tests/golden/"
 
 typedef struct rig {
-    proa_model model;
+    proa_served_model model;
     const proa_backend *backend;
     proa_instance instance;
     proa_arena arena;
@@ -48,7 +48,7 @@ static inline void rig_io(proa_io *io, const char *name, proa_type type, size_t 
 /* What the repository makes of a configuration. */
 static inline void rig_model(rig *g)
 {
-    proa_model *m = &g->model;
+    proa_served_model *m = &g->model;
     const Inference__ModelConfig *c = m->config;
     m->batch_max = c->max_batch_size;
     m->decoupled = c->model_transaction_policy && c->model_transaction_policy->decoupled;
@@ -218,21 +218,21 @@ static inline void put_u64(proa_infer *r, const char *name, uint64_t value)
 
 static inline void param_text(proa_infer *r, const char *name, const char *value)
 {
-    proa_param *p = proa_infer_add_param(r, proa_str_c(name));
+    proa_infer_param *p = proa_infer_add_param(r, proa_str_c(name));
     p->kind = PROA_PARAM_STRING;
     p->s = proa_str_c(value);
 }
 
 static inline void param_int(proa_infer *r, const char *name, int64_t value)
 {
-    proa_param *p = proa_infer_add_param(r, proa_str_c(name));
+    proa_infer_param *p = proa_infer_add_param(r, proa_str_c(name));
     p->kind = PROA_PARAM_INT;
     p->i = value;
 }
 
 static inline void param_double(proa_infer *r, const char *name, double value)
 {
-    proa_param *p = proa_infer_add_param(r, proa_str_c(name));
+    proa_infer_param *p = proa_infer_add_param(r, proa_str_c(name));
     p->kind = PROA_PARAM_DOUBLE;
     p->d = value;
 }
@@ -241,7 +241,7 @@ static inline void param_double(proa_infer *r, const char *name, double value)
 static inline void start(rig *g, proa_infer *r)
 {
     proa_err err = {.status = PROA_OK};
-    r->model = proa_model_hold(&g->model);
+    r->model = proa_served_model_hold(&g->model);
     proa_status status = proa_infer_check(&g->model, r, &err);
     if (status == PROA_OK) status = proa_scheduler_enqueue(g->model.scheduler, r, &err);
     if (status == PROA_OK) return;

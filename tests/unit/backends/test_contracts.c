@@ -660,7 +660,7 @@ static void trtllm_metrics(void **state)
     only(run(&g, r));
     forget(r);
     proa_stats stats = {.running = 1}; /* they are published at the end of the step that gave the last reply */
-    while (stats.running) proa_engine_stats(((proa_served *)g.model.state)->engine, &stats);
+    while (stats.running) proa_engine_stats(((proa_llm_model *)g.model.state)->engine, &stats);
     proa_buf_init(&buf, 1 << 20);
     proa_backend_tensorrtllm.metrics(g.model.state, "model=\"m\",version=\"1\"", &buf);
     const char *const lines[] = {

@@ -296,7 +296,7 @@ static void messages_are_rendered(void **state)
     proa_ids ids = {0};
     proa_buf_init(&text, 4096);
     assert_int_equal(proa_json_parse(&json, proa_str_c("{\"messages\":" CHAT "}"), "test", NULL), PROA_OK);
-    const proa_served *s = g.model.state;
+    const proa_llm_model *s = g.model.state;
     assert_int_equal(proa_chat_render(s->chat, json, &text, NULL), PROA_OK);
     assert_int_equal(proa_tokenizer_encode(s->tokenizer, proa_buf_view(&text), false, &ids, NULL), PROA_OK);
     direct_run(&ref, (proa_request){.ids = ids.ptr, .ids_count = ids.len, .options = {.max_tokens = 5}});
@@ -371,7 +371,7 @@ static void wrong_requests_are_refused(void **state)
 static int64_t pages_used(rig *g)
 {
     proa_stats stats;
-    proa_engine_stats(((proa_served *)g->model.state)->engine, &stats);
+    proa_engine_stats(((proa_llm_model *)g->model.state)->engine, &stats);
     return stats.pages_used;
 }
 
@@ -603,7 +603,7 @@ static void every_option_has_its_input(void **state)
         for (size_t k = 0; k < config->n_input; k++)
             found |= !strcmp(config->input[k]->name, proa_option_rows[i].name);
         if (!found) fail_msg("no input '%s'", proa_option_rows[i].name);
-        assert_ptr_equal(proa_option_of(proa_option_rows[i].name), &proa_option_rows[i]);
+        assert_ptr_equal(proa_option_by_alias(proa_option_rows[i].name), &proa_option_rows[i]);
     }
     const char *const names[][2] = {{"max_new_tokens", "max_tokens"},
                                     {"max_completion_tokens", "max_tokens"},
@@ -616,9 +616,9 @@ static void every_option_has_its_input(void **state)
                                     {"bad_words", "banned_strings"},
                                     {"end_id", "end_ids"}};
     for (size_t i = 0; i < PROA_COUNT(names); i++)
-        assert_string_equal(proa_option_of(names[i][0])->name, names[i][1]);
-    assert_null(proa_option_of("return_context_logits"));
-    assert_null(proa_option_of("nothing"));
+        assert_string_equal(proa_option_by_alias(names[i][0])->name, names[i][1]);
+    assert_null(proa_option_by_alias("return_context_logits"));
+    assert_null(proa_option_by_alias("nothing"));
     assert_int_equal(config->max_batch_size, 0);
     assert_true(config->model_transaction_policy->decoupled);
 }
@@ -646,7 +646,7 @@ static void bad_configurations_are_refused(void **state)
              "{ key: \"dtype\" value { string_value: \"${dtype}\" } },"
              "{ key: \"kv_cache_free_gpu_mem_fraction\" value { string_value: \"0.01\" } }]",
              PROA_SOURCE_DIR "/models");
-    assert_string_equal(((proa_served *)g.model.state)->info.arch, "llama");
+    assert_string_equal(((proa_llm_model *)g.model.state)->info.arch, "llama");
     rig_close(&g);
 }
 
@@ -679,10 +679,110 @@ static void figures_and_metrics(void **state)
     proa_json_free(json);
     proa_buf_clear(&buf);
     proa_stats stats = {.running = 1}; /* published at the end of a step */
-    while (stats.running) proa_engine_stats(((proa_served *)own.model.state)->engine, &stats);
+    while (stats.running) proa_engine_stats(((proa_llm_model *)own.model.state)->engine, &stats);
     proa_backend_engine.metrics(own.model.state, "model=\"m\",version=\"1\"", &buf);
     assert_non_null(strstr(buf.ptr, "proa_engine_pages_used{model=\"m\",version=\"1\"} 0\n"));
     proa_buf_release(&buf);
+}
+
+/* The tree of a chat goes with the request. */
+static proa_infer *ask_typed(const char *text, const char *chat)
+{
+    proa_infer *r = ask();
+    proa_generation *g = proa_infer_generate(r);
+    proa_arena *arena = &r->arena;
+    if (text) g->text = (proa_str){proa_arena_strdup(arena, proa_str_c(text)), strlen(text)};
+    if (chat) assert_int_equal(proa_json_parse(&g->chat, proa_str_c(chat), "chat", NULL), PROA_OK);
+    g->options = (proa_options){.max_tokens = 12, .top_logprobs = 2};
+    return r;
+}
+
+/* A typed generation says what tensors say, and has no tensors. */
+static void typed_equals_tensors(void **state)
+{
+    PROA_UNUSED(state);
+    assert_true(proa_served_model_takes_generation(&own.model));
+    proa_infer *a = ask_for(PROMPT, 12), *b = ask_typed(PROMPT, NULL);
+    put_int(a, "top_logprobs", 2);
+    put_bool(a, "echo", true);
+    b->generation->echo = true;
+    const proa_reply *x = only(run(&own, a)), *y = only(run(&own, b));
+    const proa_generated *g = y->generated;
+    assert_null(x->generated);
+    assert_int_equal(y->outputs_count, 0);
+    assert_int_equal(g->count, 1);
+    const proa_generated_sequence *s = &g->sequences[0];
+    assert_text(x, "text_output", 0, proa_arena_strdup(&b->arena, s->text));
+    assert_int_equal(s->finish, PROA_FINISH_LENGTH);
+    assert_int_equal(s->tokens, 12);
+    assert_int_equal(g->prompt_tokens, ints(x, "prompt_tokens")[0]);
+    assert_int_equal(s->added.count, 12);
+    assert_int_equal(s->added.tops, 2);
+    assert_memory_equal(s->added.logprobs, floats(x, "output_log_probs"), 12 * sizeof(float));
+    assert_memory_equal(s->added.top_logprobs, floats(x, "top_log_probs"), 24 * sizeof(float));
+    for (int i = 0; i < 12; i++)
+        assert_text(x, "token_text", i, proa_arena_strdup(&b->arena, s->added.texts[i]));
+    for (int i = 0; i < 24; i++)
+        assert_text(x, "top_text", i, proa_arena_strdup(&b->arena, s->added.top_texts[i]));
+    forget(a);
+    forget(b);
+}
+
+static void typed_streams_and_scores(void **state)
+{
+    PROA_UNUSED(state);
+    proa_infer *r = ask_typed(PROMPT, NULL);
+    r->generation->stream = true;
+    heard *h = run(&own, r);
+    assert_int_equal(h->count, 12);
+    for (int i = 0; i < 12; i++) {
+        const proa_generated_sequence *s = &h->reply[i]->generated->sequences[0];
+        assert_int_equal(s->tokens, i + 1);
+        assert_int_equal(s->added.count, 1);
+        assert_int_equal(s->finish, i < 11 ? PROA_FINISH_NONE : PROA_FINISH_LENGTH);
+    }
+    forget(r);
+    r = ask_typed(PROMPT, NULL);
+    r->generation->task = PROA_GENERATION_SCORE;
+    const proa_generated *g = only(run(&own, r))->generated;
+    assert_int_equal(g->prompt->count, g->prompt_tokens);
+    assert_true(isnan(g->prompt->logprobs[0]));
+    assert_true(g->prompt->logprobs[1] < 0);
+    forget(r);
+    r = ask_typed(PROMPT, NULL);
+    r->generation->task = PROA_GENERATION_EMBED;
+    r->generation->normalize = true;
+    g = only(run(&own, r))->generated;
+    double sum = 0;
+    for (int64_t i = 0; i < g->embedding_count; i++) sum += (double)g->embedding[i] * (double)g->embedding[i];
+    assert_int_equal(g->embedding_count, 320);
+    assert_true(fabs(sum - 1) < 1e-5);
+    forget(r);
+}
+
+/* As a tree, and as text: the same prompt. A configuration with tensors of its own takes none of it. */
+static void typed_chats(void **state)
+{
+    PROA_UNUSED(state);
+    static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello there\"}]}";
+    rig g;
+    rig_open(&g, &proa_backend_engine,
+             "backend: \"engine\" parameters { key: \"chat_template\" value { string_value: \"chatml\" } }",
+             CLASSICS);
+    proa_infer *tree = ask_typed(NULL, chat), *text = ask_typed(NULL, NULL);
+    text->generation->chat_text = (proa_str){chat, sizeof chat - 1};
+    const proa_generated *a = only(run(&g, tree))->generated, *b = only(run(&g, text))->generated;
+    assert_null(tree->generation->chat);
+    assert_int_equal(a->prompt_tokens, b->prompt_tokens);
+    assert_int_equal(a->sequences[0].text.len, b->sequences[0].text.len);
+    assert_memory_equal(a->sequences[0].text.ptr, b->sequences[0].text.ptr, a->sequences[0].text.len);
+    forget(tree);
+    forget(text);
+    rig_close(&g);
+    rig_open(&g, &proa_backend_engine,
+             "backend: \"engine\" input { name: \"text_input\" data_type: TYPE_STRING dims: [1] }", CLASSICS);
+    assert_false(proa_served_model_takes_generation(&g.model));
+    rig_close(&g);
 }
 
 int main(void)
@@ -711,6 +811,9 @@ int main(void)
         cmocka_unit_test(bad_configurations_are_refused),
         cmocka_unit_test(every_scheduler_policy_is_known),
         cmocka_unit_test(figures_and_metrics),
+        cmocka_unit_test(typed_equals_tensors),
+        cmocka_unit_test(typed_streams_and_scores),
+        cmocka_unit_test(typed_chats),
     };
     return cmocka_run_group_tests(tests, open_classics, close_classics);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_fil.c - the backend `fil`: who executes small and large requests, joined and unaligned ones, what is written where. */
+ * test_fil.c - the backend `fil`: who executes small and large requests, joined and unaligned ones, what is
+ * written where. */
 #include "rig.h"
 
 #include "forest/forest.h"
@@ -67,7 +68,7 @@ static void test_small_and_large(void **state)
     float *x = rows_of(LARGE), *want = expected(x, LARGE, "xgb-reg-squarederror.json");
     (void)state;
     rig_open(&g, &proa_backend_fil, CONFIG(100000, "xgb-reg-squarederror.json", NUMBER), FORESTS);
-    assert_true(g.model.brief_rows > 0 && g.model.brief_rows < LARGE);
+    assert_true(g.model.inline_rows_max > 0 && g.model.inline_rows_max < LARGE);
     for (int i = 0; i < 3; i++) {
         proa_infer *small = ask_rows(x, 3), *large = ask_rows(x, LARGE);
         start(&g, small);
@@ -110,7 +111,7 @@ static void test_joined(void **state)
                 t->buffer = odd;
                 t->data = odd->data + 1;
             }
-            r->model = proa_model_hold(&g.model);
+            r->model = proa_served_model_hold(&g.model);
             proa_infer_hold(r); /* the scheduler's, which does not see it */
             atomic_fetch_add(&g.model.scheduler->busy, 1);
             r->batch = counts[i];

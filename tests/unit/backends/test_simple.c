@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The backends for tests and examples, through a server on tests/repository and on models made here. */
+ * test_simple.c - the backends for tests and examples, through a server on tests/repository and on
+ * models made here. */
 #include "../serve/repo.h"
 #include "backends/backends.h"
 #include "base/log.h"

@@ -244,8 +244,8 @@ static void test_counts(void **state)
     put_texts(r, "TEXT", texts, 3, 2, (int64_t[]){3, 1});
     const proa_reply *reply = only(run(&g, r));
     assert_shape(reply, "F", 2, 3, 15, 0);
-    /* characters words sentences punctuation letters digits upper ! ? long, then word_length, sentence_length, upper_share,
-     * punctuation_share, distinct_share */
+    /* characters words sentences punctuation letters digits upper ! ? long, then word_length,
+     * sentence_length, upper_share, punctuation_share, distinct_share */
     float rows[45] = {36, 8, 4, 5, 21, 2, 6, 1, 1, 0, 3.125f, 2, 2 / 7.0f, 5 / 36.0f, 1};
     static const float third[15] = {12, 2, 1, 2, 6, 0, 1, 0, 0, 0, 3, 2, 1 / 6.0f, 1 / 6.0f, 1};
     memcpy(rows + 30, third, sizeof third);

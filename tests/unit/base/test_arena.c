@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Arenas, budgeted pages, and the count of allocations. */
+ * test_arena.c - arenas, budgeted pages, and the count of allocations. */
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/limits.h"
@@ -39,7 +39,8 @@ static void count_up(void *arg)
     ++*(int *)arg;
 }
 
-/* Used again and again: clean-ups run each time, memory comes zeroed, and (but for a sanitiser) nothing is allocated. */
+/* Used again and again: clean-ups run each time, memory comes zeroed, and (but for a sanitiser) nothing is
+ * allocated. */
 static void test_reset(void **state)
 {
     proa_arena arena;
@@ -77,6 +78,11 @@ static void test_strings(void **state)
     proa_arena_init(&arena);
     assert_string_equal(proa_arena_strdup(&arena, (proa_str){"abcdef", 3}), "abc");
     assert_string_equal(proa_arena_strdup(&arena, (proa_str){NULL, 0}), "");
+    assert_string_equal(proa_arena_url_decode(&arena, proa_str_c("a%20b%2Fc%2f%41")), "a b/c/A");
+    assert_string_equal(proa_arena_url_decode(&arena, proa_str_c("100%, %4, %zz, %4g %")),
+                        "100%, %4, %zz, %4g %");
+    assert_string_equal(proa_arena_url_decode(&arena, (proa_str){"%41", 2}), "%4"); /* the slice ends there */
+    assert_null(proa_arena_url_decode(&arena, proa_str_c("a%00b")));
     assert_string_equal(proa_arena_printf(&arena, "%s-%d", "x", 7), "x-7");
     assert_string_equal(proa_arena_printf(&arena, "%s", ""), "");
     memset(big, 'b', 200000);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Checked sums and products at their edges; statuses and errors. */
+ * test_checked.c - checked sums and products at their limits; statuses and errors. */
 #include "base/checked.h"
 #include "base/status.h"
 

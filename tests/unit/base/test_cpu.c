@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The level of the CPU and its choice by the environment; the clock. */
+ * test_cpu.c - the level of the CPU and its choice by the environment; the clock. */
 #include "base/clock.h"
 #include "base/cpu.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Files read whole and mapped, and what is not a file. */
+ * test_file.c - files read whole and mapped, and paths that are no files. */
 #include "base/file.h"
 #include "base/limits.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * JSON: what is strict about it, its limits, and what the getters say. */
+ * test_json.c - JSON: strictness, limits, and the errors of the getters. */
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/limits.h"
@@ -363,14 +363,39 @@ static void test_get_others(void **state)
     (void)state;
 }
 
+static void test_keep(void **state)
+{
+    static const char *const names[] = {"a", "c", "d"};
+    proa_json *j = NULL;
+    assert_int_equal(
+        proa_json_parse(&j, proa_str_c("{\"a\":[1,{}],\"b\":2,\"c\":null,\"d\":\"x\"}"), "j", NULL), PROA_OK);
+    size_t all = proa_json_bytes(j);
+    proa_json_keep(j, names, 3);
+    assert_int_equal(proa_json_len(j), 2);
+    assert_non_null(proa_json_get(j, "a"));
+    assert_true(proa_str_is(proa_json_str(proa_json_get(j, "d")), "x"));
+    assert_true(proa_json_bytes(j) < all && proa_json_bytes(j) > 2 * 800);
+    proa_json_keep(proa_json_get(j, "a"), names, 3); /* no object */
+    assert_int_equal(proa_json_len(proa_json_get(j, "a")), 2);
+    assert_int_equal(proa_json_bytes(NULL), 0);
+    proa_json_free(j);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepts),         cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_where),           cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_nodes),           cmocka_unit_test(test_values),
-        cmocka_unit_test(test_order_and_twice), cmocka_unit_test(test_surrogates),
-        cmocka_unit_test(test_get_int),         cmocka_unit_test(test_get_others),
+        cmocka_unit_test(test_accepts),
+        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_where),
+        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_order_and_twice),
+        cmocka_unit_test(test_surrogates),
+        cmocka_unit_test(test_get_int),
+        cmocka_unit_test(test_get_others),
+        cmocka_unit_test(test_keep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

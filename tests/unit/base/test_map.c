@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The map against a plain array of the same keys, and keys that are chosen to be bad. */
+ * test_map.c - the map against a plain array of the same keys, and keys that are chosen to collide. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/map.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Errors: one line for logs, the whole text for answers; long texts that are kept, cut and dropped. */
+ * test_status.c - errors: one line for logs, the whole text for replies; long texts that are kept, cut
+ * and dropped. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/long_text.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Slices, growing buffers, UTF-8 over its whole range, edit distance. */
+ * test_str.c - slices, growing buffers, UTF-8 over its whole range, edit distance. */
 #include "base/alloc.h"
 #include "base/str.h"
 

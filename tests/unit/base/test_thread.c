@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The pool: each item once, pieces that others take over, threads that are kept off their CPU, many small jobs, sleep and wake.
- * Clean under the thread sanitiser. */
+ * test_thread.c - the pool: each item once, work stealing, threads that are kept off their CPU, many
+ * small jobs, sleep and wake. Clean under the thread sanitizer. */
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/limits.h"

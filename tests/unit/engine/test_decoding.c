@@ -6,7 +6,7 @@
 #include "base/checked.h"
 
 /* Every event of one request, by sequence. */
-typedef struct told {
+typedef struct received {
     int32_t ids[8][200];
     float logprobs[8][200];
     int64_t count[8];
@@ -26,9 +26,9 @@ typedef struct told {
     bool done;
     char error[300];
     float logits_at_id, hidden0;
-} told;
+} received;
 
-static void on_token(told *t, const proa_event *e)
+static void on_token(received *t, const proa_event *e)
 {
     int32_t s = e->sequence;
     t->ids[s][t->count[s]] = e->id;
@@ -41,7 +41,7 @@ static void on_token(told *t, const proa_event *e)
     t->len[s] += e->text_len;
 }
 
-static void on_done(told *t, const proa_event *e)
+static void on_done(received *t, const proa_event *e)
 {
     t->done = true;
     t->last = e->finish;
@@ -59,7 +59,7 @@ static void on_done(told *t, const proa_event *e)
 
 static void listen(const proa_event *e)
 {
-    told *t = e->arg;
+    received *t = e->arg;
     assert_false(t->done);
     if (e->kind == PROA_EVENT_TOKEN) on_token(t, e);
     if (e->kind == PROA_EVENT_DONE) on_done(t, e);
@@ -69,17 +69,17 @@ static void listen(const proa_event *e)
     t->prompt_count += e->rows_count;
 }
 
-static void ask(proa_engine *engine, const char *text, proa_options o, told *t)
+static void submit_request(proa_engine *engine, const char *text, proa_options o, received *t)
 {
     proa_err err = {.status = PROA_OK};
     proa_request r = {.text = text, .options = o, .on_event = listen, .arg = t};
-    *t = (told){0};
+    *t = (received){0};
     if (proa_engine_submit(engine, &r, NULL, &err) != PROA_OK) fail_msg("%s", err.text);
 }
 
-static void ask_and_run(proa_engine *engine, const char *text, proa_options o, told *t)
+static void submit_and_run(proa_engine *engine, const char *text, proa_options o, received *t)
 {
-    ask(engine, text, o, t);
+    submit_request(engine, text, o, t);
     proa_engine_run(engine);
     assert_true(t->done);
     if (t->error[0]) fail_msg("%s", t->error);
@@ -107,15 +107,15 @@ static int close_stories(void **state)
 
 static void n_equals_requests_with_derived_seeds(void **state)
 {
-    static told together, alone;
+    static received together, alone;
     (void)state;
     proa_options o = {.max_tokens = 40, .temperature = 0.9f, .top_p = 0.95f, .seed = 5, .n = 4, .logprobs = true};
-    ask_and_run(stories, STORY, o, &together);
+    submit_and_run(stories, STORY, o, &together);
     assert_int_equal(together.results, 4);
     for (int i = 0; i < 4; i++) {
         o.n = 1;
         o.seed = proa_seed_of(5, i);
-        ask_and_run(stories, STORY, o, &alone);
+        submit_and_run(stories, STORY, o, &alone);
         assert_int_equal(together.count[i], alone.count[0]);
         assert_memory_equal(together.ids[i], alone.ids[0], (size_t)alone.count[0] * sizeof(int32_t));
         assert_memory_equal(together.logprobs[i], alone.logprobs[0], (size_t)alone.count[0] * sizeof(float));
@@ -127,12 +127,12 @@ static void n_equals_requests_with_derived_seeds(void **state)
 
 static void best_of_returns_the_likeliest(void **state)
 {
-    static told all, best;
+    static received all, best;
     (void)state;
     proa_options o = {.max_tokens = 20, .temperature = 1, .seed = 9, .n = 6, .logprobs = true};
-    ask_and_run(stories, STORY, o, &all);
+    submit_and_run(stories, STORY, o, &all);
     o.n = 2, o.best_of = 6;
-    ask_and_run(stories, STORY, o, &best);
+    submit_and_run(stories, STORY, o, &best);
     assert_int_equal(best.results, 2);
     assert_int_equal(best.count[0] + best.count[1], 0); /* nothing is shown before it is chosen */
     int better = 0;
@@ -146,14 +146,14 @@ static void n_shares_the_prompts_pages(void **state)
 {
     (void)state;
     char prompt[4000] = "";
-    static told t;
+    static received t;
     proa_stats stats;
     int64_t used[2];
     for (int i = 0; i < 100; i++) strcat(prompt, "It was a dark night, and the wind ");
     for (int i = 0; i < 2; i++) {
         proa_engine *engine = open_or_fail(MODELS "classics-10m",
                                            &(proa_engine_options){.sequences_max = 8, .kv_tokens = 8192});
-        ask_and_run(engine, prompt, (proa_options){.max_tokens = 10, .temperature = 1, .n = i ? 8 : 1}, &t);
+        submit_and_run(engine, prompt, (proa_options){.max_tokens = 10, .temperature = 1, .n = i ? 8 : 1}, &t);
         proa_engine_stats(engine, &stats);
         used[i] = stats.pages_used_peak;
         proa_engine_close(engine);
@@ -164,12 +164,12 @@ static void n_shares_the_prompts_pages(void **state)
 
 static void stop_strings_cut_the_text(void **state)
 {
-    static told whole, cut;
+    static received whole, cut;
     (void)state;
-    ask_and_run(stories, STORY, (proa_options){.max_tokens = 40}, &whole);
+    submit_and_run(stories, STORY, (proa_options){.max_tokens = 40}, &whole);
     const char *stops[] = {"house, and", "never said"};
     proa_options o = {.max_tokens = 40, .stop_strings = {stops, 2}};
-    ask_and_run(stories, STORY, o, &cut);
+    submit_and_run(stories, STORY, o, &cut);
     assert_int_equal(cut.last, PROA_FINISH_STOP);
     const char *at = strstr(whole.text[0], stops[0]);
     assert_non_null(at);
@@ -177,7 +177,7 @@ static void stop_strings_cut_the_text(void **state)
     assert_memory_equal(cut.text[0], whole.text[0], cut.len[0]);
     const char *none[] = {"no such words"};
     o.stop_strings = (proa_strings){none, 1};
-    ask_and_run(stories, STORY, o, &cut);
+    submit_and_run(stories, STORY, o, &cut);
     assert_int_equal(cut.last, PROA_FINISH_LENGTH);
     assert_int_equal(cut.len[0], whole.len[0]);
     assert_memory_equal(cut.text[0], whole.text[0], whole.len[0]);
@@ -185,45 +185,46 @@ static void stop_strings_cut_the_text(void **state)
 
 static void stop_words_and_bans(void **state)
 {
-    static told whole, t;
+    static received whole, t;
     (void)state;
-    ask_and_run(stories, STORY, (proa_options){.max_tokens = 30}, &whole);
+    submit_and_run(stories, STORY, (proa_options){.max_tokens = 30}, &whole);
     int32_t word[2] = {whole.ids[0][6], whole.ids[0][7]}, ends[] = {2};
-    ask_and_run(stories, STORY, (proa_options){.max_tokens = 30, .stop_words = {word, ends, 1}}, &t);
+    submit_and_run(stories, STORY, (proa_options){.max_tokens = 30, .stop_words = {word, ends, 1}}, &t);
     assert_int_equal(t.last, PROA_FINISH_STOP);
     assert_int_equal(t.count[0], 8);
-    ask_and_run(stories, STORY, (proa_options){.max_tokens = 30, .banned_words = {word, ends, 1}}, &t);
+    submit_and_run(stories, STORY, (proa_options){.max_tokens = 30, .banned_words = {word, ends, 1}}, &t);
     assert_memory_equal(t.ids[0], whole.ids[0], 7 * sizeof(int32_t));
     assert_int_not_equal(t.ids[0][7], word[1]);
     const char *ban[] = {"wind"};
-    ask_and_run(stories, STORY, (proa_options){.max_tokens = 30, .banned_strings = {ban, 1}}, &t);
+    submit_and_run(stories, STORY, (proa_options){.max_tokens = 30, .banned_strings = {ban, 1}}, &t);
     assert_non_null(strstr(whole.text[0], "wind"));
     assert_null(strstr(t.text[0], " wind"));
     proa_bias bias[] = {{whole.ids[0][0], -100}};
-    ask_and_run(stories, STORY, (proa_options){.max_tokens = 5, .logit_bias = bias, .logit_bias_count = 1}, &t);
+    submit_and_run(stories, STORY, (proa_options){.max_tokens = 5, .logit_bias = bias, .logit_bias_count = 1},
+                   &t);
     assert_int_not_equal(t.ids[0][0], whole.ids[0][0]);
     int32_t end = whole.ids[0][3];
     proa_options o = {.max_tokens = 30, .end_ids = {end}, .end_ids_count = 1};
-    ask_and_run(stories, STORY, o, &t);
+    submit_and_run(stories, STORY, o, &t);
     assert_int_equal(t.last, PROA_FINISH_END);
     assert_int_equal(t.count[0], 4);
     o.min_tokens = 10;
-    ask_and_run(stories, STORY, o, &t);
+    submit_and_run(stories, STORY, o, &t);
     assert_true(t.count[0] > 10);
 }
 
 /* What PROMPT events say equals the log-softmax of the rows. */
 static void prompt_logprobs_are_the_rows(void **state)
 {
-    static told t, score;
+    static received t, score;
     outcome rows = {0};
     int32_t ids[64];
     int64_t n = 0;
     (void)state;
     assert_int_equal(proa_engine_encode(stories, STORY, strlen(STORY), ids, 64, &n, NULL), PROA_OK);
-    ask_and_run(stories, STORY,
-                (proa_options){.max_tokens = 3, .prompt_logprobs = true, .top_logprobs = 2, .logprobs = true},
-                &t);
+    submit_and_run(stories, STORY,
+                   (proa_options){.max_tokens = 3, .prompt_logprobs = true, .top_logprobs = 2, .logprobs = true},
+                   &t);
     run_request(stories, (proa_request){.task = PROA_TASK_ROWS, .text = STORY}, &rows);
     assert_int_equal(t.prompt_count, n - 1);
     for (int64_t i = 0; i + 1 < n; i++) {
@@ -247,11 +248,11 @@ static void prompt_logprobs_are_the_rows(void **state)
 
 static void logits_and_hidden_states(void **state)
 {
-    static told t;
+    static received t;
     outcome rows = {0};
     (void)state;
-    ask_and_run(stories, STORY, (proa_options){.max_tokens = 1, .return_logits = true, .return_hidden = true},
-                &t);
+    submit_and_run(stories, STORY,
+                   (proa_options){.max_tokens = 1, .return_logits = true, .return_hidden = true}, &t);
     run_request(stories, (proa_request){.task = PROA_TASK_ROWS, .text = STORY}, &rows);
     float last = rows.rows[(rows.rows_count - 1) * rows.columns + t.ids[0][0]];
     assert_memory_equal(&last, &t.logits_at_id, sizeof last);
@@ -262,16 +263,16 @@ static void logits_and_hidden_states(void **state)
 /* alpha near 0 is greedy; a larger one breaks the circle that greedy runs in. */
 static void contrastive_search(void **state)
 {
-    static told greedy, t;
+    static received greedy, t;
     (void)state;
-    ask_and_run(stories, STORY, (proa_options){.max_tokens = 60, .logprobs = true}, &greedy);
+    submit_and_run(stories, STORY, (proa_options){.max_tokens = 60, .logprobs = true}, &greedy);
     proa_options o = {.max_tokens = 60, .top_k = 4, .penalty_alpha = 1e-6f, .logprobs = true};
-    ask_and_run(stories, STORY, o, &t);
+    submit_and_run(stories, STORY, o, &t);
     assert_int_equal(t.count[0], 60);
     assert_memory_equal(t.ids[0], greedy.ids[0], 60 * sizeof(int32_t));
     for (int i = 0; i < 60; i++) assert_true(fabsf(t.logprobs[0][i] - greedy.logprobs[0][i]) < 1e-4f);
     o.penalty_alpha = 0.6f;
-    ask_and_run(stories, STORY, o, &t);
+    submit_and_run(stories, STORY, o, &t);
     const char *circle = "I was in the house, and I was in the house";
     assert_non_null(strstr(greedy.text[0], circle));
     assert_null(strstr(t.text[0], circle));
@@ -335,15 +336,15 @@ static void any_mixture_batched_equals_single(void **state)
 {
     static const char *const prompts[] = {STORY, "The", "Once upon a time there was a little girl who",
                                           "He said nothing", "Call me Ishmael. Some years ago"};
-    told *alone = calloc(MANY, sizeof *alone), *mixed = calloc(MANY, sizeof *mixed);
+    received *alone = calloc(MANY, sizeof *alone), *mixed = calloc(MANY, sizeof *mixed);
     proa_options *options = calloc(MANY, sizeof *options);
     (void)state;
     random_state = 4242;
     for (int i = 0; i < MANY; i++) {
         options[i] = any_options();
-        ask_and_run(stories, prompts[i % 5], options[i], &alone[i]);
+        submit_and_run(stories, prompts[i % 5], options[i], &alone[i]);
     }
-    for (int i = 0; i < MANY; i++) ask(stories, prompts[i % 5], options[i], &mixed[i]);
+    for (int i = 0; i < MANY; i++) submit_request(stories, prompts[i % 5], options[i], &mixed[i]);
     proa_engine_run(stories);
     for (int i = 0; i < MANY; i++)
         if (memcmp(&alone[i], &mixed[i], sizeof *alone) != 0) fail_msg("request %d differs", i);

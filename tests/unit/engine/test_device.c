@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_device.c - a device that fails under way: whatever runs ends with its words and gives no results that were not there before;
- * pages come back, and what is asked afterwards is answered as if nothing had been. */
+ * test_device.c - a device that fails during a step: all running requests end with its error and without further
+ * results, their pages are returned, and later requests succeed. */
 #include "engine_test.h"
 
-#include "engine/job.h"
+#include "engine/sched/request.h"
 
 enum { ASKED = 5, TOKENS = 12, NEVER = -1 };
 
 static const char WORDS[] = "the device fell silent";
 
-/* How often the device is still well when it is asked; NEVER: it does not fail. */
+/* Number of checks that the device passes before it fails; NEVER: it does not fail. */
 static int well;
 
 static proa_status failed(proa_device *d, proa_err *err)
@@ -20,7 +20,7 @@ static proa_status failed(proa_device *d, proa_err *err)
     return PROA_FAIL(err, INTERNAL, "%s", WORDS);
 }
 
-/* Greedy, drawn, what only the host can choose, beams, several at once; of encoders five inputs. */
+/* Greedy, random, a request for the host, beams, several sequences; for encoders five inputs. */
 static proa_request request_of(int i, bool encoder)
 {
     static const int32_t ids[] = {5, 9, 17, 4, 33, 8, 71};
@@ -73,10 +73,10 @@ static void release_five(outcome *o)
     for (int i = 0; i < ASKED; i++) outcome_release(&o[i]);
 }
 
-static void fail_after(proa_engine *engine, const outcome *right, int asked, bool encoder, bool others)
+static void fail_after(proa_engine *engine, const outcome *right, int checks, bool encoder, bool others)
 {
     outcome o[ASKED] = {0}, again[ASKED] = {0};
-    well = asked;
+    well = checks;
     run_five(engine, o, encoder, others);
     for (int i = 0; i < ASKED; i++)
         if (i != 2 || others) assert_failed(&o[i], &right[i]);
@@ -96,12 +96,13 @@ static void failures(const char *model, const char *ahead, bool encoder, bool ot
     engine->device->failed = failed;
     well = NEVER;
     run_five(engine, right, encoder, others);
-    for (int asked = 0; asked < (encoder ? 1 : 6); asked++) fail_after(engine, right, asked, encoder, others);
+    for (int checks = 0; checks < (encoder ? 1 : 6); checks++)
+        fail_after(engine, right, checks, encoder, others);
     release_five(right);
     proa_engine_close(engine);
 }
 
-/* Tokens chosen by the host, and ahead of it; with the one that makes steps wait, and without. */
+/* Tokens sampled by the host, and asynchronously; with and without a request that makes each step wait. */
 static void what_runs_ends(void **state)
 {
     for (int others = 0; others < 2; others++) {

@@ -53,18 +53,18 @@ static uint32_t next_random(uint32_t below)
 }
 
 #define MANY 24
-typedef struct asked {
+typedef struct request_case {
     int32_t ids[90];
     int64_t count;
     proa_options options;
-} asked;
+} request_case;
 
 /* Prompts of all lengths; greedy, sampled and beams; some end early. */
-static void make_requests(asked *r, uint32_t longest)
+static void make_requests(request_case *r, uint32_t longest)
 {
     random_state = 777;
     for (int i = 0; i < MANY; i++) {
-        r[i] = (asked){.count = 1 + next_random(longest)};
+        r[i] = (request_case){.count = 1 + next_random(longest)};
         for (int64_t k = 0; k < r[i].count; k++) r[i].ids[k] = (int32_t)(3 + next_random(190));
         r[i].options = (proa_options){
             .max_tokens = (int32_t)(1 + next_random(24)), .logprobs = true, .seed = (uint64_t)i};
@@ -104,7 +104,7 @@ static void assert_same(const outcome *a, const outcome *b)
 
 static void run_many(const char *model, proa_engine_options options, outcome *o, bool together)
 {
-    static asked r[MANY];
+    static request_case r[MANY];
     bool short_context = strstr(model, "gptj") || strstr(model, "/llama");
     make_requests(r, short_context ? 60 : 90);
     proa_engine *engine = open_or_fail(model, &options);
@@ -141,7 +141,7 @@ static void batched_equals_single(void **state)
 static void cancel_gives_back(void **state)
 {
     const char *model = *state;
-    static asked r[MANY];
+    static request_case r[MANY];
     make_requests(r, 60);
     for (int after = 0; after < 12; after++) {
         proa_engine *engine = open_or_fail(model, &(proa_engine_options){.threads = 2, .step_tokens = 24});

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_flight.c - steps launched before the tokens of the step before are known: the same tokens, texts and ends as
- * without, whatever ends, joins or goes in between. */
+ * test_inflight.c - in-flight steps: steps that are submitted before the tokens of the step before are known give the
+ * same tokens, texts and finish reasons, whatever ends, is submitted or is cancelled in between. */
 #include "engine_test.h"
 
 #include "base/checked.h"
-#include "engine/job.h"
+#include "engine/sched/request.h"
 
 enum { REQUESTS = 14, STEPS_BEFORE_CANCEL = 4, STEPS_BEFORE_MORE = 6 };
 
 static const char *const prompts[] = {"It was a dark and stormy night", "The sea", "He said", "Call me"};
 
-/* What ends in its own way, is drawn in its own way, or asks what only the host can answer. */
+/* Requests that end for different reasons, sample differently, or must be sampled by the host. */
 static proa_options options_of(int i, bool others)
 {
     static const char *const stops[] = {"going to", "the sea, and"};
@@ -106,14 +106,14 @@ static void same_tokens_as_one_step_at_a_time(void **state)
     compare_runs(false);
 }
 
-static void same_tokens_beside_what_the_host_chooses(void **state)
+static void same_tokens_beside_requests_for_the_host(void **state)
 {
     (void)state;
     compare_runs(true);
 }
 
 /* One after the other, so that all modes run the same passes: the tokens are the same, drawn ones too. */
-static void same_tokens_wherever_they_are_chosen(void **state)
+static void same_tokens_wherever_they_are_sampled(void **state)
 {
     static const char *const modes[] = {"host", "0", "1"};
     proa_engine *engine[3];
@@ -136,8 +136,8 @@ static void same_tokens_wherever_they_are_chosen(void **state)
 
 enum { TOLD = 24, TOP = 9, ASKERS = 6 };
 
-/* What a request is told of its tokens, sequences one behind the other. */
-typedef struct told {
+/* What the events of a request report of its tokens, one sequence after the other. */
+typedef struct received {
     int32_t ids[TOLD], count, top_count;
     float logprobs[TOLD];
     proa_logprob top[TOLD][TOP];
@@ -145,11 +145,11 @@ typedef struct told {
     int32_t best[TOLD];
     int64_t best_count;
     bool done;
-} told;
+} received;
 
 static void on_told(const proa_event *e)
 {
-    told *t = e->arg;
+    received *t = e->arg;
     if (e->kind == PROA_EVENT_TOKEN) {
         assert_true(t->count < TOLD && e->top_count <= TOP);
         t->ids[t->count] = e->id, t->logprobs[t->count] = e->logprob;
@@ -175,23 +175,23 @@ static proa_options told_options(int i)
     return o;
 }
 
-/* Returns how often a step was under way. */
-static int tell(const char *ahead, told *t, bool together)
+/* Returns how often a step was in flight. */
+static int run_and_receive(const char *ahead, received *t, bool together)
 {
     proa_engine *engine = open_with(ahead);
     proa_err err = {.status = PROA_OK};
-    int flew = 0;
+    int inflight_seen = 0;
     for (int i = 0; i < ASKERS; i++) {
         proa_request r = {.text = prompts[i % 4], .options = told_options(i), .on_event = on_told, .arg = &t[i]};
         if (proa_engine_submit(engine, &r, NULL, &err) != PROA_OK) fail_msg("%s", err.text);
-        while (!together && proa_engine_step(engine)) flew += engine->flights;
+        while (!together && proa_engine_step(engine)) inflight_seen += engine->async.count;
     }
-    while (proa_engine_step(engine)) flew += engine->flights;
+    while (proa_engine_step(engine)) inflight_seen += engine->async.count;
     proa_engine_close(engine);
-    return flew;
+    return inflight_seen;
 }
 
-static void assert_told(const told *a, const told *b, int i)
+static void assert_received(const received *a, const received *b, int i)
 {
     if (!a->done || a->count != b->count || a->top_count != b->top_count)
         fail_msg("request %d is told less", i);
@@ -214,14 +214,14 @@ static void log_probabilities_wherever_they_are_made(void **state)
 {
     static const char *const modes[] = {"0", "1"};
     bool together = getenv("PROA_TEST_DEVICE") == NULL; /* there a row's bits depend on how many share its step */
-    told *right = calloc(ASKERS, sizeof *right);
+    received *right = calloc(ASKERS, sizeof *right);
     (void)state;
-    assert_int_equal(tell("host", right, together), 0);
+    assert_int_equal(run_and_receive("host", right, together), 0);
     for (int m = 0; m < 2; m++) {
-        told *mine = calloc(ASKERS, sizeof *mine);
-        int flew = tell(modes[m], mine, together);
-        assert_true(m == 1 ? flew > 0 : flew == 0);
-        for (int i = 0; i < ASKERS; i++) assert_told(&mine[i], &right[i], i);
+        received *mine = calloc(ASKERS, sizeof *mine);
+        int inflight_seen = run_and_receive(modes[m], mine, together);
+        assert_true(m == 1 ? inflight_seen > 0 : inflight_seen == 0);
+        for (int i = 0; i < ASKERS; i++) assert_received(&mine[i], &right[i], i);
         free(mine);
     }
     free(right);
@@ -251,9 +251,9 @@ static proa_options edited_options(int i)
     return o;
 }
 
-static const proa_job *last_submitted(const proa_engine *engine)
+static const proa_engine_request *last_submitted(const proa_engine *engine)
 {
-    const proa_job *job = engine->inbox.first;
+    const proa_engine_request *job = engine->shared.inbox.first;
     while (job && job->next) job = job->next;
     return job;
 }
@@ -262,33 +262,33 @@ static const proa_job *last_submitted(const proa_engine *engine)
 static int run_edited(const char *ahead, outcome *out, int count, bool together, int64_t room)
 {
     proa_engine *engine = open_with(ahead);
-    int flew = 0;
-    engine->pairs_reserved = PROA_EDIT_PAIRS_MAX - room;
+    int inflight_seen = 0;
+    engine->async.entries_reserved = PROA_LOGITS_ENTRIES_MAX - room;
     for (int i = 0; i < count; i++) {
         submit_or_fail(engine, (proa_request){.text = prompts[i % 4], .options = edited_options(i)}, &out[i]);
-        if (!last_submitted(engine)->chosen_there) fail_msg("request %d needs the host", i);
-        while (!together && proa_engine_step(engine)) flew += engine->flights;
+        if (!last_submitted(engine)->samples_on_device) fail_msg("request %d needs the host", i);
+        while (!together && proa_engine_step(engine)) inflight_seen += engine->async.count;
     }
-    while (proa_engine_step(engine)) flew += engine->flights;
-    assert_int_equal(engine->pairs_reserved, PROA_EDIT_PAIRS_MAX - room);
+    while (proa_engine_step(engine)) inflight_seen += engine->async.count;
+    assert_int_equal(engine->async.entries_reserved, PROA_LOGITS_ENTRIES_MAX - room);
     proa_engine_close(engine);
-    return flew;
+    return inflight_seen;
 }
 
 static void edited_rows_wherever_they_are(void **state)
 {
     enum { EDITED = 21 };
     static const char *const modes[] = {"0", "1", "1"};
-    static const int64_t rooms[] = {PROA_EDIT_PAIRS_MAX, PROA_EDIT_PAIRS_MAX,
+    static const int64_t rooms[] = {PROA_LOGITS_ENTRIES_MAX, PROA_LOGITS_ENTRIES_MAX,
                                     60}; /* the last: some have none, and are the host's */
     bool together = getenv("PROA_TEST_DEVICE") == NULL;
     outcome *right = calloc(EDITED, sizeof *right);
     (void)state;
-    assert_int_equal(run_edited("host", right, EDITED, together, PROA_EDIT_PAIRS_MAX), 0);
+    assert_int_equal(run_edited("host", right, EDITED, together, PROA_LOGITS_ENTRIES_MAX), 0);
     for (int m = 0; m < 3; m++) {
         outcome *mine = calloc(EDITED, sizeof *mine);
-        int flew = run_edited(modes[m], mine, EDITED, together, rooms[m]);
-        assert_true(m > 0 ? flew > 0 : flew == 0);
+        int inflight_seen = run_edited(modes[m], mine, EDITED, together, rooms[m]);
+        assert_true(m > 0 ? inflight_seen > 0 : inflight_seen == 0);
         for (int i = 0; i < EDITED; i++) same(&mine[i], &right[i], i), outcome_release(&mine[i]);
         free(mine);
     }
@@ -296,8 +296,8 @@ static void edited_rows_wherever_they_are(void **state)
     free(right);
 }
 
-/* The first call delivers one token and has launched two passes; the last has launched none that is not needed. */
-static void one_step_is_under_way(void **state)
+/* The first call emits one token and has submitted two passes; the last has submitted no surplus pass. */
+static void one_step_is_in_flight(void **state)
 {
     (void)state;
     proa_engine *engine = open_with("1");
@@ -350,9 +350,9 @@ int main(void)
         cmocka_unit_test(log_probabilities_wherever_they_are_made),
         cmocka_unit_test(edited_rows_wherever_they_are),
         cmocka_unit_test(same_tokens_as_one_step_at_a_time),
-        cmocka_unit_test(same_tokens_beside_what_the_host_chooses),
-        cmocka_unit_test(same_tokens_wherever_they_are_chosen),
-        cmocka_unit_test(one_step_is_under_way),
+        cmocka_unit_test(same_tokens_beside_requests_for_the_host),
+        cmocka_unit_test(same_tokens_wherever_they_are_sampled),
+        cmocka_unit_test(one_step_is_in_flight),
         cmocka_unit_test(what_ended_unseen_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

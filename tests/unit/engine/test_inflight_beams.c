@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_flight_beams.c - beam searches whose steps are made on the device, and launched before the host knows the last one's:
- * the same beams, to the bit of their scores, as step by step and as chosen by the host, whatever runs beside them; and all
- * pages come back. */
+ * test_inflight_beams.c - in-flight steps with beam searches: beams and scores are the same to the bit as with one
+ * step at a time and as with beam steps on the host, whatever else runs; all pages are returned. */
 #include "engine_test.h"
 
 #include "base/checked.h"
@@ -60,7 +59,7 @@ static proa_options search_of(int i)
     return o;
 }
 
-/* Beside them: greedy, drawn; with `others` also what the host has to choose. */
+/* Other requests in the same steps: greedy, random; with `others` also requests that the host must sample. */
 static proa_options options_of(int i, bool others)
 {
     if (i % 4 == 1) return (proa_options){.max_tokens = 5 + 9 * (i % 6), .ignore_eos = true};
@@ -166,8 +165,8 @@ static void same_beams_beside_what_the_host_chooses(void **state)
     compare_runs(*state, true);
 }
 
-/* The first call makes one step and has launched two passes; the last has launched none that is not needed. */
-static void flies(proa_engine *engine, const place *p, proa_options options)
+/* The first call completes one step and has submitted two passes; the last has submitted no surplus pass. */
+static void in_flight(proa_engine *engine, const place *p, proa_options options)
 {
     outcome o = {.count = 0};
     proa_stats before, stats;
@@ -186,14 +185,14 @@ static void flies(proa_engine *engine, const place *p, proa_options options)
     outcome_release(&o);
 }
 
-static void one_step_is_under_way(void **state)
+static void one_step_is_in_flight(void **state)
 {
     const place *p = *state;
     proa_engine *engine = open_with("1", p);
-    flies(engine, p, (proa_options){.beams = 4});
-    flies(engine, p, (proa_options){.beams = 6, .beam_groups = 3, .diversity_penalty = 1});
-    flies(engine, p, (proa_options){.beams = 4, .style = PROA_STYLE_TRTLLM, .diversity_rate = 0.5F});
-    flies(engine, p, (proa_options){.beams = 4, .style = PROA_STYLE_FT, .diversity_rate = 0.5F});
+    in_flight(engine, p, (proa_options){.beams = 4});
+    in_flight(engine, p, (proa_options){.beams = 6, .beam_groups = 3, .diversity_penalty = 1});
+    in_flight(engine, p, (proa_options){.beams = 4, .style = PROA_STYLE_TRTLLM, .diversity_rate = 0.5F});
+    in_flight(engine, p, (proa_options){.beams = 4, .style = PROA_STYLE_FT, .diversity_rate = 0.5F});
     proa_engine_close(engine);
 }
 
@@ -240,7 +239,7 @@ int main(void)
     /* a sanitiser sees less often what it sees in half a minute */
     const struct CMUnitTest tests[] = {
         ON_BOTH(same_beams_beside_what_the_host_chooses),
-        ON_BOTH(one_step_is_under_way),
+        ON_BOTH(one_step_is_in_flight),
         ON_BOTH(same_beams_wherever_they_are_chosen),
         ON_BOTH(same_beams_beside_other_sequences),
         ON_BOTH(the_promised_pages_suffice),

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_encode_ahead.c - passes of an encoder launched before the answers of the pass before are known: the same answers as one
- * input at a time, whatever goes or joins in between. */
+ * test_inflight_encode.c - encoder passes that are submitted before the outputs of the pass before have arrived: the
+ * outputs are those of one input at a time, whatever is cancelled or submitted in between. */
 #include "engine_test.h"
 
-#include "engine/job.h"
+#include "engine/sched/request.h"
 
-enum { INPUTS = 160, STEP_TOKENS = 48, GOES = 20, HIDDEN = 77, FLIGHTS_LEAST = 5 };
+enum { INPUTS = 160, STEP_TOKENS = 48, GOES = 20, HIDDEN = 77, INFLIGHT_LEAST = 5 };
 
 static int32_t all_ids[INPUTS][STEP_TOKENS];
 
-/* Of 1 to 17 tokens. One asks for the last states, which only the host can fetch. */
+/* Inputs of 1 to 17 tokens. One requests hidden states, which the host must fetch. */
 static proa_request input_of(int i)
 {
     int32_t n = 1 + i * 7 % 17;
@@ -34,14 +34,15 @@ static void alone(const char *model, outcome *o)
     proa_engine_close(engine);
 }
 
-/* Steps until all are done, one cancelled and some submitted on the way; returns in how many a pass was under way. */
+/* Steps until all are done; one is cancelled and some are submitted on the way. Returns after how many steps a pass was in
+ * flight. */
 static int together(const char *model, const char *ahead, outcome *o)
 {
     proa_engine *engine = open_with(model, ahead);
     proa_err err = {.status = PROA_OK};
     proa_stats stats;
     uint64_t id = 0;
-    int flew = 0, steps = 0;
+    int inflight_seen = 0, steps = 0;
     for (int i = 0; i < INPUTS - 6; i++) {
         proa_request r = input_of(i);
         r.on_event = collect, r.arg = &o[i];
@@ -49,15 +50,15 @@ static int together(const char *model, const char *ahead, outcome *o)
         if (proa_engine_submit(engine, &r, to, &err) != PROA_OK) fail_msg("submit: %s", err.text);
     }
     for (; proa_engine_step(engine); steps++) {
-        flew += engine->encodings;
+        inflight_seen += engine->encoder.count;
         if (steps == 0) proa_engine_cancel(engine, id); /* it is under way where steps fly */
         for (int i = INPUTS - 6; i < INPUTS && steps == 3; i++) submit_or_fail(engine, input_of(i), &o[i]);
     }
     proa_engine_stats(engine, &stats);
     assert_int_equal(stats.pages_used, 0);
-    assert_int_equal(engine->encodings, 0);
+    assert_int_equal(engine->encoder.count, 0);
     proa_engine_close(engine);
-    return flew;
+    return inflight_seen;
 }
 
 /* To the bit; on another device a row's bits depend on how many share its pass. */
@@ -86,11 +87,12 @@ static void assert_same(const outcome *o, const outcome *right, int i)
         fail_msg("input %d: its pooled vector differs", i);
 }
 
-static void answers_are_the_same(const char *model, const char *ahead, const outcome *right, bool flies)
+static void answers_are_the_same(const char *model, const char *ahead, const outcome *right, bool in_flight)
 {
     outcome *all = proa_calloc(INPUTS, sizeof *all);
-    int flew = together(model, ahead, all);
-    if (flies ? flew < FLIGHTS_LEAST : flew != 0) fail_msg("with %s %d passes were under way", ahead, flew);
+    int inflight_seen = together(model, ahead, all);
+    if (in_flight ? inflight_seen < INFLIGHT_LEAST : inflight_seen != 0)
+        fail_msg("with %s %d passes were under way", ahead, inflight_seen);
     for (int i = 0; i < INPUTS; i++) assert_same(&all[i], &right[i], i);
     for (int i = 0; i < INPUTS; i++) outcome_release(&all[i]);
     free(all);

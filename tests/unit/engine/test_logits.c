@@ -7,17 +7,17 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "engine/logits.h"
+#include "engine/decode/logits_processor.h"
 #include "golden_logits.h"
 #include "kernels/reference.h"
 
 enum { V = 12 };
 
-static proa_logits *make(const proa_options *o, int64_t vocab)
+static proa_logits_processor *make(const proa_options *o, int64_t vocab)
 {
-    proa_logits *l;
+    proa_logits_processor *l;
     proa_err err = {0};
-    if (proa_logits_new(&l, o, vocab, &err) != PROA_OK) fail_msg("%s", err.text);
+    if (proa_logits_processor_new(&l, o, vocab, &err) != PROA_OK) fail_msg("%s", err.text);
     return l;
 }
 
@@ -33,21 +33,21 @@ static void expect_row(const float *got, const float *want, int n, int64_t at)
 }
 
 /* What a device does with the pairs, the last token known or not, is what the steps do, to the bit. */
-static void check_pairs(const proa_logits *l, const float *before, const float *after, int n, proa_history h,
-                        int64_t at)
+static void check_pairs(const proa_logits_processor *l, const float *before, const float *after, int n,
+                        proa_history h, int64_t at)
 {
-    int64_t most = l ? proa_logits_pairs(l, h.prompt_count + h.generated_count) : -1;
+    int64_t most = l ? proa_logits_processor_entries_max(l, h.prompt_count + h.generated_count) : -1;
     if (most < 0) return;
     for (int unknown = 0; unknown <= (h.generated_count > 0); unknown++) {
         float row[GOLDEN_ROW];
-        proa_edits e = {.first = 0};
-        proa_edit *pairs = proa_calloc((size_t)most + 1, sizeof *pairs);
+        proa_logits_row e = {.first = 0};
+        proa_logits_entry *pairs = proa_calloc((size_t)most + 1, sizeof *pairs);
         int32_t last = -1;
         memcpy(row, before, sizeof row);
         if (unknown) last = h.generated[--h.generated_count];
-        proa_logits_edits(l, &h, unknown, &e, pairs);
+        proa_logits_processor_entries(l, &h, unknown, &e, pairs);
         assert_true(e.biases + e.marks + e.bans <= most);
-        proa_edit_reference(NULL, proa_view_2d(row, PROA_DTYPE_F32, 1, n), &e, pairs, &last);
+        proa_process_logits_reference(NULL, proa_view_2d(row, PROA_DTYPE_F32, 1, n), &e, pairs, &last);
         for (int i = 0; i < n; i++)
             if (row[i] != after[i])
                 fail_msg("case %d, token %d, last %d: %.9g by pairs, %.9g by steps", (int)at, i, last,
@@ -69,16 +69,16 @@ static void check_case(const proa_json *c, int64_t at)
     proa_history h = {.prompt = prompt, .generated = generated};
     h.prompt_count = golden_ids(prompt, proa_json_get(c, "prompt"));
     h.generated_count = golden_ids(generated, proa_json_get(c, "generated"));
-    proa_logits *l = make(&g.o, n);
+    proa_logits_processor *l = make(&g.o, n);
     memset(&g, 0x55, sizeof g); /* the lists were copied */
     uint64_t allocations = proa_alloc_count();
-    proa_logits_apply(l, row, &h);
+    proa_logits_processor_apply(l, row, &h);
     expect_row(row, want, n, at);
-    proa_logits_apply(l, again, &h); /* nothing is left of the row before */
+    proa_logits_processor_apply(l, again, &h); /* nothing is left of the row before */
     assert_memory_equal(row, again, (size_t)n * sizeof *row);
     assert_int_equal(proa_alloc_count(), allocations);
     check_pairs(l, before, row, n, h, at);
-    proa_logits_free(l);
+    proa_logits_processor_free(l);
 }
 
 static void test_goldens(void **state)
@@ -109,15 +109,15 @@ static void test_unused(void **state)
     for (size_t i = 0; i < PROA_COUNT(unused); i++) {
         char names[512];
         uint64_t allocations = proa_alloc_count();
-        proa_logits *l = make(&unused[i], V);
+        proa_logits_processor *l = make(&unused[i], V);
         assert_null(l);
         assert_int_equal(proa_alloc_count(), allocations);
         float row[V] = {1, 2, 3};
-        proa_logits_apply(l, row, &(proa_history){0});
+        proa_logits_processor_apply(l, row, &(proa_history){0});
         assert_true(row[1] == 2);
-        proa_logits_names(l, names);
+        proa_logits_processor_names(l, names);
         assert_string_equal(names, "");
-        proa_logits_free(l);
+        proa_logits_processor_free(l);
     }
 }
 
@@ -147,10 +147,10 @@ static void test_order(void **state)
     for (int style = 0; style < 3; style++) {
         char names[512];
         o.style = (proa_style)style;
-        proa_logits *l = make(&o, V);
-        proa_logits_names(l, names);
+        proa_logits_processor *l = make(&o, V);
+        proa_logits_processor_names(l, names);
         assert_string_equal(names, want[style]);
-        proa_logits_free(l);
+        proa_logits_processor_free(l);
     }
 }
 
@@ -171,9 +171,9 @@ static void test_refused(void **state)
          "presence_penalty is 1 with repetition_penalty 1.5, style ft takes one of them"},
     };
     for (size_t i = 0; i < PROA_COUNT(bad); i++) {
-        proa_logits *l = NULL;
+        proa_logits_processor *l = NULL;
         proa_err err = {0};
-        assert_int_equal(proa_logits_new(&l, &bad[i].o, V, &err), PROA_INVALID);
+        assert_int_equal(proa_logits_processor_new(&l, &bad[i].o, V, &err), PROA_INVALID);
         assert_null(l);
         assert_string_equal(err.text, bad[i].text);
     }
@@ -184,11 +184,11 @@ static void expect_allowed(const proa_options *o, const int32_t *generated, int6
 {
     float row[V] = {0};
     char got[V + 1] = {0};
-    proa_logits *l = make(o, V);
-    proa_logits_apply(l, row, &(proa_history){.generated = generated, .generated_count = count});
+    proa_logits_processor *l = make(o, V);
+    proa_logits_processor_apply(l, row, &(proa_history){.generated = generated, .generated_count = count});
     for (int i = 0; i < V; i++) got[i] = row[i] == 0 ? '1' : '0';
     assert_string_equal(got, want);
-    proa_logits_free(l);
+    proa_logits_processor_free(l);
 }
 
 static void test_allowed_words(void **state)
@@ -223,12 +223,12 @@ static void test_strange_ids(void **state)
                       .end_ids_count = 2};
     float row[V] = {0};
     row[3] = 8;
-    proa_logits *l = make(&o, V);
-    proa_logits_apply(l, row, &(proa_history){prompt, 4, generated, 4});
+    proa_logits_processor *l = make(&o, V);
+    proa_logits_processor_apply(l, row, &(proa_history){prompt, 4, generated, 4});
     for (int i = 0; i < V; i++)
         if (i != 3) assert_true(row[i] == 0);
     assert_true(row[3] == -INFINITY); /* 99 3 stood there */
-    proa_logits_free(l);
+    proa_logits_processor_free(l);
 }
 
 /* Frequency counts, over a history much longer than the vocabulary, each token once. */
@@ -242,10 +242,10 @@ static void test_counts(void **state)
         proa_options o = {
             .style = (proa_style)style, .frequency_penalty = 0.125F, .presence_penalty = 3, .temperature = 1};
         float row[V] = {0};
-        proa_logits *l = make(&o, V);
-        proa_logits_apply(l, row, &(proa_history){.generated = generated, .generated_count = 3000});
+        proa_logits_processor *l = make(&o, V);
+        proa_logits_processor_apply(l, row, &(proa_history){.generated = generated, .generated_count = 3000});
         for (int i = 0; i < V; i++) assert_true(row[i] == (count[i] ? -0.125F * (float)count[i] - 3 : 0));
-        proa_logits_free(l);
+        proa_logits_processor_free(l);
     }
 }
 
@@ -297,11 +297,11 @@ static void test_pairs_of_random_histories(void **state)
         proa_options o = random_steps(&x, &r);
         proa_history h = {x.prompt, 1 + dice(&r, 9), x.generated, dice(&r, 12)};
         for (int i = 0; i < V; i++) before[i] = (float)(dice(&r, 2001) - 1000) * 0.0037F;
-        proa_logits *l = make(&o, V);
+        proa_logits_processor *l = make(&o, V);
         memcpy(row, before, sizeof row);
-        proa_logits_apply(l, row, &h);
+        proa_logits_processor_apply(l, row, &h);
         check_pairs(l, before, row, V, h, round);
-        proa_logits_free(l);
+        proa_logits_processor_free(l);
     }
 }
 

@@ -7,16 +7,16 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "engine/pages.h"
+#include "engine/sched/kv_pages.h"
 
 #include <string.h>
 
 enum { LAYERS = 3, HEADS = 2, DIM = 5, PAGES = 8, CAP = 6 };
 
 typedef struct fixture {
-    proa_pages pool;
+    proa_kv_pages pool;
     int32_t page[4][CAP];
-    proa_table table[4];
+    proa_page_table table[4];
 } fixture;
 
 /* One for all tests; it holds nothing that would need a release. */
@@ -30,16 +30,17 @@ static proa_device *host(void)
 static int set_up(void **state)
 {
     fixture *f = proa_calloc(1, sizeof *f);
-    for (int i = 0; i < 4; i++) f->table[i] = (proa_table){.page = f->page[i], .cap = CAP};
+    for (int i = 0; i < 4; i++) f->table[i] = (proa_page_table){.page = f->page[i], .cap = CAP};
     *state = f;
-    return proa_pages_init(&f->pool, host(), PAGES, LAYERS, HEADS, DIM, PROA_DTYPE_F32, NULL) == PROA_OK ? 0
-                                                                                                         : -1;
+    return proa_kv_pages_init(&f->pool, host(), PAGES, LAYERS, HEADS, DIM, PROA_DTYPE_F32, NULL) == PROA_OK
+               ? 0
+               : -1;
 }
 
 static int tear_down(void **state)
 {
     fixture *f = *state;
-    proa_pages_release(&f->pool);
+    proa_kv_pages_release(&f->pool);
     free(f);
     return 0;
 }
@@ -47,7 +48,7 @@ static int tear_down(void **state)
 /* Element 0..dh of (token, head) as the kernels find it. */
 static float *element(const fixture *f, int table, int32_t layer, bool value, int64_t token, int64_t head)
 {
-    proa_kv kv = proa_pages_layer(&f->pool, layer);
+    proa_kv kv = proa_kv_pages_layer(&f->pool, layer);
     int64_t page = f->table[table].page[token / PROA_PAGE_TOKENS];
     float *base = value ? kv.v : kv.k;
     return base + ((page * HEADS + head) * PROA_PAGE_TOKENS + token % PROA_PAGE_TOKENS) * DIM;
@@ -99,29 +100,29 @@ static void check_counts(const fixture *f, int64_t used)
 static void test_grow(void **state)
 {
     fixture *f = *state;
-    proa_table *a = &f->table[0], *b = &f->table[1];
-    assert_true(proa_table_grow(&f->pool, a, 0));
+    proa_page_table *a = &f->table[0], *b = &f->table[1];
+    assert_true(proa_page_table_grow(&f->pool, a, 0));
     check_counts(f, 0);
-    assert_true(proa_table_grow(&f->pool, a, 1));
-    assert_true(proa_table_grow(&f->pool, a, 64));
+    assert_true(proa_page_table_grow(&f->pool, a, 1));
+    assert_true(proa_page_table_grow(&f->pool, a, 64));
     check_counts(f, 1);
-    assert_true(proa_table_grow(&f->pool, a, 65));
-    assert_true(proa_table_grow(&f->pool, a, 3)); /* gives nothing back */
+    assert_true(proa_page_table_grow(&f->pool, a, 65));
+    assert_true(proa_page_table_grow(&f->pool, a, 3)); /* gives nothing back */
     check_counts(f, 2);
     assert_int_equal(a->page[0], 0); /* low pages first */
     assert_int_equal(a->page[1], 1);
-    assert_false(proa_table_grow(&f->pool, a, CAP * 64 + 1));
+    assert_false(proa_page_table_grow(&f->pool, a, CAP * 64 + 1));
     check_counts(f, 2);
-    assert_true(proa_table_grow(&f->pool, a, CAP * 64));
-    assert_false(proa_table_grow(&f->pool, b, 3 * 64)); /* two are left */
+    assert_true(proa_page_table_grow(&f->pool, a, CAP * 64));
+    assert_false(proa_page_table_grow(&f->pool, b, 3 * 64)); /* two are left */
     assert_int_equal(b->count, 0);
     check_counts(f, 6);
-    assert_true(proa_table_grow(&f->pool, b, 2 * 64));
+    assert_true(proa_page_table_grow(&f->pool, b, 2 * 64));
     check_counts(f, 8);
-    proa_table_release(&f->pool, a);
+    proa_page_table_release(&f->pool, a);
     check_counts(f, 2);
-    proa_table_release(&f->pool, b);
-    proa_table_release(&f->pool, b);
+    proa_page_table_release(&f->pool, b);
+    proa_page_table_release(&f->pool, b);
     check_counts(f, 0);
     assert_int_equal(f->pool.used_peak, 8);
     assert_int_equal(f->pool.copies, 0);
@@ -130,38 +131,38 @@ static void test_grow(void **state)
 static void test_share_and_own(void **state)
 {
     fixture *f = *state;
-    proa_table *a = &f->table[0], *b = &f->table[1], *c = &f->table[2];
-    assert_true(proa_table_grow(&f->pool, a, 150));
+    proa_page_table *a = &f->table[0], *b = &f->table[1], *c = &f->table[2];
+    assert_true(proa_page_table_grow(&f->pool, a, 150));
     fill(f, 0, 0, 150, 0);
-    proa_table_share(&f->pool, b, a, 150);
-    proa_table_share(&f->pool, c, a, 128); /* whole pages only */
+    proa_page_table_share(&f->pool, b, a, 150);
+    proa_page_table_share(&f->pool, c, a, 128); /* whole pages only */
     assert_int_equal(c->count, 2);
     check_counts(f, 3);
 
-    assert_int_equal(proa_table_need(&f->pool, b, 150, 151), 1);
-    assert_int_equal(proa_table_need(&f->pool, b, 150, 193), 2);
-    assert_int_equal(proa_table_need(&f->pool, b, 0, 0), 3);
-    assert_int_equal(proa_table_need(&f->pool, c, 128, 129), 1); /* nothing to own, one to take */
-    assert_true(proa_table_own(&f->pool, b, 150));
+    assert_int_equal(proa_page_table_need(&f->pool, b, 150, 151), 1);
+    assert_int_equal(proa_page_table_need(&f->pool, b, 150, 193), 2);
+    assert_int_equal(proa_page_table_need(&f->pool, b, 0, 0), 3);
+    assert_int_equal(proa_page_table_need(&f->pool, c, 128, 129), 1); /* nothing to own, one to take */
+    assert_true(proa_page_table_own(&f->pool, b, 150));
     check_counts(f, 4);
     assert_int_equal(f->pool.copies, 1);
     expect(f, 1, 0, 150, 0);
     fill(f, 1, 150, 192, 0.5F);
     expect(f, 0, 0, 150, 0);
-    assert_true(proa_table_own(&f->pool, b, 151)); /* it is its own already */
-    assert_true(proa_table_own(&f->pool, a, 150)); /* and so is that of the one left behind */
-    assert_true(proa_table_own(&f->pool, c, 128)); /* beyond its pages */
+    assert_true(proa_page_table_own(&f->pool, b, 151)); /* it is its own already */
+    assert_true(proa_page_table_own(&f->pool, a, 150)); /* and so is that of the one left behind */
+    assert_true(proa_page_table_own(&f->pool, c, 128)); /* beyond its pages */
     assert_int_equal(f->pool.copies, 1);
 
     fill(f, 0, 128, 150, 7);
     expect(f, 1, 0, 150, 0);
     expect(f, 1, 150, 192, 0.5F);
-    proa_table_release(&f->pool, a);
+    proa_page_table_release(&f->pool, a);
     expect(f, 1, 0, 150, 0);
     expect(f, 2, 0, 128, 0);
-    proa_table_release(&f->pool, b);
+    proa_page_table_release(&f->pool, b);
     check_counts(f, 2);
-    proa_table_release(&f->pool, c);
+    proa_page_table_release(&f->pool, c);
     check_counts(f, 0);
 }
 
@@ -169,10 +170,10 @@ static void test_share_and_own(void **state)
 static void test_own_middle(void **state)
 {
     fixture *f = *state;
-    assert_true(proa_table_grow(&f->pool, &f->table[0], 3 * 64));
+    assert_true(proa_page_table_grow(&f->pool, &f->table[0], 3 * 64));
     fill(f, 0, 0, 192, 0);
-    proa_table_share(&f->pool, &f->table[1], &f->table[0], 192);
-    assert_true(proa_table_own(&f->pool, &f->table[1], 70));
+    proa_page_table_share(&f->pool, &f->table[1], &f->table[0], 192);
+    assert_true(proa_page_table_own(&f->pool, &f->table[1], 70));
     assert_int_equal(f->pool.copies, 2);
     assert_int_equal(f->table[1].page[0], f->table[0].page[0]);
     check_counts(f, 5);
@@ -184,18 +185,18 @@ static void test_own_middle(void **state)
 static void test_dry_changes_nothing(void **state)
 {
     fixture *f = *state;
-    assert_true(proa_table_grow(&f->pool, &f->table[0], 4 * 64));
-    assert_true(proa_table_grow(&f->pool, &f->table[3], 3 * 64));
-    proa_table_share(&f->pool, &f->table[1], &f->table[0], 4 * 64);
+    assert_true(proa_page_table_grow(&f->pool, &f->table[0], 4 * 64));
+    assert_true(proa_page_table_grow(&f->pool, &f->table[3], 3 * 64));
+    proa_page_table_share(&f->pool, &f->table[1], &f->table[0], 4 * 64);
     int32_t before[CAP];
     memcpy(before, f->page[1], sizeof before);
-    assert_int_equal(proa_table_need(&f->pool, &f->table[1], 2 * 64, 0), 2);
-    assert_false(proa_table_own(&f->pool, &f->table[1], 2 * 64));
+    assert_int_equal(proa_page_table_need(&f->pool, &f->table[1], 2 * 64, 0), 2);
+    assert_false(proa_page_table_own(&f->pool, &f->table[1], 2 * 64));
     assert_memory_equal(before, f->page[1], sizeof before);
     check_counts(f, 7);
-    assert_true(proa_table_own(&f->pool, &f->table[1], 3 * 64));
+    assert_true(proa_page_table_own(&f->pool, &f->table[1], 3 * 64));
     check_counts(f, 8);
-    assert_false(proa_table_own(&f->pool, &f->table[1], 0));
+    assert_false(proa_page_table_own(&f->pool, &f->table[1], 0));
 }
 
 /* Random moves like those of a beam search, with the contents followed by a plain model. */
@@ -210,20 +211,20 @@ static void test_random_moves(void **state)
         seed = seed * 1664525 + 1013904223;
         int t = (int)(seed >> 30), from = (int)(seed >> 28 & 3);
         if ((seed >> 20 & 7) == 0) {
-            proa_table_release(&f->pool, &f->table[t]);
+            proa_page_table_release(&f->pool, &f->table[t]);
             tokens[t] = 0;
         } else if ((seed >> 20 & 7) == 1 && t != from) {
-            proa_table_release(&f->pool, &f->table[t]);
-            proa_table_share(&f->pool, &f->table[t], &f->table[from], tokens[from]);
+            proa_page_table_release(&f->pool, &f->table[t]);
+            proa_page_table_share(&f->pool, &f->table[t], &f->table[from], tokens[from]);
             tokens[t] = tokens[from];
             memcpy(plus[t], plus[from], sizeof plus[t]);
         } else {
             int64_t more = (seed >> 12) % 40 + 1;
-            bool room = tokens[t] + more <= CAP * 64 &&
-                        proa_table_need(&f->pool, &f->table[t], tokens[t], tokens[t] + more) <= f->pool.free;
+            bool room = tokens[t] + more <= CAP * 64 && proa_page_table_need(&f->pool, &f->table[t], tokens[t],
+                                                                             tokens[t] + more) <= f->pool.free;
             if (!room) continue;
-            assert_true(proa_table_own(&f->pool, &f->table[t], tokens[t]));
-            assert_true(proa_table_grow(&f->pool, &f->table[t], tokens[t] + more));
+            assert_true(proa_page_table_own(&f->pool, &f->table[t], tokens[t]));
+            assert_true(proa_page_table_grow(&f->pool, &f->table[t], tokens[t] + more));
             for (int64_t i = tokens[t]; i < tokens[t] + more; i++) {
                 plus[t][i] = (float)(step % 31);
                 fill(f, t, i, i + 1, plus[t][i]);
@@ -236,7 +237,7 @@ static void test_random_moves(void **state)
     }
     assert_int_equal(proa_alloc_count(), allocations);
     assert_true(f->pool.copies > 100);
-    for (int k = 0; k < 4; k++) proa_table_release(&f->pool, &f->table[k]);
+    for (int k = 0; k < 4; k++) proa_page_table_release(&f->pool, &f->table[k]);
     check_counts(f, 0);
 }
 
@@ -245,15 +246,15 @@ static void test_random_moves(void **state)
 enum { BEAMS = 5, TOKENS = 200, WORDS_PER_TOKEN = 2 * LAYERS * HEADS * DIM };
 
 typedef struct search {
-    proa_pages pool;
+    proa_kv_pages pool;
     int32_t page[2 * BEAMS][CAP];
-    proa_table table[BEAMS], spare[BEAMS];
+    proa_page_table table[BEAMS], spare[BEAMS];
     float written[BEAMS][TOKENS]; /* what each beam has in its pages, by token */
 } search;
 
 static float *of_token(const search *s, int beam, int64_t token, int64_t word)
 {
-    proa_kv kv = proa_pages_layer(&s->pool, (int32_t)(word / (2 * HEADS * DIM)));
+    proa_kv kv = proa_kv_pages_layer(&s->pool, (int32_t)(word / (2 * HEADS * DIM)));
     int64_t page = s->table[beam].page[token / PROA_PAGE_TOKENS], head = word / DIM % HEADS;
     float *base = word / (HEADS * DIM) % 2 ? kv.v : kv.k;
     return base + ((page * HEADS + head) * PROA_PAGE_TOKENS + token % PROA_PAGE_TOKENS) * DIM + word % DIM;
@@ -262,8 +263,8 @@ static float *of_token(const search *s, int beam, int64_t token, int64_t word)
 static void write_token(search *s, int64_t token, uint32_t *random)
 {
     for (int b = 0; b < BEAMS; b++) {
-        assert_true(proa_table_own(&s->pool, &s->table[b], token));
-        assert_true(proa_table_grow(&s->pool, &s->table[b], token + 1));
+        assert_true(proa_page_table_own(&s->pool, &s->table[b], token));
+        assert_true(proa_page_table_grow(&s->pool, &s->table[b], token + 1));
         s->written[b][token] = (float)((*random = *random * 1664525u + 1013904223u) >> 9);
         for (int64_t w = 0; w < WORDS_PER_TOKEN; w++)
             *of_token(s, b, token, w) = s->written[b][token] + (float)w;
@@ -274,12 +275,12 @@ static void write_token(search *s, int64_t token, uint32_t *random)
 static void follow_there(const search *s, const int32_t *parent, int64_t tokens, int32_t *to)
 {
     int32_t pages[2 * BEAMS * CAP], count = (int32_t)(tokens / PROA_PAGE_TOKENS + 1);
-    proa_branch b = {0, BEAMS * count, BEAMS, (int32_t)tokens, 0};
+    proa_kv_reorder b = {0, BEAMS * count, BEAMS, (int32_t)tokens, 0};
     proa_kv kv[LAYERS];
     for (int i = 0; i < BEAMS; i++)
         memcpy(pages + i * count, s->table[i].page, (size_t)count * sizeof *pages);
-    for (int32_t l = 0; l < LAYERS; l++) kv[l] = proa_pages_layer(&s->pool, l);
-    host()->ops->follow(NULL, pages, &b, 1, BEAMS, parent, kv, LAYERS);
+    for (int32_t l = 0; l < LAYERS; l++) kv[l] = proa_kv_pages_layer(&s->pool, l);
+    host()->ops->decode->reorder_kv(NULL, pages, &b, 1, BEAMS, parent, kv, LAYERS);
     memcpy(to, pages + b.table, (size_t)(BEAMS * count) * sizeof *to);
 }
 
@@ -291,24 +292,24 @@ static void test_follow(void **state)
     uint32_t random = 7;
     (void)state;
     for (int i = 0; i < BEAMS; i++) {
-        s->table[i] = (proa_table){.page = s->page[i], .cap = CAP};
-        s->spare[i] = (proa_table){.page = s->page[BEAMS + i], .cap = CAP};
+        s->table[i] = (proa_page_table){.page = s->page[i], .cap = CAP};
+        s->spare[i] = (proa_page_table){.page = s->page[BEAMS + i], .cap = CAP};
     }
-    assert_int_equal(proa_pages_init(&s->pool, host(), BEAMS * CAP, LAYERS, HEADS, DIM, PROA_DTYPE_F32, NULL),
-                     PROA_OK);
+    assert_int_equal(
+        proa_kv_pages_init(&s->pool, host(), BEAMS * CAP, LAYERS, HEADS, DIM, PROA_DTYPE_F32, NULL), PROA_OK);
     for (int64_t token = 0; token < TOKENS; token++) {
         int32_t parent[BEAMS], there[BEAMS * CAP];
         bool copied = token % 2, grown = token % 3 == 0; /* a device's tables have the next step's page already */
         float before[BEAMS][TOKENS];
         write_token(s, token, &random);
         for (int i = 0; i < BEAMS && (copied || grown); i++)
-            assert_true(proa_table_grow(&s->pool, &s->table[i], token + 2));
+            assert_true(proa_page_table_grow(&s->pool, &s->table[i], token + 2));
         for (int i = 0; i < BEAMS; i++)
             parent[i] = (int32_t)((random = random * 1664525u + 1013904223u) >> 20) % BEAMS;
         memcpy(before, s->written, sizeof before);
         if (copied) follow_there(s, parent, token + 1, there);
         int64_t used = s->pool.used;
-        proa_tables_follow(&s->pool, s->table, s->spare, parent, BEAMS, token + 1, copied);
+        proa_page_tables_reorder(&s->pool, s->table, s->spare, parent, BEAMS, token + 1, copied);
         assert_true(s->pool.used <= used);
         for (int i = 0; i < BEAMS; i++) {
             size_t count = (size_t)s->table[i].count;
@@ -321,36 +322,37 @@ static void test_follow(void **state)
                         fail_msg("token %d: beam %d has lost token %d", (int)token, i, (int)t);
         }
     }
-    for (int i = 0; i < BEAMS; i++) proa_table_release(&s->pool, &s->table[i]);
+    for (int i = 0; i < BEAMS; i++) proa_page_table_release(&s->pool, &s->table[i]);
     assert_int_equal(s->pool.used, 0);
-    proa_pages_release(&s->pool);
+    proa_kv_pages_release(&s->pool);
     free(s);
 }
 
 static void test_sizes(void **state)
 {
     (void)state;
-    assert_int_equal(proa_pages_bytes(10, 4, 2, 16, PROA_DTYPE_F32), 10LL * 4 * 2 * 2 * 64 * 16 * 4 + 80);
-    assert_int_equal(proa_pages_bytes(10, 4, 2, 16, PROA_DTYPE_BF16), 10LL * 4 * 2 * 2 * 64 * 16 * 2 + 80);
-    assert_int_equal(proa_pages_bytes(0, 4, 2, 16, PROA_DTYPE_F16), 0);
-    assert_int_equal(proa_pages_bytes(INT64_MAX / 2, 4, 2, 16, PROA_DTYPE_F32), -1);
-    assert_int_equal(proa_pages_bytes(1, 1, INT64_MAX / 2, INT64_MAX / 2, PROA_DTYPE_F32), -1);
-    assert_int_equal(proa_pages_bytes(-1, 1, 1, 1, PROA_DTYPE_F32), -1);
-    assert_int_equal(proa_pages_bytes(1, 1, 1, 1, PROA_DTYPE_I8), -1);
-    assert_int_equal(proa_pages_for(0), 0);
-    assert_int_equal(proa_pages_for(64), 1);
-    assert_int_equal(proa_pages_for(65), 2);
+    assert_int_equal(proa_kv_pages_bytes(10, 4, 2, 16, PROA_DTYPE_F32), 10LL * 4 * 2 * 2 * 64 * 16 * 4 + 80);
+    assert_int_equal(proa_kv_pages_bytes(10, 4, 2, 16, PROA_DTYPE_BF16), 10LL * 4 * 2 * 2 * 64 * 16 * 2 + 80);
+    assert_int_equal(proa_kv_pages_bytes(0, 4, 2, 16, PROA_DTYPE_F16), 0);
+    assert_int_equal(proa_kv_pages_bytes(INT64_MAX / 2, 4, 2, 16, PROA_DTYPE_F32), -1);
+    assert_int_equal(proa_kv_pages_bytes(1, 1, INT64_MAX / 2, INT64_MAX / 2, PROA_DTYPE_F32), -1);
+    assert_int_equal(proa_kv_pages_bytes(-1, 1, 1, 1, PROA_DTYPE_F32), -1);
+    assert_int_equal(proa_kv_pages_bytes(1, 1, 1, 1, PROA_DTYPE_I8), -1);
+    assert_int_equal(proa_kv_pages_for(0), 0);
+    assert_int_equal(proa_kv_pages_for(64), 1);
+    assert_int_equal(proa_kv_pages_for(65), 2);
 }
 
 static void test_refusals(void **state)
 {
     (void)state;
-    proa_pages p;
+    proa_kv_pages p;
     proa_err err = {0};
-    assert_int_equal(proa_pages_init(&p, host(), 1 << 30, 1000, 64, 128, PROA_DTYPE_F32, &err), PROA_NO_MEMORY);
+    assert_int_equal(proa_kv_pages_init(&p, host(), 1 << 30, 1000, 64, 128, PROA_DTYPE_F32, &err),
+                     PROA_NO_MEMORY);
     assert_non_null(strstr(err.text, "1073741824 pages of 64 tokens need 4503599635960430592 bytes"));
     assert_null(p.memory);
-    proa_pages_release(&p);
+    proa_kv_pages_release(&p);
     const struct {
         int64_t count;
         int32_t layers;
@@ -366,17 +368,17 @@ static void test_refusals(void **state)
                {1, 1, 1, 1, (proa_dtype)99, "dtype unknown"}};
     for (size_t i = 0; i < PROA_COUNT(bad); i++) {
         err = (proa_err){0};
-        assert_int_equal(proa_pages_init(&p, host(), bad[i].count, bad[i].layers, bad[i].heads, bad[i].dim,
-                                         bad[i].dtype, &err),
+        assert_int_equal(proa_kv_pages_init(&p, host(), bad[i].count, bad[i].layers, bad[i].heads, bad[i].dim,
+                                            bad[i].dtype, &err),
                          PROA_INVALID);
         assert_non_null(strstr(err.text, bad[i].text));
     }
-    assert_int_equal(proa_pages_init(&p, host(), 0, 12, 0, 0, PROA_DTYPE_F32, NULL), PROA_OK); /* an encoder's */
-    proa_table none = {0};
-    assert_true(proa_table_grow(&p, &none, 0));
-    assert_false(proa_table_grow(&p, &none, 1));
-    assert_null(proa_pages_layer(&p, 11).k);
-    proa_pages_release(&p);
+    assert_int_equal(proa_kv_pages_init(&p, host(), 0, 12, 0, 0, PROA_DTYPE_F32, NULL), PROA_OK); /* an encoder's */
+    proa_page_table none = {0};
+    assert_true(proa_page_table_grow(&p, &none, 0));
+    assert_false(proa_page_table_grow(&p, &none, 1));
+    assert_null(proa_kv_pages_layer(&p, 11).k);
+    proa_kv_pages_release(&p);
 }
 
 /* Layers and K and V do not overlap, and blocks keep the alignment of a vector. */
@@ -384,9 +386,9 @@ static void test_layout(void **state)
 {
     fixture *f = *state;
     int64_t bytes = f->pool.block_bytes * PAGES;
-    char *next = proa_pages_layer(&f->pool, 0).k;
+    char *next = proa_kv_pages_layer(&f->pool, 0).k;
     for (int32_t l = 0; l < LAYERS; l++) {
-        proa_kv kv = proa_pages_layer(&f->pool, l);
+        proa_kv kv = proa_kv_pages_layer(&f->pool, l);
         assert_ptr_equal(kv.k, next);
         assert_ptr_equal(kv.v, next + bytes);
         assert_int_equal((uintptr_t)kv.v % 64, 0);

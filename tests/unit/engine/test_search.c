@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_search.c - the op search, as the reference has it, beside the engine's own step of the same beam search: the same tokens,
- * parents and bits of scores from step to step, on lists where many candidates are equal; what has finished too. */
+ * test_search.c - the reference's beam_step op against the engine's own step of the same beam search: tokens,
+ * parents, scores (to the bit) and finished hypotheses are the same step by step, on lists where many candidates are
+ * equal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,11 +82,11 @@ static void fill_row(int32_t *ids, float *logits, int64_t M, int64_t vocab)
 /* One search on both sides; lies AT beams and entries off the beginning of the lists. */
 typedef struct pair {
     proa_beam *beam;
-    proa_search step;
-    proa_lists l;
+    proa_beam_params step;
+    proa_beam_lists l;
     float *logprobs;
     int64_t M;
-    int32_t parent[PROA_SEARCH_BEAMS_MAX], token[PROA_SEARCH_BEAMS_MAX];
+    int32_t parent[PROA_DEVICE_BEAMS_MAX], token[PROA_DEVICE_BEAMS_MAX];
 } pair;
 
 static void make_pair(pair *p, const proa_beam_options *o)
@@ -94,13 +95,13 @@ static void make_pair(pair *p, const proa_beam_options *o)
     proa_err err = {0};
     if (proa_beam_new(&p->beam, o, &err) != PROA_OK) fail_msg("%s", err.text);
     p->M = proa_beam_candidates(p->beam);
-    p->l = (proa_lists){.ids = proa_calloc(beams * (size_t)p->M, 4),
-                        .logits = proa_calloc(beams * (size_t)p->M, 4),
-                        .sums = proa_calloc(beams, 4),
-                        .scores = proa_calloc(beams, 4),
-                        .held = proa_calloc(beams, sizeof(proa_held)),
-                        .tokens = proa_calloc(beams, 4),
-                        .parents = proa_calloc(beams, 4)};
+    p->l = (proa_beam_lists){.ids = proa_calloc(beams * (size_t)p->M, 4),
+                             .logits = proa_calloc(beams * (size_t)p->M, 4),
+                             .sums = proa_calloc(beams, 4),
+                             .scores = proa_calloc(beams, 4),
+                             .held = proa_calloc(beams, sizeof(proa_beam_hyp)),
+                             .tokens = proa_calloc(beams, 4),
+                             .parents = proa_calloc(beams, 4)};
     p->logprobs = proa_calloc(beams * (size_t)p->M, 4);
 }
 
@@ -112,10 +113,10 @@ static void free_pair(pair *p)
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
 }
 
-/* Log-probabilities are made of logits as in flight.c. */
+/* Log-probabilities are computed from logits as in async_step.c. */
 static void fill_lists(pair *p, int64_t vocab)
 {
-    const proa_search *s = &p->step;
+    const proa_beam_params *s = &p->step;
     for (int32_t r = 0; r < s->rows; r++) {
         int64_t at = s->at + r * p->M;
         fill_row(p->l.ids + at, p->l.logits + at, p->M, vocab);
@@ -125,11 +126,11 @@ static void fill_lists(pair *p, int64_t vocab)
     }
 }
 
-static void same_held(const proa_beam *b, const proa_held *held)
+static void same_held(const proa_beam *b, const proa_beam_hyp *held)
 {
     int32_t Q = b->group_size;
     for (int32_t g = 0; g < b->groups; g++) {
-        const proa_held *h = held + g * Q;
+        const proa_beam_hyp *h = held + g * Q;
         assert_int_equal(h->count, b->group[g].count);
         assert_int_equal(h->done, b->group[g].done);
         assert_memory_equal(&h->worst, &b->group[g].worst, sizeof h->worst);
@@ -138,7 +139,7 @@ static void same_held(const proa_beam *b, const proa_held *held)
     }
 }
 
-static void same_ends(const proa_beam *b, const proa_held *held)
+static void same_ends(const proa_beam *b, const proa_beam_hyp *held)
 {
     for (int32_t i = 0; i < b->o.beams; i++) {
         int64_t length = b->o.prompt_tokens - 1 + b->lived[i];
@@ -160,7 +161,7 @@ static bool step_both(pair *p, const proa_beam_options *o, int64_t length, int t
     p->step.rows = length == 1 ? 1 : o->beams;
     p->step.row = p->step.at = p->step.state = p->step.to = AT;
     fill_lists(p, o->vocab);
-    ops->search(NULL, &p->step, 1, &p->l);
+    ops->decode->beam_step(NULL, &p->step, 1, &p->l);
     if (proa_beam_advance(p->beam, &more, p->parent, p->token, p->l.ids + AT, p->logprobs, &err) != PROA_OK)
         fail_msg("%s", err.text);
     if (o->groups > 1) same_held(p->beam, p->l.held + AT);
@@ -229,7 +230,7 @@ static void what_stays_with_the_host(void **unused)
     };
     for (size_t i = 0; i < PROA_COUNT(cases); i++) {
         proa_beam_options o = cases[i].o;
-        proa_search s;
+        proa_beam_params s;
         proa_beam *b;
         o.vocab = 1000, o.max_new = 5;
         assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);

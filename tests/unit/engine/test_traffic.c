@@ -38,15 +38,15 @@ static void add(bytes *b, const void *from, size_t n)
 
 #define ADD(b, value) add(b, &(value), sizeof(value))
 
-typedef struct heard {
+typedef struct received {
     bytes sequence[SEQUENCES], rows, prompt, end;
     int64_t vocab, hidden;
     proa_status refused;
     proa_finish finish;
     bool done;
-} heard;
+} received;
 
-static void hear_token(heard *h, const proa_event *e)
+static void hear_token(received *h, const proa_event *e)
 {
     bytes *b = &h->sequence[e->sequence];
     ADD(b, e->id), ADD(b, e->logprob), ADD(b, e->finish);
@@ -56,7 +56,7 @@ static void hear_token(heard *h, const proa_event *e)
     add(b, e->text, e->text_len);
 }
 
-static void hear_prompt(heard *h, const proa_event *e)
+static void hear_prompt(received *h, const proa_event *e)
 {
     for (int64_t i = 0; i < e->rows_count; i++) {
         int64_t at = e->rows_first + i;
@@ -66,7 +66,7 @@ static void hear_prompt(heard *h, const proa_event *e)
     }
 }
 
-static void hear_end(heard *h, const proa_event *e)
+static void hear_end(received *h, const proa_event *e)
 {
     h->done = true, h->finish = e->finish;
     ADD(&h->end, e->finish), ADD(&h->end, e->new_tokens), ADD(&h->end, e->prompt_tokens);
@@ -83,7 +83,7 @@ static void hear_end(heard *h, const proa_event *e)
 
 static void hear(const proa_event *e)
 {
-    heard *h = e->arg;
+    received *h = e->arg;
     assert_false(h->done);
     if (e->kind == PROA_EVENT_TOKEN) hear_token(h, e);
     if (e->kind == PROA_EVENT_PROMPT) hear_prompt(h, e);
@@ -93,22 +93,22 @@ static void hear(const proa_event *e)
     if (e->pooled) add(&h->rows, e->pooled, (size_t)e->columns * sizeof(float));
 }
 
-static void forget(heard *h)
+static void forget(received *h)
 {
     for (int i = 0; i < SEQUENCES; i++) free(h->sequence[i].at);
     free(h->rows.at), free(h->prompt.at), free(h->end.at);
-    *h = (heard){.done = false};
+    *h = (received){.done = false};
 }
 
-/* ---- what is asked ---- */
+/* ---- random requests ---- */
 
-typedef struct asked {
+typedef struct request_case {
     int32_t ids[1100], words[8], ends[4];
     proa_bias bias[3];
     const char *stops[2];
     proa_request request;
     int32_t comes, goes; /* the step before which it is submitted; is cancelled, -1: never */
-} asked;
+} request_case;
 
 static const char *const models[] = {
     GOLDEN "arch/bloom", GOLDEN "arch/gemma2",   GOLDEN "arch/gpt2",         GOLDEN "arch/gptj",
@@ -126,7 +126,7 @@ static int64_t length_of(int64_t context)
     return 1 + dice((uint32_t)proa_min64(most, 100));
 }
 
-static void choose_words(asked *a, proa_options *o, int32_t vocab)
+static void random_words(request_case *a, proa_options *o, int32_t vocab)
 {
     for (int i = 0; i < 8; i++) a->words[i] = (int32_t)dice((uint32_t)vocab);
     a->ends[0] = 1, a->ends[1] = 3, a->ends[2] = 6, a->ends[3] = 8;
@@ -182,7 +182,7 @@ static void choose_told(proa_options *o)
     if (one_in(10)) o->return_hidden = true;
 }
 
-static void choose_options(asked *a, int32_t vocab, bool text)
+static void random_options(request_case *a, int32_t vocab, bool text)
 {
     static const char *const stops[] = {"e", "the", " a", "ing", ". ", "\n", "nd", "r t"};
     proa_options *o = &a->request.options;
@@ -191,7 +191,7 @@ static void choose_options(asked *a, int32_t vocab, bool text)
     if (kind >= 6) choose_beams(o);
     else if (kind == 5) o->penalty_alpha = 0.2F * (float)(1 + dice(4)), o->top_k = 2 + (int32_t)dice(5);
     else if (kind >= 2) choose_draws(o);
-    if (one_in(3)) choose_history(o), choose_words(a, o, vocab);
+    if (one_in(3)) choose_history(o), random_words(a, o, vocab);
     if (one_in(3)) choose_told(o);
     o->ignore_eos = one_in(2);
     for (; one_in(3) && o->end_ids_count < 3;)
@@ -200,7 +200,7 @@ static void choose_options(asked *a, int32_t vocab, bool text)
     if (text && one_in(3)) o->stop_strings = (proa_strings){a->stops, 1 + (int32_t)dice(2)};
 }
 
-static void choose_request(asked *a, const proa_info *info, heard *h)
+static void random_request(request_case *a, const proa_info *info, received *h)
 {
     proa_request *r = &a->request;
     memset(a, 0, sizeof *a);
@@ -211,7 +211,7 @@ static void choose_request(asked *a, const proa_info *info, heard *h)
     if (info->kind == PROA_KIND_ENCODER) r->task = PROA_TASK_ROWS;
     else if (one_in(8)) r->task = one_in(2) ? PROA_TASK_ROWS : PROA_TASK_SCORE;
     if (info->kind != PROA_KIND_DECODER && one_in(8)) r->task = PROA_TASK_ENCODE;
-    if (r->task == PROA_TASK_GENERATE) choose_options(a, info->vocab, info->has_tokenizer);
+    if (r->task == PROA_TASK_GENERATE) random_options(a, info->vocab, info->has_tokenizer);
     if (r->task == PROA_TASK_SCORE && one_in(2)) r->options.top_logprobs = 3;
     r->on_event = hear, r->arg = h;
     a->comes = (int32_t)dice(40);
@@ -235,7 +235,7 @@ static proa_engine *open_as(const round_of *r, const proa_engine_options *option
     return engine;
 }
 
-static void ask(proa_engine *engine, const asked *a, heard *h, uint64_t *id)
+static void submit_request(proa_engine *engine, const request_case *a, received *h, uint64_t *id)
 {
     proa_err err = {.status = PROA_OK};
     proa_info info;
@@ -247,14 +247,14 @@ static void ask(proa_engine *engine, const asked *a, heard *h, uint64_t *id)
     if (h->refused != PROA_OK) *id = 0;
 }
 
-/* Draws near a border and log-probabilities have the rounding of where they are made (test_flight compares both places): such
+/* Draws near a border and log-probabilities have the rounding of where they are made (test_inflight compares both places): such
  * requests run alone as they do together, all others on the host. */
 static bool rounded(const proa_options *o)
 {
     return o->temperature > 0 || o->logprobs || o->top_logprobs > 0 || o->best_of > 1;
 }
 
-static void run_alone(const round_of *r, const asked *all, heard *alone, bool as_together)
+static void run_alone(const round_of *r, const request_case *all, received *alone, bool as_together)
 {
     const proa_engine_options plain = {.threads = 1,
                                        .sequences_max = SEQUENCES,
@@ -266,14 +266,14 @@ static void run_alone(const round_of *r, const asked *all, heard *alone, bool as
     for (int i = 0; i < r->count; i++) {
         uint64_t id;
         if (rounded(&all[i].request.options) != as_together) continue;
-        ask(engine, &all[i], &alone[i], &id);
+        submit_request(engine, &all[i], &alone[i], &id);
         proa_engine_run(engine);
         assert_true(alone[i].done || alone[i].refused != PROA_OK);
     }
     proa_engine_close(engine);
 }
 
-static void run_together(const round_of *r, const asked *all, heard *together)
+static void run_together(const round_of *r, const request_case *all, received *together)
 {
     proa_engine *engine = open_as(r, &r->options, r->ahead);
     uint64_t id[REQUESTS_MAX] = {0};
@@ -281,7 +281,7 @@ static void run_together(const round_of *r, const asked *all, heard *together)
     bool more = true;
     for (int step = 0; step < 90 || more; step++) {
         for (int i = 0; i < r->count; i++) {
-            if (all[i].comes == step) ask(engine, &all[i], &together[i], &id[i]);
+            if (all[i].comes == step) submit_request(engine, &all[i], &together[i], &id[i]);
             if (all[i].goes == step && id[i]) proa_engine_cancel(engine, id[i]);
         }
         more = proa_engine_step(engine);
@@ -307,7 +307,7 @@ static void same_bytes(const bytes *a, const bytes *b, bool part, const round_of
 }
 
 /* Text comes in pieces that what was cut off ends early, so that is not compared there. */
-static void compare(const heard *a, const heard *b, const round_of *r, int i)
+static void compare(const received *a, const received *b, const round_of *r, int i)
 {
     bool cut = a->finish == PROA_FINISH_CANCELLED;
     bool narrow = r->options.sequences_max < SEQUENCES;
@@ -340,8 +340,8 @@ static void choose_round(round_of *r, const char *model)
 
 static void play(uint32_t seed, const char *model)
 {
-    static asked all[REQUESTS_MAX];
-    static heard alone[REQUESTS_MAX], together[REQUESTS_MAX];
+    static request_case all[REQUESTS_MAX];
+    static received alone[REQUESTS_MAX], together[REQUESTS_MAX];
     round_of r;
     proa_info info;
     state = round_seed = seed;
@@ -350,7 +350,7 @@ static void play(uint32_t seed, const char *model)
     proa_engine *engine = open_or_fail(model, NULL);
     proa_engine_info(engine, &info);
     proa_engine_close(engine);
-    for (int i = 0; i < r.count; i++) choose_request(&all[i], &info, &together[i]);
+    for (int i = 0; i < r.count; i++) random_request(&all[i], &info, &together[i]);
     run_alone(&r, all, alone, false);
     run_alone(&r, all, alone, true);
     run_together(&r, all, together);

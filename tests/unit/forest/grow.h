@@ -13,7 +13,7 @@ typedef struct grow {
     proa_forest_transform transform;
     int32_t features, targets, classes, leaf_size, trees, depth;
     int stop_percent; /* a node above the depth is a leaf with this chance */
-    bool f64, ops, categories, zeros, divide, lines;
+    bool f64, ops, categories, zeros, divide, linear_leaves;
     uint64_t seed;
 } grow;
 
@@ -74,12 +74,13 @@ static inline int32_t grow_line(const grow *g, proa_forest *f, uint64_t *seed)
 {
     int32_t terms = grow_below(seed, 4) - 1;
     if (terms < 0) return -1;
-    f->lines[f->line_count] = (proa_forest_line){grow_number(seed, true), f->term_count, terms};
+    f->linear_leaves[f->linear_leaf_count] = (proa_forest_linear_leaf){grow_number(seed, true), f->term_count,
+                                                                       terms};
     for (int32_t i = 0; i < terms; i++, f->term_count++) {
         f->terms[f->term_count] = grow_below(seed, g->features);
         f->slopes[f->term_count] = grow_number(seed, true);
     }
-    return (int32_t)f->line_count++;
+    return (int32_t)f->linear_leaf_count++;
 }
 
 /* Grows the node at f->node_count and all below it; returns the depth below it. */
@@ -94,7 +95,7 @@ static inline int32_t grow_node(const grow *g, proa_forest *f, proa_forest_tree 
     if (level == g->depth || (level && grow_below(seed, 100) < g->stop_percent)) {
         t->leaves++;
         n->value = grow_number(seed, g->f64);
-        if (g->lines) n->aux = grow_line(g, f, seed);
+        if (g->linear_leaves) n->aux = grow_line(g, f, seed);
         if (g->leaf_size > 1) {
             n->aux = (int32_t)f->vector_count;
             for (int32_t i = 0; i < g->leaf_size; i++)
@@ -154,8 +155,8 @@ static inline proa_forest *grow_forest(const grow *g)
     f->sets = proa_calloc((size_t)most + 1, sizeof *f->sets);
     f->words = proa_calloc((size_t)most * 2 + 1, sizeof *f->words);
     if (g->leaf_size > 1) f->vectors = proa_calloc((size_t)(most * g->leaf_size), sizeof *f->vectors);
-    if (g->lines) {
-        f->lines = proa_calloc((size_t)most, sizeof *f->lines);
+    if (g->linear_leaves) {
+        f->linear_leaves = proa_calloc((size_t)most, sizeof *f->linear_leaves);
         f->terms = proa_calloc((size_t)most * 2, sizeof *f->terms);
         f->slopes = proa_calloc((size_t)most * 2, sizeof *f->slopes);
     }

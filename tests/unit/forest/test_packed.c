@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_packed.c - the packed forest says to the last bit what the reference says: all kinds of forests, on all levels of
- * this CPU, for row counts around every block, with threads and without. */
+ * test_packed.c - the packed forest says to the last bit what the reference says: all kinds of forests, on
+ * all levels of this CPU, for row counts around every block, with threads and without. */
 #include "forest/packed.h"
 
 #include <setjmp.h>
@@ -159,7 +159,7 @@ static void test_linear_leaves(void **state)
               .depth = 5,
               .stop_percent = 10,
               .f64 = true,
-              .lines = true,
+              .linear_leaves = true,
               .seed = 31};
     try_forest(&g);
     g.categories = g.zeros = g.divide = true; /* mixed ways and slow ones */

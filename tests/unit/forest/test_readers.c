@@ -405,7 +405,6 @@ static void test_formats(void **state)
     proa_forest *f = NULL;
     assert_int_equal(proa_forest_open(&f, FOLDER "no-such.json", PROA_FOREST_AUTO, &err), PROA_NOT_FOUND);
     assert_null(f);
-    assert_string_equal(proa_forest_format_name(PROA_FOREST_TREELITE), "treelite_checkpoint");
 }
 
 static bool ask(proa_forest_op op, double x, double t)

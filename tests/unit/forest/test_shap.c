@@ -178,7 +178,7 @@ static void test_refused(void **state)
     assert_int_equal(proa_shap_new(&s, f, &err), PROA_UNSUPPORTED);
     assert_string_equal(err.text, "Model does not have node statistics.");
     proa_err_clear(&err);
-    f->line_count = 1;
+    f->linear_leaf_count = 1;
     assert_int_equal(proa_shap_new(&s, f, &err), PROA_UNSUPPORTED);
     assert_string_equal(err.text, "SHAP values of linear trees are not defined: leaves are no constants");
     assert_null(s);

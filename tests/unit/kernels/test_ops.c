@@ -62,6 +62,10 @@ static void test_tables(void **state)
 #define PROA_OP(op, args) assert_non_null(ops->op);
 #include "kernels/ops.def"
 #undef PROA_OP
+        assert_non_null(ops->decode);
+#define PROA_OP(op, args) assert_non_null(ops->decode->op);
+#include "kernels/decode.def"
+#undef PROA_OP
     }
     assert_string_equal(proa_op_names[0], "embed");
 }

@@ -39,7 +39,7 @@ static int branches_of(const proa_model *m, const char *name)
         for (int k = 0; k < PROA_SECTION_COUNT; k++) {
             const proa_program *program = &m->plan.program[s][k];
             for (int i = 0; i < program->count; i++) {
-                if (!(program->step[i].flags & PROA_BESIDE)) continue;
+                if (!(program->step[i].flags & PROA_FORK)) continue;
                 branch_is_apart(&m->plan, program, i, name);
                 found++;
             }

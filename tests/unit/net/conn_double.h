@@ -54,7 +54,7 @@ static void double_free(proa_conn *conn)
     proa_buf_release(&conn->out);
 }
 
-/* The peer has taken what was queued. Returns true if the protocol is to be told that it has drained. */
+/* The peer has read what was queued. Returns true if `drained` of the protocol is to be called. */
 static bool double_taken(proa_conn *conn)
 {
     proa_buf_clear(&conn->out);
@@ -108,7 +108,7 @@ static inline void double_take_some(proa_conn *conn, size_t len)
     conn->took_ns = conn->loop->now_ns;
 }
 
-int64_t proa_conn_took_ns(const proa_conn *conn)
+int64_t proa_conn_last_send_ns(const proa_conn *conn)
 {
     return conn->took_ns;
 }
@@ -144,7 +144,7 @@ int64_t proa_loop_now_ns(const proa_loop *loop)
     return loop->now_ns;
 }
 
-bool proa_workers_start(proa_workers *workers, proa_work *work)
+bool proa_workers_start(proa_workers *workers, proa_work_item *work)
 {
     PROA_UNUSED(workers);
     PROA_UNUSED(work);

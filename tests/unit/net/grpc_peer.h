@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * grpc_peer.h - a gRPC client (nghttp2) wired to a server session over the connection of conn_double.h. Include it once. */
+ * grpc_peer.h - a gRPC client (nghttp2) wired to a server session over the connection of conn_double.h. Include it
+ * once. */
 #ifndef PROA_TESTS_GRPC_PEER_H
 #define PROA_TESTS_GRPC_PEER_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gzip and deflate: there and back, what others write, bombs, broken input; Accept-Encoding. */
+ * test_compress.c - gzip and deflate: there and back, what others write, bombs, broken input; Accept-Encoding. */
 #include "base/alloc.h"
 #include "net/compress.h"
 
@@ -136,7 +136,7 @@ static void test_broken(void **state)
         assert_int_equal(decompress(&back, coding, "not compressed at all", 21, 1000), PROA_INVALID);
         proa_buf_release(&back);
     }
-    /* zlib data that wants a dictionary which nobody has */
+    /* zlib data that wants a dictionary which does not exist */
     assert_int_equal(decompress(&back, PROA_CODING_DEFLATE, "\x78\xbb\x00\x00\x00\x01", 6, 1000), PROA_INVALID);
     proa_buf_release(&back);
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The gRPC server against an nghttp2 client, both in memory, with a clock of the test's. */
+ * test_grpc.c - the gRPC server against an nghttp2 client, both in memory, with a clock of the test's. */
 #include "grpc_peer.h"
 #include "net/block.h"
 #include "net/compress.h"
@@ -18,7 +18,7 @@ static struct {
     char last[256], meta[256];
 } seen;
 
-static void on_gone(proa_grpc_call *call)
+static void on_disconnect(proa_grpc_call *call)
 {
     seen.gone++;
     for (int i = 0; i < seen.held_count; i++)
@@ -112,7 +112,7 @@ static void on_call(proa_grpc_call *call, void *arg)
 {
     (void)arg;
     seen.calls++;
-    call->on_gone = on_gone;
+    call->on_disconnect = on_disconnect;
     call->on_half_close = end_noted;
     call->on_drained = on_drained;
     proa_str meta = proa_grpc_get(call, "x-meta");
@@ -697,7 +697,7 @@ static void test_pause(void **state)
     assert_true(s->sent <= PROA_GRPC_WINDOW + len + 5 + 65535); /* what follows the first waits with the client */
     peer_message(p, other, bytes, 1000);
     peer_run(p);
-    assert_body(p, other, bytes, 1000, 1); /* nobody else is held back */
+    assert_body(p, other, bytes, 1000, 1); /* other calls are not held back */
     for (int i = 2; i <= 40; i++) {
         assert_int_equal(seen.half_closes, 0);
         proa_grpc_pause(seen.held[0], false);
@@ -863,7 +863,8 @@ static void test_rapid_reset(void **state)
     }
 }
 
-/* Calls that are answered before the client has sent all of them end by a reset without an error, and count as nothing. */
+/* Calls that are answered before the client has sent all of them end by a reset without an error, and count as
+ * nothing. */
 static void test_early_answers(void **state)
 {
     peer *p = start(&plain);
@@ -975,8 +976,8 @@ static void test_keepalive(void **state)
     peer_free(p);
 }
 
-/* Who reads an answer slowly cannot answer a ping: that stands behind the answer, and while so much is queued nothing that
- * comes is read. What the socket takes is its sign of life. */
+/* Who reads an answer slowly cannot answer a ping: that stands behind the answer, and while so much is queued nothing
+ * that comes is read. What the socket takes is its sign of life. */
 static void test_keepalive_of_a_slow_reader(void **state)
 {
     enum { PIECE = 10000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The HTTP/1.1 server on real sockets: keep-alive, pipelining, bodies both ways, limits, slow and vanishing clients,
- * thousands of idle connections, drain. TLS: test_tls.c. */
+ * test_http.c - the HTTP/1.1 server on real sockets: keep-alive, pipelining, bodies both ways, limits, slow and
+ * vanishing clients, thousands of idle connections, drain. TLS: test_tls.c. */
 #include "net_helper.h"
 #include "http_client.h"
 
@@ -33,7 +33,7 @@ static void say(proa_http_exchange *x, int status, const char *text)
     proa_http_respond(x, status, proa_str_c("X-Test: 1\r\n"), &iov, 1, NULL, NULL);
 }
 
-static void on_gone(proa_http_exchange *x)
+static void on_disconnect(proa_http_exchange *x)
 {
     assert_ptr_equal(x->user, the_shop);
     atomic_fetch_add(&the_shop->gone, 1);
@@ -137,7 +137,7 @@ static void start_stream(proa_http_exchange *x, long pieces)
     later *l = new_later(x, NULL);
     l->left = (int)pieces;
     x->user = l;
-    proa_http_on_gone(x, stream_gone);
+    proa_http_on_disconnect(x, stream_gone);
     proa_http_begin(x, 200, proa_str_c("Content-Type: text/plain\r\n"));
     proa_http_begin(x, 500, proa_str_c("")); /* too late: ignored */
     proa_http_send(x, proa_str_c(""));       /* nothing, and not the end */
@@ -149,7 +149,7 @@ static void start_waiting(proa_http_exchange *x, long ms)
     later *l = new_later(x, answer_later);
     l->number = (int)ms;
     x->user = the_shop;
-    proa_http_on_gone(x, on_gone);
+    proa_http_on_disconnect(x, on_disconnect);
     if (ms >= 0) proa_timer_start(&l->timer, ms);
 }
 
@@ -392,7 +392,7 @@ static void test_continue(void **state)
     (void)state;
 }
 
-/* ---- limits: an answer, the end, and nobody handed the request ---- */
+/* ---- limits: an answer, the end, and no handler gets the request ---- */
 
 static void expect_refusal(const shop *s, const char *request, size_t more, int status)
 {
@@ -637,7 +637,7 @@ static void test_gone(void **state)
     recv_all(c.fd, some, sizeof some);
     client_close(&c);
     wait_int(&s.gone, 6);
-    c = client_open(s.house.port); /* in the middle of a body: nobody was told of it, so nobody is told now */
+    c = client_open(s.house.port); /* in the middle of a body: no handler knew of it, so none is notified */
     client_send(&c, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nabc");
     sleep_ms(20);
     reset_client(&c);
@@ -725,8 +725,8 @@ static void test_idle_connections(void **state)
     (void)state;
 }
 
-/* One connection too many is told so, whether it has asked yet or not, and takes no place of those that are in time. So
- * many at once are told; those beyond that are closed as they are. */
+/* A connection beyond the limit gets an answer with the reason, whether it has sent a request or not, and does not
+ * count against the limit. Only a few at a time are answered; more are closed without an answer. */
 static void test_connections_max(void **state)
 {
     enum { TOLD = PROA_CONNECTIONS_TOLD_MAX };
@@ -787,7 +787,7 @@ static void test_drain(void **state)
     (void)state;
 }
 
-/* So it is with those who had connected when the drain began, though nobody had accepted them yet. */
+/* The same for connections that were made when the drain began but not yet accepted. */
 static void test_drain_before_accept(void **state)
 {
     shop s;
@@ -814,7 +814,7 @@ static void test_drain_before_accept(void **state)
     (void)state;
 }
 
-/* The server ends while requests are outstanding: handlers are told, nothing leaks. */
+/* The server ends while requests are outstanding: handlers are notified, nothing leaks. */
 static void test_end(void **state)
 {
     shop s;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The codec of HTTP/1.1: what it takes and what it refuses, each case whole, cut in two at every byte, and byte by byte. */
+ * test_http1.c - the codec of HTTP/1.1: what it takes and what it refuses, each case whole, cut in two at every byte,
+ * and byte by byte. */
 #include "http1_trace.h"
 
 #include <setjmp.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A loop: tasks from many threads in order, wake-ups, timers, late tasks; the wheel of deadlines; the lists of blocks. */
+ * test_loop.c - a loop: tasks from many threads in order, wake-ups, timers, late tasks; the wheel of deadlines; the
+ * lists of blocks. */
 #include "net_helper.h"
 
 #include "net/block.h"

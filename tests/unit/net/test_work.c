@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Workers: how many wait, the order, the end; handoffs: what comes for a request that a worker has waits until it is back. */
+ * test_work.c - workers: how many wait, the order, the end; handoffs: what comes for a request that a worker has
+ * waits until it is back. */
 #include "net_helper.h"
 
 #include "net/work.h"
@@ -7,7 +8,7 @@
 static atomic_int started;
 
 typedef struct job {
-    proa_work work; /* first */
+    proa_work_item work; /* first */
     pthread_mutex_t *gate;
     proa_handoff *offloaded; /* the worker has this while it runs */
     struct job *second;
@@ -16,7 +17,7 @@ typedef struct job {
     int place; /* in which it came back */
 } job;
 
-static void run_job(proa_work *work)
+static void run_job(proa_work_item *work)
 {
     job *j = (job *)work;
     assert_false(proa_loop_here(work->loop));
@@ -37,7 +38,7 @@ static void run_job(proa_work *work)
     sleep_ms(20); /* the second is back before, and waits */
 }
 
-static void done_job(proa_work *work)
+static void done_job(proa_work_item *work)
 {
     job *j = (job *)work;
     if (j->offloaded) proa_handoff_finish(j->offloaded);
@@ -97,7 +98,7 @@ static void test_handoff(void **state)
     pthread_join(thread, NULL);
     proa_loop_free(loop);
     proa_workers_free(workers);
-    assert_int_equal(first.place, 1); /* what it began is told after it */
+    assert_int_equal(first.place, 1); /* the work that it began ends after it */
     assert_int_equal(second.place, 2);
     assert_false(proa_handoff_pending(first.offloaded));
     proa_handoff_drop(first.offloaded);

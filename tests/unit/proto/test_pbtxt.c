@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The text format: what protoc takes becomes what protoc makes of it (tests/golden/pbtxt), what it refuses is refused with
- * line and column, and what is printed reads back the same. */
+ * test_pbtxt.c - the text format: what protoc takes becomes what protoc makes of it (tests/golden/pbtxt), what it
+ * refuses is refused with line and column, and what is printed reads back the same. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/limits.h"

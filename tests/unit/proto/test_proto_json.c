@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Messages as JSON: what Google's protobuf prints of the corpus (tests/golden/pbtxt), Proa prints and reads too; and what
- * is refused, with its place. */
+ * test_proto_json.c - messages as JSON: what Google's protobuf prints of the corpus (tests/golden/pbtxt), Proa prints
+ * and reads too; and what is refused, with its place. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/limits.h"

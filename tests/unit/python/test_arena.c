@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Shared memory with one owner: blocks, the ring by which the other side gives them back, what a hostile one can write. */
+ * test_arena.c - shared memory with one owner: blocks, the ring that returns them, what a hostile peer
+ * can write. */
 #include "python/arena.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -58,14 +59,14 @@ static void test_first_fit(void **state)
     assert_int_equal(proa_pyarena_used(a), 256);
     memcpy(proa_pyarena_at(a, two), "seen", 5);
     assert_string_equal(theirs + two, "seen");
-    proa_pyarena_let_go(a, one); /* the stub still has it */
+    proa_pyarena_release_block(a, one); /* the stub still has it */
     assert_int_equal(proa_pyarena_alloc(a, 64), BEGIN + 256);
     assert_true(push(theirs, &next, one));
     assert_int_equal(proa_pyarena_alloc(a, 64), BEGIN);
     assert_int_equal(proa_pyarena_alloc(a, 128), BEGIN + 320); /* 64 are left of the gap */
     assert_int_equal(proa_pyarena_alloc(a, 64), BEGIN + 64);
     munmap(theirs, BYTES);
-    proa_pyarena_drop(a);
+    proa_pyarena_release(a);
 }
 
 static void test_holders(void **state)
@@ -75,23 +76,23 @@ static void test_holders(void **state)
     int next = 0;
     (void)state;
     uint64_t at = proa_pyarena_alloc(a, 4096);
-    proa_pyarena_share(a, at);
+    proa_pyarena_retain_block(a, at);
     assert_true(push(theirs, &next, at));
-    proa_pyarena_let_go(a, at);
+    proa_pyarena_release_block(a, at);
     assert_int_equal(proa_pyarena_used(a), 4096);
-    assert_true(proa_pyarena_inside(a, at, at + 4000, 96));
-    assert_false(proa_pyarena_inside(a, at, at + 4000, 97));
-    assert_false(proa_pyarena_inside(a, at, at - 64, 64));
-    assert_false(proa_pyarena_inside(a, at, at + 64, UINT64_MAX));
-    assert_false(proa_pyarena_inside(a, at + 64, at + 64, 1));
-    proa_pyarena_let_go(a, at);
+    assert_true(proa_pyarena_contains(a, at, at + 4000, 96));
+    assert_false(proa_pyarena_contains(a, at, at + 4000, 97));
+    assert_false(proa_pyarena_contains(a, at, at - 64, 64));
+    assert_false(proa_pyarena_contains(a, at, at + 64, UINT64_MAX));
+    assert_false(proa_pyarena_contains(a, at + 64, at + 64, 1));
+    proa_pyarena_release_block(a, at);
     assert_int_equal(proa_pyarena_used(a), 0);
     at = proa_pyarena_alloc(a, 64);
-    proa_pyarena_unsent(a, at);
-    proa_pyarena_let_go(a, at);
+    proa_pyarena_cancel_send(a, at);
+    proa_pyarena_release_block(a, at);
     assert_int_equal(proa_pyarena_used(a), 0);
     munmap(theirs, BYTES);
-    proa_pyarena_drop(a);
+    proa_pyarena_release(a);
 }
 
 static void test_what_is_no_block_is_not_given_back(void **state)
@@ -104,12 +105,12 @@ static void test_what_is_no_block_is_not_given_back(void **state)
     const uint64_t wild[] = {1, at + 64, UINT64_MAX, at - 64, at, at, at};
     for (size_t i = 0; i < sizeof wild / sizeof *wild; i++) assert_true(push(theirs, &next, wild[i]));
     assert_int_equal(proa_pyarena_used(a), 256); /* ours still */
-    proa_pyarena_let_go(a, at);
+    proa_pyarena_release_block(a, at);
     assert_int_equal(proa_pyarena_used(a), 0);
     memset(theirs, 0xff, PROA_PYTHON_DATA_BEGIN); /* the whole ring */
     assert_int_equal(proa_pyarena_alloc(a, 64), BEGIN);
     munmap(theirs, BYTES);
-    proa_pyarena_drop(a);
+    proa_pyarena_release(a);
 }
 
 static void test_full(void **state)
@@ -122,10 +123,10 @@ static void test_full(void **state)
     uint64_t all = proa_pyarena_alloc(a, BYTES - BEGIN);
     assert_int_equal(all, BEGIN);
     assert_int_equal(proa_pyarena_alloc(a, 1), 0);
-    proa_pyarena_unsent(a, all);
-    proa_pyarena_let_go(a, all);
+    proa_pyarena_cancel_send(a, all);
+    proa_pyarena_release_block(a, all);
     assert_int_equal(proa_pyarena_alloc(a, 1), BEGIN);
-    proa_pyarena_drop(a);
+    proa_pyarena_release(a);
 }
 
 static int64_t resident(int fd)
@@ -142,11 +143,11 @@ static void test_memory_goes_back_and_nobody_can_shrink_it(void **state)
     uint64_t at = proa_pyarena_alloc(a, 16 << 20);
     memset(proa_pyarena_at(a, at), 1, 16 << 20);
     assert_true(resident(proa_pyarena_fd(a)) >= 16 << 20);
-    proa_pyarena_unsent(a, at);
-    proa_pyarena_let_go(a, at);
+    proa_pyarena_cancel_send(a, at);
+    proa_pyarena_release_block(a, at);
     assert_true(resident(proa_pyarena_fd(a)) <= 2 << 20);
     assert_int_not_equal(ftruncate(proa_pyarena_fd(a), 4096), 0);
-    proa_pyarena_drop(a);
+    proa_pyarena_release(a);
 }
 
 static void test_view(void **state)
@@ -168,17 +169,17 @@ static void test_view(void **state)
     assert_null(proa_pyview_check(v, BEGIN + 8, 8)); /* blocks begin at multiples of 64 */
     assert_null(proa_pyview_check(v, 0, 64));        /* the ring */
     /* More than the ring holds: what does not fit waits, in order. */
-    for (uint64_t i = 0; i < PROA_PYTHON_RING + 100; i++) proa_pyview_give_back(v, BEGIN + 64 * i);
+    for (uint64_t i = 0; i < PROA_PYTHON_RING + 100; i++) proa_pyview_return_block(v, BEGIN + 64 * i);
     for (uint64_t i = 0; i < PROA_PYTHON_RING; i++) {
         assert_int_equal(atomic_load(&ring[i]), BEGIN + 64 * i);
         atomic_store(&ring[i], 0);
     }
-    proa_pyview_give_back(v, 7);
+    proa_pyview_return_block(v, 7);
     for (uint64_t i = 0; i < 100; i++)
         assert_int_equal(atomic_load(&ring[i]), BEGIN + 64 * (PROA_PYTHON_RING + i));
     assert_int_equal(atomic_load(&ring[100]), 7);
     munmap(theirs, BYTES);
-    proa_pyview_drop(v);
+    proa_pyview_release(v);
 }
 
 /* ---- both sides at once ---- */
@@ -222,12 +223,12 @@ static void test_threads(void **state)
         while (atomic_load_explicit(&t.mailbox, memory_order_acquire)) {
         }
         atomic_store_explicit(&t.mailbox, at, memory_order_release);
-        proa_pyarena_let_go(t.a, at);
+        proa_pyarena_release_block(t.a, at);
     }
     pthread_join(other, NULL);
     assert_int_equal(proa_pyarena_used(t.a), 0);
     munmap(t.theirs, BYTES);
-    proa_pyarena_drop(t.a);
+    proa_pyarena_release(t.a);
 }
 
 int main(void)

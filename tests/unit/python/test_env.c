@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Environments: archives good and hostile, what is shared, what is left behind, which interpreter. */
+ * test_env.c - Python environments: archives good and hostile, sharing, leftovers, and which interpreter
+ * is chosen. */
 #include "base/file.h"
 #include "base/limits.h"
 #include "python/env.h"
@@ -319,6 +320,7 @@ static void scripts_are_run(void **state)
     (void)state;
     static const tar_entry scripts[] = {
         {"bin/python3", '0', 0755, "#!/bin/sh\n"},
+        {"bin/env", '0', 0755, "#!/bin/sh\n"}, /* another program of that name is not run */
         {"etc/conda/activate.d/a.sh", '0', 0,
          "echo WORDS=printed; export PROBE_HOME=\"$CONDA_PREFIX/share\" PROBE_OLD=new\n"},
         {"etc/conda/activate.d/b.sh", '0', 0,

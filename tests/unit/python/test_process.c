@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A process and its channel: what it inherits, packets, all kinds of ends. Instead of an interpreter a shell script. */
+ * test_process.c - a stub process and its channel: what it inherits, packets, all ways to end. A shell
+ * script stands in for the interpreter. */
 #include "base/clock.h"
 #include "python/process.h"
 #include <fcntl.h>

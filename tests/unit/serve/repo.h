@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * repo.h - for tests of repositories: temporary folders of models, a small backend, requests that wait for their reply. */
+ * repo.h - for tests of repositories: temporary folders of models, a small backend, requests that wait for their
+ * reply. */
 #ifndef PROA_TESTS_SERVE_REPO_H
 #define PROA_TESTS_SERVE_REPO_H
 
@@ -83,8 +84,8 @@ static inline void repo_version(const char *folder, const char *name, int versio
     repo_write(folder, file, "%s", value);
 }
 
-/* ---- the backend "tell": OUTPUT[0] is the number in VERSION/value; "bad" there fails to load, "slowly N" takes 100 ms to
- * load; "once N" fails the first time; "never" loads and is not ready. It counts what is open. ---- */
+/* ---- the backend "tell": OUTPUT[0] is the number in VERSION/value; "bad" there fails to load, "slowly N" takes 100
+ * ms to load; "once N" fails the first time; "never" loads and is not ready. It counts what is open. ---- */
 
 static atomic_int tell_models, tell_instances, tell_opened;
 
@@ -99,10 +100,10 @@ static inline void tell_sleep_ms(int ms)
     nanosleep(&t, NULL);
 }
 
-static inline proa_status tell_open(void **state, proa_model *model, proa_err *err)
+static inline proa_status tell_open(void **state, proa_served_model *model, proa_err *err)
 {
     char path[PROA_PATH_MAX], text[32] = "";
-    snprintf(path, sizeof path, "%s/value", proa_model_version_path(model));
+    snprintf(path, sizeof path, "%s/value", proa_served_model_version_path(model));
     FILE *f = fopen(path, "r");
     if (!f || !fgets(text, sizeof text, f)) text[0] = 0;
     if (f) fclose(f);
@@ -226,7 +227,7 @@ static inline void call_on_reply(proa_infer *r, proa_reply *reply, bool final)
         if (c->status == PROA_OK && t) memcpy(&c->value, t->data, 4);
     }
     proa_reply_free(reply);
-    if (final) proa_infer_drop(r); /* as faces do: the version is free to go */
+    if (final) proa_infer_drop(r); /* as the protocols do: the version may be closed now */
     c->done = final;
     pthread_cond_signal(&c->wake);
     pthread_mutex_unlock(&c->lock);

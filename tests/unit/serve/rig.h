@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rig.h - for tests of schedulers: a model made by hand around a backend of the test, requests with a sink that remembers.
+ * rig.h - for tests of schedulers: a model made by hand around a backend of the test, requests with a sink that
+ * remembers.
  * Owner: a rig is on the test's stack; rig_close frees all. Threads: an answer may be awaited while others make it. */
 #ifndef PROA_TESTS_SERVE_RIG_H
 #define PROA_TESTS_SERVE_RIG_H
@@ -14,7 +15,7 @@
 #include <cmocka.h>
 
 typedef struct rig {
-    proa_model model;
+    proa_served_model model;
     Inference__ModelConfig config;
     proa_io inputs[2], output;
     int inputs_count;
@@ -91,7 +92,7 @@ static inline void rig_config(rig *g, const char *name)
 /* g->config and g->inputs are set; batch_max as in the configuration. */
 static inline proa_status rig_open(rig *g, const proa_backend *backend, int instances, proa_err *err)
 {
-    proa_model *m = &g->model;
+    proa_served_model *m = &g->model;
     m->backend = backend;
     m->flags = backend->flags;
     m->name = g->config.name;
@@ -121,7 +122,7 @@ static inline proa_status rig_open(rig *g, const proa_backend *backend, int inst
 
 static inline void rig_close(rig *g)
 {
-    proa_model *m = &g->model;
+    proa_served_model *m = &g->model;
     if (m->scheduler) proa_scheduler_stop(m->scheduler);
     for (int i = 0; atomic_load(&m->refs) > 1; i++) {
         assert_true(i < 20000);
@@ -149,7 +150,7 @@ static inline proa_infer *rig_request(rig *g, int64_t value, int64_t rows, int64
     t->buffer = proa_buffer_new(t->bytes);
     t->data = t->buffer->data;
     for (int64_t i = 0; i < n; i++) memcpy(t->buffer->data + i * 8, &value, 8);
-    r->model = proa_model_hold(&g->model);
+    r->model = proa_served_model_hold(&g->model);
     r->model_name = g->model.name;
     r->batch = rows ? rows : 1;
     r->on_reply = rig_on_reply;
@@ -222,12 +223,12 @@ static inline void rig_echo(proa_infer *r)
     proa_infer_reply(r, reply, true);
 }
 
-/* A door that executions wait at. */
+/* A gate at which executions wait. */
 typedef struct gate {
     pthread_mutex_t lock;
     pthread_cond_t change;
     bool open;
-    int waiting, passes; /* passes: so many may go through a closed door */
+    int waiting, passes; /* passes: so many may pass a closed gate */
 } gate;
 
 #define GATE_CLOSED                                                                                          \

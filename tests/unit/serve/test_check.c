@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Each text with which a request is refused, byte for byte as Triton writes it, and what is let through. */
+ * test_check.c - each text with which a request is refused, byte for byte as Triton writes it, and what is let
+ * through. */
 #include "base/limits.h"
 #include "serve/models/model.h"
 
@@ -16,7 +17,7 @@
     "max_batch_size."
 
 static proa_io ios[8], outs[2];
-static proa_model model;
+static proa_served_model model;
 
 /* A model M with batch_max and the inputs of `spec`: "a FP32 -1,16; b? BYTES -1,1" (? is optional). */
 static void make(int batch_max, const char *spec)
@@ -24,7 +25,8 @@ static void make(int batch_max, const char *spec)
     memset(ios, 0, sizeof ios);
     outs[0] = (proa_io){.name = "OUT0"};
     outs[1] = (proa_io){.name = "OUT1"};
-    model = (proa_model){.name = "M", .batch_max = batch_max, .inputs = ios, .outputs = outs, .outputs_count = 2};
+    model = (proa_served_model){
+        .name = "M", .batch_max = batch_max, .inputs = ios, .outputs = outs, .outputs_count = 2};
     static char text[256];
     snprintf(text, sizeof text, "%s", spec);
     char *save = NULL;

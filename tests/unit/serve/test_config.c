@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Configurations: a case for each message that a wrong one gets (Triton's texts), what defaults are filled in, how the
- * backend is found, what --set fills. */
+ * test_config.c - configurations: a case for each message that a wrong one gets (Triton's texts), what defaults are
+ * filled in, how the backend is found, what --set fills. */
 #include "base/file.h"
 #include "base/limits.h"
 #include "proto/pbtxt.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Dynamic batching: which batches form, and when; priorities, time-outs, sizes of queues, order; batch_input and
- * batch_output. */
+ * test_dynamic.c - dynamic batching: which batches form, and when; priorities, time-outs, sizes of queues, order;
+ * batch_input and batch_output. */
 #include "rig.h"
 
 #include "serve/sched/form.h"
@@ -97,7 +97,7 @@ static void send(setup *s, answer *a, int64_t value, int64_t rows, int64_t eleme
     assert_int_equal(rig_send(&s->g, a, rig_request(&s->g, value, rows, elements), NULL), PROA_OK);
 }
 
-/* Keeps the one instance at the door, so that what follows waits. */
+/* Keeps the only instance waiting at the gate, so that later requests queue. */
 static void occupy(setup *s, answer *a)
 {
     send(s, a, -1, 1, 1);
@@ -559,7 +559,7 @@ static void execute_ragged(void *state, proa_infer *const *requests, int count)
     whole.buffer = proa_buffer_new(whole.bytes);
     whole.data = whole.buffer->data;
     for (int64_t i = 0; i < (int64_t)whole.bytes / 8; i++) memcpy(whole.buffer->data + 8 * i, &i, 8);
-    const proa_model *m = requests[0]->model;
+    const proa_served_model *m = requests[0]->model;
     proa_tensor less = whole;
     less.bytes -= 8;
     assert_int_equal(proa_batch_output_scatter(m, "OUT", &less, requests, replies, 3, &err), PROA_INTERNAL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Ensembles on a server with a repository of its own: data flow, branches side by side, tensors by reference, decoupled
- * steps, back-pressure, errors, cancels, time-outs, statistics. */
+ * test_ensemble.c - ensembles on a server with a repository of its own: data flow, branches side by side, tensors by
+ * reference, decoupled steps, back-pressure, errors, cancels, time-outs, statistics. */
 #include "repo.h"
 #include "rig.h"
 
@@ -452,7 +452,7 @@ static void test_only_what_is_needed_runs(void **state)
     proa_infer *r = request("two", "IN", 5);
     assert_true(proa_infer_add_output(r, proa_str_c("OUT")));
     send(&a, r);
-    assert_true(answer_wait(&a)); /* the door is closed: nobody waits there */
+    assert_true(answer_wait(&a)); /* the gate is closed: no execution waits there */
     assert_int_equal(a.value, 5);
     assert_int_equal(a.outputs_count, 1);
     assert_int_equal(now.executed, 1);

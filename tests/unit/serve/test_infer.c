@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Requests and replies: building, holding, cancelling from other threads, and that small ones cost no malloc. */
+ * test_infer.c - requests and replies: building, holding, cancelling from other threads, and that small ones cost no
+ * malloc. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "serve/backend.h"
@@ -39,16 +40,16 @@ static void test_build(void **state)
     assert_false(proa_infer_wants(r, "c"));
     for (int i = 0; i < PROA_PARAMS_PER_REQUEST_MAX; i++) {
         int n = snprintf(name, sizeof name, "p%d", i);
-        proa_param *p = proa_infer_add_param(r, (proa_str){name, (size_t)n});
+        proa_infer_param *p = proa_infer_add_param(r, (proa_str){name, (size_t)n});
         p->kind = PROA_PARAM_INT;
         p->i = i;
     }
     assert_null(proa_infer_add_param(r, proa_str_c("one more")));
-    assert_int_equal(proa_infer_param(r, "p99")->i, 99);
-    assert_null(proa_infer_param(r, "p"));
+    assert_int_equal(proa_infer_find_param(r, "p99")->i, 99);
+    assert_null(proa_infer_find_param(r, "p"));
     assert_ptr_equal(proa_infer_hold(r), r);
     proa_infer_drop(r);
-    assert_int_equal(proa_infer_param(r, "p1")->i, 1);
+    assert_int_equal(proa_infer_find_param(r, "p1")->i, 1);
     proa_infer_drop(r);
     proa_infer_drop(NULL);
     (void)state;
@@ -82,7 +83,7 @@ static void test_reply(void **state)
     assert_int_equal(proa_reply_add_strings(reply, "s0", NULL, 0)->bytes, 0);
     assert_int_equal(proa_reply_output(reply, "x")->shape[1], 3);
     assert_null(proa_reply_output(reply, "y"));
-    proa_param *p = proa_reply_add_param(reply, "k");
+    proa_infer_param *p = proa_reply_add_param(reply, "k");
     assert_true(proa_str_is(p->name, "k"));
     proa_reply_free(reply);
     proa_reply_free(NULL);
@@ -252,7 +253,7 @@ static void test_cancel_races(void **state)
     (void)state;
 }
 
-/* A cancel that comes while the request ends: the canceller's reference keeps it, and nobody is called after the end. */
+/* A cancel that comes while the request ends: the canceller's reference keeps it, and no callback runs after the end. */
 static void test_cancel_at_the_end(void **state)
 {
     race c;

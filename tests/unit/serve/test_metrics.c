@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The page of metrics: its form (each family told once, with its type, before its samples), values after requests, labels,
- * what is opted in, the cache's families, and what backends add. */
+ * test_metrics.c - the page of metrics: its form (each family once, with its type before its samples), values
+ * after requests, labels, what is opted in, the cache's families, and what backends add. */
 #include "repo.h"
 
 static void add_metrics(void *state, const char *labels, proa_buf *out)
@@ -212,7 +212,7 @@ static void test_values(void **state)
                      1);
     (void)value_of("nv_inference_queue_duration_histogram_us_count" M0);
     (void)value_of("nv_inference_compute_infer_duration_histogram_us_count" M0);
-    /* what is opted in is not there, nor what nobody has */
+    /* opt-in families are absent, and so are those without a source */
     assert_false(has("nv_inference_first_response_histogram_ms"));
     assert_false(has("_summary_"));
     assert_false(has("_cache_"));

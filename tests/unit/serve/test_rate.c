@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The rate limiter: resources of a device and of the server, options, priorities; and a model that runs under it. */
+ * test_rate.c - the rate limiter: resources of a device and of the server, options, priorities; and a model that runs
+ * under it. */
 #include "rig.h"
 
 #include "serve/rate.h"
@@ -77,7 +78,7 @@ static void test_what_there_is(void **state)
                         "Resource \"R1\" is present as both global and device-specific resource in the model "
                         "configuration.");
     proa_rate_remove(rate, &a.instance);
-    assert_int_equal(proa_rate_add(rate, &b.instance, NULL), PROA_OK); /* nobody else needs it now */
+    assert_int_equal(proa_rate_add(rate, &b.instance, NULL), PROA_OK); /* no other instance needs it now */
     proa_rate_remove(rate, &b.instance);
     proa_rate_free(rate);
     (void)state;
@@ -287,7 +288,7 @@ static void test_a_model_under_it(void **state)
 }
 
 /* Direct, but every second look finds nothing yet, as one does just before a delay is over. */
-static int take_late(proa_scheduler *s, proa_seat *seat, int64_t now_ns, bool look, int64_t *again_ns)
+static int take_late(proa_scheduler *s, proa_instance_slot *seat, int64_t now_ns, bool look, int64_t *again_ns)
 {
     static atomic_int looks;
     if (look && atomic_fetch_add(&looks, 1) % 2 == 0) {

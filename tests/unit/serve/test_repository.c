@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Folders, versions, policies, control modes, reload under load, failures, dependents, and what the index says. */
+ * test_repository.c - folders, versions, policies, control modes, reload under load, failures, dependents, and what
+ * the index says. */
 #include "repo.h"
 
 /* ---- start ---- */
@@ -709,15 +710,15 @@ static void test_describe(void **state)
     proa_err_clear(&err);
     assert_int_equal(proa_server_statistics(s, "x", -1, &stats, &arena, &err), PROA_INVALID);
     assert_string_equal(err.text, "requested model 'x' is not available");
-    proa_model *l;
+    proa_served_model *l;
     assert_int_equal(proa_server_find(s, "l", -1, &l, NULL), PROA_OK);
-    assert_string_equal(proa_model_label(l, "OUTPUT", 0), "cat");
-    assert_string_equal(proa_model_label(l, "OUTPUT", 2), "");
-    assert_string_equal(proa_model_label(l, "OUTPUT", 3), "owl");
-    assert_null(proa_model_label(l, "OUTPUT", 4));
-    assert_null(proa_model_label(l, "OUTPUT", -1));
-    assert_null(proa_model_label(l, "INPUT", 0));
-    proa_model_drop(l);
+    assert_string_equal(proa_served_model_label(l, "OUTPUT", 0), "cat");
+    assert_string_equal(proa_served_model_label(l, "OUTPUT", 2), "");
+    assert_string_equal(proa_served_model_label(l, "OUTPUT", 3), "owl");
+    assert_null(proa_served_model_label(l, "OUTPUT", 4));
+    assert_null(proa_served_model_label(l, "OUTPUT", -1));
+    assert_null(proa_served_model_label(l, "INPUT", 0));
+    proa_served_model_drop(l);
     proa_buf figures;
     proa_buf_init(&figures, 1 << 16);
     proa_server_figures(s, &figures);
@@ -862,7 +863,7 @@ static void test_ensembles_by_control(void **state)
     load_ok(s, "n");
     repo_expect(s, "e:1:READY m:1:READY n:1:READY");
     assert_int_equal(repo_ask(s, "e", -1), 3);
-    /* with its dependents: those that nobody asked for by name */
+    /* with its dependents: those that were not loaded by name */
     unload_ok(s, "e", true);
     repo_expect(s, "e:1:UNAVAILABLE(unloaded) m:1:READY n:1:READY"); /* both were asked for by now */
     unload_ok(s, "m", false);
@@ -967,7 +968,7 @@ static void test_warmup(void **state)
                            "setting expects 20 bytes, but the data provided from four only has 4 bytes)"));
     proa_arena_init(&arena);
     assert_int_equal(proa_server_statistics(s, "w", 1, &stats, &arena, NULL), PROA_OK);
-    assert_int_equal(stats->model_stats[0]->inference_count, 0); /* nobody asked for these */
+    assert_int_equal(stats->model_stats[0]->inference_count, 0); /* no client requested these */
     proa_arena_release(&arena);
     repo_stop(s);
     repo_remove(folder);

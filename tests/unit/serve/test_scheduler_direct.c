@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The direct scheduler, inline and with threads, and backends that queue themselves. */
+ * test_scheduler_direct.c - the direct scheduler, inline and with threads, and backends that queue themselves. */
 #include "rig.h"
 
 static gate door = GATE_CLOSED;
@@ -18,7 +18,7 @@ static void instance_close(void *state)
     (void)state;
 }
 
-/* Never two at a time on one instance, whoever executes. */
+/* Never two at a time on one instance, whichever thread executes. */
 static void enter(void *state)
 {
     atomic_int *mine = state;
@@ -174,7 +174,8 @@ static void test_inline_under_contention(void **state)
     (void)state;
 }
 
-/* One caller is kept by the door; others leave their requests and go. It serves some of them, the helper the rest. */
+/* One caller waits at the gate; others leave their requests in the queue. It executes some of them, the helper the
+ * rest. */
 static void test_a_caller_is_not_kept(void **state)
 {
     enum { COUNT = 40 };
@@ -380,7 +381,7 @@ static void test_reshape_and_errors(void **state)
     (void)state;
 }
 
-/* ---- a backend that queues itself: it runs one request at a time, cancels what it is told to ---- */
+/* ---- a backend with its own queue: it runs one request at a time, and cancels on request ---- */
 
 static struct {
     pthread_mutex_t lock;

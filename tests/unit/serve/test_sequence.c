@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sequences: places and the backlog, both strategies, control tensors, states, idle sequences, time-outs, cancels, and
- * requests that come again. The test's model adds up what a sequence brings. */
+ * test_sequence.c - sequences: places and the backlog, both strategies, control tensors, states, idle sequences,
+ * time-outs, cancels, and requests that come again. The test's model adds up what a sequence brings. */
 #include "rig.h"
 
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Shared memory regions: registering, bounds, Triton's texts, and unregistering what is in use. */
+ * test_shm.c - shared memory regions: registering, bounds, Triton's texts, and unregistering what is in use. */
 #include "repo.h"
 
 #include <sys/mman.h>

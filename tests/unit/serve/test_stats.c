@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Statistics: parts of a request's time, sums over threads, batches, replies, histograms, quantiles, the message. */
+ * test_stats.c - statistics: parts of a request's time, sums over threads, batches, replies, histograms, quantiles,
+ * the message. */
 #include "base/clock.h"
 #include "base/limits.h"
 #include "serve/stats/stats.h"

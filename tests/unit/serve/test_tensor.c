@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Types, shapes, buffers and their holders, and the framing of BYTES. */
+ * test_tensor.c - types, shapes, buffers and their holders, and the framing of BYTES. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "serve/recycle.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
+ * test_dtype.c - names, sizes and conversions of element types, over all 16-bit values.
  * All 65,536 values of f16 and bf16 there and back, and rounding against arithmetic done in double. */
 #include "base/alloc.h"
 #include "tensor/dtype.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
+ * test_view.c - views and their slices.
  * Views: each element is reached where the shape and strides say. */
 #include "tensor/view.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Broken and hostile tokenizer files: each is refused with one line that names what is wrong. */
+ * test_bad.c - broken and hostile tokenizer files: each is refused with one line that names the fault.
+ * */
 #include "base/file.h"
 #include "base/limits.h"
 #include "text/tokenizer.h"

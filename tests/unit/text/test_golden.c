@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The shipped tokenizers against tests/text/golden.txt (its format: tools/golden_text.py), and properties that need
- * no oracle: a stream is the whole, threads do not disturb each other, pushing ids allocates nothing. */
+ * test_golden.c - the shipped tokenizers against tests/text/golden.txt (format: tools/golden_text.py),
+ * and properties that need no oracle: streams equal lists, threads do not disturb each other, pushing
+ * ids allocates nothing. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/limits.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Templates against what jinja2 makes of them (tests/golden/templates, made by tools/golden_templates.py), the limits,
- * the places where a model keeps its templates, and one template rendered by several threads. */
+ * test_template.c - templates against the output of jinja2 (tests/golden/templates, made by
+ * tools/golden_templates.py), the limits, the places where a model keeps its templates, and one template
+ * rendered by several threads. */
 #include "base/file.h"
 #include "base/limits.h"
 #include "text/template.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
+ * test_index.c - folders with an index of several files.
  * Folders: one file, several by an index, and indexes that lie. Each test writes into its own temporary folder. */
 #include "base/file.h"
 #include "base/limits.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
+ * test_safetensors.c - files built byte by byte, each fault with its message.
  * One safetensors file, built here byte by byte: what is read, and each lie with the line that it gets. */
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * attend.cu - keys and values into their pages, and attention through pages: `plain` takes any shape and type and is what the
- * others are compared with; decode.cu takes spans of one row, prefill.cu longer ones. */
+ * attention.cu - keys and values are written into their pages (with rotary positions in the same kernel),
+ * attention for any shape and type (attention_plain_kernel, the reference of the others), and the dispatch. */
 #include "kernels/cuda/attention/attention.h"
 
 #include <stdlib.h>
@@ -8,8 +8,9 @@
 
 /* ---- keys and values in ---- */
 
-/* Where element 0 of a head's key at position p lies in the pages. */
-__device__ static inline int64_t slot_of(const proa_span &s, const int32_t *pages, int p, int h, int heads, int dim)
+/* Where element 0 of a head's key at position p is stored in the pages. */
+__device__ static inline int64_t slot_of(const proa_span &s, const int32_t *pages, int p, int h, int heads,
+                                         int dim)
 {
     return (((int64_t)pages[s.table + p / PAGE] * heads + h) * PAGE + p % PAGE) * dim;
 }
@@ -21,8 +22,8 @@ struct append_rows {
     int count;
 };
 
-/* The span of a row: the last that begins at it or before, where the first guess, that all before have one row, is wrong.
- * False: it has none. *p: the row's position. */
+/* Finds the span of a row: first guess, all spans before it have one row; else a binary search for the last
+ * span that begins at the row or before. False: the row has none. *p: the row's position. */
 __device__ static inline bool find_span(const append_rows &a, int row, proa_span *s, int *p)
 {
     int low = row < a.count ? row : a.count - 1, high = a.count;
@@ -39,8 +40,8 @@ __device__ static inline bool find_span(const append_rows &a, int row, proa_span
 }
 
 template <typename T, typename X>
-__global__ void append_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k_head, const X *v, int64_t v_row,
-                              int64_t v_head, append_rows a, int heads, int dim)
+__global__ void append_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k_head, const X *v,
+                              int64_t v_row, int64_t v_head, append_rows a, int heads, int dim)
 {
     int64_t row = blockIdx.x;
     proa_span s;
@@ -55,8 +56,8 @@ __global__ void append_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k
     }
 }
 
-/* Eight numbers of a 16-bit type, to the same or to e4m3. */
-template <typename T, typename X> __device__ static inline void copy_eight(T *to, const X *from)
+/* Eight numbers of a 16-bit type, to the same type or to e4m3. */
+template <typename T, typename X> __device__ static inline void copy_vec8(T *to, const X *from)
 {
     float v[8];
     if constexpr (std::is_same<T, X>::value) *(uint4 *)to = *(const uint4 *)from;
@@ -64,8 +65,8 @@ template <typename T, typename X> __device__ static inline void copy_eight(T *to
 }
 
 template <typename T, typename X>
-__global__ void append_eights_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k_head, const X *v, int64_t v_row,
-                                     int64_t v_head, append_rows a, int heads, int dim)
+__global__ void append_vec8_kernel(T *kp, T *vp, const X *k, int64_t k_row, int64_t k_head, const X *v,
+                                   int64_t v_row, int64_t v_head, append_rows a, int heads, int dim)
 {
     int64_t row = blockIdx.x;
     proa_span s;
@@ -75,14 +76,14 @@ __global__ void append_eights_kernel(T *kp, T *vp, const X *k, int64_t k_row, in
     for (int i = (blockIdx.y * blockDim.x + threadIdx.x) * 8; i < heads * dim; i += gridDim.y * blockDim.x * 8) {
         int h = i / dim, e = i % dim;
         int64_t to = slot_of(s, a.pages, p, h, heads, dim) + e;
-        copy_eight(kp + to, k + row * k_row + h * k_head + e);
-        copy_eight(vp + to, v + row * v_row + h * v_head + e);
+        copy_vec8(kp + to, k + row * k_row + h * k_head + e);
+        copy_vec8(vp + to, v + row * v_row + h * v_head + e);
     }
 }
 
 enum { APPEND_THREADS = 256, APPEND_BLOCKS = 8192 /* more of them cost more to start than they gain */ };
 
-/* Blocks for each row: a thread for each piece of work, unless there are rows enough. */
+/* Blocks for each row: a thread for each piece of work, unless there are enough rows. */
 static dim3 append_grid(int64_t rows, int64_t work)
 {
     int64_t each = (work + APPEND_THREADS - 1) / APPEND_THREADS, most = rows ? APPEND_BLOCKS / rows : 1;
@@ -90,13 +91,13 @@ static dim3 append_grid(int64_t rows, int64_t work)
     return dim3((unsigned)rows, (unsigned)(each < 1 ? 1 : each));
 }
 
-static bool pages_in_eights(const proa_kv *kv)
+static bool pages_are_vec8(const proa_kv *kv)
 {
     return kv->head_dim % 8 == 0 && ((uintptr_t)kv->k | (uintptr_t)kv->v) % 16 == 0;
 }
 
-/* Rows of 16 bits go in eights, where their pages are of the same type or of e4m3. */
-template <typename T, typename X> static constexpr bool goes_in_eights()
+/* Rows of 16 bits are copied eight numbers at a time, if their pages have the same type or e4m3. */
+template <typename T, typename X> static constexpr bool appends_vec8()
 {
     return sizeof(X) == 2 && (std::is_same<T, X>::value || sizeof(T) == 1);
 }
@@ -107,26 +108,26 @@ static void kv_append(proa_ctx *c, const proa_kv *kv, proa_view k, proa_view v, 
     append_rows rows = {spans->span, spans->pages, (int)spans->count};
     int64_t work = kv->kv_heads * kv->head_dim;
     if (spans->count == 0) return;
-    bool eights = gpu_in_eights(k) && gpu_in_eights(v) && pages_in_eights(kv);
+    bool vec8 = gpu_is_vec8(k) && gpu_is_vec8(v) && pages_are_vec8(kv);
     gpu_by_page_type(kv->dtype, [&](auto page) {
         gpu_by_type(k.dtype, [&](auto from) {
             using T = decltype(page);
             using X = decltype(from);
             auto kernel = append_kernel<T, X>;
             int64_t threads = work;
-            if constexpr (goes_in_eights<T, X>())
-                if (eights) kernel = append_eights_kernel<T, X>, threads = work / 8;
-            gpu_launch(g, "kv_append", kernel, append_grid(k.shape[0], threads), APPEND_THREADS, 0, (T *)kv->k, (T *)kv->v,
-                       (const X *)k.data, k.stride[0], k.stride[1], (const X *)v.data, v.stride[0], v.stride[1], rows,
-                       (int)kv->kv_heads, (int)kv->head_dim);
+            if constexpr (appends_vec8<T, X>())
+                if (vec8) kernel = append_vec8_kernel<T, X>, threads = work / 8;
+            gpu_launch(g, "kv_append", kernel, append_grid(k.shape[0], threads), APPEND_THREADS, 0,
+                       (T *)kv->k, (T *)kv->v, (const X *)k.data, k.stride[0], k.stride[1], (const X *)v.data,
+                       v.stride[0], v.stride[1], rows, (int)kv->kv_heads, (int)kv->head_dim);
         });
     });
 }
 
-/* ---- rope and append at once: the first heads * half threads of a row turn a pair of the queries each, the others one
- * element of the keys and of the values ---- */
+/* ---- rope and append in one kernel: the first heads * half threads of a row each rotate a pair of the
+ * queries, the others handle one element of the keys and of the values ---- */
 
-template <typename X> struct turning {
+template <typename X> struct rope_args {
     X *x;
     int64_t x_row, x_head;
     const X *v;
@@ -137,7 +138,8 @@ template <typename X> struct turning {
     bool interleaved;
 };
 
-template <typename X> __device__ static inline float turned(const turning<X> &t, const X *head, const float *turn, int e)
+template <typename X>
+__device__ static inline float rotated(const rope_args<X> &t, const X *head, const float *turn, int e)
 {
     if (e >= 2 * t.half) return gpu_to_f32(head[e]);
     bool second = t.interleaved ? e & 1 : e >= t.half;
@@ -148,7 +150,7 @@ template <typename X> __device__ static inline float turned(const turning<X> &t,
 }
 
 template <typename T, typename X>
-__global__ void rope_append_kernel(T *kp, T *vp, turning<X> t, append_rows a)
+__global__ void rope_append_kernel(T *kp, T *vp, rope_args<X> t, append_rows a)
 {
     int pairs = t.heads * t.half, p;
     const float *turn = t.table + blockIdx.x * t.table_row;
@@ -156,26 +158,29 @@ __global__ void rope_append_kernel(T *kp, T *vp, turning<X> t, append_rows a)
     proa_span s;
     gpu_wait();
     if (!find_span(a, (int)blockIdx.x, &s, &p)) return;
-    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < pairs + t.kv_heads * t.dim; i += gridDim.y * blockDim.x) {
+    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < pairs + t.kv_heads * t.dim;
+         i += gridDim.y * blockDim.x) {
         if (i < pairs) {
             int h = i / t.half, j = i % t.half;
             X *head = row + h * t.x_head;
             int first = t.interleaved ? 2 * j : j, second = t.interleaved ? 2 * j + 1 : j + t.half;
-            float x = gpu_to_f32(head[first]), y = gpu_to_f32(head[second]), cosine = turn[j], sine = turn[t.half + j];
+            float x = gpu_to_f32(head[first]), y = gpu_to_f32(head[second]), cosine = turn[j],
+                  sine = turn[t.half + j];
             head[first] = gpu_saturate<X>(x * cosine - y * sine);
             head[second] = gpu_saturate<X>(y * cosine + x * sine);
         } else {
             int h = (i - pairs) / t.dim, e = (i - pairs) % t.dim;
             int64_t to = slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e;
-            kp[to] = gpu_from_f32<T>(turned(t, row + (t.heads + h) * t.x_head, turn, e));
+            kp[to] = gpu_from_f32<T>(rotated(t, row + (t.heads + h) * t.x_head, turn, e));
             vp[to] = gpu_from_f32<T>(gpu_to_f32(t.v[blockIdx.x * t.v_row + h * t.v_head + e]));
         }
     }
 }
 
-/* Turns 8 pairs that lie at j and at j + half of a head, or 4 that lie side by side. */
+/* Rotates 8 pairs at j and j + half of a head, or 4 interleaved pairs. */
 template <typename T, typename X>
-__device__ static inline void turn_eights(T *to, const X *head, const float *turn, int half, int j, bool interleaved)
+__device__ static inline void rotate_vec8(T *to, const X *head, const float *turn, int half, int j,
+                                          bool interleaved)
 {
     float a[8], b[8], cosine[8], sine[8];
     if (interleaved) {
@@ -200,9 +205,10 @@ __device__ static inline void turn_eights(T *to, const X *head, const float *tur
     gpu_store8(to + j, a), gpu_store8(to + j + half, b);
 }
 
-/* A row's work in pieces: the queries' turned parts, the keys', the rest of the keys, the values. */
+/* The work of a row in pieces of eight: rotated parts of the queries, of the keys, the rest of the keys, the
+ * values. */
 template <typename T, typename X>
-__global__ void rope_append_eights_kernel(T *kp, T *vp, turning<X> t, append_rows a)
+__global__ void rope_append_vec8_kernel(T *kp, T *vp, rope_args<X> t, append_rows a)
 {
     int turns = (t.interleaved ? 2 * t.half : t.half) / 8, rest = (t.dim - 2 * t.half) / 8, whole = t.dim / 8, p;
     int queries = t.heads * turns, keys = queries + t.kv_heads * turns, others = keys + t.kv_heads * rest;
@@ -211,67 +217,77 @@ __global__ void rope_append_eights_kernel(T *kp, T *vp, turning<X> t, append_row
     proa_span s;
     gpu_wait();
     if (!find_span(a, (int)blockIdx.x, &s, &p)) return;
-    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < others + t.kv_heads * whole; i += gridDim.y * blockDim.x) {
+    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < others + t.kv_heads * whole;
+         i += gridDim.y * blockDim.x) {
         if (i < queries) {
             X *head = row + i / turns * t.x_head;
-            turn_eights(head, head, turn, t.half, i % turns * 8, t.interleaved);
+            rotate_vec8(head, head, turn, t.half, i % turns * 8, t.interleaved);
         } else if (i < keys) {
             int h = (i - queries) / turns;
-            turn_eights(kp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim), row + (t.heads + h) * t.x_head, turn, t.half,
-                        (i - queries) % turns * 8, t.interleaved);
+            rotate_vec8(kp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim), row + (t.heads + h) * t.x_head,
+                        turn, t.half, (i - queries) % turns * 8, t.interleaved);
         } else if (i < others) {
             int h = (i - keys) / rest, e = 2 * t.half + (i - keys) % rest * 8;
-            copy_eight(kp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e, row + (t.heads + h) * t.x_head + e);
+            copy_vec8(kp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e, row + (t.heads + h) * t.x_head + e);
         } else {
             int h = (i - others) / whole, e = (i - others) % whole * 8;
-            copy_eight(vp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e, t.v + blockIdx.x * t.v_row + h * t.v_head + e);
+            copy_vec8(vp + slot_of(s, a.pages, p, h, t.kv_heads, t.dim) + e,
+                      t.v + blockIdx.x * t.v_row + h * t.v_head + e);
         }
     }
 }
 
 template <typename X>
-static void rope_append_as(gpu *g, const turning<X> &t, const proa_kv *kv, const append_rows &a, int64_t rows, bool eights)
+static void rope_append_as(gpu *g, const rope_args<X> &t, const proa_kv *kv, const append_rows &a,
+                           int64_t rows, bool vec8)
 {
     int turns = (t.interleaved ? 2 * t.half : t.half) / 8;
     gpu_by_page_type(kv->dtype, [&](auto page) {
         using T = decltype(page);
         auto kernel = rope_append_kernel<T, X>;
         int64_t work = (int64_t)t.heads * t.half + (int64_t)t.kv_heads * t.dim;
-        if constexpr (goes_in_eights<T, X>())
-            if (eights) {
-                kernel = rope_append_eights_kernel<T, X>;
-                work = (int64_t)(t.heads + t.kv_heads) * turns + (int64_t)t.kv_heads * (2 * t.dim - 2 * t.half) / 8;
+        if constexpr (appends_vec8<T, X>())
+            if (vec8) {
+                kernel = rope_append_vec8_kernel<T, X>;
+                work = (int64_t)(t.heads + t.kv_heads) * turns +
+                       (int64_t)t.kv_heads * (2 * t.dim - 2 * t.half) / 8;
             }
-        gpu_launch(g, "rope_append", kernel, append_grid(rows, work), APPEND_THREADS, 0, (T *)kv->k, (T *)kv->v, t, a);
+        gpu_launch(g, "rope_append", kernel, append_grid(rows, work), APPEND_THREADS, 0, (T *)kv->k,
+                   (T *)kv->v, t, a);
     });
 }
 
-static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved, const proa_kv *kv,
-                        const proa_spans *spans)
+static void rope_append(proa_ctx *c, proa_view x, proa_view v, proa_view table, bool interleaved,
+                        const proa_kv *kv, const proa_spans *spans)
 {
     gpu *g = flushed(c, x);
     append_rows rows = {spans->span, spans->pages, (int)spans->count};
     int half = (int)table.shape[1] / 2;
     if (spans->count == 0) return;
-    bool eights = gpu_in_eights(x) && gpu_in_eights(v) && pages_in_eights(kv) && half % 8 == 0 &&
-                  table.stride[0] % 4 == 0 && (uintptr_t)table.data % 16 == 0;
+    bool vec8 = gpu_is_vec8(x) && gpu_is_vec8(v) && pages_are_vec8(kv) && half % 8 == 0 &&
+                table.stride[0] % 4 == 0 && (uintptr_t)table.data % 16 == 0;
     gpu_by_type(x.dtype, [&](auto from) {
         using X = decltype(from);
-        turning<X> t = {(X *)x.data, x.stride[0], x.stride[1], (const X *)v.data, v.stride[0], v.stride[1],
-                        (const float *)table.data, table.stride[0]};
+        rope_args<X> t = {(X *)x.data,
+                          x.stride[0],
+                          x.stride[1],
+                          (const X *)v.data,
+                          v.stride[0],
+                          v.stride[1],
+                          (const float *)table.data,
+                          table.stride[0]};
         t.kv_heads = (int)kv->kv_heads, t.heads = (int)x.shape[1] - t.kv_heads, t.dim = (int)kv->head_dim;
         t.half = half, t.interleaved = interleaved;
-        rope_append_as<X>(g, t, kv, rows, x.shape[0], eights);
+        rope_append_as<X>(g, t, kv, rows, x.shape[0], vec8);
     });
 }
 
-/* ---- any shape: a block for a row and a head, keys over threads ---- */
+/* ---- any shape: one block for a row and a head, keys over the threads ---- */
 
-template <typename T> __global__ void plain_kernel(task t, bool long_spans)
+template <typename T> __global__ void attention_plain_kernel(attention_task t, bool long_spans)
 {
-    extern __shared__ float shared[]; /* q [dim], sums [dim], then a weight for each thread; q in whole pieces of 16 bytes, as
-                                         the compiler reads it */
-    __shared__ float room[33];
+    extern __shared__ float shared[]; /* q [dim], sums [dim], then a weight for each thread; q in whole pieces of 16 bytes */
+    __shared__ float scratch[33];
     gpu_wait();
     proa_span s = t.spans[blockIdx.x];
     if (long_spans && s.rows == 1) return; /* the decode kernel has it */
@@ -279,7 +295,7 @@ template <typename T> __global__ void plain_kernel(task t, bool long_spans)
     int h = blockIdx.z, kv = h / t.group;
     for (int i = blockIdx.y; i < s.rows; i += gridDim.y) {
         int begin, end, at = s.context - s.rows + i;
-        range_of(t, s, i, &begin, &end);
+        visible_keys(t, s, i, &begin, &end);
         __syncthreads();
         for (int j = threadIdx.x; j < t.dim; j += blockDim.x)
             q[j] = read_q(t, (s.row + i) * t.q_row + h * t.q_head + j), out[j] = 0.0f;
@@ -293,18 +309,18 @@ template <typename T> __global__ void plain_kernel(task t, bool long_spans)
                 dot = 0.0f;
                 for (int j = 0; j < t.dim; j++) dot = fmaf(q[j], gpu_to_f32(key[j]), dot);
                 dot *= t.scale;
-                if (t.shaped) dot = score_of(t, dot, bias_of(t, h, p - at), slope_of(t, h), p - at);
+                if (t.has_score_mod) dot = score_mod(t, dot, bias_of(t, h, p - at), slope_of(t, h), p - at);
             }
             float top = dot;
 #pragma unroll
             for (int o = 16; o > 0; o >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, o));
             __syncthreads();
-            if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = top;
+            if ((threadIdx.x & 31) == 0) scratch[threadIdx.x / 32] = top;
             __syncthreads();
-            for (int w = 0; w < (int)blockDim.x / 32; w++) top = fmaxf(top, room[w]);
+            for (int w = 0; w < (int)blockDim.x / 32; w++) top = fmaxf(top, scratch[w]);
             float now = fmaxf(largest, top), shrink = largest == -INFINITY ? 0.0f : expf(largest - now);
             weight[threadIdx.x] = p < end ? expf(dot - (now == -INFINITY ? 0.0f : now)) : 0.0f; /* NaN stays NaN */
-            total = total * shrink + gpu_block_sum(weight[threadIdx.x], room);
+            total = total * shrink + gpu_block_sum(weight[threadIdx.x], scratch);
             __syncthreads();
             int count = end - base < (int)blockDim.x ? end - base : (int)blockDim.x;
             for (int j = threadIdx.x; j < t.dim; j += blockDim.x) {
@@ -323,25 +339,28 @@ template <typename T> __global__ void plain_kernel(task t, bool long_spans)
 
 /* ---- choosing ---- */
 
-template <typename T> static void plain(gpu *g, const task &t, int spans, int rows, bool long_spans)
+template <typename T>
+static void attend_plain(gpu *g, const attention_task &t, int spans, int rows, bool long_spans)
 {
     unsigned y = (unsigned)(rows < 4096 ? rows : 4096);
-    gpu_launch(g, "attend (plain)", plain_kernel<T>, dim3((unsigned)spans, y ? y : 1, (unsigned)t.heads), 128,
+    gpu_launch(g, "attend (plain)", attention_plain_kernel<T>,
+               dim3((unsigned)spans, y ? y : 1, (unsigned)t.heads), 128,
                (size_t)(2 * t.dim + 3 + 128) * sizeof(float), t, long_spans);
 }
 
-template <typename T> static void attend_as(gpu *g, const task &t, proa_dtype pages, const proa_spans *spans)
+template <typename T>
+static void attend_typed(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans)
 {
     int count = (int)spans->count, rows = spans->rows_max;
     bool singles = !t.kv_row && gpu_decode(g, t, pages, spans); /* spans of one row are decode's */
     if (singles && rows <= 1) return;
-    bool done = gpu_flash(g, t, pages, count, rows) || gpu_prefill(g, t, pages, count, rows) ||
-                gpu_text(g, t, pages, count, rows, spans->context_max);
-    if (!done || (!singles && !t.kv_row)) plain<T>(g, t, count, rows, singles);
+    bool done = gpu_prefill_wgmma(g, t, pages, count, rows) || gpu_prefill_mma(g, t, pages, count, rows) ||
+                gpu_encoder_short(g, t, pages, count, rows, spans->context_max);
+    if (!done || (!singles && !t.kv_row)) attend_plain<T>(g, t, count, rows, singles);
 }
 
-/* T5's buckets of all distances that differ, made on the host as the host's kernels have them. */
-static void use_bias(gpu *g, task *t, const proa_attention *a)
+/* T5's bucket for each distance, computed on the host by the host's function and copied once. */
+static void use_rel_bias(gpu *g, attention_task *t, const proa_attention *a)
 {
     int which = a->rel_bidirectional, reach = a->rel_distance;
     int32_t key[2] = {a->rel_buckets, a->rel_distance};
@@ -353,11 +372,13 @@ static void use_bias(gpu *g, task *t, const proa_attention *a)
         for (int d = -reach; d <= reach; d++)
             table[d + reach] = (int16_t)proa_rel_bucket(d, a->rel_buckets, a->rel_distance, a->rel_bidirectional);
         PROA_ASSERT(!g->is_recording); /* a pass is recorded the second time */
-        gpu_graphs_forget(g);          /* they know the old ones */
+        gpu_graphs_drop(g);            /* they know the old ones */
         cudaFree(g->buckets[which]);
         gpu_note(g, cudaMalloc((void **)&g->buckets[which], bytes), "relative positions");
-        /* In the stream's order: cudaMemcpy returns when the host's memory is staged, and our streams do not wait for its own. */
-        gpu_note(g, cudaMemcpyAsync(g->buckets[which], table, bytes, cudaMemcpyHostToDevice, g->stream), "relative positions");
+        /* In the stream's order: cudaMemcpy returns when the host's memory has been staged, and these streams
+         * do not wait for its own stream. */
+        gpu_note(g, cudaMemcpyAsync(g->buckets[which], table, bytes, cudaMemcpyHostToDevice, g->stream),
+                 "relative positions");
         memcpy(g->bucket_key[which], key, sizeof key);
         free(table);
     }
@@ -369,20 +390,21 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
 {
     gpu *g = flushed(c, y);
     if (spans->count == 0) return;
-    task t = {y.data, y.stride[0], y.stride[1], q.data, q.stride[0], q.stride[1], q.dtype, kv->k, kv->v, kv->row, q.shape[0]};
+    attention_task t = {y.data,  y.stride[0], y.stride[1], q.data,  q.stride[0], q.stride[1],
+                        q.dtype, kv->k,       kv->v,       kv->row, q.shape[0]};
     PROA_ASSERT(q.dtype == y.dtype);
     t.heads = (int)q.shape[1], t.kv_heads = (int)kv->kv_heads, t.dim = (int)kv->head_dim;
     t.group = t.heads / t.kv_heads;
     t.spans = spans->span, t.pages = spans->pages;
     t.scale = a->scale, t.causal = a->causal, t.window = a->window;
-    t.q_fours = t.type == PROA_DTYPE_F32 && t.q_row % 4 == 0 && t.q_head % 4 == 0 && (uintptr_t)t.q % 16 == 0;
-    if (a->rel_bias) use_bias(g, &t, a);
+    t.q_vec4 = t.type == PROA_DTYPE_F32 && t.q_row % 4 == 0 && t.q_head % 4 == 0 && (uintptr_t)t.q % 16 == 0;
+    if (a->rel_bias) use_rel_bias(g, &t, a);
     t.alibi = a->alibi, t.soft_cap = a->soft_cap;
-    t.shaped = a->rel_bias || a->alibi || a->soft_cap > 0.0f;
-    gpu_by_page_type(kv->dtype, [&](auto page) { attend_as<decltype(page)>(g, t, kv->dtype, spans); });
+    t.has_score_mod = a->rel_bias || a->alibi || a->soft_cap > 0.0f;
+    gpu_by_page_type(kv->dtype, [&](auto page) { attend_typed<decltype(page)>(g, t, kv->dtype, spans); });
 }
 
-void gpu_fill_attend(proa_ops *ops)
+void gpu_fill_attention(proa_ops *ops)
 {
     ops->kv_append = kv_append, ops->rope_append = rope_append;
     ops->attend = attend;

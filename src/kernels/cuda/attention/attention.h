@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
- * attend.h - what the kernels of attention share: the task, where keys lie, which of them a row sees. */
-#ifndef PROA_KERNELS_CUDA_ATTEND_H
-#define PROA_KERNELS_CUDA_ATTEND_H
+ * attention.h - what the attention kernels share: the task, where a key is stored, which keys a row sees, how
+ * a score is modified. */
+#ifndef PROA_KERNELS_CUDA_ATTENTION_ATTENTION_H
+#define PROA_KERNELS_CUDA_ATTENTION_ATTENTION_H
 
 #include "kernels/cuda/runtime/cuda.h"
 
 enum { PAGE = PROA_PAGE_TOKENS };
 
-struct task {
+struct attention_task {
     void *y;
     int64_t y_row, y_head;
     const void *q;
     int64_t q_row, q_head;
-    proa_dtype type; /* of y and q: f32, or that of keys and values, or of 16 bits beside pages of e4m3 */
+    proa_dtype type; /* of y and q: f32, or the type of keys and values, or 16 bits with pages of e4m3 */
     const void *k, *v;
     int64_t kv_row;                  /* 0: pages; else elements between the rows of k and v */
     int64_t rows;                    /* of the step */
@@ -27,46 +28,48 @@ struct task {
     int reach;
     const float *alibi; /* [heads]; NULL: none */
     float soft_cap;
-    bool shaped;  /* a score is more than scale times a product: score_of is needed */
-    bool q_fours; /* q is f32, in pieces of four numbers, aligned to 16 bytes */
+    bool has_score_mod; /* a score is more than the scaled product: score_mod must be called */
+    bool q_vec4;        /* q is f32, and groups of four numbers are aligned to 16 bytes */
 };
 
-__device__ static inline float read_q(const task &t, int64_t at)
+__device__ static inline float read_q(const attention_task &t, int64_t at)
 {
     if (t.type == PROA_DTYPE_F32) return ((const float *)t.q)[at];
     if (t.type == PROA_DTYPE_F16) return __half2float(((const __half *)t.q)[at]);
     return __bfloat162float(((const __nv_bfloat16 *)t.q)[at]);
 }
 
-__device__ static inline void write_y(const task &t, int64_t at, float v)
+__device__ static inline void write_y(const attention_task &t, int64_t at, float v)
 {
     if (t.type == PROA_DTYPE_F32) ((float *)t.y)[at] = v;
     else if (t.type == PROA_DTYPE_F16) ((__half *)t.y)[at] = gpu_saturate<__half>(v);
     else ((__nv_bfloat16 *)t.y)[at] = gpu_saturate<__nv_bfloat16>(v);
 }
 
-__device__ static inline float bias_of(const task &t, int h, int distance)
+__device__ static inline float bias_of(const attention_task &t, int h, int distance)
 {
     if (!t.rel_bias) return 0.0f;
     int d = distance < -t.reach ? -t.reach : distance > t.reach ? t.reach : distance;
     return t.rel_bias[t.buckets[d + t.reach] * t.heads + h];
 }
 
-__device__ static inline float slope_of(const task &t, int h)
+__device__ static inline float slope_of(const attention_task &t, int h)
 {
     return t.alibi ? t.alibi[h] : 0.0f;
 }
 
-/* What the scaled product x of a query and the key at distance = k_pos - q_pos becomes: capped, then biased, as ops.h says.
- * bias and slope are bias_of and slope_of. Where t.shaped is false x stays what it is. The mask comes after it. */
-__device__ static inline float score_of(const task &t, float x, float bias, float slope, int distance)
+/* The score for the scaled product x of a query and the key at distance = k_pos - q_pos: soft cap, then
+ * relative bias, then ALiBi (ops.h). bias and slope are bias_of and slope_of. Without t.has_score_mod it is x
+ * itself. The mask comes after it. */
+__device__ static inline float score_mod(const attention_task &t, float x, float bias, float slope, int distance)
 {
     if (t.soft_cap > 0.0f) x = t.soft_cap * tanhf(x / t.soft_cap);
     return fmaf(slope, (float)distance, x + bias);
 }
 
 /* First and last key that row i of a span sees. */
-__device__ static inline void range_of(const task &t, const proa_span &s, int i, int *begin, int *end)
+__device__ static inline void visible_keys(const attention_task &t, const proa_span &s, int i, int *begin,
+                                           int *end)
 {
     int at = s.context - s.rows + i;
     *begin = 0, *end = s.context;
@@ -75,32 +78,34 @@ __device__ static inline void range_of(const task &t, const proa_span &s, int i,
     if (t.window > 0 && at + 1 > t.window) *begin = at + 1 - t.window;
 }
 
-/* Where a page's 64 keys (or values) of a head begin; they are `step` elements apart. */
+/* Where the 64 keys (or values) of a head in a page begin; they are `step` elements apart. */
 template <typename T>
-__device__ static inline const T *page_of(const task &t, const void *base, const proa_span &s, int page, int kv)
+__device__ static inline const T *page_of(const attention_task &t, const void *base, const proa_span &s,
+                                          int page, int kv)
 {
     if (t.kv_row) return (const T *)base + (int64_t)(s.row + page * PAGE) * t.kv_row + kv * t.dim;
     return (const T *)base + ((int64_t)t.pages[s.table + page] * t.kv_heads + kv) * PAGE * t.dim;
 }
 
 template <typename T>
-__device__ static inline const T *key_row(const task &t, const void *base, const proa_span &s, int p, int kv)
+__device__ static inline const T *key_row(const attention_task &t, const void *base, const proa_span &s,
+                                          int p, int kv)
 {
     int64_t step = t.kv_row ? t.kv_row : t.dim;
     return page_of<T>(t, base, s, p / PAGE, kv) + p % PAGE * step;
 }
 
-/* Spans of one row; false: not these sizes (decode.cu). */
-bool gpu_decode(gpu *g, const task &t, proa_dtype pages, const proa_spans *spans);
+/* Spans of one row. False: the sizes do not fit (decode_mma.cu). */
+bool gpu_decode(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans);
 
 enum { SHORT_SPANS_MAX = 16 };
-/* Spans of one row, few and short (short.cu). False: not these. */
-bool gpu_short(gpu *g, const task &t, proa_dtype pages, int spans, int context);
-/* Spans of more than one row on tensor cores; with kv_row all spans. False: not these sizes, and nothing was done. Hopper's
- * (flash.cu), and any GPU's (prefill.cu). */
-bool gpu_flash(gpu *g, const task &t, proa_dtype pages, int spans, int rows);
-bool gpu_prefill(gpu *g, const task &t, proa_dtype pages, int spans, int rows);
-/* The same in f32, where all keys of a head fit into a block's memory (text.cu). */
-bool gpu_text(gpu *g, const task &t, proa_dtype pages, int spans, int rows, int context);
+/* Few spans of one row over short contexts (decode_short.cu). False: the sizes do not fit. */
+bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context);
+/* Spans of more than one row on tensor cores; with kv_row all spans. False: the sizes do not fit and nothing
+ * was launched. For Hopper (prefill_wgmma.cu), and for any GPU (prefill_mma.cu). */
+bool gpu_prefill_wgmma(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows);
+bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows);
+/* The same in f32, if all keys of a head fit into a block's shared memory (encoder_short_f32.cu). */
+bool gpu_encoder_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows, int context);
 
 #endif

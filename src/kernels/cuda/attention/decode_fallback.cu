@@ -1,32 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
- * lanes.cu - attention of spans of one row on CUDA cores, for sizes and types that decode.cu does not take: the numbers of a
- * key lie along some lanes, several keys are read at once, contexts are split over blocks. */
+ * decode_fallback.cu - attention for spans of one row on CUDA cores, for head sizes and types that
+ * decode_mma.cu does not take. */
 #include "kernels/cuda/attention/decode_mma.h"
 
-enum { LANES_THREADS = 256, LANES_WARPS = 8,
-       UNIT = 32 /* keys: what a block of eight warps reads at once of the widest heads */ };
+enum {
+    FALLBACK_THREADS = 256,
+    FALLBACK_WARPS = 8,
+    UNIT = 32 /* keys: what a block of eight warps reads at once of the widest heads */
+};
 
-/* LANES lanes hold a key, each NV pieces of 16 bytes; G query heads read it together. Each group of lanes keeps a
- * running maximum of its own; they meet at the end. */
-template <typename T, int LANES, int NV, int G>
-__global__ void __launch_bounds__(LANES_THREADS) lanes_kernel(task t, float *partials, unsigned *counters)
+/* y = softmax(score_mod(scale q K^T)) V for one row of a span and up to HEADS query heads of one key head.
+ *
+ *   lanes      LANES lanes hold one key, VECS pieces of 16 bytes each; a warp reads 32 / LANES keys at once, UNROLL times
+ *   heads      HEADS query heads use each key that was read
+ *   registers  q and sums, HEADS x VECS x 16 bytes of T as f32 each; UNROLL x VECS x 2 pieces in flight
+ *   shared     8 warps x 32 / LANES parts of HEADS heads (combine_parts)
+ *
+ * Each group of lanes keeps its own running maximum; they are combined at the end. Grid: span, key head and
+ * its query heads, split of the context. */
+template <typename T, int LANES, int VECS, int HEADS>
+__global__ void __launch_bounds__(FALLBACK_THREADS)
+    decode_fallback_kernel(attention_task t, float *partials, unsigned *counters)
 {
-    const int COUNT = 16 / sizeof(T), NUMBERS = NV * COUNT, AT_ONCE = 32 / LANES, U = G >= 4 ? 2 : 4;
+    const int COUNT = 16 / sizeof(T), NUMBERS = VECS * COUNT, AT_ONCE = 32 / LANES, UNROLL = HEADS >= 4 ? 2 : 4;
     extern __shared__ __align__(16) float shared[];
     int warp = threadIdx.x / 32, lane = threadIdx.x & 31, part = lane / LANES, slot = lane % LANES;
     gpu_wait();
     proa_span s = t.spans[blockIdx.x];
     if (s.rows != 1) return;
-    const stretch b = stretch_of(t, G);
+    const block_work b = block_work_of(t, HEADS);
     int begin, end, at = s.context - 1;
-    range_of(t, s, 0, &begin, &end);
+    visible_keys(t, s, 0, &begin, &end);
     int each = ((end + UNIT - 1) / UNIT - begin / UNIT + b.splits - 1) / b.splits;
     int from = (begin / UNIT + b.split * each) * UNIT, to = min(from + each * UNIT, end);
     from = max(from, begin);
     auto number = [&](int i) { return (i / COUNT * LANES + slot) * COUNT + i % COUNT; };
-    float q[G][NUMBERS], sum[G][NUMBERS], largest[G], total[G];
+    float q[HEADS][NUMBERS], sum[HEADS][NUMBERS], largest[HEADS], total[HEADS];
 #pragma unroll
-    for (int h = 0; h < G; h++) {
+    for (int h = 0; h < HEADS; h++) {
         int64_t head = s.row * t.q_row + (b.first + (h < b.heads ? h : 0)) * t.q_head;
         largest[h] = -INFINITY, total[h] = 0.0f;
 #pragma unroll
@@ -35,48 +46,52 @@ __global__ void __launch_bounds__(LANES_THREADS) lanes_kernel(task t, float *par
             sum[h][i] = 0.0f;
         }
     }
-    const int STEP = LANES_WARPS * AT_ONCE;
-    for (int base = from; base < to; base += STEP * U) {
-        uint4 key[U][NV], value[U][NV];
+    const int STEP = FALLBACK_WARPS * AT_ONCE;
+    for (int base = from; base < to; base += STEP * UNROLL) {
+        uint4 key[UNROLL][VECS], value[UNROLL][VECS];
 #pragma unroll
-        for (int u = 0; u < U; u++) {
+        for (int u = 0; u < UNROLL; u++) {
             int p = base + u * STEP + warp * AT_ONCE + part;
-            const T *kr = p < to ? key_row<T>(t, t.k, s, p, b.kv) : NULL, *vr = p < to ? key_row<T>(t, t.v, s, p, b.kv) : NULL;
+            const T *kr = p < to ? key_row<T>(t, t.k, s, p, b.kv) : NULL,
+                    *vr = p < to ? key_row<T>(t, t.v, s, p, b.kv) : NULL;
 #pragma unroll
-            for (int n = 0; n < NV; n++) {
+            for (int n = 0; n < VECS; n++) {
                 bool in = p < to && number(n * COUNT) < t.dim;
-                key[u][n] = in ? __ldg(reinterpret_cast<const uint4 *>(kr + number(n * COUNT))) : make_uint4(0, 0, 0, 0);
-                value[u][n] = in ? __ldg(reinterpret_cast<const uint4 *>(vr + number(n * COUNT))) : make_uint4(0, 0, 0, 0);
+                key[u][n] = in ? __ldg(reinterpret_cast<const uint4 *>(kr + number(n * COUNT)))
+                               : make_uint4(0, 0, 0, 0);
+                value[u][n] = in ? __ldg(reinterpret_cast<const uint4 *>(vr + number(n * COUNT)))
+                                 : make_uint4(0, 0, 0, 0);
             }
         }
-        float weight[U][G];
+        float weight[UNROLL][HEADS];
 #pragma unroll
-        for (int u = 0; u < U; u++) {
+        for (int u = 0; u < UNROLL; u++) {
             int p = base + u * STEP + warp * AT_ONCE + part;
             const T *numbers = reinterpret_cast<const T *>(key[u]);
 #pragma unroll
-            for (int h = 0; h < G; h++) {
+            for (int h = 0; h < HEADS; h++) {
                 float dot = 0.0f;
 #pragma unroll
                 for (int i = 0; i < NUMBERS; i++) dot = fmaf(q[h][i], gpu_to_f32(numbers[i]), dot);
 #pragma unroll
                 for (int o = LANES / 2; o > 0; o >>= 1) dot += __shfl_xor_sync(0xffffffffu, dot, o);
                 int head = b.first + (h < b.heads ? h : 0);
-                if (t.shaped && p < to) dot = score_of(t, dot, bias_of(t, head, p - at), slope_of(t, head), p - at);
+                if (t.has_score_mod && p < to)
+                    dot = score_mod(t, dot, bias_of(t, head, p - at), slope_of(t, head), p - at);
                 weight[u][h] = p < to ? dot : -INFINITY;
             }
         }
 #pragma unroll
-        for (int h = 0; h < G; h++) {
+        for (int h = 0; h < HEADS; h++) {
             float now = largest[h];
 #pragma unroll
-            for (int u = 0; u < U; u++) now = fmaxf(now, weight[u][h]);
+            for (int u = 0; u < UNROLL; u++) now = fmaxf(now, weight[u][h]);
             float usable = now == -INFINITY ? 0.0f : now, shrink = __expf(largest[h] - usable);
             total[h] *= shrink, largest[h] = now;
 #pragma unroll
             for (int i = 0; i < NUMBERS; i++) sum[h][i] *= shrink;
 #pragma unroll
-            for (int u = 0; u < U; u++) {
+            for (int u = 0; u < UNROLL; u++) {
                 const T *numbers = reinterpret_cast<const T *>(value[u]);
                 float w = __expf(weight[u][h] - usable);
                 total[h] += w;
@@ -87,7 +102,7 @@ __global__ void __launch_bounds__(LANES_THREADS) lanes_kernel(task t, float *par
     }
     const int ld = t.dim + PART_TAIL;
 #pragma unroll
-    for (int h = 0; h < G; h++) {
+    for (int h = 0; h < HEADS; h++) {
         if (h >= b.heads) continue;
         float *mine = shared + ((warp * AT_ONCE + part) * b.heads + h) * ld;
 #pragma unroll
@@ -95,28 +110,31 @@ __global__ void __launch_bounds__(LANES_THREADS) lanes_kernel(task t, float *par
             if (number(i) < t.dim) mine[number(i)] = sum[h][i];
         if (slot == 0) mine[t.dim] = largest[h] * LOG2_E, mine[t.dim + 1] = total[h];
     }
-    meet(t, b, shared, LANES_WARPS * AT_ONCE, partials, counters);
+    combine_parts(t, b, shared, FALLBACK_WARPS * AT_ONCE, partials, counters);
 }
 
-template <typename T, int LANES, int NV, int G> static void launch_lanes(gpu *g, const task &t, int spans, int splits)
+template <typename T, int LANES, int VECS, int HEADS>
+static void launch_fallback(gpu *g, const attention_task &t, int spans, int splits)
 {
-    auto kernel = lanes_kernel<T, LANES, NV, G>;
-    unsigned blocks = (unsigned)(t.kv_heads * ((t.group + G - 1) / G));
-    size_t shared = meeting_bytes(LANES_WARPS * (32 / LANES), G, t.dim);
-    gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "attend (lanes)");
-    gpu_launch(g, "attend (lanes)", kernel, dim3((unsigned)spans, blocks, (unsigned)splits), LANES_THREADS, shared, t,
-               parts_room(g, t, spans, splits), g->counters);
+    auto kernel = decode_fallback_kernel<T, LANES, VECS, HEADS>;
+    unsigned blocks = (unsigned)(t.kv_heads * ((t.group + HEADS - 1) / HEADS));
+    size_t shared = combine_bytes(FALLBACK_WARPS * (32 / LANES), HEADS, t.dim);
+    gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+             "attend (fallback)");
+    gpu_launch(g, "attend (fallback)", kernel, dim3((unsigned)spans, blocks, (unsigned)splits),
+               FALLBACK_THREADS, shared, t, partials_for(g, t, spans, splits), g->counters);
 }
 
 /* Up to four query heads read a key together. */
-template <typename T, int LANES, int NV> static void lanes_groups(gpu *g, const task &t, int spans, int splits)
+template <typename T, int LANES, int VECS>
+static void fallback_groups(gpu *g, const attention_task &t, int spans, int splits)
 {
-    if (t.group == 1) launch_lanes<T, LANES, NV, 1>(g, t, spans, splits);
-    else launch_lanes<T, LANES, NV, 4>(g, t, spans, splits);
+    if (t.group == 1) launch_fallback<T, LANES, VECS, 1>(g, t, spans, splits);
+    else launch_fallback<T, LANES, VECS, 4>(g, t, spans, splits);
 }
 
-/* Enough blocks for all SMs; the same for all contexts of a length class. */
-static int splits_for(const gpu *g, const task &t, int spans, int context)
+/* Enough blocks for all SMs; the same number for all contexts of a length class. */
+static int splits_for(const gpu *g, const attention_task &t, int spans, int context)
 {
     int blocks = spans * t.kv_heads * ((t.group + 3) / 4), most = (context + UNIT - 1) / UNIT;
     int splits = (2 * g->sms + blocks - 1) / blocks;
@@ -124,17 +142,19 @@ static int splits_for(const gpu *g, const task &t, int spans, int context)
     return splits < 1 || blocks > GPU_COUNTERS ? 1 : splits;
 }
 
-template <typename T> static void lanes(gpu *g, const task &t, int spans, int splits)
+template <typename T> static void fallback_dims(gpu *g, const attention_task &t, int spans, int splits)
 {
     int pieces = t.dim * (int)sizeof(T) / 16;
-    if (pieces <= 4) lanes_groups<T, 4, 1>(g, t, spans, splits);
-    else if (pieces <= 8) lanes_groups<T, 8, 1>(g, t, spans, splits);
-    else if (pieces <= 16) lanes_groups<T, 16, 1>(g, t, spans, splits);
-    else if (pieces <= 32) lanes_groups<T, 32, 1>(g, t, spans, splits);
-    else lanes_groups<T, 32, 2>(g, t, spans, splits);
+    if (pieces <= 4) fallback_groups<T, 4, 1>(g, t, spans, splits);
+    else if (pieces <= 8) fallback_groups<T, 8, 1>(g, t, spans, splits);
+    else if (pieces <= 16) fallback_groups<T, 16, 1>(g, t, spans, splits);
+    else if (pieces <= 32) fallback_groups<T, 32, 1>(g, t, spans, splits);
+    else fallback_groups<T, 32, 2>(g, t, spans, splits);
 }
 
-void gpu_decode_lanes(gpu *g, const task &t, proa_dtype pages, int spans, int context)
+void gpu_decode_fallback(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context)
 {
-    gpu_by_page_type(pages, [&](auto page) { lanes<decltype(page)>(g, t, spans, splits_for(g, t, spans, context)); });
+    gpu_by_page_type(pages, [&](auto page) {
+        fallback_dims<decltype(page)>(g, t, spans, splits_for(g, t, spans, context));
+    });
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * short.cu - attention of a few single rows over short contexts, where every microsecond is latency: keys and values of
- * earlier steps are on their way before the kernel before has ended, a cluster of blocks shares a head's keys and adds its
- * parts through the blocks' shared memory, so nothing makes a round through memory (sm_90). */
+ * decode_short.cu - attention for a few spans of one row over short contexts, where latency is everything.
+ * Keys and values of earlier steps are loaded before gpu_wait, a cluster of blocks shares a head's keys, and
+ * its parts are added through distributed shared memory, so nothing goes through global memory (compute
+ * capability 9.0). */
 #include "kernels/cuda/attention/attention.h"
 
 #include <cooperative_groups.h>
@@ -11,7 +12,7 @@ namespace groups = cooperative_groups;
 enum { THREADS = 256, WARPS = THREADS / 32, CLUSTER_MAX = 8 };
 
 /* 16 bytes of keys or values as floats. */
-template <typename T> struct eight {
+template <typename T> struct key_vec {
     static const int COUNT = 16 / sizeof(T);
     __device__ static void open(float out[COUNT], uint4 v)
     {
@@ -22,14 +23,18 @@ template <typename T> struct eight {
 };
 
 /* The lane's part of the query, scaled. */
-template <int COUNT> __device__ static inline void load_q(float out[COUNT], const task &t, int64_t at, bool in)
+template <int COUNT>
+__device__ static inline void load_q(float out[COUNT], const attention_task &t, int64_t at, bool in)
 {
 #pragma unroll
     for (int i = 0; i < COUNT; i += 4) {
         float4 f = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (in && t.q_fours) f = *reinterpret_cast<const float4 *>((const float *)t.q + at + i);
-        else if (in) f = make_float4(read_q(t, at + i), read_q(t, at + i + 1), read_q(t, at + i + 2), read_q(t, at + i + 3));
-        out[i] = f.x * t.scale, out[i + 1] = f.y * t.scale, out[i + 2] = f.z * t.scale, out[i + 3] = f.w * t.scale;
+        if (in && t.q_vec4) f = *reinterpret_cast<const float4 *>((const float *)t.q + at + i);
+        else if (in)
+            f = make_float4(read_q(t, at + i), read_q(t, at + i + 1), read_q(t, at + i + 2),
+                            read_q(t, at + i + 3));
+        out[i] = f.x * t.scale, out[i + 1] = f.y * t.scale, out[i + 2] = f.z * t.scale,
+        out[i + 3] = f.w * t.scale;
     }
 }
 
@@ -38,20 +43,23 @@ __device__ static inline uint4 load_past_l1(const void *p)
     return __ldcg(reinterpret_cast<const uint4 *>(p));
 }
 
-/* What a block knows at its end of its keys: sums [dim] in shared memory, the largest score, the sum of weights. */
+/* What a block knows of its keys besides sums [dim] in shared memory: the largest score and the sum of
+ * weights. */
 struct part_result {
     float largest, total;
 };
 
 #if __CUDA_ARCH__ >= 900
-/* Adds the cluster's parts; each block writes its piece of the head's dimensions. */
-__device__ static void write_cluster(const task &t, const float *sums, const part_result *mine, int64_t at)
+/* Adds the parts of the cluster. Each block writes its share of the head's dimensions. */
+__device__ static void combine_cluster(const attention_task &t, const float *sums, const part_result *mine,
+                                       int64_t at)
 {
     groups::cluster_group cluster = groups::this_cluster();
     int count = (int)cluster.num_blocks(), rank = (int)cluster.block_rank(), each = (t.dim + count - 1) / count;
     cluster.sync();
     float largest = -INFINITY, total = 0.0f;
     part_result part[CLUSTER_MAX];
+    float weight[CLUSTER_MAX]; /* of a part: 0 where there is none */
 #pragma unroll
     for (int i = 0; i < CLUSTER_MAX; i++) {
         part[i].largest = -INFINITY, part[i].total = 0.0f;
@@ -60,22 +68,23 @@ __device__ static void write_cluster(const task &t, const float *sums, const par
     }
     float base = largest == -INFINITY ? 0.0f : largest;
 #pragma unroll
-    for (int i = 0; i < CLUSTER_MAX; i++) part[i].largest = __expf(part[i].largest - base), total += part[i].largest * part[i].total;
+    for (int i = 0; i < CLUSTER_MAX; i++)
+        weight[i] = __expf(part[i].largest - base), total += weight[i] * part[i].total;
     for (int j = rank * each + (int)threadIdx.x; j < t.dim && j < (rank + 1) * each; j += blockDim.x) {
         float v = 0.0f;
 #pragma unroll
         for (int i = 0; i < CLUSTER_MAX; i++)
-            if (i < count) v = fmaf(part[i].largest, *cluster.map_shared_rank(sums + j, i), v);
+            if (i < count) v = fmaf(weight[i], *cluster.map_shared_rank(sums + j, i), v);
         write_y(t, at + j, total > 0.0f || isnan(total) ? v / total : 0.0f);
     }
     cluster.sync(); /* nobody leaves while its memory is read */
 }
 #endif
 
-/* What a warp's groups of lanes have found, together: into sums [WARPS][dim], tops and totals. */
-template <int LANES, int NV, int COUNT>
-__device__ static inline void join_lanes(float (*sum)[COUNT], float largest, float total, int dim, float *sums, float *tops,
-                                         float *totals)
+/* Combines the results of a warp's groups of lanes, into sums [WARPS][dim], tops and totals. */
+template <int LANES, int VECS, int COUNT>
+__device__ static inline void combine_lanes(float (*sum)[COUNT], float largest, float total, int dim,
+                                            float *sums, float *tops, float *totals)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x & 31, part = lane / LANES, slot = lane % LANES;
     float top = largest;
@@ -86,7 +95,7 @@ __device__ static inline void join_lanes(float (*sum)[COUNT], float largest, flo
 #pragma unroll
     for (int o = LANES; o < 32; o <<= 1) total += __shfl_xor_sync(0xffffffffu, total, o);
 #pragma unroll
-    for (int n = 0; n < NV; n++)
+    for (int n = 0; n < VECS; n++)
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             float v = sum[n][i] * scale;
@@ -98,9 +107,9 @@ __device__ static inline void join_lanes(float (*sum)[COUNT], float largest, flo
     if (lane == 0) tops[warp] = top, totals[warp] = total;
 }
 
-/* The warps' parts, together: y, or this block's sums [dim] and what goes with them for the cluster. */
-__device__ static inline void join_warps(const task &t, float *sums, const float *tops, const float *totals, part_result *mine,
-                                         bool alone, int64_t y)
+/* Combines the parts of the warps: into y, or, for a cluster, into sums [dim] and *mine of this block. */
+__device__ static inline void combine_warps(const attention_task &t, float *sums, const float *tops,
+                                            const float *totals, part_result *mine, bool alone, int64_t y)
 {
     float weight[WARPS], all = 0.0f, top = -INFINITY;
 #pragma unroll
@@ -120,11 +129,21 @@ __device__ static inline void join_warps(const task &t, float *sums, const float
     if (!alone && threadIdx.x == 0) mine->largest = top, mine->total = all;
 }
 
-/* LANES lanes hold a key, NV pieces of 16 bytes each; a round of the block takes U keys of each group of lanes. */
-template <typename T, int LANES, int NV, int U> __global__ void __launch_bounds__(THREADS) short_kernel(task t)
+/* y = softmax(score_mod(scale q K^T)) V for one row and one head; pages of any type, head sizes of up to 64
+ * pieces of 16 bytes.
+ *
+ *   lanes      LANES lanes hold one key, VECS pieces of 16 bytes each
+ *   round      a block of 8 warps takes 8 x 32 / LANES x UNROLL keys
+ *   registers  UNROLL x VECS x 2 pieces of keys and values in flight, q and sums as f32
+ *   shared     8 x dim floats
+ *
+ * Grid: the blocks of a cluster (1 to 8), heads, spans. The first round of keys is loaded before gpu_wait,
+ * except those that this pass writes. */
+template <typename T, int LANES, int VECS, int UNROLL>
+__global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t)
 {
 #if __CUDA_ARCH__ >= 900
-    const int COUNT = eight<T>::COUNT, AT_ONCE = 32 / LANES, STEP = WARPS * AT_ONCE;
+    const int COUNT = key_vec<T>::COUNT, AT_ONCE = 32 / LANES, STEP = WARPS * AT_ONCE;
     extern __shared__ float sums[]; /* [WARPS][dim] */
     __shared__ float tops[WARPS], totals[WARPS];
     __shared__ part_result mine;
@@ -132,111 +151,117 @@ template <typename T, int LANES, int NV, int U> __global__ void __launch_bounds_
     int warp = threadIdx.x / 32, lane = threadIdx.x & 31, part = lane / LANES, slot = lane % LANES;
     proa_span s = t.spans[span]; /* uploaded before the pass began */
     int begin, end, at = s.context - 1;
-    range_of(t, s, 0, &begin, &end);
-    int each = (end - begin + blocks - 1) / blocks, from = begin + rank * each, to = from + each < end ? from + each : end;
-    /* what this pass itself makes is the newest key alone, of encoders all */
+    visible_keys(t, s, 0, &begin, &end);
+    int each = (end - begin + blocks - 1) / blocks, from = begin + rank * each,
+        to = from + each < end ? from + each : end;
+    /* keys before `old` were written by earlier passes: all but the newest one; in an encoder none */
     int old = s.rows != 1 ? 0 : t.causal ? s.context - 1 : s.context > 1 ? s.context : 0;
-    uint4 key[U][NV], value[U][NV];
-    float bias[U], slope = t.shaped ? slope_of(t, h) : 0.0f;
+    uint4 key[UNROLL][VECS], value[UNROLL][VECS];
+    float bias[UNROLL], slope = t.has_score_mod ? slope_of(t, h) : 0.0f;
     auto fetch_bias = [&](int base) {
 #pragma unroll
-        for (int u = 0; u < U; u++) {
+        for (int u = 0; u < UNROLL; u++) {
             int p = base + u * STEP + warp * AT_ONCE + part;
-            bias[u] = t.shaped && p < to ? bias_of(t, h, p - at) : 0.0f;
+            bias[u] = t.has_score_mod && p < to ? bias_of(t, h, p - at) : 0.0f;
         }
     };
     auto fetch = [&](int base, int low, int high) {
 #pragma unroll
-        for (int u = 0; u < U; u++) {
+        for (int u = 0; u < UNROLL; u++) {
             int p = base + u * STEP + warp * AT_ONCE + part;
             if (p < low || p >= high) continue;
             const T *kr = key_row<T>(t, t.k, s, p, kv), *vr = key_row<T>(t, t.v, s, p, kv);
 #pragma unroll
-            for (int n = 0; n < NV; n++) {
+            for (int n = 0; n < VECS; n++) {
                 int e = (n * LANES + slot) * COUNT;
                 if (e < t.dim) key[u][n] = load_past_l1(kr + e), value[u][n] = load_past_l1(vr + e);
             }
         }
     };
 #pragma unroll
-    for (int u = 0; u < U; u++)
+    for (int u = 0; u < UNROLL; u++)
 #pragma unroll
-        for (int n = 0; n < NV; n++) key[u][n] = value[u][n] = make_uint4(0, 0, 0, 0);
+        for (int n = 0; n < VECS; n++) key[u][n] = value[u][n] = make_uint4(0, 0, 0, 0);
     fetch(from, 0, to < old ? to : old);
     fetch_bias(from);
     gpu_wait();
     if (s.rows != 1) return; /* the whole cluster */
-    float q[NV][COUNT], sum[NV][COUNT] = {}, largest = -INFINITY, total = 0.0f;
+    float q[VECS][COUNT], sum[VECS][COUNT] = {}, largest = -INFINITY, total = 0.0f;
 #pragma unroll
-    for (int n = 0; n < NV; n++) {
+    for (int n = 0; n < VECS; n++) {
         int e = (n * LANES + slot) * COUNT;
         load_q<COUNT>(q[n], t, s.row * t.q_row + h * t.q_head + e, e < t.dim);
     }
-    for (int base = from; base < to; base += STEP * U) {
+    for (int base = from; base < to; base += STEP * UNROLL) {
         fetch(base, base == from ? old : 0, to);
         if (base != from) fetch_bias(base);
-        float score[U], now = largest;
+        float score[UNROLL], now = largest;
 #pragma unroll
-        for (int u = 0; u < U; u++) {
+        for (int u = 0; u < UNROLL; u++) {
             int p = base + u * STEP + warp * AT_ONCE + part;
             score[u] = -INFINITY;
             if (base + u * STEP >= to) continue; /* the whole block */
             score[u] = 0.0f;
 #pragma unroll
-            for (int n = 0; n < NV; n++) {
+            for (int n = 0; n < VECS; n++) {
                 float k[COUNT];
-                eight<T>::open(k, key[u][n]);
+                key_vec<T>::open(k, key[u][n]);
 #pragma unroll
                 for (int i = 0; i < COUNT; i++) score[u] = fmaf(q[n][i], k[i], score[u]);
             }
 #pragma unroll
             for (int o = LANES / 2; o > 0; o >>= 1) score[u] += __shfl_xor_sync(0xffffffffu, score[u], o);
-            if (t.shaped && p < to) score[u] = score_of(t, score[u], bias[u], slope, p - at);
+            if (t.has_score_mod && p < to) score[u] = score_mod(t, score[u], bias[u], slope, p - at);
             if (p >= to) score[u] = -INFINITY;
             now = fmaxf(now, score[u]);
         }
         float usable = now == -INFINITY ? 0.0f : now, shrink = __expf(largest - usable);
         total *= shrink;
 #pragma unroll
-        for (int n = 0; n < NV; n++)
+        for (int n = 0; n < VECS; n++)
 #pragma unroll
             for (int i = 0; i < COUNT; i++) sum[n][i] *= shrink;
 #pragma unroll
-        for (int u = 0; u < U; u++) {
+        for (int u = 0; u < UNROLL; u++) {
             if (base + u * STEP >= to) continue;
             float weight = __expf(score[u] - usable);
             total += weight;
 #pragma unroll
-            for (int n = 0; n < NV; n++) {
+            for (int n = 0; n < VECS; n++) {
                 float v[COUNT];
-                eight<T>::open(v, value[u][n]);
+                key_vec<T>::open(v, value[u][n]);
 #pragma unroll
                 for (int i = 0; i < COUNT; i++) sum[n][i] = fmaf(weight, v[i], sum[n][i]);
             }
         }
         largest = now;
     }
-    join_lanes<LANES, NV, COUNT>(sum, largest, total, t.dim, sums, tops, totals);
+    combine_lanes<LANES, VECS, COUNT>(sum, largest, total, t.dim, sums, tops, totals);
     __syncthreads();
     int64_t y = s.row * t.y_row + h * t.y_head;
-    join_warps(t, sums, tops, totals, &mine, blocks == 1, y);
-    if (blocks > 1) write_cluster(t, sums, &mine, y);
+    combine_warps(t, sums, tops, totals, &mine, blocks == 1, y);
+    if (blocks > 1) combine_cluster(t, sums, &mine, y);
 #endif
 }
 
-template <typename T, int LANES, int NV, int U> static bool launch(gpu *g, const task &t, int spans, int context)
+template <typename T, int LANES, int VECS, int UNROLL>
+static bool launch(gpu *g, const attention_task &t, int spans, int context)
 {
-    const int ROUND = WARPS * (32 / LANES) * U;
+    const int ROUND = WARPS * (32 / LANES) * UNROLL;
     int blocks = 1;
     while (blocks < CLUSTER_MAX && blocks * ROUND < context) blocks *= 2;
-    /* all keys on their way at once, 64 KB of them an SM: more is work, not latency, and decode.cu's */
-    if (blocks * ROUND < context || (int64_t)spans * t.heads * context * t.dim * (int)sizeof(T) * 2 > (int64_t)g->sms << 16) return false;
-    gpu_launch_clusters(g, "attend (short)", short_kernel<T, LANES, NV, U>, dim3((unsigned)blocks, (unsigned)t.heads, (unsigned)spans),
-                        (unsigned)blocks, THREADS, (size_t)WARPS * t.dim * sizeof(float), t);
+    /* all keys are in flight at once, 64 KB an SM; longer contexts are bound by bytes and belong to
+     * decode_mma.cu */
+    if (blocks * ROUND < context ||
+        (int64_t)spans * t.heads * context * t.dim * (int)sizeof(T) * 2 > (int64_t)g->sms << 16)
+        return false;
+    gpu_launch_clusters(g, "attend (short)", decode_short_kernel<T, LANES, VECS, UNROLL>,
+                        dim3((unsigned)blocks, (unsigned)t.heads, (unsigned)spans), (unsigned)blocks, THREADS,
+                        (size_t)WARPS * t.dim * sizeof(float), t);
     return true;
 }
 
-bool gpu_short(gpu *g, const task &t, proa_dtype pages, int spans, int context)
+bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int context)
 {
     bool done = false;
     if (!g->clusters || spans > SHORT_SPANS_MAX) return false;

@@ -1,42 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
- * prefill.cu - attention of many rows on tensor cores (mma.sync; the online softmax of FlashAttention-2, Dao 2023): a block
- * holds 16 TALL queries for each of its WARPS and walks over the keys, 64 at a time. What each shape reaches is in README.md
- * (bench/gpu/prefill.cu). */
+ * prefill_mma.cu - attention of many rows on tensor cores of any GPU (mma.sync, online softmax as in
+ * FlashAttention-2, Dao 2023). A block holds 16 ROW_TILES queries for each of its WARPS and walks over the
+ * keys, a page of 64 at a time. Measurements: docs/lab/cuda-attention.md (bench/gpu/prefill.cu). */
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/runtime/mma.h"
 #include "kernels/cuda/attention/tile.h"
 
 #include <type_traits>
 
-/* All but the latest LEFT groups have arrived, for all threads. */
-template <int LEFT> __device__ static inline void receive()
+/* Waits until all but the latest LEFT groups have arrived, for all threads of the block. */
+template <int LEFT> __device__ static inline void cp_async_wait_block()
 {
-    receive_own<LEFT>();
+    cp_async_wait<LEFT>();
     __syncthreads();
 }
 
 /* ROWS rows of DIM elements; those from `valid` on become zeros. */
-template <typename T, int ROWS, int DIM, int THREADS> __device__ static void load_tile(T *to, const T *from, int64_t step, int valid)
+template <typename T, int ROWS, int DIM, int THREADS>
+__device__ static void load_tile(T *to, const T *from, int64_t step, int valid)
 {
     const int PIECES = DIM / 8, LD = DIM + 8;
-    if constexpr (THREADS % PIECES == 0) { /* a thread goes down a column: one step from each address to the next */
+    if constexpr (THREADS % PIECES ==
+                  0) { /* a thread goes down a column: one constant step from each address to the next */
         const int EACH = THREADS / PIECES;
         int row = (int)(threadIdx.x / PIECES), piece = (int)(threadIdx.x % PIECES);
-        unsigned at = shared_at(to + row * LD + piece * 8);
+        unsigned at = smem_address(to + row * LD + piece * 8);
         const T *source = from + row * step + piece * 8;
 #pragma unroll
         for (int r = 0; r < ROWS; r += EACH, source += EACH * step)
-            copy_piece(at + r * LD * 2, source, row + r < valid);
+            cp_async16(at + r * LD * 2, source, row + r < valid);
     } else {
 #pragma unroll
         for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
             int row = i / PIECES, piece = i % PIECES;
-            copy_piece(shared_at(to + row * LD + piece * 8), from + row * step + piece * 8, row < valid);
+            cp_async16(smem_address(to + row * LD + piece * 8), from + row * step + piece * 8, row < valid);
         }
     }
 }
 
-/* Pages of e4m3: opened on the way, so through registers. */
+/* Pages of e4m3 are unpacked on the way, so they go through registers. */
 template <typename T, int ROWS, int DIM, int THREADS>
 __device__ static void load_tile(T *to, const __nv_fp8_e4m3 *from, int64_t step, int valid)
 {
@@ -54,12 +56,13 @@ __device__ static void load_tile(T *to, const __nv_fp8_e4m3 *from, int64_t step,
             else wide[k] = gpu_mma<T>::pair(__low2float(h), __high2float(h));
         }
         uint4 *at = reinterpret_cast<uint4 *>(to + row * LD + piece * 16);
-        at[0] = make_uint4(wide[0], wide[1], wide[2], wide[3]), at[1] = make_uint4(wide[4], wide[5], wide[6], wide[7]);
+        at[0] = make_uint4(wide[0], wide[1], wide[2], wide[3]),
+        at[1] = make_uint4(wide[4], wide[5], wide[6], wide[7]);
     }
 }
 
 template <typename T, int ROWS, int DIM, int THREADS>
-__device__ static void load_queries(T *to, const task &t, int64_t row, int h, int valid)
+__device__ static void load_queries(T *to, const attention_task &t, int64_t row, int h, int valid)
 {
     if (t.type != PROA_DTYPE_F32) {
         load_tile<T, ROWS, DIM, THREADS>(to, (const T *)t.q + row * t.q_row + h * t.q_head, t.q_row, valid);
@@ -67,21 +70,23 @@ __device__ static void load_queries(T *to, const task &t, int64_t row, int h, in
     }
     for (int i = threadIdx.x; i < ROWS * DIM; i += THREADS) {
         int r = i / DIM, e = i % DIM;
-        to[r * (DIM + 8) + e] = gpu_saturate<T>(r < valid ? ((const float *)t.q)[(row + r) * t.q_row + h * t.q_head + e] : 0.0f);
+        to[r * (DIM + 8) + e] = gpu_saturate<T>(
+            r < valid ? ((const float *)t.q)[(row + r) * t.q_row + h * t.q_head + e] : 0.0f);
     }
 }
 
 /* What one warp works on. */
-template <typename T, int DIM, int TALL> struct tile {
-    static const int LD = DIM + 8, STEPS = DIM / 16, TILES = DIM / 8, KEPT = TALL * STEPS <= 8, DEPTH = 4;
-    unsigned queries[KEPT ? STEPS : 1][TALL][4]; /* of small heads: kept, of others: read again for each page */
-    float out[TALL][TILES][4], score[TALL][8][4], largest[TALL][2], total[TALL][2];
+template <typename T, int DIM, int ROW_TILES> struct warp_tile {
+    static const int LD = DIM + 8, STEPS = DIM / 16, TILES = DIM / 8, KEPT = ROW_TILES * STEPS <= 8, DEPTH = 4;
+    unsigned queries[KEPT ? STEPS : 1][ROW_TILES][4]; /* small heads: kept in registers; others: read from shared memory again for each page */
+    float out[ROW_TILES][TILES][4], score[ROW_TILES][8][4], largest[ROW_TILES][2], total[ROW_TILES][2];
 
-    __device__ void load_step(unsigned a[TALL][4], const T *qs, int k)
+    __device__ void load_step(unsigned a[ROW_TILES][4], const T *qs, int k)
     {
-        int lane = threadIdx.x & 31, row = threadIdx.x / 32 * 16 * TALL + lane % 16;
+        int lane = threadIdx.x & 31, row = threadIdx.x / 32 * 16 * ROW_TILES + lane % 16;
 #pragma unroll
-        for (int m = 0; m < TALL; m++) load_matrix(a[m], shared_at(qs + (row + 16 * m) * LD + k * 16 + lane / 16 * 8));
+        for (int m = 0; m < ROW_TILES; m++)
+            ldmatrix_x4(a[m], smem_address(qs + (row + 16 * m) * LD + k * 16 + lane / 16 * 8));
     }
 
     __device__ void begin(const T *qs)
@@ -90,7 +95,7 @@ template <typename T, int DIM, int TALL> struct tile {
 #pragma unroll
             for (int k = 0; k < STEPS; k++) load_step(queries[k], qs, k);
 #pragma unroll
-        for (int m = 0; m < TALL; m++) {
+        for (int m = 0; m < ROW_TILES; m++) {
             largest[m][0] = largest[m][1] = -INFINITY, total[m][0] = total[m][1] = 0.0f;
 #pragma unroll
             for (int n = 0; n < TILES; n++)
@@ -103,16 +108,17 @@ template <typename T, int DIM, int TALL> struct tile {
     {
         int lane = threadIdx.x & 31;
 #pragma unroll
-        for (int m = 0; m < TALL; m++)
+        for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
             for (int n = 0; n < 8; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) score[m][n][i] = 0.0f;
-        unsigned a[2][TALL][4], b[DEPTH][4]; /* what is read lies DEPTH - 1 loads ahead of what is multiplied */
+        unsigned a[2][ROW_TILES][4], b[DEPTH][4]; /* reads are DEPTH - 1 loads ahead of the products */
         auto read = [&](int i) {
             int k = i / 4, n = i % 4 * 2;
             if (!KEPT && n == 0) load_step(a[k % 2], qs, k);
-            load_matrix(b[i % DEPTH], shared_at(ks + (n * 8 + lane / 16 * 8 + lane % 8) * LD + k * 16 + lane / 8 % 2 * 8));
+            ldmatrix_x4(b[i % DEPTH],
+                        smem_address(ks + (n * 8 + lane / 16 * 8 + lane % 8) * LD + k * 16 + lane / 8 % 2 * 8));
         };
 #pragma unroll
         for (int i = 0; i < DEPTH - 1; i++) read(i);
@@ -121,7 +127,7 @@ template <typename T, int DIM, int TALL> struct tile {
             int k = i / 4, n = i % 4 * 2;
             if (i + DEPTH - 1 < STEPS * 4) read(i + DEPTH - 1);
 #pragma unroll
-            for (int m = 0; m < TALL; m++) {
+            for (int m = 0; m < ROW_TILES; m++) {
                 const unsigned *q = KEPT ? queries[KEPT ? k : 0][m] : a[k % 2][m];
                 gpu_mma<T>::run(score[m][n], q, b[i % DEPTH][0], b[i % DEPTH][1]);
                 gpu_mma<T>::run(score[m][n + 1], q, b[i % DEPTH][2], b[i % DEPTH][3]);
@@ -129,44 +135,48 @@ template <typename T, int DIM, int TALL> struct tile {
         }
     }
 
-    /* at: position of this warp's first row; key: of the page's first key. Shaped scores are scaled here. */
-    __device__ void mask(const task &t, const float *bias, float slope, int at, int key, int context)
+    /* at: position of this warp's first row; key: first key of the page. Scores with score_mod are scaled
+     * here. */
+    __device__ void mask(const attention_task &t, const float *bias, float slope, int at, int key, int context)
     {
         int lane = threadIdx.x & 31;
 #pragma unroll
-        for (int m = 0; m < TALL; m++)
+        for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
             for (int n = 0; n < 8; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    int p = key + n * 8 + lane % 4 * 2 + i % 2, row = at + m * 16 + lane / 4 + i / 2 * 8, d = p - row;
+                    int p = key + n * 8 + lane % 4 * 2 + i % 2, row = at + m * 16 + lane / 4 + i / 2 * 8,
+                        d = p - row;
                     bool seen = p < context && (!t.causal || (d <= 0 && (t.window <= 0 || d > -t.window)));
                     int near = d < -t.reach ? -t.reach : d > t.reach ? t.reach : d;
-                    if (t.shaped)
-                        score[m][n][i] = score_of(t, score[m][n][i] * t.scale, t.rel_bias ? bias[near + t.reach] : 0.0f, slope, d);
+                    if (t.has_score_mod)
+                        score[m][n][i] = score_mod(t, score[m][n][i] * t.scale,
+                                                   t.rel_bias ? bias[near + t.reach] : 0.0f, slope, d);
                     if (!seen) score[m][n][i] = -INFINITY;
                 }
     }
 
-    /* Scores become weights; unit: of a score, in powers of 2. */
-    __device__ void soften(float unit)
+    /* Online softmax: scores become weights. unit: the factor from a score to powers of 2. */
+    __device__ void apply_softmax(float unit)
     {
 #pragma unroll
-        for (int m = 0; m < TALL; m++)
+        for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float now = largest[m][r], sum = 0.0f;
 #pragma unroll
-                for (int n = 0; n < 8; n++) now = fmaxf(now, fmaxf(score[m][n][2 * r], score[m][n][2 * r + 1]));
+                for (int n = 0; n < 8; n++)
+                    now = fmaxf(now, fmaxf(score[m][n][2 * r], score[m][n][2 * r + 1]));
                 now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
                 now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
                 float usable = now == -INFINITY ? 0.0f : now * unit;
-                float shrink = power_of_2(fmaf(largest[m][r], unit, -usable));
+                float shrink = exp2_approx(fmaf(largest[m][r], unit, -usable));
 #pragma unroll
                 for (int n = 0; n < 8; n++)
 #pragma unroll
                     for (int i = 2 * r; i < 2 * r + 2; i++) {
-                        score[m][n][i] = power_of_2(fmaf(score[m][n][i], unit, -usable));
+                        score[m][n][i] = exp2_approx(fmaf(score[m][n][i], unit, -usable));
                         sum += score[m][n][i];
                     }
                 total[m][r] = total[m][r] * shrink + sum;
@@ -180,10 +190,10 @@ template <typename T, int DIM, int TALL> struct tile {
     {
         const int PAIRS = TILES / 2;
         int lane = threadIdx.x & 31;
-        unsigned a[TALL][4], b[DEPTH][4];
+        unsigned a[ROW_TILES][4], b[DEPTH][4];
         auto read = [&](int i) {
             int k = i / PAIRS, n = i % PAIRS * 2;
-            load_matrix_turned(b[i % DEPTH], shared_at(vs + (k * 16 + lane % 16) * LD + n * 8 + lane / 16 * 8));
+            ldmatrix_x4_trans(b[i % DEPTH], smem_address(vs + (k * 16 + lane % 16) * LD + n * 8 + lane / 16 * 8));
         };
 #pragma unroll
         for (int i = 0; i < DEPTH - 1; i++) read(i);
@@ -192,22 +202,23 @@ template <typename T, int DIM, int TALL> struct tile {
             int k = i / PAIRS, n = i % PAIRS * 2;
             if (i + DEPTH - 1 < 4 * PAIRS) read(i + DEPTH - 1);
 #pragma unroll
-            for (int m = 0; m < TALL; m++) {
+            for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
                 for (int j = 0; j < 4 && n == 0; j++)
-                    a[m][j] = gpu_mma<T>::pair(score[m][2 * k + j / 2][j % 2 * 2], score[m][2 * k + j / 2][j % 2 * 2 + 1]);
+                    a[m][j] = gpu_mma<T>::pair(score[m][2 * k + j / 2][j % 2 * 2],
+                                               score[m][2 * k + j / 2][j % 2 * 2 + 1]);
                 gpu_mma<T>::run(out[m][n], a[m], b[i % DEPTH][0], b[i % DEPTH][1]);
                 gpu_mma<T>::run(out[m][n + 1], a[m], b[i % DEPTH][2], b[i % DEPTH][3]);
             }
         }
     }
 
-    /* row: of the step, this warp's first; rows: that it has. */
-    __device__ void end(const task &t, int64_t row, int rows, int h)
+    /* row: this warp's first row in the step; rows: how many it has. */
+    __device__ void end(const attention_task &t, int64_t row, int rows, int h)
     {
         int lane = threadIdx.x & 31;
 #pragma unroll
-        for (int m = 0; m < TALL; m++)
+        for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float sum = total[m][r];
@@ -228,12 +239,20 @@ template <typename T, int DIM, int TALL> struct tile {
     }
 };
 
-/* AHEAD: the next page's keys and values are on their way while this one is worked on. Otherwise, where two pages would take
- * the room of a second block, keys come during the values' product and values during the keys'. */
-template <typename T, typename P, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
-__global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_kernel(task t)
+/* y = softmax(mask(score_mod(scale q K^T))) V for the rows of a span and one head. T: type of the products
+ * (f16, bf16), P: of the pages.
+ *
+ *   warp       16 ROW_TILES rows: scores [rows][64] and result [rows][DIM] in registers (ROW_TILES x (32 + DIM / 2) floats)
+ *   shared     queries 16 ROW_TILES WARPS rows, one or two pages of keys and of values, rows of DIM + 8 elements
+ *
+ * DOUBLE_BUFFER: the next page's keys and values are loaded while this page is worked on. Otherwise, where
+ * two pages would take the room of a second block, keys are loaded during the product with the values and
+ * values during that with the keys. Grid: span, head, tile of rows (last rows first: they have the most
+ * keys). */
+template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS>
+__global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attention_task t)
 {
-    const int THREADS = 32 * WARPS, ROWS = 16 * TALL * WARPS, LD = DIM + 8, BUFFERS = AHEAD ? 2 : 1;
+    const int THREADS = 32 * WARPS, ROWS = 16 * ROW_TILES * WARPS, LD = DIM + 8, BUFFERS = DOUBLE_BUFFER ? 2 : 1;
     extern __shared__ __align__(128) char memory[];
     T *qs = reinterpret_cast<T *>(memory), *keys = qs + ROWS * LD, *values = keys + BUFFERS * PAGE * LD;
     float *bias = reinterpret_cast<float *>(values + BUFFERS * PAGE * LD);
@@ -252,65 +271,71 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_kernel(task t)
         load_tile<T, PAGE, DIM, THREADS>(to, page_of<P>(t, from, s, which, kv), step, s.context - which * PAGE);
     };
     load_queries<T, ROWS, DIM, THREADS>(qs, t, s.row + begin, h, rows);
-    send();
+    cp_async_commit();
     if (page < pages) load(keys, t.k, page);
-    if (AHEAD && page < pages) load(values, t.v, page);
-    send();
-    for (int i = threadIdx.x; t.rel_bias && i <= 2 * t.reach; i += THREADS) bias[i] = bias_of(t, h, i - t.reach);
-    int mine = warp * 16 * TALL, at = offset + mine; /* this warp's rows in the block, and its first one's position */
-    float unit = (t.shaped ? 1.0f : t.scale) * 1.4426950408889634f, slope = slope_of(t, h);
-    tile<T, DIM, TALL> work;
-    receive<1>();
+    if (DOUBLE_BUFFER && page < pages) load(values, t.v, page);
+    cp_async_commit();
+    for (int i = threadIdx.x; t.rel_bias && i <= 2 * t.reach; i += THREADS)
+        bias[i] = bias_of(t, h, i - t.reach);
+    int mine = warp * 16 * ROW_TILES,
+        at = offset + mine; /* this warp's first row in the block, and that row's position */
+    float unit = (t.has_score_mod ? 1.0f : t.scale) * 1.4426950408889634f, slope = slope_of(t, h);
+    warp_tile<T, DIM, ROW_TILES> work;
+    cp_async_wait_block<1>();
     work.begin(qs);
-    for (int buffer = 0; page < pages; page++, buffer ^= AHEAD) {
+    for (int buffer = 0; page < pages; page++, buffer ^= DOUBLE_BUFFER) {
         T *ks = keys + buffer * PAGE * LD, *vs = values + buffer * PAGE * LD;
         int key = page * PAGE;
-        bool more = page + 1 < pages, active = mine < rows && (!t.causal || key < at + 16 * TALL);
-        if (AHEAD) {
-            receive<0>();
-            if (more) load(keys + (buffer ^ 1) * PAGE * LD, t.k, page + 1), load(values + (buffer ^ 1) * PAGE * LD, t.v, page + 1);
-            send();
+        bool more = page + 1 < pages, active = mine < rows && (!t.causal || key < at + 16 * ROW_TILES);
+        if (DOUBLE_BUFFER) {
+            cp_async_wait_block<0>();
+            if (more)
+                load(keys + (buffer ^ 1) * PAGE * LD, t.k, page + 1),
+                    load(values + (buffer ^ 1) * PAGE * LD, t.v, page + 1);
+            cp_async_commit();
         } else {
             load(vs, t.v, page);
-            send();
-            receive<1>();
+            cp_async_commit();
+            cp_async_wait_block<1>();
         }
         if (active) {
             work.multiply_keys(qs, ks);
-            if (key + PAGE > s.context || t.shaped || (t.causal && (key + PAGE > at + 1 || t.window > 0)))
+            if (key + PAGE > s.context || t.has_score_mod || (t.causal && (key + PAGE > at + 1 || t.window > 0)))
                 work.mask(t, bias, slope, at, key, s.context);
         }
-        if (!AHEAD) {
+        if (!DOUBLE_BUFFER) {
             __syncthreads();
             if (more) load(keys, t.k, page + 1);
-            send();
+            cp_async_commit();
         }
-        if (active) work.soften(unit);
-        if (!AHEAD) receive<1>();
+        if (active) work.apply_softmax(unit);
+        if (!DOUBLE_BUFFER) cp_async_wait_block<1>();
         if (active) work.multiply_values(vs);
-        if (!AHEAD) __syncthreads();
+        if (!DOUBLE_BUFFER) __syncthreads();
     }
     work.end(t, s.row + begin + mine, rows - mine, h);
 }
 
-/* False: a block has not so much memory on this GPU, nothing was done. */
-template <typename T, typename P, int DIM, int TALL, int WARPS, bool AHEAD, int BLOCKS>
-static bool launch(gpu *g, const task &t, int spans, int rows)
+/* False: a block cannot have this much shared memory on this GPU; nothing was launched. */
+template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS>
+static bool launch(gpu *g, const attention_task &t, int spans, int rows)
 {
-    const int ROWS = 16 * TALL * WARPS;
-    auto kernel = prefill_kernel<T, P, DIM, TALL, WARPS, AHEAD, BLOCKS>;
-    size_t shared = (size_t)(ROWS + (AHEAD ? 4 : 2) * PAGE) * (DIM + 8) * sizeof(T);
+    const int ROWS = 16 * ROW_TILES * WARPS;
+    auto kernel = prefill_mma_kernel<T, P, DIM, ROW_TILES, WARPS, DOUBLE_BUFFER, BLOCKS>;
+    size_t shared = (size_t)(ROWS + (DOUBLE_BUFFER ? 4 : 2) * PAGE) * (DIM + 8) * sizeof(T);
     if (t.rel_bias) shared += (size_t)(2 * t.reach + 1) * sizeof(float);
     if (shared > (size_t)g->shared_max) return false;
-    gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "attend (prefill)");
-    gpu_launch(g, "attend (prefill)", kernel, dim3((unsigned)spans, (unsigned)t.heads, (unsigned)((rows + ROWS - 1) / ROWS)),
-               32 * WARPS, shared, t);
+    gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+             "attend (prefill)");
+    gpu_launch(g, "attend (prefill)", kernel,
+               dim3((unsigned)spans, (unsigned)t.heads, (unsigned)((rows + ROWS - 1) / ROWS)), 32 * WARPS,
+               shared, t);
     return true;
 }
 
-/* 32 queries a warp where that leaves a block for every SM: keys are read from shared memory half as often. Few queries:
- * smaller blocks on more SMs, and both pages at once. */
-template <typename T, typename P> static bool launch_64(gpu *g, const task &t, int spans, int rows)
+/* 32 queries a warp if every SM then still has a block: keys are read from shared memory half as often. With
+ * few queries smaller blocks on more SMs, and double buffering. */
+template <typename T, typename P> static bool launch_64(gpu *g, const attention_task &t, int spans, int rows)
 {
     int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
     if (blocks >= g->sms) return launch<T, P, 64, 2, 4, false, 2>(g, t, spans, rows);
@@ -318,15 +343,15 @@ template <typename T, typename P> static bool launch_64(gpu *g, const task &t, i
     return launch<T, P, 64, 1, 2, true, 2>(g, t, spans, rows);
 }
 
-/* The taller form takes 102 KB, which a block of 8.6 and 8.9 has not. */
-template <typename T, typename P> static bool launch_128(gpu *g, const task &t, int spans, int rows)
+/* The taller form takes 102 KB, more than a block may have on 8.6 and 8.9. */
+template <typename T, typename P> static bool launch_128(gpu *g, const attention_task &t, int spans, int rows)
 {
     int64_t blocks = (int64_t)spans * t.heads * ((rows + 127) / 128);
     if (blocks >= g->sms && launch<T, P, 128, 2, 4, true, 2>(g, t, spans, rows)) return true;
     return launch<T, P, 128, 1, 4, true, 2>(g, t, spans, rows);
 }
 
-template <typename T, typename P> static bool prefill(gpu *g, const task &t, int spans, int rows)
+template <typename T, typename P> static bool prefill(gpu *g, const attention_task &t, int spans, int rows)
 {
     switch (t.dim) {
     case 16: return launch<T, P, 16, 1, 4, true, 2>(g, t, spans, rows);
@@ -340,14 +365,18 @@ template <typename T, typename P> static bool prefill(gpu *g, const task &t, int
     }
 }
 
-bool gpu_prefill(gpu *g, const task &t, proa_dtype pages, int spans, int rows)
+bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows)
 {
     bool ok = (t.type == PROA_DTYPE_F32 || t.type == pages || pages == PROA_DTYPE_FP8) && t.kv_row % 8 == 0 &&
               ((uintptr_t)t.k | (uintptr_t)t.v) % 16 == 0 && t.reach <= 4096;
     if (t.type != PROA_DTYPE_F32)
-        ok = ok && (t.q_row | t.q_head | t.y_row | t.y_head) % 8 == 0 && ((uintptr_t)t.q | (uintptr_t)t.y) % 16 == 0;
+        ok = ok && (t.q_row | t.q_head | t.y_row | t.y_head) % 8 == 0 &&
+             ((uintptr_t)t.q | (uintptr_t)t.y) % 16 == 0;
     if (!ok || pages == PROA_DTYPE_F32) return false;
     bool bf16 = pages == PROA_DTYPE_BF16 || t.type == PROA_DTYPE_BF16;
-    if (pages != PROA_DTYPE_FP8) return bf16 ? prefill<__nv_bfloat16, __nv_bfloat16>(g, t, spans, rows) : prefill<__half, __half>(g, t, spans, rows);
-    return bf16 ? prefill<__nv_bfloat16, __nv_fp8_e4m3>(g, t, spans, rows) : prefill<__half, __nv_fp8_e4m3>(g, t, spans, rows);
+    if (pages != PROA_DTYPE_FP8)
+        return bf16 ? prefill<__nv_bfloat16, __nv_bfloat16>(g, t, spans, rows)
+                    : prefill<__half, __half>(g, t, spans, rows);
+    return bf16 ? prefill<__nv_bfloat16, __nv_fp8_e4m3>(g, t, spans, rows)
+                : prefill<__half, __nv_fp8_e4m3>(g, t, spans, rows);
 }

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tune.cu - cuBLASLt's algorithms timed on this card: the library's best guesses run on the operands that the product has, with
- * the caches emptied between them, and the fastest is kept for its bucket of rows, in the plug-in and in the file (tune.h).
- *   PROA_TUNE=off   the library's first guess, always
- *   PROA_TUNE=lazy  (without the variable) products are timed when they first come, LAZY_SECONDS in all
- *   PROA_TUNE=all   every product, more algorithms, no matter how long: `proa tune`
- *   PROA_TUNE=own   nothing is timed: the own kernels wherever they can (wgmma.cu before spread.cu), to check and time them alone
- * Products whose K is divided (spread.cu) are not timed: what they win is what they do while the kernel before still runs. */
+ * autotune.cu - cuBLASLt's algorithms timed on this card. The library's best guesses run on the operands of
+ * the product, with the caches emptied between them. The fastest is kept for its bucket of rows, in the
+ * plug-in and in a file (tune.h).
+ *
+ *   PROA_TUNE=off   always the library's first guess
+ *   PROA_TUNE=lazy  the default: a product is timed when it first comes, LAZY_SECONDS in all
+ *   PROA_TUNE=all   every product, more algorithms, no limit of time: `proa tune`
+ *   PROA_TUNE=own   nothing is timed; Proa's kernels wherever they can run (gemm_wgmma.cu before gemm_split_k.cu), for tests
+ *
+ * Split-K products (gemm_split_k.cu) are not timed: their gain is what they do while the kernel before still
+ * runs. */
 #include "kernels/cuda/runtime/cuda.h"
 
 extern "C" {
@@ -63,19 +67,22 @@ void gpu_tune_open(gpu *g, const char *capability)
     char identity[PROA_TUNE_IDENTITY_MAX], driver[96];
     gpu_tuning *t = g->tuning = (gpu_tuning *)proa_calloc(1, sizeof *t);
     g->own_first = mode && strcmp(mode, "own") == 0;
-    t->off = g->own_first || (mode && strcmp(mode, "off") == 0), g->hopper = g->hopper && (g->own_first || !t->off);
+    t->off = g->own_first || (mode && strcmp(mode, "off") == 0),
+    g->hopper = g->hopper && (g->own_first || !t->off);
     t->all = mode && strcmp(mode, "all") == 0;
     if (mode && !t->off && !t->all && strcmp(mode, "lazy") != 0)
-        fprintf(stderr, "proa: warning: PROA_TUNE is '%.32s', none of off, lazy, all, own: lazy is taken\n", mode);
+        fprintf(stderr, "proa: warning: PROA_TUNE is '%.32s', none of off, lazy, all, own: lazy is taken\n",
+                mode);
     driver_version(driver, sizeof driver);
-    snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 2", g->name, capability,
-             driver, cublasLtGetVersion(), PROA_CUDA_VERSION);
+    snprintf(identity, sizeof identity, "%s; %s; driver %s; cublasLt %zu; plug-in %d; own products 2",
+             g->name, capability, driver, cublasLtGetVersion(), PROA_CUDA_VERSION);
     proa_tune_init(&t->known, identity);
     if (!t->off) read_file(t, g->name);
     if (t->path[0]) g->base.tuning = t->path;
 }
 
-/* What another process has written since is kept. A file that cannot be written costs the next start, no more. */
+/* Entries that another process has written meanwhile are kept. If the file cannot be written, the next start
+ * times again. */
 static void write_file(gpu_tuning *t)
 {
     proa_err err = {};
@@ -101,22 +108,27 @@ void gpu_tune_close(gpu *g)
 
 static void key_of(int64_t key[PROA_TUNE_KEYS], const gpu_product *p)
 {
-    const int64_t numbers[PROA_TUNE_KEYS] = {proa_tune_bucket(p->T), p->N, p->K, p->w_ld, p->x_ld, p->y_row, p->residual_row,
-                                             (int64_t)p->w_type, (int64_t)p->x_type, (int64_t)p->y_type,
-                                             (int64_t)p->epilogue, p->residual + 2 * p->scaled + 4 * p->act};
+    /* clang-format off */
+    const int64_t numbers[PROA_TUNE_KEYS] = {proa_tune_bucket(p->T), p->N, p->K, p->w_ld, p->x_ld, p->y_row,
+                                             p->residual_row, (int64_t)p->w_type, (int64_t)p->x_type,
+                                             (int64_t)p->y_type, (int64_t)p->epilogue,
+                                             p->residual + 2 * p->scaled + 4 * p->act};
+    /* clang-format on */
     memcpy(key, numbers, sizeof numbers);
 }
 
-/* No sums whose order depends on which block comes first: the same request gives the same tokens twice. */
+/* Without algorithms whose order of sums depends on which block ends first: the same request gives the same
+ * tokens twice. */
 static int guesses(gpu *g, const gpu_plan *p, cublasLtMatmulHeuristicResult_t *out, int most)
 {
     uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
     cublasLtMatmulPreference_t preference;
     int found = 0;
     cublasLtMatmulPreferenceCreate(&preference);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &g->workspace_bytes,
-                                         sizeof g->workspace_bytes);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                         &g->workspace_bytes, sizeof g->workspace_bytes);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+                                         sizeof schemes);
     if (cublasLtMatmulAlgoGetHeuristic(g->lt, p->op, p->a, p->b, p->c, p->d, preference, most, out, &found) !=
         CUBLAS_STATUS_SUCCESS)
         found = 0;
@@ -126,10 +138,10 @@ static int guesses(gpu *g, const gpu_plan *p, cublasLtMatmulHeuristicResult_t *o
 
 struct stopwatch {
     cudaEvent_t begin, end;
-    char *y, *sweep; /* results go elsewhere: a residual may be what they would overwrite */
+    char *y, *sweep; /* results go to a buffer of their own: they might overwrite the residual */
 };
 
-static bool take(stopwatch *s, const gpu_product *p)
+static bool stopwatch_open(stopwatch *s, const gpu_product *p)
 {
     size_t element = p->y_type == CUDA_R_32F ? 4 : 2;
     *s = {};
@@ -138,7 +150,7 @@ static bool take(stopwatch *s, const gpu_product *p)
            cudaMalloc((void **)&s->sweep, SWEEP_BYTES) == cudaSuccess;
 }
 
-static void give_back(stopwatch *s)
+static void stopwatch_close(stopwatch *s)
 {
     if (s->begin) cudaEventDestroy(s->begin);
     if (s->end) cudaEventDestroy(s->end);
@@ -147,8 +159,9 @@ static void give_back(stopwatch *s)
     cudaGetLastError(); /* whatever failed here was timing, not the product */
 }
 
-/* Microseconds, the least of some runs that find nothing in the caches; 0: it does not run. */
-static float time_one(gpu *g, const gpu_plan *p, const gpu_way *way, const gpu_operands *at, const stopwatch *s)
+/* Microseconds: the least of some runs with empty caches. 0: the algorithm does not run. */
+static float time_one(gpu *g, const gpu_plan *p, const gpu_gemm_choice *way, const gpu_operands *at,
+                      const stopwatch *s)
 {
     float least = 0;
     for (int i = 0; i < RUNS; i++) {
@@ -157,16 +170,19 @@ static float time_one(gpu *g, const gpu_plan *p, const gpu_way *way, const gpu_o
         cudaEventRecord(s->begin, g->stream);
         if (gpu_plan_run(g, p, way, at, s->y) != CUBLAS_STATUS_SUCCESS) return 0;
         cudaEventRecord(s->end, g->stream);
-        if (cudaEventSynchronize(s->end) != cudaSuccess || cudaEventElapsedTime(&ms, s->begin, s->end) != cudaSuccess) return 0;
+        if (cudaEventSynchronize(s->end) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, s->begin, s->end) != cudaSuccess)
+            return 0;
         if (i > 0 && (least == 0 || ms < least)) least = ms;
     }
     return least * 1e3f;
 }
 
-/* An algorithm is the library's eight words; a form of the own kernel its number behind a mark that no algorithm begins with. */
+/* An algorithm is the library's eight words. A form of Proa's kernel is its number behind a mark that no
+ * algorithm begins with. */
 static const uint64_t OWN_MARK = 0x616f7270206e776full;
 
-static void write_way(uint64_t words[PROA_TUNE_WORDS], const gpu_way *way)
+static void write_way(uint64_t words[PROA_TUNE_WORDS], const gpu_gemm_choice *way)
 {
     static_assert(sizeof way->algo == PROA_TUNE_WORDS * sizeof words[0], "an algorithm is eight words");
     memcpy(words, &way->algo, sizeof way->algo);
@@ -175,18 +191,18 @@ static void write_way(uint64_t words[PROA_TUNE_WORDS], const gpu_way *way)
     words[0] = OWN_MARK, words[1] = (uint64_t)way->own;
 }
 
-static void time_all(gpu *g, gpu_plan *p, const gpu_operands *at, const stopwatch *s, int64_t *key)
+static void time_candidates(gpu *g, gpu_plan *p, const gpu_operands *at, const stopwatch *s, int64_t *key)
 {
     gpu_tuning *t = g->tuning;
     cublasLtMatmulHeuristicResult_t result[ALL_GUESSES];
     int count = guesses(g, p, result, t->all ? ALL_GUESSES : LAZY_GUESSES);
-    gpu_way first_guess = {p->way.algo, 0};
+    gpu_gemm_choice first_guess = {p->way.algo, 0};
     float first = time_one(g, p, &first_guess, at, s), best = first;
     if (first <= 0) return;
     p->way = first_guess;
     for (int i = -GPU_OWN_FORMS; i < count; i++) {
         if (i < 0 && !gpu_own_takes(g, &p->key, -i)) continue;
-        gpu_way way = i < 0 ? gpu_way{first_guess.algo, -i} : gpu_way{result[i].algo, 0};
+        gpu_gemm_choice way = i < 0 ? gpu_gemm_choice{first_guess.algo, -i} : gpu_gemm_choice{result[i].algo, 0};
         float us = time_one(g, p, &way, at, s);
         if (us > 0 && us < best * 0.99f) best = us, p->way = way; /* less is noise: the first guess stays */
     }
@@ -198,8 +214,8 @@ static void time_all(gpu *g, gpu_plan *p, const gpu_operands *at, const stopwatc
     t->changed = true;
 }
 
-/* What a file says is believed only after the library has checked it against the product. */
-static bool take_known(gpu *g, gpu_plan *p, const proa_tune_entry *e)
+/* An algorithm from the file is used only after the library has checked it against the product. */
+static bool use_known(gpu *g, gpu_plan *p, const proa_tune_entry *e)
 {
     cublasLtMatmulAlgo_t algo;
     cublasLtMatmulHeuristicResult_t result;
@@ -216,7 +232,7 @@ static bool take_known(gpu *g, gpu_plan *p, const proa_tune_entry *e)
     return true;
 }
 
-void gpu_tune_settle(gpu *g, gpu_plan *p, const gpu_operands *at)
+void gpu_tune_plan(gpu *g, gpu_plan *p, const gpu_operands *at)
 {
     gpu_tuning *t = g->tuning;
     int64_t key[PROA_TUNE_KEYS];
@@ -224,15 +240,15 @@ void gpu_tune_settle(gpu *g, gpu_plan *p, const gpu_operands *at)
     if (!t || t->off) return;
     key_of(key, &p->key);
     const proa_tune_entry *e = proa_tune_find(&t->known, key);
-    if (e && (take_known(g, p, e) || e->key[0] != p->key.T)) return;
+    if (e && (use_known(g, p, e) || e->key[0] != p->key.T)) return;
     if (g->is_recording || g->trace || (!t->all && t->spent > LAZY_SECONDS)) {
         p->settled = !g->is_recording; /* another time */
         return;
     }
     int64_t begin = proa_clock_ns();
     stopwatch s;
-    if (take(&s, &p->key)) time_all(g, p, at, &s, key);
-    give_back(&s);
+    if (stopwatch_open(&s, &p->key)) time_candidates(g, p, at, &s, key);
+    stopwatch_close(&s);
     t->spent += (double)(proa_clock_ns() - begin) * 1e-9;
     if ((double)(proa_clock_ns() - t->written_ns) * 1e-9 > WRITE_SECONDS) write_file(t);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * plans.cu - products of many rows by cuBLASLt: descriptors and the algorithm, made once for each shape. Which algorithm:
- * the one that was timed (tune.cu), the own kernels' forms (wgmma.cu, spread.cu) among them, else the first guess. */
+ * cublaslt_plans.cu - products of many rows by cuBLASLt: descriptors and the algorithm, made once for each
+ * shape. The algorithm is the one that was timed (autotune.cu; the forms of gemm_wgmma.cu and gemm_split_k.cu
+ * are among the candidates), else the first guess. */
 #include "kernels/cuda/runtime/cuda.h"
 
 extern "C" {
@@ -9,7 +10,6 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-
 /* The library's first guess: a plan is ready with it. */
 static void guess_algorithm(gpu *g, gpu_plan *p)
 {
@@ -17,16 +17,17 @@ static void guess_algorithm(gpu *g, gpu_plan *p)
     cublasLtMatmulHeuristicResult_t result;
     int found = 0;
     cublasLtMatmulPreferenceCreate(&preference);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &g->workspace_bytes,
-                                         sizeof g->workspace_bytes);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                         &g->workspace_bytes, sizeof g->workspace_bytes);
     cublasLtMatmulAlgoGetHeuristic(g->lt, p->op, p->a, p->b, p->c, p->d, preference, 1, &result, &found);
     cublasLtMatmulPreferenceDestroy(preference);
     p->ready = found > 0;
     if (p->ready) p->way = {result.algo, 0};
 }
 
-/* For scales of rows and columns the library has one guess, tiles of 128 x 128, which leaves most SMs idle where rows are few
- * (N = 4,096, 256 rows: 64 tiles). Its kernels of other tiles do such products as well. */
+/* For scales of rows and columns the library has one guess, tiles of 128 x 128, which leave most SMs idle
+ * where there are few rows (N = 4,096, 256 rows: 64 tiles). Its kernels with other tiles can do these
+ * products as well. */
 struct tile_form {
     uint32_t id;
     int outputs, rows;
@@ -37,14 +38,14 @@ static const tile_form TILES[] = {{CUBLASLT_MATMUL_TILE_128x128, 128, 128, 1.0},
                                   {CUBLASLT_MATMUL_TILE_128x64, 128, 64, 0.75},
                                   {CUBLASLT_MATMUL_TILE_64x64, 64, 64, 0.66}};
 
-/* What all tiles take, as many at a time as there are SMs. */
-static double time_of(const gpu *g, const gpu_product *k, const tile_form &f)
+/* The time of all tiles in units of the first form, as many at a time as there are SMs. */
+static double tile_time(const gpu *g, const gpu_product *k, const tile_form &f)
 {
     int64_t count = (k->N + f.outputs - 1) / f.outputs * ((k->T + f.rows - 1) / f.rows);
     return (double)((count + g->sms - 1) / g->sms) * f.outputs * f.rows / f.rate;
 }
 
-/* Rows of tiles share weights: two of them fetch for each other. */
+/* Rows of tiles share weights: with more than one row of tiles two blocks load for each other. */
 static bool set_tile(gpu *g, const gpu_plan *p, const tile_form &f, cublasLtMatmulAlgo_t *algo)
 {
     cublasLtMatmulHeuristicResult_t result;
@@ -58,15 +59,15 @@ static bool set_tile(gpu *g, const gpu_plan *p, const tile_form &f, cublasLtMatm
 static void choose_tile(gpu *g, gpu_plan *p)
 {
     cublasLtMatmulAlgo_t guess = p->way.algo;
-    double least = time_of(g, &p->key, TILES[0]);
+    double least = tile_time(g, &p->key, TILES[0]);
     for (size_t i = 1; i < PROA_COUNT(TILES); i++) {
         cublasLtMatmulAlgo_t algo = guess;
-        double time = time_of(g, &p->key, TILES[i]);
+        double time = tile_time(g, &p->key, TILES[i]);
         if (time < least && set_tile(g, p, TILES[i], &algo)) least = time, p->way.algo = algo;
     }
 }
 
-/* Column-major terms: D [N x T] = A^T B, A the weights [K x N], B the rows [K x T]. */
+/* In cuBLASLt's column-major terms: D [N x T] = A^T B, A the weights [K x N], B the rows [K x T]. */
 static void describe(gpu *g, gpu_plan *p, cublasComputeType_t compute)
 {
     const gpu_product *k = &p->key;
@@ -79,27 +80,31 @@ static void describe(gpu *g, gpu_plan *p, cublasComputeType_t compute)
         cublasLtMatmulMatrixScale_t each = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &each, sizeof each);
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &each, sizeof each);
-        /* sums stay in the tensor cores, which keep fewer bits of them than f32 has: a tenth faster (README.md: quality) */
+        /* sums stay in the tensor cores, with fewer bits than f32: a tenth faster (docs/lab/cuda-gemm.md) */
         int8_t fast = 1;
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
         if (k->epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
             cudaDataType_t type = k->y_type == CUDA_R_32F ? CUDA_R_16BF : k->y_type;
             cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
-            cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->workspace, sizeof g->workspace);
+            cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->workspace,
+                                           sizeof g->workspace);
         }
-        /* without pointers nothing is found; those of the product come with it */
-        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->workspace, sizeof g->workspace);
-        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->workspace, sizeof g->workspace);
+        /* without pointers no algorithm is found; the product's own are set when it runs */
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->workspace,
+                                       sizeof g->workspace);
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->workspace,
+                                       sizeof g->workspace);
     }
     cublasLtMatrixLayoutCreate(&p->a, k->w_type, (uint64_t)k->K, (uint64_t)k->N, k->w_ld);
     cublasLtMatrixLayoutCreate(&p->b, k->x_type, (uint64_t)k->K, (uint64_t)k->T, k->x_ld);
-    cublasLtMatrixLayoutCreate(&p->c, k->y_type, (uint64_t)k->N, (uint64_t)k->T, k->residual ? k->residual_row : k->y_row);
+    cublasLtMatrixLayoutCreate(&p->c, k->y_type, (uint64_t)k->N, (uint64_t)k->T,
+                               k->residual ? k->residual_row : k->y_row);
     cublasLtMatrixLayoutCreate(&p->d, k->y_type, (uint64_t)k->N, (uint64_t)k->T, k->y_row);
     guess_algorithm(g, p);
     if (p->ready && k->scaled) choose_tile(g, p);
 }
 
-static void drop(gpu_plan *p)
+static void destroy_plan(gpu_plan *p)
 {
     cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->c, p->d};
     for (int k = 0; k < 4; k++) cublasLtMatrixLayoutDestroy(layouts[k]);
@@ -107,18 +112,18 @@ static void drop(gpu_plan *p)
 }
 
 /* f32 without any shortcut where cuBLASLt has it. */
-static void make(gpu *g, gpu_plan *p)
+static void create_plan(gpu *g, gpu_plan *p)
 {
     bool f32 = p->key.w_type == CUDA_R_32F;
     describe(g, p, f32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F);
     if (p->ready || !f32) return;
-    drop(p);
+    destroy_plan(p);
     describe(g, p, CUBLAS_COMPUTE_32F);
 }
 
-void gpu_plans_release(gpu *g)
+void gpu_plans_free(gpu *g)
 {
-    for (int i = 0; i < g->plans_count; i++) drop(&g->plans[i]);
+    for (int i = 0; i < g->plans_count; i++) destroy_plan(&g->plans[i]);
     free(g->plans);
     g->plans = NULL;
     g->plans_count = 0;
@@ -128,11 +133,11 @@ static gpu_plan *plan_for(gpu *g, const gpu_product *want)
 {
     for (int i = 0; i < g->plans_count; i++)
         if (memcmp(&g->plans[i].key, want, sizeof *want) == 0) return &g->plans[i];
-    if (g->plans_count == GPU_PLANS_MAX) gpu_plans_release(g);
+    if (g->plans_count == GPU_PLANS_MAX) gpu_plans_free(g);
     if (!g->plans) g->plans = (gpu_plan *)proa_calloc(GPU_PLANS_MAX, sizeof *g->plans);
     gpu_plan *p = &g->plans[g->plans_count++];
     p->key = *want;
-    make(g, p);
+    create_plan(g, p);
     p->way.own = gpu_own_guess(g, want, &p->settled);
     return p;
 }
@@ -143,24 +148,27 @@ bool gpu_multiplies(gpu *g, const gpu_product *product)
 }
 
 /* The activation that cuBLASLt has not got. */
-static void activate(gpu *g, const gpu_product *k, void *y)
+static void apply_activation(gpu *g, const gpu_product *k, void *y)
 {
-    proa_dtype type = k->y_type == CUDA_R_32F ? PROA_DTYPE_F32 : k->y_type == CUDA_R_16F ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
+    proa_dtype type = k->y_type == CUDA_R_32F   ? PROA_DTYPE_F32
+                      : k->y_type == CUDA_R_16F ? PROA_DTYPE_F16
+                                                : PROA_DTYPE_BF16;
     proa_view rows = proa_view_2d(y, type, k->T, k->N);
     rows.stride[0] = k->y_row;
-    gpu_act_rows(g, "linear (activation)", rows, k->act);
+    gpu_activate_rows(g, "linear (activation)", rows, k->act);
 }
 
-cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const gpu_way *way, const gpu_operands *at, void *y)
+cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const gpu_gemm_choice *way, const gpu_operands *at,
+                            void *y)
 {
     float beta = p->key.residual ? 1.0f : 0.0f;
     const void *c = p->key.residual ? at->residual : y;
     if (way->own && gpu_own_run(g, &p->key, way->own, at, y)) return CUBLAS_STATUS_SUCCESS;
     if (g->trace) gpu_trace_begin(g);
-    cublasStatus_t status = cublasLtMatmul(g->lt, p->op, &at->alpha, at->w, p->a, at->x, p->b, &beta, c, p->c, y, p->d,
-                                           &way->algo, gpu_workspace(g), g->workspace_bytes, g->stream);
+    cublasStatus_t status = cublasLtMatmul(g->lt, p->op, &at->alpha, at->w, p->a, at->x, p->b, &beta, c, p->c, y,
+                                           p->d, &way->algo, gpu_workspace(g), g->workspace_bytes, g->stream);
     if (g->trace) gpu_trace_end(g, "linear (cuBLASLt)");
-    if (status == CUBLAS_STATUS_SUCCESS && p->key.act != PROA_ACT_NONE) activate(g, &p->key, y);
+    if (status == CUBLAS_STATUS_SUCCESS && p->key.act != PROA_ACT_NONE) apply_activation(g, &p->key, y);
     return status;
 }
 
@@ -170,10 +178,12 @@ void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at)
     if (at->bias)
         cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
     if (product->scaled) {
-        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &at->w_scale, sizeof at->w_scale);
-        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &at->x_scale, sizeof at->x_scale);
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &at->w_scale,
+                                       sizeof at->w_scale);
+        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &at->x_scale,
+                                       sizeof at->x_scale);
     }
-    if (p->ready && !p->settled) gpu_tune_settle(g, p, at);
+    if (p->ready && !p->settled) gpu_tune_plan(g, p, at);
     cublasStatus_t status = p->ready ? gpu_plan_run(g, p, &p->way, at, at->y) : CUBLAS_STATUS_NOT_SUPPORTED;
     if (status != CUBLAS_STATUS_SUCCESS) gpu_note(g, cudaErrorNotSupported, "cuBLASLt");
 }

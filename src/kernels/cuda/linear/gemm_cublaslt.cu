@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gemm.cu - linear for many rows: x as the weights' type, the product (plans.cu) by cuBLASLt, with what its epilogue does in
- * y's type and the rest behind it, or by an own kernel. */
+ * gemm_cublaslt.cu - linear for many rows: x is cast to the weights' type, the product is done by cuBLASLt
+ * (cublaslt_plans.cu) or by a kernel of Proa's, and what cuBLASLt's epilogue cannot do follows in a pass over
+ * y. */
 #include "kernels/cuda/linear/linear.h"
 
 extern "C" {
@@ -12,7 +13,9 @@ enum { THREADS = 256, BIASES_MAX = 4096 };
 
 static proa_dtype type_of(proa_wfmt format)
 {
-    return format == PROA_WFMT_F32 ? PROA_DTYPE_F32 : format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
+    return format == PROA_WFMT_F32   ? PROA_DTYPE_F32
+           : format == PROA_WFMT_F16 ? PROA_DTYPE_F16
+                                     : PROA_DTYPE_BF16;
 }
 
 /* ---- f32 rows as the weights' type ---- */
@@ -27,7 +30,8 @@ template <typename T> __global__ void cast_kernel(T *dst, int64_t ld, const floa
     if (k + 1 < K) to[k + 1] = gpu_saturate<T>(from[k + 1]);
 }
 
-template <typename T> __global__ void cast_eights_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
+template <typename T>
+__global__ void cast_vec8_kernel(T *dst, int64_t ld, const float *src, int64_t row, int K)
 {
     float v[8];
     int k = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
@@ -44,19 +48,21 @@ const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld)
     *ld = x.stride[0];
     if (x.dtype == type) return x.data;
     *ld = (K + 7) / 8 * 8;
-    void *to = gpu_cast_room(g, (size_t)(T * *ld) * 2);
-    bool eights = gpu_in_eights(x);
-    dim3 grid((unsigned)T, (unsigned)(eights ? (K + 8 * THREADS - 1) / (8 * THREADS) : (K + 2 * THREADS - 1) / (2 * THREADS)));
+    void *to = gpu_cast_workspace(g, (size_t)(T * *ld) * 2);
+    bool vec8 = gpu_is_vec8(x);
+    dim3 grid((unsigned)T,
+              (unsigned)(vec8 ? (K + 8 * THREADS - 1) / (8 * THREADS) : (K + 2 * THREADS - 1) / (2 * THREADS)));
     gpu_by_type(type, [&](auto wanted) {
         using W = decltype(wanted);
         if constexpr (sizeof(W) == 2)
-            gpu_launch(g, "cast", eights ? cast_eights_kernel<W> : cast_kernel<W>, grid, THREADS, 0, (W *)to, *ld,
+            gpu_launch(g, "cast", vec8 ? cast_vec8_kernel<W> : cast_kernel<W>, grid, THREADS, 0, (W *)to, *ld,
                        (const float *)x.data, x.stride[0], (int)K);
     });
     return to;
 }
 
-/* ---- biases in 16 bits: cuBLASLt takes them in y's type. Each is converted when it is first met ---- */
+/* ---- biases in 16 bits: cuBLASLt takes them in y's type. Each is converted when it is used for the first
+ * time ---- */
 
 struct gpu_bias {
     const float *from;
@@ -80,19 +86,20 @@ const void *bias_as(gpu *g, const float *bias, int64_t count, proa_dtype type)
         if (b->from == bias && b->count == count && b->type == type) return b->to;
     }
     PROA_ASSERT(!g->is_recording); /* a pass is recorded the second time */
-    if (g->biases_count == BIASES_MAX) gpu_biases_forget(g, NULL, -1);
+    if (g->biases_count == BIASES_MAX) gpu_biases_drop(g, NULL, -1);
     if (!g->biases) g->biases = (gpu_bias *)proa_calloc(BIASES_MAX, sizeof *g->biases);
     gpu_bias *b = &g->biases[g->biases_count++];
     *b = {bias, count, type, NULL};
     gpu_note(g, cudaMalloc(&b->to, (size_t)count * 2), "biases");
     gpu_by_type(type, [&](auto wanted) {
         using T = decltype(wanted);
-        gpu_launch(g, "bias", bias_kernel<T>, dim3((unsigned)((count + 255) / 256)), 256, 0, (T *)b->to, bias, (int)count);
+        gpu_launch(g, "bias", bias_kernel<T>, dim3((unsigned)((count + 255) / 256)), 256, 0, (T *)b->to, bias,
+                   (int)count);
     });
     return b->to;
 }
 
-void gpu_biases_forget(gpu *g, const void *at, int64_t bytes)
+void gpu_biases_drop(gpu *g, const void *at, int64_t bytes)
 {
     bool met = bytes < 0 && g->biases_count > 0;
     const char *begin = (const char *)at, *end = begin + (bytes < 0 ? 0 : bytes);
@@ -101,23 +108,25 @@ void gpu_biases_forget(gpu *g, const void *at, int64_t bytes)
         met = from < end && begin < from + 4 * g->biases[i].count;
     }
     if (!met) return;
-    gpu_graphs_forget(g);
+    gpu_graphs_drop(g);
     for (int i = 0; i < g->biases_count; i++) cudaFree(g->biases[i].to);
     g->biases_count = 0;
 }
 
-/* ---- shapes and strides that cuBLASLt does not take, in 16 bits: a warp for an output ---- */
+/* ---- 16-bit shapes and strides that cuBLASLt does not take: a warp for each output ---- */
 
 template <typename W, typename X, typename Y>
-__global__ void odd_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const W *w, int64_t ld, int64_t T, int N, int K, float alpha,
-                           int act, const float *bias, const Y *residual, int64_t residual_row)
+__global__ void unaligned_gemm_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const W *w, int64_t ld,
+                                      int64_t T, int N, int K, float alpha, int act, const float *bias,
+                                      const Y *residual, int64_t residual_row)
 {
     int n = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
     gpu_wait();
     if (n >= N) return;
     for (int64_t t = blockIdx.y; t < T; t += gridDim.y) {
         float sum = 0.0f;
-        for (int k = lane; k < K; k += 32) sum = fmaf(gpu_to_f32(gpu_saturate<W>(gpu_to_f32(x[t * x_row + k]))), gpu_to_f32(w[n * ld + k]), sum);
+        for (int k = lane; k < K; k += 32)
+            sum = fmaf(gpu_to_f32(gpu_saturate<W>(gpu_to_f32(x[t * x_row + k]))), gpu_to_f32(w[n * ld + k]), sum);
         sum = gpu_warp_sum(sum) * alpha;
         if (lane != 0) continue;
         if (bias) sum += bias[n];
@@ -128,48 +137,53 @@ __global__ void odd_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const
 }
 
 template <typename W, typename X, typename Y>
-static void odd(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e, float alpha)
+static void gemm_unaligned(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
+                           float alpha)
 {
     const int64_t MOST = 65535; /* blocks along y; a step may have one row more */
     int64_t T = y.shape[0];
     dim3 grid((unsigned)((w->N + THREADS / 32 - 1) / (THREADS / 32)), (unsigned)(T < MOST ? T : MOST));
-    gpu_launch(g, "linear (odd)", odd_kernel<W, X, Y>, grid, THREADS, 0, (Y *)y.data, y.stride[0], (const X *)x.data,
-               x.stride[0], (const W *)w->data, gpu_leading(w->format, w->K), T, (int)w->N, (int)w->K, alpha, (int)e->act, e->bias,
-               (const Y *)(e->residual.rank ? e->residual.data : NULL), e->residual.rank ? e->residual.stride[0] : 0);
+    gpu_launch(g, "linear (unaligned)", unaligned_gemm_kernel<W, X, Y>, grid, THREADS, 0, (Y *)y.data,
+               y.stride[0], (const X *)x.data, x.stride[0], (const W *)w->data,
+               gpu_leading_dim(w->format, w->K), T, (int)w->N, (int)w->K, alpha, (int)e->act, e->bias,
+               (const Y *)(e->residual.rank ? e->residual.data : NULL),
+               e->residual.rank ? e->residual.stride[0] : 0);
 }
 
-static void any_odd(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e, float alpha)
+static void gemm_unaligned_any(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
+                               float alpha)
 {
     gpu_by_type(type_of(w->format), [&](auto type) {
         using W = decltype(type);
-        if (gpu_narrow(x) && gpu_narrow(y)) odd<W, W, W>(g, y, x, w, e, alpha);
-        else if (gpu_narrow(x)) odd<W, W, float>(g, y, x, w, e, alpha);
-        else odd<W, float, W>(g, y, x, w, e, alpha);
+        if (gpu_is_16bit(x) && gpu_is_16bit(y)) gemm_unaligned<W, W, W>(g, y, x, w, e, alpha);
+        else if (gpu_is_16bit(x)) gemm_unaligned<W, W, float>(g, y, x, w, e, alpha);
+        else gemm_unaligned<W, float, W>(g, y, x, w, e, alpha);
     });
 }
 
 /* ---- choosing ---- */
 
-/* cuBLASLt wants its leading dimensions and pointers aligned. */
+/* cuBLASLt needs aligned leading dimensions and pointers. */
 static bool is_aligned(proa_view v)
 {
     return v.stride[0] * proa_dtype_bytes(v.dtype) % 16 == 0 && (uintptr_t)v.data % 16 == 0;
 }
 
-static bool suits(proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
+static bool fits_cublaslt(proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     bool ok = is_aligned(y) && w->K > 0;
-    if (e->act != PROA_ACT_NONE && e->residual.rank) return false; /* y may be the residual, and is written before it is read */
+    if (e->act != PROA_ACT_NONE && e->residual.rank)
+        return false; /* y may be the residual, and would be written before it is read */
     if (x.dtype == type_of(w->format)) ok = ok && is_aligned(x);
     if (e->residual.rank) ok = ok && is_aligned(e->residual);
-    return ok && (gpu_narrow(y) || (uintptr_t)e->bias % 16 == 0);
+    return ok && (gpu_is_16bit(y) || (uintptr_t)e->bias % 16 == 0);
 }
 
-/* Into 16 bits cuBLASLt does two activations itself, of the sums in f32. A rectified f16 goes the long way: T5's may be
- * beyond the range, where cuBLASLt writes infinity. */
-bool is_fused(proa_view y, int act)
+/* With 16-bit output cuBLASLt can do two activations itself, on the sums in f32. ReLU in f16 is done in a
+ * separate pass: T5's sums may be beyond the range, where cuBLASLt writes infinity. */
+bool epilogue_has_act(proa_view y, int act)
 {
-    if (!gpu_narrow(y)) return false;
+    if (!gpu_is_16bit(y)) return false;
     return act == PROA_ACT_GELU_TANH || (act == PROA_ACT_RELU && y.dtype == PROA_DTYPE_BF16);
 }
 
@@ -186,21 +200,23 @@ bool gpu_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa
     if (!e) e = &nothing;
     float alpha = e->alpha != 0.0f ? e->alpha : 1.0f;
     proa_dtype type = type_of(w->format);
-    PROA_ASSERT((!gpu_narrow(x) || x.dtype == type) && (!gpu_narrow(y) || y.dtype == type));
-    if (!suits(y, x, w, e)) {
-        if (!gpu_narrow(x) && !gpu_narrow(y)) return false;
-        any_odd(g, y, x, w, e, alpha);
+    PROA_ASSERT((!gpu_is_16bit(x) || x.dtype == type) && (!gpu_is_16bit(y) || y.dtype == type));
+    if (!fits_cublaslt(y, x, w, e)) {
+        if (!gpu_is_16bit(x) && !gpu_is_16bit(y)) return false;
+        gemm_unaligned_any(g, y, x, w, e, alpha);
         return true;
     }
-    bool fused = is_fused(y, (int)e->act);
-    gpu_product want = {y.shape[0], w->N, w->K, gpu_leading(w->format, w->K), 0, y.stride[0], 0};
+    bool fused = epilogue_has_act(y, (int)e->act);
+    gpu_product want = {y.shape[0], w->N, w->K, gpu_leading_dim(w->format, w->K), 0, y.stride[0], 0};
     const void *rows = cast_rows(g, x, w->format, &want.x_ld);
     want.w_type = want.x_type = data_type(type), want.y_type = data_type(y.dtype);
     want.epilogue = epilogue_for(fused ? (int)e->act : (int)PROA_ACT_NONE, e->bias != NULL);
     want.act = fused ? (int)PROA_ACT_NONE : (int)e->act;
     want.residual = e->residual.rank != 0, want.residual_row = want.residual ? e->residual.stride[0] : 0;
-    gpu_operands at = {y.data, rows, w->data, bias_as(g, e->bias, w->N, y.dtype), want.residual ? e->residual.data : NULL, alpha};
-    at.w_made = w->data == g->wide; /* quant.cu has widened them */
+    gpu_operands at = {
+        y.data, rows, w->data, bias_as(g, e->bias, w->N, y.dtype), want.residual ? e->residual.data : NULL,
+        alpha};
+    at.w_from_this_pass = w->data == g->dequant; /* quant.cu has widened them */
     gpu_multiply(g, &want, &at);
     return true;
 }

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wgmma.cu - products of many rows by the own kernel for Hopper (wgmma.h): which products it takes, its forms, and launching.
- * It takes those whose activation would be a pass of its own behind cuBLASLt's: what else it wins alone it loses among a
- * model's other kernels (README.md). */
+ * gemm_wgmma.cu - Proa's GEMM for Hopper (wgmma.h): which products it takes, its forms, launching. It takes
+ * products whose activation would be a separate pass behind cuBLASLt's: other products are as fast alone but
+ * slower among a model's kernels (docs/lab/cuda-gemm.md). */
 #include "kernels/cuda/linear/wgmma.h"
 
-/* Fewer rows than a tile has leave most of the GPU idle either way. */
+/* With fewer rows than a tile most of the GPU would be idle. */
 enum { ROWS_LEAST = 128, BAND = 8, SHORT_K = 2048 };
 
-typedef hopper_form<128, 256, 4, 2, false> wide;     /* form 1: least is read, for long K */
-typedef hopper_form<128, 128, 6, 2, true> alternate; /* form 2: a tile is finished while the next is multiplied */
+typedef hopper_form<128, 256, 4, 2, false> wide_tiles; /* form 1: least is read, for long K */
+typedef hopper_form<128, 128, 6, 2, true> alternate_tiles; /* form 2: a tile is written while the next is multiplied */
 
-/* Not so on other GPUs, nor where the plug-in was built for Hopper without its own instructions (90 in place of 90a): there
- * the kernel is empty. */
+/* False on other GPUs, and where the plug-in was built without Hopper's own instructions (90 instead of 90a):
+ * the kernel is empty there. */
 bool gpu_hopper_built(const gpu *g)
 {
     cudaFuncAttributes a;
-    if (!gpu_hopper(g->index) || !gpu_encoder()) return false;
-    if (cudaFuncGetAttributes(&a, hopper_kernel<__half, wide>) == cudaSuccess) return a.numRegs > 64;
+    if (!gpu_hopper(g->index) || !gpu_tensor_map_encoder()) return false;
+    if (cudaFuncGetAttributes(&a, gemm_wgmma_kernel<__half, wide_tiles>) == cudaSuccess)
+        return a.numRegs > 64;
     cudaGetLastError(); /* said by false */
     return false;
 }
 
-/* cuBLASLt's epilogues and what comes behind them as one activation. */
+/* cuBLASLt's epilogue and what follows it, as one activation. */
 static int act_of(const gpu_product *p)
 {
     bool tanh = p->epilogue == CUBLASLT_EPILOGUE_GELU || p->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
@@ -31,33 +32,34 @@ static int act_of(const gpu_product *p)
 
 static bool has_act(int act)
 {
-    return act == PROA_ACT_NONE || act == PROA_ACT_RELU || act == PROA_ACT_GELU || act == PROA_ACT_GELU_TANH ||
-           act == PROA_ACT_SILU;
+    return act == PROA_ACT_NONE || act == PROA_ACT_RELU || act == PROA_ACT_GELU ||
+           act == PROA_ACT_GELU_TANH || act == PROA_ACT_SILU;
 }
 
 static bool suits_own(const gpu *g, const gpu_product *p)
 {
     bool narrow = p->w_type == CUDA_R_16F || p->w_type == CUDA_R_16BF;
-    bool eights = (p->N | p->K | p->w_ld | p->x_ld | p->y_row | p->residual_row) % 8 == 0;
+    bool vec8 = (p->N | p->K | p->w_ld | p->x_ld | p->y_row | p->residual_row) % 8 == 0;
     bool small = p->T < INT_MAX / 2 && p->N < INT_MAX / 2 && p->K < INT_MAX / 2;
     bool one = !p->residual || act_of(p) == PROA_ACT_NONE; /* of the two */
     if (!g->hopper || !narrow || p->x_type != p->w_type || p->y_type != p->w_type || p->scaled) return false;
-    return eights && small && one && has_act(act_of(p));
+    return vec8 && small && one && has_act(act_of(p));
 }
 
 bool gpu_own_takes(const gpu *g, const gpu_product *p, int form)
 {
     if (!suits_own(g, p)) return false;
-    if (form == GPU_SPREAD_FORM) return gpu_spread_parts(g, p) > 0;
-    return form >= 1 && form < GPU_SPREAD_FORM && p->T >= ROWS_LEAST && (p->act != PROA_ACT_NONE || g->own_first);
+    if (form == GPU_SPLIT_K_FORM) return gpu_split_k_parts(g, p) > 0;
+    return form >= 1 && form < GPU_SPLIT_K_FORM && p->T >= ROWS_LEAST &&
+           (p->act != PROA_ACT_NONE || g->own_first);
 }
 
 int gpu_own_guess(const gpu *g, const gpu_product *p, bool *sure)
 {
     int form = p->K > SHORT_K ? 1 : 2;
-    bool spreads = gpu_own_takes(g, p, GPU_SPREAD_FORM);
-    *sure = !g->own_first && spreads && gpu_spread_parts(g, p) > 1;
-    if (spreads && !(g->own_first && gpu_own_takes(g, p, form))) return GPU_SPREAD_FORM;
+    bool spreads = gpu_own_takes(g, p, GPU_SPLIT_K_FORM);
+    *sure = !g->own_first && spreads && gpu_split_k_parts(g, p) > 1;
+    if (spreads && !(g->own_first && gpu_own_takes(g, p, form))) return GPU_SPLIT_K_FORM;
     return gpu_own_takes(g, p, form) ? form : 0;
 }
 
@@ -68,33 +70,40 @@ template <typename F> static hopper_job job_of(const gpu_product *p, const gpu_o
     job.tiles_n = (int)((p->N + F::BN - 1) / F::BN);
     job.tiles = job.tiles_m * job.tiles_n, job.band = BAND;
     job.slabs = (int)((p->K + HOPPER_SLAB - 1) / HOPPER_SLAB);
-    job.M = (int)p->T, job.N = (int)p->N, job.y = y, job.y_row = p->y_row, job.act = act_of(p), job.has_residual = p->residual;
+    job.M = (int)p->T, job.N = (int)p->N, job.y = y, job.y_row = p->y_row, job.act = act_of(p),
+    job.has_residual = p->residual;
     job.alpha = at->alpha, job.bias = at->bias;
     return job;
 }
 
-template <typename T, typename F> static bool run(gpu *g, const gpu_product *p, const gpu_operands *at, void *y)
+template <typename T, typename F>
+static bool launch_gemm(gpu *g, const gpu_product *p, const gpu_operands *at, void *y)
 {
     CUtensorMap x, w, residual;
     hopper_job job = job_of<F>(p, at, y);
     unsigned clusters = (unsigned)(job.tiles < g->sms / F::CLUSTER ? job.tiles : g->sms / F::CLUSTER);
-    auto kernel = hopper_kernel<T, F>;
+    auto kernel = gemm_wgmma_kernel<T, F>;
     if (!hopper_map(&x, p->x_type, at->x, p->T, p->K, p->x_ld, F::BM) ||
         !hopper_map(&w, p->w_type, at->w, p->N, p->K, p->w_ld, F::BN / F::CLUSTER))
         return false;
     residual = x;
-    if (p->residual && !hopper_map(&residual, p->y_type, at->residual, p->T, p->N, p->residual_row, F::BM)) return false;
-    gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES), "linear (wgmma)");
-    gpu_launch_clusters(g, "linear (wgmma)", kernel, dim3(clusters * F::CLUSTER), F::CLUSTER, HOPPER_THREADS, F::BYTES, x, w,
-                        residual, job);
+    if (p->residual && !hopper_map(&residual, p->y_type, at->residual, p->T, p->N, p->residual_row, F::BM))
+        return false;
+    gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES),
+             "linear (wgmma)");
+    gpu_launch_clusters(g, "linear (wgmma)", kernel, dim3(clusters * F::CLUSTER), F::CLUSTER, HOPPER_THREADS,
+                        F::BYTES, x, w, residual, job);
     return true;
 }
 
 bool gpu_own_run(gpu *g, const gpu_product *p, int form, const gpu_operands *at, void *y)
 {
-    if (form == GPU_SPREAD_FORM) return gpu_spread_run(g, p, act_of(p), at, y);
+    if (form == GPU_SPLIT_K_FORM) return gpu_split_k_run(g, p, act_of(p), at, y);
     if ((uintptr_t)at->bias % 4 != 0 || (uintptr_t)y % 16 != 0) return false;
     bool half = p->x_type == CUDA_R_16F;
-    if (form == 1) return half ? run<__half, wide>(g, p, at, y) : run<__nv_bfloat16, wide>(g, p, at, y);
-    return half ? run<__half, alternate>(g, p, at, y) : run<__nv_bfloat16, alternate>(g, p, at, y);
+    if (form == 1)
+        return half ? launch_gemm<__half, wide_tiles>(g, p, at, y)
+                    : launch_gemm<__nv_bfloat16, wide_tiles>(g, p, at, y);
+    return half ? launch_gemm<__half, alternate_tiles>(g, p, at, y)
+                : launch_gemm<__nv_bfloat16, alternate_tiles>(g, p, at, y);
 }

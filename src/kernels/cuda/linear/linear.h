@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * linear.h - what the files of linear share: the epilogue, loads of weights, and the quantised formats. */
-#ifndef PROA_KERNELS_CUDA_LINEAR_H
-#define PROA_KERNELS_CUDA_LINEAR_H
+ * linear.h - what the files of linear share: the epilogue, which rows of weights a block multiplies, streamed
+ * loads, and the layout of quantised weights. */
+#ifndef PROA_KERNELS_CUDA_LINEAR_LINEAR_H
+#define PROA_KERNELS_CUDA_LINEAR_LINEAR_H
 
 #include "kernels/cuda/runtime/cuda.h"
 
@@ -14,7 +15,7 @@ struct epilogue {
     const void *residual; /* NULL: none */
     proa_dtype residual_type;
     int64_t residual_row;
-    int half; /* of a gated end: rows of the gate, with as many of its factor behind them; 0: no such end */
+    int gate_rows; /* gated product: rows of the gate; the rows of its factor follow them in w. 0: not gated */
 };
 
 __device__ static inline float residual_at(const epilogue &e, int64_t m, int n)
@@ -38,47 +39,54 @@ static inline cudaDataType_t data_type(proa_dtype dtype)
     return dtype == PROA_DTYPE_F32 ? CUDA_R_32F : dtype == PROA_DTYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-/* What the epilogue of (m, n) reads, asked for early: its way from memory would otherwise be the last thing that a kernel does.
- * Biases depend on no kernel, the residual does. */
-struct epilogue_ahead {
-    float bias, second; /* second: the residual, or of a gated end the factor's bias */
+/* What the epilogue of output (m, n) reads, loaded early so that no load from memory stands at the end of a
+ * kernel. Biases may be read before gpu_wait, since no kernel of a pass writes them; the residual only after
+ * it. */
+struct epilogue_operands {
+    float bias, second; /* the residual, or the factor's bias if the product is gated */
 };
-__device__ static inline void bias_ahead(epilogue_ahead *to, const epilogue &e, int n)
+__device__ static inline void prefetch_bias(epilogue_operands *to, const epilogue &e, int n)
 {
     to->bias = e.bias ? e.bias[n] : 0.0f;
-    to->second = e.half && e.bias ? e.bias[e.half + n] : 0.0f;
+    to->second = e.gate_rows && e.bias ? e.bias[e.gate_rows + n] : 0.0f;
 }
-__device__ static inline void residual_ahead(epilogue_ahead *to, const epilogue &e, int64_t m, int n)
+__device__ static inline void prefetch_residual(epilogue_operands *to, const epilogue &e, int64_t m, int n)
 {
     if (e.residual) to->second = residual_at(e, m, n);
 }
-/* What becomes of a finished sum; u: its factor's, where the end is gated. */
-__device__ static inline float finished(const epilogue &e, float v, float u, const epilogue_ahead &ahead)
+/* The output that follows from the sum v, as act(alpha v + bias) + residual. Gated, with u the sum of the
+ * factor: act(alpha v + bias) * (alpha u + second bias). */
+__device__ static inline float apply_epilogue(const epilogue &e, float v, float u, const epilogue_operands &ahead)
 {
     float first = gpu_act(v * e.alpha + ahead.bias, e.act);
-    return e.half ? first * (u * e.alpha + ahead.second) : first + ahead.second;
+    return e.gate_rows ? first * (u * e.alpha + ahead.second) : first + ahead.second;
 }
 
-/* The outputs that N rows of weights make, and the blocks (tiles) of up to R rows each that make them. */
+/* How many outputs N rows of weights make, and how many blocks (tiles) of up to R rows make them. */
 __host__ __device__ static inline int outputs_of(const epilogue &e, int N)
 {
-    return e.half ? e.half : N;
+    return e.gate_rows ? e.gate_rows : N;
 }
 __host__ __device__ static inline int blocks_of(const epilogue &e, int N, int R)
 {
-    return e.half ? (e.half + R / 2 - 1) / (R / 2) : (N + R - 1) / R;
+    return e.gate_rows ? (e.gate_rows + R / 2 - 1) / (R / 2) : (N + R - 1) / R;
 }
 
-/* The R rows of weights that a block multiplies: one behind the other, or with a gated end the first half of them of the gate and
- * the other half their factors, so that a block has both sums of an output. */
+/* The R rows of weights that a block multiplies. Plain: R rows one after the other. Gated: R / 2 rows of the
+ * gate and the R / 2 rows of its factor, so that one block has both sums of an output:
+ *
+ *   plain   w rows  first .. first + R - 1
+ *   gated   w rows  first .. first + R/2 - 1  and  half + first .. half + first + R/2 - 1 */
 template <int R> struct block_rows {
-    /* It makes the outputs [first, first + count), cut at end: of sum i, and of sum R / 2 + i. */
+    /* The block makes the outputs [first, first + count), cut at end, from sum i (gated: and sum R / 2 + i). */
     int first, count, end, half;
     __device__ block_rows(const epilogue &e, int N, int block)
-        : first(block * (e.half ? R / 2 : R)), count(e.half ? R / 2 : R), end(outputs_of(e, N)), half(e.half)
+        : first(block * (e.gate_rows ? R / 2 : R)), count(e.gate_rows ? R / 2 : R), end(outputs_of(e, N)),
+          half(e.gate_rows)
     {
     }
-    /* Of sum r, or r + R / 2 (upper); the last one's again where there is none. */
+    /* Row of weights of sum r, or of sum r + R / 2 (upper). Behind the end the last row again, whose result
+     * is unused. */
     __device__ int row(int r, bool upper) const
     {
         return min(first + r + (upper ? count - R / 2 : 0), end - 1) + (upper ? half : 0);
@@ -93,7 +101,7 @@ template <int R> struct block_rows {
     }
 };
 
-/* Weights are read once: past the first cache, and the second is told of the 256 bytes around. */
+/* Weights are read once per pass: not kept in the L1 cache; the L2 cache fetches the 256 bytes around them. */
 __device__ static inline uint4 load_stream(const void *p)
 {
     uint4 v;
@@ -103,46 +111,49 @@ __device__ static inline uint4 load_stream(const void *p)
     return v;
 }
 
-/* ---- quant.cu: how quantised weights lie: rows of row_bytes, zeros behind K, then the scales: one f32 for each output, or
- * with int4 an f16 for each [group][output] ---- */
+/* ---- quant.cu. Quantised weights are stored as [N][row_bytes] with zeros behind K. The scales follow: f32
+ * [N], for int4 f16 [groups of 128 inputs][N] ---- */
 
 struct quant_layout {
     int64_t row_bytes, scales_at, bytes;
     int groups; /* of int4 */
 };
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K);
-/* The sources' numbers, stacked along N, into w->data: uploaded as they are, rounded there (kernels/quant.h). */
+/* Packs the numbers of the sources, stacked along N, into w->data. They are uploaded in their own type and
+ * rounded on the card by the rules of kernels/quant.h. */
 void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count);
 /* proa_device.random_weight, of every format. */
 void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed);
-/* linear for more than THIN_ROWS rows: with e4m3 by cuBLASLt where it can, else widened to f16 first. */
+/* linear for more than SKINNY_ROWS rows: e4m3 by cuBLASLt where it can, all else dequantised to f16 first. */
 void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep,
                 const epilogue &e);
 
-/* ---- gemm.cu: what cuBLASLt's epilogues take ---- */
+/* ---- gemm_cublaslt.cu: what cuBLASLt's epilogues can do ---- */
 
 /* Does it do this activation of sums that go into y? */
-bool is_fused(proa_view y, int act);
+bool epilogue_has_act(proa_view y, int act);
 cublasLtEpilogue_t epilogue_for(int act, bool bias);
 /* The bias in this type, made when it is first met. */
 const void *bias_as(gpu *g, const float *bias, int64_t count, proa_dtype type);
 
-/* ---- small.cu: products of a short text's rows with weights in f32 ---- */
+/* ---- skinny_gemm_f32.cu: up to SKINNY_F32_ROWS rows with weights in f32 ---- */
 
-enum { SMALL_ROWS = 128 };
-/* linear, of norm's rows if there is one (which then is x). False: not these sizes or types, nothing was done. */
-bool gpu_small(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e, const gpu_norm *norm);
+enum { SKINNY_F32_ROWS = 128 };
+/* linear; with a norm, of the rows that it makes (these are x then). False: the sizes or types do not fit and
+ * nothing was launched. */
+bool gpu_skinny_gemm_f32(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e,
+                         const gpu_pending_norm *norm);
 
-/* ---- thin.cu: products of few rows on tensor cores ---- */
+/* ---- skinny_gemm.cu: few rows on tensor cores ---- */
 
-enum { THIN_ROWS = 16, RING_ROWS = 2 };
-/* linear for up to THIN_ROWS rows; any format but f32; x and y in f32 or 16 bits. */
-void thin_linear(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e);
+enum { SKINNY_ROWS = 16, PIPELINED_ROWS = 2 };
+/* linear for up to SKINNY_ROWS rows, any weights but f32; x and y in f32 or 16 bits. */
+void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e);
 /* May it be more rows, x being of the weights' type? */
-bool thin_text(proa_view y, proa_view x, const proa_weight *w);
-/* Do so many rows of quantised weights go through a ring in shared memory (ring.cu)? Then thin_linear takes gated ends of any type too.
- * half: of the gate, or 0. */
-bool ring_takes(const gpu *g, const proa_weight *w, int64_t rows, int half);
+bool skinny_takes_more_rows(proa_view y, proa_view x, const proa_weight *w);
+/* Does skinny_gemm_pipelined.cu take this many rows of quantised weights? Then gated products of any type are
+ * fused too. half: rows of the gate, or 0. */
+bool pipelined_takes(const gpu *g, const proa_weight *w, int64_t rows, int half);
 /* x as f16 or bf16, rows of *ld, in scratch. */
 const void *cast_rows(gpu *g, proa_view x, proa_wfmt format, int64_t *ld);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * quant.cu - weights of 8 and 4 bits: made on the card from what the checkpoint holds, widened again for products of many
- * rows, and rows of x as e4m3. The rounding is quant.h's, the same on the host. */
-#include "kernels/cuda/codes.h"
+ * quant.cu - weights of 8 and 4 bits: made on the card from the checkpoint's numbers, dequantised for
+ * products of many rows, multiplied as e4m3; rows of x as e4m3. The rounding is that of kernels/quant.h, the
+ * same as on the host. */
+#include "kernels/cuda/linear/act_quant_fp8.h"
 #include "kernels/cuda/linear/linear.h"
 
 enum { THREADS = 256, GROUP = PROA_I4_GROUP };
-static const int64_t WIDE_BYTES = 128 << 20; /* of scratch for weights widened again */
+static const int64_t DEQUANT_BYTES = 128 << 20; /* of scratch for weights widened again */
 
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K)
 {
@@ -30,7 +31,7 @@ struct packing {
 /* A block for each output: its scale, then its bytes. */
 template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, const From *src)
 {
-    __shared__ float room[33];
+    __shared__ float scratch[33];
     __shared__ int odd;
     const From *from = src + blockIdx.x * p.row;
     float largest = 0.0f;
@@ -42,7 +43,7 @@ template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, 
         if (a < INFINITY) largest = fmaxf(largest, a);
         else odd = 1;
     }
-    largest = gpu_block_max(largest, room);
+    largest = gpu_block_max(largest, scratch);
     float scale = FORMAT == PROA_WFMT_FP8 ? proa_fp8_scale(largest, !odd) : proa_i8_scale(largest, !odd);
     uint8_t *to = (uint8_t *)p.rows + blockIdx.x * p.at.row_bytes;
     for (int k = threadIdx.x; k < p.K; k += THREADS) {
@@ -52,7 +53,8 @@ template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, 
     if (threadIdx.x == 0) ((float *)p.scales)[p.first + blockIdx.x] = scale;
 }
 
-/* A warp for each group of an output: lane l holds numbers 4 l to 4 l + 3; two lanes make a word (thin.cu). */
+/* A warp for each group of an output: lane l holds the numbers 4 l to 4 l + 3; two lanes make a word
+ * (skinny_gemm.h). */
 template <typename From> __global__ void pack_group_kernel(packing p, const From *src)
 {
     int lane = threadIdx.x & 31, group = blockIdx.y * (THREADS / 32) + threadIdx.x / 32;
@@ -86,15 +88,18 @@ template <typename From> __global__ void pack_group_kernel(packing p, const From
     if (lane == 0) ((__half *)p.scales)[(int64_t)group * p.N + p.first + blockIdx.x] = scale;
 }
 
-template <typename From> static void pack_source(gpu *g, proa_wfmt format, const packing &p, const void *raw, int64_t rows)
+template <typename From>
+static void pack_source(gpu *g, proa_wfmt format, const packing &p, const void *raw, int64_t rows)
 {
     const From *src = (const From *)raw;
     dim3 grid((unsigned)rows);
-    if (format == PROA_WFMT_FP8) gpu_launch(g, "pack", pack_row_kernel<PROA_WFMT_FP8, From>, grid, THREADS, 0, p, src);
-    else if (format == PROA_WFMT_I8W) gpu_launch(g, "pack", pack_row_kernel<PROA_WFMT_I8W, From>, grid, THREADS, 0, p, src);
+    if (format == PROA_WFMT_FP8)
+        gpu_launch(g, "pack", pack_row_kernel<PROA_WFMT_FP8, From>, grid, THREADS, 0, p, src);
+    else if (format == PROA_WFMT_I8W)
+        gpu_launch(g, "pack", pack_row_kernel<PROA_WFMT_I8W, From>, grid, THREADS, 0, p, src);
     else
-        gpu_launch(g, "pack", pack_group_kernel<From>, dim3((unsigned)rows, (unsigned)((p.at.groups + 7) / 8)), THREADS, 0, p,
-                   src);
+        gpu_launch(g, "pack", pack_group_kernel<From>,
+                   dim3((unsigned)rows, (unsigned)((p.at.groups + 7) / 8)), THREADS, 0, p, src);
 }
 
 void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count)
@@ -107,7 +112,7 @@ void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count)
         int64_t rows = v->shape[0], span = ((rows - 1) * v->stride[0] + (p.K - 1) * v->stride[1] + 1);
         if (rows == 0 || p.K == 0) continue;
         span *= proa_dtype_bytes(v->dtype);
-        void *raw = gpu_cast_room(g, (size_t)span);
+        void *raw = gpu_cast_workspace(g, (size_t)span);
         g->base.upload(&g->base, raw, v->data, span);
         p.row = v->stride[0], p.col = v->stride[1];
         if (v->dtype == PROA_DTYPE_F32) pack_source<float>(g, w->format, p, raw, rows);
@@ -119,21 +124,23 @@ void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count)
 
 /* ---- random ones ---- */
 
-/* A hash of the counter (splitmix64's finish), eight bytes a thread; e4m3 has no NaN among them. */
+/* A hash of the counter (the finalizer of SplitMix64), eight bytes a thread. For e4m3 no byte is a NaN. */
 __global__ void random_bytes_kernel(uint64_t *to, int64_t count, uint64_t seed, bool fp8)
 {
     gpu_wait();
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * blockDim.x) {
         uint64_t z = (seed + (uint64_t)i) * 0x9e3779b97f4a7c15ULL;
         z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL, z = (z ^ z >> 27) * 0x94d049bb133111ebULL, z ^= z >> 31;
         to[i] = fp8 ? z & 0xf7f7f7f7f7f7f7f7ULL : z;
     }
 }
 
-template <typename T> __global__ void fill_kernel(T *to, int64_t count, float value)
+template <typename T> __global__ void fill_value_kernel(T *to, int64_t count, float value)
 {
     gpu_wait();
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x)
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * blockDim.x)
         to[i] = gpu_from_f32<T>(value);
 }
 
@@ -141,17 +148,24 @@ void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
 {
     gpu *g = gpu_enter(d);
     if (!proa_wfmt_is_quantised(w->format)) {
-        proa_dtype dtype = w->format == PROA_WFMT_F32 ? PROA_DTYPE_F32 : w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16;
+        proa_dtype dtype = w->format == PROA_WFMT_F32    ? PROA_DTYPE_F32
+                           : w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
+                                                         : PROA_DTYPE_F16;
         return gpu_random(d, w->data, dtype, w->bytes / proa_dtype_bytes(dtype), 0, reach, seed);
     }
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
     char *scales = (char *)w->data + at.scales_at;
-    gpu_launch(g, "random", random_bytes_kernel, dim3(1024), THREADS, 0, (uint64_t *)w->data, at.scales_at / 8, seed,
-               w->format == PROA_WFMT_FP8);
-    float steps = w->format == PROA_WFMT_I4 ? 8.0f : w->format == PROA_WFMT_FP8 ? 240.0f : 128.0f; /* the largest of each */
+    gpu_launch(g, "random", random_bytes_kernel, dim3(1024), THREADS, 0, (uint64_t *)w->data,
+               at.scales_at / 8, seed, w->format == PROA_WFMT_FP8);
+    float steps = w->format == PROA_WFMT_I4    ? 8.0f
+                  : w->format == PROA_WFMT_FP8 ? 240.0f
+                                               : 128.0f; /* the largest of each */
     if (w->format == PROA_WFMT_I4)
-        gpu_launch(g, "random", fill_kernel<__half>, dim3(256), THREADS, 0, (__half *)scales, at.groups * w->N, reach / steps);
-    else gpu_launch(g, "random", fill_kernel<float>, dim3(256), THREADS, 0, (float *)scales, w->N, reach / steps);
+        gpu_launch(g, "random", fill_value_kernel<__half>, dim3(256), THREADS, 0, (__half *)scales,
+                   at.groups * w->N, reach / steps);
+    else
+        gpu_launch(g, "random", fill_value_kernel<float>, dim3(256), THREADS, 0, (float *)scales, w->N,
+                   reach / steps);
 }
 
 /* ---- back to numbers ---- */
@@ -159,7 +173,7 @@ void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed)
 __device__ static inline float number_at(proa_wfmt format, const uint8_t *row, int k)
 {
     if (format == PROA_WFMT_I8W) return (float)(int8_t)row[k];
-    if (format == PROA_WFMT_FP8) { /* as in thin.cu */
+    if (format == PROA_WFMT_FP8) { /* as in skinny_gemm.cu */
         unsigned short bits = (unsigned short)((row[k] & 0x80) << 8 | (row[k] & 0x7f) << 7);
         return __half2float(__ushort_as_half(bits)) * 256.0f;
     }
@@ -168,8 +182,8 @@ __device__ static inline float number_at(proa_wfmt format, const uint8_t *row, i
 }
 
 /* Eight numbers a thread. */
-__global__ void widen_kernel(__half *to, int64_t ld, proa_wfmt format, const char *w, quant_layout at, int64_t first, int64_t N,
-                             int K)
+__global__ void dequantise_kernel(__half *to, int64_t ld, proa_wfmt format, const char *w, quant_layout at,
+                                  int64_t first, int64_t N, int K)
 {
     int k = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     int64_t n = first + blockIdx.x;
@@ -182,19 +196,21 @@ __global__ void widen_kernel(__half *to, int64_t ld, proa_wfmt format, const cha
     __half2 v[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        v[i] = __floats2half2_rn(number_at(format, row, k + 2 * i) * scale, number_at(format, row, k + 2 * i + 1) * scale);
+        v[i] = __floats2half2_rn(number_at(format, row, k + 2 * i) * scale,
+                                 number_at(format, row, k + 2 * i + 1) * scale);
     *reinterpret_cast<uint4 *>(to + blockIdx.x * ld + k) = *reinterpret_cast<uint4 *>(v);
 }
 
-/* Outputs [first, first + count) as f16 weights in scratch. */
-static proa_weight widen(gpu *g, const proa_weight *w, int64_t first, int64_t count)
+/* The outputs [first, first + count) as f16 weights in the workspace. */
+static proa_weight dequantise(gpu *g, const proa_weight *w, int64_t first, int64_t count)
 {
     proa_weight out = {PROA_WFMT_F16, count, w->K, NULL, 0};
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
-    int64_t ld = gpu_leading(PROA_WFMT_F16, w->K);
-    out.bytes = count * ld * 2, out.data = gpu_wide_room(g, (size_t)out.bytes);
-    gpu_launch(g, "widen", widen_kernel, dim3((unsigned)count, (unsigned)((w->K + 8 * THREADS - 1) / (8 * THREADS))), THREADS,
-               0, (__half *)out.data, ld, w->format, (const char *)w->data, at, first, w->N, (int)w->K);
+    int64_t ld = gpu_leading_dim(PROA_WFMT_F16, w->K);
+    out.bytes = count * ld * 2, out.data = gpu_dequant_workspace(g, (size_t)out.bytes);
+    gpu_launch(g, "widen", dequantise_kernel,
+               dim3((unsigned)count, (unsigned)((w->K + 8 * THREADS - 1) / (8 * THREADS))), THREADS, 0,
+               (__half *)out.data, ld, w->format, (const char *)w->data, at, first, w->N, (int)w->K);
     return out;
 }
 
@@ -203,29 +219,31 @@ static proa_view columns(proa_view v, int64_t first, int64_t count)
     return v.rank ? proa_view_cols(v, first, first + count) : v;
 }
 
-/* A slice of the outputs at a time, so that scratch stays within WIDE_BYTES. */
-static void widened_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep, const epilogue &e)
+/* A slice of the outputs at a time, so that the workspace stays within DEQUANT_BYTES. */
+static void dequantised_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep,
+                             const epilogue &e)
 {
-    int64_t most = WIDE_BYTES / 2 / gpu_leading(PROA_WFMT_F16, w->K) / 8 * 8, step = most < 8 ? 8 : most;
+    int64_t most = DEQUANT_BYTES / 2 / gpu_leading_dim(PROA_WFMT_F16, w->K) / 8 * 8, step = most < 8 ? 8 : most;
     bool done = true;
     for (int64_t n = 0; n < w->N && done; n += step) {
         int64_t count = w->N - n < step ? w->N - n : step;
-        proa_weight wide = widen(g, w, n, count);
+        proa_weight wide = dequantise(g, w, n, count);
         proa_epilogue slice = *ep;
         slice.bias = ep->bias ? ep->bias + n : NULL, slice.residual = columns(ep->residual, n, count);
         done = gpu_gemm(g, columns(y, n, count), x, &wide, &slice); /* all slices suit it, or none */
     }
-    for (int64_t t = 0; t < y.shape[0] && !done; t += THIN_ROWS) {
-        int64_t end = t + THIN_ROWS < y.shape[0] ? t + THIN_ROWS : y.shape[0];
-        thin_linear(g, proa_view_rows(y, t, end), proa_view_rows(x, t, end), w, rows_from(e, t));
+    for (int64_t t = 0; t < y.shape[0] && !done; t += SKINNY_ROWS) {
+        int64_t end = t + SKINNY_ROWS < y.shape[0] ? t + SKINNY_ROWS : y.shape[0];
+        skinny_gemm(g, proa_view_rows(y, t, end), proa_view_rows(x, t, end), w, rows_from(e, t));
     }
 }
 
 /* ---- rows of x as e4m3 ---- */
 
-template <typename X> __global__ void rows_kernel(uint8_t *to, int64_t ld, float *scales, const X *src, int64_t row, int K)
+template <typename X>
+__global__ void quant_rows_kernel(uint8_t *to, int64_t ld, float *scales, const X *src, int64_t row, int K)
 {
-    __shared__ float room[33];
+    __shared__ float scratch[33];
     __shared__ int odd;
     const X *x = src + blockIdx.x * row;
     float largest = 0.0f;
@@ -237,7 +255,7 @@ template <typename X> __global__ void rows_kernel(uint8_t *to, int64_t ld, float
         if (a < INFINITY) largest = fmaxf(largest, a);
         else odd = 1;
     }
-    largest = gpu_block_max(largest, room);
+    largest = gpu_block_max(largest, scratch);
     float scale = proa_fp8_scale(largest, !odd), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
     for (int k = threadIdx.x * 4; k < ld; k += THREADS * 4) {
         float v[4];
@@ -251,7 +269,7 @@ template <typename X> __global__ void rows_kernel(uint8_t *to, int64_t ld, float
 }
 
 /* Rows as they lie. */
-struct rows_as_they_are {
+struct identity_rows {
     typedef uint4 loads;
     const void *x;
     int64_t row;
@@ -265,26 +283,28 @@ struct rows_as_they_are {
     }
 };
 
-static bool in_codes(proa_view x)
+static bool can_quant_rows(proa_view x)
 {
     int64_t K = x.shape[x.rank - 1];
-    return x.rank == 2 && gpu_narrow(x) && gpu_in_eights(x) && K % 16 == 0 && K <= CODES_WIDEST;
+    return x.rank == 2 && gpu_is_16bit(x) && gpu_is_vec8(x) && K % 16 == 0 && K <= ACT_QUANT_WIDTH_MAX;
 }
 
 /* Rows as e4m3, each with its scale: x = value * scale[t]; zeros behind K up to ld. */
-static void quant_rows(gpu *g, gpu_codes to, int64_t ld, proa_view x)
+static void quant_rows(gpu *g, gpu_fp8_rows to, int64_t ld, proa_view x)
 {
     int64_t T = x.shape[0], K = x.shape[1];
     gpu_by_type(x.dtype, [&](auto from) {
         using X = decltype(from);
         if constexpr (sizeof(X) == 2)
-            if (in_codes(x)) return codes_launch<X>(g, "quantise rows", rows_as_they_are{x.data, x.stride[0]}, to, T, K);
-        gpu_launch(g, "quantise rows", rows_kernel<X>, dim3((unsigned)T), THREADS, 0, to.at, ld, to.scale, (const X *)x.data,
-                   x.stride[0], (int)K);
+            if (can_quant_rows(x))
+                return act_quant_launch<X>(g, "quantise rows", identity_rows{x.data, x.stride[0]}, to, T, K);
+        gpu_launch(g, "quantise rows", quant_rows_kernel<X>, dim3((unsigned)T), THREADS, 0, to.at, ld,
+                   to.scale, (const X *)x.data, x.stride[0], (int)K);
     });
 }
 
-/* ---- codes of one register at a time: several products may read it, and what makes it can round it on the way ---- */
+/* ---- the fp8 copy of one register at a time: several products may read it, and the kernel that writes the
+ * register may make it. It is valid until the register is written again (gpu_invalidate) ---- */
 
 static const char *end_of(proa_view v)
 {
@@ -293,15 +313,15 @@ static const char *end_of(proa_view v)
     return (const char *)v.data + (last + 1) * proa_dtype_bytes(v.dtype);
 }
 
-void gpu_written(gpu *g, proa_view y)
+void gpu_invalidate(gpu *g, proa_view y)
 {
-    const char *begin = (const char *)g->coded.data;
-    if (begin && (const char *)y.data < end_of(g->coded) && begin < end_of(y)) g->coded.data = NULL;
+    const char *begin = (const char *)g->fp8_source.data;
+    if (begin && (const char *)y.data < end_of(g->fp8_source) && begin < end_of(y)) g->fp8_source.data = NULL;
 }
 
-void gpu_codes_forget(gpu *g)
+void gpu_fp8_rows_drop(gpu *g)
 {
-    g->coded.data = NULL;
+    g->fp8_source.data = NULL;
 }
 
 static int64_t scales_at(int64_t T, int64_t ld)
@@ -309,39 +329,40 @@ static int64_t scales_at(int64_t T, int64_t ld)
     return (T * ld + 255) / 256 * 256;
 }
 
-static gpu_codes make_room(gpu *g, proa_view x, int64_t ld)
+static gpu_fp8_rows alloc_fp8_rows(gpu *g, proa_view x, int64_t ld)
 {
     int64_t T = x.shape[0], at = scales_at(T, ld);
-    char *room = (char *)gpu_coded_room(g, (size_t)(at + T * 4));
-    g->coded = x, g->codes = {(uint8_t *)room, (float *)(void *)(room + at)};
-    return g->codes;
+    char *scratch = (char *)gpu_fp8_rows_workspace(g, (size_t)(at + T * 4));
+    g->fp8_source = x, g->fp8_rows = {(uint8_t *)scratch, (float *)(void *)(scratch + at)};
+    return g->fp8_rows;
 }
 
-/* Nothing grows while a pass is recorded: its first run may not have had these. */
-gpu_codes gpu_codes_for(gpu *g, proa_view y)
+/* Workspaces do not grow while a pass is recorded: its first run may not have needed the copy. */
+gpu_fp8_rows gpu_fp8_rows_for(gpu *g, proa_view y)
 {
-    bool wanted = g->codes_wanted && y.shape[0] > THIN_ROWS && in_codes(y);
-    if (!wanted || (g->is_recording && scales_at(y.shape[0], y.shape[1]) + y.shape[0] * 4 > (int64_t)g->coded_bytes))
+    bool wanted = g->fp8_rows_wanted && y.shape[0] > SKINNY_ROWS && can_quant_rows(y);
+    if (!wanted || (g->is_recording &&
+                    scales_at(y.shape[0], y.shape[1]) + y.shape[0] * 4 > (int64_t)g->fp8_workspace_bytes))
         return {NULL, NULL};
-    return make_room(g, y, y.shape[1]);
+    return alloc_fp8_rows(g, y, y.shape[1]);
 }
 
 static bool same_rows(proa_view a, proa_view b)
 {
-    return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && a.shape[0] == b.shape[0] && a.shape[1] == b.shape[1] &&
-           a.stride[0] == b.stride[0];
+    return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && a.shape[0] == b.shape[0] &&
+           a.shape[1] == b.shape[1] && a.stride[0] == b.stride[0];
 }
 
-static gpu_codes codes_of(gpu *g, proa_view x, int64_t ld)
+static gpu_fp8_rows fp8_rows_of(gpu *g, proa_view x, int64_t ld)
 {
-    if (g->coded.data && same_rows(g->coded, x)) return g->codes;
-    gpu_codes codes = make_room(g, x, ld);
-    quant_rows(g, codes, ld, x);
-    return codes;
+    if (g->fp8_source.data && same_rows(g->fp8_source, x)) return g->fp8_rows;
+    gpu_fp8_rows fp8_rows = alloc_fp8_rows(g, x, ld);
+    quant_rows(g, fp8_rows, ld, x);
+    return fp8_rows;
 }
 
-/* ---- products of e4m3: cuBLASLt scales rows and columns (Hopper and later); what its epilogue does not do goes over y
- * again ---- */
+/* ---- products of e4m3: cuBLASLt scales rows and columns (Hopper and later). What its epilogue cannot do is
+ * a pass over y ---- */
 
 template <typename Y> __global__ void bias_kernel(Y *y, int64_t y_row, int N, const float *bias, int act)
 {
@@ -352,7 +373,7 @@ template <typename Y> __global__ void bias_kernel(Y *y, int64_t y_row, int N, co
     *at = gpu_saturate<Y>(gpu_act(gpu_to_f32(*at) + (bias ? bias[n] : 0.0f), act));
 }
 
-template <typename Y> __global__ void bias_eights_kernel(Y *y, int64_t y_row, int N, const float *bias, int act)
+template <typename Y> __global__ void bias_vec8_kernel(Y *y, int64_t y_row, int N, const float *bias, int act)
 {
     int n = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     float v[8], b[8];
@@ -372,13 +393,13 @@ template <typename Y> __global__ void bias_eights_kernel(Y *y, int64_t y_row, in
 
 static void add_bias(gpu *g, proa_view y, const epilogue &e)
 {
-    bool eights = gpu_in_eights(y) && (uintptr_t)e.bias % 16 == 0;
-    int N = (int)y.shape[1], each = eights ? 8 * THREADS : THREADS;
+    bool vec8 = gpu_is_vec8(y) && (uintptr_t)e.bias % 16 == 0;
+    int N = (int)y.shape[1], each = vec8 ? 8 * THREADS : THREADS;
     gpu_by_type(y.dtype, [&](auto to) {
         using Y = decltype(to);
-        gpu_launch(g, "linear (bias)", eights ? bias_eights_kernel<Y> : bias_kernel<Y>,
-                   dim3((unsigned)y.shape[0], (unsigned)((N + each - 1) / each)), THREADS, 0, (Y *)y.data, y.stride[0], N, e.bias,
-                   e.act);
+        gpu_launch(g, "linear (bias)", vec8 ? bias_vec8_kernel<Y> : bias_kernel<Y>,
+                   dim3((unsigned)y.shape[0], (unsigned)((N + each - 1) / each)), THREADS, 0, (Y *)y.data,
+                   y.stride[0], N, e.bias, e.act);
     });
 }
 
@@ -387,18 +408,20 @@ static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     quant_layout at = quant_layout_of(w->format, w->N, w->K);
     int64_t T = y.shape[0], ld = at.row_bytes;
     bool aligned = y.stride[0] % 16 == 0 && (uintptr_t)y.data % 16 == 0 && w->N % 16 == 0;
-    if (e.residual) aligned = aligned && e.residual_type == y.dtype && e.residual_row % 16 == 0 && (uintptr_t)e.residual % 16 == 0;
+    if (e.residual)
+        aligned = aligned && e.residual_type == y.dtype && e.residual_row % 16 == 0 &&
+                  (uintptr_t)e.residual % 16 == 0;
     if (w->format != PROA_WFMT_FP8 || !aligned || (e.residual && e.act != PROA_ACT_NONE)) return false;
     gpu_product want = {T, w->N, ld, ld, ld, y.stride[0], 0};
     want.w_type = want.x_type = CUDA_R_8F_E4M3, want.y_type = data_type(y.dtype), want.scaled = 1;
     want.residual = e.residual != NULL, want.residual_row = e.residual ? e.residual_row : 0;
-    bool fused = e.act == PROA_ACT_NONE || is_fused(y, e.act);
+    bool fused = e.act == PROA_ACT_NONE || epilogue_has_act(y, e.act);
     want.epilogue = fused ? epilogue_for(e.act, e.bias != NULL) : CUBLASLT_EPILOGUE_DEFAULT;
     if (!gpu_multiplies(g, &want)) fused = false, want.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     if (!fused && !gpu_multiplies(g, &want)) return false;
-    gpu_codes rows = codes_of(g, x, ld);
-    gpu_written(g, y);
-    const void *bias = fused ? bias_as(g, e.bias, w->N, gpu_narrow(y) ? y.dtype : PROA_DTYPE_BF16) : NULL;
+    gpu_fp8_rows rows = fp8_rows_of(g, x, ld);
+    gpu_invalidate(g, y);
+    const void *bias = fused ? bias_as(g, e.bias, w->N, gpu_is_16bit(y) ? y.dtype : PROA_DTYPE_BF16) : NULL;
     gpu_operands operands = {y.data, rows.at, w->data, bias, e.residual, e.alpha};
     operands.x_scale = rows.scale, operands.w_scale = (const char *)w->data + at.scales_at;
     gpu_multiply(g, &want, &operands);
@@ -406,11 +429,12 @@ static bool fp8_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, con
     return true;
 }
 
-void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep, const epilogue &e)
+void quant_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *ep,
+                const epilogue &e)
 {
     static const proa_epilogue nothing = {};
-    g->codes_wanted = fp8_gemm(g, y, x, w, e);
-    if (g->codes_wanted) return;
-    gpu_written(g, y);
-    widened_gemm(g, y, x, w, ep ? ep : &nothing, e);
+    g->fp8_rows_wanted = fp8_gemm(g, y, x, w, e);
+    if (g->fp8_rows_wanted) return;
+    gpu_invalidate(g, y);
+    dequantised_gemm(g, y, x, w, ep ? ep : &nothing, e);
 }

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * thin.h - what the products of few rows share (thin.cu, ring.cu): weights opened to f16, the call, the rows of x, how a sum is
- * finished. */
-#ifndef PROA_KERNELS_CUDA_THIN_H
-#define PROA_KERNELS_CUDA_THIN_H
+ * skinny_gemm.h - what skinny_gemm.cu and skinny_gemm_pipelined.cu share: weights unpacked to f16, the
+ * arguments of a call, loads of x, and how an output is stored. */
+#ifndef PROA_KERNELS_CUDA_LINEAR_SKINNY_GEMM_H
+#define PROA_KERNELS_CUDA_LINEAR_SKINNY_GEMM_H
 
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/runtime/mma.h"
 
-/* 16 bytes of weights: COUNT of them; pairs(v, j, ..): the four from 4 j on as two words of two f16 (bf16) each. */
-template <int FORMAT> struct opened;
+/* Unpacks 16 bytes of weights, COUNT numbers. pairs(v, j, ..): the four numbers from 4 j on, as two words of
+ * two f16 (bf16) each. */
+template <int FORMAT> struct unpacked;
 
-template <> struct opened<PROA_WFMT_F16> {
+template <> struct unpacked<PROA_WFMT_F16> {
     static const int COUNT = 8;
     typedef __half type;
     __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
@@ -18,13 +19,13 @@ template <> struct opened<PROA_WFMT_F16> {
         first = v[2 * j], second = v[2 * j + 1];
     }
 };
-template <> struct opened<PROA_WFMT_BF16> : opened<PROA_WFMT_F16> {
+template <> struct unpacked<PROA_WFMT_BF16> : unpacked<PROA_WFMT_F16> {
     typedef __nv_bfloat16 type;
 };
 
-/* e4m3 is f16 with 4 bits of exponent for 5 and 3 of mantissa for 10: moved into place its bits are the number times 2^-8,
- * subnormal ones too. */
-template <> struct opened<PROA_WFMT_FP8> {
+/* e4m3 has 4 bits of exponent and 3 of mantissa where f16 has 5 and 10. Its bits, shifted into place, are the
+ * number times 2^-8 as f16, also for subnormal numbers. */
+template <> struct unpacked<PROA_WFMT_FP8> {
     static const int COUNT = 16;
     typedef __half type;
     __device__ static unsigned place(unsigned bytes)
@@ -37,8 +38,8 @@ template <> struct opened<PROA_WFMT_FP8> {
     }
 };
 
-/* q + 128 in the low bits of 1024 is the number 1152 + q; opened is q / 128. */
-template <> struct opened<PROA_WFMT_I8W> {
+/* q + 128 in the low bits of the f16 1024 is the number 1152 + q. Unpacked is q / 128. */
+template <> struct unpacked<PROA_WFMT_I8W> {
     static const int COUNT = 16;
     typedef __half type;
     __device__ static unsigned less(unsigned x)
@@ -54,9 +55,9 @@ template <> struct opened<PROA_WFMT_I8W> {
     }
 };
 
-/* Eight in a word: number 2 i in nibble i, number 2 i + 1 in nibble i + 4, each plus 8 (quant.cu). In the low bits of 1024
- * it is 1024 + u; one nibble higher 1024 + 16 u. Opened is q / 8. */
-template <> struct opened<PROA_WFMT_I4> {
+/* Eight numbers in a word: number 2 i in nibble i, number 2 i + 1 in nibble i + 4, each plus 8 (quant.cu). A
+ * nibble u in the low bits of the f16 1024 is 1024 + u, one nibble higher 1024 + 16 u. Unpacked is q / 8. */
+template <> struct unpacked<PROA_WFMT_I4> {
     static const int COUNT = 32;
     typedef __half type;
     __device__ static void pairs(const unsigned v[4], int j, unsigned &first, unsigned &second)
@@ -71,7 +72,7 @@ template <> struct opened<PROA_WFMT_I4> {
     }
 };
 
-struct thin_call {
+struct skinny_call {
     void *y;
     int64_t y_row;
     proa_dtype y_type;
@@ -87,9 +88,10 @@ struct thin_call {
     epilogue e;
 };
 
-/* Eight numbers of x from k on, zeros behind K. once: each block reads them once, so they pass the first cache. */
+/* Eight numbers of x from k on, zeros behind K. once: each block reads them once, so they bypass the L1
+ * cache. */
 template <typename T>
-__device__ static inline uint4 load_eight(const T *x, int k, int K, bool aligned, bool once = false)
+__device__ static inline uint4 load_vec8(const T *x, int k, int K, bool aligned, bool once = false)
 {
     unsigned v[4];
     if (aligned && k + 8 <= K && once) return __ldcg(reinterpret_cast<const uint4 *>(x + k));
@@ -102,52 +104,57 @@ __device__ static inline uint4 load_eight(const T *x, int k, int K, bool aligned
     return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-/* What the end of (m, n) reads, and the scales of its row of weights and of its factor's. */
-struct thin_ahead {
-    epilogue_ahead end;
+/* What the epilogue of (m, n) reads, and the scales of its row of weights and of its factor's. */
+struct skinny_operands {
+    epilogue_operands end;
     float scale, factor;
 };
-template <int FORMAT> __device__ static inline void weights_ahead(thin_ahead *to, const thin_call &a, int n)
+template <int FORMAT>
+__device__ static inline void prefetch_scales(skinny_operands *to, const skinny_call &a, int n)
 {
     to->scale = to->factor = 1.0f;
-    bias_ahead(&to->end, a.e, n);
+    prefetch_bias(&to->end, a.e, n);
     if (FORMAT != PROA_WFMT_FP8 && FORMAT != PROA_WFMT_I8W) return;
     to->scale = ((const float *)a.scales)[n];
-    if (a.e.half) to->factor = ((const float *)a.scales)[a.e.half + n];
+    if (a.e.gate_rows) to->factor = ((const float *)a.scales)[a.e.gate_rows + n];
 }
 
-/* The sum of output n and row m (u: its factor's), with what its row of weights and the format want. */
-__device__ static inline void finish(const thin_call &a, float v, float u, int m, int n, const thin_ahead &ahead)
+/* Stores output (m, n) from the sum v (gated: u of the factor), scaled as the format and the row of weights
+ * need it. */
+__device__ static inline void store_output(const skinny_call &a, float v, float u, int m, int n,
+                                           const skinny_operands &ahead)
 {
-    v = finished(a.e, v * a.unit * ahead.scale, u * a.unit * ahead.factor, ahead.end);
+    v = apply_epilogue(a.e, v * a.unit * ahead.scale, u * a.unit * ahead.factor, ahead.end);
     if (a.y_type == PROA_DTYPE_F32) ((float *)a.y)[m * a.y_row + n] = v;
     else if (a.y_type == PROA_DTYPE_F16) ((__half *)a.y)[m * a.y_row + n] = gpu_saturate<__half>(v);
     else ((__nv_bfloat16 *)a.y)[m * a.y_row + n] = gpu_saturate<__nv_bfloat16>(v);
 }
 
-/* ---- one and two rows of int4 (stay_kernel, ring.cu): tensor cores take the nibbles as they lie, as 1024 + u, or 1024 + 16 u with a
- * sixteenth of x; what that is too much is one number for each group and row, taken off in f32 before the sums ---- */
+/* ---- one and two rows of int4 (gemv_int4_persistent_kernel, skinny_gemm_pipelined.cu). Tensor cores take
+ * the nibbles as they are, as 1024 + u, or as 1024 + 16 u with a sixteenth of x. The excess is one number for
+ * each group and row of x, and is subtracted in f32 before the sums ---- */
 
-/* x as the tensor cores' lanes read it: for each group of 128 and row the 16 pieces of 8, piece p of lane c at p * 4 + c; and
- * what is to be taken off. xs [groups][M][16], offset [groups][M]. AT_ONCE loads go out before the first is stored: the compiler
- * cannot know that xs is not x. */
-template <int M, int THREADS, int AT_ONCE>
-__device__ static inline void prepare_x(uint4 *xs, float *offset, const thin_call &a, int groups)
+/* Writes x to shared memory as the lanes of the tensor cores read it, for each group of 128 and each row 16
+ * pieces of 8 numbers, piece p of lane c at p * 4 + c; and the excess to be subtracted. xs
+ * [groups][X_ROWS][16], offset [groups][X_ROWS]. AT_ONCE loads are issued before the first store, since the
+ * compiler cannot know that xs is not x. */
+template <int X_ROWS, int THREADS, int AT_ONCE>
+__device__ static inline void prepare_x(uint4 *xs, float *offset, const skinny_call &a, int groups)
 {
     const __half2 sixteenth = __half2half2(__ushort_as_half(0x2c00));
-    int pieces = groups * M * 16, whole = (pieces + 31) / 32 * 32; /* whole warps */
+    int pieces = groups * X_ROWS * 16, whole = (pieces + 31) / 32 * 32; /* whole warps */
     for (int base = threadIdx.x; base < whole; base += AT_ONCE * THREADS) {
         uint4 v[AT_ONCE];
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
-            int i = base + u * THREADS, group = i / (M * 16), m = i / 16 % M, p = i % 16;
+            int i = base + u * THREADS, group = i / (X_ROWS * 16), m = i / 16 % X_ROWS, p = i % 16;
             v[u] = make_uint4(0, 0, 0, 0);
             if (i < pieces)
-                v[u] = load_eight((const __half *)a.x + m * a.x_row, group * 128 + p * 8, a.K, a.aligned, true);
+                v[u] = load_vec8((const __half *)a.x + m * a.x_row, group * 128 + p * 8, a.K, a.aligned, true);
         }
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) { /* 16 threads make one group of one row */
-            int i = base + u * THREADS, group = i / (M * 16), m = i / 16 % M, p = i % 16;
+            int i = base + u * THREADS, group = i / (X_ROWS * 16), m = i / 16 % X_ROWS, p = i % 16;
             if (i >= whole) break;
             __half2 *h = reinterpret_cast<__half2 *>(&v[u]);
             float2 f[4];
@@ -156,24 +163,24 @@ __device__ static inline void prepare_x(uint4 *xs, float *offset, const thin_cal
             float off = 1032.0f * (f[0].x + f[0].y + f[2].x + f[2].y) +
                         72.0f * (f[1].x + f[1].y + f[3].x + f[3].y);
             h[1] = __hmul2(h[1], sixteenth), h[3] = __hmul2(h[3], sixteenth);
-            if (i < pieces) xs[(group * M + m) * 16 + p % 4 * 4 + p / 4] = v[u];
+            if (i < pieces) xs[(group * X_ROWS + m) * 16 + p % 4 * 4 + p / 4] = v[u];
 #pragma unroll
             for (int o = 8; o > 0; o >>= 1) off += __shfl_xor_sync(0xffffffffu, off, o);
-            if (i < pieces && p == 0) offset[group * M + m] = off;
+            if (i < pieces && p == 0) offset[group * X_ROWS + m] = off;
         }
     }
 }
 
-/* Four words of 1024 + nibble (low) and four of 1024 + 16 nibble (high) of two rows of weights. */
-__device__ static inline void raise(unsigned low[4], unsigned w0, unsigned w1)
+/* Four words of 1024 + nibble and four of 1024 + 16 nibble, from two rows of weights. */
+__device__ static inline void nibbles_to_f16(unsigned low[4], unsigned w0, unsigned w1)
 {
     low[0] = (w0 & 0x000f000fu) | 0x64006400u, low[1] = (w1 & 0x000f000fu) | 0x64006400u;
     low[2] = (w0 & 0x00f000f0u) | 0x64006400u, low[3] = (w1 & 0x00f000f0u) | 0x64006400u;
 }
 
-/* ---- ring.cu ---- */
+/* ---- skinny_gemm_pipelined.cu ---- */
 
-/* Of what ring_takes takes. a.unit is set within. */
-void ring_linear(gpu *g, thin_call a, proa_wfmt format);
+/* Of what pipelined_takes takes. a.unit is set within. */
+void skinny_gemm_pipelined(gpu *g, skinny_call a, proa_wfmt format);
 
 #endif

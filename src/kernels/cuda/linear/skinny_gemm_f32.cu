@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * small.cu - products of a short text's rows with weights in f32: everything lies in the second cache and what counts is
- * latency. A block makes 8 x 8 outputs, its threads share K in fours that go from memory straight into registers; the weights
- * are on their way before the kernel before has ended. The norm that the rows still wait for is taken along. */
+ * skinny_gemm_f32.cu - products of up to 128 rows (a short text) with weights in f32. All data is in the L2
+ * cache and latency is what counts. The deferred norm that makes the rows may be part of the kernel. */
 #include "kernels/cuda/linear/linear.h"
 
-enum { TILE = 8, OUTPUTS = TILE * TILE, FOUR = 4, LANES_MAX = 256,
-       READ_MAX = 32 << 20 /* bytes that all blocks read together: beyond, the second cache's rate counts (README.md) */ };
+enum {
+    TILE = 8,
+    OUTPUTS = TILE * TILE,
+    FOUR = 4,
+    LANES_MAX = 256,
+    READ_MAX = 32 << 20 /* bytes that all blocks read together: beyond, the rate of the L2 cache is the limit */
+};
 
-struct small_call {
+struct skinny_f32_call {
     float *y;
     int64_t y_row;
     const float *x;
@@ -16,11 +20,13 @@ struct small_call {
     int64_t ld;
     int M, N, K;
     epilogue e;
-    gpu_norm norm;
+    gpu_pending_norm norm;
 };
 
-/* The halves of v are exchanged with the lane O away, so that each keeps the sums of one half; then on with the halves of that,
- * until one number or one lane is left. By templates: a loop whose bounds halve stays a loop, and v goes to memory. */
+/* Adds v over the lanes of a warp, each lane ending with other elements: the halves of v are exchanged with
+ * the lane O away, so that each lane keeps the sums of one half; then the halves of that, until one number or
+ * one lane is left. It is a template because a loop with a halving bound is not unrolled, and v would be
+ * placed in local memory. */
 template <int HALF, int O> __device__ static inline void fold(float *v)
 {
     bool upper = threadIdx.x & O;
@@ -32,33 +38,33 @@ template <int HALF, int O> __device__ static inline void fold(float *v)
     if constexpr (HALF > 1 && O > 1) fold<HALF / 2, O / 2>(v);
 }
 
-/* The sums of TILE rows over a block's threads, in all of them. */
-template <int LANES> __device__ static inline void row_sums(float v[TILE], float (*room)[TILE])
+/* The sums of TILE rows over a block's threads, in every thread. */
+template <int LANES> __device__ static inline void row_sums(float v[TILE], float (*scratch)[TILE])
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
     fold<TILE / 2, 16>(v);
     float sum = v[0] + __shfl_xor_sync(0xffffffffu, v[0], 2); /* of row lane / 4 */
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    if (lane % 4 == 0) room[warp][lane / 4] = sum;
+    if (lane % 4 == 0) scratch[warp][lane / 4] = sum;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < TILE; i++) v[i] = 0.0f;
 #pragma unroll
     for (int k = 0; k < LANES / 32; k++)
 #pragma unroll
-        for (int i = 0; i < TILE; i++) v[i] += room[k][i];
+        for (int i = 0; i < TILE; i++) v[i] += scratch[k][i];
 }
 
-/* This thread's four numbers of each row become those of the normed rows. */
+/* Norms this thread's four numbers of each row. */
 template <int LANES>
-__device__ static inline void norm_rows(float4 x[TILE], const small_call &a, float4 scale, float4 shift, bool in,
-                                        float (*room)[LANES / 32][TILE])
+__device__ static inline void norm_rows(float4 x[TILE], const skinny_f32_call &a, float4 scale, float4 shift,
+                                        bool in, float (*scratch)[LANES / 32][TILE])
 {
     float mean[TILE] = {}, sum[TILE];
     if (a.norm.layer) {
 #pragma unroll
         for (int i = 0; i < TILE; i++) mean[i] = in ? x[i].x + x[i].y + x[i].z + x[i].w : 0.0f;
-        row_sums<LANES>(mean, room[0]);
+        row_sums<LANES>(mean, scratch[0]);
 #pragma unroll
         for (int i = 0; i < TILE; i++) mean[i] /= (float)a.K;
     }
@@ -67,7 +73,7 @@ __device__ static inline void norm_rows(float4 x[TILE], const small_call &a, flo
         x[i].x -= mean[i], x[i].y -= mean[i], x[i].z -= mean[i], x[i].w -= mean[i];
         sum[i] = in ? x[i].x * x[i].x + x[i].y * x[i].y + x[i].z * x[i].z + x[i].w * x[i].w : 0.0f;
     }
-    row_sums<LANES>(sum, room[1]);
+    row_sums<LANES>(sum, scratch[1]);
 #pragma unroll
     for (int i = 0; i < TILE; i++) {
         float inverse = 1.0f / sqrtf(sum[i] / (float)a.K + a.norm.eps);
@@ -76,13 +82,21 @@ __device__ static inline void norm_rows(float4 x[TILE], const small_call &a, flo
     }
 }
 
-/* Rows TILE blockIdx.y on, outputs TILE blockIdx.x on. With NORM K <= 4 LANES; blocks of the first outputs write the normed
- * rows too. */
-template <int LANES, bool NORM> __global__ void __launch_bounds__(LANES) small_kernel(small_call a)
+/* y[m, n] = epilogue(sum over k of x[m, k] w[n, k]) in f32; with NORM x is norm(x) and K <= 4 LANES.
+ *
+ *   block        LANES threads make 8 x 8 outputs: rows 8 blockIdx.y on, outputs 8 blockIdx.x on
+ *   thread       four numbers of K at a time, of 8 rows of x and 8 of w, from memory straight into registers: 64 sums
+ *   registers    64 sums, 32 of x, 32 of w
+ *   shared       warps x 64 floats
+ *
+ * The weights are loaded before gpu_wait. With NORM the blocks of the first outputs also write the normed
+ * rows. */
+template <int LANES, bool NORM>
+__global__ void __launch_bounds__(LANES) skinny_gemm_f32_kernel(skinny_f32_call a)
 {
     const int STEP = LANES * FOUR;
     const float4 ZERO = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    __shared__ __align__(8) float room[LANES / 32][OUTPUTS];
+    __shared__ __align__(8) float scratch[LANES / 32][OUTPUTS];
     __shared__ float sums[NORM ? 2 : 1][LANES / 32][TILE];
     int m0 = blockIdx.y * TILE, n0 = blockIdx.x * TILE, k = threadIdx.x * FOUR;
     float4 w[TILE], x[TILE], scale = ZERO, shift = ZERO;
@@ -95,7 +109,8 @@ template <int LANES, bool NORM> __global__ void __launch_bounds__(LANES) small_k
     }
     auto fetch = [&](float4 v[TILE], const float *const from[TILE], int at) {
 #pragma unroll
-        for (int i = 0; i < TILE; i++) v[i] = at < a.K ? *reinterpret_cast<const float4 *>(from[i] + at) : ZERO;
+        for (int i = 0; i < TILE; i++)
+            v[i] = at < a.K ? *reinterpret_cast<const float4 *>(from[i] + at) : ZERO;
     };
     fetch(w, ws, k);
     if (NORM && k < a.K) {
@@ -104,10 +119,10 @@ template <int LANES, bool NORM> __global__ void __launch_bounds__(LANES) small_k
     }
     int m_end = m0 + (int)threadIdx.x / TILE, n_end = n0 + (int)threadIdx.x % TILE; /* what this thread finishes */
     bool ends = threadIdx.x < OUTPUTS && m_end < a.M && n_end < a.N;
-    epilogue_ahead ahead = {};
-    if (ends) bias_ahead(&ahead, a.e, n_end);
+    epilogue_operands operands = {};
+    if (ends) prefetch_bias(&operands, a.e, n_end);
     gpu_wait();
-    if (ends) residual_ahead(&ahead, a.e, m_end, n_end);
+    if (ends) prefetch_residual(&operands, a.e, m_end, n_end);
     for (; k < a.K || NORM; k += STEP) {
         fetch(x, xs, k);
         if (NORM) {
@@ -129,42 +144,53 @@ template <int LANES, bool NORM> __global__ void __launch_bounds__(LANES) small_k
         if (k + STEP < a.K) fetch(w, ws, k + STEP);
     }
     fold<OUTPUTS / 2, 16>(sum); /* lane l has the sums 2 l and 2 l + 1 */
-    *reinterpret_cast<float2 *>(&room[threadIdx.x / 32][threadIdx.x % 32 * 2]) = make_float2(sum[0], sum[1]);
+    *reinterpret_cast<float2 *>(&scratch[threadIdx.x / 32][threadIdx.x % 32 * 2]) = make_float2(sum[0], sum[1]);
     __syncthreads();
     if (!ends) return;
     float v = 0.0f;
 #pragma unroll
-    for (int i = 0; i < LANES / 32; i++) v += room[i][threadIdx.x];
-    a.y[(int64_t)m_end * a.y_row + n_end] = finished(a.e, v, 0.0f, ahead);
+    for (int i = 0; i < LANES / 32; i++) v += scratch[i][threadIdx.x];
+    a.y[(int64_t)m_end * a.y_row + n_end] = apply_epilogue(a.e, v, 0.0f, operands);
 }
 
-template <int LANES> static void launch(gpu *g, const small_call &a)
+template <int LANES> static void launch_skinny_f32(gpu *g, const skinny_f32_call &a)
 {
     dim3 grid((unsigned)((a.N + TILE - 1) / TILE), (unsigned)((a.M + TILE - 1) / TILE));
-    if (a.norm.x) gpu_launch(g, "norm and linear", small_kernel<LANES, true>, grid, LANES, 0, a);
-    else gpu_launch(g, "linear (small)", small_kernel<LANES, false>, grid, LANES, 0, a);
+    if (a.norm.x) gpu_launch(g, "norm and linear", skinny_gemm_f32_kernel<LANES, true>, grid, LANES, 0, a);
+    else gpu_launch(g, "linear (skinny f32)", skinny_gemm_f32_kernel<LANES, false>, grid, LANES, 0, a);
 }
 
-static bool in_fours(const void *at, int64_t row)
+static bool is_vec4(const void *at, int64_t row)
 {
     return (uintptr_t)at % 16 == 0 && row % FOUR == 0;
 }
 
-bool gpu_small_norm(const gpu_norm &n)
+bool gpu_skinny_f32_takes_norm(const gpu_pending_norm &n)
 {
-    bool fours = in_fours(n.x, n.x_row) && in_fours(n.y, n.y_row) && in_fours(n.w, n.d) && in_fours(n.b, n.d);
-    return n.rows <= SMALL_ROWS && n.d <= LANES_MAX * FOUR && fours;
+    bool fours = is_vec4(n.x, n.x_row) && is_vec4(n.y, n.y_row) && is_vec4(n.w, n.d) && is_vec4(n.b, n.d);
+    return n.rows <= SKINNY_F32_ROWS && n.d <= LANES_MAX * FOUR && fours;
 }
 
-bool gpu_small(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e, const gpu_norm *norm)
+bool gpu_skinny_gemm_f32(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e,
+                         const gpu_pending_norm *norm)
 {
-    small_call a = {(float *)y.data, y.stride[0], (const float *)x.data, x.stride[0], (const float *)w->data,
-                    gpu_leading(w->format, w->K), (int)y.shape[0], (int)w->N, (int)w->K, e};
+    skinny_f32_call a = {(float *)y.data,
+                         y.stride[0],
+                         (const float *)x.data,
+                         x.stride[0],
+                         (const float *)w->data,
+                         gpu_leading_dim(w->format, w->K),
+                         (int)y.shape[0],
+                         (int)w->N,
+                         (int)w->K,
+                         e};
     if (norm) a.norm = *norm, a.x = norm->x, a.x_row = norm->x_row;
-    if (e.half || w->format != PROA_WFMT_F32 || gpu_narrow(x) || gpu_narrow(y) || a.M > SMALL_ROWS || w->K % FOUR != 0) return false;
-    if (!in_fours(a.x, a.x_row) || y.shape[0] * w->N * w->K > READ_MAX) return false;
-    if (w->K <= 64 * FOUR) launch<64>(g, a);
-    else if (w->K <= 128 * FOUR) launch<128>(g, a);
-    else launch<LANES_MAX>(g, a);
+    if (e.gate_rows || w->format != PROA_WFMT_F32 || gpu_is_16bit(x) || gpu_is_16bit(y) ||
+        a.M > SKINNY_F32_ROWS || w->K % FOUR != 0)
+        return false;
+    if (!is_vec4(a.x, a.x_row) || y.shape[0] * w->N * w->K > READ_MAX) return false;
+    if (w->K <= 64 * FOUR) launch_skinny_f32<64>(g, a);
+    else if (w->K <= 128 * FOUR) launch_skinny_f32<128>(g, a);
+    else launch_skinny_f32<LANES_MAX>(g, a);
     return true;
 }

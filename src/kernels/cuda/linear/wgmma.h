@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wgmma.h - y[M,N] = act(alpha x[M,K] w[N,K]^T + bias), or without act + residual, for many rows on Hopper: x, w and y of 16
- * bits, sums in f32.
+ * wgmma.h - y[M,N] = act(alpha x[M,K] w[N,K]^T + bias), or without an activation + residual, for many rows on
+ * Hopper; x, w and y of 16 bits, sums in f32. Included by gemm_wgmma.cu and by bench/gpu/wgmma.cu.
  *
- * A block is three warpgroups. One thread of the first asks for slabs of 64 columns of K: BM rows of x and BN of w go by TMA
- * into a ring of slots. The other two multiply (wgmma), each its share of the rows of a tile, or, ALTERNATE, each a tile of
- * its own while the other finishes the one before. Blocks stay and take tile after tile. The two blocks of a cluster have
- * tiles one above the other and fetch half of w each for both (multicast).
+ *   block      3 warpgroups, persistent, tile after tile; 2 blocks form a cluster with tiles one above the other
+ *   producer   1 thread of the first warpgroup loads slabs of 64 columns of K by TMA: BM rows of x, BN rows of w, of which
+ *              each block of the cluster loads half for both (multicast)
+ *   consumers  the other 2 warpgroups (wgmma): each half of the rows of a tile, or, ALTERNATE, each a tile of its own while
+ *              the other one writes the tile before
+ *   registers  24 a producer thread, 240 a consumer thread: STRIPS x BN / 2 sums
+ *   shared     SLOTS slots of (BM + BN) x 128 bytes, 2 panels of 2 KB for each consumer warp, barriers
  *
- * Rows of a slab are 128 bytes, their 16-byte pieces permuted as TMA and wgmma do it: piece p of row r lies at p ^ (r % 8).
- * full[slot]: the bytes have come. empty[slot]: all that read them, in both blocks, have. A residual comes through the same
- * ring, behind the last slab of its tile, 128 columns a slot. Rows and columns out of range are read as zeros. */
-#ifndef PROA_KERNELS_CUDA_WGMMA_H
-#define PROA_KERNELS_CUDA_WGMMA_H
+ * Rows of a slab are 128 bytes; their 16-byte pieces are permuted as TMA and wgmma do it: piece p of row r is
+ * at p ^ (r % 8). full[slot]: the bytes have arrived. empty[slot]: all that read them, in both blocks, have
+ * done so. A residual comes through the same ring, behind the last slab of its tile, 128 columns a slot. Rows
+ * and columns out of range are read as zeros. */
+#ifndef PROA_KERNELS_CUDA_LINEAR_WGMMA_H
+#define PROA_KERNELS_CUDA_LINEAR_WGMMA_H
 
 #include "kernels/cuda/runtime/tma.h"
 
@@ -23,8 +27,8 @@ enum {
     HOPPER_PANEL = 16 * HOPPER_ROW
 };
 
-/* What a product is besides its tensor maps. Tiles are counted for clusters; bands of so many rows of them are walked down
- * first, so that what runs at one time shares rows of w and x in the second cache. */
+/* The arguments of a product besides its tensor maps. Tiles are counted for clusters. Bands of `band` rows of
+ * tiles are walked down first, so that tiles that run at the same time share rows of w and x in the L2 cache. */
 struct hopper_job {
     int tiles_m, tiles_n, tiles, band;
     int slabs, M, N, act, has_residual;
@@ -45,25 +49,27 @@ template <int M, int N, int S, int C, bool A> struct hopper_form {
     static const int BYTES = BARRIERS_AT + SLOTS * 16;
 };
 
-/* On the host: rows of so many columns, `ld` elements apart, in boxes of a slab's columns and box_rows rows. */
+/* On the host: a map of rows of `columns` elements, ld elements apart, in boxes of 64 columns and box_rows
+ * rows. */
 static inline bool hopper_map(CUtensorMap *map, cudaDataType_t type, const void *at, int64_t rows,
                               int64_t columns, int64_t ld, int box_rows)
 {
     const int64_t extent[2] = {columns, rows}, stride[1] = {ld};
     const int box[2] = {HOPPER_ROW / 2, box_rows};
-    return gpu_map(map, type == CUDA_R_16F ? PROA_DTYPE_F16 : PROA_DTYPE_BF16, at, 2, extent, stride, box);
+    return gpu_tensor_map(map, type == CUDA_R_16F ? PROA_DTYPE_F16 : PROA_DTYPE_BF16, at, 2, extent, stride, box);
 }
 
 #ifdef GPU_HOPPER
 
-/* ---- what a cluster's blocks and results need besides tma.h ---- */
+/* ---- clusters: what runtime/tma.h does not have ---- */
 
-/* At the same barrier of the block of that rank in the cluster. Not .release.cluster: that costs a fence of all memory, a
- * microsecond, and what was read here was read by the tensor cores, which are waited for. */
-__device__ static inline void arrive_at(unsigned barrier, int rank)
+/* Arrives at the same barrier of another block of the cluster. Not .release.cluster, which is a fence of all
+ * memory and costs a microsecond: what was read here was read by the tensor cores, which have been waited
+ * for. */
+__device__ static inline void cluster_barrier_arrive(unsigned barrier, int rank)
 {
-    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
                  "r"(rank)
                  : "memory");
 }
@@ -76,8 +82,9 @@ template <int CLUSTER> __device__ static inline void cluster_sync()
     else __syncthreads();
 }
 
-/* To the same place of both blocks; the barrier there counts the bytes. */
-__device__ static inline void fetch_for_both(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y)
+/* Loads to the same address in both blocks; the barrier there counts the bytes. */
+__device__ static inline void tma_load_multicast(unsigned to, const CUtensorMap *map, unsigned barrier, int x,
+                                                 int y)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
                  "cluster [%0], "
@@ -88,12 +95,12 @@ __device__ static inline void fetch_for_both(unsigned to, const CUtensorMap *map
 
 /* ---- tiles and slots ---- */
 
-struct hopper_place {
+struct hopper_tile_origin {
     int m, n; /* first row and column */
 };
 
 template <typename F>
-__device__ static inline hopper_place tile_place(const hopper_job &job, int tile, int rank)
+__device__ static inline hopper_tile_origin tile_origin_of(const hopper_job &job, int tile, int rank)
 {
     int per = job.band * job.tiles_n, band = tile / per, rest = tile - band * per, above = band * job.band;
     int height = min(job.band, job.tiles_m - above), n = rest / height, m = above + rest - n * height;
@@ -122,41 +129,41 @@ struct hopper_ring {
 /* ---- the warpgroup that fetches ---- */
 
 template <typename F>
-__device__ static void fetch_tile(const hopper_ring &ring, hopper_cursor<F::SLOTS> &at, const hopper_job &job,
-                                  hopper_place p, int rank, const CUtensorMap *x, const CUtensorMap *w,
-                                  const CUtensorMap *residual)
+__device__ static void load_tile_slabs(const hopper_ring &ring, hopper_cursor<F::SLOTS> &at,
+                                       const hopper_job &job, hopper_tile_origin p, int rank,
+                                       const CUtensorMap *x, const CUtensorMap *w, const CUtensorMap *residual)
 {
     const int SHARE = F::BN / F::CLUSTER;
     for (int k = 0; k < job.slabs; k++, at.step()) {
         unsigned to = ring.slots + at.slot * F::SLOT_BYTES, full = ring.full + 8 * at.slot;
-        gpu_await(ring.empty + 8 * at.slot, at.phase ^ 1);
-        gpu_expect(full, F::SLOT_BYTES);
-        gpu_fetch(to, x, full, k * HOPPER_SLAB, p.m);
-        if constexpr (F::CLUSTER == 1) gpu_fetch(to + F::X_BYTES, w, full, k * HOPPER_SLAB, p.n);
+        gpu_barrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
+        gpu_barrier_expect(full, F::SLOT_BYTES);
+        gpu_tma_load(to, x, full, k * HOPPER_SLAB, p.m);
+        if constexpr (F::CLUSTER == 1) gpu_tma_load(to + F::X_BYTES, w, full, k * HOPPER_SLAB, p.n);
         else
-            fetch_for_both(to + F::X_BYTES + rank * SHARE * HOPPER_ROW, w, full, k * HOPPER_SLAB,
-                           p.n + rank * SHARE);
+            tma_load_multicast(to + F::X_BYTES + rank * SHARE * HOPPER_ROW, w, full, k * HOPPER_SLAB,
+                               p.n + rank * SHARE);
     }
     for (int n = 0; n < F::BN && job.has_residual; n += 128, at.step()) {
         unsigned to = ring.slots + at.slot * F::SLOT_BYTES, full = ring.full + 8 * at.slot;
-        gpu_await(ring.empty + 8 * at.slot, at.phase ^ 1);
-        gpu_expect(full, 2 * F::X_BYTES);
-        gpu_fetch(to, residual, full, p.n + n, p.m);
-        gpu_fetch(to + F::X_BYTES, residual, full, p.n + n + 64, p.m);
+        gpu_barrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
+        gpu_barrier_expect(full, 2 * F::X_BYTES);
+        gpu_tma_load(to, residual, full, p.n + n, p.m);
+        gpu_tma_load(to + F::X_BYTES, residual, full, p.n + n + 64, p.m);
     }
 }
 
 /* ---- the warpgroups that multiply ---- */
 
 /* This warp is done with a slot. */
-template <typename F> __device__ static inline void leave_slot(const hopper_ring &ring, int slot)
+template <typename F> __device__ static inline void release_slot(const hopper_ring &ring, int slot)
 {
     int lane = threadIdx.x & 31;
     __syncwarp();
-    if (lane < F::CLUSTER) arrive_at(ring.empty + 8 * slot, lane);
+    if (lane < F::CLUSTER) cluster_barrier_arrive(ring.empty + 8 * slot, lane);
 }
 
-/* Leaves the last slab's products in flight, in the slot that it returns. */
+/* Leaves the products of the last slab in flight and returns its slot. */
 template <typename T, typename F>
 __device__ static inline int multiply_tile(float (&sum)[F::STRIPS][F::BN / 2], const hopper_ring &ring,
                                            hopper_cursor<F::SLOTS> &at, int slabs, unsigned x_offset)
@@ -164,19 +171,19 @@ __device__ static inline int multiply_tile(float (&sum)[F::STRIPS][F::BN / 2], c
     int before = -1;
     for (int k = 0; k < slabs; k++) {
         unsigned slot = ring.slots + at.slot * F::SLOT_BYTES;
-        uint64_t a = gpu_matrix(slot + x_offset), b = gpu_matrix(slot + F::X_BYTES);
-        gpu_await(ring.full + 8 * at.slot, at.phase);
-        gpu_wgmma_begin();
+        uint64_t a = gpu_smem_desc(slot + x_offset), b = gpu_smem_desc(slot + F::X_BYTES);
+        gpu_barrier_wait(ring.full + 8 * at.slot, at.phase);
+        gpu_wgmma_fence();
 #pragma unroll
         for (int i = 0; i < HOPPER_SLAB / 16; i++)
 #pragma unroll
             for (int s = 0; s < F::STRIPS; s++)
                 gpu_wgmma<T, F::BN>::run(sum[s], a + 2 * i + s * (HOPPER_STRIP * HOPPER_ROW >> 4), b + 2 * i,
                                          (k | i) != 0);
-        gpu_wgmma_end();
+        gpu_wgmma_commit();
         if (before >= 0) {
             gpu_wgmma_wait<1>();
-            leave_slot<F>(ring, before);
+            release_slot<F>(ring, before);
         }
         before = at.slot;
         at.step();
@@ -184,8 +191,8 @@ __device__ static inline int multiply_tile(float (&sum)[F::STRIPS][F::BN / 2], c
     return before;
 }
 
-/* x times the normal distribution's integral. Of the side where that is small it is 2^P(|x|), P the minimax polynomial of
- * degree 6 on [0, 6]: within 5.3e-6 of itself where f16 holds the result as a normal number. */
+/* Exact GELU, x times the normal distribution function, as x+ - |x| 2^P(|x|). P is the minimax polynomial of
+ * degree 6 on [0, 6]; the small side is within 5.3e-6 of itself where f16 holds it as a normal number. */
 __device__ static inline float gelu(float x)
 {
     float a, positive, small;
@@ -224,11 +231,12 @@ template <typename T> __device__ static inline float2 wide_pair(unsigned pair)
     else return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
 }
 
-/* 64 columns of 16 rows of a warp, sums to results: all of them before any is written, since a warp alone on its scheduler
- * hides what an instruction takes behind nothing but its own others. add: pairs of the residual, NULL for none. */
+/* Converts the sums of 64 columns of 16 rows of a warp. All are computed before any is written: a warp that
+ * is alone on its scheduler hides latency only behind its own instructions. add: pairs of the residual, NULL
+ * for none. */
 template <typename T, int ACT>
-__device__ static inline void finish_pairs(unsigned (&out)[16], const float *d, float alpha,
-                                           const unsigned *bias, const unsigned *add)
+__device__ static inline void convert_pairs(unsigned (&out)[16], const float *d, float alpha,
+                                            const unsigned *bias, const unsigned *add)
 {
 #pragma unroll
     for (int i = 0; i < 16; i++) {
@@ -243,8 +251,8 @@ __device__ static inline void finish_pairs(unsigned (&out)[16], const float *d, 
     }
 }
 
-/* How this lane's address of the i-th 16 columns of a panel lies, for ldmatrix and stmatrix. */
-__device__ static inline unsigned panel_place(int i)
+/* This lane's address of the i-th 16 columns of a panel, for ldmatrix and stmatrix. */
+__device__ static inline unsigned panel_offset(int i)
 {
     int lane = threadIdx.x & 31, row = lane & 15, half = lane >> 4;
     return (unsigned)(row * HOPPER_ROW + ((2 * i + half) ^ (row & 7)) * 16);
@@ -256,7 +264,7 @@ __device__ static inline void read_panel(unsigned (&to)[16], unsigned panel)
     for (int i = 0; i < 4; i++)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                      : "=r"(to[4 * i]), "=r"(to[4 * i + 1]), "=r"(to[4 * i + 2]), "=r"(to[4 * i + 3])
-                     : "r"(panel + panel_place(i))
+                     : "r"(panel + panel_offset(i))
                      : "memory");
 }
 
@@ -265,31 +273,31 @@ __device__ static inline void write_panel(unsigned panel, const unsigned (&from)
 #pragma unroll
     for (int i = 0; i < 4; i++)
         asm volatile(
-            "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(panel + panel_place(i)),
+            "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(panel + panel_offset(i)),
             "r"(from[4 * i]), "r"(from[4 * i + 1]), "r"(from[4 * i + 2]), "r"(from[4 * i + 3])
             : "memory");
 }
 
-/* residual: its panel, 0 for none. With one there is no activation. */
+/* residual: the shared address of its panel, 0 for none. With a residual there is no activation. */
 template <typename T>
-__device__ static inline void finish_panel(const float *d, const hopper_job &job, const unsigned *bias,
-                                           unsigned panel, unsigned residual)
+__device__ static inline void convert_panel(const float *d, const hopper_job &job, const unsigned *bias,
+                                            unsigned panel, unsigned residual)
 {
     unsigned out[16], add[16];
     if (residual) {
         read_panel(add, residual);
-        finish_pairs<T, PROA_ACT_NONE>(out, d, job.alpha, bias, add);
+        convert_pairs<T, PROA_ACT_NONE>(out, d, job.alpha, bias, add);
     } else switch (job.act) {
-        case PROA_ACT_RELU: finish_pairs<T, PROA_ACT_RELU>(out, d, job.alpha, bias, NULL); break;
-        case PROA_ACT_GELU: finish_pairs<T, PROA_ACT_GELU>(out, d, job.alpha, bias, NULL); break;
-        case PROA_ACT_GELU_TANH: finish_pairs<T, PROA_ACT_GELU_TANH>(out, d, job.alpha, bias, NULL); break;
-        case PROA_ACT_SILU: finish_pairs<T, PROA_ACT_SILU>(out, d, job.alpha, bias, NULL); break;
-        default: finish_pairs<T, PROA_ACT_NONE>(out, d, job.alpha, bias, NULL); break;
+        case PROA_ACT_RELU: convert_pairs<T, PROA_ACT_RELU>(out, d, job.alpha, bias, NULL); break;
+        case PROA_ACT_GELU: convert_pairs<T, PROA_ACT_GELU>(out, d, job.alpha, bias, NULL); break;
+        case PROA_ACT_GELU_TANH: convert_pairs<T, PROA_ACT_GELU_TANH>(out, d, job.alpha, bias, NULL); break;
+        case PROA_ACT_SILU: convert_pairs<T, PROA_ACT_SILU>(out, d, job.alpha, bias, NULL); break;
+        default: convert_pairs<T, PROA_ACT_NONE>(out, d, job.alpha, bias, NULL); break;
         }
     write_panel(panel, out);
 }
 
-/* Of this lane's columns of 64 from n on. N is a multiple of 8. */
+/* The biases of this lane's columns among 64 from n on. N is a multiple of 8. */
 template <typename T> __device__ static inline void load_bias(unsigned (&to)[8], const hopper_job &job, int n)
 {
 #pragma unroll
@@ -301,10 +309,10 @@ template <typename T> __device__ static inline void load_bias(unsigned (&to)[8],
     }
 }
 
-/* A panel of 16 rows goes out, 16 bytes a lane, whole rows of 128. Not by TMA: its stores wait behind the loads that are
- * asked for, and the panel with them. */
+/* Writes a panel of 16 rows, 16 bytes a lane. Not by TMA: its stores wait behind the loads that were issued
+ * before. */
 template <typename T>
-__device__ static inline void put_panel(const hopper_job &job, unsigned panel, int m, int n)
+__device__ static inline void store_panel(const hopper_job &job, unsigned panel, int m, int n)
 {
     int lane = threadIdx.x & 31, piece = lane & 7;
 #pragma unroll
@@ -320,41 +328,41 @@ __device__ static inline void put_panel(const hopper_job &job, unsigned panel, i
     }
 }
 
-/* A warp's 16 rows of each strip, 64 columns at a time, through two panels in turn. */
+/* Writes a warp's 16 rows of each strip, 64 columns at a time, through two panels in turn. */
 template <typename T, typename F>
-__device__ static inline void finish_tile(const float (&sum)[F::STRIPS][F::BN / 2],
-                                          const unsigned (&bias)[F::BN / 64][8], const hopper_ring &ring,
-                                          hopper_cursor<F::SLOTS> &at, const hopper_job &job, hopper_place p,
-                                          int row, unsigned panels)
+__device__ static inline void write_tile(const float (&sum)[F::STRIPS][F::BN / 2],
+                                         const unsigned (&bias)[F::BN / 64][8], const hopper_ring &ring,
+                                         hopper_cursor<F::SLOTS> &at, const hopper_job &job,
+                                         hopper_tile_origin p, int row, unsigned panels)
 {
     int turn = 0;
 #pragma unroll
     for (int c = 0; c < F::BN / 64; c++) {
         unsigned residual = 0;
         if (job.has_residual) {
-            if (c % 2 == 0) gpu_await(ring.full + 8 * at.slot, at.phase);
+            if (c % 2 == 0) gpu_barrier_wait(ring.full + 8 * at.slot, at.phase);
             residual = ring.slots + at.slot * F::SLOT_BYTES + c % 2 * F::X_BYTES + row * HOPPER_ROW;
         }
 #pragma unroll
         for (int s = 0; s < F::STRIPS; s++, turn ^= 1) {
             unsigned panel = panels + turn * HOPPER_PANEL;
-            finish_panel<T>(sum[s] + 32 * c, job, bias[c], panel,
-                            residual ? residual + s * HOPPER_STRIP * HOPPER_ROW : 0);
+            convert_panel<T>(sum[s] + 32 * c, job, bias[c], panel,
+                             residual ? residual + s * HOPPER_STRIP * HOPPER_ROW : 0);
             __syncwarp();
-            put_panel<T>(job, panel, p.m + row + s * HOPPER_STRIP, p.n + 64 * c);
+            store_panel<T>(job, panel, p.m + row + s * HOPPER_STRIP, p.n + 64 * c);
         }
         if (job.has_residual && c % 2 == 1) {
-            leave_slot<F>(ring, at.slot);
+            release_slot<F>(ring, at.slot);
             at.step();
         }
     }
 }
 
 template <typename T, typename F>
-__device__ static inline void multiply_all(const hopper_ring &ring, const hopper_job &job, int rank,
-                                           unsigned panels)
+__device__ static inline void consume_tiles(const hopper_ring &ring, const hopper_job &job, int rank,
+                                            unsigned panels)
 {
-    /* the same for all lanes, as the compiler can see: so descriptors lie in uniform registers */
+    /* the same number in all lanes, visibly to the compiler, so that descriptors stay in uniform registers */
     int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) - 4, group = warp / 4, turn = 0;
     int strip = F::ALTERNATE ? 0 : group * F::STRIPS * HOPPER_STRIP, row = strip + warp % 4 * 16;
     int slots = job.slabs + (job.has_residual ? F::BN / 128 : 0);
@@ -371,16 +379,16 @@ __device__ static inline void multiply_all(const hopper_ring &ring, const hopper
             gpu_named_sync(2 + group, 256);
         int last = multiply_tile<T, F>(sum, ring, at, job.slabs, (unsigned)(strip * HOPPER_ROW));
         if (F::ALTERNATE) {
-            /* phases are told apart by parity, so nobody may be two turns of the ring ahead of a fill */
-            if (job.has_residual) gpu_await(ring.full + 8 * at.slot, at.phase);
+            /* phases are told apart by parity alone, so no one may be two turns of the ring ahead of a load */
+            if (job.has_residual) gpu_barrier_wait(ring.full + 8 * at.slot, at.phase);
             gpu_named_arrive(3 - group, 256);
         }
-        hopper_place p = tile_place<F>(job, tile, rank);
+        hopper_tile_origin p = tile_origin_of<F>(job, tile, rank);
 #pragma unroll
         for (int c = 0; c < F::BN / 64; c++) load_bias<T>(bias[c], job, p.n + 64 * c);
         gpu_wgmma_wait<0>();
-        leave_slot<F>(ring, last);
-        finish_tile<T, F>(sum, bias, ring, at, job, p, row, panels);
+        release_slot<F>(ring, last);
+        write_tile<T, F>(sum, bias, ring, at, job, p, row, panels);
     }
 }
 #endif
@@ -389,12 +397,12 @@ __device__ static inline void multiply_all(const hopper_ring &ring, const hopper
 
 template <typename T, typename F>
 __global__ void __launch_bounds__(HOPPER_THREADS, 1)
-    hopper_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
-                  const __grid_constant__ CUtensorMap residual, const __grid_constant__ hopper_job job)
+    gemm_wgmma_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
+                      const __grid_constant__ CUtensorMap residual, const __grid_constant__ hopper_job job)
 {
 #ifdef GPU_HOPPER
     extern __shared__ __align__(1024) unsigned char memory[];
-    unsigned begin = gpu_shared(memory), barriers = begin + F::BARRIERS_AT;
+    unsigned begin = gpu_smem_address(memory), barriers = begin + F::BARRIERS_AT;
     hopper_ring ring = {begin, barriers, barriers + 8 * F::SLOTS};
     int rank = F::CLUSTER > 1 ? (int)(blockIdx.x % F::CLUSTER) : 0;
     if (threadIdx.x == 0) {
@@ -402,20 +410,20 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
             gpu_barrier_init(ring.full + 8 * i, 1);
             gpu_barrier_init(ring.empty + 8 * i, (F::ALTERNATE ? 4 : 8) * F::CLUSTER);
         }
-        gpu_barriers_made();
+        gpu_barrier_fence();
     }
     cluster_sync<F::CLUSTER>();
     gpu_wait();
     if (threadIdx.x < 128) {
-        gpu_registers_fewer<24>();
+        gpu_setmaxnreg_dec<24>();
         if (threadIdx.x == 0) {
             hopper_cursor<F::SLOTS> at = {0, 0};
             for (int tile = blockIdx.x / F::CLUSTER; tile < job.tiles; tile += gridDim.x / F::CLUSTER)
-                fetch_tile<F>(ring, at, job, tile_place<F>(job, tile, rank), rank, &x, &w, &residual);
+                load_tile_slabs<F>(ring, at, job, tile_origin_of<F>(job, tile, rank), rank, &x, &w, &residual);
         }
     } else {
-        gpu_registers_more<240>();
-        multiply_all<T, F>(ring, job, rank, begin + F::PANELS_AT);
+        gpu_setmaxnreg_inc<240>();
+        consume_tiles<T, F>(ring, job, rank, begin + F::PANELS_AT);
     }
     cluster_sync<F::CLUSTER>(); /* the other block may still write here and arrive at these barriers */
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cuda.h - inside the plug-in: the state of one GPU, launching, conversions.
- * Owner:   device.cu. Threads: the stepping thread. */
-#ifndef PROA_KERNELS_CUDA_CUDA_H
-#define PROA_KERNELS_CUDA_CUDA_H
+ * cuda.h - inside the plug-in: the state of one GPU, launching, conversions, reductions. Owner:   device.cu.
+ * Threads: the stepping thread. */
+#ifndef PROA_KERNELS_CUDA_RUNTIME_CUDA_H
+#define PROA_KERNELS_CUDA_RUNTIME_CUDA_H
 
 extern "C" {
 #include "kernels/device.h"
@@ -21,9 +21,9 @@ struct gpu_trace;
 struct gpu_uploads;
 struct gpu_tuning;
 
-/* A norm of few rows that was asked for and not yet run: the linear behind it may take it along (linear.cu, small.cu). Every
- * other op runs it first (gpu_flush). */
-struct gpu_norm {
+/* A norm of few rows that was requested and has not run: the product behind it may include it
+ * (linear/linear.cu, linear/skinny_gemm_f32.cu). Every other operation runs it first (gpu_flush). */
+struct gpu_pending_norm {
     const float *x; /* NULL: none waits */
     float *y;
     const float *w, *b; /* b: NULL for none */
@@ -33,20 +33,21 @@ struct gpu_norm {
     bool layer, aligned;
 };
 
-/* Tables whose rows make y together: asked for one after the other, run by the first op that is none of them (gpu_flush). */
+/* Tables whose rows are added into one y: requested one after the other, run by the first other operation
+ * (gpu_flush). */
 enum { GPU_TABLES_MAX = 3 };
-struct gpu_embed {
+struct gpu_pending_embed {
     const void *table[GPU_TABLES_MAX];
     int64_t stride[GPU_TABLES_MAX];
     const int32_t *ids[GPU_TABLES_MAX];
     float scale[GPU_TABLES_MAX];
     int count; /* 0: none waits */
     bool add;  /* to what y holds */
-    bool eights;
+    bool vec8;
 };
 
-/* Rows of 16 bits as e4m3: [rows][width], and a scale for each row (codes.h). */
-struct gpu_codes {
+/* Rows of 16 bits as e4m3, [rows][width], with a scale for each row (linear/act_quant_fp8.h). */
+struct gpu_fp8_rows {
     uint8_t *at; /* NULL: none */
     float *scale;
 };
@@ -55,35 +56,35 @@ struct gpu {
     proa_device base; /* first */
     char name[256];
     int index, sms;
-    int shared_max;         /* bytes that a block may have */
-    bool clusters;          /* blocks can share their memory (sm_90) */
-    bool hopper;            /* wgmma and tensor maps */
-    bool own_first;         /* PROA_TUNE=own */
-    int spread_clusters[9]; /* of so many blocks: how many run at one time (spread.cu) */
-    cudaStream_t stream;    /* what kernels go to: main_stream, or the branch's */
-    cudaStream_t main_stream, side_stream;
-    cudaEvent_t forked, side_done;
-    cudaEvent_t sent[2]; /* what gpu_send sent has arrived */
-    bool is_beside;
-    bool plain_next; /* the next kernel waits for all before it starts: it begins a branch or a pass, or follows an upload */
+    int shared_max; /* bytes that a block may have */
+    bool clusters;  /* blocks can share their memory (sm_90) */
+    bool hopper;    /* wgmma and tensor maps */
+    bool own_first; /* PROA_TUNE=own */
+    int split_k_clusters[9]; /* by the number of blocks: how many such clusters run at one time (linear/gemm_split_k.cu) */
+    cudaStream_t stream; /* what kernels go to: default_stream, or the branch's */
+    cudaStream_t default_stream, branch_stream;
+    cudaEvent_t branch_forked, branch_done;
+    cudaEvent_t copy_done[2]; /* what gpu_copy_to_host sent has arrived */
+    bool on_branch;
+    bool serialize_next; /* the next kernel is launched without PDL: it begins a branch or a pass, or follows an upload */
     cublasLtHandle_t lt;
     void *workspace; /* of cuBLASLt: gpu_workspace */
     size_t workspace_bytes;
-    void *side_workspace; /* of the branch's products, which run beside others */
-    size_t side_bytes;
-    gpu_uploads *uploads; /* upload.cu */
-    void *cast[2];        /* activations as the weights' type; of the branch too (is_beside) */
+    void *branch_workspace; /* of the branch's products, which run beside others */
+    size_t branch_workspace_bytes;
+    gpu_uploads *uploads; /* transfer.cu */
+    void *cast[2];        /* activations cast to the weights' type; [1] for the branch (on_branch) */
     size_t cast_bytes[2];
-    void *wide; /* quantised weights as f16 again (quant.cu) */
-    size_t wide_bytes;
-    void *coded_room;
-    size_t coded_bytes;
-    proa_view coded; /* the register whose codes lie there, until it is written again (quant.cu); data NULL: none */
-    gpu_codes codes;
-    bool codes_wanted; /* the last product of many rows was of e4m3: what makes rows makes their codes too */
-    float *partials;   /* of split attention */
+    void *dequant; /* quantised weights as f16 again (linear/quant.cu) */
+    size_t dequant_bytes;
+    void *fp8_workspace;
+    size_t fp8_workspace_bytes;
+    proa_view fp8_source; /* the register that fp8_rows is a copy of, valid until it is written again (linear/quant.cu); data NULL: none */
+    gpu_fp8_rows fp8_rows;
+    bool fp8_rows_wanted; /* the last product of many rows was of e4m3: kernels that write rows make the fp8 copy too */
+    float *partials; /* of split attention */
     size_t partials_bytes;
-    unsigned *counters;  /* [GPU_COUNTERS] zero between kernels: which block of a group comes last */
+    unsigned *counters;  /* [GPU_COUNTERS], zero between kernels: which block of a group comes last */
     int16_t *buckets[2]; /* T5's buckets by distance: of decoders, of encoders */
     int32_t bucket_key[2][2];
     cudaError_t failed; /* the first failure since check */
@@ -94,14 +95,14 @@ struct gpu {
     bool is_recording;
     gpu_plan *plans;
     int plans_count;
-    gpu_tuning *tuning; /* tune.cu */
-    gpu_bias *biases;   /* in 16 bits (gemm.cu) */
+    gpu_tuning *tuning; /* linear/autotune.cu */
+    gpu_bias *biases;   /* in 16 bits (linear/gemm_cublaslt.cu) */
     int biases_count;
-    gpu_norm norm;
-    gpu_embed embed;
-    proa_view embedded; /* its y */
-    proa_dtype tables;  /* its tables' type */
-    gpu_trace *trace;   /* with PROA_TRACE set: what each kind of kernel took; nothing is recorded then */
+    gpu_pending_norm norm;
+    gpu_pending_embed embed;
+    proa_view embed_y;      /* its y */
+    proa_dtype embed_dtype; /* its tables' type */
+    gpu_trace *trace;       /* with PROA_TRACE set: time of each kind of kernel; nothing is recorded then */
 };
 
 /* Around each launch: waits and counts, when tracing. */
@@ -110,8 +111,9 @@ void gpu_trace_end(gpu *g, const char *what);
 
 enum { GPU_COUNTERS = 1 << 16, GPU_PLANS_MAX = 4096, GPU_FEW_ROWS = 16 };
 
-/* A thread's launches and memory go to one GPU, the first unless it says otherwise: this one from here on. Engines are opened by
- * one thread and step in another, so all that is called through proa_device begins with it. Ops come behind such a call. */
+/* Makes this GPU the current one of the calling thread. CUDA's launches and memory go to a thread's current
+ * GPU. Engines are opened by one thread and step in another, so every function called through proa_device
+ * begins with this; operations come behind such a call. */
 gpu *gpu_enter(proa_device *d);
 
 static inline gpu *gpu_of(proa_ctx *c)
@@ -120,12 +122,13 @@ static inline gpu *gpu_of(proa_ctx *c)
 }
 
 void gpu_flush(gpu *g);
-/* May a linear take this norm of more than one row along? (small.cu) */
-bool gpu_small_norm(const gpu_norm &norm);
-/* y is about to be written: what was derived from it is no longer true (quant.cu). */
-void gpu_written(gpu *g, proa_view y);
+/* Can a product include this norm of more than one row? (linear/skinny_gemm_f32.cu) */
+bool gpu_skinny_f32_takes_norm(const gpu_pending_norm &norm);
+/* y is about to be written: its fp8 copy is no longer valid (linear/quant.cu). */
+void gpu_invalidate(gpu *g, proa_view y);
 
-/* The GPU with nothing waiting: what every op but the norms and linear begins with. y: the register that it writes. */
+/* The GPU with nothing deferred: the beginning of every operation but the norms and linear. y: the register
+ * that it writes. */
 static inline gpu *flushed(proa_ctx *c)
 {
     gpu *g = gpu_of(c);
@@ -135,7 +138,7 @@ static inline gpu *flushed(proa_ctx *c)
 static inline gpu *flushed(proa_ctx *c, proa_view y)
 {
     gpu *g = flushed(c);
-    gpu_written(g, y);
+    gpu_invalidate(g, y);
     return g;
 }
 
@@ -144,8 +147,9 @@ static inline void gpu_note(gpu *g, cudaError_t status, const char *where)
     if (status != cudaSuccess && g->failed == cudaSuccess) g->failed = status, g->failed_in = where;
 }
 
-/* Launches with programmatic dependent launch: the kernel may start while the one before still runs, and waits itself
- * (gpu_wait) before it touches what others made. Clusters: that many blocks along x share their memory (sm_90). */
+/* Launches a kernel with programmatic dependent launch (PDL): it may start while the one before still runs,
+ * and calls gpu_wait before it touches what that one writes. cluster: that many blocks along x share their
+ * memory (compute capability 9.0). */
 template <typename... Params, typename... Args>
 static void gpu_launch_clusters(gpu *g, const char *what, void (*kernel)(Params...), dim3 grid,
                                 unsigned cluster, dim3 block, size_t shared, Args... args)
@@ -154,7 +158,7 @@ static void gpu_launch_clusters(gpu *g, const char *what, void (*kernel)(Params.
     cudaLaunchConfig_t config = {};
     config.gridDim = grid, config.blockDim = block;
     config.dynamicSmemBytes = shared, config.stream = g->stream, config.attrs = attribute;
-    if (!g->plain_next) {
+    if (!g->serialize_next) {
         attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
     }
@@ -163,7 +167,7 @@ static void gpu_launch_clusters(gpu *g, const char *what, void (*kernel)(Params.
         attribute[config.numAttrs++].val.clusterDim = {cluster, 1, 1};
     }
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    g->plain_next = false;
+    g->serialize_next = false;
     if (g->trace) gpu_trace_begin(g);
     gpu_note(g, cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), what);
     if (g->trace) gpu_trace_end(g, what);
@@ -176,10 +180,10 @@ static void gpu_launch(gpu *g, const char *what, void (*kernel)(Params...), dim3
     gpu_launch_clusters(g, what, kernel, grid, 1, block, shared, args...);
 }
 
-/* The next kernel may be set up from now on, up to its own gpu_wait; and the kernels before have ended and what they wrote is
- * visible. Every thread of every kernel calls it before it ends, so that the order is transitive. Before it only what no kernel
- * of this pass writes may be read: weights, the spans and pages of the step, keys of earlier passes (the first kernel of a pass
- * is launched plainly). */
+/* After it, the kernels before have ended and what they wrote is visible; and the next kernel may start, up
+ * to its own gpu_wait. Every thread of every kernel calls it, so the order is transitive. Before it a kernel
+ * may read only what no kernel of this pass writes: weights, the spans and page tables of the step, keys of
+ * earlier passes (the first kernel of a pass is launched without PDL). */
 __device__ static inline void gpu_wait()
 {
 #if __CUDA_ARCH__ >= 900
@@ -238,9 +242,9 @@ __device__ static inline float gpu_act(float x, int act)
     }
 }
 
-/* ---- 16-bit values: registers of passes with many rows are of the weights' type ---- */
+/* ---- 16-bit values: registers of passes with many rows have the weights' type ---- */
 
-static inline bool gpu_narrow(proa_view v)
+static inline bool gpu_is_16bit(proa_view v)
 {
     return v.dtype != PROA_DTYPE_F32;
 }
@@ -260,8 +264,8 @@ template <typename F> static void gpu_by_page_type(proa_dtype dtype, F f)
     else gpu_by_type(dtype, f);
 }
 
-/* Rows and columns in pieces of 8 that are loaded at once. */
-static inline bool gpu_in_eights(proa_view v)
+/* Can rows and columns be loaded in aligned groups of 8? */
+static inline bool gpu_is_vec8(proa_view v)
 {
     int64_t bytes = 8 * proa_dtype_bytes(v.dtype);
     bool ok = v.shape[v.rank - 1] % 8 == 0 && (uintptr_t)v.data % (uintptr_t)(bytes < 16 ? bytes : 16) == 0;
@@ -269,9 +273,9 @@ static inline bool gpu_in_eights(proa_view v)
     return ok;
 }
 
-/* Beyond f16's range the largest number, not infinity: T5's widest layers reach it, and cuBLASLt makes infinity of it. What is
- * no number stays none. */
-template <typename T> __device__ static inline float gpu_finite(float x)
+/* Values beyond f16's range become its largest number, not infinity: T5's widest layers reach it, and
+ * cuBLASLt makes infinity of it. NaN stays NaN. */
+template <typename T> __device__ static inline float gpu_clamp_finite(float x)
 {
     if constexpr (std::is_same<T, __half>::value)
         asm("min.NaN.f32 %0, %0, 0f477FE000;\n\tmax.NaN.f32 %0, %0, 0fC77FE000;" : "+f"(x));
@@ -279,14 +283,14 @@ template <typename T> __device__ static inline float gpu_finite(float x)
 }
 template <typename T> __device__ static inline T gpu_saturate(float x)
 {
-    return gpu_from_f32<T>(gpu_finite<T>(x));
+    return gpu_from_f32<T>(gpu_clamp_finite<T>(x));
 }
 
 /* Two numbers as one word. */
-template <typename T> __device__ static inline unsigned gpu_pair(float x, float y)
+template <typename T> __device__ static inline unsigned gpu_pack2(float x, float y)
 {
     if constexpr (std::is_same<T, __half>::value) {
-        __half2 pair = __floats2half2_rn(gpu_finite<T>(x), gpu_finite<T>(y));
+        __half2 pair = __floats2half2_rn(gpu_clamp_finite<T>(x), gpu_clamp_finite<T>(y));
         return *reinterpret_cast<unsigned *>(&pair);
     } else {
         __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
@@ -320,14 +324,15 @@ template <typename T> __device__ static inline void gpu_store8(T *p, const float
             pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(v[2 * i], v[2 * i + 1]), __NV_SATFINITE, __NV_E4M3);
         *reinterpret_cast<uint2 *>(p) = make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
     } else
-        *reinterpret_cast<uint4 *>(p) = make_uint4(gpu_pair<T>(v[0], v[1]), gpu_pair<T>(v[2], v[3]),
-                                                   gpu_pair<T>(v[4], v[5]), gpu_pair<T>(v[6], v[7]));
+        *reinterpret_cast<uint4 *>(p) = make_uint4(gpu_pack2<T>(v[0], v[1]), gpu_pack2<T>(v[2], v[3]),
+                                                   gpu_pack2<T>(v[4], v[5]), gpu_pack2<T>(v[6], v[7]));
 }
 
-/* Activations whose result is rounded to 16 bits. The error function is Abramowitz and Stegun's 7.1.26: within 1.5e-7. */
+/* Activations whose result is rounded to 16 bits. The error function is Abramowitz and Stegun 7.1.26, within
+ * 1.5e-7. */
 template <typename T> __device__ static inline float gpu_act16(float x, int act)
 {
-    x = gpu_finite<T>(x);
+    x = gpu_clamp_finite<T>(x);
     switch (act) {
     case PROA_ACT_GELU: {
         float z = fabsf(x) * 0.70710678118654752f, t = __fdividef(1.0f, fmaf(0.3275911f, z, 1.0f));
@@ -351,15 +356,15 @@ __device__ static inline float gpu_warp_sum(float v)
     return v;
 }
 
-/* Sum over a block of up to 1024 threads; `room` is 33 floats of shared memory. */
-__device__ static inline float gpu_block_sum(float v, float *room)
+/* Sum over a block of up to 1,024 threads; `scratch` is 33 floats of shared memory. */
+__device__ static inline float gpu_block_sum(float v, float *scratch)
 {
     int warps = (blockDim.x + 31) / 32;
     v = gpu_warp_sum(v);
     __syncthreads();
-    if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = v;
+    if ((threadIdx.x & 31) == 0) scratch[threadIdx.x / 32] = v;
     __syncthreads();
-    v = (int)(threadIdx.x & 31) < warps ? room[threadIdx.x & 31] : 0.0f;
+    v = (int)(threadIdx.x & 31) < warps ? scratch[threadIdx.x & 31] : 0.0f;
     return gpu_warp_sum(v);
 }
 
@@ -370,47 +375,47 @@ __device__ static inline float gpu_warp_max(float v)
     return v;
 }
 
-__device__ static inline float gpu_block_max(float v, float *room)
+__device__ static inline float gpu_block_max(float v, float *scratch)
 {
     int warps = (blockDim.x + 31) / 32;
     v = gpu_warp_max(v);
     __syncthreads();
-    if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = v;
+    if ((threadIdx.x & 31) == 0) scratch[threadIdx.x / 32] = v;
     __syncthreads();
-    v = (int)(threadIdx.x & 31) < warps ? room[threadIdx.x & 31] : -INFINITY;
+    v = (int)(threadIdx.x & 31) < warps ? scratch[threadIdx.x & 31] : -INFINITY;
     return gpu_warp_max(v);
 }
 
 /* The tables of the files; each puts its entries. */
-void gpu_fill_rows(proa_ops *ops);   /* rows.cu */
-void gpu_fill_linear(proa_ops *ops); /* linear.cu */
-void gpu_fill_attend(proa_ops *ops); /* attend.cu */
-void gpu_fill_choose(proa_ops *ops); /* choose.cu */
-void gpu_fill_search(proa_ops *ops); /* search.cu */
+void gpu_fill_elementwise(proa_ops *ops);                     /* elementwise.cu */
+void gpu_fill_linear(proa_ops *ops);                          /* linear/linear.cu */
+void gpu_fill_attention(proa_ops *ops);                       /* attention/attention.cu */
+void gpu_fill_sample(proa_ops *ops, proa_decode_ops *decode); /* sample/sample.cu */
+void gpu_fill_beam_search(proa_decode_ops *ops);              /* sample/beam_search.cu */
 void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
                 uint64_t seed);
-double gpu_read_rate(proa_device *d);                     /* ceiling.cu */
-double gpu_matrix_rate(proa_device *d, proa_dtype dtype); /* ceiling.cu */
-/* Room for y's codes, where products want them and y's rows suit it; then they must be made. y: as gpu_written was told. */
-gpu_codes gpu_codes_for(gpu *g, proa_view y);
-void gpu_codes_forget(gpu *g);
-/* x = act(x), [T,d] (rows.cu). */
-void gpu_act_rows(gpu *g, const char *what, proa_view x, int act);
-/* Elements between rows of packed weights (linear.cu). */
-int64_t gpu_leading(proa_wfmt format, int64_t K);
-/* linear for many rows (gemm.cu); false: not for such strides, nothing was done. */
+double gpu_read_rate(proa_device *d);                     /* peak.cu */
+double gpu_matrix_rate(proa_device *d, proa_dtype dtype); /* peak.cu */
+/* Room for the fp8 copy of y, if products want it and y's rows suit it; then the caller must write it. */
+gpu_fp8_rows gpu_fp8_rows_for(gpu *g, proa_view y);
+void gpu_fp8_rows_drop(gpu *g);
+/* x = act(x), [T,d] (elementwise.cu). */
+void gpu_activate_rows(gpu *g, const char *what, proa_view x, int act);
+/* Elements between the rows of packed weights (linear/linear.cu). */
+int64_t gpu_leading_dim(proa_wfmt format, int64_t K);
+/* linear for many rows (linear/gemm_cublaslt.cu). False: the strides do not fit and nothing was launched. */
 bool gpu_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e);
-/* ---- products by cuBLASLt (plans.cu) ---- */
+/* ---- products by cuBLASLt (linear/cublaslt_plans.cu) ---- */
 
-/* y[T,N] = alpha x[T,K] w[N,K]^T + bias + residual: what makes an algorithm of cuBLASLt what it is. Equal bytes: the same
- * plan, so make it with {} and leave no padding unset. */
+/* y[T,N] = alpha x[T,K] w[N,K]^T + bias + residual: everything that determines the algorithm. Plans are
+ * compared by bytes, so make it with {} and leave no padding unset. */
 struct gpu_product {
     int64_t T, N, K;
     int64_t w_ld, x_ld, y_row, residual_row; /* between rows, in elements; residual_row 0: none */
     cudaDataType_t w_type, x_type, y_type;   /* a residual is of y's */
     cublasLtEpilogue_t epilogue;
     int32_t residual;
-    int32_t scaled; /* e4m3 with a scale for each row of x and each of w; a bias is of 16 bits then */
+    int32_t scaled; /* e4m3 with a scale for each row of x and of w; a bias has 16 bits then */
     int32_t act;    /* an activation of y that the epilogue has not got */
     int32_t unused;
 };
@@ -421,15 +426,15 @@ struct gpu_operands {
     const void *bias;     /* of the epilogue, in y's type (scaled and f32: bf16) */
     const void *residual; /* may be y */
     float alpha;
-    const void *x_scale, *w_scale; /* f32 [T], [N] of a scaled product, whose K is a multiple of 16 */
-    bool w_made;                   /* by a kernel of this pass: not to be read before gpu_wait */
+    const void *x_scale, *w_scale; /* f32 [T], [N] of a scaled product; K is a multiple of 16 */
+    bool w_from_this_pass; /* w was written by a kernel of this pass and may not be read before gpu_wait */
 };
 
 /* Has cuBLASLt an algorithm for it? */
 bool gpu_multiplies(gpu *g, const gpu_product *product);
-/* How a product is done: by a form of the own kernel (wgmma.cu), or with 0 by this algorithm of cuBLASLt and a pass for
- * the activation that it has not got. */
-struct gpu_way {
+/* How a product is done: by a form of Proa's kernel (linear/gemm_wgmma.cu), or with own == 0 by this
+ * algorithm of cuBLASLt and a pass for an activation that it does not have. */
+struct gpu_gemm_choice {
     cublasLtMatmulAlgo_t algo;
     int own;
 };
@@ -438,54 +443,57 @@ struct gpu_plan {
     gpu_product key;
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, c, d;
-    gpu_way way;
+    gpu_gemm_choice way;
     bool ready;   /* there is an algorithm */
     bool settled; /* and the way is the best that is known */
 };
 
-cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const gpu_way *way, const gpu_operands *at, void *y);
-/* INTERNAL at the next check if cuBLASLt has nothing for it. */
+cublasStatus_t gpu_plan_run(gpu *g, const gpu_plan *p, const gpu_gemm_choice *way, const gpu_operands *at,
+                            void *y);
+/* If cuBLASLt has no algorithm, the next check reports INTERNAL. */
 void gpu_multiply(gpu *g, const gpu_product *product, const gpu_operands *at);
-void gpu_plans_release(gpu *g);
-/* Memory in [at, at + bytes) is written or given back: what was derived from it is dropped (gemm.cu). bytes < 0: all. */
-void gpu_biases_forget(gpu *g, const void *at, int64_t bytes);
-void gpu_graphs_forget(gpu *g); /* device.cu */
+void gpu_plans_free(gpu *g);
+/* Memory in [at, at + bytes) is written or freed: biases converted from it are dropped
+ * (linear/gemm_cublaslt.cu). bytes < 0: all. */
+void gpu_biases_drop(gpu *g, const void *at, int64_t bytes);
+void gpu_graphs_drop(gpu *g); /* device.cu */
 
-/* ---- products by own kernels (wgmma.cu, spread.cu) ---- */
-enum { GPU_OWN_FORMS = 3, GPU_SPREAD_FORM = 3 }; /* from 1 on */
-bool gpu_hopper_built(const gpu *g); /* this GPU has what they need, and the plug-in was built for it */
+/* ---- products by Proa's kernels (linear/gemm_wgmma.cu, linear/gemm_split_k.cu) ---- */
+enum { GPU_OWN_FORMS = 3, GPU_SPLIT_K_FORM = 3 }; /* from 1 on */
+bool gpu_hopper_built(const gpu *g); /* is this a GPU for them, and was the plug-in built for it? */
 /* Is the product one for this form? */
 bool gpu_own_takes(const gpu *g, const gpu_product *product, int form);
-/* The form to take where nothing was timed; 0: cuBLASLt. *sure: timed alone it may lose, in a model it does not. */
+/* The form to take if nothing was timed; 0: cuBLASLt. *sure: do not time it (timed alone it may lose, in a
+ * model it does not). */
 int gpu_own_guess(const gpu *g, const gpu_product *product, bool *sure);
 /* false: not with these operands, nothing was done. */
 bool gpu_own_run(gpu *g, const gpu_product *product, int form, const gpu_operands *at, void *y);
-/* spread.cu's part of these. act: all that is done to a sum. */
-void gpu_spread_open(gpu *g);
-int gpu_spread_parts(const gpu *g, const gpu_product *product); /* of K; 0: not such a product */
-bool gpu_spread_run(gpu *g, const gpu_product *product, int act, const gpu_operands *at, void *y);
+/* The part of linear/gemm_split_k.cu. act: everything that is done to a sum. */
+void gpu_split_k_open(gpu *g);
+int gpu_split_k_parts(const gpu *g, const gpu_product *product); /* of K; 0: not such a product */
+bool gpu_split_k_run(gpu *g, const gpu_product *product, int act, const gpu_operands *at, void *y);
 
-/* ---- algorithms timed (tune.cu) ---- */
+/* ---- algorithms timed (linear/autotune.cu) ---- */
 void gpu_tune_open(gpu *g, const char *capability);
-/* Puts the plan's algorithm from the file, or times some, unless that must not be now. */
-void gpu_tune_settle(gpu *g, gpu_plan *p, const gpu_operands *at);
+/* Sets the plan's algorithm from the file, or times some, unless that is not possible now. */
+void gpu_tune_plan(gpu *g, gpu_plan *p, const gpu_operands *at);
 void gpu_tune_close(gpu *g); /* writes what is new */
 
-/* ---- uploads (upload.cu) ---- */
+/* ---- uploads (transfer.cu) ---- */
 cudaError_t gpu_uploads_open(gpu *g);
 void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes);
-void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
-void gpu_sent(proa_device *d, int ticket);
-void gpu_after_sent(proa_device *d);
-/* The weights are there: threads and pinned memory are let go of. */
-void gpu_uploads_rest(gpu *g);
+void gpu_copy_to_host(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
+void gpu_wait_copy(proa_device *d, int ticket);
+void gpu_wait_copies_on_stream(proa_device *d);
+/* The weights are loaded: frees the staging memory and the threads. */
+void gpu_uploads_release_staging(gpu *g);
 void gpu_uploads_close(gpu *g);
 
-/* Of workspace_bytes, for a product that is launched now. */
+/* workspace_bytes of memory for the product that is launched next. */
 void *gpu_workspace(gpu *g);
-void *gpu_cast_room(gpu *g, size_t bytes);
-void *gpu_wide_room(gpu *g, size_t bytes);
-void *gpu_coded_room(gpu *g, size_t bytes);
-float *gpu_partials_room(gpu *g, size_t bytes);
+void *gpu_cast_workspace(gpu *g, size_t bytes);
+void *gpu_dequant_workspace(gpu *g, size_t bytes);
+void *gpu_fp8_rows_workspace(gpu *g, size_t bytes);
+float *gpu_partials_workspace(gpu *g, size_t bytes);
 
 #endif

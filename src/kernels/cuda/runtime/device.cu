@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * device.cu - the plug-in's door: opening a GPU, memory, transfers, recorded passes. */
+ * device.cu - the device interface of the plug-in: opening a GPU, memory, workspaces, recorded passes (CUDA
+ * graphs), the branch stream, tracing. */
 #include "kernels/cuda/linear/linear.h"
 
 extern "C" {
@@ -20,7 +21,8 @@ gpu *gpu_enter(proa_device *d)
 {
     gpu *g = reinterpret_cast<gpu *>(d);
     int now = -1;
-    if (cudaGetDevice(&now) != cudaSuccess || now != g->index) gpu_note(g, cudaSetDevice(g->index), "changing to the GPU");
+    if (cudaGetDevice(&now) != cudaSuccess || now != g->index)
+        gpu_note(g, cudaSetDevice(g->index), "changing to the GPU");
     return g;
 }
 
@@ -45,8 +47,8 @@ static void gpu_free(proa_device *d, void *memory, int64_t bytes)
     gpu *g = gpu_enter(d);
     gpu_flush(g);
     cudaStreamSynchronize(g->stream);
-    gpu_codes_forget(g);
-    gpu_biases_forget(g, NULL, -1);
+    gpu_fp8_rows_drop(g);
+    gpu_biases_drop(g, NULL, -1);
     cudaFree(memory);
 }
 
@@ -74,8 +76,9 @@ static void gpu_download(proa_device *d, void *dst, const void *src, int64_t byt
     gpu_note(g, cudaStreamSynchronize(g->stream), "download");
 }
 
-/* Block blockIdx.y of the inner, blockIdx.z of the outer count; the grid goes over one block's units. */
-template <typename Unit> __global__ void copy_kernel(char *dst, const char *src, int64_t units, int64_t outer, int64_t inner)
+/* Block blockIdx.y of the inner, blockIdx.z of the outer count; blocks along x share one copy's units. */
+template <typename Unit>
+__global__ void copy_kernel(char *dst, const char *src, int64_t units, int64_t outer, int64_t inner)
 {
     int64_t at = blockIdx.z * outer + blockIdx.y * inner;
     gpu_wait();
@@ -83,9 +86,12 @@ template <typename Unit> __global__ void copy_kernel(char *dst, const char *src,
         ((Unit *)(dst + at))[i] = ((const Unit *)(src + at))[i];
 }
 
-static bool in_sixteens(const void *dst, const void *src, const proa_blocks *b)
+static bool is_aligned16(const void *dst, const void *src, const proa_blocks *b)
 {
-    return ((uintptr_t)dst | (uintptr_t)src | (uintptr_t)b->bytes | (uintptr_t)b->stride[0] | (uintptr_t)b->stride[1]) % 16 == 0;
+    return ((uintptr_t)dst | (uintptr_t)src | (uintptr_t)b->bytes | (uintptr_t)b->stride[0] |
+            (uintptr_t)b->stride[1]) %
+               16 ==
+           0;
 }
 
 static void gpu_copy(proa_device *d, void *dst, const void *src, const proa_blocks *b)
@@ -93,12 +99,13 @@ static void gpu_copy(proa_device *d, void *dst, const void *src, const proa_bloc
     gpu *g = gpu_enter(d);
     const int64_t THREADS = 256, BLOCKS_MAX = 64;
     gpu_flush(g);
-    gpu_codes_forget(g);
-    bool wide = in_sixteens(dst, src, b);
+    gpu_fp8_rows_drop(g);
+    bool wide = is_aligned16(dst, src, b);
     int64_t units = wide ? b->bytes / 16 : b->bytes, blocks = (units + THREADS - 1) / THREADS;
-    dim3 grid((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX), (unsigned)b->count[1], (unsigned)b->count[0]);
-    gpu_launch(g, "copy", wide ? copy_kernel<uint4> : copy_kernel<uint8_t>, grid, (unsigned)THREADS, 0, (char *)dst, (const char *)src,
-               units, b->stride[0], b->stride[1]);
+    dim3 grid((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX), (unsigned)b->count[1],
+              (unsigned)b->count[0]);
+    gpu_launch(g, "copy", wide ? copy_kernel<uint4> : copy_kernel<uint8_t>, grid, (unsigned)THREADS, 0,
+               (char *)dst, (const char *)src, units, b->stride[0], b->stride[1]);
 }
 
 static int64_t gpu_available(proa_device *d)
@@ -122,11 +129,11 @@ static proa_status gpu_check(proa_device *d, proa_err *err)
     gpu *g = gpu_enter(d);
     gpu_flush(g);
     gpu_note(g, cudaStreamSynchronize(g->stream), "waiting for the kernels");
-    gpu_uploads_rest(g); /* called when all is loaded */
+    gpu_uploads_release_staging(g); /* called when all is loaded */
     return gpu_failed(d, err);
 }
 
-void gpu_graphs_forget(gpu *g)
+void gpu_graphs_drop(gpu *g)
 {
     cudaStreamSynchronize(g->stream);
     for (int i = 0; i < g->graphs_count; i++)
@@ -134,45 +141,46 @@ void gpu_graphs_forget(gpu *g)
     g->graphs_count = 0;
 }
 
-/* Scratch that grows; only while nothing is being recorded, and recordings that knew the old one are dropped. */
-static void *grow(gpu *g, void **room, size_t *have, size_t bytes)
+/* Grows a workspace. Never while a pass is recorded; recordings that know the old address are dropped. */
+static void *grow_scratch(gpu *g, void **scratch, size_t *have, size_t bytes)
 {
-    if (bytes <= *have) return *room;
+    if (bytes <= *have) return *scratch;
     PROA_ASSERT(!g->is_recording);
-    gpu_graphs_forget(g);
-    if (*room) cudaFree(*room);
+    gpu_graphs_drop(g);
+    if (*scratch) cudaFree(*scratch);
     *have = (bytes + bytes / 4 + 0xfffff) & ~(size_t)0xfffff;
-    gpu_note(g, cudaMalloc(room, *have), "scratch");
-    return *room;
+    gpu_note(g, cudaMalloc(scratch, *have), "scratch");
+    return *scratch;
 }
 
 void *gpu_workspace(gpu *g)
 {
-    return g->is_beside ? grow(g, &g->side_workspace, &g->side_bytes, g->workspace_bytes) : g->workspace;
+    return g->on_branch ? grow_scratch(g, &g->branch_workspace, &g->branch_workspace_bytes, g->workspace_bytes)
+                        : g->workspace;
 }
 
-void *gpu_cast_room(gpu *g, size_t bytes)
+void *gpu_cast_workspace(gpu *g, size_t bytes)
 {
-    return grow(g, &g->cast[g->is_beside], &g->cast_bytes[g->is_beside], bytes);
+    return grow_scratch(g, &g->cast[g->on_branch], &g->cast_bytes[g->on_branch], bytes);
 }
 
-void *gpu_wide_room(gpu *g, size_t bytes)
+void *gpu_dequant_workspace(gpu *g, size_t bytes)
 {
-    return grow(g, &g->wide, &g->wide_bytes, bytes);
+    return grow_scratch(g, &g->dequant, &g->dequant_bytes, bytes);
 }
 
-void *gpu_coded_room(gpu *g, size_t bytes)
+void *gpu_fp8_rows_workspace(gpu *g, size_t bytes)
 {
-    if (bytes > g->coded_bytes) gpu_codes_forget(g);
-    return grow(g, &g->coded_room, &g->coded_bytes, bytes);
+    if (bytes > g->fp8_workspace_bytes) gpu_fp8_rows_drop(g);
+    return grow_scratch(g, &g->fp8_workspace, &g->fp8_workspace_bytes, bytes);
 }
 
-float *gpu_partials_room(gpu *g, size_t bytes)
+float *gpu_partials_workspace(gpu *g, size_t bytes)
 {
-    return (float *)grow(g, (void **)&g->partials, &g->partials_bytes, bytes);
+    return (float *)grow_scratch(g, (void **)&g->partials, &g->partials_bytes, bytes);
 }
 
-/* ---- tracing: PROA_TRACE=1 prints at the end what each kind of kernel took ---- */
+/* ---- tracing: PROA_TRACE=1 prints the time of each kind of kernel at the end ---- */
 
 struct gpu_trace {
     struct {
@@ -218,8 +226,8 @@ static void trace_close(gpu *g)
     if (!t) return;
     fprintf(stderr, "%-28s %10s %12s %10s\n", "kernel", "count", "ms in all", "us each");
     for (int i = 0; i < t->rows; i++)
-        fprintf(stderr, "%-28s %10lld %12.2f %10.2f\n", t->row[i].what, (long long)t->row[i].count, t->row[i].ms,
-                t->row[i].ms * 1e3 / (double)t->row[i].count);
+        fprintf(stderr, "%-28s %10lld %12.2f %10.2f\n", t->row[i].what, (long long)t->row[i].count,
+                t->row[i].ms, t->row[i].ms * 1e3 / (double)t->row[i].count);
     cudaEventDestroy(t->begin);
     cudaEventDestroy(t->end);
     free(t);
@@ -234,13 +242,13 @@ static void drop_recording(gpu_graph *graph)
     graph->exec = NULL;
 }
 
-/* The passes lie in the order of their last use; the one that was not used for longest makes room.
- * The first time that a pass comes it runs plainly, so that scratch and plans are there; the second time it is recorded. */
+/* Passes are kept in the order of their last use; the least recently used one makes room. The first time a
+ * pass comes it runs normally, so that workspaces and plans exist; the second time it is recorded. */
 static bool gpu_pass_begin(proa_device *d, const proa_pass *pass)
 {
     gpu *g = gpu_enter(d);
-    g->plain_next = true; /* what earlier passes made may be read before gpu_wait */
-    gpu_codes_forget(g); /* a recorded pass writes registers that nobody here hears of */
+    g->serialize_next = true; /* what earlier passes made may be read before gpu_wait */
+    gpu_fp8_rows_drop(g);     /* a recorded pass writes registers without gpu_invalidate */
     int at = 0;
     while (at < g->graphs_count && memcmp(&g->graphs[at].pass, pass, sizeof *pass) != 0) at++;
     bool known = at < g->graphs_count;
@@ -277,24 +285,24 @@ static void gpu_pass_end(proa_device *d)
 
 /* ---- a branch beside the stream ---- */
 
-static void gpu_beside(proa_device *d, bool begins)
+static void gpu_branch(proa_device *d, bool begins)
 {
     gpu *g = gpu_enter(d);
     gpu_flush(g);
     if (begins) {
-        gpu_note(g, cudaEventRecord(g->forked, g->main_stream), "branching");
-        gpu_note(g, cudaStreamWaitEvent(g->side_stream, g->forked, 0), "branching");
-    } else gpu_note(g, cudaEventRecord(g->side_done, g->side_stream), "branching");
-    g->stream = begins ? g->side_stream : g->main_stream;
-    g->is_beside = begins;
-    g->plain_next = begins;
+        gpu_note(g, cudaEventRecord(g->branch_forked, g->default_stream), "branching");
+        gpu_note(g, cudaStreamWaitEvent(g->branch_stream, g->branch_forked, 0), "branching");
+    } else gpu_note(g, cudaEventRecord(g->branch_done, g->branch_stream), "branching");
+    g->stream = begins ? g->branch_stream : g->default_stream;
+    g->on_branch = begins;
+    g->serialize_next = begins;
 }
 
-static void gpu_join(proa_device *d)
+static void gpu_join_branch(proa_device *d)
 {
     gpu *g = gpu_enter(d);
     gpu_flush(g);
-    gpu_note(g, cudaStreamWaitEvent(g->main_stream, g->side_done, 0), "joining a branch");
+    gpu_note(g, cudaStreamWaitEvent(g->default_stream, g->branch_done, 0), "joining a branch");
 }
 
 /* ---- opening ---- */
@@ -302,42 +310,45 @@ static void gpu_join(proa_device *d)
 static void gpu_close(proa_device *d)
 {
     gpu *g = gpu_enter(d);
-    gpu_graphs_forget(g);
-    gpu_biases_forget(g, NULL, -1);
+    gpu_graphs_drop(g);
+    gpu_biases_drop(g, NULL, -1);
     free(g->biases);
     trace_close(g);
     gpu_tune_close(g);
-    gpu_plans_release(g);
+    gpu_plans_free(g);
     if (g->lt) cublasLtDestroy(g->lt);
-    void *memory[] = {g->workspace, g->side_workspace, g->cast[0], g->cast[1], g->wide, g->coded_room, g->partials, g->counters, g->buckets[0], g->buckets[1]};
+    void *memory[] = {g->workspace,     g->branch_workspace, g->cast[0],  g->cast[1],    g->dequant,
+                      g->fp8_workspace, g->partials,         g->counters, g->buckets[0], g->buckets[1]};
     for (size_t i = 0; i < PROA_COUNT(memory); i++) cudaFree(memory[i]);
     gpu_uploads_close(g);
-    if (g->forked) cudaEventDestroy(g->forked);
-    if (g->side_done) cudaEventDestroy(g->side_done);
-    for (cudaEvent_t event : g->sent)
+    if (g->branch_forked) cudaEventDestroy(g->branch_forked);
+    if (g->branch_done) cudaEventDestroy(g->branch_done);
+    for (cudaEvent_t event : g->copy_done)
         if (event) cudaEventDestroy(event);
-    if (g->side_stream) cudaStreamDestroy(g->side_stream);
-    if (g->main_stream) cudaStreamDestroy(g->main_stream);
+    if (g->branch_stream) cudaStreamDestroy(g->branch_stream);
+    if (g->default_stream) cudaStreamDestroy(g->default_stream);
     free(g->graphs);
     free(g);
 }
 
-static proa_status take_room(gpu *g, proa_err *err)
+static proa_status open_resources(gpu *g, proa_err *err)
 {
     g->workspace_bytes = WORKSPACE_BYTES;
     g->graphs = (gpu_graph *)proa_calloc(PROA_PASSES_MAX, sizeof *g->graphs);
-    cudaError_t status = cudaStreamCreateWithFlags(&g->main_stream, cudaStreamNonBlocking);
-    g->stream = g->main_stream;
-    if (status == cudaSuccess) status = cudaStreamCreateWithFlags(&g->side_stream, cudaStreamNonBlocking);
-    if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->forked, cudaEventDisableTiming);
-    if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->side_done, cudaEventDisableTiming);
-    for (cudaEvent_t &event : g->sent)
+    cudaError_t status = cudaStreamCreateWithFlags(&g->default_stream, cudaStreamNonBlocking);
+    g->stream = g->default_stream;
+    if (status == cudaSuccess) status = cudaStreamCreateWithFlags(&g->branch_stream, cudaStreamNonBlocking);
+    if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->branch_forked, cudaEventDisableTiming);
+    if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->branch_done, cudaEventDisableTiming);
+    for (cudaEvent_t &event : g->copy_done)
         if (status == cudaSuccess) status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     if (status == cudaSuccess) status = gpu_uploads_open(g);
     if (status == cudaSuccess) status = cudaMalloc(&g->workspace, g->workspace_bytes);
     if (status == cudaSuccess) status = cudaMalloc((void **)&g->counters, GPU_COUNTERS * sizeof *g->counters);
-    if (status == cudaSuccess) status = cudaMemsetAsync(g->counters, 0, GPU_COUNTERS * sizeof *g->counters, g->main_stream);
-    if (status != cudaSuccess) return PROA_FAIL(err, NO_MEMORY, "%s: %s", g->name, cudaGetErrorString(status));
+    if (status == cudaSuccess)
+        status = cudaMemsetAsync(g->counters, 0, GPU_COUNTERS * sizeof *g->counters, g->default_stream);
+    if (status != cudaSuccess)
+        return PROA_FAIL(err, NO_MEMORY, "%s: %s", g->name, cudaGetErrorString(status));
     if (cublasLtCreate(&g->lt) != CUBLAS_STATUS_SUCCESS)
         return PROA_FAIL(err, UNSUPPORTED, "%s: cuBLASLt cannot be started", g->name);
     return PROA_OK;
@@ -351,8 +362,9 @@ static proa_status find_gpu(int index, cudaDeviceProp *prop, proa_err *err)
     if (status == cudaErrorInsufficientDriver && driver == 0)
         return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': no NVIDIA driver on this machine", index);
     if (status == cudaErrorInsufficientDriver)
-        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': the driver knows CUDA %d.%d, this build needs %d.%d or newer",
-                         index, driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "device 'cuda:%d': the driver knows CUDA %d.%d, this build needs %d.%d or newer", index,
+                         driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
         return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': no NVIDIA GPU on this machine", index);
     if (status != cudaSuccess)
@@ -362,56 +374,62 @@ static proa_status find_gpu(int index, cudaDeviceProp *prop, proa_err *err)
     if (cudaGetDeviceProperties(prop, index) != cudaSuccess || cudaSetDevice(index) != cudaSuccess)
         return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d' cannot be used", index);
     if (prop->major < 8)
-        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': %s has compute capability %d.%d, 8.0 or newer is needed",
-                         index, prop->name, prop->major, prop->minor);
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "device 'cuda:%d': %s has compute capability %d.%d, 8.0 or newer is needed", index,
+                         prop->name, prop->major, prop->minor);
     return PROA_OK;
 }
 
-/* Up to GPU_FEW_ROWS rows the products are bound by the weights' bytes, and their kernels read f32; those of quantised weights
- * multiply in f16. */
+/* The type of activations. Products of up to GPU_FEW_ROWS rows are bound by the weights' bytes, and their
+ * kernels read f32; those of quantised weights multiply in f16. */
 static proa_dtype gpu_activations(proa_device *d, proa_wfmt format, int64_t rows)
 {
     PROA_UNUSED(d);
     if (proa_wfmt_is_quantised(format)) return PROA_DTYPE_F16;
     if (rows <= GPU_FEW_ROWS) return PROA_DTYPE_F32;
-    return format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F32;
+    return format == PROA_WFMT_F16    ? PROA_DTYPE_F16
+           : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
+                                      : PROA_DTYPE_F32;
 }
 
 static proa_ops gpu_ops;
+static proa_decode_ops gpu_decode_ops;
 
-extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int version, proa_device **out, int index,
-                                                                             proa_err *err)
+extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int version, proa_device **out,
+                                                                             int index, proa_err *err)
 {
     cudaDeviceProp prop;
     *out = NULL;
     if (version != PROA_CUDA_VERSION)
-        return PROA_FAIL(err, UNSUPPORTED, "device 'cuda:%d': the plug-in is of another version (%d, the program %d)",
-                         index, PROA_CUDA_VERSION, version);
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "device 'cuda:%d': the plug-in is of another version (%d, the program %d)", index,
+                         PROA_CUDA_VERSION, version);
     PROA_TRY(find_gpu(index, &prop, err));
-    gpu_ops.name = "cuda";
-    gpu_fill_rows(&gpu_ops);
+    gpu_ops.name = "cuda", gpu_ops.decode = &gpu_decode_ops;
+    gpu_fill_elementwise(&gpu_ops);
     gpu_fill_linear(&gpu_ops);
-    gpu_fill_attend(&gpu_ops);
-    gpu_fill_choose(&gpu_ops);
-    gpu_fill_search(&gpu_ops);
+    gpu_fill_attention(&gpu_ops);
+    gpu_fill_sample(&gpu_ops, &gpu_decode_ops);
+    gpu_fill_beam_search(&gpu_decode_ops);
     gpu *g = (gpu *)proa_calloc(1, sizeof *g);
     proa_device *d = &g->base;
     snprintf(g->name, sizeof g->name, "%s", prop.name);
     g->index = index, g->sms = prop.multiProcessorCount, g->clusters = prop.major >= 9;
     g->shared_max = (int)prop.sharedMemPerBlockOptin;
     g->hopper = gpu_hopper_built(g);
-    gpu_spread_open(g);
+    gpu_split_k_open(g);
     d->name = g->name, d->ops = &gpu_ops;
     d->alloc = gpu_alloc, d->free = gpu_free, d->host_alloc = gpu_host_alloc, d->host_free = gpu_host_free;
     d->upload = gpu_upload, d->download = gpu_download, d->copy = gpu_copy;
-    d->send = gpu_send, d->sent = gpu_sent, d->after_sent = gpu_after_sent;
+    d->send = gpu_copy_to_host, d->sent = gpu_wait_copy, d->wait_copies_on_stream = gpu_wait_copies_on_stream;
     d->available = gpu_available, d->check = gpu_check, d->failed = gpu_failed, d->close = gpu_close;
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
-    d->beside = gpu_beside, d->join = gpu_join;
+    d->beside = gpu_branch, d->join = gpu_join_branch;
     d->activations = gpu_activations;
-    d->random = gpu_random, d->random_weight = quant_random, d->read_rate = gpu_read_rate, d->matrix_rate = gpu_matrix_rate;
+    d->random = gpu_random, d->random_weight = quant_random, d->read_rate = gpu_read_rate,
+    d->matrix_rate = gpu_matrix_rate;
     trace_open(g);
-    proa_status status = take_room(g, err);
+    proa_status status = open_resources(g, err);
     if (status != PROA_OK) return gpu_close(d), status;
     char capability[16];
     snprintf(capability, sizeof capability, "%d.%d", prop.major, prop.minor);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ceiling.cu - what this GPU can do at most: the rate at which a kernel reads memory, and that of matrix products; and the
- * random numbers that they, and synthetic models, are made of. */
+ * peak.cu - the card's limits as measured: the rate at which a kernel reads memory, and the rate of matrix
+ * products; and the random numbers for these and for synthetic models. */
 #include "kernels/cuda/runtime/cuda.h"
 #include <cuda_fp8.h>
 
-/* SplitMix64 (Steele, Lea, Flood 2014) of the element's number. */
-__device__ static inline float spread(uint64_t i, float middle, float reach)
+/* SplitMix64 (Steele, Lea, Flood 2014) of the element's index. */
+__device__ static inline float random_value(uint64_t i, float middle, float reach)
 {
     uint64_t z = (i + 1) * 0x9e3779b97f4a7c15ull;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -13,12 +13,13 @@ __device__ static inline float spread(uint64_t i, float middle, float reach)
     return middle + reach * ((float)(z >> 40) * 0x1p-23f - 1.0f);
 }
 
-template <typename T> __global__ void random_kernel(T *to, int64_t count, float middle, float reach, uint64_t seed)
+template <typename T>
+__global__ void random_kernel(T *to, int64_t count, float middle, float reach, uint64_t seed)
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     gpu_wait();
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride)
-        to[i] = gpu_from_f32<T>(spread(seed * 0x100000001b3ull + (uint64_t)i, middle, reach));
+        to[i] = gpu_from_f32<T>(random_value(seed * 0x100000001b3ull + (uint64_t)i, middle, reach));
 }
 
 __global__ void random_fp8_kernel(__nv_fp8_e4m3 *to, int64_t count, float middle, float reach, uint64_t seed)
@@ -26,21 +27,25 @@ __global__ void random_fp8_kernel(__nv_fp8_e4m3 *to, int64_t count, float middle
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     gpu_wait();
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride)
-        to[i] = __nv_fp8_e4m3(spread(seed * 0x100000001b3ull + (uint64_t)i, middle, reach));
+        to[i] = __nv_fp8_e4m3(random_value(seed * 0x100000001b3ull + (uint64_t)i, middle, reach));
 }
 
-void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach, uint64_t seed)
+void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
+                uint64_t seed)
 {
     gpu *g = gpu_enter(d);
     dim3 grid((unsigned)(g->sms * 8));
     if (dtype == PROA_DTYPE_F16)
-        gpu_launch(g, "random", random_kernel<__half>, grid, 256, 0, (__half *)memory, count, middle, reach, seed);
-    else if (dtype == PROA_DTYPE_BF16)
-        gpu_launch(g, "random", random_kernel<__nv_bfloat16>, grid, 256, 0, (__nv_bfloat16 *)memory, count, middle, reach,
+        gpu_launch(g, "random", random_kernel<__half>, grid, 256, 0, (__half *)memory, count, middle, reach,
                    seed);
+    else if (dtype == PROA_DTYPE_BF16)
+        gpu_launch(g, "random", random_kernel<__nv_bfloat16>, grid, 256, 0, (__nv_bfloat16 *)memory, count,
+                   middle, reach, seed);
     else if (dtype == PROA_DTYPE_FP8)
-        gpu_launch(g, "random", random_fp8_kernel, grid, 256, 0, (__nv_fp8_e4m3 *)memory, count, middle, reach, seed);
-    else gpu_launch(g, "random", random_kernel<float>, grid, 256, 0, (float *)memory, count, middle, reach, seed);
+        gpu_launch(g, "random", random_fp8_kernel, grid, 256, 0, (__nv_fp8_e4m3 *)memory, count, middle,
+                   reach, seed);
+    else
+        gpu_launch(g, "random", random_kernel<float>, grid, 256, 0, (float *)memory, count, middle, reach, seed);
 }
 
 __global__ void read_kernel(const uint4 *from, int64_t count, unsigned *out)
@@ -92,7 +97,7 @@ double gpu_read_rate(proa_device *d)
     return (double)bytes / s;
 }
 
-/* Of two bytes, or of one with a result of two: as close to the card's peak as a product gets. */
+/* Operands of 16 bits, or e4m3 with a 16-bit result: as close to the card's peak as a product gets. */
 static cudaDataType_t operand_type(proa_dtype dtype)
 {
     return dtype == PROA_DTYPE_BF16 ? CUDA_R_16BF : dtype == PROA_DTYPE_FP8 ? CUDA_R_8F_E4M3 : CUDA_R_16F;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tma.h - Hopper's asynchronous machinery (sm_90a): mbarriers, tiles fetched by the copy engine through tensor maps, products
- * of a warpgroup straight from shared memory (PTX ISA: mbarrier, cp.async.bulk.tensor, wgmma). Tiles lie as rows of 128 bytes,
- * 64 elements of 16 bits, in the 128-byte swizzle: groups of 8 rows, 1,024 bytes, aligned to that.
+ * tma.h - Hopper's asynchronous instructions (sm_90a): mbarriers, tiles loaded by the copy engine (TMA)
+ * through tensor maps, and products of a warpgroup from shared memory (PTX ISA: mbarrier,
+ * cp.async.bulk.tensor, wgmma). Tiles are rows of 128 bytes, 64 elements of 16 bits, in the 128-byte swizzle:
+ * groups of 8 rows, 1,024 bytes, aligned to that.
  *
- * Device code that uses this stands under GPU_HOPPER; the host asks gpu_hopper first. */
-#ifndef PROA_KERNELS_CUDA_TMA_H
-#define PROA_KERNELS_CUDA_TMA_H
+ * Device code that uses this is inside #ifdef GPU_HOPPER; the host checks gpu_hopper first. */
+#ifndef PROA_KERNELS_CUDA_RUNTIME_TMA_H
+#define PROA_KERNELS_CUDA_RUNTIME_TMA_H
 
 #include "kernels/cuda/runtime/cuda.h"
 
 #include <cuda.h>
 
-/* Only the pass for exactly this chip has these instructions. */
+/* Only the compilation for exactly this architecture has these instructions. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define GPU_HOPPER 1
 #endif
@@ -30,8 +31,8 @@ typedef CUresult gpu_encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, v
                                const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* The plug-in links the runtime alone, so the driver's function is asked for. NULL: there is none. */
-static inline gpu_encode_fn *gpu_encoder()
+/* The plug-in links only the runtime library, so the driver's function is looked up. NULL: there is none. */
+static inline gpu_encode_fn *gpu_tensor_map_encoder()
 {
     static gpu_encode_fn *found = [] {
         void *f = NULL;
@@ -43,10 +44,11 @@ static inline gpu_encode_fn *gpu_encoder()
     return found;
 }
 
-/* A map of up to three dimensions of 16-bit elements, the innermost contiguous; strides in elements, multiples of 8, of the
- * others; base aligned to 16. What lies outside the extents is read as zero. box: what one load brings, innermost 64. */
-static inline bool gpu_map(CUtensorMap *map, proa_dtype type, const void *base, int rank,
-                           const int64_t *extent, const int64_t *stride, const int *box)
+/* Makes a map of up to three dimensions of 16-bit elements, the innermost contiguous. Strides of the others
+ * in elements, multiples of 8; base aligned to 16. Elements outside the extents are read as zero. box: what
+ * one load brings, innermost 64. */
+static inline bool gpu_tensor_map(CUtensorMap *map, proa_dtype type, const void *base, int rank,
+                                  const int64_t *extent, const int64_t *stride, const int *box)
 {
     cuuint64_t size[3], step[2];
     cuuint32_t part[3], each[3] = {1, 1, 1};
@@ -54,48 +56,48 @@ static inline bool gpu_map(CUtensorMap *map, proa_dtype type, const void *base, 
     for (int i = 1; i < rank; i++) step[i - 1] = (cuuint64_t)stride[i - 1] * 2;
     CUtensorMapDataType kind = type == PROA_DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                                        : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    gpu_encode_fn *encode = gpu_encoder();
+    gpu_encode_fn *encode = gpu_tensor_map_encoder();
     return encode &&
            encode(map, kind, (cuuint32_t)rank, (void *)base, size, step, part, each,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* ---- on the device; shared memory is named by its 32-bit address ---- */
+/* ---- on the device; shared memory is given by its 32-bit address ---- */
 
-__device__ static inline unsigned gpu_shared(const void *p)
+__device__ static inline unsigned gpu_smem_address(const void *p)
 {
     return (unsigned)__cvta_generic_to_shared(p);
 }
 
 #ifdef GPU_HOPPER
 
-/* Ends a phase when `count` have arrived and all bytes that were expected are there. */
+/* The phase ends when `count` have arrived and all expected bytes have come. */
 __device__ static inline void gpu_barrier_init(unsigned barrier, int count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-/* After the last init, before the block's __syncthreads: the copy engine sees the barriers. */
-__device__ static inline void gpu_barriers_made()
+/* After the last init, before the block's __syncthreads: makes the barriers visible to the copy engine. */
+__device__ static inline void gpu_barrier_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-__device__ static inline void gpu_arrive(unsigned barrier)
+__device__ static inline void gpu_barrier_arrive(unsigned barrier)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Arrives, and this many bytes have to come before the phase ends. */
-__device__ static inline void gpu_expect(unsigned barrier, int bytes)
+/* Arrives, and announces bytes that must come before the phase ends. */
+__device__ static inline void gpu_barrier_expect(unsigned barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
 
-/* Until the phase of this parity has ended. Of a new barrier, phase 0 runs: parity 1 returns at once. */
-__device__ static inline void gpu_await(unsigned barrier, unsigned parity)
+/* Waits until the phase of this parity has ended. A new barrier is in phase 0: parity 1 returns at once. */
+__device__ static inline void gpu_barrier_wait(unsigned barrier, unsigned parity)
 {
     int done;
     do
@@ -107,19 +109,19 @@ __device__ static inline void gpu_await(unsigned barrier, unsigned parity)
     while (!done);
 }
 
-/* What this thread wrote to shared memory is visible to the copy engine and to wgmma. */
+/* Makes what this thread wrote to shared memory visible to the copy engine and to wgmma. */
 __device__ static inline void gpu_fence_async()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-__device__ static inline void gpu_map_prefetch(const CUtensorMap *map)
+__device__ static inline void gpu_tensor_map_prefetch(const CUtensorMap *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* One thread: a box at these coordinates into shared memory; the barrier counts its bytes. */
-__device__ static inline void gpu_fetch(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y)
+/* One thread: loads the box at these coordinates into shared memory; the barrier counts its bytes. */
+__device__ static inline void gpu_tma_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
                  "{%3, %4}], [%2];" ::"r"(to),
@@ -127,7 +129,8 @@ __device__ static inline void gpu_fetch(unsigned to, const CUtensorMap *map, uns
                  : "memory");
 }
 
-__device__ static inline void gpu_fetch(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z)
+__device__ static inline void gpu_tma_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x,
+                                           int y, int z)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
                  "{%3, %4, %5}], [%2];" ::"r"(to),
@@ -135,17 +138,19 @@ __device__ static inline void gpu_fetch(unsigned to, const CUtensorMap *map, uns
                  : "memory");
 }
 
-/* Registers from the warpgroup that fetches to those that multiply. All its warps, in the branch of their role. */
-template <int COUNT> __device__ static inline void gpu_registers_more()
+/* Moves registers from the producer warpgroup to the consumers. All warps of a warpgroup call it, in the
+ * branch of their role. */
+template <int COUNT> __device__ static inline void gpu_setmaxnreg_inc()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
-template <int COUNT> __device__ static inline void gpu_registers_fewer()
+template <int COUNT> __device__ static inline void gpu_setmaxnreg_dec()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
-/* Barriers 1 to 15 among some of a block's warps; count: of the threads, those that only arrive too. */
+/* Barriers 1 to 15 among some warps of a block; count: all threads that take part, also those that only
+ * arrive. */
 __device__ static inline void gpu_named_sync(int barrier, int count)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory");
@@ -157,12 +162,12 @@ __device__ static inline void gpu_named_arrive(int barrier, int count)
 
 /* ---- wgmma ---- */
 
-/* Before the first product of a group: registers that it reads or adds to are written. */
-__device__ static inline void gpu_wgmma_begin()
+/* Before the first product of a group: registers that it reads or adds to have been written. */
+__device__ static inline void gpu_wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ static inline void gpu_wgmma_end()
+__device__ static inline void gpu_wgmma_commit()
 {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -171,28 +176,29 @@ template <int LEFT> __device__ static inline void gpu_wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
-/* Keeps the compiler from moving what touches these registers across the products in flight. */
+/* Keeps the compiler from moving uses of these registers across products in flight. */
 template <int N> __device__ static inline void gpu_wgmma_pin(float (&r)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(r[i])::"memory");
 }
 
-/* A matrix whose 16-deep slices lie along the rows of 128 bytes (K-major), and one whose slices are 16 of the rows (MN-major;
- * `next`: bytes from its 64 columns to the next 64). The following slice: 32 bytes on, or 2,048. */
-__device__ static inline uint64_t gpu_matrix(unsigned at)
+/* Shared-memory descriptors. gpu_smem_desc: a matrix whose 16-deep slices lie along the rows of 128 bytes
+ * (K-major). gpu_smem_desc_mn: one whose slices are 16 of the rows (MN-major); `next`: bytes from its 64
+ * columns to the next 64. The following slice is 32 bytes further, or 2,048. */
+__device__ static inline uint64_t gpu_smem_desc(unsigned at)
 {
     return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
-__device__ static inline uint64_t gpu_matrix_turned(unsigned at, int next)
+__device__ static inline uint64_t gpu_smem_desc_mn(unsigned at, int next)
 {
     return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(next >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
            (uint64_t)1 << 62;
 }
 
-/* D [64xN] += A [64x16] B [16xN], sums in f32, by the 4 warps of a warpgroup; add false: D = A B. Warp w holds rows 16 w and
- * on, each as mma.sync's D [16x8] N / 8 times, and an A of registers as its A [16x16] (mma.h). A and B lie K-major in shared
- * memory; run_turned takes B MN-major. */
+/* D [64xN] += A [64x16] B [16xN], sums in f32, by the 4 warps of a warpgroup; add false: D = A B. Warp w
+ * holds the rows from 16 w on, as N / 8 times mma.sync's D [16x8], and an A in registers as its A [16x16]
+ * (mma.h). A and B are K-major in shared memory; run_mn_major takes B MN-major. */
 template <typename T, int N> struct gpu_wgmma;
 
 #define GPU_R10(t)                                                                                           \
@@ -235,7 +241,7 @@ template <typename T, int N> struct gpu_wgmma;
                          : GPU_F##H(d, 0)                                                                    \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));               \
         }                                                                                                    \
-        __device__ static inline void run_turned(float (&d)[H], const unsigned *a, uint64_t b, bool add)     \
+        __device__ static inline void run_mn_major(float (&d)[H], const unsigned *a, uint64_t b, bool add)   \
         {                                                                                                    \
             asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #Z5 ", 0;\n"                               \
                          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " {" GPU_R##H       \

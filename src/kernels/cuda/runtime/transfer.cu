@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * upload.cu - host memory to the GPU and back. What is small goes through a little pinned ring; weights out of a mapped
- * file through a larger one, which all cores fill while what they filled before is on its way. A step's arrays and results
- * are moved by a kernel: a copy between two kernels costs the stream more than its bytes. */
+ * transfer.cu - copies between host and GPU. Small arrays go through a small pinned ring; weights from a
+ * mapped file go through a large one, which all CPU cores fill while earlier slots are being copied. A step's
+ * arrays and results are moved by a kernel, since a copy between two kernels costs the stream more than its
+ * bytes. */
 #include "kernels/cuda/runtime/cuda.h"
 
 extern "C" {
@@ -13,30 +14,31 @@ extern "C" {
 #include <sys/mman.h>
 
 enum { RING_SLOTS = 4, FILL_THREADS_MAX = 16 };
-/* A slot holds a whole step's arrays; a large one is filled in some 0.5 ms, so that waking the threads does not show. */
+/* A small slot holds all arrays of a step. A large slot is filled in about 0.5 ms, so that waking the threads
+ * does not count. */
 static const size_t SMALL_SLOT = 1 << 20, LARGE_SLOT = 16 << 20, LARGE_FROM = 2 << 20, FILL_GRAIN = 128 << 10;
 
 struct gpu_ring {
     char *memory; /* pinned */
     size_t slot_bytes, at;
     int slot;
-    cudaEvent_t sent[RING_SLOTS]; /* what was copied from a slot has arrived */
+    cudaEvent_t slot_done[RING_SLOTS]; /* what was copied from a slot has arrived */
 };
 
 struct gpu_uploads {
-    gpu_ring small, large; /* large: from the first large upload until gpu_uploads_rest */
+    gpu_ring small, large; /* large: exists from the first large upload until gpu_uploads_release_staging */
     bool no_large;         /* could not be had */
-    cudaStream_t way_out;  /* of what is sent beside kernels */
-    cudaEvent_t made;      /* that was made */
-    cudaEvent_t left[2];   /* the last of a ticket has */
-    int last;              /* ticket that was sent so */
+    cudaStream_t copy_stream;   /* of what is sent beside kernels */
+    cudaEvent_t kernels_done;   /* that was made */
+    cudaEvent_t ticket_done[2]; /* the last of a ticket has */
+    int last_ticket;            /* ticket that was sent so */
     proa_pool *pool;
 };
 
 static void close_ring(gpu_ring *r)
 {
     for (int i = 0; i < RING_SLOTS; i++)
-        if (r->sent[i]) cudaEventDestroy(r->sent[i]);
+        if (r->slot_done[i]) cudaEventDestroy(r->slot_done[i]);
     if (r->memory) cudaFreeHost(r->memory);
     *r = {};
 }
@@ -47,7 +49,7 @@ static cudaError_t open_ring(gpu_ring *r, size_t slot_bytes)
     r->slot_bytes = slot_bytes;
     cudaError_t status = cudaMallocHost((void **)&r->memory, RING_SLOTS * slot_bytes);
     for (int i = 0; i < RING_SLOTS && status == cudaSuccess; i++)
-        status = cudaEventCreateWithFlags(&r->sent[i], cudaEventDisableTiming);
+        status = cudaEventCreateWithFlags(&r->slot_done[i], cudaEventDisableTiming);
     if (status == cudaSuccess) return status;
     cudaGetLastError(); /* told by the return value */
     close_ring(r);
@@ -55,12 +57,12 @@ static cudaError_t open_ring(gpu_ring *r, size_t slot_bytes)
 }
 
 /* The next slot, once what was sent from it has arrived. */
-static void turn(gpu *g, gpu_ring *r)
+static void next_slot(gpu *g, gpu_ring *r)
 {
-    gpu_note(g, cudaEventRecord(r->sent[r->slot], g->stream), "upload");
+    gpu_note(g, cudaEventRecord(r->slot_done[r->slot], g->stream), "upload");
     r->slot = (r->slot + 1) % RING_SLOTS;
     r->at = 0;
-    gpu_note(g, cudaEventSynchronize(r->sent[r->slot]), "upload"); /* one never recorded is no wait */
+    gpu_note(g, cudaEventSynchronize(r->slot_done[r->slot]), "upload"); /* one never recorded is no wait */
 }
 
 struct fill_job {
@@ -69,9 +71,9 @@ struct fill_job {
     size_t bytes;
 };
 
-/* Mapping the pages of a file in one call is much cheaper than a fault for each few of them; where the kernel does not
- * know the advice the faults do it. */
-static void fill(void *arg, int64_t begin, int64_t end, int worker)
+/* Mapping the pages of a file in one call is much cheaper than one fault for each few of them. A kernel that
+ * does not know the advice takes the faults. */
+static void copy_grains(void *arg, int64_t begin, int64_t end, int worker)
 {
     const fill_job *job = (const fill_job *)arg;
     size_t from = (size_t)begin * FILL_GRAIN, to = (size_t)end * FILL_GRAIN;
@@ -93,20 +95,20 @@ static bool large_ring(gpu_uploads *u)
     return true;
 }
 
-static void fill_slot(gpu_uploads *u, char *room, const char *from, size_t bytes, bool large)
+static void fill_slot(gpu_uploads *u, char *scratch, const char *from, size_t bytes, bool large)
 {
-    fill_job job = {room, from, bytes};
-    if (!large) memcpy(room, from, bytes);
-    else proa_pool_run(u->pool, (int64_t)((bytes + FILL_GRAIN - 1) / FILL_GRAIN), 1, fill, &job);
+    fill_job job = {scratch, from, bytes};
+    if (!large) memcpy(scratch, from, bytes);
+    else proa_pool_run(u->pool, (int64_t)((bytes + FILL_GRAIN - 1) / FILL_GRAIN), 1, copy_grains, &job);
 }
 
-enum { MOVE_THREADS = 256, MOVE_MAX = 256 << 10 };
+enum { PINNED_COPY_THREADS = 256, PINNED_COPY_MAX = 256 << 10 };
 
-/* One side is pinned memory of the host, 16 bytes a thread. What the host wrote is read ahead of the kernels before, and
- * past the caches; what they made is not. */
-__global__ void move_kernel(uint32_t *dst, const uint32_t *src, int words, bool from_host)
+/* Copies words between the GPU and pinned memory of the host, 16 bytes a thread. What the host wrote is read
+ * before gpu_wait and past the caches; what kernels wrote is read after it. */
+__global__ void pinned_copy_kernel(uint32_t *dst, const uint32_t *src, int words, bool from_host)
 {
-    int i = (blockIdx.x * MOVE_THREADS + threadIdx.x) * 4;
+    int i = (blockIdx.x * PINNED_COPY_THREADS + threadIdx.x) * 4;
     uint4 v = {};
     uint32_t *w = &v.x;
     bool whole = i + 4 <= words;
@@ -123,53 +125,59 @@ __global__ void move_kernel(uint32_t *dst, const uint32_t *src, int words, bool 
             if (i + k < words) dst[i + k] = w[k];
 }
 
-static bool movable(const void *dst, size_t bytes)
+static bool can_pinned_copy(const void *dst, size_t bytes)
 {
-    return bytes <= MOVE_MAX && bytes % 4 == 0 && (uintptr_t)dst % 16 == 0;
+    return bytes <= PINNED_COPY_MAX && bytes % 4 == 0 && (uintptr_t)dst % 16 == 0;
 }
 
-static void move(gpu *g, void *dst, const void *src, size_t bytes, bool from_host)
+static void pinned_copy(gpu *g, void *dst, const void *src, size_t bytes, bool from_host)
 {
-    int words = (int)(bytes / 4), each = 4 * MOVE_THREADS;
-    gpu_launch(g, from_host ? "upload" : "send", move_kernel, dim3((unsigned)((words + each - 1) / each)), MOVE_THREADS, 0,
-               (uint32_t *)dst, (const uint32_t *)src, words, from_host);
-    g->plain_next = from_host; /* kernels may read a step's arrays before they wait for each other */
+    int words = (int)(bytes / 4), each = 4 * PINNED_COPY_THREADS;
+    gpu_launch(g, from_host ? "upload" : "send", pinned_copy_kernel, dim3((unsigned)((words + each - 1) / each)),
+               PINNED_COPY_THREADS, 0, (uint32_t *)dst, (const uint32_t *)src, words, from_host);
+    g->serialize_next = from_host; /* kernels read a step's arrays before gpu_wait */
 }
 
-static void send_beside(gpu *g, void *dst, const void *src, size_t bytes, int ticket)
+static void copy_on_copy_stream(gpu *g, void *dst, const void *src, size_t bytes, int ticket)
 {
     gpu_uploads *u = g->uploads;
-    gpu_note(g, cudaEventRecord(u->made, g->stream), "send");
-    gpu_note(g, cudaStreamWaitEvent(u->way_out, u->made, 0), "send");
-    gpu_note(g, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, u->way_out), "send");
-    gpu_note(g, cudaEventRecord(u->left[ticket], u->way_out), "send");
-    u->last = ticket;
+    gpu_note(g, cudaEventRecord(u->kernels_done, g->stream), "send");
+    gpu_note(g, cudaStreamWaitEvent(u->copy_stream, u->kernels_done, 0), "send");
+    gpu_note(g, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, u->copy_stream), "send");
+    gpu_note(g, cudaEventRecord(u->ticket_done[ticket], u->copy_stream), "send");
+    u->last_ticket = ticket;
 }
 
-void gpu_after_sent(proa_device *d)
+void gpu_wait_copies_on_stream(proa_device *d)
 {
     gpu *g = gpu_enter(d);
     gpu_flush(g);
-    gpu_note(g, cudaStreamWaitEvent(g->stream, g->uploads->left[g->uploads->last], 0), "send");
-    g->plain_next = true; /* the event is no kernel that it could begin beside */
+    gpu_note(g, cudaStreamWaitEvent(g->stream, g->uploads->ticket_done[g->uploads->last_ticket], 0), "send");
+    g->serialize_next = true; /* the event is no kernel that it could begin beside */
 }
 
 /* To memory of gpu_host_alloc. */
-void gpu_send(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket)
+void gpu_copy_to_host(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket)
 {
     gpu *g = gpu_enter(d);
     gpu_flush(g);
-    if (ticket >= PROA_SEND_BESIDE) return send_beside(g, dst, src, (size_t)bytes, ticket - PROA_SEND_BESIDE);
-    if (bytes > 0 && movable(dst, (size_t)bytes) && (uintptr_t)src % 16 == 0) move(g, dst, src, (size_t)bytes, false);
-    else if (bytes > 0) gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "send");
-    gpu_note(g, cudaEventRecord(g->sent[ticket], g->stream), "send");
+    if (ticket >= PROA_SEND_UNORDERED)
+        return copy_on_copy_stream(g, dst, src, (size_t)bytes, ticket - PROA_SEND_UNORDERED);
+    if (bytes > 0 && can_pinned_copy(dst, (size_t)bytes) && (uintptr_t)src % 16 == 0)
+        pinned_copy(g, dst, src, (size_t)bytes, false);
+    else if (bytes > 0)
+        gpu_note(g, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost, g->stream), "send");
+    gpu_note(g, cudaEventRecord(g->copy_done[ticket], g->stream), "send");
 }
 
-void gpu_sent(proa_device *d, int ticket)
+void gpu_wait_copy(proa_device *d, int ticket)
 {
     gpu *g = gpu_enter(d);
-    bool beside = ticket >= PROA_SEND_BESIDE;
-    gpu_note(g, cudaEventSynchronize(beside ? g->uploads->left[ticket - PROA_SEND_BESIDE] : g->sent[ticket]), "send");
+    bool beside = ticket >= PROA_SEND_UNORDERED;
+    gpu_note(g,
+             cudaEventSynchronize(beside ? g->uploads->ticket_done[ticket - PROA_SEND_UNORDERED]
+                                         : g->copy_done[ticket]),
+             "send");
 }
 
 void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
@@ -177,25 +185,25 @@ void gpu_upload(proa_device *d, void *dst, const void *src, int64_t bytes)
     gpu *g = gpu_enter(d);
     gpu_uploads *u = g->uploads;
     gpu_flush(g); /* it may read what is written now */
-    gpu_codes_forget(g);
-    gpu_biases_forget(g, dst, bytes);
+    gpu_fp8_rows_drop(g);
+    gpu_biases_drop(g, dst, bytes);
     const char *from = (const char *)src;
     char *to = (char *)dst;
     bool large = bytes >= (int64_t)LARGE_FROM && large_ring(u);
     gpu_ring *r = large ? &u->large : &u->small;
     while (bytes > 0) {
         size_t n = (size_t)bytes < r->slot_bytes ? (size_t)bytes : r->slot_bytes;
-        if (r->at + n > r->slot_bytes) turn(g, r);
-        char *room = r->memory + (size_t)r->slot * r->slot_bytes + r->at;
-        fill_slot(u, room, from, n, large);
-        if (!large && movable(to, n)) move(g, to, room, n, true);
-        else gpu_note(g, cudaMemcpyAsync(to, room, n, cudaMemcpyHostToDevice, g->stream), "upload");
+        if (r->at + n > r->slot_bytes) next_slot(g, r);
+        char *scratch = r->memory + (size_t)r->slot * r->slot_bytes + r->at;
+        fill_slot(u, scratch, from, n, large);
+        if (!large && can_pinned_copy(to, n)) pinned_copy(g, to, scratch, n, true);
+        else gpu_note(g, cudaMemcpyAsync(to, scratch, n, cudaMemcpyHostToDevice, g->stream), "upload");
         r->at += (n + 63) / 64 * 64;
         from += n, to += n, bytes -= (int64_t)n;
     }
 }
 
-void gpu_uploads_rest(gpu *g)
+void gpu_uploads_release_staging(gpu *g)
 {
     gpu_uploads *u = g->uploads;
     if (!u->large.memory) return;
@@ -208,21 +216,22 @@ void gpu_uploads_rest(gpu *g)
 cudaError_t gpu_uploads_open(gpu *g)
 {
     g->uploads = (gpu_uploads *)proa_calloc(1, sizeof *g->uploads);
-    cudaError_t status = cudaStreamCreateWithFlags(&g->uploads->way_out, cudaStreamNonBlocking);
-    if (status == cudaSuccess) status = cudaEventCreateWithFlags(&g->uploads->made, cudaEventDisableTiming);
+    cudaError_t status = cudaStreamCreateWithFlags(&g->uploads->copy_stream, cudaStreamNonBlocking);
+    if (status == cudaSuccess)
+        status = cudaEventCreateWithFlags(&g->uploads->kernels_done, cudaEventDisableTiming);
     for (int i = 0; i < 2 && status == cudaSuccess; i++)
-        status = cudaEventCreateWithFlags(&g->uploads->left[i], cudaEventDisableTiming);
+        status = cudaEventCreateWithFlags(&g->uploads->ticket_done[i], cudaEventDisableTiming);
     return status == cudaSuccess ? open_ring(&g->uploads->small, SMALL_SLOT) : status;
 }
 
 void gpu_uploads_close(gpu *g)
 {
     if (!g->uploads) return;
-    gpu_uploads_rest(g);
+    gpu_uploads_release_staging(g);
     close_ring(&g->uploads->small);
-    if (g->uploads->made) cudaEventDestroy(g->uploads->made);
-    for (cudaEvent_t left : g->uploads->left)
-        if (left) cudaEventDestroy(left);
-    if (g->uploads->way_out) cudaStreamDestroy(g->uploads->way_out);
+    if (g->uploads->kernels_done) cudaEventDestroy(g->uploads->kernels_done);
+    for (cudaEvent_t ticket_done : g->uploads->ticket_done)
+        if (ticket_done) cudaEventDestroy(ticket_done);
+    if (g->uploads->copy_stream) cudaStreamDestroy(g->uploads->copy_stream);
     free(g->uploads);
 }

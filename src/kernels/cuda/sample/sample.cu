@@ -1,26 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
- * choose.cu - a token from a row of logits: the likeliest by all multiprocessors at once, a draw by one block a row.
+ * sample.cu - a token from a row of logits: the likeliest one with many blocks a row, a random draw with one
+ * block a row.
  *
- * A draw sorts nothing: a cut by rank or by mass is a selection by histograms of the values' bits, as on the host
- * (engine/filter.c). Values, weights and their exponential are the host's to the bit; masses are summed as whole
- * numbers of 2^-42, so that no order of threads changes a token. */
+ * A draw sorts no row. A cut by rank or by mass is found by histograms over the bits of the values, as on the
+ * host (engine/decode/filter.c). Values, weights and their exponential are equal to the host's to the bit;
+ * masses are summed as whole numbers of 2^-42, so the order of threads does not change a token. */
 #include "kernels/cuda/runtime/cuda.h"
 
 extern "C" {
-#include "kernels/edit.h"
+#include "kernels/process_logits.h"
 }
 
-enum { BEST_THREADS = 256, DRAW_THREADS = 1024, WARPS = 32, SLICES_MAX = 32, SLICE_MIN = 1024, BINS = 2048 };
+enum {
+    ARGMAX_THREADS = 256,
+    DRAW_THREADS = 1024,
+    WARPS = 32,
+    SLICES_MAX = 32,
+    SLICE_MIN = 1024,
+    BINS = 2048
+};
 
 /* ---- the likeliest, and the sum of exponentials ---- */
 
-/* Of some of a row's values: the largest, the first place where it stands, and the sum of exp(x - largest). */
-struct best {
+/* Of some values of a row: the largest, its first index, and the sum of exp(x - largest). */
+struct argmax_state {
     float value, sum;
     int at;
 };
 
-__device__ static void take(best &b, float v, int at)
+__device__ static void accumulate(argmax_state &b, float v, int at)
 {
     if (v > b.value) {
         b.sum = b.sum * expf(b.value - v) + 1.0f;
@@ -29,44 +37,49 @@ __device__ static void take(best &b, float v, int at)
 }
 
 /* The same whichever of the two is asked first. */
-__device__ static best merged(best a, best b)
+__device__ static argmax_state merge_pair(argmax_state a, argmax_state b)
 {
     bool first = a.value > b.value || (a.value == b.value && a.at < b.at);
-    best high = first ? a : b, low = first ? b : a;
-    float share = low.value == -INFINITY ? 0.0f : low.value == high.value ? 1.0f : expf(low.value - high.value);
+    argmax_state high = first ? a : b, low = first ? b : a;
+    float share = low.value == -INFINITY    ? 0.0f
+                  : low.value == high.value ? 1.0f
+                                            : expf(low.value - high.value);
     return {high.value, high.sum + low.sum * share, high.at};
 }
 
-__device__ static best warp_best(best b)
+__device__ static argmax_state warp_merge(argmax_state b)
 {
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1) {
-        best other = {__shfl_xor_sync(0xffffffffu, b.value, o), __shfl_xor_sync(0xffffffffu, b.sum, o),
-                      __shfl_xor_sync(0xffffffffu, b.at, o)};
-        b = merged(b, other);
+        argmax_state other = {__shfl_xor_sync(0xffffffffu, b.value, o),
+                              __shfl_xor_sync(0xffffffffu, b.sum, o), __shfl_xor_sync(0xffffffffu, b.at, o)};
+        b = merge_pair(b, other);
     }
     return b;
 }
 
-__device__ static const best NOTHING = {-INFINITY, 0.0f, 0x7fffffff};
+__device__ static const argmax_state EMPTY_ARGMAX = {-INFINITY, 0.0f, 0x7fffffff};
 
-/* Slice blockIdx.x of row blockIdx.y; of a row's blocks the last one brings their findings together, in their order. */
-__global__ void __launch_bounds__(BEST_THREADS)
-    best_kernel(int32_t *ids, float *sums, const float *x, int64_t stride, int d, int slice, best *found, unsigned *counters)
+/* Likeliest id and log-sum-exp of each row: log(sum of exp x). Block (slice, row); a row has up to 32 slices,
+ * and the last block of a row merges the slices' results in their order. Shared memory: 8 states. A NaN makes
+ * the sum NaN. */
+__global__ void __launch_bounds__(ARGMAX_THREADS)
+    argmax_lse_kernel(int32_t *ids, float *sums, const float *x, int64_t stride, int d, int slice,
+                      argmax_state *found, unsigned *counters)
 {
-    __shared__ best room[BEST_THREADS / 32];
+    __shared__ argmax_state scratch[ARGMAX_THREADS / 32];
     __shared__ bool last;
     int row = blockIdx.y, lane = threadIdx.x & 31, end = min(d, (int)(blockIdx.x + 1) * slice);
     const float *values = x + row * stride;
-    best b = NOTHING;
+    argmax_state b = EMPTY_ARGMAX;
     gpu_wait();
 #pragma unroll 4
-    for (int j = blockIdx.x * slice + threadIdx.x; j < end; j += BEST_THREADS) take(b, values[j], j);
-    b = warp_best(b);
-    if (lane == 0) room[threadIdx.x / 32] = b;
+    for (int j = blockIdx.x * slice + threadIdx.x; j < end; j += ARGMAX_THREADS) accumulate(b, values[j], j);
+    b = warp_merge(b);
+    if (lane == 0) scratch[threadIdx.x / 32] = b;
     __syncthreads();
     if (threadIdx.x >= 32) return;
-    b = warp_best(lane < BEST_THREADS / 32 ? room[lane] : NOTHING);
+    b = warp_merge(lane < ARGMAX_THREADS / 32 ? scratch[lane] : EMPTY_ARGMAX);
     if (gridDim.x > 1) {
         if (lane == 0) {
             found[row * gridDim.x + blockIdx.x] = b;
@@ -76,10 +89,10 @@ __global__ void __launch_bounds__(BEST_THREADS)
         __syncwarp();
         if (!last) return;
         __threadfence();
-        const volatile best *all = found + row * gridDim.x;
-        b = NOTHING;
+        const volatile argmax_state *all = found + row * gridDim.x;
+        b = EMPTY_ARGMAX;
         if (lane < (int)gridDim.x) b.value = all[lane].value, b.sum = all[lane].sum, b.at = all[lane].at;
-        b = warp_best(b);
+        b = warp_merge(b);
         if (lane == 0) counters[row] = 0;
     }
     if (lane != 0) return;
@@ -87,7 +100,7 @@ __global__ void __launch_bounds__(BEST_THREADS)
     sums[row] = b.value + logf(b.sum);
 }
 
-static void best_rows(gpu *g, int32_t *ids, float *sums, proa_view x)
+static void argmax_rows(gpu *g, int32_t *ids, float *sums, proa_view x)
 {
     int rows = (int)x.shape[0], d = (int)x.shape[1];
     int slices = (2 * g->sms + rows - 1) / rows, most = (d + SLICE_MIN - 1) / SLICE_MIN;
@@ -95,9 +108,11 @@ static void best_rows(gpu *g, int32_t *ids, float *sums, proa_view x)
     if (slices > SLICES_MAX) slices = SLICES_MAX;
     int slice = ((d + slices - 1) / slices + 31) / 32 * 32;
     slices = (d + slice - 1) / slice;
-    best *found = slices > 1 ? (best *)gpu_partials_room(g, (size_t)rows * slices * sizeof(best)) : NULL;
-    gpu_launch(g, "choose", best_kernel, dim3((unsigned)slices, (unsigned)rows), BEST_THREADS, 0, ids, sums,
-               (const float *)x.data, x.stride[0], d, slice, found, g->counters);
+    argmax_state *found = slices > 1 ? (argmax_state *)gpu_partials_workspace(g, (size_t)rows * slices *
+                                                                                     sizeof(argmax_state))
+                                     : NULL;
+    gpu_launch(g, "argmax", argmax_lse_kernel, dim3((unsigned)slices, (unsigned)rows), ARGMAX_THREADS, 0, ids,
+               sums, (const float *)x.data, x.stride[0], d, slice, found, g->counters);
 }
 
 /* ---- one value of a row ---- */
@@ -116,7 +131,7 @@ __device__ static inline float value_of(unsigned key)
     return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
 }
 
-/* The host's exponential (engine/row.h), rounding by rounding. */
+/* The host's exponential (engine/decode/row.h), with the same roundings. */
 __device__ static inline float weight_exp(float x)
 {
     float t = __fadd_rn(__fmul_rn(x, 1.44269504f), 12582912.0f), k = __fsub_rn(t, 12582912.0f);
@@ -142,7 +157,7 @@ __device__ static inline float scaled(float x, float temperature)
     return __fadd_rn(__fdiv_rn(x, temperature), 0.0f);
 }
 
-/* Values from a key on; of those at the key itself, the ones from index `begin` to before `end`. */
+/* Values from a key on; of those equal to the key, the ones with an index in [begin, end). */
 struct border {
     unsigned key;
     int begin, end;
@@ -158,8 +173,9 @@ struct candidates {
     const float *x;
     int d;
     const int *ids; /* of x; NULL: 0, 1, ... */
-    float temperature, top, rough; /* top: the largest value; rough: logits below it are out, with room for rounding */
-    border rank, part;             /* what top-k and top-p leave */
+    float temperature, top,
+        logit_floor; /* top: the largest value; logit_floor: logits below it are out, with a margin for rounding */
+    border rank, part; /* what top-k and top-p leave */
     float min_p;
     int cut;          /* this one weighs cut_weight; -1: none */
     float cut_weight; /* what the others left of top_p */
@@ -167,7 +183,7 @@ struct candidates {
 
 __device__ static inline bool is_in(const candidates &c, float x, int j, float &value)
 {
-    if (!(x >= c.rough)) return false;
+    if (!(x >= c.logit_floor)) return false;
     value = scaled(x, c.temperature);
     unsigned key = key_of(value);
     return within(c.rank, key, j) && within(c.part, key, j);
@@ -182,14 +198,15 @@ __device__ static inline float weight_at(const candidates &c, int j)
     return j == c.cut ? c.cut_weight : weight;
 }
 
-/* This thread's values of a row, eight asked for at a time. */
+/* This thread's values of a row, eight loaded at a time. */
 template <typename F> __device__ static void each_value(const float *x, int d, F f)
 {
     enum { AT_ONCE = 8 };
     for (int base = threadIdx.x; base < d; base += AT_ONCE * DRAW_THREADS) {
         float v[AT_ONCE];
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) v[i] = base + i * DRAW_THREADS < d ? x[base + i * DRAW_THREADS] : 0.0f;
+        for (int i = 0; i < AT_ONCE; i++)
+            v[i] = base + i * DRAW_THREADS < d ? x[base + i * DRAW_THREADS] : 0.0f;
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
             if (base + i * DRAW_THREADS < d) f(v[i], base + i * DRAW_THREADS);
@@ -198,13 +215,13 @@ template <typename F> __device__ static void each_value(const float *x, int d, F
 
 /* ---- sums over a block ---- */
 
-struct room {
+struct draw_scratch {
     mass bins[BINS];
     mass warp[WARPS];
     double part[WARPS];
     mass above;
     int chosen, count;
-    /* the candidates that are left when they are few: logits by rising id */
+    /* the remaining candidates, when they are few: logits by rising id */
     float few[BINS];
     int ids[BINS];
 };
@@ -219,8 +236,8 @@ __device__ static mass warp_scan(mass v)
     return v;
 }
 
-/* The sum of what the threads before this one have; *all: of all of them. */
-__device__ static mass block_scan(room &r, mass v, mass *all)
+/* The sum over the threads before this one; *all: over all threads. */
+__device__ static mass block_scan(draw_scratch &r, mass v, mass *all)
 {
     mass upto = warp_scan(v);
     __syncthreads();
@@ -235,7 +252,8 @@ __device__ static mass block_scan(room &r, mass v, mass *all)
 
 /* ---- cuts ---- */
 
-/* From the largest value down, values are kept as long as not too much stands above them; the first always is. */
+/* From the largest value down, values are kept as long as not too much mass is above them; the first always
+ * is. */
 struct cut {
     double total, unit;
     float limit;
@@ -248,9 +266,9 @@ __device__ static bool keeps(const cut &c, double above)
     return (float)((c.total - above) / c.unit) > c.limit;
 }
 
-/* Two bins a thread, from the largest values down: the last bin that is kept, into r.chosen and what is above it into
- * r.above. */
-__device__ static void last_bin(room &r, int bins, const cut &c)
+/* Two bins a thread, from the largest values down: finds the last bin that is kept (r.chosen) and the mass
+ * above it (r.above). */
+__device__ static void last_bin(draw_scratch &r, int bins, const cut &c)
 {
     mass above = r.above, all;
     int high = bins - 1 - 2 * (int)threadIdx.x, low = high - 1;
@@ -267,9 +285,9 @@ __device__ static void last_bin(room &r, int bins, const cut &c)
     __syncthreads();
 }
 
-/* The smallest value that is kept, as its key; r.above is the mass above it. each(f) calls f(key, mass) for this thread's
- * values. 11, 11 and 10 bits of the key by three histograms. */
-template <typename Each> __device__ static unsigned select(room &r, const cut &c, Each each)
+/* The smallest value that is kept, as its key; r.above is the mass above it. each(f) calls f(key, mass) for
+ * this thread's values. Three histograms, over 11, 11 and 10 bits of the key. */
+template <typename Each> __device__ static unsigned select_threshold(draw_scratch &r, const cut &c, Each each)
 {
     unsigned prefix = 0, known = 0;
     if (threadIdx.x == 0) r.above = 0;
@@ -297,7 +315,8 @@ __device__ static double warp_sum(double v)
     return v;
 }
 
-/* One warp at [from, from + 32): the first place whose running sum exceeds what is left, or else the last that weighs. */
+/* One warp, at [from, from + 32): the first index whose running sum exceeds `left`, or else the last with a
+ * weight. */
 template <typename Weight> __device__ static int last_place(int from, int to, double left, Weight weight)
 {
     int lane = threadIdx.x & 31;
@@ -312,13 +331,16 @@ template <typename Weight> __device__ static int last_place(int from, int to, do
     return from + (some ? 31 - __clz((int)some) : 0);
 }
 
-/* The first index of the row at which the running sum of weights, by rising index, exceeds `target`, or `share` of their
- * sum where that is not negative: each warp sums a part of the row, and the part where it happens is divided again. */
-template <typename Weight> __device__ static int place(room &r, int d, double target, double share, Weight weight)
+/* The first index of the row at which the running sum of weights, by rising index, exceeds `target`, or, if
+ * share >= 0, that share of their sum. Each warp sums a part of the row; the part where it happens is divided
+ * again. */
+template <typename Weight>
+__device__ static int find_place(draw_scratch &r, int d, double target, double share, Weight weight)
 {
     int from = 0, to = d, warp = threadIdx.x / 32;
     while (to - from > 32) {
-        int each = ((to - from + WARPS - 1) / WARPS + 31) / 32 * 32, begin = from + warp * each, end = min(to, begin + each);
+        int each = ((to - from + WARPS - 1) / WARPS + 31) / 32 * 32, begin = from + warp * each,
+            end = min(to, begin + each);
         double sum = 0, before = 0, all = 0;
 #pragma unroll 4
         for (int j = begin + (threadIdx.x & 31); j < end; j += 32) sum += weight(j);
@@ -348,7 +370,7 @@ template <typename Weight> __device__ static int place(room &r, int d, double ta
 /* ---- few candidates ---- */
 
 /* r.bins, falling (Batcher 1968). */
-__device__ static void sort_bins(room &r, int count)
+__device__ static void sort_bins(draw_scratch &r, int count)
 {
     int n = 2;
     while (n < count) n *= 2;
@@ -367,20 +389,20 @@ __device__ static void sort_bins(room &r, int count)
 }
 
 /* Into r.bins; more than fit are only counted. */
-__device__ static void collect(room &r, mass v)
+__device__ static void collect(draw_scratch &r, mass v)
 {
     int at = atomicAdd(&r.count, 1);
     if (at < BINS) r.bins[at] = v;
 }
 
-/* What is still in takes the row's place, if it is little. */
-__device__ static void shorten(room &r, candidates &c)
+/* The remaining candidates replace the row, if they are few enough for shared memory. */
+__device__ static void compact_candidates(draw_scratch &r, candidates &c)
 {
     if (threadIdx.x == 0) r.count = 0;
     __syncthreads();
     each_value(c.x, c.d, [&](float x, int j) {
         float value;
-        if (is_in(c, x, j, value)) collect(r, (mass)~(unsigned)j << 32 | __float_as_uint(x));
+        if (is_in(c, x, j, value)) collect(r, (mass) ~(unsigned)j << 32 | __float_as_uint(x));
     });
     __syncthreads();
     int count = r.count;
@@ -405,36 +427,37 @@ template <typename F> __device__ static void each_candidate(const candidates &c,
     });
 }
 
-/* A floor under the k largest logits: the k-th largest of the threads' own maxima. Lowered by more than what dividing by the
- * temperature can round together. */
-__device__ static float rough_floor(room &r, const candidates &c, int k)
+/* A lower bound of the k largest logits: the k-th largest of the threads' own maxima, lowered by more than
+ * dividing by the temperature can round together. */
+__device__ static float top_k_floor(draw_scratch &r, const candidates &c, int k)
 {
     float own = -INFINITY;
     if (k > DRAW_THREADS) return -INFINITY;
     each_value(c.x, c.d, [&](float x, int) { own = fmaxf(own, x); });
     cut rank = {(double)DRAW_THREADS, 1.0, (float)k, true};
-    float least = value_of(select(r, rank, [&](auto f) { f(key_of(own), (mass)1); }));
+    float least = value_of(select_threshold(r, rank, [&](auto f) { f(key_of(own), (mass)1); }));
     return least - fabsf(least) * 1e-5f - 1e-30f;
 }
 
-__device__ static void keep_top_k(room &r, candidates &c, const proa_choice &how)
+__device__ static void keep_top_k(draw_scratch &r, candidates &c, const proa_sample_params &how)
 {
-    c.rough = rough_floor(r, c, how.top_k);
-    if (c.rough > -INFINITY) shorten(r, c);
+    c.logit_floor = top_k_floor(r, c, how.top_k);
+    if (c.logit_floor > -INFINITY) compact_candidates(r, c);
     cut rank = {(double)c.d, 1.0, (float)how.top_k, true};
-    unsigned at = select(r, rank, [&](auto f) { each_candidate(c, [&](float v, int) { f(key_of(v), (mass)1); }); });
+    unsigned at = select_threshold(
+        r, rank, [&](auto f) { each_candidate(c, [&](float v, int) { f(key_of(v), (mass)1); }); });
     border b = {at, 0, c.d};
     double room_left = (double)how.top_k - (double)r.above;
     __syncthreads();
     if (how.falling)
-        b.end = 1 + place(r, c.d, room_left - 1.0, -1.0, [&](int j) {
+        b.end = 1 + find_place(r, c.d, room_left - 1.0, -1.0, [&](int j) {
                     float v;
                     return is_in(c, c.x[j], j, v) && key_of(v) == at ? 1.0 : 0.0;
                 });
     c.rank = b;
 }
 
-__device__ static mass sum_of(room &r, const candidates &c, unsigned only, mass one)
+__device__ static mass sum_of(draw_scratch &r, const candidates &c, unsigned only, mass one)
 {
     mass own = 0, all;
     each_candidate(c, [&](float v, int) {
@@ -444,7 +467,7 @@ __device__ static mass sum_of(room &r, const candidates &c, unsigned only, mass 
     return all;
 }
 
-/* How many of the ties at the border stay: the most of which the last still is kept. */
+/* How many of the ties at the border are kept: the largest number of which the last is still kept. */
 __device__ static int ties_kept(const cut &c, double above, double weight, int ties)
 {
     int low = 1, high = ties; /* low are kept */
@@ -456,23 +479,24 @@ __device__ static int ties_kept(const cut &c, double above, double weight, int t
     return low;
 }
 
-/* A floor for top-p: weights below it, however many there are, weigh no more than half of what is dropped anyway. */
-__device__ static float rough_part(const candidates &c, const proa_choice &how, double sum)
+/* A floor for top-p: weights below it, however many there are, are at most half of the mass that is dropped
+ * anyway. */
+__device__ static float top_p_floor(const candidates &c, const proa_sample_params &how, double sum)
 {
     double dropped = how.falling ? 1.0 - (double)how.top_p : (double)how.rest;
     float least = (c.top + (float)log(0.5 * dropped * sum / (double)c.d)) * c.temperature;
     return least - fabsf(least) * 1e-5f - 1e-30f;
 }
 
-__device__ static void keep_top_p(room &r, candidates &c, const proa_choice &how)
+__device__ static void keep_top_p(draw_scratch &r, candidates &c, const proa_sample_params &how)
 {
     double sum = (double)sum_of(r, c, 0, 0);
-    if (c.rough == -INFINITY) {
-        c.rough = rough_part(c, how, sum / (double)mass_of(1.0f));
-        shorten(r, c);
+    if (c.logit_floor == -INFINITY) {
+        c.logit_floor = top_p_floor(c, how, sum / (double)mass_of(1.0f));
+        compact_candidates(r, c);
     }
     cut p = {sum, sum, how.falling ? how.top_p : how.rest, how.falling != 0};
-    unsigned at = select(r, p, [&](auto f) {
+    unsigned at = select_threshold(r, p, [&](auto f) {
         each_candidate(c, [&](float v, int) { f(key_of(v), mass_of(weight_exp(__fsub_rn(v, c.top)))); });
     });
     double above = (double)r.above;
@@ -481,7 +505,7 @@ __device__ static void keep_top_p(room &r, candidates &c, const proa_choice &how
     double one = (double)mass_of(weight);
     int kept = ties_kept(p, above, one, ties);
     int nth = how.falling ? kept - 1 : ties - kept; /* the last that stays, or the first */
-    int border_at = place(r, c.d, (double)nth, -1.0, [&](int j) {
+    int border_at = find_place(r, c.d, (double)nth, -1.0, [&](int j) {
         float v;
         return is_in(c, c.x[j], j, v) && key_of(v) == at ? 1.0 : 0.0;
     });
@@ -492,50 +516,54 @@ __device__ static void keep_top_p(room &r, candidates &c, const proa_choice &how
     c.cut_weight = (float)fmin(fmax(left, 0.0), (double)weight);
 }
 
-/* A block draws for its row; what best_kernel found is there. */
+/* Draws a token for each row with a temperature; argmax_lse_kernel has run before. One block of 1,024 threads
+ * a row; shared memory: draw_scratch (about 33 KB). */
 __global__ void __launch_bounds__(DRAW_THREADS)
-    draw_kernel(int32_t *ids, const float *sums, const float *x, int64_t stride, int d, const proa_choice *choices)
+    sample_kernel(int32_t *ids, const float *sums, const float *x, int64_t stride, int d,
+                  const proa_sample_params *choices)
 {
-    __shared__ room r;
+    __shared__ draw_scratch r;
     gpu_wait();
     int row = blockIdx.x;
-    proa_choice how = choices[row];
+    proa_sample_params how = choices[row];
     if (!(how.temperature > 0) || !isfinite(sums[row])) return;
-    candidates c = {x + row * stride, d, NULL, how.temperature, 0, -INFINITY, {0, 0, d}, {0, 0, d}, how.min_p, -1, 0};
+    candidates c = {x + row * stride, d,  NULL, how.temperature, 0, -INFINITY, {0, 0, d}, {0, 0, d},
+                    how.min_p,        -1, 0};
     c.top = scaled(c.x[ids[row]], how.temperature);
     if (!isfinite(c.top)) return; /* the limit of small temperatures: the likeliest */
     if (how.top_k > 0 && how.top_k < d) keep_top_k(r, c, how);
     if (how.top_p > 0) keep_top_p(r, c, how);
-    int at = place(r, c.d, 0, how.uniform, [&](int j) { return (double)weight_at(c, j); });
+    int at = find_place(r, c.d, 0, how.uniform, [&](int j) { return (double)weight_at(c, j); });
     if (threadIdx.x == 0) ids[row] = c.ids ? c.ids[at] : at;
 }
 
 static void log_sum_exp(proa_ctx *c, float *out, proa_view x)
 {
     gpu *g = flushed(c);
-    if (x.shape[0]) best_rows(g, NULL, out, x);
+    if (x.shape[0]) argmax_rows(g, NULL, out, x);
 }
 
-static void choose(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_choice *how)
+static void sample(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const proa_sample_params *how)
 {
     gpu *g = flushed(c);
     if (x.shape[0] == 0) return;
-    best_rows(g, ids, sums, x);
+    argmax_rows(g, ids, sums, x);
     if (how)
-        gpu_launch(g, "draw", draw_kernel, dim3((unsigned)x.shape[0]), DRAW_THREADS, 0, ids, (const float *)sums,
-                   (const float *)x.data, x.stride[0], (int)x.shape[1], how);
+        gpu_launch(g, "sample", sample_kernel, dim3((unsigned)x.shape[0]), DRAW_THREADS, 0, ids,
+                   (const float *)sums, (const float *)x.data, x.stride[0], (int)x.shape[1], how);
 }
 
 /* ---- the k largest ---- */
 
-/* A value and its place as one number whose order is top_k's: NaN lowest, then by value, then the lower index first. */
+/* A value and its index as one number in top_k's order: NaN lowest, then by value, then the lower index
+ * first. */
 __device__ static inline mass rank_of(float v, int at)
 {
     unsigned key = isnan(v) ? 0u : key_of(v == 0.0f ? 0.0f : v);
     return (mass)key << 32 | (0xffffffffu - (unsigned)at);
 }
 
-__device__ static mass block_largest(room &r, mass v)
+__device__ static mass block_largest(draw_scratch &r, mass v)
 {
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1) {
@@ -549,12 +577,13 @@ __device__ static mass block_largest(room &r, mass v)
     return v;
 }
 
-/* Of each thread's own values the best; those that reach the k-th of these bests are few, and are sorted. Where they are
- * many (equal values), k passes over the row, each for the best below the one before. */
-__global__ void __launch_bounds__(DRAW_THREADS)
-    top_k_kernel(float *values, int64_t values_stride, int32_t *ids, const float *x, int64_t stride, int d, int k)
+/* The k largest values of each row, largest first. Values that reach the k-th largest of the threads' own
+ * maxima are few and are sorted in shared memory. If there are too many (equal values), k passes over the
+ * row, each for the largest below the one before. */
+__global__ void __launch_bounds__(DRAW_THREADS) top_k_kernel(float *values, int64_t values_stride, int32_t *ids,
+                                                             const float *x, int64_t stride, int d, int k)
 {
-    __shared__ room r;
+    __shared__ draw_scratch r;
     gpu_wait();
     const float *row = x + blockIdx.x * stride;
     float *to = values + blockIdx.x * values_stride;
@@ -562,7 +591,7 @@ __global__ void __launch_bounds__(DRAW_THREADS)
     unsigned own = 0;
     each_value(row, d, [&](float x, int j) { own = max(own, (unsigned)(rank_of(x, j) >> 32)); });
     cut rank = {(double)DRAW_THREADS, 1.0, (float)k, true};
-    unsigned least = k <= DRAW_THREADS ? select(r, rank, [&](auto f) { f(own, (mass)1); }) : 0;
+    unsigned least = k <= DRAW_THREADS ? select_threshold(r, rank, [&](auto f) { f(own, (mass)1); }) : 0;
     if (threadIdx.x == 0) r.count = 0;
     __syncthreads();
     each_value(row, d, [&](float x, int j) {
@@ -594,8 +623,9 @@ __global__ void __launch_bounds__(DRAW_THREADS)
 
 static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int64_t k)
 {
-    gpu_launch(flushed(c), "top_k", top_k_kernel, dim3((unsigned)x.shape[0]), DRAW_THREADS, 0, (float *)values.data,
-               values.stride[0], ids, (const float *)x.data, x.stride[0], (int)x.shape[1], (int)k);
+    gpu_launch(flushed(c), "top_k", top_k_kernel, dim3((unsigned)x.shape[0]), DRAW_THREADS, 0,
+               (float *)values.data, values.stride[0], ids, (const float *)x.data, x.stride[0],
+               (int)x.shape[1], (int)k);
 }
 
 /* ---- ids ---- */
@@ -603,12 +633,13 @@ static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int6
 enum { EDIT_THREADS = 256 };
 
 /* A block for a row. */
-__global__ void edit_kernel(float *x, int64_t row, int n, const proa_edits *rows, const proa_edit *pairs, const int32_t *last)
+__global__ void logits_processor_kernel(float *x, int64_t row, int n, const proa_logits_row *rows,
+                                        const proa_logits_entry *pairs, const int32_t *last)
 {
     __shared__ int found;
     gpu_wait();
-    const proa_edits e = rows[blockIdx.x];
-    const proa_edit *pair = pairs + e.first;
+    const proa_logits_row e = rows[blockIdx.x];
+    const proa_logits_entry *pair = pairs + e.first;
     int32_t latest = last[blockIdx.x];
     float *at = x + blockIdx.x * row;
     if (threadIdx.x == 0) found = 0;
@@ -619,54 +650,57 @@ __global__ void edit_kernel(float *x, int64_t row, int n, const proa_edits *rows
     pair += e.biases;
     for (int i = threadIdx.x; i < e.marks; i += EDIT_THREADS) {
         bool again = e.last && pair[i].id == latest;
-        at[pair[i].id] = proa_edit_mark(&e, at[pair[i].id], pair[i].number + again);
+        at[pair[i].id] = proa_logits_penalise(&e, at[pair[i].id], pair[i].number + again);
         if (again) found = 1;
     }
     __syncthreads();
-    if (threadIdx.x == 0 && e.last && !found && latest >= 0 && latest < n) at[latest] = proa_edit_mark(&e, at[latest], 1);
+    if (threadIdx.x == 0 && e.last && !found && latest >= 0 && latest < n)
+        at[latest] = proa_logits_penalise(&e, at[latest], 1);
     __syncthreads();
     pair += e.marks;
     for (int i = threadIdx.x; i < e.bans; i += EDIT_THREADS) {
-        int32_t id = proa_edit_banned(&pair[i], latest);
+        int32_t id = proa_logits_masked_id(&pair[i], latest);
         if (id >= 0 && id < n) at[id] = -INFINITY;
     }
 }
 
-static void edit(proa_ctx *c, proa_view x, const proa_edits *rows, const proa_edit *pairs, const int32_t *last)
+static void process_logits(proa_ctx *c, proa_view x, const proa_logits_row *rows,
+                           const proa_logits_entry *pairs, const int32_t *last)
 {
-    gpu_launch(flushed(c), "edit", edit_kernel, dim3((unsigned)x.shape[0]), EDIT_THREADS, 0, (float *)x.data, x.stride[0],
-               (int)x.shape[1], rows, pairs, last);
+    gpu_launch(flushed(c), "process_logits", logits_processor_kernel, dim3((unsigned)x.shape[0]),
+               EDIT_THREADS, 0, (float *)x.data, x.stride[0], (int)x.shape[1], rows, pairs, last);
 }
 
-__global__ void pick_kernel(float *out, const float *x, int64_t row, const int32_t *ids, int count)
+__global__ void gather_logits_kernel(float *out, const float *x, int64_t row, const int32_t *ids, int count)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     gpu_wait();
     if (i < count) out[i] = x[i * row + ids[i]];
 }
 
-static void pick(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
+static void gather_logprobs(proa_ctx *c, float *out, proa_view x, const int32_t *ids)
 {
     int count = (int)x.shape[0];
-    gpu_launch(flushed(c), "pick", pick_kernel, dim3((unsigned)((count + 127) / 128)), 128, 0, out, (const float *)x.data, x.stride[0], ids,
-               count);
+    gpu_launch(flushed(c), "gather_logprobs", gather_logits_kernel, dim3((unsigned)((count + 127) / 128)),
+               128, 0, out, (const float *)x.data, x.stride[0], ids, count);
 }
 
-__global__ void take_ids_kernel(int32_t *ids, const int32_t *from, const int32_t *rows, int count)
+__global__ void gather_ids_kernel(int32_t *ids, const int32_t *from, const int32_t *rows, int count)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     gpu_wait();
     if (i < count && rows[i] >= 0) ids[i] = from[rows[i]];
 }
 
-static void take_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows, int64_t count)
+static void gather_token_ids(proa_ctx *c, int32_t *ids, const int32_t *from, const int32_t *rows, int64_t count)
 {
-    gpu_launch(flushed(c), "take_ids", take_ids_kernel, dim3((unsigned)((count + 127) / 128)), 128, 0, ids, from, rows,
-               (int)count);
+    gpu_launch(flushed(c), "gather_token_ids", gather_ids_kernel, dim3((unsigned)((count + 127) / 128)), 128,
+               0, ids, from, rows, (int)count);
 }
 
-void gpu_fill_choose(proa_ops *ops)
+void gpu_fill_sample(proa_ops *ops, proa_decode_ops *decode)
 {
-    ops->edit = edit, ops->choose = choose, ops->pick = pick, ops->take_ids = take_ids;
+    decode->process_logits = process_logits, decode->sample = sample,
+    decode->gather_logprobs = gather_logprobs, decode->gather_token_ids = gather_token_ids;
     ops->log_sum_exp = log_sum_exp, ops->top_k = top_k;
 }

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * infer.c - a job's prompts as requests of inference: typed generations, or tensors for models that take none. */
+#include "api/openai/openai.h"
+
+#include "api/trace.h"
+#include <string.h>
+
+static const proa_json *prompt_at(const proa_oai *job, int32_t i)
+{
+    const proa_json *all = proa_json_get(job->body, job->kind == PROA_OAI_EMBEDDING ? "input" : "prompt");
+    bool list = proa_json_kind(all) == PROA_JSON_ARRAY && proa_json_kind(proa_json_at(all, 0)) != PROA_JSON_INT;
+    return list ? proa_json_at(all, i) : all;
+}
+
+/* ---- typed generations ---- */
+
+static void set_prompt(proa_generation *g, proa_arena *arena, const proa_json *prompt)
+{
+    proa_str text = proa_json_str(prompt);
+    int64_t count = proa_json_len(prompt);
+    if (proa_json_kind(prompt) == PROA_JSON_STRING) {
+        g->text = (proa_str){proa_arena_strdup(arena, text), text.len};
+        g->prompt_bytes = text.len;
+        return;
+    }
+    int32_t *ids = PROA_ARENA_NEW(arena, int32_t, count);
+    for (int64_t i = 0; i < count; i++) ids[i] = (int32_t)proa_json_int(proa_json_at(prompt, i));
+    g->ids = ids;
+    g->ids_count = count;
+}
+
+/* The chat moves into the request, which frees it. */
+static void set_chat(proa_generation *g, proa_oai *job, proa_arena *arena)
+{
+    g->chat = job->chat;
+    g->prompt_bytes = job->chat ? job->chat_bytes : job->chat_text.len;
+    job->chat = NULL;
+    if (!g->chat) g->chat_text = (proa_str){proa_arena_strdup(arena, job->chat_text), job->chat_text.len};
+}
+
+static void set_generation(proa_oai *job, proa_infer *r, const proa_json *prompt)
+{
+    const proa_oai_params *p = &job->params;
+    proa_generation *g = proa_infer_generate(r);
+    if (job->kind == PROA_OAI_CHAT) set_chat(g, job, &r->arena);
+    else set_prompt(g, &r->arena, prompt);
+    if (job->kind == PROA_OAI_EMBEDDING) {
+        g->task = PROA_GENERATION_EMBED;
+        g->normalize = true; /* OpenAI's vectors have length 1 */
+        return;
+    }
+    proa_options_copy(&g->options, &job->options, &r->arena);
+    if (p->score) {
+        g->task = PROA_GENERATION_SCORE;
+        return;
+    }
+    g->echo = p->echo;
+    g->stream = job->stream;
+    g->options.seed = p->seeded ? (uint64_t)p->seed : proa_oai_random();
+    g->options.given |= PROA_GIVEN(seed);
+}
+
+/* ---- sending ---- */
+
+static proa_infer *make_request(proa_oai *job, int32_t i)
+{
+    proa_infer *r = proa_infer_new();
+    const proa_json *prompt = job->kind == PROA_OAI_CHAT ? NULL : prompt_at(job, i);
+    r->id = proa_arena_strdup(&r->arena, proa_str_c(job->id));
+    r->model_name = proa_arena_strdup(&r->arena, job->name);
+    r->model_version = -1;
+    r->model = proa_served_model_hold(job->model);
+    if (job->params.score) {
+        proa_str text = proa_json_str(prompt);
+        bool given = proa_json_kind(prompt) == PROA_JSON_STRING;
+        if (given) job->prompts[i].text = (proa_str){proa_arena_strdup(&job->arena, text), text.len};
+    }
+    if (job->typed) set_generation(job, r, prompt);
+    else proa_oai_add_tensors(job, r, prompt);
+    return r;
+}
+
+static bool ids_for_text_model(const proa_oai *job)
+{
+    for (int32_t i = 0; job->contract == PROA_OAI_TEXT && i < job->prompts_count; i++)
+        if (proa_json_kind(prompt_at(job, i)) == PROA_JSON_ARRAY) return true;
+    return false;
+}
+
+static void send_one(proa_oai *job, int32_t i)
+{
+    proa_oai_prompt *p = &job->prompts[i];
+    proa_infer *r = make_request(job, i);
+    proa_err err = {.status = PROA_OK};
+    p->job = job;
+    proa_oai_choice_init(&p->echoed);
+    proa_sink_init(&p->sink, proa_http_loop(job->x), r, proa_oai_on_reply);
+    p->live = true;
+    job->live++;
+    if (proa_server_infer(proa_api_server(job->api), r, &err) == PROA_OK) return;
+    p->live = false;
+    job->live--;
+    proa_sink_abandon(&p->sink);
+    if (job->failed) return;
+    proa_oai_error_of(&job->error, &err);
+    proa_oai_give_up(job);
+}
+
+/* Typed, unless the model takes tensors only, or a trace may want to show them. */
+static bool prepare(proa_oai *job)
+{
+    bool chat = job->kind == PROA_OAI_CHAT, generates = job->kind != PROA_OAI_EMBEDDING;
+    job->typed = job->contract == PROA_OAI_NATIVE && proa_served_model_takes_generation(job->model) &&
+                 !proa_trace_on();
+    if (chat && !proa_oai_check_chat(job)) return false;
+    if (!chat && ids_for_text_model(job))
+        return proa_oai_bad(&job->error, "prompt", "The model '%.200s' takes texts only.", job->name.ptr);
+    if (generates && job->typed && !proa_oai_set_options(job)) return false;
+    if (generates && !job->typed) proa_oai_print_options(job);
+    return !chat || proa_oai_take_chat(job);
+}
+
+void proa_oai_send(proa_oai *job)
+{
+    if (!prepare(job)) {
+        proa_oai_give_up(job);
+        return;
+    }
+    job->prompts = PROA_ARENA_NEW(&job->arena, proa_oai_prompt, job->prompts_count);
+    for (int32_t i = 0; i < job->prompts_count && job->x; i++) send_one(job, i);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * common.h - what the backends for tests and examples share: waiting that heeds a cancel, parameters that are numbers,
+ * checks of a configuration with Triton's texts.
+ * Threads: none of its own. */
+#ifndef PROA_BACKENDS_COMMON_H
+#define PROA_BACKENDS_COMMON_H
+
+#include "serve/backend.h"
+
+/* Sleeps for ns; returns early if all requests are cancelled (checked every few ms). count 0: sleeps the
+ * full time. */
+void proa_backend_sleep(proa_infer *const *requests, int count, int64_t ns);
+/* Sends the final reply CANCELLED if r is cancelled, and returns true. */
+bool proa_backend_end_if_cancelled(proa_infer *r);
+/* Sends a final reply with an error: the status and the formatted text. */
+void proa_backend_fail(proa_infer *r, proa_status status, const char *fmt, ...) PROA_PRINTF(3, 4);
+
+/* *value stays if the parameter is absent; INVALID if it is no number in [0, max]. */
+proa_status proa_parameter_number(int64_t *value, const proa_served_model *model, const char *key,
+                                  int64_t max, proa_err *err);
+bool proa_parameter_true(const proa_served_model *model, const char *key); /* "true" */
+
+/* "[-1,16]" in text[PROA_DIMS_TEXT]. */
+#define PROA_DIMS_TEXT 400
+const char *proa_dims_text(char *text, const int64_t *shape, size_t rank);
+
+#endif

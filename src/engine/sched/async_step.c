@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * async_step.c - steps whose tokens are sampled where the model runs.
+ *
+ * Such a step is in flight from its submission until the host has received its tokens (completion). The rows of the
+ * next step take their ids from the sampled ids on the device, so the next step can be submitted before this one
+ * completes.
+ *
+ * Logits processors that depend on the history (penalties, biases, bans) are sent as entries (id, value): what the host
+ * knows at submission, with a condition where an entry depends on the token that is still in flight. The host samples
+ * rows that this cannot express: allowed words, typical-p, log-probabilities of processed rows (process_logits.c).
+ *
+ * Beam search, diverse groups included: the device makes the step (beam_step in kernels/decode.def) and reorders the
+ * page tables (reorder_kv). On completion the host gets the same candidates, makes the same step with its own
+ * bookkeeping (finished hypotheses, end of the search) and reorders its page tables by the same rule
+ * (kernels/reorder_kv.h), so that host and device agree on every page. */
+#include "engine/sched/request.h"
+
+#include "base/checked.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The environment variable PROA_AHEAD is for tests and measurements. host: the host samples all tokens; 0: the
+ * device does, and each step completes before the next is submitted; 1: asynchronously, also with the model on the
+ * host. */
+proa_sample_mode proa_sample_mode_choose(const proa_device *d)
+{
+    const char *wanted = getenv("PROA_AHEAD");
+    if (!wanted) return d->host ? PROA_SAMPLE_HOST : PROA_SAMPLE_ASYNC;
+    if (strcmp(wanted, "1") == 0) return PROA_SAMPLE_ASYNC;
+    return d->host || strcmp(wanted, "host") == 0 ? PROA_SAMPLE_HOST : PROA_SAMPLE_DEVICE;
+}
+
+static bool beams_fit_device(const proa_engine_request *req)
+{
+    proa_beam_params step;
+    if (req->logits || req->options.prompt_logprobs || req->candidates > PROA_TOP_MAX) return false;
+    return proa_beam_search(req->beam, 1, &step) && req->width == step.beams;
+}
+
+/* Whether the log-probabilities of sampled tokens are needed: for the caller, or to rank best_of. */
+static bool wants_logprobs(const proa_engine_request *req)
+{
+    return req->options.logprobs || req->options.best_of > req->options.n;
+}
+
+/* Sets req->pairs. Log-probabilities are those of unprocessed rows, which the device overwrites, so they exclude
+ * entries. */
+static bool processors_fit_device(proa_engine_request *req)
+{
+    req->entries = 0;
+    if (!req->logits) return true;
+    int64_t each = proa_logits_processor_entries_max(req->logits, req->prompt_count + req->new_max);
+    req->entries = each * req->width;
+    return each >= 0 && req->entries <= PROA_LOGITS_ENTRIES_MAX && !wants_logprobs(req) &&
+           !req->options.top_logprobs;
+}
+
+static bool sampling_fits_device(proa_engine_request *req)
+{
+    const proa_options *o = &req->options;
+    bool whole = o->prompt_logprobs || o->return_logits || o->return_hidden; /* whole rows, not single tokens */
+    bool plain = req->task == PROA_TASK_GENERATE && req->seq && !req->candidates && !whole;
+    return plain && o->top_logprobs <= PROA_TOP_MAX && processors_fit_device(req) &&
+           proa_sampler_choice(&req->sample_params, o);
+}
+
+void proa_async_step_prepare(proa_engine_request *req)
+{
+    req->sampled_at = -1;
+    req->samples_on_device = req->beam ? beams_fit_device(req) : sampling_fits_device(req);
+}
+
+void proa_async_step_reserve(proa_engine *e, proa_engine_request *req)
+{
+    if (!req->samples_on_device) return;
+    if (e->async.entries_reserved + req->entries > PROA_LOGITS_ENTRIES_MAX) req->samples_on_device = false;
+    else e->async.entries_reserved += req->entries;
+}
+
+bool proa_async_step_allowed(const proa_engine *e)
+{
+    for (const proa_engine_request *req = e->running.first; req; req = req->next)
+        if (!req->samples_on_device) return false;
+    return true;
+}
+
+/* ---- submission ---- */
+
+/* The logits processors of the next sampled row. After a prompt the host knows the whole history; later its last
+ * token may be on the device only (sampled_at). */
+static void add_row_processors(proa_engine *e, const proa_inflight_step *f, proa_engine_request *req,
+                               int32_t sequence)
+{
+    const proa_seq *seq = &req->seq[sequence];
+    proa_logits_row *row = &e->async.row_processors[f->count];
+    *row = (proa_logits_row){.scale = 1};
+    e->async.last_sampled_at[f->count] = -1;
+    if (!req->logits) return;
+    const proa_history history = {req->prompt, req->prompt_count, seq->ids, seq->count};
+    row->first = (int32_t)e->async.entries_count;
+    e->async.last_sampled_at[f->count] = seq->sampled_at;
+    proa_logits_processor_entries(req->logits, &history, seq->sampled_at >= 0, row,
+                                  e->async.entries + e->async.entries_count);
+    e->async.entries_count += row->biases + row->marks + row->bans;
+    e->async.any_processed = true;
+}
+
+static void add_pending_token(proa_engine *e, proa_inflight_step *f, proa_engine_request *req,
+                              int32_t sequence, int32_t row)
+{
+    proa_sample_params *sample_params = &e->async.sample_params[f->count];
+    *sample_params = req->sample_params;
+    if (sample_params->temperature > 0) {
+        sample_params->uniform = proa_sampler_uniform(proa_seed_of(req->options.seed, sequence), req->length);
+        e->async.any_random = true;
+    }
+    int64_t top = proa_min64(req->options.top_logprobs, e->model->plan.width[PROA_REG_OUT]);
+    f->logits = f->logits || wants_logprobs(req);
+    f->top = (int32_t)proa_max64(f->top, top);
+    add_row_processors(e, f, req, sequence);
+    req->seq[sequence].sampled_at = (int32_t)f->count;
+    e->step.logits_rows[f->count] = row;
+    f->pending_tokens[f->count++] = (proa_pending_token){req, sequence};
+}
+
+/* All sequences of a request sample their first token from the last row of the prompt. */
+static void add_prompt_tokens(proa_engine *e, proa_inflight_step *f, proa_engine_request *req, int32_t row)
+{
+    proa_share_prompt_pages(e, req);
+    for (int32_t i = 0; i < req->width; i++) add_pending_token(e, f, req, i, row);
+    req->phase = PROA_PHASE_DECODE;
+}
+
+/* Moves the requests for single tokens into the in-flight step. Beams, and rows for the host, stay in
+ * step.logits_requests. */
+static void take_token_requests(proa_engine *e, proa_inflight_step *f)
+{
+    int64_t others = 0;
+    for (int64_t i = 0; i < e->step.logits_count; i++) {
+        proa_logits_request a = e->step.logits_requests[i];
+        if (!a.req->samples_on_device || a.req->beam) e->step.logits_requests[others++] = a;
+        else if (a.req->phase == PROA_PHASE_PREFILL) add_prompt_tokens(e, f, a.req, a.row);
+        else add_pending_token(e, f, a.req, a.index, a.row);
+    }
+    e->step.logits_count = others;
+}
+
+/* Appends a beam step. Its rows, candidates and tokens follow those of the step before in the device's lists. */
+static void add_beam_step(proa_engine *e, proa_inflight_step *f, proa_engine_request *req,
+                          const proa_beam_params *before)
+{
+    proa_beam_params *s = &f->search[f->searches];
+    bool prompt = req->phase == PROA_PHASE_PREFILL;
+    proa_beam_search(req->beam, req->length - req->prompt_count + 1, s);
+    s->rows = prompt ? 1 : s->beams;
+    s->row = before ? before->row + before->rows : 0;
+    s->at = before ? before->at + before->rows * before->each : 0;
+    s->to = before ? before->to + before->beams : (int32_t)f->count;
+    s->state = req->slot;
+    req->sampled_at = s->to;
+    f->search_owner[f->searches++] = req;
+    if (!prompt) return;
+    proa_share_prompt_pages(e, req);
+    req->phase = PROA_PHASE_DECODE;
+}
+
+static void take_beam_requests(proa_engine *e, proa_inflight_step *f)
+{
+    int64_t others = 0, rows = f->count;
+    for (int64_t i = 0; i < e->step.logits_count; i++) {
+        proa_logits_request a = e->step.logits_requests[i];
+        if (!a.req->samples_on_device) {
+            e->step.logits_requests[others++] = a;
+            continue;
+        }
+        if (a.req->phase == PROA_PHASE_PREFILL || a.index == 0)
+            add_beam_step(e, f, a.req, f->searches ? &f->search[f->searches - 1] : NULL);
+        e->step.logits_rows[rows++] = a.row;
+    }
+    e->step.logits_count = others;
+}
+
+void proa_async_step_submit(proa_engine *e)
+{
+    proa_inflight_step *f = &e->async.step[e->async.count];
+    f->count = f->searches = 0;
+    f->logits = false, f->top = 0;
+    e->async.any_random = e->async.any_processed = false;
+    e->async.entries_count = 0;
+    take_token_requests(e, f);
+    take_beam_requests(e, f);
+    if (!f->count && !f->searches) return;
+    proa_sample_request request = {
+        .rows = e->step.logits_rows, .count = f->count, .search = f->search, .searches = f->searches};
+    request.logits = f->logits, request.top = f->top;
+    if (e->async.any_random) request.sample_params = e->async.sample_params;
+    if (e->async.any_processed)
+        request.row_processors = e->async.row_processors, request.entries = e->async.entries,
+        request.last_sampled_at = e->async.last_sampled_at;
+    request.entries_count = e->async.entries_count;
+    e->model->hidden_wanted = false;
+    proa_model_sample(e->model, &request, f->ticket);
+    e->async.count++;
+}
+
+/* ---- completion ---- */
+
+static void fail_not_a_number(proa_engine_request *req, float sum)
+{
+    req->ending = PROA_FINISH_ERROR;
+    (void)PROA_FAIL(&req->error, INTERNAL, "logits are not numbers: their log-sum-exp is %g", (double)sum);
+}
+
+static float logprob(float logit, float sum)
+{
+    return (float)((double)logit - (double)sum);
+}
+
+/* The same result as proa_sampler_top. ids, logits: [top] of one row, likeliest first. */
+static void copy_top_logprobs(const proa_engine_request *req, int32_t sequence, const int32_t *ids,
+                              const float *logits, int32_t top, float sum)
+{
+    int32_t n = req->options.top_logprobs;
+    proa_logprob *to = req->top + (int64_t)sequence * n;
+    for (int32_t i = 0; i < n; i++)
+        to[i] = i < top ? (proa_logprob){ids[i], logprob(logits[i], sum)} : (proa_logprob){-1, -INFINITY};
+}
+
+/* Token i of the in-flight step. Requests that ended meanwhile are skipped: their row was surplus. */
+static void complete_token(proa_engine *e, const proa_inflight_step *f, const proa_sampled *sampled, int64_t i)
+{
+    const proa_pending_token *pending_tokens = &f->pending_tokens[i];
+    float sum = sampled->sums[i];
+    proa_engine_request *req = pending_tokens->req;
+    proa_seq *seq = req ? &req->seq[pending_tokens->sequence] : NULL;
+    if (!req || req->ending == PROA_FINISH_ERROR || seq->finish != PROA_FINISH_NONE) return;
+    if (!isfinite(sum)) {
+        fail_not_a_number(req, sum);
+        return;
+    }
+    if (!e->async.count)
+        seq->sampled_at = -1; /* else the next in-flight step runs it, or it is the last one */
+    proa_draw draw = {.req = req, .sequence = pending_tokens->sequence};
+    proa_sample sample = {.id = sampled->ids[i]};
+    if (wants_logprobs(req)) sample.logprob = logprob(sampled->logits[i], sum);
+    if (req->options.top_logprobs)
+        copy_top_logprobs(req, pending_tokens->sequence, sampled->top_ids + i * f->top,
+                          sampled->top_logits + i * f->top, f->top, sum);
+    proa_append_token(e, &draw, &sample);
+}
+
+static void copy_candidates(proa_engine_request *req, const proa_beam_params *s, const proa_beam_lists *l)
+{
+    int64_t n = (int64_t)s->rows * s->each;
+    memcpy(req->beam_ids, l->ids + s->at, (size_t)n * sizeof *l->ids);
+    for (int64_t i = 0; i < n; i++)
+        req->beam_logprobs[i] = l->logits[s->at + i] - l->sums[s->row + i / s->each];
+}
+
+/* Whether the device made the same step. After a prompt all beams have the same parent, whatever it is called. */
+static bool same_as_device(const proa_engine_request *req, const proa_beam_params *s, const proa_beam_lists *l)
+{
+    size_t bytes = (size_t)req->width * sizeof(int32_t);
+    return memcmp(req->beam_token, l->tokens + s->to, bytes) == 0 &&
+           (req->depth == 0 || memcmp(req->beam_parent, l->parents + s->to, bytes) == 0);
+}
+
+static void complete_beam_step(proa_engine *e, const proa_beam_params *s, proa_engine_request *req,
+                               const proa_beam_lists *l)
+{
+    bool next_submitted = e->async.count > 0; /* then the device has already reordered its page tables */
+    if (!req || req->ending != PROA_FINISH_NONE) return;
+    if (!next_submitted) req->sampled_at = -1;
+    copy_candidates(req, s, l);
+    if (!proa_advance_beams(e, req)) return;
+    if (!same_as_device(req, s, l)) {
+        req->ending = PROA_FINISH_ERROR;
+        (void)PROA_FAIL(&req->error, INTERNAL, "device and host disagree about the beams of step %lld",
+                        (long long)req->depth);
+        return;
+    }
+    int64_t tokens = req->prompt_count + req->depth;
+    if (req->depth++ > 0)
+        proa_page_tables_reorder(&e->pages, &e->slots.self[req->slot], &e->slots.spare[req->slot],
+                                 req->beam_parent, req->width, tokens, next_submitted);
+}
+
+/* Whether a step must be waited for. If none of its requests is left, its tokens are discarded unread; but when
+ * the running list is empty, the step is waited for all the same, so that the device is idle before the engine is. */
+static bool has_owner(const proa_engine *e, const proa_inflight_step *f)
+{
+    for (int64_t i = 0; i < f->count; i++)
+        if (f->pending_tokens[i].req) return true;
+    for (int64_t i = 0; i < f->searches; i++)
+        if (f->search_owner[i]) return true;
+    return e->running.count == 0;
+}
+
+void proa_async_step_complete(proa_engine *e)
+{
+    proa_inflight_step f = e->async.step[0];
+    e->async.step[0] = e->async.step[1];
+    e->async.step[1] = f;
+    e->async.count--;
+    if (!has_owner(e, &f)) return;
+    proa_sampled sampled = proa_model_wait_sampled(e->model, f.ticket);
+    proa_sched_check_device(e, NULL);
+    for (int64_t i = 0; i < f.count; i++) complete_token(e, &f, &sampled, i);
+    for (int64_t i = 0; i < f.searches; i++)
+        complete_beam_step(e, &f.search[i], f.search_owner[i], &sampled.lists);
+}
+
+void proa_async_step_detach(proa_engine *e, const proa_engine_request *req)
+{
+    for (int32_t n = 0; n < e->async.count; n++) {
+        proa_inflight_step *f = &e->async.step[n];
+        for (int64_t i = 0; i < f->count; i++)
+            if (f->pending_tokens[i].req == req) f->pending_tokens[i].req = NULL;
+        for (int64_t i = 0; i < f->searches; i++)
+            if (f->search_owner[i] == req) f->search_owner[i] = NULL;
+    }
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * encode.c - passes of the encoder: which inputs are in a pass, and what happens to their outputs.
+ *
+ * For an encoder-only model on a device, a second pass can be submitted before the outputs of the first have
+ * arrived, like the steps of async_step.c: the device works while outputs travel and are emitted. It is submitted
+ * only when many rows wait. Few rows are better delayed and merged, since a pass over few rows takes almost as long
+ * as one over more. */
+#include "engine/sched/request.h"
+
+#include "base/checked.h"
+
+enum {
+    AHEAD_ROWS_MIN = 4096
+}; /* waiting rows from which a second pass is submitted (or half a step, if that is less) */
+
+bool proa_encode_has_encoder(const proa_engine *e)
+{
+    return e->model->arch->kind != PROA_KIND_DECODER;
+}
+
+/* The request needs nothing but the encoder's outputs. */
+static bool ends_after_encoder(const proa_engine *e, const proa_engine_request *req)
+{
+    return e->model->arch->kind == PROA_KIND_ENCODER || req->task == PROA_TASK_ENCODE;
+}
+
+/* ---- submission ---- */
+
+static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_request *req)
+{
+    proa_page_table *table = &e->slots.cross[req->slot];
+    bool alone = e->model->arch->kind == PROA_KIND_ENCODER, hidden = req->task == PROA_TASK_ENCODE;
+    pass->input[pass->count++] = (proa_encoder_input){req, e->step.rows};
+    pass->wants_outputs = pass->wants_outputs || (alone && !hidden);
+    pass->exclusive = pass->exclusive || hidden || !proa_model_sends_encoder_outputs(e->model);
+    req->phase = PROA_PHASE_ENCODE_INFLIGHT;
+    proa_sched_take_pages(e, table, 0, req->input_count);
+    proa_sched_add_span(e, table, req->input_count, req->input_count, table, 0);
+    if (req->embedded)
+        e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
+            e->step.rows, req->input_count, req->embedded};
+    for (int64_t i = 0; i < req->input_count; i++) proa_sched_add_row(e, req->input[i], i);
+}
+
+static void take_inputs(proa_engine *e, proa_encoder_pass *pass)
+{
+    pass->count = 0;
+    pass->wants_outputs = pass->exclusive = false;
+    proa_sched_batch_clear(e);
+    for (proa_engine_request *req = e->running.first; req; req = req->next) {
+        if (req->phase != PROA_PHASE_ENCODE_WAITING) continue;
+        if (e->step.rows + req->input_count > e->model->plan.rows_max) break;
+        add_input(e, pass, req);
+    }
+    pass->wants_outputs = pass->wants_outputs && proa_model_sends_encoder_outputs(e->model);
+}
+
+static void request_outputs(proa_engine *e, const proa_encoder_pass *pass)
+{
+    for (int64_t i = 0; i < pass->count; i++) e->step.logits_rows[i] = (int32_t)pass->input[i].row;
+    proa_model_send_encoder_outputs(e->model, e->step.logits_rows, pass->count, e->step.rows,
+                                    e->async.mode == PROA_SAMPLE_ASYNC);
+}
+
+static void submit_pass(proa_engine *e)
+{
+    proa_encoder_pass *pass = &e->encoder.pass[e->encoder.count];
+    take_inputs(e, pass);
+    if (!pass->count) return;
+    proa_batch batch = proa_sched_batch(e);
+    batch.inputs_embeds = e->step.inputs_embeds;
+    batch.inputs_embeds_count = e->step.inputs_embeds_count;
+    e->model->encoder_ticket = pass->wants_outputs ? pass->ticket : -1;
+    proa_model_encode(e->model, e->kv, &batch);
+    if (pass->wants_outputs) request_outputs(e, pass);
+    e->encoder.count++;
+    e->now.steps++;
+    e->now.rows += (uint64_t)e->step.rows;
+    e->now.prompt_tokens += (uint64_t)e->step.rows;
+}
+
+/* ---- completion ---- */
+
+static void emit_head_rows(proa_engine *e, proa_engine_request *req, int64_t row)
+{
+    int32_t rows[PROA_HEAD_ROWS];
+    for (int64_t first = 0; first < req->input_count; first += PROA_HEAD_ROWS) {
+        int64_t count = proa_min64(req->input_count - first, PROA_HEAD_ROWS);
+        for (int64_t i = 0; i < count; i++) rows[i] = (int32_t)(row + first + i);
+        const float *out = proa_view_f32(proa_model_head(e->model, rows, count));
+        proa_sched_check_device(e, req);
+        if (req->ending == PROA_FINISH_ERROR) return;
+        proa_emit_rows(req, out, NULL, first, count, e->model->plan.width[PROA_REG_OUT]);
+    }
+}
+
+/* Outputs of input number `index` of the pass, whose rows begin at `row`: the head's over its first row or all
+ * rows, then the pooler's. */
+static void emit_outputs(proa_engine *e, proa_engine_request *req, const proa_encoder_outputs *h,
+                         int64_t index, int64_t row)
+{
+    int64_t columns = e->model->plan.width[PROA_REG_OUT], n = h->first ? 1 : req->input_count;
+    if (h->first) proa_emit_rows(req, h->first + index * columns, NULL, 0, 1, columns);
+    else if (h->rows) proa_emit_rows(req, h->rows + row * columns, NULL, 0, n, columns);
+    else emit_head_rows(e, req, row);
+    if (h->pooled && req->ending != PROA_FINISH_ERROR)
+        proa_emit_rows(req, NULL, h->pooled + index * columns, n, 0, columns);
+}
+
+/* Task ENCODE: the encoder's hidden states. */
+static void emit_hidden(proa_engine *e, proa_engine_request *req, int64_t row)
+{
+    proa_model_encoded(e->model, req->encoded, row, req->input_count);
+    proa_sched_check_device(e, req);
+    if (req->ending == PROA_FINISH_ERROR) return;
+    proa_emit_rows(req, req->encoded, NULL, 0, req->input_count, e->model->config.hidden);
+}
+
+static void process_input(proa_engine *e, proa_engine_request *req, const proa_encoder_outputs *h,
+                          int64_t index, int64_t row)
+{
+    req->phase = ends_after_encoder(e, req) ? PROA_PHASE_ENCODE_WAITING : PROA_PHASE_PREFILL;
+    if (req->phase == PROA_PHASE_PREFILL) return;
+    if (req->ending != PROA_FINISH_ERROR && req->task == PROA_TASK_ENCODE) emit_hidden(e, req, row);
+    else if (req->ending != PROA_FINISH_ERROR) emit_outputs(e, req, h, index, row);
+    if (req->ending == PROA_FINISH_NONE) req->ending = PROA_FINISH_END;
+}
+
+static void complete_pass(proa_engine *e)
+{
+    proa_encoder_pass pass = e->encoder.pass[0];
+    proa_encoder_outputs h = {NULL, NULL, NULL};
+    e->encoder.pass[0] = e->encoder.pass[1];
+    e->encoder.pass[1] = pass;
+    e->encoder.count--;
+    if (pass.wants_outputs) h = proa_model_wait_encoder_outputs(e->model, pass.ticket);
+    proa_sched_check_device(e, NULL);
+    for (int64_t i = 0; i < pass.count; i++)
+        if (pass.input[i].req) process_input(e, pass.input[i].req, &h, i, pass.input[i].row);
+    proa_sched_retire(e);
+}
+
+void proa_encode_detach(proa_engine *e, const proa_engine_request *req)
+{
+    if (req->phase != PROA_PHASE_ENCODE_INFLIGHT) return;
+    for (int32_t n = 0; n < e->encoder.count; n++)
+        for (int64_t i = 0; i < e->encoder.pass[n].count; i++)
+            if (e->encoder.pass[n].input[i].req == req) e->encoder.pass[n].input[i].req = NULL;
+}
+
+/* ---- the step ---- */
+
+static int64_t waiting_rows(const proa_engine *e)
+{
+    int64_t rows = 0;
+    for (const proa_engine_request *req = e->running.first; req; req = req->next)
+        if (req->phase == PROA_PHASE_ENCODE_WAITING) rows += req->input_count;
+    return rows;
+}
+
+static bool may_submit_ahead(const proa_engine *e)
+{
+    int64_t enough = proa_min64(AHEAD_ROWS_MIN, e->model->plan.rows_max / 2);
+    bool sends_outputs = e->model->arch->kind == PROA_KIND_ENCODER && !e->encoder.pass[0].exclusive;
+    return e->async.mode == PROA_SAMPLE_ASYNC && sends_outputs && waiting_rows(e) >= enough;
+}
+
+void proa_encode_step(proa_engine *e)
+{
+    if (!e->encoder.count) submit_pass(e);
+    if (e->encoder.count == 1 && may_submit_ahead(e)) submit_pass(e);
+    if (e->encoder.count) complete_pass(e);
+    while (e->encoder.count && !e->running.count)
+        complete_pass(e); /* no request is left; the device becomes idle before the engine does */
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kv_pages.h - the pool of KV pages (keys and values of 64 tokens in all layers), and the page tables of sequences.
+ * Owner:   one pool per engine, made when the model is opened; a table belongs to its sequence.
+ * Threads: the stepping thread only.
+ * Way in:  proa_kv_pages_init; for a sequence proa_page_table_grow, proa_page_table_share, proa_page_table_own. */
+#ifndef PROA_ENGINE_SCHED_KV_PAGES_H
+#define PROA_ENGINE_SCHED_KV_PAGES_H
+
+#include "base/limits.h"
+#include "kernels/device.h"
+
+/* A page holds the keys and values of PROA_PAGE_TOKENS tokens in every layer: page i is the i-th block of each
+ * layer's K and of each layer's V. Memory layout, layer by layer: K [count][Hk][64][dh], then V likewise. A page
+ * with n references is in n tables; with none it is free. Pages are not cleared when they are taken: attention
+ * reads no further than the context of its span. */
+typedef struct proa_kv_pages {
+    int64_t count; /* pages in all; 0 is a pool for models without keys and values */
+    int32_t layers;
+    int64_t kv_heads, head_dim; /* Hk, dh */
+    proa_dtype dtype;           /* f32, bf16 or f16 */
+    /* counters, for statistics */
+    int64_t free, used, used_peak;
+    int64_t copies; /* pages copied on write since the start */
+    /* private */
+    proa_device *device;
+    char *memory;
+    int64_t bytes, block_bytes; /* of everything; of one page's K (or V) in one layer */
+    int32_t *refs;              /* [count] */
+    int32_t *stack;             /* [free] free pages; the last is taken first */
+} proa_kv_pages;
+
+/* Memory of such a pool in bytes, its bookkeeping (8 bytes a page) included: what proa_kv_pages_init takes. -1 if the
+ * number does not fit, an argument is negative, or the dtype is not one of keys and values. */
+int64_t proa_kv_pages_bytes(int64_t count, int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype);
+/* INVALID for shapes and dtypes outside of limits.h; NO_MEMORY, with the sum, if the device has less. The device
+ * stays the caller's. On failure p is zero and needs no release. The memory is zeroed and becomes resident as
+ * tokens are written. */
+PROA_MUST_CHECK proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count,
+                                               int32_t layers, int64_t kv_heads, int64_t head_dim,
+                                               proa_dtype dtype, proa_err *err);
+void proa_kv_pages_release(proa_kv_pages *p); /* page tables into it become invalid; a zero pool is fine */
+
+/* The pages of one layer (0..layers), as kernels take them. */
+proa_kv proa_kv_pages_layer(const proa_kv_pages *p, int32_t layer);
+/* Pages that hold so many tokens. */
+int64_t proa_kv_pages_for(int64_t tokens);
+
+/* The pages of a sequence: token t is in page[t / 64]. page[] is memory of the caller, of fixed size cap; no
+ * function here allocates. */
+typedef struct proa_page_table {
+    int32_t *page;
+    int32_t count, cap;
+} proa_page_table;
+
+/* Takes pages until `tokens` fit; never returns any. False, and nothing is changed, if the pool has too few free
+ * pages or cap is too small. */
+PROA_MUST_CHECK bool proa_page_table_grow(proa_kv_pages *p, proa_page_table *table, int64_t tokens);
+/* Drops the references; count = 0. */
+void proa_page_table_release(proa_kv_pages *p, proa_page_table *table);
+/* dst, which is empty and large enough, refers to the pages that hold the first `tokens` tokens of src. Before
+ * either writes to a shared page it must call proa_page_table_own. */
+void proa_page_table_share(proa_kv_pages *p, proa_page_table *dst, const proa_page_table *src, int64_t tokens);
+/* Reorders the page tables of a beam search: table i becomes that of its parent[i]. All have `tokens` tokens;
+ * count is at most PROA_DEVICE_BEAMS_MAX. Full pages are shared. The page that the next token is written to is
+ * never shared: the first child keeps its parent's, other children take one of a beam without children and copy
+ * into it (kernels/reorder_kv.h). So no page is taken from the pool. copied: the device has made these copies already.
+ * spare [count]: empty tables, large enough; their memory is swapped with that of `tables`. */
+void proa_page_tables_reorder(proa_kv_pages *p, proa_page_table *tables, proa_page_table *spare,
+                              const int32_t *parent, int32_t count, int64_t tokens, bool copied);
+/* Copy on write, before tokens from_token, from_token + 1, ... are written: each shared page from that of
+ * from_token on is replaced by a private one. Of the first, the tokens before from_token are copied in all layers;
+ * the others will be overwritten. False, and nothing is changed, if the pool has too few free pages. */
+PROA_MUST_CHECK bool proa_page_table_own(proa_kv_pages *p, proa_page_table *table, int64_t from_token);
+/* Pages that proa_page_table_own(from_token) and then proa_page_table_grow(tokens) would take: both succeed if at
+ * least so many are free and cap suffices. Summed over tables that share pages, the number is at most one too high
+ * for each shared page. */
+int64_t proa_page_table_need(const proa_kv_pages *p, const proa_page_table *table, int64_t from_token,
+                             int64_t tokens);
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * process_logits.c - what happens to a step's logits on the host: tokens are sampled for sequences, candidates are
+ * taken for beam and contrastive search, rows and log-probabilities are emitted to requests that asked for them. */
+#include "engine/sched/request.h"
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include <math.h>
+#include <string.h>
+
+static proa_history history_of(const proa_engine_request *req, const int32_t *generated, int64_t count)
+{
+    return (proa_history){req->prompt, req->prompt_count, generated, count};
+}
+
+/* ---- one sequence or several ---- */
+
+static void end_sequence(proa_engine *e, proa_engine_request *req, int32_t i)
+{
+    proa_page_table_release(&e->pages, &e->slots.self[req->slot + i]);
+    if (--req->running == 0 && req->ending == PROA_FINISH_NONE) req->ending = req->seq[0].finish;
+}
+
+void proa_append_token(proa_engine *e, const proa_draw *draw, const proa_sample *sample)
+{
+    proa_seq *seq = &draw->req->seq[draw->sequence];
+    e->now.new_tokens++;
+    seq->token = sample->id;
+    proa_emit_token(draw, sample);
+    if (seq->finish != PROA_FINISH_NONE) end_sequence(e, draw->req, draw->sequence);
+}
+
+/* Appends the sampled tokens to their sequences, in order. */
+static void append_draws(proa_engine *e, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        proa_draw *d = &e->head.draws[i];
+        proa_engine_request *req = d->req;
+        if (req->ending == PROA_FINISH_ERROR) continue;
+        if (e->head.draw_rows[i].status == PROA_OK) {
+            proa_append_token(e, d, &e->head.draw_rows[i].out);
+            continue;
+        }
+        req->ending = PROA_FINISH_ERROR;
+        req->error = d->err;
+    }
+}
+
+/* Samples all collected rows, spread over the thread pool, then appends the tokens. */
+static void sample_draws(proa_engine *e)
+{
+    int64_t n = e->head.draw_count, vocab = e->model->plan.width[PROA_REG_OUT];
+    e->head.draw_count = 0;
+    proa_sampler_choose_rows(e->pool, e->samplers, e->head.draw_rows, n, vocab);
+    append_draws(e, n);
+}
+
+/* Collects a row from which sequence i's next token is sampled. Logits processors change a copy: log-probabilities
+ * are those of the row as the model made it. */
+static void add_draw(proa_engine *e, proa_engine_request *req, int32_t i, const float *raw, const float *hidden)
+{
+    if (e->head.draw_count == PROA_HEAD_ROWS) sample_draws(e);
+    proa_draw *d = &e->head.draws[e->head.draw_count];
+    proa_sampler_row *row = &e->head.draw_rows[e->head.draw_count];
+    int64_t vocab = e->model->plan.width[PROA_REG_OUT];
+    *d = (proa_draw){.req = req, .sequence = i, .raw = raw, .hidden = hidden, .options = req->options};
+    d->options.seed = proa_seed_of(req->options.seed, i);
+    d->options.logprobs = req->options.logprobs || req->options.best_of > req->options.n;
+    *row = (proa_sampler_row){
+        .logits = raw, .raw = raw, .position = req->length, .options = &d->options, .err = &d->err};
+    row->history = history_of(req, req->seq[i].ids, req->seq[i].count);
+    if (req->options.top_logprobs) row->top = req->top + (int64_t)i * req->options.top_logprobs;
+    if (req->logits) {
+        float *processed_logits = e->head.processed_logits + e->head.draw_count * vocab;
+        memcpy(processed_logits, raw, (size_t)vocab * sizeof *raw);
+        proa_logits_processor_apply(req->logits, processed_logits, &row->history);
+        row->logits = processed_logits;
+    }
+    e->head.draw_count++;
+}
+
+void proa_share_prompt_pages(proa_engine *e, proa_engine_request *req)
+{
+    for (int32_t i = 1; i < req->width; i++)
+        proa_page_table_share(&e->pages, &e->slots.self[req->slot + i], &e->slots.self[req->slot], req->length);
+}
+
+/* All sequences sample their first token from the prompt's last row. */
+static void fork_sequences(proa_engine *e, proa_engine_request *req, const float *logits, const float *hidden)
+{
+    proa_share_prompt_pages(e, req);
+    for (int32_t i = 0; i < req->width; i++) add_draw(e, req, i, logits, hidden);
+}
+
+/* ---- beams ---- */
+
+static void apply_processors(proa_engine_request *req, proa_view logits, int64_t first_beam, const float *lse)
+{
+    for (int64_t i = 0; i < logits.shape[0]; i++) {
+        float *row = proa_view_f32(logits) + i * logits.stride[0];
+        const int32_t *path = req->path + (first_beam + i) * (req->new_max + 1);
+        proa_history history = history_of(req, path, req->depth);
+        for (int64_t v = 0; v < logits.shape[1] && lse; v++) row[v] -= lse[i];
+        proa_logits_processor_apply(req->logits, row, &history);
+    }
+}
+
+/* The best M tokens of each row, as log-probabilities; the rows belong to beams first_beam, first_beam + 1, ... of
+ * one request. Style hf applies logits processors to log-probabilities and does not normalise again; the others
+ * apply them to logits. */
+static void take_candidates(proa_engine *e, proa_engine_request *req, proa_view logits, int64_t first_beam)
+{
+    proa_ctx *c = &e->model->host;
+    int64_t n = logits.shape[0], M = req->candidates;
+    bool hf = req->options.style == PROA_STYLE_HF, steps = req->logits != NULL;
+    float *values = req->beam_logprobs + first_beam * M;
+    if (hf || !steps) c->ops->log_sum_exp(c, e->head.lse, logits);
+    if (steps) apply_processors(req, logits, first_beam, hf ? e->head.lse : NULL);
+    if (!hf && steps) c->ops->log_sum_exp(c, e->head.lse, logits);
+    c->ops->top_k(c, proa_view_2d(values, PROA_DTYPE_F32, n, M), req->beam_ids + first_beam * M, logits, M);
+    if (hf && steps) return;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < M; j++) values[i * M + j] -= e->head.lse[i];
+}
+
+/* Moves the history of each beam to its successor, for logits processors that look back. */
+static void reorder_paths(proa_engine_request *req)
+{
+    int64_t stride = req->new_max + 1, depth = req->depth++;
+    if (!req->path) return;
+    for (int32_t i = 0; i < req->width; i++) {
+        int32_t *to = req->path_next + i * stride;
+        memcpy(to, req->path + req->beam_parent[i] * stride, (size_t)depth * sizeof *to);
+        to[depth] = req->beam_token[i];
+    }
+    int32_t *swap = req->path;
+    req->path = req->path_next;
+    req->path_next = swap;
+}
+
+/* Moves the page tables of each beam to its successor: first all are shared, then the old references are dropped.
+ * A page that two beams will write to is copied when the next step's rows are added. */
+static void reorder_tables(proa_engine *e, proa_engine_request *req)
+{
+    proa_page_table *self = &e->slots.self[req->slot], *spare = &e->slots.spare[req->slot];
+    for (int32_t i = 0; i < req->width; i++)
+        proa_page_table_share(&e->pages, &spare[i], &self[req->beam_parent[i]], req->length);
+    for (int32_t i = 0; i < req->width; i++) {
+        proa_page_table_release(&e->pages, &self[i]);
+        proa_page_table swap = self[i];
+        self[i] = spare[i];
+        spare[i] = swap;
+    }
+}
+
+bool proa_advance_beams(proa_engine *e, proa_engine_request *req)
+{
+    bool more = false;
+    req->new_tokens += req->width;
+    e->now.new_tokens += (uint64_t)req->width;
+    if (!req->first_ns) req->first_ns = proa_clock_ns();
+    proa_status status = proa_beam_advance(req->beam, &more, req->beam_parent, req->beam_token, req->beam_ids,
+                                           req->beam_logprobs, &req->error);
+    bool full = req->new_tokens >= req->new_max * req->width;
+    /* after the prompt only row 0 has pages; groups would name their own first beam as parent */
+    if (req->depth == 0) memset(req->beam_parent, 0, (size_t)req->width * sizeof *req->beam_parent);
+    if (status != PROA_OK) req->ending = PROA_FINISH_ERROR;
+    else if (!more) req->ending = full ? PROA_FINISH_LENGTH : PROA_FINISH_END;
+    return req->ending == PROA_FINISH_NONE;
+}
+
+static void advance_beams(proa_engine *e, proa_engine_request *req)
+{
+    if (proa_advance_beams(e, req)) reorder_paths(req), reorder_tables(e, req);
+}
+
+/* ---- contrastive search ---- */
+
+/* The next step runs the likeliest tokens after row `from` as candidates; they share that row's pages. */
+static void run_candidates(proa_engine *e, proa_engine_request *req, int32_t from)
+{
+    const int32_t *ids = req->beam_ids + from * req->candidates;
+    const float *logprobs = req->beam_logprobs + from * req->candidates;
+    for (int32_t i = 0; i < req->width; i++) {
+        req->beam_parent[i] = from;
+        req->beam_token[i] = ids[i];
+        req->probs[i] = expf(logprobs[i]);
+    }
+    reorder_paths(req);
+    reorder_tables(e, req);
+}
+
+/* All candidates have been run: one of them becomes the token. */
+static void choose_candidate(proa_engine *e, proa_engine_request *req)
+{
+    int32_t best = 0;
+    if (proa_contrastive_choose(req->contrast, &best, req->probs, req->hidden, &req->error) != PROA_OK) {
+        req->ending = PROA_FINISH_ERROR;
+        return;
+    }
+    proa_draw draw = {.req = req};
+    proa_sample sample = {req->beam_token[best], logf(req->probs[best])};
+    e->now.new_tokens++;
+    proa_emit_token(&draw, &sample);
+    if (req->seq->finish != PROA_FINISH_NONE) end_sequence(e, req, 0);
+    else run_candidates(e, req, best);
+}
+
+static void process_candidates(proa_engine *e, proa_engine_request *req, const proa_logits_request *a,
+                               int64_t n, proa_view logits)
+{
+    int64_t hidden = e->model->config.hidden;
+    memcpy(req->hidden + a->index * hidden, proa_model_hidden(e->model, e->head.first_row),
+           (size_t)(n * hidden) * sizeof(float));
+    take_candidates(e, req, logits, a->index);
+    if (a[n - 1].index + 1 == req->width) choose_candidate(e, req);
+}
+
+static void start_contrast(proa_engine *e, proa_engine_request *req, proa_view last_row)
+{
+    take_candidates(e, req, last_row, 0);
+    run_candidates(e, req, 0);
+}
+
+/* ---- rows of one request ---- */
+
+/* Log-probabilities of the prompt's own tokens: the row at position i predicts token i + 1. */
+static void emit_prompt_logprobs(proa_engine *e, proa_engine_request *req, int64_t first, proa_view logits)
+{
+    int64_t known = proa_min64(logits.shape[0], req->prompt_count - 1 - first);
+    const float *row = proa_view_f32(logits);
+    for (int64_t i = 0; i < known; i++, row += logits.stride[0]) {
+        e->head.prompt_logprobs[i] = proa_sampler_logprob(row, logits.shape[1], req->prompt[first + i + 1]);
+        int32_t n = req->options.top_logprobs;
+        if (n) proa_sampler_top(req->top + i * n, n, row, logits.shape[1]);
+    }
+    proa_emit_prompt(req, e->head.prompt_logprobs, first + 1, known);
+}
+
+static void emit_logits_rows(proa_engine_request *req, int64_t first, proa_view logits)
+{
+    proa_emit_rows(req, proa_view_f32(logits), NULL, first, logits.shape[0], logits.shape[1]);
+}
+
+/* Rows of a prompt, from position `first` on. The prompt's last row starts the generation. */
+static void process_prompt_rows(proa_engine *e, proa_engine_request *req, int64_t first, proa_view logits)
+{
+    int64_t n = logits.shape[0];
+    bool last = first + n == req->prompt_count;
+    const float *hidden = proa_model_hidden(e->model, e->head.first_row + n - 1);
+    proa_view row = proa_view_rows(logits, n - 1, n);
+    if (req->task == PROA_TASK_ROWS) emit_logits_rows(req, first, logits);
+    else if (req->task == PROA_TASK_SCORE || req->options.prompt_logprobs)
+        emit_prompt_logprobs(e, req, first, logits);
+    if (req->contrast && proa_contrastive_add(req->contrast, proa_model_hidden(e->model, e->head.first_row),
+                                              n, &req->error) != PROA_OK)
+        req->ending = PROA_FINISH_ERROR;
+    if (!last || req->ending == PROA_FINISH_ERROR) return;
+    if (req->task != PROA_TASK_GENERATE) req->ending = PROA_FINISH_END;
+    else if (req->contrast) start_contrast(e, req, row);
+    else if (req->beam) take_candidates(e, req, row, 0), advance_beams(e, req);
+    else fork_sequences(e, req, proa_view_f32(row), hidden);
+}
+
+/* n logits requests of one request, whose logits are these rows. They are the head's rows from head.first_row on. */
+static void process_request(proa_engine *e, const proa_logits_request *a, int64_t n, proa_view logits)
+{
+    proa_engine_request *req = a->req;
+    if (req->ending == PROA_FINISH_ERROR) return;
+    if (req->phase == PROA_PHASE_PREFILL) {
+        process_prompt_rows(e, req, a->index, logits);
+    } else if (req->contrast) {
+        process_candidates(e, req, a, n, logits);
+    } else if (req->beam) {
+        take_candidates(e, req, logits, a->index);
+        if (a[n - 1].index + 1 == req->width) advance_beams(e, req);
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            add_draw(e, req, a[i].index, proa_view_f32(logits) + i * logits.stride[0],
+                     proa_model_hidden(e->model, e->head.first_row + i));
+    }
+}
+
+/* ---- the logits requests of a step ---- */
+
+/* Beams without logits processors need only the best candidates of a row. These are found where the model runs, so
+ * that the rows themselves need not be copied to the host. */
+static bool wants_top_k_only(const proa_engine *e, const proa_logits_request *a)
+{
+    const proa_engine_request *req = a->req;
+    return e->async.mode != PROA_SAMPLE_HOST && req->beam && !req->logits && !req->options.prompt_logprobs &&
+           req->candidates <= PROA_TOP_MAX;
+}
+
+/* Splits off the next group of logits requests, at most PROA_HEAD_ROWS, that the head can run at once: rows that
+ * need top-k only, all with the same k, or rows that need whole logits. Returns its size. */
+static int64_t next_group(const proa_engine *e, const proa_logits_request *a, int64_t left, bool *top_k_only)
+{
+    int64_t most = proa_min64(left, PROA_HEAD_ROWS), n = 1;
+    *top_k_only = wants_top_k_only(e, a);
+    while (n < most && wants_top_k_only(e, &a[n]) == *top_k_only &&
+           (!*top_k_only || a[n].req->candidates == a[0].req->candidates))
+        n++;
+    return n;
+}
+
+/* Rows [at, at + n) of the top-k lists are the candidates of these logits requests, which belong to one request. */
+static void store_candidates(proa_engine *e, const proa_logits_request *a, int64_t n, int64_t at)
+{
+    proa_engine_request *req = a->req;
+    int64_t M = req->candidates, first = req->phase == PROA_PHASE_PREFILL ? 0 : a->index;
+    bool last = req->phase == PROA_PHASE_PREFILL || a[n - 1].index + 1 == req->width;
+    if (req->ending == PROA_FINISH_ERROR) return;
+    memcpy(req->beam_ids + first * M, e->head.top_ids + at * M, (size_t)(n * M) * sizeof *e->head.top_ids);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < M; j++)
+            req->beam_logprobs[(first + i) * M + j] = e->head.top_logits[(at + i) * M + j] - e->head.lse[at + i];
+    if (last) advance_beams(e, req);
+}
+
+static void process_top_k(proa_engine *e, const proa_logits_request *a, int64_t n)
+{
+    proa_model_top_k(e->model, e->step.logits_rows, n, a->req->candidates, e->head.top_ids,
+                     e->head.top_logits, e->head.lse);
+    proa_sched_check_device(e, NULL);
+    for (int64_t i = 0, k; i < n; i = k) {
+        for (k = i + 1; k < n && a[k].req == a[i].req;) k++;
+        store_candidates(e, &a[i], k - i, i);
+    }
+}
+
+static void process_head_rows(proa_engine *e, const proa_logits_request *a, int64_t n)
+{
+    proa_view logits = proa_model_head(e->model, e->step.logits_rows, n);
+    proa_sched_check_device(e, NULL);
+    for (int64_t i = 0, k; i < n; i = k) {
+        for (k = i + 1; k < n && a[k].req == a[i].req;) k++;
+        e->head.first_row = i;
+        process_request(e, &a[i], k - i, proa_view_rows(logits, i, k));
+    }
+    sample_draws(e); /* the next rows of the head overwrite these */
+}
+
+static bool wants_hidden(const proa_engine *e)
+{
+    for (int64_t i = 0; i < e->step.logits_count; i++)
+        if (e->step.logits_requests[i].req->options.return_hidden || e->step.logits_requests[i].req->contrast)
+            return true;
+    return false;
+}
+
+void proa_process_logits(proa_engine *e)
+{
+    e->model->hidden_wanted = wants_hidden(e);
+    for (int64_t at = 0, n; at < e->step.logits_count; at += n) {
+        const proa_logits_request *a = &e->step.logits_requests[at];
+        bool top_k_only;
+        n = next_group(e, a, e->step.logits_count - at, &top_k_only);
+        for (int64_t i = 0; i < n; i++) e->step.logits_rows[i] = a[i].row;
+        if (top_k_only) process_top_k(e, a, n);
+        else process_head_rows(e, a, n);
+    }
+}

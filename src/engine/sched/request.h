@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * request.h - a request inside the engine, its sequences, and the engine itself. Private to src/engine.
+ * Owner:   the engine owns a request from proa_engine_submit until its DONE event has been emitted.
+ * Threads: `shared.lock` guards `shared`; everything else belongs to the stepping thread.
+ * Way in:  scheduler.c has the state diagram of a step. */
+#ifndef PROA_ENGINE_SCHED_REQUEST_H
+#define PROA_ENGINE_SCHED_REQUEST_H
+
+#include "engine/decode/beam.h"
+#include "engine/decode/contrastive.h"
+#include "engine/decode/logits_processor.h"
+#include "engine/decode/sampler.h"
+#include "engine/decode/stop.h"
+#include "engine/memory.h"
+#include "base/options.h"
+#include "engine/sched/kv_pages.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* The state of a request. A decoder's request goes QUEUED -> PREFILL -> DECODE; with an encoder the two ENCODE phases
+ * come first, and a request to an encoder-only model ends after them. */
+typedef enum proa_request_phase {
+    PROA_PHASE_QUEUED,          /* not admitted: holds no pages and no slots */
+    PROA_PHASE_ENCODE_WAITING,  /* admitted; its encoder input has not been run yet */
+    PROA_PHASE_ENCODE_INFLIGHT, /* in an encoder pass whose outputs the host has not received */
+    PROA_PHASE_PREFILL,         /* its decoder prompt is run in chunks */
+    PROA_PHASE_DECODE           /* one row per sequence and step */
+} proa_request_phase;
+
+/* One sequence of a request. The sequences of a request that still run have the same length: they started together. */
+typedef struct proa_seq {
+    int32_t token; /* input of the next step */
+    /* while only the device knows that token: its index among the ids sampled last; -1: `token` is valid */
+    int32_t sampled_at;
+    int32_t *ids;       /* [new_max] generated so far */
+    int64_t count;      /* of ids */
+    double logprob_sum; /* of ids, if log-probabilities were requested */
+    proa_finish finish; /* NONE while it runs */
+    proa_detok *detok;  /* NULL without a tokenizer, and for beams */
+    proa_stop stop;
+    proa_buf piece; /* text of the last token */
+    proa_buf shown; /* all text emitted so far, kept only if the results need it */
+} proa_seq;
+
+/* The engine's own copy of a submitted proa_request, with everything that its decoding needs. */
+typedef struct proa_engine_request proa_engine_request;
+struct proa_engine_request {
+    /* fixed at submit */
+    proa_engine_request *next; /* in the inbox, the waiting list or the running list */
+    proa_engine_request *live_next,
+        **live_link; /* in the list that cancel searches; what points to this one there */
+    uint64_t id;
+    proa_task task;
+    proa_options options; /* defaults resolved; lists are in the arena */
+    proa_arena arena;
+    proa_event_fn *on_event;
+    void *arg;
+    int32_t *input; /* encoder models: [input_count] ids of the encoder */
+    int64_t input_count;
+    float *embedded; /* [input_count][hidden] input embeddings in place of ids; or NULL */
+    float *encoded;  /* task ENCODE: [input_count][hidden] hidden states to emit */
+    int32_t *prompt; /* [prompt_count] ids of the decoder */
+    int64_t prompt_count;
+    int32_t width; /* rows of a decoding step: sequences, beams or candidates, which share the prompt's pages */
+    int32_t sequences; /* of `seq`: 1 or n; 0 for beams */
+    int64_t reserved;  /* pages that it can come to use */
+    int64_t new_max;   /* new tokens of each sequence at most */
+    atomic_bool cancelled;
+
+    /* progress */
+    proa_request_phase phase;
+    int32_t slot;       /* first of `width` slots (page tables), while admitted */
+    int64_t length;     /* tokens whose keys and values are in the pages, of each sequence that runs */
+    int64_t chunk_rows; /* rows of its prompt in the current step */
+    int64_t new_tokens; /* of all sequences together */
+    int32_t running;    /* sequences that have not ended */
+    proa_finish ending; /* decided during a step, carried out by proa_sched_retire */
+    proa_err error;     /* why, when ending is ERROR */
+    int64_t submitted_ns, admitted_ns, first_ns;
+
+    /* decoding */
+    proa_seq *seq;                 /* [sequences] */
+    proa_logits_processor *logits; /* NULL: no option changes logits */
+    proa_logprob *top;      /* [top_logprobs] for each sequence, or for each of PROA_HEAD_ROWS prompt rows */
+    bool samples_on_device; /* its tokens can be sampled where the model runs (async_step.c) */
+    proa_sample_params sample_params; /* how, but for the random number of each row */
+    int64_t entries;    /* entries that its logits processors can need in one step, all sequences */
+    int32_t sampled_at; /* beams: as proa_seq.sampled_at, of the first beam */
+
+    /* beam and contrastive search: M candidates for each of `width` rows */
+    proa_beam *beam;
+    int64_t candidates;   /* M; 0: neither */
+    int32_t *beam_ids;    /* [width][M] */
+    float *beam_logprobs; /* [width][M] */
+    int32_t *beam_parent; /* [width] */
+    int32_t *beam_token;  /* [width] input of the next step */
+    int32_t *path; /* [width][new_max + 1] tokens of each row, for logits processors; NULL without them */
+    int32_t *path_next; /* the same for the step after; the two are swapped */
+    int64_t depth;      /* tokens of path */
+    proa_contrastive *contrast;
+    float *probs, *hidden; /* [width], [width][hidden]: of the candidates that run */
+};
+
+typedef struct proa_request_list {
+    proa_engine_request *first, **last;
+    int32_t count;
+} proa_request_list;
+
+/* One row of the step whose logits are needed. */
+typedef struct proa_logits_request {
+    proa_engine_request *req;
+    int32_t row;   /* of the step */
+    int32_t index; /* position in the prompt, or number of the beam or sequence */
+} proa_logits_request;
+
+/* One token to be sampled on the host from a row of logits. Many are sampled at once, spread over the thread pool. */
+typedef struct proa_draw {
+    proa_engine_request *req;
+    int32_t sequence;
+    const float *raw, *hidden; /* the head's row, and its input */
+    proa_options options;      /* the request's, with this sequence's seed */
+    proa_err err;
+} proa_draw;
+
+/* One token that the device samples. req NULL: the request was detached meanwhile. */
+typedef struct proa_pending_token {
+    proa_engine_request *req;
+    int32_t sequence;
+} proa_pending_token;
+
+/* A step that was submitted and whose tokens the host has not received. */
+typedef struct proa_inflight_step {
+    proa_pending_token *pending_tokens; /* [sequences_max], `count` used */
+    int64_t count;
+    bool logits;                        /* the sampled tokens' logits come back too, */
+    int32_t top;                        /* and this many of the likeliest tokens of each row */
+    proa_beam_params *search;           /* [sequences_max / 2 + 1] steps of beam searches */
+    proa_engine_request **search_owner; /* their requests; NULL: detached */
+    int64_t searches;
+    int ticket; /* 0 or 1, for proa_model_wait_sampled */
+} proa_inflight_step;
+
+/* Where tokens are sampled, if all of a step's can be sampled there, and when the host receives them. */
+typedef enum proa_sample_mode {
+    PROA_SAMPLE_HOST,   /* on the host */
+    PROA_SAMPLE_DEVICE, /* on the device; received before the next step is submitted */
+    PROA_SAMPLE_ASYNC   /* on the device; received after the next step was submitted */
+} proa_sample_mode;
+
+/* An input of an encoder pass. req NULL: the request was detached meanwhile. */
+typedef struct proa_encoder_input {
+    proa_engine_request *req;
+    int64_t row; /* its first row in the pass */
+} proa_encoder_input;
+
+/* An encoder pass that was submitted and whose outputs the host has not received. */
+typedef struct proa_encoder_pass {
+    proa_encoder_input *input; /* [sequences_max], `count` used */
+    int64_t count;
+    bool wants_outputs; /* the model sends its outputs by itself, */
+    int32_t ticket;     /* under this number */
+    bool exclusive; /* the host will ask the model for more, so no other pass may be submitted before it completes */
+} proa_encoder_pass;
+
+/* A slot is one row of each of the three tables; a request holds `width` neighbouring slots. */
+typedef struct proa_slots {
+    int32_t *memory;                       /* [PROA_TABLES][sequences_max][cap] entries of all page tables */
+    int64_t cap;                           /* pages of one table */
+    proa_page_table *self, *spare, *cross; /* [sequences_max]: own pages; next step's, for beams; encoder's */
+    bool *used;                            /* [sequences_max] */
+    int32_t first_free;                    /* every slot below it is used */
+    int64_t pages_reserved;                /* promised to admitted requests */
+} proa_slots;
+
+/* The batch of the current pass. Arrays of [rows_max]. */
+typedef struct proa_step_arrays {
+    int64_t rows, spans; /* in use */
+    int32_t *ids, *positions;
+    int32_t *sampled_at; /* index of the row's id among those sampled last on the device; -1: `ids` has it */
+    bool any_sampled_at; /* some are not -1 */
+    proa_span *self_spans, *cross_spans;
+    proa_pending_beams *pending; /* beam searches whose last step the host has not received */
+    int64_t pending_count;
+    proa_inputs_embeds *inputs_embeds; /* of an encoder pass */
+    int64_t inputs_embeds_count;
+    proa_logits_request *logits_requests; /* [logits_count] */
+    int32_t *logits_rows;                 /* their rows, as the head takes them */
+    int64_t logits_count;
+} proa_step_arrays;
+
+/* Logits on the host, at most PROA_HEAD_ROWS rows at once. */
+typedef struct proa_head_buffers {
+    int64_t first_row; /* of the head's rows: the first one of the request that is processed */
+    proa_draw draws[PROA_HEAD_ROWS];
+    proa_sampler_row draw_rows[PROA_HEAD_ROWS];
+    int64_t draw_count;
+    float *processed_logits; /* [PROA_HEAD_ROWS][vocab] copies that logits processors change; touched only then */
+    float lse[PROA_HEAD_ROWS];
+    int32_t *top_ids; /* [PROA_HEAD_ROWS][PROA_TOP_MAX] */
+    float *top_logits;
+    float prompt_logprobs[PROA_HEAD_ROWS];
+} proa_head_buffers;
+
+/* Steps whose tokens the device samples, and the parameters of the step that is submitted next. */
+typedef struct proa_async_steps {
+    proa_sample_mode mode;
+    proa_inflight_step step[2];        /* the older one first */
+    int32_t count;                     /* of step: 0, 1 or 2 */
+    proa_sample_params *sample_params; /* [sequences_max] */
+    bool any_random;                   /* not all rows are greedy */
+    proa_logits_row *row_processors;   /* [sequences_max] logits processors of each row */
+    proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] their entries; memory is touched only where it is used */
+    int32_t *last_sampled_at; /* [sequences_max] a row's last token, as proa_seq.sampled_at */
+    bool any_processed;
+    int64_t entries_count;    /* entries of this step */
+    int64_t entries_reserved; /* entries that running requests can come to need */
+} proa_async_steps;
+
+typedef struct proa_encoder_passes {
+    proa_encoder_pass pass[2]; /* the older one first */
+    int32_t count;             /* 0, 1 or 2 */
+} proa_encoder_passes;
+
+/* What callers' threads touch; guarded by lock. */
+typedef struct proa_engine_shared {
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* signalled when a request arrives, or the thread is to stop */
+    atomic_bool work_signalled; /* the same as a hint for proa_engine_start's thread, which polls it before it sleeps */
+    proa_request_list inbox;   /* submitted, not yet seen by the stepping thread */
+    proa_engine_request *live; /* all requests that are not done */
+    uint64_t next_id;
+    proa_stats stats; /* published after each step */
+    pthread_t thread;
+    bool thread_runs, stop;
+} proa_engine_shared;
+
+struct proa_engine {
+    proa_pool *pool;
+    proa_device *device;
+    proa_model *model;
+    proa_tokenizer *tokenizer; /* NULL: ids only */
+    proa_options defaults;     /* of generation_config.json */
+    proa_arena arena;          /* lists of the defaults, and the arrays of all structs below */
+    proa_sizes sizes;
+    proa_memory memory;
+    proa_kv_pages pages;
+    proa_kv *kv;                    /* [kv_layers] */
+    proa_sampler_scratch *samplers; /* [threads] */
+
+    proa_request_list waiting, running; /* not admitted; admitted */
+    proa_slots slots;
+    proa_step_arrays step;
+    proa_head_buffers head;
+    proa_async_steps async;
+    proa_encoder_passes encoder;
+    proa_stats now; /* the stepping thread's own counters */
+    proa_engine_shared shared;
+};
+
+void proa_engine_request_free(proa_engine_request *req);
+void proa_request_list_init(proa_request_list *list);
+void proa_request_list_push(proa_request_list *list, proa_engine_request *req);
+proa_engine_request *proa_request_list_pop(proa_request_list *list);
+
+/* output.c: events to the request's callback. BEGIN: it was admitted. */
+void proa_emit_begin(proa_engine_request *req);
+/* A token: makes its text and applies the stop rules; sets seq->finish when the sequence ends. */
+void proa_emit_token(const proa_draw *draw, const proa_sample *sample);
+/* rows [count][columns] of the input from row `first` on, or pooled [columns]; the other is NULL. */
+void proa_emit_rows(proa_engine_request *req, const float *rows, const float *pooled, int64_t first,
+                    int64_t count, int64_t columns);
+/* Log-probabilities of the prompt's tokens [first, first + count). */
+void proa_emit_prompt(proa_engine_request *req, const float *logprobs, int64_t first, int64_t count);
+/* DONE, then frees the request, which is in no list any more and holds no pages. */
+void proa_emit_done(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error);
+
+/* process_logits.c: runs the head over the rows of step.logits_requests and gives each request its tokens,
+ * candidates or rows; sets req->ending. */
+void proa_process_logits(proa_engine *e);
+/* After the prompt: all sequences share its pages. */
+void proa_share_prompt_pages(proa_engine *e, proa_engine_request *req);
+/* One step of the beam search from beam_ids and beam_logprobs. False: the search has ended. Otherwise beam_token and
+ * beam_parent say how each beam goes on. */
+bool proa_advance_beams(proa_engine *e, proa_engine_request *req);
+/* Emits a sequence's next token, and ends the sequence if it was the last one. */
+void proa_append_token(proa_engine *e, const proa_draw *draw, const proa_sample *sample);
+
+/* async_step.c: steps whose tokens are sampled where the model runs. */
+proa_sample_mode proa_sample_mode_choose(const proa_device *d);
+/* Sets samples_on_device, choice and pairs; called once, by submit. */
+void proa_async_step_prepare(proa_engine_request *req);
+/* At admission: reserves room for the request's logits processor entries. If there is none, the host samples its
+ * tokens. */
+void proa_async_step_reserve(proa_engine *e, proa_engine_request *req);
+/* Whether every running request can be sampled on the device, so that a step may be submitted ahead. */
+bool proa_async_step_allowed(const proa_engine *e);
+/* Behind the decoder pass: submits the sampling of all rows that can be sampled on the device, and removes them from
+ * step.logits_requests. */
+void proa_async_step_submit(proa_engine *e);
+/* Waits for the oldest in-flight step and gives its tokens to their requests. */
+void proa_async_step_complete(proa_engine *e);
+/* The request ends: in-flight steps forget it. */
+void proa_async_step_detach(proa_engine *e, const proa_engine_request *req);
+
+/* encode.c: passes of the encoder. */
+bool proa_encode_has_encoder(const proa_engine *e);
+/* Submits a pass over waiting inputs (a second one when many rows wait on a device), and completes the oldest pass. */
+void proa_encode_step(proa_engine *e);
+/* The request ends: passes in flight forget it. */
+void proa_encode_detach(proa_engine *e, const proa_engine_request *req);
+
+/* scheduler.c: one step of the engine. False: there was nothing to do. */
+bool proa_sched_step(proa_engine *e);
+/* Called when results have arrived, before they are used. If the device has failed, all running requests end with
+ * its error, and so does `req`, which may be in no list (NULL: none). */
+void proa_sched_check_device(proa_engine *e, proa_engine_request *req);
+/* Requests whose end was decided leave the running list; prompts that are complete go on to DECODE. */
+void proa_sched_retire(proa_engine *e);
+/* Building the batch of the next pass: empty it; begin a span; add a row to it; the batch as the model takes it. */
+void proa_sched_batch_clear(proa_engine *e);
+void proa_sched_add_span(proa_engine *e, const proa_page_table *table, int64_t rows, int64_t context,
+                         const proa_page_table *cross, int64_t cross_context);
+void proa_sched_add_row(proa_engine *e, int32_t id, int64_t position);
+proa_batch proa_sched_batch(const proa_engine *e);
+/* Pages for the rows [length, length + rows) of a sequence. Cannot fail: admission has promised them. */
+void proa_sched_take_pages(proa_engine *e, proa_page_table *table, int64_t length, int64_t rows);
+/* Returns the pages and slots of an admitted request. */
+void proa_sched_release(proa_engine *e, proa_engine_request *req);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * beam_step.h - what a step of a beam search does, compiled for the host (reference_beam.c) and for CUDA (beam_search.cu).
+ * The engine's own searches (engine/decode/beam_*.c), which also keep the finished sequences, give the same beams.
+ * Threads: any. Formulas: beam_step in decode.def; structs: ops.h. p: the Q hypothesis slots of a group. */
+#ifndef PROA_KERNELS_BEAM_STEP_H
+#define PROA_KERNELS_BEAM_STEP_H
+
+#include "kernels/ops.h"
+#include "base/compiler.h"
+#include <math.h>
+
+/* ---- finished hypotheses ---- */
+
+/* A hypothesis slot before the first step. */
+static inline PROA_HOST_DEVICE void proa_beam_hyp_clear(proa_beam_hyp *p)
+{
+    p->score = 0;
+    p->worst = 1e9; /* above every score, as in transformers */
+    p->count = p->done = p->token = 0;
+    p->divisor = 0;
+}
+
+/* Where ended beams stay: the slot of a beam that continues `parent` with this token. */
+static inline PROA_HOST_DEVICE proa_beam_hyp proa_beam_hyp_continue(const proa_beam_hyp *parent,
+                                                                    const proa_beam_params *s, int32_t token,
+                                                                    int32_t ended)
+{
+    proa_beam_hyp held = *parent;
+    if (held.done) return held;
+    held.done = ended, held.token = token, held.divisor = s->divisor;
+    return held;
+}
+
+/* A full group: of its scores and the new one behind them the first of the lowest is dropped. */
+static inline PROA_HOST_DEVICE void proa_beam_hyp_replace(proa_beam_hyp *p, int32_t size, double score)
+{
+    int32_t out = 0;
+    double lowest = p[0].score, second = HUGE_VAL;
+    for (int32_t i = 1; i <= size; i++) {
+        double x = i < size ? p[i].score : score;
+        if (x < lowest) out = i, lowest = x;
+    }
+    for (int32_t i = 0; i <= size; i++)
+        if (i != out) second = fmin(second, i < size ? p[i].score : score);
+    for (int32_t i = out; i < size; i++) p[i].score = i + 1 < size ? p[i + 1].score : score;
+    p->worst = second;
+}
+
+/* A finished hypothesis competes for one of the Q = size slots of its group. */
+static inline PROA_HOST_DEVICE void proa_beam_hyp_add(proa_beam_hyp *p, int32_t size, double score)
+{
+    if (p->count == size) {
+        if (score > p->worst) proa_beam_hyp_replace(p, size, score);
+        return;
+    }
+    p[p->count++].score = score;
+    p->worst = fmin(score, p->worst);
+}
+
+/* Whether a group is done; best: the sum of its best candidate. */
+static inline PROA_HOST_DEVICE int32_t proa_beam_group_done(const proa_beam_hyp *p, const proa_beam_params *s,
+                                                            float best)
+{
+    if (p->count < s->beams / s->groups) return 0;
+    return s->first_come || p->worst >= (double)best / s->reach;
+}
+
+/* ---- the step ----
+ * Beams 0..K-1 stand at rows of candidates: l->ids and l->logits [row][M]. All beams' scores before the step, the tokens
+ * that earlier groups chose in it and the hypotheses are read through a proa_beam_state. */
+
+/* Each operation is rounded once on the host and on the device: no compiler may fuse a product and a sum. */
+static inline PROA_HOST_DEVICE float proa_beam_add(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
+static inline PROA_HOST_DEVICE float proa_beam_sub(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fsub_rn(a, b);
+#else
+    return a - b;
+#endif
+}
+
+static inline PROA_HOST_DEVICE float proa_beam_mul(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(a, b);
+#else
+    return (float)((double)a * (double)b); /* exact in double */
+#endif
+}
+
+static inline PROA_HOST_DEVICE float proa_beam_div(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fdiv_rn(a, b);
+#else
+    return a / b;
+#endif
+}
+
+typedef struct proa_beam_state {
+    const float *score;   /* [K] before the step */
+    const int32_t *token; /* [K] chosen in this step; read for the beams of groups before the current one */
+    const proa_beam_hyp *hyp; /* [K]; read only where ended beams stay */
+} proa_beam_state;
+
+/* A continuation of a beam. */
+typedef struct proa_beam_candidate {
+    float sum; /* log-probability of the sequence */
+    int32_t token;
+} proa_beam_candidate;
+
+static inline PROA_HOST_DEVICE bool proa_beam_is_end(const proa_beam_params *s, int32_t token)
+{
+    for (int32_t i = 0; i < s->end_count; i++)
+        if (s->end_ids[i] == token) return true;
+    return false;
+}
+
+/* Whether a beam has ended and stays: its only candidate is then its end token at its own score. */
+static inline PROA_HOST_DEVICE bool proa_beam_has_ended(const proa_beam_state *b, const proa_beam_params *s,
+                                                        int32_t beam)
+{
+    return s->stays && b->hyp[beam].done;
+}
+
+/* The score of a beam before the step; in the first step only the first beam of each group is alive. */
+static inline PROA_HOST_DEVICE float proa_beam_initial_score(const proa_beam_params *s,
+                                                             const proa_beam_lists *l, int32_t beam)
+{
+    if (s->rows > 1) return l->scores[s->state + beam];
+    return beam % (s->beams / s->groups) ? s->none : 0.0F;
+}
+
+/* sum = logit - log_sum_exp - penalty * (how many beams of earlier groups chose the token) + the beam's score.
+ * rank: of the beam's M candidates; first: the first beam of the group. */
+static inline PROA_HOST_DEVICE proa_beam_candidate proa_beam_continue(const proa_beam_state *b,
+                                                                      const proa_beam_params *s,
+                                                                      const proa_beam_lists *l, int32_t first,
+                                                                      int32_t beam, int32_t rank)
+{
+    proa_beam_candidate c;
+    if (proa_beam_has_ended(b, s, beam)) {
+        c.sum = b->score[beam], c.token = b->hyp[beam].token;
+        return c;
+    }
+    int32_t row = s->rows == 1 ? 0 : beam, at = s->at + row * s->each + rank, chosen = 0;
+    c.token = l->ids[at];
+    for (int32_t i = 0; i < first; i++) chosen += b->token[i] == c.token;
+    float logprob = proa_beam_sub(l->logits[at], l->sums[s->row + row]);
+    logprob = proa_beam_sub(logprob, proa_beam_mul(s->penalty, (float)chosen));
+    c.sum = proa_beam_add(logprob, b->score[beam]);
+    return c;
+}
+
+/* key = sum / divisor + rate * rank: what candidates are ordered by. */
+static inline PROA_HOST_DEVICE float proa_beam_key(const proa_beam_state *b, const proa_beam_params *s,
+                                                   const proa_beam_candidate *c, int32_t beam, int32_t rank)
+{
+    float key = proa_beam_div(c->sum, proa_beam_has_ended(b, s, 0) ? b->hyp[0].divisor : s->divisor);
+    if (proa_beam_has_ended(b, s, beam)) return key;
+    return proa_beam_add(key, proa_beam_mul(s->rate, (float)(s->by_beam ? beam : rank % s->beams)));
+}
+
+/* Of equal keys of one beam the lower is first. */
+static inline PROA_HOST_DEVICE int32_t proa_beam_tie(const proa_beam_params *s, const proa_beam_candidate *c,
+                                                     int32_t rank)
+{
+    return s->by_token ? c->token : rank;
+}
+
+/* Whether a kept candidate is moved behind those that continue. */
+static inline PROA_HOST_DEVICE bool proa_beam_moves_back(const proa_beam_params *s, int32_t token)
+{
+    return !s->stays && proa_beam_is_end(s, token);
+}
+
+/* The sum by which kept candidates are ordered where those that end are pushed back by `none` (s->pushed). */
+static inline PROA_HOST_DEVICE float proa_beam_pushed_sum(const proa_beam_params *s, const proa_beam_candidate *c)
+{
+    return proa_beam_add(c->sum, proa_beam_moves_back(s, c->token) ? s->none : 0.0F);
+}
+
+/* Beam i of the next step. */
+static inline PROA_HOST_DEVICE void proa_beam_write(const proa_beam_params *s, const proa_beam_lists *l,
+                                                    int32_t i, float score, int32_t token, int32_t parent)
+{
+    l->scores[s->state + i] = score;
+    l->tokens[s->to + i] = token;
+    l->parents[s->to + i] = parent;
+}
+
+#endif

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * skinny_gemm.cu - products of up to 16 rows (16-bit weights: up to 64 where they are small) with weights of
+ * 16, 8 and 4 bits. They are bound by the bytes of the weights, which are streamed once, unpacked in
+ * registers and multiplied on tensor cores; columns of rows that do not exist cost nothing. One and two rows
+ * of quantised weights have kernels of their own, here and in skinny_gemm_pipelined.cu.
+ *
+ * The order of k within a product is free as long as both sides agree: each lane takes 16 bytes of a row of
+ * weights and the numbers of x at the same places, so neither is ever moved between lanes. */
+#include "kernels/cuda/linear/skinny_gemm.h"
+
+enum { THREADS = 512, WARPS = THREADS / 32, ROW_THREADS = 128, ROWS_EACH = 4 };
+
+/* What opened numbers are to be multiplied by. */
+static float format_unit(proa_wfmt format)
+{
+    return format == PROA_WFMT_FP8   ? 256.0f
+           : format == PROA_WFMT_I8W ? 128.0f
+           : format == PROA_WFMT_I4  ? 8.0f
+                                     : 1.0f;
+}
+
+/* ---- one and two rows of quantised weights on CUDA cores: tensor cores would need 16 rows of weights for
+ * each warp, and small blocks begin and end faster ---- */
+
+/* y for X_ROWS (1, 2) rows of f16 and weights in e4m3, int8 or int4.
+ *
+ *   block        128 threads make OUTPUTS outputs; the threads share K in pieces of 16 bytes
+ *   arithmetic   two products are added in f16, then in f32; x is divided by 4 so that the pair stays within f16's range
+ *   registers    OUTPUTS pieces of weights in flight, x of one step as f16 pairs
+ *   shared       4 warps x OUTPUTS x X_ROWS floats */
+template <int FORMAT, int X_ROWS, int OUTPUTS>
+__global__ void __launch_bounds__(ROW_THREADS) gemv_quant_kernel(skinny_call a)
+{
+    typedef unpacked<FORMAT> form;
+    const int COUNT = form::COUNT, STEP = ROW_THREADS * COUNT;
+    __shared__ float scratch[ROW_THREADS / 32][OUTPUTS * X_ROWS];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    const block_rows<OUTPUTS> rows(a.e, a.N, blockIdx.x);
+    unsigned next[OUTPUTS][4], from[OUTPUTS]; /* from: in pieces of 16 bytes */
+    float scale[OUTPUTS], sum[OUTPUTS][X_ROWS] = {};
+#pragma unroll
+    for (int r = 0; r < OUTPUTS; r++) from[r] = (unsigned)rows.row(r) * (unsigned)(a.row_bytes / 16);
+    auto fetch = [&](int k) {
+#pragma unroll
+        for (int r = 0; r < OUTPUTS; r++) {
+            uint4 v = load_stream((const uint4 *)a.w + (from[r] + k / COUNT));
+            next[r][0] = v.x, next[r][1] = v.y, next[r][2] = v.z, next[r][3] = v.w;
+            if (FORMAT == PROA_WFMT_I4)
+                scale[r] = __half2float(
+                    ((const __half *)a.scales)[(int64_t)(k / PROA_I4_GROUP) * a.N + rows.row(r)]);
+        }
+    };
+    int k = threadIdx.x * COUNT, m_end = threadIdx.x % X_ROWS,
+        n_end = rows.first + (int)threadIdx.x / X_ROWS; /* what this thread finishes */
+    bool ends = rows.makes((int)threadIdx.x / X_ROWS);
+    skinny_operands ahead = {};
+    if (k < a.K) fetch(k);
+    if (ends) prefetch_scales<FORMAT>(&ahead, a, n_end);
+    gpu_wait();
+    if (ends) prefetch_residual(&ahead.end, a.e, m_end, n_end);
+    for (; k < a.K; k += STEP) {
+        __half2 x[X_ROWS][COUNT / 2];
+#pragma unroll
+        for (int m = 0; m < X_ROWS; m++)
+#pragma unroll
+            for (int i = 0; i < COUNT / 8; i++) {
+                uint4 v = load_vec8((const __half *)a.x + m * a.x_row, k + 8 * i, a.K, a.aligned);
+                __half2 *to = &x[m][4 * i];
+                to[0] = *reinterpret_cast<__half2 *>(&v.x), to[1] = *reinterpret_cast<__half2 *>(&v.y);
+                to[2] = *reinterpret_cast<__half2 *>(&v.z), to[3] = *reinterpret_cast<__half2 *>(&v.w);
+#pragma unroll
+                for (int j = 0; j < 4; j++) to[j] = __hmul2(to[j], __half2half2(__ushort_as_half(0x3400)));
+            }
+#pragma unroll
+        for (int r = 0; r < OUTPUTS; r++) {
+            float part[X_ROWS] = {};
+#pragma unroll
+            for (int j = 0; j < COUNT / 4; j++) {
+                unsigned first, second;
+                form::pairs(next[r], j, first, second);
+#pragma unroll
+                for (int m = 0; m < X_ROWS; m++) {
+                    float2 f = __half22float2(
+                        __hfma2(*reinterpret_cast<__half2 *>(&second), x[m][2 * j + 1],
+                                __hmul2(*reinterpret_cast<__half2 *>(&first), x[m][2 * j])));
+                    part[m] += f.x + f.y;
+                }
+            }
+#pragma unroll
+            for (int m = 0; m < X_ROWS; m++)
+                sum[r][m] += FORMAT == PROA_WFMT_I4 ? part[m] * scale[r] : part[m];
+        }
+        if (k + STEP < a.K) fetch(k + STEP);
+    }
+#pragma unroll
+    for (int r = 0; r < OUTPUTS; r++)
+#pragma unroll
+        for (int m = 0; m < X_ROWS; m++) {
+            float v = gpu_warp_sum(sum[r][m]);
+            if (lane == 0) scratch[warp][r * X_ROWS + m] = v;
+        }
+    __syncthreads();
+    if (!ends) return;
+    float v = 0.0f, u = 0.0f;
+#pragma unroll
+    for (int i = 0; i < ROW_THREADS / 32; i++) v += scratch[i][threadIdx.x];
+    if (a.e.gate_rows)
+#pragma unroll
+        for (int i = 0; i < ROW_THREADS / 32; i++) u += scratch[i][threadIdx.x + OUTPUTS / 2 * X_ROWS];
+    store_output(a, 4.0f * v, 4.0f * u, m_end, n_end, ahead);
+}
+
+/* ---- one and two rows of int4 on tensor cores: unpacking, multiplying and adding are 2.75 instructions for
+ * each weight, too many for CUDA cores. Tensor cores take the nibbles as they are (nibbles_to_f16). Blocks
+ * are persistent, so x is prepared once ---- */
+
+enum {
+    PERSISTENT_WARPS = 16,
+    PERSISTENT_STAGES = 2,
+    PERSISTENT_BLOCKS = 2,
+    PERSISTENT_SHARED_MAX = 94 << 10 /* and room: a block of 8.9 has 99 */
+};
+
+template <int X_ROWS>
+__global__ void __launch_bounds__(PERSISTENT_WARPS * 32, PERSISTENT_BLOCKS)
+    gemv_int4_persistent_kernel(skinny_call a)
+{
+    extern __shared__ __align__(16) uint4 xs[];
+    __shared__ float scratch[2][PERSISTENT_WARPS][16 * X_ROWS];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
+    int steps = (a.K + 127) / 128, mine = (steps - warp + PERSISTENT_WARPS - 1) / PERSISTENT_WARPS,
+        tiles = (a.N + 15) / 16;
+    int block_tiles = (tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x; /* tiles of this block */
+    float *offset = (float *)(xs + steps * X_ROWS * 16);
+    epilogue_operands *operands = (epilogue_operands *)(offset + steps * X_ROWS); /* of all outputs of this block */
+    auto output = [&](int i) {
+        return ((int)blockIdx.x + i / (16 * X_ROWS) * (int)gridDim.x) * 16 + i / X_ROWS % 16;
+    };
+    unsigned next[PERSISTENT_STAGES][2][4];
+    __half scale[PERSISTENT_STAGES][2];
+    int fetch_tile = 0, fetch_step = 0;
+    auto fetch = [&](int d) {
+        if (fetch_tile >= block_tiles || mine <= 0) return;
+        int n0 = ((int)blockIdx.x + fetch_tile * (int)gridDim.x) * 16 + r,
+            s = warp + fetch_step * PERSISTENT_WARPS;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int n = n0 + 8 * i < a.N ? n0 + 8 * i : a.N - 1;
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (s * 64 + c * 16 < a.row_bytes) v = load_stream(a.w + n * a.row_bytes + s * 64 + c * 16);
+            next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
+            scale[d][i] = ((const __half *)a.scales)[(int64_t)s * a.N + n];
+        }
+        if (++fetch_step == mine) fetch_step = 0, fetch_tile++;
+    };
+#pragma unroll
+    for (int d = 0; d < PERSISTENT_STAGES; d++) fetch(d);
+    for (int i = threadIdx.x; i < block_tiles * 16 * X_ROWS; i += PERSISTENT_WARPS * 32)
+        if (output(i) < a.N) prefetch_bias(&operands[i], a.e, output(i));
+    gpu_wait();
+    for (int i = threadIdx.x; i < block_tiles * 16 * X_ROWS; i += PERSISTENT_WARPS * 32)
+        if (output(i) < a.N) prefetch_residual(&operands[i], a.e, i % X_ROWS, output(i));
+    prepare_x<X_ROWS, PERSISTENT_WARPS * 32, 1>(xs, offset, a, steps);
+    __syncthreads();
+    int ring = 0; /* which of the steps ahead comes now */
+    for (int t = 0; t < block_tiles; t++) {
+        float sum[2][X_ROWS] = {};
+        for (int i = 0; i < mine; i++) {
+            int s = warp + i * PERSISTENT_WARPS;
+            float part[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) part[j] = -offset[s * X_ROWS + j % X_ROWS];
+#pragma unroll
+            for (int d = 0; d < PERSISTENT_STAGES; d++) { /* registers are named by constants */
+                if (d != ring) continue;
+#pragma unroll
+                for (int q = 0; q < 4; q++) {
+                    uint4 x = xs[(s * X_ROWS + r % X_ROWS) * 16 + q * 4 + c];
+                    unsigned w[4];
+                    nibbles_to_f16(w, next[d][0][q], next[d][1][q]);
+                    gpu_mma<__half>::run(part, w, x.x, x.y);
+                    nibbles_to_f16(w, next[d][0][q] >> 8, next[d][1][q] >> 8);
+                    gpu_mma<__half>::run(part, w, x.z, x.w);
+                }
+#pragma unroll
+                for (int j = 0; j < 2; j++)
+#pragma unroll
+                    for (int m = 0; m < X_ROWS; m++)
+                        sum[j][m] = fmaf(__half2float(scale[d][j]), part[2 * j + m], sum[j][m]);
+                fetch(d);
+            }
+            ring = ring + 1 == PERSISTENT_STAGES ? 0 : ring + 1;
+        }
+        if (c == 0)
+#pragma unroll
+            for (int m = 0; m < X_ROWS; m++)
+                scratch[t & 1][warp][r * X_ROWS + m] = sum[0][m],
+                                                  scratch[t & 1][warp][(r + 8) * X_ROWS + m] = sum[1][m];
+        __syncthreads(); /* the other half of the room was read before */
+        int i = t * 16 * X_ROWS + lane;
+        if (warp != t % PERSISTENT_WARPS || lane >= 16 * X_ROWS || output(i) >= a.N)
+            continue; /* warps take turns */
+        float v = 0.0f;
+#pragma unroll
+        for (int k = 0; k < PERSISTENT_WARPS; k++) v += scratch[t & 1][k][lane];
+        store_output(a, v, 0.0f, lane % X_ROWS, output(i), {operands[i], 1.0f, 1.0f});
+    }
+}
+
+static size_t persistent_shared_bytes(const gpu *g, const skinny_call &a)
+{
+    size_t tiles = (size_t)((a.N + 15) / 16), blocks = (size_t)g->sms * PERSISTENT_BLOCKS;
+    size_t x = (size_t)((a.K + 127) / 128) * (size_t)a.M * (16 * sizeof(uint4) + sizeof(float));
+    return x + (tiles + blocks - 1) / blocks * 16 * (size_t)a.M * sizeof(epilogue_operands);
+}
+
+template <int X_ROWS> static void launch_persistent(gpu *g, skinny_call a)
+{
+    int tiles = (a.N + 15) / 16, most = g->sms * PERSISTENT_BLOCKS;
+    gpu_note(g,
+             cudaFuncSetAttribute(gemv_int4_persistent_kernel<X_ROWS>,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, PERSISTENT_SHARED_MAX),
+             "linear (few rows)");
+    a.unit = 1.0f;
+    gpu_launch(g, "linear (few rows)", gemv_int4_persistent_kernel<X_ROWS>,
+               dim3((unsigned)(tiles < most ? tiles : most)), PERSISTENT_WARPS * 32,
+               persistent_shared_bytes(g, a), a);
+}
+
+/* ---- up to 16 rows: tensor cores ---- */
+
+/* y for up to 8 ROW_TILES rows of x; weights of 16 bits, e4m3, int8 or int4.
+ *
+ *   block        BLOCK_WARPS warps make 16 outputs of all rows
+ *   warp         shares K: steps of 64 bytes of each of 16 rows of weights, mma.m16n8k16 with 16 rows of weights as A and
+ *                8 rows of x as B, ROW_TILES times
+ *   registers    STAGES steps of weights in flight (2 x 16 bytes a lane each), ROW_TILES x 4 sums
+ *   shared       BLOCK_WARPS x 16 x (8 ROW_TILES + 1) floats: the warps' sums, added in the order of the warps
+ *
+ * STAGES steps are loaded before gpu_wait. Up to 16 rows two blocks an SM are requested even if a few
+ * registers spill: one block alone leaves the SM idle while it begins and ends. For int4 nvcc chooses. */
+template <int FORMAT, int ROW_TILES, int STAGES, int BLOCK_WARPS>
+__global__ void __launch_bounds__(32 * BLOCK_WARPS, FORMAT == PROA_WFMT_I4 || ROW_TILES > 2 ? 0 : 2)
+    skinny_gemm_kernel(skinny_call a)
+{
+    const int WARPS = BLOCK_WARPS, EACH = (16 * 8 * ROW_TILES + 32 * BLOCK_WARPS - 1) /
+                                          (32 * BLOCK_WARPS); /* outputs that a thread finishes */
+    typedef unpacked<FORMAT> form;
+    typedef typename form::type T;
+    const int COUNT = form::COUNT, STEP = 4 * COUNT, FOURS = COUNT / 4;
+    __shared__ float scratch[WARPS][16][8 * ROW_TILES + 1];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, r = lane / 4, c = lane % 4;
+    int steps = (a.K + STEP - 1) / STEP;
+    const block_rows<16> rows(a.e, a.N, blockIdx.x);
+    int from[2] = {rows.row(r, false), rows.row(r, true)};
+    unsigned next[STAGES][2][4];
+    float scale[STAGES][2], sum[ROW_TILES][4] = {};
+    auto fetch = [&](int d, int s) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (s < steps && s * 64 + c * 16 < a.row_bytes)
+                v = load_stream(a.w + from[i] * a.row_bytes + s * 64 + c * 16);
+            next[d][i][0] = v.x, next[d][i][1] = v.y, next[d][i][2] = v.z, next[d][i][3] = v.w;
+            if (FORMAT == PROA_WFMT_I4)
+                scale[d][i] = s < steps ? __half2float(((const __half *)a.scales)[(int64_t)s * a.N + from[i]])
+                                        : 0.0f;
+        }
+    };
+#pragma unroll
+    for (int d = 0; d < STAGES; d++) fetch(d, warp + d * WARPS);
+    int n_end = rows.first + (int)threadIdx.x % 16,
+        m_end = (int)threadIdx.x / 16; /* what this thread finishes; the next 2 W rows on */
+    auto ends = [&](int i) { return m_end + i * 2 * BLOCK_WARPS < a.M && rows.makes((int)threadIdx.x % 16); };
+    skinny_operands ahead[EACH] = {};
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (ends(i)) prefetch_scales<FORMAT>(&ahead[i], a, n_end);
+    gpu_wait();
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (ends(i)) prefetch_residual(&ahead[i].end, a.e, m_end + i * 2 * BLOCK_WARPS, n_end);
+    for (int base = warp; base < steps; base += STAGES * WARPS) {
+#pragma unroll
+        for (int d = 0; d < STAGES; d++) {
+            int s = base + d * WARPS;
+            if (s >= steps) break;
+            unsigned b[ROW_TILES][FOURS][2];
+#pragma unroll
+            for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+                for (int j = 0; j < FOURS; j += 2) {
+                    uint4 v = make_uint4(0, 0, 0, 0);
+                    if (8 * t + r < a.M)
+                        v = load_vec8((const T *)a.x + (8 * t + r) * a.x_row, s * STEP + c * COUNT + 4 * j,
+                                      a.K, a.aligned);
+                    b[t][j][0] = v.x, b[t][j][1] = v.y, b[t][j + 1][0] = v.z, b[t][j + 1][1] = v.w;
+                }
+            float part[ROW_TILES][4] = {};
+#pragma unroll
+            for (int j = 0; j < FOURS; j++) {
+                unsigned w[4];
+                form::pairs(next[d][0], j, w[0], w[2]);
+                form::pairs(next[d][1], j, w[1], w[3]);
+#pragma unroll
+                for (int t = 0; t < ROW_TILES; t++)
+                    gpu_mma<T>::run(FORMAT == PROA_WFMT_I4 ? part[t] : sum[t], w, b[t][j][0], b[t][j][1]);
+            }
+            if (FORMAT == PROA_WFMT_I4) {
+#pragma unroll
+                for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) sum[t][i] = fmaf(scale[d][i / 2], part[t][i], sum[t][i]);
+            }
+            fetch(d, s + STAGES * WARPS);
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) scratch[warp][i / 2 * 8 + r][8 * t + 2 * c + i % 2] = sum[t][i];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        int m = m_end + i * 2 * BLOCK_WARPS;
+        float v = 0.0f, u = 0.0f;
+        if (!ends(i)) continue;
+#pragma unroll
+        for (int k = 0; k < WARPS; k++) v += scratch[k][threadIdx.x % 16][m];
+        if (a.e.gate_rows)
+#pragma unroll
+            for (int k = 0; k < WARPS; k++) u += scratch[k][threadIdx.x % 16 + 8][m];
+        store_output(a, v, u, m, n_end, ahead[i]);
+    }
+}
+
+/* ---- choosing ---- */
+
+template <int FORMAT, int X_ROWS> static void launch_gemv_quant(gpu *g, const skinny_call &a)
+{
+    gpu_launch(g, "linear (few rows)", gemv_quant_kernel<FORMAT, X_ROWS, ROWS_EACH>,
+               dim3((unsigned)blocks_of(a.e, a.N, ROWS_EACH)), ROW_THREADS, 0, a);
+}
+
+template <int FORMAT> static void launch_by_rows(gpu *g, const skinny_call &a)
+{
+    const int STAGES = unpacked<FORMAT>::COUNT == 32 ? 2 : 4;
+    dim3 grid((unsigned)blocks_of(a.e, a.N, 16));
+    if constexpr (proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
+        if constexpr (FORMAT == PROA_WFMT_I4)
+            if (a.M <= 2 && persistent_shared_bytes(g, a) <= PERSISTENT_SHARED_MAX)
+                return a.M == 1 ? launch_persistent<1>(g, a) : launch_persistent<2>(g, a);
+        if (a.M == 1) return launch_gemv_quant<FORMAT, 1>(g, a);
+        if (a.M == 2) return launch_gemv_quant<FORMAT, 2>(g, a);
+    }
+    if (a.M <= 8)
+        gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 1, STAGES, WARPS>, grid, THREADS, 0, a);
+    else if (a.M <= SKINNY_ROWS)
+        gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 2, 2, WARPS>, grid, THREADS, 0, a);
+    if constexpr (!proa_wfmt_is_quantised((proa_wfmt)FORMAT)) {
+        if (a.M > 32) gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 8, 4, 8>, grid, 256, 0, a);
+        else if (a.M > SKINNY_ROWS)
+            gpu_launch(g, "linear (skinny)", skinny_gemm_kernel<FORMAT, 4, 4, 16>, grid, 512, 0, a);
+    }
+}
+
+/* More than SKINNY_ROWS rows of 16 bits. All blocks read all rows: beyond 5 MB the rate of the L2 cache is
+ * the limit, and cuBLASLt's wider tiles are better. */
+bool skinny_takes_more_rows(proa_view y, proa_view x, const proa_weight *w)
+{
+    const int64_t ROWS = 64, READ_MAX = 5 << 20;
+    bool narrow = gpu_is_16bit(x) && x.dtype == (w->format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16);
+    if (proa_wfmt_is_quantised(w->format) || w->format == PROA_WFMT_F32 || !narrow) return false;
+    return y.shape[0] > SKINNY_ROWS && y.shape[0] <= ROWS && (w->N + 15) / 16 * y.shape[0] * w->K * 2 <= READ_MAX;
+}
+
+void skinny_gemm(gpu *g, proa_view y, proa_view x, const proa_weight *w, const epilogue &e)
+{
+    bool bf16 = w->format == PROA_WFMT_BF16;
+    skinny_call a = {y.data, y.stride[0], y.dtype, x.data, x.stride[0]};
+    if (x.dtype != (bf16 ? PROA_DTYPE_BF16 : PROA_DTYPE_F16))
+        a.x = cast_rows(g, x, bf16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
+    a.aligned = a.x_row % 8 == 0 && (uintptr_t)a.x % 16 == 0;
+    a.M = (int)y.shape[0], a.w = (const char *)w->data, a.unit = format_unit(w->format);
+    a.row_bytes = (w->K * 2 + 15) / 16 * 16;
+    a.N = (int)w->N, a.K = (int)w->K, a.e = e;
+    if (proa_wfmt_is_quantised(w->format)) {
+        quant_layout at = quant_layout_of(w->format, w->N, w->K);
+        a.row_bytes = at.row_bytes, a.scales = a.w + at.scales_at;
+    }
+    if (pipelined_takes(g, w, a.M, e.gate_rows)) return skinny_gemm_pipelined(g, a, w->format);
+    switch (w->format) {
+    case PROA_WFMT_F16: launch_by_rows<PROA_WFMT_F16>(g, a); break;
+    case PROA_WFMT_BF16: launch_by_rows<PROA_WFMT_BF16>(g, a); break;
+    case PROA_WFMT_FP8: launch_by_rows<PROA_WFMT_FP8>(g, a); break;
+    case PROA_WFMT_I8W: launch_by_rows<PROA_WFMT_I8W>(g, a); break;
+    default: launch_by_rows<PROA_WFMT_I4>(g, a); break;
+    }
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_rows.h - the notation of the architecture tables: one macro for each kind of line in arch_*.c.
+ *
+ * Only arch_*.c include this header, because its macros have no prefix. An architecture is three tables and a row:
+ * keys of config.json, tensors of the checkpoint, programs of steps; and the proa_arch that joins them. The tables are
+ * laid by hand, one entry a line, inside a clang-format off block. arch_llama.c is the example to copy.
+ *
+ * Letters in the shapes below: T rows (tokens) of the step, S rows that the head computes, H hidden size,
+ * Q = heads * head_dim, K = kv_heads * head_dim, F FFN size, V columns of the output (vocabulary or labels). */
+#ifndef PROA_MODEL_ARCH_ROWS_H
+#define PROA_MODEL_ARCH_ROWS_H
+
+#include "model/arch.h"
+
+/* clang-format off */
+
+/* ---- Keys of config.json: proa_key. FIELD is a member of proa_config; MOST names a limit, PROA_<MOST>_MAX. ---- */
+
+#define REQUIRED(key, field, MOST)            PROA_KEY_REQUIRED(key, field, 1, PROA_##MOST##_MAX)
+#define INTEGER(key, field, least, MOST, def) PROA_KEY_INTEGER(key, field, least, PROA_##MOST##_MAX, def)
+#define EPSILON(key, def)                     PROA_KEY_NUMBER(key, norm_eps, 0, 1, def) /* of the norms */
+#define SWITCH(key, field, def)               PROA_KEY_SWITCH(key, field, def)
+#define ACTIVATION(key, ACT)                  PROA_KEY_ACTIVATION(key, PROA_ACT_##ACT)  /* of the FFN */
+#define END_KEYS                              {0}
+
+/* ---- Tensors of the checkpoint: proa_name. ----
+ * "%d" in NAME stands for the layer. SLOT is where the tensor goes (PROA_SLOT_LIST; a bias goes to SLOT_B). ROWS and
+ * COLS are its shape (proa_dim). Each file defines STACK, the stack of layers that the tensors belong to. Tensors of
+ * one slot are stacked along their rows in the order of the table: q, k, v make one [Q + 2K, H] matrix.
+ *
+ * MATRIX       [ROWS, COLS], packed for the linear product y = x W^T
+ * TRANSPOSED   the same, but stored as [COLS, ROWS] (GPT-2's Conv1D)
+ * TABLE        [ROWS, COLS], read in place, row by row (embeddings)
+ * MATRIX_F32   [ROWS, COLS], copied to f32 (T5's position biases)
+ * VECTOR       [ROWS], copied to f32 (norms, biases)
+ * VECTOR_1     [ROWS], copied to f32 with 1 added (Gemma's norms)
+ * ..._IF       only under a condition: TIED, UNTIED (head and embedding), GATED, PLAIN (FFN), ATTN_BIAS, MLP_BIAS,
+ *              PRESENT (the checkpoint may lack it)
+ * TIED_HEAD    the embedding [VOCAB, HIDDEN] used a second time, as the matrix of a tied head */
+#define TENSOR(name, SLOT, ROLE, ROWS, COLS, flags) \
+    {name, STACK, PROA_SLOT_##SLOT, PROA_ROLE_##ROLE, PROA_DIM_##ROWS, PROA_DIM_##COLS, flags}
+
+#define MATRIX(name, SLOT, ROWS, COLS)        TENSOR(name, SLOT, MATRIX, ROWS, COLS, 0)
+#define MATRIX_IF(COND, name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, PROA_IF_##COND)
+#define TRANSPOSED(name, SLOT, ROWS, COLS)    TENSOR(name, SLOT, TRANSPOSED, ROWS, COLS, 0)
+#define TABLE(name, SLOT, ROWS, COLS)         TENSOR(name, SLOT, TABLE, ROWS, COLS, 0)
+#define TABLE_SHARED(name, SLOT, ROWS, COLS)  TENSOR(name, SLOT, TABLE, ROWS, COLS, PROA_SHARED)
+#define MATRIX_F32(name, SLOT, ROWS, COLS)    TENSOR(name, SLOT, F32, ROWS, COLS, 0)
+#define VECTOR(name, SLOT, ROWS)              TENSOR(name, SLOT, VECTOR, ROWS, NONE, 0)
+#define VECTOR_1(name, SLOT, ROWS)            TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_PLUS_ONE)
+#define VECTOR_IF(COND, name, SLOT, ROWS)     TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_IF_##COND)
+#define TIED_HEAD(name) TENSOR(name, HEAD, MATRIX, VOCAB, HIDDEN, PROA_IF_TIED | PROA_SHARED)
+#define END_TENSORS                           {0}
+
+/* ---- Steps of a program: proa_step. ----
+ * IN and OUT are registers (PROA_REG_LIST), W is a slot. A linear product adds the bias of its slot if there is one.
+ * FLAGS: 0, or some of the enumeration below, joined with |.
+ *
+ * EMBED(W)              X = W[ids]                           W [vocab, H]
+ * EMBED_TO(OUT, W, flags)
+ *                       OUT = W[ids], with OF_POS W[positions], with OF_TYPE W[token types]; ADD: added to OUT
+ * ROPE_TABLE            ROPE = cosines and sines of the step's positions, [T, rotary_dim], for all layers
+ * NORM(IN, OUT, W)      OUT = norm(IN) * W (+ bias)          [T, H]; the kind (RMS or LayerNorm) is the row's
+ * NORM_ADD(IN, OUT, W)  OUT += norm(IN) * W (+ bias)         [T, H]; IN is overwritten
+ * Q_NORM(W), K_NORM(W)  each head of q, or of k, in QKV = norm(head) * W, W [head_dim]
+ * LINEAR(IN, OUT, W, flags)
+ *                       OUT = IN W^T + bias                  [T, cols] -> [T, rows]; by W:
+ *                         QKV       N [T, H] -> QKV [T, Q + 2K], q, k, v side by side
+ *                         O         A [T, Q] -> X or D [T, H]
+ *                         UP        N [T, H] -> U [T, F]
+ *                         DOWN      U or F [T, F] -> X or D [T, H]
+ *                         CROSS_Q   N [T, H] -> CQ [T, Q]
+ *                         CROSS_KV  X [T, H] -> CKV [T, 2K]  (of the encoder's output)
+ *                         HEAD      HN [S, H] -> OUT [S, V]
+ * LINEAR_GATED(IN, OUT, W, flags)
+ *                       OUT = act(IN W_gate^T) * (IN W_up^T) [T, H] -> [T, F]; W is the two stacked, [2F, H]
+ * ROTATE, ROTATE_PAIRS  the first r = rotary_dim numbers of each head of q and k in QKV are rotated: halves
+ *                       (i, i + r/2) as in Llama and GPT-NeoX, or pairs (2i, 2i + 1) as in GPT-J
+ * KV_APPEND             k and v of QKV [T, K] each are written to this layer's KV pages
+ * ATTEND                A = softmax(scale q k^T + bias, mask) v  [T, Q], over the sequence's KV pages
+ * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs
+ * CROSS_ATTEND          A = attention of CQ [T, Q] over the encoder outputs
+ * GATHER(OUT)           OUT [S, H] = the rows of X that the head computes
+ * END                   ends a program */
+#define STEP(OP, IN, OUT, W, flags)   {PROA_STEP_##OP, PROA_REG_##IN, PROA_REG_##OUT, PROA_SLOT_##W, flags}
+/* A step without weights. */
+#define STEP_BARE(OP, IN, OUT, flags) {PROA_STEP_##OP, PROA_REG_##IN, PROA_REG_##OUT, 0, flags}
+
+#define EMBED(W)                      STEP(EMBED, NONE, X, W, 0)
+#define EMBED_TO(OUT, W, flags)       STEP(EMBED, NONE, OUT, W, flags)
+#define ROPE_TABLE                    STEP_BARE(ROPE_TABLE, NONE, ROPE, 0)
+#define NORM(IN, OUT, W)              STEP(NORM, IN, OUT, W, 0)
+#define NORM_ADD(IN, OUT, W)          STEP(NORM, IN, OUT, W, PROA_ADD)
+#define Q_NORM(W)                     STEP(HEADS_NORM, QKV, QKV, W, 0)
+#define K_NORM(W)                     STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K)
+#define LINEAR(IN, OUT, W, flags)     STEP(LINEAR, IN, OUT, W, flags)
+#define LINEAR_GATED(IN, OUT, W, flags) STEP(LINEAR_GATED, IN, OUT, W, flags)
+#define ROTATE                        STEP_BARE(ROPE, QKV, QKV, 0)
+#define ROTATE_PAIRS                  STEP_BARE(ROPE, QKV, QKV, PROA_INTERLEAVED)
+#define KV_APPEND                     STEP_BARE(KV_APPEND, QKV, NONE, 0)
+#define ATTEND                        STEP_BARE(ATTEND, QKV, A, 0)
+#define CROSS_APPEND                  STEP_BARE(CROSS_APPEND, CKV, NONE, 0)
+#define CROSS_ATTEND                  STEP_BARE(CROSS_ATTEND, CQ, A, 0)
+#define GATHER(OUT)                   STEP_BARE(GATHER, X, OUT, 0)
+#define END                           {PROA_STEP_END}
+
+/* Flags of steps; arch.h says which step takes which. */
+enum {
+    ADD     = PROA_ADD,     /* add to what OUT holds */
+    ADD_X   = PROA_ADD_X,   /* OUT = X + the product */
+    ACT     = PROA_ACT,     /* then the configuration's activation */
+    TANH    = PROA_TANH,    /* then tanh */
+    SCALED  = PROA_SCALED,  /* times logit_scale, or of an embedding embed_scale */
+    CAPPED  = PROA_CAPPED,  /* then logit_cap * tanh(y / logit_cap) */
+    OF_POS  = PROA_OF_POS,
+    OF_TYPE = PROA_OF_TYPE,
+    GATED   = PROA_GATED,   /* only if the FFN is gated */
+    PLAIN   = PROA_PLAIN,   /* only if it is not */
+    FORK    = PROA_FORK,  /* may run at the same time as the steps up to the next JOIN */
+    JOIN    = PROA_JOIN
+};
+
+/* The head of most models: the last rows are normed and multiplied with [VOCAB, HIDDEN]. */
+#define LM_HEAD(flags)          \
+    GATHER(H),                  \
+    NORM(H, HN, FINAL_NORM),    \
+    LINEAR(HN, OUT, HEAD, flags), \
+    END
+
+/* ---- The row. ---- */
+#define STRINGS(...)   (const char *const[]){__VA_ARGS__, NULL}
+/* What generating decoders have in common. */
+#define DECODER(NORM)  .kind = PROA_KIND_DECODER, .norm = PROA_NORM_##NORM, \
+                       .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB
+#define CAUSAL(embed, layer) [PROA_STACK_DECODER] = {embed, layer, NULL, true}
+/* clang-format on */
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * staging.h - staging buffers: a step's arrays on their way to the device, and its results on their way to the host.
+ *             With the model on the host nearly everything is used in place.
+ * Owner:   the model. Threads: the stepping thread.
+ * Tickets: results are double buffered; ticket 0 or 1 names the buffer. */
+#ifndef PROA_MODEL_STAGING_H
+#define PROA_MODEL_STAGING_H
+
+#include "model/model.h"
+
+/* ---- staging.c: life, and the batch ---- */
+
+/* Allocates the buffers on both sides. */
+PROA_MUST_CHECK proa_status proa_staging_make(proa_model *m, proa_err *err);
+void proa_staging_free(proa_model *m);
+/* Uploads ids, positions, types, spans and the page tables that they use in one piece, and describes them in
+ * *staged. Returns staged; on the host `batch` itself, unless some of its ids or pages are known to the model
+ * only. context_max of the spans is rounded up, so that few different values occur and passes can be replayed. kv:
+ * of the pass. */
+const proa_batch *proa_staging_batch(proa_model *m, const proa_kv *kv, const proa_batch *batch,
+                                     proa_batch *staged);
+/* Numbers of rows that the head gathers, at most rows_max, where the model runs. */
+const int32_t *proa_staging_rows(proa_model *m, const int32_t *rows, int64_t count);
+const int32_t *proa_staging_all_rows(const proa_model *m); /* 0, 1, 2, ... */
+
+/* ---- staging_sample.c: what is sampled where the model runs ---- */
+
+/* Each returns where the model finds the array. */
+const proa_sample_params *proa_staging_sample_params(proa_model *m, const proa_sample_params *params,
+                                                     int64_t count);
+const proa_beam_params *proa_staging_beam_params(proa_model *m, const proa_beam_params *params, int64_t count);
+/* Logits processors of the rows, and their last tokens; rows NULL: there are none. Must come before
+ * proa_staging_sampled, since last tokens are read from what was sampled before. */
+typedef struct proa_device_processors {
+    const proa_logits_row *rows;
+    const proa_logits_entry *entries;
+    const int32_t *last;
+} proa_device_processors;
+proa_device_processors proa_staging_processors(proa_model *m, const proa_sample_request *r);
+/* Where the results of this request go, on the device; and the copy to the host, for proa_model_wait_sampled. */
+proa_sampled proa_staging_sampled(proa_model *m, const proa_sample_request *r, int ticket);
+void proa_staging_send_sampled(proa_model *m, int ticket);
+/* Where the top-k of some rows goes, [count][k], and the copy of all three to the host, which waits. */
+typedef struct proa_top_k {
+    int32_t *ids;
+    float *logits, *sums;
+} proa_top_k;
+proa_top_k proa_staging_top_k(proa_model *m, int64_t count, int64_t k);
+void proa_staging_fetch_top_k(proa_model *m, int64_t count, int64_t k, int32_t *ids, float *logits, float *sums);
+
+/* ---- staging_output.c: logits, hidden states, and the outputs of encoders ---- */
+
+/* The head's output on the host, and with m->hidden_wanted the head's input too. Waits. */
+proa_view proa_staging_fetch_logits(proa_model *m, proa_view out, proa_view hidden);
+/* Row `row` of the hidden states that were fetched last. */
+const float *proa_staging_hidden(const proa_model *m, proa_view hidden, int64_t row);
+/* The outputs that proa_model_wait_encoder_outputs returns for a ticket: cleared; then the head's or the pooler's
+ * rows of inputs [at, ...), and rows [first, ...) of the pass (f32) are sent, behind the kernels that were
+ * launched so far. Many rows are sent unordered: who overwrites them must call wait_copies_on_stream first. */
+void proa_staging_outputs_clear(proa_model *m, int ticket);
+void proa_staging_outputs_send_inputs(proa_model *m, proa_view out, int64_t at, bool pooled, int ticket);
+void proa_staging_outputs_send_rows(proa_model *m, proa_view out, int64_t first, int ticket);
+/* With the model on the host: all rows, in place, or copied if another pass may run before they are read. */
+void proa_staging_outputs_keep_rows(proa_model *m, proa_view out, bool copy, int ticket);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * staging_sample.c - what the model samples: parameters on their way to the device, tokens on their way to the host. */
+#include "model/staging_state.h"
+
+#include "base/checked.h"
+#include <string.h>
+
+/* ---- results ---- */
+
+/* Points *r at its lists, one behind the other in `memory`, and returns their bytes. The ids come first. */
+static int64_t lay_out_sampled(proa_sampled *r, char *memory, const proa_sampled_counts *n)
+{
+    int64_t at = 0;
+    r->ids = proa_staging_carve(memory, &at, n->tokens);
+    r->sums = proa_staging_carve(memory, &at, n->tokens);
+    r->logits = proa_staging_carve(memory, &at, n->logits);
+    r->top_ids = proa_staging_carve(memory, &at, n->top);
+    r->top_logits = proa_staging_carve(memory, &at, n->top);
+    if (!n->rows) return at;
+    proa_beam_lists *l = &r->lists;
+    l->tokens = r->ids;
+    l->parents = proa_staging_carve(memory, &at, n->tokens);
+    l->ids = proa_staging_carve(memory, &at, n->entries);
+    l->logits = proa_staging_carve(memory, &at, n->entries);
+    l->sums = proa_staging_carve(memory, &at, n->rows);
+    return at;
+}
+
+int64_t proa_sampled_bytes(const proa_model *m)
+{
+    int64_t rows = m->plan.sampled_rows;
+    return 4 * 4 * rows + rows * (8 * PROA_TOP_MAX + 4) + 256;
+}
+
+static proa_sampled_counts count_sampled(const proa_sample_request *r)
+{
+    proa_sampled_counts n = {.tokens = r->count, .top = r->count * r->top};
+    if (r->logits) n.logits = r->count;
+    for (int64_t i = 0; i < r->searches; i++) {
+        const proa_beam_params *beams = &r->search[i];
+        n.tokens += beams->beams;
+        n.rows += beams->rows;
+        n.entries += (int64_t)beams->rows * beams->each;
+    }
+    return n;
+}
+
+proa_sampled proa_staging_sampled(proa_model *m, const proa_sample_request *r, int ticket)
+{
+    proa_staging *s = m->staging;
+    proa_sampled sampled = {.lists = {.scores = s->beam_scores, .held = s->beam_hyps}};
+    proa_sampled_counts n = s->received_counts[ticket] = count_sampled(r);
+    int64_t bytes = lay_out_sampled(&sampled, s->sampled, &n);
+    PROA_ASSERT(n.tokens <= m->plan.sampled_rows && bytes <= proa_sampled_bytes(m));
+    s->beam_parents = sampled.lists.parents;
+    return sampled;
+}
+
+void proa_staging_send_sampled(proa_model *m, int ticket)
+{
+    proa_staging *s = m->staging;
+    proa_sampled sampled = {.ids = NULL};
+    int64_t bytes = lay_out_sampled(&sampled, s->sampled, &s->received_counts[ticket]);
+    m->device->send(m->device, s->received[ticket], s->sampled, bytes, ticket);
+}
+
+proa_sampled proa_model_wait_sampled(proa_model *m, int ticket)
+{
+    proa_staging *s = m->staging;
+    proa_sampled sampled = {.ids = NULL};
+    m->device->sent(m->device, ticket);
+    lay_out_sampled(&sampled, s->received[ticket], &s->received_counts[ticket]);
+    return sampled;
+}
+
+/* ---- parameters ---- */
+
+const proa_sample_params *proa_staging_sample_params(proa_model *m, const proa_sample_params *params, int64_t count)
+{
+    if (!params || m->device->host) return params;
+    m->device->upload(m->device, m->staging->sample_params, params, count * (int64_t)sizeof *params);
+    return m->staging->sample_params;
+}
+
+/* The parameters rarely change from step to step, so they are uploaded only when they differ from the device's. */
+const proa_beam_params *proa_staging_beam_params(proa_model *m, const proa_beam_params *params, int64_t count)
+{
+    proa_staging *s = m->staging;
+    int64_t bytes = count * (int64_t)sizeof *params;
+    if (!count || m->device->host) return params;
+    if (count == s->uploaded_beams && memcmp(s->uploaded_beam_params, params, (size_t)bytes) == 0)
+        return s->beam_params;
+    memcpy(s->uploaded_beam_params, params, (size_t)bytes);
+    s->uploaded_beams = count;
+    m->device->upload(m->device, s->beam_params, params, bytes);
+    return s->beam_params;
+}
+
+/* In pieces: longer uploads are spread over all cores, as for weights, and a step should not wake them. */
+static void upload_entries(proa_model *m, const proa_logits_entry *entries, int64_t count)
+{
+    enum { PIECE = 1 << 16 };
+    for (int64_t at = 0, n; at < count; at += n) {
+        n = proa_min64(count - at, PIECE);
+        m->device->upload(m->device, m->staging->entries + at, entries + at, n * (int64_t)sizeof *entries);
+    }
+}
+
+proa_device_processors proa_staging_processors(proa_model *m, const proa_sample_request *r)
+{
+    proa_staging *s = m->staging;
+    int64_t n = r->count;
+    proa_device_processors p = {r->row_processors, r->entries, s->last_ids};
+    const int32_t *sampled = (const int32_t *)(const void *)s->sampled;
+    if (!r->row_processors || !n) return (proa_device_processors){NULL, NULL, NULL};
+    m->device->upload(m->device, s->last_ids, r->last_sampled_at, n * 4); /* -1 stays where the host knows the token */
+    m->device->upload(m->device, s->last_sampled_at, r->last_sampled_at, n * 4);
+    m->ctx.ops->decode->gather_token_ids(&m->ctx, s->last_ids, sampled, s->last_sampled_at, n);
+    if (m->device->host) return p;
+    PROA_ASSERT(r->entries_count <= PROA_LOGITS_ENTRIES_MAX);
+    m->device->upload(m->device, s->row_processors, r->row_processors, n * (int64_t)sizeof *r->row_processors);
+    upload_entries(m, r->entries, r->entries_count);
+    p.rows = s->row_processors, p.entries = s->entries;
+    return p;
+}
+
+/* ---- top-k ---- */
+
+proa_top_k proa_staging_top_k(proa_model *m, int64_t count, int64_t k)
+{
+    int32_t *ids = (int32_t *)(void *)m->staging->sampled;
+    float *logits = (float *)(void *)(ids + count * k);
+    return (proa_top_k){ids, logits, logits + count * k};
+}
+
+void proa_staging_fetch_top_k(proa_model *m, int64_t count, int64_t k, int32_t *ids, float *logits, float *sums)
+{
+    char *received = m->staging->received[0];
+    m->device->send(m->device, received, m->staging->sampled, 4 * (2 * count * k + count), 0);
+    m->device->sent(m->device, 0);
+    memcpy(ids, received, (size_t)(count * k) * sizeof *ids);
+    memcpy(logits, received + 4 * count * k, (size_t)(count * k) * sizeof *logits);
+    memcpy(sums, received + 8 * count * k, (size_t)count * sizeof *sums);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * staging_state.h - the staging buffers of a model, for staging.c, staging_sample.c and staging_output.c only. */
+#ifndef PROA_MODEL_STAGING_STATE_H
+#define PROA_MODEL_STAGING_STATE_H
+
+#include "model/staging.h"
+
+enum { PROA_STAGING_ENTRIES_BYTES = PROA_LOGITS_ENTRIES_MAX * (int)sizeof(proa_logits_entry) };
+
+/* How much is sampled in a step: it determines where each list of proa_sampled begins (staging_sample.c). */
+typedef struct proa_sampled_counts {
+    int64_t tokens, rows, entries; /* tokens of all rows and beams; rows and candidates of beam steps */
+    int64_t logits, top;           /* of single tokens, if they were requested */
+} proa_sampled_counts;
+
+struct proa_staging {
+    /* The batch in one block on each side. On the host the device's block is touched only if the batch has ids
+     * that only the model knows. */
+    char *host, *device;
+    int64_t bytes, used;
+    int64_t page_entries_max; /* entries of all page tables of a step */
+
+    /* On the device, one allocation that begins at rows. */
+    int32_t *rows; /* [3][rows_max]: rows that the head gathers; 0, 1, 2, ...; sampled_at of a batch's rows */
+    proa_sample_params *sample_params; /* [sampled_rows] */
+    proa_beam_params *beam_params;     /* [sampled_rows / 2] */
+    proa_logits_row *row_processors;   /* [sampled_rows] */
+    int32_t *last_sampled_at;          /* [sampled_rows] */
+    int32_t *last_ids;                 /* [sampled_rows] the ids found there */
+    float *beam_scores;                /* [sampled_rows] */
+    proa_beam_hyp *beam_hyps;          /* [sampled_rows] */
+    char *sampled;              /* what was sampled last (proa_sampled_layout), or the result of a top-k */
+    int32_t *beam_parents;      /* in `sampled` */
+    proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] by itself; NULL on the host and for encoders */
+
+    /* On the host. */
+    proa_beam_params *uploaded_beam_params; /* [uploaded_beams] copy of what the device has */
+    int64_t uploaded_beams;
+    char *received[2]; /* by ticket: copies of `sampled` */
+    proa_sampled_counts received_counts[2];
+    float *logits, *hidden; /* [head_rows][outputs], [head_rows][hidden] */
+    int64_t logits_width, hidden_width;
+    float *inputs[2];   /* by ticket: [2][sampled_rows][outputs] of the head, then of the pooler */
+    float *all_rows[2]; /* by ticket: [rows_max][outputs] of a headless model */
+    bool unordered[2];  /* all_rows were sent without ordering them before the kernels that follow */
+    proa_encoder_outputs outputs[2];
+};
+
+/* Aligned room for `count` words of 4 bytes at *at, which moves on. */
+void *proa_staging_carve(char *memory, int64_t *at, int64_t count);
+/* Row numbers where the model runs: `room`, into which they are copied, or an array that has the same numbers
+ * already. */
+const int32_t *proa_staging_device_rows(proa_model *m, const int32_t *rows, int64_t count, int32_t *room);
+
+/* staging_sample.c: bytes of `sampled` for the largest step. */
+int64_t proa_sampled_bytes(const proa_model *m);
+/* staging_output.c. On the host all_rows are allocated when they are first needed. */
+PROA_MUST_CHECK proa_status proa_staging_outputs_make(proa_model *m, proa_err *err);
+void proa_staging_outputs_free(proa_model *m);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * generation.h - a text generation as typed values: what proa_infer.generation asks for, and what proa_reply.generated
+ *                answers. Neither is printed and parsed on the way between a protocol and the engine.
+ *
+ * A model takes typed generations if its backend says so (proa_served_model_takes_generation). Such a request has no
+ * tensors, no parameters and no requested outputs; its replies have no outputs. All other models, steps of ensembles
+ * and calls of Python models get the same request as tensors, and answer with tensors.
+ *
+ * Owner:   both structs and everything in them are in the arena of their request or reply, but for the tree of a chat,
+ *          which the request frees, or its reader before that. Texts of tokens belong to the model version, which the
+ *          request holds.
+ * Threads: written by one thread before the request is sent, or before the reply is; read only afterwards. */
+#ifndef PROA_SERVE_GENERATION_H
+#define PROA_SERVE_GENERATION_H
+
+#include "base/json.h"
+#include "proa/proa.h"
+
+typedef enum proa_generation_task {
+    PROA_GENERATION_TEXT,  /* new tokens */
+    PROA_GENERATION_SCORE, /* none: the log-probabilities of the prompt */
+    PROA_GENERATION_EMBED  /* one vector */
+} proa_generation_task;
+
+typedef struct proa_generation {
+    proa_generation_task task;
+    bool stream;    /* a reply for each token; else one reply */
+    bool echo;      /* the prompt precedes the text of each sequence */
+    bool normalize; /* EMBED: the vector gets length 1 */
+    /* The prompt, one of: */
+    proa_str text; /* NULL ptr: none */
+    const int32_t *ids;
+    int64_t ids_count;
+    proa_json *chat; /* an object: messages, tools, documents, ...: the variables of the model's template */
+    proa_str chat_text; /* the same as JSON, of a chat whose tree is too large to wait; NULL ptr: none */
+
+    size_t prompt_bytes;  /* about: long ones are read by a thread of their own */
+    proa_options options; /* each in its range; not yet checked against the model */
+} proa_generation;
+
+/* Log-probabilities of consecutive tokens; `tops` alternatives for each, most likely first. */
+typedef struct proa_generated_tokens {
+    int64_t count, tops;
+    const float *logprobs;     /* [count]; NaN: the first token of a prompt has none */
+    const proa_str *texts;     /* [count]; the bytes of a token need not be whole characters */
+    const float *top_logprobs; /* [count * tops], or NULL */
+    const proa_str *top_texts; /* the same */
+} proa_generated_tokens;
+
+/* What a reply adds to one sequence; a reply that does not stream has all of it. */
+typedef struct proa_generated_sequence {
+    int32_t index;               /* which of n */
+    proa_finish finish;          /* NONE: it runs */
+    proa_str text;               /* whole characters; may be empty */
+    int64_t tokens;              /* of the sequence so far; negative: not known */
+    proa_generated_tokens added; /* count 0: no log-probabilities were wanted */
+} proa_generated_sequence;
+
+typedef struct proa_generated {
+    const proa_generated_sequence *sequences;
+    int64_t count;
+    int64_t prompt_tokens;               /* negative: not known */
+    const proa_generated_tokens *prompt; /* NULL: not wanted, or in an earlier reply */
+    const float *embedding;              /* EMBED: [embedding_count]; NULL: none */
+    int64_t embedding_count;
+} proa_generated;
+
+#endif
