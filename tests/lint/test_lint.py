@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each check of tools/ that ./do lint runs over text fails on a fault that is planted here, in a small tree of its own, and
+passes without it. Run by pytest; needs no build."""
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEAD = "/* SPDX-License-Identifier: Apache-2.0\n * {0} - what it is for. */\n"
+LAYERS = "# the floors\nbase:\nnet: base\n"
+GRAPH = """<!-- layers -->
+```
+net        may include  base
+base       may include  nothing
+```
+<!-- /layers -->
+"""
+CLEAN = {
+    "src/LAYERS": LAYERS,
+    "ARCHITECTURE.md": GRAPH,
+    "src/base/README.md": "text.h, text.c\n",
+    "src/base/text.h": HEAD.format("text.h") + "typedef struct proa_text proa_text;\n#define PROA_TEXT_MAX 8\n",
+    "src/base/text.c": HEAD.format("text.c") + '#include "base/text.h"\nstruct proa_text {\n    int size;\n};\n',
+    "src/net/README.md": "wire.c\n",
+    "src/net/wire.c": HEAD.format("wire.c") + '#include "base/text.h"\ntypedef struct wire wire;\n',
+}
+
+
+def put(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    (tmp_path / "tools").mkdir()
+    for tool in ("check-names", "check-form", "check-layers", "check-complexity", "check-commits"):
+        shutil.copy(ROOT / "tools" / tool, tmp_path / "tools")
+    put(tmp_path, {"tools/form.allow": "", "tools/complexity.allow": "", **CLEAN})
+    names = tmp_path / "tools/check-names"  # the names of this repository are not those of the small tree
+    names.write_text("".join("KNOWN = set()\n" if line.startswith("KNOWN") else line for line in names.open()))
+    for folder in ("include", "examples", "tests", "bench"):
+        (tmp_path / folder).mkdir()
+    return tmp_path
+
+
+def check(tree, tool, *args, **more):
+    done = subprocess.run([tree / "tools" / tool, *args], capture_output=True, text=True, timeout=60, **more)
+    assert done.stderr == "", done.stderr
+    return done.returncode, done.stdout
+
+
+def fails(tree, files, message, tool, *args):
+    assert check(tree, tool, *args) == (0, "")
+    put(tree, files)
+    code, out = check(tree, tool, *args)
+    assert code == 1 and message in out, out
+
+
+def source(name, text):
+    return HEAD.format(name) + text
+
+
+@pytest.mark.parametrize("text, word", [
+    ("typedef struct {\n    int (*of)(int);\n} proa_span;\n", "type proa_span"),
+    ("typedef enum { PROA_ONE } proa_span;\n", "type proa_span"),
+    ("struct proa_span {\n    int at;\n};\n", "type proa_span"),
+    ("typedef int (*proa_span)(int a, int b);\n", "type proa_span"),
+    ("typedef int64_t proa_span;\n", "type proa_span"),
+    ("union proa_span { int i; float f; };\n", "type proa_span"),
+])
+def test_type_in_two_floors(tree, text, word):
+    put(tree, {"src/base/span.h": source("span.h", "typedef struct proa_span {\n    int begin;\n} proa_span;\n")})
+    fails(tree, {"src/net/span.h": source("span.h", text)}, word, "check-names")
+
+
+def test_type_of_the_public_header_in_a_floor(tree):
+    put(tree, {"include/proa/proa.h": source("proa.h", "typedef enum proa_finish { A, B } proa_finish;\n")})
+    fails(tree, {"src/net/wire.c": source("wire.c", "typedef struct {\n    int a;\n} proa_finish;\n")},
+          "type proa_finish is defined in 2 floors", "check-names")
+
+
+def test_macro_in_two_floors(tree):
+    fails(tree, {"src/net/wire.h": source("wire.h", "#  define PROA_TEXT_MAX 9\n")}, "macro PROA_TEXT_MAX", "check-names")
+
+
+def test_declared_twice_is_defined_once(tree):
+    put(tree, {"src/net/wire.h": source("wire.h", "typedef struct proa_text proa_text;\n/* typedef int proa_text; */\n")})
+    assert check(tree, "check-names") == (0, "")
+
+
+def test_names_of_one_file_may_be_in_two(tree):
+    job = "typedef struct {\n    int a;\n} job;\n#define ROW 1\n"
+    put(tree, {"src/net/wire.c": source("wire.c", job), "src/base/text.c": source("text.c", job)})
+    assert check(tree, "check-names") == (0, "")
+
+
+@pytest.mark.parametrize("name, text", [
+    ("src/net/loop.c", "/* SPDX-License-Identifier: Apache-2.0 */\nint a;\n"),
+    ("src/net/loop.c", HEAD.format("wire.c")),
+    ("src/net/loop.cu", "int a;\n"),
+    ("include/loop.h", ""),
+    ("bench/loop.cuh", "// loop.cuh - of another form\n"),
+])
+def test_head(tree, name, text):
+    fails(tree, {name: text}, f"{name}:1: heads: does not begin with", "check-form", "heads")
+
+
+@pytest.mark.parametrize("name", ["src/net/wire.c", "src/base/gpu.cu", "tests/a.h", "examples/a.c"])
+def test_width(tree, name):
+    fails(tree, {name: source("wire.c", "int a;\n/* " + "x" * 118 + " */\n")}, f"{name}:4: width: 124 characters", "check-form",
+          "width")
+
+
+def test_prose(tree):
+    put(tree, {"docs/a.md": "| " + "x " * 80 + "|\n```\n" + "x " * 80 + "\n```\n[" + "a b](" + "x/" * 80 + "y.md)\n"})
+    fails(tree, {"docs/b.md": "one\n" + "ab " * 41 + "\n"}, "docs/b.md:2: prose: 123 characters", "check-form", "prose")
+
+
+@pytest.mark.parametrize("code", [
+    "int a __attribute__((unused));", "int f(int a) { return __builtin_ctz(a); }", '__asm__ volatile("pause");',
+    "int b = ({ 1; });", "__typeof__(1) a;",
+])
+def test_extension(tree, code):
+    put(tree, {"src/base/compiler.h": source("compiler.h", code), "src/base/note.c": source("note.c", "/* ({ */\n")})
+    fails(tree, {"src/net/wire.c": source("wire.c", "\n" + code + "\n")}, "src/net/wire.c:4: extensions: ", "check-form",
+          "extensions")
+
+
+def test_allowed_files_only_shrink(tree):
+    wide = "/* " + "x" * 130 + " */\n"
+    put(tree, {"src/net/wire.c": source("wire.c", wide), "tools/form.allow": "width src/net/ 1  # one\nheads src/base/text.c\n"})
+    assert check(tree, "check-form", "width") == (0, "")
+    code, out = check(tree, "check-form", "heads")
+    assert code == 1 and "'heads src/base/text.c' is no longer needed" in out
+    put(tree, {"src/net/wire.h": source("wire.h", wide)})
+    code, out = check(tree, "check-form", "width")
+    assert code == 1 and "src/net/: 2 where tools/form.allow has 1" in out
+    (tree / "src/net/wire.h").unlink()
+    assert check(tree, "check-form", "--shrink") == (0, "")
+    assert (tree / "tools/form.allow").read_text() == "width src/net/ 1  # one\n"
+
+
+@pytest.mark.parametrize("files, message", [
+    ({"src/base/text.c": source("text.c", '#include "net/wire.h"\n')}, "base must not include net/wire.h"),
+    ({"src/net/wire.c": source("wire.c", "")}, "no file of net includes base: remove the grant"),
+    ({"src/net/loop.cu": source("loop.cu", "")}, "src/net/README.md: does not name loop.cu"),
+    ({"src/net/tls/tls.c": source("tls.c", ""), "src/net/README.md": "wire.c tls.c\n"}, "does not name tls/"),
+    ({"src/net/README.md": " ".join(f"f{i}.c" for i in range(19)) + " wire.c", **{f"src/net/f{i}.c": "" for i in range(19)}},
+     "src/net: 20 sources in one folder"),
+    ({"ARCHITECTURE.md": GRAPH.replace("nothing", "net")}, "ARCHITECTURE.md: between"),
+])
+def test_layers(tree, files, message):
+    fails(tree, files, message, "check-layers")
+
+
+def test_complexity_of_cuda(tree):
+    if not shutil.which("pmccabe"):
+        pytest.skip("no pmccabe")
+    kernel = ("template <int N>\n__global__ void __launch_bounds__(N * (1 + 2), 2)\n    branchy_kernel(int *a)\n{\n"
+              + "    if (a[0]) a[1]++;\n" * 15 + "}\n")
+    fails(tree, {"src/base/gpu.cu": source("gpu.cu", kernel)}, "branchy_kernel has 20 lines and complexity 16", "check-complexity")
+    put(tree, {"tools/complexity.allow": "src/base/gpu.cu branchy_kernel 20 16  # a reason\n"})
+    assert check(tree, "check-complexity") == (0, "")
+
+
+def test_subjects_of_commits(tree):
+    if not shutil.which("git"):
+        pytest.skip("no git")
+    assert "skipped" in check(tree, "check-commits")[1]
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-C", str(tree)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for subject in ("first", "x" * 72, "y" * 73):
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", subject, "-m", "z" * 90], check=True)
+    env = {"PATH": "/usr/bin:/bin", "SINCE": "HEAD~2", "HOME": str(tree)}
+    code, out = check(tree, "check-commits", env=env)
+    assert code == 1 and "73 characters" in out and "xxx" not in out
+    assert check(tree, "check-commits", env={**env, "SINCE": "HEAD"}) == (0, "")
