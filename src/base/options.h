@@ -32,9 +32,9 @@ typedef struct proa_option_row {
     bool min_open;    /* min itself is excluded */
     double fallback;  /* what zero means when nobody says otherwise */
     const char *help; /* one line, lower case */
-    const char *ft, *trtllm, *openai,
-        *hf; /* their names; "" when they have none; openai: "" is taken by our name as an
-                                              extension, NULL is not taken */
+    /* What others call it; "" when they have no name. OpenAI's API also takes our name as an extension where openai is
+     * "", and does not take the option at all where it is NULL. */
+    const char *ft, *trtllm, *openai, *hf;
     const char *generation_config; /* the key of generation_config.json, or "" */
 } proa_option_row;
 
