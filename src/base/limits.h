@@ -68,6 +68,7 @@
 #define PROA_CONTEXT_MAX          (1 << 24)        /* tokens of one sequence */
 #define PROA_BUCKETS_MAX          4096             /* relative position buckets */
 #define PROA_TOKEN_TYPES_MAX      1024             /* segments of an encoder's input; BERT has 2 */
+#define PROA_EXPERTS_MAX          4096             /* of a layer of a mixture of experts */
 #define PROA_LABELS_MAX           (1 << 20)        /* outputs of a classification head */
 
 /* engine */

@@ -140,7 +140,7 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(proa_model_load(e->model, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
     const proa_config *c = &e->model->config;
     PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), e->model->kv_layers,
-                                c->kv_heads, c->head_dim, e->model->kv_dtype, err));
+                                c->kv_heads, c->head_dim, e->model->formats.kv, err));
     if (e->device->host) proa_model_touch(e->pool, e->pages.memory, e->pages.bytes - 8 * e->pages.count);
     make_arrays(e);
     e->async.mode = proa_sample_mode_choose(e->device);
@@ -310,9 +310,9 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     info->has_pooler = proa_model_has_pool(e->model);
     info->threads = proa_pool_threads(e->pool);
     info->isa = e->model->ctx.ops->name;
-    info->dtype = format_name(e->model->format);
-    info->quant = quant_name(e->model->format);
-    info->kv_dtype = proa_dtype_name(e->model->kv_dtype);
+    info->dtype = format_name(e->model->formats.main);
+    info->quant = quant_name(e->model->formats.main);
+    info->kv_dtype = proa_dtype_name(e->model->formats.kv);
     info->parameters = p->parameters, info->weight_bytes = p->weight_bytes;
     info->kv_tokens = e->pages.count * PROA_PAGE_TOKENS, info->kv_bytes = e->memory.kv;
     info->memory_bytes = e->memory.total;

@@ -20,7 +20,7 @@ typedef struct explained {
 static int64_t kv_token_bytes(const explained *x)
 {
     const proa_config *c = &x->m->config;
-    return 2 * (int64_t)x->m->kv_layers * c->kv_heads * c->head_dim * proa_dtype_bytes(x->m->kv_dtype);
+    return 2 * (int64_t)x->m->kv_layers * c->kv_heads * c->head_dim * proa_dtype_bytes(x->m->formats.kv);
 }
 
 /* Lower bound of one decoding step of one sequence, in seconds: weights, keys and values are read once. */
@@ -139,8 +139,9 @@ static void text_head(const explained *x, proa_buf *out, const char *path)
     const proa_config *c = &x->m->config;
     const proa_plan *p = &x->m->plan;
     proa_buf_printf(out, "%s: %s, %.2f million parameters, %s checkpoint, weights in memory as %s, table %s\n",
-                    path, x->m->arch->name, (double)p->parameters / 1e6, proa_dtype_name(x->m->checkpoint),
-                    proa_wfmt_name(x->m->format), x->m->ctx.ops->name);
+                    path, x->m->arch->name, (double)p->parameters / 1e6,
+                    proa_dtype_name(x->m->formats.checkpoint), proa_wfmt_name(x->m->formats.main),
+                    x->m->ctx.ops->name);
     proa_buf_printf(
         out, "hidden %lld, heads %lld of %lld, key-value heads %lld, ffn %lld, vocabulary %lld, context %lld\n",
         (long long)c->hidden, (long long)c->heads, (long long)c->head_dim, (long long)c->kv_heads,
@@ -164,7 +165,7 @@ static void text_memory(const explained *x, proa_buf *out)
     memory_line(out, "weights", m->weights, host ? "packed for this CPU" : "as the kernels read them");
     snprintf(note, sizeof note, "%lld tokens in pages of %d, %s, %lld bytes a token",
              (long long)proa_sizes_pages(&x->sizes) * PROA_PAGE_TOKENS, PROA_PAGE_TOKENS,
-             proa_dtype_name(x->m->kv_dtype), (long long)kv_token_bytes(x));
+             proa_dtype_name(x->m->formats.kv), (long long)kv_token_bytes(x));
     memory_line(out, "keys and values", m->kv, note);
     memory_line(out, "activations", m->activations, "registers of the program, shared where their lives allow");
     memory_line(out, "scratch", m->scratch, "of the kernels");
@@ -264,9 +265,9 @@ static void json_all(const explained *x, proa_buf *out, const char *path)
     json_str(out, "model", path);
     json_str(out, "arch", x->m->arch->name);
     json_str(out, "isa", x->m->ctx.ops->name);
-    json_str(out, "checkpoint_dtype", proa_dtype_name(x->m->checkpoint));
-    json_str(out, "weight_format", proa_wfmt_name(x->m->format));
-    json_str(out, "kv_dtype", proa_dtype_name(x->m->kv_dtype));
+    json_str(out, "checkpoint_dtype", proa_dtype_name(x->m->formats.checkpoint));
+    json_str(out, "weight_format", proa_wfmt_name(x->m->formats.main));
+    json_str(out, "kv_dtype", proa_dtype_name(x->m->formats.kv));
     json_int(out, "parameters", p->parameters);
     json_int(out, "hidden", c->hidden);
     json_int(out, "layers", c->layers);

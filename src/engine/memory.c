@@ -58,7 +58,7 @@ static int64_t device_scratch(const proa_model *m)
  * run. */
 static int64_t shared_tokens(const proa_sizes *s, const proa_model *m, int64_t longest)
 {
-    int64_t page = proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->kv_dtype);
+    int64_t page = proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
     int64_t left = m->device->available(m->device) - m->plan.weight_bytes - m->plan.activation_bytes;
     if (!m->device->host) left -= device_scratch(m);
     double tokens = s->kv_share * (double)proa_max64(left, 0) / (double)proa_max64(page, 1) * PROA_PAGE_TOKENS;
@@ -117,7 +117,7 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
     *memory = (proa_memory){.weights = m->plan.weight_bytes, .activations = m->plan.activation_bytes};
     memory->scratch = scratch_bytes(m);
     memory->kv = proa_kv_pages_bytes(proa_sizes_pages(s), m->kv_layers, m->config.kv_heads,
-                                     m->config.head_dim, m->kv_dtype);
+                                     m->config.head_dim, m->formats.kv);
     if (memory->kv < 0) memory->kv = INT64_MAX / 4;
     memory->tokenizer = tokenizer ? proa_tokenizer_bytes(tokenizer) : 0;
     memory->bookkeeping = bookkeeping_bytes(s, m);
@@ -129,7 +129,7 @@ void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model
 /* Tokens whose keys and values fit beside everything else, in whole pages. */
 static int64_t tokens_that_fit(const proa_memory *memory, const proa_model *m, int64_t available)
 {
-    int64_t page = proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->kv_dtype);
+    int64_t page = proa_kv_pages_bytes(1, m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv);
     int64_t left = available - (memory->total - memory->kv);
     return left <= 0 || page <= 0 ? 0 : left / page * PROA_PAGE_TOKENS;
 }
@@ -138,7 +138,7 @@ static int64_t tokens_that_fit(const proa_memory *memory, const proa_model *m, i
 static int64_t total_as(const proa_memory *memory, const proa_model *m, proa_wfmt format)
 {
     const int64_t rows = 4096, cols = 4096; /* of a size at which padding does not show */
-    int64_t now = m->ctx.ops->pack_bytes(m->format, rows, cols),
+    int64_t now = m->ctx.ops->pack_bytes(m->formats.main, rows, cols),
             then = m->ctx.ops->pack_bytes(format, rows, cols);
     if (then <= 0 || now <= then) return 0;
     double less = (double)m->plan.matrix_bytes * (1 - (double)then / (double)now);

@@ -4,6 +4,7 @@
  * with the vector tables bit for bit. Slow is fine here, doubtful is not. */
 #include "kernels/reference.h"
 
+#include "base/alloc.h"
 #include "base/checked.h"
 #include "kernels/quant.h"
 #include <math.h>
@@ -171,23 +172,13 @@ static int64_t pack_bytes(proa_wfmt format, int64_t N, int64_t K)
     return format == PROA_WFMT_I8 ? scales_at(N, K) + 4 * N : proa_round_up(N * K * element_bytes(format), 64);
 }
 
-static float source_at(proa_view s, int64_t n, int64_t k)
-{
-    return load(s.data, s.dtype, n * s.stride[0] + k * s.stride[1]);
-}
-
-static void pack_i8_row(const proa_weight *w, int64_t n, proa_view s, int64_t row)
+static void pack_i8_row(const proa_weight *w, int64_t n, const float *row)
 {
     int8_t *q = (int8_t *)w->data + n * w->K;
-    float largest = 0.0f;
-    int finite = 1;
-    for (int64_t k = 0; k < w->K; k++) {
-        float a = fabsf(source_at(s, row, k));
-        if (!(a < INFINITY)) finite = 0;
-        else if (a > largest) largest = a;
-    }
+    int finite;
+    float largest = proa_i8_largest(row, w->K, 1, &finite);
     float scale = proa_i8_scale(largest, finite);
-    for (int64_t k = 0; k < w->K; k++) q[k] = proa_i8_round(source_at(s, row, k), scale);
+    for (int64_t k = 0; k < w->K; k++) q[k] = proa_i8_round(row[k], scale);
     ((float *)(void *)((char *)w->data + scales_at(w->N, w->K)))[n] = scale;
 }
 
@@ -220,40 +211,41 @@ static void round_numbers(proa_wfmt format, float *v, int64_t n)
     }
 }
 
-static void pack_widened_row(const proa_weight *w, int64_t n, proa_view s, int64_t row)
+static void pack_widened_row(const proa_weight *w, int64_t n, const float *row)
 {
     float *out = (float *)w->data + n * w->K;
     int64_t each = w->format == PROA_WFMT_I4 ? PROA_I4_GROUP : w->K;
-    for (int64_t k = 0; k < w->K; k++) out[k] = source_at(s, row, k);
+    memcpy(out, row, (size_t)w->K * sizeof *out);
     for (int64_t k = 0; k < w->K && w->format != PROA_WFMT_F32; k += each)
         round_numbers(w->format, out + k, proa_min64(each, w->K - k));
 }
 
-static void pack_row(const proa_weight *w, int64_t n, proa_view s, int64_t row)
+static void pack_row(const proa_weight *w, int64_t n, const float *row)
 {
     if (w->format == PROA_WFMT_I8) {
-        pack_i8_row(w, n, s, row);
+        pack_i8_row(w, n, row);
         return;
     }
     if (widened(w->format)) {
-        pack_widened_row(w, n, s, row);
+        pack_widened_row(w, n, row);
         return;
     }
     proa_dtype dtype = w->format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
-    char *out = (char *)w->data + n * w->K * element_bytes(w->format);
-    for (int64_t k = 0; k < w->K; k++) {
-        float v = source_at(s, row, k);
-        proa_from_f32(out + k * element_bytes(w->format), dtype, &v, 1);
-    }
+    proa_from_f32((char *)w->data + n * w->K * element_bytes(w->format), dtype, row, w->K);
 }
 
-static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int count)
+static void pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     PROA_UNUSED(c);
     int64_t n = 0;
+    float *numbers = proa_malloc((size_t)proa_max64(w->K, 1) * sizeof *numbers);
     for (int i = 0; i < count; i++)
-        for (int64_t row = 0; row < sources[i].shape[0]; row++) pack_row(w, n++, sources[i], row);
+        for (int64_t row = 0; row < proa_tensor_source_rows(&sources[i]); row++) {
+            proa_tensor_source_read(&sources[i], row, 0, w->K, numbers);
+            pack_row(w, n++, numbers);
+        }
     PROA_ASSERT(n == w->N);
+    free(numbers);
 }
 
 /* Sum over k of x[k] * row n of w, in rising order of k, each step one fused multiply-add in f32. */

@@ -4,7 +4,7 @@
 #ifndef PROA_KERNELS_WEIGHT_H
 #define PROA_KERNELS_WEIGHT_H
 
-#include "tensor/view.h"
+#include "tensor/source.h"
 
 /* enum, name, what it does with a row x[K] and a weight row w[K] */
 #define PROA_WFMT_LIST(X)                                                                                    \
@@ -44,6 +44,8 @@ typedef struct proa_weight {
     int64_t N, K;  /* outputs, inputs: y[T,N] = x[T,K] W^T */
     void *data;    /* packed; NULL: no weight */
     int64_t bytes; /* of data, as pack_bytes says */
+    /* One such matrix for each expert, expert e at data + e * stride; pack packs one at a time. 0: one matrix. */
+    int64_t experts, stride;
 } proa_weight;
 
 const char *proa_wfmt_name(proa_wfmt format);

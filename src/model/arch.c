@@ -111,6 +111,7 @@ static const struct size_range {
     SIZE(context, 1, PROA_CONTEXT_MAX),
     SIZE(types, 0, PROA_TOKEN_TYPES_MAX),
     SIZE(labels, 0, PROA_LABELS_MAX),
+    SIZE(experts, 0, PROA_EXPERTS_MAX),
     SIZE(window, 0, PROA_CONTEXT_MAX),
     SIZE(window_from, 0, PROA_LAYERS_MAX),
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),

@@ -149,14 +149,28 @@ enum proa_name_flags {
     PROA_IF_PLAIN = 1 << 4, /* not gated */
     PROA_IF_ATTN_BIAS = 1 << 5,
     PROA_IF_MLP_BIAS = 1 << 6,
-    PROA_SHARED = 1 << 7,  /* the tensor is used a second time: neither missing nor extra */
-    PROA_PLUS_ONE = 1 << 8 /* VECTOR: the weight is 1 + the stored number (Gemma's norms) */
+    PROA_SHARED = 1 << 7,   /* the tensor is used a second time: neither missing nor extra */
+    PROA_PLUS_ONE = 1 << 8, /* VECTOR: the weight is 1 + the stored number (Gemma's norms) */
+    PROA_PER_EXPERT = 1 << 9 /* one such tensor for each expert, by the second "%d" of the name; a name with one "%d" is a
+                                tensor [experts, rows, cols] */
 };
+
+/* Load actions: which rows of a stored tensor go where. The role says the rest (transposed, a vector, ...). */
+typedef enum proa_load {
+    PROA_LOAD_ROWS, /* as they are stored */
+    /* [kv_heads][heads / kv_heads heads of q, one of k, one of v] to all q, all k, all v: GPT-NeoX and BLOOM (one query
+     * head for each key head), Falcon, StarCoder, InternLM2 */
+    PROA_LOAD_QKV_GROUPS,
+    PROA_LOAD_QVK_QUARTERS, /* four blocks, each of a quarter of q, of v, and of k, to all q, all k, all v: CodeGen */
+    PROA_LOAD_EVEN_ODD,  /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
+    PROA_LOAD_NORMALISED /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
+} proa_load;
 
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
 
-/* One tensor of the checkpoint; "%d" in the name is the number of the layer. The layers of an encoder-only model are in
- * the ENCODER stack. */
+/* One tensor of the checkpoint; "%d" in the name is the number of the layer, a second one that of the expert. The layers
+ * of an encoder-only model are in the ENCODER stack. A stored tensor of more axes is taken if axes that follow each other
+ * can be merged to the shape that is wanted (XLNet's [hidden, heads, head_dim]). */
 typedef struct proa_name {
     const char *name; /* NULL ends the map */
     proa_stack_id stack;
@@ -164,6 +178,7 @@ typedef struct proa_name {
     proa_role role;
     proa_dim rows, cols;
     uint32_t flags;
+    proa_load load;
 } proa_name;
 
 typedef enum proa_norm { PROA_NORM_RMS, PROA_NORM_LAYER } proa_norm;

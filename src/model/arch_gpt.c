@@ -98,8 +98,8 @@ static const proa_name bloom_tensors[] = {
     VECTOR   ("transformer.word_embeddings_layernorm.bias",             EMBED_NORM_B, HIDDEN),
     VECTOR   ("transformer.h.%d.input_layernorm.weight",                ATTN_NORM,    HIDDEN),
     VECTOR   ("transformer.h.%d.input_layernorm.bias",                  ATTN_NORM_B,  HIDDEN),
-    MATRIX   ("transformer.h.%d.self_attention.query_key_value.weight", QKV,          QKV,    HIDDEN),
-    VECTOR   ("transformer.h.%d.self_attention.query_key_value.bias",   QKV_B,        QKV),
+    MATRIX_LOADED(QKV_GROUPS, "transformer.h.%d.self_attention.query_key_value.weight", QKV, QKV, HIDDEN),
+    VECTOR_LOADED(QKV_GROUPS, "transformer.h.%d.self_attention.query_key_value.bias", QKV_B, QKV),
     MATRIX   ("transformer.h.%d.self_attention.dense.weight",           O,            HIDDEN, Q),
     VECTOR   ("transformer.h.%d.self_attention.dense.bias",             O_B,          HIDDEN),
     VECTOR   ("transformer.h.%d.post_attention_layernorm.weight",       FFN_NORM,     HIDDEN),
@@ -184,7 +184,6 @@ static proa_status finish_bloom(proa_config *c, const proa_json *json, proa_aren
     c->ffn = 4 * c->hidden;
     c->act = PROA_ACT_GELU_TANH;
     c->alibi_max = 8;
-    c->qkv_by_head = true;
     return refuse_switch(json, "apply_residual_connection_post_layernorm", false, err);
 }
 

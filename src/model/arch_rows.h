@@ -36,9 +36,15 @@
  * VECTOR_1     [ROWS], copied to f32 with 1 added (Gemma's norms)
  * ..._IF       only under a condition: TIED, UNTIED (head and embedding), GATED, PLAIN (FFN), ATTN_BIAS, MLP_BIAS,
  *              PRESENT (the checkpoint may lack it)
+ * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, NORMALISED
+ * EXPERT_...   one for each expert: the second "%d" of NAME is the expert's number; with one "%d" the tensor is
+ *              [experts, ROWS, COLS]
  * TIED_HEAD    the embedding [VOCAB, HIDDEN] used a second time, as the matrix of a tied head */
 #define TENSOR(name, SLOT, ROLE, ROWS, COLS, flags) \
-    {name, STACK, PROA_SLOT_##SLOT, PROA_ROLE_##ROLE, PROA_DIM_##ROWS, PROA_DIM_##COLS, flags}
+    {name, STACK, PROA_SLOT_##SLOT, PROA_ROLE_##ROLE, PROA_DIM_##ROWS, PROA_DIM_##COLS, flags, \
+     PROA_LOAD_ROWS}
+#define TENSOR_LOADED(LOAD, name, SLOT, ROLE, ROWS, COLS, flags) \
+    {name, STACK, PROA_SLOT_##SLOT, PROA_ROLE_##ROLE, PROA_DIM_##ROWS, PROA_DIM_##COLS, flags, PROA_LOAD_##LOAD}
 
 #define MATRIX(name, SLOT, ROWS, COLS)        TENSOR(name, SLOT, MATRIX, ROWS, COLS, 0)
 #define MATRIX_IF(COND, name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, PROA_IF_##COND)
@@ -49,6 +55,10 @@
 #define VECTOR(name, SLOT, ROWS)              TENSOR(name, SLOT, VECTOR, ROWS, NONE, 0)
 #define VECTOR_1(name, SLOT, ROWS)            TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_PLUS_ONE)
 #define VECTOR_IF(COND, name, SLOT, ROWS)     TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_IF_##COND)
+#define MATRIX_LOADED(LOAD, name, SLOT, ROWS, COLS) TENSOR_LOADED(LOAD, name, SLOT, MATRIX, ROWS, COLS, 0)
+#define VECTOR_LOADED(LOAD, name, SLOT, ROWS) TENSOR_LOADED(LOAD, name, SLOT, VECTOR, ROWS, NONE, 0)
+#define EXPERT_MATRIX(name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, PROA_PER_EXPERT)
+#define EXPERT_VECTOR(name, SLOT, ROWS)       TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_PER_EXPERT)
 #define TIED_HEAD(name) TENSOR(name, HEAD, MATRIX, VOCAB, HIDDEN, PROA_IF_TIED | PROA_SHARED)
 #define END_TENSORS                           {0}
 

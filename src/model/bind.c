@@ -2,6 +2,7 @@
  * bind.c - binds the checkpoint's tensors to weight slots by the name map of the architecture. */
 #include "model/bind.h"
 
+#include "base/checked.h"
 #include <string.h>
 
 typedef struct binder {
@@ -14,11 +15,22 @@ typedef struct binder {
     proa_err *err;
 } binder;
 
+/* One tensor that a row of the name map asks for: its name and the shape of the matrix (rank 2) or vector (rank 1). */
+typedef struct wanted {
+    const proa_name *row;
+    char name[PROA_TENSOR_NAME_MAX];
+    int64_t shape[3];
+    int32_t rank;
+    int64_t experts; /* > 0: shape[0] of a tensor that holds all experts */
+} wanted;
+
 proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_weight_slot slot)
 {
     proa_param *param = proa_params_at(p, layer, slot);
     return param->parts ? param : proa_params_at(p, p->layers, slot);
 }
+
+/* ---- names ---- */
 
 /* Replaces an ending: "x.LayerNorm.weight" by "x.LayerNorm.gamma". */
 static const proa_weights_tensor *find_alias(const binder *b, const char *name)
@@ -49,75 +61,212 @@ static const proa_weights_tensor *find_tensor(const binder *b, const char *name)
     return t;
 }
 
-static proa_status fail_missing(const binder *b, const char *name, int32_t rank, const int64_t *shape)
+/* Writes the numbers of the layer and the expert in place of the first and the second "%d". */
+static void fill_name(char out[PROA_TENSOR_NAME_MAX], const char *name, int64_t layer, int64_t expert)
 {
-    char text[64];
-    const char *near = proa_weights_nearest(b->weights, name);
-    proa_shape_text(text, rank, shape);
-    if (near)
-        return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is missing (there is '%s')", name, text, near);
-    return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is missing", name, text);
+    const char *first = strstr(name, "%d"), *second = first ? strstr(first + 2, "%d") : NULL;
+    if (!first) snprintf(out, PROA_TENSOR_NAME_MAX, "%s", name);
+    else if (!second)
+        snprintf(out, PROA_TENSOR_NAME_MAX, "%.*s%lld%s", (int)(first - name), name, (long long)layer, first + 2);
+    else
+        snprintf(out, PROA_TENSOR_NAME_MAX, "%.*s%lld%.*s%lld%s", (int)(first - name), name, (long long)layer,
+                 (int)(second - first - 2), first + 2, (long long)expert, second + 2);
 }
 
-static proa_status check_tensor(const binder *b, const proa_weights_tensor *t, int32_t rank, const int64_t *shape)
+/* ---- shapes ---- */
+
+static proa_status fail_missing(const binder *b, const wanted *w)
+{
+    char text[64];
+    const char *near = proa_weights_nearest(b->weights, w->name);
+    proa_shape_text(text, w->rank, w->shape);
+    if (near)
+        return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is missing (there is '%s')", w->name, text, near);
+    return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is missing", w->name, text);
+}
+
+/* Merges neighbouring axes of the stored shape until it is the wanted one; false if that cannot be. A stored tensor
+ * that is not dense has the wanted rank or is refused. */
+static bool merge_axes(proa_view *v, int32_t rank, const int64_t *shape)
+{
+    int32_t from = 0;
+    if (v->rank == rank) return memcmp(v->shape, shape, (size_t)rank * sizeof *shape) == 0;
+    if (v->rank < rank || !proa_view_dense(*v)) return false;
+    for (int32_t i = 0; i < rank; i++) {
+        int64_t size = 1;
+        while (from < v->rank && size < shape[i]) size *= v->shape[from++];
+        while (i == rank - 1 && from < v->rank && v->shape[from] == 1) from++;
+        if (size != shape[i]) return false;
+    }
+    if (from != v->rank) return false;
+    *v = proa_view_of(v->data, v->dtype, rank, shape);
+    return true;
+}
+
+static proa_status check_tensor(const binder *b, const proa_weights_tensor *t, const wanted *w,
+                                proa_tensor_source *out)
 {
     char have[64], want[64];
-    bool same = t->view.rank == rank;
-    for (int i = 0; same && i < rank; i++) same = t->view.shape[i] == shape[i];
-    if (!same)
+    *out = t->source;
+    if (!merge_axes(&out->view, w->rank, w->shape))
         return PROA_FAIL(b->err, INVALID, "tensor '%s' is %s, expected %s", t->name,
-                         proa_shape_text(have, t->view.rank, t->view.shape), proa_shape_text(want, rank, shape));
-    if (t->view.dtype != PROA_DTYPE_F32 && t->view.dtype != PROA_DTYPE_F16 && t->view.dtype != PROA_DTYPE_BF16)
+                         proa_shape_text(have, t->source.view.rank, t->source.view.shape),
+                         proa_shape_text(want, w->rank, w->shape));
+    proa_dtype d = out->view.dtype;
+    if (out->encoding == PROA_ENCODING_PLAIN && d != PROA_DTYPE_F32 && d != PROA_DTYPE_F16 && d != PROA_DTYPE_BF16)
         return PROA_FAIL(b->err, UNSUPPORTED, "tensor '%s' is %s; f32, f16 and bf16 are supported", t->name,
-                         proa_dtype_name(t->view.dtype));
+                         proa_dtype_name(d));
     return PROA_OK;
 }
 
-static void add_part(const binder *b, proa_param *param, const proa_name *row, const proa_weights_tensor *t,
-                     int64_t rows, int64_t cols)
+/* ---- parts ---- */
+
+/* Rows [first, ...) of a tensor with all experts: its matrix of one expert. Encoded ones have their rows one behind the
+ * other too. */
+static proa_tensor_source expert_matrix(const proa_tensor_source *all, int64_t expert)
 {
-    PROA_ASSERT(param->parts < PROA_PARTS_MAX);
-    proa_view v = t->view;
-    if (row->role == PROA_ROLE_TRANSPOSED) v = proa_view_transpose(v);
-    param->role = row->role;
-    param->shared = row->role == PROA_ROLE_TABLE && row->flags & PROA_SHARED;
-    param->plus = row->flags & PROA_PLUS_ONE ? 1.0f : 0.0f;
-    param->tensor[param->parts] = t;
-    param->part[param->parts++] = v;
-    param->rows += rows;
-    param->cols = cols;
-    if (b->weights) b->used[t - proa_weights_at(b->weights, 0)] = true; /* the tensors are one sorted array */
+    proa_tensor_source s = *all;
+    int64_t bytes = s.encoding == PROA_ENCODING_PLAIN
+                        ? all->view.stride[0] * proa_dtype_bytes(all->view.dtype)
+                        : proa_tensor_source_bytes(all) / proa_max64(all->view.shape[0], 1);
+    s.view.data = all->view.data ? (char *)all->view.data + expert * bytes : NULL;
+    s.view.rank = 2;
+    for (int i = 0; i < 2; i++)
+        s.view.shape[i] = all->view.shape[i + 1], s.view.stride[i] = all->view.stride[i + 1];
+    s.view.shape[2] = 1, s.view.stride[2] = 0;
+    return s;
 }
 
-/* A tensor of this shape without data, where there is no checkpoint (synthetic.h). */
-static const proa_weights_tensor *synthetic_tensor(const binder *b, const proa_name *row, const char *name,
-                                                   int32_t rank, const int64_t *shape)
+static void add_part(const binder *b, proa_param *param, proa_weight_part part)
 {
-    if (row->flags & PROA_IF_PRESENT) return NULL;
+    if (param->parts == param->cap) {
+        int32_t cap = param->cap ? 2 * param->cap : 3;
+        proa_weight_part *more = PROA_ARENA_NEW(b->arena, proa_weight_part, cap);
+        if (param->parts) memcpy(more, param->part, (size_t)param->parts * sizeof *more);
+        param->part = more, param->cap = cap;
+    }
+    part.place = param->parts;
+    param->part[param->parts++] = part;
+}
+
+/* One of the parts q, k, v of a tensor whose rows have these sizes in each of `groups` groups. */
+static void add_piece(const binder *b, proa_param *param, proa_weight_part part, int64_t groups,
+                      int64_t first, int64_t size, int64_t step)
+{
+    part.source.order = (proa_row_order){first, {1, groups, size}, {0, step, 1}};
+    add_part(b, param, part);
+}
+
+static void add_qkv_groups(const binder *b, proa_param *param, proa_weight_part part)
+{
+    const proa_config *c = b->c;
+    int64_t q = c->heads / c->kv_heads * c->head_dim, d = c->head_dim, step = q + 2 * d;
+    add_piece(b, param, part, c->kv_heads, 0, q, step);
+    add_piece(b, param, part, c->kv_heads, q, d, step);
+    add_piece(b, param, part, c->kv_heads, q + d, d, step);
+}
+
+static void add_qvk_quarters(const binder *b, proa_param *param, proa_weight_part part)
+{
+    int64_t d = b->c->heads * b->c->head_dim / 4;
+    add_piece(b, param, part, 4, 0, d, 3 * d);
+    add_piece(b, param, part, 4, 2 * d, d, 3 * d);
+    add_piece(b, param, part, 4, d, d, 3 * d);
+}
+
+static void add_even_odd(const binder *b, proa_param *param, proa_weight_part part)
+{
+    part.source.order = (proa_row_order){0, {1, 2, part.source.view.shape[0] / 2}, {0, 1, 2}};
+    add_part(b, param, part);
+}
+
+/* The parts of one matrix or vector, by the load action. */
+static void add_parts(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
+{
+    switch (row->load) {
+    case PROA_LOAD_ROWS: add_part(b, param, part); break;
+    case PROA_LOAD_QKV_GROUPS: add_qkv_groups(b, param, part); break;
+    case PROA_LOAD_QVK_QUARTERS: add_qvk_quarters(b, param, part); break;
+    case PROA_LOAD_EVEN_ODD: add_even_odd(b, param, part); break;
+    case PROA_LOAD_NORMALISED:
+        part.normalised = true;
+        add_part(b, param, part);
+        break;
+    }
+}
+
+static void add_matrix(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
+{
+    proa_view *v = &part.source.view;
+    if (row->role == PROA_ROLE_TRANSPOSED) *v = proa_view_transpose(*v);
+    if (v->rank == 1) v->rank = 2, v->shape[1] = 1, v->stride[1] = 1;
+    part.source.plus = row->flags & PROA_PLUS_ONE ? 1.0f : 0.0f;
+    add_parts(b, param, row, part);
+}
+
+static void add_tensor(const binder *b, proa_param *param, const wanted *w, const proa_weights_tensor *t,
+                       const proa_tensor_source *source, int64_t expert)
+{
+    proa_weight_part part = {.source = *source, .tensor = t, .expert = (int32_t)expert};
+    bool matrix = w->row->role != PROA_ROLE_VECTOR, first = expert == 0;
+    param->role = w->row->role;
+    param->shared = w->row->role == PROA_ROLE_TABLE && w->row->flags & PROA_SHARED;
+    if (first) param->rows += proa_dim_size(b->c, w->row->rows);
+    param->cols = matrix ? proa_dim_size(b->c, w->row->cols) : 0;
+    if (w->row->flags & PROA_PER_EXPERT) param->experts = b->c->experts;
+    if (b->weights) b->used[t - proa_weights_at(b->weights, 0)] = true; /* the tensors are one sorted array */
+    if (!w->experts) {
+        add_matrix(b, param, w->row, part);
+        return;
+    }
+    for (int64_t e = 0; e < w->experts; e++) {
+        part.source = expert_matrix(source, e);
+        part.expert = (int32_t)e;
+        add_matrix(b, param, w->row, part);
+    }
+}
+
+/* ---- rows of the name map ---- */
+
+/* A tensor of this shape without data, where there is no checkpoint (synthetic.h). */
+static const proa_weights_tensor *synthetic_tensor(const binder *b, const wanted *w)
+{
+    if (w->row->flags & PROA_IF_PRESENT) return NULL;
     proa_weights_tensor *t = PROA_ARENA_NEW(b->arena, proa_weights_tensor, 1);
-    t->name = proa_arena_strdup(b->arena, proa_str_c(name));
-    t->view = proa_view_of(NULL, PROA_DTYPE_F16, rank, shape);
+    t->name = proa_arena_strdup(b->arena, proa_str_c(w->name));
+    t->source = proa_tensor_source_of(proa_view_of(NULL, PROA_DTYPE_F16, w->rank, w->shape));
     return t;
 }
 
-static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer)
+static bool has_placeholders(const char *name, int count)
 {
-    char name[PROA_TENSOR_NAME_MAX];
-    const proa_params *stack = &b->out[row->stack];
-    bool per_layer = strstr(row->name, "%d") != NULL;
+    for (; count > 0 && (name = strstr(name, "%d")); count--) name += 2;
+    return count == 0;
+}
+
+static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, int64_t expert)
+{
+    wanted w = {.row = row};
     int64_t rows = proa_dim_size(b->c, row->rows), cols = proa_dim_size(b->c, row->cols);
-    bool matrix = row->role != PROA_ROLE_VECTOR;
-    bool transposed = row->role == PROA_ROLE_TRANSPOSED;
-    int64_t shape[2] = {transposed ? cols : rows, transposed ? rows : cols};
-    const char *at = strstr(row->name, "%d");
-    if (at)
-        snprintf(name, sizeof name, "%.*s%lld%s", (int)(at - row->name), row->name, (long long)layer, at + 2);
-    else snprintf(name, sizeof name, "%s", row->name);
-    const proa_weights_tensor *t = b->weights ? find_tensor(b, name)
-                                              : synthetic_tensor(b, row, name, matrix ? 2 : 1, shape);
-    if (!t) return row->flags & PROA_IF_PRESENT ? PROA_OK : fail_missing(b, name, matrix ? 2 : 1, shape);
-    PROA_TRY(check_tensor(b, t, matrix ? 2 : 1, shape));
-    add_part(b, proa_params_at(stack, per_layer ? layer : stack->layers, row->slot), row, t, rows, cols);
+    bool vector = row->role == PROA_ROLE_VECTOR, transposed = row->role == PROA_ROLE_TRANSPOSED;
+    fill_name(w.name, row->name, layer, expert);
+    if (row->flags & PROA_PER_EXPERT && !has_placeholders(row->name, 2))
+        w.experts = w.shape[w.rank++] = b->c->experts;
+    w.shape[w.rank++] = transposed ? cols : rows;
+    if (!vector) w.shape[w.rank++] = transposed ? rows : cols;
+    return w;
+}
+
+static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer, int64_t expert)
+{
+    const proa_params *stack = &b->out[row->stack];
+    proa_tensor_source source;
+    wanted w = want_tensor(b, row, layer, expert);
+    const proa_weights_tensor *t = b->weights ? find_tensor(b, w.name) : synthetic_tensor(b, &w);
+    if (!t) return row->flags & PROA_IF_PRESENT ? PROA_OK : fail_missing(b, &w);
+    PROA_TRY(check_tensor(b, t, &w, &source));
+    int64_t at = has_placeholders(row->name, 1) ? layer : stack->layers;
+    add_tensor(b, proa_params_at(stack, at, row->slot), &w, t, &source, expert);
     return PROA_OK;
 }
 
@@ -136,17 +285,36 @@ static proa_status check_extra(const binder *b)
         const proa_weights_tensor *t = proa_weights_at(b->weights, i);
         char shape[64];
         if (b->used[i] || is_ignored(b, t->name)) continue;
-        return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is extra: a %s of this configuration has none",
-                         t->name, proa_shape_text(shape, t->view.rank, t->view.shape), b->arch->name);
+        return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is extra: a %s of this configuration has none", t->name,
+                         proa_shape_text(shape, t->source.view.rank, t->source.view.shape), b->arch->name);
     }
     return PROA_OK;
 }
 
 static proa_status bind_row(const binder *b, const proa_name *row)
 {
-    int64_t layers = strstr(row->name, "%d") ? b->out[row->stack].layers : 1;
-    for (int64_t i = 0; i < layers; i++) PROA_TRY(bind_one(b, row, i));
+    int64_t layers = has_placeholders(row->name, 1) ? b->out[row->stack].layers : 1;
+    int64_t experts = has_placeholders(row->name, 2) ? b->c->experts : 1;
+    for (int64_t i = 0; i < layers; i++)
+        for (int64_t e = 0; e < experts; e++) PROA_TRY(bind_one(b, row, i, e));
     return PROA_OK;
+}
+
+static int by_expert(const void *a, const void *b)
+{
+    const proa_weight_part *x = a, *y = b;
+    return x->expert != y->expert ? x->expert - y->expert : x->place - y->place;
+}
+
+/* The rows of the map bind one tensor of all experts after the other; the parts of an expert belong together. */
+static void sort_experts(proa_params *p)
+{
+    for (int64_t i = 0; i < (p->layers + 1) * PROA_SLOT_COUNT; i++) {
+        proa_param *param = &p->param[i];
+        if (!param->experts) continue;
+        PROA_ASSERT(param->parts % param->experts == 0);
+        qsort(param->part, (size_t)param->parts, sizeof *param->part, by_expert);
+    }
 }
 
 proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, const proa_config *c,
@@ -160,5 +328,6 @@ proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, 
         out[s].param = PROA_ARENA_NEW(arena, proa_param, (out[s].layers + 1) * PROA_SLOT_COUNT);
     for (const proa_name *row = arch->names; row->name; row++)
         if (proa_name_applies(row, c)) PROA_TRY(bind_row(&b, row));
+    for (int s = 0; s < PROA_STACK_COUNT; s++) sort_experts(&out[s]);
     return weights ? check_extra(&b) : PROA_OK;
 }

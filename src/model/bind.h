@@ -8,19 +8,26 @@
 #include "model/arch.h"
 #include "weights/weights.h"
 
-#define PROA_PARTS_MAX 3 /* q, k, v of one fused matrix */
+/* A part of a weight: rows of one tensor of the checkpoint. Vectors are matrices [rows, 1]. */
+typedef struct proa_weight_part {
+    proa_tensor_source source;
+    const proa_weights_tensor *tensor;
+    int32_t expert, place; /* place: its number among all parts of the slot as they were bound */
+    bool normalised;       /* the loader divides each row by its norm (source.factor) */
+} proa_weight_part;
 
 /* One weight slot of one layer. */
 typedef struct proa_param {
-    int32_t parts; /* 0: the model has no such weight */
+    proa_weight_part *part; /* [parts] stacked along the rows; all parts of expert 0, then those of expert 1, ... */
+    int32_t parts;          /* 0: the model has no such weight */
+    int32_t cap;            /* of part */
+    int64_t experts;        /* 0: not a weight of experts */
     proa_role role;
-    int64_t rows, cols; /* of all parts stacked; cols 0 for vectors */
-    float plus;         /* VECTOR: added to each number at load */
+    int64_t rows, cols; /* of all parts stacked, of one expert; cols 0 for vectors */
     bool shared; /* TABLE: uses the memory of the same slot in the other stack, which is bound to the same tensor */
-    const proa_weights_tensor *tensor[PROA_PARTS_MAX];
-    proa_view part[PROA_PARTS_MAX]; /* [rows, cols] in the mapped file, transposed if the role says so */
     /* after loading, one of these by role */
     proa_weight matrix;
+    proa_view table;
     float *values; /* VECTOR and F32 */
     int64_t bytes; /* in memory, a multiple of 64; 0 for tables that are read in the mapped file */
 } proa_param;
@@ -39,7 +46,8 @@ static inline proa_param *proa_params_at(const proa_params *p, int64_t layer, pr
 proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_weight_slot slot);
 
 /* Fills out[PROA_STACK_COUNT]. weights NULL: shapes only, without data. INVALID names a tensor that is missing,
- * has another shape, or is in no row of the name map; UNSUPPORTED one whose dtype is not f32, f16 or bf16. */
+ * has another shape, or is in no row of the name map; UNSUPPORTED one whose numbers are neither f32, f16, bf16 nor
+ * encoded. */
 PROA_MUST_CHECK proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch,
                                       const proa_config *c, const proa_weights *weights, proa_arena *arena,
                                       proa_err *err);

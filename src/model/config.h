@@ -17,6 +17,7 @@ typedef struct proa_config {
     int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
     int64_t context; /* positions: of the learned table, or max_position_embeddings */
     int64_t types, labels;
+    int64_t experts; /* of a mixture of experts, in each layer */
     double norm_eps;
     proa_act act;
     bool gated; /* T5: act(wi_0 x) * wi_1 x instead of act(wi x) */
@@ -28,7 +29,6 @@ typedef struct proa_config {
     double embed_scale;              /* of the embedded tokens: Gemma's sqrt(hidden) */
     double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     double alibi_max;                /* the slopes' largest exponent; 0: no ALiBi */
-    bool qkv_by_head;                /* QKV has q, k and v of a head side by side, not all q first */
     /* rotary positions */
     int64_t rotary_dim;
     double rope_theta, rope_factor, rope_low, rope_high;

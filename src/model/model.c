@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/file.h"
 #include <malloc.h>
+#include <math.h>
 #include <string.h>
 
 static proa_status read_json(proa_json **out, const char *dir, const char *name, bool required, proa_err *err)
@@ -47,84 +48,6 @@ static proa_status synthetic_config(proa_model *m, const char *path, proa_err *e
     return status;
 }
 
-/* The dtype of the checkpoint's first matrix. */
-static proa_dtype checkpoint_dtype(const proa_model *m)
-{
-    for (int s = 0; s < PROA_STACK_COUNT; s++) {
-        const proa_params *p = &m->params[s];
-        const proa_param *qkv = p->layers ? proa_params_at(p, 0, PROA_SLOT_QKV) : NULL;
-        if (qkv && qkv->parts) return qkv->part[0].dtype;
-    }
-    return PROA_DTYPE_F32;
-}
-
-/* The KV type of "auto" on a GPU: the 16-bit type in which the weights are multiplied (quantised ones: f16), else
- * f32. */
-static proa_dtype device_kv_dtype(proa_wfmt format)
-{
-    if (proa_wfmt_is_quantised(format)) return PROA_DTYPE_F16;
-    return format == PROA_WFMT_F16    ? PROA_DTYPE_F16
-           : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
-                                      : PROA_DTYPE_F32;
-}
-
-static proa_status choose_dtype(proa_model *m, proa_str dtype, proa_err *err)
-{
-    bool dot = m->device->host && proa_cpu_bf16_dot_pays();
-    m->kv_dtype = PROA_DTYPE_F32;
-    if (proa_str_is(dtype, "auto"))
-        m->format = m->checkpoint == PROA_DTYPE_BF16  ? PROA_WFMT_BF16
-                    : m->checkpoint == PROA_DTYPE_F16 ? PROA_WFMT_F16
-                                                      : PROA_WFMT_F32;
-    else if (proa_str_is(dtype, "f32")) m->format = PROA_WFMT_F32;
-    else if (proa_str_is(dtype, "f16")) m->format = PROA_WFMT_F16, m->kv_dtype = PROA_DTYPE_F16;
-    else if (proa_str_is(dtype, "bf16"))
-        m->format = dot ? PROA_WFMT_BF16DOT : PROA_WFMT_BF16, m->kv_dtype = PROA_DTYPE_BF16;
-    else
-        return PROA_FAIL(err, INVALID, "dtype '%.*s' is not one of auto, f32, bf16, f16", (int)dtype.len,
-                         dtype.ptr);
-    return PROA_OK;
-}
-
-static proa_status choose_quant(proa_model *m, proa_str quant, proa_err *err)
-{
-    bool fp8 = proa_str_is(quant, "fp8"), int4 = proa_str_is(quant, "int4");
-    if (proa_str_is(quant, "none")) return PROA_OK;
-    if (proa_str_is(quant, "int8")) m->format = m->device->host ? PROA_WFMT_I8 : PROA_WFMT_I8W;
-    else if (!fp8 && !int4)
-        return PROA_FAIL(err, INVALID, "quant '%.*s' is not one of none, int8, fp8, int4", (int)quant.len,
-                         quant.ptr);
-    else if (m->device->host)
-        return PROA_FAIL(err, UNSUPPORTED, "quant '%.*s' is made on a GPU only (--device cuda); the CPU has int8",
-                         (int)quant.len, quant.ptr);
-    else m->format = fp8 ? PROA_WFMT_FP8 : PROA_WFMT_I4;
-    return PROA_OK;
-}
-
-static proa_status choose_kv_dtype(proa_model *m, proa_str name, proa_err *err)
-{
-    proa_dtype dtype;
-    if (proa_str_is(name, "auto")) {
-        if (!m->device->host) m->kv_dtype = device_kv_dtype(m->format);
-        return PROA_OK;
-    }
-    if (!proa_dtype_find(name, &dtype) || !proa_dtype_floating(dtype) || dtype == PROA_DTYPE_F64)
-        return PROA_FAIL(err, INVALID, "kv-dtype '%.*s' is not one of auto, f32, bf16, f16, fp8",
-                         (int)name.len, name.ptr);
-    if (m->device->host && dtype == PROA_DTYPE_FP8)
-        return PROA_FAIL(err, UNSUPPORTED, "kv-dtype 'fp8' is offered on a GPU only (--device cuda)");
-    m->kv_dtype = dtype;
-    return PROA_OK;
-}
-
-static proa_status choose_format(proa_model *m, const proa_model_options *o, proa_err *err)
-{
-    m->checkpoint = checkpoint_dtype(m);
-    PROA_TRY(choose_dtype(m, proa_str_c(o->dtype ? o->dtype : "auto"), err));
-    PROA_TRY(choose_quant(m, proa_str_c(o->quant ? o->quant : "none"), err));
-    return choose_kv_dtype(m, proa_str_c(o->kv_dtype ? o->kv_dtype : "auto"), err);
-}
-
 static proa_status prepare(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
     int64_t rows = o->rows_max, device_head_rows = m->device->host ? 0 : o->device_head_rows;
@@ -135,7 +58,7 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
     if (!synthetic) PROA_TRY(proa_weights_open(&m->weights, path, err));
     proa_status status = proa_bind(m->params, m->arch, &m->config, m->weights, &m->arena, err);
     if (status != PROA_OK) return proa_err_prefix(err, "%s", path), status;
-    PROA_TRY(choose_format(m, o, err));
+    PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, o->dtype, o->quant, o->kv_dtype, err));
     /* An encoder sees its whole input at once. */
     if (m->arch->kind != PROA_KIND_DECODER)
         rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
@@ -144,7 +67,7 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
     m->plan.device_head_rows = proa_max64(device_head_rows, o->head_rows);
     m->plan.sampled_rows = proa_min64(rows, proa_max64(o->sampled_rows, o->head_rows));
     m->own_tables = !m->device->host || o->detach;
-    return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, m->format, m->own_tables, err);
+    return proa_plan_make(&m->plan, m->params, m->arch, &m->config, m->ctx.ops, &m->formats, m->own_tables, err);
 }
 
 proa_status proa_model_prepare(proa_model **out, const char *path, const proa_model_options *options,
@@ -189,28 +112,82 @@ void proa_model_free(proa_model *m)
     free(m);
 }
 
+/* ---- loading one weight ---- */
+
+/* The factor of rows that are divided by their norm (torch.nn.functional.normalize). */
+static void find_norms(proa_model *m, proa_weight_part *part)
+{
+    const proa_view *v = &part->source.view;
+    float *factor = PROA_ARENA_NEW(&m->arena, float, v->shape[0]);
+    float *row = proa_malloc((size_t)proa_max64(v->shape[1], 1) * sizeof *row);
+    for (int64_t i = 0; i < v->shape[0]; i++) {
+        double sum = 0;
+        proa_tensor_source_read(&part->source, i, 0, v->shape[1], row);
+        for (int64_t k = 0; k < v->shape[1]; k++) sum += (double)row[k] * (double)row[k];
+        factor[i] = (float)(1 / fmax(sqrt(sum), 1e-12));
+    }
+    part->source.factor = factor;
+    free(row);
+}
+
 /* Converts vectors and small tables to f32, one part after the other. */
 static void load_values(proa_model *m, proa_param *param)
 {
     proa_device *d = m->device;
-    float *here = d->host ? param->values : proa_malloc((size_t)param->bytes), *dst = here;
+    float *values = d->host ? param->values : proa_malloc((size_t)param->bytes), *to = values;
     for (int i = 0; i < param->parts; i++) {
-        int64_t n = proa_view_count(param->part[i]);
-        proa_to_f32(dst, param->part[i].data, param->part[i].dtype, n);
-        for (int64_t k = 0; k < n && param->plus != 0.0f; k++) dst[k] += param->plus;
-        dst += n;
+        const proa_tensor_source *s = &param->part[i].source;
+        int64_t rows = proa_tensor_source_rows(s), cols = proa_tensor_source_cols(s);
+        for (int64_t row = 0; row < rows; row++, to += cols) proa_tensor_source_read(s, row, 0, cols, to);
     }
     if (d->host) return;
-    d->upload(d, param->values, here, (dst - here) * (int64_t)sizeof *here);
-    free(here);
+    d->upload(d, param->values, values, (to - values) * (int64_t)sizeof *values);
+    free(values);
 }
 
-/* Copies an embedding table as it is to the model's memory (on the host only if the files will be unmapped). */
+/* An encoded embedding table is decoded to the type of param->table. */
+static void decode_table(proa_model *m, proa_param *param)
+{
+    const proa_tensor_source *s = &param->part[0].source;
+    proa_view *table = &param->table;
+    int64_t cols = proa_tensor_source_cols(s), bytes = cols * proa_dtype_bytes(table->dtype);
+    float *row = proa_malloc((size_t)proa_max64(cols, 1) * sizeof *row);
+    char *narrow = proa_malloc((size_t)proa_max64(bytes, 1));
+    for (int64_t i = 0; i < table->shape[0]; i++) {
+        proa_tensor_source_read(s, i, 0, cols, row);
+        proa_from_f32(narrow, table->dtype, row, cols);
+        m->device->upload(m->device, (char *)table->data + i * bytes, narrow, bytes);
+    }
+    free(narrow);
+    free(row);
+}
+
+/* Copies an embedding table to the model's memory: on the host only if it is encoded, or if the files will be
+ * unmapped. */
 static void load_table(proa_model *m, proa_param *param, char *at)
 {
-    proa_view *table = &param->part[0];
-    m->device->upload(m->device, at, table->data, proa_view_count(*table) * proa_dtype_bytes(table->dtype));
-    table->data = at;
+    const proa_tensor_source *s = &param->part[0].source;
+    param->table.data = at;
+    if (!proa_tensor_source_is_plain(s) || !proa_view_dense(s->view)) decode_table(m, param);
+    else m->device->upload(m->device, at, s->view.data, proa_tensor_source_bytes(s));
+}
+
+static void load_matrices(proa_model *m, proa_param *param, char *at)
+{
+    int64_t experts = proa_max64(param->experts, 1), each = param->parts / experts;
+    param->matrix.data = at;
+    proa_tensor_source *sources = proa_calloc((size_t)each, sizeof *sources);
+    for (int64_t e = 0; e < experts; e++) {
+        proa_weight one = param->matrix;
+        one.data = at + e * param->matrix.stride, one.experts = 0;
+        for (int64_t i = 0; i < each; i++) {
+            proa_weight_part *part = &param->part[e * each + i];
+            if (part->normalised) find_norms(m, part);
+            sources[i] = part->source;
+        }
+        m->ctx.ops->pack(&m->ctx, &one, sources, (int)each);
+    }
+    free(sources);
 }
 
 /* Random values that keep sums in range: matrices around 0, vectors around 1. */
@@ -219,32 +196,31 @@ static void random_param(proa_model *m, proa_param *param, char *at)
     proa_device *d = m->device;
     uint64_t seed = (uint64_t)(at - m->weight_memory) + 1;
     if (param->role == PROA_ROLE_TABLE) {
-        d->random(d, at, param->part[0].dtype, proa_view_count(param->part[0]), 0, 0.05F, seed);
-        param->part[0].data = at;
+        d->random(d, at, param->table.dtype, proa_view_count(param->table), 0, 0.05F, seed);
+        param->table.data = at;
     } else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
         param->values = (float *)(void *)at;
         d->random(d, at, PROA_DTYPE_F32, param->bytes / 4, 1, 0.1F, seed);
     } else {
         param->matrix.data = at;
-        d->random_weight(d, &param->matrix, 0.05F, seed);
+        for (int64_t e = 0; e < proa_max64(param->experts, 1); e++) {
+            proa_weight one = param->matrix;
+            one.data = at + e * param->matrix.stride, one.experts = 0;
+            d->random_weight(d, &one, 0.05F, seed + (uint64_t)e);
+        }
     }
 }
 
 static void load_param(proa_model *m, proa_param *param, char **at)
 {
-    if (!param->parts || (param->role == PROA_ROLE_TABLE && (!m->own_tables || param->shared))) return;
-    if (!m->weights) {
-        random_param(m, param, *at);
-    } else if (param->role == PROA_ROLE_TABLE) {
-        load_table(m, param, *at);
-    } else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
+    if (!param->parts || (param->role == PROA_ROLE_TABLE && param->bytes == 0)) return;
+    if (!m->weights) random_param(m, param, *at);
+    else if (param->role == PROA_ROLE_TABLE) load_table(m, param, *at);
+    else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
         param->values = (float *)(void *)*at;
         load_values(m, param);
-    } else {
-        param->matrix.data = *at;
-        m->ctx.ops->pack(&m->ctx, &param->matrix, param->part, param->parts);
-    }
-    for (int i = 0; i < param->parts && m->weights; i++) proa_weights_drop(m->weights, param->tensor[i]);
+    } else load_matrices(m, param, *at);
+    for (int i = 0; i < param->parts && m->weights; i++) proa_weights_drop(m->weights, param->part[i].tensor);
     *at += param->bytes;
 }
 
@@ -257,7 +233,7 @@ static void share_tables(proa_model *m)
         for (int slot = 0; slot < PROA_SLOT_COUNT; slot++) {
             proa_param *param = proa_params_at(p, p->layers, (proa_weight_slot)slot);
             if (param->shared)
-                param->part[0] = proa_params_at(other, other->layers, (proa_weight_slot)slot)->part[0];
+                param->table = proa_params_at(other, other->layers, (proa_weight_slot)slot)->table;
         }
     }
 }

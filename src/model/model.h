@@ -57,8 +57,7 @@ typedef struct proa_model {
     proa_config config;
     proa_params params[PROA_STACK_COUNT];
     proa_plan plan;
-    proa_wfmt format;
-    proa_dtype checkpoint, kv_dtype;
+    proa_formats formats;
     int32_t kv_layers;   /* layers of the page pool: decoder layers, or 1 for an encoder's scratch */
     proa_device *device; /* the caller's */
     proa_ctx ctx;        /* where the model runs */

@@ -140,33 +140,49 @@ static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_c
     }
 }
 
-/* With int4 weights the head has int8: errors of the logits change the sampled token directly. */
-static proa_wfmt format_of(proa_weight_slot slot, proa_wfmt format)
+/* A table is read in the mapped file if it is plain and the file stays mapped; else it has memory of its own. */
+static void size_table(proa_param *param, const proa_formats *formats, bool tables)
 {
-    return slot == PROA_SLOT_HEAD && format == PROA_WFMT_I4 ? PROA_WFMT_I8W : format;
+    const proa_tensor_source *s = &param->part[0].source;
+    proa_dtype dtype = proa_formats_table(formats, param);
+    param->table = proa_view_2d(NULL, dtype, param->rows, param->cols);
+    if (proa_tensor_source_is_plain(s)) param->table = s->view;
+    if ((tables || !proa_tensor_source_is_plain(s)) && !param->shared) {
+        param->bytes = proa_round_up(param->rows * param->cols * proa_dtype_bytes(dtype), 64);
+        param->table = proa_view_2d(NULL, dtype, param->rows, param->cols);
+    }
 }
 
-static proa_status size_param(proa_param *param, const proa_ops *ops, proa_wfmt format, bool tables, proa_err *err)
+static proa_status size_matrix(proa_param *param, const proa_ops *ops, proa_wfmt format, proa_err *err)
 {
-    int64_t count = 0, bytes = 0;
-    if (!proa_mul(param->rows, param->cols ? param->cols : 1, &count) || !proa_mul(count, 8, &bytes))
-        return PROA_FAIL(err, LIMIT, "tensor '%s' is too large", param->tensor[0]->name);
-    if (param->role == PROA_ROLE_TABLE && tables && !param->shared)
-        param->bytes = proa_round_up(count * proa_dtype_bytes(param->part[0].dtype), 64);
-    if (param->role == PROA_ROLE_TABLE) return PROA_OK;
-    if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
-        param->bytes = proa_round_up(count * 4, 64);
-        return PROA_OK;
-    }
+    const char *name = param->part[0].tensor->name;
+    int64_t count = proa_max64(param->experts, 1);
     if (format == PROA_WFMT_I8 && param->cols > PROA_I8_INPUTS_MAX)
-        return PROA_FAIL(err, UNSUPPORTED, "tensor '%s' has %lld inputs, int8 takes at most %d",
-                         param->tensor[0]->name, (long long)param->cols, PROA_I8_INPUTS_MAX);
-    param->matrix = (proa_weight){.format = format, .N = param->rows, .K = param->cols};
-    param->matrix.bytes = ops->pack_bytes(format, param->rows, param->cols);
-    if (param->matrix.bytes < 0)
+        return PROA_FAIL(err, UNSUPPORTED, "tensor '%s' has %lld inputs, int8 takes at most %d", name,
+                         (long long)param->cols, PROA_I8_INPUTS_MAX);
+    proa_weight w = {.format = format, .N = param->rows, .K = param->cols, .experts = param->experts};
+    w.bytes = ops->pack_bytes(format, w.N, w.K);
+    if (w.bytes < 0)
         return PROA_FAIL(err, UNSUPPORTED, "weights as %s are not offered on this device",
                          proa_wfmt_name(format));
-    param->bytes = proa_round_up(param->matrix.bytes, 64);
+    w.stride = proa_round_up(w.bytes, 64);
+    if (!proa_mul(w.stride, count, &param->bytes))
+        return PROA_FAIL(err, LIMIT, "tensor '%s' is too large", name);
+    param->matrix = w;
+    return PROA_OK;
+}
+
+static proa_status size_param(proa_param *param, const proa_ops *ops, proa_weight_slot slot,
+                              const proa_formats *formats, bool tables, proa_err *err)
+{
+    int64_t count = proa_max64(param->experts, 1), bytes = 0;
+    if (!proa_mul(param->rows, count, &count) || !proa_mul(count, param->cols ? param->cols : 1, &count) ||
+        !proa_mul(count, 8, &bytes))
+        return PROA_FAIL(err, LIMIT, "tensor '%s' is too large", param->part[0].tensor->name);
+    if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32)
+        param->bytes = proa_round_up(count * 4, 64);
+    else if (param->role == PROA_ROLE_TABLE) size_table(param, formats, tables);
+    else return size_matrix(param, ops, proa_formats_of(formats, slot, param), err);
     return PROA_OK;
 }
 
@@ -183,7 +199,7 @@ static void count_bytes(proa_plan *plan, const proa_params *p, bool main_stack)
             const proa_param *param = proa_params_at(p, layer, (proa_weight_slot)s);
             if (!param->parts) continue;
             plan->weight_bytes += param->bytes;
-            if (is_matrix(param)) plan->matrix_bytes += param->matrix.bytes;
+            if (is_matrix(param)) plan->matrix_bytes += param->bytes;
             if (!(main_stack && is_matrix(param)) || s == PROA_SLOT_CROSS_KV) continue;
             if (layer == 0) plan->layer_bytes += param->matrix.bytes;
             plan->step_bytes += param->matrix.bytes;
@@ -199,14 +215,14 @@ static void count_parameters(proa_plan *plan, const proa_params params[PROA_STAC
         if (!proa_name_applies(n, c) || n->flags & PROA_SHARED) continue;
         bool per_layer = strstr(n->name, "%d") != NULL;
         if (!proa_params_at(p, per_layer ? 0 : p->layers, n->slot)->parts) continue;
-        int64_t cols = proa_dim_size(c, n->cols);
-        plan->parameters += proa_dim_size(c, n->rows) * (cols ? cols : 1) * (per_layer ? p->layers : 1);
+        int64_t cols = proa_dim_size(c, n->cols), experts = n->flags & PROA_PER_EXPERT ? c->experts : 1;
+        plan->parameters += proa_dim_size(c, n->rows) * (cols ? cols : 1) * (per_layer ? p->layers : 1) * experts;
     }
 }
 
 proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
-                           const proa_config *c, const proa_ops *ops, proa_wfmt format, bool tables,
-                           proa_err *err)
+                           const proa_config *c, const proa_ops *ops, const proa_formats *formats,
+                           bool tables, proa_err *err)
 {
     proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     link_all(plan, arch, c);
@@ -217,8 +233,8 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         for (int64_t i = 0; i < (params[s].layers + 1) * PROA_SLOT_COUNT; i++)
             if (params[s].param[i].parts)
-                PROA_TRY(size_param(&params[s].param[i], ops,
-                                    format_of((proa_weight_slot)(i % PROA_SLOT_COUNT), format), tables, err));
+                PROA_TRY(size_param(&params[s].param[i], ops, (proa_weight_slot)(i % PROA_SLOT_COUNT),
+                                    formats, tables, err));
         count_bytes(plan, &params[s], s == (int)busiest);
     }
     count_parameters(plan, params, arch, c);

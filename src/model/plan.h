@@ -5,7 +5,7 @@
 #ifndef PROA_MODEL_PLAN_H
 #define PROA_MODEL_PLAN_H
 
-#include "model/bind.h"
+#include "model/format.h"
 
 /* A program without the steps that do not apply to the configuration. */
 #define PROA_PROGRAM_MAX 24
@@ -43,6 +43,6 @@ typedef struct proa_plan {
  * mapped file. Also sets param->matrix.{format,N,K,bytes} and param->bytes. LIMIT if a size overflows. */
 PROA_MUST_CHECK proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT],
                                            const proa_arch *arch, const proa_config *c, const proa_ops *ops,
-                                           proa_wfmt format, bool tables, proa_err *err);
+                                           const proa_formats *formats, bool tables, proa_err *err);
 
 #endif

@@ -29,8 +29,9 @@ static frame make_frame(proa_model *m, proa_stack_id stack, int64_t rows)
 {
     proa_device *d = m->device;
     frame f = {.m = m, .stack = stack, .rows = rows};
-    f.narrow = d->activations ? d->activations(d, m->format, rows) : PROA_DTYPE_F32;
-    bool kv_fits = m->kv_dtype == f.narrow || m->kv_dtype == PROA_DTYPE_FP8; /* fp8 pages take 16-bit queries too */
+    f.narrow = d->activations ? d->activations(d, m->formats.main, rows) : PROA_DTYPE_F32;
+    bool kv_fits = m->formats.kv == f.narrow ||
+                   m->formats.kv == PROA_DTYPE_FP8; /* fp8 pages take 16-bit queries too */
     if (!kv_fits) f.narrow = PROA_DTYPE_F32;
     return f;
 }
@@ -82,12 +83,6 @@ static proa_view heads(proa_view v, int64_t first, int64_t count, int64_t dim)
 static proa_view qkv_part(const frame *f, proa_view qkv, int which)
 {
     const proa_config *c = &f->m->config;
-    if (c->qkv_by_head) {
-        proa_view v = proa_view_heads(qkv, c->heads);
-        v.data = (char *)v.data + which * c->head_dim * proa_dtype_bytes(v.dtype);
-        v.shape[2] = c->head_dim;
-        return v;
-    }
     int64_t first = which == 0 ? 0 : c->heads + (which - 1) * c->kv_heads;
     return heads(qkv, first, which == 0 ? c->heads : c->kv_heads, c->head_dim);
 }
@@ -110,8 +105,8 @@ static void do_embed(const frame *f, const proa_step *s)
     const int32_t *ids = s->flags & PROA_OF_POS ? f->batch->positions : f->batch->ids;
     if (s->flags & PROA_OF_TYPE) ids = f->batch->types ? f->batch->types : zeros;
     proa_ctx *c = &f->m->ctx;
-    float scale = s->flags & PROA_SCALED ? embed_scale(f, p->part[0].dtype) : 1;
-    c->ops->embed(c, register_view(f, s->out), p->part[0], ids, scale, s->flags & PROA_ADD);
+    float scale = s->flags & PROA_SCALED ? embed_scale(f, p->table.dtype) : 1;
+    c->ops->embed(c, register_view(f, s->out), p->table, ids, scale, s->flags & PROA_ADD);
 }
 
 static void do_rope_table(const frame *f, const proa_step *s)
@@ -194,7 +189,7 @@ static bool attends_without_pages(const frame *f)
 {
     if (f->stack != PROA_STACK_ENCODER) return false;
     if (f->narrow != PROA_DTYPE_F32) return true;
-    return f->m->kv_dtype == PROA_DTYPE_F32 && (!f->m->device->host || f->rows <= PROA_PAGE_TOKENS);
+    return f->m->formats.kv == PROA_DTYPE_F32 && (!f->m->device->host || f->rows <= PROA_PAGE_TOKENS);
 }
 
 static proa_kv self_rows(const frame *f, proa_view qkv)

@@ -250,7 +250,7 @@ static proa_status read_tensor(const reader *r, proa_str key, const proa_json *e
     PROA_TRY(read_claim(r, key, entry, &c));
     void *data = (void *)(uintptr_t)(r->data + c.at[0]); /* a view's pointer is not const; the pages are read-only */
     proa_weights_tensor row = {.name = proa_arena_strdup(&r->w->arena, key),
-                               .view = proa_view_of(data, c.dtype, c.rank, c.shape),
+                               .source = proa_tensor_source_of(proa_view_of(data, c.dtype, c.rank, c.shape)),
                                .file = r->file};
     *place = (extent){c.at[0], c.at[1], row.name};
     r->w->bytes += c.at[1] - c.at[0];

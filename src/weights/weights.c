@@ -175,6 +175,6 @@ const char *proa_weights_nearest(const proa_weights *w, const char *name)
 void proa_weights_drop(const proa_weights *w, const proa_weights_tensor *tensor)
 {
     const proa_mmap *map = &w->files[tensor->file].map;
-    int64_t bytes = proa_view_count(tensor->view) * proa_dtype_bytes(tensor->view.dtype);
-    if (map->ptr && bytes) proa_mmap_drop(map, tensor->view.data, bytes);
+    int64_t bytes = proa_tensor_source_bytes(&tensor->source);
+    if (map->ptr && bytes) proa_mmap_drop(map, tensor->source.view.data, bytes);
 }

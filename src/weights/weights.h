@@ -7,14 +7,14 @@
 #define PROA_WEIGHTS_WEIGHTS_H
 
 #include "base/status.h"
-#include "tensor/view.h"
+#include "tensor/source.h"
 
 typedef struct proa_weights proa_weights;
 
 typedef struct proa_weights_tensor {
     const char *name;
-    proa_view view; /* into the mapped file: read-only, perhaps unaligned */
-    int32_t file;   /* index of its file */
+    proa_tensor_source source; /* into the mapped file: read-only, perhaps unaligned */
+    int32_t file;              /* index of its file */
 } proa_weights_tensor;
 
 /* Opens model.safetensors, or model.safetensors.index.json and the files it names, in a folder; or a single

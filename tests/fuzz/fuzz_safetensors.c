@@ -35,8 +35,8 @@ static void try_file(const uint8_t *data, size_t size)
         const proa_weights_tensor *t = proa_weights_at(w, i);
         PROA_ASSERT(i == 0 || strcmp(t[-1].name, t->name) < 0);
         PROA_ASSERT(proa_weights_find(w, t->name) == t);
-        sum += checked_sum(t->view, data, size);
-        bytes += proa_view_count(t->view) * proa_dtype_bytes(t->view.dtype);
+        sum += checked_sum(t->source.view, data, size);
+        bytes += proa_view_count(t->source.view) * proa_dtype_bytes(t->source.view.dtype);
         proa_weights_drop(w, t);
     }
     PROA_ASSERT(bytes == proa_weights_bytes(w) && bytes <= (int64_t)size - 8);

@@ -50,7 +50,7 @@ static void run_linear(subject *s)
 
 static void run_pack(subject *s)
 {
-    proa_view source = rows_view(s->z, s->N, s->K);
+    proa_tensor_source source = proa_tensor_source_of(rows_view(s->z, s->N, s->K));
     s->ctx.ops->pack(&s->ctx, &s->w, &source, 1);
 }
 

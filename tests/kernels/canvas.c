@@ -195,10 +195,10 @@ bool expect(tester *t, bool ok, const char *fmt, ...)
 
 #define GUARD_BYTES 256
 
-test_weight test_weight_pack(proa_ctx *c, proa_wfmt format, int64_t K, const proa_view *sources, int count)
+test_weight test_weight_pack(proa_ctx *c, proa_wfmt format, int64_t K, const proa_tensor_source *sources, int count)
 {
     test_weight tw = {.w = {.format = format, .K = K}};
-    for (int i = 0; i < count; i++) tw.w.N += sources[i].shape[0];
+    for (int i = 0; i < count; i++) tw.w.N += proa_tensor_source_rows(&sources[i]);
     tw.w.bytes = c->ops->pack_bytes(format, tw.w.N, K);
     tw.allocated = proa_round_up(tw.w.bytes + GUARD_BYTES, 64);
     tw.w.data = aligned_alloc(64, (size_t)tw.allocated);

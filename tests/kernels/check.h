@@ -95,7 +95,8 @@ typedef struct test_weight {
     proa_weight w;
     int64_t allocated;
 } test_weight;
-test_weight test_weight_pack(proa_ctx *c, proa_wfmt format, int64_t K, const proa_view *sources, int count);
+test_weight test_weight_pack(proa_ctx *c, proa_wfmt format, int64_t K, const proa_tensor_source *sources,
+                             int count);
 bool test_weight_guard_holds(const test_weight *w);
 void test_weight_free(test_weight *w);
 

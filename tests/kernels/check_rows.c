@@ -565,11 +565,12 @@ static void run_linear(proa_ctx *c, const scene *s, int64_t begin, int64_t end, 
     c->ops->linear(c, out, rows_of(s->input[0], begin, end), s->weights[c->ops != s->reference], &e);
 }
 
-/* Three sources stacked: f32 rows with padding, a transposed one (Conv1D), and one in the format's own dtype. */
+/* Three sources stacked: f32 rows with padding, a transposed one (Conv1D), and one in the format's own dtype, of which
+ * the even rows are taken first if their number is even. */
 typedef struct sources {
     canvas canvases[2];
     void *halves;
-    proa_view views[3];
+    proa_tensor_source source[3];
     int count;
 } sources;
 
@@ -583,8 +584,8 @@ static sources sources_make(proa_wfmt format, int64_t N, int64_t K, bool special
     s.canvases[0] = canvas_make(2, (const int64_t[]){n0, K}, 3, 1);
     s.canvases[1] = canvas_make(2, (const int64_t[]){K, n1}, 2, 1);
     canvas_fill(&s.canvases[0], 21, specials), canvas_fill(&s.canvases[1], 22, false);
-    s.views[0] = s.canvases[0].view;
-    s.views[1] = proa_view_transpose(s.canvases[1].view);
+    s.source[0] = proa_tensor_source_of(s.canvases[0].view);
+    s.source[1] = proa_tensor_source_of(proa_view_transpose(s.canvases[1].view));
     s.halves = malloc((size_t)(n2 * K * 4 + 4));
     PROA_ASSERT(s.halves);
     uint64_t seed = 23;
@@ -592,7 +593,8 @@ static sources sources_make(proa_wfmt format, int64_t N, int64_t K, bool special
         float v = rng_normal(&seed);
         proa_from_f32((char *)s.halves + i * proa_dtype_bytes(dtype), dtype, &v, 1);
     }
-    s.views[2] = proa_view_2d(s.halves, dtype, n2, K);
+    s.source[2] = proa_tensor_source_of(proa_view_2d(s.halves, dtype, n2, K));
+    if (n2 % 2 == 0 && n2) s.source[2].order = (proa_row_order){.count = {1, 2, n2 / 2}, .step = {0, 1, 2}};
     return s;
 }
 
@@ -670,8 +672,8 @@ static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     if (gated) device_mode.floor *= 1 + 8 * device_mode.floor; /* of two such sums */
     /* bf16dot leaves open what becomes of sums that overflow: no huge weights there */
     sources from = sources_make(format, N, K, variant % 4 == 3 && format != PROA_WFMT_BF16DOT);
-    test_weight ref = test_weight_pack(&t->reference, format, K, from.views, from.count);
-    test_weight mine = test_weight_pack(&t->tables[0], format, K, from.views, from.count);
+    test_weight ref = test_weight_pack(&t->reference, format, K, from.source, from.count);
+    test_weight mine = test_weight_pack(&t->tables[0], format, K, from.source, from.count);
     canvas x = odd_canvas(T, K), residual = odd_canvas(T, N), workspace = odd_canvas(T, N),
            out = odd_canvas(T, gated ? N / 2 : N);
     canvas bias = canvas_make(1, &N, 0, 3);
@@ -764,8 +766,8 @@ static void normed_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     device_mode.limit = device_limit_of(format), device_mode.floor = sqrt((double)K) / 4;
     if (kind == GATE) device_mode.floor *= 1 + 8 * device_mode.floor;
     sources from = sources_make(format, N, K, false);
-    test_weight ref = test_weight_pack(&t->reference, format, K, from.views, from.count);
-    test_weight mine = test_weight_pack(&t->tables[0], format, K, from.views, from.count);
+    test_weight ref = test_weight_pack(&t->reference, format, K, from.source, from.count);
+    test_weight mine = test_weight_pack(&t->tables[0], format, K, from.source, from.count);
     normed_pair p = normed_make(T, N, K, kind);
     normed_run(t, &p, &ref.w, &mine.w, kind == LAYER);
     /* the host's norms sum in an order of their own, and its products go on with what that gives */
@@ -926,7 +928,7 @@ static void pack_f64(tester *t, const test_weight *right, proa_view x)
     PROA_ASSERT(wide);
     for (int64_t n = 0; n < N; n++)
         for (int64_t k = 0; k < K; k++) wide[n * K + k] = (double)proa_view_f32(x)[n * x.stride[0] + k];
-    proa_view source = proa_view_2d(wide, PROA_DTYPE_F64, N, K);
+    proa_tensor_source source = proa_tensor_source_of(proa_view_2d(wide, PROA_DTYPE_F64, N, K));
     test_weight mine = test_weight_pack(&t->tables[0], right->w.format, K, &source, 1);
     expect(t, memcmp(mine.w.data, right->w.data, (size_t)right->w.bytes) == 0,
            "%s [%d,%d]: f64 gives other bytes", proa_wfmt_name(right->w.format), (int)N, (int)K);
@@ -940,8 +942,10 @@ static void pack_case(tester *t, proa_wfmt format, int64_t N, int64_t K)
     if (t->tables[0].ops->pack_bytes(format, N, K) < 0 || !takes_turn(t)) return;
     canvas x = odd_canvas(N, K);
     canvas_fill(&x, 31, true);
-    proa_view split[2] = {proa_view_rows(x.view, 0, N / 2), proa_view_rows(x.view, N / 2, N)};
-    test_weight one = test_weight_pack(&t->tables[0], format, K, &x.view, 1);
+    proa_tensor_source whole = proa_tensor_source_of(x.view);
+    proa_tensor_source split[2] = {proa_tensor_source_of(proa_view_rows(x.view, 0, N / 2)),
+                                   proa_tensor_source_of(proa_view_rows(x.view, N / 2, N))};
+    test_weight one = test_weight_pack(&t->tables[0], format, K, &whole, 1);
     for (int n = 0; n < CHECK_THREADS; n++) {
         test_weight two = test_weight_pack(&t->tables[n], format, K, split, 2);
         expect(t, one.w.bytes == two.w.bytes && memcmp(one.w.data, two.w.data, (size_t)one.w.bytes) == 0,

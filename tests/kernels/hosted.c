@@ -270,7 +270,7 @@ void hosted_norm_linear(proa_view y, proa_view n, proa_view x, proa_view w, proa
 }
 
 /* Sources are the host's for a device too. */
-static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int count)
+static void pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     PROA_UNUSED(c);
     proa_weight weight = *w;

@@ -52,7 +52,7 @@ static proa_status read_plan(proa_bench *b, proa_info *info, proa_err *err)
     if (status == PROA_OK) status = proa_model_prepare(&model, b->common.model, &options, device, pool, err);
     if (status == PROA_OK) {
         proa_bench_cost_of(&b->cost, model);
-        b->matrix_rate = matrix_rate(device, model->format);
+        b->matrix_rate = matrix_rate(device, model->formats.main);
         info->kind = model->arch->kind;
         info->context = (int32_t)model->config.context;
     }

@@ -52,7 +52,7 @@ static proa_status read_shapes(measuring *m, proa_err *err)
     for (int s = 0; s < PROA_STACK_COUNT && status == PROA_OK; s++) {
         const proa_params *p = &model->params[s];
         for (int64_t i = 0; i < (p->layers + 1) * PROA_SLOT_COUNT; i++) add_shape(m, &p->param[i]);
-        m->format = model->format;
+        m->format = model->formats.main;
     }
     proa_model_free(model);
     proa_device_close(device);
@@ -91,7 +91,7 @@ static proa_status time_shape(measuring *m, const shape *s, proa_isa isa, double
         .rows = widths[PROA_COUNT(widths) - 1], .inputs = s->K, .heads = 1, .head_dim = 64, .columns = 64};
     proa_weight w = {
         .format = m->format, .N = s->N, .K = s->K, .bytes = c.ops->pack_bytes(m->format, s->N, s->K)};
-    proa_view source = proa_view_2d(m->source, PROA_DTYPE_F32, s->N, s->K);
+    proa_tensor_source source = proa_tensor_source_of(proa_view_2d(m->source, PROA_DTYPE_F32, s->N, s->K));
     if (w.bytes < 0) return PROA_UNSUPPORTED;
     w.data = proa_pages_alloc(w.bytes);
     proa_status status = w.data ? proa_ctx_init(&c, c.ops, m->pool, &need, err)

@@ -43,20 +43,16 @@ int64_t proa_panels_pack_bytes(proa_wfmt format, int64_t N, int64_t K)
 
 typedef struct pack_job {
     const proa_weight *w;
-    const proa_view *sources;
+    const proa_tensor_source *sources;
     int count;
 } pack_job;
 
-/* tile[i][0..n) = elements [k, k+n) of the source's rows row + i, i in [0, rows). */
-static void read_source(float (*tile)[BLOCK], proa_view s, int64_t row, int64_t rows, int64_t k, int64_t n)
+/* read_source of a transposed source (GPT-2): its columns are contiguous. */
+static void read_columns(float (*tile)[BLOCK], proa_view s, int64_t row, int64_t rows, int64_t k, int64_t n)
 {
     int64_t bytes = proa_dtype_bytes(s.dtype);
     const char *data = (const char *)s.data + (row * s.stride[0] + k * s.stride[1]) * bytes;
-    if (s.stride[1] == 1) {
-        for (int64_t i = 0; i < rows; i++) proa_to_f32(tile[i], data + i * s.stride[0] * bytes, s.dtype, n);
-        return;
-    }
-    float column[PROA_PANEL]; /* a transposed source: its columns are contiguous */
+    float column[PROA_PANEL];
     for (int64_t j = 0; j < n; j++) {
         const char *at = data + j * s.stride[1] * bytes;
         if (s.stride[0] == 1) proa_to_f32(column, at, s.dtype, rows);
@@ -67,17 +63,26 @@ static void read_source(float (*tile)[BLOCK], proa_view s, int64_t row, int64_t 
     }
 }
 
+/* tile[i][0..n) = elements [k, k+n) of the source's rows row + i, i in [0, rows). */
+static void read_source(float (*tile)[BLOCK], const proa_tensor_source *s, int64_t row, int64_t rows,
+                        int64_t k, int64_t n)
+{
+    if (s->view.stride[1] == 1 || !proa_tensor_source_is_plain(s))
+        for (int64_t i = 0; i < rows; i++) proa_tensor_source_read(s, row + i, k, n, tile[i]);
+    else read_columns(tile, s->view, row, rows, k, n);
+}
+
 /* The panel's 32 outputs, wherever they lie in the sources; zeros beyond N and in [n, BLOCK). */
 static void read_panel(float (*tile)[BLOCK], const pack_job *job, int64_t panel, int64_t k, int64_t n)
 {
     memset(tile, 0, sizeof(float[PROA_PANEL][BLOCK]));
     int64_t first = panel * PROA_PANEL, source_first = 0;
     for (int i = 0; i < job->count; i++) {
-        int64_t N = job->sources[i].shape[0];
+        int64_t N = proa_tensor_source_rows(&job->sources[i]);
         int64_t begin = proa_max64(first, source_first);
         int64_t end = proa_min64(first + PROA_PANEL, source_first + N);
         if (begin < end)
-            read_source(tile + (begin - first), job->sources[i], begin - source_first, end - begin, k, n);
+            read_source(tile + (begin - first), &job->sources[i], begin - source_first, end - begin, k, n);
         source_first += N;
     }
 }
@@ -180,7 +185,7 @@ static void pack_panels(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t panel = begin; panel < end; panel++) pack_panel(arg, panel);
 }
 
-void proa_panels_pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int count)
+void proa_panels_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     pack_job job = {w, sources, count};
     proa_pool_run(c->pool, proa_panel_count(w->N), proa_max64(1, 8192 / proa_max64(w->K, 1)), pack_panels, &job);

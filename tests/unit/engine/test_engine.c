@@ -459,7 +459,7 @@ static void vectors_stand_in_for_ids(void **state)
     proa_engine *engine = open_or_fail(*state, NULL);
     proa_engine_info(engine, &info);
     assert_int_equal(proa_weights_open(&weights, *state, NULL), PROA_OK);
-    proa_view table = proa_weights_find(weights, "shared.weight")->view;
+    proa_view table = proa_weights_find(weights, "shared.weight")->source.view;
     float *rows = malloc((size_t)(5 * info.hidden) * sizeof *rows);
     size_t bytes = (size_t)(info.hidden * proa_dtype_bytes(table.dtype));
     for (int i = 0; i < 5; i++)

@@ -97,9 +97,9 @@ static void test_single(void **state)
     assert_int_equal(proa_weights_count(w), 2);
     const proa_weights_tensor *t = proa_weights_at(w, 0);
     assert_string_equal(t->name, "a");
-    assert_int_equal(*(const char *)t->view.data, 'a');
+    assert_int_equal(*(const char *)t->source.view.data, 'a');
     proa_weights_drop(w, t); /* too small for a page, and still there afterwards */
-    assert_int_equal(*(const char *)t->view.data, 'a');
+    assert_int_equal(*(const char *)t->source.view.data, 'a');
     proa_weights_close(w);
     w = opened(in_dir("model.safetensors"));
     assert_int_equal(proa_weights_count(w), 2);
@@ -120,7 +120,7 @@ static void test_drop(void **state)
     write_file("model.safetensors", file, sizeof file);
     proa_weights *w = opened(dir);
     const proa_weights_tensor *t = proa_weights_find(w, "x");
-    const unsigned char *data = t->view.data;
+    const unsigned char *data = t->source.view.data;
     int64_t sum = 0;
     for (int i = 0; i < 1 << 20; i++) sum += data[i];
     proa_weights_drop(w, t);
@@ -141,7 +141,7 @@ static void test_sharded(void **state)
     for (int i = 0; i < 3; i++) {
         const proa_weights_tensor *t = proa_weights_at(w, i);
         assert_int_equal(t->name[0], 'a' + i);
-        assert_int_equal(*(const char *)t->view.data, 'a' + i);
+        assert_int_equal(*(const char *)t->source.view.data, 'a' + i);
         assert_int_equal(t->file, i == 1);
         assert_ptr_equal(proa_weights_find(w, t->name), t);
     }

@@ -64,15 +64,15 @@ static void test_reads(void **state)
     assert_string_equal(proa_weights_at(w, 0)->name, "a"); /* sorted by bytes */
     assert_string_equal(proa_weights_at(w, 3)->name, "\xC3\xA9\"");
     const proa_weights_tensor *a = proa_weights_find(w, "a"), *b = proa_weights_find(w, "b");
-    assert_int_equal(a->view.rank, 0);
-    assert_int_equal(proa_view_count(a->view), 1);
-    assert_ptr_equal(a->view.data, data);
-    assert_int_equal(b->view.dtype, PROA_DTYPE_BF16);
-    assert_int_equal(b->view.shape[1], 3);
-    assert_int_equal(b->view.stride[0], 3);
-    assert_ptr_equal(b->view.data, data + 4); /* no copy */
+    assert_int_equal(a->source.view.rank, 0);
+    assert_int_equal(proa_view_count(a->source.view), 1);
+    assert_ptr_equal(a->source.view.data, data);
+    assert_int_equal(b->source.view.dtype, PROA_DTYPE_BF16);
+    assert_int_equal(b->source.view.shape[1], 3);
+    assert_int_equal(b->source.view.stride[0], 3);
+    assert_ptr_equal(b->source.view.data, data + 4); /* no copy */
     assert_int_equal(b->file, 0);
-    assert_int_equal(proa_view_count(proa_weights_find(w, "e")->view), 0);
+    assert_int_equal(proa_view_count(proa_weights_find(w, "e")->source.view), 0);
     assert_null(proa_weights_find(w, "c"));
     for (int64_t i = 0; i < 4; i++)
         proa_weights_drop(w, proa_weights_at(w, i)); /* not mapped: nothing happens */
@@ -112,7 +112,7 @@ static void test_every_dtype(void **state)
                  rows[i].name, 3 * rows[i].bytes);
         unsigned char *file = build(header, (size_t)rows[i].bytes * 3, &len);
         proa_weights *w = opened(file, len);
-        assert_int_equal(proa_weights_at(w, 0)->view.dtype, rows[i].dtype);
+        assert_int_equal(proa_weights_at(w, 0)->source.view.dtype, rows[i].dtype);
         proa_weights_close(w);
         free(file);
     }
@@ -268,7 +268,7 @@ static void test_many(void **state)
     assert_true(seconds < 60); /* for sanitisers on a busy machine: what is quadratic takes minutes */
     assert_int_equal(proa_weights_count(w), n);
     const proa_weights_tensor *t = proa_weights_find(w, "model.layers.77777.weight");
-    assert_int_equal(*(const unsigned char *)t->view.data, (77777 + 1) & 0xff);
+    assert_int_equal(*(const unsigned char *)t->source.view.data, (77777 + 1) & 0xff);
     for (int64_t i = 1; i < n; i++)
         assert_true(strcmp(proa_weights_at(w, i - 1)->name, proa_weights_at(w, i)->name) < 0);
     proa_weights_close(w);

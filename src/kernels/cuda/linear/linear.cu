@@ -99,36 +99,21 @@ static void pack_source(gpu *g, char *dst, proa_wfmt format, int64_t ld, const p
         convert(g, dst, format, ld, (const __nv_bfloat16 *)(const void *)raw, v->stride[0], v->stride[1], N, K);
 }
 
-static void pack_plain(gpu *g, proa_weight *w, const proa_view *sources, int count)
+static void pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
+    gpu *g = gpu_of(c);
+    proa_tensor_source_walk walk = {sources, count, 0, 0, NULL};
+    proa_view view;
     gpu_flush(g);
     if (proa_wfmt_is_quantised(w->format)) return quant_pack(g, w, sources, count);
     char *at = (char *)w->data;
     int64_t ld = gpu_leading_dim(w->format, w->K);
     if (ld != w->K) /* zeros behind K; all else is overwritten */
         gpu_note(g, cudaMemsetAsync(at, 0, (size_t)pack_bytes(w->format, w->N, w->K), g->stream), "pack");
-    for (int i = 0; i < count; i++) {
-        pack_source(g, at, w->format, ld, &sources[i]);
-        at += sources[i].shape[0] * ld * element_bytes(w->format);
+    while (proa_tensor_source_next(&walk, &view)) {
+        pack_source(g, at, w->format, ld, &view);
+        at += view.shape[0] * ld * element_bytes(w->format);
     }
-}
-
-/* The kernels know three types: f64 comes as f32. */
-static void pack(proa_ctx *c, proa_weight *w, const proa_view *sources, int count)
-{
-    proa_view *plain = (proa_view *)proa_calloc((size_t)count, sizeof *plain);
-    for (int i = 0; i < count; i++) {
-        const proa_view *v = &sources[i];
-        plain[i] = *v;
-        if (v->dtype != PROA_DTYPE_F64 || proa_view_count(*v) == 0) continue;
-        int64_t span = (v->shape[0] - 1) * v->stride[0] + (v->shape[1] - 1) * v->stride[1] + 1;
-        plain[i].data = proa_malloc((size_t)span * 4), plain[i].dtype = PROA_DTYPE_F32;
-        proa_to_f32((float *)plain[i].data, v->data, v->dtype, span);
-    }
-    pack_plain(gpu_of(c), w, plain, count);
-    for (int i = 0; i < count; i++)
-        if (plain[i].data != sources[i].data) free(plain[i].data);
-    free(plain);
 }
 
 /* ---- few rows ---- */

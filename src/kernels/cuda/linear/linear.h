@@ -121,7 +121,7 @@ struct quant_layout {
 quant_layout quant_layout_of(proa_wfmt format, int64_t N, int64_t K);
 /* Packs the numbers of the sources, stacked along N, into w->data. They are uploaded in their own type and
  * rounded on the card by the rules of kernels/quant.h. */
-void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count);
+void quant_pack(gpu *g, proa_weight *w, const proa_tensor_source *sources, int count);
 /* proa_device.random_weight, of every format. */
 void quant_random(proa_device *d, proa_weight *w, float reach, uint64_t seed);
 /* linear for more than SKINNY_ROWS rows: e4m3 by cuBLASLt where it can, all else dequantised to f16 first. */

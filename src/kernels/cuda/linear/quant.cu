@@ -102,13 +102,14 @@ static void pack_source(gpu *g, proa_wfmt format, const packing &p, const void *
                    dim3((unsigned)rows, (unsigned)((p.at.groups + 7) / 8)), THREADS, 0, p, src);
 }
 
-void quant_pack(gpu *g, proa_weight *w, const proa_view *sources, int count)
+void quant_pack(gpu *g, proa_weight *w, const proa_tensor_source *sources, int count)
 {
+    proa_tensor_source_walk walk = {sources, count, 0, 0, NULL};
+    proa_view view, *v = &view;
     packing p = {(char *)w->data, NULL, quant_layout_of(w->format, w->N, w->K)};
     p.scales = p.rows + p.at.scales_at, p.N = w->N, p.K = (int)w->K;
     gpu_note(g, cudaMemsetAsync(w->data, 0, (size_t)p.at.bytes, g->stream), "pack");
-    for (int i = 0; i < count; i++) {
-        const proa_view *v = &sources[i];
+    while (proa_tensor_source_next(&walk, v)) {
         int64_t rows = v->shape[0], span = ((rows - 1) * v->stride[0] + (p.K - 1) * v->stride[1] + 1);
         if (rows == 0 || p.K == 0) continue;
         span *= proa_dtype_bytes(v->dtype);

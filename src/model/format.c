@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * format.c - chooses the weight format of each matrix and the type of keys and values. */
+#include "model/format.h"
+
+/* ---- by the checkpoint ---- */
+
+/* The type of a source's numbers; of encoded ones that of their scales, f16. */
+static proa_dtype source_dtype(const proa_tensor_source *s)
+{
+    return s->encoding == PROA_ENCODING_PLAIN ? s->view.dtype : PROA_DTYPE_F16;
+}
+
+static proa_wfmt plain_format(proa_dtype dtype)
+{
+    return dtype == PROA_DTYPE_BF16  ? PROA_WFMT_BF16
+           : dtype == PROA_DTYPE_F16 ? PROA_WFMT_F16
+                                     : PROA_WFMT_F32;
+}
+
+/* Parts of different types: f32, which holds both. */
+static proa_dtype param_dtype(const proa_param *param)
+{
+    proa_dtype dtype = source_dtype(&param->part[0].source);
+    for (int32_t i = 1; i < param->parts; i++)
+        if (source_dtype(&param->part[i].source) != dtype) return PROA_DTYPE_F32;
+    return dtype;
+}
+
+/* The dtype of the checkpoint's first matrix. */
+static proa_dtype checkpoint_dtype(const proa_params params[PROA_STACK_COUNT])
+{
+    for (int s = 0; s < PROA_STACK_COUNT; s++) {
+        const proa_params *p = &params[s];
+        const proa_param *qkv = p->layers ? proa_params_at(p, 0, PROA_SLOT_QKV) : NULL;
+        if (qkv && qkv->parts) return source_dtype(&qkv->part[0].source);
+    }
+    return PROA_DTYPE_F32;
+}
+
+/* ---- by the options ---- */
+
+/* The KV type of "auto" on a GPU: the 16-bit type in which the weights are multiplied (quantised ones: f16), else
+ * f32. */
+static proa_dtype device_kv_dtype(proa_wfmt format)
+{
+    if (proa_wfmt_is_quantised(format)) return PROA_DTYPE_F16;
+    return format == PROA_WFMT_F16    ? PROA_DTYPE_F16
+           : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
+                                      : PROA_DTYPE_F32;
+}
+
+static proa_status choose_dtype(proa_formats *f, proa_str dtype, proa_err *err)
+{
+    bool dot = f->host && proa_cpu_bf16_dot_pays();
+    f->kv = PROA_DTYPE_F32;
+    f->given = !proa_str_is(dtype, "auto");
+    if (proa_str_is(dtype, "auto")) f->main = plain_format(f->checkpoint);
+    else if (proa_str_is(dtype, "f32")) f->main = PROA_WFMT_F32;
+    else if (proa_str_is(dtype, "f16")) f->main = PROA_WFMT_F16, f->kv = PROA_DTYPE_F16;
+    else if (proa_str_is(dtype, "bf16"))
+        f->main = dot ? PROA_WFMT_BF16DOT : PROA_WFMT_BF16, f->kv = PROA_DTYPE_BF16;
+    else
+        return PROA_FAIL(err, INVALID, "dtype '%.*s' is not one of auto, f32, bf16, f16", (int)dtype.len,
+                         dtype.ptr);
+    return PROA_OK;
+}
+
+static proa_status choose_quant(proa_formats *f, proa_str quant, proa_err *err)
+{
+    bool fp8 = proa_str_is(quant, "fp8"), int4 = proa_str_is(quant, "int4");
+    if (proa_str_is(quant, "none")) return PROA_OK;
+    if (proa_str_is(quant, "int8")) f->main = f->host ? PROA_WFMT_I8 : PROA_WFMT_I8W;
+    else if (!fp8 && !int4)
+        return PROA_FAIL(err, INVALID, "quant '%.*s' is not one of none, int8, fp8, int4", (int)quant.len,
+                         quant.ptr);
+    else if (f->host)
+        return PROA_FAIL(err, UNSUPPORTED, "quant '%.*s' is made on a GPU only (--device cuda); the CPU has int8",
+                         (int)quant.len, quant.ptr);
+    else f->main = fp8 ? PROA_WFMT_FP8 : PROA_WFMT_I4;
+    f->given = true;
+    return PROA_OK;
+}
+
+static proa_status choose_kv_dtype(proa_formats *f, proa_str name, proa_err *err)
+{
+    proa_dtype dtype;
+    if (proa_str_is(name, "auto")) {
+        if (!f->host) f->kv = device_kv_dtype(f->main);
+        return PROA_OK;
+    }
+    if (!proa_dtype_find(name, &dtype) || !proa_dtype_floating(dtype) || dtype == PROA_DTYPE_F64)
+        return PROA_FAIL(err, INVALID, "kv-dtype '%.*s' is not one of auto, f32, bf16, f16, fp8",
+                         (int)name.len, name.ptr);
+    if (f->host && dtype == PROA_DTYPE_FP8)
+        return PROA_FAIL(err, UNSUPPORTED, "kv-dtype 'fp8' is offered on a GPU only (--device cuda)");
+    f->kv = dtype;
+    return PROA_OK;
+}
+
+proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA_STACK_COUNT],
+                                const proa_device *device, const char *dtype, const char *quant,
+                                const char *kv_dtype, proa_err *err)
+{
+    *out = (proa_formats){.host = device->host, .checkpoint = checkpoint_dtype(params)};
+    PROA_TRY(choose_dtype(out, proa_str_c(dtype ? dtype : "auto"), err));
+    PROA_TRY(choose_quant(out, proa_str_c(quant ? quant : "none"), err));
+    return choose_kv_dtype(out, proa_str_c(kv_dtype ? kv_dtype : "auto"), err);
+}
+
+/* ---- of one weight ---- */
+
+proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const proa_param *param)
+{
+    /* With int4 weights the head has int8: errors of the logits change the sampled token directly. */
+    if (f->given && f->main == PROA_WFMT_I4 && slot == PROA_SLOT_HEAD) return PROA_WFMT_I8W;
+    if (f->given || !f->host)
+        return f->main; /* a device's activations have one type, that of the plain weights */
+    return plain_format(param_dtype(param));
+}
+
+proa_dtype proa_formats_table(const proa_formats *f, const proa_param *param)
+{
+    const proa_tensor_source *s = &param->part[0].source;
+    if (s->encoding == PROA_ENCODING_PLAIN) return s->view.dtype;
+    return f->given && f->main == PROA_WFMT_F32 ? PROA_DTYPE_F32 : PROA_DTYPE_F16;
+}

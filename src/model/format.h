@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * format.h - in which format each weight is packed, and the type of keys and values.
+ * Way in:  proa_formats_choose when the tensors are bound; then proa_formats_of for each matrix. */
+#ifndef PROA_MODEL_FORMAT_H
+#define PROA_MODEL_FORMAT_H
+
+#include "kernels/device.h"
+#include "model/bind.h"
+
+typedef struct proa_formats {
+    /* Of the layers' matrices: it decides on a device in which type activations are, and reports name it. */
+    proa_wfmt main;
+    bool given;            /* by --dtype or --quant: all matrices have it */
+    bool host;             /* the model runs on the host, whose kernels take any mixture of formats */
+    proa_dtype checkpoint; /* of the first matrix; of an encoded one f16 */
+    proa_dtype kv;
+} proa_formats;
+
+/* dtype, quant and kv_dtype as in proa_model_options (NULL: auto, none, auto). INVALID or UNSUPPORTED names the
+ * option. */
+PROA_MUST_CHECK proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA_STACK_COUNT],
+                                                const proa_device *device, const char *dtype,
+                                                const char *quant, const char *kv_dtype, proa_err *err);
+/* The format of one matrix: the given one, else by its own tensors. */
+proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const proa_param *param);
+/* The type of an embedding table in memory: that of its tensor, or of an encoded one f16 or the given one. */
+proa_dtype proa_formats_table(const proa_formats *f, const proa_param *param);
+
+#endif

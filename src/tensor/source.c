@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * source.c - reads rows of a source, and walks through sources as plain matrices. */
+#include "tensor/source.h"
+
+#include "base/alloc.h"
+#include "base/checked.h"
+
+/* Bytes that proa_tensor_source_next decodes at a time. */
+enum { DECODED_BYTES = 16 << 20 };
+
+static const struct {
+    const char *name;
+    int64_t numbers, bytes;
+} encodings[PROA_ENCODING_COUNT] = {
+#define ROW(name, text, numbers, bytes) {text, numbers, bytes},
+    PROA_ENCODING_LIST(ROW)
+#undef ROW
+};
+
+const char *proa_encoding_name(proa_encoding encoding)
+{
+    return encodings[encoding].name;
+}
+
+int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n)
+{
+    int64_t numbers = encodings[encoding].numbers;
+    if (numbers == 0 || n % numbers != 0) return -1;
+    return n / numbers * encodings[encoding].bytes;
+}
+
+proa_tensor_source proa_tensor_source_of(proa_view plain)
+{
+    return (proa_tensor_source){.view = plain};
+}
+
+int64_t proa_tensor_source_rows(const proa_tensor_source *s)
+{
+    const int64_t *n = s->order.count;
+    return n[0] ? n[0] * n[1] * n[2] : s->view.shape[0];
+}
+
+int64_t proa_tensor_source_cols(const proa_tensor_source *s)
+{
+    return s->view.shape[1];
+}
+
+int64_t proa_tensor_source_bytes(const proa_tensor_source *s)
+{
+    int64_t last = s->view.rank - 1, span = 1;
+    if (proa_view_count(s->view) == 0) return 0;
+    if (s->encoding != PROA_ENCODING_PLAIN)
+        return last < 0 ? 0
+                        : proa_view_count(s->view) / s->view.shape[last] *
+                              proa_encoding_row_bytes(s->encoding, s->view.shape[last]);
+    for (int i = 0; i <= last; i++) span += (s->view.shape[i] - 1) * s->view.stride[i];
+    return span * proa_dtype_bytes(s->view.dtype);
+}
+
+bool proa_tensor_source_is_plain(const proa_tensor_source *s)
+{
+    return s->encoding == PROA_ENCODING_PLAIN && s->order.count[0] == 0 && !s->factor && s->plus == 0.0f;
+}
+
+int64_t proa_tensor_source_row(const proa_tensor_source *s, int64_t row)
+{
+    const proa_row_order *o = &s->order;
+    if (o->count[0] == 0) return row;
+    int64_t c = row % o->count[2], b = row / o->count[2] % o->count[1], a = row / o->count[2] / o->count[1];
+    return o->first + a * o->step[0] + b * o->step[1] + c * o->step[2];
+}
+
+static void read_plain(const proa_view *v, int64_t row, int64_t col, int64_t n, float *out)
+{
+    int64_t bytes = proa_dtype_bytes(v->dtype);
+    const char *at = (const char *)v->data + (row * v->stride[0] + col * v->stride[1]) * bytes;
+    if (v->stride[1] == 1) {
+        proa_to_f32(out, at, v->dtype, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) proa_to_f32(&out[i], at + i * v->stride[1] * bytes, v->dtype, 1);
+}
+
+void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t col, int64_t n, float *out)
+{
+    int64_t stored = proa_tensor_source_row(s, row);
+    PROA_DASSERT(stored < s->view.shape[0] && col + n <= s->view.shape[1]);
+    switch (s->encoding) {
+    case PROA_ENCODING_PLAIN: read_plain(&s->view, stored, col, n, out); break;
+    case PROA_ENCODING_COUNT: break;
+    }
+    for (int64_t i = 0; s->factor && i < n; i++) out[i] *= s->factor[stored];
+    for (int64_t i = 0; s->plus != 0.0f && i < n; i++) out[i] += s->plus;
+}
+
+/* Whether rows can be given out where they are stored: as a view with strides. */
+static bool is_viewable(const proa_tensor_source *s)
+{
+    proa_dtype d = s->view.dtype;
+    bool known = d == PROA_DTYPE_F32 || d == PROA_DTYPE_F16 || d == PROA_DTYPE_BF16;
+    return s->encoding == PROA_ENCODING_PLAIN && !s->factor && s->plus == 0.0f && known;
+}
+
+/* From `row` on, as many rows as lie at one distance from each other. */
+static int64_t view_rows(const proa_tensor_source *s, int64_t row, proa_view *view)
+{
+    *view = s->view;
+    if (s->order.count[0] == 0) return s->view.shape[0];
+    const proa_row_order *o = &s->order;
+    int64_t n = o->count[2] - row % o->count[2];
+    view->data = (char *)s->view.data +
+                 proa_tensor_source_row(s, row) * s->view.stride[0] * proa_dtype_bytes(s->view.dtype);
+    view->shape[0] = n;
+    view->stride[0] = s->view.stride[0] * o->step[2];
+    return n;
+}
+
+static int64_t decode_rows(proa_tensor_source_walk *w, const proa_tensor_source *s, proa_view *view)
+{
+    int64_t cols = proa_tensor_source_cols(s), most = proa_max64(1, DECODED_BYTES / proa_max64(4 * cols, 4));
+    int64_t n = proa_min64(most, proa_tensor_source_rows(s) - w->row);
+    w->decoded = proa_realloc(w->decoded, (size_t)proa_max64(n * cols, 1) * sizeof *w->decoded);
+    for (int64_t i = 0; i < n; i++) proa_tensor_source_read(s, w->row + i, 0, cols, w->decoded + i * cols);
+    *view = proa_view_2d(w->decoded, PROA_DTYPE_F32, n, cols);
+    return n;
+}
+
+bool proa_tensor_source_next(proa_tensor_source_walk *w, proa_view *view)
+{
+    while (w->at < w->count && w->row == proa_tensor_source_rows(&w->source[w->at])) w->at++, w->row = 0;
+    if (w->at == w->count) {
+        free(w->decoded);
+        w->decoded = NULL;
+        return false;
+    }
+    const proa_tensor_source *s = &w->source[w->at];
+    w->row += is_viewable(s) ? view_rows(s, w->row, view) : decode_rows(w, s, view);
+    return true;
+}

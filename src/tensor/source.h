@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * source.h - what a checkpoint's file holds for one tensor: plain numbers, or encoded ones with scales; and which of
+ *            its rows a weight takes, in which order.
+ * Owner:   passed by value; everything it points to belongs to the open checkpoint or to the model that bound it.
+ * Threads: only read; many threads may.
+ * Way in:  a reader of files makes sources (proa_tensor_source_of, or an encoding with its fields), the model binds
+ *          them to weight slots, kernels pack them (proa_tensor_source_read, or proa_tensor_source_next for kernels
+ *          that take plain numbers). */
+#ifndef PROA_TENSOR_SOURCE_H
+#define PROA_TENSOR_SOURCE_H
+
+#include "tensor/view.h"
+
+/* How the numbers are stored. enum, name, numbers in a block, bytes of a block. Blocks follow each other along a row,
+ * rows follow each other without gaps; 0: not in blocks. encoding.h has the decoders. */
+/* clang-format off */
+#define PROA_ENCODING_LIST(E) \
+    E(PLAIN, "plain", 0, 0) /* floats, of any dtype and strides */
+/* clang-format on */
+
+typedef enum proa_encoding {
+#define PROA_ENCODING_ENUM(name, text, numbers, bytes) PROA_ENCODING_##name,
+    PROA_ENCODING_LIST(PROA_ENCODING_ENUM)
+#undef PROA_ENCODING_ENUM
+        PROA_ENCODING_COUNT
+} proa_encoding;
+
+/* The rows of a weight among the stored rows, as a loop nest: weight row (a, b, c), c fastest, is stored row
+ * first + a step[0] + b step[1] + c step[2]. So the keys of a checkpoint that stores q, k and v head by head
+ * ([heads][3][head_dim]) are first = head_dim, count = {1, heads, head_dim}, step = {0, 3 head_dim, 1}. */
+typedef struct proa_row_order {
+    int64_t first, count[3], step[3];
+} proa_row_order;
+
+typedef struct proa_tensor_source {
+    proa_encoding encoding;
+    /* PLAIN: the numbers. Else data points to the stored bytes, shape is that of the decoded tensor, and dtype and
+     * strides say nothing. A file's tensor has any rank; what a weight takes is a matrix [rows, cols]. */
+    proa_view view;
+    proa_row_order order; /* count[0] 0: all rows in stored order */
+    const float *factor;  /* [stored rows] multiplies each row; NULL: none */
+    float plus;           /* then added to each number */
+} proa_tensor_source;
+
+const char *proa_encoding_name(proa_encoding encoding);
+/* Bytes of a row of n encoded numbers; -1 if n is not a multiple of the block, or the encoding has no blocks. */
+int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n);
+
+proa_tensor_source proa_tensor_source_of(proa_view plain);
+int64_t proa_tensor_source_rows(const proa_tensor_source *s); /* taken rows */
+int64_t proa_tensor_source_cols(const proa_tensor_source *s);
+/* Bytes of the stored numbers at view.data; 0 for an empty tensor. */
+int64_t proa_tensor_source_bytes(const proa_tensor_source *s);
+/* Whether the numbers are s->view as it is. */
+bool proa_tensor_source_is_plain(const proa_tensor_source *s);
+/* The stored row of taken row `row`. */
+int64_t proa_tensor_source_row(const proa_tensor_source *s, int64_t row);
+/* out[i] = number (row, col + i), i in [0, n), as f32. 0 <= row < rows; col + n <= cols. */
+void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t col, int64_t n, float *out);
+
+/* Walks through sources as plain matrices of f32, f16 or bf16, for kernels that convert such on a device: rows out of
+ * order come as several strided views, encoded ones decoded to f32, some megabytes at a time.
+ *     proa_tensor_source_walk walk = {.source = sources, .count = n};
+ *     while (proa_tensor_source_next(&walk, &view)) ...
+ * The views have the rows of the stacked sources in order, and all columns. Each is valid until the next call. The walk
+ * releases its memory when it returns false. */
+typedef struct proa_tensor_source_walk {
+    const proa_tensor_source *source;
+    int32_t count;
+    /* private */
+    int32_t at;
+    int64_t row;
+    float *decoded;
+} proa_tensor_source_walk;
+bool proa_tensor_source_next(proa_tensor_source_walk *walk, proa_view *view);
+
+#endif
