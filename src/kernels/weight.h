@@ -33,9 +33,10 @@ typedef enum proa_wfmt {
  * of w a column of NaN. K <= PROA_I8_INPUTS_MAX, so that the integer fits. All tables agree bit for bit.
  * I8W: wq and sw as for I8, y the chain of F32 over wq * sw. FP8: sw[n] = max_k|w[n,k]| / 448, wq the nearest e4m3 (OCP
  * 8-bit floating point, ties to even, beyond 448 the largest). I4: for each group of PROA_I4_GROUP inputs of a row
- * s = f16(-v / 8) with v the number of the largest magnitude, sign and all, wq = clamp(rint(w / s), -8, 7): all sixteen steps
- * are used (as llama.cpp's Q4_0 does). The plain reference keeps wq * sw in f32. Devices round x to f16, with FP8 and many
- * rows to e4m3 with one scale a row, max_k|x[t,k]| / 448, so they agree within what that costs. */
+ * s = f16(-v / 8) with v the number of the largest magnitude, sign and all, wq = clamp(rint(w / s), -8, 7): all
+ * sixteen steps are used (as llama.cpp's Q4_0 does). The plain reference keeps wq * sw in f32. Devices round x to
+ * f16, with FP8 and many rows to e4m3 with one scale a row, max_k|x[t,k]| / 448, so they agree within what that
+ * costs. */
 #define PROA_I8_INPUTS_MAX 131072
 #define PROA_I4_GROUP      128
 

@@ -132,8 +132,8 @@ static const struct factor_range {
     }
     FACTOR(norm_eps, 0, 1),         FACTOR(attention_scale, 1e-6, 1e6), FACTOR(logit_scale, 1e-6, 1e6),
     FACTOR(embed_scale, 1e-6, 1e6), FACTOR(attention_cap, 0, 1e30),     FACTOR(logit_cap, 0, 1e30),
-    FACTOR(alibi_max, 0, 64),       FACTOR(rope_theta, 0, 1e12),        FACTOR(rope_factor, 0, 1e6),
-    FACTOR(rope_low, 0, 1e6),       FACTOR(rope_high, 0, 1e6),
+    FACTOR(alibi_max, 0, 64),       FACTOR(alibi_scale, 0, 1e6),        FACTOR(rope_theta, 0, 1e12),
+    FACTOR(rope_factor, 0, 1e6),    FACTOR(rope_low, 0, 1e6),           FACTOR(rope_high, 0, 1e6),
 #undef FACTOR
 };
 
@@ -233,17 +233,25 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     return 0;
 }
 
+/* Whether all conditions among the flags hold. */
+static bool conditions_hold(uint64_t flags, const proa_config *c)
+{
+    const bool holds[PROA_CONDITION_COUNT] = {
+#define HOLDS(name, holds) holds,
+        PROA_CONDITION_LIST(HOLDS)
+#undef HOLDS
+    };
+    for (int i = 0; i < PROA_CONDITION_COUNT; i++)
+        if (flags >> (32 + i) & 1 && !holds[i]) return false;
+    return true;
+}
+
 bool proa_name_applies(const proa_name *name, const proa_config *c)
 {
-    uint32_t f = name->flags;
-    if ((f & PROA_IF_TIED && !c->tied) || (f & PROA_IF_UNTIED && c->tied)) return false;
-    if ((f & PROA_IF_GATED && !c->gated) || (f & PROA_IF_PLAIN && c->gated)) return false;
-    if (f & PROA_IF_ATTN_BIAS && !c->attention_bias) return false;
-    return !(f & PROA_IF_MLP_BIAS && !c->mlp_bias);
+    return conditions_hold(name->flags, c);
 }
 
 bool proa_step_applies(const proa_step *step, const proa_config *c)
 {
-    if (step->flags & PROA_GATED && !c->gated) return false;
-    return !(step->flags & PROA_PLAIN && c->gated);
+    return conditions_hold(step->flags, c);
 }

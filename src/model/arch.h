@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch.h - architectures as data: a model is a row, a layer is a short program.
- * A row of proa_archs lists the keys of config.json, the tensors of the checkpoint and how each is loaded, and the steps
- * of embedding, layer and head. One loop (run.c) runs the steps; the planner, the packer and explain read the same row.
- * arch_rows.h has the notation of the rows, with the shapes of each step. */
+ * A row of proa_archs lists the keys of config.json, the tensors of the checkpoint and how each is loaded, and the
+ * steps of embedding, layer and head. One loop (run.c) runs the steps; the planner, the packer and explain read the
+ * same row. arch_rows.h has the notation of the rows, with the shapes of each step. */
 #ifndef PROA_MODEL_ARCH_H
 #define PROA_MODEL_ARCH_H
 
@@ -91,6 +91,31 @@ typedef enum proa_step_op {
         PROA_STEP_COUNT
 } proa_step_op;
 
+/* Conditions on the configuration: a tensor or a step may ask for some in its flags, by PROA_IF(NAME), and applies
+ * only if all of them hold. So one row has all variants of its architecture. enum, when it holds (c: the
+ * configuration) */
+#define PROA_CONDITION_LIST(C)                                                                               \
+    C(PRESENT, true) /* of tensors: the checkpoint may lack it */                                            \
+    C(TIED, c->tied) /* the head is the embedding */                                                         \
+    C(UNTIED, !c->tied)                                                                                      \
+    C(GATED, c->gated) /* the FFN */                                                                         \
+    C(PLAIN, !c->gated)                                                                                      \
+    C(ATTN_BIAS, c->attention_bias)                                                                          \
+    C(MLP_BIAS, c->mlp_bias)                                                                                 \
+    C(PARALLEL, c->parallel) /* attention and FFN side by side, both of the layer's input */                 \
+    C(SEQUENTIAL, !c->parallel)                                                                              \
+    C(ONE_NORM, c->parallel && c->one_norm)   /* in parallel, both of one normed copy */                     \
+    C(NORM_EACH, c->parallel && !c->one_norm) /* in parallel, each of its own norm */                        \
+    C(ROTARY, c->rotary_dim > 0)
+
+enum proa_condition {
+#define PROA_CONDITION_ENUM(name, holds) PROA_CONDITION_##name,
+    PROA_CONDITION_LIST(PROA_CONDITION_ENUM)
+#undef PROA_CONDITION_ENUM
+        PROA_CONDITION_COUNT
+};
+#define PROA_IF(NAME) (UINT64_C(1) << (32 + PROA_CONDITION_##NAME))
+
 enum proa_step_flags {
     PROA_ADD = 1 << 0,         /* LINEAR, EMBED: add to out; NORM: in is normed in place, then added */
     PROA_ACT = 1 << 1,         /* LINEAR: the configuration's activation */
@@ -100,10 +125,8 @@ enum proa_step_flags {
     PROA_OF_TYPE = 1 << 5,     /* EMBED: by token type */
     PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries */
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
-    PROA_GATED = 1 << 8,       /* any step: only if the FFN is gated */
-    PROA_PLAIN = 1 << 9,       /* any step: only if it is not */
-    PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and the
-                            plan keeps its registers apart from theirs */
+    PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and
+                            the plan keeps its registers apart from theirs */
     PROA_JOIN = 1 << 11,
     PROA_CAPPED = 1 << 12, /* LINEAR: then capped by the configuration's logit_cap, if it has one */
     PROA_ADD_X = 1 << 13   /* LINEAR: X is added */
@@ -113,7 +136,7 @@ typedef struct proa_step {
     proa_step_op op;
     proa_reg in, out;
     proa_weight_slot w;
-    uint32_t flags;
+    uint64_t flags; /* proa_step_flags and conditions */
 } proa_step;
 
 /* The sizes in shapes of tensors. */
@@ -142,17 +165,10 @@ typedef enum proa_role {
 } proa_role;
 
 enum proa_name_flags {
-    PROA_IF_PRESENT = 1 << 0, /* may be absent */
-    PROA_IF_TIED = 1 << 1,    /* only when the head is the embedding */
-    PROA_IF_UNTIED = 1 << 2,
-    PROA_IF_GATED = 1 << 3,
-    PROA_IF_PLAIN = 1 << 4, /* not gated */
-    PROA_IF_ATTN_BIAS = 1 << 5,
-    PROA_IF_MLP_BIAS = 1 << 6,
-    PROA_SHARED = 1 << 7,   /* the tensor is used a second time: neither missing nor extra */
-    PROA_PLUS_ONE = 1 << 8, /* VECTOR: the weight is 1 + the stored number (Gemma's norms) */
-    PROA_PER_EXPERT = 1 << 9 /* one such tensor for each expert, by the second "%d" of the name; a name with one "%d" is a
-                                tensor [experts, rows, cols] */
+    PROA_SHARED = 1 << 0,   /* the tensor is used a second time: neither missing nor extra */
+    PROA_PLUS_ONE = 1 << 1, /* VECTOR: the weight is 1 + the stored number (Gemma's norms) */
+    PROA_PER_EXPERT = 1 << 2 /* one such tensor for each expert, by the second "%d" of the name; a name with one "%d" is
+                                a tensor [experts, rows, cols] */
 };
 
 /* Load actions: which rows of a stored tensor go where. The role says the rest (transposed, a vector, ...). */
@@ -168,16 +184,16 @@ typedef enum proa_load {
 
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
 
-/* One tensor of the checkpoint; "%d" in the name is the number of the layer, a second one that of the expert. The layers
- * of an encoder-only model are in the ENCODER stack. A stored tensor of more axes is taken if axes that follow each other
- * can be merged to the shape that is wanted (XLNet's [hidden, heads, head_dim]). */
+/* One tensor of the checkpoint; "%d" in the name is the number of the layer, a second one that of the expert. The
+ * layers of an encoder-only model are in the ENCODER stack. A stored tensor of more axes is taken if axes that follow
+ * each other can be merged to the shape that is wanted (XLNet's [hidden, heads, head_dim]). */
 typedef struct proa_name {
     const char *name; /* NULL ends the map */
     proa_stack_id stack;
     proa_weight_slot slot;
     proa_role role;
     proa_dim rows, cols;
-    uint32_t flags;
+    uint64_t flags; /* proa_name_flags and conditions */
     proa_load load;
 } proa_name;
 
@@ -222,6 +238,10 @@ typedef struct proa_arch {
     A(qwen2)                                                                                                 \
     A(qwen3)                                                                                                 \
     A(gpt2)                                                                                                  \
+    A(gpt_bigcode)                                                                                           \
+    A(gpt_neox)                                                                                              \
+    A(falcon)                                                                                                \
+    A(codegen)                                                                                               \
     A(gptj)                                                                                                  \
     A(bloom)                                                                                                 \
     A(mpt)                                                                                                   \
@@ -244,9 +264,9 @@ PROA_MUST_CHECK proa_status proa_arch_configure(const proa_arch **out, proa_conf
 int64_t proa_dim_size(const proa_config *c, proa_dim dim);
 /* Width of a register for a configuration: the columns of its buffer. */
 int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg);
-/* Whether a row of the name map applies (its IF flags). */
+/* Whether a row of the name map applies (its conditions). */
 bool proa_name_applies(const proa_name *name, const proa_config *c);
-/* Whether a step applies (GATED, PLAIN). */
+/* Whether a step applies (its conditions). */
 bool proa_step_applies(const proa_step *step, const proa_config *c);
 const char *proa_reg_name(proa_reg reg);
 const char *proa_slot_name(proa_weight_slot slot);

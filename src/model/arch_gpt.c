@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_gpt.c - GPT-2, GPT-J, BLOOM, MPT: LayerNorm, plain FFN.
+ * arch_gpt.c - GPT-2, StarCoder (GPT-BigCode), GPT-J, CodeGen, BLOOM, MPT: LayerNorm, plain FFN.
  * GPT-2 has learned positions and Conv1D weights ([in, out]). GPT-J has interleaved rotary positions on part of the
  * head, and attention and FFN in parallel on one norm. BLOOM and MPT have ALiBi; BLOOM stores q, k and v interleaved
- * by head, MPT has no biases. Facts: transformers' modeling_{gpt2,gptj,bloom,mpt}.py. */
+ * by head, CodeGen in four blocks of q, v, k. MPT has no biases. StarCoder is GPT-2 with one key-value head. Facts:
+ * transformers' modeling_{gpt2,gpt_bigcode,gptj,codegen,bloom,mpt}.py. */
 #include "model/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
@@ -30,6 +31,18 @@ static const proa_key gptj_keys[] = {
     EPSILON   ("layer_norm_epsilon",  1e-5),
     ACTIVATION("activation_function", GELU_TANH),
     SWITCH    ("tie_word_embeddings", tied,       0),
+    END_KEYS};
+/* The keys of GPT-2 and GPT-J; a key-value head for each query head unless multi_query. */
+static const proa_key bigcode_keys[] = {
+    REQUIRED  ("vocab_size",          vocab,   VOCAB),
+    REQUIRED  ("n_embd",              hidden,  HIDDEN),
+    REQUIRED  ("n_layer",             layers,  LAYERS),
+    REQUIRED  ("n_head",              heads,   HEADS),
+    INTEGER   ("n_inner",             ffn,     1, FFN,     0),
+    INTEGER   ("n_positions",         context, 1, CONTEXT, 1024),
+    EPSILON   ("layer_norm_epsilon",  1e-5),
+    ACTIVATION("activation_function", GELU_TANH),
+    SWITCH    ("tie_word_embeddings", tied,    1),
     END_KEYS};
 /* Published files have either name of a size. ALiBi has no longest position: seq_length is the length in training. */
 static const proa_key bloom_keys[] = {
@@ -81,6 +94,42 @@ static const proa_name gptj_tensors[] = {
     MATRIX   ("transformer.h.%d.attn.q_proj.weight",   QKV,          Q,      HIDDEN),
     MATRIX   ("transformer.h.%d.attn.k_proj.weight",   QKV,          KV,     HIDDEN),
     MATRIX   ("transformer.h.%d.attn.v_proj.weight",   QKV,          KV,     HIDDEN),
+    MATRIX   ("transformer.h.%d.attn.out_proj.weight", O,            HIDDEN, Q),
+    MATRIX   ("transformer.h.%d.mlp.fc_in.weight",     UP,           FFN,    HIDDEN),
+    VECTOR   ("transformer.h.%d.mlp.fc_in.bias",       UP_B,         FFN),
+    MATRIX   ("transformer.h.%d.mlp.fc_out.weight",    DOWN,         HIDDEN, FFN),
+    VECTOR   ("transformer.h.%d.mlp.fc_out.bias",      DOWN_B,       HIDDEN),
+    VECTOR   ("transformer.ln_f.weight",               FINAL_NORM,   HIDDEN),
+    VECTOR   ("transformer.ln_f.bias",                 FINAL_NORM_B, HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.weight",                HEAD,         VOCAB,  HIDDEN),
+    TIED_HEAD("transformer.wte.weight"),
+    VECTOR_IF(PRESENT, "lm_head.bias",                 HEAD_B,       VOCAB),
+    END_TENSORS};
+static const proa_name bigcode_tensors[] = {
+    TABLE    ("transformer.wte.weight",                         TOKENS,       VOCAB,   HIDDEN),
+    TABLE    ("transformer.wpe.weight",                         POSITIONS,    CONTEXT, HIDDEN),
+    VECTOR   ("transformer.h.%d.ln_1.weight",                   ATTN_NORM,    HIDDEN),
+    VECTOR   ("transformer.h.%d.ln_1.bias",                     ATTN_NORM_B,  HIDDEN),
+    MATRIX_LOADED(QKV_GROUPS, "transformer.h.%d.attn.c_attn.weight", QKV,     QKV,     HIDDEN),
+    VECTOR_LOADED(QKV_GROUPS, "transformer.h.%d.attn.c_attn.bias", QKV_B,     QKV),
+    MATRIX   ("transformer.h.%d.attn.c_proj.weight",            O,            HIDDEN,  Q),
+    VECTOR   ("transformer.h.%d.attn.c_proj.bias",              O_B,          HIDDEN),
+    VECTOR   ("transformer.h.%d.ln_2.weight",                   FFN_NORM,     HIDDEN),
+    VECTOR   ("transformer.h.%d.ln_2.bias",                     FFN_NORM_B,   HIDDEN),
+    MATRIX   ("transformer.h.%d.mlp.c_fc.weight",               UP,           FFN,     HIDDEN),
+    VECTOR   ("transformer.h.%d.mlp.c_fc.bias",                 UP_B,         FFN),
+    MATRIX   ("transformer.h.%d.mlp.c_proj.weight",             DOWN,         HIDDEN,  FFN),
+    VECTOR   ("transformer.h.%d.mlp.c_proj.bias",               DOWN_B,       HIDDEN),
+    VECTOR   ("transformer.ln_f.weight",                        FINAL_NORM,   HIDDEN),
+    VECTOR   ("transformer.ln_f.bias",                          FINAL_NORM_B, HIDDEN),
+    TIED_HEAD("transformer.wte.weight"),
+    MATRIX_IF(UNTIED, "lm_head.weight",                         HEAD,         VOCAB,   HIDDEN),
+    END_TENSORS};
+static const proa_name codegen_tensors[] = {
+    TABLE    ("transformer.wte.weight",                TOKENS,       VOCAB,  HIDDEN),
+    VECTOR   ("transformer.h.%d.ln_1.weight",          ATTN_NORM,    HIDDEN),
+    VECTOR   ("transformer.h.%d.ln_1.bias",            ATTN_NORM_B,  HIDDEN),
+    MATRIX_LOADED(QVK_QUARTERS, "transformer.h.%d.attn.qkv_proj.weight", QKV, QKV, HIDDEN),
     MATRIX   ("transformer.h.%d.attn.out_proj.weight", O,            HIDDEN, Q),
     MATRIX   ("transformer.h.%d.mlp.fc_in.weight",     UP,           FFN,    HIDDEN),
     VECTOR   ("transformer.h.%d.mlp.fc_in.bias",       UP_B,         FFN),
@@ -173,6 +222,22 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
     return refuse_switch(json, "scale_attn_weights", true, err);
 }
 
+/* One key-value head for all query heads, or one for each. */
+static proa_status finish_bigcode(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    bool multi_query = true;
+    PROA_TRY(proa_json_get_bool(&multi_query, json, "multi_query", err));
+    c->kv_heads = multi_query ? 1 : c->heads;
+    return finish(c, json, arena, err);
+}
+
+static proa_status finish_codegen(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    if (c->heads % 4 != 0)
+        return PROA_FAIL(err, INVALID, "'n_head' is %lld, must be a multiple of 4", (long long)c->heads);
+    return finish(c, json, arena, err);
+}
+
 static proa_status finish_bloom(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
@@ -227,6 +292,10 @@ const proa_arch proa_arch_gpt2 =
     ROW("gpt2", STRINGS("GPT2LMHeadModel"), gpt2_keys, gpt2_tensors, gpt2_embed, gpt2_layer, finish);
 const proa_arch proa_arch_gptj =
     ROW("gptj", STRINGS("GPTJForCausalLM"), gptj_keys, gptj_tensors, gptj_embed, gptj_layer, finish);
+const proa_arch proa_arch_gpt_bigcode = ROW("gpt_bigcode", STRINGS("GPTBigCodeForCausalLM"), bigcode_keys,
+                                            bigcode_tensors, gpt2_embed, gpt2_layer, finish_bigcode);
+const proa_arch proa_arch_codegen =
+    ROW("codegen", STRINGS("CodeGenForCausalLM"), gptj_keys, codegen_tensors, gptj_embed, gptj_layer, finish_codegen);
 const proa_arch proa_arch_bloom =
     ROW("bloom", STRINGS("BloomForCausalLM"), bloom_keys, bloom_tensors, bloom_embed, gpt2_layer, finish_bloom);
 const proa_arch proa_arch_mpt = ROW("mpt", STRINGS("MptForCausalLM", "MPTForCausalLM"), mpt_keys, mpt_tensors,

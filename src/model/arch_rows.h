@@ -34,8 +34,7 @@
  * MATRIX_F32   [ROWS, COLS], copied to f32 (T5's position biases)
  * VECTOR       [ROWS], copied to f32 (norms, biases)
  * VECTOR_1     [ROWS], copied to f32 with 1 added (Gemma's norms)
- * ..._IF       only under a condition: TIED, UNTIED (head and embedding), GATED, PLAIN (FFN), ATTN_BIAS, MLP_BIAS,
- *              PRESENT (the checkpoint may lack it)
+ * ..._IF       only under a condition of PROA_CONDITION_LIST: TIED, UNTIED, GATED, PLAIN, ATTN_BIAS, PRESENT, ...
  * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, NORMALISED
  * EXPERT_...   one for each expert: the second "%d" of NAME is the expert's number; with one "%d" the tensor is
  *              [experts, ROWS, COLS]
@@ -47,19 +46,21 @@
     {name, STACK, PROA_SLOT_##SLOT, PROA_ROLE_##ROLE, PROA_DIM_##ROWS, PROA_DIM_##COLS, flags, PROA_LOAD_##LOAD}
 
 #define MATRIX(name, SLOT, ROWS, COLS)        TENSOR(name, SLOT, MATRIX, ROWS, COLS, 0)
-#define MATRIX_IF(COND, name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, PROA_IF_##COND)
+#define MATRIX_IF(COND, name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, PROA_IF(COND))
 #define TRANSPOSED(name, SLOT, ROWS, COLS)    TENSOR(name, SLOT, TRANSPOSED, ROWS, COLS, 0)
 #define TABLE(name, SLOT, ROWS, COLS)         TENSOR(name, SLOT, TABLE, ROWS, COLS, 0)
 #define TABLE_SHARED(name, SLOT, ROWS, COLS)  TENSOR(name, SLOT, TABLE, ROWS, COLS, PROA_SHARED)
 #define MATRIX_F32(name, SLOT, ROWS, COLS)    TENSOR(name, SLOT, F32, ROWS, COLS, 0)
 #define VECTOR(name, SLOT, ROWS)              TENSOR(name, SLOT, VECTOR, ROWS, NONE, 0)
 #define VECTOR_1(name, SLOT, ROWS)            TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_PLUS_ONE)
-#define VECTOR_IF(COND, name, SLOT, ROWS)     TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_IF_##COND)
+#define VECTOR_IF(COND, name, SLOT, ROWS)     TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_IF(COND))
 #define MATRIX_LOADED(LOAD, name, SLOT, ROWS, COLS) TENSOR_LOADED(LOAD, name, SLOT, MATRIX, ROWS, COLS, 0)
 #define VECTOR_LOADED(LOAD, name, SLOT, ROWS) TENSOR_LOADED(LOAD, name, SLOT, VECTOR, ROWS, NONE, 0)
+#define VECTOR_LOADED_IF(COND, LOAD, name, SLOT, ROWS) \
+    TENSOR_LOADED(LOAD, name, SLOT, VECTOR, ROWS, NONE, PROA_IF(COND))
 #define EXPERT_MATRIX(name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, PROA_PER_EXPERT)
 #define EXPERT_VECTOR(name, SLOT, ROWS)       TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_PER_EXPERT)
-#define TIED_HEAD(name) TENSOR(name, HEAD, MATRIX, VOCAB, HIDDEN, PROA_IF_TIED | PROA_SHARED)
+#define TIED_HEAD(name) TENSOR(name, HEAD, MATRIX, VOCAB, HIDDEN, PROA_IF(TIED) | PROA_SHARED)
 #define END_TENSORS                           {0}
 
 /* ---- Steps of a program: proa_step. ----
@@ -71,6 +72,7 @@
  *                       OUT = W[ids], with OF_POS W[positions], with OF_TYPE W[token types]; ADD: added to OUT
  * ROPE_TABLE            ROPE = cosines and sines of the step's positions, [T, rotary_dim], for all layers
  * NORM(IN, OUT, W)      OUT = norm(IN) * W (+ bias)          [T, H]; the kind (RMS or LayerNorm) is the row's
+ * NORM_IF(COND, ...)    the same under a condition
  * NORM_ADD(IN, OUT, W)  OUT += norm(IN) * W (+ bias)         [T, H]; IN is overwritten
  * Q_NORM(W), K_NORM(W)  each head of q, or of k, in QKV = norm(head) * W, W [head_dim]
  * LINEAR(IN, OUT, W, flags)
@@ -96,16 +98,22 @@
 /* A step without weights. */
 #define STEP_BARE(OP, IN, OUT, flags) {PROA_STEP_##OP, PROA_REG_##IN, PROA_REG_##OUT, 0, flags}
 
+/* A flag of any step: only under a condition of PROA_CONDITION_LIST. */
+#define IF(COND)                      PROA_IF(COND)
+
 #define EMBED(W)                      STEP(EMBED, NONE, X, W, 0)
 #define EMBED_TO(OUT, W, flags)       STEP(EMBED, NONE, OUT, W, flags)
 #define ROPE_TABLE                    STEP_BARE(ROPE_TABLE, NONE, ROPE, 0)
+#define ROPE_TABLE_IF(COND)           STEP_BARE(ROPE_TABLE, NONE, ROPE, IF(COND))
 #define NORM(IN, OUT, W)              STEP(NORM, IN, OUT, W, 0)
+#define NORM_IF(COND, IN, OUT, W)     STEP(NORM, IN, OUT, W, IF(COND))
 #define NORM_ADD(IN, OUT, W)          STEP(NORM, IN, OUT, W, PROA_ADD)
 #define Q_NORM(W)                     STEP(HEADS_NORM, QKV, QKV, W, 0)
 #define K_NORM(W)                     STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K)
 #define LINEAR(IN, OUT, W, flags)     STEP(LINEAR, IN, OUT, W, flags)
 #define LINEAR_GATED(IN, OUT, W, flags) STEP(LINEAR_GATED, IN, OUT, W, flags)
 #define ROTATE                        STEP_BARE(ROPE, QKV, QKV, 0)
+#define ROTATE_IF(COND)               STEP_BARE(ROPE, QKV, QKV, IF(COND))
 #define ROTATE_PAIRS                  STEP_BARE(ROPE, QKV, QKV, PROA_INTERLEAVED)
 #define KV_APPEND                     STEP_BARE(KV_APPEND, QKV, NONE, 0)
 #define ATTEND                        STEP_BARE(ATTEND, QKV, A, 0)
@@ -124,8 +132,6 @@ enum {
     CAPPED  = PROA_CAPPED,  /* then logit_cap * tanh(y / logit_cap) */
     OF_POS  = PROA_OF_POS,
     OF_TYPE = PROA_OF_TYPE,
-    GATED   = PROA_GATED,   /* only if the FFN is gated */
-    PLAIN   = PROA_PLAIN,   /* only if it is not */
     FORK    = PROA_FORK,  /* may run at the same time as the steps up to the next JOIN */
     JOIN    = PROA_JOIN
 };

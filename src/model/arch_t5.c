@@ -78,10 +78,10 @@ static const proa_step embed[] = {EMBED(TOKENS), END};
     LINEAR(A, X,  CROSS_O, ADD)
 #define PLAIN_OR_GATED_FFN \
     NORM        (X, N, FFN_NORM),          \
-    LINEAR      (N, U, UP,   PLAIN | ACT), \
-    LINEAR      (U, X, DOWN, PLAIN | ADD), \
-    LINEAR_GATED(N, F, UP,   GATED),       \
-    LINEAR      (F, X, DOWN, GATED | ADD), \
+    LINEAR      (N, U, UP,   IF(PLAIN) | ACT), \
+    LINEAR      (U, X, DOWN, IF(PLAIN) | ADD), \
+    LINEAR_GATED(N, F, UP,   IF(GATED)),   \
+    LINEAR      (F, X, DOWN, IF(GATED) | ADD), \
     END
 static const proa_step encoder_layer[] = {SELF_ATTENTION, PLAIN_OR_GATED_FFN};
 static const proa_step decoder_layer[] = {SELF_ATTENTION, CROSS_ATTENTION, PLAIN_OR_GATED_FFN};

@@ -200,7 +200,7 @@ static void add_matrix(const binder *b, proa_param *param, const proa_name *row,
     proa_view *v = &part.source.view;
     if (row->role == PROA_ROLE_TRANSPOSED) *v = proa_view_transpose(*v);
     if (v->rank == 1) v->rank = 2, v->shape[1] = 1, v->stride[1] = 1;
-    part.source.plus = row->flags & PROA_PLUS_ONE ? 1.0f : 0.0f;
+    if (row->flags & PROA_PLUS_ONE) part.source.plus += 1.0f;
     add_parts(b, param, row, part);
 }
 
@@ -231,7 +231,7 @@ static void add_tensor(const binder *b, proa_param *param, const wanted *w, cons
 /* A tensor of this shape without data, where there is no checkpoint (synthetic.h). */
 static const proa_weights_tensor *synthetic_tensor(const binder *b, const wanted *w)
 {
-    if (w->row->flags & PROA_IF_PRESENT) return NULL;
+    if (w->row->flags & PROA_IF(PRESENT)) return NULL;
     proa_weights_tensor *t = PROA_ARENA_NEW(b->arena, proa_weights_tensor, 1);
     t->name = proa_arena_strdup(b->arena, proa_str_c(w->name));
     t->source = proa_tensor_source_of(proa_view_of(NULL, PROA_DTYPE_F16, w->rank, w->shape));
@@ -263,7 +263,7 @@ static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer
     proa_tensor_source source;
     wanted w = want_tensor(b, row, layer, expert);
     const proa_weights_tensor *t = b->weights ? find_tensor(b, w.name) : synthetic_tensor(b, &w);
-    if (!t) return row->flags & PROA_IF_PRESENT ? PROA_OK : fail_missing(b, &w);
+    if (!t) return row->flags & PROA_IF(PRESENT) ? PROA_OK : fail_missing(b, &w);
     PROA_TRY(check_tensor(b, t, &w, &source));
     int64_t at = has_placeholders(row->name, 1) ? layer : stack->layers;
     add_tensor(b, proa_params_at(stack, at, row->slot), &w, t, &source, expert);

@@ -167,7 +167,8 @@ void proa_config_alibi(const proa_config *c, float *slopes)
     while (2 * whole <= c->heads) whole *= 2;
     for (int64_t h = 0; h < c->heads; h++) {
         double place = h < whole ? (double)(h + 1) : (double)(h - whole) + 0.5;
-        slopes[h] = (float)exp2(-c->alibi_max * place / (double)whole);
+        double slope = exp2(-c->alibi_max * place / (double)whole);
+        slopes[h] = (float)(c->alibi_scale > 0 ? slope * c->alibi_scale : slope);
     }
 }
 

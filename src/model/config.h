@@ -24,11 +24,14 @@ typedef struct proa_config {
     bool tied;  /* the head is the embedding table */
     bool regression;
     bool attention_bias, mlp_bias;
-    double attention_scale;          /* of q k^T */
-    double logit_scale;              /* of the head's input: T5 v1.0's d^-0.5 */
-    double embed_scale;              /* of the embedded tokens: Gemma's sqrt(hidden) */
+    bool parallel;          /* attention and FFN both read the layer's input (GPT-J, GPT-NeoX, Falcon) */
+    bool one_norm;          /* and the same normed copy of it */
+    double attention_scale; /* of q k^T */
+    double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
+    double embed_scale;     /* of the embedded tokens: Gemma's sqrt(hidden) */
     double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     double alibi_max;                /* the slopes' largest exponent; 0: no ALiBi */
+    double alibi_scale;              /* multiplies the slopes; 0: 1 (Falcon's 1 / sqrt(head_dim)) */
     /* rotary positions */
     int64_t rotary_dim;
     double rope_theta, rope_factor, rope_low, rope_high;

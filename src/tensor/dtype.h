@@ -6,9 +6,9 @@
 #include "base/str.h"
 #include <string.h>
 
-/* The list of element types, for the engine and for the protocols. Columns: enum; our name; safetensors' name; bytes of an
- * element (0: it varies); 1 if it is floating; KServe v2's name, which is also that of Triton's TYPE_ constant; the number
- * of that constant in model_config.proto.
+/* The list of element types, for the engine and for the protocols. Columns: enum; our name; safetensors' name; bytes
+ * of an element (0: it varies); 1 if it is floating; KServe v2's name, which is also that of Triton's TYPE_ constant;
+ * the number of that constant in model_config.proto.
  * COMMON: the engine reads it and protocols carry it. ENGINE_ONLY: no protocol names it. WIRE_ONLY: tensors of requests
  * may have it, but no checkpoint is read and no kernel computes with it. */
 /* clang-format off */

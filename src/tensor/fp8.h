@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fp8.h - e4m3: a sign, 4 bits of exponent with bias 7, 3 of mantissa; no infinities, largest 448 (OCP 8-bit floating point,
- * 2023). For the host and for CUDA kernels. */
+ * fp8.h - e4m3: a sign, 4 bits of exponent with bias 7, 3 of mantissa; no infinities, largest 448 (OCP 8-bit floating
+ * point, 2023). For the host and for CUDA kernels. */
 #ifndef PROA_TENSOR_FP8_H
 #define PROA_TENSOR_FP8_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_golden_arch.c - every row of the model table against transformers' outputs for a tiny random checkpoint:
- * logits within 1e-4 of the largest absolute logit, the same greedy tokens, the same beams, scores within 1e-4. */
+ * logits within 1e-4 of the largest absolute logit, the same greedy tokens, the same beams, scores within 1e-4.
+ * The folders are those of tests/golden/arch, or of a folder given as the argument. */
 #include "engine_test.h"
 
 #include <dirent.h>
@@ -116,15 +117,17 @@ static void check_case(proa_engine *engine, const proa_json *c)
     free(ids);
 }
 
+static const char *root = GOLDEN "arch";
+
 static void golden(void **state)
 {
     const char *name = *state;
     char path[PROA_PATH_MAX];
     proa_json *json = NULL;
     proa_err err = {.status = PROA_OK};
-    snprintf(path, sizeof path, GOLDEN "arch/%s/golden.json", name);
+    snprintf(path, sizeof path, "%s/%s/golden.json", root, name);
     if (proa_json_load(&json, path, 64 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
-    snprintf(path, sizeof path, GOLDEN "arch/%s", name);
+    snprintf(path, sizeof path, "%s/%s", root, name);
     proa_engine *engine = open_or_fail(path, &(proa_engine_options){.dtype = "f32"});
     const proa_json *cases = proa_json_get(json, "cases");
     assert_true(proa_json_len(cases) > 0);
@@ -136,19 +139,19 @@ static void golden(void **state)
     proa_json_free(json);
 }
 
-/* A test for each folder of tests/golden/arch. */
+/* A test for each folder. */
 static int is_case(const struct dirent *entry)
 {
     return entry->d_name[0] != '.';
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct dirent **folders = NULL;
-    struct CMUnitTest tests[64] = {0};
-    int count = scandir(GOLDEN "arch", &folders, is_case, alphasort);
-    if (count <= 0 || count > (int)PROA_COUNT(tests))
-        return fprintf(stderr, "%d folders in " GOLDEN "arch\n", count), 1;
+    struct CMUnitTest tests[128] = {0};
+    if (argc > 1) root = argv[1];
+    int count = scandir(root, &folders, is_case, alphasort);
+    if (count <= 0 || count > (int)PROA_COUNT(tests)) return fprintf(stderr, "%d folders in %s\n", count, root), 1;
     for (int i = 0; i < count; i++)
         tests[i] = (struct CMUnitTest){
             .name = folders[i]->d_name, .test_func = golden, .initial_state = folders[i]->d_name};

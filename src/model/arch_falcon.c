@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_falcon.c - GPT-NeoX (Pythia) and Falcon: q, k and v of a key-value head stored side by side.
+ * GPT-NeoX rotates a part of the head and runs attention and FFN in parallel, each on its own norm, or one after the
+ * other. Falcon has all variants: 7B one norm for both, 40B and 180B a norm for each, RW ALiBi and no parallel FFN. The
+ * slopes of Falcon's ALiBi are scaled with the scores. Facts: transformers' modeling_{gpt_neox,falcon}.py. */
+#include "model/arch_rows.h"
+
+#include <math.h>
+
+#define STACK PROA_STACK_DECODER
+
+/* clang-format off */
+static const proa_key neox_keys[] = {
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
+    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),
+    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT, 2048),
+    EPSILON   ("layer_norm_eps",          1e-5),
+    ACTIVATION("hidden_act",              GELU),
+    SWITCH    ("use_parallel_residual",   parallel,       1),
+    SWITCH    ("attention_bias",          attention_bias, 1),
+    SWITCH    ("tie_word_embeddings",     tied,           0),
+    END_KEYS};
+static const proa_key falcon_keys[] = {
+    REQUIRED  ("vocab_size",               vocab,          VOCAB),
+    REQUIRED  ("hidden_size",              hidden,         HIDDEN),
+    INTEGER   ("n_layer",                  layers,         1, LAYERS,  0),
+    INTEGER   ("num_hidden_layers",        layers,         1, LAYERS,  0),
+    INTEGER   ("n_head",                   heads,          1, HEADS,   0),
+    INTEGER   ("num_attention_heads",      heads,          1, HEADS,   0),
+    INTEGER   ("ffn_hidden_size",          ffn,            1, FFN,     0),
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT, 2048),
+    EPSILON   ("layer_norm_epsilon",       1e-5),
+    ACTIVATION("activation",               GELU),
+    SWITCH    ("parallel_attn",            parallel,       1),
+    SWITCH    ("bias",                     attention_bias, 0),
+    SWITCH    ("tie_word_embeddings",      tied,           1),
+    END_KEYS};
+
+static const proa_name neox_tensors[] = {
+    TABLE    ("gpt_neox.embed_in.weight",                                  TOKENS,       VOCAB,  HIDDEN),
+    VECTOR   ("gpt_neox.layers.%d.input_layernorm.weight",                 ATTN_NORM,    HIDDEN),
+    VECTOR   ("gpt_neox.layers.%d.input_layernorm.bias",                   ATTN_NORM_B,  HIDDEN),
+    MATRIX_LOADED(QKV_GROUPS, "gpt_neox.layers.%d.attention.query_key_value.weight", QKV, QKV, HIDDEN),
+    VECTOR_LOADED_IF(ATTN_BIAS, QKV_GROUPS, "gpt_neox.layers.%d.attention.query_key_value.bias", QKV_B, QKV),
+    MATRIX   ("gpt_neox.layers.%d.attention.dense.weight",                 O,            HIDDEN, Q),
+    VECTOR_IF(ATTN_BIAS, "gpt_neox.layers.%d.attention.dense.bias",        O_B,          HIDDEN),
+    VECTOR   ("gpt_neox.layers.%d.post_attention_layernorm.weight",        FFN_NORM,     HIDDEN),
+    VECTOR   ("gpt_neox.layers.%d.post_attention_layernorm.bias",          FFN_NORM_B,   HIDDEN),
+    MATRIX   ("gpt_neox.layers.%d.mlp.dense_h_to_4h.weight",               UP,           FFN,    HIDDEN),
+    VECTOR   ("gpt_neox.layers.%d.mlp.dense_h_to_4h.bias",                 UP_B,         FFN),
+    MATRIX   ("gpt_neox.layers.%d.mlp.dense_4h_to_h.weight",               DOWN,         HIDDEN, FFN),
+    VECTOR   ("gpt_neox.layers.%d.mlp.dense_4h_to_h.bias",                 DOWN_B,       HIDDEN),
+    VECTOR   ("gpt_neox.final_layer_norm.weight",                          FINAL_NORM,   HIDDEN),
+    VECTOR   ("gpt_neox.final_layer_norm.bias",                            FINAL_NORM_B, HIDDEN),
+    MATRIX_IF(UNTIED, "embed_out.weight",                                  HEAD,         VOCAB,  HIDDEN),
+    TIED_HEAD("gpt_neox.embed_in.weight"),
+    END_TENSORS};
+/* With two norms in parallel they are ln_attn and ln_mlp, else input_layernorm and, one after the other,
+ * post_attention_layernorm: the row binds those that there are. */
+static const proa_name falcon_tensors[] = {
+    TABLE    ("transformer.word_embeddings.weight",                           TOKENS,       VOCAB,  HIDDEN),
+    VECTOR_IF(NORM_EACH, "transformer.h.%d.ln_attn.weight",                   ATTN_NORM,    HIDDEN),
+    VECTOR_IF(NORM_EACH, "transformer.h.%d.ln_attn.bias",                     ATTN_NORM_B,  HIDDEN),
+    VECTOR_IF(NORM_EACH, "transformer.h.%d.ln_mlp.weight",                    FFN_NORM,     HIDDEN),
+    VECTOR_IF(NORM_EACH, "transformer.h.%d.ln_mlp.bias",                      FFN_NORM_B,   HIDDEN),
+    VECTOR_IF(ONE_NORM, "transformer.h.%d.input_layernorm.weight",            ATTN_NORM,    HIDDEN),
+    VECTOR_IF(ONE_NORM, "transformer.h.%d.input_layernorm.bias",              ATTN_NORM_B,  HIDDEN),
+    VECTOR_IF(SEQUENTIAL, "transformer.h.%d.input_layernorm.weight",          ATTN_NORM,    HIDDEN),
+    VECTOR_IF(SEQUENTIAL, "transformer.h.%d.input_layernorm.bias",            ATTN_NORM_B,  HIDDEN),
+    VECTOR_IF(SEQUENTIAL, "transformer.h.%d.post_attention_layernorm.weight", FFN_NORM,     HIDDEN),
+    VECTOR_IF(SEQUENTIAL, "transformer.h.%d.post_attention_layernorm.bias",   FFN_NORM_B,   HIDDEN),
+    MATRIX_LOADED(QKV_GROUPS, "transformer.h.%d.self_attention.query_key_value.weight", QKV, QKV, HIDDEN),
+    VECTOR_LOADED_IF(ATTN_BIAS, QKV_GROUPS, "transformer.h.%d.self_attention.query_key_value.bias", QKV_B, QKV),
+    MATRIX   ("transformer.h.%d.self_attention.dense.weight",                 O,            HIDDEN, Q),
+    VECTOR_IF(ATTN_BIAS, "transformer.h.%d.self_attention.dense.bias",        O_B,          HIDDEN),
+    MATRIX   ("transformer.h.%d.mlp.dense_h_to_4h.weight",                    UP,           FFN,    HIDDEN),
+    VECTOR_IF(ATTN_BIAS, "transformer.h.%d.mlp.dense_h_to_4h.bias",           UP_B,         FFN),
+    MATRIX   ("transformer.h.%d.mlp.dense_4h_to_h.weight",                    DOWN,         HIDDEN, FFN),
+    VECTOR_IF(ATTN_BIAS, "transformer.h.%d.mlp.dense_4h_to_h.bias",           DOWN_B,       HIDDEN),
+    VECTOR   ("transformer.ln_f.weight",                                      FINAL_NORM,   HIDDEN),
+    VECTOR   ("transformer.ln_f.bias",                                        FINAL_NORM_B, HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.weight",                                       HEAD,         VOCAB,  HIDDEN),
+    TIED_HEAD("transformer.word_embeddings.weight"),
+    END_TENSORS};
+/* Buffers of older files. Files of tied models may hold the head a second time. */
+static const char *const ignored[] = {".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq",
+                                      "lm_head.weight", NULL};
+static const char *const prefixes[] = {"gpt_neox.", "transformer.", NULL};
+
+static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE_IF(ROTARY), END};
+/* In parallel the FFN reads the layer's input before attention adds to it. */
+static const proa_step layer[] = {
+    NORM_IF  (NORM_EACH, X, N, FFN_NORM),
+    LINEAR   (N, U,   UP,   ACT | IF(NORM_EACH)),
+    NORM     (X, N,   ATTN_NORM),
+    LINEAR   (N, U,   UP,   ACT | FORK | IF(ONE_NORM)),
+    LINEAR   (N, QKV, QKV,  0),
+    ROTATE_IF(ROTARY),
+    KV_APPEND,
+    ATTEND,
+    LINEAR   (A, X,   O,    ADD),
+    NORM_IF  (SEQUENTIAL, X, N, FFN_NORM),
+    LINEAR   (N, U,   UP,   ACT | IF(SEQUENTIAL)),
+    LINEAR   (U, X,   DOWN, ADD | JOIN),
+    END};
+static const proa_step head[] = {LM_HEAD(0)};
+/* clang-format on */
+
+static proa_status finish_neox(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    double part = 0.25;
+    PROA_UNUSED(arena);
+    PROA_TRY(proa_json_get_double(&part, json, "rotary_pct", 0, 1, err));
+    PROA_TRY(proa_json_get_double(&c->rope_theta, json, "rotary_emb_base", 1, 1e12, err));
+    PROA_TRY(proa_json_get_double(&part, proa_json_get(json, "rope_parameters"), "partial_rotary_factor", 0,
+                                  1, err));
+    if (c->heads) c->rotary_dim = (int64_t)((double)(c->hidden / c->heads) * part);
+    return proa_config_read_rope(c, json, err);
+}
+
+/* How many key-value heads there are, and how many norms, by the generation of the model. */
+static proa_status read_generation(proa_config *c, const proa_json *json, proa_err *err)
+{
+    bool newer = false, multi_query = true;
+    int64_t norms = 0;
+    PROA_TRY(proa_json_get_bool(&newer, json, "new_decoder_architecture", err));
+    PROA_TRY(proa_json_get_bool(&multi_query, json, "multi_query", err));
+    PROA_TRY(proa_json_get_int(&c->kv_heads, json, "n_head_kv", 1, PROA_HEADS_MAX, err));
+    PROA_TRY(proa_json_get_int(&c->kv_heads, json, "num_kv_heads", 1, PROA_HEADS_MAX, err));
+    PROA_TRY(proa_json_get_int(&norms, json, "num_ln_in_parallel_attn", 1, 2, err));
+    if (!newer) c->kv_heads = multi_query ? 1 : c->heads;
+    if (newer) c->parallel = true;
+    c->one_norm = c->parallel && (norms ? norms == 1 : !newer);
+    return PROA_OK;
+}
+
+/* The slopes are divided by the square root of the head size, as the scores are. transformers' eager attention adds
+ * them twice, once with the scores and once in the mask (modeling_falcon.py, 4.57 and 5.17); its default, sdpa, and vLLM
+ * add them once. A configuration that names the eager attention gets its outputs. */
+static proa_status read_alibi(proa_config *c, const proa_json *json, proa_err *err)
+{
+    proa_str attention = {"sdpa", 4};
+    PROA_TRY(proa_json_get_str(&attention, json, "_attn_implementation", err));
+    c->alibi_max = 8;
+    c->alibi_scale = (proa_str_is(attention, "eager") ? 2 : 1) / sqrt((double)(c->hidden / c->heads));
+    return PROA_OK;
+}
+
+static proa_status finish_falcon(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    bool alibi = false;
+    PROA_UNUSED(arena);
+    if (!c->layers || !c->heads)
+        return PROA_FAIL(err, INVALID, "'%s' is missing",
+                         c->layers ? "num_attention_heads" : "num_hidden_layers");
+    PROA_TRY(read_generation(c, json, err));
+    PROA_TRY(proa_json_get_bool(&alibi, json, "alibi", err));
+    if (c->ffn == 0) c->ffn = 4 * c->hidden;
+    if (alibi) return read_alibi(c, json, err);
+    c->rotary_dim = c->hidden / c->heads;
+    return proa_config_read_rope(c, json, err);
+}
+
+/* clang-format off */
+#define ROW(type, class, keylist, tensors, finisher)                                            \
+    {.name = type, .model_type = type, .hf = class, DECODER(LAYER), .keys = keylist,            \
+     .names = tensors, .prefixes = prefixes, .ignored = ignored,                                \
+     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher}
+
+const proa_arch proa_arch_gpt_neox =
+    ROW("gpt_neox", STRINGS("GPTNeoXForCausalLM"), neox_keys, neox_tensors, finish_neox);
+const proa_arch proa_arch_falcon =
+    ROW("falcon", STRINGS("FalconForCausalLM", "RWForCausalLM"), falcon_keys, falcon_tensors, finish_falcon);
+/* clang-format on */
