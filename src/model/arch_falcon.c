@@ -117,7 +117,8 @@ static proa_status finish_neox(proa_config *c, const proa_json *json, proa_arena
     PROA_TRY(proa_json_get_double(&c->rope_theta, json, "rotary_emb_base", 1, 1e12, err));
     PROA_TRY(proa_json_get_double(&part, proa_json_get(json, "rope_parameters"), "partial_rotary_factor", 0,
                                   1, err));
-    if (c->heads) c->rotary_dim = (int64_t)((double)(c->hidden / c->heads) * part);
+    int64_t head_dim = c->heads ? c->hidden / c->heads : 0;
+    c->rotary_dim = (int64_t)((double)head_dim * part);
     return proa_config_read_rope(c, json, err);
 }
 
@@ -144,8 +145,9 @@ static proa_status read_alibi(proa_config *c, const proa_json *json, proa_err *e
 {
     proa_str attention = {"sdpa", 4};
     PROA_TRY(proa_json_get_str(&attention, json, "_attn_implementation", err));
+    int64_t head_dim = c->hidden / c->heads;
     c->alibi_max = 8;
-    c->alibi_scale = (proa_str_is(attention, "eager") ? 2 : 1) / sqrt((double)(c->hidden / c->heads));
+    c->alibi_scale = (proa_str_is(attention, "eager") ? 2 : 1) / sqrt((double)head_dim);
     return PROA_OK;
 }
 

@@ -151,7 +151,8 @@ int main(int argc, char **argv)
     struct CMUnitTest tests[128] = {0};
     if (argc > 1) root = argv[1];
     int count = scandir(root, &folders, is_case, alphasort);
-    if (count <= 0 || count > (int)PROA_COUNT(tests)) return fprintf(stderr, "%d folders in %s\n", count, root), 1;
+    if (count <= 0 || count > (int)PROA_COUNT(tests))
+        return fprintf(stderr, "%d folders in %s\n", count, root), 1;
     for (int i = 0; i < count; i++)
         tests[i] = (struct CMUnitTest){
             .name = folders[i]->d_name, .test_func = golden, .initial_state = folders[i]->d_name};
