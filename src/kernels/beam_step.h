@@ -20,15 +20,15 @@ static inline PROA_HOST_DEVICE void proa_beam_hyp_clear(proa_beam_hyp *p)
     p->divisor = 0;
 }
 
-/* Where ended beams stay: the slot of a beam that continues `parent` with this token. */
+/* With keep_ended: the slot of a beam that continues `parent` with this token. */
 static inline PROA_HOST_DEVICE proa_beam_hyp proa_beam_hyp_continue(const proa_beam_hyp *parent,
                                                                     const proa_beam_params *s, int32_t token,
                                                                     int32_t ended)
 {
-    proa_beam_hyp held = *parent;
-    if (held.done) return held;
-    held.done = ended, held.token = token, held.divisor = s->divisor;
-    return held;
+    proa_beam_hyp next = *parent;
+    if (next.done) return next;
+    next.done = ended, next.token = token, next.divisor = s->divisor;
+    return next;
 }
 
 /* A full group: of its scores and the new one behind them the first of the lowest is dropped. */
@@ -109,7 +109,7 @@ static inline PROA_HOST_DEVICE float proa_beam_div(float a, float b)
 typedef struct proa_beam_state {
     const float *score;   /* [K] before the step */
     const int32_t *token; /* [K] chosen in this step; read for the beams of groups before the current one */
-    const proa_beam_hyp *hyp; /* [K]; read only where ended beams stay */
+    const proa_beam_hyp *hyp; /* [K]; read only with keep_ended */
 } proa_beam_state;
 
 /* A continuation of a beam. */
@@ -125,11 +125,11 @@ static inline PROA_HOST_DEVICE bool proa_beam_is_end(const proa_beam_params *s, 
     return false;
 }
 
-/* Whether a beam has ended and stays: its only candidate is then its end token at its own score. */
+/* Whether a beam has ended and is kept: its only candidate is then its end token at its own score. */
 static inline PROA_HOST_DEVICE bool proa_beam_has_ended(const proa_beam_state *b, const proa_beam_params *s,
                                                         int32_t beam)
 {
-    return s->stays && b->hyp[beam].done;
+    return s->keep_ended && b->hyp[beam].done;
 }
 
 /* The score of a beam before the step; in the first step only the first beam of each group is alive. */
@@ -180,7 +180,7 @@ static inline PROA_HOST_DEVICE int32_t proa_beam_tie(const proa_beam_params *s, 
 /* Whether a kept candidate is moved behind those that continue. */
 static inline PROA_HOST_DEVICE bool proa_beam_moves_back(const proa_beam_params *s, int32_t token)
 {
-    return !s->stays && proa_beam_is_end(s, token);
+    return !s->keep_ended && proa_beam_is_end(s, token);
 }
 
 /* The sum by which kept candidates are ordered where those that end are pushed back by `none` (s->pushed). */

@@ -41,7 +41,7 @@ struct proa_device {
     /* As download, but send returns at once and sent waits. dst: of host_alloc; words of 4 bytes. ticket: 0, 1, or see below. */
     void (*send)(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
     void (*sent)(proa_device *d, int ticket);
-    void (*wait_copies_on_stream)(proa_device *d); /* what follows runs when all that was sent beside has left */
+    void (*wait_copies_on_stream)(proa_device *d); /* kernels that follow wait for all unordered copies */
     void (*copy)(proa_device *d, void *dst, const void *src, const proa_blocks *blocks); /* within the device */
     int64_t (*available)(proa_device *d); /* bytes that can still be taken */
     /* INTERNAL with the device's message if a kernel has failed since the last call; waits for all kernels. */
@@ -52,10 +52,12 @@ struct proa_device {
      * kernels and then call pass_end. NULL pass_begin: nothing is ever recorded. */
     bool (*pass_begin)(proa_device *d, const proa_pass *pass);
     void (*pass_end)(proa_device *d);
-    /* Kernels between beside(true) and beside(false) run after those before and beside those that follow, until join. One
-     * such branch at a time. NULL: never asked. */
-    void (*beside)(proa_device *d, bool begins);
-    void (*join)(proa_device *d);
+    /* A branch is a second stream. Kernels that are launched between branch_begin and branch_end run after those before
+     * branch_begin, and at the same time as those after branch_end, until branch_join. There is one branch at a time. NULL
+     * branch_begin: the device has no branches. */
+    void (*branch_begin)(proa_device *d);
+    void (*branch_end)(proa_device *d);
+    void (*branch_join)(proa_device *d);
     /* The type of what a pass of that many rows keeps between the residual stream and the logits: f32, or the weights' own
      * where the ops of this device take views of 16 bits (ops.def). NULL: f32. */
     proa_dtype (*activations)(proa_device *d, proa_wfmt format, int64_t rows);

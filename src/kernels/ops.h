@@ -106,25 +106,26 @@ typedef struct proa_sample_params {
     double uniform; /* in [0,1): the candidate at which the running sum of weights, by rising id, exceeds this part */
 } proa_sample_params;
 
-/* The logits processors of a row (formulas: engine/decode/logits_processor.h). Its entries are applied in this order: biases,
- * the scale of all logits, penalties of the tokens of the history (marks), masks (bans). A column has at most one bias
- * and one mark. */
-enum { PROA_LOGITS_LAST_TOKEN = -2 }; /* in a ban: the last token itself */
+/* The logits processors of a row (formulas: engine/decode/logits_processor.h), applied in this order: biases, the scale
+ * of all logits, penalties of tokens that the history has (seen tokens), masks. A column has at most one bias and is at
+ * most once among the seen tokens. */
+enum { PROA_LOGITS_LAST_TOKEN = -2 }; /* id of a mask: the last token itself */
 typedef struct proa_logits_entry {
     int32_t id;
     union {
         float value; /* of a bias */
-        int32_t number; /* of a mark: how often it occurs, 0: only repetition counts it; of a ban: the last token with which
-                           it holds, -1: any */
+        int32_t number; /* of a seen token: how often it occurs, 0: only the repetition penalty applies. Of a mask: the
+                           last token after which it applies, -1: any */
     };
 } proa_logits_entry;
 typedef struct proa_logits_row {
-    int32_t first, biases, marks, bans; /* of the pairs: the row's first; how many of each kind, in this order */
+    int32_t first; /* the row's first entry; its entries are biases, then seen tokens, then masks */
+    int32_t bias_count, seen_count, mask_count;
     float scale;
     float repetition; /* 0: none */
     float presence, frequency;
-    int32_t presence_first; /* of the two */
-    int32_t last; /* 1: the last token, which only the device knows, is to be marked once more, or is the only one of its kind */
+    int32_t presence_first; /* of these two penalties */
+    int32_t last;           /* 1: the last token, whose id only the device has, counts as seen once more */
 } proa_logits_row;
 
 /* One step of a beam search (engine/decode/beam.h; formulas: beam_step in decode.def and beam_step.h): K beams with M
@@ -132,39 +133,42 @@ typedef struct proa_logits_row {
  * read. */
 enum { PROA_BEAM_CANDIDATES_MAX = 2048, PROA_DEVICE_BEAMS_MAX = 64 };
 typedef struct proa_beam_params {
-    double length,
-        reach; /* groups: sum / length is a finished sequence's score, sum / reach what a running one may come to */
-    int32_t beams, each; /* K, 2..PROA_DEVICE_BEAMS_MAX; M. Q * M at most PROA_BEAM_CANDIDATES_MAX */
-    int32_t groups;      /* G, which divides K; 1: no groups */
-    int32_t kept;        /* C, Q..Q * M: candidates of a group of which its next beams are taken */
-    int32_t rows; /* of its lists: K; or 1 in the first step: all beams stand at that row, and only the first of each group is
-                     alive */
+    double length;  /* groups: sum / length is the score of a finished sequence, */
+    double reach;   /* sum / reach the best score that a running one can reach */
+    int32_t beams;  /* K, 2..PROA_DEVICE_BEAMS_MAX */
+    int32_t each;   /* M; Q * M is at most PROA_BEAM_CANDIDATES_MAX */
+    int32_t groups; /* G, which divides K; 1: no groups */
+    int32_t kept;   /* C, Q..Q * M: candidates of a group from which its next beams are taken */
+    int32_t rows; /* of its lists: K; or 1 in the first step, in which all beams share that row and only the first beam
+                       of each group is alive */
     int32_t row, at;   /* in proa_beam_lists: its first row, and the first candidate of that row */
-    int32_t state, to; /* its first beam in scores and in held; in tokens and parents */
+    int32_t state, to; /* its first beam in scores and hyps; in tokens and parents */
     float none;        /* the score of a beam that is not alive, -1e9 or less */
     float divisor;     /* of a sum, for its key */
-    float rate;        /* what is added to a key is that, times the candidate's rank in its list modulo K, */
-    int32_t by_beam;   /* or 1: times its beam */
-    int32_t by_token; /* among equals of a beam 1: the lower token is first, and keys are sums (divisor 1, rate 0); 0: the lower
-                         rank */
-    int32_t pushed; /* candidates that end 1: have `none` added; 0: come after all others */
-    float penalty; /* groups: off a candidate's log-probability for each beam of the groups before that has chosen its token */
-    int32_t pad; /* groups: what the beams of one that is done choose */
-    int32_t first_come; /* groups: 1: one is done when it has Q finished sequences; 0: when no running one can better them too */
-    /* 1: a beam that has ended stays among the others, with its end token once more, which costs nothing, and no other
-     * candidate; all keys are by the first beam's divisor, once that one has ended. No groups, C is K, nothing is pushed. */
-    int32_t stays;
-    int32_t end_count, end_ids[PROA_EOS_MAX]; /* no gaps in all this: steps are compared as bytes */
+    float rate;        /* this times the candidate's rank in its list, modulo K, is added to a key; */
+    int32_t by_beam;   /* 1: times its beam instead */
+    int32_t by_token; /* among equal keys of a beam, 1: the lower token is first, and keys are sums (divisor 1, rate 0);
+                          0: the lower rank is */
+    int32_t pushed; /* 1: candidates that end have `none` added; 0: they come after all others */
+    float penalty; /* groups: subtracted from a candidate's log-probability for each beam of the earlier groups that has
+                       chosen its token */
+    int32_t pad; /* groups: the token that the beams of a group choose when the group is done */
+    int32_t first_come; /* groups, 1: a group is done when it has Q finished sequences; 0: when also no running sequence
+                           can reach a better score */
+    /* 1: a beam that has ended is kept among the others. Its only candidate is its end token, at no cost. Once the first
+     * beam has ended, all keys use its divisor. There are no groups, C is K, and nothing is pushed. */
+    int32_t keep_ended;
+    int32_t end_count, end_ids[PROA_EOS_MAX]; /* the struct has no padding: steps are compared as bytes */
 } proa_beam_params;
 
 /* Finished hypotheses, one slot for each beam. With groups: slot i holds the i-th finished score of its group, in order of
- * arrival, and the slot of the group's first beam also holds worst, count and done. Where ended beams stay: the beam's own
+ * arrival, and the slot of the group's first beam also holds worst, count and done. With keep_ended: the beam's own
  * end. */
 typedef struct proa_beam_hyp {
     double score;
     double worst;  /* of the scores */
-    int32_t count; /* of these, at most Q */
-    int32_t done;  /* 1: the group has come to its end, or the beam */
+    int32_t count; /* of the scores, at most Q */
+    int32_t done;  /* 1: the group is done, or the beam has ended */
     float divisor; /* of the beam's length */
     int32_t token; /* that ended it */
 } proa_beam_hyp;
@@ -173,10 +177,10 @@ typedef struct proa_beam_hyp {
 typedef struct proa_beam_lists {
     int32_t *ids;              /* [row][M] tokens, */
     float *logits;             /* [row][M] largest first, */
-    float *sums;               /* [row] and log(sum(exp)) of the whole row */
-    float *scores;             /* of the beams: of this step, then of the next */
-    proa_beam_hyp *held;       /* of the beams, so too; only where there are groups, or ended beams stay */
-    int32_t *tokens, *parents; /* of the next */
+    float *sums;               /* [row] log(sum(exp)) of the whole row */
+    float *scores;             /* of the beams: read, and replaced by those of the next step */
+    proa_beam_hyp *hyps;       /* of the beams, likewise; used only with groups or keep_ended */
+    int32_t *tokens, *parents; /* of the next step's beams */
 } proa_beam_lists;
 
 /* A search whose beams continue those of the step before. Its page tables have tokens / PROA_PAGE_TOKENS + 1 pages each and

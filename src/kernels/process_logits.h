@@ -25,10 +25,10 @@ static inline PROA_HOST_DEVICE float proa_logits_penalise(const proa_logits_row 
 }
 
 /* The column that a mask entry sets to -infinity; -1: none, because the last token is another. */
-static inline PROA_HOST_DEVICE int32_t proa_logits_masked_id(const proa_logits_entry *pair, int32_t last)
+static inline PROA_HOST_DEVICE int32_t proa_logits_masked_id(const proa_logits_entry *entry, int32_t last)
 {
-    if (pair->number >= 0 && pair->number != last) return -1;
-    return pair->id == PROA_LOGITS_LAST_TOKEN ? last : pair->id;
+    if (entry->number >= 0 && entry->number != last) return -1;
+    return entry->id == PROA_LOGITS_LAST_TOKEN ? last : entry->id;
 }
 
 #endif

@@ -56,8 +56,8 @@ static void load_state(search_state *t, const proa_beam_params *s, const proa_be
     t->view = (proa_beam_state){t->score, t->token, t->hyp};
     for (int32_t i = 0; i < s->beams; i++) {
         t->score[i] = proa_beam_initial_score(s, l, i);
-        if (s->groups == 1 && !s->stays) continue;
-        if (s->rows > 1) t->hyp[i] = l->held[s->state + i];
+        if (s->groups == 1 && !s->keep_ended) continue;
+        if (s->rows > 1) t->hyp[i] = l->hyps[s->state + i];
         else proa_beam_hyp_clear(&t->hyp[i]);
     }
 }
@@ -114,8 +114,8 @@ static void step_group(search_state *t, const proa_beam_params *s, const proa_be
     for (int32_t i = 0; i < running; i++) {
         int32_t parent = best[next[i].tie].parent, token = next[i].token;
         proa_beam_write(s, l, first + i, next[i].sum, token, parent);
-        if (s->stays)
-            l->held[s->state + i] = proa_beam_hyp_continue(&t->hyp[parent], s, token, proa_beam_is_end(s, token));
+        if (s->keep_ended)
+            l->hyps[s->state + i] = proa_beam_hyp_continue(&t->hyp[parent], s, token, proa_beam_is_end(s, token));
     }
     if (s->groups > 1) keep_finished(s, t->hyp + first, best);
 }
@@ -131,7 +131,7 @@ static void step_one(const proa_beam_params *s, const proa_beam_lists *l)
         for (int32_t i = first; i < first + size; i++) {
             if (done) proa_beam_write(s, l, i, 0, s->pad, first);
             t.token[i] = l->tokens[s->to + i];
-            if (s->groups > 1) l->held[s->state + i] = t.hyp[i];
+            if (s->groups > 1) l->hyps[s->state + i] = t.hyp[i];
         }
     }
 }

@@ -132,35 +132,37 @@ void proa_sample_reference(proa_ctx *c, int32_t *ids, float *sums, proa_view x, 
     }
 }
 
-static void mark_row(float *row, int64_t n, const proa_logits_row *e, const proa_logits_entry *pair, int32_t last)
+static void apply_penalties(float *row, int64_t n, const proa_logits_row *e, const proa_logits_entry *entry,
+                            int32_t last)
 {
     bool found = false;
-    for (int32_t i = 0; i < e->marks; i++) {
-        bool again = e->last && pair[i].id == last;
-        row[pair[i].id] = proa_logits_penalise(e, row[pair[i].id], pair[i].number + again);
+    for (int32_t i = 0; i < e->seen_count; i++) {
+        bool again = e->last && entry[i].id == last;
+        row[entry[i].id] = proa_logits_penalise(e, row[entry[i].id], entry[i].number + again);
         found = found || again;
     }
     if (e->last && !found && last >= 0 && last < n) row[last] = proa_logits_penalise(e, row[last], 1);
 }
 
-static void edit_row(float *row, int64_t n, const proa_logits_row *e, const proa_logits_entry *pair, int32_t last)
+static void process_row(float *row, int64_t n, const proa_logits_row *e, const proa_logits_entry *entry,
+                        int32_t last)
 {
-    for (int32_t i = 0; i < e->biases; i++, pair++) row[pair->id] += pair->value;
+    for (int32_t i = 0; i < e->bias_count; i++, entry++) row[entry->id] += entry->value;
     for (int64_t j = 0; j < n && e->scale != 1; j++) row[j] *= e->scale;
-    mark_row(row, n, e, pair, last);
-    pair += e->marks;
-    for (int32_t i = 0; i < e->bans; i++) {
-        int32_t id = proa_logits_masked_id(&pair[i], last);
+    apply_penalties(row, n, e, entry, last);
+    entry += e->seen_count;
+    for (int32_t i = 0; i < e->mask_count; i++) {
+        int32_t id = proa_logits_masked_id(&entry[i], last);
         if (id >= 0 && id < n) row[id] = -INFINITY;
     }
 }
 
 void proa_process_logits_reference(proa_ctx *c, proa_view x, const proa_logits_row *rows,
-                                   const proa_logits_entry *pairs, const int32_t *last)
+                                   const proa_logits_entry *entries, const int32_t *last)
 {
     PROA_UNUSED(c);
     for (int64_t t = 0; t < x.shape[0]; t++)
-        edit_row(proa_view_f32(x) + t * x.stride[0], x.shape[1], &rows[t], pairs + rows[t].first, last[t]);
+        process_row(proa_view_f32(x) + t * x.stride[0], x.shape[1], &rows[t], entries + rows[t].first, last[t]);
 }
 
 void proa_gather_logprobs_reference(proa_ctx *c, float *out, proa_view x, const int32_t *ids)

@@ -141,7 +141,7 @@ typedef struct proa_sampled {
     float *logits;         /* [count] of the ids, if requested */
     int32_t *top_ids;      /* [count][top] the likeliest, */
     float *top_logits;     /* largest first */
-    proa_beam_lists lists; /* of the beam steps; scores and held stay on the device, tokens are in ids */
+    proa_beam_lists lists; /* of the beam steps; scores and hyps stay on the device, tokens are in ids */
 } proa_sampled;
 /* Waits for the results. Valid until the ticket is used again. */
 proa_sampled proa_model_wait_sampled(proa_model *m, int ticket);

@@ -281,19 +281,19 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
 };
 
 /* Forked steps pay only for few rows: such kernels leave memory bandwidth that the other branch's weights can use. */
-enum { BESIDE_ROWS_MAX = 16 };
+enum { BRANCH_ROWS_MAX = 16 };
 
 static void run_program(const frame *f, const proa_program *program)
 {
     proa_device *d = f->m->device;
-    bool branches = d->beside && f->rows <= BESIDE_ROWS_MAX, forked = false;
+    bool branches = d->branch_begin && f->rows <= BRANCH_ROWS_MAX, forked = false;
     for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) {
-        if (forked && s->flags & PROA_JOIN) d->join(d), forked = false;
-        if (branches && s->flags & PROA_FORK) d->beside(d, true), forked = true;
+        if (forked && s->flags & PROA_JOIN) d->branch_join(d), forked = false;
+        if (branches && s->flags & PROA_FORK) d->branch_begin(d), forked = true;
         int64_t begin = f->m->trace ? proa_clock_ns() : 0;
         steps[s->op](f, s);
         if (f->m->trace) proa_step_trace_add(f->m->trace, s, proa_clock_ns() - begin);
-        if (branches && s->flags & PROA_FORK) d->beside(d, false);
+        if (branches && s->flags & PROA_FORK) d->branch_end(d);
     }
 }
 

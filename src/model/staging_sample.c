@@ -48,7 +48,7 @@ static proa_sampled_counts count_sampled(const proa_sample_request *r)
 proa_sampled proa_staging_sampled(proa_model *m, const proa_sample_request *r, int ticket)
 {
     proa_staging *s = m->staging;
-    proa_sampled sampled = {.lists = {.scores = s->beam_scores, .held = s->beam_hyps}};
+    proa_sampled sampled = {.lists = {.scores = s->beam_scores, .hyps = s->beam_hyps}};
     proa_sampled_counts n = s->received_counts[ticket] = count_sampled(r);
     int64_t bytes = lay_out_sampled(&sampled, s->sampled, &n);
     PROA_ASSERT(n.tokens <= m->plan.sampled_rows && bytes <= proa_sampled_bytes(m));

@@ -18,7 +18,7 @@ typedef struct lists {
     int64_t rows, entries, beams;
     proa_beam_lists l;
     float *scores;
-    proa_beam_hyp *held;
+    proa_beam_hyp *hyps;
     int32_t *tokens, *parents;
 } lists;
 
@@ -44,7 +44,7 @@ static void group(proa_beam_params *s, uint64_t *state)
 /* Ended beams stay. */
 static void stay(proa_beam_params *s)
 {
-    s->stays = 1, s->by_token = s->pushed = s->by_beam = 0, s->none = -1e20F;
+    s->keep_ended = 1, s->by_token = s->pushed = s->by_beam = 0, s->none = -1e20F;
     s->kept = s->beams;
 }
 
@@ -91,14 +91,14 @@ static void fill_row(float *values, int32_t *ids, int32_t n, uint64_t *state)
 }
 
 /* Some of its finished sequences, with equal scores; some groups, or beams, that are done. */
-static void fill_held(const proa_beam_params *s, proa_beam_hyp *held, uint64_t *state)
+static void fill_held(const proa_beam_params *s, proa_beam_hyp *hyps, uint64_t *state)
 {
     int32_t size = s->beams / s->groups;
-    for (int32_t i = 0; i < s->beams && s->stays; i++)
+    for (int32_t i = 0; i < s->beams && s->keep_ended; i++)
         if (rng_below(state, 3) == 0)
-            held[i] = (proa_beam_hyp){.done = 1, .divisor = rng_below(state, 2) ? 1 : 2.9F, .token = 700 + i};
+            hyps[i] = (proa_beam_hyp){.done = 1, .divisor = rng_below(state, 2) ? 1 : 2.9F, .token = 700 + i};
     for (int32_t first = 0; first < s->beams && s->groups > 1; first += size) {
-        proa_beam_hyp *p = held + first;
+        proa_beam_hyp *p = hyps + first;
         for (int32_t i = 0; i < size; i++) p[i].score = -(double)rng_below(state, 4) / 2;
         p->count = (int32_t)rng_below(state, size + 1);
         p->worst = 1e9;
@@ -118,7 +118,7 @@ static lists make_lists(proa_beam_params *s, int64_t count, uint64_t *state)
     x.l.ids = proa_calloc((size_t)x.entries, 4), x.l.logits = proa_calloc((size_t)x.entries, 4);
     x.l.sums = proa_calloc((size_t)x.rows, 4);
     x.scores = proa_calloc((size_t)x.beams + 2 * GUARD, 4);
-    x.held = proa_calloc((size_t)x.beams + 2 * GUARD, sizeof *x.held);
+    x.hyps = proa_calloc((size_t)x.beams + 2 * GUARD, sizeof *x.hyps);
     x.tokens = proa_calloc((size_t)x.beams + 2 * GUARD, 4);
     x.parents = proa_calloc((size_t)x.beams + 2 * GUARD, 4);
     for (int64_t i = 0; i < count; i++)
@@ -128,8 +128,8 @@ static lists make_lists(proa_beam_params *s, int64_t count, uint64_t *state)
         x.l.sums[i] = rng_below(state, 2) ? 20.5F : 20 + 0.3F * rng_normal(state);
     for (int64_t i = 0; i < x.beams + 2 * GUARD; i++)
         x.scores[i] = rng_below(state, 2) ? -3 : -5 + rng_normal(state), x.tokens[i] = x.parents[i] = -77;
-    for (int64_t i = 0; i < count; i++) fill_held(&s[i], x.held + s[i].state, state);
-    x.l.scores = x.scores, x.l.held = x.held, x.l.tokens = x.tokens, x.l.parents = x.parents;
+    for (int64_t i = 0; i < count; i++) fill_held(&s[i], x.hyps + s[i].state, state);
+    x.l.scores = x.scores, x.l.hyps = x.hyps, x.l.tokens = x.tokens, x.l.parents = x.parents;
     return x;
 }
 
@@ -141,10 +141,10 @@ static void *copied(const void *p, int64_t words)
 static void search_case(tester *t, proa_beam_params *s, int64_t count, uint64_t *state)
 {
     lists mine = make_lists(s, count, state);
-    int64_t n = mine.beams + 2 * GUARD, held_words = n * (int64_t)sizeof *mine.held / 4;
+    int64_t n = mine.beams + 2 * GUARD, hyp_words = n * (int64_t)sizeof *mine.hyps / 4;
     proa_beam_lists right = mine.l;
     right.scores = copied(mine.scores, n);
-    right.held = copied(mine.held, held_words);
+    right.hyps = copied(mine.hyps, hyp_words);
     right.tokens = copied(mine.tokens, n), right.parents = copied(mine.parents, n);
     t->reference.ops->decode->beam_step(&t->reference, s, count, &right);
     t->tables[0].ops->decode->beam_step(&t->tables[0], s, count, &mine.l);
@@ -162,19 +162,19 @@ static void search_case(tester *t, proa_beam_params *s, int64_t count, uint64_t 
            memcmp(mine.tokens, right.tokens, (size_t)n * 4) == 0 &&
                memcmp(mine.scores, right.scores, (size_t)n * 4) == 0,
            "wrote outside");
-    expect(t, memcmp(mine.held, right.held, (size_t)held_words * 4) == 0,
+    expect(t, memcmp(mine.hyps, right.hyps, (size_t)hyp_words * 4) == 0,
            "%d searches: groups hold other finished sequences", (int)count);
-    void *all[] = {mine.l.ids,   mine.l.logits, mine.l.sums, mine.scores,  mine.held,    mine.tokens,
-                   mine.parents, right.scores,  right.held,  right.tokens, right.parents};
+    void *all[] = {mine.l.ids,   mine.l.logits, mine.l.sums, mine.scores,  mine.hyps,    mine.tokens,
+                   mine.parents, right.scores,  right.hyps,  right.tokens, right.parents};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
 }
 
 /* Lists that are not all numbers: some token of the list, some parent, nothing outside. */
-static void bad_lists(tester *t, int32_t groups, bool stays, uint64_t *state)
+static void bad_lists(tester *t, int32_t groups, bool keep_ended, uint64_t *state)
 {
     proa_beam_params s = {.beams = 4, .groups = groups, .each = 8, .rows = 4, .none = -1e9F, .divisor = 1};
     s.kept = 8 / groups, s.by_token = 1, s.pushed = groups == 1, s.length = s.reach = 1, s.penalty = 1;
-    if (stays) stay(&s);
+    if (keep_ended) stay(&s);
     lists x = make_lists(&s, 1, state);
     for (int32_t i = 0; i < 32; i++) x.l.logits[i] = i % 5 ? NAN : -INFINITY;
     t->tables[0].ops->decode->beam_step(&t->tables[0], &s, 1, &x.l);
@@ -182,7 +182,7 @@ static void bad_lists(tester *t, int32_t groups, bool stays, uint64_t *state)
         expect(t, x.tokens[i] >= 0 && x.parents[i] >= 0 && x.parents[i] < 4,
                "bad list: beam %d goes on with %d from %d", i, (int)x.tokens[i], (int)x.parents[i]);
     expect(t, x.tokens[GUARD - 1] == -77 && x.tokens[GUARD + 4] == -77, "wrote outside");
-    void *all[] = {x.l.ids, x.l.logits, x.l.sums, x.scores, x.held, x.tokens, x.parents};
+    void *all[] = {x.l.ids, x.l.logits, x.l.sums, x.scores, x.hyps, x.tokens, x.parents};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
 }
 

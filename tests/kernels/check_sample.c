@@ -167,13 +167,13 @@ void check_sample(tester *t)
 /* ---- edits ---- */
 
 /* `count` different columns of n, in no order, from a walk that meets each once. */
-static void put_columns(proa_logits_entry *pairs, int32_t count, int64_t n, uint64_t *state)
+static void put_columns(proa_logits_entry *entries, int32_t count, int64_t n, uint64_t *state)
 {
     int64_t at = rng_below(state, n);
     for (int32_t i = 0; i < count; i++, at = (at + 1 + n / 2) % n) {
-        pairs[i].id = (int32_t)at;
+        entries[i].id = (int32_t)at;
         for (int32_t k = 0; k < i; k++)
-            if (pairs[k].id == pairs[i].id) pairs[i].id = (int32_t)((pairs[i].id + 1) % n), k = -1;
+            if (entries[k].id == entries[i].id) entries[i].id = (int32_t)((entries[i].id + 1) % n), k = -1;
     }
 }
 
@@ -184,51 +184,51 @@ static void rules_of_row(proa_logits_row *e, int64_t n, int i, uint64_t *state)
     *e = (proa_logits_row){.scale = i % 3 ? 1 : 1.0F / 0.7F, .presence_first = i % 2, .last = i % 5 != 4};
     if (i % 4) e->repetition = 1.3F;
     if (i % 7 != 6) e->presence = 0.4F, e->frequency = 0.3F;
-    if (i % 2) e->biases = (int32_t)rng_below(state, most + 1);
-    if (i % 6) e->marks = (int32_t)rng_below(state, most + 1);
-    if (i % 8) e->bans = (int32_t)rng_below(state, most + 1);
+    if (i % 2) e->bias_count = (int32_t)rng_below(state, most + 1);
+    if (i % 6) e->seen_count = (int32_t)rng_below(state, most + 1);
+    if (i % 8) e->mask_count = (int32_t)rng_below(state, most + 1);
 }
 
 /* Among the marks, some column, none, or beyond them all. */
 static int32_t last_of_row(const proa_logits_row *e, const proa_logits_entry *marks, int64_t n, int i,
                            uint64_t *state)
 {
-    if (i % 3 == 0 && e->marks) return marks[e->marks / 2].id;
+    if (i % 3 == 0 && e->seen_count) return marks[e->seen_count / 2].id;
     if (i % 3 == 1) return (int32_t)rng_below(state, n);
     return i % 2 ? -1 : (int32_t)n;
 }
 
-static int32_t make_edits(proa_logits_row *e, proa_logits_entry *pairs, int32_t *last, int64_t n, int i,
+static int32_t make_edits(proa_logits_row *e, proa_logits_entry *entries, int32_t *last, int64_t n, int i,
                           uint64_t *state)
 {
     rules_of_row(e, n, i, state);
-    put_columns(pairs, e->biases, n, state);
-    for (int32_t k = 0; k < e->biases; k++) pairs[k].value = 0.37F * (float)(k % 9 - 4);
-    put_columns(pairs += e->biases, e->marks, n, state);
-    for (int32_t k = 0; k < e->marks; k++) pairs[k].number = k % 4;
-    *last = last_of_row(e, pairs, n, i, state);
-    pairs += e->marks;
-    for (int32_t k = 0; k < e->bans; k++) {
-        pairs[k].id = k % 5 ? (int32_t)rng_below(state, n) : PROA_LOGITS_LAST_TOKEN;
-        pairs[k].number = k % 3 ? -1 : k % 2 ? *last : (int32_t)rng_below(state, n);
+    put_columns(entries, e->bias_count, n, state);
+    for (int32_t k = 0; k < e->bias_count; k++) entries[k].value = 0.37F * (float)(k % 9 - 4);
+    put_columns(entries += e->bias_count, e->seen_count, n, state);
+    for (int32_t k = 0; k < e->seen_count; k++) entries[k].number = k % 4;
+    *last = last_of_row(e, entries, n, i, state);
+    entries += e->seen_count;
+    for (int32_t k = 0; k < e->mask_count; k++) {
+        entries[k].id = k % 5 ? (int32_t)rng_below(state, n) : PROA_LOGITS_LAST_TOKEN;
+        entries[k].number = k % 3 ? -1 : k % 2 ? *last : (int32_t)rng_below(state, n);
     }
-    return e->biases + e->marks + e->bans;
+    return e->bias_count + e->seen_count + e->mask_count;
 }
 
 static void edit_shape(tester *t, int64_t rows, int64_t cols)
 {
     canvas mine = make_logits(rows, cols), right = make_logits(rows, cols);
     proa_logits_row *edits = proa_calloc((size_t)rows + 1, sizeof *edits);
-    proa_logits_entry *pairs = proa_calloc((size_t)rows * 900 + 1, sizeof *pairs);
+    proa_logits_entry *entries = proa_calloc((size_t)rows * 900 + 1, sizeof *entries);
     int32_t *last = proa_calloc((size_t)rows + 1, sizeof *last), count = 0;
     uint64_t state = (uint64_t)(rows + cols);
     for (int i = 0; i < rows; i++) {
         int32_t first = count;
-        count += make_edits(&edits[i], pairs + count, &last[i], cols, i, &state);
+        count += make_edits(&edits[i], entries + count, &last[i], cols, i, &state);
         edits[i].first = first;
     }
-    t->reference.ops->decode->process_logits(&t->reference, right.view, edits, pairs, last);
-    t->tables[0].ops->decode->process_logits(&t->tables[0], mine.view, edits, pairs, last);
+    t->reference.ops->decode->process_logits(&t->reference, right.view, edits, entries, last);
+    t->tables[0].ops->decode->process_logits(&t->tables[0], mine.view, edits, entries, last);
     int64_t differ = 0;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
@@ -237,7 +237,7 @@ static void edit_shape(tester *t, int64_t rows, int64_t cols)
     expect(t, differ == 0, "%d rows of %d: %d differ", (int)rows, (int)cols, (int)differ);
     expect(t, canvas_guards_hold(&mine), "%d rows of %d: edges", (int)rows, (int)cols);
     canvas_free(&mine), canvas_free(&right);
-    free(edits), free(pairs), free(last);
+    free(edits), free(entries), free(last);
 }
 
 void check_process_logits(tester *t)

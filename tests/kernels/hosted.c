@@ -458,16 +458,16 @@ static void sample(proa_ctx *c, int32_t *ids, float *sums, proa_view x, const pr
 }
 
 static void process_logits(proa_ctx *c, proa_view x, const proa_logits_row *rows,
-                           const proa_logits_entry *pairs, const int32_t *last)
+                           const proa_logits_entry *entries, const int32_t *last)
 {
     int64_t T = x.shape[0], count = 0;
     PROA_UNUSED(c);
     for (int64_t t = 0; t < T; t++)
-        count = proa_max64(count, rows[t].first + rows[t].biases + rows[t].marks + rows[t].bans);
-    cover_view(x), cover(rows, T * (int64_t)sizeof *rows), cover(pairs, count * (int64_t)sizeof *pairs),
+        count = proa_max64(count, rows[t].first + rows[t].bias_count + rows[t].seen_count + rows[t].mask_count);
+    cover_view(x), cover(rows, T * (int64_t)sizeof *rows), cover(entries, count * (int64_t)sizeof *entries),
         cover(last, T * 4);
     upload_covered();
-    device->ops->decode->process_logits(ctx(), device_view(x), device_ptr(rows), device_ptr(pairs),
+    device->ops->decode->process_logits(ctx(), device_view(x), device_ptr(rows), device_ptr(entries),
                                         device_ptr(last));
     download_covered();
 }
@@ -505,13 +505,13 @@ static void beam_step(proa_ctx *c, const proa_beam_params *s, int64_t count, con
     }
     cover(s, count * (int64_t)sizeof *s), cover(l->ids, entries * 4), cover(l->logits, entries * 4);
     cover(l->sums, rows * 4), cover(l->scores, scores * 4), cover(l->tokens, tokens * 4),
-        cover(l->parents, tokens * 4), cover(l->held, scores * (int64_t)sizeof *l->held);
+        cover(l->parents, tokens * 4), cover(l->hyps, scores * (int64_t)sizeof *l->hyps);
     upload_covered();
     proa_beam_lists lists = {.ids = device_ptr(l->ids),
                              .logits = device_ptr(l->logits),
                              .sums = device_ptr(l->sums),
                              .scores = device_ptr(l->scores),
-                             .held = device_ptr(l->held),
+                             .hyps = device_ptr(l->hyps),
                              .tokens = device_ptr(l->tokens),
                              .parents = device_ptr(l->parents)};
     device->ops->decode->beam_step(ctx(), device_ptr(s), count, &lists);

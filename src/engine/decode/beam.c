@@ -309,19 +309,19 @@ bool proa_beam_search(const proa_beam *b, int64_t length, proa_beam_params *s)
     bool hf = o->style == PROA_STYLE_HF, ft = o->style == PROA_STYLE_FT;
     if (o->beams < 2 || o->beams > PROA_DEVICE_BEAMS_MAX || b->group_size * b->each > PROA_BEAM_CANDIDATES_MAX)
         return false;
-    bool stays = ft && !o->pool;
-    int64_t scored = stays ? o->prompt_tokens - 1 + length : length; /* N, but where the first beam has ended */
+    bool keep_ended = ft && !o->pool;
+    int64_t scored = keep_ended ? o->prompt_tokens - 1 + length : length; /* N, but where the first beam has ended */
     *s = (proa_beam_params){.beams = o->beams,
                             .each = (int32_t)b->each,
                             .groups = b->groups,
-                            .kept = stays ? o->beams : (int32_t)b->kept,
+                            .kept = keep_ended ? o->beams : (int32_t)b->kept,
                             .none = hf ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT,
                             .divisor = ft && o->length_penalty != 0 && scored != 1 ? proa_beam_norm(b, scored) : 1,
                             .rate = hf ? 0 : o->diversity_rate,
                             .by_beam = !hf && !ft,
                             .by_token = hf,
                             .pushed = hf && b->groups == 1,
-                            .stays = stays,
+                            .keep_ended = keep_ended,
                             .end_count = o->end_ids_count};
     memcpy(s->end_ids, b->end_ids, sizeof s->end_ids);
     if (b->groups > 1) proa_beam_search_groups(b, length, s);

@@ -490,16 +490,16 @@ void proa_logits_processor_entries(const proa_logits_processor *l, const proa_hi
 {
     const proa_options *o = &l->options;
     const int32_t first = row->first;
-    *row = (proa_logits_row){.first = first, .biases = o->logit_bias_count, .scale = 1};
+    *row = (proa_logits_row){.first = first, .bias_count = o->logit_bias_count, .scale = 1};
     if (o->style != PROA_STYLE_HF && wants_temperature(o)) row->scale = 1.0F / (temperature_of(o) + 1e-6F);
     for (int32_t i = 0; i < o->logit_bias_count; i++)
         entries[i] = (proa_logits_entry){.id = o->logit_bias[i].id, .value = o->logit_bias[i].value};
-    entries += row->biases;
-    row->marks = put_counts(l, history, unknown, row, entries);
-    entries += row->marks;
-    if (wants_no_repeat(o)) row->bans = put_ngram_bans(l, history, unknown, entries);
-    row->bans += put_word_bans(l, history, unknown, entries + row->bans);
-    row->bans += put_end_bans(l, history, unknown, entries + row->bans);
+    entries += row->bias_count;
+    row->seen_count = put_counts(l, history, unknown, row, entries);
+    entries += row->seen_count;
+    if (wants_no_repeat(o)) row->mask_count = put_ngram_bans(l, history, unknown, entries);
+    row->mask_count += put_word_bans(l, history, unknown, entries + row->mask_count);
+    row->mask_count += put_end_bans(l, history, unknown, entries + row->mask_count);
 }
 
 /* ---- life ---- */

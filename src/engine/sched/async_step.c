@@ -44,7 +44,7 @@ static bool wants_logprobs(const proa_engine_request *req)
     return req->options.logprobs || req->options.best_of > req->options.n;
 }
 
-/* Sets req->pairs. Log-probabilities are those of unprocessed rows, which the device overwrites, so they exclude
+/* Sets req->entries. Log-probabilities are those of unprocessed rows, which the device overwrites, so they exclude
  * entries. */
 static bool processors_fit_device(proa_engine_request *req)
 {
@@ -102,7 +102,7 @@ static void add_row_processors(proa_engine *e, const proa_inflight_step *f, proa
     e->async.last_sampled_at[f->count] = seq->sampled_at;
     proa_logits_processor_entries(req->logits, &history, seq->sampled_at >= 0, row,
                                   e->async.entries + e->async.entries_count);
-    e->async.entries_count += row->biases + row->marks + row->bans;
+    e->async.entries_count += row->bias_count + row->seen_count + row->mask_count;
     e->async.any_processed = true;
 }
 

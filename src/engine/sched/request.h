@@ -287,7 +287,7 @@ void proa_append_token(proa_engine *e, const proa_draw *draw, const proa_sample 
 
 /* async_step.c: steps whose tokens are sampled where the model runs. */
 proa_sample_mode proa_sample_mode_choose(const proa_device *d);
-/* Sets samples_on_device, choice and pairs; called once, by submit. */
+/* Sets samples_on_device, choice and entries; called once, by submit. */
 void proa_async_step_prepare(proa_engine_request *req);
 /* At admission: reserves room for the request's logits processor entries. If there is none, the host samples its
  * tokens. */

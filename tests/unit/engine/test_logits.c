@@ -32,7 +32,7 @@ static void expect_row(const float *got, const float *want, int n, int64_t at)
     }
 }
 
-/* What a device does with the pairs, the last token known or not, is what the steps do, to the bit. */
+/* What a device does with the entries, the last token known or not, is what the steps do, to the bit. */
 static void check_pairs(const proa_logits_processor *l, const float *before, const float *after, int n,
                         proa_history h, int64_t at)
 {
@@ -41,18 +41,18 @@ static void check_pairs(const proa_logits_processor *l, const float *before, con
     for (int unknown = 0; unknown <= (h.generated_count > 0); unknown++) {
         float row[GOLDEN_ROW];
         proa_logits_row e = {.first = 0};
-        proa_logits_entry *pairs = proa_calloc((size_t)most + 1, sizeof *pairs);
+        proa_logits_entry *entries = proa_calloc((size_t)most + 1, sizeof *entries);
         int32_t last = -1;
         memcpy(row, before, sizeof row);
         if (unknown) last = h.generated[--h.generated_count];
-        proa_logits_processor_entries(l, &h, unknown, &e, pairs);
-        assert_true(e.biases + e.marks + e.bans <= most);
-        proa_process_logits_reference(NULL, proa_view_2d(row, PROA_DTYPE_F32, 1, n), &e, pairs, &last);
+        proa_logits_processor_entries(l, &h, unknown, &e, entries);
+        assert_true(e.bias_count + e.seen_count + e.mask_count <= most);
+        proa_process_logits_reference(NULL, proa_view_2d(row, PROA_DTYPE_F32, 1, n), &e, entries, &last);
         for (int i = 0; i < n; i++)
             if (row[i] != after[i])
-                fail_msg("case %d, token %d, last %d: %.9g by pairs, %.9g by steps", (int)at, i, last,
+                fail_msg("case %d, token %d, last %d: %.9g by entries, %.9g by steps", (int)at, i, last,
                          (double)row[i], (double)after[i]);
-        free(pairs);
+        free(entries);
     }
 }
 

@@ -99,7 +99,7 @@ static void make_pair(pair *p, const proa_beam_options *o)
                              .logits = proa_calloc(beams * (size_t)p->M, 4),
                              .sums = proa_calloc(beams, 4),
                              .scores = proa_calloc(beams, 4),
-                             .held = proa_calloc(beams, sizeof(proa_beam_hyp)),
+                             .hyps = proa_calloc(beams, sizeof(proa_beam_hyp)),
                              .tokens = proa_calloc(beams, 4),
                              .parents = proa_calloc(beams, 4)};
     p->logprobs = proa_calloc(beams * (size_t)p->M, 4);
@@ -109,7 +109,7 @@ static void free_pair(pair *p)
 {
     proa_beam_free(p->beam);
     void *all[] = {p->l.ids,  p->l.logits, p->l.sums,    p->l.scores,
-                   p->l.held, p->l.tokens, p->l.parents, p->logprobs};
+                   p->l.hyps, p->l.tokens, p->l.parents, p->logprobs};
     for (size_t i = 0; i < PROA_COUNT(all); i++) free(all[i]);
 }
 
@@ -164,8 +164,8 @@ static bool step_both(pair *p, const proa_beam_options *o, int64_t length, int t
     ops->decode->beam_step(NULL, &p->step, 1, &p->l);
     if (proa_beam_advance(p->beam, &more, p->parent, p->token, p->l.ids + AT, p->logprobs, &err) != PROA_OK)
         fail_msg("%s", err.text);
-    if (o->groups > 1) same_held(p->beam, p->l.held + AT);
-    if (p->step.stays) same_ends(p->beam, p->l.held + AT);
+    if (o->groups > 1) same_held(p->beam, p->l.hyps + AT);
+    if (p->step.keep_ended) same_ends(p->beam, p->l.hyps + AT);
     if (!more) return false;
     for (int32_t i = 0; i < o->beams; i++) {
         if (p->l.tokens[AT + i] != p->token[i] || p->l.parents[AT + i] != p->parent[i])
@@ -189,7 +189,7 @@ static void look(seen *n, const pair *p, const proa_beam_options *o)
     for (int32_t i = 0; i < o->beams; i++) {
         n->padded += o->groups > 1 && i % size == 0 && p->beam->group[i / size].done;
         n->apart += o->groups > 1 && p->token[i] != p->token[i % size];
-        n->stayed += p->step.stays && p->beam->ended[i];
+        n->stayed += p->step.keep_ended && p->beam->ended[i];
     }
 }
 

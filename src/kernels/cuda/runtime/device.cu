@@ -283,22 +283,32 @@ static void gpu_pass_end(proa_device *d)
     gpu_note(g, cudaGraphLaunch(exec, g->stream), "launching a recorded pass");
 }
 
-/* ---- a branch beside the stream ---- */
+/* ---- a branch: a second stream ---- */
 
-static void gpu_branch(proa_device *d, bool begins)
+static void use_branch(gpu *g, bool on)
+{
+    g->stream = on ? g->branch_stream : g->default_stream;
+    g->on_branch = g->serialize_next = on;
+}
+
+static void gpu_branch_begin(proa_device *d)
 {
     gpu *g = gpu_enter(d);
     gpu_flush(g);
-    if (begins) {
-        gpu_note(g, cudaEventRecord(g->branch_forked, g->default_stream), "branching");
-        gpu_note(g, cudaStreamWaitEvent(g->branch_stream, g->branch_forked, 0), "branching");
-    } else gpu_note(g, cudaEventRecord(g->branch_done, g->branch_stream), "branching");
-    g->stream = begins ? g->branch_stream : g->default_stream;
-    g->on_branch = begins;
-    g->serialize_next = begins;
+    gpu_note(g, cudaEventRecord(g->branch_forked, g->default_stream), "branching");
+    gpu_note(g, cudaStreamWaitEvent(g->branch_stream, g->branch_forked, 0), "branching");
+    use_branch(g, true);
 }
 
-static void gpu_join_branch(proa_device *d)
+static void gpu_branch_end(proa_device *d)
+{
+    gpu *g = gpu_enter(d);
+    gpu_flush(g);
+    gpu_note(g, cudaEventRecord(g->branch_done, g->branch_stream), "branching");
+    use_branch(g, false);
+}
+
+static void gpu_branch_join(proa_device *d)
 {
     gpu *g = gpu_enter(d);
     gpu_flush(g);
@@ -424,7 +434,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     d->send = gpu_copy_to_host, d->sent = gpu_wait_copy, d->wait_copies_on_stream = gpu_wait_copies_on_stream;
     d->available = gpu_available, d->check = gpu_check, d->failed = gpu_failed, d->close = gpu_close;
     d->pass_begin = gpu_pass_begin, d->pass_end = gpu_pass_end;
-    d->beside = gpu_branch, d->join = gpu_join_branch;
+    d->branch_begin = gpu_branch_begin, d->branch_end = gpu_branch_end, d->branch_join = gpu_branch_join;
     d->activations = gpu_activations;
     d->random = gpu_random, d->random_weight = quant_random, d->read_rate = gpu_read_rate,
     d->matrix_rate = gpu_matrix_rate;

@@ -32,12 +32,12 @@ struct search_state {
     unsigned order[PROA_BEAM_CANDIDATES_MAX];
     float score[PROA_DEVICE_BEAMS_MAX];
     int token[PROA_DEVICE_BEAMS_MAX]; /* chosen in this step, by the groups before */
-    proa_beam_hyp held[PROA_DEVICE_BEAMS_MAX];
+    proa_beam_hyp hyps[PROA_DEVICE_BEAMS_MAX];
 };
 
 __device__ static inline proa_beam_state view_of(const search_state &t)
 {
-    return {t.score, t.token, t.held};
+    return {t.score, t.token, t.hyps};
 }
 
 /* best, falling (Batcher 1968). */
@@ -105,8 +105,8 @@ __device__ static void write_next_beams(search_state &t, const proa_beam_params 
         proa_beam_candidate next = unpack(t, s, l, first, c, beam);
         place += first;
         proa_beam_write(&s, &l, place, s.pushed ? number_of(t.order[c]) : next.sum, next.token, beam);
-        if (s.stays)
-            l.held[s.state + place] = proa_beam_hyp_continue(&t.held[beam], &s, next.token,
+        if (s.keep_ended)
+            l.hyps[s.state + place] = proa_beam_hyp_continue(&t.hyps[beam], &s, next.token,
                                                              proa_beam_is_end(&s, next.token));
     }
 }
@@ -114,11 +114,11 @@ __device__ static void write_next_beams(search_state &t, const proa_beam_params 
 /* One thread: few end in a step. */
 __device__ static void keep_finished(search_state &t, const proa_beam_params &s, int first, int size)
 {
-    proa_beam_hyp *held = t.held + first;
+    proa_beam_hyp *hyps = t.hyps + first;
     for (int c = 0; c < size; c++)
         if (t.order[c] == 0)
-            proa_beam_hyp_add(held, size, __ddiv_rn((double)number_of((unsigned)(t.best[c] >> 32)), s.length));
-    held->done = proa_beam_group_done(held, &s, number_of((unsigned)(t.best[0] >> 32)));
+            proa_beam_hyp_add(hyps, size, __ddiv_rn((double)number_of((unsigned)(t.best[c] >> 32)), s.length));
+    hyps->done = proa_beam_group_done(hyps, &s, number_of((unsigned)(t.best[0] >> 32)));
 }
 
 __device__ static void pad_group(const proa_beam_params &s, const proa_beam_lists &l, int first, int size)
@@ -132,9 +132,9 @@ __device__ static void take_state(search_state &t, const proa_beam_params &s, co
 {
     for (int i = threadIdx.x; i < s.beams; i += BEAM_THREADS) {
         t.score[i] = proa_beam_initial_score(&s, &l, i);
-        if (s.groups == 1 && !s.stays) continue;
-        if (s.rows > 1) t.held[i] = l.held[s.state + i];
-        else proa_beam_hyp_clear(&t.held[i]);
+        if (s.groups == 1 && !s.keep_ended) continue;
+        if (s.rows > 1) t.hyps[i] = l.hyps[s.state + i];
+        else proa_beam_hyp_clear(&t.hyps[i]);
     }
     __syncthreads();
 }
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(BEAM_THREADS)
     int size = s.beams / s.groups;
     take_state(t, s, l);
     for (int first = 0; first < s.beams; first += size) {
-        if (s.groups > 1 && t.held[first].done) {
+        if (s.groups > 1 && t.hyps[first].done) {
             pad_group(s, l, first, size);
         } else {
             rank_candidates(t, s, l, first, size);
@@ -161,10 +161,10 @@ __global__ void __launch_bounds__(BEAM_THREADS)
         __syncthreads();
         for (int i = first + threadIdx.x; i < first + size; i += BEAM_THREADS)
             t.token[i] = l.tokens[s.to + i];
-        if (threadIdx.x == 0 && !t.held[first].done) keep_finished(t, s, first, size);
+        if (threadIdx.x == 0 && !t.hyps[first].done) keep_finished(t, s, first, size);
         __syncthreads();
         for (int i = first + threadIdx.x; i < first + size; i += BEAM_THREADS)
-            l.held[s.state + i] = t.held[i];
+            l.hyps[s.state + i] = t.hyps[i];
     }
 }
 

@@ -634,41 +634,41 @@ enum { EDIT_THREADS = 256 };
 
 /* A block for a row. */
 __global__ void logits_processor_kernel(float *x, int64_t row, int n, const proa_logits_row *rows,
-                                        const proa_logits_entry *pairs, const int32_t *last)
+                                        const proa_logits_entry *entries, const int32_t *last)
 {
     __shared__ int found;
     gpu_wait();
     const proa_logits_row e = rows[blockIdx.x];
-    const proa_logits_entry *pair = pairs + e.first;
+    const proa_logits_entry *entry = entries + e.first;
     int32_t latest = last[blockIdx.x];
     float *at = x + blockIdx.x * row;
     if (threadIdx.x == 0) found = 0;
-    for (int i = threadIdx.x; i < e.biases; i += EDIT_THREADS) at[pair[i].id] += pair[i].value;
+    for (int i = threadIdx.x; i < e.bias_count; i += EDIT_THREADS) at[entry[i].id] += entry[i].value;
     __syncthreads();
     for (int j = threadIdx.x; j < n && e.scale != 1.0f; j += EDIT_THREADS) at[j] *= e.scale;
     __syncthreads();
-    pair += e.biases;
-    for (int i = threadIdx.x; i < e.marks; i += EDIT_THREADS) {
-        bool again = e.last && pair[i].id == latest;
-        at[pair[i].id] = proa_logits_penalise(&e, at[pair[i].id], pair[i].number + again);
+    entry += e.bias_count;
+    for (int i = threadIdx.x; i < e.seen_count; i += EDIT_THREADS) {
+        bool again = e.last && entry[i].id == latest;
+        at[entry[i].id] = proa_logits_penalise(&e, at[entry[i].id], entry[i].number + again);
         if (again) found = 1;
     }
     __syncthreads();
     if (threadIdx.x == 0 && e.last && !found && latest >= 0 && latest < n)
         at[latest] = proa_logits_penalise(&e, at[latest], 1);
     __syncthreads();
-    pair += e.marks;
-    for (int i = threadIdx.x; i < e.bans; i += EDIT_THREADS) {
-        int32_t id = proa_logits_masked_id(&pair[i], latest);
+    entry += e.seen_count;
+    for (int i = threadIdx.x; i < e.mask_count; i += EDIT_THREADS) {
+        int32_t id = proa_logits_masked_id(&entry[i], latest);
         if (id >= 0 && id < n) at[id] = -INFINITY;
     }
 }
 
 static void process_logits(proa_ctx *c, proa_view x, const proa_logits_row *rows,
-                           const proa_logits_entry *pairs, const int32_t *last)
+                           const proa_logits_entry *entries, const int32_t *last)
 {
     gpu_launch(flushed(c), "process_logits", logits_processor_kernel, dim3((unsigned)x.shape[0]),
-               EDIT_THREADS, 0, (float *)x.data, x.stride[0], (int)x.shape[1], rows, pairs, last);
+               EDIT_THREADS, 0, (float *)x.data, x.stride[0], (int)x.shape[1], rows, entries, last);
 }
 
 __global__ void gather_logits_kernel(float *out, const float *x, int64_t row, const int32_t *ids, int count)
