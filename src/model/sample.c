@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * sample.c - tokens sampled where the model runs: the head over rows of a pass, logits processors, the sampler, beam
+ *            steps and top-k. Only ids and a few numbers of each row come to the host (staging_sample.c). */
+#include "model/model.h"
+
+#include "base/checked.h"
+#include "model/run.h"
+#include "model/staging.h"
+
+/* The best candidates of rows of beams. logits: their rows [first, first + n), counted from the first beam step's
+ * first row. Neighbouring steps that keep the same number of candidates share one top-k. */
+static void find_candidates(proa_model *m, const proa_sample_request *r, const proa_sampled *sampled,
+                            proa_view logits, int64_t first)
+{
+    const proa_beam_params *s = r->search, *end = s + r->searches;
+    int64_t n = logits.shape[0];
+    m->ctx.ops->log_sum_exp(&m->ctx, sampled->lists.sums + first, logits);
+    while (first >= s->row + s->rows) s++;
+    for (int64_t i = 0, k; i < n; i = k) {
+        int64_t M = s->each, at = s->at + (first + i - s->row) * M;
+        for (k = i; k < n && s < end && s->each == M; s++) k = proa_min64(n, s->row + s->rows - first);
+        proa_view values = proa_view_2d(sampled->lists.logits + at, PROA_DTYPE_F32, k - i, M);
+        m->ctx.ops->top_k(&m->ctx, values, sampled->lists.ids + at, proa_view_rows(logits, i, k), M);
+    }
+}
+
+/* Samples one token from each row; logits: rows [at, at + n) of the request. */
+static void sample_tokens(proa_model *m, const proa_sample_request *r, const proa_sampled *sampled,
+                          proa_view logits, const proa_sample_params *params,
+                          const proa_device_processors *processors, int64_t at)
+{
+    proa_ctx *c = &m->ctx;
+    int64_t n = logits.shape[0], top = r->top;
+    if (processors->rows)
+        c->ops->decode->process_logits(c, logits, processors->rows + at, processors->entries,
+                                       processors->last + at);
+    c->ops->decode->sample(c, sampled->ids + at, sampled->sums + at, logits, params ? params + at : NULL);
+    if (r->logits) c->ops->decode->gather_logprobs(c, sampled->logits + at, logits, sampled->ids + at);
+    if (!top) return;
+    proa_view values = proa_view_2d(sampled->top_logits + at * top, PROA_DTYPE_F32, n, top);
+    c->ops->top_k(c, values, sampled->top_ids + at * top, logits, top);
+}
+
+/* Rows of all beam steps; their rows follow each other. */
+static int64_t count_beam_rows(const proa_sample_request *r)
+{
+    if (!r->searches) return 0;
+    const proa_beam_params *last = &r->search[r->searches - 1];
+    return last->row + last->rows;
+}
+
+/* The head takes device_head_rows rows at a time; a piece can hold single rows, then rows of beams. */
+void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)
+{
+    int64_t single = r->count, count = single + count_beam_rows(r);
+    proa_device_processors processors = proa_staging_processors(m, r);
+    proa_sampled sampled = proa_staging_sampled(m, r, ticket);
+    const int32_t *rows = proa_staging_rows(m, r->rows, count);
+    const proa_sample_params *params = proa_staging_sample_params(m, r->sample_params, single);
+    const proa_beam_params *beams = proa_staging_beam_params(m, r->search, r->searches);
+    for (int64_t at = 0, n; at < count; at += n) {
+        n = proa_min64(count - at, m->plan.device_head_rows);
+        int64_t tokens = proa_max64(0, proa_min64(single - at, n));
+        proa_view logits = proa_run_head(m, &m->plan.head, rows + at, n);
+        if (tokens) sample_tokens(m, r, &sampled, proa_view_rows(logits, 0, tokens), params, &processors, at);
+        if (tokens < n)
+            find_candidates(m, r, &sampled, proa_view_rows(logits, tokens, n), proa_max64(0, at - single));
+    }
+    if (r->searches) m->ctx.ops->decode->beam_step(&m->ctx, beams, r->searches, &sampled.lists);
+    proa_staging_send_sampled(m, ticket);
+}
+
+void proa_model_top_k(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids,
+                      float *logits, float *sums)
+{
+    proa_top_k top = proa_staging_top_k(m, count, k);
+    proa_view out = proa_run_head(m, &m->plan.head, proa_staging_rows(m, rows, count), count);
+    m->ctx.ops->log_sum_exp(&m->ctx, top.sums, out);
+    m->ctx.ops->top_k(&m->ctx, proa_view_2d(top.logits, PROA_DTYPE_F32, count, k), top.ids, out, k);
+    proa_staging_fetch_top_k(m, count, k, ids, logits, sums);
+}
