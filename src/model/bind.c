@@ -103,6 +103,21 @@ static bool merge_axes(proa_view *v, int32_t rank, const int64_t *shape)
     return true;
 }
 
+/* The blocks of an encoded matrix must be along the inputs of each row: vectors and matrices that a row of the map takes
+ * transposed cannot be decoded row by row. */
+static proa_status check_blocks(const binder *b, const proa_weights_tensor *t, const wanted *w,
+                                const proa_tensor_source *s)
+{
+    const proa_view *v = &s->view;
+    int32_t along = w->row->role == PROA_ROLE_TRANSPOSED ? v->rank - 2 : v->rank - 1;
+    if (s->encoding == PROA_ENCODING_PLAIN) return PROA_OK;
+    if (w->row->role != PROA_ROLE_VECTOR && (v->stride[along] == 1 || v->shape[along] == 1) &&
+        proa_encoding_row_bytes(s->encoding, v->shape[along]) >= 0)
+        return PROA_OK;
+    return PROA_FAIL(b->err, UNSUPPORTED, "tensor '%s' is encoded as %s, its blocks are not along its rows",
+                     t->name, proa_encoding_name(s->encoding));
+}
+
 static proa_status check_tensor(const binder *b, const proa_weights_tensor *t, const wanted *w,
                                 proa_tensor_source *out)
 {
@@ -116,7 +131,7 @@ static proa_status check_tensor(const binder *b, const proa_weights_tensor *t, c
     if (out->encoding == PROA_ENCODING_PLAIN && d != PROA_DTYPE_F32 && d != PROA_DTYPE_F16 && d != PROA_DTYPE_BF16)
         return PROA_FAIL(b->err, UNSUPPORTED, "tensor '%s' is %s; f32, f16 and bf16 are supported", t->name,
                          proa_dtype_name(d));
-    return PROA_OK;
+    return check_blocks(b, t, w, out);
 }
 
 /* ---- parts ---- */

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "tensor/encoding.h"
 
 /* Bytes that proa_tensor_source_next decodes at a time. */
 enum { DECODED_BYTES = 16 << 20 };
@@ -20,6 +21,11 @@ static const struct {
 const char *proa_encoding_name(proa_encoding encoding)
 {
     return encodings[encoding].name;
+}
+
+int64_t proa_encoding_numbers(proa_encoding encoding)
+{
+    return encodings[encoding].numbers;
 }
 
 int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n)
@@ -50,9 +56,7 @@ int64_t proa_tensor_source_bytes(const proa_tensor_source *s)
     int64_t last = s->view.rank - 1, span = 1;
     if (proa_view_count(s->view) == 0) return 0;
     if (s->encoding != PROA_ENCODING_PLAIN)
-        return last < 0 ? 0
-                        : proa_view_count(s->view) / s->view.shape[last] *
-                              proa_encoding_row_bytes(s->encoding, s->view.shape[last]);
+        return proa_encoding_row_bytes(s->encoding, proa_view_count(s->view));
     for (int i = 0; i <= last; i++) span += (s->view.shape[i] - 1) * s->view.stride[i];
     return span * proa_dtype_bytes(s->view.dtype);
 }
@@ -85,9 +89,10 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
 {
     int64_t stored = proa_tensor_source_row(s, row);
     PROA_DASSERT(stored < s->view.shape[0] && col + n <= s->view.shape[1]);
-    switch (s->encoding) {
-    case PROA_ENCODING_PLAIN: read_plain(&s->view, stored, col, n, out); break;
-    case PROA_ENCODING_COUNT: break;
+    if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
+    else {
+        int64_t bytes = proa_encoding_row_bytes(s->encoding, s->view.shape[1]);
+        proa_encoding_decode(out, s->encoding, (const char *)s->view.data + stored * bytes, col, n);
     }
     for (int64_t i = 0; s->factor && i < n; i++) out[i] *= s->factor[stored];
     for (int64_t i = 0; s->plus != 0.0f && i < n; i++) out[i] += s->plus;

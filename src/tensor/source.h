@@ -15,7 +15,21 @@
  * rows follow each other without gaps; 0: not in blocks. encoding.h has the decoders. */
 /* clang-format off */
 #define PROA_ENCODING_LIST(E) \
-    E(PLAIN, "plain", 0, 0) /* floats, of any dtype and strides */
+    E(PLAIN,  "plain",    0,   0) /* floats, of any dtype and strides */ \
+    /* GGUF's: blocks with f16 scales (MXFP4: a power of 2), by llama.cpp's names */ \
+    E(Q4_0,   "Q4_0",    32,  18) \
+    E(Q4_1,   "Q4_1",    32,  20) \
+    E(Q5_0,   "Q5_0",    32,  22) \
+    E(Q5_1,   "Q5_1",    32,  24) \
+    E(Q8_0,   "Q8_0",    32,  34) \
+    E(IQ4_NL, "IQ4_NL",  32,  18) \
+    E(MXFP4,  "MXFP4",   32,  17) \
+    E(Q2_K,   "Q2_K",   256,  84) \
+    E(Q3_K,   "Q3_K",   256, 110) \
+    E(Q4_K,   "Q4_K",   256, 144) \
+    E(Q5_K,   "Q5_K",   256, 176) \
+    E(Q6_K,   "Q6_K",   256, 210) \
+    E(IQ4_XS, "IQ4_XS", 256, 136)
 /* clang-format on */
 
 typedef enum proa_encoding {
@@ -34,8 +48,10 @@ typedef struct proa_row_order {
 
 typedef struct proa_tensor_source {
     proa_encoding encoding;
-    /* PLAIN: the numbers. Else data points to the stored bytes, shape is that of the decoded tensor, and dtype and
-     * strides say nothing. A file's tensor has any rank; what a weight takes is a matrix [rows, cols]. */
+    /* PLAIN: the numbers. Else data points to the stored bytes, shape and strides are those of the decoded tensor,
+     * which is dense or the transpose of a dense one (the blocks follow each other along the axis of stride 1), and
+     * dtype says nothing. A file's tensor has any rank; what a weight takes is a matrix [rows, cols], an encoded one
+     * with the blocks along its rows. */
     proa_view view;
     proa_row_order order; /* count[0] 0: all rows in stored order */
     const float *factor;  /* [stored rows] multiplies each row; NULL: none */
@@ -43,6 +59,7 @@ typedef struct proa_tensor_source {
 } proa_tensor_source;
 
 const char *proa_encoding_name(proa_encoding encoding);
+int64_t proa_encoding_numbers(proa_encoding encoding); /* in a block; 0: not in blocks */
 /* Bytes of a row of n encoded numbers; -1 if n is not a multiple of the block, or the encoding has no blocks. */
 int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n);
 
