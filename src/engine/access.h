@@ -8,6 +8,10 @@
 
 /* NULL: the model's folder has none. Valid as long as the engine; any thread may use it. */
 const proa_tokenizer *proa_engine_tokenizer(const proa_engine *engine);
+/* The model's small files, by name (base/files.h): config.json, chat templates. Valid as long as the engine. */
+const proa_files *proa_engine_files(const proa_engine *engine);
+/* Whether a folder holds a model: a config.json, or a checkpoint that brings its own configuration. */
+bool proa_engine_in_folder(const char *dir);
 /* The model's end tokens, from its configuration: [*count]. */
 const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count);
 

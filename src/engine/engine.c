@@ -19,24 +19,25 @@ const char *proa_version(void)
 /* ---- opening ---- */
 
 /* A folder without a tokenizer is fine (ids in, ids out); a broken tokenizer is not. */
-static proa_status open_tokenizer(proa_engine *e, const char *path, proa_err *err)
+static proa_status open_tokenizer(proa_engine *e, proa_err *err)
 {
     proa_err why = {.status = PROA_OK};
-    proa_status status = proa_tokenizer_open(&e->tokenizer, path, &why);
+    proa_status status = proa_tokenizer_open_files(&e->tokenizer, proa_model_files(e->model), &why);
     if (status == PROA_OK || status == PROA_NOT_FOUND) return PROA_OK;
     return PROA_FAIL(err, INVALID, "%s", why.text);
 }
 
-/* Default options of generation_config.json, if the folder has one. */
-static proa_status read_defaults(proa_engine *e, const char *path, proa_err *err)
+/* Default options of generation_config.json, if the model has one. */
+static proa_status read_defaults(proa_engine *e, proa_err *err)
 {
-    char file[PROA_PATH_MAX];
+    static const char name[] = "generation_config.json";
+    const proa_files *files = proa_model_files(e->model);
+    char where[PROA_PATH_MAX];
     proa_json *json = NULL;
-    PROA_TRY(proa_path_join(file, path, "generation_config.json", err));
-    if (!proa_file_exists(file)) return PROA_OK;
-    PROA_TRY(proa_json_load(&json, file, PROA_CONFIG_BYTES_MAX, err));
+    if (!proa_files_has(files, name)) return PROA_OK;
+    PROA_TRY(proa_files_json(&json, files, name, PROA_CONFIG_BYTES_MAX, err));
     proa_status status = proa_options_from_generation_config(&e->defaults, json, &e->arena, err);
-    if (status != PROA_OK) proa_err_prefix(err, "%s", file);
+    if (status != PROA_OK) proa_err_prefix(err, "%s", proa_files_name(where, files, name));
     proa_json_free(json);
     return status;
 }
@@ -130,8 +131,8 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     e->pool = proa_pool_new(e->sizes.threads);
     PROA_TRY(proa_device_open(&e->device, o ? o->device : NULL, err));
     PROA_TRY(proa_model_prepare(&e->model, path, &e->sizes.model, e->device, e->pool, err));
-    PROA_TRY(open_tokenizer(e, path, err));
-    PROA_TRY(read_defaults(e, path, err));
+    PROA_TRY(open_tokenizer(e, err));
+    PROA_TRY(read_defaults(e, err));
     proa_sizes_for_model(&e->sizes, e->model);
     PROA_TRY(proa_sizes_check(&e->sizes, e->model, err));
     malloc_trim(0); /* returns what reading the JSON files has freed */
@@ -324,6 +325,16 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
 const proa_tokenizer *proa_engine_tokenizer(const proa_engine *engine)
 {
     return engine->tokenizer;
+}
+
+const proa_files *proa_engine_files(const proa_engine *engine)
+{
+    return proa_model_files(engine->model);
+}
+
+bool proa_engine_in_folder(const char *dir)
+{
+    return proa_model_in_folder(dir);
 }
 
 const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count)

@@ -301,7 +301,7 @@ static proa_status read_model(explained *x, const char *path, const proa_engine_
     PROA_TRY(proa_device_open(&x->device, options ? options->device : NULL, err));
     PROA_TRY(proa_model_prepare(&x->m, path, &x->sizes.model, x->device, x->pool, err));
     proa_err why = {.status = PROA_OK};
-    proa_status status = proa_tokenizer_open(&x->tokenizer, path, &why);
+    proa_status status = proa_tokenizer_open_files(&x->tokenizer, proa_model_files(x->m), &why);
     if (status != PROA_OK && status != PROA_NOT_FOUND) return PROA_FAIL(err, INVALID, "%s", why.text);
     proa_sizes_for_model(&x->sizes, x->m);
     proa_memory_plan(&x->memory, &x->sizes, x->m, x->tokenizer);

@@ -12,29 +12,46 @@
 #include <math.h>
 #include <string.h>
 
-static proa_status read_json(proa_json **out, const char *dir, const char *name, bool required, proa_err *err)
+static proa_status configure(proa_model *m, const proa_files *files, proa_err *err)
 {
-    char path[PROA_PATH_MAX];
-    *out = NULL;
-    PROA_TRY(proa_path_join(path, dir, name, err));
-    if (!required && !proa_file_exists(path)) return PROA_OK;
-    return proa_json_load(out, path, PROA_CONFIG_BYTES_MAX, err);
-}
-
-static proa_status read_config(proa_model *m, const char *path, proa_err *err)
-{
+    char name[PROA_PATH_MAX];
     proa_json *config = NULL, *generation = NULL;
     proa_status status;
-    if (!proa_dir_exists(path))
-        return PROA_FAIL(err, NOT_FOUND, "cannot open model '%s': no such folder", path);
-    PROA_TRY_OUT(read_json(&config, path, "config.json", true, err));
-    PROA_TRY_OUT(read_json(&generation, path, "generation_config.json", false, err));
+    PROA_TRY_OUT(proa_files_json(&config, files, "config.json", PROA_CONFIG_BYTES_MAX, err));
+    if (proa_files_has(files, "generation_config.json"))
+        PROA_TRY_OUT(proa_files_json(&generation, files, "generation_config.json", PROA_CONFIG_BYTES_MAX, err));
     status = proa_arch_configure(&m->arch, &m->config, config, generation, &m->arena, err);
-    if (status != PROA_OK) proa_err_prefix(err, "%s/config.json", path);
+    if (status != PROA_OK) proa_err_prefix(err, "%s", proa_files_name(name, files, "config.json"));
 out:
     proa_json_free(config);
     proa_json_free(generation);
     return status;
+}
+
+/* Reads the configuration and opens the weights. A folder's own config.json is read first: it has the plainer errors.
+ * Other checkpoints bring their configuration with the weights. */
+static proa_status read_checkpoint(proa_model *m, const char *path, proa_err *err)
+{
+    proa_files folder = proa_files_of(path);
+    bool own = proa_dir_exists(path) &&
+               (proa_files_has(&folder, "config.json") || !proa_weights_in_folder(path));
+    if (!proa_dir_exists(path) && !proa_file_exists(path))
+        return PROA_FAIL(err, NOT_FOUND, "cannot open model '%s': no such folder or file", path);
+    if (own) PROA_TRY(configure(m, &folder, err));
+    PROA_TRY(proa_weights_open(&m->weights, path, err));
+    return own ? PROA_OK : configure(m, proa_weights_files(m->weights), err);
+}
+
+bool proa_model_in_folder(const char *dir)
+{
+    proa_files folder = proa_files_of(dir);
+    return proa_files_has(&folder, "config.json") || proa_weights_in_folder(dir);
+}
+
+const proa_files *proa_model_files(const proa_model *m)
+{
+    static const proa_files none;
+    return m->weights ? proa_weights_files(m->weights) : &none;
 }
 
 static proa_status synthetic_config(proa_model *m, const char *path, proa_err *err)
@@ -52,10 +69,9 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
 {
     int64_t rows = o->rows_max, device_head_rows = m->device->host ? 0 : o->device_head_rows;
     bool synthetic = proa_synthetic_is(path);
-    PROA_TRY(synthetic ? synthetic_config(m, path, err) : read_config(m, path, err));
+    PROA_TRY(synthetic ? synthetic_config(m, path, err) : read_checkpoint(m, path, err));
     if (synthetic && !m->device->random)
         return PROA_FAIL(err, UNSUPPORTED, "'%s': random weights are made on a GPU only (--device cuda)", path);
-    if (!synthetic) PROA_TRY(proa_weights_open(&m->weights, path, err));
     proa_status status = proa_bind(m->params, m->arch, &m->config, m->weights, &m->arena, err);
     if (status != PROA_OK) return proa_err_prefix(err, "%s", path), status;
     PROA_TRY(proa_formats_choose(&m->formats, m->params, m->device, o->dtype, o->quant, o->kv_dtype, err));

@@ -77,7 +77,8 @@ typedef struct proa_model {
     struct proa_step_trace *trace; /* trace.h; NULL: off */
 } proa_model;
 
-/* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder.
+/* Reads config.json and generation_config.json, finds the row, maps the weights, binds and plans. path: a folder, or a
+ * single file of weights that has or lies beside the rest (weights/weights.h).
  * Errors name the file, the key or the tensor. */
 PROA_MUST_CHECK proa_status proa_model_prepare(proa_model **out, const char *path,
                                                const proa_model_options *options, proa_device *device,
@@ -85,6 +86,11 @@ PROA_MUST_CHECK proa_status proa_model_prepare(proa_model **out, const char *pat
 /* Takes the memory and packs the weights. NO_MEMORY with the sum. progress may be NULL. */
 PROA_MUST_CHECK proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg, proa_err *err);
 void proa_model_free(proa_model *m); /* NULL is fine */
+/* The small files that belong to the model (base/files.h), by name: tokenizer.json and its like. They live as long as
+ * it; a synthetic model has none. */
+const proa_files *proa_model_files(const proa_model *m);
+/* Whether a folder holds a model: a config.json, or a checkpoint, which may bring its own configuration. */
+bool proa_model_in_folder(const char *dir);
 /* The sizes that the kernels' scratch memory must be made for. */
 proa_ctx_need proa_model_need(const proa_model *m);
 

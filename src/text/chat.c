@@ -60,11 +60,12 @@ static proa_status add_file(proa_chat *chat, proa_str name, const char *path, pr
 
 /* ---- where templates are ---- */
 
-static proa_status add_folder(proa_chat *chat, const char *folder, proa_err *err)
+static proa_status add_folder(proa_chat *chat, const proa_files *files, proa_err *err)
 {
     char path[PROA_PATH_MAX], file[PROA_PATH_MAX];
     proa_status status = PROA_OK;
-    PROA_TRY(proa_path_join(path, folder, "additional_chat_templates", err));
+    if (!files->dir) return PROA_OK;
+    PROA_TRY(proa_path_join(path, files->dir, "additional_chat_templates", err));
     DIR *dir = opendir(path);
     for (struct dirent *entry; dir && status == PROA_OK && (entry = readdir(dir)) != NULL;) {
         proa_str name = proa_str_c(entry->d_name);
@@ -93,35 +94,47 @@ static proa_status add_value(proa_chat *chat, const proa_json *value, const char
     return PROA_OK;
 }
 
-static proa_status load_json(proa_json **out, const char *folder, const char *name, char *path, proa_err *err)
+static proa_status load_json(proa_json **out, const proa_files *files, const char *name, proa_err *err)
 {
     *out = NULL;
-    PROA_TRY(proa_path_join(path, folder, name, err));
-    return proa_file_exists(path) ? proa_json_load(out, path, PROA_TOKENIZER_BYTES_MAX, err) : PROA_OK;
+    return proa_files_has(files, name) ? proa_files_json(out, files, name, PROA_TOKENIZER_BYTES_MAX, err)
+                                       : PROA_OK;
 }
 
-static proa_status add_from_json(proa_chat *chat, const char *folder, const char *name, proa_err *err)
+static proa_status add_from_json(proa_chat *chat, const proa_files *files, const char *name, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     proa_json *root;
-    proa_status status = load_json(&root, folder, name, path, err);
-    if (status == PROA_OK) status = add_value(chat, proa_json_get(root, "chat_template"), path, err);
+    proa_status status = load_json(&root, files, name, err);
+    if (status == PROA_OK)
+        status = add_value(chat, proa_json_get(root, "chat_template"), proa_files_name(path, files, name), err);
     proa_json_free(root);
     return status;
 }
 
-static proa_status find_own(proa_chat *chat, const char *folder, proa_err *err)
+static proa_status add_default(proa_chat *chat, const proa_files *files, const char *name, proa_err *err)
 {
     char path[PROA_PATH_MAX];
-    PROA_TRY(proa_path_join(path, folder, "chat_template.jinja", err));
-    if (proa_file_exists(path)) {
-        PROA_TRY(add_file(chat, proa_str_c("default"), path, err));
-        return add_folder(chat, folder, err);
+    proa_buf source;
+    proa_status status = proa_files_read(&source, files, name, PROA_TEMPLATE_BYTES_MAX, err);
+    if (status == PROA_OK)
+        status = add(chat, proa_str_c("default"), proa_buf_view(&source), proa_files_name(path, files, name),
+                     err);
+    proa_buf_release(&source);
+    return status;
+}
+
+static proa_status find_own(proa_chat *chat, const proa_files *files, proa_err *err)
+{
+    if (proa_files_has(files, "chat_template.jinja")) {
+        PROA_TRY(add_default(chat, files, "chat_template.jinja", err));
+        return add_folder(chat, files, err);
     }
-    PROA_TRY(add_from_json(chat, folder, "tokenizer_config.json", err));
-    if (chat->count == 0) PROA_TRY(add_from_json(chat, folder, "chat_template.json", err));
-    if (chat->count == 0) PROA_TRY(add_folder(chat, folder, err));
-    return chat->count > 0 ? PROA_OK : PROA_FAIL(err, NOT_FOUND, "'%s' has no chat template", folder);
+    PROA_TRY(add_from_json(chat, files, "tokenizer_config.json", err));
+    if (chat->count == 0) PROA_TRY(add_from_json(chat, files, "chat_template.json", err));
+    if (chat->count == 0) PROA_TRY(add_folder(chat, files, err));
+    const char *place = files->what ? files->what : files->dir ? files->dir : "the model";
+    return chat->count > 0 ? PROA_OK : PROA_FAIL(err, NOT_FOUND, "'%s' has no chat template", place);
 }
 
 bool proa_chat_is_built_in(const char *choice)
@@ -131,9 +144,9 @@ bool proa_chat_is_built_in(const char *choice)
     return false;
 }
 
-static proa_status find_template(proa_chat *chat, const char *folder, const char *choice, proa_err *err)
+static proa_status find_template(proa_chat *chat, const proa_files *files, const char *choice, proa_err *err)
 {
-    if (!choice) return find_own(chat, folder, err);
+    if (!choice) return find_own(chat, files, err);
     for (size_t i = 0; i < PROA_COUNT(built_in); i++)
         if (strcmp(choice, built_in[i].name) == 0)
             return add(chat, proa_str_c("default"), proa_str_c(built_in[i].source), choice, err);
@@ -158,18 +171,17 @@ static void write_tokens(const proa_json *root, proa_buf *out, bool seen[])
     }
 }
 
-static proa_status read_tokens(proa_chat *chat, const char *folder, proa_err *err)
+static proa_status read_tokens(proa_chat *chat, const proa_files *files, proa_err *err)
 {
-    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
     bool seen[PROA_COUNT(token_names)] = {false};
-    char path[PROA_PATH_MAX];
     proa_buf text;
     proa_status status = PROA_OK;
     proa_buf_init(&text, (size_t)PROA_TOKENIZER_BYTES_MAX);
     proa_buf_char(&text, '{');
-    for (size_t i = 0; i < PROA_COUNT(files) && status == PROA_OK; i++) {
+    for (size_t i = 0; i < PROA_COUNT(names) && status == PROA_OK; i++) {
         proa_json *root;
-        status = load_json(&root, folder, files[i], path, err);
+        status = load_json(&root, files, names[i], err);
         write_tokens(root, &text, seen);
         proa_json_free(root);
     }
@@ -182,9 +194,15 @@ static proa_status read_tokens(proa_chat *chat, const char *folder, proa_err *er
 
 proa_status proa_chat_open(proa_chat **out, const char *folder, const char *choice, proa_err *err)
 {
+    proa_files files = proa_files_of(folder);
+    return proa_chat_open_files(out, &files, choice, err);
+}
+
+proa_status proa_chat_open_files(proa_chat **out, const proa_files *files, const char *choice, proa_err *err)
+{
     proa_chat *chat = proa_calloc(1, sizeof *chat);
-    proa_status status = find_template(chat, folder, choice, err);
-    if (status == PROA_OK) status = read_tokens(chat, folder, err);
+    proa_status status = find_template(chat, files, choice, err);
+    if (status == PROA_OK) status = read_tokens(chat, files, err);
     *out = status == PROA_OK ? chat : NULL;
     if (status != PROA_OK) proa_chat_free(chat);
     return status;

@@ -13,7 +13,7 @@
 #ifndef PROA_TEXT_TEMPLATE_H
 #define PROA_TEXT_TEMPLATE_H
 
-#include "base/json.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -36,6 +36,9 @@ typedef struct proa_chat proa_chat;
  * any case: tokenizer_config.json and special_tokens_map.json. */
 PROA_MUST_CHECK proa_status proa_chat_open(proa_chat **out, const char *folder, const char *choice,
                                            proa_err *err);
+/* The same for the files of a model, some of which may be texts that its checkpoint gives. */
+PROA_MUST_CHECK proa_status proa_chat_open_files(proa_chat **out, const proa_files *files, const char *choice,
+                                                 proa_err *err);
 bool proa_chat_is_built_in(const char *choice); /* else it is a file */
 void proa_chat_free(proa_chat *chat);           /* NULL is fine */
 

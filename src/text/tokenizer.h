@@ -6,6 +6,7 @@
 #ifndef PROA_TEXT_TOKENIZER_H
 #define PROA_TEXT_TOKENIZER_H
 
+#include "base/files.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -27,6 +28,9 @@ void proa_ids_release(proa_ids *ids);
  * and do_lower_case. NOT_FOUND when the folder has none of them; INVALID, with the file's name, when the file
  * is broken. The sections `truncation` and `padding` of tokenizer.json are ignored: a caller cuts and batches. */
 PROA_MUST_CHECK proa_status proa_tokenizer_open(proa_tokenizer **out, const char *folder, proa_err *err);
+/* The same for the files of a model, some of which may be texts that its checkpoint gives. */
+PROA_MUST_CHECK proa_status proa_tokenizer_open_files(proa_tokenizer **out, const proa_files *files,
+                                                      proa_err *err);
 /* The same from memory; `what` names the text in errors. The bytes are not needed after the call. */
 PROA_MUST_CHECK proa_status proa_tokenizer_open_json(proa_tokenizer **out, proa_str json, const char *what,
                                                      proa_err *err);

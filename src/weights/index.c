@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * index.c - a checkpoint in several files: model.safetensors.index.json lists the file of each tensor.
+ * index.c - a checkpoint in several files: model.safetensors.index.json, or its like, lists the file of each tensor.
  * The index is {"metadata": ..., "weight_map": {tensor: file}}. It and the files must say the same. */
 #include "weights/parts.h"
 
@@ -9,16 +9,16 @@
 
 typedef struct index_reader {
     proa_weights *w;
-    const char *dir;
-    const proa_json *map; /* weight_map */
-    proa_map shard_of;    /* tensor name to shard */
-    proa_map shards;      /* file name to shard */
-    const char **names;   /* [count] of PROA_SHARDS_MAX: file names, in the JSON */
+    const char *dir, *name; /* the folder, and the index's name in it */
+    const proa_json *map;   /* weight_map */
+    proa_map shard_of;      /* tensor name to shard */
+    proa_map shards;        /* file name to shard */
+    const char **names;     /* [count] of PROA_SHARDS_MAX: file names, in the JSON */
     int32_t count;
     proa_err *err;
 } index_reader;
 
-#define FAIL_INDEX(ix, status, ...) PROA_FAIL((ix)->err, status, PROA_WEIGHTS_INDEX ": " __VA_ARGS__)
+#define FAIL_INDEX(ix, status, fmt, ...) PROA_FAIL((ix)->err, status, "%s: " fmt, (ix)->name, __VA_ARGS__)
 
 /* A file of this folder and of no other. */
 static bool plain_name(proa_str s)
@@ -107,12 +107,12 @@ static proa_status read_map(index_reader *ix)
     return check_listed(ix);
 }
 
-proa_status proa_index_read(proa_weights *w, const char *dir, proa_err *err)
+proa_status proa_index_read(proa_weights *w, const char *dir, const char *name, proa_err *err)
 {
     char path[PROA_PATH_MAX];
     proa_json *root = NULL;
-    index_reader ix = {.w = w, .dir = dir, .err = err};
-    PROA_TRY(proa_path_join(path, dir, PROA_WEIGHTS_INDEX, err));
+    index_reader ix = {.w = w, .dir = dir, .name = name, .err = err};
+    PROA_TRY(proa_path_join(path, dir, name, err));
     PROA_TRY(proa_json_load(&root, path, PROA_ST_INDEX_BYTES_MAX, err));
     ix.map = proa_json_get(root, "weight_map");
     ix.names = proa_calloc(PROA_SHARDS_MAX, sizeof *ix.names);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * parts.h - what the files of this folder share: the open checkpoint, and the readers that fill it.
  * Owner:   proa_weights_open; a reader that fails leaves what it added, and proa_weights_close releases it.
- * Way in:  weights.c opens and looks up, index.c walks a folder, safetensors.c reads one file. */
+ * Way in:  weights.c opens and looks up, formats.c chooses a reader, index.c walks a folder, safetensors.c reads one
+ *          file. */
 #ifndef PROA_WEIGHTS_PARTS_H
 #define PROA_WEIGHTS_PARTS_H
 
@@ -22,28 +23,39 @@ struct proa_weights {
     int64_t count, cap;
     proa_weights_file *files; /* [file_count] of file_cap, heap */
     int32_t file_count, file_cap;
-    int64_t bytes;    /* of tensor data */
-    proa_map by_name; /* name to row; filled when all files are read */
+    int64_t bytes;            /* of tensor data */
+    proa_map by_name;         /* name to row; filled when all files are read */
+    proa_files files_by_name; /* proa_weights_files */
+    proa_made_file *made;     /* [files_by_name.made_count] of made_cap, heap */
+    int32_t made_cap;
+    /* a reader sets it: the files beside the file that was opened do not belong to it */
+    bool self_contained;
 };
 
 /* How much of a name errors show, so that file and tensor both fit into one line. For "%.*s". */
-#define PROA_NAME_SHOWN    120
+#define PROA_NAME_SHOWN 120
 
-#define PROA_WEIGHTS_FILE  "model.safetensors"
-#define PROA_WEIGHTS_INDEX "model.safetensors.index.json"
+/* Reads a file of one format: checks it and appends its tensors to w. The views point into bytes, which must stay;
+ * w->files has the file at `file` already, so that errors can name it. */
+typedef proa_status proa_weights_reader(proa_weights *w, const unsigned char *bytes, int64_t len,
+                                        int32_t file, proa_err *err);
+proa_weights_reader proa_safetensors_read; /* safetensors.c */
 
-/* safetensors.c: reads and checks the header of one file, and appends its tensors to w. The views point into bytes,
- * which must stay; w->files has the file at `file` already, so that errors can name it. */
-PROA_MUST_CHECK proa_status proa_safetensors_read(proa_weights *w, const unsigned char *bytes, int64_t len,
-                                                  int32_t file, proa_err *err);
-/* index.c: the files that dir/model.safetensors.index.json names. */
-PROA_MUST_CHECK proa_status proa_index_read(proa_weights *w, const char *dir, proa_err *err);
+/* formats.c: the reader of a file that begins with these bytes; that of safetensors where no other format fits. */
+proa_weights_reader *proa_weights_reader_of(const unsigned char *bytes, int64_t len);
+/* formats.c: reads the checkpoint of a folder in the first of the known forms that it has. */
+PROA_MUST_CHECK proa_status proa_weights_read_folder(proa_weights *w, const char *dir, proa_err *err);
+/* index.c: the files that dir/NAME lists; NAME is model.safetensors.index.json or its like. */
+PROA_MUST_CHECK proa_status proa_index_read(proa_weights *w, const char *dir, const char *name, proa_err *err);
 
 /* weights.c: a row of w->files for that name, nothing mapped yet. */
 int32_t proa_weights_add_file(proa_weights *w, const char *name);
 /* weights.c: maps the file at path and reads it. */
 PROA_MUST_CHECK proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *err);
-/* weights.c: a fresh row; LIMIT beyond PROA_TENSORS_MAX. The row may move when the next one is added. */
+/* weights.c: a fresh row; LIMIT beyond PROA_TENSORS_MAX. The row may move when the next one is added. Its name is at
+ * most PROA_TENSOR_NAME_MAX bytes and differs from all others: the reader has checked it. */
 PROA_MUST_CHECK proa_status proa_weights_add_tensor(proa_weights *w, proa_weights_tensor tensor, proa_err *err);
+/* weights.c: a text in place of a file of the folder (base/files.h). What it points to is in w->arena. */
+void proa_weights_add_made(proa_weights *w, proa_made_file made);
 
 #endif

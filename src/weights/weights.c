@@ -21,6 +21,7 @@ void proa_weights_close(proa_weights *w)
     proa_arena_release(&w->arena);
     free(w->tensors);
     free(w->files);
+    free(w->made);
     free(w);
 }
 
@@ -41,7 +42,7 @@ proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *
     proa_mmap *map = &w->files[file].map;
     PROA_TRY(proa_mmap_open(map, path, err));
     w->files[file].path = proa_arena_strdup(&w->arena, proa_str_c(path));
-    proa_status status = proa_safetensors_read(w, map->ptr, map->bytes, file, err);
+    proa_status status = proa_weights_reader_of(map->ptr, map->bytes)(w, map->ptr, map->bytes, file, err);
     if (!proa_guard_broken(map->guard)) return status;
     proa_err_clear(err); /* what the reader found wrong was not in the file */
     return proa_mmap_check(map, path, err);
@@ -57,6 +58,21 @@ proa_status proa_weights_add_tensor(proa_weights *w, proa_weights_tensor tensor,
     }
     w->tensors[w->count++] = tensor;
     return PROA_OK;
+}
+
+void proa_weights_add_made(proa_weights *w, proa_made_file made)
+{
+    if (w->files_by_name.made_count == w->made_cap) {
+        w->made_cap = w->made_cap ? 2 * w->made_cap : 4;
+        w->made = proa_realloc(w->made, (size_t)w->made_cap * sizeof *w->made);
+        w->files_by_name.made = w->made;
+    }
+    w->made[w->files_by_name.made_count++] = made;
+}
+
+const proa_files *proa_weights_files(const proa_weights *w)
+{
+    return &w->files_by_name;
 }
 
 static int by_name(const void *a, const void *b)
@@ -76,16 +92,6 @@ static void finish(proa_weights *w)
     }
 }
 
-static proa_status read_folder(proa_weights *w, const char *dir, proa_err *err)
-{
-    char path[PROA_PATH_MAX];
-    PROA_TRY(proa_path_join(path, dir, PROA_WEIGHTS_FILE, err));
-    if (proa_file_exists(path)) return proa_weights_read_file(w, path, err);
-    PROA_TRY(proa_path_join(path, dir, PROA_WEIGHTS_INDEX, err));
-    if (proa_file_exists(path)) return proa_index_read(w, dir, err);
-    return PROA_FAIL(err, NOT_FOUND, "'%s' has neither " PROA_WEIGHTS_FILE " nor " PROA_WEIGHTS_INDEX, dir);
-}
-
 /* Hands w out, or closes it. */
 static proa_status deliver(proa_weights **out, proa_weights *w, proa_status status)
 {
@@ -99,11 +105,24 @@ static proa_status deliver(proa_weights **out, proa_weights *w, proa_status stat
     return PROA_OK;
 }
 
+/* The folder of a file; "." if its path names none. */
+static const char *folder_of(proa_weights *w, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return ".";
+    return proa_arena_strdup(&w->arena, (proa_str){path, (size_t)proa_max64(slash - path, 1)});
+}
+
 proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *err)
 {
     proa_weights *w = weights_new();
-    return deliver(out, w,
-                   proa_dir_exists(path) ? read_folder(w, path, err) : proa_weights_read_file(w, path, err));
+    bool folder = proa_dir_exists(path);
+    proa_status status = folder ? proa_weights_read_folder(w, path, err) : proa_weights_read_file(w, path, err);
+    w->files_by_name.what = proa_arena_strdup(&w->arena, proa_str_c(path));
+    w->files_by_name.made_first = !folder;
+    if (folder) w->files_by_name.dir = w->files_by_name.what;
+    else if (!w->self_contained) w->files_by_name.dir = folder_of(w, path);
+    return deliver(out, w, status);
 }
 
 proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64_t len, const char *what,
@@ -111,7 +130,8 @@ proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64
 {
     proa_weights *w = weights_new();
     int32_t file = proa_weights_add_file(w, what);
-    return deliver(out, w, proa_safetensors_read(w, bytes, len, file, err));
+    w->files_by_name.what = w->files[file].name;
+    return deliver(out, w, proa_weights_reader_of(bytes, len)(w, bytes, len, file, err));
 }
 
 proa_status proa_weights_check(const proa_weights *w, proa_err *err)

@@ -6,6 +6,7 @@
 #ifndef PROA_WEIGHTS_WEIGHTS_H
 #define PROA_WEIGHTS_WEIGHTS_H
 
+#include "base/files.h"
 #include "base/status.h"
 #include "tensor/source.h"
 
@@ -17,16 +18,22 @@ typedef struct proa_weights_tensor {
     int32_t file;              /* index of its file */
 } proa_weights_tensor;
 
-/* Opens model.safetensors, or model.safetensors.index.json and the files it names, in a folder; or a single
- * .safetensors file by its path. Checks everything that can be checked without reading the data: header length,
- * JSON, dtypes, shapes times element size against offsets, offsets inside the file, no overlap, no hole, names
- * unique across shards, every index entry in its file. CORRUPT, LIMIT, NOT_FOUND or IO with one line naming the
- * file and the tensor. */
+/* Opens the checkpoint of a folder, in the first of the forms of formats.c that it has (model.safetensors, then
+ * model.safetensors.index.json and the files it names, ...), or a single file, whose first bytes say what it is. Checks
+ * everything that can be checked without reading the data: headers, dtypes, shapes times element size against offsets,
+ * offsets inside the file, names unique across shards, every index entry in its file. CORRUPT, LIMIT, NOT_FOUND or IO
+ * with one line naming the file and the tensor. */
 PROA_MUST_CHECK proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *err);
 /* The same over bytes in memory (tests, fuzzing); the bytes stay the caller's and must outlive it. */
 PROA_MUST_CHECK proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64_t len,
                                                     const char *what, proa_err *err);
 void proa_weights_close(proa_weights *w); /* NULL is fine */
+
+/* The small files that belong to the checkpoint: those of its folder, and what its reader made out of the checkpoint
+ * itself, such as a config.json. A folder's own files win over made ones; in a single file the made ones win. */
+const proa_files *proa_weights_files(const proa_weights *w);
+/* Whether a folder has a checkpoint in one of the known forms; says nothing of its contents. */
+bool proa_weights_in_folder(const char *dir);
 
 int64_t proa_weights_count(const proa_weights *w);
 const proa_weights_tensor *proa_weights_at(const proa_weights *w, int64_t i); /* sorted by name */

@@ -189,7 +189,8 @@ static proa_status open_chat(proa_llm_model *s, proa_err *err)
                                            choice, err));
         choice = path;
     }
-    if (!s->tokenizer || proa_chat_open(&s->chat, s->folder, choice, &why) == PROA_OK) return PROA_OK;
+    if (!s->tokenizer) return PROA_OK;
+    if (proa_chat_open_files(&s->chat, proa_engine_files(s->engine), choice, &why) == PROA_OK) return PROA_OK;
     s->chat = NULL;
     if (why.status == PROA_NOT_FOUND && !choice) return PROA_OK;
     return proa_err_set(err, why.status, why.file, why.line, "%s", why.text);

@@ -16,19 +16,13 @@
 
 /* ---- where the model lies ---- */
 
-static bool has_config(const char *folder)
-{
-    char path[PROA_PATH_MAX];
-    return proa_path_join(path, folder, "config.json", NULL) == PROA_OK && proa_file_exists(path);
-}
-
 proa_status proa_llm_folder(char out[4096], const proa_served_model *model, const char *const *keys, proa_err *err)
 {
     const char *given = NULL, *version = proa_served_model_version_path(model);
     while (*keys && !(given = proa_served_model_parameter(model, *keys))) keys++;
     if (!given)
         return snprintf(out, 4096, "%s",
-                        version && has_config(version) ? version : proa_served_model_path(model)),
+                        version && proa_engine_in_folder(version) ? version : proa_served_model_path(model)),
                PROA_OK;
     PROA_TRY(proa_served_model_resolve(out, model, proa_served_model_path(model), *keys, given, err));
     if (proa_dir_exists(out)) return PROA_OK;
@@ -230,13 +224,11 @@ static void read_labels(proa_llm_model *s, const proa_json *config)
 
 static proa_status read_folder(proa_llm_model *s, proa_err *err)
 {
-    char path[PROA_PATH_MAX];
     proa_json *config = NULL;
     int32_t ends = 0;
     const int32_t *end = proa_engine_end_ids(s->engine, &ends);
     int64_t pad = -1;
-    PROA_TRY(proa_path_join(path, s->folder, "config.json", err));
-    PROA_TRY(proa_json_load(&config, path, PROA_CONFIG_BYTES_MAX, err));
+    PROA_TRY(proa_files_json(&config, proa_engine_files(s->engine), "config.json", PROA_CONFIG_BYTES_MAX, err));
     const proa_json *given = proa_json_get(config, "pad_token_id");
     if (proa_json_kind(given) == PROA_JSON_INT) pad = proa_json_int(given);
     s->end_id = ends ? end[0] : -1;
@@ -252,7 +244,7 @@ static proa_status read_folder(proa_llm_model *s, proa_err *err)
 static proa_status check_folder(const proa_llm_model *s, proa_err *err)
 {
     char path[PROA_PATH_MAX];
-    if (has_config(s->folder)) return PROA_OK;
+    if (proa_engine_in_folder(s->folder)) return PROA_OK;
     PROA_TRY(proa_path_join(path, s->folder, "config.ini", err));
     if (proa_file_exists(path))
         return PROA_FAIL(

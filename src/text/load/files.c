@@ -2,28 +2,31 @@
  * files.c - finds the tokenizer files of a model folder. The old forms without tokenizer.json
  * (vocab.txt; vocab.json with merges.txt) are written as a tokenizer.json in memory and read as one, so
  * that there is one reader. */
-#include "base/file.h"
+#include "base/files.h"
 #include "base/limits.h"
 #include "text/load/load.h"
 #include <dirent.h>
 #include <string.h>
 
 typedef struct folder {
-    const char *path;
-    proa_json *config; /* tokenizer_config.json, or NULL */
-    char file[PROA_PATH_MAX];
+    const proa_files *files;
+    proa_json *config;        /* tokenizer_config.json, or NULL */
+    char name[PROA_PATH_MAX]; /* of the file that is read, ... */
+    char file[PROA_PATH_MAX]; /* ... and how errors call it */
     proa_err *err;
 } folder;
 
 static bool has(folder *f, const char *name)
 {
-    return proa_path_join(f->file, f->path, name, NULL) == PROA_OK && proa_file_exists(f->file);
+    snprintf(f->name, sizeof f->name, "%s", name);
+    proa_files_name(f->file, f->files, name);
+    return proa_files_has(f->files, name);
 }
 
 static proa_status open_json_file(proa_tokenizer **out, folder *f)
 {
     proa_buf text;
-    proa_status status = proa_file_read(&text, f->file, PROA_TOKENIZER_BYTES_MAX, f->err);
+    proa_status status = proa_files_read(&text, f->files, f->name, PROA_TOKENIZER_BYTES_MAX, f->err);
     if (status == PROA_OK) status = proa_tokenizer_open_json(out, proa_buf_view(&text), f->file, f->err);
     proa_buf_release(&text);
     return status;
@@ -32,7 +35,7 @@ static proa_status open_json_file(proa_tokenizer **out, folder *f)
 static proa_status open_spm_file(proa_tokenizer **out, folder *f)
 {
     proa_buf bytes;
-    proa_status status = proa_file_read(&bytes, f->file, PROA_SPM_BYTES_MAX, f->err);
+    proa_status status = proa_files_read(&bytes, f->files, f->name, PROA_SPM_BYTES_MAX, f->err);
     if (status == PROA_OK)
         status = proa_tokenizer_open_model(out, bytes.ptr, bytes.len, f->file, f->config, f->err);
     proa_buf_release(&bytes);
@@ -42,7 +45,7 @@ static proa_status open_spm_file(proa_tokenizer **out, folder *f)
 /* The only *.model file of the folder; false if there is none, or more than one. */
 static bool only_model(folder *f)
 {
-    DIR *dir = opendir(f->path);
+    DIR *dir = f->files->dir ? opendir(f->files->dir) : NULL;
     int found = 0;
     char name[PROA_PATH_MAX] = "";
     for (struct dirent *e; dir && (e = readdir(dir));) {
@@ -191,7 +194,7 @@ static proa_status open_wordpiece(proa_tokenizer **out, folder *f)
 {
     proa_buf lines, json;
     proa_buf_init(&json, (size_t)PROA_TOKENIZER_BYTES_MAX);
-    proa_status status = proa_file_read(&lines, f->file, PROA_TOKENIZER_BYTES_MAX, f->err);
+    proa_status status = proa_files_read(&lines, f->files, f->name, PROA_TOKENIZER_BYTES_MAX, f->err);
     if (status == PROA_OK) {
         write_wordpiece(f, proa_buf_view(&lines), &json);
         status = open_written(out, f, &json);
@@ -205,9 +208,9 @@ static proa_status open_byte_bpe(proa_tokenizer **out, folder *f)
 {
     proa_buf vocab, merges = {0}, json;
     proa_buf_init(&json, (size_t)PROA_TOKENIZER_BYTES_MAX);
-    proa_status status = proa_file_read(&vocab, f->file, PROA_TOKENIZER_BYTES_MAX, f->err);
-    if (status == PROA_OK) status = proa_path_join(f->file, f->path, "merges.txt", f->err);
-    if (status == PROA_OK) status = proa_file_read(&merges, f->file, PROA_TOKENIZER_BYTES_MAX, f->err);
+    proa_status status = proa_files_read(&vocab, f->files, f->name, PROA_TOKENIZER_BYTES_MAX, f->err);
+    if (status == PROA_OK)
+        status = proa_files_read(&merges, f->files, "merges.txt", PROA_TOKENIZER_BYTES_MAX, f->err);
     if (status == PROA_OK) {
         write_byte_bpe(f, proa_buf_view(&vocab), proa_buf_view(&merges), &json);
         status = open_written(out, f, &json);
@@ -222,7 +225,7 @@ static proa_status open_folder(proa_tokenizer **out, folder *f)
 {
     if (has(f, "tokenizer.json")) return open_json_file(out, f);
     if (has(f, "tokenizer_config.json"))
-        PROA_TRY(proa_json_load(&f->config, f->file, PROA_CONFIG_BYTES_MAX, f->err));
+        PROA_TRY(proa_files_json(&f->config, f->files, f->name, PROA_CONFIG_BYTES_MAX, f->err));
     if (has(f, "spiece.model") || has(f, "tokenizer.model") || has(f, "sentencepiece.bpe.model") || only_model(f))
         return open_spm_file(out, f);
     if (has(f, "vocab.txt")) return open_wordpiece(out, f);
@@ -230,12 +233,20 @@ static proa_status open_folder(proa_tokenizer **out, folder *f)
     return PROA_FAIL(f->err, NOT_FOUND,
                      "'%s' has no tokenizer: no tokenizer.json, no single *.model, no vocab.txt, "
                      "no vocab.json with merges.txt",
-                     f->path);
+                     f->files->what  ? f->files->what
+                     : f->files->dir ? f->files->dir
+                                     : "the model");
 }
 
 proa_status proa_tokenizer_open(proa_tokenizer **out, const char *path, proa_err *err)
 {
-    folder f = {.path = path, .err = err};
+    proa_files files = proa_files_of(path);
+    return proa_tokenizer_open_files(out, &files, err);
+}
+
+proa_status proa_tokenizer_open_files(proa_tokenizer **out, const proa_files *files, proa_err *err)
+{
+    folder f = {.files = files, .err = err};
     proa_status status = open_folder(out, &f);
     proa_json_free(f.config);
     return status;

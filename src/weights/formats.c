@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * formats.c - the formats of files and the forms of folders that are read, as two tables. */
+#include "weights/parts.h"
+
+#include "base/checked.h"
+#include <dirent.h>
+
+/* ---- files ---- */
+
+typedef struct file_format {
+    const char *magic; /* the first bytes */
+    int64_t magic_bytes;
+    proa_weights_reader *read;
+} file_format;
+
+static const file_format file_formats[] = {
+    {"", 0, proa_safetensors_read}, /* begins with a length, so it comes last */
+};
+
+proa_weights_reader *proa_weights_reader_of(const unsigned char *bytes, int64_t len)
+{
+    const file_format *f = file_formats;
+    while (f->magic_bytes && (len < f->magic_bytes || memcmp(bytes, f->magic, (size_t)f->magic_bytes) != 0))
+        f++;
+    return f->read;
+}
+
+/* ---- folders ---- */
+
+static proa_status read_one(proa_weights *w, const char *dir, const char *name, proa_err *err)
+{
+    char path[PROA_PATH_MAX];
+    PROA_TRY(proa_path_join(path, dir, name, err));
+    return proa_weights_read_file(w, path, err);
+}
+
+/* A form is found by the name of a file, or by an ending that one file of the folder has: "*.pt". */
+typedef struct folder_form {
+    const char *pattern;
+    proa_status (*read)(proa_weights *w, const char *dir, const char *name, proa_err *err);
+} folder_form;
+
+/* In order of preference; transformers, too, prefers safetensors, and a single file to an index. */
+static const folder_form folder_forms[] = {
+    {"model.safetensors", read_one},
+    {"model.safetensors.index.json", proa_index_read},
+};
+
+/* The file of the folder that has this ending: the first by name. Returns how many there are. */
+static int find_ending(char name[PROA_PATH_MAX], const char *folder, proa_str ending)
+{
+    int found = 0;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (!proa_str_ends(proa_str_c(e->d_name), ending)) continue;
+        if (found++ == 0 || strcmp(e->d_name, name) < 0) snprintf(name, PROA_PATH_MAX, "%s", e->d_name);
+    }
+    if (dir) closedir(dir);
+    return found;
+}
+
+/* The number of files in dir that fit the form; name: the first of them. */
+static int find_form(char name[PROA_PATH_MAX], const char *dir, const folder_form *form)
+{
+    char path[PROA_PATH_MAX];
+    if (form->pattern[0] == '*') return find_ending(name, dir, proa_str_c(form->pattern + 1));
+    snprintf(name, PROA_PATH_MAX, "%s", form->pattern);
+    return proa_path_join(path, dir, name, NULL) == PROA_OK && proa_file_exists(path);
+}
+
+bool proa_weights_in_folder(const char *dir)
+{
+    char name[PROA_PATH_MAX];
+    for (size_t i = 0; i < PROA_COUNT(folder_forms); i++)
+        if (find_form(name, dir, &folder_forms[i])) return true;
+    return false;
+}
+
+proa_status proa_weights_read_folder(proa_weights *w, const char *dir, proa_err *err)
+{
+    char name[PROA_PATH_MAX], known[256] = "";
+    for (size_t i = 0; i < PROA_COUNT(folder_forms); i++) {
+        const folder_form *form = &folder_forms[i];
+        int found = find_form(name, dir, form);
+        if (found == 1) return form->read(w, dir, name, err);
+        if (found)
+            return PROA_FAIL(err, INVALID, "'%s' has %d files %s: give the path of one", dir, found,
+                             form->pattern);
+        size_t at = strlen(known);
+        snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", form->pattern);
+    }
+    return PROA_FAIL(err, NOT_FOUND, "'%s' has no weights: none of %s", dir, known);
+}
