@@ -231,7 +231,7 @@ typedef struct proa_arch {
     proa_status (*finish)(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err);
 } proa_arch;
 
-/* All architectures: one row each, proa_arch_NAME in an arch_*.c. */
+/* All architectures: one row each, proa_arch_NAME in an arch/arch_*.c. */
 #define PROA_ARCH_LIST(A)                                                                                    \
     A(llama)                                                                                                 \
     A(mistral)                                                                                               \

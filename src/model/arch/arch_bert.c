@@ -2,7 +2,7 @@
  * arch_bert.c - BERT: post-norm encoder with learned positions and token types.
  * Heads: none (hidden states and pooler), sequence classification or regression, masked language model.
  * Facts: transformers' modeling_bert.py. */
-#include "model/arch_rows.h"
+#include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_ENCODER
 #define LAYER "bert.encoder.layer.%d."

@@ -3,7 +3,7 @@
  * The first layer stores the position biases for all layers; scores are not divided by sqrt(d). v1.1 gates its FFN and
  * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is.
  * Facts: transformers' modeling_t5.py. */
-#include "model/arch_rows.h"
+#include "model/arch/arch_rows.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  * head, and attention and FFN in parallel on one norm. BLOOM and MPT have ALiBi; BLOOM stores q, k and v interleaved
  * by head, CodeGen in four blocks of q, v, k. MPT has no biases. StarCoder is GPT-2 with one key-value head. Facts:
  * transformers' modeling_{gpt2,gpt_bigcode,gptj,codegen,bloom,mpt}.py. */
-#include "model/arch_rows.h"
+#include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
 

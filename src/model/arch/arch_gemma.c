@@ -2,7 +2,7 @@
  * arch_gemma.c - Gemma 2: RMS norms of 1 + w before and after attention and FFN, gated tanh-GELU.
  * Embeddings are multiplied by sqrt(hidden), scores and logits are soft-capped, every second layer has a window.
  * Facts: transformers' modeling_gemma2.py; Gemma Team 2024. */
-#include "model/arch_rows.h"
+#include "model/arch/arch_rows.h"
 
 #include <math.h>
 

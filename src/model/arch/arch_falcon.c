@@ -3,7 +3,7 @@
  * GPT-NeoX rotates a part of the head and runs attention and FFN in parallel, each on its own norm, or one after the
  * other. Falcon has all variants: 7B one norm for both, 40B and 180B a norm for each, RW ALiBi and no parallel FFN. The
  * slopes of Falcon's ALiBi are scaled with the scores. Facts: transformers' modeling_{gpt_neox,falcon}.py. */
-#include "model/arch_rows.h"
+#include "model/arch/arch_rows.h"
 
 #include <math.h>
 

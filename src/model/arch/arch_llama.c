@@ -2,7 +2,7 @@
  * arch_llama.c - Llama 1 to 3.3, Mistral, Qwen2, Qwen3: pre-norm RMS, rotary halves, gated SiLU, grouped queries.
  * They differ in biases (Qwen2), per-head norms of q and k (Qwen3) and windows (Mistral), so they share keys,
  * tensors and all steps but two. Facts: transformers' modeling_{llama,mistral,qwen2,qwen3}.py. */
-#include "model/arch_rows.h"
+#include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
 #define LAYER "model.layers.%d."
