@@ -59,6 +59,14 @@ const char *proa_wfmt_name(proa_wfmt format)
     return (unsigned)format < PROA_WFMT_COUNT ? names[format] : "unknown";
 }
 
+float proa_rope_freq(const proa_rope_freqs *f, int32_t length, int64_t i, int64_t r)
+{
+    if (!proa_rope_is_long(f, length)) return f->inv_freq[i];
+    if (f->long_inv_freq) return f->long_inv_freq[i];
+    double factor = (double)f->ntk_factor, growth = factor * length / f->border - (factor - 1);
+    return (float)((double)f->inv_freq[i] * pow(growth, -2.0 * (double)i / (double)(r - 2)));
+}
+
 int32_t proa_rel_bucket(int32_t relative, int32_t buckets, int32_t distance, bool bidirectional)
 {
     int32_t base = 0;

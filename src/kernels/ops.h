@@ -89,6 +89,26 @@ typedef struct proa_attention {
     const float *alibi; /* [H] f32 */
 } proa_attention;
 
+/* Frequencies of rotary positions (Su et al. 2021), and of those that models use beyond the length that they were trained
+ * with. A row whose sequence has at most `border` positions uses inv_freq and scale, a longer one
+ *   - with long_inv_freq: these and long_scale (LongRoPE, Ding et al. 2024);
+ *   - else inv_freq[i] * g^(-2i / (r - 2)) and scale, g = ntk_factor * length / border - (ntk_factor - 1), which are the
+ *     frequencies of the base theta * g^(r / (r - 2)) (dynamic NTK, the base of transformers' "dynamic"). r > 2. */
+typedef struct proa_rope_freqs {
+    const float *inv_freq;      /* [r/2] */
+    const float *long_inv_freq; /* [r/2] or NULL */
+    float scale, long_scale;    /* of cosines and sines: 1, or the attention factor of YaRN and LongRoPE */
+    float ntk_factor;
+    int32_t border; /* 0: the length does not matter */
+} proa_rope_freqs;
+
+/* Frequency i of a row whose sequence has `length` positions. */
+float proa_rope_freq(const proa_rope_freqs *f, int32_t length, int64_t i, int64_t r);
+static inline bool proa_rope_is_long(const proa_rope_freqs *f, int32_t length)
+{
+    return f->border > 0 && length > f->border;
+}
+
 /* The bucket of T5's relative positions (Raffel et al. 2020): relative = k_pos - q_pos. Logarithms are f32, as in
  * transformers. distance > buckets / 2 (a quarter of the buckets when bidirectional). */
 int32_t proa_rel_bucket(int32_t relative, int32_t buckets, int32_t distance, bool bidirectional);

@@ -308,16 +308,20 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
 
 /* ---- rotary positions ---- */
 
-static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const float *inv_freq, float scale)
+static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const int32_t *length,
+                       const proa_rope_freqs *freqs)
 {
     PROA_UNUSED(c);
     int64_t half = table.shape[1] / 2;
-    for (int64_t t = 0; t < table.shape[0]; t++)
+    for (int64_t t = 0; t < table.shape[0]; t++) {
+        int32_t n = length ? length[t] : 0;
+        float scale = freqs->long_inv_freq && proa_rope_is_long(freqs, n) ? freqs->long_scale : freqs->scale;
         for (int64_t i = 0; i < half; i++) {
-            float angle = (float)pos[t] * inv_freq[i];
+            float angle = (float)pos[t] * proa_rope_freq(freqs, n, i, 2 * half);
             *at2(table, t, i) = (float)cos((double)angle) * scale;
             *at2(table, t, half + i) = (float)sin((double)angle) * scale;
         }
+    }
 }
 
 static void rope_head(float *x, const float *cosines, const float *sines, int64_t half, bool interleaved)

@@ -116,7 +116,8 @@ static const struct size_range {
     SIZE(window_from, 0, PROA_LAYERS_MAX),
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
     SIZE(rel_distance, 0, PROA_CONTEXT_MAX),
-    SIZE(rope_original, 0, PROA_CONTEXT_MAX),
+    SIZE(rope.original, 0, PROA_CONTEXT_MAX),
+    SIZE(local_rope.original, 0, PROA_CONTEXT_MAX),
 #undef SIZE
 };
 
@@ -130,10 +131,14 @@ static const struct factor_range {
     {                                                                                                        \
 #field, offsetof(proa_config, field), lo, hi                                                         \
     }
+#define ROPE_FACTORS(rope)                                                                                   \
+    FACTOR(rope.theta, 0, 1e12), FACTOR(rope.factor, 0, 1e6), FACTOR(rope.low, 0, 1e6),                      \
+        FACTOR(rope.high, 0, 1e6), FACTOR(rope.scale, 0, 1e6), FACTOR(rope.long_scale, 0, 1e6)
     FACTOR(norm_eps, 0, 1),         FACTOR(attention_scale, 1e-6, 1e6), FACTOR(logit_scale, 1e-6, 1e6),
     FACTOR(embed_scale, 1e-6, 1e6), FACTOR(attention_cap, 0, 1e30),     FACTOR(logit_cap, 0, 1e30),
-    FACTOR(alibi_max, 0, 64),       FACTOR(alibi_scale, 0, 1e6),        FACTOR(rope_theta, 0, 1e12),
-    FACTOR(rope_factor, 0, 1e6),    FACTOR(rope_low, 0, 1e6),           FACTOR(rope_high, 0, 1e6),
+    FACTOR(alibi_max, 0, 64),       FACTOR(alibi_scale, 0, 1e6),        ROPE_FACTORS(rope),
+    ROPE_FACTORS(local_rope),
+#undef ROPE_FACTORS
 #undef FACTOR
 };
 
@@ -158,6 +163,12 @@ static proa_status check_ranges(const proa_config *c, proa_err *err)
     return PROA_OK;
 }
 
+static void default_rope_scales(proa_rope_params *p)
+{
+    if (p->scale == 0) p->scale = 1;
+    if (p->long_scale == 0) p->long_scale = p->scale;
+}
+
 static proa_status derive_sizes(proa_config *c, proa_err *err)
 {
     if (c->head_dim == 0 && c->hidden % c->heads != 0)
@@ -171,6 +182,8 @@ static proa_status derive_sizes(proa_config *c, proa_err *err)
     if (c->attention_scale == 0) c->attention_scale = 1 / sqrt((double)c->head_dim);
     if (c->logit_scale == 0) c->logit_scale = 1;
     if (c->embed_scale == 0) c->embed_scale = 1;
+    default_rope_scales(&c->rope);
+    default_rope_scales(&c->local_rope);
     if (c->rotary_dim > c->head_dim || c->rotary_dim % 2 != 0)
         return PROA_FAIL(err, INVALID, "rotary size %lld must be even and at most the head size %lld",
                          (long long)c->rotary_dim, (long long)c->head_dim);
@@ -225,7 +238,8 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_U: return c->gated ? 2 * c->ffn : c->ffn;
     case PROA_REG_F: return c->ffn;
     case PROA_REG_CKV: return 2 * proa_dim_size(c, PROA_DIM_KV);
-    case PROA_REG_ROPE: return c->rotary_dim;
+    case PROA_REG_ROPE:
+    case PROA_REG_LOCAL_ROPE: return c->rotary_dim;
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);
     case PROA_REG_NONE:
     case PROA_REG_COUNT: break;

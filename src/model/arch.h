@@ -12,19 +12,20 @@
  * enum, name */
 #define PROA_REG_LIST(R)                                                                                     \
     R(NONE, "-")                                                                                             \
-    R(X, "x")          /* the residual stream [T, hidden] */                                                 \
-    R(N, "n")          /* a normed copy [T, hidden] */                                                       \
-    R(QKV, "qkv")      /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */                      \
-    R(A, "attn")       /* [T, heads * head_dim] */                                                           \
-    R(D, "delta")      /* [T, hidden]: a sublayer's output before its norm; has the type of X */             \
-    R(U, "up")         /* [T, ffn], or [T, 2 ffn]: workspace for gate and up */                              \
-    R(F, "ffn")        /* [T, ffn] */                                                                        \
-    R(CQ, "cross_q")   /* [T, heads * head_dim] */                                                           \
-    R(CKV, "cross_kv") /* [T, 2 kv_heads * head_dim] */                                                      \
-    R(ROPE, "rope")    /* [T, rotary_dim]: cosines, sines */                                                 \
-    R(H, "head_in")    /* [S, hidden]: the rows that the head computes */                                    \
-    R(HN, "head_norm") /* [S, hidden] */                                                                     \
-    R(OUT, "out")      /* [S, outputs] */
+    R(X, "x")                   /* the residual stream [T, hidden] */                                        \
+    R(N, "n")                   /* a normed copy [T, hidden] */                                              \
+    R(QKV, "qkv")               /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */             \
+    R(A, "attn")                /* [T, heads * head_dim] */                                                  \
+    R(D, "delta")               /* [T, hidden]: a sublayer's output before its norm; has the type of X */    \
+    R(U, "up")                  /* [T, ffn], or [T, 2 ffn]: workspace for gate and up */                     \
+    R(F, "ffn")                 /* [T, ffn] */                                                               \
+    R(CQ, "cross_q")            /* [T, heads * head_dim] */                                                  \
+    R(CKV, "cross_kv")          /* [T, 2 kv_heads * head_dim] */                                             \
+    R(ROPE, "rope")             /* [T, rotary_dim]: cosines, sines */                                        \
+    R(LOCAL_ROPE, "local_rope") /* the same, for layers with a window */                                     \
+    R(H, "head_in")             /* [S, hidden]: the rows that the head computes */                           \
+    R(HN, "head_norm")          /* [S, hidden] */                                                            \
+    R(OUT, "out")               /* [S, outputs] */
 
 typedef enum proa_reg {
 #define PROA_REG_ENUM(name, text) PROA_REG_##name,
@@ -106,7 +107,8 @@ typedef enum proa_step_op {
     C(SEQUENTIAL, !c->parallel)                                                                              \
     C(ONE_NORM, c->parallel && c->one_norm)   /* in parallel, both of one normed copy */                     \
     C(NORM_EACH, c->parallel && !c->one_norm) /* in parallel, each of its own norm */                        \
-    C(ROTARY, c->rotary_dim > 0)
+    C(ROTARY, c->rotary_dim > 0)                                                                             \
+    C(LOCAL_ROPE, c->local_rope.theta > 0) /* layers with a window have other rotary frequencies */
 
 enum proa_condition {
 #define PROA_CONDITION_ENUM(name, holds) PROA_CONDITION_##name,

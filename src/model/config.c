@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * config.c - reads the keys of config.json, rope scaling, sliding windows and token ids. */
+ * config.c - reads the keys of config.json, rotary positions, sliding windows and token ids. */
 #include "model/config.h"
 
 #include <math.h>
@@ -42,43 +42,37 @@ proa_status proa_config_read(proa_config *c, const proa_json *json, const proa_k
     return PROA_OK;
 }
 
-/* "rope_type", or "type" in older files. */
-static proa_status rope_type(proa_config *c, const proa_json *rope, proa_err *err)
+proa_status proa_config_read_rotary_dim(proa_config *c, const proa_json *json, double part, proa_err *err)
 {
-    proa_str type = {"default", 7};
-    PROA_TRY(proa_json_get_str(&type, rope, "type", err));
-    PROA_TRY(proa_json_get_str(&type, rope, "rope_type", err));
-    if (proa_str_is(type, "default")) c->rope = PROA_ROPE_PLAIN;
-    else if (proa_str_is(type, "linear")) c->rope = PROA_ROPE_LINEAR;
-    else if (proa_str_is(type, "llama3")) c->rope = PROA_ROPE_LLAMA3;
-    else
-        return PROA_FAIL(err, UNSUPPORTED, "rope type '%.*s' is not supported (default, linear, llama3 are)",
-                         (int)type.len, type.ptr);
+    const char *key = "partial_rotary_factor";
+    int64_t head_dim = c->head_dim ? c->head_dim : c->hidden / c->heads;
+    PROA_TRY(proa_json_get_double(&part, json, key, 0, 1, err));
+    PROA_TRY(proa_json_get_double(&part, proa_json_get(json, "rope_parameters"), key, 0, 1, err));
+    c->rotary_dim = (int64_t)((double)head_dim * part);
     return PROA_OK;
 }
 
-proa_status proa_config_read_rope(proa_config *c, const proa_json *json, proa_err *err)
+/* Of the layers with a window, where rope_parameters has an object for each layer type. */
+static proa_status read_local_rope(proa_config *c, const proa_json *rope, proa_arena *arena, proa_err *err)
 {
-    if (c->rope_theta == 0) c->rope_theta = 10000;
-    PROA_TRY(proa_json_get_double(&c->rope_theta, json, "rope_theta", 1, 1e12, err));
+    c->local_rope.theta = c->rope.theta;
+    return proa_rope_read(&c->local_rope, rope, c->context, c->rotary_dim, arena, err);
+}
+
+proa_status proa_config_read_rope(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
     const proa_json *rope = proa_json_get(json, "rope_parameters");
     if (!rope) rope = proa_json_get(json, "rope_scaling");
-    if (!rope) return PROA_OK;
-    PROA_TRY(rope_type(c, rope, err));
-    PROA_TRY(proa_json_get_double(&c->rope_theta, rope, "rope_theta", 1, 1e12, err));
-    if (c->rope == PROA_ROPE_PLAIN) return PROA_OK;
-    c->rope_factor = 0;
-    PROA_TRY(proa_json_get_double(&c->rope_factor, rope, "factor", 1e-3, 1e6, err));
-    if (c->rope_factor == 0) return PROA_FAIL(err, INVALID, "rope scaling without a 'factor'");
-    if (c->rope == PROA_ROPE_LINEAR) return PROA_OK;
-    c->rope_low = 1, c->rope_high = 4, c->rope_original = c->context;
-    PROA_TRY(proa_json_get_double(&c->rope_low, rope, "low_freq_factor", 1e-3, 1e6, err));
-    PROA_TRY(proa_json_get_double(&c->rope_high, rope, "high_freq_factor", 1e-3, 1e6, err));
-    PROA_TRY(proa_json_get_int(&c->rope_original, rope, "original_max_position_embeddings", 1,
+    const proa_json *full = proa_json_get(rope, "full_attention"),
+                    *local = proa_json_get(rope, "sliding_attention");
+    if (c->rope.theta == 0) c->rope.theta = 10000;
+    PROA_TRY(proa_json_get_double(&c->rope.theta, json, "rope_theta", 1, 1e12, err));
+    PROA_TRY(proa_json_get_int(&c->rope.original, json, "original_max_position_embeddings", 1,
                                PROA_CONTEXT_MAX, err));
-    if (c->rope_high <= c->rope_low)
-        return PROA_FAIL(err, INVALID, "'high_freq_factor' %g must be above 'low_freq_factor' %g",
-                         c->rope_high, c->rope_low);
+    if (local) PROA_TRY(read_local_rope(c, local, arena, err));
+    if (full || local) rope = full;
+    if (rope) PROA_TRY(proa_rope_read(&c->rope, rope, c->context, c->rotary_dim, arena, err));
+    c->context = proa_rope_context(&c->rope, c->context);
     return PROA_OK;
 }
 
@@ -169,26 +163,5 @@ void proa_config_alibi(const proa_config *c, float *slopes)
         double place = h < whole ? (double)(h + 1) : (double)(h - whole) + 0.5;
         double slope = exp2(-c->alibi_max * place / (double)whole);
         slopes[h] = (float)(c->alibi_scale > 0 ? slope * c->alibi_scale : slope);
-    }
-}
-
-/* Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between are blended
- * (transformers' modeling_rope_utils). */
-static float llama3_freq(const proa_config *c, float inv)
-{
-    double wavelength = 2 * M_PI / (double)inv;
-    double low = (double)c->rope_original / c->rope_low, high = (double)c->rope_original / c->rope_high;
-    if (wavelength > low) return (float)((double)inv / c->rope_factor);
-    if (wavelength < high) return inv;
-    double s = ((double)c->rope_original / wavelength - c->rope_low) / (c->rope_high - c->rope_low);
-    return (float)((1 - s) * (double)inv / c->rope_factor + s * (double)inv);
-}
-
-void proa_config_inv_freq(const proa_config *c, float *inv_freq)
-{
-    for (int64_t i = 0; i < c->rotary_dim / 2; i++) {
-        float inv = 1.0f / powf((float)c->rope_theta, (float)(2 * i) / (float)c->rotary_dim);
-        if (c->rope == PROA_ROPE_LINEAR) inv = (float)((double)inv / c->rope_factor);
-        inv_freq[i] = c->rope == PROA_ROPE_LLAMA3 ? llama3_freq(c, inv) : inv;
     }
 }

@@ -7,10 +7,8 @@
 
 #include "base/arena.h"
 #include "base/json.h"
-#include "kernels/ops.h"
+#include "model/rope.h"
 #include "proa/proa.h"
-
-typedef enum proa_rope_kind { PROA_ROPE_PLAIN, PROA_ROPE_LINEAR, PROA_ROPE_LLAMA3 } proa_rope_kind;
 
 typedef struct proa_config {
     /* sizes; 0: the architecture has none */
@@ -32,11 +30,10 @@ typedef struct proa_config {
     double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     double alibi_max;                /* the slopes' largest exponent; 0: no ALiBi */
     double alibi_scale;              /* multiplies the slopes; 0: 1 (Falcon's 1 / sqrt(head_dim)) */
-    /* rotary positions */
+    /* rotary positions: numbers of a head that are rotated, and by which frequencies; of layers with a window, if
+     * local_rope.theta is not 0, by others (Gemma 3) */
     int64_t rotary_dim;
-    double rope_theta, rope_factor, rope_low, rope_high;
-    int64_t rope_original;
-    proa_rope_kind rope;
+    proa_rope_params rope, local_rope;
     /* sliding window; window_layers[layer] tells which layers use it, NULL: all */
     int64_t window, window_from;
     bool window_used;
@@ -88,8 +85,15 @@ typedef struct proa_key {
 /* Fills *c from the keys (a row whose key is NULL ends them). INVALID with the key, its value and its range. */
 PROA_MUST_CHECK proa_status proa_config_read(proa_config *c, const proa_json *json, const proa_key *keys,
                                              proa_err *err);
-/* rope_parameters (transformers 5) or rope_theta with rope_scaling (before); unknown types are UNSUPPORTED. */
-PROA_MUST_CHECK proa_status proa_config_read_rope(proa_config *c, const proa_json *json, proa_err *err);
+/* rotary_dim: the part of the head size that `partial_rotary_factor` names, of the head size that c has. part: if it is
+ * missing. */
+PROA_MUST_CHECK proa_status proa_config_read_rotary_dim(proa_config *c, const proa_json *json, double part,
+                                                        proa_err *err);
+/* rope_parameters (transformers 5) or rope_theta with rope_scaling (before) into c->rope, whose theta may hold another
+ * default than 10000; by layer type also into c->local_rope. The context grows to what the scaling makes of it.
+ * rotary_dim is set before. Unknown types are UNSUPPORTED. */
+PROA_MUST_CHECK proa_status proa_config_read_rope(proa_config *c, const proa_json *json, proa_arena *arena,
+                                                  proa_err *err);
 /* layer_types, or use_sliding_window with max_window_layers. */
 PROA_MUST_CHECK proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_arena *arena,
                                                     proa_err *err);
@@ -100,7 +104,5 @@ int32_t proa_config_window(const proa_config *c, int64_t layer);
 /* ALiBi's slopes[heads] (Press et al. 2022): 2^-(max / heads), its square, and so on; beyond a power of 2, every
  * second one that twice as many heads would have. */
 void proa_config_alibi(const proa_config *c, float *slopes);
-/* inv_freq[rotary_dim / 2] as transformers computes it in float32, with the scaling of c->rope. */
-void proa_config_inv_freq(const proa_config *c, float *inv_freq);
 
 #endif

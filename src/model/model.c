@@ -104,7 +104,7 @@ proa_status proa_model_prepare(proa_model **out, const char *path, const proa_mo
 
 static int64_t inv_freq_bytes(const proa_model *m)
 {
-    return proa_max64(1, m->config.rotary_dim / 2) * (int64_t)sizeof(float);
+    return proa_max64(1, 4 * (m->config.rotary_dim / 2)) * (int64_t)sizeof(float);
 }
 
 static int64_t alibi_bytes(const proa_model *m)
@@ -292,12 +292,29 @@ void proa_model_touch(proa_pool *pool, void *memory, int64_t bytes)
     proa_pool_run(pool, proa_ceil_div(bytes, 4096), 512, touch_range, memory);
 }
 
+/* Computes the frequencies of one rope, of short and of long sequences; `to` is where they will be on the device. */
+static proa_rope_freqs make_rope(const proa_rope_params *p, int64_t rotary_dim, float *values, const float *to)
+{
+    int64_t half = rotary_dim / 2;
+    proa_rope_freqs f = {.inv_freq = to, .scale = (float)p->scale, .long_scale = (float)p->long_scale};
+    if (p->theta == 0) return f;
+    proa_rope_inv_freq(p, rotary_dim, false, values);
+    proa_rope_inv_freq(p, rotary_dim, true, values + half);
+    if (!proa_rope_by_length(p)) return f;
+    f.border = (int32_t)p->original;
+    f.ntk_factor = (float)p->factor;
+    if (p->kind == PROA_ROPE_LONG) f.long_inv_freq = to + half;
+    return f;
+}
+
 static void load_positions(proa_model *m)
 {
     const proa_config *c = &m->config;
-    float *values = proa_malloc((size_t)proa_max64(inv_freq_bytes(m), alibi_bytes(m)));
-    proa_config_inv_freq(c, values);
-    m->device->upload(m->device, m->inv_freq, values, c->rotary_dim / 2 * (int64_t)sizeof *values);
+    float *values = proa_calloc(1, (size_t)proa_max64(inv_freq_bytes(m), alibi_bytes(m)));
+    int64_t r = c->rotary_dim / 2 * 2;
+    m->rope = make_rope(&c->rope, r, values, m->inv_freq);
+    m->local_rope = make_rope(&c->local_rope, r, values + r, m->inv_freq + r);
+    m->device->upload(m->device, m->inv_freq, values, 2 * r * (int64_t)sizeof *values);
     proa_config_alibi(c, values);
     m->device->upload(m->device, m->alibi, values, alibi_bytes(m));
     free(values);
@@ -330,6 +347,11 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
     if (m->weights && m->own_tables) proa_weights_detach(m->weights);
     malloc_trim(0); /* returns what reading the header has freed */
     return d->check(d, err);
+}
+
+bool proa_model_wants_lengths(const proa_model *m)
+{
+    return proa_rope_by_length(&m->config.rope) || proa_rope_by_length(&m->config.local_rope);
 }
 
 bool proa_model_has_pool(const proa_model *m)

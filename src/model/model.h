@@ -38,6 +38,7 @@ typedef struct proa_pending_beams {
 typedef struct proa_batch {
     int64_t rows;
     const int32_t *ids, *positions; /* [rows] */
+    const int32_t *lengths; /* [rows] proa_rope_length of each row; NULL if proa_model_wants_lengths is false */
     /* [rows] index of the row's id among the ids sampled last on the device (proa_model_sample); -1: ids has it.
      * NULL: all -1 */
     const int32_t *sampled_at;
@@ -71,7 +72,8 @@ typedef struct proa_model {
     int64_t rows_sent_early; /* rows of the last pass whose copy to the host has begun */
     /* after proa_model_load */
     char *weight_memory, *activations;
-    float *inv_freq, *alibi;       /* alibi: [heads] slopes */
+    float *inv_freq, *alibi; /* [2][2][rotary_dim / 2] of both ropes, short and long; [heads] slopes */
+    proa_rope_freqs rope, local_rope;
     proa_staging *staging;         /* staging.h */
     proa_dtype stream;             /* type of register X since the last pass */
     struct proa_step_trace *trace; /* trace.h; NULL: off */
@@ -94,6 +96,8 @@ bool proa_model_in_folder(const char *dir);
 /* The sizes that the kernels' scratch memory must be made for. */
 proa_ctx_need proa_model_need(const proa_model *m);
 
+/* Whether the passes need proa_batch.lengths. */
+bool proa_model_wants_lengths(const proa_model *m);
 /* One pass over a batch. kv [kv_layers]: the KV pages of each layer. The caller has checked ids and positions (0
  * <= id < vocab, position < context). Afterwards register X holds the rows that proa_model_head reads. encode: the
  * encoder stack; in an encoder-decoder model it ends by writing the encoder memory of every decoder layer into the

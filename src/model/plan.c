@@ -64,11 +64,12 @@ static void mark_alive(int first[], int last[], liveness *l, proa_reg reg, int s
     if (last[reg] < step) last[reg] = step;
 }
 
-/* Registers that are live during the whole step: the residual stream, the rotary table, and OUT of a headless
+/* Registers that are live during the whole step: the residual stream, the rotary tables, and OUT of a headless
  * model, from which the first rows may be copied to the host while others still run through the layers. */
 static bool lives_whole_step(const proa_plan *plan, int reg)
 {
-    return reg == PROA_REG_X || reg == PROA_REG_ROPE || (reg == PROA_REG_OUT && plan->headless);
+    return reg == PROA_REG_X || reg == PROA_REG_ROPE || reg == PROA_REG_LOCAL_ROPE ||
+           (reg == PROA_REG_OUT && plan->headless);
 }
 
 static void mark_step(int first[], int last[], liveness *l, const proa_step *s, int step)

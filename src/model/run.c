@@ -43,6 +43,7 @@ static proa_dtype reg_dtype(const frame *f, proa_reg r)
     case PROA_REG_D: return f->m->stream;
     case PROA_REG_HN: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
     case PROA_REG_ROPE:
+    case PROA_REG_LOCAL_ROPE:
     case PROA_REG_H:
     case PROA_REG_OUT: return PROA_DTYPE_F32;
     default: return f->narrow;
@@ -112,7 +113,8 @@ static void do_embed(const frame *f, const proa_step *s)
 static void do_rope_table(const frame *f, const proa_step *s)
 {
     proa_ctx *c = &f->m->ctx;
-    c->ops->rope_table(c, register_view(f, s->out), f->batch->positions, f->m->inv_freq, 1);
+    const proa_rope_freqs *freqs = s->out == PROA_REG_LOCAL_ROPE ? &f->m->local_rope : &f->m->rope;
+    c->ops->rope_table(c, register_view(f, s->out), f->batch->positions, f->batch->lengths, freqs);
 }
 
 static void norm(const frame *f, proa_view y, proa_view x, proa_weight_slot slot)
@@ -168,12 +170,20 @@ static void do_linear_gated(const frame *f, const proa_step *s)
              (proa_epilogue){.act = f->m->config.act, .gated = true, .workspace = register_view(f, PROA_REG_U)});
 }
 
+/* The cosines and sines of this layer. */
+static proa_view rope_of_layer(const frame *f)
+{
+    const proa_config *c = &f->m->config;
+    bool local = c->local_rope.theta > 0 && proa_config_window(c, f->layer) > 0;
+    return register_view(f, local ? PROA_REG_LOCAL_ROPE : PROA_REG_ROPE);
+}
+
 static void do_rope(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     proa_ctx *ctx = &f->m->ctx;
     proa_view q_and_k = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
-    ctx->ops->rope(ctx, q_and_k, register_view(f, PROA_REG_ROPE), s->flags & PROA_INTERLEAVED);
+    ctx->ops->rope(ctx, q_and_k, rope_of_layer(f), s->flags & PROA_INTERLEAVED);
 }
 
 /* All layers of an encoder use the first layer's pages: they are read before the next layer overwrites them. */
@@ -212,8 +222,8 @@ static void do_rope_append(const frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     proa_view x = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
     proa_view v = heads(register_view(f, s->in), c->heads + c->kv_heads, c->kv_heads, c->head_dim);
-    f->m->ctx.ops->rope_append(&f->m->ctx, x, v, register_view(f, PROA_REG_ROPE), s->flags & PROA_INTERLEAVED,
-                               self_pages(f), &f->batch->self);
+    f->m->ctx.ops->rope_append(&f->m->ctx, x, v, rope_of_layer(f), s->flags & PROA_INTERLEAVED, self_pages(f),
+                               &f->batch->self);
 }
 
 static void do_attend(const frame *f, const proa_step *s)

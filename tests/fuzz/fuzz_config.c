@@ -22,7 +22,8 @@ static void check_sizes(const proa_config *c)
 static void check_tables(const proa_config *c)
 {
     float freq[PROA_HEAD_DIM_MAX / 2 + 1], slopes[PROA_HEADS_MAX];
-    proa_config_inv_freq(c, freq);
+    for (int longer = 0; longer < 2; longer++) proa_rope_inv_freq(&c->rope, c->rotary_dim, longer, freq);
+    if (c->local_rope.theta > 0) proa_rope_inv_freq(&c->local_rope, c->rotary_dim, true, freq);
     proa_config_alibi(c, slopes);
     for (int64_t h = 0; h < c->heads; h++) PROA_ASSERT(slopes[h] >= 0 && slopes[h] <= 1);
 }

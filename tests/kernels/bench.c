@@ -101,7 +101,8 @@ static void run_embed(subject *s)
 
 static void run_rope_table(subject *s)
 {
-    s->ctx.ops->rope_table(&s->ctx, rows_view(s->y, s->T, s->K), s->ints, s->small, 1.0f);
+    const proa_rope_freqs freqs = {.inv_freq = s->small, .scale = 1};
+    s->ctx.ops->rope_table(&s->ctx, rows_view(s->y, s->T, s->K), s->ints, NULL, &freqs);
 }
 
 static void run_rope(subject *s)

@@ -14,10 +14,11 @@ struct scene {
     int64_t T;
     canvas out; /* its contents when the op starts (for ops that read them) */
     proa_view input[3];
-    int alias[2];                  /* inputs that may be the output; -1: none */
-    const int32_t *ints;           /* ids, positions or rows: one for each row */
-    proa_view shared[2];           /* weights, tables: the same for all rows */
-    const float *numbers;          /* inv_freq */
+    int alias[2];           /* inputs that may be the output; -1: none */
+    const int32_t *ints;    /* ids, positions or rows: one for each row */
+    proa_view shared[2];    /* weights, tables: the same for all rows */
+    const int32_t *lengths; /* of each row's sequence, or NULL */
+    const proa_rope_freqs *freqs;
     const proa_weight *weights[2]; /* packed by the reference, by the table under test */
     const proa_ops *reference;
     proa_epilogue epilogue;
@@ -428,26 +429,46 @@ void check_gather(tester *t)
 static void run_rope_table(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
 {
     PROA_UNUSED(end);
-    c->ops->rope_table(c, out, s->ints + begin, s->numbers, s->value);
+    c->ops->rope_table(c, out, s->ints + begin, s->lengths ? s->lengths + begin : NULL, s->freqs);
 }
 
-static void rope_table_shape(tester *t, int64_t rows, int64_t cols)
+static void rope_table_case(tester *t, int64_t rows, int64_t r, const int32_t *lengths,
+                            const proa_rope_freqs *freqs)
 {
-    float inv_freq[512];
     int32_t pos[64];
-    int64_t r = proa_min64(2 * ((cols + 1) / 2), 2 * (int64_t)PROA_COUNT(inv_freq));
-    for (int64_t i = 0; i < r / 2; i++) inv_freq[i] = powf(10000.0f, -2.0f * (float)i / (float)r);
     for (int i = 0; i < 64; i++) pos[i] = i < 8 ? i : i < 32 ? i * 331 : i * 9973 * 26; /* up to 16 million */
     scene s = {.run = run_rope_table,
                .T = rows,
                .out = odd_canvas(rows, r),
                .alias = {-1, -1},
                .ints = pos,
-               .numbers = inv_freq,
-               .value = cols % 2 ? 1.0f : 1.1189f};
-    LABEL(&s, "rows %d width %d", (int)rows, (int)r);
+               .lengths = lengths,
+               .freqs = freqs};
+    LABEL(&s, "rows %d width %d border %d ntk %g", (int)rows, (int)r, freqs->border, (double)freqs->ntk_factor);
     check_scene(t, &s, TOL_MATH);
     canvas_free(&s.out);
+}
+
+/* Frequencies of all rows, of rows by their sequence's length with two tables, and with a base that grows. */
+static void rope_table_shape(tester *t, int64_t rows, int64_t cols)
+{
+    float inv_freq[512], longer[512];
+    int32_t lengths[64];
+    int64_t r = proa_min64(2 * ((cols + 1) / 2), 2 * (int64_t)PROA_COUNT(inv_freq));
+    for (int64_t i = 0; i < r / 2; i++) {
+        inv_freq[i] = powf(10000.0f, -2.0f * (float)i / (float)r);
+        longer[i] = inv_freq[i] / (1 + 0.37f * (float)i);
+    }
+    for (int i = 0; i < 64; i++)
+        lengths[i] = 4096 + (i % 3 - 1) * (1 + i * i * 31); /* below, at, above the border */
+    proa_rope_freqs freqs = {.inv_freq = inv_freq, .scale = cols % 2 ? 1.0f : 1.1189f};
+    rope_table_case(t, rows, r, NULL, &freqs);
+    freqs.border = 4096;
+    freqs.ntk_factor = 2.5f;
+    if (r > 2) rope_table_case(t, rows, r, lengths, &freqs);
+    freqs.long_inv_freq = longer;
+    freqs.long_scale = 1.19f;
+    rope_table_case(t, rows, r, lengths, &freqs);
 }
 
 void check_rope_table(tester *t)

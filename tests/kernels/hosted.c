@@ -281,12 +281,20 @@ static void pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources,
     download_covered();
 }
 
-static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const float *inv_freq, float scale)
+static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const int32_t *length,
+                       const proa_rope_freqs *freqs)
 {
     PROA_UNUSED(c);
-    cover_view(table), cover(pos, table.shape[0] * 4), cover(inv_freq, table.shape[1] / 2 * 4);
+    int64_t half = table.shape[1] / 2;
+    proa_rope_freqs on_device = *freqs;
+    cover_view(table), cover(pos, table.shape[0] * 4), cover(freqs->inv_freq, half * 4);
+    if (length) cover(length, table.shape[0] * 4);
+    if (freqs->long_inv_freq) cover(freqs->long_inv_freq, half * 4);
     upload_covered();
-    device->ops->rope_table(ctx(), device_view(table), device_ptr(pos), device_ptr(inv_freq), scale);
+    on_device.inv_freq = device_ptr(freqs->inv_freq);
+    if (freqs->long_inv_freq) on_device.long_inv_freq = device_ptr(freqs->long_inv_freq);
+    device->ops->rope_table(ctx(), device_view(table), device_ptr(pos), length ? device_ptr(length) : NULL,
+                            &on_device);
     download_covered();
 }
 

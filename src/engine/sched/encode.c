@@ -39,7 +39,7 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     if (req->embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
             e->step.rows, req->input_count, req->embedded};
-    for (int64_t i = 0; i < req->input_count; i++) proa_sched_add_row(e, req->input[i], i);
+    for (int64_t i = 0; i < req->input_count; i++) proa_sched_add_row(e, req->input[i], i, req->input_count);
 }
 
 static void take_inputs(proa_engine *e, proa_encoder_pass *pass)

@@ -175,7 +175,7 @@ typedef struct proa_slots {
 /* The batch of the current pass. Arrays of [rows_max]. */
 typedef struct proa_step_arrays {
     int64_t rows, spans; /* in use */
-    int32_t *ids, *positions;
+    int32_t *ids, *positions, *lengths;
     int32_t *sampled_at; /* index of the row's id among those sampled last on the device; -1: `ids` has it */
     bool any_sampled_at; /* some are not -1 */
     proa_span *self_spans, *cross_spans;
@@ -320,7 +320,8 @@ void proa_sched_retire(proa_engine *e);
 void proa_sched_batch_clear(proa_engine *e);
 void proa_sched_add_span(proa_engine *e, const proa_page_table *table, int64_t rows, int64_t context,
                          const proa_page_table *cross, int64_t cross_context);
-void proa_sched_add_row(proa_engine *e, int32_t id, int64_t position);
+/* length: see proa_rope_length */
+void proa_sched_add_row(proa_engine *e, int32_t id, int64_t position, int64_t length);
 proa_batch proa_sched_batch(const proa_engine *e);
 /* Pages for the rows [length, length + rows) of a sequence. Cannot fail: admission has promised them. */
 void proa_sched_take_pages(proa_engine *e, proa_page_table *table, int64_t length, int64_t rows);

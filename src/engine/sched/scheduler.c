@@ -210,18 +210,26 @@ void proa_sched_add_span(proa_engine *e, const proa_page_table *table, int64_t r
     e->step.spans++;
 }
 
-void proa_sched_add_row(proa_engine *e, int32_t id, int64_t position)
+void proa_sched_add_row(proa_engine *e, int32_t id, int64_t position, int64_t length)
 {
     e->step.ids[e->step.rows] = id;
     e->step.positions[e->step.rows] = (int32_t)position;
+    e->step.lengths[e->step.rows] = (int32_t)length;
     e->step.sampled_at[e->step.rows] = -1;
     e->step.rows++;
 }
 
-/* The row of a decoding sequence. If only the device knows its token (sampled_at >= 0), the id is filled in there. */
-static void add_decode_row(proa_engine *e, int32_t token, int32_t sampled_at, int64_t position)
+/* The length by which the rotary frequencies of a row are chosen. */
+static int64_t rope_length(const proa_engine *e, const proa_engine_request *req, int64_t position)
 {
-    proa_sched_add_row(e, sampled_at < 0 ? token : 0, position);
+    return proa_rope_length(&e->model->config.rope, position, req->prompt_count,
+                            req->prompt_count + req->new_max);
+}
+
+/* The row of a decoding sequence. If only the device knows its token (sampled_at >= 0), the id is filled in there. */
+static void add_decode_row(proa_engine *e, const proa_engine_request *req, int32_t token, int32_t sampled_at)
+{
+    proa_sched_add_row(e, sampled_at < 0 ? token : 0, req->length, rope_length(e, req, req->length));
     e->step.sampled_at[e->step.rows - 1] = sampled_at;
     e->step.any_sampled_at = e->step.any_sampled_at || sampled_at >= 0;
 }
@@ -234,12 +242,13 @@ static void add_beam_row(proa_engine *e, const proa_engine_request *req, int32_t
     if (unknown && i == 0 && req->depth > 0)
         e->step.pending[e->step.pending_count++] = (proa_pending_beams){(int32_t)e->step.spans - 1,
                                                                         req->width, req->sampled_at};
-    add_decode_row(e, req->beam_token[i], unknown ? req->sampled_at + i : -1, req->length);
+    add_decode_row(e, req, req->beam_token[i], unknown ? req->sampled_at + i : -1);
 }
 
 proa_batch proa_sched_batch(const proa_engine *e)
 {
     proa_batch b = {.rows = e->step.rows, .ids = e->step.ids, .positions = e->step.positions};
+    if (proa_model_wants_lengths(e->model)) b.lengths = e->step.lengths;
     if (e->step.any_sampled_at) b.sampled_at = e->step.sampled_at;
     b.pending = e->step.pending;
     b.pending_count = e->step.pending_count;
@@ -275,7 +284,7 @@ static void add_decode_rows(proa_engine *e, proa_engine_request *req)
         proa_sched_add_span(e, table, 1, req->length + 1, &e->slots.cross[req->slot], req->input_count);
         request_logits(e, req, e->step.rows, i);
         if (req->candidates) add_beam_row(e, req, i);
-        else add_decode_row(e, req->seq[i].token, req->seq[i].sampled_at, req->length);
+        else add_decode_row(e, req, req->seq[i].token, req->seq[i].sampled_at);
     }
 }
 
@@ -294,7 +303,7 @@ static void add_prefill_chunk(proa_engine *e, proa_engine_request *req, int64_t 
     req->chunk_rows = rows;
     for (int64_t i = begin; i < begin + rows; i++) {
         if (wants_all_rows(req) || i + 1 == req->prompt_count) request_logits(e, req, e->step.rows, i);
-        proa_sched_add_row(e, req->prompt[i], i);
+        proa_sched_add_row(e, req->prompt[i], i, rope_length(e, req, i));
     }
 }
 

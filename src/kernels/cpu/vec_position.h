@@ -9,9 +9,8 @@
 
 typedef struct rope_job {
     proa_view x, table;
-    const int32_t *pos;
-    const float *inv_freq;
-    float scale;
+    const int32_t *pos, *length;
+    const proa_rope_freqs *freqs;
     bool interleaved;
 } rope_job;
 
@@ -20,21 +19,25 @@ static void rope_table_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
     const rope_job *job = arg;
+    const proa_rope_freqs *f = job->freqs;
     int64_t half = job->table.shape[1] / 2;
     for (int64_t t = begin; t < end; t++) {
         float *row = row_at(job->table, t);
+        int32_t length = job->length ? job->length[t] : 0;
+        float scale = f->long_inv_freq && proa_rope_is_long(f, length) ? f->long_scale : f->scale;
         for (int64_t i = 0; i < half; i++) {
             double sine, cosine;
-            sincos((double)((float)job->pos[t] * job->inv_freq[i]), &sine, &cosine);
-            row[i] = (float)cosine * job->scale;
-            row[half + i] = (float)sine * job->scale;
+            sincos((double)((float)job->pos[t] * proa_rope_freq(f, length, i, 2 * half)), &sine, &cosine);
+            row[i] = (float)cosine * scale;
+            row[half + i] = (float)sine * scale;
         }
     }
 }
 
-static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const float *inv_freq, float scale)
+static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const int32_t *length,
+                       const proa_rope_freqs *freqs)
 {
-    rope_job job = {.table = table, .pos = pos, .inv_freq = inv_freq, .scale = scale};
+    rope_job job = {.table = table, .pos = pos, .length = length, .freqs = freqs};
     /* An angle costs as much as some 20 elements elsewhere. */
     proa_pool_run(c->pool, table.shape[0], proa_max64(1, VEC_SHARE / 20 / proa_max64(table.shape[1], 1)),
                   rope_table_rows, &job);

@@ -405,23 +405,31 @@ static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_
 
 /* ---- rotary positions ---- */
 
-__global__ void rope_table_kernel(rows3<float> table, const int32_t *pos, const float *inv_freq, int half,
-                                  float scale)
+/* As proa_rope_freq. The power is taken in double, so that the rounded frequency is the host's. */
+__global__ void rope_table_kernel(rows3<float> table, const int32_t *pos, const int32_t *length,
+                                  proa_rope_freqs f, int half)
 {
     gpu_wait();
     float *to = table.data + blockIdx.x * table.row;
+    int n = length ? length[blockIdx.x] : 0;
+    bool longer = f.border > 0 && n > f.border, other = longer && f.long_inv_freq;
+    const float *inv_freq = other ? f.long_inv_freq : f.inv_freq;
+    float scale = other ? f.long_scale : f.scale;
+    double factor = f.ntk_factor, growth = longer && !other ? factor * n / f.border - (factor - 1) : 1;
     for (int i = threadIdx.x; i < half; i += blockDim.x) {
-        float sine, cosine;
-        sincosf((float)pos[blockIdx.x] * inv_freq[i], &sine, &cosine);
+        float sine, cosine, freq = inv_freq[i];
+        if (growth != 1) freq = (float)((double)freq * pow(growth, -2.0 * i / (2 * half - 2)));
+        sincosf((float)pos[blockIdx.x] * freq, &sine, &cosine);
         to[i] = cosine * scale;
         to[half + i] = sine * scale;
     }
 }
 
-static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const float *inv_freq, float scale)
+static void rope_table(proa_ctx *c, proa_view table, const int32_t *pos, const int32_t *length,
+                       const proa_rope_freqs *freqs)
 {
     gpu_launch(flushed(c, table), "rope_table", rope_table_kernel, dim3((unsigned)table.shape[0]), 64, 0,
-               rows_view(table), pos, inv_freq, (int)(table.shape[1] / 2), scale);
+               rows_view(table), pos, length, *freqs, (int)(table.shape[1] / 2));
 }
 
 template <typename X>

@@ -112,14 +112,10 @@ static const proa_step head[] = {LM_HEAD(0)};
 static proa_status finish_neox(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     double part = 0.25;
-    PROA_UNUSED(arena);
     PROA_TRY(proa_json_get_double(&part, json, "rotary_pct", 0, 1, err));
-    PROA_TRY(proa_json_get_double(&c->rope_theta, json, "rotary_emb_base", 1, 1e12, err));
-    PROA_TRY(proa_json_get_double(&part, proa_json_get(json, "rope_parameters"), "partial_rotary_factor", 0,
-                                  1, err));
-    int64_t head_dim = c->heads ? c->hidden / c->heads : 0;
-    c->rotary_dim = (int64_t)((double)head_dim * part);
-    return proa_config_read_rope(c, json, err);
+    PROA_TRY(proa_json_get_double(&c->rope.theta, json, "rotary_emb_base", 1, 1e12, err));
+    PROA_TRY(proa_config_read_rotary_dim(c, json, part, err));
+    return proa_config_read_rope(c, json, arena, err);
 }
 
 /* How many key-value heads there are, and how many norms, by the generation of the model. */
@@ -154,7 +150,6 @@ static proa_status read_alibi(proa_config *c, const proa_json *json, proa_err *e
 static proa_status finish_falcon(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     bool alibi = false;
-    PROA_UNUSED(arena);
     if (!c->layers || !c->heads)
         return PROA_FAIL(err, INVALID, "'%s' is missing",
                          c->layers ? "num_attention_heads" : "num_hidden_layers");
@@ -163,7 +158,7 @@ static proa_status finish_falcon(proa_config *c, const proa_json *json, proa_are
     if (c->ffn == 0) c->ffn = 4 * c->hidden;
     if (alibi) return read_alibi(c, json, err);
     c->rotary_dim = c->hidden / c->heads;
-    return proa_config_read_rope(c, json, err);
+    return proa_config_read_rope(c, json, arena, err);
 }
 
 /* clang-format off */

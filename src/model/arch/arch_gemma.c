@@ -96,7 +96,7 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
     c->attention_scale = 1 / sqrt(scalar);
     PROA_TRY(read_cap(&c->attention_cap, json, "attn_logit_softcapping", err));
     PROA_TRY(read_cap(&c->logit_cap, json, "final_logit_softcapping", err));
-    PROA_TRY(proa_config_read_rope(c, json, err));
+    PROA_TRY(proa_config_read_rope(c, json, arena, err));
     return read_windows(c, json, arena, err);
 }
 

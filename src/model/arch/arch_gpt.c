@@ -216,7 +216,7 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
 {
     PROA_UNUSED(arena);
     if (c->ffn == 0) c->ffn = 4 * c->hidden;
-    c->rope_theta = 10000;
+    c->rope.theta = 10000;
     PROA_TRY(refuse_switch(json, "scale_attn_by_inverse_layer_idx", false, err));
     PROA_TRY(refuse_switch(json, "add_cross_attention", false, err));
     return refuse_switch(json, "scale_attn_weights", true, err);

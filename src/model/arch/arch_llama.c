@@ -86,18 +86,17 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
     c->gated = true;
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     c->rotary_dim = c->head_dim;
-    PROA_TRY(proa_config_read_rope(c, json, err));
+    PROA_TRY(proa_config_read_rope(c, json, arena, err));
     return proa_config_read_window(c, json, arena, err);
 }
 
 /* Llama itself has no window: a stray key is not read. */
 static proa_status finish_llama(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    PROA_UNUSED(arena);
     c->gated = true;
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     c->rotary_dim = c->head_dim;
-    return proa_config_read_rope(c, json, err);
+    return proa_config_read_rope(c, json, arena, err);
 }
 
 /* transformers' Qwen configurations turn the window off unless use_sliding_window says otherwise. */

@@ -71,6 +71,7 @@
  * EMBED_TO(OUT, W, flags)
  *                       OUT = W[ids], with OF_POS W[positions], with OF_TYPE W[token types]; ADD: added to OUT
  * ROPE_TABLE            ROPE = cosines and sines of the step's positions, [T, rotary_dim], for all layers
+ * LOCAL_ROPE_TABLE      the same for the layers with a window, if they have other frequencies
  * NORM(IN, OUT, W)      OUT = norm(IN) * W (+ bias)          [T, H]; the kind (RMS or LayerNorm) is the row's
  * NORM_IF(COND, ...)    the same under a condition
  * NORM_ADD(IN, OUT, W)  OUT += norm(IN) * W (+ bias)         [T, H]; IN is overwritten
@@ -104,6 +105,7 @@
 #define EMBED(W)                      STEP(EMBED, NONE, X, W, 0)
 #define EMBED_TO(OUT, W, flags)       STEP(EMBED, NONE, OUT, W, flags)
 #define ROPE_TABLE                    STEP_BARE(ROPE_TABLE, NONE, ROPE, 0)
+#define LOCAL_ROPE_TABLE              STEP_BARE(ROPE_TABLE, NONE, LOCAL_ROPE, IF(LOCAL_ROPE))
 #define ROPE_TABLE_IF(COND)           STEP_BARE(ROPE_TABLE, NONE, ROPE, IF(COND))
 #define NORM(IN, OUT, W)              STEP(NORM, IN, OUT, W, 0)
 #define NORM_IF(COND, IN, OUT, W)     STEP(NORM, IN, OUT, W, IF(COND))

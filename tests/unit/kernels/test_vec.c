@@ -162,13 +162,14 @@ static void far_angles(void **state)
 {
     PROA_UNUSED(state);
     static const float inv_freq[5] = {1.0f, 0.7498942f, 0.0316228f, 1e-4f, 3.0f};
+    const proa_rope_freqs freqs = {.inv_freq = inv_freq, .scale = 1.5f};
     int32_t pos[64];
     float table[64 * 10];
     for (int i = 0; i < 64; i++) pos[i] = i < 32 ? i * 37 : 9999999 - i * 1237;
     for (int isa = 0; isa < PROA_ISA_COUNT; isa++) {
         proa_ctx *c = &contexts[isa];
         if (!c->ops) continue;
-        c->ops->rope_table(c, proa_view_2d(table, PROA_DTYPE_F32, 64, 10), pos, inv_freq, 1.5f);
+        c->ops->rope_table(c, proa_view_2d(table, PROA_DTYPE_F32, 64, 10), pos, NULL, &freqs);
         for (int t = 0; t < 64; t++)
             for (int i = 0; i < 5; i++) {
                 float angle = (float)pos[t] * inv_freq[i];

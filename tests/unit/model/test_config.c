@@ -67,15 +67,15 @@ static void rope_old_and_new(void **state)
         configure(&f, "{" LLAMA ",\"rope_theta\":5000,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}"),
         PROA_OK);
     float freq[8];
-    proa_config_inv_freq(&f.c, freq);
+    proa_rope_inv_freq(&f.c.rope, f.c.rotary_dim, false, freq);
     assert_true(fabsf(freq[0] - 0.25f) < 1e-7f);
     assert_true(fabsf(freq[1] - 0.25f * powf(5000, -1.0f / 8)) < 1e-6f);
     proa_arena_release(&f.arena);
     assert_int_equal(
         configure(&f, "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7}}"), PROA_OK);
-    assert_true(f.c.rope_theta == 7);
+    assert_true(f.c.rope.theta == 7);
     proa_arena_release(&f.arena);
-    refused("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", PROA_UNSUPPORTED, "yarn");
+    refused("{" LLAMA ",\"rope_scaling\":{\"type\":\"spiral\",\"factor\":4}}", PROA_UNSUPPORTED, "spiral");
     refused("{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", PROA_INVALID, "factor");
 }
 
