@@ -79,7 +79,9 @@ typedef struct proa_attention {
     float scale;    /* T5: 1; others 1/sqrt(dh) */
     float soft_cap; /* > 0: score = soft_cap * tanh(score / soft_cap) (Gemma 2, Gemma Team 2024) */
     bool causal;    /* a row sees positions up to its own */
-    int32_t window; /* > 0: and only the last `window` of them, its own included (Mistral) */
+    /* > 0: and only those less than `window` positions away: when causal the last `window`, its own included (Mistral),
+     * else as many to each side (ModernBERT) */
+    int32_t window;
     /* T5: bias[bucket(k_pos - q_pos)][h] is added; NULL: none. Row i of a span is at context - rows + i. */
     const float *rel_bias; /* [buckets][H] f32 */
     int32_t rel_buckets, rel_distance;

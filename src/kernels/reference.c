@@ -412,11 +412,9 @@ static void attend_head(const attend_job *job, const proa_span *span, int64_t i,
     const proa_kv *kv = job->kv;
     const float *q = at3(job->q, span->row + i, h, 0);
     float *y = at3(job->y, span->row + i, h, 0);
-    int64_t at = span->context - span->rows + i, begin = 0, end = span->context;
-    if (job->a->causal) {
-        end = at + 1;
-        if (job->a->window > 0) begin = proa_max64(0, end - job->a->window);
-    }
+    int64_t at = span->context - span->rows + i, begin = 0, end = span->context, window = job->a->window;
+    if (job->a->causal) end = at + 1;
+    if (window > 0) begin = proa_max64(0, at + 1 - window), end = proa_min64(end, at + window);
     int64_t kv_head = h / (job->q.shape[1] / kv->kv_heads);
     double largest = (double)-INFINITY, sum = 0, out[PROA_HEAD_DIM_MAX] = {0};
     for (int64_t p = begin; p < end; p++) {

@@ -295,7 +295,7 @@ static void check_world(tester *t, const world *w, const proa_attention *a, bool
     canvas_free(&q), canvas_free(&out), canvas_free(&right), canvas_free(&mine);
 }
 
-#define ATTEND_VARIANTS 16
+#define ATTEND_VARIANTS 18
 
 typedef struct attend_shape {
     int64_t kv_heads, group, dh;
@@ -307,15 +307,17 @@ static void fill_slopes(float *slopes, int64_t heads)
     for (int64_t h = 0; h < heads; h++) slopes[h] = exp2f(-8.0f * (float)(h + 1) / (float)heads);
 }
 
-/* The forms by variant: causal, bidirectional, a window, relative bias; from 8 on ALiBi, caps, and all of them. */
+/* The forms by variant: causal, bidirectional, a window, relative bias; from 8 on ALiBi, caps, and all of them; from 16
+ * on a window to both sides. */
 static proa_attention form_of(attend_shape shape, int variant, const float *bias, const float *slopes)
 {
-    proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .causal = variant % 4 != 1};
+    proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .causal = variant % 4 != 1 && variant < 16};
     if (variant % 4 == 2) a.window = 5 + variant * 9;
     if (variant % 4 == 3 || variant == 5)
         a.rel_bias = bias, a.rel_buckets = 32, a.rel_distance = 128, a.rel_bidirectional = !a.causal;
-    if (variant == 8 || variant == 9 || variant >= 14) a.alibi = slopes;
-    if (variant >= 10) a.soft_cap = 1.5f; /* of scores that are about 1: it bends them */
+    if (variant >= 16) a.window = 30;
+    if (variant == 8 || variant == 9 || variant == 14 || variant == 15) a.alibi = slopes;
+    if (variant >= 10 && variant < 16) a.soft_cap = 1.5f; /* of scores that are about 1: it bends them */
     return a;
 }
 
@@ -352,7 +354,7 @@ static void attend_case(tester *t, attend_shape shape, proa_dtype dtype, int var
 }
 
 /* Keys and values read where the step has them, without pages: what the same rows give through pages. form: 0 plain,
- * 1 relative bias, 2 ALiBi and cap. */
+ * 1 relative bias, 2 ALiBi and cap, 3 a window. */
 static void check_rows_as_keys(tester *t, attend_shape shape, int form)
 {
     static const int32_t whole[][2] = {{3, 3}, {1, 1}, {130, 130}, {64, 64}, {17, 17}, {65, 65}};
@@ -378,12 +380,13 @@ static void check_rows_as_keys(tester *t, attend_shape shape, int form)
     fill_slopes(slopes, w.heads);
     if (form == 1) a.rel_bias = values, a.rel_buckets = 32, a.rel_distance = 128, a.rel_bidirectional = true;
     if (form == 2) a.alibi = slopes, a.soft_cap = 1.5f;
+    if (form == 3) a.window = 21;
     canvas right = canvas_clone(&out), mine = canvas_clone(&out);
     t->reference.ops->kv_append(&t->reference, &w.kv, parts[1], parts[2], &w.spans);
     t->reference.ops->attend(&t->reference, right.view, parts[0], &w.kv, &w.spans, &a);
     proa_kv rows = {parts[1].data,  parts[2].data, device_mode.narrow,
                     shape.kv_heads, shape.dh,      parts[1].stride[0]};
-    proa_ctx *c = &t->tables[form];
+    proa_ctx *c = &t->tables[form % CHECK_THREADS];
     c->ops->attend(c, mine.view, parts[0], &rows, &w.spans, &a);
     double worst = compare_rows(mine.view, right.view, TOL_ATTEND);
     expect(t, worst <= 1.0, "rows as keys: kv heads %d group %d dim %d form %d: off by %g tolerances",
@@ -432,6 +435,7 @@ static void check_long(tester *t)
         if (many || i == 5) long_case(t, shapes[i], true, 0);
         if (i == 0 || i == 1 || i == 4) long_case(t, shapes[i], true, 90);
         if (many || i == 3) long_case(t, shapes[i], false, 0);
+        if (many || i == 4) long_case(t, shapes[i], false, 70);
     }
 }
 
@@ -457,7 +461,7 @@ void check_attend(tester *t)
             for (int variant = 0; variant < ATTEND_VARIANTS; variant++)
                 if (d == 0 || (variant + (int)i) % 3 == 0) attend_case(t, shapes[i], kv_dtypes[d], variant);
     for (size_t i = 0; i < PROA_COUNT(shapes); i++)
-        for (int form = 0; form < 3; form++) check_rows_as_keys(t, shapes[i], form);
+        for (int form = 0; form < 4; form++) check_rows_as_keys(t, shapes[i], form);
     /* groups of more heads than a tile has too */
     static const attend_shape tiled[] = {{2, 4, 128}, {1, 12, 64}, {1, 16, 128},
                                          {1, 9, 256}, {2, 9, 80},  {1, 3, 96}};

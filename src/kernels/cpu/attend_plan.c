@@ -40,11 +40,13 @@ typedef struct attend_item {
 
 static void row_keys(const attend_call *call, const proa_span *span, int64_t i, int64_t *begin, int64_t *end)
 {
+    int64_t at = (int64_t)span->context - span->rows + i, window = call->a->window;
     *begin = 0;
     *end = span->context;
-    if (!call->a->causal) return;
-    *end = proa_max64(0, (int64_t)span->context - span->rows + i + 1);
-    if (call->a->window > 0) *begin = proa_max64(0, *end - call->a->window);
+    if (call->a->causal) *end = proa_max64(0, at + 1);
+    if (window <= 0) return;
+    *begin = proa_max64(0, at + 1 - window);
+    *end = proa_max64(0, proa_min64(*end, at + window));
 }
 
 /* ---- groups: neighbouring spans that have the same page where both of them begin to see keys ---- */

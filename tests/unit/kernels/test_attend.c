@@ -195,8 +195,9 @@ static double score(const world *w, const proa_attention *a, int64_t s, int64_t 
 static void dense(const world *w, const proa_attention *a, int64_t s, int64_t i, int64_t h, double *out)
 {
     int64_t dh = w->kv.head_dim, kv_head = h / (w->heads / w->kv.kv_heads), begin = 0, end = w->span[s].context;
-    if (a->causal) end = end - w->span[s].rows + i + 1;
-    if (a->causal && a->window > 0) begin = proa_max64(0, end - a->window);
+    int64_t at = end - w->span[s].rows + i;
+    if (a->causal) end = at + 1;
+    if (a->window > 0) begin = proa_max64(0, at + 1 - a->window), end = proa_min64(end, at + a->window);
     double largest = -INFINITY, sum = 0;
     for (int64_t j = 0; j < dh; j++) out[j] = 0;
     for (int64_t p = begin; p < end; p++) largest = fmax(largest, score(w, a, s, i, h, p));
@@ -265,6 +266,7 @@ static void long_contexts(void **state)
         shape s = {2, 2, 64, dtypes[d], 4, {{1, 2500}, {21, 1040}, {1, 1024}, {6, 3073}}};
         check_shape(&s, &(proa_attention){.scale = 0.125f, .causal = true});
         check_shape(&s, &(proa_attention){.scale = 0.125f, .causal = true, .window = 1100});
+        check_shape(&s, &(proa_attention){.scale = 0.125f, .window = 40});
         check_shape(&s, &(proa_attention){.scale = 0.125f});
     }
 }

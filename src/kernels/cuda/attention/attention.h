@@ -67,15 +67,25 @@ __device__ static inline float score_mod(const attention_task &t, float x, float
     return fmaf(slope, (float)distance, x + bias);
 }
 
-/* First and last key that row i of a span sees. */
+/* The keys [first_key, end_key) that a row at position `at` sees. Both rise with `at`, so neighbouring rows together
+ * see those from first_key of the first row to end_key of the last. */
+__device__ static inline int first_key(const attention_task &t, int at)
+{
+    return t.window > 0 ? max(0, at + 1 - t.window) : 0;
+}
+
+__device__ static inline int end_key(const attention_task &t, int context, int at)
+{
+    if (t.causal) return at + 1;
+    return t.window > 0 ? min(context, at + t.window) : context;
+}
+
+/* The same of row i of a span. */
 __device__ static inline void visible_keys(const attention_task &t, const proa_span &s, int i, int *begin,
                                            int *end)
 {
     int at = s.context - s.rows + i;
-    *begin = 0, *end = s.context;
-    if (!t.causal) return;
-    *end = at + 1;
-    if (t.window > 0 && at + 1 > t.window) *begin = at + 1 - t.window;
+    *begin = first_key(t, at), *end = end_key(t, s.context, at);
 }
 
 /* Where the 64 keys (or values) of a head in a page begin; they are `step` elements apart. */

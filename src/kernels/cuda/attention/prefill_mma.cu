@@ -148,7 +148,7 @@ template <typename T, int DIM, int ROW_TILES> struct warp_tile {
                 for (int i = 0; i < 4; i++) {
                     int p = key + n * 8 + lane % 4 * 2 + i % 2, row = at + m * 16 + lane / 4 + i / 2 * 8,
                         d = p - row;
-                    bool seen = p < context && (!t.causal || (d <= 0 && (t.window <= 0 || d > -t.window)));
+                    bool seen = p < end_key(t, context, row) && p >= first_key(t, row) && p < context;
                     int near = d < -t.reach ? -t.reach : d > t.reach ? t.reach : d;
                     if (t.has_score_mod)
                         score[m][n][i] = score_mod(t, score[m][n][i] * t.scale,
@@ -262,9 +262,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
     int begin = (int)(gridDim.z - 1 - blockIdx.z) * ROWS; /* long ones first */
     if ((s.rows == 1 && !t.kv_row) || begin >= s.rows) return;
     int rows = s.rows - begin < ROWS ? s.rows - begin : ROWS, offset = s.context - s.rows + begin;
-    int first = 0, last = s.context; /* keys that any row of the block sees */
-    if (t.causal) last = offset + rows;
-    if (t.causal && t.window > 0 && offset + 1 > t.window) first = offset + 1 - t.window;
+    int first = first_key(t, offset), last = end_key(t, s.context, offset + rows - 1); /* of all rows of the block */
     int page = first / PAGE, pages = (last + PAGE - 1) / PAGE;
     int64_t step = t.kv_row ? t.kv_row : DIM;
     auto load = [&](T *to, const void *from, int which) {
@@ -286,7 +284,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
     for (int buffer = 0; page < pages; page++, buffer ^= DOUBLE_BUFFER) {
         T *ks = keys + buffer * PAGE * LD, *vs = values + buffer * PAGE * LD;
         int key = page * PAGE;
-        bool more = page + 1 < pages, active = mine < rows && (!t.causal || key < at + 16 * ROW_TILES);
+        bool more = page + 1 < pages,
+             active = mine < rows && key < end_key(t, s.context, at + 16 * ROW_TILES - 1);
         if (DOUBLE_BUFFER) {
             cp_async_wait_block<0>();
             if (more)
@@ -300,7 +299,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
         }
         if (active) {
             work.multiply_keys(qs, ks);
-            if (key + PAGE > s.context || t.has_score_mod || (t.causal && (key + PAGE > at + 1 || t.window > 0)))
+            if (key + PAGE > s.context || t.has_score_mod || t.window > 0 || (t.causal && key + PAGE > at + 1))
                 work.mask(t, bias, slope, at, key, s.context);
         }
         if (!DOUBLE_BUFFER) {

@@ -142,8 +142,7 @@ template <typename S> struct flash_scheduler {
         p.context = __shfl_sync(0xffffffffu, span.context, from);
         p.row = p.span_row + begin, p.rows = min(S::ROWS, rows - begin), p.at = p.context - rows + begin;
         p.head = head, p.kv = head / t.group;
-        int first = t.causal && t.window > 0 ? max(0, p.at + 1 - t.window) : 0,
-            last = t.causal ? p.at + p.rows : p.context;
+        int first = first_key(t, p.at), last = end_key(t, p.context, p.at + p.rows - 1);
         p.key = first / S::BOX * S::BOX, p.tiles = max(0, (last - p.key + S::KEYS - 1) / S::KEYS);
         return p;
     }
@@ -326,8 +325,8 @@ template <typename T, typename S> struct flash_accumulator {
         int row = at + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, column = key + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            int end = (t.causal ? min(context, row + 8 * r + 1) : context) - column;
-            int begin = t.causal && t.window > 0 ? row + 8 * r + 1 - t.window - column : -column;
+            int end = min(context, end_key(t, context, row + 8 * r)) - column;
+            int begin = first_key(t, row + 8 * r) - column;
 #pragma unroll
             for (int i = 0; i < KEYS / 4; i++) {
                 int p = i / 2 * 8 + i % 2;
@@ -531,7 +530,8 @@ template <typename T, typename S> struct flash_consumer {
         p.context = __shfl_sync(0xffffffffu, p.context, 0), p.key = __shfl_sync(0xffffffffu, p.key, 0);
         p.tiles = __shfl_sync(0xffffffffu, p.tiles, 0);
         if (p.rows == 0) return false;
-        int seen = t.causal ? min(p.tiles, (min(p.context, at() + 64) - p.key + S::KEYS - 1) / S::KEYS) : p.tiles;
+        int seen = min(p.context, end_key(t, p.context, at() + 63)) - p.key;
+        seen = min(p.tiles, (seen + S::KEYS - 1) / S::KEYS);
         tiles = __shfl_sync(0xffffffffu, rows(p) <= 0 ? 0 : max(0, seen), 0);
         if constexpr (S::QUERIES_IN_REGISTERS) {
             work.hold(queries());
@@ -562,8 +562,7 @@ template <typename T, typename S> struct flash_consumer {
     __device__ void apply_softmax(int i)
     {
         int key = p.key + i * S::KEYS;
-        bool cut = key + S::KEYS > (t.causal ? min(p.context, at() + 1) : p.context) ||
-                   (t.causal && t.window > 0);
+        bool cut = t.window > 0 || key + S::KEYS > min(p.context, end_key(t, p.context, at()));
         if (cut) work.mask(t, at(), key, p.context);
         work.apply_softmax(unit);
     }
