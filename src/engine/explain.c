@@ -33,7 +33,7 @@ static double floor_s(const explained *x, int64_t context)
 
 static const proa_param *param_of(const explained *x, proa_stack_id stack, const proa_step *s)
 {
-    return proa_params_find(&x->m->params[stack], 0, s->w);
+    return proa_params_find(&x->m->params[stack], s->flags & PROA_LATER_LAYERS ? 1 : 0, s->w);
 }
 
 static bool has_weight(const proa_step *s)
@@ -54,12 +54,18 @@ static void reg_text(const explained *x, proa_reg reg, bool head, char out[40])
     else snprintf(out, 40, "%s [%s, %lld]", proa_reg_name(reg), head ? "S" : "T", (long long)width);
 }
 
+/* The activation of a product, or "". */
+static const char *act_text(const proa_config *c, const proa_step *s)
+{
+    if (s->flags & PROA_HEAD_ACT) return proa_act_name(c->head_act);
+    if (s->flags & PROA_ACT || s->op == PROA_STEP_LINEAR_GATED) return proa_act_name(c->act);
+    return s->flags & PROA_TANH ? "tanh" : "";
+}
+
 static void notes_text(const explained *x, const proa_step *s, char out[64])
 {
     const proa_config *c = &x->m->config;
-    const char *act = s->flags & PROA_ACT || s->op == PROA_STEP_LINEAR_GATED ? proa_act_name(c->act)
-                      : s->flags & PROA_TANH                                 ? "tanh"
-                                                                             : "";
+    const char *act = act_text(c, s);
     const char *adds = s->flags & PROA_ADD ? "adds" : s->flags & PROA_ADD_X ? "adds x" : "";
     int n = snprintf(out, 64, "%s%s%s", act, *act && *adds ? ", " : "", adds);
     if (s->op == PROA_STEP_ROPE)
@@ -67,7 +73,9 @@ static void notes_text(const explained *x, const proa_step *s, char out[64])
     if (s->op == PROA_STEP_ATTEND && c->window_used)
         n += snprintf(out + n, 64 - (size_t)n, "window %lld", (long long)c->window);
     if (s->flags & PROA_SCALED && c->logit_scale != 1)
-        snprintf(out + n, 64 - (size_t)n, "x %.4g", c->logit_scale);
+        n += snprintf(out + n, 64 - (size_t)n, "x %.4g", c->logit_scale);
+    if (s->flags & PROA_FIRST_LAYER) snprintf(out + n, 64 - (size_t)n, "first layer");
+    if (s->flags & PROA_LATER_LAYERS) snprintf(out + n, 64 - (size_t)n, "not the first layer");
 }
 
 static void make_line(const explained *x, proa_stack_id stack, const proa_step *s, bool head, line *l)

@@ -216,6 +216,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_HEAD: return c->head_dim;
     case PROA_DIM_HEADS: return c->heads;
     case PROA_DIM_FFN: return c->ffn;
+    case PROA_DIM_GATE_UP: return 2 * c->ffn;
     case PROA_DIM_CONTEXT: return c->context;
     case PROA_DIM_TYPES: return c->types;
     case PROA_DIM_LABELS: return c->labels;

@@ -130,15 +130,22 @@ enum proa_step_flags {
     PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and
                             the plan keeps its registers apart from theirs */
     PROA_JOIN = 1 << 11,
-    PROA_CAPPED = 1 << 12, /* LINEAR: then capped by the configuration's logit_cap, if it has one */
-    PROA_ADD_X = 1 << 13   /* LINEAR: X is added */
+    PROA_CAPPED = 1 << 12,  /* LINEAR: then capped by the configuration's logit_cap, if it has one */
+    PROA_ADD_X = 1 << 13,   /* LINEAR: X is added */
+    PROA_HEAD_ACT = 1 << 24 /* LINEAR: the configuration's head_act */
+};
+
+/* Of steps and of tensors: not in all layers. */
+enum proa_layer_flags {
+    PROA_FIRST_LAYER = 1 << 28, /* only in the first */
+    PROA_LATER_LAYERS = 1 << 29 /* not in the first */
 };
 
 typedef struct proa_step {
     proa_step_op op;
     proa_reg in, out;
     proa_weight_slot w;
-    uint64_t flags; /* proa_step_flags and conditions */
+    uint64_t flags; /* proa_step_flags, proa_layer_flags and conditions */
 } proa_step;
 
 /* The sizes in shapes of tensors. */
@@ -152,6 +159,7 @@ typedef enum proa_dim {
     PROA_DIM_HEAD, /* head_dim */
     PROA_DIM_HEADS,
     PROA_DIM_FFN,
+    PROA_DIM_GATE_UP, /* 2 FFN: gate and up as one stored matrix */
     PROA_DIM_CONTEXT,
     PROA_DIM_TYPES,
     PROA_DIM_LABELS,
@@ -195,7 +203,7 @@ typedef struct proa_name {
     proa_weight_slot slot;
     proa_role role;
     proa_dim rows, cols;
-    uint64_t flags; /* proa_name_flags and conditions */
+    uint64_t flags; /* proa_name_flags, proa_layer_flags and conditions */
     proa_load load;
 } proa_name;
 
@@ -251,7 +259,11 @@ typedef struct proa_arch {
     A(t5)                                                                                                    \
     A(bert)                                                                                                  \
     A(bert_cls)                                                                                              \
-    A(bert_mlm)
+    A(bert_mlm)                                                                                              \
+    A(modernbert)                                                                                            \
+    A(modernbert_mlm)                                                                                        \
+    A(modernbert_cls)                                                                                        \
+    A(modernbert_tok)
 
 #define PROA_ARCH_EXTERN(name) extern const proa_arch proa_arch_##name;
 PROA_ARCH_LIST(PROA_ARCH_EXTERN)
@@ -268,6 +280,11 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim);
 int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg);
 /* Whether a row of the name map applies (its conditions). */
 bool proa_name_applies(const proa_name *name, const proa_config *c);
+/* Whether a step or tensor with these flags is in this layer. */
+static inline bool proa_in_layer(uint64_t flags, int64_t layer)
+{
+    return !(flags & (layer == 0 ? PROA_LATER_LAYERS : PROA_FIRST_LAYER));
+}
 /* Whether a step applies (its conditions). */
 bool proa_step_applies(const proa_step *step, const proa_config *c);
 const char *proa_reg_name(proa_reg reg);

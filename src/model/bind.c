@@ -311,7 +311,8 @@ static proa_status bind_row(const binder *b, const proa_name *row)
     int64_t layers = has_placeholders(row->name, 1) ? b->out[row->stack].layers : 1;
     int64_t experts = has_placeholders(row->name, 2) ? b->c->experts : 1;
     for (int64_t i = 0; i < layers; i++)
-        for (int64_t e = 0; e < experts; e++) PROA_TRY(bind_one(b, row, i, e));
+        for (int64_t e = 0; e < experts && proa_in_layer(row->flags, i); e++)
+            PROA_TRY(bind_one(b, row, i, e));
     return PROA_OK;
 }
 

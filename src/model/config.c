@@ -4,13 +4,14 @@
 
 #include <math.h>
 
-static proa_status read_act(proa_config *c, const proa_json *json, const proa_key *key, proa_err *err)
+proa_status proa_config_read_act(proa_act *act, const proa_json *json, const char *key, proa_act fallback,
+                                 proa_err *err)
 {
     proa_str name = {"", 0};
-    c->act = (proa_act)key->fallback;
-    PROA_TRY(proa_json_get_str(&name, json, key->key, err));
-    if (name.len == 0 || proa_act_find(name, &c->act)) return PROA_OK;
-    return PROA_FAIL(err, UNSUPPORTED, "'%s': unknown activation '%.*s'", key->key, (int)name.len, name.ptr);
+    *act = fallback;
+    PROA_TRY(proa_json_get_str(&name, json, key, err));
+    if (name.len == 0 || proa_act_find(name, act)) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "'%s': unknown activation '%.*s'", key, (int)name.len, name.ptr);
 }
 
 static proa_status read_key(proa_config *c, const proa_json *json, const proa_key *key, proa_err *err)
@@ -31,7 +32,7 @@ static proa_status read_key(proa_config *c, const proa_json *json, const proa_ke
     case PROA_KEY_BOOL:
         *(bool *)field = key->fallback != 0;
         return proa_json_get_bool(field, json, key->key, err);
-    case PROA_KEY_ACT: return read_act(c, json, key, err);
+    case PROA_KEY_ACT: return proa_config_read_act(&c->act, json, key->key, (proa_act)key->fallback, err);
     }
     return PROA_OK;
 }
@@ -49,6 +50,17 @@ proa_status proa_config_read_rotary_dim(proa_config *c, const proa_json *json, d
     PROA_TRY(proa_json_get_double(&part, json, key, 0, 1, err));
     PROA_TRY(proa_json_get_double(&part, proa_json_get(json, "rope_parameters"), key, 0, 1, err));
     c->rotary_dim = (int64_t)((double)head_dim * part);
+    return PROA_OK;
+}
+
+proa_status proa_config_read_labels(proa_config *c, const proa_json *json, proa_err *err)
+{
+    proa_str type = {"", 0};
+    int64_t named = proa_json_len(proa_json_get(json, "id2label"));
+    c->labels = named > 0 ? named : 2;
+    PROA_TRY(proa_json_get_int(&c->labels, json, "num_labels", 1, PROA_LABELS_MAX, err));
+    PROA_TRY(proa_json_get_str(&type, json, "problem_type", err));
+    c->regression = proa_str_is(type, "regression") || c->labels == 1;
     return PROA_OK;
 }
 
@@ -76,12 +88,19 @@ proa_status proa_config_read_rope(proa_config *c, const proa_json *json, proa_ar
     return PROA_OK;
 }
 
+/* Layers of the decoder, or of an encoder that has none. */
+static int64_t main_layers(const proa_config *c)
+{
+    return c->layers ? c->layers : c->encoder_layers;
+}
+
 static proa_status read_layer_types(proa_config *c, const proa_json *types, proa_err *err)
 {
-    if (proa_json_len(types) != c->layers)
+    int64_t layers = main_layers(c);
+    if (proa_json_len(types) != layers)
         return PROA_FAIL(err, INVALID, "'layer_types' has %lld entries for %lld layers",
-                         (long long)proa_json_len(types), (long long)c->layers);
-    for (int64_t i = 0; i < c->layers; i++) {
+                         (long long)proa_json_len(types), (long long)layers);
+    for (int64_t i = 0; i < layers; i++) {
         proa_str type = proa_json_str(proa_json_at(types, i));
         c->window_layers[i] = proa_str_is(type, "sliding_attention");
         if (!c->window_layers[i] && !proa_str_is(type, "full_attention"))
@@ -99,10 +118,10 @@ proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_
     PROA_TRY(proa_json_get_bool(&c->window_used, json, "use_sliding_window", err));
     if (c->window == 0) c->window_used = false;
     if (!c->window_used) return PROA_OK;
-    c->window_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    c->window_layers = PROA_ARENA_NEW(arena, bool, main_layers(c));
     if (types) return read_layer_types(c, types, err);
     PROA_TRY(proa_json_get_int(&c->window_from, json, "max_window_layers", 0, PROA_LAYERS_MAX, err));
-    for (int64_t i = 0; i < c->layers; i++) c->window_layers[i] = i >= c->window_from;
+    for (int64_t i = 0; i < main_layers(c); i++) c->window_layers[i] = i >= c->window_from;
     return PROA_OK;
 }
 

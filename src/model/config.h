@@ -18,8 +18,9 @@ typedef struct proa_config {
     int64_t experts; /* of a mixture of experts, in each layer */
     double norm_eps;
     proa_act act;
-    bool gated; /* T5: act(wi_0 x) * wi_1 x instead of act(wi x) */
-    bool tied;  /* the head is the embedding table */
+    proa_act head_act; /* of the head's dense layer, if it is not `act` */
+    bool gated;        /* T5: act(wi_0 x) * wi_1 x instead of act(wi x) */
+    bool tied;         /* the head is the embedding table */
     bool regression;
     bool attention_bias, mlp_bias;
     bool parallel;          /* attention and FFN both read the layer's input (GPT-J, GPT-NeoX, Falcon) */
@@ -85,6 +86,11 @@ typedef struct proa_key {
 /* Fills *c from the keys (a row whose key is NULL ends them). INVALID with the key, its value and its range. */
 PROA_MUST_CHECK proa_status proa_config_read(proa_config *c, const proa_json *json, const proa_key *keys,
                                              proa_err *err);
+/* An activation by its name; fallback: where there is none. */
+PROA_MUST_CHECK proa_status proa_config_read_act(proa_act *act, const proa_json *json, const char *key,
+                                                 proa_act fallback, proa_err *err);
+/* labels and regression, of a classification head: num_labels, or the entries of id2label, or two. */
+PROA_MUST_CHECK proa_status proa_config_read_labels(proa_config *c, const proa_json *json, proa_err *err);
 /* rotary_dim: the part of the head size that `partial_rotary_factor` names, of the head size that c has. part: if it is
  * missing. */
 PROA_MUST_CHECK proa_status proa_config_read_rotary_dim(proa_config *c, const proa_json *json, double part,

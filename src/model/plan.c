@@ -215,9 +215,11 @@ static void count_parameters(proa_plan *plan, const proa_params params[PROA_STAC
         const proa_params *p = &params[n->stack];
         if (!proa_name_applies(n, c) || n->flags & PROA_SHARED) continue;
         bool per_layer = strstr(n->name, "%d") != NULL;
-        if (!proa_params_at(p, per_layer ? 0 : p->layers, n->slot)->parts) continue;
+        int64_t first = proa_in_layer(n->flags, 0) ? 0 : 1;
+        if (!proa_params_at(p, per_layer ? first : p->layers, n->slot)->parts) continue;
         int64_t cols = proa_dim_size(c, n->cols), experts = n->flags & PROA_PER_EXPERT ? c->experts : 1;
-        plan->parameters += proa_dim_size(c, n->rows) * (cols ? cols : 1) * (per_layer ? p->layers : 1) * experts;
+        plan->parameters += proa_dim_size(c, n->rows) * (cols ? cols : 1) *
+                            (per_layer ? p->layers - first : 1) * experts;
     }
 }
 

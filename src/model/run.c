@@ -156,6 +156,7 @@ static void do_linear(const frame *f, const proa_step *s)
     proa_epilogue e = {.act = s->flags & PROA_ACT    ? c->act
                               : s->flags & PROA_TANH ? PROA_ACT_TANH
                                                      : PROA_ACT_NONE};
+    if (s->flags & PROA_HEAD_ACT) e.act = c->head_act;
     if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
     if (s->flags & PROA_ADD) e.residual = y;
     if (s->flags & PROA_ADD_X) e.residual = register_view(f, PROA_REG_X);
@@ -220,6 +221,10 @@ static void do_kv_append(const frame *f, const proa_step *s)
 static void do_rope_append(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
+    if (attends_without_pages(f)) {
+        do_rope(f, s);
+        return;
+    }
     proa_view x = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
     proa_view v = heads(register_view(f, s->in), c->heads + c->kv_heads, c->kv_heads, c->head_dim);
     f->m->ctx.ops->rope_append(&f->m->ctx, x, v, rope_of_layer(f), s->flags & PROA_INTERLEAVED, self_pages(f),
@@ -234,7 +239,7 @@ static void do_attend(const frame *f, const proa_step *s)
     proa_attention a = {.scale = (float)c->attention_scale, .causal = causal};
     a.soft_cap = (float)c->attention_cap;
     if (c->alibi_max > 0) a.alibi = f->m->alibi;
-    a.window = f->stack == PROA_STACK_DECODER ? proa_config_window(c, f->layer) : 0;
+    a.window = proa_config_window(c, f->layer);
     if (rel->parts) {
         a.rel_bias = rel->values;
         a.rel_buckets = (int32_t)c->rel_buckets, a.rel_distance = (int32_t)c->rel_distance;
@@ -298,6 +303,7 @@ static void run_program(const frame *f, const proa_program *program)
     proa_device *d = f->m->device;
     bool branches = d->branch_begin && f->rows <= BRANCH_ROWS_MAX, forked = false;
     for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) {
+        if (!proa_in_layer(s->flags, f->layer)) continue;
         if (forked && s->flags & PROA_JOIN) d->branch_join(d), forked = false;
         if (branches && s->flags & PROA_FORK) d->branch_begin(d), forked = true;
         int64_t begin = f->m->trace ? proa_clock_ns() : 0;

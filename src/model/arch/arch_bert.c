@@ -128,16 +128,11 @@ static const proa_step mlm_head[] = {
     END};
 /* clang-format on */
 
-/* Labels: num_labels, or the entries of id2label, or transformers' default of two. */
 static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
-    proa_str type = {"", 0}, positions = {"absolute", 8};
-    int64_t named = proa_json_len(proa_json_get(json, "id2label"));
-    c->labels = named > 0 ? named : 2;
-    PROA_TRY(proa_json_get_int(&c->labels, json, "num_labels", 1, PROA_LABELS_MAX, err));
-    PROA_TRY(proa_json_get_str(&type, json, "problem_type", err));
-    c->regression = proa_str_is(type, "regression") || c->labels == 1;
+    proa_str positions = {"absolute", 8};
+    PROA_TRY(proa_config_read_labels(c, json, err));
     PROA_TRY(proa_json_get_str(&positions, json, "position_embedding_type", err));
     if (proa_str_is(positions, "absolute")) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "'position_embedding_type' '%.*s' is not supported",

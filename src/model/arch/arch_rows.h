@@ -134,6 +134,9 @@ enum {
     CAPPED  = PROA_CAPPED,  /* then logit_cap * tanh(y / logit_cap) */
     OF_POS  = PROA_OF_POS,
     OF_TYPE = PROA_OF_TYPE,
+    HEAD_ACT     = PROA_HEAD_ACT,     /* then the activation of the head */
+    FIRST_LAYER  = PROA_FIRST_LAYER,  /* only in the first layer; of tensors too */
+    LATER_LAYERS = PROA_LATER_LAYERS, /* not in the first layer; of tensors too */
     FORK    = PROA_FORK,  /* may run at the same time as the steps up to the next JOIN */
     JOIN    = PROA_JOIN
 };

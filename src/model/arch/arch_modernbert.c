@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_modernbert.c - ModernBERT: pre-norm encoder with rotary positions, gated GELU and no biases. Every few layers
+ * attention is global; between these it is local, to both sides, with rotary frequencies of its own. The first layer
+ * reads the normed embeddings without another norm. Heads: none, masked language model, sequence and token
+ * classification.
+ * Facts: transformers' modeling_modernbert.py, 4.57 and 5.17 (which names the layer types and the two thetas anew). */
+#include "model/arch/arch_rows.h"
+
+#define STACK PROA_STACK_ENCODER
+#define LAYER "model.layers.%d."
+
+/* clang-format off */
+static const proa_key keys[] = {
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
+    REQUIRED  ("num_hidden_layers",       encoder_layers, LAYERS),
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),
+    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT, 8192),
+    EPSILON   ("norm_eps",                1e-5),
+    ACTIVATION("hidden_activation",       GELU),
+    SWITCH    ("attention_bias",          attention_bias, 0),
+    SWITCH    ("mlp_bias",                mlp_bias,       0),
+    SWITCH    ("tie_word_embeddings",     tied,           1),
+    END_KEYS};
+
+#define BODY_TENSORS \
+    TABLE    ("model.embeddings.tok_embeddings.weight",  TOKENS,       VOCAB,   HIDDEN), \
+    VECTOR   ("model.embeddings.norm.weight",            EMBED_NORM,   HIDDEN),          \
+    VECTOR_IF(PRESENT, "model.embeddings.norm.bias",     EMBED_NORM_B, HIDDEN),          \
+    TENSOR   (LAYER "attn_norm.weight",                  ATTN_NORM,    VECTOR,  HIDDEN, NONE, LATER_LAYERS), \
+    TENSOR   (LAYER "attn_norm.bias",                    ATTN_NORM_B,  VECTOR,  HIDDEN, NONE, \
+              LATER_LAYERS | IF(PRESENT)),                                                       \
+    MATRIX   (LAYER "attn.Wqkv.weight",                  QKV,          QKV,     HIDDEN), \
+    VECTOR_IF(ATTN_BIAS, LAYER "attn.Wqkv.bias",         QKV_B,        QKV),             \
+    MATRIX   (LAYER "attn.Wo.weight",                    O,            HIDDEN,  Q),      \
+    VECTOR_IF(ATTN_BIAS, LAYER "attn.Wo.bias",           O_B,          HIDDEN),          \
+    VECTOR   (LAYER "mlp_norm.weight",                   FFN_NORM,     HIDDEN),          \
+    VECTOR_IF(PRESENT, LAYER "mlp_norm.bias",            FFN_NORM_B,   HIDDEN),          \
+    MATRIX   (LAYER "mlp.Wi.weight",                     UP,           GATE_UP, HIDDEN), \
+    VECTOR_IF(MLP_BIAS, LAYER "mlp.Wi.bias",             UP_B,         GATE_UP),         \
+    MATRIX   (LAYER "mlp.Wo.weight",                     DOWN,         HIDDEN,  FFN),    \
+    VECTOR_IF(MLP_BIAS, LAYER "mlp.Wo.bias",             DOWN_B,       HIDDEN),          \
+    VECTOR   ("model.final_norm.weight",                 FINAL_NORM,   HIDDEN),          \
+    VECTOR_IF(PRESENT, "model.final_norm.bias",          FINAL_NORM_B, HIDDEN)
+#define TRANSFORM_TENSORS \
+    MATRIX   ("head.dense.weight",           HEAD_DENSE,   HIDDEN, HIDDEN), \
+    VECTOR_IF(PRESENT, "head.dense.bias",    HEAD_DENSE_B, HIDDEN),         \
+    VECTOR   ("head.norm.weight",            HEAD_NORM,    HIDDEN),         \
+    VECTOR_IF(PRESENT, "head.norm.bias",     HEAD_NORM_B,  HIDDEN)
+
+static const proa_name bare_tensors[] = {BODY_TENSORS, END_TENSORS};
+static const proa_name mlm_tensors[] = {
+    BODY_TENSORS,
+    TRANSFORM_TENSORS,
+    TIED_HEAD("model.embeddings.tok_embeddings.weight"),
+    MATRIX_IF(UNTIED, "decoder.weight", HEAD,   VOCAB, HIDDEN),
+    VECTOR_IF(PRESENT, "decoder.bias",  HEAD_B, VOCAB),
+    END_TENSORS};
+static const proa_name cls_tensors[] = {
+    BODY_TENSORS,
+    TRANSFORM_TENSORS,
+    MATRIX("classifier.weight", HEAD,   LABELS, HIDDEN),
+    VECTOR("classifier.bias",   HEAD_B, LABELS),
+    END_TENSORS};
+static const char *const prefixes[] = {"model.", NULL};
+/* Parts of the pretraining head, which a checkpoint of that model has. */
+static const char *const ignored[] = {
+    "head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias",
+    "decoder.weight", "decoder.bias", "rotary_emb.inv_freq", NULL};
+
+static const proa_step embed[] = {
+    EMBED_TO(D, TOKENS, 0),
+    NORM(D, X, EMBED_NORM),
+    ROPE_TABLE,
+    LOCAL_ROPE_TABLE,
+    END};
+static const proa_step layer[] = {
+    LINEAR      (X, QKV, QKV, FIRST_LAYER),
+    STEP(NORM,   X, N, ATTN_NORM, LATER_LAYERS),
+    LINEAR      (N, QKV, QKV, LATER_LAYERS),
+    ROTATE,
+    KV_APPEND,
+    ATTEND,
+    LINEAR      (A, X, O,    ADD),
+    NORM        (X, N, FFN_NORM),
+    LINEAR_GATED(N, F, UP,   0),
+    LINEAR      (F, X, DOWN, ADD),
+    END};
+static const proa_step after[] = {NORM(X, X, FINAL_NORM), END};
+static const proa_step headless[] = {GATHER(OUT), END};
+static const proa_step head[] = {
+    GATHER(H),
+    LINEAR(H,  HN,  HEAD_DENSE, HEAD_ACT),
+    NORM  (HN, HN,  HEAD_NORM),
+    LINEAR(HN, OUT, HEAD,       0),
+    END};
+/* clang-format on */
+
+/* Before transformers 5 every n-th layer is global, the first one included. */
+static void read_layer_period(proa_config *c, int64_t every)
+{
+    for (int64_t i = 0; i < c->encoder_layers; i++) c->window_layers[i] = i % every != 0;
+}
+
+/* local_attention counts the positions of both sides; a local layer sees half of it to each, and its own. */
+static proa_status read_local_attention(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t local = 128, every = 3;
+    PROA_TRY(proa_json_get_int(&local, json, "local_attention", 1, PROA_CONTEXT_MAX - 2, err));
+    PROA_TRY(proa_json_get_int(&every, json, "global_attn_every_n_layers", 1, PROA_LAYERS_MAX, err));
+    c->window = local / 2 + 1;
+    PROA_TRY(proa_config_read_window(c, json, arena, err));
+    if (!proa_json_get(json, "layer_types")) read_layer_period(c, every);
+    return PROA_OK;
+}
+
+static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->gated = true;
+    PROA_TRY(proa_config_read_labels(c, json, err));
+    c->rotary_dim = c->hidden / c->heads;
+    c->rope.theta = 160000;
+    c->local_rope.theta = 10000;
+    PROA_TRY(proa_json_get_double(&c->rope.theta, json, "global_rope_theta", 1, 1e12, err));
+    PROA_TRY(proa_json_get_double(&c->local_rope.theta, json, "local_rope_theta", 1, 1e12, err));
+    PROA_TRY(proa_config_read_rope(c, json, arena, err));
+    PROA_TRY(proa_config_read_act(&c->head_act, json, "classifier_activation", PROA_ACT_GELU, err));
+    return read_local_attention(c, json, arena, err);
+}
+
+static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    proa_str pooling = {"cls", 3};
+    PROA_TRY(proa_json_get_str(&pooling, json, "classifier_pooling", err));
+    if (!proa_str_is(pooling, "cls"))
+        return PROA_FAIL(err, UNSUPPORTED, "'classifier_pooling' '%.*s' is not supported (cls is)",
+                         (int)pooling.len, pooling.ptr);
+    return finish(c, json, arena, err);
+}
+
+/* clang-format off */
+#define ROW(NAME, CLASS, TENSORS, HEAD, ROWS, OUTPUTS, FINISH)                                                 \
+    {.name = NAME, .model_type = "modernbert", .hf = STRINGS(CLASS), .kind = PROA_KIND_ENCODER,                \
+     .norm = PROA_NORM_LAYER, .keys = keys, .names = TENSORS, .prefixes = prefixes, .ignored = ignored,        \
+     .stacks = {[STACK] = {embed, layer, after, false}}, .head = HEAD, .head_rows = PROA_ROWS_##ROWS,          \
+     .outputs = PROA_DIM_##OUTPUTS, .finish = FINISH}
+
+const proa_arch proa_arch_modernbert =
+    ROW("modernbert",     "ModernBertModel",                     bare_tensors, headless, ALL,   HIDDEN, finish);
+const proa_arch proa_arch_modernbert_mlm =
+    ROW("modernbert_mlm", "ModernBertForMaskedLM",               mlm_tensors,  head,     ALL,   VOCAB,  finish);
+const proa_arch proa_arch_modernbert_cls =
+    ROW("modernbert_cls", "ModernBertForSequenceClassification", cls_tensors,  head,     FIRST, LABELS, finish_cls);
+const proa_arch proa_arch_modernbert_tok =
+    ROW("modernbert_tok", "ModernBertForTokenClassification",    cls_tensors,  head,     ALL,   LABELS, finish);
+/* clang-format on */
