@@ -85,6 +85,7 @@
 #define PROA_LINE_BYTES_MAX       (1 * PROA_MIB)   /* one prompt in a file of prompts */
 
 /* connections and protocols */
+#define PROA_WAKEUPS_MAX          64               /* event loops that a thread wakes at the end of a batch */
 #define PROA_LOOPS_MAX            64               /* threads with an event loop */
 #define PROA_CONNECTIONS_MAX      20000            /* open at once on one port; 5,000 idle ones cost 20 MB */
 #define PROA_CONNECTIONS_TOLD_MAX 64               /* connections above the limit of a port that stay open until they have read the refusal */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * thread.c - the thread pool: work stealing over chunks, spinning and sleeping; conditions with
- * time-outs. */
+ * time-outs; wake-ups in batches. */
 #include "base/thread.h"
 
 #include "base/alloc.h"
@@ -400,4 +400,39 @@ bool proa_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t ms)
     until.tv_sec += ns / 1000000000;
     until.tv_nsec = ns % 1000000000;
     return pthread_cond_timedwait(cond, lock, &until) == ETIMEDOUT;
+}
+
+/* ---- wake-ups in batches ---- */
+
+typedef struct deferred_wakeup {
+    proa_wakeup_fn *wake;
+    void *arg;
+} deferred_wakeup;
+
+static _Thread_local struct {
+    int depth, count;
+    deferred_wakeup list[PROA_WAKEUPS_MAX];
+} batch;
+
+void proa_wakeups_begin(void)
+{
+    batch.depth++;
+}
+
+void proa_wakeups_end(void)
+{
+    PROA_ASSERT(batch.depth > 0);
+    if (--batch.depth > 0) return;
+    for (int i = 0; i < batch.count; i++) batch.list[i].wake(batch.list[i].arg);
+    batch.count = 0;
+}
+
+proa_wakeup proa_wakeup_defer(proa_wakeup_fn *wake, void *arg)
+{
+    if (!batch.depth) return PROA_WAKEUP_NOW;
+    for (int i = 0; i < batch.count; i++)
+        if (batch.list[i].wake == wake && batch.list[i].arg == arg) return PROA_WAKEUP_LISTED;
+    if (batch.count == PROA_WAKEUPS_MAX) return PROA_WAKEUP_NOW;
+    batch.list[batch.count++] = (deferred_wakeup){wake, arg};
+    return PROA_WAKEUP_ADDED;
 }

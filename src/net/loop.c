@@ -4,10 +4,12 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "net/block.h"
 #include "net/loop_inner.h"
 #include <errno.h>
 #include <event2/event.h>
+#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -79,6 +81,7 @@ proa_status proa_loop_new(proa_loop **out, proa_err *err)
 void proa_loop_free(proa_loop *loop)
 {
     if (!loop) return;
+    while (atomic_load(&loop->deferred) > 0) sched_yield(); /* a thread is about to end its batch */
     while (atomic_load(&loop->posted) || loop->late) {
         proa_loop_run_posted(loop);
         proa_loop_run_late(loop);
@@ -170,13 +173,23 @@ void proa_loop_stop(proa_loop *loop)
     wake(loop);
 }
 
+static void wake_deferred(void *arg)
+{
+    proa_loop *loop = arg;
+    wake(loop);
+    atomic_fetch_sub(&loop->deferred, 1);
+}
+
 void proa_loop_post(proa_loop *loop, proa_loop_task *task)
 {
+    proa_wakeup how = proa_wakeup_defer(wake_deferred, loop);
+    /* before the task is visible, which may be the last thing that keeps the loop from being freed */
+    if (how == PROA_WAKEUP_ADDED) atomic_fetch_add(&loop->deferred, 1);
     proa_loop_task *head = atomic_load_explicit(&loop->posted, memory_order_relaxed);
     do {
         task->next = head;
     } while (!atomic_compare_exchange_weak(&loop->posted, &head, task));
-    wake(loop);
+    if (how == PROA_WAKEUP_NOW) wake(loop);
 }
 
 bool proa_loop_here(const proa_loop *loop)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * loop_inner.h - the inside of a loop, for the files that make connections on it.
  * Owner:   loop.c.
- * Threads: the loop's, but for posted, sleeping and stop. */
+ * Threads: the loop's, but for posted, sleeping, stop and deferred. */
 #ifndef PROA_NET_LOOP_INNER_H
 #define PROA_NET_LOOP_INNER_H
 
@@ -18,6 +18,7 @@ struct proa_loop {
     _Atomic(proa_loop_task *) posted; /* a stack; the newest first */
     atomic_bool sleeping;             /* or about to: the thread that clears it must write to wake_fd */
     atomic_bool stop;
+    atomic_int deferred; /* wake-ups that threads still owe (base/thread.h); proa_loop_free waits for them */
     int wake_fd;
     struct event *wake_event, *sweep_event;
     bool sweeping;        /* sweep_event runs: there are deadlines */

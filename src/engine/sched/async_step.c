@@ -16,6 +16,7 @@
 #include "engine/sched/request.h"
 
 #include "base/checked.h"
+#include "base/thread.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -306,7 +307,9 @@ void proa_async_step_complete(proa_engine *e)
     if (!has_owner(e, &f)) return;
     proa_sampled sampled = proa_model_wait_sampled(e->model, f.ticket);
     proa_sched_check_device(e, NULL);
+    proa_wakeups_begin();
     for (int64_t i = 0; i < f.count; i++) complete_token(e, &f, &sampled, i);
+    proa_wakeups_end();
     for (int64_t i = 0; i < f.searches; i++)
         complete_beam_step(e, &f.search[i], f.search_owner[i], &sampled.lists);
 }

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include <math.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ void proa_append_token(proa_engine *e, const proa_draw *draw, const proa_sample 
 /* Appends the sampled tokens to their sequences, in order. */
 static void append_draws(proa_engine *e, int64_t n)
 {
+    proa_wakeups_begin();
     for (int64_t i = 0; i < n; i++) {
         proa_draw *d = &e->head.draws[i];
         proa_engine_request *req = d->req;
@@ -44,6 +46,7 @@ static void append_draws(proa_engine *e, int64_t n)
         req->ending = PROA_FINISH_ERROR;
         req->error = d->err;
     }
+    proa_wakeups_end();
 }
 
 /* Samples all collected rows, spread over the thread pool, then appends the tokens. */

@@ -45,6 +45,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -333,12 +334,14 @@ void proa_sched_retire(proa_engine *e)
 {
     proa_request_list kept;
     proa_request_list_init(&kept);
+    proa_wakeups_begin();
     for (proa_engine_request *req; (req = proa_request_list_pop(&e->running));) {
         if (req->phase == PROA_PHASE_PREFILL && req->length == req->prompt_count)
             req->phase = PROA_PHASE_DECODE;
         if (req->ending == PROA_FINISH_NONE) proa_request_list_push(&kept, req);
         else finish_request(e, req, req->ending, req->ending == PROA_FINISH_ERROR ? &req->error : NULL);
     }
+    proa_wakeups_end();
     e->running = kept;
 }
 

@@ -3,6 +3,7 @@
  * lists of blocks. */
 #include "net_helper.h"
 
+#include "base/thread.h"
 #include "net/block.h"
 #include "net/wheel.h"
 
@@ -34,11 +35,14 @@ typedef struct poster {
 static void *post_all(void *arg)
 {
     const poster *p = arg;
+    bool batched = p->index % 2; /* half of the threads wake the loop at the end of each ten tasks */
     for (int i = 1; i <= TASKS; i++) {
+        if (batched && i % 10 == 1) proa_wakeups_begin();
         numbered *n = calloc(1, sizeof *n);
         *n = (numbered){.task.run = run_numbered, .poster = p->index, .number = i};
         assert_false(proa_loop_here(p->loop));
         proa_loop_post(p->loop, &n->task);
+        if (batched && i % 10 == 0) proa_wakeups_end();
         if (i % 1000 == 0) sleep_ms(1); /* so that the loop falls asleep in between */
     }
     return NULL;
@@ -60,6 +64,38 @@ static void test_post(void **state)
     proa_loop_stop(loop);
     pthread_join(thread, NULL);
     proa_loop_free(loop);
+    (void)state;
+}
+
+static atomic_bool free_began;
+
+static void *free_loop(void *arg)
+{
+    proa_loop *loop = arg;
+    atomic_store(&free_began, true);
+    proa_loop_free(loop);
+    return NULL;
+}
+
+/* A loop that a batch will still wake is freed only after that. */
+static void test_free_during_a_batch(void **state)
+{
+    proa_loop *loop;
+    pthread_t thread;
+    numbered *n = calloc(1, sizeof *n);
+    assert_int_equal(proa_loop_new(&loop, NULL), PROA_OK);
+    last_of[0] = 0;
+    *n = (numbered){.task.run = run_numbered, .number = 1};
+    atomic_store(&tasks_run, 0);
+    proa_wakeups_begin();
+    proa_loop_post(loop, &n->task);
+    pthread_create(&thread, NULL, free_loop, loop);
+    while (!atomic_load(&free_began)) sleep_ms(1);
+    sleep_ms(20);
+    assert_int_equal(atomic_load(&tasks_run), 0); /* free runs what was posted, once it may */
+    proa_wakeups_end();
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&tasks_run), 1);
     (void)state;
 }
 
@@ -240,8 +276,9 @@ static void test_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_post),  cmocka_unit_test(test_own_thread), cmocka_unit_test(test_timers),
-        cmocka_unit_test(test_wheel), cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_post),       cmocka_unit_test(test_free_during_a_batch),
+        cmocka_unit_test(test_own_thread), cmocka_unit_test(test_timers),
+        cmocka_unit_test(test_wheel),      cmocka_unit_test(test_blocks),
     };
     return cmocka_run_group_tests_name("net/loop", tests, NULL, NULL);
 }
