@@ -330,14 +330,18 @@ static int64_t take_top_k(proa_sampler_scratch *s, const float *logits, int64_t 
 
 /* ---- steps on candidates with weights ---- */
 
-/* weight = exp(value - top); returns the sum. */
-static double weigh(proa_sampler_scratch *s, int64_t n, float top)
+/* weight = exp(value - top) */
+static void weigh(proa_sampler_scratch *s, int64_t n, float top)
 {
     const float *value = s->value;
     float *PROA_RESTRICT weight = s->weight;
     for (int64_t i = 0; i < n; i++) weight[i] = proa_row_exp(value[i] - top);
+}
+
+static double sum_weights(const proa_sampler_scratch *s, int64_t n)
+{
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)weight[i];
+    for (int64_t i = 0; i < n; i++) sum += (double)s->weight[i];
     return sum;
 }
 
@@ -386,8 +390,7 @@ static int64_t keep_min_p(proa_sampler_scratch *s, int64_t n, float top, float m
  * stay. Afterwards `value` is used up. */
 static int64_t keep_typical(proa_sampler_scratch *s, int64_t n, float top, float typical_p)
 {
-    double sum = 0, entropy = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)s->weight[i];
+    double sum = sum_weights(s, n), entropy = 0;
     double log_sum = log(sum);
     for (int64_t i = 0; i < n; i++)
         if (s->weight[i] > 0)
@@ -413,7 +416,7 @@ static float floor_of(const rules *r, float top, double sum, int64_t n)
     return weight > 0 ? (float)((double)top + log(weight)) : -INFINITY;
 }
 
-/* The first candidates and their weights; *sum is that of the mass that top-p measures. */
+/* The first candidates and their weights. With top_p *sum is the mass that it is a part of. */
 static int64_t take(proa_sampler_scratch *s, const float *logits, int64_t vocab, const rules *r, float top,
                     double *sum)
 {
@@ -427,8 +430,8 @@ static int64_t take(proa_sampler_scratch *s, const float *logits, int64_t vocab,
         n = least > -INFINITY ? take_above(s, logits, vocab, r->temperature, least)
                               : take_all(s, logits, vocab, r->temperature);
     }
-    double weight = weigh(s, n, top);
-    if (limited) *sum = weight;
+    weigh(s, n, top);
+    if (limited && r->top_p > 0) *sum = sum_weights(s, n);
     return n;
 }
 

@@ -3,6 +3,7 @@
 #include "engine/decode/sampler.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "base/limits.h"
 #include "engine/decode/row.h"
 
@@ -85,12 +86,21 @@ int32_t proa_sampler_top(proa_logprob *top, int32_t count, const float *logits, 
 
 int32_t proa_sampler_pick(const proa_sampler_scratch *s, int64_t count, double u)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += (double)s->weight[i];
+    enum { BLOCK_MIN = 64 };
+    int64_t block = proa_max64(BLOCK_MIN, proa_ceil_div(count, PROA_SAMPLER_BINS)), last = (count - 1) / block;
+    double sum = 0, *sums = s->bins; /* sums[b]: of all weights up to the end of block b */
+    for (int64_t b = 0; b <= last; b++) {
+        int64_t end = proa_min64(count, (b + 1) * block);
+        for (int64_t i = b * block; i < end; i++) sum += (double)s->weight[i];
+        sums[b] = sum;
+    }
     /* u is at most 1 - 2^-53, so the product is below the sum, and the running sum, made in the same order, gets
-     * there. What it stops at has a weight. */
-    double target = u * sum, running = (double)s->weight[0];
-    int64_t at = 0;
+     * there. The token at which it exceeds the product has a weight. */
+    double target = u * sum;
+    int64_t b = 0;
+    while (b < last && sums[b] <= target) b++;
+    int64_t at = b * block;
+    double running = (b ? sums[b - 1] : 0) + (double)s->weight[at];
     while (running <= target && at < count - 1) running += (double)s->weight[++at];
     return s->id[at];
 }

@@ -21,7 +21,7 @@ typedef struct proa_sampler_scratch {
     float *value;  /* [vocab] logits / temperature */
     float *weight; /* [vocab] exp(value - largest value), not normalised */
     int32_t *id;   /* [vocab] */
-    double *bins;  /* [PROA_SAMPLER_BINS] histogram of the selection */
+    double *bins;  /* [PROA_SAMPLER_BINS] histogram of the selection; sums of blocks in pick */
     float largest; /* of the last row that was filtered */
     proa_ctx ctx;  /* for top_k, on a pool of this thread alone */
 } proa_sampler_scratch;
