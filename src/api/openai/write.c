@@ -63,6 +63,14 @@ static void end_chunk(proa_oai *job)
     proa_buf_str(&job->out, proa_str_c(job->usage ? "],\"usage\":null}\n\n" : "]}\n\n"));
 }
 
+/* Most choices have one digit, and a chunk is written for each token: no format is parsed for it. */
+static void put_index(proa_buf *out, int32_t index)
+{
+    proa_buf_str(out, proa_str_c("{\"index\":"));
+    if (index < 10) proa_buf_char(out, (char)('0' + index));
+    else proa_buf_printf(out, "%d", (int)index);
+}
+
 static void put_finish(proa_buf *out, const char *finish)
 {
     if (finish) proa_buf_printf(out, ",\"finish_reason\":\"%s\"}", finish);
@@ -74,7 +82,8 @@ static void chat_chunk(proa_oai *job, int32_t index, const char *role, bool cont
 {
     const proa_oai_choice *c = &job->choices[index];
     begin_chunk(job);
-    proa_buf_printf(&job->out, "{\"index\":%d,\"delta\":{", (int)index);
+    put_index(&job->out, index);
+    proa_buf_str(&job->out, proa_str_c(",\"delta\":{"));
     if (role) proa_buf_printf(&job->out, "\"role\":\"%s\",\"content\":\"\",\"refusal\":null", role);
     if (content) {
         proa_buf_str(&job->out, proa_str_c("\"content\":"));
@@ -91,7 +100,8 @@ static void completion_chunk(proa_oai *job, int32_t index)
 {
     const proa_oai_choice *c = &job->choices[index];
     begin_chunk(job);
-    proa_buf_printf(&job->out, "{\"index\":%d,\"text\":", (int)index);
+    put_index(&job->out, index);
+    proa_buf_str(&job->out, proa_str_c(",\"text\":"));
     proa_buf_json_str(&job->out, proa_buf_view(&c->text));
     proa_buf_str(&job->out, proa_str_c(",\"logprobs\":"));
     proa_oai_put_logprobs(job, &job->out, c);
