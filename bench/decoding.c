@@ -2,7 +2,8 @@
  * decoding.c - what decoding options cost in a running engine, against the bars of the project: prints one line of CSV
  * for each number.
  *   bench-decoding MODEL [THREADS [RUNS]]      bench/decoding.sh adds date, machine and commit
- * It looks into the engine (engine/sched/request.h), since what an unused option costs is far below the noise of whole runs. */
+ * It looks into the engine (engine/sched/request.h), since what an unused option costs is far below the noise of
+ * whole runs. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"

@@ -3,8 +3,8 @@
  *
  *     bench-forest MODEL ROWS SECONDS [THREADS [INPUT.f32]]
  *
- * prints "us N" (the best call), "median N" and "sum X" of the outputs. Without a file of rows they are random in [-1, 1).
- * bench/forest.py runs it beside XGBoost. PROA_ISA picks the level of CPU. */
+ * prints "us N" (the best call), "median N" and "sum X" of the outputs. Without a file of rows they are random in
+ * [-1, 1). bench/forest.py runs it beside XGBoost. PROA_ISA picks the level of CPU. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"

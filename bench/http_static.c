@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * http_static.c - a server that answers every request with the same bytes, on one loop: what the network floor costs when
- * nothing stands on it. bench/http.sh compares it with nginx. http_static PORT BYTES. */
+ * http_static.c - a server that answers every request with the same bytes, on one loop: what the network floor costs
+ * when nothing stands on it. bench/http.sh compares it with nginx. http_static PORT BYTES. */
 #include "net/http.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * serve.c - bench-serve: what a request costs inside the server core: identity, 16 floats, found, checked, queued, executed and
- * answered on the caller's thread; then with more threads, each with one request at a time. Prints ns a request. Not a test. */
+ * serve.c - bench-serve: what a request costs inside the server core: identity, 16 floats, found, checked, queued,
+ * executed and answered on the caller's thread; then with more threads, each with one request at a time. Prints ns a
+ * request. Not a test. */
 #include "backends/backends.h"
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -310,8 +310,8 @@ typedef struct proa_request {
     size_t text_len;    /* 0: text is NUL-terminated */
     const int32_t *ids; /* token ids, used as they are */
     int64_t ids_count;
-    const float *embedded; /* encoders: vectors in place of text and ids, as the embedding makes them (its norm applied):
-                              [ids_count, hidden]; copied. NULL: none */
+    const float *embedded; /* encoders: vectors in place of text and ids, as the embedding makes them (its norm
+                              applied): [ids_count, hidden]; copied. NULL: none */
     const int32_t *decoder_ids; /* encoder-decoder: the decoder's first tokens, start token included; NULL: the
                                    start token alone */
     int64_t decoder_ids_count;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * api.c - opening and closing the API: event loops and their threads, listening ports and the front ends behind them. */
+ * api.c - opening and closing the API: event loops and their threads, listening ports and the front ends behind
+ * them. */
 #include "api/http/v2.h"
 
 #include "base/alloc.h"

@@ -13,7 +13,8 @@ bool proa_http_v2(proa_api *api, proa_http_exchange *x);          /* /v2..., htt
 bool proa_openai(proa_api *api, proa_http_exchange *x);           /* /v1..., openai*.c */
 bool proa_page(proa_api *api, proa_http_exchange *x);             /* /, /figures, page.c */
 bool proa_metrics_frontend(proa_api *api, proa_http_exchange *x); /* /metrics, metrics.c */
-void proa_grpc_v2(proa_grpc_call *call, void *api); /* proa_grpc_server.on_call: grpc/service.c and the files it names */
+void proa_grpc_v2(proa_grpc_call *call, void *api); /* proa_grpc_server.on_call: grpc/service.c and the files it
+                                                       names */
 
 proa_server *proa_api_server(const proa_api *api);
 
@@ -45,7 +46,8 @@ typedef struct proa_sink {
     proa_infer *infer;
     /* sink.c's own */
     proa_loop_task task;
-    proa_handoff *handoff; /* of a request on a worker: its replies wait until it is back on the loop. NULL: it was made on the loop */
+    proa_handoff *handoff; /* of a request on a worker: its replies wait until it is back on the loop. NULL: it was
+                              made on the loop */
     atomic_uintptr_t arrived; /* a stack of replies, newest first; its two lowest bits say how it ends */
     bool draining;
     proa_workers *workers; /* of prepare */

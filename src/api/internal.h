@@ -16,8 +16,10 @@ typedef struct proa_thread_counters {
     atomic_ullong bytes_in, bytes_out;
     atomic_ullong answers[6]; /* by the first digit of the status */
 } proa_thread_counters;
-bool proa_thread_counters_is_shared(void); /* does the calling thread use counters 0, which workers and other threads share? */
-proa_thread_counters *proa_thread_counters_get(void); /* of the calling thread; threads without their own share number 0 */
+bool proa_thread_counters_is_shared(void); /* does the calling thread use counters 0, which workers and other threads
+                                              share? */
+proa_thread_counters *proa_thread_counters_get(void); /* of the calling thread; threads without their own share number
+                                                         0 */
 
 typedef struct proa_rule { /* of one category in one protocol */
     const char *key;       /* as given, for the error text; NULL: open to all */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * page.c - the status page at / and the data that it fetches each second: /figures. It loads nothing from other hosts. */
+ * page.c - the status page at / and the data that it fetches each second: /figures. It loads nothing from other
+ * hosts. */
 #include "api/page.h"
 
 #include "api/internal.h"

@@ -84,7 +84,8 @@ static void run_prepare(proa_work_item *work)
 
 static void finish_parked(proa_work_item *work);
 
-/* False: nothing is to be prepared, the reply is short, or too many wait for a worker. Then it has been prepared here. */
+/* False: nothing is to be prepared, the reply is short, or too many wait for a worker. Then it has been prepared
+ * here. */
 static bool park_reply(proa_sink *sink, proa_reply *reply, proa_reply *rest, uintptr_t ends)
 {
     if (!sink->prepare) return false;

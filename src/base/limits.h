@@ -13,7 +13,8 @@
 #define PROA_GIB ((int64_t)1 << 30)
 
 /* memory */
-#define PROA_RESERVE_BYTES        (64 * PROA_MIB)  /* of address space, given up in slices when the system refuses memory */
+#define PROA_RESERVE_BYTES        (64 * PROA_MIB)  /* of address space, given up in slices when the system refuses
+                                                      memory */
 #define PROA_RESERVE_SLICE_BYTES  (4 * PROA_MIB)   /* above any allocation of bookkeeping that no request chooses */
 
 /* texts of errors */
@@ -23,18 +24,21 @@
 #define PROA_ERR_KEPT_BYTES       (16 * PROA_MIB)  /* ... older ones are cut to one line of 479 bytes */
 
 /* log */
-#define PROA_LOG_QUEUED_MAX       (1 * PROA_MIB)   /* lines for a pipe or terminal that is not read; further lines are lost and counted */
+#define PROA_LOG_QUEUED_MAX       (1 * PROA_MIB)   /* lines for a pipe or terminal that is not read; further lines are
+                                                      lost and counted */
 #define PROA_LOG_FLUSH_MS         1000             /* time that the end of a program waits for them */
 
 /* files */
 #define PROA_PATH_MAX             4096             /* Linux' own */
-#define PROA_CONFIG_BYTES_MAX     (4 * PROA_MIB)   /* config.json: the largest seen (id2label of 21k classes) has 1.2 MB */
+#define PROA_CONFIG_BYTES_MAX     (4 * PROA_MIB)   /* config.json: the largest seen (id2label of 21k classes) has 1.2
+                                                      MB */
 #define PROA_TOKENIZER_BYTES_MAX  (64 * PROA_MIB)  /* tokenizer.json: the largest in use (Gemma 3) has 33 MB */
 #define PROA_SPM_BYTES_MAX        (64 * PROA_MIB)  /* SentencePiece models: mT5's has 4.3 MB, Gemma's 4.7 MB */
 #define PROA_JSON_DEPTH_MAX       64               /* deepest known tokenizer.json nests 9 */
 #define PROA_JSON_NODES_MAX       (8 << 20)        /* 512k merges as pairs and 256k entries count for 5.8 million */
 
-#define PROA_REQUEST_NODES_MAX    (2 << 20)        /* the same of a request: 2 million token ids, 170,000 messages; 210 MB at most */
+#define PROA_REQUEST_NODES_MAX    (2 << 20)        /* the same of a request: 2 million token ids, 170,000 messages;
+                                                      210 MB at most */
 
 /* weights */
 #define PROA_ST_HEADER_BYTES_MAX  (100 * PROA_MIB) /* the safetensors library's own limit (100 MB) */
@@ -55,7 +59,8 @@
 #define PROA_TRIE_NODES_MAX       (8 << 20)        /* prefix tree of a vocabulary: XLM-R's 250k pieces need 1 million */
 #define PROA_NORMALIZED_BYTES_MAX (128 * PROA_MIB) /* a text after its normalisers: NFKD alone grows up to 11 times */
 #define PROA_SPM_MEMORY_MAX       (256 * PROA_MIB) /* while a SentencePiece model is unpacked; Gemma's takes 40 MB */
-#define PROA_REGEX_STEPS_MAX      (20 << 20)       /* backtracking steps at one place: a bit more than the longest text */
+#define PROA_REGEX_STEPS_MAX      (20 << 20)       /* backtracking steps at one place: a bit more than the longest
+                                                      text */
 #define PROA_AFFIX_BYTES_MAX      64               /* continuing_subword_prefix and end_of_word_suffix; "</w>" has 4 */
 #define PROA_TEMPLATE_PIECES_MAX  1024             /* parts of a post-processor's template; BERT's pair has 5 */
 
@@ -73,13 +78,15 @@
 
 /* engine */
 #define PROA_THREADS_MAX          256
-#define PROA_PAGE_TOKENS          64               /* tokens of a KV page; a multiple of every vector width (docs/adr/0007-pages.md) */
+#define PROA_PAGE_TOKENS          64               /* tokens of a KV page; a multiple of every vector width
+                                                      (docs/adr/0007-pages.md) */
 #define PROA_SEQUENCES_MAX        4096             /* running at once */
 #define PROA_WAITING_MAX          (1 << 20)        /* submitted and not yet running */
 #define PROA_BEAMS_MAX            256
 #define PROA_STEP_TOKENS_MAX      (1 << 16)        /* token budget of one step */
 #define PROA_EOS_MAX              16               /* end ids of one request; Llama 3 has 3 */
-#define PROA_LOGITS_ENTRIES_MAX       (1 << 20)        /* entries of the logits processors of a step that samples on the device: 8 MB */
+#define PROA_LOGITS_ENTRIES_MAX       (1 << 20)        /* entries of the logits processors of a step that samples on
+                                                          the device: 8 MB */
 #define PROA_WORD_IDS_MAX         (1 << 20)        /* ids in all words of one list of a request */
 #define PROA_STRINGS_MAX          1024             /* stop or banned strings of a request; OpenAI takes 4 */
 #define PROA_LINE_BYTES_MAX       (1 * PROA_MIB)   /* one prompt in a file of prompts */
@@ -88,12 +95,15 @@
 #define PROA_WAKEUPS_MAX          64               /* event loops that a thread wakes at the end of a batch */
 #define PROA_LOOPS_MAX            64               /* threads with an event loop */
 #define PROA_CONNECTIONS_MAX      20000            /* open at once on one port; 5,000 idle ones cost 20 MB */
-#define PROA_CONNECTIONS_TOLD_MAX 64               /* connections above the limit of a port that stay open until they have read the refusal */
-#define PROA_SPARE_DESCRIPTORS    4                /* descriptors that each loop reserves for each port: health and metrics work when all others are used */
+#define PROA_CONNECTIONS_TOLD_MAX 64               /* connections above the limit of a port that stay open until they
+                                                      have read the refusal */
+#define PROA_SPARE_DESCRIPTORS    4                /* descriptors that each loop reserves for each port: health and
+                                                      metrics work when all others are used */
 #define PROA_CONN_HIGH_BYTES      (1 << 20)        /* queued for a slow reader before its sender is asked to wait ... */
 #define PROA_CONN_LOW_BYTES       (256 << 10)      /* ... until so few are left */
 #define PROA_CONN_INPUT_BYTES_MAX (128 << 10)      /* pipelined requests that wait for the one before; above any head */
-#define PROA_LINGER_MS            5000             /* after the server's last byte, so that a client that still sends can read it */
+#define PROA_LINGER_MS            5000             /* after the server's last byte, so that a client that still sends
+                                                      can read it */
 #define PROA_TLS_CHECK_MS         60000            /* between two looks at whether a certificate's file has changed */
 #define PROA_LISTEN_BACKLOG       4096             /* connections that the kernel holds until we accept them */
 #define PROA_IDLE_MS              75000            /* a kept-alive connection without a request: nginx' own */
@@ -102,8 +112,9 @@
 #define PROA_HTTP_HEAD_BYTES_MAX  (64 << 10)       /* request line and headers */
 #define PROA_HTTP_HEADERS_MAX     128              /* lines */
 #define PROA_HTTP_BODY_MAX        (64 * PROA_MIB)  /* Triton's --http-max-input-size */
-#define PROA_UNPACKED_MAX         PROA_HTTP_BODY_MAX /* a body or gRPC message after decompression, where --http-max-input-size says
-                                                      nothing else: 2 MB of gzip may hold 2 GB */
+#define PROA_UNPACKED_MAX         PROA_HTTP_BODY_MAX /* a body or gRPC message after decompression, where
+                                                      --http-max-input-size says nothing else: 2 MB of gzip may hold 2
+                                                      GB */
 #define PROA_HTTP_CHUNKS_MAX      65536            /* non-empty chunks of one body: Triton's */
 #define PROA_HTTP_LINE_BYTES_MAX  (16 << 10)       /* the request line; RFC 9112 wants at least 8,000 */
 #define PROA_HTTP_CHUNK_LINE_MAX  256              /* a chunk's size with its extensions, which nobody uses */
@@ -111,38 +122,51 @@
 #define PROA_GRPC_STREAMS_MAX     1024             /* calls at once on a connection */
 #define PROA_GRPC_METADATA_BYTES_MAX (64 << 10)    /* headers of one call, counted as HTTP/2 does: 32 more for each */
 #define PROA_GRPC_TEXT_BYTES_MAX  4096             /* of grpc-message ... */
-#define PROA_GRPC_ESCAPED_BYTES_MAX 6144           /* ... and as it is sent, where some bytes are three: clients take heads of 8 KiB */
+#define PROA_GRPC_ESCAPED_BYTES_MAX 6144           /* ... and as it is sent, where some bytes are three: clients take
+                                                      heads of 8 KiB */
 #define PROA_GRPC_RESETS_MAX      1000             /* streams that a client may cancel in 10 s: Rapid Reset */
 #define PROA_GRPC_CONTROLS_MAX    1000             /* SETTINGS, PRIORITY and empty DATA in 10 s */
-#define PROA_GRPC_PING_MS         5000             /* pings closer together, and nothing sent between them, are a strike ... */
-#define PROA_GRPC_PING_STRIKES    2                /* ... and more strikes than that end the connection: gRPC's own count */
+#define PROA_GRPC_PING_MS         5000             /* pings closer together, and nothing sent between them, are a
+                                                      strike ... */
+#define PROA_GRPC_PING_STRIKES    2                /* ... and more strikes than that end the connection: gRPC's own
+                                                      count */
 #define PROA_GRPC_WINDOW          (1 << 20)        /* bytes of a call that may be on the way to the server */
 #define PROA_GRPC_CONNECTION_WINDOW (16 << 20)     /* the same of all calls of a connection */
-#define PROA_GRPC_CONTROL_BYTES_MAX (1 << 20)      /* a request that is neither inference nor a load: settings have 1 kB */
+#define PROA_GRPC_CONTROL_BYTES_MAX (1 << 20)      /* a request that is neither inference nor a load: settings have 1
+                                                      kB */
 #define PROA_GRPC_STREAM_REQUESTS_MAX 1024         /* requests of one stream in flight; the client keeps the others */
-#define PROA_GRPC_UNREAD_MS       300000           /* a finished answer of which the client takes no byte; HTTP's readers have
-                                                      PROA_STALL_MS, but gRPC's may read on while the call before is worked on */
-#define PROA_STREAM_QUEUED_MAX    (256 * PROA_MIB) /* replies of a decoupled model that a client may leave unread, by gRPC or generate_stream */
+#define PROA_GRPC_UNREAD_MS       300000           /* a finished answer of which the client takes no byte; HTTP's
+                                                      readers have PROA_STALL_MS, but gRPC's may read on while the
+                                                      call before is worked on */
+#define PROA_STREAM_QUEUED_MAX    (256 * PROA_MIB) /* replies of a decoupled model that a client may leave unread, by
+                                                      gRPC or generate_stream */
 #define PROA_BLOCK_POOL_BYTES     ((size_t)64 << 20) /* memory of messages that each loop keeps for reuse */
 #define PROA_CLOSE_MS             10000            /* time that cancelled requests have to end at shutdown */
 #define PROA_WORK_THREADS_MAX     4                /* loads and unloads at once: Triton's --model-load-thread-count */
-#define PROA_WORK_WAITING_MAX     1024             /* loads and unloads that wait for those threads: their requests are kept */
-#define PROA_WORKER_BYTES_MIN     (64 << 10)       /* from this size on a body of JSON is read by a worker: 64 KiB take 0.3 ms */
-#define PROA_WORKER_TREE_BYTES_MIN (16 << 10)      /* the same where JSON becomes a tree: 16 KiB of empty objects take 3 ms */
-#define PROA_WORKER_BLOB_BYTES_MIN (4 << 20)       /* the same of a body of raw tensors, of which only the lengths of texts are read */
+#define PROA_WORK_WAITING_MAX     1024             /* loads and unloads that wait for those threads: their requests
+                                                      are kept */
+#define PROA_WORKER_BYTES_MIN     (64 << 10)       /* from this size on a body of JSON is read by a worker: 64 KiB
+                                                      take 0.3 ms */
+#define PROA_WORKER_TREE_BYTES_MIN (16 << 10)      /* the same where JSON becomes a tree: 16 KiB of empty objects take
+                                                      3 ms */
+#define PROA_WORKER_BLOB_BYTES_MIN (4 << 20)       /* the same of a body of raw tensors, of which only the lengths of
+                                                      texts are read */
 #define PROA_WORKER_PACKED_BYTES_MIN (2 << 10)     /* the same of a compressed one: 2 KiB may hold 2 MiB */
 #define PROA_WORKER_GZIP_BYTES_MIN (16 << 10) /* from this size on a message out is compressed by a worker: 1 ms */
-#define PROA_WORKER_MESSAGE_BYTES_MIN (256 << 10)  /* the same of a gRPC message: 256 KiB of numbers or short texts take 1 ms */
+#define PROA_WORKER_MESSAGE_BYTES_MIN (256 << 10)  /* the same of a gRPC message: 256 KiB of numbers or short texts
+                                                      take 1 ms */
 #define PROA_WORKER_THREADS_MAX   8                /* large requests read at once, at most as many as there are CPUs */
 #define PROA_WORKER_WAITING_MAX   1024             /* large requests that wait for those threads, with their bodies */
-#define PROA_TRIM_MS              300              /* idle time without large requests before freed memory is returned to the system */
+#define PROA_TRIM_MS              300              /* idle time without large requests before freed memory is returned
+                                                      to the system */
 #define PROA_INFLIGHT_BYTES_MAX   (4 * PROA_GIB)   /* request bodies of all connections together */
 #define PROA_INFLIGHT_COUNTED_MIN (64 << 10)       /* smaller bodies are not counted in that */
 
 /* serving */
 #define PROA_PBTXT_BYTES_MAX      (4 * PROA_MIB)   /* config.pbtxt */
 #define PROA_PBTXT_DEPTH_MAX      32               /* messages within messages; Triton's own nest 6 */
-#define PROA_MAP_ENTRIES_MAX      8192             /* of one map in a configuration, which is searched linearly for each key */
+#define PROA_MAP_ENTRIES_MAX      8192             /* of one map in a configuration, which is searched linearly for
+                                                      each key */
 #define PROA_SERVE_RANK_MAX       16               /* dimensions of a tensor on the wire */
 #define PROA_INFER_JSON_DEPTH_MAX 100              /* brackets within each other in a request of inference: Triton's */
 #define PROA_TENSORS_PER_REQUEST_MAX 1024
@@ -154,31 +178,43 @@
 #define PROA_QUEUE_MAX            (1 << 20)        /* waiting requests of one model, where no policy says less */
 #define PROA_METRICS_BYTES_MAX    (64 * PROA_MIB)  /* a page of metrics: 4,096 models take 30 MB */
 #define PROA_METRIC_LABELS_BYTES_MAX (64 << 10)    /* names and tags of one model */
-#define PROA_REPLY_STATS_MAX      1024             /* replies of a request that have statistics of their own; the rest counts with the last */
+#define PROA_REPLY_STATS_MAX      1024             /* replies of a request that have statistics of their own; the rest
+                                                      counts with the last */
 #define PROA_SHM_REGIONS_MAX      4096
 #define PROA_LABELS_BYTES_MAX     (16 * PROA_MIB)  /* one label file */
 #define PROA_CLASSES_MAX          1000000          /* elements of an output that is to be classified: Triton's */
-#define PROA_ANSWER_BYTES_MAX     (2 * PROA_GIB)   /* one answer as JSON or compressed: 64 MiB of tensors with 20 digits each */
-#define PROA_COMPRESS_LEVEL       1                /* of answers over HTTP: the loop waits for it, and more costs 3 times for 5 % */
-#define PROA_CLASSES_BYTES_MAX    (256 * PROA_MIB) /* the strings of one classified output: a million classes with labels */
-#define PROA_READ_AT_ONCE_BYTES   (16 << 10)       /* text of a request that is tokenised on the caller's thread: 16 KB take 1 to 2 ms */
-#define PROA_FT_ROWS_MAX          4096             /* prompts of one request: FasterTransformer's configurations say 1,024 */
+#define PROA_ANSWER_BYTES_MAX     (2 * PROA_GIB)   /* one answer as JSON or compressed: 64 MiB of tensors with 20
+                                                      digits each */
+#define PROA_COMPRESS_LEVEL       1                /* of answers over HTTP: the loop waits for it, and more costs 3
+                                                      times for 5 % */
+#define PROA_CLASSES_BYTES_MAX    (256 * PROA_MIB) /* the strings of one classified output: a million classes with
+                                                      labels */
+#define PROA_READ_AT_ONCE_BYTES   (16 << 10)       /* text of a request that is tokenised on the caller's thread: 16
+                                                      KB take 1 to 2 ms */
+#define PROA_FT_ROWS_MAX          4096             /* prompts of one request: FasterTransformer's configurations say
+                                                      1,024 */
 #define PROA_REPLY_ARRAY_BYTES_MAX (1 * PROA_GIB)  /* one tensor of a reply of the engine: 2,000 rows of 128k logits */
-#define PROA_CHAT_TREE_BYTES_MAX  (96 << 10)       /* of a chat that waits for its reader: a tree takes up to 250 times its text, so a larger one waits as text */
+#define PROA_CHAT_TREE_BYTES_MAX  (96 << 10)       /* of a chat that waits for its reader: a tree takes up to 250
+                                                      times its text, so a larger one waits as text */
 #define PROA_OPENAI_PROMPTS_MAX   2048             /* in one request: OpenAI's for embeddings */
 #define PROA_OPENAI_CHOICES_MAX   4096             /* prompts times n: PROA_SEQUENCES_MAX */
 #define PROA_OPENAI_LOGPROBS_MAX  20               /* alternatives of a token: OpenAI's */
 #define PROA_OPENAI_ANSWER_MAX    (256 * PROA_MIB) /* one answer: 2,048 vectors of 4,096 numbers have 100 MB */
-#define PROA_OPENAI_QUEUED_MAX    (64 * PROA_MIB)  /* of a stream that its client does not read; beyond it the stream ends with an error */
+#define PROA_OPENAI_QUEUED_MAX    (64 * PROA_MIB)  /* of a stream that its client does not read; beyond it the stream
+                                                      ends with an error */
 #define PROA_FIGURES_BYTES_MAX    (16 * PROA_MIB)  /* /figures: 4,096 models with 1 kB each and room */
 #define PROA_TEMPLATE_BYTES_MAX   (1 * PROA_MIB)   /* a chat template; the longest in use have 20 kB */
-#define PROA_TEMPLATE_STEPS_MAX   (10 << 20)       /* of one rendering: a statement, an expression, 4 to 16 bytes of a text */
-#define PROA_TEMPLATE_CPU_MS      1000             /* CPU time of one rendering, in case steps cost more than they should */
-#define PROA_TEMPLATE_DEPTH_MAX   64               /* blocks and expressions within each other; macros and loops that call */
+#define PROA_TEMPLATE_STEPS_MAX   (10 << 20)       /* of one rendering: a statement, an expression, 4 to 16 bytes of a
+                                                      text */
+#define PROA_TEMPLATE_CPU_MS      1000             /* CPU time of one rendering, in case steps cost more than they
+                                                      should */
+#define PROA_TEMPLATE_DEPTH_MAX   64               /* blocks and expressions within each other; macros and loops that
+                                                      call */
 #define PROA_TEMPLATE_NEST_MAX    1000             /* nesting of all these together at run time: half a MiB of stack */
 #define PROA_TEMPLATE_PARAMS_MAX  64               /* parameters of one macro; the largest in use has 5 */
 #define PROA_TEMPLATE_MEMORY_MAX  (256 * PROA_MIB) /* values and texts of one rendering */
-#define PROA_TRANSFORM_STEPS_MAX  64               /* of one transform: one 64-bit mask says which steps a request needs */
+#define PROA_TRANSFORM_STEPS_MAX  64               /* of one transform: one 64-bit mask says which steps a request
+                                                      needs */
 #define PROA_TRANSFORM_ARGS_MAX   64               /* of one step */
 #define PROA_TRANSFORM_OPTIONS_MAX 16              /* of one step; the operation with the most has 7 */
 #define PROA_TRANSFORM_LIST_MAX   1024             /* elements of one option */
@@ -189,10 +225,12 @@
 #define PROA_LEXICON_COLUMNS_MAX  64               /* weights of each n-gram */
 #define PROA_TEXT_COLUMNS_MAX     (1 << 20)        /* features of one text: 4 MB a row */
 
-#define PROA_WATCH_NS             100000           /* an engine on a device polls for its next request this long before it sleeps: waking takes 10 to 20 us */
+#define PROA_WATCH_NS             100000           /* an engine on a device polls for its next request this long
+                                                      before it sleeps: waking takes 10 to 20 us */
 
 /* recorded passes (CUDA graphs) of a device (kernels/cuda/runtime/device.cu) */
-#define PROA_PASSES_MAX           96               /* about 100 kB each on the GPU and on the host; one for each length of short texts and each decode batch */
+#define PROA_PASSES_MAX           96               /* about 100 kB each on the GPU and on the host; one for each
+                                                      length of short texts and each decode batch */
 
 /* what was timed on a device (kernels/tune.h) */
 #define PROA_TUNE_ENTRIES_MAX     4096             /* 30 buckets of rows, 10 products of a model: a dozen models */
@@ -201,26 +239,33 @@
 /* forests: tree ensembles from files */
 #define PROA_FOREST_BYTES_MAX     (16 * PROA_GIB)  /* a model file; 2,000 trees of depth 16 have 5 GB as JSON */
 #define PROA_FOREST_TREES_MAX     (1 << 20)        /* 10,000 rounds of 100 classes */
-#define PROA_FOREST_TREE_NODES_MAX (1 << 24)       /* of one tree: scikit-learn's unpruned ones have a node for each two rows */
+#define PROA_FOREST_TREE_NODES_MAX (1 << 24)       /* of one tree: scikit-learn's unpruned ones have a node for each
+                                                      two rows */
 #define PROA_FOREST_NODES_MAX     ((int64_t)1 << 28) /* of all trees: 2,000 complete ones of depth 16 */
 #define PROA_FOREST_DEPTH_MAX     4096             /* edges; leaf-wise growth makes some 100 */
 #define PROA_FOREST_FEATURES_MAX  (1 << 24)        /* hashed text has 2^20 */
 #define PROA_FOREST_OUTPUTS_MAX   (1 << 16)        /* targets times classes */
 #define PROA_FOREST_CATEGORIES_MAX (1 << 24)       /* XGBoost's own: the first float from which integers are missing */
-#define PROA_FOREST_WORDS_MAX     ((int64_t)1 << 26) /* of 32 categories in all sets: 256 MiB; XGBoost's lists may be short */
+#define PROA_FOREST_WORDS_MAX     ((int64_t)1 << 26) /* of 32 categories in all sets: 256 MiB; XGBoost's lists may be
+                                                        short */
 #define PROA_FOREST_VECTORS_MAX   ((int64_t)1 << 30) /* values in all vector leaves: 8 GiB */
 #define PROA_FOREST_TERMS_MAX     ((int64_t)1 << 30) /* in all linear leaves: 12 GiB */
-#define PROA_ENV_ENTRIES_MAX      (1 << 20)        /* of a packed Python environment: a conda one with torch has 60,000 */
+#define PROA_ENV_ENTRIES_MAX      (1 << 20)        /* of a packed Python environment: a conda one with torch has
+                                                      60,000 */
 #define PROA_ENV_BYTES_MAX        (64 * PROA_GIB)  /* of its files; torch with CUDA has 7 GB */
 #define PROA_ENV_SCRIPTS_MS       60000            /* all scripts of etc/conda/activate.d; each sets some variables */
 #define PROA_ENV_TEXT_MAX         (1 * PROA_MIB)   /* all variables; Linux' own limit is 2 MiB with the arguments */
 #define PROA_ENV_UNPACK_MS        300000           /* conda-unpack: it rewrites some thousand files */
 /* Python models */
-#define PROA_PYTHON_ARENA_BYTES   (8 * PROA_GIB)   /* address space of each direction of a process; memory is taken as it is used */
-#define PROA_PYTHON_KEEP_BYTES    (32 * PROA_MIB)  /* of it that stays when it is free: batches of 10 MB reuse warm pages */
-#define PROA_PYTHON_HEAD_MAX      (16 * PROA_MIB)  /* JSON of one message: a configuration has at most PROA_CONFIG_BYTES_MAX */
+#define PROA_PYTHON_ARENA_BYTES   (8 * PROA_GIB)   /* address space of each direction of a process; memory is taken as
+                                                      it is used */
+#define PROA_PYTHON_KEEP_BYTES    (32 * PROA_MIB)  /* of it that stays when it is free: batches of 10 MB reuse warm
+                                                      pages */
+#define PROA_PYTHON_HEAD_MAX      (16 * PROA_MIB)  /* JSON of one message: a configuration has at most
+                                                      PROA_CONFIG_BYTES_MAX */
 #define PROA_PYTHON_SOURCES_MAX   (4 * PROA_MIB)   /* the embedded Python files: 60 kB */
-#define PROA_PYTHON_START_MS      30000            /* until the interpreter must run, and for finalize: Triton's stub-timeout-seconds */
+#define PROA_PYTHON_START_MS      30000            /* until the interpreter must run, and for finalize: Triton's
+                                                      stub-timeout-seconds */
 #define PROA_PYTHON_METRICS_MAX   4096             /* metrics that the models of one version create */
 /* clang-format on */
 

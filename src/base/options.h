@@ -46,8 +46,8 @@ extern const proa_option_row proa_option_rows[];
 const proa_option_row *proa_option_find(proa_str name, const char **nearest);
 /* INVALID: "unknown option 'temprature' (did you mean 'temperature'?)"; nearest may be NULL. */
 PROA_MUST_CHECK proa_status proa_option_unknown(proa_str name, const char *nearest, proa_err *err);
-/* The field of a row; its value as a number (0 for lists and switches); whether a value, rounded to the field's type, is in the
- * row's range (NaN never is), and the INVALID that says it is not. */
+/* The field of a row; its value as a number (0 for lists and switches); whether a value, rounded to the field's type,
+ * is in the row's range (NaN never is), and the INVALID that says it is not. */
 void *proa_option_field(const proa_options *o, const proa_option_row *row);
 double proa_option_number(const proa_options *o, const proa_option_row *row);
 bool proa_option_in_range(const proa_option_row *row, double value);
@@ -67,10 +67,12 @@ PROA_MUST_CHECK proa_status proa_option_read_json(proa_options *o, const proa_op
  * against the vocabulary. */
 PROA_MUST_CHECK proa_status proa_options_check(const proa_options *o, int64_t vocab, int64_t sequences_max,
                                                proa_err *err);
-/* Puts defaults where fields are zero and not given: first `defaults` (the model's, may be NULL; what is zero there and given
- * counts too), then the table's. All bits of `given` are set then, but that of a temperature that was not given. */
+/* Puts defaults where fields are zero and not given: first `defaults` (the model's, may be NULL; what is zero there
+ * and given counts too), then the table's. All bits of `given` are set then, but that of a temperature that was not
+ * given. */
 void proa_options_resolve(proa_options *o, const proa_options *defaults);
-/* generation_config.json's values as options, each marked as given (temperature, top_k and kin only when it says do_sample). */
+/* generation_config.json's values as options, each marked as given (temperature, top_k and kin only when it says
+ * do_sample). */
 PROA_MUST_CHECK proa_status proa_options_from_generation_config(proa_options *o, const proa_json *json,
                                                                 proa_arena *arena, proa_err *err);
 /* A deep copy of all lists into the arena. */

@@ -25,8 +25,8 @@ proa_status proa_option_out_of_range(const proa_option_row *row, double value, p
                      row->min_open ? "above " : "", row->min, row->max);
 }
 
-/* A float option is the nearest float to its value, and that is what must be in range: 1e-50 is 0, and the float nearest to
- * 0.0001 is a little less than it, as is the bound then. */
+/* A float option is the nearest float to its value, and that is what must be in range: 1e-50 is 0, and the float
+ * nearest to 0.0001 is a little less than it, as is the bound then. */
 bool proa_option_in_range(const proa_option_row *row, double value)
 {
     double min = row->min, max = row->max;

@@ -21,7 +21,8 @@ bool proa_str_is(proa_str a, const char *b);
 bool proa_str_has_nul(proa_str s); /* such a slice has no equal C string */
 bool proa_str_starts(proa_str s, proa_str prefix);
 bool proa_str_ends(proa_str s, proa_str suffix);
-uint64_t proa_str_hash(proa_str s); /* FNV-1a with a final mix: the same in each run; not for keys that an adversary chooses */
+uint64_t proa_str_hash(proa_str s); /* FNV-1a with a final mix: the same in each run; not for keys that an adversary
+                                       chooses */
 
 /* Bytes that grow up to bytes_max and always end with a NUL that is not counted. Appending beyond the maximum
  * sets `full`, drops the bytes and returns false; the caller may check `full` once at the end. */

@@ -277,7 +277,8 @@ static void run_chunks(proa_pool *pool, int worker, int workers)
             count = 0;
             proa_placement_yield(pool->placements, worker, workers);
         }
-        finish_chunks(pool, count); /* before it searches the other workers' chunks, which takes a while with many workers */
+        finish_chunks(pool, count); /* before it searches the other workers' chunks, which takes a while with many
+                                       workers */
         if (atomic_load_explicit(&pool->pending_chunks, memory_order_relaxed) == 0) return;
     }
 }
@@ -325,8 +326,8 @@ proa_pool *proa_pool_new(int threads)
     PROA_ASSERT(pool->placements);
     for (int i = 0; i < threads; i++) pool->placements[i] = (proa_placement){.last_move_ns = 0};
     for (int i = 0; i < threads; i++) pool->workers[i] = (proa_worker){.pool = pool, .index = i};
-    /* If the system refuses a thread the pool is smaller; results do not depend on the number of threads.
-     * */
+    /* If the system refuses a thread the pool is smaller; results do not depend on the number of
+     * threads. */
     for (int i = 1; i < threads; i++) {
         if (pthread_create(&pool->handles[i - 1], NULL, worker_main, &pool->workers[i]) != 0) break;
         if (pthread_getcpuclockid(pool->handles[i - 1], &pool->workers[i].clock) != 0)

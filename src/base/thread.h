@@ -42,7 +42,8 @@ int proa_cpu_quota(const char *folder);
 /* ---- wake-ups in batches ----
  * The engine emits the tokens of all sequences after each step. An event loop that is woken by the first of them would
  * take one token, send it and sleep again, and would have to be woken for the next. So a thread that hands over work
- * many times in a row begins a batch, and wakes each receiver once when the batch ends. A batch belongs to its thread. */
+ * many times in a row begins a batch, and wakes each receiver once when the batch ends. A batch belongs to its
+ * thread. */
 
 typedef void proa_wakeup_fn(void *arg);
 

@@ -209,9 +209,10 @@ void proa_plot_write(const proa_plot *p, proa_output *out)
 {
     axis x, y;
     find_axes(p, &x, &y);
-    proa_output_printf(
-        out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n",
-        WIDTH, HEIGHT, WIDTH, HEIGHT);
+    proa_output_printf(out,
+                       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+                       "width=\"%d\" height=\"%d\" role=\"img\">\n",
+                       WIDTH, HEIGHT, WIDTH, HEIGHT);
     /* a background of its own, dark in dark mode, so that colours do not depend on the page */
     proa_output_str(
         out,

@@ -22,7 +22,8 @@ static const proa_arg common_rows[] = {
      "worker threads; 0: all CPUs allowed to this process"},
     {"seed", PROA_ARG_INT, AT(seed), 0, INT64_MAX, "N", "0", "seed of all random numbers"},
     {"json", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "print JSON to standard output"},
-    {"help", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "print this text"}, /* taken by the parser before it is stored */
+    /* taken by the parser before it is stored */
+    {"help", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL, "print this text"},
 };
 const proa_arg_table proa_common_args = PROA_ARG_TABLE("common options", common_rows);
 

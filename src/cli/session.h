@@ -23,12 +23,14 @@ typedef struct proa_common {
 extern const proa_arg_table proa_common_args; /* of every command */
 extern const proa_arg_table proa_engine_args; /* of those that run an engine */
 /* Two rows: the operand, and the option that stands in for it. */
-#define PROA_MODEL_ARG                                                                                                         \
-    {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                                                  \
-     .help = "a Hugging Face folder: config.json and *.safetensors"},                                                          \
-    {                                                                                                                          \
-        "synthetic", PROA_ARG_OPERAND_ALIAS, offsetof(proa_common, model),                                                     \
-            .value = "NAME", .help = "instead of MODEL: random weights with the shapes of NAME, on a GPU (names: docs/gpu.md)" \
+#define PROA_MODEL_ARG                                                                                       \
+    {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                                \
+     .help = "a Hugging Face folder: config.json and *.safetensors"},                                        \
+    {                                                                                                        \
+        "synthetic", PROA_ARG_OPERAND_ALIAS, offsetof(proa_common, model),                                   \
+            .value = "NAME",                                                                                 \
+            .help = "instead of MODEL: random weights with the shapes of NAME, "                             \
+                    "on a GPU (names: docs/gpu.md)"                                                          \
     }
 
 typedef struct proa_session {

@@ -76,7 +76,8 @@ typedef struct proa_forest_node {
     double value;    /* a numerical split: the threshold; a leaf of a forest with leaf_size 1: its value */
     int32_t feature; /* 0..features-1; -1 is a leaf */
     int32_t left, right; /* children, counted from the tree's root; left is this node + 1, and right is greater */
-    int32_t aux; /* CATEGORICAL: index in `sets`; a leaf: index in `vectors` (leaf_size > 1) or `linear_leaves`; else -1 */
+    int32_t aux; /* CATEGORICAL: index in `sets`; a leaf: index in `vectors` (leaf_size > 1) or `linear_leaves`; else
+                    -1 */
     uint8_t op, flags; /* proa_forest_op; PROA_FOREST_DEFAULT_LEFT ... */
 } proa_forest_node;
 
@@ -127,7 +128,8 @@ typedef struct proa_forest {
     int64_t tree_count;
     proa_forest_node *nodes;
     int64_t node_count;
-    double *cover; /* [node_count]: weight of the training rows that reached the node (XGBoost: sum of hessians; LightGBM: rows), for SHAP; NULL if the file lacks it for any node */
+    double *cover; /* [node_count]: weight of the training rows that reached the node (XGBoost: sum of hessians;
+                      LightGBM: rows), for SHAP; NULL if the file lacks it for any node */
     double *vectors; /* [vector_count][leaf_size]; NULL where leaf_size is 1 */
     int64_t vector_count;
     proa_forest_linear_leaf *linear_leaves; /* of leaves of forests with leaf_size 1 and f64 */
@@ -140,7 +142,8 @@ typedef struct proa_forest {
     uint32_t *words;
     int64_t word_count;
 
-    char objective[64]; /* the objective as the file names it, truncated, printable: for messages and logs; "" if there is none */
+    char objective[64]; /* the objective as the file names it, truncated, printable: for messages and logs; "" if
+                           there is none */
     char version[32]; /* of the library that wrote it: "3.2.0"; "" if unknown */
 } proa_forest;
 
@@ -169,8 +172,8 @@ float proa_forest_cut(proa_forest_op op, double threshold, bool *swapped);
 bool proa_forest_goes_left(const proa_forest *forest, const proa_forest_node *node, float x);
 /* The leaf that row[features] reaches: a node counted from the tree's root. */
 int32_t proa_forest_leaf(const proa_forest *forest, const proa_forest_tree *tree, const float *row);
-/* The value of linear leaf `aux` for row[features]; `value` is the leaf's own, and the result if aux is -1.
- * */
+/* The value of linear leaf `aux` for row[features]; `value` is the leaf's own, and the result if aux is
+ * -1. */
 double proa_forest_linear_leaf_value(const proa_forest *forest, int32_t aux, double value, const float *row);
 
 /* The reference predictor: in[rows][features] to out[rows][outputs], one row and one tree at a time. `raw`

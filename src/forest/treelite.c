@@ -464,7 +464,9 @@ static proa_status fill_set(reader *r, tree *t, int64_t i, int32_t *set)
 static proa_status fill_split(reader *r, tree *t, int64_t i, const node *from)
 {
     static const uint8_t OPS[] = {
-        [CMP_EQ] = PROA_FOREST_EQ, [CMP_LT] = PROA_FOREST_LT, [CMP_LE] = PROA_FOREST_LE, [CMP_GT] = PROA_FOREST_GT, [CMP_GE] = PROA_FOREST_GE};
+        [CMP_EQ] = PROA_FOREST_EQ, [CMP_LT] = PROA_FOREST_LT, [CMP_LE] = PROA_FOREST_LE,
+        [CMP_GT] = PROA_FOREST_GT, [CMP_GE] = PROA_FOREST_GE,
+    };
     proa_forest_node *n = &r->b.draft[i];
     if (from->feature < 0 || from->feature >= PROA_FOREST_FEATURES_MAX)
         return PROA_FAIL(r->b.err, CORRUPT, "node %lld: feature %lld", (long long)i, (long long)from->feature);

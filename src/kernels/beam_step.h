@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * beam_step.h - what a step of a beam search does, compiled for the host (reference_beam.c) and for CUDA (beam_search.cu).
- * The engine's own searches (engine/decode/beam_*.c), which also keep the finished sequences, give the same beams.
- * Threads: any. Formulas: beam_step in decode.def; structs: ops.h. p: the Q hypothesis slots of a group. */
+ * beam_step.h - what a step of a beam search does, compiled for the host (reference_beam.c) and for CUDA
+ * (beam_search.cu). The engine's own searches (engine/decode/beam_*.c), which also keep the finished sequences, give
+ * the same beams. Threads: any. Formulas: beam_step in decode.def; structs: ops.h. p: the Q hypothesis slots of a
+ * group. */
 #ifndef PROA_KERNELS_BEAM_STEP_H
 #define PROA_KERNELS_BEAM_STEP_H
 
@@ -66,8 +67,8 @@ static inline PROA_HOST_DEVICE int32_t proa_beam_group_done(const proa_beam_hyp 
 }
 
 /* ---- the step ----
- * Beams 0..K-1 stand at rows of candidates: l->ids and l->logits [row][M]. All beams' scores before the step, the tokens
- * that earlier groups chose in it and the hypotheses are read through a proa_beam_state. */
+ * Beams 0..K-1 stand at rows of candidates: l->ids and l->logits [row][M]. All beams' scores before the step, the
+ * tokens that earlier groups chose in it and the hypotheses are read through a proa_beam_state. */
 
 /* Each operation is rounded once on the host and on the device: no compiler may fuse a product and a sum. */
 static inline PROA_HOST_DEVICE float proa_beam_add(float a, float b)

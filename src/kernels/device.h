@@ -9,8 +9,8 @@
 
 #include "kernels/ops.h"
 
-/* The key of a recorded pass (a CUDA graph): everything that shapes its launches. The kernels read the rest from memory, so
- * passes with equal keys run by one recording. */
+/* The key of a recorded pass (a CUDA graph): everything that shapes its launches. The kernels read the rest from
+ * memory, so passes with equal keys run by one recording. */
 typedef struct proa_pass {
     int32_t kind;                           /* the caller's name of the program */
     int32_t rows, spans, rows_max, context; /* of all spans; context rounded up by the caller */
@@ -38,7 +38,8 @@ struct proa_device {
     /* In order with the kernels. upload: src may be reused at once. download: returns when the bytes have arrived. */
     void (*upload)(proa_device *d, void *dst, const void *src, int64_t bytes);
     void (*download)(proa_device *d, void *dst, const void *src, int64_t bytes);
-    /* As download, but send returns at once and sent waits. dst: of host_alloc; words of 4 bytes. ticket: 0, 1, or see below. */
+    /* As download, but send returns at once and sent waits. dst: of host_alloc; words of 4 bytes. ticket: 0, 1, or
+     * see below. */
     void (*send)(proa_device *d, void *dst, const void *src, int64_t bytes, int ticket);
     void (*sent)(proa_device *d, int ticket);
     void (*wait_copies_on_stream)(proa_device *d); /* kernels that follow wait for all unordered copies */
@@ -53,13 +54,13 @@ struct proa_device {
     bool (*pass_begin)(proa_device *d, const proa_pass *pass);
     void (*pass_end)(proa_device *d);
     /* A branch is a second stream. Kernels that are launched between branch_begin and branch_end run after those before
-     * branch_begin, and at the same time as those after branch_end, until branch_join. There is one branch at a time. NULL
-     * branch_begin: the device has no branches. */
+     * branch_begin, and at the same time as those after branch_end, until branch_join. There is one branch at a time.
+     * NULL branch_begin: the device has no branches. */
     void (*branch_begin)(proa_device *d);
     void (*branch_end)(proa_device *d);
     void (*branch_join)(proa_device *d);
-    /* The type of what a pass of that many rows keeps between the residual stream and the logits: f32, or the weights' own
-     * where the ops of this device take views of 16 bits (ops.def). NULL: f32. */
+    /* The type of what a pass of that many rows keeps between the residual stream and the logits: f32, or the
+     * weights' own where the ops of this device take views of 16 bits (ops.def). NULL: f32. */
     proa_dtype (*activations)(proa_device *d, proa_wfmt format, int64_t rows);
     /* Numbers spread evenly in [middle - reach, middle + reach]; NULL: not offered. */
     void (*random)(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
@@ -68,13 +69,14 @@ struct proa_device {
     void (*random_weight)(proa_device *d, proa_weight *w, float reach, uint64_t seed);
     /* Bytes a second that a kernel reads from memory, measured; NULL: see peak.h. */
     double (*read_rate)(proa_device *d);
-    /* Multiplications and additions a second of matrix products in that dtype (f16, bf16, fp8), measured; 0: it has none. */
+    /* Multiplications and additions a second of matrix products in that dtype (f16, bf16, fp8), measured; 0: it has
+     * none. */
     double (*matrix_rate)(proa_device *d, proa_dtype dtype);
     void (*close)(proa_device *d);
 };
 
-/* name: "cpu", "cuda" or "cuda:N". UNSUPPORTED, with the reason in plain words, where there is no plug-in, no driver, no
- * such GPU, or one that is too old. */
+/* name: "cpu", "cuda" or "cuda:N". UNSUPPORTED, with the reason in plain words, where there is no plug-in, no driver,
+ * no such GPU, or one that is too old. */
 PROA_MUST_CHECK proa_status proa_device_open(proa_device **out, const char *name, proa_err *err);
 void proa_device_close(proa_device *d); /* NULL is fine */
 
@@ -84,7 +86,8 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 #define PROA_CUDA_VERSION 11
 typedef proa_status proa_cuda_open_fn(int version, proa_device **out, int index, proa_err *err);
 
-/* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or wait_copies_on_stream. */
+/* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or
+ * wait_copies_on_stream. */
 #define PROA_SEND_UNORDERED 2
 
 #endif

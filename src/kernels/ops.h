@@ -47,14 +47,14 @@ typedef struct proa_epilogue {
 } proa_epilogue;
 
 /* Keys and values of one layer in pages of PROA_PAGE_TOKENS: k and v are [page][Hk][64][dh], so one (page, head)
- * is one contiguous block. dtype f32, bf16 or f16; on a device e4m3 too, without a scale. Rows there are f32, of the pages'
- * type, or of 16 bits beside e4m3. */
+ * is one contiguous block. dtype f32, bf16 or f16; on a device e4m3 too, without a scale. Rows there are f32, of the
+ * pages' type, or of 16 bits beside e4m3. */
 typedef struct proa_kv {
     void *k, *v;
     proa_dtype dtype;
     int64_t kv_heads, head_dim; /* Hk, dh */
-    /* Not 0: there are no pages. k and v are the rows of the step, that many elements apart, and a span sees those that it
-     * has itself (context == rows). attend where q is of the same dtype: f32, on a device 16 bits too. */
+    /* Not 0: there are no pages. k and v are the rows of the step, that many elements apart, and a span sees those
+     * that it has itself (context == rows). attend where q is of the same dtype: f32, on a device 16 bits too. */
     int64_t row;
 } proa_kv;
 
@@ -86,15 +86,15 @@ typedef struct proa_attention {
     const float *rel_bias; /* [buckets][H] f32 */
     int32_t rel_buckets, rel_distance;
     bool rel_bidirectional;
-    /* ALiBi (Press et al. 2022): alibi[h] * (k_pos - q_pos) is added; NULL: none. Checkpoints whose bias is alibi[h] * k_pos
-     * (BLOOM) mean the same: a constant added to all scores of a row does not change its softmax. */
+    /* ALiBi (Press et al. 2022): alibi[h] * (k_pos - q_pos) is added; NULL: none. A bias of alibi[h] * k_pos
+     * (BLOOM) gives the same: a constant added to all scores of a row does not change its softmax. */
     const float *alibi; /* [H] f32 */
 } proa_attention;
 
-/* Frequencies of rotary positions (Su et al. 2021), and of those that models use beyond the length that they were trained
- * with. A row whose sequence has at most `border` positions uses inv_freq and scale, a longer one
+/* Frequencies of rotary positions (Su et al. 2021), and of those that models use beyond the length that they were
+ * trained with. A row whose sequence has at most `border` positions uses inv_freq and scale, a longer one
  *   - with long_inv_freq: these and long_scale (LongRoPE, Ding et al. 2024);
- *   - else inv_freq[i] * g^(-2i / (r - 2)) and scale, g = ntk_factor * length / border - (ntk_factor - 1), which are the
+ *   - else inv_freq[i] * g^(-2i / (r - 2)) and scale, g = ntk_factor * length / border - (ntk_factor - 1): the
  *     frequencies of the base theta * g^(r / (r - 2)) (dynamic NTK, the base of transformers' "dynamic"). r > 2. */
 typedef struct proa_rope_freqs {
     const float *inv_freq;      /* [r/2] */
@@ -123,8 +123,8 @@ typedef struct proa_sample_params {
     float top_p;       /* 0: all */
     float rest;        /* 1 - top_p, computed before top_p was rounded to float */
     float min_p;       /* 0: all */
-    int32_t falling; /* 1: mass is counted from the most likely token down, exactly top_k are kept, and the weight of the last
-                        is cut */
+    int32_t falling; /* 1: mass is counted from the most likely token down, exactly top_k are kept, and the weight of
+                        the last is cut */
     double uniform; /* in [0,1): the candidate at which the running sum of weights, by rising id, exceeds this part */
 } proa_sample_params;
 
@@ -177,15 +177,15 @@ typedef struct proa_beam_params {
     int32_t pad; /* groups: the token that the beams of a group choose when the group is done */
     int32_t first_come; /* groups, 1: a group is done when it has Q finished sequences; 0: when also no running sequence
                            can reach a better score */
-    /* 1: a beam that has ended is kept among the others. Its only candidate is its end token, at no cost. Once the first
-     * beam has ended, all keys use its divisor. There are no groups, C is K, and nothing is pushed. */
+    /* 1: a beam that has ended is kept among the others. Its only candidate is its end token, at no cost. Once the
+     * first beam has ended, all keys use its divisor. There are no groups, C is K, and nothing is pushed. */
     int32_t keep_ended;
     int32_t end_count, end_ids[PROA_EOS_MAX]; /* the struct has no padding: steps are compared as bytes */
 } proa_beam_params;
 
-/* Finished hypotheses, one slot for each beam. With groups: slot i holds the i-th finished score of its group, in order of
- * arrival, and the slot of the group's first beam also holds worst, count and done. With keep_ended: the beam's own
- * end. */
+/* Finished hypotheses, one slot for each beam. With groups: slot i holds the i-th finished score of its group, in
+ * order of arrival, and the slot of the group's first beam also holds worst, count and done. With keep_ended: the
+ * beam's own end. */
 typedef struct proa_beam_hyp {
     double score;
     double worst;  /* of the scores */
@@ -205,8 +205,8 @@ typedef struct proa_beam_lists {
     int32_t *tokens, *parents; /* of the next step's beams */
 } proa_beam_lists;
 
-/* A search whose beams continue those of the step before. Its page tables have tokens / PROA_PAGE_TOKENS + 1 pages each and
- * are contiguous. */
+/* A search whose beams continue those of the step before. Its page tables have tokens / PROA_PAGE_TOKENS + 1 pages
+ * each and are contiguous. */
 typedef struct proa_kv_reorder {
     int32_t source, table; /* in the pages: the first beam's table before, and after */
     int32_t beams, tokens; /* K; tokens in the pages of each */

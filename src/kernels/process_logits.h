@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * process_logits.h - what penalties and masks do to one logit, compiled for the host and for CUDA. The arithmetic is that of
- * engine/decode/logits_processor.c; every operation is rounded once.
+ * process_logits.h - what penalties and masks do to one logit, compiled for the host and for CUDA. The arithmetic is
+ * that of engine/decode/logits_processor.c; every operation is rounded once.
  * Threads: any. */
 #ifndef PROA_KERNELS_PROCESS_LOGITS_H
 #define PROA_KERNELS_PROCESS_LOGITS_H

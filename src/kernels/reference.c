@@ -148,8 +148,8 @@ static void soft_cap(proa_ctx *c, proa_view x, float cap)
             *at2(x, t, j) = (float)((double)cap * tanh((double)*at2(x, t, j) / (double)cap));
 }
 
-/* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N]; what is only
- * quantised on devices lies as the f32 numbers that it stands for ---- */
+/* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N]; what is
+ * only quantised on devices lies as the f32 numbers that it stands for ---- */
 
 static bool widened(proa_wfmt format)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_beam.c - beam_step and reorder_kv in plain C: candidates are put in order one by one. The formulas are those of
- * beam_step.h. A device's ops are compared with these, and they must agree with the engine's searches
+ * reference_beam.c - beam_step and reorder_kv in plain C: candidates are put in order one by one. The formulas are
+ * those of beam_step.h. A device's ops are compared with these, and they must agree with the engine's searches
  * (engine/decode/beam.h), which also keep the finished sequences. */
 #include "kernels/beam_step.h"
 #include "kernels/reference.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reference_sample.c - one token from a row of logits as a textbook draws it: candidates sorted, cut, drawn. The engine on
- * a CPU has its own sampler, which sorts nothing; this is what a device's is compared with. */
+ * reference_sample.c - one token from a row of logits as a textbook draws it: candidates sorted, cut, drawn. The
+ * engine on a CPU has its own sampler, which sorts nothing; this is what a device's is compared with. */
 #include "kernels/process_logits.h"
 #include "kernels/reference.h"
 
@@ -56,8 +56,8 @@ static int64_t keep_falling(candidate *c, int64_t n, const proa_sample_params *h
     return kept;
 }
 
-/* From the likeliest down while what is left, itself included, is more than 1 - top_p; of equals the higher id first: they
- * are dropped in rising order. */
+/* From the likeliest down while what is left, itself included, is more than 1 - top_p; of equals the higher id first:
+ * they are dropped in rising order. */
 static int64_t keep_rising(candidate *c, int64_t n, const proa_sample_params *how)
 {
     double sum = mass(c, n), above = 0;

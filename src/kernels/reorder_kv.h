@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reorder_kv.h - which page each beam writes to after a step of a beam search: one rule for the engine's page tables and
- * for a device, whose tables follow the beams before the host has seen them.
+ * reorder_kv.h - which page each beam writes to after a step of a beam search: one rule for the engine's page tables
+ * and for a device, whose tables follow the beams before the host has seen them.
  * Threads: any. */
 #ifndef PROA_KERNELS_REORDER_KV_H
 #define PROA_KERNELS_REORDER_KV_H
@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* Each of the beams (at most 64) had a page of its own. Now beam i continues parent[i] and writes to the page of beam
- * take[i]: the first beam to continue a parent keeps its page (take == parent); each other one needs a copy and gets the
- * page of a beam that nobody continues, in rising order. */
+ * take[i]: the first beam to continue a parent keeps its page (take == parent); each other one needs a copy and gets
+ * the page of a beam that nobody continues, in rising order. */
 static inline PROA_HOST_DEVICE void proa_reorder_pages(int32_t *take, const int32_t *parent, int32_t beams)
 {
     uint64_t parents = 0, firsts = 0;

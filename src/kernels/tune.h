@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tune.h - which algorithm a product of many rows takes, as timed on this machine's own device, kept in a small text file:
- * a line that says the format, one that says what it was timed on, and one for each product. Any other device, driver or
- * library makes another file (proa_tune_path), so that nothing is used where it was not timed.
+ * tune.h - which algorithm a product of many rows takes, as timed on this machine's own device, kept in a small text
+ * file: a line that says the format, one that says what it was timed on, and one for each product. Any other device,
+ * driver or library makes another file (proa_tune_path), so that nothing is used where it was not timed.
  * Owner:   proa_tune_init/release. Threads: one at a time.
  * Way in:  proa_tune_path, proa_tune_read, proa_tune_find; proa_tune_put, proa_tune_write. */
 #ifndef PROA_KERNELS_TUNE_H
@@ -48,7 +48,8 @@ PROA_MUST_CHECK proa_status proa_tune_read(proa_tune *t, const char *path, proa_
 /* The same whatever it was timed on, into a fresh t, which takes that as its identity: to look at. */
 PROA_MUST_CHECK proa_status proa_tune_look(proa_tune *t, const char *path, proa_err *err);
 PROA_MUST_CHECK bool proa_tune_print(proa_buf *out, const proa_tune *t);
-/* Through a file beside it that then takes its name, so that a reader sees the old or the new one whole. Makes the folder. */
+/* Through a file beside it that then takes its name, so that a reader sees the old or the new one whole. Makes the
+ * folder. */
 PROA_MUST_CHECK proa_status proa_tune_write(const proa_tune *t, const char *path, proa_err *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * conn_out.c - the output queue of a connection: pieces, copied or referenced, that are written with one system call. */
+ * conn_out.c - the output queue of a connection: pieces, copied or referenced, that are written with one system
+ * call. */
 #include "net/conn_inner.h"
 
 #include "base/limits.h"

@@ -40,7 +40,8 @@ typedef struct proa_grpc_call {
     proa_str path; /* "/inference.GRPCInferenceService/ModelInfer" */
     const proa_grpc_header *metadata;
     int metadata_count;
-    int64_t deadline_ns; /* on the monotonic clock; 0: none. Passing it ends the call: DEADLINE_EXCEEDED and on_disconnect */
+    int64_t deadline_ns; /* on the monotonic clock; 0: none. Passing it ends the call: DEADLINE_EXCEEDED and
+                            on_disconnect */
     int64_t start_ns;
     proa_conn *conn;
     proa_arena *arena; /* lives as long as the call */

@@ -56,7 +56,8 @@ const Inference__ModelConfig *proa_served_model_config(const proa_served_model *
 const char *proa_served_model_name(const proa_served_model *model);
 int64_t proa_served_model_version(const proa_served_model *model);
 const char *proa_served_model_path(const proa_served_model *model); /* the model's folder in the repository */
-const char *proa_served_model_version_path(const proa_served_model *model); /* PATH/1; for a Hugging Face folder the folder itself */
+/* PATH/1; for a Hugging Face folder the folder itself */
+const char *proa_served_model_version_path(const proa_served_model *model);
 /* A parameter of config.pbtxt: string_value, or NULL if it is absent, empty or still the literal "${...}". */
 const char *proa_served_model_parameter(const proa_served_model *model, const char *key);
 /* Called in model_open: execute of this version may take long, so PROA_BACKEND_INLINE does not apply to it. */

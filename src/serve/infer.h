@@ -9,7 +9,8 @@
  *
  * Owner:   proa_infer_new gives one reference. The scheduler holds another from acceptance until the final reply has
  *          been delivered. A reply belongs to whom it was delivered to: proa_reply_free.
- * Threads: built by one thread; after acceptance the fields are read only, but for cancel, which any thread may call. */
+ * Threads: built by one thread; after acceptance the fields are read only, but for cancel, which any thread may
+ * call. */
 #ifndef PROA_SERVE_INFER_H
 #define PROA_SERVE_INFER_H
 

@@ -62,7 +62,8 @@ void proa_rcu_enter(void)
     line *l = mine ? mine : register_thread();
     unsigned long turns = atomic_load_explicit(&l->turns, memory_order_relaxed);
     PROA_DASSERT(turns % 2 == 0);
-    /* before the load of the pointer in the one order of all: either the writer sees us inside, or we see its pointer */
+    /* before the load of the pointer in the one order of all: either the writer sees us inside, or we see its
+     * pointer */
     atomic_exchange_explicit(&l->turns, turns + 1, memory_order_seq_cst);
 }
 

@@ -60,7 +60,8 @@ bool proa_server_stop(proa_server *server, int64_t timeout_ms);
 void proa_server_free(proa_server *server);
 
 bool proa_server_live(const proa_server *server);
-/* UNAVAILABLE "Server exiting", or not ready (strict: every version that should be ready is, and its backend says so). */
+/* UNAVAILABLE "Server exiting", or not ready (strict: every version that should be ready is, and its backend says
+ * so). */
 proa_status proa_server_ready(proa_server *server, proa_err *err);
 /* OK: ready. NOT_FOUND, UNAVAILABLE with the texts of proa_server_infer; INVALID "Model version not ready". */
 proa_status proa_server_model_ready(proa_server *server, const char *name, int64_t version, proa_err *err);

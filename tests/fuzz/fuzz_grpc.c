@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Any bytes from a client into a gRPC session over a connection in memory. The first byte says how they are cut, what the
- * service does, and when the clock moves; the rest follows the client's preface, which is not to be guessed. Every call
- * that was begun must end, every message that was kept be released. */
+ * Any bytes from a client into a gRPC session over a connection in memory. The first byte says how they are cut, what
+ * the service does, and when the clock moves; the rest follows the client's preface, which is not to be guessed.
+ * Every call that was begun must end, every message that was kept be released. */
 #include "../unit/net/conn_double.h"
 #include "fuzz.h"
 #include "net/grpc.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ModelInfer and ModelStreamInfer through the real service: a client's HTTP/2 frames around one message, which is either the
- * input itself or made of it field by field. Each call must end with trailers or a reset. */
+ * ModelInfer and ModelStreamInfer through the real service: a client's HTTP/2 frames around one message, which is
+ * either the input itself or made of it field by field. Each call must end with trailers or a reset. */
 #include "api/grpc/pb_wire.h"
 #include "fuzz.h"
 #include "service.h"

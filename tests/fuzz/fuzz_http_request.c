@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whole HTTP requests through the real routes and handlers, to small models. The first byte says how the body is framed; the
- * rest is a request as it is sent, from its first line on. What is framed here ends the connection after the answer. */
+ * Whole HTTP requests through the real routes and handlers, to small models. The first byte says how the body is
+ * framed; the rest is a request as it is sent, from its first line on. What is framed here ends the connection after
+ * the answer. */
 #include "fuzz.h"
 #include "service.h"
 

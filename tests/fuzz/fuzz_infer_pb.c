@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Any bytes as a ModelInferRequest. What is accepted has its tensors inside the message (or in buffers of their own), and
- * where protobuf-c reads the bytes too it must have found the same. */
+ * Any bytes as a ModelInferRequest. What is accepted has its tensors inside the message (or in buffers of their own),
+ * and where protobuf-c reads the bytes too it must have found the same. */
 #include "fuzz.h"
 
 #include "api/grpc/infer_pb.h"

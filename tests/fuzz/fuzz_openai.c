@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Bodies of OpenAI's API through the real handlers to small trained models. The first byte picks the operation; the client
- * leaves after a while, as people do, so that cancels are met too. */
+ * Bodies of OpenAI's API through the real handlers to small trained models. The first byte picks the operation; the
+ * client leaves after a while, as people do, so that cancels are met too. */
 #include "fuzz.h"
 #include "service.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Any bytes as a ModelConfig in text format. What is read must print, read back to the same message, and pack to bytes
- * that unpack to it; as JSON it must read back to the same JSON. Then a server's defaults and checks go over it, also as an
- * ensemble that is made of itself: a verdict, and after OK defaults that stay as they are. */
+ * that unpack to it; as JSON it must read back to the same JSON. Then a server's defaults and checks go over it, also
+ * as an ensemble that is made of itself: a verdict, and after OK defaults that stay as they are. */
 #include "fuzz.h"
 
 #include "base/limits.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a stub process may write into shared memory: any bytes as the payload of a response. What is accepted has its tensors
- * inside the block, or inside the block of the request that is answered. */
+ * What a stub process may write into shared memory: any bytes as the payload of a response. What is accepted has its
+ * tensors inside the block, or inside the block of the request that is answered. */
 #include "backends/python/python.h"
 #include "fuzz.h"
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Any bytes up to a NUL as the steps of a transform, those behind it as its file of n-grams and as the text of a request.
- * What is read must run or say why not, and each output has the type, the shape and the bytes that were promised. */
+ * Any bytes up to a NUL as the steps of a transform, those behind it as its file of n-grams and as the text of a
+ * request. What is read must run or say why not, and each output has the type, the shape and the bytes that were
+ * promised. */
 #include "fuzz.h"
 
 #include "backends/transform/transform.h"

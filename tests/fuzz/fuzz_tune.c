@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Any bytes as a file of timed algorithms. What is read prints to a text that reads back to the same entries; what is refused
- * leaves nothing behind. */
+ * Any bytes as a file of timed algorithms. What is read prints to a text that reads back to the same entries; what is
+ * refused leaves nothing behind. */
 #include "fuzz.h"
 
 #include "base/limits.h"

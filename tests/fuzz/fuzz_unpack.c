@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Archives of strangers: nothing is written outside the folder, and no link in it leads outside. Input: lines "TYPE NAME TARGET", of
- * which a tar is made (TYPE as in tar; TARGET is a link's, or a file's content); without a digit at its begin, the archive itself. */
+ * Archives of strangers: nothing is written outside the folder, and no link in it leads outside. Input: lines "TYPE
+ * NAME TARGET", of which a tar is made (TYPE as in tar; TARGET is a link's, or a file's content); without a digit at
+ * its begin, the archive itself. */
 #include "../unit/python/tar.h"
 #include "base/status.h"
 #include "fuzz.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * service.h - for fuzz targets: a whole server in this process (models, service code, an event loop), reached through Unix
- * sockets. Include it once.
+ * service.h - for fuzz targets: a whole server in this process (models, service code, an event loop), reached through
+ * Unix sockets. Include it once.
  * Owner:   one server for all inputs, closed at exit.
  * Threads: the target's and the server's; service_rest ends each input, so that a find belongs to its own input. */
 #ifndef PROA_TESTS_FUZZ_SERVICE_H
@@ -138,8 +138,8 @@ static inline void service_rest(void)
     PROA_ASSERT(proa_shm_unregister(service.server, "", NULL) == PROA_OK);
 }
 
-/* One HTTP connection: sends the bytes, and `last` that no more will come; reads the answer up to the server's end. Leaves
- * after wait_ms without a byte. */
+/* One HTTP connection: sends the bytes, and `last` that no more will come; reads the answer up to the server's end.
+ * Leaves after wait_ms without a byte. */
 static inline void service_http(proa_str bytes, bool last, proa_buf *answer, int wait_ms)
 {
     int fd = service_dial(service.http);

@@ -39,8 +39,8 @@ typedef enum tolerance {
     TOL_COUNT
 } tolerance;
 double tolerance_of(tolerance kind); /* the limit */
-/* On a device sums have other orders, products of halves round, and a row's order may depend on the batch: there the same
- * comparisons, those of bits too, are made with this limit at least, and no numbers are huge or infinite. */
+/* On a device sums have other orders, products of halves round, and a row's order may depend on the batch: there the
+ * same comparisons, those of bits too, are made with this limit at least, and no numbers are huge or infinite. */
 typedef struct device_rules {
     bool on;
     double limit;

@@ -245,8 +245,8 @@ static canvas attend_run(proa_ctx *c, const world *w, const canvas *out, const c
     return y;
 }
 
-/* Each span alone in its batch; and each causal row as a decode step of its own: the same bits. On a device, where each call
- * brings all of its memory, some of them. */
+/* Each span alone in its batch; and each causal row as a decode step of its own: the same bits. On a device, where
+ * each call brings all of its memory, some of them. */
 static void check_spans_alone(tester *t, const world *w, const canvas *out, const canvas *q,
                               const canvas *all, const proa_attention *a)
 {
@@ -471,7 +471,8 @@ void check_attend(tester *t)
             attend_spans(t, tiled[i], kv_dtypes[d], variant, decode_many, PROA_COUNT(decode_many));
             attend_spans(t, tiled[i], kv_dtypes[d], variant, decode_long, PROA_COUNT(decode_long));
         }
-    /* f32: the longest context whose keys and values fit a block of a device, and one more; whole and cut tiles of rows */
+    /* f32: the longest context whose keys and values fit a block of a device, and one more; whole and cut tiles of
+     * rows */
     static const int32_t fits[][2] = {{8, 8}, {9, 20}, {16, 146}, {1, 30}, {7, 0}, {2, 3}},
                          too_long[][2] = {{8, 8}, {9, 147}, {1, 30}};
     for (int variant = 0; variant < (device_mode.on ? ATTEND_VARIANTS : 2); variant++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_beam.c - steps of beam searches, in groups too, and the pages that follow them: tokens, parents and bits of scores, what
- * groups have finished, tables and copied tokens are the reference's, and nothing else is written. */
+ * check_beam.c - steps of beam searches, in groups too, and the pages that follow them: tokens, parents and bits of
+ * scores, what groups have finished, tables and copied tokens are the reference's, and nothing else is written. */
 #include "check.h"
 
 #include "base/alloc.h"
@@ -75,7 +75,8 @@ static proa_beam_params some_search(uint64_t *state, bool large)
     return s;
 }
 
-/* Falling values with ties, whose tokens rise among equals; some of few values, so that sums of several beams are equal. */
+/* Falling values with ties, whose tokens rise among equals; some of few values, so that sums of several beams are
+ * equal. */
 static void fill_row(float *values, int32_t *ids, int32_t n, uint64_t *state)
 {
     float value = 20, step = rng_below(state, 3) ? 0.7F : 0.0F;
@@ -272,8 +273,8 @@ static void follow_case(tester *t, const pool_shape *shape, int64_t count, bool 
     free(pages), free(right_pages), free(mine), free(right);
 }
 
-/* The rule itself: every page is taken once, the first to go on from a parent keeps the parent's, and who has to copy takes
- * from somebody who does not go on. */
+/* The rule itself: every page is taken once, the first to go on from a parent keeps the parent's, and who has to copy
+ * takes from somebody who does not go on. */
 static void rule_holds(tester *t, uint64_t *state)
 {
     for (int turn = 0; turn < 2000; turn++) {

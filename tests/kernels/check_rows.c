@@ -355,8 +355,8 @@ static void embed_shape(tester *t, int64_t rows, int64_t cols)
     embed_dtype(t, rows, cols, PROA_DTYPE_BF16);
 }
 
-/* Tables whose rows are added, one behind the other: a device may do up to three at once. odd: of one of them the rows lie at no
- * multiple of 8 numbers; other: the last one is of another type. */
+/* Tables whose rows are added, one behind the other: a device may do up to three at once. odd: of one of them the
+ * rows lie at no multiple of 8 numbers; other: the last one is of another type. */
 static void embed_all_case(tester *t, int64_t rows, int64_t cols, int count, int odd, bool other)
 {
     enum { MOST = 5 };
@@ -638,8 +638,8 @@ static double device_limit_of(proa_wfmt format)
     }
 }
 
-/* Any numbers; or, for int8 in some variants, such as lie on the border of two int8 (in every second row exactly), or the
- * next one below or above it. */
+/* Any numbers; or, for int8 in some variants, such as lie on the border of two int8 (in every second row exactly), or
+ * the next one below or above it. */
 static void fill_inputs(canvas *x, proa_wfmt format, uint64_t seed, int variant)
 {
     canvas_fill(x, seed, variant % 2);
@@ -682,7 +682,8 @@ static void set_epilogue(scene *s, int variant, const canvas *bias, const canvas
     if (variant >= 64) e->act = (proa_act)(variant / 64);
 }
 
-/* variant: 1 bias, 2 residual, 4 alpha, from 8 on an activation, from 64 on which one; GATED (then without residual). */
+/* variant: 1 bias, 2 residual, 4 alpha, from 8 on an activation, from 64 on which one; GATED (then without
+ * residual). */
 static void linear_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64_t K, int variant)
 {
     if (t->tables[0].ops->pack_bytes(format, N, K) < 0 || !takes_turn(t))
@@ -847,7 +848,8 @@ static void check_normed(tester *t, proa_wfmt format)
     normed_case(t, format, 7, 256, 256, INTO);
 }
 
-/* Halves that end within tiles and panels and at their borders, few rows and many; long rows, and short ones of many outputs. */
+/* Halves that end within tiles and panels and at their borders, few rows and many; long rows, and short ones of many
+ * outputs. */
 static void check_gated(tester *t, proa_wfmt format)
 {
     static const int64_t Ts[] = {1, 2, 3, 4, 8, 13, 16, 40}, halves[] = {1, 3, 8, 17, 32, 65, 96, 160},
@@ -868,8 +870,8 @@ static void check_gated(tester *t, proa_wfmt format)
         linear_case(t, format, 300 + a, 528, 120, GATED | 64 * a | a % 2);
 }
 
-/* One and two rows over long sums: a device's ring of weights turns several times, its blocks have one tile or several, a stage
- * that ends within; outputs that are no whole tile. */
+/* One and two rows over long sums: a device's ring of weights turns several times, its blocks have one tile or
+ * several, a stage that ends within; outputs that are no whole tile. */
 static void check_rings(tester *t, proa_wfmt format)
 {
     static const int64_t shapes[][2] = {{5008, 4104}, {96, 5000}, {88, 11008}, {8, 4096},
@@ -894,8 +896,8 @@ static void check_many_rows(tester *t, proa_wfmt format)
     for (size_t i = 0; i < PROA_COUNT(few); i++)
         for (int v = 0; v < 4; v++)
             linear_case(t, format, few[i][0], few[i][1], few[i][2], v == 1 ? 64 * PROA_ACT_GELU + 1 : v);
-    /* more rows than tensor cores' kernel of few takes, where they are small: 17, 32, 64 and one more; odd K; what its blocks
-     * read together at most, and more */
+    /* more rows than tensor cores' kernel of few takes, where they are small: 17, 32, 64 and one more; odd K; what
+     * its blocks read together at most, and more */
     static const int64_t text[][3] = {{17, 136, 264}, {18, 135, 37},   {24, 72, 8},    {32, 64, 520},
                                       {33, 63, 1032}, {63, 48, 264},   {64, 128, 136}, {64, 131, 999},
                                       {65, 64, 264},  {64, 638, 1000}, {64, 656, 1000}};

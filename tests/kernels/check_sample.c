@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_sample.c - tokens chosen from rows of logits: the same ids as the reference, whatever the cuts, with ties, rows of
- * equals, and rows that are not all numbers. */
+ * check_sample.c - tokens chosen from rows of logits: the same ids as the reference, whatever the cuts, with ties,
+ * rows of equals, and rows that are not all numbers. */
 #include "check.h"
 
 #include "base/alloc.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * hosted.c - a device's table behind the host's memory: each call copies what its views cover to the device, runs the op
- * there and copies all of it back, so that kerncheck's cases, guard bands and aliases hold for a GPU as for the CPU. With
- * device_mode.narrow the views that ops.def marks 16 go over as copies of that type, inside a guard of their own. */
+ * hosted.c - a device's table behind the host's memory: each call copies what its views cover to the device, runs the
+ * op there and copies all of it back, so that kerncheck's cases, guard bands and aliases hold for a GPU as for the
+ * CPU. With device_mode.narrow the views that ops.def marks 16 go over as copies of that type, inside a guard of
+ * their own. */
 #include "check.h"
 
 #include "base/alloc.h"

@@ -59,7 +59,8 @@ static void answer(proa_grpc_call *call, const ProtobufCMessage *out)
     proa_grpc_finish(call, PROA_GRPC_OK, (proa_str){"", 0}, NULL, 0);
 }
 
-/* Built messages hold C strings, which would end at a NUL and name something else. The bytes are a message of type d. */
+/* Built messages hold C strings, which would end at a NUL and name something else. The bytes are a message of type
+ * d. */
 static bool has_nul(const ProtobufCMessageDescriptor *d, proa_str bytes)
 {
     pb_reader in = pb_read(bytes);

@@ -33,7 +33,8 @@ void proa_rpc_fail(proa_grpc_call *call, const proa_err *err);
 /* The message that on_message has now, taken into a buffer. */
 proa_buffer *proa_rpc_take(proa_grpc_call *call, size_t len);
 /* Fills r from a message: model, inputs, parameters, deadline, forwarded metadata; inputs hold the message's memory.
- * Fails too if `unary` and the model is decoupled and may not answer such a call. m is to be released in either case. */
+ * Fails too if `unary` and the model is decoupled and may not answer such a call. m is to be released in either
+ * case. */
 proa_status proa_rpc_request(proa_api *api, proa_grpc_call *call, proa_str message, proa_infer *r,
                              proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err);
 

@@ -34,7 +34,8 @@ typedef enum proa_jread_kind {
 
 typedef enum proa_jnumber_kind { PROA_JNUMBER_INT, PROA_JNUMBER_UINT, PROA_JNUMBER_DOUBLE } proa_jnumber_kind;
 typedef struct proa_jnumber {
-    proa_jnumber_kind kind; /* INT: i, within int64_t; UINT: u, above INT64_MAX; DOUBLE: what is no integer of 64 bits */
+    proa_jnumber_kind kind; /* INT: i, within int64_t; UINT: u, above INT64_MAX; DOUBLE: what is no integer of 64
+                               bits */
     int64_t i;
     uint64_t u;
     double d; /* set for every kind */

@@ -80,10 +80,10 @@ static bool check_prompt(proa_oai *job, const proa_json *prompt, const char *key
 {
     if (proa_json_kind(prompt) == PROA_JSON_STRING) return true;
     if (is_ids(prompt)) return check_ids(job, prompt, key);
-    return proa_oai_bad(
-        &job->error,
-        key, "Invalid '%s': expected a string, a list of strings, a list of token ids, or a list of lists of token ids.",
-        key);
+    return proa_oai_bad(&job->error, key,
+                        "Invalid '%s': expected a string, a list of strings, a list of token ids, "
+                        "or a list of lists of token ids.",
+                        key);
 }
 
 static const char *prompt_key(const proa_oai *job)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tensors.c - prompts and replies as tensors, for models that take no typed generations: Python models and ensembles with
- *             the native contract's tensors, and any model with text_input and text_output. */
+ * tensors.c - prompts and replies as tensors, for models that take no typed generations: Python models and ensembles
+ *             with the native contract's tensors, and any model with text_input and text_output. */
 #include "api/openai/openai.h"
 
 #include <string.h>
@@ -208,8 +208,8 @@ static proa_str *strings_of(proa_reply *reply, const proa_tensor *t, int64_t cou
     return list;
 }
 
-/* Log-probabilities of `rows` sequences of the same width, from [rows, width] and [rows, width, tops]; false if the outputs
- * are not there. */
+/* Log-probabilities of `rows` sequences of the same width, from [rows, width] and [rows, width, tops]; false if the
+ * outputs are not there. */
 typedef struct token_rows {
     const float *values, *top_values;
     const proa_str *texts, *top_texts;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * contract_ft.c - the backend `fastertransformer`: FasterTransformer's tensors for GPT (GPT-J, GPT-NeoX, BLOOM), T5, its
- * encoder and BERT (triton-inference-server/fastertransformer_backend, all_models). */
+ * contract_ft.c - the backend `fastertransformer`: FasterTransformer's tensors for GPT (GPT-J, GPT-NeoX, BLOOM), T5,
+ * its encoder and BERT (triton-inference-server/fastertransformer_backend, all_models). */
 #include "backends/backends.h"
 #include "backends/llm/contract_ft.h"
 
@@ -175,7 +175,10 @@ static proa_status check_inputs(const proa_llm_model *s, proa_err *err)
 static proa_status open_variant(proa_llm_model *s, proa_err *err)
 {
     static const proa_ft_variant usual[] = {
-        [PROA_KIND_DECODER] = PROA_FT_GPT, [PROA_KIND_ENCODER_DECODER] = PROA_FT_T5, [PROA_KIND_ENCODER] = PROA_FT_BERT};
+        [PROA_KIND_DECODER] = PROA_FT_GPT,
+        [PROA_KIND_ENCODER_DECODER] = PROA_FT_T5,
+        [PROA_KIND_ENCODER] = PROA_FT_BERT,
+    };
     static const proa_kind kinds[] = {[PROA_FT_GPT] = PROA_KIND_DECODER,
                                       [PROA_FT_T5] = PROA_KIND_ENCODER_DECODER,
                                       [PROA_FT_T5_ENCODER] = PROA_KIND_ENCODER_DECODER,

@@ -140,7 +140,8 @@ static bool has_native_tensors(const Inference__ModelConfig *config)
     return same;
 }
 
-/* Before a model is opened its config.json tells what it is; a folder that cannot be read is for open to complain of. */
+/* Before a model is opened its config.json tells what it is; a folder that cannot be read is for open to complain
+ * of. */
 static bool is_encoder(const Inference__ModelConfig *config, const char *version_path)
 {
     char path[PROA_PATH_MAX], folder[PROA_PATH_MAX];
@@ -178,7 +179,8 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
     return PROA_OK;
 }
 
-/* A folder without a template is fine, as long as nobody sends messages; a template that was asked for must be there. */
+/* A folder without a template is fine, as long as nobody sends messages; a template that was asked for must be
+ * there. */
 static proa_status open_chat(proa_llm_model *s, proa_err *err)
 {
     const char *choice = proa_served_model_parameter(s->model, "chat_template");
@@ -273,7 +275,10 @@ static proa_status read_task(proa_native_request *native, const proa_llm_request
     static const char *const tasks[] = {"generate", "score", "rows", "embed", "classify", NULL};
     static const char *const poolings[] = {"mean", "cls", "pooler", "last", NULL};
     static const int typed_tasks[] = {
-        [PROA_GENERATION_TEXT] = PROA_NATIVE_GENERATE, [PROA_GENERATION_SCORE] = PROA_NATIVE_SCORE, [PROA_GENERATION_EMBED] = PROA_NATIVE_EMBED};
+        [PROA_GENERATION_TEXT] = PROA_NATIVE_GENERATE,
+        [PROA_GENERATION_SCORE] = PROA_NATIVE_SCORE,
+        [PROA_GENERATION_EMBED] = PROA_NATIVE_EMBED,
+    };
     const proa_llm_model *s = req->llm_model;
     bool encoder = s->info.kind == PROA_KIND_ENCODER;
     int task = !encoder ? PROA_NATIVE_GENERATE : has_labels(s) ? PROA_NATIVE_CLASSIFY : PROA_NATIVE_EMBED;

@@ -116,8 +116,8 @@ static void add_token_texts(const answer *a)
     t->shape[1] = a->L;
 }
 
-/* [.., M] entries of ids, log-probabilities and texts. `rows` are those of `from`, the output has `all` rows; row i goes
- * to place[i]. */
+/* [.., M] entries of ids, log-probabilities and texts. `rows` are those of `from`, the output has `all` rows; row i
+ * goes to place[i]. */
 static void add_tops(const answer *a, const char *const names[3], const int64_t *shape, int32_t rank,
                      const proa_logprob *const *from, int64_t all)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * word_lists.h - FasterTransformer's and TensorRT-LLM's lists of words: a tensor [2, N] of which row 0 holds the token ids
- * of all words, one after the other, padded with 0, and row 1 where each word ends, padded with -1. */
+ * word_lists.h - FasterTransformer's and TensorRT-LLM's lists of words: a tensor [2, N] of which row 0 holds the
+ * token ids of all words, one after the other, padded with 0, and row 1 where each word ends, padded with -1. */
 #ifndef PROA_BACKENDS_LLM_WORD_LISTS_H
 #define PROA_BACKENDS_LLM_WORD_LISTS_H
 

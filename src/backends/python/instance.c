@@ -403,7 +403,8 @@ bool proa_pyinstance_ready(proa_pyinstance *i, proa_err *reason)
         if (i->why.status != PROA_OK) *reason = i->why;
         else proa_pyinstance_not_healthy(i, PROA_UNAVAILABLE, NULL, reason);
     } else if (i->checks_ready) {
-        bool pending = i->ready_pending; /* if so, and while it executes, the last answer counts: the caller may be an event loop */
+        bool pending = i->ready_pending; /* if so, and while it executes, the last answer counts: the caller may be an
+                                            event loop */
         send_ready_check(i);
         if (!pending && !i->executing) wait_ready(i);
         bool slow = i->ready_pending && proa_clock_ns() - i->ready_sent_ns > READY_NS && !i->executing;

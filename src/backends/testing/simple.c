@@ -18,7 +18,8 @@
 typedef struct pair {
     const char *output, *input;
     proa_type type;
-    int64_t dims[PROA_SERVE_RANK_MAX]; /* the shape of a row of zeros if an optional input is absent; open dimensions are 1 */
+    int64_t dims[PROA_SERVE_RANK_MAX]; /* the shape of a row of zeros if an optional input is absent; open dimensions
+                                          are 1 */
     int32_t rank;
     bool optional;
 } pair;

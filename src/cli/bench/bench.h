@@ -18,13 +18,15 @@ typedef struct proa_bench_row {
     double bytes_rate,
         share; /* bytes of weights and KV cache that a step reads, per second; share of the measured bandwidth */
     double step_share; /* least time (reading or multiplying at the measured rates, whichever is longer) over step_s */
-    double ready_s; /* from submission until every sequence has its first token; for an encoder the time of a batch among others */
+    double ready_s; /* from submission until every sequence has its first token; for an encoder the time of a batch
+                       among others */
     double ready_share;              /* as step_share, for the prefill of these prompts */
     double total_rate;               /* new tokens over the whole time: prefill, encoder and decoding */
     double prompt_rate;              /* prompt tokens per second until every sequence has its first token */
     double first_s;                  /* submission to first token, median over the sequences */
     double between_s, between_p99_s; /* time between two tokens of a sequence, including prefills of others */
-    double sequence_rate; /* encoder: sequences per second, with the next batch queued if a batch fills a step of a GPU */
+    double sequence_rate; /* encoder: sequences per second, with the next batch queued if a batch fills a step of a
+                             GPU */
 } proa_bench_row;
 
 /* Cost of the matrix products and of attention, from the plan. A multiplication and an addition are two

@@ -92,9 +92,10 @@ static void show_entries(const proa_tune *now, const proa_tune *before, proa_out
         better += e->us < e->first_us;
     }
     if (new_choices)
-        proa_output_printf(
-            out, "\n%lld products timed, %lld of them faster than the library's first guess, by %.0f %% in the mean of all\n",
-            (long long)new_choices, (long long)better, 100 * gain / (double)new_choices);
+        proa_output_printf(out,
+                           "\n%lld products timed, %lld of them faster than the library's first guess, "
+                           "by %.0f %% in the mean of all\n",
+                           (long long)new_choices, (long long)better, 100 * gain / (double)new_choices);
     else proa_output_str(out, "every product of this model had been timed before\n");
 }
 

@@ -149,9 +149,10 @@ static proa_status time_all(measuring *m, proa_output *out, proa_err *err)
         }
     if (json) proa_output_str(out, "]}\n");
     else
-        proa_output_printf(
-            out, "\n%s weights. Nothing is kept: the program takes the widest level, %s; PROA_ISA=LEVEL forces another\n",
-            format, takes);
+        proa_output_printf(out,
+                           "\n%s weights. Nothing is kept: the program takes the widest level, %s; "
+                           "PROA_ISA=LEVEL forces another\n",
+                           format, takes);
     return PROA_OK;
 }
 

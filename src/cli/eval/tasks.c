@@ -132,9 +132,11 @@ static void print_bleu(const task *t, proa_output *out)
         proa_output_printf(out,
                            "],\"brevity_penalty\":%.12g,\"hypothesis_tokens\":%lld,\"reference_tokens\":%lld",
                            b.brevity, (long long)t->bleu.hyp_tokens, (long long)t->bleu.ref_tokens);
-        proa_output_printf(
-            out, ",\"lines\":%lld,\"cut\":%lld,\"beams\":%lld,\"seconds\":%.3f,\"lines_per_s\":%.2f,\"tokens_per_s\":%.1f}\n",
-            (long long)t->count, (long long)t->cut, (long long)t->eval->beams, seconds, lines_rate, tokens_rate);
+        proa_output_printf(out,
+                           ",\"lines\":%lld,\"cut\":%lld,\"beams\":%lld,"
+                           "\"seconds\":%.3f,\"lines_per_s\":%.2f,\"tokens_per_s\":%.1f}\n",
+                           (long long)t->count, (long long)t->cut, (long long)t->eval->beams, seconds,
+                           lines_rate, tokens_rate);
         return;
     }
     proa_output_printf(out, "BLEU        %.2f  ", b.score);

@@ -149,7 +149,8 @@ static const proa_arg other_rows[] = {
      "write the log to FILE instead of standard error"},
     {"json", PROA_ARG_FLAG, AT(json), 0, 0, NULL, NULL,
      "print the table of models at start as JSON to standard output"},
-    {"help", PROA_ARG_FLAG, AT(help), 0, 0, NULL, NULL, "print this text"}, /* taken by the parser before it is stored */
+    /* taken by the parser before it is stored */
+    {"help", PROA_ARG_FLAG, AT(help), 0, 0, NULL, NULL, "print this text"},
 };
 static const proa_arg_table other_args = PROA_ARG_TABLE("metrics, tracing, logging, shutdown", other_rows);
 

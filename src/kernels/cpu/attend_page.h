@@ -79,8 +79,8 @@ V_INLINE void dot_tile(int nq, int nk, const float *q, int64_t q_pitch, attend_m
 }
 
 /* Scores of nq queries from query i on with the keys [first, last) of this page, or a little around them. k holds the
- * keys from `base` on, `dtype` and nq are constants. Rows of the step end where the last of them does: a tile that would
- * reach beyond begins earlier, or takes one key and again the same one. */
+ * keys from `base` on, `dtype` and nq are constants. Rows of the step end where the last of them does: a tile that
+ * would reach beyond begins earlier, or takes one key and again the same one. */
 V_INLINE void dot_keys(attend_page *p, int nq, int i, attend_mat k, proa_dtype dtype, int base, int first, int last)
 {
     const proa_attend_block *b = p->b;

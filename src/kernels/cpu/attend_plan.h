@@ -63,7 +63,8 @@ typedef struct proa_attend_isa {
     void (*finish)(float *y, const proa_attend_state *total, int i, int64_t pitch, int64_t head_dim);
 } proa_attend_isa;
 
-/* The op `attend` with the arithmetic of `isa`. Uses all of c->scratch; more scratch only improves the distribution over workers. */
+/* The op `attend` with the arithmetic of `isa`. Uses all of c->scratch; more scratch only improves the distribution
+ * over workers. */
 void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
                      const proa_attention *a, const proa_attend_isa *isa);
 

@@ -95,8 +95,8 @@ static void do_thin(const linear_job *job, char *sums, int64_t t, int64_t rows, 
     }
 }
 
-/* Where the i-th of n parts of the rows begins. Rows are cut evenly: 13 rows are 7 and 6, not 12 and 1; but where tiles are
- * always whole, 40 are 32 and 8. */
+/* Where the i-th of n parts of the rows begins. Rows are cut evenly: 13 rows are 7 and 6, not 12 and 1; but where
+ * tiles are always whole, 40 are 32 and 8. */
 static int64_t cut(const linear_job *job, int64_t rows, int64_t i, int64_t n)
 {
     int64_t at = rows * i / n, whole = proa_max64(1, job->isa->rows_whole);
@@ -181,8 +181,8 @@ static void run_rows(proa_ctx *c, linear_job *job)
     run_product(c, job);
 }
 
-/* A gate's rows and its factor's are far apart: multiplying both panels of an output before its end is reached was no faster
- * than a pass of its own (README.md). */
+/* A gate's rows and its factor's are far apart: multiplying both panels of an output before its end is reached was no
+ * faster than a pass of its own (README.md). */
 static void run_gated(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
                       const proa_linear_isa *isa)
 {

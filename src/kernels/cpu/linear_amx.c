@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * linear_amx.c - int8 and bf16 products by AMX: a multiplication takes 16 rows of x and 16 outputs over 64 bytes of k. The
- * packed panels are what its tiles read, at a stride of one step: so all levels share them. Tiles are always whole: rows
- * beyond the last hold whatever is in the scratch (the driver reserves memory for them), and their sums are not used.
- * int8 sums are exact, so few rows may go by VNNI, which is as fast at reading weights; bf16 sums have AMX's own order (over
- * 16 pairs the first of each and the second of each, then both, then what was there), so one row goes by AMX, too. */
+ * linear_amx.c - int8 and bf16 products by AMX: a multiplication takes 16 rows of x and 16 outputs over 64 bytes of
+ * k. The packed panels are what its tiles read, at a stride of one step: so all levels share them. Tiles are always
+ * whole: rows beyond the last hold whatever is in the scratch (the driver reserves memory for them), and their sums
+ * are not used. int8 sums are exact, so few rows may go by VNNI, which is as fast at reading weights; bf16 sums have
+ * AMX's own order (of 16 pairs the first of each and the second of each, then both, then the earlier sum), so a single
+ * row uses AMX too. */
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/linear_width512.h"
 #include "kernels/cpu/overlay.h"

@@ -34,8 +34,8 @@ static PROA_NO_INLINE void finish(const proa_tile_epilogue *f)
 
 /* ---- rows of x as words ---- */
 
-/* Largest magnitude of the row; NaN if it holds NaN or infinity. Magnitudes in order are their bits in order, and what is
- * not finite comes after all numbers. */
+/* Largest magnitude of the row; NaN if it holds NaN or infinity. Magnitudes in order are their bits in order, and
+ * what is not finite comes after all numbers. */
 static float row_largest(const float *x, int64_t K)
 {
     VI largest[4], magnitude = OP(set1_epi32)(0x7fffffff);
@@ -67,8 +67,8 @@ static PROA_ALWAYS_INLINE VI quantise_exactly(V v, float scale)
     return OP(cvtps_epi32)(v); /* to nearest even */
 }
 
-/* The same sixteen (or eight) by a product with 1 / scale: that is off by at most 127 * 3 * 2^-24, so it rounds to the same
- * number unless it lies that near to a half, which few do. Those are divided. */
+/* The same sixteen (or eight) by a product with 1 / scale: that is off by at most 127 * 3 * 2^-24, so it rounds to
+ * the same number unless it lies that near to a half, which few do. Those are divided. */
 static PROA_ALWAYS_INLINE VI quantise_part(V v, float scale, float inverse)
 {
     V product = OP(mul_ps)(v, OP(set1_ps)(inverse));

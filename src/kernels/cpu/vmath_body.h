@@ -74,9 +74,9 @@ static inline V NAME(proa_swish_)(V x, float s)
     return OP(div_ps)(x, OP(add_ps)(SET(1.0f), e));
 }
 
-/* 0.5 x (1 + erf(x / sqrt 2)) = x N(x), with the normal distribution's tail 2 N(-|x|) = 2^-T(|x|): no branch at 1 as erf
- * needs, since only the sum's error counts. T on [0, 4 sqrt 2] and 2^r on [-1/2, 1/2] are minimax fits by reweighted least
- * squares; together they are off by 1.5e-8, the tail beyond by 3e-8 |x|. */
+/* 0.5 x (1 + erf(x / sqrt 2)) = x N(x), with the normal distribution's tail 2 N(-|x|) = 2^-T(|x|): no branch at 1 as
+ * erf needs, since only the sum's error counts. T on [0, 4 sqrt 2] and 2^r on [-1/2, 1/2] are minimax fits by
+ * reweighted least squares; together they are off by 1.5e-8, the tail beyond by 3e-8 |x|. */
 static inline V NAME(proa_gelu_ps)(V x)
 {
     V a = NAME(proa_abs_)(x);

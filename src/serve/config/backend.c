@@ -7,7 +7,8 @@
 #include <dirent.h>
 #include <string.h>
 
-/* What a file in the version's folder, a platform and a backend say about each other; the first row that fits counts. */
+/* What a file in the version's folder, a platform and a backend say about each other; the first row that fits
+ * counts. */
 typedef struct row {
     const char *backend, *platform, *file;
     enum { FILE_ONLY, FOLDER_ONLY, EITHER } kind;

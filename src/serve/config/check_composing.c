@@ -277,7 +277,8 @@ static proa_status meet_step(flow *f, const step *s, const Inference__ModelConfi
     return meet_outputs(f, s, model);
 }
 
-/* Have all inputs of the step been visited? *label: of the decoupled model that they come from, -1: of different ones. */
+/* Have all inputs of the step been visited? *label: of the decoupled model that they come from, -1: of different
+ * ones. */
 static bool step_visited(const flow *f, const step *s, int *label)
 {
     *label = find_node(f, s->input_map[0]->value)->label;

@@ -9,7 +9,8 @@
  *
  * Owner:   messages live in the arena that is given; options are read only during a call.
  * Threads: none of its own: pure functions over messages and the file system.
- * Errors:  texts are Triton's (reference: triton-inference-server/core), so a tool that matches them goes on working. */
+ * Errors:  texts are Triton's (reference: triton-inference-server/core), so a tool that matches them goes on
+ * working. */
 #ifndef PROA_SERVE_CONFIG_CONFIG_H
 #define PROA_SERVE_CONFIG_CONFIG_H
 
@@ -60,7 +61,8 @@ void proa_config_normalise_groups(Inference__ModelConfig *config, const proa_con
 
 /* All but inputs, outputs and instance groups. */
 PROA_MUST_CHECK proa_status proa_config_check(const Inference__ModelConfig *config, proa_err *err);
-/* Models of an ensemble's steps by proa_name_check; names of files do not leave the model's folder, unless `external`. */
+/* Models of an ensemble's steps by proa_name_check; names of files do not leave the model's folder, unless
+ * `external`. */
 PROA_MUST_CHECK proa_status proa_config_check_names(const Inference__ModelConfig *config, bool external,
                                                     proa_err *err);
 /* A model's name, which is a folder of a repository: INVALID with Triton's texts. */

@@ -186,7 +186,8 @@ static proa_status plan_outcome(plan *p, proa_err *err)
         free(why);
     }
     for (int i = 0; i < p->count && status == PROA_OK; i++) {
-        const char *problem = p->steps[i].problem; /* of the first step, which was requested, or of a model that it uses */
+        const char *problem = p->steps[i].problem; /* of the first step, which was requested, or of a model that it
+                                                      uses */
         if (problem)
             status = PROA_FAIL(err, INTERNAL, "failed to load '%s', failed to poll from model repository%s%s",
                                p->steps[0].name, *problem ? ": " : "", problem);

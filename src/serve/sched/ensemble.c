@@ -252,7 +252,8 @@ static void finish_run(proa_ensemble_run *run)
 
 /* ---- driving ---- */
 
-/* After a failure: cancels the calls whose replies are not needed. Called with the lock, which is released meanwhile. */
+/* After a failure: cancels the calls whose replies are not needed. Called with the lock, which is released
+ * meanwhile. */
 static void cancel_unneeded(proa_ensemble_run *run)
 {
     int count = 0;

@@ -31,7 +31,8 @@ typedef struct proa_scheduler_kind {
     /* Optional. A reply arrived; false: it is not delivered (the request was the scheduler's own, or is scheduled
      * again). */
     bool (*replied)(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final);
-    /* The alarm fires: ends requests that have waited too long; returns when to fire next. NULL: proa_executor_expire. */
+    /* The alarm fires: ends requests that have waited too long; returns when to fire next. NULL:
+     * proa_executor_expire. */
     int64_t (*expire)(proa_scheduler *s, int64_t now_ns);
     bool (*admits)(const proa_infer *r); /* optional: accepts r even while stopping (a sequence continues) */
 } proa_scheduler_kind;
@@ -87,7 +88,8 @@ struct proa_scheduler {
 
 proa_status proa_infer_refuse_cancelled(proa_infer *r, proa_err *err);
 /* Takes the scheduler's watch back from a request that is refused. The watcher sets ticket.cancel_handled last: if a
- * cancel has called it, this waits until it has returned, because the request is no longer the scheduler's on return. */
+ * cancel has called it, this waits until it has returned, because the request is no longer the scheduler's on
+ * return. */
 void proa_scheduler_unwatch(proa_infer *r);
 /* The request has ended: counts it out. Just before its final reply is delivered. */
 void proa_scheduler_ended(proa_scheduler *s);

@@ -334,7 +334,8 @@ static void bad_models_are_refused(void **state)
     assert_non_null(strstr(err.text, "keys and values"));
 }
 
-/* A context that a configuration only claims, and as many sequences as are allowed: their tables are found by 32 bits. */
+/* A context that a configuration only claims, and as many sequences as are allowed: their tables are found by 32
+ * bits. */
 static void tables_that_cannot_be_counted_are_refused(void **state)
 {
     char folder[] = "/tmp/proa-tables-XXXXXX", path[64];

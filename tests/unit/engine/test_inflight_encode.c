@@ -34,8 +34,8 @@ static void alone(const char *model, outcome *o)
     proa_engine_close(engine);
 }
 
-/* Steps until all are done; one is cancelled and some are submitted on the way. Returns after how many steps a pass was in
- * flight. */
+/* Steps until all are done; one is cancelled and some are submitted on the way. Returns after how many steps a pass
+ * was in flight. */
 static int together(const char *model, const char *ahead, outcome *o)
 {
     proa_engine *engine = open_with(model, ahead);

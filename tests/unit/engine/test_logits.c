@@ -21,7 +21,8 @@ static proa_logits_processor *make(const proa_options *o, int64_t vocab)
     return l;
 }
 
-/* -infinity at the same places, all else to 1e-5 (of 0.1 at least: the rows hold larger numbers that were subtracted). */
+/* -infinity at the same places, all else to 1e-5 (of 0.1 at least: the rows hold larger numbers that were
+ * subtracted). */
 static void expect_row(const float *got, const float *want, int n, int64_t at)
 {
     for (int i = 0; i < n; i++) {

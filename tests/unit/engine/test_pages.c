@@ -284,8 +284,8 @@ static void follow_there(const search *s, const int32_t *parent, int64_t tokens,
     memcpy(to, pages + b.table, (size_t)(BEAMS * count) * sizeof *to);
 }
 
-/* Each beam finds what its line of parents wrote, whether the engine moves the pages or a device has before it; the tables
- * name the same pages then. No page is taken in between, and none is lost. */
+/* Each beam finds what its line of parents wrote, whether the engine moves the pages or a device has before it; the
+ * tables name the same pages then. No page is taken in between, and none is lost. */
 static void test_follow(void **state)
 {
     search *s = proa_calloc(1, sizeof *s);

@@ -177,8 +177,8 @@ static bool step_both(pair *p, const proa_beam_options *o, int64_t length, int t
     return true;
 }
 
-/* What this test is about, counted: groups that are done beside others, tokens other than the first group's, ended beams beside
- * others. */
+/* What this test is about, counted: groups that are done beside others, tokens other than the first group's, ended
+ * beams beside others. */
 typedef struct seen {
     int padded, apart, stayed;
 } seen;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_small_vocab.c - a model of fewer tokens than a request has sequences, beams or candidates, as those of proteins and
- * nucleotides may be: all that were asked for run. The model is a GPT-2 of one layer that the test writes. */
+ * test_small_vocab.c - a model of fewer tokens than a request has sequences, beams or candidates, as those of
+ * proteins and nucleotides may be: all that were asked for run. The model is a GPT-2 of one layer that the test
+ * writes. */
 #include "engine_test.h"
 
 #include "base/checked.h"

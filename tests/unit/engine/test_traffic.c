@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_traffic.c - random traffic: requests of every kind come, go on and are cancelled at random steps of an engine with few
- * slots, few pages and a small step. Each hears, to the bit, what it hears alone; what was cancelled has heard the beginning of
- * it; all pages come back. PROA_TRAFFIC=seed,rounds makes it another run, or a longer one. */
+ * test_traffic.c - random traffic: requests of every kind come, go on and are cancelled at random steps of an engine
+ * with few slots, few pages and a small step. Each hears, to the bit, what it hears alone; what was cancelled has
+ * heard the beginning of it; all pages come back. PROA_TRAFFIC=seed,rounds makes it another run, or a longer one. */
 #include "engine_test.h"
 
 #include "base/checked.h"
@@ -247,8 +247,8 @@ static void submit_request(proa_engine *engine, const request_case *a, received 
     if (h->refused != PROA_OK) *id = 0;
 }
 
-/* Draws near a border and log-probabilities have the rounding of where they are made (test_inflight compares both places): such
- * requests run alone as they do together, all others on the host. */
+/* Draws near a border and log-probabilities have the rounding of where they are made (test_inflight compares both
+ * places): such requests run alone as they do together, all others on the host. */
 static bool rounded(const proa_options *o)
 {
     return o->temperature > 0 || o->logprobs || o->top_logprobs > 0 || o->best_of > 1;

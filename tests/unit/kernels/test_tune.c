@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tune.c - the file of timed algorithms: buckets, what is read back, what is refused, where it lies, how it is written. */
+ * test_tune.c - the file of timed algorithms: buckets, what is read back, what is refused, where it lies, how it is
+ * written. */
 #include "kernels/tune.h"
 
 #include "base/file.h"

@@ -586,7 +586,8 @@ static void read_slowly(const shop *s, const char *first, const char *second, in
 static void test_steady_reader(void **state)
 {
     shop s;
-    shop_open(&s, (proa_listen_options){.head_ms = 900, .idle_ms = 900}); /* a busy machine sends a head's halves late */
+    /* a busy machine sends a head's halves late */
+    shop_open(&s, (proa_listen_options){.head_ms = 900, .idle_ms = 900});
     read_slowly(&s, "GET /big?50000000 HTTP/1.1\r\n", "Host: x\r\n\r\n", 0);
     read_slowly(&s, "GET /big?50000000 HTTP/1.1\r\nHost: x\r\n", "Connection: close\r\n\r\n", 0);
     read_slowly(&s, "GET /big?50000000 HTTP/1.0\r\n", "\r\n", 0);
@@ -621,7 +622,8 @@ static void test_gone(void **state)
         wait_int(&s.gone, i + 1);
         assert_true(seconds_since(start) < 5); /* at once, not at a time-out (30 s) */
     }
-    client c = client_open(s.house.port); /* behind more bytes than the server takes ahead, and less than the kernel does */
+    client c = client_open(s.house.port); /* behind more bytes than the server takes ahead, and less than the kernel
+                                             does */
     char *ahead = calloc(1, 4000);
     send_str(c.fd, "GET /hang HTTP/1.1\r\nHost: x\r\n\r\n");
     wait_int(&s.requests, 6);
@@ -801,7 +803,8 @@ static void test_drain_before_accept(void **state)
     }
     proa_listener_drain(s.house.listener);
     assert_int_equal(proa_listener_connections(s.house.listener), 0);
-    assert_false(proa_listener_drained(s.house.listener)); /* a server that stopped its models now would lose them all */
+    assert_false(proa_listener_drained(s.house.listener)); /* a server that stopped its models now would lose them
+                                                              all */
     pthread_create(&s.house.thread, NULL, house_thread, s.house.loop);
     client_expect_end(&all[0]); /* asked nothing */
     for (int i = 1; i < 100; i++) {

@@ -129,7 +129,8 @@ static void test_what_it_inherits(void **state)
     proa_python_message m[1];
     proa_pyprocess *p;
     proa_err err = {0};
-    int extra = dup2(open("/dev/null", O_RDWR | O_CLOEXEC), 200); /* without close-on-exec, as a library may leave one */
+    /* without close-on-exec, as a library may leave one */
+    int extra = dup2(open("/dev/null", O_RDWR | O_CLOEXEC), 200);
     (void)state;
     assert_int_equal(start(&p,
                            "[ \"$PROA_TEST_NEW\" = 1 ] || exit 11\n[ \"$HOME\" = /nowhere ] || exit 12\n"

@@ -253,7 +253,8 @@ static void test_cancel_races(void **state)
     (void)state;
 }
 
-/* A cancel that comes while the request ends: the canceller's reference keeps it, and no callback runs after the end. */
+/* A cancel that comes while the request ends: the canceller's reference keeps it, and no callback runs after the
+ * end. */
 static void test_cancel_at_the_end(void **state)
 {
     race c;

@@ -179,7 +179,8 @@ static void test_priorities(void **state)
     (void)state;
 }
 
-/* Who comes late does not keep away those who have executed often: it catches up on a few turns, then all take theirs. */
+/* Who comes late does not keep away those who have executed often: it catches up on a few turns, then all take
+ * theirs. */
 static void test_newcomers(void **state)
 {
     atomic_int inside = 0, most = 0, turns = 0;

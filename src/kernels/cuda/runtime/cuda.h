@@ -56,17 +56,19 @@ struct gpu {
     proa_device base; /* first */
     char name[256];
     int index, sms;
-    int shared_max; /* bytes that a block may have */
-    bool clusters;  /* blocks can share their memory (sm_90) */
-    bool hopper;    /* wgmma and tensor maps */
-    bool own_first; /* PROA_TUNE=own */
-    int split_k_clusters[9]; /* by the number of blocks: how many such clusters run at one time (linear/gemm_split_k.cu) */
-    cudaStream_t stream; /* what kernels go to: default_stream, or the branch's */
+    int shared_max;          /* bytes that a block may have */
+    bool clusters;           /* blocks can share their memory (sm_90) */
+    bool hopper;             /* wgmma and tensor maps */
+    bool own_first;          /* PROA_TUNE=own */
+    int split_k_clusters[9]; /* by the number of blocks: how many such clusters run at one time
+                                (linear/gemm_split_k.cu) */
+    cudaStream_t stream;     /* what kernels go to: default_stream, or the branch's */
     cudaStream_t default_stream, branch_stream;
     cudaEvent_t branch_forked, branch_done;
     cudaEvent_t copy_done[2]; /* what gpu_copy_to_host sent has arrived */
     bool on_branch;
-    bool serialize_next; /* the next kernel is launched without PDL: it begins a branch or a pass, or follows an upload */
+    bool serialize_next; /* the next kernel is launched without PDL: it begins a branch or a pass, or follows an
+                            upload */
     cublasLtHandle_t lt;
     void *workspace; /* of cuBLASLt: gpu_workspace */
     size_t workspace_bytes;
@@ -79,7 +81,8 @@ struct gpu {
     size_t dequant_bytes;
     void *fp8_workspace;
     size_t fp8_workspace_bytes;
-    proa_view fp8_source; /* the register that fp8_rows is a copy of, valid until it is written again (linear/quant.cu); data NULL: none */
+    proa_view fp8_source; /* the register that fp8_rows is a copy of, valid until it is written again
+                             (linear/quant.cu); data NULL: none */
     gpu_fp8_rows fp8_rows;
     bool fp8_rows_wanted; /* the last product of many rows was of e4m3: kernels that write rows make the fp8 copy too */
     float *partials; /* of split attention */

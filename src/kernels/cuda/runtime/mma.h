@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mma.h - products on tensor cores: D [16x8] += A [16x16] B [16x8], sums in f32 (PTX mma.sync.m16n8k16). Lane l holds, with
- * r = l / 4 and c = 2 (l % 4): of A the pairs (r, c), (r + 8, c), (r, c + 8), (r + 8, c + 8); of B the pairs (c, r), (c + 8, r);
- * of D (r, c), (r, c + 1), (r + 8, c), (r + 8, c + 1). */
+ * mma.h - products on tensor cores: D [16x8] += A [16x16] B [16x8], sums in f32 (PTX mma.sync.m16n8k16). Lane l
+ * holds, with r = l / 4 and c = 2 (l % 4): of A the pairs (r, c), (r + 8, c), (r, c + 8), (r + 8, c + 8); of B the
+ * pairs (c, r), (c + 8, r); of D (r, c), (r, c + 1), (r + 8, c), (r + 8, c + 1). */
 #ifndef PROA_KERNELS_CUDA_RUNTIME_MMA_H
 #define PROA_KERNELS_CUDA_RUNTIME_MMA_H
 
