@@ -42,7 +42,7 @@ typedef struct proa_engine_options {
                               widened exactly, so the result is that of "f32" at half the bytes); "f32": the same
                               result, f32 weights in memory; "f16": weights and keys/values in f16; "bf16": weights
                               and keys/values in bf16, and matrix inputs too where the CPU is faster so */
-    const char *quant; /* "none", "int8"; on a GPU also "fp8" and "int4" */
+    const char *quant; /* "none", "int8", "int4"; on a GPU also "fp8" */
     const char *kv_dtype; /* of keys and values: "auto" (as dtype says), "f32", "bf16", "f16"; on a GPU also "fp8" */
     int32_t threads;       /* 0: all CPUs that this process may use */
     int32_t sequences_max; /* running at once, each beam counts as one; default 16 */

@@ -17,7 +17,7 @@ static const proa_arg common_rows[] = {
     {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "auto|f32|bf16|f16", "auto",
      "type of weights and arithmetic; auto: as stored, exact"},
     {"quant", PROA_ARG_CHOICE, AT(quant), 0, 0, "none|int8|fp8|int4", "none",
-     "quantize the weights at load; fp8 and int4 on GPUs only"},
+     "quantize the weights at load; fp8 on GPUs only"},
     {"threads", PROA_ARG_INT, AT(threads), 0, PROA_THREADS_MAX, "N", "0",
      "worker threads; 0: all CPUs allowed to this process"},
     {"seed", PROA_ARG_INT, AT(seed), 0, INT64_MAX, "N", "0", "seed of all random numbers"},

@@ -287,9 +287,11 @@ void proa_engine_stats(proa_engine *engine, proa_stats *stats)
     pthread_mutex_unlock(&engine->shared.lock);
 }
 
-static const char *quant_name(proa_wfmt format)
+static const char *quant_name(const proa_formats *formats)
 {
+    proa_wfmt format = formats->main;
     if (format == PROA_WFMT_I8W) return "int8";
+    if (format == PROA_WFMT_Q4_0 && formats->given) return "int4";
     return proa_wfmt_is_quantised(format) ? proa_wfmt_name(format) : "none";
 }
 
@@ -313,7 +315,7 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     info->threads = proa_pool_threads(e->pool);
     info->isa = e->model->ctx.ops->name;
     info->dtype = format_name(e->model->formats.main);
-    info->quant = quant_name(e->model->formats.main);
+    info->quant = quant_name(&e->model->formats);
     info->kv_dtype = proa_dtype_name(e->model->formats.kv);
     info->parameters = p->parameters, info->weight_bytes = p->weight_bytes;
     info->kv_tokens = e->pages.count * PROA_PAGE_TOKENS, info->kv_bytes = e->memory.kv;

@@ -152,7 +152,8 @@ static bool quant_that_fits(char *out, size_t size, const proa_memory *memory, c
     const struct {
         const char *name;
         proa_wfmt format;
-    } quants[] = {{"int8", m->device->host ? PROA_WFMT_I8 : PROA_WFMT_I8W}, {"int4", PROA_WFMT_I4}};
+    } quants[] = {{"int8", m->device->host ? PROA_WFMT_I8 : PROA_WFMT_I8W},
+                  {"int4", m->device->host ? PROA_WFMT_Q4_0 : PROA_WFMT_I4}};
     for (size_t i = 0; i < PROA_COUNT(quants); i++) {
         int64_t total = total_as(memory, m, quants[i].format);
         if (total == 0 || total > available) continue;

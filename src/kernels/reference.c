@@ -169,6 +169,7 @@ static int64_t scales_at(int64_t N, int64_t K)
 
 static int64_t pack_bytes(proa_wfmt format, int64_t N, int64_t K)
 {
+    if (proa_wfmt_is_grouped(format)) return proa_reference_group_bytes(N, K);
     return format == PROA_WFMT_I8 ? scales_at(N, K) + 4 * N : proa_round_up(N * K * element_bytes(format), 64);
 }
 
@@ -241,6 +242,10 @@ static void pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources,
     float *numbers = proa_malloc((size_t)proa_max64(w->K, 1) * sizeof *numbers);
     for (int i = 0; i < count; i++)
         for (int64_t row = 0; row < proa_tensor_source_rows(&sources[i]); row++) {
+            if (proa_wfmt_is_grouped(w->format)) {
+                proa_reference_pack_groups(w, n++, &sources[i], row);
+                continue;
+            }
             proa_tensor_source_read(&sources[i], row, 0, w->K, numbers);
             pack_row(w, n++, numbers);
         }
@@ -273,6 +278,12 @@ static float dot_i8(const proa_weight *w, int64_t n, const float *x)
     return (float)sum * (sx * sw);
 }
 
+static float dot_of(const proa_weight *w, int64_t n, const float *x)
+{
+    if (proa_wfmt_is_grouped(w->format)) return proa_reference_dot_groups(w, n, x);
+    return w->format == PROA_WFMT_I8 ? dot_i8(w, n, x) : dot_f32(w, n, x);
+}
+
 typedef struct linear_job {
     proa_view y, x;
     const proa_weight *w;
@@ -283,8 +294,7 @@ static float sum_of(const linear_job *job, int64_t t, int64_t n)
 {
     const proa_epilogue *e = job->e;
     const float *x = at2(job->x, t, 0);
-    float dot = job->w->format == PROA_WFMT_I8 ? dot_i8(job->w, n, x) : dot_f32(job->w, n, x);
-    return fmaf(e->alpha == 0.0f ? 1.0f : e->alpha, dot, e->bias ? e->bias[n] : 0.0f);
+    return fmaf(e->alpha == 0.0f ? 1.0f : e->alpha, dot_of(job->w, n, x), e->bias ? e->bias[n] : 0.0f);
 }
 
 static void linear_columns(void *arg, int64_t begin, int64_t end, int worker)

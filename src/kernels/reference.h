@@ -19,6 +19,12 @@ proa_gather_token_ids_fn proa_gather_token_ids_reference;
 proa_beam_step_fn proa_beam_step_reference;
 proa_reorder_kv_fn proa_reorder_kv_reference;
 
+/* linear's weights in groups (reference_groups.c): bytes of a packed weight; row n of w from a row of a source; the sum
+ * of row n with x [K]. */
+int64_t proa_reference_group_bytes(int64_t N, int64_t K);
+void proa_reference_pack_groups(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row);
+float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x);
+
 /* One activation in double precision, rounded once: act's formula as PROA_ACT_LIST states it. */
 float proa_act_reference(proa_act act, float x);
 

@@ -68,15 +68,16 @@ static proa_status choose_dtype(proa_formats *f, proa_str dtype, proa_err *err)
 static proa_status choose_quant(proa_formats *f, proa_str quant, proa_err *err)
 {
     bool fp8 = proa_str_is(quant, "fp8"), int4 = proa_str_is(quant, "int4");
+    const proa_wfmt int4_format = f->host ? PROA_WFMT_Q4_0 : PROA_WFMT_I4;
     if (proa_str_is(quant, "none")) return PROA_OK;
     if (proa_str_is(quant, "int8")) f->main = f->host ? PROA_WFMT_I8 : PROA_WFMT_I8W;
     else if (!fp8 && !int4)
         return PROA_FAIL(err, INVALID, "quant '%.*s' is not one of none, int8, fp8, int4", (int)quant.len,
                          quant.ptr);
-    else if (f->host)
-        return PROA_FAIL(err, UNSUPPORTED, "quant '%.*s' is made on a GPU only (--device cuda); the CPU has int8",
-                         (int)quant.len, quant.ptr);
-    else f->main = fp8 ? PROA_WFMT_FP8 : PROA_WFMT_I4;
+    else if (f->host && fp8)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "quant 'fp8' is made on a GPU only (--device cuda); the CPU has int8 and int4");
+    else f->main = fp8 ? PROA_WFMT_FP8 : int4_format;
     f->given = true;
     return PROA_OK;
 }
@@ -113,6 +114,7 @@ proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const pr
 {
     /* With int4 weights the head has int8: errors of the logits change the sampled token directly. */
     if (f->given && f->main == PROA_WFMT_I4 && slot == PROA_SLOT_HEAD) return PROA_WFMT_I8W;
+    if (f->given && f->main == PROA_WFMT_Q4_0 && slot == PROA_SLOT_HEAD) return PROA_WFMT_Q8_0;
     if (f->given || !f->host)
         return f->main; /* a device's activations have one type, that of the plain weights */
     return plain_format(param_dtype(param));

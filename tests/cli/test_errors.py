@@ -60,7 +60,7 @@ def test_wrong_usage(args, words):
     (["run", "/nonexistent", "x"], ["/nonexistent"]),
     (["run", GOLDEN, "x"], ["config.json"]),
     (["run", LM / "config.json", "x"], ["config.json"]),
-    (["run", LM, "x", "--quant", "int4"], ["quant 'int4' is made on a GPU only"]),
+    (["run", LM, "x", "--quant", "fp8"], ["quant 'fp8' is made on a GPU only"]),
     (["run", LM, "x", "--kv-dtype", "fp8"], ["kv-dtype 'fp8' is offered on a GPU only"]),
     (["run", LM, "--ids", "5 x 7"], ["--ids: 'x' is not a whole number"]),
     (["run", LM, "--ids", "5 -7"], ["--ids: -7 is outside 0.."]),

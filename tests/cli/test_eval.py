@@ -38,7 +38,8 @@ def test_golden_translator():
 
 
 @pytest.mark.parametrize("name", ["classics-3m", "classics-28m"])
-@pytest.mark.parametrize("options, limit", [([], 1e-3), (["--dtype", "bf16"], 5e-3), (["--quant", "int8"], 0.02)])
+@pytest.mark.parametrize("options, limit", [([], 1e-3), (["--dtype", "bf16"], 5e-3), (["--quant", "int8"], 0.02),
+                                            (["--quant", "int4"], 0.05)])
 def test_golden_models_that_do_not_ship(name, options, limit):
     run = proa("eval", shared_model(name), "--golden", GOLDEN / f"trained/{name}.json", "--data", TEXT, "--json", *options)
     out = json.loads(run.stdout)

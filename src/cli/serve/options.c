@@ -51,7 +51,7 @@ static const proa_arg engine_rows[] = {
     {"device", PROA_ARG_TEXT, AT(device), 0, 0, "cpu|cuda[:N]", NULL, "device of models that the engine runs"},
     {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "auto|f32|bf16|f16", NULL, "type of their weights and arithmetic"},
     {"quant", PROA_ARG_CHOICE, AT(quant), 0, 0, "none|int8|fp8|int4", NULL,
-     "quantize their weights at load; fp8 and int4 on GPUs only"},
+     "quantize their weights at load; fp8 on GPUs only"},
     {"threads", PROA_ARG_INT, AT(engine_threads), 0, PROA_THREADS_MAX, "N", "0",
      "their worker threads; 0: all CPUs allowed to this process"},
     {"kv-dtype", PROA_ARG_CHOICE, AT(kv_dtype), 0, 0, "auto|f32|bf16|f16|fp8", NULL,

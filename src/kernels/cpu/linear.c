@@ -37,7 +37,10 @@ static void prepare_rows(void *arg, int64_t begin, int64_t end, int worker)
     const linear_job *job = arg;
     for (int64_t t = begin; t < end; t++) {
         char *words = (char *)(uintptr_t)job->words + t * job->words_stride;
-        if (job->w->format == PROA_WFMT_I8)
+        if (proa_wfmt_is_grouped(job->w->format))
+            job->isa->quantise_groups(words, row_of(job->x, t), job->w->K,
+                                      proa_group_factor(job->w->format, job->isa->biased));
+        else if (job->w->format == PROA_WFMT_I8)
             job->isa->quantise((int8_t *)words, &job->x_scales[t], row_of(job->x, t), job->w->K);
         else job->isa->round((uint16_t *)(void *)words, row_of(job->x, t), job->w->K);
     }
@@ -84,10 +87,16 @@ static void do_tile(const linear_job *job, char *sums, int64_t t, int64_t rows, 
     job->isa->finish(&f);
 }
 
+/* Panels that a tile of few rows takes at once. Formats in groups have chains enough in one panel. */
+static int64_t panels_at_once(const linear_job *job, int64_t rows)
+{
+    return proa_wfmt_is_grouped(job->w->format) ? 1 : job->isa->panels_of[rows];
+}
+
 /* Few rows: several panels at a time, so that enough chains run side by side. */
 static void do_thin(const linear_job *job, char *sums, int64_t t, int64_t rows, int64_t begin, int64_t end)
 {
-    int64_t wide = job->isa->panels_of[rows];
+    int64_t wide = panels_at_once(job, rows);
     for (int64_t panel = begin; panel < end;) {
         while (wide > end - panel) wide /= 2;
         do_tile(job, sums, t, rows, panel, wide);
@@ -153,9 +162,17 @@ static void run_product(proa_ctx *c, linear_job *job)
         job->parts = proa_min64(rows / job->isa->rows_max, proa_ceil_div(4 * threads, job->panels));
     int64_t work = proa_max64(1, panel_work(job, proa_ceil_div(rows, job->parts)));
     int64_t grain = proa_ceil_div(WORTH_A_WORKER, work);
-    int64_t wide = rows <= job->isa->rows_skinny ? job->isa->panels_of[rows] : 1;
+    int64_t wide = rows <= job->isa->rows_skinny ? panels_at_once(job, rows) : 1;
     if (job->panels >= 4 * wide * threads) grain = proa_round_up(grain, wide);
     proa_pool_run(c->pool, job->panels * job->parts, grain, product, job);
+}
+
+/* Bytes of a row of x as the tiles read it; 0: x itself. */
+static int64_t row_bytes(const proa_weight *w)
+{
+    int64_t steps = proa_panel_steps(w->format, w->K);
+    if (proa_wfmt_is_grouped(w->format)) return steps * (PROA_GROUP + 8);
+    return w->format == PROA_WFMT_I8 || w->format == PROA_WFMT_BF16DOT ? steps * 4 : 0;
 }
 
 /* At most PROA_LINEAR_ROWS rows. */
@@ -167,9 +184,9 @@ static void run_rows(proa_ctx *c, linear_job *job)
     job->sums = workers;
     job->words = job->x.data;
     job->words_stride = job->x.stride[0] * 4;
-    if (job->w->format == PROA_WFMT_I8 || job->w->format == PROA_WFMT_BF16DOT) {
+    if (row_bytes(job->w) > 0) {
         int64_t whole = proa_max64(1, job->isa->rows_whole);
-        job->words_stride = proa_round_up(proa_panel_steps(job->w->format, job->w->K) * 4, 64);
+        job->words_stride = proa_round_up(row_bytes(job->w), 64);
         /* An even number of lines apart, the rows of a tile would fall on few sets of the first cache. */
         if (whole > 1) job->words_stride |= 64;
         job->words = scratch;

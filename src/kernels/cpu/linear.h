@@ -14,9 +14,16 @@
  *   bf16     1 k   [16][2] bf16: outputs j, 16 + j   the f32; the pair widens with a shift and a mask
  *   bf16dot  2 k   [32][2] bf16                      two bf16
  *   int8     4 k   [32][4] int8                      four int8, or uint8 = int8 + 128
+ *   q8_0    32 k   8 times [32][4] uint8, [32] f16   as q4_0
+ *   q4_0    32 k   8 times [16][4] bytes, [32] f16   eight words of four int8; scale and sum apart, see below
+ *   q4_1    32 k   as q4_0, and [32] f16 minima      as q4_0
  * N is padded to whole panels and K to whole steps with zeros. int8 is followed by the scales f32 [N padded] and
- * by 128 * (sum over k of wq) as int32 [N padded], which takes the 128 out again. */
+ * by 128 * (sum over k of wq) as int32 [N padded], which takes the 128 out again. A byte of q4_0 and q4_1 has the
+ * code of output j in its low bits and that of output 16 + j in its high bits. A row of x for the formats in groups is
+ * int8 [K padded], f32 scales [groups], and the sum of each group's int8 times proa_group_factor as int32 [groups]. */
 #define PROA_PANEL 32
+/* q8_0 multiplies int8 with int8 + 128, q4_0 with codes + 8: the sum of x times this is taken out again. q4_1: 1. */
+int32_t proa_group_factor(proa_wfmt format, bool biased);
 
 int64_t proa_panel_count(int64_t N);
 int64_t proa_panel_steps(proa_wfmt format, int64_t K);
@@ -30,7 +37,7 @@ typedef struct proa_tile {
     int64_t x_stride; /* bytes between rows */
     const char *w;    /* panel 0 */
     int64_t panel_bytes;
-    int64_t steps;
+    int64_t steps;       /* over k; formats in groups: groups */
     void *sums;          /* f32, int8: int32 */
     int64_t sums_stride; /* elements between rows */
     int rows, panels;    /* as the isa takes them */
@@ -66,6 +73,8 @@ typedef struct proa_linear_isa {
     /* A row of x as words: K padded to whole words with zeros. */
     void (*quantise)(int8_t *out, float *scale, const float *x, int64_t K);
     void (*round)(uint16_t *out, const float *x, int64_t K);
+    /* A row of x for the formats in groups; factor as proa_group_factor gives it. */
+    void (*quantise_groups)(void *out, const float *x, int64_t K, int32_t factor);
 } proa_linear_isa;
 
 void proa_linear_run(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,

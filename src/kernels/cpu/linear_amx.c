@@ -106,7 +106,7 @@ static void rest_fill(rest *r, const char *x, int64_t x_stride, int rows, const 
 DEFINE_PANEL(i8, _tile_dpbusd)
 DEFINE_PANEL(bf16dot, _tile_dpbf16ps)
 
-static proa_linear_isa amx; /* written once, by the overlay */
+static proa_linear_isa amx, vnni; /* written once, by the overlay */
 static void (*tile_skinny_i8)(const proa_tile *t);
 
 static void tile_any_i8(const proa_tile *t)
@@ -118,12 +118,13 @@ static void tile_any_i8(const proa_tile *t)
 static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
     bool tiles = w->format == PROA_WFMT_I8 || w->format == PROA_WFMT_BF16DOT;
-    proa_linear_run(c, y, x, w, e, tiles ? &amx : &proa_linear_avx512);
+    proa_linear_run(c, y, x, w, e, tiles ? &amx : &vnni);
 }
 
 void proa_overlay_linear_amx(proa_ops *ops)
 {
     proa_linear_vnni_isa(&amx);
+    vnni = amx;
     tile_skinny_i8 = amx.tile[PROA_WFMT_I8];
     amx.tile[PROA_WFMT_I8] = tile_any_i8;
     amx.tile[PROA_WFMT_BF16DOT] = tile_bf16dot;

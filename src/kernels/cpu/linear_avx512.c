@@ -36,6 +36,17 @@ DEFINE_TILE(tile_f16, PROA_WFMT_F16)
 DEFINE_TILE(tile_bf16dot, PROA_WFMT_BF16DOT)
 DEFINE_TILE(tile_i8, PROA_WFMT_I8)
 
+/* Pairs of a step are at most 2 * 15 * 127, so eight steps fit into int16. */
+#define DOT_Q4(acc, w, x) _mm512_add_epi16(acc, _mm512_maddubs_epi16(w, x))
+#define WIDEN_Q4(acc)     _mm512_madd_epi16(acc, _mm512_set1_epi16(1))
+#define DOT_Q8(acc, w, x) dot_i8(acc, x, _mm512_xor_si512(w, _mm512_set1_epi8(-128)))
+
+#include "kernels/cpu/linear_groups.h"
+
+DEFINE_GROUPS_TILE(tile_q8_0, PROA_WFMT_Q8_0)
+DEFINE_GROUPS_TILE(tile_q4_0, PROA_WFMT_Q4_0)
+DEFINE_GROUPS_TILE(tile_q4_1, PROA_WFMT_Q4_1)
+
 static void quantise(int8_t *out, float *scale, const float *x, int64_t K)
 {
     quantise_row(out, scale, x, K, 0);
@@ -50,11 +61,18 @@ const proa_linear_isa proa_linear_avx512 = {
     .rows_max = ROWS_MAX,
     .rows_skinny = PROA_SKINNY_MAX,
     .panels_of = {0, 4, 2, 2, 2, 2, 2},
-    .tile =
-        {[PROA_WFMT_F32] = tile_f32, [PROA_WFMT_BF16] = tile_bf16, [PROA_WFMT_F16] = tile_f16, [PROA_WFMT_BF16DOT] = tile_bf16dot, [PROA_WFMT_I8] = tile_i8},
+    .tile = {[PROA_WFMT_F32] = tile_f32,
+             [PROA_WFMT_BF16] = tile_bf16,
+             [PROA_WFMT_F16] = tile_f16,
+             [PROA_WFMT_BF16DOT] = tile_bf16dot,
+             [PROA_WFMT_I8] = tile_i8,
+             [PROA_WFMT_Q8_0] = tile_q8_0,
+             [PROA_WFMT_Q4_0] = tile_q4_0,
+             [PROA_WFMT_Q4_1] = tile_q4_1},
     .finish = finish,
     .quantise = quantise,
     .round = round_row,
+    .quantise_groups = quantise_groups,
 };
 
 static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)

@@ -98,6 +98,59 @@ static PROA_ALWAYS_INLINE void quantise_row(int8_t *out, float *scale, const flo
     }
 }
 
+static PROA_ALWAYS_INLINE int32_t lanes_max(VI v)
+{
+    int32_t lanes[LANES], most = 0;
+    OP(storeu_ps)((float *)(void *)lanes, TO_V(v));
+    for (int i = 0; i < LANES; i++) most = lanes[i] > most ? lanes[i] : most;
+    return most;
+}
+
+static PROA_ALWAYS_INLINE int32_t lanes_sum(VI v)
+{
+    int32_t lanes[LANES], sum = 0;
+    OP(storeu_ps)((float *)(void *)lanes, TO_V(v));
+    for (int i = 0; i < LANES; i++) sum += lanes[i];
+    return sum;
+}
+
+/* One group of a row: n numbers become PROA_GROUP int8, padded with 0. Returns the sum of the int8. */
+static PROA_ALWAYS_INLINE int32_t quantise_group(int8_t *out, float *scale, const float *x, int64_t n)
+{
+    enum { PARTS = PROA_GROUP / LANES };
+    V v[PARTS];
+    VI largest = OP(set1_epi32)(0), sum = largest, magnitude = OP(set1_epi32)(0x7fffffff);
+    PROA_UNROLL
+    for (int i = 0; i < PARTS; i++) {
+        int64_t left = n - (int64_t)i * LANES;
+        v[i] = PART_LOAD(x + i * LANES, left > LANES ? LANES : left < 0 ? 0 : left);
+        largest = OP(max_epi32)(largest, AND_INT(magnitude, TO_I(v[i])));
+    }
+    int32_t bits = lanes_max(largest);
+    *scale = bits < 0x7f800000 ? proa_bits_f32((uint32_t)bits) / 127.0f : NAN;
+    PROA_UNROLL
+    for (int i = 0; i < PARTS; i++) {
+        VI q = *scale > 0.0f ? quantise_exactly(v[i], *scale) : OP(set1_epi32)(0);
+        sum = OP(add_epi32)(sum, q);
+        PART_STORE_I8(out + i * LANES, LANES, q);
+    }
+    return lanes_sum(sum);
+}
+
+/* A row of x for weights in groups (linear.h): int8, then scales, then sums times factor. */
+static void quantise_groups(void *out, const float *x, int64_t K, int32_t factor)
+{
+    int64_t groups = (K + PROA_GROUP - 1) / PROA_GROUP;
+    int8_t *q = out;
+    float *scales = (float *)(void *)(q + groups * PROA_GROUP);
+    int32_t *totals = (int32_t *)(void *)(scales + groups);
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t n = K - g * PROA_GROUP;
+        totals[g] = factor * quantise_group(q + g * PROA_GROUP, &scales[g], x + g * PROA_GROUP,
+                                            n < PROA_GROUP ? n : PROA_GROUP);
+    }
+}
+
 static void round_row(uint16_t *out, const float *x, int64_t K)
 {
     for (int64_t k = 0; k < K; k++) out[k] = proa_f32_to_bf16(x[k]);

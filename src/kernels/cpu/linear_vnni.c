@@ -11,12 +11,25 @@
 
 DEFINE_TILE(tile_i8, PROA_WFMT_I8)
 
+#define DOT_Q4(acc, w, x) _mm512_dpbusd_epi32(acc, w, x)
+#define WIDEN_Q4(acc)     (acc)
+#define DOT_Q8(acc, w, x) _mm512_dpbusd_epi32(acc, w, x)
+
+#include "kernels/cpu/linear_groups.h"
+
+DEFINE_GROUPS_TILE(tile_q8_0, PROA_WFMT_Q8_0)
+DEFINE_GROUPS_TILE(tile_q4_0, PROA_WFMT_Q4_0)
+DEFINE_GROUPS_TILE(tile_q4_1, PROA_WFMT_Q4_1)
+
 void proa_linear_vnni_isa(proa_linear_isa *isa)
 {
     *isa = proa_linear_avx512;
     isa->biased = true;
     isa->quantise = proa_quantise_biased_avx512;
     isa->tile[PROA_WFMT_I8] = tile_i8;
+    isa->tile[PROA_WFMT_Q8_0] = tile_q8_0;
+    isa->tile[PROA_WFMT_Q4_0] = tile_q4_0;
+    isa->tile[PROA_WFMT_Q4_1] = tile_q4_1;
 }
 
 static proa_linear_isa vnni; /* written once, by the overlay */

@@ -3,18 +3,28 @@
  * vectors of 16 (24 sums, 2 weights, 1 word of x: 27 of 32 registers). */
 #include <immintrin.h>
 
-#define V             __m512
-#define VI            __m512i
-#define OP(name)      _mm512_##name
-#define AND_INT(a, b) _mm512_and_si512(a, b)
-#define TO_V(i)       _mm512_castsi512_ps(i)
-#define TO_I(v)       _mm512_castps_si512(v)
-#define LANES         16
-#define HALVES        1
-#define ROWS_MAX      12
-#define PREFETCH_FEW  2048 /* bytes ahead: README.md has the ladder */
-#define PREFETCH_TALL 4096
-#define F16(p)        _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define V               __m512
+#define VI              __m512i
+#define OP(name)        _mm512_##name
+#define AND_INT(a, b)   _mm512_and_si512(a, b)
+#define TO_V(i)         _mm512_castsi512_ps(i)
+#define TO_I(v)         _mm512_castps_si512(v)
+#define LANES           16
+#define HALVES          1
+#define ROWS_MAX        12
+#define PREFETCH_FEW    2048 /* bytes ahead: README.md has the ladder */
+#define PREFETCH_TALL   4096
+#define F16(p)          _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+
+#define GROUP_ROWS      6
+#define PREFETCH_GROUPS 2048
+#define GROUPS_CASES(format)                                                                                 \
+    GROUPS_CASE(format, 1);                                                                                  \
+    GROUPS_CASE(format, 2);                                                                                  \
+    GROUPS_CASE(format, 3);                                                                                  \
+    GROUPS_CASE(format, 4);                                                                                  \
+    GROUPS_CASE(format, 5);                                                                                  \
+    GROUPS_CASE(format, 6)
 
 #define THIN_CASES(format)                                                                                   \
     THIN(format, 2);                                                                                         \

@@ -3,6 +3,7 @@
 #include "kernels/cpu/linear.h"
 
 #include "base/checked.h"
+#include "kernels/groups.h"
 #include "kernels/quant.h"
 #include <math.h>
 
@@ -10,12 +11,22 @@
 
 static int64_t step_inputs(proa_wfmt format)
 {
+    if (proa_wfmt_is_grouped(format)) return PROA_GROUP;
     return format == PROA_WFMT_I8 ? 4 : format == PROA_WFMT_BF16DOT ? 2 : 1;
 }
 
 static int64_t step_bytes(proa_wfmt format)
 {
+    if (format == PROA_WFMT_Q8_0) return 8 * 128 + 64;
+    if (format == PROA_WFMT_Q4_0) return 8 * 64 + 64;
+    if (format == PROA_WFMT_Q4_1) return 8 * 64 + 128;
     return format == PROA_WFMT_BF16 || format == PROA_WFMT_F16 ? 64 : 128;
+}
+
+int32_t proa_group_factor(proa_wfmt format, bool biased)
+{
+    if (format == PROA_WFMT_Q8_0) return biased ? 128 : 0;
+    return format == PROA_WFMT_Q4_0 ? 8 : 1;
 }
 
 int64_t proa_panel_count(int64_t N)
@@ -36,7 +47,7 @@ int64_t proa_panel_bytes(proa_wfmt format, int64_t K)
 int64_t proa_panels_pack_bytes(proa_wfmt format, int64_t N, int64_t K)
 {
     int64_t panels = proa_panel_count(N);
-    if (format > PROA_WFMT_I8) return -1; /* made for devices */
+    if (format > PROA_WFMT_I8 && !proa_wfmt_is_grouped(format)) return -1; /* made for devices */
     int64_t tail = format == PROA_WFMT_I8 ? panels * PROA_PANEL * 8 : 0;
     return panels * proa_panel_bytes(format, K) + tail;
 }
@@ -147,8 +158,54 @@ static void panel_scales(const pack_job *job, int64_t panel, float *scales)
     for (int j = 0; j < PROA_PANEL; j++) scales[j] = proa_i8_scale(largest[j], finite[j]);
 }
 
+/* The row of a source that becomes output n; false beyond N. */
+static bool find_row(const pack_job *job, int64_t n, const proa_tensor_source **source, int64_t *row)
+{
+    for (int i = 0; i < job->count; i++) {
+        int64_t N = proa_tensor_source_rows(&job->sources[i]);
+        if (n < N) return *source = &job->sources[i], *row = n, true;
+        n -= N;
+    }
+    return false;
+}
+
+/* Output j of a panel: its codes, four k a step, then its scale and its minimum behind the codes. */
+static void write_group(proa_wfmt format, char *out, int64_t j, const proa_quant_group *g)
+{
+    bool wide = format == PROA_WFMT_Q8_0;
+    int64_t step = wide ? 128 : 64, shift = !wide && j >= 16 ? 4 : 0, place = wide ? j : j % 16;
+    for (int64_t k = 0; k < PROA_GROUP; k++) {
+        char *byte = out + k / 4 * step + place * 4 + k % 4;
+        *byte = (char)((unsigned char)*byte | g->code[k] << shift);
+    }
+    memcpy(out + 8 * step + 2 * j, &g->scale, 2);
+    if (format == PROA_WFMT_Q4_1) memcpy(out + 8 * step + 64 + 2 * j, &g->min, 2);
+}
+
+static void pack_group_panel(const pack_job *job, int64_t panel)
+{
+    const proa_weight *w = job->w;
+    int64_t bytes = proa_panel_bytes(w->format, w->K);
+    char *out = (char *)w->data + panel * bytes;
+    memset(out, 0, (size_t)bytes);
+    for (int64_t j = 0; j < PROA_PANEL; j++) {
+        const proa_tensor_source *source;
+        int64_t row;
+        if (!find_row(job, panel * PROA_PANEL + j, &source, &row)) break;
+        for (int64_t k = 0; k < w->K; k += PROA_GROUP) {
+            proa_quant_group group;
+            proa_group_read(w->format, &group, source, row, k, proa_min64(PROA_GROUP, w->K - k));
+            write_group(w->format, out + k / PROA_GROUP * step_bytes(w->format), j, &group);
+        }
+    }
+}
+
 static void pack_panel(const pack_job *job, int64_t panel)
 {
+    if (proa_wfmt_is_grouped(job->w->format)) {
+        pack_group_panel(job, panel);
+        return;
+    }
     const proa_weight *w = job->w;
     int64_t panels = proa_panel_count(w->N);
     char *out = (char *)w->data + panel * proa_panel_bytes(w->format, w->K);
@@ -174,6 +231,9 @@ static void pack_panel(const pack_job *job, int64_t panel)
         case PROA_WFMT_I8W: /* made for devices: pack_bytes said no */
         case PROA_WFMT_FP8:
         case PROA_WFMT_I4:
+        case PROA_WFMT_Q8_0: /* pack_group_panel */
+        case PROA_WFMT_Q4_0:
+        case PROA_WFMT_Q4_1:
         case PROA_WFMT_COUNT: break;
         }
     }

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * groups.c - makes groups of quantised weights from numbers and from stored groups. */
+#include "kernels/groups.h"
+
+#include "kernels/quant.h"
+#include <string.h>
+
+static float clamp_f16(float v)
+{
+    return v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v;
+}
+
+/* The smallest and the largest number; whether all are finite. */
+static bool find_range(const float *v, int64_t n, float *least, float *most)
+{
+    *least = *most = n ? v[0] : 0.0f;
+    for (int64_t i = 0; i < n; i++) {
+        if (!(fabsf(v[i]) < INFINITY)) return false;
+        if (v[i] < *least) *least = v[i];
+        if (v[i] > *most) *most = v[i];
+    }
+    return true;
+}
+
+static void quantise_q8(proa_quant_group *g, const float *v, int64_t n, float largest)
+{
+    g->scale = proa_f32_to_f16(clamp_f16(proa_i8_scale(largest, 1)));
+    float scale = proa_f16_to_f32(g->scale);
+    for (int64_t i = 0; i < n; i++) g->code[i] = (uint8_t)(proa_i8_round(v[i], scale) + 128);
+}
+
+static void quantise_q4(proa_quant_group *g, const float *v, int64_t n, float extreme)
+{
+    g->scale = proa_f32_to_f16(proa_i4_scale(extreme, 1));
+    float scale = proa_f16_to_f32(g->scale);
+    for (int64_t i = 0; i < n; i++) g->code[i] = (uint8_t)(proa_i4_round(v[i], scale) + 8);
+}
+
+static void quantise_q4_min(proa_quant_group *g, const float *v, int64_t n, float least, float most)
+{
+    g->scale = proa_f32_to_f16(clamp_f16((most - least) / 15.0f));
+    g->min = proa_f32_to_f16(clamp_f16(least));
+    float scale = proa_f16_to_f32(g->scale), min = proa_f16_to_f32(g->min);
+    for (int64_t i = 0; i < n; i++) {
+        float q = scale > 0.0f ? rintf((v[i] - min) / scale) : 0.0f;
+        g->code[i] = (uint8_t)(q > 15.0f ? 15.0f : q < 0.0f ? 0.0f : q);
+    }
+}
+
+void proa_group_quantise(proa_wfmt format, proa_quant_group *g, const float *v, int64_t n)
+{
+    float least, most;
+    memset(g->code, proa_group_zero(format), sizeof g->code);
+    g->min = 0;
+    if (!find_range(v, n, &least, &most)) {
+        g->scale = proa_f32_to_f16(NAN);
+        return;
+    }
+    float extreme = fabsf(least) > fabsf(most) ? least : most;
+    if (format == PROA_WFMT_Q8_0) quantise_q8(g, v, n, fabsf(extreme));
+    else if (format == PROA_WFMT_Q4_0) quantise_q4(g, v, n, extreme);
+    else quantise_q4_min(g, v, n, least, most);
+}
+
+void proa_group_read(proa_wfmt format, proa_quant_group *g, const proa_tensor_source *source, int64_t row,
+                     int64_t k, int64_t n)
+{
+    float numbers[PROA_GROUP];
+    proa_tensor_source_read(source, row, k, n, numbers);
+    proa_group_quantise(format, g, numbers, n);
+}

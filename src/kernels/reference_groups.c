@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * reference_groups.c - linear of q8_0, q4_0 and q4_1 as weight.h defines it; weights are kept as rows of proa_quant_group. */
+#include "base/checked.h"
+#include "kernels/groups.h"
+#include "kernels/quant.h"
+#include "kernels/reference.h"
+
+int64_t proa_reference_group_bytes(int64_t N, int64_t K)
+{
+    return proa_round_up(N * proa_group_count(K) * (int64_t)sizeof(proa_quant_group), 64);
+}
+
+void proa_reference_pack_groups(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row)
+{
+    proa_quant_group *groups = (proa_quant_group *)w->data + n * proa_group_count(w->K);
+    for (int64_t k = 0; k < w->K; k += PROA_GROUP)
+        proa_group_read(w->format, &groups[k / PROA_GROUP], source, row, k, proa_min64(PROA_GROUP, w->K - k));
+}
+
+float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x)
+{
+    const proa_quant_group *g = (const proa_quant_group *)w->data + n * proa_group_count(w->K);
+    int32_t zero = proa_group_zero(w->format);
+    float y = 0.0f;
+    for (int64_t k = 0; k < w->K; k += PROA_GROUP, g++) {
+        int64_t count = proa_min64(PROA_GROUP, w->K - k);
+        int finite;
+        float largest = proa_i8_largest(x + k, count, 1, &finite), sx = proa_i8_scale(largest, finite);
+        int32_t products = 0, inputs = 0;
+        for (int64_t i = 0; i < count; i++) {
+            int32_t q = proa_i8_round(x[k + i], sx);
+            products += q * (g->code[i] - zero), inputs += q;
+        }
+        y = fmaf((float)products, sx * proa_f16_to_f32(g->scale), y);
+        if (w->format == PROA_WFMT_Q4_1) y = fmaf((float)inputs, sx * proa_f16_to_f32(g->min), y);
+    }
+    return y;
+}
