@@ -62,10 +62,31 @@ void proa_group_quantise(proa_wfmt format, proa_quant_group *g, const float *v, 
     else quantise_q4_min(g, v, n, least, most);
 }
 
+/* A stored group as it is; false if the format cannot hold it. A scale or minimum that is a product (Q4_K) is rounded
+ * to f16, which changes numbers by at most 2^-11. A code of -128, which no quantizer writes, counts as -127. */
+static bool keep_codes(proa_wfmt format, proa_quant_group *g, const proa_code_group *stored)
+{
+    int32_t zero = proa_group_zero(format), most = format == PROA_WFMT_Q8_0 ? 255 : 15;
+    float scale = stored->scale, rounded = proa_f16_to_f32(proa_f32_to_f16(scale));
+    if (format != PROA_WFMT_Q4_1 && stored->min != 0.0f) return false;
+    if (stored->least + zero < 0 || stored->most + zero > most) return false;
+    if (!(fabsf(rounded - scale) <= 0x1p-11f * fabsf(scale))) return false; /* NaN, too large, too small */
+    for (int i = 0; i < PROA_GROUP; i++) {
+        int32_t code = stored->code[i] + zero;
+        g->code[i] = (uint8_t)(format == PROA_WFMT_Q8_0 && code == 0 ? 1 : code);
+    }
+    g->scale = proa_f32_to_f16(scale);
+    g->min = proa_f32_to_f16(clamp_f16(stored->min));
+    return true;
+}
+
 void proa_group_read(proa_wfmt format, proa_quant_group *g, const proa_tensor_source *source, int64_t row,
                      int64_t k, int64_t n)
 {
     float numbers[PROA_GROUP];
+    proa_code_group stored;
+    if (n == PROA_GROUP && proa_tensor_source_codes(source, row, k, &stored) && keep_codes(format, g, &stored))
+        return;
     proa_tensor_source_read(source, row, k, n, numbers);
     proa_group_quantise(format, g, numbers, n);
 }

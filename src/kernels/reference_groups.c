@@ -28,7 +28,7 @@ float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x)
         float largest = proa_i8_largest(x + k, count, 1, &finite), sx = proa_i8_scale(largest, finite);
         int32_t products = 0, inputs = 0;
         for (int64_t i = 0; i < count; i++) {
-            int32_t q = proa_i8_round(x[k + i], sx);
+            const int8_t q = proa_i8_round(x[k + i], sx);
             products += q * (g->code[i] - zero), inputs += q;
         }
         y = fmaf((float)products, sx * proa_f16_to_f32(g->scale), y);

@@ -17,6 +17,30 @@ static proa_wfmt plain_format(proa_dtype dtype)
                                      : PROA_WFMT_F32;
 }
 
+/* The CPU's format that holds an encoding as it is stored, or loses least of it. */
+static proa_wfmt encoded_format(proa_encoding encoding)
+{
+    switch (encoding) {
+    case PROA_ENCODING_Q4_0: return PROA_WFMT_Q4_0;
+    case PROA_ENCODING_Q4_1:
+    case PROA_ENCODING_Q4_K: return PROA_WFMT_Q4_1;
+    default: return PROA_WFMT_Q8_0;
+    }
+}
+
+/* On the host, of a matrix whose parts are all encoded; parts of different encodings share q8_0. False: it has numbers
+ * that are not encoded. */
+static bool host_encoded_format(const proa_param *param, proa_wfmt *format)
+{
+    for (int32_t i = 0; i < param->parts; i++) {
+        proa_encoding encoding = param->part[i].source.encoding;
+        if (encoding == PROA_ENCODING_PLAIN) return false;
+        proa_wfmt one = encoded_format(encoding);
+        *format = i == 0 || *format == one ? one : PROA_WFMT_Q8_0;
+    }
+    return param->parts > 0;
+}
+
 /* Parts of different types: f32, which holds both. */
 static proa_dtype param_dtype(const proa_param *param)
 {
@@ -26,15 +50,15 @@ static proa_dtype param_dtype(const proa_param *param)
     return dtype;
 }
 
-/* The dtype of the checkpoint's first matrix. */
-static proa_dtype checkpoint_dtype(const proa_params params[PROA_STACK_COUNT])
+/* The checkpoint's first matrix; NULL: there are no layers. */
+static const proa_param *first_matrix(const proa_params params[PROA_STACK_COUNT])
 {
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         const proa_params *p = &params[s];
         const proa_param *qkv = p->layers ? proa_params_at(p, 0, PROA_SLOT_QKV) : NULL;
-        if (qkv && qkv->parts) return source_dtype(&qkv->part[0].source);
+        if (qkv && qkv->parts) return qkv;
     }
-    return PROA_DTYPE_F32;
+    return NULL;
 }
 
 /* ---- by the options ---- */
@@ -102,8 +126,11 @@ proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA
                                 const proa_device *device, const char *dtype, const char *quant,
                                 const char *kv_dtype, proa_err *err)
 {
-    *out = (proa_formats){.host = device->host, .checkpoint = checkpoint_dtype(params)};
+    const proa_param *first = first_matrix(params);
+    *out = (proa_formats){.host = device->host};
+    out->checkpoint = first ? source_dtype(&first->part[0].source) : PROA_DTYPE_F32;
     PROA_TRY(choose_dtype(out, proa_str_c(dtype ? dtype : "auto"), err));
+    if (first && out->host && !out->given) host_encoded_format(first, &out->main);
     PROA_TRY(choose_quant(out, proa_str_c(quant ? quant : "none"), err));
     return choose_kv_dtype(out, proa_str_c(kv_dtype ? kv_dtype : "auto"), err);
 }
@@ -117,7 +144,8 @@ proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const pr
     if (f->given && f->main == PROA_WFMT_Q4_0 && slot == PROA_SLOT_HEAD) return PROA_WFMT_Q8_0;
     if (f->given || !f->host)
         return f->main; /* a device's activations have one type, that of the plain weights */
-    return plain_format(param_dtype(param));
+    proa_wfmt format = PROA_WFMT_F32;
+    return host_encoded_format(param, &format) ? format : plain_format(param_dtype(param));
 }
 
 proa_dtype proa_formats_table(const proa_formats *f, const proa_param *param)

@@ -256,3 +256,67 @@ void proa_encoding_decode(float *out, proa_encoding encoding, const void *row, i
         out += take, n -= take;
     }
 }
+
+/* ---- groups of codes ---- */
+
+static void codes_of_q4_k(proa_code_group *g, const uint8_t *b, int place)
+{
+    float scale, min;
+    read_scale_and_min(b + 4, place, &scale, &min);
+    g->scale = read_f16(b) * scale, g->min = -(read_f16(b + 2) * min);
+    int8_t both[2 * PROA_CODES];
+    split_nibbles(both, b + 16 + 32 * (place / 2), 32);
+    memcpy(g->code, both + place % 2 * PROA_CODES, PROA_CODES);
+}
+
+static void set_range(proa_code_group *g, int32_t least, int32_t most)
+{
+    g->least = least, g->most = most;
+}
+
+static void subtract(proa_code_group *g, int offset)
+{
+    for (int i = 0; i < PROA_CODES; i++) g->code[i] = (int8_t)(g->code[i] - offset);
+}
+
+bool proa_encoding_codes(proa_code_group *g, proa_encoding encoding, const void *row, int64_t col)
+{
+    int64_t numbers = proa_encoding_numbers(encoding), bytes = proa_encoding_row_bytes(encoding, numbers);
+    const uint8_t *b = (const uint8_t *)row + col / numbers * bytes;
+    g->min = 0;
+    switch (encoding) {
+    case PROA_ENCODING_Q4_0:
+        split_nibbles(g->code, b + 2, 16);
+        subtract(g, 8);
+        g->scale = read_f16(b);
+        return set_range(g, -8, 7), true;
+    case PROA_ENCODING_Q4_1:
+        split_nibbles(g->code, b + 4, 16);
+        g->scale = read_f16(b), g->min = read_f16(b + 2);
+        return set_range(g, 0, 15), true;
+    case PROA_ENCODING_Q4_K:
+        codes_of_q4_k(g, b, (int)(col % numbers / PROA_CODES));
+        return set_range(g, 0, 15), true;
+    case PROA_ENCODING_Q5_0:
+        split_nibbles(g->code, b + 6, 16);
+        add_fifth_bits(g->code, b + 2);
+        subtract(g, 16);
+        g->scale = read_f16(b);
+        return set_range(g, -16, 15), true;
+    case PROA_ENCODING_Q8_0:
+        memcpy(g->code, b + 2, PROA_CODES);
+        g->scale = read_f16(b);
+        return set_range(g, -128, 127), true;
+    case PROA_ENCODING_IQ4_NL:
+        split_nibbles(g->code, b + 2, 16);
+        look_up(g->code, PROA_CODES, iq4_values);
+        g->scale = read_f16(b);
+        return set_range(g, -127, 113), true;
+    case PROA_ENCODING_MXFP4:
+        split_nibbles(g->code, b + 1, 16);
+        look_up(g->code, PROA_CODES, mxfp4_values);
+        g->scale = half_of_e8m0(b[0]);
+        return set_range(g, -12, 12), true;
+    default: return false;
+    }
+}

@@ -12,4 +12,8 @@
  * not be multiples of the block; col + n is at most the row's length. Not for PLAIN. */
 void proa_encoding_decode(float *out, proa_encoding encoding, const void *row, int64_t col, int64_t n);
 
+/* The 32 numbers from col on, a multiple of 32, as codes with one scale (source.h); false if the encoding has no such
+ * groups. MXFP4's codes are doubled e2m1 values, IQ4_NL's are those of its table. */
+bool proa_encoding_codes(proa_code_group *group, proa_encoding encoding, const void *row, int64_t col);
+
 #endif

@@ -98,6 +98,14 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
     for (int64_t i = 0; s->plus != 0.0f && i < n; i++) out[i] += s->plus;
 }
 
+bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t col, proa_code_group *group)
+{
+    if (s->encoding == PROA_ENCODING_PLAIN || s->factor || s->plus != 0.0f) return false;
+    int64_t bytes = proa_encoding_row_bytes(s->encoding, s->view.shape[1]);
+    const char *data = (const char *)s->view.data + proa_tensor_source_row(s, row) * bytes;
+    return proa_encoding_codes(group, s->encoding, data, col);
+}
+
 /* Whether rows can be given out where they are stored: as a view with strides. */
 static bool is_viewable(const proa_tensor_source *s)
 {

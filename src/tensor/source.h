@@ -75,6 +75,18 @@ int64_t proa_tensor_source_row(const proa_tensor_source *s, int64_t row);
 /* out[i] = number (row, col + i), i in [0, n), as f32. 0 <= row < rows; col + n <= cols. */
 void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t col, int64_t n, float *out);
 
+/* 32 numbers as stored: number i is scale * code[i] + min. */
+enum { PROA_CODES = 32 };
+typedef struct proa_code_group {
+    int8_t code[PROA_CODES];
+    int32_t least, most; /* the range of codes of this encoding */
+    float scale, min;    /* min: 0 where the encoding has none */
+} proa_code_group;
+
+/* Numbers [col, col + 32) of a row as codes, col a multiple of 32; false if the source is not stored so: a plain one,
+ * one whose groups are smaller, or whose numbers are changed when they are read. */
+bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t col, proa_code_group *group);
+
 /* Walks through sources as plain matrices of f32, f16 or bf16, for kernels that convert such on a device: rows out of
  * order come as several strided views, encoded ones decoded to f32, some megabytes at a time.
  *     proa_tensor_source_walk walk = {.source = sources, .count = n};

@@ -103,6 +103,31 @@ static void read_source(void **state)
     release_vector(&v);
 }
 
+/* Codes with their scale are the numbers; encodings without groups of 32 have none. */
+static void codes_are_numbers(void **state)
+{
+    PROA_UNUSED(state);
+    int with_codes = 0;
+    for (int e = PROA_ENCODING_PLAIN + 1; e < PROA_ENCODING_COUNT; e++) {
+        proa_code_group g;
+        vector v = read_vector((proa_encoding)e);
+        proa_tensor_source s = {.encoding = (proa_encoding)e,
+                                .view = proa_view_2d(v.blocks, PROA_DTYPE_F32, 1, v.count)};
+        for (int64_t col = 0; col < v.count && proa_tensor_source_codes(&s, 0, col, &g); col += PROA_CODES) {
+            if (col == 0) with_codes++;
+            for (int i = 0; i < PROA_CODES; i++) {
+                assert_in_range(g.code[i] + 128, g.least + 128, g.most + 128);
+                float number = g.scale * (float)g.code[i] + g.min; /* -0 becomes 0 */
+                assert_true(number == v.numbers[col + i]);
+            }
+        }
+        s.plus = 1;
+        assert_false(proa_tensor_source_codes(&s, 0, 0, &g));
+        release_vector(&v);
+    }
+    assert_int_equal(with_codes, 7);
+}
+
 static void rows_are_whole_blocks(void **state)
 {
     PROA_UNUSED(state);
@@ -116,6 +141,7 @@ static void rows_are_whole_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(decode_all), cmocka_unit_test(decode_parts),
-                                       cmocka_unit_test(read_source), cmocka_unit_test(rows_are_whole_blocks)};
+                                       cmocka_unit_test(read_source), cmocka_unit_test(codes_are_numbers),
+                                       cmocka_unit_test(rows_are_whole_blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

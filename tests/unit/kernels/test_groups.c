@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_groups.c - groups of quantised weights: stored codes are kept, what cannot be kept is quantised again. */
+#include "base/compiler.h"
+#include "kernels/groups.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+static uint8_t stored[4 * 144]; /* of random bytes, with finite scales */
+
+static void fill_stored(proa_encoding encoding)
+{
+    uint64_t seed = 1;
+    for (size_t i = 0; i < sizeof stored; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        stored[i] = (uint8_t)(seed >> 56);
+    }
+    int64_t numbers = proa_encoding_numbers(encoding), bytes = proa_encoding_row_bytes(encoding, numbers);
+    for (int64_t at = 0; at + bytes <= (int64_t)sizeof stored; at += bytes)
+        stored[at + 1] = 0x2c, stored[at + 3] = 0xab; /* f16 near 0.06 and -0.06 */
+}
+
+static proa_tensor_source source_of(proa_encoding encoding)
+{
+    fill_stored(encoding);
+    return (proa_tensor_source){.encoding = encoding, .view = proa_view_2d(stored, PROA_DTYPE_F32, 2, 256)};
+}
+
+static float number_of(proa_wfmt format, const proa_quant_group *g, int i)
+{
+    float d = proa_f16_to_f32(g->scale), m = proa_f16_to_f32(g->min);
+    return d * (float)(g->code[i] - proa_group_zero(format)) + m;
+}
+
+/* The largest difference between a row's numbers and its groups', in parts of the largest number. */
+static double largest_difference(proa_wfmt format, const proa_tensor_source *s)
+{
+    double worst = 0, largest = 0;
+    for (int64_t k = 0; k < 256; k += PROA_GROUP) {
+        proa_quant_group g;
+        float numbers[PROA_GROUP];
+        proa_group_read(format, &g, s, 1, k, PROA_GROUP);
+        proa_tensor_source_read(s, 1, k, PROA_GROUP, numbers);
+        for (int i = 0; i < PROA_GROUP; i++) {
+            worst = fmax(worst, fabs((double)number_of(format, &g, i) - (double)numbers[i]));
+            largest = fmax(largest, fabs((double)numbers[i]));
+        }
+    }
+    assert_true(largest > 0);
+    return worst / largest;
+}
+
+static void keeps_stored_codes(void **state)
+{
+    PROA_UNUSED(state);
+    static const struct {
+        proa_encoding encoding;
+        proa_wfmt format;
+        double limit;
+    } cases[] = {
+        {PROA_ENCODING_Q4_0, PROA_WFMT_Q4_0, 0},        {PROA_ENCODING_Q4_1, PROA_WFMT_Q4_1, 0},
+        {PROA_ENCODING_Q5_0, PROA_WFMT_Q8_0, 0},        {PROA_ENCODING_IQ4_NL, PROA_WFMT_Q8_0, 0},
+        {PROA_ENCODING_Q4_K, PROA_WFMT_Q4_1, 0x1p-10},  {PROA_ENCODING_Q4_1, PROA_WFMT_Q8_0, 1.0 / 200},
+        {PROA_ENCODING_Q4_K, PROA_WFMT_Q8_0, 1.0 / 200}};
+    for (size_t i = 0; i < PROA_COUNT(cases); i++) {
+        proa_tensor_source s = source_of(cases[i].encoding);
+        assert_true(largest_difference(cases[i].format, &s) <= cases[i].limit);
+    }
+}
+
+/* Numbers that are changed when they are read cannot keep their codes. */
+static void quantises_changed_numbers(void **state)
+{
+    PROA_UNUSED(state);
+    float factor[2] = {1, 3};
+    proa_tensor_source s = source_of(PROA_ENCODING_Q4_0);
+    s.factor = factor;
+    assert_true(largest_difference(PROA_WFMT_Q8_0, &s) <= 1.0 / 200);
+}
+
+static void pads_with_zeros_and_passes_nan(void **state)
+{
+    PROA_UNUSED(state);
+    float numbers[5] = {1, -2, 3, -4, 0.5f};
+    static const proa_wfmt formats[] = {PROA_WFMT_Q8_0, PROA_WFMT_Q4_0, PROA_WFMT_Q4_1};
+    for (size_t f = 0; f < PROA_COUNT(formats); f++) {
+        proa_quant_group g;
+        proa_group_quantise(formats[f], &g, numbers, 5);
+        for (int i = 5; i < PROA_GROUP; i++) assert_int_equal(g.code[i], proa_group_zero(formats[f]));
+        assert_true(fabsf(number_of(formats[f], &g, 3) + 4) < 0.05f);
+        float broken[3] = {1, NAN, 2};
+        proa_group_quantise(formats[f], &g, broken, 3);
+        assert_true(isnan(proa_f16_to_f32(g.scale)));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_stored_codes),
+                                       cmocka_unit_test(quantises_changed_numbers),
+                                       cmocka_unit_test(pads_with_zeros_and_passes_nan)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
