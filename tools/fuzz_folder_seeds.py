@@ -41,7 +41,8 @@ def folder_of(index, source):
 def main():
     target = CORPUS / "folder"
     target.mkdir(exist_ok=True)
-    for index, source in enumerate(sorted((ROOT / "tests/golden/arch").iterdir())):
+    sources = [source for source in sorted((ROOT / "tests/golden/arch").iterdir()) if (source / "config.json").exists()]
+    for index, source in enumerate(sources):
         (target / source.name).write_bytes(folder_of(index, source))
 
 

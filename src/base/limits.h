@@ -47,6 +47,9 @@
 #define PROA_TENSORS_MAX          (1 << 17)        /* DeepSeek-V3 has 91,991 */
 #define PROA_SHARDS_MAX           4096             /* files of one checkpoint */
 #define PROA_TENSOR_NAME_MAX      512              /* bytes */
+#define PROA_GGUF_VALUES_MAX      (1 << 14)        /* members of a GGUF file's metadata: the largest seen have 60 */
+#define PROA_GGUF_KEY_BYTES_MAX   65535            /* of a key: the format's own limit */
+#define PROA_GGUF_ALIGNMENT_MAX   (1 << 20)        /* of tensors; 32 unless the file says otherwise */
 #define PROA_RANK_MAX             4                /* axes of a view; checkpoints with more are not transformers */
 
 /* text */

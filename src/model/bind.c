@@ -109,7 +109,7 @@ static proa_status check_blocks(const binder *b, const proa_weights_tensor *t, c
                                 const proa_tensor_source *s)
 {
     const proa_view *v = &s->view;
-    int32_t along = w->row->role == PROA_ROLE_TRANSPOSED ? v->rank - 2 : v->rank - 1;
+    int32_t along = w->row->role == PROA_ROLE_TRANSPOSED && !t->final ? v->rank - 2 : v->rank - 1;
     if (s->encoding == PROA_ENCODING_PLAIN) return PROA_OK;
     if (w->row->role != PROA_ROLE_VECTOR && (v->stride[along] == 1 || v->shape[along] == 1) &&
         proa_encoding_row_bytes(s->encoding, v->shape[along]) >= 0)
@@ -198,7 +198,8 @@ static void add_even_odd(const binder *b, proa_param *param, proa_weight_part pa
 /* The parts of one matrix or vector, by the load action. */
 static void add_parts(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
 {
-    switch (row->load) {
+    bool reorders = row->load != PROA_LOAD_NORMALISED; /* the other actions choose rows */
+    switch (part.tensor->final && reorders ? PROA_LOAD_ROWS : row->load) {
     case PROA_LOAD_ROWS: add_part(b, param, part); break;
     case PROA_LOAD_QKV_GROUPS: add_qkv_groups(b, param, part); break;
     case PROA_LOAD_QVK_QUARTERS: add_qvk_quarters(b, param, part); break;
@@ -213,9 +214,9 @@ static void add_parts(const binder *b, proa_param *param, const proa_name *row, 
 static void add_matrix(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
 {
     proa_view *v = &part.source.view;
-    if (row->role == PROA_ROLE_TRANSPOSED) *v = proa_view_transpose(*v);
+    if (row->role == PROA_ROLE_TRANSPOSED && !part.tensor->final) *v = proa_view_transpose(*v);
     if (v->rank == 1) v->rank = 2, v->shape[1] = 1, v->stride[1] = 1;
-    if (row->flags & PROA_PLUS_ONE) part.source.plus += 1.0f;
+    if (row->flags & PROA_PLUS_ONE && !part.tensor->final) part.source.plus += 1.0f;
     add_parts(b, param, row, part);
 }
 
@@ -259,6 +260,14 @@ static bool has_placeholders(const char *name, int count)
     return count == 0;
 }
 
+/* A tensor that is stored as it is used has the shape of the weight. */
+static void want_final(wanted *w)
+{
+    if (w->row->role != PROA_ROLE_TRANSPOSED) return;
+    int64_t *shape = &w->shape[w->rank - 2], rows = shape[1];
+    shape[1] = shape[0], shape[0] = rows;
+}
+
 static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, int64_t expert)
 {
     wanted w = {.row = row};
@@ -279,6 +288,7 @@ static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer
     wanted w = want_tensor(b, row, layer, expert);
     const proa_weights_tensor *t = b->weights ? find_tensor(b, w.name) : synthetic_tensor(b, &w);
     if (!t) return row->flags & PROA_IF(PRESENT) ? PROA_OK : fail_missing(b, &w);
+    if (t->final) want_final(&w);
     PROA_TRY(check_tensor(b, t, &w, &source));
     int64_t at = has_placeholders(row->name, 1) ? layer : stack->layers;
     add_tensor(b, proa_params_at(stack, at, row->slot), &w, t, &source, expert);

@@ -14,7 +14,7 @@ typedef struct file_format {
 } file_format;
 
 static const file_format file_formats[] = {
-    {"", 0, proa_safetensors_read}, /* begins with a length, so it comes last */
+    {"GGUF", 4, proa_gguf_read}, {"", 0, proa_safetensors_read}, /* begins with a length, so it comes last */
 };
 
 proa_weights_reader *proa_weights_reader_of(const unsigned char *bytes, int64_t len)
@@ -44,7 +44,22 @@ typedef struct folder_form {
 static const folder_form folder_forms[] = {
     {"model.safetensors", read_one},
     {"model.safetensors.index.json", proa_index_read},
+    {"*.gguf", read_one},
 };
+
+/* "NAME-00002-of-00003.gguf": the reader of the first file finds the others. */
+static bool is_later_part(proa_str name)
+{
+    const char part[] = "-00001-of-00003.gguf";
+    size_t n = sizeof part - 1;
+    if (name.len < n || !proa_str_ends(name, proa_str_c(".gguf"))) return false;
+    const char *end = name.ptr + name.len - n;
+    for (size_t i = 0; i < n; i++) {
+        bool digit = end[i] >= '0' && end[i] <= '9';
+        if (part[i] >= '0' && part[i] <= '9' ? !digit : end[i] != part[i]) return false;
+    }
+    return memcmp(end, "-00001", 6) != 0;
+}
 
 /* The file of the folder that has this ending: the first by name. Returns how many there are. */
 static int find_ending(char name[PROA_PATH_MAX], const char *folder, proa_str ending)
@@ -52,7 +67,8 @@ static int find_ending(char name[PROA_PATH_MAX], const char *folder, proa_str en
     int found = 0;
     DIR *dir = opendir(folder);
     for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (!proa_str_ends(proa_str_c(e->d_name), ending)) continue;
+        proa_str file = proa_str_c(e->d_name);
+        if (!proa_str_ends(file, ending) || is_later_part(file)) continue;
         if (found++ == 0 || strcmp(e->d_name, name) < 0) snprintf(name, PROA_PATH_MAX, "%s", e->d_name);
     }
     if (dir) closedir(dir);

@@ -28,6 +28,7 @@ struct proa_weights {
     proa_files files_by_name; /* proa_weights_files */
     proa_made_file *made;     /* [files_by_name.made_count] of made_cap, heap */
     int32_t made_cap;
+    void *reading; /* what a reader keeps from file to file while it reads a checkpoint of several */
     /* a reader sets it: the files beside the file that was opened do not belong to it */
     bool self_contained;
 };
@@ -40,6 +41,7 @@ struct proa_weights {
 typedef proa_status proa_weights_reader(proa_weights *w, const unsigned char *bytes, int64_t len,
                                         int32_t file, proa_err *err);
 proa_weights_reader proa_safetensors_read; /* safetensors.c */
+proa_weights_reader proa_gguf_read;        /* gguf/reader.c */
 
 /* formats.c: the reader of a file that begins with these bytes; that of safetensors where no other format fits. */
 proa_weights_reader *proa_weights_reader_of(const unsigned char *bytes, int64_t len);
@@ -52,6 +54,9 @@ PROA_MUST_CHECK proa_status proa_index_read(proa_weights *w, const char *dir, co
 int32_t proa_weights_add_file(proa_weights *w, const char *name);
 /* weights.c: maps the file at path and reads it. */
 PROA_MUST_CHECK proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *err);
+/* weights.c: the same by the caller's reader. */
+PROA_MUST_CHECK proa_status proa_weights_read_file_as(proa_weights *w, const char *path,
+                                                      proa_weights_reader *read, proa_err *err);
 /* weights.c: a fresh row; LIMIT beyond PROA_TENSORS_MAX. The row may move when the next one is added. Its name is at
  * most PROA_TENSOR_NAME_MAX bytes and differs from all others: the reader has checked it. */
 PROA_MUST_CHECK proa_status proa_weights_add_tensor(proa_weights *w, proa_weights_tensor tensor, proa_err *err);

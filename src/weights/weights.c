@@ -35,17 +35,30 @@ int32_t proa_weights_add_file(proa_weights *w, const char *name)
     return w->file_count++;
 }
 
-proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *err)
+/* read NULL: by the file's first bytes. */
+static proa_status read_file(proa_weights *w, const char *path, proa_weights_reader *read, proa_err *err)
 {
     const char *slash = strrchr(path, '/');
     int32_t file = proa_weights_add_file(w, slash ? slash + 1 : path);
     proa_mmap *map = &w->files[file].map;
     PROA_TRY(proa_mmap_open(map, path, err));
     w->files[file].path = proa_arena_strdup(&w->arena, proa_str_c(path));
-    proa_status status = proa_weights_reader_of(map->ptr, map->bytes)(w, map->ptr, map->bytes, file, err);
+    if (!read) read = proa_weights_reader_of(map->ptr, map->bytes);
+    proa_status status = read(w, map->ptr, map->bytes, file, err);
+    map = &w->files[file].map; /* the reader may have added files */
     if (!proa_guard_broken(map->guard)) return status;
     proa_err_clear(err); /* what the reader found wrong was not in the file */
     return proa_mmap_check(map, path, err);
+}
+
+proa_status proa_weights_read_file(proa_weights *w, const char *path, proa_err *err)
+{
+    return read_file(w, path, NULL, err);
+}
+
+proa_status proa_weights_read_file_as(proa_weights *w, const char *path, proa_weights_reader *read, proa_err *err)
+{
+    return read_file(w, path, read, err);
 }
 
 proa_status proa_weights_add_tensor(proa_weights *w, proa_weights_tensor tensor, proa_err *err)

@@ -16,13 +16,16 @@ typedef struct proa_weights_tensor {
     const char *name;
     proa_tensor_source source; /* into the mapped file: read-only, perhaps unaligned */
     int32_t file;              /* index of its file */
+    /* stored as the weight is used: transposed, with 1 added, q, k and v apart, where the files of the architecture's
+     * own class differ from that */
+    bool final;
 } proa_weights_tensor;
 
 /* Opens the checkpoint of a folder, in the first of the forms of formats.c that it has (model.safetensors, then
- * model.safetensors.index.json and the files it names, ...), or a single file, whose first bytes say what it is. Checks
- * everything that can be checked without reading the data: headers, dtypes, shapes times element size against offsets,
- * offsets inside the file, names unique across shards, every index entry in its file. CORRUPT, LIMIT, NOT_FOUND or IO
- * with one line naming the file and the tensor. */
+ * model.safetensors.index.json and the files it names, ...), or a single file, whose first bytes say what it is.
+ * Checks everything that can be checked without reading the data: headers, dtypes, shapes times element size against
+ * offsets, offsets inside the file, names unique across shards, every index entry in its file. CORRUPT, LIMIT,
+ * NOT_FOUND or IO with one line naming the file and the tensor. */
 PROA_MUST_CHECK proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *err);
 /* The same over bytes in memory (tests, fuzzing); the bytes stay the caller's and must outlive it. */
 PROA_MUST_CHECK proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64_t len,

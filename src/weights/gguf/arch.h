@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch.h - how a GGUF architecture becomes a model of the table (model/arch.h): which Hugging Face class has its
+ * layers,
+ *          which keys of config.json its metadata are, and which of that class's tensors its tensors are.
+ * Facts:   llama.cpp's conversion/ and src/models/, gguf-py's constants.py and tensor_mapping.py.
+ * Way in:  proa_gguf_arch_of for a file; names.c has the tensors, config.c writes the configuration. */
+#ifndef PROA_WEIGHTS_GGUF_ARCH_H
+#define PROA_WEIGHTS_GGUF_ARCH_H
+
+#include "weights/gguf/metadata.h"
+
+/* What happens to a tensor on its way to the class's name. */
+typedef enum proa_gguf_use {
+    PROA_GGUF_AS_IS,
+    /* The rows of each head are stored as pairs (i, i + d/2) side by side, for rotations of neighbours; the class
+     * rotates halves. ROTATED_Q has the query heads, ROTATED_K the key heads. */
+    PROA_GGUF_ROTATED_Q,
+    PROA_GGUF_ROTATED_K,
+    PROA_GGUF_EXPERTS, /* [experts, rows, cols]: one tensor of the class for each, by the second "%d" of its name */
+    PROA_GGUF_DROPPED /* says something about the configuration, or nothing */
+} proa_gguf_use;
+
+/* A tensor without its ending (".weight", ".bias"), which stays; "%d" is the layer in both names. */
+typedef struct proa_gguf_name {
+    const char *gguf, *hf; /* hf NULL: DROPPED */
+    proa_gguf_use use;
+} proa_gguf_name;
+
+typedef enum proa_gguf_kind { PROA_GGUF_KEY_INT, PROA_GGUF_KEY_NUMBER, PROA_GGUF_KEY_BOOL } proa_gguf_kind;
+
+/* A key of the metadata (without "ARCHITECTURE.") and that of config.json. */
+typedef struct proa_gguf_key {
+    const char *gguf, *hf;
+    proa_gguf_kind kind;
+    bool required;
+} proa_gguf_key;
+
+typedef struct proa_gguf_arch {
+    const char *name; /* general.architecture */
+    const char *hf;   /* architectures[0] */
+    const proa_gguf_key *keys;
+    const proa_gguf_name *names;
+    const char *fixed; /* members of config.json that are always the same; NULL: none */
+    /* Whether this row is for the file, where several rows have one name; NULL: it is. */
+    bool (*fits)(const proa_gguf *g);
+    /* Appends members that no key gives; NULL: none. */
+    proa_status (*finish)(const proa_gguf *g, const struct proa_gguf_arch *arch, proa_buf *json, proa_err *err);
+} proa_gguf_arch;
+
+extern const proa_gguf_arch proa_gguf_archs[]; /* archs.c; name NULL ends it */
+
+/* names.c: tensors by class, named after what they have in common. */
+extern const proa_gguf_name proa_gguf_llama_names[]; /* q and k rotate as pairs */
+extern const proa_gguf_name proa_gguf_qwen_names[];  /* the same without that; norms of q and k */
+extern const proa_gguf_name proa_gguf_gemma2_names[];
+extern const proa_gguf_name proa_gguf_gpt2_names[];
+extern const proa_gguf_name proa_gguf_gptneox_names[];
+extern const proa_gguf_name proa_gguf_falcon7b_names[], proa_gguf_falcon40b_names[];
+extern const proa_gguf_name proa_gguf_bloom_names[];
+extern const proa_gguf_name proa_gguf_mpt_names[];
+
+/* The row of the file. UNSUPPORTED names the architecture and lists the known ones. */
+PROA_MUST_CHECK proa_status proa_gguf_arch_of(const proa_gguf_arch **out, const proa_gguf *g, proa_err *err);
+/* "blk.7.attn_q.weight" to the pattern "blk.%d.attn_q", the layer 7 and the ending ".weight". layer -1: none. The
+ * name has at most PROA_TENSOR_NAME_MAX bytes. */
+proa_str proa_gguf_split_name(char pattern[PROA_TENSOR_NAME_MAX + 1], int64_t *layer, proa_str name);
+/* The entry of a pattern; NULL: none. */
+const proa_gguf_name *proa_gguf_name_of(const proa_gguf_arch *arch, const char *pattern);
+/* Reads "ARCHITECTURE.key" as proa_gguf_get_int does, in [0, INT32_MAX]. */
+PROA_MUST_CHECK proa_status proa_gguf_arch_int(int64_t *out, const proa_gguf *g, const proa_gguf_arch *arch,
+                                               const char *key, proa_err *err);
+PROA_MUST_CHECK proa_status proa_gguf_arch_number(double *out, const proa_gguf *g, const proa_gguf_arch *arch,
+                                                  const char *key, proa_err *err);
+/* rope.c: rope_theta and the scaling, from the metadata or from the tensors with factors. */
+PROA_MUST_CHECK proa_status proa_gguf_put_rope(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch,
+                                               proa_err *err);
+/* config.c: members of a JSON object, each with a comma before it. Numbers that are f32 in the file get the shortest
+ * decimal that is the same f32. */
+void proa_gguf_put_int(proa_buf *json, const char *key, int64_t value);
+void proa_gguf_put_number(proa_buf *json, const char *key, double value);
+void proa_gguf_put_bool(proa_buf *json, const char *key, bool value);
+/* Writes config.json. */
+PROA_MUST_CHECK proa_status proa_gguf_config(proa_buf *out, const proa_gguf *g, const proa_gguf_arch *arch,
+                                             proa_err *err);
+
+#endif

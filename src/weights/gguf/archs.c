@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * archs.c - the table of GGUF architectures: their metadata as keys of the Hugging Face class with the same layers.
+ * */
+#include "weights/gguf/arch.h"
+
+#include "base/checked.h"
+#include <math.h>
+#include <string.h>
+
+/* clang-format off */
+#define NEEDED(gguf, hf)  {gguf, hf, PROA_GGUF_KEY_INT, true}
+#define INTEGER(gguf, hf) {gguf, hf, PROA_GGUF_KEY_INT, false}
+#define NUMBER(gguf, hf)  {gguf, hf, PROA_GGUF_KEY_NUMBER, false}
+#define END               {NULL, NULL, 0, false}
+
+#define SIZES(hidden, layers, heads, context) \
+    NEEDED("embedding_length", hidden), NEEDED("block_count", layers), NEEDED("attention.head_count", heads), \
+    INTEGER("context_length", context)
+#define HF_SIZES SIZES("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+#define GPT2_SIZES SIZES("n_embd", "n_layer", "n_head", "n_positions")
+#define LAYER_EPSILON(hf) NUMBER("attention.layer_norm_epsilon", hf)
+
+static const proa_gguf_key llama_keys[] = {
+    HF_SIZES,
+    NEEDED ("feed_forward_length",      "intermediate_size"),
+    INTEGER("attention.head_count_kv",  "num_key_value_heads"),
+    INTEGER("attention.key_length",     "head_dim"),
+    NUMBER ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    END};
+static const proa_gguf_key gemma2_keys[] = {
+    HF_SIZES,
+    NEEDED ("feed_forward_length",      "intermediate_size"),
+    INTEGER("attention.head_count_kv",  "num_key_value_heads"),
+    INTEGER("attention.key_length",     "head_dim"),
+    NUMBER ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    NUMBER ("attn_logit_softcapping",   "attn_logit_softcapping"),
+    NUMBER ("final_logit_softcapping",  "final_logit_softcapping"),
+    INTEGER("attention.sliding_window", "sliding_window"),
+    END};
+static const proa_gguf_key gpt2_keys[] = {
+    GPT2_SIZES, INTEGER("feed_forward_length", "n_inner"), LAYER_EPSILON("layer_norm_epsilon"), END};
+static const proa_gguf_key gptneox_keys[] = {
+    HF_SIZES,
+    NEEDED("feed_forward_length", "intermediate_size"),
+    LAYER_EPSILON("layer_norm_eps"),
+    {"use_parallel_residual", "use_parallel_residual", PROA_GGUF_KEY_BOOL, false},
+    END};
+static const proa_gguf_key falcon_keys[] = {
+    HF_SIZES,
+    INTEGER("attention.head_count_kv", "num_kv_heads"),
+    INTEGER("feed_forward_length", "ffn_hidden_size"),
+    LAYER_EPSILON("layer_norm_epsilon"),
+    END};
+static const proa_gguf_key bloom_keys[] = {
+    SIZES("hidden_size", "n_layer", "n_head", "seq_length"), LAYER_EPSILON("layer_norm_epsilon"), END};
+static const proa_gguf_key mpt_keys[] = {
+    SIZES("d_model", "n_layers", "n_heads", "max_seq_len"), LAYER_EPSILON("layer_norm_epsilon"), END};
+/* clang-format on */
+
+/* ---- what no key gives ---- */
+
+static bool has_tensor(const proa_gguf *g, const char *name)
+{
+    return proa_gguf_find_tensor(g, name) != NULL;
+}
+
+static proa_status fail_part(const proa_gguf *g, const proa_gguf_arch *arch, const char *key, int64_t is,
+                             int64_t must, proa_err *err)
+{
+    return PROA_FAIL(err, UNSUPPORTED, "%s: '%s.%s' is %lld; a %s with other than %lld is not supported",
+                     g->what, arch->name, key, (long long)is, arch->hf, (long long)must);
+}
+
+/* The head size, of which all of keys, values and rotation must be. */
+static proa_status read_head_dim(int64_t *out, const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
+{
+    int64_t hidden = 0, heads = 0, value = 0;
+    PROA_TRY(proa_gguf_arch_int(&hidden, g, arch, "embedding_length", err));
+    PROA_TRY(proa_gguf_arch_int(&heads, g, arch, "attention.head_count", err));
+    *out = heads ? hidden / heads : 0;
+    PROA_TRY(proa_gguf_arch_int(out, g, arch, "attention.key_length", err));
+    value = *out;
+    PROA_TRY(proa_gguf_arch_int(&value, g, arch, "attention.value_length", err));
+    return value == *out ? PROA_OK : fail_part(g, arch, "attention.value_length", value, *out, err);
+}
+
+static proa_status refuse_other_rotation(const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
+{
+    int64_t head_dim, rotary;
+    PROA_TRY(read_head_dim(&head_dim, g, arch, err));
+    rotary = head_dim;
+    PROA_TRY(proa_gguf_arch_int(&rotary, g, arch, "rope.dimension_count", err));
+    return rotary == head_dim ? PROA_OK : fail_part(g, arch, "rope.dimension_count", rotary, head_dim, err);
+}
+
+static proa_status finish_llama(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t experts = 0;
+    PROA_TRY(proa_gguf_arch_int(&experts, g, arch, "expert_count", err));
+    if (experts) return fail_part(g, arch, "expert_count", experts, 0, err);
+    PROA_TRY(refuse_other_rotation(g, arch, err));
+    proa_gguf_put_bool(json, "attention_bias", has_tensor(g, "blk.0.attn_output.bias"));
+    proa_gguf_put_bool(json, "mlp_bias", has_tensor(g, "blk.0.ffn_down.bias"));
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
+/* Scores are divided by the root of the head size; in the model of 46 layers by that of hidden / heads. */
+static proa_status finish_gemma2(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t layers = 0, hidden = 0, heads = 1, scalar;
+    PROA_TRY(refuse_other_rotation(g, arch, err));
+    PROA_TRY(read_head_dim(&scalar, g, arch, err));
+    PROA_TRY(proa_gguf_arch_int(&layers, g, arch, "block_count", err));
+    PROA_TRY(proa_gguf_arch_int(&hidden, g, arch, "embedding_length", err));
+    PROA_TRY(proa_gguf_arch_int(&heads, g, arch, "attention.head_count", err));
+    if (layers == 46 && heads) scalar = hidden / heads;
+    proa_gguf_put_int(json, "query_pre_attn_scalar", scalar);
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
+/* The part of the head that is rotated. The reader of rotary_pct rounds the product down, so it is a little more. */
+static proa_status finish_gptneox(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t head_dim, rotary;
+    PROA_TRY(read_head_dim(&head_dim, g, arch, err));
+    rotary = head_dim;
+    PROA_TRY(proa_gguf_arch_int(&rotary, g, arch, "rope.dimension_count", err));
+    double part = head_dim ? ((double)rotary + 0.25) / (double)head_dim : 0;
+    proa_gguf_put_number(json, "rotary_pct", fmin(part, 1));
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
+/* One key-value head: Falcon 7B. Else the newer layers, with one norm (Falcon 2) or two (40B). */
+static proa_status finish_falcon(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t kv_heads = 1;
+    PROA_TRY(proa_gguf_arch_int(&kv_heads, g, arch, "attention.head_count_kv", err));
+    proa_gguf_put_bool(json, "new_decoder_architecture", kv_heads > 1);
+    proa_gguf_put_bool(json, "bias", has_tensor(g, "blk.0.attn_qkv.bias"));
+    if (kv_heads > 1)
+        proa_gguf_put_int(json, "num_ln_in_parallel_attn", has_tensor(g, "blk.0.attn_norm_2.weight") ? 2 : 1);
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
+static proa_status finish_starcoder(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t kv_heads = 1;
+    PROA_TRY(proa_gguf_arch_int(&kv_heads, g, arch, "attention.head_count_kv", err));
+    proa_gguf_put_bool(json, "multi_query", kv_heads == 1);
+    return PROA_OK;
+}
+
+static proa_status finish_mpt(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t hidden = 0, ffn = 0;
+    double alibi = 0, clip = 0;
+    PROA_TRY(proa_gguf_arch_int(&hidden, g, arch, "embedding_length", err));
+    PROA_TRY(proa_gguf_arch_int(&ffn, g, arch, "feed_forward_length", err));
+    PROA_TRY(proa_gguf_arch_number(&alibi, g, arch, "attention.max_alibi_bias", err));
+    PROA_TRY(proa_gguf_arch_number(&clip, g, arch, "attention.clamp_kqv", err));
+    if (hidden && ffn) proa_gguf_put_int(json, "expansion_ratio", ffn / hidden);
+    proa_buf_printf(json, ", \"attn_config\": {\"alibi\": %s", alibi > 0 ? "true" : "false");
+    if (alibi > 0) proa_gguf_put_number(json, "alibi_bias_max", alibi);
+    if (clip > 0) proa_gguf_put_number(json, "clip_qkv", clip);
+    proa_buf_char(json, '}');
+    return PROA_OK;
+}
+
+static bool has_two_norms(const proa_gguf *g)
+{
+    return has_tensor(g, "blk.0.attn_norm_2.weight");
+}
+
+/* ---- the table ---- */
+
+/* clang-format off */
+#define ROW(type, class, keylist, namelist, finisher) \
+    .name = type, .hf = class, .keys = keylist##_keys, .names = proa_gguf_##namelist##_names, .finish = finisher
+
+const proa_gguf_arch proa_gguf_archs[] = {
+    {ROW("llama",     "LlamaForCausalLM",      llama,   llama,     finish_llama)},
+    {ROW("qwen2",     "Qwen2ForCausalLM",      llama,   qwen,      finish_llama)},
+    {ROW("qwen3",     "Qwen3ForCausalLM",      llama,   qwen,      finish_llama)},
+    {ROW("gemma2",    "Gemma2ForCausalLM",     gemma2,  gemma2,    finish_gemma2)},
+    {ROW("gpt2",      "GPT2LMHeadModel",       gpt2,    gpt2,      NULL)},
+    {ROW("starcoder", "GPTBigCodeForCausalLM", gpt2,    gpt2,      finish_starcoder)},
+    {ROW("gptneox",   "GPTNeoXForCausalLM",    gptneox, gptneox,   finish_gptneox)},
+    {ROW("falcon",    "FalconForCausalLM",     falcon,  falcon40b, finish_falcon), .fits = has_two_norms},
+    {ROW("falcon",    "FalconForCausalLM",     falcon,  falcon7b,  finish_falcon)},
+    {ROW("bloom",     "BloomForCausalLM",      bloom,   bloom,     NULL)},
+    {ROW("mpt",       "MptForCausalLM",        mpt,     mpt,       finish_mpt)},
+    {.name = NULL}};
+/* clang-format on */
+
+static proa_status fail_unknown(const proa_gguf *g, proa_str name, proa_err *err)
+{
+    char known[512] = "";
+    for (const proa_gguf_arch *a = proa_gguf_archs; a->name; a++) {
+        size_t at = strlen(known);
+        if (at && strcmp(a->name, a[-1].name) == 0) continue;
+        snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", a->name);
+    }
+    return PROA_FAIL(err, UNSUPPORTED, "%s: 'general.architecture' '%.*s' is not supported (%s are)", g->what,
+                     (int)proa_min64((int64_t)name.len, 60), name.ptr, known);
+}
+
+proa_status proa_gguf_arch_of(const proa_gguf_arch **out, const proa_gguf *g, proa_err *err)
+{
+    proa_str name = {NULL, 0};
+    PROA_TRY(proa_gguf_get_str(&name, g, "general.architecture", err));
+    if (!name.ptr) return PROA_FAIL(err, INVALID, "%s: 'general.architecture' is missing", g->what);
+    for (const proa_gguf_arch *a = proa_gguf_archs; a->name; a++)
+        if (proa_str_is(name, a->name) && (!a->fits || a->fits(g))) return *out = a, PROA_OK;
+    return fail_unknown(g, name, err);
+}

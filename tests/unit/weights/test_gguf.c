@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_gguf.c - GGUF files built byte by byte: what a good one gives, and each lie with its message. */
+#include "base/file.h"
+#include "base/limits.h"
+#include "weights/weights.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- a file ---- */
+
+enum { U32 = 4, F32 = 6, BOOL = 7, STRING = 8, ARRAY = 9, U64 = 10 }; /* types of values */
+
+typedef struct builder {
+    unsigned char bytes[1 << 16];
+    size_t len;
+    uint32_t version;
+    uint64_t tensors, values; /* what the header says; the parts below count them */
+} builder;
+
+static void put_number(builder *b, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++) b->bytes[b->len++] = (unsigned char)(value >> 8 * i);
+}
+
+static void put_str(builder *b, const char *s)
+{
+    put_number(b, strlen(s), 8);
+    memcpy(b->bytes + b->len, s, strlen(s));
+    b->len += strlen(s);
+}
+
+static void put_u32(builder *b, const char *key, uint32_t value)
+{
+    b->values++;
+    put_str(b, key);
+    put_number(b, U32, 4);
+    put_number(b, value, 4);
+}
+
+static void put_text(builder *b, const char *key, const char *value)
+{
+    b->values++;
+    put_str(b, key);
+    put_number(b, STRING, 4);
+    put_str(b, value);
+}
+
+static void put_f32(builder *b, const char *key, float value)
+{
+    b->values++;
+    put_str(b, key);
+    put_number(b, F32, 4);
+    put_number(b, proa_f32_bits(value), 4);
+}
+
+/* A tensor of up to two axes; rows 0: one axis. Type 0 is F32, 2 is Q4_0. */
+static void put_tensor(builder *b, const char *name, uint64_t rows, uint64_t cols, uint32_t type, uint64_t offset)
+{
+    b->tensors++;
+    put_str(b, name);
+    put_number(b, rows ? 2 : 1, 4);
+    put_number(b, cols, 8);
+    if (rows) put_number(b, rows, 8);
+    put_number(b, type, 4);
+    put_number(b, offset, 8);
+}
+
+static builder *begin(void)
+{
+    builder *b = calloc(1, sizeof *b);
+    b->version = 3;
+    b->len = 24;
+    return b;
+}
+
+static void put_header(builder *b)
+{
+    size_t len = b->len;
+    b->len = 0;
+    memcpy(b->bytes, "GGUF", 4), b->len = 4;
+    put_number(b, b->version, 4);
+    put_number(b, b->tensors, 8);
+    put_number(b, b->values, 8);
+    b->len = len;
+}
+
+/* Data of n f32 that count up from 0, behind the header. */
+static void end(builder *b, int64_t n)
+{
+    put_header(b);
+    b->len = (b->len + 31) / 32 * 32;
+    for (int64_t i = 0; i < n; i++) put_number(b, proa_f32_bits((float)i), 4);
+}
+
+static void put_llama(builder *b)
+{
+    put_text(b, "general.architecture", "llama");
+    put_u32(b, "llama.embedding_length", 8);
+    put_u32(b, "llama.block_count", 1);
+    put_u32(b, "llama.feed_forward_length", 32);
+    put_u32(b, "llama.attention.head_count", 2);
+    put_u32(b, "llama.attention.head_count_kv", 1);
+    put_u32(b, "llama.context_length", 64);
+    put_f32(b, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+}
+
+static proa_weights *open_good(const builder *b)
+{
+    proa_weights *w = NULL;
+    proa_err err = {.status = PROA_OK};
+    if (proa_weights_open_bytes(&w, b->bytes, (int64_t)b->len, "x.gguf", &err) != PROA_OK)
+        fail_msg("%s", err.text);
+    return w;
+}
+
+/* Frees b. */
+static void refused(builder *b, proa_status status, const char *text)
+{
+    proa_weights *w = NULL;
+    proa_err err = {.status = PROA_OK};
+    assert_int_equal(proa_weights_open_bytes(&w, b->bytes, (int64_t)b->len, "x.gguf", &err), status);
+    assert_null(w);
+    if (!strstr(err.text, text)) fail_msg("'%s' does not contain '%s'", err.text, text);
+    free(b);
+}
+
+/* ---- good files ---- */
+
+static float number_at(const proa_weights *w, const char *name, int64_t row, int64_t col)
+{
+    float out;
+    const proa_weights_tensor *t = proa_weights_find(w, name);
+    if (!t) fail_msg("no tensor '%s'", name);
+    proa_tensor_source_read(&t->source, row, col, 1, &out);
+    return out;
+}
+
+/* Names of the class; rows of q and k in the order of halves. */
+static void names_and_rotation(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin();
+    put_llama(b);
+    put_tensor(b, "token_embd.weight", 4, 8, 0, 0);
+    put_tensor(b, "blk.0.attn_q.weight", 8, 8, 0, 128);
+    put_tensor(b, "blk.0.attn_k.weight", 4, 8, 0, 384);
+    put_tensor(b, "blk.0.attn_v.weight", 4, 8, 0, 512);
+    put_tensor(b, "output_norm.weight", 0, 8, 0, 640);
+    end(b, 168);
+    proa_weights *w = open_good(b);
+    assert_int_equal(proa_weights_count(w), 5);
+    assert_int_equal(proa_weights_bytes(w), 672);
+    assert_true(number_at(w, "model.embed_tokens.weight", 1, 2) == 10);
+    /* Two heads of four rows: rows 0, 1, 2, 3 are stored at 0, 2, 1, 3. */
+    const int stored[8] = {0, 2, 1, 3, 4, 6, 5, 7};
+    for (int row = 0; row < 8; row++)
+        assert_true(number_at(w, "model.layers.0.self_attn.q_proj.weight", row, 5) ==
+                    (float)(32 + 8 * stored[row] + 5));
+    for (int row = 0; row < 4; row++)
+        assert_true(number_at(w, "model.layers.0.self_attn.k_proj.weight", row, 0) ==
+                    (float)(96 + 8 * stored[row]));
+    for (int row = 0; row < 4; row++)
+        assert_true(number_at(w, "model.layers.0.self_attn.v_proj.weight", row, 0) == (float)(128 + 8 * row));
+    assert_true(proa_weights_find(w, "model.norm.weight")->final);
+    proa_weights_close(w);
+    free(b);
+}
+
+/* q, k and v in one tensor become three. */
+static void fused_attention(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin();
+    put_llama(b);
+    put_u32(b, "llama.vocab_size", 4);
+    put_tensor(b, "blk.7.attn_qkv.weight", 16, 8, 0, 0);
+    end(b, 128);
+    proa_weights *w = open_good(b);
+    assert_int_equal(proa_weights_count(w), 3);
+    assert_true(number_at(w, "model.layers.7.self_attn.q_proj.weight", 1, 0) == 16);
+    assert_true(number_at(w, "model.layers.7.self_attn.k_proj.weight", 1, 0) == 8 * (8 + 2));
+    assert_true(number_at(w, "model.layers.7.self_attn.v_proj.weight", 1, 0) == 8 * (12 + 1));
+    proa_weights_close(w);
+    free(b);
+}
+
+static void configuration(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin();
+    put_llama(b);
+    put_f32(b, "llama.rope.freq_base", 500000);
+    put_text(b, "llama.rope.scaling.type", "linear");
+    put_f32(b, "llama.rope.scaling.factor", 2);
+    put_u32(b, "tokenizer.ggml.eos_token_id", 3);
+    put_tensor(b, "token_embd.weight", 4, 8, 0, 0);
+    put_tensor(b, "output.weight", 4, 8, 0, 128);
+    end(b, 64);
+    proa_weights *w = open_good(b);
+    proa_json *json = NULL;
+    const proa_files *files = proa_weights_files(w);
+    assert_int_equal(proa_files_json(&json, files, "config.json", PROA_CONFIG_BYTES_MAX, NULL), PROA_OK);
+    static const struct {
+        const char *key;
+        double value;
+    } want[] = {{"vocab_size", 4},          {"hidden_size", 8},         {"num_hidden_layers", 1},
+                {"num_attention_heads", 2}, {"num_key_value_heads", 1}, {"intermediate_size", 32},
+                {"rms_norm_eps", 1e-5},     {"rope_theta", 500000},     {"max_position_embeddings", 64}};
+    for (size_t i = 0; i < PROA_COUNT(want); i++)
+        if (proa_json_double(proa_json_get(json, want[i].key)) != want[i].value)
+            fail_msg("%s is %.17g", want[i].key, proa_json_double(proa_json_get(json, want[i].key)));
+    assert_false(proa_json_bool(proa_json_get(json, "tie_word_embeddings")));
+    assert_true(proa_str_is(proa_json_str(proa_json_at(proa_json_get(json, "architectures"), 0)),
+                            "LlamaForCausalLM"));
+    assert_true(proa_json_double(proa_json_get(proa_json_get(json, "rope_scaling"), "factor")) == 2);
+    assert_int_equal(proa_json_int(proa_json_at(proa_json_get(json, "eos_token_id"), 0)), 3);
+    proa_json_free(json);
+    proa_weights_close(w);
+    free(b);
+}
+
+/* Encoded tensors, an own alignment, version 2. */
+static void blocks_and_alignment(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin();
+    b->version = 2;
+    put_llama(b);
+    put_u32(b, "general.alignment", 8);
+    put_u32(b, "llama.vocab_size", 4);
+    put_tensor(b, "blk.0.ffn_up.weight", 2, 64, 2, 0); /* 72 bytes */
+    put_tensor(b, "blk.0.ffn_norm.weight", 0, 2, 0, 72);
+    put_header(b);
+    b->len = (b->len + 7) / 8 * 8 + 80;
+    proa_weights *w = open_good(b);
+    const proa_weights_tensor *t = proa_weights_find(w, "model.layers.0.mlp.up_proj.weight");
+    assert_int_equal(t->source.encoding, PROA_ENCODING_Q4_0);
+    assert_int_equal(proa_tensor_source_bytes(&t->source), 72);
+    proa_weights_close(w);
+    free(b);
+}
+
+/* ---- lies of the header ---- */
+
+static void lying_header(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin();
+    put_header(b);
+    b->len = 20;
+    refused(b, PROA_CORRUPT, "20 bytes, a GGUF file has at least 24");
+    b = begin(), b->version = 1, put_header(b);
+    refused(b, PROA_UNSUPPORTED, "version 1");
+    b = begin(), b->version = 3 << 24, put_header(b);
+    refused(b, PROA_UNSUPPORTED, "big-endian");
+    b = begin(), b->values = UINT64_MAX, put_header(b);
+    refused(b, PROA_LIMIT, "18446744073709551615 values");
+    b = begin(), b->tensors = UINT64_MAX, put_header(b);
+    refused(b, PROA_LIMIT, "tensors, at most");
+    b = begin(), b->values = 3, put_header(b);
+    refused(b, PROA_CORRUPT, "do not fit into 24 bytes");
+    b = begin(), end(b, 0);
+    refused(b, PROA_INVALID, "'general.architecture' is missing");
+    b = begin(), put_text(b, "general.architecture", "rwkv7"), end(b, 0);
+    refused(b, PROA_UNSUPPORTED, "'rwkv7' is not supported (llama, ");
+}
+
+static builder *value(const char *key, uint32_t type)
+{
+    builder *b = begin();
+    b->values = 1;
+    put_str(b, key);
+    put_number(b, type, 4);
+    return b;
+}
+
+static void lying_values(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = value("a", 13);
+    end(b, 0);
+    refused(b, PROA_CORRUPT, "'a' has the unknown type 13");
+    b = value("a", STRING), put_number(b, UINT64_MAX, 8), put_header(b);
+    refused(b, PROA_CORRUPT, "goes beyond the file's");
+    b = value("a", ARRAY), put_number(b, U32, 4), put_number(b, UINT64_MAX / 2, 8), put_header(b);
+    refused(b, PROA_CORRUPT, "goes beyond the file's");
+    b = value("a", ARRAY), put_number(b, U64, 4), put_number(b, 5, 8), put_number(b, 0, 8), put_header(b);
+    refused(b, PROA_CORRUPT, "goes beyond the file's");
+    b = value("a", ARRAY), put_number(b, STRING, 4), put_number(b, 20, 8), put_str(b, "x"), put_header(b);
+    refused(b, PROA_CORRUPT, "goes beyond the file's");
+    b = value("a", ARRAY), put_number(b, ARRAY, 4), put_number(b, 0, 8), put_header(b);
+    refused(b, PROA_UNSUPPORTED, "'a' is an array of arrays");
+    b = begin(), put_u32(b, "a", 1), put_u32(b, "b", 1), put_u32(b, "a", 1), end(b, 0);
+    refused(b, PROA_CORRUPT, "'a' is there twice");
+    b = begin(), put_llama(b), put_u32(b, "general.alignment", 24), end(b, 0);
+    refused(b, PROA_CORRUPT, "'general.alignment' is 24, must be a power of 2");
+    b = begin(), put_llama(b), put_u32(b, "general.alignment", 0), end(b, 0);
+    refused(b, PROA_INVALID, "'general.alignment' is 0, must be 1 to 1048576");
+    b = begin(), put_text(b, "general.architecture", "llama"), put_text(b, "llama.embedding_length", "8"),
+    end(b, 0);
+    refused(b, PROA_INVALID, "'llama.embedding_length' is string, must be an integer");
+    b = begin(), put_llama(b), put_u32(b, "llama.rope.dimension_count", 2);
+    put_tensor(b, "token_embd.weight", 4, 8, 0, 0), end(b, 32);
+    refused(b, PROA_UNSUPPORTED, "'llama.rope.dimension_count' is 2; a LlamaForCausalLM with other than 4");
+    b = begin(), put_llama(b), end(b, 0);
+    refused(b, PROA_INVALID, "the vocabulary has 0 tokens");
+}
+
+static void sizes_by_layer(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin();
+    put_llama(b);
+    b->values++;
+    put_str(b, "llama.attention.key_length");
+    put_number(b, ARRAY, 4), put_number(b, U32, 4), put_number(b, 2, 8), put_number(b, 4, 4),
+        put_number(b, 5, 4);
+    put_tensor(b, "token_embd.weight", 4, 8, 0, 0);
+    end(b, 32);
+    refused(b, PROA_UNSUPPORTED, "'llama.attention.key_length' is 4 and 5: layers of different sizes");
+}
+
+/* ---- lies of tensors ---- */
+
+/* A file with one tensor of these numbers and 32 f32 of data. */
+static builder *tensor(uint64_t rows, uint64_t cols, uint32_t type, uint64_t offset)
+{
+    builder *b = begin();
+    put_llama(b);
+    put_tensor(b, "token_embd.weight", rows, cols, type, offset);
+    end(b, 32);
+    return b;
+}
+
+static void lying_tensors(void **state)
+{
+    PROA_UNUSED(state);
+    refused(tensor(4, 8, 43, 0), PROA_CORRUPT, "unknown type 43");
+    refused(tensor(4, 8, 16, 0), PROA_UNSUPPORTED, "the type IQ2_XXS is not supported");
+    refused(tensor(4, 9, 0, 0), PROA_CORRUPT, "144 bytes at offset 0 go beyond the 128 bytes of data");
+    refused(tensor(4, 4, 0, 96), PROA_CORRUPT, "64 bytes at offset 96 go beyond the 128 bytes of data");
+    refused(tensor(2, 4, 0, 8), PROA_CORRUPT, "offset 8 is not a multiple of 32");
+    refused(tensor(2, 4, 0, UINT64_C(1) << 63), PROA_CORRUPT, "is at offset 9223372036854775808");
+    refused(tensor(2, 4, 0, UINT64_C(1) << 62), PROA_CORRUPT, "go beyond the 128 bytes of data");
+    refused(tensor(UINT64_MAX, 4, 0, 0), PROA_CORRUPT, "has an axis of 18446744073709551615");
+    refused(tensor(UINT64_C(1) << 40, UINT64_C(1) << 40, 0, 0), PROA_CORRUPT,
+            "more elements than can be counted");
+    refused(tensor(UINT64_C(1) << 40, UINT64_C(1) << 40, 2, 0), PROA_CORRUPT,
+            "more elements than can be counted");
+    refused(tensor(0, 31, 2, 0), PROA_CORRUPT, "are not whole blocks of Q4_0 (32)");
+    refused(tensor(2, 4, 0, 32), PROA_CORRUPT, "the 32 bytes before it belong to no tensor");
+}
+
+static void lying_pairs(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin();
+    put_llama(b), put_tensor(b, "a", 4, 4, 0, 0), put_tensor(b, "b", 4, 4, 0, 32), end(b, 64);
+    refused(b, PROA_CORRUPT, "tensor 'b': overlaps the tensor before it by 32 bytes");
+    b = begin();
+    put_llama(b), put_tensor(b, "a", 2, 4, 0, 0), put_tensor(b, "a", 2, 4, 0, 32), end(b, 64);
+    refused(b, PROA_CORRUPT, "tensor 'a': there are two of it");
+    b = begin(); /* the class's name of a tensor, and the tensor that gets it */
+    put_llama(b), put_tensor(b, "output_norm.weight", 2, 4, 0, 0),
+        put_tensor(b, "model.norm.weight", 2, 4, 0, 32);
+    end(b, 64);
+    refused(b, PROA_CORRUPT, "there are two of it");
+    b = begin(), put_llama(b), put_tensor(b, "", 2, 4, 0, 0), end(b, 64);
+    refused(b, PROA_CORRUPT, "a tensor's name must have 1 to");
+    b = begin(), put_llama(b), put_tensor(b, "blk.0.attn_q.weight", 5, 4, 0, 0), end(b, 64);
+    refused(b, PROA_INVALID, "5 rows are not 2 heads of an even size");
+    b = begin(), put_llama(b), put_tensor(b, "blk.0.attn_qkv.weight", 15, 8, 0, 0), end(b, 128);
+    refused(b, PROA_INVALID, "15 rows are not 8 of q, 4 of k and 4 of v");
+    b = begin(), put_llama(b);
+    b->tensors = 1, put_str(b, "x"), put_number(b, 5, 4), end(b, 64);
+    refused(b, PROA_CORRUPT, "has 5 axes, must have 1 to 4");
+}
+
+/* ---- split files ---- */
+
+static char dir[64];
+
+static void write_part(const builder *b, const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(b->bytes, 1, b->len, f), b->len);
+    fclose(f);
+}
+
+static builder *part(int number, int count, const char *tensor)
+{
+    builder *b = begin();
+    if (number == 0) put_llama(b), put_u32(b, "split.tensors.count", 2);
+    put_u32(b, "split.no", (uint32_t)number);
+    put_u32(b, "split.count", (uint32_t)count);
+    put_tensor(b, tensor, 4, 8, 0, 0);
+    end(b, 32);
+    return b;
+}
+
+static proa_status open_path(const char *name, int64_t *count, proa_err *err)
+{
+    char path[128];
+    proa_weights *w = NULL;
+    *err = (proa_err){.status = PROA_OK};
+    snprintf(path, sizeof path, "%s%s%s", dir, name ? "/" : "", name ? name : "");
+    proa_status status = proa_weights_open(&w, path, err);
+    if (w) *count = proa_weights_count(w);
+    proa_weights_close(w);
+    return status;
+}
+
+static void split_files(void **state)
+{
+    PROA_UNUSED(state);
+    proa_err err;
+    int64_t count = 0;
+    const char *first = "m-00001-of-00002.gguf", *second = "m-00002-of-00002.gguf";
+    builder *a = part(0, 2, "token_embd.weight"), *b = part(1, 2, "output.weight");
+    write_part(a, first);
+    assert_int_equal(open_path(first, &count, &err), PROA_NOT_FOUND);
+    write_part(b, second);
+    assert_int_equal(open_path(first, &count, &err), PROA_OK);
+    assert_int_equal(count, 2);
+    assert_int_equal(open_path(NULL, &count, &err), PROA_OK); /* the folder */
+    assert_int_equal(open_path(second, &count, &err), PROA_INVALID);
+    assert_non_null(strstr(err.text, "is file 2 of 2: open the first one"));
+    write_part(a, second);
+    assert_int_equal(open_path(first, &count, &err), PROA_CORRUPT);
+    assert_non_null(strstr(err.text, "says that it is file 1 of 2, should be 2 of 2"));
+    free(b);
+    b = part(1, 2, "token_embd.weight");
+    write_part(b, second);
+    assert_int_equal(open_path(first, &count, &err), PROA_CORRUPT);
+    assert_non_null(strstr(err.text, "there are two of it"));
+    write_part(a, "other.gguf");
+    assert_int_equal(open_path("other.gguf", &count, &err), PROA_INVALID);
+    assert_non_null(strstr(err.text, "its name does not end with '-00001-of-00002.gguf'"));
+    assert_int_equal(open_path(NULL, &count, &err), PROA_INVALID); /* two checkpoints */
+    free(a), free(b);
+}
+
+static int make_dir(void **state)
+{
+    PROA_UNUSED(state);
+    snprintf(dir, sizeof dir, "/tmp/proa_gguf_XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const names[] = {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "other.gguf"};
+    char path[128];
+    for (size_t i = 0; i < PROA_COUNT(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        unlink(path);
+    }
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_rotation),
+        cmocka_unit_test(fused_attention),
+        cmocka_unit_test(configuration),
+        cmocka_unit_test(blocks_and_alignment),
+        cmocka_unit_test(lying_header),
+        cmocka_unit_test(lying_values),
+        cmocka_unit_test(sizes_by_layer),
+        cmocka_unit_test(lying_tensors),
+        cmocka_unit_test(lying_pairs),
+        cmocka_unit_test_setup_teardown(split_files, make_dir, remove_dir),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
