@@ -151,9 +151,29 @@ static int64_t attend_scratch(const proa_ctx_need *need, int threads)
     return threads * tile + rows * need->heads * (proa_round_up(need->head_dim, 16) + 16) * 4;
 }
 
+int64_t proa_expert_pairs(int64_t rows, int64_t chosen)
+{
+    int64_t piece = proa_max64(1, PROA_EXPERT_PAIRS / proa_max64(chosen, 1));
+    return proa_min64(rows, piece) * chosen;
+}
+
+/* experts: where the pairs of each expert begin; for each pair its row as linear reads it (bf16 at most, with a scale),
+ * its input or output, and the FFN between. */
+static int64_t experts_scratch(const proa_ctx_need *need, int threads)
+{
+    int64_t pairs = proa_expert_pairs(need->rows, need->chosen), tile = PROA_LINEAR_TILE_ROWS;
+    int64_t inputs = proa_max64(need->expert_width, need->expert_ffn);
+    if (!need->experts) return 0;
+    int64_t lists = (2 * need->experts + 4 * (pairs + need->experts + 1)) * 8 + 4 * 64;
+    int64_t words = (pairs + tile) * (proa_round_up(inputs, 64) * 2 + 128 + 4) + 64;
+    int64_t values = (pairs + tile) * (need->expert_width + need->expert_ffn) * 4 + 2 * 64;
+    return lists + words + values + threads * PROA_LINEAR_WORKER_BYTES + 64;
+}
+
 int64_t proa_ctx_scratch_bytes(const proa_ctx_need *need, int threads)
 {
     int64_t bytes = proa_max64(linear_scratch(need, threads), attend_scratch(need, threads));
+    bytes = proa_max64(bytes, experts_scratch(need, threads));
     return proa_round_up(proa_max64(bytes, threads * need->columns * 8), 4096);
 }
 

@@ -46,6 +46,42 @@ typedef struct proa_epilogue {
                             afterwards */
 } proa_epilogue;
 
+/* How the experts of a row are chosen from its scores, and with which weights. Zero is softmax over all scores, whose
+ * largest are taken as they are. */
+typedef enum proa_router_kind {
+    PROA_ROUTER_SOFTMAX, /* p = softmax(scores) (Shazeer et al. 2017) */
+    PROA_ROUTER_SIGMOID, /* p = sigmoid(scores) (DeepSeek-V3, 2024) */
+    PROA_ROUTER_SPARSEMIXER /* PhiMoE (Liu, Gao, Chen 2023): k rounds. In each the largest score m of those experts that are
+                               left wins; its weight is its softmax among those left whose score s is near to it:
+                               (m - s) / max(|s|, m) <= 2 * jitter. Correction, groups and renormalisation are not used. */
+} proa_router_kind;
+typedef struct proa_router {
+    proa_router_kind kind;
+    int32_t chosen;          /* k */
+    bool renormalise;        /* the weights are divided by their sum + 1e-20 */
+    float scale;             /* then multiplied by that; 0: 1 */
+    float jitter;            /* of SPARSEMIXER */
+    const float *correction; /* [E] added to p for the choice, not in the weights (DeepSeek-V3); NULL: none */
+    /* E / groups experts follow each other in a group. Only the chosen_groups best groups take part. A group is as good as
+     * the sum of its group_best (1 or 2) largest p + correction. groups 0: no groups. */
+    int32_t groups, chosen_groups, group_best;
+} proa_router;
+
+/* The weights of a layer's experts, and the formula of each: with v = x up^T + up_bias, [2F] of them if gated, and
+ * g = v[f], u = v[F+f]:
+ *   h[f] = act(min(g, limit)) * (max(-limit, min(u, limit)) + offset)   gated; limit 0: nothing is cut
+ *   h[f] = act(v[f])                                                    else
+ *   out  = h down^T + down_bias */
+typedef struct proa_experts {
+    const proa_weight *up,
+        *down; /* [experts][2F,K] (the gate's F rows first; not gated: [F,K]) and [experts][N,F] */
+    const float *up_bias, *down_bias; /* [experts][2F] and [experts][N]; NULL: none */
+    proa_act act;
+    bool gated;
+    float limit, offset; /* gpt-oss: 7 and 1 with QUICK_GELU; else 0 */
+    proa_view residual;  /* [T,N] or rank 0; may be y */
+} proa_experts;
+
 /* Keys and values of one layer in pages of PROA_PAGE_TOKENS: k and v are [page][Hk][64][dh], so one (page, head)
  * is one contiguous block. dtype f32, bf16 or f16; on a device e4m3 too, without a scale. Rows there are f32, of the
  * pages' type, or of 16 bits beside e4m3. */
@@ -258,10 +294,17 @@ extern const char *const proa_op_names[];
 #define PROA_LINEAR_WORKER_BYTES (64 * PROA_KIB)
 #define PROA_LINEAR_TILE_ROWS    16 /* rows there are read in whole tiles of so many (AMX) */
 
+/* experts takes rows in pieces of at most this many pairs of a row and an expert, so scratch does not grow with the
+ * step either. More pairs in a piece mean that the weights of an expert are read less often. */
+#define PROA_EXPERT_PAIRS        4096
+
 /* What the widest step needs: rows T, inputs K of a linear, and heads of an attention. */
 typedef struct proa_ctx_need {
-    int64_t rows, inputs, heads, head_dim, columns; /* columns: widest row of top_k (vocabulary) */
+    int64_t rows, inputs, heads, head_dim, columns;    /* columns: widest row of top_k (vocabulary) */
+    int64_t experts, chosen, expert_width, expert_ffn; /* E, k, the larger of K and N, 2F (F); 0: no experts */
 } proa_ctx_need;
+/* Pairs of a row and an expert in a piece of `experts`. */
+int64_t proa_expert_pairs(int64_t rows, int64_t chosen);
 int64_t proa_ctx_scratch_bytes(const proa_ctx_need *need, int threads);
 /* ops NULL: proa_ops_cpu(proa_isa_choose()). The pool stays the caller's. */
 PROA_MUST_CHECK proa_status proa_ctx_init(proa_ctx *c, const proa_ops *ops, proa_pool *pool,

@@ -24,6 +24,10 @@ proa_reorder_kv_fn proa_reorder_kv_reference;
 int64_t proa_reference_group_bytes(int64_t N, int64_t K);
 void proa_reference_pack_groups(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row);
 float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x);
+/* The ops of mixtures of experts (reference_experts.c). */
+proa_route_fn proa_route_reference;
+proa_experts_fn proa_experts_reference;
+proa_sigmoid_mul_fn proa_sigmoid_mul_reference;
 
 /* One activation in double precision, rounded once: act's formula as PROA_ACT_LIST states it. */
 float proa_act_reference(proa_act act, float x);

@@ -223,7 +223,7 @@ static void bench_subject(bench *b, subject *s)
 #include "kernels/decode.def"
 #undef PROA_OP
         if (same) continue;
-        proa_ctx_need need = {s->T, 16384, 64, 256, 1 << 18};
+        proa_ctx_need need = {.rows = s->T, .inputs = 16384, .heads = 64, .head_dim = 256, .columns = 1 << 18};
         proa_err err = {0};
         PROA_ASSERT(proa_ctx_init(&s->ctx, ops, b->pool, &need, &err) == PROA_OK);
         if (weighs) s->w = weight_for(s, ops);

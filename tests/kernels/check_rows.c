@@ -1,141 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_rows.c - the ops that work row by row. One driver checks all of them: against the reference, guard bands,
- * threads, every row alone and in batches, and in place where ops.def allows it. */
-#include "check.h"
+ * check_rows.c - the ops that work row by row, by the driver of scene.h: norms, activations, rotary positions, embed,
+ * gather, top-k, products. */
+#include "scene.h"
 
 #include "base/checked.h"
 #include <math.h>
-
-/* One call of an op with all it needs. `run` works on the rows [begin, end) of the scene and writes the same rows
- * of out. input[alias] may be out itself. */
-typedef struct scene scene;
-struct scene {
-    void (*run)(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out);
-    int64_t T;
-    canvas out; /* its contents when the op starts (for ops that read them) */
-    proa_view input[3];
-    int alias[2];           /* inputs that may be the output; -1: none */
-    const int32_t *ints;    /* ids, positions or rows: one for each row */
-    proa_view shared[2];    /* weights, tables: the same for all rows */
-    const int32_t *lengths; /* of each row's sequence, or NULL */
-    const proa_rope_freqs *freqs;
-    const proa_weight *weights[2]; /* packed by the reference, by the table under test */
-    const proa_ops *reference;
-    proa_epilogue epilogue;
-    float value;
-    bool flag;
-    proa_act act;
-    char label[120];
-};
-
-static proa_view rows_of(proa_view v, int64_t begin, int64_t end)
-{
-    return v.rank ? proa_view_rows(v, begin, end) : v;
-}
-
-/* Runs rows [begin, end) on a fresh copy of out. */
-static canvas scene_run(const scene *s, proa_ctx *c, int64_t begin, int64_t end)
-{
-    canvas out = canvas_clone(&s->out);
-    s->run(c, s, begin, end, rows_of(out.view, begin, end));
-    return out;
-}
-
-static void check_against_reference(tester *t, const scene *s, const canvas *mine, tolerance kind)
-{
-    canvas right = scene_run(s, &t->reference, 0, s->T);
-    double worst = compare_rows(mine->view, right.view, kind);
-    expect(t, kind != TOL_EXACT || device_mode.on ? worst <= 1.0 : worst == 0, "%s: off by %g tolerances",
-           s->label, worst);
-    if (worst > t->worst) t->worst = worst;
-    canvas_free(&right);
-}
-
-static void check_part(tester *t, const scene *s, const canvas *all, int64_t begin, int64_t end, int threads)
-{
-    canvas part = scene_run(s, &t->tables[threads], begin, end);
-    expect(t, same_bits(part.view, all->view, begin, end), "%s: rows %d to %d alone differ, %d threads",
-           s->label, (int)begin, (int)end, threads + 1);
-    expect(t, same_bits(part.view, s->out.view, 0, begin) && same_bits(part.view, s->out.view, end, s->T),
-           "%s: rows outside %d to %d were written", s->label, (int)begin, (int)end);
-    canvas_free(&part);
-}
-
-/* Every row alone, and batches of many sizes at many offsets. */
-static void check_batches(tester *t, const scene *s, const canvas *all)
-{
-    if (device_mode.narrow != PROA_DTYPE_F32) return; /* the kernels choose by the view, not by the rows */
-    for (int64_t row = 0; row < s->T; row++) check_part(t, s, all, row, row + 1, 0);
-    uint64_t seed = (uint64_t)s->T;
-    for (int64_t rows = 2; rows < s->T; rows += 1 + rows / 8) {
-        int64_t begin = rng_below(&seed, s->T - rows + 1);
-        check_part(t, s, all, begin, begin + rows, (int)(rows % CHECK_THREADS));
-    }
-}
-
-static void check_in_place(tester *t, const scene *s, const canvas *all, int which)
-{
-    scene in_place = *s;
-    canvas out = canvas_clone(&s->out);
-    proa_view from = s->input[which];
-    for (int64_t i = 0; i < s->T; i++) /* the input's rows into out; rank 2 or 3 with equal shapes */
-        for (int64_t h = 0; h < (from.rank == 3 ? from.shape[1] : 1); h++)
-            memcpy(proa_view_f32(out.view) + i * out.view.stride[0] +
-                       h * (from.rank == 3 ? out.view.stride[1] : 0),
-                   proa_view_f32(from) + i * from.stride[0] + h * (from.rank == 3 ? from.stride[1] : 0),
-                   (size_t)from.shape[from.rank - 1] * 4);
-    in_place.input[which] = out.view;
-    if (s->epilogue.residual.rank && which == 1) in_place.epilogue.residual = out.view;
-    s->run(&t->tables[0], &in_place, 0, s->T, out.view);
-    expect(t, same_bits(out.view, all->view, 0, s->T), "%s: in place of input %d differs", s->label, which);
-    expect(t, canvas_guards_hold(&out), "%s: in place, wrote outside", s->label);
-    canvas_free(&out);
-}
-
-static void check_scene(tester *t, const scene *s, tolerance kind)
-{
-    canvas mine = scene_run(s, &t->tables[0], 0, s->T);
-    check_against_reference(t, s, &mine, kind);
-    expect(t, canvas_guards_hold(&mine), "%s: wrote outside the view", s->label);
-    for (int n = 1; n < CHECK_THREADS; n++) {
-        canvas other = scene_run(s, &t->tables[n], 0, s->T);
-        expect(t, same_bits(other.view, mine.view, 0, s->T), "%s: %d threads differ", s->label, n + 1);
-        canvas_free(&other);
-    }
-    check_batches(t, s, &mine);
-    for (int i = 0; i < 2; i++)
-        if (s->alias[i] >= 0) check_in_place(t, s, &mine, s->alias[i]);
-    canvas_free(&mine);
-}
-
-static tolerance tolerance_of_act(proa_act act)
-{
-    return act == PROA_ACT_GELU || act == PROA_ACT_GELU_TANH ? TOL_GELU : TOL_MATH;
-}
-
-static const int64_t widths[] = {1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 300, 1024};
-static const int64_t heights[] = {0, 1, 2, 7, 13, 40};
-
-/* A canvas for rows x cols whose padding and offset follow from the sizes: dense and aligned now and then. */
-static canvas odd_canvas(int64_t rows, int64_t cols)
-{
-    return canvas_make(2, (const int64_t[]){rows, cols}, (rows + cols) % 3 ? cols % 5 : 0, (rows * 7 + cols) % 4);
-}
-
-typedef void scene_check_fn(tester *t, int64_t rows, int64_t cols);
-static void for_shapes(tester *t, scene_check_fn *check)
-{
-    for (size_t h = 0; h < PROA_COUNT(heights); h++)
-        for (size_t w = 0; w < PROA_COUNT(widths); w++)
-            if ((heights[h] < 40 || widths[w] % 16 == 1) && takes_turn(t)) check(t, heights[h], widths[w]);
-    /* aligned, so that 8 elements go at once */
-    static const int64_t aligned[][2] = {{4, 8},    {12, 24},   {12, 96},   {20, 64},
-                                         {12, 768}, {20, 1024}, {12, 3072}, {12, 6144}};
-    for (size_t i = 0; i < PROA_COUNT(aligned) && device_mode.narrow != PROA_DTYPE_F32; i++)
-        check(t, aligned[i][0], aligned[i][1]);
-}
-
-#define LABEL(s, ...) snprintf((s)->label, sizeof(s)->label, __VA_ARGS__)
 
 /* ---- one input, one output ---- */
 
@@ -503,10 +372,10 @@ void check_rope(tester *t)
 {
     static const int64_t dims[][2] = {{2, 2},   {4, 2},   {8, 8},   {10, 6},  {16, 16},   {30, 22},
                                       {64, 64}, {64, 32}, {80, 20}, {96, 96}, {128, 128}, {256, 64}};
-    for (size_t h = 0; h < PROA_COUNT(heights); h++)
+    for (size_t h = 0; h < PROA_COUNT(scene_heights); h++)
         for (size_t i = 0; i < PROA_COUNT(dims); i++)
             for (int interleaved = 0; interleaved < 2; interleaved++)
-                rope_case(t, heights[h], 1 + (int64_t)i % 4, dims[i][0], dims[i][1], interleaved);
+                rope_case(t, scene_heights[h], 1 + (int64_t)i % 4, dims[i][0], dims[i][1], interleaved);
 }
 
 /* ---- the head's helpers ---- */
@@ -806,7 +675,7 @@ static void normed_case(tester *t, proa_wfmt format, int64_t T, int64_t N, int64
     sources_free(&from);
 }
 
-/* Rows of a short text, in the widths that a device's kernels for them choose by. */
+/* Rows of a short text, in the scene_widths that a device's kernels for them choose by. */
 static void check_texts(tester *t, proa_wfmt format)
 {
     static const int64_t shapes[][3] = {{28, 131, 128},
@@ -986,7 +855,7 @@ static void pack_case(tester *t, proa_wfmt format, int64_t N, int64_t K)
 void check_pack(tester *t)
 {
     for (int format = 0; format < PROA_WFMT_COUNT; format++)
-        for (size_t n = 0; n < PROA_COUNT(widths) - 1; n++)
-            for (size_t k = 0; k < PROA_COUNT(widths); k += 2)
-                pack_case(t, (proa_wfmt)format, widths[n], widths[k]);
+        for (size_t n = 0; n < PROA_COUNT(scene_widths) - 1; n++)
+            for (size_t k = 0; k < PROA_COUNT(scene_widths); k += 2)
+                pack_case(t, (proa_wfmt)format, scene_widths[n], scene_widths[k]);
 }

@@ -411,6 +411,51 @@ static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa
     download_covered();
 }
 
+static void route(proa_ctx *c, proa_view weights, int32_t *ids, proa_view scores, const proa_router *r)
+{
+    PROA_UNUSED(c);
+    proa_router router = *r;
+    cover_view(weights), cover(ids, scores.shape[0] * r->chosen * 4), cover_view(scores);
+    cover(r->correction, scores.shape[1] * 4);
+    upload_covered();
+    router.correction = device_ptr(r->correction);
+    device->ops->route(ctx(), device_view(weights), device_ptr(ids), device_view(scores), &router);
+    download_covered();
+}
+
+static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                    const proa_experts *e)
+{
+    PROA_UNUSED(c);
+    proa_experts on_device = *e;
+    proa_weight up = *e->up, down = *e->down;
+    bool own = (up.format == PROA_WFMT_F16 && device_mode.narrow == PROA_DTYPE_F16) ||
+               (up.format == PROA_WFMT_BF16 && device_mode.narrow == PROA_DTYPE_BF16) ||
+               (proa_wfmt_is_quantised(up.format) && device_mode.narrow == PROA_DTYPE_F16);
+    int64_t which = (y.shape[0] + up.N) % 3; /* both, or either */
+    cover_narrow(y, own && which != 2), cover_narrow(x, own && which != 1),
+        cover_narrow(e->residual, own && which != 2);
+    cover_view(weights), cover(ids, y.shape[0] * weights.shape[1] * 4);
+    cover(up.data, up.experts * up.stride), cover(down.data, down.experts * down.stride);
+    cover(e->up_bias, up.experts * up.N * 4), cover(e->down_bias, down.experts * down.N * 4);
+    upload_covered();
+    up.data = device_ptr(up.data), down.data = device_ptr(down.data);
+    on_device.up = &up, on_device.down = &down, on_device.residual = device_view(e->residual);
+    on_device.up_bias = device_ptr(e->up_bias), on_device.down_bias = device_ptr(e->down_bias);
+    device->ops->experts(ctx(), device_view(y), device_view(x), device_view(weights), device_ptr(ids),
+                         &on_device);
+    download_covered();
+}
+
+static void sigmoid_mul(proa_ctx *c, proa_view x, proa_view gate)
+{
+    PROA_UNUSED(c);
+    cover_narrow(x, true), cover_view(gate);
+    upload_covered();
+    device->ops->sigmoid_mul(ctx(), device_view(x), device_view(gate));
+    download_covered();
+}
+
 static void soft_cap(proa_ctx *c, proa_view x, float cap)
 {
     PROA_UNUSED(c);

@@ -45,7 +45,15 @@ typedef struct options {
 static void check_table(tester *t, const options *o, proa_pool *const *pools, const proa_ops *ops,
                         int64_t *failures)
 {
-    const proa_ctx_need need = {.rows = 600, .inputs = 5000, .heads = 16, .head_dim = 256, .columns = 1024};
+    const proa_ctx_need need = {.rows = 600,
+                                .inputs = 5000,
+                                .heads = 16,
+                                .head_dim = 256,
+                                .columns = 1024,
+                                .experts = 128,
+                                .chosen = 8,
+                                .expert_width = 2048,
+                                .expert_ffn = 2 * 768};
     proa_err err = {0};
     bool ready = proa_ctx_init(&t->reference, proa_ops_cpu(PROA_ISA_GENERIC), pools[0], &need, &err) == PROA_OK;
     for (int n = 0; n < CHECK_THREADS; n++)

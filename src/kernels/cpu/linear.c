@@ -46,6 +46,30 @@ static void prepare_rows(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
+/* Bytes of a row of x as the tiles read it; 0: x itself. */
+static int64_t row_bytes(const proa_weight *w)
+{
+    int64_t steps = proa_panel_steps(w->format, w->K);
+    if (proa_wfmt_is_grouped(w->format)) return steps * (PROA_GROUP + 8);
+    return w->format == PROA_WFMT_I8 || w->format == PROA_WFMT_BF16DOT ? steps * 4 : 0;
+}
+
+/* Rows of x as words in memory, if the format wants them. */
+static void make_words(proa_ctx *c, linear_job *job, char *memory)
+{
+    int64_t rows = job->x.shape[0], whole = proa_max64(1, job->isa->rows_whole);
+    job->words = job->x.data;
+    job->words_stride = job->x.stride[0] * 4;
+    if (row_bytes(job->w) == 0) return;
+    job->words_stride = proa_round_up(row_bytes(job->w), 64);
+    /* An even number of lines apart, the rows of a tile would fall on few sets of the first cache. */
+    if (whole > 1) job->words_stride |= 64;
+    job->words = memory;
+    job->x_scales = (float *)(void *)(memory + proa_round_up(rows, whole) * job->words_stride);
+    int64_t grain = proa_ceil_div(ROUND_SHARE, proa_max64(1, job->w->K));
+    proa_pool_run(c->pool, rows, grain, prepare_rows, job);
+}
+
 static proa_tile_epilogue finish_of(const linear_job *job, const void *sums, int64_t sums_stride, int64_t t,
                                     int64_t rows, int64_t panel, int64_t panels)
 {
@@ -167,14 +191,6 @@ static void run_product(proa_ctx *c, linear_job *job)
     proa_pool_run(c->pool, job->panels * job->parts, grain, product, job);
 }
 
-/* Bytes of a row of x as the tiles read it; 0: x itself. */
-static int64_t row_bytes(const proa_weight *w)
-{
-    int64_t steps = proa_panel_steps(w->format, w->K);
-    if (proa_wfmt_is_grouped(w->format)) return steps * (PROA_GROUP + 8);
-    return w->format == PROA_WFMT_I8 || w->format == PROA_WFMT_BF16DOT ? steps * 4 : 0;
-}
-
 /* At most PROA_LINEAR_ROWS rows. */
 static void run_rows(proa_ctx *c, linear_job *job)
 {
@@ -182,19 +198,8 @@ static void run_rows(proa_ctx *c, linear_job *job)
     char *scratch = c->scratch,
          *workers = scratch + (c->scratch_bytes - threads * PROA_LINEAR_WORKER_BYTES) / 64 * 64;
     job->sums = workers;
-    job->words = job->x.data;
-    job->words_stride = job->x.stride[0] * 4;
-    if (row_bytes(job->w) > 0) {
-        int64_t whole = proa_max64(1, job->isa->rows_whole);
-        job->words_stride = proa_round_up(row_bytes(job->w), 64);
-        /* An even number of lines apart, the rows of a tile would fall on few sets of the first cache. */
-        if (whole > 1) job->words_stride |= 64;
-        job->words = scratch;
-        job->x_scales = (float *)(void *)(scratch + proa_round_up(rows, whole) * job->words_stride);
-        PROA_ASSERT((char *)(job->x_scales + rows) <= workers); /* proa_ctx_need was too small */
-        int64_t grain = proa_ceil_div(ROUND_SHARE, proa_max64(1, job->w->K));
-        proa_pool_run(c->pool, rows, grain, prepare_rows, job);
-    }
+    make_words(c, job, scratch);
+    PROA_ASSERT(!job->x_scales || (char *)(job->x_scales + rows) <= workers); /* proa_ctx_need was too small */
     run_product(c, job);
 }
 
@@ -227,4 +232,46 @@ void proa_linear_run(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w
         job.x = proa_view_rows(x, t, end);
         run_rows(c, &job);
     }
+}
+
+/* ---- rows in groups, each with a weight of its own ---- */
+
+typedef struct grouped_job {
+    const linear_job *all;           /* of the rows of all groups */
+    const proa_linear_group *groups; /* in parts of CHUNK_ROWS at most */
+} grouped_job;
+
+/* Items are (group, panel), panels running fastest. */
+static void grouped_product(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const grouped_job *grouped = arg;
+    const linear_job *all = grouped->all;
+    char *sums = all->sums + worker * PROA_LINEAR_WORKER_BYTES;
+    if (all->isa->enter) all->isa->enter();
+    while (begin < end) {
+        const proa_linear_group *group = &grouped->groups[begin / all->panels];
+        int64_t first = begin % all->panels, last = proa_min64(all->panels, first + end - begin);
+        linear_job job = *all;
+        proa_weight w = *all->w;
+        proa_epilogue e = *all->e;
+        w.data = (char *)w.data + group->expert * w.stride;
+        if (e.bias) e.bias += group->expert * w.N;
+        job.w = &w, job.e = &e;
+        do_range(&job, sums, group->first, group->first + group->rows, first, last);
+        begin += last - first;
+    }
+    if (all->isa->leave) all->isa->leave();
+}
+
+void proa_linear_run_grouped(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w,
+                             const proa_epilogue *e, const proa_linear_group *groups, int64_t count,
+                             char *words, char *sums, const proa_linear_isa *isa)
+{
+    linear_job job = {.isa = isa, .y = y, .x = x, .w = w, .e = e, .sums = sums, .parts = 1};
+    grouped_job grouped = {&job, groups};
+    if (!count) return;
+    job.panels = proa_panel_count(w->N);
+    make_words(c, &job, words);
+    int64_t work = proa_max64(1, panel_work(&job, proa_ceil_div(x.shape[0], count)));
+    proa_pool_run(c->pool, job.panels * count, proa_ceil_div(WORTH_A_WORKER, work), grouped_product, &grouped);
 }

@@ -80,6 +80,21 @@ typedef struct proa_linear_isa {
 void proa_linear_run(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e,
                      const proa_linear_isa *isa);
 
+/* Rows [first, first + rows) of x, at most PROA_GROUP_ROWS, meet one expert's weight. */
+#define PROA_GROUP_ROWS 96
+typedef struct proa_linear_group {
+    int64_t first, rows, expert;
+} proa_linear_group;
+/* y = epilogue(x W^T) of a weight with experts and biases [experts][N], no residual, not gated. The groups cover the
+ * rows. words: memory of PROA_LINEAR_TILE_ROWS rows more than x has, at the widths of proa_ctx_scratch_bytes; sums:
+ * PROA_LINEAR_WORKER_BYTES for each worker. Each sum is that of proa_linear_run. */
+void proa_linear_run_grouped(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w,
+                             const proa_epilogue *e, const proa_linear_group *groups, int64_t count,
+                             char *words, char *sums, const proa_linear_isa *isa);
+/* The op `experts` by that product (experts.c). */
+void proa_experts_run(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                      const proa_experts *e, const proa_linear_isa *isa);
+
 /* What the higher AVX-512 levels start from: AVX-512's own, and the same with VNNI's int8. */
 extern const proa_linear_isa proa_linear_avx512;
 void proa_quantise_biased_avx512(int8_t *out, float *scale, const float *x, int64_t K);

@@ -121,6 +121,13 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     proa_linear_run(c, y, x, w, e, tiles ? &amx : &vnni);
 }
 
+static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                    const proa_experts *e)
+{
+    bool tiles = e->up->format == PROA_WFMT_I8 || e->up->format == PROA_WFMT_BF16DOT;
+    proa_experts_run(c, y, x, weights, ids, e, tiles ? &amx : &proa_linear_avx512);
+}
+
 void proa_overlay_linear_amx(proa_ops *ops)
 {
     proa_linear_vnni_isa(&amx);
@@ -134,4 +141,5 @@ void proa_overlay_linear_amx(proa_ops *ops)
     amx.enter = enter;
     amx.leave = leave;
     ops->linear = linear;
+    ops->experts = experts;
 }

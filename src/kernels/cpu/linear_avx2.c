@@ -121,9 +121,16 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     proa_linear_run(c, y, x, w, e, &isa);
 }
 
+static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                    const proa_experts *e)
+{
+    proa_experts_run(c, y, x, weights, ids, e, &isa);
+}
+
 void proa_overlay_linear_avx2(proa_ops *ops)
 {
     ops->linear = linear;
+    ops->experts = experts;
     ops->pack = proa_panels_pack;
     ops->pack_bytes = proa_panels_pack_bytes;
 }

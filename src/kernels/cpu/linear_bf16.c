@@ -24,9 +24,16 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     proa_linear_run(c, y, x, w, e, &bf16);
 }
 
+static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                    const proa_experts *e)
+{
+    proa_experts_run(c, y, x, weights, ids, e, &bf16);
+}
+
 void proa_overlay_linear_bf16(proa_ops *ops)
 {
     proa_linear_vnni_isa(&bf16);
     bf16.tile[PROA_WFMT_BF16DOT] = tile_bf16dot;
     ops->linear = linear;
+    ops->experts = experts;
 }

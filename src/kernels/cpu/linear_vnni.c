@@ -39,8 +39,15 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
     proa_linear_run(c, y, x, w, e, &vnni);
 }
 
+static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                    const proa_experts *e)
+{
+    proa_experts_run(c, y, x, weights, ids, e, &vnni);
+}
+
 void proa_overlay_linear_vnni(proa_ops *ops)
 {
     proa_linear_vnni_isa(&vnni);
     ops->linear = linear;
+    ops->experts = experts;
 }

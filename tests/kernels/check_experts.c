@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_experts.c - the ops of mixtures of experts: route with all its kinds; experts in all formats, few rows and
+ * many, experts that no row chooses and such that all rows choose. */
+#include "scene.h"
+
+#include "base/checked.h"
+#include <math.h>
+
+/* ---- route ---- */
+
+/* out holds the weights in its first k columns and the ids, as floats, in the next k. */
+static void run_route(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    int64_t k = out.shape[1] / 2, count = (end - begin) * k;
+    int32_t *ids = malloc((size_t)(count + 2) * 4);
+    PROA_ASSERT(ids);
+    ids[0] = ids[count + 1] = 0x5a5a5a5a;
+    c->ops->route(c, proa_view_cols(out, 0, k), ids + 1, rows_of(s->input[0], begin, end), s->router);
+    PROA_ASSERT(ids[0] == 0x5a5a5a5a && ids[count + 1] == 0x5a5a5a5a);
+    for (int64_t i = 0; i < count; i++)
+        proa_view_f32(out)[i / k * out.stride[0] + k + i % k] = (float)ids[1 + i];
+    free(ids);
+}
+
+static void route_case(tester *t, int64_t rows, int64_t experts, proa_router r, int variant)
+{
+    if (!takes_turn(t)) return;
+    canvas x = odd_canvas(rows, experts);
+    canvas_fill(&x, (uint64_t)(experts + variant), variant == 1);
+    for (int64_t i = 0; i < rows && variant == 2; i++) /* many equal scores */
+        for (int64_t j = 0; j < experts; j++) {
+            float *v = proa_view_f32(x.view) + i * x.view.stride[0] + j;
+            *v = rintf(*v * 2.0f);
+        }
+    scene s = {.run = run_route,
+               .T = rows,
+               .out = odd_canvas(rows, 2 * r.chosen),
+               .alias = {-1, -1},
+               .input = {x.view},
+               .router = &r};
+    LABEL(&s, "kind %d rows %d experts %d chosen %d groups %d correction %d scores %d", (int)r.kind,
+          (int)rows, (int)experts, (int)r.chosen, (int)r.groups, r.correction != NULL, variant);
+    check_scene(t, &s, TOL_MATH);
+    canvas_free(&s.out), canvas_free(&x);
+}
+
+static void route_experts(tester *t, int64_t rows, int64_t experts, int32_t chosen)
+{
+    float correction[PROA_EXPERTS_MAX];
+    uint64_t seed = 5;
+    for (int64_t e = 0; e < experts; e++) correction[e] = 0.25f * rng_normal(&seed);
+    for (int variant = 0; variant < 3; variant++) {
+        proa_router r = {.kind = PROA_ROUTER_SOFTMAX, .chosen = chosen, .renormalise = variant != 1};
+        route_case(t, rows, experts, r, variant);
+        r.kind = PROA_ROUTER_SIGMOID, r.scale = 2.5f, r.correction = variant ? correction : NULL;
+        route_case(t, rows, experts, r, variant);
+        r = (proa_router){.kind = PROA_ROUTER_SPARSEMIXER, .chosen = chosen, .jitter = 0.1f};
+        route_case(t, rows, experts, r, variant);
+        if (experts % 4 || chosen > experts / 4) continue;
+        r = (proa_router){
+            .kind = PROA_ROUTER_SIGMOID, .chosen = chosen, .renormalise = true, .correction = correction};
+        r.groups = 4, r.chosen_groups = 1 + variant, r.group_best = 1 + variant % 2;
+        route_case(t, rows, experts, r, variant);
+        r.kind = PROA_ROUTER_SOFTMAX, r.correction = NULL, r.scale = 16.0f;
+        route_case(t, rows, experts, r, variant);
+    }
+}
+
+void check_route(tester *t)
+{
+    static const int64_t counts[][2] = {{1, 1},  {2, 1},  {2, 2},   {4, 2},   {8, 2},   {16, 4},
+                                        {60, 4}, {64, 6}, {128, 8}, {160, 6}, {256, 8}, {513, 12}};
+    for (size_t h = 0; h < PROA_COUNT(scene_heights); h++)
+        for (size_t i = 0; i < PROA_COUNT(counts); i++)
+            route_experts(t, scene_heights[h], counts[i][0], (int32_t)counts[i][1]);
+}
+
+/* ---- experts ---- */
+
+/* Weights of all experts, packed by one table, each with guard words behind it. */
+typedef struct expert_pack {
+    proa_weight w;
+    char *memory;
+} expert_pack;
+
+enum { GUARD = 64 };
+
+static expert_pack pack_experts(proa_ctx *c, proa_wfmt format, proa_view all)
+{
+    int64_t E = all.shape[0], N = all.shape[1], K = all.shape[2];
+    expert_pack p = {.w = {.format = format, .N = N, .K = K, .experts = E}};
+    p.w.bytes = c->ops->pack_bytes(format, N, K);
+    p.w.stride = proa_round_up(p.w.bytes, 64) + GUARD;
+    p.memory = aligned_alloc(64, (size_t)(E * p.w.stride));
+    PROA_ASSERT(p.memory);
+    memset(p.memory, 0xa5, (size_t)(E * p.w.stride));
+    p.w.data = p.memory;
+    for (int64_t e = 0; e < E; e++) {
+        proa_weight one = p.w;
+        proa_tensor_source source = proa_tensor_source_of(
+            proa_view_2d(proa_view_f32(all) + e * N * K, PROA_DTYPE_F32, N, K));
+        one.data = p.memory + e * p.w.stride, one.experts = 0;
+        c->ops->pack(c, &one, &source, 1);
+    }
+    return p;
+}
+
+static bool pack_guards_hold(const expert_pack *p)
+{
+    for (int64_t e = 0; e < p->w.experts; e++)
+        for (int64_t i = p->w.bytes; i < p->w.stride; i++)
+            if ((unsigned char)p->memory[e * p->w.stride + i] != 0xa5) return false;
+    return true;
+}
+
+static void run_experts(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    proa_experts e = *s->experts[c->ops != s->reference];
+    proa_view weights = rows_of(s->input[2], begin, end);
+    e.residual = rows_of(s->epilogue.residual, begin, end);
+    c->ops->experts(c, out, rows_of(s->input[0], begin, end), weights, s->ints + begin * weights.shape[1], &e);
+}
+
+typedef struct expert_shape {
+    int64_t T, E, k, K, F, N;
+} expert_shape;
+
+/* ids: spread over the experts, or all rows with the same, or the last ones. */
+static int32_t *make_ids(const expert_shape *d, int variant)
+{
+    int32_t *ids = malloc((size_t)(d->T * d->k + 1) * 4);
+    uint64_t seed = 71;
+    PROA_ASSERT(ids);
+    for (int64_t t = 0; t < d->T; t++) {
+        int64_t first = variant % 3 == 0 ? rng_below(&seed, d->E) : variant % 3 == 1 ? 0 : d->E - 1;
+        for (int64_t j = 0; j < d->k; j++)
+            ids[t * d->k + j] = (int32_t)((first + j * (1 + d->E / 7 % 2)) % d->E);
+        for (int64_t j = 1; j < d->k; j++) /* distinct */
+            for (int64_t i = 0; i < j; i++)
+                if (ids[t * d->k + i] == ids[t * d->k + j])
+                    ids[t * d->k + j] = (int32_t)((ids[t * d->k + j] + 1) % d->E), i = -1;
+    }
+    return ids;
+}
+
+/* Of two products one behind the other, in formats of a device. */
+static double device_limit_of(proa_wfmt format)
+{
+    return format == PROA_WFMT_F32                                   ? 6e-5
+           : format == PROA_WFMT_FP8                                 ? 2e-1
+           : format == PROA_WFMT_BF16 || format == PROA_WFMT_BF16DOT ? 4e-2
+                                                                     : 6e-3;
+}
+
+/* Where the FFN is rounded before the second product, it must be the same number in both tables. */
+static proa_act act_of(proa_wfmt format, int variant)
+{
+    static const proa_act acts[] = {PROA_ACT_SILU, PROA_ACT_QUICK_GELU, PROA_ACT_GELU_TANH, PROA_ACT_RELU};
+    bool rounds = format == PROA_WFMT_I8 || format == PROA_WFMT_BF16DOT;
+    return rounds && !device_mode.on ? PROA_ACT_RELU : acts[variant % 4];
+}
+
+/* variant: 1 biases, 2 residual, 4 not gated, 8 limit and offset. */
+static void experts_case(tester *t, proa_wfmt format, expert_shape d, int variant)
+{
+    proa_ctx *mine = &t->tables[0];
+    bool gated = !(variant & 4);
+    int64_t up = gated ? 2 * d.F : d.F, up_biases = d.E * up, down_biases = d.E * d.N;
+    if (mine->ops->pack_bytes(format, up, d.K) < 0 || !takes_turn(t)) return;
+    if (format == PROA_WFMT_BF16DOT && mine->ops->isa >= PROA_ISA_BF16)
+        return; /* other sums are other roundings */
+    device_mode.limit = device_limit_of(format);
+    device_mode.floor = sqrt((double)d.K) * sqrt((double)d.F) / 4;
+    if (gated) device_mode.floor *= 1 + sqrt((double)d.K);
+    canvas ups = canvas_make(1, (const int64_t[]){d.E * up * d.K}, 0, 0);
+    canvas downs = canvas_make(1, (const int64_t[]){d.E * d.N * d.F}, 0, 0);
+    canvas up_bias = canvas_make(1, &up_biases, 0, 1), down_bias = canvas_make(1, &down_biases, 0, 3);
+    canvas_fill(&ups, 41, false), canvas_fill(&downs, 42, false);
+    canvas_fill(&up_bias, 43, false), canvas_fill(&down_bias, 44, false);
+    proa_view up_view = proa_view_3d(ups.view.data, PROA_DTYPE_F32, d.E, up, d.K);
+    proa_view down_view = proa_view_3d(downs.view.data, PROA_DTYPE_F32, d.E, d.N, d.F);
+    expert_pack packs[4] = {pack_experts(&t->reference, format, up_view),
+                            pack_experts(&t->reference, format, down_view),
+                            pack_experts(mine, format, up_view), pack_experts(mine, format, down_view)};
+    proa_experts e = {.up = &packs[0].w, .down = &packs[1].w, .act = act_of(format, variant), .gated = gated};
+    if (variant & 1) e.up_bias = proa_view_f32(up_bias.view), e.down_bias = proa_view_f32(down_bias.view);
+    if (variant & 8) e.limit = 1.5f, e.offset = 1.0f;
+    proa_experts own = e;
+    own.up = &packs[2].w, own.down = &packs[3].w;
+    canvas x = odd_canvas(d.T, d.K), residual = odd_canvas(d.T, d.N), weights = odd_canvas(d.T, d.k);
+    canvas_fill(&x, 45, variant % 2), canvas_fill(&residual, 46, false), canvas_fill(&weights, 47, false);
+    int32_t *ids = make_ids(&d, variant);
+    scene s = {.run = run_experts,
+               .T = d.T,
+               .out = odd_canvas(d.T, d.N),
+               .alias = {-1, -1},
+               .input = {x.view, residual.view, weights.view},
+               .ints = ids,
+               .reference = t->reference.ops,
+               .experts = {&e, &own}};
+    if (variant & 2) s.epilogue.residual = residual.view, s.alias[0] = 1;
+    LABEL(&s, "%s rows %d, %d of %d experts [%d,%d,%d] act %s variant %d", proa_wfmt_name(format), (int)d.T,
+          (int)d.k, (int)d.E, (int)d.K, (int)d.F, (int)d.N, proa_act_name(e.act), variant);
+    check_scene(t, &s, format == PROA_WFMT_I8 || format == PROA_WFMT_BF16DOT ? TOL_ELEMENT : TOL_ATTEND);
+    for (int i = 0; i < 4; i++)
+        expect(t, pack_guards_hold(&packs[i]), "%s: pack wrote beyond pack_bytes", s.label),
+            free(packs[i].memory);
+    canvas *all[] = {&ups, &downs, &up_bias, &down_bias, &x, &residual, &weights, &s.out};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) canvas_free(all[i]);
+    free(ids);
+}
+
+void check_experts(tester *t)
+{
+    static const expert_shape shapes[] = {
+        {0, 4, 2, 8, 8, 8},      {1, 1, 1, 16, 16, 16},    {1, 8, 2, 64, 96, 64},     {2, 4, 3, 33, 17, 31},
+        {3, 8, 8, 64, 32, 40},   {7, 16, 4, 72, 40, 72},   {13, 4, 2, 130, 65, 130},  {40, 8, 2, 64, 64, 64},
+        {40, 60, 6, 32, 48, 24}, {16, 128, 8, 64, 24, 64}, {33, 4, 4, 200, 104, 200}, {5, 3, 2, 1, 3, 2},
+    };
+    for (int format = 0; format < PROA_WFMT_COUNT; format++) {
+        for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+            for (int variant = (int)i % 2; variant < 16; variant += i < 4 ? 2 : 5)
+                experts_case(t, (proa_wfmt)format, shapes[i], variant);
+        /* more rows of an expert than a group has; long sums, and outputs that are whole tiles of a device */
+        experts_case(t, (proa_wfmt)format, (expert_shape){200, 2, 1, 24, 16, 24}, 3);
+        if (format == PROA_WFMT_F32 || device_mode.on) /* and more pairs than a piece has */
+            experts_case(t, (proa_wfmt)format, (expert_shape){520, 9, 8, 8, 8, 8}, 2);
+        if (!device_mode.on) continue;
+        experts_case(t, (proa_wfmt)format, (expert_shape){2, 4, 2, 2048, 768, 2048}, 2);
+        experts_case(t, (proa_wfmt)format, (expert_shape){40, 4, 2, 512, 384, 512}, 0);
+        experts_case(t, (proa_wfmt)format, (expert_shape){150, 4, 2, 256, 192, 256}, 2);
+    }
+}
+
+/* ---- sigmoid_mul ---- */
+
+static void run_sigmoid_mul(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    c->ops->sigmoid_mul(c, out, rows_of(s->input[0], begin, end));
+}
+
+static void sigmoid_mul_shape(tester *t, int64_t rows, int64_t cols)
+{
+    canvas gate = odd_canvas(rows, 1);
+    canvas_fill(&gate, 13, false);
+    scene s = {
+        .run = run_sigmoid_mul, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .input = {gate.view}};
+    canvas_fill(&s.out, (uint64_t)cols, true);
+    LABEL(&s, "rows %d width %d", (int)rows, (int)cols);
+    check_scene(t, &s, TOL_MATH);
+    canvas_free(&s.out), canvas_free(&gate);
+}
+
+void check_sigmoid_mul(tester *t)
+{
+    for_shapes(t, sigmoid_mul_shape);
+}
