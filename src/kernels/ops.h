@@ -125,6 +125,9 @@ typedef struct proa_attention {
     /* ALiBi (Press et al. 2022): alibi[h] * (k_pos - q_pos) is added; NULL: none. A bias of alibi[h] * k_pos
      * (BLOOM) gives the same: a constant added to all scores of a row does not change its softmax. */
     const float *alibi; /* [H] f32 */
+    /* Attention sinks (gpt-oss; Xiao et al. 2023): exp(sinks[h]) is added to the sum by which the weights are divided, as
+     * of a key with this score and no value. NULL: none. */
+    const float *sinks; /* [H] f32 */
 } proa_attention;
 
 /* Frequencies of rotary positions (Su et al. 2021), and of those that models use beyond the length that they were
@@ -297,6 +300,9 @@ extern const char *const proa_op_names[];
 /* experts takes rows in pieces of at most this many pairs of a row and an expert, so scratch does not grow with the
  * step either. More pairs in a piece mean that the weights of an expert are read less often. */
 #define PROA_EXPERT_PAIRS        4096
+
+/* The same on a GPU, whose grouped products want many rows an expert. */
+#define PROA_DEVICE_EXPERT_PAIRS 8192
 
 /* What the widest step needs: rows T, inputs K of a linear, and heads of an attention. */
 typedef struct proa_ctx_need {

@@ -439,6 +439,7 @@ static void attend_head(const attend_job *job, const proa_span *span, int64_t i,
         for (int64_t j = 0; j < kv->head_dim; j++)
             out[j] += weight * (double)load(kv->v, kv->dtype, base + j);
     }
+    if (job->a->sinks) sum += exp((double)job->a->sinks[h] - largest);
     for (int64_t j = 0; j < kv->head_dim; j++) y[j] = begin < end ? (float)(out[j] / sum) : 0.0f;
 }
 

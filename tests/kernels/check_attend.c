@@ -295,7 +295,7 @@ static void check_world(tester *t, const world *w, const proa_attention *a, bool
     canvas_free(&q), canvas_free(&out), canvas_free(&right), canvas_free(&mine);
 }
 
-#define ATTEND_VARIANTS 18
+#define ATTEND_VARIANTS 22
 
 typedef struct attend_shape {
     int64_t kv_heads, group, dh;
@@ -308,29 +308,32 @@ static void fill_slopes(float *slopes, int64_t heads)
 }
 
 /* The forms by variant: causal, bidirectional, a window, relative bias; from 8 on ALiBi, caps, and all of them; from 16
- * on a window to both sides. */
-static proa_attention form_of(attend_shape shape, int variant, const float *bias, const float *slopes)
+ * on a window to both sides; from 18 on sinks. */
+static proa_attention form_of(attend_shape shape, int variant, const float *bias, const float *slopes,
+                              const float *sinks)
 {
-    proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .causal = variant % 4 != 1 && variant < 16};
+    proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .causal = variant % 4 != 1 && variant != 16};
     if (variant % 4 == 2) a.window = 5 + variant * 9;
     if (variant % 4 == 3 || variant == 5)
         a.rel_bias = bias, a.rel_buckets = 32, a.rel_distance = 128, a.rel_bidirectional = !a.causal;
-    if (variant >= 16) a.window = 30;
+    if (variant == 16 || variant == 17) a.window = 30;
     if (variant == 8 || variant == 9 || variant == 14 || variant == 15) a.alibi = slopes;
     if (variant >= 10 && variant < 16) a.soft_cap = 1.5f; /* of scores that are about 1: it bends them */
+    if (variant >= 18) a.sinks = sinks;
     return a;
 }
 
 static void attend_spans(tester *t, attend_shape shape, proa_dtype dtype, int variant, const int32_t (*of)[2],
                          size_t count)
 {
-    float bias[32 * 64], slopes[64];
+    float bias[32 * 64], slopes[64], sinks[64];
     if (!takes_turn(t)) return;
     device_mode.limit = dtype == PROA_DTYPE_F32 ? 2e-5 : dtype == PROA_DTYPE_BF16 ? 2.5e-2 : 4e-3;
     uint64_t seed = 99;
     for (size_t i = 0; i < PROA_COUNT(bias); i++) bias[i] = rng_normal(&seed);
     fill_slopes(slopes, shape.kv_heads * shape.group);
-    proa_attention a = form_of(shape, variant, bias, slopes);
+    for (int h = 0; h < 64; h++) sinks[h] = 4.0f * rng_normal(&seed); /* from nothing to almost all weight */
+    proa_attention a = form_of(shape, variant, bias, slopes, sinks);
     bool specials = variant / 4 % 2;
     world w;
     world_init(&w, of, count, shape.kv_heads, shape.group, shape.dh, dtype);
@@ -414,6 +417,9 @@ static void long_case(tester *t, attend_shape shape, bool causal, int32_t window
     canvas q = canvas_make(3, dims, 0, 0), out = canvas_make(3, dims, 0, 0);
     canvas_fill(&q, 23, false);
     proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .causal = causal, .window = window};
+    float sinks[64];
+    fill_slopes(sinks, 64);
+    if (causal && (window || shape.group > 1)) a.sinks = sinks;
     canvas right = attend_run(&t->reference, &w, &out, &q, &w.spans, &a);
     canvas mine = attend_run(&t->tables[0], &w, &out, &q, &w.spans, &a);
     canvas again = attend_run(&t->tables[0], &w, &out, &q, &w.spans, &a);

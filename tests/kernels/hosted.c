@@ -381,7 +381,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     proa_kv pages = *kv;
     proa_attention attention = *a;
     cover_narrow(y, meets(kv)), cover_narrow(q, meets(kv)), cover(a->rel_bias, a->rel_buckets * q.shape[1] * 4);
-    cover(a->alibi, q.shape[1] * 4);
+    cover(a->alibi, q.shape[1] * 4), cover(a->sinks, q.shape[1] * 4);
     proa_view k = rows_of_kv(kv, kv->k, q.shape[0]), v = rows_of_kv(kv, kv->v, q.shape[0]);
     if (kv->row) cover_narrow(k, true), cover_narrow(v, true);
     upload_covered();
@@ -389,6 +389,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     pages.v = device_ptr(kv->v);
     if (kv->row) pages.k = device_view(k).data, pages.v = device_view(v).data;
     attention.rel_bias = device_ptr(a->rel_bias), attention.alibi = device_ptr(a->alibi);
+    attention.sinks = device_ptr(a->sinks);
     device->ops->attend(ctx(), device_view(y), device_view(q), &pages, &s, &attention);
     download_covered();
 }

@@ -15,10 +15,10 @@ struct scene {
     int64_t T;
     canvas out; /* its contents when the op starts (for ops that read them) */
     proa_view input[3];
-    int alias[2];                  /* inputs that may be the output; -1: none */
-    const int32_t *ints;           /* ids, positions or rows: one for each row */
-    proa_view shared[2];           /* weights, tables: the same for all rows */
-    const int32_t *lengths;        /* of each row's sequence, or NULL */
+    int alias[2];           /* inputs that may be the output; -1: none */
+    const int32_t *ints;    /* ids, positions or rows: one for each row */
+    proa_view shared[2];    /* weights, tables: the same for all rows */
+    const int32_t *lengths; /* of each row's sequence, or NULL */
     const proa_rope_freqs *freqs;
     const proa_weight *weights[2]; /* packed by the reference, by the table under test */
     const proa_ops *reference;

@@ -3,6 +3,7 @@
 #include "kernels/cpu/attend_plan.h"
 
 #include "base/checked.h"
+#include <math.h>
 #include <string.h>
 
 #define CHUNK_KEYS (PROA_ATTEND_CHUNK * PROA_PAGE_TOKENS)
@@ -181,7 +182,7 @@ static void block_query(const attend_call *call, proa_attend_block *b, int i, co
     b->q[i] = proa_view_f32(call->q) + t * call->q.stride[0] + head * call->q.stride[1];
     b->y[i] = proa_view_f32(call->y) + t * call->y.stride[0] + head * call->y.stride[1];
     b->pages[i] = call->spans->pages + span->table;
-    b->row[i] = span->row;
+    b->row[i] = span->row, b->query_head[i] = head;
     b->at[i] = (int64_t)span->context - span->rows + row;
     row_keys(call, span, row, &b->begin[i], &b->end[i]);
     if (b->begin[i] < b->end[i]) {
@@ -247,10 +248,14 @@ static void take_part(const attend_call *call, const proa_attend_block *b, int64
     }
 }
 
-static void finish_block(const attend_call *call, const proa_attend_block *b, const proa_attend_state *total)
+static void finish_block(const attend_call *call, const proa_attend_block *b, proa_attend_state *total)
 {
     int64_t dh = call->kv->head_dim;
     for (int i = 0; i < b->n; i++) {
+        if (call->a->sinks) {
+            double sink = (double)call->a->sinks[b->query_head[i]];
+            total->l[i] += (float)exp(sink - (total->m[i] == -INFINITY ? 0 : (double)total->m[i]));
+        }
         if (b->begin[i] < b->end[i]) call->isa->finish(b->y[i], total, i, b->pitch, dh);
         else memset(b->y[i], 0, (size_t)dh * sizeof(float));
     }

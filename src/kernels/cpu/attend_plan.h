@@ -45,6 +45,7 @@ typedef struct proa_attend_block {
     const float *q[PROA_ATTEND_QUERIES];
     float *y[PROA_ATTEND_QUERIES];
     const int32_t *pages[PROA_ATTEND_QUERIES]; /* of the query's span */
+    int64_t query_head[PROA_ATTEND_QUERIES];
     int64_t row[PROA_ATTEND_QUERIES]; /* its span's first row: there are its keys where there are no pages */
     /* Query i is at position at[i] and sees the keys [begin[i], end[i]); none if they are equal. */
     int64_t at[PROA_ATTEND_QUERIES], begin[PROA_ATTEND_QUERIES], end[PROA_ATTEND_QUERIES];

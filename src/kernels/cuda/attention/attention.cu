@@ -332,6 +332,7 @@ template <typename T> __global__ void attention_plain_kernel(attention_task t, b
             largest = now;
         }
         __syncthreads();
+        total += sink_weight(t, h, largest * 1.4426950408889634f);
         for (int j = threadIdx.x; j < t.dim; j += blockDim.x)
             write_y(t, (s.row + i) * t.y_row + h * t.y_head + j, begin < end ? out[j] / total : 0.0f);
     }
@@ -399,6 +400,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     t.scale = a->scale, t.causal = a->causal, t.window = a->window;
     t.q_vec4 = t.type == PROA_DTYPE_F32 && t.q_row % 4 == 0 && t.q_head % 4 == 0 && (uintptr_t)t.q % 16 == 0;
     if (a->rel_bias) use_rel_bias(g, &t, a);
+    t.sinks = a->sinks;
     t.alibi = a->alibi, t.soft_cap = a->soft_cap;
     t.has_score_mod = a->rel_bias || a->alibi || a->soft_cap > 0.0f;
     gpu_by_page_type(kv->dtype, [&](auto page) { attend_typed<decltype(page)>(g, t, kv->dtype, spans); });

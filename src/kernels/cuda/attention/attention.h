@@ -27,6 +27,7 @@ struct attention_task {
     const int16_t *buckets; /* of distance -reach..reach */
     int reach;
     const float *alibi; /* [heads]; NULL: none */
+    const float *sinks; /* [heads]; NULL: none */
     float soft_cap;
     bool has_score_mod; /* a score is more than the scaled product: score_mod must be called */
     bool q_vec4;        /* q is f32, and groups of four numbers are aligned to 16 bytes */
@@ -65,6 +66,12 @@ __device__ static inline float score_mod(const attention_task &t, float x, float
 {
     if (t.soft_cap > 0.0f) x = t.soft_cap * tanhf(x / t.soft_cap);
     return fmaf(slope, (float)distance, x + bias);
+}
+
+/* What the sink of a head adds to the sum of weights that are relative to 2^top. */
+__device__ static inline float sink_weight(const attention_task &t, int h, float top)
+{
+    return t.sinks ? exp2f(t.sinks[h] * 1.4426950408889634f - (top == -INFINITY ? 0.0f : top)) : 0.0f;
 }
 
 /* The keys [first_key, end_key) that a row at position `at` sees. Both rise with `at`, so neighbouring rows together

@@ -91,9 +91,11 @@ __device__ static inline float4 add_parts(const shares &from, const float *parts
     return sum;
 }
 
+/* The end of a head: its sums divided by all weights, the sink's too. */
 __device__ static inline void write_four(const attention_task &t, const block_work &b, int h, int e,
-                                         float4 sum, float total)
+                                         float4 sum, const shares &share)
 {
+    float total = share.total[h] + sink_weight(t, b.first + h, share.top[h]);
     int64_t at = b.row * t.y_row + (b.first + h) * t.y_head + e;
     float inverse = total > 0.0f || isnan(total) ? 1.0f / total : 0.0f;
     write_y(t, at, sum.x * inverse), write_y(t, at + 1, sum.y * inverse);
@@ -132,7 +134,7 @@ __device__ static inline void combine_parts(const attention_task &t, const block
     for (int i = threadIdx.x; i < b.heads * fours; i += blockDim.x) {
         int h = i / fours, e = i % fours * 4;
         float4 sum = add_parts<false>(share, parts + h * width, b.heads * width, count, h, e);
-        if (b.splits == 1) write_four(t, b, h, e, sum, share.total[h]);
+        if (b.splits == 1) write_four(t, b, h, e, sum, share);
         else *reinterpret_cast<float4 *>(mine + (int64_t)h * b.splits * width + e) = sum;
     }
     if (b.splits == 1) return;
@@ -148,7 +150,7 @@ __device__ static inline void combine_parts(const attention_task &t, const block
     for (int i = threadIdx.x; i < b.heads * fours; i += blockDim.x) {
         int h = i / fours, e = i % fours * 4;
         float4 sum = add_parts<true>(share, mine + (int64_t)h * b.splits * width, width, b.splits, h, e);
-        write_four(t, b, h, e, sum, share.total[h]);
+        write_four(t, b, h, e, sum, share);
     }
 }
 

@@ -52,7 +52,7 @@ struct part_result {
 #if __CUDA_ARCH__ >= 900
 /* Adds the parts of the cluster. Each block writes its share of the head's dimensions. */
 __device__ static void combine_cluster(const attention_task &t, const float *sums, const part_result *mine,
-                                       int64_t at)
+                                       int64_t at, int head)
 {
     groups::cluster_group cluster = groups::this_cluster();
     int count = (int)cluster.num_blocks(), rank = (int)cluster.block_rank(), each = (t.dim + count - 1) / count;
@@ -70,6 +70,7 @@ __device__ static void combine_cluster(const attention_task &t, const float *sum
 #pragma unroll
     for (int i = 0; i < CLUSTER_MAX; i++)
         weight[i] = __expf(part[i].largest - base), total += weight[i] * part[i].total;
+    total += sink_weight(t, head, base * 1.4426950408889634f);
     for (int j = rank * each + (int)threadIdx.x; j < t.dim && j < (rank + 1) * each; j += blockDim.x) {
         float v = 0.0f;
 #pragma unroll
@@ -109,7 +110,8 @@ __device__ static inline void combine_lanes(float (*sum)[COUNT], float largest, 
 
 /* Combines the parts of the warps: into y, or, for a cluster, into sums [dim] and *mine of this block. */
 __device__ static inline void combine_warps(const attention_task &t, float *sums, const float *tops,
-                                            const float *totals, part_result *mine, bool alone, int64_t y)
+                                            const float *totals, part_result *mine, bool alone, int64_t y,
+                                            int head)
 {
     float weight[WARPS], all = 0.0f, top = -INFINITY;
 #pragma unroll
@@ -119,11 +121,12 @@ __device__ static inline void combine_warps(const attention_task &t, float *sums
         weight[w] = __expf(tops[w] - (top == -INFINITY ? 0.0f : top));
         all = fmaf(weight[w], totals[w], all);
     }
+    float sink = sink_weight(t, head, top * 1.4426950408889634f);
     for (int j = threadIdx.x; j < t.dim; j += THREADS) {
         float v = 0.0f;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) v = fmaf(weight[w], sums[w * t.dim + j], v);
-        if (alone) write_y(t, y + j, all > 0.0f || isnan(all) ? v / all : 0.0f);
+        if (alone) write_y(t, y + j, all > 0.0f || isnan(all) ? v / (all + sink) : 0.0f);
         else sums[j] = v; /* its own column alone: nobody else reads it */
     }
     if (!alone && threadIdx.x == 0) mine->largest = top, mine->total = all;
@@ -239,8 +242,8 @@ __global__ void __launch_bounds__(THREADS) decode_short_kernel(attention_task t)
     combine_lanes<LANES, VECS, COUNT>(sum, largest, total, t.dim, sums, tops, totals);
     __syncthreads();
     int64_t y = s.row * t.y_row + h * t.y_head;
-    combine_warps(t, sums, tops, totals, &mine, blocks == 1, y);
-    if (blocks > 1) combine_cluster(t, sums, &mine, y);
+    combine_warps(t, sums, tops, totals, &mine, blocks == 1, y, h);
+    if (blocks > 1) combine_cluster(t, sums, &mine, y, h);
 #endif
 }
 

@@ -105,7 +105,8 @@ bool gpu_encoder_short(gpu *g, const attention_task &t, proa_dtype pages, int sp
 {
     bool fours = t.q_vec4 && t.kv_row % 4 == 0 && ((uintptr_t)t.k | (uintptr_t)t.v) % 16 == 0;
     int keys = t.kv_row ? rows : context;
-    if (t.type != PROA_DTYPE_F32 || pages != PROA_DTYPE_F32 || !fours || spans > 65535) return false;
+    if (t.sinks || t.type != PROA_DTYPE_F32 || pages != PROA_DTYPE_F32 || !fours || spans > 65535)
+        return false;
     switch (t.dim) {
     case 16: return launch<16>(g, t, spans, rows, keys);
     case 32: return launch<32>(g, t, spans, rows, keys);

@@ -214,7 +214,7 @@ template <typename T, int DIM, int ROW_TILES> struct warp_tile {
     }
 
     /* row: this warp's first row in the step; rows: how many it has. */
-    __device__ void end(const attention_task &t, int64_t row, int rows, int h)
+    __device__ void end(const attention_task &t, int64_t row, int rows, int h, float unit)
     {
         int lane = threadIdx.x & 31;
 #pragma unroll
@@ -226,6 +226,7 @@ template <typename T, int DIM, int ROW_TILES> struct warp_tile {
                 sum += __shfl_xor_sync(0xffffffffu, sum, 2);
                 int i = m * 16 + lane / 4 + 8 * r;
                 if (i >= rows) continue;
+                sum += sink_weight(t, h, largest[m][r] * unit);
                 float inverse = sum > 0.0f || isnan(sum) ? 1.0f / sum : 0.0f;
                 int64_t to = (row + i) * t.y_row + h * t.y_head;
 #pragma unroll
@@ -312,7 +313,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
         if (active) work.multiply_values(vs);
         if (!DOUBLE_BUFFER) __syncthreads();
     }
-    work.end(t, s.row + begin + mine, rows - mine, h);
+    work.end(t, s.row + begin + mine, rows - mine, h, unit);
 }
 
 /* False: a block cannot have this much shared memory on this GPU; nothing was launched. */

@@ -379,7 +379,7 @@ template <typename T, typename S> struct flash_accumulator {
 
     /* row: the warpgroup's first row in the step; rows: how many there are from there. The lanes of a row
      * exchange numbers so that each writes 16 bytes. */
-    __device__ void end(const attention_task &t, int row, int rows, int head)
+    __device__ void end(const attention_task &t, int row, int rows, int head, float unit)
     {
         int lane = threadIdx.x & 31, c = lane % 4, mine = threadIdx.x / 32 % 4 * 16 + lane / 4;
 #pragma unroll
@@ -387,6 +387,7 @@ template <typename T, typename S> struct flash_accumulator {
             float sum = total[r];
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            sum += sink_weight(t, head, largest[r] * unit);
             float inverse = sum > 0.0f || isnan(sum) ? 1.0f / sum : 0.0f;
             T *to = (T *)t.y + (int64_t)(row + mine + 8 * r) * t.y_row + head * t.y_head + c * 8;
 #pragma unroll
@@ -550,7 +551,7 @@ template <typename T, typename S> struct flash_consumer {
             for (int n = 0; n < p.tiles; n++) skip_keys(1), skip_values(1);
             if (!S::QUERIES_IN_REGISTERS) release_queries();
             work.begin();
-            work.end(t, p.row + 64 * group, rows(p), p.head);
+            work.end(t, p.row + 64 * group, rows(p), p.head, unit);
         }
         issue_scores();
         pass_turn();
@@ -593,7 +594,7 @@ template <typename T, typename S> struct flash_consumer {
         gpu_wgmma_wait<0>();
         release_values();
         for (int left = p.tiles - tiles; left > 0; left--) skip_keys(1), skip_values(1);
-        work.end(t, p.row + 64 * group, rows(p), p.head);
+        work.end(t, p.row + 64 * group, rows(p), p.head, unit);
     }
 
     enum state {
@@ -626,7 +627,7 @@ template <typename T, typename S> struct flash_consumer {
         }
         release_values();
         skip_values(left);
-        work.end(t, row, count, head);
+        work.end(t, row, count, head, unit);
         return asked ? SCORES_ISSUED : more ? TAKEN : ENDED;
     }
 
