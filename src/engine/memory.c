@@ -47,11 +47,18 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
  * partial sums of split attention, and workspace for timing algorithms (kernels/cuda/linear/autotune.cu). */
 #define DEVICE_SCRATCH_BYTES (256 * PROA_MIB)
 
+/* For each pair of a row and a chosen expert its FFN and its output, in f32 at most (kernels/cuda/experts). */
+static int64_t device_experts(const proa_ctx_need *need)
+{
+    int64_t pairs = proa_min64(need->rows * need->chosen, PROA_DEVICE_EXPERT_PAIRS);
+    return need->experts ? pairs * (4 * (need->expert_ffn + need->expert_width) + 64) : 0;
+}
+
 static int64_t device_scratch(const proa_model *m)
 {
     proa_ctx_need need = proa_model_need(m);
     int64_t widest = proa_max64(need.inputs, m->plan.width[PROA_REG_U]);
-    return DEVICE_SCRATCH_BYTES + 6 * need.rows * widest;
+    return DEVICE_SCRATCH_BYTES + 6 * need.rows * widest + device_experts(&need);
 }
 
 /* Tokens that fit into the share of the free memory: at least one longest sequence, at most one for each that may

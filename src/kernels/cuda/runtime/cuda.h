@@ -85,6 +85,8 @@ struct gpu {
                              (linear/quant.cu); data NULL: none */
     gpu_fp8_rows fp8_rows;
     bool fp8_rows_wanted; /* the last product of many rows was of e4m3: kernels that write rows make the fp8 copy too */
+    void *experts; /* lists and activations of a mixture of experts (experts/experts.cu) */
+    size_t experts_bytes;
     float *partials; /* of split attention */
     size_t partials_bytes;
     unsigned *counters;  /* [GPU_COUNTERS], zero between kernels: which block of a group comes last */
@@ -393,6 +395,7 @@ __device__ static inline float gpu_block_max(float v, float *scratch)
 void gpu_fill_elementwise(proa_ops *ops);                     /* elementwise.cu */
 void gpu_fill_linear(proa_ops *ops);                          /* linear/linear.cu */
 void gpu_fill_attention(proa_ops *ops);                       /* attention/attention.cu */
+void gpu_fill_experts(proa_ops *ops);                         /* experts/experts.cu */
 void gpu_fill_sample(proa_ops *ops, proa_decode_ops *decode); /* sample/sample.cu */
 void gpu_fill_beam_search(proa_decode_ops *ops);              /* sample/beam_search.cu */
 void gpu_random(proa_device *d, void *memory, proa_dtype dtype, int64_t count, float middle, float reach,
@@ -497,6 +500,7 @@ void *gpu_workspace(gpu *g);
 void *gpu_cast_workspace(gpu *g, size_t bytes);
 void *gpu_dequant_workspace(gpu *g, size_t bytes);
 void *gpu_fp8_rows_workspace(gpu *g, size_t bytes);
+void *gpu_experts_workspace(gpu *g, size_t bytes);
 float *gpu_partials_workspace(gpu *g, size_t bytes);
 
 #endif

@@ -175,6 +175,11 @@ void *gpu_fp8_rows_workspace(gpu *g, size_t bytes)
     return grow_scratch(g, &g->fp8_workspace, &g->fp8_workspace_bytes, bytes);
 }
 
+void *gpu_experts_workspace(gpu *g, size_t bytes)
+{
+    return grow_scratch(g, &g->experts, &g->experts_bytes, bytes);
+}
+
 float *gpu_partials_workspace(gpu *g, size_t bytes)
 {
     return (float *)grow_scratch(g, (void **)&g->partials, &g->partials_bytes, bytes);
@@ -327,8 +332,9 @@ static void gpu_close(proa_device *d)
     gpu_tune_close(g);
     gpu_plans_free(g);
     if (g->lt) cublasLtDestroy(g->lt);
-    void *memory[] = {g->workspace,     g->branch_workspace, g->cast[0],  g->cast[1],    g->dequant,
-                      g->fp8_workspace, g->partials,         g->counters, g->buckets[0], g->buckets[1]};
+    void *memory[] = {g->workspace, g->branch_workspace, g->cast[0],   g->cast[1],
+                      g->dequant,   g->fp8_workspace,    g->partials,  g->experts,
+                      g->counters,  g->buckets[0],       g->buckets[1]};
     for (size_t i = 0; i < PROA_COUNT(memory); i++) cudaFree(memory[i]);
     gpu_uploads_close(g);
     if (g->branch_forked) cudaEventDestroy(g->branch_forked);
@@ -419,6 +425,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     gpu_fill_elementwise(&gpu_ops);
     gpu_fill_linear(&gpu_ops);
     gpu_fill_attention(&gpu_ops);
+    gpu_fill_experts(&gpu_ops);
     gpu_fill_sample(&gpu_ops, &gpu_decode_ops);
     gpu_fill_beam_search(&gpu_decode_ops);
     gpu *g = (gpu *)proa_calloc(1, sizeof *g);

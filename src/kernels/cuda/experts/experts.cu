@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * experts.cu - the op `experts`: the pairs of a row and a chosen expert are sorted by expert on the device, two grouped
+ * products make the FFN and the outputs of each pair, and each row adds the outputs of its experts in the order of its
+ * ids. Nothing is copied to the host. */
+#include "kernels/cuda/experts/experts.h"
+
+enum { THREADS = 256, SORT_THREADS = 1024, LANES = 32 };
+
+/* ---- sorting ---- */
+
+struct sort_call {
+    const int32_t *ids;
+    int pairs, experts, tile_rows;
+    expert_tile *tiles;
+    int *tile_count, *pair;
+};
+
+/* In place, v[0, n) becomes the sums of the elements before each; one warp. Returns the sum of all. */
+__device__ static int exclusive_sums(int *v, int n, int lane)
+{
+    int before = 0;
+    for (int base = 0; base < n; base += LANES) {
+        int own = base + lane < n ? v[base + lane] : 0, sum = own;
+#pragma unroll
+        for (int o = 1; o < LANES; o *= 2) {
+            int other = __shfl_up_sync(0xffffffffu, sum, o);
+            if (lane >= o) sum += other;
+        }
+        if (base + lane < n) v[base + lane] = before + sum - own;
+        before += __shfl_sync(0xffffffffu, sum, LANES - 1);
+    }
+    return before;
+}
+
+/* One block. Shared: for each expert where its next pair goes, and its first tile. The order of the pairs of an expert
+ * is that in which threads arrive: it decides at which place of a tile a row is, which changes no sum. */
+__global__ void __launch_bounds__(SORT_THREADS) sort_kernel(sort_call a)
+{
+    extern __shared__ int shared[];
+    int *place = shared, *tile = place + a.experts;
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    for (int e = threadIdx.x; e < a.experts; e += SORT_THREADS) place[e] = 0;
+    __syncthreads();
+    gpu_wait();
+    for (int p = threadIdx.x; p < a.pairs; p += SORT_THREADS) atomicAdd(&place[a.ids[p]], 1);
+    __syncthreads();
+    for (int e = threadIdx.x; e < a.experts; e += SORT_THREADS)
+        tile[e] = (place[e] + a.tile_rows - 1) / a.tile_rows;
+    __syncthreads();
+    if (warp == 0) exclusive_sums(place, a.experts, lane);
+    if (warp == 1) {
+        int count = exclusive_sums(tile, a.experts, lane);
+        if (lane == 0) *a.tile_count = count;
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < a.experts; e += SORT_THREADS) {
+        int first = place[e], end = e + 1 < a.experts ? place[e + 1] : a.pairs, t = tile[e];
+        for (; first < end; first += a.tile_rows, t++) a.tiles[t] = {e, first, min(a.tile_rows, end - first)};
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < a.pairs; p += SORT_THREADS) a.pair[atomicAdd(&place[a.ids[p]], 1)] = p;
+}
+
+/* ---- adding ---- */
+
+/* y[t, n] = residual[t, n] + the outputs of the row's pairs, each times its weight, in the order of its ids. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    add_outputs_kernel(T *y, int64_t y_row, const float *outputs, int64_t ld, const float *weights,
+                       int64_t weights_row, int k, int N, epilogue e)
+{
+    int n = blockIdx.y * THREADS + threadIdx.x;
+    int64_t t = blockIdx.x;
+    gpu_wait();
+    if (n >= N) return;
+    float sum = e.residual ? residual_at(e, t, n) : 0.0f;
+    for (int j = 0; j < k; j++) sum = fmaf(weights[t * weights_row + j], outputs[(t * k + j) * ld + n], sum);
+    y[t * y_row + n] = gpu_saturate<T>(sum);
+}
+
+/* ---- the op ---- */
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+/* A piece of the rows, and its part of the workspace. */
+struct piece {
+    const proa_experts *e;
+    proa_view y, x, weights, residual;
+    const int32_t *ids;
+    int64_t T, k, pairs;
+    int tiles; /* at most */
+    expert_form form;
+    expert_lists lists;
+    void *ffn; /* [pairs][ffn_row], sorted, of the products' type */
+    int64_t ffn_row;
+    proa_dtype ffn_type;
+    float *outputs; /* [pairs][N] in the order of the rows */
+};
+
+static proa_dtype product_type(proa_wfmt format)
+{
+    return format == PROA_WFMT_F32    ? PROA_DTYPE_F32
+           : format == PROA_WFMT_BF16 ? PROA_DTYPE_BF16
+                                      : PROA_DTYPE_F16;
+}
+
+static void place_buffers(gpu *g, piece *p)
+{
+    int64_t E = p->e->up->experts, N = p->e->down->N, F = p->e->down->K;
+    p->ffn_row = (F + 7) / 8 * 8, p->ffn_type = product_type(p->e->up->format);
+    int64_t tiles = aligned(p->tiles * (int64_t)sizeof(expert_tile)), pairs = aligned(p->pairs * 4);
+    int64_t ffn = aligned(p->pairs * p->ffn_row * proa_dtype_bytes(p->ffn_type));
+    char *at = (char *)gpu_experts_workspace(g, (size_t)(256 + tiles + pairs + ffn + p->pairs * N * 4));
+    p->lists = {(expert_tile *)(at + 256), (int *)at, (int *)(at + 256 + tiles), p->ids, (int)p->k};
+    p->ffn = at + 256 + tiles + pairs, p->outputs = (float *)((char *)p->ffn + ffn);
+    if (p->T == 1) p->lists.tiles = NULL; /* one tile for each pair */
+    else {
+        sort_call sort = {p->ids,
+                          (int)p->pairs,
+                          (int)E,
+                          p->form.rows,
+                          (expert_tile *)p->lists.tiles,
+                          (int *)p->lists.tile_count,
+                          (int *)p->lists.pair};
+        gpu_launch(g, "experts (sort)", sort_kernel, dim3(1), SORT_THREADS, (size_t)E * 2 * sizeof(int), sort);
+    }
+}
+
+static expert_call product_of(const piece *p, const proa_weight *w, const float *bias)
+{
+    expert_call a = {p->lists};
+    bool quantised = proa_wfmt_is_quantised(w->format);
+    a.w = (const char *)w->data, a.expert_bytes = w->stride, a.N = (int)w->N, a.K = (int)w->K;
+    a.row_bytes = gpu_leading_dim(w->format, w->K) * (w->format == PROA_WFMT_F32 ? 4 : 2);
+    if (quantised) {
+        quant_layout at = quant_layout_of(w->format, w->N, w->K);
+        a.row_bytes = at.row_bytes, a.scales_at = at.scales_at;
+    }
+    a.unit = w->format == PROA_WFMT_FP8 ? 256.0f : w->format == PROA_WFMT_I8W ? 128.0f : 1.0f;
+    if (w->format == PROA_WFMT_I4) a.unit = 8.0f;
+    a.e = {1.0f, PROA_ACT_NONE, bias, NULL, PROA_DTYPE_F32, 0, 0};
+    return a;
+}
+
+static void run_up(gpu *g, const piece *p)
+{
+    const proa_experts *e = p->e;
+    expert_call a = product_of(p, e->up, e->up_bias);
+    a.x = p->x.data, a.x_row = p->x.stride[0], a.x_type = p->x.dtype, a.x_by_step = true;
+    if (e->up->format != PROA_WFMT_F32) {
+        a.x = cast_rows(g, p->x, e->up->format == PROA_WFMT_BF16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
+        a.x_type = p->ffn_type;
+    }
+    a.aligned = a.x_row % 8 == 0 && (uintptr_t)a.x % 16 == 0;
+    a.e.act = (int)e->act, a.e.gate_rows = e->gated ? (int)e->down->K : 0;
+    a.limit = e->limit, a.offset = e->offset;
+    a.y = p->ffn, a.y_row = p->ffn_row, a.y_type = p->ffn_type;
+    expert_product(g, a, e->up->format, p->form, p->tiles);
+}
+
+static void run_down(gpu *g, const piece *p)
+{
+    const proa_experts *e = p->e;
+    expert_call a = product_of(p, e->down, e->down_bias);
+    a.x = p->ffn, a.x_row = p->ffn_row, a.x_type = p->ffn_type, a.aligned = true;
+    a.y = p->outputs, a.y_row = e->down->N, a.y_type = PROA_DTYPE_F32, a.y_by_pair = true;
+    expert_product(g, a, e->down->format, p->form, p->tiles);
+}
+
+static void add_outputs(gpu *g, const piece *p)
+{
+    int N = (int)p->e->down->N;
+    epilogue e = {1.0f, PROA_ACT_NONE, NULL, NULL, PROA_DTYPE_F32, 0, 0};
+    if (p->residual.rank)
+        e.residual = p->residual.data, e.residual_type = p->residual.dtype,
+        e.residual_row = p->residual.stride[0];
+    gpu_by_type(p->y.dtype, [&](auto type) {
+        using Y = decltype(type);
+        gpu_launch(g, "experts (add)", add_outputs_kernel<Y>,
+                   dim3((unsigned)p->T, (unsigned)((N + THREADS - 1) / THREADS)), THREADS, 0, (Y *)p->y.data,
+                   p->y.stride[0], (const float *)p->outputs, (int64_t)N, (const float *)p->weights.data,
+                   p->weights.stride[0], (int)p->k, N, e);
+    });
+}
+
+static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
+                    const proa_experts *e)
+{
+    gpu *g = flushed(c, y);
+    int64_t T = y.shape[0], k = weights.shape[1], step = PROA_DEVICE_EXPERT_PAIRS / k, E = e->up->experts;
+    if (step < 1) step = 1;
+    for (int64_t t = 0; t < T; t += step) {
+        int64_t end = t + step < T ? t + step : T;
+        piece p = {e, proa_view_rows(y, t, end), proa_view_rows(x, t, end), proa_view_rows(weights, t, end)};
+        if (e->residual.rank) p.residual = proa_view_rows(e->residual, t, end);
+        p.ids = ids + t * k, p.T = end - t, p.k = k, p.pairs = p.T * k;
+        p.form = expert_form_of(e->up->format, p.T, k, E);
+        int64_t most = p.pairs / p.form.rows + (p.pairs < E ? p.pairs : E);
+        p.tiles = (int)(most < p.pairs ? most : p.pairs);
+        place_buffers(g, &p);
+        run_up(g, &p);
+        run_down(g, &p);
+        add_outputs(g, &p);
+    }
+}
+
+void gpu_fill_experts(proa_ops *ops)
+{
+    gpu_fill_route(ops);
+    ops->experts = experts;
+}
