@@ -33,13 +33,16 @@ static double floor_s(const explained *x, int64_t context)
 
 static const proa_param *param_of(const explained *x, proa_stack_id stack, const proa_step *s)
 {
-    return proa_params_find(&x->m->params[stack], s->flags & PROA_LATER_LAYERS ? 1 : 0, s->w);
+    const proa_params *p = &x->m->params[stack];
+    for (int64_t layer = 0; layer < p->layers; layer++) /* the first layer that has it */
+        if (proa_params_at(p, layer, s->w)->parts) return proa_params_at(p, layer, s->w);
+    return proa_params_find(p, 0, s->w);
 }
 
 static bool has_weight(const proa_step *s)
 {
     return s->op == PROA_STEP_EMBED || s->op == PROA_STEP_NORM || s->op == PROA_STEP_HEADS_NORM ||
-           s->op == PROA_STEP_LINEAR || s->op == PROA_STEP_LINEAR_GATED;
+           s->op == PROA_STEP_LINEAR || s->op == PROA_STEP_LINEAR_GATED || s->op == PROA_STEP_EXPERTS;
 }
 
 typedef struct line {
@@ -62,6 +65,18 @@ static const char *act_text(const proa_config *c, const proa_step *s)
     return s->flags & PROA_TANH ? "tanh" : "";
 }
 
+/* How many are chosen; in how many layers a step of some layers runs. */
+static int experts_note(const proa_config *c, const proa_step *s, char *out, size_t size)
+{
+    int64_t layers = 0;
+    const char *comma = size < 64 ? ", " : "";
+    for (int64_t i = 0; i < c->layers; i++) layers += proa_step_applies(s, c, i);
+    if (s->flags & PROA_CONDITIONS_BY_LAYER && layers < c->layers)
+        return snprintf(out, size, "%sin %lld layers", comma, (long long)layers);
+    if (s->op != PROA_STEP_ROUTE) return 0;
+    return snprintf(out, size, "%s%d of %lld", comma, c->router.chosen, (long long)c->experts);
+}
+
 static void notes_text(const explained *x, const proa_step *s, char out[64])
 {
     const proa_config *c = &x->m->config;
@@ -70,12 +85,13 @@ static void notes_text(const explained *x, const proa_step *s, char out[64])
     int n = snprintf(out, 64, "%s%s%s", act, *act && *adds ? ", " : "", adds);
     if (s->op == PROA_STEP_ROPE)
         n += snprintf(out + n, 64 - (size_t)n, "%s", s->flags & PROA_INTERLEAVED ? "pairs" : "halves");
+    n += experts_note(c, s, out + n, 64 - (size_t)n);
     if (s->op == PROA_STEP_ATTEND && c->window_used)
         n += snprintf(out + n, 64 - (size_t)n, "window %lld", (long long)c->window);
     if (s->flags & PROA_SCALED && c->logit_scale != 1)
         n += snprintf(out + n, 64 - (size_t)n, "x %.4g", c->logit_scale);
-    if (s->flags & PROA_FIRST_LAYER) snprintf(out + n, 64 - (size_t)n, "first layer");
-    if (s->flags & PROA_LATER_LAYERS) snprintf(out + n, 64 - (size_t)n, "not the first layer");
+    if (s->flags & PROA_IF(FIRST_LAYER)) snprintf(out + n, 64 - (size_t)n, "first layer");
+    if (s->flags & PROA_IF(LATER_LAYERS)) snprintf(out + n, 64 - (size_t)n, "not the first layer");
 }
 
 static void make_line(const explained *x, proa_stack_id stack, const proa_step *s, bool head, line *l)
@@ -91,6 +107,9 @@ static void make_line(const explained *x, proa_stack_id stack, const proa_step *
     proa_shape_text(shape, p->cols ? 2 : 1, (const int64_t[]){p->rows, p->cols});
     snprintf(l->weight, sizeof l->weight, "%s %s", proa_slot_name(s->w), shape);
     l->bytes = p->bytes;
+    if (s->op != PROA_STEP_EXPERTS) return;
+    proa_step down = {.w = PROA_SLOT_EXPERT_DOWN};
+    l->bytes += param_of(x, stack, &down)->bytes;
 }
 
 static void program_rows(const explained *x, proa_buf *out, const char *title, proa_stack_id stack,

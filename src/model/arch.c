@@ -112,6 +112,8 @@ static const struct size_range {
     SIZE(types, 0, PROA_TOKEN_TYPES_MAX),
     SIZE(labels, 0, PROA_LABELS_MAX),
     SIZE(experts, 0, PROA_EXPERTS_MAX),
+    SIZE(expert_ffn, 0, PROA_FFN_MAX),
+    SIZE(shared_ffn, 0, PROA_FFN_MAX),
     SIZE(window, 0, PROA_CONTEXT_MAX),
     SIZE(window_from, 0, PROA_LAYERS_MAX),
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
@@ -134,9 +136,17 @@ static const struct factor_range {
 #define ROPE_FACTORS(rope)                                                                                   \
     FACTOR(rope.theta, 0, 1e12), FACTOR(rope.factor, 0, 1e6), FACTOR(rope.low, 0, 1e6),                      \
         FACTOR(rope.high, 0, 1e6), FACTOR(rope.scale, 0, 1e6), FACTOR(rope.long_scale, 0, 1e6)
-    FACTOR(norm_eps, 0, 1),         FACTOR(attention_scale, 1e-6, 1e6), FACTOR(logit_scale, 1e-6, 1e6),
-    FACTOR(embed_scale, 1e-6, 1e6), FACTOR(attention_cap, 0, 1e30),     FACTOR(logit_cap, 0, 1e30),
-    FACTOR(alibi_max, 0, 64),       FACTOR(alibi_scale, 0, 1e6),        ROPE_FACTORS(rope),
+    FACTOR(norm_eps, 0, 1),
+    FACTOR(attention_scale, 1e-6, 1e6),
+    FACTOR(logit_scale, 1e-6, 1e6),
+    FACTOR(embed_scale, 1e-6, 1e6),
+    FACTOR(attention_cap, 0, 1e30),
+    FACTOR(logit_cap, 0, 1e30),
+    FACTOR(expert_limit, 0, 1e30),
+    FACTOR(expert_offset, -1e6, 1e6),
+    FACTOR(alibi_max, 0, 64),
+    FACTOR(alibi_scale, 0, 1e6),
+    ROPE_FACTORS(rope),
     ROPE_FACTORS(local_rope),
 #undef ROPE_FACTORS
 #undef FACTOR
@@ -169,6 +179,25 @@ static void default_rope_scales(proa_rope_params *p)
     if (p->long_scale == 0) p->long_scale = p->scale;
 }
 
+/* What route and experts rely on. */
+static proa_status check_experts(const proa_config *c, proa_err *err)
+{
+    const proa_router *r = &c->router;
+    if (c->experts == 0) return PROA_OK;
+    if (c->expert_ffn == 0)
+        return PROA_FAIL(err, INVALID, "%lld experts without a size", (long long)c->experts);
+    if (r->chosen < 1 || r->chosen > c->experts)
+        return PROA_FAIL(err, INVALID, "%d experts are chosen of %lld", r->chosen, (long long)c->experts);
+    if (r->groups == 0) return PROA_OK;
+    if (r->groups < 0 || c->experts % r->groups != 0 || r->chosen_groups < 1 || r->chosen_groups > r->groups)
+        return PROA_FAIL(err, INVALID, "%d of %d groups of experts are chosen, of %lld experts",
+                         r->chosen_groups, r->groups, (long long)c->experts);
+    if (r->chosen > c->experts / r->groups * r->chosen_groups)
+        return PROA_FAIL(err, INVALID, "%d experts cannot be chosen in %d groups of %lld", r->chosen,
+                         r->chosen_groups, (long long)(c->experts / r->groups));
+    return PROA_OK;
+}
+
 static proa_status derive_sizes(proa_config *c, proa_err *err)
 {
     if (c->head_dim == 0 && c->hidden % c->heads != 0)
@@ -184,6 +213,7 @@ static proa_status derive_sizes(proa_config *c, proa_err *err)
     if (c->embed_scale == 0) c->embed_scale = 1;
     default_rope_scales(&c->rope);
     default_rope_scales(&c->local_rope);
+    PROA_TRY(check_experts(c, err));
     if (c->rotary_dim > c->head_dim || c->rotary_dim % 2 != 0)
         return PROA_FAIL(err, INVALID, "rotary size %lld must be even and at most the head size %lld",
                          (long long)c->rotary_dim, (long long)c->head_dim);
@@ -217,12 +247,24 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_HEADS: return c->heads;
     case PROA_DIM_FFN: return c->ffn;
     case PROA_DIM_GATE_UP: return 2 * c->ffn;
+    case PROA_DIM_EXPERTS: return c->experts;
+    case PROA_DIM_EXPERT_FFN: return c->expert_ffn;
+    case PROA_DIM_EXPERT_GATED: return 2 * c->expert_ffn;
+    case PROA_DIM_SHARED_FFN: return c->shared_ffn;
+    case PROA_DIM_ONE: return 1;
     case PROA_DIM_CONTEXT: return c->context;
     case PROA_DIM_TYPES: return c->types;
     case PROA_DIM_LABELS: return c->labels;
     case PROA_DIM_BUCKETS: return c->rel_buckets;
     }
     return 0;
+}
+
+/* Of the products that write registers: not of the experts, whose FFN is their kernels' own. */
+static int64_t widest_ffn(const proa_config *c)
+{
+    bool dense = proa_config_has_dense(c, PROA_SOME_LAYER) || c->shared_ffn == 0;
+    return proa_max64(dense ? c->ffn : 0, c->shared_ffn);
 }
 
 int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg)
@@ -236,8 +278,12 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_QKV: return proa_dim_size(c, PROA_DIM_QKV);
     case PROA_REG_A:
     case PROA_REG_CQ: return proa_dim_size(c, PROA_DIM_Q);
-    case PROA_REG_U: return c->gated ? 2 * c->ffn : c->ffn;
-    case PROA_REG_F: return c->ffn;
+    case PROA_REG_U: return (c->gated ? 2 : 1) * widest_ffn(c);
+    case PROA_REG_F: return widest_ffn(c);
+    case PROA_REG_ROUTER: return c->experts;
+    case PROA_REG_EXPERT_W:
+    case PROA_REG_EXPERT_IDS: return c->router.chosen;
+    case PROA_REG_GATE: return 1;
     case PROA_REG_CKV: return 2 * proa_dim_size(c, PROA_DIM_KV);
     case PROA_REG_ROPE:
     case PROA_REG_LOCAL_ROPE: return c->rotary_dim;
@@ -249,7 +295,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
 }
 
 /* Whether all conditions among the flags hold. */
-static bool conditions_hold(uint64_t flags, const proa_config *c)
+static bool conditions_hold(uint64_t flags, const proa_config *c, int64_t layer)
 {
     const bool holds[PROA_CONDITION_COUNT] = {
 #define HOLDS(name, holds) holds,
@@ -261,12 +307,12 @@ static bool conditions_hold(uint64_t flags, const proa_config *c)
     return true;
 }
 
-bool proa_name_applies(const proa_name *name, const proa_config *c)
+bool proa_name_applies(const proa_name *name, const proa_config *c, int64_t layer)
 {
-    return conditions_hold(name->flags, c);
+    return conditions_hold(name->flags, c, layer);
 }
 
-bool proa_step_applies(const proa_step *step, const proa_config *c)
+bool proa_step_applies(const proa_step *step, const proa_config *c, int64_t layer)
 {
-    return conditions_hold(step->flags, c);
+    return conditions_hold(step->flags, c, layer);
 }

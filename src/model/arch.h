@@ -18,7 +18,11 @@
     R(A, "attn")                /* [T, heads * head_dim] */                                                  \
     R(D, "delta")               /* [T, hidden]: a sublayer's output before its norm; has the type of X */    \
     R(U, "up")                  /* [T, ffn], or [T, 2 ffn]: workspace for gate and up */                     \
-    R(F, "ffn")                 /* [T, ffn] */                                                               \
+    R(F, "ffn")                 /* [T, ffn]; the larger of the dense FFN and the shared expert's */          \
+    R(ROUTER, "router")         /* [T, experts]: scores of the experts */                                    \
+    R(EXPERT_W, "expert_w")     /* [T, k]: weights of the chosen experts */                                  \
+    R(EXPERT_IDS, "expert_id")  /* [T, k] int32: which they are */                                           \
+    R(GATE, "gate")             /* [T, 1]: of the shared expert */                                           \
     R(CQ, "cross_q")            /* [T, heads * head_dim] */                                                  \
     R(CKV, "cross_kv")          /* [T, 2 kv_heads * head_dim] */                                             \
     R(ROPE, "rope")             /* [T, rotary_dim]: cosines, sines */                                        \
@@ -46,6 +50,7 @@ typedef enum proa_reg {
     W(Q_NORM, "q_norm")                                                                                      \
     W(K_NORM, "k_norm")                                                                                      \
     W(O, "o")                                                                                                \
+    W(SINKS, "sinks")                                                                                        \
     W(ATTN_OUT_NORM, "attn_out_norm")                                                                        \
     W(CROSS_NORM, "cross_norm")                                                                              \
     W(CROSS_Q, "cross_q")                                                                                    \
@@ -54,6 +59,13 @@ typedef enum proa_reg {
     W(FFN_NORM, "ffn_norm")                                                                                  \
     W(UP, "up")                                                                                              \
     W(DOWN, "down")                                                                                          \
+    W(ROUTER, "router")                                                                                      \
+    W(CORRECTION, "correction")                                                                              \
+    W(EXPERT_UP, "expert_up")                                                                                \
+    W(EXPERT_DOWN, "expert_down")                                                                            \
+    W(SHARED_GATE, "shared_gate")                                                                            \
+    W(SHARED_UP, "shared_up")                                                                                \
+    W(SHARED_DOWN, "shared_down")                                                                            \
     W(FFN_OUT_NORM, "ffn_out_norm")                                                                          \
     W(FINAL_NORM, "final_norm")                                                                              \
     W(HEAD, "head")                                                                                          \
@@ -83,6 +95,9 @@ typedef enum proa_weight_slot {
     S(ATTEND, "attend")             /* A = attention of q of QKV over the sequence's pages */                \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
     S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
+    S(ROUTE, "route")               /* EXPERT_W, EXPERT_IDS = the experts chosen by ROUTER (correction w) */ \
+    S(EXPERTS, "experts")           /* out = the chosen experts of in (+ out); w is EXPERT_UP */             \
+    S(SIGMOID_MUL, "sigmoid_mul")   /* out *= sigmoid(in), in [T, 1] */                                      \
     S(GATHER, "gather")             /* H = the rows of in that the head computes */
 
 typedef enum proa_step_op {
@@ -93,8 +108,8 @@ typedef enum proa_step_op {
 } proa_step_op;
 
 /* Conditions on the configuration: a tensor or a step may ask for some in its flags, by PROA_IF(NAME), and applies
- * only if all of them hold. So one row has all variants of its architecture. enum, when it holds (c: the
- * configuration) */
+ * only if all of them hold. So one row has all variants of its architecture. Those of PROA_CONDITIONS_BY_LAYER may hold
+ * in some layers and not in others. enum, when it holds (c: the configuration; layer: -1 for "in some layer") */
 #define PROA_CONDITION_LIST(C)                                                                               \
     C(PRESENT, true) /* of tensors: the checkpoint may lack it */                                            \
     C(TIED, c->tied) /* the head is the embedding */                                                         \
@@ -108,7 +123,13 @@ typedef enum proa_step_op {
     C(ONE_NORM, c->parallel && c->one_norm)   /* in parallel, both of one normed copy */                     \
     C(NORM_EACH, c->parallel && !c->one_norm) /* in parallel, each of its own norm */                        \
     C(ROTARY, c->rotary_dim > 0)                                                                             \
-    C(LOCAL_ROPE, c->local_rope.theta > 0) /* layers with a window have other rotary frequencies */
+    C(LOCAL_ROPE, c->local_rope.theta > 0)        /* layers with a window have other rotary frequencies */   \
+    C(EXPERTS, proa_config_has_experts(c, layer)) /* the layer's FFN is a mixture of experts */              \
+    C(DENSE, proa_config_has_dense(c, layer))     /* or it is dense */                                       \
+    C(FIRST_LAYER, layer <= 0)                                                                               \
+    C(LATER_LAYERS, layer != 0)                                                                              \
+    C(SHARED, c->shared_ffn > 0) /* beside the experts there is a shared one */                              \
+    C(SHARED_GATE, c->shared_gate)
 
 enum proa_condition {
 #define PROA_CONDITION_ENUM(name, holds) PROA_CONDITION_##name,
@@ -117,6 +138,9 @@ enum proa_condition {
         PROA_CONDITION_COUNT
 };
 #define PROA_IF(NAME) (UINT64_C(1) << (32 + PROA_CONDITION_##NAME))
+#define PROA_CONDITIONS_BY_LAYER                                                                             \
+    (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS))
+#define PROA_SOME_LAYER (-1)
 
 enum proa_step_flags {
     PROA_ADD = 1 << 0,         /* LINEAR, EMBED: add to out; NORM: in is normed in place, then added */
@@ -133,12 +157,6 @@ enum proa_step_flags {
     PROA_CAPPED = 1 << 12,  /* LINEAR: then capped by the configuration's logit_cap, if it has one */
     PROA_ADD_X = 1 << 13,   /* LINEAR: X is added */
     PROA_HEAD_ACT = 1 << 24 /* LINEAR: the configuration's head_act */
-};
-
-/* Of steps and of tensors: not in all layers. */
-enum proa_layer_flags {
-    PROA_FIRST_LAYER = 1 << 28, /* only in the first */
-    PROA_LATER_LAYERS = 1 << 29 /* not in the first */
 };
 
 typedef struct proa_step {
@@ -160,6 +178,11 @@ typedef enum proa_dim {
     PROA_DIM_HEADS,
     PROA_DIM_FFN,
     PROA_DIM_GATE_UP, /* 2 FFN: gate and up as one stored matrix */
+    PROA_DIM_EXPERTS,
+    PROA_DIM_EXPERT_FFN,
+    PROA_DIM_EXPERT_GATED, /* 2 expert_ffn: gate and up in one tensor */
+    PROA_DIM_SHARED_FFN,
+    PROA_DIM_ONE,
     PROA_DIM_CONTEXT,
     PROA_DIM_TYPES,
     PROA_DIM_LABELS,
@@ -247,6 +270,11 @@ typedef struct proa_arch {
     A(mistral)                                                                                               \
     A(qwen2)                                                                                                 \
     A(qwen3)                                                                                                 \
+    A(mixtral)                                                                                               \
+    A(phimoe)                                                                                                \
+    A(gpt_oss)                                                                                               \
+    A(qwen2_moe)                                                                                             \
+    A(qwen3_moe)                                                                                             \
     A(gpt2)                                                                                                  \
     A(gpt_bigcode)                                                                                           \
     A(gpt_neox)                                                                                              \
@@ -278,15 +306,10 @@ PROA_MUST_CHECK proa_status proa_arch_configure(const proa_arch **out, proa_conf
 int64_t proa_dim_size(const proa_config *c, proa_dim dim);
 /* Width of a register for a configuration: the columns of its buffer. */
 int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg);
-/* Whether a row of the name map applies (its conditions). */
-bool proa_name_applies(const proa_name *name, const proa_config *c);
-/* Whether a step or tensor with these flags is in this layer. */
-static inline bool proa_in_layer(uint64_t flags, int64_t layer)
-{
-    return !(flags & (layer == 0 ? PROA_LATER_LAYERS : PROA_FIRST_LAYER));
-}
-/* Whether a step applies (its conditions). */
-bool proa_step_applies(const proa_step *step, const proa_config *c);
+/* Whether a row of the name map, or a step, applies in that layer (its conditions). PROA_SOME_LAYER: in any; also for
+ * what is outside of the layers. */
+bool proa_name_applies(const proa_name *name, const proa_config *c, int64_t layer);
+bool proa_step_applies(const proa_step *step, const proa_config *c, int64_t layer);
 const char *proa_reg_name(proa_reg reg);
 const char *proa_slot_name(proa_weight_slot slot);
 const char *proa_step_name(proa_step_op op);

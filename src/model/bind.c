@@ -320,9 +320,10 @@ static proa_status bind_row(const binder *b, const proa_name *row)
 {
     int64_t layers = has_placeholders(row->name, 1) ? b->out[row->stack].layers : 1;
     int64_t experts = has_placeholders(row->name, 2) ? b->c->experts : 1;
-    for (int64_t i = 0; i < layers; i++)
-        for (int64_t e = 0; e < experts && proa_in_layer(row->flags, i); e++)
-            PROA_TRY(bind_one(b, row, i, e));
+    for (int64_t i = 0; i < layers; i++) {
+        if (!proa_name_applies(row, b->c, has_placeholders(row->name, 1) ? i : PROA_SOME_LAYER)) continue;
+        for (int64_t e = 0; e < experts; e++) PROA_TRY(bind_one(b, row, i, e));
+    }
     return PROA_OK;
 }
 
@@ -352,8 +353,7 @@ proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, 
     out[PROA_STACK_ENCODER].layers = c->encoder_layers;
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         out[s].param = PROA_ARENA_NEW(arena, proa_param, (out[s].layers + 1) * PROA_SLOT_COUNT);
-    for (const proa_name *row = arch->names; row->name; row++)
-        if (proa_name_applies(row, c)) PROA_TRY(bind_row(&b, row));
+    for (const proa_name *row = arch->names; row->name; row++) PROA_TRY(bind_row(&b, row));
     for (int s = 0; s < PROA_STACK_COUNT; s++) sort_experts(&out[s]);
     return weights ? check_extra(&b) : PROA_OK;
 }

@@ -125,6 +125,25 @@ proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_
     return PROA_OK;
 }
 
+static bool some_layer(const proa_config *c, bool experts)
+{
+    for (int64_t i = 0; i < c->layers; i++)
+        if (c->expert_layers[i] == experts) return true;
+    return false;
+}
+
+bool proa_config_has_experts(const proa_config *c, int64_t layer)
+{
+    if (c->experts == 0 || !c->expert_layers) return c->experts > 0;
+    return layer < 0 ? some_layer(c, true) : c->expert_layers[layer];
+}
+
+bool proa_config_has_dense(const proa_config *c, int64_t layer)
+{
+    if (c->experts == 0 || !c->expert_layers) return c->experts == 0;
+    return layer < 0 ? some_layer(c, false) : !c->expert_layers[layer];
+}
+
 int32_t proa_config_window(const proa_config *c, int64_t layer)
 {
     if (!c->window_used || (c->window_layers && !c->window_layers[layer])) return 0;

@@ -15,7 +15,12 @@ typedef struct proa_config {
     int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
     int64_t context; /* positions: of the learned table, or max_position_embeddings */
     int64_t types, labels;
-    int64_t experts; /* of a mixture of experts, in each layer */
+    /* mixtures of experts: how many a layer has, their FFN size and that of the shared expert */
+    int64_t experts, expert_ffn, shared_ffn;
+    bool *expert_layers; /* [layers] which layers have experts in place of the dense FFN; NULL: all, if there are any */
+    proa_router router;                 /* how they are chosen; a correction is a weight of the layer */
+    double expert_limit, expert_offset; /* proa_experts */
+    bool shared_gate;                   /* the shared expert's output is multiplied by a sigmoid */
     double norm_eps;
     proa_act act;
     proa_act head_act; /* of the head's dense layer, if it is not `act` */
@@ -105,6 +110,9 @@ PROA_MUST_CHECK proa_status proa_config_read_window(proa_config *c, const proa_j
                                                     proa_err *err);
 /* bos, pad, eos (a number or a list) and decoder_start_token_id; ids outside the vocabulary are INVALID. */
 PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err *err);
+/* Whether the layer has experts; layer < 0: whether some layer has. */
+bool proa_config_has_experts(const proa_config *c, int64_t layer);
+bool proa_config_has_dense(const proa_config *c, int64_t layer); /* likewise a dense FFN */
 /* The window of a layer, 0 for none. */
 int32_t proa_config_window(const proa_config *c, int64_t layer);
 /* ALiBi's slopes[heads] (Press et al. 2022): 2^-(max / heads), its square, and so on; beyond a power of 2, every

@@ -139,6 +139,10 @@ proa_status proa_formats_choose(proa_formats *out, const proa_params params[PROA
 
 proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const proa_param *param)
 {
+    /* Small, and what a rounding changes is which experts are chosen. */
+    bool router = slot == PROA_SLOT_ROUTER || slot == PROA_SLOT_SHARED_GATE;
+    if (router && proa_wfmt_is_quantised(f->main))
+        return f->host ? plain_format(param_dtype(param)) : PROA_WFMT_F16;
     /* With int4 weights the head has int8: errors of the logits change the sampled token directly. */
     if (f->given && f->main == PROA_WFMT_I4 && slot == PROA_SLOT_HEAD) return PROA_WFMT_I8W;
     if (f->given && f->main == PROA_WFMT_Q4_0 && slot == PROA_SLOT_HEAD) return PROA_WFMT_Q8_0;

@@ -19,7 +19,7 @@ static void link_program(proa_program *out, const proa_step *steps, const proa_c
 {
     out->count = 0;
     for (; steps && steps->op != PROA_STEP_END; steps++) {
-        if (!proa_step_applies(steps, c)) continue;
+        if (!proa_step_applies(steps, c, PROA_SOME_LAYER)) continue;
         PROA_ASSERT(out->count < PROA_PROGRAM_MAX - 1);
         out->step[out->count++] = *steps;
         fuse_rope_append(out);
@@ -77,6 +77,10 @@ static void mark_step(int first[], int last[], liveness *l, const proa_step *s, 
     mark_alive(first, last, l, s->in, step);
     mark_alive(first, last, l, s->out, step);
     if (s->op == PROA_STEP_LINEAR_GATED) mark_alive(first, last, l, PROA_REG_U, step);
+    if (s->op == PROA_STEP_ROUTE || s->op == PROA_STEP_EXPERTS) {
+        mark_alive(first, last, l, PROA_REG_EXPERT_W, step);
+        mark_alive(first, last, l, PROA_REG_EXPERT_IDS, step);
+    }
 }
 
 /* The last step that may run at the same time as step i: a forked step runs until the join. */
@@ -192,8 +196,9 @@ static bool is_matrix(const proa_param *param)
     return param->parts && (param->role == PROA_ROLE_MATRIX || param->role == PROA_ROLE_TRANSPOSED);
 }
 
-/* Counts weights; those of the main stack are read once per step, whatever the batch. */
-static void count_bytes(proa_plan *plan, const proa_params *p, bool main_stack)
+/* Counts weights; those of the main stack are read once per step, whatever the batch, but for experts: of these one row
+ * reads those that are chosen for it. */
+static void count_bytes(proa_plan *plan, const proa_params *p, const proa_config *c, bool main_stack)
 {
     for (int64_t layer = 0; layer <= p->layers; layer++)
         for (int s = 0; s < PROA_SLOT_COUNT; s++) {
@@ -202,8 +207,9 @@ static void count_bytes(proa_plan *plan, const proa_params *p, bool main_stack)
             plan->weight_bytes += param->bytes;
             if (is_matrix(param)) plan->matrix_bytes += param->bytes;
             if (!(main_stack && is_matrix(param)) || s == PROA_SLOT_CROSS_KV) continue;
-            if (layer == 0) plan->layer_bytes += param->matrix.bytes;
-            plan->step_bytes += param->matrix.bytes;
+            int64_t experts = param->experts ? proa_min64(c->router.chosen, param->experts) : 0;
+            plan->expert_bytes += experts * param->matrix.bytes;
+            plan->step_bytes += proa_max64(experts, 1) * param->matrix.bytes;
         }
 }
 
@@ -213,13 +219,12 @@ static void count_parameters(proa_plan *plan, const proa_params params[PROA_STAC
 {
     for (const proa_name *n = arch->names; n->name; n++) {
         const proa_params *p = &params[n->stack];
-        if (!proa_name_applies(n, c) || n->flags & PROA_SHARED) continue;
+        if (n->flags & PROA_SHARED) continue;
         bool per_layer = strstr(n->name, "%d") != NULL;
-        int64_t first = proa_in_layer(n->flags, 0) ? 0 : 1;
-        if (!proa_params_at(p, per_layer ? first : p->layers, n->slot)->parts) continue;
         int64_t cols = proa_dim_size(c, n->cols), experts = n->flags & PROA_PER_EXPERT ? c->experts : 1;
-        plan->parameters += proa_dim_size(c, n->rows) * (cols ? cols : 1) *
-                            (per_layer ? p->layers - first : 1) * experts;
+        for (int64_t i = per_layer ? 0 : p->layers; i < (per_layer ? p->layers : p->layers + 1); i++)
+            if (proa_name_applies(n, c, per_layer ? i : PROA_SOME_LAYER) && proa_params_at(p, i, n->slot)->parts)
+                plan->parameters += proa_dim_size(c, n->rows) * (cols ? cols : 1) * experts;
     }
 }
 
@@ -238,7 +243,7 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
             if (params[s].param[i].parts)
                 PROA_TRY(size_param(&params[s].param[i], ops, (proa_weight_slot)(i % PROA_SLOT_COUNT),
                                     formats, tables, err));
-        count_bytes(plan, &params[s], s == (int)busiest);
+        count_bytes(plan, &params[s], c, s == (int)busiest);
     }
     count_parameters(plan, params, arch, c);
     return PROA_OK;

@@ -8,7 +8,7 @@
 #include "model/format.h"
 
 /* A program without the steps that do not apply to the configuration. */
-#define PROA_PROGRAM_MAX 24
+#define PROA_PROGRAM_MAX 40
 typedef struct proa_program {
     proa_step step[PROA_PROGRAM_MAX]; /* ends with PROA_STEP_END */
     int32_t count;                    /* without the END */
@@ -32,8 +32,8 @@ typedef struct proa_plan {
     int64_t activation_bytes;
     int64_t weight_bytes; /* matrices as packed, vectors */
     int64_t matrix_bytes; /* of these, matrices */
-    int64_t layer_bytes; /* one decoder layer's (encoder-only: encoder layer's) weights: read in every step */
-    int64_t step_bytes;  /* weights that one decoding step reads: all layers and the head */
+    int64_t step_bytes; /* weights that a decoding step of one row reads: all layers and the head, chosen experts */
+    int64_t expert_bytes; /* of these, those of the experts */
     int64_t parameters;
     bool headless;      /* the head only gathers rows of X; OUT has room for all rows of a step */
     bool normed_stream; /* each layer norms X itself (BERT), so X may have the type that matrix products read */

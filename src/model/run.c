@@ -42,6 +42,10 @@ static proa_dtype reg_dtype(const frame *f, proa_reg r)
     case PROA_REG_X:
     case PROA_REG_D: return f->m->stream;
     case PROA_REG_HN: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
+    case PROA_REG_ROUTER: /* so that roundings do not choose experts */
+    case PROA_REG_EXPERT_W:
+    case PROA_REG_EXPERT_IDS:
+    case PROA_REG_GATE:
     case PROA_REG_ROPE:
     case PROA_REG_LOCAL_ROPE:
     case PROA_REG_H:
@@ -141,12 +145,21 @@ static void do_heads_norm(const frame *f, const proa_step *s)
     norm(f, x, x, s->w);
 }
 
+/* The columns of a register that a product has: some are as wide as their widest use. */
+static proa_view columns(proa_view v, int64_t count)
+{
+    return v.rank ? proa_view_cols(v, 0, count) : v;
+}
+
 static void multiply(const frame *f, const proa_step *s, proa_epilogue e)
 {
     const proa_param *bias = param(f, s->w + 1);
+    const proa_weight *w = &param(f, s->w)->matrix;
+    int64_t outputs = e.gated ? w->N / 2 : w->N;
     if (bias->parts) e.bias = bias->values;
-    f->m->ctx.ops->linear(&f->m->ctx, register_view(f, s->out), register_view(f, s->in),
-                          &param(f, s->w)->matrix, &e);
+    e.residual = columns(e.residual, outputs), e.workspace = columns(e.workspace, w->N);
+    f->m->ctx.ops->linear(&f->m->ctx, columns(register_view(f, s->out), outputs),
+                          columns(register_view(f, s->in), w->K), w, &e);
 }
 
 static void do_linear(const frame *f, const proa_step *s)
@@ -177,6 +190,36 @@ static proa_view rope_of_layer(const frame *f)
     const proa_config *c = &f->m->config;
     bool local = c->local_rope.theta > 0 && proa_config_window(c, f->layer) > 0;
     return register_view(f, local ? PROA_REG_LOCAL_ROPE : PROA_REG_ROPE);
+}
+
+static void do_route(const frame *f, const proa_step *s)
+{
+    proa_router r = f->m->config.router;
+    const proa_param *correction = param(f, s->w);
+    if (correction->parts) r.correction = correction->values;
+    f->m->ctx.ops->route(&f->m->ctx, register_view(f, s->out), register_view(f, PROA_REG_EXPERT_IDS).data,
+                         register_view(f, s->in), &r);
+}
+
+static void do_experts(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    const proa_param *up_bias = param(f, PROA_SLOT_EXPERT_UP_B), *down_bias = param(f, PROA_SLOT_EXPERT_DOWN_B);
+    proa_view y = register_view(f, s->out);
+    proa_experts e = {.up = &param(f, s->w)->matrix, .down = &param(f, PROA_SLOT_EXPERT_DOWN)->matrix};
+    e.up_bias = up_bias->parts ? up_bias->values : NULL,
+    e.down_bias = down_bias->parts ? down_bias->values : NULL;
+    e.act = c->act, e.gated = c->gated;
+    e.limit = (float)c->expert_limit, e.offset = (float)c->expert_offset;
+    if (s->flags & PROA_ADD) e.residual = y;
+    f->m->ctx.ops->experts(&f->m->ctx, y, register_view(f, s->in), register_view(f, PROA_REG_EXPERT_W),
+                           register_view(f, PROA_REG_EXPERT_IDS).data, &e);
+}
+
+static void do_sigmoid_mul(const frame *f, const proa_step *s)
+{
+    proa_view x = columns(register_view(f, s->out), param(f, s->w)->matrix.K);
+    f->m->ctx.ops->sigmoid_mul(&f->m->ctx, x, register_view(f, s->in));
 }
 
 static void do_rope(const frame *f, const proa_step *s)
@@ -239,6 +282,7 @@ static void do_attend(const frame *f, const proa_step *s)
     proa_attention a = {.scale = (float)c->attention_scale, .causal = causal};
     a.soft_cap = (float)c->attention_cap;
     if (c->alibi_max > 0) a.alibi = f->m->alibi;
+    if (param(f, PROA_SLOT_SINKS)->parts) a.sinks = param(f, PROA_SLOT_SINKS)->values;
     a.window = proa_config_window(c, f->layer);
     if (rel->parts) {
         a.rel_bias = rel->values;
@@ -292,6 +336,9 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_ATTEND] = do_attend,
     [PROA_STEP_CROSS_APPEND] = do_cross_append,
     [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
+    [PROA_STEP_ROUTE] = do_route,
+    [PROA_STEP_EXPERTS] = do_experts,
+    [PROA_STEP_SIGMOID_MUL] = do_sigmoid_mul,
     [PROA_STEP_GATHER] = do_gather,
 };
 
@@ -303,8 +350,8 @@ static void run_program(const frame *f, const proa_program *program)
     proa_device *d = f->m->device;
     bool branches = d->branch_begin && f->rows <= BRANCH_ROWS_MAX, forked = false;
     for (const proa_step *s = program->step; s->op != PROA_STEP_END; s++) {
-        if (!proa_in_layer(s->flags, f->layer)) continue;
         if (forked && s->flags & PROA_JOIN) d->branch_join(d), forked = false;
+        if (s->flags & PROA_CONDITIONS_BY_LAYER && !proa_step_applies(s, &f->m->config, f->layer)) continue;
         if (branches && s->flags & PROA_FORK) d->branch_begin(d), forked = true;
         int64_t begin = f->m->trace ? proa_clock_ns() : 0;
         steps[s->op](f, s);

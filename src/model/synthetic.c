@@ -4,6 +4,11 @@
 
 #include <string.h>
 
+/* A window in every second one of 24 layers. */
+#define TWO_LAYERS     "\"sliding_attention\",\"full_attention\""
+#define SIX_LAYERS     TWO_LAYERS "," TWO_LAYERS "," TWO_LAYERS
+#define GPT_OSS_LAYERS SIX_LAYERS "," SIX_LAYERS "," SIX_LAYERS "," SIX_LAYERS
+
 static const struct {
     const char *name, *config;
 } models[] = {
@@ -25,6 +30,34 @@ static const struct {
      "\"num_key_value_heads\":8,\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,"
      "\"rope_theta\":500000.0,\"vocab_size\":128256,\"hidden_act\":\"silu\",\"bos_token_id\":128000,"
      "\"eos_token_id\":128001}"},
+    {"llama3-70b",
+     "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":8192,"
+     "\"intermediate_size\":28672,\"num_hidden_layers\":80,\"num_attention_heads\":64,"
+     "\"num_key_value_heads\":8,\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,"
+     "\"rope_theta\":500000.0,\"vocab_size\":128256,\"hidden_act\":\"silu\",\"bos_token_id\":128000,"
+     "\"eos_token_id\":128001}"},
+    {"mixtral-8x7b",
+     "{\"model_type\":\"mixtral\",\"architectures\":[\"MixtralForCausalLM\"],\"hidden_size\":4096,"
+     "\"intermediate_size\":14336,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
+     "\"num_key_value_heads\":8,\"max_position_embeddings\":32768,\"rms_norm_eps\":1e-5,"
+     "\"rope_theta\":1000000.0,\"num_local_experts\":8,\"num_experts_per_tok\":2,\"vocab_size\":32000,"
+     "\"hidden_act\":\"silu\",\"bos_token_id\":1,\"eos_token_id\":2}"},
+    {"qwen3-30b-a3b",
+     "{\"model_type\":\"qwen3_moe\",\"architectures\":[\"Qwen3MoeForCausalLM\"],\"hidden_size\":2048,"
+     "\"intermediate_size\":6144,\"moe_intermediate_size\":768,\"num_hidden_layers\":48,"
+     "\"num_attention_heads\":32,\"num_key_value_heads\":4,\"head_dim\":128,\"num_experts\":128,"
+     "\"num_experts_per_tok\":8,\"norm_topk_prob\":true,\"decoder_sparse_step\":1,"
+     "\"max_position_embeddings\":40960,\"rms_norm_eps\":1e-6,\"rope_theta\":1000000.0,"
+     "\"vocab_size\":151936,\"hidden_act\":\"silu\",\"bos_token_id\":151643,\"eos_token_id\":151645}"},
+    {"gpt-oss-20b",
+     "{\"model_type\":\"gpt_oss\",\"architectures\":[\"GptOssForCausalLM\"],\"hidden_size\":2880,"
+     "\"intermediate_size\":2880,\"num_hidden_layers\":24,\"num_attention_heads\":64,"
+     "\"num_key_value_heads\":8,\"head_dim\":64,\"num_local_experts\":32,\"experts_per_token\":4,"
+     "\"sliding_window\":128,\"layer_types\":[" GPT_OSS_LAYERS "],\"swiglu_limit\":7.0,"
+     "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,\"beta_fast\":32.0,\"beta_slow\":1.0,"
+     "\"truncate\":false,\"original_max_position_embeddings\":4096},\"rope_theta\":150000,"
+     "\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-5,\"vocab_size\":201088,"
+     "\"bos_token_id\":199998,\"eos_token_id\":200002,\"pad_token_id\":199999}"},
     {"t5-small",
      "{\"model_type\":\"t5\",\"architectures\":[\"T5ForConditionalGeneration\"],\"d_model\":512,"
      "\"d_kv\":64,\"d_ff\":2048,\"num_layers\":6,\"num_decoder_layers\":6,\"num_heads\":8,"

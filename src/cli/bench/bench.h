@@ -33,7 +33,9 @@ typedef struct proa_bench_row {
  * ops. */
 typedef struct proa_bench_cost {
     proa_kind kind;
-    int64_t step_bytes, all_bytes; /* weight bytes that one decode step reads; of all matrices */
+    int64_t step_bytes, all_bytes; /* weight bytes that a decode step of one row reads; of all matrices */
+    int64_t expert_bytes;          /* of the first, of experts: more rows choose more of them */
+    double chosen;                 /* the part of the experts that a row chooses; 0: there are none */
     double row, encoder_row, head; /* ops of one row of a stack, of one row of the head */
     double pair, encoder_pair;     /* ops of attention for one query and one key, all layers and heads */
 } proa_bench_cost;

@@ -3,16 +3,19 @@
 #include "base/checked.h"
 #include "cli/bench/bench.h"
 
+#include <math.h>
+
 static bool is_matrix(const proa_param *param)
 {
     return param->parts && (param->role == PROA_ROLE_MATRIX || param->role == PROA_ROLE_TRANSPOSED);
 }
 
-/* A multiplication and an addition for each weight. */
-static double matrix_ops(const proa_params *p, int64_t layer, proa_weight_slot slot)
+/* A multiplication and an addition for each weight; of experts for each of the chosen ones. */
+static double matrix_ops(const proa_params *p, const proa_config *c, int64_t layer, proa_weight_slot slot)
 {
     const proa_param *param = proa_params_at(p, layer, slot);
-    return is_matrix(param) ? 2.0 * (double)param->rows * (double)param->cols : 0;
+    double times = param->experts ? c->router.chosen : 1;
+    return is_matrix(param) ? 2.0 * (double)param->rows * (double)param->cols * times : 0;
 }
 
 static bool of_head(proa_weight_slot slot)
@@ -20,11 +23,11 @@ static bool of_head(proa_weight_slot slot)
     return slot == PROA_SLOT_HEAD || slot == PROA_SLOT_HEAD_DENSE || slot == PROA_SLOT_POOL;
 }
 
-static void count_stack(proa_bench_cost *cost, const proa_params *p, double *row)
+static void count_stack(proa_bench_cost *cost, const proa_params *p, const proa_config *c, double *row)
 {
     for (int64_t layer = 0; layer <= p->layers; layer++)
         for (int s = 0; s < PROA_SLOT_COUNT; s++) {
-            double ops = matrix_ops(p, layer, (proa_weight_slot)s);
+            double ops = matrix_ops(p, c, layer, (proa_weight_slot)s);
             if (of_head((proa_weight_slot)s)) cost->head += ops;
             else if (s == PROA_SLOT_CROSS_KV) cost->encoder_row += ops; /* of the encoder's rows */
             else *row += ops;
@@ -36,16 +39,26 @@ void proa_bench_cost_of(proa_bench_cost *cost, const proa_model *m)
     const proa_config *c = &m->config;
     double pair = 4.0 * (double)c->heads * (double)c->head_dim;
     *cost = (proa_bench_cost){.step_bytes = m->plan.step_bytes, .all_bytes = m->plan.matrix_bytes};
-    count_stack(cost, &m->params[PROA_STACK_DECODER], &cost->row);
-    count_stack(cost, &m->params[PROA_STACK_ENCODER], &cost->encoder_row);
+    cost->expert_bytes = m->plan.expert_bytes;
+    if (c->experts) cost->chosen = (double)c->router.chosen / (double)c->experts;
+    count_stack(cost, &m->params[PROA_STACK_DECODER], c, &cost->row);
+    count_stack(cost, &m->params[PROA_STACK_ENCODER], c, &cost->encoder_row);
     cost->pair = pair * (double)c->layers;
     cost->encoder_pair = pair * (double)c->encoder_layers;
     cost->kind = m->arch->kind;
 }
 
+/* Of rows that choose their experts independently and evenly: so many bytes more than one row's. */
+static double more_expert_bytes(const proa_bench_cost *c, int64_t batch)
+{
+    if (c->chosen == 0) return 0;
+    double read = 1 - pow(1 - c->chosen, (double)batch); /* the part of the experts that some row has chosen */
+    return (double)c->expert_bytes * (read / c->chosen - 1);
+}
+
 double proa_bench_step_bytes(const proa_bench *b, int64_t batch)
 {
-    return (double)b->cost.step_bytes +
+    return (double)b->cost.step_bytes + more_expert_bytes(&b->cost, batch) +
            (double)batch * ((double)b->prompt + (double)b->tokens / 2) * b->token_bytes;
 }
 

@@ -28,9 +28,9 @@ static const proa_key keys[] = {
     TABLE    ("model.embeddings.tok_embeddings.weight",  TOKENS,       VOCAB,   HIDDEN), \
     VECTOR   ("model.embeddings.norm.weight",            EMBED_NORM,   HIDDEN),          \
     VECTOR_IF(PRESENT, "model.embeddings.norm.bias",     EMBED_NORM_B, HIDDEN),          \
-    TENSOR   (LAYER "attn_norm.weight",                  ATTN_NORM,    VECTOR,  HIDDEN, NONE, LATER_LAYERS), \
+    TENSOR   (LAYER "attn_norm.weight",                  ATTN_NORM,    VECTOR,  HIDDEN, NONE, IF(LATER_LAYERS)), \
     TENSOR   (LAYER "attn_norm.bias",                    ATTN_NORM_B,  VECTOR,  HIDDEN, NONE, \
-              LATER_LAYERS | IF(PRESENT)),                                                       \
+              IF(LATER_LAYERS) | IF(PRESENT)),                                                       \
     MATRIX   (LAYER "attn.Wqkv.weight",                  QKV,          QKV,     HIDDEN), \
     VECTOR_IF(ATTN_BIAS, LAYER "attn.Wqkv.bias",         QKV_B,        QKV),             \
     MATRIX   (LAYER "attn.Wo.weight",                    O,            HIDDEN,  Q),      \
@@ -76,9 +76,9 @@ static const proa_step embed[] = {
     LOCAL_ROPE_TABLE,
     END};
 static const proa_step layer[] = {
-    LINEAR      (X, QKV, QKV, FIRST_LAYER),
-    STEP(NORM,   X, N, ATTN_NORM, LATER_LAYERS),
-    LINEAR      (N, QKV, QKV, LATER_LAYERS),
+    LINEAR      (X, QKV, QKV, IF(FIRST_LAYER)),
+    STEP(NORM,   X, N, ATTN_NORM, IF(LATER_LAYERS)),
+    LINEAR      (N, QKV, QKV, IF(LATER_LAYERS)),
     ROTATE,
     KV_APPEND,
     ATTEND,

@@ -60,6 +60,10 @@
     TENSOR_LOADED(LOAD, name, SLOT, VECTOR, ROWS, NONE, PROA_IF(COND))
 #define EXPERT_MATRIX(name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, PROA_PER_EXPERT)
 #define EXPERT_VECTOR(name, SLOT, ROWS)       TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_PER_EXPERT)
+#define EXPERT_LOADED(LOAD, name, SLOT, ROLE, ROWS, COLS) \
+    TENSOR_LOADED(LOAD, name, SLOT, ROLE, ROWS, COLS, PROA_PER_EXPERT)
+#define EXPERT_MATRIX_IF(COND, name, SLOT, ROWS, COLS) \
+    TENSOR(name, SLOT, MATRIX, ROWS, COLS, PROA_PER_EXPERT | PROA_IF(COND))
 #define TIED_HEAD(name) TENSOR(name, HEAD, MATRIX, VOCAB, HIDDEN, PROA_IF(TIED) | PROA_SHARED)
 #define END_TENSORS                           {0}
 
@@ -85,6 +89,8 @@
  *                         CROSS_Q   N [T, H] -> CQ [T, Q]
  *                         CROSS_KV  X [T, H] -> CKV [T, 2K]  (of the encoder's output)
  *                         HEAD      HN [S, H] -> OUT [S, V]
+ *                         ROUTER    N [T, H] -> ROUTER [T, experts]
+ *                         SHARED_GATE  N [T, H] -> GATE [T, 1]
  * LINEAR_GATED(IN, OUT, W, flags)
  *                       OUT = act(IN W_gate^T) * (IN W_up^T) [T, H] -> [T, F]; W is the two stacked, [2F, H]
  * ROTATE, ROTATE_PAIRS  the first r = rotary_dim numbers of each head of q and k in QKV are rotated: halves
@@ -93,6 +99,12 @@
  * ATTEND                A = softmax(scale q k^T + bias, mask) v  [T, Q], over the sequence's KV pages
  * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs
  * CROSS_ATTEND          A = attention of CQ [T, Q] over the encoder outputs
+ * ROUTE(W)              EXPERT_W, EXPERT_IDS [T, k] = the experts that ROUTER [T, experts] chooses; W the slot of
+ *                       a correction (there may be none)
+ * EXPERTS(IN, OUT, flags)
+ *                       OUT = sum of the chosen experts of IN  [T, H] -> [T, H], with EXPERT_UP and EXPERT_DOWN
+ * SIGMOID_MUL(OUT, IN, W, flags)
+ *                       OUT *= sigmoid(IN), IN [T, 1]; the columns of OUT that the product with W reads
  * GATHER(OUT)           OUT [S, H] = the rows of X that the head computes
  * END                   ends a program */
 #define STEP(OP, IN, OUT, W, flags)   {PROA_STEP_##OP, PROA_REG_##IN, PROA_REG_##OUT, PROA_SLOT_##W, flags}
@@ -121,6 +133,9 @@
 #define ATTEND                        STEP_BARE(ATTEND, QKV, A, 0)
 #define CROSS_APPEND                  STEP_BARE(CROSS_APPEND, CKV, NONE, 0)
 #define CROSS_ATTEND                  STEP_BARE(CROSS_ATTEND, CQ, A, 0)
+#define ROUTE(W)                      STEP(ROUTE, ROUTER, EXPERT_W, W, IF(EXPERTS))
+#define EXPERTS(IN, OUT, flags)       STEP(EXPERTS, IN, OUT, EXPERT_UP, (flags) | IF(EXPERTS))
+#define SIGMOID_MUL(OUT, IN, W, flags) STEP(SIGMOID_MUL, IN, OUT, W, flags)
 #define GATHER(OUT)                   STEP_BARE(GATHER, X, OUT, 0)
 #define END                           {PROA_STEP_END}
 
@@ -135,8 +150,6 @@ enum {
     OF_POS  = PROA_OF_POS,
     OF_TYPE = PROA_OF_TYPE,
     HEAD_ACT     = PROA_HEAD_ACT,     /* then the activation of the head */
-    FIRST_LAYER  = PROA_FIRST_LAYER,  /* only in the first layer; of tensors too */
-    LATER_LAYERS = PROA_LATER_LAYERS, /* not in the first layer; of tensors too */
     FORK    = PROA_FORK,  /* may run at the same time as the steps up to the next JOIN */
     JOIN    = PROA_JOIN
 };

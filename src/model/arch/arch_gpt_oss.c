@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_gpt_oss.c - gpt-oss: grouped queries with a learned sink in each head's softmax, windows in every second layer,
+ * and a mixture of experts with biases. The rows of gate and up alternate in the checkpoint; an expert is
+ * (min(gate, 7) sigmoid(1.702 gate)) (clamp(up, -7, 7) + 1). Facts: transformers' modeling_gpt_oss.py. */
+#include "model/arch/arch_rows.h"
+
+#define STACK PROA_STACK_DECODER
+#define LAYER "model.layers.%d."
+
+/* clang-format off */
+static const proa_key keys[] = {
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
+    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),
+    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    REQUIRED  ("num_local_experts",       experts,        EXPERTS),
+    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),
+    INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 64),
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  131072),
+    EPSILON   ("rms_norm_eps",            1e-5),
+    SWITCH    ("tie_word_embeddings",     tied,           0),
+    SWITCH    ("attention_bias",          attention_bias, 1),
+    END_KEYS};
+
+static const proa_name tensors[] = {
+    TABLE    ("model.embed_tokens.weight",             TOKENS,     VOCAB,   HIDDEN),
+    VECTOR   (LAYER "input_layernorm.weight",          ATTN_NORM,  HIDDEN),
+    MATRIX   (LAYER "self_attn.q_proj.weight",         QKV,        Q,       HIDDEN),
+    MATRIX   (LAYER "self_attn.k_proj.weight",         QKV,        KV,      HIDDEN),
+    MATRIX   (LAYER "self_attn.v_proj.weight",         QKV,        KV,      HIDDEN),
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.q_proj.bias", QKV_B,     Q),
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.k_proj.bias", QKV_B,     KV),
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.v_proj.bias", QKV_B,     KV),
+    VECTOR   (LAYER "self_attn.sinks",                 SINKS,      HEADS),
+    MATRIX   (LAYER "self_attn.o_proj.weight",         O,          HIDDEN,  Q),
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.o_proj.bias", O_B,       HIDDEN),
+    VECTOR   (LAYER "post_attention_layernorm.weight", FFN_NORM,   HIDDEN),
+    MATRIX   (LAYER "mlp.router.weight",               ROUTER,     EXPERTS, HIDDEN),
+    VECTOR   (LAYER "mlp.router.bias",                 ROUTER_B,   EXPERTS),
+    EXPERT_LOADED(EVEN_ODD, LAYER "mlp.experts.gate_up_proj",      EXPERT_UP,     TRANSPOSED, EXPERT_GATED, HIDDEN),
+    EXPERT_LOADED(EVEN_ODD, LAYER "mlp.experts.gate_up_proj_bias", EXPERT_UP_B,   VECTOR,     EXPERT_GATED, NONE),
+    EXPERT_LOADED(ROWS,     LAYER "mlp.experts.down_proj",         EXPERT_DOWN,   TRANSPOSED, HIDDEN, EXPERT_FFN),
+    EXPERT_LOADED(ROWS,     LAYER "mlp.experts.down_proj_bias",    EXPERT_DOWN_B, VECTOR,     HIDDEN, NONE),
+    VECTOR   ("model.norm.weight",                     FINAL_NORM, HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.weight",                HEAD,       VOCAB,   HIDDEN),
+    TIED_HEAD("model.embed_tokens.weight"),
+    END_TENSORS};
+static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
+
+static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
+static const proa_step layer[] = {
+    NORM   (X, N,   ATTN_NORM),
+    LINEAR (N, QKV, QKV, 0),
+    ROTATE,
+    KV_APPEND,
+    ATTEND,
+    LINEAR (A, X, O, ADD),
+    NORM   (X, N, FFN_NORM),
+    LINEAR (N, ROUTER, ROUTER, 0),
+    ROUTE  (CORRECTION),
+    EXPERTS(N, X, ADD),
+    END};
+static const proa_step head[] = {LM_HEAD(0)};
+/* clang-format on */
+
+static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t chosen = 4;
+    PROA_TRY(proa_json_get_int(&chosen, json, "experts_per_token", 1, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
+    c->expert_limit = 7, c->expert_offset = 1;
+    PROA_TRY(proa_json_get_double(&c->expert_limit, json, "swiglu_limit", 0, 1e30, err));
+    c->act = PROA_ACT_QUICK_GELU;
+    c->gated = true;
+    c->expert_ffn = c->ffn;
+    c->router.chosen = (int32_t)chosen;
+    c->router.renormalise = true; /* softmax over the chosen scores */
+    c->rotary_dim = c->head_dim;
+    c->rope.theta = 150000;
+    PROA_TRY(proa_config_read_rope(c, json, arena, err));
+    return proa_config_read_window(c, json, arena, err);
+}
+
+const proa_arch proa_arch_gpt_oss = {.name = "gpt_oss",
+                                     .model_type = "gpt_oss",
+                                     .hf = STRINGS("GptOssForCausalLM"),
+                                     DECODER(RMS),
+                                     .keys = keys,
+                                     .names = tensors,
+                                     .ignored = ignored,
+                                     .stacks = {CAUSAL(embed, layer)},
+                                     .head = head,
+                                     .finish = finish};

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_moe.c - Mixtral, PhiMoE, Qwen2-MoE, Qwen3-MoE: the layers of Llama, Qwen2 and Qwen3 with a mixture of experts
+ * as FFN. Mixtral's experts replace the FFN in all layers. Qwen's may do so in some (decoder_sparse_step,
+ * mlp_only_layers), and Qwen2-MoE has a shared expert beside them, whose output is multiplied by a sigmoid. PhiMoE has
+ * LayerNorm, biases, and a router of its own (PROA_ROUTER_SPARSEMIXER). A softmax whose chosen probabilities are
+ * renormalised is the softmax over the chosen scores.
+ * Facts: transformers' modeling_{mixtral,phimoe,qwen2_moe,qwen3_moe}.py. */
+#include "model/arch/arch_rows.h"
+
+#define STACK    PROA_STACK_DECODER
+#define IN_LAYER "model.layers.%d."
+
+/* clang-format off */
+#define KEYS_OF_LLAMA \
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),                 \
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),                \
+    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),                \
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),                 \
+    REQUIRED  ("intermediate_size",       ffn,            FFN),                   \
+    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),        \
+    INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),        \
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  2048),     \
+    ACTIVATION("hidden_act",              SILU),                                  \
+    SWITCH    ("tie_word_embeddings",     tied,           0)
+static const proa_key mixtral_keys[] = {
+    KEYS_OF_LLAMA,
+    EPSILON   ("rms_norm_eps",            1e-5),
+    REQUIRED  ("num_local_experts",       experts,        EXPERTS),
+    END_KEYS};
+static const proa_key phimoe_keys[] = {
+    KEYS_OF_LLAMA,
+    EPSILON   ("rms_norm_eps",            1e-5),
+    SWITCH    ("attention_bias",          attention_bias, 0),
+    REQUIRED  ("num_local_experts",       experts,        EXPERTS),
+    END_KEYS};
+static const proa_key qwen_keys[] = {
+    KEYS_OF_LLAMA,
+    EPSILON   ("rms_norm_eps",                    1e-6),
+    SWITCH    ("attention_bias",                  attention_bias, 0),
+    INTEGER   ("num_experts",                     experts,        0, EXPERTS, 0),
+    INTEGER   ("num_local_experts",               experts,        0, EXPERTS, 0),
+    INTEGER   ("moe_intermediate_size",           expert_ffn,     0, FFN,     0),
+    INTEGER   ("shared_expert_intermediate_size", shared_ffn,     0, FFN,     0),
+    END_KEYS};
+
+#define COMMON_TENSORS \
+    TABLE    ("model.embed_tokens.weight",             TOKENS,     VOCAB,  HIDDEN), \
+    VECTOR   (IN_LAYER "input_layernorm.weight",          ATTN_NORM,  HIDDEN),         \
+    MATRIX   (IN_LAYER "self_attn.q_proj.weight",         QKV,        Q,      HIDDEN), \
+    MATRIX   (IN_LAYER "self_attn.k_proj.weight",         QKV,        KV,     HIDDEN), \
+    MATRIX   (IN_LAYER "self_attn.v_proj.weight",         QKV,        KV,     HIDDEN), \
+    MATRIX   (IN_LAYER "self_attn.o_proj.weight",         O,          HIDDEN, Q),      \
+    VECTOR   (IN_LAYER "post_attention_layernorm.weight", FFN_NORM,   HIDDEN),         \
+    VECTOR   ("model.norm.weight",                     FINAL_NORM, HIDDEN),         \
+    MATRIX_IF(UNTIED, "lm_head.weight",                HEAD,       VOCAB,  HIDDEN), \
+    TIED_HEAD("model.embed_tokens.weight"),                                         \
+    END_TENSORS
+#define QWEN_FFN \
+    MATRIX_IF(DENSE,          IN_LAYER "mlp.gate_proj.weight",              UP,          FFN,        HIDDEN),     \
+    MATRIX_IF(DENSE,          IN_LAYER "mlp.up_proj.weight",                UP,          FFN,        HIDDEN),     \
+    MATRIX_IF(DENSE,          IN_LAYER "mlp.down_proj.weight",              DOWN,        HIDDEN,     FFN),        \
+    MATRIX_IF(EXPERTS,        IN_LAYER "mlp.gate.weight",                   ROUTER,      EXPERTS,    HIDDEN),     \
+    EXPERT_MATRIX_IF(EXPERTS, IN_LAYER "mlp.experts.%d.gate_proj.weight",   EXPERT_UP,   EXPERT_FFN, HIDDEN),     \
+    EXPERT_MATRIX_IF(EXPERTS, IN_LAYER "mlp.experts.%d.up_proj.weight",     EXPERT_UP,   EXPERT_FFN, HIDDEN),     \
+    EXPERT_MATRIX_IF(EXPERTS, IN_LAYER "mlp.experts.%d.down_proj.weight",   EXPERT_DOWN, HIDDEN,     EXPERT_FFN)
+
+#define MIXTRAL_FFN \
+    MATRIX       (IN_LAYER "block_sparse_moe.gate.weight",          ROUTER,      EXPERTS,    HIDDEN), \
+    EXPERT_MATRIX(IN_LAYER "block_sparse_moe.experts.%d.w1.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN), \
+    EXPERT_MATRIX(IN_LAYER "block_sparse_moe.experts.%d.w3.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN), \
+    EXPERT_MATRIX(IN_LAYER "block_sparse_moe.experts.%d.w2.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN)
+
+static const proa_name mixtral_tensors[] = {MIXTRAL_FFN, COMMON_TENSORS};
+static const proa_name phimoe_tensors[] = {
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.q_proj.bias",   QKV_B,        Q),
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.k_proj.bias",   QKV_B,        KV),
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.v_proj.bias",   QKV_B,        KV),
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.o_proj.bias",   O_B,          HIDDEN),
+    VECTOR   (IN_LAYER "input_layernorm.bias",               ATTN_NORM_B,  HIDDEN),
+    VECTOR   (IN_LAYER "post_attention_layernorm.bias",      FFN_NORM_B,   HIDDEN),
+    VECTOR   ("model.norm.bias",                          FINAL_NORM_B, HIDDEN),
+    VECTOR_IF(PRESENT, "lm_head.bias",                    HEAD_B,       VOCAB),
+    MIXTRAL_FFN,
+    COMMON_TENSORS};
+static const proa_name qwen2_tensors[] = {
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.q_proj.bias", QKV_B, Q),
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.k_proj.bias", QKV_B, KV),
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.v_proj.bias", QKV_B, KV),
+    QWEN_FFN,
+    MATRIX_IF(EXPERTS, IN_LAYER "mlp.shared_expert_gate.weight",     SHARED_GATE, ONE,        HIDDEN),
+    MATRIX_IF(EXPERTS, IN_LAYER "mlp.shared_expert.gate_proj.weight", SHARED_UP,   SHARED_FFN, HIDDEN),
+    MATRIX_IF(EXPERTS, IN_LAYER "mlp.shared_expert.up_proj.weight",   SHARED_UP,   SHARED_FFN, HIDDEN),
+    MATRIX_IF(EXPERTS, IN_LAYER "mlp.shared_expert.down_proj.weight", SHARED_DOWN, HIDDEN,     SHARED_FFN),
+    COMMON_TENSORS};
+static const proa_name qwen3_tensors[] = {
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.q_proj.bias", QKV_B, Q),
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.k_proj.bias", QKV_B, KV),
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.v_proj.bias", QKV_B, KV),
+    VECTOR_IF(ATTN_BIAS, IN_LAYER "self_attn.o_proj.bias", O_B,   HIDDEN),
+    VECTOR(IN_LAYER "self_attn.q_norm.weight", Q_NORM, HEAD),
+    VECTOR(IN_LAYER "self_attn.k_norm.weight", K_NORM, HEAD),
+    QWEN_FFN,
+    COMMON_TENSORS};
+static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
+
+static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
+#define QKV_PRODUCT \
+    NORM  (X, N,   ATTN_NORM), \
+    LINEAR(N, QKV, QKV, 0)
+#define ATTENTION \
+    ROTATE,                                          \
+    KV_APPEND,                                       \
+    ATTEND,                                          \
+    LINEAR      (A, X, O,    ADD),                   \
+    NORM        (X, N, FFN_NORM)
+#define DENSE_FFN \
+    LINEAR_GATED(N, F, UP,   IF(DENSE)),             \
+    LINEAR      (F, X, DOWN, ADD | IF(DENSE))
+#define EXPERTS_FFN \
+    LINEAR      (N, ROUTER, ROUTER, IF(EXPERTS)),    \
+    ROUTE       (CORRECTION),                        \
+    EXPERTS     (N, X, ADD)
+#define SHARED_EXPERT \
+    LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS)), \
+    LINEAR      (N, GATE, SHARED_GATE, IF(EXPERTS)), \
+    SIGMOID_MUL (F, GATE, SHARED_DOWN, IF(EXPERTS)), \
+    LINEAR      (F, X,    SHARED_DOWN, ADD | IF(EXPERTS))
+static const proa_step mixtral_layer[] = {QKV_PRODUCT, ATTENTION, EXPERTS_FFN, END};
+static const proa_step qwen2_layer[]   = {QKV_PRODUCT, ATTENTION, DENSE_FFN, EXPERTS_FFN, SHARED_EXPERT, END};
+static const proa_step qwen3_layer[]   = {
+    QKV_PRODUCT, Q_NORM(Q_NORM), K_NORM(K_NORM), ATTENTION, DENSE_FFN, EXPERTS_FFN, END};
+static const proa_step head[] = {LM_HEAD(0)};
+/* clang-format on */
+
+static proa_status read_chosen(proa_config *c, const proa_json *json, int64_t chosen, proa_err *err)
+{
+    PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
+    c->router.chosen = (int32_t)chosen;
+    return PROA_OK;
+}
+
+static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->gated = true;
+    if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
+    c->rotary_dim = c->head_dim;
+    PROA_TRY(proa_config_read_rope(c, json, arena, err));
+    return proa_config_read_window(c, json, arena, err);
+}
+
+static proa_status finish_mixtral(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->expert_ffn = c->ffn;
+    c->router.renormalise = true;
+    PROA_TRY(read_chosen(c, json, 2, err));
+    return finish(c, json, arena, err);
+}
+
+static proa_status finish_phimoe(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    double jitter = 0.01;
+    PROA_TRY(proa_json_get_double(&jitter, json, "router_jitter_noise", 0, 1, err));
+    c->expert_ffn = c->ffn;
+    c->router.kind = PROA_ROUTER_SPARSEMIXER;
+    c->router.jitter = (float)jitter;
+    PROA_TRY(read_chosen(c, json, 2, err));
+    return finish(c, json, arena, err);
+}
+
+/* A layer has experts where its number + 1 is a multiple of decoder_sparse_step, unless mlp_only_layers lists it. */
+static proa_status read_expert_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t step = 1;
+    const proa_json *dense = proa_json_get(json, "mlp_only_layers");
+    PROA_TRY(proa_json_get_int(&step, json, "decoder_sparse_step", 1, PROA_LAYERS_MAX, err));
+    c->expert_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) c->expert_layers[i] = (i + 1) % step == 0;
+    for (int64_t i = 0; i < proa_json_len(dense); i++) {
+        int64_t at = proa_json_int(proa_json_at(dense, i));
+        if (at < 0 || at >= c->layers)
+            return PROA_FAIL(err, INVALID, "'mlp_only_layers' names layer %lld of %lld", (long long)at,
+                             (long long)c->layers);
+        c->expert_layers[at] = false;
+    }
+    return PROA_OK;
+}
+
+static proa_status finish_qwen(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    bool window = proa_json_bool(proa_json_get(json, "use_sliding_window"));
+    PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
+    PROA_TRY(read_expert_layers(c, json, arena, err));
+    PROA_TRY(read_chosen(c, json, 8, err));
+    c->window_from = 28;
+    if (window) return finish(c, json, arena, err);
+    c->gated = true;
+    if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
+    c->rotary_dim = c->head_dim;
+    return proa_config_read_rope(c, json, arena, err);
+}
+
+static proa_status finish_qwen2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->attention_bias = true; /* of q, k and v, unless qkv_bias says otherwise; the output has none */
+    PROA_TRY(proa_json_get_bool(&c->attention_bias, json, "qkv_bias", err));
+    c->shared_gate = true;
+    if (c->shared_ffn == 0) return PROA_FAIL(err, INVALID, "'shared_expert_intermediate_size' is missing");
+    PROA_TRY(finish_qwen(c, json, arena, err));
+    return PROA_OK;
+}
+
+/* Qwen3-MoE has no shared expert: a stray size is not read. */
+static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->shared_ffn = 0;
+    return finish_qwen(c, json, arena, err);
+}
+
+/* clang-format off */
+#define ROW(type, class, NORM, keylist, tensors, layer, finisher)                                  \
+    {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keylist##_keys, \
+     .names = tensors##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, \
+     .finish = finisher}
+
+const proa_arch proa_arch_mixtral =
+    ROW("mixtral",   "MixtralForCausalLM",  RMS,   mixtral, mixtral, mixtral_layer, finish_mixtral);
+const proa_arch proa_arch_phimoe =
+    ROW("phimoe",    "PhimoeForCausalLM",   LAYER, phimoe,  phimoe,  mixtral_layer, finish_phimoe);
+const proa_arch proa_arch_qwen2_moe =
+    ROW("qwen2_moe", "Qwen2MoeForCausalLM", RMS,   qwen,    qwen2,   qwen2_layer,   finish_qwen2);
+const proa_arch proa_arch_qwen3_moe =
+    ROW("qwen3_moe", "Qwen3MoeForCausalLM", RMS,   qwen,    qwen3,   qwen3_layer,   finish_qwen3);
+/* clang-format on */
