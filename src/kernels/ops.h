@@ -51,9 +51,10 @@ typedef struct proa_epilogue {
 typedef enum proa_router_kind {
     PROA_ROUTER_SOFTMAX, /* p = softmax(scores) (Shazeer et al. 2017) */
     PROA_ROUTER_SIGMOID, /* p = sigmoid(scores) (DeepSeek-V3, 2024) */
-    PROA_ROUTER_SPARSEMIXER /* PhiMoE (Liu, Gao, Chen 2023): k rounds. In each the largest score m of those experts that are
-                               left wins; its weight is its softmax among those left whose score s is near to it:
-                               (m - s) / max(|s|, m) <= 2 * jitter. Correction, groups and renormalisation are not used. */
+    /* PhiMoE (Liu, Gao, Chen 2023): k rounds. In each the largest score m of those experts that are left wins; its
+     * weight is its softmax among those left whose score s is near to it: (m - s) / max(|s|, m) <= 2 * jitter.
+     * Correction, groups and renormalisation are not used. */
+    PROA_ROUTER_SPARSEMIXER
 } proa_router_kind;
 typedef struct proa_router {
     proa_router_kind kind;
@@ -62,8 +63,8 @@ typedef struct proa_router {
     float scale;             /* then multiplied by that; 0: 1 */
     float jitter;            /* of SPARSEMIXER */
     const float *correction; /* [E] added to p for the choice, not in the weights (DeepSeek-V3); NULL: none */
-    /* E / groups experts follow each other in a group. Only the chosen_groups best groups take part. A group is as good as
-     * the sum of its group_best (1 or 2) largest p + correction. groups 0: no groups. */
+    /* E / groups experts follow each other in a group. Only the chosen_groups best groups take part. A group is as good
+     * as the sum of its group_best (1 or 2) largest p + correction. groups 0: no groups. */
     int32_t groups, chosen_groups, group_best;
 } proa_router;
 
@@ -125,8 +126,8 @@ typedef struct proa_attention {
     /* ALiBi (Press et al. 2022): alibi[h] * (k_pos - q_pos) is added; NULL: none. A bias of alibi[h] * k_pos
      * (BLOOM) gives the same: a constant added to all scores of a row does not change its softmax. */
     const float *alibi; /* [H] f32 */
-    /* Attention sinks (gpt-oss; Xiao et al. 2023): exp(sinks[h]) is added to the sum by which the weights are divided, as
-     * of a key with this score and no value. NULL: none. */
+    /* Attention sinks (gpt-oss; Xiao et al. 2023): exp(sinks[h]) is added to the sum by which the weights are divided,
+     * as of a key with this score and no value. NULL: none. */
     const float *sinks; /* [H] f32 */
 } proa_attention;
 
