@@ -152,12 +152,16 @@ static double device_limit_of(proa_wfmt format)
                                                                      : 6e-3;
 }
 
+static bool rounds_inputs(proa_wfmt format)
+{
+    return format == PROA_WFMT_I8 || format == PROA_WFMT_BF16DOT || proa_wfmt_is_grouped(format);
+}
+
 /* Where the FFN is rounded before the second product, it must be the same number in both tables. */
 static proa_act act_of(proa_wfmt format, int variant)
 {
     static const proa_act acts[] = {PROA_ACT_SILU, PROA_ACT_QUICK_GELU, PROA_ACT_GELU_TANH, PROA_ACT_RELU};
-    bool rounds = format == PROA_WFMT_I8 || format == PROA_WFMT_BF16DOT;
-    return rounds && !device_mode.on ? PROA_ACT_RELU : acts[variant % 4];
+    return rounds_inputs(format) && !device_mode.on ? PROA_ACT_RELU : acts[variant % 4];
 }
 
 /* variant: 1 biases, 2 residual, 4 not gated, 8 limit and offset. */
@@ -201,7 +205,7 @@ static void experts_case(tester *t, proa_wfmt format, expert_shape d, int varian
     if (variant & 2) s.epilogue.residual = residual.view, s.alias[0] = 1;
     LABEL(&s, "%s rows %d, %d of %d experts [%d,%d,%d] act %s variant %d", proa_wfmt_name(format), (int)d.T,
           (int)d.k, (int)d.E, (int)d.K, (int)d.F, (int)d.N, proa_act_name(e.act), variant);
-    check_scene(t, &s, format == PROA_WFMT_I8 || format == PROA_WFMT_BF16DOT ? TOL_ELEMENT : TOL_ATTEND);
+    check_scene(t, &s, rounds_inputs(format) ? TOL_ELEMENT : TOL_ATTEND);
     for (int i = 0; i < 4; i++)
         expect(t, pack_guards_hold(&packs[i]), "%s: pack wrote beyond pack_bytes", s.label),
             free(packs[i].memory);

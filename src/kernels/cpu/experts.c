@@ -14,7 +14,7 @@
 /* A piece of the rows, and where its pairs are. */
 typedef struct experts_job {
     proa_ctx *c;
-    const proa_linear_isa *isa;
+    const proa_linear_isa *up_isa, *down_isa;
     const proa_experts *e;
     proa_view y, x, weights, residual; /* of the piece */
     const int32_t *ids;                /* [rows * k] */
@@ -151,21 +151,22 @@ static void run_piece(experts_job *job)
     find_groups(job);
     proa_pool_run(c->pool, job->pairs, grain(e->up->K), gather_rows, job);
     proa_linear_run_grouped(c, v, in, e->up, &of_up, job->groups, job->groups_count, job->words, job->sums,
-                            job->isa);
+                            job->up_isa);
     activate(job, v);
     proa_linear_run_grouped(c, out, proa_view_cols(v, 0, e->down->K), e->down, &of_down, job->groups,
-                            job->groups_count, job->words, job->sums, job->isa);
+                            job->groups_count, job->words, job->sums, job->down_isa);
     proa_pool_run(c->pool, job->rows, grain(job->k * e->down->N), add_outputs, job);
 }
 
 void proa_experts_run(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
-                      const proa_experts *e, const proa_linear_isa *isa)
+                      const proa_experts *e, const proa_linear_isa *up_isa, const proa_linear_isa *down_isa)
 {
     int64_t k = weights.shape[1], piece = proa_expert_pairs(y.shape[0], k) / k;
     PROA_DASSERT(e->up->K == x.shape[1] && e->down->N == y.shape[1] && e->up->N == e->down->K * (1 + e->gated));
     for (int64_t t = 0; t < y.shape[0]; t += piece) {
         int64_t end = proa_min64(y.shape[0], t + piece);
-        experts_job job = {.c = c, .isa = isa, .e = e, .ids = ids + t * k, .rows = end - t, .k = k};
+        experts_job job = {
+            .c = c, .up_isa = up_isa, .down_isa = down_isa, .e = e, .ids = ids + t * k, .rows = end - t, .k = k};
         job.pairs = job.rows * k;
         job.y = proa_view_rows(y, t, end), job.x = proa_view_rows(x, t, end);
         job.weights = proa_view_rows(weights, t, end);

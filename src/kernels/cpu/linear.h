@@ -91,9 +91,9 @@ typedef struct proa_linear_group {
 void proa_linear_run_grouped(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w,
                              const proa_epilogue *e, const proa_linear_group *groups, int64_t count,
                              char *words, char *sums, const proa_linear_isa *isa);
-/* The op `experts` by that product (experts.c). */
+/* The op `experts` by that product (experts.c); isa: of e->up and of e->down. */
 void proa_experts_run(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
-                      const proa_experts *e, const proa_linear_isa *isa);
+                      const proa_experts *e, const proa_linear_isa *up_isa, const proa_linear_isa *down_isa);
 
 /* What the higher AVX-512 levels start from: AVX-512's own, and the same with VNNI's int8. */
 extern const proa_linear_isa proa_linear_avx512;

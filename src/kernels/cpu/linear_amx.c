@@ -115,17 +115,20 @@ static void tile_any_i8(const proa_tile *t)
     else tile_i8(t);
 }
 
+static const proa_linear_isa *isa_of(const proa_weight *w)
+{
+    return w->format == PROA_WFMT_I8 || w->format == PROA_WFMT_BF16DOT ? &amx : &vnni;
+}
+
 static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, const proa_epilogue *e)
 {
-    bool tiles = w->format == PROA_WFMT_I8 || w->format == PROA_WFMT_BF16DOT;
-    proa_linear_run(c, y, x, w, e, tiles ? &amx : &vnni);
+    proa_linear_run(c, y, x, w, e, isa_of(w));
 }
 
 static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
                     const proa_experts *e)
 {
-    bool tiles = e->up->format == PROA_WFMT_I8 || e->up->format == PROA_WFMT_BF16DOT;
-    proa_experts_run(c, y, x, weights, ids, e, tiles ? &amx : &proa_linear_avx512);
+    proa_experts_run(c, y, x, weights, ids, e, isa_of(e->up), isa_of(e->down));
 }
 
 void proa_overlay_linear_amx(proa_ops *ops)

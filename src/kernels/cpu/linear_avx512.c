@@ -83,7 +83,7 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
 static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
                     const proa_experts *e)
 {
-    proa_experts_run(c, y, x, weights, ids, e, &proa_linear_avx512);
+    proa_experts_run(c, y, x, weights, ids, e, &proa_linear_avx512, &proa_linear_avx512);
 }
 
 void proa_overlay_linear_avx512(proa_ops *ops)

@@ -42,7 +42,7 @@ static void linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, 
 static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, const int32_t *ids,
                     const proa_experts *e)
 {
-    proa_experts_run(c, y, x, weights, ids, e, &vnni);
+    proa_experts_run(c, y, x, weights, ids, e, &vnni, &vnni);
 }
 
 void proa_overlay_linear_vnni(proa_ops *ops)
