@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * beam_step.h - what a step of a beam search does, compiled for the host (reference_beam.c) and for CUDA
- * (beam_search.cu). The engine's own searches (engine/decode/beam_*.c), which also keep the finished sequences, give
- * the same beams. Threads: any. Formulas: beam_step in decode.def; structs: ops.h. p: the Q hypothesis slots of a
- * group. */
+ * beam_step.h - what a step of a beam search does: scores, keys, ties, what ends. It is
+ *               compiled for the engine's searches (engine/decode/beam_*.c), for the op's reference
+ *               (reference_beam.c) and for CUDA (beam_search.cu), so that all three choose the same beams, bit for bit.
+ * Threads: any. Formulas: beam_step in decode.def; structs: ops.h. p: the Q hypothesis slots of a group. */
 #ifndef PROA_KERNELS_BEAM_STEP_H
 #define PROA_KERNELS_BEAM_STEP_H
 
@@ -32,30 +32,36 @@ static inline PROA_HOST_DEVICE proa_beam_hyp proa_beam_hyp_continue(const proa_b
     return next;
 }
 
-/* A full group: of its scores and the new one behind them the first of the lowest is dropped. */
-static inline PROA_HOST_DEVICE void proa_beam_hyp_replace(proa_beam_hyp *p, int32_t size, double score)
+/* Of the scores of a full group and a new one behind them: which is dropped, the first of the lowest. *second: the
+ * lowest of the others. */
+static inline PROA_HOST_DEVICE int32_t proa_beam_hyp_lowest(const proa_beam_hyp *p, int32_t size,
+                                                            double score, double *second)
 {
     int32_t out = 0;
-    double lowest = p[0].score, second = HUGE_VAL;
+    double lowest = p[0].score;
     for (int32_t i = 1; i <= size; i++) {
         double x = i < size ? p[i].score : score;
         if (x < lowest) out = i, lowest = x;
     }
+    *second = HUGE_VAL;
     for (int32_t i = 0; i <= size; i++)
-        if (i != out) second = fmin(second, i < size ? p[i].score : score);
-    for (int32_t i = out; i < size; i++) p[i].score = i + 1 < size ? p[i + 1].score : score;
-    p->worst = second;
+        if (i != out) *second = fmin(*second, i < size ? p[i].score : score);
+    return out;
 }
 
-/* A finished hypothesis competes for one of the Q = size slots of its group. */
-static inline PROA_HOST_DEVICE void proa_beam_hyp_add(proa_beam_hyp *p, int32_t size, double score)
+/* A finished hypothesis competes for one of the Q = size slots of its group. Returns the slot that was dropped for it:
+ * the later ones have moved up, and it is last. -1: a slot was free; size: it was not taken. */
+static inline PROA_HOST_DEVICE int32_t proa_beam_hyp_add(proa_beam_hyp *p, int32_t size, double score)
 {
-    if (p->count == size) {
-        if (score > p->worst) proa_beam_hyp_replace(p, size, score);
-        return;
+    if (p->count < size) {
+        p[p->count++].score = score;
+        p->worst = fmin(score, p->worst);
+        return -1;
     }
-    p[p->count++].score = score;
-    p->worst = fmin(score, p->worst);
+    if (!(score > p->worst)) return size;
+    int32_t out = proa_beam_hyp_lowest(p, size, score, &p->worst);
+    for (int32_t i = out; i < size; i++) p[i].score = i + 1 < size ? p[i + 1].score : score;
+    return out;
 }
 
 /* Whether a group is done; best: the sum of its best candidate. */
@@ -67,7 +73,7 @@ static inline PROA_HOST_DEVICE int32_t proa_beam_group_done(const proa_beam_hyp 
 }
 
 /* ---- the step ----
- * Beams 0..K-1 stand at rows of candidates: l->ids and l->logits [row][M]. All beams' scores before the step, the
+ * Beams 0..K-1 have rows of candidates: l->ids and l->logits [row][M]. All beams' scores before the step, the
  * tokens that earlier groups chose in it and the hypotheses are read through a proa_beam_state. */
 
 /* Each operation is rounded once on the host and on the device: no compiler may fuse a product and a sum. */
@@ -133,16 +139,29 @@ static inline PROA_HOST_DEVICE bool proa_beam_has_ended(const proa_beam_state *b
     return s->keep_ended && b->hyp[beam].done;
 }
 
-/* The score of a beam before the step; in the first step only the first beam of each group is alive. */
+/* Before the first step all beams are equal, so only the first of each group is alive. */
+static inline PROA_HOST_DEVICE float proa_beam_first_score(const proa_beam_params *s, int32_t beam)
+{
+    return beam % (s->beams / s->groups) ? s->none : 0.0F;
+}
+
+/* The score of a beam before the step. */
 static inline PROA_HOST_DEVICE float proa_beam_initial_score(const proa_beam_params *s,
                                                              const proa_beam_lists *l, int32_t beam)
 {
     if (s->rows > 1) return l->scores[s->state + beam];
-    return beam % (s->beams / s->groups) ? s->none : 0.0F;
+    return proa_beam_first_score(s, beam);
 }
 
-/* sum = logit - log_sum_exp - penalty * (how many beams of earlier groups chose the token) + the beam's score.
- * rank: of the beam's M candidates; first: the first beam of the group. */
+/* sum = logprob - penalty * chosen + score. chosen: how many beams of earlier groups chose the token in this step;
+ * score: of the beam that is continued. */
+static inline PROA_HOST_DEVICE float proa_beam_sum(const proa_beam_params *s, float logprob, int32_t chosen,
+                                                   float score)
+{
+    return proa_beam_add(proa_beam_sub(logprob, proa_beam_mul(s->penalty, (float)chosen)), score);
+}
+
+/* The continuation of a beam by its candidate `rank` of M; first: the first beam of the group. */
 static inline PROA_HOST_DEVICE proa_beam_candidate proa_beam_continue(const proa_beam_state *b,
                                                                       const proa_beam_params *s,
                                                                       const proa_beam_lists *l, int32_t first,
@@ -156,17 +175,21 @@ static inline PROA_HOST_DEVICE proa_beam_candidate proa_beam_continue(const proa
     int32_t row = s->rows == 1 ? 0 : beam, at = s->at + row * s->each + rank, chosen = 0;
     c.token = l->ids[at];
     for (int32_t i = 0; i < first; i++) chosen += b->token[i] == c.token;
-    float logprob = proa_beam_sub(l->logits[at], l->sums[s->row + row]);
-    logprob = proa_beam_sub(logprob, proa_beam_mul(s->penalty, (float)chosen));
-    c.sum = proa_beam_add(logprob, b->score[beam]);
+    c.sum = proa_beam_sum(s, proa_beam_sub(l->logits[at], l->sums[s->row + row]), chosen, b->score[beam]);
     return c;
+}
+
+/* What sums are divided by for their keys. */
+static inline PROA_HOST_DEVICE float proa_beam_divisor(const proa_beam_state *b, const proa_beam_params *s)
+{
+    return proa_beam_has_ended(b, s, 0) ? b->hyp[0].divisor : s->divisor;
 }
 
 /* key = sum / divisor + rate * rank: what candidates are ordered by. */
 static inline PROA_HOST_DEVICE float proa_beam_key(const proa_beam_state *b, const proa_beam_params *s,
                                                    const proa_beam_candidate *c, int32_t beam, int32_t rank)
 {
-    float key = proa_beam_div(c->sum, proa_beam_has_ended(b, s, 0) ? b->hyp[0].divisor : s->divisor);
+    float key = proa_beam_div(c->sum, proa_beam_divisor(b, s));
     if (proa_beam_has_ended(b, s, beam)) return key;
     return proa_beam_add(key, proa_beam_mul(s->rate, (float)(s->by_beam ? beam : rank % s->beams)));
 }
@@ -184,10 +207,15 @@ static inline PROA_HOST_DEVICE bool proa_beam_moves_back(const proa_beam_params 
     return !s->keep_ended && proa_beam_is_end(s, token);
 }
 
-/* The sum by which kept candidates are ordered where those that end are pushed back by `none` (s->pushed). */
+/* Where candidates that end are pushed back (s->pushed): the sum by which kept ones are ordered. */
+static inline PROA_HOST_DEVICE float proa_beam_push_back(const proa_beam_params *s, float sum, bool ends)
+{
+    return proa_beam_add(sum, ends ? s->none : 0.0F);
+}
+
 static inline PROA_HOST_DEVICE float proa_beam_pushed_sum(const proa_beam_params *s, const proa_beam_candidate *c)
 {
-    return proa_beam_add(c->sum, proa_beam_moves_back(s, c->token) ? s->none : 0.0F);
+    return proa_beam_push_back(s, c->sum, proa_beam_moves_back(s, c->token));
 }
 
 /* Beam i of the next step. */

@@ -74,6 +74,41 @@ static void take_options(proa_beam *b, const proa_beam_options *o)
     for (b->chosen_size = 1; b->chosen_size < 2 * o->beams;) b->chosen_size *= 2;
 }
 
+/* ---- the parameters of a step ---- */
+
+float proa_beam_norm(const proa_beam *b, int64_t length)
+{
+    double power = pow((double)length, (double)b->o.length_penalty);
+    return (float)fmin(fmax(power, (double)FLT_MIN), (double)FLT_MAX);
+}
+
+float proa_beam_length_divisor(const proa_beam *b, int64_t length)
+{
+    return b->o.length_penalty == 0 || length == 1 ? 1 : proa_beam_norm(b, length);
+}
+
+/* For the engine's own step and for a device's. rows, row, at, state and to are the device's. */
+static void set_step(const proa_beam *b, int64_t length, proa_beam_params *s)
+{
+    const proa_beam_options *o = &b->o;
+    bool hf = o->style == PROA_STYLE_HF, ft = o->style == PROA_STYLE_FT, keep_ended = ft && !o->pool;
+    int64_t scored = keep_ended ? o->prompt_tokens - 1 + length : length; /* N, until the first beam has ended */
+    *s = (proa_beam_params){.beams = o->beams,
+                            .each = (int32_t)b->each,
+                            .groups = b->groups,
+                            .kept = keep_ended ? o->beams : (int32_t)b->kept,
+                            .none = hf ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT,
+                            .divisor = ft ? proa_beam_length_divisor(b, scored) : 1,
+                            .rate = hf ? 0 : o->diversity_rate,
+                            .by_beam = !hf && !ft,
+                            .by_token = hf,
+                            .pushed = hf && b->groups == 1,
+                            .keep_ended = keep_ended,
+                            .end_count = o->end_ids_count};
+    memcpy(s->end_ids, b->end_ids, sizeof s->end_ids);
+    if (b->groups > 1) proa_beam_search_groups(b, length, s);
+}
+
 /* ---- life ---- */
 
 static void *piece(char *base, int64_t *at, int64_t count, size_t size)
@@ -94,13 +129,12 @@ static int64_t lay_out(proa_beam *b, char *base)
     b->total_old = piece(base, &at, K, sizeof *b->total_old);
     b->lived = piece(base, &at, K, sizeof *b->lived);
     b->lived_old = piece(base, &at, K, sizeof *b->lived_old);
-    b->ended = piece(base, &at, K, sizeof *b->ended);
-    b->ended_old = piece(base, &at, K, sizeof *b->ended_old);
+    b->hyp = piece(base, &at, K, sizeof *b->hyp);
+    b->hyp_old = piece(base, &at, K, sizeof *b->hyp_old);
     b->rank = piece(base, &at, K + b->kept, sizeof *b->rank);
     b->order = piece(base, &at, K, sizeof *b->order);
     b->place = piece(base, &at, 2 * K, sizeof *b->place);
     b->place_old = piece(base, &at, K, sizeof *b->place_old);
-    b->group = piece(base, &at, b->groups, sizeof *b->group);
     b->chosen = piece(base, &at, b->chosen_size, sizeof *b->chosen);
     b->result = piece(base, &at, returned, sizeof *b->result);
     b->parent = piece(base, &at, b->o.max_new * K, sizeof *b->parent);
@@ -131,13 +165,12 @@ proa_status proa_beam_new(proa_beam **out, const proa_beam_options *o, proa_err 
     lay_out(b, memory);
     b->memory = memory;
     b->bytes = bytes;
+    set_step(b, 1, &b->step);
     for (int32_t i = 0; i < o->beams; i++) {
-        /* all beams (of a group) are equal at first: only one may branch */
-        bool first = i % b->group_size == 0;
-        b->score[i] = b->sum[i] = first ? 0 : o->style == PROA_STYLE_HF ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT;
+        b->score[i] = b->sum[i] = proa_beam_first_score(&b->step, i);
         b->place[i].score = (double)PROA_BEAM_NONE;
+        proa_beam_hyp_clear(&b->hyp[i]);
     }
-    for (int32_t g = 0; g < b->groups; g++) b->group[g].worst = 1e9;
     *out = b;
     return PROA_OK;
 }
@@ -161,19 +194,6 @@ int32_t proa_beam_width(const proa_beam *b)
 
 /* ---- what the styles share ---- */
 
-float proa_beam_norm(const proa_beam *b, int64_t length)
-{
-    double power = pow((double)length, (double)b->o.length_penalty);
-    return (float)fmin(fmax(power, (double)FLT_MIN), (double)FLT_MAX);
-}
-
-bool proa_beam_is_end(const proa_beam *b, int32_t token)
-{
-    for (int32_t i = 0; i < b->o.end_ids_count; i++)
-        if (b->end_ids[i] == token) return true;
-    return false;
-}
-
 static bool before(const proa_candidate *x, const proa_candidate *y)
 {
     if (x->key > y->key || x->key < y->key) return x->key > y->key;
@@ -191,18 +211,17 @@ static void sift_down(proa_candidate *heap, int64_t n, int64_t i, proa_candidate
     heap[i] = c;
 }
 
-void proa_beam_clear(proa_beam *b, int64_t max)
+/* So many better candidates are kept that this key cannot enter. */
+static bool is_hopeless(const proa_beam *b, float key)
 {
-    PROA_ASSERT(max <= b->kept);
-    b->best_count = 0;
-    b->best_max = max;
+    return b->best_count == b->step.kept && key < b->best[0].key;
 }
 
-void proa_beam_offer(proa_beam *b, proa_candidate c)
+static void offer_candidate(proa_beam *b, proa_candidate c)
 {
     proa_candidate *heap = b->best;
-    if (b->best_count == b->best_max) {
-        if (before(&c, &heap[0])) sift_down(heap, b->best_max, 0, c);
+    if (b->best_count == b->step.kept) {
+        if (before(&c, &heap[0])) sift_down(heap, b->best_count, 0, c);
         return;
     }
     int64_t i = b->best_count++;
@@ -210,7 +229,46 @@ void proa_beam_offer(proa_beam *b, proa_candidate c)
     heap[i] = c;
 }
 
-void proa_beam_sort(proa_beam *b)
+/* The most that rate can add to a key of this beam. */
+static float rate_bound(const proa_beam_params *s, int32_t beam)
+{
+    if (s->by_beam) return s->rate * (float)beam;
+    return s->rate > 0 ? s->rate * (float)(s->beams - 1) : 0;
+}
+
+/* A beam's list is in order before the penalty, which only lowers, and before the rate is added: so it is left where
+ * even the most that the rate adds would not help. */
+static void offer_list(proa_beam *b, const proa_beam_state *state, int32_t beam, const int32_t *tokens,
+                       const float *logprobs)
+{
+    const proa_beam_params *s = &b->step;
+    const int32_t *ids = tokens + proa_beam_row(b, beam);
+    const float *values = logprobs + proa_beam_row(b, beam);
+    float most = rate_bound(s, beam), divisor = proa_beam_divisor(state, s), score = state->score[beam];
+    for (int32_t r = 0; r < s->each; r++) {
+        if (is_hopeless(b, (values[r] + score) / divisor + most)) break;
+        int32_t chosen = s->groups > 1 ? proa_beam_chosen_count(b, ids[r]) : 0;
+        proa_beam_candidate c = {proa_beam_sum(s, values[r], chosen, score), ids[r]};
+        float key = proa_beam_key(state, s, &c, beam, r);
+        if (is_hopeless(b, key)) continue;
+        offer_candidate(b, (proa_candidate){.key = key,
+                                            .sum = c.sum,
+                                            .logprob = values[r],
+                                            .parent = beam,
+                                            .tie = proa_beam_tie(s, &c, r),
+                                            .token = c.token});
+    }
+}
+
+/* A beam that has ended and is kept can only continue with its end token, at no cost. */
+static void offer_ended(proa_beam *b, const proa_beam_state *state, int32_t beam)
+{
+    proa_beam_candidate c = {state->score[beam], state->hyp[beam].token};
+    float key = proa_beam_key(state, &b->step, &c, beam, 0);
+    offer_candidate(b, (proa_candidate){.key = key, .sum = c.sum, .parent = beam, .token = c.token});
+}
+
+static void sort_best(proa_beam *b)
 {
     for (int64_t n = b->best_count - 1; n > 0; n--) {
         proa_candidate last = b->best[n];
@@ -219,11 +277,24 @@ void proa_beam_sort(proa_beam *b)
     }
 }
 
+void proa_beam_find_best(proa_beam *b, int32_t first, int32_t count, bool backwards, const int32_t *tokens,
+                         const float *logprobs)
+{
+    const proa_beam_state state = {.score = b->score, .hyp = b->hyp_old};
+    b->best_count = 0;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t beam = first + (backwards ? count - 1 - i : i);
+        if (proa_beam_has_ended(&state, &b->step, beam)) offer_ended(b, &state, beam);
+        else offer_list(b, &state, beam, tokens, logprobs);
+    }
+    sort_best(b);
+}
+
 void proa_beam_turn(proa_beam *b)
 {
     memcpy(b->total_old, b->total, (size_t)b->o.beams * sizeof *b->total);
     memcpy(b->lived_old, b->lived, (size_t)b->o.beams * sizeof *b->lived);
-    memcpy(b->ended_old, b->ended, (size_t)b->o.beams * sizeof *b->ended);
+    memcpy(b->hyp_old, b->hyp, (size_t)b->o.beams * sizeof *b->hyp);
 }
 
 void proa_beam_run(proa_beam *b, int32_t i, const proa_candidate *c)
@@ -292,6 +363,7 @@ proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t
     for (int32_t i = 0; i < (b->length ? b->o.beams : 1); i++)
         PROA_TRY(check_row(b, i, tokens + i * b->each, logprobs + i * b->each, err));
     b->length++;
+    set_step(b, b->length, &b->step);
     proa_beam_turn(b);
     if (b->groups > 1) proa_beam_step_groups(b, tokens, logprobs);
     else if (b->o.style == PROA_STYLE_HF) proa_beam_step_hf(b, tokens, logprobs);
@@ -305,26 +377,9 @@ proa_status proa_beam_advance(proa_beam *b, bool *more, int32_t *parent, int32_t
 
 bool proa_beam_search(const proa_beam *b, int64_t length, proa_beam_params *s)
 {
-    const proa_beam_options *o = &b->o;
-    bool hf = o->style == PROA_STYLE_HF, ft = o->style == PROA_STYLE_FT;
-    if (o->beams < 2 || o->beams > PROA_DEVICE_BEAMS_MAX || b->group_size * b->each > PROA_BEAM_CANDIDATES_MAX)
+    if (b->o.beams < 2 || b->o.beams > PROA_DEVICE_BEAMS_MAX || b->group_size * b->each > PROA_BEAM_CANDIDATES_MAX)
         return false;
-    bool keep_ended = ft && !o->pool;
-    int64_t scored = keep_ended ? o->prompt_tokens - 1 + length : length; /* N, but where the first beam has ended */
-    *s = (proa_beam_params){.beams = o->beams,
-                            .each = (int32_t)b->each,
-                            .groups = b->groups,
-                            .kept = keep_ended ? o->beams : (int32_t)b->kept,
-                            .none = hf ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT,
-                            .divisor = ft && o->length_penalty != 0 && scored != 1 ? proa_beam_norm(b, scored) : 1,
-                            .rate = hf ? 0 : o->diversity_rate,
-                            .by_beam = !hf && !ft,
-                            .by_token = hf,
-                            .pushed = hf && b->groups == 1,
-                            .keep_ended = keep_ended,
-                            .end_count = o->end_ids_count};
-    memcpy(s->end_ids, b->end_ids, sizeof s->end_ids);
-    if (b->groups > 1) proa_beam_search_groups(b, length, s);
+    set_step(b, length, s);
     return true;
 }
 
@@ -333,20 +388,19 @@ bool proa_beam_search(const proa_beam *b, int64_t length, proa_beam_params *s)
 /* Follows a path back from its last token. */
 void proa_beam_report(proa_beam *b, const proa_place *p)
 {
-    float none = b->o.style == PROA_STYLE_HF ? PROA_BEAM_NONE : PROA_BEAM_NONE_FT;
-    if (b->results == b->o.returned || p->sum <= none / 2) return;
+    if (b->results == b->o.returned || p->sum <= b->step.none / 2) return;
     int32_t *ids = b->ids + b->results * b->o.max_new, parent = p->parent;
     ids[p->length - 1] = p->token;
     for (int64_t step = p->length - 2; step >= 0; step--) {
         ids[step] = proa_beam_tokens(b, step)[parent];
         parent = proa_beam_parents(b, step)[parent];
     }
-    b->result[b->results++] = (proa_beam_result){.ids = ids,
-                                                 .count = p->length,
-                                                 .score = (float)p->score,
-                                                 .logprob_sum = p->total,
-                                                 .finish = proa_beam_is_end(b, p->token) ? PROA_FINISH_END
-                                                                                         : PROA_FINISH_LENGTH};
+    b->result[b->results++] = (proa_beam_result){
+        .ids = ids,
+        .count = p->length,
+        .score = (float)p->score,
+        .logprob_sum = p->total,
+        .finish = proa_beam_is_end(&b->step, p->token) ? PROA_FINISH_END : PROA_FINISH_LENGTH};
 }
 
 int32_t proa_beam_finish(proa_beam *b)

@@ -24,54 +24,26 @@ static void count_chosen(proa_beam *b, int32_t token)
     entry->count++;
 }
 
-/* ---- one group's candidates ---- */
-
-/* A list is in order before the penalty, which only lowers: so a list is left where its best would be too low. */
-static void offer_list(proa_beam *b, int32_t beam, const int32_t *tokens, const float *logprobs)
+int32_t proa_beam_chosen_count(const proa_beam *b, int32_t token)
 {
-    const int32_t *ids = tokens + proa_beam_row(b, beam);
-    const float *values = logprobs + proa_beam_row(b, beam);
-    for (int64_t j = 0; j < b->each; j++) {
-        if (proa_beam_hopeless(b, values[j] + b->score[beam])) break;
-        float less = b->o.diversity_penalty * (float)find_chosen(b, ids[j])->count;
-        float sum = values[j] - less + b->score[beam];
-        proa_beam_offer(
-            b, (proa_candidate){
-                   .key = sum, .sum = sum, .logprob = values[j], .parent = beam, .tie = ids[j], .token = ids[j]});
-    }
+    return find_chosen(b, token)->count;
 }
 
 /* ---- hypotheses: BeamHypotheses of generation/beam_search.py, scores in f64 as Python's ---- */
 
-static proa_place *places(const proa_beam *b, int32_t g)
+static proa_place *places(const proa_beam *b, int32_t first)
 {
-    return b->place + g * (b->group_size + 1);
+    return b->place + first / b->group_size * (b->group_size + 1);
 }
 
-/* The lowest score, among equals the first; *second is the next one. */
-static int32_t find_worst(const proa_place *p, int32_t count, double *second)
+/* The places follow the slots of the group that begins at beam `first`. */
+static void add_place(proa_beam *b, int32_t first, proa_place added)
 {
-    int32_t worst = 0;
-    for (int32_t i = 1; i < count; i++)
-        if (p[i].score < p[worst].score) worst = i;
-    *second = HUGE_VAL;
-    for (int32_t i = 0; i < count; i++)
-        if (i != worst) *second = fmin(*second, p[i].score);
-    return worst;
-}
-
-static void add_place(proa_beam *b, int32_t g, proa_place added)
-{
-    proa_group *group = &b->group[g];
-    proa_place *p = places(b, g);
-    if (group->count == b->group_size && !(added.score > group->worst)) return;
-    p[group->count++] = added;
-    if (group->count <= b->group_size) {
-        group->worst = fmin(added.score, group->worst);
-        return;
-    }
-    int32_t out = find_worst(p, group->count, &group->worst);
-    memmove(p + out, p + out + 1, (size_t)(--group->count - out) * sizeof *p);
+    proa_beam_hyp *hyp = b->hyp + first;
+    proa_place *p = places(b, first);
+    p[hyp->count] = added;
+    int32_t out = proa_beam_hyp_add(hyp, b->group_size, added.score);
+    if (out >= 0) memmove(p + out, p + out + 1, (size_t)(b->group_size - out) * sizeof *p);
 }
 
 static double norm(const proa_beam *b, int64_t length)
@@ -79,23 +51,10 @@ static double norm(const proa_beam *b, int64_t length)
     return pow((double)length, (double)b->o.length_penalty);
 }
 
-static double length_score(const proa_beam *b, float sum, int64_t length)
-{
-    return (double)sum / norm(b, length);
-}
-
 /* H: the length at which a running beam of this length would score best. */
 static int64_t reach(const proa_beam *b, int64_t length)
 {
     return b->o.early == PROA_EARLY_NEVER && b->o.length_penalty > 0 ? b->o.max_new : length;
-}
-
-static bool is_done(const proa_beam *b, int32_t g)
-{
-    const proa_group *group = &b->group[g];
-    if (group->count < b->group_size) return false;
-    if (b->o.early == PROA_EARLY_TRUE) return true;
-    return group->worst >= length_score(b, b->best[0].sum, reach(b, b->length));
 }
 
 /* ---- the step ---- */
@@ -110,31 +69,29 @@ static void pad_group(proa_beam *b, int32_t first)
     }
 }
 
-static void step_group(proa_beam *b, int32_t g, const int32_t *tokens, const float *logprobs)
+static void step_group(proa_beam *b, int32_t first, const int32_t *tokens, const float *logprobs)
 {
-    int32_t first = g * b->group_size, running = 0;
-    proa_beam_clear(b, b->kept);
-    for (int32_t i = first; i < first + b->group_size; i++) offer_list(b, i, tokens, logprobs);
-    proa_beam_sort(b);
+    const proa_beam_params *s = &b->step;
+    int32_t running = 0;
+    proa_beam_find_best(b, first, b->group_size, false, tokens, logprobs);
     for (int64_t c = 0; running < b->group_size; c++) {
         const proa_candidate *best = &b->best[c];
         PROA_ASSERT(c < b->best_count);
-        if (!proa_beam_is_end(b, best->token)) proa_beam_run(b, first + running++, best);
+        if (!proa_beam_moves_back(s, best->token)) proa_beam_run(b, first + running++, best);
         else if (c < b->group_size)
-            add_place(b, g, proa_beam_place_of(b, best, length_score(b, best->sum, b->length)));
+            add_place(b, first, proa_beam_place_of(b, best, (double)best->sum / s->length));
     }
-    b->group[g].done = is_done(b, g);
+    b->hyp[first].done = proa_beam_group_done(b->hyp + first, s, b->best[0].sum);
 }
 
 void proa_beam_step_groups(proa_beam *b, const int32_t *tokens, const float *logprobs)
 {
     bool all_done = true;
     memset(b->chosen, 0, (size_t)b->chosen_size * sizeof *b->chosen);
-    for (int32_t g = 0; g < b->groups; g++) {
-        int32_t first = g * b->group_size;
-        if (b->group[g].done) pad_group(b, first);
-        else step_group(b, g, tokens, logprobs);
-        all_done &= b->group[g].done;
+    for (int32_t first = 0; first < b->o.beams; first += b->group_size) {
+        if (b->hyp[first].done) pad_group(b, first);
+        else step_group(b, first, tokens, logprobs);
+        all_done &= b->hyp[first].done != 0;
         for (int32_t i = first; i < first + b->group_size; i++)
             count_chosen(b, proa_beam_tokens(b, b->length - 1)[i]);
     }
@@ -154,9 +111,9 @@ void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_beam_param
 static proa_place *best_place(proa_beam *b)
 {
     proa_place *best = NULL;
-    for (int32_t g = 0; g < b->groups; g++)
-        for (int32_t i = 0; i < b->group[g].count; i++) {
-            proa_place *p = places(b, g) + i;
+    for (int32_t first = 0; first < b->o.beams; first += b->group_size)
+        for (int32_t i = 0; i < b->hyp[first].count; i++) {
+            proa_place *p = places(b, first) + i;
             if (!p->finished && (!best || p->score >= best->score)) best = p;
         }
     return best;
@@ -164,11 +121,9 @@ static proa_place *best_place(proa_beam *b)
 
 void proa_beam_close_groups(proa_beam *b)
 {
-    for (int32_t g = 0; g < b->groups; g++)
-        for (int32_t i = 0; i < b->group_size && !b->group[g].done; i++) {
-            int32_t beam = g * b->group_size + i;
-            add_place(b, g, proa_beam_running(b, beam, length_score(b, b->sum[beam], b->length)));
-        }
+    for (int32_t first = 0; first < b->o.beams; first += b->group_size)
+        for (int32_t i = first; i < first + b->group_size && !b->hyp[first].done; i++)
+            add_place(b, first, proa_beam_running(b, i, (double)b->sum[i] / b->step.length));
     for (proa_place *p; b->results < b->o.returned && (p = best_place(b)); p->finished = true)
         proa_beam_report(b, p);
 }

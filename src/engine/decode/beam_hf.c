@@ -5,33 +5,19 @@
 #include <math.h>
 #include <string.h>
 
-/* The C best of all K * V continuations. Lists are in order of log-probabilities and so of sums; adding may have made
- * sums equal that were not, so a list is left only where sums are lower than what is kept. */
+/* The C best of all K * V continuations. */
 static void choose_candidates(proa_beam *b, const int32_t *tokens, const float *logprobs)
 {
-    proa_beam_clear(b, b->kept);
-    for (int32_t i = 0; i < b->o.beams; i++) {
-        const int32_t *ids = tokens + proa_beam_row(b, i);
-        const float *values = logprobs + proa_beam_row(b, i);
-        for (int64_t j = 0; j < b->each; j++) {
-            float sum = values[j] + b->score[i];
-            if (proa_beam_hopeless(b, sum)) break;
-            proa_beam_offer(
-                b,
-                (proa_candidate){
-                    .key = sum, .sum = sum, .logprob = values[j], .parent = i, .tie = ids[j], .token = ids[j]});
-        }
-    }
-    proa_beam_sort(b);
+    proa_beam_find_best(b, 0, b->o.beams, false, tokens, logprobs);
     for (int64_t c = 0; c < b->kept; c++)
-        b->best[c].ended = b->length == b->o.max_new || proa_beam_is_end(b, b->best[c].token);
+        b->best[c].ended = b->length == b->o.max_new || proa_beam_is_end(&b->step, b->best[c].token);
 }
 
 /* _get_running_beams_for_next_iteration: the K best candidates after the ended ones were pushed back. */
 static void choose_running(proa_beam *b)
 {
     for (int64_t c = 0; c < b->kept; c++)
-        b->rank[c] = b->best[c].sum + (b->best[c].ended ? PROA_BEAM_NONE : 0.0F);
+        b->rank[c] = proa_beam_push_back(&b->step, b->best[c].sum, b->best[c].ended);
     proa_beam_rank(b->order, b->o.beams, b->rank, b->kept);
     for (int32_t i = 0; i < b->o.beams; i++) {
         proa_beam_run(b, i, &b->best[b->order[i]]);

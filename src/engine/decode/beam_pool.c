@@ -5,39 +5,9 @@
 
 #include <string.h>
 
-/* c / length^penalty. The originals do not divide by one. */
 static float length_score(const proa_beam *b, float sum, int64_t length)
 {
-    return b->o.length_penalty == 0 || length == 1 ? sum : sum / proa_beam_norm(b, length);
-}
-
-/* N for all candidates of this step. */
-static int64_t key_length(const proa_beam *b)
-{
-    if (b->o.pool) return b->length;
-    return b->o.prompt_tokens - 1 + (b->ended[0] ? b->lived[0] : b->length);
-}
-
-/* The candidates of one beam. Its list is in order before the diversity term, so it is left where even the largest
- * term would not help. */
-static void offer_list(proa_beam *b, int32_t beam, const int32_t *tokens, const float *logprobs)
-{
-    const int32_t *ids = tokens + proa_beam_row(b, beam);
-    const float *values = logprobs + proa_beam_row(b, beam);
-    bool trtllm = b->o.style == PROA_STYLE_TRTLLM, divide = !trtllm && b->o.length_penalty != 0;
-    float rate = b->o.diversity_rate;
-    float most = trtllm ? rate * (float)beam : rate > 0 ? rate * (float)(b->o.beams - 1) : 0;
-    int64_t length = key_length(b);
-    float divisor = divide && length != 1 ? proa_beam_norm(b, length) : 1;
-    for (int32_t r = 0, modulo = 0; r < b->each; r++, modulo = modulo + 1 == b->o.beams ? 0 : modulo + 1) {
-        float sum = values[r] + b->score[beam], score = sum / divisor;
-        float key = score + rate * (float)(trtllm ? beam : modulo);
-        if (proa_beam_hopeless(b, score + most)) break;
-        if (proa_beam_hopeless(b, key)) continue;
-        proa_beam_offer(
-            b, (proa_candidate){
-                   .key = key, .sum = sum, .logprob = values[r], .parent = beam, .tie = r, .token = ids[r]});
-    }
+    return sum / proa_beam_length_divisor(b, length);
 }
 
 /* ---- the pool ---- */
@@ -78,13 +48,11 @@ static bool is_done(const proa_beam *b)
 void proa_beam_step_pool(proa_beam *b, const int32_t *tokens, const float *logprobs)
 {
     int32_t K = b->o.beams, running = 0;
-    proa_beam_clear(b, b->kept);
-    /* The order matters for time only: trtllm's rate likes the last beams best, in the first step only beam 0 lives. */
-    bool back = b->o.style == PROA_STYLE_TRTLLM && b->length > 1;
-    for (int32_t i = 0; i < K; i++) offer_list(b, back ? K - 1 - i : i, tokens, logprobs);
-    proa_beam_sort(b);
+    /* trtllm's rate ranks the last beams first; in the first step only beam 0 is alive */
+    bool backwards = b->o.style == PROA_STYLE_TRTLLM && b->length > 1;
+    proa_beam_find_best(b, 0, K, backwards, tokens, logprobs);
     for (int64_t c = 0; c < b->best_count && running < K; c++) {
-        if (!proa_beam_is_end(b, b->best[c].token)) proa_beam_run(b, running++, &b->best[c]);
+        if (!proa_beam_moves_back(&b->step, b->best[c].token)) proa_beam_run(b, running++, &b->best[c]);
         else if (c < K && !enter_pool(b, &b->best[c])) break;
     }
     b->pooled_all = is_done(b);
@@ -108,31 +76,18 @@ void proa_beam_close_pool(proa_beam *b)
 
 /* ---- without a pool ---- */
 
-/* A beam that has ended can only go on with its end token, which costs nothing. */
-static void offer_ended(proa_beam *b, int32_t beam)
-{
-    proa_beam_offer(b, (proa_candidate){.key = length_score(b, b->score[beam], key_length(b)),
-                                        .sum = b->score[beam],
-                                        .parent = beam,
-                                        .token = proa_beam_tokens(b, b->length - 2)[beam]});
-}
-
 void proa_beam_step_plain(proa_beam *b, const int32_t *tokens, const float *logprobs)
 {
-    proa_beam_clear(b, b->o.beams);
-    for (int32_t i = 0; i < b->o.beams; i++) {
-        if (b->ended[i]) offer_ended(b, i);
-        else offer_list(b, i, tokens, logprobs);
-    }
-    proa_beam_sort(b);
+    proa_beam_find_best(b, 0, b->o.beams, false, tokens, logprobs);
     PROA_ASSERT(b->best_count == b->o.beams);
     bool all_ended = true;
     for (int32_t i = 0; i < b->o.beams; i++) {
         const proa_candidate *c = &b->best[i];
         proa_beam_run(b, i, c);
-        b->lived[i] = b->ended_old[c->parent] ? b->lived_old[c->parent] : b->length;
-        b->ended[i] = proa_beam_is_end(b, c->token);
-        all_ended &= b->ended[i];
+        const proa_beam_hyp *parent = &b->hyp_old[c->parent];
+        b->lived[i] = parent->done ? b->lived_old[c->parent] : b->length;
+        b->hyp[i] = proa_beam_hyp_continue(parent, &b->step, c->token, proa_beam_is_end(&b->step, c->token));
+        all_ended &= b->hyp[i].done != 0;
     }
     b->over = all_ended || b->length == b->o.max_new;
 }

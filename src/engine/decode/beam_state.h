@@ -2,14 +2,16 @@
  * beam_state.h - the inside of a beam search, for beam.c (life, candidates, results) and the steps of the styles:
  *                beam_hf.c, beam_group.c, beam_pool.c.
  * A step has three parts: candidates are offered and the best are kept in order; some of these end, the others
- * become the running beams; it is decided whether the search is over. Styles differ in the ranking key and in what
- * ends. */
+ * become the running beams; it is decided whether the search is over. Sums, keys, ties and what ends are those of
+ * kernels/beam_step.h with the parameters in `step`, which a device gets too. The styles add the finished sequences
+ * and the end of the search. */
 #ifndef PROA_ENGINE_DECODE_BEAM_STATE_H
 #define PROA_ENGINE_DECODE_BEAM_STATE_H
 
 #include "base/compiler.h"
 #include "base/limits.h"
 #include "engine/decode/beam.h"
+#include "kernels/beam_step.h"
 
 /* Scores that mean "none". transformers: of beams that do not exist yet and of empty places among the finished;
  * also added to candidates that must not be chosen. FasterTransformer and TensorRT-LLM: of beams that do not exist
@@ -23,7 +25,7 @@ typedef struct proa_candidate {
     float sum;     /* what the beam's score becomes */
     float logprob; /* as the caller gave it */
     int32_t parent, tie, token;
-    bool ended; /* token is an end id (hf without groups: or the length limit is reached) */
+    bool ended; /* hf without groups: token is an end id, or the length limit is reached */
 } proa_candidate;
 
 /* A sequence that ended with `token` after the running beam `parent` of the step before. */
@@ -35,13 +37,6 @@ typedef struct proa_place {
     int64_t length;
 } proa_place;
 
-/* One of G groups: the hypotheses in its places, in order of arrival. */
-typedef struct proa_group {
-    int32_t count;
-    double worst;
-    bool done;
-} proa_group;
-
 /* How often a token was chosen by the groups before, in a table with open addressing. */
 typedef struct proa_chosen {
     int32_t token, count; /* count 0: free */
@@ -51,28 +46,28 @@ struct proa_beam {
     proa_beam_options o; /* end_ids points to the copy below */
     int32_t end_ids[PROA_EOS_MAX];
     int32_t groups, group_size;
-    int64_t kept;   /* C: candidates that a step (or a group's) keeps */
-    int64_t each;   /* M */
-    int64_t length; /* L: steps done, the current one included */
+    int64_t kept;          /* C: candidates that a step (or a group's) keeps */
+    int64_t each;          /* M */
+    int64_t length;        /* L: steps done, the current one included */
+    proa_beam_params step; /* of the current step */
     bool over, pooled_all, closed;
     int32_t results;
     char *memory;
     int64_t bytes;
     /* in memory; K beams */
     proa_candidate *best; /* [C] a heap, worst first, while candidates are offered; then best first */
-    int64_t best_count, best_max;
-    float *score;               /* [K] of running beams: what candidates add to */
-    float *sum;                 /* [K] the same; hf: without the -1e9 of ended ones */
-    double *total, *total_old;  /* [K] sum of the caller's log-probabilities */
-    int64_t *lived, *lived_old; /* [K] ft without pool: tokens, up to the end token */
-    bool *ended, *ended_old;    /* [K] ft without pool: running beams that have ended */
-    float *rank;                /* hf: [K + C] values to rank */
-    int32_t *order;             /* hf: [K] */
-    proa_place *place;          /* hf: [K] best first; groups: [G][K/G + 1]; pool: [2 K] */
-    proa_place *place_old;      /* hf: [K] */
-    int32_t place_count;        /* pool */
-    proa_group *group;          /* [G] */
-    proa_chosen *chosen;        /* [chosen_size], a power of two, at least 2 K */
+    int64_t best_count;
+    float *score;                 /* [K] of running beams: what candidates add to */
+    float *sum;                   /* [K] the same; hf: without the -1e9 of ended ones */
+    double *total, *total_old;    /* [K] sum of the caller's log-probabilities */
+    int64_t *lived, *lived_old;   /* [K] ft without pool: tokens, up to the end token */
+    proa_beam_hyp *hyp, *hyp_old; /* [K] as the slots of a device (ops.h); groups, and ft without pool */
+    float *rank;                  /* hf: [K + C] values to rank */
+    int32_t *order;               /* hf: [K] */
+    proa_place *place;            /* hf: [K] best first; groups: [G][K/G + 1] beside the slots; pool: [2 K] */
+    proa_place *place_old;        /* hf: [K] */
+    int32_t place_count;          /* pool */
+    proa_chosen *chosen;          /* [chosen_size], a power of two, at least 2 K */
     int64_t chosen_size;
     proa_beam_result *result; /* [returned] */
     int32_t *parent, *token;  /* [max_new][K] history: the tree of all sequences */
@@ -93,19 +88,15 @@ static inline int32_t *proa_beam_tokens(const proa_beam *b, int64_t step)
     return b->token + step * b->o.beams;
 }
 
-bool proa_beam_is_end(const proa_beam *b, int32_t token);
 /* length^length_penalty in f32, kept away from 0 and infinity. */
 float proa_beam_norm(const proa_beam *b, int64_t length);
+/* The same, but 1 where FasterTransformer and TensorRT-LLM do not divide: without a penalty, and for length 1. */
+float proa_beam_length_divisor(const proa_beam *b, int64_t length);
 
-/* Candidates: clear with how many to keep (<= C), offer, sort. Whoever offers a list that can only get worse may stop
- * when proa_beam_hopeless: so many better ones are kept that this key cannot enter. */
-void proa_beam_clear(proa_beam *b, int64_t max);
-void proa_beam_offer(proa_beam *b, proa_candidate c);
-void proa_beam_sort(proa_beam *b);
-static inline bool proa_beam_hopeless(const proa_beam *b, float key)
-{
-    return b->best_count == b->best_max && key < b->best[0].key;
-}
+/* The best candidates of beams [first, first + count), in order, into b->best: step.kept of them. backwards: the last
+ * beam is offered first, which changes the time only. */
+void proa_beam_find_best(proa_beam *b, int32_t first, int32_t count, bool backwards, const int32_t *tokens,
+                         const float *logprobs);
 
 /* Candidate c becomes running beam i of the next step. Once for each beam, after proa_beam_turn. */
 void proa_beam_turn(proa_beam *b); /* saves the state of the beams of the step before */
@@ -124,8 +115,10 @@ void proa_beam_step_hf(proa_beam *b, const int32_t *tokens, const float *logprob
 void proa_beam_close_hf(proa_beam *b);
 void proa_beam_step_groups(proa_beam *b, const int32_t *tokens, const float *logprobs);
 void proa_beam_close_groups(proa_beam *b);
-/* What a device's step needs beyond proa_beam_search. */
+/* Parameters of a step that only groups have. */
 void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_beam_params *s);
+/* How many beams of earlier groups chose the token in this step. */
+int32_t proa_beam_chosen_count(const proa_beam *b, int32_t token);
 void proa_beam_step_pool(proa_beam *b, const int32_t *tokens, const float *logprobs); /* ft with pool, trtllm */
 void proa_beam_close_pool(proa_beam *b);
 void proa_beam_step_plain(proa_beam *b, const int32_t *tokens, const float *logprobs); /* ft without */

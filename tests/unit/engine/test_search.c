@@ -126,28 +126,31 @@ static void fill_lists(pair *p, int64_t vocab)
     }
 }
 
-static void same_held(const proa_beam *b, const proa_beam_hyp *held)
+static void same_hyps(const proa_beam *b, const proa_beam_hyp *hyps)
 {
     int32_t Q = b->group_size;
-    for (int32_t g = 0; g < b->groups; g++) {
-        const proa_beam_hyp *h = held + g * Q;
-        assert_int_equal(h->count, b->group[g].count);
-        assert_int_equal(h->done, b->group[g].done);
-        assert_memory_equal(&h->worst, &b->group[g].worst, sizeof h->worst);
-        for (int32_t i = 0; i < h->count; i++)
-            assert_memory_equal(&h[i].score, &b->place[g * (Q + 1) + i].score, sizeof h->score);
+    for (int32_t first = 0; first < b->o.beams; first += Q) {
+        const proa_beam_hyp *h = hyps + first;
+        assert_int_equal(h->count, b->hyp[first].count);
+        assert_int_equal(h->done, b->hyp[first].done);
+        assert_memory_equal(&h->worst, &b->hyp[first].worst, sizeof h->worst);
+        for (int32_t i = 0; i < h->count; i++) {
+            const proa_place *place = &b->place[first / Q * (Q + 1) + i];
+            assert_memory_equal(&h[i].score, &place->score, sizeof h->score);
+        }
     }
 }
 
-static void same_ends(const proa_beam *b, const proa_beam_hyp *held)
+static void same_ends(const proa_beam *b, const proa_beam_hyp *hyps)
 {
     for (int32_t i = 0; i < b->o.beams; i++) {
         int64_t length = b->o.prompt_tokens - 1 + b->lived[i];
         float divisor = b->o.length_penalty == 0 || length == 1 ? 1 : proa_beam_norm(b, length);
-        assert_int_equal(held[i].done, b->ended[i]);
-        if (!held[i].done) continue;
-        assert_int_equal(held[i].token, proa_beam_tokens(b, b->length - 1)[i]);
-        assert_memory_equal(&held[i].divisor, &divisor, sizeof divisor);
+        int32_t token = proa_beam_tokens(b, b->length - 1)[i];
+        assert_int_equal(hyps[i].done, proa_beam_is_end(&b->step, token));
+        if (!hyps[i].done) continue;
+        assert_int_equal(hyps[i].token, token);
+        assert_memory_equal(&hyps[i].divisor, &divisor, sizeof divisor);
     }
 }
 
@@ -164,7 +167,7 @@ static bool step_both(pair *p, const proa_beam_options *o, int64_t length, int t
     ops->decode->beam_step(NULL, &p->step, 1, &p->l);
     if (proa_beam_advance(p->beam, &more, p->parent, p->token, p->l.ids + AT, p->logprobs, &err) != PROA_OK)
         fail_msg("%s", err.text);
-    if (o->groups > 1) same_held(p->beam, p->l.hyps + AT);
+    if (o->groups > 1) same_hyps(p->beam, p->l.hyps + AT);
     if (p->step.keep_ended) same_ends(p->beam, p->l.hyps + AT);
     if (!more) return false;
     for (int32_t i = 0; i < o->beams; i++) {
@@ -187,9 +190,9 @@ static void look(seen *n, const pair *p, const proa_beam_options *o)
 {
     int32_t size = o->beams / o->groups;
     for (int32_t i = 0; i < o->beams; i++) {
-        n->padded += o->groups > 1 && i % size == 0 && p->beam->group[i / size].done;
+        n->padded += o->groups > 1 && i % size == 0 && p->beam->hyp[i].done;
         n->apart += o->groups > 1 && p->token[i] != p->token[i % size];
-        n->stayed += p->step.keep_ended && p->beam->ended[i];
+        n->stayed += p->step.keep_ended && p->beam->hyp[i].done;
     }
 }
 
