@@ -196,22 +196,17 @@ proa_status proa_server_find(proa_server *server, const char *name, int64_t vers
     return *out ? PROA_OK : proa_explain_not_found(server, name, version, err);
 }
 
-proa_status proa_server_transaction(proa_server *server, const char *name, int64_t version, bool *decoupled,
-                                    bool *unary, proa_err *err)
+proa_status proa_server_find_model(proa_server *server, proa_infer *r, proa_err *err)
 {
-    proa_served_model *model;
-    PROA_TRY(proa_server_find(server, name, version, &model, err));
-    *decoupled = model->decoupled;
-    *unary = model->unary;
-    proa_served_model_drop(model);
-    return PROA_OK;
+    if (r->model) return PROA_OK;
+    return proa_server_find(server, r->model_name, r->model_version, &r->model, err);
 }
 
 proa_status proa_server_infer(proa_server *server, proa_infer *r, proa_err *err)
 {
     if (!r->times.received) r->times.received = proa_clock_ns();
     PROA_TRY(proa_reserve_check(err));
-    if (!r->model) PROA_TRY(proa_server_find(server, r->model_name, r->model_version, &r->model, err));
+    PROA_TRY(proa_server_find_model(server, r, err));
     proa_infer_hold(r); /* it may end, and the sink's reference be dropped, before enqueue returns */
     proa_status status = proa_infer_check(r->model, r, err);
     if (status == PROA_OK) status = proa_scheduler_enqueue(r->model->scheduler, r, err);

@@ -66,16 +66,20 @@ proa_status proa_server_ready(proa_server *server, proa_err *err);
 /* OK: ready. NOT_FOUND, UNAVAILABLE with the texts of proa_server_infer; INVALID "Model version not ready". */
 proa_status proa_server_model_ready(proa_server *server, const char *name, int64_t version, proa_err *err);
 
-/* Finds a version and holds it, unless r->model is one already (the caller's hold passes to the request); checks the
- * request against its configuration and queues it. On failure nothing was queued and no reply will come. */
+/* Finds the version that the request names and holds it in r->model, unless r->model is one already. For a protocol
+ * that must look at the model before it sends the request; the version is then looked up once. */
+PROA_MUST_CHECK proa_status proa_server_find_model(proa_server *server, proa_infer *r, proa_err *err);
+/* proa_server_find_model; then checks the request against the model's configuration and queues it. On failure nothing
+ * was queued and no reply will come. */
 PROA_MUST_CHECK proa_status proa_server_infer(proa_server *server, proa_infer *r, proa_err *err);
-/* Does the version answer with any number of replies? unary: may a call that has room for one reply be made? */
-proa_status proa_server_transaction(proa_server *server, const char *name, int64_t version, bool *decoupled,
-                                    bool *unary, proa_err *err);
 
 /* A held version: config stays valid until proa_served_model_drop. */
 proa_status proa_server_find(proa_server *server, const char *name, int64_t version, proa_served_model **out,
                              proa_err *err);
+/* Does the version answer with any number of replies? */
+bool proa_served_model_decoupled(const proa_served_model *model);
+/* May a call be made that has room for one reply? */
+bool proa_served_model_unary(const proa_served_model *model);
 proa_served_model *proa_served_model_hold(proa_served_model *model); /* once more; returns it */
 void proa_served_model_drop(proa_served_model *model);
 /* May a request be a typed generation? Not where replies are cached: the cache keeps tensors. */

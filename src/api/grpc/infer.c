@@ -22,13 +22,13 @@ static proa_status find_region(void *arg, const char *name, uint64_t offset, uin
     return proa_shm_buffer(api->server, name, offset, bytes, out, err);
 }
 
-static proa_status check_transaction(proa_api *api, const proa_infer *r, bool unary, bool *decoupled,
-                                     proa_err *err)
+/* Finds the model, whose transaction policy must fit the call. */
+static proa_status find_model(proa_api *api, proa_infer *r, bool unary, bool *decoupled, proa_err *err)
 {
-    bool answers_unary;
-    PROA_TRY(proa_server_transaction(api->server, r->model_name, r->model_version, decoupled, &answers_unary,
-                                     err));
-    if (!unary || !*decoupled || (answers_unary && !api->options.strict_triton)) return PROA_OK;
+    PROA_TRY(proa_server_find_model(api->server, r, err));
+    bool answers_unary = proa_served_model_unary(r->model) && !api->options.strict_triton;
+    *decoupled = proa_served_model_decoupled(r->model);
+    if (!unary || !*decoupled || answers_unary) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "ModelInfer RPC doesn't support models with decoupled transaction policy");
 }
 
@@ -47,7 +47,7 @@ static proa_status scan(proa_api *api, proa_infer *r, proa_infer_pb *m, bool una
     *decoupled = false;
     PROA_TRY(proa_infer_pb_scan(m, r, err));
     PROA_TRY(proa_version_parse(&r->model_version, m->version, err));
-    return check_transaction(api, r, unary, decoupled, err);
+    return find_model(api, r, unary, decoupled, err);
 }
 
 proa_status proa_rpc_request(proa_api *api, proa_grpc_call *call, proa_str message, proa_infer *r,

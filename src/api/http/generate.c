@@ -151,15 +151,11 @@ static proa_status read_body(proa_api *api, proa_http_exchange *x, proa_infer *r
 
 static proa_status read_request(proa_api *api, proa_http_exchange *x, proa_infer *r, proa_err *err)
 {
-    proa_served_model *model;
     proa_str encoding = proa_http_get(x, "content-encoding");
-    PROA_TRY(proa_server_find(api->server, r->model_name, r->model_version, &model, err));
-    proa_status status = PROA_OK;
+    PROA_TRY(proa_server_find_model(api->server, r, err));
     if (encoding.len && !proa_str_is(encoding, "identity"))
-        status = PROA_FAIL(err, INVALID, "Unsupported content-encoding, only 'identity' is supported.");
-    if (status == PROA_OK) status = read_body(api, x, r, proa_served_model_config(model), err);
-    proa_served_model_drop(model);
-    return status;
+        return PROA_FAIL(err, INVALID, "Unsupported content-encoding, only 'identity' is supported.");
+    return read_body(api, x, r, proa_served_model_config(r->model), err);
 }
 
 /* ---- the answer: flat JSON ---- */

@@ -35,8 +35,7 @@ void proa_v2_done(proa_http_exchange *x);
 /* A reader over the body; false if that is empty. */
 bool proa_v2_body(proa_api *api, proa_http_exchange *x, proa_jread *j);
 /* v2_raw.c: the whole of `body` is the one input that the model has. INVALID where Triton cannot deduce it. */
-proa_status proa_v2_raw_input(proa_server *server, proa_infer *r, proa_buffer *body, proa_str bytes,
-                              proa_err *err);
+proa_status proa_v2_raw_input(proa_infer *r, proa_buffer *body, proa_str bytes, proa_err *err);
 /* All headers of x that the pattern of the port names, into parameters of r. */
 proa_status proa_v2_forward(proa_api *api, proa_http_exchange *x, proa_infer *r, proa_err *err);
 /* metrics.c: "endpoint-load-metrics: ..." with its line end, in the format that the client requests ("text", "json");

@@ -343,7 +343,7 @@ static proa_status read_body(infer_call *c, proa_infer *r, proa_buffer *body, pr
     if (heads->json_length.ptr) PROA_TRY(parse_length(&json_len, heads->json_length, bytes.len, err));
     if (heads->json_length.ptr && !json_len) {
         c->text.binary_default = true;
-        return proa_v2_raw_input(c->api->server, r, body, bytes, err);
+        return proa_v2_raw_input(r, body, bytes, err);
     }
     c->text = (proa_infer_text){.json = {bytes.ptr, json_len},
                                 .blobs = {bytes.ptr + json_len, bytes.len - json_len},
@@ -372,12 +372,12 @@ static proa_status read_request(infer_call *c, proa_http_exchange *x, proa_infer
     return status;
 }
 
-/* Does the model answer with exactly one reply? */
-static proa_status check_transaction(proa_api *api, const char *model, int64_t version, proa_err *err)
+/* Finds the model, which must answer with exactly one reply. */
+static proa_status find_model(proa_api *api, proa_infer *r, proa_err *err)
 {
-    bool decoupled, unary;
-    PROA_TRY(proa_server_transaction(api->server, model, version, &decoupled, &unary, err));
-    if (!decoupled || (unary && !api->options.strict_triton)) return PROA_OK;
+    PROA_TRY(proa_server_find_model(api->server, r, err));
+    bool unary = proa_served_model_unary(r->model) && !api->options.strict_triton;
+    if (!proa_served_model_decoupled(r->model) || unary) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED, "HTTP end point doesn't support models with decoupled transaction policy");
 }
 
@@ -395,18 +395,17 @@ static void refuse(proa_api *api, proa_http_exchange *x, const proa_err *err)
 void proa_v2_infer(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
 {
     proa_err err;
-    int64_t version;
     err.status = PROA_OK;
-    if (proa_version_parse(&version, path->version, &err) != PROA_OK ||
-        check_transaction(api, path->model, version, &err) != PROA_OK) {
+    proa_infer *r = proa_infer_new();
+    r->model_name = proa_arena_strdup(&r->arena, proa_str_c(path->model));
+    r->times.received = x->start_ns;
+    if (proa_version_parse(&r->model_version, path->version, &err) != PROA_OK ||
+        find_model(api, r, &err) != PROA_OK) {
+        proa_infer_drop(r);
         proa_http_fail(api, x, &err);
         return;
     }
     infer_call *c = call_new(api);
-    proa_infer *r = proa_infer_new();
-    r->model_name = proa_arena_strdup(&r->arena, proa_str_c(path->model));
-    r->model_version = version;
-    r->times.received = x->start_ns;
     if (read_request(c, x, r, &err) != PROA_OK) {
         drop_regions(c);
         proa_infer_drop(r);

@@ -90,11 +90,7 @@ static proa_status fill_input(proa_infer *r, const Inference__ModelConfig *confi
     return PROA_OK;
 }
 
-proa_status proa_v2_raw_input(proa_server *server, proa_infer *r, proa_buffer *body, proa_str bytes, proa_err *err)
+proa_status proa_v2_raw_input(proa_infer *r, proa_buffer *body, proa_str bytes, proa_err *err)
 {
-    proa_served_model *model;
-    PROA_TRY(proa_server_find(server, r->model_name, r->model_version, &model, err));
-    proa_status status = fill_input(r, proa_served_model_config(model), body, bytes, err);
-    proa_served_model_drop(model);
-    return status;
+    return fill_input(r, proa_served_model_config(r->model), body, bytes, err);
 }

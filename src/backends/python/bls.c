@@ -135,17 +135,14 @@ static void find_waiters(call *c)
 }
 
 /* Refuses a call that only its own callers could execute: it would never end. */
-static proa_status check_cycle(const call *c, proa_server *server, proa_err *err)
+static proa_status check_cycle(const call *c, proa_err *err)
 {
-    proa_served_model *target;
     int waiting = 0, instances = 0;
-    PROA_TRY(proa_server_find(server, c->r->model_name, c->r->model_version, &target, err));
     for (int k = 0; k < c->waiters_count; k++) {
-        if (c->waiters[k].model != target) continue;
+        if (c->waiters[k].model != c->r->model) continue;
         instances = c->waiters[k].instances;
         waiting++;
     }
-    proa_served_model_drop(target);
     if (waiting == 0 || waiting < instances) return PROA_OK;
     return PROA_FAIL(err, INVALID, "model '%s' is called while all its instances (%d) wait for that call",
                      c->r->model_name, instances);
@@ -203,11 +200,11 @@ static proa_status take_head(proa_infer *r, const proa_json *head, proa_err *err
     return proa_pywire_params(proa_json_get(head, "parameters"), add_param, r, &r->arena, err);
 }
 
-static proa_status check_transaction(proa_server *server, const proa_infer *r, bool asked, proa_err *err)
+/* Finds the model. decoupled: the call takes any number of replies. */
+static proa_status find_model(proa_server *server, proa_infer *r, bool decoupled, proa_err *err)
 {
-    bool decoupled, unary;
-    PROA_TRY(proa_server_transaction(server, r->model_name, r->model_version, &decoupled, &unary, err));
-    if (unary || asked) return PROA_OK;
+    PROA_TRY(proa_server_find_model(server, r, err));
+    if (proa_served_model_unary(r->model) || decoupled) return PROA_OK;
     return PROA_FAIL(
         err, UNSUPPORTED,
         "Model %s is using the decoupled. The current BLS request call doesn't support models using the "
@@ -231,9 +228,9 @@ static proa_status build(proa_infer *r, call *c, proa_pywire *w, proa_err *err, 
 
 static proa_status check_call(call *c, proa_server *server, proa_err *err)
 {
-    PROA_TRY(check_transaction(server, c->r, c->decoupled, err));
+    PROA_TRY(find_model(server, c->r, c->decoupled, err));
     if (c->parent) find_waiters(c);
-    return c->parent ? check_cycle(c, server, err) : PROA_OK;
+    return c->parent ? check_cycle(c, err) : PROA_OK;
 }
 
 proa_status proa_pybls_handle(proa_pybls *b, uint64_t process, const proa_python_message *m, proa_pywire *w,

@@ -95,6 +95,16 @@ int proa_instance_device(const proa_instance *instance)
 
 /* ---- references ---- */
 
+bool proa_served_model_decoupled(const proa_served_model *model)
+{
+    return model->decoupled;
+}
+
+bool proa_served_model_unary(const proa_served_model *model)
+{
+    return model->unary;
+}
+
 proa_served_model *proa_served_model_hold(proa_served_model *model)
 {
     atomic_fetch_add_explicit(&model->refs, 1, memory_order_relaxed);

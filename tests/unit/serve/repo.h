@@ -325,4 +325,18 @@ static inline void repo_expect(proa_server *s, const char *index)
     assert_string_equal(repo_index(s), index);
 }
 
+/* What the transaction policy of a model, or of the steps of an ensemble, says. */
+static inline void assert_transaction(proa_server *server, const char *name, bool decoupled, bool unary)
+{
+    proa_infer *r = proa_infer_new();
+    r->model_name = proa_arena_strdup(&r->arena, proa_str_c(name));
+    assert_int_equal(proa_server_find_model(server, r, NULL), PROA_OK);
+    const proa_served_model *found = r->model;
+    assert_int_equal(proa_served_model_decoupled(found), decoupled);
+    assert_int_equal(proa_served_model_unary(found), unary);
+    assert_int_equal(proa_server_find_model(server, r, NULL), PROA_OK); /* no second look-up: the same version */
+    assert_ptr_equal(r->model, found);
+    proa_infer_drop(r);
+}
+
 #endif

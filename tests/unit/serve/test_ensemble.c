@@ -583,11 +583,8 @@ static void send_stream(stream *s, const char *model, int64_t value)
 static void test_decoupled_steps(void **state)
 {
     static const int64_t lengths[] = {0, 1, 2, 7, 50};
-    bool decoupled = false, unary = true;
-    assert_int_equal(proa_server_transaction(server, "drips", -1, &decoupled, &unary, NULL), PROA_OK);
-    assert_true(decoupled && !unary);
-    assert_int_equal(proa_server_transaction(server, "claims", -1, &decoupled, &unary, NULL), PROA_OK);
-    assert_true(!decoupled && unary); /* its steps decide, not its configuration */
+    assert_transaction(server, "drips", true, false);
+    assert_transaction(server, "claims", false, true); /* its steps decide, not its configuration */
     for (int i = 0; i < 5; i++) {
         stream s;
         send_stream(&s, "drips", lengths[i]);

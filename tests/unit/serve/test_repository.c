@@ -691,11 +691,8 @@ static void test_describe(void **state)
     assert_int_equal(proa_server_model_config(s, "m", 2, &config, &arena, NULL), PROA_OK);
     assert_string_equal(config->config->name, "m");
     assert_int_equal(config->config->instance_group[0]->count, 1);
-    bool decoupled, unary;
-    assert_int_equal(proa_server_transaction(s, "m", -1, &decoupled, &unary, NULL), PROA_OK);
-    assert_true(decoupled && !unary);
-    assert_int_equal(proa_server_transaction(s, "l", -1, &decoupled, &unary, NULL), PROA_OK);
-    assert_true(!decoupled && unary);
+    assert_transaction(s, "m", true, false);
+    assert_transaction(s, "l", false, true);
     assert_int_equal(repo_ask(s, "l", -1), 1);
     Inference__ModelStatisticsResponse *stats;
     assert_int_equal(proa_server_statistics(s, "", -1, &stats, &arena, NULL), PROA_OK);
