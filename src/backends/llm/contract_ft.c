@@ -3,36 +3,22 @@
  * its encoder and BERT (triton-inference-server/fastertransformer_backend, all_models). */
 #include "backends/backends.h"
 #include "backends/llm/contract_ft.h"
+#include "backends/llm/io_shapes.h"
 
 #include "base/checked.h"
 #include "base/limits.h"
 #include "tensor/dtype.h"
 #include <string.h>
 
-#define T(name) INFERENCE__DATA_TYPE__TYPE_##name
-#define SCALAR  1, {1}, PROA_IO_OPTIONAL | PROA_IO_SCALAR
-#define NEEDED  1, {1}, PROA_IO_SCALAR
-#define VECTOR                                                                                               \
-    1,                                                                                                       \
-    {                                                                                                        \
-        -1                                                                                                   \
-    }
-#define MATRIX                                                                                               \
-    2,                                                                                                       \
-    {                                                                                                        \
-        -1, -1                                                                                               \
-    }
-#define WORDS 2, {2, -1}, PROA_IO_OPTIONAL
-
 /* ---- tensors ---- */
 
-static const proa_io_row gpt_inputs[] = {{"input_ids", T(UINT32), VECTOR, 0},
+static const proa_io_row gpt_inputs[] = {{"input_ids", T(UINT32), ANY_1D, 0},
                                          {"start_id", T(UINT32), SCALAR},
                                          {"end_id", T(UINT32), SCALAR},
                                          {"input_lengths", T(UINT32), NEEDED},
-                                         {"request_output_len", T(UINT32), VECTOR, 0},
+                                         {"request_output_len", T(UINT32), ANY_1D, 0},
                                          {.name = NULL}};
-static const proa_io_row t5_inputs[] = {{"input_ids", T(UINT32), VECTOR, 0},
+static const proa_io_row t5_inputs[] = {{"input_ids", T(UINT32), ANY_1D, 0},
                                         {"sequence_length", T(UINT32), NEEDED},
                                         {"max_output_len", T(UINT32), NEEDED},
                                         {"start_id", T(UINT32), SCALAR},
@@ -50,31 +36,31 @@ static const proa_io_row sampling_inputs[] = {{"runtime_top_k", T(UINT32), SCALA
                                               {"random_seed", T(UINT64), SCALAR},
                                               {"is_return_log_probs", T(BOOL), SCALAR},
                                               {"beam_width", T(UINT32), SCALAR},
-                                              {"bad_words_list", T(INT32), WORDS},
-                                              {"stop_words_list", T(INT32), WORDS},
+                                              {"bad_words_list", T(INT32), WORDS, OPTIONAL},
+                                              {"stop_words_list", T(INT32), WORDS, OPTIONAL},
                                               {"prompt_learning_task_name_ids", T(UINT32), SCALAR},
                                               {"top_p_decay", T(FP32), SCALAR},
                                               {"top_p_min", T(FP32), SCALAR},
                                               {"top_p_reset_ids", T(UINT32), SCALAR},
                                               {.name = NULL}};
-static const proa_io_row encoder_inputs[] = {{"input_ids", T(UINT32), VECTOR, 0},
+static const proa_io_row encoder_inputs[] = {{"input_ids", T(UINT32), ANY_1D, 0},
                                              {"sequence_length", T(UINT32), NEEDED},
                                              {"is_return_attentions", T(BOOL), SCALAR},
                                              {"ia3_tasks", T(INT32), SCALAR},
                                              {.name = NULL}};
 static const proa_io_row bert_inputs[] = {
-    {"input_hidden_state", T(INVALID), MATRIX, 0}, {"sequence_lengths", T(INT32), NEEDED}, {.name = NULL}};
-static const proa_io_row gpt_outputs[] = {{"output_ids", T(UINT32), MATRIX, 0},
-                                          {"sequence_length", T(UINT32), VECTOR, 0},
-                                          {"cum_log_probs", T(FP32), VECTOR, 0},
-                                          {"output_log_probs", T(FP32), MATRIX, 0},
+    {"input_hidden_state", T(INVALID), ANY_2D, 0}, {"sequence_lengths", T(INT32), NEEDED}, {.name = NULL}};
+static const proa_io_row gpt_outputs[] = {{"output_ids", T(UINT32), ANY_2D, 0},
+                                          {"sequence_length", T(UINT32), ANY_1D, 0},
+                                          {"cum_log_probs", T(FP32), ANY_1D, 0},
+                                          {"output_log_probs", T(FP32), ANY_2D, 0},
                                           {.name = NULL}};
-static const proa_io_row t5_outputs[] = {{"output_ids", T(INT32), MATRIX, 0},
-                                         {"sequence_length", T(INT32), VECTOR, 0},
-                                         {"cum_log_probs", T(FP32), VECTOR, 0},
-                                         {"output_log_probs", T(FP32), MATRIX, 0},
+static const proa_io_row t5_outputs[] = {{"output_ids", T(INT32), ANY_2D, 0},
+                                         {"sequence_length", T(INT32), ANY_1D, 0},
+                                         {"cum_log_probs", T(FP32), ANY_1D, 0},
+                                         {"output_log_probs", T(FP32), ANY_2D, 0},
                                          {.name = NULL}};
-static const proa_io_row hidden_outputs[] = {{"output_hidden_state", T(INVALID), MATRIX, 0}, {.name = NULL}};
+static const proa_io_row hidden_outputs[] = {{"output_hidden_state", T(INVALID), ANY_2D, 0}, {.name = NULL}};
 
 /* Names that a configuration may have beside those of the tables. */
 static const char *const more_inputs[] = {"request_output_len",

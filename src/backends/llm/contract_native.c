@@ -2,82 +2,60 @@
  * contract_native.c - the backend `engine`: Proa's own contract of tensors and parameters (README.md). */
 #include "backends/backends.h"
 #include "backends/llm/contract_native.h"
+#include "backends/llm/io_shapes.h"
 
 #include "base/file.h"
 #include "base/limits.h"
 #include <string.h>
 
-#define T(name)  INFERENCE__DATA_TYPE__TYPE_##name
-#define OPTIONAL PROA_IO_OPTIONAL
-#define VECTOR                                                                                               \
-    1,                                                                                                       \
-    {                                                                                                        \
-        -1                                                                                                   \
-    }
-#define ONE                                                                                                  \
-    1,                                                                                                       \
-    {                                                                                                        \
-        1                                                                                                    \
-    }
-#define MATRIX                                                                                               \
-    2,                                                                                                       \
-    {                                                                                                        \
-        -1, -1                                                                                               \
-    }
-#define CUBE                                                                                                 \
-    3,                                                                                                       \
-    {                                                                                                        \
-        -1, -1, -1                                                                                           \
-    }
-
 static const proa_io_row inputs[] = {{"text_input", T(STRING), ONE, OPTIONAL},
-                                     {"input_ids", T(INT32), VECTOR, OPTIONAL},
+                                     {"input_ids", T(INT32), ANY_1D, OPTIONAL},
                                      {"messages", T(STRING), ONE, OPTIONAL},
-                                     {"decoder_input_ids", T(INT32), VECTOR, OPTIONAL},
+                                     {"decoder_input_ids", T(INT32), ANY_1D, OPTIONAL},
                                      {"task", T(STRING), ONE, OPTIONAL},
                                      {"stream", T(BOOL), ONE, OPTIONAL},
                                      {"echo", T(BOOL), ONE, OPTIONAL},
                                      {"options", T(STRING), ONE, OPTIONAL},
                                      {.name = NULL}};
-static const proa_io_row generator_outputs[] = {{"text_output", T(STRING), VECTOR, 0},
-                                                {"output_ids", T(INT32), MATRIX, 0},
-                                                {"sequence_length", T(INT32), VECTOR, 0},
-                                                {"sequence_index", T(INT32), VECTOR, 0},
-                                                {"finish_reason", T(STRING), VECTOR, 0},
+static const proa_io_row generator_outputs[] = {{"text_output", T(STRING), ANY_1D, 0},
+                                                {"output_ids", T(INT32), ANY_2D, 0},
+                                                {"sequence_length", T(INT32), ANY_1D, 0},
+                                                {"sequence_index", T(INT32), ANY_1D, 0},
+                                                {"finish_reason", T(STRING), ANY_1D, 0},
                                                 {"prompt_tokens", T(INT32), ONE, 0},
-                                                {"completion_tokens", T(INT32), VECTOR, 0},
-                                                {"cum_log_probs", T(FP32), VECTOR, 0},
-                                                {"output_log_probs", T(FP32), MATRIX, 0},
-                                                {"scores", T(FP32), VECTOR, 0},
-                                                {"token_text", T(STRING), MATRIX, 0},
-                                                {"top_ids", T(INT32), CUBE, 0},
-                                                {"top_log_probs", T(FP32), CUBE, 0},
-                                                {"top_text", T(STRING), CUBE, 0},
-                                                {"prompt_ids", T(INT32), VECTOR, 0},
-                                                {"prompt_log_probs", T(FP32), VECTOR, 0},
-                                                {"prompt_text", T(STRING), VECTOR, 0},
-                                                {"prompt_top_ids", T(INT32), MATRIX, 0},
-                                                {"prompt_top_log_probs", T(FP32), MATRIX, 0},
-                                                {"prompt_top_text", T(STRING), MATRIX, 0},
-                                                {"logits", T(FP32), CUBE, 0},
-                                                {"hidden", T(FP32), CUBE, 0},
-                                                {"rows", T(FP32), MATRIX, 0},
-                                                {"embedding", T(FP32), VECTOR, 0},
+                                                {"completion_tokens", T(INT32), ANY_1D, 0},
+                                                {"cum_log_probs", T(FP32), ANY_1D, 0},
+                                                {"output_log_probs", T(FP32), ANY_2D, 0},
+                                                {"scores", T(FP32), ANY_1D, 0},
+                                                {"token_text", T(STRING), ANY_2D, 0},
+                                                {"top_ids", T(INT32), ANY_3D, 0},
+                                                {"top_log_probs", T(FP32), ANY_3D, 0},
+                                                {"top_text", T(STRING), ANY_3D, 0},
+                                                {"prompt_ids", T(INT32), ANY_1D, 0},
+                                                {"prompt_log_probs", T(FP32), ANY_1D, 0},
+                                                {"prompt_text", T(STRING), ANY_1D, 0},
+                                                {"prompt_top_ids", T(INT32), ANY_2D, 0},
+                                                {"prompt_top_log_probs", T(FP32), ANY_2D, 0},
+                                                {"prompt_top_text", T(STRING), ANY_2D, 0},
+                                                {"logits", T(FP32), ANY_3D, 0},
+                                                {"hidden", T(FP32), ANY_3D, 0},
+                                                {"rows", T(FP32), ANY_2D, 0},
+                                                {"embedding", T(FP32), ANY_1D, 0},
                                                 {.name = NULL}};
 static const proa_io_row encoder_outputs[] = {
-    {"rows", T(FP32), MATRIX, 0},        {"embedding", T(FP32), VECTOR, 0},
-    {"logits", T(FP32), VECTOR, 0},      {"scores", T(FP32), VECTOR, 0},
-    {"label", T(STRING), ONE, 0},        {"labels", T(STRING), VECTOR, 0},
+    {"rows", T(FP32), ANY_2D, 0},        {"embedding", T(FP32), ANY_1D, 0},
+    {"logits", T(FP32), ANY_1D, 0},      {"scores", T(FP32), ANY_1D, 0},
+    {"label", T(STRING), ONE, 0},        {"labels", T(STRING), ANY_1D, 0},
     {"prompt_tokens", T(INT32), ONE, 0}, {.name = NULL}};
 
 /* An encoder with a batch dimension: rows of prompts, each answered by one row. */
 static const proa_io_row batch_inputs[] = {
-    {"text_input", T(STRING), ONE, OPTIONAL}, {"input_ids", T(INT32), VECTOR, OPTIONAL}, {.name = NULL}};
-static const proa_io_row batch_outputs[] = {{"embedding", T(FP32), VECTOR, 0},
-                                            {"logits", T(FP32), VECTOR, 0},
-                                            {"scores", T(FP32), VECTOR, 0},
+    {"text_input", T(STRING), ONE, OPTIONAL}, {"input_ids", T(INT32), ANY_1D, OPTIONAL}, {.name = NULL}};
+static const proa_io_row batch_outputs[] = {{"embedding", T(FP32), ANY_1D, 0},
+                                            {"logits", T(FP32), ANY_1D, 0},
+                                            {"scores", T(FP32), ANY_1D, 0},
                                             {"label", T(STRING), ONE, 0},
-                                            {"labels", T(STRING), VECTOR, 0},
+                                            {"labels", T(STRING), ANY_1D, 0},
                                             {"prompt_tokens", T(INT32), ONE, 0},
                                             {.name = NULL}};
 

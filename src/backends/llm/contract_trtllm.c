@@ -3,44 +3,24 @@
  * all_models/inflight_batcher_llm/tensorrt_llm). */
 #include "backends/backends.h"
 #include "backends/llm/contract_trtllm.h"
+#include "backends/llm/io_shapes.h"
 
 #include "base/limits.h"
 #include <string.h>
 
-#define T(name) INFERENCE__DATA_TYPE__TYPE_##name
-#define SCALAR  1, {1}, PROA_IO_OPTIONAL | PROA_IO_SCALAR
-#define NEEDED  1, {1}, PROA_IO_SCALAR
-#define RAGGED  PROA_IO_OPTIONAL | PROA_IO_RAGGED
-#define VECTOR                                                                                               \
-    1,                                                                                                       \
-    {                                                                                                        \
-        -1                                                                                                   \
-    }
-#define MATRIX                                                                                               \
-    2,                                                                                                       \
-    {                                                                                                        \
-        -1, -1                                                                                               \
-    }
-#define CUBE                                                                                                 \
-    3,                                                                                                       \
-    {                                                                                                        \
-        -1, -1, -1                                                                                           \
-    }
-#define ONE 1, {1}, 0
-
 /* ---- tensors ---- */
 
-static const proa_io_row inputs[] = {{"input_ids", T(INT32), VECTOR, RAGGED},
+static const proa_io_row inputs[] = {{"input_ids", T(INT32), ANY_1D, RAGGED},
                                      {"input_lengths", T(INT32), NEEDED},
                                      {"request_output_len", T(INT32), NEEDED},
                                      {"num_return_sequences", T(INT32), SCALAR},
-                                     {"decoder_input_ids", T(INT32), VECTOR, RAGGED},
+                                     {"decoder_input_ids", T(INT32), ANY_1D, RAGGED},
                                      {"decoder_input_lengths", T(INT32), SCALAR},
                                      {"end_id", T(INT32), SCALAR},
                                      {"pad_id", T(INT32), SCALAR},
-                                     {"stop_words_list", T(INT32), 2, {2, -1}, RAGGED},
-                                     {"bad_words_list", T(INT32), 2, {2, -1}, RAGGED},
-                                     {"embedding_bias", T(FP32), VECTOR, RAGGED},
+                                     {"stop_words_list", T(INT32), WORDS, RAGGED},
+                                     {"bad_words_list", T(INT32), WORDS, RAGGED},
+                                     {"embedding_bias", T(FP32), ANY_1D, RAGGED},
                                      {"beam_width", T(INT32), SCALAR},
                                      {"temperature", T(FP32), SCALAR},
                                      {"runtime_top_k", T(INT32), SCALAR},
@@ -64,26 +44,26 @@ static const proa_io_row inputs[] = {{"input_ids", T(INT32), VECTOR, RAGGED},
                                      {"stop", T(BOOL), SCALAR},
                                      {"streaming", T(BOOL), SCALAR},
                                      {.name = NULL}};
-static const proa_io_row outputs[] = {{"output_ids", T(INT32), MATRIX, 0},
-                                      {"sequence_length", T(INT32), VECTOR, 0},
-                                      {"cum_log_probs", T(FP32), VECTOR, 0},
-                                      {"output_log_probs", T(FP32), MATRIX, 0},
-                                      {"context_logits", T(FP32), MATRIX, 0},
-                                      {"generation_logits", T(FP32), CUBE, 0},
-                                      {"batch_index", T(INT32), ONE},
-                                      {"sequence_index", T(INT32), ONE},
-                                      {"kv_cache_alloc_new_blocks", T(INT32), ONE},
-                                      {"kv_cache_reused_blocks", T(INT32), ONE},
-                                      {"kv_cache_alloc_total_blocks", T(INT32), ONE},
-                                      {"arrival_time_ns", T(INT64), ONE},
-                                      {"first_scheduled_time_ns", T(INT64), ONE},
-                                      {"first_token_time_ns", T(INT64), ONE},
-                                      {"last_token_time_ns", T(INT64), ONE},
-                                      {"acceptance_rate", T(FP32), ONE},
-                                      {"total_accepted_draft_tokens", T(INT32), ONE},
-                                      {"total_draft_tokens", T(INT32), ONE},
-                                      {"num_input_tokens", T(INT32), ONE},
-                                      {"num_output_tokens", T(INT32), ONE},
+static const proa_io_row outputs[] = {{"output_ids", T(INT32), ANY_2D, 0},
+                                      {"sequence_length", T(INT32), ANY_1D, 0},
+                                      {"cum_log_probs", T(FP32), ANY_1D, 0},
+                                      {"output_log_probs", T(FP32), ANY_2D, 0},
+                                      {"context_logits", T(FP32), ANY_2D, 0},
+                                      {"generation_logits", T(FP32), ANY_3D, 0},
+                                      {"batch_index", T(INT32), ONE, 0},
+                                      {"sequence_index", T(INT32), ONE, 0},
+                                      {"kv_cache_alloc_new_blocks", T(INT32), ONE, 0},
+                                      {"kv_cache_reused_blocks", T(INT32), ONE, 0},
+                                      {"kv_cache_alloc_total_blocks", T(INT32), ONE, 0},
+                                      {"arrival_time_ns", T(INT64), ONE, 0},
+                                      {"first_scheduled_time_ns", T(INT64), ONE, 0},
+                                      {"first_token_time_ns", T(INT64), ONE, 0},
+                                      {"last_token_time_ns", T(INT64), ONE, 0},
+                                      {"acceptance_rate", T(FP32), ONE, 0},
+                                      {"total_accepted_draft_tokens", T(INT32), ONE, 0},
+                                      {"total_draft_tokens", T(INT32), ONE, 0},
+                                      {"num_input_tokens", T(INT32), ONE, 0},
+                                      {"num_output_tokens", T(INT32), ONE, 0},
                                       {.name = NULL}};
 
 /* Read here, beside the options. */

@@ -2,28 +2,22 @@
  * detokenizer.c - the backend `detokenizer`: what the Python model `postprocessing` of FasterTransformer's and
  * TensorRT-LLM's ensembles does, with the same tensors. */
 #include "backends/backends.h"
-#include "backends/llm/llm.h"
+#include "backends/llm/io_shapes.h"
 #include "backends/text/tokenizer_model.h"
 
 #include "base/limits.h"
 #include <string.h>
 
-#define T(name) INFERENCE__DATA_TYPE__TYPE_##name
-
 static const proa_io_row inputs[] = {
-    {"TOKENS_BATCH", T(INT32), 2, {-1, -1}, 0}, {"SEQUENCE_LENGTH", T(INT32), 1, {-1}, 0}, {.name = NULL}};
-static const proa_io_row outputs[] = {{"OUTPUT", T(STRING), 1, {-1}, 0}, {.name = NULL}};
+    {"TOKENS_BATCH", T(INT32), ANY_2D, 0}, {"SEQUENCE_LENGTH", T(INT32), ANY_1D, 0}, {.name = NULL}};
+static const proa_io_row outputs[] = {{"OUTPUT", T(STRING), ANY_1D, 0}, {.name = NULL}};
 
 static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
                             proa_err *err)
 {
     PROA_UNUSED(version_path);
     PROA_UNUSED(err);
-    if (!config->n_input) {
-        if (config->max_batch_size == 0) config->max_batch_size = 64;
-        proa_config_inputs(config, inputs, arena);
-    }
-    if (!config->n_output) proa_config_outputs(config, outputs, arena);
+    proa_tokenizer_model_complete(config, inputs, outputs, arena);
     return PROA_OK;
 }
 
@@ -110,11 +104,7 @@ static void pass_on(const proa_tokenizer_model *t, const proa_infer *r, proa_rep
         proa_type type;
         const proa_tensor *given = proa_tokenizer_model_input(r, names[i][0]);
         const char *name = proa_tokenizer_model_output(t, r, names[i][1], &type);
-        if (!given || !name) continue;
-        proa_tensor *out = proa_reply_add(reply, name);
-        const char *kept = out->name;
-        proa_tensor_share(out, given);
-        out->name = kept;
+        if (given && name) proa_tokenizer_model_share(reply, name, given);
     }
 }
 
@@ -137,11 +127,4 @@ static void execute(void *instance_state, proa_infer *const *requests, int count
     for (int i = 0; i < count; i++) answer(instance_state, requests[i]);
 }
 
-const proa_backend proa_backend_detokenizer = {.name = "detokenizer",
-                                               .flags = PROA_BACKEND_INLINE,
-                                               .complete = complete,
-                                               .model_open = proa_tokenizer_model_open,
-                                               .model_close = proa_tokenizer_model_close,
-                                               .instance_open = proa_llm_instance_open,
-                                               .instance_close = proa_llm_instance_close,
-                                               .execute = execute};
+const proa_backend proa_backend_detokenizer = PROA_TOKENIZER_BACKEND("detokenizer", complete, execute);

@@ -2,7 +2,7 @@
  * tokenizer.c - the backend `tokenizer`: what the Python model `preprocessing` of FasterTransformer's and
  * TensorRT-LLM's ensembles does, with the same tensors. Each request is on its own; a batch is rows of it. */
 #include "backends/backends.h"
-#include "backends/llm/llm.h"
+#include "backends/llm/io_shapes.h"
 #include "backends/text/tokenizer_model.h"
 #include "backends/llm/word_lists.h"
 
@@ -10,29 +10,26 @@
 #include "base/limits.h"
 #include <string.h>
 
-#define T(name)  INFERENCE__DATA_TYPE__TYPE_##name
-#define OPTIONAL PROA_IO_OPTIONAL
-
-static const proa_io_row inputs[] = {{"QUERY", T(STRING), 1, {1}, 0},
-                                     {"DECODER_QUERY", T(STRING), 1, {1}, OPTIONAL},
-                                     {"REQUEST_OUTPUT_LEN", T(INT32), 1, {1}, OPTIONAL},
-                                     {"BAD_WORDS_DICT", T(STRING), 1, {-1}, OPTIONAL},
-                                     {"STOP_WORDS_DICT", T(STRING), 1, {-1}, OPTIONAL},
-                                     {"EMBEDDING_BIAS_WORDS", T(STRING), 1, {-1}, OPTIONAL},
-                                     {"EMBEDDING_BIAS_WEIGHTS", T(FP32), 1, {-1}, OPTIONAL},
-                                     {"END_ID", T(INT32), 1, {1}, OPTIONAL},
-                                     {"PAD_ID", T(INT32), 1, {1}, OPTIONAL},
+static const proa_io_row inputs[] = {{"QUERY", T(STRING), ONE, 0},
+                                     {"DECODER_QUERY", T(STRING), ONE, OPTIONAL},
+                                     {"REQUEST_OUTPUT_LEN", T(INT32), ONE, OPTIONAL},
+                                     {"BAD_WORDS_DICT", T(STRING), ANY_1D, OPTIONAL},
+                                     {"STOP_WORDS_DICT", T(STRING), ANY_1D, OPTIONAL},
+                                     {"EMBEDDING_BIAS_WORDS", T(STRING), ANY_1D, OPTIONAL},
+                                     {"EMBEDDING_BIAS_WEIGHTS", T(FP32), ANY_1D, OPTIONAL},
+                                     {"END_ID", T(INT32), ONE, OPTIONAL},
+                                     {"PAD_ID", T(INT32), ONE, OPTIONAL},
                                      {.name = NULL}};
-static const proa_io_row outputs[] = {{"INPUT_ID", T(INT32), 1, {-1}, 0},
-                                      {"REQUEST_INPUT_LEN", T(INT32), 1, {1}, 0},
-                                      {"DECODER_INPUT_ID", T(INT32), 1, {-1}, 0},
-                                      {"REQUEST_DECODER_INPUT_LEN", T(INT32), 1, {1}, 0},
-                                      {"BAD_WORDS_IDS", T(INT32), 2, {2, -1}, 0},
-                                      {"STOP_WORDS_IDS", T(INT32), 2, {2, -1}, 0},
-                                      {"EMBEDDING_BIAS", T(FP32), 1, {-1}, 0},
-                                      {"REQUEST_OUTPUT_LEN", T(INT32), 1, {-1}, 0},
-                                      {"OUT_END_ID", T(INT32), 1, {1}, 0},
-                                      {"OUT_PAD_ID", T(INT32), 1, {1}, 0},
+static const proa_io_row outputs[] = {{"INPUT_ID", T(INT32), ANY_1D, 0},
+                                      {"REQUEST_INPUT_LEN", T(INT32), ONE, 0},
+                                      {"DECODER_INPUT_ID", T(INT32), ANY_1D, 0},
+                                      {"REQUEST_DECODER_INPUT_LEN", T(INT32), ONE, 0},
+                                      {"BAD_WORDS_IDS", T(INT32), WORDS, 0},
+                                      {"STOP_WORDS_IDS", T(INT32), WORDS, 0},
+                                      {"EMBEDDING_BIAS", T(FP32), ANY_1D, 0},
+                                      {"REQUEST_OUTPUT_LEN", T(INT32), ANY_1D, 0},
+                                      {"OUT_END_ID", T(INT32), ONE, 0},
+                                      {"OUT_PAD_ID", T(INT32), ONE, 0},
                                       {.name = NULL}};
 
 static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
@@ -40,11 +37,7 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
 {
     PROA_UNUSED(version_path);
     PROA_UNUSED(err);
-    if (!config->n_input) {
-        if (config->max_batch_size == 0) config->max_batch_size = 64;
-        proa_config_inputs(config, inputs, arena);
-    }
-    if (!config->n_output) proa_config_outputs(config, outputs, arena);
+    proa_tokenizer_model_complete(config, inputs, outputs, arena);
     return PROA_OK;
 }
 
@@ -288,11 +281,7 @@ static void pass_on(const work *w, const char *name)
     proa_type type = PROA_TYPE_INVALID;
     const proa_tensor *given = proa_tokenizer_model_input(w->r, name);
     const char *own = proa_tokenizer_model_output(w->t, w->r, name, &type);
-    if (!own || !given || given->type != type) return;
-    proa_tensor *out = proa_reply_add(w->reply, own);
-    const char *kept = out->name;
-    proa_tensor_share(out, given);
-    out->name = kept;
+    if (own && given && given->type == type) proa_tokenizer_model_share(w->reply, own, given);
 }
 
 static proa_status fill(const work *w, proa_err *err)
@@ -336,11 +325,4 @@ static void execute(void *instance_state, proa_infer *const *requests, int count
     for (int i = 0; i < count; i++) answer(instance_state, requests[i]);
 }
 
-const proa_backend proa_backend_tokenizer = {.name = "tokenizer",
-                                             .flags = PROA_BACKEND_INLINE,
-                                             .complete = complete,
-                                             .model_open = proa_tokenizer_model_open,
-                                             .model_close = proa_tokenizer_model_close,
-                                             .instance_open = proa_llm_instance_open,
-                                             .instance_close = proa_llm_instance_close,
-                                             .execute = execute};
+const proa_backend proa_backend_tokenizer = PROA_TOKENIZER_BACKEND("tokenizer", complete, execute);

@@ -129,3 +129,23 @@ const char *proa_tokenizer_model_output(const proa_tokenizer_model *t, const pro
     }
     return NULL;
 }
+
+void proa_tokenizer_model_share(proa_reply *reply, const char *name, const proa_tensor *tensor)
+{
+    proa_tensor *out = proa_reply_add(reply, name);
+    const char *kept = out->name;
+    proa_tensor_share(out, tensor);
+    out->name = kept;
+}
+
+/* ---- the configuration ---- */
+
+void proa_tokenizer_model_complete(Inference__ModelConfig *config, const proa_io_row *inputs,
+                                   const proa_io_row *outputs, proa_arena *arena)
+{
+    if (!config->n_input) {
+        if (config->max_batch_size == 0) config->max_batch_size = 64;
+        proa_config_inputs(config, inputs, arena);
+    }
+    if (!config->n_output) proa_config_outputs(config, outputs, arena);
+}

@@ -4,6 +4,7 @@
 #ifndef PROA_BACKENDS_TEXT_TOKENIZER_MODEL_H
 #define PROA_BACKENDS_TEXT_TOKENIZER_MODEL_H
 
+#include "backends/llm/llm.h"
 #include "backends/llm/token_bytes.h"
 #include "serve/backend.h"
 
@@ -27,5 +28,18 @@ const proa_tensor *proa_tokenizer_model_input(const proa_infer *r, const char *n
 /* The name that the configuration has for an output; NULL: not configured, or not wanted. Its type goes to *type. */
 const char *proa_tokenizer_model_output(const proa_tokenizer_model *t, const proa_infer *r, const char *name,
                                         proa_type *type);
+/* Adds the tensor to the reply as output `name`, by reference. */
+void proa_tokenizer_model_share(proa_reply *reply, const char *name, const proa_tensor *tensor);
+/* Tensors of a configuration that has none; it then takes batches of at most 64 rows. */
+void proa_tokenizer_model_complete(Inference__ModelConfig *config, const proa_io_row *inputs,
+                                   const proa_io_row *outputs, proa_arena *arena);
+
+/* The table of such a backend. */
+#define PROA_TOKENIZER_BACKEND(NAME, COMPLETE, EXECUTE)                                                        \
+    {                                                                                                          \
+        .name = NAME, .flags = PROA_BACKEND_INLINE, .complete = COMPLETE,                                      \
+        .model_open = proa_tokenizer_model_open, .model_close = proa_tokenizer_model_close,                    \
+        .instance_open = proa_llm_instance_open, .instance_close = proa_llm_instance_close, .execute = EXECUTE \
+    }
 
 #endif
