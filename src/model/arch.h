@@ -118,6 +118,7 @@ typedef enum proa_step_op {
     C(PLAIN, !c->gated)                                                                                      \
     C(ATTN_BIAS, c->attention_bias)                                                                          \
     C(MLP_BIAS, c->mlp_bias)                                                                                 \
+    C(QK_NORM, c->qk_norm)   /* the heads of q and k are normed */                                           \
     C(PARALLEL, c->parallel) /* attention and FFN side by side, both of the layer's input */                 \
     C(SEQUENTIAL, !c->parallel)                                                                              \
     C(ONE_NORM, c->parallel && c->one_norm)   /* in parallel, both of one normed copy */                     \
@@ -283,6 +284,8 @@ typedef struct proa_arch {
     A(gptj)                                                                                                  \
     A(bloom)                                                                                                 \
     A(mpt)                                                                                                   \
+    A(phi)                                                                                                   \
+    A(phi3)                                                                                                  \
     A(gemma2)                                                                                                \
     A(t5)                                                                                                    \
     A(bert)                                                                                                  \

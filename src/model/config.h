@@ -27,7 +27,7 @@ typedef struct proa_config {
     bool gated;        /* T5: act(wi_0 x) * wi_1 x instead of act(wi x) */
     bool tied;         /* the head is the embedding table */
     bool regression;
-    bool attention_bias, mlp_bias;
+    bool attention_bias, mlp_bias, qk_norm;
     bool parallel;          /* attention and FFN both read the layer's input (GPT-J, GPT-NeoX, Falcon) */
     bool one_norm;          /* and the same normed copy of it */
     double attention_scale; /* of q k^T */

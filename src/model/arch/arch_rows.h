@@ -124,6 +124,8 @@
 #define NORM_ADD(IN, OUT, W)          STEP(NORM, IN, OUT, W, PROA_ADD)
 #define Q_NORM(W)                     STEP(HEADS_NORM, QKV, QKV, W, 0)
 #define K_NORM(W)                     STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K)
+#define Q_NORM_IF(COND, W)            STEP(HEADS_NORM, QKV, QKV, W, IF(COND))
+#define K_NORM_IF(COND, W)            STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K | IF(COND))
 #define LINEAR(IN, OUT, W, flags)     STEP(LINEAR, IN, OUT, W, flags)
 #define LINEAR_GATED(IN, OUT, W, flags) STEP(LINEAR_GATED, IN, OUT, W, flags)
 #define ROTATE                        STEP_BARE(ROPE, QKV, QKV, 0)
