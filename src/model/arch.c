@@ -226,10 +226,13 @@ proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const pro
     if (proa_json_kind(config) != PROA_JSON_OBJECT) return PROA_FAIL(err, CORRUPT, "not a JSON object");
     PROA_TRY(proa_arch_find(out, config, err));
     const proa_arch *arch = *out;
+    const proa_json *text = arch->text_config ? proa_json_get(config, arch->text_config) : NULL;
+    const proa_json *keys = text ? text : config;
     *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1};
-    PROA_TRY(proa_config_read(c, config, arch->keys, err));
-    PROA_TRY(arch->finish(c, config, arena, err));
+    PROA_TRY(proa_config_read(c, keys, arch->keys, err));
+    PROA_TRY(arch->finish(c, keys, arena, err));
     PROA_TRY(derive_sizes(c, err));
+    if (text) PROA_TRY(proa_config_read_ids(c, text, err));
     PROA_TRY(proa_config_read_ids(c, config, err));
     return generation ? proa_config_read_ids(c, generation, err) : PROA_OK;
 }

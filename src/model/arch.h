@@ -255,6 +255,8 @@ typedef struct proa_arch {
     const char *const *prefixes; /* prefixes that checkpoints may leave out; NULL: none */
     const char *const *aliases;  /* pairs (our ending, older ending), NULL-terminated; NULL: none */
     const char *const *ignored;  /* endings of tensors that are not used; NULL-terminated */
+    const char *const *unused_parts; /* beginnings of tensors of parts that are not used (a vision tower); NULL: none */
+    const char *text_config; /* the key of config.json that may hold the keys of the text model; NULL: none */
     proa_stack stacks[PROA_STACK_COUNT];
     const proa_step *cross; /* for each decoder layer, over the encoder's output: its keys and values */
     const proa_step *head;
@@ -286,7 +288,9 @@ typedef struct proa_arch {
     A(mpt)                                                                                                   \
     A(phi)                                                                                                   \
     A(phi3)                                                                                                  \
+    A(gemma)                                                                                                 \
     A(gemma2)                                                                                                \
+    A(gemma3)                                                                                                \
     A(t5)                                                                                                    \
     A(bert)                                                                                                  \
     A(bert_cls)                                                                                              \

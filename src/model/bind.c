@@ -299,6 +299,8 @@ static bool is_ignored(const binder *b, const char *name)
 {
     for (const char *const *end = b->arch->ignored; end && *end; end++)
         if (proa_str_ends(proa_str_c(name), proa_str_c(*end))) return true;
+    for (const char *const *part = b->arch->unused_parts; part && *part; part++)
+        if (proa_str_starts(proa_str_c(name), proa_str_c(*part))) return true;
     return false;
 }
 

@@ -120,8 +120,13 @@ proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_
     if (!c->window_used) return PROA_OK;
     c->window_layers = PROA_ARENA_NEW(arena, bool, main_layers(c));
     if (types) return read_layer_types(c, types, err);
+    if (c->window_pattern > 0) {
+        PROA_TRY(proa_json_get_int(&c->window_pattern, json, "_sliding_window_pattern", 1, PROA_LAYERS_MAX, err));
+        PROA_TRY(proa_json_get_int(&c->window_pattern, json, "sliding_window_pattern", 1, PROA_LAYERS_MAX, err));
+    }
     PROA_TRY(proa_json_get_int(&c->window_from, json, "max_window_layers", 0, PROA_LAYERS_MAX, err));
-    for (int64_t i = 0; i < main_layers(c); i++) c->window_layers[i] = i >= c->window_from;
+    for (int64_t i = 0; i < main_layers(c); i++)
+        c->window_layers[i] = c->window_pattern > 0 ? (i + 1) % c->window_pattern != 0 : i >= c->window_from;
     return PROA_OK;
 }
 

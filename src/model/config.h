@@ -42,6 +42,7 @@ typedef struct proa_config {
     proa_rope_params rope, local_rope;
     /* sliding window; window_layers[layer] tells which layers use it, NULL: all */
     int64_t window, window_from;
+    int64_t window_pattern; /* > 0: every such layer has none, the others have it (Gemma); 0: layers from window_from */
     bool window_used;
     bool *window_layers;
     /* T5's relative positions */
@@ -105,7 +106,8 @@ PROA_MUST_CHECK proa_status proa_config_read_rotary_dim(proa_config *c, const pr
  * rotary_dim is set before. Unknown types are UNSUPPORTED. */
 PROA_MUST_CHECK proa_status proa_config_read_rope(proa_config *c, const proa_json *json, proa_arena *arena,
                                                   proa_err *err);
-/* layer_types, or use_sliding_window with max_window_layers. */
+/* layer_types, or sliding_window_pattern where c->window_pattern has a default for it, or use_sliding_window with
+ * max_window_layers. */
 PROA_MUST_CHECK proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_arena *arena,
                                                     proa_err *err);
 /* bos, pad, eos (a number or a list) and decoder_start_token_id; ids outside the vocabulary are INVALID. */

@@ -1,57 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_gemma.c - Gemma 2: RMS norms of 1 + w before and after attention and FFN, gated tanh-GELU.
- * Embeddings are multiplied by sqrt(hidden), scores and logits are soft-capped, every second layer has a window.
- * Facts: transformers' modeling_gemma2.py; Gemma Team 2024. */
+ * arch_gemma.c - Gemma 1, 2 and 3: RMS norms of 1 + w, gated tanh-GELU, embeddings multiplied by sqrt(hidden).
+ * Gemma 2 also norms what attention and FFN give, soft-caps scores and logits, and has a window in every second layer.
+ * Gemma 3 norms the heads of q and k instead of capping, and has a window in five of six layers, which have rotary
+ * frequencies of their own. Of its multimodal checkpoints the text model is read. Facts: transformers'
+ * modeling_{gemma,gemma2,gemma3}.py; Gemma Team 2024, 2025. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
 
 #define STACK PROA_STACK_DECODER
-#define LAYER "model.layers.%d."
 
 /* clang-format off */
-static const proa_key keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),
-    REQUIRED  ("intermediate_size",       ffn,            FFN),
-    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    4),
-    INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 256),
-    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  8192),
-    EPSILON   ("rms_norm_eps",            1e-6),
-    ACTIVATION("hidden_activation",       GELU_TANH),
-    SWITCH    ("tie_word_embeddings",     tied,           1),
-    SWITCH    ("attention_bias",          attention_bias, 0),
-    END_KEYS};
+/* Gemma 1: `hidden_act` of older files says "gelu" and is not what the model was trained with. */
+#define KEYS(CONTEXT_DEFAULT, KV_DEFAULT, HEADS_DEFAULT, VOCAB_DEFAULT)           \
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),                \
+    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),                \
+    REQUIRED  ("intermediate_size",       ffn,            FFN),                   \
+    INTEGER   ("vocab_size",              vocab,          1, VOCAB,    VOCAB_DEFAULT), \
+    INTEGER   ("num_attention_heads",     heads,          1, HEADS,    HEADS_DEFAULT), \
+    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    KV_DEFAULT), \
+    INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 256),      \
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  CONTEXT_DEFAULT), \
+    EPSILON   ("rms_norm_eps",            1e-6),                                  \
+    ACTIVATION("hidden_activation",       GELU_TANH),                             \
+    SWITCH    ("tie_word_embeddings",     tied,           1),                     \
+    SWITCH    ("attention_bias",          attention_bias, 0),                     \
+    END_KEYS
+static const proa_key gemma_keys[]  = {KEYS(8192,   16, 16, 256000)};
+static const proa_key gemma2_keys[] = {KEYS(8192,   4,  8,  256000)};
+static const proa_key gemma3_keys[] = {KEYS(131072, 4,  8,  262208)};
 
-static const proa_name tensors[] = {
-    TABLE    ("model.embed_tokens.weight",               TOKENS,        VOCAB,  HIDDEN),
-    VECTOR_1 (LAYER "input_layernorm.weight",            ATTN_NORM,     HIDDEN),
-    MATRIX   (LAYER "self_attn.q_proj.weight",           QKV,           Q,      HIDDEN),
-    MATRIX   (LAYER "self_attn.k_proj.weight",           QKV,           KV,     HIDDEN),
-    MATRIX   (LAYER "self_attn.v_proj.weight",           QKV,           KV,     HIDDEN),
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.q_proj.bias",  QKV_B,         Q),
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.k_proj.bias",  QKV_B,         KV),
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.v_proj.bias",  QKV_B,         KV),
-    MATRIX   (LAYER "self_attn.o_proj.weight",           O,             HIDDEN, Q),
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.o_proj.bias",  O_B,           HIDDEN),
-    VECTOR_1 (LAYER "post_attention_layernorm.weight",   ATTN_OUT_NORM, HIDDEN),
-    VECTOR_1 (LAYER "pre_feedforward_layernorm.weight",  FFN_NORM,      HIDDEN),
-    MATRIX   (LAYER "mlp.gate_proj.weight",              UP,            FFN,    HIDDEN),
-    MATRIX   (LAYER "mlp.up_proj.weight",                UP,            FFN,    HIDDEN),
-    MATRIX   (LAYER "mlp.down_proj.weight",              DOWN,          HIDDEN, FFN),
-    VECTOR_1 (LAYER "post_feedforward_layernorm.weight", FFN_OUT_NORM,  HIDDEN),
-    VECTOR_1 ("model.norm.weight",                       FINAL_NORM,    HIDDEN),
-    MATRIX_IF(UNTIED, "lm_head.weight",                  HEAD,          VOCAB,  HIDDEN),
-    TIED_HEAD("model.embed_tokens.weight"),
+/* P: what stands before "model." in the names of the checkpoint. */
+#define COMMON_TENSORS(P) \
+    TABLE    (P "model.embed_tokens.weight",                         TOKENS,     VOCAB,  HIDDEN), \
+    VECTOR_1 (P "model.layers.%d.input_layernorm.weight",            ATTN_NORM,  HIDDEN),         \
+    MATRIX   (P "model.layers.%d.self_attn.q_proj.weight",           QKV,        Q,      HIDDEN), \
+    MATRIX   (P "model.layers.%d.self_attn.k_proj.weight",           QKV,        KV,     HIDDEN), \
+    MATRIX   (P "model.layers.%d.self_attn.v_proj.weight",           QKV,        KV,     HIDDEN), \
+    VECTOR_IF(ATTN_BIAS, P "model.layers.%d.self_attn.q_proj.bias",  QKV_B,      Q),              \
+    VECTOR_IF(ATTN_BIAS, P "model.layers.%d.self_attn.k_proj.bias",  QKV_B,      KV),             \
+    VECTOR_IF(ATTN_BIAS, P "model.layers.%d.self_attn.v_proj.bias",  QKV_B,      KV),             \
+    MATRIX   (P "model.layers.%d.self_attn.o_proj.weight",           O,          HIDDEN, Q),      \
+    VECTOR_IF(ATTN_BIAS, P "model.layers.%d.self_attn.o_proj.bias",  O_B,        HIDDEN),         \
+    MATRIX   (P "model.layers.%d.mlp.gate_proj.weight",              UP,         FFN,    HIDDEN), \
+    MATRIX   (P "model.layers.%d.mlp.up_proj.weight",                UP,         FFN,    HIDDEN), \
+    MATRIX   (P "model.layers.%d.mlp.down_proj.weight",              DOWN,       HIDDEN, FFN),    \
+    VECTOR_1 (P "model.norm.weight",                                 FINAL_NORM, HIDDEN),         \
+    MATRIX_IF(UNTIED, P "lm_head.weight",                            HEAD,       VOCAB,  HIDDEN), \
+    TIED_HEAD(P "model.embed_tokens.weight")
+#define NORMS_AROUND(P) \
+    VECTOR_1 (P "model.layers.%d.post_attention_layernorm.weight",   ATTN_OUT_NORM, HIDDEN), \
+    VECTOR_1 (P "model.layers.%d.pre_feedforward_layernorm.weight",  FFN_NORM,      HIDDEN), \
+    VECTOR_1 (P "model.layers.%d.post_feedforward_layernorm.weight", FFN_OUT_NORM,  HIDDEN)
+
+static const proa_name gemma_tensors[] = {
+    COMMON_TENSORS(""),
+    VECTOR_1 ("model.layers.%d.post_attention_layernorm.weight",     FFN_NORM,   HIDDEN),
     END_TENSORS};
+static const proa_name gemma2_tensors[] = {
+    COMMON_TENSORS(""),
+    NORMS_AROUND  (""),
+    END_TENSORS};
+static const proa_name gemma3_tensors[] = {
+    COMMON_TENSORS("language_model."),
+    NORMS_AROUND  ("language_model."),
+    VECTOR_1 ("language_model.model.layers.%d.self_attn.q_norm.weight", Q_NORM, HEAD),
+    VECTOR_1 ("language_model.model.layers.%d.self_attn.k_norm.weight", K_NORM, HEAD),
+    END_TENSORS};
+static const char *const gemma3_prefixes[] = {"language_model.", NULL};
+static const char *const gemma3_unused[] = {"vision_tower.", "multi_modal_projector.", NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
-static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
-static const proa_step layer[] = {
+static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, LOCAL_ROPE_TABLE, END};
+static const proa_step layer_pre_norm[] = {
     NORM        (X, N,   ATTN_NORM),
     LINEAR      (N, QKV, QKV,  0),
+    ROTATE,
+    KV_APPEND,
+    ATTEND,
+    LINEAR      (A, X,   O,    ADD),
+    NORM        (X, N,   FFN_NORM),
+    LINEAR_GATED(N, F,   UP,   0),
+    LINEAR      (F, X,   DOWN, ADD),
+    END};
+static const proa_step layer_norms_around[] = {
+    NORM        (X, N,   ATTN_NORM),
+    LINEAR      (N, QKV, QKV,  0),
+    Q_NORM_IF   (QK_NORM, Q_NORM),
+    K_NORM_IF   (QK_NORM, K_NORM),
     ROTATE,
     KV_APPEND,
     ATTEND,
@@ -65,6 +101,16 @@ static const proa_step layer[] = {
 static const proa_step head[] = {LM_HEAD(CAPPED)};
 /* clang-format on */
 
+static proa_status finish_gemma(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->gated = true;
+    c->rotary_dim = c->head_dim;
+    c->embed_scale = sqrt((double)c->hidden);
+    if (proa_json_bool(proa_json_get(json, "use_bidirectional_attention")))
+        return PROA_FAIL(err, UNSUPPORTED, "'use_bidirectional_attention' true is not supported");
+    return proa_config_read_rope(c, json, arena, err);
+}
+
 /* A cap that is null is off; one that is not named has its default. */
 static proa_status read_cap(double *cap, const proa_json *json, const char *key, proa_err *err)
 {
@@ -73,40 +119,54 @@ static proa_status read_cap(double *cap, const proa_json *json, const char *key,
     return proa_json_get_double(cap, json, key, 1e-3, 1e6, err);
 }
 
-/* Files from before layer_types: even layers have the window. */
-static proa_status read_windows(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    PROA_TRY(proa_config_read_window(c, json, arena, err));
-    for (int64_t i = 0; c->window_used && !proa_json_get(json, "layer_types") && i < c->layers; i++)
-        c->window_layers[i] = i % 2 == 0;
-    return PROA_OK;
-}
-
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+/* What Gemma 2 and 3 have: scaled scores, caps, windows. */
+static proa_status read_scores(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     double scalar = 256;
     c->window = 4096;
-    c->attention_cap = 50, c->logit_cap = 30;
-    c->gated = true;
-    c->rotary_dim = c->head_dim;
-    c->embed_scale = sqrt((double)c->hidden);
-    if (proa_json_bool(proa_json_get(json, "use_bidirectional_attention")))
-        return PROA_FAIL(err, UNSUPPORTED, "'use_bidirectional_attention' true is not supported");
     PROA_TRY(proa_json_get_double(&scalar, json, "query_pre_attn_scalar", 1e-3, 1e6, err));
     c->attention_scale = 1 / sqrt(scalar);
     PROA_TRY(read_cap(&c->attention_cap, json, "attn_logit_softcapping", err));
     PROA_TRY(read_cap(&c->logit_cap, json, "final_logit_softcapping", err));
-    PROA_TRY(proa_config_read_rope(c, json, arena, err));
-    return read_windows(c, json, arena, err);
+    return proa_config_read_window(c, json, arena, err);
 }
 
-const proa_arch proa_arch_gemma2 = {.name = "gemma2",
-                                    .model_type = "gemma2",
-                                    .hf = STRINGS("Gemma2ForCausalLM"),
-                                    DECODER(RMS),
-                                    .keys = keys,
-                                    .names = tensors,
-                                    .ignored = ignored,
-                                    .stacks = {CAUSAL(embed, layer)},
-                                    .head = head,
-                                    .finish = finish};
+static proa_status finish_gemma2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->attention_cap = 50, c->logit_cap = 30;
+    c->window_pattern = 2;
+    PROA_TRY(finish_gemma(c, json, arena, err));
+    return read_scores(c, json, arena, err);
+}
+
+/* Its max_position_embeddings is the length that the scaling has made already. */
+static proa_status finish_gemma3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t context = c->context;
+    c->window_pattern = 6;
+    c->qk_norm = true;
+    c->rope.theta = 1e6;
+    c->local_rope.theta = 1e4;
+    PROA_TRY(proa_json_get_double(&c->local_rope.theta, json, "rope_local_base_freq", 1, 1e12, err));
+    PROA_TRY(finish_gemma(c, json, arena, err));
+    c->context = context;
+    return read_scores(c, json, arena, err);
+}
+
+/* clang-format off */
+#define ROW(type, class, keylist, tensors, layer, finisher)                                               \
+    .name = type, .hf = class, DECODER(RMS), .keys = keylist, .names = tensors, .ignored = ignored,       \
+    .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher
+
+const proa_arch proa_arch_gemma = {
+    ROW("gemma", STRINGS("GemmaForCausalLM"), gemma_keys, gemma_tensors, layer_pre_norm, finish_gemma),
+    .model_type = "gemma"};
+const proa_arch proa_arch_gemma2 = {
+    ROW("gemma2", STRINGS("Gemma2ForCausalLM"), gemma2_keys, gemma2_tensors, layer_norms_around, finish_gemma2),
+    .model_type = "gemma2"};
+const proa_arch proa_arch_gemma3 = {
+    ROW("gemma3", STRINGS("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), gemma3_keys, gemma3_tensors,
+        layer_norms_around, finish_gemma3),
+    .model_type = "gemma3_text", .text_config = "text_config", .prefixes = gemma3_prefixes,
+    .unused_parts = gemma3_unused};
+/* clang-format on */

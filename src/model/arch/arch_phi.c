@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_phi.c - Phi 1, 1.5 and 2; Phi-3, Phi-3.5 and Phi-4.
- * The first have LayerNorm, biases everywhere, a rotated part of the head, and attention and FFN in parallel on one normed
- * copy. Phi-3 is a Llama whose q, k, v and whose gate and up rows are one stored matrix each; it has a window or
+ * The first have LayerNorm, biases everywhere, a rotated part of the head, and attention and FFN in parallel on one
+ * normed copy. Phi-3 is a Llama whose q, k, v and whose gate and up rows are one stored matrix each; it has a window or
  * LongRoPE, and Phi-4-mini rotates a part of the head. Facts: transformers' modeling_{phi,phi3}.py. */
 #include "model/arch/arch_rows.h"
 
