@@ -110,6 +110,13 @@ typedef struct proa_spans {
     int32_t rows_min;              /* 0: may be anything */
 } proa_spans;
 
+/* The weights of head h of a norm, whose w is [d] or [H,dh]; NULL if w is absent. */
+static inline const float *proa_norm_weights(proa_view w, int64_t h)
+{
+    if (w.rank == 0) return NULL;
+    return (const float *)w.data + (w.rank == 2 ? h * w.stride[0] : 0);
+}
+
 /* How attention scores are computed, in this order: score = scale * q.k; soft cap; biases; mask. All zero is plain
  * bidirectional attention with scale 0, so the scale must be set. */
 typedef struct proa_attention {

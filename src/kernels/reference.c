@@ -79,7 +79,7 @@ static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float e
     y = as_heads(y), x = as_heads(x);
     for (int64_t t = 0; t < x.shape[0]; t++)
         for (int64_t h = 0; h < x.shape[1]; h++)
-            rms_norm_row(at3(y, t, h, 0), at3(x, t, h, 0), proa_view_f32(w), x.shape[2], eps);
+            rms_norm_row(at3(y, t, h, 0), at3(x, t, h, 0), proa_norm_weights(w, h), x.shape[2], eps);
 }
 
 static void layer_norm_row(float *y, const float *x, const float *w, const float *b, int64_t d, float eps)
@@ -98,10 +98,10 @@ static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_
 {
     PROA_UNUSED(c);
     y = as_heads(y), x = as_heads(x);
-    const float *bias = b.rank ? proa_view_f32(b) : NULL;
     for (int64_t t = 0; t < x.shape[0]; t++)
         for (int64_t h = 0; h < x.shape[1]; h++)
-            layer_norm_row(at3(y, t, h, 0), at3(x, t, h, 0), proa_view_f32(w), bias, x.shape[2], eps);
+            layer_norm_row(at3(y, t, h, 0), at3(x, t, h, 0), proa_norm_weights(w, h), proa_norm_weights(b, h),
+                           x.shape[2], eps);
 }
 
 /* ---- activations ---- */

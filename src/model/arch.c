@@ -136,17 +136,10 @@ static const struct factor_range {
 #define ROPE_FACTORS(rope)                                                                                   \
     FACTOR(rope.theta, 0, 1e12), FACTOR(rope.factor, 0, 1e6), FACTOR(rope.low, 0, 1e6),                      \
         FACTOR(rope.high, 0, 1e6), FACTOR(rope.scale, 0, 1e6), FACTOR(rope.long_scale, 0, 1e6)
-    FACTOR(norm_eps, 0, 1),
-    FACTOR(attention_scale, 1e-6, 1e6),
-    FACTOR(logit_scale, 1e-6, 1e6),
-    FACTOR(embed_scale, 1e-6, 1e6),
-    FACTOR(attention_cap, 0, 1e30),
-    FACTOR(logit_cap, 0, 1e30),
-    FACTOR(expert_limit, 0, 1e30),
-    FACTOR(expert_offset, -1e6, 1e6),
-    FACTOR(alibi_max, 0, 64),
-    FACTOR(alibi_scale, 0, 1e6),
-    ROPE_FACTORS(rope),
+    FACTOR(norm_eps, 0, 1),         FACTOR(attention_scale, 1e-6, 1e6), FACTOR(logit_scale, 1e-6, 1e6),
+    FACTOR(embed_scale, 1e-6, 1e6), FACTOR(residual_scale, 1e-6, 1e6),  FACTOR(attention_cap, 0, 1e30),
+    FACTOR(logit_cap, 0, 1e30),     FACTOR(expert_limit, 0, 1e30),      FACTOR(expert_offset, -1e6, 1e6),
+    FACTOR(alibi_max, 0, 64),       FACTOR(alibi_scale, 0, 1e6),        ROPE_FACTORS(rope),
     ROPE_FACTORS(local_rope),
 #undef ROPE_FACTORS
 #undef FACTOR
@@ -211,6 +204,7 @@ static proa_status derive_sizes(proa_config *c, proa_err *err)
     if (c->attention_scale == 0) c->attention_scale = 1 / sqrt((double)c->head_dim);
     if (c->logit_scale == 0) c->logit_scale = 1;
     if (c->embed_scale == 0) c->embed_scale = 1;
+    if (c->residual_scale == 0) c->residual_scale = 1;
     default_rope_scales(&c->rope);
     default_rope_scales(&c->local_rope);
     PROA_TRY(check_experts(c, err));

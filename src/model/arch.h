@@ -86,7 +86,7 @@ typedef enum proa_weight_slot {
     S(EMBED, "embed")               /* out (+)= table w [ids, positions or types] */                         \
     S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                  \
     S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                           \
-    S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w */                       \
+    S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w, or all as one row */    \
     S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                             \
     S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up of in W^T + bias; U is the workspace */          \
     S(ROPE, "rope")                 /* rotates q and k of QKV */                                             \
@@ -155,9 +155,11 @@ enum proa_step_flags {
     PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and
                             the plan keeps its registers apart from theirs */
     PROA_JOIN = 1 << 11,
-    PROA_CAPPED = 1 << 12,  /* LINEAR: then capped by the configuration's logit_cap, if it has one */
-    PROA_ADD_X = 1 << 13,   /* LINEAR: X is added */
-    PROA_HEAD_ACT = 1 << 24 /* LINEAR: the configuration's head_act */
+    PROA_CAPPED = 1 << 12,   /* LINEAR: then capped by the configuration's logit_cap, if it has one */
+    PROA_ADD_X = 1 << 13,    /* LINEAR: X is added */
+    PROA_RESIDUAL = 1 << 14, /* LINEAR: times the configuration's residual_scale, before the bias */
+    PROA_WHOLE = 1 << 15,    /* HEADS_NORM: all heads as one row */
+    PROA_HEAD_ACT = 1 << 24  /* LINEAR: the configuration's head_act */
 };
 
 typedef struct proa_step {
@@ -286,6 +288,9 @@ typedef struct proa_arch {
     A(gptj)                                                                                                  \
     A(bloom)                                                                                                 \
     A(mpt)                                                                                                   \
+    A(granite)                                                                                               \
+    A(olmo2)                                                                                                 \
+    A(cohere)                                                                                                \
     A(phi)                                                                                                   \
     A(phi3)                                                                                                  \
     A(gemma)                                                                                                 \

@@ -33,6 +33,7 @@ typedef struct proa_config {
     double attention_scale; /* of q k^T */
     double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
     double embed_scale;     /* of the embedded tokens: Gemma's sqrt(hidden) */
+    double residual_scale;  /* of what attention and FFN add to the residual stream (Granite) */
     double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     double alibi_max;                /* the slopes' largest exponent; 0: no ALiBi */
     double alibi_scale;              /* multiplies the slopes; 0: 1 (Falcon's 1 / sqrt(head_dim)) */

@@ -121,13 +121,23 @@ static void do_rope_table(const frame *f, const proa_step *s)
     c->ops->rope_table(c, register_view(f, s->out), f->batch->positions, f->batch->lengths, freqs);
 }
 
+/* The weights of a norm of x: [d], or one row for each head of x, if the parameter has as many. */
+static proa_view norm_weights(const proa_param *p, proa_view x)
+{
+    proa_view w = values(p);
+    int64_t d = x.shape[x.rank - 1];
+    if (x.rank == 3 && x.shape[1] > 1 && p->rows == x.shape[1] * d)
+        w = proa_view_2d(w.data, w.dtype, x.shape[1], d);
+    return w;
+}
+
 static void norm(const frame *f, proa_view y, proa_view x, proa_weight_slot slot)
 {
     proa_ctx *c = &f->m->ctx;
     float eps = (float)f->m->config.norm_eps;
-    proa_view w = values(param(f, slot));
+    proa_view w = norm_weights(param(f, slot), x);
     if (f->m->arch->norm == PROA_NORM_RMS) c->ops->rms_norm(c, y, x, w, eps);
-    else c->ops->layer_norm(c, y, x, w, values(param(f, slot + 1)), eps);
+    else c->ops->layer_norm(c, y, x, w, norm_weights(param(f, slot + 1), x), eps);
 }
 
 static void do_norm(const frame *f, const proa_step *s)
@@ -141,7 +151,9 @@ static void do_heads_norm(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     bool k = s->flags & PROA_OF_K;
-    proa_view x = heads(register_view(f, s->in), k ? c->heads : 0, k ? c->kv_heads : c->heads, c->head_dim);
+    int64_t count = k ? c->kv_heads : c->heads, first = (k ? c->heads : 0) * c->head_dim;
+    proa_view x = proa_view_cols(register_view(f, s->in), first, first + count * c->head_dim);
+    if (!(s->flags & PROA_WHOLE)) x = proa_view_heads(x, count);
     norm(f, x, x, s->w);
 }
 
@@ -171,6 +183,7 @@ static void do_linear(const frame *f, const proa_step *s)
                                                      : PROA_ACT_NONE};
     if (s->flags & PROA_HEAD_ACT) e.act = c->head_act;
     if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
+    if (s->flags & PROA_RESIDUAL) e.alpha = (float)c->residual_scale;
     if (s->flags & PROA_ADD) e.residual = y;
     if (s->flags & PROA_ADD_X) e.residual = register_view(f, PROA_REG_X);
     multiply(f, s, e);

@@ -18,10 +18,12 @@ static void run_layer_norm(proa_ctx *c, const scene *s, int64_t begin, int64_t e
     c->ops->layer_norm(c, out, rows_of(s->input[0], begin, end), s->shared[0], s->shared[1], s->value);
 }
 
-static void check_norm(tester *t, canvas x, canvas out, bool layer, bool bias)
+/* each: every head has weights of its own. */
+static void check_norm(tester *t, canvas x, canvas out, bool layer, bool bias, bool each)
 {
     int64_t d = x.view.shape[x.view.rank - 1];
-    canvas w = canvas_make(1, &d, 0, d % 4), b = canvas_make(1, &d, 0, d % 3);
+    const int64_t shape[] = {each ? x.view.shape[1] : d, d};
+    canvas w = canvas_make(1 + each, shape, 0, d % 4), b = canvas_make(1 + each, shape, 0, d % 3);
     canvas_fill(&w, 5, false), canvas_fill(&b, 6, false);
     canvas_fill(&x, (uint64_t)d, true);
     scene s = {.run = layer ? run_layer_norm : run_rms_norm,
@@ -32,17 +34,18 @@ static void check_norm(tester *t, canvas x, canvas out, bool layer, bool bias)
                .shared = {w.view},
                .value = 1e-6f};
     if (bias) s.shared[1] = b.view;
-    LABEL(&s, "rank %d rows %d width %d bias %d", (int)x.view.rank, (int)s.T, (int)d, bias);
+    LABEL(&s, "rank %d rows %d width %d bias %d each %d", (int)x.view.rank, (int)s.T, (int)d, bias, each);
     check_scene(t, &s, TOL_NORM);
     canvas_free(&w), canvas_free(&b), canvas_free(&x), canvas_free(&out);
 }
 
 static void norm_shape(tester *t, int64_t rows, int64_t cols, bool layer)
 {
-    check_norm(t, odd_canvas(rows, cols), odd_canvas(rows, cols), layer, cols % 2 == 0);
+    check_norm(t, odd_canvas(rows, cols), odd_canvas(rows, cols), layer, cols % 2 == 0, false);
     if (cols > 65) return;
     const int64_t shape[] = {rows, 3, cols};
-    check_norm(t, canvas_make(3, shape, 5, 1), canvas_make(3, shape, 3, 2), layer, cols % 2 == 1);
+    for (int each = 0; each < 2; each++)
+        check_norm(t, canvas_make(3, shape, 5, 1), canvas_make(3, shape, 3, 2), layer, cols % 2 == 1, each);
 }
 
 static void rms_shape(tester *t, int64_t rows, int64_t cols)

@@ -138,10 +138,9 @@ static void rms_norm_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
     const vec_job *job = arg;
-    const float *w = proa_view_f32(job->w);
-    int64_t d = row_length(job->a);
+    int64_t d = row_length(job->a), heads = job->a.rank == 3 ? job->a.shape[1] : 1;
     for (int64_t r = begin; r < end; r++) {
-        const float *x = row_at(job->a, r);
+        const float *x = row_at(job->a, r), *w = proa_norm_weights(job->w, r % heads);
         float *y = row_at(job->y, r);
         vf inverse = v_set1(1.0f / sqrtf(mean_of(x, d, 0.0f, true) + job->factor));
         int64_t j = 0;
@@ -162,10 +161,10 @@ static void layer_norm_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
     const vec_job *job = arg;
-    const float *w = proa_view_f32(job->w), *b = job->b.rank ? proa_view_f32(job->b) : NULL;
-    int64_t d = row_length(job->a);
+    int64_t d = row_length(job->a), heads = job->a.rank == 3 ? job->a.shape[1] : 1;
     for (int64_t r = begin; r < end; r++) {
-        const float *x = row_at(job->a, r);
+        const float *x = row_at(job->a, r), *w = proa_norm_weights(job->w, r % heads),
+                    *b = proa_norm_weights(job->b, r % heads);
         float *y = row_at(job->y, r), mean = mean_of(x, d, 0.0f, false);
         vf m = v_set1(mean), inverse = v_set1(1.0f / sqrtf(mean_of(x, d, mean, true) + job->factor));
         for (int64_t j = 0; j < d; j += V_WIDTH) {

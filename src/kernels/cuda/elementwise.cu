@@ -133,12 +133,30 @@ static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
 
 /* ---- norms: a block for a row (and head) ---- */
 
+/* Weights and biases (b may be NULL); those of head h begin h * head numbers further. */
+struct norm_weights {
+    const float *w, *b;
+    int64_t head;
+    __device__ const float *w_of(int64_t h) const
+    {
+        return w + h * head;
+    }
+    __device__ const float *b_of(int64_t h) const
+    {
+        return b + h * head;
+    }
+    __device__ float apply(float v, int64_t h, int j, bool bias) const
+    {
+        return v * w_of(h)[j] + (bias && b ? b_of(h)[j] : 0.0f);
+    }
+};
+
 /* LAYER: y = (x - mean) / sqrt(var + eps) * w + b, else y = x / sqrt(mean of x^2 + eps) * w. One block for
  * each row and head; f32 or 16 bits. The row is read once and kept in registers, up to NORM_KEPT numbers a
  * thread; what is wider is read again. Shared memory: 33 floats. */
 enum { NORM_KEPT = 8 };
 template <typename Y, typename X, bool LAYER>
-__global__ void norm_kernel(rows3<Y> y, rows3<X> x, const float *w, const float *b, int d, float eps)
+__global__ void norm_kernel(rows3<Y> y, rows3<X> x, norm_weights w, int d, float eps)
 {
     __shared__ float scratch[33];
     const X *from = x.data + blockIdx.x * x.row + blockIdx.y * x.head;
@@ -147,8 +165,8 @@ __global__ void norm_kernel(rows3<Y> y, rows3<X> x, const float *w, const float 
 #pragma unroll
     for (int i = 0; i < NORM_KEPT; i++) {
         int j = i * blockDim.x + threadIdx.x;
-        ws[i] = j < d ? w[j] : 0.0f;
-        bs[i] = LAYER && b && j < d ? b[j] : 0.0f;
+        ws[i] = j < d ? w.w_of(blockIdx.y)[j] : 0.0f;
+        bs[i] = LAYER && w.b && j < d ? w.b_of(blockIdx.y)[j] : 0.0f;
     }
     gpu_wait();
     float kept[NORM_KEPT], mean = 0.0f, sum = 0.0f;
@@ -176,23 +194,23 @@ __global__ void norm_kernel(rows3<Y> y, rows3<X> x, const float *w, const float 
         if (j < d) to[j] = gpu_saturate<Y>((kept[i] - mean) * inverse * ws[i] + bs[i]);
     }
     for (int j = behind; j < d; j += blockDim.x)
-        to[j] = gpu_saturate<Y>((gpu_to_f32(from[j]) - mean) * inverse * w[j] + (LAYER && b ? b[j] : 0.0f));
+        to[j] = gpu_saturate<Y>(w.apply((gpu_to_f32(from[j]) - mean) * inverse, blockIdx.y, j, LAYER));
 }
 
 /* The same with 16-bit output, eight numbers at a time: LANES threads hold a row, up to 4 pieces of eight
  * each. With room in fp8_rows the rounded row is written as e4m3 too, with its scale. */
 enum { PIECES = 4 };
 template <typename Y, typename X, bool LAYER, int LANES>
-__global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, const float *w, const float *b, int d, int heads,
-                                 int64_t rows, float eps, gpu_fp8_rows fp8_rows)
+__global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, norm_weights w, int d, int heads, int64_t rows,
+                                 float eps, gpu_fp8_rows fp8_rows)
 {
     __shared__ float scratch[33];
     const int BLOCK = LANES == 32 ? THREADS : LANES;
     int64_t row = (int64_t)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES;
     int lane = threadIdx.x % LANES;
     float ws[8], bs[8] = {}; /* of the first piece, before gpu_wait: no kernel of a pass writes weights */
-    if (lane * 8 < d) gpu_load8(ws, w + lane * 8);
-    if (LAYER && b && lane * 8 < d) gpu_load8(bs, b + lane * 8);
+    if (lane * 8 < d) gpu_load8(ws, w.w_of(row % heads) + lane * 8);
+    if (LAYER && w.b && lane * 8 < d) gpu_load8(bs, w.b_of(row % heads) + lane * 8);
     gpu_wait();
     if (row >= rows) return; /* whole warps, where a block has several rows */
     const X *from = x.data + row / heads * x.row + row % heads * x.head;
@@ -220,8 +238,8 @@ __global__ void norm_vec8_kernel(rows3<Y> y, rows3<X> x, const float *w, const f
     for (int i = 0; i < PIECES; i++) {
         int j = (i * LANES + lane) * 8;
         if (j >= d) break;
-        if (i > 0) gpu_load8(ws, w + j);
-        if (i > 0 && LAYER && b) gpu_load8(bs, b + j);
+        if (i > 0) gpu_load8(ws, w.w_of(row % heads) + j);
+        if (i > 0 && LAYER && w.b) gpu_load8(bs, w.b_of(row % heads) + j);
 #pragma unroll
         for (int e = 0; e < 8; e++) kept[i][e] = (kept[i][e] - mean) * inverse * ws[e] + bs[e];
         gpu_store8(reinterpret_cast<Y *>(&rounded[i]), kept[i]);
@@ -313,51 +331,50 @@ static dim3 norm_grid(proa_view x)
 }
 
 template <typename Y, typename X, bool LAYER>
-static void norm_vec8(gpu *g, const char *what, proa_view y, proa_view x, const float *w, const float *b,
-                      float eps)
+static void norm_vec8(gpu *g, const char *what, proa_view y, proa_view x, norm_weights w, float eps)
 {
     int d = (int)x.shape[x.rank - 1], heads = x.rank == 3 ? (int)x.shape[1] : 1;
     int64_t rows = x.shape[0] * heads;
     gpu_fp8_rows fp8_rows = gpu_fp8_rows_for(g, y);
     if constexpr (LAYER && sizeof(X) == 2)
-        if (!fp8_rows.at && layer_norm_persistent<X>(g, what, y, x, w, b, eps)) return;
+        if (!fp8_rows.at && layer_norm_persistent<X>(g, what, y, x, w.w, w.b, eps)) return;
     if (d <= 32 * PIECES * 8 && (rows >= 2048 || d <= 256))
         gpu_launch(g, what, norm_vec8_kernel<Y, X, LAYER, 32>, dim3((unsigned)((rows + 7) / 8)), THREADS, 0,
-                   rows_view<Y>(y), rows_view<X>(x), w, b, d, heads, rows, eps, fp8_rows);
+                   rows_view<Y>(y), rows_view<X>(x), w, d, heads, rows, eps, fp8_rows);
     else if (d <= 128 * PIECES * 8)
         gpu_launch(g, what, norm_vec8_kernel<Y, X, LAYER, 128>, dim3((unsigned)rows), 128, 0, rows_view<Y>(y),
-                   rows_view<X>(x), w, b, d, heads, rows, eps, fp8_rows);
+                   rows_view<X>(x), w, d, heads, rows, eps, fp8_rows);
     else
         gpu_launch(g, what, norm_vec8_kernel<Y, X, LAYER, 512>, dim3((unsigned)rows), 512, 0, rows_view<Y>(y),
-                   rows_view<X>(x), w, b, d, heads, rows, eps, fp8_rows);
+                   rows_view<X>(x), w, d, heads, rows, eps, fp8_rows);
 }
 
 template <typename Y, typename X, bool LAYER>
-static void norm_as(gpu *g, const char *what, proa_view y, proa_view x, const float *w, const float *b, float eps)
+static void norm_as(gpu *g, const char *what, proa_view y, proa_view x, norm_weights w, float eps)
 {
     int64_t d = x.shape[x.rank - 1];
     if constexpr (sizeof(Y) == 2)
         if (x.shape[0] > 16 && gpu_is_vec8(y) && gpu_is_vec8(x) && d <= 512 * PIECES * 8 &&
-            ((uintptr_t)w | (uintptr_t)b) % 16 == 0) {
-            norm_vec8<Y, X, LAYER>(g, what, y, x, w, b, eps);
+            ((uintptr_t)w.w | (uintptr_t)w.b) % 16 == 0 && w.head % 4 == 0) {
+            norm_vec8<Y, X, LAYER>(g, what, y, x, w, eps);
             return;
         }
     gpu_launch(g, what, norm_kernel<Y, X, LAYER>, norm_grid(x), norm_threads(d), 0, rows_view<Y>(y),
-               rows_view<X>(x), w, b, (int)d, eps);
+               rows_view<X>(x), w, (int)d, eps);
 }
 
 /* y is of x's type, or of 16 bits. */
-static void run_norm(gpu *g, proa_view y, proa_view x, const float *w, const float *b, float eps, bool layer)
+static void run_norm(gpu *g, proa_view y, proa_view x, norm_weights w, float eps, bool layer)
 {
     gpu_by_type(y.dtype, [&](auto to) {
         using Y = decltype(to);
         const char *what = layer ? "layer_norm" : "rms_norm";
         PROA_ASSERT(x.dtype == y.dtype || x.dtype == PROA_DTYPE_F32);
         gpu_invalidate(g, y);
-        if (gpu_is_16bit(x) && layer) norm_as<Y, Y, true>(g, what, y, x, w, b, eps);
-        else if (gpu_is_16bit(x)) norm_as<Y, Y, false>(g, what, y, x, w, b, eps);
-        else if (layer) norm_as<Y, float, true>(g, what, y, x, w, b, eps);
-        else norm_as<Y, float, false>(g, what, y, x, w, b, eps);
+        if (gpu_is_16bit(x) && layer) norm_as<Y, Y, true>(g, what, y, x, w, eps);
+        else if (gpu_is_16bit(x)) norm_as<Y, Y, false>(g, what, y, x, w, eps);
+        else if (layer) norm_as<Y, float, true>(g, what, y, x, w, eps);
+        else norm_as<Y, float, false>(g, what, y, x, w, eps);
     });
 }
 
@@ -369,18 +386,18 @@ void gpu_flush(gpu *g)
     g->norm.x = NULL;
     proa_view y = {n.y, PROA_DTYPE_F32, 2, {n.rows, n.d, 1, 1}, {n.y_row, 1, 0, 0}}, x = y;
     x.data = (void *)(uintptr_t)n.x, x.stride[0] = n.x_row;
-    run_norm(g, y, x, n.w, n.b, n.eps, n.layer);
+    run_norm(g, y, x, {n.w, n.b, 0}, n.eps, n.layer);
 }
 
 /* A norm of few rows is deferred to the product that will probably read it. */
-static void norm_op(proa_ctx *c, proa_view y, proa_view x, const float *w, const float *b, float eps, bool layer)
+static void norm_op(proa_ctx *c, proa_view y, proa_view x, norm_weights w, float eps, bool layer)
 {
     gpu *g = gpu_of(c);
     gpu_flush(g);
     gpu_pending_norm n = {(const float *)x.data,
                           (float *)y.data,
-                          w,
-                          b,
+                          w.w,
+                          w.b,
                           x.stride[0],
                           y.stride[0],
                           (int)x.shape[0],
@@ -390,17 +407,22 @@ static void norm_op(proa_ctx *c, proa_view y, proa_view x, const float *w, const
                           (uintptr_t)x.data % 16 == 0};
     bool apart = x.rank == 2 && x.data != y.data && !gpu_is_16bit(y);
     if (apart && (n.rows == 1 || gpu_skinny_f32_takes_norm(n))) g->norm = n;
-    else run_norm(g, y, x, w, b, eps, layer);
+    else run_norm(g, y, x, w, eps, layer);
+}
+
+static norm_weights weights_of(proa_view w, proa_view b)
+{
+    return {(const float *)w.data, (const float *)(b.rank ? b.data : NULL), w.rank == 2 ? w.stride[0] : 0};
 }
 
 static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float eps)
 {
-    norm_op(c, y, x, (const float *)w.data, NULL, eps, false);
+    norm_op(c, y, x, weights_of(w, {}), eps, false);
 }
 
 static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_view b, float eps)
 {
-    norm_op(c, y, x, (const float *)w.data, (const float *)(b.rank ? b.data : NULL), eps, true);
+    norm_op(c, y, x, weights_of(w, b), eps, true);
 }
 
 /* ---- rotary positions ---- */

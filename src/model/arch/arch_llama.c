@@ -1,27 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_llama.c - Llama 1 to 3.3, Mistral, Qwen2, Qwen3: pre-norm RMS, rotary halves, gated SiLU, grouped queries.
- * They differ in biases (Qwen2), per-head norms of q and k (Qwen3) and windows (Mistral), so they share keys,
- * tensors and all steps but two. Facts: transformers' modeling_{llama,mistral,qwen2,qwen3}.py. */
+ * arch_llama.c - Llama 1 to 3.3, Mistral, Qwen2, Qwen3, Granite: pre-norm RMS, rotary halves, gated SiLU.
+ * They differ in biases (Qwen2), per-head norms of q and k (Qwen3), windows (Mistral) and factors (Granite), so they
+ * share keys, tensors and all steps but two. Facts: transformers' modeling_{llama,mistral,qwen2,qwen3,granite}.py. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
 #define LAYER "model.layers.%d."
 
 /* clang-format off */
-static const proa_key keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),
-    REQUIRED  ("intermediate_size",       ffn,            FFN),
-    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),
-    INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),
-    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  2048),
-    EPSILON   ("rms_norm_eps",            1e-6),
-    ACTIVATION("hidden_act",              SILU),
-    SWITCH    ("tie_word_embeddings",     tied,           0),
-    SWITCH    ("attention_bias",          attention_bias, 0),
-    SWITCH    ("mlp_bias",                mlp_bias,       0),
+#define COMMON_KEYS \
+    REQUIRED  ("vocab_size",              vocab,           VOCAB),            \
+    REQUIRED  ("hidden_size",             hidden,          HIDDEN),           \
+    REQUIRED  ("num_hidden_layers",       layers,          LAYERS),           \
+    REQUIRED  ("num_attention_heads",     heads,           HEADS),            \
+    REQUIRED  ("intermediate_size",       ffn,             FFN),              \
+    INTEGER   ("num_key_value_heads",     kv_heads,        1, HEADS,    0),   \
+    INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 0),   \
+    INTEGER   ("max_position_embeddings", context,         1, CONTEXT,  2048), \
+    EPSILON   ("rms_norm_eps",            1e-6),                              \
+    ACTIVATION("hidden_act",              SILU),                              \
+    SWITCH    ("tie_word_embeddings",     tied,            0),                \
+    SWITCH    ("attention_bias",          attention_bias,  0),                \
+    SWITCH    ("mlp_bias",                mlp_bias,        0)
+static const proa_key keys[] = {COMMON_KEYS, END_KEYS};
+static const proa_key granite_keys[] = {
+    COMMON_KEYS,
+    NUMBER    ("embedding_multiplier",    embed_scale,     1e-6, 1e6,   1),
+    NUMBER    ("attention_multiplier",    attention_scale, 1e-6, 1e6,   1),
+    NUMBER    ("residual_multiplier",     residual_scale,  1e-6, 1e6,   1),
     END_KEYS};
 
 #define COMMON_TENSORS \
@@ -63,7 +69,7 @@ static const proa_name qwen3_tensors[] = {
     COMMON_TENSORS};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
-static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
+static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
 #define QKV_PRODUCT \
     NORM  (X, N,   ATTN_NORM), \
     LINEAR(N, QKV, QKV, 0)
@@ -71,14 +77,14 @@ static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
     ROTATE,                         \
     KV_APPEND,                      \
     ATTEND,                         \
-    LINEAR      (A, X, O,    ADD), \
+    LINEAR      (A, X, O,    ADD | RESIDUAL), \
     NORM        (X, N, FFN_NORM),  \
     LINEAR_GATED(N, F, UP,   0),   \
-    LINEAR      (F, X, DOWN, ADD), \
+    LINEAR      (F, X, DOWN, ADD | RESIDUAL), \
     END
 static const proa_step layer[] = {QKV_PRODUCT, ATTENTION_AND_FFN};
 static const proa_step layer_qk_norm[] = {QKV_PRODUCT, Q_NORM(Q_NORM), K_NORM(K_NORM), ATTENTION_AND_FFN};
-static const proa_step head[] = {LM_HEAD(0)};
+static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
 static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -107,14 +113,28 @@ static proa_status finish_qwen(proa_config *c, const proa_json *json, proa_arena
     return finish(c, json, arena, err);
 }
 
+/* The logits are divided by logits_scaling. */
+static proa_status finish_granite(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    double divisor = 1;
+    PROA_TRY(proa_json_get_double(&divisor, json, "logits_scaling", 1e-6, 1e6, err));
+    c->logit_scale = 1 / divisor;
+    if ((c->attention_bias || c->mlp_bias) && c->residual_scale != 1)
+        return PROA_FAIL(err, UNSUPPORTED, "biases with a 'residual_multiplier' of %g are not supported",
+                         c->residual_scale);
+    return finish_llama(c, json, arena, err);
+}
+
 /* clang-format off */
-#define ROW(type, class, tensors, layer, finisher)                                                 \
-    {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keys,           \
+#define ROW(type, class, keylist, tensors, layer, finisher)                                        \
+    {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keylist,        \
      .names = tensors##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, \
      .finish = finisher}
 
-const proa_arch proa_arch_llama   = ROW("llama",   "LlamaForCausalLM",   llama, layer,         finish_llama);
-const proa_arch proa_arch_mistral = ROW("mistral", "MistralForCausalLM", llama, layer,         finish);
-const proa_arch proa_arch_qwen2   = ROW("qwen2",   "Qwen2ForCausalLM",   qwen2, layer,         finish_qwen);
-const proa_arch proa_arch_qwen3   = ROW("qwen3",   "Qwen3ForCausalLM",   qwen3, layer_qk_norm, finish_qwen);
+const proa_arch proa_arch_llama   = ROW("llama",   "LlamaForCausalLM",   keys, llama, layer,         finish_llama);
+const proa_arch proa_arch_mistral = ROW("mistral", "MistralForCausalLM", keys, llama, layer,         finish);
+const proa_arch proa_arch_qwen2   = ROW("qwen2",   "Qwen2ForCausalLM",   keys, qwen2, layer,         finish_qwen);
+const proa_arch proa_arch_qwen3   = ROW("qwen3",   "Qwen3ForCausalLM",   keys, qwen3, layer_qk_norm, finish_qwen);
+const proa_arch proa_arch_granite =
+    ROW("granite", "GraniteForCausalLM", granite_keys, llama, layer, finish_granite);
 /* clang-format on */

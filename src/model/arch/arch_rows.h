@@ -19,6 +19,7 @@
 #define REQUIRED(key, field, MOST)            PROA_KEY_REQUIRED(key, field, 1, PROA_##MOST##_MAX)
 #define INTEGER(key, field, least, MOST, def) PROA_KEY_INTEGER(key, field, least, PROA_##MOST##_MAX, def)
 #define EPSILON(key, def)                     PROA_KEY_NUMBER(key, norm_eps, 0, 1, def) /* of the norms */
+#define NUMBER(key, field, least, most, def)  PROA_KEY_NUMBER(key, field, least, most, def)
 #define SWITCH(key, field, def)               PROA_KEY_SWITCH(key, field, def)
 #define ACTIVATION(key, ACT)                  PROA_KEY_ACTIVATION(key, PROA_ACT_##ACT)  /* of the FFN */
 #define END_KEYS                              {0}
@@ -79,7 +80,9 @@
  * NORM(IN, OUT, W)      OUT = norm(IN) * W (+ bias)          [T, H]; the kind (RMS or LayerNorm) is the row's
  * NORM_IF(COND, ...)    the same under a condition
  * NORM_ADD(IN, OUT, W)  OUT += norm(IN) * W (+ bias)         [T, H]; IN is overwritten
- * Q_NORM(W), K_NORM(W)  each head of q, or of k, in QKV = norm(head) * W, W [head_dim]
+ * Q_NORM(W), K_NORM(W)  each head of q, or of k, in QKV = norm(head) * W, W [head_dim] or [heads, head_dim]
+ * Q_NORM_WHOLE, K_NORM_WHOLE
+ *                       the heads of q [T, Q], or of k [T, K], normed as one row
  * LINEAR(IN, OUT, W, flags)
  *                       OUT = IN W^T + bias                  [T, cols] -> [T, rows]; by W:
  *                         QKV       N [T, H] -> QKV [T, Q + 2K], q, k, v side by side
@@ -126,6 +129,8 @@
 #define K_NORM(W)                     STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K)
 #define Q_NORM_IF(COND, W)            STEP(HEADS_NORM, QKV, QKV, W, IF(COND))
 #define K_NORM_IF(COND, W)            STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K | IF(COND))
+#define Q_NORM_WHOLE(W)               STEP(HEADS_NORM, QKV, QKV, W, PROA_WHOLE)
+#define K_NORM_WHOLE(W)               STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K | PROA_WHOLE)
 #define LINEAR(IN, OUT, W, flags)     STEP(LINEAR, IN, OUT, W, flags)
 #define LINEAR_GATED(IN, OUT, W, flags) STEP(LINEAR_GATED, IN, OUT, W, flags)
 #define ROTATE                        STEP_BARE(ROPE, QKV, QKV, 0)
@@ -152,6 +157,7 @@ enum {
     OF_POS  = PROA_OF_POS,
     OF_TYPE = PROA_OF_TYPE,
     HEAD_ACT     = PROA_HEAD_ACT,     /* then the activation of the head */
+    RESIDUAL = PROA_RESIDUAL, /* times residual_scale */
     FORK    = PROA_FORK,  /* may run at the same time as the steps up to the next JOIN */
     JOIN    = PROA_JOIN
 };

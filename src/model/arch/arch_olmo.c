@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_olmo.c - OLMo 2: a Llama that norms what attention and FFN give instead of what they read.
+ * All heads of q are normed as one row, and all of k, before they are rotated. Facts: transformers' modeling_olmo2.py;
+ * OLMo Team 2024. */
+#include "model/arch/arch_rows.h"
+
+#define STACK PROA_STACK_DECODER
+#define BLOCK "model.layers.%d."
+
+/* clang-format off */
+static const proa_key keys[] = {
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
+    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),
+    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),
+    INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  2048),
+    EPSILON   ("rms_norm_eps",            1e-5),
+    ACTIVATION("hidden_act",              SILU),
+    SWITCH    ("tie_word_embeddings",     tied,           0),
+    SWITCH    ("attention_bias",          attention_bias, 0),
+    END_KEYS};
+
+static const proa_name tensors[] = {
+    TABLE    ("model.embed_tokens.weight",               TOKENS,        VOCAB,  HIDDEN),
+    MATRIX   (BLOCK "self_attn.q_proj.weight",           QKV,           Q,      HIDDEN),
+    MATRIX   (BLOCK "self_attn.k_proj.weight",           QKV,           KV,     HIDDEN),
+    MATRIX   (BLOCK "self_attn.v_proj.weight",           QKV,           KV,     HIDDEN),
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.q_proj.bias",  QKV_B,         Q),
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.k_proj.bias",  QKV_B,         KV),
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.v_proj.bias",  QKV_B,         KV),
+    VECTOR   (BLOCK "self_attn.q_norm.weight",           Q_NORM,        Q),
+    VECTOR   (BLOCK "self_attn.k_norm.weight",           K_NORM,        KV),
+    MATRIX   (BLOCK "self_attn.o_proj.weight",           O,             HIDDEN, Q),
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.o_proj.bias",  O_B,           HIDDEN),
+    VECTOR   (BLOCK "post_attention_layernorm.weight",   ATTN_OUT_NORM, HIDDEN),
+    MATRIX   (BLOCK "mlp.gate_proj.weight",              UP,            FFN,    HIDDEN),
+    MATRIX   (BLOCK "mlp.up_proj.weight",                UP,            FFN,    HIDDEN),
+    MATRIX   (BLOCK "mlp.down_proj.weight",              DOWN,          HIDDEN, FFN),
+    VECTOR   (BLOCK "post_feedforward_layernorm.weight", FFN_OUT_NORM,  HIDDEN),
+    VECTOR   ("model.norm.weight",                       FINAL_NORM,    HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.weight",                  HEAD,          VOCAB,  HIDDEN),
+    TIED_HEAD("model.embed_tokens.weight"),
+    END_TENSORS};
+static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
+
+static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
+static const proa_step layer[] = {
+    LINEAR      (X, QKV, QKV,  0),
+    Q_NORM_WHOLE(Q_NORM),
+    K_NORM_WHOLE(K_NORM),
+    ROTATE,
+    KV_APPEND,
+    ATTEND,
+    LINEAR      (A, D,   O,    0),
+    NORM_ADD    (D, X,   ATTN_OUT_NORM),
+    LINEAR_GATED(X, F,   UP,   0),
+    LINEAR      (F, D,   DOWN, 0),
+    NORM_ADD    (D, X,   FFN_OUT_NORM),
+    END};
+static const proa_step head[] = {LM_HEAD(0)};
+/* clang-format on */
+
+static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->gated = true;
+    PROA_TRY(proa_config_read_rotary_dim(c, json, 1, err));
+    return proa_config_read_rope(c, json, arena, err);
+}
+
+const proa_arch proa_arch_olmo2 = {.name = "olmo2",
+                                   .model_type = "olmo2",
+                                   .hf = STRINGS("Olmo2ForCausalLM"),
+                                   DECODER(RMS),
+                                   .keys = keys,
+                                   .names = tensors,
+                                   .ignored = ignored,
+                                   .stacks = {CAUSAL(embed, layer)},
+                                   .head = head,
+                                   .finish = finish};
