@@ -290,6 +290,7 @@ typedef struct proa_arch {
     A(mpt)                                                                                                   \
     A(granite)                                                                                               \
     A(olmo2)                                                                                                 \
+    A(olmo3)                                                                                                 \
     A(cohere)                                                                                                \
     A(phi)                                                                                                   \
     A(phi3)                                                                                                  \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_olmo.c - OLMo 2: a Llama that norms what attention and FFN give instead of what they read.
- * All heads of q are normed as one row, and all of k, before they are rotated. Facts: transformers' modeling_olmo2.py;
- * OLMo Team 2024. */
+ * arch_olmo.c - OLMo 2 and 3: a Llama that norms what attention and FFN give instead of what they read.
+ * All heads of q are normed as one row, and all of k, before they are rotated. OLMo 3 has a window in three of four
+ * layers, whose rotary positions are not scaled. Facts: transformers' modeling_{olmo2,olmo3}.py; OLMo Team 2024. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
@@ -46,7 +46,7 @@ static const proa_name tensors[] = {
     END_TENSORS};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
-static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
+static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, LOCAL_ROPE_TABLE, END};
 static const proa_step layer[] = {
     LINEAR      (X, QKV, QKV,  0),
     Q_NORM_WHOLE(Q_NORM),
@@ -70,13 +70,21 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
     return proa_config_read_rope(c, json, arena, err);
 }
 
-const proa_arch proa_arch_olmo2 = {.name = "olmo2",
-                                   .model_type = "olmo2",
-                                   .hf = STRINGS("Olmo2ForCausalLM"),
-                                   DECODER(RMS),
-                                   .keys = keys,
-                                   .names = tensors,
-                                   .ignored = ignored,
-                                   .stacks = {CAUSAL(embed, layer)},
-                                   .head = head,
-                                   .finish = finish};
+/* rope_scaling is for the layers without a window. */
+static proa_status finish_olmo3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->window = 4096;
+    c->window_pattern = 4;
+    PROA_TRY(finish(c, json, arena, err));
+    if (c->local_rope.theta == 0) c->local_rope.theta = c->rope.theta;
+    return proa_config_read_window(c, json, arena, err);
+}
+
+#define ROW(type, class, finisher)                                                                            \
+    {                                                                                                         \
+        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keys, .names = tensors, \
+        .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher                \
+    }
+
+const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", finish);
+const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", finish_olmo3);
