@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_published.c - configurations as published models have them: keys that are missing, null, nested, of older names
+ * or beside the point, and what must come of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/arch.h"
+#include <cmocka.h>
+#include <math.h>
+
+typedef struct fixture {
+    const proa_arch *arch;
+    proa_config c;
+    proa_arena arena;
+    proa_err err;
+} fixture;
+
+static void configure(fixture *f, const char *text)
+{
+    proa_json *json = NULL;
+    *f = (fixture){0};
+    proa_arena_init(&f->arena);
+    proa_status status = proa_json_parse(&json, proa_str_c(text), "config.json", &f->err);
+    if (status == PROA_OK) status = proa_arch_configure(&f->arch, &f->c, json, NULL, &f->arena, &f->err);
+    proa_json_free(json);
+    if (status != PROA_OK) fail_msg("%s: %s", text, f->err.text);
+}
+
+static void near(double have, double want)
+{
+    if (!(fabs(have - want) <= 1e-9 * fabs(want))) fail_msg("%.12g, expected %.12g", have, want);
+}
+
+/* microsoft/phi-2: 0.4 of a head of 80 is rotated. */
+static void phi_2(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    configure(
+        &f,
+        "{\"architectures\":[\"PhiForCausalLM\"],\"hidden_act\":\"gelu_new\",\"hidden_size\":2560,"
+        "\"intermediate_size\":10240,\"layer_norm_eps\":1e-05,\"max_position_embeddings\":2048,"
+        "\"model_type\":\"phi\",\"num_attention_heads\":32,\"num_hidden_layers\":32,"
+        "\"num_key_value_heads\":null,\"partial_rotary_factor\":0.4,\"qk_layernorm\":false,"
+        "\"rope_scaling\":null,\"rope_theta\":10000.0,\"tie_word_embeddings\":false,\"vocab_size\":51200}");
+    assert_int_equal(f.c.rotary_dim, 32);
+    assert_int_equal(f.c.kv_heads, 32);
+    assert_false(f.c.qk_norm);
+    proa_arena_release(&f.arena);
+}
+
+/* A list of n numbers for LongRoPE. */
+static const char *factors(char *room, size_t size, int n)
+{
+    size_t len = (size_t)snprintf(room, size, "[1.0");
+    for (int i = 1; i < n; i++) len += (size_t)snprintf(room + len, size - len, ",%d.5", i);
+    snprintf(room + len, size - len, "]");
+    return room;
+}
+
+/* microsoft/Phi-3-mini-128k-instruct of April 2024, whose rope type is "su", and Phi-4-mini-instruct, which rotates 96
+ * of 128 numbers and shares the embedding with the head. Windows longer than the context are no windows that matter. */
+static void phi_3(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const more[] = {
+        "\"num_attention_heads\":32,\"num_key_value_heads\":32,\"vocab_size\":32064,"
+        "\"tie_word_embeddings\":false,\"rope_scaling\":{\"type\":\"su\",",
+        "\"num_attention_heads\":24,\"num_key_value_heads\":8,\"vocab_size\":200064,"
+        "\"tie_word_embeddings\":true,\"partial_rotary_factor\":0.75,"
+        "\"full_attn_mod\":1,\"interpolate_factor\":1,\"lm_head_bias\":false,"
+        "\"rope_scaling\":{\"type\":\"longrope\","};
+    for (int i = 0; i < 2; i++) {
+        fixture f;
+        char list[1024], text[4096];
+        factors(list, sizeof list, 48);
+        snprintf(
+            text, sizeof text,
+            "{\"architectures\":[\"Phi3ForCausalLM\"],\"attention_bias\":false,\"hidden_act\":\"silu\","
+            "\"hidden_size\":3072,\"intermediate_size\":8192,\"max_position_embeddings\":131072,"
+            "\"model_type\":\"phi3\",\"num_hidden_layers\":32,\"original_max_position_embeddings\":4096,"
+            "\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"sliding_window\":262144,%s\"long_factor\":%s,"
+            "\"short_factor\":%s}}",
+            more[i], list, list);
+        configure(&f, text);
+        assert_int_equal(f.c.rotary_dim, 96);
+        assert_int_equal(f.c.rope.kind, PROA_ROPE_LONG);
+        assert_int_equal(f.c.rope.original, 4096);
+        near(f.c.rope.scale, sqrt(1 + log(32) / log(4096)));
+        assert_int_equal(f.c.context, 131072);
+        assert_int_equal(f.c.tied, i == 1);
+        proa_arena_release(&f.arena);
+    }
+}
+
+/* google/gemma-2b: the activation is tanh-GELU whatever hidden_act says, and nothing says that the head is tied. */
+static void gemma_2b(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    configure(&f,
+              "{\"architectures\":[\"GemmaForCausalLM\"],\"attention_bias\":false,\"head_dim\":256,"
+              "\"hidden_act\":\"gelu\",\"hidden_activation\":null,\"hidden_size\":2048,"
+              "\"intermediate_size\":16384,\"max_position_embeddings\":8192,\"model_type\":\"gemma\","
+              "\"num_attention_heads\":8,\"num_hidden_layers\":18,\"num_key_value_heads\":1,"
+              "\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":10000.0,\"vocab_size\":256000}");
+    assert_int_equal(f.c.act, PROA_ACT_GELU_TANH);
+    assert_true(f.c.tied);
+    near(f.c.embed_scale, sqrt(2048));
+    near(f.c.attention_scale, 1.0 / 16);
+    assert_int_equal(f.c.window_used, false);
+    proa_arena_release(&f.arena);
+}
+
+/* google/gemma-3-1b-it, and gemma-3-4b-it, whose text_config leaves out what the class has as default. The context is
+ * not eight times as long: the scaling is in it already. */
+static void gemma_3(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    configure(&f,
+              "{\"architectures\":[\"Gemma3ForCausalLM\"],\"attn_logit_softcapping\":null,"
+              "\"cache_implementation\":\"hybrid\",\"eos_token_id\":[1,106],\"final_logit_softcapping\":null,"
+              "\"head_dim\":256,\"hidden_activation\":\"gelu_pytorch_tanh\",\"hidden_size\":1152,"
+              "\"intermediate_size\":6912,\"max_position_embeddings\":32768,\"model_type\":\"gemma3_text\","
+              "\"num_attention_heads\":4,\"num_hidden_layers\":26,\"num_key_value_heads\":1,"
+              "\"query_pre_attn_scalar\":256,\"rms_norm_eps\":1e-06,\"rope_local_base_freq\":10000,"
+              "\"rope_scaling\":null,\"rope_theta\":1000000,\"sliding_window\":512,"
+              "\"sliding_window_pattern\":6,\"vocab_size\":262144}");
+    assert_int_equal(proa_config_window(&f.c, 4), 512);
+    assert_int_equal(proa_config_window(&f.c, 5), 0);
+    near(f.c.rope.theta, 1e6);
+    near(f.c.local_rope.theta, 1e4);
+    assert_true(f.c.attention_cap == 0 && f.c.logit_cap == 0);
+    assert_int_equal(f.c.end_count, 2);
+    proa_arena_release(&f.arena);
+    configure(&f,
+              "{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"boi_token_index\":255999,"
+              "\"eoi_token_index\":256000,\"eos_token_id\":[1,106],\"image_token_index\":262144,"
+              "\"mm_tokens_per_image\":256,\"model_type\":\"gemma3\",\"text_config\":{\"hidden_size\":2560,"
+              "\"intermediate_size\":10240,\"model_type\":\"gemma3_text\",\"num_hidden_layers\":34,"
+              "\"rope_scaling\":{\"factor\":8.0,\"rope_type\":\"linear\"},\"sliding_window\":1024},"
+              "\"vision_config\":{\"hidden_size\":1152}}");
+    assert_int_equal(f.c.vocab, 262208);
+    assert_int_equal(f.c.heads, 8);
+    assert_int_equal(f.c.kv_heads, 4);
+    assert_int_equal(f.c.head_dim, 256);
+    assert_int_equal(f.c.context, 131072);
+    assert_int_equal(f.c.rope.kind, PROA_ROPE_LINEAR);
+    assert_int_equal(f.c.local_rope.kind, PROA_ROPE_PLAIN);
+    assert_int_equal(proa_config_window(&f.c, 33), 1024);
+    assert_int_equal(proa_config_window(&f.c, 29), 0);
+    assert_int_equal(f.c.end_ids[1], 106);
+    assert_true(f.c.tied);
+    proa_arena_release(&f.arena);
+}
+
+/* CohereForAI/c4ai-command-r-v01: model_max_length is what the model takes. */
+static void command_r(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    configure(&f, "{\"architectures\":[\"CohereForCausalLM\"],\"attention_bias\":false,\"bos_token_id\":5,"
+                  "\"eos_token_id\":255001,\"hidden_act\":\"silu\",\"hidden_size\":8192,"
+                  "\"intermediate_size\":22528,\"layer_norm_eps\":1e-05,\"logit_scale\":0.0625,"
+                  "\"max_position_embeddings\":8192,\"model_max_length\":131072,\"model_type\":\"cohere\","
+                  "\"num_attention_heads\":64,\"num_hidden_layers\":40,\"num_key_value_heads\":64,"
+                  "\"pad_token_id\":0,\"rope_theta\":8000000.0,\"vocab_size\":256000}");
+    assert_int_equal(f.c.context, 131072);
+    near(f.c.logit_scale, 0.0625);
+    assert_true(f.c.tied);
+    assert_false(f.c.qk_norm);
+    proa_arena_release(&f.arena);
+}
+
+/* ibm-granite/granite-3.1-8b-instruct. */
+static void granite(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    configure(&f, "{\"architectures\":[\"GraniteForCausalLM\"],\"attention_bias\":false,"
+                  "\"attention_multiplier\":0.0078125,\"embedding_multiplier\":12.0,\"hidden_act\":\"silu\","
+                  "\"hidden_size\":4096,\"intermediate_size\":12800,\"logits_scaling\":16.0,"
+                  "\"max_position_embeddings\":131072,\"mlp_bias\":false,\"model_type\":\"granite\","
+                  "\"num_attention_heads\":32,\"num_hidden_layers\":40,\"num_key_value_heads\":8,"
+                  "\"residual_multiplier\":0.22,\"rms_norm_eps\":1e-05,\"rope_scaling\":null,"
+                  "\"rope_theta\":10000000.0,\"tie_word_embeddings\":true,\"vocab_size\":49155}");
+    near(f.c.attention_scale, 1.0 / 128);
+    near(f.c.embed_scale, 12);
+    near(f.c.residual_scale, 0.22);
+    near(f.c.logit_scale, 1.0 / 16);
+    proa_arena_release(&f.arena);
+}
+
+/* allenai/Olmo-3-7B: three of four layers have a window and rotary positions that are not scaled. */
+static void olmo_3(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    configure(
+        &f, "{\"architectures\":[\"Olmo3ForCausalLM\"],\"hidden_size\":4096,\"intermediate_size\":11008,"
+            "\"max_position_embeddings\":65536,\"model_type\":\"olmo3\",\"num_attention_heads\":32,"
+            "\"num_hidden_layers\":32,\"num_key_value_heads\":32,\"rms_norm_eps\":1e-06,"
+            "\"rope_scaling\":{\"attention_factor\":1.2079441541679836,\"beta_fast\":32.0,\"beta_slow\":1.0,"
+            "\"factor\":8.0,\"original_max_position_embeddings\":8192,\"rope_type\":\"yarn\"},"
+            "\"rope_theta\":500000,\"sliding_window\":4096,\"vocab_size\":100278}");
+    assert_int_equal(proa_config_window(&f.c, 2), 4096);
+    assert_int_equal(proa_config_window(&f.c, 3), 0);
+    near(f.c.rope.scale, 0.1 * log(8) + 1);
+    near(f.c.local_rope.scale, 1);
+    near(f.c.local_rope.theta, 500000);
+    assert_int_equal(f.c.context, 65536);
+    proa_arena_release(&f.arena);
+}
+
+/* deepseek-ai/deepseek-coder-6.7b: a Llama with linear scaling. */
+static void deepseek_coder(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    float freq[64];
+    configure(
+        &f, "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_act\":\"silu\",\"hidden_size\":4096,"
+            "\"intermediate_size\":11008,\"max_position_embeddings\":16384,\"model_type\":\"llama\","
+            "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":32,"
+            "\"pretraining_tp\":1,\"rms_norm_eps\":1e-06,\"rope_scaling\":{\"factor\":4.0,"
+            "\"type\":\"linear\"},\"rope_theta\":100000,\"tie_word_embeddings\":false,\"vocab_size\":32256}");
+    proa_rope_inv_freq(&f.c.rope, f.c.rotary_dim, false, freq);
+    near((double)freq[0], 0.25);
+    assert_int_equal(f.c.context, 65536);
+    proa_arena_release(&f.arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(phi_2),     cmocka_unit_test(phi_3),
+                                       cmocka_unit_test(gemma_2b),  cmocka_unit_test(gemma_3),
+                                       cmocka_unit_test(command_r), cmocka_unit_test(granite),
+                                       cmocka_unit_test(olmo_3),    cmocka_unit_test(deepseek_coder)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
