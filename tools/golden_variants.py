@@ -7,10 +7,15 @@ sequence again for each token, attention as one matrix, every formula written do
 
 cohere_qk_norm   modeling_cohere.py with use_qk_norm and grouped queries, as Command R+
 phi_qk_norm      modeling_phi.py with qk_layernorm
+cohere2          modeling_cohere2.py: windows, no positions in the layers without one
 olmo3            modeling_olmo3.py: windows, YaRN in the layers without one
+exaone4          modeling_exaone4.py: norms of what the sublayers give and of heads, windows, no positions without one
+smollm3          modeling_smollm3.py: every second layer without positions
+minicpm          modeling_minicpm.py of openbmb/MiniCPM-2B: three factors
+seed_oss         modeling_seed_oss.py: biases of q, k and v alone
 
 Seeds are taken in order until no greedy choice is closer than 1e-2. Needs numpy:
-    python3 tools/golden_variants.py check cohere_qk_norm phi_qk_norm olmo3
+    python3 tools/golden_variants.py check NAME...
 """
 import json
 import math
@@ -122,15 +127,17 @@ class Model:
 # ---- models ----
 
 def cohere(m, ids):
+    """With layer_types Cohere 2."""
     x = m.w["model.embed_tokens.weight"][ids]
-    freqs = plain_freqs(m.d, m.theta)
-    for _, p in m.layers():
+    for i, p in m.layers():
+        window = m.window(i) if "layer_types" in m.c else 0
+        freqs = plain_freqs(m.d, m.theta) * (window > 0 or "layer_types" not in m.c)
         n = layer_norm(x, m.w[p + "input_layernorm.weight"], 0, m.eps)
         q, k, v = (m.split(m.linear(n, f"{p}self_attn.{part}_proj")) for part in "qkv")
-        if m.c["use_qk_norm"]:
+        if m.c.get("use_qk_norm"):
             q = layer_norm(q, m.w[p + "self_attn.q_norm.weight"], 0, m.eps)
             k = layer_norm(k, m.w[p + "self_attn.k_norm.weight"], 0, m.eps)
-        mixed = attention(rotate(q, freqs, True), rotate(k, freqs, True), v)
+        mixed = attention(rotate(q, freqs, True), rotate(k, freqs, True), v, window=window)
         x = x + m.linear(mixed, p + "self_attn.o_proj") + m.gated(n, p + "mlp.")
     return m.head(layer_norm(x, m.w["model.norm.weight"], 0, m.eps)) * m.c["logit_scale"]
 
@@ -164,6 +171,38 @@ def olmo(m, ids):
         x = x + rms_norm(m.linear(mixed, p + "self_attn.o_proj"), m.w[p + "post_attention_layernorm.weight"], m.eps)
         x = x + rms_norm(m.gated(x, p + "mlp."), m.w[p + "post_feedforward_layernorm.weight"], m.eps)
     return m.head(rms_norm(x, m.w["model.norm.weight"], m.eps))
+
+
+def exaone(m, ids):
+    x = m.w["model.embed_tokens.weight"][ids]
+    for i, p in m.layers():
+        window = m.window(i)
+        freqs = plain_freqs(m.d, m.theta) * (window > 0)
+        q, k, v = (m.split(m.linear(x, f"{p}self_attn.{part}_proj")) for part in "qkv")
+        q = rms_norm(q, m.w[p + "self_attn.q_norm.weight"], m.eps)
+        k = rms_norm(k, m.w[p + "self_attn.k_norm.weight"], m.eps)
+        mixed = attention(rotate(q, freqs), rotate(k, freqs), v, window=window)
+        x = x + rms_norm(m.linear(mixed, p + "self_attn.o_proj"), m.w[p + "post_attention_layernorm.weight"], m.eps)
+        x = x + rms_norm(m.gated(x, p + "mlp."), m.w[p + "post_feedforward_layernorm.weight"], m.eps)
+    return m.head(rms_norm(x, m.w["model.norm.weight"], m.eps))
+
+
+def llama(m, ids):
+    """Llama, Granite, MiniCPM, SmolLM3, Seed-OSS."""
+    c, layers = m.c, m.c["num_hidden_layers"]
+    residual = c.get("residual_multiplier", c.get("scale_depth", math.sqrt(layers)) / math.sqrt(layers))
+    divisor = c.get("logits_scaling", c["hidden_size"] / c.get("dim_model_base", c["hidden_size"]))
+    rotated = c.get("no_rope_layers", [1] * layers)
+    x = m.w["model.embed_tokens.weight"][ids] * c.get("embedding_multiplier", c.get("scale_emb", 1))
+    for i, p in m.layers():
+        freqs = plain_freqs(m.d, m.theta) * rotated[i]
+        n = rms_norm(x, m.w[p + "input_layernorm.weight"], m.eps)
+        q, k, v = (m.split(m.linear(n, f"{p}self_attn.{part}_proj")) for part in "qkv")
+        mixed = attention(rotate(q, freqs), rotate(k, freqs), v, c.get("attention_multiplier"))
+        x = x + residual * m.linear(mixed, p + "self_attn.o_proj")
+        n = rms_norm(x, m.w[p + "post_attention_layernorm.weight"], m.eps)
+        x = x + residual * m.gated(n, p + "mlp.")
+    return m.head(rms_norm(x, m.w["model.norm.weight"], m.eps)) / divisor
 
 
 # ---- checkpoints: config.json and the shapes of the tensors ----
@@ -229,8 +268,66 @@ def olmo3_shapes(c):
         post_feedforward_layernorm__weight=(64,))
 
 
-MODELS = {"cohere_qk_norm": cohere, "phi_qk_norm": phi, "olmo3": olmo}
-PLAIN = {"cohere": cohere, "phi": phi, "olmo2": olmo}
+def cohere2_config():
+    return {"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "hidden_size": 64, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 128,
+            "layer_norm_eps": 1e-5, "logit_scale": 0.25, "hidden_act": "silu", "rope_theta": 50000.0, "sliding_window": 6,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"], **IDS}
+
+
+def cohere2_shapes(c):
+    return common_shapes(c) | {"model.norm.weight": (64,)} | in_layers(c, input_layernorm__weight=(64,))
+
+
+def exaone4_config():
+    return {"architectures": ["Exaone4ForCausalLM"], "model_type": "exaone4", "hidden_size": 64, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
+            "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 1000000, "hidden_act": "silu",
+            "sliding_window": 6, "sliding_window_pattern": "LLG",
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "tie_word_embeddings": True, **IDS}
+
+
+def exaone4_shapes(c):
+    return common_shapes(c) | {"model.norm.weight": (64,)} | in_layers(
+        c, self_attn__q_norm__weight=(16,), self_attn__k_norm__weight=(16,), post_attention_layernorm__weight=(64,),
+        post_feedforward_layernorm__weight=(64,))
+
+
+def llama_config(**more):
+    return {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "intermediate_size": 96, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+            "hidden_act": "silu", **more, **IDS}
+
+
+def llama_shapes(c):
+    return common_shapes(c) | {"model.norm.weight": (64,)} | in_layers(
+        c, input_layernorm__weight=(64,), post_attention_layernorm__weight=(64,))
+
+
+def smollm3_config():
+    return llama_config(architectures=["SmolLM3ForCausalLM"], model_type="smollm3", no_rope_layers=[1, 0, 1, 0],
+                        no_rope_layer_interval=4, use_sliding_window=False, sliding_window=None) | {"num_hidden_layers": 4}
+
+
+def minicpm_config():
+    return llama_config(architectures=["MiniCPMForCausalLM"], model_type="minicpm", scale_emb=3, scale_depth=1.1,
+                        dim_model_base=24, num_experts=0)
+
+
+def seed_oss_config():
+    return llama_config(architectures=["SeedOssForCausalLM"], model_type="seed_oss", head_dim=24, attention_bias=True,
+                        attention_out_bias=False, mlp_bias=False, tie_word_embeddings=False)
+
+
+def seed_oss_shapes(c):
+    return llama_shapes(c) | {"lm_head.weight": (VOCAB, 64)} | in_layers(
+        c, self_attn__q_proj__bias=(96,), self_attn__k_proj__bias=(48,), self_attn__v_proj__bias=(48,))
+
+
+smollm3_shapes = minicpm_shapes = llama_shapes
+MODELS = {"cohere_qk_norm": cohere, "phi_qk_norm": phi, "cohere2": cohere, "olmo3": olmo, "exaone4": exaone,
+          "smollm3": llama, "minicpm": llama, "seed_oss": llama}
+PLAIN = {"cohere": cohere, "phi": phi, "olmo2": olmo, "granite": llama, "llama": llama}
 LAST_NORMS = ("model.norm.weight", "model.final_layernorm.weight")
 
 

@@ -289,9 +289,14 @@ typedef struct proa_arch {
     A(bloom)                                                                                                 \
     A(mpt)                                                                                                   \
     A(granite)                                                                                               \
+    A(minicpm)                                                                                               \
+    A(smollm3)                                                                                               \
+    A(seed_oss)                                                                                              \
     A(olmo2)                                                                                                 \
     A(olmo3)                                                                                                 \
+    A(exaone4)                                                                                               \
     A(cohere)                                                                                                \
+    A(cohere2)                                                                                               \
     A(phi)                                                                                                   \
     A(phi3)                                                                                                  \
     A(gemma)                                                                                                 \

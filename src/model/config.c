@@ -155,6 +155,11 @@ int32_t proa_config_window(const proa_config *c, int64_t layer)
     return (int32_t)c->window;
 }
 
+bool proa_config_rotates(const proa_config *c, int64_t layer)
+{
+    return c->rotary_dim > 0 && (!c->rotated_layers || c->rotated_layers[layer]);
+}
+
 static proa_status check_id(int64_t id, const char *key, const proa_config *c, proa_err *err)
 {
     if (id >= -1 && id < c->vocab) return PROA_OK;

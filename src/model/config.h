@@ -41,6 +41,7 @@ typedef struct proa_config {
      * local_rope.theta is not 0, by others (Gemma 3) */
     int64_t rotary_dim;
     proa_rope_params rope, local_rope;
+    const bool *rotated_layers; /* [layers] which layers rotate q and k, the others know no positions; NULL: all do */
     /* sliding window; window_layers[layer] tells which layers use it, NULL: all */
     int64_t window, window_from;
     int64_t window_pattern; /* > 0: every such layer has none, the others have it (Gemma); 0: layers from window_from */
@@ -118,6 +119,8 @@ bool proa_config_has_experts(const proa_config *c, int64_t layer);
 bool proa_config_has_dense(const proa_config *c, int64_t layer); /* likewise a dense FFN */
 /* The window of a layer, 0 for none. */
 int32_t proa_config_window(const proa_config *c, int64_t layer);
+/* Whether a layer rotates q and k. */
+bool proa_config_rotates(const proa_config *c, int64_t layer);
 /* ALiBi's slopes[heads] (Press et al. 2022): 2^-(max / heads), its square, and so on; beyond a power of 2, every
  * second one that twice as many heads would have. */
 void proa_config_alibi(const proa_config *c, float *slopes);

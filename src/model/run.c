@@ -239,6 +239,7 @@ static void do_rope(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     proa_ctx *ctx = &f->m->ctx;
+    if (!proa_config_rotates(c, f->layer)) return;
     proa_view q_and_k = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
     ctx->ops->rope(ctx, q_and_k, rope_of_layer(f), s->flags & PROA_INTERLEAVED);
 }
@@ -279,6 +280,10 @@ static void do_rope_append(const frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     if (attends_without_pages(f)) {
         do_rope(f, s);
+        return;
+    }
+    if (!proa_config_rotates(c, f->layer)) {
+        do_kv_append(f, s);
         return;
     }
     proa_view x = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);

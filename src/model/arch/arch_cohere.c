@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_cohere.c - Cohere's Command R: LayerNorm without bias, attention and gated FFN in parallel on one normed copy.
  * Pairs of neighbours are rotated, the head is the embedding, its logits are multiplied by logit_scale. Command R+
- * norms each head of q and k with weights of its own. Facts: transformers' modeling_cohere.py. */
+ * norms each head of q and k with weights of its own. Command R7B and Command A (Cohere 2) have a window in three of
+ * four layers; the others know no positions. Facts: transformers' modeling_{cohere,cohere2}.py. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
@@ -72,13 +73,22 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
     return proa_config_read_rope(c, json, arena, err);
 }
 
-const proa_arch proa_arch_cohere = {.name = "cohere",
-                                    .model_type = "cohere",
-                                    .hf = STRINGS("CohereForCausalLM"),
-                                    DECODER(LAYER),
-                                    .keys = keys,
-                                    .names = tensors,
-                                    .ignored = ignored,
-                                    .stacks = {CAUSAL(embed, layer)},
-                                    .head = head,
-                                    .finish = finish};
+/* Only the layers with a window rotate. */
+static proa_status finish_cohere2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->window = 4096;
+    c->window_pattern = 4;
+    PROA_TRY(finish(c, json, arena, err));
+    PROA_TRY(proa_config_read_window(c, json, arena, err));
+    c->rotated_layers = c->window_layers;
+    return PROA_OK;
+}
+
+#define ROW(type, class, finisher)                                                                               \
+    {                                                                                                            \
+        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(LAYER), .keys = keys,                    \
+        .names = tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher \
+    }
+
+const proa_arch proa_arch_cohere = ROW("cohere", "CohereForCausalLM", finish);
+const proa_arch proa_arch_cohere2 = ROW("cohere2", "Cohere2ForCausalLM", finish_cohere2);

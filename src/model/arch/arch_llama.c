@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_llama.c - Llama 1 to 3.3, Mistral, Qwen2, Qwen3, Granite: pre-norm RMS, rotary halves, gated SiLU.
- * They differ in biases (Qwen2), per-head norms of q and k (Qwen3), windows (Mistral) and factors (Granite), so they
- * share keys, tensors and all steps but two. Facts: transformers' modeling_{llama,mistral,qwen2,qwen3,granite}.py. */
+ * arch_llama.c - Llama 1 to 3.3, Mistral, Qwen2, Qwen3, Granite, MiniCPM, SmolLM3, Seed-OSS: pre-norm RMS, rotary
+ * halves, gated SiLU. They differ in biases (Qwen2, Seed-OSS), per-head norms of q and k (Qwen3), windows (Mistral),
+ * factors (Granite, MiniCPM) and layers without positions (SmolLM3), so they share keys, tensors and all steps but two.
+ * Facts: transformers' modeling_{llama,mistral,qwen2,qwen3,granite,smollm3,seed_oss}.py, OpenBMB's
+ * modeling_minicpm.py. */
 #include "model/arch/arch_rows.h"
+
+#include <math.h>
 
 #define STACK PROA_STACK_DECODER
 #define LAYER "model.layers.%d."
@@ -23,6 +27,21 @@
     SWITCH    ("attention_bias",          attention_bias,  0),                \
     SWITCH    ("mlp_bias",                mlp_bias,        0)
 static const proa_key keys[] = {COMMON_KEYS, END_KEYS};
+static const proa_key smollm3_keys[] = {
+    COMMON_KEYS,
+    SWITCH    ("tie_word_embeddings",     tied,            1),
+    END_KEYS};
+static const proa_key minicpm_keys[] = {
+    COMMON_KEYS,
+    NUMBER    ("scale_emb",               embed_scale,     1e-6, 1e6,   1),
+    NUMBER    ("scale_depth",             residual_scale,  1e-6, 1e6,   1),
+    SWITCH    ("tie_word_embeddings",     tied,            1),
+    END_KEYS};
+static const proa_key seed_oss_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 128),
+    SWITCH    ("attention_bias",          attention_bias,  1),
+    END_KEYS};
 static const proa_key granite_keys[] = {
     COMMON_KEYS,
     NUMBER    ("embedding_multiplier",    embed_scale,     1e-6, 1e6,   1),
@@ -56,6 +75,16 @@ static const proa_name llama_tensors[] = {
     VECTOR_IF(MLP_BIAS, LAYER "mlp.gate_proj.bias", UP_B,   FFN),
     VECTOR_IF(MLP_BIAS, LAYER "mlp.up_proj.bias",   UP_B,   FFN),
     VECTOR_IF(MLP_BIAS, LAYER "mlp.down_proj.bias", DOWN_B, HIDDEN),
+    COMMON_TENSORS};
+/* The output projection has a bias if the checkpoint has one. */
+static const proa_name seed_oss_tensors[] = {
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.q_proj.bias", QKV_B, Q),
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.k_proj.bias", QKV_B, KV),
+    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.v_proj.bias", QKV_B, KV),
+    VECTOR_IF(PRESENT,   LAYER "self_attn.o_proj.bias", O_B,   HIDDEN),
+    VECTOR_IF(MLP_BIAS,  LAYER "mlp.gate_proj.bias",    UP_B,   FFN),
+    VECTOR_IF(MLP_BIAS,  LAYER "mlp.up_proj.bias",      UP_B,   FFN),
+    VECTOR_IF(MLP_BIAS,  LAYER "mlp.down_proj.bias",    DOWN_B, HIDDEN),
     COMMON_TENSORS};
 static const proa_name qwen2_tensors[] = {
     VECTOR(LAYER "self_attn.q_proj.bias", QKV_B, Q),
@@ -113,16 +142,53 @@ static proa_status finish_qwen(proa_config *c, const proa_json *json, proa_arena
     return finish(c, json, arena, err);
 }
 
+static proa_status check_residual(const proa_config *c, proa_err *err)
+{
+    if (!(c->attention_bias || c->mlp_bias) || c->residual_scale == 1) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "biases with outputs that are multiplied by %g are not supported",
+                     c->residual_scale);
+}
+
 /* The logits are divided by logits_scaling. */
 static proa_status finish_granite(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     double divisor = 1;
     PROA_TRY(proa_json_get_double(&divisor, json, "logits_scaling", 1e-6, 1e6, err));
     c->logit_scale = 1 / divisor;
-    if ((c->attention_bias || c->mlp_bias) && c->residual_scale != 1)
-        return PROA_FAIL(err, UNSUPPORTED, "biases with a 'residual_multiplier' of %g are not supported",
-                         c->residual_scale);
+    PROA_TRY(check_residual(c, err));
     return finish_llama(c, json, arena, err);
+}
+
+/* scale_depth is for all layers together; the head's input is divided by hidden_size / dim_model_base. */
+static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t base = 1, experts = 0;
+    PROA_TRY(proa_json_get_int(&base, json, "dim_model_base", 1, PROA_HIDDEN_MAX, err));
+    PROA_TRY(proa_json_get_int(&experts, json, "num_experts", 0, PROA_EXPERTS_MAX, err));
+    if (experts > 0)
+        return PROA_FAIL(err, UNSUPPORTED, "'num_experts' %lld is not supported", (long long)experts);
+    c->logit_scale = (double)base / (double)c->hidden;
+    c->residual_scale /= sqrt((double)c->layers);
+    PROA_TRY(check_residual(c, err));
+    return finish_llama(c, json, arena, err);
+}
+
+/* no_rope_layers holds 1 for each layer that does rotate; else every no_rope_layer_interval-th does not. */
+static proa_status finish_smollm3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t interval = 4;
+    const proa_json *list = proa_json_get(json, "no_rope_layers");
+    bool *rotated = PROA_ARENA_NEW(arena, bool, c->layers);
+    PROA_TRY(proa_json_get_int(&interval, json, "no_rope_layer_interval", 1, PROA_LAYERS_MAX, err));
+    if (list && proa_json_len(list) != c->layers)
+        return PROA_FAIL(err, INVALID, "'no_rope_layers' has %lld entries for %lld layers",
+                         (long long)proa_json_len(list), (long long)c->layers);
+    for (int64_t i = 0; i < c->layers; i++)
+        rotated[i] = list ? proa_json_int(proa_json_at(list, i)) != 0 : (i + 1) % interval != 0;
+    c->rotated_layers = rotated;
+    c->rope.theta = 2e6;
+    if (!proa_json_bool(proa_json_get(json, "use_sliding_window"))) return finish_llama(c, json, arena, err);
+    return finish(c, json, arena, err);
 }
 
 /* clang-format off */
@@ -137,4 +203,10 @@ const proa_arch proa_arch_qwen2   = ROW("qwen2",   "Qwen2ForCausalLM",   keys, q
 const proa_arch proa_arch_qwen3   = ROW("qwen3",   "Qwen3ForCausalLM",   keys, qwen3, layer_qk_norm, finish_qwen);
 const proa_arch proa_arch_granite =
     ROW("granite", "GraniteForCausalLM", granite_keys, llama, layer, finish_granite);
+const proa_arch proa_arch_minicpm =
+    ROW("minicpm", "MiniCPMForCausalLM", minicpm_keys, llama, layer, finish_minicpm);
+const proa_arch proa_arch_smollm3 =
+    ROW("smollm3", "SmolLM3ForCausalLM", smollm3_keys, llama, layer, finish_smollm3);
+const proa_arch proa_arch_seed_oss =
+    ROW("seed_oss", "SeedOssForCausalLM", seed_oss_keys, seed_oss, layer, finish_llama);
 /* clang-format on */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_olmo.c - OLMo 2 and 3: a Llama that norms what attention and FFN give instead of what they read.
- * All heads of q are normed as one row, and all of k, before they are rotated. OLMo 3 has a window in three of four
- * layers, whose rotary positions are not scaled. Facts: transformers' modeling_{olmo2,olmo3}.py; OLMo Team 2024. */
+ * arch_olmo.c - OLMo 2 and 3, EXAONE 4: a Llama that norms what attention and FFN give instead of what they read.
+ * OLMo norms all heads of q as one row, and all of k, before they are rotated; OLMo 3 has a window in three of four
+ * layers, whose rotary positions are not scaled. EXAONE 4 norms each head; if some of its layers have a window, only
+ * these rotate. Facts: transformers' modeling_{olmo2,olmo3,exaone4}.py; OLMo Team 2024. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
@@ -23,43 +24,53 @@ static const proa_key keys[] = {
     SWITCH    ("attention_bias",          attention_bias, 0),
     END_KEYS};
 
-static const proa_name tensors[] = {
-    TABLE    ("model.embed_tokens.weight",               TOKENS,        VOCAB,  HIDDEN),
-    MATRIX   (BLOCK "self_attn.q_proj.weight",           QKV,           Q,      HIDDEN),
-    MATRIX   (BLOCK "self_attn.k_proj.weight",           QKV,           KV,     HIDDEN),
-    MATRIX   (BLOCK "self_attn.v_proj.weight",           QKV,           KV,     HIDDEN),
-    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.q_proj.bias",  QKV_B,         Q),
-    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.k_proj.bias",  QKV_B,         KV),
-    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.v_proj.bias",  QKV_B,         KV),
+#define COMMON_TENSORS \
+    TABLE    ("model.embed_tokens.weight",               TOKENS,        VOCAB,  HIDDEN),   \
+    MATRIX   (BLOCK "self_attn.q_proj.weight",           QKV,           Q,      HIDDEN),   \
+    MATRIX   (BLOCK "self_attn.k_proj.weight",           QKV,           KV,     HIDDEN),   \
+    MATRIX   (BLOCK "self_attn.v_proj.weight",           QKV,           KV,     HIDDEN),   \
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.q_proj.bias",  QKV_B,         Q),                \
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.k_proj.bias",  QKV_B,         KV),               \
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.v_proj.bias",  QKV_B,         KV),               \
+    MATRIX   (BLOCK "self_attn.o_proj.weight",           O,             HIDDEN, Q),        \
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.o_proj.bias",  O_B,           HIDDEN),           \
+    VECTOR   (BLOCK "post_attention_layernorm.weight",   ATTN_OUT_NORM, HIDDEN),           \
+    MATRIX   (BLOCK "mlp.gate_proj.weight",              UP,            FFN,    HIDDEN),   \
+    MATRIX   (BLOCK "mlp.up_proj.weight",                UP,            FFN,    HIDDEN),   \
+    MATRIX   (BLOCK "mlp.down_proj.weight",              DOWN,          HIDDEN, FFN),      \
+    VECTOR   (BLOCK "post_feedforward_layernorm.weight", FFN_OUT_NORM,  HIDDEN),           \
+    VECTOR   ("model.norm.weight",                       FINAL_NORM,    HIDDEN),           \
+    MATRIX_IF(UNTIED, "lm_head.weight",                  HEAD,          VOCAB,  HIDDEN),   \
+    TIED_HEAD("model.embed_tokens.weight")
+
+static const proa_name olmo_tensors[] = {
+    COMMON_TENSORS,
     VECTOR   (BLOCK "self_attn.q_norm.weight",           Q_NORM,        Q),
     VECTOR   (BLOCK "self_attn.k_norm.weight",           K_NORM,        KV),
-    MATRIX   (BLOCK "self_attn.o_proj.weight",           O,             HIDDEN, Q),
-    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.o_proj.bias",  O_B,           HIDDEN),
-    VECTOR   (BLOCK "post_attention_layernorm.weight",   ATTN_OUT_NORM, HIDDEN),
-    MATRIX   (BLOCK "mlp.gate_proj.weight",              UP,            FFN,    HIDDEN),
-    MATRIX   (BLOCK "mlp.up_proj.weight",                UP,            FFN,    HIDDEN),
-    MATRIX   (BLOCK "mlp.down_proj.weight",              DOWN,          HIDDEN, FFN),
-    VECTOR   (BLOCK "post_feedforward_layernorm.weight", FFN_OUT_NORM,  HIDDEN),
-    VECTOR   ("model.norm.weight",                       FINAL_NORM,    HIDDEN),
-    MATRIX_IF(UNTIED, "lm_head.weight",                  HEAD,          VOCAB,  HIDDEN),
-    TIED_HEAD("model.embed_tokens.weight"),
+    END_TENSORS};
+static const proa_name exaone4_tensors[] = {
+    COMMON_TENSORS,
+    VECTOR   (BLOCK "self_attn.q_norm.weight",           Q_NORM,        HEAD),
+    VECTOR   (BLOCK "self_attn.k_norm.weight",           K_NORM,        HEAD),
     END_TENSORS};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, LOCAL_ROPE_TABLE, END};
-static const proa_step layer[] = {
-    LINEAR      (X, QKV, QKV,  0),
-    Q_NORM_WHOLE(Q_NORM),
-    K_NORM_WHOLE(K_NORM),
-    ROTATE,
-    KV_APPEND,
-    ATTEND,
-    LINEAR      (A, D,   O,    0),
-    NORM_ADD    (D, X,   ATTN_OUT_NORM),
-    LINEAR_GATED(X, F,   UP,   0),
-    LINEAR      (F, D,   DOWN, 0),
-    NORM_ADD    (D, X,   FFN_OUT_NORM),
-    END};
+#define LAYER(NORM_Q, NORM_K) \
+    LINEAR      (X, QKV, QKV,  0), \
+    NORM_Q      (Q_NORM),          \
+    NORM_K      (K_NORM),          \
+    ROTATE,                        \
+    KV_APPEND,                     \
+    ATTEND,                        \
+    LINEAR      (A, D,   O,    0), \
+    NORM_ADD    (D, X,   ATTN_OUT_NORM), \
+    LINEAR_GATED(X, F,   UP,   0), \
+    LINEAR      (F, D,   DOWN, 0), \
+    NORM_ADD    (D, X,   FFN_OUT_NORM), \
+    END
+static const proa_step olmo_layer[] = {LAYER(Q_NORM_WHOLE, K_NORM_WHOLE)};
+static const proa_step exaone4_layer[] = {LAYER(Q_NORM, K_NORM)};
 static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
 
@@ -80,11 +91,22 @@ static proa_status finish_olmo3(proa_config *c, const proa_json *json, proa_aren
     return proa_config_read_window(c, json, arena, err);
 }
 
-#define ROW(type, class, finisher)                                                                            \
-    {                                                                                                         \
-        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keys, .names = tensors, \
-        .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher                \
+static proa_status finish_exaone4(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->window_pattern = 4;
+    PROA_TRY(finish(c, json, arena, err));
+    PROA_TRY(proa_config_read_window(c, json, arena, err));
+    c->rotated_layers = c->window_layers;
+    return PROA_OK;
+}
+
+#define ROW(type, class, family, finisher)                                                                   \
+    {                                                                                                        \
+        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keys,                  \
+        .names = family##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, family##_layer)},            \
+        .head = head, .finish = finisher                                                                     \
     }
 
-const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", finish);
-const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", finish_olmo3);
+const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", olmo, finish);
+const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", olmo, finish_olmo3);
+const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", exaone4, finish_exaone4);

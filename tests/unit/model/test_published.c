@@ -19,7 +19,7 @@ typedef struct fixture {
     proa_err err;
 } fixture;
 
-static void configure(fixture *f, const char *text)
+static proa_status read_config(fixture *f, const char *text)
 {
     proa_json *json = NULL;
     *f = (fixture){0};
@@ -27,7 +27,20 @@ static void configure(fixture *f, const char *text)
     proa_status status = proa_json_parse(&json, proa_str_c(text), "config.json", &f->err);
     if (status == PROA_OK) status = proa_arch_configure(&f->arch, &f->c, json, NULL, &f->arena, &f->err);
     proa_json_free(json);
-    if (status != PROA_OK) fail_msg("%s: %s", text, f->err.text);
+    return status;
+}
+
+static void configure(fixture *f, const char *text)
+{
+    if (read_config(f, text) != PROA_OK) fail_msg("%s: %s", text, f->err.text);
+}
+
+static void refused(const char *text, const char *words)
+{
+    fixture f;
+    assert_int_not_equal(read_config(&f, text), PROA_OK);
+    if (!strstr(f.err.text, words)) fail_msg("'%s' does not say '%s'", f.err.text, words);
+    proa_arena_release(&f.arena);
 }
 
 static void near(double have, double want)
@@ -217,6 +230,102 @@ static void olmo_3(void **state)
     proa_arena_release(&f.arena);
 }
 
+/* CohereForAI/c4ai-command-r7b-12-2024: the pattern of windows is a number, and every fourth layer does not rotate. */
+static void command_r7b(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    configure(
+        &f, "{\"architectures\":[\"Cohere2ForCausalLM\"],\"attention_bias\":false,"
+            "\"cache_implementation\":\"hybrid\",\"head_dim\":128,\"hidden_act\":\"silu\","
+            "\"hidden_size\":4096,\"intermediate_size\":14336,\"layer_norm_eps\":1e-05,"
+            "\"logit_scale\":0.25,\"max_position_embeddings\":132096,\"model_type\":\"cohere2\","
+            "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":8,"
+            "\"order_of_interleaved_layers\":\"local_attn_first\",\"position_embedding_type\":\"rope_gptj\","
+            "\"rope_scaling\":null,\"rope_theta\":50000,\"rotary_pct\":1.0,\"sliding_window\":4096,"
+            "\"sliding_window_pattern\":4,\"use_qk_norm\":false,\"vocab_size\":256000}");
+    for (int i = 0; i < 32; i++) {
+        assert_int_equal(proa_config_window(&f.c, i), i % 4 == 3 ? 0 : 4096);
+        assert_int_equal(proa_config_rotates(&f.c, i), i % 4 != 3);
+    }
+    proa_arena_release(&f.arena);
+}
+
+/* HuggingFaceTB/SmolLM3-3B without its list of layers, and a list that is too short. */
+static void smollm_3(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    const char *text =
+        "{\"architectures\":[\"SmolLM3ForCausalLM\"],\"attention_bias\":false,\"hidden_size\":2048,"
+        "\"intermediate_size\":11008,\"max_position_embeddings\":65536,\"mlp_bias\":false,"
+        "\"model_type\":\"smollm3\",%s\"no_rope_layer_interval\":4,\"num_attention_heads\":16,"
+        "\"num_hidden_layers\":36,\"num_key_value_heads\":4,\"rms_norm_eps\":1e-06,"
+        "\"rope_scaling\":null,\"rope_theta\":5000000.0,\"sliding_window\":null,"
+        "\"use_sliding_window\":false,\"vocab_size\":128256}";
+    char room[1024];
+    snprintf(room, sizeof room, text, "");
+    configure(&f, room);
+    for (int i = 0; i < 36; i++) assert_int_equal(proa_config_rotates(&f.c, i), i % 4 != 3);
+    assert_true(f.c.tied);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "\"no_rope_layers\":[1,0],");
+    refused(room, "2 entries for 36 layers");
+}
+
+/* LGAI-EXAONE/EXAONE-4.0-1.2B has no windows, so all layers rotate; of 32B, those with a window. */
+static void exaone_4(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const windows[] = {
+        "\"sliding_window\":null,\"sliding_window_pattern\":null,\"layer_types\":[\"full_attention\","
+        "\"full_attention\",\"full_attention\",\"full_attention\"],",
+        "\"sliding_window\":4096,\"sliding_window_pattern\":\"LLLG\",\"layer_types\":[\"sliding_attention\","
+        "\"sliding_attention\",\"sliding_attention\",\"full_attention\"],"};
+    for (int i = 0; i < 2; i++) {
+        fixture f;
+        char room[1024];
+        snprintf(
+            room, sizeof room,
+            "{\"architectures\":[\"Exaone4ForCausalLM\"],\"head_dim\":64,\"hidden_size\":2048,"
+            "\"intermediate_size\":4096,%s\"num_attention_heads\":32,\"num_hidden_layers\":4,"
+            "\"num_key_value_heads\":8,\"rope_scaling\":{\"factor\":16.0,\"high_freq_factor\":4.0,"
+            "\"low_freq_factor\":1.0,\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},"
+            "\"rope_theta\":1000000,\"tie_word_embeddings\":true,\"vocab_size\":102400}",
+            windows[i]);
+        configure(&f, room);
+        assert_true(proa_config_rotates(&f.c, 0));
+        assert_int_equal(proa_config_rotates(&f.c, 3), i == 0);
+        assert_int_equal(proa_config_window(&f.c, 0), i ? 4096 : 0);
+        proa_arena_release(&f.arena);
+    }
+}
+
+/* openbmb/MiniCPM-2B-sft-bf16: 1.4 / sqrt(40) of each output, logits of 256 / 2304; and one with experts. */
+static void minicpm(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    const char *text =
+        "{\"architectures\":[\"MiniCPMForCausalLM\"],\"dim_model_base\":256,\"hidden_act\":\"silu\","
+        "\"hidden_size\":2304,\"intermediate_size\":5760,\"max_position_embeddings\":4096,"
+        "\"num_attention_heads\":36,\"num_hidden_layers\":40,\"num_key_value_heads\":36,"
+        "\"rms_norm_eps\":1e-05,\"rope_scaling\":null,\"scale_depth\":1.4,\"scale_emb\":12,"
+        "%s\"vocab_size\":122753}";
+    char room[1024];
+    snprintf(room, sizeof room, text, "");
+    configure(&f, room);
+    near(f.c.residual_scale, 1.4 / sqrt(40));
+    near(f.c.logit_scale, 1.0 / 9);
+    near(f.c.embed_scale, 12);
+    assert_true(f.c.tied);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "\"num_experts\":8,");
+    refused(room, "'num_experts' 8");
+    snprintf(room, sizeof room, text, "\"attention_bias\":true,");
+    refused(room, "biases");
+}
+
 /* deepseek-ai/deepseek-coder-6.7b: a Llama with linear scaling. */
 static void deepseek_coder(void **state)
 {
@@ -237,9 +346,10 @@ static void deepseek_coder(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(phi_2),     cmocka_unit_test(phi_3),
-                                       cmocka_unit_test(gemma_2b),  cmocka_unit_test(gemma_3),
-                                       cmocka_unit_test(command_r), cmocka_unit_test(granite),
-                                       cmocka_unit_test(olmo_3),    cmocka_unit_test(deepseek_coder)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(phi_2),   cmocka_unit_test(phi_3),     cmocka_unit_test(gemma_2b),
+        cmocka_unit_test(gemma_3), cmocka_unit_test(command_r), cmocka_unit_test(command_r7b),
+        cmocka_unit_test(granite), cmocka_unit_test(minicpm),   cmocka_unit_test(smollm_3),
+        cmocka_unit_test(olmo_3),  cmocka_unit_test(exaone_4),  cmocka_unit_test(deepseek_coder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
