@@ -35,15 +35,26 @@ bool proa_config_version_folder(const char *folder, int64_t *version)
     return true;
 }
 
+static bool is_gguf(const char *name)
+{
+    return proa_str_ends(proa_str_c(name), proa_str_c(".gguf"));
+}
+
+bool proa_config_is_gguf_file(const char *path)
+{
+    return is_gguf(path) && !proa_dir_exists(path) && proa_file_exists(path);
+}
+
 bool proa_config_is_hf_folder(const char *path)
 {
     char config[PROA_PATH_MAX];
-    if (proa_path_join(config, path, "config.json", NULL) != PROA_OK || !proa_file_exists(config))
-        return false;
+    if (proa_config_is_gguf_file(path)) return true;
+    bool configured = proa_path_join(config, path, "config.json", NULL) == PROA_OK && proa_file_exists(config);
     DIR *folder = opendir(path);
     bool found = false;
     for (struct dirent *entry; folder && !found && (entry = readdir(folder));)
-        found = proa_str_ends(proa_str_c(entry->d_name), proa_str_c(".safetensors"));
+        found = is_gguf(entry->d_name) ||
+                (configured && proa_str_ends(proa_str_c(entry->d_name), proa_str_c(".safetensors")));
     if (folder) closedir(folder);
     return found;
 }

@@ -83,17 +83,25 @@ static bool has_versions(const char *path)
 
 /* ---- roots ---- */
 
+/* A model's folder is named as the model; a file NAME.gguf is the model NAME. */
+static const char *single_name(const char *path, proa_arena *arena)
+{
+    const char *slash = strrchr(path, '/');
+    if (!is_model_folder(path) || !slash || !slash[1]) return NULL;
+    if (!proa_config_is_gguf_file(path)) return slash + 1;
+    return proa_arena_strdup(arena, (proa_str){slash + 1, strlen(slash + 1) - strlen(".gguf")});
+}
+
 static proa_status root_open(proa_root *root, proa_arena *arena, const char *given, proa_err *err)
 {
     char *path = realpath(given, NULL);
-    if (!path || !proa_dir_exists(path)) {
+    if (!path || (!proa_dir_exists(path) && !proa_config_is_gguf_file(path))) {
         free(path);
         return PROA_FAIL(err, INVALID, "repository path is not a valid directory: '%s'", given);
     }
     root->path = proa_arena_strdup(arena, proa_str_c(path));
     free(path);
-    const char *slash = strrchr(root->path, '/');
-    if (is_model_folder(root->path) && slash && slash[1]) root->single = slash + 1;
+    root->single = single_name(root->path, arena);
     return PROA_OK;
 }
 
@@ -158,11 +166,10 @@ static uint64_t mix(uint64_t h, uint64_t v)
 
 static uint64_t add_folder_fingerprint(const char *path, int depth);
 
-static uint64_t add_file_fingerprint(const char *folder, const char *name, int depth)
+static uint64_t path_fingerprint(const char *path, const char *name, int depth)
 {
-    char path[PROA_PATH_MAX];
     struct stat st;
-    if (proa_path_join(path, folder, name, NULL) != PROA_OK || stat(path, &st) != 0) return 1;
+    if (stat(path, &st) != 0) return 1;
     uint64_t h = mix(proa_str_hash(proa_str_c(name)), (uint64_t)st.st_mtim.tv_sec);
     h = mix(h, (uint64_t)st.st_mtim.tv_nsec);
     h = mix(h, S_ISDIR(st.st_mode) ? 0 : (uint64_t)st.st_size);
@@ -170,14 +177,22 @@ static uint64_t add_file_fingerprint(const char *folder, const char *name, int d
     return h;
 }
 
+static uint64_t add_file_fingerprint(const char *folder, const char *name, int depth)
+{
+    char path[PROA_PATH_MAX];
+    if (proa_path_join(path, folder, name, NULL) != PROA_OK) return 1;
+    return path_fingerprint(path, name, depth);
+}
+
 static uint64_t add_folder_fingerprint(const char *path, int depth)
 {
     uint64_t sum = 0;
     DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));)
+    if (!d) return path_fingerprint(path, path, FOLDER_DEPTH_MAX); /* a file that is a model */
+    for (struct dirent *e; (e = readdir(d));)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             sum += add_file_fingerprint(path, e->d_name, depth);
-    if (d) closedir(d);
+    closedir(d);
     return sum;
 }
 
@@ -291,14 +306,15 @@ static uint64_t version_fingerprint(const proa_source *source, int64_t wanted)
 {
     uint64_t sum = 0;
     DIR *d = opendir(source->path);
-    for (struct dirent *e; d && (e = readdir(d));) {
+    if (!d) return path_fingerprint(source->path, source->name, FOLDER_DEPTH_MAX);
+    for (struct dirent *e; (e = readdir(d));) {
         int64_t version = -1;
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
         if (strcmp(e->d_name, "config.pbtxt") == 0 || strcmp(e->d_name, "configs") == 0) continue;
         if (proa_config_version_folder(e->d_name, &version) && version != wanted) continue;
         sum += add_file_fingerprint(source->path, e->d_name, 0);
     }
-    if (d) closedir(d);
+    closedir(d);
     return sum;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "weights/gguf/tokenizer.h"
 #include <limits.h>
 
 /* Types of tensors by their numbers in the file. An encoding, or a dtype where the encoding is PLAIN; known, but not
@@ -375,6 +376,17 @@ static proa_status add_config(gguf_checkpoint *c)
     return status;
 }
 
+static proa_status read_model(gguf_checkpoint *c, int32_t file)
+{
+    gguf_file f = {.c = c, .g = &c->first, .file = file};
+    PROA_TRY(proa_gguf_arch_of(&c->arch, &c->first, c->err));
+    PROA_TRY(read_heads(c));
+    PROA_TRY(read_tensors(&f));
+    PROA_TRY(read_later_parts(c, file));
+    return add_config(c);
+}
+
+/* A file without tensors has a tokenizer alone (llama.cpp's vocabularies). */
 static proa_status read_checkpoint(gguf_checkpoint *c, const unsigned char *bytes, int64_t len, int32_t file)
 {
     proa_weights *w = c->w;
@@ -383,12 +395,8 @@ static proa_status read_checkpoint(gguf_checkpoint *c, const unsigned char *byte
     if (c->part != 0)
         return PROA_FAIL(c->err, INVALID, "%s: is file %lld of %lld: open the first one", c->first.what,
                          (long long)c->part + 1, (long long)c->parts);
-    PROA_TRY(proa_gguf_arch_of(&c->arch, &c->first, c->err));
-    PROA_TRY(read_heads(c));
-    gguf_file f = {.c = c, .g = &c->first, .file = file};
-    PROA_TRY(read_tensors(&f));
-    PROA_TRY(read_later_parts(c, file));
-    return add_config(c);
+    if (c->first.tensor_count || c->parts > 1) PROA_TRY(read_model(c, file));
+    return proa_gguf_add_tokenizer(w, &c->first, file, c->err);
 }
 
 proa_status proa_gguf_read(proa_weights *w, const unsigned char *bytes, int64_t len, int32_t file, proa_err *err)

@@ -645,6 +645,10 @@ static void test_backend(void **state)
     make_file("hf1/1/config.json", "{}");
     make_file("hf1/1/model-00001-of-00002.safetensors", "");
     loads_as("hf1", "engine", "", "");
+    make_file("gg/model.gguf", "");
+    loads_as("gg", "engine", "", "");
+    make_file("gg1/1/model.gguf", "");
+    loads_as("gg1", "engine", "", "");
     make_file("named/config.pbtxt", "name: \"named\" backend: \"identity\"");
     loads_as("named", "identity", "", "");
     make_file("platform/config.pbtxt", "platform: \"onnxruntime_onnx\"");

@@ -225,6 +225,31 @@ static void test_hugging_face(void **state)
     (void)state;
 }
 
+/* A file NAME.gguf is the model NAME; when it is written again, the model is loaded again. */
+static void test_gguf_file(void **state)
+{
+    char folder[PROA_PATH_MAX], file[PROA_PATH_MAX + 16];
+    proa_backend engine = tell_backend;
+    const proa_backend *const backends[] = {&engine, NULL};
+    proa_server *s;
+    engine.name = "engine";
+    engine.complete = whole_complete;
+    repo_make(folder);
+    repo_write(folder, "hf-small.gguf", "x");
+    snprintf(file, sizeof file, "%s/hf-small.gguf", folder);
+    const char *const one[] = {file};
+    proa_server_options o = {.repositories = one, .repositories_count = 1, .backends = backends};
+    o.control = PROA_CONTROL_POLL;
+    o.poll_secs = 3600;
+    assert_int_equal(proa_server_new(&s, &o, NULL), PROA_OK);
+    assert_string_equal(repo_index(s), "hf-small:1:READY");
+    repo_stop(s);
+    snprintf(file, sizeof file, "%s/other.gguf", folder);
+    assert_int_equal(proa_server_new(&s, &o, NULL), PROA_INVALID);
+    repo_remove(folder);
+    (void)state;
+}
+
 /* ---- explicit control ---- */
 
 static void load_ok(proa_server *s, const char *name)
@@ -984,6 +1009,7 @@ int main(void)
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_duplicates_and_single),
         cmocka_unit_test(test_hugging_face),
+        cmocka_unit_test(test_gguf_file),
         cmocka_unit_test(test_explicit),
         cmocka_unit_test(test_override),
         cmocka_unit_test(test_poll),

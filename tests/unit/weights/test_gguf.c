@@ -264,9 +264,9 @@ static void lying_header(void **state)
     refused(b, PROA_LIMIT, "tensors, at most");
     b = begin(), b->values = 3, put_header(b);
     refused(b, PROA_CORRUPT, "do not fit into 24 bytes");
-    b = begin(), end(b, 0);
+    b = begin(), put_tensor(b, "a", 0, 1, 0, 0), end(b, 1);
     refused(b, PROA_INVALID, "'general.architecture' is missing");
-    b = begin(), put_text(b, "general.architecture", "rwkv7"), end(b, 0);
+    b = begin(), put_text(b, "general.architecture", "rwkv7"), put_tensor(b, "a", 0, 1, 0, 0), end(b, 1);
     refused(b, PROA_UNSUPPORTED, "'rwkv7' is not supported (llama, ");
 }
 
@@ -302,12 +302,12 @@ static void lying_values(void **state)
     b = begin(), put_llama(b), put_u32(b, "general.alignment", 0), end(b, 0);
     refused(b, PROA_INVALID, "'general.alignment' is 0, must be 1 to 1048576");
     b = begin(), put_text(b, "general.architecture", "llama"), put_text(b, "llama.embedding_length", "8"),
-    end(b, 0);
+    put_tensor(b, "a", 0, 1, 0, 0), end(b, 1);
     refused(b, PROA_INVALID, "'llama.embedding_length' is string, must be an integer");
     b = begin(), put_llama(b), put_u32(b, "llama.rope.dimension_count", 2);
     put_tensor(b, "token_embd.weight", 4, 8, 0, 0), end(b, 32);
     refused(b, PROA_UNSUPPORTED, "'llama.rope.dimension_count' is 2; a LlamaForCausalLM with other than 4");
-    b = begin(), put_llama(b), end(b, 0);
+    b = begin(), put_llama(b), put_tensor(b, "a", 0, 1, 0, 0), end(b, 1);
     refused(b, PROA_INVALID, "the vocabulary has 0 tokens");
 }
 
