@@ -109,6 +109,8 @@ static const struct size_range {
     SIZE(rotary_dim, 0, PROA_HEAD_DIM_MAX),
     SIZE(ffn, 1, PROA_FFN_MAX),
     SIZE(context, 1, PROA_CONTEXT_MAX),
+    SIZE(position_offset, 0, PROA_CONTEXT_MAX),
+    SIZE(embed, 1, PROA_HIDDEN_MAX),
     SIZE(types, 0, PROA_TOKEN_TYPES_MAX),
     SIZE(labels, 0, PROA_LABELS_MAX),
     SIZE(experts, 0, PROA_EXPERTS_MAX),
@@ -198,6 +200,7 @@ static proa_status derive_sizes(proa_config *c, proa_err *err)
                          (long long)c->hidden, (long long)c->heads);
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     if (c->kv_heads == 0) c->kv_heads = c->heads;
+    if (c->embed == 0) c->embed = c->hidden;
     if (c->heads % c->kv_heads != 0)
         return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads",
                          (long long)c->heads, (long long)c->kv_heads);
@@ -250,6 +253,8 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_SHARED_FFN: return c->shared_ffn;
     case PROA_DIM_ONE: return 1;
     case PROA_DIM_CONTEXT: return c->context;
+    case PROA_DIM_POSITIONS: return c->context + c->position_offset;
+    case PROA_DIM_EMBED: return c->embed;
     case PROA_DIM_TYPES: return c->types;
     case PROA_DIM_LABELS: return c->labels;
     case PROA_DIM_BUCKETS: return c->rel_buckets;
@@ -284,6 +289,8 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_CKV: return 2 * proa_dim_size(c, PROA_DIM_KV);
     case PROA_REG_ROPE:
     case PROA_REG_LOCAL_ROPE: return c->rotary_dim;
+    case PROA_REG_E:
+    case PROA_REG_HE: return c->embed;
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);
     case PROA_REG_NONE:
     case PROA_REG_COUNT: break;

@@ -29,7 +29,9 @@
     R(LOCAL_ROPE, "local_rope") /* the same, for layers with a window */                                     \
     R(H, "head_in")             /* [S, hidden]: the rows that the head computes */                           \
     R(HN, "head_norm")          /* [S, hidden] */                                                            \
-    R(OUT, "out")               /* [S, outputs] */
+    R(OUT, "out")               /* [S, outputs] */                                                           \
+    R(E, "embed")               /* [T, embed]: embedded tokens before their projection */                    \
+    R(HE, "head_embed")         /* [S, embed]: the head's input after its projection */
 
 typedef enum proa_reg {
 #define PROA_REG_ENUM(name, text) PROA_REG_##name,
@@ -43,6 +45,7 @@ typedef enum proa_reg {
     W(TOKENS, "tokens")                                                                                      \
     W(POSITIONS, "positions")                                                                                \
     W(TYPES, "types")                                                                                        \
+    W(PROJECT_IN, "project_in")                                                                              \
     W(EMBED_NORM, "embed_norm")                                                                              \
     W(REL_BIAS, "rel_bias")                                                                                  \
     W(ATTN_NORM, "attn_norm")                                                                                \
@@ -68,6 +71,7 @@ typedef enum proa_reg {
     W(SHARED_DOWN, "shared_down")                                                                            \
     W(FFN_OUT_NORM, "ffn_out_norm")                                                                          \
     W(FINAL_NORM, "final_norm")                                                                              \
+    W(PROJECT_OUT, "project_out")                                                                            \
     W(HEAD, "head")                                                                                          \
     W(HEAD_DENSE, "head_dense")                                                                              \
     W(HEAD_NORM, "head_norm")                                                                                \
@@ -130,7 +134,13 @@ typedef enum proa_step_op {
     C(FIRST_LAYER, layer <= 0)                                                                               \
     C(LATER_LAYERS, layer != 0)                                                                              \
     C(SHARED, c->shared_ffn > 0) /* beside the experts there is a shared one */                              \
-    C(SHARED_GATE, c->shared_gate)
+    C(SHARED_GATE, c->shared_gate)                                                                           \
+    C(PRE_NORM, !c->post_norm) /* a sublayer reads a normed copy */                                          \
+    C(POST_NORM, c->post_norm) /* the residual stream is normed after each sublayer */                       \
+    C(FINAL_NORM, !c->no_final_norm)                                                                         \
+    C(NO_FINAL_NORM, c->no_final_norm)                                                                       \
+    C(PROJECTED, c->embed != c->hidden) /* a matrix between embedding and residual stream */                 \
+    C(PLAIN_EMBED, c->embed == c->hidden)
 
 enum proa_condition {
 #define PROA_CONDITION_ENUM(name, holds) PROA_CONDITION_##name,
@@ -187,6 +197,8 @@ typedef enum proa_dim {
     PROA_DIM_SHARED_FFN,
     PROA_DIM_ONE,
     PROA_DIM_CONTEXT,
+    PROA_DIM_POSITIONS, /* context + position_offset */
+    PROA_DIM_EMBED,     /* of the embedding table */
     PROA_DIM_TYPES,
     PROA_DIM_LABELS,
     PROA_DIM_BUCKETS
@@ -300,6 +312,9 @@ typedef struct proa_arch {
     A(phi)                                                                                                   \
     A(phi3)                                                                                                  \
     A(gemma)                                                                                                 \
+    A(stablelm)                                                                                              \
+    A(starcoder2)                                                                                            \
+    A(opt)                                                                                                   \
     A(gemma2)                                                                                                \
     A(gemma3)                                                                                                \
     A(t5)                                                                                                    \

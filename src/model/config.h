@@ -13,7 +13,9 @@
 typedef struct proa_config {
     /* sizes; 0: the architecture has none */
     int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
-    int64_t context; /* positions: of the learned table, or max_position_embeddings */
+    int64_t context;         /* positions: of the learned table, or max_position_embeddings */
+    int64_t position_offset; /* rows of the learned table before that of position 0 */
+    int64_t embed;           /* width of the embedding; read as 0: hidden */
     int64_t types, labels;
     /* mixtures of experts: how many a layer has, their FFN size and that of the shared expert */
     int64_t experts, expert_ffn, shared_ffn;
@@ -30,6 +32,8 @@ typedef struct proa_config {
     bool attention_bias, mlp_bias, qk_norm;
     bool parallel;          /* attention and FFN both read the layer's input (GPT-J, GPT-NeoX, Falcon) */
     bool one_norm;          /* and the same normed copy of it */
+    bool post_norm;         /* the stream is normed after each sublayer, not a copy before it (OPT-350m) */
+    bool no_final_norm;     /* the head reads the stream as it is */
     double attention_scale; /* of q k^T */
     double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
     double embed_scale;     /* of the embedded tokens: Gemma's sqrt(hidden) */

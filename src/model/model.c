@@ -273,7 +273,8 @@ proa_ctx_need proa_model_need(const proa_model *m)
 {
     const proa_config *c = &m->config;
     proa_ctx_need need = {.rows = m->plan.rows_max, .heads = c->heads, .head_dim = c->head_dim};
-    need.inputs = proa_max64(proa_max64(c->hidden, c->ffn), proa_max64(c->shared_ffn, c->heads * c->head_dim));
+    need.inputs = proa_max64(proa_max64(c->hidden, c->embed),
+                             proa_max64(proa_max64(c->ffn, c->shared_ffn), c->heads * c->head_dim));
     need.experts = c->experts, need.chosen = c->router.chosen, need.expert_width = c->hidden;
     need.expert_ffn = (c->gated ? 2 : 1) * c->expert_ffn;
     need.columns = m->plan.width[PROA_REG_OUT];

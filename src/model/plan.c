@@ -107,7 +107,8 @@ static void add_lives(liveness *l, const proa_program *p)
 
 static int64_t reg_bytes(const proa_plan *plan, int reg)
 {
-    bool few = reg == PROA_REG_H || reg == PROA_REG_HN || (reg == PROA_REG_OUT && !plan->headless);
+    bool few = reg == PROA_REG_H || reg == PROA_REG_HN || reg == PROA_REG_HE ||
+               (reg == PROA_REG_OUT && !plan->headless);
     return proa_round_up((few ? plan->device_head_rows : plan->rows_max) * plan->width[reg] * 4, 64);
 }
 

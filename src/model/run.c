@@ -41,7 +41,8 @@ static proa_dtype reg_dtype(const frame *f, proa_reg r)
     switch (r) {
     case PROA_REG_X:
     case PROA_REG_D: return f->m->stream;
-    case PROA_REG_HN: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
+    case PROA_REG_HN:
+    case PROA_REG_HE: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
     case PROA_REG_ROUTER: /* so that roundings do not choose experts */
     case PROA_REG_EXPERT_W:
     case PROA_REG_EXPERT_IDS:
@@ -111,7 +112,9 @@ static void do_embed(const frame *f, const proa_step *s)
     if (s->flags & PROA_OF_TYPE) ids = f->batch->types ? f->batch->types : zeros;
     proa_ctx *c = &f->m->ctx;
     float scale = s->flags & PROA_SCALED ? embed_scale(f, p->table.dtype) : 1;
-    c->ops->embed(c, register_view(f, s->out), p->table, ids, scale, s->flags & PROA_ADD);
+    proa_view table = p->table;
+    if (s->flags & PROA_OF_POS) table = proa_view_rows(table, f->m->config.position_offset, table.shape[0]);
+    c->ops->embed(c, register_view(f, s->out), table, ids, scale, s->flags & PROA_ADD);
 }
 
 static void do_rope_table(const frame *f, const proa_step *s)

@@ -39,7 +39,7 @@
  * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, NORMALISED
  * EXPERT_...   one for each expert: the second "%d" of NAME is the expert's number; with one "%d" the tensor is
  *              [experts, ROWS, COLS]
- * TIED_HEAD    the embedding [VOCAB, HIDDEN] used a second time, as the matrix of a tied head */
+ * TIED_HEAD    the embedding [VOCAB, HIDDEN] used a second time, as the matrix of a tied head; TIED_HEAD_OF: [VOCAB, COLS] */
 #define TENSOR(name, SLOT, ROLE, ROWS, COLS, flags) \
     {name, STACK, PROA_SLOT_##SLOT, PROA_ROLE_##ROLE, PROA_DIM_##ROWS, PROA_DIM_##COLS, flags, \
      PROA_LOAD_ROWS}
@@ -65,7 +65,8 @@
     TENSOR_LOADED(LOAD, name, SLOT, ROLE, ROWS, COLS, PROA_PER_EXPERT)
 #define EXPERT_MATRIX_IF(COND, name, SLOT, ROWS, COLS) \
     TENSOR(name, SLOT, MATRIX, ROWS, COLS, PROA_PER_EXPERT | PROA_IF(COND))
-#define TIED_HEAD(name) TENSOR(name, HEAD, MATRIX, VOCAB, HIDDEN, PROA_IF(TIED) | PROA_SHARED)
+#define TIED_HEAD_OF(name, COLS) TENSOR(name, HEAD, MATRIX, VOCAB, COLS, PROA_IF(TIED) | PROA_SHARED)
+#define TIED_HEAD(name) TIED_HEAD_OF(name, HIDDEN)
 #define END_TENSORS                           {0}
 
 /* ---- Steps of a program: proa_step. ----
