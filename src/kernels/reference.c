@@ -148,6 +148,17 @@ static void soft_cap(proa_ctx *c, proa_view x, float cap)
             *at2(x, t, j) = (float)((double)cap * tanh((double)*at2(x, t, j) / (double)cap));
 }
 
+static void clip(proa_ctx *c, proa_view x, float limit)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t j = 0; j < x.shape[1]; j++) {
+            float *v = at2(x, t, j);
+            if (*v < -limit) *v = -limit;
+            if (*v > limit) *v = limit;
+        }
+}
+
 /* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N]; what is
  * only quantised on devices lies as the f32 numbers that it stands for ---- */
 
@@ -529,6 +540,7 @@ void proa_reference_fill(proa_ops *ops)
                       .experts = proa_experts_reference,
                       .sigmoid_mul = proa_sigmoid_mul_reference,
                       .soft_cap = soft_cap,
+                      .clip = clip,
                       .add = add,
                       .gather = gather,
                       .log_sum_exp = log_sum_exp,

@@ -142,7 +142,7 @@ static const struct factor_range {
     FACTOR(embed_scale, 1e-6, 1e6), FACTOR(residual_scale, 1e-6, 1e6),  FACTOR(attention_cap, 0, 1e30),
     FACTOR(logit_cap, 0, 1e30),     FACTOR(expert_limit, 0, 1e30),      FACTOR(expert_offset, -1e6, 1e6),
     FACTOR(alibi_max, 0, 64),       FACTOR(alibi_scale, 0, 1e6),        ROPE_FACTORS(rope),
-    ROPE_FACTORS(local_rope),
+    FACTOR(qkv_clip, 0, 1e30),      ROPE_FACTORS(local_rope),
 #undef ROPE_FACTORS
 #undef FACTOR
 };

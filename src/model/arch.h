@@ -93,6 +93,7 @@ typedef enum proa_weight_slot {
     S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w, or all as one row */    \
     S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                             \
     S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up of in W^T + bias; U is the workspace */          \
+    S(CLIP, "clip")                 /* in limited to +-qkv_clip in place */                                  \
     S(ROPE, "rope")                 /* rotates q and k of QKV */                                             \
     S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                             \
     S(ROPE_APPEND, "rope_append")   /* both, fused by the plan */                                            \
@@ -127,6 +128,7 @@ typedef enum proa_step_op {
     C(SEQUENTIAL, !c->parallel)                                                                              \
     C(ONE_NORM, c->parallel && c->one_norm)   /* in parallel, both of one normed copy */                     \
     C(NORM_EACH, c->parallel && !c->one_norm) /* in parallel, each of its own norm */                        \
+    C(CLIPPED, c->qkv_clip > 0)                                                                              \
     C(ROTARY, c->rotary_dim > 0)                                                                             \
     C(LOCAL_ROPE, c->local_rope.theta > 0)        /* layers with a window have other rotary frequencies */   \
     C(EXPERTS, proa_config_has_experts(c, layer)) /* the layer's FFN is a mixture of experts */              \

@@ -39,6 +39,7 @@ typedef struct proa_config {
     double embed_scale;     /* of the embedded tokens: Gemma's sqrt(hidden) */
     double residual_scale;  /* of what attention and FFN add to the residual stream (Granite) */
     double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
+    double qkv_clip;                 /* q, k and v are limited to +-this; 0: not */
     double alibi_max;                /* the slopes' largest exponent; 0: no ALiBi */
     double alibi_scale;              /* multiplies the slopes; 0: 1 (Falcon's 1 / sqrt(head_dim)) */
     /* rotary positions: numbers of a head that are rotated, and by which frequencies; of layers with a window, if

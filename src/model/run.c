@@ -200,6 +200,11 @@ static void do_linear_gated(const frame *f, const proa_step *s)
              (proa_epilogue){.act = f->m->config.act, .gated = true, .workspace = register_view(f, PROA_REG_U)});
 }
 
+static void do_clip(const frame *f, const proa_step *s)
+{
+    f->m->ctx.ops->clip(&f->m->ctx, register_view(f, s->out), (float)f->m->config.qkv_clip);
+}
+
 /* The cosines and sines of this layer. */
 static proa_view rope_of_layer(const frame *f)
 {
@@ -351,6 +356,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_HEADS_NORM] = do_heads_norm,
     [PROA_STEP_LINEAR] = do_linear,
     [PROA_STEP_LINEAR_GATED] = do_linear_gated,
+    [PROA_STEP_CLIP] = do_clip,
     [PROA_STEP_ROPE] = do_rope,
     [PROA_STEP_KV_APPEND] = do_kv_append,
     [PROA_STEP_ROPE_APPEND] = do_rope_append,

@@ -125,6 +125,29 @@ void check_soft_cap(tester *t)
     for_shapes(t, soft_cap_shape);
 }
 
+static void run_clip(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    PROA_UNUSED(begin), PROA_UNUSED(end);
+    c->ops->clip(c, out, s->value);
+}
+
+static void clip_shape(tester *t, int64_t rows, int64_t cols)
+{
+    for (int i = 0; i < 2; i++) {
+        scene s = {.run = run_clip, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}};
+        s.value = i ? 1.0f : 0.25f;
+        canvas_fill(&s.out, (uint64_t)(cols + i), true);
+        LABEL(&s, "limit %g rows %d width %d", (double)s.value, (int)rows, (int)cols);
+        check_scene(t, &s, TOL_EXACT);
+        canvas_free(&s.out);
+    }
+}
+
+void check_clip(tester *t)
+{
+    for_shapes(t, clip_shape);
+}
+
 static void run_act_mul(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
 {
     c->ops->act_mul(c, out, rows_of(s->input[0], begin, end), rows_of(s->input[1], begin, end), s->act);

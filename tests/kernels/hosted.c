@@ -466,6 +466,15 @@ static void soft_cap(proa_ctx *c, proa_view x, float cap)
     download_covered();
 }
 
+static void clip(proa_ctx *c, proa_view x, float limit)
+{
+    PROA_UNUSED(c);
+    cover_narrow(x, true);
+    upload_covered();
+    device->ops->clip(ctx(), device_view(x), limit);
+    download_covered();
+}
+
 static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
     PROA_UNUSED(c);

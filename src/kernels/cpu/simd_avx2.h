@@ -97,6 +97,10 @@ static inline vf v_fnma(vf a, vf b, vf c)
     return _mm256_fnmadd_ps(a, b, c);
 }
 
+static inline vf v_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
 static inline vf v_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);

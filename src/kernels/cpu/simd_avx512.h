@@ -94,6 +94,10 @@ static inline vf v_fnma(vf a, vf b, vf c)
 }
 
 /* b where a is NaN. */
+static inline vf v_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
 static inline vf v_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);

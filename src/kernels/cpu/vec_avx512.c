@@ -13,6 +13,7 @@ void proa_overlay_vec_avx512(proa_ops *ops)
     ops->embed = embed;
     ops->gather = gather;
     ops->soft_cap = soft_cap;
+    ops->clip = clip;
     ops->add = add;
     ops->rms_norm = rms_norm;
     ops->layer_norm = layer_norm;

@@ -15,7 +15,7 @@
 typedef struct vec_job {
     proa_view y, a, b, w;
     const int32_t *ids;
-    float factor; /* scale, eps or cap */
+    float factor; /* scale, eps, cap or limit */
     proa_act act;
     bool accumulate;
 } vec_job;
@@ -239,6 +239,28 @@ static void soft_cap(proa_ctx *c, proa_view x, float cap)
 {
     vec_job job = {.y = x, .factor = cap};
     run_rows(c, row_count(x), row_length(x), soft_cap_rows, &job);
+}
+
+/* The second operand of max and min passes if one is NaN. */
+static void clip_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const vec_job *job = arg;
+    int64_t d = row_length(job->y);
+    vf high = v_set1(job->factor), low = v_set1(-job->factor);
+    for (int64_t t = begin; t < end; t++) {
+        float *x = row_at(job->y, t);
+        for (int64_t j = 0; j < d; j += V_WIDTH) {
+            int64_t n = proa_min64(V_WIDTH, d - j);
+            v_store_n(x + j, v_min(high, v_max(low, v_load_n(x + j, n))), n);
+        }
+    }
+}
+
+static void clip(proa_ctx *c, proa_view x, float limit)
+{
+    vec_job job = {.y = x, .factor = limit};
+    run_rows(c, row_count(x), row_length(x), clip_rows, &job);
 }
 
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)

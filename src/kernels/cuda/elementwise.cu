@@ -638,6 +638,28 @@ static void soft_cap(proa_ctx *c, proa_view x, float cap)
                (int)x.shape[1], cap);
 }
 
+template <typename X> __global__ void clip_kernel(rows3<X> x, int d, float limit)
+{
+    gpu_wait();
+    X *row = x.data + blockIdx.x * x.row;
+    EACH(j, d)
+    {
+        float v = gpu_to_f32(row[j]);
+        v = v < -limit ? -limit : v > limit ? limit : v;
+        row[j] = gpu_saturate<X>(v);
+    }
+}
+
+static void clip(proa_ctx *c, proa_view x, float limit)
+{
+    gpu *g = flushed(c, x);
+    gpu_by_type(x.dtype, [&](auto type) {
+        using X = decltype(type);
+        gpu_launch(g, "clip", clip_kernel<X>, elementwise_grid(x), THREADS, 0, rows_view<X>(x),
+                   (int)x.shape[1], limit);
+    });
+}
+
 __global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d)
 {
     gpu_wait();
@@ -658,5 +680,5 @@ void gpu_fill_elementwise(proa_ops *ops)
     ops->rms_norm = rms_norm, ops->layer_norm = layer_norm;
     ops->rope_table = rope_table, ops->rope = rope;
     ops->act = act, ops->act_mul = act_mul, ops->add = add;
-    ops->soft_cap = soft_cap;
+    ops->soft_cap = soft_cap, ops->clip = clip;
 }

@@ -2,9 +2,13 @@
  * arch_gpt.c - GPT-2, StarCoder (GPT-BigCode), GPT-J, CodeGen, BLOOM, MPT: LayerNorm, plain FFN.
  * GPT-2 has learned positions and Conv1D weights ([in, out]). GPT-J has interleaved rotary positions on part of the
  * head, and attention and FFN in parallel on one norm. BLOOM and MPT have ALiBi; BLOOM stores q, k and v interleaved
- * by head, CodeGen in four blocks of q, v, k. MPT has no biases. StarCoder is GPT-2 with one key-value head. Facts:
- * transformers' modeling_{gpt2,gpt_bigcode,gptj,codegen,bloom,mpt}.py. */
+ * by head, CodeGen in four blocks of q, v, k. StarCoder is GPT-2 with one key-value head. MPT may limit q, k and v; the
+ * published models have no biases. Facts: transformers' modeling_{gpt2,gpt_bigcode,gptj,codegen,bloom,mpt}.py; biases,
+ * grouped queries and logit_scale of MPT: MosaicML's llm-foundry, since transformers ignores these keys. */
 #include "model/arch/arch_rows.h"
+
+#include "base/limits.h"
+#include <math.h>
 
 #define STACK PROA_STACK_DECODER
 
@@ -171,6 +175,13 @@ static const proa_name mpt_tensors[] = {
     MATRIX   ("transformer.blocks.%d.ffn.up_proj.weight",   UP,         FFN,    HIDDEN),
     MATRIX   ("transformer.blocks.%d.ffn.down_proj.weight", DOWN,       HIDDEN, FFN),
     VECTOR   ("transformer.norm_f.weight",                  FINAL_NORM, HIDDEN),
+    VECTOR_IF(ATTN_BIAS, "transformer.blocks.%d.norm_1.bias",        ATTN_NORM_B,  HIDDEN),
+    VECTOR_IF(ATTN_BIAS, "transformer.blocks.%d.attn.Wqkv.bias",     QKV_B,        QKV),
+    VECTOR_IF(ATTN_BIAS, "transformer.blocks.%d.attn.out_proj.bias", O_B,          HIDDEN),
+    VECTOR_IF(ATTN_BIAS, "transformer.blocks.%d.norm_2.bias",        FFN_NORM_B,   HIDDEN),
+    VECTOR_IF(ATTN_BIAS, "transformer.blocks.%d.ffn.up_proj.bias",   UP_B,         FFN),
+    VECTOR_IF(ATTN_BIAS, "transformer.blocks.%d.ffn.down_proj.bias", DOWN_B,       HIDDEN),
+    VECTOR_IF(ATTN_BIAS, "transformer.norm_f.bias",                  FINAL_NORM_B, HIDDEN),
     MATRIX_IF(UNTIED, "lm_head.weight",                     HEAD,       VOCAB,  HIDDEN),
     TIED_HEAD("transformer.wte.weight"),
     END_TENSORS};
@@ -181,6 +192,7 @@ static const proa_step gpt2_embed[] = {EMBED(TOKENS), EMBED_TO(X, POSITIONS, OF_
 static const proa_step gpt2_layer[] = {
     NORM  (X, N,   ATTN_NORM),
     LINEAR(N, QKV, QKV,  0),
+    CLIP_IF(CLIPPED),
     KV_APPEND,
     ATTEND,
     LINEAR(A, X,   O,    ADD),
@@ -202,6 +214,7 @@ static const proa_step gptj_layer[] = {
 static const proa_step bloom_embed[] = {EMBED(TOKENS), NORM(X, X, EMBED_NORM), END};
 static const proa_step mpt_embed[] = {EMBED(TOKENS), END};
 static const proa_step head[] = {LM_HEAD(0)};
+static const proa_step scaled_head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
 static proa_status refuse_switch(const proa_json *json, const char *key, bool must_be, proa_err *err)
@@ -260,44 +273,72 @@ static proa_status refuse_set(const proa_json *json, const char *key, proa_err *
     return PROA_FAIL(err, UNSUPPORTED, "'%s' is set: not supported", key);
 }
 
+/* A number, or "inv_sqrt_d_model"; null: 1. */
+static proa_status read_logit_scale(proa_config *c, const proa_json *json, proa_err *err)
+{
+    const proa_json *value = proa_json_get(json, "logit_scale");
+    if (proa_json_kind(value) != PROA_JSON_STRING)
+        return proa_json_get_double(&c->logit_scale, json, "logit_scale", 1e-6, 1e6, err);
+    proa_str name = proa_json_str(value);
+    if (!proa_str_is(name, "inv_sqrt_d_model"))
+        return PROA_FAIL(err, INVALID, "'logit_scale' '%.*s' is neither a number nor inv_sqrt_d_model",
+                         (int)name.len, name.ptr);
+    c->logit_scale = 1 / sqrt((double)c->hidden);
+    return PROA_OK;
+}
+
+static proa_status read_mpt_heads(proa_config *c, const proa_json *attention, proa_err *err)
+{
+    proa_str type = {"multihead_attention", 19};
+    PROA_TRY(proa_json_get_str(&type, attention, "attn_type", err));
+    if (proa_str_is(type, "multihead_attention")) return PROA_OK;
+    if (proa_str_is(type, "multiquery_attention")) {
+        c->kv_heads = 1;
+        return PROA_OK;
+    }
+    if (proa_str_is(type, "grouped_query_attention"))
+        return proa_json_get_int(&c->kv_heads, attention, "kv_n_heads", 1, PROA_HEADS_MAX, err);
+    return PROA_FAIL(err, UNSUPPORTED, "'attn_type' '%.*s' is not supported", (int)type.len, type.ptr);
+}
+
 static proa_status finish_mpt(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    static const char *const none[] = {"clip_qkv", "qk_ln", "prefix_lm"};
+    static const char *const none[] = {"qk_ln", "qk_gn", "prefix_lm", "rope"};
     const proa_json *attention = proa_json_get(json, "attn_config");
-    proa_str type = {"multihead_attention", 19};
+    bool bare = true;
     int64_t ratio = 4;
     PROA_UNUSED(arena);
     PROA_TRY(proa_json_get_int(&ratio, json, "expansion_ratio", 1, 64, err));
     c->ffn = ratio * c->hidden;
     c->act = PROA_ACT_GELU;
     c->alibi_max = 8;
-    PROA_TRY(refuse_switch(json, "no_bias", true, err));
-    PROA_TRY(refuse_set(json, "logit_scale", err));
+    PROA_TRY(proa_json_get_bool(&bare, json, "no_bias", err));
+    c->attention_bias = !bare;
+    PROA_TRY(read_logit_scale(c, json, err));
     PROA_TRY(refuse_switch(attention, "alibi", true, err));
     for (size_t i = 0; i < PROA_COUNT(none); i++) PROA_TRY(refuse_set(attention, none[i], err));
-    PROA_TRY(proa_json_get_str(&type, attention, "attn_type", err));
-    if (!proa_str_is(type, "multihead_attention"))
-        return PROA_FAIL(err, UNSUPPORTED, "'attn_type' '%.*s' is not supported", (int)type.len, type.ptr);
+    PROA_TRY(read_mpt_heads(c, attention, err));
+    PROA_TRY(proa_json_get_double(&c->qkv_clip, attention, "clip_qkv", 0, 1e30, err));
     PROA_TRY(proa_json_get_double(&c->alibi_max, attention, "alibi_bias_max", 1e-3, 1e3, err));
     return proa_json_get_double(&c->attention_scale, attention, "softmax_scale", 1e-6, 1e6, err);
 }
 
 /* clang-format off */
-#define ROW(type, class, keylist, tensors, embed, layer, finisher)                                 \
+#define ROW(type, class, keylist, tensors, embed, layer, headsteps, finisher)                      \
     {.name = type, .model_type = type, .hf = class, DECODER(LAYER), .keys = keylist,               \
      .names = tensors, .prefixes = prefixes, .ignored = ignored,                                   \
-     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher}
+     .stacks = {CAUSAL(embed, layer)}, .head = headsteps, .finish = finisher}
 
 const proa_arch proa_arch_gpt2 =
-    ROW("gpt2", STRINGS("GPT2LMHeadModel"), gpt2_keys, gpt2_tensors, gpt2_embed, gpt2_layer, finish);
+    ROW("gpt2", STRINGS("GPT2LMHeadModel"), gpt2_keys, gpt2_tensors, gpt2_embed, gpt2_layer, head, finish);
 const proa_arch proa_arch_gptj =
-    ROW("gptj", STRINGS("GPTJForCausalLM"), gptj_keys, gptj_tensors, gptj_embed, gptj_layer, finish);
+    ROW("gptj", STRINGS("GPTJForCausalLM"), gptj_keys, gptj_tensors, gptj_embed, gptj_layer, head, finish);
 const proa_arch proa_arch_gpt_bigcode = ROW("gpt_bigcode", STRINGS("GPTBigCodeForCausalLM"), bigcode_keys,
-                                            bigcode_tensors, gpt2_embed, gpt2_layer, finish_bigcode);
-const proa_arch proa_arch_codegen =
-    ROW("codegen", STRINGS("CodeGenForCausalLM"), gptj_keys, codegen_tensors, gptj_embed, gptj_layer, finish_codegen);
-const proa_arch proa_arch_bloom =
-    ROW("bloom", STRINGS("BloomForCausalLM"), bloom_keys, bloom_tensors, bloom_embed, gpt2_layer, finish_bloom);
+                                            bigcode_tensors, gpt2_embed, gpt2_layer, head, finish_bigcode);
+const proa_arch proa_arch_codegen = ROW("codegen", STRINGS("CodeGenForCausalLM"), gptj_keys, codegen_tensors,
+                                        gptj_embed, gptj_layer, head, finish_codegen);
+const proa_arch proa_arch_bloom = ROW("bloom", STRINGS("BloomForCausalLM"), bloom_keys, bloom_tensors,
+                                      bloom_embed, gpt2_layer, head, finish_bloom);
 const proa_arch proa_arch_mpt = ROW("mpt", STRINGS("MptForCausalLM", "MPTForCausalLM"), mpt_keys, mpt_tensors,
-                                    mpt_embed, gpt2_layer, finish_mpt);
+                                    mpt_embed, gpt2_layer, scaled_head, finish_mpt);
 /* clang-format on */

@@ -39,7 +39,8 @@
  * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, NORMALISED
  * EXPERT_...   one for each expert: the second "%d" of NAME is the expert's number; with one "%d" the tensor is
  *              [experts, ROWS, COLS]
- * TIED_HEAD    the embedding [VOCAB, HIDDEN] used a second time, as the matrix of a tied head; TIED_HEAD_OF: [VOCAB, COLS] */
+ * TIED_HEAD    the embedding [VOCAB, HIDDEN] used a second time, as the matrix of a tied head
+ * TIED_HEAD_OF the same with COLS columns */
 #define TENSOR(name, SLOT, ROLE, ROWS, COLS, flags) \
     {name, STACK, PROA_SLOT_##SLOT, PROA_ROLE_##ROLE, PROA_DIM_##ROWS, PROA_DIM_##COLS, flags, \
      PROA_LOAD_ROWS}
@@ -97,6 +98,7 @@
  *                         SHARED_GATE  N [T, H] -> GATE [T, 1]
  * LINEAR_GATED(IN, OUT, W, flags)
  *                       OUT = act(IN W_gate^T) * (IN W_up^T) [T, H] -> [T, F]; W is the two stacked, [2F, H]
+ * CLIP_IF(COND)         QKV limited to +-qkv_clip, in place
  * ROTATE, ROTATE_PAIRS  the first r = rotary_dim numbers of each head of q and k in QKV are rotated: halves
  *                       (i, i + r/2) as in Llama and GPT-NeoX, or pairs (2i, 2i + 1) as in GPT-J
  * KV_APPEND             k and v of QKV [T, K] each are written to this layer's KV pages
@@ -134,6 +136,7 @@
 #define K_NORM_WHOLE(W)               STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K | PROA_WHOLE)
 #define LINEAR(IN, OUT, W, flags)     STEP(LINEAR, IN, OUT, W, flags)
 #define LINEAR_GATED(IN, OUT, W, flags) STEP(LINEAR_GATED, IN, OUT, W, flags)
+#define CLIP_IF(COND)                 STEP_BARE(CLIP, QKV, QKV, IF(COND))
 #define ROTATE                        STEP_BARE(ROPE, QKV, QKV, 0)
 #define ROTATE_IF(COND)               STEP_BARE(ROPE, QKV, QKV, IF(COND))
 #define ROTATE_PAIRS                  STEP_BARE(ROPE, QKV, QKV, PROA_INTERLEAVED)
