@@ -125,13 +125,20 @@ static void alibi(void **state)
     assert_int_equal(
         configure(&f, "{" MPT ",\"attn_config\":{\"alibi\":true,\"alibi_bias_max\":16,\"clip_qkv\":null}}"),
         PROA_OK);
-    assert_true(f.c.alibi_max == 16);
+    assert_true(f.c.alibi_max == 16 && f.c.qkv_clip == 0 && !f.c.attention_bias && f.c.logit_scale == 1);
+    proa_arena_release(&f.arena);
+    assert_int_equal(configure(&f, "{" MPT
+                                   ",\"no_bias\":false,\"logit_scale\":0.5,\"attn_config\":{\"clip_qkv\":6,"
+                                   "\"attn_type\":\"multiquery_attention\"}}"),
+                     PROA_OK);
+    assert_true(f.c.qkv_clip == 6 && f.c.attention_bias && f.c.logit_scale == 0.5 && f.c.kv_heads == 1);
     proa_arena_release(&f.arena);
     refused("{" BLOOM ",\"n_embed\":96,\"n_layer\":3}", PROA_INVALID, "'n_head' is missing");
     refused("{" MPT ",\"attn_config\":{\"alibi\":false}}", PROA_UNSUPPORTED, "alibi");
-    refused("{" MPT ",\"attn_config\":{\"clip_qkv\":6}}", PROA_UNSUPPORTED, "clip_qkv");
-    refused("{" MPT ",\"attn_config\":{\"attn_type\":\"multiquery_attention\"}}", PROA_UNSUPPORTED, "multiquery");
-    refused("{" MPT ",\"no_bias\":false}", PROA_UNSUPPORTED, "no_bias");
+    refused("{" MPT ",\"attn_config\":{\"clip_qkv\":-6}}", PROA_INVALID, "clip_qkv");
+    refused("{" MPT ",\"attn_config\":{\"attn_type\":\"sparse_attention\"}}", PROA_UNSUPPORTED, "sparse");
+    refused("{" MPT ",\"attn_config\":{\"qk_ln\":true}}", PROA_UNSUPPORTED, "qk_ln");
+    refused("{" MPT ",\"logit_scale\":\"sqrt\"}", PROA_INVALID, "logit_scale");
 }
 
 #define GEMMA                                                                                                \
