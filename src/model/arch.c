@@ -51,6 +51,11 @@ static bool has_hf(const proa_arch *arch, proa_str name)
     return false;
 }
 
+static bool has_key(const proa_arch *arch, const proa_json *config)
+{
+    return !arch->key || proa_json_get(config, arch->key);
+}
+
 /* The error names the two closest architectures, to show a typing error or a near relative. */
 static proa_status fail_unknown(proa_str name, proa_err *err)
 {
@@ -78,13 +83,15 @@ proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_
     proa_str type = {"", 0};
     *out = NULL;
     for (int i = 0; proa_archs[i] && name.len; i++)
-        if (has_hf(proa_archs[i], name)) return *out = proa_archs[i], PROA_OK;
+        if (has_hf(proa_archs[i], name) && has_key(proa_archs[i], config))
+            return *out = proa_archs[i], PROA_OK;
     if (name.len) return fail_unknown(name, err);
     PROA_TRY(proa_json_get_str(&type, config, "model_type", err));
     if (!type.len)
         return PROA_FAIL(err, INVALID, "neither 'architectures' nor 'model_type' says what the model is");
     for (int i = 0; proa_archs[i]; i++)
-        if (proa_str_is(type, proa_archs[i]->model_type)) return *out = proa_archs[i], PROA_OK;
+        if (proa_str_is(type, proa_archs[i]->model_type) && has_key(proa_archs[i], config))
+            return *out = proa_archs[i], PROA_OK;
     return fail_unknown(type, err);
 }
 

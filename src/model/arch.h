@@ -137,8 +137,10 @@ typedef enum proa_step_op {
     C(LATER_LAYERS, layer != 0)                                                                              \
     C(SHARED, c->shared_ffn > 0) /* beside the experts there is a shared one */                              \
     C(SHARED_GATE, c->shared_gate)                                                                           \
-    C(PRE_NORM, !c->post_norm) /* a sublayer reads a normed copy */                                          \
-    C(POST_NORM, c->post_norm) /* the residual stream is normed after each sublayer */                       \
+    C(PRE_NORM, !c->post_norm)     /* a sublayer reads a normed copy */                                      \
+    C(POST_NORM, c->post_norm)     /* the residual stream is normed after each sublayer */                   \
+    C(NORMED_HEAD, c->normed_head) /* rows of the head have norm 1 */                                        \
+    C(PLAIN_HEAD, !c->normed_head)                                                                           \
     C(FINAL_NORM, !c->no_final_norm)                                                                         \
     C(NO_FINAL_NORM, c->no_final_norm)                                                                       \
     C(PROJECTED, c->embed != c->hidden) /* a matrix between embedding and residual stream */                 \
@@ -264,6 +266,7 @@ typedef struct proa_arch {
     const char *name;       /* "llama" */
     const char *const *hf;  /* architectures[0] of config.json; NULL-terminated */
     const char *model_type; /* when there are no architectures */
+    const char *key; /* a key of config.json that tells this row from later ones of the same class; NULL: none */
     proa_kind kind;
     proa_norm norm;
     const proa_key *keys;
@@ -317,6 +320,11 @@ typedef struct proa_arch {
     A(stablelm)                                                                                              \
     A(starcoder2)                                                                                            \
     A(opt)                                                                                                   \
+    A(internlm2)                                                                                             \
+    A(baichuan)                                                                                              \
+    A(glm)                                                                                                   \
+    A(glm4)                                                                                                  \
+    A(chatglm2)                                                                                              \
     A(gemma2)                                                                                                \
     A(gemma3)                                                                                                \
     A(t5)                                                                                                    \

@@ -33,6 +33,7 @@ typedef struct proa_config {
     bool parallel;          /* attention and FFN both read the layer's input (GPT-J, GPT-NeoX, Falcon) */
     bool one_norm;          /* and the same normed copy of it */
     bool post_norm;         /* the stream is normed after each sublayer, not a copy before it (OPT-350m) */
+    bool normed_head;       /* each row of the head is divided by its norm (Baichuan 2) */
     bool no_final_norm;     /* the head reads the stream as it is */
     double attention_scale; /* of q k^T */
     double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
