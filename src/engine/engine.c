@@ -68,6 +68,7 @@ static void make_step_arrays(proa_engine *e)
     int64_t rows = e->model->plan.rows_max;
     s->ids = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->positions = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    s->block_positions = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->lengths = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->self_spans = PROA_ARENA_NEW(&e->arena, proa_span, rows);

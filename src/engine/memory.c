@@ -115,7 +115,7 @@ static int64_t bookkeeping_bytes(const proa_sizes *s, const proa_model *m)
     int64_t tables = PROA_TABLES * (int64_t)s->sequences_max * proa_sizes_table(m) * 4;
     int64_t samplers = proa_pool_threads(m->ctx.pool) * proa_sampler_bytes(m->plan.width[PROA_REG_OUT]);
     if (m->arch->kind == PROA_KIND_ENCODER) samplers = 0;
-    return tables + samplers + 96 * m->plan.rows_max + (int64_t)m->arena.bytes;
+    return tables + samplers + 100 * m->plan.rows_max + (int64_t)m->arena.bytes;
 }
 
 void proa_memory_plan(proa_memory *memory, const proa_sizes *s, const proa_model *m,

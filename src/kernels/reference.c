@@ -159,6 +159,13 @@ static void clip(proa_ctx *c, proa_view x, float limit)
         }
 }
 
+static void scale(proa_ctx *c, proa_view y, proa_view x, float factor)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t j = 0; j < x.shape[1]; j++) *at2(y, t, j) = factor * *at2(x, t, j);
+}
+
 /* ---- linear: weights are kept as rows [N][K] of the format's element; int8 is followed by its scales [N]; what is
  * only quantised on devices lies as the f32 numbers that it stands for ---- */
 
@@ -541,6 +548,7 @@ void proa_reference_fill(proa_ops *ops)
                       .sigmoid_mul = proa_sigmoid_mul_reference,
                       .soft_cap = soft_cap,
                       .clip = clip,
+                      .scale = scale,
                       .add = add,
                       .gather = gather,
                       .log_sum_exp = log_sum_exp,

@@ -149,7 +149,7 @@ static const struct factor_range {
     FACTOR(embed_scale, 1e-6, 1e6), FACTOR(residual_scale, 1e-6, 1e6),  FACTOR(attention_cap, 0, 1e30),
     FACTOR(logit_cap, 0, 1e30),     FACTOR(expert_limit, 0, 1e30),      FACTOR(expert_offset, -1e6, 1e6),
     FACTOR(alibi_max, 0, 64),       FACTOR(alibi_scale, 0, 1e6),        ROPE_FACTORS(rope),
-    FACTOR(qkv_clip, 0, 1e30),      ROPE_FACTORS(local_rope),
+    FACTOR(qkv_clip, 0, 1e30),      FACTOR(stream_scale, 0, 1e6),       ROPE_FACTORS(local_rope),
 #undef ROPE_FACTORS
 #undef FACTOR
 };
@@ -232,7 +232,7 @@ proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const pro
     const proa_arch *arch = *out;
     const proa_json *text = arch->text_config ? proa_json_get(config, arch->text_config) : NULL;
     const proa_json *keys = text ? text : config;
-    *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1};
+    *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1, .prefix_end = -1};
     PROA_TRY(proa_config_read(c, keys, arch->keys, err));
     PROA_TRY(arch->finish(c, keys, arena, err));
     PROA_TRY(derive_sizes(c, err));
@@ -295,7 +295,8 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_GATE: return 1;
     case PROA_REG_CKV: return 2 * proa_dim_size(c, PROA_DIM_KV);
     case PROA_REG_ROPE:
-    case PROA_REG_LOCAL_ROPE: return c->rotary_dim;
+    case PROA_REG_LOCAL_ROPE:
+    case PROA_REG_BLOCK_ROPE: return c->rotary_dim;
     case PROA_REG_E:
     case PROA_REG_HE: return c->embed;
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);

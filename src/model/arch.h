@@ -30,6 +30,7 @@
     R(H, "head_in")             /* [S, hidden]: the rows that the head computes */                           \
     R(HN, "head_norm")          /* [S, hidden] */                                                            \
     R(OUT, "out")               /* [S, outputs] */                                                           \
+    R(BLOCK_ROPE, "block_rope") /* [T, rotary_dim]: cosines, sines of the block positions */                 \
     R(E, "embed")               /* [T, embed]: embedded tokens before their projection */                    \
     R(HE, "head_embed")         /* [S, embed]: the head's input after its projection */
 
@@ -94,6 +95,7 @@ typedef enum proa_weight_slot {
     S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                             \
     S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up of in W^T + bias; U is the workspace */          \
     S(CLIP, "clip")                 /* in limited to +-qkv_clip in place */                                  \
+    S(SCALE, "scale")               /* out = stream_scale * in */                                            \
     S(ROPE, "rope")                 /* rotates q and k of QKV */                                             \
     S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                             \
     S(ROPE_APPEND, "rope_append")   /* both, fused by the plan */                                            \
@@ -173,7 +175,8 @@ enum proa_step_flags {
     PROA_ADD_X = 1 << 13,    /* LINEAR: X is added */
     PROA_RESIDUAL = 1 << 14, /* LINEAR: times the configuration's residual_scale, before the bias */
     PROA_WHOLE = 1 << 15,    /* HEADS_NORM: all heads as one row */
-    PROA_HEAD_ACT = 1 << 24  /* LINEAR: the configuration's head_act */
+    PROA_BLOCK = 1 << 20, /* ROPE_TABLE: of the block positions; ROPE: of each head's second half, by these */
+    PROA_HEAD_ACT = 1 << 24 /* LINEAR: the configuration's head_act */
 };
 
 typedef struct proa_step {
@@ -325,6 +328,7 @@ typedef struct proa_arch {
     A(glm)                                                                                                   \
     A(glm4)                                                                                                  \
     A(chatglm2)                                                                                              \
+    A(chatglm)                                                                                               \
     A(gemma2)                                                                                                \
     A(gemma3)                                                                                                \
     A(t5)                                                                                                    \

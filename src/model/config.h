@@ -41,6 +41,7 @@ typedef struct proa_config {
     double residual_scale;  /* of what attention and FFN add to the residual stream (Granite) */
     double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     double qkv_clip;                 /* q, k and v are limited to +-this; 0: not */
+    double stream_scale;             /* X = this * the normed copy, to which the sublayer adds (ChatGLM-6B) */
     double alibi_max;                /* the slopes' largest exponent; 0: no ALiBi */
     double alibi_scale;              /* multiplies the slopes; 0: 1 (Falcon's 1 / sqrt(head_dim)) */
     /* rotary positions: numbers of a head that are rotated, and by which frequencies; of layers with a window, if
@@ -56,6 +57,8 @@ typedef struct proa_config {
     /* T5's relative positions */
     int64_t rel_buckets, rel_distance;
     /* ids; -1: none */
+    int64_t prefix_end;   /* the tokens of a prompt before the first of these are its prefix (prefix.h) */
+    int64_t blank_ids[2]; /* the blank that is filled: the first one that the prompt has */
     int64_t bos, pad, decoder_start;
     int32_t end_ids[PROA_END_IDS_MAX];
     int32_t end_count;

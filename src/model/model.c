@@ -78,6 +78,8 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
     /* An encoder sees its whole input at once. */
     if (m->arch->kind != PROA_KIND_DECODER)
         rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
+    /* Beside the other rows of a step, a prompt's prefix does too. */
+    if (m->config.prefix_end >= 0) rows += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
     m->kv_layers = m->config.layers ? (int32_t)m->config.layers : 1;
     m->plan = (proa_plan){.rows_max = rows, .head_rows = o->head_rows};
     m->plan.device_head_rows = proa_max64(device_head_rows, o->head_rows);

@@ -38,6 +38,7 @@ typedef struct proa_pending_beams {
 typedef struct proa_batch {
     int64_t rows;
     const int32_t *ids, *positions; /* [rows] */
+    const int32_t *block_positions; /* [rows] second positions (prefix.h); NULL if the model has none */
     const int32_t *lengths; /* [rows] proa_rope_length of each row; NULL if proa_model_wants_lengths is false */
     /* [rows] index of the row's id among the ids sampled last on the device (proa_model_sample); -1: ids has it.
      * NULL: all -1 */
@@ -46,6 +47,7 @@ typedef struct proa_batch {
     int64_t pending_count;
     const int32_t *types; /* [rows] token types (BERT); NULL: all 0 */
     proa_spans self;      /* the sequence of each row, and its context, this pass's tokens included */
+    int64_t prefixes; /* the last so many spans of self are prefixes of prompts: their rows see each other both ways */
     proa_spans cross; /* the same rows with the encoder's contexts (decoder of an encoder-decoder model) */
     const proa_inputs_embeds *inputs_embeds; /* [inputs_embeds_count] of an encoder pass */
     int64_t inputs_embeds_count;

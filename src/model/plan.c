@@ -9,7 +9,7 @@
 static void fuse_rope_append(proa_program *p)
 {
     if (p->count < 2 || p->step[p->count - 1].op != PROA_STEP_KV_APPEND ||
-        p->step[p->count - 2].op != PROA_STEP_ROPE)
+        p->step[p->count - 2].op != PROA_STEP_ROPE || p->step[p->count - 2].flags & PROA_BLOCK)
         return;
     p->step[p->count - 2].op = PROA_STEP_ROPE_APPEND;
     p->count--;
@@ -69,7 +69,7 @@ static void mark_alive(int first[], int last[], liveness *l, proa_reg reg, int s
 static bool lives_whole_step(const proa_plan *plan, int reg)
 {
     return reg == PROA_REG_X || reg == PROA_REG_ROPE || reg == PROA_REG_LOCAL_ROPE ||
-           (reg == PROA_REG_OUT && plan->headless);
+           reg == PROA_REG_BLOCK_ROPE || (reg == PROA_REG_OUT && plan->headless);
 }
 
 static void mark_step(int first[], int last[], liveness *l, const proa_step *s, int step)

@@ -167,13 +167,21 @@ static float yarn_freq(const proa_rope_params *p, int64_t rotary_dim, int64_t i,
     return 1 / ((float)p->factor * power) * (1 - keep) + 1 / power * keep;
 }
 
+static float round_f16(float x)
+{
+    uint16_t half;
+    proa_from_f32(&half, PROA_DTYPE_F16, &x, 1);
+    proa_to_f32(&x, &half, PROA_DTYPE_F16, 1);
+    return x;
+}
+
 void proa_rope_inv_freq(const proa_rope_params *p, int64_t rotary_dim, bool longer, float *inv_freq)
 {
     const float *factor = longer ? p->long_factor : p->short_factor;
     for (int64_t i = 0; i < rotary_dim / 2; i++) {
         float power = powf((float)p->theta, (float)(2 * i) / (float)rotary_dim);
         switch (p->kind) {
-        case PROA_ROPE_PLAIN:
+        case PROA_ROPE_PLAIN: inv_freq[i] = p->half ? round_f16(1 / power) : 1 / power; break;
         case PROA_ROPE_DYNAMIC: inv_freq[i] = 1 / power; break;
         case PROA_ROPE_LINEAR: inv_freq[i] = (float)((double)(1 / power) / p->factor); break;
         case PROA_ROPE_LLAMA3: inv_freq[i] = llama3_freq(p, 1 / power); break;

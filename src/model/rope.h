@@ -24,6 +24,7 @@ typedef struct proa_rope_params {
     proa_rope_kind kind;
     double theta; /* the base; 0: there is no rope */
     double factor;
+    bool half;                   /* PLAIN: the frequencies are rounded to f16 (ChatGLM-6B) */
     double low, high;            /* LLAMA3 */
     double beta_fast, beta_slow; /* YARN: rotations over `original` positions where the ramp begins and ends */
     bool truncate;               /* YARN: the ramp begins and ends at whole dimensions */

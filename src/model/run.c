@@ -49,6 +49,7 @@ static proa_dtype reg_dtype(const frame *f, proa_reg r)
     case PROA_REG_GATE:
     case PROA_REG_ROPE:
     case PROA_REG_LOCAL_ROPE:
+    case PROA_REG_BLOCK_ROPE:
     case PROA_REG_H:
     case PROA_REG_OUT: return PROA_DTYPE_F32;
     default: return f->narrow;
@@ -121,7 +122,8 @@ static void do_rope_table(const frame *f, const proa_step *s)
 {
     proa_ctx *c = &f->m->ctx;
     const proa_rope_freqs *freqs = s->out == PROA_REG_LOCAL_ROPE ? &f->m->local_rope : &f->m->rope;
-    c->ops->rope_table(c, register_view(f, s->out), f->batch->positions, f->batch->lengths, freqs);
+    const int32_t *positions = s->flags & PROA_BLOCK ? f->batch->block_positions : f->batch->positions;
+    c->ops->rope_table(c, register_view(f, s->out), positions, f->batch->lengths, freqs);
 }
 
 /* The weights of a norm of x: [d], or one row for each head of x, if the parameter has as many. */
@@ -200,6 +202,12 @@ static void do_linear_gated(const frame *f, const proa_step *s)
              (proa_epilogue){.act = f->m->config.act, .gated = true, .workspace = register_view(f, PROA_REG_U)});
 }
 
+static void do_scale(const frame *f, const proa_step *s)
+{
+    f->m->ctx.ops->scale(&f->m->ctx, register_view(f, s->out), register_view(f, s->in),
+                         (float)f->m->config.stream_scale);
+}
+
 static void do_clip(const frame *f, const proa_step *s)
 {
     f->m->ctx.ops->clip(&f->m->ctx, register_view(f, s->out), (float)f->m->config.qkv_clip);
@@ -243,13 +251,24 @@ static void do_sigmoid_mul(const frame *f, const proa_step *s)
     f->m->ctx.ops->sigmoid_mul(&f->m->ctx, x, register_view(f, s->in));
 }
 
+/* The second half of each head of [rows, heads, dim]. */
+static proa_view second_halves(proa_view v)
+{
+    int64_t half = v.shape[2] / 2;
+    v.data = (char *)v.data + half * v.stride[2] * proa_dtype_bytes(v.dtype);
+    v.shape[2] -= half;
+    return v;
+}
+
 static void do_rope(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     proa_ctx *ctx = &f->m->ctx;
     if (!proa_config_rotates(c, f->layer)) return;
     proa_view q_and_k = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
-    ctx->ops->rope(ctx, q_and_k, rope_of_layer(f), s->flags & PROA_INTERLEAVED);
+    proa_view table = s->flags & PROA_BLOCK ? register_view(f, PROA_REG_BLOCK_ROPE) : rope_of_layer(f);
+    if (s->flags & PROA_BLOCK) q_and_k = second_halves(q_and_k);
+    ctx->ops->rope(ctx, q_and_k, table, s->flags & PROA_INTERLEAVED);
 }
 
 /* All layers of an encoder use the first layer's pages: they are read before the next layer overwrites them. */
@@ -319,8 +338,15 @@ static void do_attend(const frame *f, const proa_step *s)
     proa_view q = qkv_part(f, qkv, 0);
     proa_view y = proa_view_heads(register_rows(f, s->out, f->first + f->rows), c->heads);
     proa_kv rows = self_rows(f, qkv);
-    f->m->ctx.ops->attend(&f->m->ctx, y, q, attends_without_pages(f) ? &rows : self_pages(f), &f->batch->self,
-                          &a);
+    const proa_kv *kv = attends_without_pages(f) ? &rows : self_pages(f);
+    proa_spans spans = f->batch->self;
+    spans.count -= f->batch->prefixes;
+    if (spans.count) f->m->ctx.ops->attend(&f->m->ctx, y, q, kv, &spans, &a);
+    if (!f->batch->prefixes) return;
+    spans.span += spans.count;
+    spans.count = f->batch->prefixes;
+    a.causal = false, a.rel_bidirectional = true;
+    f->m->ctx.ops->attend(&f->m->ctx, y, q, kv, &spans, &a);
 }
 
 static void do_cross_append(const frame *f, const proa_step *s)
@@ -357,6 +383,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_LINEAR] = do_linear,
     [PROA_STEP_LINEAR_GATED] = do_linear_gated,
     [PROA_STEP_CLIP] = do_clip,
+    [PROA_STEP_SCALE] = do_scale,
     [PROA_STEP_ROPE] = do_rope,
     [PROA_STEP_KV_APPEND] = do_kv_append,
     [PROA_STEP_ROPE_APPEND] = do_rope_append,
@@ -499,7 +526,8 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
     f.inputs_embeds_count = batch->inputs_embeds_count;
     f.batch = proa_staging_batch(m, kv, batch, &staged);
     m->stream = m->plan.normed_stream && !batch->inputs_embeds_count ? f.narrow : PROA_DTYPE_F32;
-    bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX && !batch->inputs_embeds_count;
+    bool recorded = m->device->pass_begin && batch->rows <= RECORDED_ROWS_MAX &&
+                    !batch->inputs_embeds_count && !batch->prefixes;
     if (recorded) {
         proa_pass pass = {(int32_t)stack,       (int32_t)batch->rows,    (int32_t)batch->self.count,
                           staged.self.rows_max, staged.self.context_max, staged.cross.context_max,

@@ -3,9 +3,9 @@
  *
  * The block of a batch, each part rounded up to 16 bytes; the device has the same block at the same offsets:
  *
- *   ids | positions | lengths | types | self spans | cross spans | page tables | beam reorders
+ *   ids | positions | block positions | lengths | types | self spans | cross spans | page tables | beam reorders
  *
- * The lengths are present only if the model's rotary frequencies depend on them.
+ * Block positions are present only if the model has them, lengths only if its rotary frequencies depend on them.
  * The page tables are those of the self spans, then those of the cross spans, then, for beams whose last step the
  * host has not received, copies of their tables before that step. The reorders come last, so that everything before
  * them is where a recorded pass of this shape expects it, whether beams are reordered or not. */
@@ -94,7 +94,7 @@ proa_status proa_staging_make(proa_model *m, proa_err *err)
     proa_staging *s = m->staging = proa_calloc(1, sizeof *s);
     int64_t rows = m->plan.rows_max;
     s->page_entries_max = page_entries(m);
-    s->bytes = rows * (4 * 4 + 2 * (int64_t)sizeof(proa_span)) +
+    s->bytes = rows * (5 * 4 + 2 * (int64_t)sizeof(proa_span)) +
                m->plan.sampled_rows * (int64_t)sizeof(proa_kv_reorder) + 4 * s->page_entries_max + 1024;
     s->host = proa_malloc((size_t)s->bytes);
     PROA_TRY(make_device_buffers(m, err));
@@ -276,6 +276,9 @@ const proa_batch *proa_staging_batch(proa_model *m, const proa_kv *kv, const pro
     int32_t *ids = put_array(s, batch->ids, batch->rows * 4).device;
     staged->ids = ids;
     staged->positions = put_array(s, batch->positions, batch->rows * 4).device;
+    if (batch->block_positions)
+        staged->block_positions = put_array(s, batch->block_positions, batch->rows * 4).device;
+    staged->prefixes = batch->prefixes;
     if (batch->lengths) staged->lengths = put_array(s, batch->lengths, batch->rows * 4).device;
     staged->types = put_array(s, batch->types, batch->rows * 4).device;
     proa_span *self = put_spans(s, &batch->self, &staged->self);

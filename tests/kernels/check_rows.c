@@ -194,6 +194,31 @@ void check_add(tester *t)
     for_shapes(t, add_shape);
 }
 
+static void run_scale(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    c->ops->scale(c, out, rows_of(s->input[0], begin, end), s->value);
+}
+
+static void scale_shape(tester *t, int64_t rows, int64_t cols)
+{
+    canvas x = odd_canvas(rows, cols);
+    canvas_fill(&x, 13, true);
+    scene s = {.run = run_scale,
+               .T = rows,
+               .out = odd_canvas(rows, cols),
+               .alias = {0, -1},
+               .input = {x.view},
+               .value = cols % 2 ? 7.4833147f : -0.3f};
+    LABEL(&s, "factor %g rows %d width %d", (double)s.value, (int)rows, (int)cols);
+    check_scene(t, &s, TOL_ELEMENT);
+    canvas_free(&s.out), canvas_free(&x);
+}
+
+void check_scale(tester *t)
+{
+    for_shapes(t, scale_shape);
+}
+
 /* ---- rows named by integers ---- */
 
 #define TABLE_ROWS 29

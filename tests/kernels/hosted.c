@@ -475,6 +475,15 @@ static void clip(proa_ctx *c, proa_view x, float limit)
     download_covered();
 }
 
+static void scale(proa_ctx *c, proa_view y, proa_view x, float factor)
+{
+    PROA_UNUSED(c);
+    cover_narrow(x, true), cover_narrow(y, y.data == x.data);
+    upload_covered();
+    device->ops->scale(ctx(), device_view(y), device_view(x), factor);
+    download_covered();
+}
+
 static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
     PROA_UNUSED(c);

@@ -14,6 +14,7 @@
 #include "engine/memory.h"
 #include "base/options.h"
 #include "engine/sched/kv_pages.h"
+#include "model/prefix.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -61,6 +62,7 @@ struct proa_engine_request {
     float *encoded;  /* task ENCODE: [input_count][hidden] hidden states to emit */
     int32_t *prompt; /* [prompt_count] ids of the decoder */
     int64_t prompt_count;
+    proa_prefix prefix; /* of the prompt */
     int32_t width; /* rows of a decoding step: sequences, beams or candidates, which share the prompt's pages */
     int32_t sequences; /* of `seq`: 1 or n; 0 for beams */
     int64_t reserved;  /* pages that it can come to use */
@@ -175,7 +177,8 @@ typedef struct proa_slots {
 /* The batch of the current pass. Arrays of [rows_max]. */
 typedef struct proa_step_arrays {
     int64_t rows, spans; /* in use */
-    int32_t *ids, *positions, *lengths;
+    int64_t prefixes;    /* the last of the spans: prefixes of prompts */
+    int32_t *ids, *positions, *block_positions, *lengths;
     int32_t *sampled_at; /* index of the row's id among those sampled last on the device; -1: `ids` has it */
     bool any_sampled_at; /* some are not -1 */
     proa_span *self_spans, *cross_spans;

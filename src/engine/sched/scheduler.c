@@ -187,7 +187,8 @@ static void admit_waiting(proa_engine *e)
 
 void proa_sched_batch_clear(proa_engine *e)
 {
-    e->step.rows = e->step.spans = e->step.logits_count = e->step.inputs_embeds_count = e->step.pending_count = 0;
+    e->step.rows = e->step.spans = e->step.prefixes = e->step.logits_count = e->step.inputs_embeds_count =
+        e->step.pending_count = 0;
     e->step.any_sampled_at = false;
 }
 
@@ -215,6 +216,7 @@ void proa_sched_add_row(proa_engine *e, int32_t id, int64_t position, int64_t le
 {
     e->step.ids[e->step.rows] = id;
     e->step.positions[e->step.rows] = (int32_t)position;
+    e->step.block_positions[e->step.rows] = 0;
     e->step.lengths[e->step.rows] = (int32_t)length;
     e->step.sampled_at[e->step.rows] = -1;
     e->step.rows++;
@@ -227,10 +229,18 @@ static int64_t rope_length(const proa_engine *e, const proa_engine_request *req,
                             req->prompt_count + req->new_max);
 }
 
+/* The row of the token with this index in the request's sequences. */
+static void add_token_row(proa_engine *e, const proa_engine_request *req, int32_t id, int64_t index)
+{
+    int64_t row = e->step.rows;
+    proa_sched_add_row(e, id, proa_prefix_position(&req->prefix, index), rope_length(e, req, index));
+    e->step.block_positions[row] = (int32_t)proa_prefix_block_position(&req->prefix, index);
+}
+
 /* The row of a decoding sequence. If only the device knows its token (sampled_at >= 0), the id is filled in there. */
 static void add_decode_row(proa_engine *e, const proa_engine_request *req, int32_t token, int32_t sampled_at)
 {
-    proa_sched_add_row(e, sampled_at < 0 ? token : 0, req->length, rope_length(e, req, req->length));
+    add_token_row(e, req, sampled_at < 0 ? token : 0, req->length);
     e->step.sampled_at[e->step.rows - 1] = sampled_at;
     e->step.any_sampled_at = e->step.any_sampled_at || sampled_at >= 0;
 }
@@ -250,6 +260,8 @@ proa_batch proa_sched_batch(const proa_engine *e)
 {
     proa_batch b = {.rows = e->step.rows, .ids = e->step.ids, .positions = e->step.positions};
     if (proa_model_wants_lengths(e->model)) b.lengths = e->step.lengths;
+    if (e->model->config.prefix_end >= 0) b.block_positions = e->step.block_positions;
+    b.prefixes = e->step.prefixes;
     if (e->step.any_sampled_at) b.sampled_at = e->step.sampled_at;
     b.pending = e->step.pending;
     b.pending_count = e->step.pending_count;
@@ -295,16 +307,42 @@ static bool wants_all_rows(const proa_engine_request *req)
     return req->task != PROA_TASK_GENERATE || req->options.prompt_logprobs || req->contrast;
 }
 
-static void add_prefill_chunk(proa_engine *e, proa_engine_request *req, int64_t budget)
+static void add_prefill_chunk(proa_engine *e, proa_engine_request *req, int64_t rows)
 {
     proa_page_table *table = &e->slots.self[req->slot];
-    int64_t begin = req->length, rows = proa_min64(req->prompt_count - begin, budget);
+    int64_t begin = req->length;
     proa_sched_take_pages(e, table, begin, rows);
     proa_sched_add_span(e, table, rows, begin + rows, &e->slots.cross[req->slot], req->input_count);
     req->chunk_rows = rows;
     for (int64_t i = begin; i < begin + rows; i++) {
         if (wants_all_rows(req) || i + 1 == req->prompt_count) request_logits(e, req, e->step.rows, i);
-        proa_sched_add_row(e, req->prompt[i], i, rope_length(e, req, i));
+        add_token_row(e, req, req->prompt[i], i);
+    }
+}
+
+/* Whether the next tokens of the prompt are its prefix, whose rows see each other both ways. */
+static bool is_at_prefix(const proa_engine_request *req)
+{
+    return req->phase == PROA_PHASE_PREFILL && req->length < req->prefix.rows;
+}
+
+static void add_prefill_chunks(proa_engine *e)
+{
+    int64_t budget = e->sizes.step_tokens;
+    for (proa_engine_request *req = e->running.first; req && e->step.rows < budget; req = req->next)
+        if (req->phase == PROA_PHASE_PREFILL && !is_at_prefix(req))
+            add_prefill_chunk(e, req, proa_min64(req->prompt_count - req->length, budget - e->step.rows));
+}
+
+/* A prefix runs in one piece, so it may exceed the budget: beside a full step there is room for the longest one
+ * (plan.rows_max). Such spans come last. */
+static void add_prefixes(proa_engine *e)
+{
+    for (proa_engine_request *req = e->running.first; req && e->step.rows < e->sizes.step_tokens;
+         req = req->next) {
+        if (!is_at_prefix(req) || e->step.rows + req->prefix.rows > e->model->plan.rows_max) continue;
+        add_prefill_chunk(e, req, req->prefix.rows);
+        e->step.prefixes++;
     }
 }
 
@@ -313,8 +351,8 @@ static void build_batch(proa_engine *e)
     proa_sched_batch_clear(e);
     for (proa_engine_request *req = e->running.first; req; req = req->next)
         if (req->phase == PROA_PHASE_DECODE) add_decode_rows(e, req);
-    for (proa_engine_request *req = e->running.first; req && e->step.rows < e->sizes.step_tokens; req = req->next)
-        if (req->phase == PROA_PHASE_PREFILL) add_prefill_chunk(e, req, e->sizes.step_tokens - e->step.rows);
+    add_prefill_chunks(e);
+    add_prefixes(e);
 }
 
 /* Called before logits are processed: reordering the page tables of beams needs the length after this step. */

@@ -96,7 +96,10 @@ static proa_status read_prompt(const proa_engine *e, proa_engine_request *req, c
     proa_kind kind = e->model->arch->kind;
     if (kind == PROA_KIND_DECODER && r->embedded)
         return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder to take vectors", e->model->arch->name);
-    if (kind == PROA_KIND_DECODER) return read_input(e, r, &req->prompt, &req->prompt_count, err);
+    if (kind == PROA_KIND_DECODER) {
+        PROA_TRY(read_input(e, r, &req->prompt, &req->prompt_count, err));
+        return proa_prefix_find(&req->prefix, &e->model->config, req->prompt, req->prompt_count, err);
+    }
     if (r->embedded) PROA_TRY(read_embedded(e, req, r, err));
     else PROA_TRY(read_input(e, r, &req->input, &req->input_count, err));
     if (kind == PROA_KIND_ENCODER) return PROA_OK;

@@ -14,6 +14,7 @@ void proa_overlay_vec_avx512(proa_ops *ops)
     ops->gather = gather;
     ops->soft_cap = soft_cap;
     ops->clip = clip;
+    ops->scale = scale;
     ops->add = add;
     ops->rms_norm = rms_norm;
     ops->layer_norm = layer_norm;

@@ -263,6 +263,28 @@ static void clip(proa_ctx *c, proa_view x, float limit)
     run_rows(c, row_count(x), row_length(x), clip_rows, &job);
 }
 
+static void scale_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const vec_job *job = arg;
+    int64_t d = row_length(job->y);
+    vf factor = v_set1(job->factor);
+    for (int64_t t = begin; t < end; t++) {
+        float *y = row_at(job->y, t);
+        const float *x = row_at(job->a, t);
+        for (int64_t j = 0; j < d; j += V_WIDTH) {
+            int64_t n = proa_min64(V_WIDTH, d - j);
+            v_store_n(y + j, v_mul(v_load_n(x + j, n), factor), n);
+        }
+    }
+}
+
+static void scale(proa_ctx *c, proa_view y, proa_view x, float factor)
+{
+    vec_job job = {.y = y, .a = x, .factor = factor};
+    run_rows(c, row_count(y), row_length(y), scale_rows, &job);
+}
+
 static void act_mul(proa_ctx *c, proa_view y, proa_view gate, proa_view up, proa_act act)
 {
     vec_job job = {.y = y, .a = gate, .b = up, .act = act};

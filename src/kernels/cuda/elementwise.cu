@@ -660,6 +660,27 @@ static void clip(proa_ctx *c, proa_view x, float limit)
     });
 }
 
+template <typename Y, typename X> __global__ void scale_kernel(rows3<Y> y, rows3<X> x, int d, float factor)
+{
+    gpu_wait();
+    const X *from = x.data + blockIdx.x * x.row;
+    Y *to = y.data + blockIdx.x * y.row;
+    EACH(j, d) to[j] = gpu_saturate<Y>(factor * gpu_to_f32(from[j]));
+}
+
+static void scale(proa_ctx *c, proa_view y, proa_view x, float factor)
+{
+    gpu *g = flushed(c, y);
+    gpu_by_type(y.dtype, [&](auto to) {
+        gpu_by_type(x.dtype, [&](auto from) {
+            using Y = decltype(to);
+            using X = decltype(from);
+            gpu_launch(g, "scale", scale_kernel<Y, X>, elementwise_grid(y), THREADS, 0, rows_view<Y>(y),
+                       rows_view<X>(x), (int)y.shape[1], factor);
+        });
+    });
+}
+
 __global__ void add_kernel(rows3<float> y, rows3<float> a, rows3<float> b, int d)
 {
     gpu_wait();
@@ -680,5 +701,5 @@ void gpu_fill_elementwise(proa_ops *ops)
     ops->rms_norm = rms_norm, ops->layer_norm = layer_norm;
     ops->rope_table = rope_table, ops->rope = rope;
     ops->act = act, ops->act_mul = act_mul, ops->add = add;
-    ops->soft_cap = soft_cap, ops->clip = clip;
+    ops->soft_cap = soft_cap, ops->clip = clip, ops->scale = scale;
 }

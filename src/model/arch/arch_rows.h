@@ -100,9 +100,12 @@
  *                         SHARED_GATE  N [T, H] -> GATE [T, 1]
  * LINEAR_GATED(IN, OUT, W, flags)
  *                       OUT = act(IN W_gate^T) * (IN W_up^T) [T, H] -> [T, F]; W is the two stacked, [2F, H]
+ * SCALE(IN, OUT)        OUT = stream_scale * IN
  * CLIP_IF(COND)         QKV limited to +-qkv_clip, in place
  * ROTATE, ROTATE_PAIRS  the first r = rotary_dim numbers of each head of q and k in QKV are rotated: halves
  *                       (i, i + r/2) as in Llama and GPT-NeoX, or pairs (2i, 2i + 1) as in GPT-J
+ * BLOCK_ROPE_TABLE, ROTATE_BLOCK
+ *                       the same by the block positions, of the second half of each head (prefix.h)
  * KV_APPEND             k and v of QKV [T, K] each are written to this layer's KV pages
  * ATTEND                A = softmax(scale q k^T + bias, mask) v  [T, Q], over the sequence's KV pages
  * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs
@@ -138,10 +141,13 @@
 #define K_NORM_WHOLE(W)               STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K | PROA_WHOLE)
 #define LINEAR(IN, OUT, W, flags)     STEP(LINEAR, IN, OUT, W, flags)
 #define LINEAR_GATED(IN, OUT, W, flags) STEP(LINEAR_GATED, IN, OUT, W, flags)
+#define SCALE(IN, OUT)                STEP_BARE(SCALE, IN, OUT, 0)
 #define CLIP_IF(COND)                 STEP_BARE(CLIP, QKV, QKV, IF(COND))
 #define ROTATE                        STEP_BARE(ROPE, QKV, QKV, 0)
 #define ROTATE_IF(COND)               STEP_BARE(ROPE, QKV, QKV, IF(COND))
 #define ROTATE_PAIRS                  STEP_BARE(ROPE, QKV, QKV, PROA_INTERLEAVED)
+#define BLOCK_ROPE_TABLE              STEP_BARE(ROPE_TABLE, NONE, BLOCK_ROPE, PROA_BLOCK)
+#define ROTATE_BLOCK                  STEP_BARE(ROPE, QKV, QKV, PROA_BLOCK)
 #define KV_APPEND                     STEP_BARE(KV_APPEND, QKV, NONE, 0)
 #define ATTEND                        STEP_BARE(ATTEND, QKV, A, 0)
 #define CROSS_APPEND                  STEP_BARE(CROSS_APPEND, CKV, NONE, 0)
