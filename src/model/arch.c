@@ -315,7 +315,7 @@ static bool conditions_hold(uint64_t flags, const proa_config *c, int64_t layer)
 #undef HOLDS
     };
     for (int i = 0; i < PROA_CONDITION_COUNT; i++)
-        if (flags >> (32 + i) & 1 && !holds[i]) return false;
+        if (flags >> (PROA_CONDITION_SHIFT + i) & 1 && !holds[i]) return false;
     return true;
 }
 

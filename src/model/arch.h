@@ -154,7 +154,10 @@ enum proa_condition {
 #undef PROA_CONDITION_ENUM
         PROA_CONDITION_COUNT
 };
-#define PROA_IF(NAME) (UINT64_C(1) << (32 + PROA_CONDITION_##NAME))
+/* Conditions are the upper bits of the flags of tensors and steps; the lower ones are those of the two enumerations. */
+#define PROA_CONDITION_SHIFT 26
+#define PROA_IF(NAME)        (UINT64_C(1) << (PROA_CONDITION_SHIFT + PROA_CONDITION_##NAME))
+_Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 64, "more conditions than bits");
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
     (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS))
 #define PROA_SOME_LAYER (-1)
