@@ -66,7 +66,7 @@ static void say(const char *what, double value, const char *unit, const char *ba
     printf("%s,%.4g,%s,%s\n", what, value, unit, bar);
 }
 
-/* ---- options that nobody uses ---- */
+/* ---- options that are not used ---- */
 
 /* The linker puts these around the model (tests/parts/bench_decoding.cmake), so that the clock knows how much of a step
  * is the model's. */

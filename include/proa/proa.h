@@ -283,7 +283,7 @@ typedef struct proa_event {
     int32_t sequence;        /* which of n; 0 */
     const proa_logprob *top; /* [top_count] most likely first, with options.top_logprobs */
     int32_t top_count;
-    const float *logits, *hidden; /* [vocab], [hidden]; NULL unless asked for */
+    const float *logits, *hidden; /* [vocab], [hidden]; NULL unless requested */
     /* ROWS: row-major [rows_count, columns] f32, rows rows_first.. of the sequence; pooled is NULL or [columns]
        with the last rows */
     const float *rows, *pooled;

@@ -152,7 +152,8 @@ static void drain_replies(proa_loop_task *task)
         sink->drain_again = true;
         return;
     }
-    /* releases too: whoever finds the stack empty after this posts the task again, which the loop has just walked */
+    /* releases too: a thread that finds the stack empty after this posts the task again, which the loop has just
+     * walked */
     uintptr_t word = atomic_exchange_explicit(&sink->arrived, 0, memory_order_acq_rel);
     proa_reply *reply = oldest_first((proa_reply *)(word & ~(uintptr_t)ENDS)); // NOLINT(performance-no-int-to-ptr)
     sink->draining = true;
@@ -175,8 +176,8 @@ static void finish_parked(proa_work_item *work)
     free(p);
 }
 
-/* Once pushed onto a stack that was not empty the sink must not be touched here: whoever pushed first has posted the
- * task, and that may deliver this reply and free the sink at once. */
+/* Once pushed onto a stack that was not empty the sink must not be touched here: the thread that pushed first has
+ * posted the task, and that may deliver this reply and free the sink at once. */
 static void push_reply(proa_sink *sink, proa_reply *reply, bool final)
 {
     uintptr_t old = atomic_load_explicit(&sink->arrived, memory_order_relaxed), word;

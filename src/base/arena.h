@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arena.h - memory by life: allocate in sequence, release all at once.
- * Owner:   whoever calls proa_arena_init; nothing taken from an arena is freed by itself.
+ * Owner:   the caller of proa_arena_init; nothing taken from an arena is freed by itself.
  * Threads: one at a time.
  * Way in:  proa_arena_alloc; proa_arena_defer for what is not memory. */
 #ifndef PROA_BASE_ARENA_H

@@ -22,7 +22,7 @@ typedef enum proa_isa {
 } proa_isa;
 
 const char *proa_isa_name(proa_isa isa);
-/* The highest level that this CPU has. Detected once; for AMX the kernel is asked for permission. */
+/* The highest level that this CPU has. Detected once; for AMX the kernel must give permission. */
 proa_isa proa_isa_detect(void);
 /* The level to use: the detected one, or a lower one named by the environment variable PROA_ISA. If that
  * name is unknown or above the CPU, one warning goes to standard error and the detected level is used. */

@@ -62,7 +62,7 @@ proa_json_iter proa_json_begin(const proa_json *obj);
 bool proa_json_next(proa_json_iter *it);
 
 /* Reports: *out is left alone (the default) when the key is absent or null; INVALID when it has another type or
- * lies outside [min, max]. The message names the key, the value and the range. */
+ * is outside [min, max]. The message names the key, the value and the range. */
 PROA_MUST_CHECK proa_status proa_json_get_int(int64_t *out, const proa_json *obj, const char *key,
                                               int64_t min, int64_t max, proa_err *err);
 PROA_MUST_CHECK proa_status proa_json_get_double(double *out, const proa_json *obj, const char *key,

@@ -102,7 +102,7 @@
                                                       have read the refusal */
 #define PROA_SPARE_DESCRIPTORS    4                /* descriptors that each loop reserves for each port: health and
                                                       metrics work when all others are used */
-#define PROA_CONN_HIGH_BYTES      (1 << 20)        /* queued for a slow reader before its sender is asked to wait ... */
+#define PROA_CONN_HIGH_BYTES      (1 << 20)        /* queued for a slow reader before its sender must wait ... */
 #define PROA_CONN_LOW_BYTES       (256 << 10)      /* ... until so few are left */
 #define PROA_CONN_INPUT_BYTES_MAX (128 << 10)      /* pipelined requests that wait for the one before; above any head */
 #define PROA_LINGER_MS            5000             /* after the server's last byte, so that a client that still sends

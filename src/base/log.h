@@ -30,9 +30,9 @@ typedef struct proa_log_settings {
     char file[4096]; /* "": standard error; else appended to */
 } proa_log_settings;
 
-/* Pipes, terminals and sockets are written by a thread from now on, so that nobody who logs waits for who reads the
- * log. Lines beyond PROA_LOG_QUEUED_MAX are lost, and a line says later how many. For servers: elsewhere a line is
- * written when proa_log_line returns. */
+/* Pipes, terminals and sockets are written by a thread from now on, so that a thread that logs does not wait for the
+ * reader of the log. Lines beyond PROA_LOG_QUEUED_MAX are lost, and a line says later how many. For servers:
+ * elsewhere a line is written when proa_log_line returns. */
 void proa_log_in_background(void);
 /* Waits for that thread, at most PROA_LOG_FLUSH_MS: before the program ends. */
 void proa_log_flush(void);

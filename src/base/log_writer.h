@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * log_writer.h - inside base: lines on their way to a pipe, a terminal or a socket, which may block for ever.
- * A thread of its own writes them in order; whoever logs only appends to a queue of bounded size. Regular files are
- * written directly (log.c), since they do not block.
+ * A thread of its own writes them in order; a thread that logs only appends to a queue of bounded size. Regular files
+ * are written directly (log.c), since they do not block.
  * Owner:   one queue for the process. Threads: any. */
 #ifndef PROA_BASE_LOG_WRITER_H
 #define PROA_BASE_LOG_WRITER_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * long_text.h - error texts that do not fit into a proa_err: long ones, and those of more than one line.
- * A proa_err is copied as a value and nobody releases it, so it cannot own memory. It carries a key, and the
+ * A proa_err is copied as a value and is never released, so it cannot own memory. It carries a key, and the
  * text is kept here until newer texts need the room (PROA_ERR_KEPT_MAX of them, PROA_ERR_KEPT_BYTES in all).
  * Owner:   the table of the process.
  * Threads: any. */

@@ -437,7 +437,7 @@ void proa_options_resolve(proa_options *o, const proa_options *defaults)
         if (defaults) o->early_stopping = defaults->early_stopping;
         if (o->style == PROA_STYLE_TRTLLM) o->early_stopping = PROA_EARLY_TRUE; /* its own default */
     }
-    /* ft and trtllm divide by a temperature of zero that was asked for, but one that was not is 1 to them. */
+    /* ft and trtllm divide by a temperature of zero that was given; one that was not given is 1 to them. */
     uint64_t open = PROA_GIVEN(temperature) & ~o->given;
     o->given = (((uint64_t)1 << PROA_OPTION_COUNT) - 1) & ~open;
 }

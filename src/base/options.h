@@ -30,7 +30,7 @@ typedef struct proa_option_row {
     size_t offset;    /* in proa_options */
     double min, max;  /* of numbers, inclusive */
     bool min_open;    /* min itself is excluded */
-    double fallback;  /* what zero means when nobody says otherwise */
+    double fallback;  /* what zero means where neither the request nor the model gives a value */
     const char *help; /* one line, lower case */
     /* What others call it; "" when they have no name. OpenAI's API also takes our name as an extension where openai is
      * "", and does not take the option at all where it is NULL. */

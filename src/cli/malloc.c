@@ -6,7 +6,7 @@
  * call on to the next definition (the C library's, or that of a preloaded allocator). When it fails and is small, they
  * give a slice of the reserve back to the system and try again, so that running out of memory does not surprise a
  * library in the middle of its work; the server then refuses new work (proa_reserve_check). A large allocation fails:
- * its size comes from a request or a file, and whoever makes it checks for NULL.
+ * its size comes from a request or a file, and the caller checks for NULL.
  * Sanitizers replace malloc themselves: nothing is defined there. */
 #include "base/alloc.h"
 

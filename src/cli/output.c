@@ -29,7 +29,7 @@ proa_status proa_output_check(const char *path, proa_err *err)
     bool made = fd < 0 && errno == ENOENT;
     if (made) fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 && errno != ENXIO) return PROA_FAIL(err, IO, "cannot write '%s': %s", path, strerror(errno));
-    if (fd >= 0) close(fd); /* ENXIO: a pipe that nobody reads yet */
+    if (fd >= 0) close(fd); /* ENXIO: a pipe without a reader */
     if (fd >= 0 && made) unlink(path);
     return PROA_OK;
 }

@@ -256,7 +256,7 @@ proa_status proa_doc_nums(proa_doc *d, bool as_float, proa_forest_numbers *out)
     }
 }
 
-/* ---- what nobody asks for ---- */
+/* ---- skipping what is not read ---- */
 
 /* Skips from a bracket to the matching one. Bit i of `objects`: the bracket at depth i is a brace. */
 static proa_status skip_json_brackets(proa_doc *d)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * forest.c - names, release, and the check that a forest is what forest.h says.
- * Way in:  proa_forest_check is what every reader ends with: whoever walks trees needs no test of his own. */
+ * Way in:  every reader ends with proa_forest_check, so code that walks trees needs no checks. */
 #include "forest/forest.h"
 
 #include <math.h>

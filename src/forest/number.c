@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * number.c - numbers in the text of model files: exact, and fast where that costs nothing.
  * A decimal of up to 2^53 times or over 10^22 at most is one exact product or quotient of doubles (Clinger 1990); the
- *   rest is strtod's. A float is rounded once: the double's answer is taken unless it lies between two floats. */
+ *   rest is strtod's. A float is rounded once: the double's answer is taken unless it is between two floats. */
 #include "forest/parts.h"
 
 #include <math.h>

@@ -254,7 +254,7 @@ static void finish_row(const job *j, sums_scratch *r, const sums *s, int64_t in_
     else finish_f32(f, s, in_block, j->raw, out);
 }
 
-static void predict(void *arg, int64_t begin_row, int64_t end, int worker)
+static void predict_rows(void *arg, int64_t begin_row, int64_t end, int worker)
 {
     const job *j = arg;
     const proa_forest *f = j->p->forest;
@@ -283,6 +283,6 @@ void proa_packed_predict(const proa_packed *p, const float *in, int64_t rows, bo
     int64_t grain = proa_round_up(STEPS_WORTH_A_THREAD / proa_max64(p->steps, 1) + 1, 16);
     if (rows <= 0) return;
     if (pool && rows >= 2 * grain)
-        proa_pool_run(pool, rows, proa_round_up(grain, PROA_WALK_ROWS), predict, &j);
-    else predict(&j, 0, rows, 0);
+        proa_pool_run(pool, rows, proa_round_up(grain, PROA_WALK_ROWS), predict_rows, &j);
+    else predict_rows(&j, 0, rows, 0);
 }

@@ -125,7 +125,7 @@ static void *open_plugin(void)
     return dlopen(PROA_CUDA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* name: as it was asked for, for the messages. */
+/* name: as the caller wrote it, for messages. */
 static proa_status open_cuda(proa_device **out, const char *name, int index, proa_err *err)
 {
     void *plugin = open_plugin();

@@ -90,7 +90,7 @@ int32_t proa_rel_bucket(int32_t relative, int32_t buckets, int32_t distance, boo
 static proa_ops tables[PROA_ISA_COUNT];
 
 /* What each level adds to the one below it. */
-static void overlay(proa_ops *ops, proa_isa isa)
+static void overlay_table(proa_ops *ops, proa_isa isa)
 {
     switch (isa) {
 #if defined(__x86_64__)
@@ -120,7 +120,7 @@ static void fill_tables(void)
         *ops = tables[i - 1];
         ops->isa = isa;
         ops->name = proa_isa_name(isa);
-        overlay(ops, isa);
+        overlay_table(ops, isa);
     }
 }
 

@@ -416,7 +416,8 @@ typedef struct attend_job {
 } attend_job;
 
 /* The score of the key at position p for the query of head h that stands at position `at`. */
-static double score(const attend_job *job, const proa_span *span, const float *q, int64_t h, int64_t at, int64_t p)
+static double score_row(const attend_job *job, const proa_span *span, const float *q, int64_t h, int64_t at,
+                        int64_t p)
 {
     const proa_kv *kv = job->kv;
     const proa_attention *a = job->a;
@@ -446,12 +447,12 @@ static void attend_head(const attend_job *job, const proa_span *span, int64_t i,
     int64_t kv_head = h / (job->q.shape[1] / kv->kv_heads);
     double largest = (double)-INFINITY, sum = 0, out[PROA_HEAD_DIM_MAX] = {0};
     for (int64_t p = begin; p < end; p++) {
-        double s = score(job, span, q, h, at, p);
+        double s = score_row(job, span, q, h, at, p);
         if (s > largest || isnan(s)) largest = s;
         if (isnan(s)) break;
     }
     for (int64_t p = begin; p < end; p++) {
-        double weight = exp(score(job, span, q, h, at, p) - largest);
+        double weight = exp(score_row(job, span, q, h, at, p) - largest);
         int64_t base = kv_index(kv, job->spans, span, p, kv_head);
         sum += weight;
         for (int64_t j = 0; j < kv->head_dim; j++)

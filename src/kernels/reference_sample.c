@@ -95,7 +95,7 @@ static int32_t pick(candidate *c, int64_t n, double uniform)
     return c[at < n ? at : n - 1].id;
 }
 
-static int32_t draw(const float *row, int64_t n, const proa_sample_params *how, int32_t largest)
+static int32_t draw_token(const float *row, int64_t n, const proa_sample_params *how, int32_t largest)
 {
     float top = row[largest] / how->temperature + 0.0F;
     if (!isfinite(top)) return largest;
@@ -128,7 +128,7 @@ void proa_sample_reference(proa_ctx *c, int32_t *ids, float *sums, proa_view x, 
         const float *row = proa_view_f32(x) + t * x.stride[0];
         ids[t] = first_largest(row, x.shape[1]);
         if (how && how[t].temperature > 0 && isfinite(sums[t]))
-            ids[t] = draw(row, x.shape[1], &how[t], ids[t]);
+            ids[t] = draw_token(row, x.shape[1], &how[t], ids[t]);
     }
 }
 

@@ -10,7 +10,7 @@
 
 /* Each of the beams (at most 64) had a page of its own. Now beam i continues parent[i] and writes to the page of beam
  * take[i]: the first beam to continue a parent keeps its page (take == parent); each other one needs a copy and gets
- * the page of a beam that nobody continues, in rising order. */
+ * the page of a beam that is not continued, in rising order. */
 static inline PROA_HOST_DEVICE void proa_reorder_pages(int32_t *take, const int32_t *parent, int32_t beams)
 {
     uint64_t parents = 0, firsts = 0;

@@ -64,7 +64,7 @@ void proa_tune_put(proa_tune *t, const proa_tune_entry *entry)
     t->entry[t->count++] = *entry;
 }
 
-/* ---- where it lies ---- */
+/* ---- its path ---- */
 
 static bool base_folder(char *out, size_t size)
 {

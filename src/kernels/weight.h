@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * weight.h - a weight matrix as the kernels read it: packed once at load.
- * Owner:   whoever owns `data` (the model's weight buffer). The table that packed it must be the one that reads it. */
+ * Owner:   the owner of `data` (the model's weight buffer). The table that packed it must be the one that reads it. */
 #ifndef PROA_KERNELS_WEIGHT_H
 #define PROA_KERNELS_WEIGHT_H
 

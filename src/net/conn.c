@@ -263,7 +263,7 @@ static void read_some(proa_conn *conn)
 }
 
 /* A connection that is not read from still sees that its peer has reset it; and so does one whose reset came together
- * with its last bytes, which is one edge: reading them said nothing of it. If only too much input waits, it is told
+ * with its last bytes, which is one edge: reading them did not report it. If only too much input waits, it is told
  * too that the peer has shut its side behind that. */
 static void check_peer(proa_conn *conn)
 {

@@ -288,7 +288,7 @@ static void wake_stream(grpc_call *c)
     nghttp2_session_resume_data(c->session->h2, c->stream);
 }
 
-static void finish(grpc_call *c, int code, proa_str message, const proa_grpc_header *trailers, int count)
+static void finish_call(grpc_call *c, int code, proa_str message, const proa_grpc_header *trailers, int count)
 {
     c->finished = true;
     drop_in(c);
@@ -309,13 +309,13 @@ void proa_grpc_finish(proa_grpc_call *call, int code, proa_str message, const pr
     grpc_call *c = (grpc_call *)call;
     PROA_ASSERT(c->owned);
     c->owned = false;
-    finish(c, code, message, trailers, count);
+    finish_call(c, code, message, trailers, count);
 }
 
 void proa_grpc_call_fail(grpc_call *c, int code, const char *text)
 {
     proa_grpc_call_disconnected(c);
-    if (!c->finished) finish(c, code, proa_str_c(text), NULL, 0);
+    if (!c->finished) finish_call(c, code, proa_str_c(text), NULL, 0);
 }
 
 void proa_grpc_call_expire(grpc_call *c)
@@ -329,7 +329,7 @@ void proa_grpc_call_expire(grpc_call *c)
         drop_in(c);
         nghttp2_submit_rst_stream(c->session->h2, NGHTTP2_FLAG_NONE, c->stream, NGHTTP2_CANCEL);
         proa_grpc_session_flush_soon(c->session);
-    } else finish(c, PROA_GRPC_DEADLINE_EXCEEDED, proa_str_c("Deadline Exceeded"), NULL, 0);
+    } else finish_call(c, PROA_GRPC_DEADLINE_EXCEEDED, proa_str_c("Deadline Exceeded"), NULL, 0);
 }
 
 /* ---- the beginning ---- */

@@ -182,7 +182,7 @@ static bool same(const mark *a, const mark *b)
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* With the mutex. A set of files that does not go together is tried once, not at each look: somebody may be about to
+/* With the mutex. A set of files that does not go together is tried once, not at each look: a tool may be about to
  * replace the other file, and then it has changed again. */
 static proa_status reload_locked(proa_tls *tls, proa_err *err)
 {

@@ -98,7 +98,7 @@ static char **merged(const proa_envlist *list)
     return all;
 }
 
-static proa_status start(pid_t *child, int *out, const proa_envlist *list, const char *root, proa_err *err)
+static proa_status start_shell(pid_t *child, int *out, const proa_envlist *list, const char *root, proa_err *err)
 {
     int ends[2];
     const char *shell = access("/bin/bash", X_OK) == 0 ? "/bin/bash"
@@ -171,7 +171,7 @@ proa_status proa_activate(proa_envlist *list, const char *root, proa_err *err)
     int out = -1;
     PROA_TRY(proa_path_join(folder, root, "etc/conda/activate.d", err));
     if (!proa_dir_exists(folder)) return PROA_OK;
-    PROA_TRY(start(&child, &out, list, root, err));
+    PROA_TRY(start_shell(&child, &out, list, root, err));
     proa_buf_init(&text, (size_t)PROA_ENV_TEXT_MAX);
     bool complete = read_all(&text, out, PROA_ENV_SCRIPTS_MS);
     close(out);

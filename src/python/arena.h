@@ -13,8 +13,8 @@
 /* ---- ours: the stub reads it and gives blocks back by the ring ---- */
 typedef struct proa_pyarena proa_pyarena;
 
-/* bytes: the address space; memory is taken as it is touched, and what lies above keep bytes is given back to
- * the system when it is free again. Sealed: nobody can make it smaller. */
+/* bytes: the address space; memory is taken as it is touched, and what is above keep bytes is given back to
+ * the system when it is free again. Sealed: no process can make it smaller. */
 PROA_MUST_CHECK proa_status proa_pyarena_new(proa_pyarena **out, size_t bytes, size_t keep, proa_err *err);
 proa_pyarena *proa_pyarena_retain(proa_pyarena *a);
 void proa_pyarena_release(proa_pyarena *a); /* NULL is fine */

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PROA_PYTHON_PROTOCOL 1 /* said in the stub's command line; a stub of another number ends at once */
+#define PROA_PYTHON_PROTOCOL 1 /* an argument of the stub, which ends at once if it has another number */
 
 typedef enum proa_python_kind {
     /* server to stub */

@@ -54,7 +54,7 @@ static const char *temporary(void)
     return dir && *dir == '/' ? dir : "/tmp";
 }
 
-/* Removes a folder that a killed server left: one whose lock nobody holds. */
+/* Removes a folder that a killed server left: one whose lock is free. */
 static void sweep_one(const char *dir, const char *name)
 {
     char folder[PROA_PATH_MAX], lock[PROA_PATH_MAX];
@@ -230,7 +230,7 @@ static proa_status unpack(unpacked *u, proa_err *err)
 
 /* The files of an archive. The first user unpacks them, the others wait; after a failure the next one tries
  * again. */
-static proa_status share(unpacked **out, const char *archive, const struct stat *st, proa_err *err)
+static proa_status share_unpacked(unpacked **out, const char *archive, const struct stat *st, proa_err *err)
 {
     proa_status status = PROA_OK;
     pthread_mutex_lock(&list_lock);
@@ -283,7 +283,7 @@ static proa_status open_path(proa_pyenv *env, const char *path, proa_err *err)
     if (S_ISDIR(st.st_mode)) {
         status = activate(env, real, err);
     } else {
-        status = share(&env->shared, real, &st, err);
+        status = share_unpacked(&env->shared, real, &st, err);
         if (status == PROA_OK) status = proa_path_join(root, env->shared->folder, "env", err);
         if (status == PROA_OK) status = activate(env, root, err);
     }

@@ -157,7 +157,7 @@ static pid_t launch_stub(launch *l)
     return pid;
 }
 
-static proa_status spawn(proa_pyprocess *p, const proa_pyprocess_options *o, const int *fds, proa_err *err)
+static proa_status spawn_stub(proa_pyprocess *p, const proa_pyprocess_options *o, const int *fds, proa_err *err)
 {
     char parent[16], protocol[16];
     snprintf(parent, sizeof parent, "%d", (int)getpid());
@@ -204,7 +204,7 @@ proa_status proa_pyprocess_start(proa_pyprocess **out, const proa_pyprocess_opti
     p->last = &p->first;
     pthread_mutex_init(&p->lock, NULL);
     proa_status status = open_parts(p, options, fds, err);
-    if (status == PROA_OK) status = spawn(p, options, fds, err);
+    if (status == PROA_OK) status = spawn_stub(p, options, fds, err);
     if (fds[FD_SOCKET] >= 0) close(fds[FD_SOCKET]);
     if (fds[FD_SOURCES] >= 0) close(fds[FD_SOURCES]);
     if (status == PROA_OK)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * unpack.h - an archive of files into an empty folder, whoever made the archive.
+ * unpack.h - unpacks an archive, which may be hostile, into an empty folder.
  * Owner:   the caller's folder; after a failure it holds what had been written, for the caller to remove.
  * Threads: any, one folder each.
  *

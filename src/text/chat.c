@@ -304,8 +304,8 @@ static const proa_template *find_named(const proa_chat *chat, proa_str name)
     return NULL;
 }
 
-static proa_status choose(const proa_template **out, const proa_chat *chat, const proa_json *request,
-                          bool tools, proa_err *err)
+static proa_status choose_template(const proa_template **out, const proa_chat *chat, const proa_json *request,
+                                   bool tools, proa_err *err)
 {
     proa_str wanted = proa_json_str(proa_json_get(request, "chat_template"));
     *out = NULL;
@@ -338,7 +338,7 @@ proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, pr
     const proa_template *t;
     if (proa_json_len(tools) == 0) tools = NULL; /* transformers passes None if there are none */
     PROA_TRY(check_messages(messages, err));
-    PROA_TRY(choose(&t, chat, request, tools != NULL, err));
+    PROA_TRY(choose_template(&t, chat, request, tools != NULL, err));
     const proa_jinput inputs[] = {
         {"messages", messages, make_messages},
         {"tools", tools, NULL},

@@ -282,7 +282,7 @@ static proa_status strip_parse(proa_loader *ld, const proa_json *j, proa_text_st
     return proa_json_get_bool(&s->on[STRIP_RIGHT], j, "strip_right", err);
 }
 
-static proa_status strip(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
+static proa_status strip_spaces(const proa_text_step *s, proa_str in, size_t *zero, proa_buf *out, proa_err *err)
 {
     PROA_UNUSED(err);
     int32_t c;
@@ -364,7 +364,7 @@ const proa_text_step_kind proa_normalizers[] = {
     {.name = "NFKD", .normalize = nfkd},
     {.name = "Lowercase", .normalize = lowercase},
     {.name = "StripAccents", .normalize = strip_accents},
-    {.name = "Strip", .parse = strip_parse, .normalize = strip},
+    {.name = "Strip", .parse = strip_parse, .normalize = strip_spaces},
     {.name = "Replace", .parse = replace_parse, .normalize = replace},
     {.name = "Prepend", .parse = prepend_parse, .normalize = prepend},
     {.name = "Precompiled", .parse = precompiled_parse, .normalize = precompiled},

@@ -178,7 +178,7 @@ typedef struct proa_post_template {
 } proa_post_template;
 typedef struct proa_post {
     bool on;         /* false: the texts in order, types 0 and 1 */
-    bool only_added; /* Bert: the template counts only where special tokens are asked for */
+    bool only_added; /* Bert: the template applies only where special tokens are requested */
     proa_post_template single, pair;
 } proa_post;
 

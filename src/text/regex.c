@@ -91,7 +91,7 @@ static bool compiles(const char *pattern)
     return c != NULL;
 }
 
-/* \p{Name}: a script means Script here, while PCRE2 takes Script_Extensions unless told. */
+/* \p{Name}: a script means Script here, while PCRE2 takes Script_Extensions by default. */
 static void property_name(translation *t, proa_str name)
 {
     char key[64], probe[96];
@@ -315,7 +315,7 @@ out:
     return status;
 }
 
-static proa_status translate(translation *t)
+static proa_status translate_pattern(translation *t)
 {
     while (t->at < t->in.len) {
         char c = t->in.ptr[t->at++];
@@ -338,7 +338,7 @@ static proa_status translate(translation *t)
 
 /* ---- compiling and matching ---- */
 
-static proa_status compile(proa_regex *re, proa_str text, proa_err *err)
+static proa_status compile_pattern(proa_regex *re, proa_str text, proa_err *err)
 {
     int code = 0;
     PCRE2_SIZE at = 0;
@@ -367,8 +367,8 @@ proa_status proa_regex_new(proa_regex **out, proa_str pattern, proa_err *err)
     proa_buf_init(&t.out, 4 * (size_t)PROA_REGEX_BYTES_MAX);
     proa_buf_reserve(&t.out, pattern.len + 1);
     proa_regex *re = proa_calloc(1, sizeof *re);
-    proa_status status = translate(&t);
-    if (status == PROA_OK) status = compile(re, proa_buf_view(&t.out), err);
+    proa_status status = translate_pattern(&t);
+    if (status == PROA_OK) status = compile_pattern(re, proa_buf_view(&t.out), err);
     proa_buf_release(&t.out);
     if (status == PROA_OK) *out = re;
     else proa_regex_free(re);

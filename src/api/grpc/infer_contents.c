@@ -43,7 +43,7 @@ static size_t packed_count(const pb_field *f)
     return in.bad ? SIZE_MAX : n;
 }
 
-static bool count(tally *t, proa_str contents)
+static bool count_elements(tally *t, proa_str contents)
 {
     pb_reader in = pb_read(contents);
     pb_field f;
@@ -137,7 +137,7 @@ proa_status proa_contents_read(proa_tensor *t, proa_str contents, proa_buffer *b
 {
     tally c = {.pieces = 0};
     int field;
-    if (!count(&c, contents))
+    if (!count_elements(&c, contents))
         return PROA_FAIL(err, INVALID, "malformed contents of input tensor '%s' for model '%s'", t->name, model);
     PROA_TRY(choose_contents(&field, &c, t, model, err));
     if (!field) return PROA_OK;

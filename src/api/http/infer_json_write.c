@@ -105,7 +105,7 @@ static long double scaled_by(long double a, int decimals)
     return a * powers[n - more] * powers[more];
 }
 
-/* Nine digits always tell two float32 apart. Fewer do if what they say still lies nearer to value than to its
+/* Nine digits always distinguish two float32. Fewer do if the number that they give is nearer to value than to its
  * neighbours; once a digit less is too few, so is any less. The sum is done with 53 bits or more for 24, and 0.49999
  * of the distance in place of one half leaves room for that and for readers that go through a double. */
 void proa_float_json(proa_buf *out, float value)

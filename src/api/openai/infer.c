@@ -107,7 +107,7 @@ static void send_one(proa_oai *job, int32_t i)
 }
 
 /* Typed, unless the model takes tensors only, or a trace may want to show them. */
-static bool prepare(proa_oai *job)
+static bool prepare_job(proa_oai *job)
 {
     bool chat = job->kind == PROA_OAI_CHAT, generates = job->kind != PROA_OAI_EMBEDDING;
     job->typed = job->contract == PROA_OAI_NATIVE && proa_served_model_takes_generation(job->model) &&
@@ -122,7 +122,7 @@ static bool prepare(proa_oai *job)
 
 void proa_oai_send(proa_oai *job)
 {
-    if (!prepare(job)) {
+    if (!prepare_job(job)) {
         proa_oai_give_up(job);
         return;
     }

@@ -26,12 +26,12 @@ static void put_value(proa_buf *out, float value)
     else proa_oai_put_number(out, (double)value);
 }
 
-static void comma(proa_buf *out)
+static void put_comma(proa_buf *out)
 {
     if (out->len > 0) proa_buf_char(out, ',');
 }
 
-static int64_t characters(proa_str s)
+static int64_t count_characters(proa_str s)
 {
     int64_t n = 0;
     for (size_t i = 0; i < s.len; i++) n += ((unsigned char)s.ptr[i] & 0xC0) != 0x80;
@@ -71,7 +71,7 @@ static void put_tops(proa_buf *out, const proa_generated_tokens *t, int64_t toke
 
 static void take_chat(proa_oai_choice *c, const proa_generated_tokens *t, int64_t token)
 {
-    comma(&c->tokens);
+    put_comma(&c->tokens);
     put_members(&c->tokens, t->texts[token], t->logprobs[token]);
     proa_buf_str(&c->tokens, proa_str_c(",\"top_logprobs\":"));
     put_tops(&c->tokens, t, token, true);
@@ -80,14 +80,14 @@ static void take_chat(proa_oai_choice *c, const proa_generated_tokens *t, int64_
 
 static void take_completion(proa_oai_choice *c, const proa_generated_tokens *t, int64_t token)
 {
-    comma(&c->tokens);
+    put_comma(&c->tokens);
     put_token(&c->tokens, t->texts[token]);
-    comma(&c->values);
+    put_comma(&c->values);
     put_value(&c->values, t->logprobs[token]);
-    comma(&c->offsets);
+    put_comma(&c->offsets);
     proa_buf_printf(&c->offsets, "%lld", (long long)c->characters);
-    c->characters += characters(t->texts[token]);
-    comma(&c->tops);
+    c->characters += count_characters(t->texts[token]);
+    put_comma(&c->tops);
     if (isnan(t->logprobs[token]))
         proa_buf_str(&c->tops, proa_str_c("null")); /* a prompt's first: nothing before it */
     else put_tops(&c->tops, t, token, false);

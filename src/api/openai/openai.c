@@ -140,7 +140,7 @@ static void make_choices(proa_oai *job)
     write_head(job);
 }
 
-static void start(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
+static void start_job(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
 {
     proa_oai *job = proa_oai_new(api, x, kind);
     if (!proa_oai_read(job)) proa_oai_give_up(job);
@@ -234,14 +234,14 @@ static void refuse_path(proa_http_exchange *x, bool method)
     proa_oai_fail(x, &e);
 }
 
-static bool post(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
+static bool post_request(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
 {
     if (!proa_str_is(x->method, "POST")) refuse_path(x, true);
-    else if (proa_http_allowed(api, x, PROA_CATEGORY_INFERENCE)) start(api, x, kind);
+    else if (proa_http_allowed(api, x, PROA_CATEGORY_INFERENCE)) start_job(api, x, kind);
     return true;
 }
 
-static bool models(proa_api *api, proa_http_exchange *x, proa_str name)
+static bool route_models(proa_api *api, proa_http_exchange *x, proa_str name)
 {
     if (!proa_str_is(x->method, "GET")) refuse_path(x, true);
     else if (!proa_http_allowed(api, x, PROA_CATEGORY_METADATA)) return true;
@@ -254,13 +254,13 @@ bool proa_openai(proa_api *api, proa_http_exchange *x)
 {
     static const char prefix[] = "/v1/models/";
     proa_str path = x->path, name = {"", 0};
-    if (proa_str_is(path, "/v1/chat/completions")) return post(api, x, PROA_OAI_CHAT);
-    if (proa_str_is(path, "/v1/completions")) return post(api, x, PROA_OAI_COMPLETION);
-    if (proa_str_is(path, "/v1/embeddings")) return post(api, x, PROA_OAI_EMBEDDING);
-    if (proa_str_is(path, "/v1/models")) return models(api, x, name);
+    if (proa_str_is(path, "/v1/chat/completions")) return post_request(api, x, PROA_OAI_CHAT);
+    if (proa_str_is(path, "/v1/completions")) return post_request(api, x, PROA_OAI_COMPLETION);
+    if (proa_str_is(path, "/v1/embeddings")) return post_request(api, x, PROA_OAI_EMBEDDING);
+    if (proa_str_is(path, "/v1/models")) return route_models(api, x, name);
     if (proa_str_starts(path, proa_str_c(prefix)) && path.len >= sizeof prefix) {
         name = (proa_str){path.ptr + sizeof prefix - 1, path.len - (sizeof prefix - 1)};
-        return models(api, x, name);
+        return route_models(api, x, name);
     }
     refuse_path(x, false);
     return true;

@@ -83,7 +83,7 @@ typedef struct proa_oai {
     proa_str name;            /* of the model, as the client wrote it */
     proa_oai_params params;
     const char *id;
-    bool stream, usage; /* usage: the last chunk tells it */
+    bool stream, usage; /* usage: the last chunk reports it */
     bool sending;       /* the head of the stream was sent */
     bool failed;
     proa_oai_error error;

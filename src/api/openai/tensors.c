@@ -195,7 +195,7 @@ static int64_t int_at(const proa_reply *reply, const char *name, int64_t i, int6
     return ((const int32_t *)(const void *)t->data)[i];
 }
 
-/* All strings of a BYTES output, of which there may be fewer than `count`: the others are empty. *found tells how many
+/* All strings of a BYTES output, of which there may be fewer than `count`: the others are empty. *found is how many
  * there are. */
 static proa_str *strings_of(proa_reply *reply, const proa_tensor *t, int64_t count, int64_t *found)
 {
@@ -246,7 +246,7 @@ static proa_generated_tokens tokens_of_row(const token_rows *r, int64_t row, int
     return tokens;
 }
 
-/* "" and "cancelled": it runs, or nobody waits for its end. */
+/* "" and "cancelled": it runs, or its end is not awaited. */
 static proa_finish finish_of(proa_str reason)
 {
     if (reason.len == 0 || proa_str_is(reason, "cancelled")) return PROA_FINISH_NONE;

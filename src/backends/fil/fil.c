@@ -182,7 +182,7 @@ static void execute_joined(fil_instance *in, proa_infer *const *requests, int co
 }
 
 /* How many of the requests to join, at least 1, and their rows. */
-static int joinable(const fil *m, proa_infer *const *requests, int count, int64_t *rows)
+static int may_join(const fil *m, proa_infer *const *requests, int count, int64_t *rows)
 {
     int n = 0;
     int64_t elements = 0, of_row = m->forest->features + m->forest->outputs;
@@ -199,12 +199,12 @@ static int joinable(const fil *m, proa_infer *const *requests, int count, int64_
     return n;
 }
 
-static void execute(void *instance_state, proa_infer *const *requests, int count)
+static void execute_requests(void *instance_state, proa_infer *const *requests, int count)
 {
     fil_instance *in = instance_state;
     while (count > 0) {
         int64_t rows = 0;
-        int n = count == 1 || in->model->explain ? 0 : joinable(in->model, requests, count, &rows);
+        int n = count == 1 || in->model->explain ? 0 : may_join(in->model, requests, count, &rows);
         if (n < 2) {
             n = 1;
             execute_one(in, requests[0]);
@@ -281,4 +281,4 @@ const proa_backend proa_backend_fil = {.name = "fil",
                                        .model_close = model_close,
                                        .instance_open = instance_open,
                                        .instance_close = instance_close,
-                                       .execute = execute};
+                                       .execute = execute_requests};

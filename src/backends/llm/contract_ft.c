@@ -121,8 +121,8 @@ static void complete_types(Inference__ModelConfig *config)
             config->output[i]->data_type = hidden_type(config);
 }
 
-static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
-                            proa_err *err)
+static proa_status complete_config(Inference__ModelConfig *config, const char *version_path,
+                                   proa_arena *arena, proa_err *err)
 {
     static const proa_io_row *const inputs[] = {gpt_inputs, t5_inputs, encoder_inputs, bert_inputs};
     static const proa_io_row *const outputs[] = {gpt_outputs, t5_outputs, hidden_outputs, hidden_outputs};
@@ -382,7 +382,7 @@ static void execute(void *instance_state, proa_infer *const *requests, int count
 
 const proa_backend proa_backend_fastertransformer = {.name = "fastertransformer",
                                                      .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_GPU,
-                                                     .complete = complete,
+                                                     .complete = complete_config,
                                                      .model_open = model_open,
                                                      .model_close = proa_llm_model_close,
                                                      .instance_open = proa_llm_instance_open,

@@ -118,8 +118,7 @@ static bool has_native_tensors(const Inference__ModelConfig *config)
     return same;
 }
 
-/* Before a model is opened its config.json tells what it is; a folder that cannot be read is for open to complain
- * of. */
+/* Before a model is opened its config.json says what it is. If the folder cannot be read, open reports the error. */
 static bool is_encoder(const Inference__ModelConfig *config, const char *version_path)
 {
     char path[PROA_PATH_MAX], folder[PROA_PATH_MAX];
@@ -138,8 +137,8 @@ static bool is_encoder(const Inference__ModelConfig *config, const char *version
     return encoder;
 }
 
-static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
-                            proa_err *err)
+static proa_status complete_config(Inference__ModelConfig *config, const char *version_path,
+                                   proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(err);
     bool encoder = is_encoder(config, version_path), batched = encoder && config->max_batch_size > 0;
@@ -157,8 +156,8 @@ static proa_status complete(Inference__ModelConfig *config, const char *version_
     return PROA_OK;
 }
 
-/* A folder without a template is fine, as long as nobody sends messages; a template that was asked for must be
- * there. */
+/* A folder without a template is fine, as long as no request has messages; a template that the configuration names must
+ * exist. */
 static proa_status open_chat(proa_llm_model *s, proa_err *err)
 {
     const char *choice = proa_served_model_parameter(s->model, "chat_template");
@@ -219,7 +218,7 @@ static bool flag_of(const proa_infer *r, const char *name, bool preset)
     return param->kind == PROA_PARAM_STRING ? proa_str_is(param->s, "true") : preset;
 }
 
-/* One of some names; preset if nothing is said. */
+/* The index of a name in the list; *value is kept if the request does not have it. */
 static proa_status choice_of(const proa_infer *r, const char *name, const char *const *names, int *value,
                              proa_err *err)
 {
@@ -520,7 +519,7 @@ static void execute(void *instance_state, proa_infer *const *requests, int count
 
 const proa_backend proa_backend_engine = {.name = "engine",
                                           .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY | PROA_BACKEND_GPU,
-                                          .complete = complete,
+                                          .complete = complete_config,
                                           .model_open = model_open,
                                           .model_close = proa_llm_model_close,
                                           .instance_open = proa_llm_instance_open,

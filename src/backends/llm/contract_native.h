@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * contract_native.h - Proa's own contract: what a request asked for beside options, and the replies. */
+ * contract_native.h - Proa's own contract: what a request has beside options, and the replies. */
 #ifndef PROA_BACKENDS_LLM_CONTRACT_NATIVE_H
 #define PROA_BACKENDS_LLM_CONTRACT_NATIVE_H
 

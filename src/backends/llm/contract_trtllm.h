@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * contract_trtllm.h - inside the backend `tensorrtllm`: what a request asks for beside options, and the replies. */
+ * contract_trtllm.h - inside the backend `tensorrtllm`: what a request has beside options, and the replies. */
 #ifndef PROA_BACKENDS_LLM_CONTRACT_TRTLLM_H
 #define PROA_BACKENDS_LLM_CONTRACT_TRTLLM_H
 

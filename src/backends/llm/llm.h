@@ -169,7 +169,8 @@ proa_prompt *proa_llm_add_prompts(proa_llm_request *req, int64_t count);
 void proa_llm_readers_start(proa_llm_model *s); /* makes the readers, whose threads start when they are needed */
 /* Stops the readers; no call is left. */
 void proa_llm_readers_stop(proa_llm_model *s);
-/* Cancels the other live calls of requests with this call's id; they end with what they have said. Returns how many. */
+/* Cancels the other live calls of requests with this call's id; they end with what they have generated. Returns how
+ * many. */
 int proa_llm_stop_others(const proa_llm_request *self);
 /* Sends a reply; with `final` the call is over and must not be touched. */
 void proa_llm_reply(proa_llm_request *req, proa_reply *reply, bool final);
@@ -198,7 +199,7 @@ proa_status proa_option_read(proa_options *o, const proa_option_row *row, const 
 proa_status proa_option_read_param(proa_options *o, const proa_option_row *row, const proa_infer_param *param,
                                    proa_arena *arena, proa_err *err);
 /* All parameters that name options; a name one slip away is INVALID, what cannot be done UNSUPPORTED. `known` (NULL-
- * terminated) are names that somebody else reads. */
+ * terminated) are names that the caller reads itself. */
 proa_status proa_options_read_params(proa_options *o, const proa_infer *r, const char *const *known,
                                      proa_arena *arena, proa_err *err);
 /* UNSUPPORTED if an input of these names (NULL-terminated) is there and not empty. */

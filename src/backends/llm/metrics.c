@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * metrics.c - what a model on the engine tells of itself: Prometheus lines and the page's live figures. */
+ * metrics.c - the metrics of a model on the engine: Prometheus lines and the page's live figures. */
 #include "backends/llm/llm.h"
 
 #include "base/clock.h"
@@ -45,8 +45,8 @@ static void gauges(proa_buf *out, const char *labels, const char *name, const ch
         proa_buf_printf(out, "%s{%s=\"%s\",%s} %.17g\n", name, key, list[i].label, labels, list[i].value);
 }
 
-static void histogram(proa_buf *out, const char *labels, const char *name, const char *kind,
-                      const proa_token_counts *h)
+static void put_histogram(proa_buf *out, const char *labels, const char *name, const char *kind,
+                          const proa_token_counts *h)
 {
     uint64_t sum = 0;
     family(out, name, "TRT LLM response metrics", "histogram");
@@ -129,13 +129,13 @@ void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out)
     pthread_mutex_lock(&s->lock);
     proa_token_counts in = s->in, made = s->out;
     pthread_mutex_unlock(&s->lock);
-    histogram(out, labels, "nv_llm_output_token_len", "total_output_tokens", &made);
-    histogram(out, labels, "nv_llm_input_token_len", "total_input_tokens", &in);
+    put_histogram(out, labels, "nv_llm_output_token_len", "total_output_tokens", &made);
+    put_histogram(out, labels, "nv_llm_input_token_len", "total_input_tokens", &in);
 }
 
 /* ---- the page ---- */
 
-/* Since the figures were last asked for, unless that was just now. */
+/* Since the figures were last read, unless that was just now. */
 static double rate_of(proa_llm_model *s, uint64_t tokens)
 {
     enum { LEAST_NS = 200 * 1000 * 1000 };

@@ -14,7 +14,7 @@
 /* Sequences that run at once, a beam counts as one: decode rates hardly rise beyond (bench/README.md). */
 #define SERVED_SEQUENCES 64
 
-/* ---- where the model lies ---- */
+/* ---- the model's folder ---- */
 
 proa_status proa_llm_folder(char out[4096], const proa_served_model *model, const char *const *keys, proa_err *err)
 {
@@ -118,7 +118,7 @@ static proa_status read_share(float *out, const proa_served_model *m, proa_err *
     return PROA_OK;
 }
 
-/* What other engines spread over GPUs runs here on all cores: said once, and gone on. */
+/* A model that other engines split over GPUs runs on all cores: one warning, and it is loaded. */
 static void warn_parallel(const proa_served_model *m)
 {
     static const char *const keys[] = {"tensor_para_size", "pipeline_para_size"};

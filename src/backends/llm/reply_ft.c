@@ -67,7 +67,7 @@ static void add_ids(proa_llm_request *req, proa_reply *reply)
                               inputs);
 }
 
-/* Zeros where nobody asked for them: an ensemble whose configuration maps these outputs waits for all of them. */
+/* Zeros where they were not requested: an ensemble whose configuration maps these outputs waits for all of them. */
 static void add_log_probs(proa_llm_request *req, proa_reply *reply)
 {
     const proa_ft_request *ft = ft_of(req);

@@ -339,7 +339,7 @@ static void reply_rows(const answer *a)
     if (to) memcpy(to, p->rows.ptr, p->rows.len);
 }
 
-static const float *pool(const answer *a, const proa_prompt *p, float *mean, int64_t n, int64_t columns)
+static const float *pool_rows(const answer *a, const proa_prompt *p, float *mean, int64_t n, int64_t columns)
 {
     const float *rows = (const void *)p->rows.ptr;
     switch (native_of(a->req)->pooling) {
@@ -369,7 +369,7 @@ static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t column
         proa_buf_append(&p->rows, p->output[0].hidden.ptr, p->output[0].hidden.len);
     int64_t n = (int64_t)(p->rows.len / sizeof(float)) / columns;
     float *mean = PROA_ARENA_NEW(&a->reply->arena, float, columns);
-    memcpy(to, pool(a, p, mean, n, columns), (size_t)columns * sizeof *to);
+    memcpy(to, pool_rows(a, p, mean, n, columns), (size_t)columns * sizeof *to);
     if (native_of(a->req)->normalize) normalize(to, columns);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * reply_trtllm.c - TensorRT-LLM's outputs: [batch, beams, length] without the end token, padded with -1. Outputs
- * that are configured but were not asked for are one zero: an ensemble that maps them waits for all of them. */
+ * that are configured but were not requested are one zero: an ensemble that maps them waits for all of them. */
 #include "backends/llm/tensor_write.h"
 #include "backends/llm/contract_trtllm.h"
 
@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include <string.h>
 
-/* What one reply tells of: rows of the batch, each with K sequences. */
+/* The contents of one reply: rows of the batch, each with K sequences. */
 typedef struct answer {
     proa_llm_request *req;
     const proa_trtllm_request *trtllm;

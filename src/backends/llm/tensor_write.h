@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tensor_write.h - tensors of a reply from what was said; shared by the contracts. Engine's thread. */
+ * tensor_write.h - tensors of a reply from generated tokens and text; shared by the contracts. Engine's thread. */
 #ifndef PROA_BACKENDS_LLM_TENSOR_WRITE_H
 #define PROA_BACKENDS_LLM_TENSOR_WRITE_H
 

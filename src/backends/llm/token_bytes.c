@@ -17,7 +17,7 @@ typedef struct piece {
 struct proa_token_bytes {
     const proa_tokenizer *tok;
     int32_t vocab;
-    _Atomic(const piece *) *of_id; /* [vocab]; NULL: not asked for yet */
+    _Atomic(const piece *) *of_id; /* [vocab]; NULL: not used yet */
     pthread_mutex_t lock;          /* of what follows */
     proa_arena arena;
     proa_ids anchor; /* an ordinary text before the token, so that it stands in the middle */

@@ -109,7 +109,7 @@ static void add_waiter(call *c, const waiter *w)
     c->waiters[c->waiters_count++] = *w;
 }
 
-/* `request` is executed by the instance that makes the call: whoever waits for the request also waits for
+/* `request` is executed by the instance that makes the call: a request that waits for it also waits for
  * the call. Such a request ends only on the instance's thread, which is this one, so the call that made it
  * still exists. */
 static void add_callers(void *made, const proa_infer *request)

@@ -150,8 +150,8 @@ static void call_families(proa_pyinstance *i, uint64_t process, uint64_t id, con
     proa_buf_release(&text);
 }
 
-static proa_status take(proa_pyinstance *i, uint64_t process, uint64_t id, const proa_json *head,
-                        proa_pywire *w, proa_err *err)
+static proa_status take_request(proa_pyinstance *i, uint64_t process, uint64_t id, const proa_json *head,
+                                proa_pywire *w, proa_err *err)
 {
     proa_str kind = proa_json_str(proa_json_get(head, "kind"));
     char name[32];
@@ -174,7 +174,7 @@ proa_status proa_pycalls_handle(proa_pyinstance *i, uint64_t process, const proa
 {
     proa_json *head;
     PROA_TRY(proa_pywire_head(&head, w, err));
-    proa_status status = take(i, process, m->kind == PROA_PYTHON_CALL ? m->id : 0, head, w, err);
+    proa_status status = take_request(i, process, m->kind == PROA_PYTHON_CALL ? m->id : 0, head, w, err);
     proa_json_free(head);
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * events.c - what a process says to its instance, and how it hears of cancels and time limits. */
+ * events.c - messages from a process to its instance; cancels and time limits on their way to the process. */
 #include "backends/python/instance.h"
 #include "base/clock.h"
 
@@ -9,7 +9,7 @@
 
 /* ---- what the process says, on the instance's thread ---- */
 
-static void deliver(proa_pyinstance *i, proa_pyslot *s, proa_reply *reply, const proa_python_message *m)
+static void deliver_reply(proa_pyinstance *i, proa_pyslot *s, proa_reply *reply, const proa_python_message *m)
 {
     bool final = m->flags & PROA_PYTHON_FINAL;
     proa_err err = {0};
@@ -58,7 +58,7 @@ static proa_status on_response(proa_pyinstance *i, proa_pyprocess *p, proa_pytho
     } else if (!m->bytes) {
         return PROA_OK; /* neither a reply nor final */
     }
-    deliver(i, &s, reply, m);
+    deliver_reply(i, &s, reply, m);
     return PROA_OK;
 }
 

@@ -159,8 +159,8 @@ static void close_env(void *env)
     proa_pyenv_close(env);
 }
 
-static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
-                            proa_err *err)
+static proa_status complete_config(Inference__ModelConfig *config, const char *version_path,
+                                   proa_arena *arena, proa_err *err)
 {
     char file[PROA_PATH_MAX], folder[PROA_PATH_MAX], *text = NULL;
     proa_pysettings settings;
@@ -317,7 +317,7 @@ static void metrics(void *model_state, const char *labels, proa_buf *out)
 const proa_backend proa_backend_python = {
     .name = "python",
     .flags = PROA_BACKEND_GPU,
-    .complete = complete,
+    .complete = complete_config,
     .model_open = model_open,
     .model_close = model_close,
     .instance_open = instance_open,

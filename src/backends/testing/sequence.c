@@ -214,7 +214,7 @@ static bool read_id(uint64_t *id, const proa_infer *r)
     return errno == 0 && end != r->sequence_name;
 }
 
-static void answer(sequences *s, proa_infer *r, const controls *c)
+static void answer_request(sequences *s, proa_infer *r, const controls *c)
 {
     const proa_tensor *in = proa_infer_input(r, "INPUT");
     int64_t n = proa_shape_elements(in->shape, in->rank);
@@ -246,7 +246,7 @@ static void sequence_execute(void *instance_state, proa_infer *const *requests, 
         if (!read_id(&c.id, r))
             proa_backend_fail(r, PROA_INVALID,
                               "dyna sequence backend expects correlation ID to be decodable into an integer");
-        else answer(s, r, &c);
+        else answer_request(s, r, &c);
     }
 }
 

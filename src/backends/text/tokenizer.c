@@ -284,7 +284,7 @@ static void pass_on(const work *w, const char *name)
     if (own && given && given->type == type) proa_tokenizer_model_share(w->reply, own, given);
 }
 
-static proa_status fill(const work *w, proa_err *err)
+static proa_status fill_outputs(const work *w, proa_err *err)
 {
     static const char *const refused[] = {"IMAGE_BYTES", "IMAGE_URL", "VIDEO_BYTES", "PROMPT_TABLE_EXTRA_ID",
                                           NULL};
@@ -313,7 +313,7 @@ static void answer(const proa_tokenizer_model *t, proa_infer *r)
                          : w.rows < 1 ? PROA_FAIL(&err, INVALID, "input 'QUERY' is empty")
                                       : PROA_OK;
     w.reply = proa_reply_new(r);
-    if (status == PROA_OK) status = fill(&w, &err);
+    if (status == PROA_OK) status = fill_outputs(&w, &err);
     if (status != PROA_OK) w.reply->error = err;
     proa_infer_reply(r, w.reply, true);
 }

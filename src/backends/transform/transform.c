@@ -57,7 +57,7 @@ static void add_shared(proa_reply *reply, const proa_transform_value *v)
     t->bytes = v->bytes;
 }
 
-/* If the result of a step lies inside an argument, its place there. */
+/* Where the result of a step is, if it is inside an argument. */
 static bool find_within(const run *w, const proa_transform_step *s, const proa_transform_value *args,
                         proa_transform_value *out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * transform.h - the backend `transform`: a small program of steps from a model's inputs to its outputs, written in
  * config.pbtxt (docs/transform.md). Private to src/backends.
- * Owner:   a program lies in the arena that it was read into; what its files hold is released by proa_transform_close.
+ * Owner:   a program is in the arena that it was read into; what its files hold is released by proa_transform_close.
  * Threads: a program does not change after it was read: any number of threads may run it.
  * Way in:  proa_transform_read, proa_transform_run. */
 #ifndef PROA_BACKENDS_TRANSFORM_TRANSFORM_H

@@ -157,7 +157,7 @@ static proa_status bench_with(proa_bench *b, proa_err *err)
     return b->plot ? write_plot(b, err) : PROA_OK;
 }
 
-static proa_status bench(proa_bench *b, proa_err *err)
+static proa_status bench_batches(proa_bench *b, proa_err *err)
 {
     proa_info info = {.context = 0};
     proa_engine_options options;
@@ -184,7 +184,7 @@ static int bench_command(const proa_command *self, int argc, char **argv)
     int exit_status = proa_args_parse(self, &b, argc, argv);
     if (exit_status >= 0) return exit_status;
     proa_interrupt_watch();
-    proa_status status = bench(&b, &err);
+    proa_status status = bench_batches(&b, &err);
     free(b.batches);
     return status == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * client.h - inside `proa client`: one request to a server that speaks KServe v2, gRPC or OpenAI's API.
- * Owner:   the caller; what is parsed lies in its arena.
+ * Owner:   the caller; what is parsed is in its arena.
  * Threads: main's; calls block up to the time-out of the target.
  * Way in:  cmd_client.c. */
 #ifndef PROA_CLI_CLIENT_CLIENT_H

@@ -242,7 +242,7 @@ static proa_status send_all(call *c)
     return n < 0 ? PROA_FAIL(c->err, INTERNAL, "HTTP/2: %s", nghttp2_strerror((int)n)) : PROA_OK;
 }
 
-static proa_status converse(call *c)
+static proa_status run_call(call *c)
 {
     char bytes[64 << 10];
     while (!c->closed && !c->failed) {
@@ -272,7 +272,7 @@ proa_status proa_client_grpc(const proa_target *t, const proa_infer *request, bo
     proa_status status = proa_wire_open(&c.wire, t, true, err);
     if (status == PROA_OK) {
         start_session(&c, t);
-        status = converse(&c);
+        status = run_call(&c);
         nghttp2_session_del(c.session);
     }
     proa_wire_close(c.wire);

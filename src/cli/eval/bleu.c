@@ -185,8 +185,8 @@ static proa_str gram(const proa_buf *tokens, const int64_t *at, int64_t i, int o
 }
 
 /* Matches of one order, each n-gram counted at most as often as the reference has it. */
-static int64_t matches(const proa_bleu *b, const int64_t *hyp_at, int64_t hyp_n, const int64_t *ref_at,
-                       int64_t ref_n, int order)
+static int64_t count_matches(const proa_bleu *b, const int64_t *hyp_at, int64_t hyp_n, const int64_t *ref_at,
+                             int64_t ref_n, int order)
 {
     proa_map left;
     int64_t correct = 0;
@@ -221,7 +221,7 @@ void proa_bleu_add(proa_bleu *b, proa_str hypothesis, proa_str reference)
     for (int order = 1; order <= PROA_BLEU_ORDERS; order++) {
         if (hyp_n < order) break;
         b->total[order - 1] += hyp_n - order + 1;
-        b->correct[order - 1] += matches(b, hyp_at, hyp_n, ref_at, ref_n, order);
+        b->correct[order - 1] += count_matches(b, hyp_at, hyp_n, ref_at, ref_n, order);
     }
     free(hyp_at);
     free(ref_at);

@@ -238,7 +238,7 @@ static bool row_done(void *arg, int64_t index, proa_result *r)
 static proa_status classify(task *t, proa_output *out, proa_err *err)
 {
     PROA_TRY(task_run(t, next_row, row_done, err));
-    if (t->output.error) return PROA_OK; /* said at its close */
+    if (t->output.error) return PROA_OK; /* reported when it is closed */
     double seconds = proa_progress_seconds(&t->progress), accuracy = (double)t->correct / (double)t->count;
     double rate = (double)t->count / seconds;
     if (t->eval->common.json)

@@ -50,7 +50,7 @@ proa_show proa_run_show(proa_options *o, bool json)
                       .hidden = o->return_hidden,
                       .top = o->top_logprobs,
                       .sequences = o->n > 1 || o->best_of > 1};
-    if (show.sequences && json) o->logprobs = true; /* their sums are told */
+    if (show.sequences && json) o->logprobs = true; /* their sums are printed */
     return show;
 }
 
@@ -211,8 +211,8 @@ static proa_status make_ids(const proa_session *s, proa_run_settings *run, proa_
     return PROA_OK;
 }
 
-static proa_status generate(proa_session *s, proa_run_settings *run, proa_request *request, proa_output *out,
-                            proa_err *err)
+static proa_status generate_output(proa_session *s, proa_run_settings *run, proa_request *request,
+                                   proa_output *out, proa_err *err)
 {
     proa_result r;
     proa_show what = proa_run_show(&request->options, run->common.json);
@@ -300,7 +300,7 @@ static proa_status work(proa_session *s, proa_run_settings *run, proa_request *r
     else if (run->score) status = proa_run_score(s, run, request, &out, &work_err);
     else if (run->logits || s->info.kind == PROA_KIND_ENCODER)
         status = rows(s, run, request, &out, &work_err);
-    else status = generate(s, run, request, &out, &work_err);
+    else status = generate_output(s, run, request, &out, &work_err);
     /* a failed write is reported first: the request was cancelled because of it */
     PROA_TRY(proa_output_close(&out, err));
     if (run->verbose) describe_work(s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * options.h - what `proa serve` takes: tritonserver's options by their names, and a few of our own.
- * Owner:   texts point into argv; what was split from them lies in proa_serve_plan and lives as long as it.
+ * Owner:   texts point into argv; what was split from them belongs to proa_serve_plan.
  * Threads: main's.
  * Way in:  proa_serve_tables for the help and the parser, then proa_serve_plan_make. */
 #ifndef PROA_CLI_SERVE_OPTIONS_H

@@ -345,7 +345,7 @@ static double sum_weights(const proa_sampler_scratch *s, int64_t n)
     return sum;
 }
 
-/* How many candidates have the key, and which is the nth of them by rising id (-1: nobody). */
+/* How many candidates have the key, and which is the nth of them by rising id (-1: none). */
 static int64_t ties_at(const proa_sampler_scratch *s, int64_t n, uint32_t at, int64_t nth, int64_t *found)
 {
     int64_t ties = 0;
@@ -417,8 +417,8 @@ static float floor_of(const rules *r, float top, double sum, int64_t n)
 }
 
 /* The first candidates and their weights. With top_p *sum is the mass that it is a part of. */
-static int64_t take(proa_sampler_scratch *s, const float *logits, int64_t vocab, const rules *r, float top,
-                    double *sum)
+static int64_t take_first(proa_sampler_scratch *s, const float *logits, int64_t vocab, const rules *r,
+                          float top, double *sum)
 {
     int64_t n;
     bool limited = r->top_k > 0 && r->top_k < vocab;
@@ -446,7 +446,7 @@ int64_t proa_sampler_filter(proa_sampler_scratch *s, const float *logits, int64_
     s->weight[0] = 1;
     if (!isfinite(top)) return 1; /* the limit of small temperatures: the first of the largest */
     double sum = 0;
-    int64_t n = take(s, logits, vocab, &r, top, &sum);
+    int64_t n = take_first(s, logits, vocab, &r, top, &sum);
     if (r.top_p > 0) n = keep_top_p(s, n, sum, &r);
     if (r.min_p > 0) n = keep_min_p(s, n, top, r.min_p);
     if (r.typical_p > 0) n = keep_typical(s, n, top, r.typical_p);

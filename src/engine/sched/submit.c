@@ -352,7 +352,7 @@ static proa_status make_request(const proa_engine *e, proa_engine_request *req, 
     return plan_request(e, req, &r->options, err);
 }
 
-static proa_status enqueue(proa_engine *e, proa_engine_request *req, uint64_t *id, proa_err *err)
+static proa_status enqueue_request(proa_engine *e, proa_engine_request *req, uint64_t *id, proa_err *err)
 {
     proa_status status = PROA_OK;
     pthread_mutex_lock(&e->shared.lock);
@@ -380,7 +380,7 @@ proa_status proa_engine_submit(proa_engine *engine, const proa_request *request,
 {
     proa_engine_request *req = proa_calloc(1, sizeof *req);
     proa_status status = make_request(engine, req, request, err);
-    if (status == PROA_OK) status = enqueue(engine, req, id, err);
+    if (status == PROA_OK) status = enqueue_request(engine, req, id, err);
     if (status != PROA_OK) proa_engine_request_free(req);
     return status;
 }

@@ -86,9 +86,9 @@ V_INLINE void dot_keys(attend_page *p, int nq, int i, attend_mat k, proa_dtype d
     const proa_attend_block *b = p->b;
     const int nk = V_TILE / nq;
     const float *q = b->query + i * b->pitch;
-    const int there = b->kv->row ? last : PAGE;
+    const int rows_end = b->kv->row ? last : PAGE;
     for (int j = first / nk * nk, step = nk; j < last; j += step) {
-        int at = j + nk <= there ? j : there - nk;
+        int at = j + nk <= rows_end ? j : rows_end - nk;
         if (at < 0) at = j, step = 1;
         attend_mat keys = {mat_row(k, dtype, at - base), step > 1 ? k.pitch : 0};
         dot_tile(nq, nk, q, b->pitch, keys, dtype, b->kv->head_dim, &p->s[i][at]);

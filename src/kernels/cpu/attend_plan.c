@@ -325,7 +325,7 @@ static int64_t unit_cost(const attend_call *call, const proa_span *span, const p
 
 /* Visits the blocks whose cost starts within [from, to) of the call's total: group by group, unit by unit, so that
  * the blocks of one unit find its pages in the second cache. */
-static void walk(const attend_call *call, int64_t from, int64_t to, visit_fn *visit, void *arg)
+static void visit_runs(const attend_call *call, int64_t from, int64_t to, visit_fn *visit, void *arg)
 {
     const proa_span *last = call->spans->span + call->spans->count;
     int64_t at = 0;
@@ -356,7 +356,7 @@ static void run_part(void *arg, int64_t begin, int64_t end, int worker)
     PROA_UNUSED(worker);
     attend_call *call = arg;
     int64_t share = call->total / call->parts;
-    walk(call, share * begin, end == call->parts ? call->total : share * end, visit_run, call);
+    visit_runs(call, share * begin, end == call->parts ? call->total : share * end, visit_run, call);
 }
 
 /* ---- the context split, too: rounds of (block, chunk)s, merged in order after each round ---- */
@@ -416,7 +416,7 @@ static void visit_split(void *arg, const attend_item *item)
 static void run_split(proa_ctx *c, attend_call *call, int slots)
 {
     attend_round round = {.call = call, .pool = c->pool, .parts = c->scratch, .jobs_max = slots};
-    walk(call, 0, call->total, visit_split, &round);
+    visit_runs(call, 0, call->total, visit_split, &round);
     flush_round(&round);
 }
 

@@ -68,7 +68,7 @@ static PROA_ALWAYS_INLINE VI quantise_exactly(V v, float scale)
 }
 
 /* The same sixteen (or eight) by a product with 1 / scale: that is off by at most 127 * 3 * 2^-24, so it rounds to
- * the same number unless it lies that near to a half, which few do. Those are divided. */
+ * the same number unless it is that near to a half, which few are. Those are divided. */
 static PROA_ALWAYS_INLINE VI quantise_part(V v, float scale, float inverse)
 {
     V product = OP(mul_ps)(v, OP(set1_ps)(inverse));

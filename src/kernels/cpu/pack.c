@@ -150,9 +150,9 @@ static void panel_scales(const pack_job *job, int64_t panel, float *scales)
         read_panel(tile, job, panel, k, n);
         for (int j = 0; j < PROA_PANEL; j++) {
             int ok;
-            float here = proa_i8_largest(tile[j], n, 1, &ok);
+            float in_block = proa_i8_largest(tile[j], n, 1, &ok);
             if (!ok) finite[j] = 0;
-            if (here > largest[j]) largest[j] = here;
+            if (in_block > largest[j]) largest[j] = in_block;
         }
     }
     for (int j = 0; j < PROA_PANEL; j++) scales[j] = proa_i8_scale(largest[j], finite[j]);
@@ -228,7 +228,7 @@ static void pack_panel(const pack_job *job, int64_t panel)
         case PROA_WFMT_BF16: write_bf16(to, tile, n); break;
         case PROA_WFMT_BF16DOT: write_bf16_pairs(to, tile, n); break;
         case PROA_WFMT_I8: write_i8(to, tile, n, scales, sums); break;
-        case PROA_WFMT_I8W: /* made for devices: pack_bytes said no */
+        case PROA_WFMT_I8W: /* made for devices: pack_bytes returned -1 */
         case PROA_WFMT_FP8:
         case PROA_WFMT_I4:
         case PROA_WFMT_Q8_0: /* pack_group_panel */

@@ -165,7 +165,7 @@ def _take_back(address):
 
 @_Destructor
 def _capsule_dies(capsule):
-    if _dying_valid(capsule, _FRESH):  # nobody took it
+    if _dying_valid(capsule, _FRESH):  # it was not consumed
         _take_back(_dying_pointer(capsule, _FRESH))
 
 

@@ -339,7 +339,7 @@ class _Reply:
     def __del__(self):
         if self.closed or self.sent or _channel is None:
             return
-        try:  # nobody is left who could send more: the client must not wait for ever
+        try:  # no sender is left: the client must not wait for ever
             head = None if _decoupled else {"error": "the model let go of the response sender without a response", "code": 13}
             _channel.respond(self.number, head, (), True)
         except Exception:

@@ -64,7 +64,7 @@ static bool replied(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool fi
     return true;
 }
 
-/* The backend holds these requests: it is asked to cancel them and sends the replies. */
+/* The backend holds these requests: it must cancel them and send the replies. */
 static int64_t expire_waiting(proa_scheduler *s, int64_t now_ns)
 {
     pthread_mutex_lock(&s->lock);

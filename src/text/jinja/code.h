@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * code.h - a template as tokens and as a tree.
- * Owner:   everything lies in the arena of the proa_jcode, which never changes after proa_j_parse.
+ * Owner:   everything is in the arena of the proa_jcode, which never changes after proa_j_parse.
  * Threads: many may run the same code at once.
  * Way in:  proa_j_parse (parse.c: statements; parse_expr.c: expressions), which calls proa_j_lex (lex.c). */
 #ifndef PROA_TEXT_JINJA_CODE_H

@@ -122,7 +122,7 @@ static int params_count(const char *params)
     return count;
 }
 
-static void bind(proa_jrun *run, const proa_jfunction *row, const proa_jcall *call, proa_jval *bound)
+static void bind_target(proa_jrun *run, const proa_jfunction *row, const proa_jcall *call, proa_jval *bound)
 {
     int count = params_count(row->params), given = 0;
     if (call->count > count)
@@ -154,7 +154,7 @@ static void charge_texts(proa_jrun *run, proa_jval self, const proa_jval bound[P
 proa_jval proa_j_apply(proa_jrun *run, const proa_jfunction *row, proa_jval self, const proa_jcall *call)
 {
     proa_jval bound[PROA_J_ARGS_MAX] = {{.kind = PROA_J_ABSENT}};
-    if (row->params) bind(run, row, call, bound);
+    if (row->params) bind_target(run, row, call, bound);
     charge_texts(run, self, bound);
     if (run->failed) return proa_j_none();
     proa_jval v = row->fn(run, self, bound, call);

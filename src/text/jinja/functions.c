@@ -35,7 +35,7 @@ static void put_pair(proa_jrun *run, proa_jval dict, proa_jval item)
     else proa_j_put(run, dict, pair.seq->items[0], pair.seq->items[1]);
 }
 
-/* The members of a mapping, or pairs. Members are not looked for by their key: NaN is one that nobody finds. */
+/* The members of a mapping, or pairs. Members are not looked for by their key: a NaN key would not be found. */
 static void put_members(proa_jrun *run, proa_jval dict, proa_jval from)
 {
     proa_jval item;

@@ -284,7 +284,7 @@ static bool unescape(proa_str s, size_t *at, proa_buf *out)
     return code >= 0 && proa_buf_code_point(out, code);
 }
 
-static proa_jval unquote(lexer *lx, size_t from, proa_str inner)
+static proa_jval unquote_string(lexer *lx, size_t from, proa_str inner)
 {
     proa_buf buf;
     if (!memchr(inner.ptr, '\\', inner.len)) return proa_j_view(inner);
@@ -314,7 +314,7 @@ static void lex_string(lexer *lx)
         fail(lx, from, "a string without an end");
         return;
     }
-    emit(lx, PROA_T_STRING, from, unquote(lx, from, (proa_str){lx->src.ptr + from + 1, at - from - 1}));
+    emit(lx, PROA_T_STRING, from, unquote_string(lx, from, (proa_str){lx->src.ptr + from + 1, at - from - 1}));
     lx->at = at + 1;
 }
 

@@ -77,7 +77,7 @@ typedef struct proa_jloop {
     proa_jframe *frame; /* around the loop */
     proa_jseq *items;
     int64_t at, depth;
-    proa_jval changed; /* what loop.changed() was asked last; ABSENT: nothing */
+    proa_jval changed; /* the last argument of loop.changed(); ABSENT: not called yet */
 } proa_jloop;
 
 /* ---- running ---- */

@@ -547,7 +547,7 @@ proa_jval proa_j_lazily(proa_jrun *run, proa_jval iterator)
     const char *text = run->err.text;
     int n = 0;
     if (!run->failed || run->err.status != PROA_INVALID || run->raised) return iterator;
-    if (sscanf(text, "line %*d: %n", &n) == 0 && n > 0) text += n; /* another line will be told */
+    if (sscanf(text, "line %*d: %n", &n) == 0 && n > 0) text += n; /* the message will name the outer line */
     iterator.seq->fails = proa_arena_strdup(&run->arena, proa_str_c(text));
     run->failed = false;
     proa_err_clear(&run->err);

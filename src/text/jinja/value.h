@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * value.h - the values of a template while it is rendered: Python's, as far as chat templates see them.
- * Owner:   all memory lies in the arena of the rendering; a value is 16 bytes and is passed by copy.
+ * Owner:   all memory is in the arena of the rendering; a value is 16 bytes and is passed by copy.
  * Threads: one rendering, one thread.
  * Errors:  proa_j_fail sets the rendering's error (the first one stays) and `failed`; functions go on with harmless
  *          values, loops look at `failed`. So an expression needs no check after each of its parts.
@@ -106,7 +106,7 @@ bool proa_j_charge(proa_jrun *run, int64_t n);
 /* The same for work that goes over `bytes` of a text; and for what takes its characters one by one. */
 bool proa_j_charge_text(proa_jrun *run, size_t bytes);
 bool proa_j_charge_chars(proa_jrun *run, size_t bytes);
-/* Counts memory of the rendering that lies elsewhere; false when PROA_TEMPLATE_MEMORY_MAX is reached. */
+/* Counts memory of the rendering outside its arena; false when PROA_TEMPLATE_MEMORY_MAX is reached. */
 bool proa_j_count_memory(proa_jrun *run, size_t bytes);
 /* Zeroed memory of the rendering; NULL when PROA_TEMPLATE_MEMORY_MAX is reached (and it has failed). */
 void *proa_j_alloc(proa_jrun *run, size_t bytes);

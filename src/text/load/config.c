@@ -44,7 +44,7 @@ static proa_status put_added(proa_tokenizer *tok, const proa_json_iter *it, proa
 }
 
 /* Sets the template from the tokens before and after a text; both texts of a pair get them. */
-static void surround(proa_tokenizer *tok, int32_t before, int32_t after)
+static void surround_by_tokens(proa_tokenizer *tok, int32_t before, int32_t after)
 {
     proa_post_template *t[2] = {&tok->post.single, &tok->post.pair};
     for (int pair = 0; pair < 2; pair++) {
@@ -101,6 +101,6 @@ proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, p
     int32_t bos = -1, eos = -1;
     if (proa_config_adds(config, "add_bos_token", bos_classes)) bos = id_of(tok, config, "bos_token", "<s>");
     if (proa_config_adds(config, "add_eos_token", eos_classes)) eos = id_of(tok, config, "eos_token", "</s>");
-    if (bos >= 0 || eos >= 0) surround(tok, bos, eos);
+    if (bos >= 0 || eos >= 0) surround_by_tokens(tok, bos, eos);
     return PROA_OK;
 }

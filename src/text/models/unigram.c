@@ -132,7 +132,7 @@ typedef struct symbol {
 } symbol;
 typedef struct candidate {
     double score;
-    int32_t left, right, len; /* len of the joined text: tells a stale candidate */
+    int32_t left, right, len; /* len of the joined text: a candidate with another one is stale */
 } candidate;
 typedef struct agenda {
     const proa_tokenizer *tok;

@@ -78,7 +78,7 @@ __device__ static void combine_cluster(const attention_task &t, const float *sum
             if (i < count) v = fmaf(weight[i], *cluster.map_shared_rank(sums + j, i), v);
         write_y(t, at + j, total > 0.0f || isnan(total) ? v / total : 0.0f);
     }
-    cluster.sync(); /* nobody leaves while its memory is read */
+    cluster.sync(); /* no block leaves while its memory is read */
 }
 #endif
 
@@ -127,7 +127,7 @@ __device__ static inline void combine_warps(const attention_task &t, float *sums
 #pragma unroll
         for (int w = 0; w < WARPS; w++) v = fmaf(weight[w], sums[w * t.dim + j], v);
         if (alone) write_y(t, y + j, all > 0.0f || isnan(all) ? v / (all + sink) : 0.0f);
-        else sums[j] = v; /* its own column alone: nobody else reads it */
+        else sums[j] = v; /* its own column, which no other thread reads */
     }
     if (!alone && threadIdx.x == 0) mine->largest = top, mine->total = all;
 }

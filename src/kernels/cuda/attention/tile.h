@@ -55,7 +55,7 @@ __device__ static inline void cp_async16(unsigned to, const void *from)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-/* The pieces asked for since the last call are a group. */
+/* The pieces requested since the last call are a group. */
 __device__ static inline void cp_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -33,7 +33,7 @@ static void *gpu_alloc(proa_device *d, int64_t bytes)
     gpu *g = gpu_enter(d);
     void *memory = NULL;
     if (cudaMalloc(&memory, (size_t)bytes) != cudaSuccess) {
-        cudaGetLastError(); /* said by NULL */
+        cudaGetLastError(); /* reported by NULL */
         return NULL;
     }
     gpu_note(g, cudaMemsetAsync(memory, 0, (size_t)bytes, g->stream), "clearing memory");
@@ -57,7 +57,7 @@ static void *gpu_host_alloc(proa_device *d, int64_t bytes)
     void *memory = NULL;
     gpu_enter(d);
     if (cudaMallocHost(&memory, (size_t)bytes) == cudaSuccess) return memory;
-    cudaGetLastError(); /* said by NULL */
+    cudaGetLastError(); /* reported by NULL */
     return NULL;
 }
 

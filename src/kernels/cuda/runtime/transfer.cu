@@ -51,7 +51,7 @@ static cudaError_t open_ring(gpu_ring *r, size_t slot_bytes)
     for (int i = 0; i < RING_SLOTS && status == cudaSuccess; i++)
         status = cudaEventCreateWithFlags(&r->slot_done[i], cudaEventDisableTiming);
     if (status == cudaSuccess) return status;
-    cudaGetLastError(); /* told by the return value */
+    cudaGetLastError(); /* reported by the return value */
     close_ring(r);
     return status;
 }

@@ -36,7 +36,7 @@ __device__ static void accumulate(argmax_state &b, float v, int at)
     } else if (v != -INFINITY) b.sum += expf(v - b.value); /* NaN comes here and stays */
 }
 
-/* The same whichever of the two is asked first. */
+/* The result does not depend on the order of the two. */
 __device__ static argmax_state merge_pair(argmax_state a, argmax_state b)
 {
     bool first = a.value > b.value || (a.value == b.value && a.at < b.at);
