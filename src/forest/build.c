@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * build.c - a forest that grows tree by tree: any order of nodes comes in, depth first goes out. */
-#include "forest/parts.h"
+#include "forest/readers.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * doc.c - JSON and UBJSON, pulled value by value: a model's file is read once, and no tree of it is kept.
  * JSON: RFC 8259 with NaN and Infinity, which XGBoost writes; what is skipped is checked for its brackets only.
  * UBJSON: draft 12 (ubjson.org): big-endian; '$' with a type only before numbers. */
-#include "forest/parts.h"
+#include "forest/readers.h"
 
 #include <string.h>
 

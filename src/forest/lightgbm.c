@@ -2,7 +2,7 @@
  * lightgbm.c - LightGBM's text: lines of key=value, first of the model, then of each tree behind its "Tree=".
  * A split's rules for missing values become a default side and PROA_FOREST_ZERO_MISSING. LightGBM reads an input
  *   within PROA_FOREST_ZERO of 0 as 0, which moves the thresholds in that range. */
-#include "forest/parts.h"
+#include "forest/readers.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * number.c - numbers in the text of model files: exact, and fast where that costs nothing.
  * A decimal of up to 2^53 times or over 10^22 at most is one exact product or quotient of doubles (Clinger 1990); the
  *   rest is strtod's. A float is rounded once: the double's answer is taken unless it is between two floats. */
-#include "forest/parts.h"
+#include "forest/readers.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * open.c - a model's file, mapped, to the reader of its format. */
-#include "forest/parts.h"
+#include "forest/readers.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * then trees
  *   as one array for each field. 3.9: trees as arrays of structs, with C's padding, of which the offsets are below.
  *   Optional fields of later versions (name, bytes of an item, count, items) are passed over, as treelite does. */
-#include "forest/parts.h"
+#include "forest/readers.h"
 
 #include <math.h>
 #include <string.h>

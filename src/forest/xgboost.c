@@ -4,7 +4,7 @@
  *    {"gbtree": {"model": ...}, "weight_drop": [...], "name": "dart"}, "learner_model_param": {...},
  *    "objective": {...}}, "version": [3, 2, 0]}
  * Keys are sorted, so the trees come before what says how many features and outputs there are. */
-#include "forest/parts.h"
+#include "forest/readers.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
-#include "forest/parts.h"
+#include "forest/readers.h"
 
 #define FOLDER PROA_SOURCE_DIR "/tests/golden/forest/"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * parts.h - what the readers share: a forest that grows tree by tree, numbers in text, and XGBoost's two notations.
+ * readers.h - what the readers share: a forest that grows tree by tree, numbers in text, and XGBoost's two notations.
  * Owner:   a reader has one builder; what it holds goes to the forest, or with proa_forest_drop.
  * Threads: one file, one thread.
  * Way in:  proa_forest_begin; a draft for each tree, then proa_forest_add; proa_forest_finish. */
-#ifndef PROA_FOREST_PARTS_H
-#define PROA_FOREST_PARTS_H
+#ifndef PROA_FOREST_READERS_H
+#define PROA_FOREST_READERS_H
 
 #include "forest/forest.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * parts.c - the growing tables of one encode call: parts, spans, ids and scratch. */
+ * encode_buffers.c - the growing tables of one encode call: parts, spans, ids and scratch. */
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "text/pipeline.h"
