@@ -319,6 +319,13 @@ static bool conditions_hold(uint64_t flags, const proa_config *c, int64_t layer)
     return true;
 }
 
+int64_t proa_name_copies(const proa_name *name, const proa_config *c)
+{
+    if (name->flags & PROA_PER_EXPERT) return c->experts;
+    if (name->flags & PROA_PER_HEAD) return c->heads;
+    return name->flags & PROA_PER_KV_HEAD ? c->kv_heads : 1;
+}
+
 bool proa_name_applies(const proa_name *name, const proa_config *c, int64_t layer)
 {
     return conditions_hold(name->flags, c, layer);

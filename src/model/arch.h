@@ -225,8 +225,10 @@ typedef enum proa_role {
 enum proa_name_flags {
     PROA_SHARED = 1 << 0,   /* the tensor is used a second time: neither missing nor extra */
     PROA_PLUS_ONE = 1 << 1, /* VECTOR: the weight is 1 + the stored number (Gemma's norms) */
-    PROA_PER_EXPERT = 1 << 2 /* one such tensor for each expert, by the second "%d" of the name; a name with one "%d" is
-                                a tensor [experts, rows, cols] */
+    PROA_PER_EXPERT = 1 << 2, /* one such tensor for each expert, by the second "%d" of the name; a name with one "%d"
+                                 is a tensor [experts, rows, cols] */
+    PROA_PER_HEAD = 1 << 3, /* one for each head of q, by the second "%d"; they follow each other (StableLM 2 12B) */
+    PROA_PER_KV_HEAD = 1 << 4 /* the same of k */
 };
 
 /* Load actions: which rows of a stored tensor go where. The role says the rest (transposed, a vector, ...). */
@@ -356,6 +358,8 @@ PROA_MUST_CHECK proa_status proa_arch_configure(const proa_arch **out, proa_conf
 int64_t proa_dim_size(const proa_config *c, proa_dim dim);
 /* Width of a register for a configuration: the columns of its buffer. */
 int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg);
+/* How many experts or heads have such a tensor, or a part of it, of their own; 1: it is not by experts or heads. */
+int64_t proa_name_copies(const proa_name *name, const proa_config *c);
 /* Whether a row of the name map, or a step, applies in that layer (its conditions). PROA_SOME_LAYER: in any; also for
  * what is outside of the layers. */
 bool proa_name_applies(const proa_name *name, const proa_config *c, int64_t layer);

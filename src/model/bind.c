@@ -61,7 +61,7 @@ static const proa_weights_tensor *find_tensor(const binder *b, const char *name)
     return t;
 }
 
-/* Writes the numbers of the layer and the expert in place of the first and the second "%d". */
+/* Writes the numbers of the layer and of the expert or head in place of the first and the second "%d". */
 static void fill_name(char out[PROA_TENSOR_NAME_MAX], const char *name, int64_t layer, int64_t expert)
 {
     const char *first = strstr(name, "%d"), *second = first ? strstr(first + 2, "%d") : NULL;
@@ -268,12 +268,12 @@ static void want_final(wanted *w)
     shape[1] = shape[0], shape[0] = rows;
 }
 
-static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, int64_t expert)
+static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, int64_t number)
 {
     wanted w = {.row = row};
     int64_t rows = proa_dim_size(b->c, row->rows), cols = proa_dim_size(b->c, row->cols);
     bool vector = row->role == PROA_ROLE_VECTOR, transposed = row->role == PROA_ROLE_TRANSPOSED;
-    fill_name(w.name, row->name, layer, expert);
+    fill_name(w.name, row->name, layer, number);
     if (row->flags & PROA_PER_EXPERT && !has_placeholders(row->name, 2))
         w.experts = w.shape[w.rank++] = b->c->experts;
     w.shape[w.rank++] = transposed ? cols : rows;
@@ -281,16 +281,18 @@ static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, 
     return w;
 }
 
-static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer, int64_t expert)
+/* number: of the expert or head. */
+static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer, int64_t number)
 {
     const proa_params *stack = &b->out[row->stack];
     proa_tensor_source source;
-    wanted w = want_tensor(b, row, layer, expert);
+    wanted w = want_tensor(b, row, layer, number);
     const proa_weights_tensor *t = b->weights ? find_tensor(b, w.name) : synthetic_tensor(b, &w);
     if (!t) return row->flags & PROA_IF(PRESENT) ? PROA_OK : fail_missing(b, &w);
     if (t->final) want_final(&w);
     PROA_TRY(check_tensor(b, t, &w, &source));
     int64_t at = has_placeholders(row->name, 1) ? layer : stack->layers;
+    int64_t expert = row->flags & PROA_PER_EXPERT ? number : 0;
     add_tensor(b, proa_params_at(stack, at, row->slot), &w, t, &source, expert);
     return PROA_OK;
 }
@@ -321,10 +323,10 @@ static proa_status check_extra(const binder *b)
 static proa_status bind_row(const binder *b, const proa_name *row)
 {
     int64_t layers = has_placeholders(row->name, 1) ? b->out[row->stack].layers : 1;
-    int64_t experts = has_placeholders(row->name, 2) ? b->c->experts : 1;
+    int64_t numbers = has_placeholders(row->name, 2) ? proa_name_copies(row, b->c) : 1;
     for (int64_t i = 0; i < layers; i++) {
         if (!proa_name_applies(row, b->c, has_placeholders(row->name, 1) ? i : PROA_SOME_LAYER)) continue;
-        for (int64_t e = 0; e < experts; e++) PROA_TRY(bind_one(b, row, i, e));
+        for (int64_t n = 0; n < numbers; n++) PROA_TRY(bind_one(b, row, i, n));
     }
     return PROA_OK;
 }

@@ -222,10 +222,10 @@ static void count_parameters(proa_plan *plan, const proa_params params[PROA_STAC
         const proa_params *p = &params[n->stack];
         if (n->flags & PROA_SHARED) continue;
         bool per_layer = strstr(n->name, "%d") != NULL;
-        int64_t cols = proa_dim_size(c, n->cols), experts = n->flags & PROA_PER_EXPERT ? c->experts : 1;
+        int64_t cols = proa_dim_size(c, n->cols), copies = proa_name_copies(n, c);
         for (int64_t i = per_layer ? 0 : p->layers; i < (per_layer ? p->layers : p->layers + 1); i++)
             if (proa_name_applies(n, c, per_layer ? i : PROA_SOME_LAYER) && proa_params_at(p, i, n->slot)->parts)
-                plan->parameters += proa_dim_size(c, n->rows) * (cols ? cols : 1) * experts;
+                plan->parameters += proa_dim_size(c, n->rows) * (cols ? cols : 1) * copies;
     }
 }
 

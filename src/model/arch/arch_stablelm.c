@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_stablelm.c - StableLM and StarCoder2: LayerNorm with rotary halves.
  * StableLM rotates a part of the head and has a gated FFN, which in some models runs beside attention on the same
- * normed copy. StarCoder2 has a plain FFN, biases everywhere and in some models a window.
+ * normed copy; its largest model norms each head of q and k with weights of its own. StarCoder2 has a plain FFN, biases
+ * everywhere and in some models a window.
  * Facts: transformers' modeling_{stablelm,starcoder2}.py. */
 #include "model/arch/arch_rows.h"
 
@@ -24,6 +25,7 @@ static const proa_key stablelm_keys[] = {
     SWITCH    ("tie_word_embeddings",     tied,           0),
     SWITCH    ("use_qkv_bias",            attention_bias, 0),
     SWITCH    ("use_parallel_residual",   parallel,       0),
+    SWITCH    ("qk_layernorm",            qk_norm,        0),
     END_KEYS};
 static const proa_key starcoder2_keys[] = {
     SIZE_KEYS,
@@ -51,7 +53,10 @@ static const proa_key starcoder2_keys[] = {
     MATRIX_IF(UNTIED, "lm_head.weight",                HEAD,         VOCAB,  HIDDEN), \
     TIED_HEAD("model.embed_tokens.weight"),                                           \
     END_TENSORS
+#define HEAD_NORM(SLOT, name, PER) TENSOR(LAYER name, SLOT, VECTOR, HEAD, NONE, PROA_IF(QK_NORM) | PER)
 static const proa_name stablelm_tensors[] = {
+    HEAD_NORM(Q_NORM, "self_attn.q_layernorm.norms.%d.weight", PROA_PER_HEAD),
+    HEAD_NORM(K_NORM, "self_attn.k_layernorm.norms.%d.weight", PROA_PER_KV_HEAD),
     MATRIX(LAYER "mlp.gate_proj.weight", UP,   FFN,    HIDDEN),
     MATRIX(LAYER "mlp.up_proj.weight",   UP,   FFN,    HIDDEN),
     MATRIX(LAYER "mlp.down_proj.weight", DOWN, HIDDEN, FFN),
@@ -71,6 +76,8 @@ static const proa_step stablelm_layer[] = {
     NORM        (X, N,   ATTN_NORM),
     LINEAR_GATED(N, F,   UP,   FORK | IF(PARALLEL)),
     LINEAR      (N, QKV, QKV,  0),
+    Q_NORM_IF   (QK_NORM, Q_NORM),
+    K_NORM_IF   (QK_NORM, K_NORM),
     ROTATE,
     KV_APPEND,
     ATTEND,
@@ -96,9 +103,6 @@ static const proa_step head[] = {LM_HEAD(0)};
 static proa_status finish_stablelm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     double part = 0.25;
-    bool head_norms = false;
-    PROA_TRY(proa_json_get_bool(&head_norms, json, "qk_layernorm", err));
-    if (head_norms) return PROA_FAIL(err, UNSUPPORTED, "'qk_layernorm' true is not supported");
     c->gated = true;
     PROA_TRY(proa_json_get_double(&part, json, "rope_pct", 0, 1, err)); /* the name in the first published files */
     PROA_TRY(proa_config_read_rotary_dim(c, json, part, err));
