@@ -44,7 +44,7 @@ SEEDS = {
     "lie-length-over": whole(b"{}", length=3),
     "lie-not-json": whole(b'{"a":'),
     "lie-array": whole(b"[]"),
-    "lie-dtype": header(x=tensor("F8_E4M3", [1], 0, 1)) + b"\0",
+    "lie-dtype": header(x=tensor("F8_E5M2", [1], 0, 1)) + b"\0",
     "lie-dtype-unknown": header(x=tensor("F128", [1], 0, 16)) + bytes(16),
     "lie-rank": header(x=tensor("U8", [1, 1, 1, 1, 1], 0, 1)) + b"\0",
     "lie-negative": header(x=tensor("U8", [-1], 0, 1)) + b"\0",

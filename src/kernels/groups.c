@@ -3,6 +3,7 @@
 #include "kernels/groups.h"
 
 #include "kernels/quant.h"
+#include "tensor/scaled.h"
 #include <string.h>
 
 static float clamp_f16(float v)
@@ -89,4 +90,28 @@ void proa_group_read(proa_wfmt format, proa_quant_group *g, const proa_tensor_so
         return;
     proa_tensor_source_read(source, row, k, n, numbers);
     proa_group_quantise(format, g, numbers, n);
+}
+
+/* 4-bit codes in groups of neighbouring columns are kept: with the middle as zero point, or a minimum for each group. */
+static proa_wfmt scaled_format(const proa_scaled_codes *s)
+{
+    if (s->kind != PROA_CODE_U4 || s->group_of || s->col_group % PROA_GROUP) return PROA_WFMT_Q8_0;
+    return s->has_zeros || s->zero != 8 ? PROA_WFMT_Q4_1 : PROA_WFMT_Q4_0;
+}
+
+bool proa_group_format(proa_wfmt *format, const proa_tensor_source *source)
+{
+    *format = PROA_WFMT_Q8_0;
+    switch (source->encoding) {
+    case PROA_ENCODING_PLAIN: return false;
+    case PROA_ENCODING_Q4_0: *format = PROA_WFMT_Q4_0; break;
+    case PROA_ENCODING_Q4_1:
+    case PROA_ENCODING_Q4_K: *format = PROA_WFMT_Q4_1; break;
+    case PROA_ENCODING_SCALED:
+        if (source->scaled->kind == PROA_CODE_FP8) return false;
+        *format = scaled_format(source->scaled);
+        break;
+    default: break;
+    }
+    return true;
 }

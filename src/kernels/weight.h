@@ -40,11 +40,11 @@ typedef enum proa_wfmt {
  * sixteen steps are used (as llama.cpp's Q4_0 does). The plain reference keeps wq * sw in f32. Devices round x to
  * f16, with FP8 and many rows to e4m3 with one scale a row, max_k|x[t,k]| / 448, so they agree within what that
  * costs.
- * Q8_0, Q4_0, Q4_1 are llama.cpp's formats of these names (groups.h), kept as they are stored. With group g of 32 inputs,
- * activations have the scale sx[t,g] = max_k|x[t,k]| / 127 over the group and xq as in I8; code c stands for
- * d[n,g] * c (Q8_0), d * (c - 8) (Q4_0), d * c + m[n,g] (Q4_1). y is the chain of f32 fused multiply-adds over g from 0:
- * y = fma(sum_k xq (c or c - 8), sx * d, y), and with Q4_1 then y = fma(sum_k xq, sx * m, y); the sums over k are exact
- * integers. All tables agree bit for bit. Inputs beyond the last whole group are padded with zeros. */
+ * Q8_0, Q4_0, Q4_1 are llama.cpp's formats of these names (groups.h), kept as they are stored. With group g of 32
+ * inputs, activations have the scale sx[t,g] = max_k|x[t,k]| / 127 over the group and xq as in I8; code c stands for
+ * d[n,g] * c (Q8_0), d * (c - 8) (Q4_0), d * c + m[n,g] (Q4_1). y is the chain of f32 fused multiply-adds over g from
+ * 0: y = fma(sum_k xq (c or c - 8), sx * d, y), and with Q4_1 then y = fma(sum_k xq, sx * m, y); the sums over k are
+ * exact integers. All tables agree bit for bit. Inputs beyond the last whole group are padded with zeros. */
 #define PROA_I8_INPUTS_MAX 131072
 #define PROA_I4_GROUP      128
 #define PROA_GROUP         32 /* inputs of a group of Q8_0, Q4_0 and Q4_1 */

@@ -111,8 +111,9 @@ static proa_status check_blocks(const binder *b, const proa_weights_tensor *t, c
     const proa_view *v = &s->view;
     int32_t along = w->row->role == PROA_ROLE_TRANSPOSED && !t->final ? v->rank - 2 : v->rank - 1;
     if (s->encoding == PROA_ENCODING_PLAIN) return PROA_OK;
-    if (w->row->role != PROA_ROLE_VECTOR && (v->stride[along] == 1 || v->shape[along] == 1) &&
-        proa_encoding_row_bytes(s->encoding, v->shape[along]) >= 0)
+    bool whole = s->encoding == PROA_ENCODING_SCALED ||
+                 proa_encoding_row_bytes(s->encoding, v->shape[along]) >= 0;
+    if (w->row->role != PROA_ROLE_VECTOR && (v->stride[along] == 1 || v->shape[along] == 1) && whole)
         return PROA_OK;
     return PROA_FAIL(b->err, UNSUPPORTED, "tensor '%s' is encoded as %s, its blocks are not along its rows",
                      t->name, proa_encoding_name(s->encoding));
@@ -145,6 +146,7 @@ static proa_tensor_source expert_matrix(const proa_tensor_source *all, int64_t e
                         ? all->view.stride[0] * proa_dtype_bytes(all->view.dtype)
                         : proa_tensor_source_bytes(all) / proa_max64(all->view.shape[0], 1);
     s.view.data = all->view.data ? (char *)all->view.data + expert * bytes : NULL;
+    s.first_row += expert * all->view.shape[all->view.stride[2] == 1 ? 1 : 2];
     s.view.rank = 2;
     for (int i = 0; i < 2; i++)
         s.view.shape[i] = all->view.shape[i + 1], s.view.stride[i] = all->view.stride[i + 1];

@@ -2,6 +2,8 @@
  * format.c - chooses the weight format of each matrix and the type of keys and values. */
 #include "model/format.h"
 
+#include "kernels/groups.h"
+
 /* ---- by the checkpoint ---- */
 
 /* The type of a source's numbers; of encoded ones that of their scales, f16. */
@@ -17,25 +19,14 @@ static proa_wfmt plain_format(proa_dtype dtype)
                                      : PROA_WFMT_F32;
 }
 
-/* The CPU's format that holds an encoding as it is stored, or loses least of it. */
-static proa_wfmt encoded_format(proa_encoding encoding)
-{
-    switch (encoding) {
-    case PROA_ENCODING_Q4_0: return PROA_WFMT_Q4_0;
-    case PROA_ENCODING_Q4_1:
-    case PROA_ENCODING_Q4_K: return PROA_WFMT_Q4_1;
-    default: return PROA_WFMT_Q8_0;
-    }
-}
-
 /* On the host, of a matrix whose parts are all encoded; parts of different encodings share q8_0. False: it has numbers
  * that are not encoded. */
 static bool host_encoded_format(const proa_param *param, proa_wfmt *format)
 {
     for (int32_t i = 0; i < param->parts; i++) {
-        proa_encoding encoding = param->part[i].source.encoding;
-        if (encoding == PROA_ENCODING_PLAIN) return false;
-        proa_wfmt one = encoded_format(encoding);
+        const proa_tensor_source *source = &param->part[i].source;
+        proa_wfmt one;
+        if (!proa_group_format(&one, source)) return false;
         *format = i == 0 || *format == one ? one : PROA_WFMT_Q8_0;
     }
     return param->parts > 0;

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "tensor/encoding.h"
+#include "tensor/scaled.h"
 
 /* Bytes that proa_tensor_source_next decodes at a time. */
 enum { DECODED_BYTES = 16 << 20 };
@@ -55,6 +56,8 @@ int64_t proa_tensor_source_bytes(const proa_tensor_source *s)
 {
     int64_t last = s->view.rank - 1, span = 1;
     if (proa_view_count(s->view) == 0) return 0;
+    if (s->encoding == PROA_ENCODING_SCALED)
+        return proa_scaled_bytes(s->scaled->kind, proa_view_count(s->view));
     if (s->encoding != PROA_ENCODING_PLAIN)
         return proa_encoding_row_bytes(s->encoding, proa_view_count(s->view));
     for (int i = 0; i <= last; i++) span += (s->view.shape[i] - 1) * s->view.stride[i];
@@ -90,6 +93,8 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
     int64_t stored = proa_tensor_source_row(s, row);
     PROA_DASSERT(stored < s->view.shape[0] && col + n <= s->view.shape[1]);
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
+    else if (s->encoding == PROA_ENCODING_SCALED)
+        proa_scaled_read(out, s->scaled, s->first_row + stored, col, n);
     else {
         int64_t bytes = proa_encoding_row_bytes(s->encoding, s->view.shape[1]);
         proa_encoding_decode(out, s->encoding, (const char *)s->view.data + stored * bytes, col, n);
@@ -101,6 +106,8 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
 bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t col, proa_code_group *group)
 {
     if (s->encoding == PROA_ENCODING_PLAIN || s->factor || s->plus != 0.0f) return false;
+    if (s->encoding == PROA_ENCODING_SCALED)
+        return proa_scaled_read_codes(group, s->scaled, s->first_row + proa_tensor_source_row(s, row), col);
     int64_t bytes = proa_encoding_row_bytes(s->encoding, s->view.shape[1]);
     const char *data = (const char *)s->view.data + proa_tensor_source_row(s, row) * bytes;
     return proa_encoding_codes(group, s->encoding, data, col);

@@ -29,7 +29,8 @@
     E(Q4_K,   "Q4_K",   256, 144) \
     E(Q5_K,   "Q5_K",   256, 176) \
     E(Q6_K,   "Q6_K",   256, 210) \
-    E(IQ4_XS, "IQ4_XS", 256, 136)
+    E(IQ4_XS, "IQ4_XS", 256, 136) \
+    E(SCALED, "scaled",   0,   0) /* scales in tensors of their own: scaled.h */
 /* clang-format on */
 
 typedef enum proa_encoding {
@@ -46,8 +47,12 @@ typedef struct proa_row_order {
     int64_t first, count[3], step[3];
 } proa_row_order;
 
+struct proa_scaled_codes;
+
 typedef struct proa_tensor_source {
     proa_encoding encoding;
+    const struct proa_scaled_codes *scaled; /* SCALED: the codes; view.data is where they begin */
+    int64_t first_row;                      /* SCALED: rows of the codes before the first row of view */
     /* PLAIN: the numbers. Else data points to the stored bytes, shape and strides are those of the decoded tensor,
      * which is dense or the transpose of a dense one (the blocks follow each other along the axis of stride 1), and
      * dtype says nothing. A file's tensor has any rank; what a weight takes is a matrix [rows, cols], an encoded one

@@ -142,9 +142,9 @@ static const char *const dtypes[PROA_DTYPE_COUNT] = {
 #undef ROW
 };
 /* Names that the format knows and we do not read. */
-static const char *const unsupported[] = {"F8_E4M3",     "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ",
-                                          "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2", "F4",
-                                          "U16",         "U32",     "U64",     "C64"};
+static const char *const unsupported[] = {"F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
+                                          "F6_E2M3", "F6_E3M2", "F4",          "U16",
+                                          "U32",     "U64",     "C64"};
 
 /* The header's entry of one tensor. */
 typedef struct claim {
@@ -162,7 +162,7 @@ static proa_status read_dtype(const reader *r, const proa_json *entry, claim *c)
     if (proa_json_kind(j) != PROA_JSON_STRING)
         return FAIL_TENSOR(r, CORRUPT, c->name, "'dtype' must be a string, not %s",
                            proa_json_kind_name(proa_json_kind(j)));
-    for (size_t i = 0; i < PROA_COUNT(unsupported); i++) /* e4m3 too: its scales are in tensors of their own */
+    for (size_t i = 0; i < PROA_COUNT(unsupported); i++)
         if (proa_str_is(text, unsupported[i]))
             return FAIL_TENSOR(r, UNSUPPORTED, c->name, "dtype %s is not supported", unsupported[i]);
     for (int i = 0; i < PROA_DTYPE_COUNT; i++)

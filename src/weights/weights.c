@@ -94,8 +94,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* All files are read: sort the rows and index them. */
-static void finish(proa_weights *w)
+static void index_tensors(proa_weights *w)
 {
     if (w->count) qsort(w->tensors, (size_t)w->count, sizeof *w->tensors, by_name);
     proa_map_init(&w->by_name, w->count);
@@ -105,15 +104,27 @@ static void finish(proa_weights *w)
     }
 }
 
+/* All files are read: sorts the rows, indexes them, and joins those of one quantised weight. */
+static proa_status finish(proa_weights *w, proa_err *err)
+{
+    bool joined;
+    index_tensors(w);
+    PROA_TRY(proa_quantized_join(w, &joined, err));
+    if (!joined) return PROA_OK;
+    proa_map_release(&w->by_name);
+    index_tensors(w);
+    return PROA_OK;
+}
+
 /* Hands w out, or closes it. */
-static proa_status deliver(proa_weights **out, proa_weights *w, proa_status status)
+static proa_status deliver(proa_weights **out, proa_weights *w, proa_status status, proa_err *err)
 {
     *out = NULL;
+    if (status == PROA_OK) status = finish(w, err);
     if (status != PROA_OK) {
         proa_weights_close(w);
         return status;
     }
-    finish(w);
     *out = w;
     return PROA_OK;
 }
@@ -135,7 +146,7 @@ proa_status proa_weights_open(proa_weights **out, const char *path, proa_err *er
     w->files_by_name.made_first = !folder;
     if (folder) w->files_by_name.dir = w->files_by_name.what;
     else if (!w->self_contained) w->files_by_name.dir = folder_of(w, path);
-    return deliver(out, w, status);
+    return deliver(out, w, status, err);
 }
 
 proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64_t len, const char *what,
@@ -144,7 +155,7 @@ proa_status proa_weights_open_bytes(proa_weights **out, const void *bytes, int64
     proa_weights *w = weights_new();
     int32_t file = proa_weights_add_file(w, what);
     w->files_by_name.what = w->files[file].name;
-    return deliver(out, w, proa_weights_reader_of(bytes, len)(w, bytes, len, file, err));
+    return deliver(out, w, proa_weights_reader_of(bytes, len)(w, bytes, len, file, err), err);
 }
 
 proa_status proa_weights_check(const proa_weights *w, proa_err *err)

@@ -166,7 +166,7 @@ static void test_tensor_lies(void **state)
     refused("{\"x\":{}}", 0, PROA_CORRUPT, "tensor 'x': 'dtype' must be a string, not null");
     refused(X("F33", "1", 0, 4), 4, PROA_CORRUPT, "tensor 'x': unknown dtype 'F33'");
     refused(X("f32", "1", 0, 4), 4, PROA_CORRUPT, "tensor 'x': unknown dtype 'f32'");
-    refused(X("F8_E4M3", "1", 0, 1), 1, PROA_UNSUPPORTED, "tensor 'x': dtype F8_E4M3 is not supported");
+    refused(X("F8_E5M2", "1", 0, 1), 1, PROA_UNSUPPORTED, "tensor 'x': dtype F8_E5M2 is not supported");
     refused(X("F4", "2", 0, 1), 1, PROA_UNSUPPORTED, "dtype F4 is not supported");
     refused("{\"x\":{\"dtype\":\"F32\"}}", 0, PROA_CORRUPT, "'shape' must be an array, not null");
     refused("{\"x\":{\"dtype\":\"F32\",\"shape\":[]}}", 0, PROA_CORRUPT,
