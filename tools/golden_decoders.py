@@ -8,9 +8,10 @@ internlm2     modeling_internlm2.py of internlm/internlm2-7b: rows of wqkv in gr
 opt_350m      transformers' modeling_opt.py with do_layer_norm_before false and word_embed_proj_dim < hidden_size
 stablelm_12b  transformers' modeling_stablelm.py with use_parallel_residual and qk_layernorm, as StableLM 2 12B
 mpt_grouped   llm-foundry's modeling_mpt.py with no_bias false, grouped_query_attention and logit_scale
+chatglm2_32k  modeling_chatglm.py of THUDM/chatglm2-6b-32k: positions divided by rope_ratio (ChatGLM3 multiplies the base)
 
 Seeds are taken in order until no greedy choice is closer than 1e-2. Needs numpy:
-    python3 tools/golden_decoders.py internlm2 opt_350m stablelm_12b mpt_grouped
+    python3 tools/golden_decoders.py internlm2 opt_350m stablelm_12b mpt_grouped chatglm2_32k
 """
 import json
 import math
@@ -235,9 +236,57 @@ def mpt_grouped(c, w, ids):
     return x @ w["transformer.wte.weight"].T * c["logit_scale"]
 
 
+def chatglm2_32k_config():
+    return {"_name_or_path": "THUDM/chatglm2-6b-32k", "architectures": ["ChatGLMModel"], "model_type": "chatglm",
+            "hidden_size": 64, "num_layers": 2, "num_attention_heads": 4, "kv_channels": 16, "multi_query_attention": True,
+            "multi_query_group_num": 2, "ffn_hidden_size": 96, "padded_vocab_size": VOCAB, "layernorm_epsilon": 1e-5,
+            "rmsnorm": True, "post_layer_norm": True, "add_bias_linear": False, "add_qkv_bias": True, "original_rope": True,
+            "apply_residual_connection_post_layernorm": False, "seq_length": 128, "rope_ratio": 4, "tie_word_embeddings": False,
+            **IDS}
+
+
+def chatglm2_32k_shapes(c):
+    h, f, q, kv = 64, c["ffn_hidden_size"], 64, 32
+    shapes = {"transformer.embedding.word_embeddings.weight": (VOCAB, h), "transformer.output_layer.weight": (VOCAB, h),
+              "transformer.encoder.final_layernorm.weight": (h,)}
+    for i in range(c["num_layers"]):
+        p = f"transformer.encoder.layers.{i}."
+        shapes |= {p + "input_layernorm.weight": (h,), p + "post_attention_layernorm.weight": (h,),
+                   p + "self_attention.query_key_value.weight": (q + 2 * kv, h),
+                   p + "self_attention.query_key_value.bias": (q + 2 * kv,), p + "self_attention.dense.weight": (h, q),
+                   p + "mlp.dense_h_to_4h.weight": (2 * f, h), p + "mlp.dense_4h_to_h.weight": (h, f)}
+    return shapes
+
+
+def rotate_pairs(x, rotary, positions):
+    """The first `rotary` numbers of each head, pairs (2 i, 2 i + 1)."""
+    angle = positions[:, None] * 10000.0 ** (-np.arange(rotary // 2) * 2 / rotary)
+    cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+    y = x.copy()
+    y[..., 0:rotary:2] = x[..., 0:rotary:2] * cos - x[..., 1:rotary:2] * sin
+    y[..., 1:rotary:2] = x[..., 1:rotary:2] * cos + x[..., 0:rotary:2] * sin
+    return y
+
+
+def chatglm2_32k(c, w, ids):
+    eps, positions = c["layernorm_epsilon"], np.arange(len(ids)) / c["rope_ratio"]
+    x = w["transformer.embedding.word_embeddings.weight"][ids]
+    for i in range(c["num_layers"]):
+        p = f"transformer.encoder.layers.{i}."
+        n = rms_norm(x, w[p + "input_layernorm.weight"], eps)
+        qkv = n @ w[p + "self_attention.query_key_value.weight"].T + w[p + "self_attention.query_key_value.bias"]
+        q, k, v = np.split(heads_of(qkv, 16), [4, 6], 1)
+        q, k = rotate_pairs(q, 8, positions), rotate_pairs(k, 8, positions)
+        x = x + attention(q, k, v) @ w[p + "self_attention.dense.weight"].T
+        n = rms_norm(x, w[p + "post_attention_layernorm.weight"], eps)
+        gate, up = np.split(n @ w[p + "mlp.dense_h_to_4h.weight"].T, 2, 1)
+        x = x + (silu(gate) * up) @ w[p + "mlp.dense_4h_to_h.weight"].T
+    return rms_norm(x, w["transformer.encoder.final_layernorm.weight"], eps) @ w["transformer.output_layer.weight"].T
+
+
 MODELS = {name: (globals()[name + "_config"], globals()[name + "_shapes"], globals()[name])
-          for name in ("internlm2", "opt_350m", "stablelm_12b", "mpt_grouped")}
-LAST_NORMS = ("model.norm.weight", "transformer.norm_f.weight")
+          for name in ("internlm2", "opt_350m", "stablelm_12b", "mpt_grouped", "chatglm2_32k")}
+LAST_NORMS = ("model.norm.weight", "transformer.norm_f.weight", "transformer.encoder.final_layernorm.weight")
 
 
 # ---- checkpoints and outputs ----
@@ -249,7 +298,7 @@ def fill(shapes, seed):
     for name, shape in shapes.items():
         values = random.standard_normal(shape)
         if len(shape) == 2:
-            small = name.endswith(("model.embed_tokens.weight", "tok_embeddings.weight", "wte.weight"))
+            small = name.endswith(("model.embed_tokens.weight", "tok_embeddings.weight", "wte.weight", "word_embeddings.weight"))
             weak = small or name.endswith(("fc2.weight", "self_attn.out_proj.weight"))
             values *= (0.4 if weak else 2.0) / math.sqrt(shape[1])
         elif name.endswith("weight"):

@@ -114,7 +114,28 @@ static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena 
     return proa_config_read_rope(c, json, arena, err);
 }
 
-/* rope_ratio multiplies the base of the rotary frequencies. */
+static bool contains(proa_str s, const char *part)
+{
+    for (size_t i = 0; i < s.len; i++)
+        if (proa_str_starts((proa_str){s.ptr + i, s.len - i}, proa_str_c(part))) return true;
+    return false;
+}
+
+/* rope_ratio multiplies the base of the rotary frequencies in ChatGLM3 and GLM-4, and divides the positions in
+ * ChatGLM2-32k. Nothing but the name of the model tells the two apart. */
+static proa_status read_rope_ratio(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    proa_str name = {"", 0};
+    double ratio = 1;
+    PROA_TRY(proa_json_get_str(&name, json, "_name_or_path", err));
+    PROA_TRY(proa_json_get_double(&ratio, json, "rope_ratio", 1e-3, 1e6, err));
+    bool divides = contains(name, "chatglm2");
+    c->rope.theta = divides ? 10000 : 10000 * ratio;
+    PROA_TRY(proa_config_read_rope(c, json, arena, err));
+    if (divides && ratio != 1) c->rope.kind = PROA_ROPE_LINEAR, c->rope.factor = ratio;
+    return PROA_OK;
+}
+
 static proa_status finish_chatglm2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     static const struct {
@@ -125,7 +146,6 @@ static proa_status finish_chatglm2(proa_config *c, const proa_json *json, proa_a
                  {"original_rope", true},
                  {"apply_residual_connection_post_layernorm", false}};
     bool grouped = false, qkv_bias = false;
-    double ratio = 1;
     for (size_t i = 0; i < PROA_COUNT(fixed); i++) {
         bool value = fixed[i].value;
         PROA_TRY(proa_json_get_bool(&value, json, fixed[i].key, err));
@@ -135,15 +155,13 @@ static proa_status finish_chatglm2(proa_config *c, const proa_json *json, proa_a
     }
     PROA_TRY(proa_json_get_bool(&grouped, json, "multi_query_attention", err));
     PROA_TRY(proa_json_get_bool(&qkv_bias, json, "add_qkv_bias", err));
-    PROA_TRY(proa_json_get_double(&ratio, json, "rope_ratio", 1e-3, 1e6, err));
     if (!grouped) c->kv_heads = c->heads;
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     c->attention_bias = qkv_bias || c->mlp_bias;
     c->gated = true;
     c->act = PROA_ACT_SILU;
     c->rotary_dim = c->head_dim / 2;
-    c->rope.theta = 10000 * ratio;
-    return proa_config_read_rope(c, json, arena, err);
+    return read_rope_ratio(c, json, arena, err);
 }
 
 /* clang-format off */
