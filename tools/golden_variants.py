@@ -13,6 +13,7 @@ exaone4          modeling_exaone4.py: norms of what the sublayers give and of he
 smollm3          modeling_smollm3.py: every second layer without positions
 minicpm          modeling_minicpm.py of openbmb/MiniCPM-2B: three factors
 seed_oss         modeling_seed_oss.py: biases of q, k and v alone
+internlm3        modeling_internlm3.py of internlm/internlm3-8b-instruct, as vLLM's llama.py: all biases, dynamic NTK
 
 Seeds are taken in order until no greedy choice is closer than 1e-2. Needs numpy:
     python3 tools/golden_variants.py check NAME...
@@ -324,9 +325,19 @@ def seed_oss_shapes(c):
         c, self_attn__q_proj__bias=(96,), self_attn__k_proj__bias=(48,), self_attn__v_proj__bias=(48,))
 
 
+def internlm3_config():
+    return llama_config(architectures=["InternLM3ForCausalLM"], model_type="internlm3", qkv_bias=True, bias=True,
+                        rope_scaling={"rope_type": "dynamic", "factor": 6.0}, tie_word_embeddings=False)
+
+
+def internlm3_shapes(c):
+    shapes = llama_shapes(c) | {"lm_head.weight": (VOCAB, 64)}
+    return shapes | {name[:-6] + "bias": shape[:1] for name, shape in shapes.items() if "_proj" in name}
+
+
 smollm3_shapes = minicpm_shapes = llama_shapes
 MODELS = {"cohere_qk_norm": cohere, "phi_qk_norm": phi, "cohere2": cohere, "olmo3": olmo, "exaone4": exaone,
-          "smollm3": llama, "minicpm": llama, "seed_oss": llama}
+          "smollm3": llama, "minicpm": llama, "seed_oss": llama, "internlm3": llama}
 PLAIN = {"cohere": cohere, "phi": phi, "olmo2": olmo, "granite": llama, "llama": llama}
 LAST_NORMS = ("model.norm.weight", "model.final_layernorm.weight")
 

@@ -316,6 +316,8 @@ typedef struct proa_arch {
     A(granite)                                                                                               \
     A(minicpm)                                                                                               \
     A(smollm3)                                                                                               \
+    A(internlm)                                                                                              \
+    A(internlm3)                                                                                             \
     A(seed_oss)                                                                                              \
     A(olmo2)                                                                                                 \
     A(olmo3)                                                                                                 \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_llama.c - Llama 1 to 3.3, Mistral, Qwen2, Qwen3, Granite, MiniCPM, SmolLM3, Seed-OSS: pre-norm RMS, rotary
- * halves, gated SiLU. They differ in biases (Qwen2, Seed-OSS), per-head norms of q and k (Qwen3), windows (Mistral),
- * factors (Granite, MiniCPM) and layers without positions (SmolLM3), so they share keys, tensors and all steps but two.
- * Facts: transformers' modeling_{llama,mistral,qwen2,qwen3,granite,smollm3,seed_oss}.py, OpenBMB's
- * modeling_minicpm.py. */
+ * arch_llama.c - Llama 1 to 3.3 and its relatives, from Mistral to Seed-OSS: pre-norm RMS, rotary halves, gated SiLU.
+ * They differ in biases (Qwen2, InternLM, Seed-OSS), per-head norms of q and k (Qwen3), windows (Mistral), factors
+ * (Granite, MiniCPM) and layers without positions (SmolLM3), so they share keys, tensors and all steps but two. Facts:
+ * transformers' modeling_{llama,mistral,qwen2,qwen3,granite,smollm3,seed_oss}.py, OpenBMB's modeling_minicpm.py, vLLM's
+ * llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as Llamas). */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
@@ -36,6 +36,15 @@ static const proa_key minicpm_keys[] = {
     NUMBER    ("scale_emb",               embed_scale,     1e-6, 1e6,   1),
     NUMBER    ("scale_depth",             residual_scale,  1e-6, 1e6,   1),
     SWITCH    ("tie_word_embeddings",     tied,            1),
+    END_KEYS};
+static const proa_key internlm_keys[] = {
+    COMMON_KEYS,
+    SWITCH    ("bias",                    attention_bias,  1),
+    END_KEYS};
+static const proa_key internlm3_keys[] = {
+    COMMON_KEYS,
+    SWITCH    ("qkv_bias",                attention_bias,  0),
+    SWITCH    ("bias",                    mlp_bias,        0),
     END_KEYS};
 static const proa_key seed_oss_keys[] = {
     COMMON_KEYS,
@@ -193,20 +202,29 @@ static proa_status finish_smollm3(proa_config *c, const proa_json *json, proa_ar
 
 /* clang-format off */
 #define ROW(type, class, keylist, tensors, layer, finisher)                                        \
-    {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keylist,        \
+    {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keylist,                 \
      .names = tensors##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, \
      .finish = finisher}
 
-const proa_arch proa_arch_llama   = ROW("llama",   "LlamaForCausalLM",   keys, llama, layer,         finish_llama);
-const proa_arch proa_arch_mistral = ROW("mistral", "MistralForCausalLM", keys, llama, layer,         finish);
-const proa_arch proa_arch_qwen2   = ROW("qwen2",   "Qwen2ForCausalLM",   keys, qwen2, layer,         finish_qwen);
-const proa_arch proa_arch_qwen3   = ROW("qwen3",   "Qwen3ForCausalLM",   keys, qwen3, layer_qk_norm, finish_qwen);
+/* Aquila and Xverse are Llamas under their own names. */
+const proa_arch proa_arch_llama = ROW(
+    "llama",
+    STRINGS("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaModel", "AquilaForCausalLM", "XverseForCausalLM"),
+    keys, llama, layer, finish_llama);
+const proa_arch proa_arch_mistral =
+    ROW("mistral", STRINGS("MistralForCausalLM", "MinistralForCausalLM"), keys, llama, layer, finish);
+const proa_arch proa_arch_qwen2 = ROW("qwen2", STRINGS("Qwen2ForCausalLM"), keys, qwen2, layer, finish_qwen);
+const proa_arch proa_arch_qwen3 = ROW("qwen3", STRINGS("Qwen3ForCausalLM"), keys, qwen3, layer_qk_norm, finish_qwen);
 const proa_arch proa_arch_granite =
-    ROW("granite", "GraniteForCausalLM", granite_keys, llama, layer, finish_granite);
+    ROW("granite", STRINGS("GraniteForCausalLM"), granite_keys, llama, layer, finish_granite);
 const proa_arch proa_arch_minicpm =
-    ROW("minicpm", "MiniCPMForCausalLM", minicpm_keys, llama, layer, finish_minicpm);
+    ROW("minicpm", STRINGS("MiniCPMForCausalLM"), minicpm_keys, llama, layer, finish_minicpm);
 const proa_arch proa_arch_smollm3 =
-    ROW("smollm3", "SmolLM3ForCausalLM", smollm3_keys, llama, layer, finish_smollm3);
+    ROW("smollm3", STRINGS("SmolLM3ForCausalLM"), smollm3_keys, llama, layer, finish_smollm3);
+const proa_arch proa_arch_internlm =
+    ROW("internlm", STRINGS("InternLMForCausalLM"), internlm_keys, llama, layer, finish_llama);
+const proa_arch proa_arch_internlm3 =
+    ROW("internlm3", STRINGS("InternLM3ForCausalLM"), internlm3_keys, seed_oss, layer, finish_llama);
 const proa_arch proa_arch_seed_oss =
-    ROW("seed_oss", "SeedOssForCausalLM", seed_oss_keys, seed_oss, layer, finish_llama);
+    ROW("seed_oss", STRINGS("SeedOssForCausalLM"), seed_oss_keys, seed_oss, layer, finish_llama);
 /* clang-format on */
