@@ -14,6 +14,8 @@ smollm3          modeling_smollm3.py: every second layer without positions
 minicpm          modeling_minicpm.py of openbmb/MiniCPM-2B: three factors
 seed_oss         modeling_seed_oss.py: biases of q, k and v alone
 internlm3        modeling_internlm3.py of internlm/internlm3-8b-instruct, as vLLM's llama.py: all biases, dynamic NTK
+nemotron         modeling_nemotron.py: LayerNorm of 1 + w, squared ReLU, half of each head rotated
+arcee            modeling_arcee.py: squared ReLU, YaRN
 
 Seeds are taken in order until no greedy choice is closer than 1e-2. Needs numpy:
     python3 tools/golden_variants.py check NAME...
@@ -102,7 +104,7 @@ class Model:
         self.heads = config["num_attention_heads"]
         self.kv_heads = config.get("num_key_value_heads") or self.heads
         self.d = config.get("head_dim") or config["hidden_size"] // self.heads
-        self.eps = config.get("rms_norm_eps", config.get("layer_norm_eps"))
+        self.eps = config.get("rms_norm_eps", config.get("layer_norm_eps", config.get("norm_eps")))
         self.theta = config.get("rope_theta", 10000.0)
 
     def linear(self, x, name):
@@ -204,6 +206,25 @@ def llama(m, ids):
         n = rms_norm(x, m.w[p + "post_attention_layernorm.weight"], m.eps)
         x = x + residual * m.gated(n, p + "mlp.")
     return m.head(rms_norm(x, m.w["model.norm.weight"], m.eps)) / divisor
+
+
+def nemotron(m, ids):
+    """Nemotron, or with rms_norm_eps Arcee."""
+    def norm(x, name):
+        w = m.w[name + ".weight"]
+        return rms_norm(x, w, m.eps) if "rms_norm_eps" in m.c else layer_norm(x, 1 + w, m.w[name + ".bias"], m.eps)
+
+    x, scale = m.w["model.embed_tokens.weight"][ids], 1
+    freqs = plain_freqs(int(m.d * m.c.get("partial_rotary_factor", 1)), m.theta)
+    if "rope_scaling" in m.c:
+        freqs, scale = yarn_freqs(m.d, m.theta, m.c["rope_scaling"])
+    for _, p in m.layers():
+        n = norm(x, p + "input_layernorm")
+        q, k, v = (m.split(m.linear(n, f"{p}self_attn.{part}_proj")) for part in "qkv")
+        x = x + m.linear(attention(rotate(q, freqs, scale=scale), rotate(k, freqs, scale=scale), v), p + "self_attn.o_proj")
+        up = np.maximum(m.linear(norm(x, p + "post_attention_layernorm"), p + "mlp.up_proj"), 0)
+        x = x + m.linear(up * up, p + "mlp.down_proj")
+    return m.head(norm(x, "model.norm"))
 
 
 # ---- checkpoints: config.json and the shapes of the tensors ----
@@ -335,9 +356,33 @@ def internlm3_shapes(c):
     return shapes | {name[:-6] + "bias": shape[:1] for name, shape in shapes.items() if "_proj" in name}
 
 
+def nemotron_config():
+    config = llama_config(architectures=["NemotronForCausalLM"], model_type="nemotron", norm_eps=1e-5, head_dim=16,
+                          partial_rotary_factor=0.5, attention_bias=False, mlp_bias=False, tie_word_embeddings=False)
+    return {key: value for key, value in config.items() if key != "rms_norm_eps"} | {"hidden_act": "relu2"}
+
+
+def nemotron_shapes(c):
+    return common_shapes(c, ("up_proj", "down_proj")) | {"model.norm.weight": (64,), "model.norm.bias": (64,),
+                                                         "lm_head.weight": (VOCAB, 64)} | in_layers(
+        c, input_layernorm__weight=(64,), input_layernorm__bias=(64,), post_attention_layernorm__weight=(64,),
+        post_attention_layernorm__bias=(64,))
+
+
+def arcee_config():
+    return llama_config(architectures=["ArceeForCausalLM"], model_type="arcee", attention_bias=False, mlp_bias=False,
+                        rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+                        max_position_embeddings=64, tie_word_embeddings=False) | {"hidden_act": "relu2"}
+
+
+def arcee_shapes(c):
+    return common_shapes(c, ("up_proj", "down_proj")) | {"model.norm.weight": (64,), "lm_head.weight": (VOCAB, 64)} | in_layers(
+        c, input_layernorm__weight=(64,), post_attention_layernorm__weight=(64,))
+
+
 smollm3_shapes = minicpm_shapes = llama_shapes
 MODELS = {"cohere_qk_norm": cohere, "phi_qk_norm": phi, "cohere2": cohere, "olmo3": olmo, "exaone4": exaone,
-          "smollm3": llama, "minicpm": llama, "seed_oss": llama, "internlm3": llama}
+          "smollm3": llama, "minicpm": llama, "seed_oss": llama, "internlm3": llama, "nemotron": nemotron, "arcee": nemotron}
 PLAIN = {"cohere": cohere, "phi": phi, "olmo2": olmo, "granite": llama, "llama": llama}
 LAST_NORMS = ("model.norm.weight", "model.final_layernorm.weight")
 

@@ -20,7 +20,8 @@
     X(GELU_TANH, "gelu_new")    /* 0.5 x (1 + tanh(0.7978845608 (x + 0.044715 x^3))) */                      \
     X(QUICK_GELU, "quick_gelu") /* x sigmoid(1.702 x) */                                                     \
     X(SILU, "silu")             /* x sigmoid(x) */                                                           \
-    X(TANH, "tanh")
+    X(TANH, "tanh")                                                                                          \
+    X(RELU2, "relu2") /* max(x, 0)^2 */
 
 typedef enum proa_act {
 #define PROA_ACT_ENUM(name, text) PROA_ACT_##name,
@@ -30,7 +31,8 @@ typedef enum proa_act {
 } proa_act;
 
 const char *proa_act_name(proa_act act);
-/* transformers' names: relu, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, silu, swish, tanh, linear. */
+/* transformers' names: relu, relu2, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, silu, swish, tanh,
+ * linear. */
 bool proa_act_find(proa_str name, proa_act *act);
 
 /* What linear does after the product; zero: nothing. */

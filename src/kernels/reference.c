@@ -119,6 +119,7 @@ float proa_act_reference(proa_act act, float xf)
     case PROA_ACT_QUICK_GELU: return (float)(x / (1.0 + exp(-1.702 * x)));
     case PROA_ACT_SILU: return (float)(x / (1.0 + exp(-x)));
     case PROA_ACT_TANH: return (float)tanh(x);
+    case PROA_ACT_RELU2: return xf < 0.0f ? 0.0f : (float)(x * x);
     case PROA_ACT_NONE:
     case PROA_ACT_COUNT: break;
     }

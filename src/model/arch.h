@@ -319,6 +319,8 @@ typedef struct proa_arch {
     A(internlm)                                                                                              \
     A(internlm3)                                                                                             \
     A(seed_oss)                                                                                              \
+    A(nemotron)                                                                                              \
+    A(arcee)                                                                                                 \
     A(olmo2)                                                                                                 \
     A(olmo3)                                                                                                 \
     A(exaone4)                                                                                               \

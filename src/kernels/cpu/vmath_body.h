@@ -120,6 +120,7 @@ static inline V NAME(proa_act_ps)(proa_act act, V x)
     case PROA_ACT_QUICK_GELU: return NAME(proa_swish_)(x, 1.702f);
     case PROA_ACT_SILU: return NAME(proa_swish_)(x, 1.0f);
     case PROA_ACT_TANH: return NAME(proa_tanh_ps)(x);
+    case PROA_ACT_RELU2: x = LESS_ELSE(x, SET(0.0f), SET(0.0f), x); return OP(mul_ps)(x, x);
     case PROA_ACT_NONE:
     case PROA_ACT_COUNT: break;
     }

@@ -21,12 +21,19 @@ static void test_activation_names(void **state)
     static const struct {
         const char *name;
         proa_act act;
-    } names[] = {{"relu", PROA_ACT_RELU},           {"gelu", PROA_ACT_GELU},
-                 {"gelu_new", PROA_ACT_GELU_TANH},  {"gelu_pytorch_tanh", PROA_ACT_GELU_TANH},
-                 {"gelu_fast", PROA_ACT_GELU_TANH}, {"quick_gelu", PROA_ACT_QUICK_GELU},
-                 {"silu", PROA_ACT_SILU},           {"swish", PROA_ACT_SILU},
-                 {"tanh", PROA_ACT_TANH},           {"linear", PROA_ACT_NONE},
-                 {"mish", PROA_ACT_COUNT},          {"", PROA_ACT_COUNT}};
+    } names[] = {{"relu", PROA_ACT_RELU},
+                 {"gelu", PROA_ACT_GELU},
+                 {"gelu_new", PROA_ACT_GELU_TANH},
+                 {"gelu_pytorch_tanh", PROA_ACT_GELU_TANH},
+                 {"gelu_fast", PROA_ACT_GELU_TANH},
+                 {"quick_gelu", PROA_ACT_QUICK_GELU},
+                 {"silu", PROA_ACT_SILU},
+                 {"swish", PROA_ACT_SILU},
+                 {"tanh", PROA_ACT_TANH},
+                 {"linear", PROA_ACT_NONE},
+                 {"relu2", PROA_ACT_RELU2},
+                 {"mish", PROA_ACT_COUNT},
+                 {"", PROA_ACT_COUNT}};
     for (size_t i = 0; i < PROA_COUNT(names); i++) assert_int_equal(act_named(names[i].name), names[i].act);
     for (int i = 0; i < PROA_ACT_COUNT; i++) assert_int_equal(act_named(proa_act_name((proa_act)i)), i);
 }

@@ -243,6 +243,7 @@ __device__ static inline float gpu_act(float x, int act)
     case PROA_ACT_QUICK_GELU: return x / (1.0f + expf(-1.702f * x));
     case PROA_ACT_SILU: return x / (1.0f + expf(-x));
     case PROA_ACT_TANH: return tanhf(x);
+    case PROA_ACT_RELU2: return x < 0.0f ? 0.0f : x * x;
     default: return x;
     }
 }

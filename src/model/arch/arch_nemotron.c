@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_nemotron.c - Nemotron (Minitron) and Arcee: a Llama whose FFN is not gated, with squared ReLU.
+ * Nemotron has LayerNorm of 1 + w with a bias, and rotates a part of the head. Facts: transformers'
+ * modeling_{nemotron,arcee}.py. */
+#include "model/arch/arch_rows.h"
+
+#define STACK PROA_STACK_DECODER
+#define BLOCK "model.layers.%d."
+
+/* clang-format off */
+#define COMMON_KEYS \
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),            \
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),           \
+    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),           \
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),            \
+    REQUIRED  ("intermediate_size",       ffn,            FFN),              \
+    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),   \
+    INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),   \
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  4096), \
+    ACTIVATION("hidden_act",              RELU2),                            \
+    SWITCH    ("tie_word_embeddings",     tied,           0),                \
+    SWITCH    ("attention_bias",          attention_bias, 0),                \
+    SWITCH    ("mlp_bias",                mlp_bias,       0)
+static const proa_key nemotron_keys[] = {COMMON_KEYS, EPSILON("norm_eps", 1e-5), END_KEYS};
+static const proa_key arcee_keys[] = {COMMON_KEYS, EPSILON("rms_norm_eps", 1e-5), END_KEYS};
+
+#define COMMON_TENSORS \
+    TABLE    ("model.embed_tokens.weight",              TOKENS, VOCAB,  HIDDEN), \
+    MATRIX   (BLOCK "self_attn.q_proj.weight",          QKV,    Q,      HIDDEN), \
+    MATRIX   (BLOCK "self_attn.k_proj.weight",          QKV,    KV,     HIDDEN), \
+    MATRIX   (BLOCK "self_attn.v_proj.weight",          QKV,    KV,     HIDDEN), \
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.q_proj.bias", QKV_B,  Q),              \
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.k_proj.bias", QKV_B,  KV),             \
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.v_proj.bias", QKV_B,  KV),             \
+    MATRIX   (BLOCK "self_attn.o_proj.weight",          O,      HIDDEN, Q),      \
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.o_proj.bias", O_B,    HIDDEN),         \
+    MATRIX   (BLOCK "mlp.up_proj.weight",               UP,     FFN,    HIDDEN), \
+    VECTOR_IF(MLP_BIAS, BLOCK "mlp.up_proj.bias",       UP_B,   FFN),            \
+    MATRIX   (BLOCK "mlp.down_proj.weight",             DOWN,   HIDDEN, FFN),    \
+    VECTOR_IF(MLP_BIAS, BLOCK "mlp.down_proj.bias",     DOWN_B, HIDDEN),         \
+    MATRIX_IF(UNTIED, "lm_head.weight",                 HEAD,   VOCAB,  HIDDEN), \
+    TIED_HEAD("model.embed_tokens.weight")
+
+static const proa_name nemotron_tensors[] = {
+    COMMON_TENSORS,
+    VECTOR_1 (BLOCK "input_layernorm.weight",           ATTN_NORM,    HIDDEN),
+    VECTOR   (BLOCK "input_layernorm.bias",             ATTN_NORM_B,  HIDDEN),
+    VECTOR_1 (BLOCK "post_attention_layernorm.weight",  FFN_NORM,     HIDDEN),
+    VECTOR   (BLOCK "post_attention_layernorm.bias",    FFN_NORM_B,   HIDDEN),
+    VECTOR_1 ("model.norm.weight",                      FINAL_NORM,   HIDDEN),
+    VECTOR   ("model.norm.bias",                        FINAL_NORM_B, HIDDEN),
+    END_TENSORS};
+static const proa_name arcee_tensors[] = {
+    COMMON_TENSORS,
+    VECTOR   (BLOCK "input_layernorm.weight",           ATTN_NORM,    HIDDEN),
+    VECTOR   (BLOCK "post_attention_layernorm.weight",  FFN_NORM,     HIDDEN),
+    VECTOR   ("model.norm.weight",                      FINAL_NORM,   HIDDEN),
+    END_TENSORS};
+static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
+
+static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE_IF(ROTARY), END};
+static const proa_step layer[] = {
+    NORM     (X, N,   ATTN_NORM),
+    LINEAR   (N, QKV, QKV,  0),
+    ROTATE_IF(ROTARY),
+    KV_APPEND,
+    ATTEND,
+    LINEAR   (A, X,   O,    ADD),
+    NORM     (X, N,   FFN_NORM),
+    LINEAR   (N, U,   UP,   ACT),
+    LINEAR   (U, X,   DOWN, ADD),
+    END};
+static const proa_step head[] = {LM_HEAD(0)};
+/* clang-format on */
+
+static proa_status finish_nemotron(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(proa_config_read_rotary_dim(c, json, 0.5, err));
+    return proa_config_read_rope(c, json, arena, err);
+}
+
+static proa_status finish_arcee(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(proa_config_read_rotary_dim(c, json, 1, err));
+    return proa_config_read_rope(c, json, arena, err);
+}
+
+/* clang-format off */
+#define ROW(type, class, NORM)                                                                    \
+    {.name = #type, .model_type = #type, .hf = STRINGS(class), DECODER(NORM), .keys = type##_keys, \
+     .names = type##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head,  \
+     .finish = finish_##type}
+
+const proa_arch proa_arch_nemotron = ROW(nemotron, "NemotronForCausalLM", LAYER);
+const proa_arch proa_arch_arcee    = ROW(arcee,    "ArceeForCausalLM",    RMS);
+/* clang-format on */
