@@ -75,6 +75,9 @@
 #define PROA_HEAD_DIM_MAX         1024
 #define PROA_CONTEXT_MAX          (1 << 24)        /* tokens of one sequence */
 #define PROA_BUCKETS_MAX          4096             /* relative position buckets */
+#define PROA_RELATIVE_CONTEXT_MAX 16384            /* tokens of an input where a table has a row for each distance */
+#define PROA_RELATIVE_HEAD_MAX    512              /* size of their heads: kernels keep 16 results in shared memory */
+#define PROA_CONV_WIDTH_MAX       15               /* rows of a convolution's window */
 #define PROA_TOKEN_TYPES_MAX      1024             /* segments of an encoder's input; BERT has 2 */
 #define PROA_EXPERTS_MAX          4096             /* of a layer of a mixture of experts */
 #define PROA_LABELS_MAX           (1 << 20)        /* outputs of a classification head */

@@ -119,6 +119,28 @@ static inline const float *proa_norm_weights(proa_view w, int64_t h)
     return (const float *)w.data + (w.rank == 2 ? h * w.stride[0] : 0);
 }
 
+/* Relative positions that meet the query and the key (Transformer-XL, Dai et al. 2019; XLNet; DeBERTa, He et al. 2021).
+ * With r = row[clamp(q_pos - k_pos, -reach, reach) + reach], the product q.k of a score becomes
+ *   (q + u).k + (q + v).keys[r] + k.queries[r]
+ * where a table or bias that is NULL leaves its term out. The caller projects the tables; a head h has the numbers
+ * [h dh, (h + 1) dh) of their rows and of the biases. The keys must be rows of the step (proa_kv.row). */
+typedef struct proa_relative {
+    const int32_t *row; /* [2 * reach + 1] rows of the tables; from each distance to the next it rises by 0 or 1 */
+    int32_t reach;
+    int32_t rows;               /* of the tables */
+    const float *keys;          /* [rows][H dh]: XLNet's r, DeBERTa's "c2p" */
+    const float *queries;       /* [rows][H dh]: DeBERTa's "p2c" */
+    int64_t stride;             /* numbers from one row of a table to the next */
+    const float *content_bias;  /* u [H dh]: XLNet's r_w_bias */
+    const float *position_bias; /* v [H dh]: r_r_bias */
+} proa_relative;
+
+/* The row of the tables for distance = q_pos - k_pos. */
+static inline int32_t proa_relative_row(const proa_relative *r, int64_t distance)
+{
+    return r->row[(distance < -r->reach ? -r->reach : distance > r->reach ? r->reach : distance) + r->reach];
+}
+
 /* How attention scores are computed, in this order: score = scale * q.k; soft cap; biases; mask. All zero is plain
  * bidirectional attention with scale 0, so the scale must be set. */
 typedef struct proa_attention {
@@ -138,6 +160,7 @@ typedef struct proa_attention {
     /* Attention sinks (gpt-oss; Xiao et al. 2023): exp(sinks[h]) is added to the sum by which the weights are divided,
      * as of a key with this score and no value. NULL: none. */
     const float *sinks; /* [H] f32 */
+    const proa_relative *relative; /* more terms of q.k; NULL: none */
 } proa_attention;
 
 /* Frequencies of rotary positions (Su et al. 2021), and of those that models use beyond the length that they were

@@ -55,6 +55,37 @@ static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
         for (int64_t j = 0; j < y.shape[1]; j++) *at2(y, i, j) = *at2(x, rows[i], j);
 }
 
+typedef struct unfold_job {
+    proa_view y, x;
+    const proa_spans *spans;
+    int64_t width;
+} unfold_job;
+
+static void unfold_row(const unfold_job *job, const proa_span *span, int64_t i, int64_t begin, int64_t end)
+{
+    for (int64_t s = 0; s < job->width; s++) {
+        int64_t from = i + s - (job->width - 1) / 2;
+        bool there = from >= 0 && from < span->rows;
+        for (int64_t k = begin; k < end; k++)
+            *at2(job->y, span->row + i, k * job->width + s) = there ? *at2(job->x, span->row + from, k) : 0.0f;
+    }
+}
+
+static void unfold_columns(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const unfold_job *job = arg;
+    for (int64_t s = 0; s < job->spans->count; s++)
+        for (int64_t i = 0; i < job->spans->span[s].rows; i++)
+            unfold_row(job, &job->spans->span[s], i, begin, end);
+}
+
+static void unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t width)
+{
+    unfold_job job = {y, x, spans, width};
+    proa_pool_run(c->pool, x.shape[1], 64, unfold_columns, &job);
+}
+
 static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
     PROA_UNUSED(c);
@@ -416,6 +447,23 @@ typedef struct attend_job {
     const proa_attention *a;
 } attend_job;
 
+/* What proa_relative adds to q.k. from: the head's first number in tables and biases; base: the key in kv->k. */
+static double relative_terms(const attend_job *job, const float *q, int64_t from, int64_t distance, int64_t base)
+{
+    const proa_kv *kv = job->kv;
+    const proa_relative *r = job->a->relative;
+    int64_t at = proa_relative_row(r, distance) * r->stride + from;
+    double sum = 0;
+    for (int64_t j = 0; j < kv->head_dim; j++) {
+        double key = (double)load(kv->k, kv->dtype, base + j), query = (double)q[j];
+        if (r->content_bias) sum += (double)r->content_bias[from + j] * key;
+        if (r->position_bias) query += (double)r->position_bias[from + j];
+        if (r->keys) sum += query * (double)r->keys[at + j];
+        if (r->queries) sum += key * (double)r->queries[at + j];
+    }
+    return sum;
+}
+
 /* The score of the key at position p for the query of head h that stands at position `at`. */
 static double score_row(const attend_job *job, const proa_span *span, const float *q, int64_t h, int64_t at,
                         int64_t p)
@@ -425,6 +473,7 @@ static double score_row(const attend_job *job, const proa_span *span, const floa
     int64_t heads = job->q.shape[1], base = kv_index(kv, job->spans, span, p, h / (heads / kv->kv_heads));
     double dot = 0;
     for (int64_t j = 0; j < kv->head_dim; j++) dot += (double)q[j] * (double)load(kv->k, kv->dtype, base + j);
+    if (a->relative) dot += relative_terms(job, q, h * kv->head_dim, at - p, base);
     double bias = 0;
     if (a->rel_bias) {
         int32_t bucket = proa_rel_bucket((int32_t)(p - at), a->rel_buckets, a->rel_distance,
@@ -553,6 +602,7 @@ void proa_reference_fill(proa_ops *ops)
                       .scale = scale,
                       .add = add,
                       .gather = gather,
+                      .unfold = unfold,
                       .log_sum_exp = log_sum_exp,
                       .top_k = top_k,
                       .decode = &decode_ops};

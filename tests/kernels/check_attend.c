@@ -403,6 +403,100 @@ static void check_rows_as_keys(tester *t, attend_shape shape, int form)
     world_release(&w);
 }
 
+/* ---- relative positions that meet the query and the key ---- */
+
+enum { RELATIVE_REACH = 90, RELATIVE_COLUMNS_MAX = 512, RELATIVE_ROWS_MAX = 2 * RELATIVE_REACH + 1 };
+
+typedef struct relative_case {
+    proa_relative r;
+    int32_t row[2 * RELATIVE_REACH + 1];
+    float tables[RELATIVE_ROWS_MAX * 2 * RELATIVE_COLUMNS_MAX], biases[2 * RELATIVE_COLUMNS_MAX];
+} relative_case;
+
+/* form 0: as XLNet, a row for each distance and the two biases; 1: as DeBERTa, queries and keys side by side and rows
+ * that stand for more distances the farther they are; 2: a row in all. */
+static void relative_init(relative_case *c, int form, int64_t columns)
+{
+    uint64_t seed = 31;
+    PROA_ASSERT(columns <= RELATIVE_COLUMNS_MAX);
+    c->r = (proa_relative){.row = c->row, .reach = RELATIVE_REACH, .stride = form == 1 ? 2 * columns : columns};
+    for (int32_t d = -RELATIVE_REACH; d <= RELATIVE_REACH; d++) {
+        int32_t far = (int32_t)(5 + sqrt(fabs((double)d))), near = abs(d) < 8 ? abs(d) : far;
+        c->row[d + RELATIVE_REACH] = form == 0   ? d + RELATIVE_REACH
+                                     : form == 1 ? 16 + (d < 0 ? -near : near)
+                                                 : 0;
+    }
+    c->r.rows = c->row[2 * RELATIVE_REACH] + 1;
+    for (size_t i = 0; i < PROA_COUNT(c->tables); i++) c->tables[i] = rng_normal(&seed) / 2;
+    for (size_t i = 0; i < PROA_COUNT(c->biases); i++) c->biases[i] = rng_normal(&seed) / 2;
+    c->r.keys = c->tables;
+    if (form == 1) c->r.queries = c->tables + columns;
+    if (form == 2) c->r.queries = c->tables, c->r.keys = NULL;
+    if (form == 0) c->r.content_bias = c->biases, c->r.position_bias = c->biases + columns;
+}
+
+/* Each thread count and each span alone: the same bits. */
+static void check_relative_alone(tester *t, const world *w, const canvas *out, const canvas *q,
+                                 const proa_kv *rows, const proa_attention *a, const canvas *all)
+{
+    world mine = *w;
+    mine.kv = *rows, mine.spans.span = mine.span, mine.spans.pages = mine.pages;
+    for (int n = 1; n < CHECK_THREADS; n++) {
+        canvas y = attend_run(&t->tables[n], &mine, out, q, &mine.spans, a);
+        expect(t, same_bits(y.view, all->view, 0, w->T), "%s: %d threads differ", w->label, n + 1);
+        canvas_free(&y);
+    }
+    for (int64_t s = 0; s < w->spans.count; s++) {
+        proa_spans one = {.span = &mine.span[s], .count = 1, .pages = mine.pages};
+        canvas y = attend_run(&t->tables[s % CHECK_THREADS], &mine, out, q, &one, a);
+        int64_t first = w->span[s].row;
+        expect(t, same_bits(y.view, all->view, first, first + w->span[s].rows), "%s: span %d alone differs",
+               w->label, (int)s);
+        canvas_free(&y);
+    }
+}
+
+static void check_relative(tester *t, attend_shape shape, int form, int32_t window)
+{
+    static const int32_t whole[][2] = {{3, 3}, {1, 1}, {150, 150}, {64, 64}, {17, 17}, {65, 65}, {0, 0}};
+    static relative_case c;
+    world w;
+    if (!takes_turn(t)) return;
+    device_mode.limit = device_mode.narrow == PROA_DTYPE_F32   ? 2e-5
+                        : device_mode.narrow == PROA_DTYPE_F16 ? 4e-3
+                                                               : 2.5e-2;
+    world_init(&w, whole, PROA_COUNT(whole), shape.kv_heads, shape.group, shape.dh, PROA_DTYPE_F32);
+    snprintf(w.label, sizeof w.label, "relative: kv heads %d group %d dim %d form %d window %d",
+             (int)shape.kv_heads, (int)shape.group, (int)shape.dh, form, (int)window);
+    relative_init(&c, form, w.heads * shape.dh);
+    const int64_t dims[] = {w.T, w.heads, shape.dh}, kv_dims[] = {w.T, shape.kv_heads, shape.dh};
+    canvas q = canvas_make(3, dims, 5, 1), k = canvas_make(3, kv_dims, 0, 0), v = canvas_make(3, kv_dims, 0, 0);
+    canvas out = canvas_make(3, dims, 2, 2);
+    canvas_fill(&q, 41, false), canvas_fill(&k, 42, false), canvas_fill(&v, 43, false);
+    proa_attention a = {.scale = 1.0f / sqrtf(3.0f * (float)shape.dh), .window = window, .relative = &c.r};
+    world_release(&w);
+    w.kv = (proa_kv){k.view.data,    v.view.data, device_mode.narrow,
+                     shape.kv_heads, shape.dh,    k.view.stride[0]};
+    world plain = w;
+    plain.kv.dtype = PROA_DTYPE_F32, plain.spans.span = plain.span, plain.spans.pages = plain.pages;
+    canvas right = attend_run(&t->reference, &plain, &out, &q, &plain.spans, &a);
+    canvas mine = attend_run(&t->tables[0], &w, &out, &q, &w.spans, &a);
+    double worst = compare_rows(mine.view, right.view, TOL_ATTEND);
+    expect(t, worst <= 1.0, "%s: off by %g tolerances", w.label, worst);
+    expect(t, canvas_guards_hold(&mine), "%s: wrote outside the view", w.label);
+    check_relative_alone(t, &w, &out, &q, &w.kv, &a, &mine);
+    canvas_free(&q), canvas_free(&k), canvas_free(&v), canvas_free(&out), canvas_free(&right),
+        canvas_free(&mine);
+}
+
+static void check_relatives(tester *t)
+{
+    static const attend_shape shapes[] = {{4, 1, 16}, {2, 1, 64}, {3, 1, 7},
+                                          {1, 2, 33}, {2, 2, 80}, {1, 1, 256}};
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+        for (int form = 0; form < 3; form++) check_relative(t, shapes[i], form, i % 3 == 2 ? 20 : 0);
+}
+
 /* Spans of hundreds of rows, as prompts and batches of an encoder have them. */
 static void long_case(tester *t, attend_shape shape, bool causal, int32_t window)
 {
@@ -468,6 +562,7 @@ void check_attend(tester *t)
                 if (d == 0 || (variant + (int)i) % 3 == 0) attend_case(t, shapes[i], kv_dtypes[d], variant);
     for (size_t i = 0; i < PROA_COUNT(shapes); i++)
         for (int form = 0; form < 4; form++) check_rows_as_keys(t, shapes[i], form);
+    check_relatives(t);
     /* groups of more heads than a tile has too */
     static const attend_shape tiled[] = {{2, 4, 128}, {1, 12, 64}, {1, 16, 128},
                                          {1, 9, 256}, {2, 9, 80},  {1, 3, 96}};

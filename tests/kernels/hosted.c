@@ -373,15 +373,38 @@ static proa_view rows_of_kv(const proa_kv *kv, void *data, int64_t rows)
     return v;
 }
 
+/* Elements of a table of relative positions. */
+static int64_t relative_count(const proa_relative *r, int64_t columns)
+{
+    return (r->rows - 1) * r->stride + columns;
+}
+
+static void cover_relative(const proa_relative *r, int64_t columns)
+{
+    cover(r->row, (2 * (int64_t)r->reach + 1) * 4);
+    cover(r->keys, relative_count(r, columns) * 4), cover(r->queries, relative_count(r, columns) * 4);
+    cover(r->content_bias, columns * 4), cover(r->position_bias, columns * 4);
+}
+
+static proa_relative device_relative(const proa_relative *r)
+{
+    proa_relative out = *r;
+    out.row = device_ptr(r->row), out.keys = device_ptr(r->keys), out.queries = device_ptr(r->queries);
+    out.content_bias = device_ptr(r->content_bias), out.position_bias = device_ptr(r->position_bias);
+    return out;
+}
+
 static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
                    const proa_attention *a)
 {
     PROA_UNUSED(c);
+    proa_relative relative;
     proa_spans s = cover_spans(spans, kv);
     proa_kv pages = *kv;
     proa_attention attention = *a;
     cover_narrow(y, meets(kv)), cover_narrow(q, meets(kv)), cover(a->rel_bias, a->rel_buckets * q.shape[1] * 4);
     cover(a->alibi, q.shape[1] * 4), cover(a->sinks, q.shape[1] * 4);
+    if (a->relative) cover_relative(a->relative, q.shape[1] * kv->head_dim);
     proa_view k = rows_of_kv(kv, kv->k, q.shape[0]), v = rows_of_kv(kv, kv->v, q.shape[0]);
     if (kv->row) cover_narrow(k, true), cover_narrow(v, true);
     upload_covered();
@@ -390,7 +413,20 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     if (kv->row) pages.k = device_view(k).data, pages.v = device_view(v).data;
     attention.rel_bias = device_ptr(a->rel_bias), attention.alibi = device_ptr(a->alibi);
     attention.sinks = device_ptr(a->sinks);
+    if (a->relative) relative = device_relative(a->relative), attention.relative = &relative;
     device->ops->attend(ctx(), device_view(y), device_view(q), &pages, &s, &attention);
+    download_covered();
+}
+
+static void unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t width)
+{
+    PROA_UNUSED(c);
+    proa_spans s = *spans;
+    cover(s.span, s.count * (int64_t)sizeof *s.span);
+    cover_narrow(y, true), cover_narrow(x, true);
+    upload_covered();
+    s.span = device_ptr(s.span);
+    device->ops->unfold(ctx(), device_view(y), device_view(x), &s, width);
     download_covered();
 }
 

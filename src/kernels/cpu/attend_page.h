@@ -66,7 +66,7 @@ V_INLINE void dot_step(int nq, int nk, const float *q, int64_t q_pitch, attend_m
 }
 
 V_INLINE void dot_tile(int nq, int nk, const float *q, int64_t q_pitch, attend_mat k, proa_dtype dtype,
-                       int64_t dh, float *s)
+                       int64_t dh, float *s, int64_t s_pitch)
 {
     vf sum[V_TILE];
     V_UNROLL for (int i = 0; i < V_TILE; i++) sum[i] = v_zero();
@@ -75,24 +75,31 @@ V_INLINE void dot_tile(int nq, int nk, const float *q, int64_t q_pitch, attend_m
     if (d < dh) dot_step(nq, nk, q, q_pitch, k, dtype, d, dh - d, sum);
     float out[V_WIDTH];
     v_store(out, v_sum_each(sum));
-    for (int i = 0; i < nq; i++) memcpy(s + i * PAGE, out + i * nk, (size_t)nk * sizeof(float));
+    for (int i = 0; i < nq; i++) memcpy(s + i * s_pitch, out + i * nk, (size_t)nk * sizeof(float));
 }
 
-/* Scores of nq queries from query i on with the keys [first, last) of this page, or a little around them. k holds the
- * keys from `base` on, `dtype` and nq are constants. Rows of the step end where the last of them does: a tile that
- * would reach beyond begins earlier, or takes one key and again the same one. */
-V_INLINE void dot_keys(attend_page *p, int nq, int i, attend_mat k, proa_dtype dtype, int base, int first, int last)
+/* s[i][j] = q_i . row j of m for nq queries and the rows [first, last), or a little around them. m holds the rows from
+ * `base` on, those up to `rows_end` may be read; `dtype` and nq are constants. A tile that would reach beyond begins
+ * earlier, or takes one row and again the same one. */
+V_INLINE void dot_rows(int nq, const float *q, int64_t q_pitch, attend_mat m, proa_dtype dtype, int base,
+                       int first, int last, int rows_end, int64_t dh, float *s, int64_t s_pitch)
 {
-    const proa_attend_block *b = p->b;
     const int nk = V_TILE / nq;
-    const float *q = b->query + i * b->pitch;
-    const int rows_end = b->kv->row ? last : PAGE;
     for (int j = first / nk * nk, step = nk; j < last; j += step) {
         int at = j + nk <= rows_end ? j : rows_end - nk;
         if (at < 0) at = j, step = 1;
-        attend_mat keys = {mat_row(k, dtype, at - base), step > 1 ? k.pitch : 0};
-        dot_tile(nq, nk, q, b->pitch, keys, dtype, b->kv->head_dim, &p->s[i][at]);
+        attend_mat rows = {mat_row(m, dtype, at - base), step > 1 ? m.pitch : 0};
+        dot_tile(nq, nk, q, q_pitch, rows, dtype, dh, s + at, s_pitch);
     }
+}
+
+/* Scores of nq queries from query i on with the keys [first, last) of this page. Rows of the step end where the last of
+ * them does. */
+V_INLINE void dot_keys(attend_page *p, int nq, int i, attend_mat k, proa_dtype dtype, int base, int first, int last)
+{
+    const proa_attend_block *b = p->b;
+    dot_rows(nq, b->query + i * b->pitch, b->pitch, k, dtype, base, first, last, b->kv->row ? last : PAGE,
+             b->kv->head_dim, p->s[i], PAGE);
 }
 
 /* All queries of the page with the keys [first, last), in groups of 4, 2 and 1. */
@@ -130,6 +137,8 @@ V_INLINE void page_scores(attend_page *p, proa_dtype dtype)
         dot_all(p, wide, PROA_DTYPE_F32, base, p->first > base ? p->first : base, last);
     }
 }
+
+#include "kernels/cpu/attend_relative.h"
 
 /* ---- softmax: scores to weights, and the state moved to the new maximum ---- */
 
@@ -355,6 +364,7 @@ V_INLINE void attend_pages(const proa_attend_block *b, proa_dtype dtype, int64_t
         page_limits(&p, b, place);
         for (int from = 0; page_open(&p, from, place); from = p.to) {
             page_scores(&p, dtype);
+            if (dtype == PROA_DTYPE_F32 && b->a->relative) page_relative(&p);
             for (int i = p.from; i < p.to; i++)
                 if (p.lo[i] < p.hi[i]) softmax_row(&p, i, state);
             page_values(&p, dtype, state);

@@ -107,6 +107,12 @@ static bool has_bias(const proa_attention *a)
     return a->rel_bias || a->alibi;
 }
 
+/* A block then has the queries of one head. */
+static bool differs_by_head(const proa_attention *a)
+{
+    return has_bias(a) || a->relative;
+}
+
 static void fill_buckets(attend_call *call)
 {
     const proa_attention *a = call->a;
@@ -175,6 +181,15 @@ const float *proa_attend_bias_of(const proa_attend_block *b, int i, int64_t key,
 
 /* ---- blocks ---- */
 
+/* Query i of the block into row i of `out`, with this bias [H dh] of its head (NULL: none). */
+static void copy_query(const proa_attend_block *b, float *out, int i, int64_t dh, const float *bias)
+{
+    out += i * b->pitch;
+    memcpy(out, b->q[i], (size_t)dh * sizeof(float));
+    memset(out + dh, 0, (size_t)(b->pitch - dh) * sizeof(float));
+    for (int64_t j = 0; bias && j < dh; j++) out[j] += bias[b->head * dh + j];
+}
+
 /* Query i of the block is query `flat` of this span. */
 static void block_query(const attend_call *call, proa_attend_block *b, int i, const proa_span *span, int64_t flat)
 {
@@ -189,9 +204,9 @@ static void block_query(const attend_call *call, proa_attend_block *b, int i, co
         b->first = proa_min64(b->first, b->begin[i]);
         b->last = proa_max64(b->last, b->end[i]);
     }
-    int64_t dh = call->kv->head_dim;
-    memcpy(b->query + i * b->pitch, b->q[i], (size_t)dh * sizeof(float));
-    memset(b->query + i * b->pitch + dh, 0, (size_t)(b->pitch - dh) * sizeof(float));
+    const proa_relative *r = call->a->relative;
+    copy_query(b, b->query, i, call->kv->head_dim, r ? r->content_bias : NULL);
+    if (r) copy_query(b, b->placed, i, call->kv->head_dim, r->position_bias);
 }
 
 static void block_queries(const attend_call *call, proa_attend_block *b, const attend_item *item)
@@ -459,11 +474,12 @@ void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, c
                      const proa_attention *a, const proa_attend_isa *isa)
 {
     attend_call call = {.y = y, .q = q, .kv = kv, .spans = spans, .a = a, .isa = isa, .heads = q.shape[1]};
-    call.units = has_bias(a) ? call.heads : kv->kv_heads;
+    call.units = differs_by_head(a) ? call.heads : kv->kv_heads;
     call.group = call.heads / call.units;
     call.pitch = proa_round_up(kv->head_dim, 16);
     call.queries = proa_min64(PROA_ATTEND_QUERIES, PROA_ATTEND_FLOATS / call.pitch);
     PROA_DASSERT(kv->head_dim <= PROA_HEAD_DIM_MAX && call.heads % kv->kv_heads == 0);
+    PROA_DASSERT(!a->relative || (kv->row && kv->dtype == PROA_DTYPE_F32));
     if (a->rel_bias) fill_buckets(&call);
     int64_t slots = proa_min64(c->scratch_bytes / (int64_t)sizeof(proa_attend_state), JOBS_MAX);
     if (cut(&call, proa_pool_threads(c->pool), slots)) run_split(c, &call, (int)slots);

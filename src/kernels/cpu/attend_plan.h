@@ -40,7 +40,7 @@ typedef struct proa_attend_block {
     const proa_kv *kv;
     int64_t kv_head;
     const proa_attention *a;
-    int64_t head;  /* of all queries if there is a bias, of relative positions or ALiBi's */
+    int64_t head;  /* of all queries if scores differ by head (biases, relative positions) */
     int64_t heads; /* H */
     const float *q[PROA_ATTEND_QUERIES];
     float *y[PROA_ATTEND_QUERIES];
@@ -52,6 +52,8 @@ typedef struct proa_attend_block {
     int64_t first, last;    /* smallest begin, largest end, of the queries that see keys; else equal */
     proa_attend_bias *bias; /* NULL: none */
     PROA_ALIGNED(64) float query[PROA_ATTEND_FLOATS]; /* the queries, [n][pitch], padded with zeros */
+    /* Of relative positions: `query` has the content bias added, `placed` the position bias. */
+    PROA_ALIGNED(64) float placed[PROA_ATTEND_FLOATS];
 } proa_attend_block;
 
 /* What an instruction set brings. */

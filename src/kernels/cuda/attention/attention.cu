@@ -403,6 +403,11 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     t.sinks = a->sinks;
     t.alibi = a->alibi, t.soft_cap = a->soft_cap;
     t.has_score_mod = a->rel_bias || a->alibi || a->soft_cap > 0.0f;
+    if (a->relative) {
+        PROA_ASSERT(kv->row && kv->dtype == q.dtype);
+        gpu_attend_relative(g, t, kv->dtype, *a->relative, spans);
+        return;
+    }
     gpu_by_page_type(kv->dtype, [&](auto page) { attend_typed<decltype(page)>(g, t, kv->dtype, spans); });
 }
 

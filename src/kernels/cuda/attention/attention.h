@@ -124,5 +124,8 @@ bool gpu_prefill_wgmma(gpu *g, const attention_task &t, proa_dtype pages, int sp
 bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows);
 /* The same in f32, if all keys of a head fit into a block's shared memory (encoder_short_f32.cu). */
 bool gpu_encoder_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows, int context);
+/* With relative positions: keys and values are rows of the step (relative.cu). */
+void gpu_attend_relative(gpu *g, const attention_task &t, proa_dtype rows, const proa_relative &r,
+                         const proa_spans *spans);
 
 #endif

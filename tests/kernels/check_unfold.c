@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_unfold.c - the rows around each row: neighbours in the same span, zeros beyond its ends, other rows
+ * untouched. */
+#include "check.h"
+
+/* Rows 3 to 7 and 9 to 9 belong to no span. */
+static const proa_span spans_of[] = {{0, 3, 3, 0}, {8, 1, 1, 0}, {10, 0, 0, 0}, {10, 40, 40, 0}, {50, 2, 2, 0}};
+enum { ROWS = 52 };
+
+static canvas run(proa_ctx *c, const canvas *out, const canvas *x, const proa_spans *spans, int64_t width)
+{
+    canvas y = canvas_clone(out);
+    c->ops->unfold(c, y.view, x->view, spans, width);
+    return y;
+}
+
+static void unfold_case(tester *t, int64_t d, int64_t width)
+{
+    const proa_spans spans = {.span = spans_of, .count = PROA_COUNT(spans_of), .rows_max = 40, .context_max = 40};
+    const int64_t in[] = {ROWS, d}, to[] = {ROWS, d * width};
+    if (!takes_turn(t)) return;
+    canvas x = canvas_make(2, in, 3, 1), out = canvas_make(2, to, 2, 3);
+    canvas_fill(&x, (uint64_t)(d * 16 + width), !device_mode.on);
+    canvas right = run(&t->reference, &out, &x, &spans, width);
+    for (int n = 0; n < CHECK_THREADS; n++) {
+        canvas mine = run(&t->tables[n], &out, &x, &spans, width);
+        bool same = true;
+        for (size_t s = 0; s < PROA_COUNT(spans_of); s++) {
+            proa_view have = mine.view, want = right.view;
+            int64_t begin = spans_of[s].row, end = begin + spans_of[s].rows;
+            same = same && compare_rows(proa_view_rows(have, begin, end), proa_view_rows(want, begin, end),
+                                        device_mode.on ? TOL_ELEMENT : TOL_EXACT) <= (device_mode.on ? 1 : 0);
+        }
+        expect(t, same, "%d columns, width %d: differs with %d threads", (int)d, (int)width, n + 1);
+        expect(t, canvas_guards_hold(&mine), "%d columns, width %d: wrote outside the view", (int)d, (int)width);
+        expect(t, same_bits(mine.view, out.view, 3, 8) && same_bits(mine.view, out.view, 9, 10),
+               "%d columns, width %d: wrote rows of no span", (int)d, (int)width);
+        canvas_free(&mine);
+    }
+    canvas_free(&x), canvas_free(&out), canvas_free(&right);
+}
+
+/* The formula itself, which the other tables are compared with: the middle of three is the row, both ends are zeros. */
+static void check_formula(tester *t)
+{
+    float x[3][2] = {{1, 2}, {3, 4}, {5, 6}}, y[3][6];
+    static const float want[3][6] = {{0, 1, 3, 0, 2, 4}, {1, 3, 5, 2, 4, 6}, {3, 5, 0, 4, 6, 0}};
+    const proa_span span = {0, 3, 3, 0};
+    const proa_spans spans = {.span = &span, .count = 1, .rows_max = 3, .context_max = 3};
+    t->tables[0].ops->unfold(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 3, 6),
+                             proa_view_2d(x, PROA_DTYPE_F32, 3, 2), &spans, 3);
+    expect(t, memcmp(y, want, sizeof want) == 0, "not the rows before, at and after each row");
+}
+
+void check_unfold(tester *t)
+{
+    static const int64_t columns[] = {1, 5, 64, 200};
+    check_formula(t);
+    for (size_t i = 0; i < PROA_COUNT(columns); i++)
+        for (int64_t width = 1; width <= 7; width += 2) unfold_case(t, columns[i], width);
+}
