@@ -159,7 +159,7 @@ typedef struct proa_attention {
     const float *alibi; /* [H] f32 */
     /* Attention sinks (gpt-oss; Xiao et al. 2023): exp(sinks[h]) is added to the sum by which the weights are divided,
      * as of a key with this score and no value. NULL: none. */
-    const float *sinks; /* [H] f32 */
+    const float *sinks;            /* [H] f32 */
     const proa_relative *relative; /* more terms of q.k; NULL: none */
 } proa_attention;
 

@@ -127,6 +127,10 @@ static const struct size_range {
     SIZE(window_from, 0, PROA_LAYERS_MAX),
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
     SIZE(rel_distance, 0, PROA_CONTEXT_MAX),
+    SIZE(relative.span, 0, PROA_RELATIVE_CONTEXT_MAX),
+    SIZE(relative.distance, 0, PROA_CONTEXT_MAX),
+    SIZE(relative.clamp, 0, PROA_CONTEXT_MAX),
+    SIZE(conv_width, 0, PROA_CONV_WIDTH_MAX),
     SIZE(rope.original, 0, PROA_CONTEXT_MAX),
     SIZE(local_rope.original, 0, PROA_CONTEXT_MAX),
 #undef SIZE
@@ -265,6 +269,8 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_TYPES: return c->types;
     case PROA_DIM_LABELS: return c->labels;
     case PROA_DIM_BUCKETS: return c->rel_buckets;
+    case PROA_DIM_RELATIVE: return 2 * c->relative.span;
+    case PROA_DIM_WINDOW: return c->conv_width * c->hidden;
     }
     return 0;
 }
@@ -282,6 +288,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_X:
     case PROA_REG_N:
     case PROA_REG_D:
+    case PROA_REG_KEPT:
     case PROA_REG_H:
     case PROA_REG_HN: return c->hidden;
     case PROA_REG_QKV: return proa_dim_size(c, PROA_DIM_QKV);
@@ -299,11 +306,17 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_BLOCK_ROPE: return c->rotary_dim;
     case PROA_REG_E:
     case PROA_REG_HE: return c->embed;
+    case PROA_REG_WINDOWS: return proa_dim_size(c, PROA_DIM_WINDOW);
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);
     case PROA_REG_NONE:
     case PROA_REG_COUNT: break;
     }
     return 0;
+}
+
+bool proa_arch_has_one_row(const proa_arch *arch)
+{
+    return arch->kind == PROA_KIND_ENCODER && arch->head_rows != PROA_ROWS_ALL;
 }
 
 /* Whether all conditions among the flags hold. */

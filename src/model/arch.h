@@ -32,7 +32,9 @@
     R(OUT, "out")               /* [S, outputs] */                                                           \
     R(BLOCK_ROPE, "block_rope") /* [T, rotary_dim]: cosines, sines of the block positions */                 \
     R(E, "embed")               /* [T, embed]: embedded tokens before their projection */                    \
-    R(HE, "head_embed")         /* [S, embed]: the head's input after its projection */
+    R(HE, "head_embed")         /* [S, embed]: the head's input after its projection */                      \
+    R(KEPT, "kept")             /* [T, hidden]: kept from one program to another: embeddings */              \
+    R(WINDOWS, "windows")       /* [T, conv_width * hidden] */
 
 typedef enum proa_reg {
 #define PROA_REG_ENUM(name, text) PROA_REG_##name,
@@ -49,6 +51,13 @@ typedef enum proa_reg {
     W(PROJECT_IN, "project_in")                                                                              \
     W(EMBED_NORM, "embed_norm")                                                                              \
     W(REL_BIAS, "rel_bias")                                                                                  \
+    W(REL_EMBED, "rel_embed")                                                                                \
+    W(REL_NORM, "rel_norm")                                                                                  \
+    W(REL, "rel")                                                                                            \
+    W(CONTENT_BIAS, "content_bias")                                                                          \
+    W(POSITION_BIAS, "position_bias")                                                                        \
+    W(CONV, "conv")                                                                                          \
+    W(CONV_NORM, "conv_norm")                                                                                \
     W(ATTN_NORM, "attn_norm")                                                                                \
     W(QKV, "qkv")                                                                                            \
     W(Q_NORM, "q_norm")                                                                                      \
@@ -100,6 +109,7 @@ typedef enum proa_weight_slot {
     S(KV_APPEND, "kv_append")       /* k and v of QKV into this layer's pages */                             \
     S(ROPE_APPEND, "rope_append")   /* both, fused by the plan */                                            \
     S(ATTEND, "attend")             /* A = attention of q of QKV over the sequence's pages */                \
+    S(UNFOLD, "unfold")             /* out = for each row the rows of in around it */                        \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
     S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
     S(ROUTE, "route")               /* EXPERT_W, EXPERT_IDS = the experts chosen by ROUTER (correction w) */ \
@@ -146,7 +156,13 @@ typedef enum proa_step_op {
     C(FINAL_NORM, !c->no_final_norm)                                                                         \
     C(NO_FINAL_NORM, c->no_final_norm)                                                                       \
     C(PROJECTED, c->embed != c->hidden) /* a matrix between embedding and residual stream */                 \
-    C(PLAIN_EMBED, c->embed == c->hidden)
+    C(PLAIN_EMBED, c->embed == c->hidden)                                                                    \
+    C(LEARNED_POSITIONS, c->learned_positions)                                                               \
+    C(TYPED, c->types > 0)          /* token types are embedded */                                           \
+    C(CONVOLVED, c->conv_width > 0) /* a convolution follows the first layer */                              \
+    C(REL_SHARED, !c->relative.own) /* relative positions are projected as the content is */                 \
+    C(REL_NORMED, c->relative.normed)                                                                        \
+    C(REL_OWN, c->relative.own)
 
 enum proa_condition {
 #define PROA_CONDITION_ENUM(name, holds) PROA_CONDITION_##name,
@@ -161,6 +177,7 @@ _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 64, "more conditio
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
     (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS))
 #define PROA_SOME_LAYER (-1)
+_Static_assert((int)PROA_CONDITION_COUNT <= 32, "conditions are the upper half of the flags");
 
 enum proa_step_flags {
     PROA_ADD = 1 << 0,         /* LINEAR, EMBED: add to out; NORM: in is normed in place, then added */
@@ -179,7 +196,8 @@ enum proa_step_flags {
     PROA_RESIDUAL = 1 << 14, /* LINEAR: times the configuration's residual_scale, before the bias */
     PROA_WHOLE = 1 << 15,    /* HEADS_NORM: all heads as one row */
     PROA_BLOCK = 1 << 20, /* ROPE_TABLE: of the block positions; ROPE: of each head's second half, by these */
-    PROA_HEAD_ACT = 1 << 24 /* LINEAR: the configuration's head_act */
+    PROA_HEAD_ACT = 1 << 24, /* LINEAR: the configuration's head_act */
+    PROA_CONV_ACT = 1 << 25  /* its conv_act */
 };
 
 typedef struct proa_step {
@@ -211,7 +229,9 @@ typedef enum proa_dim {
     PROA_DIM_EMBED,     /* of the embedding table */
     PROA_DIM_TYPES,
     PROA_DIM_LABELS,
-    PROA_DIM_BUCKETS
+    PROA_DIM_BUCKETS,
+    PROA_DIM_RELATIVE, /* 2 relative.span */
+    PROA_DIM_WINDOW    /* conv_width * hidden */
 } proa_dim;
 
 typedef enum proa_role {
@@ -228,7 +248,9 @@ enum proa_name_flags {
     PROA_PER_EXPERT = 1 << 2, /* one such tensor for each expert, by the second "%d" of the name; a name with one "%d"
                                  is a tensor [experts, rows, cols] */
     PROA_PER_HEAD = 1 << 3, /* one for each head of q, by the second "%d"; they follow each other (StableLM 2 12B) */
-    PROA_PER_KV_HEAD = 1 << 4 /* the same of k */
+    PROA_PER_KV_HEAD = 1 << 4, /* the same of k */
+    PROA_LOAD_ONLY = 1 << 24,  /* read while the model is loaded, not kept */
+    PROA_PROJECTED = 1 << 25 /* MATRIX, TRANSPOSED: not kept; the relative positions projected by it are, in f32 */
 };
 
 /* Load actions: which rows of a stored tensor go where. The role says the rest (transposed, a vector, ...). */
@@ -259,7 +281,7 @@ typedef struct proa_name {
 
 typedef enum proa_norm { PROA_NORM_RMS, PROA_NORM_LAYER } proa_norm;
 typedef enum proa_head_rows {
-    PROA_ROWS_LAST, /* generation: of the last row, or of all on request */
+    PROA_ROWS_LAST, /* generation: of the last row, or of all on request; an encoder: the last row of each input */
     PROA_ROWS_ALL,  /* every row of the input */
     PROA_ROWS_FIRST /* the first row ([CLS]) of each input */
 } proa_head_rows;
@@ -344,6 +366,10 @@ typedef struct proa_arch {
     A(bert)                                                                                                  \
     A(bert_cls)                                                                                              \
     A(bert_mlm)                                                                                              \
+    A(deberta)                                                                                               \
+    A(deberta_cls)                                                                                           \
+    A(deberta_tok)                                                                                           \
+    A(deberta_mlm)                                                                                           \
     A(modernbert)                                                                                            \
     A(modernbert_mlm)                                                                                        \
     A(modernbert_cls)                                                                                        \
@@ -368,6 +394,8 @@ int64_t proa_name_copies(const proa_name *name, const proa_config *c);
  * what is outside of the layers. */
 bool proa_name_applies(const proa_name *name, const proa_config *c, int64_t layer);
 bool proa_step_applies(const proa_step *step, const proa_config *c, int64_t layer);
+/* Whether this is an encoder whose head computes one row of each input. */
+bool proa_arch_has_one_row(const proa_arch *arch);
 const char *proa_reg_name(proa_reg reg);
 const char *proa_slot_name(proa_weight_slot slot);
 const char *proa_step_name(proa_step_op op);

@@ -228,6 +228,8 @@ static void add_tensor(const binder *b, proa_param *param, const wanted *w, cons
     proa_weight_part part = {.source = *source, .tensor = t, .expert = (int32_t)expert};
     bool matrix = w->row->role != PROA_ROLE_VECTOR, first = expert == 0;
     param->role = w->row->role;
+    param->load_only = w->row->flags & PROA_LOAD_ONLY;
+    param->projected = w->row->flags & PROA_PROJECTED;
     param->shared = w->row->role == PROA_ROLE_TABLE && w->row->flags & PROA_SHARED;
     if (first) param->rows += proa_dim_size(b->c, w->row->rows);
     param->cols = matrix ? proa_dim_size(b->c, w->row->cols) : 0;

@@ -24,11 +24,13 @@ typedef struct proa_param {
     int64_t experts;        /* 0: not a weight of experts */
     proa_role role;
     int64_t rows, cols; /* of all parts stacked, of one expert; cols 0 for vectors */
+    bool load_only;     /* read while the model is loaded; takes no memory */
+    bool projected; /* kept as relative positions projected by it: values [relative_rows][rows] (relative.h) */
     bool shared; /* TABLE: uses the memory of the same slot in the other stack, which is bound to the same tensor */
     /* after loading, one of these by role */
     proa_weight matrix;
     proa_view table;
-    float *values; /* VECTOR and F32 */
+    float *values; /* VECTOR, F32 and projected */
     int64_t bytes; /* in memory, a multiple of 64; 0 for tables that are read in the mapped file */
 } proa_param;
 
@@ -41,6 +43,12 @@ typedef struct proa_params {
 static inline proa_param *proa_params_at(const proa_params *p, int64_t layer, proa_weight_slot slot)
 {
     return &p->param[layer * PROA_SLOT_COUNT + slot];
+}
+/* Whether its matrix is packed for products. */
+static inline bool proa_param_is_matrix(const proa_param *p)
+{
+    bool matrix = p->role == PROA_ROLE_MATRIX || p->role == PROA_ROLE_TRANSPOSED;
+    return p->parts && matrix && !p->projected && !p->load_only;
 }
 /* The slot of a layer, or the stack's own if the layer has none. */
 proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_weight_slot slot);

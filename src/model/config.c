@@ -64,6 +64,17 @@ proa_status proa_config_read_labels(proa_config *c, const proa_json *json, proa_
     return PROA_OK;
 }
 
+proa_status proa_config_check_relative(const proa_config *c, proa_err *err)
+{
+    if (c->context > PROA_RELATIVE_CONTEXT_MAX)
+        return PROA_FAIL(err, LIMIT, "relative positions of %lld tokens are too many, at most %d are taken",
+                         (long long)c->context, PROA_RELATIVE_CONTEXT_MAX);
+    if (c->head_dim > PROA_RELATIVE_HEAD_MAX)
+        return PROA_FAIL(err, LIMIT, "heads of %lld with relative positions are too large, at most %d are taken",
+                         (long long)c->head_dim, PROA_RELATIVE_HEAD_MAX);
+    return PROA_OK;
+}
+
 /* Of the layers with a window, where rope_parameters has an object for each layer type. */
 static proa_status read_local_rope(proa_config *c, const proa_json *rope, proa_arena *arena, proa_err *err)
 {

@@ -10,6 +10,18 @@
 #include "model/rope.h"
 #include "proa/proa.h"
 
+/* Relative positions that meet the query and the key (relative.h). Learned ones are a table of 2 * span rows, of
+ * which row span + b is that of distances q_pos - k_pos of bucket b; others are sinusoids. */
+typedef struct proa_relative_params {
+    bool used;
+    int64_t span; /* 0: sinusoids (XLNet) */
+    int64_t distance; /* > 0: buckets grow with the logarithm up to this distance (DeBERTa); 0: they are distances */
+    int64_t clamp; /* > 0: farther positions count as this far */
+    bool queries;  /* positions meet keys too (DeBERTa's p2c); they always meet queries */
+    bool normed;   /* the table of positions is normed */
+    bool own;      /* they have projections of their own, not those of the content */
+} proa_relative_params;
+
 typedef struct proa_config {
     /* sizes; 0: the architecture has none */
     int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
@@ -25,9 +37,10 @@ typedef struct proa_config {
     bool shared_gate;                   /* the shared expert's output is multiplied by a sigmoid */
     double norm_eps;
     proa_act act;
-    proa_act head_act; /* of the head's dense layer, if it is not `act` */
-    bool gated;        /* T5: act(wi_0 x) * wi_1 x instead of act(wi x) */
-    bool tied;         /* the head is the embedding table */
+    bool learned_positions; /* added to the tokens' embeddings */
+    proa_act head_act;      /* of the head's dense layer, if it is not `act` */
+    bool gated;             /* T5: act(wi_0 x) * wi_1 x instead of act(wi x) */
+    bool tied;              /* the head is the embedding table */
     bool regression;
     bool attention_bias, mlp_bias, qk_norm;
     bool parallel;          /* attention and FFN both read the layer's input (GPT-J, GPT-NeoX, Falcon) */
@@ -56,6 +69,10 @@ typedef struct proa_config {
     bool *window_layers;
     /* T5's relative positions */
     int64_t rel_buckets, rel_distance;
+    proa_relative_params relative;
+    /* a convolution over the rows of an input, after the first layer (DeBERTa v2): rows of a window; 0: none */
+    int64_t conv_width;
+    proa_act conv_act;
     /* ids; -1: none */
     int64_t prefix_end;   /* the tokens of a prompt before the first of these are its prefix (prefix.h) */
     int64_t blank_ids[2]; /* the blank that is filled: the first one that the prompt has */
@@ -108,6 +125,8 @@ PROA_MUST_CHECK proa_status proa_config_read_act(proa_act *act, const proa_json 
                                                  proa_act fallback, proa_err *err);
 /* labels and regression, of a classification head: num_labels, or the entries of id2label, or two. */
 PROA_MUST_CHECK proa_status proa_config_read_labels(proa_config *c, const proa_json *json, proa_err *err);
+/* Whether tables of relative positions can be made for these sizes. */
+PROA_MUST_CHECK proa_status proa_config_check_relative(const proa_config *c, proa_err *err);
 /* rotary_dim: the part of the head size that `partial_rotary_factor` names, of the head size that c has. part: if it is
  * missing. */
 PROA_MUST_CHECK proa_status proa_config_read_rotary_dim(proa_config *c, const proa_json *json, double part,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * model.c - prepares, loads and frees a model; chooses the weight format and the type of keys and values. */
 #include "model/model.h"
+#include "model/relative.h"
 #include "model/staging.h"
 #include "model/trace.h"
 #include "model/synthetic.h"
@@ -114,6 +115,12 @@ static int64_t alibi_bytes(const proa_model *m)
     return m->config.heads * (int64_t)sizeof(float);
 }
 
+static int64_t relative_bytes(const proa_model *m)
+{
+    int64_t distances = m->config.relative.used ? 2 * proa_relative_reach(&m->config) + 1 : 1;
+    return distances * (int64_t)sizeof(int32_t);
+}
+
 void proa_model_free(proa_model *m)
 {
     if (!m) return;
@@ -125,6 +132,8 @@ void proa_model_free(proa_model *m)
     d->free(d, m->activations, m->plan.activation_bytes);
     d->free(d, m->inv_freq, inv_freq_bytes(m));
     d->free(d, m->alibi, alibi_bytes(m));
+    d->free(d, m->relative_row, relative_bytes(m));
+    proa_relative_end(m);
     proa_weights_close(m->weights);
     proa_arena_release(&m->arena);
     free(m);
@@ -216,7 +225,7 @@ static void random_param(proa_model *m, proa_param *param, char *at)
     if (param->role == PROA_ROLE_TABLE) {
         d->random(d, at, param->table.dtype, proa_view_count(param->table), 0, 0.05F, seed);
         param->table.data = at;
-    } else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
+    } else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32 || param->projected) {
         param->values = (float *)(void *)at;
         d->random(d, at, PROA_DTYPE_F32, param->bytes / 4, 1, 0.1F, seed);
     } else {
@@ -231,10 +240,13 @@ static void random_param(proa_model *m, proa_param *param, char *at)
 
 static void load_param(proa_model *m, proa_param *param, char **at)
 {
-    if (!param->parts || (param->role == PROA_ROLE_TABLE && param->bytes == 0)) return;
+    if (!param->parts || (param->role == PROA_ROLE_TABLE && param->bytes == 0) || param->load_only) return;
     if (!m->weights) random_param(m, param, *at);
     else if (param->role == PROA_ROLE_TABLE) load_table(m, param, *at);
-    else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
+    else if (param->projected) {
+        param->values = (float *)(void *)*at;
+        proa_relative_project(m, param);
+    } else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32) {
         param->values = (float *)(void *)*at;
         load_values(m, param);
     } else load_matrices(m, param, *at);
@@ -259,6 +271,7 @@ static void share_tables(proa_model *m)
 static void load_weights(proa_model *m, proa_progress_fn *progress, void *arg)
 {
     char *at = m->weight_memory;
+    proa_relative_begin(m);
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         proa_params *p = &m->params[s];
         for (int64_t i = 0; i < (p->layers + 1) * PROA_SLOT_COUNT; i++) {
@@ -267,6 +280,7 @@ static void load_weights(proa_model *m, proa_progress_fn *progress, void *arg)
                 progress(arg, "loading weights", (double)(at - m->weight_memory) / (double)m->plan.weight_bytes);
         }
     }
+    proa_relative_end(m);
     share_tables(m);
     if (progress) progress(arg, "loading weights", 1);
 }
@@ -279,6 +293,7 @@ proa_ctx_need proa_model_need(const proa_model *m)
                              proa_max64(proa_max64(c->ffn, c->shared_ffn), c->heads * c->head_dim));
     need.experts = c->experts, need.chosen = c->router.chosen, need.expert_width = c->hidden;
     need.expert_ffn = (c->gated ? 2 : 1) * c->expert_ffn;
+    need.inputs = proa_max64(need.inputs, m->plan.width[PROA_REG_WINDOWS]);
     need.columns = m->plan.width[PROA_REG_OUT];
     return need;
 }
@@ -334,7 +349,8 @@ proa_status proa_model_load(proa_model *m, proa_progress_fn *progress, void *arg
     m->activations = d->alloc(d, p->activation_bytes);
     m->inv_freq = d->alloc(d, inv_freq_bytes(m));
     m->alibi = d->alloc(d, alibi_bytes(m));
-    if (!m->weight_memory || !m->activations || !m->inv_freq || !m->alibi)
+    m->relative_row = d->alloc(d, relative_bytes(m));
+    if (!m->weight_memory || !m->activations || !m->inv_freq || !m->alibi || !m->relative_row)
         return PROA_FAIL(err, NO_MEMORY, "cannot take %.1f MB for weights and %.1f MB for activations on %s",
                          (double)p->weight_bytes / 1e6, (double)p->activation_bytes / 1e6, d->name);
     PROA_TRY(proa_ctx_init(&m->host, m->host.ops, m->host.pool, &need, err));

@@ -74,7 +74,10 @@ typedef struct proa_model {
     int64_t rows_sent_early; /* rows of the last pass whose copy to the host has begun */
     /* after proa_model_load */
     char *weight_memory, *activations;
-    float *inv_freq, *alibi; /* [2][2][rotary_dim / 2] of both ropes, short and long; [heads] slopes */
+    int32_t *relative_row; /* relative.h: [2 * reach + 1] rows of relative_rows, on the device */
+    int64_t relative_rows;
+    float *relative_positions; /* while the model is loaded: [relative_rows][hidden] on the host */
+    float *inv_freq, *alibi;   /* [2][2][rotary_dim / 2] of both ropes, short and long; [heads] slopes */
     proa_rope_freqs rope, local_rope;
     proa_staging *staging;         /* staging.h */
     proa_dtype stream;             /* type of register X since the last pass */

@@ -3,6 +3,7 @@
 #include "model/plan.h"
 
 #include "base/checked.h"
+#include "model/relative.h"
 #include <string.h>
 
 /* Fuses rope followed by kv_append into one step, for which a device has one kernel. */
@@ -68,7 +69,7 @@ static void mark_alive(int first[], int last[], liveness *l, proa_reg reg, int s
  * model, from which the first rows may be copied to the host while others still run through the layers. */
 static bool lives_whole_step(const proa_plan *plan, int reg)
 {
-    return reg == PROA_REG_X || reg == PROA_REG_ROPE || reg == PROA_REG_LOCAL_ROPE ||
+    return reg == PROA_REG_X || reg == PROA_REG_KEPT || reg == PROA_REG_ROPE || reg == PROA_REG_LOCAL_ROPE ||
            reg == PROA_REG_BLOCK_ROPE || (reg == PROA_REG_OUT && plan->headless);
 }
 
@@ -179,22 +180,19 @@ static proa_status size_matrix(proa_param *param, const proa_ops *ops, proa_wfmt
 }
 
 static proa_status size_param(proa_param *param, const proa_ops *ops, proa_weight_slot slot,
-                              const proa_formats *formats, bool tables, proa_err *err)
+                              const proa_formats *formats, bool tables, int64_t relative_rows, proa_err *err)
 {
     int64_t count = proa_max64(param->experts, 1), bytes = 0;
+    if (param->load_only) return PROA_OK;
     if (!proa_mul(param->rows, count, &count) || !proa_mul(count, param->cols ? param->cols : 1, &count) ||
         !proa_mul(count, 8, &bytes))
         return PROA_FAIL(err, LIMIT, "tensor '%s' is too large", param->part[0].tensor->name);
-    if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32)
+    if (param->projected) param->bytes = proa_round_up(relative_rows * param->rows * 4, 64);
+    else if (param->role == PROA_ROLE_VECTOR || param->role == PROA_ROLE_F32)
         param->bytes = proa_round_up(count * 4, 64);
     else if (param->role == PROA_ROLE_TABLE) size_table(param, formats, tables);
     else return size_matrix(param, ops, proa_formats_of(formats, slot, param), err);
     return PROA_OK;
-}
-
-static bool is_matrix(const proa_param *param)
-{
-    return param->parts && (param->role == PROA_ROLE_MATRIX || param->role == PROA_ROLE_TRANSPOSED);
 }
 
 /* Counts weights; those of the main stack are read once per step, whatever the batch, but for experts: of these one row
@@ -206,8 +204,8 @@ static void count_bytes(proa_plan *plan, const proa_params *p, const proa_config
             const proa_param *param = proa_params_at(p, layer, (proa_weight_slot)s);
             if (!param->parts) continue;
             plan->weight_bytes += param->bytes;
-            if (is_matrix(param)) plan->matrix_bytes += param->bytes;
-            if (!(main_stack && is_matrix(param)) || s == PROA_SLOT_CROSS_KV) continue;
+            if (proa_param_is_matrix(param)) plan->matrix_bytes += param->bytes;
+            if (!(main_stack && proa_param_is_matrix(param)) || s == PROA_SLOT_CROSS_KV) continue;
             int64_t experts = param->experts ? proa_min64(c->router.chosen, param->experts) : 0;
             plan->expert_bytes += experts * param->matrix.bytes;
             plan->step_bytes += proa_max64(experts, 1) * param->matrix.bytes;
@@ -239,11 +237,12 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
         plan->normed_stream = plan->normed_stream || norms_stream(&plan->program[s][PROA_SECTION_LAYER]);
     plan->headless = plan->head.count == 1 && plan->head.step[0].op == PROA_STEP_GATHER;
     place_registers(plan, arch, c);
+    int64_t relative_rows = proa_relative_rows(c);
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         for (int64_t i = 0; i < (params[s].layers + 1) * PROA_SLOT_COUNT; i++)
             if (params[s].param[i].parts)
                 PROA_TRY(size_param(&params[s].param[i], ops, (proa_weight_slot)(i % PROA_SLOT_COUNT),
-                                    formats, tables, err));
+                                    formats, tables, relative_rows, err));
         count_bytes(plan, &params[s], c, s == (int)busiest);
     }
     count_parameters(plan, params, arch, c);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "model/relative.h"
 #include "model/staging.h"
 #include "model/trace.h"
 #include <stdlib.h>
@@ -187,6 +188,7 @@ static void do_linear(const frame *f, const proa_step *s)
                               : s->flags & PROA_TANH ? PROA_ACT_TANH
                                                      : PROA_ACT_NONE};
     if (s->flags & PROA_HEAD_ACT) e.act = c->head_act;
+    if (s->flags & PROA_CONV_ACT) e.act = c->conv_act;
     if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
     if (s->flags & PROA_RESIDUAL) e.alpha = (float)c->residual_scale;
     if (s->flags & PROA_ADD) e.residual = y;
@@ -338,7 +340,9 @@ static void do_attend(const frame *f, const proa_step *s)
     proa_view q = qkv_part(f, qkv, 0);
     proa_view y = proa_view_heads(register_rows(f, s->out, f->first + f->rows), c->heads);
     proa_kv rows = self_rows(f, qkv);
-    const proa_kv *kv = attends_without_pages(f) ? &rows : self_pages(f);
+    proa_relative relative;
+    if (proa_relative_of_layer(f->m, f->stack, f->layer, &relative)) a.relative = &relative;
+    const proa_kv *kv = a.relative || attends_without_pages(f) ? &rows : self_pages(f);
     proa_spans spans = f->batch->self;
     spans.count -= f->batch->prefixes;
     if (spans.count) f->m->ctx.ops->attend(&f->m->ctx, y, q, kv, &spans, &a);
@@ -347,6 +351,13 @@ static void do_attend(const frame *f, const proa_step *s)
     spans.count = f->batch->prefixes;
     a.causal = false, a.rel_bidirectional = true;
     f->m->ctx.ops->attend(&f->m->ctx, y, q, kv, &spans, &a);
+}
+
+static void do_unfold(const frame *f, const proa_step *s)
+{
+    int64_t end = f->first + f->rows;
+    f->m->ctx.ops->unfold(&f->m->ctx, register_rows(f, s->out, end), register_rows(f, s->in, end),
+                          &f->batch->self, f->m->config.conv_width);
 }
 
 static void do_cross_append(const frame *f, const proa_step *s)
@@ -388,6 +399,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_KV_APPEND] = do_kv_append,
     [PROA_STEP_ROPE_APPEND] = do_rope_append,
     [PROA_STEP_ATTEND] = do_attend,
+    [PROA_STEP_UNFOLD] = do_unfold,
     [PROA_STEP_CROSS_APPEND] = do_cross_append,
     [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
     [PROA_STEP_ROUTE] = do_route,
@@ -600,13 +612,13 @@ static void send_row_outputs(proa_model *m, int64_t rows, bool again)
 
 bool proa_model_sends_encoder_outputs(const proa_model *m)
 {
-    return m->plan.headless || m->arch->head_rows == PROA_ROWS_FIRST;
+    return m->plan.headless || proa_arch_has_one_row(m->arch);
 }
 
 /* Whole rows are sent last, since their copy takes longest. */
 void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, int64_t inputs, int64_t rows, bool again)
 {
-    if (m->arch->head_rows == PROA_ROWS_FIRST) send_input_outputs(m, &m->plan.head, firsts, inputs);
+    if (proa_arch_has_one_row(m->arch)) send_input_outputs(m, &m->plan.head, firsts, inputs);
     if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, firsts, inputs);
     if (m->plan.headless) send_row_outputs(m, rows, again);
 }

@@ -5,17 +5,12 @@
 
 #include <math.h>
 
-static bool is_matrix(const proa_param *param)
-{
-    return param->parts && (param->role == PROA_ROLE_MATRIX || param->role == PROA_ROLE_TRANSPOSED);
-}
-
 /* A multiplication and an addition for each weight; of experts for each of the chosen ones. */
 static double matrix_ops(const proa_params *p, const proa_config *c, int64_t layer, proa_weight_slot slot)
 {
     const proa_param *param = proa_params_at(p, layer, slot);
     double times = param->experts ? c->router.chosen : 1;
-    return is_matrix(param) ? 2.0 * (double)param->rows * (double)param->cols * times : 0;
+    return proa_param_is_matrix(param) ? 2.0 * (double)param->rows * (double)param->cols * times : 0;
 }
 
 static bool of_head(proa_weight_slot slot)

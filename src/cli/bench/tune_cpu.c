@@ -31,7 +31,7 @@ typedef struct measuring {
 
 static void add_shape(measuring *m, const proa_param *p)
 {
-    if (!p->parts || (p->role != PROA_ROLE_MATRIX && p->role != PROA_ROLE_TRANSPOSED)) return;
+    if (!proa_param_is_matrix(p)) return;
     for (int i = 0; i < m->count; i++)
         if (m->shapes[i].N == p->rows && m->shapes[i].K == p->cols) {
             m->shapes[i].count++;

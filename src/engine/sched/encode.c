@@ -57,7 +57,11 @@ static void take_inputs(proa_engine *e, proa_encoder_pass *pass)
 
 static void request_outputs(proa_engine *e, const proa_encoder_pass *pass)
 {
-    for (int64_t i = 0; i < pass->count; i++) e->step.logits_rows[i] = (int32_t)pass->input[i].row;
+    bool last = e->model->arch->head_rows == PROA_ROWS_LAST;
+    for (int64_t i = 0; i < pass->count; i++) {
+        const proa_encoder_input *input = &pass->input[i];
+        e->step.logits_rows[i] = (int32_t)(input->row + (last ? input->req->input_count - 1 : 0));
+    }
     proa_model_send_encoder_outputs(e->model, e->step.logits_rows, pass->count, e->step.rows,
                                     e->async.mode == PROA_SAMPLE_ASYNC);
 }

@@ -108,6 +108,9 @@
  *                       the same by the block positions, of the second half of each head (prefix.h)
  * KV_APPEND             k and v of QKV [T, K] each are written to this layer's KV pages
  * ATTEND                A = softmax(scale q k^T + bias, mask) v  [T, Q], over the sequence's KV pages
+ *                       with relative positions (REL_EMBED, REL) over the keys and values of QKV itself
+ * UNFOLD(IN, OUT, flags) OUT = the conv_width rows around each row of IN [T, H], so that a convolution is a LINEAR
+ *                        with CONV [H, conv_width H]
  * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs
  * CROSS_ATTEND          A = attention of CQ [T, Q] over the encoder outputs
  * ROUTE(W)              EXPERT_W, EXPERT_IDS [T, k] = the experts that ROUTER [T, experts] chooses; W the slot of
@@ -150,6 +153,7 @@
 #define ROTATE_BLOCK                  STEP_BARE(ROPE, QKV, QKV, PROA_BLOCK)
 #define KV_APPEND                     STEP_BARE(KV_APPEND, QKV, NONE, 0)
 #define ATTEND                        STEP_BARE(ATTEND, QKV, A, 0)
+#define UNFOLD(IN, OUT, flags)        STEP_BARE(UNFOLD, IN, OUT, flags)
 #define CROSS_APPEND                  STEP_BARE(CROSS_APPEND, CKV, NONE, 0)
 #define CROSS_ATTEND                  STEP_BARE(CROSS_ATTEND, CQ, A, 0)
 #define ROUTE(W)                      STEP(ROUTE, ROUTER, EXPERT_W, W, IF(EXPERTS))
@@ -168,6 +172,7 @@ enum {
     CAPPED  = PROA_CAPPED,  /* then logit_cap * tanh(y / logit_cap) */
     OF_POS  = PROA_OF_POS,
     OF_TYPE = PROA_OF_TYPE,
+    CONV_ACT     = PROA_CONV_ACT,     /* then the activation of the convolution */
     HEAD_ACT     = PROA_HEAD_ACT,     /* then the activation of the head */
     RESIDUAL = PROA_RESIDUAL, /* times residual_scale */
     FORK    = PROA_FORK,  /* may run at the same time as the steps up to the next JOIN */

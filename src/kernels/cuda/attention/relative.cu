@@ -184,6 +184,7 @@ __global__ void __launch_bounds__(THREADS) relative_kernel(attention_task t, pro
         __syncthreads();
         add_values<T>(out, tile, t, s, key, count, kv);
     }
+    state.total += sink_weight(t, h, state.largest * 1.4426950408889634f);
     __syncthreads();
     for (int e = lane; e < t.dim && i < queries; e += LANES)
         write_y(t, (s.row + begin + i) * t.y_row + h * t.y_head + e,

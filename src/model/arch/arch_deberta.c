@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_deberta.c - DeBERTa v2 and v3: post-norm encoder whose attention adds products of the content with relative
+ * positions, of queries and of keys ("c2p" and "p2c"). v2 xlarge has a convolution over the embeddings beside the first
+ * layer. Heads: none, masked language model, sequence classification (over the first token) and token classification.
+ * Facts: transformers' modeling_deberta_v2.py, 4.57 and 5.17; He et al. 2021. */
+#include "model/arch/arch_rows.h"
+
+#include <math.h>
+#include <string.h>
+
+#define STACK PROA_STACK_ENCODER
+#define LAYER "deberta.encoder.layer.%d."
+
+/* clang-format off */
+static const proa_key keys[] = {
+    REQUIRED  ("vocab_size",              vocab,             VOCAB),
+    REQUIRED  ("hidden_size",             hidden,            HIDDEN),
+    REQUIRED  ("num_hidden_layers",       encoder_layers,    LAYERS),
+    REQUIRED  ("num_attention_heads",     heads,             HEADS),
+    REQUIRED  ("intermediate_size",       ffn,               FFN),
+    INTEGER   ("attention_head_size",     head_dim,          1, HEAD_DIM,         0),
+    INTEGER   ("max_position_embeddings", context,           1, RELATIVE_CONTEXT, 512),
+    INTEGER   ("type_vocab_size",         types,             0, TOKEN_TYPES,      0),
+    INTEGER   ("conv_kernel_size",        conv_width,        0, CONV_WIDTH,       0),
+    EPSILON   ("layer_norm_eps",          1e-7),
+    ACTIVATION("hidden_act",              GELU),
+    SWITCH    ("position_biased_input",   learned_positions, 1),
+    SWITCH    ("tie_word_embeddings",     tied,              1),
+    END_KEYS};
+
+/* The projections of the positions: of queries (p2c), then of keys (c2p). */
+#define POSITION_TENSORS \
+    TENSOR   ("deberta.encoder.rel_embeddings.weight",         REL_EMBED,  MATRIX, RELATIVE, HIDDEN, PROA_LOAD_ONLY), \
+    TENSOR   ("deberta.encoder.LayerNorm.weight",              REL_NORM,   VECTOR, HIDDEN,   NONE,                    \
+              PROA_LOAD_ONLY | IF(REL_NORMED)),                                                                       \
+    TENSOR   ("deberta.encoder.LayerNorm.bias",                REL_NORM_B, VECTOR, HIDDEN,   NONE,                    \
+              PROA_LOAD_ONLY | IF(REL_NORMED)),                                                                       \
+    PROJECTED(REL_SHARED, LAYER "attention.self.query_proj",     PROA_SHARED), \
+    PROJECTED(REL_SHARED, LAYER "attention.self.key_proj",       PROA_SHARED), \
+    PROJECTED(REL_OWN,    LAYER "attention.self.pos_query_proj", 0),           \
+    PROJECTED(REL_OWN,    LAYER "attention.self.pos_key_proj",   0)
+#define PROJECTED(COND, name, flags) \
+    TENSOR(name ".weight", REL,   MATRIX, Q, HIDDEN, PROA_PROJECTED | IF(COND) | (flags)), \
+    TENSOR(name ".bias",   REL_B, VECTOR, Q, NONE,   PROA_LOAD_ONLY | IF(COND) | (flags))
+
+#define BODY_TENSORS \
+    TABLE    ("deberta.embeddings.word_embeddings.weight",        TOKENS,       VOCAB,   HIDDEN), \
+    TENSOR   ("deberta.embeddings.position_embeddings.weight",    POSITIONS,    TABLE,   CONTEXT, HIDDEN, \
+              IF(LEARNED_POSITIONS)),                                                             \
+    TENSOR   ("deberta.embeddings.token_type_embeddings.weight",  TYPES,        TABLE,   TYPES,   HIDDEN, \
+              IF(TYPED)),                                                                         \
+    VECTOR   ("deberta.embeddings.LayerNorm.weight",              EMBED_NORM,   HIDDEN),          \
+    VECTOR   ("deberta.embeddings.LayerNorm.bias",                EMBED_NORM_B, HIDDEN),          \
+    MATRIX   (LAYER "attention.self.query_proj.weight",           QKV,          Q,       HIDDEN), \
+    MATRIX   (LAYER "attention.self.key_proj.weight",             QKV,          KV,      HIDDEN), \
+    MATRIX   (LAYER "attention.self.value_proj.weight",           QKV,          KV,      HIDDEN), \
+    VECTOR   (LAYER "attention.self.query_proj.bias",             QKV_B,        Q),               \
+    VECTOR   (LAYER "attention.self.key_proj.bias",               QKV_B,        KV),              \
+    VECTOR   (LAYER "attention.self.value_proj.bias",             QKV_B,        KV),              \
+    POSITION_TENSORS,                                                                             \
+    MATRIX   (LAYER "attention.output.dense.weight",              O,            HIDDEN,  Q),      \
+    VECTOR   (LAYER "attention.output.dense.bias",                O_B,          HIDDEN),          \
+    VECTOR   (LAYER "attention.output.LayerNorm.weight",          ATTN_NORM,    HIDDEN),          \
+    VECTOR   (LAYER "attention.output.LayerNorm.bias",            ATTN_NORM_B,  HIDDEN),          \
+    MATRIX   (LAYER "intermediate.dense.weight",                  UP,           FFN,     HIDDEN), \
+    VECTOR   (LAYER "intermediate.dense.bias",                    UP_B,         FFN),             \
+    MATRIX   (LAYER "output.dense.weight",                        DOWN,         HIDDEN,  FFN),    \
+    VECTOR   (LAYER "output.dense.bias",                          DOWN_B,       HIDDEN),          \
+    VECTOR   (LAYER "output.LayerNorm.weight",                    FFN_NORM,     HIDDEN),          \
+    VECTOR   (LAYER "output.LayerNorm.bias",                      FFN_NORM_B,   HIDDEN),          \
+    MATRIX_IF(CONVOLVED, "deberta.encoder.conv.conv.weight",      CONV,         HIDDEN,  WINDOW), \
+    VECTOR_IF(CONVOLVED, "deberta.encoder.conv.conv.bias",        CONV_B,       HIDDEN),          \
+    VECTOR_IF(CONVOLVED, "deberta.encoder.conv.LayerNorm.weight", CONV_NORM,    HIDDEN),          \
+    VECTOR_IF(CONVOLVED, "deberta.encoder.conv.LayerNorm.bias",   CONV_NORM_B,  HIDDEN)
+
+static const proa_name bare_tensors[] = {BODY_TENSORS, END_TENSORS};
+static const proa_name cls_tensors[] = {
+    BODY_TENSORS,
+    MATRIX("pooler.dense.weight", POOL,   HIDDEN, HIDDEN),
+    VECTOR("pooler.dense.bias",   POOL_B, HIDDEN),
+    MATRIX("classifier.weight",   HEAD,   LABELS, HIDDEN),
+    VECTOR("classifier.bias",     HEAD_B, LABELS),
+    END_TENSORS};
+static const proa_name tok_tensors[] = {
+    BODY_TENSORS,
+    MATRIX("classifier.weight", HEAD,   LABELS, HIDDEN),
+    VECTOR("classifier.bias",   HEAD_B, LABELS),
+    END_TENSORS};
+static const proa_name mlm_tensors[] = {
+    BODY_TENSORS,
+    MATRIX   ("cls.predictions.transform.dense.weight",     HEAD_DENSE,   HIDDEN, HIDDEN),
+    VECTOR   ("cls.predictions.transform.dense.bias",       HEAD_DENSE_B, HIDDEN),
+    VECTOR   ("cls.predictions.transform.LayerNorm.weight", HEAD_NORM,    HIDDEN),
+    VECTOR   ("cls.predictions.transform.LayerNorm.bias",   HEAD_NORM_B,  HIDDEN),
+    TIED_HEAD("deberta.embeddings.word_embeddings.weight"),
+    MATRIX_IF(UNTIED, "cls.predictions.decoder.weight",     HEAD,         VOCAB,  HIDDEN),
+    VECTOR   ("cls.predictions.bias",                       HEAD_B,       VOCAB),
+    END_TENSORS};
+static const char *const prefixes[] = {"deberta.", NULL};
+/* The language model head as Microsoft's checkpoints name it, and transformers without `legacy`. */
+static const char *const aliases[] = {
+    "cls.predictions.transform.dense.weight",     "lm_predictions.lm_head.dense.weight",
+    "cls.predictions.transform.dense.bias",       "lm_predictions.lm_head.dense.bias",
+    "cls.predictions.transform.LayerNorm.weight", "lm_predictions.lm_head.LayerNorm.weight",
+    "cls.predictions.transform.LayerNorm.bias",   "lm_predictions.lm_head.LayerNorm.bias",
+    "cls.predictions.bias",                       "lm_predictions.lm_head.bias",
+    NULL};
+/* Heads of the pretraining, and a table of positions that v3's checkpoints carry but do not use. */
+#define PRETRAINING_REST \
+    "position_ids", \
+    "embeddings.position_embeddings.weight", \
+    "mask_predictions.dense.weight", \
+    "mask_predictions.dense.bias", \
+    "mask_predictions.LayerNorm.weight", \
+    "mask_predictions.LayerNorm.bias", \
+    "mask_predictions.classifier.weight", \
+    "mask_predictions.classifier.bias", \
+    "cls.predictions.decoder.weight", \
+    "cls.predictions.decoder.bias"
+static const char *const mlm_ignored[] = {PRETRAINING_REST, "pooler.dense.weight", "pooler.dense.bias", NULL};
+static const char *const ignored[] = {
+    PRETRAINING_REST,
+    "pooler.dense.weight",
+    "pooler.dense.bias",
+    "lm_predictions.lm_head.dense.weight",
+    "lm_predictions.lm_head.dense.bias",
+    "lm_predictions.lm_head.LayerNorm.weight",
+    "lm_predictions.lm_head.LayerNorm.bias",
+    "lm_predictions.lm_head.bias",
+    "cls.predictions.transform.dense.weight",
+    "cls.predictions.transform.dense.bias",
+    "cls.predictions.transform.LayerNorm.weight",
+    "cls.predictions.transform.LayerNorm.bias",
+    "cls.predictions.bias",
+    NULL};
+
+static const proa_step embed[] = {
+    EMBED_TO(D, TOKENS,    0),
+    EMBED_TO(D, POSITIONS, OF_POS | ADD | IF(LEARNED_POSITIONS)),
+    EMBED_TO(D, TYPES,     OF_TYPE | ADD | IF(TYPED)),
+    NORM_IF (CONVOLVED, D, KEPT, EMBED_NORM),
+    NORM    (D, X, EMBED_NORM),
+    END};
+static const proa_step layer[] = {
+    LINEAR (X, QKV, QKV,  0),
+    ATTEND,
+    LINEAR (A, D,   O,    ADD_X),
+    NORM   (D, X,   ATTN_NORM),
+    LINEAR (X, U,   UP,   ACT),
+    LINEAR (U, D,   DOWN, ADD_X),
+    NORM   (D, X,   FFN_NORM),
+    UNFOLD (KEPT, WINDOWS,         IF(FIRST_LAYER) | IF(CONVOLVED)),
+    LINEAR (WINDOWS, D, CONV, ADD_X | CONV_ACT | IF(FIRST_LAYER) | IF(CONVOLVED)),
+    STEP   (NORM, D, X, CONV_NORM, IF(FIRST_LAYER) | IF(CONVOLVED)),
+    END};
+static const proa_step headless[] = {GATHER(OUT), END};
+static const proa_step cls_head[] = {
+    GATHER(H),
+    LINEAR(H,  HN,  POOL, HEAD_ACT),
+    LINEAR(HN, OUT, HEAD, 0),
+    END};
+static const proa_step tok_head[] = {GATHER(H), LINEAR(H, OUT, HEAD, 0), END};
+static const proa_step mlm_head[] = {
+    GATHER(H),
+    LINEAR(H,  HN,  HEAD_DENSE, ACT),
+    NORM  (HN, HN,  HEAD_NORM),
+    LINEAR(HN, OUT, HEAD,       0),
+    END};
+/* clang-format on */
+
+/* pos_att_type is "p2c|c2p" or a list of both names. */
+static bool has_both_terms(const proa_json *json)
+{
+    const proa_json *types = proa_json_get(json, "pos_att_type");
+    proa_str text = proa_json_str(types), first = proa_json_str(proa_json_at(types, 0)),
+             second = proa_json_str(proa_json_at(types, 1));
+    if (text.len) return proa_str_is(text, "p2c|c2p") || proa_str_is(text, "c2p|p2c");
+    return proa_json_len(types) == 2 && ((proa_str_is(first, "p2c") && proa_str_is(second, "c2p")) ||
+                                         (proa_str_is(first, "c2p") && proa_str_is(second, "p2c")));
+}
+
+static proa_status read_position_norm(proa_config *c, const proa_json *json, proa_err *err)
+{
+    proa_str norm = {"none", 4};
+    PROA_TRY(proa_json_get_str(&norm, json, "norm_rel_ebd", err));
+    c->relative.normed = proa_str_is(norm, "layer_norm");
+    if (c->relative.normed || proa_str_is(norm, "none")) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "'norm_rel_ebd' '%.*s' is not supported (layer_norm, none are)",
+                     (int)norm.len, norm.ptr);
+}
+
+/* Without buckets there is a position for each distance up to max_relative_positions. */
+static proa_status read_relative(proa_config *c, const proa_json *json, proa_err *err)
+{
+    int64_t most = -1, buckets = -1;
+    bool relative = false, shared = false;
+    PROA_TRY(proa_json_get_bool(&relative, json, "relative_attention", err));
+    PROA_TRY(proa_json_get_bool(&shared, json, "share_att_key", err));
+    PROA_TRY(proa_json_get_int(&most, json, "max_relative_positions", -1, PROA_RELATIVE_CONTEXT_MAX, err));
+    PROA_TRY(proa_json_get_int(&buckets, json, "position_buckets", -1, PROA_RELATIVE_CONTEXT_MAX, err));
+    if (!relative || !has_both_terms(json))
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "a DeBERTa must have 'relative_attention' and both of c2p and p2c in 'pos_att_type'");
+    if (most < 1) most = c->context;
+    c->relative.used = c->relative.queries = true;
+    c->relative.own = !shared;
+    c->relative.span = buckets > 0 ? buckets : most;
+    c->relative.distance = buckets > 0 ? most : 0;
+    if (buckets > 0 && (buckets < 2 || most - 1 <= buckets / 2))
+        return PROA_FAIL(err, INVALID, "'position_buckets' %lld must be 2 to twice the %lld relative positions",
+                         (long long)buckets, (long long)most);
+    return read_position_norm(c, json, err);
+}
+
+static proa_status read_convolution(proa_config *c, const proa_json *json, proa_err *err)
+{
+    int64_t groups = 1;
+    PROA_TRY(proa_config_read_act(&c->conv_act, json, "conv_act", PROA_ACT_TANH, err));
+    PROA_TRY(proa_json_get_int(&groups, json, "conv_groups", 1, PROA_HIDDEN_MAX, err));
+    if (c->conv_width > 0 && (c->conv_width % 2 == 0 || groups != 1))
+        return PROA_FAIL(err, UNSUPPORTED, "a convolution of %lld rows in %lld groups is not supported",
+                         (long long)c->conv_width, (long long)groups);
+    return PROA_OK;
+}
+
+/* Sizes that may differ from the hidden size in transformers, but do in no known model. */
+static proa_status check_hidden(const proa_config *c, const proa_json *json, proa_err *err)
+{
+    static const char *const names[] = {"embedding_size", "pooler_hidden_size"};
+    for (size_t i = 0; i < PROA_COUNT(names); i++) {
+        int64_t size = c->hidden;
+        PROA_TRY(proa_json_get_int(&size, json, names[i], 1, PROA_HIDDEN_MAX, err));
+        if (size != c->hidden)
+            return PROA_FAIL(err, UNSUPPORTED, "'%s' %lld differs from the hidden size %lld", names[i],
+                             (long long)size, (long long)c->hidden);
+    }
+    return PROA_OK;
+}
+
+/* Scores are divided by sqrt(3 head_dim): they are sums of three products. */
+static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_UNUSED(arena);
+    PROA_TRY(check_hidden(c, json, err));
+    PROA_TRY(proa_config_read_labels(c, json, err));
+    PROA_TRY(proa_config_read_act(&c->head_act, json, "pooler_hidden_act", PROA_ACT_GELU, err));
+    PROA_TRY(read_convolution(c, json, err));
+    PROA_TRY(read_relative(c, json, err));
+    if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
+    if (c->head_dim > 0) c->attention_scale = 1 / sqrt(3 * (double)c->head_dim);
+    return proa_config_check_relative(c, err);
+}
+
+/* clang-format off */
+#define ROW(NAME, CLASS, TENSORS, IGNORED, HEAD, ROWS, OUTPUTS)                                                       \
+    {.name = NAME, .model_type = "deberta-v2", .hf = STRINGS(CLASS), .kind = PROA_KIND_ENCODER,                       \
+     .norm = PROA_NORM_LAYER, .keys = keys, .names = TENSORS, .prefixes = prefixes, .aliases = aliases,               \
+     .ignored = IGNORED, .stacks = {[STACK] = {embed, layer, NULL, false}}, .head = HEAD,                             \
+     .head_rows = PROA_ROWS_##ROWS, .outputs = PROA_DIM_##OUTPUTS, .finish = finish}
+
+const proa_arch proa_arch_deberta =
+    ROW("deberta",     "DebertaV2Model",                     bare_tensors, ignored,     headless, ALL,   HIDDEN);
+const proa_arch proa_arch_deberta_cls =
+    ROW("deberta_cls", "DebertaV2ForSequenceClassification", cls_tensors,  ignored,     cls_head, FIRST, LABELS);
+const proa_arch proa_arch_deberta_tok =
+    ROW("deberta_tok", "DebertaV2ForTokenClassification",    tok_tensors,  ignored,     tok_head, ALL,   LABELS);
+const proa_arch proa_arch_deberta_mlm =
+    ROW("deberta_mlm", "DebertaV2ForMaskedLM",               mlm_tensors,  mlm_ignored, mlm_head, ALL,   VOCAB);
+/* clang-format on */
