@@ -177,7 +177,6 @@ _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 64, "more conditio
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
     (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS))
 #define PROA_SOME_LAYER (-1)
-_Static_assert((int)PROA_CONDITION_COUNT <= 32, "conditions are the upper half of the flags");
 
 enum proa_step_flags {
     PROA_ADD = 1 << 0,         /* LINEAR, EMBED: add to out; NORM: in is normed in place, then added */
@@ -370,6 +369,10 @@ typedef struct proa_arch {
     A(deberta_cls)                                                                                           \
     A(deberta_tok)                                                                                           \
     A(deberta_mlm)                                                                                           \
+    A(xlnet)                                                                                                 \
+    A(xlnet_lm)                                                                                              \
+    A(xlnet_cls)                                                                                             \
+    A(xlnet_tok)                                                                                             \
     A(modernbert)                                                                                            \
     A(modernbert_mlm)                                                                                        \
     A(modernbert_cls)                                                                                        \
