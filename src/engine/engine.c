@@ -311,6 +311,9 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     info->layers = (int32_t)c->layers, info->encoder_layers = (int32_t)c->encoder_layers;
     info->context = (int32_t)c->context;
     info->outputs = (int32_t)p->width[PROA_REG_OUT];
+    const proa_arch *arch = e->model->arch;
+    bool classifies = arch->outputs == PROA_DIM_LABELS && proa_arch_has_one_row(arch);
+    info->labels = classifies ? info->outputs : 0;
     info->has_tokenizer = e->tokenizer != NULL;
     info->has_pooler = proa_model_has_pool(e->model);
     info->threads = proa_pool_threads(e->pool);

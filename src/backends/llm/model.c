@@ -207,7 +207,7 @@ static void read_labels(proa_llm_model *s, const proa_json *config)
 {
     const proa_json *names = proa_json_get(config, "id2label");
     proa_str problem = proa_json_str(proa_json_get(config, "problem_type"));
-    s->labels = s->info.outputs;
+    s->labels = s->info.labels;
     const char **label = PROA_ARENA_NEW(&s->arena, const char *, s->labels);
     for (int64_t i = 0; i < s->labels; i++) {
         char key[24];
@@ -233,7 +233,7 @@ static proa_status read_folder(proa_llm_model *s, proa_err *err)
     if (proa_json_kind(given) == PROA_JSON_INT) pad = proa_json_int(given);
     s->end_id = ends ? end[0] : -1;
     s->pad_id = pad >= 0 && pad < s->info.vocab ? (int32_t)pad : s->end_id;
-    if (s->info.kind == PROA_KIND_ENCODER && strcmp(s->info.arch, "bert_cls") == 0) read_labels(s, config);
+    if (s->info.labels > 0) read_labels(s, config);
     proa_json_free(config);
     return PROA_OK;
 }
