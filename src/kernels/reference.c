@@ -55,13 +55,14 @@ static void gather(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)
         for (int64_t j = 0; j < y.shape[1]; j++) *at2(y, i, j) = *at2(x, rows[i], j);
 }
 
-typedef struct unfold_job {
+/* Work on the rows of spans, shared among workers by columns. */
+typedef struct span_job {
     proa_view y, x;
     const proa_spans *spans;
-    int64_t width;
-} unfold_job;
+    int64_t width; /* of unfold */
+} span_job;
 
-static void unfold_row(const unfold_job *job, const proa_span *span, int64_t i, int64_t begin, int64_t end)
+static void unfold_row(const span_job *job, const proa_span *span, int64_t i, int64_t begin, int64_t end)
 {
     for (int64_t s = 0; s < job->width; s++) {
         int64_t from = i + s - (job->width - 1) / 2;
@@ -74,7 +75,7 @@ static void unfold_row(const unfold_job *job, const proa_span *span, int64_t i, 
 static void unfold_columns(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
-    const unfold_job *job = arg;
+    const span_job *job = arg;
     for (int64_t s = 0; s < job->spans->count; s++)
         for (int64_t i = 0; i < job->spans->span[s].rows; i++)
             unfold_row(job, &job->spans->span[s], i, begin, end);
@@ -82,8 +83,28 @@ static void unfold_columns(void *arg, int64_t begin, int64_t end, int worker)
 
 static void unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t width)
 {
-    unfold_job job = {y, x, spans, width};
+    span_job job = {y, x, spans, width};
     proa_pool_run(c->pool, x.shape[1], 64, unfold_columns, &job);
+}
+
+static void mean_columns(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const span_job *job = arg;
+    for (int64_t s = 0; s < job->spans->count; s++) {
+        const proa_span *span = &job->spans->span[s];
+        for (int64_t k = begin; k < end && span->rows > 0; k++) {
+            double sum = 0;
+            for (int64_t i = 0; i < span->rows; i++) sum += (double)*at2(job->x, span->row + i, k);
+            *at2(job->y, span->row, k) = (float)(sum / (double)span->rows);
+        }
+    }
+}
+
+static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans)
+{
+    span_job job = {y, x, spans, 1};
+    proa_pool_run(c->pool, x.shape[1], 64, mean_columns, &job);
 }
 
 static void add(proa_ctx *c, proa_view y, proa_view a, proa_view b)
@@ -603,6 +624,7 @@ void proa_reference_fill(proa_ops *ops)
                       .add = add,
                       .gather = gather,
                       .unfold = unfold,
+                      .span_mean = span_mean,
                       .log_sum_exp = log_sum_exp,
                       .top_k = top_k,
                       .decode = &decode_ops};

@@ -33,7 +33,7 @@
     R(BLOCK_ROPE, "block_rope") /* [T, rotary_dim]: cosines, sines of the block positions */                 \
     R(E, "embed")               /* [T, embed]: embedded tokens before their projection */                    \
     R(HE, "head_embed")         /* [S, embed]: the head's input after its projection */                      \
-    R(KEPT, "kept")             /* [T, hidden]: kept from one program to another: embeddings */              \
+    R(KEPT, "kept")             /* [T, hidden]: kept from one program to another: embeddings, or means */    \
     R(WINDOWS, "windows")       /* [T, conv_width * hidden] */
 
 typedef enum proa_reg {
@@ -110,6 +110,7 @@ typedef enum proa_weight_slot {
     S(ROPE_APPEND, "rope_append")   /* both, fused by the plan */                                            \
     S(ATTEND, "attend")             /* A = attention of q of QKV over the sequence's pages */                \
     S(UNFOLD, "unfold")             /* out = for each row the rows of in around it */                        \
+    S(SPAN_MEAN, "span_mean")       /* the first row of each sequence of out = the mean of its rows of in */ \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
     S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
     S(ROUTE, "route")               /* EXPERT_W, EXPERT_IDS = the experts chosen by ROUTER (correction w) */ \
@@ -160,6 +161,8 @@ typedef enum proa_step_op {
     C(LEARNED_POSITIONS, c->learned_positions)                                                               \
     C(TYPED, c->types > 0)          /* token types are embedded */                                           \
     C(CONVOLVED, c->conv_width > 0) /* a convolution follows the first layer */                              \
+    C(OF_MEAN, c->head_of_mean)     /* the head computes the mean of the rows of an input */                 \
+    C(OF_ROW, !c->head_of_mean)                                                                              \
     C(REL_SHARED, !c->relative.own) /* relative positions are projected as the content is */                 \
     C(REL_NORMED, c->relative.normed)                                                                        \
     C(REL_OWN, c->relative.own)

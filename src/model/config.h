@@ -73,6 +73,7 @@ typedef struct proa_config {
     /* a convolution over the rows of an input, after the first layer (DeBERTa v2): rows of a window; 0: none */
     int64_t conv_width;
     proa_act conv_act;
+    bool head_of_mean; /* of the rows of an input, not of one of them */
     /* ids; -1: none */
     int64_t prefix_end;   /* the tokens of a prompt before the first of these are its prefix (prefix.h) */
     int64_t blank_ids[2]; /* the blank that is filled: the first one that the prompt has */

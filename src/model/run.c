@@ -360,6 +360,13 @@ static void do_unfold(const frame *f, const proa_step *s)
                           &f->batch->self, f->m->config.conv_width);
 }
 
+static void do_span_mean(const frame *f, const proa_step *s)
+{
+    int64_t end = f->first + f->rows;
+    f->m->ctx.ops->span_mean(&f->m->ctx, register_rows(f, s->out, end), register_rows(f, s->in, end),
+                             &f->batch->self);
+}
+
 static void do_cross_append(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
@@ -400,6 +407,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_ROPE_APPEND] = do_rope_append,
     [PROA_STEP_ATTEND] = do_attend,
     [PROA_STEP_UNFOLD] = do_unfold,
+    [PROA_STEP_SPAN_MEAN] = do_span_mean,
     [PROA_STEP_CROSS_APPEND] = do_cross_append,
     [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
     [PROA_STEP_ROUTE] = do_route,

@@ -430,6 +430,18 @@ static void unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *span
     download_covered();
 }
 
+static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans)
+{
+    PROA_UNUSED(c);
+    proa_spans s = *spans;
+    cover(s.span, s.count * (int64_t)sizeof *s.span);
+    cover_narrow(y, true), cover_narrow(x, true);
+    upload_covered();
+    s.span = device_ptr(s.span);
+    device->ops->span_mean(ctx(), device_view(y), device_view(x), &s);
+    download_covered();
+}
+
 static void act(proa_ctx *c, proa_view x, proa_act act)
 {
     PROA_UNUSED(c);

@@ -87,10 +87,11 @@ static const proa_step layer[] = {
     LINEAR_GATED(N, F, UP,   0),
     LINEAR      (F, X, DOWN, ADD),
     END};
-static const proa_step after[] = {NORM(X, X, FINAL_NORM), END};
+static const proa_step after[] = {NORM(X, X, FINAL_NORM), SPAN_MEAN(X, KEPT, IF(OF_MEAN)), END};
 static const proa_step headless[] = {GATHER(OUT), END};
 static const proa_step head[] = {
-    GATHER(H),
+    STEP_BARE(GATHER, X, H, IF(OF_ROW)),
+    STEP_BARE(GATHER, KEPT, H, IF(OF_MEAN)),
     LINEAR(H,  HN,  HEAD_DENSE, HEAD_ACT),
     NORM  (HN, HN,  HEAD_NORM),
     LINEAR(HN, OUT, HEAD,       0),
@@ -133,8 +134,9 @@ static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena 
 {
     proa_str pooling = {"cls", 3};
     PROA_TRY(proa_json_get_str(&pooling, json, "classifier_pooling", err));
-    if (!proa_str_is(pooling, "cls"))
-        return PROA_FAIL(err, UNSUPPORTED, "'classifier_pooling' '%.*s' is not supported (cls is)",
+    c->head_of_mean = proa_str_is(pooling, "mean");
+    if (!c->head_of_mean && !proa_str_is(pooling, "cls"))
+        return PROA_FAIL(err, UNSUPPORTED, "'classifier_pooling' '%.*s' is not supported (cls, mean are)",
                          (int)pooling.len, pooling.ptr);
     return finish(c, json, arena, err);
 }

@@ -109,6 +109,7 @@
  * KV_APPEND             k and v of QKV [T, K] each are written to this layer's KV pages
  * ATTEND                A = softmax(scale q k^T + bias, mask) v  [T, Q], over the sequence's KV pages
  *                       with relative positions (REL_EMBED, REL) over the keys and values of QKV itself
+ * SPAN_MEAN(IN, OUT, flags) the first row of each sequence of OUT = the mean of its rows of IN [T, H]
  * UNFOLD(IN, OUT, flags) OUT = the conv_width rows around each row of IN [T, H], so that a convolution is a LINEAR
  *                        with CONV [H, conv_width H]
  * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs
@@ -153,6 +154,7 @@
 #define ROTATE_BLOCK                  STEP_BARE(ROPE, QKV, QKV, PROA_BLOCK)
 #define KV_APPEND                     STEP_BARE(KV_APPEND, QKV, NONE, 0)
 #define ATTEND                        STEP_BARE(ATTEND, QKV, A, 0)
+#define SPAN_MEAN(IN, OUT, flags)     STEP_BARE(SPAN_MEAN, IN, OUT, flags)
 #define UNFOLD(IN, OUT, flags)        STEP_BARE(UNFOLD, IN, OUT, flags)
 #define CROSS_APPEND                  STEP_BARE(CROSS_APPEND, CKV, NONE, 0)
 #define CROSS_ATTEND                  STEP_BARE(CROSS_ATTEND, CQ, A, 0)

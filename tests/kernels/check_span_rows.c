@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_unfold.c - the rows around each row: neighbours in the same span, zeros beyond its ends, other rows
- * untouched. */
+ * check_span_rows.c - the rows around each row (neighbours in the same span, zeros beyond its ends), and the mean of a
+ * span's rows; other rows stay untouched. */
 #include "check.h"
 
 /* Rows 3 to 7 and 9 to 9 belong to no span. */
@@ -58,4 +58,50 @@ void check_unfold(tester *t)
     check_formula(t);
     for (size_t i = 0; i < PROA_COUNT(columns); i++)
         for (int64_t width = 1; width <= 7; width += 2) unfold_case(t, columns[i], width);
+}
+
+/* ---- the mean of a span's rows ---- */
+
+static canvas run_mean(proa_ctx *c, const canvas *out, const canvas *x, const proa_spans *spans)
+{
+    canvas y = canvas_clone(out);
+    c->ops->span_mean(c, y.view, x->view, spans);
+    return y;
+}
+
+static void mean_case(tester *t, int64_t d)
+{
+    const proa_spans spans = {.span = spans_of, .count = PROA_COUNT(spans_of), .rows_max = 40, .context_max = 40};
+    const int64_t dims[] = {ROWS, d};
+    if (!takes_turn(t)) return;
+    canvas x = canvas_make(2, dims, 3, 1), out = canvas_make(2, dims, 2, 3);
+    canvas_fill(&x, (uint64_t)d, !device_mode.on);
+    canvas right = run_mean(&t->reference, &out, &x, &spans);
+    for (int n = 0; n < CHECK_THREADS; n++) {
+        canvas mine = run_mean(&t->tables[n], &out, &x, &spans);
+        for (size_t s = 0; s < PROA_COUNT(spans_of); s++) {
+            int64_t row = spans_of[s].row;
+            if (spans_of[s].rows == 0) continue;
+            double worst = compare_rows(proa_view_rows(mine.view, row, row + 1),
+                                        proa_view_rows(right.view, row, row + 1), TOL_NORM);
+            expect(t, worst <= 1, "%d columns, span %d: off by %g tolerances", (int)d, (int)s, worst);
+            expect(t, same_bits(mine.view, out.view, row + 1, row + spans_of[s].rows),
+                   "%d columns, span %d: wrote other rows", (int)d, (int)s);
+        }
+        expect(t, canvas_guards_hold(&mine), "%d columns: wrote outside the view", (int)d);
+        canvas_free(&mine);
+    }
+    canvas_free(&x), canvas_free(&out), canvas_free(&right);
+}
+
+void check_span_mean(tester *t)
+{
+    static const int64_t columns[] = {1, 5, 64, 300};
+    float x[4][2] = {{1, 2}, {3, 5}, {8, 5}, {9, 9}}, y[4][2] = {{0}};
+    const proa_span span = {0, 3, 3, 0};
+    const proa_spans spans = {.span = &span, .count = 1, .rows_max = 3, .context_max = 3};
+    t->tables[0].ops->span_mean(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 4, 2),
+                                proa_view_2d(x, PROA_DTYPE_F32, 4, 2), &spans);
+    expect(t, y[0][0] == 4 && y[0][1] == 4 && y[1][0] == 0, "not the mean of three rows");
+    for (size_t i = 0; i < PROA_COUNT(columns); i++) mean_case(t, columns[i]);
 }

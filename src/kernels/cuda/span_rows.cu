@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * unfold.cu - the rows around each row of a sequence, side by side: what a convolution over rows multiplies. */
+ * span_rows.cu - operations on the rows of a sequence: the rows around each row side by side, which a convolution over
+ * rows multiplies; and the mean of all rows. */
 #include "kernels/cuda/runtime/cuda.h"
 
 enum { THREADS = 256, ROWS_MAX = 4096 /* blocks of a span */ };
@@ -34,7 +35,36 @@ static void unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *span
     });
 }
 
-void gpu_fill_unfold(proa_ops *ops)
+/* Grid: span, THREADS columns. */
+template <typename Y, typename X>
+__global__ void span_mean_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const proa_span *spans, int d)
 {
-    ops->unfold = unfold;
+    gpu_wait();
+    proa_span span = spans[blockIdx.x];
+    int k = blockIdx.y * THREADS + threadIdx.x;
+    if (k >= d || span.rows < 1) return;
+    float sum = 0.0f;
+    for (int i = 0; i < span.rows; i++) sum += gpu_to_f32(x[(span.row + i) * x_row + k]);
+    y[span.row * y_row + k] = gpu_saturate<Y>(sum / (float)span.rows);
+}
+
+static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans)
+{
+    gpu *g = flushed(c, y);
+    int d = (int)x.shape[1];
+    if (spans->count == 0) return;
+    gpu_by_type(y.dtype, [&](auto to) {
+        gpu_by_type(x.dtype, [&](auto from) {
+            using Y = decltype(to);
+            using X = decltype(from);
+            gpu_launch(g, "span_mean", span_mean_kernel<Y, X>,
+                       dim3((unsigned)spans->count, (unsigned)((d + THREADS - 1) / THREADS)), THREADS, 0,
+                       (Y *)y.data, y.stride[0], (const X *)x.data, x.stride[0], spans->span, d);
+        });
+    });
+}
+
+void gpu_fill_span_rows(proa_ops *ops)
+{
+    ops->unfold = unfold, ops->span_mean = span_mean;
 }
