@@ -303,9 +303,10 @@ typedef struct proa_arch {
     proa_norm norm;
     const proa_key *keys;
     const proa_name *names;
-    const char *const *prefixes; /* prefixes that checkpoints may leave out; NULL: none */
-    const char *const *aliases;  /* pairs (our ending, older ending), NULL-terminated; NULL: none */
-    const char *const *ignored;  /* endings of tensors that are not used; NULL-terminated */
+    const char *const *prefixes;       /* prefixes that checkpoints may leave out; NULL: none */
+    const char *const *prefix_aliases; /* pairs (our beginning, another beginning), NULL-terminated; NULL: none */
+    const char *const *aliases;        /* pairs (our ending, older ending), NULL-terminated; NULL: none */
+    const char *const *ignored;        /* endings of tensors that are not used; NULL-terminated */
     const char *const *unused_parts; /* beginnings of tensors of parts that are not used (a vision tower); NULL: none */
     const char *text_config; /* the key of config.json that may hold the keys of the text model; NULL: none */
     proa_stack stacks[PROA_STACK_COUNT];

@@ -52,10 +52,24 @@ static const proa_weights_tensor *find_one(const binder *b, const char *name)
     return t ? t : find_alias(b, name);
 }
 
-/* By its name, or without a prefix that some checkpoints leave out. */
+/* By its name with another beginning: "language_model.model.x" as "model.language_model.x". */
+static const proa_weights_tensor *find_prefix_alias(const binder *b, const char *name)
+{
+    char other[PROA_TENSOR_NAME_MAX];
+    for (const char *const *a = b->arch->prefix_aliases; a && *a; a += 2) {
+        if (!proa_str_starts(proa_str_c(name), proa_str_c(a[0]))) continue;
+        snprintf(other, sizeof other, "%s%s", a[1], name + strlen(a[0]));
+        const proa_weights_tensor *t = find_one(b, other);
+        if (t) return t;
+    }
+    return NULL;
+}
+
+/* By its name, with another beginning, or without a prefix that some checkpoints leave out. */
 static const proa_weights_tensor *find_tensor(const binder *b, const char *name)
 {
     const proa_weights_tensor *t = find_one(b, name);
+    if (!t) t = find_prefix_alias(b, name);
     for (const char *const *p = b->arch->prefixes; !t && p && *p; p++)
         if (proa_str_starts(proa_str_c(name), proa_str_c(*p))) t = find_one(b, name + strlen(*p));
     return t;

@@ -67,8 +67,11 @@ static const proa_name gemma3_tensors[] = {
     VECTOR_1 ("language_model.model.layers.%d.self_attn.q_norm.weight", Q_NORM, HEAD),
     VECTOR_1 ("language_model.model.layers.%d.self_attn.k_norm.weight", K_NORM, HEAD),
     END_TENSORS};
+/* transformers 4.52 and later have other names in memory, which some tools save. */
 static const char *const gemma3_prefixes[] = {"language_model.", NULL};
-static const char *const gemma3_unused[] = {"vision_tower.", "multi_modal_projector.", NULL};
+static const char *const gemma3_prefix_aliases[] = {"language_model.model.", "model.language_model.", NULL};
+static const char *const gemma3_unused[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+                                            "model.multi_modal_projector.", NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, LOCAL_ROPE_TABLE, END};
@@ -168,5 +171,6 @@ const proa_arch proa_arch_gemma3 = {
     ROW("gemma3", STRINGS("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), gemma3_keys, gemma3_tensors,
         layer_norms_around, finish_gemma3),
     .model_type = "gemma3_text", .text_config = "text_config", .prefixes = gemma3_prefixes,
+    .prefix_aliases = gemma3_prefix_aliases,
     .unused_parts = gemma3_unused};
 /* clang-format on */

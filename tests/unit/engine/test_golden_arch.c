@@ -148,7 +148,7 @@ static int is_case(const struct dirent *entry)
 int main(int argc, char **argv)
 {
     struct dirent **folders = NULL;
-    struct CMUnitTest tests[128] = {0};
+    struct CMUnitTest tests[256] = {0};
     if (argc > 1) root = argv[1];
     int count = scandir(root, &folders, is_case, alphasort);
     if (count <= 0 || count > (int)PROA_COUNT(tests))
