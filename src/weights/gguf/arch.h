@@ -17,10 +17,12 @@ typedef enum proa_gguf_use {
     PROA_GGUF_ROTATED_Q,
     PROA_GGUF_ROTATED_K,
     PROA_GGUF_EXPERTS, /* [experts, rows, cols]: one tensor of the class for each, by the second "%d" of its name */
+    PROA_GGUF_ROW,    /* a vector that is a matrix of one row */
     PROA_GGUF_DROPPED /* says something about the configuration, or nothing */
 } proa_gguf_use;
 
-/* A tensor without its ending (".weight", ".bias"), which stays; "%d" is the layer in both names. */
+/* A tensor without its ending (".weight", ".bias"), which stays; or with it, where the class has another one. "%d" is
+ * the layer in both names. */
 typedef struct proa_gguf_name {
     const char *gguf, *hf; /* hf NULL: DROPPED */
     proa_gguf_use use;
@@ -52,20 +54,21 @@ extern const proa_gguf_arch proa_gguf_archs[]; /* archs.c; name NULL ends it */
 /* names.c: tensors by class, named after what they have in common. */
 extern const proa_gguf_name proa_gguf_llama_names[]; /* q and k rotate as pairs */
 extern const proa_gguf_name proa_gguf_qwen_names[];  /* the same without that; norms of q and k */
-extern const proa_gguf_name proa_gguf_gemma2_names[];
-extern const proa_gguf_name proa_gguf_gpt2_names[];
-extern const proa_gguf_name proa_gguf_gptneox_names[];
-extern const proa_gguf_name proa_gguf_falcon7b_names[], proa_gguf_falcon40b_names[];
-extern const proa_gguf_name proa_gguf_bloom_names[];
-extern const proa_gguf_name proa_gguf_mpt_names[];
+extern const proa_gguf_name proa_gguf_mixtral_names[], proa_gguf_phimoe_names[], proa_gguf_qwen_moe_names[];
+extern const proa_gguf_name proa_gguf_gemma2_names[]; /* norms before and behind attention and FFN */
+extern const proa_gguf_name proa_gguf_olmo2_names[];  /* norms behind them */
+extern const proa_gguf_name proa_gguf_phi2_names[], proa_gguf_phi3_names[], proa_gguf_starcoder2_names[];
+extern const proa_gguf_name proa_gguf_gpt2_names[], proa_gguf_gptneox_names[], proa_gguf_mpt_names[];
+extern const proa_gguf_name proa_gguf_falcon7b_names[], proa_gguf_falcon40b_names[], proa_gguf_bloom_names[];
+extern const proa_gguf_name proa_gguf_bert_names[], proa_gguf_t5_names[], proa_gguf_gated_t5_names[];
 
 /* The row of the file. UNSUPPORTED names the architecture and lists the known ones. */
 PROA_MUST_CHECK proa_status proa_gguf_arch_of(const proa_gguf_arch **out, const proa_gguf *g, proa_err *err);
 /* "blk.7.attn_q.weight" to the pattern "blk.%d.attn_q", the layer 7 and the ending ".weight". layer -1: none. The
  * name has at most PROA_TENSOR_NAME_MAX bytes. */
 proa_str proa_gguf_split_name(char pattern[PROA_TENSOR_NAME_MAX + 1], int64_t *layer, proa_str name);
-/* The entry of a pattern; NULL: none. */
-const proa_gguf_name *proa_gguf_name_of(const proa_gguf_arch *arch, const char *pattern);
+/* The entry of a pattern with or without the ending; NULL: none. The ending becomes empty where the entry has it. */
+const proa_gguf_name *proa_gguf_name_of(const proa_gguf_arch *arch, const char *pattern, proa_str *ending);
 /* Reads "ARCHITECTURE.key" as proa_gguf_get_int does, in [0, INT32_MAX]. */
 PROA_MUST_CHECK proa_status proa_gguf_arch_int(int64_t *out, const proa_gguf *g, const proa_gguf_arch *arch,
                                                const char *key, proa_err *err);

@@ -20,22 +20,56 @@
 #define GPT2_SIZES SIZES("n_embd", "n_layer", "n_head", "n_positions")
 #define LAYER_EPSILON(hf) NUMBER("attention.layer_norm_epsilon", hf)
 
-static const proa_gguf_key llama_keys[] = {
-    HF_SIZES,
-    NEEDED ("feed_forward_length",      "intermediate_size"),
-    INTEGER("attention.head_count_kv",  "num_key_value_heads"),
-    INTEGER("attention.key_length",     "head_dim"),
-    NUMBER ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-    END};
+#define LLAMA_KEYS \
+    HF_SIZES, \
+    NEEDED ("feed_forward_length",      "intermediate_size"), \
+    INTEGER("attention.head_count_kv",  "num_key_value_heads"), \
+    INTEGER("attention.key_length",     "head_dim"), \
+    NUMBER ("attention.layer_norm_rms_epsilon", "rms_norm_eps")
+static const proa_gguf_key llama_keys[] = {LLAMA_KEYS, END};
 static const proa_gguf_key gemma2_keys[] = {
-    HF_SIZES,
-    NEEDED ("feed_forward_length",      "intermediate_size"),
-    INTEGER("attention.head_count_kv",  "num_key_value_heads"),
-    INTEGER("attention.key_length",     "head_dim"),
-    NUMBER ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    LLAMA_KEYS,
     NUMBER ("attn_logit_softcapping",   "attn_logit_softcapping"),
     NUMBER ("final_logit_softcapping",  "final_logit_softcapping"),
     INTEGER("attention.sliding_window", "sliding_window"),
+    END};
+/* Phi-2, StarCoder 2, StableLM: LayerNorm, whose epsilon the classes call differently. */
+#define LAYER_NORM_KEYS(epsilon) \
+    HF_SIZES, \
+    NEEDED ("feed_forward_length",      "intermediate_size"), \
+    INTEGER("attention.head_count_kv",  "num_key_value_heads"), \
+    LAYER_EPSILON(epsilon)
+static const proa_gguf_key phi2_keys[] = {LAYER_NORM_KEYS("layer_norm_eps"), END};
+static const proa_gguf_key starcoder2_keys[] = {LAYER_NORM_KEYS("norm_epsilon"), END};
+static const proa_gguf_key stablelm_keys[] = {
+    LAYER_NORM_KEYS("layer_norm_eps"),
+    {"use_parallel_residual", "use_parallel_residual", PROA_GGUF_KEY_BOOL, false},
+    END};
+static const proa_gguf_key cohere_keys[] = {
+    LAYER_NORM_KEYS("layer_norm_eps"), NUMBER("logit_scale", "logit_scale"), END};
+static const proa_gguf_key bert_keys[] = {
+    LAYER_NORM_KEYS("layer_norm_eps"), END};
+static const proa_gguf_key t5_keys[] = {
+    SIZES("d_model", "num_layers", "num_heads", "n_positions"),
+    NEEDED ("feed_forward_length",      "d_ff"),
+    NEEDED ("attention.key_length",     "d_kv"),
+    INTEGER("decoder_block_count",      "num_decoder_layers"),
+    INTEGER("attention.relative_buckets_count", "relative_attention_num_buckets"),
+    INTEGER("decoder_start_token_id",   "decoder_start_token_id"),
+    NUMBER ("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"),
+    END};
+#define EXPERT_COUNTS(experts) INTEGER("expert_count", experts), INTEGER("expert_used_count", "num_experts_per_tok")
+static const proa_gguf_key mixtral_keys[] = {LLAMA_KEYS, EXPERT_COUNTS("num_local_experts"), END};
+static const proa_gguf_key qwen_moe_keys[] = {
+    LLAMA_KEYS,
+    EXPERT_COUNTS("num_experts"),
+    END};
+static const proa_gguf_key granite_keys[] = {
+    LLAMA_KEYS,
+    NUMBER("attention.scale", "attention_multiplier"),
+    NUMBER("embedding_scale", "embedding_multiplier"),
+    NUMBER("residual_scale",  "residual_multiplier"),
+    NUMBER("logit_scale",     "logits_scaling"),
     END};
 static const proa_gguf_key gpt2_keys[] = {
     GPT2_SIZES, INTEGER("feed_forward_length", "n_inner"), LAYER_EPSILON("layer_norm_epsilon"), END};
@@ -93,18 +127,70 @@ static proa_status refuse_other_rotation(const proa_gguf *g, const proa_gguf_arc
     return rotary == head_dim ? PROA_OK : fail_part(g, arch, "rope.dimension_count", rotary, head_dim, err);
 }
 
-static proa_status finish_llama(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+static void put_biases(proa_buf *json, const proa_gguf *g)
 {
-    int64_t experts = 0;
-    PROA_TRY(proa_gguf_arch_int(&experts, g, arch, "expert_count", err));
-    if (experts) return fail_part(g, arch, "expert_count", experts, 0, err);
-    PROA_TRY(refuse_other_rotation(g, arch, err));
     proa_gguf_put_bool(json, "attention_bias", has_tensor(g, "blk.0.attn_output.bias"));
     proa_gguf_put_bool(json, "mlp_bias", has_tensor(g, "blk.0.ffn_down.bias"));
+}
+
+static proa_status finish_llama(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    PROA_TRY(refuse_other_rotation(g, arch, err));
+    put_biases(json, g);
     return proa_gguf_put_rope(json, g, arch, err);
 }
 
-/* Scores are divided by the root of the head size; in the model of 46 layers by that of hidden / heads. */
+/* Baichuan 13B has ALiBi instead of rotations, which no key says: llama.cpp knows it by its 40 layers. */
+static proa_status finish_baichuan(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t layers = 0;
+    PROA_TRY(proa_gguf_arch_int(&layers, g, arch, "block_count", err));
+    if (layers == 40) return fail_part(g, arch, "block_count", layers, 32, err);
+    return finish_llama(g, arch, json, err);
+}
+
+/* The part of each head that is rotated; the classes multiply it with the head size and round down. */
+static proa_status finish_partial(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t head_dim, rotary;
+    PROA_TRY(read_head_dim(&head_dim, g, arch, err));
+    rotary = head_dim;
+    PROA_TRY(proa_gguf_arch_int(&rotary, g, arch, "rope.dimension_count", err));
+    double part = head_dim ? ((double)rotary + 0.25) / (double)head_dim : 0;
+    proa_gguf_put_number(json, "partial_rotary_factor", fmin(part, 1));
+    proa_gguf_put_bool(json, "use_bias", has_tensor(g, "blk.0.attn_output.bias"));
+    proa_gguf_put_bool(json, "use_qkv_bias", has_tensor(g, "blk.0.attn_q.bias"));
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
+static proa_status finish_phi3(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t window = 0;
+    PROA_TRY(proa_gguf_arch_int(&window, g, arch, "attention.sliding_window", err));
+    if (window) proa_gguf_put_int(json, "sliding_window", window);
+    return finish_partial(g, arch, json, err);
+}
+
+/* Phi-3.5-MoE, whose head has a bias. */
+static proa_status finish_phimoe(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    proa_gguf_put_bool(json, "lm_head_bias", has_tensor(g, "output.bias"));
+    return finish_llama(g, arch, json, err);
+}
+
+/* The sizes of experts are those of the tensors: older files have no keys for them. */
+static proa_status finish_qwen_moe(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    const proa_gguf_tensor *experts = proa_gguf_find_tensor(g, "blk.0.ffn_up_exps.weight");
+    const proa_gguf_tensor *shared = proa_gguf_find_tensor(g, "blk.0.ffn_up_shexp.weight");
+    if (experts && experts->rank == 3) proa_gguf_put_int(json, "moe_intermediate_size", experts->shape[1]);
+    if (shared && shared->rank == 2)
+        proa_gguf_put_int(json, "shared_expert_intermediate_size", shared->shape[0]);
+    return finish_llama(g, arch, json, err);
+}
+
+/* Scores are divided by the root of the head size; in the models of 27B, known by their layers, by that of hidden /
+ * heads. */
 static proa_status finish_gemma2(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {
     int64_t layers = 0, hidden = 0, heads = 1, scalar;
@@ -113,7 +199,7 @@ static proa_status finish_gemma2(const proa_gguf *g, const proa_gguf_arch *arch,
     PROA_TRY(proa_gguf_arch_int(&layers, g, arch, "block_count", err));
     PROA_TRY(proa_gguf_arch_int(&hidden, g, arch, "embedding_length", err));
     PROA_TRY(proa_gguf_arch_int(&heads, g, arch, "attention.head_count", err));
-    if (layers == 46 && heads) scalar = hidden / heads;
+    if (layers == (strcmp(arch->name, "gemma3") == 0 ? 62 : 46) && heads) scalar = hidden / heads; /* 27B */
     proa_gguf_put_int(json, "query_pre_attn_scalar", scalar);
     return proa_gguf_put_rope(json, g, arch, err);
 }
@@ -166,9 +252,28 @@ static proa_status finish_mpt(const proa_gguf *g, const proa_gguf_arch *arch, pr
     return PROA_OK;
 }
 
+static proa_status finish_bert(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    const proa_gguf_tensor *types = proa_gguf_find_tensor(g, "token_types.weight");
+    PROA_UNUSED(arch);
+    PROA_UNUSED(err);
+    if (types && types->rank == 2) proa_gguf_put_int(json, "type_vocab_size", types->shape[0]);
+    return PROA_OK;
+}
+
 static bool has_two_norms(const proa_gguf *g)
 {
     return has_tensor(g, "blk.0.attn_norm_2.weight");
+}
+
+static bool has_experts(const proa_gguf *g)
+{
+    return has_tensor(g, "blk.0.ffn_gate_inp.weight");
+}
+
+static bool has_gate(const proa_gguf *g)
+{
+    return has_tensor(g, "enc.blk.0.ffn_gate.weight");
 }
 
 /* ---- the table ---- */
@@ -176,19 +281,44 @@ static bool has_two_norms(const proa_gguf *g)
 /* clang-format off */
 #define ROW(type, class, keylist, namelist, finisher) \
     .name = type, .hf = class, .keys = keylist##_keys, .names = proa_gguf_##namelist##_names, .finish = finisher
+#define FIXED(members) .fixed = members
 
 const proa_gguf_arch proa_gguf_archs[] = {
-    {ROW("llama",     "LlamaForCausalLM",      llama,   llama,     finish_llama)},
-    {ROW("qwen2",     "Qwen2ForCausalLM",      llama,   qwen,      finish_llama)},
-    {ROW("qwen3",     "Qwen3ForCausalLM",      llama,   qwen,      finish_llama)},
-    {ROW("gemma2",    "Gemma2ForCausalLM",     gemma2,  gemma2,    finish_gemma2)},
-    {ROW("gpt2",      "GPT2LMHeadModel",       gpt2,    gpt2,      NULL)},
-    {ROW("starcoder", "GPTBigCodeForCausalLM", gpt2,    gpt2,      finish_starcoder)},
-    {ROW("gptneox",   "GPTNeoXForCausalLM",    gptneox, gptneox,   finish_gptneox)},
-    {ROW("falcon",    "FalconForCausalLM",     falcon,  falcon40b, finish_falcon), .fits = has_two_norms},
-    {ROW("falcon",    "FalconForCausalLM",     falcon,  falcon7b,  finish_falcon)},
-    {ROW("bloom",     "BloomForCausalLM",      bloom,   bloom,     NULL)},
-    {ROW("mpt",       "MptForCausalLM",        mpt,     mpt,       finish_mpt)},
+    {ROW("llama",      "MixtralForCausalLM",    mixtral,    mixtral,    finish_llama), .fits = has_experts},
+    {ROW("llama",      "LlamaForCausalLM",      llama,      llama,      finish_llama)},
+    {ROW("internlm2",  "LlamaForCausalLM",      llama,      llama,      finish_llama)},
+    {ROW("xverse",     "LlamaForCausalLM",      llama,      llama,      finish_llama)},
+    {ROW("baichuan",   "LlamaForCausalLM",      llama,      llama,      finish_baichuan)},
+    {ROW("qwen2",      "Qwen2ForCausalLM",      llama,      qwen,       finish_llama)},
+    {ROW("qwen3",      "Qwen3ForCausalLM",      llama,      qwen,       finish_llama)},
+    {ROW("qwen2moe",   "Qwen2MoeForCausalLM",   qwen_moe,   qwen_moe,   finish_qwen_moe)},
+    {ROW("qwen3moe",   "Qwen3MoeForCausalLM",   qwen_moe,   qwen_moe,   finish_qwen_moe),
+     FIXED("\"norm_topk_prob\": true")},
+    {ROW("phimoe",     "PhimoeForCausalLM",     mixtral,    phimoe,     finish_phimoe)},
+    {ROW("granite",    "GraniteForCausalLM",    granite,    llama,      finish_llama)},
+    {ROW("smollm3",    "SmolLM3ForCausalLM",    llama,      llama,      finish_llama),
+     FIXED("\"no_rope_layer_interval\": 4")},
+    {ROW("olmo2",      "Olmo2ForCausalLM",      llama,      olmo2,      finish_llama)},
+    {ROW("command-r",  "CohereForCausalLM",     cohere,     qwen,       finish_llama)},
+    {ROW("gemma",      "GemmaForCausalLM",      llama,      qwen,       finish_llama)},
+    {ROW("gemma2",     "Gemma2ForCausalLM",     gemma2,     gemma2,     finish_gemma2)},
+    {ROW("gemma3",     "Gemma3ForCausalLM",     gemma2,     gemma2,     finish_gemma2),
+     FIXED("\"attn_logit_softcapping\": null, \"final_logit_softcapping\": null, \"sliding_window_pattern\": 6")},
+    {ROW("phi2",       "PhiForCausalLM",        phi2,       phi2,       finish_partial)},
+    {ROW("phi3",       "Phi3ForCausalLM",       llama,      phi3,       finish_phi3)},
+    {ROW("starcoder2", "Starcoder2ForCausalLM", starcoder2, starcoder2, finish_partial)},
+    {ROW("stablelm",   "StableLmForCausalLM",   stablelm,   qwen,       finish_partial)},
+    {ROW("gpt2",       "GPT2LMHeadModel",       gpt2,       gpt2,       NULL)},
+    {ROW("starcoder",  "GPTBigCodeForCausalLM", gpt2,       gpt2,       finish_starcoder)},
+    {ROW("gptneox",    "GPTNeoXForCausalLM",    gptneox,    gptneox,    finish_gptneox)},
+    {ROW("falcon",     "FalconForCausalLM",     falcon,     falcon40b,  finish_falcon), .fits = has_two_norms},
+    {ROW("falcon",     "FalconForCausalLM",     falcon,     falcon7b,   finish_falcon)},
+    {ROW("bloom",      "BloomForCausalLM",      bloom,      bloom,      NULL)},
+    {ROW("mpt",        "MptForCausalLM",        mpt,        mpt,        finish_mpt)},
+    {ROW("bert",       "BertModel",             bert,       bert,       finish_bert)},
+    {ROW("t5",         "T5ForConditionalGeneration", t5,    gated_t5,   NULL), .fits = has_gate,
+     FIXED("\"feed_forward_proj\": \"gated-gelu\", \"scale_decoder_outputs\": false")},
+    {ROW("t5",         "T5ForConditionalGeneration", t5,    t5,         NULL)},
     {.name = NULL}};
 /* clang-format on */
 

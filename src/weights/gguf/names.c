@@ -11,104 +11,163 @@
 #define ROPE_FACTORS \
     {"rope_freqs", NULL, PROA_GGUF_DROPPED}, {"rope_factors_long", NULL, PROA_GGUF_DROPPED}, \
     {"rope_factors_short", NULL, PROA_GGUF_DROPPED}
-#define END {NULL, NULL, 0}
+/* A tensor of a layer. */
+#define T(gguf, hf)        {"blk.%d." gguf, L hf, 0}
+#define USE(use, gguf, hf) {"blk.%d." gguf, L hf, PROA_GGUF_##use}
+#define END                {NULL, NULL, 0}
 
 #define L "model.layers.%d."
-#define COMMON_LLAMA \
-    EMBEDDING_AND_HEAD("model.embed_tokens", "model.norm", "lm_head"), \
-    ROPE_FACTORS, \
-    {"blk.%d.attn_norm",   L "input_layernorm",          0}, \
-    {"blk.%d.attn_v",      L "self_attn.v_proj",         0}, \
-    {"blk.%d.attn_output", L "self_attn.o_proj",         0}, \
-    {"blk.%d.ffn_gate",    L "mlp.gate_proj",            0}, \
-    {"blk.%d.ffn_up",      L "mlp.up_proj",              0}, \
-    {"blk.%d.ffn_down",    L "mlp.down_proj",            0}
+#define EMBEDDING_AND_NORM EMBEDDING_AND_HEAD("model.embed_tokens", "model.norm", "lm_head")
+#define ROTATED_Q_AND_K    USE(ROTATED_Q, "attn_q", "self_attn.q_proj"), USE(ROTATED_K, "attn_k", "self_attn.k_proj")
+#define PLAIN_Q_AND_K      T("attn_q", "self_attn.q_proj"), T("attn_k", "self_attn.k_proj")
+#define NORMED_Q_AND_K     T("attn_q_norm", "self_attn.q_norm"), T("attn_k_norm", "self_attn.k_norm")
+#define NORMS              T("attn_norm", "input_layernorm"), T("ffn_norm", "post_attention_layernorm")
+#define V_AND_O            T("attn_v", "self_attn.v_proj"), T("attn_output", "self_attn.o_proj")
+#define GATED_FFN          T("ffn_gate", "mlp.gate_proj"), T("ffn_up", "mlp.up_proj"), T("ffn_down", "mlp.down_proj")
+#define LLAMA              EMBEDDING_AND_NORM, ROPE_FACTORS, V_AND_O, GATED_FFN
+#define MIXTRAL_EXPERTS \
+    T("ffn_gate_inp", "block_sparse_moe.gate"), \
+    USE(EXPERTS, "ffn_gate_exps", "block_sparse_moe.experts.%d.w1"), \
+    USE(EXPERTS, "ffn_down_exps", "block_sparse_moe.experts.%d.w2"), \
+    USE(EXPERTS, "ffn_up_exps",   "block_sparse_moe.experts.%d.w3")
 
 const proa_gguf_name proa_gguf_llama_names[] = {
-    COMMON_LLAMA,
-    {"blk.%d.ffn_norm",    L "post_attention_layernorm", 0},
-    {"blk.%d.attn_q",      L "self_attn.q_proj",         PROA_GGUF_ROTATED_Q},
-    {"blk.%d.attn_k",      L "self_attn.k_proj",         PROA_GGUF_ROTATED_K},
-    {"blk.%d.attn_rot_embd", NULL,                       PROA_GGUF_DROPPED},
-    END};
-const proa_gguf_name proa_gguf_qwen_names[] = {
-    COMMON_LLAMA,
-    {"blk.%d.ffn_norm",    L "post_attention_layernorm", 0},
-    {"blk.%d.attn_q",      L "self_attn.q_proj",         0},
-    {"blk.%d.attn_k",      L "self_attn.k_proj",         0},
-    {"blk.%d.attn_q_norm", L "self_attn.q_norm",         0},
-    {"blk.%d.attn_k_norm", L "self_attn.k_norm",         0},
+    LLAMA, NORMS, ROTATED_Q_AND_K, {"blk.%d.attn_rot_embd", NULL, PROA_GGUF_DROPPED}, END};
+const proa_gguf_name proa_gguf_qwen_names[] = {LLAMA, NORMS, PLAIN_Q_AND_K, NORMED_Q_AND_K, END};
+const proa_gguf_name proa_gguf_mixtral_names[] = {LLAMA, NORMS, ROTATED_Q_AND_K, MIXTRAL_EXPERTS, END};
+const proa_gguf_name proa_gguf_phimoe_names[] = {LLAMA, NORMS, PLAIN_Q_AND_K, MIXTRAL_EXPERTS, END};
+const proa_gguf_name proa_gguf_qwen_moe_names[] = {
+    LLAMA, NORMS, PLAIN_Q_AND_K, NORMED_Q_AND_K,
+    T("ffn_gate_inp", "mlp.gate"),
+    USE(EXPERTS, "ffn_gate_exps", "mlp.experts.%d.gate_proj"),
+    USE(EXPERTS, "ffn_up_exps",   "mlp.experts.%d.up_proj"),
+    USE(EXPERTS, "ffn_down_exps", "mlp.experts.%d.down_proj"),
+    USE(ROW, "ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
+    T("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
+    T("ffn_up_shexp",   "mlp.shared_expert.up_proj"),
+    T("ffn_down_shexp", "mlp.shared_expert.down_proj"),
     END};
 const proa_gguf_name proa_gguf_gemma2_names[] = {
-    COMMON_LLAMA,
-    {"blk.%d.attn_q",      L "self_attn.q_proj",         0},
-    {"blk.%d.attn_k",      L "self_attn.k_proj",         0},
-    {"blk.%d.post_attention_norm", L "post_attention_layernorm", 0},
-    {"blk.%d.ffn_norm",    L "pre_feedforward_layernorm", 0},
-    {"blk.%d.post_ffw_norm", L "post_feedforward_layernorm", 0},
+    LLAMA, PLAIN_Q_AND_K, NORMED_Q_AND_K,
+    T("attn_norm",           "input_layernorm"),
+    T("post_attention_norm", "post_attention_layernorm"),
+    T("ffn_norm",            "pre_feedforward_layernorm"),
+    T("post_ffw_norm",       "post_feedforward_layernorm"),
     END};
+const proa_gguf_name proa_gguf_olmo2_names[] = {
+    LLAMA, PLAIN_Q_AND_K, NORMED_Q_AND_K,
+    T("post_attention_norm", "post_attention_layernorm"),
+    T("post_ffw_norm",       "post_feedforward_layernorm"),
+    END};
+const proa_gguf_name proa_gguf_phi2_names[] = {
+    EMBEDDING_AND_HEAD("model.embed_tokens", "model.final_layernorm", "lm_head"),
+    PLAIN_Q_AND_K,
+    T("attn_norm",   "input_layernorm"),
+    T("attn_v",      "self_attn.v_proj"),
+    T("attn_output", "self_attn.dense"),
+    T("ffn_up",      "mlp.fc1"),
+    T("ffn_down",    "mlp.fc2"),
+    END};
+const proa_gguf_name proa_gguf_phi3_names[] = {
+    EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS,
+    T("attn_qkv",    "self_attn.qkv_proj"),
+    T("attn_output", "self_attn.o_proj"),
+    T("ffn_up",      "mlp.gate_up_proj"),
+    T("ffn_down",    "mlp.down_proj"),
+    END};
+const proa_gguf_name proa_gguf_starcoder2_names[] = {
+    EMBEDDING_AND_NORM, NORMS, PLAIN_Q_AND_K, V_AND_O, T("ffn_up", "mlp.c_fc"), T("ffn_down", "mlp.c_proj"), END};
 #undef L
 
 #define L "transformer.h.%d."
 const proa_gguf_name proa_gguf_gpt2_names[] = {
     EMBEDDING_AND_HEAD("transformer.wte", "transformer.ln_f", "lm_head"),
-    {"position_embd",      "transformer.wpe",            0},
-    {"blk.%d.attn_norm",   L "ln_1",                     0},
-    {"blk.%d.attn_qkv",    L "attn.c_attn",              0},
-    {"blk.%d.attn_output", L "attn.c_proj",              0},
-    {"blk.%d.ffn_norm",    L "ln_2",                     0},
-    {"blk.%d.ffn_up",      L "mlp.c_fc",                 0},
-    {"blk.%d.ffn_down",    L "mlp.c_proj",               0},
+    {"position_embd", "transformer.wpe", 0},
+    T("attn_norm",   "ln_1"),
+    T("attn_qkv",    "attn.c_attn"),
+    T("attn_output", "attn.c_proj"),
+    T("ffn_norm",    "ln_2"),
+    T("ffn_up",      "mlp.c_fc"),
+    T("ffn_down",    "mlp.c_proj"),
     END};
-#define COMMON_BLOOM \
-    {"blk.%d.attn_qkv",    L "self_attention.query_key_value", 0}, \
-    {"blk.%d.attn_output", L "self_attention.dense",     0}, \
-    {"blk.%d.ffn_up",      L "mlp.dense_h_to_4h",        0}, \
-    {"blk.%d.ffn_down",    L "mlp.dense_4h_to_h",        0}
-#define COMMON_FALCON \
+#define FALCON \
     EMBEDDING_AND_HEAD("transformer.word_embeddings", "transformer.ln_f", "lm_head"), \
-    COMMON_BLOOM
-const proa_gguf_name proa_gguf_falcon7b_names[] = {
-    COMMON_FALCON,
-    {"blk.%d.attn_norm",   L "input_layernorm",          0},
-    END};
-const proa_gguf_name proa_gguf_falcon40b_names[] = {
-    COMMON_FALCON,
-    {"blk.%d.attn_norm",   L "ln_mlp",                   0},
-    {"blk.%d.attn_norm_2", L "ln_attn",                  0},
-    END};
+    T("attn_qkv",    "self_attention.query_key_value"), \
+    T("attn_output", "self_attention.dense"), \
+    T("ffn_up",      "mlp.dense_h_to_4h"), \
+    T("ffn_down",    "mlp.dense_4h_to_h")
+const proa_gguf_name proa_gguf_falcon7b_names[] = {FALCON, T("attn_norm", "input_layernorm"), END};
+const proa_gguf_name proa_gguf_falcon40b_names[] = {FALCON, T("attn_norm", "ln_mlp"), T("attn_norm_2", "ln_attn"), END};
 const proa_gguf_name proa_gguf_bloom_names[] = {
-    COMMON_FALCON,
-    {"token_embd_norm",    "transformer.word_embeddings_layernorm", 0},
-    {"blk.%d.attn_norm",   L "input_layernorm",          0},
-    {"blk.%d.ffn_norm",    L "post_attention_layernorm", 0},
-    END};
+    FALCON, NORMS, {"token_embd_norm", "transformer.word_embeddings_layernorm", 0}, END};
 #undef L
 
 #define L "gpt_neox.layers.%d."
 const proa_gguf_name proa_gguf_gptneox_names[] = {
     EMBEDDING_AND_HEAD("gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out"),
-    {"blk.%d.attn_norm",   L "input_layernorm",          0},
-    {"blk.%d.ffn_norm",    L "post_attention_layernorm", 0},
-    {"blk.%d.attn_qkv",    L "attention.query_key_value", 0},
-    {"blk.%d.attn_output", L "attention.dense",          0},
-    {"blk.%d.ffn_up",      L "mlp.dense_h_to_4h",        0},
-    {"blk.%d.ffn_down",    L "mlp.dense_4h_to_h",        0},
+    NORMS,
+    T("attn_qkv",    "attention.query_key_value"),
+    T("attn_output", "attention.dense"),
+    T("ffn_up",      "mlp.dense_h_to_4h"),
+    T("ffn_down",    "mlp.dense_4h_to_h"),
     END};
 #undef L
 
 #define L "transformer.blocks.%d."
 const proa_gguf_name proa_gguf_mpt_names[] = {
     EMBEDDING_AND_HEAD("transformer.wte", "transformer.norm_f", "lm_head"),
-    {"position_embd",      "transformer.wpe",            0},
-    {"blk.%d.attn_norm",   L "norm_1",                   0},
-    {"blk.%d.attn_qkv",    L "attn.Wqkv",                0},
-    {"blk.%d.attn_output", L "attn.out_proj",            0},
-    {"blk.%d.ffn_norm",    L "norm_2",                   0},
-    {"blk.%d.ffn_up",      L "ffn.up_proj",              0},
-    {"blk.%d.ffn_down",    L "ffn.down_proj",            0},
+    {"position_embd", "transformer.wpe", 0},
+    T("attn_norm",   "norm_1"),
+    T("attn_qkv",    "attn.Wqkv"),
+    T("attn_output", "attn.out_proj"),
+    T("ffn_norm",    "norm_2"),
+    T("ffn_up",      "ffn.up_proj"),
+    T("ffn_down",    "ffn.down_proj"),
     END};
 #undef L
+
+#define L "bert.encoder.layer.%d."
+const proa_gguf_name proa_gguf_bert_names[] = {
+    {"token_embd",      "bert.embeddings.word_embeddings", 0},
+    {"position_embd",   "bert.embeddings.position_embeddings", 0},
+    {"token_types",     "bert.embeddings.token_type_embeddings", 0},
+    {"token_embd_norm", "bert.embeddings.LayerNorm", 0},
+    T("attn_q",            "attention.self.query"),
+    T("attn_k",            "attention.self.key"),
+    T("attn_v",            "attention.self.value"),
+    T("attn_output",       "attention.output.dense"),
+    T("attn_output_norm",  "attention.output.LayerNorm"),
+    T("ffn_up",            "intermediate.dense"),
+    T("ffn_down",          "output.dense"),
+    T("layer_output_norm", "output.LayerNorm"),
+    END};
+#undef L
+
+#define S(stack, gguf, hf) {stack "c.blk.%d." gguf, stack "coder.block.%d.layer." hf, 0}
+#define SELF_ATTENTION(stack) \
+    S(stack, "attn_norm",  "0.layer_norm"), \
+    S(stack, "attn_q",     "0.SelfAttention.q"), \
+    S(stack, "attn_k",     "0.SelfAttention.k"), \
+    S(stack, "attn_v",     "0.SelfAttention.v"), \
+    S(stack, "attn_o",     "0.SelfAttention.o"), \
+    S(stack, "attn_rel_b", "0.SelfAttention.relative_attention_bias")
+#define FFN(stack, at, up) \
+    S(stack, "ffn_norm", at ".layer_norm"), \
+    S(stack, "ffn_gate", at ".DenseReluDense.wi_0"), \
+    S(stack, "ffn_up",   at ".DenseReluDense." up), \
+    S(stack, "ffn_down", at ".DenseReluDense.wo")
+#define T5(up) \
+    {"token_embd", "shared", 0}, {"output", "lm_head", 0}, \
+    {"enc.output_norm", "encoder.final_layer_norm", 0}, {"dec.output_norm", "decoder.final_layer_norm", 0}, \
+    SELF_ATTENTION("en"), FFN("en", "1", up), SELF_ATTENTION("de"), FFN("de", "2", up), \
+    S("de", "cross_attn_norm", "1.layer_norm"), \
+    S("de", "cross_attn_q",    "1.EncDecAttention.q"), \
+    S("de", "cross_attn_k",    "1.EncDecAttention.k"), \
+    S("de", "cross_attn_v",    "1.EncDecAttention.v"), \
+    S("de", "cross_attn_o",    "1.EncDecAttention.o"), \
+    {"dec.blk.%d.cross_attn_rel_b", NULL, PROA_GGUF_DROPPED} /* of no use: there are no relative positions */
+const proa_gguf_name proa_gguf_t5_names[] = {T5("wi"), END};
+const proa_gguf_name proa_gguf_gated_t5_names[] = {T5("wi_1"), END};
 /* clang-format on */
 
 /* Digits of a layer's number at text[0..len), at most 6; 0: none. */
@@ -141,9 +200,19 @@ proa_str proa_gguf_split_name(char pattern[PROA_TENSOR_NAME_MAX + 1], int64_t *l
     return (proa_str){name.ptr + body, name.len - body};
 }
 
-const proa_gguf_name *proa_gguf_name_of(const proa_gguf_arch *arch, const char *pattern)
+static bool is_whole(const char *whole, const char *pattern, proa_str ending)
 {
-    for (const proa_gguf_name *n = arch->names; n->gguf; n++)
+    size_t body = strlen(pattern);
+    return strncmp(whole, pattern, body) == 0 && proa_str_is(ending, whole + body);
+}
+
+const proa_gguf_name *proa_gguf_name_of(const proa_gguf_arch *arch, const char *pattern, proa_str *ending)
+{
+    for (const proa_gguf_name *n = arch->names; n->gguf; n++) {
         if (strcmp(n->gguf, pattern) == 0) return n;
+        if (!is_whole(n->gguf, pattern, *ending)) continue;
+        ending->len = 0;
+        return n;
+    }
     return NULL;
 }

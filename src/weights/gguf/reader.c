@@ -187,6 +187,9 @@ static proa_status add_entry(const gguf_file *f, const proa_gguf_tensor *t, cons
     case PROA_GGUF_EXPERTS: return add_experts(f, t, entry, layer, ending, s);
     case PROA_GGUF_ROTATED_Q: PROA_TRY(undo_rotation(f, t, f->c->heads, s)); break;
     case PROA_GGUF_ROTATED_K: PROA_TRY(undo_rotation(f, t, f->c->kv_heads, s)); break;
+    case PROA_GGUF_ROW:
+        if (t->rank == 1) s->view = proa_view_of(s->view.data, s->view.dtype, 2, (int64_t[]){1, t->shape[0]});
+        break;
     case PROA_GGUF_AS_IS: break;
     }
     return add_named(f, t, fill_name(f, entry->hf, layer, 0, ending), s);
@@ -208,8 +211,9 @@ static proa_status add_fused(const gguf_file *f, const proa_gguf_tensor *t, cons
         proa_tensor_source s = {.encoding = all->encoding, .view = all->view};
         s.view.data = (char *)all->view.data + from * bytes;
         s.view.shape[0] = rows[i];
-        const proa_gguf_name *entry = proa_gguf_name_of(c->arch, names[i]);
-        if (entry) PROA_TRY(add_entry(f, t, entry, layer, ending, &s));
+        proa_str end = ending;
+        const proa_gguf_name *entry = proa_gguf_name_of(c->arch, names[i], &end);
+        if (entry) PROA_TRY(add_entry(f, t, entry, layer, end, &s));
     }
     return PROA_OK;
 }
@@ -220,9 +224,9 @@ static proa_status add_tensor(const gguf_file *f, const proa_gguf_tensor *t, pro
     int64_t layer;
     const proa_gguf_arch *arch = f->c->arch;
     proa_str ending = proa_gguf_split_name(pattern, &layer, t->name);
-    const proa_gguf_name *entry = proa_gguf_name_of(arch, pattern);
+    const proa_gguf_name *entry = proa_gguf_name_of(arch, pattern, &ending);
     if (entry) return add_entry(f, t, entry, layer, ending, s);
-    if (strcmp(pattern, "blk.%d.attn_qkv") == 0 && proa_gguf_name_of(arch, "blk.%d.attn_q"))
+    if (strcmp(pattern, "blk.%d.attn_qkv") == 0 && proa_gguf_name_of(arch, "blk.%d.attn_q", &ending))
         return add_fused(f, t, s, layer, ending);
     return add_named(f, t, proa_arena_strdup(&f->c->w->arena, t->name), s); /* the binder says that it is extra */
 }

@@ -381,6 +381,94 @@ static void lying_pairs(void **state)
     refused(b, PROA_CORRUPT, "has 5 axes, must have 1 to 4");
 }
 
+/* A tensor [experts, rows, cols] is one tensor for each expert; a vector is a matrix of one row. */
+static void experts(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin();
+    put_text(b, "general.architecture", "qwen2moe");
+    put_u32(b, "qwen2moe.embedding_length", 8), put_u32(b, "qwen2moe.block_count", 1);
+    put_u32(b, "qwen2moe.feed_forward_length", 32), put_u32(b, "qwen2moe.attention.head_count", 2);
+    put_u32(b, "qwen2moe.vocab_size", 4);
+    b->tensors = 1, put_str(b, "blk.0.ffn_up_exps.weight"), put_number(b, 3, 4);
+    put_number(b, 8, 8), put_number(b, 2, 8), put_number(b, 4, 8), put_number(b, 0, 4), put_number(b, 0, 8);
+    put_tensor(b, "blk.0.ffn_gate_inp_shexp.weight", 0, 8, 0, 256);
+    end(b, 72);
+    proa_weights *w = open_good(b);
+    assert_int_equal(proa_weights_count(w), 5);
+    assert_true(number_at(w, "model.layers.0.mlp.experts.3.up_proj.weight", 1, 2) == 3 * 16 + 8 + 2);
+    assert_true(number_at(w, "model.layers.0.mlp.shared_expert_gate.weight", 0, 7) == 64 + 7);
+    proa_weights_close(w);
+    free(b);
+}
+
+/* ---- tokenizers ---- */
+
+/* An array of n strings, or of n zeros of another type. */
+static void put_list(builder *b, const char *key, uint32_t type, int n, const char *const *texts)
+{
+    b->values++;
+    put_str(b, key);
+    put_number(b, ARRAY, 4), put_number(b, type, 4), put_number(b, (uint64_t)n, 8);
+    for (int i = 0; i < n && texts; i++) put_str(b, texts[i]);
+    for (int i = 0; i < n && !texts; i++) put_number(b, 0, 4);
+}
+
+static builder *tokenizer(const char *model, const char *pre)
+{
+    static const char *const tokens[] = {"a", "", "b"};
+    builder *b = begin();
+    put_text(b, "tokenizer.ggml.model", model);
+    if (pre) put_text(b, "tokenizer.ggml.pre", pre);
+    put_list(b, "tokenizer.ggml.tokens", STRING, 3, tokens);
+    return b;
+}
+
+/* A file without tensors is a tokenizer alone. */
+static void tokenizer_alone(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = tokenizer("gpt2", "llama-bpe");
+    put_u32(b, "tokenizer.ggml.bos_token_id", 2), put_text(b, "tokenizer.chat_template", "{{ \"x\" }}");
+    put_text(b, "tokenizer.chat_template.tool", "y");
+    end(b, 0);
+    proa_weights *w = open_good(b);
+    const proa_files *files = proa_weights_files(w);
+    proa_buf text;
+    assert_false(proa_files_has(files, "config.json"));
+    assert_int_equal(proa_files_read(&text, files, "tokenizer.json", 1 << 20, NULL), PROA_OK);
+    assert_non_null(strstr(text.ptr, "\"[EMPTY_1]\":1"));
+    assert_non_null(strstr(text.ptr, "\"ignore_merges\": true"));
+    proa_buf_release(&text);
+    assert_int_equal(proa_files_read(&text, files, "tokenizer_config.json", 1 << 20, NULL), PROA_OK);
+    assert_non_null(strstr(text.ptr, "\"bos_token\": \"b\""));
+    assert_non_null(strstr(text.ptr, "{\"name\": \"default\", \"template\": \"{{ \\\"x\\\" }}\"}"));
+    assert_non_null(strstr(text.ptr, "{\"name\": \"tool\", \"template\": \"y\"}"));
+    proa_buf_release(&text);
+    proa_weights_close(w);
+    free(b);
+}
+
+static void lying_tokenizers(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = tokenizer("rwkv", NULL);
+    end(b, 0);
+    refused(b, PROA_UNSUPPORTED, "'tokenizer.ggml.model' 'rwkv' is not supported");
+    b = tokenizer("gpt2", "kimi-k2"), end(b, 0);
+    refused(b, PROA_UNSUPPORTED, "'tokenizer.ggml.pre' 'kimi-k2' is not supported");
+    b = begin(), put_text(b, "tokenizer.ggml.model", "gpt2"), end(b, 0);
+    refused(b, PROA_INVALID, "'tokenizer.ggml.tokens' is missing or empty");
+    b = tokenizer("llama", NULL), put_list(b, "tokenizer.ggml.scores", F32, 2, NULL), end(b, 0);
+    refused(b, PROA_INVALID, "'tokenizer.ggml.scores' has 2 elements for 3 tokens");
+    b = tokenizer("llama", NULL), put_list(b, "tokenizer.ggml.token_type", U32, 3, NULL), end(b, 0);
+    refused(b, PROA_INVALID, "'tokenizer.ggml.token_type' is uint32[], must be int32[]");
+    b = tokenizer("gpt2", NULL), put_u32(b, "tokenizer.ggml.eos_token_id", 3), end(b, 0);
+    refused(b, PROA_INVALID, "'tokenizer.ggml.eos_token_id' is 3, must be 0 to 2");
+    b = tokenizer("gpt2", NULL), put_u32(b, "tokenizer.ggml.add_bos_token", 1), end(b, 0);
+    refused(b, PROA_INVALID, "'tokenizer.ggml.add_bos_token' is uint32, must be bool");
+}
+
 /* ---- split files ---- */
 
 static char dir[64];
@@ -479,6 +567,9 @@ int main(void)
         cmocka_unit_test(sizes_by_layer),
         cmocka_unit_test(lying_tensors),
         cmocka_unit_test(lying_pairs),
+        cmocka_unit_test(experts),
+        cmocka_unit_test(tokenizer_alone),
+        cmocka_unit_test(lying_tokenizers),
         cmocka_unit_test_setup_teardown(split_files, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
