@@ -195,7 +195,7 @@ static void load_table(proa_model *m, proa_param *param, char *at)
 {
     const proa_tensor_source *s = &param->part[0].source;
     param->table.data = at;
-    if (!proa_tensor_source_is_plain(s) || !proa_view_dense(s->view)) decode_table(m, param);
+    if (!proa_tensor_source_is_dense(s)) decode_table(m, param);
     else m->device->upload(m->device, at, s->view.data, proa_tensor_source_bytes(s));
 }
 

@@ -147,14 +147,14 @@ static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_c
     }
 }
 
-/* A table is read in the mapped file if it is plain and the file stays mapped; else it has memory of its own. */
+/* A table is read in the mapped file if it is dense and the file stays mapped; else it has memory of its own. */
 static void size_table(proa_param *param, const proa_formats *formats, bool tables)
 {
     const proa_tensor_source *s = &param->part[0].source;
     proa_dtype dtype = proa_formats_table(formats, param);
     param->table = proa_view_2d(NULL, dtype, param->rows, param->cols);
-    if (proa_tensor_source_is_plain(s)) param->table = s->view;
-    if ((tables || !proa_tensor_source_is_plain(s)) && !param->shared) {
+    if (proa_tensor_source_is_dense(s)) param->table = s->view;
+    if ((tables || !proa_tensor_source_is_dense(s)) && !param->shared) {
         param->bytes = proa_round_up(param->rows * param->cols * proa_dtype_bytes(dtype), 64);
         param->table = proa_view_2d(NULL, dtype, param->rows, param->cols);
     }

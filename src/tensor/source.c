@@ -69,6 +69,11 @@ bool proa_tensor_source_is_plain(const proa_tensor_source *s)
     return s->encoding == PROA_ENCODING_PLAIN && s->order.count[0] == 0 && !s->factor && s->plus == 0.0f;
 }
 
+bool proa_tensor_source_is_dense(const proa_tensor_source *s)
+{
+    return proa_tensor_source_is_plain(s) && proa_view_dense(s->view);
+}
+
 int64_t proa_tensor_source_row(const proa_tensor_source *s, int64_t row)
 {
     const proa_row_order *o = &s->order;

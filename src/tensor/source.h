@@ -75,6 +75,8 @@ int64_t proa_tensor_source_cols(const proa_tensor_source *s);
 int64_t proa_tensor_source_bytes(const proa_tensor_source *s);
 /* Whether the numbers are s->view as it is. */
 bool proa_tensor_source_is_plain(const proa_tensor_source *s);
+/* Whether they are, row after row without gaps. */
+bool proa_tensor_source_is_dense(const proa_tensor_source *s);
 /* The stored row of taken row `row`. */
 int64_t proa_tensor_source_row(const proa_tensor_source *s, int64_t row);
 /* out[i] = number (row, col + i), i in [0, n), as f32. 0 <= row < rows; col + n <= cols. */

@@ -14,7 +14,11 @@ typedef struct file_format {
 } file_format;
 
 static const file_format file_formats[] = {
-    {"GGUF", 4, proa_gguf_read}, {"", 0, proa_safetensors_read}, /* begins with a length, so it comes last */
+    {"GGUF", 4, proa_gguf_read},
+    {"PK\3\4", 4, proa_torch_zip_read},
+    /* a pickle of torch's magic number: PROTO 2, LONG1 of 10 bytes */
+    {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15, proa_torch_legacy_read},
+    {"", 0, proa_safetensors_read}, /* begins with a length, so it comes last */
 };
 
 proa_weights_reader *proa_weights_reader_of(const unsigned char *bytes, int64_t len)
@@ -44,7 +48,10 @@ typedef struct folder_form {
 static const folder_form folder_forms[] = {
     {"model.safetensors", read_one},
     {"model.safetensors.index.json", proa_index_read},
+    {"pytorch_model.bin", read_one},
+    {"pytorch_model.bin.index.json", proa_index_read},
     {"*.gguf", read_one},
+    {"*.pt", read_one}, /* OpenNMT-py */
 };
 
 /* "NAME-00002-of-00003.gguf": the reader of the first file finds the others. */

@@ -40,8 +40,10 @@ struct proa_weights {
  * w->files has the file at `file` already, so that errors can name it. */
 typedef proa_status proa_weights_reader(proa_weights *w, const unsigned char *bytes, int64_t len,
                                         int32_t file, proa_err *err);
-proa_weights_reader proa_safetensors_read; /* safetensors.c */
-proa_weights_reader proa_gguf_read;        /* gguf/reader.c */
+proa_weights_reader proa_safetensors_read;  /* safetensors.c */
+proa_weights_reader proa_gguf_read;         /* gguf/reader.c */
+proa_weights_reader proa_torch_zip_read;    /* torch.c: torch.save since torch 1.6, */
+proa_weights_reader proa_torch_legacy_read; /* and before */
 
 /* formats.c: the reader of a file that begins with these bytes; that of safetensors where no other format fits. */
 proa_weights_reader *proa_weights_reader_of(const unsigned char *bytes, int64_t len);

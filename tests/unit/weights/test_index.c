@@ -163,7 +163,7 @@ static void test_links(void **state)
 
 static void test_nothing_there(void **state)
 {
-    refused(dir, PROA_NOT_FOUND, "has no weights: none of model.safetensors, model.safetensors.index.json");
+    refused(dir, PROA_NOT_FOUND, "has no weights: none of model.safetensors, model.safetensors.index.json, ");
     refused(in_dir("none.safetensors"), PROA_NOT_FOUND, "none.safetensors': no such file");
     refused("/dev/zero", PROA_INVALID, "not a regular file");
     write_file("model.safetensors", "", 0);
