@@ -103,7 +103,8 @@ bool proa_group_format(proa_wfmt *format, const proa_tensor_source *source)
 {
     *format = PROA_WFMT_Q8_0;
     switch (source->encoding) {
-    case PROA_ENCODING_PLAIN: return false;
+    case PROA_ENCODING_PLAIN:
+    case PROA_ENCODING_PIECES: return false;
     case PROA_ENCODING_Q4_0: *format = PROA_WFMT_Q4_0; break;
     case PROA_ENCODING_Q4_1:
     case PROA_ENCODING_Q4_K: *format = PROA_WFMT_Q4_1; break;

@@ -124,7 +124,8 @@ static proa_status check_blocks(const binder *b, const proa_weights_tensor *t, c
 {
     const proa_view *v = &s->view;
     int32_t along = w->row->role == PROA_ROLE_TRANSPOSED && !t->final ? v->rank - 2 : v->rank - 1;
-    if (s->encoding == PROA_ENCODING_PLAIN) return PROA_OK;
+    if (s->encoding == PROA_ENCODING_PLAIN || (s->encoding == PROA_ENCODING_PIECES && !w->experts))
+        return PROA_OK;
     bool whole = s->encoding == PROA_ENCODING_SCALED ||
                  proa_encoding_row_bytes(s->encoding, v->shape[along]) >= 0;
     if (w->row->role != PROA_ROLE_VECTOR && (v->stride[along] == 1 || v->shape[along] == 1) && whole)
@@ -143,7 +144,7 @@ static proa_status check_tensor(const binder *b, const proa_weights_tensor *t, c
                          proa_shape_text(have, t->source.view.rank, t->source.view.shape),
                          proa_shape_text(want, w->rank, w->shape));
     proa_dtype d = out->view.dtype;
-    if (out->encoding == PROA_ENCODING_PLAIN && d != PROA_DTYPE_F32 && d != PROA_DTYPE_F16 && d != PROA_DTYPE_BF16)
+    if (proa_tensor_source_is_float(out) && d != PROA_DTYPE_F32 && d != PROA_DTYPE_F16 && d != PROA_DTYPE_BF16)
         return PROA_FAIL(b->err, UNSUPPORTED, "tensor '%s' is %s; f32, f16 and bf16 are supported", t->name,
                          proa_dtype_name(d));
     return check_blocks(b, t, w, out);

@@ -9,7 +9,7 @@
 /* The type of a source's numbers; of encoded ones that of their scales, f16. */
 static proa_dtype source_dtype(const proa_tensor_source *s)
 {
-    return s->encoding == PROA_ENCODING_PLAIN ? s->view.dtype : PROA_DTYPE_F16;
+    return proa_tensor_source_is_float(s) ? s->view.dtype : PROA_DTYPE_F16;
 }
 
 static proa_wfmt plain_format(proa_dtype dtype)
@@ -146,6 +146,6 @@ proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const pr
 proa_dtype proa_formats_table(const proa_formats *f, const proa_param *param)
 {
     const proa_tensor_source *s = &param->part[0].source;
-    if (s->encoding == PROA_ENCODING_PLAIN) return s->view.dtype;
+    if (proa_tensor_source_is_float(s)) return s->view.dtype;
     return f->given && f->main == PROA_WFMT_F32 ? PROA_DTYPE_F32 : PROA_DTYPE_F16;
 }

@@ -56,12 +56,19 @@ int64_t proa_tensor_source_bytes(const proa_tensor_source *s)
 {
     int64_t last = s->view.rank - 1, span = 1;
     if (proa_view_count(s->view) == 0) return 0;
+    if (s->encoding == PROA_ENCODING_PIECES)
+        return proa_view_count(s->view) * proa_dtype_bytes(s->view.dtype);
     if (s->encoding == PROA_ENCODING_SCALED)
         return proa_scaled_bytes(s->scaled->kind, proa_view_count(s->view));
     if (s->encoding != PROA_ENCODING_PLAIN)
         return proa_encoding_row_bytes(s->encoding, proa_view_count(s->view));
     for (int i = 0; i <= last; i++) span += (s->view.shape[i] - 1) * s->view.stride[i];
     return span * proa_dtype_bytes(s->view.dtype);
+}
+
+bool proa_tensor_source_is_float(const proa_tensor_source *s)
+{
+    return s->encoding == PROA_ENCODING_PLAIN || s->encoding == PROA_ENCODING_PIECES;
 }
 
 bool proa_tensor_source_is_plain(const proa_tensor_source *s)
@@ -93,11 +100,39 @@ static void read_plain(const proa_view *v, int64_t row, int64_t col, int64_t n, 
     for (int64_t i = 0; i < n; i++) proa_to_f32(&out[i], at + i * v->stride[1] * bytes, v->dtype, 1);
 }
 
+static const proa_tensor_piece *find_piece(const proa_tensor_pieces *t, int64_t row, int64_t col)
+{
+    const proa_tensor_piece *p = t->piece;
+    while (row < p->row || row >= p->row + p->view.shape[0] || col < p->col || col >= p->col + p->view.shape[1]) {
+        p++;
+        PROA_DASSERT(p < t->piece + t->count);
+    }
+    return p;
+}
+
+/* Along a row of the whole matrix, or along a column where v is its transpose: as far as each piece goes. */
+static void read_pieces(const proa_view *v, int64_t row, int64_t col, int64_t n, float *out)
+{
+    const proa_tensor_pieces *t = v->data;
+    while (n > 0) {
+        int64_t at = row * v->stride[0] + col * v->stride[1], r = at / t->cols, c = at % t->cols;
+        const proa_tensor_piece *p = find_piece(t, r, c);
+        bool along = v->stride[1] == 1;
+        int64_t left = along ? p->col + p->view.shape[1] - c : p->row + p->view.shape[0] - r;
+        int64_t taken = proa_min64(n, left);
+        proa_view turned = proa_view_transpose(p->view);
+        if (along) read_plain(&p->view, r - p->row, c - p->col, taken, out);
+        else read_plain(&turned, c - p->col, r - p->row, taken, out);
+        col += taken, n -= taken, out += taken;
+    }
+}
+
 void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t col, int64_t n, float *out)
 {
     int64_t stored = proa_tensor_source_row(s, row);
     PROA_DASSERT(stored < s->view.shape[0] && col + n <= s->view.shape[1]);
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
+    else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, col, n, out);
     else if (s->encoding == PROA_ENCODING_SCALED)
         proa_scaled_read(out, s->scaled, s->first_row + stored, col, n);
     else {
@@ -110,7 +145,7 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
 
 bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t col, proa_code_group *group)
 {
-    if (s->encoding == PROA_ENCODING_PLAIN || s->factor || s->plus != 0.0f) return false;
+    if (proa_tensor_source_is_float(s) || s->factor || s->plus != 0.0f) return false;
     if (s->encoding == PROA_ENCODING_SCALED)
         return proa_scaled_read_codes(group, s->scaled, s->first_row + proa_tensor_source_row(s, row), col);
     int64_t bytes = proa_encoding_row_bytes(s->encoding, s->view.shape[1]);

@@ -16,6 +16,7 @@
 /* clang-format off */
 #define PROA_ENCODING_LIST(E) \
     E(PLAIN,  "plain",    0,   0) /* floats, of any dtype and strides */ \
+    E(PIECES, "pieces",   0,   0) /* floats in several matrices: proa_tensor_pieces */ \
     /* GGUF's: blocks with f16 scales (MXFP4: a power of 2), by llama.cpp's names */ \
     E(Q4_0,   "Q4_0",    32,  18) \
     E(Q4_1,   "Q4_1",    32,  20) \
@@ -47,16 +48,29 @@ typedef struct proa_row_order {
     int64_t first, count[3], step[3];
 } proa_row_order;
 
+/* A matrix in pieces, each stored somewhere else, such as the parts of several ranks: the pieces cover it without
+ * overlap. */
+typedef struct proa_tensor_piece {
+    proa_view view;   /* [rows, cols], floats of the matrix' dtype, any strides */
+    int64_t row, col; /* of its first number in the whole matrix */
+} proa_tensor_piece;
+typedef struct proa_tensor_pieces {
+    int64_t cols; /* of the whole matrix */
+    int32_t count;
+    const proa_tensor_piece *piece; /* [count] */
+} proa_tensor_pieces;
+
 struct proa_scaled_codes;
 
 typedef struct proa_tensor_source {
     proa_encoding encoding;
     const struct proa_scaled_codes *scaled; /* SCALED: the codes; view.data is where they begin */
     int64_t first_row;                      /* SCALED: rows of the codes before the first row of view */
-    /* PLAIN: the numbers. Else data points to the stored bytes, shape and strides are those of the decoded tensor,
-     * which is dense or the transpose of a dense one (the blocks follow each other along the axis of stride 1), and
-     * dtype says nothing. A file's tensor has any rank; what a weight takes is a matrix [rows, cols], an encoded one
-     * with the blocks along its rows. */
+    /* PLAIN: the numbers. PIECES: data points to a proa_tensor_pieces, shape and strides are those of the whole matrix,
+     * which is dense or the transpose of a dense one, and dtype is that of the pieces. Else data points to the stored
+     * bytes, shape and strides are those of the decoded tensor, which is dense or the transpose of a dense one (the
+     * blocks follow each other along the axis of stride 1), and dtype says nothing. A file's tensor has any rank; what
+     * a weight takes is a matrix [rows, cols], an encoded one with the blocks along its rows. */
     proa_view view;
     proa_row_order order; /* count[0] 0: all rows in stored order */
     const float *factor;  /* [stored rows] multiplies each row; NULL: none */
@@ -71,8 +85,10 @@ int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n);
 proa_tensor_source proa_tensor_source_of(proa_view plain);
 int64_t proa_tensor_source_rows(const proa_tensor_source *s); /* taken rows */
 int64_t proa_tensor_source_cols(const proa_tensor_source *s);
-/* Bytes of the stored numbers at view.data; 0 for an empty tensor. */
+/* Bytes of the stored numbers (of a PLAIN tensor with strides: from the first to the last); 0 for an empty tensor. */
 int64_t proa_tensor_source_bytes(const proa_tensor_source *s);
+/* Whether the numbers are floats of type s->view.dtype, not encoded ones. */
+bool proa_tensor_source_is_float(const proa_tensor_source *s);
 /* Whether the numbers are s->view as it is. */
 bool proa_tensor_source_is_plain(const proa_tensor_source *s);
 /* Whether they are, row after row without gaps. */

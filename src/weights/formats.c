@@ -52,6 +52,7 @@ static const folder_form folder_forms[] = {
     {"pytorch_model.bin.index.json", proa_index_read},
     {"*.gguf", read_one},
     {"*.pt", read_one}, /* OpenNMT-py */
+    {"config.ini", proa_ft_read},
 };
 
 /* "NAME-00002-of-00003.gguf": the reader of the first file finds the others. */

@@ -146,6 +146,16 @@ static void write_hidden_size(const proa_pickle *p, proa_buf *out)
     }
 }
 
+/* The rows of the encoder's table of positions, where the file has one. */
+static void write_positions(const proa_torch *t, proa_buf *out)
+{
+    for (int64_t i = 0; i < t->w->count; i++) {
+        const proa_weights_tensor *row = &t->w->tensors[i];
+        if (strcmp(row->name, "encoder.embeddings.make_embedding.pe.pe") == 0 && row->source.view.rank > 0)
+            proa_buf_printf(out, "\"max_position_embeddings\":%lld,", (long long)row->source.view.shape[0]);
+    }
+}
+
 static proa_status add_config(proa_torch *t, proa_pickle_value src, proa_pickle_value tgt)
 {
     const proa_pickle *p = &t->pickle;
@@ -154,6 +164,7 @@ static proa_status add_config(proa_torch *t, proa_pickle_value src, proa_pickle_
     proa_buf_char(&out, '{');
     write_options(p, &out);
     write_hidden_size(p, &out);
+    write_positions(t, &out);
     write_id(p, tgt, &out, "unk_token_id", "<unk>");
     write_id(p, tgt, &out, "pad_token_id", "<pad>");
     write_id(p, tgt, &out, "pad_token_id", "<blank>");

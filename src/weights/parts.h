@@ -55,6 +55,8 @@ PROA_MUST_CHECK proa_status proa_index_read(proa_weights *w, const char *dir, co
 /* quantized.c: of tensors that are codes, scales and zero points of one weight it makes one tensor; w has been sorted
  * and indexed. joined: the list has changed. CORRUPT names the tensor that does not fit the others. */
 PROA_MUST_CHECK proa_status proa_quantized_join(proa_weights *w, bool *joined, proa_err *err);
+/* ft.c: the folder of FasterTransformer whose config.ini has that name. */
+PROA_MUST_CHECK proa_status proa_ft_read(proa_weights *w, const char *dir, const char *name, proa_err *err);
 
 /* weights.c: a row of w->files for that name, nothing mapped yet. */
 int32_t proa_weights_add_file(proa_weights *w, const char *name);

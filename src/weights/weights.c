@@ -216,8 +216,26 @@ const char *proa_weights_nearest(const proa_weights *w, const char *name)
     return nearest;
 }
 
+/* The pieces of a tensor may be in files of their own. */
+static void drop_pieces(const proa_weights *w, const proa_tensor_pieces *t)
+{
+    for (int32_t i = 0; i < t->count; i++) {
+        proa_tensor_source piece = proa_tensor_source_of(t->piece[i].view);
+        for (int32_t f = 0; f < w->file_count; f++) {
+            const proa_mmap *map = &w->files[f].map;
+            const unsigned char *at = piece.view.data;
+            if (map->ptr && at >= map->ptr && at < map->ptr + map->bytes)
+                proa_mmap_drop(map, at, proa_tensor_source_bytes(&piece));
+        }
+    }
+}
+
 void proa_weights_drop(const proa_weights *w, const proa_weights_tensor *tensor)
 {
+    if (tensor->source.encoding == PROA_ENCODING_PIECES) {
+        drop_pieces(w, tensor->source.view.data);
+        return;
+    }
     const proa_mmap *map = &w->files[tensor->file].map;
     int64_t bytes = proa_tensor_source_bytes(&tensor->source);
     if (map->ptr && bytes) proa_mmap_drop(map, tensor->source.view.data, bytes);

@@ -240,27 +240,11 @@ static proa_status read_folder(proa_llm_model *s, proa_err *err)
 
 /* ---- open and close ---- */
 
-/* FasterTransformer's own weight files are of another kind: say so, instead of "config.json is not there". */
-static proa_status check_folder(const proa_llm_model *s, proa_err *err)
-{
-    char path[PROA_PATH_MAX];
-    if (proa_engine_in_folder(s->folder)) return PROA_OK;
-    PROA_TRY(proa_path_join(path, s->folder, "config.ini", err));
-    if (proa_file_exists(path))
-        return PROA_FAIL(
-            err, UNSUPPORTED,
-            "'%s' holds FasterTransformer's weight files: give the Hugging Face folder that they were "
-            "made from",
-            s->folder);
-    return PROA_OK;
-}
-
 static proa_status open_served(proa_llm_model *s, proa_err *err)
 {
     proa_engine_options options;
     const Inference__ModelConfig *config = proa_served_model_config(s->model);
     PROA_TRY(proa_llm_folder(s->folder, s->model, folder_keys, err));
-    PROA_TRY(check_folder(s, err));
     PROA_TRY(engine_options(&options, s, err));
     PROA_TRY(read_queue(s, err));
     s->sequences_max = options.sequences_max ? options.sequences_max : SERVED_SEQUENCES;

@@ -10,13 +10,13 @@
 
 static const int32_t prompt[] = {1, 17, 5, 42, 9, 3, 60, 22, 8, 31, 13};
 
-/* Logits of every position of the prompt. */
+/* Logits of every position of the prompt, with the weights as the checkpoint has them. */
 static outcome logits_of(const char *path)
 {
     outcome o = {0};
     proa_err err = {.status = PROA_OK};
     proa_engine *engine = NULL;
-    proa_engine_options options = {.threads = 1, .dtype = "f32"};
+    proa_engine_options options = {.threads = 1};
     if (proa_engine_open(&engine, path, &options, &err)) fail_msg("%s", err.text);
     proa_info info;
     proa_engine_info(engine, &info);

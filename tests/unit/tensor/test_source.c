@@ -108,9 +108,47 @@ static void many_and_none(void **state)
     free(wide);
 }
 
+/* A matrix [4, 5] in four pieces, one of them stored transposed: as it is, turned, as a vector, and in another order of
+ * rows it must read as the whole matrix does. */
+static void in_pieces(void **state)
+{
+    PROA_UNUSED(state);
+    float whole[20], corner[6], out[5], want[5];
+    proa_view v = numbered(whole, 4, 5);
+    for (int64_t i = 0; i < 6; i++)
+        corner[i] = (float)(i % 2 * 100 + i / 2); /* rows 0..1, columns 0..2, turned */
+    const proa_tensor_piece piece[4] = {{proa_view_transpose(proa_view_2d(corner, PROA_DTYPE_F32, 3, 2)), 0, 0},
+                                        {proa_view_cols(proa_view_rows(v, 0, 2), 3, 5), 0, 3},
+                                        {proa_view_cols(proa_view_rows(v, 2, 4), 0, 3), 2, 0},
+                                        {proa_view_cols(proa_view_rows(v, 2, 4), 3, 5), 2, 3}};
+    proa_tensor_pieces pieces = {.cols = 5, .count = 4, .piece = piece};
+    for (int turned = 0; turned < 2; turned++) {
+        proa_tensor_source one = proa_tensor_source_of(v), s = one;
+        s.encoding = PROA_ENCODING_PIECES, s.view.data = &pieces;
+        if (turned) one.view = proa_view_transpose(v), s.view = proa_view_transpose(s.view);
+        for (int64_t row = 0; row < one.view.shape[0]; row++)
+            for (int64_t col = 0, n; col < one.view.shape[1]; col++) {
+                n = one.view.shape[1] - col;
+                proa_tensor_source_read(&s, row, col, n, out);
+                proa_tensor_source_read(&one, row, col, n, want);
+                assert_memory_equal(out, want, (size_t)n * sizeof(float));
+            }
+        s.order = (proa_row_order){.first = 1, .count = {1, 1, 2}, .step = {0, 0, 2}};
+        assert_int_equal(check_walk(&s, 1), 1);
+        assert_int_equal(proa_tensor_source_bytes(&s), 80);
+    }
+    proa_tensor_source vector = {.encoding = PROA_ENCODING_PIECES,
+                                 .view = proa_view_2d(&pieces, PROA_DTYPE_F32, 20, 1)};
+    for (int64_t i = 0; i < 20; i++) {
+        proa_tensor_source_read(&vector, i, 0, 1, out);
+        assert_true(out[0] == whole[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(row_order), cmocka_unit_test(even_rows_first),
-                                       cmocka_unit_test(decoded), cmocka_unit_test(many_and_none)};
+                                       cmocka_unit_test(decoded), cmocka_unit_test(many_and_none),
+                                       cmocka_unit_test(in_pieces)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

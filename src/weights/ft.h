@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ft.h - a folder of FasterTransformer while it is read. ft.c knows how its files are laid out, ft_models.c which files
+ * a model has. Internal to this folder. */
+#ifndef PROA_WEIGHTS_FT_H
+#define PROA_WEIGHTS_FT_H
+
+#include "weights/ini.h"
+#include "weights/parts.h"
+
+/* Sizes of a model. */
+typedef enum proa_ft_dim {
+    PROA_FT_ONE, /* 1: the row of a vector */
+    PROA_FT_HIDDEN,
+    PROA_FT_INNER, /* heads times the size of a head */
+    PROA_FT_FFN,
+    PROA_FT_VOCAB,
+    PROA_FT_POSITIONS,
+    PROA_FT_HEADS,
+    PROA_FT_BUCKETS,
+    PROA_FT_LAYERS, /* of the decoder, or the only stack */
+    PROA_FT_ENCODER_LAYERS,
+    PROA_FT_DIM_COUNT
+} proa_ft_dim;
+
+typedef enum proa_ft_split {
+    PROA_FT_WHOLE,   /* one file NAME.bin: [in][groups][out] */
+    PROA_FT_OUTPUTS, /* rank R has NAME.R.bin with its part of the outputs: [in][groups][out / ranks] */
+    PROA_FT_INPUTS,  /* rank R has its part of the inputs: [in / ranks][groups][out] */
+} proa_ft_split;
+
+/* Which models have a tensor. */
+typedef enum proa_ft_when {
+    PROA_FT_ALWAYS,
+    PROA_FT_IF_GATED,
+    PROA_FT_IF_PLAIN,
+    PROA_FT_IF_UNTIED,
+    PROA_FT_IF_FILE
+} proa_ft_when;
+
+/* One tensor of the checkpoint that the files were made from. */
+typedef struct proa_ft_tensor {
+    const char *name; /* its name in Hugging Face's checkpoint; "%d" is the layer */
+    const char *file; /* FasterTransformer's file, without rank and ".bin" */
+    proa_ft_split split;
+    proa_ft_dim in, out;
+    int groups;  /* tensors side by side in the file: q, k, v */
+    int group;   /* the one taken; -1: all */
+    bool turned; /* the checkpoint has it as [out, in] */
+    proa_ft_when when;
+    proa_ft_dim layers; /* how many layers have one; PROA_FT_ONE: it is of no layer, or of layer 0 alone */
+} proa_ft_tensor;
+
+typedef struct proa_ft {
+    proa_weights *w;
+    const char *dir;
+    proa_ini ini;
+    proa_dtype dtype;
+    int32_t ranks;
+    int64_t dim[PROA_FT_DIM_COUNT];
+    bool gated, tied;
+    proa_map files; /* name to the row of w->files */
+    proa_err *err;
+} proa_ft;
+
+#define FAIL_FT(ft, status, fmt, ...)                                                                        \
+    PROA_FAIL((ft)->err, status, "%.120s: " fmt, (ft)->ini.what, __VA_ARGS__)
+
+bool proa_ft_has_file(const proa_ft *ft, const char *name);
+/* ft_models.c: reads the sizes, gives the tables of tensors (each ends with a row without a name; NULL ends the list),
+ * and writes the config.json. */
+PROA_MUST_CHECK proa_status proa_ft_read_model(proa_ft *ft, const proa_ft_tensor **tables, proa_buf *config);
+
+#endif
