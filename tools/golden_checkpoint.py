@@ -66,7 +66,8 @@ def write_index(folder, stem, parts, ending):
 
 
 def strided(state):
-    """The same numbers as views: matrices stored transposed, all in one storage, norms as parameters with an offset."""
+    """The same numbers as views: matrices stored transposed, all in one storage, norms as parameters with an offset; one
+    tensor has two names, as tied weights have."""
     total = sum(t.numel() for t in state.values())
     pool, at, out = torch.empty(total + 5), 5, {}
     for name, t in state.items():
@@ -78,6 +79,7 @@ def strided(state):
             part.copy_(t)
             out[name] = torch.nn.Parameter(part)
         at += t.numel()
+    out["model.tied_to_the_embedding.weight"] = out["model.embed_tokens.weight"]
     return out
 
 

@@ -325,6 +325,18 @@ static bool is_ignored(const binder *b, const char *name)
     return false;
 }
 
+/* A second name of a tensor that is bound: torch saves tied weights under each of their names. */
+static bool is_second_name(const binder *b, const proa_weights_tensor *t)
+{
+    const proa_tensor_source *s = &t->source;
+    for (int64_t i = 0; i < proa_weights_count(b->weights); i++) {
+        const proa_tensor_source *other = &proa_weights_at(b->weights, i)->source;
+        if (b->used[i] && s->encoding == other->encoding && memcmp(&s->view, &other->view, sizeof s->view) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* A tensor that is bound to no slot means that the row does not describe this model: its output would be silently
  * wrong. */
 static proa_status check_extra(const binder *b)
@@ -332,7 +344,7 @@ static proa_status check_extra(const binder *b)
     for (int64_t i = 0; i < proa_weights_count(b->weights); i++) {
         const proa_weights_tensor *t = proa_weights_at(b->weights, i);
         char shape[64];
-        if (b->used[i] || is_ignored(b, t->name)) continue;
+        if (b->used[i] || is_ignored(b, t->name) || is_second_name(b, t)) continue;
         return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is extra: a %s of this configuration has none", t->name,
                          proa_shape_text(shape, t->source.view.rank, t->source.view.shape), b->arch->name);
     }
