@@ -56,7 +56,9 @@ typedef struct proa_engine_options {
                           removed; embedding tables, else read where they are mapped, then count in the memory */
 } proa_engine_options;
 
-/* Opens a Hugging Face folder (config.json, *.safetensors, and for text a tokenizer). On failure *out is NULL. */
+/* Opens a model: a Hugging Face folder (config.json, *.safetensors or pytorch_model*.bin, and for text a tokenizer), a
+ * folder of OpenNMT-py (*.pt) or FasterTransformer (config.ini), or a single file such as a .gguf. On failure *out is
+ * NULL. */
 PROA_EXPORT proa_status proa_engine_open(proa_engine **out, const char *path,
                                          const proa_engine_options *options, proa_err *err);
 /* Running and waiting sequences get no more events. NULL is fine. */

@@ -25,7 +25,7 @@ extern const proa_arg_table proa_engine_args; /* of those that run an engine */
 /* Two rows: the operand, and the option that stands in for it. */
 #define PROA_MODEL_ARG                                                                                       \
     {"MODEL", PROA_ARG_OPERAND, offsetof(proa_common, model),                                                \
-     .help = "a Hugging Face folder (config.json and *.safetensors) or a .gguf file"},                       \
+     .help = "a folder of Hugging Face, OpenNMT-py or FasterTransformer, or a .gguf file"},                  \
     {                                                                                                        \
         "synthetic", PROA_ARG_OPERAND_ALIAS, offsetof(proa_common, model),                                   \
             .value = "NAME",                                                                                 \

@@ -35,27 +35,52 @@ bool proa_config_version_folder(const char *folder, int64_t *version)
     return true;
 }
 
-static bool is_gguf(const char *name)
-{
-    return proa_str_ends(proa_str_c(name), proa_str_c(".gguf"));
-}
-
 bool proa_config_is_gguf_file(const char *path)
 {
-    return is_gguf(path) && !proa_dir_exists(path) && proa_file_exists(path);
+    return proa_str_ends(proa_str_c(path), proa_str_c(".gguf")) && !proa_dir_exists(path) &&
+           proa_file_exists(path);
 }
 
-bool proa_config_is_hf_folder(const char *path)
+/* Files by which a model's folder is known: "*" begins an ending. */
+enum { CONFIG = 1, SAFETENSORS = 2, TORCH = 4, GGUF = 8, INI = 16, FT = 32, PT = 64, PIECES = 128 };
+static const struct {
+    const char *name;
+    unsigned is;
+} known_files[] = {
+    {"config.json", CONFIG},
+    {"*.safetensors", SAFETENSORS},
+    {"pytorch_model.bin", TORCH},
+    {"*.gguf", GGUF},
+    {"config.ini", INI},
+    {"pytorch_model.bin.index.json", TORCH},
+    {"model.wte.bin", FT},
+    {"shared.weight_T.bin", FT},
+    {"*.pt", PT},
+    {"*.model", PIECES},
+};
+/* What is a model: weights of Hugging Face, GGUF, FasterTransformer, OpenNMT-py (a .pt alone may be a TorchScript). */
+static const unsigned model_forms[] = {CONFIG | SAFETENSORS, CONFIG | TORCH, GGUF, INI | FT, PT | PIECES};
+
+static unsigned known_file(const char *name)
 {
-    char config[PROA_PATH_MAX];
-    if (proa_config_is_gguf_file(path)) return true;
-    bool configured = proa_path_join(config, path, "config.json", NULL) == PROA_OK && proa_file_exists(config);
-    DIR *folder = opendir(path);
+    for (size_t i = 0; i < PROA_COUNT(known_files); i++) {
+        const char *pattern = known_files[i].name;
+        bool same = pattern[0] == '*' ? proa_str_ends(proa_str_c(name), proa_str_c(pattern + 1))
+                                      : strcmp(name, pattern) == 0;
+        if (same) return known_files[i].is;
+    }
+    return 0;
+}
+
+bool proa_config_is_model_folder(const char *path)
+{
+    unsigned has = 0;
     bool found = false;
-    for (struct dirent *entry; folder && !found && (entry = readdir(folder));)
-        found = is_gguf(entry->d_name) ||
-                (configured && proa_str_ends(proa_str_c(entry->d_name), proa_str_c(".safetensors")));
+    if (proa_config_is_gguf_file(path)) return true;
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) has |= known_file(entry->d_name);
     if (folder) closedir(folder);
+    for (size_t i = 0; i < PROA_COUNT(model_forms); i++) found |= (has & model_forms[i]) == model_forms[i];
     return found;
 }
 
@@ -147,7 +172,7 @@ proa_status proa_config_find_backend(Inference__ModelConfig *config, const char 
         return PROA_OK;
     }
     if (config->backend[0] || config->platform[0] || config->default_model_filename[0]) return PROA_OK;
-    if ((version_path && proa_config_is_hf_folder(version_path)) || proa_config_is_hf_folder(model_path)) {
+    if ((version_path && proa_config_is_model_folder(version_path)) || proa_config_is_model_folder(model_path)) {
         set_if_empty(&config->backend, "engine", arena);
         return PROA_OK;
     }

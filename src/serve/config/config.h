@@ -97,8 +97,9 @@ void proa_config_fill(proa_buf *out, proa_str text, const proa_setting *fills, i
 const char *proa_config_parameter(const Inference__ModelConfig *config, const char *key);
 /* JSON as Triton gives it: defaults printed, enums by name, most 64-bit numbers as numbers. False if `out` is full. */
 bool proa_config_print_json(proa_buf *out, const Inference__ModelConfig *config);
-/* Is this a model folder of Hugging Face: config.json and *.safetensors? Also a folder with a *.gguf, or that file. */
-bool proa_config_is_hf_folder(const char *path);
+/* Whether a folder is a model itself, by the names of its files: config.json with *.safetensors or pytorch_model.bin, a
+ * *.gguf, a folder of FasterTransformer or of OpenNMT-py (weights/formats.c reads them); or a file NAME.gguf. */
+bool proa_config_is_model_folder(const char *path);
 /* Is this a file NAME.gguf, which is a model of its own? */
 bool proa_config_is_gguf_file(const char *path);
 /* "3" names a version folder; "03", "x", "" do not: then false. */

@@ -64,10 +64,10 @@ static bool has_file(const char *folder, const char *name)
     return proa_path_join(path, folder, name, NULL) == PROA_OK && proa_file_exists(path);
 }
 
-/* A Hugging Face folder, or one with config.pbtxt. */
+/* A folder that is a model itself, or one with config.pbtxt. */
 static bool is_model_folder(const char *path)
 {
-    return has_file(path, "config.pbtxt") || proa_config_is_hf_folder(path);
+    return has_file(path, "config.pbtxt") || proa_config_is_model_folder(path);
 }
 
 static bool has_versions(const char *path)
@@ -261,7 +261,7 @@ static proa_status source_read(proa_source **out, proa_source *source, const pro
                                const char *config_json, proa_err *err)
 {
     proa_config_options options = proa_server_config_options(s);
-    source->is_version_folder = proa_config_is_hf_folder(source->path) && !has_versions(source->path);
+    source->is_version_folder = proa_config_is_model_folder(source->path) && !has_versions(source->path);
     source->overridden = config_json != NULL;
     proa_status status = proa_config_load(&source->config, &source->provided, source->name, source->path,
                                           config_json, &options, &source->arena, err);

@@ -250,6 +250,43 @@ static void test_gguf_file(void **state)
     (void)state;
 }
 
+/* What other programs write is a model too; a TorchScript in a folder is not. */
+static void test_other_forms(void **state)
+{
+    char folder[PROA_PATH_MAX];
+    proa_backend engine = tell_backend;
+    const proa_backend *const backends[] = {&engine, NULL};
+    proa_server *s;
+    engine.name = "engine";
+    repo_make(folder);
+    repo_write(folder, "hf-bin/config.json", "{}");
+    repo_write(folder, "hf-bin/pytorch_model.bin", "x");
+    repo_write(folder, "hf-ft/config.ini", "[gptj]");
+    repo_write(folder, "hf-ft/model.wte.bin", "x");
+    repo_write(folder, "hf-gguf/m.gguf", "x");
+    repo_write(folder, "hf-onmt/model.pt", "x");
+    repo_write(folder, "hf-onmt/sp.model", "x");
+    for (int i = 0; i < 4; i++) {
+        static const char *const values[] = {"hf-bin/value", "hf-ft/value", "hf-gguf/value", "hf-onmt/value"};
+        repo_write(folder, values[i], "5");
+    }
+    repo_write(folder, "no-pt/model.pt", "x");
+    repo_write(folder, "no-config/pytorch_model.bin", "x");
+    const char *const both[] = {folder};
+    proa_server_options o = {.repositories = both, .repositories_count = 1, .backends = backends};
+    engine.complete = whole_complete;
+    assert_int_equal(proa_server_new(&s, &o, NULL), PROA_OK);
+    static const char ready[] =
+        "hf-bin:1:READY hf-ft:1:READY hf-gguf:1:READY hf-onmt:1:READY no-config:UNAVAILABLE";
+    assert_int_equal(strncmp(repo_index(s), ready, sizeof ready - 1), 0);
+    assert_non_null(
+        strstr(repo_index(s), "no-pt:UNAVAILABLE(Invalid model name: Could not determine backend"));
+    assert_int_equal(repo_ask(s, "hf-ft", -1), 5);
+    repo_stop(s);
+    repo_remove(folder);
+    (void)state;
+}
+
 /* ---- explicit control ---- */
 
 static void load_ok(proa_server *s, const char *name)
@@ -1010,6 +1047,7 @@ int main(void)
         cmocka_unit_test(test_duplicates_and_single),
         cmocka_unit_test(test_hugging_face),
         cmocka_unit_test(test_gguf_file),
+        cmocka_unit_test(test_other_forms),
         cmocka_unit_test(test_explicit),
         cmocka_unit_test(test_override),
         cmocka_unit_test(test_poll),
