@@ -7,6 +7,7 @@
 
 #define CLASSICS              MODELS "classics-10m"
 #define T5                    MODELS "m30k-t5"
+#define CHECKPOINT            PROA_SOURCE_DIR "/tests/golden/checkpoint/"
 #define PARAMETER(key, value) "parameters { key: \"" key "\" value { string_value: \"" value "\" } } "
 
 static direct ref, t5_ref;
@@ -350,6 +351,29 @@ static void bert_takes_hidden_states(void **state)
     direct_close(&bert);
 }
 
+/* Folders that FasterTransformer's own converters write answer as the checkpoint that they were made from. */
+static void ft_own_files(void **state)
+{
+    PROA_UNUSED(state);
+    enum { NEW = 6 };
+    direct made;
+    direct_open(&made, CHECKPOINT "gptj/safetensors");
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        rig g;
+        rig_open(&g, &proa_backend_fastertransformer, GPTJ,
+                 ranks == 1 ? CHECKPOINT "gptj/ft_1" : CHECKPOINT "gptj/ft_2");
+        batch b = {.ids = {{5, 17, 42, 9}}, .lengths = {4}};
+        proa_infer *r = ask_gptj(&b, 1, NEW);
+        const proa_reply *reply = only(run(&g, r));
+        direct_run(&made, (proa_request){.ids = b.ids[0], .ids_count = 4, .options = ft_options(NEW)});
+        assert_true(made.count[0] > 0);
+        assert_memory_equal(ints(reply, "output_ids") + 4, made.ids[0], (size_t)made.count[0] * 4);
+        forget(r);
+        rig_close(&g);
+    }
+    direct_close(&made);
+}
+
 static void ft_refusals(void **state)
 {
     PROA_UNUSED(state);
@@ -690,6 +714,7 @@ int main(void)
         cmocka_unit_test(t5_with_tokens_of_the_client),
         cmocka_unit_test(encoders_give_hidden_states),
         cmocka_unit_test(bert_takes_hidden_states),
+        cmocka_unit_test(ft_own_files),
         cmocka_unit_test(ft_refusals),
         cmocka_unit_test(trtllm_one_reply),
         cmocka_unit_test(trtllm_batches),
