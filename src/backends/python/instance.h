@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * instance.h - inside an instance of the backend `python`: what its three files share.
- * Owner:   the instance; a process belongs to the instance's own thread, the others borrow it.
- * Threads: `lock` guards what the struct says; only the instance's own thread ends requests. */
+ * instance.h - the state of an instance of the backend `python`, for instance.c, events.c and lifecycle.c.
+ * Owner:   the instance. The process belongs to the instance's own thread; other threads borrow it (`users`).
+ * Threads: `lock` guards the members below it; only the instance's own thread ends requests. */
 #ifndef PROA_BACKENDS_PYTHON_INSTANCE_H
 #define PROA_BACKENDS_PYTHON_INSTANCE_H
 
 #include "backends/python/python.h"
 #include <time.h>
 
-/* A request that is in the process. */
+/* A request that the process executes. */
 typedef struct proa_pyslot {
-    uint64_t id; /* of the message: index and a running number; 0: free */
+    uint64_t id; /* of its message: slot index and serial number; 0: the slot is free */
     proa_infer *r;
-    uint64_t at;      /* its payload */
-    bool batch;       /* of the execution that is running */
-    bool cancel_sent; /* that it is cancelled */
+    uint64_t at;      /* block of its payload */
+    bool batch;       /* belongs to the current execution */
+    bool cancel_sent; /* the process knows that it is cancelled */
 } proa_pyslot;
 
 typedef enum proa_pystate { PROA_PY_DOWN, PROA_PY_UP } proa_pystate;
@@ -26,25 +26,25 @@ struct proa_pyinstance {
     int device; /* CUDA device, -1: CPU */
     proa_pybls *bls;
     pthread_t thread;
-    pthread_mutex_t busy; /* of execute: held while one runs */
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t busy; /* held during execute */
+    pthread_mutex_t lock; /* guards all members below */
     pthread_cond_t changed;
     proa_pystate state;
-    bool tried, closing; /* the first start has succeeded or failed; no more are wanted */
-    proa_err why;        /* of being PROA_PY_DOWN */
+    bool tried, closing; /* the first start has succeeded or failed; the process is not started again */
+    proa_err why;        /* PROA_PY_DOWN: the reason */
     proa_pyprocess *process;
-    uint64_t number;   /* of the process: the first is 1 */
-    int users;         /* threads that use `process` beside our own */
+    uint64_t number;   /* of the process; the first one is 1 */
+    int users;         /* other threads that use `process` now */
     int pending_calls; /* calls and loads that have not ended */
     proa_pyslot *slots;
     uint32_t slots_count, slots_cap, live, slots_free; /* no free slot is below slots_free */
-    uint64_t running;                                  /* number of requests so far */
+    uint64_t running; /* requests so far: the serial number of the next slot */
     bool executing, late;
-    int64_t execute_ns; /* when that began */
+    int64_t execute_ns; /* start of the current execution */
     bool checks_ready, ready_pending, is_ready;
     int64_t ready_sent_ns;
     proa_err not_ready;
-    proa_python_message *out, *in; /* of execute; of the thread */
+    proa_python_message *out, *in; /* buffers of execute and of the instance's thread */
 };
 
 /* ---- instance.c ---- */
@@ -52,24 +52,24 @@ struct proa_pyinstance {
 /* INTERNAL or UNAVAILABLE "Stub process 'm_0' is not healthy. It HOW"; how may be NULL. */
 proa_status proa_pyinstance_not_healthy(const proa_pyinstance *i, proa_status status, const char *how,
                                         proa_err *err);
-struct timespec proa_pyinstance_time_in(int64_t ms); /* from now on, for pthread_cond_timedwait */
-/* Under the lock: the request of that number, or NULL; and it is no longer in the process. */
+struct timespec proa_pyinstance_time_in(int64_t ms); /* the time in ms milliseconds, for pthread_cond_timedwait */
+/* With the lock held: the slot of that id or NULL; and frees a slot whose request has left the process. */
 proa_pyslot *proa_pyinstance_slot(proa_pyinstance *i, uint64_t id);
 void proa_pyinstance_free_slot(proa_pyinstance *i, proa_pyslot *s);
-/* Ends all requests that are in the process, or those of the execution that is running, with err. */
+/* Ends all requests of the process, or with batch_only those of the current execution, with err. */
 void proa_pyinstance_fail(proa_pyinstance *i, proa_pyprocess *p, bool batch_only, const proa_err *err);
 bool proa_pyinstance_is_closing(proa_pyinstance *i);
 
-/* ---- events.c: what a process says ---- */
+/* ---- events.c: messages from the process ---- */
 
-/* INVALID if it breaks the protocol: then the process must go. */
+/* INVALID if the message breaks the protocol: the process must then be killed. */
 proa_status proa_pyinstance_handle(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *m, proa_err *err);
-/* compute_infer ends for all requests that a packet answers, before the first of its replies is made. */
+/* Sets the end of compute_infer for all requests that a packet answers, before their replies are made. */
 void proa_pyinstance_note_outputs(proa_pyinstance *i, const proa_python_message *messages, int count);
-/* Looks at cancels and time limits; returns how many ms to wait for the next packet. */
+/* Handles cancels and time-outs; returns how many ms to wait for the next packet. */
 int proa_pyinstance_tick(proa_pyinstance *i, proa_pyprocess *p);
 
-/* ---- lifecycle.c: a process from its start to its end ---- */
+/* ---- lifecycle.c: start and end of the process ---- */
 
 /* The instance's own thread: starts processes until the instance closes. */
 void *proa_pyinstance_supervise(void *instance);

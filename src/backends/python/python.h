@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * python.h - inside the backend `python`: models, their instances, and what passes between server and stub process.
- * Owner:   a model holds its settings and metric families, an instance its process and the requests that are in it.
- * Threads: an instance has a thread that starts its process, reads what it says and starts it anew (instance.c);
- *          all replies come from there. execute waits on the scheduler's thread. */
+ * python.h - inside the backend `python`: models, their instances, and the messages between server and stub process.
+ * Owner:   a model owns its settings and metric families, an instance its process and the requests that it executes.
+ * Threads: an instance has a thread that starts its process, reads its messages and restarts it when it dies
+ *          (instance.c); all replies are sent by that thread. execute waits on the scheduler's thread. */
 #ifndef PROA_BACKENDS_PYTHON_PYTHON_H
 #define PROA_BACKENDS_PYTHON_PYTHON_H
 
@@ -14,13 +14,13 @@
 typedef struct proa_pyfamilies proa_pyfamilies; /* metrics.c */
 typedef struct proa_pyinstance proa_pyinstance;
 
-/* What a stub process is started with. */
+/* Settings of a stub process. */
 typedef struct proa_pysettings {
     struct proa_pyenv *env; /* interpreter and variables */
-    int64_t memory_bytes;   /* that a process may take; 0: any */
-    int64_t keep_bytes;     /* of shared memory */
-    int64_t start_ms;       /* until the interpreter must run */
-    int64_t execute_ms;     /* that execute may take; 0: any */
+    int64_t memory_bytes;   /* limit of a process; 0: none */
+    int64_t keep_bytes;     /* shared memory that is kept when it is free */
+    int64_t start_ms;       /* time-out of the interpreter's start */
+    int64_t execute_ms;     /* time-out of one execute; 0: none */
 } proa_pysettings;
 
 typedef struct proa_pymodel {
@@ -29,22 +29,23 @@ typedef struct proa_pymodel {
     const Inference__ModelConfig *config;
     proa_pysettings settings;
     char *file;        /* model.py */
-    char *config_json; /* as models see it */
+    char *config_json; /* model_config, as initialize receives it */
     bool decoupled, iterative;
-    bool strict_outputs; /* outputs must agree with the configuration */
-    atomic_bool warned;  /* of one that does not */
+    bool strict_outputs; /* an output that disagrees with the configuration is an error; else the first is logged */
+    atomic_bool warned; /* such an output has been logged */
     proa_pyfamilies *families;
-    pthread_mutex_t lock; /* of the list */
+    pthread_mutex_t lock; /* guards the list of instances */
     proa_pyinstance *instances;
     atomic_ullong bytes_in, bytes_out, bytes_passed, starts;
 } proa_pymodel;
 
 /* ---- messages.c: payloads ---- */
 
-/* Writes a payload: *at is its block, of which the caller has one hold and the stub another. False: no room. */
+/* Writes a payload into shared memory. *at is its block; the caller and the stub have one reference each. False: the
+ * arena is full. */
 bool proa_pywire_write(proa_pyarena *a, proa_str head, const proa_tensor *tensors, int count, uint64_t *at,
                        uint64_t *bytes);
-/* Writes a payload and sends it with m. False: no room. */
+/* Writes a payload and sends it with message m. False: the arena is full. */
 bool proa_pywire_send(proa_pyprocess *p, proa_python_message m, proa_str head, const proa_tensor *tensors,
                       int count);
 /* The head of a REQUEST: "" if all of it is default. */
@@ -52,45 +53,47 @@ void proa_pywire_request_head(proa_buf *out, const proa_infer *r);
 /* The head of a REPLY; reply may be NULL. */
 void proa_pywire_reply_head(proa_buf *out, const proa_reply *reply);
 
-/* A payload of the stub's. Tensors that are taken out of it hold it; proa_pywire_close ends the reader's own hold. */
+/* A payload that the stub wrote. Tensors that are read from it keep it alive; proa_pywire_close drops the reader's own
+ * reference. */
 typedef struct proa_pywire {
     proa_pyview *view;
-    proa_pyarena *arena; /* for tensors that lie in ours; NULL: there must be none */
-    uint64_t inputs;     /* the block of the request that is answered, in ours */
+    proa_pyarena *arena; /* the server's, for tensors that are in it; NULL: there must be none */
+    uint64_t inputs;     /* block of the answered request, in the server's arena */
     uint64_t at, bytes;
     const char *data;
     uint32_t head_bytes, tensors;
     proa_buffer *own, *peer;
-    uint64_t written, passed; /* bytes of tensors: in the stub's memory, in ours */
+    uint64_t written, passed; /* bytes of tensors in the stub's memory, and in the server's */
 } proa_pywire;
-/* INVALID if the message does not describe a payload: then the stub is not to be trusted, and nothing is to
- * be closed. */
+/* INVALID if the message does not describe a payload. The stub then breaks the protocol, and there is nothing to
+ * close. */
 PROA_MUST_CHECK proa_status proa_pywire_open(proa_pywire *w, proa_pyview *view, const proa_python_message *m,
                                              proa_err *err);
 void proa_pywire_close(proa_pywire *w);
-/* *head is NULL if there is none. */
+/* The payload's JSON; *head is NULL if it has none. */
 PROA_MUST_CHECK proa_status proa_pywire_head(proa_json **head, const proa_pywire *w, proa_err *err);
 /* Fills t but for its name, which goes to *name (in the stub's memory). */
 PROA_MUST_CHECK proa_status proa_pywire_tensor(proa_tensor *t, proa_str *name, proa_pywire *w, uint32_t index,
                                                proa_err *err);
-/* Parameters of a JSON object, added by add(to, name). INVALID for what is no bool, number or string. */
+/* Adds the members of a JSON object as parameters, each made by add(to, name). INVALID if a member is no bool, number
+ * or string. */
 PROA_MUST_CHECK proa_status proa_pywire_params(const proa_json *object,
                                                proa_infer_param *(*add)(void *to, proa_str name), void *to,
                                                proa_arena *arena, proa_err *err);
-/* {"error","code"} of a head; true if there was one. */
+/* Copies the error of a head, {"error","code"}, to *err; false if it has none. */
 bool proa_pywire_error(const proa_json *head, proa_err *err);
-/* The reply that a RESPONSE is. Outputs have the type and shape that the model gave them; those that the configuration
- * lacks are dropped. With model->strict_outputs a disagreement with the configuration is the reply's error. INVALID if
- * the message breaks the protocol. */
+/* Makes the reply of a RESPONSE message. Outputs have the type and shape that the model gave them; those that the
+ * configuration lacks are dropped. With model->strict_outputs a disagreement with the configuration is the reply's
+ * error. INVALID if the message breaks the protocol. */
 PROA_MUST_CHECK proa_status proa_pywire_reply(proa_reply **out, proa_pywire *w, proa_pymodel *model,
                                               const proa_infer *r, proa_err *err);
 
 /* ---- instance.c, events.c, lifecycle.c ---- */
 
-/* Begins to start the process. */
+/* Starts the process; does not wait until it runs. */
 PROA_MUST_CHECK proa_status proa_pyinstance_open(proa_pyinstance **out, proa_pymodel *model,
                                                  const proa_instance *instance, proa_err *err);
-/* Waits until the model has initialised there, or not. */
+/* Waits until the model's initialize has returned or failed. */
 PROA_MUST_CHECK proa_status proa_pyinstance_wait_opened(proa_pyinstance *i, proa_err *err);
 void proa_pyinstance_close(proa_pyinstance *i);
 void proa_pyinstance_execute(proa_pyinstance *i, proa_infer *const *requests, int count);
@@ -101,21 +104,23 @@ proa_pymodel *proa_pyinstance_model(const proa_pyinstance *i);
 PROA_MUST_CHECK proa_status proa_pyinstance_complete(char **config_json, const proa_pysettings *settings,
                                                      const char *name, const char *file, const char *args,
                                                      proa_err *err);
-/* From any thread: a message with a payload to the process of that number, if it still runs. kind ANSWER or REPLY. */
+/* Sends a message with a payload to the process of that number, if it still runs; from any thread. kind: ANSWER or
+ * REPLY. */
 void proa_pyinstance_send(proa_pyinstance *i, uint64_t process, uint32_t kind, uint32_t flags, uint64_t id,
                           proa_str head, const proa_tensor *tensors, int count);
-/* Work that the instance waits for before it closes: begun under way, and ended. */
+/* Work that the instance waits for before it closes. */
 void proa_pyinstance_begin(proa_pyinstance *i);
 void proa_pyinstance_end(proa_pyinstance *i);
-/* Is the request of this id being executed? Then each(to, r) is called for all that are, under the instance's lock. */
+/* Whether the request of this id is being executed. If so, calls each(to, r) for every request that is, under the
+ * instance's lock. */
 bool proa_pyinstance_executes(proa_pyinstance *i, uint64_t id, void (*each)(void *to, const proa_infer *r),
                               void *to);
-/* Is it being executed, and all the others with it are cancelled as it is? */
+/* Whether it is being executed, and it and all others of that execution are cancelled. */
 bool proa_pyinstance_all_cancelled(proa_pyinstance *i, uint64_t id);
 
-/* ---- calls.c: what a model asks of the server ---- */
+/* ---- calls.c: calls of a model to the server ---- */
 
-/* A CALL or a POST; INVALID if it is none. */
+/* Handles a CALL or a POST; INVALID for any other message. */
 PROA_MUST_CHECK proa_status proa_pycalls_handle(proa_pyinstance *i, uint64_t process,
                                                 const proa_python_message *m, proa_pywire *w, proa_err *err);
 
@@ -127,15 +132,16 @@ void proa_pybls_free(proa_pybls *b); /* after the last call has ended */
 PROA_MUST_CHECK proa_status proa_pybls_handle(proa_pybls *b, uint64_t process, const proa_python_message *m,
                                               proa_pywire *w, proa_err *err);
 void proa_pybls_cancel(proa_pybls *b, uint64_t id);
-/* Cancels what is called on behalf of requests that are all cancelled. */
+/* Cancels the calls whose requests are all cancelled. */
 void proa_pybls_check_cancelled(proa_pybls *b);
-void proa_pybls_cancel_all(proa_pybls *b); /* their process is gone: what still comes is dropped */
+void proa_pybls_cancel_all(proa_pybls *b); /* their process has died: further replies are dropped */
 
-/* ---- metrics.c: families and figures that models make ---- */
+/* ---- metrics.c: metric families and metrics of models ---- */
 
 proa_pyfamilies *proa_pyfamilies_new(void);
 void proa_pyfamilies_free(proa_pyfamilies *f);
-/* The answers of "family", "metric", "metric_do" (members of a JSON object), and the two that have none. */
+/* Handles a call on metrics: "family", "metric" and "metric_do" write the members of a JSON object to *answer, the two
+ * other kinds write nothing. */
 PROA_MUST_CHECK proa_status proa_pyfamilies_call(proa_pyfamilies *f, const char *kind, const proa_json *head,
                                                  proa_buf *answer, proa_err *err);
 void proa_pyfamilies_print(proa_pyfamilies *f, proa_buf *out);

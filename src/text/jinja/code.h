@@ -102,7 +102,7 @@ typedef enum proa_jnode_type {
     PROA_N_COUNT
 } proa_jnode_type;
 
-enum { PROA_J_IN = 200, PROA_J_NOT_IN }; /* ops of COMPARE beside token types */
+enum { PROA_J_IN = 200, PROA_J_NOT_IN }; /* further ops of COMPARE, besides token types */
 
 typedef struct proa_jnode proa_jnode;
 typedef struct proa_jbody {
@@ -164,8 +164,9 @@ typedef struct proa_jparser {
     const proa_jtoken *at; /* the next token */
     proa_err *err;
     bool failed;
-    int32_t depth; /* blocks and expressions within each other */
-    int32_t ifs;   /* conditions around: what is unknown in them fails only when it is used */
+    int32_t depth; /* nesting of blocks and expressions */
+    int32_t ifs; /* conditions around the current node: unknown filters and tests in them fail only when they are used
+                    */
     int32_t loops;
     proa_jmacro_code *macro; /* the innermost, or NULL */
 } proa_jparser;
@@ -182,7 +183,7 @@ proa_jnode *proa_j_node(proa_jparser *p, proa_jnode_type type);
 void proa_j_add(proa_jparser *p, proa_jbody *body, proa_jnode *node);
 const char *proa_j_token_text(const proa_jtoken *token, char out[64]); /* for messages */
 
-/* Never NULL; after a failure they hold anything, but all pointers are valid. */
+/* Never NULL. After a failure their contents are arbitrary, but all pointers are valid. */
 proa_jnode *proa_j_parse_expression(proa_jparser *p, bool with_condition);
 /* An expression or, with commas, a tuple. `end` (may be NULL) is a name that ends it. */
 proa_jnode *proa_j_parse_tuple(proa_jparser *p, bool with_condition, const char *end);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * run.h - what runs a template: scopes, expressions, statements, and the tables of filters, tests and functions.
+ * run.h - the interpreter of templates: scopes, expressions, statements, and the tables of filters, tests and
+ *         functions.
  * Threads: one rendering, one thread; tables and code are shared.
- * Way in:  proa_j_run (exec.c); eval.c, access.c, math.c below it; filters*.c, tests.c, methods*.c, functions.c hold
- *          the rows that templates name. */
+ * Way in:  proa_j_run (exec.c); then eval.c, access.c, math.c; filters*.c, tests.c, methods*.c and functions.c
+ *          have the tables of names that templates use. */
 #ifndef PROA_TEXT_JINJA_RUN_H
 #define PROA_TEXT_JINJA_RUN_H
 
@@ -60,7 +61,7 @@ typedef struct proa_jframe {
     struct proa_jframe *outer;
     proa_jslot *slots;
     int32_t count, cap;
-    bool kept; /* a macro was made in it: it must not be used again */
+    bool kept; /* a macro refers to it: it must not be reused */
 } proa_jframe;
 
 proa_jframe *proa_j_frame(proa_jrun *run, proa_jframe *outer);
@@ -69,7 +70,7 @@ proa_jval proa_j_lookup(proa_jrun *run, int32_t symbol);
 
 typedef struct proa_jmacro {
     const proa_jmacro_code *code;
-    proa_jframe *frame; /* where it was made */
+    proa_jframe *frame; /* in which it was defined */
 } proa_jmacro;
 
 typedef struct proa_jloop {
@@ -82,7 +83,7 @@ typedef struct proa_jloop {
 
 /* ---- running ---- */
 
-/* Renders into out, whose length is as before on failure. Variables are looked for in the inputs, in their order. */
+/* Renders into out, whose length is as before on failure. Variables are looked up in the inputs, in their order. */
 proa_status proa_j_run(const proa_jcode *code, const proa_jinput *inputs, int count, proa_buf *out,
                        proa_err *err);
 struct proa_template;
@@ -90,10 +91,10 @@ const proa_jcode *proa_template_code(const struct proa_template *t); /* template
 void proa_j_exec(proa_jrun *run, const proa_jbody *body);            /* in the current frame */
 proa_jval proa_j_call_macro(proa_jrun *run, const proa_jmacro *macro, const proa_jcall *call, proa_jval caller);
 proa_jval proa_j_call_loop(proa_jrun *run, const proa_jloop *loop, proa_jval over);
-/* Evaluates a call's arguments; memory of the rendering. */
+/* Evaluates a call's arguments into memory of the rendering. */
 void proa_j_eval_args(proa_jrun *run, const proa_jnode *node, proa_jcall *call);
 proa_jval proa_j_eval(proa_jrun *run, const proa_jnode *node);
-/* One level deeper in the C stack; false when it is too deep. Pair with run->depth--. */
+/* Counts a level of recursion; false if it is too deep. Pair with run->depth--. */
 bool proa_j_nest(proa_jrun *run);
 
 /* ---- access.c ---- */
@@ -111,7 +112,7 @@ proa_jval proa_j_negate(proa_jrun *run, proa_jval v, bool minus);
 bool proa_j_is_space(int32_t c); /* str.isspace */
 proa_jval proa_j_lower(proa_jrun *run, proa_str s);
 proa_jval proa_j_upper(proa_jrun *run, proa_str s);
-proa_jval proa_j_capital(proa_jrun *run, proa_str s); /* the first as a title, the others lower */
+proa_jval proa_j_capital(proa_jrun *run, proa_str s); /* str.capitalize */
 proa_jval proa_j_folded(proa_jrun *run, proa_str s);  /* str.casefold */
 proa_jval proa_j_swap(proa_jrun *run, proa_str s);
 proa_jval proa_j_titled(proa_jrun *run, proa_str s); /* str.title */
@@ -126,8 +127,8 @@ proa_jval proa_j_percent(proa_jrun *run, proa_str format, proa_jval values); /* 
 proa_jval proa_j_format(proa_jrun *run, proa_str format, const proa_jcall *call); /* "{}".format() */
 
 /* ---- arguments of rows ---- */
-bool proa_j_given(proa_jval v);                                         /* is it not ABSENT? */
-int64_t proa_j_int_arg(proa_jrun *run, proa_jval v, int64_t otherwise); /* fails for what is no integer */
-proa_str proa_j_str_arg(proa_jrun *run, proa_jval v, const char *what); /* fails for what is no string */
+bool proa_j_given(proa_jval v);                                         /* not ABSENT */
+int64_t proa_j_int_arg(proa_jrun *run, proa_jval v, int64_t otherwise); /* fails for other values than integers */
+proa_str proa_j_str_arg(proa_jrun *run, proa_jval v, const char *what); /* fails for other values than strings */
 
 #endif

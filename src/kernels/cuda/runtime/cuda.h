@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cuda.h - inside the plug-in: the state of one GPU, launching, conversions, reductions. Owner:   device.cu.
+ * cuda.h - inside the plug-in: the state of one GPU, launching, conversions, reductions.
+ * Owner:   device.cu.
  * Threads: the stepping thread. */
 #ifndef PROA_KERNELS_CUDA_RUNTIME_CUDA_H
 #define PROA_KERNELS_CUDA_RUNTIME_CUDA_H
