@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the server's speed in two programs: `compare.py BEFORE AFTER [--only WORD] [--rounds 9] [--seconds 2] [--csv FILE]`.
 
-Four loads, by wrk and h2load on the same machine: an identity of 16 floats over HTTP and over gRPC, and streamed chats
-of 48 tokens with models/classics-10m, by 8 and by 64 clients. The programs take turns (A B B A ...), and each round
+Five loads, by wrk and h2load on the same machine: an identity of 16 floats over HTTP and over gRPC, streamed chats of
+48 tokens with models/classics-10m, by 8 and by 64 clients, and greedy ones by 64 clients with a tiny random model, which
+shows what the server costs beside the model. The programs take turns (A B B A ...), and each round
 gives the requests a second and the processor time that the server took for one. The median round counts. Processor
 time varies less than the rate where other work shares the machine. Nothing else should run meanwhile. Needs wrk and
 h2load (Debian: nghttp2-client).
@@ -12,10 +13,13 @@ import argparse
 import csv
 import datetime
 import json
+import math
 import os
 import pathlib
+import random
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -46,10 +50,35 @@ class Served(server.Proa):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def make_tiny_model(folder):
+    """A Llama of one layer with 32 hidden values, random weights from a fixed seed, and the tokenizer of classics-10m."""
+    hidden, inner = 32, 64
+    config = json.loads((folder / "config.json").read_text())
+    config.update(hidden_size=hidden, intermediate_size=inner, num_hidden_layers=1, num_attention_heads=1,
+                  num_key_value_heads=1, head_dim=hidden, dtype="float32")
+    (folder / "config.json").write_text(json.dumps(config))
+    layer = "model.layers.0."
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden), "model.norm.weight": (hidden,),
+              layer + "input_layernorm.weight": (hidden,), layer + "post_attention_layernorm.weight": (hidden,),
+              layer + "mlp.gate_proj.weight": (inner, hidden), layer + "mlp.up_proj.weight": (inner, hidden),
+              layer + "mlp.down_proj.weight": (hidden, inner)}
+    shapes |= {f"{layer}self_attn.{name}_proj.weight": (hidden, hidden) for name in "qkvo"}
+    draw, head, data = random.Random(1), {}, bytearray()
+    for name, shape in shapes.items():
+        values = [1.0 if len(shape) == 1 else draw.gauss(0, 0.3) for _ in range(math.prod(shape))]
+        begin = len(data)
+        data += struct.pack(f"<{len(values)}f", *values)
+        head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+    text = json.dumps(head).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def make_repository(folder):
     shutil.copytree(server.HERE / "repository", folder, dirs_exist_ok=True)
-    shutil.copytree(ROOT / "models/classics-10m", folder / "chat/1")
-    (folder / "chat/config.pbtxt").write_text(CONFIG)
+    for model in ("chat", "tiny"):
+        shutil.copytree(ROOT / "models/classics-10m", folder / model / "1")
+        (folder / model / "config.pbtxt").write_text(CONFIG)
+    make_tiny_model(folder / "tiny/1")
 
 
 def make_loads(folder, seconds):
@@ -59,14 +88,16 @@ def make_loads(folder, seconds):
     (folder / "identity.lua").write_text(
         f'wrk.method = "POST"\nlocal file = io.open("{folder}/identity", "rb")\nwrk.body = file:read("*a")\nfile:close()\n'
         f'wrk.headers["Content-Type"] = "application/octet-stream"\nwrk.headers["Inference-Header-Content-Length"] = "{length}"\n')
-    (folder / "chat.lua").write_text(
-        f'wrk.method = "POST"\nwrk.body = [[{json.dumps(CHAT)}]]\nwrk.headers["Content-Type"] = "application/json"\n')
+    for name, chat in (("chat", CHAT), ("tiny", {**CHAT, "model": "tiny", "temperature": 0})):
+        (folder / f"{name}.lua").write_text(
+            f'wrk.method = "POST"\nwrk.body = [[{json.dumps(chat)}]]\nwrk.headers["Content-Type"] = "application/json"\n')
     (folder / "message").write_bytes(server.grpc_request("identity", b"\0\0\x80\x3f" * 16))
     return {
         "identity http": lambda s: server.wrk(s.http, "/v2/models/identity/infer", 8, seconds, folder / "identity.lua")[0],
         "identity grpc": lambda s: server.h2load(s.grpc, 8, 1, seconds, folder / "message")[0],
         "chat stream": lambda s: server.wrk(s.http, "/v1/chat/completions", 8, seconds, folder / "chat.lua")[0],
         "chat stream 64": lambda s: server.wrk(s.http, "/v1/chat/completions", 64, seconds, folder / "chat.lua")[0],
+        "tiny stream 64": lambda s: server.wrk(s.http, "/v1/chat/completions", 64, seconds, folder / "tiny.lua")[0],
     }
 
 
