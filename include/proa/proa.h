@@ -73,8 +73,8 @@ typedef enum proa_kind {
 typedef struct proa_info {
     const char *arch; /* "llama"; lives as long as the engine */
     proa_kind kind;
-    int32_t vocab, hidden, layers, encoder_layers;
-    int32_t context; /* tokens of one sequence at most */
+    int32_t vocab, hidden, layers, encoder_layers; /* hidden: width of the hidden states of events */
+    int32_t context;                               /* tokens of one sequence at most */
     int32_t outputs; /* columns of ROWS: vocabulary, labels of a head, or hidden size */
     bool has_tokenizer, has_pooler;
     int32_t threads;

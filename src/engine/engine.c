@@ -307,7 +307,9 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     const proa_config *c = &e->model->config;
     const proa_plan *p = &e->model->plan;
     *info = (proa_info){.arch = e->model->arch->name, .kind = e->model->arch->kind};
-    info->vocab = (int32_t)c->vocab, info->hidden = (int32_t)c->hidden;
+    bool decoder = e->model->arch->kind == PROA_KIND_DECODER;
+    info->vocab = (int32_t)c->vocab;
+    info->hidden = (int32_t)(decoder ? proa_model_hidden_width(e->model) : c->hidden);
     info->layers = (int32_t)c->layers, info->encoder_layers = (int32_t)c->encoder_layers;
     info->context = (int32_t)c->context;
     info->outputs = (int32_t)p->width[PROA_REG_OUT];

@@ -164,7 +164,10 @@ proa_sampled proa_model_wait_sampled(proa_model *m, int ticket);
  * and the rows' log_sum_exp, sums [count]. 1 <= k <= PROA_TOP_MAX, at most the outputs. Waits. */
 void proa_model_top_k(proa_model *m, const int32_t *rows, int64_t count, int64_t k, int32_t *ids,
                       float *logits, float *sums);
-/* The head's input (after the final norm) for row i of the last call of proa_model_head: [hidden]. Needs
+/* Width of what the head's last product reads: the hidden size, or where a projection comes before it (OPT-350m) the
+ * embedding's. */
+int64_t proa_model_hidden_width(const proa_model *m);
+/* That input (after the final norm) for row i of the last call of proa_model_head: [proa_model_hidden_width]. Needs
  * hidden_wanted. */
 const float *proa_model_hidden(const proa_model *m, int64_t i);
 /* Copies rows [first, first + count) of the last encoder pass to the host: [count][hidden], after the encoder's

@@ -570,11 +570,22 @@ void proa_model_decode(proa_model *m, const proa_kv *kv, const proa_batch *batch
 }
 
 /* The input of the head's last matrix product; for a headless model the gathered rows of X. */
+static proa_reg hidden_register(const proa_model *m)
+{
+    const proa_program *head = &m->plan.head;
+    proa_reg read = head->count ? head->step[head->count - 1].in : PROA_REG_OUT;
+    return read == PROA_REG_X ? PROA_REG_OUT : read;
+}
+
+int64_t proa_model_hidden_width(const proa_model *m)
+{
+    return m->plan.width[hidden_register(m)];
+}
+
 static proa_view hidden_rows(const proa_model *m, int64_t count)
 {
     const proa_plan *p = &m->plan;
-    proa_reg read = p->head.count ? p->head.step[p->head.count - 1].in : PROA_REG_OUT;
-    if (read == PROA_REG_X) read = PROA_REG_OUT;
+    proa_reg read = hidden_register(m);
     return proa_view_2d(m->activations + p->offset[read], PROA_DTYPE_F32, count, p->width[read]);
 }
 

@@ -36,8 +36,8 @@ proa_status proa_staging_outputs_make(proa_model *m, proa_err *err)
     proa_staging *s = m->staging;
     PROA_TRY(make_encoder_outputs(m, err));
     if (d->host) return PROA_OK;
+    s->hidden_width = proa_model_hidden_width(m);
     s->logits_width = proa_max64(m->plan.width[PROA_REG_OUT], m->config.hidden);
-    s->hidden_width = m->config.hidden;
     int64_t bytes = m->plan.head_rows * s->logits_width * (int64_t)sizeof(float);
     s->logits = d->host_alloc(d, bytes);
     s->hidden = d->host_alloc(d, m->plan.head_rows * s->hidden_width * (int64_t)sizeof(float));

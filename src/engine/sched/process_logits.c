@@ -212,7 +212,7 @@ static void choose_candidate(proa_engine *e, proa_engine_request *req)
 static void process_candidates(proa_engine *e, proa_engine_request *req, const proa_logits_request *a,
                                int64_t n, proa_view logits)
 {
-    int64_t hidden = e->model->config.hidden;
+    int64_t hidden = proa_model_hidden_width(e->model);
     memcpy(req->hidden + a->index * hidden, proa_model_hidden(e->model, e->head.first_row),
            (size_t)(n * hidden) * sizeof(float));
     take_candidates(e, req, logits, a->index);

@@ -243,7 +243,7 @@ static proa_status make_beams(const proa_engine *e, proa_engine_request *req, pr
 
 static proa_status make_contrast(const proa_engine *e, proa_engine_request *req, proa_err *err)
 {
-    int64_t hidden = e->model->config.hidden;
+    int64_t hidden = proa_model_hidden_width(e->model);
     proa_contrastive_options c = {.k = req->width,
                                   .alpha = req->options.penalty_alpha,
                                   .hidden = hidden,

@@ -493,6 +493,44 @@ static void decoders_have_no_encoder(void **state)
     proa_engine_close(engine);
 }
 
+/* One token event: the hidden state times the embedding of each token is its logit. */
+static void check_logits(const proa_event *event)
+{
+    const proa_weights_tensor *table = event->arg;
+    const proa_view *v = &table->source.view;
+    if (event->kind != PROA_EVENT_TOKEN) return;
+    for (int64_t t = 0; t < v->shape[0]; t++) {
+        const float *row = (const float *)v->data + t * v->stride[0];
+        double sum = 0;
+        for (int64_t i = 0; i < v->shape[1]; i++) sum += (double)row[i] * (double)event->hidden[i];
+        assert_true(fabs(sum - (double)event->logits[t]) < 1e-3);
+    }
+}
+
+/* The hidden state is what the head reads: in OPT-350m behind a projection, and narrower than the residual stream. */
+static void hidden_states_have_the_heads_width(void **state)
+{
+    const int32_t ids[] = {5, 9, 11};
+    proa_weights *weights = NULL;
+    proa_info info;
+    outcome o = {0};
+    proa_engine *engine = open_or_fail(*state, &(proa_engine_options){.dtype = "f32"});
+    proa_engine_info(engine, &info);
+    assert_int_equal(info.hidden, 32);
+    assert_int_equal(proa_weights_open(&weights, *state, NULL), PROA_OK);
+    const proa_weights_tensor *table = proa_weights_find(weights, "model.decoder.embed_tokens.weight");
+    proa_request r = {.ids = ids, .ids_count = 3, .on_event = check_logits, .arg = (void *)(uintptr_t)table};
+    r.options = (proa_options){.max_tokens = 8, .ignore_eos = true, .return_logits = true, .return_hidden = true};
+    assert_int_equal(proa_engine_submit(engine, &r, NULL, NULL), PROA_OK);
+    proa_engine_run(engine);
+    r.options = (proa_options){.max_tokens = 8, .ignore_eos = true, .top_k = 4, .penalty_alpha = 0.6f};
+    run_request(engine, r, &o);
+    assert_int_equal(o.count, 8);
+    outcome_release(&o);
+    proa_weights_close(weights);
+    proa_engine_close(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -516,6 +554,7 @@ int main(void)
         ON(encode_gives_hidden_states, "t5"),
         ON(decoders_have_no_encoder, "llama"),
         ON(bad_requests_are_refused, "llama"),
+        ON(hidden_states_have_the_heads_width, "opt_350m"),
         ON(large_steps_equal_small, "bert"),
         cmocka_unit_test(bad_models_are_refused),
         cmocka_unit_test(tables_that_cannot_be_counted_are_refused),
