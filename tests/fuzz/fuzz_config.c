@@ -2,7 +2,7 @@
  * fuzz_config.c - config.json: whatever it says, the row is found or refused, the sizes are sane, and a plan of its
  * registers can be made without overflow. */
 #include "base/limits.h"
-#include "model/arch.h"
+#include "model/relative.h"
 #include <math.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -26,6 +26,7 @@ static void check_tables(const proa_config *c)
     if (c->local_rope.theta > 0) proa_rope_inv_freq(&c->local_rope, c->rotary_dim, true, freq);
     proa_config_alibi(c, slopes);
     for (int64_t h = 0; h < c->heads; h++) PROA_ASSERT(slopes[h] >= 0 && slopes[h] <= 1);
+    PROA_ASSERT(proa_relative_rows(c) <= 2 * PROA_RELATIVE_CONTEXT_MAX - 1);
 }
 
 static void check(const proa_arch *arch, const proa_config *c)

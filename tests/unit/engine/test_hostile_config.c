@@ -229,6 +229,10 @@ int main(void)
         ON(every_number_may_lie, "bert"),
         ON(every_number_may_lie, "bert_mlm"),
         ON(every_number_may_lie, "bert_regress"),
+        ON(every_number_may_lie, "modernbert"),
+        ON(every_number_may_lie, "deberta_v3"),
+        ON(every_number_may_lie, "deberta_v2_conv"),
+        ON(every_number_may_lie, "xlnet_cls"),
         cmocka_unit_test(a_derived_head_size_has_a_limit),
         cmocka_unit_test(a_derived_ffn_has_a_limit),
     };

@@ -195,6 +195,64 @@ static void refusals(void **state)
             PROA_UNSUPPORTED, "relative_key");
 }
 
+#define DEBERTA                                                                                              \
+    "\"architectures\":[\"DebertaV2Model\"],\"vocab_size\":200,\"hidden_size\":64,\"num_hidden_layers\":2,"  \
+    "\"num_attention_heads\":4,\"intermediate_size\":96"
+#define RELATIVE ",\"relative_attention\":true,\"pos_att_type\":[\"c2p\",\"p2c\"]"
+#define XLNET                                                                                                \
+    "\"architectures\":[\"XLNetForSequenceClassification\"],\"vocab_size\":200,\"d_model\":64,"              \
+    "\"n_layer\":2,\"n_head\":4,\"d_inner\":96"
+
+static void relative_positions(void **state)
+{
+    fixture f;
+    PROA_UNUSED(state);
+    assert_int_equal(configure(&f, "{" DEBERTA RELATIVE ",\"position_buckets\":256}"), PROA_OK);
+    assert_true(f.c.relative.used && f.c.relative.own && f.c.relative.queries && !f.c.relative.normed);
+    assert_true(f.c.relative.span == 256 && f.c.relative.distance == 512);
+    assert_true(fabs(f.c.attention_scale - 1 / sqrt(48.0)) < 1e-12);
+    proa_arena_release(&f.arena);
+    assert_int_equal(configure(&f, "{" DEBERTA RELATIVE ",\"max_relative_positions\":20}"), PROA_OK);
+    assert_true(f.c.relative.span == 20 && f.c.relative.distance == 0);
+    proa_arena_release(&f.arena);
+    refused("{" DEBERTA "}", PROA_UNSUPPORTED, "relative_attention");
+    refused("{" DEBERTA ",\"relative_attention\":true,\"pos_att_type\":\"c2p\"}", PROA_UNSUPPORTED, "p2c");
+    refused("{" DEBERTA RELATIVE ",\"position_buckets\":1}", PROA_INVALID, "position_buckets");
+    refused("{" DEBERTA RELATIVE ",\"position_buckets\":2000}", PROA_INVALID, "position_buckets");
+    refused("{" DEBERTA RELATIVE ",\"max_position_embeddings\":99999}", PROA_INVALID, "max_position_embeddings");
+    refused("{" DEBERTA RELATIVE ",\"norm_rel_ebd\":\"rms\"}", PROA_UNSUPPORTED, "norm_rel_ebd");
+    refused("{" DEBERTA RELATIVE ",\"conv_kernel_size\":4}", PROA_UNSUPPORTED, "convolution of 4");
+    refused("{" DEBERTA RELATIVE ",\"conv_kernel_size\":3,\"conv_groups\":2}", PROA_UNSUPPORTED, "2 groups");
+    refused("{" DEBERTA RELATIVE ",\"pooler_hidden_size\":32}", PROA_UNSUPPORTED, "pooler_hidden_size");
+    refused("{" DEBERTA RELATIVE ",\"attention_head_size\":1000}", PROA_LIMIT, "1000");
+    assert_int_equal(configure(&f, "{" XLNET ",\"clamp_len\":-1}"), PROA_OK);
+    assert_true(f.c.relative.span == 0 && f.c.relative.clamp == 0 && f.c.context == 1024);
+    proa_arena_release(&f.arena);
+    refused("{" XLNET ",\"attn_type\":\"uni\"}", PROA_UNSUPPORTED, "attn_type");
+    refused("{" XLNET ",\"bi_data\":true}", PROA_UNSUPPORTED, "bi_data");
+    refused("{" XLNET ",\"summary_type\":\"mean\"}", PROA_UNSUPPORTED, "summary_type");
+    refused("{" XLNET ",\"summary_use_proj\":false}", PROA_UNSUPPORTED, "projection");
+}
+
+/* The files before transformers 5 name a period and two bases, those after it layer types and rope parameters. */
+static void local_attention(void **state)
+{
+    static const char old[] =
+        "{\"architectures\":[\"ModernBertModel\"],\"vocab_size\":200,\"hidden_size\":64,"
+        "\"num_hidden_layers\":4,\"num_attention_heads\":4,\"intermediate_size\":96,"
+        "\"local_attention\":128,\"global_attn_every_n_layers\":3,"
+        "\"global_rope_theta\":160000.0,\"local_rope_theta\":10000.0}";
+    fixture f;
+    PROA_UNUSED(state);
+    assert_int_equal(configure(&f, old), PROA_OK);
+    assert_true(f.c.rope.theta == 160000 && f.c.local_rope.theta == 10000);
+    assert_int_equal(proa_config_window(&f.c, 0), 0);
+    assert_int_equal(proa_config_window(&f.c, 1), 65);
+    assert_int_equal(proa_config_window(&f.c, 2), 65);
+    assert_int_equal(proa_config_window(&f.c, 3), 0);
+    proa_arena_release(&f.arena);
+}
+
 /* Every row's programs name only registers that have a width, and slots that its name map fills. */
 static void rows_are_whole(void **state)
 {
@@ -231,6 +289,8 @@ int main(void)
                                        cmocka_unit_test(alibi),
                                        cmocka_unit_test(caps),
                                        cmocka_unit_test(refusals),
+                                       cmocka_unit_test(relative_positions),
+                                       cmocka_unit_test(local_attention),
                                        cmocka_unit_test(rows_are_whole)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
