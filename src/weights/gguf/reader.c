@@ -272,9 +272,10 @@ static proa_status read_tensors(const gguf_file *f)
         proa_tensor_source source;
         int64_t bytes = 0;
         status = check_tensor(f, t, &source, &bytes);
+        if (status != PROA_OK) break;
         places[i] = (extent){t->offset, t->offset + bytes, t};
         f->c->w->bytes += bytes, f->c->tensor_count++;
-        if (status == PROA_OK) status = add_tensor(f, t, &source);
+        status = add_tensor(f, t, &source);
     }
     if (status == PROA_OK) status = check_places(f, places);
     free(places);
