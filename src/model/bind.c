@@ -22,6 +22,7 @@ typedef struct wanted {
     int64_t shape[3];
     int32_t rank;
     int64_t experts; /* > 0: shape[0] of a tensor that holds all experts */
+    bool final;      /* the shape is that of the weight */
 } wanted;
 
 proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_weight_slot slot)
@@ -237,6 +238,13 @@ static void add_matrix(const binder *b, proa_param *param, const proa_name *row,
     add_parts(b, param, row, part);
 }
 
+/* The axis of the rows of a stored tensor: behind that of the experts. */
+static int row_axis(const wanted *w)
+{
+    bool transposed = w->row->role == PROA_ROLE_TRANSPOSED && !w->final;
+    return (w->experts ? 1 : 0) + (transposed ? 1 : 0);
+}
+
 static void add_tensor(const binder *b, proa_param *param, const wanted *w, const proa_weights_tensor *t,
                        const proa_tensor_source *source, int64_t expert)
 {
@@ -246,7 +254,7 @@ static void add_tensor(const binder *b, proa_param *param, const wanted *w, cons
     param->load_only = w->row->flags & PROA_LOAD_ONLY;
     param->projected = w->row->flags & PROA_PROJECTED;
     param->shared = w->row->role == PROA_ROLE_TABLE && w->row->flags & PROA_SHARED;
-    if (first) param->rows += proa_dim_size(b->c, w->row->rows);
+    if (first) param->rows += w->shape[row_axis(w)];
     param->cols = matrix ? proa_dim_size(b->c, w->row->cols) : 0;
     if (w->row->flags & PROA_PER_EXPERT) param->experts = b->c->experts;
     if (b->weights) b->used[t - proa_weights_at(b->weights, 0)] = true; /* the tensors are one sorted array */
@@ -282,6 +290,7 @@ static bool has_placeholders(const char *name, int count)
 /* A tensor that is stored as it is used has the shape of the weight. */
 static void want_final(wanted *w)
 {
+    w->final = true;
     if (w->row->role != PROA_ROLE_TRANSPOSED) return;
     int64_t *shape = &w->shape[w->rank - 2], rows = shape[1];
     shape[1] = shape[0], shape[0] = rows;
@@ -301,19 +310,47 @@ static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, 
 }
 
 /* number: of the expert or head. */
+/* A final tensor may be stored in parts, whose rows follow each other: NAME, NAME#2, ... The part of w that t is. */
+static wanted want_part(const wanted *w, const proa_weights_tensor *t, int64_t rows)
+{
+    wanted part = *w;
+    const proa_view *v = &t->source.view;
+    int axis = row_axis(w);
+    part.shape[axis] = rows;
+    if (t->final && v->rank == w->rank && v->shape[axis] > 0 && v->shape[axis] < rows)
+        part.shape[axis] = v->shape[axis];
+    return part;
+}
+
+static proa_status bind_parts(const binder *b, const wanted *w, const proa_weights_tensor *t,
+                              proa_param *param, int64_t expert)
+{
+    int64_t rows = w->shape[row_axis(w)];
+    proa_tensor_source source;
+    for (int number = 2;; number++) {
+        char name[PROA_TENSOR_NAME_MAX + 16];
+        wanted part = want_part(w, t, rows);
+        PROA_TRY(check_tensor(b, t, &part, &source));
+        add_tensor(b, param, &part, t, &source, expert);
+        rows -= part.shape[row_axis(w)];
+        if (rows == 0) return PROA_OK;
+        snprintf(name, sizeof name, "%s#%d", w->name, number);
+        t = proa_weights_find(b->weights, name);
+        if (!t)
+            return PROA_FAIL(b->err, INVALID, "tensor '%s' has %lld rows too few", w->name, (long long)rows);
+    }
+}
+
 static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer, int64_t number)
 {
     const proa_params *stack = &b->out[row->stack];
-    proa_tensor_source source;
     wanted w = want_tensor(b, row, layer, number);
     const proa_weights_tensor *t = b->weights ? find_tensor(b, w.name) : synthetic_tensor(b, &w);
     if (!t) return row->flags & PROA_IF(PRESENT) ? PROA_OK : fail_missing(b, &w);
     if (t->final) want_final(&w);
-    PROA_TRY(check_tensor(b, t, &w, &source));
     int64_t at = has_placeholders(row->name, 1) ? layer : stack->layers;
     int64_t expert = row->flags & PROA_PER_EXPERT ? number : 0;
-    add_tensor(b, proa_params_at(stack, at, row->slot), &w, t, &source, expert);
-    return PROA_OK;
+    return bind_parts(b, &w, t, proa_params_at(stack, at, row->slot), expert);
 }
 
 static bool is_ignored(const binder *b, const char *name)

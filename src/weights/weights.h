@@ -17,7 +17,7 @@ typedef struct proa_weights_tensor {
     proa_tensor_source source; /* into the mapped file: read-only, perhaps unaligned */
     int32_t file;              /* index of its file */
     /* stored as the weight is used: transposed, with 1 added, q, k and v apart, where the files of the architecture's
-     * own class differ from that */
+     * own class differ from that. Such a tensor may be in parts, whose rows follow each other: NAME, NAME#2, ... */
     bool final;
 } proa_weights_tensor;
 

@@ -178,6 +178,20 @@ static proa_status finish_phimoe(const proa_gguf *g, const proa_gguf_arch *arch,
     return finish_llama(g, arch, json, err);
 }
 
+/* Every second layer has the window, beginning with the first. */
+static proa_status finish_gpt_oss(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t layers = 0, window = 128;
+    PROA_TRY(proa_gguf_arch_int(&layers, g, arch, "block_count", err));
+    PROA_TRY(proa_gguf_arch_int(&window, g, arch, "attention.sliding_window", err));
+    proa_gguf_put_int(json, "sliding_window", window);
+    proa_buf_printf(json, ", \"layer_types\": [");
+    for (int64_t i = 0; i < layers && !json->full; i++)
+        proa_buf_printf(json, "%s\"%s_attention\"", i ? ", " : "", i % 2 ? "full" : "sliding");
+    proa_buf_char(json, ']');
+    return finish_llama(g, arch, json, err);
+}
+
 /* The sizes of experts are those of the tensors: older files have no keys for them. */
 static proa_status finish_qwen_moe(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {
@@ -295,6 +309,7 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("qwen3moe",   "Qwen3MoeForCausalLM",   qwen_moe,   qwen_moe,   finish_qwen_moe),
      FIXED("\"norm_topk_prob\": true")},
     {ROW("phimoe",     "PhimoeForCausalLM",     mixtral,    phimoe,     finish_phimoe)},
+    {ROW("gpt-oss",    "GptOssForCausalLM",     mixtral,    gpt_oss,    finish_gpt_oss)},
     {ROW("granite",    "GraniteForCausalLM",    granite,    llama,      finish_llama)},
     {ROW("smollm3",    "SmolLM3ForCausalLM",    llama,      llama,      finish_llama),
      FIXED("\"no_rope_layer_interval\": 4")},

@@ -47,6 +47,20 @@ const proa_gguf_name proa_gguf_qwen_moe_names[] = {
     T("ffn_up_shexp",   "mlp.shared_expert.up_proj"),
     T("ffn_down_shexp", "mlp.shared_expert.down_proj"),
     END};
+/* The class has the gates and the other half of each expert in one matrix. */
+const proa_gguf_name proa_gguf_gpt_oss_names[] = {
+    EMBEDDING_AND_NORM, PLAIN_Q_AND_K, V_AND_O,
+    T("attn_norm",            "input_layernorm"),
+    T("attn_sinks.weight",    "self_attn.sinks"),
+    T("post_attention_norm",  "post_attention_layernorm"),
+    T("ffn_gate_inp",         "mlp.router"),
+    T("ffn_gate_exps.weight", "mlp.experts.gate_up_proj"),
+    T("ffn_up_exps.weight",   "mlp.experts.gate_up_proj#2"),
+    T("ffn_gate_exps.bias",   "mlp.experts.gate_up_proj_bias"),
+    T("ffn_up_exps.bias",     "mlp.experts.gate_up_proj_bias#2"),
+    T("ffn_down_exps.weight", "mlp.experts.down_proj"),
+    T("ffn_down_exps.bias",   "mlp.experts.down_proj_bias"),
+    END};
 const proa_gguf_name proa_gguf_gemma2_names[] = {
     LLAMA, PLAIN_Q_AND_K, NORMED_Q_AND_K,
     T("attn_norm",           "input_layernorm"),

@@ -88,6 +88,8 @@ static proa_status put_scaling(proa_buf *json, const proa_gguf *g, const proa_gg
     proa_buf_json_str(json, type);
     proa_gguf_put_number(json, "factor", factor);
     if (original) proa_gguf_put_int(json, "original_max_position_embeddings", original);
+    if (strcmp(arch->name, "gpt-oss") == 0)
+        proa_gguf_put_bool(json, "truncate", false); /* which no key says */
     proa_buf_char(json, '}');
     return PROA_OK;
 }
