@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "engine/sched/kv_pages.h"
+#include "model/relative.h"
 #include <string.h>
 
 typedef struct explained {
@@ -61,6 +62,7 @@ static void reg_text(const explained *x, proa_reg reg, bool head, char out[40])
 static const char *act_text(const proa_config *c, const proa_step *s)
 {
     if (s->flags & PROA_HEAD_ACT) return proa_act_name(c->head_act);
+    if (s->flags & PROA_CONV_ACT) return proa_act_name(c->conv_act);
     if (s->flags & PROA_ACT || s->op == PROA_STEP_LINEAR_GATED) return proa_act_name(c->act);
     return s->flags & PROA_TANH ? "tanh" : "";
 }
@@ -77,6 +79,14 @@ static int experts_note(const proa_config *c, const proa_step *s, char *out, siz
     return snprintf(out, size, "%s%d of %lld", comma, c->router.chosen, (long long)c->experts);
 }
 
+/* In an encoder: whether the step is in the first layer, or in all others. */
+static void note_layer(const proa_step *s, char *out, size_t size)
+{
+    const char *comma = size < 64 ? ", " : "";
+    if (s->flags & PROA_IF(FIRST_LAYER)) snprintf(out, size, "%sfirst layer", comma);
+    if (s->flags & PROA_IF(LATER_LAYERS)) snprintf(out, size, "%snot the first layer", comma);
+}
+
 static void notes_text(const explained *x, const proa_step *s, char out[64])
 {
     const proa_config *c = &x->m->config;
@@ -90,8 +100,9 @@ static void notes_text(const explained *x, const proa_step *s, char out[64])
         n += snprintf(out + n, 64 - (size_t)n, "window %lld", (long long)c->window);
     if (s->flags & PROA_SCALED && c->logit_scale != 1)
         n += snprintf(out + n, 64 - (size_t)n, "x %.4g", c->logit_scale);
-    if (s->flags & PROA_IF(FIRST_LAYER)) snprintf(out + n, 64 - (size_t)n, "first layer");
-    if (s->flags & PROA_IF(LATER_LAYERS)) snprintf(out + n, 64 - (size_t)n, "not the first layer");
+    if (s->op == PROA_STEP_ATTEND && c->relative.used)
+        n += snprintf(out + n, 64 - (size_t)n, "%lld relative positions", (long long)proa_relative_rows(c));
+    note_layer(s, out + n, 64 - (size_t)n);
 }
 
 static void make_line(const explained *x, proa_stack_id stack, const proa_step *s, bool head, line *l)
