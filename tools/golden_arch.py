@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/arch/NAME: a tiny random float32 checkpoint as transformers saves it, and golden.json with what
-transformers computes from it on the CPU: logits of the first and last position, 24 greedy tokens and their log-probabilities.
+transformers computes from it on the CPU. Of a decoder: logits of the first and last position, 24 greedy tokens and their
+log-probabilities. Of an encoder: the logits of its head, or hidden states and pooler. Of an encoder with a decoder: logits of
+some decoder tokens, and what generate() finds with one beam and with four.
 
 Weights are large enough that every part of the model shows in the logits, and sizes such that a mistake would: heads that are
 not a power of two (ALiBi's slopes), a window shorter than the prompts, caps that scores and logits come near. Seeds are taken
@@ -16,10 +18,11 @@ import sys
 
 import torch
 import transformers
-from transformers import BloomConfig, Gemma2Config, MptConfig
+from transformers import BertConfig, BloomConfig, DistilBertConfig, Gemma2Config, MarianConfig, MBartConfig, MptConfig, RobertaConfig
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
 VOCAB, NEW, PROMPTS, CLEAR = 200, 24, (7, 1, 23), 1e-2
+BEAMS = ((1, 1.0), (4, 1.0), (4, 0.6), (4, 2.0))
 IDS = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 ROWS = {
     "bloom": lambda: BloomConfig(hidden_size=96, n_layer=2, n_head=6, **IDS),
@@ -28,6 +31,31 @@ ROWS = {
         hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         max_position_embeddings=256, query_pre_attn_scalar=24, sliding_window=8, attn_logit_softcapping=3.0,
         final_logit_softcapping=8.0, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **IDS),
+}
+
+BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
+        "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}
+DISTIL = {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 96, "max_position_embeddings": 64, "vocab_size": VOCAB}
+STACKS = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+          "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64, "vocab_size": VOCAB, "scale_embedding": True}
+# Encoders: the class with its head, and its configuration.
+HEADS = {
+    "bert_token": ("BertForTokenClassification", lambda: BertConfig(num_labels=5, **BERT)),
+    "roberta_token": ("RobertaForTokenClassification", lambda: RobertaConfig(num_labels=5, type_vocab_size=1, **BERT)),
+    "roberta_mlm": ("RobertaForMaskedLM", lambda: RobertaConfig(type_vocab_size=1, **BERT)),
+    "xlm_roberta_mlm": ("XLMRobertaForMaskedLM", lambda: transformers.XLMRobertaConfig(type_vocab_size=1, **BERT)),
+    "distilbert_bare": ("DistilBertModel", lambda: DistilBertConfig(**DISTIL)),
+    "distilbert_token": ("DistilBertForTokenClassification", lambda: DistilBertConfig(num_labels=5, **DISTIL)),
+    "distilbert_mlm": ("DistilBertForMaskedLM", lambda: DistilBertConfig(**DISTIL)),
+}
+# Encoders with a decoder, and what their generation_config.json adds: a banned padding token, forced first and last tokens.
+PAIRS = {
+    "marian_banned": ("MarianMTModel", lambda: MarianConfig(
+        activation_function="swish", pad_token_id=199, decoder_start_token_id=199, eos_token_id=0, bos_token_id=None, **STACKS),
+        {"bad_words_ids": [[199], [7, 8]], "forced_eos_token_id": 0}),
+    "mbart_forced": ("MBartForConditionalGeneration", lambda: MBartConfig(
+        pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **STACKS),
+        {"forced_bos_token_id": 150, "forced_eos_token_id": 2, "no_repeat_ngram_size": 3, "early_stopping": True}),
 }
 
 
@@ -44,6 +72,8 @@ def fill(model, seed):
             p.data = (8.0 if last else 1.0) * (1.0 + 0.2 * values) - (1.0 if stored_plus_one else 0.0)
         else:
             p.data = 0.2 * values
+    if hasattr(model, "final_logits_bias"):
+        model.final_logits_bias = torch.randn(model.final_logits_bias.shape, generator=random)
     return model
 
 
@@ -65,6 +95,61 @@ def case(model, ids):
             "greedy_logprobs": rounded(torch.stack(logprobs))}, gap
 
 
+def prompts_of(seed):
+    random = torch.Generator().manual_seed(seed + 1000)
+    return [torch.randint(3, VOCAB - 1, (n,), generator=random).tolist() for n in PROMPTS]
+
+
+def make_head(row):
+    name, config = HEADS[row]
+    model = fill(getattr(transformers, name)._from_config(config(), attn_implementation="eager").float().eval(), 1)
+    model.tie_weights()
+    kind, cases = ("cls" if "For" in name else "enc"), []
+    for ids in prompts_of(1):
+        out = model(torch.tensor([ids]))
+        rows = out.logits[0] if kind == "cls" else out.last_hidden_state[0]
+        cases.append({"input_ids": ids, "logits" if kind == "cls" else "last_hidden_state": [rounded(r) for r in rows]})
+    save(row, model, kind, cases)
+
+
+def hypothesis(model, ids, beams, penalty):
+    out = model.generate(torch.tensor([ids]), num_beams=beams, length_penalty=penalty, max_new_tokens=20, do_sample=False,
+                         return_dict_in_generate=True, output_scores=True)
+    tokens = out.sequences[0].tolist()
+    while len(tokens) > 1 and tokens[-1] == model.config.pad_token_id:
+        tokens.pop()
+    return {"ids": tokens, "score": float(out.sequences_scores[0]) if beams > 1 else None}
+
+
+def pair_case(model, ids, more):
+    given = [model.config.decoder_start_token_id, *more[:5]]
+    logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([given])).logits[0]
+    case = {"input_ids": ids, "decoder_input_ids": given, "logits": [rounded(r) for r in logits]}
+    case.update({f"beam{n}_lp{p}": hypothesis(model, ids, n, p) for n, p in BEAMS})
+    return case
+
+
+def make_pair(row):
+    """A seed whose hypotheses are the same in float64: no rounding of f32 decides."""
+    name, config, generation = PAIRS[row]
+    for seed in range(300):
+        model = fill(getattr(transformers, name)._from_config(config(), attn_implementation="eager").float().eval(), seed)
+        model.tie_weights()
+        model.generation_config = transformers.GenerationConfig.from_model_config(model.config)
+        model.generation_config.update(**generation)
+        prompts = prompts_of(seed)
+        cases = [pair_case(model, ids, prompts[2]) for ids in prompts]
+        model.double()
+        exact = [pair_case(model, ids, prompts[2]) for ids in prompts]
+        model.float()
+        names = [f"beam{n}_lp{p}" for n, p in BEAMS]
+        found = [[c[n]["ids"] for n in names] for c in cases]
+        if found == [[c[n]["ids"] for n in names] for c in exact] and len({tuple(ids) for c in found for ids in c}) > 5:
+            save(row, model, "s2s", cases)
+            print(f"seed {seed}, lengths {[[len(ids) for ids in c] for c in found]}")
+            return
+
+
 def attempt(row, seed):
     config = ROWS[row]()
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
@@ -75,19 +160,25 @@ def attempt(row, seed):
     return model, [c for c, _ in cases], min(gap for _, gap in cases)
 
 
+def save(row, model, kind, cases):
+    model.save_pretrained(FOLDER / row)
+    golden = {"transformers": transformers.__version__, "class": type(model).__name__, "kind": kind, "cases": cases}
+    (FOLDER / row / "golden.json").write_text(json.dumps(golden))
+
+
 @torch.no_grad()
 def make(row):
+    if row in HEADS or row in PAIRS:
+        return make_head(row) if row in HEADS else make_pair(row)
     seed, gap, cases = 0, 0.0, []
     for seed in range(300):
         model, cases, gap = attempt(row, seed)
         if gap > CLEAR and len(set(cases[2]["greedy"])) > 6:
             break
-    model.save_pretrained(FOLDER / row)
-    golden = {"transformers": transformers.__version__, "class": type(model).__name__, "kind": "lm", "cases": cases}
-    (FOLDER / row / "golden.json").write_text(json.dumps(golden))
+    save(row, model, "lm", cases)
     print(f"{row}: seed {seed}, least gap {gap:.3g}, {len(set(cases[2]['greedy']))} different tokens")
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ROWS:
+    for name in sys.argv[1:] or [*ROWS, *HEADS, *PAIRS]:
         make(name)

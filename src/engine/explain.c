@@ -64,7 +64,8 @@ static const char *act_text(const proa_config *c, const proa_step *s)
     if (s->flags & PROA_HEAD_ACT) return proa_act_name(c->head_act);
     if (s->flags & PROA_CONV_ACT) return proa_act_name(c->conv_act);
     if (s->flags & PROA_ACT || s->op == PROA_STEP_LINEAR_GATED) return proa_act_name(c->act);
-    return s->flags & PROA_TANH ? "tanh" : "";
+    proa_act fixed = PROA_ACT_OF_FLAGS(s->flags);
+    return fixed ? proa_act_name(fixed) : "";
 }
 
 /* How many are chosen; in how many layers a step of some layers runs. */

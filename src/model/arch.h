@@ -184,7 +184,6 @@ _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 64, "more conditio
 enum proa_step_flags {
     PROA_ADD = 1 << 0,         /* LINEAR, EMBED: add to out; NORM: in is normed in place, then added */
     PROA_ACT = 1 << 1,         /* LINEAR: the configuration's activation */
-    PROA_TANH = 1 << 2,        /* LINEAR: tanh */
     PROA_SCALED = 1 << 3,      /* LINEAR: times the configuration's logit_scale; EMBED: its embed_scale */
     PROA_OF_POS = 1 << 4,      /* EMBED: by position */
     PROA_OF_TYPE = 1 << 5,     /* EMBED: by token type */
@@ -197,10 +196,16 @@ enum proa_step_flags {
     PROA_ADD_X = 1 << 13,    /* LINEAR: X is added */
     PROA_RESIDUAL = 1 << 14, /* LINEAR: times the configuration's residual_scale, before the bias */
     PROA_WHOLE = 1 << 15,    /* HEADS_NORM: all heads as one row */
+    PROA_EXACT = 1 << 21,    /* EMBED with SCALED: the scale is not rounded to the type of the table */
     PROA_BLOCK = 1 << 20, /* ROPE_TABLE: of the block positions; ROPE: of each head's second half, by these */
     PROA_HEAD_ACT = 1 << 24, /* LINEAR: the configuration's head_act */
     PROA_CONV_ACT = 1 << 25  /* its conv_act */
 };
+
+/* LINEAR: then this activation, whatever the configuration says: PROA_ACT_IS(RELU). */
+#define PROA_ACT_IS(ACT)     ((uint64_t)(PROA_ACT_##ACT) << PROA_ACT_IS_SHIFT)
+#define PROA_ACT_OF_FLAGS(f) ((proa_act)((f) >> PROA_ACT_IS_SHIFT & 15))
+enum { PROA_ACT_IS_SHIFT = 16 };
 
 typedef struct proa_step {
     proa_step_op op;
@@ -262,8 +267,11 @@ typedef enum proa_load {
      * head for each key head), Falcon, StarCoder, InternLM2 */
     PROA_LOAD_QKV_GROUPS,
     PROA_LOAD_QVK_QUARTERS, /* four blocks, each of a quarter of q, of v, and of k, to all q, all k, all v: CodeGen */
-    PROA_LOAD_EVEN_ODD,  /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
-    PROA_LOAD_NORMALISED /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
+    PROA_LOAD_EVEN_ODD,   /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
+    PROA_LOAD_NORMALISED, /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
+    /* A TABLE [CONTEXT, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
+    PROA_LOAD_SINUSOID_HALVES,
+    PROA_LOAD_SINUSOID_PAIRS
 } proa_load;
 
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
@@ -321,6 +329,19 @@ typedef struct proa_arch {
 
 /* All architectures: one row each, proa_arch_NAME in an arch/arch_*.c. */
 #define PROA_ARCH_LIST(A)                                                                                    \
+    A(bart)                                                                                                  \
+    A(mbart)                                                                                                 \
+    A(marian)                                                                                                \
+    A(opennmt)                                                                                               \
+    A(bert_token)                                                                                            \
+    A(roberta)                                                                                               \
+    A(roberta_cls)                                                                                           \
+    A(roberta_token)                                                                                         \
+    A(roberta_mlm)                                                                                           \
+    A(distilbert)                                                                                            \
+    A(distilbert_cls)                                                                                        \
+    A(distilbert_token)                                                                                      \
+    A(distilbert_mlm)                                                                                        \
     A(llama)                                                                                                 \
     A(mistral)                                                                                               \
     A(qwen2)                                                                                                 \

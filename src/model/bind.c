@@ -125,6 +125,7 @@ static proa_status check_blocks(const binder *b, const proa_weights_tensor *t, c
 {
     const proa_view *v = &s->view;
     int32_t along = w->row->role == PROA_ROLE_TRANSPOSED && !t->final ? v->rank - 2 : v->rank - 1;
+    if (proa_encoding_is_computed(s->encoding)) return PROA_OK;
     if (s->encoding == PROA_ENCODING_PLAIN || (s->encoding == PROA_ENCODING_PIECES && !w->experts))
         return PROA_OK;
     bool whole = s->encoding == PROA_ENCODING_SCALED ||
@@ -213,12 +214,14 @@ static void add_even_odd(const binder *b, proa_param *param, proa_weight_part pa
     add_part(b, param, part);
 }
 
-/* The parts of one matrix or vector, by the load action. */
+/* The parts of one matrix, vector or table, by the load action. */
 static void add_parts(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
 {
     bool reorders = row->load != PROA_LOAD_NORMALISED; /* the other actions choose rows */
     switch (part.tensor->final && reorders ? PROA_LOAD_ROWS : row->load) {
-    case PROA_LOAD_ROWS: add_part(b, param, part); break;
+    case PROA_LOAD_ROWS:
+    case PROA_LOAD_SINUSOID_HALVES:
+    case PROA_LOAD_SINUSOID_PAIRS: add_part(b, param, part); break;
     case PROA_LOAD_QKV_GROUPS: add_qkv_groups(b, param, part); break;
     case PROA_LOAD_QVK_QUARTERS: add_qvk_quarters(b, param, part); break;
     case PROA_LOAD_EVEN_ODD: add_even_odd(b, param, part); break;
@@ -257,7 +260,8 @@ static void add_tensor(const binder *b, proa_param *param, const wanted *w, cons
     if (first) param->rows += w->shape[row_axis(w)];
     param->cols = matrix ? proa_dim_size(b->c, w->row->cols) : 0;
     if (w->row->flags & PROA_PER_EXPERT) param->experts = b->c->experts;
-    if (b->weights) b->used[t - proa_weights_at(b->weights, 0)] = true; /* the tensors are one sorted array */
+    if (b->weights && !proa_encoding_is_computed(source->encoding))
+        b->used[t - proa_weights_at(b->weights, 0)] = true; /* the tensors are one sorted array */
     if (!w->experts) {
         add_matrix(b, param, w->row, part);
         return;
@@ -271,14 +275,24 @@ static void add_tensor(const binder *b, proa_param *param, const wanted *w, cons
 
 /* ---- rows of the name map ---- */
 
-/* A tensor of this shape without data, where there is no checkpoint (synthetic.h). */
-static const proa_weights_tensor *synthetic_tensor(const binder *b, const wanted *w)
+/* A tensor of this shape without data: computed, or where there is no checkpoint (synthetic.h). */
+static const proa_weights_tensor *make_tensor(const binder *b, const wanted *w, proa_encoding encoding)
 {
-    if (w->row->flags & PROA_IF(PRESENT)) return NULL;
     proa_weights_tensor *t = PROA_ARENA_NEW(b->arena, proa_weights_tensor, 1);
     t->name = proa_arena_strdup(b->arena, proa_str_c(w->name));
     t->source = proa_tensor_source_of(proa_view_of(NULL, PROA_DTYPE_F16, w->rank, w->shape));
+    t->source.encoding = encoding;
     return t;
+}
+
+/* Of the checkpoint; else made if the row says how, or without a checkpoint. NULL: there is none. */
+static const proa_weights_tensor *find_or_make(const binder *b, const wanted *w)
+{
+    const proa_weights_tensor *t = b->weights ? find_tensor(b, w->name) : NULL;
+    if (t) return t;
+    if (w->row->load == PROA_LOAD_SINUSOID_HALVES) return make_tensor(b, w, PROA_ENCODING_SINUSOID_HALVES);
+    if (w->row->load == PROA_LOAD_SINUSOID_PAIRS) return make_tensor(b, w, PROA_ENCODING_SINUSOID_PAIRS);
+    return b->weights || w->row->flags & PROA_IF(PRESENT) ? NULL : make_tensor(b, w, PROA_ENCODING_PLAIN);
 }
 
 static bool has_placeholders(const char *name, int count)
@@ -345,7 +359,7 @@ static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer
 {
     const proa_params *stack = &b->out[row->stack];
     wanted w = want_tensor(b, row, layer, number);
-    const proa_weights_tensor *t = b->weights ? find_tensor(b, w.name) : synthetic_tensor(b, &w);
+    const proa_weights_tensor *t = find_or_make(b, &w);
     if (!t) return row->flags & PROA_IF(PRESENT) ? PROA_OK : fail_missing(b, &w);
     if (t->final) want_final(&w);
     int64_t at = has_placeholders(row->name, 1) ? layer : stack->layers;

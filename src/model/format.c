@@ -9,6 +9,7 @@
 /* The type of a source's numbers; of encoded ones that of their scales, f16. */
 static proa_dtype source_dtype(const proa_tensor_source *s)
 {
+    if (proa_encoding_is_computed(s->encoding)) return PROA_DTYPE_F32;
     return proa_tensor_source_is_float(s) ? s->view.dtype : PROA_DTYPE_F16;
 }
 
@@ -146,6 +147,7 @@ proa_wfmt proa_formats_of(const proa_formats *f, proa_weight_slot slot, const pr
 proa_dtype proa_formats_table(const proa_formats *f, const proa_param *param)
 {
     const proa_tensor_source *s = &param->part[0].source;
+    if (proa_encoding_is_computed(s->encoding)) return PROA_DTYPE_F32;
     if (proa_tensor_source_is_float(s)) return s->view.dtype;
     return f->given && f->main == PROA_WFMT_F32 ? PROA_DTYPE_F32 : PROA_DTYPE_F16;
 }

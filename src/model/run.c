@@ -95,12 +95,13 @@ static proa_view qkv_part(const frame *f, proa_view qkv, int which)
     return heads(qkv, first, which == 0 ? c->heads : c->kv_heads, c->head_dim);
 }
 
-/* Rounded to the embedding table's type, in which transformers multiplies. */
-static float embed_scale(const frame *f, proa_dtype table)
+/* Gemma's is rounded to the embedding table's type, in which transformers keeps it. */
+static float embed_scale(const frame *f, const proa_step *s, proa_dtype table)
 {
     float scale = (float)f->m->config.embed_scale;
     uint16_t narrow;
-    if (table == PROA_DTYPE_F32) return scale;
+    if (!(s->flags & PROA_SCALED)) return 1;
+    if (table == PROA_DTYPE_F32 || s->flags & PROA_EXACT) return scale;
     proa_from_f32(&narrow, table, &scale, 1);
     proa_to_f32(&scale, &narrow, table, 1);
     return scale;
@@ -113,7 +114,7 @@ static void do_embed(const frame *f, const proa_step *s)
     const int32_t *ids = s->flags & PROA_OF_POS ? f->batch->positions : f->batch->ids;
     if (s->flags & PROA_OF_TYPE) ids = f->batch->types ? f->batch->types : zeros;
     proa_ctx *c = &f->m->ctx;
-    float scale = s->flags & PROA_SCALED ? embed_scale(f, p->table.dtype) : 1;
+    float scale = embed_scale(f, s, p->table.dtype);
     proa_view table = p->table;
     if (s->flags & PROA_OF_POS) table = proa_view_rows(table, f->m->config.position_offset, table.shape[0]);
     c->ops->embed(c, register_view(f, s->out), table, ids, scale, s->flags & PROA_ADD);
@@ -184,9 +185,7 @@ static void do_linear(const frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     proa_view y = register_view(f, s->out);
-    proa_epilogue e = {.act = s->flags & PROA_ACT    ? c->act
-                              : s->flags & PROA_TANH ? PROA_ACT_TANH
-                                                     : PROA_ACT_NONE};
+    proa_epilogue e = {.act = s->flags & PROA_ACT ? c->act : PROA_ACT_OF_FLAGS(s->flags)};
     if (s->flags & PROA_HEAD_ACT) e.act = c->head_act;
     if (s->flags & PROA_CONV_ACT) e.act = c->conv_act;
     if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "tensor/encoding.h"
 #include "tensor/scaled.h"
+#include <math.h>
 
 /* Bytes that proa_tensor_source_next decodes at a time. */
 enum { DECODED_BYTES = 16 << 20 };
@@ -55,7 +56,7 @@ int64_t proa_tensor_source_cols(const proa_tensor_source *s)
 int64_t proa_tensor_source_bytes(const proa_tensor_source *s)
 {
     int64_t last = s->view.rank - 1, span = 1;
-    if (proa_view_count(s->view) == 0) return 0;
+    if (proa_view_count(s->view) == 0 || proa_encoding_is_computed(s->encoding)) return 0;
     if (s->encoding == PROA_ENCODING_PIECES)
         return proa_view_count(s->view) * proa_dtype_bytes(s->view.dtype);
     if (s->encoding == PROA_ENCODING_SCALED)
@@ -127,6 +128,18 @@ static void read_pieces(const proa_view *v, int64_t row, int64_t col, int64_t n,
     }
 }
 
+/* Numbers (pos, col + i) of the sinusoids [positions, d]. */
+static void make_sinusoids(bool halves, int64_t d, int64_t pos, int64_t col, int64_t n, float *out)
+{
+    int64_t sines = (d + 1) / 2;
+    for (int64_t c = col; c < col + n; c++) {
+        int64_t i = halves ? c % sines : c / 2;
+        double angle = (double)pos / pow(10000, (double)(2 * i) / (double)d);
+        bool sine = halves ? c < sines : c % 2 == 0;
+        *out++ = (float)(sine ? sin(angle) : cos(angle));
+    }
+}
+
 void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t col, int64_t n, float *out)
 {
     int64_t stored = proa_tensor_source_row(s, row);
@@ -135,7 +148,10 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
     else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, col, n, out);
     else if (s->encoding == PROA_ENCODING_SCALED)
         proa_scaled_read(out, s->scaled, s->first_row + stored, col, n);
-    else {
+    else if (proa_encoding_is_computed(s->encoding)) {
+        bool halves = s->encoding == PROA_ENCODING_SINUSOID_HALVES;
+        make_sinusoids(halves, s->view.shape[1], stored, col, n, out);
+    } else {
         int64_t bytes = proa_encoding_row_bytes(s->encoding, s->view.shape[1]);
         proa_encoding_decode(out, s->encoding, (const char *)s->view.data + stored * bytes, col, n);
     }
@@ -146,6 +162,7 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
 bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t col, proa_code_group *group)
 {
     if (proa_tensor_source_is_float(s) || s->factor || s->plus != 0.0f) return false;
+    if (proa_encoding_is_computed(s->encoding)) return false;
     if (s->encoding == PROA_ENCODING_SCALED)
         return proa_scaled_read_codes(group, s->scaled, s->first_row + proa_tensor_source_row(s, row), col);
     int64_t bytes = proa_encoding_row_bytes(s->encoding, s->view.shape[1]);

@@ -12,7 +12,11 @@
 #include "tensor/view.h"
 
 /* How the numbers are stored. enum, name, numbers in a block, bytes of a block. Blocks follow each other along a row,
- * rows follow each other without gaps; 0: not in blocks. encoding.h has the decoders. */
+ * rows follow each other without gaps; 0: not in blocks. encoding.h has the decoders.
+ *
+ * Sinusoids are not stored: number (p, c) of a matrix [positions, d] is sin(p / 10000^(2i/d)) or the cosine of the same
+ * angle (Vaswani et al. 2017). HALVES: sines i = c in the first (d + 1) / 2 columns, then cosines; PAIRS: sine and
+ * cosine i = c / 2 in columns 2i and 2i + 1. */
 /* clang-format off */
 #define PROA_ENCODING_LIST(E) \
     E(PLAIN,  "plain",    0,   0) /* floats, of any dtype and strides */ \
@@ -31,7 +35,10 @@
     E(Q5_K,   "Q5_K",   256, 176) \
     E(Q6_K,   "Q6_K",   256, 210) \
     E(IQ4_XS, "IQ4_XS", 256, 136) \
-    E(SCALED, "scaled",   0,   0) /* scales in tensors of their own: scaled.h */
+    E(SCALED, "scaled",   0,   0) /* scales in tensors of their own: scaled.h */ \
+    /* Not stored: formulas */ \
+    E(SINUSOID_HALVES, "sinusoids in halves", 0, 0) \
+    E(SINUSOID_PAIRS,  "sinusoids in pairs",  0, 0)
 /* clang-format on */
 
 typedef enum proa_encoding {
@@ -79,6 +86,11 @@ typedef struct proa_tensor_source {
 
 const char *proa_encoding_name(proa_encoding encoding);
 int64_t proa_encoding_numbers(proa_encoding encoding); /* in a block; 0: not in blocks */
+/* Whether the numbers are a formula: no bytes are stored, and view.data is NULL. */
+static inline bool proa_encoding_is_computed(proa_encoding encoding)
+{
+    return encoding == PROA_ENCODING_SINUSOID_HALVES || encoding == PROA_ENCODING_SINUSOID_PAIRS;
+}
 /* Bytes of a row of n encoded numbers; -1 if n is not a multiple of the block, or the encoding has no blocks. */
 int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_bert.c - BERT: post-norm encoder with learned positions and token types.
- * Heads: none (hidden states and pooler), sequence classification or regression, masked language model.
- * Facts: transformers' modeling_bert.py. */
+ * arch_bert.c - BERT and RoBERTa (XLM-RoBERTa, CamemBERT): post-norm encoders with learned positions and token types.
+ * Heads: none (hidden states and pooler), sequence classification or regression, token classification (labels of every
+ * row), masked language model. RoBERTa's positions begin after that of the padding token.
+ * Facts: transformers' modeling_bert.py, modeling_roberta.py. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_ENCODER
-#define LAYER "bert.encoder.layer.%d."
+#define LAYER "encoder.layer.%d."
 
 /* clang-format off */
 static const proa_key keys[] = {
@@ -21,43 +22,52 @@ static const proa_key keys[] = {
     SWITCH    ("tie_word_embeddings",     tied,           1),
     END_KEYS};
 
-#define BODY_TENSORS \
-    TABLE ("bert.embeddings.word_embeddings.weight",       TOKENS,       VOCAB,   HIDDEN), \
-    TABLE ("bert.embeddings.position_embeddings.weight",   POSITIONS,    CONTEXT, HIDDEN), \
-    TABLE ("bert.embeddings.token_type_embeddings.weight", TYPES,        TYPES,   HIDDEN), \
-    VECTOR("bert.embeddings.LayerNorm.weight",             EMBED_NORM,   HIDDEN),          \
-    VECTOR("bert.embeddings.LayerNorm.bias",               EMBED_NORM_B, HIDDEN),          \
-    MATRIX(LAYER "attention.self.query.weight",            QKV,          Q,       HIDDEN), \
-    MATRIX(LAYER "attention.self.key.weight",              QKV,          KV,      HIDDEN), \
-    MATRIX(LAYER "attention.self.value.weight",            QKV,          KV,      HIDDEN), \
-    VECTOR(LAYER "attention.self.query.bias",              QKV_B,        Q),               \
-    VECTOR(LAYER "attention.self.key.bias",                QKV_B,        KV),              \
-    VECTOR(LAYER "attention.self.value.bias",              QKV_B,        KV),              \
-    MATRIX(LAYER "attention.output.dense.weight",          O,            HIDDEN,  Q),      \
-    VECTOR(LAYER "attention.output.dense.bias",            O_B,          HIDDEN),          \
-    VECTOR(LAYER "attention.output.LayerNorm.weight",      ATTN_NORM,    HIDDEN),          \
-    VECTOR(LAYER "attention.output.LayerNorm.bias",        ATTN_NORM_B,  HIDDEN),          \
-    MATRIX(LAYER "intermediate.dense.weight",              UP,           FFN,     HIDDEN), \
-    VECTOR(LAYER "intermediate.dense.bias",                UP_B,         FFN),             \
-    MATRIX(LAYER "output.dense.weight",                    DOWN,         HIDDEN,  FFN),    \
-    VECTOR(LAYER "output.dense.bias",                      DOWN_B,       HIDDEN),          \
-    VECTOR(LAYER "output.LayerNorm.weight",                FFN_NORM,     HIDDEN),          \
-    VECTOR(LAYER "output.LayerNorm.bias",                  FFN_NORM_B,   HIDDEN)
+/* MODEL is the prefix of the body; POSITION_TABLE the line of its table of positions. */
+#define BODY_TENSORS(MODEL, POSITION_TABLE) \
+    TABLE (MODEL "embeddings.word_embeddings.weight",       TOKENS,       VOCAB,   HIDDEN), \
+    POSITION_TABLE,                                                                         \
+    TABLE (MODEL "embeddings.token_type_embeddings.weight", TYPES,        TYPES,   HIDDEN), \
+    VECTOR(MODEL "embeddings.LayerNorm.weight",             EMBED_NORM,   HIDDEN),          \
+    VECTOR(MODEL "embeddings.LayerNorm.bias",               EMBED_NORM_B, HIDDEN),          \
+    MATRIX(MODEL LAYER "attention.self.query.weight",       QKV,          Q,       HIDDEN), \
+    MATRIX(MODEL LAYER "attention.self.key.weight",         QKV,          KV,      HIDDEN), \
+    MATRIX(MODEL LAYER "attention.self.value.weight",       QKV,          KV,      HIDDEN), \
+    VECTOR(MODEL LAYER "attention.self.query.bias",         QKV_B,        Q),               \
+    VECTOR(MODEL LAYER "attention.self.key.bias",           QKV_B,        KV),              \
+    VECTOR(MODEL LAYER "attention.self.value.bias",         QKV_B,        KV),              \
+    MATRIX(MODEL LAYER "attention.output.dense.weight",     O,            HIDDEN,  Q),      \
+    VECTOR(MODEL LAYER "attention.output.dense.bias",       O_B,          HIDDEN),          \
+    VECTOR(MODEL LAYER "attention.output.LayerNorm.weight", ATTN_NORM,    HIDDEN),          \
+    VECTOR(MODEL LAYER "attention.output.LayerNorm.bias",   ATTN_NORM_B,  HIDDEN),          \
+    MATRIX(MODEL LAYER "intermediate.dense.weight",         UP,           FFN,     HIDDEN), \
+    VECTOR(MODEL LAYER "intermediate.dense.bias",           UP_B,         FFN),             \
+    MATRIX(MODEL LAYER "output.dense.weight",               DOWN,         HIDDEN,  FFN),    \
+    VECTOR(MODEL LAYER "output.dense.bias",                 DOWN_B,       HIDDEN),          \
+    VECTOR(MODEL LAYER "output.LayerNorm.weight",           FFN_NORM,     HIDDEN),          \
+    VECTOR(MODEL LAYER "output.LayerNorm.bias",             FFN_NORM_B,   HIDDEN)
+#define BERT_TENSORS \
+    BODY_TENSORS("bert.", TABLE("bert.embeddings.position_embeddings.weight", POSITIONS, CONTEXT, HIDDEN))
+#define ROBERTA_TENSORS \
+    BODY_TENSORS("roberta.", TABLE("roberta.embeddings.position_embeddings.weight", POSITIONS, POSITIONS, HIDDEN))
+/* A head on each row, or on the first: one product. */
+#define CLASSIFIER_TENSORS(name) \
+    MATRIX(name ".weight", HEAD,   LABELS, HIDDEN), \
+    VECTOR(name ".bias",   HEAD_B, LABELS)
 
 static const proa_name bare_tensors[] = {
-    BODY_TENSORS,
+    BERT_TENSORS,
     MATRIX_IF(PRESENT, "bert.pooler.dense.weight", POOL,   HIDDEN, HIDDEN),
     VECTOR_IF(PRESENT, "bert.pooler.dense.bias",   POOL_B, HIDDEN),
     END_TENSORS};
 static const proa_name cls_tensors[] = {
-    BODY_TENSORS,
+    BERT_TENSORS,
     MATRIX("bert.pooler.dense.weight", POOL,   HIDDEN, HIDDEN),
     VECTOR("bert.pooler.dense.bias",   POOL_B, HIDDEN),
-    MATRIX("classifier.weight",        HEAD,   LABELS, HIDDEN),
-    VECTOR("classifier.bias",          HEAD_B, LABELS),
+    CLASSIFIER_TENSORS("classifier"),
     END_TENSORS};
+static const proa_name token_tensors[] = {BERT_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
 static const proa_name mlm_tensors[] = {
-    BODY_TENSORS,
+    BERT_TENSORS,
     MATRIX   ("cls.predictions.transform.dense.weight",     HEAD_DENSE,   HIDDEN, HIDDEN),
     VECTOR   ("cls.predictions.transform.dense.bias",       HEAD_DENSE_B, HIDDEN),
     VECTOR   ("cls.predictions.transform.LayerNorm.weight", HEAD_NORM,    HIDDEN),
@@ -66,11 +76,35 @@ static const proa_name mlm_tensors[] = {
     MATRIX_IF(UNTIED, "cls.predictions.decoder.weight",     HEAD,         VOCAB,  HIDDEN),
     VECTOR   ("cls.predictions.bias",                       HEAD_B,       VOCAB),
     END_TENSORS};
-static const char *const prefixes[] = {"bert.", NULL};
+static const proa_name roberta_bare_tensors[] = {
+    ROBERTA_TENSORS,
+    MATRIX_IF(PRESENT, "roberta.pooler.dense.weight", POOL,   HIDDEN, HIDDEN),
+    VECTOR_IF(PRESENT, "roberta.pooler.dense.bias",   POOL_B, HIDDEN),
+    END_TENSORS};
+static const proa_name roberta_cls_tensors[] = {
+    ROBERTA_TENSORS,
+    MATRIX("classifier.dense.weight", HEAD_DENSE,   HIDDEN, HIDDEN),
+    VECTOR("classifier.dense.bias",   HEAD_DENSE_B, HIDDEN),
+    CLASSIFIER_TENSORS("classifier.out_proj"),
+    END_TENSORS};
+static const proa_name roberta_token_tensors[] = {ROBERTA_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
+static const proa_name roberta_mlm_tensors[] = {
+    ROBERTA_TENSORS,
+    MATRIX   ("lm_head.dense.weight",      HEAD_DENSE,   HIDDEN, HIDDEN),
+    VECTOR   ("lm_head.dense.bias",        HEAD_DENSE_B, HIDDEN),
+    VECTOR   ("lm_head.layer_norm.weight", HEAD_NORM,    HIDDEN),
+    VECTOR   ("lm_head.layer_norm.bias",   HEAD_NORM_B,  HIDDEN),
+    TIED_HEAD("roberta.embeddings.word_embeddings.weight"),
+    MATRIX_IF(UNTIED, "lm_head.decoder.weight", HEAD,    VOCAB,  HIDDEN),
+    VECTOR   ("lm_head.bias",              HEAD_B,       VOCAB),
+    END_TENSORS};
+static const char *const prefixes[] = {"bert.", NULL}, *const roberta_prefixes[] = {"roberta.", NULL};
 static const char *const aliases[] = {
     "LayerNorm.weight", "LayerNorm.gamma",
     "LayerNorm.bias",   "LayerNorm.beta",
     NULL};
+/* Some checkpoints of RoBERTa have the head's bias only beside its matrix. */
+static const char *const roberta_aliases[] = {"lm_head.bias", "lm_head.decoder.bias", NULL};
 /* Pretraining heads that these classes have no use for. */
 static const char *const bare_ignored[] = {
     "position_ids",
@@ -86,7 +120,8 @@ static const char *const bare_ignored[] = {
     "cls.seq_relationship.weight",
     "cls.seq_relationship.bias",
     NULL};
-static const char *const mlm_ignored[] = {
+/* The same, and the pooler: of classes that read every row. */
+static const char *const rows_ignored[] = {
     "position_ids",
     "pooler.dense.weight",
     "pooler.dense.bias",
@@ -94,6 +129,24 @@ static const char *const mlm_ignored[] = {
     "cls.seq_relationship.bias",
     "cls.predictions.decoder.weight",
     "cls.predictions.decoder.bias",
+    NULL};
+/* Of RoBERTa: only its sequence classes lack a pooler, which published checkpoints have nevertheless. */
+static const char *const roberta_bare_ignored[] = {
+    "position_ids",
+    "lm_head.bias",
+    "lm_head.dense.weight",
+    "lm_head.dense.bias",
+    "lm_head.layer_norm.weight",
+    "lm_head.layer_norm.bias",
+    "lm_head.decoder.weight",
+    "lm_head.decoder.bias",
+    NULL};
+static const char *const roberta_ignored[] = {
+    "position_ids",
+    "roberta.pooler.dense.weight",
+    "roberta.pooler.dense.bias",
+    "lm_head.decoder.weight",
+    "lm_head.decoder.bias",
     NULL};
 
 /* Each norm reads D and writes X, so its input survives: a device may fuse the norm into the next product. */
@@ -120,9 +173,21 @@ static const proa_step cls_head[] = {
     LINEAR(H,  HN,  POOL, TANH),
     LINEAR(HN, OUT, HEAD, 0),
     END};
+static const proa_step roberta_cls_head[] = {
+    GATHER(H),
+    LINEAR(H,  HN,  HEAD_DENSE, TANH),
+    LINEAR(HN, OUT, HEAD,       0),
+    END};
+static const proa_step token_head[] = {GATHER(H), LINEAR(H, OUT, HEAD, 0), END};
 static const proa_step mlm_head[] = {
     GATHER(H),
     LINEAR(H,  HN,  HEAD_DENSE, ACT),
+    NORM  (HN, HN,  HEAD_NORM),
+    LINEAR(HN, OUT, HEAD,       0),
+    END};
+static const proa_step roberta_mlm_head[] = {
+    GATHER(H),
+    LINEAR(H,  HN,  HEAD_DENSE, GELU),
     NORM  (HN, HN,  HEAD_NORM),
     LINEAR(HN, OUT, HEAD,       0),
     END};
@@ -139,38 +204,51 @@ static proa_status finish(proa_config *c, const proa_json *json, proa_arena *are
                      (int)positions.len, positions.ptr);
 }
 
+/* The padding token has the position pad_token_id, the first token of a text the one after it. */
+static proa_status finish_roberta(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t pad = 1;
+    PROA_TRY(proa_json_get_int(&pad, json, "pad_token_id", 0, PROA_VOCAB_MAX, err));
+    c->position_offset = pad + 1;
+    c->context -= c->position_offset;
+    if (c->context < 1)
+        return PROA_FAIL(err, INVALID,
+                         "'max_position_embeddings' %lld leaves no positions after 'pad_token_id' %lld",
+                         (long long)(c->context + c->position_offset), (long long)pad);
+    return finish(c, json, arena, err);
+}
+
 /* clang-format off */
-#define COMMON                                                                                 \
-    .model_type = "bert", .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER, .keys = keys,    \
-    .prefixes = prefixes, .aliases = aliases, .stacks = {[STACK] = {embed, layer, NULL, false}}, \
-    .finish = finish
+#define ENCODER(type, class, tensors, skipped, heads, rows, outs)                               \
+    .name = type, .hf = class, .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,              \
+    .keys = keys, .names = tensors, .ignored = skipped, .head = heads,                          \
+    .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs,                                  \
+    .stacks = {[STACK] = {embed, layer, NULL, false}}
+#define BERT    .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish
+#define ROBERTA .model_type = "roberta", .prefixes = roberta_prefixes, .aliases = roberta_aliases, \
+                .finish = finish_roberta
+#define ROBERTA_CLASSES(ending) STRINGS("Roberta" ending, "XLMRoberta" ending, "Camembert" ending)
 
 const proa_arch proa_arch_bert = {
-    .name = "bert",
-    .hf = STRINGS("BertModel"),
-    COMMON,
-    .names = bare_tensors,
-    .ignored = bare_ignored,
-    .head = headless,
-    .pool = pool,
-    .head_rows = PROA_ROWS_ALL,
-    .outputs = PROA_DIM_HIDDEN};
+    ENCODER("bert", STRINGS("BertModel"), bare_tensors, bare_ignored, headless, ALL, HIDDEN), .pool = pool, BERT};
 const proa_arch proa_arch_bert_cls = {
-    .name = "bert_cls",
-    .hf = STRINGS("BertForSequenceClassification"),
-    COMMON,
-    .names = cls_tensors,
-    .ignored = bare_ignored,
-    .head = cls_head,
-    .head_rows = PROA_ROWS_FIRST,
-    .outputs = PROA_DIM_LABELS};
+    ENCODER("bert_cls", STRINGS("BertForSequenceClassification"), cls_tensors, bare_ignored, cls_head, FIRST,
+            LABELS), BERT};
+const proa_arch proa_arch_bert_token = {
+    ENCODER("bert_token", STRINGS("BertForTokenClassification"), token_tensors, rows_ignored, token_head, ALL,
+            LABELS), BERT};
 const proa_arch proa_arch_bert_mlm = {
-    .name = "bert_mlm",
-    .hf = STRINGS("BertForMaskedLM"),
-    COMMON,
-    .names = mlm_tensors,
-    .ignored = mlm_ignored,
-    .head = mlm_head,
-    .head_rows = PROA_ROWS_ALL,
-    .outputs = PROA_DIM_VOCAB};
+    ENCODER("bert_mlm", STRINGS("BertForMaskedLM"), mlm_tensors, rows_ignored, mlm_head, ALL, VOCAB), BERT};
+const proa_arch proa_arch_roberta = {
+    ENCODER("roberta", ROBERTA_CLASSES("Model"), roberta_bare_tensors, roberta_bare_ignored, headless, ALL, HIDDEN),
+    .pool = pool, ROBERTA};
+const proa_arch proa_arch_roberta_cls = {
+    ENCODER("roberta_cls", ROBERTA_CLASSES("ForSequenceClassification"), roberta_cls_tensors, roberta_ignored,
+            roberta_cls_head, FIRST, LABELS), ROBERTA};
+const proa_arch proa_arch_roberta_token = {
+    ENCODER("roberta_token", ROBERTA_CLASSES("ForTokenClassification"), roberta_token_tensors, roberta_ignored,
+            token_head, ALL, LABELS), ROBERTA};
+const proa_arch proa_arch_roberta_mlm = {
+    ENCODER("roberta_mlm", ROBERTA_CLASSES("ForMaskedLM"), roberta_mlm_tensors, roberta_ignored, roberta_mlm_head,
+            ALL, VOCAB), ROBERTA};
 /* clang-format on */

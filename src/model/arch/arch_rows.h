@@ -32,6 +32,9 @@
  * MATRIX       [ROWS, COLS], packed for the linear product y = x W^T
  * TRANSPOSED   the same, but stored as [COLS, ROWS] (GPT-2's Conv1D)
  * TABLE        [ROWS, COLS], read in place, row by row (embeddings)
+ * TABLE_SINUSOIDS
+ *              [CONTEXT, HIDDEN], fixed positions, made if the checkpoint lacks them; sines before cosines (HALVES) or
+ *              in turn (PAIRS)
  * MATRIX_F32   [ROWS, COLS], copied to f32 (T5's position biases)
  * VECTOR       [ROWS], copied to f32 (norms, biases)
  * VECTOR_1     [ROWS], copied to f32 with 1 added (Gemma's norms)
@@ -52,6 +55,8 @@
 #define TRANSPOSED(name, SLOT, ROWS, COLS)    TENSOR(name, SLOT, TRANSPOSED, ROWS, COLS, 0)
 #define TABLE(name, SLOT, ROWS, COLS)         TENSOR(name, SLOT, TABLE, ROWS, COLS, 0)
 #define TABLE_SHARED(name, SLOT, ROWS, COLS)  TENSOR(name, SLOT, TABLE, ROWS, COLS, PROA_SHARED)
+#define TABLE_SINUSOIDS(FORM, name, flags) \
+    TENSOR_LOADED(SINUSOID_##FORM, name, POSITIONS, TABLE, CONTEXT, HIDDEN, flags)
 #define MATRIX_F32(name, SLOT, ROWS, COLS)    TENSOR(name, SLOT, F32, ROWS, COLS, 0)
 #define VECTOR(name, SLOT, ROWS)              TENSOR(name, SLOT, VECTOR, ROWS, NONE, 0)
 #define VECTOR_1(name, SLOT, ROWS)            TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_PLUS_ONE)
@@ -169,8 +174,11 @@ enum {
     ADD     = PROA_ADD,     /* add to what OUT holds */
     ADD_X   = PROA_ADD_X,   /* OUT = X + the product */
     ACT     = PROA_ACT,     /* then the configuration's activation */
-    TANH    = PROA_TANH,    /* then tanh */
+    TANH    = PROA_ACT_IS(TANH), /* then tanh */
+    RELU    = PROA_ACT_IS(RELU),
+    GELU    = PROA_ACT_IS(GELU),
     SCALED  = PROA_SCALED,  /* times logit_scale, or of an embedding embed_scale */
+    EXACT   = PROA_EXACT,   /* with SCALED of an embedding: the scale is not rounded to the table's type */
     CAPPED  = PROA_CAPPED,  /* then logit_cap * tanh(y / logit_cap) */
     OF_POS  = PROA_OF_POS,
     OF_TYPE = PROA_OF_TYPE,

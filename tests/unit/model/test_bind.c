@@ -96,6 +96,20 @@ static void changed_is_named(void **state)
     refused("llama", (change){st, "\"dtype\":\"F32\"", "\"dtype\":\"I32\""}, PROA_UNSUPPORTED, "is i32");
     refused("llama", (change){config, "{", "("}, PROA_CORRUPT, "not JSON");
     refused("qwen3", (change){st, "k_norm", "k_morn"}, PROA_INVALID, "k_norm");
+    refused("bart", (change){config, "\"max_position_embeddings\": 96", "\"max_position_embeddings\": 98"},
+            PROA_INVALID, "'model.encoder.embed_positions.weight' is [98, 64], expected [100, 64]");
+    refused("bart", (change){config, "\"decoder_ffn_dim\": 128", "\"decoder_ffn_dim\": 64"}, PROA_UNSUPPORTED,
+            "'decoder_ffn_dim' is 64, but 128 in the encoder");
+    refused("roberta", (change){config, "\"pad_token_id\": 0", "\"pad_token_id\": 99"}, PROA_INVALID,
+            "'max_position_embeddings' 98 leaves no positions after 'pad_token_id' 99");
+    refused("opennmt", (change){config, "\"tgt_vocab_size\": 200", "\"tgt_vocab_size\": 201"},
+            PROA_UNSUPPORTED, "'tgt_vocab_size' 201 is not 'src_vocab_size' 200");
+    refused("opennmt", (change){config, "\"self_attn_type\": \"scaled-dot\"", "\"self_attn_type\": \"average\""},
+            PROA_UNSUPPORTED, "'self_attn_type' 'average' is not supported");
+    refused("opennmt", (change){config, "\"max_relative_positions\": 0", "\"max_relative_positions\": -1"},
+            PROA_UNSUPPORTED, "'max_relative_positions' -1 is not supported");
+    refused("opennmt", (change){config, "\"dec_hid_size\": 48", "\"dec_hid_size\": 96"}, PROA_UNSUPPORTED,
+            "the decoder is 96 wide, the encoder 48");
 }
 
 /* Gemma 3's multimodal checkpoints: one tensor has the other name, or is of a part that no row knows. */

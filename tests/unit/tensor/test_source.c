@@ -90,6 +90,27 @@ static void decoded(void **state)
 }
 
 /* More rows than are decoded at a time, and none at all. */
+/* Position 1 of 4 columns: angles 1 and 0.01; sines before cosines, or in turn. */
+static void sinusoids(void **state)
+{
+    const float halves[] = {0.84147098F, 0.0099998333F, 0.54030231F, 0.99995F};
+    const float pairs[] = {0.84147098F, 0.54030231F, 0.0099998333F, 0.99995F};
+    float have[4];
+    PROA_UNUSED(state);
+    proa_tensor_source s = proa_tensor_source_of(proa_view_2d(NULL, PROA_DTYPE_F32, 2, 4));
+    assert_int_equal(proa_tensor_source_rows(&s), 2);
+    s.encoding = PROA_ENCODING_SINUSOID_HALVES;
+    assert_int_equal(proa_tensor_source_bytes(&s), 0);
+    proa_tensor_source_read(&s, 1, 0, 4, have);
+    for (int i = 0; i < 4; i++) assert_float_equal(have[i], halves[i], 1e-7F);
+    s.encoding = PROA_ENCODING_SINUSOID_PAIRS;
+    proa_tensor_source_read(&s, 1, 1, 3, have + 1);
+    for (int i = 1; i < 4; i++) assert_float_equal(have[i], pairs[i], 1e-7F);
+    proa_tensor_source_read(&s, 0, 0, 2, have);
+    assert_float_equal(have[0], 0, 0);
+    assert_float_equal(have[1], 1, 0);
+}
+
 static void many_and_none(void **state)
 {
     PROA_UNUSED(state);
@@ -148,7 +169,7 @@ static void in_pieces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(row_order), cmocka_unit_test(even_rows_first),
-                                       cmocka_unit_test(decoded), cmocka_unit_test(many_and_none),
-                                       cmocka_unit_test(in_pieces)};
+                                       cmocka_unit_test(decoded),   cmocka_unit_test(many_and_none),
+                                       cmocka_unit_test(in_pieces), cmocka_unit_test(sinusoids)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * arch_bart.c - BART, mBART and Marian: encoder and decoder with LayerNorm and biases.
+ * BART and Marian norm the sum of a sublayer and its input (post-norm), mBART the input of a sublayer (pre-norm), and
+ * the stacks' outputs at the end. BART and mBART learn positions, from row 2 of their tables on, and norm what is
+ * embedded; Marian's positions are sinusoids. The head is the embedding, and adds final_logits_bias.
+ * Facts: transformers' modeling_bart.py, modeling_mbart.py, modeling_marian.py. */
+#include "model/arch/arch_rows.h"
+
+#include <math.h>
+
+/* clang-format off */
+static const proa_key keys[] = {
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),
+    REQUIRED  ("d_model",                 hidden,         HIDDEN),
+    REQUIRED  ("encoder_layers",          encoder_layers, LAYERS),
+    REQUIRED  ("decoder_layers",          layers,         LAYERS),
+    REQUIRED  ("encoder_attention_heads", heads,          HEADS),
+    REQUIRED  ("encoder_ffn_dim",         ffn,            FFN),
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT, 1024),
+    ACTIVATION("activation_function",     GELU),
+    SWITCH    ("tie_word_embeddings",     tied,           1),
+    END_KEYS};
+
+#define ATTENTION_TENSORS(part, Q_SLOT, KV_SLOT, O_SLOT) \
+    MATRIX(part "q_proj.weight",   Q_SLOT,      Q,      HIDDEN), \
+    VECTOR(part "q_proj.bias",     Q_SLOT##_B,  Q),              \
+    MATRIX(part "k_proj.weight",   KV_SLOT,     KV,     HIDDEN), \
+    VECTOR(part "k_proj.bias",     KV_SLOT##_B, KV),             \
+    MATRIX(part "v_proj.weight",   KV_SLOT,     KV,     HIDDEN), \
+    VECTOR(part "v_proj.bias",     KV_SLOT##_B, KV),             \
+    MATRIX(part "out_proj.weight", O_SLOT,      HIDDEN, Q),      \
+    VECTOR(part "out_proj.bias",   O_SLOT##_B,  HIDDEN)
+#define NORM_TENSORS(name, SLOT) \
+    VECTOR(name ".weight", SLOT,     HIDDEN), \
+    VECTOR(name ".bias",   SLOT##_B, HIDDEN)
+/* Of a layer of either stack. */
+#define LAYER_TENSORS(layer) \
+    ATTENTION_TENSORS(layer "self_attn.", QKV, QKV, O),           \
+    NORM_TENSORS     (layer "self_attn_layer_norm", ATTN_NORM),   \
+    MATRIX           (layer "fc1.weight",           UP,     FFN,    HIDDEN), \
+    VECTOR           (layer "fc1.bias",             UP_B,   FFN),            \
+    MATRIX           (layer "fc2.weight",           DOWN,   HIDDEN, FFN),    \
+    VECTOR           (layer "fc2.bias",             DOWN_B, HIDDEN),         \
+    NORM_TENSORS     (layer "final_layer_norm",     FFN_NORM)
+#define DECODER_LAYER_TENSORS(layer) \
+    LAYER_TENSORS    (layer),                                                   \
+    ATTENTION_TENSORS(layer "encoder_attn.", CROSS_Q, CROSS_KV, CROSS_O),       \
+    NORM_TENSORS     (layer "encoder_attn_layer_norm", CROSS_NORM)
+#define HEAD_TENSORS \
+    TIED_HEAD("model.shared.weight"),                            \
+    MATRIX_IF(UNTIED,  "lm_head.weight",    HEAD,   VOCAB, HIDDEN), \
+    VECTOR_IF(PRESENT, "final_logits_bias", HEAD_B, VOCAB)
+
+#define BART_STACK_TENSORS(stack) \
+    TABLE       (stack "embed_positions.weight", POSITIONS, POSITIONS, HIDDEN), \
+    NORM_TENSORS(stack "layernorm_embedding", EMBED_NORM)
+static const proa_name bart_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    BART_STACK_TENSORS   ("model.encoder."),
+    LAYER_TENSORS        ("model.encoder.layers.%d."),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    BART_STACK_TENSORS   ("model.decoder."),
+    DECODER_LAYER_TENSORS("model.decoder.layers.%d."),
+    HEAD_TENSORS,
+#undef STACK
+    END_TENSORS};
+static const proa_name mbart_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    BART_STACK_TENSORS   ("model.encoder."),
+    LAYER_TENSORS        ("model.encoder.layers.%d."),
+    NORM_TENSORS         ("model.encoder.layer_norm", FINAL_NORM),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    BART_STACK_TENSORS   ("model.decoder."),
+    DECODER_LAYER_TENSORS("model.decoder.layers.%d."),
+    NORM_TENSORS         ("model.decoder.layer_norm", FINAL_NORM),
+    HEAD_TENSORS,
+#undef STACK
+    END_TENSORS};
+static const proa_name marian_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS      (HALVES, "model.encoder.embed_positions.weight", 0),
+    LAYER_TENSORS        ("model.encoder.layers.%d."),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS      (HALVES, "model.decoder.embed_positions.weight", PROA_SHARED),
+    DECODER_LAYER_TENSORS("model.decoder.layers.%d."),
+    HEAD_TENSORS,
+#undef STACK
+    END_TENSORS};
+static const char *const prefixes[] = {"model.", NULL};
+static const char *const aliases[] = {"shared.weight", "encoder.embed_tokens.weight", NULL};
+/* Copies of the embedding, and version marks of fairseq. */
+static const char *const ignored[] = {
+    "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight", "lm_head.weight",
+    "encoder.version", "decoder.version", NULL};
+
+static const proa_step bart_embed[] = {
+    EMBED_TO(D, TOKENS,    SCALED | EXACT),
+    EMBED_TO(D, POSITIONS, OF_POS | ADD),
+    NORM    (D, X,         EMBED_NORM),
+    END};
+static const proa_step marian_embed[] = {
+    EMBED_TO(X, TOKENS,    SCALED | EXACT),
+    EMBED_TO(X, POSITIONS, OF_POS | ADD),
+    END};
+
+#define POST_SELF_ATTENTION \
+    LINEAR(X, QKV, QKV, 0),     \
+    KV_APPEND,                  \
+    ATTEND,                     \
+    LINEAR(A, D,   O,   ADD_X), \
+    NORM  (D, X,   ATTN_NORM)
+#define POST_CROSS_ATTENTION \
+    LINEAR(X, CQ, CROSS_Q, 0),     \
+    CROSS_ATTEND,                  \
+    LINEAR(A, D,  CROSS_O, ADD_X), \
+    NORM  (D, X,  CROSS_NORM)
+#define POST_FFN \
+    LINEAR(X, U, UP,   ACT),   \
+    LINEAR(U, D, DOWN, ADD_X), \
+    NORM  (D, X, FFN_NORM)
+static const proa_step post_encoder_layer[] = {POST_SELF_ATTENTION, POST_FFN, END};
+static const proa_step post_decoder_layer[] = {POST_SELF_ATTENTION, POST_CROSS_ATTENTION, POST_FFN, END};
+
+#define PRE_SELF_ATTENTION \
+    NORM  (X, N,   ATTN_NORM), \
+    LINEAR(N, QKV, QKV, 0),    \
+    KV_APPEND,                 \
+    ATTEND,                    \
+    LINEAR(A, X,   O,   ADD)
+#define PRE_CROSS_ATTENTION \
+    NORM  (X, N,  CROSS_NORM),  \
+    LINEAR(N, CQ, CROSS_Q, 0),  \
+    CROSS_ATTEND,               \
+    LINEAR(A, X,  CROSS_O, ADD)
+#define PRE_FFN \
+    NORM  (X, N, FFN_NORM), \
+    LINEAR(N, U, UP,   ACT), \
+    LINEAR(U, X, DOWN, ADD)
+static const proa_step pre_encoder_layer[] = {PRE_SELF_ATTENTION, PRE_FFN, END};
+static const proa_step pre_decoder_layer[] = {PRE_SELF_ATTENTION, PRE_CROSS_ATTENTION, PRE_FFN, END};
+
+static const proa_step encoder_after[] = {NORM(X, X, FINAL_NORM), END};
+static const proa_step cross[] = {LINEAR(X, CKV, CROSS_KV, 0), CROSS_APPEND, END};
+static const proa_step plain_head[] = {GATHER(H), LINEAR(H, OUT, HEAD, 0), END};
+static const proa_step normed_head[] = {LM_HEAD(0)};
+/* clang-format on */
+
+/* Both stacks have the same number of heads and the same FFN, as all published models do. */
+static proa_status check_alike(const proa_json *json, const char *key, int64_t encoder, proa_err *err)
+{
+    int64_t decoder = encoder;
+    PROA_TRY(proa_json_get_int(&decoder, json, key, 1, INT32_MAX, err));
+    if (decoder == encoder) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "'%s' is %lld, but %lld in the encoder: not supported", key,
+                     (long long)decoder, (long long)encoder);
+}
+
+static proa_status finish_marian(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    bool scaled = false;
+    PROA_UNUSED(arena);
+    c->norm_eps = 1e-5;
+    PROA_TRY(proa_json_get_bool(&scaled, json, "scale_embedding", err));
+    c->embed_scale = scaled ? sqrt((double)c->hidden) : 1;
+    PROA_TRY(check_alike(json, "decoder_attention_heads", c->heads, err));
+    PROA_TRY(check_alike(json, "decoder_ffn_dim", c->ffn, err));
+    bool shared = true;
+    PROA_TRY(proa_json_get_bool(&shared, json, "share_encoder_decoder_embeddings", err));
+    if (shared) return check_alike(json, "decoder_vocab_size", c->vocab, err);
+    return PROA_FAIL(err, UNSUPPORTED, "'share_encoder_decoder_embeddings' false is not supported");
+}
+
+static proa_status finish_bart(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->position_offset = 2;
+    return finish_marian(c, json, arena, err);
+}
+
+/* clang-format off */
+#define ROW(type, class, tensors, embed, encoder, decoder, after, heads, finisher)              \
+    {.name = type, .model_type = type, .hf = class, .kind = PROA_KIND_ENCODER_DECODER,          \
+     .norm = PROA_NORM_LAYER, .keys = keys, .names = tensors, .prefixes = prefixes,             \
+     .aliases = aliases, .ignored = ignored,                                                    \
+     .stacks = {[PROA_STACK_DECODER] = {embed, decoder, NULL, true},                            \
+                [PROA_STACK_ENCODER] = {embed, encoder, after, false}},                         \
+     .cross = cross, .head = heads, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB,     \
+     .finish = finisher}
+
+const proa_arch proa_arch_bart =
+    ROW("bart", STRINGS("BartForConditionalGeneration"), bart_tensors, bart_embed,
+        post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_bart);
+const proa_arch proa_arch_mbart =
+    ROW("mbart", STRINGS("MBartForConditionalGeneration"), mbart_tensors, bart_embed,
+        pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_bart);
+const proa_arch proa_arch_marian =
+    ROW("marian", STRINGS("MarianMTModel"), marian_tensors, marian_embed,
+        post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_marian);
+/* clang-format on */
