@@ -12,6 +12,8 @@ const proa_tokenizer *proa_engine_tokenizer(const proa_engine *engine);
 const proa_files *proa_engine_files(const proa_engine *engine);
 /* Whether a folder holds a model: a config.json, or a checkpoint that brings its own configuration. */
 bool proa_engine_in_folder(const char *dir);
+/* The kind of model that a config.json describes; false: of none that is known. */
+bool proa_engine_kind_of(proa_kind *out, const proa_json *config);
 /* The model's end tokens, from its configuration: [*count]. */
 const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count);
 

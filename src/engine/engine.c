@@ -341,6 +341,14 @@ const proa_files *proa_engine_files(const proa_engine *engine)
     return proa_model_files(engine->model);
 }
 
+bool proa_engine_kind_of(proa_kind *out, const proa_json *config)
+{
+    const proa_arch *arch;
+    if (proa_arch_find(&arch, config, NULL) != PROA_OK) return false;
+    *out = arch->kind;
+    return true;
+}
+
 bool proa_engine_in_folder(const char *dir)
 {
     return proa_model_in_folder(dir);

@@ -538,6 +538,31 @@ static void classifiers(void **state)
     rig_close(&g);
 }
 
+/* Classifiers of other architectures than BERT, by ids; a head on every row answers to task rows. */
+static void other_classifiers(void **state)
+{
+    static const int32_t ids[] = {5, 17, 42};
+    static const char *const folders[] = {GOLDEN "arch/roberta", GOLDEN "arch/distilbert"};
+    PROA_UNUSED(state);
+    rig g;
+    for (size_t i = 0; i < PROA_COUNT(folders); i++) {
+        rig_open(&g, &proa_backend_engine, "backend: \"engine\"", folders[i]);
+        proa_infer *r = ask();
+        put_i32(r, "input_ids", ids, 3);
+        const proa_reply *reply = only(run(&g, r));
+        assert_shape(reply, "scores", 1, i == 0 ? 3 : 2, 0, 0);
+        forget(r);
+        rig_close(&g);
+    }
+    rig_open(&g, &proa_backend_engine, "backend: \"engine\"", GOLDEN "arch/roberta_token");
+    proa_infer *r = ask();
+    put_i32(r, "input_ids", ids, 3);
+    put_text(r, "task", "rows");
+    assert_shape(only(run(&g, r)), "rows", 2, 3, 5, 0);
+    forget(r);
+    rig_close(&g);
+}
+
 #define ROWS "backend: \"engine\" max_batch_size: 8"
 
 /* An encoder with a batch dimension: each row is what it is alone. */
@@ -806,6 +831,7 @@ int main(void)
         cmocka_unit_test(overload_is_told),
         cmocka_unit_test(encoder_decoders),
         cmocka_unit_test(classifiers),
+        cmocka_unit_test(other_classifiers),
         cmocka_unit_test(rows_of_prompts),
         cmocka_unit_test(every_option_has_its_input),
         cmocka_unit_test(bad_configurations_are_refused),
