@@ -121,7 +121,8 @@ typedef enum proa_spm_type {
     PROA_SPM_CONTROL = 3,
     PROA_SPM_USER = 4,
     PROA_SPM_UNUSED = 5,
-    PROA_SPM_BYTE = 6
+    PROA_SPM_BYTE = 6,
+    PROA_SPM_OUTSIDE = 7 /* not of the file: a piece that only the list of proa_load_spm has; text never becomes it */
 } proa_spm_type;
 
 typedef struct proa_wordpiece {
@@ -194,7 +195,8 @@ struct proa_tokenizer {
     proa_bpe bpe;
     proa_unigram unigram;
     proa_wordpiece wordpiece;
-    int32_t size;    /* ids are below this */
+    int32_t size;   /* ids are below this */
+    int32_t listed; /* > 0: the model's pieces from this id on are not of the list of proa_load_spm: unknown */
     proa_str *texts; /* by id: the text that decoding starts from: that of the added token, or the piece */
     bool *special;
     proa_str unk_surface; /* SentencePiece: what an unknown id decodes to */
@@ -231,12 +233,20 @@ proa_status proa_load_steps(proa_loader *ld, const proa_json *j, const proa_text
 proa_status proa_load_model(proa_loader *ld, const proa_json *m, proa_err *err);
 proa_status proa_load_post(proa_loader *ld, const proa_json *j, proa_err *err);
 proa_status proa_load_added(proa_loader *ld, const proa_json *list, proa_err *err);
-proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, proa_err *err);
+/* A vocabulary beside a SentencePiece model, whose pieces have their places in it as ids (OpenNMT, Marian). */
+typedef struct proa_piece_list {
+    const proa_str *ptr; /* by id */
+    int32_t len;
+} proa_piece_list;
+/* list: NULL, or the ids that the pieces have in place of their order in the file. A piece of the file that the list
+ * lacks is unknown; one that only the list has can be decoded, but text never becomes it. */
+proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, const proa_piece_list *list,
+                          proa_err *err);
 /* What tokenizer_config.json says about a SentencePiece model: added tokens, beginning and end. */
 proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, proa_err *err);
-/* proa_tokenizer_open_spm with a tokenizer_config.json (or NULL). */
+/* proa_tokenizer_open_spm with a tokenizer_config.json and a vocabulary, each may be NULL. */
 proa_status proa_tokenizer_open_model(proa_tokenizer **out, const void *bytes, size_t len, const char *what,
-                                      const proa_json *config, proa_err *err);
+                                      const proa_json *config, const proa_piece_list *list, proa_err *err);
 void proa_byte_ids(const proa_vocab *vocab, int32_t ids[256]); /* of <0x00>..<0xFF>; -1: none */
 void proa_added_init(proa_tokenizer *tok, int64_t cap);        /* after the vocabulary is there */
 proa_status proa_added_put(proa_tokenizer *tok, proa_added_token token, proa_err *err);

@@ -39,7 +39,7 @@ static bool special_text(const proa_added *a, proa_str text)
 static void fill_texts(proa_tokenizer *tok)
 {
     const proa_added *a = &tok->added;
-    tok->size = tok->vocab.size;
+    tok->size = tok->listed ? tok->listed : tok->vocab.size;
     for (int64_t i = 0; i < a->len; i++)
         if (a->ptr[i].id >= tok->size) tok->size = a->ptr[i].id + 1;
     tok->texts = PROA_ARENA_NEW(&tok->arena, proa_str, tok->size);
@@ -112,10 +112,10 @@ proa_status proa_tokenizer_open_json(proa_tokenizer **out, proa_str json, const 
 }
 
 proa_status proa_tokenizer_open_model(proa_tokenizer **out, const void *bytes, size_t len, const char *what,
-                                      const proa_json *config, proa_err *err)
+                                      const proa_json *config, const proa_piece_list *list, proa_err *err)
 {
     proa_tokenizer *tok = tokenizer_new();
-    proa_status status = proa_load_spm(tok, bytes, len, err);
+    proa_status status = proa_load_spm(tok, bytes, len, list, err);
     if (status == PROA_OK && config) status = proa_load_spm_config(tok, config, err);
     return finish_open(out, tok, status, what, err);
 }
@@ -123,7 +123,7 @@ proa_status proa_tokenizer_open_model(proa_tokenizer **out, const void *bytes, s
 proa_status proa_tokenizer_open_spm(proa_tokenizer **out, const void *bytes, size_t len, const char *what,
                                     proa_err *err)
 {
-    return proa_tokenizer_open_model(out, bytes, len, what, NULL, err);
+    return proa_tokenizer_open_model(out, bytes, len, what, NULL, NULL, err);
 }
 
 /* ---- asking ---- */
@@ -270,6 +270,8 @@ static proa_status encode_text(const proa_tokenizer *tok, proa_str text, proa_id
     int64_t before = out->len;
     proa_status status = run_stages(&e, text, out);
     if (status != PROA_OK) out->len = before;
+    for (int64_t i = before; tok->listed && i < out->len; i++)
+        if (out->ptr[i] >= tok->listed && out->ptr[i] < tok->vocab.size) out->ptr[i] = tok->unigram.unk;
     proa_parts_release(&e.parts[0]);
     proa_parts_release(&e.parts[1]);
     proa_encode_scratch_release(&e.work);

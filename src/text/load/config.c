@@ -88,7 +88,7 @@ proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, p
 {
     PROA_TRY(check_order(config, err));
     static const char *const bos_classes[] = {"Llama", "CodeLlama", "Gemma", NULL};
-    static const char *const eos_classes[] = {"T5", "MT5", "Pegasus", NULL};
+    static const char *const eos_classes[] = {"T5", "MT5", "Pegasus", "Marian", NULL};
     const proa_json *added = proa_json_get(config, "added_tokens_decoder");
     int64_t n = proa_json_len(added);
     if (n > PROA_VOCAB_MAX)

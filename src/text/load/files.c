@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * files.c - finds the tokenizer files of a model folder. The old forms without tokenizer.json
  * (vocab.txt; vocab.json with merges.txt) are written as a tokenizer.json in memory and read as one, so
- * that there is one reader. */
+ * that there is one reader. A SentencePiece model may have its vocabulary beside it: OpenNMT's vocab.txt, Marian's
+ * vocab.json. ByT5 has no file of its own: its tokens are bytes. */
 #include "base/files.h"
 #include "base/limits.h"
 #include "text/load/load.h"
+#include "text/unicode.h"
 #include <dirent.h>
 #include <string.h>
 
@@ -32,12 +34,12 @@ static proa_status open_json_file(proa_tokenizer **out, folder *f)
     return status;
 }
 
-static proa_status open_spm_file(proa_tokenizer **out, folder *f)
+static proa_status open_spm_file(proa_tokenizer **out, folder *f, const proa_piece_list *list)
 {
     proa_buf bytes;
     proa_status status = proa_files_read(&bytes, f->files, f->name, PROA_SPM_BYTES_MAX, f->err);
     if (status == PROA_OK)
-        status = proa_tokenizer_open_model(out, bytes.ptr, bytes.len, f->file, f->config, f->err);
+        status = proa_tokenizer_open_model(out, bytes.ptr, bytes.len, f->file, f->config, list, f->err);
     proa_buf_release(&bytes);
     return status;
 }
@@ -69,9 +71,11 @@ static void write_token(proa_buf *out, proa_str content, bool *first)
     *first = false;
 }
 
-/* The special tokens that the configuration names, or else the usual ones. */
-static void write_added(folder *f, proa_buf *out, const char *const (*names)[2])
+/* The special tokens that the configuration names, or else the usual ones; then its additional ones, or that many
+ * sentinels of T5. */
+static void write_added(folder *f, proa_buf *out, const char *const (*names)[2], int64_t sentinels)
 {
+    char sentinel[32];
     bool first = true;
     proa_buf_str(out, proa_str_c("{\"added_tokens\":["));
     for (; (*names)[0]; names++) {
@@ -81,6 +85,10 @@ static void write_added(folder *f, proa_buf *out, const char *const (*names)[2])
     const proa_json *more = proa_json_get(f->config, "additional_special_tokens");
     for (int64_t i = 0; proa_json_kind(more) == PROA_JSON_ARRAY && i < proa_json_len(more); i++)
         write_token(out, proa_json_str(proa_json_at(more, i)), &first);
+    for (int64_t i = 0; proa_json_len(more) == 0 && i < sentinels; i++) {
+        snprintf(sentinel, sizeof sentinel, "<extra_id_%lld>", (long long)i);
+        write_token(out, proa_str_c(sentinel), &first);
+    }
     proa_buf_str(out, proa_str_c("],"));
 }
 
@@ -102,6 +110,78 @@ static bool next_line(proa_str *rest, proa_str *line)
     return true;
 }
 
+/* ---- a SentencePiece model and its vocabulary ---- */
+
+/* vocab.txt: a piece on each line, what follows a tab (a count) is left out. */
+static proa_status list_lines(proa_piece_list *list, proa_str text, proa_arena *arena, proa_err *err)
+{
+    proa_str line, rest = text;
+    int64_t n = 0;
+    while (next_line(&rest, &line)) n++;
+    if (n > PROA_VOCAB_MAX)
+        return PROA_FAIL(err, LIMIT, "vocab.txt has %lld lines, at most %d are allowed", (long long)n,
+                         PROA_VOCAB_MAX);
+    proa_str *pieces = PROA_ARENA_NEW(arena, proa_str, n);
+    for (int64_t i = 0; next_line(&text, &line); i++) {
+        const char *tab = memchr(line.ptr, '\t', line.len);
+        pieces[i] = (proa_str){line.ptr, tab ? (size_t)(tab - line.ptr) : line.len};
+    }
+    *list = (proa_piece_list){pieces, (int32_t)n};
+    return PROA_OK;
+}
+
+/* vocab.json: {"piece": id, ...} with all ids from 0 on. */
+static proa_status list_json(proa_piece_list *list, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t n = proa_json_len(json);
+    if (proa_json_kind(json) != PROA_JSON_OBJECT || n < 1 || n > PROA_VOCAB_MAX)
+        return PROA_FAIL(err, INVALID, "vocab.json must be an object of 1 to %d pieces", PROA_VOCAB_MAX);
+    proa_str *pieces = PROA_ARENA_NEW(arena, proa_str, n);
+    for (proa_json_iter it = proa_json_begin(json); proa_json_next(&it);) {
+        int64_t id = proa_json_kind(it.value) == PROA_JSON_INT ? proa_json_int(it.value) : -1;
+        if (id < 0 || id >= n || pieces[id].ptr)
+            return PROA_FAIL(err, INVALID, "vocab.json: the id of '%.*s' is not one of 0 to %lld, each once",
+                             it.key.len > 40 ? 40 : (int)it.key.len, it.key.ptr, (long long)n - 1);
+        pieces[id] = it.key;
+    }
+    *list = (proa_piece_list){pieces, (int32_t)n};
+    return PROA_OK;
+}
+
+/* f names the model's file. */
+static proa_status open_listed(proa_tokenizer **out, folder *f, const char *vocabulary)
+{
+    proa_arena arena;
+    proa_buf text = {0};
+    proa_json *json = NULL;
+    proa_piece_list list;
+    bool lines = proa_str_ends(proa_str_c(vocabulary), proa_str_c(".txt"));
+    proa_arena_init(&arena);
+    proa_status status = proa_files_read(&text, f->files, vocabulary, PROA_TOKENIZER_BYTES_MAX, f->err);
+    if (status == PROA_OK && !lines)
+        status = proa_json_parse(&json, proa_buf_view(&text), vocabulary, f->err);
+    if (status == PROA_OK)
+        status = lines ? list_lines(&list, proa_buf_view(&text), &arena, f->err)
+                       : list_json(&list, json, &arena, f->err);
+    if (status == PROA_OK) status = open_spm_file(out, f, &list);
+    proa_json_free(json);
+    proa_buf_release(&text);
+    proa_arena_release(&arena);
+    return status;
+}
+
+/* A .model file, named by f, and a vocabulary if there is one. With merges.txt vocab.json is GPT-2's, and leads to
+ * another tokenizer of the same folder. */
+static proa_status open_model(proa_tokenizer **out, folder *f)
+{
+    if (proa_files_has(f->files, "vocab.txt")) return open_listed(out, f, "vocab.txt");
+    if (proa_files_has(f->files, "vocab.json") && !proa_files_has(f->files, "merges.txt"))
+        return open_listed(out, f, "vocab.json");
+    return open_spm_file(out, f, NULL);
+}
+
+/* ---- vocab.txt alone ---- */
+
 static int64_t line_of(proa_str text, proa_str wanted)
 {
     proa_str line;
@@ -120,7 +200,7 @@ static void write_wordpiece(folder *f, proa_str lines, proa_buf *out)
     proa_str unk = proa_config_token(f->config, "unk_token"), line, rest = lines;
     int64_t cls_id = line_of(lines, cls.len ? cls : proa_str_c("[CLS]"));
     int64_t sep_id = line_of(lines, sep.len ? sep : proa_str_c("[SEP]"));
-    write_added(f, out, names);
+    write_added(f, out, names, 0);
     proa_buf_printf(
         out,
         "\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":%s,\"handle_chinese_chars\":%s,"
@@ -165,7 +245,7 @@ static void write_byte_bpe(folder *f, proa_str vocab, proa_str merges, proa_buf 
                                            {"sep_token", ""},  {"pad_token", ""}, {"cls_token", ""},
                                            {"mask_token", ""}, {NULL, NULL}};
     proa_str line;
-    write_added(f, out, names);
+    write_added(f, out, names, 0);
     write_roberta(f, vocab, out);
     proa_buf_printf(out,
                     "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":%s},"
@@ -180,6 +260,41 @@ static void write_byte_bpe(folder *f, proa_str vocab, proa_str merges, proa_buf 
         first = false;
     }
     proa_buf_str(out, proa_str_c("]}}"));
+}
+
+/* ByT5 (Xue et al. 2022): pad, end and unknown, then the 256 bytes, then sentinels; a text ends with the end token. A
+ * byte is the character that GPT-2 writes for it. Broken characters are left out, as transformers' tokenizer does. */
+static const char byt5_steps[] =
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false},"
+    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteLevel\"},"
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xEF\xBF\xBD\"},\"content\":\"\"}]},"
+    "\"post_processor\":{\"type\":\"TemplateProcessing\","
+    "\"single\":[{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"end\"}}],"
+    "\"pair\":[{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"end\"}},"
+    "{\"Sequence\":{\"id\":\"B\"}},{\"SpecialToken\":{\"id\":\"end\"}}],"
+    "\"special_tokens\":{\"end\":{\"ids\":[1]}}},"
+    "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{";
+
+static proa_status write_bytes(folder *f, proa_buf *out)
+{
+    static const char *const names[][2] = {
+        {"pad_token", "<pad>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}, {NULL, NULL}};
+    int64_t sentinels = 125;
+    PROA_TRY(proa_json_get_int(&sentinels, f->config, "extra_ids", 0, 10000, f->err));
+    write_added(f, out, names, sentinels);
+    proa_buf_str(out, proa_str_c(byt5_steps));
+    for (int i = 0; i < 3; i++) {
+        proa_str token = proa_config_token(f->config, names[i][0]);
+        proa_buf_json_str(out, token.len ? token : proa_str_c(names[i][1]));
+        proa_buf_printf(out, ":%d,", i);
+    }
+    for (int b = 0; b < 256; b++) {
+        char bytes[4];
+        int n = proa_utf8_encode(proa_byte_to_char((unsigned char)b), bytes);
+        proa_buf_json_str(out, (proa_str){bytes, (size_t)n});
+        proa_buf_printf(out, ":%d%s", 3 + b, b < 255 ? "," : "}}}");
+    }
+    return PROA_OK;
 }
 
 static proa_status open_written(proa_tokenizer **out, folder *f, const proa_buf *json)
@@ -200,6 +315,16 @@ static proa_status open_wordpiece(proa_tokenizer **out, folder *f)
         status = open_written(out, f, &json);
     }
     proa_buf_release(&lines);
+    proa_buf_release(&json);
+    return status;
+}
+
+static proa_status open_bytes(proa_tokenizer **out, folder *f)
+{
+    proa_buf json;
+    proa_buf_init(&json, (size_t)PROA_TOKENIZER_BYTES_MAX);
+    proa_status status = write_bytes(f, &json);
+    if (status == PROA_OK) status = open_written(out, f, &json);
     proa_buf_release(&json);
     return status;
 }
@@ -226,13 +351,17 @@ static proa_status open_folder(proa_tokenizer **out, folder *f)
     if (has(f, "tokenizer.json")) return open_json_file(out, f);
     if (has(f, "tokenizer_config.json"))
         PROA_TRY(proa_files_json(&f->config, f->files, f->name, PROA_CONFIG_BYTES_MAX, f->err));
+    if (proa_files_has(f->files, "vocab.json") && has(f, "source.spm"))
+        return open_listed(out, f, "vocab.json");
     if (has(f, "spiece.model") || has(f, "tokenizer.model") || has(f, "sentencepiece.bpe.model") || only_model(f))
-        return open_spm_file(out, f);
+        return open_model(out, f);
     if (has(f, "vocab.txt")) return open_wordpiece(out, f);
     if (has(f, "merges.txt") && has(f, "vocab.json")) return open_byte_bpe(out, f);
+    if (proa_str_is(proa_json_str(proa_json_get(f->config, "tokenizer_class")), "ByT5Tokenizer"))
+        return open_bytes(out, f);
     return PROA_FAIL(f->err, NOT_FOUND,
                      "'%s' has no tokenizer: no tokenizer.json, no single *.model, no vocab.txt, "
-                     "no vocab.json with merges.txt",
+                     "no vocab.json with merges.txt, no ByT5Tokenizer in tokenizer_config.json",
                      f->files->what  ? f->files->what
                      : f->files->dir ? f->files->dir
                                      : "the model");

@@ -11,6 +11,14 @@
 
 typedef ProaSpm__Model spm_model;
 
+typedef struct spm_loader {
+    proa_tokenizer *tok;
+    const spm_model *m;
+    const proa_piece_list *list; /* or NULL: the ids are the pieces' places in the file */
+    int32_t *ids;                /* [pieces of the file] */
+    proa_err *err;
+} spm_loader;
+
 /* ---- memory for protobuf-c: taken in sequence, refused beyond the budget ---- */
 
 static void *budget_alloc(void *data, size_t bytes)
@@ -39,9 +47,11 @@ static bool findable(const ProaSpm__Piece *p)
     return p->type == PROA_SPM_NORMAL || p->type == PROA_SPM_USER || p->type == PROA_SPM_UNUSED;
 }
 
-static proa_status check_piece(const spm_model *m, const proa_unigram *u, int32_t i, proa_err *err)
+static proa_status check_piece(const spm_loader *ld, int32_t i)
 {
-    const ProaSpm__Piece *p = m->pieces[i];
+    const ProaSpm__Piece *p = ld->m->pieces[i];
+    const proa_unigram *u = &ld->tok->unigram;
+    proa_err *err = ld->err;
     if (p->piece.len == 0) return PROA_FAIL(err, INVALID, "piece %d is empty", i);
     if (p->type < PROA_SPM_NORMAL || p->type > PROA_SPM_BYTE)
         return PROA_FAIL(err, INVALID, "piece %d has type %d, allowed is 1..6", i, p->type);
@@ -51,37 +61,95 @@ static proa_status check_piece(const spm_model *m, const proa_unigram *u, int32_
     return PROA_OK;
 }
 
+/* A name of the list that is no text: SentencePiece and its users write them so. */
+static bool is_control(proa_str piece)
+{
+    static const char *const names[] = {"<s>", "</s>", "<blank>", "<pad>"};
+    for (size_t i = 0; i < PROA_COUNT(names); i++)
+        if (proa_str_is(piece, names[i])) return true;
+    return false;
+}
+
+/* Puts the pieces of the list into the vocabulary, as if the file lacked them all. */
+static proa_status load_list(const spm_loader *ld)
+{
+    proa_vocab *vocab = &ld->tok->vocab;
+    for (int32_t i = 0; i < ld->list->len; i++) {
+        proa_str piece = ld->list->ptr[i];
+        if (proa_vocab_find(vocab, piece) >= 0)
+            return PROA_FAIL(ld->err, INVALID, "entry %d '%.*s' of the vocabulary is there twice", i,
+                             piece.len > 40 ? 40 : (int)piece.len, piece.ptr);
+        PROA_TRY(proa_vocab_put(vocab, piece, i, ld->err));
+        ld->tok->unigram.types[i] = is_control(piece) ? PROA_SPM_CONTROL : PROA_SPM_OUTSIDE;
+    }
+    ld->tok->listed = ld->list->len;
+    return PROA_OK;
+}
+
+/* The id of piece i: its place in the list, or a new one behind the list, or its place in the file. A name that is in
+ * the file twice is refused. */
+static proa_status place_piece(const spm_loader *ld, bool *taken, int32_t *next, int32_t i)
+{
+    proa_str piece = bytes_of(ld->m->pieces[i]->piece);
+    int32_t id = proa_vocab_find(&ld->tok->vocab, piece);
+    if (id >= 0 && taken[id])
+        return PROA_FAIL(ld->err, INVALID, "piece %d '%.*s' is there twice", i,
+                         piece.len > 40 ? 40 : (int)piece.len, piece.ptr);
+    if (id < 0) {
+        id = (*next)++;
+        PROA_TRY(proa_vocab_put(&ld->tok->vocab, piece, id, ld->err));
+    }
+    taken[id] = true;
+    ld->ids[i] = id;
+    return PROA_OK;
+}
+
+/* Room for the pieces of the list and of the file. */
+static proa_status init_pieces(spm_loader *ld, int32_t *listed)
+{
+    proa_tokenizer *tok = ld->tok;
+    int32_t n = (int32_t)ld->m->n_pieces;
+    int64_t bytes = 1;
+    *listed = ld->list ? ld->list->len : 0;
+    for (int32_t i = 0; i < n; i++) bytes += (int64_t)ld->m->pieces[i]->piece.len + 1;
+    for (int32_t i = 0; i < *listed; i++) bytes += (int64_t)ld->list->ptr[i].len + 1;
+    PROA_TRY(proa_vocab_init(&tok->vocab, &tok->arena, n + *listed, bytes, ld->err));
+    tok->unigram.scores = PROA_ARENA_NEW(&tok->arena, double, n + *listed);
+    tok->unigram.types = PROA_ARENA_NEW(&tok->arena, unsigned char, n + *listed);
+    ld->ids = PROA_ARENA_NEW(&tok->arena, int32_t, n);
+    return ld->list ? load_list(ld) : PROA_OK;
+}
+
 /* Pieces, then what is not text of its own (control, unknown, bytes): a name that both have means the latter, as
  * in SentencePiece's PieceToId. BPE and the trie look at types, so that text never becomes a control piece. */
-static proa_status load_pieces(proa_tokenizer *tok, const spm_model *m, proa_err *err)
+static proa_status load_pieces(spm_loader *ld)
 {
+    const spm_model *m = ld->m;
+    proa_tokenizer *tok = ld->tok;
     proa_unigram *u = &tok->unigram;
-    int32_t n = (int32_t)m->n_pieces;
-    int64_t bytes = 1;
-    for (int32_t i = 0; i < n; i++) bytes += (int64_t)m->pieces[i]->piece.len + 1;
-    PROA_TRY(proa_vocab_init(&tok->vocab, &tok->arena, n, bytes, err));
-    u->scores = PROA_ARENA_NEW(&tok->arena, double, n);
-    u->types = PROA_ARENA_NEW(&tok->arena, unsigned char, n);
+    int32_t n = (int32_t)m->n_pieces, next;
+    PROA_TRY(init_pieces(ld, &next));
+    bool *taken = PROA_ARENA_NEW(&tok->arena, bool, tok->vocab.size);
     u->unk = -1;
     float low = INFINITY, high = -INFINITY;
     for (int32_t i = 0; i < n; i++) {
         const ProaSpm__Piece *p = m->pieces[i];
-        PROA_TRY(check_piece(m, u, i, err));
-        if (proa_vocab_find(&tok->vocab, bytes_of(p->piece)) >= 0)
-            return PROA_FAIL(err, INVALID, "piece %d '%.*s' is there twice", i,
-                             p->piece.len > 40 ? 40 : (int)p->piece.len, (const char *)p->piece.data);
-        PROA_TRY(proa_vocab_put(&tok->vocab, bytes_of(p->piece), i, err));
-        u->scores[i] = (double)p->score;
-        u->types[i] = (unsigned char)p->type;
+        PROA_TRY(check_piece(ld, i));
+        PROA_TRY(place_piece(ld, taken, &next, i));
+        u->scores[ld->ids[i]] = (double)p->score;
+        u->types[ld->ids[i]] = (unsigned char)p->type;
         u->has_unused |= p->type == PROA_SPM_UNUSED;
-        if (p->type == PROA_SPM_UNKNOWN) u->unk = i;
+        if (p->type == PROA_SPM_UNKNOWN) u->unk = ld->ids[i];
         if (p->type != PROA_SPM_NORMAL) continue;
         low = p->score < low ? p->score : low;
         high = p->score > high ? p->score : high;
     }
     u->min_score = isfinite(low) ? (double)low : 0;
     u->max_score = isfinite(high) ? (double)high : 0;
-    return u->unk < 0 ? PROA_FAIL(err, INVALID, "no piece is of type UNKNOWN") : PROA_OK;
+    tok->vocab.size = next;
+    if (u->unk < 0) return PROA_FAIL(ld->err, INVALID, "no piece is of type UNKNOWN");
+    if (tok->listed == 0 || u->unk < tok->listed) return PROA_OK;
+    return PROA_FAIL(ld->err, INVALID, "the vocabulary has no piece for what is unknown");
 }
 
 static proa_status load_bytes(proa_tokenizer *tok, bool byte_fallback, proa_err *err)
@@ -99,20 +167,22 @@ static proa_status load_bytes(proa_tokenizer *tok, bool byte_fallback, proa_err 
     return PROA_OK;
 }
 
-static proa_status build_tries(proa_tokenizer *tok, const spm_model *m, proa_trie **symbols, proa_err *err)
+static proa_status build_tries(const spm_loader *ld, proa_trie **symbols)
 {
-    proa_trie_key *keys = proa_calloc(m->n_pieces + 1, sizeof *keys);
+    proa_tokenizer *tok = ld->tok;
+    proa_trie_key *keys = proa_calloc(ld->m->n_pieces + 1, sizeof *keys);
     int64_t n = 0;
-    for (int32_t i = 0; i < tok->vocab.size; i++)
-        if (findable(m->pieces[i])) keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, i), i};
-    proa_status status = proa_trie_build(&tok->unigram.trie, &tok->arena, keys, n, err);
+    for (size_t i = 0; i < ld->m->n_pieces; i++)
+        if (findable(ld->m->pieces[i]))
+            keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, ld->ids[i]), ld->ids[i]};
+    proa_status status = proa_trie_build(&tok->unigram.trie, &tok->arena, keys, n, ld->err);
     n = 0;
-    for (int32_t i = 0; i < tok->vocab.size; i++)
-        if (m->pieces[i]->type == PROA_SPM_USER)
-            keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, i), i};
+    for (size_t i = 0; i < ld->m->n_pieces; i++)
+        if (ld->m->pieces[i]->type == PROA_SPM_USER)
+            keys[n++] = (proa_trie_key){proa_vocab_piece(&tok->vocab, ld->ids[i]), ld->ids[i]};
     if (n && status == PROA_OK) {
         *symbols = PROA_ARENA_NEW(&tok->arena, proa_trie, 1);
-        status = proa_trie_build(*symbols, &tok->arena, keys, n, err);
+        status = proa_trie_build(*symbols, &tok->arena, keys, n, ld->err);
     }
     free(keys);
     return status;
@@ -162,21 +232,27 @@ static proa_status load_trainer(proa_tokenizer *tok, const spm_model *m, proa_er
     return load_bytes(tok, spec->byte_fallback, err);
 }
 
-static proa_status load_model(proa_tokenizer *tok, const spm_model *m, proa_err *err)
+static proa_status load_model(proa_tokenizer *tok, const spm_model *m, const proa_piece_list *list, proa_err *err)
 {
     proa_trie *symbols = NULL;
+    spm_loader ld = {.tok = tok, .m = m, .list = list, .err = err};
     if (m->n_pieces == 0) return PROA_FAIL(err, INVALID, "the model has no pieces");
     if (m->n_pieces > PROA_VOCAB_MAX)
         return PROA_FAIL(err, LIMIT, "the model has %zu pieces, at most %d are allowed", m->n_pieces,
                          PROA_VOCAB_MAX);
-    PROA_TRY(load_pieces(tok, m, err));
+    if (list && list->len > PROA_VOCAB_MAX - (int64_t)m->n_pieces)
+        return PROA_FAIL(err, LIMIT,
+                         "the vocabulary has %d entries, with the model's pieces at most %d are allowed",
+                         list->len, PROA_VOCAB_MAX);
+    PROA_TRY(load_pieces(&ld));
     PROA_TRY(load_trainer(tok, m, err));
-    PROA_TRY(build_tries(tok, m, &symbols, err));
+    PROA_TRY(build_tries(&ld, &symbols));
     tok->unigram.symbols = symbols;
     return load_normalizer(tok, m, symbols, err);
 }
 
-proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, proa_err *err)
+proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, const proa_piece_list *list,
+                          proa_err *err)
 {
     proa_arena scratch;
     ProtobufCAllocator allocator = {budget_alloc, budget_free, &scratch};
@@ -186,7 +262,7 @@ proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, pr
     proa_arena_init(&scratch);
     const spm_model *m = proa_spm__model__unpack(&allocator, len, bytes);
     proa_status status =
-        m ? load_model(tok, m, err)
+        m ? load_model(tok, m, list, err)
           : PROA_FAIL(err, CORRUPT,
                       "not a SentencePiece model: broken, cut short, or needs more than %lld MiB to read",
                       (long long)(PROA_SPM_MEMORY_MAX / PROA_MIB));
