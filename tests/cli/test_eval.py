@@ -6,9 +6,10 @@ import math
 import random
 import shutil
 import subprocess
+import sys
 
 import pytest
-from harness import BERT, GOLDEN, LM, PROA, T5, fails, ok, ok_json, proa, shared_model
+from harness import BERT, GOLDEN, LM, PROA, ROOT, T5, fails, ok, ok_json, proa, shared_model
 
 sacrebleu = pytest.importorskip("sacrebleu")
 DATA = GOLDEN / "data"
@@ -174,6 +175,32 @@ def test_translation(tmp_path, beams, expected):
     assert ours["hypothesis_tokens"] == theirs.sys_len and ours["reference_tokens"] == theirs.ref_len
     assert ours["lines"] == 1000 and abs(ours["bleu"] - expected) < 0.1
     assert same >= 0.99
+
+
+def test_opennmt_translation(tmp_path):
+    """OpenNMT-py's own file, its SentencePiece model and its vocabulary; the reference's greedy translations."""
+    out = tmp_path / "hyp.txt"
+    result = ok_json("eval", shared_model("m30k-opennmt"), "--source", DATA / "test_2016_flickr.en.gz", "--target",
+                     DATA / "test_2016_flickr.de.gz", "--output", out, "--dtype", "f32", timeout=600)
+    golden = (GOLDEN / "trained/hyp/m30k-opennmt.hyp.test_2016_flickr.greedy.txt").read_text(encoding="utf-8").splitlines()
+    same = sum(a == b for a, b in zip(out.read_text(encoding="utf-8").splitlines(), golden, strict=True))
+    assert abs(result["bleu"] - 36.80) < 0.1 and same >= 990
+
+
+def test_opennmt_example(tmp_path):
+    example = ROOT / "examples/translate-opennmt/translate.py"
+    sys.path.insert(0, str(example.parent))
+    undo = __import__("translate").undo_pieces
+    assert undo("\u2581A \u2581d og \u2581runs .") == "A dog runs."
+    for name in ("en", "de"):
+        lines = gzip.open(DATA / f"test_2016_flickr.{name}.gz", "rt", encoding="utf-8").read().splitlines()[:40]
+        pieces = [" ".join("\u2581" + word for word in line.split()) for line in lines]
+        (tmp_path / f"pieces.{name}").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    run = subprocess.run([sys.executable, example, shared_model("m30k-opennmt"), tmp_path / "pieces.en", tmp_path / "pieces.de",
+                          "--pieces", "--dtype", "f32,bf16", "--beams", "2", "--least", "25", "--proa", PROA],
+                         capture_output=True, text=True, timeout=600)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert [line.split()[0] for line in run.stdout.splitlines()] == ["dtype", "f32", "bf16"]
 
 
 def test_translation_needs_as_many_targets(tmp_path):
