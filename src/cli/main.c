@@ -7,9 +7,9 @@
 #include <signal.h>
 #include <string.h>
 
-static const proa_command *const commands[] = {&proa_cmd_run,  &proa_cmd_serve,  &proa_cmd_client,
-                                               &proa_cmd_eval, &proa_cmd_bench,  &proa_cmd_explain,
-                                               &proa_cmd_tune, &proa_cmd_version};
+static const proa_command *const commands[] = {&proa_cmd_run,     &proa_cmd_serve, &proa_cmd_client,
+                                               &proa_cmd_eval,    &proa_cmd_bench, &proa_cmd_explain,
+                                               &proa_cmd_inspect, &proa_cmd_tune,  &proa_cmd_version};
 
 static int overview(void)
 {
@@ -18,7 +18,8 @@ static int overview(void)
     for (size_t i = 0; i < PROA_COUNT(commands); i++)
         printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
     printf("  %-9s %s\n", "help", "print this text, or the options of a command");
-    printf("  %-9s %s\n", "", "('proa help decoding': the decoding options and their names in other engines)");
+    printf("  %-9s %s\n", "", "('proa help decoding': the decoding options and their names in other engines;");
+    printf("  %-9s %s\n", "", " 'proa help models': the architectures that run)");
     printf("\nexamples\n"
            "  proa run models/classics-10m \"It was a dark and stormy night\"\n"
            "  proa run models/m30k-t5 \"translate English to German: A dog runs on the beach.\"\n"
@@ -52,6 +53,7 @@ static int dispatch(int argc, char **argv)
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         if (argc < 3) return overview();
         if (strcmp(argv[2], "decoding") == 0) return proa_decoding_help_command(argc - 3, argv + 3);
+        if (strcmp(argv[2], "models") == 0) return proa_models_help_command(argc - 3, argv + 3);
         const proa_command *about = find(argv[2]);
         return about ? (proa_args_help(about), PROA_EXIT_OK) : unknown(argv[2]);
     }

@@ -537,3 +537,13 @@ def test_the_tool_that_writes_the_table(tmp_path):
     (tmp_path / "docs/decoding.md").write_text(page.replace("| `n` |", "| `m` |"), encoding="utf-8")
     subprocess.run(["sh", script], check=True, env={**os.environ, "PROA": str(PROA)})
     assert (tmp_path / "docs/decoding.md").read_text(encoding="utf-8") == page
+
+
+def test_the_documents_table_of_models_is_the_programs():
+    page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    _, rest = page.split("`proa help models --markdown` -->\n")
+    table, _ = rest.split("<!-- end of the table -->")
+    assert table == ok("help", "models", "--markdown"), "tools/decoding-doc writes it anew"
+    rows = [line.split()[0] for line in ok("help", "models").splitlines()]
+    assert rows == sorted(rows) and "llama" in rows
+    fails("help", "models", "--html", status=2)

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * help_models.c - `proa help models`: the architectures that run, from the table of rows. */
+#include "cli/commands.h"
+#include "model/arch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *kind_name(const proa_arch *a)
+{
+    switch (a->kind) {
+    case PROA_KIND_DECODER: return "decoder";
+    case PROA_KIND_ENCODER: return "encoder";
+    default: return "encoder-decoder";
+    }
+}
+
+static const char *output_name(const proa_arch *a)
+{
+    if (a->kind != PROA_KIND_ENCODER) return "text";
+    if (a->outputs == PROA_DIM_VOCAB) return "masked words";
+    if (a->outputs == PROA_DIM_HIDDEN) return "hidden states";
+    return a->head_rows == PROA_ROWS_ALL ? "a class for each token" : "a class or a number";
+}
+
+static void print_classes(const proa_arch *a, bool markdown)
+{
+    const char *quote = markdown ? "`" : "";
+    for (const char *const *hf = a->hf; *hf; hf++)
+        printf("%s%s%s%s", hf == a->hf ? "" : ", ", quote, *hf, quote);
+}
+
+/* Puts a row into rows[0, count), which is sorted by name. */
+static void insert_row(const proa_arch **rows, int count, const proa_arch *row)
+{
+    int at = count;
+    for (; at > 0 && strcmp(rows[at - 1]->name, row->name) > 0; at--) rows[at] = rows[at - 1];
+    rows[at] = row;
+}
+
+static void print_rows(const proa_arch *const *rows, int count, bool markdown)
+{
+    if (markdown) printf("| row | `architectures` in config.json | kind | gives |\n|---|---|---|---|\n");
+    for (int i = 0; i < count; i++) {
+        const proa_arch *a = rows[i];
+        printf(markdown ? "| %s | " : "%-14s ", a->name);
+        if (!markdown) printf("%-16s %-22s ", kind_name(a), output_name(a));
+        print_classes(a, markdown);
+        if (markdown) printf(" | %s | %s |", kind_name(a), output_name(a));
+        printf("\n");
+    }
+}
+
+int proa_models_help_command(int argc, char **argv)
+{
+    enum { ROWS_MAX = 256 };
+    const proa_arch *rows[ROWS_MAX];
+    bool markdown = argc > 0 && strcmp(argv[0], "--markdown") == 0;
+    int count = 0;
+    if (argc > markdown) return proa_cli_fail(PROA_EXIT_USAGE, "'proa help models' takes --markdown only");
+    for (; count < ROWS_MAX && proa_archs[count]; count++) insert_row(rows, count, proa_archs[count]);
+    print_rows(rows, count, markdown);
+    return PROA_EXIT_OK;
+}
