@@ -116,9 +116,10 @@ __device__ static void choose_mixed(const route_call &a, const float *x, float *
     for (int i = 0; i < a.r.chosen; i++) {
         choice best = best_of(key, a.E, lane);
         float sum = 0.0f;
-        for (int e = lane; e < a.E; e += LANES) /* NaN, which was taken, is near to nothing */
-            if ((best.value - key[e]) / fmaxf(fabsf(key[e]), best.value) <= 2.0f * a.r.jitter)
-                sum += expf(key[e] - best.value);
+        for (int e = lane; e < a.E; e += LANES) { /* NaN: taken. Two scores of 0 are 0 / 0 apart, which is not far */
+            bool far = (best.value - key[e]) / fmaxf(fabsf(key[e]), best.value) > 2.0f * a.r.jitter;
+            if (!isnan(key[e]) && !far) sum += expf(key[e] - best.value);
+        }
         sum = gpu_warp_sum(sum);
         if (lane == 0) ids[i] = best.at, weights[i] = (a.r.scale == 0.0f ? 1.0f : a.r.scale) / sum;
         __syncwarp();
