@@ -4,17 +4,19 @@
 
 usage: tools/golden_checkpoint.py [FOLDER]      default: tests/golden/checkpoint
 
-tests/unit/engine/test_checkpoints.c asserts that all forms give bitwise the same logits. Needs torch and safetensors
+tests/unit/engine/test_checkpoints.c asserts that all forms give bitwise the same logits. Also writes
+tests/golden/arch/opennmt_pt: the checkpoint arch/opennmt as OpenNMT-py 3 saves it. Needs torch and safetensors
 (made with torch 2.6.0, safetensors 0.6.2); the weights come from Python's own random numbers with a fixed seed.
 """
 
+import argparse
 import json
 import pathlib
 import random
 import sys
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "intermediate_size": 40,
@@ -83,7 +85,24 @@ def strided(state):
     return out
 
 
+def opennmt(arch):
+    """model.pt of the golden checkpoint: options, vocabulary and generator are where OpenNMT-py has them."""
+    state = load_file(arch / "opennmt" / "model.safetensors")
+    options = json.loads((arch / "opennmt" / "config.json").read_text())
+    derived = ("architectures", "model_type", "src_vocab_size", "tgt_vocab_size", "max_position_embeddings")
+    words = ["<unk>", "<blank>", "<s>", "</s>"] + [f"w{i}" for i in range(4, options["tgt_vocab_size"])]
+    kept = {key: value for key, value in options.items() if key not in derived and not key.endswith("_token_id")}
+    generator = {name: state.pop(f"generator.{name}") for name in ("weight", "bias") if f"generator.{name}" in state}
+    folder = arch / "opennmt_pt"
+    folder.mkdir(exist_ok=True)
+    (folder / "golden.json").write_bytes((arch / "opennmt" / "golden.json").read_bytes())
+    torch.save({"model": state, "generator": generator, "vocab": {"src": words, "tgt": words},
+                "opt": argparse.Namespace(**kept), "optim": None}, folder / "model.pt")
+
+
 def main():
+    if len(sys.argv) == 1:
+        opennmt(pathlib.Path("tests/golden/arch"))
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/checkpoint") / "llama"
     state = weights()
     for form in ("safetensors", "safetensors_sharded", "bin", "bin_sharded", "bin_legacy", "bin_views"):
