@@ -43,7 +43,8 @@ static const proa_param *param_of(const explained *x, proa_stack_id stack, const
 static bool has_weight(const proa_step *s)
 {
     return s->op == PROA_STEP_EMBED || s->op == PROA_STEP_NORM || s->op == PROA_STEP_HEADS_NORM ||
-           s->op == PROA_STEP_LINEAR || s->op == PROA_STEP_LINEAR_GATED || s->op == PROA_STEP_EXPERTS;
+           s->op == PROA_STEP_LINEAR || s->op == PROA_STEP_LINEAR_GATED || s->op == PROA_STEP_HEADS_LINEAR ||
+           s->op == PROA_STEP_EXPERTS;
 }
 
 typedef struct line {

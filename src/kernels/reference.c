@@ -617,6 +617,7 @@ void proa_reference_fill(proa_ops *ops)
                       .act_mul = act_mul,
                       .route = proa_route_reference,
                       .experts = proa_experts_reference,
+                      .heads_linear = proa_heads_linear_reference,
                       .sigmoid_mul = proa_sigmoid_mul_reference,
                       .soft_cap = soft_cap,
                       .clip = clip,

@@ -27,6 +27,7 @@ float proa_reference_dot_groups(const proa_weight *w, int64_t n, const float *x)
 /* The ops of mixtures of experts (reference_experts.c). */
 proa_route_fn proa_route_reference;
 proa_experts_fn proa_experts_reference;
+proa_heads_linear_fn proa_heads_linear_reference;
 proa_sigmoid_mul_fn proa_sigmoid_mul_reference;
 
 /* One activation in double precision, rounded once: act's formula as PROA_ACT_LIST states it. */

@@ -203,6 +203,31 @@ void proa_experts_reference(proa_ctx *c, proa_view y, proa_view x, proa_view wei
     }
 }
 
+/* ---- one matrix for each head ---- */
+
+/* Columns [first, first + count) of a head, as rows. */
+static proa_view head_columns(proa_view v, int64_t head, int64_t first, int64_t count)
+{
+    proa_view out = proa_view_2d(proa_view_f32(v) + head * v.stride[1] + first, PROA_DTYPE_F32, v.shape[0],
+                                 count);
+    out.stride[0] = v.stride[0];
+    return out;
+}
+
+/* By the linear of the context's table. */
+void proa_heads_linear_reference(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, int64_t kept)
+{
+    const proa_epilogue plain = {0};
+    for (int64_t h = 0; h < x.shape[1]; h++) {
+        proa_weight one = expert_weight(w, h);
+        proa_view from = head_columns(x, h, w->K, kept), to = head_columns(y, h, 0, kept);
+        c->ops->linear(c, head_columns(y, h, kept, w->N), head_columns(x, h, 0, w->K), &one, &plain);
+        for (int64_t t = 0; t < x.shape[0]; t++)
+            memcpy(proa_view_f32(to) + t * to.stride[0], proa_view_f32(from) + t * from.stride[0],
+                   (size_t)kept * sizeof(float));
+    }
+}
+
 void proa_sigmoid_mul_reference(proa_ctx *c, proa_view x, proa_view gate)
 {
     PROA_UNUSED(c);

@@ -123,6 +123,11 @@ static const struct size_range {
     SIZE(experts, 0, PROA_EXPERTS_MAX),
     SIZE(expert_ffn, 0, PROA_FFN_MAX),
     SIZE(shared_ffn, 0, PROA_FFN_MAX),
+    SIZE(q_lora, 0, PROA_HIDDEN_MAX),
+    SIZE(kv_lora, 0, PROA_HEAD_DIM_MAX),
+    SIZE(qk_nope, 0, PROA_HEAD_DIM_MAX),
+    SIZE(qk_rope, 0, PROA_HEAD_DIM_MAX),
+    SIZE(v_dim, 0, PROA_HEAD_DIM_MAX),
     SIZE(window, 0, PROA_CONTEXT_MAX),
     SIZE(window_from, 0, PROA_LAYERS_MAX),
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
@@ -263,6 +268,12 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_EXPERT_GATED: return 2 * c->expert_ffn;
     case PROA_DIM_SHARED_FFN: return c->shared_ffn;
     case PROA_DIM_ONE: return 1;
+    case PROA_DIM_Q_LORA: return c->q_lora;
+    case PROA_DIM_Q_HEADS: return c->heads * (c->qk_nope + c->qk_rope);
+    case PROA_DIM_LATENT: return c->kv_lora;
+    case PROA_DIM_NOPE: return c->qk_nope;
+    case PROA_DIM_VALUE: return c->v_dim;
+    case PROA_DIM_VALUES: return c->heads * c->v_dim;
     case PROA_DIM_CONTEXT: return c->context;
     case PROA_DIM_POSITIONS: return c->context + c->position_offset;
     case PROA_DIM_EMBED: return c->embed;
@@ -300,6 +311,9 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_EXPERT_W:
     case PROA_REG_EXPERT_IDS: return c->router.chosen;
     case PROA_REG_GATE: return 1;
+    case PROA_REG_QD: return c->q_lora;
+    case PROA_REG_QH: return proa_dim_size(c, PROA_DIM_Q_HEADS);
+    case PROA_REG_AV: return proa_dim_size(c, PROA_DIM_VALUES);
     case PROA_REG_CKV: return 2 * proa_dim_size(c, PROA_DIM_KV);
     case PROA_REG_ROPE:
     case PROA_REG_LOCAL_ROPE:
@@ -335,7 +349,7 @@ static bool conditions_hold(uint64_t flags, const proa_config *c, int64_t layer)
 int64_t proa_name_copies(const proa_name *name, const proa_config *c)
 {
     if (name->flags & PROA_PER_EXPERT) return c->experts;
-    if (name->flags & PROA_PER_HEAD) return c->heads;
+    if (name->flags & (PROA_PER_HEAD | PROA_OF_HEADS)) return c->heads;
     return name->flags & PROA_PER_KV_HEAD ? c->kv_heads : 1;
 }
 

@@ -15,6 +15,9 @@
     R(X, "x")                   /* the residual stream [T, hidden] */                                        \
     R(N, "n")                   /* a normed copy [T, hidden] */                                              \
     R(QKV, "qkv")               /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */             \
+    R(QD, "q_down")             /* [T, q_lora] */                                                            \
+    R(QH, "q_heads")            /* [T, heads * (qk_nope + qk_rope)] */                                       \
+    R(AV, "attn_v")             /* [T, heads * v_dim] */                                                     \
     R(A, "attn")                /* [T, heads * head_dim] */                                                  \
     R(D, "delta")               /* [T, hidden]: a sublayer's output before its norm; has the type of X */    \
     R(U, "up")                  /* [T, ffn], or [T, 2 ffn]: workspace for gate and up */                     \
@@ -60,6 +63,12 @@ typedef enum proa_reg {
     W(CONV_NORM, "conv_norm")                                                                                \
     W(ATTN_NORM, "attn_norm")                                                                                \
     W(QKV, "qkv")                                                                                            \
+    W(Q_DOWN, "q_down")                                                                                      \
+    W(Q_DOWN_NORM, "q_down_norm")                                                                            \
+    W(Q, "q")                                                                                                \
+    W(Q_LATENT, "q_latent")                                                                                  \
+    W(KV_DOWN, "kv_down")                                                                                    \
+    W(V_UP, "v_up")                                                                                          \
     W(Q_NORM, "q_norm")                                                                                      \
     W(K_NORM, "k_norm")                                                                                      \
     W(O, "o")                                                                                                \
@@ -113,6 +122,7 @@ typedef enum proa_weight_slot {
     S(SPAN_MEAN, "span_mean")       /* the first row of each sequence of out = the mean of its rows of in */ \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
     S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
+    S(HEADS_LINEAR, "heads_linear") /* out = in W^T, a matrix for each head */                               \
     S(ROUTE, "route")               /* EXPERT_W, EXPERT_IDS = the experts chosen by ROUTER (correction w) */ \
     S(EXPERTS, "experts")           /* out = the chosen experts of in (+ out); w is EXPERT_UP */             \
     S(SIGMOID_MUL, "sigmoid_mul")   /* out *= sigmoid(in), in [T, 1] */                                      \
@@ -149,6 +159,8 @@ typedef enum proa_step_op {
     C(FIRST_LAYER, layer <= 0)                                                                               \
     C(LATER_LAYERS, layer != 0)                                                                              \
     C(SHARED, c->shared_ffn > 0) /* beside the experts there is a shared one */                              \
+    C(Q_LORA, c->q_lora > 0)     /* latent attention: q is of low rank */                                    \
+    C(Q_WHOLE, c->q_lora == 0)                                                                               \
     C(SHARED_GATE, c->shared_gate)                                                                           \
     C(PRE_NORM, !c->post_norm)     /* a sublayer reads a normed copy */                                      \
     C(POST_NORM, c->post_norm)     /* the residual stream is normed after each sublayer */                   \
@@ -174,7 +186,7 @@ enum proa_condition {
         PROA_CONDITION_COUNT
 };
 /* Conditions are the upper bits of the flags of tensors and steps; the lower ones are those of the two enumerations. */
-#define PROA_CONDITION_SHIFT 26
+#define PROA_CONDITION_SHIFT 23
 #define PROA_IF(NAME)        (UINT64_C(1) << (PROA_CONDITION_SHIFT + PROA_CONDITION_##NAME))
 _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 64, "more conditions than bits");
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
@@ -187,7 +199,7 @@ enum proa_step_flags {
     PROA_SCALED = 1 << 3,      /* LINEAR: times the configuration's logit_scale; EMBED: its embed_scale */
     PROA_OF_POS = 1 << 4,      /* EMBED: by position */
     PROA_OF_TYPE = 1 << 5,     /* EMBED: by token type */
-    PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries */
+    PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries. LINEAR: out is the keys of QKV */
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
     PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and
                             the plan keeps its registers apart from theirs */
@@ -198,8 +210,9 @@ enum proa_step_flags {
     PROA_WHOLE = 1 << 15,    /* HEADS_NORM: all heads as one row */
     PROA_EXACT = 1 << 21,    /* EMBED with SCALED: the scale is not rounded to the type of the table */
     PROA_BLOCK = 1 << 20, /* ROPE_TABLE: of the block positions; ROPE: of each head's second half, by these */
-    PROA_HEAD_ACT = 1 << 24, /* LINEAR: the configuration's head_act */
-    PROA_CONV_ACT = 1 << 25  /* its conv_act */
+    PROA_KEEP = 1 << 8,   /* HEADS_LINEAR: qk_rope numbers of each head go by the product */
+    PROA_HEAD_ACT = 1 << 9, /* LINEAR: the configuration's head_act */
+    PROA_CONV_ACT = 1 << 22 /* its conv_act */
 };
 
 /* LINEAR: then this activation, whatever the configuration says: PROA_ACT_IS(RELU). */
@@ -211,7 +224,7 @@ typedef struct proa_step {
     proa_step_op op;
     proa_reg in, out;
     proa_weight_slot w;
-    uint64_t flags; /* proa_step_flags, proa_layer_flags and conditions */
+    uint64_t flags; /* proa_step_flags and conditions */
 } proa_step;
 
 /* The sizes in shapes of tensors. */
@@ -231,6 +244,12 @@ typedef enum proa_dim {
     PROA_DIM_EXPERT_GATED, /* 2 expert_ffn: gate and up in one tensor */
     PROA_DIM_SHARED_FFN,
     PROA_DIM_ONE,
+    PROA_DIM_Q_LORA,
+    PROA_DIM_Q_HEADS, /* heads * (qk_nope + qk_rope) */
+    PROA_DIM_LATENT,  /* kv_lora */
+    PROA_DIM_NOPE,
+    PROA_DIM_VALUE,  /* v_dim */
+    PROA_DIM_VALUES, /* heads * v_dim */
     PROA_DIM_CONTEXT,
     PROA_DIM_POSITIONS, /* context + position_offset */
     PROA_DIM_EMBED,     /* of the embedding table */
@@ -256,8 +275,9 @@ enum proa_name_flags {
                                  is a tensor [experts, rows, cols] */
     PROA_PER_HEAD = 1 << 3, /* one for each head of q, by the second "%d"; they follow each other (StableLM 2 12B) */
     PROA_PER_KV_HEAD = 1 << 4, /* the same of k */
-    PROA_LOAD_ONLY = 1 << 24,  /* read while the model is loaded, not kept */
-    PROA_PROJECTED = 1 << 25 /* MATRIX, TRANSPOSED: not kept; the relative positions projected by it are, in f32 */
+    PROA_OF_HEADS = 1 << 5, /* a matrix for each head, by a load action that takes it from the rows of the head */
+    PROA_LOAD_ONLY = 1 << 6, /* read while the model is loaded, not kept */
+    PROA_PROJECTED = 1 << 7 /* MATRIX, TRANSPOSED: not kept; the relative positions projected by it are, in f32 */
 };
 
 /* Load actions: which rows of a stored tensor go where. The role says the rest (transposed, a vector, ...). */
@@ -267,6 +287,10 @@ typedef enum proa_load {
      * head for each key head), Falcon, StarCoder, InternLM2 */
     PROA_LOAD_QKV_GROUPS,
     PROA_LOAD_QVK_QUARTERS, /* four blocks, each of a quarter of q, of v, and of k, to all q, all k, all v: CodeGen */
+    /* Of [heads][qk_nope rows of keys, v_dim rows of values] (DeepSeek's kv_b_proj) one of the two of each head. */
+    PROA_LOAD_HEAD_KEYS,
+    PROA_LOAD_HEAD_VALUES,
+    PROA_LOAD_ROPE_FIRST, /* the last qk_rope rows, then the others: DeepSeek's kv_a_proj_with_mqa */
     PROA_LOAD_EVEN_ODD,   /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
     PROA_LOAD_NORMALISED, /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
     /* A TABLE [CONTEXT, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
@@ -348,6 +372,8 @@ typedef struct proa_arch {
     A(qwen3)                                                                                                 \
     A(mixtral)                                                                                               \
     A(phimoe)                                                                                                \
+    A(deepseek_v2)                                                                                           \
+    A(deepseek_v3)                                                                                           \
     A(gpt_oss)                                                                                               \
     A(qwen2_moe)                                                                                             \
     A(qwen3_moe)                                                                                             \

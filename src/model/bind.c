@@ -214,6 +214,13 @@ static void add_even_odd(const binder *b, proa_param *param, proa_weight_part pa
     add_part(b, param, part);
 }
 
+static void add_rope_first(const binder *b, proa_param *param, proa_weight_part part)
+{
+    int64_t rows = part.source.view.shape[0], rope = b->c->qk_rope;
+    add_piece(b, param, part, 1, rows - rope, rope, 0);
+    add_piece(b, param, part, 1, 0, rows - rope, 0);
+}
+
 /* The parts of one matrix, vector or table, by the load action. */
 static void add_parts(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
 {
@@ -225,6 +232,9 @@ static void add_parts(const binder *b, proa_param *param, const proa_name *row, 
     case PROA_LOAD_QKV_GROUPS: add_qkv_groups(b, param, part); break;
     case PROA_LOAD_QVK_QUARTERS: add_qvk_quarters(b, param, part); break;
     case PROA_LOAD_EVEN_ODD: add_even_odd(b, param, part); break;
+    case PROA_LOAD_ROPE_FIRST: add_rope_first(b, param, part); break;
+    case PROA_LOAD_HEAD_KEYS:
+    case PROA_LOAD_HEAD_VALUES: add_part(b, param, part); break; /* add_heads has taken the head's rows */
     case PROA_LOAD_NORMALISED:
         part.normalised = true;
         add_part(b, param, part);
@@ -239,6 +249,22 @@ static void add_matrix(const binder *b, proa_param *param, const proa_name *row,
     if (v->rank == 1) v->rank = 2, v->shape[1] = 1, v->stride[1] = 1;
     if (row->flags & PROA_PLUS_ONE && !part.tensor->final) part.source.plus += 1.0f;
     add_parts(b, param, row, part);
+}
+
+/* Rows of each head, one matrix after the other. */
+static void add_heads(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
+{
+    const proa_config *c = b->c;
+    bool keys = row->load == PROA_LOAD_HEAD_KEYS;
+    proa_view all = part.source.view;
+    param->experts = c->heads, param->heads = true;
+    param->rows = proa_dim_size(c, row->rows);
+    for (int64_t h = 0; h < c->heads; h++) {
+        int64_t first = h * (c->qk_nope + c->v_dim) + (keys ? 0 : c->qk_nope);
+        part.source.view = proa_view_rows(all, first, first + (keys ? c->qk_nope : c->v_dim));
+        part.expert = (int32_t)h;
+        add_matrix(b, param, row, part);
+    }
 }
 
 /* The axis of the rows of a stored tensor: behind that of the experts. */
@@ -262,6 +288,10 @@ static void add_tensor(const binder *b, proa_param *param, const wanted *w, cons
     if (w->row->flags & PROA_PER_EXPERT) param->experts = b->c->experts;
     if (b->weights && !proa_encoding_is_computed(source->encoding))
         b->used[t - proa_weights_at(b->weights, 0)] = true; /* the tensors are one sorted array */
+    if (w->row->flags & PROA_OF_HEADS) {
+        add_heads(b, param, w->row, part);
+        return;
+    }
     if (!w->experts) {
         add_matrix(b, param, w->row, part);
         return;
@@ -316,6 +346,10 @@ static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, 
     int64_t rows = proa_dim_size(b->c, row->rows), cols = proa_dim_size(b->c, row->cols);
     bool vector = row->role == PROA_ROLE_VECTOR, transposed = row->role == PROA_ROLE_TRANSPOSED;
     fill_name(w.name, row->name, layer, number);
+    if (row->flags & PROA_OF_HEADS) { /* all heads, keys and values */
+        w.rank = 2, w.shape[0] = b->c->heads * (b->c->qk_nope + b->c->v_dim), w.shape[1] = b->c->kv_lora;
+        return w;
+    }
     if (row->flags & PROA_PER_EXPERT && !has_placeholders(row->name, 2))
         w.experts = w.shape[w.rank++] = b->c->experts;
     w.shape[w.rank++] = transposed ? cols : rows;
@@ -367,8 +401,17 @@ static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer
     return bind_parts(b, &w, t, proa_params_at(stack, at, row->slot), expert);
 }
 
+/* Of a layer behind the last one that the configuration counts. */
+static bool is_unused_layer(const binder *b, const char *name)
+{
+    const char *at = strstr(name, "layers.");
+    int64_t layer = at ? strtoll(at + 7, NULL, 10) : -1;
+    return layer >= b->c->layers && layer < b->c->layers + b->c->unused_layers;
+}
+
 static bool is_ignored(const binder *b, const char *name)
 {
+    if (is_unused_layer(b, name)) return true;
     for (const char *const *end = b->arch->ignored; end && *end; end++)
         if (proa_str_ends(proa_str_c(name), proa_str_c(*end))) return true;
     for (const char *const *part = b->arch->unused_parts; part && *part; part++)

@@ -21,7 +21,8 @@ typedef struct proa_param {
     proa_weight_part *part; /* [parts] stacked along the rows; all parts of expert 0, then those of expert 1, ... */
     int32_t parts;          /* 0: the model has no such weight */
     int32_t cap;            /* of part */
-    int64_t experts;        /* 0: not a weight of experts */
+    int64_t experts;        /* 0: not a weight of experts, or of heads */
+    bool heads;             /* of heads: all are used for each row */
     proa_role role;
     int64_t rows, cols; /* of all parts stacked, of one expert; cols 0 for vectors */
     bool load_only;     /* read while the model is loaded; takes no memory */

@@ -34,7 +34,12 @@ typedef struct proa_config {
     bool *expert_layers; /* [layers] which layers have experts in place of the dense FFN; NULL: all, if there are any */
     proa_router router;                 /* how they are chosen; a correction is a weight of the layer */
     double expert_limit, expert_offset; /* proa_experts */
-    bool shared_gate;                   /* the shared expert's output is multiplied by a sigmoid */
+    /* latent attention (MLA): the sizes of q's low rank (0: none), of the latent keys, of a head's query and key
+     * without and with position, of its value. head_dim is kv_lora + qk_rope then, and there is one key head */
+    int64_t q_lora, kv_lora, qk_nope, qk_rope, v_dim;
+    bool rope_pairs;       /* positions rotate pairs, not halves */
+    int64_t unused_layers; /* behind the last one in the checkpoint: multi-token prediction */
+    bool shared_gate;      /* the shared expert's output is multiplied by a sigmoid */
     double norm_eps;
     proa_act act;
     bool learned_positions; /* added to the tokens' embeddings */

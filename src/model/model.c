@@ -82,6 +82,8 @@ static proa_status prepare(proa_model *m, const char *path, const proa_model_opt
     /* Beside the other rows of a step, a prompt's prefix does too. */
     if (m->config.prefix_end >= 0) rows += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
     m->kv_layers = m->config.layers ? (int32_t)m->config.layers : 1;
+    if (m->config.kv_lora > 0)
+        m->kv_layers = (m->kv_layers + 1) / 2; /* latent keys are values too: run.c, self_pages */
     m->plan = (proa_plan){.rows_max = rows, .head_rows = o->head_rows};
     m->plan.device_head_rows = proa_max64(device_head_rows, o->head_rows);
     m->plan.sampled_rows = proa_min64(rows, proa_max64(o->sampled_rows, o->head_rows));
@@ -291,6 +293,7 @@ proa_ctx_need proa_model_need(const proa_model *m)
     proa_ctx_need need = {.rows = m->plan.rows_max, .heads = c->heads, .head_dim = c->head_dim};
     need.inputs = proa_max64(proa_max64(c->hidden, c->embed),
                              proa_max64(proa_max64(c->ffn, c->shared_ffn), c->heads * c->head_dim));
+    need.inputs = proa_max64(need.inputs, c->q_lora);
     need.experts = c->experts, need.chosen = c->router.chosen, need.expert_width = c->hidden;
     need.expert_ffn = (c->gated ? 2 : 1) * c->expert_ffn;
     need.inputs = proa_max64(need.inputs, m->plan.width[PROA_REG_WINDOWS]);

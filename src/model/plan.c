@@ -7,8 +7,9 @@
 #include <string.h>
 
 /* Fuses rope followed by kv_append into one step, for which a device has one kernel. */
-static void fuse_rope_append(proa_program *p)
+static void fuse_rope_append(proa_program *p, const proa_config *c)
 {
+    if (c->kv_lora > 0) return; /* the values are the keys as they are rotated */
     if (p->count < 2 || p->step[p->count - 1].op != PROA_STEP_KV_APPEND ||
         p->step[p->count - 2].op != PROA_STEP_ROPE || p->step[p->count - 2].flags & PROA_BLOCK)
         return;
@@ -23,7 +24,7 @@ static void link_program(proa_program *out, const proa_step *steps, const proa_c
         if (!proa_step_applies(steps, c, PROA_SOME_LAYER)) continue;
         PROA_ASSERT(out->count < PROA_PROGRAM_MAX - 1);
         out->step[out->count++] = *steps;
-        fuse_rope_append(out);
+        fuse_rope_append(out, c);
     }
     out->step[out->count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
 }
@@ -206,8 +207,8 @@ static void count_bytes(proa_plan *plan, const proa_params *p, const proa_config
             plan->weight_bytes += param->bytes;
             if (proa_param_is_matrix(param)) plan->matrix_bytes += param->bytes;
             if (!(main_stack && proa_param_is_matrix(param)) || s == PROA_SLOT_CROSS_KV) continue;
-            int64_t experts = param->experts ? proa_min64(c->router.chosen, param->experts) : 0;
-            plan->expert_bytes += experts * param->matrix.bytes;
+            int64_t experts = param->heads ? param->experts : proa_min64(c->router.chosen, param->experts);
+            if (!param->heads) plan->expert_bytes += experts * param->matrix.bytes;
             plan->step_bytes += proa_max64(experts, 1) * param->matrix.bytes;
         }
 }

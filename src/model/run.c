@@ -87,6 +87,14 @@ static proa_view heads(proa_view v, int64_t first, int64_t count, int64_t dim)
     return proa_view_heads(proa_view_cols(v, first * dim, (first + count) * dim), count);
 }
 
+/* Numbers [first, first + count) of each head. */
+static proa_view head_columns(proa_view v, int64_t first, int64_t count)
+{
+    v.data = (char *)v.data + first * v.stride[2] * proa_dtype_bytes(v.dtype);
+    v.shape[2] = count;
+    return v;
+}
+
 /* q (0), k (1) or v (2) of QKV, as heads. */
 static proa_view qkv_part(const frame *f, proa_view qkv, int which)
 {
@@ -160,7 +168,10 @@ static void do_heads_norm(const frame *f, const proa_step *s)
     bool k = s->flags & PROA_OF_K;
     int64_t count = k ? c->kv_heads : c->heads, first = (k ? c->heads : 0) * c->head_dim;
     proa_view x = proa_view_cols(register_view(f, s->in), first, first + count * c->head_dim);
-    if (!(s->flags & PROA_WHOLE)) x = proa_view_heads(x, count);
+    if (!(s->flags & PROA_WHOLE)) {
+        int64_t normed = proa_min64(param(f, s->w)->rows, c->head_dim); /* of latent keys those without position */
+        x = head_columns(proa_view_heads(x, count), c->head_dim - normed, normed);
+    }
     norm(f, x, x, s->w);
 }
 
@@ -174,10 +185,12 @@ static void multiply(const frame *f, const proa_step *s, proa_epilogue e)
 {
     const proa_param *bias = param(f, s->w + 1);
     const proa_weight *w = &param(f, s->w)->matrix;
-    int64_t outputs = e.gated ? w->N / 2 : w->N;
+    const proa_config *c = &f->m->config;
+    int64_t outputs = e.gated ? w->N / 2 : w->N, first = s->flags & PROA_OF_K ? c->heads * c->head_dim : 0;
+    proa_view y = register_view(f, s->out);
     if (bias->parts) e.bias = bias->values;
     e.residual = columns(e.residual, outputs), e.workspace = columns(e.workspace, w->N);
-    f->m->ctx.ops->linear(&f->m->ctx, columns(register_view(f, s->out), outputs),
+    f->m->ctx.ops->linear(&f->m->ctx, proa_view_cols(y, first, first + outputs),
                           columns(register_view(f, s->in), w->K), w, &e);
 }
 
@@ -220,6 +233,18 @@ static proa_view rope_of_layer(const frame *f)
     const proa_config *c = &f->m->config;
     bool local = c->local_rope.theta > 0 && proa_config_window(c, f->layer) > 0;
     return register_view(f, local ? PROA_REG_LOCAL_ROPE : PROA_REG_ROPE);
+}
+
+/* Without KEEP the product takes the last numbers of each head: of latent keys those without position. */
+static void do_heads_linear(const frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    const proa_weight *w = &param(f, s->w)->matrix;
+    int64_t kept = s->flags & PROA_KEEP ? c->qk_rope : 0;
+    proa_view x = proa_view_heads(register_view(f, s->in), c->heads);
+    proa_view y = proa_view_heads(columns(register_view(f, s->out), c->heads * (kept + w->N)), c->heads);
+    x = head_columns(x, x.shape[2] - w->K - kept, w->K + kept);
+    f->m->ctx.ops->heads_linear(&f->m->ctx, y, x, w, kept);
 }
 
 static void do_route(const frame *f, const proa_step *s)
@@ -273,9 +298,15 @@ static void do_rope(const frame *f, const proa_step *s)
 }
 
 /* All layers of an encoder use the first layer's pages: they are read before the next layer overwrites them. */
-static const proa_kv *self_pages(const frame *f)
+static proa_kv self_pages(const frame *f)
 {
-    return &f->kv[f->stack == PROA_STACK_ENCODER ? 0 : f->layer];
+    if (f->stack == PROA_STACK_ENCODER) return f->kv[0];
+    if (f->m->config.kv_lora == 0) return f->kv[f->layer];
+    /* Latent keys are the values too, so two layers share what the pool has for one. */
+    proa_kv kv = f->kv[f->layer / 2];
+    if (f->layer % 2) kv.k = kv.v;
+    else kv.v = kv.k;
+    return kv;
 }
 
 /* Whether an encoder's attention reads keys and values directly from QKV instead of pages: they must have the
@@ -299,8 +330,9 @@ static void do_kv_append(const frame *f, const proa_step *s)
 {
     proa_view qkv = register_view(f, s->in);
     if (attends_without_pages(f)) return;
-    proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, 2);
-    f->m->ctx.ops->kv_append(&f->m->ctx, self_pages(f), k, v, &f->batch->self);
+    proa_kv pages = self_pages(f);
+    proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, f->m->config.kv_lora > 0 ? 1 : 2);
+    f->m->ctx.ops->kv_append(&f->m->ctx, &pages, k, v, &f->batch->self);
 }
 
 static void do_rope_append(const frame *f, const proa_step *s)
@@ -316,7 +348,8 @@ static void do_rope_append(const frame *f, const proa_step *s)
     }
     proa_view x = heads(register_view(f, s->in), 0, c->heads + c->kv_heads, c->head_dim);
     proa_view v = heads(register_view(f, s->in), c->heads + c->kv_heads, c->kv_heads, c->head_dim);
-    f->m->ctx.ops->rope_append(&f->m->ctx, x, v, rope_of_layer(f), s->flags & PROA_INTERLEAVED, self_pages(f),
+    proa_kv pages = self_pages(f);
+    f->m->ctx.ops->rope_append(&f->m->ctx, x, v, rope_of_layer(f), s->flags & PROA_INTERLEAVED, &pages,
                                &f->batch->self);
 }
 
@@ -338,18 +371,17 @@ static void do_attend(const frame *f, const proa_step *s)
     proa_view qkv = register_rows(f, s->in, f->first + f->rows);
     proa_view q = qkv_part(f, qkv, 0);
     proa_view y = proa_view_heads(register_rows(f, s->out, f->first + f->rows), c->heads);
-    proa_kv rows = self_rows(f, qkv);
     proa_relative relative;
     if (proa_relative_of_layer(f->m, f->stack, f->layer, &relative)) a.relative = &relative;
-    const proa_kv *kv = a.relative || attends_without_pages(f) ? &rows : self_pages(f);
+    proa_kv kv = a.relative || attends_without_pages(f) ? self_rows(f, qkv) : self_pages(f);
     proa_spans spans = f->batch->self;
     spans.count -= f->batch->prefixes;
-    if (spans.count) f->m->ctx.ops->attend(&f->m->ctx, y, q, kv, &spans, &a);
+    if (spans.count) f->m->ctx.ops->attend(&f->m->ctx, y, q, &kv, &spans, &a);
     if (!f->batch->prefixes) return;
     spans.span += spans.count;
     spans.count = f->batch->prefixes;
     a.causal = false, a.rel_bidirectional = true;
-    f->m->ctx.ops->attend(&f->m->ctx, y, q, kv, &spans, &a);
+    f->m->ctx.ops->attend(&f->m->ctx, y, q, &kv, &spans, &a);
 }
 
 static void do_unfold(const frame *f, const proa_step *s)
@@ -409,6 +441,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_SPAN_MEAN] = do_span_mean,
     [PROA_STEP_CROSS_APPEND] = do_cross_append,
     [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
+    [PROA_STEP_HEADS_LINEAR] = do_heads_linear,
     [PROA_STEP_ROUTE] = do_route,
     [PROA_STEP_EXPERTS] = do_experts,
     [PROA_STEP_SIGMOID_MUL] = do_sigmoid_mul,

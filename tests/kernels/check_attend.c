@@ -560,6 +560,9 @@ void check_attend(tester *t)
         for (size_t i = 0; i < PROA_COUNT(shapes); i++)
             for (int variant = 0; variant < ATTEND_VARIANTS; variant++)
                 if (d == 0 || (variant + (int)i) % 3 == 0) attend_case(t, shapes[i], kv_dtypes[d], variant);
+    /* latent keys: one head of keys, wider than a device's tiles */
+    for (int variant = 0; variant < 4; variant++)
+        attend_case(t, (attend_shape){1, 4, 576}, kv_dtypes[0], variant);
     for (size_t i = 0; i < PROA_COUNT(shapes); i++)
         for (int form = 0; form < 4; form++) check_rows_as_keys(t, shapes[i], form);
     check_relatives(t);

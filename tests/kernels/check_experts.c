@@ -236,6 +236,53 @@ void check_experts(tester *t)
     }
 }
 
+/* ---- heads_linear ---- */
+
+static void run_heads_linear(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    c->ops->heads_linear(c, out, rows_of(s->input[0], begin, end), s->weights[c->ops != s->reference],
+                         (int64_t)s->value);
+}
+
+static void heads_linear_case(tester *t, proa_wfmt format, int64_t T, int64_t H, int64_t N, int64_t K, int64_t kept)
+{
+    if (t->tables[0].ops->pack_bytes(format, N, K) < 0 || !takes_turn(t)) return;
+    if (format == PROA_WFMT_BF16DOT && t->tables[0].ops->isa >= PROA_ISA_BF16)
+        return; /* sums of another order */
+    device_mode.limit = device_limit_of(format), device_mode.floor = sqrt((double)K) / 4;
+    canvas numbers = canvas_make(1, (const int64_t[]){H * N * K}, 0, 0);
+    canvas_fill(&numbers, 51, false);
+    proa_view all = proa_view_3d(numbers.view.data, PROA_DTYPE_F32, H, N, K);
+    expert_pack ref = pack_experts(&t->reference, format, all), mine = pack_experts(&t->tables[0], format, all);
+    canvas x = canvas_make(3, (const int64_t[]){T, H, K + kept}, T % 3, T % 2);
+    canvas_fill(&x, 52, T % 2);
+    scene s = {.run = run_heads_linear,
+               .T = T,
+               .out = canvas_make(3, (const int64_t[]){T, H, kept + N}, T % 2, T % 3),
+               .alias = {-1, -1},
+               .input = {x.view},
+               .weights = {&ref.w, &mine.w},
+               .reference = t->reference.ops,
+               .value = (float)kept};
+    LABEL(&s, "%s rows %d heads %d [%d,%d] kept %d", proa_wfmt_name(format), (int)T, (int)H, (int)K, (int)N,
+          (int)kept);
+    check_scene(t, &s, tolerance_of_format(format));
+    expect(t, pack_guards_hold(&mine), "%s: pack wrote beyond pack_bytes", s.label);
+    free(ref.memory), free(mine.memory);
+    canvas_free(&numbers), canvas_free(&x), canvas_free(&s.out);
+}
+
+void check_heads_linear(tester *t)
+{
+    static const int64_t shapes[][5] = {{0, 2, 8, 8, 0},     {1, 1, 16, 16, 0},   {1, 4, 32, 16, 8},
+                                        {3, 2, 33, 17, 5},   {7, 3, 64, 128, 16}, {13, 4, 128, 64, 0},
+                                        {40, 2, 72, 40, 24}, {33, 4, 16, 32, 0},  {20, 8, 256, 64, 32}};
+    for (int format = 0; format < PROA_WFMT_COUNT; format++)
+        for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+            heads_linear_case(t, (proa_wfmt)format, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3],
+                              shapes[i][4]);
+}
+
 /* ---- sigmoid_mul ---- */
 
 static void run_sigmoid_mul(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)

@@ -496,6 +496,21 @@ static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, co
     download_covered();
 }
 
+static void heads_linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, int64_t kept)
+{
+    PROA_UNUSED(c);
+    proa_weight weight = *w;
+    bool own = (w->format == PROA_WFMT_F16 && device_mode.narrow == PROA_DTYPE_F16) ||
+               (w->format == PROA_WFMT_BF16 && device_mode.narrow == PROA_DTYPE_BF16) ||
+               (proa_wfmt_is_quantised(w->format) && device_mode.narrow == PROA_DTYPE_F16);
+    cover_narrow(y, own && y.shape[0] % 3 != 0), cover_narrow(x, own && y.shape[0] % 3 != 1);
+    cover(w->data, w->experts * w->stride);
+    upload_covered();
+    weight.data = device_ptr(w->data);
+    device->ops->heads_linear(ctx(), device_view(y), device_view(x), &weight, kept);
+    download_covered();
+}
+
 static void sigmoid_mul(proa_ctx *c, proa_view x, proa_view gate)
 {
     PROA_UNUSED(c);

@@ -9,7 +9,7 @@
 static double matrix_ops(const proa_params *p, const proa_config *c, int64_t layer, proa_weight_slot slot)
 {
     const proa_param *param = proa_params_at(p, layer, slot);
-    double times = param->experts ? c->router.chosen : 1;
+    double times = param->heads ? (double)param->experts : param->experts ? c->router.chosen : 1;
     return proa_param_is_matrix(param) ? 2.0 * (double)param->rows * (double)param->cols * times : 0;
 }
 

@@ -40,6 +40,7 @@
  * VECTOR_1     [ROWS], copied to f32 with 1 added (Gemma's norms)
  * ..._IF       only under a condition of PROA_CONDITION_LIST: TIED, UNTIED, GATED, PLAIN, ATTN_BIAS, PRESENT, ...
  * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, NORMALISED
+ * HEAD_MATRIX  one for each head, out of a tensor that has the rows of all heads
  * EXPERT_...   one for each expert: the second "%d" of NAME is the expert's number; with one "%d" the tensor is
  *              [experts, ROWS, COLS]
  * TIED_HEAD    the embedding [VOCAB, HIDDEN] used a second time, as the matrix of a tied head
@@ -71,6 +72,8 @@
 #define EXPERT_VECTOR(name, SLOT, ROWS)       TENSOR(name, SLOT, VECTOR, ROWS, NONE, PROA_PER_EXPERT)
 #define EXPERT_LOADED(LOAD, name, SLOT, ROLE, ROWS, COLS) \
     TENSOR_LOADED(LOAD, name, SLOT, ROLE, ROWS, COLS, PROA_PER_EXPERT)
+#define HEAD_MATRIX(LOAD, name, SLOT, ROLE, ROWS, COLS) \
+    TENSOR_LOADED(LOAD, name, SLOT, ROLE, ROWS, COLS, PROA_OF_HEADS)
 #define EXPERT_MATRIX_IF(COND, name, SLOT, ROWS, COLS) \
     TENSOR(name, SLOT, MATRIX, ROWS, COLS, PROA_PER_EXPERT | PROA_IF(COND))
 #define TIED_HEAD_OF(name, COLS) TENSOR(name, HEAD, MATRIX, VOCAB, COLS, PROA_IF(TIED) | PROA_SHARED)
@@ -119,6 +122,8 @@
  *                        with CONV [H, conv_width H]
  * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs
  * CROSS_ATTEND          A = attention of CQ [T, Q] over the encoder outputs
+ * HEADS_LINEAR(IN, OUT, W, flags)
+ *                       each head of OUT = each head of IN times its own matrix; KEEP: qk_rope numbers go by it
  * ROUTE(W)              EXPERT_W, EXPERT_IDS [T, k] = the experts that ROUTER [T, experts] chooses; W the slot of
  *                       a correction (there may be none)
  * EXPERTS(IN, OUT, flags)
@@ -163,6 +168,7 @@
 #define UNFOLD(IN, OUT, flags)        STEP_BARE(UNFOLD, IN, OUT, flags)
 #define CROSS_APPEND                  STEP_BARE(CROSS_APPEND, CKV, NONE, 0)
 #define CROSS_ATTEND                  STEP_BARE(CROSS_ATTEND, CQ, A, 0)
+#define HEADS_LINEAR(IN, OUT, W, flags) STEP(HEADS_LINEAR, IN, OUT, W, flags)
 #define ROUTE(W)                      STEP(ROUTE, ROUTER, EXPERT_W, W, IF(EXPERTS))
 #define EXPERTS(IN, OUT, flags)       STEP(EXPERTS, IN, OUT, EXPERT_UP, (flags) | IF(EXPERTS))
 #define SIGMOID_MUL(OUT, IN, W, flags) STEP(SIGMOID_MUL, IN, OUT, W, flags)
@@ -183,6 +189,8 @@ enum {
     OF_POS  = PROA_OF_POS,
     OF_TYPE = PROA_OF_TYPE,
     CONV_ACT     = PROA_CONV_ACT,     /* then the activation of the convolution */
+    OF_K    = PROA_OF_K,
+    KEEP    = PROA_KEEP,
     HEAD_ACT     = PROA_HEAD_ACT,     /* then the activation of the head */
     RESIDUAL = PROA_RESIDUAL, /* times residual_scale */
     FORK    = PROA_FORK,  /* may run at the same time as the steps up to the next JOIN */

@@ -165,6 +165,64 @@ static void caps(void **state)
     refused("{" GEMMA ",\"use_bidirectional_attention\":true}", PROA_UNSUPPORTED, "bidirectional");
 }
 
+#define QWEN_MOE                                                                                             \
+    "\"architectures\":[\"Qwen3MoeForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,"                     \
+    "\"num_hidden_layers\":6,\"num_attention_heads\":4,\"intermediate_size\":160,\"num_experts\":8,"         \
+    "\"num_experts_per_tok\":3,\"moe_intermediate_size\":48"
+#define DEEPSEEK                                                                                             \
+    "\"architectures\":[\"DeepseekV3ForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,"                   \
+    "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"intermediate_size\":160,\"kv_lora_rank\":32,"       \
+    "\"qk_nope_head_dim\":16,\"qk_rope_head_dim\":8,\"v_head_dim\":16,\"n_routed_experts\":8,"               \
+    "\"moe_intermediate_size\":48,\"num_experts_per_tok\":2"
+
+/* Which layers have experts, and how these are chosen. */
+static void experts(void **state)
+{
+    fixture f;
+    PROA_UNUSED(state);
+    assert_int_equal(configure(&f, "{" QWEN_MOE ",\"decoder_sparse_step\":2,\"mlp_only_layers\":[3]}"), PROA_OK);
+    for (int64_t i = 0; i < 6; i++) {
+        assert_int_equal(proa_config_has_experts(&f.c, i), i == 1 || i == 5);
+        assert_int_equal(proa_config_has_dense(&f.c, i), i != 1 && i != 5);
+    }
+    assert_true(proa_config_has_experts(&f.c, PROA_SOME_LAYER) && proa_config_has_dense(&f.c, PROA_SOME_LAYER));
+    assert_int_equal(f.c.router.chosen, 3);
+    assert_int_equal(proa_reg_width(f.arch, &f.c, PROA_REG_F), 160);
+    proa_arena_release(&f.arena);
+    assert_int_equal(configure(&f, "{" QWEN_MOE "}"), PROA_OK);
+    assert_false(proa_config_has_dense(&f.c, PROA_SOME_LAYER));
+    proa_arena_release(&f.arena);
+    refused("{" QWEN_MOE ",\"mlp_only_layers\":[6]}", PROA_INVALID, "layer 6 of 6");
+    refused("{" QWEN_MOE ",\"num_experts_per_tok\":9}", PROA_INVALID, "9 experts are chosen of 8");
+    refused("{" QWEN_MOE ",\"moe_intermediate_size\":0}", PROA_INVALID, "8 experts without a size");
+}
+
+/* Latent attention: the scale of the scores is that of the heads in the checkpoint, and YaRN's factor squared. */
+static void latent(void **state)
+{
+    fixture f;
+    PROA_UNUSED(state);
+    assert_int_equal(configure(&f, "{" DEEPSEEK ",\"first_k_dense_replace\":1,\"n_shared_experts\":2,"
+                                   "\"n_group\":4,\"topk_group\":2}"),
+                     PROA_OK);
+    assert_true(f.c.head_dim == 40 && f.c.kv_heads == 1 && f.c.rotary_dim == 8 && f.c.shared_ffn == 96);
+    assert_true(!proa_config_has_experts(&f.c, 0) && proa_config_has_experts(&f.c, 1));
+    assert_true(f.c.router.groups == 4 && f.c.router.chosen_groups == 2 && f.c.router.group_best == 2);
+    assert_true(fabs(f.c.attention_scale - 1 / sqrt(24.0)) < 1e-12);
+    proa_arena_release(&f.arena);
+    assert_int_equal(configure(&f, "{" DEEPSEEK ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,"
+                                   "\"original_max_position_embeddings\":4096,\"mscale\":1.0,"
+                                   "\"mscale_all_dim\":1.0}}"),
+                     PROA_OK);
+    double factor = 0.1 * log(40) + 1;
+    assert_true(fabs(f.c.attention_scale - factor * factor / sqrt(24.0)) < 1e-12);
+    assert_true(fabs(f.c.rope.scale - 1) < 1e-12);
+    proa_arena_release(&f.arena);
+    refused("{" DEEPSEEK ",\"n_group\":3,\"topk_group\":1}", PROA_INVALID, "groups of experts");
+    refused("{" DEEPSEEK ",\"n_group\":8,\"topk_group\":1}", PROA_INVALID, "2 experts cannot be chosen");
+    refused("{" DEEPSEEK ",\"kv_lora_rank\":1020}", PROA_INVALID, "head_dim");
+}
+
 static void refusals(void **state)
 {
     PROA_UNUSED(state);
@@ -288,6 +346,8 @@ int main(void)
                                        cmocka_unit_test(windows),
                                        cmocka_unit_test(alibi),
                                        cmocka_unit_test(caps),
+                                       cmocka_unit_test(experts),
+                                       cmocka_unit_test(latent),
                                        cmocka_unit_test(refusals),
                                        cmocka_unit_test(relative_positions),
                                        cmocka_unit_test(local_attention),

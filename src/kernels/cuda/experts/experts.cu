@@ -114,7 +114,7 @@ static void place_buffers(gpu *g, piece *p)
     int64_t tiles = aligned(p->tiles * (int64_t)sizeof(expert_tile)), pairs = aligned(p->pairs * 4);
     int64_t ffn = aligned(p->pairs * p->ffn_row * proa_dtype_bytes(p->ffn_type));
     char *at = (char *)gpu_experts_workspace(g, (size_t)(256 + tiles + pairs + ffn + p->pairs * N * 4));
-    p->lists = {(expert_tile *)(at + 256), (int *)at, (int *)(at + 256 + tiles), p->ids, (int)p->k};
+    p->lists = {0, 0, 0, (expert_tile *)(at + 256), (int *)at, (int *)(at + 256 + tiles), p->ids, (int)p->k};
     p->ffn = at + 256 + tiles + pairs, p->outputs = (float *)((char *)p->ffn + ffn);
     if (p->T == 1) p->lists.tiles = NULL; /* one tile for each pair */
     else {
@@ -129,9 +129,9 @@ static void place_buffers(gpu *g, piece *p)
     }
 }
 
-static expert_call product_of(const piece *p, const proa_weight *w, const float *bias)
+static expert_call product_of(const expert_lists &lists, const proa_weight *w, const float *bias)
 {
-    expert_call a = {p->lists};
+    expert_call a = {lists};
     bool quantised = proa_wfmt_is_quantised(w->format);
     a.w = (const char *)w->data, a.expert_bytes = w->stride, a.N = (int)w->N, a.K = (int)w->K;
     a.row_bytes = gpu_leading_dim(w->format, w->K) * (w->format == PROA_WFMT_F32 ? 4 : 2);
@@ -148,7 +148,7 @@ static expert_call product_of(const piece *p, const proa_weight *w, const float 
 static void run_up(gpu *g, const piece *p)
 {
     const proa_experts *e = p->e;
-    expert_call a = product_of(p, e->up, e->up_bias);
+    expert_call a = product_of(p->lists, e->up, e->up_bias);
     a.x = p->x.data, a.x_row = p->x.stride[0], a.x_type = p->x.dtype, a.x_by_step = true;
     if (e->up->format != PROA_WFMT_F32) {
         a.x = cast_rows(g, p->x, e->up->format == PROA_WFMT_BF16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
@@ -164,7 +164,7 @@ static void run_up(gpu *g, const piece *p)
 static void run_down(gpu *g, const piece *p)
 {
     const proa_experts *e = p->e;
-    expert_call a = product_of(p, e->down, e->down_bias);
+    expert_call a = product_of(p->lists, e->down, e->down_bias);
     a.x = p->ffn, a.x_row = p->ffn_row, a.x_type = p->ffn_type, a.aligned = true;
     a.y = p->outputs, a.y_row = e->down->N, a.y_type = PROA_DTYPE_F32, a.y_by_pair = true;
     expert_product(g, a, e->down->format, p->form, p->tiles);
@@ -207,8 +207,66 @@ static void experts(proa_ctx *c, proa_view y, proa_view x, proa_view weights, co
     }
 }
 
+/* ---- heads_linear: a grouped product whose experts are heads, and a copy ---- */
+
+template <typename Y, typename X>
+__global__ void __launch_bounds__(THREADS) keep_kernel(Y *y, int64_t y_row, int64_t y_head, const X *x,
+                                                       int64_t x_row, int64_t x_head, int heads, int kept)
+{
+    gpu_wait();
+    for (int i = blockIdx.y * THREADS + threadIdx.x; i < heads * kept; i += gridDim.y * THREADS)
+        y[blockIdx.x * y_row + i / kept * y_head + i % kept] = gpu_saturate<Y>(
+            gpu_to_f32(x[blockIdx.x * x_row + i / kept * x_head + i % kept]));
+}
+
+static void keep(gpu *g, proa_view y, proa_view x, int64_t K, int64_t kept)
+{
+    int heads = (int)x.shape[1];
+    dim3 grid((unsigned)x.shape[0], (unsigned)((heads * kept + 4 * THREADS - 1) / (4 * THREADS)));
+    gpu_by_type(y.dtype, [&](auto to) {
+        gpu_by_type(x.dtype, [&](auto from) {
+            using Y = decltype(to);
+            using X = decltype(from);
+            gpu_launch(g, "heads (copy)", keep_kernel<Y, X>, grid, THREADS, 0, (Y *)y.data, y.stride[0],
+                       y.stride[1], (const X *)x.data + K, x.stride[0], x.stride[1], heads, (int)kept);
+        });
+    });
+}
+
+/* At most so many rows at once: tiles are counted in blockIdx.y. */
+static void heads_rows(gpu *g, proa_view y, proa_view x, const proa_weight *w, int64_t kept)
+{
+    int64_t T = x.shape[0], H = x.shape[1];
+    expert_form form = expert_form_of(w->format, T, H, H);
+    expert_lists lists = {(int)H, form.rows, (int)T};
+    expert_call a = product_of(lists, w, NULL);
+    a.x = x.data, a.x_row = x.stride[0], a.x_type = x.dtype, a.x_expert = x.stride[1];
+    if (w->format != PROA_WFMT_F32) { /* the rows with all their heads, as they are stored */
+        proa_view rows = proa_view_2d(x.data, x.dtype, T, (H - 1) * x.stride[1] + w->K);
+        rows.stride[0] = x.stride[0];
+        a.x = cast_rows(g, rows, w->format == PROA_WFMT_BF16 ? PROA_WFMT_BF16 : PROA_WFMT_F16, &a.x_row);
+        a.x_type = product_type(w->format);
+    }
+    a.aligned = a.x_row % 8 == 0 && a.x_expert % 8 == 0 && (uintptr_t)a.x % 16 == 0;
+    a.y = (char *)y.data + kept * proa_dtype_bytes(y.dtype), a.y_row = y.stride[0], a.y_expert = y.stride[1];
+    a.y_type = y.dtype;
+    expert_product(g, a, w->format, form, (int)(H * ((T + form.rows - 1) / form.rows)));
+    if (kept) keep(g, y, x, w->K, kept);
+}
+
+static void heads_linear(proa_ctx *c, proa_view y, proa_view x, const proa_weight *w, int64_t kept)
+{
+    gpu *g = flushed(c, y);
+    int64_t T = x.shape[0], step = 65535 / x.shape[1] * 8;
+    for (int64_t t = 0; t < T; t += step) {
+        int64_t end = t + step < T ? t + step : T;
+        heads_rows(g, proa_view_rows(y, t, end), proa_view_rows(x, t, end), w, kept);
+    }
+}
+
 void gpu_fill_experts(proa_ops *ops)
 {
+    ops->heads_linear = heads_linear;
     gpu_fill_route(ops);
     ops->experts = experts;
 }

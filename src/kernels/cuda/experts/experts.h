@@ -16,6 +16,8 @@ struct expert_tile {
 };
 
 struct expert_lists {
+    int heads, tile_rows,
+        rows; /* heads > 0: no pairs. Each head is an expert of all rows; tile i has head i % heads */
     const expert_tile *tiles; /* NULL: tile i is pair i (of one row, whose experts are distinct) */
     const int *tile_count;
     const int *pair;    /* [pairs] sorted: t * k + j of the row t and its j-th expert */
@@ -29,8 +31,9 @@ struct expert_call {
     const void *x; /* of the products' type */
     int64_t x_row;
     proa_dtype x_type;
-    bool aligned;   /* rows of x begin at 16 bytes */
-    bool x_by_step; /* its rows are those of the step; else of the sorted pairs */
+    int64_t x_expert; /* elements of a row of x before those of an expert: heads stand side by side */
+    bool aligned;     /* rows of x begin at 16 bytes */
+    bool x_by_step;   /* its rows are those of the step; else of the sorted pairs */
     const char *w;
     int64_t expert_bytes, row_bytes, scales_at; /* expert_bytes: between experts */
     float unit;                                 /* what unpacked weights are to be multiplied by */
@@ -38,7 +41,7 @@ struct expert_call {
     epilogue e; /* alpha 1, no residual; bias [experts][N] */
     float limit, offset;
     void *y;
-    int64_t y_row;
+    int64_t y_row, y_expert; /* y_expert: as x_expert */
     proa_dtype y_type;
     bool y_by_pair; /* its rows are the pairs in the order of the rows; else as they are sorted */
 };
@@ -46,6 +49,11 @@ struct expert_call {
 /* False: there is no such tile. */
 __device__ static inline bool expert_tile_at(const expert_lists &l, int i, expert_tile *tile)
 {
+    if (l.heads) {
+        int first = i / l.heads * l.tile_rows;
+        *tile = {i % l.heads, first, min(l.tile_rows, l.rows - first)};
+        return true;
+    }
     if (!l.tiles) {
         *tile = {l.ids[i], i, 1};
         return true;
@@ -58,6 +66,7 @@ __device__ static inline bool expert_tile_at(const expert_lists &l, int i, exper
 /* Rows of x and of y of the pair at a sorted place. */
 __device__ static inline int2 expert_rows_of(const expert_call &a, int place)
 {
+    if (a.lists.heads) return make_int2(place, place);
     int pair = a.lists.tiles ? a.lists.pair[place] : place;
     return make_int2(a.x_by_step ? pair / a.lists.k : place, a.y_by_pair ? pair : place);
 }
@@ -93,9 +102,9 @@ __device__ static inline float expert_finish(const expert_call &a, float v, floa
     return gpu_act(v, a.e.act) * (u + a.offset);
 }
 
-__device__ static inline void expert_store(const expert_call &a, int64_t row, int n, float v)
+__device__ static inline void expert_store(const expert_call &a, int expert, int64_t row, int n, float v)
 {
-    int64_t at = row * a.y_row + n;
+    int64_t at = row * a.y_row + expert * a.y_expert + n;
     if (a.y_type == PROA_DTYPE_F32) ((float *)a.y)[at] = v;
     else if (a.y_type == PROA_DTYPE_F16) ((__half *)a.y)[at] = gpu_saturate<__half>(v);
     else ((__nv_bfloat16 *)a.y)[at] = gpu_saturate<__nv_bfloat16>(v);

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(F32_WARPS * 32) expert_f32_kernel(expert_call 
     float v[F32_ROWS] = {}, u[F32_ROWS] = {};
 #pragma unroll
     for (int m = 0; m < F32_ROWS; m++)
-        from[m] = m < tile.rows ? expert_rows_of(a, tile.first + m).x * a.x_row : 0;
+        from[m] = m < tile.rows ? expert_rows_of(a, tile.first + m).x * a.x_row + tile.expert * a.x_expert : 0;
     for (int k = lane; k < a.K; k += 32) {
         float ws = first[k], us = a.e.gate_rows ? second[k] : 0.0f;
 #pragma unroll
@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(F32_WARPS * 32) expert_f32_kernel(expert_call 
         if (m >= tile.rows) break;
         float sum = gpu_warp_sum(v[m]), factor = gpu_warp_sum(u[m]);
         if (lane == 0)
-            expert_store(a, expert_rows_of(a, tile.first + m).y, n, expert_finish(a, sum, factor, o));
+            expert_store(a, tile.expert, expert_rows_of(a, tile.first + m).y, n,
+                         expert_finish(a, sum, factor, o));
     }
 }
 

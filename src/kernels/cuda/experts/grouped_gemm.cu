@@ -34,6 +34,7 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
     gpu_wait();
     if (!expert_tile_at(a.lists, blockIdx.y, &tile)) return;
     const char *w = a.w + tile.expert * a.expert_bytes;
+    const T *x = (const T *)a.x + tile.expert * a.x_expert;
     const block_rows<16> rows(a.e, a.N, blockIdx.x);
     int from[2] = {rows.row(r, false), rows.row(r, true)};
     unsigned next[STAGES][2][4];
@@ -67,8 +68,8 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
                 for (int j = 0; j < FOURS; j += 2) {
                     uint4 v = make_uint4(0, 0, 0, 0);
                     if (8 * t + r < tile.rows)
-                        v = load_vec8((const T *)a.x + at[8 * t + r].x * a.x_row,
-                                      s * STEP + c * COUNT + 4 * j, a.K, a.aligned);
+                        v = load_vec8(x + at[8 * t + r].x * a.x_row, s * STEP + c * COUNT + 4 * j, a.K,
+                                      a.aligned);
                     b[t][j][0] = v.x, b[t][j][1] = v.y, b[t][j + 1][0] = v.z, b[t][j + 1][1] = v.w;
                 }
             float part[ROW_TILES][4] = {};
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_
         if (a.e.gate_rows)
 #pragma unroll
             for (int k = 0; k < WARPS; k++) u += scratch[k][output + 8][m];
-        expert_store(a, at[m].y, n, expert_finish(a, v, u, o));
+        expert_store(a, tile.expert, at[m].y, n, expert_finish(a, v, u, o));
     }
 }
 
@@ -162,6 +163,7 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
     gpu_wait();
     if (!expert_tile_at(a.lists, blockIdx.x, &tile)) return;
     const char *w = a.w + tile.expert * a.expert_bytes;
+    const T *x = (const T *)a.x + tile.expert * a.x_expert;
     const wide_outputs outputs(a, blockIdx.y * WIDE_WARPS + warp);
     if ((int)threadIdx.x < tile.rows) at[threadIdx.x] = expert_rows_of(a, tile.first + threadIdx.x);
     __syncthreads();
@@ -173,8 +175,7 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
             int piece = threadIdx.x + i * WIDE_THREADS, m = piece / PIECES;
             ahead[i] = make_uint4(0, 0, 0, 0);
             if (m < tile.rows)
-                ahead[i] = load_vec8((const T *)a.x + at[m].x * a.x_row, stage * DEPTH + piece % PIECES * 8,
-                                     a.K, a.aligned);
+                ahead[i] = load_vec8(x + at[m].x * a.x_row, stage * DEPTH + piece % PIECES * 8, a.K, a.aligned);
         }
     };
     auto store_x = [&](int stage) {
@@ -236,13 +237,13 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
                     }
 #pragma unroll
                 for (int t = 0; t < ROW_TILES; t++) {
-                    uint4 x = *reinterpret_cast<const uint4 *>(xs[stage & 1] + (8 * t + r) * PITCH +
+                    uint4 b = *reinterpret_cast<const uint4 *>(xs[stage & 1] + (8 * t + r) * PITCH +
                                                                (d * STEP + c * COUNT + 4 * j) * 2);
 #pragma unroll
                     for (int set = 0; set < 2; set++) {
                         float *to = FORMAT == PROA_WFMT_I4 ? part[set][t] : sum[set][t];
-                        gpu_mma<T>::run(to, pairs[set][0], x.x, x.y);
-                        gpu_mma<T>::run(to, pairs[set][1], x.z, x.w);
+                        gpu_mma<T>::run(to, pairs[set][0], b.x, b.y);
+                        gpu_mma<T>::run(to, pairs[set][1], b.z, b.w);
                     }
                 }
             }
@@ -274,7 +275,7 @@ __global__ void __launch_bounds__(WIDE_THREADS) expert_wide_kernel(expert_call a
                 for (int i = 0; i < 2; i++) {
                     int m = 8 * t + 2 * c + i;
                     if (m < tile.rows)
-                        expert_store(a, at[m].y, n,
+                        expert_store(a, tile.expert, at[m].y, n,
                                      expert_finish(a, sum[set][t][2 * half + i], sum[1][t][2 * half + i], o));
                 }
         }
