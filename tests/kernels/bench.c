@@ -26,7 +26,9 @@ struct subject {
     proa_kv kv;
     proa_spans spans;
     proa_attention attention;
-    bool warm; /* the weight was just used */
+    bool warm;               /* the weight was just used */
+    int64_t experts, chosen; /* of them [N / 2, K] gates and as many factors; T rows choose */
+    proa_weight down;
 };
 
 typedef struct bench {
@@ -46,6 +48,13 @@ static void run_linear(subject *s)
 {
     proa_epilogue e = {0};
     s->ctx.ops->linear(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->K), &s->w, &e);
+}
+
+static void run_experts(subject *s)
+{
+    proa_experts e = {.up = &s->w, .down = &s->down, .act = PROA_ACT_SILU, .gated = true};
+    s->ctx.ops->experts(&s->ctx, rows_view(s->y, s->T, s->K), rows_view(s->x, s->T, s->K),
+                        rows_view(s->small, s->T, s->chosen), s->ints, &e);
 }
 
 static void run_pack(subject *s)
@@ -213,6 +222,27 @@ static float *numbers(int64_t n)
     return f;
 }
 
+/* The same numbers for each expert. */
+static proa_weight pack_experts(subject *s, int64_t N, int64_t K)
+{
+    proa_weight w = {.format = s->format, .N = N, .K = K, .experts = s->experts};
+    proa_tensor_source source = proa_tensor_source_of(rows_view(s->z, N, K));
+    w.bytes = s->ctx.ops->pack_bytes(s->format, N, K), w.stride = proa_round_up(w.bytes, 64);
+    char *data = w.data = proa_pages_alloc(w.stride * s->experts);
+    PROA_ASSERT(data);
+    for (int64_t e = 0; e < s->experts; e++) {
+        proa_weight one = w;
+        one.data = data + e * w.stride, one.experts = 0;
+        s->ctx.ops->pack(&s->ctx, &one, &source, 1);
+    }
+    return w;
+}
+
+static void free_experts(proa_weight *w)
+{
+    proa_pages_free(w->data, w->stride * w->experts);
+}
+
 static void bench_subject(bench *b, subject *s)
 {
     if (b->only && strcmp(b->only, s->op) != 0) return;
@@ -234,14 +264,17 @@ static void bench_subject(bench *b, subject *s)
 #undef PROA_OP
         if (same) continue;
         proa_ctx_need need = {.rows = s->T, .inputs = 16384, .heads = 64, .head_dim = 256, .columns = 1 << 18};
+        need.experts = s->experts, need.chosen = s->chosen, need.expert_width = s->K, need.expert_ffn = s->N;
         proa_err err = {0};
         PROA_ASSERT(proa_ctx_init(&s->ctx, ops, b->pool, &need, &err) == PROA_OK);
         if (weighs) s->w = weight_for(s, ops);
         if (s->run == run_linear) run_pack(s);
+        if (s->experts) s->w = pack_experts(s, s->N, s->K), s->down = pack_experts(s, s->K, s->N / 2);
         double ns = time_ns(s);
         if (isa == 0) s->reference_ns = ns;
         print_result(b, s, ns);
         if (weighs) proa_pages_free(s->w.data, s->w.bytes);
+        if (s->experts) free_experts(&s->w), free_experts(&s->down);
         proa_ctx_release(&s->ctx);
         previous = ops;
     }
@@ -285,6 +318,33 @@ static void bench_linear(bench *b)
         bench_subject(b, &s);
     }
     proa_pages_free(s.x, 512 * 16384 * 4), proa_pages_free(s.y, 512 * 32768 * 4), proa_pages_free(s.z, most * 4);
+}
+
+/* Experts of Qwen3-30B-A3B, but 32 of 128. Bytes: of those that the rows choose. */
+static void bench_experts(bench *b)
+{
+    enum { EXPERTS = 32, CHOSEN = 8, ROWS = 256, HIDDEN = 2048, FFN = 768 };
+    static const proa_wfmt formats[] = {PROA_WFMT_BF16, PROA_WFMT_I8};
+    static const int64_t rows[] = {1, 4, 16, ROWS};
+    subject s = {
+        .run = run_experts, .op = "experts", .experts = EXPERTS, .chosen = CHOSEN, .N = 2 * FFN, .K = HIDDEN};
+    s.x = numbers(ROWS * HIDDEN), s.y = numbers(ROWS * HIDDEN), s.z = numbers(2 * FFN * HIDDEN);
+    s.small = numbers(ROWS * CHOSEN), s.ints = proa_calloc(ROWS * CHOSEN, 4);
+    for (int t = 0; t < ROWS; t++)
+        for (int j = 0; j < CHOSEN; j++) s.ints[t * CHOSEN + j] = (t * 5 + j * 4 + t / 8) % EXPERTS;
+    for (size_t f = 0; f < PROA_COUNT(formats); f++)
+        for (size_t i = 0; i < PROA_COUNT(rows); i++) {
+            int64_t read = proa_min64(EXPERTS, rows[i] * CHOSEN);
+            s.T = rows[i], s.format = formats[f], s.reference_ns = (double)NAN;
+            s.bytes = (double)read * (weight_bytes(s.format, s.N, s.K) + weight_bytes(s.format, s.K, FFN));
+            s.flops = 6.0 * (double)(s.T * CHOSEN) * HIDDEN * FFN;
+            snprintf(s.shape, sizeof s.shape, "%s %d rows, %d of %d", proa_wfmt_name(s.format), (int)s.T,
+                     CHOSEN, EXPERTS);
+            bench_subject(b, &s);
+        }
+    proa_pages_free(s.x, ROWS * HIDDEN * 4), proa_pages_free(s.y, ROWS * HIDDEN * 4);
+    proa_pages_free(s.z, 2 * FFN * HIDDEN * 4), proa_pages_free(s.small, ROWS * CHOSEN * 4);
+    free(s.ints);
 }
 
 typedef struct simple {
@@ -383,6 +443,7 @@ bool bench_run(const char *only, bool json, int threads)
                proa_pool_threads(b.pool), b.bandwidth * 1e-9, rates.f32 * 1e-9, rates.i8 * 1e-9,
                rates.bf16 * 1e-9, "op", "shape", "table", "us", "GB/s", "% bw", "GFLOP/s", "x ref");
     if (!only || strcmp(only, "linear") == 0 || strcmp(only, "pack") == 0) bench_linear(&b);
+    if (!only || strcmp(only, "experts") == 0) bench_experts(&b);
     bench_simple(&b);
     bench_attend_case(&b, 1, 1, 1024, 16, 16, 64);
     bench_attend_case(&b, 16, 1, 1024, 16, 4, 64);
