@@ -149,6 +149,8 @@ typedef struct proa_strings {
     X(allowed_words)                                                                                         \
     X(banned_words)                                                                                          \
     X(banned_strings)                                                                                        \
+    X(forced_bos_id)                                                                                         \
+    X(forced_eos_id)                                                                                         \
     X(stop_words)                                                                                            \
     X(stop_strings)                                                                                          \
     X(end_ids)                                                                                               \
@@ -209,6 +211,8 @@ typedef struct proa_options {
     proa_words allowed_words;    /* the output is made of these words only, end tokens between them */
     proa_words banned_words;     /* never completed */
     proa_strings banned_strings; /* the same as text, with and without a space before */
+    int32_t forced_bos_id;       /* the first new token is this one; -1: none, as 0 unless given */
+    int32_t forced_eos_id;       /* and the last one that max_tokens allows; likewise */
     proa_words stop_words;       /* end the sequence; their tokens are in the output */
     proa_strings stop_strings;   /* end the sequence; the text is cut before them, and never shown in part */
     int32_t end_ids[PROA_END_IDS_MAX]; /* replace the model's own when end_ids_count > 0 */

@@ -61,9 +61,14 @@ const proa_option_row proa_option_rows[] = {
     {AT(allowed_words), WORDS, IN(allowed_words), 0, 0, false, 0,
      "the output consists only of these words: [[ids], ...]", "", "", "", "prefix_allowed_tokens_fn", ""},
     {AT(banned_words), WORDS, IN(banned_words), 0, 0, false, 0, "words that are never completed: [[ids], ...]",
-     "bad_words_list", "bad_words_list", "", "bad_words_ids", ""},
+     "bad_words_list", "bad_words_list", "", "bad_words_ids", "bad_words_ids"},
     {AT(banned_strings), STRINGS, IN(banned_strings), 0, 0, false, 0,
      "banned words as text, with and without a leading space", "bad_words (backend)", "bad_words", "", "", ""},
+    {AT(forced_bos_id), INT, IN(forced_bos_id), -1, PROA_VOCAB_MAX, false, -1,
+     "the first new token is this one; -1: none", "", "", "", "forced_bos_token_id", "forced_bos_token_id"},
+    {AT(forced_eos_id), INT, IN(forced_eos_id), -1, PROA_VOCAB_MAX, false, -1,
+     "the last token that max_tokens allows is this one; -1: none", "", "", "", "forced_eos_token_id",
+     "forced_eos_token_id"},
     {AT(stop_words), WORDS, IN(stop_words), 0, 0, false, 0,
      "words that end the sequence and are part of it: [[ids], ...]", "stop_words_list", "stop_words_list", "",
      "stopping_criteria", ""},
@@ -418,6 +423,9 @@ static bool is_set(const proa_options *o, const proa_option_row *row)
 static void take_default(proa_options *o, const proa_option_row *row, const proa_options *defaults)
 {
     void *field = proa_option_field(o, row);
+    bool words = row->kind == PROA_OPTION_KIND_WORDS && defaults && !(o->given >> row->option & 1);
+    if (words && ((const proa_words *)field)->count == 0)
+        *(proa_words *)field = *(const proa_words *)proa_option_field(defaults, row);
     if ((row->kind != PROA_OPTION_KIND_INT && row->kind != PROA_OPTION_KIND_FLOAT) || is_set(o, row)) return;
     bool from_model = defaults && is_set(defaults, row);
     double value = from_model ? proa_option_number(defaults, row) : row->fallback;
@@ -451,6 +459,9 @@ proa_status proa_options_from_generation_config(proa_options *o, const proa_json
         const proa_json *value = *row->generation_config ? proa_json_get(json, row->generation_config) : NULL;
         bool warper = row->option >= PROA_OPTION_temperature && row->option <= PROA_OPTION_typical_p;
         if (!value || proa_json_kind(value) == PROA_JSON_NULL || (warper && !sample)) continue;
+        bool list_of_one = proa_json_kind(value) == PROA_JSON_ARRAY && proa_json_len(value) == 1;
+        if (row->kind == PROA_OPTION_KIND_INT && list_of_one)
+            value = proa_json_at(value, 0); /* forced_eos_token_id */
         PROA_TRY(set_json(o, row, value, arena, err));
         mark_given(o, row);
     }

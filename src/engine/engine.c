@@ -27,16 +27,30 @@ static proa_status open_tokenizer(proa_engine *e, proa_err *err)
     return PROA_FAIL(err, INVALID, "%s", why.text);
 }
 
-/* Default options of generation_config.json, if the model has one. */
+/* max_length and min_length of an encoder-decoder model count the decoder's start token. They give way to
+ * max_new_tokens and min_new_tokens. */
+static proa_status read_lengths(proa_options *o, const proa_json *json, proa_err *err)
+{
+    int64_t most = 0, least = 0;
+    PROA_TRY(proa_json_get_int(&most, json, "max_length", 0, INT32_MAX, err));
+    PROA_TRY(proa_json_get_int(&least, json, "min_length", 0, INT32_MAX, err));
+    if (o->max_tokens == 0 && most > 1) o->max_tokens = (int32_t)proa_min64(most - 1, PROA_CONTEXT_MAX);
+    if (o->min_tokens == 0 && least > 1) o->min_tokens = (int32_t)proa_min64(least - 1, PROA_CONTEXT_MAX);
+    return PROA_OK;
+}
+
+/* Default options of generation_config.json; models of before it have these keys in config.json. */
 static proa_status read_defaults(proa_engine *e, proa_err *err)
 {
-    static const char name[] = "generation_config.json";
     const proa_files *files = proa_model_files(e->model);
+    const char *name = proa_files_has(files, "generation_config.json") ? "generation_config.json" : "config.json";
     char where[PROA_PATH_MAX];
     proa_json *json = NULL;
-    if (!proa_files_has(files, name)) return PROA_OK;
+    if (e->model->arch->kind == PROA_KIND_ENCODER || !proa_files_has(files, name)) return PROA_OK;
     PROA_TRY(proa_files_json(&json, files, name, PROA_CONFIG_BYTES_MAX, err));
     proa_status status = proa_options_from_generation_config(&e->defaults, json, &e->arena, err);
+    if (status == PROA_OK && e->model->arch->kind == PROA_KIND_ENCODER_DECODER)
+        status = read_lengths(&e->defaults, json, err);
     if (status != PROA_OK) proa_err_prefix(err, "%s", proa_files_name(where, files, name));
     proa_json_free(json);
     return status;

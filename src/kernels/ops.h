@@ -220,6 +220,7 @@ typedef struct proa_logits_row {
     float presence, frequency;
     int32_t presence_first; /* of these two penalties */
     int32_t last;           /* 1: the last token, whose id only the device has, counts as seen once more */
+    int32_t only; /* 1 + the only token that may come next: its logit is 0 and all others -infinity; 0: any may */
 } proa_logits_row;
 
 /* One step of a beam search (engine/decode/beam.h; formulas: beam_step in decode.def and beam_step.h): K beams with M

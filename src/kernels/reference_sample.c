@@ -155,6 +155,7 @@ static void process_row(float *row, int64_t n, const proa_logits_row *e, const p
         int32_t id = proa_logits_masked_id(&entry[i], last);
         if (id >= 0 && id < n) row[id] = -INFINITY;
     }
+    for (int64_t j = 0; j < n && e->only; j++) row[j] = j == e->only - 1 ? 0 : -INFINITY;
 }
 
 void proa_process_logits_reference(proa_ctx *c, proa_view x, const proa_logits_row *rows,

@@ -187,6 +187,7 @@ static void rules_of_row(proa_logits_row *e, int64_t n, int i, uint64_t *state)
     if (i % 2) e->bias_count = (int32_t)rng_below(state, most + 1);
     if (i % 6) e->seen_count = (int32_t)rng_below(state, most + 1);
     if (i % 8) e->mask_count = (int32_t)rng_below(state, most + 1);
+    if (i % 9 == 5) e->only = 1 + (int32_t)rng_below(state, n);
 }
 
 /* Among the marks, some column, none, or beyond them all. */

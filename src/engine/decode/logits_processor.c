@@ -293,6 +293,29 @@ static void allowed_words(const proa_logits_processor *l, float *row, const proa
         if (l->scratch->counts[i].epoch != l->scratch->epoch) row[i] = -INFINITY;
 }
 
+/* ---- forced tokens ---- */
+
+static bool is_forced(const proa_options *o, int32_t id, uint64_t given)
+{
+    return id > 0 || (id == 0 && o->given & given);
+}
+
+/* The token that must follow `generated` tokens; -1: any may. max_tokens is the most that the request can generate.
+ * transformers' ForcedBOSTokenLogitsProcessor, then its ForcedEOSTokenLogitsProcessor, which wins. */
+static int32_t forced_token(const proa_options *o, int64_t generated)
+{
+    bool last = o->max_tokens > 0 && generated == o->max_tokens - 1 && !o->ignore_eos;
+    if (last && is_forced(o, o->forced_eos_id, PROA_GIVEN(forced_eos_id))) return o->forced_eos_id;
+    if (generated == 0 && is_forced(o, o->forced_bos_id, PROA_GIVEN(forced_bos_id))) return o->forced_bos_id;
+    return -1;
+}
+
+static void forced_tokens(const proa_logits_processor *l, float *row, const proa_history *h)
+{
+    int32_t id = forced_token(&l->options, h->generated_count);
+    for (int64_t i = 0; i < l->vocab && id >= 0; i++) row[i] = i == id ? 0 : -INFINITY;
+}
+
 /* ---- which processors, in which order ---- */
 
 static bool wants_bias(const proa_options *o)
@@ -336,6 +359,12 @@ static bool wants_allowed(const proa_options *o)
     return o->allowed_words.count > 0;
 }
 
+static bool wants_forced(const proa_options *o)
+{
+    return is_forced(o, o->forced_bos_id, PROA_GIVEN(forced_bos_id)) ||
+           is_forced(o, o->forced_eos_id, PROA_GIVEN(forced_eos_id));
+}
+
 static const processor bias_step = {"logit_bias", wants_bias, logit_bias};
 static const processor temperature_step = {"temperature", wants_temperature, temperature};
 static const processor repetition_step = {"repetition_penalty", wants_repetition, repetition_penalty};
@@ -345,21 +374,34 @@ static const processor no_repeat_step = {"no_repeat_ngram", wants_no_repeat, no_
 static const processor banned_step = {"banned_words", wants_banned, banned_words};
 static const processor min_step = {"min_tokens", wants_min, min_tokens};
 static const processor allowed_step = {"allowed_words", wants_allowed, allowed_words};
+static const processor forced_step = {"forced_tokens", wants_forced, forced_tokens};
 
 /* hf: transformers 5.17.0, generation/utils.py, _get_logits_processor. ft: FasterTransformer, DynamicDecodeLayer.cc
  * (bad words first), then BaseSamplingLayer.cc. trtllm: TensorRT-LLM, penaltyKernels.cu, then banRepeatNgram.cu and
  * banBadWords.cu. */
 static const processor *const processors_of[][PROCESSORS_MAX] = {
     [PROA_STYLE_HF] = {&bias_step, &repetition_step, &output_step, &no_repeat_step, &banned_step, &min_step,
-                       &allowed_step},
+                       &allowed_step, &forced_step},
     [PROA_STYLE_FT] = {&banned_step, &no_repeat_step, &bias_step, &temperature_step, &repetition_step,
-                       &all_step, &min_step, &allowed_step},
+                       &all_step, &min_step, &allowed_step, &forced_step},
     [PROA_STYLE_TRTLLM] = {&bias_step, &temperature_step, &repetition_step, &all_step, &min_step,
-                           &no_repeat_step, &banned_step, &allowed_step}};
+                           &no_repeat_step, &banned_step, &allowed_step, &forced_step}};
 
 void proa_logits_processor_apply(const proa_logits_processor *l, float *row, const proa_history *history)
 {
     for (int i = 0; l && i < l->count; i++) l->processors[i]->apply(l, row, history);
+}
+
+bool proa_logits_processor_changes(const proa_logits_processor *l, int64_t generated)
+{
+    bool changes = false;
+    for (int i = 0; l && i < l->count; i++) {
+        const processor *p = l->processors[i];
+        bool idle = (p == &forced_step && forced_token(&l->options, generated) < 0) ||
+                    (p == &min_step && generated >= l->options.min_tokens);
+        changes = changes || !idle;
+    }
+    return changes;
 }
 
 void proa_logits_processor_names(const proa_logits_processor *l, char out[512])
@@ -499,6 +541,7 @@ void proa_logits_processor_entries(const proa_logits_processor *l, const proa_hi
     entries += row->seen_count;
     if (wants_no_repeat(o)) row->mask_count = put_ngram_bans(l, history, unknown, entries);
     row->mask_count += put_word_bans(l, history, unknown, entries + row->mask_count);
+    row->only = 1 + forced_token(o, history->generated_count + unknown);
     row->mask_count += put_end_bans(l, history, unknown, entries + row->mask_count);
 }
 
@@ -524,6 +567,8 @@ static proa_status check(const proa_options *o, int64_t vocab, proa_err *err)
     for (int32_t i = 0; i < o->logit_bias_count; i++)
         PROA_TRY(check_id("logit_bias", o->logit_bias[i].id, vocab, err));
     PROA_TRY(check_words("banned_words", &o->banned_words, vocab, err));
+    if (o->forced_bos_id > 0) PROA_TRY(check_id("forced_bos_id", o->forced_bos_id, vocab, err));
+    if (o->forced_eos_id > 0) PROA_TRY(check_id("forced_eos_id", o->forced_eos_id, vocab, err));
     PROA_TRY(check_words("allowed_words", &o->allowed_words, vocab, err));
     if (o->style == PROA_STYLE_FT && wants_repetition(o) && o->presence_penalty != 0)
         return PROA_FAIL(err, INVALID,

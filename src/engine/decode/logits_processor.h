@@ -45,6 +45,8 @@ typedef struct proa_logits_processor proa_logits_processor;
  *     allowed_words       -inf for all tokens but those that continue a word, or, where all words are complete, start
  *                         one or end the sequence. The generated text is a series of such words. In the place of
  *                         transformers' prefix_allowed_tokens_fn
+ *     forced_tokens       of the first new token and of the last that max_tokens allows: forced_bos_id or
+ *                         forced_eos_id gets 0, all others -inf. In all styles
  *   ft, FasterTransformer's DynamicDecodeLayer and BaseSamplingLayer:
  *     banned_words        as above, but ids > 0 alone can be banned, and h needs n-1 tokens
  *     no_repeat_ngram     (not in FasterTransformer; in the place where TensorRT-LLM had it)
@@ -76,6 +78,8 @@ int64_t proa_logits_processor_entries_max(const proa_logits_processor *l, int64_
  * one more generated token, known to the device only, follows the history. */
 void proa_logits_processor_entries(const proa_logits_processor *l, const proa_history *history, bool unknown,
                                    proa_logits_row *row, proa_logits_entry *entries);
+/* Whether some processor changes the row after `generated` tokens; NULL: none does. */
+bool proa_logits_processor_changes(const proa_logits_processor *l, int64_t generated);
 /* Names of the processors in their order, for tests: "banned_words repetition_penalty ...". Empty for NULL. */
 void proa_logits_processor_names(const proa_logits_processor *l, char out[512]);
 

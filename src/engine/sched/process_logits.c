@@ -286,13 +286,13 @@ static void process_request(proa_engine *e, const proa_logits_request *a, int64_
 
 /* ---- the logits requests of a step ---- */
 
-/* Beams without logits processors need only the best candidates of a row. These are found where the model runs, so
- * that the rows themselves need not be copied to the host. */
+/* Beams whose logits processors change nothing now need only the best candidates of a row. These are found where the
+ * model runs, so that the rows themselves need not be copied to the host. */
 static bool wants_top_k_only(const proa_engine *e, const proa_logits_request *a)
 {
     const proa_engine_request *req = a->req;
-    return e->async.mode != PROA_SAMPLE_HOST && req->beam && !req->logits && !req->options.prompt_logprobs &&
-           req->candidates <= PROA_TOP_MAX;
+    return e->async.mode != PROA_SAMPLE_HOST && req->beam && !req->options.prompt_logprobs &&
+           req->candidates <= PROA_TOP_MAX && !proa_logits_processor_changes(req->logits, req->depth);
 }
 
 /* Splits off the next group of logits requests, at most PROA_HEAD_ROWS, that the head can run at once: rows that

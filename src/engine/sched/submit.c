@@ -291,7 +291,9 @@ static proa_status make_state(const proa_engine *e, proa_engine_request *req, pr
 {
     const proa_options *o = &req->options;
     int64_t vocab = e->model->plan.width[PROA_REG_OUT];
-    PROA_TRY(proa_logits_processor_new(&req->logits, o, vocab, err));
+    proa_options processed = *o;
+    processed.max_tokens = (int32_t)req->new_max;
+    PROA_TRY(proa_logits_processor_new(&req->logits, &processed, vocab, err));
     int64_t tops = (int64_t)o->top_logprobs * proa_max64(req->width, o->prompt_logprobs ? PROA_HEAD_ROWS : 1);
     if (tops) req->top = proa_calloc((size_t)tops, sizeof *req->top);
     if (o->beams > 1) return make_beams(e, req, err);

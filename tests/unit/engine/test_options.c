@@ -195,6 +195,21 @@ static void generation_config(void **state)
     assert_int_equal(proa_options_from_generation_config(&f.o, json, &f.arena, NULL), PROA_OK);
     assert_true(f.o.temperature == 1 && f.o.top_p == 0.9f);
     proa_json_free(json);
+    assert_int_equal(proa_json_parse(&json,
+                                     proa_str_c("{\"bad_words_ids\":[[7],[8,9]],\"forced_bos_token_id\":0,"
+                                                "\"forced_eos_token_id\":[2],\"suppress\":null}"),
+                                     "x", NULL),
+                     PROA_OK);
+    proa_options defaults = {0}, o = {0}, own = {.given = PROA_GIVEN(banned_words) | PROA_GIVEN(forced_bos_id)};
+    assert_int_equal(proa_options_from_generation_config(&defaults, json, &f.arena, NULL), PROA_OK);
+    proa_options_resolve(&o, &defaults);
+    assert_int_equal(o.banned_words.count, 2);
+    assert_int_equal(o.banned_words.ids[2], 9);
+    assert_true(o.forced_bos_id == 0 && o.forced_eos_id == 2);
+    own.forced_bos_id = -1;
+    proa_options_resolve(&own, &defaults);
+    assert_true(own.banned_words.count == 0 && own.forced_bos_id == -1 && own.forced_eos_id == 2);
+    proa_json_free(json);
     proa_arena_release(&f.arena);
 }
 

@@ -632,6 +632,20 @@ static void top_k(proa_ctx *c, proa_view values, int32_t *ids, proa_view x, int6
 
 enum { EDIT_THREADS = 256 };
 
+__device__ static void mask_columns(float *at, int n, const proa_logits_entry *entry, int count, int32_t latest)
+{
+    for (int i = threadIdx.x; i < count; i += EDIT_THREADS) {
+        int32_t id = proa_logits_masked_id(&entry[i], latest);
+        if (id >= 0 && id < n) at[id] = -INFINITY;
+    }
+}
+
+/* only > 0: column only - 1 becomes 0 and all others -infinity. */
+__device__ static void keep_only(float *at, int n, int only)
+{
+    for (int j = threadIdx.x; j < n && only; j += EDIT_THREADS) at[j] = j == only - 1 ? 0.0f : -INFINITY;
+}
+
 /* A block for a row. */
 __global__ void logits_processor_kernel(float *x, int64_t row, int n, const proa_logits_row *rows,
                                         const proa_logits_entry *entries, const int32_t *last)
@@ -658,10 +672,9 @@ __global__ void logits_processor_kernel(float *x, int64_t row, int n, const proa
         at[latest] = proa_logits_penalise(&e, at[latest], 1);
     __syncthreads();
     entry += e.seen_count;
-    for (int i = threadIdx.x; i < e.mask_count; i += EDIT_THREADS) {
-        int32_t id = proa_logits_masked_id(&entry[i], latest);
-        if (id >= 0 && id < n) at[id] = -INFINITY;
-    }
+    mask_columns(at, n, entry, e.mask_count, latest);
+    __syncthreads();
+    keep_only(at, n, e.only);
 }
 
 static void process_logits(proa_ctx *c, proa_view x, const proa_logits_row *rows,
