@@ -55,7 +55,7 @@ PAIRS = {
         {"bad_words_ids": [[199], [7, 8]], "forced_eos_token_id": 0}),
     "mbart_forced": ("MBartForConditionalGeneration", lambda: MBartConfig(
         pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **STACKS),
-        {"forced_bos_token_id": 150, "forced_eos_token_id": 2, "no_repeat_ngram_size": 3, "early_stopping": True}),
+        {"forced_bos_token_id": 150, "forced_eos_token_id": 2, "no_repeat_ngram_size": 3}),
 }
 
 
