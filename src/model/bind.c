@@ -126,6 +126,10 @@ static proa_status check_blocks(const binder *b, const proa_weights_tensor *t, c
     const proa_view *v = &s->view;
     int32_t along = w->row->role == PROA_ROLE_TRANSPOSED && !t->final ? v->rank - 2 : v->rank - 1;
     if (proa_encoding_is_computed(s->encoding)) return PROA_OK;
+    if (w->row->flags & PROA_OF_HEADS && s->encoding != PROA_ENCODING_PLAIN)
+        return PROA_FAIL(b->err, UNSUPPORTED,
+                         "tensor '%s' is encoded as %s; a matrix that is taken apart by heads must be plain",
+                         t->name, proa_encoding_name(s->encoding));
     if (s->encoding == PROA_ENCODING_PLAIN || (s->encoding == PROA_ENCODING_PIECES && !w->experts))
         return PROA_OK;
     bool whole = s->encoding == PROA_ENCODING_SCALED ||
