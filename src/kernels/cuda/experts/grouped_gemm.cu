@@ -17,11 +17,9 @@
  *   registers    STAGES steps of weights in flight (2 x 16 bytes a lane each), ROW_TILES x 4 sums
  *   shared       BLOCK_WARPS x 16 x (8 ROW_TILES + 1) floats: the warps' sums, added in the order of the warps
  *
- * Which weights a block reads depends on the router, so nothing is loaded before gpu_wait. Two blocks an SM are
- * requested of the widest form, as in skinny_gemm.cu: one alone leaves the SM idle while it begins and ends. */
+ * Which weights a block reads depends on the router, so nothing is loaded before gpu_wait. */
 template <int FORMAT, int ROW_TILES, int STAGES, int BLOCK_WARPS>
-__global__ void __launch_bounds__(32 * BLOCK_WARPS, FORMAT == PROA_WFMT_I4 || BLOCK_WARPS < 16 ? 0 : 2)
-    expert_skinny_kernel(expert_call a)
+__global__ void __launch_bounds__(32 * BLOCK_WARPS) expert_skinny_kernel(expert_call a)
 {
     const int WARPS = BLOCK_WARPS, ROWS = 8 * ROW_TILES,
               EACH = (16 * ROWS + 32 * WARPS - 1) / (32 * WARPS); /* outputs that a thread finishes */
@@ -299,10 +297,8 @@ template <int FORMAT, int ROW_TILES> static void launch_skinny(gpu *g, const exp
 {
     const int STAGES = unpacked<FORMAT>::COUNT == 32 || ROW_TILES > 1 ? 2 : 4, STEP = 4 * unpacked<FORMAT>::COUNT;
     dim3 grid((unsigned)blocks_of(a.e, a.N, 16), (unsigned)tiles);
-    if (a.K > 32 * STEP)
+    if (a.K > 16 * STEP)
         gpu_launch(g, "experts (few rows)", expert_skinny_kernel<FORMAT, ROW_TILES, STAGES, 16>, grid, 512, 0, a);
-    else if (a.K > 8 * STEP)
-        gpu_launch(g, "experts (few rows)", expert_skinny_kernel<FORMAT, ROW_TILES, STAGES, 8>, grid, 256, 0, a);
     else
         gpu_launch(g, "experts (few rows)", expert_skinny_kernel<FORMAT, ROW_TILES, STAGES, 4>, grid, 128, 0, a);
 }
