@@ -135,7 +135,7 @@ static double limit_of(tolerance kind)
 static double row_error(const float *a, const float *b, int64_t n, tolerance kind)
 {
     if (device_mode.on && kind == TOL_EXACT) kind = TOL_ELEMENT;
-    double largest = kind == TOL_GELU ? 1.0 : 0, worst = 0, limit = limit_of(kind);
+    double largest = kind == TOL_GELU || kind == TOL_BF16DOT_GELU ? 1.0 : 0, worst = 0, limit = limit_of(kind);
     if (device_mode.on) largest = fmax(largest, device_mode.floor);
     for (int64_t j = 0; j < n; j++)
         if (isfinite(b[j])) largest = fmax(largest, fabs((double)b[j]));
