@@ -132,10 +132,16 @@ static double limit_of(tolerance kind)
     return device_mode.on ? fmax(fmax(tolerance_of(kind), device_mode.limit), rounding) : tolerance_of(kind);
 }
 
+/* What a row's largest number counts as at least. */
+static double floor_of(tolerance kind)
+{
+    return kind == TOL_GELU || kind == TOL_BF16DOT_GELU ? 1.0 : 0;
+}
+
 static double row_error(const float *a, const float *b, int64_t n, tolerance kind)
 {
     if (device_mode.on && kind == TOL_EXACT) kind = TOL_ELEMENT;
-    double largest = kind == TOL_GELU || kind == TOL_BF16DOT_GELU ? 1.0 : 0, worst = 0, limit = limit_of(kind);
+    double largest = floor_of(kind), worst = 0, limit = limit_of(kind);
     if (device_mode.on) largest = fmax(largest, device_mode.floor);
     for (int64_t j = 0; j < n; j++)
         if (isfinite(b[j])) largest = fmax(largest, fabs((double)b[j]));
