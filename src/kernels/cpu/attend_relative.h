@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * attend_relative.h - the terms of relative positions (proa_relative) in a page's scores; the body of attend_page.h
- *                     includes it.
+ *                     includes it. Needs: what attend_page.h has defined before.
  *
  * A block's queries are up to PROA_ATTEND_QUERIES neighbouring rows of one span and head, so a page meets at most
  * PAGE + PROA_ATTEND_QUERIES distances, and fewer rows of the tables where these have buckets. Each product of a row

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * linear_groups.h - the tile of linear for weights in groups of 32 inputs (q8_0, q4_0, q4_1), and the rows of x for it;
  * linear_avx2.c, linear_avx512.c and linear_vnni.c give the width and the integer products.
+ * Needs:  as linear_tile.h, and GROUP_ROWS, WIDEN_Q4(acc), DOT_Q4(acc, w, x), DOT_Q8(acc, w, x): integer sums of
+ *         uint8 w with int8 x; PREFETCH_GROUPS: bytes.
  * A group of a panel is 8 steps of 4 inputs with 32 outputs, then the scales (linear.h). Of each group the integer
  * products are summed exactly, then multiplied with both scales and added to the f32 sums, in the order of the groups.
- * Registers: per row 2 integer and 2 f32 sums; 2 of weights, 2 of scales: 28 of 32 for 6 rows of 16 lanes.
- * Needs:  as linear_tile.h, and GROUP_ROWS, WIDEN_Q4(acc), DOT_Q4(acc, w, x), DOT_Q8(acc, w, x): integer sums of
- *         uint8 w with int8 x; PREFETCH_GROUPS: bytes. */
+ * Registers: per row 2 integer and 2 f32 sums; 2 of weights, 2 of scales: 28 of 32 for 6 rows of 16 lanes. */
 
 /* Bytes of a group's codes and of the whole group. */
 static PROA_ALWAYS_INLINE int64_t code_bytes(proa_wfmt format)
