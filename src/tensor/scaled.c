@@ -24,7 +24,8 @@ static uint8_t code_at(const proa_code_layout *l, proa_code_kind kind, int64_t n
     int64_t inner = l->interleaved ? order[n % 8] : n % 8;
     int64_t at = n / 8 * l->row[0] + inner * l->row[1] + k / l->cols * l->col[0] + k % l->cols * l->col[1];
     const uint8_t *bytes = l->data;
-    return is_half(kind) ? (uint8_t)(bytes[at / 2] >> at % 2 * 4 & 15) : bytes[at];
+    if (is_half(kind)) return (uint8_t)(bytes[at / 2] >> at % 2 * 4 & 15);
+    return bytes[at];
 }
 
 /* The code as an integer; e2m1 doubled. Not for e4m3. */
