@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 /* The nearest, ties to even; beyond 448 the largest; NaN stays NaN. */
 static inline PROA_HOST_DEVICE uint8_t proa_f32_to_fp8(float v)
@@ -25,12 +26,18 @@ static inline PROA_HOST_DEVICE uint8_t proa_f32_to_fp8(float v)
     return (uint8_t)(sign | (bits > 0x7e ? 0x7e : bits));
 }
 
+/* Exponent and mantissa are shifted to their place in an f32, whose bias is 120 more. Integers are selected, so
+ * compilers make vector code of it, and no subnormal f32 arises, which would be slow. */
 static inline PROA_HOST_DEVICE float proa_fp8_to_f32(uint8_t q)
 {
-    int e = q >> 3 & 15, m = q & 7;
-    if ((q & 0x7f) == 0x7f) return NAN;
-    float a = e ? ldexpf((float)(8 + m), e - 10) : ldexpf((float)m, -9);
-    return q & 0x80 ? -a : a;
+    uint32_t magnitude = q & 0x7fu, bits, nan = 0x7fc00000u;
+    float v = (float)(q & 7) * 0x1p-9f; /* below 2^-6 */
+    memcpy(&bits, &v, sizeof bits);
+    bits = magnitude >= 8 ? (magnitude << 20) + (120u << 23) : bits;
+    bits = magnitude == 0x7f ? nan : bits;
+    bits |= (uint32_t)(q & 0x80) << 24;
+    memcpy(&v, &bits, sizeof v);
+    return v;
 }
 
 #endif

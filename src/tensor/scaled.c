@@ -18,14 +18,40 @@ int64_t proa_scaled_bytes(proa_code_kind kind, int64_t count)
     return is_half(kind) ? (count + 1) / 2 : count;
 }
 
-static uint8_t code_at(const proa_code_layout *l, proa_code_kind kind, int64_t n, int64_t k)
+/* The element of code (n, 0). */
+static int64_t row_start(const proa_code_layout *l, int64_t n)
 {
     static const int64_t order[8] = {0, 4, 1, 5, 2, 6, 3, 7}; /* the place of row n % 8 in AWQ's word */
-    int64_t inner = l->interleaved ? order[n % 8] : n % 8;
-    int64_t at = n / 8 * l->row[0] + inner * l->row[1] + k / l->cols * l->col[0] + k % l->cols * l->col[1];
-    const uint8_t *bytes = l->data;
-    if (is_half(kind)) return (uint8_t)(bytes[at / 2] >> at % 2 * 4 & 15);
-    return bytes[at];
+    return n / 8 * l->row[0] + (l->interleaved ? order[n % 8] : n % 8) * l->row[1];
+}
+
+/* count codes from element `at` on, `step` elements apart. */
+static void copy_codes(uint8_t *out, const void *data, proa_code_kind kind, int64_t at, int64_t step, int64_t count)
+{
+    const uint8_t *bytes = data;
+    if (is_half(kind))
+        for (int64_t i = 0; i < count; i++, at += step)
+            out[i] = (uint8_t)(bytes[at >> 1] >> ((at & 1) * 4) & 15);
+    else
+        for (int64_t i = 0; i < count; i++, at += step) out[i] = bytes[at];
+}
+
+/* Codes (n, k) to (n, k + count - 1), a word of columns at a time. */
+static void read_codes(uint8_t *out, const proa_code_layout *l, proa_code_kind kind, int64_t n, int64_t k,
+                       int64_t count)
+{
+    int64_t start = row_start(l, n);
+    if (l->cols == 1) {
+        copy_codes(out, l->data, kind, start + k * l->col[0], l->col[0], count);
+        return;
+    }
+    for (int64_t done = 0; done < count;) {
+        int64_t in_word = (k + done) % l->cols, left = l->cols - in_word;
+        int64_t run = left < count - done ? left : count - done;
+        copy_codes(out + done, l->data, kind, start + (k + done) / l->cols * l->col[0] + in_word * l->col[1],
+                   l->col[1], run);
+        done += run;
+    }
 }
 
 /* The code as an integer; e2m1 doubled. Not for e4m3. */
@@ -53,25 +79,42 @@ static int64_t group_at(const proa_scaled_codes *s, int64_t col)
 static int32_t zero_at(const proa_scaled_codes *s, int64_t row, int64_t group)
 {
     if (!s->has_zeros) return s->zero;
-    return s->zero + code_value(s->zero_kind, code_at(&s->zeros, s->zero_kind, row, group));
+    uint8_t code;
+    read_codes(&code, &s->zeros, s->zero_kind, row, group, 1);
+    return s->zero + code_value(s->zero_kind, code);
 }
 
-static float number_of(const proa_scaled_codes *s, uint8_t code, float scale, int32_t zero)
+/* Numbers of one group. */
+static void decode_codes(float *out, const proa_scaled_codes *s, const uint8_t *code, float scale,
+                         int32_t zero, int64_t n)
 {
-    if (s->kind == PROA_CODE_FP8) return scale * proa_fp8_to_f32(code);
-    float value = (float)(code_value(s->kind, code) - zero);
-    return scale * (s->kind == PROA_CODE_FP4 ? 0.5f * value : value);
+    if (s->kind == PROA_CODE_FP8)
+        for (int64_t i = 0; i < n; i++) out[i] = scale * proa_fp8_to_f32(code[i]);
+    else if (s->kind == PROA_CODE_FP4)
+        for (int64_t i = 0; i < n; i++) out[i] = scale * (0.5f * (float)(fp4_doubled[code[i]] - zero));
+    else
+        for (int64_t i = 0; i < n; i++) out[i] = scale * (float)(code_value(s->kind, code[i]) - zero);
+}
+
+/* Columns from col on, at most n, that are in the group of the first. */
+static int64_t group_run(const proa_scaled_codes *s, int64_t col, int64_t n)
+{
+    int64_t run = 1;
+    if (!s->group_of) run = s->col_group - col % s->col_group;
+    else
+        while (run < n && s->group_of[col + run] == s->group_of[col]) run++;
+    return run < n ? run : n;
 }
 
 void proa_scaled_read(float *out, const proa_scaled_codes *s, int64_t row, int64_t col, int64_t n)
 {
-    int64_t group = -1;
-    float scale = 0;
-    int32_t zero = 0;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t g = group_at(s, col + i);
-        if (g != group) scale = scale_at(s, row, g), zero = zero_at(s, row, g), group = g;
-        out[i] = number_of(s, code_at(&s->code, s->kind, row, col + i), scale, zero);
+    uint8_t code[256];
+    for (int64_t done = 0; done < n;) {
+        int64_t left = n - done, at = col + done, group = group_at(s, at);
+        int64_t run = group_run(s, at, left < (int64_t)sizeof code ? left : (int64_t)sizeof code);
+        read_codes(code, &s->code, s->kind, row, at, run);
+        decode_codes(out + done, s, code, scale_at(s, row, group), zero_at(s, row, group), run);
+        done += run;
     }
 }
 
@@ -89,8 +132,9 @@ bool proa_scaled_read_codes(proa_code_group *out, const proa_scaled_codes *s, in
     if (!fits_int8(s, zero)) return false;
     /* the middle is taken out of the codes, so that formats without a minimum hold them */
     int32_t offset = zero == middle && (s->kind == PROA_CODE_U4 || s->kind == PROA_CODE_U8) ? middle : 0;
-    for (int i = 0; i < PROA_CODES; i++)
-        out->code[i] = (int8_t)(code_value(s->kind, code_at(&s->code, s->kind, row, col + i)) - offset);
+    uint8_t code[PROA_CODES];
+    read_codes(code, &s->code, s->kind, row, col, PROA_CODES);
+    for (int i = 0; i < PROA_CODES; i++) out->code[i] = (int8_t)(code_value(s->kind, code[i]) - offset);
     out->scale = scale_at(s, row, group) * (s->kind == PROA_CODE_FP4 ? 0.5f : 1.0f);
     out->min = zero == offset ? 0.0f : -(out->scale * (float)(zero - offset));
     out->least = is_half(s->kind) ? -offset : -128, out->most = is_half(s->kind) ? 15 - offset : 127;

@@ -3,6 +3,7 @@
  * All 65,536 values of f16 and bf16 there and back, and rounding against arithmetic done in double. */
 #include "base/alloc.h"
 #include "tensor/dtype.h"
+#include "tensor/fp8.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -71,6 +72,28 @@ static void test_rounding(void **state)
 {
     rounding(proa_f16_to_f32, proa_f32_to_f16, 0x7c00);
     rounding(bf16_to_f32, f32_to_bf16, 0x7f80);
+    (void)state;
+}
+
+/* e4m3: all 256 codes by the definition (no infinities, 0x7f is NaN), and the ties between neighbours. -0 becomes 0. */
+static void test_fp8(void **state)
+{
+    for (unsigned q = 0; q < 256; q++) {
+        int exponent = (int)(q >> 3 & 15), mantissa = (int)(q & 7);
+        double want = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+        float f = proa_fp8_to_f32((uint8_t)q);
+        if ((q & 0x7f) == 0x7f) assert_true(isnan(f) && proa_f32_to_fp8(f) == 0x7f);
+        else if ((double)f != (q & 0x80 ? -want : want) || proa_f32_to_fp8(f) != (q == 0x80 ? 0 : q))
+            fail_msg("%02x: %a", q, (double)f);
+    }
+    for (unsigned q = 0; q < 0x7e; q++) {
+        float low = proa_fp8_to_f32((uint8_t)q), high = proa_fp8_to_f32((uint8_t)(q + 1)),
+              middle = (low + high) / 2;
+        assert_int_equal(proa_f32_to_fp8(middle), q & 1 ? q + 1 : q);
+        assert_int_equal(proa_f32_to_fp8(nextafterf(middle, low)), q);
+        assert_int_equal(proa_f32_to_fp8(nextafterf(middle, high)), q + 1);
+    }
+    assert_int_equal(proa_f32_to_fp8(1e9f), 0x7e);
     (void)state;
 }
 
@@ -146,8 +169,8 @@ static void test_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_rounding), cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_names),       cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_rounding), cmocka_unit_test(test_fp8),
+        cmocka_unit_test(test_edges),       cmocka_unit_test(test_names),    cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
