@@ -3,6 +3,7 @@
 #include "kernels/groups.h"
 
 #include "kernels/quant.h"
+#include "tensor/encoding.h"
 #include "tensor/scaled.h"
 #include <string.h>
 
@@ -48,6 +49,28 @@ static void quantise_q4_min(proa_quant_group *g, const float *v, int64_t n, floa
     }
 }
 
+const int8_t *proa_group_table(proa_wfmt format)
+{
+    return format == PROA_WFMT_MXFP4 ? proa_e2m1_doubled : proa_iq4_values;
+}
+
+static int8_t nearest_of(const int8_t table[16], float v)
+{
+    int8_t best = table[0];
+    for (int i = 1; i < 16; i++)
+        if (fabsf((float)table[i] - v) < fabsf((float)best - v)) best = table[i];
+    return best;
+}
+
+static void quantise_by_table(proa_quant_group *g, const int8_t table[16], const float *v, int64_t n, float extreme)
+{
+    const float largest = table[0] == 0 ? 12.0f : -127.0f;
+    g->scale = proa_f32_to_f16(clamp_f16(extreme / largest));
+    float scale = proa_f16_to_f32(g->scale);
+    for (int64_t i = 0; i < n; i++)
+        g->code[i] = (uint8_t)(nearest_of(table, scale != 0.0f ? v[i] / scale : 0.0f) + 128);
+}
+
 void proa_group_quantise(proa_wfmt format, proa_quant_group *g, const float *v, int64_t n)
 {
     float least, most;
@@ -60,20 +83,27 @@ void proa_group_quantise(proa_wfmt format, proa_quant_group *g, const float *v, 
     float extreme = fabsf(least) > fabsf(most) ? least : most;
     if (format == PROA_WFMT_Q8_0) quantise_q8(g, v, n, fabsf(extreme));
     else if (format == PROA_WFMT_Q4_0) quantise_q4(g, v, n, extreme);
+    else if (proa_wfmt_has_table(format)) quantise_by_table(g, proa_group_table(format), v, n, extreme);
     else quantise_q4_min(g, v, n, least, most);
+}
+
+static bool table_has(proa_wfmt format, int8_t number)
+{
+    return memchr(proa_group_table(format), number, 16) != NULL;
 }
 
 /* A stored group as it is; false if the format cannot hold it. A scale or minimum that is a product (Q4_K) is rounded
  * to f16, which changes numbers by at most 2^-11. A code of -128, which no quantizer writes, counts as -127. */
 static bool keep_codes(proa_wfmt format, proa_quant_group *g, const proa_code_group *stored)
 {
-    int32_t zero = proa_group_zero(format), most = format == PROA_WFMT_Q8_0 ? 255 : 15;
+    int32_t zero = proa_group_zero(format), most = zero == 128 ? 255 : 15;
     float scale = stored->scale, rounded = proa_f16_to_f32(proa_f32_to_f16(scale));
     if (format != PROA_WFMT_Q4_1 && stored->min != 0.0f) return false;
     if (stored->least + zero < 0 || stored->most + zero > most) return false;
     if (!(fabsf(rounded - scale) <= 0x1p-11f * fabsf(scale))) return false; /* NaN, too large, too small */
     for (int i = 0; i < PROA_GROUP; i++) {
         int32_t code = stored->code[i] + zero;
+        if (proa_wfmt_has_table(format) && !table_has(format, stored->code[i])) return false;
         g->code[i] = (uint8_t)(format == PROA_WFMT_Q8_0 && code == 0 ? 1 : code);
     }
     g->scale = proa_f32_to_f16(scale);
@@ -95,7 +125,9 @@ void proa_group_read(proa_wfmt format, proa_quant_group *g, const proa_tensor_so
 /* 4-bit codes in groups of neighbouring columns are kept: with the middle as zero point, or a minimum for each group. */
 static proa_wfmt scaled_format(const proa_scaled_codes *s)
 {
-    if (s->kind != PROA_CODE_U4 || s->group_of || s->col_group % PROA_GROUP) return PROA_WFMT_Q8_0;
+    if (s->group_of || s->col_group % PROA_GROUP) return PROA_WFMT_Q8_0;
+    if (s->kind == PROA_CODE_FP4 && !s->has_zeros && s->zero == 0) return PROA_WFMT_MXFP4;
+    if (s->kind != PROA_CODE_U4) return PROA_WFMT_Q8_0;
     return s->has_zeros || s->zero != 8 ? PROA_WFMT_Q4_1 : PROA_WFMT_Q4_0;
 }
 
@@ -108,6 +140,9 @@ bool proa_group_format(proa_wfmt *format, const proa_tensor_source *source)
     case PROA_ENCODING_Q4_0: *format = PROA_WFMT_Q4_0; break;
     case PROA_ENCODING_Q4_1:
     case PROA_ENCODING_Q4_K: *format = PROA_WFMT_Q4_1; break;
+    case PROA_ENCODING_MXFP4: *format = PROA_WFMT_MXFP4; break;
+    case PROA_ENCODING_IQ4_NL:
+    case PROA_ENCODING_IQ4_XS: *format = PROA_WFMT_IQ4_NL; break;
     case PROA_ENCODING_SCALED:
         if (source->scaled->kind == PROA_CODE_FP8) return false;
         *format = scaled_format(source->scaled);

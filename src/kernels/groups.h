@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * groups.h - groups of PROA_GROUP quantised inputs with an f16 scale: the formats q8_0, q4_0 and q4_1 of weight.h. The
- *            reference and the packers of all tables take their groups from this file, so they hold the same codes.
+ * groups.h - groups of PROA_GROUP quantised inputs with an f16 scale: the formats q8_0, q4_0, q4_1, mxfp4 and iq4_nl of
+ *            weight.h. The reference and the packers of all tables take their groups from this file, so they hold the same codes.
  * Formats: those of llama.cpp (ggml-quants): a source that is stored so keeps its codes and scales.
  * Owner:   the caller's buffers. Threads: pure functions. */
 #ifndef PROA_KERNELS_GROUPS_H
@@ -8,7 +8,7 @@
 
 #include "kernels/weight.h"
 
-/* q8_0: code is int8 + 128, from 1 to 255. q4_0, q4_1: 0 to 15. */
+/* q8_0: code is int8 + 128, from 1 to 255. q4_0, q4_1: 0 to 15. mxfp4, iq4_nl: the number of the table + 128. */
 typedef struct proa_quant_group {
     uint8_t code[PROA_GROUP];
     uint16_t scale, min; /* f16; min: q4_1 only, else 0 */
@@ -23,12 +23,17 @@ static inline int64_t proa_group_count(int64_t K)
 /* The code that stands for 0 in padding; it is also what is taken from a code of q8_0 and q4_0 to get its number. */
 static inline int32_t proa_group_zero(proa_wfmt format)
 {
-    return format == PROA_WFMT_Q8_0 ? 128 : format == PROA_WFMT_Q4_0 ? 8 : 0;
+    if (format == PROA_WFMT_Q8_0 || proa_wfmt_has_table(format)) return 128;
+    return format == PROA_WFMT_Q4_0 ? 8 : 0;
 }
+
+/* The numbers of the codes 0 to 15 of mxfp4 (e2m1, doubled) and iq4_nl. */
+const int8_t *proa_group_table(proa_wfmt format);
 
 /* Quantises n <= PROA_GROUP numbers; the rest of the group is padding. A group with NaN or infinity has scale NaN.
  * q8_0: d = f16(largest magnitude / 127). q4_0: d = f16(v / -8), v the number of the largest magnitude. q4_1:
- * d = f16((max - min) / 15), m = f16(min). Codes are rint with the rounded d. */
+ * d = f16((max - min) / 15), m = f16(min). Codes are rint with the rounded d. mxfp4, iq4_nl: d = f16(v / table's number
+ * of the largest magnitude), the nearest number of the table, of two the first. */
 void proa_group_quantise(proa_wfmt format, proa_quant_group *group, const float *v, int64_t n);
 
 /* Inputs [k, k + n) of one row of a source as a group, k a multiple of PROA_GROUP: its own codes and scales if it is

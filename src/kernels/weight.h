@@ -12,13 +12,15 @@
     X(BF16, "bf16") /* bf16 weights widened exactly, f32 activations: equals F32 on a bf16 checkpoint */     \
     X(F16, "f16")   /* f16 weights widened exactly, f32 activations */                                       \
     X(BF16DOT, "bf16dot") /* bf16 weights, activations rounded to bf16, products summed in f32 */            \
-    X(I8, "int8")   /* int8 rows with one f32 scale each, activations quantised per row as they come */      \
-    X(I8W, "int8w") /* the same weights, activations left as they are (GPU: rounded to f16) */               \
-    X(FP8, "fp8")   /* e4m3 rows with one f32 scale each; activations likewise where many rows come */       \
-    X(I4, "int4")   /* four bits, one f16 scale for each group of 128 inputs */                              \
-    X(Q8_0, "q8_0") /* int8 in groups of 32 inputs with an f16 scale each; activations likewise (CPU) */     \
-    X(Q4_0, "q4_0") /* four bits in groups of 32 with an f16 scale; activations as int8 groups (CPU) */      \
-    X(Q4_1, "q4_1") /* the same with an f16 minimum for each group (CPU) */
+    X(I8, "int8")       /* int8 rows with one f32 scale each, activations quantised per row as they come */  \
+    X(I8W, "int8w")     /* the same weights, activations left as they are (GPU: rounded to f16) */           \
+    X(FP8, "fp8")       /* e4m3 rows with one f32 scale each; activations likewise where many rows come */   \
+    X(I4, "int4")       /* four bits, one f16 scale for each group of 128 inputs */                          \
+    X(Q8_0, "q8_0")     /* int8 in groups of 32 inputs with an f16 scale each; activations likewise (CPU) */ \
+    X(Q4_0, "q4_0")     /* four bits in groups of 32 with an f16 scale; activations as int8 groups (CPU) */  \
+    X(Q4_1, "q4_1")     /* the same with an f16 minimum for each group (CPU) */                              \
+    X(MXFP4, "mxfp4")   /* groups as in Q4_0, a code stands for one of the 16 numbers of e2m1 (CPU) */       \
+    X(IQ4_NL, "iq4_nl") /* likewise, the 16 numbers of llama.cpp's type of this name (CPU) */
 typedef enum proa_wfmt {
 #define PROA_WFMT_ENUM(name, text) PROA_WFMT_##name,
     PROA_WFMT_LIST(PROA_WFMT_ENUM)
@@ -40,14 +42,15 @@ typedef enum proa_wfmt {
  * sixteen steps are used (as llama.cpp's Q4_0 does). The plain reference keeps wq * sw in f32. Devices round x to
  * f16, with FP8 and many rows to e4m3 with one scale a row, max_k|x[t,k]| / 448, so they agree within what that
  * costs.
- * Q8_0, Q4_0, Q4_1 are llama.cpp's formats of these names (groups.h), kept as they are stored. With group g of 32
- * inputs, activations have the scale sx[t,g] = max_k|x[t,k]| / 127 over the group and xq as in I8; code c stands for
- * d[n,g] * c (Q8_0), d * (c - 8) (Q4_0), d * c + m[n,g] (Q4_1). y is the chain of f32 fused multiply-adds over g from
- * 0: y = fma(sum_k xq (c or c - 8), sx * d, y), and with Q4_1 then y = fma(sum_k xq, sx * m, y); the sums over k are
- * exact integers. All tables agree bit for bit. Inputs beyond the last whole group are padded with zeros. */
+ * Q8_0, Q4_0, Q4_1, IQ4_NL are llama.cpp's formats of these names (groups.h), kept as they are stored; MXFP4 is that
+ * of OCP Microscaling, its scale held as f16 where that is exact. With group g of 32 inputs, activations have the scale
+ * sx[t,g] = max_k|x[t,k]| / 127 over the group and xq as in I8; code c stands for d[n,g] * v with v = c (Q8_0), c - 8
+ * (Q4_0), table[c] (MXFP4, IQ4_NL), or for d * c + m[n,g] (Q4_1). y is the chain of f32 fused multiply-adds over g
+ * from 0: y = fma(sum_k xq v, sx * d, y), and with Q4_1 then y = fma(sum_k xq, sx * m, y); the sums over k are exact
+ * integers. All tables agree bit for bit. Inputs beyond the last whole group are padded with zeros. */
 #define PROA_I8_INPUTS_MAX 131072
 #define PROA_I4_GROUP      128
-#define PROA_GROUP         32 /* inputs of a group of Q8_0, Q4_0 and Q4_1 */
+#define PROA_GROUP         32 /* inputs of a group of Q8_0, Q4_0, Q4_1, MXFP4 and IQ4_NL */
 
 typedef struct proa_weight {
     proa_wfmt format;
@@ -62,7 +65,12 @@ const char *proa_wfmt_name(proa_wfmt format);
 /* Formats whose weights and activations come in groups of PROA_GROUP inputs. */
 static inline bool proa_wfmt_is_grouped(proa_wfmt format)
 {
-    return format >= PROA_WFMT_Q8_0 && format <= PROA_WFMT_Q4_1;
+    return format >= PROA_WFMT_Q8_0 && format <= PROA_WFMT_IQ4_NL;
+}
+/* Those whose codes are indices into a table of 16 numbers. */
+static inline bool proa_wfmt_has_table(proa_wfmt format)
+{
+    return format == PROA_WFMT_MXFP4 || format == PROA_WFMT_IQ4_NL;
 }
 
 /* Weights of fewer bits than f16: made at load by --quant, or stored so in the checkpoint. */

@@ -24,9 +24,8 @@
 
 enum { SMALL = 32, LARGE = 256 }; /* numbers in a block */
 
-static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                      1,    13,   25,  38,  53,  69,  89,  113};
-static const int8_t mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+const int8_t proa_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const int8_t proa_e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 static float read_f16(const uint8_t *at)
 {
@@ -123,7 +122,7 @@ static void decode_iq4_nl(float *y, const uint8_t *b)
 {
     int8_t codes[SMALL];
     split_nibbles(codes, b + 2, 16);
-    look_up(codes, SMALL, iq4_values);
+    look_up(codes, SMALL, proa_iq4_values);
     scale_codes(y, codes, SMALL, read_f16(b), 0);
 }
 
@@ -137,7 +136,7 @@ static void decode_mxfp4(float *y, const uint8_t *b)
 {
     int8_t codes[SMALL];
     split_nibbles(codes, b + 1, 16);
-    look_up(codes, SMALL, mxfp4_values);
+    look_up(codes, SMALL, proa_e2m1_doubled);
     scale_codes(y, codes, SMALL, half_of_e8m0(b[0]), 0);
 }
 
@@ -213,16 +212,22 @@ static void decode_q6_k(float *y, const uint8_t *b)
         scale_codes(y + 16 * g, codes + 16 * g, 16, d * (float)(int8_t)b[192 + g], 32);
 }
 
+/* Group g of a block: its codes and its scale. */
+static float codes_of_iq4_xs(int8_t codes[SMALL], const uint8_t *b, int g)
+{
+    int upper = b[2] | b[3] << 8;
+    int scale = (b[4 + g / 2] >> g % 2 * 4 & 15) | (upper >> 2 * g & 3) << 4;
+    split_nibbles(codes, b + 8 + 16 * g, 16);
+    look_up(codes, SMALL, proa_iq4_values);
+    return read_f16(b) * (float)(scale - 32);
+}
+
 static void decode_iq4_xs(float *y, const uint8_t *b)
 {
     int8_t codes[SMALL];
-    float d = read_f16(b);
-    int upper = b[2] | b[3] << 8;
     for (int g = 0; g < 8; g++) {
-        int scale = (b[4 + g / 2] >> g % 2 * 4 & 15) | (upper >> 2 * g & 3) << 4;
-        split_nibbles(codes, b + 8 + 16 * g, 16);
-        look_up(codes, SMALL, iq4_values);
-        scale_codes(y + 32 * g, codes, SMALL, d * (float)(scale - 32), 0);
+        float scale = codes_of_iq4_xs(codes, b, g);
+        scale_codes(y + 32 * g, codes, SMALL, scale, 0);
     }
 }
 
@@ -309,12 +314,15 @@ bool proa_encoding_codes(proa_code_group *g, proa_encoding encoding, const void 
         return set_range(g, -128, 127), true;
     case PROA_ENCODING_IQ4_NL:
         split_nibbles(g->code, b + 2, 16);
-        look_up(g->code, PROA_CODES, iq4_values);
+        look_up(g->code, PROA_CODES, proa_iq4_values);
         g->scale = read_f16(b);
+        return set_range(g, -127, 113), true;
+    case PROA_ENCODING_IQ4_XS:
+        g->scale = codes_of_iq4_xs(g->code, b, (int)(col % numbers / PROA_CODES));
         return set_range(g, -127, 113), true;
     case PROA_ENCODING_MXFP4:
         split_nibbles(g->code, b + 1, 16);
-        look_up(g->code, PROA_CODES, mxfp4_values);
+        look_up(g->code, PROA_CODES, proa_e2m1_doubled);
         g->scale = half_of_e8m0(b[0]);
         return set_range(g, -12, 12), true;
     default: return false;

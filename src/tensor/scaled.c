@@ -2,11 +2,9 @@
  * scaled.c - reads codes whose scales and zero points are in tensors of their own. */
 #include "tensor/scaled.h"
 
+#include "tensor/encoding.h"
 #include "tensor/fp8.h"
 #include <math.h>
-
-/* e2m1 (OCP Microscaling Formats v1.0), doubled. */
-static const int8_t fp4_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 static bool is_half(proa_code_kind kind)
 {
@@ -58,7 +56,7 @@ static void read_codes(uint8_t *out, const proa_code_layout *l, proa_code_kind k
 static int32_t code_value(proa_code_kind kind, uint8_t code)
 {
     if (kind == PROA_CODE_I8) return (int8_t)code;
-    return kind == PROA_CODE_FP4 ? fp4_doubled[code] : code;
+    return kind == PROA_CODE_FP4 ? proa_e2m1_doubled[code] : code;
 }
 
 static float scale_at(const proa_scaled_codes *s, int64_t row, int64_t group)
@@ -91,7 +89,7 @@ static void decode_codes(float *out, const proa_scaled_codes *s, const uint8_t *
     if (s->kind == PROA_CODE_FP8)
         for (int64_t i = 0; i < n; i++) out[i] = scale * proa_fp8_to_f32(code[i]);
     else if (s->kind == PROA_CODE_FP4)
-        for (int64_t i = 0; i < n; i++) out[i] = scale * (0.5f * (float)(fp4_doubled[code[i]] - zero));
+        for (int64_t i = 0; i < n; i++) out[i] = scale * (0.5f * (float)(proa_e2m1_doubled[code[i]] - zero));
     else
         for (int64_t i = 0; i < n; i++) out[i] = scale * (float)(code_value(s->kind, code[i]) - zero);
 }

@@ -37,15 +37,20 @@ DEFINE_TILE(tile_bf16dot, PROA_WFMT_BF16DOT)
 DEFINE_TILE(tile_i8, PROA_WFMT_I8)
 
 /* Pairs of a step are at most 2 * 15 * 127, so eight steps fit into int16. */
-#define DOT_Q4(acc, w, x) _mm512_add_epi16(acc, _mm512_maddubs_epi16(w, x))
-#define WIDEN_Q4(acc)     _mm512_madd_epi16(acc, _mm512_set1_epi16(1))
-#define DOT_Q8(acc, w, x) dot_i8(acc, x, _mm512_xor_si512(w, _mm512_set1_epi8(-128)))
+#define DOT_Q4(acc, w, x)    _mm512_add_epi16(acc, _mm512_maddubs_epi16(w, x))
+#define WIDEN_Q4(acc)        _mm512_madd_epi16(acc, _mm512_set1_epi16(1))
+#define DOT_TABLE(acc, w, x) dot_i8(acc, x, w)
+#define TABLE_OFFSET         0
+#define TABLE_OF(p)          _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define DOT_Q8(acc, w, x)    dot_i8(acc, x, _mm512_xor_si512(w, _mm512_set1_epi8(-128)))
 
 #include "kernels/cpu/linear_groups.h"
 
 DEFINE_GROUPS_TILE(tile_q8_0, PROA_WFMT_Q8_0)
 DEFINE_GROUPS_TILE(tile_q4_0, PROA_WFMT_Q4_0)
 DEFINE_GROUPS_TILE(tile_q4_1, PROA_WFMT_Q4_1)
+DEFINE_GROUPS_TILE(tile_mxfp4, PROA_WFMT_MXFP4)
+DEFINE_GROUPS_TILE(tile_iq4_nl, PROA_WFMT_IQ4_NL)
 
 static void quantise(int8_t *out, float *scale, const float *x, int64_t K)
 {
@@ -68,7 +73,9 @@ const proa_linear_isa proa_linear_avx512 = {
              [PROA_WFMT_I8] = tile_i8,
              [PROA_WFMT_Q8_0] = tile_q8_0,
              [PROA_WFMT_Q4_0] = tile_q4_0,
-             [PROA_WFMT_Q4_1] = tile_q4_1},
+             [PROA_WFMT_Q4_1] = tile_q4_1,
+             [PROA_WFMT_MXFP4] = tile_mxfp4,
+             [PROA_WFMT_IQ4_NL] = tile_iq4_nl},
     .finish = finish,
     .quantise = quantise,
     .round = round_row,

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * linear_groups.h - the tile of linear for weights in groups of 32 inputs (q8_0, q4_0, q4_1), and the rows of x for it;
- * linear_avx2.c, linear_avx512.c and linear_vnni.c give the width and the integer products.
+ * linear_groups.h - the tile of linear for weights in groups of 32 inputs (q8_0, q4_0, q4_1, mxfp4, iq4_nl), and the
+ *                   rows of x for it; linear_avx2.c, linear_avx512.c and linear_vnni.c give the width and the integer
+ *                   products.
  * Needs:  as linear_tile.h, and GROUP_ROWS, WIDEN_Q4(acc), DOT_Q4(acc, w, x), DOT_Q8(acc, w, x): integer sums of
- *         uint8 w with int8 x; PREFETCH_GROUPS: bytes.
+ *         uint8 w with int8 x; TABLE_OF(p): 16 bytes in each 128 bits, DOT_TABLE(acc, w, x): w is int8 + TABLE_OFFSET;
+ *         PREFETCH_GROUPS: bytes.
  * A group of a panel is 8 steps of 4 inputs with 32 outputs, then the scales (linear.h). Of each group the integer
  * products are summed exactly, then multiplied with both scales and added to the f32 sums, in the order of the groups.
  * Registers: per row 2 integer and 2 f32 sums; 2 of weights, 2 of scales: 28 of 32 for 6 rows of 16 lanes. */
+
+#include "kernels/groups.h"
 
 /* Bytes of a group's codes and of the whole group. */
 static PROA_ALWAYS_INLINE int64_t code_bytes(proa_wfmt format)
@@ -28,12 +32,34 @@ static PROA_ALWAYS_INLINE VI load_codes(const char *w)
     return TO_I(OP(loadu_ps)((const float *)(const void *)w));
 }
 
-static PROA_ALWAYS_INLINE code_pair load_step(proa_wfmt format, const char *w, int s)
+/* The products of one step with a row: 4 inputs. */
+static PROA_ALWAYS_INLINE VI add_products(proa_wfmt format, VI sums, VI codes, VI x)
+{
+    if (format == PROA_WFMT_Q8_0) return DOT_Q8(sums, codes, x);
+    return proa_wfmt_has_table(format) ? DOT_TABLE(sums, codes, x) : DOT_Q4(sums, codes, x);
+}
+
+/* Whether DOT_Q4 made the sums, in the width that it sums in. */
+static PROA_ALWAYS_INLINE bool is_narrow(proa_wfmt format)
+{
+    return format == PROA_WFMT_Q4_0 || format == PROA_WFMT_Q4_1;
+}
+
+/* The numbers of a format's table as DOT_TABLE takes them. */
+static PROA_ALWAYS_INLINE VI load_table(proa_wfmt format)
+{
+    if (!proa_wfmt_has_table(format)) return OP(set1_epi8)(0);
+    return OP(add_epi8)(TABLE_OF(proa_group_table(format)), OP(set1_epi8)(TABLE_OFFSET));
+}
+
+static PROA_ALWAYS_INLINE code_pair load_step(proa_wfmt format, const char *w, int s, VI table)
 {
     if (format == PROA_WFMT_Q8_0)
         return (code_pair){load_codes(w + (int64_t)s * 128), load_codes(w + (int64_t)s * 128 + 64)};
     VI both = load_codes(w + (int64_t)s * 64), mask = OP(set1_epi8)(15);
-    return (code_pair){AND_INT(both, mask), AND_INT(OP(srli_epi16)(both, 4), mask)};
+    VI low = AND_INT(both, mask), high = AND_INT(OP(srli_epi16)(both, 4), mask);
+    if (!proa_wfmt_has_table(format)) return (code_pair){low, high};
+    return (code_pair){OP(shuffle_epi8)(table, low), OP(shuffle_epi8)(table, high)};
 }
 
 static PROA_ALWAYS_INLINE VI load_int8x4(const char *x)
@@ -50,6 +76,7 @@ static PROA_ALWAYS_INLINE void groups_rows(const proa_wfmt format, const int R, 
     V low[GROUP_ROWS], high[GROUP_ROWS];
     const int64_t stride = t->x_stride, bytes = group_bytes(format), codes = code_bytes(format);
     const char *x = t->x + row * stride, *w = t->w;
+    const VI table = load_table(format);
     const char *scales = x + t->steps * PROA_GROUP, *totals = scales + t->steps * 4;
     PROA_UNROLL
     for (int r = 0; r < R; r++) low[r] = high[r] = OP(setzero_ps)();
@@ -61,12 +88,12 @@ static PROA_ALWAYS_INLINE void groups_rows(const proa_wfmt format, const int R, 
             _mm_prefetch(w + PREFETCH_GROUPS + ahead + h * (bytes / HALVES), _MM_HINT_T0);
         PROA_UNROLL
         for (int s = 0; s < 8; s++) {
-            code_pair c = load_step(format, w + (int64_t)h * LANES * 4, s);
+            code_pair c = load_step(format, w + (int64_t)h * LANES * 4, s, table);
             PROA_UNROLL
             for (int r = 0; r < R; r++) {
                 VI word = load_int8x4(x + r * stride + (int64_t)s * 4);
-                il[r] = format == PROA_WFMT_Q8_0 ? DOT_Q8(il[r], c.low, word) : DOT_Q4(il[r], c.low, word);
-                ih[r] = format == PROA_WFMT_Q8_0 ? DOT_Q8(ih[r], c.high, word) : DOT_Q4(ih[r], c.high, word);
+                il[r] = add_products(format, il[r], c.low, word);
+                ih[r] = add_products(format, ih[r], c.high, word);
             }
         }
         const char *d = w + codes + (int64_t)h * LANES * 2;
@@ -75,7 +102,7 @@ static PROA_ALWAYS_INLINE void groups_rows(const proa_wfmt format, const int R, 
         for (int r = 0; r < R; r++) {
             V sx = load_word(scales + r * stride);
             VI total = load_int8x4(totals + r * stride);
-            if (format != PROA_WFMT_Q8_0) il[r] = WIDEN_Q4(il[r]), ih[r] = WIDEN_Q4(ih[r]);
+            if (is_narrow(format)) il[r] = WIDEN_Q4(il[r]), ih[r] = WIDEN_Q4(ih[r]);
             if (format != PROA_WFMT_Q4_1)
                 il[r] = OP(sub_epi32)(il[r], total), ih[r] = OP(sub_epi32)(ih[r], total);
             low[r] = OP(fmadd_ps)(OP(cvtepi32_ps)(il[r]), OP(mul_ps)(sx, dl), low[r]);

@@ -11,15 +11,20 @@
 
 DEFINE_TILE(tile_i8, PROA_WFMT_I8)
 
-#define DOT_Q4(acc, w, x) _mm512_dpbusd_epi32(acc, w, x)
-#define WIDEN_Q4(acc)     (acc)
-#define DOT_Q8(acc, w, x) _mm512_dpbusd_epi32(acc, w, x)
+#define DOT_Q4(acc, w, x)    _mm512_dpbusd_epi32(acc, w, x)
+#define WIDEN_Q4(acc)        (acc)
+#define DOT_TABLE(acc, w, x) _mm512_dpbusd_epi32(acc, w, x)
+#define TABLE_OFFSET         -128 /* the numbers as uint8 */
+#define TABLE_OF(p)          _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define DOT_Q8(acc, w, x)    _mm512_dpbusd_epi32(acc, w, x)
 
 #include "kernels/cpu/linear_groups.h"
 
 DEFINE_GROUPS_TILE(tile_q8_0, PROA_WFMT_Q8_0)
 DEFINE_GROUPS_TILE(tile_q4_0, PROA_WFMT_Q4_0)
 DEFINE_GROUPS_TILE(tile_q4_1, PROA_WFMT_Q4_1)
+DEFINE_GROUPS_TILE(tile_mxfp4, PROA_WFMT_MXFP4)
+DEFINE_GROUPS_TILE(tile_iq4_nl, PROA_WFMT_IQ4_NL)
 
 void proa_linear_vnni_isa(proa_linear_isa *isa)
 {
@@ -30,6 +35,8 @@ void proa_linear_vnni_isa(proa_linear_isa *isa)
     isa->tile[PROA_WFMT_Q8_0] = tile_q8_0;
     isa->tile[PROA_WFMT_Q4_0] = tile_q4_0;
     isa->tile[PROA_WFMT_Q4_1] = tile_q4_1;
+    isa->tile[PROA_WFMT_MXFP4] = tile_mxfp4;
+    isa->tile[PROA_WFMT_IQ4_NL] = tile_iq4_nl;
 }
 
 static proa_linear_isa vnni; /* written once, by the overlay */

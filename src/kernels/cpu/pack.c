@@ -18,14 +18,14 @@ static int64_t step_inputs(proa_wfmt format)
 static int64_t step_bytes(proa_wfmt format)
 {
     if (format == PROA_WFMT_Q8_0) return 8 * 128 + 64;
-    if (format == PROA_WFMT_Q4_0) return 8 * 64 + 64;
+    if (format == PROA_WFMT_Q4_0 || proa_wfmt_has_table(format)) return 8 * 64 + 64;
     if (format == PROA_WFMT_Q4_1) return 8 * 64 + 128;
     return format == PROA_WFMT_BF16 || format == PROA_WFMT_F16 ? 64 : 128;
 }
 
 int32_t proa_group_factor(proa_wfmt format, bool biased)
 {
-    if (format == PROA_WFMT_Q8_0) return biased ? 128 : 0;
+    if (format == PROA_WFMT_Q8_0 || proa_wfmt_has_table(format)) return biased ? 128 : 0;
     return format == PROA_WFMT_Q4_0 ? 8 : 1;
 }
 
@@ -169,14 +169,25 @@ static bool find_row(const pack_job *job, int64_t n, const proa_tensor_source **
     return false;
 }
 
+/* What is stored for each code of proa_quant_group: itself, or its place in the table. Padding, which is multiplied
+ * with zeros, may have no place. */
+static void stored_codes(proa_wfmt format, uint8_t stored[256])
+{
+    for (int code = 0; code < 256; code++) stored[code] = proa_wfmt_has_table(format) ? 0 : (uint8_t)code;
+    if (!proa_wfmt_has_table(format)) return;
+    const int8_t *table = proa_group_table(format);
+    for (int i = 15; i >= 0; i--) stored[table[i] + 128] = (uint8_t)i;
+}
+
 /* Output j of a panel: its codes, four k a step, then its scale and its minimum behind the codes. */
-static void write_group(proa_wfmt format, char *out, int64_t j, const proa_quant_group *g)
+static void write_group(proa_wfmt format, char *out, int64_t j, const proa_quant_group *g,
+                        const uint8_t stored[256])
 {
     bool wide = format == PROA_WFMT_Q8_0;
     int64_t step = wide ? 128 : 64, shift = !wide && j >= 16 ? 4 : 0, place = wide ? j : j % 16;
     for (int64_t k = 0; k < PROA_GROUP; k++) {
         char *byte = out + k / 4 * step + place * 4 + k % 4;
-        *byte = (char)((unsigned char)*byte | g->code[k] << shift);
+        *byte = (char)((unsigned char)*byte | stored[g->code[k]] << shift);
     }
     memcpy(out + 8 * step + 2 * j, &g->scale, 2);
     if (format == PROA_WFMT_Q4_1) memcpy(out + 8 * step + 64 + 2 * j, &g->min, 2);
@@ -187,6 +198,8 @@ static void pack_group_panel(const pack_job *job, int64_t panel)
     const proa_weight *w = job->w;
     int64_t bytes = proa_panel_bytes(w->format, w->K);
     char *out = (char *)w->data + panel * bytes;
+    uint8_t stored[256];
+    stored_codes(w->format, stored);
     memset(out, 0, (size_t)bytes);
     for (int64_t j = 0; j < PROA_PANEL; j++) {
         const proa_tensor_source *source;
@@ -195,7 +208,7 @@ static void pack_group_panel(const pack_job *job, int64_t panel)
         for (int64_t k = 0; k < w->K; k += PROA_GROUP) {
             proa_quant_group group;
             proa_group_read(w->format, &group, source, row, k, proa_min64(PROA_GROUP, w->K - k));
-            write_group(w->format, out + k / PROA_GROUP * step_bytes(w->format), j, &group);
+            write_group(w->format, out + k / PROA_GROUP * step_bytes(w->format), j, &group, stored);
         }
     }
 }
@@ -234,6 +247,8 @@ static void pack_panel(const pack_job *job, int64_t panel)
         case PROA_WFMT_Q8_0: /* pack_group_panel */
         case PROA_WFMT_Q4_0:
         case PROA_WFMT_Q4_1:
+        case PROA_WFMT_MXFP4:
+        case PROA_WFMT_IQ4_NL:
         case PROA_WFMT_COUNT: break;
         }
     }

@@ -20,7 +20,8 @@ static void fill_stored(proa_encoding encoding)
     }
     int64_t numbers = proa_encoding_numbers(encoding), bytes = proa_encoding_row_bytes(encoding, numbers);
     for (int64_t at = 0; at + bytes <= (int64_t)sizeof stored; at += bytes)
-        stored[at + 1] = 0x2c, stored[at + 3] = 0xab; /* f16 near 0.06 and -0.06 */
+        if (encoding == PROA_ENCODING_MXFP4) stored[at] = 123; /* 2^-4 */
+        else stored[at + 1] = 0x2c, stored[at + 3] = 0xab;     /* f16 near 0.06 and -0.06 */
 }
 
 static proa_tensor_source source_of(proa_encoding encoding)
@@ -61,13 +62,18 @@ static void keeps_stored_codes(void **state)
         proa_wfmt format;
         double limit;
     } cases[] = {
-        {PROA_ENCODING_Q4_0, PROA_WFMT_Q4_0, 0},        {PROA_ENCODING_Q4_1, PROA_WFMT_Q4_1, 0},
-        {PROA_ENCODING_Q5_0, PROA_WFMT_Q8_0, 0},        {PROA_ENCODING_IQ4_NL, PROA_WFMT_Q8_0, 0},
-        {PROA_ENCODING_Q4_K, PROA_WFMT_Q4_1, 0x1p-10},  {PROA_ENCODING_Q4_1, PROA_WFMT_Q8_0, 1.0 / 200},
-        {PROA_ENCODING_Q4_K, PROA_WFMT_Q8_0, 1.0 / 200}};
+        {PROA_ENCODING_Q4_0, PROA_WFMT_Q4_0, 0},           {PROA_ENCODING_Q4_1, PROA_WFMT_Q4_1, 0},
+        {PROA_ENCODING_Q5_0, PROA_WFMT_Q8_0, 0},           {PROA_ENCODING_IQ4_NL, PROA_WFMT_Q8_0, 0},
+        {PROA_ENCODING_IQ4_NL, PROA_WFMT_IQ4_NL, 0},       {PROA_ENCODING_MXFP4, PROA_WFMT_MXFP4, 0},
+        {PROA_ENCODING_IQ4_XS, PROA_WFMT_IQ4_NL, 0x1p-10}, {PROA_ENCODING_Q8_0, PROA_WFMT_MXFP4, 1.0 / 5},
+        {PROA_ENCODING_Q8_0, PROA_WFMT_IQ4_NL, 1.0 / 8},   {PROA_ENCODING_Q4_K, PROA_WFMT_Q4_1, 0x1p-10},
+        {PROA_ENCODING_Q4_1, PROA_WFMT_Q8_0, 1.0 / 200},   {PROA_ENCODING_Q4_K, PROA_WFMT_Q8_0, 1.0 / 200}};
     for (size_t i = 0; i < PROA_COUNT(cases); i++) {
         proa_tensor_source s = source_of(cases[i].encoding);
-        assert_true(largest_difference(cases[i].format, &s) <= cases[i].limit);
+        double difference = largest_difference(cases[i].format, &s);
+        if (difference > cases[i].limit)
+            fail_msg("%s as %s: %g", proa_encoding_name(cases[i].encoding), proa_wfmt_name(cases[i].format),
+                     difference);
     }
 }
 
@@ -85,7 +91,8 @@ static void pads_with_zeros_and_passes_nan(void **state)
 {
     PROA_UNUSED(state);
     float numbers[5] = {1, -2, 3, -4, 0.5f};
-    static const proa_wfmt formats[] = {PROA_WFMT_Q8_0, PROA_WFMT_Q4_0, PROA_WFMT_Q4_1};
+    static const proa_wfmt formats[] = {PROA_WFMT_Q8_0, PROA_WFMT_Q4_0, PROA_WFMT_Q4_1, PROA_WFMT_MXFP4,
+                                        PROA_WFMT_IQ4_NL};
     for (size_t f = 0; f < PROA_COUNT(formats); f++) {
         proa_quant_group g;
         proa_group_quantise(formats[f], &g, numbers, 5);

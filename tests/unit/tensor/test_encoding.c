@@ -128,7 +128,7 @@ static void codes_are_numbers(void **state)
         assert_false(proa_tensor_source_codes(&s, 0, 0, &g));
         release_vector(&v);
     }
-    assert_int_equal(with_codes, 7);
+    assert_int_equal(with_codes, 8);
 }
 
 static void rows_are_whole_blocks(void **state)
