@@ -122,7 +122,7 @@ void proa_group_read(proa_wfmt format, proa_quant_group *g, const proa_tensor_so
     proa_group_quantise(format, g, numbers, n);
 }
 
-/* 4-bit codes in groups of neighbouring columns are kept: with the middle as zero point, or a minimum for each group. */
+/* 4-bit codes in groups of neighbouring columns are kept: with the middle as zero, or with a minimum for each group. */
 static proa_wfmt scaled_format(const proa_scaled_codes *s)
 {
     if (s->group_of || s->col_group % PROA_GROUP) return PROA_WFMT_Q8_0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * groups.h - groups of PROA_GROUP quantised inputs with an f16 scale: the formats q8_0, q4_0, q4_1, mxfp4 and iq4_nl of
- *            weight.h. The reference and the packers of all tables take their groups from this file, so they hold the same codes.
+ * groups.h - groups of PROA_GROUP quantised inputs with an f16 scale: the formats q8_0, q4_0, q4_1, mxfp4 and iq4_nl
+ *            of weight.h. The reference and the packers of all tables take their groups from this file, so they hold
+ *            the same codes.
  * Formats: those of llama.cpp (ggml-quants): a source that is stored so keeps its codes and scales.
  * Owner:   the caller's buffers. Threads: pure functions. */
 #ifndef PROA_KERNELS_GROUPS_H
