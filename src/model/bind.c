@@ -124,13 +124,11 @@ static proa_status check_blocks(const binder *b, const proa_weights_tensor *t, c
                                 const proa_tensor_source *s)
 {
     const proa_view *v = &s->view;
-    int32_t along = w->row->role == PROA_ROLE_TRANSPOSED && !t->final ? v->rank - 2 : v->rank - 1;
+    bool of_heads = w->row->flags & PROA_OF_HEADS; /* a head's rows are cut out before they may be transposed */
+    bool transposed = w->row->role == PROA_ROLE_TRANSPOSED && !t->final && !of_heads;
+    int32_t along = transposed ? v->rank - 2 : v->rank - 1;
     if (proa_encoding_is_computed(s->encoding)) return PROA_OK;
-    if (w->row->flags & PROA_OF_HEADS && s->encoding != PROA_ENCODING_PLAIN)
-        return PROA_FAIL(b->err, UNSUPPORTED,
-                         "tensor '%s' is encoded as %s; a matrix that is taken apart by heads must be plain",
-                         t->name, proa_encoding_name(s->encoding));
-    if (s->encoding == PROA_ENCODING_PLAIN || (s->encoding == PROA_ENCODING_PIECES && !w->experts))
+    if (s->encoding == PROA_ENCODING_PLAIN || (s->encoding == PROA_ENCODING_PIECES && !w->experts && !of_heads))
         return PROA_OK;
     bool whole = s->encoding == PROA_ENCODING_SCALED ||
                  proa_encoding_row_bytes(s->encoding, v->shape[along]) >= 0;
@@ -260,12 +258,12 @@ static void add_heads(const binder *b, proa_param *param, const proa_name *row, 
 {
     const proa_config *c = b->c;
     bool keys = row->load == PROA_LOAD_HEAD_KEYS;
-    proa_view all = part.source.view;
+    const proa_tensor_source all = part.source;
     param->experts = c->heads, param->heads = true;
     param->rows = proa_dim_size(c, row->rows);
     for (int64_t h = 0; h < c->heads; h++) {
         int64_t first = h * (c->qk_nope + c->v_dim) + (keys ? 0 : c->qk_nope);
-        part.source.view = proa_view_rows(all, first, first + (keys ? c->qk_nope : c->v_dim));
+        part.source = proa_tensor_source_rows_of(&all, first, keys ? c->qk_nope : c->v_dim);
         part.expert = (int32_t)h;
         add_matrix(b, param, row, part);
     }

@@ -77,6 +77,27 @@ bool proa_tensor_source_is_plain(const proa_tensor_source *s)
     return s->encoding == PROA_ENCODING_PLAIN && s->order.count[0] == 0 && !s->factor && s->plus == 0.0f;
 }
 
+bool proa_tensor_source_is_turned(const proa_tensor_source *s)
+{
+    bool blocks = !proa_tensor_source_is_float(s) && !proa_encoding_is_computed(s->encoding);
+    return blocks && s->view.rank == 2 && s->view.stride[1] != 1 && s->view.shape[1] > 1;
+}
+
+proa_tensor_source proa_tensor_source_rows_of(const proa_tensor_source *s, int64_t first, int64_t count)
+{
+    proa_tensor_source rows = *s;
+    if (s->encoding == PROA_ENCODING_PLAIN) {
+        rows.view = proa_view_rows(s->view, first, first + count);
+        return rows;
+    }
+    PROA_DASSERT(s->order.count[0] == 0 && !s->factor && !proa_tensor_source_is_turned(s));
+    rows.view.shape[0] = count;
+    if (s->encoding == PROA_ENCODING_SCALED) rows.first_row += first;
+    else
+        rows.view.data = (char *)s->view.data + first * proa_encoding_row_bytes(s->encoding, s->view.shape[1]);
+    return rows;
+}
+
 bool proa_tensor_source_is_dense(const proa_tensor_source *s)
 {
     return proa_tensor_source_is_plain(s) && proa_view_dense(s->view);
@@ -128,6 +149,17 @@ static void read_pieces(const proa_view *v, int64_t row, int64_t col, int64_t n,
     }
 }
 
+/* Numbers [col, col + n) of a stored row of blocks. */
+static void read_blocks(const proa_tensor_source *s, int64_t cols, int64_t row, int64_t col, int64_t n, float *out)
+{
+    if (s->encoding == PROA_ENCODING_SCALED) {
+        proa_scaled_read(out, s->scaled, s->first_row + row, col, n);
+        return;
+    }
+    int64_t bytes = proa_encoding_row_bytes(s->encoding, cols);
+    proa_encoding_decode(out, s->encoding, (const char *)s->view.data + row * bytes, col, n);
+}
+
 /* Numbers (pos, col + i) of the sinusoids [positions, d]. */
 static void make_sinusoids(bool halves, int64_t d, int64_t pos, int64_t col, int64_t n, float *out)
 {
@@ -146,15 +178,12 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
     PROA_DASSERT(stored < s->view.shape[0] && col + n <= s->view.shape[1]);
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
     else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, col, n, out);
-    else if (s->encoding == PROA_ENCODING_SCALED)
-        proa_scaled_read(out, s->scaled, s->first_row + stored, col, n);
     else if (proa_encoding_is_computed(s->encoding)) {
         bool halves = s->encoding == PROA_ENCODING_SINUSOID_HALVES;
         make_sinusoids(halves, s->view.shape[1], stored, col, n, out);
-    } else {
-        int64_t bytes = proa_encoding_row_bytes(s->encoding, s->view.shape[1]);
-        proa_encoding_decode(out, s->encoding, (const char *)s->view.data + stored * bytes, col, n);
-    }
+    } else if (proa_tensor_source_is_turned(s))
+        for (int64_t i = 0; i < n; i++) read_blocks(s, s->view.shape[0], col + i, stored, 1, &out[i]);
+    else read_blocks(s, s->view.shape[1], stored, col, n, out);
     for (int64_t i = 0; s->factor && i < n; i++) out[i] *= s->factor[stored];
     for (int64_t i = 0; s->plus != 0.0f && i < n; i++) out[i] += s->plus;
 }
@@ -162,7 +191,7 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
 bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t col, proa_code_group *group)
 {
     if (proa_tensor_source_is_float(s) || s->factor || s->plus != 0.0f) return false;
-    if (proa_encoding_is_computed(s->encoding)) return false;
+    if (proa_encoding_is_computed(s->encoding) || proa_tensor_source_is_turned(s)) return false;
     if (s->encoding == PROA_ENCODING_SCALED)
         return proa_scaled_read_codes(group, s->scaled, s->first_row + proa_tensor_source_row(s, row), col);
     int64_t bytes = proa_encoding_row_bytes(s->encoding, s->view.shape[1]);

@@ -77,7 +77,8 @@ typedef struct proa_tensor_source {
      * which is dense or the transpose of a dense one, and dtype is that of the pieces. Else data points to the stored
      * bytes, shape and strides are those of the decoded tensor, which is dense or the transpose of a dense one (the
      * blocks follow each other along the axis of stride 1), and dtype says nothing. A file's tensor has any rank; what
-     * a weight takes is a matrix [rows, cols], an encoded one with the blocks along its rows. */
+     * a weight takes is a matrix [rows, cols], an encoded one with the blocks along its rows, or turned: a weight row
+     * is then a column of what is stored, and is read number by number. */
     proa_view view;
     proa_row_order order; /* count[0] 0: all rows in stored order */
     const float *factor;  /* [stored rows] multiplies each row; NULL: none */
@@ -97,6 +98,10 @@ int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n);
 proa_tensor_source proa_tensor_source_of(proa_view plain);
 int64_t proa_tensor_source_rows(const proa_tensor_source *s); /* taken rows */
 int64_t proa_tensor_source_cols(const proa_tensor_source *s);
+/* Whether rows are columns of stored blocks. */
+bool proa_tensor_source_is_turned(const proa_tensor_source *s);
+/* Stored rows [first, first + count) of a matrix without an order; not for PIECES and computed ones. */
+proa_tensor_source proa_tensor_source_rows_of(const proa_tensor_source *s, int64_t first, int64_t count);
 /* Bytes of the stored numbers (of a PLAIN tensor with strides: from the first to the last); 0 for an empty tensor. */
 int64_t proa_tensor_source_bytes(const proa_tensor_source *s);
 /* Whether the numbers are floats of type s->view.dtype, not encoded ones. */
@@ -118,8 +123,8 @@ typedef struct proa_code_group {
     float scale, min;    /* min: 0 where the encoding has none */
 } proa_code_group;
 
-/* Numbers [col, col + 32) of a row as codes, col a multiple of 32; false if the source is not stored so: a plain one,
- * one whose groups are smaller, or whose numbers are changed when they are read. */
+/* Numbers [col, col + 32) of a row as codes, col a multiple of 32; false if the source is not stored so: a plain or a
+ * turned one, one whose groups are smaller, or whose numbers are changed when they are read. */
 bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t col, proa_code_group *group);
 
 /* Walks through sources as plain matrices of f32, f16 or bf16, for kernels that convert such on a device: rows out of

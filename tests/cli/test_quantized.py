@@ -7,10 +7,11 @@ import shutil
 
 import numpy as np
 import pytest
-from harness import LM, fails, ok_json
+from harness import GOLDEN, LM, fails, ok_json
 
 GROUP = 32
 IDS = "5 812 316 44 1020 77 9 3000"
+SMALL_IDS = "5 81 116 44 120 77 9 130"  # for the models of tests/golden/arch
 
 
 def load(path):
@@ -50,11 +51,12 @@ def is_matrix(name):
     return "proj.weight" in name
 
 
-def write(folder, convert, config=None):
-    """The quantised model and the model of its dequantised numbers. convert: (name, W) -> (tensors, dequantised)."""
+def write(folder, convert, config=None, model=LM, chosen=is_matrix):
+    """The quantised model and the model of its dequantised numbers. convert: (name, W) -> (tensors, dequantised), for
+    the tensors whose names are chosen."""
     plain, quantised = {}, {}
-    for name, w in load(LM / "model.safetensors").items():
-        if is_matrix(name):
+    for name, w in load(model / "model.safetensors").items():
+        if chosen(name):
             parts, back = convert(name.removesuffix(".weight"), w)
             quantised.update(parts)
             plain[name] = back.astype(np.float32)
@@ -62,8 +64,8 @@ def write(folder, convert, config=None):
             plain[name] = quantised[name] = w
     for kind, tensors in (("plain", plain), ("quantised", quantised)):
         (folder / kind).mkdir()
-        for file in LM.iterdir():
-            if file.suffix == ".json" and "index" not in file.name:
+        for file in model.iterdir():
+            if file.suffix == ".json" and "index" not in file.name and file.name != "golden.json":
                 shutil.copy(file, folder / kind)
         save(folder / kind / "model.safetensors", tensors)
     if config:
@@ -71,15 +73,15 @@ def write(folder, convert, config=None):
         path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": config}))
 
 
-def logits(folder, *options):
-    return np.array(ok_json("run", folder, "--ids", IDS, "--logits", *options)["logits"])
+def logits(folder, *options, ids=IDS, isa=""):
+    return np.array(ok_json("run", folder, "--ids", ids, "--logits", *options, env={"PROA_ISA": isa} if isa else {})["logits"])
 
 
-def compare(folder, limit=0.05):
-    want = logits(folder / "plain", "--dtype", "f32")
+def compare(folder, limit=0.05, ids=IDS, isa=""):
+    want = logits(folder / "plain", "--dtype", "f32", ids=ids)
     largest = np.abs(want).max()
-    assert np.abs(logits(folder / "quantised", "--dtype", "f32") - want).max() < 1e-5 * largest
-    own = logits(folder / "quantised")
+    assert np.abs(logits(folder / "quantised", "--dtype", "f32", ids=ids, isa=isa) - want).max() < 1e-5 * largest
+    own = logits(folder / "quantised", ids=ids, isa=isa)
     assert 0 < np.abs(own - want).max() < limit * largest
 
 
@@ -209,6 +211,51 @@ def test_fp8(tmp_path, block):
 
     write(tmp_path, convert, {"quant_method": "fp8"})
     compare(tmp_path)
+
+
+@pytest.mark.parametrize("isa", ["generic", "avx2", "avx512"])
+def test_fp8_of_deepseek(tmp_path, isa):
+    """Every matrix but the router in e4m3 with blocks, kv_b_proj too, whose heads are taken apart."""
+    def convert(base, w):
+        n, k = w.shape
+        rows, cols = next(b for b in (32, 16, 8) if n % b == 0), next(b for b in (32, 16, 8) if k % b == 0)
+        scale = (np.abs(w.reshape(n // rows, rows, k // cols, cols)).max((1, 3)) / 448).astype(np.float32)
+        wide = np.repeat(np.repeat(scale, rows, 0), cols, 1)
+        codes = to_e4m3(w / wide)
+        return {base + ".weight": ("F8_E4M3", codes), base + ".weight_scale_inv": scale}, E4M3[codes] * wide
+
+    write(tmp_path, convert, {"quant_method": "fp8", "weight_block_size": [32, 32]}, GOLDEN / "arch/deepseek_v3",
+          lambda name: "_proj" in name and name.endswith(".weight"))
+    compare(tmp_path, ids=SMALL_IDS, isa=isa)
+
+
+def test_4_bits_of_deepseek(tmp_path):
+    def convert(base, w):
+        codes, scale, zero, back = codes_of(w, 16 if w.shape[1] % 32 else 32)
+        return {base + ".weight_packed": pack(codes, 1), base + ".weight_scale": scale,
+                base + ".weight_shape": np.array(w.shape, np.int64)}, back
+
+    write(tmp_path, convert, {"quant_method": "compressed-tensors", "format": "pack-quantized"}, GOLDEN / "arch/deepseek_v3",
+          lambda name: "kv_b_proj" in name)
+    compare(tmp_path, 0.2, SMALL_IDS)  # 0.12: int8 activations make one token choose another expert
+
+
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+@pytest.mark.parametrize("isa", ["generic", "avx2", "avx512"])
+def test_mxfp4_of_gpt_oss(tmp_path, isa):
+    """The experts as gpt-oss is published: blocks of 32 inputs with an exponent, the outputs first."""
+    def convert(base, w):
+        groups = w.transpose(0, 2, 1).reshape(w.shape[0], w.shape[2], -1, 32)
+        exponent = np.floor(np.log2(np.abs(groups).max(3))) - 2
+        wide = 2.0 ** exponent[..., None]
+        codes = np.abs(groups[..., None] / wide[..., None] - E2M1).argmin(4).astype(np.uint8)
+        back = (E2M1[codes] * wide).reshape(w.shape[0], w.shape[2], -1).transpose(0, 2, 1)
+        return {base + "_blocks": codes[..., 0::2] | codes[..., 1::2] << 4, base + "_scales": (exponent + 127).astype(np.uint8)}, back
+
+    write(tmp_path, convert, {"quant_method": "mxfp4"}, GOLDEN / "arch/gpt_oss", lambda name: name.endswith(("gate_up_proj", "down_proj")))
+    compare(tmp_path, 0.2, SMALL_IDS, isa)
 
 
 @pytest.mark.parametrize("change, text", [

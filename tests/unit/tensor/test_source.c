@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_source.c - stored tensors: row orders, factors, and the walk that gives kernels plain matrices. */
-#include "tensor/source.h"
+#include "tensor/scaled.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,6 +91,39 @@ static void decoded(void **state)
 
 /* More rows than are decoded at a time, and none at all. */
 /* Position 1 of 4 columns: angles 1 and 0.01; sines before cosines, or in turn. */
+/* Rows 2 to 5 of eight encoded rows of 64, then their transposed: the same numbers. */
+static void turned(void **state)
+{
+    PROA_UNUSED(state);
+    static uint8_t blocks[8 * 2 * 34];
+    for (size_t i = 0; i < sizeof blocks; i++) blocks[i] = (uint8_t)(i * 37 + i / 5);
+    for (size_t i = 1; i < sizeof blocks; i += 34) blocks[i] = 0x2c; /* f16 scales near 0.06 */
+    proa_scaled_codes codes = {.kind = PROA_CODE_I8, .row_group = 3, .col_group = 64};
+    float scales[3] = {1, 2, 3};
+    codes.code = (proa_code_layout){.data = blocks, .row = {8 * 64, 64}, .col = {1}, .cols = 1};
+    codes.scale = proa_view_2d(scales, PROA_DTYPE_F32, 3, 1);
+    proa_tensor_source all[2] = {
+        {.encoding = PROA_ENCODING_Q8_0, .view = proa_view_2d(blocks, PROA_DTYPE_F32, 8, 64)},
+        {.encoding = PROA_ENCODING_SCALED, .scaled = &codes, .view = proa_view_2d(blocks, PROA_DTYPE_F16, 8, 64)}};
+    for (int a = 0; a < 2; a++) {
+        proa_tensor_source rows = proa_tensor_source_rows_of(&all[a], 2, 4), columns = rows;
+        columns.view = proa_view_transpose(rows.view);
+        assert_false(proa_tensor_source_is_turned(&rows));
+        assert_true(proa_tensor_source_is_turned(&columns));
+        assert_int_equal(proa_tensor_source_rows(&columns), 64);
+        for (int64_t r = 0; r < 4; r++) {
+            float want[64], part[64], have[4];
+            proa_tensor_source_read(&all[a], 2 + r, 0, 64, want);
+            proa_tensor_source_read(&rows, r, 0, 64, part);
+            assert_memory_equal(part, want, sizeof want);
+            for (int64_t k = 0; k < 64; k++) {
+                proa_tensor_source_read(&columns, k, 0, 4, have);
+                assert_true(have[r] == want[k]);
+            }
+        }
+    }
+}
+
 static void sinusoids(void **state)
 {
     const float halves[] = {0.84147098F, 0.0099998333F, 0.54030231F, 0.99995F};
@@ -170,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(row_order), cmocka_unit_test(even_rows_first),
                                        cmocka_unit_test(decoded),   cmocka_unit_test(many_and_none),
-                                       cmocka_unit_test(in_pieces), cmocka_unit_test(sinusoids)};
+                                       cmocka_unit_test(in_pieces), cmocka_unit_test(sinusoids),
+                                       cmocka_unit_test(turned)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
