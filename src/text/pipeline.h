@@ -100,6 +100,7 @@ typedef struct proa_bpe {
     proa_str prefix, suffix; /* continuing_subword_prefix, end_of_word_suffix; empty: none */
     int32_t unk;             /* -1: none, -2: named but not in the vocabulary */
     bool fuse_unk, byte_fallback, ignore_merges;
+    bool by_id; /* as tiktoken: no list of merges, two symbols merge if they make a piece, whose id is the rank */
 } proa_bpe;
 
 /* Unigram, of tokenizer.json (scores are double) and of SentencePiece (float, and types of pieces). Also
@@ -247,6 +248,9 @@ proa_status proa_load_spm_config(proa_tokenizer *tok, const proa_json *config, p
 /* proa_tokenizer_open_spm with a tokenizer_config.json and a vocabulary, each may be NULL. */
 proa_status proa_tokenizer_open_model(proa_tokenizer **out, const void *bytes, size_t len, const char *what,
                                       const proa_json *config, const proa_piece_list *list, proa_err *err);
+/* tiktoken's lines, see proa_tiktoken_write; name: the file's, what: how errors call it. */
+proa_status proa_tokenizer_open_tiktoken(proa_tokenizer **out, proa_str lines, const char *name,
+                                         const char *what, const proa_json *config, proa_err *err);
 void proa_byte_ids(const proa_vocab *vocab, int32_t ids[256]); /* of <0x00>..<0xFF>; -1: none */
 void proa_added_init(proa_tokenizer *tok, int64_t cap);        /* after the vocabulary is there */
 proa_status proa_added_put(proa_tokenizer *tok, proa_added_token token, proa_err *err);

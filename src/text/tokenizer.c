@@ -126,6 +126,20 @@ proa_status proa_tokenizer_open_spm(proa_tokenizer **out, const void *bytes, siz
     return proa_tokenizer_open_model(out, bytes, len, what, NULL, NULL, err);
 }
 
+proa_status proa_tokenizer_open_tiktoken(proa_tokenizer **out, proa_str lines, const char *name,
+                                         const char *what, const proa_json *config, proa_err *err)
+{
+    proa_buf json;
+    proa_buf_init(&json, (size_t)PROA_TOKENIZER_BYTES_MAX);
+    proa_status status = proa_tiktoken_write(&json, lines, name, config, err);
+    if (status == PROA_OK && json.full)
+        status = PROA_FAIL(err, LIMIT, "longer than %lld bytes", (long long)PROA_TOKENIZER_BYTES_MAX);
+    if (status != PROA_OK) proa_err_prefix(err, "%s", what);
+    else status = proa_tokenizer_open_json(out, proa_buf_view(&json), what, err);
+    proa_buf_release(&json);
+    return status;
+}
+
 /* ---- asking ---- */
 
 int32_t proa_tokenizer_vocab(const proa_tokenizer *tok)

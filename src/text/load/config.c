@@ -22,19 +22,26 @@ bool proa_config_adds(const proa_json *config, const char *flag, const char *con
     return false;
 }
 
+proa_status proa_config_id(int64_t *id, proa_str key, proa_err *err)
+{
+    if (key.len == 0 || key.len > 9) return PROA_FAIL(err, INVALID, "added_tokens_decoder has a broken id");
+    *id = 0;
+    for (size_t i = 0; i < key.len; i++) {
+        if (key.ptr[i] < '0' || key.ptr[i] > '9')
+            return PROA_FAIL(err, INVALID, "added_tokens_decoder has the id '%.*s'", (int)key.len, key.ptr);
+        *id = 10 * *id + (key.ptr[i] - '0');
+    }
+    return PROA_OK;
+}
+
 /* "added_tokens_decoder": {"32000": {"content": "<extra>", "special": true, ...}, ...} */
 static proa_status put_added(proa_tokenizer *tok, const proa_json_iter *it, proa_err *err)
 {
     proa_added_token t = {.id = 0};
     proa_loader ld = {.tok = tok};
-    if (it->key.len == 0 || it->key.len > 9)
-        return PROA_FAIL(err, INVALID, "added_tokens_decoder has a broken id");
-    for (size_t i = 0; i < it->key.len; i++) {
-        if (it->key.ptr[i] < '0' || it->key.ptr[i] > '9')
-            return PROA_FAIL(err, INVALID, "added_tokens_decoder has the id '%.*s'", (int)it->key.len,
-                             it->key.ptr);
-        t.id = 10 * t.id + (it->key.ptr[i] - '0');
-    }
+    int64_t id = 0;
+    PROA_TRY(proa_config_id(&id, it->key, err));
+    t.id = (int32_t)id;
     PROA_TRY(proa_load_member(&ld, it->value, "content", &t.content, err));
     PROA_TRY(proa_json_get_bool(&t.special, it->value, "special", err));
     PROA_TRY(proa_json_get_bool(&t.lstrip, it->value, "lstrip", err));

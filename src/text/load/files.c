@@ -18,6 +18,17 @@ typedef struct folder {
     proa_err *err;
 } folder;
 
+bool proa_next_line(proa_str *rest, proa_str *line)
+{
+    if (rest->len == 0) return false;
+    const char *end = memchr(rest->ptr, '\n', rest->len);
+    *line = (proa_str){rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
+    size_t used = line->len + (end ? 1 : 0);
+    *rest = (proa_str){rest->ptr + used, rest->len - used};
+    if (line->len && line->ptr[line->len - 1] == '\r') line->len--;
+    return true;
+}
+
 static bool has(folder *f, const char *name)
 {
     snprintf(f->name, sizeof f->name, "%s", name);
@@ -34,29 +45,41 @@ static proa_status open_json_file(proa_tokenizer **out, folder *f)
     return status;
 }
 
-static proa_status open_spm_file(proa_tokenizer **out, folder *f, const proa_piece_list *list)
+/* A SentencePiece model, or the lines of tiktoken under such a name. */
+static proa_status open_model_file(proa_tokenizer **out, folder *f, const proa_piece_list *list)
 {
     proa_buf bytes;
     proa_status status = proa_files_read(&bytes, f->files, f->name, PROA_SPM_BYTES_MAX, f->err);
-    if (status == PROA_OK)
+    if (status == PROA_OK && proa_tiktoken_is(proa_buf_view(&bytes)))
+        status = proa_tokenizer_open_tiktoken(out, proa_buf_view(&bytes), f->name, f->file, f->config, f->err);
+    else if (status == PROA_OK)
         status = proa_tokenizer_open_model(out, bytes.ptr, bytes.len, f->file, f->config, list, f->err);
     proa_buf_release(&bytes);
     return status;
 }
 
-/* The only *.model file of the folder; false if there is none, or more than one. */
-static bool only_model(folder *f)
+/* The only file of the folder with this ending; false if there is none, or more than one. */
+static bool only_file(folder *f, const char *ending)
 {
     DIR *dir = f->files->dir ? opendir(f->files->dir) : NULL;
     int found = 0;
     char name[PROA_PATH_MAX] = "";
     for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (!proa_str_ends(proa_str_c(e->d_name), proa_str_c(".model"))) continue;
+        if (!proa_str_ends(proa_str_c(e->d_name), proa_str_c(ending))) continue;
         snprintf(name, sizeof name, "%s", e->d_name);
         found++;
     }
     if (dir) closedir(dir);
     return found == 1 && has(f, name);
+}
+
+/* A SentencePiece model by its usual names, or else whatever its name is. */
+static bool has_model(folder *f)
+{
+    static const char *const names[] = {"spiece.model", "tokenizer.model", "sentencepiece.bpe.model"};
+    for (size_t i = 0; i < PROA_COUNT(names); i++)
+        if (has(f, names[i])) return true;
+    return only_file(f, ".model");
 }
 
 /* ---- writing a tokenizer.json ---- */
@@ -98,18 +121,6 @@ static const char *flag(const folder *f, const char *key, const char *fallback)
     return proa_json_kind(j) != PROA_JSON_BOOL ? fallback : proa_json_bool(j) ? "true" : "false";
 }
 
-/* The next line of *rest without its end; false when there is none. */
-static bool next_line(proa_str *rest, proa_str *line)
-{
-    if (rest->len == 0) return false;
-    const char *end = memchr(rest->ptr, '\n', rest->len);
-    *line = (proa_str){rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
-    size_t used = line->len + (end ? 1 : 0);
-    *rest = (proa_str){rest->ptr + used, rest->len - used};
-    if (line->len && line->ptr[line->len - 1] == '\r') line->len--;
-    return true;
-}
-
 /* ---- a SentencePiece model and its vocabulary ---- */
 
 /* vocab.txt: a piece on each line, what follows a tab (a count) is left out. */
@@ -117,12 +128,12 @@ static proa_status list_lines(proa_piece_list *list, proa_str text, proa_arena *
 {
     proa_str line, rest = text;
     int64_t n = 0;
-    while (next_line(&rest, &line)) n++;
+    while (proa_next_line(&rest, &line)) n++;
     if (n > PROA_VOCAB_MAX)
         return PROA_FAIL(err, LIMIT, "vocab.txt has %lld lines, at most %d are allowed", (long long)n,
                          PROA_VOCAB_MAX);
     proa_str *pieces = PROA_ARENA_NEW(arena, proa_str, n);
-    for (int64_t i = 0; next_line(&text, &line); i++) {
+    for (int64_t i = 0; proa_next_line(&text, &line); i++) {
         const char *tab = memchr(line.ptr, '\t', line.len);
         pieces[i] = (proa_str){line.ptr, tab ? (size_t)(tab - line.ptr) : line.len};
     }
@@ -163,7 +174,7 @@ static proa_status open_listed(proa_tokenizer **out, folder *f, const char *voca
     if (status == PROA_OK)
         status = lines ? list_lines(&list, proa_buf_view(&text), &arena, f->err)
                        : list_json(&list, json, &arena, f->err);
-    if (status == PROA_OK) status = open_spm_file(out, f, &list);
+    if (status == PROA_OK) status = open_model_file(out, f, &list);
     proa_json_free(json);
     proa_buf_release(&text);
     proa_arena_release(&arena);
@@ -177,7 +188,7 @@ static proa_status open_model(proa_tokenizer **out, folder *f)
     if (proa_files_has(f->files, "vocab.txt")) return open_listed(out, f, "vocab.txt");
     if (proa_files_has(f->files, "vocab.json") && !proa_files_has(f->files, "merges.txt"))
         return open_listed(out, f, "vocab.json");
-    return open_spm_file(out, f, NULL);
+    return open_model_file(out, f, NULL);
 }
 
 /* ---- vocab.txt alone ---- */
@@ -185,7 +196,7 @@ static proa_status open_model(proa_tokenizer **out, folder *f)
 static int64_t line_of(proa_str text, proa_str wanted)
 {
     proa_str line;
-    for (int64_t i = 0; next_line(&text, &line); i++)
+    for (int64_t i = 0; proa_next_line(&text, &line); i++)
         if (proa_str_eq(line, wanted)) return i;
     return -1;
 }
@@ -215,7 +226,7 @@ static void write_wordpiece(folder *f, proa_str lines, proa_buf *out)
     proa_buf_str(out, proa_str_c("\"model\":{\"type\":\"WordPiece\",\"unk_token\":"));
     proa_buf_json_str(out, unk.len ? unk : proa_str_c("[UNK]"));
     proa_buf_str(out, proa_str_c(",\"vocab\":{"));
-    for (int64_t i = 0; next_line(&rest, &line); i++) {
+    for (int64_t i = 0; proa_next_line(&rest, &line); i++) {
         if (i) proa_buf_char(out, ',');
         proa_buf_json_str(out, line);
         proa_buf_printf(out, ":%lld", (long long)i);
@@ -253,7 +264,7 @@ static void write_byte_bpe(folder *f, proa_str vocab, proa_str merges, proa_buf 
                     flag(f, "add_prefix_space", "false"));
     proa_buf_str(out, vocab);
     proa_buf_str(out, proa_str_c(",\"merges\":["));
-    for (bool first = true; next_line(&merges, &line);) {
+    for (bool first = true; proa_next_line(&merges, &line);) {
         if (line.len == 0 || proa_str_starts(line, proa_str_c("#version"))) continue;
         if (!first) proa_buf_char(out, ',');
         proa_buf_json_str(out, line);
@@ -353,18 +364,19 @@ static proa_status open_folder(proa_tokenizer **out, folder *f)
         PROA_TRY(proa_files_json(&f->config, f->files, f->name, PROA_CONFIG_BYTES_MAX, f->err));
     if (proa_files_has(f->files, "vocab.json") && has(f, "source.spm"))
         return open_listed(out, f, "vocab.json");
-    if (has(f, "spiece.model") || has(f, "tokenizer.model") || has(f, "sentencepiece.bpe.model") || only_model(f))
-        return open_model(out, f);
+    if (has_model(f)) return open_model(out, f);
+    if (only_file(f, ".tiktoken")) return open_model_file(out, f, NULL);
     if (has(f, "vocab.txt")) return open_wordpiece(out, f);
     if (has(f, "merges.txt") && has(f, "vocab.json")) return open_byte_bpe(out, f);
     if (proa_str_is(proa_json_str(proa_json_get(f->config, "tokenizer_class")), "ByT5Tokenizer"))
         return open_bytes(out, f);
-    return PROA_FAIL(f->err, NOT_FOUND,
-                     "'%s' has no tokenizer: no tokenizer.json, no single *.model, no vocab.txt, "
-                     "no vocab.json with merges.txt, no ByT5Tokenizer in tokenizer_config.json",
-                     f->files->what  ? f->files->what
-                     : f->files->dir ? f->files->dir
-                                     : "the model");
+    return PROA_FAIL(
+        f->err, NOT_FOUND,
+        "'%s' has no tokenizer: no tokenizer.json, no single *.model or *.tiktoken, no vocab.txt, "
+        "no vocab.json with merges.txt, no ByT5Tokenizer in tokenizer_config.json",
+        f->files->what  ? f->files->what
+        : f->files->dir ? f->files->dir
+                        : "the model");
 }
 
 proa_status proa_tokenizer_open(proa_tokenizer **out, const char *path, proa_err *err)

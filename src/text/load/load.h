@@ -31,4 +31,17 @@ proa_str proa_config_token(const proa_json *config, const char *key);
 /* Whether to put a token before or after each text: the flag, or what the tokenizer's class does without it. */
 bool proa_config_adds(const proa_json *config, const char *flag, const char *const *classes);
 
+/* The id that a key of added_tokens_decoder is. */
+PROA_MUST_CHECK proa_status proa_config_id(int64_t *id, proa_str key, proa_err *err);
+
+/* The next line of *rest without its end; false when there is none. */
+bool proa_next_line(proa_str *rest, proa_str *line);
+
+/* Whether a file begins as one of tiktoken: a token in base64 and a rank. No SentencePiece model does. */
+bool proa_tiktoken_is(proa_str bytes);
+/* Appends a tokenizer.json for tiktoken's lines. name: the file's, which says the encoding unless the configuration
+ * (or NULL) does. UNSUPPORTED when neither does; INVALID when a line is broken, or a byte has no token. */
+PROA_MUST_CHECK proa_status proa_tiktoken_write(proa_buf *out, proa_str lines, const char *name,
+                                                const proa_json *config, proa_err *err);
+
 #endif

@@ -203,7 +203,10 @@ static proa_status load_bpe(proa_loader *ld, const proa_json *m, proa_err *err)
     PROA_TRY(proa_json_get_bool(&bpe->fuse_unk, m, "fuse_unk", err));
     PROA_TRY(proa_json_get_bool(&bpe->byte_fallback, m, "byte_fallback", err));
     PROA_TRY(proa_json_get_bool(&bpe->ignore_merges, m, "ignore_merges", err));
-    PROA_TRY(load_merges(ld, proa_json_get(m, "merges"), err));
+    PROA_TRY(proa_json_get_bool(&bpe->by_id, m, "merges_by_id", err));
+    if (bpe->by_id && (bpe->prefix.len || bpe->suffix.len || bpe->byte_fallback))
+        return PROA_FAIL(err, UNSUPPORTED, "'merges_by_id' with affixes or byte_fallback");
+    if (!bpe->by_id) PROA_TRY(load_merges(ld, proa_json_get(m, "merges"), err));
     find_chars(ld->tok);
     proa_byte_ids(&ld->tok->vocab, bpe->bytes);
     ld->tok->model = proa_bpe_encode;

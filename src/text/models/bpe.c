@@ -9,6 +9,7 @@
 
 typedef struct symbol {
     int32_t id, prev, next; /* next -1: the last */
+    int32_t from;           /* its first byte in the word */
     bool gone;
 } symbol;
 typedef struct candidate {
@@ -17,7 +18,9 @@ typedef struct candidate {
 } candidate;
 
 typedef struct word_state {
+    const proa_tokenizer *tok;
     const proa_bpe *bpe;
+    proa_str word;
     symbol *symbols;
     candidate *heap; /* room for 3 n: each merge pops one and pushes at most two */
     int64_t symbol_count, heap_len;
@@ -66,11 +69,25 @@ static candidate heap_pop(word_state *w)
     return top;
 }
 
+/* What the symbols merge to; false if they do not. */
+static bool find_merge(const word_state *w, int32_t left, int32_t right, candidate *c)
+{
+    if (!w->bpe->by_id) {
+        const proa_merge *m = proa_bpe_merge(w->bpe, w->symbols[left].id, w->symbols[right].id);
+        if (m) *c = (candidate){.rank = m->rank, .at = left, .id = m->id};
+        return m;
+    }
+    int32_t from = w->symbols[left].from, next = w->symbols[right].next;
+    size_t to = next >= 0 ? (size_t)w->symbols[next].from : w->word.len;
+    int32_t id = proa_vocab_find(&w->tok->vocab, (proa_str){w->word.ptr + from, to - (size_t)from});
+    *c = (candidate){.rank = (uint32_t)id, .at = left, .id = id};
+    return id >= 0;
+}
+
 static void consider(word_state *w, int32_t left, int32_t right)
 {
-    if (left < 0 || right < 0) return;
-    const proa_merge *m = proa_bpe_merge(w->bpe, w->symbols[left].id, w->symbols[right].id);
-    if (m) heap_push(w, (candidate){.rank = m->rank, .at = left, .id = m->id});
+    candidate c;
+    if (left >= 0 && right >= 0 && find_merge(w, left, right, &c)) heap_push(w, c);
 }
 
 /* A candidate may be outdated: it is used if the symbols at its place still merge to the same piece, which
@@ -80,12 +97,11 @@ static void merge_all(word_state *w)
     w->heap_len = 0;
     for (int32_t i = 0; i + 1 < w->symbol_count; i++) consider(w, i, i + 1);
     while (w->heap_len) {
-        candidate top = heap_pop(w);
+        candidate top = heap_pop(w), now;
         symbol *left = &w->symbols[top.at];
         if (left->gone || left->next < 0) continue;
         symbol *right = &w->symbols[left->next];
-        const proa_merge *m = proa_bpe_merge(w->bpe, left->id, right->id);
-        if (!m || m->id != top.id) continue;
+        if (!find_merge(w, top.at, left->next, &now) || now.id != top.id) continue;
         left->id = top.id;
         right->gone = true;
         left->next = right->next;
@@ -95,10 +111,10 @@ static void merge_all(word_state *w)
     }
 }
 
-static void add_symbol(word_state *w, int32_t id)
+static void add_symbol(word_state *w, int32_t id, size_t from)
 {
     int32_t i = (int32_t)w->symbol_count++;
-    w->symbols[i] = (symbol){.id = id, .prev = i - 1, .next = -1};
+    w->symbols[i] = (symbol){.id = id, .prev = i - 1, .next = -1, .from = (int32_t)from};
     if (i) w->symbols[i - 1].next = i;
 }
 
@@ -107,7 +123,7 @@ static bool add_bytes(word_state *w, proa_str s)
 {
     for (size_t i = 0; i < s.len; i++)
         if (w->bpe->bytes[(unsigned char)s.ptr[i]] < 0) return false;
-    for (size_t i = 0; i < s.len; i++) add_symbol(w, w->bpe->bytes[(unsigned char)s.ptr[i]]);
+    for (size_t i = 0; i < s.len; i++) add_symbol(w, w->bpe->bytes[(unsigned char)s.ptr[i]], 0);
     return true;
 }
 
@@ -138,19 +154,19 @@ static proa_status first_symbols(const proa_tokenizer *tok, word_state *w, proa_
         int32_t id = plain ? bpe->chars[c] : proa_vocab_find(&tok->vocab, s);
         i += n;
         if (id >= 0) {
-            if (waiting) add_symbol(w, bpe->unk);
+            if (waiting) add_symbol(w, bpe->unk, i - n);
             waiting = false;
-            add_symbol(w, id);
+            add_symbol(w, id, i - n);
             continue;
         }
         if (bpe->byte_fallback && add_bytes(w, s)) continue;
         if (bpe->unk == PROA_BPE_UNK_MISSING)
             return PROA_FAIL(err, INVALID, "unk_token of the BPE model is not in its vocabulary");
         if (bpe->unk < 0) continue; /* no unknown token: the character is dropped */
-        if (waiting && !bpe->fuse_unk) add_symbol(w, bpe->unk);
+        if (waiting && !bpe->fuse_unk) add_symbol(w, bpe->unk, i - n);
         waiting = true;
     }
-    if (waiting) add_symbol(w, bpe->unk);
+    if (waiting) add_symbol(w, bpe->unk, word.len);
     return PROA_OK;
 }
 
@@ -167,7 +183,7 @@ proa_status proa_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_encod
     }
     /* with byte fallback, affixes become bytes too; loading holds them to PROA_AFFIX_BYTES_MAX */
     size_t n = word.len * (bpe->byte_fallback ? 1 + bpe->prefix.len : 1) + bpe->suffix.len + 1;
-    word_state w = {.bpe = bpe};
+    word_state w = {.tok = tok, .bpe = bpe, .word = word};
     w.symbols = proa_encode_scratch_take(work, 0, n, sizeof *w.symbols);
     proa_buf buf;
     proa_buf_init(&buf, bpe->prefix.len + bpe->suffix.len + 8);

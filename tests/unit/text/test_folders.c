@@ -194,9 +194,58 @@ static void bytes(void **state)
     proa_tokenizer_free(tok);
 }
 
+/* 256 lines of tiktoken, then more. */
+static void write_ranks(proa_buf *out, const char *more)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    proa_buf_init(out, 1 << 16);
+    for (int b = 0; b < 256; b++)
+        proa_buf_printf(out, "%c%c== %d\n", digits[b >> 2], digits[(b & 3) << 4], b);
+    proa_buf_str(out, proa_str_c(more));
+}
+
+static void broken_tiktoken(void **state)
+{
+    static const struct {
+        const char *name, *more, *config, *says;
+    } bad[] = {
+        {"qwen.tiktoken", "YWI= 255\n", "{}", "token 'ab' has id 255, which another token has"},
+        {"qwen.tiktoken", "YWI= 2097152\n", "{}", "token 'ab' has id 2097152, allowed is 0..2097151"},
+        {"qwen.tiktoken", "YWI= \n", "{}", "line 257 is not a token in base64 and a rank"},
+        {"qwen.tiktoken", "YWI=\n", "{}", "line 257 is not"},
+        {"qwen.tiktoken", "YW-= 256\n", "{}", "line 257 is not"},
+        {"qwen.tiktoken", "== 256\n", "{}", "line 257 is not"},
+        {"qwen.tiktoken", "YWI= -1\n", "{}", "line 257 is not"},
+        {"other.tiktoken", "", "{}", "does not say which encoding"},
+        {"tokenizer.model", "", "{\"added_tokens_decoder\":{\"255\":{\"content\":\"<s>\"}}}",
+         "token '<s>' has id 255"},
+        {"tokenizer.model", "", "{\"added_tokens_decoder\":{\"x\":{\"content\":\"<s>\"}}}", "has the id 'x'"},
+        {"tokenizer.model", "", "{\"added_tokens_decoder\":{\"256\":{\"content\":7}}}", "'content'"},
+    };
+    PROA_UNUSED(state);
+    for (size_t i = 0; i < PROA_COUNT(bad); i++) {
+        proa_tokenizer *tok = NULL;
+        proa_err err = {0};
+        proa_buf lines;
+        folder f = make_folder();
+        write_ranks(&lines, bad[i].more);
+        put_file(&f, bad[i].name, lines.ptr, lines.len);
+        put_file(&f, "tokenizer_config.json", bad[i].config, strlen(bad[i].config));
+        if (open_and_remove(&tok, &f, &err) == PROA_OK) fail_msg("case %d opens", (int)i);
+        if (!strstr(err.text, bad[i].says)) fail_msg("'%s' does not say '%s'", err.text, bad[i].says);
+        proa_buf_release(&lines);
+    }
+    proa_tokenizer *tok = NULL;
+    proa_err err = {0};
+    folder f = make_folder();
+    put_file(&f, "qwen.tiktoken", "AA== 0\nAg== 1\n", 14);
+    assert_int_equal(open_and_remove(&tok, &f, &err), PROA_INVALID);
+    assert_non_null(strstr(err.text, "no token is the byte 0x01"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lists_of_pieces), cmocka_unit_test(broken_lists),
-                                       cmocka_unit_test(bytes)};
+                                       cmocka_unit_test(bytes), cmocka_unit_test(broken_tiktoken)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes tests/golden/tokenizers: small tokenizers in files other than tokenizer.json, and what the programs that such
+files are of make of fixed strings.
+
+    tools/golden_tokenizers.py [NAME...]      (needs tiktoken and tokenizers)
+
+golden.txt has the format of tools/golden_text.py. tests/unit/text/test_golden_folders.c reads all folders.
+"""
+import base64
+import itertools
+import json
+import pathlib
+import random
+import struct
+import sys
+import unicodedata
+
+import tiktoken
+import tiktoken_ext.openai_public as public
+import tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+OUT = ROOT / "tests/golden/tokenizers"
+sys.path.insert(0, str(ROOT / "tests/text"))
+sys.path.insert(0, str(ROOT / "tools"))
+from golden_text import escape, fnv  # noqa: E402
+from oracle_strings import strings, texts  # noqa: E402
+
+COUNT, SHOWN = 200, 40
+
+
+def golden(name, made_by, encode, decode, extra=()):
+    """encode: text -> ids with special tokens; decode: these ids -> text without special tokens."""
+    lines = [f"# {made_by}; made by tools/golden_tokenizers.py"]
+    for i, raw in enumerate(list(strings(COUNT)) + [s.encode() for s in extra]):
+        ids = encode(raw.decode("utf-8", "replace"))
+        line = f"{escape(raw)}\t{len(ids)} {fnv(struct.pack(f'<{len(ids)}i', *ids))} {fnv(decode(ids).encode())}"
+        lines.append(line + (": " + " ".join(map(str, ids)) if i < SHOWN or i >= COUNT else ""))
+    (OUT / name / "golden.txt").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+
+
+def write(name, file, content):
+    (OUT / name).mkdir(parents=True, exist_ok=True)
+    (OUT / name / file).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+# ---- tiktoken ----
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+KIMI = "|".join([r"[\p{Han}]+",
+                 r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                 r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                 r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+
+
+def ranks_of(pattern, size=700):
+    """Bytes in another order than their values, trained merges, then strings of few letters in random order: most pieces
+    can be made in several ways, and equal ranks meet."""
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tok.train_from_iterator(texts(), trainers.BpeTrainer(vocab_size=size, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    chars = {c: b for b, c in byte_chars().items()}
+    pieces = sorted(tok.get_vocab().items(), key=lambda p: p[1])
+    out = list(dict.fromkeys(bytes(chars[c] for c in piece) for piece, _ in pieces))
+    more = [bytes(s) for n in (2, 3, 4) for s in itertools.product(b"ab", repeat=n)] + [b" " * n for n in range(2, 9)]
+    random.Random(1).shuffle(more)
+    return {piece: rank for rank, piece in enumerate(out + [m for m in more if m not in out])}
+
+
+def byte_chars():
+    """GPT-2's character for each byte."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    other = [b for b in range(256) if b not in plain]
+    return {b: chr(b) for b in plain} | {b: chr(0x100 + i) for i, b in enumerate(other)}
+
+
+def tiktoken_folder(name, file, pattern, specials, prefix=(), nfc=False, config=None, hole=None):
+    """specials: name -> id after the last rank; hole: a rank that no piece has (p50k's endoftext)."""
+    ranks = ranks_of(pattern)
+    if hole is not None:
+        at = len(ranks) + hole
+        ranks = {piece: rank + (rank >= at) for piece, rank in ranks.items()}
+    end = max(ranks.values()) + 1
+    special = {s: end + at for s, at in specials.items()}
+    write(name, file, "".join(f"{base64.b64encode(p).decode()} {r}\n" for p, r in ranks.items()))
+    if config is not None:
+        added = {str(i): {"content": s, "special": True, "lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
+                 for s, i in special.items()}
+        write(name, "tokenizer_config.json", json.dumps(config | {"added_tokens_decoder": added}, ensure_ascii=False, indent=1) + "\n")
+    enc = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
+    before = [special[s] for s in prefix]
+    extra = [f"a{s}b {s}" for s in list(specials)[:20]] + ["aab abba bbbb", "a" * 23, "ab" * 9 + "b" * 11, " " * 21 + "aba", "ﬁ Å Å e\u0301"]
+    golden(name, f"tiktoken {tiktoken.__version__}",
+           lambda t: before + enc.encode(unicodedata.normalize("NFC", t) if nfc else t, allowed_special="all"),
+           lambda ids: enc.decode([i for i in ids if i not in special.values()]), extra)
+
+
+def openai(name, file, size):
+    """The pattern and the special tokens of tiktoken itself; size: of the public vocabulary."""
+    public.load_tiktoken_bpe = lambda *_, **__: {}
+    e = public.ENCODING_CONSTRUCTORS[name]()
+    return lambda: tiktoken_folder("tiktoken_" + name, file, e["pat_str"], {s: i - size for s, i in e["special_tokens"].items()},
+                                   hole=-24 if name == "p50k_base" else None)
+
+
+def llama3():
+    names = ["<|begin_of_text|>", "<|end_of_text|>"] + [f"<|reserved_special_token_{i}|>" for i in range(4)]
+    names += ["<|start_header_id|>", "<|end_header_id|>", "<|reserved_special_token_4|>", "<|eot_id|>"]
+    names += [f"<|reserved_special_token_{i}|>" for i in range(5, 251)]
+    tiktoken_folder("tiktoken_llama3", "tokenizer.model", LLAMA3, {s: i for i, s in enumerate(names)}, prefix=names[:1])
+
+
+def qwen():
+    names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + [f"<|extra_{i}|>" for i in range(205)]
+    tiktoken_folder("tiktoken_qwen", "qwen.tiktoken", LLAMA3.replace("{1,3}", ""), {s: i for i, s in enumerate(names)}, nfc=True)
+
+
+def glm4():
+    names = ["<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"]
+    tiktoken_folder("tiktoken_glm4", "tokenizer.model", LLAMA3, {s: i for i, s in enumerate(names)}, prefix=["[gMASK]", "<sop>"],
+                    config={"tokenizer_class": "ChatGLM4Tokenizer"})
+
+
+def kimi():
+    names = {"[BOS]": 0, "[EOS]": 1, "<|im_end|>": 2, "<|im_user|>": 3, "<|im_assistant|>": 4, "[UNK]": 250, "[PAD]": 255}
+    tiktoken_folder("tiktoken_kimi", "tiktoken.model", KIMI, names, config={"tokenizer_class": "TikTokenTokenizer"})
+
+
+FOLDERS = {
+    "tiktoken_llama3": llama3,
+    "tiktoken_qwen": qwen,
+    "tiktoken_glm4": glm4,
+    "tiktoken_kimi": kimi,
+    "tiktoken_r50k_base": openai("r50k_base", "r50k_base.tiktoken", 50256),
+    "tiktoken_p50k_base": openai("p50k_base", "p50k_base.tiktoken", 50281),
+    "tiktoken_cl100k_base": openai("cl100k_base", "cl100k_base.tiktoken", 100256),
+    "tiktoken_o200k_base": openai("o200k_base", "o200k_base.tiktoken", 199998),
+    "tiktoken_o200k_harmony": openai("o200k_harmony", "o200k_harmony.tiktoken", 199998),
+}
+
+
+def main():
+    for name in sys.argv[1:] or FOLDERS:
+        (OUT / name).mkdir(parents=True, exist_ok=True)
+        FOLDERS[name]()
+
+
+if __name__ == "__main__":
+    main()
