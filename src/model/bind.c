@@ -118,21 +118,33 @@ static bool merge_axes(proa_view *v, int32_t rank, const int64_t *shape)
     return true;
 }
 
+/* The axis of a stored tensor along which its blocks must be: that of the inputs of a row. A head's rows are cut out
+ * before they may be transposed. */
+static int32_t block_axis(const wanted *w, const proa_weights_tensor *t, const proa_view *v)
+{
+    bool transposed = w->row->role == PROA_ROLE_TRANSPOSED && !t->final && !(w->row->flags & PROA_OF_HEADS);
+    return transposed ? v->rank - 2 : v->rank - 1;
+}
+
+/* Whether rows of n numbers are whole blocks. Heads of one column could not be transposed (source.h). */
+static bool has_whole_blocks(const proa_tensor_source *s, int64_t n, bool of_heads)
+{
+    if (s->encoding == PROA_ENCODING_SCALED) return !of_heads || n > 1;
+    return proa_encoding_row_bytes(s->encoding, n) >= 0;
+}
+
 /* The blocks of an encoded matrix must be along the inputs of each row: vectors and matrices that a row of the map takes
  * transposed cannot be decoded row by row. */
 static proa_status check_blocks(const binder *b, const proa_weights_tensor *t, const wanted *w,
                                 const proa_tensor_source *s)
 {
     const proa_view *v = &s->view;
-    bool of_heads = w->row->flags & PROA_OF_HEADS; /* a head's rows are cut out before they may be transposed */
-    bool transposed = w->row->role == PROA_ROLE_TRANSPOSED && !t->final && !of_heads;
-    int32_t along = transposed ? v->rank - 2 : v->rank - 1;
-    if (proa_encoding_is_computed(s->encoding)) return PROA_OK;
-    if (s->encoding == PROA_ENCODING_PLAIN || (s->encoding == PROA_ENCODING_PIECES && !w->experts && !of_heads))
-        return PROA_OK;
-    bool whole = s->encoding == PROA_ENCODING_SCALED ||
-                 proa_encoding_row_bytes(s->encoding, v->shape[along]) >= 0;
-    if (w->row->role != PROA_ROLE_VECTOR && (v->stride[along] == 1 || v->shape[along] == 1) && whole)
+    bool of_heads = w->row->flags & PROA_OF_HEADS;
+    int32_t along = block_axis(w, t, v);
+    if (proa_encoding_is_computed(s->encoding) || s->encoding == PROA_ENCODING_PLAIN) return PROA_OK;
+    if (s->encoding == PROA_ENCODING_PIECES && !w->experts && !of_heads) return PROA_OK;
+    bool dense = v->stride[along] == 1 || v->shape[along] == 1;
+    if (w->row->role != PROA_ROLE_VECTOR && dense && has_whole_blocks(s, v->shape[along], of_heads))
         return PROA_OK;
     return PROA_FAIL(b->err, UNSUPPORTED, "tensor '%s' is encoded as %s, its blocks are not along its rows",
                      t->name, proa_encoding_name(s->encoding));

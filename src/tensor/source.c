@@ -80,7 +80,7 @@ bool proa_tensor_source_is_plain(const proa_tensor_source *s)
 bool proa_tensor_source_is_turned(const proa_tensor_source *s)
 {
     bool blocks = !proa_tensor_source_is_float(s) && !proa_encoding_is_computed(s->encoding);
-    return blocks && s->view.rank == 2 && s->view.stride[1] != 1 && s->view.shape[1] > 1;
+    return blocks && s->view.rank == 2 && s->view.stride[1] != 1;
 }
 
 proa_tensor_source proa_tensor_source_rows_of(const proa_tensor_source *s, int64_t first, int64_t count)

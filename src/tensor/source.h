@@ -98,7 +98,8 @@ int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n);
 proa_tensor_source proa_tensor_source_of(proa_view plain);
 int64_t proa_tensor_source_rows(const proa_tensor_source *s); /* taken rows */
 int64_t proa_tensor_source_cols(const proa_tensor_source *s);
-/* Whether rows are columns of stored blocks. */
+/* Whether rows are columns of stored blocks; stored rows of one number cannot be told from columns, so such a matrix is
+ * never transposed. */
 bool proa_tensor_source_is_turned(const proa_tensor_source *s);
 /* Stored rows [first, first + count) of a matrix without an order; not for PIECES and computed ones. */
 proa_tensor_source proa_tensor_source_rows_of(const proa_tensor_source *s, int64_t first, int64_t count);

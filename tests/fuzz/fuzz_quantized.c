@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Quantised weights in tensors that may not fit each other. The input is a list of tensors, each of 2 + rank bytes: its
+ * ending, dtype and rank, its shape; then, behind a byte 255, the data, repeated as often as needed. They become a
+ * safetensors file in memory. What opens must be readable: each number, and each group of codes, equal where both are
+ * given. */
+#include "fuzz.h"
+
+#include "base/alloc.h"
+#include "weights/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { TENSORS_MAX = 8, DATA_MAX = 1 << 16, HEADER_MAX = 4096 };
+
+static const char *const endings[] = {
+    ".qweight",       ".qzeros",       ".scales",           ".g_idx", ".weight",
+    ".weight_packed", ".weight_scale", ".weight_scale_inv", ".bias",  ".weight_zero_point",
+    ".weight_shape",  ".weight_g_idx", "_blocks",           "_scales"};
+static const struct {
+    const char *name;
+    int64_t bytes;
+} dtypes[] = {{"I32", 4}, {"F16", 2}, {"BF16", 2},    {"F32", 4},
+              {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"I64", 8}};
+
+/* One tensor of the list into the header; the bytes that it took of the input, 0 at the end. */
+static size_t add_tensor(char *header, int64_t *data_bytes, const uint8_t *in, size_t size)
+{
+    if (size < 2 || in[0] == 255) return 0;
+    size_t rank = in[1] / PROA_COUNT(dtypes) % 4, at = strlen(header);
+    if (size < 2 + rank) return 0;
+    int64_t bytes = dtypes[in[1] % PROA_COUNT(dtypes)].bytes;
+    char shape[32] = "";
+    for (size_t i = 0; i < rank; i++) {
+        size_t end = strlen(shape);
+        snprintf(shape + end, sizeof shape - end, "%s%d", i ? "," : "", in[2 + i]);
+        bytes *= in[2 + i];
+    }
+    if (*data_bytes + bytes > DATA_MAX) return 0;
+    snprintf(header + at, HEADER_MAX - at,
+             "%s\"x%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%lld,%lld]}", at > 1 ? "," : "",
+             endings[in[0] % PROA_COUNT(endings)], dtypes[in[1] % PROA_COUNT(dtypes)].name, shape,
+             (long long)*data_bytes, (long long)(*data_bytes + bytes));
+    *data_bytes += bytes;
+    return 2 + rank;
+}
+
+static void check_codes(const proa_tensor_source *s, int64_t row, int64_t col)
+{
+    proa_code_group g;
+    float numbers[PROA_CODES];
+    if (!proa_tensor_source_codes(s, row, col, &g)) return;
+    proa_tensor_source_read(s, row, col, PROA_CODES, numbers);
+    for (int i = 0; i < PROA_CODES; i++) {
+        float number = g.scale * (float)g.code[i] + g.min;
+        bool near = fabsf(number - numbers[i]) <= 1e-3f * (fabsf(g.min) + fabsf(g.scale) * 256);
+        PROA_ASSERT(g.code[i] >= g.least && g.code[i] <= g.most);
+        PROA_ASSERT(near || !isfinite(number) || !isfinite(numbers[i]) || isnan(g.scale));
+    }
+}
+
+static void check_matrix(const proa_tensor_source *s)
+{
+    int64_t rows = proa_tensor_source_rows(s), cols = proa_tensor_source_cols(s);
+    float *numbers = proa_malloc((size_t)cols * sizeof *numbers);
+    for (int64_t row = 0; row < rows; row++) {
+        proa_tensor_source_read(s, row, 0, cols, numbers);
+        for (int64_t col = 0; col + PROA_CODES <= cols; col += PROA_CODES) check_codes(s, row, col);
+    }
+    free(numbers);
+}
+
+/* Tensors of experts as matrices one by one, transposed so that their blocks are along the rows. */
+static void check_tensor(const proa_weights_tensor *t)
+{
+    const proa_tensor_source *s = &t->source;
+    if (s->encoding != PROA_ENCODING_SCALED) return;
+    PROA_ASSERT(s->view.rank == 2 || s->view.rank == 3);
+    proa_tensor_source matrix = *s;
+    if (s->view.rank == 3)
+        matrix.view = proa_view_2d(s->view.data, s->view.dtype, s->view.shape[0] * s->view.shape[2],
+                                   s->view.shape[1]);
+    check_matrix(&matrix);
+    if (s->view.rank == 2 && s->view.shape[1] > 1) {
+        matrix.view = proa_view_transpose(matrix.view);
+        check_matrix(&matrix);
+    }
+}
+
+static void try_file(const uint8_t *file, int64_t size)
+{
+    proa_weights *w = NULL;
+    proa_err err = {.status = PROA_OK};
+    proa_status status = proa_weights_open_bytes(&w, file, size, "fuzz", &err);
+    PROA_ASSERT((status == PROA_OK) == (w != NULL) && status == err.status);
+    PROA_ASSERT(w || strlen(err.text) > 0);
+    for (int64_t i = 0; w && i < proa_weights_count(w); i++) check_tensor(proa_weights_at(w, i));
+    proa_weights_close(w);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char header[HEADER_MAX] = "{";
+    int64_t bytes = 0;
+    size_t at = 0, taken;
+    for (int i = 0; i < TENSORS_MAX && (taken = add_tensor(header, &bytes, data + at, size - at)) > 0; i++)
+        at += taken;
+    while (at < size && data[at] == 255) at++;
+    strcat(header, "}");
+    size_t length = strlen(header), rest = size - at;
+    uint8_t *file = proa_malloc(8 + length + (size_t)bytes); /* exactly: a read beyond it is seen */
+    for (int i = 0; i < 8; i++) file[i] = (uint8_t)((uint64_t)length >> (8 * i));
+    memcpy(file + 8, header, length);
+    for (int64_t i = 0; i < bytes; i++)
+        file[8 + (int64_t)length + i] = rest ? data[at + (size_t)i % rest] : (uint8_t)i;
+    try_file(file, 8 + (int64_t)length + bytes);
+    free(file);
+    return 0;
+}
