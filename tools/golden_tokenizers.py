@@ -3,7 +3,7 @@
 """Makes tests/golden/tokenizers: small tokenizers in files other than tokenizer.json, and what the programs that such
 files are of make of fixed strings.
 
-    tools/golden_tokenizers.py [NAME...]      (needs tiktoken and tokenizers)
+    tools/golden_tokenizers.py [NAME...]      (needs tiktoken 0.14, transformers 4.57.3 with tokenizers 0.22)
 
 golden.txt has the format of tools/golden_text.py. tests/unit/text/test_golden_folders.c reads all folders.
 """
@@ -128,7 +128,73 @@ def kimi():
     tiktoken_folder("tiktoken_kimi", "tiktoken.model", KIMI, names, config={"tokenizer_class": "TikTokenTokenizer"})
 
 
+# ---- vocab.json with merges.txt, vocab.txt ----
+
+
+def byte_bpe(specials, size=600):
+    """The texts of vocab.json and merges.txt; specials: the first pieces."""
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tok.train_from_iterator(texts(), trainers.BpeTrainer(vocab_size=size, show_progress=False, special_tokens=specials,
+                                                         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    model = json.loads(tok.to_str())["model"]
+    vocab = json.dumps(dict(sorted(model["vocab"].items(), key=lambda p: p[1])), ensure_ascii=False)
+    return vocab, "#version: 0.2\n" + "\n".join(" ".join(m) for m in model["merges"]) + "\n"
+
+
+def transformers_folder(name, files, extra):
+    import transformers
+    for file, content in files.items():
+        write(name, file, content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    tok = transformers.AutoTokenizer.from_pretrained(str(OUT / name), use_fast=True)
+    golden(name, f"transformers {transformers.__version__} {type(tok).__name__}, tokenizers {tokenizers.__version__}",
+           lambda t: tok(t)["input_ids"], lambda ids: tok.backend_tokenizer.decode(ids, skip_special_tokens=True), extra)
+
+
+def bpe_folder(name, specials, extra, **files):
+    vocab, merges = byte_bpe(specials)
+    files = {file.replace("__", "."): content for file, content in files.items()}
+    return lambda: transformers_folder(name, {"vocab.json": vocab, "merges.txt": merges} | files, extra)
+
+
+def added(content, **flags):
+    return {"content": content, "lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "__type": "AddedToken"} | flags
+
+
+def bert_folder():
+    tok = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tok.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
+    tok.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tok.train_from_iterator(texts(), trainers.WordPieceTrainer(vocab_size=700, show_progress=False, limit_alphabet=200,
+                                                               special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
+    pieces = [p for p, _ in sorted(tok.get_vocab().items(), key=lambda p: p[1])]
+    transformers_folder("bert_files", {
+        "vocab.txt": "\n".join(pieces) + "\n", "config.json": {"model_type": "bert"}, "tokenizer_config.json": {"do_lower_case": False},
+        "added_tokens.json": {"Hello": len(pieces) + 1, "<x>": len(pieces)},
+        "special_tokens_map.json": {"mask_token": added("[MASK]", lstrip=True), "additional_special_tokens": ["<x>"]}},
+        ["a [MASK] b<x>Hello", "Hello[SEP] x [CLS]"])
+
+
+ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 FOLDERS = {
+    "gpt2_files": bpe_folder("gpt2_files", ["<|endoftext|>"], ["a<|endoftext|>b <|endoftext|> c"], config__json={"model_type": "gpt2"}),
+    "roberta_files": bpe_folder("roberta_files", ROBERTA, ["a <mask> b<s>c</s> <unk>", "<pad><mask>"], config__json={"model_type": "roberta"}),
+    "bart_files": bpe_folder("bart_files", ROBERTA, ["a <mask> b<s>c</s> <unk>", "[X] <mask>"], tokenizer_config__json={
+        "tokenizer_class": "BartTokenizer", "add_prefix_space": True, "mask_token": added("<mask>", rstrip=True), "cls_token": "<s>"},
+        added_tokens__json={"[X]": 600}),
+    "opt_files": bpe_folder("opt_files", ["<s>", "<pad>", "</s>", "<unk>"], ["a</s>b <pad> c<s>"], tokenizer_config__json={
+        "tokenizer_class": "GPT2Tokenizer", "add_bos_token": True, "add_prefix_space": False, "bos_token": added("</s>", normalized=True),
+        "eos_token": added("</s>", normalized=True), "unk_token": added("</s>", normalized=True), "pad_token": added("<pad>", normalized=True)},
+        special_tokens_map__json={"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}),
+    "codegen_files": bpe_folder("codegen_files", ["<|endoftext|>"], ["a  b   c\t\td<|endoftext|>", " " * 9 + "x"], tokenizer_config__json={
+        "tokenizer_class": "CodeGenTokenizer", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"},
+        added_tokens__json={" " * n: 600 + 9 - n for n in range(9, 1, -1)} | {"\t\t": 608}),
+    "qwen2_files": bpe_folder("qwen2_files", [], ["a<|im_start|>b <|im_end|> Å e\u0301<tool>x<|endoftext|>", "12345 It'S"], tokenizer_config__json={
+        "tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": False, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
+        "unk_token": None, "bos_token": None, "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
+        "added_tokens_decoder": {"600": added("<|endoftext|>", special=True), "601": added("<|im_start|>", special=True),
+                                 "602": added("<|im_end|>", special=True), "603": added("<tool>", special=False)}}),
+    "bert_files": bert_folder,
     "tiktoken_llama3": llama3,
     "tiktoken_qwen": qwen,
     "tiktoken_glm4": glm4,

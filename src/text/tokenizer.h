@@ -23,10 +23,11 @@ void proa_ids_clear(proa_ids *ids); /* len 0, memory kept */
 void proa_ids_release(proa_ids *ids);
 
 /* Looks in a model folder for tokenizer.json, then a SentencePiece model (spiece.model, tokenizer.model,
- * sentencepiece.bpe.model, or the only *.model) or tiktoken's ranks under such a name or as the only *.tiktoken, then
- * vocab.txt (WordPiece), then vocab.json with merges.txt (byte-level BPE). All but the first read
- * tokenizer_config.json for special tokens, add_bos_token, add_eos_token and do_lower_case. NOT_FOUND when the folder
- * has none of them; INVALID, with the file's name, when the file is broken. The sections `truncation` and `padding` of
+ * sentencepiece.bpe.model, or the only *.model) or tiktoken's ranks under such a name or as the only *.tiktoken,
+ * then vocab.txt (WordPiece), then vocab.json with merges.txt (byte-level BPE). All but the first read
+ * tokenizer_config.json, special_tokens_map.json and added_tokens.json for special tokens, add_bos_token,
+ * add_eos_token and do_lower_case; config.json says the class if none of these does. NOT_FOUND when the folder has
+ * none of them; INVALID, with the file's name, when the file is broken. The sections `truncation` and `padding` of
  * tokenizer.json are ignored: a caller cuts and batches. */
 PROA_MUST_CHECK proa_status proa_tokenizer_open(proa_tokenizer **out, const char *folder, proa_err *err);
 /* The same for the files of a model, some of which may be texts that its checkpoint gives. */

@@ -30,6 +30,7 @@ static const char *const names[] = {
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
     "vocab.json",
     "merges.txt",
     "vocab.txt",

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * files.c - finds the tokenizer files of a model folder. The old forms without tokenizer.json
- * (vocab.txt; vocab.json with merges.txt) are written as a tokenizer.json in memory and read as one, so
- * that there is one reader. A SentencePiece model may have its vocabulary beside it: OpenNMT's vocab.txt, Marian's
- * vocab.json. ByT5 has no file of its own: its tokens are bytes. */
+ * files.c - finds the tokenizer files of a model folder. The forms without tokenizer.json (vocab.txt; vocab.json with
+ * merges.txt; tiktoken's ranks) are written as a tokenizer.json in memory and read as one, so that there is one reader.
+ * A SentencePiece model may have its vocabulary beside it: OpenNMT's vocab.txt, Marian's vocab.json. */
 #include "base/files.h"
 #include "base/limits.h"
 #include "text/load/load.h"
@@ -12,7 +11,7 @@
 
 typedef struct folder {
     const proa_files *files;
-    proa_json *config;        /* tokenizer_config.json, or NULL */
+    proa_json *config;        /* proa_tokenizer_config_read; or NULL */
     char name[PROA_PATH_MAX]; /* of the file that is read, ... */
     char file[PROA_PATH_MAX]; /* ... and how errors call it */
     proa_err *err;
@@ -80,45 +79,6 @@ static bool has_model(folder *f)
     for (size_t i = 0; i < PROA_COUNT(names); i++)
         if (has(f, names[i])) return true;
     return only_file(f, ".model");
-}
-
-/* ---- writing a tokenizer.json ---- */
-
-static void write_token(proa_buf *out, proa_str content, bool *first)
-{
-    if (content.len == 0) return;
-    proa_buf_str(out, proa_str_c(*first ? "" : ","));
-    proa_buf_str(out, proa_str_c("{\"special\":true,\"content\":"));
-    proa_buf_json_str(out, content);
-    proa_buf_char(out, '}');
-    *first = false;
-}
-
-/* The special tokens that the configuration names, or else the usual ones; then its additional ones, or that many
- * sentinels of T5. */
-static void write_added(folder *f, proa_buf *out, const char *const (*names)[2], int64_t sentinels)
-{
-    char sentinel[32];
-    bool first = true;
-    proa_buf_str(out, proa_str_c("{\"added_tokens\":["));
-    for (; (*names)[0]; names++) {
-        proa_str token = proa_config_token(f->config, (*names)[0]);
-        write_token(out, token.len ? token : proa_str_c((*names)[1]), &first);
-    }
-    const proa_json *more = proa_json_get(f->config, "additional_special_tokens");
-    for (int64_t i = 0; proa_json_kind(more) == PROA_JSON_ARRAY && i < proa_json_len(more); i++)
-        write_token(out, proa_json_str(proa_json_at(more, i)), &first);
-    for (int64_t i = 0; proa_json_len(more) == 0 && i < sentinels; i++) {
-        snprintf(sentinel, sizeof sentinel, "<extra_id_%lld>", (long long)i);
-        write_token(out, proa_str_c(sentinel), &first);
-    }
-    proa_buf_str(out, proa_str_c("],"));
-}
-
-static const char *flag(const folder *f, const char *key, const char *fallback)
-{
-    const proa_json *j = proa_json_get(f->config, key);
-    return proa_json_kind(j) != PROA_JSON_BOOL ? fallback : proa_json_bool(j) ? "true" : "false";
 }
 
 /* ---- a SentencePiece model and its vocabulary ---- */
@@ -191,122 +151,7 @@ static proa_status open_model(proa_tokenizer **out, folder *f)
     return open_model_file(out, f, NULL);
 }
 
-/* ---- vocab.txt alone ---- */
-
-static int64_t line_of(proa_str text, proa_str wanted)
-{
-    proa_str line;
-    for (int64_t i = 0; proa_next_line(&text, &line); i++)
-        if (proa_str_eq(line, wanted)) return i;
-    return -1;
-}
-
-/* vocab.txt: BERT's, one piece a line, the id is the line. */
-static void write_wordpiece(folder *f, proa_str lines, proa_buf *out)
-{
-    static const char *const names[][2] = {{"unk_token", "[UNK]"},   {"sep_token", "[SEP]"},
-                                           {"pad_token", "[PAD]"},   {"cls_token", "[CLS]"},
-                                           {"mask_token", "[MASK]"}, {NULL, NULL}};
-    proa_str cls = proa_config_token(f->config, "cls_token"), sep = proa_config_token(f->config, "sep_token");
-    proa_str unk = proa_config_token(f->config, "unk_token"), line, rest = lines;
-    int64_t cls_id = line_of(lines, cls.len ? cls : proa_str_c("[CLS]"));
-    int64_t sep_id = line_of(lines, sep.len ? sep : proa_str_c("[SEP]"));
-    write_added(f, out, names, 0);
-    proa_buf_printf(
-        out,
-        "\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":%s,\"handle_chinese_chars\":%s,"
-        "\"strip_accents\":%s},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"
-        "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},",
-        flag(f, "do_lower_case", "true"), flag(f, "tokenize_chinese_chars", "true"),
-        flag(f, "strip_accents", "null"));
-    if (cls_id >= 0 && sep_id >= 0)
-        proa_buf_printf(
-            out, "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"\",%lld],\"cls\":[\"\",%lld]},",
-            (long long)sep_id, (long long)cls_id);
-    proa_buf_str(out, proa_str_c("\"model\":{\"type\":\"WordPiece\",\"unk_token\":"));
-    proa_buf_json_str(out, unk.len ? unk : proa_str_c("[UNK]"));
-    proa_buf_str(out, proa_str_c(",\"vocab\":{"));
-    for (int64_t i = 0; proa_next_line(&rest, &line); i++) {
-        if (i) proa_buf_char(out, ',');
-        proa_buf_json_str(out, line);
-        proa_buf_printf(out, ":%lld", (long long)i);
-    }
-    proa_buf_str(out, proa_str_c("}}}"));
-}
-
-/* RoBERTa and its variants put special tokens around texts; vocab.json has the ids. */
-static void write_roberta(folder *f, proa_str vocab, proa_buf *out)
-{
-    static const char *const classes[] = {"Roberta", "Longformer", "Bart", "LED", NULL};
-    proa_json *pieces = NULL;
-    if (!proa_config_adds(f->config, "", classes) || proa_json_parse(&pieces, vocab, "vocab.json", NULL) != PROA_OK)
-        return;
-    const proa_json *cls = proa_json_get(pieces, "<s>"), *sep = proa_json_get(pieces, "</s>");
-    if (cls && sep)
-        proa_buf_printf(
-            out, "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"\",%lld],\"cls\":[\"\",%lld]},",
-            (long long)proa_json_int(sep), (long long)proa_json_int(cls));
-    proa_json_free(pieces);
-}
-
-/* vocab.json with merges.txt: GPT-2's byte-level BPE. */
-static void write_byte_bpe(folder *f, proa_str vocab, proa_str merges, proa_buf *out)
-{
-    static const char *const names[][2] = {{"bos_token", ""},  {"eos_token", ""}, {"unk_token", ""},
-                                           {"sep_token", ""},  {"pad_token", ""}, {"cls_token", ""},
-                                           {"mask_token", ""}, {NULL, NULL}};
-    proa_str line;
-    write_added(f, out, names, 0);
-    write_roberta(f, vocab, out);
-    proa_buf_printf(out,
-                    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":%s},"
-                    "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":",
-                    flag(f, "add_prefix_space", "false"));
-    proa_buf_str(out, vocab);
-    proa_buf_str(out, proa_str_c(",\"merges\":["));
-    for (bool first = true; proa_next_line(&merges, &line);) {
-        if (line.len == 0 || proa_str_starts(line, proa_str_c("#version"))) continue;
-        if (!first) proa_buf_char(out, ',');
-        proa_buf_json_str(out, line);
-        first = false;
-    }
-    proa_buf_str(out, proa_str_c("]}}"));
-}
-
-/* ByT5 (Xue et al. 2022): pad, end and unknown, then the 256 bytes, then sentinels; a text ends with the end token. A
- * byte is the character that GPT-2 writes for it. Broken characters are left out, as transformers' tokenizer does. */
-static const char byt5_steps[] =
-    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false},"
-    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteLevel\"},"
-    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xEF\xBF\xBD\"},\"content\":\"\"}]},"
-    "\"post_processor\":{\"type\":\"TemplateProcessing\","
-    "\"single\":[{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"end\"}}],"
-    "\"pair\":[{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"end\"}},"
-    "{\"Sequence\":{\"id\":\"B\"}},{\"SpecialToken\":{\"id\":\"end\"}}],"
-    "\"special_tokens\":{\"end\":{\"ids\":[1]}}},"
-    "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{";
-
-static proa_status write_bytes(folder *f, proa_buf *out)
-{
-    static const char *const names[][2] = {
-        {"pad_token", "<pad>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}, {NULL, NULL}};
-    int64_t sentinels = 125;
-    PROA_TRY(proa_json_get_int(&sentinels, f->config, "extra_ids", 0, 10000, f->err));
-    write_added(f, out, names, sentinels);
-    proa_buf_str(out, proa_str_c(byt5_steps));
-    for (int i = 0; i < 3; i++) {
-        proa_str token = proa_config_token(f->config, names[i][0]);
-        proa_buf_json_str(out, token.len ? token : proa_str_c(names[i][1]));
-        proa_buf_printf(out, ":%d,", i);
-    }
-    for (int b = 0; b < 256; b++) {
-        char bytes[4];
-        int n = proa_utf8_encode(proa_byte_to_char((unsigned char)b), bytes);
-        proa_buf_json_str(out, (proa_str){bytes, (size_t)n});
-        proa_buf_printf(out, ":%d%s", 3 + b, b < 255 ? "," : "}}}");
-    }
-    return PROA_OK;
-}
+/* ---- what is written as a tokenizer.json ---- */
 
 static proa_status open_written(proa_tokenizer **out, folder *f, const proa_buf *json)
 {
@@ -321,10 +166,8 @@ static proa_status open_wordpiece(proa_tokenizer **out, folder *f)
     proa_buf lines, json;
     proa_buf_init(&json, (size_t)PROA_TOKENIZER_BYTES_MAX);
     proa_status status = proa_files_read(&lines, f->files, f->name, PROA_TOKENIZER_BYTES_MAX, f->err);
-    if (status == PROA_OK) {
-        write_wordpiece(f, proa_buf_view(&lines), &json);
-        status = open_written(out, f, &json);
-    }
+    if (status == PROA_OK) status = proa_wordpiece_write(&json, proa_buf_view(&lines), f->config, f->err);
+    if (status == PROA_OK) status = open_written(out, f, &json);
     proa_buf_release(&lines);
     proa_buf_release(&json);
     return status;
@@ -334,7 +177,7 @@ static proa_status open_bytes(proa_tokenizer **out, folder *f)
 {
     proa_buf json;
     proa_buf_init(&json, (size_t)PROA_TOKENIZER_BYTES_MAX);
-    proa_status status = write_bytes(f, &json);
+    proa_status status = proa_bytes_write(&json, f->config, f->err);
     if (status == PROA_OK) status = open_written(out, f, &json);
     proa_buf_release(&json);
     return status;
@@ -347,10 +190,9 @@ static proa_status open_byte_bpe(proa_tokenizer **out, folder *f)
     proa_status status = proa_files_read(&vocab, f->files, f->name, PROA_TOKENIZER_BYTES_MAX, f->err);
     if (status == PROA_OK)
         status = proa_files_read(&merges, f->files, "merges.txt", PROA_TOKENIZER_BYTES_MAX, f->err);
-    if (status == PROA_OK) {
-        write_byte_bpe(f, proa_buf_view(&vocab), proa_buf_view(&merges), &json);
-        status = open_written(out, f, &json);
-    }
+    if (status == PROA_OK)
+        status = proa_byte_bpe_write(&json, proa_buf_view(&vocab), proa_buf_view(&merges), f->config, f->err);
+    if (status == PROA_OK) status = open_written(out, f, &json);
     proa_buf_release(&vocab);
     proa_buf_release(&merges);
     proa_buf_release(&json);
@@ -360,8 +202,7 @@ static proa_status open_byte_bpe(proa_tokenizer **out, folder *f)
 static proa_status open_folder(proa_tokenizer **out, folder *f)
 {
     if (has(f, "tokenizer.json")) return open_json_file(out, f);
-    if (has(f, "tokenizer_config.json"))
-        PROA_TRY(proa_files_json(&f->config, f->files, f->name, PROA_CONFIG_BYTES_MAX, f->err));
+    PROA_TRY(proa_tokenizer_config_read(&f->config, f->files, f->err));
     if (proa_files_has(f->files, "vocab.json") && has(f, "source.spm"))
         return open_listed(out, f, "vocab.json");
     if (has_model(f)) return open_model(out, f);

@@ -26,6 +26,10 @@ PROA_MUST_CHECK proa_status proa_load_regex(proa_loader *ld, proa_str pattern, p
 PROA_MUST_CHECK proa_status proa_text_step_spans(const proa_text_step *step, proa_str text,
                                                  proa_text_spans *out, proa_err *err);
 
+/* What tokenizer_config.json says. If it has no added_tokens_decoder, special_tokens_map.json and added_tokens.json
+ * are part of it, as older folders have them; if it has no tokenizer_class, config.json's tokenizer_class or model_type
+ * says it. NULL if there is none of these files; the caller frees it. */
+PROA_MUST_CHECK proa_status proa_tokenizer_config_read(proa_json **out, const proa_files *files, proa_err *err);
 /* tokenizer_config.json: a token that is a string or an object with `content`; the empty slice if it is absent. */
 proa_str proa_config_token(const proa_json *config, const char *key);
 /* Whether to put a token before or after each text: the flag, or what the tokenizer's class does without it. */
@@ -36,6 +40,16 @@ PROA_MUST_CHECK proa_status proa_config_id(int64_t *id, proa_str key, proa_err *
 
 /* The next line of *rest without its end; false when there is none. */
 bool proa_next_line(proa_str *rest, proa_str *line);
+
+/* Append a tokenizer.json for files of other forms; config: proa_tokenizer_config_read, may be NULL.
+ * vocab.txt: BERT's, one piece a line, the id is the line. */
+PROA_MUST_CHECK proa_status proa_wordpiece_write(proa_buf *out, proa_str lines, const proa_json *config,
+                                                 proa_err *err);
+/* vocab.json with merges.txt: byte-level BPE, whose class says what surrounds a text (GPT-2 without a class). */
+PROA_MUST_CHECK proa_status proa_byte_bpe_write(proa_buf *out, proa_str vocab, proa_str merges,
+                                                const proa_json *config, proa_err *err);
+/* ByT5, which has no file: its tokens are bytes. */
+PROA_MUST_CHECK proa_status proa_bytes_write(proa_buf *out, const proa_json *config, proa_err *err);
 
 /* Whether a file begins as one of tiktoken: a token in base64 and a rank. No SentencePiece model does. */
 bool proa_tiktoken_is(proa_str bytes);

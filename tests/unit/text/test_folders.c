@@ -243,9 +243,35 @@ static void broken_tiktoken(void **state)
     assert_non_null(strstr(err.text, "no token is the byte 0x01"));
 }
 
+static void broken_special_tokens(void **state)
+{
+    static const struct {
+        const char *name, *text, *says;
+    } bad[] = {{"added_tokens.json", "[]", "added_tokens.json is an array, an object is needed"},
+               {"added_tokens.json", "{\"<x>\":-1}", "the id of '<x>' is not in"},
+               {"added_tokens.json", "{\"<x>\":\"7\"}", "the id of '<x>' is not in"},
+               {"added_tokens.json", "{\"<x>\":0}", "have the same id 0"},
+               {"special_tokens_map.json", "{\"bos_token\":{\"content\":\"<s>\",\"lstrip\":1}}", "lstrip"},
+               {"special_tokens_map.json", "{", "special_tokens_map.json"},
+               {"tokenizer_config.json", "[1]", "tokenizer_config.json is an array"},
+               {"tokenizer_config.json", "{\"added_tokens_decoder\":{\"1x\":{}}}", "has the id '1x'"}};
+    PROA_UNUSED(state);
+    for (size_t i = 0; i < PROA_COUNT(bad); i++) {
+        proa_tokenizer *tok = NULL;
+        proa_err err = {0};
+        folder f = make_folder();
+        put_file(&f, "vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}\n", 21);
+        put_file(&f, "merges.txt", "a b\n", 4);
+        put_file(&f, bad[i].name, bad[i].text, strlen(bad[i].text));
+        if (open_and_remove(&tok, &f, &err) == PROA_OK) fail_msg("case %d opens", (int)i);
+        if (!strstr(err.text, bad[i].says)) fail_msg("'%s' does not say '%s'", err.text, bad[i].says);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lists_of_pieces), cmocka_unit_test(broken_lists),
-                                       cmocka_unit_test(bytes), cmocka_unit_test(broken_tiktoken)};
+                                       cmocka_unit_test(bytes), cmocka_unit_test(broken_tiktoken),
+                                       cmocka_unit_test(broken_special_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
