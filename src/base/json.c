@@ -231,6 +231,24 @@ bool proa_json_bool(const proa_json *j)
     return proa_json_kind(j) == PROA_JSON_BOOL && json_object_get_boolean(j);
 }
 
+void proa_json_put_str(proa_json *obj, const char *key, proa_str value)
+{
+    struct json_object *text = json_object_new_string_len(value.ptr, (int)value.len);
+    json_object_object_add(obj, key, text);
+}
+
+void proa_json_remove(proa_json *obj, const char *key)
+{
+    json_object_object_del(obj, key);
+}
+
+void proa_json_print(proa_buf *out, const proa_json *j)
+{
+    enum { FLAGS = JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE };
+    proa_json *mutable = (proa_json *)(uintptr_t)j; /* json-c keeps the text in the object */
+    proa_buf_str(out, proa_str_c(json_object_to_json_string_ext(mutable, FLAGS)));
+}
+
 void proa_json_keep(proa_json *obj, const char *const *names, int count)
 {
     if (proa_json_kind(obj) != PROA_JSON_OBJECT) return;

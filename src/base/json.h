@@ -47,6 +47,11 @@ uint64_t proa_json_uint(const proa_json *j); /* 0 if negative; above INT64_MAX p
 double proa_json_double(const proa_json *j); /* of an integer too */
 bool proa_json_bool(const proa_json *j);
 
+/* Sets a member of an object to a string, in its place if it is there. */
+void proa_json_put_str(proa_json *obj, const char *key, proa_str value);
+void proa_json_remove(proa_json *obj, const char *key);
+/* Appends the document as text with an indentation of two spaces. Numbers are spelt as they were read. */
+void proa_json_print(proa_buf *out, const proa_json *j);
 /* Removes every member that is null or not one of these `count` names. */
 void proa_json_keep(proa_json *obj, const char *const *names, int count);
 /* About what the tree takes in memory. */

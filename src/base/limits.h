@@ -56,6 +56,11 @@
 #define PROA_PICKLE_DEPTH_MAX     64               /* containers within containers; OpenNMT's nest some 15 */
 #define PROA_ZIP_ENTRIES_MAX      (1 << 18)        /* files within a torch file: one for each tensor, and some more */
 
+/* converted files */
+#define PROA_OUTFILE_CHUNK_BYTES  (16 * PROA_MIB)  /* decoded and written at once */
+#define PROA_OUTFILE_SYNC_BYTES   (128 * PROA_MIB) /* after so many the journal is brought up to date: the most that is
+                                                      made again after a power failure */
+
 /* text */
 #define PROA_VOCAB_MAX            (1 << 21)        /* largest in use: 262,144 */
 #define PROA_TOKEN_BYTES_MAX      (64 * 1024)      /* one piece; Gemma has pieces of some 100 bytes */

@@ -168,23 +168,6 @@ static proa_status check_tensor(const binder *b, const proa_weights_tensor *t, c
 
 /* ---- parts ---- */
 
-/* Rows [first, ...) of a tensor with all experts: its matrix of one expert. Encoded ones have their rows one behind the
- * other too. */
-static proa_tensor_source expert_matrix(const proa_tensor_source *all, int64_t expert)
-{
-    proa_tensor_source s = *all;
-    int64_t bytes = s.encoding == PROA_ENCODING_PLAIN
-                        ? all->view.stride[0] * proa_dtype_bytes(all->view.dtype)
-                        : proa_tensor_source_bytes(all) / proa_max64(all->view.shape[0], 1);
-    s.view.data = all->view.data ? (char *)all->view.data + expert * bytes : NULL;
-    s.first_row += expert * all->view.shape[all->view.stride[2] == 1 ? 1 : 2];
-    s.view.rank = 2;
-    for (int i = 0; i < 2; i++)
-        s.view.shape[i] = all->view.shape[i + 1], s.view.stride[i] = all->view.stride[i + 1];
-    s.view.shape[2] = 1, s.view.stride[2] = 0;
-    return s;
-}
-
 static void add_part(const binder *b, proa_param *param, proa_weight_part part)
 {
     if (param->parts == param->cap) {
@@ -198,61 +181,59 @@ static void add_part(const binder *b, proa_param *param, proa_weight_part part)
 }
 
 /* One of the parts q, k, v of a tensor whose rows have these sizes in each of `groups` groups. */
-static void add_piece(const binder *b, proa_param *param, proa_weight_part part, int64_t groups,
-                      int64_t first, int64_t size, int64_t step)
+static proa_row_order piece_of(int64_t groups, int64_t first, int64_t size, int64_t step)
 {
-    part.source.order = (proa_row_order){first, {1, groups, size}, {0, step, 1}};
-    add_part(b, param, part);
+    return (proa_row_order){first, {1, groups, size}, {0, step, 1}};
 }
 
-static void add_qkv_groups(const binder *b, proa_param *param, proa_weight_part part)
+static int qkv_groups(proa_row_order order[3], const proa_config *c)
 {
-    const proa_config *c = b->c;
     int64_t q = c->heads / c->kv_heads * c->head_dim, d = c->head_dim, step = q + 2 * d;
-    add_piece(b, param, part, c->kv_heads, 0, q, step);
-    add_piece(b, param, part, c->kv_heads, q, d, step);
-    add_piece(b, param, part, c->kv_heads, q + d, d, step);
+    order[0] = piece_of(c->kv_heads, 0, q, step);
+    order[1] = piece_of(c->kv_heads, q, d, step);
+    order[2] = piece_of(c->kv_heads, q + d, d, step);
+    return 3;
 }
 
-static void add_qvk_quarters(const binder *b, proa_param *param, proa_weight_part part)
+static int qvk_quarters(proa_row_order order[3], const proa_config *c)
 {
-    int64_t d = b->c->heads * b->c->head_dim / 4;
-    add_piece(b, param, part, 4, 0, d, 3 * d);
-    add_piece(b, param, part, 4, 2 * d, d, 3 * d);
-    add_piece(b, param, part, 4, d, d, 3 * d);
+    int64_t d = c->heads * c->head_dim / 4;
+    order[0] = piece_of(4, 0, d, 3 * d);
+    order[1] = piece_of(4, 2 * d, d, 3 * d);
+    order[2] = piece_of(4, d, d, 3 * d);
+    return 3;
 }
 
-static void add_even_odd(const binder *b, proa_param *param, proa_weight_part part)
+int proa_load_orders(proa_row_order order[3], proa_load load, const proa_config *c, int64_t rows)
 {
-    part.source.order = (proa_row_order){0, {1, 2, part.source.view.shape[0] / 2}, {0, 1, 2}};
-    add_part(b, param, part);
-}
-
-static void add_rope_first(const binder *b, proa_param *param, proa_weight_part part)
-{
-    int64_t rows = part.source.view.shape[0], rope = b->c->qk_rope;
-    add_piece(b, param, part, 1, rows - rope, rope, 0);
-    add_piece(b, param, part, 1, 0, rows - rope, 0);
+    switch (load) {
+    case PROA_LOAD_QKV_GROUPS: return qkv_groups(order, c);
+    case PROA_LOAD_QVK_QUARTERS: return qvk_quarters(order, c);
+    case PROA_LOAD_EVEN_ODD: order[0] = (proa_row_order){0, {1, 2, rows / 2}, {0, 1, 2}}; return 1;
+    case PROA_LOAD_ROPE_FIRST:
+        order[0] = piece_of(1, rows - c->qk_rope, c->qk_rope, 0);
+        order[1] = piece_of(1, 0, rows - c->qk_rope, 0);
+        return 2;
+    case PROA_LOAD_ROWS:
+    case PROA_LOAD_SINUSOID_HALVES:
+    case PROA_LOAD_SINUSOID_PAIRS:
+    case PROA_LOAD_NORMALISED:
+    case PROA_LOAD_HEAD_KEYS: /* add_heads has taken the head's rows */
+    case PROA_LOAD_HEAD_VALUES: break;
+    }
+    return 0;
 }
 
 /* The parts of one matrix, vector or table, by the load action. */
 static void add_parts(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
 {
-    bool reorders = row->load != PROA_LOAD_NORMALISED; /* the other actions choose rows */
-    switch (part.tensor->final && reorders ? PROA_LOAD_ROWS : row->load) {
-    case PROA_LOAD_ROWS:
-    case PROA_LOAD_SINUSOID_HALVES:
-    case PROA_LOAD_SINUSOID_PAIRS: add_part(b, param, part); break;
-    case PROA_LOAD_QKV_GROUPS: add_qkv_groups(b, param, part); break;
-    case PROA_LOAD_QVK_QUARTERS: add_qvk_quarters(b, param, part); break;
-    case PROA_LOAD_EVEN_ODD: add_even_odd(b, param, part); break;
-    case PROA_LOAD_ROPE_FIRST: add_rope_first(b, param, part); break;
-    case PROA_LOAD_HEAD_KEYS:
-    case PROA_LOAD_HEAD_VALUES: add_part(b, param, part); break; /* add_heads has taken the head's rows */
-    case PROA_LOAD_NORMALISED:
-        part.normalised = true;
+    proa_row_order order[3];
+    int orders = part.tensor->final ? 0 : proa_load_orders(order, row->load, b->c, part.source.view.shape[0]);
+    part.normalised = row->load == PROA_LOAD_NORMALISED;
+    if (orders == 0) add_part(b, param, part);
+    for (int i = 0; i < orders; i++) {
+        part.source.order = order[i];
         add_part(b, param, part);
-        break;
     }
 }
 
@@ -291,7 +272,7 @@ static int row_axis(const wanted *w)
 static void add_tensor(const binder *b, proa_param *param, const wanted *w, const proa_weights_tensor *t,
                        const proa_tensor_source *source, int64_t expert)
 {
-    proa_weight_part part = {.source = *source, .tensor = t, .expert = (int32_t)expert};
+    proa_weight_part part = {.source = *source, .tensor = t, .row = w->row, .expert = (int32_t)expert};
     bool matrix = w->row->role != PROA_ROLE_VECTOR, first = expert == 0;
     param->role = w->row->role;
     param->load_only = w->row->flags & PROA_LOAD_ONLY;
@@ -311,7 +292,7 @@ static void add_tensor(const binder *b, proa_param *param, const wanted *w, cons
         return;
     }
     for (int64_t e = 0; e < w->experts; e++) {
-        part.source = expert_matrix(source, e);
+        part.source = proa_tensor_source_slice(source, e);
         part.expert = (int32_t)e;
         add_matrix(b, param, w->row, part);
     }
@@ -345,6 +326,11 @@ static bool has_placeholders(const char *name, int count)
     return count == 0;
 }
 
+bool proa_name_has_all_experts(const proa_name *row)
+{
+    return row->flags & PROA_PER_EXPERT && !has_placeholders(row->name, 2);
+}
+
 /* A tensor that is stored as it is used has the shape of the weight. */
 static void want_final(wanted *w)
 {
@@ -364,8 +350,7 @@ static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, 
         w.rank = 2, w.shape[0] = b->c->heads * (b->c->qk_nope + b->c->v_dim), w.shape[1] = b->c->kv_lora;
         return w;
     }
-    if (row->flags & PROA_PER_EXPERT && !has_placeholders(row->name, 2))
-        w.experts = w.shape[w.rank++] = b->c->experts;
+    if (proa_name_has_all_experts(row)) w.experts = w.shape[w.rank++] = b->c->experts;
     w.shape[w.rank++] = transposed ? cols : rows;
     if (!vector) w.shape[w.rank++] = transposed ? rows : cols;
     return w;

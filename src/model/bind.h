@@ -12,6 +12,7 @@
 typedef struct proa_weight_part {
     proa_tensor_source source;
     const proa_weights_tensor *tensor;
+    const proa_name *row;  /* of the architecture's map, which asked for the tensor */
     int32_t expert, place; /* place: its number among all parts of the slot as they were bound */
     bool normalised;       /* the loader divides each row by its norm (source.factor) */
 } proa_weight_part;
@@ -60,5 +61,11 @@ proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_weight_sl
 PROA_MUST_CHECK proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch,
                                       const proa_config *c, const proa_weights *weights, proa_arena *arena,
                                       proa_err *err);
+
+/* The rows of a stored tensor as a load action takes them: those of order[0], then those of order[1], ... Returns how
+ * many orders there are; 0: all rows as they are stored. rows: of the stored tensor. */
+int proa_load_orders(proa_row_order order[3], proa_load load, const proa_config *c, int64_t rows);
+/* Whether the tensor of a row has all experts: [experts, rows, cols]. */
+bool proa_name_has_all_experts(const proa_name *row);
 
 #endif

@@ -103,6 +103,22 @@ bool proa_tensor_source_is_dense(const proa_tensor_source *s)
     return proa_tensor_source_is_plain(s) && proa_view_dense(s->view);
 }
 
+/* Matrices of encoded numbers follow each other too. */
+proa_tensor_source proa_tensor_source_slice(const proa_tensor_source *all, int64_t i)
+{
+    proa_tensor_source s = *all;
+    int64_t bytes = s.encoding == PROA_ENCODING_PLAIN
+                        ? all->view.stride[0] * proa_dtype_bytes(all->view.dtype)
+                        : proa_tensor_source_bytes(all) / proa_max64(all->view.shape[0], 1);
+    s.view.data = all->view.data ? (char *)all->view.data + i * bytes : NULL;
+    s.first_row += i * all->view.shape[all->view.stride[2] == 1 ? 1 : 2];
+    s.view.rank = 2;
+    for (int axis = 0; axis < 2; axis++)
+        s.view.shape[axis] = all->view.shape[axis + 1], s.view.stride[axis] = all->view.stride[axis + 1];
+    s.view.shape[2] = 1, s.view.stride[2] = 0;
+    return s;
+}
+
 int64_t proa_tensor_source_row(const proa_tensor_source *s, int64_t row)
 {
     const proa_row_order *o = &s->order;

@@ -111,6 +111,8 @@ bool proa_tensor_source_is_float(const proa_tensor_source *s);
 bool proa_tensor_source_is_plain(const proa_tensor_source *s);
 /* Whether they are, row after row without gaps. */
 bool proa_tensor_source_is_dense(const proa_tensor_source *s);
+/* Matrix i of a tensor [n, rows, cols], or vector i of one [n, rows] as a matrix [rows, 1]: of an expert. */
+proa_tensor_source proa_tensor_source_slice(const proa_tensor_source *all, int64_t i);
 /* The stored row of taken row `row`. */
 int64_t proa_tensor_source_row(const proa_tensor_source *s, int64_t row);
 /* out[i] = number (row, col + i), i in [0, n), as f32. 0 <= row < rows; col + n <= cols. */

@@ -165,6 +165,32 @@ proa_status proa_weights_check(const proa_weights *w, proa_err *err)
     return PROA_OK;
 }
 
+static uint64_t mix(uint64_t hash, const void *bytes, size_t len)
+{
+    uint64_t pair[2] = {hash, proa_str_hash((proa_str){bytes, len})};
+    return proa_str_hash((proa_str){(const char *)pair, sizeof pair});
+}
+
+uint64_t proa_weights_fingerprint(const proa_weights *w)
+{
+    uint64_t hash = (uint64_t)w->count;
+    for (int32_t i = 0; i < w->file_count; i++) {
+        const proa_mmap *map = &w->files[i].map;
+        hash = mix(hash, w->files[i].name, strlen(w->files[i].name));
+        hash = mix(hash, &map->bytes, sizeof map->bytes);
+        hash = mix(hash, &map->written_ns, sizeof map->written_ns);
+    }
+    for (int64_t i = 0; i < w->count; i++) {
+        const proa_weights_tensor *t = &w->tensors[i];
+        const proa_view *v = &t->source.view;
+        int32_t type[3] = {(int32_t)t->source.encoding, (int32_t)v->dtype, v->rank};
+        hash = mix(hash, t->name, strlen(t->name));
+        hash = mix(hash, type, sizeof type);
+        hash = mix(hash, v->shape, sizeof v->shape);
+    }
+    return hash;
+}
+
 void proa_weights_detach(proa_weights *w)
 {
     for (int32_t i = 0; i < w->file_count; i++) proa_mmap_close(&w->files[i].map);

@@ -49,6 +49,9 @@ void proa_weights_drop(const proa_weights *w, const proa_weights_tensor *tensor)
 int64_t proa_weights_bytes(const proa_weights *w); /* of tensor data in all files */
 /* IO, with the file's name, if a file was written to or shortened since it was opened (proa_mmap_check). */
 PROA_MUST_CHECK proa_status proa_weights_check(const proa_weights *w, proa_err *err);
+/* A number that differs, but for accident, if another file was opened, one of them was written to since, or a tensor
+ * has another name, type or shape. */
+uint64_t proa_weights_fingerprint(const proa_weights *w);
 /* Unmaps the files: names and shapes stay, the views' data does not. Nothing depends on the files any more. */
 void proa_weights_detach(proa_weights *w);
 
