@@ -382,6 +382,34 @@ static void test_equal_enters_full_pool(void **state)
     }
 }
 
+/* hf with groups: one that is only as good as the worst of a full group stays out (BeamHypotheses.add takes what is
+ * above worst_score). Both groups see the same lists, without a penalty. */
+static void test_equal_stays_out_of_full_group(void **state)
+{
+    (void)state;
+    const int32_t end_ids[] = {0};
+    const list first = {{1, 0, 2, 3, 4, 5}, {-1, -2, -2.5F, -6, -7, -8}};
+    const list second[] = {{{3, 0, 4, 5, 6, 7}, {-0.5F, -2, -2.5F, -20, -21, -22}},
+                           {{3, 0, 4, 5, 6, 7}, {-30, -31, -32, -33, -34, -35}}};
+    const list third[] = {{{0, 5, 4, 3, 6, 7}, {-1.5F, -1.75F, -20, -21, -22, -23}},
+                          {{0, 5, 4, 3, 6, 7}, {-30, -31, -32, -33, -34, -35}}};
+    proa_beam_options o = {
+        .beams = 4, .vocab = 10, .max_new = 9, .end_ids = end_ids, .end_ids_count = 1, .groups = 2};
+    proa_beam *b;
+    assert_int_equal(proa_beam_new(&b, &o, NULL), PROA_OK);
+    assert_int_equal(proa_beam_candidates(b), 6);
+    assert_true(give(b, &first, 1));
+    assert_true(give(b, (const list[]){second[0], second[1], second[0], second[1]}, 4));
+    assert_false(give(b, (const list[]){third[0], third[1], third[0], third[1]}, 4));
+    assert_int_equal(proa_beam_finish(b), 4);
+    for (int32_t i = 0; i < 4; i++) {
+        proa_beam_result got = proa_beam_get(b, i);
+        assert_true(got.score == (i < 2 ? -2 : -3));
+        assert_int_equal(got.count, i < 2 ? 1 : 2); /* the equal one of the third step would have 3 */
+    }
+    proa_beam_free(b);
+}
+
 /* trtllm: a worse ended candidate ends the walk with TRUE; else it is passed over, and a better one may follow, since
  * the diversity term is in the rank and not in the score. */
 static void test_worse_ends_the_walk(void **state)
@@ -488,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_no_allocation),
         cmocka_unit_test(test_stopped_early),
         cmocka_unit_test(test_equal_enters_full_pool),
+        cmocka_unit_test(test_equal_stays_out_of_full_group),
         cmocka_unit_test(test_worse_ends_the_walk),
         cmocka_unit_test(test_few_tokens),
         cmocka_unit_test(test_refusals),
