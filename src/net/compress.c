@@ -33,7 +33,7 @@ bool proa_coding_find(proa_coding *coding, proa_str name)
 
 /* ---- Accept-Encoding ---- */
 
-static proa_str trim(proa_str s)
+static proa_str trim_spaces(proa_str s)
 {
     while (s.len && (s.ptr[0] == ' ' || s.ptr[0] == '\t')) s.ptr++, s.len--;
     while (s.len && (s.ptr[s.len - 1] == ' ' || s.ptr[s.len - 1] == '\t')) s.len--;
@@ -47,11 +47,11 @@ static proa_str next_part(proa_str *rest, char separator)
     proa_str part = {rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
     size_t skip = part.len + (end != NULL);
     *rest = (proa_str){rest->len ? rest->ptr + skip : rest->ptr, rest->len - skip};
-    return trim(part);
+    return trim_spaces(part);
 }
 
 /* "0.75" in thousandths; -1 unless it is 0 to 1 with up to three decimals. */
-static int thousandths(proa_str s)
+static int parse_thousandths(proa_str s)
 {
     if (s.len < 1 || s.len > 5 || (s.ptr[0] != '0' && s.ptr[0] != '1') || (s.len > 1 && s.ptr[1] != '.'))
         return -1;
@@ -64,13 +64,13 @@ static int thousandths(proa_str s)
 }
 
 /* The q of a coding's parameters; one that cannot be read refuses the coding. */
-static int quality(proa_str parameters)
+static int parse_quality(proa_str parameters)
 {
     int q = 1000;
     while (parameters.len) {
         proa_str p = next_part(&parameters, ';');
         if (p.len >= 2 && (p.ptr[0] == 'q' || p.ptr[0] == 'Q') && p.ptr[1] == '=')
-            q = thousandths((proa_str){p.ptr + 2, p.len - 2});
+            q = parse_thousandths((proa_str){p.ptr + 2, p.len - 2});
     }
     return q;
 }
@@ -84,7 +84,7 @@ proa_coding proa_coding_accept(proa_str accept_encoding)
         proa_str name = next_part(&rest, ';');
         proa_coding coding;
         if (name.len == 0 || !proa_coding_find(&coding, name)) continue;
-        int q = quality(rest);
+        int q = parse_quality(rest);
         if (q > best_q) best_q = q, best = coding;
     }
     return best;
@@ -101,7 +101,7 @@ static int window_bits(size_t len)
 }
 
 /* zlib counts in 32 bits: a longer input is given piece by piece. */
-static void feed(z_stream *z, const char **bytes, size_t *left)
+static void feed_input(z_stream *z, const char **bytes, size_t *left)
 {
     if (z->avail_in || !*left) return;
     uInt n = *left > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uInt)*left;
@@ -139,7 +139,7 @@ static void take_output(z_stream *z, proa_buf *out)
 static int deflate_some(z_stream *z, proa_buf *out, const char **bytes, size_t *left)
 {
     if (!give_room(z, out, SIZE_MAX)) return Z_BUF_ERROR;
-    feed(z, bytes, left);
+    feed_input(z, bytes, left);
     int code = deflate(z, *left ? Z_NO_FLUSH : Z_FINISH);
     take_output(z, out);
     return code == Z_BUF_ERROR ? Z_OK : code;
@@ -186,7 +186,7 @@ static int inflate_beyond(inflating *f)
 
 static int inflate_some(inflating *f)
 {
-    feed(&f->z, &f->bytes, &f->left);
+    feed_input(&f->z, &f->bytes, &f->left);
     if (f->room == 0) return inflate_beyond(f);
     if (!give_room(&f->z, f->out, f->room)) return Z_NEED_DICT;
     uInt given = f->z.avail_out;

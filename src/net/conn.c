@@ -347,7 +347,7 @@ static void end_protocol(proa_conn *conn)
 }
 
 /* All is written. A client that still sends would lose our last words if we closed now: the kernel would reset. */
-static void linger(proa_conn *conn)
+static void linger_conn(proa_conn *conn)
 {
     conn->ending = PROA_CONN_LINGERING;
     end_protocol(conn);
@@ -385,7 +385,7 @@ static void settle_conn(proa_conn *conn)
         if (conn->protocol && conn->protocol->drained) conn->protocol->drained(conn->state);
         proa_conn_flush(conn);
     }
-    if (conn->ending == PROA_CONN_FLUSHING && !conn->out && tls_close_sent(conn)) linger(conn);
+    if (conn->ending == PROA_CONN_FLUSHING && !conn->out && tls_close_sent(conn)) linger_conn(conn);
     conn->inside = false;
     if (conn->ending == PROA_CONN_DEAD) {
         if (!conn->late_queued) free_conn(conn);

@@ -22,7 +22,7 @@ struct proa_conn_out {
     char bytes[];
 };
 
-static proa_conn_out *push(proa_conn *conn, size_t room)
+static proa_conn_out *push_block(proa_conn *conn, size_t room)
 {
     proa_conn_out *out = proa_block_get(sizeof *out + room);
     PROA_ASSERT(out);
@@ -42,7 +42,7 @@ static void copy_out(proa_conn *conn, const struct iovec *iov)
         proa_conn_out *out = conn->out ? conn->out_last : NULL;
         size_t used = out && out->room ? (size_t)(out->ptr - out->bytes) + out->len : 0;
         if (!out || out->room == used) {
-            out = push(conn, len > CHUNK_BYTES - sizeof *out ? len : CHUNK_BYTES - sizeof *out);
+            out = push_block(conn, len > CHUNK_BYTES - sizeof *out ? len : CHUNK_BYTES - sizeof *out);
             used = 0;
         }
         size_t n = out->room - used < len ? out->room - used : len;
@@ -55,12 +55,13 @@ static void copy_out(proa_conn *conn, const struct iovec *iov)
 }
 
 /* The last piece releases all. */
-static void keep(proa_conn *conn, const struct iovec *iov, int count, void (*release)(void *arg), void *arg)
+static void keep_buffers(proa_conn *conn, const struct iovec *iov, int count, void (*release)(void *arg),
+                         void *arg)
 {
     proa_conn_out *out = NULL;
     for (int i = 0; i < count; i++) {
         if (iov[i].iov_len == 0) continue;
-        out = push(conn, 0);
+        out = push_block(conn, 0);
         out->ptr = iov[i].iov_base;
         out->len = iov[i].iov_len;
         conn->queued += out->len;
@@ -76,7 +77,7 @@ void proa_conn_write(proa_conn *conn, const struct iovec *iov, int count, void (
     bool open = conn->ending == PROA_CONN_OPEN;
     if (open && bytes > 0) {
         if (release && bytes > COPY_BYTES) {
-            keep(conn, iov, count, release, arg);
+            keep_buffers(conn, iov, count, release, arg);
             release = NULL;
         } else {
             for (int i = 0; i < count; i++) copy_out(conn, &iov[i]);
@@ -97,7 +98,7 @@ int64_t proa_conn_last_send_ns(const proa_conn *conn)
     return conn->last_send_ns;
 }
 
-static void pop(proa_conn *conn)
+static void pop_block(proa_conn *conn)
 {
     proa_conn_out *out = conn->out;
     conn->out = out->next;
@@ -109,16 +110,16 @@ static void pop(proa_conn *conn)
 
 void proa_conn_drop_out(proa_conn *conn)
 {
-    while (conn->out) pop(conn);
+    while (conn->out) pop_block(conn);
     conn->queued = 0;
 }
 
-static void written(proa_conn *conn, size_t n)
+static void mark_written(proa_conn *conn, size_t n)
 {
     conn->queued -= n;
     while (conn->out && n >= conn->out->len) {
         n -= conn->out->len;
-        pop(conn);
+        pop_block(conn);
     }
     if (n == 0) return;
     conn->out->ptr += n;
@@ -146,7 +147,7 @@ void proa_conn_block(proa_conn *conn)
     if (!conn->write_event || event_add(conn->write_event, NULL) != 0) proa_conn_fail(conn);
 }
 
-static size_t gather(const proa_conn *conn, struct iovec *iov, int *count)
+static size_t gather_iov(const proa_conn *conn, struct iovec *iov, int *count)
 {
     size_t bytes = 0;
     *count = 0;
@@ -176,14 +177,14 @@ void proa_conn_flush(proa_conn *conn)
     while (conn->out && !conn->blocked && conn->ending < PROA_CONN_LINGERING) {
         struct iovec iov[IOV_COUNT];
         int count;
-        size_t bytes = gather(conn, iov, &count);
+        size_t bytes = gather_iov(conn, iov, &count);
         int64_t n = conn->io->send(conn, iov, count);
         if (n < 0 && n != -EAGAIN) {
             proa_conn_fail(conn);
             return;
         }
         if (n > 0) {
-            written(conn, (size_t)n);
+            mark_written(conn, (size_t)n);
             progress = true;
         }
         if (n < (int64_t)bytes) proa_conn_block(conn);

@@ -26,7 +26,7 @@ static const proa_protocol *by_alpn(const proa_conn *conn)
                                                                                   : options->http1;
 }
 
-static void start(proa_conn *conn)
+static void start_tls(proa_conn *conn)
 {
     if (conn->protocol || conn->ending != PROA_CONN_OPEN || !SSL_is_init_finished(conn->ssl)) return;
     const proa_protocol *protocol = by_alpn(conn);
@@ -36,7 +36,7 @@ static void start(proa_conn *conn)
 
 /* What a failed call means: 0 the end, -EAGAIN, -EPROTO if OpenSSL has refused to go on (and has written an alert that
  * says why), or -ECONNRESET for all else that breaks the connection. */
-static int64_t reason(proa_conn *conn, int rc)
+static int64_t close_reason(proa_conn *conn, int rc)
 {
     int error = SSL_get_error(conn->ssl, rc);
     if (error == SSL_ERROR_ZERO_RETURN) return 0;
@@ -57,13 +57,13 @@ static int64_t tls_recv(proa_conn *conn, const struct iovec *iov, int count)
             size_t room = iov[i].iov_len - at;
             ERR_clear_error();
             int n = SSL_read(conn->ssl, (char *)iov[i].iov_base + at, room > INT_MAX ? INT_MAX : (int)room);
-            start(conn);
+            start_tls(conn);
             if (n > 0) {
                 at += (size_t)n;
                 total += n;
                 continue;
             }
-            int64_t why = reason(conn, n);
+            int64_t why = close_reason(conn, n);
             if (total == 0) return why;
             if (why != -EAGAIN) conn->hup = true; /* the next call returns it again */
             return total;
@@ -91,7 +91,7 @@ static int64_t send_some(proa_conn *conn, const struct iovec *iov, int count, si
     ERR_clear_error();
     int n = SSL_write(conn->ssl, bytes, len > INT_MAX ? INT_MAX : (int)len);
     if (n > 0) return n;
-    int64_t why = reason(conn, n);
+    int64_t why = close_reason(conn, n);
     return why == 0 ? -ECONNRESET : why;
 }
 
@@ -132,7 +132,7 @@ bool proa_conn_tls_shut(proa_conn *conn)
     ERR_clear_error();
     if (!SSL_is_init_finished(conn->ssl)) return true;
     int rc = SSL_shutdown(conn->ssl);
-    return rc >= 0 || reason(conn, rc) != -EAGAIN;
+    return rc >= 0 || close_reason(conn, rc) != -EAGAIN;
 }
 
 void proa_conn_tls_free(proa_conn *conn)

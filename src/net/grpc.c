@@ -127,7 +127,7 @@ void proa_grpc_call_disconnected(grpc_call *c)
 
 /* ---- the head ---- */
 
-static void refuse(grpc_call *c, int code, const char *why)
+static void refuse_call(grpc_call *c, int code, const char *why)
 {
     if (c->refused) return; /* the first reason wins */
     c->refused = code;
@@ -136,13 +136,14 @@ static void refuse(grpc_call *c, int code, const char *why)
 
 static void read_coding(grpc_call *c, proa_str value)
 {
-    if (!proa_coding_find(&c->coding, value)) refuse(c, PROA_GRPC_UNIMPLEMENTED, "unknown grpc-encoding");
+    if (!proa_coding_find(&c->coding, value))
+        refuse_call(c, PROA_GRPC_UNIMPLEMENTED, "unknown grpc-encoding");
 }
 
 static void read_timeout(grpc_call *c, proa_str value)
 {
     int64_t ns = 0;
-    if (!proa_grpc_timeout_parse(value, &ns)) refuse(c, PROA_GRPC_INTERNAL, "malformed grpc-timeout");
+    if (!proa_grpc_timeout_parse(value, &ns)) refuse_call(c, PROA_GRPC_INTERNAL, "malformed grpc-timeout");
     else c->pub.deadline_ns = c->pub.start_ns + ns;
 }
 
@@ -190,7 +191,7 @@ static void keep_header(grpc_call *c, proa_str name, proa_str value)
     if (!proa_str_ends(name, (proa_str){"-bin", 4}))
         h->value = (proa_str){proa_arena_strdup(&c->arena, value), value.len};
     else if (!proa_base64_decode(&c->arena, value, &h->value)) {
-        refuse(c, PROA_GRPC_INTERNAL, "metadata with a name in -bin that is not base64");
+        refuse_call(c, PROA_GRPC_INTERNAL, "metadata with a name in -bin that is not base64");
         return;
     }
     c->pub.metadata_count++;
@@ -200,7 +201,7 @@ void proa_grpc_call_header(grpc_call *c, proa_str name, proa_str value)
 {
     c->headers_bytes += name.len + value.len + 32;
     if (c->headers_bytes > PROA_GRPC_METADATA_BYTES_MAX) {
-        refuse(c, PROA_GRPC_RESOURCE_EXHAUSTED, "received metadata is larger than 64 KiB");
+        refuse_call(c, PROA_GRPC_RESOURCE_EXHAUSTED, "received metadata is larger than 64 KiB");
         return;
     }
     if (name.len == 0 || name.ptr[0] != ':') {
@@ -347,8 +348,8 @@ static bool head_is_right(grpc_call *c)
     if (!c->post) return answer_http(c, "405"), false;
     if (!c->grpc) return answer_http(c, "415"), false;
     if (!c->te)
-        refuse(c, PROA_GRPC_INTERNAL,
-               "no 'te: trailers': the client or a proxy before it does not pass trailers on");
+        refuse_call(c, PROA_GRPC_INTERNAL,
+                    "no 'te: trailers': the client or a proxy before it does not pass trailers on");
     if (c->refused) proa_grpc_call_fail(c, c->refused, c->refusal);
     else if (c->pub.deadline_ns && c->pub.deadline_ns <= c->pub.start_ns) proa_grpc_call_expire(c);
     return !c->finished;
@@ -489,7 +490,7 @@ static void unpack_elsewhere(grpc_call *c, const grpc_unpacking *from)
     proa_grpc_call_fail(c, PROA_GRPC_UNAVAILABLE, "too many large messages wait to be unpacked");
 }
 
-static void unpack(grpc_call *c, const grpc_message *message)
+static void unpack_message(grpc_call *c, const grpc_message *message)
 {
     grpc_unpacking u = {.coding = c->coding, .packed = *message, .most = (size_t)c->session->unpacked_max};
     u.err.status = PROA_OK;
@@ -502,7 +503,7 @@ static void unpack(grpc_call *c, const grpc_message *message)
 
 static void handle_message(grpc_call *c, const grpc_message *message)
 {
-    if (message->packed) unpack(c, message);
+    if (message->packed) unpack_message(c, message);
     else give_waiting(c, message->bytes, message->len);
 }
 
@@ -535,7 +536,7 @@ static void deliver_message(grpc_call *c)
     if (c->pub.on_half_close) c->pub.on_half_close(&c->pub);
 }
 
-static void complete(grpc_call *c, const grpc_message *message)
+static void complete_message(grpc_call *c, const grpc_message *message)
 {
     if (c->paused || c->waiting || c->delivering || c->unpacking) keep_waiting(c, message);
     else {
@@ -551,7 +552,7 @@ static void end_message(grpc_call *c)
     c->message = NULL;
     c->prefix_len = 0;
     count_partial(c, false);
-    complete(c, &message);
+    complete_message(c, &message);
 }
 
 /* What has come of a message takes part in the count of all, in steps; small messages do not. */

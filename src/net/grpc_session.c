@@ -23,7 +23,7 @@ static void write_stage(grpc_session *s)
     s->staged = 0;
 }
 
-static void stage(grpc_session *s, const void *bytes, size_t len)
+static void stage_bytes(grpc_session *s, const void *bytes, size_t len)
 {
     if (len > STAGE_BYTES - s->staged) write_stage(s);
     if (len > STAGE_BYTES) {
@@ -47,7 +47,7 @@ void proa_grpc_session_write(grpc_session *s, const struct iovec *iov, int count
     size_t bytes = 0;
     for (int i = 0; i < count; i++) bytes += iov[i].iov_len;
     if (bytes <= STAGE_BYTES / 4) {
-        for (int i = 0; i < count; i++) stage(s, iov[i].iov_base, iov[i].iov_len);
+        for (int i = 0; i < count; i++) stage_bytes(s, iov[i].iov_base, iov[i].iov_len);
         return;
     }
     write_stage(s);
@@ -59,7 +59,7 @@ static int send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint8_t *f
                      nghttp2_data_source *source, void *user)
 {
     (void)h2, (void)frame; /* no padding: there is no callback that asks for it */
-    stage(user, framehd, 9);
+    stage_bytes(user, framehd, 9);
     proa_grpc_call_write(source->ptr, length);
     return 0;
 }
@@ -93,7 +93,7 @@ static void pump_output(grpc_session *s)
     ssize_t n;
     s->stage = bytes;
     s->staged = 0;
-    while ((n = nghttp2_session_mem_send(s->h2, &data)) > 0) stage(s, data, (size_t)n);
+    while ((n = nghttp2_session_mem_send(s->h2, &data)) > 0) stage_bytes(s, data, (size_t)n);
     write_stage(s);
     s->stage = NULL;
     if (n < 0) proa_conn_close(s->conn, true);
@@ -122,7 +122,7 @@ static void tell_calls(grpc_session *s)
 }
 
 /* What the callbacks send here is written in the next round. */
-static void flush(grpc_session *s)
+static void flush_staged(grpc_session *s)
 {
     s->busy = true;
     do {
@@ -137,7 +137,7 @@ static void run_task(proa_loop_task *task)
     grpc_session *s = (grpc_session *)((char *)task - offsetof(grpc_session, task));
     s->posted = false;
     if (s->disconnected) free(s);
-    else flush(s);
+    else flush_staged(s);
 }
 
 void proa_grpc_session_flush_soon(grpc_session *s)
@@ -528,13 +528,13 @@ static int64_t session_input(void *state, const char *bytes, size_t len)
     if (n == NGHTTP2_ERR_FLOODED) end_abusive(s, "too_many_control_frames");
     if (n == TOO_MANY_CONTINUATIONS) end_abusive(s, "too_many_continuations");
     if (n < 0) s->ending = true; /* otherwise a GOAWAY with the reason is queued */
-    flush(s);
+    flush_staged(s);
     return s->ending ? -1 : (int64_t)len;
 }
 
 static void session_drained(void *state)
 {
-    flush(state);
+    flush_staged(state);
 }
 
 /* With its sending side closed a client can neither open windows nor cancel: it counts as disconnected. */

@@ -36,7 +36,7 @@ bool proa_grpc_timeout_parse(proa_str text, int64_t *ns)
 
 /* ---- percent-encoding ---- */
 
-static bool plain(char c)
+static bool is_plain(char c)
 {
     return c >= 0x20 && c <= 0x7E && c != '%';
 }
@@ -45,7 +45,7 @@ proa_str proa_grpc_cut(proa_str text)
 {
     size_t len = 0, escaped = 0;
     while (len < text.len && len < PROA_GRPC_TEXT_BYTES_MAX) {
-        escaped += plain(text.ptr[len]) ? 1 : 3;
+        escaped += is_plain(text.ptr[len]) ? 1 : 3;
         if (escaped > PROA_GRPC_ESCAPED_BYTES_MAX) break;
         len++;
     }
@@ -57,12 +57,12 @@ proa_str proa_grpc_cut(proa_str text)
 proa_str proa_grpc_percent_encode(proa_arena *arena, proa_str text)
 {
     size_t odd = 0;
-    for (size_t i = 0; i < text.len; i++) odd += !plain(text.ptr[i]);
+    for (size_t i = 0; i < text.len; i++) odd += !is_plain(text.ptr[i]);
     if (odd == 0) return text;
     char *out = proa_arena_alloc(arena, text.len + 2 * odd), *at = out;
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.ptr[i];
-        if (plain(text.ptr[i])) *at++ = text.ptr[i];
+        if (is_plain(text.ptr[i])) *at++ = text.ptr[i];
         else *at++ = '%', *at++ = "0123456789ABCDEF"[c >> 4], *at++ = "0123456789ABCDEF"[c & 15];
     }
     return (proa_str){out, (size_t)(at - out)};

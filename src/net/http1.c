@@ -46,7 +46,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-static proa_str trim(proa_str s)
+static proa_str trim_spaces(proa_str s)
 {
     while (s.len && is_blank(s.ptr[0])) s = (proa_str){s.ptr + 1, s.len - 1};
     while (s.len && is_blank(s.ptr[s.len - 1])) s.len--;
@@ -70,7 +70,7 @@ bool proa_http1_has(proa_str list, const char *lower)
     while (list.len > 0) {
         const char *comma = memchr(list.ptr, ',', list.len);
         size_t len = comma ? (size_t)(comma - list.ptr) : list.len;
-        if (proa_http1_is(trim((proa_str){list.ptr, len}), lower)) return true;
+        if (proa_http1_is(trim_spaces((proa_str){list.ptr, len}), lower)) return true;
         len += comma != NULL;
         list = (proa_str){list.ptr + len, list.len - len};
     }
@@ -115,7 +115,7 @@ void proa_http1_init(proa_http1 *c)
     c->body_max = INT64_MAX;
 }
 
-static proa_http1_event bad(proa_http1 *c, int status, const char *why)
+static proa_http1_event bad_request(proa_http1 *c, int status, const char *why)
 {
     c->state = BROKEN;
     c->status = status;
@@ -123,7 +123,7 @@ static proa_http1_event bad(proa_http1 *c, int status, const char *why)
     return PROA_HTTP1_BAD;
 }
 
-static proa_http1_span span(const char *base, const char *begin, const char *end)
+static proa_http1_span span_of(const char *base, const char *begin, const char *end)
 {
     return (proa_http1_span){(uint32_t)(begin - base), (uint32_t)(end - begin)};
 }
@@ -132,8 +132,8 @@ static proa_http1_event parse_version(proa_http1 *c, const char *text, size_t le
 {
     bool form = len == 8 && memcmp(text, "HTTP/", 5) == 0 && text[6] == '.' && text[5] >= '0' &&
                 text[5] <= '9' && text[7] >= '0' && text[7] <= '9';
-    if (!form) return bad(c, 400, "the request line is malformed");
-    if (text[5] != '1') return bad(c, 505, "the HTTP version is not supported");
+    if (!form) return bad_request(c, 400, "the request line is malformed");
+    if (text[5] != '1') return bad_request(c, 505, "the HTTP version is not supported");
     c->minor = text[7] != '0';
     c->keep_alive = c->minor == 1;
     c->state = FIELDS;
@@ -144,12 +144,12 @@ static proa_http1_event parse_request_line(proa_http1 *c, const char *base, cons
 {
     const char *end = line + len, *p = line;
     while (p < end && in_set(token_set, (unsigned char)*p)) p++;
-    if (p == line || p == end || *p != ' ') return bad(c, 400, "the request line is malformed");
-    c->method = span(base, line, p);
+    if (p == line || p == end || *p != ' ') return bad_request(c, 400, "the request line is malformed");
+    c->method = span_of(base, line, p);
     const char *target = ++p;
     while (p < end && (unsigned char)*p > ' ' && *p != 0x7f) p++;
-    if (p == target || p == end || *p != ' ') return bad(c, 400, "the request line is malformed");
-    c->target = span(base, target, p);
+    if (p == target || p == end || *p != ' ') return bad_request(c, 400, "the request line is malformed");
+    c->target = span_of(base, target, p);
     return parse_version(c, p + 1, (size_t)(end - p - 1));
 }
 
@@ -157,13 +157,14 @@ static proa_http1_event on_content_length(proa_http1 *c, proa_str value)
 {
     int64_t n = 0;
     for (size_t i = 0; i < value.len; i++) {
-        if (value.ptr[i] < '0' || value.ptr[i] > '9') return bad(c, 400, "Content-Length is not a number");
-        if (i >= LENGTH_DIGITS_MAX) return bad(c, 413, "the request body is too large");
+        if (value.ptr[i] < '0' || value.ptr[i] > '9')
+            return bad_request(c, 400, "Content-Length is not a number");
+        if (i >= LENGTH_DIGITS_MAX) return bad_request(c, 413, "the request body is too large");
         n = n * 10 + (value.ptr[i] - '0');
     }
-    if (value.len == 0) return bad(c, 400, "Content-Length is not a number");
+    if (value.len == 0) return bad_request(c, 400, "Content-Length is not a number");
     if (c->content_length >= 0 && c->content_length != n)
-        return bad(c, 400, "there are several Content-Lengths");
+        return bad_request(c, 400, "there are several Content-Lengths");
     c->content_length = n;
     return PROA_HTTP1_MORE;
 }
@@ -171,22 +172,22 @@ static proa_http1_event on_content_length(proa_http1 *c, proa_str value)
 static proa_http1_event on_transfer_encoding(proa_http1 *c, proa_str value)
 {
     if (!proa_http1_is(value, "chunked"))
-        return bad(c, 501, "only the transfer encoding chunked is supported");
-    if (c->chunked || c->minor == 0) return bad(c, 400, "Transfer-Encoding is misused");
+        return bad_request(c, 501, "only the transfer encoding chunked is supported");
+    if (c->chunked || c->minor == 0) return bad_request(c, 400, "Transfer-Encoding is misused");
     c->chunked = true;
     return PROA_HTTP1_MORE;
 }
 
 static proa_http1_event on_host(proa_http1 *c, proa_str value)
 {
-    if (c->hosts++ > 0) return bad(c, 400, "there are several Host headers");
+    if (c->hosts++ > 0) return bad_request(c, 400, "there are several Host headers");
     return all_in(host_set, value.ptr, value.len) ? PROA_HTTP1_MORE
-                                                  : bad(c, 400, "the Host header is malformed");
+                                                  : bad_request(c, 400, "the Host header is malformed");
 }
 
 static proa_http1_event on_expect(proa_http1 *c, proa_str value)
 {
-    if (!proa_http1_is(value, "100-continue")) return bad(c, 417, "the expectation cannot be met");
+    if (!proa_http1_is(value, "100-continue")) return bad_request(c, 417, "the expectation cannot be met");
     c->expect_continue = c->minor == 1; /* a client of HTTP/1.0 does not know what to do with a 100 */
     return PROA_HTTP1_MORE;
 }
@@ -219,25 +220,25 @@ static bool parse_field(const char *line, size_t len, proa_str *name, proa_str *
     while (n < len && in_set(token_set, (unsigned char)line[n])) n++;
     if (n == 0 || n == len || line[n] != ':') return false;
     *name = (proa_str){line, n};
-    *value = trim((proa_str){line + n + 1, len - n - 1});
+    *value = trim_spaces((proa_str){line + n + 1, len - n - 1});
     return is_text(value->ptr, value->len);
 }
 
 static proa_http1_event take_field(proa_http1 *c, const char *base, const char *line, size_t len)
 {
     proa_str name, value;
-    if (!parse_field(line, len, &name, &value)) return bad(c, 400, "a header line is malformed");
-    if (c->fields_count == PROA_HTTP_HEADERS_MAX) return bad(c, 431, "there are too many headers");
-    c->fields[c->fields_count++] = (proa_http1_field){span(base, name.ptr, name.ptr + name.len),
-                                                      span(base, value.ptr, value.ptr + value.len)};
+    if (!parse_field(line, len, &name, &value)) return bad_request(c, 400, "a header line is malformed");
+    if (c->fields_count == PROA_HTTP_HEADERS_MAX) return bad_request(c, 431, "there are too many headers");
+    c->fields[c->fields_count++] = (proa_http1_field){span_of(base, name.ptr, name.ptr + name.len),
+                                                      span_of(base, value.ptr, value.ptr + value.len)};
     return look_at(c, name, value);
 }
 
 static proa_http1_event finish_head(proa_http1 *c)
 {
-    if (c->minor == 1 && c->hosts == 0) return bad(c, 400, "the Host header is missing");
+    if (c->minor == 1 && c->hosts == 0) return bad_request(c, 400, "the Host header is missing");
     if (c->chunked && c->content_length >= 0)
-        return bad(c, 400, "Content-Length and Transfer-Encoding exclude each other");
+        return bad_request(c, 400, "Content-Length and Transfer-Encoding exclude each other");
     if (c->closing) c->keep_alive = false;
     c->remaining = c->content_length > 0 ? c->content_length : 0;
     c->body_bytes = c->remaining;
@@ -258,8 +259,8 @@ static proa_http1_event take_line(proa_http1 *c, const char *base, const char *l
 static proa_http1_event check_sizes(proa_http1 *c, size_t line_bytes, size_t head_bytes)
 {
     if (c->state == REQUEST_LINE && line_bytes > PROA_HTTP_LINE_BYTES_MAX)
-        return bad(c, 414, "the URI is too long");
-    if (head_bytes > PROA_HTTP_HEAD_BYTES_MAX) return bad(c, 431, "the headers are too large");
+        return bad_request(c, 414, "the URI is too long");
+    if (head_bytes > PROA_HTTP_HEAD_BYTES_MAX) return bad_request(c, 431, "the headers are too large");
     return PROA_HTTP1_MORE;
 }
 
@@ -271,14 +272,15 @@ static bool may_begin(char first)
 
 static proa_http1_event next_head(proa_http1 *c, const char *bytes, size_t len, size_t *used)
 {
-    if (len > 0 && !may_begin(bytes[0])) return bad(c, 400, "the request line is malformed");
+    if (len > 0 && !may_begin(bytes[0])) return bad_request(c, 400, "the request line is malformed");
     for (;;) {
         const char *end = c->scan < len ? memchr(bytes + c->scan, '\n', len - c->scan) : NULL;
         size_t stop = end ? (size_t)(end - bytes) + 1 : len;
         if (check_sizes(c, stop - c->line, stop) == PROA_HTTP1_BAD) return PROA_HTTP1_BAD;
         c->scan = (uint32_t)stop;
         if (!end) return PROA_HTTP1_MORE;
-        if (stop - c->line < 2 || end[-1] != '\r') return bad(c, 400, "a line does not end with CR LF");
+        if (stop - c->line < 2 || end[-1] != '\r')
+            return bad_request(c, 400, "a line does not end with CR LF");
         proa_http1_event event = take_line(c, bytes, bytes + c->line, stop - c->line - 2);
         if (event == PROA_HTTP1_HEAD) *used = stop;
         if (event != PROA_HTTP1_MORE) return event;
@@ -308,20 +310,21 @@ static int64_t parse_size(const char *line, size_t len)
         size = size * 16 + proa_hex_digit(line[n]);
     }
     if (n == 0) return -1;
-    proa_str rest = trim((proa_str){line + n, len - n});
+    proa_str rest = trim_spaces((proa_str){line + n, len - n});
     if (rest.len == 0) return n == len ? size : -1;
     return rest.ptr[0] == ';' && is_text(rest.ptr, rest.len) ? size : -1;
 }
 
 static proa_http1_event start_chunk(proa_http1 *c, int64_t size)
 {
-    if (size < 0) return bad(c, 400, "a chunk's size is malformed");
+    if (size < 0) return bad_request(c, 400, "a chunk's size is malformed");
     if (size == 0) {
         c->state = TRAILERS;
         return PROA_HTTP1_MORE;
     }
-    if (++c->chunks > PROA_HTTP_CHUNKS_MAX) return bad(c, 400, "the request body has too many chunks");
-    if (size > c->body_max - c->body_bytes) return bad(c, 413, "the request body is too large");
+    if (++c->chunks > PROA_HTTP_CHUNKS_MAX)
+        return bad_request(c, 400, "the request body has too many chunks");
+    if (size > c->body_max - c->body_bytes) return bad_request(c, 413, "the request body is too large");
     c->body_bytes += size;
     c->remaining = size;
     c->state = CHUNK_DATA;
@@ -333,8 +336,9 @@ static proa_http1_event next_chunk_line(proa_http1 *c, const char *bytes, size_t
     size_t look = len < PROA_HTTP_CHUNK_LINE_MAX ? len : PROA_HTTP_CHUNK_LINE_MAX;
     const char *end = look ? memchr(bytes, '\n', look) : NULL;
     if (!end)
-        return look < PROA_HTTP_CHUNK_LINE_MAX ? PROA_HTTP1_MORE : bad(c, 400, "a chunk's line is too long");
-    if (end == bytes || end[-1] != '\r') return bad(c, 400, "a chunk's size is malformed");
+        return look < PROA_HTTP_CHUNK_LINE_MAX ? PROA_HTTP1_MORE
+                                               : bad_request(c, 400, "a chunk's line is too long");
+    if (end == bytes || end[-1] != '\r') return bad_request(c, 400, "a chunk's size is malformed");
     *used = (size_t)(end - bytes) + 1;
     return start_chunk(c, parse_size(bytes, *used - 2));
 }
@@ -342,7 +346,7 @@ static proa_http1_event next_chunk_line(proa_http1 *c, const char *bytes, size_t
 static proa_http1_event next_chunk_end(proa_http1 *c, const char *bytes, size_t len, size_t *used)
 {
     if ((len > 0 && bytes[0] != '\r') || (len > 1 && bytes[1] != '\n'))
-        return bad(c, 400, "a chunk does not end where its size says");
+        return bad_request(c, 400, "a chunk does not end where its size says");
     if (len < 2) return PROA_HTTP1_MORE;
     *used = 2;
     c->state = CHUNK_LINE;
@@ -355,13 +359,14 @@ static proa_http1_event next_trailer(proa_http1 *c, const char *bytes, size_t le
     const char *end = c->scan < len ? memchr(bytes + c->scan, '\n', len - c->scan) : NULL;
     size_t stop = end ? (size_t)(end - bytes) + 1 : len;
     if (c->trailer_bytes + (int64_t)stop > PROA_HTTP_HEAD_BYTES_MAX)
-        return bad(c, 431, "the trailers are too large");
+        return bad_request(c, 431, "the trailers are too large");
     c->scan = (uint32_t)stop;
     if (!end) return PROA_HTTP1_MORE;
     proa_str name, value;
-    if (stop < 2 || end[-1] != '\r') return bad(c, 400, "a line does not end with CR LF");
+    if (stop < 2 || end[-1] != '\r') return bad_request(c, 400, "a line does not end with CR LF");
     if (stop == 2) c->state = COMPLETE;
-    else if (!parse_field(bytes, stop - 2, &name, &value)) return bad(c, 400, "a trailer is malformed");
+    else if (!parse_field(bytes, stop - 2, &name, &value))
+        return bad_request(c, 400, "a trailer is malformed");
     c->trailer_bytes += (int64_t)stop;
     c->scan = 0;
     *used = stop;
@@ -380,7 +385,7 @@ void proa_http1_took(proa_http1 *c, int64_t bytes)
 }
 
 /* One step; MORE with something used means: look again. */
-static proa_http1_event step(proa_http1 *c, const char *bytes, size_t len, size_t *used)
+static proa_http1_event parse_step(proa_http1 *c, const char *bytes, size_t len, size_t *used)
 {
     switch (c->state) {
     case REQUEST_LINE:
@@ -400,7 +405,7 @@ proa_http1_event proa_http1_next(proa_http1 *c, const char *bytes, size_t len, s
     *used = 0;
     for (;;) {
         size_t n = 0;
-        proa_http1_event event = step(c, bytes + *used, len - *used, &n);
+        proa_http1_event event = parse_step(c, bytes + *used, len - *used, &n);
         *used += n;
         bool again = event == PROA_HTTP1_MORE && n > 0;
         if (!again) return event;

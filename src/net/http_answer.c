@@ -62,12 +62,12 @@ typedef struct head {
     size_t front_len, back_len;
 } head;
 
-static void add(char *text, size_t *len, const char *more, size_t more_len)
+static void add_text(char *text, size_t *len, const char *more, size_t more_len)
 {
     memcpy(text + *len, more, more_len);
     *len += more_len;
 }
-#define ADD(text, len, literal) add((text), (len), (literal), sizeof(literal) - 1)
+#define ADD(text, len, literal) add_text((text), (len), (literal), sizeof(literal) - 1)
 
 /* Backwards from the end of digits[20]; returns how many there are. */
 static size_t to_digits(char digits[20], size_t n, unsigned base)
@@ -91,8 +91,8 @@ static void put_status(head *out, int status)
     char code[4] = {(char)('0' + status / 100 % 10), (char)('0' + status / 10 % 10),
                     (char)('0' + status % 10), ' '};
     ADD(out->front, &out->front_len, "HTTP/1.1 ");
-    add(out->front, &out->front_len, code, sizeof code);
-    add(out->front, &out->front_len, reason, strlen(reason));
+    add_text(out->front, &out->front_len, code, sizeof code);
+    add_text(out->front, &out->front_len, reason, strlen(reason));
     ADD(out->front, &out->front_len, "\r\n");
 }
 
@@ -101,7 +101,7 @@ static void put_length(head *out, size_t length)
     char digits[20];
     size_t count = to_digits(digits, length, 10);
     ADD(out->back, &out->back_len, "Content-Length: ");
-    add(out->back, &out->back_len, digits + 20 - count, count);
+    add_text(out->back, &out->back_len, digits + 20 - count, count);
     ADD(out->back, &out->back_len, "\r\n");
 }
 
@@ -135,7 +135,7 @@ static proa_http_offloaded *offloaded_of(const proa_http_exchange *x)
 }
 
 /* Whose exchange it is, if it is still to be answered: on_disconnect may have been too late for a handler. */
-static proa_http_conn *answering(const proa_http_exchange *x)
+static proa_http_conn *answering_conn(const proa_http_exchange *x)
 {
     proa_http_conn *h = ((const proa_http_work *)x)->owner;
     return h && h->dispatched && &h->work->x == x ? h : NULL;
@@ -175,7 +175,7 @@ void proa_http_respond(proa_http_exchange *x, int status, proa_str headers, cons
         proa_http_defer_body(offloaded_of(x), status, headers, body, count, release, arg);
         return;
     }
-    proa_http_conn *h = answering(x);
+    proa_http_conn *h = answering_conn(x);
     if (!h || h->work->begun) {
         if (release) release(arg);
         return;
@@ -249,7 +249,7 @@ void proa_http_begin(proa_http_exchange *x, int status, proa_str headers)
                         (proa_http_deferred){.kind = PROA_HTTP_BEGIN, .status = status, .headers = headers});
         return;
     }
-    proa_http_conn *h = answering(x);
+    proa_http_conn *h = answering_conn(x);
     if (!h || h->work->begun) return;
     proa_http_work *w = h->work;
     w->begun = true;
@@ -270,7 +270,7 @@ void proa_http_send(proa_http_exchange *x, proa_str bytes)
         proa_http_defer(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_SEND, .headers = bytes});
         return;
     }
-    proa_http_conn *h = answering(x);
+    proa_http_conn *h = answering_conn(x);
     if (!h || !h->work->pieces || bytes.len == 0) return;
     struct iovec iov[3] = {{0}, {(void *)bytes.ptr, bytes.len}, {(void *)"\r\n", 2}};
     char digits[22];
@@ -289,7 +289,7 @@ void proa_http_end(proa_http_exchange *x)
         proa_http_defer(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_END});
         return;
     }
-    proa_http_conn *h = answering(x);
+    proa_http_conn *h = answering_conn(x);
     if (!h || !h->work->begun) return;
     struct iovec iov = {(void *)last, sizeof last - 1};
     if (h->work->pieces && h->work->codec.minor == 1) proa_conn_write(h->conn, &iov, 1, NULL, NULL);
@@ -302,7 +302,7 @@ void proa_http_abort(proa_http_exchange *x)
         proa_http_defer(offloaded_of(x), (proa_http_deferred){.kind = PROA_HTTP_ABORT});
         return;
     }
-    proa_http_conn *h = answering(x);
+    proa_http_conn *h = answering_conn(x);
     if (!h) return;
     h->keep = false;
     proa_http_finish(h);

@@ -205,7 +205,7 @@ static void on_rested(void *arg)
 }
 
 /* Out of descriptors or memory: the listening socket stays readable, so looking again at once would spin. */
-static void rest(proa_listen_part *part, int error)
+static void pause_listener(proa_listen_part *part, int error)
 {
     PROA_LOG(WARNING, "cannot accept a connection on port %d: %s", part->listener->port, strerror(error));
     event_del(part->event);
@@ -357,7 +357,8 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
     proa_loop_awake(part->loop);
     int error = accept_some(part, ACCEPTS_MAX);
     if ((error == EMFILE || error == ENFILE) && make_room(part)) return;
-    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) rest(part, error);
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
+        pause_listener(part, error);
 }
 
 static void on_start(proa_loop_task *task)

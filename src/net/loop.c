@@ -159,7 +159,7 @@ void proa_loop_run(proa_loop *loop)
     loop_of_thread = NULL;
 }
 
-static void wake(proa_loop *loop)
+static void wake_loop(proa_loop *loop)
 {
     if (!atomic_load(&loop->sleeping) || !atomic_exchange(&loop->sleeping, false)) return;
     uint64_t one = 1;
@@ -170,13 +170,13 @@ static void wake(proa_loop *loop)
 void proa_loop_stop(proa_loop *loop)
 {
     atomic_store(&loop->stop, true);
-    wake(loop);
+    wake_loop(loop);
 }
 
 static void wake_deferred(void *arg)
 {
     proa_loop *loop = arg;
-    wake(loop);
+    wake_loop(loop);
     atomic_fetch_sub(&loop->deferred, 1);
 }
 
@@ -189,7 +189,7 @@ void proa_loop_post(proa_loop *loop, proa_loop_task *task)
     do {
         task->next = head;
     } while (!atomic_compare_exchange_weak(&loop->posted, &head, task));
-    if (how == PROA_WAKEUP_NOW) wake(loop);
+    if (how == PROA_WAKEUP_NOW) wake_loop(loop);
 }
 
 bool proa_loop_here(const proa_loop *loop)

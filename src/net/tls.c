@@ -85,7 +85,7 @@ static BIO_METHOD *new_bio(void)
 
 /* ---- the context ---- */
 
-static bool offers(const unsigned char *list, unsigned len, const char *name, const unsigned char **out)
+static bool offers_protocol(const unsigned char *list, unsigned len, const char *name, const unsigned char **out)
 {
     for (unsigned at = 0; at < len && at + 1 + list[at] <= len; at += 1U + list[at]) {
         if (!proa_str_is((proa_str){(const char *)list + at + 1, list[at]}, name)) continue;
@@ -103,14 +103,14 @@ static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_l
     const proa_listen_options *options = proa_conn_options(SSL_get_app_data(ssl));
     const proa_protocol *both[2] = {options->http2, options->http1};
     for (int i = 0; i < 2; i++) {
-        if (!both[i] || !offers(list, len, both[i]->alpn, out)) continue;
+        if (!both[i] || !offers_protocol(list, len, both[i]->alpn, out)) continue;
         *out_len = (unsigned char)strlen(both[i]->alpn);
         return SSL_TLSEXT_ERR_OK;
     }
     return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-static const char *why(void)
+static const char *tls_reason(void)
 {
     unsigned long code = ERR_get_error();
     const char *text = code ? ERR_reason_error_string(code) : NULL;
@@ -122,7 +122,7 @@ static proa_status load_clients(SSL_CTX *ctx, const char *path, proa_err *err)
     STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(path);
     if (!names || SSL_CTX_load_verify_locations(ctx, path, NULL) != 1) {
         if (names) sk_X509_NAME_pop_free(names, X509_NAME_free);
-        return PROA_FAIL(err, INVALID, "cannot read the clients' authority '%s': %s", path, why());
+        return PROA_FAIL(err, INVALID, "cannot read the clients' authority '%s': %s", path, tls_reason());
     }
     SSL_CTX_set_client_CA_list(ctx, names);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
@@ -132,9 +132,9 @@ static proa_status load_clients(SSL_CTX *ctx, const char *path, proa_err *err)
 static proa_status load_files(SSL_CTX *ctx, char *const *paths, proa_err *err)
 {
     if (SSL_CTX_use_certificate_chain_file(ctx, paths[0]) != 1)
-        return PROA_FAIL(err, INVALID, "cannot read the certificate '%s': %s", paths[0], why());
+        return PROA_FAIL(err, INVALID, "cannot read the certificate '%s': %s", paths[0], tls_reason());
     if (SSL_CTX_use_PrivateKey_file(ctx, paths[1], SSL_FILETYPE_PEM) != 1)
-        return PROA_FAIL(err, INVALID, "cannot read the key '%s': %s", paths[1], why());
+        return PROA_FAIL(err, INVALID, "cannot read the key '%s': %s", paths[1], tls_reason());
     if (SSL_CTX_check_private_key(ctx) != 1)
         return PROA_FAIL(err, INVALID, "the key '%s' does not belong to the certificate '%s'", paths[1],
                          paths[0]);
@@ -158,7 +158,7 @@ static proa_status new_ctx(SSL_CTX **out, char *const *paths, proa_err *err)
 {
     ERR_clear_error();
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
-    if (!ctx) return PROA_FAIL(err, INTERNAL, "cannot make a TLS context: %s", why());
+    if (!ctx) return PROA_FAIL(err, INTERNAL, "cannot make a TLS context: %s", tls_reason());
     set_rules(ctx);
     proa_status status = load_files(ctx, paths, err);
     ERR_clear_error();
@@ -176,7 +176,7 @@ static mark mark_of(const char *path)
     return (mark){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
 }
 
-static bool same(const mark *a, const mark *b)
+static bool same_mark(const mark *a, const mark *b)
 {
     return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
@@ -190,7 +190,7 @@ static proa_status reload_locked(proa_tls *tls, proa_err *err)
     bool changed = false;
     for (int i = 0; i < FILES; i++) {
         now[i] = mark_of(tls->paths[i]);
-        changed |= !same(&now[i], &tls->marks[i]);
+        changed |= !same_mark(&now[i], &tls->marks[i]);
     }
     if (!changed) return PROA_OK;
     memcpy(tls->marks, now, sizeof now);
@@ -243,7 +243,7 @@ proa_status proa_tls_open(proa_tls **out, const proa_tls_options *options, proa_
     tls->checked_ns = proa_clock_ns();
     tls->bio = new_bio();
     proa_status status = tls->bio ? new_ctx(&tls->ctx, tls->paths, err)
-                                  : PROA_FAIL(err, INTERNAL, "cannot make a TLS context: %s", why());
+                                  : PROA_FAIL(err, INTERNAL, "cannot make a TLS context: %s", tls_reason());
     if (status == PROA_OK) *out = tls;
     else proa_tls_close(tls);
     return status;

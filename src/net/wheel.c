@@ -36,7 +36,7 @@ void proa_wheel_init(proa_wheel *wheel, int64_t now_ns)
 }
 
 /* Into the slot of its moment, or of the last moment of this turn of the wheel if that is further away. */
-static void place(proa_wheel *wheel, proa_deadline *d)
+static void place_deadline(proa_wheel *wheel, proa_deadline *d)
 {
     int64_t last = wheel->swept_ns + (PROA_WHEEL_SLOTS - 1) * PROA_WHEEL_TICK_NS;
     d->slot_ns = proa_max64(wheel->swept_ns, proa_min64(d->at_ns, last));
@@ -56,7 +56,7 @@ void proa_deadline_set(proa_wheel *wheel, proa_deadline *d, int64_t at_ns)
     if (d->next && at_ns >= d->slot_ns) return; /* the sweep will move it */
     proa_deadline_remove(wheel, d);
     if (at_ns == INT64_MAX) return;
-    place(wheel, d);
+    place_deadline(wheel, d);
     wheel->count++;
 }
 
@@ -73,7 +73,7 @@ static void sweep_slot(proa_wheel *wheel, proa_deadline *head, int64_t now_ns)
         proa_deadline *d = ring.next;
         link_out(d);
         if (d->at_ns > now_ns && d->at_ns != INT64_MAX) {
-            place(wheel, d);
+            place_deadline(wheel, d);
             continue;
         }
         wheel->count--;

@@ -111,7 +111,7 @@ void proa_workers_free(proa_workers *w)
 }
 
 /* Under the lock. Starts a thread only if none is idle. False: there is no thread at all. */
-static bool append(proa_workers *w, proa_work_item *work)
+static bool append_work(proa_workers *w, proa_work_item *work)
 {
     if (w->waiting + 1 > w->idle && w->count < w->threads_max)
         w->count += pthread_create(&w->threads[w->count], NULL, worker_main, w) == 0;
@@ -128,7 +128,7 @@ static bool append(proa_workers *w, proa_work_item *work)
 bool proa_workers_start(proa_workers *w, proa_work_item *work)
 {
     pthread_mutex_lock(&w->lock);
-    bool taken = !w->stopping && w->waiting < w->waiting_max && append(w, work);
+    bool taken = !w->stopping && w->waiting < w->waiting_max && append_work(w, work);
     pthread_mutex_unlock(&w->lock);
     return taken;
 }
