@@ -15,7 +15,7 @@ static void print_text(printer *p, const char *s)
     proa_buf_str(p->out, proa_str_c(s));
 }
 
-static bool wide(ProtobufCType type)
+static bool is_wide(ProtobufCType type)
 {
     return type == PROTOBUF_C_TYPE_INT64 || type == PROTOBUF_C_TYPE_UINT64 || type == PROTOBUF_C_TYPE_SINT64 ||
            type == PROTOBUF_C_TYPE_FIXED64 || type == PROTOBUF_C_TYPE_SFIXED64;
@@ -51,7 +51,7 @@ static void print_value(printer *p, const ProtobufCFieldDescriptor *field,
                         const ProtobufCMessageDescriptor *in, const void *at)
 {
     const ProtobufCBinaryData *data = at;
-    const char *quote = wide(field->type) && is_quoted(p, in) ? "\"" : "";
+    const char *quote = is_wide(field->type) && is_quoted(p, in) ? "\"" : "";
     switch (field->type) {
     case PROTOBUF_C_TYPE_FLOAT: print_real(p, (double)*(const float *)at, true); break;
     case PROTOBUF_C_TYPE_DOUBLE: print_real(p, *(const double *)at, false); break;
@@ -109,7 +109,7 @@ static void print_repeated(printer *p, const ProtobufCMessage *m, const Protobuf
 }
 
 /* Messages and members of a oneof only if they are set. */
-static bool shown(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *field)
+static bool is_shown(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *field)
 {
     bool optional = field->type == PROTOBUF_C_TYPE_MESSAGE || (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF);
     return field->label == PROTOBUF_C_LABEL_REPEATED || !optional || proa_message_count(m, field);
@@ -121,7 +121,7 @@ static void print_message(printer *p, const ProtobufCMessage *m)
     proa_buf_char(p->out, '{');
     for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *field = &m->descriptor->fields[i];
-        if (!shown(m, field)) continue;
+        if (!is_shown(m, field)) continue;
         proa_buf_printf(p->out, "%s\"%s\":", comma, field->name);
         comma = ",";
         if (field->label == PROTOBUF_C_LABEL_REPEATED) print_repeated(p, m, field);

@@ -18,7 +18,7 @@ static proa_status wrong_kind(reader *r, const char *want, const proa_json *j)
 }
 
 /* An integer as sign and magnitude, from a number or from digits in a string. */
-static bool magnitude(proa_str s, bool *negative, uint64_t *value)
+static bool parse_magnitude(proa_str s, bool *negative, uint64_t *value)
 {
     *negative = s.len > 0 && s.ptr[0] == '-';
     *value = 0;
@@ -47,7 +47,7 @@ static proa_status read_magnitude(reader *r, const proa_json *j, bool *negative,
         *value = (uint64_t)fabs(d);
         return PROA_OK;
     }
-    if (kind == PROA_JSON_STRING && magnitude(proa_json_str(j), negative, value)) return PROA_OK;
+    if (kind == PROA_JSON_STRING && parse_magnitude(proa_json_str(j), negative, value)) return PROA_OK;
     if (kind == PROA_JSON_STRING || kind == PROA_JSON_DOUBLE)
         return PROA_FAIL(r->err, INVALID, "not an integer of 64 bits");
     return wrong_kind(r, "an integer", j);
@@ -220,7 +220,8 @@ static proa_status read_key(reader *r, proa_str key, ProtobufCMessage *entry)
         if (proa_str_is(key, "true") || proa_str_is(key, "false")) return PROA_OK;
         return PROA_FAIL(r->err, INVALID, "a key must be true or false");
     }
-    if (!magnitude(key, &negative, &value)) return PROA_FAIL(r->err, INVALID, "a key must be an integer");
+    if (!parse_magnitude(key, &negative, &value))
+        return PROA_FAIL(r->err, INVALID, "a key must be an integer");
     bool is_signed = field->type != PROTOBUF_C_TYPE_UINT32 && field->type != PROTOBUF_C_TYPE_UINT64 &&
                      field->type != PROTOBUF_C_TYPE_FIXED32 && field->type != PROTOBUF_C_TYPE_FIXED64;
     size_t bytes = proa_field_bytes(field);

@@ -83,7 +83,7 @@ bool proa_enum_find(const ProtobufCEnumDescriptor *type, proa_str name, int *val
     return false;
 }
 
-static char *address(const ProtobufCMessage *m, unsigned offset)
+static char *field_address(const ProtobufCMessage *m, unsigned offset)
 {
     return (char *)(uintptr_t)m + offset;
 }
@@ -104,25 +104,25 @@ static bool is_there(const ProtobufCFieldDescriptor *field, const char *member)
 size_t proa_message_count(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *field)
 {
     if (field->label == PROTOBUF_C_LABEL_REPEATED)
-        return *(const size_t *)(const void *)address(m, field->quantifier_offset);
+        return *(const size_t *)(const void *)field_address(m, field->quantifier_offset);
     if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
-        return *(const uint32_t *)(const void *)address(m, field->quantifier_offset) == field->id;
-    return is_there(field, address(m, field->offset));
+        return *(const uint32_t *)(const void *)field_address(m, field->quantifier_offset) == field->id;
+    return is_there(field, field_address(m, field->offset));
 }
 
 const void *proa_message_at(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *field, size_t i)
 {
-    const char *member = address(m, field->offset);
+    const char *member = field_address(m, field->offset);
     if (field->label != PROTOBUF_C_LABEL_REPEATED) return member;
     PROA_ASSERT(i < proa_message_count(m, field));
     return *(char *const *)(const void *)member + i * proa_field_bytes(field);
 }
 
-static void *append(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field, proa_arena *arena)
+static void *append_element(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field, proa_arena *arena)
 {
     enum { FIRST = 4 }; /* elements; then twice as many whenever a power of two is full */
-    size_t *count = (size_t *)(void *)address(m, field->quantifier_offset);
-    char **array = (char **)(void *)address(m, field->offset);
+    size_t *count = (size_t *)(void *)field_address(m, field->quantifier_offset);
+    char **array = (char **)(void *)field_address(m, field->offset);
     size_t bytes = proa_field_bytes(field), n = *count;
     if (n == 0 || (n >= FIRST && (n & (n - 1)) == 0)) {
         char *grown = proa_arena_array(arena, n ? (int64_t)n * 2 : FIRST, bytes);
@@ -135,10 +135,10 @@ static void *append(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field, 
 
 void *proa_message_put(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field, proa_arena *arena)
 {
-    if (field->label == PROTOBUF_C_LABEL_REPEATED) return append(m, field, arena);
-    char *member = address(m, field->offset);
+    if (field->label == PROTOBUF_C_LABEL_REPEATED) return append_element(m, field, arena);
+    char *member = field_address(m, field->offset);
     if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
-        *(uint32_t *)(void *)address(m, field->quantifier_offset) = field->id;
+        *(uint32_t *)(void *)field_address(m, field->quantifier_offset) = field->id;
         memset(member, 0, proa_field_bytes(field));
     }
     return member;
@@ -159,7 +159,7 @@ ProtobufCMessage *proa_message_entry(const ProtobufCMessage *m, const ProtobufCF
     const ProtobufCFieldDescriptor *of = &((const ProtobufCMessageDescriptor *)map->descriptor)->fields[0];
     for (size_t i = 0; i < proa_message_count(m, map); i++) {
         ProtobufCMessage *entry = *(ProtobufCMessage *const *)proa_message_at(m, map, i);
-        const char *own = address(entry, of->offset);
+        const char *own = field_address(entry, of->offset);
         bool same;
         if (of->type == PROTOBUF_C_TYPE_STRING)
             same = strcmp(*(char *const *)(const void *)own, *(char *const *)key) == 0;

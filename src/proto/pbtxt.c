@@ -13,7 +13,7 @@ typedef struct parser {
     proa_buf scratch; /* one string, unescaped */
 } parser;
 
-static bool take(parser *p, char symbol)
+static bool take_symbol(parser *p, char symbol)
 {
     if (!proa_lexer_is(&p->lex, symbol)) return false;
     proa_lexer_next(&p->lex);
@@ -60,7 +60,7 @@ static proa_status read_unsigned(parser *p, uint64_t max, uint64_t *value)
 static proa_status read_signed(parser *p, uint64_t max, int64_t *value)
 {
     uint64_t magnitude = 0;
-    bool negative = take(p, '-');
+    bool negative = take_symbol(p, '-');
     PROA_TRY(read_unsigned(p, max + negative, &magnitude));
     *value = (int64_t)(negative ? 0 - magnitude : magnitude);
     return PROA_OK;
@@ -81,7 +81,7 @@ static proa_status read_word_double(parser *p, double *value)
 
 static proa_status read_double(parser *p, double *value)
 {
-    bool negative = take(p, '-');
+    bool negative = take_symbol(p, '-');
     proa_token t = p->lex.now;
     uint64_t integer = 0;
     if (t.kind == PROA_TOKEN_NAME) PROA_TRY(read_word_double(p, value));
@@ -179,7 +179,7 @@ static const char *field_name_at(const void *type, unsigned i)
 }
 
 /* "no field 'inputs' in ModelConfig; did you mean 'input'?" */
-static proa_status unknown(parser *p, const char *kind, const char *of, const char *guess)
+static proa_status unknown_name(parser *p, const char *kind, const char *of, const char *guess)
 {
     enum { SHOWN = 64 };
     proa_str s = p->lex.now.text;
@@ -193,8 +193,8 @@ static proa_status read_enum(parser *p, const ProtobufCEnumDescriptor *type, int
     if (p->lex.now.kind == PROA_TOKEN_NAME) {
         int named;
         if (!proa_enum_find(type, p->lex.now.text, &named))
-            return unknown(p, "value", type->short_name,
-                           nearest_name(p->lex.now.text, enum_name_at, type, type->n_values));
+            return unknown_name(p, "value", type->short_name,
+                                nearest_name(p->lex.now.text, enum_name_at, type, type->n_values));
         *value = named;
         proa_lexer_next(&p->lex);
         return PROA_OK;
@@ -271,7 +271,7 @@ static proa_status read_message(parser *p, ProtobufCMessage *m, const ProtobufCF
     if (depth == PROA_PBTXT_DEPTH_MAX)
         return PROA_FAIL(p->lex.err, LIMIT, "%s: messages nest deeper than %d", p->lex.what,
                          PROA_PBTXT_DEPTH_MAX);
-    if (!take(p, '<') && !take(p, '{')) return proa_lexer_expected(&p->lex, "'{' or '<'");
+    if (!take_symbol(p, '<') && !take_symbol(p, '{')) return proa_lexer_expected(&p->lex, "'{' or '<'");
     ProtobufCMessage *inner = proa_message_new(field->descriptor, p->arena);
     PROA_TRY(read_fields(p, inner, close, depth + 1));
     if (proa_field_is_map(field)) return settle_entry(p, m, field, inner);
@@ -305,11 +305,11 @@ static proa_status check_once(parser *p, const ProtobufCMessage *m, const Protob
 
 static proa_status read_list(parser *p, ProtobufCMessage *m, const ProtobufCFieldDescriptor *field, int depth)
 {
-    if (take(p, ']')) return PROA_OK;
+    if (take_symbol(p, ']')) return PROA_OK;
     for (;;) {
         PROA_TRY(read_value(p, m, field, depth));
-        if (take(p, ']')) return PROA_OK;
-        if (!take(p, ',')) return proa_lexer_expected(&p->lex, "',' or ']'");
+        if (take_symbol(p, ']')) return PROA_OK;
+        if (!take_symbol(p, ',')) return proa_lexer_expected(&p->lex, "',' or ']'");
     }
 }
 
@@ -319,15 +319,15 @@ static proa_status read_field(parser *p, ProtobufCMessage *m, int depth)
     if (p->lex.now.kind != PROA_TOKEN_NAME) return proa_lexer_expected(&p->lex, "the name of a field");
     const ProtobufCFieldDescriptor *field = proa_field_find(type, p->lex.now.text);
     if (!field)
-        return unknown(p, "field", type->short_name,
-                       nearest_name(p->lex.now.text, field_name_at, type, type->n_fields));
+        return unknown_name(p, "field", type->short_name,
+                            nearest_name(p->lex.now.text, field_name_at, type, type->n_fields));
     PROA_TRY(check_once(p, m, field));
     proa_lexer_next(&p->lex);
-    if (!take(p, ':') && field->type != PROTOBUF_C_TYPE_MESSAGE)
+    if (!take_symbol(p, ':') && field->type != PROTOBUF_C_TYPE_MESSAGE)
         return proa_lexer_expected(&p->lex, "':' before a value");
-    bool list = field->label == PROTOBUF_C_LABEL_REPEATED && take(p, '[');
+    bool list = field->label == PROTOBUF_C_LABEL_REPEATED && take_symbol(p, '[');
     PROA_TRY(list ? read_list(p, m, field, depth) : read_value(p, m, field, depth));
-    if (!take(p, ';')) (void)take(p, ',');
+    if (!take_symbol(p, ';')) (void)take_symbol(p, ',');
     return PROA_OK;
 }
 
@@ -335,7 +335,7 @@ static proa_status read_field(parser *p, ProtobufCMessage *m, int depth)
 static proa_status read_fields(parser *p, ProtobufCMessage *m, char close, int depth)
 {
     for (;;) {
-        if (close ? take(p, close) : p->lex.now.kind == PROA_TOKEN_END) return PROA_OK;
+        if (close ? take_symbol(p, close) : p->lex.now.kind == PROA_TOKEN_END) return PROA_OK;
         if (close && p->lex.now.kind != PROA_TOKEN_NAME)
             return proa_lexer_expected(&p->lex, close == '}' ? "the name of a field or '}'"
                                                              : "the name of a field or '>'");

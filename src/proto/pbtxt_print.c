@@ -5,7 +5,7 @@
 #include "proto/print.h"
 #include <math.h>
 
-static void indent(proa_buf *out, int level)
+static void put_indent(proa_buf *out, int level)
 {
     for (int i = 0; i < level; i++) proa_buf_append(out, "  ", 2);
 }
@@ -61,7 +61,7 @@ static void print_message(proa_buf *out, const ProtobufCMessage *m, int level);
 
 static void print_element(proa_buf *out, const ProtobufCFieldDescriptor *field, const void *at, int level)
 {
-    indent(out, level);
+    put_indent(out, level);
     proa_buf_str(out, proa_str_c(field->name));
     if (field->type != PROTOBUF_C_TYPE_MESSAGE) {
         proa_buf_append(out, ": ", 2);
@@ -72,13 +72,13 @@ static void print_element(proa_buf *out, const ProtobufCFieldDescriptor *field, 
     const ProtobufCMessage *inner = *(ProtobufCMessage *const *)at;
     proa_buf_append(out, " {\n", 3);
     if (inner) print_message(out, inner, level + 1);
-    indent(out, level);
+    put_indent(out, level);
     proa_buf_append(out, "}\n", 2);
 }
 
 static void print_list(proa_buf *out, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *field, int level)
 {
-    indent(out, level);
+    put_indent(out, level);
     proa_buf_printf(out, "%s: [", field->name);
     for (size_t i = 0; i < proa_message_count(m, field); i++) {
         proa_buf_str(out, proa_str_c(i ? ", " : " "));

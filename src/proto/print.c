@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool same(const char *text, double value, bool single)
+static bool same_number(const char *text, double value, bool single)
 {
     double again = strtod(text, NULL);
     return single ? (float)again == (float)value : again == value;
@@ -17,7 +17,7 @@ void proa_print_real(proa_buf *out, double value, bool single)
     char text[40];
     for (int digits = single ? 6 : 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);
-        if (same(text, value, single)) break;
+        if (same_number(text, value, single)) break;
     }
     proa_buf_str(out, proa_str_c(text));
 }
