@@ -7,7 +7,7 @@
 
 enum { GRPC_PERMISSION_DENIED = 7, GRPC_UNAVAILABLE = 14, GRPC_UNAUTHENTICATED = 16 };
 
-static const char *lower(proa_arena *arena, const char *prefix, const char *text)
+static const char *lower_name(proa_arena *arena, const char *prefix, const char *text)
 {
     char *out = proa_arena_printf(arena, "%s%s", prefix, text);
     for (char *c = out; *c; c++) *c = (char)tolower((unsigned char)*c);
@@ -19,7 +19,7 @@ static void init_rules(proa_api *api, proa_rule *rules, const proa_port *port, c
     for (int i = 0; i < port->restrictions_count; i++) {
         const proa_restriction *r = &port->restrictions[i];
         rules[r->category] = (proa_rule){
-            .key = r->key, .header = lower(&api->arena, prefix, r->key), .value = proa_str_c(r->value)};
+            .key = r->key, .header = lower_name(&api->arena, prefix, r->key), .value = proa_str_c(r->value)};
     }
 }
 
@@ -40,7 +40,7 @@ static bool same_secret(proa_str given, proa_str secret)
 }
 
 /* The token of "Bearer TOKEN"; the scheme in any case. */
-static proa_str bearer(proa_str authorization)
+static proa_str bearer_token(proa_str authorization)
 {
     static const char scheme[] = "bearer ";
     size_t n = sizeof scheme - 1;
@@ -53,7 +53,7 @@ static proa_str bearer(proa_str authorization)
 static bool has_key(const proa_api *api, proa_str authorization, proa_category category)
 {
     if (!api->options.api_keys_count || category == PROA_CATEGORY_HEALTH) return true;
-    proa_str token = bearer(authorization);
+    proa_str token = bearer_token(authorization);
     bool found = false;
     for (int i = 0; i < api->options.api_keys_count; i++)
         found |= token.len > 0 && same_secret(token, proa_str_c(api->options.api_keys[i]));

@@ -16,7 +16,7 @@ static const char *const frontend_names[PROA_FRONTEND_COUNT] = {"HTTP", "gRPC", 
 
 /* ---- options ---- */
 
-static const char *copy(proa_arena *arena, const char *s)
+static const char *copy_text(proa_arena *arena, const char *s)
 {
     return s ? proa_arena_strdup(arena, proa_str_c(s)) : NULL;
 }
@@ -24,21 +24,21 @@ static const char *copy(proa_arena *arena, const char *s)
 static const char *const *copy_list(proa_arena *arena, const char *const *from, int count)
 {
     const char **list = PROA_ARENA_NEW(arena, const char *, count);
-    for (int i = 0; i < count; i++) list[i] = copy(arena, from[i]);
+    for (int i = 0; i < count; i++) list[i] = copy_text(arena, from[i]);
     return list;
 }
 
 static void copy_port(proa_arena *arena, proa_port *port, const proa_port *from)
 {
-    port->address = copy(arena, from->address ? from->address : "0.0.0.0");
-    port->cert = copy(arena, from->cert);
-    port->key = copy(arena, from->key);
-    port->client_ca = copy(arena, from->client_ca);
-    port->forward_pattern = copy(arena, from->forward_pattern);
+    port->address = copy_text(arena, from->address ? from->address : "0.0.0.0");
+    port->cert = copy_text(arena, from->cert);
+    port->key = copy_text(arena, from->key);
+    port->client_ca = copy_text(arena, from->client_ca);
+    port->forward_pattern = copy_text(arena, from->forward_pattern);
     proa_restriction *rules = PROA_ARENA_NEW(arena, proa_restriction, from->restrictions_count);
     for (int i = 0; i < from->restrictions_count; i++) {
         const proa_restriction *r = &from->restrictions[i];
-        rules[i] = (proa_restriction){r->category, copy(arena, r->key), copy(arena, r->value)};
+        rules[i] = (proa_restriction){r->category, copy_text(arena, r->key), copy_text(arena, r->value)};
     }
     port->restrictions = rules;
 }

@@ -11,7 +11,7 @@ enum { METRICS_BYTES_MAX = 256 << 20 };
 
 /* ---- the api's own families ---- */
 
-static void family(proa_buf *out, const char *name, const char *kind, const char *help)
+static void put_family(proa_buf *out, const char *name, const char *kind, const char *help)
 {
     proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind);
 }
@@ -28,13 +28,13 @@ static void of_ports(proa_buf *out, const proa_api *api, const char *name,
     }
 }
 
-static void connections(proa_buf *out, const proa_api *api)
+static void put_connections(proa_buf *out, const proa_api *api)
 {
-    family(out, "proa_connections", "gauge",
-           "Number of connections that are open, by the first face of their port");
+    put_family(out, "proa_connections", "gauge",
+               "Number of connections that are open, by the first face of their port");
     of_ports(out, api, "proa_connections", proa_listener_connections);
-    family(out, "proa_connections_refused_total", "counter",
-           "Number of connections for which their port had no room");
+    put_family(out, "proa_connections_refused_total", "counter",
+               "Number of connections for which their port had no room");
     of_ports(out, api, "proa_connections_refused_total", proa_listener_refused);
 }
 
@@ -42,20 +42,20 @@ static void print_traffic(proa_buf *out)
 {
     uint64_t in, sent, answers[6];
     proa_thread_counters_sum(&in, &sent, answers);
-    family(out, "proa_http_answers_total", "counter",
-           "Number of HTTP answers by the first digit of their status");
+    put_family(out, "proa_http_answers_total", "counter",
+               "Number of HTTP answers by the first digit of their status");
     for (int i = 1; i < 6; i++)
         proa_buf_printf(out, "proa_http_answers_total{status=\"%dxx\"} %" PRIu64 "\n", i, answers[i]);
-    family(out, "proa_http_request_body_bytes_total", "counter", "Bytes of HTTP request bodies");
+    put_family(out, "proa_http_request_body_bytes_total", "counter", "Bytes of HTTP request bodies");
     proa_buf_printf(out, "proa_http_request_body_bytes_total %" PRIu64 "\n", in);
-    family(out, "proa_http_answer_body_bytes_total", "counter",
-           "Bytes of whole HTTP answers, without their heads");
+    put_family(out, "proa_http_answer_body_bytes_total", "counter",
+               "Bytes of whole HTTP answers, without their heads");
     proa_buf_printf(out, "proa_http_answer_body_bytes_total %" PRIu64 "\n", sent);
-    family(out, "proa_tensor_copied_bytes_total", "counter",
-           "Bytes copied from one tensor into another (by ensembles: none)");
+    put_family(out, "proa_tensor_copied_bytes_total", "counter",
+               "Bytes copied from one tensor into another (by ensembles: none)");
     proa_buf_printf(out, "proa_tensor_copied_bytes_total %" PRIu64 "\n", proa_copies_count());
-    family(out, "proa_requests_in_flight", "gauge",
-           "Number of inference requests that have not got their last reply");
+    put_family(out, "proa_requests_in_flight", "gauge",
+               "Number of inference requests that have not got their last reply");
     proa_buf_printf(out, "proa_requests_in_flight %" PRId64 "\n", proa_sinks_live());
 }
 
@@ -70,7 +70,7 @@ bool proa_metrics_frontend(proa_api *api, proa_http_exchange *x)
     }
     proa_buf_init(&out, METRICS_BYTES_MAX);
     proa_server_metrics(api->server, &out);
-    connections(&out, api);
+    put_connections(&out, api);
     print_traffic(&out);
     struct iovec iov = {out.ptr, out.len};
     proa_http_respond(x, 200, (proa_str){head, sizeof head - 1}, &iov, 1, free, out.ptr);

@@ -103,7 +103,7 @@ static bool listed_origin(const proa_api *api, proa_str origin)
     return false;
 }
 
-static int shown(proa_str s)
+static int shown_length(proa_str s)
 {
     return (int)(s.len < SHOWN_MAX ? s.len : SHOWN_MAX);
 }
@@ -113,7 +113,7 @@ static const char *refuse_origin(proa_arena *arena, proa_str origin)
     return proa_arena_printf(arena,
                              "Origin '%.*s' is not allowed on control routes: it is neither the server's own "
                              "nor given by --allow-origin",
-                             shown(origin), origin.ptr);
+                             shown_length(origin), origin.ptr);
 }
 
 /* libcurl, and so Triton's C++ client, calls any body a form; tritonclient gives no type. A page's form looks the same
@@ -140,11 +140,11 @@ const char *proa_http_control_refusal(const proa_api *api, const proa_http_excha
         return proa_arena_printf(x->arena,
                                  "Host '%.*s' is not allowed on control routes: it is neither a name of the "
                                  "server nor given by --allow-host",
-                                 shown(host), host.ptr);
+                                 shown_length(host), host.ptr);
     if (x->body_len == 0 || right_type(x, type)) return NULL;
     *status = 415;
     return proa_arena_printf(x->arena, "the body of a control request must be application/json, got '%.*s'",
-                             shown(type), type.ptr ? type.ptr : "");
+                             shown_length(type), type.ptr ? type.ptr : "");
 }
 
 const char *proa_grpc_control_refusal(const proa_api *api, const proa_grpc_call *call)

@@ -59,7 +59,7 @@ static void answer_figures(proa_api *api, proa_http_exchange *x)
     proa_buf_release(&body);
 }
 
-static const file *find(proa_str path)
+static const file *find_file(proa_str path)
 {
     for (size_t i = 0; i < PROA_COUNT(files); i++)
         if (proa_str_is(path, files[i].path)) return &files[i];
@@ -69,7 +69,7 @@ static const file *find(proa_str path)
 bool proa_page(proa_api *api, proa_http_exchange *x)
 {
     bool head = proa_str_is(x->method, "HEAD");
-    const file *f = find(x->path);
+    const file *f = find_file(x->path);
     if (!head && !proa_str_is(x->method, "GET")) return false;
     if (proa_str_is(x->path, "/figures")) {
         answer_figures(api, x);

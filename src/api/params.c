@@ -108,7 +108,7 @@ void proa_forward_free(proa_forward *forward)
     free(forward);
 }
 
-static bool matches(const proa_forward *forward, proa_str name)
+static bool matches_forward(const proa_forward *forward, proa_str name)
 {
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     bool found = data && pcre2_match(forward->code, (PCRE2_SPTR)name.ptr, name.len, 0, 0, data, NULL) >= 0;
@@ -116,7 +116,7 @@ static bool matches(const proa_forward *forward, proa_str name)
     return found;
 }
 
-static bool reserved(proa_str name)
+static bool is_reserved(proa_str name)
 {
     static const char *const names[] = {"sequence_id", "sequence_start", "sequence_end",      "priority",
                                         "timeout",     "headers",        "binary_data_output"};
@@ -129,8 +129,8 @@ proa_status proa_infer_forward(const proa_api *api, bool grpc, proa_infer *r, pr
                                proa_err *err)
 {
     const proa_forward *forward = api->forward[grpc];
-    if (PROA_LIKELY(!forward) || !matches(forward, name)) return PROA_OK;
-    if (reserved(name))
+    if (PROA_LIKELY(!forward) || !matches_forward(forward, name)) return PROA_OK;
+    if (is_reserved(name))
         return PROA_FAIL(err, INVALID, "Header '%.*s' is reserved for Triton usage and cannot be forwarded.",
                          (int)name.len, name.ptr);
     proa_infer_param p = {.name = name, .kind = PROA_PARAM_STRING, .s = value};

@@ -14,7 +14,7 @@ static bool metrics_port(proa_endpoint *endpoint, proa_http_exchange *x)
     return true;
 }
 
-static bool dispatch(proa_endpoint *endpoint, proa_http_exchange *x)
+static bool dispatch_exchange(proa_endpoint *endpoint, proa_http_exchange *x)
 {
     proa_api *api = endpoint->api;
     if (!endpoint->frontends[PROA_FRONTEND_HTTP]) return metrics_port(endpoint, x);
@@ -25,7 +25,7 @@ static bool dispatch(proa_endpoint *endpoint, proa_http_exchange *x)
 }
 
 /* The counters of a loop are written by its own thread only: no locked instruction is needed. */
-static void count(atomic_ullong *counter, uint64_t more)
+static void count_more(atomic_ullong *counter, uint64_t more)
 {
     if (PROA_UNLIKELY(proa_thread_counters_is_shared()))
         atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
@@ -38,8 +38,8 @@ void proa_route_answer(int status, size_t bytes, void *arg)
 {
     proa_thread_counters *counters = proa_thread_counters_get();
     PROA_UNUSED(arg);
-    count(&counters->answers[status >= 100 && status < 600 ? status / 100 : 0], 1);
-    count(&counters->bytes_out, bytes);
+    count_more(&counters->answers[status >= 100 && status < 600 ? status / 100 : 0], 1);
+    count_more(&counters->bytes_out, bytes);
 }
 
 void proa_route(proa_http_exchange *x, void *arg)
@@ -47,9 +47,9 @@ void proa_route(proa_http_exchange *x, void *arg)
     static const char body[] = "{\"error\":\"Not Found\"}";
     PROA_LOG(VERBOSE, "HTTP request: %.*s %.*s", (int)x->method.len, x->method.ptr, (int)x->path.len,
              x->path.ptr);
-    count(&proa_thread_counters_get()->bytes_in, x->body_len);
+    count_more(&proa_thread_counters_get()->bytes_in, x->body_len);
     proa_reserve_recover();
-    if (dispatch(arg, x)) return;
+    if (dispatch_exchange(arg, x)) return;
     struct iovec iov = {(void *)(uintptr_t)body, sizeof body - 1};
     proa_http_respond(x, 404, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, NULL, NULL);
 }

@@ -169,7 +169,7 @@ static proa_status set_locked(proa_settings *s, const char *model, const Inferen
 }
 
 /* Is it this request's turn? One of `rate`, until `count` of them are traced. */
-static bool sample(const proa_settings *s, trace_setting *m)
+static bool is_sampled(const proa_settings *s, trace_setting *m)
 {
     int64_t rate = value_of(s, m, RATE), count = value_of(s, m, COUNT);
     if (!value_of(s, m, LEVEL) || rate <= 0 || ++m->seen % rate != 0) return false;
@@ -185,7 +185,7 @@ void proa_trace_note(const proa_infer *r, const proa_reply *reply)
     pthread_mutex_lock(&s->lock);
     trace_setting *m = of_model(s, r->model_name);
     if (!m) m = &s->global;
-    if (sample(s, m))
+    if (is_sampled(s, m))
         proa_tracer_write(&s->tracer, r, reply, (unsigned)value_of(s, m, LEVEL), value_of(s, m, FREQUENCY));
     pthread_mutex_unlock(&s->lock);
 }

@@ -5,8 +5,8 @@
 #include "proto/health.pb-c.h"
 
 /* As in Triton: the state of the whole server, whatever service is named. */
-static proa_status check(proa_api *api, proa_arena *arena, const ProtobufCMessage *in, ProtobufCMessage **out,
-                         proa_err *err)
+static proa_status check_health(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
+                                ProtobufCMessage **out, proa_err *err)
 {
     PROA_UNUSED(in);
     PROA_UNUSED(err);
@@ -20,8 +20,8 @@ static proa_status check(proa_api *api, proa_arena *arena, const ProtobufCMessag
     return PROA_OK;
 }
 
-static proa_status live(proa_api *api, proa_arena *arena, const ProtobufCMessage *in, ProtobufCMessage **out,
-                        proa_err *err)
+static proa_status answer_live(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
+                               ProtobufCMessage **out, proa_err *err)
 {
     PROA_UNUSED(in);
     PROA_UNUSED(err);
@@ -32,8 +32,8 @@ static proa_status live(proa_api *api, proa_arena *arena, const ProtobufCMessage
     return PROA_OK;
 }
 
-static proa_status ready(proa_api *api, proa_arena *arena, const ProtobufCMessage *in, ProtobufCMessage **out,
-                         proa_err *err)
+static proa_status answer_ready(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
+                                ProtobufCMessage **out, proa_err *err)
 {
     PROA_UNUSED(in);
     PROA_UNUSED(err);
@@ -63,9 +63,9 @@ static proa_status model_ready(proa_api *api, proa_arena *arena, const ProtobufC
 
 const proa_rpc proa_rpc_health[] = {
     {"/grpc.health.v1.Health/Check", PROA_CATEGORY_HEALTH,
-     &grpc__health__v1__health_check_request__descriptor, check, NULL},
-    {SERVICE "ServerLive", PROA_CATEGORY_HEALTH, &inference__server_live_request__descriptor, live, NULL},
-    {SERVICE "ServerReady", PROA_CATEGORY_HEALTH, &inference__server_ready_request__descriptor, ready, NULL},
+     &grpc__health__v1__health_check_request__descriptor, check_health, NULL},
+    {SERVICE "ServerLive", PROA_CATEGORY_HEALTH, &inference__server_live_request__descriptor, answer_live, NULL},
+    {SERVICE "ServerReady", PROA_CATEGORY_HEALTH, &inference__server_ready_request__descriptor, answer_ready, NULL},
     {SERVICE "ModelReady", PROA_CATEGORY_HEALTH, &inference__model_ready_request__descriptor, model_ready, NULL},
     {.path = NULL},
 };

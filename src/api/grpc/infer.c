@@ -32,8 +32,8 @@ static proa_status find_model(proa_api *api, proa_infer *r, bool unary, bool *de
     return PROA_FAIL(err, UNSUPPORTED, "ModelInfer RPC doesn't support models with decoupled transaction policy");
 }
 
-static proa_status forward(const proa_api *api, const proa_grpc_header *metadata, int count, proa_infer *r,
-                           proa_err *err)
+static proa_status forward_metadata(const proa_api *api, const proa_grpc_header *metadata, int count,
+                                    proa_infer *r, proa_err *err)
 {
     if (PROA_LIKELY(!api->forward[PROA_FRONTEND_GRPC])) return PROA_OK;
     for (int i = 0; i < count; i++)
@@ -42,7 +42,8 @@ static proa_status forward(const proa_api *api, const proa_grpc_header *metadata
 }
 
 /* The checks before the memory of the message is taken. */
-static proa_status scan(proa_api *api, proa_infer *r, proa_infer_pb *m, bool unary, bool *decoupled, proa_err *err)
+static proa_status scan_request(proa_api *api, proa_infer *r, proa_infer_pb *m, bool unary, bool *decoupled,
+                                proa_err *err)
 {
     *decoupled = false;
     PROA_TRY(proa_infer_pb_scan(m, r, err));
@@ -55,10 +56,10 @@ proa_status proa_rpc_request(proa_api *api, proa_grpc_call *call, proa_str messa
 {
     *m = (proa_infer_pb){.bytes = message, .region = find_region, .region_arg = api};
     r->deadline_ns = call->deadline_ns;
-    PROA_TRY(scan(api, r, m, unary, decoupled, err));
+    PROA_TRY(scan_request(api, r, m, unary, decoupled, err));
     m->body = proa_rpc_take(call, message.len);
     proa_status status = proa_infer_pb_fill(m, r, err);
-    if (status == PROA_OK) status = forward(api, call->metadata, call->metadata_count, r, err);
+    if (status == PROA_OK) status = forward_metadata(api, call->metadata, call->metadata_count, r, err);
     proa_buffer_drop(m->body); /* the inputs hold it now, if they need it */
     m->body = NULL;
     return status;
@@ -73,9 +74,9 @@ bool proa_rpc_is_long(proa_str message)
 
 static proa_status read_long(proa_rpc_long *l)
 {
-    proa_status status = scan(l->api, l->r, l->m, l->unary, &l->decoupled, &l->err);
+    proa_status status = scan_request(l->api, l->r, l->m, l->unary, &l->decoupled, &l->err);
     if (status == PROA_OK) status = proa_infer_pb_fill(l->m, l->r, &l->err);
-    if (status == PROA_OK) status = forward(l->api, l->metadata, l->metadata_count, l->r, &l->err);
+    if (status == PROA_OK) status = forward_metadata(l->api, l->metadata, l->metadata_count, l->r, &l->err);
     proa_buffer_drop(l->m->body);
     l->m->body = NULL;
     return status;
@@ -159,7 +160,7 @@ static void free_reply(void *reply)
     proa_reply_free(reply);
 }
 
-static proa_status answer(unary *u, proa_err *err)
+static proa_status send_answer(unary *u, proa_err *err)
 {
     proa_reply_pb out;
     if (u->replies != 1) return PROA_FAIL(err, INTERNAL, "expected a single response, got %d", u->replies);
@@ -191,7 +192,7 @@ static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
     if (!u->reply) u->reply = reply;
     else proa_reply_free(reply);
     if (!final) return;
-    if (u->call && answer(u, &err) == PROA_OK)
+    if (u->call && send_answer(u, &err) == PROA_OK)
         proa_grpc_finish(u->call, PROA_GRPC_OK, (proa_str){"", 0}, NULL, 0);
     else if (u->call) proa_rpc_fail(u->call, &err);
     proa_reply_free(u->reply);
@@ -207,7 +208,7 @@ static void on_disconnect(proa_grpc_call *call)
     proa_infer_drop(r);
 }
 
-static void refuse(unary *u, proa_infer *r, proa_grpc_call *call, const proa_err *err)
+static void refuse_request(unary *u, proa_infer *r, proa_grpc_call *call, const proa_err *err)
 {
     if (call) call->on_disconnect = NULL;
     proa_infer_pb_release(&u->message);
@@ -218,7 +219,7 @@ static void refuse(unary *u, proa_infer *r, proa_grpc_call *call, const proa_err
 static void long_done(proa_rpc_long *l)
 {
     unary *u = (unary *)l->sink;
-    if (l->status != PROA_OK) refuse(u, l->r, u->call, &l->err);
+    if (l->status != PROA_OK) refuse_request(u, l->r, u->call, &l->err);
     else proa_infer_drop(l->r); /* the sink has a reference of its own */
 }
 
@@ -251,7 +252,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     bool is_long = proa_rpc_is_long(bytes);
     if ((is_long ? start_long(u, bytes, &err)
                  : proa_rpc_request(api, call, bytes, r, &u->message, true, &decoupled, &err)) != PROA_OK) {
-        refuse(u, r, call, &err);
+        refuse_request(u, r, call, &err);
         return;
     }
     call->user = u;
@@ -265,7 +266,7 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     if (proa_server_infer(api->server, r, &err) == PROA_OK) proa_infer_drop(r); /* u may have been freed */
     else {
         proa_sink_abandon(&u->sink);
-        refuse(u, r, call, &err);
+        refuse_request(u, r, call, &err);
     }
 }
 

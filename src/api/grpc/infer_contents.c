@@ -27,7 +27,7 @@ typedef struct tally {
     proa_str last; /* the last of them, if packed */
 } tally;
 
-static bool known(const pb_field *f)
+static bool is_known(const pb_field *f)
 {
     return f->number >= BOOLS && f->number < FIELDS &&
            (f->type == PB_BYTES || f->type == fields[f->number].wire);
@@ -48,7 +48,7 @@ static bool count_elements(tally *t, proa_str contents)
     pb_reader in = pb_read(contents);
     pb_field f;
     while (pb_next(&in, &f)) {
-        if (!known(&f)) continue;
+        if (!is_known(&f)) continue;
         bool packed = f.type == PB_BYTES && f.number != BYTESES;
         size_t n = packed ? packed_count(&f) : 1;
         if (n == SIZE_MAX) return false;
@@ -63,7 +63,7 @@ static bool count_elements(tally *t, proa_str contents)
 }
 
 /* The narrow integers travel in the fields of 32 bits. */
-static bool narrow(proa_type type, int field)
+static bool is_narrower(proa_type type, int field)
 {
     if (field == INTS) return type == PROA_TYPE_INT8 || type == PROA_TYPE_INT16;
     return field == UINTS && (type == PROA_TYPE_UINT8 || type == PROA_TYPE_UINT16);
@@ -82,7 +82,7 @@ static proa_status choose_contents(int *field, const tally *c, const proa_tensor
                 "unexpected explicit tensor data for input tensor '%s' for model '%s', binary data was "
                 "already supplied.",
                 t->name, model);
-        if (t->type != fields[i].type && !narrow(t->type, i))
+        if (t->type != fields[i].type && !is_narrower(t->type, i))
             return PROA_FAIL(
                 err, INVALID,
                 "unexpected explicit tensor data for input tensor '%s' for model '%s' of type '%s', "
@@ -125,7 +125,7 @@ static void put_all(char *to, proa_str contents, int field, size_t bytes)
     pb_reader in = pb_read(contents);
     pb_field f;
     while (pb_next(&in, &f)) {
-        if (!known(&f) || f.number != (uint32_t)field) continue;
+        if (!is_known(&f) || f.number != (uint32_t)field) continue;
         if (field == BYTESES) to = put_string(to, f.bytes);
         else if (f.type != PB_BYTES) to = put_element(to, f.u, bytes, field == BOOLS);
         else if (f.bytes.len) to = put_packed(to, &f, bytes);

@@ -13,7 +13,7 @@
 
 /* ---- one level deep ---- */
 
-static proa_status malformed(const char *what, proa_err *err)
+static proa_status malformed_message(const char *what, proa_err *err)
 {
     return PROA_FAIL(err, INVALID, "the message is not a ModelInferRequest: malformed %s", what);
 }
@@ -61,9 +61,10 @@ proa_status proa_infer_pb_scan(proa_infer_pb *m, proa_infer *r, proa_err *err)
     pb_reader in = pb_read(m->bytes);
     pb_field f;
     while (pb_next(&in, &f)) PROA_TRY(scan_field(m, &r->arena, &f, err));
-    if (in.bad) return malformed("fields", err);
+    if (in.bad) return malformed_message("fields", err);
     if (proa_str_has_nul(m->model_name)) return PROA_FAIL(err, INVALID, "the model's name has a NUL byte");
-    if (!is_text(m->model_name) || !is_text(m->version) || !is_text(m->id)) return malformed("strings", err);
+    if (!is_text(m->model_name) || !is_text(m->version) || !is_text(m->id))
+        return malformed_message("strings", err);
     r->model_name = proa_arena_strdup(&r->arena, m->model_name);
     if (m->id.len) r->id = proa_arena_strdup(&r->arena, m->id);
     return PROA_OK;
@@ -289,7 +290,7 @@ static proa_status fill_input(const proa_infer_pb *m, proa_infer *r, proa_str by
 {
     proa_tensor shape = {.rank = 0};
     input_parts parts = {.name = {"", 0}};
-    if (!read_input(&parts, &shape, bytes)) return malformed("input (at most 16 dimensions)", err);
+    if (!read_input(&parts, &shape, bytes)) return malformed_message("input (at most 16 dimensions)", err);
     proa_tensor *t = proa_infer_add_input(r, parts.name);
     PROA_ASSERT(t); /* scan has counted them */
     t->type = proa_type_find(parts.datatype);
@@ -328,8 +329,8 @@ static proa_status fill_output(proa_infer_pb *m, proa_infer *r, proa_str bytes, 
     proa_str name = {"", 0};
     tensor_params params = {.region = {.name = {NULL, 0}}};
     proa_pb_want want = {.classes = 0};
-    if (!read_output(&name, &params, bytes)) return malformed("output", err);
-    if (!proa_infer_add_output(r, name)) return malformed("output", err);
+    if (!read_output(&name, &params, bytes)) return malformed_message("output", err);
+    if (!proa_infer_add_output(r, name)) return malformed_message("output", err);
     want.output = r->outputs[r->outputs_count - 1];
     PROA_TRY(read_classes(&want.classes, &params.classes, err));
     if (params.region.name.ptr && want.classes)
@@ -346,7 +347,7 @@ proa_status proa_infer_pb_fill(proa_infer_pb *m, proa_infer *r, proa_err *err)
     int32_t raw = 0;
     for (int32_t i = 0; i < m->params.count; i++) {
         proa_infer_param p;
-        if (!read_param(&p, m->params.items[i])) return malformed("parameter", err);
+        if (!read_param(&p, m->params.items[i])) return malformed_message("parameter", err);
         PROA_TRY(set_param(m, r, &p, err));
     }
     for (int32_t i = 0; i < m->inputs.count; i++) PROA_TRY(fill_input(m, r, m->inputs.items[i], &raw, err));

@@ -42,8 +42,8 @@ static proa_status model_config(proa_api *api, proa_arena *arena, const Protobuf
     return PROA_OK;
 }
 
-static proa_status statistics(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
-                              ProtobufCMessage **out, proa_err *err)
+static proa_status answer_statistics(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
+                                     ProtobufCMessage **out, proa_err *err)
 {
     const Inference__ModelStatisticsRequest *request = REQUEST(ModelStatisticsRequest, in);
     Inference__ModelStatisticsResponse *reply;
@@ -154,8 +154,8 @@ static proa_status cuda_unregister(proa_api *api, proa_arena *arena, const Proto
 
 /* ---- settings ---- */
 
-static proa_status trace(proa_api *api, proa_arena *arena, const ProtobufCMessage *in, ProtobufCMessage **out,
-                         proa_err *err)
+static proa_status answer_trace(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
+                                ProtobufCMessage **out, proa_err *err)
 {
     const Inference__TraceSettingRequest *request = REQUEST(TraceSettingRequest, in);
     Inference__TraceSettingResponse *reply;
@@ -165,8 +165,8 @@ static proa_status trace(proa_api *api, proa_arena *arena, const ProtobufCMessag
     return PROA_OK;
 }
 
-static proa_status logging(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
-                           ProtobufCMessage **out, proa_err *err)
+static proa_status answer_logging(proa_api *api, proa_arena *arena, const ProtobufCMessage *in,
+                                  ProtobufCMessage **out, proa_err *err)
 {
     const Inference__LogSettingsRequest *request = REQUEST(LogSettingsRequest, in);
     Inference__LogSettingsResponse *reply;
@@ -186,7 +186,7 @@ const proa_rpc proa_rpc_models[] = {
     RPC("ServerMetadata", METADATA, server_metadata, server_metadata),
     RPC("ModelMetadata", METADATA, model_metadata, model_metadata),
     RPC("ModelConfig", MODEL_CONFIG, model_config, model_config),
-    RPC("ModelStatistics", STATISTICS, model_statistics, statistics),
+    RPC("ModelStatistics", STATISTICS, model_statistics, answer_statistics),
     RPC("RepositoryIndex", MODEL_REPOSITORY, repository_index, repository_index),
     RPC("SystemSharedMemoryStatus", SHARED_MEMORY, system_shared_memory_status, shm_status),
     RPC("SystemSharedMemoryRegister", SHARED_MEMORY, system_shared_memory_register, shm_register),
@@ -194,7 +194,7 @@ const proa_rpc proa_rpc_models[] = {
     RPC("CudaSharedMemoryStatus", SHARED_MEMORY, cuda_shared_memory_status, cuda_status),
     RPC("CudaSharedMemoryRegister", SHARED_MEMORY, cuda_shared_memory_register, cuda_register),
     RPC("CudaSharedMemoryUnregister", SHARED_MEMORY, cuda_shared_memory_unregister, cuda_unregister),
-    RPC("TraceSetting", TRACE, trace_setting, trace),
-    RPC("LogSettings", LOGGING, log_settings, logging),
+    RPC("TraceSetting", TRACE, trace_setting, answer_trace),
+    RPC("LogSettings", LOGGING, log_settings, answer_logging),
     {.path = NULL},
 };

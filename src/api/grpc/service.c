@@ -16,7 +16,7 @@ static const proa_rpc inference[] = {
     {.path = NULL},
 };
 
-static const proa_rpc *find(proa_str path)
+static const proa_rpc *find_rpc(proa_str path)
 {
     const proa_rpc *const tables[] = {inference, proa_rpc_health, proa_rpc_models, proa_rpc_control};
     for (size_t i = 0; i < PROA_COUNT(tables); i++)
@@ -50,7 +50,7 @@ static void arena_free(void *arena, void *memory)
     PROA_UNUSED(memory);
 }
 
-static void answer(proa_grpc_call *call, const ProtobufCMessage *out)
+static void send_message(proa_grpc_call *call, const ProtobufCMessage *out)
 {
     size_t bytes = protobuf_c_message_get_packed_size(out);
     uint8_t *memory = proa_arena_alloc(call->arena, bytes);
@@ -93,7 +93,7 @@ static void on_small(proa_grpc_call *call, proa_str bytes)
 {
     ProtobufCMessage *out = NULL;
     proa_err err = {.status = PROA_OK};
-    if (run_small(call->user, call, bytes, &out, &err) == PROA_OK) answer(call, out);
+    if (run_small(call->user, call, bytes, &out, &err) == PROA_OK) send_message(call, out);
     else proa_rpc_fail(call, &err);
 }
 
@@ -106,7 +106,7 @@ static void no_message(proa_grpc_call *call)
 
 void proa_grpc_v2(proa_grpc_call *call, void *api)
 {
-    const proa_rpc *rpc = find(call->path);
+    const proa_rpc *rpc = find_rpc(call->path);
     proa_reserve_recover();
     if (!rpc) {
         const char *text = proa_arena_printf(call->arena, "unknown method '%.*s'", (int)call->path.len,

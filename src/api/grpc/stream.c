@@ -77,7 +77,7 @@ static void unlink_stream_request(stream_request *a)
 }
 
 /* Its last answer was sent, or is not needed any more. */
-static void retire(stream_request *a)
+static void retire_request(stream_request *a)
 {
     if (a->s) unlink_stream_request(a);
     drop_waiting(a);
@@ -94,7 +94,7 @@ static void abandon_all(stream *s)
         bool done = a->done;
         unlink_stream_request(a);
         drop_waiting(a);
-        if (done) retire(a);
+        if (done) retire_request(a);
         else proa_infer_cancel(r);
         proa_infer_drop(r);
     }
@@ -113,7 +113,7 @@ static void end_stream(stream *s, int code, const char *text)
 
 /* ---- how much the client may have on its way ---- */
 
-static void regulate(stream *s)
+static void regulate_stream(stream *s)
 {
     bool many = s->count >= (s->paused ? PROA_GRPC_STREAM_REQUESTS_MAX / 2 : PROA_GRPC_STREAM_REQUESTS_MAX);
     size_t queued = proa_grpc_queued(s->call);
@@ -123,11 +123,11 @@ static void regulate(stream *s)
 }
 
 /* After anything that may have been the last thing to do. */
-static void settle(stream *s)
+static void settle_stream(stream *s)
 {
     if (s->inside) return;
     if (s->half_closed && !s->first) end_stream(s, PROA_GRPC_OK, "");
-    else regulate(s);
+    else regulate_stream(s);
 }
 
 /* ---- answers ---- */
@@ -240,7 +240,7 @@ static bool next_turns(stream *s)
         if (a->decoupled) continue;
         if (!send_waiting(a)) return false;
         if (!a->done) return true;
-        retire(a);
+        retire_request(a);
     }
     return true;
 }
@@ -253,19 +253,19 @@ static void deliver_now(stream_request *a, proa_reply *reply, bool final)
     if (!a->s) return; /* the stream has ended with that */
     if (final) {
         bool ordered = !a->decoupled;
-        retire(a);
+        retire_request(a);
         if (ordered && !next_turns(s)) return;
     }
-    settle(s);
+    settle_stream(s);
 }
 
-static void deliver(stream_request *a, proa_reply *reply, bool final)
+static void deliver_reply(stream_request *a, proa_reply *reply, bool final)
 {
     proa_infer *r = proa_infer_hold(a->r); /* a is in its arena */
     if (a->s && must_wait(a)) keep_waiting(a, reply, final);
     else if (a->s) deliver_now(a, reply, final);
     else { /* the stream has ended before */ proa_reply_free(reply);
-        if (final) retire(a);
+        if (final) retire_request(a);
     }
     proa_infer_drop(r);
 }
@@ -280,17 +280,17 @@ static void apply_wants(proa_sink *sink, proa_reply *reply)
 
 static void on_reply(proa_sink *sink, proa_reply *reply, bool final)
 {
-    deliver((stream_request *)sink, reply, final);
+    deliver_reply((stream_request *)sink, reply, final);
 }
 
 /* ---- requests ---- */
 
-static void refuse(stream_request *a, const proa_err *err)
+static void refuse_request(stream_request *a, const proa_err *err)
 {
     proa_reply *reply = proa_reply_new(a->r);
     reply->error = *err;
     a->refused = true;
-    deliver(a, reply, true);
+    deliver_reply(a, reply, true);
 }
 
 /* The message has been read by the worker. If it was accepted, its replies come after this. */
@@ -302,9 +302,9 @@ static void long_done(proa_rpc_long *l)
     a->decoupled = l->decoupled;
     a->version = a->message.version.len ? proa_arena_strdup(&r->arena, a->message.version) : "";
     if (s) s->reading = false;
-    if (l->status != PROA_OK && s) refuse(a, &l->err);
-    else if (l->status != PROA_OK) retire(a);
-    if (a->s) regulate(a->s); /* the next message may come */
+    if (l->status != PROA_OK && s) refuse_request(a, &l->err);
+    else if (l->status != PROA_OK) retire_request(a);
+    if (a->s) regulate_stream(a->s); /* the next message may come */
 }
 
 static proa_status start_long(stream_request *a, proa_str bytes, proa_err *err)
@@ -331,10 +331,10 @@ static void on_long_message(proa_grpc_call *call, proa_str bytes)
     s->inside = true;
     a->version = "";
     a->r->times.received = proa_loop_now_ns(proa_conn_loop(call->conn));
-    if (start_long(a, bytes, &err) != PROA_OK) refuse(a, &err);
+    if (start_long(a, bytes, &err) != PROA_OK) refuse_request(a, &err);
     s->inside = false;
     if (s->ended) proa_grpc_finish(call, s->end_code, proa_str_c(s->end_text), NULL, 0);
-    else settle(s);
+    else settle_stream(s);
 }
 
 static void on_message(proa_grpc_call *call, proa_str bytes)
@@ -352,31 +352,31 @@ static void on_message(proa_grpc_call *call, proa_str bytes)
     r->times.received = proa_loop_now_ns(proa_conn_loop(call->conn));
     proa_status status = proa_rpc_request(s->api, call, bytes, r, &a->message, false, &a->decoupled, &err);
     a->version = a->message.version.len ? proa_arena_strdup(&r->arena, a->message.version) : "";
-    if (status != PROA_OK) refuse(a, &err);
+    if (status != PROA_OK) refuse_request(a, &err);
     else {
         proa_sink_init(&a->sink, proa_conn_loop(call->conn), proa_infer_hold(r), on_reply);
         if (a->message.wants_count) proa_sink_prepare_with(&a->sink, s->api->workers, apply_wants);
         if (proa_server_infer(s->api->server, r, &err) != PROA_OK) {
             proa_sink_abandon(&a->sink);
-            refuse(a, &err);
+            refuse_request(a, &err);
         }
     }
     proa_infer_drop(r);
     s->inside = false;
     if (s->ended) proa_grpc_finish(call, s->end_code, proa_str_c(s->end_text), NULL, 0);
-    else settle(s);
+    else settle_stream(s);
 }
 
 static void on_half_close(proa_grpc_call *call)
 {
     stream *s = call->user;
     s->half_closed = true;
-    settle(s);
+    settle_stream(s);
 }
 
 static void on_drained(proa_grpc_call *call)
 {
-    settle(call->user);
+    settle_stream(call->user);
 }
 
 static void on_disconnect(proa_grpc_call *call)

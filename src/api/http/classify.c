@@ -90,7 +90,7 @@ static void sift_down(candidate *heap, int64_t count, int64_t i, candidate c)
 }
 
 /* The k first-ranked of n elements, best first. */
-static void choose(candidate *best, int64_t k, proa_type type, const char *data, int64_t n)
+static void choose_best(candidate *best, int64_t k, proa_type type, const char *data, int64_t n)
 {
     size_t size = (size_t)proa_type_bytes(type);
     for (int64_t i = 0; i < k; i++) best[i] = (candidate){key_of(type, data + (size_t)i * size), (uint32_t)i};
@@ -157,7 +157,7 @@ proa_status proa_classify(proa_tensor *out, const proa_tensor *output, const pro
     if (!best) return PROA_FAIL(err, NO_MEMORY, "no memory to classify output '%s'", output->name);
     for (int64_t row = 0; row < rows && k > 0 && !text.full; row++) {
         const char *data = output->data + (size_t)(row * n) * (size_t)proa_type_bytes(output->type);
-        choose(best, k, output->type, data, n);
+        choose_best(best, k, output->type, data, n);
         print_row(&text, output, data, best, k, model);
     }
     free(best);

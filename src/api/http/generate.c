@@ -185,7 +185,7 @@ static proa_status reply_json(proa_buf *out, const proa_reply *reply, proa_err *
     return PROA_OK;
 }
 
-static void fail(generate_call *c, const proa_err *err)
+static void fail_call(generate_call *c, const proa_err *err)
 {
     proa_http_exchange *x = c->x;
     c->x = NULL;
@@ -219,7 +219,7 @@ static void answer_once(generate_call *c)
         return;
     }
     proa_buf_release(&out);
-    fail(c, &err);
+    fail_call(c, &err);
 }
 
 static void send_error(generate_call *c, const proa_err *err)
@@ -262,7 +262,7 @@ static void stream_event(generate_call *c)
 {
     const proa_err *err = &c->event_error;
     if (c->began && proa_http_queued(c->x) > (size_t)PROA_STREAM_QUEUED_MAX) give_up(c);
-    else if (err->status != PROA_OK && !c->began) fail(c, err);
+    else if (err->status != PROA_OK && !c->began) fail_call(c, err);
     else {
         if (!c->began) proa_http_begin(c->x, 200, head_lines(c, "text/event-stream; charset=utf-8"));
         c->began = true;

@@ -34,14 +34,14 @@ typedef struct reader {
     bool has_inputs, has_outputs;
 } reader;
 
-static proa_status missing(const reader *rd, const char *member, proa_err *err)
+static proa_status missing_member(const reader *rd, const char *member, proa_err *err)
 {
     return proa_err_set(err, rd->j.bad, __FILE__, __LINE__,
                         "Unable to parse '%s': attempt to access non-existing object member '%s'", member,
                         member);
 }
 
-static proa_status twice(const char *member, proa_err *err)
+static proa_status duplicate_member(const char *member, proa_err *err)
 {
     return PROA_FAIL(err, INVALID, "JSON member '%s' is given twice", member);
 }
@@ -181,7 +181,7 @@ static proa_status read_shape(reader *rd, input_text *in, proa_err *err)
 /* The value is parsed later, when all that it needs is known. */
 static proa_status pass_data(reader *rd, input_text *in, proa_err *err)
 {
-    if (in->has_data) return twice("data", err);
+    if (in->has_data) return duplicate_member("data", err);
     in->has_data = true;
     (void)proa_jread_peek(&rd->j);
     in->data = rd->j.at;
@@ -253,9 +253,9 @@ static proa_status take_data(reader *rd, proa_tensor *t, const input_text *in, p
 
 static proa_status add_input(reader *rd, const input_text *in, proa_err *err)
 {
-    if (!in->has_name) return missing(rd, "name", err);
-    if (!in->has_datatype) return missing(rd, "datatype", err);
-    if (!in->has_shape) return missing(rd, "shape", err);
+    if (!in->has_name) return missing_member(rd, "name", err);
+    if (!in->has_datatype) return missing_member(rd, "datatype", err);
+    if (!in->has_shape) return missing_member(rd, "shape", err);
     PROA_TRY(check_content(in, err));
     proa_tensor *t = proa_infer_add_input(rd->r, in->name);
     if (!t) return PROA_FAIL(err, LIMIT, "more than %d inputs in a request", PROA_TENSORS_PER_REQUEST_MAX);
@@ -351,7 +351,7 @@ static proa_status read_output(reader *rd, proa_err *err)
         else if (IS(key, "parameters")) PROA_TRY(read_io_params(rd, &params, err));
         else PROA_TRY(proa_jread_skip(&rd->j, err));
     }
-    if (!has_name) return missing(rd, "name", err);
+    if (!has_name) return missing_member(rd, "name", err);
     return add_output(rd, name, &params, err);
 }
 
@@ -361,7 +361,7 @@ static proa_status read_list(reader *rd, const char *what, bool *has,
                              proa_status (*read)(reader *, proa_err *), const char *name, proa_err *err)
 {
     bool more;
-    if (*has) return twice(name, err);
+    if (*has) return duplicate_member(name, err);
     *has = true;
     PROA_TRY(proa_jread_expect(&rd->j, what, PROA_JREAD_ARRAY, err));
     for (proa_jread_begin(&rd->j);;) {
@@ -392,7 +392,7 @@ static proa_status read_document(reader *rd, proa_err *err)
     if (kind != PROA_JREAD_OBJECT) {
         PROA_TRY(proa_jread_skip(&rd->j, err));
         PROA_TRY(proa_jread_finish(&rd->j, err));
-        return missing(rd, "inputs", err);
+        return missing_member(rd, "inputs", err);
     }
     for (proa_jread_begin(&rd->j);;) {
         proa_str key;
@@ -428,7 +428,7 @@ proa_status proa_infer_json_read(proa_infer_text *t, proa_infer *r, proa_err *er
     t->wants = NULL, t->wants_count = 0, t->binary_default = false;
     proa_jread_init(&rd.j, t->json, &r->arena, t->strict, t->bytes_max);
     PROA_TRY(read_document(&rd, err));
-    if (!rd.has_inputs) return missing(&rd, "inputs", err);
+    if (!rd.has_inputs) return missing_member(&rd, "inputs", err);
     if (t->blobs.len)
         return PROA_FAIL(err, INVALID, "unexpected additional input data for model '%s'", r->model_name);
     return check_names(r, err);

@@ -79,7 +79,7 @@ static void add_decimal(proa_buf *out, bool negative, uint64_t digits, int expon
     proa_buf_append(out, line, (size_t)n);
 }
 
-static bool special(proa_buf *out, double value)
+static bool put_special(proa_buf *out, double value)
 {
     if (isnan(value)) proa_buf_append(out, "NaN", 3);
     else if (isinf(value)) proa_buf_printf(out, "%sInfinity", value < 0 ? "-" : "");
@@ -111,7 +111,7 @@ static long double scaled_by(long double a, int decimals)
 void proa_float_json(proa_buf *out, float value)
 {
     int binary, exponent = 0;
-    if (special(out, (double)value)) return;
+    if (put_special(out, (double)value)) return;
     float a = fabsf(value);
     if (a < 16777216 && a == (float)(uint64_t)a) {
         uint64_t whole = strip_zeros((uint64_t)a, &exponent);
@@ -139,7 +139,7 @@ void proa_float_json(proa_buf *out, float value)
 void proa_double_json(proa_buf *out, double value)
 {
     char text[NUMBER_MAX];
-    if (special(out, value)) return;
+    if (put_special(out, value)) return;
     for (int precision = 15; precision <= 17; precision++) {
         snprintf(text, sizeof text, "%.*e", precision - 1, value);
         if (precision == 17 || strtod(text, NULL) == value) break;

@@ -58,7 +58,7 @@ proa_jread_kind proa_jread_peek(proa_jread *j)
     }
 }
 
-static bool literal(proa_jread *j, const char *word, size_t len)
+static bool read_literal(proa_jread *j, const char *word, size_t len)
 {
     if ((size_t)(j->end - j->at) < len || memcmp(j->at, word, len) != 0) return false;
     j->at += len;
@@ -67,7 +67,7 @@ static bool literal(proa_jread *j, const char *word, size_t len)
 
 /* ---- strings ---- */
 
-static int hex4(const char *at, const char *end)
+static int read_hex4(const char *at, const char *end)
 {
     int value = 0;
     if (end - at < 4) return -1;
@@ -82,14 +82,14 @@ static int hex4(const char *at, const char *end)
 /* at: behind "\u". Returns the bytes written to out, or 0 with *why. */
 static int decode_u(proa_jread *j, char *out, const char **why)
 {
-    int high = hex4(j->at, j->end), low;
+    int high = read_hex4(j->at, j->end), low;
     *why = "Incorrect hex digit after \\u escape in string.";
     if (high < 0) return 0;
     j->at += 4;
     if (high < 0xd800 || high > 0xdfff) return proa_utf8_encode(high, out);
     *why = "The surrogate pair in string is invalid.";
-    if (high > 0xdbff || !literal(j, "\\u", 2)) return 0;
-    low = hex4(j->at, j->end);
+    if (high > 0xdbff || !read_literal(j, "\\u", 2)) return 0;
+    low = read_hex4(j->at, j->end);
     if (low < 0xdc00 || low > 0xdfff) return 0;
     j->at += 4;
     return proa_utf8_encode(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00), out);
@@ -258,11 +258,11 @@ static double value_of(const digits *n, const char *text)
     return strtod(text, NULL);
 }
 
-static proa_status special(proa_jread *j, bool negative, proa_jnumber *out, proa_err *err)
+static proa_status read_special(proa_jread *j, bool negative, proa_jnumber *out, proa_err *err)
 {
     out->kind = PROA_JNUMBER_DOUBLE;
-    if (!negative && literal(j, "NaN", 3)) out->d = (double)NAN;
-    else if (literal(j, "Infinity", 8) || literal(j, "Inf", 3))
+    if (!negative && read_literal(j, "NaN", 3)) out->d = (double)NAN;
+    else if (read_literal(j, "Infinity", 8) || read_literal(j, "Inf", 3))
         out->d = negative ? (double)-INFINITY : (double)INFINITY;
     else return proa_jread_fail(j, "Invalid value.", err);
     return PROA_OK;
@@ -291,7 +291,7 @@ proa_status proa_jread_number(proa_jread *j, proa_jnumber *out, proa_err *err)
     bool negative = *j->at == '-', whole = true;
     j->at += negative;
     const char *text = j->at;
-    if (!is_digit(j)) return special(j, negative, out, err);
+    if (!is_digit(j)) return read_special(j, negative, out, err);
     if (*j->at == '0') j->at++; /* a leading zero is a number of its own */
     else take_digits(j, &n, 0);
     if (j->at < j->end && *j->at == '.') {
@@ -315,8 +315,8 @@ proa_status proa_jread_number(proa_jread *j, proa_jnumber *out, proa_err *err)
 
 proa_status proa_jread_bool(proa_jread *j, bool *out, proa_err *err)
 {
-    if (literal(j, "true", 4)) *out = true;
-    else if (literal(j, "false", 5)) *out = false;
+    if (read_literal(j, "true", 4)) *out = true;
+    else if (read_literal(j, "false", 5)) *out = false;
     else return proa_jread_fail(j, "Invalid value.", err);
     return PROA_OK;
 }
@@ -375,7 +375,7 @@ static proa_status skip_scalar(proa_jread *j, proa_jread_kind kind, proa_err *er
     case PROA_JREAD_NUMBER: return proa_jread_number(j, &n, err);
     case PROA_JREAD_BOOL: return proa_jread_bool(j, &b, err);
     case PROA_JREAD_NULL:
-        if (literal(j, "null", 4)) return PROA_OK;
+        if (read_literal(j, "null", 4)) return PROA_OK;
         break;
     default: break;
     }

@@ -63,7 +63,7 @@ static void wrong_method(proa_http_exchange *x)
     proa_http_respond(x, 405, proa_str_c("Content-Type: application/json\r\n"), &iov, 1, NULL, NULL);
 }
 
-static bool run(const v2_route *route, proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
+static bool run_route(const v2_route *route, proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
 {
     if (!route) return false;
     if (!proa_http_allowed(api, x, route->category)) return true;
@@ -75,56 +75,56 @@ static bool run(const v2_route *route, proa_api *api, proa_http_exchange *x, con
     return true;
 }
 
-static proa_str behind(proa_str s, size_t n)
+static proa_str text_behind(proa_str s, size_t n)
 {
     return (proa_str){s.ptr + n, s.len - n};
 }
 
 /* Cuts off what comes before the next slash, which stays. */
-static proa_str segment(proa_str *rest)
+static proa_str next_segment(proa_str *rest)
 {
     const char *slash = rest->len ? memchr(rest->ptr, '/', rest->len) : NULL;
     proa_str s = {rest->ptr, slash ? (size_t)(slash - rest->ptr) : rest->len};
-    *rest = behind(*rest, s.len);
+    *rest = text_behind(*rest, s.len);
     return s;
 }
 
-static bool prefix(proa_str *rest, const char *text)
+static bool skip_prefix(proa_str *rest, const char *text)
 {
     proa_str p = proa_str_c(text);
     if (!proa_str_starts(*rest, p)) return false;
-    *rest = behind(*rest, p.len);
+    *rest = text_behind(*rest, p.len);
     return true;
 }
 
 /* rest: behind /v2/models/ */
 static bool model_path(proa_api *api, proa_http_exchange *x, proa_str rest)
 {
-    proa_str name = segment(&rest);
+    proa_str name = next_segment(&rest);
     proa_v2_path path = {
         .model = name.len ? proa_arena_url_decode(x->arena, name) : NULL, .region = "", .repository = ""};
     if (!path.model) return false;
-    if (prefix(&rest, "/versions/")) {
-        path.version = segment(&rest);
+    if (skip_prefix(&rest, "/versions/")) {
+        path.version = next_segment(&rest);
         for (size_t i = 0; i < path.version.len; i++)
             if (path.version.ptr[i] < '0' || path.version.ptr[i] > '9') return false;
         if (!path.version.len) return false;
     }
     const v2_route *route = find_route(model_routes, PROA_COUNT(model_routes), rest);
     if (route && route->category == PROA_CATEGORY_TRACE && path.version.len) return false;
-    return run(route, api, x, &path);
+    return run_route(route, api, x, &path);
 }
 
 /* rest: behind /v2/systemsharedmemory or /v2/cudasharedmemory */
 static bool shm_path(proa_api *api, proa_http_exchange *x, proa_str rest, const v2_route *routes)
 {
     proa_v2_path path = {.model = "", .region = "", .repository = ""};
-    if (prefix(&rest, "/region/")) {
-        proa_str name = segment(&rest);
+    if (skip_prefix(&rest, "/region/")) {
+        proa_str name = next_segment(&rest);
         path.region = name.len ? proa_arena_url_decode(x->arena, name) : NULL;
         if (!path.region) return false;
     }
-    return run(find_route(routes, PROA_COUNT(shm_routes), rest), api, x, &path);
+    return run_route(find_route(routes, PROA_COUNT(shm_routes), rest), api, x, &path);
 }
 
 /* rest: behind /v2/repository. [/REPOSITORY]/index or [/REPOSITORY]/models/NAME/(load|unload) */
@@ -133,17 +133,17 @@ static bool repository_path(proa_api *api, proa_http_exchange *x, proa_str rest)
     proa_v2_path path = {.model = "", .region = "", .repository = ""};
     proa_str models = proa_str_c("/models/");
     if (!proa_str_is(rest, "/index") && !proa_str_starts(rest, models)) {
-        if (!prefix(&rest, "/")) return false;
-        proa_str name = segment(&rest);
+        if (!skip_prefix(&rest, "/")) return false;
+        proa_str name = next_segment(&rest);
         path.repository = name.len ? proa_arena_url_decode(x->arena, name) : NULL;
         if (!path.repository) return false;
     }
-    if (proa_str_is(rest, index_route.kind)) return run(&index_route, api, x, &path);
-    if (!prefix(&rest, "/models/")) return false;
-    proa_str name = segment(&rest);
+    if (proa_str_is(rest, index_route.kind)) return run_route(&index_route, api, x, &path);
+    if (!skip_prefix(&rest, "/models/")) return false;
+    proa_str name = next_segment(&rest);
     path.model = name.len ? proa_arena_url_decode(x->arena, name) : NULL;
     if (!path.model) return false;
-    return run(find_route(control_routes, PROA_COUNT(control_routes), rest), api, x, &path);
+    return run_route(find_route(control_routes, PROA_COUNT(control_routes), rest), api, x, &path);
 }
 
 static void refuse_nul(proa_http_exchange *x)
@@ -162,11 +162,11 @@ bool proa_http_v2(proa_api *api, proa_http_exchange *x)
         return true;
     }
     const v2_route *route = find_route(server_routes, PROA_COUNT(server_routes), rest);
-    if (route) return run(route, api, x, &none);
-    if (prefix(&rest, "/v2/models/")) return model_path(api, x, rest);
-    if (prefix(&rest, "/v2/systemsharedmemory")) return shm_path(api, x, rest, shm_routes);
-    if (prefix(&rest, "/v2/cudasharedmemory")) return shm_path(api, x, rest, cuda_routes);
-    if (prefix(&rest, "/v2/repository")) return repository_path(api, x, rest);
+    if (route) return run_route(route, api, x, &none);
+    if (skip_prefix(&rest, "/v2/models/")) return model_path(api, x, rest);
+    if (skip_prefix(&rest, "/v2/systemsharedmemory")) return shm_path(api, x, rest, shm_routes);
+    if (skip_prefix(&rest, "/v2/cudasharedmemory")) return shm_path(api, x, rest, cuda_routes);
+    if (skip_prefix(&rest, "/v2/repository")) return repository_path(api, x, rest);
     return false;
 }
 

@@ -26,7 +26,7 @@ static proa_status read_index(proa_jread *j, bool *ready, proa_err *err)
     }
 }
 
-static void optional(proa_buf *out, const char *name, const char *value)
+static void put_optional(proa_buf *out, const char *name, const char *value)
 {
     if (!value[0]) return;
     proa_buf_printf(out, ",\"%s\":", name);
@@ -52,9 +52,9 @@ void proa_v2_index(proa_api *api, proa_http_exchange *x, const proa_v2_path *pat
         const Inference__RepositoryIndexResponse__ModelIndex *m = reply->models[i];
         proa_buf_printf(&out, i ? ",{\"name\":" : "{\"name\":");
         proa_buf_json_str(&out, proa_str_c(m->name));
-        optional(&out, "version", m->version);
-        optional(&out, "state", m->state);
-        optional(&out, "reason", m->reason);
+        put_optional(&out, "version", m->version);
+        put_optional(&out, "state", m->state);
+        put_optional(&out, "reason", m->reason);
         proa_buf_char(&out, '}');
     }
     proa_buf_char(&out, ']');

@@ -381,7 +381,7 @@ static proa_status find_model(proa_api *api, proa_infer *r, proa_err *err)
     return PROA_FAIL(err, UNSUPPORTED, "HTTP end point doesn't support models with decoupled transaction policy");
 }
 
-static void refuse(proa_api *api, proa_http_exchange *x, const proa_err *err)
+static void refuse_request(proa_api *api, proa_http_exchange *x, const proa_err *err)
 {
     if (err->status == PROA_UNSUPPORTED && strcmp(err->text, "Unsupported compression type") == 0) {
         static const char body[] = "{\"error\":\"Unsupported compression type\"}";
@@ -409,7 +409,7 @@ void proa_v2_infer(proa_api *api, proa_http_exchange *x, const proa_v2_path *pat
     if (read_request(c, x, r, &err) != PROA_OK) {
         drop_regions(c);
         proa_infer_drop(r);
-        refuse(api, x, &err);
+        refuse_request(api, x, &err);
         call_free(c);
         return;
     }

@@ -7,13 +7,13 @@
 
 enum { JSON_BYTES_MAX = 256 << 20 }; /* an index or statistics of all models there may be */
 
-static void member(proa_buf *out, const char *name, const char *value)
+static void put_member(proa_buf *out, const char *name, const char *value)
 {
     proa_buf_printf(out, "\"%s\":", name);
     proa_buf_json_str(out, proa_str_c(value));
 }
 
-static void strings(proa_buf *out, char *const *values, size_t count)
+static void put_strings(proa_buf *out, char *const *values, size_t count)
 {
     proa_buf_char(out, '[');
     for (size_t i = 0; i < count; i++) {
@@ -31,11 +31,11 @@ void proa_v2_server_metadata(proa_api *api, proa_http_exchange *x, const proa_v2
     proa_server_metadata(api->server, &meta, x->arena);
     proa_buf_init(&out, JSON_BYTES_MAX);
     proa_buf_char(&out, '{');
-    member(&out, "name", meta->name);
+    put_member(&out, "name", meta->name);
     proa_buf_char(&out, ',');
-    member(&out, "version", meta->version);
+    put_member(&out, "version", meta->version);
     proa_buf_printf(&out, ",\"extensions\":");
-    strings(&out, meta->extensions, meta->n_extensions);
+    put_strings(&out, meta->extensions, meta->n_extensions);
     proa_buf_char(&out, '}');
     proa_http_json(x, 200, &out);
 }
@@ -79,9 +79,9 @@ static void add_tensors(proa_buf *out, const char *name,
     proa_buf_printf(out, ",\"%s\":[", name);
     for (size_t i = 0; i < count; i++) {
         proa_buf_printf(out, i ? ",{" : "{");
-        member(out, "name", list[i]->name);
+        put_member(out, "name", list[i]->name);
         proa_buf_char(out, ',');
-        member(out, "datatype", list[i]->datatype);
+        put_member(out, "datatype", list[i]->datatype);
         proa_buf_printf(out, ",\"shape\":[");
         for (size_t d = 0; d < list[i]->n_shape; d++) {
             if (d) proa_buf_char(out, ',');
@@ -105,11 +105,11 @@ void proa_v2_metadata(proa_api *api, proa_http_exchange *x, const proa_v2_path *
     }
     proa_buf_init(&out, JSON_BYTES_MAX);
     proa_buf_char(&out, '{');
-    member(&out, "name", meta->name);
+    put_member(&out, "name", meta->name);
     proa_buf_printf(&out, ",\"versions\":");
-    strings(&out, meta->versions, meta->n_versions);
+    put_strings(&out, meta->versions, meta->n_versions);
     proa_buf_char(&out, ',');
-    member(&out, "platform", meta->platform);
+    put_member(&out, "platform", meta->platform);
     add_tensors(&out, "inputs", meta->inputs, meta->n_inputs);
     add_tensors(&out, "outputs", meta->outputs, meta->n_outputs);
     proa_buf_char(&out, '}');
@@ -134,7 +134,8 @@ void proa_v2_config(proa_api *api, proa_http_exchange *x, const proa_v2_path *pa
 
 /* ---- statistics ---- */
 
-static void duration(proa_buf *out, const char *comma, const char *name, const Inference__StatisticDuration *d)
+static void put_duration(proa_buf *out, const char *comma, const char *name,
+                         const Inference__StatisticDuration *d)
 {
     proa_buf_printf(out, "%s\"%s\":{\"count\":", comma, name);
     proa_uint_json(out, d ? d->count : 0);
@@ -148,14 +149,14 @@ static void inference_stats(proa_buf *out, const Inference__InferStatistics *s)
     static const Inference__InferStatistics none = INFERENCE__INFER_STATISTICS__INIT;
     if (!s) s = &none;
     proa_buf_printf(out, ",\"inference_stats\":{");
-    duration(out, "", "success", s->success);
-    duration(out, ",", "fail", s->fail);
-    duration(out, ",", "queue", s->queue);
-    duration(out, ",", "compute_input", s->compute_input);
-    duration(out, ",", "compute_infer", s->compute_infer);
-    duration(out, ",", "compute_output", s->compute_output);
-    duration(out, ",", "cache_hit", s->cache_hit);
-    duration(out, ",", "cache_miss", s->cache_miss);
+    put_duration(out, "", "success", s->success);
+    put_duration(out, ",", "fail", s->fail);
+    put_duration(out, ",", "queue", s->queue);
+    put_duration(out, ",", "compute_input", s->compute_input);
+    put_duration(out, ",", "compute_infer", s->compute_infer);
+    put_duration(out, ",", "compute_output", s->compute_output);
+    put_duration(out, ",", "cache_hit", s->cache_hit);
+    put_duration(out, ",", "cache_miss", s->cache_miss);
     proa_buf_char(out, '}');
 }
 
@@ -168,12 +169,12 @@ static void response_stats(proa_buf *out, const Inference__ModelStatistics *m)
         if (i) proa_buf_char(out, ',');
         proa_buf_json_str(out, proa_str_c(m->response_stats[i]->key));
         proa_buf_printf(out, ":{");
-        duration(out, "", "compute_infer", s->compute_infer);
-        duration(out, ",", "compute_output", s->compute_output);
-        duration(out, ",", "success", s->success);
-        duration(out, ",", "fail", s->fail);
-        duration(out, ",", "empty_response", s->empty_response);
-        duration(out, ",", "cancel", s->cancel);
+        put_duration(out, "", "compute_infer", s->compute_infer);
+        put_duration(out, ",", "compute_output", s->compute_output);
+        put_duration(out, ",", "success", s->success);
+        put_duration(out, ",", "fail", s->fail);
+        put_duration(out, ",", "empty_response", s->empty_response);
+        put_duration(out, ",", "cancel", s->cancel);
         proa_buf_char(out, '}');
     }
     proa_buf_char(out, '}');
@@ -186,15 +187,15 @@ static void batch_stats(proa_buf *out, const Inference__ModelStatistics *m)
         const Inference__InferBatchStatistics *s = m->batch_stats[i];
         proa_buf_printf(out, "%s{\"batch_size\":", i ? "," : "");
         proa_uint_json(out, s->batch_size);
-        duration(out, ",", "compute_input", s->compute_input);
-        duration(out, ",", "compute_infer", s->compute_infer);
-        duration(out, ",", "compute_output", s->compute_output);
+        put_duration(out, ",", "compute_input", s->compute_input);
+        put_duration(out, ",", "compute_infer", s->compute_infer);
+        put_duration(out, ",", "compute_output", s->compute_output);
         proa_buf_char(out, '}');
     }
     proa_buf_printf(out, "],\"memory_usage\":[");
     for (size_t i = 0; i < m->n_memory_usage; i++) {
         proa_buf_printf(out, i ? ",{" : "{");
-        member(out, "type", m->memory_usage[i]->type);
+        put_member(out, "type", m->memory_usage[i]->type);
         proa_buf_printf(out, ",\"id\":");
         proa_int_json(out, m->memory_usage[i]->id);
         proa_buf_printf(out, ",\"byte_size\":");
@@ -207,9 +208,9 @@ static void batch_stats(proa_buf *out, const Inference__ModelStatistics *m)
 static void model_stats(proa_buf *out, const Inference__ModelStatistics *m)
 {
     proa_buf_char(out, '{');
-    member(out, "name", m->name);
+    put_member(out, "name", m->name);
     proa_buf_char(out, ',');
-    member(out, "version", m->version);
+    put_member(out, "version", m->version);
     proa_buf_printf(out, ",\"last_inference\":");
     proa_uint_json(out, m->last_inference);
     proa_buf_printf(out, ",\"inference_count\":");

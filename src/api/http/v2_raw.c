@@ -7,7 +7,7 @@
 #include "proto/model_config.pb-c.h"
 #include <string.h>
 
-static const char *label(const proa_infer *r)
+static const char *request_label(const proa_infer *r)
 {
     return r->id[0] ? r->id : "<id_unknown>";
 }
@@ -30,7 +30,7 @@ static proa_status plan_shape(proa_tensor *t, const Inference__ModelConfig *conf
                     err, INVALID,
                     "[request id: %s] The shape of the raw input '%s' can not be deduced because there are "
                     "more than one variable-sized dimension",
-                    label(r), in->name);
+                    request_label(r), in->name);
             *open = t->rank;
         }
         t->shape[t->rank++] = in->dims[d];
@@ -68,7 +68,7 @@ static proa_status fill_input(proa_infer *r, const Inference__ModelConfig *confi
                          "[request id: %s] Raw request must only have 1 input (found 1) to be deduced but "
                          "got %zu inputs in "
                          "'%s' model configuration",
-                         label(r), config->n_input, r->model_name);
+                         request_label(r), config->n_input, r->model_name);
     const Inference__ModelInput *in = config->input[0];
     proa_tensor *t = proa_infer_add_input(r, proa_str_c(in->name));
     t->type = (proa_type)in->data_type;
@@ -78,7 +78,7 @@ static proa_status fill_input(proa_infer *r, const Inference__ModelConfig *confi
             return PROA_FAIL(
                 err, INVALID,
                 "[request id: %s] For BYTE datatype raw input '%s', the model must have input shape [1]",
-                label(r), in->name);
+                request_label(r), in->name);
         return give_string(t, bytes, err);
     }
     give_bytes(t, body, bytes);

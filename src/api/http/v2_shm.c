@@ -16,7 +16,7 @@ static bool shm_allowed(proa_api *api, proa_http_exchange *x)
     return false;
 }
 
-static void answer(proa_api *api, proa_http_exchange *x, proa_status status, const proa_err *err)
+static void answer_status(proa_api *api, proa_http_exchange *x, proa_status status, const proa_err *err)
 {
     if (status == PROA_OK) proa_v2_done(x);
     else proa_http_fail(api, x, err);
@@ -98,7 +98,7 @@ void proa_v2_shm_register(proa_api *api, proa_http_exchange *x, const proa_v2_pa
     proa_err err = {.status = PROA_OK};
     if (!shm_allowed(api, x)) return;
     proa_status status = register_region(api, x, path->region, &err);
-    answer(api, x, status, &err);
+    answer_status(api, x, status, &err);
 }
 
 void proa_v2_shm_unregister(proa_api *api, proa_http_exchange *x, const proa_v2_path *path)
@@ -106,7 +106,7 @@ void proa_v2_shm_unregister(proa_api *api, proa_http_exchange *x, const proa_v2_
     proa_err err = {.status = PROA_OK};
     if (!shm_allowed(api, x)) return;
     proa_status status = proa_shm_unregister(api->server, path->region, &err);
-    answer(api, x, status, &err);
+    answer_status(api, x, status, &err);
 }
 
 /* ---- CUDA regions are not supported: the answers are those of a Triton that was built without GPUs ---- */
