@@ -8,7 +8,7 @@
 #include "base/limits.h"
 
 /* Grows an array of items of `bytes` so that `more` fit after `count`; doubles its size. */
-static void *grow(void *ptr, int64_t *cap, int64_t count, int64_t more, size_t bytes)
+static void *grow_array(void *ptr, int64_t *cap, int64_t count, int64_t more, size_t bytes)
 {
     if (count + more <= *cap) return ptr;
     int64_t want = *cap * 2 > count + more ? *cap * 2 : count + more;
@@ -69,7 +69,7 @@ static void take_cover(proa_forest_builder *b, double cover)
     proa_forest *f = b->f;
     b->has_cover = b->has_cover && cover >= 0;
     if (!b->has_cover) return;
-    f->cover = grow(f->cover, &b->cover_cap, f->node_count, 1, sizeof *f->cover);
+    f->cover = grow_array(f->cover, &b->cover_cap, f->node_count, 1, sizeof *f->cover);
     f->cover[f->node_count] = cover;
 }
 
@@ -84,7 +84,7 @@ static proa_status take_node(proa_forest_builder *b, int32_t from, int64_t count
                          (long long)count);
     if (f->node_count >= PROA_FOREST_NODES_MAX)
         return PROA_FAIL(b->err, LIMIT, "more than %lld nodes in all trees", (long long)PROA_FOREST_NODES_MAX);
-    f->nodes = grow(f->nodes, &b->node_cap, f->node_count, 1, sizeof *f->nodes);
+    f->nodes = grow_array(f->nodes, &b->node_cap, f->node_count, 1, sizeof *f->nodes);
     take_cover(b, b->draft_cover[from]);
     *taken = &f->nodes[f->node_count++];
     **taken = *d;
@@ -127,7 +127,7 @@ proa_status proa_forest_add(proa_forest_builder *b, int64_t nodes, int32_t outpu
         waiting next = stack[--waits];
         PROA_TRY(take_path(b, &t, nodes, next, stack, &waits));
     }
-    f->trees = grow(f->trees, &b->tree_cap, f->tree_count, 1, sizeof *f->trees);
+    f->trees = grow_array(f->trees, &b->tree_cap, f->tree_count, 1, sizeof *f->trees);
     f->trees[f->tree_count++] = t;
     return PROA_OK;
 }
@@ -142,8 +142,8 @@ proa_status proa_forest_add_set(proa_forest_builder *b, int64_t words, int32_t *
     if (f->word_count + words > PROA_FOREST_WORDS_MAX || f->set_count >= INT32_MAX)
         return PROA_FAIL(b->err, LIMIT, "category sets of more than %lld words",
                          (long long)PROA_FOREST_WORDS_MAX);
-    f->sets = grow(f->sets, &b->set_cap, f->set_count, 1, sizeof *f->sets);
-    f->words = grow(f->words, &b->word_cap, f->word_count, words, sizeof *f->words);
+    f->sets = grow_array(f->sets, &b->set_cap, f->set_count, 1, sizeof *f->sets);
+    f->words = grow_array(f->words, &b->word_cap, f->word_count, words, sizeof *f->words);
     if (words > 0) memset(f->words + f->word_count, 0, (size_t)words * sizeof *f->words);
     f->sets[f->set_count] = (proa_forest_set){f->word_count, (int32_t)words};
     f->word_count += words;
@@ -163,7 +163,7 @@ proa_status proa_forest_add_vector(proa_forest_builder *b, int32_t *vector, doub
     if (used + f->leaf_size > PROA_FOREST_VECTORS_MAX || f->vector_count >= INT32_MAX)
         return PROA_FAIL(b->err, LIMIT, "more than %lld values in vector leaves",
                          (long long)PROA_FOREST_VECTORS_MAX);
-    f->vectors = grow(f->vectors, &b->vector_cap, used, f->leaf_size, sizeof *f->vectors);
+    f->vectors = grow_array(f->vectors, &b->vector_cap, used, f->leaf_size, sizeof *f->vectors);
     *values = f->vectors + used;
     *vector = (int32_t)f->vector_count++;
     return PROA_OK;
@@ -175,10 +175,10 @@ proa_status proa_forest_add_linear_leaf(proa_forest_builder *b, double constant,
     if (terms < 0 || f->term_count + terms > PROA_FOREST_TERMS_MAX || f->linear_leaf_count >= INT32_MAX)
         return PROA_FAIL(b->err, LIMIT, "more than %lld terms in linear leaves",
                          (long long)PROA_FOREST_TERMS_MAX);
-    f->linear_leaves = grow(f->linear_leaves, &b->linear_leaf_cap, f->linear_leaf_count, 1,
-                            sizeof *f->linear_leaves);
-    f->terms = grow(f->terms, &b->term_cap, f->term_count, terms, sizeof *f->terms);
-    f->slopes = grow(f->slopes, &b->slope_cap, f->term_count, terms, sizeof *f->slopes);
+    f->linear_leaves = grow_array(f->linear_leaves, &b->linear_leaf_cap, f->linear_leaf_count, 1,
+                                  sizeof *f->linear_leaves);
+    f->terms = grow_array(f->terms, &b->term_cap, f->term_count, terms, sizeof *f->terms);
+    f->slopes = grow_array(f->slopes, &b->slope_cap, f->term_count, terms, sizeof *f->slopes);
     f->linear_leaves[f->linear_leaf_count] = (proa_forest_linear_leaf){constant, f->term_count, (int32_t)terms};
     f->term_count += terms;
     *line = (int32_t)f->linear_leaf_count++;

@@ -23,7 +23,7 @@ static bool is_space(char c)
 
 /* Skips white space (JSON) and no-ops (UBJSON), and returns the first byte of what follows; 0 at the end.
  * */
-static char peek(proa_doc *d)
+static char peek_char(proa_doc *d)
 {
     while (d->ptr < d->end && (d->ubj ? *d->ptr == 'N' : is_space(*d->ptr))) d->ptr++;
     return d->ptr < d->end ? *d->ptr : '\0';
@@ -133,9 +133,9 @@ static bool take_word(proa_doc *d, const char *word)
 
 /* ---- objects and arrays ---- */
 
-static proa_status enter(proa_doc *d, proa_doc_scope *scope, char open, char close, const char *what)
+static proa_status enter_scope(proa_doc *d, proa_doc_scope *scope, char open, char close, const char *what)
 {
-    if (peek(d) != open) return fail_expected(d, what);
+    if (peek_char(d) != open) return fail_expected(d, what);
     if (++d->depth > PROA_JSON_DEPTH_MAX)
         return FAIL_DOC(d, LIMIT, "nested deeper than %d", PROA_JSON_DEPTH_MAX);
     d->ptr++;
@@ -150,18 +150,18 @@ static proa_status enter(proa_doc *d, proa_doc_scope *scope, char open, char clo
 
 proa_status proa_doc_object(proa_doc *d, proa_doc_scope *scope)
 {
-    return enter(d, scope, '{', '}', "an object");
+    return enter_scope(d, scope, '{', '}', "an object");
 }
 
 proa_status proa_doc_array(proa_doc *d, proa_doc_scope *scope)
 {
-    return enter(d, scope, '[', ']', "an array");
+    return enter_scope(d, scope, '[', ']', "an array");
 }
 
 /* Whether there is another item. Skips the comma before it, or the closing bracket. */
 static proa_status take_separator(proa_doc *d, proa_doc_scope *scope, bool *more)
 {
-    char c = scope->left >= 0 ? '\0' : peek(d);
+    char c = scope->left >= 0 ? '\0' : peek_char(d);
     bool first = !scope->started;
     scope->started = true;
     *more = scope->left >= 0 ? scope->left > 0 : c != scope->close;
@@ -182,12 +182,12 @@ proa_status proa_doc_next(proa_doc *d, proa_doc_scope *scope, proa_str *key, boo
     PROA_TRY(take_separator(d, scope, more));
     if (!*more || !key) return PROA_OK;
     if (d->ubj) {
-        peek(d);
+        peek_char(d);
         return take_ubj_str(d, key);
     }
-    if (peek(d) != '"') return fail_expected(d, "a key");
+    if (peek_char(d) != '"') return fail_expected(d, "a key");
     PROA_TRY(take_json_str(d, key));
-    if (peek(d) != ':') return fail_expected(d, "a colon");
+    if (peek_char(d) != ':') return fail_expected(d, "a colon");
     d->ptr++;
     return PROA_OK;
 }
@@ -196,7 +196,7 @@ proa_status proa_doc_next(proa_doc *d, proa_doc_scope *scope, proa_str *key, boo
 
 proa_status proa_doc_str(proa_doc *d, proa_str *out)
 {
-    char c = peek(d);
+    char c = peek_char(d);
     if (c != (d->ubj ? 'S' : '"')) return fail_expected(d, "a string");
     if (!d->ubj) return take_json_str(d, out);
     d->ptr++;
@@ -205,7 +205,7 @@ proa_status proa_doc_str(proa_doc *d, proa_str *out)
 
 proa_status proa_doc_num(proa_doc *d, bool as_float, double *out)
 {
-    char c = peek(d);
+    char c = peek_char(d);
     if (d->ubj && (c == 'T' || c == 'F')) {
         d->ptr++;
         *out = c == 'T';
@@ -238,7 +238,7 @@ proa_status proa_doc_nums(proa_doc *d, bool as_float, proa_forest_numbers *out)
     bool more;
     proa_doc_scope scope;
     out->count = 0;
-    peek(d);
+    peek_char(d);
     PROA_TRY(take_typed_head(d, &type, &count));
     if (type) {
         proa_forest_numbers_reserve(out, count);
@@ -290,7 +290,7 @@ static proa_status skip_json(proa_doc *d)
 {
     proa_str text;
     double v;
-    char c = peek(d);
+    char c = peek_char(d);
     if (c == '"') return take_json_str(d, &text);
     if (c == '[' || c == '{') return skip_json_brackets(d);
     if (take_word(d, "null")) return PROA_OK;
@@ -317,7 +317,7 @@ static proa_status skip_ubj(proa_doc *d)
 {
     proa_str text;
     double v;
-    char type, c = peek(d);
+    char type, c = peek_char(d);
     int64_t count = 0;
     if (c == 'S' || c == 'H') {
         d->ptr++;
@@ -341,6 +341,6 @@ proa_status proa_doc_skip(proa_doc *d)
 
 proa_status proa_doc_end(proa_doc *d)
 {
-    peek(d);
+    peek_char(d);
     return d->ptr == d->end ? PROA_OK : fail_expected(d, "the end");
 }

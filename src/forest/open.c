@@ -15,7 +15,7 @@ static proa_forest_format detect_braced(proa_str s)
     return strchr("N$#iUIlL", s.ptr[1]) && s.ptr[1] ? PROA_FOREST_XGBOOST_UBJ : PROA_FOREST_XGBOOST_JSON;
 }
 
-static proa_forest_format detect(proa_str s)
+static proa_forest_format detect_format(proa_str s)
 {
     if (proa_str_starts(s, proa_str_c("tree\n")) || proa_str_starts(s, proa_str_c("tree\r")))
         return PROA_FOREST_LIGHTGBM;
@@ -30,7 +30,7 @@ static proa_forest_format detect(proa_str s)
 static proa_status read_format(proa_forest **out, proa_str bytes, proa_forest_format format, proa_err *err)
 {
     if (bytes.len == 0) return PROA_FAIL(err, CORRUPT, "the file is empty");
-    switch (format == PROA_FOREST_AUTO ? detect(bytes) : format) {
+    switch (format == PROA_FOREST_AUTO ? detect_format(bytes) : format) {
     case PROA_FOREST_XGBOOST_JSON: return proa_forest_read_xgboost(out, bytes, false, err);
     case PROA_FOREST_XGBOOST_UBJ: return proa_forest_read_xgboost(out, bytes, true, err);
     case PROA_FOREST_LIGHTGBM: return proa_forest_read_lightgbm(out, bytes, err);

@@ -176,7 +176,7 @@ static int32_t bits_for(int64_t count)
 }
 
 /* Takes the next part of the memory, aligned to a cache line; with memory NULL it only counts. */
-static void *take(char *memory, int64_t *used, int64_t count, size_t size)
+static void *take_array(char *memory, int64_t *used, int64_t count, size_t size)
 {
     void *at = memory ? memory + *used : NULL;
     *used = proa_round_up(*used + count * (int64_t)size, 64);
@@ -188,18 +188,18 @@ static int64_t lay_out(proa_packed *p, char *memory)
 {
     int64_t used = 0, trees = p->forest->tree_count, ways = proa_round_up(trees, 64);
     bool vector = p->forest->leaf_size > 1, f64 = p->forest->f64;
-    p->nodes = take(memory, &used, p->node_count, sizeof *p->nodes);
-    p->trees = take(memory, &used, trees, sizeof *p->trees);
-    p->start = take(memory, &used, ways, sizeof *p->start);
-    p->depth = take(memory, &used, ways, sizeof *p->depth);
-    p->block_end = take(memory, &used, trees, sizeof *p->block_end);
-    p->kind = take(memory, &used, trees, sizeof *p->kind);
-    p->set_first = take(memory, &used, p->forest->set_count, sizeof *p->set_first);
-    p->set_words = take(memory, &used, p->forest->set_count, sizeof *p->set_words);
-    if (vector) p->vector = take(memory, &used, p->node_count, sizeof *p->vector);
-    else if (f64) p->value64 = take(memory, &used, p->node_count, sizeof *p->value64);
-    else p->value = take(memory, &used, p->node_count, sizeof *p->value);
-    if (p->forest->linear_leaf_count) p->line = take(memory, &used, p->node_count, sizeof *p->line);
+    p->nodes = take_array(memory, &used, p->node_count, sizeof *p->nodes);
+    p->trees = take_array(memory, &used, trees, sizeof *p->trees);
+    p->start = take_array(memory, &used, ways, sizeof *p->start);
+    p->depth = take_array(memory, &used, ways, sizeof *p->depth);
+    p->block_end = take_array(memory, &used, trees, sizeof *p->block_end);
+    p->kind = take_array(memory, &used, trees, sizeof *p->kind);
+    p->set_first = take_array(memory, &used, p->forest->set_count, sizeof *p->set_first);
+    p->set_words = take_array(memory, &used, p->forest->set_count, sizeof *p->set_words);
+    if (vector) p->vector = take_array(memory, &used, p->node_count, sizeof *p->vector);
+    else if (f64) p->value64 = take_array(memory, &used, p->node_count, sizeof *p->value64);
+    else p->value = take_array(memory, &used, p->node_count, sizeof *p->value);
+    if (p->forest->linear_leaf_count) p->line = take_array(memory, &used, p->node_count, sizeof *p->line);
     return used;
 }
 

@@ -32,7 +32,7 @@ static bool base_first(const proa_forest *f)
     return f->family == PROA_FOREST_OF_XGBOOST;
 }
 
-static void begin(const proa_forest *f, sums s)
+static void begin_sums(const proa_forest *f, sums s)
 {
     for (int64_t k = 0; k < f->outputs; k++) {
         double base = base_first(f) ? f->base[k] : 0.0;
@@ -150,7 +150,7 @@ static void sum_row(const proa_packed *p, const float *x, const sums *s)
 {
     const proa_forest *f = p->forest;
     PROA_ALIGNED(64) int32_t leaf[TREES_AT_ONCE];
-    begin(f, *s);
+    begin_sums(f, *s);
     for (int64_t t = 0; t < f->tree_count; t += TREES_AT_ONCE) {
         int64_t count = proa_min64(TREES_AT_ONCE, f->tree_count - t);
         p->walk->trees(p->nodes, p->feature_bits, p->start + t, p->depth + t, count, x, leaf);
@@ -200,7 +200,7 @@ static void sum_stretch(const proa_packed *p, const float *x, int64_t rows, cons
 {
     const proa_forest *f = p->forest;
     int64_t blocks = proa_ceil_div(rows, PROA_WALK_ROWS), tree = 0;
-    for (int64_t b = 0; b < blocks; b++) begin(f, block_of(f, s, b));
+    for (int64_t b = 0; b < blocks; b++) begin_sums(f, block_of(f, s, b));
     for (int64_t i = 0; i < p->block_count; tree = p->block_end[i++]) {
         for (int64_t b = 0; b < blocks; b++) {
             int64_t row = b * PROA_WALK_ROWS;

@@ -28,7 +28,7 @@ float proa_forest_cut(proa_forest_op op, double threshold, bool *swapped)
     return float_below(threshold, op == PROA_FOREST_LT || op == PROA_FOREST_GE);
 }
 
-static bool compare(proa_forest_op op, double x, double threshold)
+static bool compare_feature(proa_forest_op op, double x, double threshold)
 {
     switch (op) {
     case PROA_FOREST_LT: return x < threshold;
@@ -53,7 +53,7 @@ bool proa_forest_goes_left(const proa_forest *f, const proa_forest_node *n, floa
     if (missing) return n->flags & PROA_FOREST_DEFAULT_LEFT;
     if (n->flags & PROA_FOREST_CATEGORICAL)
         return is_member(f, &f->sets[n->aux], x) == !!(n->flags & PROA_FOREST_MEMBER_LEFT);
-    return compare((proa_forest_op)n->op, (double)x, n->value);
+    return compare_feature((proa_forest_op)n->op, (double)x, n->value);
 }
 
 int32_t proa_forest_leaf(const proa_forest *f, const proa_forest_tree *tree, const float *row)

@@ -29,7 +29,7 @@ typedef struct walk {
 
 /* ---- the weights of the sets ---- */
 
-static void extend(part *path, int32_t count, double zero, double one, int32_t feature)
+static void extend_path(part *path, int32_t count, double zero, double one, int32_t feature)
 {
     path[count] = (part){feature, zero, one, count == 0 ? 1.0 : 0.0};
     for (int32_t i = count - 1; i >= 0; i--) {
@@ -39,7 +39,7 @@ static void extend(part *path, int32_t count, double zero, double one, int32_t f
 }
 
 /* Removes part `at` from path[0..last]: the result is the path without it. */
-static void unwind(part *path, int32_t last, int32_t at)
+static void unwind_path(part *path, int32_t last, int32_t at)
 {
     const double one = path[at].one, zero = path[at].zero;
     double next = path[last].weight;
@@ -110,7 +110,7 @@ static void visit_node(const walk *w, int32_t node, part *before, int32_t last, 
     const proa_forest_node *n = &w->forest->nodes[w->tree->first + node];
     part *path = before + last;
     if (last) memcpy(path, before, (size_t)last * sizeof *path);
-    extend(path, last, zero, one, feature);
+    extend_path(path, last, zero, one, feature);
     if (n->feature < 0) {
         add_leaf(w, n, path, last);
         return;
@@ -122,7 +122,7 @@ static void visit_node(const walk *w, int32_t node, part *before, int32_t last, 
     if (at <= last) { /* this feature was split on before: both splits become one part */
         zero_before = path[at].zero;
         one_before = path[at].one;
-        unwind(path, last, at);
+        unwind_path(path, last, at);
         last--;
     }
     visit_node(w, hot, path, last + 1, zero_before * share_of(w, hot, node), one_before, n->feature);
@@ -210,7 +210,7 @@ static void explain_row(const proa_shap *s, const float *row, double *phi, part 
     }
 }
 
-static void explain(void *arg, int64_t begin, int64_t end, int worker)
+static void explain_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
     const proa_forest *f = j->shap->forest;
@@ -228,6 +228,6 @@ static void explain(void *arg, int64_t begin, int64_t end, int worker)
 void proa_shap_values(const proa_shap *s, const float *in, int64_t rows, float *out, proa_pool *pool)
 {
     job j = {s, in, out};
-    if (pool && rows > 1) proa_pool_run(pool, rows, 1, explain, &j);
-    else explain(&j, 0, rows, 0);
+    if (pool && rows > 1) proa_pool_run(pool, rows, 1, explain_rows, &j);
+    else explain_rows(&j, 0, rows, 0);
 }

@@ -51,7 +51,7 @@ typedef struct tree {
 
 /* ---- bytes ---- */
 
-static proa_status take(reader *r, void *to, size_t bytes)
+static proa_status take_bytes(reader *r, void *to, size_t bytes)
 {
     if ((size_t)(r->end - r->ptr) < bytes)
         return PROA_FAIL(r->b.err, CORRUPT, "the file ends at byte %lld, within a field",
@@ -65,7 +65,7 @@ static proa_status take_array(reader *r, int64_t bytes, array *out)
 {
     uint64_t count = 0;
     int64_t at = r->ptr - r->start;
-    PROA_TRY(take(r, &count, sizeof count));
+    PROA_TRY(take_bytes(r, &count, sizeof count));
     if (count > (uint64_t)((r->end - r->ptr) / bytes))
         return PROA_FAIL(r->b.err, CORRUPT, "byte %lld: an array of %llu items, the file ends before",
                          (long long)at, (unsigned long long)count);
@@ -79,12 +79,12 @@ static proa_status skip_optional(reader *r)
     int32_t fields = 0;
     array name = {0};
     uint64_t bytes = 0;
-    PROA_TRY(take(r, &fields, sizeof fields));
+    PROA_TRY(take_bytes(r, &fields, sizeof fields));
     if (fields < 0 || fields > OPTIONAL_MAX)
         return PROA_FAIL(r->b.err, CORRUPT, "%d optional fields", fields);
     for (int32_t i = 0; i < fields; i++) {
         PROA_TRY(take_array(r, 1, &name));
-        PROA_TRY(take(r, &bytes, sizeof bytes));
+        PROA_TRY(take_bytes(r, &bytes, sizeof bytes));
         if (bytes == 0 || bytes > (uint64_t)PROA_MIB)
             return PROA_FAIL(r->b.err, CORRUPT, "an optional field's size");
         PROA_TRY(take_array(r, (int64_t)bytes, &name));
@@ -130,7 +130,7 @@ static int32_t item_i32(array a, int64_t i)
 
 static proa_status take_version(reader *r)
 {
-    PROA_TRY(take(r, r->version, sizeof r->version));
+    PROA_TRY(take_bytes(r, r->version, sizeof r->version));
     snprintf(r->b.f->version, sizeof r->b.f->version, "%d.%d.%d", r->version[0], r->version[1], r->version[2]);
     if (r->version[0] == 4 || (r->version[0] == 3 && r->version[1] == 9)) return PROA_OK;
     return PROA_FAIL(r->b.err, UNSUPPORTED, "checkpoint of treelite %.31s, those of 3.9 and 4.x are read",
@@ -140,13 +140,13 @@ static proa_status take_version(reader *r)
 static proa_status take_types(reader *r)
 {
     uint8_t types[2] = {0};
-    PROA_TRY(take(r, types, sizeof types));
+    PROA_TRY(take_bytes(r, types, sizeof types));
     if (types[0] != types[1] || (types[0] != TYPE_F32 && types[0] != TYPE_F64))
         return PROA_FAIL(r->b.err, UNSUPPORTED,
                          "thresholds of type %d and leaves of type %d, float32 and float64 are read",
                          types[0], types[1]);
     r->f64 = r->b.f->f64 = types[0] == TYPE_F64;
-    PROA_TRY(take(r, &r->trees, sizeof r->trees));
+    PROA_TRY(take_bytes(r, &r->trees, sizeof r->trees));
     if (r->trees > PROA_FOREST_TREES_MAX)
         return PROA_FAIL(r->b.err, LIMIT, "%llu trees, at most %d are read", (unsigned long long)r->trees,
                          PROA_FOREST_TREES_MAX);
@@ -170,8 +170,8 @@ static proa_status set_transform(reader *r, proa_str name)
 static proa_status take_parameters(reader *r)
 {
     float alpha = 1, ratio = 1;
-    PROA_TRY(take(r, &alpha, sizeof alpha));
-    PROA_TRY(take(r, &ratio, sizeof ratio));
+    PROA_TRY(take_bytes(r, &alpha, sizeof alpha));
+    PROA_TRY(take_bytes(r, &ratio, sizeof ratio));
     r->b.f->alpha = (double)alpha;
     r->b.f->ratio = (double)ratio;
     return PROA_OK;
@@ -230,10 +230,10 @@ static proa_status take_header_4(reader *r)
     uint8_t task = 0;
     int32_t targets = 0;
     array classes = {0}, shape = {0}, name = {0}, scores = {0}, attributes = {0};
-    PROA_TRY(take(r, &r->b.f->features, sizeof r->b.f->features));
-    PROA_TRY(take(r, &task, sizeof task));
-    PROA_TRY(take(r, &r->average, 1));
-    PROA_TRY(take(r, &targets, sizeof targets));
+    PROA_TRY(take_bytes(r, &r->b.f->features, sizeof r->b.f->features));
+    PROA_TRY(take_bytes(r, &task, sizeof task));
+    PROA_TRY(take_bytes(r, &r->average, 1));
+    PROA_TRY(take_bytes(r, &targets, sizeof targets));
     PROA_TRY(take_array(r, 4, &classes));
     PROA_TRY(take_array(r, 4, &shape));
     PROA_TRY(take_array(r, 4, &r->target_id));
@@ -261,14 +261,14 @@ static proa_status take_header_3(reader *r)
     int32_t sizes[2] = {0};
     char name[256];
     float bias = 0;
-    PROA_TRY(take(r, &f->features, sizeof f->features));
-    PROA_TRY(take(r, &task, sizeof task));
-    PROA_TRY(take(r, &r->average, 1));
-    PROA_TRY(take(r, kind, sizeof kind));
-    PROA_TRY(take(r, sizes, sizeof sizes));
-    PROA_TRY(take(r, name, sizeof name));
+    PROA_TRY(take_bytes(r, &f->features, sizeof f->features));
+    PROA_TRY(take_bytes(r, &task, sizeof task));
+    PROA_TRY(take_bytes(r, &r->average, 1));
+    PROA_TRY(take_bytes(r, kind, sizeof kind));
+    PROA_TRY(take_bytes(r, sizes, sizeof sizes));
+    PROA_TRY(take_bytes(r, name, sizeof name));
     PROA_TRY(take_parameters(r));
-    PROA_TRY(take(r, &bias, sizeof bias));
+    PROA_TRY(take_bytes(r, &bias, sizeof bias));
     PROA_TRY(skip_optional(r));
     if (task > V3_VECTOR || kind[0] != 0)
         return PROA_FAIL(r->b.err, UNSUPPORTED, "task type %d with outputs of type %d: only floats are read",
@@ -355,8 +355,8 @@ static proa_status take_arrays_3(reader *r, tree *t)
 static proa_status take_tree(reader *r, tree *t)
 {
     uint8_t categories = 0;
-    PROA_TRY(take(r, &t->nodes, sizeof t->nodes));
-    PROA_TRY(take(r, &categories, sizeof categories));
+    PROA_TRY(take_bytes(r, &t->nodes, sizeof t->nodes));
+    PROA_TRY(take_bytes(r, &categories, sizeof categories));
     if (r->version[0] == 3) {
         PROA_TRY(take_arrays_3(r, t));
     } else {

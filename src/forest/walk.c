@@ -8,8 +8,8 @@
 /* Rows or trees that are walked at once, so that their loads overlap. */
 #define LANES 8
 
-static PROA_ALWAYS_INLINE int32_t step(const proa_walk_node *nodes, int32_t at, const float *x,
-                                       uint32_t feature_mask, int32_t feature_bits)
+static PROA_ALWAYS_INLINE int32_t step_node(const proa_walk_node *nodes, int32_t at, const float *x,
+                                            uint32_t feature_mask, int32_t feature_bits)
 {
     proa_walk_node n = nodes[at];
     uint32_t bits;
@@ -29,7 +29,7 @@ static void walk_rows(const proa_walk_tree *tree, const float *x, const int32_t 
             int32_t moved = 0;
             PROA_UNROLL
             for (int i = 0; i < LANES; i++) {
-                int32_t next = step(tree->nodes, at[i], x + offset[r + i], mask, tree->feature_bits);
+                int32_t next = step_node(tree->nodes, at[i], x + offset[r + i], mask, tree->feature_bits);
                 moved |= next ^ at[i];
                 at[i] = next;
             }
@@ -54,7 +54,7 @@ static PROA_ALWAYS_INLINE int32_t step_mixed(const proa_walk_tree *tree, const p
                                              int32_t at, const float *x, uint32_t feature_mask)
 {
     proa_walk_node n = tree->nodes[at];
-    if (!(n.link & PROA_WALK_SET)) return step(tree->nodes, at, x, feature_mask, tree->feature_bits);
+    if (!(n.link & PROA_WALK_SET)) return step_node(tree->nodes, at, x, feature_mask, tree->feature_bits);
     int32_t set, child = (int32_t)((n.link & (PROA_WALK_SET - 1)) >> tree->feature_bits);
     memcpy(&set, &n.cut, sizeof set);
     return child + in_set(sets, set, x[n.link & feature_mask], n.link & PROA_WALK_FLIP);
@@ -94,15 +94,16 @@ static void walk_trees(const proa_walk_node *nodes, int32_t feature_bits, const 
         for (int i = 0; i < LANES; i++) deepest = depth[t + i] > deepest ? depth[t + i] : deepest;
         for (int32_t level = 0; level < deepest; level++) {
             PROA_UNROLL
-            for (int i = 0; i < LANES; i++) at[i] = step(nodes + start[t + i], at[i], x, mask, feature_bits);
+            for (int i = 0; i < LANES; i++)
+                at[i] = step_node(nodes + start[t + i], at[i], x, mask, feature_bits);
         }
         for (int i = 0; i < LANES; i++) leaf[t + i] = start[t + i] + at[i];
     }
 }
 
-static void add(float *sum, const float *value, const int32_t *leaf, int groups)
+static void add_leaves(float *sum, const float *value, const int32_t *leaf, int groups)
 {
     for (int i = 0; i < groups * 16; i++) sum[i] += value[leaf[i]];
 }
 
-const proa_walk proa_walk_generic = {"generic", walk_rows, walk_trees, proa_walk_mixed, add};
+const proa_walk proa_walk_generic = {"generic", walk_rows, walk_trees, proa_walk_mixed, add_leaves};

@@ -22,8 +22,8 @@ static PROA_ALWAYS_INLINE shape shape_of(int32_t feature_bits)
 }
 
 /* From 8 nodes, which are counted from `nodes`, to their children, which are counted from each tree's root. */
-static PROA_ALWAYS_INLINE __m256i descend(const shape *s, const proa_walk_node *nodes, __m256i node,
-                                          const float *x, __m256i offset)
+static PROA_ALWAYS_INLINE __m256i descend_nodes(const shape *s, const proa_walk_node *nodes, __m256i node,
+                                                const float *x, __m256i offset)
 {
     const long long *words = (const void *)nodes;
     __m256 low = _mm256_castsi256_ps(_mm256_i32gather_epi64(words, _mm256_castsi256_si128(node), 8));
@@ -52,7 +52,7 @@ static PROA_ALWAYS_INLINE void walk_some(const proa_walk_node *nodes, const shap
         __m256i moved = _mm256_setzero_si256();
         PROA_UNROLL
         for (int g = 0; g < FLIGHT; g++) {
-            __m256i next = _mm256_add_epi32(root[g], descend(s, nodes, at[g], x, offset[g]));
+            __m256i next = _mm256_add_epi32(root[g], descend_nodes(s, nodes, at[g], x, offset[g]));
             moved = _mm256_or_si256(moved, _mm256_xor_si256(next, at[g]));
             at[g] = next;
         }
@@ -81,12 +81,12 @@ static void walk_trees(const proa_walk_node *nodes, int32_t feature_bits, const 
     }
 }
 
-static void add(float *sum, const float *value, const int32_t *leaf, int groups)
+static void add_leaves(float *sum, const float *value, const int32_t *leaf, int groups)
 {
     for (int i = 0; i < groups * 16; i++) sum[i] += value[leaf[i]];
 }
 
-const proa_walk proa_walk_avx2 = {"avx2", walk_rows, walk_trees, proa_walk_mixed, add};
+const proa_walk proa_walk_avx2 = {"avx2", walk_rows, walk_trees, proa_walk_mixed, add_leaves};
 #else
 typedef int proa_walk_avx2_is_for_x86; /* a file has at least one declaration */
 #endif

@@ -33,8 +33,8 @@ static PROA_ALWAYS_INLINE __mmask16 compare_cuts(const shape *s, __m512 cut, __m
 }
 
 /* From 16 nodes, which are counted from `nodes`, to their children, which are counted from each tree's root. */
-static PROA_ALWAYS_INLINE __m512i descend(const shape *s, const proa_walk_node *nodes, __m512i node,
-                                          const float *x, __m512i offset)
+static PROA_ALWAYS_INLINE __m512i descend_nodes(const shape *s, const proa_walk_node *nodes, __m512i node,
+                                                const float *x, __m512i offset)
 {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
@@ -86,7 +86,7 @@ static PROA_ALWAYS_INLINE void walk_groups(const proa_walk_tree *tree, const flo
         __m512i moved = _mm512_setzero_si512();
         PROA_UNROLL
         for (int g = 0; g < groups; g++) {
-            __m512i next = descend(&s, tree->nodes, at[g], x, offset[g]);
+            __m512i next = descend_nodes(&s, tree->nodes, at[g], x, offset[g]);
             moved = _mm512_ternarylogic_epi32(moved, next, at[g], 0xf6); /* moved | (next ^ at) */
             at[g] = next;
         }
@@ -177,7 +177,7 @@ static PROA_ALWAYS_INLINE void walk_some(const proa_walk_node *nodes, const shap
         __m512i moved = none;
         PROA_UNROLL
         for (int g = 0; g < groups; g++) {
-            __m512i next = _mm512_add_epi32(root[g], descend(s, nodes, at[g], x, none));
+            __m512i next = _mm512_add_epi32(root[g], descend_nodes(s, nodes, at[g], x, none));
             moved = _mm512_ternarylogic_epi32(moved, next, at[g], 0xf6);
             at[g] = next;
         }
@@ -204,7 +204,7 @@ static void walk_trees(const proa_walk_node *nodes, int32_t feature_bits, const 
     }
 }
 
-static void add(float *sum, const float *value, const int32_t *leaf, int groups)
+static void add_leaves(float *sum, const float *value, const int32_t *leaf, int groups)
 {
     for (int i = 0; i < groups * 16; i += 16) {
         __m512 more = _mm512_i32gather_ps(_mm512_loadu_si512(leaf + i), value, 4);
@@ -212,7 +212,7 @@ static void add(float *sum, const float *value, const int32_t *leaf, int groups)
     }
 }
 
-const proa_walk proa_walk_avx512 = {"avx512", walk_rows, walk_trees, walk_mixed, add};
+const proa_walk proa_walk_avx512 = {"avx512", walk_rows, walk_trees, walk_mixed, add_leaves};
 #else
 typedef int proa_walk_avx512_is_for_x86; /* a file has at least one declaration */
 #endif
