@@ -31,7 +31,7 @@ static int find_name(char *const *items, const char *text)
     return i;
 }
 
-static void put(proa_envlist *list, char *text)
+static void put_variable(proa_envlist *list, char *text)
 {
     int i = find_name(list->items, text);
     if (i < list->count) {
@@ -52,7 +52,7 @@ void proa_envlist_set(proa_envlist *list, const char *name, const char *value, c
     size_t bytes = strlen(name) + strlen(value) + strlen(more) + 2;
     char *text = proa_malloc(bytes);
     snprintf(text, bytes, "%s=%s%s", name, value, more);
-    put(list, text);
+    put_variable(list, text);
 }
 
 void proa_envlist_release(proa_envlist *list)
@@ -86,7 +86,7 @@ static const char SCRIPT[] = "exec 3>&1 1>&2; for f in \"$1\"/etc/conda/activate
                              "]; then . \"$f\"; fi; done; exec /usr/bin/env -0 >&3";
 
 /* Our environment overridden by the list; the strings are not copied. */
-static char **merged(const proa_envlist *list)
+static char **merged_list(const proa_envlist *list)
 {
     int n = 0, count = 0;
     while (environ[n]) n++;
@@ -105,7 +105,7 @@ static proa_status start_shell(pid_t *child, int *out, const proa_envlist *list,
                                                        : "/bin/sh"; /* most scripts are written for bash */
     char *argv[] = {(char *)shell, (char *)"-c", (char *)SCRIPT, (char *)"activate", (char *)root, NULL};
     if (pipe2(ends, O_CLOEXEC) != 0) return PROA_FAIL(err, IO, "cannot make a pipe: %s", strerror(errno));
-    char **variables = merged(list);
+    char **variables = merged_list(list);
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
@@ -149,7 +149,7 @@ static bool of_the_shell(const char *text)
 }
 
 /* Adds the NUL-terminated variables of `text` that differ from our own environment. */
-static void take(proa_envlist *list, const proa_buf *text)
+static void take_variables(proa_envlist *list, const proa_buf *text)
 {
     int n = 0;
     while (environ[n]) n++;
@@ -159,7 +159,7 @@ static void take(proa_envlist *list, const proa_buf *text)
         if (!strchr(at, '=') || of_the_shell(at)) continue;
         int i = find_name(environ, at);
         if (i < n && strcmp(environ[i], at) == 0 && find_name(list->items, at) == list->count) continue;
-        put(list, proa_strdup(at));
+        put_variable(list, proa_strdup(at));
     }
 }
 
@@ -177,7 +177,7 @@ proa_status proa_activate(proa_envlist *list, const char *root, proa_err *err)
     close(out);
     if (!complete) kill(child, SIGKILL);
     int code = proa_child_wait(child, PROA_ENV_SCRIPTS_MS);
-    if (complete && code == 0) take(list, &text);
+    if (complete && code == 0) take_variables(list, &text);
     proa_buf_release(&text);
     if (complete && code == 0) return PROA_OK;
     return PROA_FAIL(err, INTERNAL, "the scripts in '%s' failed", folder);

@@ -118,7 +118,7 @@ char *proa_pyarena_at(const proa_pyarena *a, uint64_t at)
 }
 
 /* The index of the first block that begins at `at` or after it. */
-static int find(const proa_pyarena *a, uint64_t at)
+static int find_block(const proa_pyarena *a, uint64_t at)
 {
     int low = 0, high = a->count;
     while (low < high) {
@@ -131,12 +131,12 @@ static int find(const proa_pyarena *a, uint64_t at)
 
 static block *block_at(proa_pyarena *a, uint64_t at)
 {
-    int i = find(a, at);
+    int i = find_block(a, at);
     return i < a->count && a->blocks[i].at == at ? &a->blocks[i] : NULL;
 }
 
 /* Returns to the system the touched memory above the last block, except the part that is kept. */
-static void trim(proa_pyarena *a)
+static void trim_arena(proa_pyarena *a)
 {
     uint64_t end = a->count ? a->blocks[a->count - 1].end : PROA_PYTHON_DATA_BEGIN;
     uint64_t from = (end + a->keep + PAGE - 1) / PAGE * PAGE, to = a->top / PAGE * PAGE;
@@ -150,11 +150,11 @@ static void remove_if_free(proa_pyarena *a, block *b)
     a->used -= b->end - b->at;
     a->count--;
     memmove(b, b + 1, (size_t)(a->blocks + a->count - b) * sizeof *b);
-    trim(a);
+    trim_arena(a);
 }
 
 /* Takes the blocks that the stub has returned from the ring. An offset that is no block changes nothing. */
-static void collect(proa_pyarena *a)
+static void collect_freed(proa_pyarena *a)
 {
     word *ring = (word *)a->base;
     for (int i = 0; i < PROA_PYTHON_RING; i++) {
@@ -185,7 +185,7 @@ static int find_gap(const proa_pyarena *a, size_t bytes, uint64_t *at)
     return a->count;
 }
 
-static void insert(proa_pyarena *a, int i, uint64_t at, size_t bytes)
+static void insert_block(proa_pyarena *a, int i, uint64_t at, size_t bytes)
 {
     if (a->count == a->cap) {
         a->cap = a->cap ? 2 * a->cap : 16;
@@ -204,9 +204,9 @@ uint64_t proa_pyarena_alloc(proa_pyarena *a, size_t bytes)
     if (bytes == 0 || bytes > a->bytes) return 0;
     bytes = (bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
     pthread_mutex_lock(&a->lock);
-    collect(a);
+    collect_freed(a);
     int i = find_gap(a, bytes, &at);
-    if (i >= 0) insert(a, i, at, bytes);
+    if (i >= 0) insert_block(a, i, at, bytes);
     pthread_mutex_unlock(&a->lock);
     return i >= 0 ? at : 0;
 }
@@ -252,7 +252,7 @@ bool proa_pyarena_contains(proa_pyarena *a, uint64_t block_begin, uint64_t at, u
 size_t proa_pyarena_used(proa_pyarena *a)
 {
     pthread_mutex_lock(&a->lock);
-    collect(a);
+    collect_freed(a);
     size_t used = a->used;
     pthread_mutex_unlock(&a->lock);
     return used;
@@ -324,7 +324,7 @@ const char *proa_pyview_check(const proa_pyview *v, uint64_t at, uint64_t bytes)
     return v->base + at;
 }
 
-static bool push(proa_pyview *v, uint64_t at)
+static bool push_view(proa_pyview *v, uint64_t at)
 {
     if (atomic_load_explicit(&v->ring[v->ring_next], memory_order_acquire)) return false;
     atomic_store_explicit(&v->ring[v->ring_next], at, memory_order_release);
@@ -336,11 +336,11 @@ void proa_pyview_return_block(proa_pyview *v, uint64_t at)
 {
     pthread_mutex_lock(&v->lock);
     size_t done = 0;
-    while (done < v->waiting_count && push(v, v->waiting[done])) done++;
+    while (done < v->waiting_count && push_view(v, v->waiting[done])) done++;
     v->waiting_count -= done;
     if (done && v->waiting_count)
         memmove(v->waiting, v->waiting + done, v->waiting_count * sizeof *v->waiting);
-    if (v->waiting_count || !push(v, at)) {
+    if (v->waiting_count || !push_view(v, at)) {
         if (v->waiting_count == v->waiting_cap) {
             v->waiting_cap = v->waiting_cap ? 2 * v->waiting_cap : 64;
             v->waiting = proa_realloc(v->waiting, v->waiting_cap * sizeof *v->waiting);

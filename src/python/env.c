@@ -48,7 +48,7 @@ struct proa_pyenv {
 
 /* ---- the private folder ---- */
 
-static const char *temporary(void)
+static const char *temporary_dir(void)
 {
     const char *dir = getenv("TMPDIR");
     return dir && *dir == '/' ? dir : "/tmp";
@@ -68,7 +68,7 @@ static void sweep_one(const char *dir, const char *name)
     close(fd);
 }
 
-static void sweep(const char *dir)
+static void sweep_dir(const char *dir)
 {
     DIR *d = opendir(dir);
     if (!d) return;
@@ -80,10 +80,10 @@ static void sweep(const char *dir)
 static proa_status folder_new(unpacked *u, char env[PROA_PATH_MAX], proa_err *err)
 {
     char folder[PROA_PATH_MAX], new_lock[PROA_PATH_MAX], lock[PROA_PATH_MAX];
-    PROA_TRY(proa_path_join(folder, temporary(), FOLDER_PREFIX "XXXXXX", err));
-    sweep(temporary());
+    PROA_TRY(proa_path_join(folder, temporary_dir(), FOLDER_PREFIX "XXXXXX", err));
+    sweep_dir(temporary_dir());
     if (!mkdtemp(folder))
-        return PROA_FAIL(err, IO, "cannot make a folder in '%s': %s", temporary(), strerror(errno));
+        return PROA_FAIL(err, IO, "cannot make a folder in '%s': %s", temporary_dir(), strerror(errno));
     u->folder = proa_strdup(folder);
     PROA_TRY(proa_path_join(new_lock, folder, "lock.new", err));
     PROA_TRY(proa_path_join(lock, folder, "lock", err));
@@ -218,7 +218,7 @@ static void let_go(unpacked *u)
     free(u);
 }
 
-static proa_status unpack(unpacked *u, proa_err *err)
+static proa_status unpack_archive(unpacked *u, proa_err *err)
 {
     char env[PROA_PATH_MAX];
     proa_status status = folder_new(u, env, err);
@@ -241,7 +241,7 @@ static proa_status share_unpacked(unpacked **out, const char *archive, const str
         u->busy = true;
         pthread_mutex_unlock(&list_lock);
         PROA_LOG(INFO, "unpacking the Python environment '%s'", archive);
-        status = unpack(u, err);
+        status = unpack_archive(u, err);
         pthread_mutex_lock(&list_lock);
         u->busy = false;
         pthread_cond_broadcast(&list_moved);
@@ -255,7 +255,7 @@ static proa_status share_unpacked(unpacked **out, const char *archive, const str
 /* ---- the environment ---- */
 
 /* Sets the variables that sourcing bin/activate would set. */
-static proa_status activate(proa_pyenv *env, const char *root, proa_err *err)
+static proa_status activate_env(proa_pyenv *env, const char *root, proa_err *err)
 {
     char python[PROA_PATH_MAX], path[PROA_PATH_MAX];
     PROA_TRY(find_in(python, root, err));
@@ -281,11 +281,11 @@ static proa_status open_path(proa_pyenv *env, const char *path, proa_err *err)
     }
     proa_status status;
     if (S_ISDIR(st.st_mode)) {
-        status = activate(env, real, err);
+        status = activate_env(env, real, err);
     } else {
         status = share_unpacked(&env->shared, real, &st, err);
         if (status == PROA_OK) status = proa_path_join(root, env->shared->folder, "env", err);
-        if (status == PROA_OK) status = activate(env, root, err);
+        if (status == PROA_OK) status = activate_env(env, root, err);
     }
     free(real);
     return status;

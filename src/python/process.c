@@ -85,7 +85,7 @@ static proa_status sources_fd(int *fd, proa_err *err)
 }
 
 /* Our environment overridden by `more`. The caller frees the array, not the strings. */
-static char **environment(const char *const *more)
+static char **make_environment(const char *const *more)
 {
     size_t ours = 0, theirs = 0, count = 0;
     while (environ[ours]) ours++;
@@ -167,7 +167,7 @@ static proa_status spawn_stub(proa_pyprocess *p, const proa_pyprocess_options *o
                     protocol,          (char *)o->name, NULL};
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0) return PROA_FAIL(err, IO, "cannot open /dev/null: %s", strerror(errno));
-    char **envp = environment(o->environment);
+    char **envp = make_environment(o->environment);
     launch l = {.options = o, .argv = argv, .envp = envp, .fds = fds, .null = null};
     p->pid = launch_stub(&l);
     int failed = p->pid < 0 ? errno : l.error;

@@ -148,7 +148,7 @@ static proa_status make_parents(const unpacker *u, const char *path, proa_err *e
 }
 
 /* Removes what an earlier entry of the same name made: the last one counts, as with tar. */
-static proa_status replace(const unpacker *u, const char *path, proa_err *err)
+static proa_status replace_file(const unpacker *u, const char *path, proa_err *err)
 {
     if (unlinkat(u->root, path, 0) == 0 || errno == ENOENT) return PROA_OK;
     return PROA_FAIL(err, CORRUPT, "'%.200s' is there already, and a folder", path);
@@ -179,7 +179,7 @@ static proa_status put_file(unpacker *u, const char *path, struct archive_entry 
 {
     /* readable and writable for us, executable as it says; never set-user-id */
     mode_t mode = (u->lib.entry_perm(entry) & 0755) | 0600;
-    PROA_TRY(replace(u, path, err));
+    PROA_TRY(replace_file(u, path, err));
     int fd = openat(u->root, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd < 0) return PROA_FAIL(err, IO, "cannot make '%.200s': %s", path, strerror(errno));
     proa_status status = write_data(u, fd, path, err);
@@ -199,7 +199,7 @@ static proa_status put_hard_link(const unpacker *u, const char *path, const char
     if (fstatat(u->root, from, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
         return PROA_FAIL(err, CORRUPT, "'%.200s' is a link to '%.200s', which is no file before it", path, from);
     if (strcmp(from, path) == 0) return PROA_OK;
-    PROA_TRY(replace(u, path, err));
+    PROA_TRY(replace_file(u, path, err));
     if (linkat(u->root, from, u->root, path, 0) != 0)
         return PROA_FAIL(err, IO, "cannot link '%.200s': %s", path, strerror(errno));
     return PROA_OK;
@@ -254,7 +254,7 @@ static proa_status put_entry(unpacker *u, struct archive_entry *entry, proa_err 
 static proa_status make_link(const unpacker *u, const pending *l, proa_err *err)
 {
     PROA_TRY(make_parents(u, l->path, err));
-    PROA_TRY(replace(u, l->path, err));
+    PROA_TRY(replace_file(u, l->path, err));
     if (symlinkat(l->target, u->root, l->path) != 0)
         return PROA_FAIL(err, IO, "cannot link '%.200s': %s", l->path, strerror(errno));
     return PROA_OK;
