@@ -17,6 +17,8 @@ enum { RANKS_MAX = 256, FILE_NAME_MAX = 256 };
 bool proa_ft_has_file(const proa_ft *ft, const char *name)
 {
     char path[PROA_PATH_MAX];
+    int32_t ignored;
+    if (!ft->dir) return ft->wanted && proa_map_find(ft->wanted, proa_str_c(name), &ignored);
     return proa_path_join(path, ft->dir, name, NULL) == PROA_OK && proa_file_exists(path);
 }
 
@@ -123,7 +125,7 @@ static proa_status add_tensor(proa_ft *ft, const proa_ft_tensor *row, int64_t la
     return proa_weights_add_tensor(ft->w, t, ft->err);
 }
 
-static bool applies(const proa_ft *ft, const proa_ft_tensor *row)
+bool proa_ft_applies(const proa_ft *ft, const proa_ft_tensor *row)
 {
     char name[FILE_NAME_MAX];
     switch (row->when) {
@@ -131,6 +133,7 @@ static bool applies(const proa_ft *ft, const proa_ft_tensor *row)
     case PROA_FT_IF_GATED: return ft->gated;
     case PROA_FT_IF_PLAIN: return !ft->gated;
     case PROA_FT_IF_UNTIED: return !ft->tied;
+    case PROA_FT_COPY_IF_TIED: return false;
     case PROA_FT_IF_FILE: return snprintf(name, sizeof name, "%s.bin", row->file), proa_ft_has_file(ft, name);
     }
     return false;
@@ -139,7 +142,7 @@ static bool applies(const proa_ft *ft, const proa_ft_tensor *row)
 static proa_status add_table(proa_ft *ft, const proa_ft_tensor *row)
 {
     for (; row->name; row++)
-        for (int64_t layer = 0; layer < ft->dim[row->layers] && applies(ft, row); layer++)
+        for (int64_t layer = 0; layer < ft->dim[row->layers] && proa_ft_applies(ft, row); layer++)
             PROA_TRY(add_tensor(ft, row, layer));
     return PROA_OK;
 }
@@ -150,7 +153,7 @@ static proa_status add_table(proa_ft *ft, const proa_ft_tensor *row)
 static proa_status count_ranks(proa_ft *ft, const proa_ft_tensor *row)
 {
     char base[FILE_NAME_MAX], name[FILE_NAME_MAX + 16];
-    while (row->split == PROA_FT_WHOLE || !applies(ft, row)) row++;
+    while (row->split == PROA_FT_WHOLE || !proa_ft_applies(ft, row)) row++;
     snprintf(base, sizeof base, row->file, 0);
     for (ft->ranks = 0; ft->ranks <= RANKS_MAX; ft->ranks++) {
         snprintf(name, sizeof name, "%s.%d.bin", base, ft->ranks);
@@ -163,11 +166,10 @@ static proa_status count_ranks(proa_ft *ft, const proa_ft_tensor *row)
 
 static proa_status read_tables(proa_ft *ft, proa_buf *config)
 {
-    const proa_ft_tensor *tables[4] = {NULL};
-    ft->dim[PROA_FT_ONE] = 1;
-    PROA_TRY(proa_ft_read_model(ft, tables, config));
-    PROA_TRY(count_ranks(ft, tables[0]));
-    for (int i = 0; tables[i]; i++) PROA_TRY(add_table(ft, tables[i]));
+    const proa_ft_model *model;
+    PROA_TRY(proa_ft_read_model(ft, &model, config));
+    PROA_TRY(count_ranks(ft, model->tables[0]));
+    for (int i = 0; model->tables[i]; i++) PROA_TRY(add_table(ft, model->tables[i]));
     proa_str text = {proa_arena_strdup(&ft->w->arena, proa_buf_view(config)), config->len};
     proa_weights_add_made(ft->w, (proa_made_file){.name = "config.json", .text = text});
     return PROA_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ft.h - a folder of FasterTransformer while it is read. ft.c knows how its files are laid out, ft_models.c which files
- * a model has. Internal to this folder. */
+ * a model has, for reading and for writing (convert/ft.c). */
 #ifndef PROA_WEIGHTS_FT_H
 #define PROA_WEIGHTS_FT_H
 
@@ -34,7 +34,8 @@ typedef enum proa_ft_when {
     PROA_FT_IF_GATED,
     PROA_FT_IF_PLAIN,
     PROA_FT_IF_UNTIED,
-    PROA_FT_IF_FILE
+    PROA_FT_IF_FILE,
+    PROA_FT_COPY_IF_TIED /* a second file of the same tensor, which is written for other readers but not read */
 } proa_ft_when;
 
 /* One tensor of the checkpoint that the files were made from. */
@@ -50,9 +51,17 @@ typedef struct proa_ft_tensor {
     proa_ft_dim layers; /* how many layers have one; PROA_FT_ONE: it is of no layer, or of layer 0 alone */
 } proa_ft_tensor;
 
+/* A size that config.ini must give. */
+typedef struct proa_ft_key {
+    const char *key; /* NULL ends a list */
+    proa_ft_dim dim;
+    int64_t max;
+} proa_ft_key;
+
 typedef struct proa_ft {
     proa_weights *w;
-    const char *dir;
+    const char *dir; /* NULL: nothing is read but config.ini, and `wanted` has the files that there will be */
+    const proa_map *wanted;
     proa_ini ini;
     proa_dtype dtype;
     int32_t ranks;
@@ -65,9 +74,33 @@ typedef struct proa_ft {
 #define FAIL_FT(ft, status, fmt, ...)                                                                        \
     PROA_FAIL((ft)->err, status, "%.120s: " fmt, (ft)->ini.what, __VA_ARGS__)
 
+/* What a config.ini says of a model that is written. */
+typedef struct proa_ft_facts {
+    int64_t dim[PROA_FT_DIM_COUNT];
+    int64_t head_dim, rotary_dim, rel_distance;
+    proa_dtype dtype;
+    int32_t ranks;
+    double eps;
+    int64_t bos, eos, pad, decoder_start; /* -1: none */
+    bool relu, gated, tied;
+    const char *ffn; /* T5's feed_forward_proj */
+} proa_ft_facts;
+
+typedef struct proa_ft_model {
+    const char *section;             /* of config.ini, by which it is known; NULL ends the list */
+    const char *hf;                  /* the class of Hugging Face whose names its tables have */
+    const proa_ft_tensor *tables[3]; /* each ends with a row without a name; NULL ends the list */
+    /* Reads the sizes and writes the config.json of that class. */
+    proa_status (*read)(proa_ft *ft, proa_buf *config);
+    /* Appends a config.ini. */
+    void (*write)(proa_buf *ini, const proa_ft_facts *f);
+} proa_ft_model;
+extern const proa_ft_model proa_ft_models[]; /* ft_models.c */
+
 bool proa_ft_has_file(const proa_ft *ft, const char *name);
-/* ft_models.c: reads the sizes, gives the tables of tensors (each ends with a row without a name; NULL ends the list),
- * and writes the config.json. */
-PROA_MUST_CHECK proa_status proa_ft_read_model(proa_ft *ft, const proa_ft_tensor **tables, proa_buf *config);
+/* The model of ft->ini, whose sizes are read and whose config.json is written. */
+PROA_MUST_CHECK proa_status proa_ft_read_model(proa_ft *ft, const proa_ft_model **model, proa_buf *config);
+/* Whether the model has the tensor, and it is read. */
+bool proa_ft_applies(const proa_ft *ft, const proa_ft_tensor *row);
 
 #endif

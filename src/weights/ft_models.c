@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ft_models.c - the models whose FasterTransformer folders are read: GPT (GPT-2, OPT), GPT-J, T5.
- * For each: the keys of config.ini, the files, and the config.json of the Hugging Face checkpoint that says the same.
+ * ft_models.c - the models whose FasterTransformer folders are read and written: GPT (GPT-2, OPT), GPT-J, T5.
+ * For each: the keys of config.ini both ways, the files, and the config.json of the Hugging Face checkpoint that says
+ * the same.
  * The tables are written with macros of one line each. */
 #include "weights/ft.h"
 
@@ -108,25 +109,26 @@ static const proa_ft_tensor t5_decoder[] = {
     FFN_OF(DECODER "2.DenseReluDense.", EACH),
     NORM ("decoder.final_layer_norm.weight", ONCE),
     HEAD ("lm_head.weight", "lm_head.weight"),
+    ROW  ("shared.weight",  "lm_head.weight", WHOLE, VOCAB, HIDDEN, 1, 0, ONCE, .when = PROA_FT_COPY_IF_TIED),
     END};
 /* clang-format on */
 
 /* ---- keys ---- */
 
-/* A size that the file must give. */
-typedef struct size_key {
-    const char *key;
-    proa_ft_dim dim;
-    int64_t max;
-} size_key;
-
-static proa_status read_sizes(proa_ft *ft, const char *section, const size_key *keys, size_t count)
+static proa_status read_sizes(proa_ft *ft, const char *section, const proa_ft_key *keys)
 {
-    for (size_t i = 0; i < count; i++) {
-        PROA_TRY(proa_ini_int(&ft->ini, section, keys[i].key, 1, keys[i].max, &ft->dim[keys[i].dim], ft->err));
-        if (ft->dim[keys[i].dim] == 0) return FAIL_FT(ft, INVALID, "[%s] has no %s", section, keys[i].key);
+    for (const proa_ft_key *k = keys; k->key; k++) {
+        PROA_TRY(proa_ini_int(&ft->ini, section, k->key, 1, k->max, &ft->dim[k->dim], ft->err));
+        if (ft->dim[k->dim] == 0) return FAIL_FT(ft, INVALID, "[%s] has no %s", section, k->key);
     }
     return PROA_OK;
+}
+
+/* head_dim is in `head`, the size that the keys give it in. */
+static void put_sizes(proa_buf *ini, const proa_ft_facts *f, const proa_ft_key *keys, proa_ft_dim head)
+{
+    for (const proa_ft_key *k = keys; k->key; k++)
+        proa_buf_printf(ini, "%s = %lld\n", k->key, (long long)(k->dim == head ? f->head_dim : f->dim[k->dim]));
 }
 
 /* A key that may be absent but has only one value that is supported. */
@@ -158,6 +160,17 @@ static proa_status read_dtype(proa_ft *ft, const char *section)
     return PROA_OK;
 }
 
+static void put_dtype(proa_buf *ini, const proa_ft_facts *f)
+{
+    const char *name = f->dtype == PROA_DTYPE_F16 ? "fp16" : f->dtype == PROA_DTYPE_BF16 ? "bf16" : "fp32";
+    proa_buf_printf(ini, "weight_data_type = %s\n", name);
+}
+
+static void put_id(proa_buf *ini, const char *key, int64_t id)
+{
+    if (id >= 0) proa_buf_printf(ini, "%s = %lld\n", key, (long long)id);
+}
+
 /* ---- config.json ---- */
 
 static void write_size(const proa_ft *ft, proa_buf *out, const char *key, proa_ft_dim dim)
@@ -185,14 +198,16 @@ static proa_status write_epsilon(const proa_ft *ft, proa_buf *out, const char *s
 
 /* ---- GPT and GPT-J: their converters use the same names ---- */
 
+static const proa_ft_key gpt_keys[] = {
+    {"head_num", PROA_FT_HEADS, PROA_HEADS_MAX},   {"size_per_head", PROA_FT_HIDDEN, PROA_HEAD_DIM_MAX},
+    {"inter_size", PROA_FT_FFN, PROA_FFN_MAX},     {"num_layer", PROA_FT_LAYERS, PROA_LAYERS_MAX},
+    {"vocab_size", PROA_FT_VOCAB, PROA_VOCAB_MAX}, {.key = NULL}};
+static const proa_ft_key position_keys[] = {{"max_pos_seq_len", PROA_FT_POSITIONS, PROA_CONTEXT_MAX},
+                                            {.key = NULL}};
+
 static proa_status read_gpt_sizes(proa_ft *ft, const char *section)
 {
-    static const size_key keys[] = {{"head_num", PROA_FT_HEADS, PROA_HEADS_MAX},
-                                    {"size_per_head", PROA_FT_HIDDEN, PROA_HEAD_DIM_MAX},
-                                    {"inter_size", PROA_FT_FFN, PROA_FFN_MAX},
-                                    {"num_layer", PROA_FT_LAYERS, PROA_LAYERS_MAX},
-                                    {"vocab_size", PROA_FT_VOCAB, PROA_VOCAB_MAX}};
-    PROA_TRY(read_sizes(ft, section, keys, PROA_COUNT(keys)));
+    PROA_TRY(read_sizes(ft, section, gpt_keys));
     ft->dim[PROA_FT_HIDDEN] *= ft->dim[PROA_FT_HEADS]; /* so far it was the size of a head */
     ft->dim[PROA_FT_INNER] = ft->dim[PROA_FT_HIDDEN];
     if (ft->dim[PROA_FT_HIDDEN] > PROA_HIDDEN_MAX)
@@ -200,6 +215,17 @@ static proa_status read_gpt_sizes(proa_ft *ft, const char *section)
                        (long long)ft->dim[PROA_FT_HIDDEN], PROA_HIDDEN_MAX);
     PROA_TRY(require_not(ft, section, "has_adapters"));
     return read_dtype(ft, section);
+}
+
+static void put_gpt_keys(proa_buf *ini, const char *section, const proa_ft_facts *f)
+{
+    proa_buf_printf(ini, "[%s]\nmodel_name = %s\n", section, section);
+    put_sizes(ini, f, gpt_keys, PROA_FT_HIDDEN);
+    proa_buf_printf(ini, "layernorm_eps = %.9g\n", f->eps);
+    put_id(ini, "start_id", f->bos);
+    put_id(ini, "end_id", f->eos);
+    put_dtype(ini, f);
+    proa_buf_printf(ini, "tensor_para_size = %d\n", f->ranks);
 }
 
 static proa_status write_gpt_config(const proa_ft *ft, proa_buf *out, const char *section)
@@ -214,14 +240,13 @@ static proa_status write_gpt_config(const proa_ft *ft, proa_buf *out, const char
     return write_epsilon(ft, out, section, "layernorm_eps", 1e-5);
 }
 
-static proa_status read_gpt(proa_ft *ft, const proa_ft_tensor **tables, proa_buf *out)
+static proa_status read_gpt(proa_ft *ft, proa_buf *out)
 {
     static const char section[] = "gpt";
-    static const size_key positions = {"max_pos_seq_len", PROA_FT_POSITIONS, PROA_CONTEXT_MAX};
     proa_str act = {"Gelu", 4};
     bool head_norm = true;
     PROA_TRY(read_gpt_sizes(ft, section));
-    PROA_TRY(read_sizes(ft, section, &positions, 1));
+    PROA_TRY(read_sizes(ft, section, position_keys));
     PROA_TRY(require(ft, section, "model_variant", "gpt"));
     PROA_TRY(require(ft, section, "layernorm_type", "pre_layernorm"));
     PROA_TRY(proa_ini_bool(&ft->ini, section, "has_post_decoder_layernorm", &head_norm, ft->err));
@@ -237,12 +262,21 @@ static proa_status read_gpt(proa_ft *ft, const proa_ft_tensor **tables, proa_buf
                     "\"activation_function\":\"%s\",\"tie_word_embeddings\":%s,\"model_type\":\"gpt2\","
                     "\"architectures\":[\"GPT2LMHeadModel\"]}",
                     relu ? "relu" : "gelu_new", ft->tied ? "true" : "false");
-    tables[0] = gpt;
     return PROA_OK;
 }
 
+static void put_gpt(proa_buf *ini, const proa_ft_facts *f)
+{
+    put_gpt_keys(ini, "gpt", f);
+    put_sizes(ini, f, position_keys, PROA_FT_DIM_COUNT);
+    proa_buf_printf(ini,
+                    "model_variant = gpt\nlayernorm_type = pre_layernorm\nhas_post_decoder_layernorm = True\n"
+                    "has_adapters = False\nactivation_type = %s\n",
+                    f->relu ? "Relu" : "Gelu");
+}
+
 /* config.ini does not say how many positions there are: 2,048 as in the published GPT-J. */
-static proa_status read_gptj(proa_ft *ft, const proa_ft_tensor **tables, proa_buf *out)
+static proa_status read_gptj(proa_ft *ft, proa_buf *out)
 {
     static const char section[] = "gptj";
     int64_t rotary = 0;
@@ -255,23 +289,30 @@ static proa_status read_gptj(proa_ft *ft, const proa_ft_tensor **tables, proa_bu
         "\"rotary_dim\":%lld,\"n_positions\":2048,\"activation_function\":\"gelu_new\","
         "\"tie_word_embeddings\":false,\"model_type\":\"gptj\",\"architectures\":[\"GPTJForCausalLM\"]}",
         (long long)rotary);
-    tables[0] = gptj;
     return PROA_OK;
+}
+
+static void put_gptj(proa_buf *ini, const proa_ft_facts *f)
+{
+    put_gpt_keys(ini, "gptj", f);
+    proa_buf_printf(ini, "rotary_embedding = %lld\n", (long long)f->rotary_dim);
 }
 
 /* ---- T5 ---- */
 
+/* clang-format off */
+#define T5_KEYS(layers) \
+    {"d_model", PROA_FT_HIDDEN, PROA_HIDDEN_MAX}, {"num_heads", PROA_FT_HEADS, PROA_HEADS_MAX}, \
+    {"d_kv", PROA_FT_INNER, PROA_HEAD_DIM_MAX}, {"d_ff", PROA_FT_FFN, PROA_FFN_MAX}, \
+    {"num_layers", PROA_FT_##layers, PROA_LAYERS_MAX}, {"vocab_size", PROA_FT_VOCAB, PROA_VOCAB_MAX}, \
+    {"relative_attention_num_buckets_or_max_pos_seq_len", PROA_FT_BUCKETS, PROA_BUCKETS_MAX}, {.key = NULL}
+static const proa_ft_key encoder_keys[] = {T5_KEYS(ENCODER_LAYERS)};
+static const proa_ft_key decoder_keys[] = {T5_KEYS(LAYERS)};
+/* clang-format on */
+
 static proa_status read_t5_sizes(proa_ft *ft, const char *section, proa_ft_dim layers)
 {
-    const size_key keys[] = {
-        {"d_model", PROA_FT_HIDDEN, PROA_HIDDEN_MAX},
-        {"num_heads", PROA_FT_HEADS, PROA_HEADS_MAX},
-        {"d_kv", PROA_FT_INNER, PROA_HEAD_DIM_MAX},
-        {"d_ff", PROA_FT_FFN, PROA_FFN_MAX},
-        {"num_layers", layers, PROA_LAYERS_MAX},
-        {"vocab_size", PROA_FT_VOCAB, PROA_VOCAB_MAX},
-        {"relative_attention_num_buckets_or_max_pos_seq_len", PROA_FT_BUCKETS, PROA_BUCKETS_MAX}};
-    PROA_TRY(read_sizes(ft, section, keys, PROA_COUNT(keys)));
+    PROA_TRY(read_sizes(ft, section, layers == PROA_FT_LAYERS ? decoder_keys : encoder_keys));
     return read_dtype(ft, section);
 }
 
@@ -323,7 +364,7 @@ static proa_status write_t5_config(const proa_ft *ft, proa_buf *out, int64_t hea
     return PROA_OK;
 }
 
-static proa_status read_t5(proa_ft *ft, const proa_ft_tensor **tables, proa_buf *out)
+static proa_status read_t5(proa_ft *ft, proa_buf *out)
 {
     PROA_TRY(require_not(ft, "structure", "t5_with_bias"));
     PROA_TRY(require(ft, "structure", "position_embedding_type", "relative"));
@@ -333,18 +374,46 @@ static proa_status read_t5(proa_ft *ft, const proa_ft_tensor **tables, proa_buf 
     PROA_TRY(read_t5_stacks(ft));
     int64_t head_dim = ft->dim[PROA_FT_INNER];
     ft->dim[PROA_FT_INNER] *= ft->dim[PROA_FT_HEADS]; /* so far it was the size of a head */
-    tables[0] = t5_encoder, tables[1] = t5_decoder;
     return write_t5_config(ft, out, head_dim);
 }
 
-proa_status proa_ft_read_model(proa_ft *ft, const proa_ft_tensor **tables, proa_buf *config)
+static void put_t5_stack(proa_buf *ini, const char *section, const proa_ft_key *keys, const proa_ft_facts *f)
 {
-    static const struct {
-        const char *section;
-        proa_status (*read)(proa_ft *ft, const proa_ft_tensor **tables, proa_buf *config);
-    } models[] = {{"gptj", read_gptj}, {"gpt", read_gpt}, {"encoder", read_t5}};
+    proa_buf_printf(ini, "[%s]\n", section);
+    put_sizes(ini, f, keys, PROA_FT_INNER);
+    proa_buf_printf(
+        ini,
+        "relative_attention_max_distance = %lld\nlayer_norm_epsilon = %.9g\nfeed_forward_proj = %s\n"
+        "tie_word_embeddings = %s\n",
+        (long long)f->rel_distance, f->eps, f->ffn, f->tied ? "True" : "False");
+    put_id(ini, "pad_token_id", f->pad);
+    put_id(ini, "eos_token_id", f->eos);
+    put_id(ini, "decoder_start_token_id", f->decoder_start);
+    put_dtype(ini, f);
+    proa_buf_printf(ini, "tensor_para_size = %d\n", f->ranks);
+}
+
+static void put_t5(proa_buf *ini, const proa_ft_facts *f)
+{
+    put_t5_stack(ini, "encoder", encoder_keys, f);
+    put_t5_stack(ini, "decoder", decoder_keys, f);
+    proa_buf_printf(ini,
+                    "[structure]\nt5_with_bias = false\nuse_gated_activation = %s\n"
+                    "position_embedding_type = relative\n",
+                    f->gated ? "true" : "false");
+}
+
+const proa_ft_model proa_ft_models[] = {
+    {"gptj", "GPTJForCausalLM", {gptj}, read_gptj, put_gptj},
+    {"gpt", "GPT2LMHeadModel", {gpt}, read_gpt, put_gpt},
+    {"encoder", "T5ForConditionalGeneration", {t5_encoder, t5_decoder}, read_t5, put_t5},
+    {.section = NULL}};
+
+proa_status proa_ft_read_model(proa_ft *ft, const proa_ft_model **model, proa_buf *config)
+{
+    ft->dim[PROA_FT_ONE] = 1;
     proa_buf_char(config, '{');
-    for (size_t i = 0; i < PROA_COUNT(models); i++)
-        if (proa_ini_has_section(&ft->ini, models[i].section)) return models[i].read(ft, tables, config);
+    for (const proa_ft_model *m = proa_ft_models; m->section; m++)
+        if (proa_ini_has_section(&ft->ini, m->section)) return *model = m, m->read(ft, config);
     return FAIL_FT(ft, UNSUPPORTED, "has none of the sections %s", "[gpt], [gptj], [encoder]");
 }

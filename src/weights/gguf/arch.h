@@ -17,8 +17,9 @@ typedef enum proa_gguf_use {
     PROA_GGUF_ROTATED_Q,
     PROA_GGUF_ROTATED_K,
     PROA_GGUF_EXPERTS, /* [experts, rows, cols]: one tensor of the class for each, by the second "%d" of its name */
-    PROA_GGUF_ROW,    /* a vector that is a matrix of one row */
-    PROA_GGUF_DROPPED /* says something about the configuration, or nothing */
+    PROA_GGUF_ROW,      /* a vector that is a matrix of one row */
+    PROA_GGUF_DROPPED,  /* says something about the configuration, or nothing */
+    PROA_GGUF_UNWRITTEN /* of the class alone, and not needed: a file has no such tensor (gguf is "") */
 } proa_gguf_use;
 
 /* A tensor without its ending (".weight", ".bias"), which stays; or with it, where the class has another one. "%d" is

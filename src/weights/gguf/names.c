@@ -154,6 +154,7 @@ const proa_gguf_name proa_gguf_bert_names[] = {
     T("ffn_up",            "intermediate.dense"),
     T("ffn_down",          "output.dense"),
     T("layer_output_norm", "output.LayerNorm"),
+    {"", "bert.pooler.dense", PROA_GGUF_UNWRITTEN},
     END};
 #undef L
 

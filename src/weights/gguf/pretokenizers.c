@@ -99,3 +99,8 @@ const proa_gguf_pretokenizer *proa_gguf_pretokenizer_of(proa_str name)
         if (proa_str_is(name, table[i].name)) return &table[i];
     return NULL;
 }
+
+const proa_gguf_pretokenizer *proa_gguf_pretokenizer_at(size_t i)
+{
+    return i < PROA_COUNT(table) ? &table[i] : NULL;
+}

@@ -49,6 +49,16 @@ static const struct tensor_type {
 #undef KNOWN
 };
 
+int64_t proa_gguf_type_of(proa_encoding encoding, proa_dtype dtype)
+{
+    for (size_t i = 0; i < PROA_COUNT(tensor_types); i++) {
+        const struct tensor_type *t = &tensor_types[i];
+        if (!t->supported || t->encoding != encoding) continue;
+        if (encoding != PROA_ENCODING_PLAIN || t->dtype == dtype) return (int64_t)i;
+    }
+    return -1;
+}
+
 /* What the files of one checkpoint share. */
 typedef struct gguf_checkpoint {
     proa_weights *w;
@@ -183,7 +193,8 @@ static proa_status add_entry(const gguf_file *f, const proa_gguf_tensor *t, cons
                              int64_t layer, proa_str ending, proa_tensor_source *s)
 {
     switch (entry->use) {
-    case PROA_GGUF_DROPPED: return PROA_OK;
+    case PROA_GGUF_DROPPED:
+    case PROA_GGUF_UNWRITTEN: return PROA_OK;
     case PROA_GGUF_EXPERTS: return add_experts(f, t, entry, layer, ending, s);
     case PROA_GGUF_ROTATED_Q: PROA_TRY(undo_rotation(f, t, f->c->heads, s)); break;
     case PROA_GGUF_ROTATED_K: PROA_TRY(undo_rotation(f, t, f->c->kv_heads, s)); break;

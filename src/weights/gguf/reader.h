@@ -11,4 +11,7 @@
  * class that config.json names, and the text config.json. */
 proa_weights_reader proa_gguf_read;
 
+/* The number in a file of a tensor type that is read: an encoding, or a dtype where the encoding is PLAIN. -1: none. */
+int64_t proa_gguf_type_of(proa_encoding encoding, proa_dtype dtype);
+
 #endif

@@ -74,6 +74,7 @@ PROA_MUST_CHECK proa_status proa_gguf_add_tokenizer(proa_weights *w, const proa_
 
 /* tokenizer_json.c, tokenizer_spm.c: the large texts. */
 void proa_gguf_write_bpe(proa_buf *out, const proa_gguf_vocab *v);
+void proa_gguf_write_splits(proa_buf *out, const proa_gguf_pretokenizer *pre); /* ,"pre_tokenizer": {...} */
 void proa_gguf_write_wordpiece(proa_buf *out, const proa_gguf_vocab *v);
 void proa_gguf_write_spm(proa_buf *out, const proa_gguf_vocab *v, bool unigram);
 

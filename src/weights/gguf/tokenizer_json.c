@@ -116,7 +116,7 @@ static void write_merges(proa_buf *out, const proa_gguf_vocab *v)
     proa_buf_printf(out, "]");
 }
 
-static void write_splits(proa_buf *out, const proa_gguf_pretokenizer *pre)
+void proa_gguf_write_splits(proa_buf *out, const proa_gguf_pretokenizer *pre)
 {
     proa_buf_printf(out, ",\n\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [");
     for (int i = 0; i < PROA_GGUF_SPLITS_MAX && pre->split[i]; i++) {
@@ -150,7 +150,7 @@ void proa_gguf_write_bpe(proa_buf *out, const proa_gguf_vocab *v)
     const proa_gguf_pretokenizer *pre = v->pre;
     proa_buf_char(out, '{');
     write_added(out, v);
-    write_splits(out, pre);
+    proa_gguf_write_splits(out, pre);
     write_alphabet(out, pre->raw);
     write_post_processor(out, v);
     proa_buf_printf(out, ",\n\"model\": {\"type\": \"BPE\", \"byte_fallback\": %s, \"ignore_merges\": %s, ",
