@@ -16,7 +16,13 @@ static const proa_arg convert_rows[] = {
     {"MODEL", PROA_ARG_OPERAND, AT(common.model), 0, 0, NULL, NULL,
      "a folder of Hugging Face, OpenNMT-py or FasterTransformer, or a .gguf file"},
     {"OUT", PROA_ARG_OPERAND, AT(out), 0, 0, NULL, NULL, "the folder or file to write"},
-    {"to", PROA_ARG_CHOICE, AT(to), 0, 0, "hf", "hf", "the form: a folder of Hugging Face"},
+    {"to", PROA_ARG_CHOICE, AT(to), 0, 0, "hf|gguf|ft", NULL,
+     "the form: a folder of Hugging Face, a GGUF file, a folder of FasterTransformer (default: gguf if OUT "
+     "ends so, "
+     "else hf)"},
+    {"type", PROA_ARG_CHOICE, AT(type), 0, 0, "f32|f16|bf16|q8_0|q4_0", NULL,
+     "of the matrices of a GGUF file (default: --dtype)"},
+    {"ranks", PROA_ARG_INT, AT(ranks), 1, 256, "N", "1", "of a folder of FasterTransformer: files for N GPUs"},
     {"dtype", PROA_ARG_CHOICE, AT(dtype), 0, 0, "f32|f16|bf16", NULL,
      "type of the written numbers; without it as stored, quantised ones as config.json says, or f16"},
     {"shard-size", PROA_ARG_TEXT, AT(shard_size), 0, 0, "SIZE", "5GB",
@@ -60,8 +66,25 @@ static bool show_progress(void *context, int64_t done, int64_t total)
 static proa_status make_job(proa_convert_job *job, const convert_options *o, proa_err *err)
 {
     *job = (proa_convert_job){.in = o->common.model, .out = o->out, .overwrite = o->overwrite};
+    job->format = o->type, job->ranks = (int32_t)o->ranks;
     job->dtype_given = o->dtype && proa_dtype_find(proa_str_c(o->dtype), &job->dtype);
     return parse_size(&job->shard_bytes, o->shard_size, err);
+}
+
+/* The writer of the form that --to names, or that the ending of OUT means. */
+static proa_status write_form(const convert_options *o, const proa_convert_job *job, proa_err *err)
+{
+    static const struct {
+        const char *name;
+        proa_status (*write)(const proa_convert_job *job, proa_err *err);
+    } forms[] = {{"hf", proa_convert_hf}, {"gguf", proa_convert_gguf}, {"ft", proa_convert_ft}};
+    bool gguf = proa_str_ends(proa_str_c(o->out), proa_str_c(".gguf"));
+    const char *form = o->to ? o->to : gguf ? "gguf" : "hf";
+    if (o->type && strcmp(form, "gguf") != 0)
+        return PROA_FAIL(err, INVALID, "--type is for GGUF files; of other forms --dtype chooses");
+    for (size_t i = 0; i < PROA_COUNT(forms); i++)
+        if (strcmp(forms[i].name, form) == 0) return forms[i].write(job, err);
+    return PROA_FAIL(err, INVALID, "--to '%s' is not known", form);
 }
 
 static proa_status write_out(const convert_options *o, proa_convert_job *job, proa_err *err)
@@ -73,7 +96,7 @@ static proa_status write_out(const convert_options *o, proa_convert_job *job, pr
     job->weights = weights, job->files = proa_weights_files(weights);
     job->pool = proa_pool_new((int)o->common.threads);
     job->progress = show_progress, job->context = &progress;
-    proa_status status = proa_convert_hf(job, err);
+    proa_status status = write_form(o, job, err);
     proa_progress_clear(&progress);
     proa_pool_free(job->pool);
     proa_weights_close(weights);
@@ -103,7 +126,9 @@ const proa_command proa_cmd_convert = {
     .summary = "write a model in another form",
     .examples = "  proa convert model.gguf model-hf\n"
                 "  proa convert models/llama-gptq models/llama-bf16 --dtype bf16\n"
-                "  proa convert models/gpt-ft models/gpt2 --shard-size 2GB\n",
+                "  proa convert models/gpt-ft models/gpt2 --shard-size 2GB\n"
+                "  proa convert models/llama llama-q8_0.gguf --type q8_0\n"
+                "  proa convert models/gptj models/gptj-ft --to ft --ranks 2 --dtype f16\n",
     .tables = convert_tables,
     .run = convert_command,
 };

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * gguf_config.c - a model's configuration as metadata ARCHITECTURE.*: the keys of the table in weights/gguf/archs.c,
+ * and those that llama.cpp has for all architectures.
+ * Facts: llama.cpp's src/llama-model.cpp (load_hparams) and src/models/, gguf-py's constants.py. */
+#include "convert/gguf_values.h"
+
+#include "base/checked.h"
+#include <math.h>
+#include <string.h>
+
+enum { KEY_BYTES = 128 };
+
+static const char *full_key(char out[KEY_BYTES], const proa_gguf_arch *arch, const char *key)
+{
+    snprintf(out, KEY_BYTES, "%s.%s", arch->name, key);
+    return out;
+}
+
+/* ---- the keys of the table ---- */
+
+/* Members of proa_config for keys whose meaning in a config.json depends on others there, or that it may leave out. */
+static const struct member {
+    const char *gguf;
+    size_t offset;
+    proa_key_kind kind;
+} members[] = {
+#define WHOLE(gguf, field)                                                                                   \
+    {                                                                                                        \
+        gguf, offsetof(proa_config, field), PROA_KEY_INT                                                     \
+    }
+#define NUMBER(gguf, field)                                                                                  \
+    {                                                                                                        \
+        gguf, offsetof(proa_config, field), PROA_KEY_DOUBLE                                                  \
+    }
+    WHOLE("feed_forward_length", ffn),
+    WHOLE("attention.head_count_kv", kv_heads),
+    WHOLE("attention.key_length", head_dim),
+    WHOLE("attention.sliding_window", window),
+    WHOLE("expert_count", experts),
+    WHOLE("decoder_start_token_id", decoder_start),
+    WHOLE("attention.relative_buckets_count", rel_buckets),
+    NUMBER("attn_logit_softcapping", attention_cap),
+    NUMBER("final_logit_softcapping", logit_cap),
+    NUMBER("attention.scale", attention_scale),
+    NUMBER("embedding_scale", embed_scale),
+    NUMBER("residual_scale", residual_scale),
+    {"use_parallel_residual", offsetof(proa_config, parallel), PROA_KEY_BOOL},
+#undef NUMBER
+#undef WHOLE
+};
+
+typedef struct found {
+    bool has;
+    double value; /* integers up to 2^53 are exact */
+} found;
+
+static found read_member(const proa_config *c, size_t offset, proa_key_kind kind)
+{
+    const char *at = (const char *)c + offset;
+    int64_t whole;
+    double number;
+    bool on;
+    switch (kind) {
+    case PROA_KEY_INT: memcpy(&whole, at, sizeof whole); return (found){true, (double)whole};
+    case PROA_KEY_DOUBLE: memcpy(&number, at, sizeof number); return (found){true, number};
+    case PROA_KEY_BOOL: memcpy(&on, at, sizeof on); return (found){true, on};
+    case PROA_KEY_ACT: break;
+    }
+    return (found){false, 0};
+}
+
+/* As config.json says it, if it is that of the class. */
+static found find_written(const proa_bound *t, const char *key)
+{
+    if (t->arch != t->source) return (found){false, 0};
+    const proa_json *j = proa_json_get(t->json, key);
+    switch (proa_json_kind(j)) {
+    case PROA_JSON_INT:
+    case PROA_JSON_DOUBLE: return (found){true, proa_json_double(j)};
+    case PROA_JSON_BOOL: return (found){true, proa_json_bool(j)};
+    default: return (found){false, 0};
+    }
+}
+
+/* As the model's configuration has it, where the class reads the key into a member of it. */
+static found find_configured(const proa_bound *t, const char *key)
+{
+    for (const proa_key *k = t->arch->keys; k->key; k++)
+        if (strcmp(k->key, key) == 0) return read_member(&t->config, k->offset, k->kind);
+    return (found){false, 0};
+}
+
+static found find_by_meaning(const proa_bound *t, const proa_gguf_key *key)
+{
+    const proa_config *c = &t->config;
+    if (strcmp(key->gguf, "expert_used_count") == 0) return (found){c->experts > 0, c->router.chosen};
+    if (strcmp(key->hf, "logits_scaling") == 0) return (found){true, 1 / c->logit_scale};
+    for (size_t i = 0; i < PROA_COUNT(members); i++)
+        if (strcmp(members[i].gguf, key->gguf) == 0)
+            return read_member(c, members[i].offset, members[i].kind);
+    return (found){false, 0};
+}
+
+static found find_value(const proa_bound *t, const proa_gguf_key *key)
+{
+    found f = find_by_meaning(t, key);
+    if (!f.has) f = find_written(t, key->hf);
+    return f.has ? f : find_configured(t, key->hf);
+}
+
+static proa_status put_key(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_gguf_key *key,
+                           const proa_bound *t, proa_err *err)
+{
+    char full[KEY_BYTES];
+    found f = find_value(t, key);
+    if (!f.has && key->required)
+        return PROA_FAIL(err, UNSUPPORTED, "GGUF's '%s' needs '%s', which config.json does not say",
+                         full_key(full, arch, key->gguf), key->hf);
+    bool none = key->kind == PROA_GGUF_KEY_INT ? f.value < 0 : key->kind == PROA_GGUF_KEY_NUMBER && f.value == 0;
+    if (!f.has || none) return PROA_OK; /* no such token id, no cap */
+    full_key(full, arch, key->gguf);
+    switch (key->kind) {
+    case PROA_GGUF_KEY_INT: proa_gguf_value_u32(v, full, (int64_t)f.value); break;
+    case PROA_GGUF_KEY_NUMBER: proa_gguf_value_f32(v, full, f.value); break;
+    case PROA_GGUF_KEY_BOOL: proa_gguf_value_bool(v, full, f.value != 0); break;
+    }
+    return PROA_OK;
+}
+
+/* ---- the keys of all architectures ---- */
+
+static bool has_key(const proa_gguf_arch *arch, const char *gguf)
+{
+    for (const proa_gguf_key *k = arch->keys; k->gguf; k++)
+        if (strcmp(k->gguf, gguf) == 0) return true;
+    return false;
+}
+
+static void put_whole(proa_gguf_values *v, const proa_gguf_arch *arch, const char *key, int64_t value)
+{
+    char full[KEY_BYTES];
+    if (value > 0 && !has_key(arch, key)) proa_gguf_value_u32(v, full_key(full, arch, key), value);
+}
+
+static void put_number(proa_gguf_values *v, const proa_gguf_arch *arch, const char *key, double value)
+{
+    char full[KEY_BYTES];
+    if (value > 0 && !has_key(arch, key)) proa_gguf_value_f32(v, full_key(full, arch, key), value);
+}
+
+static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    bool decoder = c->layers > 0;
+    char full[KEY_BYTES];
+    put_whole(v, arch, "vocab_size", c->vocab);
+    put_whole(v, arch, "feed_forward_length", c->ffn);
+    put_whole(v, arch, "attention.head_count_kv", c->kv_heads);
+    put_whole(v, arch, "attention.key_length", c->head_dim);
+    put_whole(v, arch, "attention.value_length", c->head_dim);
+    put_whole(v, arch, "expert_feed_forward_length", c->experts ? c->expert_ffn : 0);
+    put_whole(v, arch, "expert_shared_feed_forward_length", c->shared_ffn);
+    put_whole(v, arch, "attention.sliding_window", c->window_used ? c->window : 0);
+    put_number(v, arch, "attention.max_alibi_bias", c->alibi_max);
+    put_number(v, arch, "attention.clamp_kqv", c->qkv_clip);
+    if (!decoder) proa_gguf_value_bool(v, full_key(full, arch, "attention.causal"), false);
+}
+
+/* ---- rotary positions ---- */
+
+static void put_rope_type(proa_gguf_values *v, const proa_gguf_arch *arch, const char *type, double factor)
+{
+    char full[KEY_BYTES];
+    proa_gguf_value_str(v, full_key(full, arch, "rope.scaling.type"), proa_str_c(type));
+    proa_gguf_value_f32(v, full_key(full, arch, "rope.scaling.factor"), factor);
+}
+
+static void put_rope(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    const proa_rope_params *r = &c->rope;
+    if (r->theta == 0 || c->rotary_dim == 0) return;
+    put_whole(v, arch, "rope.dimension_count", c->rotary_dim);
+    put_number(v, arch, "rope.freq_base", r->theta);
+    switch (r->kind) {
+    case PROA_ROPE_LINEAR: put_rope_type(v, arch, "linear", r->factor); break;
+    case PROA_ROPE_YARN:
+        put_rope_type(v, arch, "yarn", r->factor);
+        put_whole(v, arch, "rope.scaling.original_context_length", r->original);
+        break;
+    case PROA_ROPE_LONG:
+        put_whole(v, arch, "rope.scaling.original_context_length", r->original);
+        put_number(v, arch, "rope.scaling.attn_factor", r->scale);
+        break;
+    case PROA_ROPE_PLAIN:
+    case PROA_ROPE_LLAMA3: /* a tensor of divisors */
+    case PROA_ROPE_DYNAMIC: break;
+    }
+}
+
+/* The f32 by which the plain frequency is divided to give the scaled one; of the neighbours of the quotient the one
+ * that gives it exactly, if there is one. The reader computes 1 / (divisor * power). */
+static float divisor_of(float plain, float scaled)
+{
+    float power = 1 / plain, quotient = plain / scaled, best = quotient;
+    for (int step = -8; step <= 8; step++) {
+        float d = proa_bits_f32(proa_f32_bits(quotient) + (uint32_t)step);
+        if (fabsf(1 / (d * power) - scaled) < fabsf(1 / (best * power) - scaled)) best = d;
+    }
+    return best;
+}
+
+bool proa_gguf_rope_tensor(float *out, const char *name, const proa_config *c)
+{
+    const proa_rope_params *r = &c->rope;
+    int64_t n = c->rotary_dim / 2;
+    if (r->kind == PROA_ROPE_LLAMA3 && strcmp(name, "rope_freqs") == 0) {
+        proa_rope_params plain = {.kind = PROA_ROPE_PLAIN, .theta = r->theta};
+        float frequency[PROA_HEAD_DIM_MAX / 2];
+        proa_rope_inv_freq(&plain, c->rotary_dim, false, frequency);
+        proa_rope_inv_freq(r, c->rotary_dim, false, out);
+        for (int64_t i = 0; i < n; i++) out[i] = divisor_of(frequency[i], out[i]);
+        return true;
+    }
+    if (r->kind != PROA_ROPE_LONG) return false;
+    bool one = memcmp(r->short_factor, r->long_factor, (size_t)n * sizeof *out) == 0 && r->scale == 1;
+    if (one != (strcmp(name, "rope_freqs") == 0)) return false;
+    if (one || strcmp(name, "rope_factors_short") == 0) memcpy(out, r->short_factor, (size_t)n * sizeof *out);
+    else if (strcmp(name, "rope_factors_long") == 0) memcpy(out, r->long_factor, (size_t)n * sizeof *out);
+    else return false;
+    return true;
+}
+
+proa_status proa_gguf_put_config(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_bound *t,
+                                 proa_err *err)
+{
+    for (const proa_gguf_key *key = arch->keys; key->gguf; key++) PROA_TRY(put_key(v, arch, key, t, err));
+    put_sizes(v, arch, &t->config);
+    put_rope(v, arch, &t->config);
+    return PROA_OK;
+}

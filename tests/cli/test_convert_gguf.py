@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`proa convert --to gguf`: every golden model that the format can express, read again; types, tokenizers, refusals.
+
+The public reader of GGUF (`gguf` of PyPI) checks the files too where it is installed."""
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+from harness import GOLDEN, LM, T5, fails, ok, ok_json, proa
+
+ARCH = GOLDEN / "arch"
+# What the format has no way to say, and what the error names.
+REFUSED = {
+    "llama_dynamic": "dynamic scaling", "smollm3": "layer 1 has no rotary", "gemma2": "attention_scale",
+    "stablelm_12b": "q_layernorm.norms", "phi_qk_norm": "q_layernorm", "mpt_grouped": "kv_heads",
+    "cohere_qk_norm": "qk_norm", "falcon_rw": "input_layernorm", "gptj": "computes what a gptj does",
+    "opt": "computes what a opt does", "baichuan_13b": "computes what a baichuan does",
+}
+# A window is not written for a Llama; contexts of the golden are longer than it.
+WINDOW_LOST = {"mistral"}
+WRITTEN = [
+    "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "falcon40b", "falcon7b", "gemma",
+    "gemma2_b", "gemma3", "gemma3_multimodal", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
+    "gguf_llama", "gguf_llama3", "gguf_mixtral", "gguf_t5", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss", "granite",
+    "internlm2", "llama", "llama3", "llama_linear", "llama_yarn", "minicpm", "mixtral", "mpt", "mpt_clip", "mt5",
+    "olmo2", "phi", "phi3", "phi3_longrope", "phimoe", "qwen2", "qwen2_moe", "qwen2_yarn", "qwen3", "qwen3_moe",
+    "seed_oss", "stablelm", "starcoder2", "t5", "t5_v1_1",
+]
+
+
+def logits(model, ids, *options):
+    return np.array(ok_json("run", model, "--ids", " ".join(map(str, ids)), "--logits", "--dtype", "f32", *options)["logits"])
+
+
+def convert(model, out, *options):
+    ok("convert", model, out, "--threads", "2", *options)
+    return out
+
+
+def case(name):
+    """Ids of the first golden case, and the options of an encoder-decoder."""
+    golden = json.loads((ARCH / name / "golden.json").read_text())
+    first = golden["cases"][0]
+    decoder = ["--decoder-ids", "0 5 9"] if golden["kind"] == "s2s" else []
+    return first["input_ids"], decoder
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_logits_are_the_same_bits(name, tmp_path):
+    ids, options = case(name)
+    out = convert(ARCH / name, tmp_path / "x.gguf", "--type", "f32")
+    want, have = logits(ARCH / name, ids, *options), logits(out, ids, *options)
+    if name in ("llama3", "gguf_llama3"):  # rotary divisors: 1 / (divisor * power) rounds otherwise than Llama 3's formula
+        assert np.abs(have - want).max() < 1e-6 * np.abs(want).max()
+    else:
+        assert (have == want).all(), np.abs(have - want).max()
+
+
+@pytest.mark.parametrize("name", ["bert", "xlm_roberta"])
+def test_hidden_states_of_encoders(name, tmp_path):
+    """The pooler has no place in a GGUF file; hidden states are the same."""
+    out = convert(ARCH / name, tmp_path / "x.gguf", "--type", "f32")
+    want = ok_json("run", ARCH / name, "--ids", "5 6 7 8", "--dtype", "f32")["hidden"]
+    assert ok_json("run", out, "--ids", "5 6 7 8", "--dtype", "f32")["hidden"] == want
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_gguf_cannot_say_is_refused(name, tmp_path):
+    error = fails("convert", ARCH / name, tmp_path / "x.gguf")
+    assert REFUSED[name] in error and not list(tmp_path.iterdir())
+
+
+def test_a_lost_window_is_reported(tmp_path):
+    run = proa("convert", ARCH / "mistral", tmp_path / "x.gguf")
+    assert "window of 16 positions" in run.stderr
+
+
+# Largest difference of a logit by the largest logit.
+@pytest.mark.parametrize("kind, bound", [("f16", 2e-3), ("bf16", 0), ("q8_0", 0.05), ("q4_0", 0.6)])
+def test_types(kind, bound, tmp_path):
+    ids = list(range(100, 140))
+    out = convert(LM, tmp_path / "x.gguf", "--type", kind)
+    want, have = logits(LM, ids), logits(out, ids)
+    assert np.abs(have - want).max() <= bound * np.abs(want).max()
+    types = {t["name"]: t["type"] for t in ok_json("inspect", out, "--no-values")["tensors"]}
+    assert types["model.layers.0.self_attn.q_proj.weight"].lower() == kind
+    assert types["model.norm.weight"] == "f32"
+    assert types["model.embed_tokens.weight"].lower() == ("q8_0" if kind == "q4_0" else kind)  # it makes the logits too
+
+
+def test_without_a_type_numbers_stay_as_they_are_stored(tmp_path):
+    out = convert(LM, tmp_path / "x.gguf")
+    stored = {t["name"]: t for t in ok_json("inspect", LM, "--no-values")["tensors"]}
+    for t in ok_json("inspect", out, "--no-values")["tensors"]:
+        if len(t["shape"]) == 2: assert t["type"] == stored[t["name"]]["type"], t
+    assert (logits(out, [5, 6, 7]) == logits(LM, [5, 6, 7])).all()
+
+
+def test_codes_are_kept(tmp_path):
+    """A file of q8_0 written as q8_0 again has the same codes."""
+    first = convert(LM, tmp_path / "a.gguf", "--type", "q8_0")
+    second = convert(first, tmp_path / "b.gguf", "--type", "q8_0")
+    assert (logits(first, [5, 6, 7]) == logits(second, [5, 6, 7])).all()
+
+
+def prompts():
+    rng = random.Random(3)
+    words = "the a wind river,  don't 1234 caf\u00e9 \u4f60\u597d \u041f\u0440\u0438\u0432\u0435\u0442 \U0001f600 (x+y)=z; \tTab\n".split(" ")
+    return ["  two  spaces ", "Line\nbreak"] + [" ".join(rng.choices(words, k=12)) for _ in range(20)]
+
+
+def results(model, path, *options):
+    lines = ok("run", model, "--input", path, *options, "--json", "--dtype", "f32").splitlines()
+    return [[json.loads(line).get(key) for key in ("ids", "prompt_tokens", "hidden")] for line in lines]
+
+
+@pytest.fixture
+def words_model(tmp_path):
+    """A bare BERT with a WordPiece vocabulary of as many rows as its table has at most."""
+    folder = tmp_path / "words"
+    shutil.copytree(ARCH / "bert", folder)
+    rows = json.loads((folder / "config.json").read_text())["vocab_size"]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [chr(c) for c in range(33, 127) if not chr(c).isupper()]
+    pieces += ["##" + chr(c) for c in range(97, 123)] + ["the", "wind", "river", "##ing", "##s"]
+    (folder / "vocab.txt").write_text("\n".join(pieces[:rows]) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({
+        "do_lower_case": True, "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]", "pad_token": "[PAD]"}))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
+def test_tokenizers_give_the_same_ids(kind, tmp_path, words_model):
+    model = {"bpe": LM, "unigram": T5, "wordpiece": words_model}[kind]
+    options = [] if kind == "wordpiece" else ["--max-tokens", "4"]
+    out = convert(model, tmp_path / "x.gguf", "--type", "f32")
+    path = tmp_path / "prompts"
+    path.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts()))
+    assert results(out, path, *options) == results(model, path, *options)
+
+
+def test_chat_template_is_kept(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    folder = tmp_path / "m"
+    shutil.copytree(LM, folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["chat_template"] = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    r = gguf.GGUFReader(convert(folder, tmp_path / "x.gguf"))
+    assert r.fields["tokenizer.chat_template"].contents() == config["chat_template"]
+
+
+def test_existing_files_are_kept(tmp_path):
+    out = tmp_path / "x.gguf"
+    out.write_text("mine")
+    assert "exists" in fails("convert", ARCH / "llama", out) and out.read_text() == "mine"
+    convert(ARCH / "llama", out, "--overwrite")
+    assert out.read_bytes()[:4] == b"GGUF" and [p.name for p in tmp_path.iterdir()] == ["x.gguf"]
+
+
+def test_the_public_reader(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    r = gguf.GGUFReader(convert(LM, tmp_path / "x.gguf", "--type", "q8_0"))
+    config = json.loads((LM / "config.json").read_text())
+    field = {name: f.contents() for name, f in r.fields.items() if not name.startswith("GGUF.")}
+    assert field["general.architecture"] == "llama" and field["general.file_type"] == gguf.LlamaFileType.MOSTLY_Q8_0
+    assert field["llama.embedding_length"] == config["hidden_size"] and field["llama.block_count"] == config["num_hidden_layers"]
+    assert len(field["tokenizer.ggml.tokens"]) == config["vocab_size"] and field["tokenizer.ggml.pre"] == "gpt-2"
+    tensors = {t.name: t for t in r.tensors}
+    assert tensors["blk.0.attn_q.weight"].tensor_type == gguf.GGMLQuantizationType.Q8_0
+    assert tensors["output_norm.weight"].tensor_type == gguf.GGMLQuantizationType.F32
