@@ -3,7 +3,7 @@
 """Makes tests/golden/tokenizers: small tokenizers in files other than tokenizer.json, and what the programs that such
 files are of make of fixed strings.
 
-    tools/golden_tokenizers.py [NAME...]      (needs tiktoken 0.14, transformers 4.57.3 with tokenizers 0.22)
+    tools/golden_tokenizers.py [NAME...]      (needs tiktoken 0.14, transformers 4.57.3 with tokenizers 0.22, subword-nmt)
 
 golden.txt has the format of tools/golden_text.py. tests/unit/text/test_golden_folders.c reads all folders.
 """
@@ -175,6 +175,39 @@ def bert_folder():
         ["a [MASK] b<x>Hello", "Hello[SEP] x [CLS]"])
 
 
+# ---- subword-nmt ----
+
+
+def codes_folder(name, vocabulary, size=500, fast=False):
+    """fast: as fastBPE writes codes, with a count and without a version."""
+    import collections
+    import importlib.metadata
+    import io
+    import re
+    from subword_nmt import apply_bpe, learn_bpe
+    codes = io.StringIO()
+    learn_bpe.learn_bpe([" ".join(t.split()) + "\n" for t in texts()], codes, size, min_frequency=2)
+    codes = codes.getvalue()
+    bpe = apply_bpe.BPE(io.StringIO(codes))
+    count = collections.Counter(p for t in texts() for p in bpe.segment_tokens(t.split()))
+    pieces = ["<unk>", "<blank>", "<s>", "</s>"] + [p for p, n in count.most_common() if n > 3 and p not in ("th@@", "<pad>", "<unk>", "<s>", "</s>")]
+    lines = codes.splitlines()
+    written = "".join(f"{c} {1000 - i}\n" for i, c in enumerate(lines[1:])) if fast else codes + lines[1] + "\n"
+    write(name, "bpecodes" if fast else "bpe.codes", written)
+    if fast:  # a NUL ends a key of vocab.json
+        pieces = [p for p in pieces if "\0" not in p]
+    if vocabulary == "vocab.txt":
+        write(name, vocabulary, "".join(f"{p}\t{count[p]}\n" for p in pieces))
+    else:
+        write(name, vocabulary, json.dumps({p: i for i, p in enumerate(pieces)}, ensure_ascii=False) + "\n")
+    ids = {p: i for i, p in enumerate(pieces)}
+    special = {ids[s] for s in ("<blank>", "<s>", "</s>")}
+    golden(name, f"subword-nmt {importlib.metadata.version('subword-nmt')}",
+           lambda t: [ids.get(p, 0) for p in bpe.segment_tokens(t.split())],
+           lambda x: re.sub("(@@ )|(@@ ?$)", "", " ".join(pieces[i] for i in x if i not in special)),
+           ["the other <s> thing</s> <unk> <blank>", "weather thther th t h", "a" * 40, "@@ x@@ @@"])
+
+
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 FOLDERS = {
     "gpt2_files": bpe_folder("gpt2_files", ["<|endoftext|>"], ["a<|endoftext|>b <|endoftext|> c"], config__json={"model_type": "gpt2"}),
@@ -195,6 +228,8 @@ FOLDERS = {
         "added_tokens_decoder": {"600": added("<|endoftext|>", special=True), "601": added("<|im_start|>", special=True),
                                  "602": added("<|im_end|>", special=True), "603": added("<tool>", special=False)}}),
     "bert_files": bert_folder,
+    "subword_nmt": lambda: codes_folder("subword_nmt", "vocab.txt"),
+    "subword_nmt_fast": lambda: codes_folder("subword_nmt_fast", "vocab.json", fast=True),
     "tiktoken_llama3": llama3,
     "tiktoken_qwen": qwen,
     "tiktoken_glm4": glm4,

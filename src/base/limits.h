@@ -33,6 +33,7 @@
 #define PROA_CONFIG_BYTES_MAX     (4 * PROA_MIB)   /* config.json: the largest seen (id2label of 21k classes) has 1.2
                                                       MB */
 #define PROA_TOKENIZER_BYTES_MAX  (64 * PROA_MIB)  /* tokenizer.json: the largest in use (Gemma 3) has 33 MB */
+#define PROA_BPE_CODES_BYTES_MAX  (8 * PROA_MIB)   /* subword-nmt's codes: 32k merges have some 400 kB */
 #define PROA_SPM_BYTES_MAX        (64 * PROA_MIB)  /* SentencePiece models: mT5's has 4.3 MB, Gemma's 4.7 MB */
 #define PROA_JSON_DEPTH_MAX       64               /* deepest known tokenizer.json nests 9 */
 #define PROA_JSON_NODES_MAX       (8 << 20)        /* 512k merges as pairs and 256k entries count for 5.8 million */

@@ -111,6 +111,7 @@ static proa_status parse_added(proa_loader *ld, const proa_json *j, proa_added_t
                          PROA_TOKEN_BYTES_MAX);
     PROA_TRY(proa_json_get_bool(&t->special, j, "special", err));
     t->normalized = !t->special;
+    PROA_TRY(proa_json_get_bool(&t->silent, j, "silent", err));
     PROA_TRY(proa_json_get_bool(&t->single_word, j, "single_word", err));
     PROA_TRY(proa_json_get_bool(&t->lstrip, j, "lstrip", err));
     PROA_TRY(proa_json_get_bool(&t->rstrip, j, "rstrip", err));
@@ -173,7 +174,7 @@ static proa_status build_trie(proa_tokenizer *tok, bool normalized, proa_trie *t
     proa_trie_key *keys = proa_calloc((size_t)a->len + 1, sizeof *keys);
     int64_t n = 0;
     for (int64_t i = 0; i < a->len; i++)
-        if (a->ptr[i].normalized == normalized && a->ptr[i].text.len)
+        if (a->ptr[i].normalized == normalized && a->ptr[i].text.len && !a->ptr[i].silent)
             keys[n++] = (proa_trie_key){a->ptr[i].text, (int32_t)i};
     proa_status status = proa_trie_build(trie, &tok->arena, keys, n, err);
     free(keys);

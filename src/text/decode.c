@@ -211,7 +211,7 @@ static void strip_feed(proa_stream *st, int64_t at, proa_str s, bool end)
     proa_buf_clear(&g->made);
 }
 
-/* ---- Replace, WordPiece, BPEDecoder, CTC: token by token ---- */
+/* ---- Replace, WordPiece, BPEDecoder, Joiner, CTC: token by token ---- */
 
 static proa_status replace_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
 {
@@ -297,6 +297,23 @@ static void bpe_feed(proa_stream *st, int64_t at, proa_str s, bool end)
 static void bpe_finish(proa_stream *st, int64_t at)
 {
     bpe_flush(st, at, (proa_str){"", 0});
+}
+
+static proa_status joiner_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
+{
+    return proa_load_member(ld, j, "joiner", &s->pattern, err);
+}
+
+/* subword-nmt: a token that ends with the joiner is joined with the next, the others are words. */
+static void joiner_feed(proa_stream *st, int64_t at, proa_str s, bool end)
+{
+    proa_decoder_state *g = &st->stages[at];
+    if (!gather_token(g, &s, end)) return;
+    if (g->count++ > 0 && !g->seen) proa_buf_char(&g->made, ' ');
+    g->seen = proa_str_ends(s, step_of(st, at)->pattern);
+    if (g->seen) s.len -= step_of(st, at)->pattern.len;
+    proa_buf_str(&g->made, s);
+    pass_made(st, at);
 }
 
 static proa_status ctc_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
@@ -385,6 +402,7 @@ const proa_text_step_kind proa_decoders[] = {
     {.name = "Fuse", .feed = fuse_feed, .finish = fuse_finish},
     {.name = "Strip", .parse = strip_parse, .feed = strip_feed},
     {.name = "Replace", .parse = replace_parse, .feed = replace_feed},
+    {.name = "Joiner", .parse = joiner_parse, .feed = joiner_feed},
     {.name = "CTC", .parse = ctc_parse, .feed = ctc_feed},
     {.name = NULL},
 };

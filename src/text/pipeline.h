@@ -98,6 +98,7 @@ typedef struct proa_bpe {
     int32_t bytes[256];      /* ids of <0x00>..<0xFF>; -1 where there is none */
     int32_t chars[0x250];    /* ids of the characters below U+0250 for a direct lookup; -1: none */
     proa_str prefix, suffix; /* continuing_subword_prefix, end_of_word_suffix; empty: none */
+    proa_str joiner;         /* subword-nmt: ends each piece that is not the last of its word; empty: none */
     int32_t unk;             /* -1: none, -2: named but not in the vocabulary */
     bool fuse_unk, byte_fallback, ignore_merges;
     bool by_id; /* as tiktoken: no list of merges, two symbols merge if they make a piece, whose id is the rank */
@@ -153,6 +154,7 @@ typedef struct proa_added_token {
     proa_str text; /* its normalised form when `normalized` and a normaliser changes it, else the content */
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
+    bool silent; /* text never becomes it */
 } proa_added_token;
 typedef struct proa_added {
     proa_added_token *ptr;
@@ -196,8 +198,9 @@ struct proa_tokenizer {
     proa_bpe bpe;
     proa_unigram unigram;
     proa_wordpiece wordpiece;
-    int32_t size;   /* ids are below this */
-    int32_t listed; /* > 0: the model's pieces from this id on are not of the list of proa_load_spm: unknown */
+    int32_t size;        /* ids are below this */
+    int32_t listed;      /* > 0: the model's pieces from this id on are not of the vocabulary beside it ... */
+    int32_t unlisted_id; /* ... and become this, the unknown token */
     proa_str *texts; /* by id: the text that decoding starts from: that of the added token, or the piece */
     bool *special;
     proa_str unk_surface; /* SentencePiece: what an unknown id decodes to */

@@ -285,7 +285,7 @@ static proa_status encode_text(const proa_tokenizer *tok, proa_str text, proa_id
     proa_status status = run_stages(&e, text, out);
     if (status != PROA_OK) out->len = before;
     for (int64_t i = before; tok->listed && i < out->len; i++)
-        if (out->ptr[i] >= tok->listed && out->ptr[i] < tok->vocab.size) out->ptr[i] = tok->unigram.unk;
+        if (out->ptr[i] >= tok->listed && out->ptr[i] < tok->vocab.size) out->ptr[i] = tok->unlisted_id;
     proa_parts_release(&e.parts[0]);
     proa_parts_release(&e.parts[1]);
     proa_encode_scratch_release(&e.work);

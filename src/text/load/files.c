@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * files.c - finds the tokenizer files of a model folder. The forms without tokenizer.json (vocab.txt; vocab.json with
  * merges.txt; tiktoken's ranks) are written as a tokenizer.json in memory and read as one, so that there is one reader.
- * A SentencePiece model may have its vocabulary beside it: OpenNMT's vocab.txt, Marian's vocab.json. */
+ * A SentencePiece model, or subword-nmt's codes, may have a vocabulary beside it: OpenNMT's vocab.txt, Marian's
+ * vocab.json. */
 #include "base/files.h"
 #include "base/limits.h"
 #include "text/load/load.h"
@@ -81,7 +82,13 @@ static bool has_model(folder *f)
     return only_file(f, ".model");
 }
 
-/* ---- a SentencePiece model and its vocabulary ---- */
+/* subword-nmt's codes by their usual names, or as the only *.codes. */
+static bool has_codes(folder *f)
+{
+    return has(f, "bpe.codes") || has(f, "bpecodes") || only_file(f, ".codes");
+}
+
+/* ---- a SentencePiece model, or codes, and their vocabulary ---- */
 
 /* vocab.txt: a piece on each line, what follows a tab (a count) is left out. */
 static proa_status list_lines(proa_piece_list *list, proa_str text, proa_arena *arena, proa_err *err)
@@ -119,8 +126,34 @@ static proa_status list_json(proa_piece_list *list, const proa_json *json, proa_
     return PROA_OK;
 }
 
-/* f names the model's file. */
-static proa_status open_listed(proa_tokenizer **out, folder *f, const char *vocabulary)
+static proa_status open_written(proa_tokenizer **out, folder *f, const proa_buf *json)
+{
+    if (json->full)
+        return PROA_FAIL(f->err, LIMIT, "'%s' is longer than %lld bytes", f->file,
+                         (long long)PROA_TOKENIZER_BYTES_MAX);
+    return proa_tokenizer_open_json(out, proa_buf_view(json), f->file, f->err);
+}
+
+/* subword-nmt's codes, whose file f names. */
+static proa_status open_codes_file(proa_tokenizer **out, folder *f, const proa_piece_list *list)
+{
+    proa_buf lines, json;
+    proa_buf_init(&json, (size_t)PROA_TOKENIZER_BYTES_MAX);
+    proa_status status = proa_files_read(&lines, f->files, f->name, PROA_BPE_CODES_BYTES_MAX, f->err);
+    if (status == PROA_OK) {
+        status = proa_bpe_codes_write(&json, proa_buf_view(&lines), list, f->err);
+        if (status != PROA_OK) proa_err_prefix(f->err, "%s", f->file);
+        else status = open_written(out, f, &json);
+    }
+    proa_buf_release(&lines);
+    proa_buf_release(&json);
+    return status;
+}
+
+typedef proa_status open_fn(proa_tokenizer **out, folder *f, const proa_piece_list *list);
+
+/* Opens the file that f names with a vocabulary. */
+static proa_status open_listed(proa_tokenizer **out, folder *f, const char *vocabulary, open_fn *open)
 {
     proa_arena arena;
     proa_buf text = {0};
@@ -134,32 +167,30 @@ static proa_status open_listed(proa_tokenizer **out, folder *f, const char *voca
     if (status == PROA_OK)
         status = lines ? list_lines(&list, proa_buf_view(&text), &arena, f->err)
                        : list_json(&list, json, &arena, f->err);
-    if (status == PROA_OK) status = open_model_file(out, f, &list);
+    if (status == PROA_OK) status = open(out, f, &list);
     proa_json_free(json);
     proa_buf_release(&text);
     proa_arena_release(&arena);
     return status;
 }
 
-/* A .model file, named by f, and a vocabulary if there is one. With merges.txt vocab.json is GPT-2's, and leads to
+/* The vocabulary beside a file of pieces or codes; NULL: none. With merges.txt vocab.json is GPT-2's, and leads to
  * another tokenizer of the same folder. */
+static const char *vocabulary_of(const folder *f)
+{
+    if (proa_files_has(f->files, "vocab.txt")) return "vocab.txt";
+    return proa_files_has(f->files, "vocab.json") && !proa_files_has(f->files, "merges.txt") ? "vocab.json"
+                                                                                             : NULL;
+}
+
+/* A .model file, named by f, and a vocabulary if there is one. */
 static proa_status open_model(proa_tokenizer **out, folder *f)
 {
-    if (proa_files_has(f->files, "vocab.txt")) return open_listed(out, f, "vocab.txt");
-    if (proa_files_has(f->files, "vocab.json") && !proa_files_has(f->files, "merges.txt"))
-        return open_listed(out, f, "vocab.json");
-    return open_model_file(out, f, NULL);
+    const char *vocabulary = vocabulary_of(f);
+    return vocabulary ? open_listed(out, f, vocabulary, open_model_file) : open_model_file(out, f, NULL);
 }
 
 /* ---- what is written as a tokenizer.json ---- */
-
-static proa_status open_written(proa_tokenizer **out, folder *f, const proa_buf *json)
-{
-    if (json->full)
-        return PROA_FAIL(f->err, LIMIT, "'%s' is longer than %lld bytes", f->file,
-                         (long long)PROA_TOKENIZER_BYTES_MAX);
-    return proa_tokenizer_open_json(out, proa_buf_view(json), f->file, f->err);
-}
 
 static proa_status open_wordpiece(proa_tokenizer **out, folder *f)
 {
@@ -204,7 +235,8 @@ static proa_status open_folder(proa_tokenizer **out, folder *f)
     if (has(f, "tokenizer.json")) return open_json_file(out, f);
     PROA_TRY(proa_tokenizer_config_read(&f->config, f->files, f->err));
     if (proa_files_has(f->files, "vocab.json") && has(f, "source.spm"))
-        return open_listed(out, f, "vocab.json");
+        return open_listed(out, f, "vocab.json", open_model_file);
+    if (vocabulary_of(f) && has_codes(f)) return open_listed(out, f, vocabulary_of(f), open_codes_file);
     if (has_model(f)) return open_model(out, f);
     if (only_file(f, ".tiktoken")) return open_model_file(out, f, NULL);
     if (has(f, "vocab.txt")) return open_wordpiece(out, f);

@@ -51,6 +51,10 @@ PROA_MUST_CHECK proa_status proa_byte_bpe_write(proa_buf *out, proa_str vocab, p
 /* ByT5, which has no file: its tokens are bytes. */
 PROA_MUST_CHECK proa_status proa_bytes_write(proa_buf *out, const proa_json *config, proa_err *err);
 
+/* subword-nmt's codes with the vocabulary that they are for. INVALID when a line is broken or <unk> is missing. */
+PROA_MUST_CHECK proa_status proa_bpe_codes_write(proa_buf *out, proa_str lines, const proa_piece_list *list,
+                                                 proa_err *err);
+
 /* Whether a file begins as one of tiktoken: a token in base64 and a rank. No SentencePiece model does. */
 bool proa_tiktoken_is(proa_str bytes);
 /* Appends a tokenizer.json for tiktoken's lines. name: the file's, which says the encoding unless the configuration

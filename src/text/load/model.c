@@ -146,11 +146,13 @@ static proa_status load_merge(proa_loader *ld, const proa_json *j, int64_t rank,
     b = proa_load_text(ld, b);
     int32_t left = proa_vocab_find(v, a), right = proa_vocab_find(v, b);
     if (left < 0 || right < 0) return missing_piece(left < 0 ? a : b, rank, err);
+    if (!proa_str_ends(a, bpe->joiner))
+        return PROA_FAIL(err, INVALID, "merge %lld: its left half does not end with the joiner", (long long)rank);
     if (b.len < bpe->prefix.len)
         return PROA_FAIL(err, INVALID, "merge %lld: its right half is shorter than continuing_subword_prefix",
                          (long long)rank);
     proa_buf_clear(joined);
-    proa_buf_str(joined, a);
+    proa_buf_append(joined, a.ptr, a.len - bpe->joiner.len);
     proa_buf_append(joined, b.ptr + bpe->prefix.len, b.len - bpe->prefix.len);
     int32_t id = proa_vocab_find(v, proa_buf_view(joined));
     if (id < 0) return missing_piece(proa_buf_view(joined), rank, err);
@@ -191,6 +193,18 @@ static void find_chars(proa_tokenizer *tok)
     }
 }
 
+/* Pieces from `listed` on are unknown in the end (bpe_codes.c). */
+static proa_status load_listed(proa_tokenizer *tok, const proa_json *m, proa_err *err)
+{
+    int64_t listed = 0;
+    PROA_TRY(proa_json_get_int(&listed, m, "listed", 1, tok->vocab.size, err));
+    if (listed && (tok->bpe.unk < 0 || tok->bpe.unk >= listed))
+        return PROA_FAIL(err, INVALID, "'listed' is %lld, but unk_token has no id below it", (long long)listed);
+    tok->listed = (int32_t)listed;
+    tok->unlisted_id = tok->bpe.unk;
+    return PROA_OK;
+}
+
 static proa_status load_bpe(proa_loader *ld, const proa_json *m, proa_err *err)
 {
     proa_bpe *bpe = &ld->tok->bpe;
@@ -200,12 +214,15 @@ static proa_status load_bpe(proa_loader *ld, const proa_json *m, proa_err *err)
     if (named && bpe->unk < 0) bpe->unk = PROA_BPE_UNK_MISSING;
     PROA_TRY(load_affix(ld, m, "continuing_subword_prefix", &bpe->prefix, err));
     PROA_TRY(load_affix(ld, m, "end_of_word_suffix", &bpe->suffix, err));
+    PROA_TRY(load_affix(ld, m, "joiner", &bpe->joiner, err));
+    PROA_TRY(load_listed(ld->tok, m, err));
     PROA_TRY(proa_json_get_bool(&bpe->fuse_unk, m, "fuse_unk", err));
     PROA_TRY(proa_json_get_bool(&bpe->byte_fallback, m, "byte_fallback", err));
     PROA_TRY(proa_json_get_bool(&bpe->ignore_merges, m, "ignore_merges", err));
     PROA_TRY(proa_json_get_bool(&bpe->by_id, m, "merges_by_id", err));
-    if (bpe->by_id && (bpe->prefix.len || bpe->suffix.len || bpe->byte_fallback))
-        return PROA_FAIL(err, UNSUPPORTED, "'merges_by_id' with affixes or byte_fallback");
+    if ((bpe->by_id || bpe->joiner.len) && (bpe->prefix.len || bpe->suffix.len || bpe->byte_fallback))
+        return PROA_FAIL(err, UNSUPPORTED, "'merges_by_id' or 'joiner' with affixes or byte_fallback");
+    if (bpe->by_id && bpe->joiner.len) return PROA_FAIL(err, UNSUPPORTED, "'merges_by_id' with 'joiner'");
     if (!bpe->by_id) PROA_TRY(load_merges(ld, proa_json_get(m, "merges"), err));
     find_chars(ld->tok);
     proa_byte_ids(&ld->tok->vocab, bpe->bytes);

@@ -147,6 +147,7 @@ static proa_status load_pieces(spm_loader *ld)
     u->min_score = isfinite(low) ? (double)low : 0;
     u->max_score = isfinite(high) ? (double)high : 0;
     tok->vocab.size = next;
+    tok->unlisted_id = u->unk;
     if (u->unk < 0) return PROA_FAIL(ld->err, INVALID, "no piece is of type UNKNOWN");
     if (tok->listed == 0 || u->unk < tok->listed) return PROA_OK;
     return PROA_FAIL(ld->err, INVALID, "the vocabulary has no piece for what is unknown");

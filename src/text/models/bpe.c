@@ -130,12 +130,12 @@ static bool add_bytes(word_state *w, proa_str s)
 /* A character with its affixes, which is the piece to look up. */
 static proa_str dress(const proa_bpe *bpe, proa_str one, bool first, bool last, proa_buf *buf)
 {
-    bool prefix = !first && bpe->prefix.len, suffix = last && bpe->suffix.len;
-    if (!prefix && !suffix) return one;
+    proa_str before = first ? (proa_str){"", 0} : bpe->prefix, after = last ? bpe->suffix : bpe->joiner;
+    if (!before.len && !after.len) return one;
     proa_buf_clear(buf);
-    if (prefix) proa_buf_str(buf, bpe->prefix);
+    proa_buf_str(buf, before);
     proa_buf_str(buf, one);
-    if (suffix) proa_buf_str(buf, bpe->suffix);
+    proa_buf_str(buf, after);
     return proa_buf_view(buf);
 }
 
@@ -186,7 +186,7 @@ proa_status proa_bpe_encode(const proa_tokenizer *tok, proa_str word, proa_encod
     word_state w = {.tok = tok, .bpe = bpe, .word = word};
     w.symbols = proa_encode_scratch_take(work, 0, n, sizeof *w.symbols);
     proa_buf buf;
-    proa_buf_init(&buf, bpe->prefix.len + bpe->suffix.len + 8);
+    proa_buf_init(&buf, bpe->prefix.len + bpe->suffix.len + bpe->joiner.len + 8);
     proa_status status = first_symbols(tok, &w, word, &buf, err);
     proa_buf_release(&buf);
     if (status != PROA_OK) return status;

@@ -268,10 +268,35 @@ static void broken_special_tokens(void **state)
     }
 }
 
+static void broken_codes(void **state)
+{
+    static const struct {
+        const char *vocab, *codes, *says;
+    } bad[] = {{"<unk>\na\n", "a b\n", "before version 0.2"},
+               {"<unk>\na\n", "#version: 0.1\na b\n", "before version 0.2"},
+               {"<unk>\na\n", "#version: 0.2\nab\n", "line 2 is not two pieces"},
+               {"<unk>\na\n", "#version: 0.2\n a\n", "line 2 is not two pieces"},
+               {"a\n", "#version: 0.2\na b\n", "no piece <unk>"},
+               {"<unk>\na\na\n", "#version: 0.2\na b\n", "entry 2 'a' of the vocabulary is there twice"}};
+    PROA_UNUSED(state);
+    for (size_t i = 0; i < PROA_COUNT(bad); i++) {
+        proa_tokenizer *tok = NULL;
+        proa_err err = {0};
+        folder f = make_folder();
+        put_file(&f, "vocab.txt", bad[i].vocab, strlen(bad[i].vocab));
+        put_file(&f, "my.codes", bad[i].codes, strlen(bad[i].codes));
+        if (open_and_remove(&tok, &f, &err) == PROA_OK) fail_msg("case %d opens", (int)i);
+        if (!strstr(err.text, bad[i].says)) fail_msg("'%s' does not say '%s'", err.text, bad[i].says);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lists_of_pieces), cmocka_unit_test(broken_lists),
-                                       cmocka_unit_test(bytes), cmocka_unit_test(broken_tiktoken),
-                                       cmocka_unit_test(broken_special_tokens)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lists_of_pieces),
+                                       cmocka_unit_test(broken_lists),
+                                       cmocka_unit_test(bytes),
+                                       cmocka_unit_test(broken_tiktoken),
+                                       cmocka_unit_test(broken_special_tokens),
+                                       cmocka_unit_test(broken_codes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
