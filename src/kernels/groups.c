@@ -31,9 +31,33 @@ static void quantise_q8(proa_quant_group *g, const float *v, int64_t n, float la
     for (int64_t i = 0; i < n; i++) g->code[i] = (uint8_t)(proa_i8_round(v[i], scale) + 128);
 }
 
+/* The sum over n numbers, a whole number of vectors. */
+static int32_t step_error(const int16_t *x, int64_t n, int16_t step)
+{
+    int16_t inverse = (int16_t)((1 << 22) / step);
+    int32_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += proa_i4_error(x[i], step, inverse);
+    return sum;
+}
+
+float proa_i4_best_scale(const float *v, int64_t n, float extreme)
+{
+    int16_t x[PROA_I4_GROUP] = {0};
+    float unit = proa_i4_unit_scale(extreme);
+    int32_t least = INT32_MAX;
+    int best = 0;
+    for (int64_t i = 0; i < n; i++) x[i] = (int16_t)lrintf(v[i] * unit);
+    n = (n + PROA_GROUP - 1) / PROA_GROUP * PROA_GROUP; /* zeros have no error */
+    for (int i = 0; i < PROA_I4_STEPS; i++) {
+        int32_t error = step_error(x, n, (int16_t)proa_i4_step(i));
+        if (error < least) least = error, best = i;
+    }
+    return proa_i4_scale(extreme, proa_i4_step(best), 1);
+}
+
 static void quantise_q4(proa_quant_group *g, const float *v, int64_t n, float extreme)
 {
-    g->scale = proa_f32_to_f16(proa_i4_scale(extreme, 1));
+    g->scale = proa_f32_to_f16(proa_i4_best_scale(v, n, extreme));
     float scale = proa_f16_to_f32(g->scale);
     for (int64_t i = 0; i < n; i++) g->code[i] = (uint8_t)(proa_i4_round(v[i], scale) + 8);
 }

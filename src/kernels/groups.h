@@ -32,10 +32,14 @@ static inline int32_t proa_group_zero(proa_wfmt format)
 const int8_t *proa_group_table(proa_wfmt format);
 
 /* Quantises n <= PROA_GROUP numbers; the rest of the group is padding. A group with NaN or infinity has scale NaN.
- * q8_0: d = f16(largest magnitude / 127). q4_0: d = f16(v / -8), v the number of the largest magnitude. q4_1:
- * d = f16((max - min) / 15), m = f16(min). Codes are rint with the rounded d. mxfp4, iq4_nl: d = f16(v / table's number
+ * q8_0: d = f16(largest magnitude / 127). q4_0: d = f16(proa_i4_best_scale). q4_1: d = f16((max - min) / 15),
+ * m = f16(min). Codes are rint with the rounded d. mxfp4, iq4_nl: d = f16(v / table's number
  * of the largest magnitude), the nearest number of the table, of two the first. */
 void proa_group_quantise(proa_wfmt format, proa_quant_group *group, const float *v, int64_t n);
+
+/* The scale of n <= PROA_I4_GROUP finite numbers in four bits, before it is rounded to f16: the least squared error
+ * among the steps of quant.h. extreme: the number of the largest magnitude. */
+float proa_i4_best_scale(const float *v, int64_t n, float extreme);
 
 /* Inputs [k, k + n) of one row of a source as a group, k a multiple of PROA_GROUP: its own codes and scales if it is
  * stored in a form that the format holds exactly, else decoded and quantised. */

@@ -47,10 +47,41 @@ static inline PROA_HOST_DEVICE uint8_t proa_fp8_round(float v, float scale)
     return scale > 0.0f ? proa_f32_to_fp8(v / scale) : 0;
 }
 
-/* int4: the scale of a group, before it is rounded to f16; extreme: the group's number of the largest magnitude. */
-static inline PROA_HOST_DEVICE float proa_i4_scale(float extreme, int finite)
+/* ---- int4: the step of a group by least squared error ----
+ * Let e be the group's number of the largest magnitude. With x = rint(v * (-4096 / e)), a whole number, e becomes
+ * x = -4096 and a scale becomes a step s in the same units: 512 gives e the code -8, smaller steps clip e, larger
+ * ones leave the code -8 unused. Tried are the PROA_I4_STEPS steps of proa_i4_step, and taken is the first with the
+ * least sum of (x - q s)^2, q the clamped code of x. The sums are whole numbers, so hosts and devices agree in any
+ * order. The idea is that of llama.cpp's make_qx_quants; candidates and arithmetic are our own. */
+#define PROA_I4_STEPS 16
+#define PROA_I4_UNIT  4096.0f /* magnitude of e in x */
+
+/* Step number i, in [0, PROA_I4_STEPS): from 352 to 592. */
+static inline PROA_HOST_DEVICE int proa_i4_step(int i)
 {
-    float s = extreme / -8.0f;
+    return 352 + 16 * i;
+}
+
+/* What v is multiplied by to get x. 0 of numbers too small for the scale of f16 anyway. */
+static inline PROA_HOST_DEVICE float proa_i4_unit_scale(float extreme)
+{
+    return fabsf(extreme) > 0x1p-100f ? -PROA_I4_UNIT / extreme : 0.0f;
+}
+
+/* (x - q s)^2 for the step s, and inverse = 2^22 / s; |x| <= 4096. A sum of 800 numbers fits 31 bits. */
+static inline PROA_HOST_DEVICE int32_t proa_i4_error(int16_t x, int16_t step, int16_t inverse)
+{
+    int16_t q = (int16_t)((int32_t)x * inverse >> 16); /* 64 times the code */
+    q = (int16_t)((int16_t)(q + 32) >> 6);
+    q = q > 7 ? 7 : q < -8 ? -8 : q;
+    int16_t d = (int16_t)(x - q * step);
+    return (int32_t)d * d;
+}
+
+/* The scale of a step, before it is rounded to f16. */
+static inline PROA_HOST_DEVICE float proa_i4_scale(float extreme, int step, int finite)
+{
+    float s = extreme * ((float)step / -PROA_I4_UNIT);
     s = s > 65504.0f ? 65504.0f : s < -65504.0f ? -65504.0f : s;
     return finite ? s : NAN;
 }

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "kernels/groups.h"
 #include "kernels/quant.h"
 #include <math.h>
 #include <string.h>
@@ -272,7 +273,7 @@ static void round_numbers(proa_wfmt format, float *v, int64_t n)
     int finite;
     float most = extreme(v, n, &finite), scale;
     if (format == PROA_WFMT_I4) {
-        scale = proa_f16_to_f32(proa_f32_to_f16(proa_i4_scale(most, finite)));
+        scale = proa_f16_to_f32(proa_f32_to_f16(finite ? proa_i4_best_scale(v, n, most) : NAN));
         for (int64_t i = 0; i < n; i++) v[i] = (float)proa_i4_round(v[i], scale) * scale;
     } else if (format == PROA_WFMT_FP8) {
         scale = proa_fp8_scale(fabsf(most), finite);

@@ -38,8 +38,8 @@ typedef enum proa_wfmt {
  * of w a column of NaN. K <= PROA_I8_INPUTS_MAX, so that the integer fits. All tables agree bit for bit.
  * I8W: wq and sw as for I8, y the chain of F32 over wq * sw. FP8: sw[n] = max_k|w[n,k]| / 448, wq the nearest e4m3 (OCP
  * 8-bit floating point, ties to even, beyond 448 the largest). I4: for each group of PROA_I4_GROUP inputs of a row
- * s = f16(-v / 8) with v the number of the largest magnitude, sign and all, wq = clamp(rint(w / s), -8, 7): all
- * sixteen steps are used (as llama.cpp's Q4_0 does). The plain reference keeps wq * sw in f32. Devices round x to
+ * s = f16(-v / 8 * c) with v the number of the largest magnitude, sign and all, wq = clamp(rint(w / s), -8, 7). c is
+ * the one of sixteen factors from 0.69 to 1.16 whose squared error is least (quant.h); 1 gives v the code -8. The plain reference keeps wq * sw in f32. Devices round x to
  * f16, with FP8 and many rows to e4m3 with one scale a row, max_k|x[t,k]| / 448, so they agree within what that
  * costs.
  * Q8_0, Q4_0, Q4_1, IQ4_NL are llama.cpp's formats of these names (groups.h), kept as they are stored; MXFP4 is that

@@ -2,6 +2,7 @@
  * test_groups.c - groups of quantised weights: stored codes are kept, what cannot be kept is quantised again. */
 #include "base/compiler.h"
 #include "kernels/groups.h"
+#include "kernels/quant.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -104,10 +105,48 @@ static void pads_with_zeros_and_passes_nan(void **state)
     }
 }
 
+static double squared_error(const float *v, float scale)
+{
+    double sum = 0;
+    for (int i = 0; i < PROA_GROUP; i++) {
+        double d = (double)v[i] - (double)proa_i4_round(v[i], scale) * (double)scale;
+        sum += d * d;
+    }
+    return sum;
+}
+
+/* Groups of random numbers: the step is the best of all that are tried, and much better than the plain one. */
+static void takes_the_step_of_least_error(void **state)
+{
+    PROA_UNUSED(state);
+    double plain = 0, best = 0, ours = 0;
+    uint32_t seed = 7;
+    for (int group = 0; group < 1000; group++) {
+        float v[PROA_GROUP], extreme = 0;
+        for (int i = 0; i < PROA_GROUP; i++) {
+            v[i] = 0;
+            for (int j = 0; j < 6; j++)
+                v[i] += (float)((seed = seed * 1664525u + 1013904223u) >> 8) * 0x1p-24f - 0.5f;
+            if (fabsf(v[i]) > fabsf(extreme)) extreme = v[i];
+        }
+        double least = INFINITY;
+        for (int i = 0; i < PROA_I4_STEPS; i++)
+            least = fmin(least, squared_error(v, proa_i4_scale(extreme, proa_i4_step(i), 1)));
+        best += least;
+        plain += squared_error(v, extreme / -8.0f);
+        ours += squared_error(v, proa_i4_best_scale(v, PROA_GROUP, extreme));
+    }
+    assert_true(ours < best * 1.001 && ours < plain * 0.9);
+    float exact[PROA_GROUP] = {-0.8f, 0.7f, 0.3f, -0.1f};
+    assert_true(fabsf(proa_i4_best_scale(exact, PROA_GROUP, -0.8f) - 0.1f) < 1e-7f);
+    float small[3] = {1e-38f, 0, -1e-38f};
+    assert_true(fabsf(proa_i4_best_scale(small, 3, 1e-38f)) < 1e-37f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_stored_codes),
-                                       cmocka_unit_test(quantises_changed_numbers),
-                                       cmocka_unit_test(pads_with_zeros_and_passes_nan)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_stored_codes), cmocka_unit_test(quantises_changed_numbers),
+        cmocka_unit_test(pads_with_zeros_and_passes_nan), cmocka_unit_test(takes_the_step_of_least_error)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,25 @@ template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, 
     if (threadIdx.x == 0) ((float *)p.scales)[p.first + blockIdx.x] = scale;
 }
 
+/* The scale of a group with four numbers in each lane of a warp (quant.h). */
+static __device__ float best_i4_scale(const float v[4], float extreme, bool finite)
+{
+    int least = INT32_MAX, best = 0;
+    float unit = proa_i4_unit_scale(extreme);
+    int16_t x[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = finite ? (int16_t)__float2int_rn(v[i] * unit) : (int16_t)0;
+    for (int s = 0; s < PROA_I4_STEPS; s++) {
+        int16_t step = (int16_t)proa_i4_step(s), inverse = (int16_t)((1 << 22) / step);
+        int error = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) error += proa_i4_error(x[i], step, inverse);
+        error = __reduce_add_sync(0xffffffffu, error);
+        if (error < least) least = error, best = s;
+    }
+    return proa_i4_scale(extreme, proa_i4_step(best), finite);
+}
+
 /* A warp for each group of an output: lane l holds the numbers 4 l to 4 l + 3; two lanes make a word
  * (skinny_gemm.h). */
 template <typename From> __global__ void pack_group_kernel(packing p, const From *src)
@@ -75,7 +94,7 @@ template <typename From> __global__ void pack_group_kernel(packing p, const From
     for (int o = 16; o > 0; o >>= 1) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, o));
     unsigned who = __ballot_sync(0xffffffffu, fabsf(extreme) == largest);
     extreme = __shfl_sync(0xffffffffu, extreme, __ffs((int)who) - 1);
-    __half scale = __float2half_rn(proa_i4_scale(extreme, finite));
+    __half scale = __float2half_rn(best_i4_scale(v, extreme, finite));
     unsigned bits = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
