@@ -63,7 +63,7 @@ NORMALIZERS = [step(k) for k in ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Str
     step("BertNormalizer", clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True),
     step("BertNormalizer", clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False),
     step("Sequence", normalizers=[step("NFD"), step("Sequence", normalizers=[step("StripAccents"), step("Lowercase")])])]
-PRE_TOKENIZERS = SPLIT + [step(k) for k in ["Whitespace", "WhitespaceSplit", "BertPreTokenizer"]] + [
+PRE_TOKENIZERS = SPLIT + [step(k) for k in ["Whitespace", "WhitespaceSplit", "BertPreTokenizer", "UnicodeScripts"]] + [
     step("ByteLevel", add_prefix_space=True, trim_offsets=True, use_regex=True), step("ByteLevel", add_prefix_space=True, trim_offsets=True, use_regex=False),
     step("Metaspace", replacement="▁", prepend_scheme="always", split=True), step("Metaspace", replacement="_", prepend_scheme="first", split=True),
     step("Metaspace", replacement="▁", prepend_scheme="never", split=False), step("Punctuation", behavior="Isolated"),

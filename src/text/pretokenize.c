@@ -216,6 +216,32 @@ static proa_status fixed_length(const proa_text_step *s, proa_str in, size_t zer
     return PROA_OK;
 }
 
+/* ---- UnicodeScripts ---- */
+
+/* Cuts where the script changes. Characters without one (blanks) go with what is before them; as in the library, those
+ * before the first script are lost. */
+static proa_status scripts(const proa_text_step *s, proa_str in, size_t zero, proa_parts *out, proa_err *err)
+{
+    PROA_UNUSED(s);
+    PROA_UNUSED(err);
+    size_t base = out->text.len, done = 0;
+    int last = -1; /* -1: none yet */
+    if (!proa_buf_str(&out->text, in)) return PROA_OK;
+    for (size_t i = 0; i < in.len;) {
+        int32_t c;
+        size_t n = (size_t)proa_char_next((proa_str){in.ptr + i, in.len - i}, &c);
+        int script = proa_char_script(c);
+        if (script && script != last) {
+            if (last >= 0) proa_parts_add(out, base, done, i, zero, -1);
+            done = i;
+        }
+        if (script) last = script;
+        i += n;
+    }
+    if (last >= 0) proa_parts_add(out, base, done, in.len, zero, -1);
+    return PROA_OK;
+}
+
 /* ---- Split ---- */
 
 static proa_status split_parse(proa_loader *ld, const proa_json *j, proa_text_step *s, proa_err *err)
@@ -344,6 +370,7 @@ const proa_text_step_kind proa_pre_tokenizers[] = {
     {.name = "Digits", .parse = digits_parse, .split = digits},
     {.name = "BertPreTokenizer", .split = split_bert},
     {.name = "CharDelimiterSplit", .parse = delimiter_parse, .split = delimiter},
+    {.name = "UnicodeScripts", .split = scripts},
     {.name = "FixedLength", .parse = fixed_length_parse, .split = fixed_length},
     {.name = NULL},
 };

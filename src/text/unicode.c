@@ -92,6 +92,22 @@ int64_t proa_char_count(proa_str s)
     return n;
 }
 
+static const uint32_t script_ranges[] = {
+/* first code point << 8 | script */
+#include "text/scripts.inc"
+};
+
+int proa_char_script(int32_t c)
+{
+    size_t low = 0, high = PROA_COUNT(script_ranges);
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (script_ranges[middle] >> 8 <= (uint32_t)c) low = middle;
+        else high = middle;
+    }
+    return (int)(script_ranges[low] & 0xFF);
+}
+
 bool proa_buf_code_point(proa_buf *buf, int32_t c)
 {
     char bytes[4];

@@ -255,6 +255,12 @@ def metaspace_first():
     return train(tok, vocab_size=500, special_tokens=["<unk>", "<s>", "</s>"], limit_alphabet=150)
 
 
+def scripts():
+    tok = Tokenizer(models.BPE(unk_token="<unk>"))
+    tok.pre_tokenizer = pre_tokenizers.UnicodeScripts()
+    return train(tok, vocab_size=900, special_tokens=["<unk>"], limit_alphabet=400)
+
+
 FAMILIES = {
     "gpt2": gpt2_like,
     "llama2": llama2_like,
@@ -273,6 +279,7 @@ FAMILIES = {
     "wordlevel": wordlevel,
     "byte-normalizer": byte_level_normalizer,
     "metaspace-first": metaspace_first,
+    "scripts": scripts,
 }
 for _behavior in ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]:
     FAMILIES[f"split-{_behavior}"] = lambda b=_behavior: splitter(b, False, Regex(r"\w+|[^\w\s]"))

@@ -85,7 +85,7 @@ static void test_pipelines(void **state)
         assert_non_null(line);
         check_line(small, s, line, name);
     }
-    assert_int_equal(tokenizers, 51);
+    assert_int_equal(tokenizers, 52);
     proa_tokenizer_free(small);
     proa_buf_release(&text);
     (void)state;
