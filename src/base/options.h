@@ -56,6 +56,9 @@ proa_status proa_option_out_of_range(const proa_option_row *row, double value, p
  * (["a","b"] or one plain text, appended) and biases ({"5":-100}). Lists go to the arena. Marks it as given. */
 PROA_MUST_CHECK proa_status proa_options_set(proa_options *o, const proa_option_row *row, proa_str value,
                                              proa_arena *arena, proa_err *err);
+/* Adds one text, taken unchanged, to a list of texts; the list moves to the arena. Marks it as given. */
+PROA_MUST_CHECK proa_status proa_option_add_string(proa_options *o, const proa_option_row *row, proa_str text,
+                                                   proa_arena *arena, proa_err *err);
 /* Sets every member of a JSON object that is an option's name; members with other names are left to the caller, or
  * refused (INVALID, with the closest name) when strict. */
 PROA_MUST_CHECK proa_status proa_options_read_json(proa_options *o, const proa_json *object, bool strict,

@@ -4,11 +4,12 @@
  *
  * A model takes typed generations if its backend says so (proa_served_model_takes_generation). Such a request has no
  * tensors, no parameters and no requested outputs; its replies have no outputs. All other models, steps of ensembles
- * and calls of Python models get the same request as tensors, and answer with tensors.
+ * and calls of Python models get the same request as tensors, and answer with tensors. The backends of language models
+ * read tensors into the same struct, one for each row of the batch, before they do anything else with them.
  *
  * Owner:   both structs and everything in them are in the arena of their request or reply, but for the tree of a chat,
- *          which the request frees, or its reader before that. Texts of tokens belong to the model version, which the
- *          request holds.
+ *          which the request frees, or its reader before that, and texts that tensors of the request hold. Texts of
+ *          tokens belong to the model version, which the request holds.
  * Threads: written by one thread before the request is sent, or before the reply is; read only afterwards. */
 #ifndef PROA_SERVE_GENERATION_H
 #define PROA_SERVE_GENERATION_H
@@ -17,22 +18,39 @@
 #include "proa/proa.h"
 
 typedef enum proa_generation_task {
-    PROA_GENERATION_TEXT,  /* new tokens */
-    PROA_GENERATION_SCORE, /* none: the log-probabilities of the prompt */
-    PROA_GENERATION_EMBED  /* one vector */
+    PROA_GENERATION_TEXT,     /* new tokens */
+    PROA_GENERATION_SCORE,    /* none: the log-probabilities of the prompt */
+    PROA_GENERATION_ROWS,     /* the model's outputs at each position of the prompt */
+    PROA_GENERATION_EMBED,    /* one vector */
+    PROA_GENERATION_CLASSIFY, /* a score for each of the model's labels */
+    PROA_GENERATION_ENCODE    /* the encoder's hidden states at each position of the prompt */
 } proa_generation_task;
+
+/* Which vector is the embedding of a prompt. */
+typedef enum proa_pooling {
+    PROA_POOLING_DEFAULT, /* LAST of a decoder, MEAN of an encoder */
+    PROA_POOLING_MEAN,
+    PROA_POOLING_CLS, /* the first position's */
+    PROA_POOLING_POOLER,
+    PROA_POOLING_LAST
+} proa_pooling;
 
 typedef struct proa_generation {
     proa_generation_task task;
-    bool stream;    /* a reply for each token; else one reply */
-    bool echo;      /* the prompt precedes the text of each sequence */
-    bool normalize; /* EMBED: the vector gets length 1 */
+    bool stream;          /* a reply for each token; else one reply */
+    bool echo;            /* the prompt precedes the text of each sequence */
+    bool normalize;       /* EMBED: the vector gets length 1 */
+    bool prompt_logits;   /* TEXT: the logits of the prompt too */
+    proa_pooling pooling; /* EMBED */
     /* The prompt, one of: */
     proa_str text; /* NULL ptr: none */
     const int32_t *ids;
     int64_t ids_count;
     proa_json *chat; /* an object: messages, tools, documents, ...: the variables of the model's template */
-    proa_str chat_text; /* the same as JSON, of a chat whose tree is too large to wait; NULL ptr: none */
+    proa_str chat_text;    /* the same as JSON, of a chat whose tree is too large to wait; NULL ptr: none */
+    const float *embedded; /* ENCODE: [ids_count][hidden] input embeddings in place of ids; NULL: none */
+    const int32_t *decoder_ids; /* of an encoder-decoder, start token included; NULL: the model's start token */
+    int64_t decoder_ids_count;
 
     size_t prompt_bytes;  /* about: long ones are read by a thread of their own */
     proa_options options; /* each in its range; not yet checked against the model */

@@ -194,10 +194,11 @@ static proa_status read_shape(const proa_llm_request *req, int64_t *rows, int64_
     return PROA_OK;
 }
 
-/* Row `p->row` of input_hidden_state, as far as its length says. */
-static proa_status read_hidden(proa_prompt *p, const proa_tensor *t, int64_t columns, proa_err *err)
+/* Row `row` of input_hidden_state, as far as its length says. */
+static proa_status read_hidden(proa_generation *g, proa_llm_request *req, int64_t row, int64_t columns,
+                               proa_err *err)
 {
-    const proa_llm_request *req = p->req;
+    const proa_tensor *t = proa_infer_input(req->infer, "input_hidden_state");
     int64_t width = t->shape[t->rank - 1], hidden = req->llm_model->info.hidden, length = columns;
     proa_dtype dtype = t->type == PROA_TYPE_FP16   ? PROA_DTYPE_F16
                        : t->type == PROA_TYPE_BF16 ? PROA_DTYPE_BF16
@@ -207,31 +208,30 @@ static proa_status read_hidden(proa_prompt *p, const proa_tensor *t, int64_t col
                          (long long)width, (long long)hidden);
     if (t->type != PROA_TYPE_FP32 && dtype == PROA_DTYPE_F32)
         return PROA_FAIL(err, UNSUPPORTED, "input '%s' must be FP32, FP16 or BF16", t->name);
-    proa_input_int(req->infer, "sequence_lengths", p->row, &length);
+    proa_input_int(req->infer, "sequence_lengths", row, &length);
     if (length < 1 || length > columns)
         return PROA_FAIL(err, INVALID, "input 'sequence_lengths' is %lld in row %lld, must be 1 to %lld",
-                         (long long)length, (long long)p->row, (long long)columns);
-    float *rows = PROA_ARENA_NEW(&p->req->arena, float, length *hidden);
-    const char *from = t->data + (size_t)(p->row * columns * hidden * proa_dtype_bytes(dtype));
+                         (long long)length, (long long)row, (long long)columns);
+    float *rows = PROA_ARENA_NEW(&req->arena, float, length *hidden);
+    const char *from = t->data + (size_t)(row * columns * hidden * proa_dtype_bytes(dtype));
     proa_to_f32(rows, from, dtype, length * hidden);
-    p->request.task = PROA_TASK_ENCODE;
-    p->request.embedded = rows;
-    p->request.ids_count = length;
+    g->embedded = rows;
+    g->ids_count = length;
     return PROA_OK;
 }
 
-/* Row `p->row` of input_ids, as far as its length says. */
-static proa_status read_ids(proa_prompt *p, const char *length_name, proa_err *err)
+/* Row `row` of input_ids, as far as its length says. */
+static proa_status read_ids(proa_generation *g, const proa_llm_request *req, int64_t row,
+                            const char *length_name, proa_err *err)
 {
-    const proa_llm_request *req = p->req;
     const proa_tensor *ids = proa_infer_input(req->infer, "input_ids");
     int64_t length = 0;
-    PROA_TRY(proa_input_ids(ids, p->row, req->count, &p->ids, err));
-    if (!proa_input_int(req->infer, length_name, p->row, &length)) length = p->ids.len;
-    if (length < 0 || length > p->ids.len)
+    PROA_TRY(proa_input_ids(ids, row, req->count, &req->infer->arena, &g->ids, &g->ids_count, err));
+    if (!proa_input_int(req->infer, length_name, row, &length)) length = g->ids_count;
+    if (length < 0 || length > g->ids_count)
         return PROA_FAIL(err, INVALID, "input '%s' is %lld in row %lld, must be 0 to %lld", length_name,
-                         (long long)length, (long long)p->row, (long long)p->ids.len);
-    p->ids.len = length;
+                         (long long)length, (long long)row, (long long)g->ids_count);
+    g->ids_count = length;
     return PROA_OK;
 }
 
@@ -265,76 +265,87 @@ static bool is_out_of_use(const proa_option_row *row, const proa_tensor *t, int6
            (value <= 0 || value > 1);
 }
 
-static proa_status read_options(proa_prompt *p, proa_err *err)
+static proa_status read_options(proa_options *o, proa_llm_request *req, int64_t batch_row, proa_err *err)
 {
-    const proa_infer *r = p->req->infer;
-    proa_options *o = &p->request.options;
+    const proa_infer *r = req->infer;
     o->style = PROA_STYLE_FT;
     o->given |= PROA_GIVEN(style);
     for (int32_t i = 0; i < r->inputs_count; i++) {
         const proa_tensor *t = &r->inputs[i];
         const proa_option_row *row = proa_option_by_alias(t->name);
-        if (!row || is_out_of_use(row, t, p->row)) continue;
-        PROA_TRY(proa_option_read(o, row, t, p->row, p->req->count, &p->req->arena, err));
+        if (!row || is_out_of_use(row, t, batch_row)) continue;
+        PROA_TRY(proa_option_read(o, row, t, batch_row, req->count, &req->arena, err));
     }
     if (o->beams == 0)
         o->beams = 1, o->given |= PROA_GIVEN(beams); /* a model's own default search is not FT's */
     return PROA_OK;
 }
 
-static proa_status read_output_len(proa_prompt *p, proa_ft_request *ft, const char *name, proa_err *err)
+static proa_status read_output_len(proa_generation *g, proa_ft_request *ft, const proa_llm_request *req,
+                                   int64_t row, const char *name, proa_err *err)
 {
     int64_t value = 0;
-    if (!proa_input_int(p->req->infer, name, p->row, &value))
+    if (!proa_input_int(req->infer, name, row, &value))
         return PROA_FAIL(err, INVALID, "input '%s' is not there", name);
     if (value < 1 || value > PROA_CONTEXT_MAX)
         return PROA_FAIL(err, INVALID, "input '%s' is %lld, must be 1 to %d", name, (long long)value,
                          PROA_CONTEXT_MAX);
-    p->request.options.max_tokens = (int32_t)value;
+    g->options.max_tokens = (int32_t)value;
     ft->output_width = proa_max64(ft->output_width, value);
     return PROA_OK;
 }
 
-static proa_status read_generation(proa_prompt *p, proa_ft_request *ft, proa_err *err)
+/* The start token begins T5's decoder, and a GPT's prompt that has nothing to continue. */
+static void set_start(proa_generation *g, proa_ft_request *ft, const proa_llm_request *req, int64_t row)
 {
-    const proa_llm_model *s = p->req->llm_model;
+    const proa_llm_model *s = req->llm_model;
     bool t5 = s->variant == PROA_FT_T5;
     int64_t start = t5 ? -1 : s->info.bos_id >= 0 ? s->info.bos_id : s->end_id;
-    const proa_options *o = &p->request.options;
-    PROA_TRY(read_ids(p, t5 ? "sequence_length" : "input_lengths", err));
-    PROA_TRY(read_options(p, err));
-    PROA_TRY(read_output_len(p, ft, t5 ? "max_output_len" : "request_output_len", err));
-    proa_input_int(p->req->infer, "start_id", p->row, &start);
-    if (t5 && start >= 0) {
-        proa_ids_push(&p->decoder_ids, (int32_t)start);
-        p->request.decoder_ids = p->decoder_ids.ptr;
-        p->request.decoder_ids_count = 1;
+    proa_input_int(req->infer, "start_id", row, &start);
+    if (start < 0 || (!t5 && g->ids_count)) return;
+    int32_t *id = PROA_ARENA_NEW(&req->infer->arena, int32_t, 1);
+    *id = (int32_t)start;
+    if (t5) {
+        g->decoder_ids = id;
+        g->decoder_ids_count = 1;
+        return;
     }
-    if (!t5 && !p->ids.len && start >= 0) { /* nothing to continue: from the start token */
-        proa_ids_push(&p->ids, (int32_t)start);
-        ft->input_width = proa_max64(ft->input_width, 1);
-    }
+    g->ids = id;
+    g->ids_count = 1;
+    ft->input_width = proa_max64(ft->input_width, 1);
+}
+
+static proa_status read_generation(proa_generation *g, proa_ft_request *ft, proa_llm_request *req,
+                                   int64_t row, proa_err *err)
+{
+    const proa_llm_model *s = req->llm_model;
+    bool t5 = s->variant == PROA_FT_T5;
+    const proa_options *o = &g->options;
+    PROA_TRY(read_ids(g, req, row, t5 ? "sequence_length" : "input_lengths", err));
+    PROA_TRY(read_options(&g->options, req, row, err));
+    PROA_TRY(read_output_len(g, ft, req, row, t5 ? "max_output_len" : "request_output_len", err));
+    set_start(g, ft, req, row);
     ft->beams = proa_max64(ft->beams, o->beams);
     ft->log_probs = ft->log_probs || o->logprobs;
-    ft->end_id[p->row] = o->end_ids_count ? o->end_ids[0] : s->end_id >= 0 ? s->end_id : 0;
+    ft->end_id[row] = o->end_ids_count ? o->end_ids[0] : s->end_id >= 0 ? s->end_id : 0;
     return PROA_OK;
 }
 
-static proa_status read_prompt(proa_prompt *p, proa_ft_request *ft, proa_err *err)
+static proa_status read_row(proa_generation *g, proa_ft_request *ft, proa_llm_request *req, int64_t row,
+                            proa_err *err)
 {
-    int variant = p->req->llm_model->variant;
-    const proa_tensor *hidden = proa_infer_input(p->req->infer, "input_hidden_state");
-    if (hidden && variant == PROA_FT_BERT) return read_hidden(p, hidden, ft->input_width, err);
-    if (variant == PROA_FT_GPT || variant == PROA_FT_T5) {
-        PROA_TRY(read_generation(p, ft, err));
+    int variant = req->llm_model->variant;
+    bool bert = variant == PROA_FT_BERT;
+    if (variant <= PROA_FT_T5) {
+        PROA_TRY(read_generation(g, ft, req, row, err));
     } else {
-        PROA_TRY(read_ids(p, variant == PROA_FT_BERT ? "sequence_lengths" : "sequence_length", err));
-        p->request.task = PROA_TASK_ENCODE;
+        g->task = PROA_GENERATION_ENCODE;
+        if (bert && proa_infer_input(req->infer, "input_hidden_state"))
+            return read_hidden(g, req, row, ft->input_width, err);
+        PROA_TRY(read_ids(g, req, row, bert ? "sequence_lengths" : "sequence_length", err));
     }
-    p->request.ids = p->ids.ptr;
-    p->request.ids_count = p->ids.len;
-    if (p->ids.len) return PROA_OK;
-    return PROA_FAIL(err, INVALID, "row %lld of the batch is empty", (long long)p->row);
+    if (g->ids_count) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "row %lld of the batch is empty", (long long)row);
 }
 
 /* What the outputs will take is known before anything is computed. */
@@ -355,12 +366,12 @@ static proa_status read_request(proa_llm_request *req, proa_err *err)
     proa_ft_request *ft = PROA_ARENA_NEW(&req->infer->arena, proa_ft_request, 1);
     req->contract_data = ft;
     PROA_TRY(read_shape(req, &rows, &columns, err));
-    proa_llm_add_prompts(req, rows);
+    proa_generation *g = proa_llm_add_generations(req, rows);
     PROA_TRY(refuse_what_is_not_there(req, err));
     ft->input_width = columns;
     ft->end_id = PROA_ARENA_NEW(&req->arena, int32_t, rows);
     ft->beams = 1;
-    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_prompt(&req->prompts[i], ft, err));
+    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_row(&g[i], ft, req, i, err));
     PROA_TRY(check_size(req, ft, err));
     bool generates = req->llm_model->variant <= PROA_FT_T5;
     if (req->llm_model->decoupled && generates) req->delivery = PROA_DELIVER_SNAPSHOTS;

@@ -231,56 +231,22 @@ static proa_status choice_of(const proa_infer *r, const char *name, const char *
                      (int)(text.len < 40 ? text.len : 40), text.ptr, names[0], names[1]);
 }
 
-static bool has_labels(const proa_llm_model *s)
+/* What the request asks for, and with which settings; the same for all rows of a batch. */
+static proa_status read_task(proa_generation *g, const proa_llm_request *req, proa_err *err)
 {
-    return s->labels > 0;
-}
-
-/* Refuses what the model cannot do of a task. */
-static proa_status check_task(const proa_llm_model *s, int task, int pooling, proa_err *err)
-{
-    if (task == PROA_NATIVE_CLASSIFY && !has_labels(s))
-        return PROA_FAIL(err, UNSUPPORTED, "the model has no labels to classify by");
-    if (task == PROA_NATIVE_EMBED && s->info.kind == PROA_KIND_DECODER && pooling != PROA_POOLING_LAST)
-        return PROA_FAIL(err, UNSUPPORTED, "a decoder's embedding is its last position's: pooling must be last");
-    if (task == PROA_NATIVE_EMBED && pooling == PROA_POOLING_POOLER && !s->info.has_pooler)
-        return PROA_FAIL(err, UNSUPPORTED, "the model has no pooler");
-    return PROA_OK;
-}
-
-static proa_status read_task(proa_native_request *native, const proa_llm_request *req, proa_err *err)
-{
-    static const char *const tasks[] = {"generate", "score", "rows", "embed", "classify", NULL};
     static const char *const poolings[] = {"mean", "cls", "pooler", "last", NULL};
-    static const int typed_tasks[] = {
-        [PROA_GENERATION_TEXT] = PROA_NATIVE_GENERATE,
-        [PROA_GENERATION_SCORE] = PROA_NATIVE_SCORE,
-        [PROA_GENERATION_EMBED] = PROA_NATIVE_EMBED,
-    };
+    static const proa_generation_task encoder_tasks[] = {PROA_GENERATION_EMBED, PROA_GENERATION_CLASSIFY};
     const proa_llm_model *s = req->llm_model;
     bool encoder = s->info.kind == PROA_KIND_ENCODER;
-    int task = !encoder ? PROA_NATIVE_GENERATE : has_labels(s) ? PROA_NATIVE_CLASSIFY : PROA_NATIVE_EMBED;
-    int pooling = s->info.kind == PROA_KIND_DECODER ? PROA_POOLING_LAST : PROA_POOLING_MEAN;
-    const proa_generation *g = req->infer->generation;
-    if (g) task = typed_tasks[g->task];
+    int task = encoder ? (int)encoder_tasks[s->labels > 0] : PROA_GENERATION_TEXT, pooling = -1;
+    const char *tasks[PROA_GENERATION_CLASSIFY + 2] = {NULL};
+    memcpy(tasks, proa_llm_task_names, (PROA_GENERATION_CLASSIFY + 1) * sizeof *tasks);
     PROA_TRY(choice_of(req->infer, "task", tasks, &task, err));
     PROA_TRY(choice_of(req->infer, "pooling", poolings, &pooling, err));
-    native->task = (proa_native_task)task;
-    native->pooling = (proa_pooling)pooling;
-    native->normalize = g ? g->normalize : flag_of(req->infer, "normalize", false);
-    if (encoder && task <= PROA_NATIVE_SCORE)
-        return PROA_FAIL(err, UNSUPPORTED, "an encoder does not %s: task must be rows, embed or classify",
-                         tasks[task]);
-    return check_task(s, task, pooling, err);
-}
-
-/* A client's JSON: what is wrong with it is the client's mistake. */
-static proa_status parse_json(proa_json **out, proa_str text, const char *what, proa_err *err)
-{
-    proa_err why = {.status = PROA_OK};
-    if (proa_json_parse_within(out, text, PROA_REQUEST_NODES_MAX, what, &why) == PROA_OK) return PROA_OK;
-    return proa_err_set(err, why.status == PROA_LIMIT ? PROA_LIMIT : PROA_INVALID, why.file, why.line, "%s",
-                        why.text);
+    g->task = (proa_generation_task)task;
+    g->pooling = (proa_pooling)(pooling + 1); /* DEFAULT precedes the names */
+    g->normalize = flag_of(req->infer, "normalize", false);
+    return PROA_OK;
 }
 
 static proa_status read_json_options(proa_options *o, const proa_llm_request *req, proa_arena *arena,
@@ -289,7 +255,7 @@ static proa_status read_json_options(proa_options *o, const proa_llm_request *re
     proa_str text = text_of(req->infer, "options");
     proa_json *json = NULL;
     if (!text.len) return PROA_OK;
-    PROA_TRY(parse_json(&json, text, "options", err));
+    PROA_TRY(proa_llm_parse_json(&json, text, "options", err));
     proa_status status = PROA_OK;
     if (proa_json_kind(json) != PROA_JSON_OBJECT)
         status = PROA_FAIL(err, INVALID, "'options' must be a JSON object");
@@ -298,7 +264,7 @@ static proa_status read_json_options(proa_options *o, const proa_llm_request *re
     return status;
 }
 
-static proa_status read_tensor_options(proa_options *o, proa_llm_request *req, proa_err *err)
+static proa_status read_options(proa_options *o, proa_llm_request *req, proa_err *err)
 {
     const proa_infer *r = req->infer;
     PROA_TRY(read_json_options(o, req, &req->arena, err));
@@ -310,196 +276,61 @@ static proa_status read_tensor_options(proa_options *o, proa_llm_request *req, p
     return PROA_OK;
 }
 
-static proa_status read_options(proa_options *o, proa_llm_request *req, proa_err *err)
+/* `texts` walks over text_input, a text for each row. */
+static proa_status read_prompt(proa_generation *g, const proa_llm_request *req, int64_t row, size_t *texts,
+                               proa_err *err)
 {
     const proa_infer *r = req->infer;
-    if (r->generation) *o = r->generation->options; /* its lists are in the request's arena */
-    else PROA_TRY(read_tensor_options(o, req, err));
-    if (o->top_logprobs > 0) o->logprobs = true, o->given |= PROA_GIVEN(logprobs);
-    return PROA_OK;
-}
-
-static proa_status tokenize(proa_prompt *p, proa_str text, bool special, proa_err *err)
-{
-    const proa_tokenizer *tok = p->req->llm_model->tokenizer;
-    if (!tok) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give input_ids");
-    return proa_tokenizer_encode(tok, text, special, &p->ids, err);
-}
-
-/* A list of messages is the same as an object that has nothing but them. */
-static proa_status parse_messages(proa_json **out, proa_str text, proa_err *err)
-{
-    size_t blank = 0;
-    while (blank < text.len && strchr(" \t\r\n", text.ptr[blank])) blank++;
-    if (blank == text.len || text.ptr[blank] != '[') return parse_json(out, text, "messages", err);
-    proa_buf object;
-    proa_buf_init(&object, PROA_TEXT_BYTES_MAX);
-    proa_buf_printf(&object, "{\"messages\":");
-    proa_buf_str(&object, text);
-    proa_buf_char(&object, '}');
-    proa_status status = object.full ? PROA_FAIL(err, LIMIT, "messages have more than %lld bytes",
-                                                 (long long)PROA_TEXT_BYTES_MAX)
-                                     : parse_json(out, proa_buf_view(&object), "messages", err);
-    proa_buf_release(&object);
-    return status;
-}
-
-/* The text that the template makes of a chat, as tokens. */
-static proa_status tokenize_chat(proa_prompt *p, const proa_json *chat, proa_err *err)
-{
-    proa_buf text;
-    proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
-    proa_status status = proa_chat_render(p->req->llm_model->chat, chat, &text, err);
-    if (status == PROA_OK) status = tokenize(p, proa_buf_view(&text), false, err);
-    proa_buf_release(&text);
-    return status;
-}
-
-/* From the tree of a typed generation, or else from JSON. */
-static proa_status read_messages(proa_prompt *p, const proa_json *chat, proa_str messages, proa_err *err)
-{
-    const proa_llm_model *s = p->req->llm_model;
-    proa_json *json = NULL;
-    if (p->req->count > 1) return PROA_FAIL(err, UNSUPPORTED, "messages come one list in a request");
-    if (!s->chat)
-        return PROA_FAIL(
-            err, UNSUPPORTED,
-            "the model's folder has no chat template (parameter chat_template names another: %s)",
-            "a file, chatml or plain");
-    if (chat) return tokenize_chat(p, chat, err);
-    PROA_TRY(parse_messages(&json, messages, err));
-    proa_status status = tokenize_chat(p, json, err);
-    proa_json_free(json);
-    return status;
-}
-
-static proa_status read_typed_prompt(proa_prompt *p, proa_err *err)
-{
-    proa_infer *r = p->req->infer;
-    const proa_generation *g = r->generation;
-    if (g->text.ptr) return tokenize(p, g->text, true, err);
-    if (g->chat || g->chat_text.ptr) {
-        proa_status status = read_messages(p, g->chat, g->chat_text, err);
-        proa_infer_free_chat(r);
-        return status;
-    }
-    if (g->ids_count > PROA_CONTEXT_MAX)
-        return PROA_FAIL(err, LIMIT, "input 'input_ids' has %lld ids, at most %d are taken",
-                         (long long)g->ids_count, PROA_CONTEXT_MAX);
-    for (int64_t i = 0; i < g->ids_count; i++) proa_ids_push(&p->ids, g->ids[i]);
-    return PROA_OK;
-}
-
-/* `texts` walks over text_input, a text for each row. */
-static proa_status read_prompt(proa_prompt *p, size_t *texts, proa_err *err)
-{
-    const proa_infer *r = p->req->infer;
-    if (r->generation) return read_typed_prompt(p, err);
     const proa_tensor *ids = proa_infer_input(r, "input_ids"), *given = proa_infer_input(r, "text_input");
-    proa_str text = {NULL, 0}, messages = proa_input_text(r, "messages");
+    proa_str text = {NULL, 0};
     bool has_text = given && given->type == PROA_TYPE_BYTES && proa_tensor_next_string(given, texts, &text);
-    if (has_text + (messages.ptr != NULL) + (ids != NULL) != 1)
+    g->chat_text = proa_input_text(r, "messages");
+    if (has_text + (g->chat_text.ptr != NULL) + (ids != NULL) != 1)
         return PROA_FAIL(err, INVALID, "a request needs one of text_input, input_ids and messages");
-    if (messages.ptr) return read_messages(p, NULL, messages, err);
-    if (has_text) return tokenize(p, text, true, err);
-    return proa_input_ids(ids, p->row, p->req->count, &p->ids, err);
+    if (has_text) g->text = text.len ? text : (proa_str){"", 0};
+    if (!ids) return PROA_OK;
+    return proa_input_ids(ids, row, req->count, &req->infer->arena, &g->ids, &g->ids_count, err);
 }
 
-static proa_status read_decoder(proa_prompt *p, proa_native_request *native, proa_err *err)
+static proa_status read_decoder(proa_generation *g, const proa_llm_request *req, proa_err *err)
 {
-    const proa_tensor *ids = proa_infer_input(p->req->infer, "decoder_input_ids");
-    bool s2s = p->req->llm_model->info.kind == PROA_KIND_ENCODER_DECODER;
-    if (!ids) return native->start_tokens = s2s, PROA_OK;
-    if (!s2s) return PROA_FAIL(err, INVALID, "decoder_input_ids are for encoder-decoder models");
-    PROA_TRY(proa_input_ids(ids, 0, 1, &p->decoder_ids, err));
-    native->start_tokens = p->decoder_ids.len;
-    p->request.decoder_ids = p->decoder_ids.ptr;
-    p->request.decoder_ids_count = p->decoder_ids.len;
-    return PROA_OK;
-}
-
-/* What is to stand before each sequence's text. */
-static proa_status read_echo(proa_prompt *p, proa_err *err)
-{
-    proa_llm_request *req = p->req;
-    const proa_generation *g = req->infer->generation;
-    bool exclude = flag_of(req->infer, "exclude_input_in_output", true);
-    if (!(g ? g->echo : flag_of(req->infer, "echo", !exclude))) return PROA_OK;
-    p->echo = g ? g->text : proa_input_text(req->infer, "text_input");
-    if (p->echo.ptr || !req->llm_model->tokenizer) return PROA_OK;
-    proa_buf text;
-    proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
-    proa_status status = proa_tokenizer_decode(req->llm_model->tokenizer, p->ids.ptr, p->ids.len, true, &text,
-                                               err);
-    if (status == PROA_OK)
-        p->echo = (proa_str){proa_arena_strdup(&req->arena, proa_buf_view(&text)), text.len};
-    proa_buf_release(&text);
-    return status;
-}
-
-/* A decoder's vector is what its head reads at the prompt's last position. */
-static void embed_by_decoder(proa_request *request)
-{
-    request->task = PROA_TASK_GENERATE;
-    request->options = (proa_options){.max_tokens = 1, .beams = 1, .n = 1, .return_hidden = true};
-}
-
-static void set_task(proa_prompt *p, const proa_native_request *native)
-{
-    proa_kind kind = p->req->llm_model->info.kind;
-    static const proa_task tasks[] = {[PROA_NATIVE_GENERATE] = PROA_TASK_GENERATE,
-                                      [PROA_NATIVE_SCORE] = PROA_TASK_SCORE,
-                                      [PROA_NATIVE_ROWS] = PROA_TASK_ROWS,
-                                      [PROA_NATIVE_EMBED] = PROA_TASK_ENCODE,
-                                      [PROA_NATIVE_CLASSIFY] = PROA_TASK_ROWS};
-    p->request.task = tasks[native->task];
-    if (native->task == PROA_NATIVE_EMBED && native->pooling == PROA_POOLING_POOLER)
-        p->request.task = PROA_TASK_ROWS;
-    if (native->task == PROA_NATIVE_EMBED && kind == PROA_KIND_DECODER) embed_by_decoder(&p->request);
-    p->request.ids = p->ids.ptr;
-    p->request.ids_count = p->ids.len;
+    const proa_tensor *ids = proa_infer_input(req->infer, "decoder_input_ids");
+    if (!ids) return PROA_OK;
+    if (req->llm_model->info.kind != PROA_KIND_ENCODER_DECODER)
+        return PROA_FAIL(err, INVALID, "decoder_input_ids are for encoder-decoder models");
+    return proa_input_ids(ids, 0, 1, &req->infer->arena, &g->decoder_ids, &g->decoder_ids_count, err);
 }
 
 /* Rows of an encoder with a batch dimension; otherwise one. */
-static proa_status read_rows(const proa_llm_request *req, const proa_native_request *native, int64_t *rows,
-                             proa_err *err)
+static proa_status read_rows(const proa_llm_request *req, proa_generation_task task, int64_t *rows, proa_err *err)
 {
     *rows = 1;
     if (proa_served_model_config(req->llm_model->model)->max_batch_size == 0) return PROA_OK;
     *rows = req->infer->batch;
     if (*rows < 1 || *rows > PROA_FT_ROWS_MAX)
         return PROA_FAIL(err, LIMIT, "a batch of %lld, must be 1 to %d", (long long)*rows, PROA_FT_ROWS_MAX);
-    if (native->task == PROA_NATIVE_ROWS)
+    if (task == PROA_GENERATION_ROWS)
         return PROA_FAIL(err, UNSUPPORTED, "task rows is for a model without a batch dimension");
-    return PROA_OK;
-}
-
-static proa_status read_row(proa_prompt *p, proa_native_request *native, size_t *texts, proa_err *err)
-{
-    PROA_TRY(read_prompt(p, texts, err));
-    PROA_TRY(read_decoder(p, native, err));
-    PROA_TRY(read_echo(p, err));
-    if (!p->ids.ptr) return PROA_FAIL(err, INVALID, "the prompt is empty");
-    set_task(p, native);
     return PROA_OK;
 }
 
 static proa_status read_request(proa_llm_request *req, proa_err *err)
 {
-    proa_native_request *native = PROA_ARENA_NEW(&req->infer->arena, proa_native_request, 1);
+    const proa_infer *r = req->infer;
+    proa_generation common = {.task = PROA_GENERATION_TEXT};
     int64_t rows;
     size_t texts = 0;
-    req->contract_data = native;
-    PROA_TRY(read_task(native, req, err));
-    PROA_TRY(read_rows(req, native, &rows, err));
-    proa_prompt *p = proa_llm_add_prompts(req, rows);
-    if (req->llm_model->info.kind != PROA_KIND_ENCODER) PROA_TRY(read_options(&p->request.options, req, err));
-    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_row(&p[i], native, &texts, err));
-    const proa_generation *g = req->infer->generation;
-    bool asked = g ? g->stream : flag_of(req->infer, "stream", flag_of(req->infer, "streaming", false));
-    if (asked && !req->llm_model->decoupled)
-        return PROA_FAIL(err, INVALID, "Streaming is only supported if model is deployed using decoupled mode.");
-    if (asked && native->task == PROA_NATIVE_GENERATE) req->delivery = PROA_DELIVER_TOKENS;
+    PROA_TRY(read_task(&common, req, err));
+    PROA_TRY(read_rows(req, common.task, &rows, err));
+    if (req->llm_model->info.kind != PROA_KIND_ENCODER) PROA_TRY(read_options(&common.options, req, err));
+    common.stream = flag_of(r, "stream", flag_of(r, "streaming", false));
+    common.echo = flag_of(r, "echo", !flag_of(r, "exclude_input_in_output", true));
+    proa_generation *g = proa_llm_add_generations(req, rows);
+    for (int64_t i = 0; i < rows; i++) {
+        g[i] = common;
+        PROA_TRY(read_prompt(&g[i], req, i, &texts, err));
+        PROA_TRY(read_decoder(&g[i], req, err));
+    }
     return PROA_OK;
 }
 

@@ -162,25 +162,32 @@ static proa_status read_shape(const proa_llm_request *req, int64_t *rows, proa_e
     return PROA_FAIL(err, LIMIT, "a batch of %lld, must be 1 to %d", (long long)*rows, PROA_FT_ROWS_MAX);
 }
 
-static proa_status read_ids(const proa_prompt *p, const char *name, const char *length_name, proa_ids *ids,
-                            proa_err *err)
+/* One row of a batch on its way to a typed generation. */
+typedef struct batch_row {
+    proa_llm_request *req;
+    int64_t row;
+    proa_generation *g;
+} batch_row;
+
+static proa_status read_ids(const batch_row *b, const char *name, const char *length_name,
+                            const int32_t **ids, int64_t *count, proa_err *err)
 {
-    const proa_infer *r = p->req->infer;
+    proa_infer *r = b->req->infer;
     const proa_tensor *t = proa_infer_input(r, name);
     int64_t length = 0;
     if (!t) return PROA_OK;
-    PROA_TRY(proa_input_ids(t, p->row, p->req->count, ids, err));
-    if (!proa_input_int(r, length_name, p->row, &length)) return PROA_OK;
-    if (length < 0 || length > ids->len)
+    PROA_TRY(proa_input_ids(t, b->row, b->req->count, &r->arena, ids, count, err));
+    if (!proa_input_int(r, length_name, b->row, &length)) return PROA_OK;
+    if (length < 0 || length > *count)
         return PROA_FAIL(err, INVALID, "input '%s' is %lld, must be 0 to %lld", length_name,
-                         (long long)length, (long long)ids->len);
-    ids->len = length;
+                         (long long)length, (long long)*count);
+    *count = length;
     return PROA_OK;
 }
 
 /* top_p 0 and below mean that it was not given; one of the backend's own sources has runtime_top_k_min where its
  * configuration says runtime_top_p_min. */
-static proa_status read_option(proa_prompt *p, const proa_tensor *t, proa_err *err)
+static proa_status read_option(const batch_row *b, const proa_tensor *t, proa_err *err)
 {
     bool misnamed = strcmp(t->name, "runtime_top_k_min") == 0;
     const proa_option_row *row = misnamed ? &proa_option_rows[PROA_OPTION_top_p_min]
@@ -188,20 +195,20 @@ static proa_status read_option(proa_prompt *p, const proa_tensor *t, proa_err *e
     double value = 1;
     if (!row || (in_list(t->name, own_inputs) && !misnamed)) return PROA_OK;
     if (row->option == PROA_OPTION_top_p)
-        proa_element_double(t, proa_tensor_count(t) == 1 ? 0 : p->row, &value);
+        proa_element_double(t, proa_tensor_count(t) == 1 ? 0 : b->row, &value);
     if (value <= 0) return PROA_OK;
-    return proa_option_read(&p->request.options, row, t, p->row, p->req->count, &p->req->arena, err);
+    return proa_option_read(&b->g->options, row, t, b->row, b->req->count, &b->req->arena, err);
 }
 
-static proa_status read_options(proa_prompt *p, proa_err *err)
+static proa_status read_options(const batch_row *b, proa_err *err)
 {
     static const char *const known[] = {"request_type", NULL};
-    proa_options *o = &p->request.options;
-    const proa_infer *r = p->req->infer;
+    proa_options *o = &b->g->options;
+    const proa_infer *r = b->req->infer;
     o->style = PROA_STYLE_TRTLLM;
     o->given |= PROA_GIVEN(style);
-    PROA_TRY(proa_options_read_params(o, r, known, &p->req->arena, err));
-    for (int32_t i = 0; i < r->inputs_count; i++) PROA_TRY(read_option(p, &r->inputs[i], err));
+    PROA_TRY(proa_options_read_params(o, r, known, &b->req->arena, err));
+    for (int32_t i = 0; i < r->inputs_count; i++) PROA_TRY(read_option(b, &r->inputs[i], err));
     if (o->beams == 0) o->beams = 1, o->given |= PROA_GIVEN(beams);
     if (o->beams > 1 && o->n > 0) { /* how many of the beams to return */
         o->beams_returned = o->n < o->beams ? o->n : 0;
@@ -213,50 +220,53 @@ static proa_status read_options(proa_prompt *p, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status read_output_len(proa_prompt *p, proa_err *err)
+static proa_status read_output_len(const batch_row *b, proa_err *err)
 {
     int64_t value = 0;
-    if (!proa_input_int(p->req->infer, "request_output_len", p->row, &value))
+    if (!proa_input_int(b->req->infer, "request_output_len", b->row, &value))
         return PROA_FAIL(err, INVALID, "request_output_len is not present in the request");
     if (value < 1 || value > PROA_CONTEXT_MAX)
         return PROA_FAIL(err, INVALID, "request_output_len is %lld, must be 1 to %d", (long long)value,
                          PROA_CONTEXT_MAX);
-    p->request.options.max_tokens = (int32_t)value;
+    b->g->options.max_tokens = (int32_t)value;
     return PROA_OK;
 }
 
 /* Of an encoder-decoder; a decoder's preprocessing sends one too, which means nothing there. */
-static proa_status read_decoder(proa_prompt *p, proa_err *err)
+static proa_status read_decoder(const batch_row *b, proa_err *err)
 {
+    proa_generation *g = b->g;
     int64_t pad = -1;
-    if (p->req->llm_model->info.kind != PROA_KIND_ENCODER_DECODER) return PROA_OK;
-    PROA_TRY(read_ids(p, "decoder_input_ids", "decoder_input_lengths", &p->decoder_ids, err));
-    if (!p->decoder_ids.len && proa_input_int(p->req->infer, "pad_id", p->row, &pad) && pad >= 0)
-        proa_ids_push(&p->decoder_ids, (int32_t)pad);
-    if (!p->decoder_ids.len) return PROA_OK;
-    p->request.decoder_ids = p->decoder_ids.ptr;
-    p->request.decoder_ids_count = p->decoder_ids.len;
+    if (b->req->llm_model->info.kind != PROA_KIND_ENCODER_DECODER) return PROA_OK;
+    PROA_TRY(read_ids(b, "decoder_input_ids", "decoder_input_lengths", &g->decoder_ids, &g->decoder_ids_count,
+                      err));
+    if (g->decoder_ids_count) return PROA_OK;
+    g->decoder_ids = NULL;
+    if (!proa_input_int(b->req->infer, "pad_id", b->row, &pad) || pad < 0) return PROA_OK;
+    int32_t *id = PROA_ARENA_NEW(&b->req->infer->arena, int32_t, 1);
+    *id = (int32_t)pad;
+    g->decoder_ids = id;
+    g->decoder_ids_count = 1;
     return PROA_OK;
 }
 
-static proa_status read_prompt(proa_prompt *p, proa_trtllm_prompt *trtllm, proa_err *err)
+static proa_status read_row(const batch_row *b, proa_trtllm_prompt *trtllm, proa_err *err)
 {
-    const proa_infer *r = p->req->infer;
-    PROA_TRY(read_ids(p, "input_ids", "input_lengths", &p->ids, err));
-    PROA_TRY(read_options(p, err));
-    PROA_TRY(read_output_len(p, err));
-    PROA_TRY(read_decoder(p, err));
-    p->request.ids = p->ids.ptr;
-    p->request.ids_count = p->ids.len;
-    if (!p->ids.len) return PROA_FAIL(err, INVALID, "row %lld of the batch is empty", (long long)p->row);
-    trtllm->exclude_input = p->req->llm_model->exclude_input;
-    proa_input_bool(r, "exclude_input_in_output", p->row, &trtllm->exclude_input);
-    proa_input_bool(r, "return_context_logits", p->row, &trtllm->context_logits);
-    proa_input_bool(r, "return_kv_cache_reuse_stats", p->row, &trtllm->perf_metrics);
-    proa_input_bool(r, "return_perf_metrics", p->row, &trtllm->perf_metrics);
-    trtllm->log_probs = p->request.options.logprobs;
-    trtllm->generation_logits = p->request.options.return_logits;
-    p->wants_rows = trtllm->context_logits;
+    const proa_infer *r = b->req->infer;
+    proa_generation *g = b->g;
+    PROA_TRY(read_ids(b, "input_ids", "input_lengths", &g->ids, &g->ids_count, err));
+    PROA_TRY(read_options(b, err));
+    PROA_TRY(read_output_len(b, err));
+    PROA_TRY(read_decoder(b, err));
+    if (!g->ids_count) return PROA_FAIL(err, INVALID, "row %lld of the batch is empty", (long long)b->row);
+    trtllm->exclude_input = b->req->llm_model->exclude_input;
+    proa_input_bool(r, "exclude_input_in_output", b->row, &trtllm->exclude_input);
+    proa_input_bool(r, "return_context_logits", b->row, &trtllm->context_logits);
+    proa_input_bool(r, "return_kv_cache_reuse_stats", b->row, &trtllm->perf_metrics);
+    proa_input_bool(r, "return_perf_metrics", b->row, &trtllm->perf_metrics);
+    trtllm->log_probs = g->options.logprobs;
+    trtllm->generation_logits = g->options.return_logits;
+    g->prompt_logits = trtllm->context_logits;
     return PROA_OK;
 }
 
@@ -287,15 +297,16 @@ static proa_status read_request(proa_llm_request *req, proa_err *err)
     PROA_TRY(check_type(req->infer, err));
     PROA_TRY(read_shape(req, &rows, err));
     proa_input_bool(req->infer, "streaming", 0, &streaming);
-    if (streaming && !req->llm_model->decoupled)
-        return PROA_FAIL(err, INVALID, "Streaming is only supported if model is deployed using decoupled mode.");
     proa_trtllm_request *trtllm = PROA_ARENA_NEW(&req->infer->arena, proa_trtllm_request, 1);
     trtllm->batched = proa_served_model_config(req->llm_model->model)->max_batch_size > 0;
     trtllm->prompt = PROA_ARENA_NEW(&req->infer->arena, proa_trtllm_prompt, rows);
     req->contract_data = trtllm;
-    proa_llm_add_prompts(req, rows);
-    for (int64_t i = 0; i < rows; i++) PROA_TRY(read_prompt(&req->prompts[i], &trtllm->prompt[i], err));
-    if (req->llm_model->decoupled) req->delivery = streaming ? PROA_DELIVER_TOKENS : PROA_DELIVER_PROMPTS;
+    proa_generation *g = proa_llm_add_generations(req, rows);
+    for (int64_t i = 0; i < rows; i++) {
+        g[i].stream = streaming;
+        PROA_TRY(read_row(&(batch_row){req, i, &g[i]}, &trtllm->prompt[i], err));
+    }
+    if (req->llm_model->decoupled) req->delivery = PROA_DELIVER_PROMPTS;
     return PROA_OK;
 }
 

@@ -2,8 +2,8 @@
  * llm.h - what the engine's contracts (engine, fastertransformer, tensorrtllm) share: a loaded model, a request on
  * its way through the engine, and the state of its sequences. Private to src/backends.
  * Owner:   a model belongs to its version; a request is in the arena of its proa_infer and ends with the final reply.
- * Threads: `read` runs on the caller's thread, `emit` and `end` on the engine's; a model does not change after
- *          open, except for what `lock` guards.
+ * Threads: `read` runs on the caller's thread or a reader's, `emit` and `end` on the engine's; a model does not
+ *          change after open, except for what `lock` guards.
  * Way in:  proa_llm_model_open, proa_llm_request_start. */
 #ifndef PROA_BACKENDS_LLM_LLM_H
 #define PROA_BACKENDS_LLM_LLM_H
@@ -45,12 +45,21 @@ typedef struct proa_llm_output {
     proa_finish finish; /* NONE while it runs */
 } proa_llm_output;
 
+/* Token ids that something else owns. */
+typedef struct proa_id_list {
+    const int32_t *ptr;
+    int64_t len;
+} proa_id_list;
+
 /* One prompt: one request of the engine. */
 typedef struct proa_prompt {
     proa_llm_request *req;
-    int64_t row;                /* of the batch */
-    proa_request request;       /* the lists of its options are in the request's arena */
-    proa_ids ids, decoder_ids;  /* what `request` points to */
+    const proa_generation *generation; /* what it is made of */
+    int64_t row;                       /* of the batch */
+    proa_request request;              /* the lists of its options are in the request's arena */
+    proa_id_list ids, decoder_ids;     /* what `request` points to: the generation's, or `tokens` */
+    proa_ids tokens;                   /* of a text or chat */
+    int64_t start_tokens;       /* of the decoder's prompt, as the engine counts them; 0 for decoders */
     proa_str echo;              /* text that precedes each sequence's; empty: none */
     _Atomic uint64_t id;        /* the engine's; 0: not yet submitted */
     bool whole;                 /* sequences come whole, at the end: beams, best_of */
@@ -68,11 +77,12 @@ typedef struct proa_prompt {
     int64_t arrived_ns;
 } proa_prompt;
 
-/* A contract: how a request becomes prompts, and outputs become replies. */
+/* A contract: how tensors become typed generations, and outputs become replies. */
 typedef struct proa_contract {
-    proa_status (*open)(proa_llm_model *s, proa_err *err);     /* its own settings; NULL: none */
-    proa_status (*read)(proa_llm_request *req, proa_err *err); /* makes the prompts and fills them in */
-    bool bundles_beams;                                        /* the beams of a prompt come in one reply */
+    proa_status (*open)(proa_llm_model *s, proa_err *err); /* its own settings; NULL: none */
+    /* Of a request that is made of tensors: makes its generations (proa_llm_add_generations) and fills them in. */
+    proa_status (*read)(proa_llm_request *req, proa_err *err);
+    bool bundles_beams; /* the beams of a prompt come in one reply */
     /* For all deliveries but ALL: these `count` sequences, one unless beams are bundled, have news. Afterwards they are
      * cleared, but for SNAPSHOTS. */
     void (*emit)(proa_llm_request *req, proa_prompt *p, proa_llm_output *output, int32_t count, bool final);
@@ -84,7 +94,8 @@ struct proa_llm_request {
     proa_llm_model *llm_model;
     proa_infer *infer;
     proa_arena arena;
-    proa_prompt *prompts; /* [count] */
+    proa_generation *generations; /* [count]: the protocol's, or made of its tensors */
+    proa_prompt *prompts;         /* [count] */
     int64_t count;
     proa_delivery delivery;
     bool running;             /* its first prompt is in a step; the engine's thread only */
@@ -164,11 +175,10 @@ void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out);
 /* ---- request.c ---- */
 /* One request of the server's from execute on: reads, submits, and sees to the replies. */
 void proa_llm_request_start(proa_llm_model *llm_model, proa_infer *r);
-/* `read` makes its prompts; task, options and ids are to be filled in. */
-proa_prompt *proa_llm_add_prompts(proa_llm_request *req, int64_t count);
-void proa_llm_readers_start(proa_llm_model *s); /* makes the readers, whose threads start when they are needed */
-/* Stops the readers; no call is left. */
-void proa_llm_readers_stop(proa_llm_model *s);
+/* `read` makes its generations, zeroed: one for each row of the batch. */
+proa_generation *proa_llm_add_generations(proa_llm_request *req, int64_t count);
+/* Reads a request and submits its prompts, or fails it; on the caller's thread or a reader's. */
+void proa_llm_request_read(proa_llm_request *req);
 /* Cancels the other live calls of requests with this call's id; they end with what they have generated. Returns how
  * many. */
 int proa_llm_stop_others(const proa_llm_request *self);
@@ -177,6 +187,25 @@ void proa_llm_reply(proa_llm_request *req, proa_reply *reply, bool final);
 const char *proa_llm_finish_name(proa_finish finish); /* "stop", "length", "cancelled", "" */
 /* Tokens without the end token that ended them. */
 int64_t proa_llm_visible_tokens(const proa_llm_output *output);
+
+/* ---- readers.c ---- */
+void proa_llm_readers_start(proa_llm_model *s); /* makes the readers, whose threads start when they are needed */
+/* Stops the readers; no call is left. */
+void proa_llm_readers_stop(proa_llm_model *s);
+/* Queues a request for the reader. False if its thread could not be started: then the caller reads the request. */
+bool proa_llm_reader_take(proa_reader *r, proa_llm_request *req);
+
+/* ---- prompt.c: a typed generation becomes a request of the engine ---- */
+
+/* Fills in p's ids, echo and request from p->generation; tokenises its text, renders its chat. INVALID, UNSUPPORTED if
+ * the model cannot do the task. */
+PROA_MUST_CHECK proa_status proa_llm_make_prompt(proa_prompt *p, proa_err *err);
+/* [task]; "encode" is the last one. */
+extern const char *const proa_llm_task_names[];
+/* The pooling of an embedding, where the generation leaves it to the model. */
+proa_pooling proa_llm_pooling(const proa_prompt *p);
+/* A client's JSON: what is wrong with it is INVALID, or LIMIT. */
+PROA_MUST_CHECK proa_status proa_llm_parse_json(proa_json **out, proa_str text, const char *what, proa_err *err);
 
 /* ---- tensor_read.c: numbers, texts and options from tensors and parameters ---- */
 
@@ -189,8 +218,9 @@ bool proa_input_int(const proa_infer *r, const char *name, int64_t row, int64_t 
 bool proa_input_bool(const proa_infer *r, const char *name, int64_t row, bool *out);
 /* The only string of an input; NULL ptr: not there. */
 proa_str proa_input_text(const proa_infer *r, const char *name);
-/* Numbers of row `row` of `rows`, appended to ids. */
-proa_status proa_input_ids(const proa_tensor *t, int64_t row, int64_t rows, proa_ids *ids, proa_err *err);
+/* Numbers of row `row` of `rows` as token ids, in the arena. */
+proa_status proa_input_ids(const proa_tensor *t, int64_t row, int64_t rows, proa_arena *arena,
+                           const int32_t **ids, int64_t *count, proa_err *err);
 /* The option that a tensor or parameter of this name means, by any engine's name; NULL: none. */
 const proa_option_row *proa_option_by_alias(const char *name);
 /* One option from row `row` of `rows` of a tensor. An empty tensor leaves it as it is. */

@@ -160,24 +160,6 @@ static void forget_strings(proa_options *o, const proa_option_row *row)
     if (row->kind == PROA_OPTION_KIND_STRINGS) *(proa_strings *)proa_option_field(o, row) = (proa_strings){0};
 }
 
-/* Verbatim, also what looks like JSON. */
-static proa_status add_string(proa_options *o, const proa_option_row *row, proa_str text, proa_arena *arena,
-                              proa_err *err)
-{
-    proa_strings *s = proa_option_field(o, row);
-    if (!text.len) return PROA_OK;
-    if (memchr(text.ptr, 0, text.len))
-        return PROA_FAIL(err, INVALID, "option '%s' has a string with a NUL", row->name);
-    if (s->count >= PROA_STRINGS_MAX)
-        return PROA_FAIL(err, LIMIT, "option '%s' has more than %d strings", row->name, PROA_STRINGS_MAX);
-    const char **list = PROA_ARENA_NEW(arena, const char *, s->count + 1);
-    if (s->count) memcpy(list, s->text, (size_t)s->count * sizeof *list);
-    list[s->count] = proa_arena_strdup(arena, text);
-    *s = (proa_strings){list, s->count + 1};
-    mark_given(o, row);
-    return PROA_OK;
-}
-
 /* "[[5,6],[7]]" and "[5,6]" both add to a list of lists. */
 static void add_json_words(proa_buf *json, proa_str text)
 {
@@ -209,9 +191,10 @@ static proa_status take_text(texts *t, proa_str text, proa_err *err)
 {
     const proa_option_row *sibling = text_sibling(t->row);
     if (!text.len) return PROA_OK;
-    if (t->row->kind == PROA_OPTION_KIND_STRINGS) return add_string(t->o, t->row, text, t->arena, err);
+    if (t->row->kind == PROA_OPTION_KIND_STRINGS)
+        return proa_option_add_string(t->o, t->row, text, t->arena, err);
     if (t->row->kind != PROA_OPTION_KIND_WORDS) return proa_options_set(t->o, t->row, text, t->arena, err);
-    if (sibling && text.ptr[0] != '[') return add_string(t->o, sibling, text, t->arena, err);
+    if (sibling && text.ptr[0] != '[') return proa_option_add_string(t->o, sibling, text, t->arena, err);
     add_json_words(&t->words, text);
     return PROA_OK;
 }

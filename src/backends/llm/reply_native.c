@@ -15,11 +15,6 @@ typedef struct answer {
     proa_reply *reply;
 } answer;
 
-static const proa_native_request *native_of(const proa_llm_request *req)
-{
-    return req->contract_data;
-}
-
 /* ---- texts and ids ---- */
 
 /* The text of a sequence behind the echo of its prompt, in the reply's arena. */
@@ -165,7 +160,7 @@ static void add_prompt_alternatives(const answer *a, int64_t P)
 }
 
 /* The tokens that prompt outputs are about. */
-static const proa_ids *scored_ids(const proa_prompt *p)
+static const proa_id_list *scored_ids(const proa_prompt *p)
 {
     return p->decoder_ids.len ? &p->decoder_ids : &p->ids;
 }
@@ -180,7 +175,7 @@ static bool is_prompt_wanted(const proa_prompt *p)
 static void add_prompt(const answer *a)
 {
     proa_prompt *p = a->p;
-    const proa_ids *ids = scored_ids(p);
+    const proa_id_list *ids = scored_ids(p);
     int64_t P = ids->len;
     if (!is_prompt_wanted(p)) return;
     p->prompt_emitted = true;
@@ -207,9 +202,9 @@ static const int64_t *row_shape(const answer *a, int64_t columns, int64_t shape[
     return shape + !batched;
 }
 
-static int64_t count_prompt(const proa_llm_request *req, const proa_prompt *p)
+static int64_t count_prompt(const proa_prompt *p)
 {
-    return p->finish == PROA_FINISH_NONE ? p->ids.len + native_of(req)->start_tokens : p->prompt_tokens;
+    return p->finish == PROA_FINISH_NONE ? p->ids.len + p->start_tokens : p->prompt_tokens;
 }
 
 static void add_prompt_tokens(const answer *a)
@@ -218,8 +213,7 @@ static void add_prompt_tokens(const answer *a)
     int32_t rank;
     const int64_t *of = row_shape(a, 1, shape, &rank);
     int32_t *to = proa_reply_ints(a->req, a->reply, "prompt_tokens", of, rank, 0);
-    for (int64_t i = 0; i < a->req->count && to; i++)
-        to[i] = (int32_t)count_prompt(a->req, &a->req->prompts[i]);
+    for (int64_t i = 0; i < a->req->count && to; i++) to[i] = (int32_t)count_prompt(&a->req->prompts[i]);
 }
 
 /* ---- typed replies ---- */
@@ -252,7 +246,7 @@ static void type_tokens(const answer *a, proa_generated_tokens *to, const int32_
 static void type_prompt(const answer *a, proa_generated *g)
 {
     proa_prompt *p = a->p;
-    const proa_ids *ids = scored_ids(p);
+    const proa_id_list *ids = scored_ids(p);
     if (!is_prompt_wanted(p)) return;
     p->prompt_emitted = true;
     proa_generated_tokens *tokens = PROA_ARENA_NEW(&a->reply->arena, proa_generated_tokens, 1);
@@ -272,7 +266,7 @@ static void type_sequence(const answer *a, proa_generated_sequence *to, const pr
 static proa_generated *type_reply(const answer *a)
 {
     proa_generated *g = PROA_ARENA_NEW(&a->reply->arena, proa_generated, 1);
-    g->prompt_tokens = count_prompt(a->req, a->p);
+    g->prompt_tokens = count_prompt(a->p);
     a->reply->generated = g;
     return g;
 }
@@ -339,14 +333,15 @@ static void reply_rows(const answer *a)
     if (to) memcpy(to, p->rows.ptr, p->rows.len);
 }
 
-static const float *pool_rows(const answer *a, const proa_prompt *p, float *mean, int64_t n, int64_t columns)
+static const float *pool_rows(const proa_prompt *p, float *mean, int64_t n, int64_t columns)
 {
     const float *rows = (const void *)p->rows.ptr;
-    switch (native_of(a->req)->pooling) {
+    switch (proa_llm_pooling(p)) {
     case PROA_POOLING_POOLER: return (const void *)p->pooled.ptr;
     case PROA_POOLING_CLS: return rows;
     case PROA_POOLING_LAST: return rows + (n - 1) * columns;
-    case PROA_POOLING_MEAN: break;
+    case PROA_POOLING_MEAN:
+    case PROA_POOLING_DEFAULT: break;
     }
     for (int64_t k = 0; k < columns; k++) {
         double sum = 0;
@@ -369,8 +364,8 @@ static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t column
         proa_buf_append(&p->rows, p->output[0].hidden.ptr, p->output[0].hidden.len);
     int64_t n = (int64_t)(p->rows.len / sizeof(float)) / columns;
     float *mean = PROA_ARENA_NEW(&a->reply->arena, float, columns);
-    memcpy(to, pool_rows(a, p, mean, n, columns), (size_t)columns * sizeof *to);
-    if (native_of(a->req)->normalize) normalize(to, columns);
+    memcpy(to, pool_rows(p, mean, n, columns), (size_t)columns * sizeof *to);
+    if (p->generation->normalize) normalize(to, columns);
 }
 
 static void reply_embedding(const answer *a)
@@ -387,7 +382,7 @@ static void reply_embedding(const answer *a)
 static void type_other(const answer *a)
 {
     proa_generated *g = type_reply(a);
-    if (native_of(a->req)->task != PROA_NATIVE_EMBED) {
+    if (a->p->generation->task != PROA_GENERATION_EMBED) {
         type_prompt(a, g);
         return;
     }
@@ -454,8 +449,8 @@ static void reply_classes(const answer *a)
 void proa_native_end(proa_llm_request *req)
 {
     proa_prompt *p = &req->prompts[0];
-    const proa_native_request *native = native_of(req);
-    if (native->task == PROA_NATIVE_GENERATE) {
+    proa_generation_task task = p->generation->task;
+    if (task == PROA_GENERATION_TEXT) {
         proa_llm_output **output = PROA_ARENA_NEW(&req->arena, proa_llm_output *, p->output_count);
         for (int32_t i = 0; i < p->output_count; i++) output[i] = &p->output[i];
         reply_generated(req, p, output, p->output_count, true);
@@ -469,10 +464,10 @@ void proa_native_end(proa_llm_request *req)
         return;
     }
     add_prompt_tokens(&a);
-    switch (native->task) {
-    case PROA_NATIVE_ROWS: reply_rows(&a); break;
-    case PROA_NATIVE_EMBED: reply_embedding(&a); break;
-    case PROA_NATIVE_CLASSIFY: reply_classes(&a); break;
+    switch (task) {
+    case PROA_GENERATION_ROWS: reply_rows(&a); break;
+    case PROA_GENERATION_EMBED: reply_embedding(&a); break;
+    case PROA_GENERATION_CLASSIFY: reply_classes(&a); break;
     default: add_prompt(&a); break;
     }
     proa_llm_reply(req, a.reply, true);

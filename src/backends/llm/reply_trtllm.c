@@ -57,9 +57,9 @@ static void add_floats(const answer *a, const char *name, const int64_t *shape, 
 /* ---- tokens ---- */
 
 /* The prompt stands before the tokens, but in a stream. */
-static const proa_ids *head_of(const answer *a, int64_t row)
+static const proa_id_list *head_of(const answer *a, int64_t row)
 {
-    static const proa_ids none;
+    static const proa_id_list none;
     const proa_prompt *p = a->p[row];
     if (a->part || asked(a, row)->exclude_input) return &none;
     return p->req->llm_model->info.kind == PROA_KIND_ENCODER_DECODER ? &p->decoder_ids : &p->ids;
@@ -77,7 +77,7 @@ static void add_ids(const answer *a)
     int32_t *ids = PROA_ARENA_NEW(&a->reply->arena, int32_t, n * width);
     for (int64_t i = 0; i < n * width; i++) ids[i] = -1;
     for (int64_t i = 0; i < n; i++) {
-        const proa_ids *head = head_of(a, i / a->K);
+        const proa_id_list *head = head_of(a, i / a->K);
         const proa_llm_output *output = said_at(a, i);
         int64_t visible = output ? proa_llm_visible_tokens(output) : 0;
         if (head->len) memcpy(ids + i * width, head->ptr, (size_t)head->len * sizeof *ids);

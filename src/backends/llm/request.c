@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/thread.h"
 #include <sched.h>
 #include <string.h>
 
@@ -18,17 +17,23 @@ static void init_arrays(proa_prompt *p)
     for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_init(all[i], (size_t)PROA_REPLY_ARRAY_BYTES_MAX);
 }
 
-proa_prompt *proa_llm_add_prompts(proa_llm_request *req, int64_t count)
+proa_generation *proa_llm_add_generations(proa_llm_request *req, int64_t count)
 {
-    req->prompts = PROA_ARENA_NEW(&req->infer->arena, proa_prompt, count);
+    req->generations = PROA_ARENA_NEW(&req->infer->arena, proa_generation, count);
     req->count = count;
-    for (int64_t i = 0; i < count; i++) {
+    return req->generations;
+}
+
+static void add_prompts(proa_llm_request *req)
+{
+    req->prompts = PROA_ARENA_NEW(&req->infer->arena, proa_prompt, req->count);
+    for (int64_t i = 0; i < req->count; i++) {
         proa_prompt *p = &req->prompts[i];
         p->req = req;
         p->row = i;
+        p->generation = &req->generations[i];
         init_arrays(p);
     }
-    return req->prompts;
 }
 
 static void release_output(proa_llm_output *output)
@@ -44,8 +49,7 @@ static void release_prompt(proa_prompt *p)
     free(p->output);
     p->output = NULL;
     p->output_count = 0;
-    proa_ids_release(&p->ids);
-    proa_ids_release(&p->decoder_ids);
+    proa_ids_release(&p->tokens);
     proa_buf *const all[] = {&p->logprobs, &p->top, &p->rows, &p->pooled};
     for (size_t i = 0; i < PROA_COUNT(all); i++) proa_buf_release(all[i]);
 }
@@ -117,7 +121,7 @@ static void end_watch(proa_llm_request *req)
 
 static void release_request(proa_llm_request *req)
 {
-    for (int64_t i = 0; i < req->count; i++) release_prompt(&req->prompts[i]);
+    for (int64_t i = 0; i < req->count && req->prompts; i++) release_prompt(&req->prompts[i]);
     proa_arena_release(&req->arena);
 }
 
@@ -224,7 +228,7 @@ static proa_status score_output(proa_prompt *p, int32_t index, proa_err *err)
     proa_llm_request *req = p->req;
     const proa_llm_model *llm_model = req->llm_model;
     bool s2s = llm_model->info.kind == PROA_KIND_ENCODER_DECODER;
-    const proa_ids *head = s2s ? &p->decoder_ids : &p->ids;
+    const proa_id_list *head = s2s ? &p->decoder_ids : &p->ids;
     proa_ids ids = {0};
     for (int64_t i = 0; i < head->len; i++) proa_ids_push(&ids, head->ptr[i]);
     if (s2s && !head->len) proa_ids_push(&ids, llm_model->info.decoder_start_id);
@@ -498,11 +502,32 @@ static void submit_all(proa_llm_request *req)
     }
 }
 
-static void read_and_submit(proa_llm_request *req)
+/* Generations come typed from the protocol, or the contract reads them from tensors; from here on they are the same. */
+static proa_status read_generations(proa_llm_request *req, proa_err *err)
+{
+    if (!req->infer->generation) return req->contract->read(req, err);
+    req->generations = req->infer->generation;
+    req->count = 1;
+    return PROA_OK;
+}
+
+static proa_status read_request(proa_llm_request *req, proa_err *err)
+{
+    PROA_TRY(read_generations(req, err));
+    bool stream = req->count > 0 && req->generations[0].stream;
+    if (stream && !req->llm_model->decoupled)
+        return PROA_FAIL(err, INVALID, "Streaming is only supported if model is deployed using decoupled mode.");
+    if (stream && req->generations[0].task == PROA_GENERATION_TEXT) req->delivery = PROA_DELIVER_TOKENS;
+    add_prompts(req);
+    for (int64_t i = 0; i < req->count; i++) PROA_TRY(proa_llm_make_prompt(&req->prompts[i], err));
+    return PROA_OK;
+}
+
+void proa_llm_request_read(proa_llm_request *req)
 {
     proa_infer *r = req->infer;
     proa_err err = {.status = PROA_OK};
-    proa_status status = req->contract->read(req, &err);
+    proa_status status = read_request(req, &err);
     if (status == PROA_OK && req->count) status = check_queue(req->llm_model, req->count, &err);
     if (status == PROA_OK && atomic_load(&req->cancel_asked))
         status = PROA_FAIL(&err, CANCELLED, "request was cancelled");
@@ -517,78 +542,7 @@ static void read_and_submit(proa_llm_request *req)
     proa_infer_drop(r);
 }
 
-/* ---- the readers: an event loop must not wait for long texts and templates ---- */
-
-/* Under the lock. When no long text came for a while, freed memory goes back to the system. */
-static void wait_for_requests(proa_llm_model *s, proa_reader *r)
-{
-    if (!r->used) {
-        pthread_cond_wait(&r->arrived, &s->lock);
-        return;
-    }
-    if (!proa_cond_wait_ms(&r->arrived, &s->lock, PROA_TRIM_MS)) return;
-    r->used = false;
-    pthread_mutex_unlock(&s->lock);
-    proa_memory_trim();
-    pthread_mutex_lock(&s->lock);
-}
-
-static proa_llm_request *next_request(proa_reader *r)
-{
-    proa_llm_model *s = r->llm_model;
-    pthread_mutex_lock(&s->lock);
-    while (!r->first && !s->readers_stop) wait_for_requests(s, r);
-    proa_llm_request *req = r->first;
-    if (req) r->first = req->read_next;
-    if (!r->first) r->last = &r->first;
-    r->used |= r == &s->readers[PROA_READER_LONG];
-    pthread_mutex_unlock(&s->lock);
-    return req;
-}
-
-static void *reading_thread(void *arg)
-{
-    for (proa_llm_request *req; (req = next_request(arg)) != NULL;) read_and_submit(req);
-    return NULL;
-}
-
-/* False if the thread could not be started: then the caller reads the request. */
-static bool hand_to_reader(proa_reader *r, proa_llm_request *req)
-{
-    proa_llm_model *s = r->llm_model;
-    pthread_mutex_lock(&s->lock);
-    if (!r->runs) r->runs = pthread_create(&r->thread, NULL, reading_thread, r) == 0;
-    bool runs = r->runs;
-    if (runs) {
-        *r->last = req;
-        r->last = &req->read_next;
-        pthread_cond_signal(&r->arrived);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return runs;
-}
-
-void proa_llm_readers_start(proa_llm_model *s)
-{
-    for (int i = 0; i < PROA_READERS; i++) {
-        proa_reader *r = &s->readers[i];
-        *r = (proa_reader){.llm_model = s};
-        r->last = &r->first;
-        proa_cond_init(&r->arrived);
-    }
-}
-
-void proa_llm_readers_stop(proa_llm_model *s)
-{
-    pthread_mutex_lock(&s->lock);
-    s->readers_stop = true;
-    for (int i = 0; i < PROA_READERS; i++) pthread_cond_signal(&s->readers[i].arrived);
-    pthread_mutex_unlock(&s->lock);
-    for (int i = 0; i < PROA_READERS; i++) {
-        if (s->readers[i].runs) pthread_join(s->readers[i].thread, NULL);
-        pthread_cond_destroy(&s->readers[i].arrived);
-    }
-}
+/* ---- who reads it ---- */
 
 static bool is_long(const proa_infer *r)
 {
@@ -618,5 +572,5 @@ void proa_llm_request_start(proa_llm_model *llm_model, proa_infer *r)
     proa_reader *reader = is_long(r)   ? &llm_model->readers[PROA_READER_LONG]
                           : is_chat(r) ? &llm_model->readers[PROA_READER_CHATS]
                                        : NULL;
-    if (!reader || !hand_to_reader(reader, req)) read_and_submit(req);
+    if (!reader || !proa_llm_reader_take(reader, req)) proa_llm_request_read(req);
 }

@@ -127,19 +127,23 @@ proa_str proa_input_text(const proa_infer *r, const char *name)
     return text;
 }
 
-proa_status proa_input_ids(const proa_tensor *t, int64_t row, int64_t rows, proa_ids *ids, proa_err *err)
+proa_status proa_input_ids(const proa_tensor *t, int64_t row, int64_t rows, proa_arena *arena,
+                           const int32_t **ids, int64_t *count, proa_err *err)
 {
     int64_t each = rows > 0 ? proa_tensor_count(t) / rows : 0, id = 0;
     if (each > PROA_CONTEXT_MAX)
         return PROA_FAIL(err, LIMIT, "input '%s' has %lld ids, at most %d are taken", t->name,
                          (long long)each, PROA_CONTEXT_MAX);
-    for (int64_t i = row * each; i < (row + 1) * each; i++) {
-        if (!proa_element_int(t, i, &id))
+    int32_t *to = each > 0 ? PROA_ARENA_NEW(arena, int32_t, each) : NULL;
+    for (int64_t i = 0; i < each; i++) {
+        if (!proa_element_int(t, row * each + i, &id))
             return PROA_FAIL(err, INVALID, "input '%s' must be made of integers", t->name);
         if (id < INT32_MIN || id > INT32_MAX)
             return PROA_FAIL(err, INVALID, "input '%s' has the token id %lld", t->name, (long long)id);
-        proa_ids_push(ids, (int32_t)id);
+        to[i] = (int32_t)id;
     }
+    *ids = to;
+    *count = each;
     return PROA_OK;
 }
 

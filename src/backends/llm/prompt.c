@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * prompt.c - a typed generation as a request of the engine: its text or chat as tokens, the echo, the task. It is the
+ *            same for requests that a protocol sends typed and for those that a contract reads from tensors. */
+#include "backends/llm/llm.h"
+
+#include "base/limits.h"
+#include <string.h>
+
+const char *const proa_llm_task_names[] = {
+    [PROA_GENERATION_TEXT] = "generate",     [PROA_GENERATION_SCORE] = "score",
+    [PROA_GENERATION_ROWS] = "rows",         [PROA_GENERATION_EMBED] = "embed",
+    [PROA_GENERATION_CLASSIFY] = "classify", [PROA_GENERATION_ENCODE] = "encode"};
+
+proa_pooling proa_llm_pooling(const proa_prompt *p)
+{
+    proa_pooling pooling = p->generation->pooling;
+    if (pooling != PROA_POOLING_DEFAULT) return pooling;
+    return p->req->llm_model->info.kind == PROA_KIND_DECODER ? PROA_POOLING_LAST : PROA_POOLING_MEAN;
+}
+
+/* Refuses what the model cannot do of a task. */
+static proa_status check_task(const proa_prompt *p, proa_err *err)
+{
+    const proa_llm_model *s = p->req->llm_model;
+    proa_generation_task task = p->generation->task;
+    proa_pooling pooling = proa_llm_pooling(p);
+    if (s->info.kind == PROA_KIND_ENCODER && task <= PROA_GENERATION_SCORE)
+        return PROA_FAIL(err, UNSUPPORTED, "an encoder does not %s: task must be rows, embed or classify",
+                         proa_llm_task_names[task]);
+    if (task == PROA_GENERATION_CLASSIFY && s->labels <= 0)
+        return PROA_FAIL(err, UNSUPPORTED, "the model has no labels to classify by");
+    if (task != PROA_GENERATION_EMBED) return PROA_OK;
+    if (s->info.kind == PROA_KIND_DECODER && pooling != PROA_POOLING_LAST)
+        return PROA_FAIL(err, UNSUPPORTED, "a decoder's embedding is its last position's: pooling must be last");
+    if (pooling == PROA_POOLING_POOLER && !s->info.has_pooler)
+        return PROA_FAIL(err, UNSUPPORTED, "the model has no pooler");
+    return PROA_OK;
+}
+
+/* ---- tokens ---- */
+
+static proa_status tokenize_text(proa_prompt *p, proa_str text, bool special, proa_err *err)
+{
+    const proa_tokenizer *tok = p->req->llm_model->tokenizer;
+    if (!tok) return PROA_FAIL(err, UNSUPPORTED, "the model's folder has no tokenizer: give input_ids");
+    PROA_TRY(proa_tokenizer_encode(tok, text, special, &p->tokens, err));
+    p->ids = (proa_id_list){p->tokens.ptr, p->tokens.len};
+    return PROA_OK;
+}
+
+proa_status proa_llm_parse_json(proa_json **out, proa_str text, const char *what, proa_err *err)
+{
+    proa_err why = {.status = PROA_OK};
+    if (proa_json_parse_within(out, text, PROA_REQUEST_NODES_MAX, what, &why) == PROA_OK) return PROA_OK;
+    return proa_err_set(err, why.status == PROA_LIMIT ? PROA_LIMIT : PROA_INVALID, why.file, why.line, "%s",
+                        why.text);
+}
+
+/* A list of messages is the same as an object that has nothing but them. */
+static proa_status parse_messages(proa_json **out, proa_str text, proa_err *err)
+{
+    size_t blank = 0;
+    while (blank < text.len && strchr(" \t\r\n", text.ptr[blank])) blank++;
+    if (blank == text.len || text.ptr[blank] != '[') return proa_llm_parse_json(out, text, "messages", err);
+    proa_buf object;
+    proa_buf_init(&object, PROA_TEXT_BYTES_MAX);
+    proa_buf_printf(&object, "{\"messages\":");
+    proa_buf_str(&object, text);
+    proa_buf_char(&object, '}');
+    proa_status status = object.full ? PROA_FAIL(err, LIMIT, "messages have more than %lld bytes",
+                                                 (long long)PROA_TEXT_BYTES_MAX)
+                                     : proa_llm_parse_json(out, proa_buf_view(&object), "messages", err);
+    proa_buf_release(&object);
+    return status;
+}
+
+/* The text that the template makes of a chat, as tokens. */
+static proa_status tokenize_chat(proa_prompt *p, const proa_json *chat, proa_err *err)
+{
+    proa_buf text;
+    proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
+    proa_status status = proa_chat_render(p->req->llm_model->chat, chat, &text, err);
+    if (status == PROA_OK) status = tokenize_text(p, proa_buf_view(&text), false, err);
+    proa_buf_release(&text);
+    return status;
+}
+
+/* From the tree of the chat, or else from its JSON. */
+static proa_status read_chat(proa_prompt *p, proa_err *err)
+{
+    const proa_generation *g = p->generation;
+    proa_json *json = NULL;
+    if (p->req->count > 1) return PROA_FAIL(err, UNSUPPORTED, "messages come one list in a request");
+    if (!p->req->llm_model->chat)
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "the model's folder has no chat template (parameter chat_template names another: %s)",
+            "a file, chatml or plain");
+    if (g->chat) return tokenize_chat(p, g->chat, err);
+    PROA_TRY(parse_messages(&json, g->chat_text, err));
+    proa_status status = tokenize_chat(p, json, err);
+    proa_json_free(json);
+    return status;
+}
+
+static proa_status read_tokens(proa_prompt *p, proa_err *err)
+{
+    const proa_generation *g = p->generation;
+    if (g->embedded) return PROA_OK;
+    if (g->text.ptr) return tokenize_text(p, g->text, true, err);
+    if (g->chat || g->chat_text.ptr) {
+        proa_status status = read_chat(p, err);
+        proa_infer_free_chat(p->req->infer);
+        return status;
+    }
+    if (g->ids_count > PROA_CONTEXT_MAX)
+        return PROA_FAIL(err, LIMIT, "input 'input_ids' has %lld ids, at most %d are taken",
+                         (long long)g->ids_count, PROA_CONTEXT_MAX);
+    p->ids = (proa_id_list){g->ids, g->ids_count};
+    return PROA_OK;
+}
+
+static void set_decoder_ids(proa_prompt *p)
+{
+    const proa_generation *g = p->generation;
+    p->decoder_ids = (proa_id_list){g->decoder_ids, g->decoder_ids_count};
+    p->request.decoder_ids = g->decoder_ids;
+    p->request.decoder_ids_count = g->decoder_ids_count;
+    if (p->req->llm_model->info.kind == PROA_KIND_ENCODER_DECODER)
+        p->start_tokens = g->decoder_ids ? g->decoder_ids_count : 1;
+}
+
+/* ---- the request ---- */
+
+/* What is to stand before each sequence's text. */
+static proa_status read_echo(proa_prompt *p, proa_err *err)
+{
+    const proa_llm_request *req = p->req;
+    if (!p->generation->echo) return PROA_OK;
+    p->echo = p->generation->text;
+    if (p->echo.ptr || !req->llm_model->tokenizer) return PROA_OK;
+    proa_buf text;
+    proa_buf_init(&text, PROA_TEXT_BYTES_MAX);
+    proa_status status = proa_tokenizer_decode(req->llm_model->tokenizer, p->ids.ptr, p->ids.len, true, &text,
+                                               err);
+    if (status == PROA_OK)
+        p->echo = (proa_str){proa_arena_strdup(&p->req->arena, proa_buf_view(&text)), text.len};
+    proa_buf_release(&text);
+    return status;
+}
+
+/* A decoder's vector is what its head reads at the prompt's last position. */
+static void embed_by_decoder(proa_request *request)
+{
+    request->task = PROA_TASK_GENERATE;
+    request->options = (proa_options){.max_tokens = 1, .beams = 1, .n = 1, .return_hidden = true};
+}
+
+static void set_request(proa_prompt *p)
+{
+    static const proa_task tasks[] = {
+        [PROA_GENERATION_TEXT] = PROA_TASK_GENERATE, [PROA_GENERATION_SCORE] = PROA_TASK_SCORE,
+        [PROA_GENERATION_ROWS] = PROA_TASK_ROWS,     [PROA_GENERATION_EMBED] = PROA_TASK_ENCODE,
+        [PROA_GENERATION_CLASSIFY] = PROA_TASK_ROWS, [PROA_GENERATION_ENCODE] = PROA_TASK_ENCODE};
+    const proa_generation *g = p->generation;
+    bool embed = g->task == PROA_GENERATION_EMBED;
+    proa_options *o = &p->request.options;
+    p->request.task = tasks[g->task];
+    *o = g->options; /* its lists are in the request's arena */
+    if (o->top_logprobs > 0) o->logprobs = true, o->given |= PROA_GIVEN(logprobs);
+    if (embed && proa_llm_pooling(p) == PROA_POOLING_POOLER) p->request.task = PROA_TASK_ROWS;
+    if (embed && p->req->llm_model->info.kind == PROA_KIND_DECODER) embed_by_decoder(&p->request);
+    p->request.embedded = g->embedded;
+    p->request.ids = p->ids.ptr;
+    p->request.ids_count = g->embedded ? g->ids_count : p->ids.len;
+    p->wants_rows = g->prompt_logits;
+}
+
+proa_status proa_llm_make_prompt(proa_prompt *p, proa_err *err)
+{
+    PROA_TRY(check_task(p, err));
+    PROA_TRY(read_tokens(p, err));
+    set_decoder_ids(p);
+    PROA_TRY(read_echo(p, err));
+    set_request(p);
+    if (p->request.ids_count == 0) return PROA_FAIL(err, INVALID, "the prompt is empty");
+    return PROA_OK;
+}
