@@ -104,7 +104,7 @@ static entry **place_of(const proa_cache *c, const uint64_t key[2])
     return &c->table[key[0] & (uint64_t)(c->table_size - 1)];
 }
 
-static entry *find(const proa_cache *c, const uint64_t key[2])
+static entry *find_entry(const proa_cache *c, const uint64_t key[2])
 {
     entry *e = *place_of(c, key);
     while (e && (e->key[0] != key[0] || e->key[1] != key[1])) e = e->chain;
@@ -127,7 +127,7 @@ static void grow_table(proa_cache *c)
     free(old);
 }
 
-static void insert(proa_cache *c, entry *e)
+static void insert_entry(proa_cache *c, entry *e)
 {
     if (c->count >= c->table_size) grow_table(c);
     entry **at = place_of(c, e->key);
@@ -365,14 +365,14 @@ static void begin_inflight(proa_cache *c, proa_infer *r)
     atomic_init(&e->refs, 1);
     memcpy(e->key, r->cache_key, sizeof e->key);
     e->model = r->model;
-    insert(c, e);
+    insert_entry(c, e);
     r->ticket.cache_inflight = e;
 }
 
 /* Under the lock. No entry: a miss. An entry without a reply: an equal request is in flight. */
 static proa_cache_result lookup_locked(proa_cache *c, proa_infer *r, bool watched, entry **kept)
 {
-    entry *e = find(c, r->cache_key);
+    entry *e = find_entry(c, r->cache_key);
     if (!e) {
         begin_inflight(c, r);
         c->misses++;

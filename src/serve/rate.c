@@ -111,16 +111,16 @@ void proa_rate_free(proa_rate *rate)
 
 /* ---- resources and instances ---- */
 
-static resource *find(resource *list, const char *name, int device)
+static resource *find_resource(resource *list, const char *name, int device)
 {
     for (resource *r = list; r; r = r->next)
         if (r->device == device && strcmp(r->name, name) == 0) return r;
     return NULL;
 }
 
-static resource *get(proa_rate *rate, const char *name, int device)
+static resource *get_resource(proa_rate *rate, const char *name, int device)
 {
-    resource *r = find(rate->resources, name, device);
+    resource *r = find_resource(rate->resources, name, device);
     if (r) return r;
     r = proa_calloc(1, sizeof *r);
     r->name = proa_strdup(name);
@@ -131,7 +131,7 @@ static resource *get(proa_rate *rate, const char *name, int device)
 }
 
 /* How many the options give: a global resource matches any device, another its own device or "every device". */
-static int64_t given(const proa_rate *rate, const resource *r)
+static int64_t given_count(const proa_rate *rate, const resource *r)
 {
     int64_t most = 0;
     for (const resource *g = rate->given; g; g = g->next) {
@@ -144,13 +144,13 @@ static int64_t given(const proa_rate *rate, const resource *r)
 /* A resource without an option has as many units as the largest need. */
 static void count_all(proa_rate *rate)
 {
-    for (resource *r = rate->resources; r; r = r->next) r->all = rate->given ? given(rate, r) : 0;
+    for (resource *r = rate->resources; r; r = r->next) r->all = rate->given ? given_count(rate, r) : 0;
     for (const member *m = rate->members; m && !rate->given; m = m->next)
         for (int i = 0; i < m->needs_count; i++)
             if (m->needs[i].count > m->needs[i].of->all) m->needs[i].of->all = m->needs[i].count;
 }
 
-static bool needed(const proa_rate *rate, const resource *r)
+static bool is_needed(const proa_rate *rate, const resource *r)
 {
     for (const member *m = rate->members; m; m = m->next)
         for (int i = 0; i < m->needs_count; i++)
@@ -162,8 +162,8 @@ static proa_status check_needs(const proa_rate *rate, const member *added, proa_
 {
     for (const resource *r = rate->resources; r; r = r->next)
         for (const resource *other = rate->resources; r->device == GLOBAL && other; other = other->next)
-            if (other->device != GLOBAL && strcmp(r->name, other->name) == 0 && needed(rate, r) &&
-                needed(rate, other))
+            if (other->device != GLOBAL && strcmp(r->name, other->name) == 0 && is_needed(rate, r) &&
+                is_needed(rate, other))
                 return PROA_FAIL(
                     err, INVALID,
                     "Resource \"%s\" is present as both global and device-specific resource in the "
@@ -190,7 +190,8 @@ proa_status proa_rate_add(proa_rate *rate, const proa_instance *instance, proa_e
     pthread_mutex_lock(&rate->lock);
     for (int i = 0; i < m->needs_count; i++) {
         const Inference__ModelRateLimiter__Resource *r = config->resources[i];
-        m->needs[i] = (need){get(rate, r->name, r->global ? GLOBAL : instance->device), (int64_t)r->count};
+        m->needs[i] = (need){get_resource(rate, r->name, r->global ? GLOBAL : instance->device),
+                             (int64_t)r->count};
     }
     m->next = rate->members;
     rate->members = m;
@@ -226,14 +227,14 @@ static member *member_of(const proa_rate *rate, const proa_instance *instance)
     return NULL;
 }
 
-static bool fits(const member *m)
+static bool member_fits(const member *m)
 {
     for (int i = 0; i < m->needs_count; i++)
         if (m->needs[i].of->used + m->needs[i].count > m->needs[i].of->all) return false;
     return true;
 }
 
-static bool share(const member *a, const member *b)
+static bool share_resource(const member *a, const member *b)
 {
     for (int i = 0; i < a->needs_count; i++)
         for (int j = 0; j < b->needs_count; j++)
@@ -245,9 +246,9 @@ static bool share(const member *a, const member *b)
  * use: otherwise instances with large needs would never get all of them. Instances that need none of these may pass. */
 static bool may_take(const proa_rate *rate, const member *m)
 {
-    if (!fits(m)) return false;
+    if (!member_fits(m)) return false;
     for (const member *other = rate->members; other; other = other->next)
-        if (other != m && other->waits && other->turn < m->turn && share(other, m)) return false;
+        if (other != m && other->waits && other->turn < m->turn && share_resource(other, m)) return false;
     return true;
 }
 
@@ -260,7 +261,7 @@ static void keep_up(member *m)
     if (m->needs_count && reached > CATCH_UP && m->turn < reached - CATCH_UP) m->turn = reached - CATCH_UP;
 }
 
-static void take(member *m)
+static void take_resources(member *m)
 {
     for (int i = 0; i < m->needs_count; i++) {
         resource *r = m->needs[i].of;
@@ -278,7 +279,7 @@ void proa_rate_acquire(proa_rate *rate, const proa_instance *instance)
     m->waits = true;
     while (!may_take(rate, m)) pthread_cond_wait(&rate->change, &rate->lock);
     m->waits = false;
-    take(m);
+    take_resources(m);
     pthread_cond_broadcast(&rate->change); /* another instance may be next */
     pthread_mutex_unlock(&rate->lock);
 }

@@ -38,7 +38,7 @@ static void region_drop(void *arg)
     free(g);
 }
 
-static proa_shm_region **find(proa_server *s, const char *name)
+static proa_shm_region **find_region(proa_server *s, const char *name)
 {
     proa_shm_region **at = &s->regions;
     while (*at && strcmp((*at)->name, name) != 0) at = &(*at)->next;
@@ -100,7 +100,7 @@ proa_status proa_shm_register(proa_server *server, const char *name, const char 
     pthread_mutex_lock(&server->shm_lock);
     proa_shm_region *fresh = NULL;
     proa_status status;
-    if (*find(server, name))
+    if (*find_region(server, name))
         status = PROA_FAIL(err, EXISTS, "shared memory region '%s' already in manager", name);
     else if (server->regions_count >= PROA_SHM_REGIONS_MAX)
         status = PROA_FAIL(err, LIMIT, "more than %d shared memory regions", PROA_SHM_REGIONS_MAX);
@@ -123,7 +123,7 @@ proa_status proa_shm_unregister(proa_server *server, const char *name, proa_err 
     (void)err; /* Triton's answer to a name that it does not know is success */
     pthread_mutex_lock(&server->shm_lock);
     while (server->regions) {
-        proa_shm_region **at = *name ? find(server, name) : &server->regions;
+        proa_shm_region **at = *name ? find_region(server, name) : &server->regions;
         proa_shm_region *g = *at;
         if (!g) break;
         *at = g->next;
@@ -165,7 +165,7 @@ proa_status proa_shm_status(proa_server *server, const char *name,
     return PROA_OK;
 }
 
-static proa_status shortened(const proa_shm_region *g, proa_err *err)
+static proa_status region_shortened(const proa_shm_region *g, proa_err *err)
 {
     return PROA_FAIL(
         err, INVALID,
@@ -177,7 +177,7 @@ proa_status proa_shm_check(const proa_buffer *buffer, proa_err *err)
 {
     if (PROA_LIKELY(!proa_guards_any_broken()) || !buffer || buffer->free_data != region_drop) return PROA_OK;
     const proa_shm_region *g = buffer->arg;
-    return proa_guard_broken(g->guard) ? shortened(g, err) : PROA_OK;
+    return proa_guard_broken(g->guard) ? region_shortened(g, err) : PROA_OK;
 }
 
 proa_status proa_shm_check_bytes(const proa_buffer *buffer, const char *data, size_t bytes, proa_err *err)
@@ -195,11 +195,11 @@ proa_status proa_shm_buffer(proa_server *server, const char *region, uint64_t of
     proa_status status = PROA_OK;
     *out = NULL;
     pthread_mutex_lock(&server->shm_lock);
-    proa_shm_region *g = *find(server, region);
+    proa_shm_region *g = *find_region(server, region);
     if (!g) {
         status = PROA_FAIL(err, NOT_FOUND, "Unable to find shared memory region: '%s'", region);
     } else if (proa_guard_broken(g->guard)) {
-        status = shortened(g, err);
+        status = region_shortened(g, err);
     } else if (offset >= g->bytes) {
         status = PROA_FAIL(err, INVALID, "Invalid offset for shared memory region: '%s'", region);
     } else if (bytes > g->bytes - offset) {

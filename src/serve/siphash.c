@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static uint64_t turn(uint64_t x, int by)
+static uint64_t rotate_left(uint64_t x, int by)
 {
     return x << by | x >> (64 - by);
 }
@@ -12,15 +12,15 @@ static uint64_t turn(uint64_t x, int by)
 static void sip_round(uint64_t v[4])
 {
     v[0] += v[1];
-    v[1] = turn(v[1], 13) ^ v[0];
-    v[0] = turn(v[0], 32);
+    v[1] = rotate_left(v[1], 13) ^ v[0];
+    v[0] = rotate_left(v[0], 32);
     v[2] += v[3];
-    v[3] = turn(v[3], 16) ^ v[2];
+    v[3] = rotate_left(v[3], 16) ^ v[2];
     v[0] += v[3];
-    v[3] = turn(v[3], 21) ^ v[0];
+    v[3] = rotate_left(v[3], 21) ^ v[0];
     v[2] += v[1];
-    v[1] = turn(v[1], 17) ^ v[2];
-    v[2] = turn(v[2], 32);
+    v[1] = rotate_left(v[1], 17) ^ v[2];
+    v[2] = rotate_left(v[2], 32);
 }
 
 static void add_word(uint64_t v[4], uint64_t word)

@@ -24,25 +24,25 @@ static const struct {
 
 static atomic_uint_fast64_t copied;
 
-static bool known(proa_type type)
+static bool is_known(proa_type type)
 {
     return (unsigned)type < PROA_TYPE_COUNT;
 }
 
 const char *proa_type_name(proa_type type)
 {
-    return types[known(type) ? type : PROA_TYPE_INVALID].wire;
+    return types[is_known(type) ? type : PROA_TYPE_INVALID].wire;
 }
 
 const char *proa_type_config_name(proa_type type)
 {
     if (type == PROA_TYPE_BYTES) return "TYPE_STRING"; /* the one type that has two names */
-    return types[known(type) ? type : PROA_TYPE_INVALID].config;
+    return types[is_known(type) ? type : PROA_TYPE_INVALID].config;
 }
 
 int64_t proa_type_bytes(proa_type type)
 {
-    return known(type) ? types[type].bytes : 0;
+    return is_known(type) ? types[type].bytes : 0;
 }
 
 proa_type proa_type_find(proa_str name)

@@ -109,7 +109,7 @@ static bool has_file(const char *version_path, const row *r)
 }
 
 /* Does the configuration without a backend name this row? */
-static bool fits(const Inference__ModelConfig *c, const row *r, const char *version_path)
+static bool row_fits(const Inference__ModelConfig *c, const row *r, const char *version_path)
 {
     if (r->platform[0] && strcmp(c->platform, r->platform) == 0) return true;
     if (strcmp(c->default_model_filename, r->file) == 0) return true;
@@ -122,7 +122,7 @@ static const row *find_row(const Inference__ModelConfig *c, const char *version_
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         bool same = strcmp(c->backend, rows[i].backend) == 0;
         if (c->backend[0] && !same) continue;
-        if (fits(c, &rows[i], version_path)) return &rows[i];
+        if (row_fits(c, &rows[i], version_path)) return &rows[i];
         if (same && !same_backend) same_backend = &rows[i];
     }
     return same_backend;

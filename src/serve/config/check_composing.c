@@ -48,7 +48,7 @@ typedef struct walk {
     size_t begin, end, cap;
 } walk;
 
-static void reach(walk *w, const Inference__ModelConfig *c)
+static void reach_model(walk *w, const Inference__ModelConfig *c)
 {
     if (!proa_config_ensemble(c) || !proa_map_put(&w->seen, proa_str_c(c->name), 0)) return;
     if (w->end == w->cap) {
@@ -64,7 +64,7 @@ proa_status proa_ensemble_check_cycle(const Inference__ModelConfig *ensemble, pr
     walk w = {.start = ensemble, .lookup = lookup, .arg = arg};
     proa_status status = PROA_OK;
     proa_map_init(&w.seen, 16);
-    reach(&w, ensemble);
+    reach_model(&w, ensemble);
     while (w.begin < w.end && status == PROA_OK) {
         const Inference__ModelConfig *now = w.queue[w.begin++];
         const Inference__ModelEnsembling *e = proa_config_ensemble(now);
@@ -74,7 +74,7 @@ proa_status proa_ensemble_check_cycle(const Inference__ModelConfig *ensemble, pr
             if (strcmp(name, ensemble->name) == 0)
                 status = PROA_FAIL(err, INVALID, "circular dependency between ensembles: %s -> ... -> %s -> %s",
                                    name, now->name, name);
-            else if (next) reach(&w, next);
+            else if (next) reach_model(&w, next);
         }
     }
     proa_map_release(&w.seen);
@@ -165,7 +165,7 @@ static node *find_node(const flow *f, const char *tensor)
 }
 
 /* Compares the tensor with what is known of node `n`, or records it there if nothing is. */
-static proa_status meet(flow *f, const char *tensor, node n, node **out)
+static proa_status meet_node(flow *f, const char *tensor, node n, node **out)
 {
     *out = find_node(f, tensor);
     if (*out) return check_agree(f, tensor, *out, &n);
@@ -239,7 +239,7 @@ static proa_status meet_inputs(flow *f, const step *s, const Inference__ModelCon
                              f->config->name, model->input[i]->name, s->model_name);
     for (size_t i = 0; i < s->n_input_map; i++) {
         const Inference__ModelInput *in = input_of(model, s->input_map[i]->key);
-        PROA_TRY(meet(f, s->input_map[i]->value, input_node(model, in, false), &n));
+        PROA_TRY(meet_node(f, s->input_map[i]->value, input_node(model, in, false), &n));
     }
     return PROA_OK;
 }
@@ -260,7 +260,7 @@ static proa_status meet_outputs(flow *f, const step *s, const Inference__ModelCo
                 f->err, INVALID,
                 "in ensemble %s, multiple outputs in model %s are mapped to the same ensemble tensor %s",
                 f->config->name, s->model_name, tensor);
-        PROA_TRY(meet(f, tensor, output_node(model, out, false), &n));
+        PROA_TRY(meet_node(f, tensor, output_node(model, out, false), &n));
     }
     return PROA_OK;
 }
@@ -345,9 +345,10 @@ static proa_status check_flow(flow *f, const Inference__ModelConfig **models, pr
 {
     node *n;
     for (size_t i = 0; i < f->config->n_input; i++)
-        PROA_TRY(meet(f, f->config->input[i]->name, input_node(f->config, f->config->input[i], true), &n));
+        PROA_TRY(meet_node(f, f->config->input[i]->name, input_node(f->config, f->config->input[i], true), &n));
     for (size_t i = 0; i < f->config->n_output; i++)
-        PROA_TRY(meet(f, f->config->output[i]->name, output_node(f->config, f->config->output[i], true), &n));
+        PROA_TRY(
+            meet_node(f, f->config->output[i]->name, output_node(f->config, f->config->output[i], true), &n));
     for (size_t i = 0; i < f->ensemble->n_step; i++) {
         models[i] = lookup(arg, f->ensemble->step[i]->model_name);
         if (!models[i]) return proa_ensemble_check_models(f->config, lookup, arg, f->err);

@@ -47,7 +47,7 @@ static proa_status count_elements(const tensor_rule *t, const char *what, const 
 }
 
 /* Elements between the variable dimensions: how many there are, and the product of each stretch (saturated). */
-static size_t stretches(const int64_t *dims, size_t count, int64_t *products)
+static size_t count_stretches(const int64_t *dims, size_t count, int64_t *products)
 {
     size_t n = 0;
     products[0] = 1;
@@ -71,8 +71,8 @@ static proa_status check_reshape(const tensor_rule *t)
     if (elements != reshaped && (reshaped != 0 || elements != 1)) /* an empty reshape stands for one element */
         return TENSOR_FAIL(t, "has different size for dims and reshape");
     if (elements != -1) return PROA_OK;
-    size_t n = stretches(t->dims, t->dims_count, of_dims);
-    if (n != stretches(shape, count, of_reshape))
+    size_t n = count_stretches(t->dims, t->dims_count, of_dims);
+    if (n != count_stretches(shape, count, of_reshape))
         return TENSOR_FAIL(t, "has different number of variable-size dimensions for dims and reshape");
     if (memcmp(of_dims, of_reshape, n * sizeof of_dims[0]) != 0)
         return TENSOR_FAIL(t, "has different size for dims and reshape");

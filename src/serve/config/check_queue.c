@@ -33,7 +33,7 @@ static proa_status check_levels(const Inference__ModelConfig *c, const Inference
     return PROA_OK;
 }
 
-static bool delays(const Inference__ModelQueuePolicy *p)
+static bool has_delay(const Inference__ModelQueuePolicy *p)
 {
     return p && p->default_timeout_microseconds != 0 &&
            p->timeout_action == INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__DELAY;
@@ -43,12 +43,12 @@ static bool delays(const Inference__ModelQueuePolicy *p)
 static proa_status check_ordering(const Inference__ModelConfig *c, const Inference__ModelDynamicBatching *d,
                                   proa_err *err)
 {
-    bool delay = delays(d->default_queue_policy);
+    bool delay = has_delay(d->default_queue_policy);
     if (d->priority_levels > 1)
         return PROA_FAIL(err, INVALID,
                          "Only one priority level is allowed when 'preserve_ordering' is true for %s", c->name);
     for (size_t i = 0; i < d->n_priority_queue_policy; i++)
-        delay |= delays(d->priority_queue_policy[i]->value);
+        delay |= has_delay(d->priority_queue_policy[i]->value);
     if (delay)
         return PROA_FAIL(
             err, INVALID,

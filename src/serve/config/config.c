@@ -23,7 +23,7 @@ static size_t name_length(proa_str s, size_t at)
 }
 
 /* The placeholder whose $ is at s[at]: its name, and its whole length. False if it is none. */
-static bool placeholder(proa_str s, size_t at, proa_str *name, size_t *length)
+static bool find_placeholder(proa_str s, size_t at, proa_str *name, size_t *length)
 {
     bool braces = at + 1 < s.len && s.ptr[at + 1] == '{';
     size_t begin = at + 1 + braces, n = name_length(s, begin);
@@ -51,7 +51,7 @@ void proa_config_fill(proa_buf *out, proa_str text, const proa_setting *fills, i
         if (!dollar) return;
         const char *value = NULL;
         if (at + 1 < text.len && text.ptr[at + 1] == '$') value = "$", length = 2;
-        else if (placeholder(text, at, &name, &length)) value = fill_of(name, fills, fills_count);
+        else if (find_placeholder(text, at, &name, &length)) value = fill_of(name, fills, fills_count);
         if (value) proa_buf_str(out, proa_str_c(value));
         else proa_buf_append(out, text.ptr + at, length);
         at += length;
@@ -65,7 +65,7 @@ static void hint_at_placeholder(proa_str text, proa_err *err)
     size_t length;
     if (!err || !strstr(err->text, "found '$'")) return;
     for (size_t at = 0; at < text.len; at++) {
-        if (text.ptr[at] != '$' || !placeholder(text, at, &name, &length)) continue;
+        if (text.ptr[at] != '$' || !find_placeholder(text, at, &name, &length)) continue;
         proa_err old = *err;
         proa_err_clear(err);
         (void)proa_err_set(err, old.status, old.file, old.line, "%s (--set %.*s=VALUE fills this placeholder)",
@@ -85,8 +85,8 @@ static proa_status find_file(char *path, const char *model_path, const char *con
     return proa_path_join(path, model_path, "config.pbtxt", err);
 }
 
-static proa_status parse(Inference__ModelConfig **out, proa_str text, const char *path, proa_arena *arena,
-                         proa_err *err)
+static proa_status parse_config(Inference__ModelConfig **out, proa_str text, const char *path,
+                                proa_arena *arena, proa_err *err)
 {
     char what[PROA_PATH_MAX + 32];
     ProtobufCMessage *m = NULL;
@@ -122,7 +122,7 @@ static proa_status read_config_file(Inference__ModelConfig **out, bool *provided
             status = PROA_FAIL(err, LIMIT, "%s: too long after its placeholders were filled", path);
     }
     if (status == PROA_OK)
-        status = parse(out, proa_buf_view(options->fills_count > 0 ? &filled : &text), path, arena, err);
+        status = parse_config(out, proa_buf_view(options->fills_count > 0 ? &filled : &text), path, arena, err);
     proa_buf_release(&text);
     proa_buf_release(&filled);
     return status;

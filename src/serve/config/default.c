@@ -19,9 +19,9 @@ static void normalise_sequence(Inference__ModelConfig *c, Inference__ModelSequen
         append_int32(&s->oldest->base, "preferred_batch_size", c->max_batch_size, arena);
 }
 
-static void pin(Inference__ModelOptimizationPolicy *o,
-                Inference__ModelOptimizationPolicy__PinnedMemoryBuffer *have, const char *field,
-                proa_arena *arena)
+static void pin_buffer(Inference__ModelOptimizationPolicy *o,
+                       Inference__ModelOptimizationPolicy__PinnedMemoryBuffer *have, const char *field,
+                       proa_arena *arena)
 {
     if (have) return;
     ProtobufCMessage *m = proa_message_add(&o->base, field, arena);
@@ -41,8 +41,8 @@ void proa_config_normalise(Inference__ModelConfig *config, proa_arena *arena)
     if (proa_config_ensemble(config)) return;
     if (!config->optimization) proa_message_add(&config->base, "optimization", arena);
     Inference__ModelOptimizationPolicy *o = config->optimization;
-    pin(o, o->input_pinned_memory, "input_pinned_memory", arena);
-    pin(o, o->output_pinned_memory, "output_pinned_memory", arena);
+    pin_buffer(o, o->input_pinned_memory, "input_pinned_memory", arena);
+    pin_buffer(o, o->output_pinned_memory, "output_pinned_memory", arena);
 }
 
 /* AUTO means the GPUs, if there are any and all listed ones exist; else the CPU. */

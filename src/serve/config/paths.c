@@ -81,7 +81,7 @@ proa_status proa_config_check_names(const Inference__ModelConfig *c, bool extern
 
 /* ---- paths: a parameter may name a folder or a file that is not the model's ---- */
 
-static bool within(const char *path, const char *folder)
+static bool is_within(const char *path, const char *folder)
 {
     size_t n = strlen(folder);
     while (n > 0 && folder[n - 1] == '/') n--;
@@ -94,9 +94,9 @@ static bool in_repository(const proa_server *s, const proa_source *source, const
 {
     char *real = realpath(path, NULL);
     bool plain = path[0] == '/' && !proa_path_climbs(path);
-    bool found = (plain && within(path, source->path)) || (real && within(real, source->path));
+    bool found = (plain && is_within(path, source->path)) || (real && is_within(real, source->path));
     for (int i = 0; i < s->roots_count && !found; i++)
-        found = (plain && within(path, s->roots[i].path)) || (real && within(real, s->roots[i].path));
+        found = (plain && is_within(path, s->roots[i].path)) || (real && is_within(real, s->roots[i].path));
     free(real);
     return found;
 }

@@ -22,7 +22,7 @@ static const char *const extensions[] = {"classification",
                                          "trace",
                                          "logging"};
 
-static char *dup(proa_arena *arena, const char *s)
+static char *dup_text(proa_arena *arena, const char *s)
 {
     return proa_arena_strdup(arena, proa_str_c(s));
 }
@@ -31,11 +31,11 @@ void proa_server_metadata(proa_server *server, Inference__ServerMetadataResponse
 {
     Inference__ServerMetadataResponse *m = (void *)proa_message_new(
         &inference__server_metadata_response__descriptor, arena);
-    m->name = dup(arena, server->options.id);
-    m->version = dup(arena, PROA_VERSION);
+    m->name = dup_text(arena, server->options.id);
+    m->version = dup_text(arena, PROA_VERSION);
     m->n_extensions = PROA_COUNT(extensions);
     m->extensions = PROA_ARENA_NEW(arena, char *, PROA_COUNT(extensions));
-    for (size_t i = 0; i < PROA_COUNT(extensions); i++) m->extensions[i] = dup(arena, extensions[i]);
+    for (size_t i = 0; i < PROA_COUNT(extensions); i++) m->extensions[i] = dup_text(arena, extensions[i]);
     *out = m;
 }
 
@@ -49,8 +49,8 @@ static Inference__ModelMetadataResponse__TensorMetadata **add_tensor_metadata(co
     for (int i = 0; i < count; i++) {
         list[i] = (void *)proa_message_new(&inference__model_metadata_response__tensor_metadata__descriptor,
                                            arena);
-        list[i]->name = dup(arena, ios[i].name);
-        list[i]->datatype = dup(arena, proa_type_name(ios[i].type));
+        list[i]->name = dup_text(arena, ios[i].name);
+        list[i]->datatype = dup_text(arena, proa_type_name(ios[i].type));
         list[i]->n_shape = (size_t)ios[i].rank;
         list[i]->shape = PROA_ARENA_NEW(arena, int64_t, ios[i].rank);
         if (ios[i].rank) memcpy(list[i]->shape, ios[i].shape, (size_t)ios[i].rank * sizeof(int64_t));
@@ -85,8 +85,8 @@ proa_status proa_server_model_metadata(proa_server *server, const char *name, in
     Inference__ModelMetadataResponse *m = (void *)proa_message_new(
         &inference__model_metadata_response__descriptor, arena);
     const char *platform = model->config->platform;
-    m->name = dup(arena, model->name);
-    m->platform = dup(arena, platform && *platform ? platform : model->config->backend);
+    m->name = dup_text(arena, model->name);
+    m->platform = dup_text(arena, platform && *platform ? platform : model->config->backend);
     m->n_inputs = (size_t)model->inputs_count;
     m->inputs = add_tensor_metadata(model->inputs, model->inputs_count, arena);
     m->n_outputs = (size_t)model->outputs_count;
@@ -180,10 +180,10 @@ static void add_row(Inference__RepositoryIndexResponse *m, proa_arena *arena, co
                     const char *version, const char *state, const char *reason)
 {
     Inference__RepositoryIndexResponse__ModelIndex *row = (void *)proa_message_add(&m->base, "models", arena);
-    row->name = dup(arena, name);
-    row->version = dup(arena, version);
-    row->state = dup(arena, state);
-    row->reason = dup(arena, reason ? reason : "");
+    row->name = dup_text(arena, name);
+    row->version = dup_text(arena, version);
+    row->state = dup_text(arena, state);
+    row->reason = dup_text(arena, reason ? reason : "");
 }
 
 /* The index rows of a model: one for each version, or one with the reason why there is none. Lock held. */
@@ -250,7 +250,7 @@ proa_status proa_server_index(proa_server *server, bool ready_only, Inference__R
 
 /* ---- figures for the page ---- */
 
-static void comma(proa_buf *out)
+static void put_comma(proa_buf *out)
 {
     if (out->len && out->ptr[out->len - 1] == '}') proa_buf_char(out, ',');
 }
@@ -260,7 +260,7 @@ static void figures_of(proa_served_model *model, void *arg)
     proa_buf *out = arg;
     proa_stats_sums sums;
     proa_stats_read(model->stats, &sums);
-    comma(out);
+    put_comma(out);
     proa_buf_printf(out, "{\"name\":");
     proa_buf_json_str(out, proa_str_c(model->name));
     proa_buf_printf(out, ",\"version\":\"%lld\",\"state\":\"READY\",\"backend\":", (long long)model->version);
@@ -283,7 +283,7 @@ static void figures_of_others(const proa_server *s, proa_buf *out)
         const proa_entry *e = s->entries[i];
         if (proa_entry_serves(e) || (!e->source && !e->problem)) continue;
         const proa_version_slot *slot = e->slots_count ? &e->slots[e->slots_count - 1] : NULL;
-        comma(out);
+        put_comma(out);
         proa_buf_printf(out, "{\"name\":");
         proa_buf_json_str(out, proa_str_c(e->name));
         proa_buf_printf(

@@ -104,7 +104,7 @@ static void give_up(load *l)
     proa_buf_release(&text);
 }
 
-static bool wanted(const load *l, int64_t version)
+static bool is_wanted(const load *l, int64_t version)
 {
     for (int i = 0; i < l->count; i++)
         if (l->versions[i] == version) return true;
@@ -117,7 +117,7 @@ static void put_in_service(proa_server *s, load *l)
     proa_entry *e = l->entry;
     proa_retired *gone = NULL;
     for (int i = 0; i < e->slots_count; i++) {
-        if (!e->slots[i].model || wanted(l, e->slots[i].version)) continue;
+        if (!e->slots[i].model || is_wanted(l, e->slots[i].version)) continue;
         gone = proa_retire(s, e, &e->slots[i], gone);
         proa_version_slot_set(&e->slots[i], PROA_STATE_UNLOADING, NULL);
     }

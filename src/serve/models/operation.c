@@ -135,7 +135,7 @@ void proa_entry_remove(proa_server *s, proa_entry *e)
 
 /* ---- ensembles: may this one be loaded? ---- */
 
-static const Inference__ModelConfig *configured(void *arg, const char *name)
+static const Inference__ModelConfig *configured_model(void *arg, const char *name)
 {
     proa_server *s = arg;
     pthread_mutex_lock(&s->lock);
@@ -146,7 +146,7 @@ static const Inference__ModelConfig *configured(void *arg, const char *name)
 }
 
 /* The complete configuration of the newest version that serves. It stays: the operation has the entry. */
-static const Inference__ModelConfig *loaded(void *arg, const char *name)
+static const Inference__ModelConfig *loaded_model(void *arg, const char *name)
 {
     proa_server *s = arg;
     const Inference__ModelConfig *config = NULL;
@@ -203,10 +203,10 @@ static proa_status check_ensemble(proa_server *s, proa_entry *e, proa_err *err)
     const Inference__ModelConfig *config = e->source->config;
     const Inference__ModelEnsembling *steps = config->ensemble_scheduling;
     bool decoupled = false;
-    PROA_TRY(proa_ensemble_check_models(config, configured, s, err));
+    PROA_TRY(proa_ensemble_check_models(config, configured_model, s, err));
     for (size_t i = 0; i < steps->n_step; i++)
         PROA_TRY(check_member(s, e->name, steps->step[i]->model_name, steps->step[i]->model_version, err));
-    PROA_TRY(proa_ensemble_check_flow(config, loaded, s, &decoupled, err));
+    PROA_TRY(proa_ensemble_check_flow(config, loaded_model, s, &decoupled, err));
     set_decoupled(e->source, decoupled);
     return PROA_OK;
 }
@@ -242,7 +242,7 @@ static void refuse_circles(proa_repo_op *op)
         proa_entry *e = op->list[i];
         proa_err err = {0};
         if (!e->needs_load || e->done || !proa_source_is_ensemble(e->source)) continue;
-        if (proa_ensemble_check_cycle(e->source->config, configured, op->server, &err) != PROA_OK)
+        if (proa_ensemble_check_cycle(e->source->config, configured_model, op->server, &err) != PROA_OK)
             refuse_load(op->server, e, &err);
     }
 }

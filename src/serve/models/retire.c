@@ -69,7 +69,7 @@ static void close_one(proa_server *s, proa_retired *r)
     free(r);
 }
 
-static void *reap(void *arg)
+static void *reap_versions(void *arg)
 {
     proa_server *s = arg;
     pthread_mutex_lock(&s->lock);
@@ -85,7 +85,7 @@ static void *reap(void *arg)
 
 proa_status proa_reaper_start(proa_server *s, proa_err *err)
 {
-    int failed = pthread_create(&s->reaper, NULL, reap, s);
+    int failed = pthread_create(&s->reaper, NULL, reap_versions, s);
     if (failed) return PROA_FAIL(err, NO_MEMORY, "cannot start a thread: error %d", failed);
     s->reaper_runs = true;
     return PROA_OK;

@@ -158,7 +158,7 @@ int proa_folder_find(const proa_server *s, const char *name, char **path)
 
 /* ---- the print of a folder: a sum, so that the order of its files does not matter ---- */
 
-static uint64_t mix(uint64_t h, uint64_t v)
+static uint64_t mix_hash(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * 0x9e3779b97f4a7c15u;
     return h ^ (h >> 29);
@@ -170,10 +170,11 @@ static uint64_t path_fingerprint(const char *path, const char *name, int depth)
 {
     struct stat st;
     if (stat(path, &st) != 0) return 1;
-    uint64_t h = mix(proa_str_hash(proa_str_c(name)), (uint64_t)st.st_mtim.tv_sec);
-    h = mix(h, (uint64_t)st.st_mtim.tv_nsec);
-    h = mix(h, S_ISDIR(st.st_mode) ? 0 : (uint64_t)st.st_size);
-    if (S_ISDIR(st.st_mode) && depth < FOLDER_DEPTH_MAX) h = mix(h, add_folder_fingerprint(path, depth + 1));
+    uint64_t h = mix_hash(proa_str_hash(proa_str_c(name)), (uint64_t)st.st_mtim.tv_sec);
+    h = mix_hash(h, (uint64_t)st.st_mtim.tv_nsec);
+    h = mix_hash(h, S_ISDIR(st.st_mode) ? 0 : (uint64_t)st.st_size);
+    if (S_ISDIR(st.st_mode) && depth < FOLDER_DEPTH_MAX)
+        h = mix_hash(h, add_folder_fingerprint(path, depth + 1));
     return h;
 }
 

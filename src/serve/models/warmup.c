@@ -122,7 +122,7 @@ static proa_status add_input(proa_infer *r, const proa_served_model *m,
 
 /* ---- one request ---- */
 
-static proa_status run(proa_served_model *m, proa_infer *r, waiter *w, proa_err *err)
+static proa_status run_warmup(proa_served_model *m, proa_infer *r, waiter *w, proa_err *err)
 {
     PROA_TRY(proa_infer_check(m, r, err));
     r->model = proa_served_model_hold(m);
@@ -152,7 +152,7 @@ static proa_status run_sample(proa_served_model *m, const Inference__ModelWarmup
     }
     for (size_t i = 0; i < sample->n_inputs && status == PROA_OK; i++)
         status = add_input(r, m, sample->inputs[i], batch, err);
-    if (status == PROA_OK) status = run(m, r, &w, err);
+    if (status == PROA_OK) status = run_warmup(m, r, &w, err);
     proa_infer_drop(r);
     return status;
 }

@@ -16,7 +16,7 @@ static bool started;
 static proa_alarm *alarms, *running;
 static int64_t asleep_until = PROA_ALARM_NEVER;
 
-static proa_alarm *earliest(void)
+static proa_alarm *earliest_alarm(void)
 {
     proa_alarm *first = alarms;
     for (proa_alarm *t = alarms; t; t = t->next)
@@ -53,7 +53,7 @@ static void *alarm_thread(void *arg)
     PROA_UNUSED(arg);
     pthread_mutex_lock(&lock);
     for (;;) {
-        proa_alarm *t = earliest();
+        proa_alarm *t = earliest_alarm();
         int64_t at = t ? atomic_load(&t->at_ns) : PROA_ALARM_NEVER, now = proa_clock_ns();
         if (at <= now) fire_due(t, now);
         else sleep_until(at);

@@ -14,7 +14,7 @@ static int64_t elements_of(const proa_infer *r, const char *source)
     return n > 0 ? n : 0;
 }
 
-static void put(char *data, proa_type type, int64_t at, int64_t value)
+static void put_element(char *data, proa_type type, int64_t at, int64_t value)
 {
     if (type == PROA_TYPE_FP32) {
         float f = (float)value;
@@ -48,11 +48,11 @@ static void add_counts(const Inference__BatchInput *b, size_t target, proa_infer
     proa_tensor *t = add_tensor(b, requests[0], target, count + zero, -1);
     if (!t) return;
     int64_t total = 0;
-    if (zero) put(t->buffer->data, t->type, 0, 0);
+    if (zero) put_element(t->buffer->data, t->type, 0, 0);
     for (int i = 0; i < count; i++) {
         int64_t n = elements_of(requests[i], b->source_input[0]);
         total += n;
-        put(t->buffer->data, t->type, i + zero, sum ? total : n);
+        put_element(t->buffer->data, t->type, i + zero, sum ? total : n);
     }
 }
 
@@ -81,7 +81,7 @@ static void add_shapes(const Inference__BatchInput *b, size_t target, proa_infer
         const proa_tensor *source = proa_infer_input(requests[i], b->source_input[0]);
         for (int64_t row = 0; row < requests[i]->batch; row++)
             for (int64_t d = 0; d < rank; d++)
-                put(t->buffer->data, t->type, at++, source ? source->shape[d + 1] : 0);
+                put_element(t->buffer->data, t->type, at++, source ? source->shape[d + 1] : 0);
     }
 }
 

@@ -13,7 +13,7 @@ static void close_direct(proa_scheduler *s)
     PROA_ASSERT(s->queue.count == 0);
 }
 
-static int take(proa_scheduler *s, proa_instance_slot *slot, int64_t now_ns, bool peek, int64_t *again_ns)
+static int take_direct(proa_scheduler *s, proa_instance_slot *slot, int64_t now_ns, bool peek, int64_t *again_ns)
 {
     PROA_UNUSED(again_ns);
     for (proa_infer *r; (r = proa_sched_queue_first(&s->queue)) != NULL;) {
@@ -31,5 +31,5 @@ const proa_scheduler_kind proa_sched_direct = {
     .open = open_direct,
     .close = close_direct,
     .enqueue = proa_executor_enqueue,
-    .take = take,
+    .take = take_direct,
 };

@@ -22,7 +22,7 @@ static void close_dynamic(proa_scheduler *s)
 }
 
 /* Adds the waiting requests in order. False: a request was moved back meanwhile, so the order has changed. */
-static bool gather(proa_scheduler *s, proa_form *f, int64_t now_ns)
+static bool gather_batch(proa_scheduler *s, proa_form *f, int64_t now_ns)
 {
     proa_form_begin(f, s->state);
     for (proa_infer *r = proa_sched_queue_first(&s->queue), *next; r; r = next) {
@@ -36,7 +36,7 @@ static bool gather(proa_scheduler *s, proa_form *f, int64_t now_ns)
     return true;
 }
 
-static int pick(proa_scheduler *s, proa_instance_slot *slot, int count)
+static int pick_batch(proa_scheduler *s, proa_instance_slot *slot, int count)
 {
     int picked = 0;
     for (int i = 0; i < count; i++) {
@@ -46,22 +46,22 @@ static int pick(proa_scheduler *s, proa_instance_slot *slot, int count)
     return picked;
 }
 
-static int take(proa_scheduler *s, proa_instance_slot *slot, int64_t now_ns, bool peek, int64_t *again_ns)
+static int take_dynamic(proa_scheduler *s, proa_instance_slot *slot, int64_t now_ns, bool peek, int64_t *again_ns)
 {
     proa_form f;
     int count, picked;
     do {
-        while (!gather(s, &f, now_ns)) {
+        while (!gather_batch(s, &f, now_ns)) {
         }
         count = proa_form_ready(&f, now_ns, atomic_load(&s->stopping), again_ns);
         s->wake_rows = count == 0 && f.count ? proa_form_wanted(&f) : 0;
         if (peek) return count;
-        picked = pick(s, slot, count);
+        picked = pick_batch(s, slot, count);
     } while (count && !picked); /* all were cancelled */
     return picked;
 }
 
-static void prepare(proa_scheduler *s, proa_instance_slot *slot, int count)
+static void prepare_batch(proa_scheduler *s, proa_instance_slot *slot, int count)
 {
     if (s->model->config->n_batch_input) proa_batch_inputs_add(s->model, slot->batch, count);
 }
@@ -71,6 +71,6 @@ const proa_scheduler_kind proa_sched_dynamic = {
     .open = open_dynamic,
     .close = close_dynamic,
     .enqueue = proa_executor_enqueue,
-    .take = take,
-    .prepare = prepare,
+    .take = take_dynamic,
+    .prepare = prepare_batch,
 };

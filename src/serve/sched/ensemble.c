@@ -46,7 +46,7 @@ static proa_scope *scope_init(void *memory, proa_ensemble_run *run, int label)
     return scope;
 }
 
-static bool needed(const proa_ensemble_run *run, int step)
+static bool step_needed(const proa_ensemble_run *run, int step)
 {
     return !run->needed || run->needed[step];
 }
@@ -169,10 +169,10 @@ static void put_tensor(proa_ensemble_run *run, proa_scope *scope, int tensor, co
         v->tensor.name = t->name;
     }
     int outputs = count_wanted(run, tensor);
-    for (int i = 0; i < t->consumers_count; i++) v->uses += needed(run, t->consumers[i]);
+    for (int i = 0; i < t->consumers_count; i++) v->uses += step_needed(run, t->consumers[i]);
     v->uses += outputs > 0;
     for (int i = 0; i < t->consumers_count; i++)
-        if (needed(run, t->consumers[i])) input_arrived(run, scope, t->consumers[i]);
+        if (step_needed(run, t->consumers[i])) input_arrived(run, scope, t->consumers[i]);
     if (outputs && (scope->outputs_missing -= outputs) == 0) make_reply(run, scope);
     if (v->uses == 0) proa_tensor_release(&v->tensor);
 }
@@ -445,7 +445,7 @@ static void hold_models(proa_ensemble_run *run)
     const proa_graph *g = run->ensemble->graph;
     for (int i = 0; i < g->steps_count && !run->error; i++) {
         proa_err err = {0};
-        if (!needed(run, i)) continue;
+        if (!step_needed(run, i)) continue;
         if (proa_server_find(run->request->model->server, g->steps[i].model, g->steps[i].version,
                              &run->models[i], &err) != PROA_OK) {
             run->models[i] = NULL;

@@ -158,7 +158,7 @@ static void wait_until(proa_scheduler *s, int64_t at_ns)
 /* Takes the batch that a slot executes now. Called with the lock, which is released while it waits for the instance's
  * resources. Nothing is taken without the resources: a batch that the peek did not find may be ready a moment later,
  * because a delay has passed. */
-static int take(proa_instance_slot *slot, bool *held, int64_t *again)
+static int take_work(proa_instance_slot *slot, bool *held, int64_t *again)
 {
     proa_scheduler *s = slot->scheduler;
     *held = s->model->rate && s->kind->take(s, slot, proa_clock_ns(), true, again) > 0;
@@ -181,7 +181,7 @@ static int next_batch(proa_instance_slot *slot)
     while (!s->stop_threads) {
         int64_t again = PROA_ALARM_NEVER;
         bool held;
-        count = take(slot, &held, &again);
+        count = take_work(slot, &held, &again);
         bool ended = s->ended != NULL;
         if (count == 0 && !ended && !held) wait_until(s, again);
         if (count > 0 && !ended) break;

@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include <string.h>
 
-static bool varies(const proa_io *io, bool batched)
+static bool shape_varies(const proa_io *io, bool batched)
 {
     for (int32_t i = batched; i < io->rank; i++)
         if (io->shape[i] == -1) return true;
@@ -29,7 +29,7 @@ void proa_form_rule_init(proa_form_rule *rule, proa_served_model *model, const i
     for (int i = 0; i < model->inputs_count; i++) {
         const proa_io *io = &model->inputs[i];
         if (io->optional) rule->optional[rule->optional_count++] = io->name;
-        if (!io->ragged && varies(io, batched)) rule->equal[rule->equal_count++] = io->name;
+        if (!io->ragged && shape_varies(io, batched)) rule->equal[rule->equal_count++] = io->name;
     }
 }
 
@@ -52,7 +52,7 @@ static bool same_shape(const proa_tensor *a, const proa_tensor *b)
            (a->rank < 2 || memcmp(a->shape + 1, b->shape + 1, (size_t)(a->rank - 1) * sizeof a->shape[0]) == 0);
 }
 
-static bool fits(const proa_form *f, const proa_infer *r)
+static bool request_fits(const proa_form *f, const proa_infer *r)
 {
     const proa_form_rule *rule = f->rule;
     if (f->count == 0) return true;
@@ -64,7 +64,7 @@ static bool fits(const proa_form *f, const proa_infer *r)
     return true;
 }
 
-static bool preferred(const proa_form_rule *rule, int64_t rows)
+static bool is_preferred(const proa_form_rule *rule, int64_t rows)
 {
     for (int i = 0; i < rule->preferred_count; i++)
         if (rule->preferred[i] == rows) return true;
@@ -74,7 +74,7 @@ static bool preferred(const proa_form_rule *rule, int64_t rows)
 bool proa_form_add(proa_form *f, const proa_infer *r)
 {
     int64_t rows = proa_infer_rows(r);
-    if (!fits(f, r)) {
+    if (!request_fits(f, r)) {
         f->full = true;
         return false;
     }
@@ -87,7 +87,7 @@ bool proa_form_add(proa_form *f, const proa_infer *r)
     if (r->times.queued < f->oldest_ns) f->oldest_ns = r->times.queued;
     f->count++;
     f->rows += rows;
-    if (preferred(f->rule, f->rows)) f->best_count = f->count;
+    if (is_preferred(f->rule, f->rows)) f->best_count = f->count;
     return true;
 }
 

@@ -74,7 +74,7 @@ static void deliver_first(proa_order *o, order_entry *p)
     pthread_mutex_lock(&o->lock);
 }
 
-static void flush(proa_order *o)
+static void flush_replies(proa_order *o)
 {
     if (o->delivering) return;
     o->delivering = true;
@@ -87,7 +87,7 @@ void proa_order_leave(proa_order *order, proa_infer *r)
     order_entry *p = r->ticket.order;
     pthread_mutex_lock(&order->lock);
     take_out(order, p);
-    flush(order);
+    flush_replies(order);
     pthread_mutex_unlock(&order->lock);
 }
 
@@ -105,7 +105,7 @@ void proa_order_reply(proa_order *order, proa_infer *r, proa_reply *reply, bool 
         p->tail = reply;
     }
     p->done = final;
-    flush(order);
+    flush_replies(order);
     pthread_mutex_unlock(&order->lock);
     proa_scheduler_ended(s);
 }

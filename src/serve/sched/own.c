@@ -31,7 +31,7 @@ static bool leave_queue(proa_scheduler *s, proa_infer *r)
     return queued;
 }
 
-static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
+static proa_status enqueue_own(proa_scheduler *s, proa_infer *r, proa_err *err)
 {
     pthread_mutex_lock(&s->lock);
     proa_status status = proa_sched_queue_push(&s->queue, r, err);
@@ -52,7 +52,7 @@ void proa_infer_begins(proa_infer *r)
     if (r->model->scheduler->kind == &proa_sched_own) leave_queue(r->model->scheduler, r);
 }
 
-static bool replied(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final)
+static bool on_replied(proa_scheduler *s, proa_infer *r, proa_reply *reply, bool final)
 {
     if (!final) return true;
     leave_queue(s, r);
@@ -88,7 +88,7 @@ const proa_scheduler_kind proa_sched_own = {
     .name = "own",
     .open = open_own,
     .close = close_own,
-    .enqueue = enqueue,
-    .replied = replied,
+    .enqueue = enqueue_own,
+    .replied = on_replied,
     .expire = expire_waiting,
 };

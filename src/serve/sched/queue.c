@@ -94,7 +94,7 @@ static void link_last(proa_sched_queue_level *l, proa_infer *r, bool timed_out)
     l->tail[timed_out] = r;
 }
 
-static void unlink(proa_sched_queue_level *l, proa_infer *r)
+static void unlink_request(proa_sched_queue_level *l, proa_infer *r)
 {
     bool timed_out = r->ticket.timed_out;
     if (r->ticket.prev) r->ticket.prev->next = r->next;
@@ -127,7 +127,7 @@ void proa_sched_queue_remove(proa_sched_queue *q, proa_infer *r)
 {
     int at = find_level(q, r->ticket.level);
     proa_sched_queue_level *l = &q->levels[at];
-    unlink(l, r);
+    unlink_request(l, r);
     r->ticket.queued = false;
     l->count--;
     q->count--;
@@ -171,7 +171,7 @@ bool proa_sched_queue_check(proa_sched_queue *q, proa_infer *r, int64_t now_ns, 
         *rejected = true;
         return false;
     }
-    unlink(l, r);
+    unlink_request(l, r);
     link_last(l, r, true);
     r->ticket.deadline = r->deadline_ns != 0; /* the client does not wait longer than that */
     r->ticket.expires_ns = r->deadline_ns;

@@ -52,7 +52,7 @@ static bool outputs_reshaped(const proa_served_model *model)
     return false;
 }
 
-static int64_t expire(void *arg, int64_t now_ns)
+static int64_t expire_queued(void *arg, int64_t now_ns)
 {
     proa_scheduler *s = arg;
     int64_t next = s->kind->expire ? s->kind->expire(s, now_ns) : proa_executor_expire(s, now_ns);
@@ -82,7 +82,7 @@ proa_status proa_scheduler_new(proa_scheduler **out, proa_served_model *model, p
                                              INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING
                                          ? model->config->dynamic_batching
                                          : NULL);
-    proa_status status = proa_alarm_open(&s->alarm, expire, s, err);
+    proa_status status = proa_alarm_open(&s->alarm, expire_queued, s, err);
     if (status == PROA_OK) status = s->kind->open(s, err);
     if (status == PROA_OK) *out = s;
     else proa_scheduler_free(s);
@@ -208,7 +208,7 @@ static void end_cache_inflight(proa_scheduler *s, proa_infer *leader, const proa
     }
 }
 
-static proa_status enqueue(proa_scheduler *s, proa_infer *r, proa_err *err)
+static proa_status enqueue_request(proa_scheduler *s, proa_infer *r, proa_err *err)
 {
     bool admits = r->inner || (s->kind->admits && s->kind->admits(r));
     if (atomic_load(&s->stopping) && !admits) {
@@ -229,7 +229,7 @@ proa_status proa_scheduler_enqueue(proa_scheduler *s, proa_infer *r, proa_err *e
     r->times.queued = proa_clock_ns();
     if (!r->times.received) r->times.received = r->times.queued;
     proa_infer_hold(r);
-    proa_status status = enqueue(s, r, err);
+    proa_status status = enqueue_request(s, r, err);
     if (PROA_UNLIKELY(status != PROA_OK)) {
         if (!r->silent) proa_stats_failure(s->model->stats, r, reason_of(r, status));
         proa_infer_drop(r);

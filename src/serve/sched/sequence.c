@@ -22,24 +22,24 @@ static bool has_name(const proa_infer *r)
     return r->sequence_name && *r->sequence_name;
 }
 
-static proa_sequence **chain(proa_sequences *q, uint64_t id, const char *name)
+static proa_sequence **chain_of(proa_sequences *q, uint64_t id, const char *name)
 {
     uint64_t hash = name ? proa_str_hash(proa_str_c(name)) : id * 0x9E3779B97F4A7C15u >> 20;
     return &q->table[hash % TABLE_SIZE];
 }
 
-static proa_sequence *find(proa_sequences *q, const proa_infer *r)
+static proa_sequence *find_sequence(proa_sequences *q, const proa_infer *r)
 {
     const char *name = has_name(r) ? r->sequence_name : NULL;
-    for (proa_sequence *s = *chain(q, r->sequence_id, name); s; s = s->next_same)
+    for (proa_sequence *s = *chain_of(q, r->sequence_id, name); s; s = s->next_same)
         if (name ? s->name && strcmp(s->name, name) == 0 : !s->name && s->id == r->sequence_id) return s;
     return NULL;
 }
 
-static void unlist(proa_sequences *q, proa_sequence *s)
+static void unlist_sequence(proa_sequences *q, proa_sequence *s)
 {
     if (!s->listed) return;
-    for (proa_sequence **at = chain(q, s->id, s->name); *at; at = &(*at)->next_same)
+    for (proa_sequence **at = chain_of(q, s->id, s->name); *at; at = &(*at)->next_same)
         if (*at == s) {
             *at = s->next_same;
             break;
@@ -80,7 +80,7 @@ static proa_sequence *sequence_new(proa_sequences *q, const proa_infer *r)
     s->name = has_name(r) ? proa_strdup(r->sequence_name) : NULL;
     s->expires_ns = PROA_ALARM_NEVER;
     s->listed = true;
-    proa_sequence **at = chain(q, s->id, s->name);
+    proa_sequence **at = chain_of(q, s->id, s->name);
     s->next_same = *at;
     *at = s;
     proa_sequence_place *place = free_place(q);
@@ -99,7 +99,7 @@ static proa_sequence *sequence_new(proa_sequences *q, const proa_infer *r)
 static void sequence_end(proa_sequences *q, proa_sequence *s)
 {
     proa_sequence_place *place = s->place;
-    unlist(q, s);
+    unlist_sequence(q, s);
     if (!place) backlog_remove(q, s);
     for (int i = 0; i < q->states_count; i++) proa_tensor_release(&s->states[i]);
     free(s->name);
@@ -161,7 +161,7 @@ static void drop_sequence(proa_sequences *q, proa_sequence *s, proa_fail_reason 
         r->ticket.slot = NULL;
         proa_executor_end(q->scheduler, r);
     }
-    unlist(q, s);
+    unlist_sequence(q, s);
     end_if_over(q, s);
 }
 
@@ -227,7 +227,7 @@ static proa_status join_sequence(proa_sequences *q, proa_infer *r, int64_t *alar
         r->sequence_id = q->next_id++;
         r->sequence_start = own = true;
     }
-    proa_sequence *s = own ? NULL : find(q, r); /* a client may use the same number for its own sequence */
+    proa_sequence *s = own ? NULL : find_sequence(q, r); /* a client may use the same number for its own sequence */
     if (!r->sequence_start && !s) return must_start(q, r, err);
     if (r->sequence_start && s)
         PROA_LOG(WARNING,
@@ -241,7 +241,7 @@ static proa_status join_sequence(proa_sequences *q, proa_infer *r, int64_t *alar
     push_last(s, r);
     set_expiry(s, r);
     *alarm_ns = proa_min64(s->expires_ns, s->last_ns + q->idle_ns);
-    if (r->sequence_end || own) unlist(q, s);
+    if (r->sequence_end || own) unlist_sequence(q, s);
     proa_executor_pushed(q->scheduler);
     return PROA_OK;
 }
@@ -353,15 +353,15 @@ static int take_oldest(proa_sequences *q, proa_instance_slot *instance_slot, int
     return count;
 }
 
-static int take(proa_scheduler *sched, proa_instance_slot *instance_slot, int64_t now_ns, bool peek,
-                int64_t *again_ns)
+static int take_sequences(proa_scheduler *sched, proa_instance_slot *instance_slot, int64_t now_ns, bool peek,
+                          int64_t *again_ns)
 {
     proa_sequences *q = sched->state;
     return q->oldest ? take_oldest(q, instance_slot, now_ns, peek, again_ns)
                      : take_direct(q, instance_slot, now_ns, peek, again_ns);
 }
 
-static void prepare(proa_scheduler *sched, proa_instance_slot *instance_slot, int count)
+static void prepare_sequences(proa_scheduler *sched, proa_instance_slot *instance_slot, int count)
 {
     for (int i = 0; i < count; i++)
         if (!instance_slot->batch[i]->ticket.filler)
@@ -462,7 +462,7 @@ static bool any_busy(const proa_sequences *q)
     return false;
 }
 
-static int64_t expire(proa_scheduler *sched, int64_t now_ns)
+static int64_t expire_sequences(proa_scheduler *sched, int64_t now_ns)
 {
     proa_sequences *q = sched->state;
     pthread_mutex_lock(&sched->lock);
@@ -529,7 +529,7 @@ static void close_sequence(proa_scheduler *s)
     proa_sequence_inputs_close(q);
 }
 
-static bool admits(const proa_infer *r)
+static bool admits_request(const proa_infer *r)
 {
     return !r->sequence_start; /* a sequence that has begun continues to its end */
 }
@@ -539,9 +539,9 @@ const proa_scheduler_kind proa_sched_sequence = {
     .open = open_sequence,
     .close = close_sequence,
     .enqueue = enqueue_in_sequence,
-    .take = take,
-    .prepare = prepare,
+    .take = take_sequences,
+    .prepare = prepare_sequences,
     .replied = sequence_replied,
-    .expire = expire,
-    .admits = admits,
+    .expire = expire_sequences,
+    .admits = admits_request,
 };

@@ -3,7 +3,7 @@
 #include "serve/stats/internal.h"
 #include <stdlib.h>
 
-static Inference__StatisticDuration *duration(const proa_duration *d, proa_arena *arena)
+static Inference__StatisticDuration *duration_message(const proa_duration *d, proa_arena *arena)
 {
     Inference__StatisticDuration *m = PROA_ARENA_NEW(arena, Inference__StatisticDuration, 1);
     inference__statistic_duration__init(m);
@@ -16,14 +16,14 @@ static Inference__InferStatistics *infer_statistics(const proa_stats_sums *s, pr
 {
     Inference__InferStatistics *m = PROA_ARENA_NEW(arena, Inference__InferStatistics, 1);
     inference__infer_statistics__init(m);
-    m->success = duration(&s->success, arena);
-    m->fail = duration(&s->fail, arena);
-    m->queue = duration(&s->queue, arena);
-    m->compute_input = duration(&s->input, arena);
-    m->compute_infer = duration(&s->infer, arena);
-    m->compute_output = duration(&s->output, arena);
-    m->cache_hit = duration(&s->hit, arena);
-    m->cache_miss = duration(&s->miss, arena);
+    m->success = duration_message(&s->success, arena);
+    m->fail = duration_message(&s->fail, arena);
+    m->queue = duration_message(&s->queue, arena);
+    m->compute_input = duration_message(&s->input, arena);
+    m->compute_infer = duration_message(&s->infer, arena);
+    m->compute_output = duration_message(&s->output, arena);
+    m->cache_hit = duration_message(&s->hit, arena);
+    m->cache_miss = duration_message(&s->miss, arena);
     return m;
 }
 
@@ -44,9 +44,9 @@ static void fill_batches(proa_model_stats *stats, Inference__ModelStatistics *m,
         Inference__InferBatchStatistics *b = PROA_ARENA_NEW(arena, Inference__InferBatchStatistics, 1);
         inference__infer_batch_statistics__init(b);
         b->batch_size = (uint64_t)rows[i].size;
-        b->compute_input = duration(&rows[i].input, arena);
-        b->compute_infer = duration(&rows[i].infer, arena);
-        b->compute_output = duration(&rows[i].output, arena);
+        b->compute_input = duration_message(&rows[i].input, arena);
+        b->compute_infer = duration_message(&rows[i].infer, arena);
+        b->compute_output = duration_message(&rows[i].output, arena);
         m->batch_stats[i] = b;
     }
 }
@@ -59,12 +59,12 @@ static Inference__ModelStatistics__ResponseStatsEntry *reply_entry(int index, co
     Inference__InferResponseStatistics *m = PROA_ARENA_NEW(arena, Inference__InferResponseStatistics, 1);
     inference__model_statistics__response_stats_entry__init(e);
     inference__infer_response_statistics__init(m);
-    m->compute_infer = duration(&row->infer, arena);
-    m->compute_output = duration(&row->output, arena);
-    m->success = duration(&row->success, arena);
-    m->fail = duration(&row->fail, arena);
-    m->empty_response = duration(&row->empty, arena);
-    m->cancel = duration(&row->cancel, arena);
+    m->compute_infer = duration_message(&row->infer, arena);
+    m->compute_output = duration_message(&row->output, arena);
+    m->success = duration_message(&row->success, arena);
+    m->fail = duration_message(&row->fail, arena);
+    m->empty_response = duration_message(&row->empty, arena);
+    m->cancel = duration_message(&row->cancel, arena);
     e->key = proa_arena_printf(arena, "%d", index);
     e->value = m;
     return e;

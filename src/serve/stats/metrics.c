@@ -116,7 +116,7 @@ static void let_go(page *p)
 
 /* ---- families ---- */
 
-static void head(proa_buf *out, const char *name, const char *help, const char *type)
+static void put_head(proa_buf *out, const char *name, const char *help, const char *type)
 {
     proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
@@ -155,7 +155,7 @@ static const counter counters[] = {
      "Time of looking up and storing what was not in the response cache, in us", CACHE, AT(miss.ns), true},
 };
 
-static bool shows(const page *p, const reading *r, family_group group)
+static bool shows_family(const page *p, const reading *r, family_group group)
 {
     if (group == ALWAYS) return true;
     return !p->server->options.no_counter_latencies && (group != CACHE || r->cached);
@@ -168,8 +168,8 @@ static void print_counters(const page *p, const counter *list, size_t count)
         for (int m = 0; m < p->count; m++) {
             const reading *r = p->models[m];
             uint64_t value;
-            if (!shows(p, r, list[i].group)) continue;
-            if (!headed) head(p->out, list[i].name, list[i].help, "counter");
+            if (!shows_family(p, r, list[i].group)) continue;
+            if (!headed) put_head(p->out, list[i].name, list[i].help, "counter");
             headed = true;
             memcpy(&value, (const char *)&r->sums + list[i].at, sizeof value);
             proa_buf_printf(p->out, "%s{%s} %llu\n", list[i].name, r->labels,
@@ -181,7 +181,8 @@ static void print_counters(const page *p, const counter *list, size_t count)
 static void print_failures(const page *p)
 {
     static const char *const reasons[PROA_FAIL_COUNT] = {"REJECTED", "CANCELED", "BACKEND", "OTHER"};
-    if (p->count) head(p->out, "nv_inference_request_failure", "Requests that failed, by reason", "counter");
+    if (p->count)
+        put_head(p->out, "nv_inference_request_failure", "Requests that failed, by reason", "counter");
     for (int m = 0; m < p->count; m++)
         for (int i = 0; i < PROA_FAIL_COUNT; i++)
             proa_buf_printf(p->out, "nv_inference_request_failure{%s,reason=\"%s\",%s} %llu\n",
@@ -192,11 +193,11 @@ static void print_failures(const page *p)
 static void print_model_gauges(const page *p)
 {
     if (p->count == 0) return;
-    head(p->out, "nv_inference_pending_request_count", "Requests that wait for their execution now", "gauge");
+    put_head(p->out, "nv_inference_pending_request_count", "Requests that wait for their execution now", "gauge");
     for (int m = 0; m < p->count; m++)
         proa_buf_printf(p->out, "nv_inference_pending_request_count{%s} %lld\n", p->models[m]->labels,
                         (long long)proa_scheduler_pending(p->models[m]->model->scheduler));
-    head(p->out, "nv_model_load_duration_secs", "How long the model took to load, in seconds", "gauge");
+    put_head(p->out, "nv_model_load_duration_secs", "How long the model took to load, in seconds", "gauge");
     for (int m = 0; m < p->count; m++)
         proa_buf_printf(p->out, "nv_model_load_duration_secs{%s} %.6f\n", p->models[m]->labels,
                         (double)p->models[m]->model->load_ns / 1e9);
@@ -225,7 +226,7 @@ static void print_histograms(const page *p)
     for (int i = 0; i < PROA_HISTOGRAMS_COUNT && p->count; i++) {
         const proa_histogram_family *f = &proa_histogram_families[i];
         if (f->latency == PROA_LATENCY_FIRST && !p->server->options.histogram_latencies) continue;
-        head(p->out, f->name, f->help, "histogram");
+        put_head(p->out, f->name, f->help, "histogram");
         for (int m = 0; m < p->count; m++)
             print_histogram(p, p->models[m], f->name, f->latency, (double)f->unit_ns);
     }
@@ -278,7 +279,7 @@ static void print_summaries(const page *p)
         for (int m = 0; m < p->count; m++) {
             const reading *r = p->models[m];
             if ((s->needs_cache && !r->cached) || (s->needs_none && r->cached)) continue;
-            if (!headed) head(p->out, s->name, s->help, "summary");
+            if (!headed) put_head(p->out, s->name, s->help, "summary");
             headed = true;
             print_summary(p, r, s);
         }
@@ -287,9 +288,9 @@ static void print_summaries(const page *p)
 
 /* ---- the host and the server ---- */
 
-static void gauge(proa_buf *out, const char *name, const char *help, double value)
+static void put_gauge(proa_buf *out, const char *name, const char *help, double value)
 {
-    head(out, name, help, "gauge");
+    put_head(out, name, help, "gauge");
     proa_buf_printf(out, "%s %.12g\n", name, value);
 }
 
@@ -298,29 +299,30 @@ static void print_cache(proa_buf *out, proa_cache *cache)
 {
     proa_cache_stats f;
     proa_cache_read(cache, &f);
-    gauge(out, "nv_cache_util", "Share of the response cache that is in use (0 to 1)", f.used);
-    gauge(out, "nv_cache_num_entries", "Responses in the response cache", (double)f.entries);
-    gauge(out, "nv_cache_num_hits", "Lookups that found a response", (double)f.hits);
-    gauge(out, "nv_cache_num_misses", "Lookups that found none", (double)f.misses);
-    gauge(out, "nv_cache_num_lookups", "Lookups in the response cache", (double)f.lookups);
-    gauge(out, "nv_cache_num_evictions", "Responses that left the cache for newer ones", (double)f.evictions);
-    gauge(out, "nv_cache_lookup_duration", "Time of all lookups, in us", (double)f.lookup_ns / 1e3);
-    gauge(out, "nv_cache_insertion_duration", "Time of all insertions, in us", (double)f.insertion_ns / 1e3);
-    gauge(out, "proa_response_cache_bytes", "Bytes that the response cache holds",
-          (double)proa_cache_bytes(cache));
-    gauge(out, "proa_response_cache_entries", "Replies that the response cache holds", (double)f.entries);
+    put_gauge(out, "nv_cache_util", "Share of the response cache that is in use (0 to 1)", f.used);
+    put_gauge(out, "nv_cache_num_entries", "Responses in the response cache", (double)f.entries);
+    put_gauge(out, "nv_cache_num_hits", "Lookups that found a response", (double)f.hits);
+    put_gauge(out, "nv_cache_num_misses", "Lookups that found none", (double)f.misses);
+    put_gauge(out, "nv_cache_num_lookups", "Lookups in the response cache", (double)f.lookups);
+    put_gauge(out, "nv_cache_num_evictions", "Responses that left the cache for newer ones", (double)f.evictions);
+    put_gauge(out, "nv_cache_lookup_duration", "Time of all lookups, in us", (double)f.lookup_ns / 1e3);
+    put_gauge(out, "nv_cache_insertion_duration", "Time of all insertions, in us", (double)f.insertion_ns / 1e3);
+    put_gauge(out, "proa_response_cache_bytes", "Bytes that the response cache holds",
+              (double)proa_cache_bytes(cache));
+    put_gauge(out, "proa_response_cache_entries", "Replies that the response cache holds", (double)f.entries);
 }
 
 static void print_host(const page *p)
 {
     proa_host_stats f;
     proa_host_read(&f);
-    gauge(p->out, "nv_pinned_memory_pool_total_bytes", "Pool of pinned memory, in bytes", 0);
-    gauge(p->out, "nv_pinned_memory_pool_used_bytes", "Pinned memory in use, in bytes", 0);
-    gauge(p->out, "nv_cpu_utilization",
-          "Share of the processors' time that was used since the last look (0 to 1)", f.utilization);
-    gauge(p->out, "nv_cpu_memory_total_bytes", "Memory of the machine, in bytes", (double)f.memory_total);
-    gauge(p->out, "nv_cpu_memory_used_bytes", "Memory of the machine in use, in bytes", (double)f.memory_used);
+    put_gauge(p->out, "nv_pinned_memory_pool_total_bytes", "Pool of pinned memory, in bytes", 0);
+    put_gauge(p->out, "nv_pinned_memory_pool_used_bytes", "Pinned memory in use, in bytes", 0);
+    put_gauge(p->out, "nv_cpu_utilization",
+              "Share of the processors' time that was used since the last look (0 to 1)", f.utilization);
+    put_gauge(p->out, "nv_cpu_memory_total_bytes", "Memory of the machine, in bytes", (double)f.memory_total);
+    put_gauge(p->out, "nv_cpu_memory_used_bytes", "Memory of the machine in use, in bytes",
+              (double)f.memory_used);
     if (p->server->cache) print_cache(p->out, p->server->cache);
 }
 

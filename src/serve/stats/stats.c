@@ -124,7 +124,7 @@ int proa_stats_bounds_of(const proa_model_stats *stats, proa_latency which, cons
 
 /* ---- recording ---- */
 
-static void add(proa_duration *d, int64_t ns)
+static void add_duration(proa_duration *d, int64_t ns)
 {
     d->count++;
     if (ns > 0) d->ns += (uint64_t)ns;
@@ -142,7 +142,7 @@ static int bucket_of(const proa_bounds *b, int64_t ns)
     return low;
 }
 
-static void spread(proa_model_stats *s, proa_stats_cell *c, proa_latency which, int64_t ns)
+static void spread_latency(proa_model_stats *s, proa_stats_cell *c, proa_latency which, int64_t ns)
 {
     proa_histogram *h = &c->sums.histograms[which];
     if (ns < 0) ns = 0;
@@ -176,15 +176,15 @@ void proa_stats_success(proa_model_stats *stats, const proa_infer *r, int64_t fi
     proa_stats_sums *s = &c->sums;
     s->last_ms = ms;
     s->inferences += (uint64_t)(r->batch > 0 ? r->batch : 1);
-    add(&s->success, p.request);
-    add(&s->queue, p.queue);
-    add(&s->input, p.input);
-    add(&s->infer, p.infer);
-    add(&s->output, p.output);
-    spread(stats, c, PROA_LATENCY_REQUEST, p.request);
-    spread(stats, c, PROA_LATENCY_QUEUE, p.queue);
-    spread(stats, c, PROA_LATENCY_INFER, p.infer);
-    if (first_ns) spread(stats, c, PROA_LATENCY_FIRST, first_ns - r->times.received);
+    add_duration(&s->success, p.request);
+    add_duration(&s->queue, p.queue);
+    add_duration(&s->input, p.input);
+    add_duration(&s->infer, p.infer);
+    add_duration(&s->output, p.output);
+    spread_latency(stats, c, PROA_LATENCY_REQUEST, p.request);
+    spread_latency(stats, c, PROA_LATENCY_QUEUE, p.queue);
+    spread_latency(stats, c, PROA_LATENCY_INFER, p.infer);
+    if (first_ns) spread_latency(stats, c, PROA_LATENCY_FIRST, first_ns - r->times.received);
     cell_unlock(c);
     if (!atomic_load_explicit(&stats->windows_on, memory_order_acquire)) return;
     proa_windows_add(stats, PROA_LATENCY_REQUEST, p.request);
@@ -201,7 +201,7 @@ void proa_stats_failure(proa_model_stats *stats, const proa_infer *r, proa_fail_
     uint64_t ms = wall_ms();
     cell_lock(c);
     c->sums.last_ms = ms;
-    add(&c->sums.fail, r->times.received ? end - r->times.received : 0);
+    add_duration(&c->sums.fail, r->times.received ? end - r->times.received : 0);
     c->sums.failures[reason]++;
     cell_unlock(c);
 }
@@ -226,9 +226,9 @@ void proa_stats_execution(proa_model_stats *stats, int64_t batch, const proa_inf
     cell_lock(c);
     c->sums.executions++;
     proa_batch_row *row = batch_of(c, batch > 0 ? batch : 1);
-    add(&row->input, p.input);
-    add(&row->infer, p.infer);
-    add(&row->output, p.output);
+    add_duration(&row->input, p.input);
+    add_duration(&row->infer, p.infer);
+    add_duration(&row->output, p.output);
     cell_unlock(c);
 }
 
@@ -239,10 +239,10 @@ void proa_stats_hit(proa_model_stats *stats, const proa_infer *r, int64_t ns)
     uint64_t ms = wall_ms();
     cell_lock(c);
     c->sums.last_ms = ms;
-    add(&c->sums.success, whole);
-    add(&c->sums.queue, r->times.compute_start - r->times.queued);
-    add(&c->sums.hit, ns);
-    spread(stats, c, PROA_LATENCY_REQUEST, whole);
+    add_duration(&c->sums.success, whole);
+    add_duration(&c->sums.queue, r->times.compute_start - r->times.queued);
+    add_duration(&c->sums.hit, ns);
+    spread_latency(stats, c, PROA_LATENCY_REQUEST, whole);
     cell_unlock(c);
     if (!atomic_load_explicit(&stats->windows_on, memory_order_acquire)) return;
     proa_windows_add(stats, PROA_LATENCY_HIT, ns);
@@ -253,7 +253,7 @@ void proa_stats_miss(proa_model_stats *stats, int64_t ns)
 {
     proa_stats_cell *c = own_cell(stats);
     cell_lock(c);
-    add(&c->sums.miss, ns);
+    add_duration(&c->sums.miss, ns);
     cell_unlock(c);
     if (atomic_load_explicit(&stats->windows_on, memory_order_acquire))
         proa_windows_add(stats, PROA_LATENCY_MISS, ns);
@@ -278,13 +278,13 @@ void proa_stats_reply(proa_model_stats *stats, int index, const proa_reply *repl
     pthread_mutex_lock(&stats->lock);
     proa_reply_row *row = reply_of(stats, index);
     if (!reply) {
-        add(&row->empty, infer_ns + output_ns);
+        add_duration(&row->empty, infer_ns + output_ns);
     } else if (reply->error.status == PROA_OK) {
-        add(&row->success, infer_ns + output_ns);
-        add(&row->infer, infer_ns);
-        add(&row->output, output_ns);
+        add_duration(&row->success, infer_ns + output_ns);
+        add_duration(&row->infer, infer_ns);
+        add_duration(&row->output, output_ns);
     } else {
-        add(reply->error.status == PROA_CANCELLED ? &row->cancel : &row->fail, infer_ns + output_ns);
+        add_duration(reply->error.status == PROA_CANCELLED ? &row->cancel : &row->fail, infer_ns + output_ns);
     }
     pthread_mutex_unlock(&stats->lock);
 }

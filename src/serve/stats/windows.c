@@ -63,7 +63,7 @@ void proa_windows_add(proa_model_stats *stats, proa_latency which, int64_t ns)
     pthread_mutex_unlock(&stats->lock);
 }
 
-static double quantile(const uint64_t *counts, uint64_t total, double share)
+static double quantile_of(const uint64_t *counts, uint64_t total, double share)
 {
     double rank = share * (double)total;
     uint64_t seen = 0;
@@ -89,6 +89,6 @@ bool proa_stats_quantiles(proa_model_stats *stats, proa_latency which, const dou
         }
     }
     pthread_mutex_unlock(&stats->lock);
-    for (int i = 0; i < count; i++) ns[i] = total ? quantile(counts, total, shares[i]) : -1;
+    for (int i = 0; i < count; i++) ns[i] = total ? quantile_of(counts, total, shares[i]) : -1;
     return true;
 }
