@@ -83,7 +83,7 @@ static proa_pool *threads_for(const fil_instance *in, int64_t rows)
     return rows > brief_rows(in->model) ? in->pool : NULL;
 }
 
-static float *scratch(fil_instance *in, int64_t count)
+static float *scratch_floats(fil_instance *in, int64_t count)
 {
     if (count > in->scratch_cap) {
         free(in->scratch);
@@ -94,7 +94,7 @@ static float *scratch(fil_instance *in, int64_t count)
 }
 
 /* Releases the scratch of a large batch, since large batches are rare. */
-static void tidy(fil_instance *in)
+static void tidy_scratch(fil_instance *in)
 {
     if (in->scratch_cap <= JOIN_BYTES / (int64_t)sizeof(float)) return;
     free(in->scratch);
@@ -130,7 +130,7 @@ static float *add_output(proa_reply *reply, const proa_infer *r, const char *nam
     return data;
 }
 
-static void answer(const fil *m, proa_infer *r, int64_t rows, const float *scores)
+static void answer_request(const fil *m, proa_infer *r, int64_t rows, const float *scores)
 {
     proa_reply *reply = proa_reply_new(r);
     float *out = add_output(reply, r, PROA_FIL_OUTPUT, &m->scores, rows);
@@ -148,7 +148,7 @@ static void execute_one(fil_instance *in, proa_infer *r)
     const float *x = (const float *)(const void *)t->data;
     bool aligned = (uintptr_t)x % sizeof(float) == 0, direct = m->answer == PROA_FIL_SCORES;
     int64_t copied = aligned ? 0 : rows * m->forest->features;
-    float *own = scratch(in, copied + (direct ? 0 : rows * m->forest->outputs));
+    float *own = scratch_floats(in, copied + (direct ? 0 : rows * m->forest->outputs));
     if (copied) x = memcpy(own, t->data, t->bytes);
     proa_reply *reply = proa_reply_new(r);
     float *out = add_output(reply, r, PROA_FIL_OUTPUT, &m->scores, rows);
@@ -164,7 +164,7 @@ static void execute_one(fil_instance *in, proa_infer *r)
 static void execute_joined(fil_instance *in, proa_infer *const *requests, int count, int64_t rows)
 {
     const fil *m = in->model;
-    float *x = scratch(in, rows * (m->forest->features + m->forest->outputs)), *at = x;
+    float *x = scratch_floats(in, rows * (m->forest->features + m->forest->outputs)), *at = x;
     for (int i = 0; i < count; i++) {
         const proa_tensor *t = proa_infer_input(requests[i], PROA_FIL_INPUT);
         if (t->bytes) memcpy(at, t->data, t->bytes);
@@ -176,7 +176,7 @@ static void execute_joined(fil_instance *in, proa_infer *const *requests, int co
     proa_infer_output_begins(requests, count);
     for (int i = 0; i < count; i++) {
         int64_t own = rows_of(m, proa_infer_input(requests[i], PROA_FIL_INPUT));
-        answer(m, requests[i], own, scores);
+        answer_request(m, requests[i], own, scores);
         scores += own * m->forest->outputs;
     }
 }
@@ -214,7 +214,7 @@ static void execute_requests(void *instance_state, proa_infer *const *requests, 
         requests += n;
         count -= n;
     }
-    tidy(in);
+    tidy_scratch(in);
 }
 
 /* ---- opening ---- */

@@ -386,7 +386,7 @@ static proa_status model_open(void **state, proa_served_model *model, proa_err *
     return proa_llm_model_open(state, model, &contract, err);
 }
 
-static void execute(void *instance_state, proa_infer *const *requests, int count)
+static void execute_ft(void *instance_state, proa_infer *const *requests, int count)
 {
     for (int i = 0; i < count; i++) proa_llm_request_start(instance_state, requests[i]);
 }
@@ -398,6 +398,6 @@ const proa_backend proa_backend_fastertransformer = {.name = "fastertransformer"
                                                      .model_close = proa_llm_model_close,
                                                      .instance_open = proa_llm_instance_open,
                                                      .instance_close = proa_llm_instance_close,
-                                                     .execute = execute,
+                                                     .execute = execute_ft,
                                                      .metrics = proa_llm_metrics,
                                                      .figures = proa_llm_figures};

@@ -117,8 +117,8 @@ static const char *const refused_inputs[] = {"encoder_input_features",
 
 /* ---- the configuration ---- */
 
-static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
-                            proa_err *err)
+static proa_status complete_config(Inference__ModelConfig *config, const char *version_path,
+                                   proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(version_path);
     PROA_UNUSED(err);
@@ -321,12 +321,12 @@ static proa_status model_open(void **state, proa_served_model *model, proa_err *
     return proa_llm_model_open(state, model, &contract, err);
 }
 
-static void execute(void *instance_state, proa_infer *const *requests, int count)
+static void execute_trtllm(void *instance_state, proa_infer *const *requests, int count)
 {
     for (int i = 0; i < count; i++) proa_llm_request_start(instance_state, requests[i]);
 }
 
-static void metrics(void *state, const char *labels, proa_buf *out)
+static void trtllm_metrics(void *state, const char *labels, proa_buf *out)
 {
     proa_llm_metrics(state, labels, out);
     proa_llm_metrics_trtllm(state, labels, out);
@@ -335,11 +335,11 @@ static void metrics(void *state, const char *labels, proa_buf *out)
 const proa_backend proa_backend_tensorrtllm = {.name = "tensorrtllm",
                                                .flags = PROA_BACKEND_OWN_QUEUE | PROA_BACKEND_UNARY |
                                                         PROA_BACKEND_GPU,
-                                               .complete = complete,
+                                               .complete = complete_config,
                                                .model_open = model_open,
                                                .model_close = proa_llm_model_close,
                                                .instance_open = proa_llm_instance_open,
                                                .instance_close = proa_llm_instance_close,
-                                               .execute = execute,
-                                               .metrics = metrics,
+                                               .execute = execute_trtllm,
+                                               .metrics = trtllm_metrics,
                                                .figures = proa_llm_figures};

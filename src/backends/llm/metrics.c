@@ -8,7 +8,7 @@
 
 static const int64_t bounds[] = {10, 50, 100, 500, 1000};
 
-static void observe(proa_token_counts *h, int64_t value)
+static void observe_count(proa_token_counts *h, int64_t value)
 {
     size_t i = 0;
     while (i < PROA_COUNT(bounds) && value > bounds[i]) i++;
@@ -20,14 +20,14 @@ static void observe(proa_token_counts *h, int64_t value)
 void proa_llm_count_tokens(proa_llm_model *s, int64_t prompt_tokens, int64_t new_tokens)
 {
     pthread_mutex_lock(&s->lock);
-    observe(&s->in, prompt_tokens);
-    observe(&s->out, new_tokens);
+    observe_count(&s->in, prompt_tokens);
+    observe_count(&s->out, new_tokens);
     pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- Prometheus ---- */
 
-static void family(proa_buf *out, const char *name, const char *help, const char *type)
+static void put_family(proa_buf *out, const char *name, const char *help, const char *type)
 {
     proa_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
@@ -37,10 +37,10 @@ typedef struct sample {
     double value;
 } sample;
 
-static void gauges(proa_buf *out, const char *labels, const char *name, const char *help, const char *key,
-                   const sample *list, size_t count)
+static void put_gauges(proa_buf *out, const char *labels, const char *name, const char *help, const char *key,
+                       const sample *list, size_t count)
 {
-    family(out, name, help, "gauge");
+    put_family(out, name, help, "gauge");
     for (size_t i = 0; i < count; i++)
         proa_buf_printf(out, "%s{%s=\"%s\",%s} %.17g\n", name, key, list[i].label, labels, list[i].value);
 }
@@ -49,7 +49,7 @@ static void put_histogram(proa_buf *out, const char *labels, const char *name, c
                           const proa_token_counts *h)
 {
     uint64_t sum = 0;
-    family(out, name, "TRT LLM response metrics", "histogram");
+    put_family(out, name, "TRT LLM response metrics", "histogram");
     for (size_t i = 0; i <= PROA_COUNT(bounds); i++) {
         char bound[24] = "+Inf";
         if (i < PROA_COUNT(bounds)) snprintf(bound, sizeof bound, "%lld", (long long)bounds[i]);
@@ -63,15 +63,15 @@ static void put_histogram(proa_buf *out, const char *labels, const char *name, c
                     (unsigned long long)h->sum);
 }
 
-static void counter(proa_buf *out, const char *labels, const char *name, const char *help, double value)
+static void put_counter(proa_buf *out, const char *labels, const char *name, const char *help, double value)
 {
-    family(out, name, help, "counter");
+    put_family(out, name, help, "counter");
     proa_buf_printf(out, "%s{%s} %.17g\n", name, labels, value);
 }
 
-static void gauge(proa_buf *out, const char *labels, const char *name, const char *help, double value)
+static void put_gauge(proa_buf *out, const char *labels, const char *name, const char *help, double value)
 {
-    family(out, name, help, "gauge");
+    put_family(out, name, help, "gauge");
     proa_buf_printf(out, "%s{%s} %.17g\n", name, labels, value);
 }
 
@@ -80,16 +80,17 @@ void proa_llm_metrics(void *state, const char *labels, proa_buf *out)
     proa_llm_model *s = state;
     proa_stats stats;
     proa_engine_stats(s->engine, &stats);
-    counter(out, labels, "proa_engine_prompt_tokens", "Prompt tokens that were run", (double)stats.prompt_tokens);
-    counter(out, labels, "proa_engine_new_tokens", "Tokens that were generated", (double)stats.new_tokens);
-    counter(out, labels, "proa_engine_steps", "Forward passes", (double)stats.steps);
-    counter(out, labels, "proa_engine_step_seconds", "Time inside of forward passes", stats.step_s);
-    counter(out, labels, "proa_engine_cancelled", "Requests that were cancelled", (double)stats.cancelled);
-    gauge(out, labels, "proa_engine_running", "Requests that run", stats.running);
-    gauge(out, labels, "proa_engine_waiting", "Requests that wait for pages or slots", stats.waiting);
-    gauge(out, labels, "proa_engine_pages_used", "Pages of keys and values in use", (double)stats.pages_used);
-    gauge(out, labels, "proa_engine_pages_free", "Pages of keys and values that are free",
-          (double)stats.pages_free);
+    put_counter(out, labels, "proa_engine_prompt_tokens", "Prompt tokens that were run",
+                (double)stats.prompt_tokens);
+    put_counter(out, labels, "proa_engine_new_tokens", "Tokens that were generated", (double)stats.new_tokens);
+    put_counter(out, labels, "proa_engine_steps", "Forward passes", (double)stats.steps);
+    put_counter(out, labels, "proa_engine_step_seconds", "Time inside of forward passes", stats.step_s);
+    put_counter(out, labels, "proa_engine_cancelled", "Requests that were cancelled", (double)stats.cancelled);
+    put_gauge(out, labels, "proa_engine_running", "Requests that run", stats.running);
+    put_gauge(out, labels, "proa_engine_waiting", "Requests that wait for pages or slots", stats.waiting);
+    put_gauge(out, labels, "proa_engine_pages_used", "Pages of keys and values in use", (double)stats.pages_used);
+    put_gauge(out, labels, "proa_engine_pages_free", "Pages of keys and values that are free",
+              (double)stats.pages_free);
 }
 
 /* The families of TensorRT-LLM's backend, as far as a CPU has what they count. */
@@ -116,16 +117,16 @@ void proa_llm_metrics_trtllm(void *state, const char *labels, proa_buf *out)
                               {"paused_requests", 0}};
     const sample general[] = {{"timestamp", (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3},
                               {"iteration_counter", (double)stats.steps}};
-    gauges(out, labels, "nv_trt_llm_request_metrics", "TRT LLM request metrics", "request_type", requests,
-           PROA_COUNT(requests));
-    gauges(out, labels, "nv_trt_llm_runtime_memory_metrics", "TRT LLM runtime memory metrics", "memory_type",
-           memory, PROA_COUNT(memory));
-    gauges(out, labels, "nv_trt_llm_kv_cache_block_metrics", "TRT LLM KV cache block metrics",
-           "kv_cache_block_type", blocks, PROA_COUNT(blocks));
-    gauges(out, labels, "nv_trt_llm_inflight_batcher_metrics", "TRT LLM inflight_batcher-specific metrics",
-           "inflight_batcher_specific_metric", batcher, PROA_COUNT(batcher));
-    gauges(out, labels, "nv_trt_llm_general_metrics", "General TRT LLM metrics", "general_type", general,
-           PROA_COUNT(general));
+    put_gauges(out, labels, "nv_trt_llm_request_metrics", "TRT LLM request metrics", "request_type", requests,
+               PROA_COUNT(requests));
+    put_gauges(out, labels, "nv_trt_llm_runtime_memory_metrics", "TRT LLM runtime memory metrics",
+               "memory_type", memory, PROA_COUNT(memory));
+    put_gauges(out, labels, "nv_trt_llm_kv_cache_block_metrics", "TRT LLM KV cache block metrics",
+               "kv_cache_block_type", blocks, PROA_COUNT(blocks));
+    put_gauges(out, labels, "nv_trt_llm_inflight_batcher_metrics", "TRT LLM inflight_batcher-specific metrics",
+               "inflight_batcher_specific_metric", batcher, PROA_COUNT(batcher));
+    put_gauges(out, labels, "nv_trt_llm_general_metrics", "General TRT LLM metrics", "general_type", general,
+               PROA_COUNT(general));
     pthread_mutex_lock(&s->lock);
     proa_token_counts in = s->in, made = s->out;
     pthread_mutex_unlock(&s->lock);

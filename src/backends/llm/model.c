@@ -36,7 +36,7 @@ static const char *const folder_keys[] = {"model_path", "gpt_model_path", "model
 /* ---- parameters ---- */
 
 /* What the command line says for this backend, for all that stand on the engine (--dtype, ...), or for all. */
-static const char *setting(const proa_served_model *m, const char *key)
+static const char *setting_of(const proa_served_model *m, const char *key)
 {
     const proa_server *server = proa_served_model_server(m);
     const char *const backends[] = {proa_served_model_config(m)->backend, "engine", ""};
@@ -47,12 +47,12 @@ static const char *setting(const proa_served_model *m, const char *key)
 }
 
 /* The model's own parameters, by either name, come before the command line's. */
-static const char *either(const proa_served_model *m, const char *a, const char *b)
+static const char *either_setting(const proa_served_model *m, const char *a, const char *b)
 {
     const char *value = proa_served_model_parameter(m, a);
     if (!value) value = proa_served_model_parameter(m, b);
-    if (!value) value = setting(m, a);
-    return value ? value : setting(m, b);
+    if (!value) value = setting_of(m, a);
+    return value ? value : setting_of(m, b);
 }
 
 proa_status proa_llm_parameter_flag(bool *out, const proa_served_model *model, const char *key, proa_err *err)
@@ -84,8 +84,8 @@ static proa_status read_int32(int32_t *out, const proa_served_model *m, const ch
                               int64_t max, proa_err *err)
 {
     int64_t value = *out;
-    PROA_TRY(read_int(&value, proa_served_model_parameter(m, other) ? other : key, either(m, key, other), max,
-                      err));
+    PROA_TRY(read_int(&value, proa_served_model_parameter(m, other) ? other : key,
+                      either_setting(m, key, other), max, err));
     *out = (int32_t)value;
     return PROA_OK;
 }
@@ -95,7 +95,7 @@ static proa_status read_dtype(const char **out, const proa_served_model *m, proa
     static const char *const names[][2] = {{"auto", "auto"},   {"f32", "f32"},   {"fp32", "f32"},
                                            {"float32", "f32"}, {"f16", "f16"},   {"fp16", "f16"},
                                            {"float16", "f16"}, {"bf16", "bf16"}, {"bfloat16", "bf16"}};
-    const char *value = either(m, "dtype", "data_type");
+    const char *value = either_setting(m, "dtype", "data_type");
     *out = "auto";
     if (!value) return PROA_OK;
     for (size_t i = 0; i < PROA_COUNT(names); i++) {
@@ -108,7 +108,7 @@ static proa_status read_dtype(const char **out, const proa_served_model *m, proa
 
 static proa_status read_share(float *out, const proa_served_model *m, proa_err *err)
 {
-    const char *key = "kv_cache_free_gpu_mem_fraction", *value = either(m, key, key);
+    const char *key = "kv_cache_free_gpu_mem_fraction", *value = either_setting(m, key, key);
     char *end;
     if (!value) return PROA_OK;
     double share = strtod(value, &end);
@@ -153,7 +153,7 @@ static proa_status read_device(const char **out, proa_llm_model *s, proa_err *er
     const proa_served_model *m = s->model;
     const Inference__ModelConfig *c = proa_served_model_config(m);
     const char *own = proa_served_model_parameter(m, "device");
-    *out = own ? own : setting(m, "device");
+    *out = own ? own : setting_of(m, "device");
     for (size_t i = 0; i < c->n_instance_group && !own; i++) {
         const Inference__ModelInstanceGroup *g = c->instance_group[i];
         if (g->kind != INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU) continue;
@@ -174,15 +174,15 @@ static proa_status engine_options(proa_engine_options *o, proa_llm_model *s, pro
                *int8 = proa_served_model_parameter(m, "int8_mode");
     *o = (proa_engine_options){.sequences_max = SERVED_SEQUENCES, .detach_files = true};
     PROA_TRY(read_device(&o->device, s, err));
-    if (!quant && !int8) quant = setting(m, "quant");
+    if (!quant && !int8) quant = setting_of(m, "quant");
     o->quant = quant ? quant : int8 && strcmp(int8, "0") != 0 ? "int8" : "none";
-    o->kv_dtype = either(m, "kv_dtype", "kv_dtype");
+    o->kv_dtype = either_setting(m, "kv_dtype", "kv_dtype");
     PROA_TRY(read_dtype(&o->dtype, m, err));
     PROA_TRY(read_int32(&o->threads, m, "threads", "threads", PROA_THREADS_MAX, err));
     PROA_TRY(read_int32(&o->sequences_max, m, "sequences_max", "max_num_sequences", PROA_SEQUENCES_MAX, err));
     PROA_TRY(read_int32(&o->step_tokens, m, "step_tokens", "max_num_tokens", PROA_STEP_TOKENS_MAX, err));
-    PROA_TRY(read_int(&o->kv_tokens, "kv_tokens", either(m, "kv_tokens", "max_tokens_in_paged_kv_cache"),
-                      (int64_t)1 << 32, err));
+    PROA_TRY(read_int(&o->kv_tokens, "kv_tokens",
+                      either_setting(m, "kv_tokens", "max_tokens_in_paged_kv_cache"), (int64_t)1 << 32, err));
     PROA_TRY(read_share(&o->kv_share, m, err));
     warn_parallel(m);
     return check_policy(m, err);

@@ -37,7 +37,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const alias *)a)->name, ((const alias *)b)->name);
 }
 
-static bool known(const char *name)
+static bool is_known(const char *name)
 {
     for (size_t i = 0; i < aliases_count; i++)
         if (strcmp(aliases[i].name, name) == 0) return true;
@@ -51,7 +51,7 @@ static void add_alias(const char *name, size_t len, const proa_option_row *row)
     alias a = {.row = row};
     if (!len || len >= sizeof a.name || memchr(name, ' ', len) || memchr(name, '.', len)) return;
     memcpy(a.name, name, len);
-    if (known(a.name)) return; /* a row's own name, or an earlier row, comes first */
+    if (is_known(a.name)) return; /* a row's own name, or an earlier row, comes first */
     aliases = proa_realloc(aliases, (aliases_count + 1) * sizeof *aliases);
     aliases[aliases_count++] = a;
 }

@@ -351,7 +351,7 @@ static const float *pool_rows(const proa_prompt *p, float *mean, int64_t n, int6
     return mean;
 }
 
-static void normalize(float *v, int64_t n)
+static void normalize_vector(float *v, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)v[i] * (double)v[i];
@@ -365,7 +365,7 @@ static void embed_row(const answer *a, proa_prompt *p, float *to, int64_t column
     int64_t n = (int64_t)(p->rows.len / sizeof(float)) / columns;
     float *mean = PROA_ARENA_NEW(&a->reply->arena, float, columns);
     memcpy(to, pool_rows(p, mean, n, columns), (size_t)columns * sizeof *to);
-    if (p->generation->normalize) normalize(to, columns);
+    if (p->generation->normalize) normalize_vector(to, columns);
 }
 
 static void reply_embedding(const answer *a)

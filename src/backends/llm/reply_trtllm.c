@@ -21,7 +21,7 @@ typedef struct answer {
     bool last; /* of its prompts */
 } answer;
 
-static const proa_trtllm_prompt *asked(const answer *a, int64_t row)
+static const proa_trtllm_prompt *asked_of(const answer *a, int64_t row)
 {
     return &a->trtllm->prompt[a->p[row]->row];
 }
@@ -61,7 +61,7 @@ static const proa_id_list *head_of(const answer *a, int64_t row)
 {
     static const proa_id_list none;
     const proa_prompt *p = a->p[row];
-    if (a->part || asked(a, row)->exclude_input) return &none;
+    if (a->part || asked_of(a, row)->exclude_input) return &none;
     return p->req->llm_model->info.kind == PROA_KIND_ENCODER_DECODER ? &p->decoder_ids : &p->ids;
 }
 
@@ -87,7 +87,7 @@ static void add_ids(const answer *a)
     add_ints(a, "sequence_length", (int64_t[]){a->B, a->K}, 2, lengths);
 }
 
-static int64_t widest(const answer *a)
+static int64_t widest_output(const answer *a)
 {
     int64_t width = 0;
     for (int64_t i = 0; i < a->B * a->K; i++)
@@ -97,12 +97,12 @@ static int64_t widest(const answer *a)
 
 static void add_log_probs(const answer *a)
 {
-    int64_t n = a->B * a->K, width = widest(a);
+    int64_t n = a->B * a->K, width = widest_output(a);
     float *sums = PROA_ARENA_NEW(&a->reply->arena, float, n),
           *each = PROA_ARENA_NEW(&a->reply->arena, float, n *width);
     for (int64_t i = 0; i < n; i++) {
         const proa_llm_output *output = said_at(a, i);
-        if (!output || !asked(a, i / a->K)->log_probs) continue;
+        if (!output || !asked_of(a, i / a->K)->log_probs) continue;
         sums[i] = (float)output->sum;
         int64_t have = proa_min64(proa_llm_visible_tokens(output),
                                   (int64_t)(output->logprobs.len / sizeof(float)));
@@ -119,7 +119,7 @@ static void add_context_logits(const answer *a)
     int64_t V = 1, L = 1;
     const float zero = 0;
     for (int64_t i = 0; i < a->B; i++) {
-        if (!asked(a, i)->context_logits || !a->last || !a->p[i]->rows.len) continue;
+        if (!asked_of(a, i)->context_logits || !a->last || !a->p[i]->rows.len) continue;
         V = a->p[i]->columns;
         L = proa_max64(L, (int64_t)(a->p[i]->rows.len / sizeof(float)) / V);
     }
@@ -129,17 +129,17 @@ static void add_context_logits(const answer *a)
     }
     float *all = PROA_ARENA_NEW(&a->reply->arena, float, a->B *L *V);
     for (int64_t i = 0; i < a->B; i++)
-        if (asked(a, i)->context_logits && a->p[i]->rows.len)
+        if (asked_of(a, i)->context_logits && a->p[i]->rows.len)
             memcpy(all + i * L * V, a->p[i]->rows.ptr, a->p[i]->rows.len);
     add_floats(a, "context_logits", (int64_t[]){a->B, L, V}, 3, all);
 }
 
 static void add_generation_logits(const answer *a)
 {
-    int64_t n = a->B * a->K, width = widest(a), V = a->req->llm_model->info.outputs;
+    int64_t n = a->B * a->K, width = widest_output(a), V = a->req->llm_model->info.outputs;
     const float zero = 0;
     bool any = false;
-    for (int64_t i = 0; i < a->B; i++) any = any || asked(a, i)->generation_logits;
+    for (int64_t i = 0; i < a->B; i++) any = any || asked_of(a, i)->generation_logits;
     if (!any) {
         add_floats(a, "generation_logits", (int64_t[]){1, 1, 1, 1}, 4, &zero);
         return;
@@ -174,7 +174,7 @@ static void add_time(const answer *a, const char *name, int64_t value)
 static void add_perf_metrics(const answer *a)
 {
     const proa_prompt *p = a->p[0];
-    bool told = asked(a, 0)->perf_metrics && a->last;
+    bool told = asked_of(a, 0)->perf_metrics && a->last;
     int64_t tokens = told ? p->prompt_tokens + p->new_tokens : 0;
     int32_t pages = (int32_t)proa_ceil_div(tokens, PROA_PAGE_TOKENS);
     int64_t arrived = told ? p->arrived_ns : 0, scheduled = arrived + (told ? (int64_t)(p->queue_s * 1e9) : 0);
@@ -201,7 +201,7 @@ static void add_counts(const answer *a)
     add_one(a, "num_output_tokens", output ? (int32_t)output->tokens : 0);
 }
 
-static void send(answer *a, bool final)
+static void send_reply(answer *a, bool final)
 {
     proa_type type;
     a->trtllm = a->req->contract_data;
@@ -222,7 +222,7 @@ void proa_trtllm_emit(proa_llm_request *req, proa_prompt *p, proa_llm_output *ou
     answer a = {.req = req, .p = &p, .output = &output, .counts = &count, .B = 1, .K = count};
     a.part = req->delivery == PROA_DELIVER_TOKENS;
     a.last = p->finish != PROA_FINISH_NONE;
-    send(&a, final);
+    send_reply(&a, final);
 }
 
 void proa_trtllm_end(proa_llm_request *req)
@@ -242,5 +242,5 @@ void proa_trtllm_end(proa_llm_request *req)
         a.K = proa_max64(a.K, counts[i]);
     }
     a.p = p, a.output = output, a.counts = counts;
-    send(&a, true);
+    send_reply(&a, true);
 }

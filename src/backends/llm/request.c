@@ -145,7 +145,7 @@ static void reply_error(proa_llm_request *req)
 
 /* ---- a prompt is done ---- */
 
-static void emit(proa_llm_request *req, proa_prompt *p, proa_llm_output *output, int32_t count, bool final)
+static void emit_outputs(proa_llm_request *req, proa_prompt *p, proa_llm_output *output, int32_t count, bool final)
 {
     req->contract->emit(req, p, output, count, final);
     for (int32_t i = 0; i < count && !final; i++) {
@@ -161,7 +161,7 @@ static void emit_rest(proa_llm_request *req, proa_prompt *p, bool last)
             step = req->contract->bundles_beams && p->whole && p->request.options.beams > 1 ? n : 1;
     for (int32_t i = 0; i < n; i += step) {
         bool final = last && i + step >= n;
-        emit(req, p, &p->output[i], step, final);
+        emit_outputs(req, p, &p->output[i], step, final);
         if (final) return;
     }
 }
@@ -314,7 +314,7 @@ static void add_token(proa_prompt *p, const proa_event *e)
     if (e->hidden) proa_buf_append(&output->hidden, e->hidden, (size_t)info->hidden * sizeof *e->hidden);
     /* the end of a prompt's last sequence is emitted at DONE, which follows at once */
     bool more = e->finish == PROA_FINISH_NONE || p->open > 0;
-    if (p->req->delivery >= PROA_DELIVER_TOKENS && more) emit(p->req, p, output, 1, false);
+    if (p->req->delivery >= PROA_DELIVER_TOKENS && more) emit_outputs(p->req, p, output, 1, false);
 }
 
 static void add_prompt(proa_prompt *p, const proa_event *e)

@@ -44,7 +44,7 @@ void proa_pybls_free(proa_pybls *b)
     free(b);
 }
 
-static void join(call *c)
+static void join_calls(call *c)
 {
     pthread_mutex_lock(&c->in->lock);
     c->next = c->in->calls;
@@ -54,7 +54,7 @@ static void join(call *c)
     proa_pyinstance_begin(c->in->instance);
 }
 
-static void leave(call *c)
+static void leave_calls(call *c)
 {
     proa_pyinstance *i = c->in->instance;
     pthread_mutex_lock(&c->in->lock);
@@ -90,7 +90,7 @@ static void on_reply(proa_infer *r, proa_reply *reply, bool final)
     proa_buf_release(&head);
     proa_reply_free(reply);
     if (!final) return;
-    leave(c);
+    leave_calls(c);
     proa_infer_drop(r);
 }
 
@@ -215,7 +215,7 @@ static proa_status find_model(proa_server *server, proa_infer *r, bool decoupled
 }
 
 /* Errors of the request become its own error; errors of the message go to `broken`. */
-static proa_status build(proa_infer *r, call *c, proa_pywire *w, proa_err *err, proa_err *broken)
+static proa_status build_request(proa_infer *r, call *c, proa_pywire *w, proa_err *err, proa_err *broken)
 {
     proa_json *head;
     PROA_TRY(proa_pywire_head(&head, w, broken));
@@ -241,7 +241,7 @@ proa_status proa_pybls_handle(proa_pybls *b, uint64_t process, const proa_python
     proa_err why = {0};
     call *c = proa_calloc(1, sizeof *c);
     *c = (call){.in = b, .process = process, .id = m->id, .r = r};
-    proa_status status = build(r, c, w, &why, err);
+    proa_status status = build_request(r, c, w, &why, err);
     if (status != PROA_OK) {
         free(c);
         proa_infer_drop(r);
@@ -252,9 +252,9 @@ proa_status proa_pybls_handle(proa_pybls *b, uint64_t process, const proa_python
         r->on_reply = on_reply;
         r->user = c;
         r->inner = true;
-        join(c);
+        join_calls(c);
         if (proa_server_infer(server, r, &why) == PROA_OK) return PROA_OK; /* c and r may be gone */
-        leave(c);
+        leave_calls(c);
     } else {
         free(c);
     }

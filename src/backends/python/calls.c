@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-static void answer(proa_pyinstance *i, uint64_t process, uint64_t id, proa_str head)
+static void answer_call(proa_pyinstance *i, uint64_t process, uint64_t id, proa_str head)
 {
     proa_pyinstance_send(i, process, PROA_PYTHON_ANSWER, 0, id, head, NULL, 0);
 }
@@ -21,7 +21,7 @@ static void answer_error(proa_pyinstance *i, uint64_t process, uint64_t id, cons
     proa_buf_json_str(&head, proa_str_c(text[0] ? text : proa_status_text(err->status)));
     free(text);
     proa_buf_printf(&head, ",\"code\":%d}", proa_status_grpc(err->status));
-    answer(i, process, id, proa_buf_view(&head));
+    answer_call(i, process, id, proa_buf_view(&head));
     proa_buf_release(&head);
 }
 
@@ -72,13 +72,13 @@ static void *run_control(void *arg)
                                                     c->files_count, &err)
                                  : proa_server_unload(server, c->model, c->dependents, &err);
     if (status != PROA_OK) answer_error(i, c->process, c->id, &err);
-    else answer(i, c->process, c->id, proa_str_c("{}"));
+    else answer_call(i, c->process, c->id, proa_str_c("{}"));
     control_free(c);
     proa_pyinstance_end(i);
     return NULL;
 }
 
-static char *copy(proa_str s)
+static char *copy_text(proa_str s)
 {
     char *text = proa_malloc(s.len + 1);
     if (s.len) memcpy(text, s.ptr, s.len);
@@ -98,7 +98,7 @@ static proa_status take_files(control *c, const proa_json *head, proa_pywire *w,
         proa_str name;
         PROA_TRY(proa_pywire_tensor(&c->tensors[k], &name, w, (uint32_t)k, err));
         name = proa_json_str(proa_json_at(names, k));
-        c->files[k] = (proa_model_file){{copy(name), name.len}, {c->tensors[k].data, c->tensors[k].bytes}};
+        c->files[k] = (proa_model_file){{copy_text(name), name.len}, {c->tensors[k].data, c->tensors[k].bytes}};
         c->files_count++;
     }
     return PROA_OK;
@@ -109,8 +109,8 @@ static proa_status start_control(control *c, const proa_json *head, proa_pywire 
     pthread_t thread;
     if (proa_str_has_nul(proa_json_str(proa_json_get(head, "model"))))
         return PROA_FAIL(err, INVALID, "the model's name has a NUL byte");
-    c->model = copy(proa_json_str(proa_json_get(head, "model")));
-    c->config = copy(proa_json_str(proa_json_get(head, "config")));
+    c->model = copy_text(proa_json_str(proa_json_get(head, "model")));
+    c->config = copy_text(proa_json_str(proa_json_get(head, "config")));
     c->dependents = proa_json_bool(proa_json_get(head, "dependents"));
     if (c->load) PROA_TRY(take_files(c, head, w, err));
     proa_pyinstance_begin(c->instance);
@@ -123,13 +123,13 @@ static void is_ready(proa_pyinstance *i, uint64_t process, uint64_t id, const pr
 {
     proa_err err = {0};
     int64_t version = -1;
-    char *model = copy(proa_json_str(proa_json_get(head, "model")));
+    char *model = copy_text(proa_json_str(proa_json_get(head, "model")));
     proa_status status = proa_version_parse(&version, proa_json_str(proa_json_get(head, "version")), &err);
     if (status != PROA_OK) {
         answer_error(i, process, id, &err);
     } else {
         status = proa_server_model_ready(proa_pyinstance_model(i)->server, model, version, NULL);
-        answer(i, process, id, proa_str_c(status == PROA_OK ? "{\"ready\":true}" : "{\"ready\":false}"));
+        answer_call(i, process, id, proa_str_c(status == PROA_OK ? "{\"ready\":true}" : "{\"ready\":false}"));
     }
     free(model);
 }
@@ -143,7 +143,7 @@ static void call_families(proa_pyinstance *i, uint64_t process, uint64_t id, con
     proa_buf text;
     proa_buf_init(&text, 4096);
     if (proa_pyfamilies_call(proa_pyinstance_model(i)->families, kind, head, &text, &err) == PROA_OK) {
-        if (id) answer(i, process, id, proa_buf_view(&text));
+        if (id) answer_call(i, process, id, proa_buf_view(&text));
     } else if (id) {
         answer_error(i, process, id, &err);
     }

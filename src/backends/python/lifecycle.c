@@ -54,8 +54,8 @@ static proa_status check_runs(proa_pyprocess *p, proa_err *err)
 /* Receives until a message of that kind arrives. until_ns 0: no time limit as long as the process runs. i
  * may be NULL: then no other message is expected. UNAVAILABLE: the process has ended; DEADLINE: it must be
  * ended. */
-static proa_status await(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *in, uint32_t kind,
-                         int64_t until_ns, proa_json **head, proa_err *err)
+static proa_status await_message(proa_pyinstance *i, proa_pyprocess *p, proa_python_message *in,
+                                 uint32_t kind, int64_t until_ns, proa_json **head, proa_err *err)
 {
     for (;;) {
         int count = proa_pyprocess_receive(p, in, PROA_PYTHON_PACKET_MAX, LOOK_MS);
@@ -78,11 +78,11 @@ static proa_status open_model(proa_pyinstance *i, proa_pyprocess *p, proa_python
 {
     proa_json *head = NULL;
     proa_python_message m = {.kind = PROA_PYTHON_OPEN};
-    PROA_TRY(await(NULL, p, in, PROA_PYTHON_STARTED, proa_clock_ns() + s->start_ms * 1000000, &head, err));
+    PROA_TRY(await_message(NULL, p, in, PROA_PYTHON_STARTED, proa_clock_ns() + s->start_ms * 1000000, &head, err));
     proa_json_free(head);
     if (!proa_pywire_send(p, m, opening, NULL, 0))
         return PROA_FAIL(err, NO_MEMORY, "the configuration is too large");
-    return await(i, p, in, PROA_PYTHON_OPENED, 0, opened, err);
+    return await_message(i, p, in, PROA_PYTHON_OPENED, 0, opened, err);
 }
 
 static void opening_head(proa_buf *out, const char *mode, const char *name, const char *file, bool decoupled,
@@ -136,7 +136,7 @@ static void set_up(proa_pyinstance *i, const proa_json *opened)
     pthread_mutex_unlock(&i->lock);
 }
 
-static void serve(proa_pyinstance *i, proa_pyprocess *p, proa_err *err)
+static void serve_process(proa_pyinstance *i, proa_pyprocess *p, proa_err *err)
 {
     for (;;) {
         int count = proa_pyprocess_receive(p, i->in, PROA_PYTHON_PACKET_MAX, proa_pyinstance_tick(i, p));
@@ -149,7 +149,7 @@ static void serve(proa_pyinstance *i, proa_pyprocess *p, proa_err *err)
 }
 
 /* Runs finalize() with a time limit. Calls that it makes meanwhile are answered. */
-static int finish(proa_pyinstance *i, proa_pyprocess *p)
+static int finish_process(proa_pyinstance *i, proa_pyprocess *p)
 {
     proa_python_message m = {.kind = PROA_PYTHON_CLOSE};
     proa_err ignored = {0};
@@ -208,8 +208,8 @@ static proa_status run_process(proa_pyinstance *i, proa_str opening, proa_err *e
     if (status == PROA_OK) {
         set_up(i, opened);
         proa_json_free(opened);
-        serve(i, p, &broken);
-        if (proa_pyinstance_is_closing(i)) patience = finish(i, p);
+        serve_process(i, p, &broken);
+        if (proa_pyinstance_is_closing(i)) patience = finish_process(i, p);
         else patience = broken.status == PROA_OK && !i->late ? 200 : 0;
     } else if (status == PROA_UNAVAILABLE) {
         patience = 200;

@@ -71,7 +71,7 @@ bool proa_pywire_send(proa_pyprocess *p, proa_python_message m, proa_str head, c
 }
 
 /* Appends a member of an object; the first one opens the brace. */
-static void member(proa_buf *out, const char *name)
+static void put_member(proa_buf *out, const char *name)
 {
     proa_buf_printf(out, "%c\"%s\":", out->len ? ',' : '{', name);
 }
@@ -79,14 +79,14 @@ static void member(proa_buf *out, const char *name)
 static void text_member(proa_buf *out, const char *name, const char *text)
 {
     if (!text || !*text) return;
-    member(out, name);
+    put_member(out, name);
     proa_buf_json_str(out, proa_str_c(text));
 }
 
 static void number_member(proa_buf *out, const char *name, uint64_t value)
 {
     if (!value) return;
-    member(out, name);
+    put_member(out, name);
     proa_buf_printf(out, "%llu", (unsigned long long)value);
 }
 
@@ -110,7 +110,7 @@ static void print_param(proa_buf *out, const proa_infer_param *p)
 static void params_member(proa_buf *out, const proa_infer_param *params, int32_t count)
 {
     if (!count) return;
-    member(out, "parameters");
+    put_member(out, "parameters");
     for (int32_t i = 0; i < count; i++) {
         proa_buf_char(out, i ? ',' : '{');
         proa_buf_json_str(out, params[i].name);
@@ -130,7 +130,7 @@ void proa_pywire_request_head(proa_buf *out, const proa_infer *r)
     number_member(out, "priority", r->priority);
     params_member(out, r->params, r->params_count);
     if (r->outputs_count) {
-        member(out, "outputs");
+        put_member(out, "outputs");
         for (int32_t i = 0; i < r->outputs_count; i++) {
             proa_buf_char(out, i ? ',' : '[');
             proa_buf_json_str(out, proa_str_c(r->outputs[i]));
@@ -339,7 +339,7 @@ static const Inference__ModelOutput *find_output(const Inference__ModelConfig *c
 }
 
 /* Whether the shape agrees with the configuration after the batch dimension. */
-static bool fits(const proa_tensor *t, const Inference__ModelOutput *out, bool batched)
+static bool output_fits(const proa_tensor *t, const Inference__ModelOutput *out, bool batched)
 {
     size_t count = out->reshape ? out->reshape->n_shape : out->n_dims;
     const int64_t *dims = out->reshape ? out->reshape->shape : out->dims;
@@ -364,7 +364,7 @@ static proa_status check_output(const proa_tensor *t, const Inference__ModelOutp
         return PROA_FAIL(err, INTERNAL,
                          "output '%s' of Python model '%s' has type %s, its configuration says %s", out->name,
                          m->config->name, proa_type_name(t->type), proa_type_name((proa_type)out->data_type));
-    if (fits(t, out, batched)) return PROA_OK;
+    if (output_fits(t, out, batched)) return PROA_OK;
     return PROA_FAIL(err, INTERNAL, "output '%s' of Python model '%s' has shape %s, its configuration says %s%s",
                      out->name, m->config->name, proa_dims_text(got, t->shape, (size_t)t->rank),
                      proa_dims_text(want, out->reshape ? out->reshape->shape : out->dims,

@@ -73,7 +73,7 @@ static bool good_name(proa_str s, bool label)
     return s.len > 0 && s.len <= 256;
 }
 
-static char *copy(proa_str s)
+static char *copy_text(proa_str s)
 {
     char *text = proa_malloc(s.len + 1);
     if (s.len) memcpy(text, s.ptr, s.len);
@@ -91,7 +91,7 @@ static char *copy_help(proa_str s)
         else if (s.ptr[i] == '\\') proa_buf_printf(&text, "\\\\");
         else proa_buf_char(&text, s.ptr[i]);
     }
-    char *help = copy(proa_buf_view(&text));
+    char *help = copy_text(proa_buf_view(&text));
     proa_buf_release(&text);
     return help;
 }
@@ -101,7 +101,7 @@ static proa_status add_family(proa_pyfamilies *f, proa_str name, const proa_json
     if (f->families_count >= PROA_PYTHON_METRICS_MAX)
         return PROA_FAIL(err, LIMIT, "more than %d metric families", PROA_PYTHON_METRICS_MAX);
     f->families = proa_realloc(f->families, (size_t)(f->families_count + 1) * sizeof *f->families);
-    f->families[f->families_count++] = (family){copy(name), copy_help(proa_json_str(help)), k, 1};
+    f->families[f->families_count++] = (family){copy_text(name), copy_help(proa_json_str(help)), k, 1};
     return PROA_OK;
 }
 
@@ -172,7 +172,7 @@ static proa_status new_metric(proa_pyfamilies *f, int of, proa_str labels, const
         metric_release(&g);
         return status;
     }
-    g.labels = copy(labels);
+    g.labels = copy_text(labels);
     if (*number < f->metrics_count) {
         metric_release(&f->metrics[*number]);
     } else {
@@ -223,7 +223,7 @@ static proa_status let_go(proa_pyfamilies *f, const proa_json *head, bool of_fam
 
 /* ---- counting ---- */
 
-static void observe(metric *g, double value)
+static void observe_value(metric *g, double value)
 {
     int k = 0;
     while (k < g->buckets && !(value <= g->bounds[k])) k++;
@@ -242,7 +242,7 @@ static proa_status update_metric(proa_pyfamilies *f, const proa_json *head, proa
     kind k = f->families[g->family].kind;
     if (proa_str_is(op, "increment") && k != HISTOGRAM && (k == GAUGE || value >= 0)) g->value += value;
     else if (proa_str_is(op, "set") && k == GAUGE) g->value = value;
-    else if (proa_str_is(op, "observe") && k == HISTOGRAM) observe(g, value);
+    else if (proa_str_is(op, "observe") && k == HISTOGRAM) observe_value(g, value);
     else if (!proa_str_is(op, "value") || k == HISTOGRAM)
         return PROA_FAIL(err, INVALID, "a %s does not support this", kind_names[k]);
     proa_buf_printf(answer, isfinite(g->value) ? "{\"value\":%.17g}" : "{}", g->value);

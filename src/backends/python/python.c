@@ -277,12 +277,12 @@ static void instance_close(void *state)
     proa_pyinstance_close(state);
 }
 
-static void execute(void *state, proa_infer *const *requests, int count)
+static void execute_python(void *state, proa_infer *const *requests, int count)
 {
     proa_pyinstance_execute(state, requests, count);
 }
 
-static bool ready(void *model_state, proa_err *reason)
+static bool is_ready(void *model_state, proa_err *reason)
 {
     proa_pymodel *m = model_state;
     bool all = true;
@@ -293,24 +293,25 @@ static bool ready(void *model_state, proa_err *reason)
     return all;
 }
 
-static void counter(proa_buf *out, const char *labels, const char *name, const char *help, unsigned long long value)
+static void put_counter(proa_buf *out, const char *labels, const char *name, const char *help,
+                        unsigned long long value)
 {
     proa_buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n%s{%s} %llu\n", name, help, name, name, labels, value);
 }
 
-static void metrics(void *model_state, const char *labels, proa_buf *out)
+static void python_metrics(void *model_state, const char *labels, proa_buf *out)
 {
     proa_pymodel *m = model_state;
-    counter(out, labels, "proa_python_input_bytes_total",
-            "Bytes of inputs that were copied into shared memory, once each", atomic_load(&m->bytes_in));
-    counter(
+    put_counter(out, labels, "proa_python_input_bytes_total",
+                "Bytes of inputs that were copied into shared memory, once each", atomic_load(&m->bytes_in));
+    put_counter(
         out, labels, "proa_python_output_bytes_total",
         "Bytes of outputs that Python wrote into shared memory, from where they are answered without a copy",
         atomic_load(&m->bytes_out));
-    counter(out, labels, "proa_python_passed_bytes_total",
-            "Bytes of outputs that are inputs, passed on without a copy", atomic_load(&m->bytes_passed));
-    counter(out, labels, "proa_python_process_starts_total", "Processes that were started",
-            atomic_load(&m->starts));
+    put_counter(out, labels, "proa_python_passed_bytes_total",
+                "Bytes of outputs that are inputs, passed on without a copy", atomic_load(&m->bytes_passed));
+    put_counter(out, labels, "proa_python_process_starts_total", "Processes that were started",
+                atomic_load(&m->starts));
     proa_pyfamilies_print(m->families, out);
 }
 
@@ -323,7 +324,7 @@ const proa_backend proa_backend_python = {
     .instance_open = instance_open,
     .instances_opened = instances_opened,
     .instance_close = instance_close,
-    .execute = execute,
-    .ready = ready,
-    .metrics = metrics,
+    .execute = execute_python,
+    .ready = is_ready,
+    .metrics = python_metrics,
 };

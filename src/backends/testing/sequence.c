@@ -47,7 +47,7 @@ static bool is_of(const account *a, const proa_infer *r)
     return !a->name && a->id == r->sequence_id;
 }
 
-static account **find(sequences *s, const proa_infer *r)
+static account **find_account(sequences *s, const proa_infer *r)
 {
     uint64_t h = r->sequence_name ? proa_str_hash(proa_str_c(r->sequence_name)) : r->sequence_id;
     account **at = &s->buckets[h % BUCKETS];
@@ -55,7 +55,7 @@ static account **find(sequences *s, const proa_infer *r)
     return at;
 }
 
-static void forget(account **at)
+static void forget_account(account **at)
 {
     account *a = *at;
     *at = a->next;
@@ -64,23 +64,23 @@ static void forget(account **at)
 }
 
 /* Removes sequences without an END whose slots the scheduler has long reassigned. */
-static void sweep(sequences *s, int64_t now)
+static void sweep_accounts(sequences *s, int64_t now)
 {
     if (now - s->swept_ns < s->idle_ns) return;
     s->swept_ns = now;
     for (int b = 0; b < BUCKETS; b++)
         for (account **at = &s->buckets[b]; *at;) {
-            if (now - (*at)->used_ns > 2 * s->idle_ns) forget(at);
+            if (now - (*at)->used_ns > 2 * s->idle_ns) forget_account(at);
             else at = &(*at)->next;
         }
 }
 
-static int32_t accumulate(sequences *s, const proa_infer *r, const controls *c, int32_t sum)
+static int32_t accumulate_sum(sequences *s, const proa_infer *r, const controls *c, int32_t sum)
 {
     int64_t now = proa_clock_ns();
     pthread_mutex_lock(&s->lock);
-    if (c->start) sweep(s, now);
-    account **at = find(s, r), *a = *at;
+    if (c->start) sweep_accounts(s, now);
+    account **at = find_account(s, r), *a = *at;
     if (!a) {
         a = *at = proa_calloc(1, sizeof *a);
         a->id = r->sequence_id;
@@ -89,7 +89,7 @@ static int32_t accumulate(sequences *s, const proa_infer *r, const controls *c, 
     a->value = (int32_t)((c->start ? 0 : (uint32_t)a->value) + (uint32_t)sum + (c->end ? (uint32_t)c->id : 0));
     a->used_ns = now;
     int32_t value = a->value;
-    if (c->end) forget(at);
+    if (c->end) forget_account(at);
     pthread_mutex_unlock(&s->lock);
     return value;
 }
@@ -147,7 +147,7 @@ static void sequence_close(void *state)
 {
     sequences *s = state;
     for (int b = 0; b < BUCKETS; b++)
-        while (s->buckets[b]) forget(&s->buckets[b]);
+        while (s->buckets[b]) forget_account(&s->buckets[b]);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -191,7 +191,7 @@ static proa_status sequence_instance_open(void **state, void *model_state, const
 /* ---- running ---- */
 
 /* A control tensor of int32, fp32 or bool; false if there is none. */
-static bool flag(const proa_infer *r, const char *name, bool absent)
+static bool control_flag(const proa_infer *r, const char *name, bool absent)
 {
     const proa_tensor *t = proa_infer_input(r, name);
     float f = 0;
@@ -225,7 +225,7 @@ static void answer_request(sequences *s, proa_infer *r, const controls *c)
         sum += x;
     }
     bool keeps = c->ready && s->accumulate;
-    uint32_t value = keeps ? (uint32_t)accumulate(s, r, c, (int32_t)sum) : 0;
+    uint32_t value = keeps ? (uint32_t)accumulate_sum(s, r, c, (int32_t)sum) : 0;
     proa_reply *reply = proa_reply_new(r);
     proa_reply_add_array(reply, "OUTPUT", PROA_TYPE_INT32, in->shape, in->rank, &data);
     for (int64_t i = 0; i < n; i++) {
@@ -242,7 +242,8 @@ static void sequence_execute(void *instance_state, proa_infer *const *requests, 
     if (s->delay_ms) proa_backend_sleep(requests, count, s->delay_ms * 1000000);
     for (int i = 0; i < count; i++) {
         proa_infer *r = requests[i];
-        controls c = {flag(r, "START", false), flag(r, "END", false), flag(r, "READY", true), 0};
+        controls c = {control_flag(r, "START", false), control_flag(r, "END", false),
+                      control_flag(r, "READY", true), 0};
         if (!read_id(&c.id, r))
             proa_backend_fail(r, PROA_INVALID,
                               "dyna sequence backend expects correlation ID to be decodable into an integer");

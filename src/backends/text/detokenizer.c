@@ -12,8 +12,8 @@ static const proa_io_row inputs[] = {
     {"TOKENS_BATCH", T(INT32), ANY_2D, 0}, {"SEQUENCE_LENGTH", T(INT32), ANY_1D, 0}, {.name = NULL}};
 static const proa_io_row outputs[] = {{"OUTPUT", T(STRING), ANY_1D, 0}, {.name = NULL}};
 
-static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
-                            proa_err *err)
+static proa_status complete_config(Inference__ModelConfig *config, const char *version_path,
+                                   proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(version_path);
     PROA_UNUSED(err);
@@ -108,7 +108,7 @@ static void pass_on(const proa_tokenizer_model *t, const proa_infer *r, proa_rep
     }
 }
 
-static void answer(const proa_tokenizer_model *t, proa_infer *r)
+static void answer_request(const proa_tokenizer_model *t, proa_infer *r)
 {
     proa_err err = {.status = PROA_OK};
     proa_type type;
@@ -122,9 +122,10 @@ static void answer(const proa_tokenizer_model *t, proa_infer *r)
 
 /* ---- the table ---- */
 
-static void execute(void *instance_state, proa_infer *const *requests, int count)
+static void execute_detokenizer(void *instance_state, proa_infer *const *requests, int count)
 {
-    for (int i = 0; i < count; i++) answer(instance_state, requests[i]);
+    for (int i = 0; i < count; i++) answer_request(instance_state, requests[i]);
 }
 
-const proa_backend proa_backend_detokenizer = PROA_TOKENIZER_BACKEND("detokenizer", complete, execute);
+const proa_backend proa_backend_detokenizer = PROA_TOKENIZER_BACKEND("detokenizer", complete_config,
+                                                                     execute_detokenizer);

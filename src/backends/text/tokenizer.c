@@ -32,8 +32,8 @@ static const proa_io_row outputs[] = {{"INPUT_ID", T(INT32), ANY_1D, 0},
                                       {"OUT_PAD_ID", T(INT32), ONE, 0},
                                       {.name = NULL}};
 
-static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
-                            proa_err *err)
+static proa_status complete_config(Inference__ModelConfig *config, const char *version_path,
+                                   proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(version_path);
     PROA_UNUSED(err);
@@ -302,7 +302,7 @@ static proa_status fill_outputs(const work *w, proa_err *err)
     return PROA_OK;
 }
 
-static void answer(const proa_tokenizer_model *t, proa_infer *r)
+static void answer_request(const proa_tokenizer_model *t, proa_infer *r)
 {
     const proa_tensor *query = proa_tokenizer_model_input(r, "QUERY");
     proa_err err = {.status = PROA_OK};
@@ -320,9 +320,10 @@ static void answer(const proa_tokenizer_model *t, proa_infer *r)
 
 /* ---- the table ---- */
 
-static void execute(void *instance_state, proa_infer *const *requests, int count)
+static void execute_tokenizer(void *instance_state, proa_infer *const *requests, int count)
 {
-    for (int i = 0; i < count; i++) answer(instance_state, requests[i]);
+    for (int i = 0; i < count; i++) answer_request(instance_state, requests[i]);
 }
 
-const proa_backend proa_backend_tokenizer = PROA_TOKENIZER_BACKEND("tokenizer", complete, execute);
+const proa_backend proa_backend_tokenizer = PROA_TOKENIZER_BACKEND("tokenizer", complete_config,
+                                                                   execute_tokenizer);

@@ -28,7 +28,7 @@ static void load_halves(double *to, proa_dtype dtype, const char *from, int64_t 
     for (int64_t i = 0; i < n; i++) to[i] = (double)wide[i];
 }
 
-static void load(double *to, proa_type type, const char *from, int64_t n)
+static void load_doubles(double *to, proa_type type, const char *from, int64_t n)
 {
     switch (type) {
     case PROA_TYPE_BOOL:
@@ -83,7 +83,7 @@ static void store_uint64(char *to, const double *from, int64_t n)
     }
 }
 
-static void store(char *to, proa_type type, const double *from, int64_t n)
+static void store_doubles(char *to, proa_type type, const double *from, int64_t n)
 {
     switch (type) {
     case PROA_TYPE_BOOL:
@@ -121,7 +121,7 @@ static proa_status shapes_differ(const proa_transform_step *s, const proa_transf
 }
 
 /* Fills open dimensions of a from b; dimension `skip` is not compared (-1: none). */
-static bool merge(proa_transform_value *a, const proa_transform_value *b, int32_t skip)
+static bool merge_shapes(proa_transform_value *a, const proa_transform_value *b, int32_t skip)
 {
     if (a->rank != b->rank) return false;
     for (int32_t i = 0; i < a->rank; i++) {
@@ -146,7 +146,7 @@ static proa_status shape_arithmetic(const proa_transform_step *s, const proa_tra
     out->type = PROA_TYPE_FP32;
     for (int32_t i = 0; i < s->args_count; i++) {
         if (args[i].type == PROA_TYPE_FP64) out->type = PROA_TYPE_FP64;
-        if (!merge(out, &args[i], -1)) return shapes_differ(s, &args[0], &args[i], err);
+        if (!merge_shapes(out, &args[i], -1)) return shapes_differ(s, &args[0], &args[i], err);
     }
     return PROA_OK;
 }
@@ -168,13 +168,13 @@ static void run_chunks(const proa_transform_step *s, const proa_transform_value 
     int64_t elements = elements_of(out);
     for (int64_t at = 0; at < elements; at += CHUNK) {
         int64_t n = proa_min64(CHUNK, elements - at);
-        load(x, args[0].type, args[0].data + at * proa_type_bytes(args[0].type), n);
+        load_doubles(x, args[0].type, args[0].data + at * proa_type_bytes(args[0].type), n);
         fn(s, x, x, 0, n);
         for (int32_t k = 1; k < s->args_count; k++) {
-            load(y, args[k].type, args[k].data + at * proa_type_bytes(args[k].type), n);
+            load_doubles(y, args[k].type, args[k].data + at * proa_type_bytes(args[k].type), n);
             fn(s, x, y, k, n);
         }
-        store(to + at * proa_type_bytes(out->type), out->type, x, n);
+        store_doubles(to + at * proa_type_bytes(out->type), out->type, x, n);
     }
 }
 
@@ -346,12 +346,13 @@ static void run_softmax(const proa_transform_step *s, const proa_transform_value
     for (int64_t row = 0; row < rows; row++) {
         double most = -INFINITY, sum = 0;
         for (int64_t at = 0; at < n; at += CHUNK)
-            load(x + at, args[0].type, args[0].data + (row * n + at) * in_bytes, proa_min64(CHUNK, n - at));
+            load_doubles(x + at, args[0].type, args[0].data + (row * n + at) * in_bytes,
+                         proa_min64(CHUNK, n - at));
         for (int64_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
         for (int64_t i = 0; i < n; i++) sum += x[i] = exp(x[i] - most);
         for (int64_t i = 0; i < n; i++) x[i] /= sum;
         for (int64_t at = 0; at < n; at += CHUNK)
-            store(to + (row * n + at) * out_bytes, out->type, x + at, proa_min64(CHUNK, n - at));
+            store_doubles(to + (row * n + at) * out_bytes, out->type, x + at, proa_min64(CHUNK, n - at));
     }
 }
 
@@ -381,7 +382,7 @@ static proa_status shape_concat(const proa_transform_step *s, const proa_transfo
             return PROA_TRANSFORM_FAIL(err, s, "expected '%s' and '%s' to have the same type, got %s and %s",
                                        args[0].name, args[i].name, proa_type_name(out->type),
                                        proa_type_name(args[i].type));
-        if (!merge(out, &args[i], axis)) return shapes_differ(s, &args[0], &args[i], err);
+        if (!merge_shapes(out, &args[i], axis)) return shapes_differ(s, &args[0], &args[i], err);
         bool open = sum < 0 || args[i].shape[axis] < 0;
         if (open) sum = -1;
         else if (!proa_add(sum, args[i].shape[axis], &sum))

@@ -44,7 +44,7 @@ static void skip_blanks(reader *r)
     }
 }
 
-static bool take(reader *r, char c)
+static bool take_char(reader *r, char c)
 {
     skip_blanks(r);
     if (r->at == r->end || *r->at != c) return false;
@@ -52,7 +52,7 @@ static bool take(reader *r, char c)
     return true;
 }
 
-static proa_status expected(reader *r, const char *what)
+static proa_status fail_expected(reader *r, const char *what)
 {
     skip_blanks(r);
     size_t left = (size_t)(r->end - r->at);
@@ -78,7 +78,7 @@ static proa_status read_word(reader *r, const char *what, proa_str *word)
     if (quote) to = memchr(from, quote, (size_t)(r->end - from));
     else
         while (to < r->end && is_plain(*to)) to++;
-    if (!to || to == from) return expected(r, to ? what : "the closing quote of the text");
+    if (!to || to == from) return fail_expected(r, to ? what : "the closing quote of the text");
     *word = (proa_str){proa_arena_strdup(r->p->arena, (proa_str){from, (size_t)(to - from)}),
                        (size_t)(to - from)};
     r->at = to + (quote != 0);
@@ -106,9 +106,9 @@ static proa_status read_value(reader *r, proa_transform_option *o)
 {
     static const int32_t most = PROA_TRANSFORM_LIST_MAX;
     int32_t cap = 4;
-    o->list = take(r, '[');
+    o->list = take_char(r, '[');
     o->texts = PROA_ARENA_NEW(r->p->arena, proa_str, cap);
-    if (o->list && take(r, ']')) return PROA_OK;
+    if (o->list && take_char(r, ']')) return PROA_OK;
     do {
         if (o->count == most)
             return PROA_TRANSFORM_FAIL(r->err, r->step, "option '%.*s' has more than %d elements",
@@ -121,8 +121,8 @@ static proa_status read_value(reader *r, proa_transform_option *o)
         }
         PROA_TRY(read_word(r, "a value", &o->texts[o->count]));
         o->count++;
-    } while (o->list && take(r, ','));
-    if (o->list && !take(r, ']')) return expected(r, "',' or ']'");
+    } while (o->list && take_char(r, ','));
+    if (o->list && !take_char(r, ']')) return fail_expected(r, "',' or ']'");
     o->numbers = PROA_ARENA_NEW(r->p->arena, double, o->count);
     for (int32_t i = 0; i < o->count; i++) o->numbers[i] = number_of(o->texts[i]);
     return PROA_OK;
@@ -159,13 +159,13 @@ static proa_status add_argument(reader *r, proa_str name)
 
 static proa_status read_items(reader *r)
 {
-    if (take(r, ')')) return PROA_OK;
+    if (take_char(r, ')')) return PROA_OK;
     do {
         proa_str word;
         PROA_TRY(read_word(r, "an argument or an option", &word));
-        PROA_TRY(take(r, '=') ? read_option(r, word) : add_argument(r, word));
-    } while (take(r, ','));
-    return take(r, ')') ? PROA_OK : expected(r, "',' or ')'");
+        PROA_TRY(take_char(r, '=') ? read_option(r, word) : add_argument(r, word));
+    } while (take_char(r, ','));
+    return take_char(r, ')') ? PROA_OK : fail_expected(r, "',' or ')'");
 }
 
 /* ---- options, as operations ask for them ---- */
@@ -262,15 +262,15 @@ static proa_status read_step(reader *r)
     PROA_TRY(read_word(r, "the name of a step", &name));
     if (find_value(p, name) >= 0)
         return PROA_FAIL(r->err, INVALID, "step %d: there is a '%s' already", r->step->number, name.ptr);
-    if (!take(r, '=')) return expected(r, "'='");
+    if (!take_char(r, '=')) return fail_expected(r, "'='");
     PROA_TRY(read_word(r, "an operation", &operation));
-    PROA_TRY(take(r, '(') ? read_operation(r, operation) : read_same(r, operation));
+    PROA_TRY(take_char(r, '(') ? read_operation(r, operation) : read_same(r, operation));
     proa_transform_value *out = &p->values[p->inputs_count + p->steps_count];
     PROA_TRY(finish_step(r, out));
     out->name = name.ptr;
     p->steps_count++;
     skip_blanks(r);
-    return r->at == r->end || take(r, ';') ? PROA_OK : expected(r, "';'");
+    return r->at == r->end || take_char(r, ';') ? PROA_OK : fail_expected(r, "';'");
 }
 
 /* ---- the whole ---- */
@@ -353,7 +353,7 @@ void proa_transform_close(proa_transform_program *p)
 /* ---- against the configuration's outputs ---- */
 
 /* Open dimensions fit any; the batch dimension is left out on both sides. */
-static bool fits(const proa_transform_value *v, const int64_t *dims, size_t rank)
+static bool value_fits(const proa_transform_value *v, const int64_t *dims, size_t rank)
 {
     bool same = (size_t)v->rank == rank;
     for (size_t i = 0; i < rank && same; i++)
@@ -394,7 +394,7 @@ proa_status proa_transform_check(const proa_transform_program *p, const Inferenc
                 "provides %s",
                 p->model_name, proa_type_config_name((proa_type)o->data_type), o->name,
                 proa_type_config_name(v->type));
-        if (rank > PROA_SERVE_RANK_MAX || !fits(v, dims, rank)) {
+        if (rank > PROA_SERVE_RANK_MAX || !value_fits(v, dims, rank)) {
             if (rank > PROA_SERVE_RANK_MAX) rank = PROA_SERVE_RANK_MAX;
             return wrong_shape(p, v, dims, rank, err);
         }

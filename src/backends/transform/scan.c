@@ -128,7 +128,7 @@ static void count_mark(proa_text_counts *n, int32_t c)
     n->questions += c == '?' || c == 0xFF1F;
 }
 
-static void step(walk *w, proa_str text, size_t next, int32_t c)
+static void scan_step(walk *w, proa_str text, size_t next, int32_t c)
 {
     kind k = kind_of(c);
     w->counts->characters++;
@@ -156,7 +156,7 @@ void proa_text_scan(proa_text_counts *counts, proa_str text, proa_arena *arena, 
     for (size_t at = 0; at < text.len;) {
         int32_t c = 0;
         at += next_char(text, at, &c);
-        step(&w, text, at, c);
+        scan_step(&w, text, at, c);
     }
     end_word(&w);
     end_sentence(&w);

@@ -41,7 +41,7 @@ struct proa_text_features {
 
 /* ---- counts ---- */
 
-static double share(int64_t part, int64_t whole)
+static double share_of(int64_t part, int64_t whole)
 {
     return whole ? (double)part / (double)whole : 0;
 }
@@ -64,11 +64,11 @@ static double share(int64_t part, int64_t whole)
     X(exclamations, (double)n->exclamations)                                                                 \
     X(questions, (double)n->questions)                                                                       \
     X(long_words, (double)n->long_words)                                                                     \
-    X(word_length, share(n->word_characters, n->words))                                                      \
-    X(sentence_length, share(n->words, n->sentences))                                                        \
-    X(upper_share, share(n->upper, n->letters))                                                              \
-    X(punctuation_share, share(n->punctuation, n->characters))                                               \
-    X(distinct_share, share(distinct, n->words))
+    X(word_length, share_of(n->word_characters, n->words))                                                   \
+    X(sentence_length, share_of(n->words, n->sentences))                                                     \
+    X(upper_share, share_of(n->upper, n->letters))                                                           \
+    X(punctuation_share, share_of(n->punctuation, n->characters))                                            \
+    X(distinct_share, share_of(distinct, n->words))
 COUNTS(COUNT)
 
 static const struct {
@@ -341,7 +341,7 @@ typedef struct maker {
     proa_arena *arena;
 } maker;
 
-static void place(word_set *set, uint64_t hash)
+static void place_word(word_set *set, uint64_t hash)
 {
     int64_t i = (int64_t)(hash & (uint64_t)(set->cap - 1));
     while (set->slots[i] && set->slots[i] != hash) i = (i + 1) & (set->cap - 1);
@@ -357,10 +357,10 @@ static void add_distinct(maker *m, proa_str word)
         word_set larger = {.cap = set->cap ? set->cap * 2 : 128};
         larger.slots = PROA_ARENA_NEW(m->arena, uint64_t, larger.cap);
         for (int64_t i = 0; i < set->cap; i++)
-            if (set->slots[i]) place(&larger, set->slots[i]);
+            if (set->slots[i]) place_word(&larger, set->slots[i]);
         *set = larger;
     }
-    place(set, hash ? hash : 1);
+    place_word(set, hash ? hash : 1);
 }
 
 static void add_weights(maker *m, int32_t line)

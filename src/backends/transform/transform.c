@@ -169,8 +169,8 @@ static void complete_outputs(Inference__ModelConfig *config, const proa_transfor
 }
 
 /* Outputs that the configuration leaves open come from the program. */
-static proa_status complete(Inference__ModelConfig *config, const char *version_path, proa_arena *arena,
-                            proa_err *err)
+static proa_status complete_config(Inference__ModelConfig *config, const char *version_path,
+                                   proa_arena *arena, proa_err *err)
 {
     proa_transform_program p = {.model_name = NULL};
     if (config->n_output || !config->n_input) return PROA_OK;
@@ -218,7 +218,7 @@ static proa_status open_instance(void **state, void *model_state, const proa_ins
     return PROA_OK;
 }
 
-static void answer(const transform *t, proa_infer *r)
+static void answer_request(const transform *t, proa_infer *r)
 {
     proa_err err = {.status = PROA_OK};
     proa_reply *reply = proa_reply_new(r);
@@ -226,15 +226,15 @@ static void answer(const transform *t, proa_infer *r)
     proa_infer_reply(r, reply, true);
 }
 
-static void execute(void *instance_state, proa_infer *const *requests, int count)
+static void execute_transform(void *instance_state, proa_infer *const *requests, int count)
 {
-    for (int i = 0; i < count; i++) answer(instance_state, requests[i]);
+    for (int i = 0; i < count; i++) answer_request(instance_state, requests[i]);
 }
 
 const proa_backend proa_backend_transform = {.name = "transform",
                                              .flags = PROA_BACKEND_INLINE,
-                                             .complete = complete,
+                                             .complete = complete_config,
                                              .model_open = open_transform,
                                              .model_close = close_transform,
                                              .instance_open = open_instance,
-                                             .execute = execute};
+                                             .execute = execute_transform};
