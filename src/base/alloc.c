@@ -13,7 +13,7 @@
 
 static atomic_uint_fast64_t calls;
 
-static PROA_COLD void die(size_t bytes)
+static PROA_COLD void abort_no_memory(size_t bytes)
 {
     fprintf(stderr, "proa: out of memory: %zu bytes for bookkeeping\n", bytes);
     abort();
@@ -96,7 +96,7 @@ typedef struct allocation {
     size_t count, bytes;
 } allocation;
 
-static void *attempt(const allocation *a)
+static void *attempt_allocation(const allocation *a)
 {
     switch (a->how) {
     case CALLOC: return calloc(a->count, a->bytes);
@@ -111,26 +111,26 @@ static void *attempt(const allocation *a)
 static PROA_COLD PROA_NO_INLINE void *from_reserve(allocation a)
 {
     void *ptr = NULL;
-    while (!ptr && proa_reserve_give()) ptr = attempt(&a);
-    if (!ptr) die(a.bytes);
+    while (!ptr && proa_reserve_give()) ptr = attempt_allocation(&a);
+    if (!ptr) abort_no_memory(a.bytes);
     return ptr;
 }
 
-static void counted(void)
+static void count_call(void)
 {
     atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
 }
 
 void *proa_malloc(size_t bytes)
 {
-    counted();
+    count_call();
     void *ptr = malloc(bytes ? bytes : 1);
     return PROA_LIKELY(ptr) ? ptr : from_reserve((allocation){MALLOC, .bytes = bytes ? bytes : 1});
 }
 
 void *proa_calloc(size_t count, size_t bytes)
 {
-    counted();
+    count_call();
     allocation a = {CALLOC, .count = count ? count : 1, .bytes = bytes ? bytes : 1};
     void *ptr = calloc(a.count, a.bytes);
     return PROA_LIKELY(ptr) ? ptr : from_reserve(a);
@@ -138,7 +138,7 @@ void *proa_calloc(size_t count, size_t bytes)
 
 void *proa_realloc(void *ptr, size_t bytes)
 {
-    counted();
+    count_call();
     void *moved = realloc(ptr, bytes ? bytes : 1);
     return PROA_LIKELY(moved) ? moved
                               : from_reserve((allocation){REALLOC, .ptr = ptr, .bytes = bytes ? bytes : 1});
@@ -146,14 +146,14 @@ void *proa_realloc(void *ptr, size_t bytes)
 
 void *proa_malloc_aligned_try(size_t bytes)
 {
-    counted();
+    count_call();
     if (PROA_UNLIKELY(bytes > SIZE_MAX / 2)) return NULL;
     return aligned_alloc(64, (bytes + 63) / 64 * 64 + (bytes ? 0 : 64));
 }
 
 void *proa_malloc_aligned(size_t bytes)
 {
-    if (PROA_UNLIKELY(bytes > SIZE_MAX / 2)) die(bytes);
+    if (PROA_UNLIKELY(bytes > SIZE_MAX / 2)) abort_no_memory(bytes);
     size_t rounded = (bytes + 63) / 64 * 64 + (bytes ? 0 : 64);
     void *ptr = proa_malloc_aligned_try(bytes);
     return PROA_LIKELY(ptr) ? ptr : from_reserve((allocation){ALIGNED, .bytes = rounded});
@@ -161,13 +161,13 @@ void *proa_malloc_aligned(size_t bytes)
 
 void *proa_malloc_try(size_t bytes)
 {
-    counted();
+    count_call();
     return malloc(bytes ? bytes : 1);
 }
 
 void *proa_realloc_try(void *ptr, size_t bytes)
 {
-    counted();
+    count_call();
     return realloc(ptr, bytes ? bytes : 1);
 }
 

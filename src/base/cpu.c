@@ -59,7 +59,7 @@ const char *proa_isa_name(proa_isa isa)
     return names[isa];
 }
 
-static proa_isa detect(void)
+static proa_isa detect_isa(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -82,7 +82,7 @@ static proa_isa detected;
 
 static void detect_once(void)
 {
-    detected = detect();
+    detected = detect_isa();
 }
 
 proa_isa proa_isa_detect(void)

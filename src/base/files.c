@@ -24,7 +24,7 @@ static bool on_disk(const proa_files *f, const char *name, char *path)
 }
 
 /* The made text that is read for this name; NULL if it is a file, or nothing. */
-static const proa_made_file *choose(const proa_files *f, const char *name)
+static const proa_made_file *choose_file(const proa_files *f, const char *name)
 {
     char path[PROA_PATH_MAX];
     const proa_made_file *made = find_made(f, name);
@@ -40,7 +40,7 @@ bool proa_files_has(const proa_files *f, const char *name)
 const char *proa_files_name(char *out, const proa_files *f, const char *name)
 {
     const char *dir = f->dir ? f->dir : "";
-    if (choose(f, name))
+    if (choose_file(f, name))
         snprintf(out, PROA_PATH_MAX, "%.*s: %s", PROA_PATH_MAX - 128, f->what ? f->what : dir, name);
     else snprintf(out, PROA_PATH_MAX, "%.*s/%s", PROA_PATH_MAX - 128, dir, name);
     return out;
@@ -59,7 +59,7 @@ static proa_status read_made(proa_buf *buf, const proa_made_file *made, int64_t 
 proa_status proa_files_read(proa_buf *buf, const proa_files *f, const char *name, int64_t bytes_max, proa_err *err)
 {
     char path[PROA_PATH_MAX];
-    const proa_made_file *made = choose(f, name);
+    const proa_made_file *made = choose_file(f, name);
     if (made) return read_made(buf, made, bytes_max, proa_files_name(path, f, name), err);
     proa_buf_init(buf, (size_t)bytes_max);
     if (!f->dir) return PROA_FAIL(err, NOT_FOUND, "%s has no %s", f->what ? f->what : "the model", name);

@@ -29,7 +29,7 @@ static atomic_bool any_broken;
 static struct sigaction before;
 static uintptr_t page_bytes;
 
-static proa_guard *find(uintptr_t at)
+static proa_guard *find_guard(uintptr_t at)
 {
     for (chunk *c = &first; c; c = atomic_load(&c->next))
         for (int i = 0; i < CHUNK_SLOTS; i++) {
@@ -48,7 +48,7 @@ static bool replace_page(uintptr_t at)
 
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
-    proa_guard *g = find((uintptr_t)info->si_addr);
+    proa_guard *g = find_guard((uintptr_t)info->si_addr);
     if (g && replace_page((uintptr_t)info->si_addr)) {
         atomic_store(&g->broken, true);
         atomic_store(&any_broken, true);
@@ -59,7 +59,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     else sigaction(SIGBUS, &before, NULL); /* the instruction runs again and ends the process */
 }
 
-static void install(void)
+static void install_handler(void)
 {
     struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_NODEFER};
     page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -70,7 +70,7 @@ static void install(void)
 void proa_guards_install(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, install);
+    pthread_once(&once, install_handler);
 }
 
 /* Returns a free slot; adds a chunk to the list if there is none. The lock is held. */

@@ -85,7 +85,7 @@ static void scan_token(scanner *s)
     else if (c == '[' || c == '{') s->nodes += CONTAINER_NODES;
 }
 
-static proa_status scan(proa_str text, int64_t nodes_max, const char *what, proa_err *err)
+static proa_status scan_text(proa_str text, int64_t nodes_max, const char *what, proa_err *err)
 {
     scanner s = {.text = text};
     while (s.at < text.len && !s.why && s.nodes <= nodes_max) scan_token(&s);
@@ -97,8 +97,8 @@ static proa_status scan(proa_str text, int64_t nodes_max, const char *what, proa
 }
 
 /* The place of a failure: in the text, or at its end if more was expected. */
-static proa_status report(const char *what, struct json_tokener *tok, enum json_tokener_error code,
-                          bool at_end, size_t len, proa_err *err)
+static proa_status report_error(const char *what, struct json_tokener *tok, enum json_tokener_error code,
+                                bool at_end, size_t len, proa_err *err)
 {
     size_t at = at_end ? len : json_tokener_get_parse_end(tok);
     const char *why = at_end ? "cut short" : json_tokener_error_desc(code);
@@ -121,7 +121,7 @@ proa_status proa_json_parse_within(proa_json **out, proa_str text, int64_t nodes
     *out = NULL;
     if (text.len > INT32_MAX) return PROA_FAIL(err, LIMIT, "%s: more than 2 GiB of JSON", what);
     if (text.len == 0) return PROA_FAIL(err, CORRUPT, "%s: not JSON: it is empty", what);
-    PROA_TRY(scan(text, nodes_max, what, err));
+    PROA_TRY(scan_text(text, nodes_max, what, err));
     struct json_tokener *tok = json_tokener_new_ex(PROA_JSON_DEPTH_MAX);
     if (!tok) return PROA_FAIL(err, NO_MEMORY, "%s: not enough memory to read it", what);
     json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
@@ -133,7 +133,7 @@ proa_status proa_json_parse_within(proa_json **out, proa_str text, int64_t nodes
         code = json_tokener_get_error(tok);
     }
     proa_status status = PROA_OK;
-    if (code != json_tokener_success) status = report(what, tok, code, at_end, text.len, err);
+    if (code != json_tokener_success) status = report_error(what, tok, code, at_end, text.len, err);
     else if (!*out && !is_null(text))
         status = PROA_FAIL(err, NO_MEMORY, "%s: not enough memory to read it", what);
     json_tokener_free(tok);

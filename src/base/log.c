@@ -34,7 +34,7 @@ static unsigned levels_of(const proa_log_settings *s)
            (unsigned)s->info << PROA_LOG_INFO | verbose << 3;
 }
 
-static bool blocks(int fd)
+static bool fd_blocks(int fd)
 {
     struct stat st;
     return fstat(fd, &st) != 0 || !S_ISREG(st.st_mode);
@@ -44,7 +44,7 @@ void proa_log_in_background(void)
 {
     pthread_mutex_lock(&lock);
     background = true;
-    may_block = blocks(now_fd);
+    may_block = fd_blocks(now_fd);
     pthread_mutex_unlock(&lock);
 }
 
@@ -68,7 +68,7 @@ proa_status proa_log_set(const proa_log_settings *settings, proa_err *err)
     pthread_mutex_lock(&lock);
     int old = now_fd;
     bool waits = may_block;
-    now = *settings, now_fd = fd, may_block = background && blocks(fd);
+    now = *settings, now_fd = fd, may_block = background && fd_blocks(fd);
     atomic_store(&now_levels, levels_of(settings));
     pthread_mutex_unlock(&lock);
     if (old != STDERR_FILENO && waits) proa_log_writer_close(old);
@@ -89,7 +89,7 @@ static const char *base_name(const char *file)
     return slash ? slash + 1 : file;
 }
 
-static void escape(proa_buf *out, const char *text, bool rows)
+static void put_escaped(proa_buf *out, const char *text, bool rows)
 {
     for (const char *c = text; *c; c++) {
         unsigned char byte = (unsigned char)*c;
@@ -102,10 +102,10 @@ static void escape(proa_buf *out, const char *text, bool rows)
 
 void proa_log_escape(proa_buf *out, const char *text)
 {
-    escape(out, text, false);
+    put_escaped(out, text, false);
 }
 
-static void head(proa_buf *out, proa_log_format format, char letter, const char *file, int line)
+static void put_head(proa_buf *out, proa_log_format format, char letter, const char *file, int line)
 {
     struct timespec t;
     struct tm tm;
@@ -127,14 +127,14 @@ static void print_line(proa_buf *out, proa_log_format format, int level, const c
     static const char letters[] = "EWI";
     static const char *const names[] = {"error", "warning", "info", "verbose"};
     int kind = level > PROA_LOG_VERBOSE ? PROA_LOG_VERBOSE : level;
-    head(out, format, kind == PROA_LOG_VERBOSE ? 'I' : letters[kind], base_name(file), line);
+    put_head(out, format, kind == PROA_LOG_VERBOSE ? 'I' : letters[kind], base_name(file), line);
     if (format == PROA_LOG_JSON) {
         proa_buf_printf(out, "\"level\":\"%s\",\"at\":\"%s:%d\",\"text\":", names[kind], base_name(file), line);
         proa_buf_json_str(out, proa_str_c(text));
         proa_buf_char(out, '}');
     } else {
         proa_buf_char(out, '"');
-        escape(out, text, rows);
+        put_escaped(out, text, rows);
         proa_buf_char(out, '"');
     }
     proa_buf_char(out, '\n');

@@ -63,7 +63,7 @@ static void *write_for_ever(void *arg)
 }
 
 /* The thread blocks all signals: the program handles them. The lock is held. */
-static bool start(void)
+static bool start_writer(void)
 {
     pthread_t thread;
     sigset_t all, old;
@@ -78,7 +78,7 @@ static bool start(void)
     return true;
 }
 
-static void append(int fd, const char *line, size_t len)
+static void append_line(int fd, const char *line, size_t len)
 {
     entry *e = proa_malloc(sizeof *e + len);
     *e = (entry){.fd = fd, .len = len};
@@ -92,8 +92,8 @@ static void append(int fd, const char *line, size_t len)
 bool proa_log_writer_put(int fd, const char *line, size_t len)
 {
     pthread_mutex_lock(&lock);
-    bool runs = start(), has_room = queued + len <= (size_t)PROA_LOG_QUEUED_MAX;
-    if (runs && has_room && len) append(fd, line, len);
+    bool runs = start_writer(), has_room = queued + len <= (size_t)PROA_LOG_QUEUED_MAX;
+    if (runs && has_room && len) append_line(fd, line, len);
     pthread_mutex_unlock(&lock);
     if (!runs) write_all(fd, line, len);
     return !runs || has_room;
@@ -102,8 +102,8 @@ bool proa_log_writer_put(int fd, const char *line, size_t len)
 void proa_log_writer_close(int fd)
 {
     pthread_mutex_lock(&lock);
-    bool runs = start();
-    if (runs) append(fd, NULL, 0);
+    bool runs = start_writer();
+    if (runs) append_line(fd, NULL, 0);
     pthread_mutex_unlock(&lock);
     if (!runs) close(fd);
 }

@@ -35,7 +35,7 @@ void proa_map_release(proa_map *map)
 
 /* A random secret of this process. Names come from files, and with a known hash a file could choose names
  * that all collide. Nothing depends on the order of slots, so results are the same in each run. */
-static uint64_t secret(void)
+static uint64_t map_secret(void)
 {
     static _Atomic uint64_t shared;
     uint64_t have = atomic_load_explicit(&shared, memory_order_relaxed), fresh = 0;
@@ -47,7 +47,7 @@ static uint64_t secret(void)
 
 /* Both halves of a 128-bit product, folded: each bit of a and b reaches most bits of the result (after wyhash,
  * Wang Yi 2019). */
-static uint64_t fold(uint64_t a, uint64_t b)
+static uint64_t fold_multiply(uint64_t a, uint64_t b)
 {
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
@@ -56,20 +56,20 @@ static uint64_t fold(uint64_t a, uint64_t b)
 
 static uint64_t hash_of(proa_str key)
 {
-    uint64_t h = secret() ^ key.len, word;
+    uint64_t h = map_secret() ^ key.len, word;
     const char *p = key.ptr;
     size_t left = key.len;
     for (; left >= 8; left -= 8, p += 8) {
         memcpy(&word, p, 8);
-        h = fold(h ^ word, 0x9e3779b97f4a7c15u);
+        h = fold_multiply(h ^ word, 0x9e3779b97f4a7c15u);
     }
     word = 0;
     memcpy(&word, p, left);
-    return fold(fold(h ^ word, 0x9e3779b97f4a7c15u), secret());
+    return fold_multiply(fold_multiply(h ^ word, 0x9e3779b97f4a7c15u), map_secret());
 }
 
 /* The slot of the key, or the empty one where it belongs (linear probing; at most half of the slots are full). */
-static struct proa_map_slot *probe(const proa_map *map, proa_str key, uint32_t *tag)
+static struct proa_map_slot *probe_slot(const proa_map *map, proa_str key, uint32_t *tag)
 {
     uint64_t hash = hash_of(key);
     *tag = (uint32_t)(hash >> 32);
@@ -80,7 +80,7 @@ static struct proa_map_slot *probe(const proa_map *map, proa_str key, uint32_t *
     }
 }
 
-static void grow(proa_map *map)
+static void grow_map(proa_map *map)
 {
     proa_map bigger;
     proa_map_init(&bigger, map->cap);
@@ -95,9 +95,9 @@ bool proa_map_put(proa_map *map, proa_str key, int32_t value)
 {
     PROA_ASSERT(key.ptr && key.len <= UINT32_MAX);
     if (!map->slots) proa_map_init(map, 0);
-    if (map->count >= map->cap / 2) grow(map);
+    if (map->count >= map->cap / 2) grow_map(map);
     uint32_t tag;
-    struct proa_map_slot *s = probe(map, key, &tag);
+    struct proa_map_slot *s = probe_slot(map, key, &tag);
     bool fresh = !s->ptr;
     *s = (struct proa_map_slot){key.ptr, (uint32_t)key.len, tag, value};
     map->count += fresh;
@@ -108,7 +108,7 @@ bool proa_map_find(const proa_map *map, proa_str key, int32_t *value)
 {
     uint32_t tag;
     if (!map->slots) return false;
-    const struct proa_map_slot *s = probe(map, key, &tag);
+    const struct proa_map_slot *s = probe_slot(map, key, &tag);
     if (!s->ptr) return false;
     *value = s->value;
     return true;

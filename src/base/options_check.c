@@ -119,7 +119,8 @@ static check_fn *const checks[] = {[PROA_OPTION_KIND_INT] = check_number,
                                    [PROA_OPTION_KIND_STRINGS] = check_strings,
                                    [PROA_OPTION_KIND_BIAS] = check_bias};
 
-static proa_status contradict(const char *a, double x, const char *b, double y, const char *why, proa_err *err)
+static proa_status fail_contradiction(const char *a, double x, const char *b, double y, const char *why,
+                                      proa_err *err)
 {
     return PROA_FAIL(err, INVALID, "options '%s' %g and '%s' %g contradict: %s", a, x, b, y, why);
 }
@@ -127,23 +128,26 @@ static proa_status contradict(const char *a, double x, const char *b, double y, 
 static proa_status check_beams(const proa_options *o, proa_err *err)
 {
     if (o->style == PROA_STYLE_HF && o->temperature > 0)
-        return contradict("beams", o->beams, "temperature", (double)o->temperature,
-                          "beam search does not sample", err);
+        return fail_contradiction("beams", o->beams, "temperature", (double)o->temperature,
+                                  "beam search does not sample", err);
     if (o->n > 1 || o->best_of > 1)
-        return contradict("beams", o->beams, "n", o->n > 1 ? o->n : o->best_of,
-                          "beams_returned tells how many", err);
+        return fail_contradiction("beams", o->beams, "n", o->n > 1 ? o->n : o->best_of,
+                                  "beams_returned tells how many", err);
     if (o->beams_returned > o->beams)
-        return contradict("beams_returned", o->beams_returned, "beams", o->beams, "there are not so many", err);
+        return fail_contradiction("beams_returned", o->beams_returned, "beams", o->beams,
+                                  "there are not so many", err);
     if (o->beam_groups > 1 && o->beams % o->beam_groups != 0)
-        return contradict("beam_groups", o->beam_groups, "beams", o->beams, "beams must be a multiple", err);
+        return fail_contradiction("beam_groups", o->beam_groups, "beams", o->beams,
+                                  "beams must be a multiple", err);
     if (o->beam_groups > 1 && o->style != PROA_STYLE_HF)
-        return contradict("beam_groups", o->beam_groups, "style", o->style, "groups are of style hf", err);
+        return fail_contradiction("beam_groups", o->beam_groups, "style", o->style, "groups are of style hf",
+                                  err);
     if (o->diversity_penalty > 0 && o->beam_groups <= 1)
-        return contradict("diversity_penalty", (double)o->diversity_penalty, "beam_groups", o->beam_groups,
-                          "it works between groups", err);
+        return fail_contradiction("diversity_penalty", (double)o->diversity_penalty, "beam_groups",
+                                  o->beam_groups, "it works between groups", err);
     if (o->penalty_alpha > 0)
-        return contradict("penalty_alpha", (double)o->penalty_alpha, "beams", o->beams,
-                          "contrastive search has no beams", err);
+        return fail_contradiction("penalty_alpha", (double)o->penalty_alpha, "beams", o->beams,
+                                  "contrastive search has no beams", err);
     return PROA_OK;
 }
 
@@ -151,15 +155,16 @@ static proa_status check_contrastive(const proa_options *o, proa_err *err)
 {
     double alpha = (double)o->penalty_alpha;
     if (o->top_k < 2)
-        return contradict("penalty_alpha", alpha, "top_k", o->top_k, "contrastive search needs top_k > 1", err);
+        return fail_contradiction("penalty_alpha", alpha, "top_k", o->top_k,
+                                  "contrastive search needs top_k > 1", err);
     if (o->temperature > 0)
-        return contradict("penalty_alpha", alpha, "temperature", (double)o->temperature,
-                          "contrastive search does not sample", err);
+        return fail_contradiction("penalty_alpha", alpha, "temperature", (double)o->temperature,
+                                  "contrastive search does not sample", err);
     if (o->return_logits || o->return_hidden || o->top_logprobs)
-        return contradict("penalty_alpha", alpha, "top_logprobs", o->top_logprobs,
-                          "contrastive search gives no logits, hidden states or alternatives", err);
+        return fail_contradiction("penalty_alpha", alpha, "top_logprobs", o->top_logprobs,
+                                  "contrastive search gives no logits, hidden states or alternatives", err);
     if (o->n > 1 || o->best_of > 1)
-        return contradict("penalty_alpha", alpha, "n", o->n, "contrastive search has one sequence", err);
+        return fail_contradiction("penalty_alpha", alpha, "n", o->n, "contrastive search has one sequence", err);
     return PROA_OK;
 }
 
@@ -172,7 +177,7 @@ static proa_status check_together(const proa_options *o, int64_t sequences_max, 
                          width, (long long)sequences_max);
     if (o->beams > 1) return check_beams(o, err);
     if (o->best_of > 0 && o->best_of < o->n)
-        return contradict("best_of", o->best_of, "n", o->n, "best_of must not be less", err);
+        return fail_contradiction("best_of", o->best_of, "n", o->n, "best_of must not be less", err);
     return o->penalty_alpha > 0 ? check_contrastive(o, err) : PROA_OK;
 }
 
@@ -184,7 +189,7 @@ proa_status proa_options_check(const proa_options *o, int64_t vocab, int64_t seq
     }
     bool penalties = o->repetition_penalty != 0 && o->repetition_penalty != 1 && o->presence_penalty != 0;
     if (o->style == PROA_STYLE_FT && penalties)
-        return contradict("repetition_penalty", (double)o->repetition_penalty, "presence_penalty",
-                          (double)o->presence_penalty, "FasterTransformer takes one of them", err);
+        return fail_contradiction("repetition_penalty", (double)o->repetition_penalty, "presence_penalty",
+                                  (double)o->presence_penalty, "FasterTransformer takes one of them", err);
     return check_together(o, sequences_max, err);
 }

@@ -19,24 +19,24 @@ static const struct {
 #undef ROW
 };
 
-static bool known(proa_status status)
+static bool is_known(proa_status status)
 {
     return (unsigned)status < PROA_STATUS_COUNT;
 }
 
 const char *proa_status_text(proa_status status)
 {
-    return known(status) ? table[status].text : "unknown status";
+    return is_known(status) ? table[status].text : "unknown status";
 }
 
 int proa_status_grpc(proa_status status)
 {
-    return known(status) ? table[status].grpc : 2;
+    return is_known(status) ? table[status].grpc : 2;
 }
 
 int proa_status_http(proa_status status)
 {
-    return known(status) ? table[status].http : 500;
+    return is_known(status) ? table[status].http : 500;
 }
 
 /* Names and keys from a hostile file must not forge log lines or control a terminal: replaces control

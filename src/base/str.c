@@ -177,7 +177,7 @@ int proa_hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-static bool tail(const unsigned char *s, int n)
+static bool is_tail(const unsigned char *s, int n)
 {
     for (int i = 1; i <= n; i++)
         if ((s[i] & 0xC0) != 0x80) return false;
@@ -190,7 +190,7 @@ int proa_utf8_decode(const char *text, size_t len, int32_t *code_point)
     if (s[0] < 0x80) return *code_point = s[0], 1;
     if (s[0] < 0xC2 || s[0] > 0xF4) return 0;
     int more = s[0] < 0xE0 ? 1 : s[0] < 0xF0 ? 2 : 3;
-    if (len < (size_t)more + 1 || !tail(s, more)) return 0;
+    if (len < (size_t)more + 1 || !is_tail(s, more)) return 0;
     int32_t cp = s[0] & (0x3F >> more);
     for (int i = 1; i <= more; i++) cp = (cp << 6) | (s[i] & 0x3F);
     static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
