@@ -54,7 +54,7 @@ static bool is_operand(const proa_arg *arg)
 }
 
 /* The option of this name, or the operand of this index; NULL if there is none. */
-static const proa_arg *find(const proa_command *command, const char *name, size_t len, int operand)
+static const proa_arg *find_arg(const proa_command *command, const char *name, size_t len, int operand)
 {
     for (const proa_arg_table *const *t = command->tables; *t; t++)
         for (size_t i = 0; i < (*t)->count; i++) {
@@ -217,7 +217,7 @@ static int parse_option(const proa_command *command, void *options, int argc, ch
     const char *name = argv[*at] + 2;
     size_t len = strcspn(name, "=");
     if (len == 4 && memcmp(name, "help", 4) == 0) return proa_args_help(command), PROA_EXIT_OK;
-    const proa_arg *arg = find(command, name, len, -1);
+    const proa_arg *arg = find_arg(command, name, len, -1);
     const proa_option_row *row = NULL;
     proa_decoding_arg option;
     if (!arg && command->decoding) row = proa_decoding_find(name, len);
@@ -234,7 +234,7 @@ static int parse_option(const proa_command *command, void *options, int argc, ch
 
 static int parse_operand(const proa_command *command, void *options, const char *text, int index)
 {
-    const proa_arg *arg = find(command, NULL, 0, index);
+    const proa_arg *arg = find_arg(command, NULL, 0, index);
     if (!arg)
         return proa_cli_fail(PROA_EXIT_USAGE,
                              "'%s' is one argument too many for 'proa %s' (quote a prompt of several words)",
@@ -259,7 +259,7 @@ static bool stands_in(const proa_command *command, int argc, char **argv)
 {
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strncmp(argv[i], "--", 2) != 0) continue;
-        const proa_arg *arg = find(command, argv[i] + 2, strcspn(argv[i] + 2, "="), -1);
+        const proa_arg *arg = find_arg(command, argv[i] + 2, strcspn(argv[i] + 2, "="), -1);
         if (arg && arg->kind == PROA_ARG_OPERAND_ALIAS) return true;
     }
     return false;
@@ -276,7 +276,7 @@ int proa_args_parse(const proa_command *command, void *options, int argc, char *
         else exit_status = parse_word(command, options, argc, argv, &i, &operands);
     }
     if (exit_status >= 0) return exit_status;
-    const proa_arg *missing = find(command, NULL, 0, operands);
+    const proa_arg *missing = find_arg(command, NULL, 0, operands);
     if (missing && missing->name[0] != '[' && (missing->kind == PROA_ARG_OPERAND || operands == 0))
         return proa_cli_fail(PROA_EXIT_USAGE, "'proa %s' needs %s: %s", command->name, missing->name,
                              missing->help);
@@ -311,7 +311,7 @@ static void help_decoding(const proa_command *command)
         proa_decoding_arg_of(&option, &proa_option_rows[i], NULL, 0);
         /* a default of 0 is not printed: the help explains what 0 means */
         if (strcmp(option.preset, "0") == 0) option.arg.preset = NULL;
-        if (!find(command, option.name, strlen(option.name), -1)) help_row(&option.arg);
+        if (!find_arg(command, option.name, strlen(option.name), -1)) help_row(&option.arg);
     }
 }
 
@@ -319,7 +319,7 @@ void proa_args_help(const proa_command *command)
 {
     printf("usage: proa %s", command->name);
     const proa_arg *arg;
-    for (int i = 0; (arg = find(command, NULL, 0, i)); i++) {
+    for (int i = 0; (arg = find_arg(command, NULL, 0, i)); i++) {
         printf(arg->kind == PROA_ARG_OPERANDS ? " %s..." : " %s", arg->name);
         if (arg->kind == PROA_ARG_OPERANDS) break;
     }

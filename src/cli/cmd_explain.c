@@ -30,7 +30,7 @@ static proa_status write_text(proa_buf *text, proa_err *err)
     return proa_output_close(&out, err);
 }
 
-static proa_status explain(const explain_options *o, proa_err *err)
+static proa_status explain_model(const explain_options *o, proa_err *err)
 {
     proa_engine_options options;
     double bandwidth = o->bandwidth * 1e9;
@@ -56,7 +56,7 @@ static int explain_command(const proa_command *self, int argc, char **argv)
     int exit_status = proa_args_parse(self, &o, argc, argv);
     if (exit_status >= 0) return exit_status;
     proa_interrupt_watch();
-    return explain(&o, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
+    return explain_model(&o, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
 }
 
 static const proa_arg_table *const explain_tables[] = {&explain_args, &proa_engine_args, &proa_common_args, NULL};

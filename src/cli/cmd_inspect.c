@@ -170,7 +170,7 @@ static void print_all(proa_output *out, const inspect_options *o, const proa_wei
     print_totals(out, o, tensors, numbers, bytes, broken);
 }
 
-static proa_status inspect(const inspect_options *o, proa_err *err)
+static proa_status inspect_model(const inspect_options *o, proa_err *err)
 {
     proa_weights *w;
     proa_output out;
@@ -192,7 +192,7 @@ static int inspect_command(const proa_command *self, int argc, char **argv)
     int exit_status = proa_args_parse(self, &o, argc, argv);
     if (exit_status >= 0) return exit_status;
     proa_interrupt_watch();
-    return inspect(&o, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
+    return inspect_model(&o, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
 }
 
 static const proa_arg_table *const inspect_tables[] = {&inspect_args, NULL};

@@ -35,7 +35,7 @@ const proa_option_row *proa_decoding_find(const char *name, size_t len)
 }
 
 /* The placeholder of the value in the help; for choices the choices. */
-static const char *placeholder(const proa_option_row *row)
+static const char *option_placeholder(const proa_option_row *row)
 {
     switch (row->kind) {
     case PROA_OPTION_KIND_INT:
@@ -91,7 +91,7 @@ void proa_decoding_arg_of(proa_decoding_arg *out, const proa_option_row *row, co
     out->arg.name = out->name;
     out->arg.min = (int64_t)row->min;
     out->arg.max = (int64_t)row->max;
-    out->arg.value = placeholder(row);
+    out->arg.value = option_placeholder(row);
     default_of(out->preset, row);
     if (out->preset[0]) out->arg.preset = out->preset;
     snprintf(out->help, sizeof out->help, "%s", row->help);

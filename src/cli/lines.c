@@ -43,7 +43,7 @@ void proa_lines_close(proa_lines *l)
 }
 
 /* *more is false at the end of the file. */
-static proa_status fill(proa_lines *l, bool *more, proa_err *err)
+static proa_status fill_lines(proa_lines *l, bool *more, proa_err *err)
 {
     int n = gzread(l->gz, l->chunk, CHUNK_BYTES);
     int code = Z_OK;
@@ -66,7 +66,7 @@ proa_status proa_lines_next(proa_lines *l, proa_str *line, bool *more, proa_err 
     for (;;) {
         if (l->at == l->end) {
             bool filled = false;
-            PROA_TRY(fill(l, &filled, err));
+            PROA_TRY(fill_lines(l, &filled, err));
             if (!filled) break;
         }
         started = true;
@@ -98,7 +98,7 @@ static proa_status read_all(proa_lines *l, proa_buf *buf, int64_t bytes_max, pro
 {
     for (;;) {
         bool more = false;
-        PROA_TRY(fill(l, &more, err));
+        PROA_TRY(fill_lines(l, &more, err));
         if (!more) return PROA_OK;
         if (!proa_buf_append(buf, l->chunk, l->end))
             return PROA_FAIL(err, LIMIT, "'%s' holds more than %lld bytes", l->path, (long long)bytes_max);

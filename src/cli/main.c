@@ -11,7 +11,7 @@ static const proa_command *const commands[] = {
     &proa_cmd_run,     &proa_cmd_serve,   &proa_cmd_client,  &proa_cmd_eval, &proa_cmd_bench,
     &proa_cmd_explain, &proa_cmd_inspect, &proa_cmd_convert, &proa_cmd_tune, &proa_cmd_version};
 
-static int overview(void)
+static int print_overview(void)
 {
     printf("proa %s - runs and serves transformers from a Hugging Face folder\n\nusage: proa COMMAND ...\n\n",
            proa_version());
@@ -29,14 +29,14 @@ static int overview(void)
     return PROA_EXIT_OK;
 }
 
-static const proa_command *find(const char *name)
+static const proa_command *find_command(const char *name)
 {
     for (size_t i = 0; i < PROA_COUNT(commands); i++)
         if (strcmp(commands[i]->name, name) == 0) return commands[i];
     return NULL;
 }
 
-static int unknown(const char *name)
+static int unknown_command(const char *name)
 {
     const char *names[PROA_COUNT(commands)];
     for (size_t i = 0; i < PROA_COUNT(commands); i++) names[i] = commands[i]->name;
@@ -45,27 +45,27 @@ static int unknown(const char *name)
     return proa_cli_fail(PROA_EXIT_USAGE, "unknown command '%s' (see 'proa help')", name);
 }
 
-static int dispatch(int argc, char **argv)
+static int dispatch_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
-    if (!name) return overview(), proa_cli_fail(PROA_EXIT_USAGE, "no command given");
+    if (!name) return print_overview(), proa_cli_fail(PROA_EXIT_USAGE, "no command given");
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        if (argc < 3) return overview();
+        if (argc < 3) return print_overview();
         if (strcmp(argv[2], "decoding") == 0) return proa_decoding_help_command(argc - 3, argv + 3);
         if (strcmp(argv[2], "models") == 0) return proa_models_help_command(argc - 3, argv + 3);
-        const proa_command *about = find(argv[2]);
-        return about ? (proa_args_help(about), PROA_EXIT_OK) : unknown(argv[2]);
+        const proa_command *about = find_command(argv[2]);
+        return about ? (proa_args_help(about), PROA_EXIT_OK) : unknown_command(argv[2]);
     }
-    const proa_command *command = find(name);
-    return command ? command->run(command, argc - 2, argv + 2) : unknown(name);
+    const proa_command *command = find_command(name);
+    return command ? command->run(command, argc - 2, argv + 2) : unknown_command(name);
 }
 
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a closed pipe becomes a failed write, which is reported with status 1 */
     signal(SIGXFSZ, SIG_IGN); /* the same for a file at its size limit */
-    int exit_status = dispatch(argc, argv);
+    int exit_status = dispatch_command(argc, argv);
     /* help is printed through stdio; commands write through proa_output and have closed it */
     if (fflush(stdout) != 0 && exit_status == PROA_EXIT_OK)
         exit_status = proa_cli_fail(PROA_EXIT_FAILED, "cannot write to standard output");

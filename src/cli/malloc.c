@@ -33,7 +33,7 @@ static struct {
 } next;
 
 /* dlsym returns functions as object pointers; ISO C has no such cast. */
-static void find(void *function, const char *name)
+static void find_function(void *function, const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);
     if (!found) abort();
@@ -44,71 +44,71 @@ static void find(void *function, const char *name)
  * through `ready`. One thread runs until then. dlsym allocates nothing when it succeeds. */
 __attribute__((constructor)) static void find_next(void)
 {
-    find(&next.malloc, "malloc");
-    find(&next.calloc, "calloc");
-    find(&next.realloc, "realloc");
-    find(&next.aligned_alloc, "aligned_alloc");
-    find(&next.memalign, "memalign");
-    find(&next.posix_memalign, "posix_memalign");
+    find_function(&next.malloc, "malloc");
+    find_function(&next.calloc, "calloc");
+    find_function(&next.realloc, "realloc");
+    find_function(&next.aligned_alloc, "aligned_alloc");
+    find_function(&next.memalign, "memalign");
+    find_function(&next.posix_memalign, "posix_memalign");
 }
 
-static void ready(void)
+static void make_ready(void)
 {
     if (PROA_UNLIKELY(!next.posix_memalign)) find_next();
 }
 
-static bool again(size_t bytes)
+static bool try_again(size_t bytes)
 {
     return bytes < SMALL_BYTES && proa_reserve_give();
 }
 
 void *malloc(size_t bytes)
 {
-    ready();
+    make_ready();
     void *ptr = next.malloc(bytes);
-    while (PROA_UNLIKELY(!ptr) && again(bytes)) ptr = next.malloc(bytes);
+    while (PROA_UNLIKELY(!ptr) && try_again(bytes)) ptr = next.malloc(bytes);
     return ptr;
 }
 
 void *calloc(size_t count, size_t bytes)
 {
     size_t all;
-    ready();
+    make_ready();
     void *ptr = next.calloc(count, bytes);
-    while (PROA_UNLIKELY(!ptr) && !__builtin_mul_overflow(count, bytes, &all) && again(all))
+    while (PROA_UNLIKELY(!ptr) && !__builtin_mul_overflow(count, bytes, &all) && try_again(all))
         ptr = next.calloc(count, bytes);
     return ptr;
 }
 
 void *realloc(void *old, size_t bytes)
 {
-    ready();
+    make_ready();
     void *ptr = next.realloc(old, bytes);
-    while (PROA_UNLIKELY(!ptr) && bytes && again(bytes)) ptr = next.realloc(old, bytes);
+    while (PROA_UNLIKELY(!ptr) && bytes && try_again(bytes)) ptr = next.realloc(old, bytes);
     return ptr;
 }
 
 void *aligned_alloc(size_t align, size_t bytes)
 {
-    ready();
+    make_ready();
     void *ptr = next.aligned_alloc(align, bytes);
-    while (PROA_UNLIKELY(!ptr) && errno == ENOMEM && again(bytes)) ptr = next.aligned_alloc(align, bytes);
+    while (PROA_UNLIKELY(!ptr) && errno == ENOMEM && try_again(bytes)) ptr = next.aligned_alloc(align, bytes);
     return ptr;
 }
 
 void *memalign(size_t align, size_t bytes)
 {
-    ready();
+    make_ready();
     void *ptr = next.memalign(align, bytes);
-    while (PROA_UNLIKELY(!ptr) && errno == ENOMEM && again(bytes)) ptr = next.memalign(align, bytes);
+    while (PROA_UNLIKELY(!ptr) && errno == ENOMEM && try_again(bytes)) ptr = next.memalign(align, bytes);
     return ptr;
 }
 
 int posix_memalign(void **out, size_t align, size_t bytes)
 {
-    ready();
+    make_ready();
     int code = next.posix_memalign(out, align, bytes);
-    while (PROA_UNLIKELY(code == ENOMEM) && again(bytes)) code = next.posix_memalign(out, align, bytes);
+    while (PROA_UNLIKELY(code == ENOMEM) && try_again(bytes)) code = next.posix_memalign(out, align, bytes);
     return code;
 }
 

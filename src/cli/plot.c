@@ -19,26 +19,26 @@ typedef struct axis {
     bool log;
 } axis;
 
-static double place(const axis *a, double v)
+static double place_value(const axis *a, double v)
 {
     double low = a->low, high = a->high;
     if (a->log) v = log(v), low = log(low), high = log(high);
     return a->from + (v - low) / (high - low) * (a->to - a->from);
 }
 
-static bool drawable(const proa_plot *p, double x, double y)
+static bool is_drawable(const proa_plot *p, double x, double y)
 {
     return isfinite(x) && isfinite(y) && (!p->log_x || x > 0) && (!p->log_y || y > 0);
 }
 
-static void span(axis *a, double v, bool first)
+static void span_value(axis *a, double v, bool first)
 {
     if (first || v < a->low) a->low = v;
     if (first || v > a->high) a->high = v;
 }
 
 /* Adds a margin around the values and avoids an empty range. Linear axes of amounts start at zero. */
-static void widen(axis *a, double margin)
+static void widen_axis(axis *a, double margin)
 {
     if (a->log) {
         a->low /= margin;
@@ -65,20 +65,20 @@ static void find_axes(const proa_plot *p, axis *x, axis *y)
     *y = (axis){.low = 1, .high = 2, .from = HEIGHT - BOTTOM, .to = TOP, .log = p->log_y};
     for (int l = 0; l < p->lines; l++)
         for (int i = 0; i < p->line[l].count; i++) {
-            if (!drawable(p, p->line[l].x[i], p->line[l].y[i])) continue;
-            span(x, p->line[l].x[i], first);
-            span(y, p->line[l].y[i], first);
+            if (!is_drawable(p, p->line[l].x[i], p->line[l].y[i])) continue;
+            span_value(x, p->line[l].x[i], first);
+            span_value(y, p->line[l].y[i], first);
             first = false;
         }
-    widen(x, 1.15);
-    widen(y, 1.05);
+    widen_axis(x, 1.15);
+    widen_axis(y, 1.05);
     if (y->log) { /* the ends are ticks, so that a narrow range has at least two */
         y->low = round_number(y->low, false);
         y->high = round_number(y->high, true);
     }
 }
 
-static void escaped(proa_output *out, const char *text)
+static void put_escaped(proa_output *out, const char *text)
 {
     for (const char *c = text; *c; c++) {
         if (*c == '<') proa_output_str(out, "&lt;");
@@ -91,11 +91,11 @@ static void escaped(proa_output *out, const char *text)
 static void text_at(proa_output *out, double x, double y, const char *class, const char *anchor, const char *text)
 {
     proa_output_printf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">", x, y, class, anchor);
-    escaped(out, text);
+    put_escaped(out, text);
     proa_output_str(out, "</text>\n");
 }
 
-static void number(char text[24], double v)
+static void print_number(char text[24], double v)
 {
     double size = fabs(v);
     if (size >= 1e6) snprintf(text, 24, "%gM", v / 1e6);
@@ -136,18 +136,18 @@ static void draw_axes(const proa_plot *p, const axis *x, const axis *y, proa_out
     char text[24];
     int n = p->ticks_at_points ? point_ticks(p, ticks) : round_ticks(x, ticks);
     for (int i = 0; i < n; i++) {
-        double at = place(x, ticks[i]);
+        double at = place_value(x, ticks[i]);
         proa_output_printf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" class=\"grid\"/>\n", at,
                            TOP, at, HEIGHT - BOTTOM);
-        number(text, ticks[i]);
+        print_number(text, ticks[i]);
         text_at(out, at, HEIGHT - BOTTOM + 18, "tick", "middle", text);
     }
     n = round_ticks(y, ticks);
     for (int i = 0; i < n; i++) {
-        double at = place(y, ticks[i]);
+        double at = place_value(y, ticks[i]);
         proa_output_printf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" class=\"grid\"/>\n", LEFT,
                            at, WIDTH - RIGHT, at);
-        number(text, ticks[i]);
+        print_number(text, ticks[i]);
         text_at(out, LEFT - 8, at + 4, "tick", "end", text);
     }
     proa_output_printf(out, "<path d=\"M%d %d V%d H%d\" class=\"axis\"/>\n", LEFT, TOP, HEIGHT - BOTTOM,
@@ -164,17 +164,18 @@ static void draw_line(const proa_plot *p, const proa_plot_line *l, const axis *x
     bool pen = false;
     proa_output_str(out, "<path d=\"");
     for (int i = 0; i < l->count; i++) {
-        bool ok = drawable(p, l->x[i], l->y[i]);
+        bool ok = is_drawable(p, l->x[i], l->y[i]);
         if (ok)
-            proa_output_printf(out, "%s%.1f %.1f", pen ? " L" : "M", place(x, l->x[i]), place(y, l->y[i]));
+            proa_output_printf(out, "%s%.1f %.1f", pen ? " L" : "M", place_value(x, l->x[i]),
+                               place_value(y, l->y[i]));
         pen = ok || pen;
     }
     proa_output_printf(out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n", colour,
                        l->ceiling ? " stroke-dasharray=\"7 5\"" : "");
     for (int i = 0; i < l->count && !l->ceiling; i++)
-        if (drawable(p, l->x[i], l->y[i]))
+        if (is_drawable(p, l->x[i], l->y[i]))
             proa_output_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n",
-                               place(x, l->x[i]), place(y, l->y[i]), colour);
+                               place_value(x, l->x[i]), place_value(y, l->y[i]), colour);
 }
 
 /* Draws the names side by side below the x label; widths are estimated for a sans-serif font. */
@@ -195,8 +196,8 @@ static void draw_legend(const proa_plot *p, proa_output *out)
 /* Puts the label on the side with more room, away from the line. */
 static void draw_mark(const proa_plot *p, const axis *x, const axis *y, proa_output *out)
 {
-    if (!p->mark || !drawable(p, p->mark_x, p->mark_y)) return;
-    double px = place(x, p->mark_x), py = place(y, p->mark_y);
+    if (!p->mark || !is_drawable(p, p->mark_x, p->mark_y)) return;
+    double px = place_value(x, p->mark_x), py = place_value(y, p->mark_y);
     bool left = px > (LEFT + WIDTH - RIGHT) / 2.0;
     proa_output_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"9\" class=\"mark\"/>\n", px, py);
     double ty = py + 46 < HEIGHT - BOTTOM ? py + 38 : py - 30;

@@ -221,7 +221,7 @@ void proa_print_piece(char text[64], const proa_engine *engine, int32_t id)
 
 /* Indices of the largest values, best first; returns how many (fewer only in a shorter row). NaN is never
  * among them. */
-static int largest(int32_t best[TOP], const float *row, int64_t count)
+static int find_largest(int32_t best[TOP], const float *row, int64_t count)
 {
     int n = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -243,7 +243,7 @@ static int columns_of(const char *text)
     return n;
 }
 
-static void cell(proa_output *out, const char *text, int width)
+static void print_cell(proa_output *out, const char *text, int width)
 {
     proa_output_str(out, text);
     for (int i = columns_of(text); i < width; i++) proa_output_str(out, " ");
@@ -256,16 +256,16 @@ void proa_print_top(proa_output *out, const proa_engine *engine, const proa_resu
     for (int64_t i = 0; i < r->rows_count; i++) {
         int32_t best[TOP];
         const float *row = r->rows + i * r->columns;
-        int n = largest(best, row, r->columns);
+        int n = find_largest(best, row, r->columns);
         bool known = input && i < input_count;
         if (known) proa_print_piece(piece, engine, input[i]);
         if (known) snprintf(text, sizeof text, "%4lld  %d %s", (long long)i, input[i], piece);
         else snprintf(text, sizeof text, "%4lld", (long long)i);
-        cell(out, text, 24);
+        print_cell(out, text, 24);
         for (int k = 0; k < n; k++) {
             proa_print_piece(piece, engine, best[k]);
             snprintf(text, sizeof text, "  %d %s %.3f", best[k], piece, (double)row[best[k]]);
-            cell(out, text, 24);
+            print_cell(out, text, 24);
         }
         proa_output_str(out, "\n");
     }

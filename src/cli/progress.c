@@ -37,7 +37,7 @@ static int terminal_columns(void)
 }
 
 /* "  [#####....]  42 % " with eighths of a cell, or nothing. Returns the columns that it takes. */
-static int bar(char *out, size_t size, double part)
+static int print_bar(char *out, size_t size, double part)
 {
     static const char *const eighths[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     if (part < 0) return out[0] = '\0', 0;
@@ -72,7 +72,7 @@ void proa_progress_show(proa_progress *p, double part, const char *fmt, ...)
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
     int columns = terminal_columns() - 1;
-    int used = bar(cells, sizeof cells, part);
+    int used = print_bar(cells, sizeof cells, part);
     time_left(left, sizeof left, proa_progress_seconds(p), part);
     int room = columns - used - (int)strlen(left);
     fprintf(stderr, "\r%s%.*s%s\033[K", cells, room > 0 ? room : 0, line, left);

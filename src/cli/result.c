@@ -184,7 +184,7 @@ static void add_beams(proa_result *r, const proa_event *e)
     add_text(r, best->text, strlen(best->text), best->count ? best->ids[best->count - 1] : -1);
 }
 
-static void finish(proa_result *r, const proa_event *e)
+static void finish_result(proa_result *r, const proa_event *e)
 {
     r->finish = e->finish;
     if (e->error) r->err = *e->error;
@@ -209,7 +209,7 @@ void proa_result_event(const proa_event *e)
     } else if (e->kind == PROA_EVENT_ROWS) {
         add_rows(r, e);
     } else if (e->kind == PROA_EVENT_DONE) {
-        finish(r, e);
+        finish_result(r, e);
     }
 }
 

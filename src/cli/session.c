@@ -99,7 +99,7 @@ void proa_session_close(proa_session *s)
 
 static volatile sig_atomic_t interrupted;
 
-static void note(int signal_number)
+static void note_signal(int signal_number)
 {
     PROA_UNUSED(signal_number);
     interrupted = 1;
@@ -107,7 +107,7 @@ static void note(int signal_number)
 
 void proa_interrupt_watch(void)
 {
-    struct sigaction action = {.sa_handler = note, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

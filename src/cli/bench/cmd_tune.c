@@ -118,7 +118,7 @@ static void show_json(const proa_tune *now, const proa_tune *before, const char 
     proa_output_str(out, "]}\n");
 }
 
-static proa_status show(const proa_tuner *t, const char *path, const proa_tune *before, proa_err *err)
+static proa_status show_tuner(const proa_tuner *t, const char *path, const proa_tune *before, proa_err *err)
 {
     proa_tune now;
     proa_output out;
@@ -177,7 +177,7 @@ static proa_status tune_gpu(const proa_tuner *t, proa_err *err)
     if (proa_tune_look(&before, path, NULL) != PROA_OK)
         proa_tune_release(&before); /* none, or one that is ignored */
     proa_status status = run_on_gpu(t, &options, err);
-    if (status == PROA_OK) status = show(t, path, &before, err);
+    if (status == PROA_OK) status = show_tuner(t, path, &before, err);
     proa_tune_release(&before);
     return status;
 }

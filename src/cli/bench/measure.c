@@ -97,7 +97,7 @@ static proa_status submit_all(const proa_bench *b, trial *t, proa_err *err)
 }
 
 /* Cancels every sequence and waits, because their memory is freed afterwards. */
-static void drain(trial *t)
+static void drain_events(trial *t)
 {
     for (int64_t i = 0; i < t->submitted; i++)
         if (!t->seq[i].done) proa_engine_cancel(t->engine, t->seq[i].id);
@@ -111,17 +111,17 @@ static proa_status go_on(const trial *t, proa_err *err)
     return proa_err_set(err, t->err.status, t->err.file, t->err.line, "%s", t->err.text);
 }
 
-static int ascending(const void *a, const void *b)
+static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 /* Sorts; part in [0,1]. */
-static double quantile(double *values, int64_t count, double part)
+static double quantile_of(double *values, int64_t count, double part)
 {
     if (count == 0) return 0;
-    qsort(values, (size_t)count, sizeof *values, ascending);
+    qsort(values, (size_t)count, sizeof *values, by_value);
     return values[(int64_t)(part * (double)(count - 1) + 0.5)];
 }
 
@@ -129,7 +129,7 @@ static double median_first(const trial *t, int64_t start)
 {
     double *first = proa_malloc((size_t)t->batch * sizeof *first);
     for (int64_t i = 0; i < t->batch; i++) first[i] = (double)(t->seq[i].first_ns - start) * 1e-9;
-    double median = quantile(first, t->batch, 0.5);
+    double median = quantile_of(first, t->batch, 0.5);
     free(first);
     return median;
 }
@@ -157,9 +157,9 @@ static proa_status decode_trial(const proa_bench *b, trial *t, proa_bench_row *r
     row->total_rate = (double)t->tokens / ((double)(last - start) * 1e-9);
     row->first_s = median_first(t, start);
     row->decode_rate = (double)(t->batch * n) / ((double)(last - ready) * 1e-9);
-    row->step_s = quantile(steps, n, 0.5);
-    row->between_s = quantile(t->gaps, t->gaps_count, 0.5);
-    row->between_p99_s = quantile(t->gaps, t->gaps_count, 0.99);
+    row->step_s = quantile_of(steps, n, 0.5);
+    row->between_s = quantile_of(t->gaps, t->gaps_count, 0.5);
+    row->between_p99_s = quantile_of(t->gaps, t->gaps_count, 0.99);
     free(steps);
     if (n < b->tokens) PROA_TRY(go_on(t, err));
     if (n < b->tokens || t->finished)
@@ -184,7 +184,7 @@ static proa_status encode_batches(const proa_bench *b, trial *t, int64_t batches
 /* Batches queued behind each other, for batches that fill a step; otherwise several would share a step. */
 enum { FOLLOWING = 4 };
 
-static int64_t following(const proa_bench *b, int64_t batch)
+static int64_t following_batch(const proa_bench *b, int64_t batch)
 {
     bool device = strcmp(b->common.device, "cpu") != 0; /* on devices that can launch the next step early */
     int64_t budget = b->common.step_tokens ? b->common.step_tokens : PROA_STEP_TOKENS_DEFAULT;
@@ -194,7 +194,7 @@ static int64_t following(const proa_bench *b, int64_t batch)
 /* Measures a batch alone, and then batches queued behind each other. */
 static proa_status encode_trial(const proa_bench *b, trial *t, proa_bench_row *row, proa_err *err)
 {
-    int64_t more = following(b, t->batch);
+    int64_t more = following_batch(b, t->batch);
     PROA_TRY(encode_batches(b, t, 1, &row->step_s, err));
     row->ready_s = row->step_s;
     if (more) PROA_TRY(encode_batches(b, t, more, &row->ready_s, err));
@@ -211,14 +211,14 @@ static proa_status run_trial(const proa_bench *b, proa_bench_row *row, proa_err 
     make_ids(b, &t);
     proa_status status = proa_bench_is_encoder(b) ? encode_trial(b, &t, row, err)
                                                   : decode_trial(b, &t, row, err);
-    drain(&t);
+    drain_events(&t);
     free(t.gaps);
     free(t.seq);
     free(t.ids);
     return status;
 }
 
-static int faster(const void *a, const void *b)
+static int by_speed(const void *a, const void *b)
 {
     const proa_bench_row *x = a, *y = b;
     double p = x->decode_rate + x->sequence_rate, q = y->decode_rate + y->sequence_rate;
@@ -236,7 +236,7 @@ proa_status proa_bench_measure(proa_bench *b, proa_bench_row *row, proa_err *err
         status = run_trial(b, &trials[i], err);
     }
     if (status == PROA_OK) {
-        qsort(trials, (size_t)b->repeats, sizeof *trials, faster);
+        qsort(trials, (size_t)b->repeats, sizeof *trials, by_speed);
         *row = trials[(b->repeats - 1) / 2];
         if (!proa_bench_is_encoder(b)) row->bytes_rate = proa_bench_step_bytes(b, batch) / row->step_s;
         row->share = b->bandwidth > 0 ? row->bytes_rate / b->bandwidth : 0;

@@ -84,7 +84,7 @@ void proa_bench_show_table(const proa_bench *b, proa_output *out)
     else proa_output_str(out, "\nadded batch pays up to the largest one measured\n");
 }
 
-static void number(proa_output *out, const char *key, double value)
+static void put_number(proa_output *out, const char *key, double value)
 {
     proa_output_printf(out, ",\"%s\":", key);
     proa_output_json_num(out, value);
@@ -94,29 +94,29 @@ static void number(proa_output *out, const char *key, double value)
 static void json_shares(const proa_bench *b, const proa_bench_row *r, proa_output *out)
 {
     if (b->matrix_rate <= 0) return;
-    if (!proa_bench_is_encoder(b)) number(out, "step_share", r->step_share);
-    number(out, "ready_share", r->ready_share);
+    if (!proa_bench_is_encoder(b)) put_number(out, "step_share", r->step_share);
+    put_number(out, "ready_share", r->ready_share);
 }
 
 static void json_row(const proa_bench *b, const proa_bench_row *r, proa_output *out)
 {
     proa_output_printf(out, "{\"batch\":%lld", (long long)r->batch);
     if (proa_bench_is_encoder(b)) {
-        number(out, "sequences_per_s", r->sequence_rate);
-        number(out, "tokens_per_s", r->prompt_rate);
-        number(out, "batch_s", r->step_s);
+        put_number(out, "sequences_per_s", r->sequence_rate);
+        put_number(out, "tokens_per_s", r->prompt_rate);
+        put_number(out, "batch_s", r->step_s);
     } else {
-        number(out, "decode_tokens_per_s", r->decode_rate);
-        number(out, "step_s", r->step_s);
-        number(out, "step_bytes", proa_bench_step_bytes(b, r->batch));
-        number(out, "bytes_per_s", r->bytes_rate);
-        number(out, "bandwidth_share", r->share);
-        number(out, "prompt_tokens_per_s", r->prompt_rate);
-        number(out, "first_token_s", r->first_s);
-        number(out, "between_tokens_s", r->between_s);
-        number(out, "between_tokens_p99_s", r->between_p99_s);
-        number(out, "ready_s", r->ready_s);
-        number(out, "all_tokens_per_s", r->total_rate);
+        put_number(out, "decode_tokens_per_s", r->decode_rate);
+        put_number(out, "step_s", r->step_s);
+        put_number(out, "step_bytes", proa_bench_step_bytes(b, r->batch));
+        put_number(out, "bytes_per_s", r->bytes_rate);
+        put_number(out, "bandwidth_share", r->share);
+        put_number(out, "prompt_tokens_per_s", r->prompt_rate);
+        put_number(out, "first_token_s", r->first_s);
+        put_number(out, "between_tokens_s", r->between_s);
+        put_number(out, "between_tokens_p99_s", r->between_p99_s);
+        put_number(out, "ready_s", r->ready_s);
+        put_number(out, "all_tokens_per_s", r->total_rate);
     }
     json_shares(b, r, out);
     proa_output_str(out, "}");
@@ -134,9 +134,9 @@ void proa_bench_show_json(const proa_bench *b, proa_output *out)
         (long long)i->parameters, (long long)i->weight_bytes, (long long)b->cost.step_bytes,
         (long long)b->cache_bytes);
     proa_output_printf(out, ",\"weights_in_cache\":%s", proa_bench_in_cache(b) ? "true" : "false");
-    number(out, "kv_token_bytes", b->token_bytes);
-    number(out, "bandwidth", b->bandwidth);
-    if (b->matrix_rate > 0) number(out, "matrix_rate", b->matrix_rate);
+    put_number(out, "kv_token_bytes", b->token_bytes);
+    put_number(out, "bandwidth", b->bandwidth);
+    if (b->matrix_rate > 0) put_number(out, "matrix_rate", b->matrix_rate);
     proa_output_printf(out, ",\"prompt\":%lld,\"tokens\":%lld,\"repeats\":%lld,\"batches\":[",
                        (long long)b->prompt, (long long)b->tokens, (long long)b->repeats);
     for (int64_t k = 0; k < b->count; k++) {

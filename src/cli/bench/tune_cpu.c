@@ -60,7 +60,7 @@ static proa_status read_shapes(measuring *m, proa_err *err)
 }
 
 /* Not zeros, which multiply faster. */
-static void fill(float *to, int64_t count)
+static void fill_random(float *to, int64_t count)
 {
     uint32_t bits = 1;
     for (int64_t i = 0; i < count; i++) {
@@ -169,8 +169,8 @@ static proa_status take_memory(measuring *m, proa_err *err)
     m->source = proa_malloc((size_t)matrix * sizeof *m->source);
     m->x = proa_malloc((size_t)(rows * inputs) * sizeof *m->x);
     m->y = proa_malloc((size_t)(rows * outputs) * sizeof *m->y);
-    fill(m->source, matrix);
-    fill(m->x, rows * inputs);
+    fill_random(m->source, matrix);
+    fill_random(m->x, rows * inputs);
     return PROA_OK;
 }
 

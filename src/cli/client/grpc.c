@@ -123,7 +123,7 @@ static proa_status unpack_reply(call *c, const Inference__ModelInferResponse *m)
     return status;
 }
 
-static proa_status unpack(call *c, const uint8_t *bytes, size_t len)
+static proa_status unpack_message(call *c, const uint8_t *bytes, size_t len)
 {
     proa_status status = PROA_OK;
     if (!c->stream) {
@@ -151,7 +151,7 @@ static proa_status take_messages(call *c)
         size_t len = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
         if (p[0]) return PROA_FAIL(c->err, UNSUPPORTED, "the answer is compressed, which was not asked for");
         if (c->in.len - at - HEADER_BYTES < len) break;
-        status = unpack(c, p + HEADER_BYTES, len);
+        status = unpack_message(c, p + HEADER_BYTES, len);
         at += HEADER_BYTES + len;
     }
     memmove(c->in.ptr, c->in.ptr + at, c->in.len - at);

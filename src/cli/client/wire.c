@@ -180,7 +180,7 @@ typedef struct answer {
     int64_t length; /* -1: until the end */
 } answer;
 
-static proa_status fill(answer *a, size_t *got, proa_err *err)
+static proa_status fill_buffer(answer *a, size_t *got, proa_err *err)
 {
     char bytes[READ_BYTES];
     if (a->at == a->buf.len) proa_buf_clear(&a->buf), a->at = 0;
@@ -203,7 +203,7 @@ static proa_status next_line(answer *a, proa_str *line, proa_err *err)
             return PROA_OK;
         }
         size_t got;
-        PROA_TRY(fill(a, &got, err));
+        PROA_TRY(fill_buffer(a, &got, err));
         if (got == 0) return PROA_FAIL(err, UNAVAILABLE, "the server closed the connection within an answer");
     }
 }
@@ -241,7 +241,7 @@ static proa_status read_part(answer *a, int64_t length, proa_body_fn *on_body, v
 {
     while (length != 0) {
         size_t got = a->buf.len - a->at;
-        if (got == 0) PROA_TRY(fill(a, &got, err));
+        if (got == 0) PROA_TRY(fill_buffer(a, &got, err));
         if (got == 0 && length < 0) return PROA_OK;
         if (got == 0) return PROA_FAIL(err, UNAVAILABLE, "the server closed the connection within an answer");
         if (length > 0 && (int64_t)got > length) got = (size_t)length;

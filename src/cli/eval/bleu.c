@@ -37,7 +37,7 @@ static size_t space_at(const char *s, size_t len)
 }
 
 /* Length of the line without the spaces at its end. */
-static size_t stripped(proa_str s)
+static size_t stripped_length(proa_str s)
 {
     size_t keep = 0;
     for (size_t i = 0; i < s.len;) {
@@ -48,7 +48,7 @@ static size_t stripped(proa_str s)
     return keep;
 }
 
-static void replace(proa_buf *buf, const char *from, const char *to)
+static void replace_all(proa_buf *buf, const char *from, const char *to)
 {
     size_t n = strlen(from), m = strlen(to), out = 0;
     for (size_t i = 0; i < buf->len;) {
@@ -64,22 +64,22 @@ static void replace(proa_buf *buf, const char *from, const char *to)
 }
 
 /* mteval's entities and hyphenation, in its order: "&amp;lt;" becomes "<". */
-static void unescape(proa_buf *buf)
+static void unescape_entities(proa_buf *buf)
 {
     static const char *const rules[][2] = {{"<skipped>", ""}, {"-\n", ""},   {"\n", " "},  {"&quot;", "\""},
                                            {"&amp;", "&"},    {"&lt;", "<"}, {"&gt;", ">"}};
-    for (size_t i = 0; i < PROA_COUNT(rules); i++) replace(buf, rules[i][0], rules[i][1]);
+    for (size_t i = 0; i < PROA_COUNT(rules); i++) replace_all(buf, rules[i][0], rules[i][1]);
 }
 
 /* ASCII punctuation that is always a token of its own: all but the apostrophe, comma, hyphen and full stop.
  * */
-static bool symbol(char c)
+static bool is_symbol(char c)
 {
     return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') ||
            (c >= '(' && c <= '+') || (c >= ':' && c <= '@') || c == '/';
 }
 
-static bool digit(char c)
+static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
@@ -99,20 +99,20 @@ typedef struct pair_rule {
 
 static bool stop_after_other(char a, char b)
 {
-    return !digit(a) && stop_or_comma(b);
+    return !is_digit(a) && stop_or_comma(b);
 }
 
 static bool stop_before_other(char a, char b)
 {
-    return stop_or_comma(a) && !digit(b);
+    return stop_or_comma(a) && !is_digit(b);
 }
 
 static bool dash_after_digit(char a, char b)
 {
-    return digit(a) && b == '-';
+    return is_digit(a) && b == '-';
 }
 
-static void apply(proa_buf *out, proa_str in, const pair_rule *rule)
+static void apply_rule(proa_buf *out, proa_str in, const pair_rule *rule)
 {
     for (size_t i = 0; i < in.len;) {
         bool hit = i + 1 < in.len && rule->pair(in.ptr[i], in.ptr[i + 1]);
@@ -125,7 +125,7 @@ static void apply(proa_buf *out, proa_str in, const pair_rule *rule)
     }
 }
 
-static void split(proa_buf *out, proa_str text)
+static void split_tokens(proa_buf *out, proa_str text)
 {
     bool inside = false;
     for (size_t i = 0; i < text.len;) {
@@ -145,28 +145,28 @@ void proa_bleu_tokens(proa_buf *out, proa_str line)
     proa_buf a, b;
     proa_buf_init(&a, TOKENS_BYTES_MAX);
     proa_buf_init(&b, TOKENS_BYTES_MAX);
-    proa_buf_append(&b, line.ptr, stripped(line));
-    unescape(&b);
+    proa_buf_append(&b, line.ptr, stripped_length(line));
+    unescape_entities(&b);
     proa_buf_char(&a, ' ');
     for (size_t i = 0; i < b.len; i++) {
-        if (symbol(b.ptr[i])) proa_buf_char(&a, ' ');
+        if (is_symbol(b.ptr[i])) proa_buf_char(&a, ' ');
         proa_buf_char(&a, b.ptr[i]);
-        if (symbol(b.ptr[i])) proa_buf_char(&a, ' ');
+        if (is_symbol(b.ptr[i])) proa_buf_char(&a, ' ');
     }
     proa_buf_char(&a, ' ');
     for (size_t i = 0; i < PROA_COUNT(rules); i++) {
         proa_buf_clear(&b);
-        apply(&b, proa_buf_view(&a), &rules[i]);
+        apply_rule(&b, proa_buf_view(&a), &rules[i]);
         proa_buf swap = a;
         a = b, b = swap;
     }
-    split(out, proa_buf_view(&a));
+    split_tokens(out, proa_buf_view(&a));
     proa_buf_release(&a);
     proa_buf_release(&b);
 }
 
 /* Offsets of the tokens in the token text, so that an n-gram is one slice of it. */
-static int64_t starts(int64_t **out, const proa_buf *tokens)
+static int64_t token_starts(int64_t **out, const proa_buf *tokens)
 {
     int64_t count = 0;
     for (size_t i = 0; i < tokens->len; i++) count += tokens->ptr[i] == '\n';
@@ -179,7 +179,7 @@ static int64_t starts(int64_t **out, const proa_buf *tokens)
     return count;
 }
 
-static proa_str gram(const proa_buf *tokens, const int64_t *at, int64_t i, int order)
+static proa_str gram_at(const proa_buf *tokens, const int64_t *at, int64_t i, int order)
 {
     return (proa_str){tokens->ptr + at[i], (size_t)(at[i + order] - at[i])};
 }
@@ -192,13 +192,13 @@ static int64_t count_matches(const proa_bleu *b, const int64_t *hyp_at, int64_t 
     int64_t correct = 0;
     proa_map_init(&left, ref_n);
     for (int64_t i = 0; i + order <= ref_n; i++) {
-        proa_str g = gram(&b->ref, ref_at, i, order);
+        proa_str g = gram_at(&b->ref, ref_at, i, order);
         int32_t have = 0;
         proa_map_find(&left, g, &have);
         proa_map_put(&left, g, have + 1);
     }
     for (int64_t i = 0; i + order <= hyp_n; i++) {
-        proa_str g = gram(&b->hyp, hyp_at, i, order);
+        proa_str g = gram_at(&b->hyp, hyp_at, i, order);
         int32_t have = 0;
         if (!proa_map_find(&left, g, &have) || have == 0) continue;
         proa_map_put(&left, g, have - 1);
@@ -215,7 +215,7 @@ void proa_bleu_add(proa_bleu *b, proa_str hypothesis, proa_str reference)
     proa_bleu_tokens(&b->hyp, hypothesis);
     proa_bleu_tokens(&b->ref, reference);
     int64_t *hyp_at, *ref_at;
-    int64_t hyp_n = starts(&hyp_at, &b->hyp), ref_n = starts(&ref_at, &b->ref);
+    int64_t hyp_n = token_starts(&hyp_at, &b->hyp), ref_n = token_starts(&ref_at, &b->ref);
     b->hyp_tokens += hyp_n;
     b->ref_tokens += ref_n;
     for (int order = 1; order <= PROA_BLEU_ORDERS; order++) {

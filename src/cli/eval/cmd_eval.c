@@ -38,7 +38,7 @@ static const proa_arg eval_rows[] = {
 static const proa_arg_table eval_args = PROA_ARG_TABLE(
     "options (one of --data, --source, --labels, --golden; files may end in .gz)", eval_rows);
 
-static int check(const proa_eval *e)
+static int check_settings(const proa_eval *e)
 {
     bool translate = e->source || e->target;
     int measures = (e->golden != NULL) + translate + (e->labels != NULL) + (e->data && !e->golden);
@@ -52,7 +52,8 @@ static int check(const proa_eval *e)
     return -1;
 }
 
-static proa_status measure(proa_session *s, const proa_eval *e, proa_output *out, bool *passed, proa_err *err)
+static proa_status measure_tasks(proa_session *s, const proa_eval *e, proa_output *out, bool *passed,
+                                 proa_err *err)
 {
     *passed = true;
     if (e->golden) return proa_eval_golden(s, e, out, passed, err);
@@ -70,7 +71,7 @@ static proa_status open_and_measure(const proa_eval *e, bool *passed, proa_err *
     proa_session_room(&options, e->beams, e->max_tokens, !e->golden);
     PROA_TRY(proa_session_open(&session, &e->common, &options, err));
     proa_status status = proa_output_open(&out, NULL, err);
-    if (status == PROA_OK) status = measure(&session, e, &out, passed, err);
+    if (status == PROA_OK) status = measure_tasks(&session, e, &out, passed, err);
     /* the results are printed even if closing fails; the first error is reported */
     proa_status closed = proa_output_close(&out, err);
     proa_session_close(&session);
@@ -81,7 +82,7 @@ static int eval_command(const proa_command *self, int argc, char **argv)
 {
     proa_eval e = {.data = NULL};
     int exit_status = proa_args_parse(self, &e, argc, argv);
-    if (exit_status < 0) exit_status = check(&e);
+    if (exit_status < 0) exit_status = check_settings(&e);
     if (exit_status >= 0) return exit_status;
     proa_err err = {0};
     bool passed = false;

@@ -30,7 +30,7 @@ static proa_status read_ids(int32_t **ids, int64_t *count, const proa_json *arra
 }
 
 /* The length up to and including the first end token; the rest is padding. */
-static int64_t unpadded(const int32_t *ids, int64_t count, int32_t eos)
+static int64_t unpadded_count(const int32_t *ids, int64_t count, int32_t eos)
 {
     for (int64_t i = 0; i < count; i++)
         if (ids[i] == eos) return i + 1;
@@ -185,7 +185,7 @@ static bool read_beam_key(beam_key *key, proa_str name)
 }
 
 /* Hypothesis i of a beam key's value: {ids, score, text}, a list of such, or the ids alone. */
-static const proa_json *hypothesis(const proa_json *value, int64_t i, const proa_json **ids)
+static const proa_json *hypothesis_at(const proa_json *value, int64_t i, const proa_json **ids)
 {
     const proa_json *one = proa_json_kind(value) == PROA_JSON_OBJECT ? (i == 0 ? value : NULL)
                                                                      : proa_json_at(value, i);
@@ -214,7 +214,7 @@ static proa_status find_max_tokens(void *arg, proa_str name, const proa_json *va
     proa_golden *g = arg;
     const proa_json *ids;
     PROA_UNUSED(name);
-    for (int64_t i = 0; (hypothesis(value, i, &ids), ids) != NULL; i++) {
+    for (int64_t i = 0; (hypothesis_at(value, i, &ids), ids) != NULL; i++) {
         int32_t *list;
         int64_t count;
         proa_status status = read_ids(&list, &count, ids, "beam ids", err);
@@ -243,7 +243,8 @@ static proa_status compare_hypothesis(beam_check *b, const proa_json *want_ids, 
     int64_t count;
     proa_status status = read_ids(&want, &count, want_ids, "beam ids", err);
     int64_t skip = info->kind == PROA_KIND_ENCODER_DECODER && count && want[0] == info->decoder_start_id;
-    int64_t n = unpadded(want + skip, count - skip, info->eos_id), m = unpadded(got, got_count, info->eos_id);
+    int64_t n = unpadded_count(want + skip, count - skip, info->eos_id),
+            m = unpadded_count(got, got_count, info->eos_id);
     bool same = n == m && memcmp(want + skip, got, (size_t)n * sizeof *got) == 0;
     b->c->beams++;
     b->c->beams_same += same;
@@ -261,7 +262,7 @@ static proa_status compare_beams(beam_check *b, proa_str name, const proa_json *
                                  proa_err *err)
 {
     const proa_json *ids, *one;
-    for (int64_t i = 0; (one = hypothesis(value, i, &ids), ids) != NULL; i++) {
+    for (int64_t i = 0; (one = hypothesis_at(value, i, &ids), ids) != NULL; i++) {
         const proa_json *score = proa_json_get(one, "score"), *text = proa_json_get(one, "text");
         char key[40];
         if (!one) { /* the score of "beam4_ids" is in "beam4_score" */

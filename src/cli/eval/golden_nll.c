@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Bytes of a line of dashes at s, its newline included; 0 if it is another line. */
-static size_t separator(const char *s, size_t len)
+static size_t separator_length(const char *s, size_t len)
 {
     size_t n = 0;
     while (n < len && s[n] == '-') n++;
@@ -23,7 +23,7 @@ static bool find_document(proa_str text, int64_t doc, proa_str *out)
     int64_t seen = -1;
     size_t from = 0, at = 0;
     while (at < text.len) {
-        size_t rule = separator(text.ptr + at, text.len - at);
+        size_t rule = separator_length(text.ptr + at, text.len - at);
         if (rule && seen == doc) break;
         if (rule) seen++, from = at;
         const char *stop = memchr(text.ptr + at, '\n', text.len - at);
@@ -34,7 +34,7 @@ static bool find_document(proa_str text, int64_t doc, proa_str *out)
 }
 
 /* Code points [first, end) of a text. */
-static proa_str characters(proa_str s, int64_t first, int64_t end)
+static proa_str cut_characters(proa_str s, int64_t first, int64_t end)
 {
     size_t from = s.len, to = s.len;
     int64_t n = 0;
@@ -47,8 +47,8 @@ static proa_str characters(proa_str s, int64_t first, int64_t end)
     return (proa_str){s.ptr + from, to > from ? to - from : 0};
 }
 
-static proa_status measure(proa_golden *g, proa_golden_nll_item *item, const int32_t *ids,
-                           const proa_json *singles, proa_err *err)
+static proa_status measure_item(proa_golden *g, proa_golden_nll_item *item, const int32_t *ids,
+                                const proa_json *singles, proa_err *err)
 {
     double sum, *each = proa_malloc((size_t)item->tokens * sizeof *each);
     proa_status status = proa_sequence_nll(g->session->engine, ids, item->tokens, &sum, each, err);
@@ -73,10 +73,10 @@ static proa_status check_item(proa_golden *g, proa_golden_nll_item *item, proa_s
     if (!find_document(text, item->doc, &doc))
         return PROA_FAIL(err, INVALID, "'%s' has no document %lld (a line of dashes goes before each)",
                          g->eval->data, (long long)item->doc);
-    doc = characters(doc, proa_json_int(proa_json_at(range, 0)), proa_json_int(proa_json_at(range, 1)));
+    doc = cut_characters(doc, proa_json_int(proa_json_at(range, 0)), proa_json_int(proa_json_at(range, 1)));
     proa_status status = proa_encode_text(g->session->engine, doc, &ids, &count, err);
     if (status == PROA_OK && count < item->tokens) item->tokens_differ = true;
-    else if (status == PROA_OK) status = measure(g, item, ids, proa_json_get(j, "first16"), err);
+    else if (status == PROA_OK) status = measure_item(g, item, ids, proa_json_get(j, "first16"), err);
     free(ids);
     return status;
 }

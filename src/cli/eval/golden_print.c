@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-static double relative(const proa_golden_case *c)
+static double relative_error(const proa_golden_case *c)
 {
     if (c->diff == 0) return 0;
     return c->largest > 0 ? c->diff / c->largest : (double)INFINITY;
@@ -12,7 +12,7 @@ static double relative(const proa_golden_case *c)
 
 static bool case_passes(const proa_golden_case *c, double tolerance)
 {
-    return !c->prompt_differs && !c->text_differs && (!c->has_rows || relative(c) <= tolerance) &&
+    return !c->prompt_differs && !c->text_differs && (!c->has_rows || relative_error(c) <= tolerance) &&
            c->greedy_same == c->greedy_count && c->beams_same == c->beams && c->score_diff <= tolerance &&
            c->logprob_diff <= tolerance * fmax(c->largest, 1);
 }
@@ -37,7 +37,7 @@ static void counts_of(char text[24], int64_t same, int64_t count)
 static void print_case(const proa_golden_case *c, int64_t i, double tolerance, proa_output *out)
 {
     char diff[16], logprob[16], score[16], greedy[24], beams[24];
-    text_of(diff, c->has_rows, relative(c));
+    text_of(diff, c->has_rows, relative_error(c));
     text_of(logprob, c->has_logprobs, c->logprob_diff);
     text_of(score, c->has_scores, c->score_diff);
     counts_of(greedy, c->greedy_same, c->greedy_count);
@@ -80,7 +80,7 @@ typedef struct worst {
     double rows, logprobs, scores, nll;
 } worst;
 
-static void rise(double *most, bool has, double value)
+static void raise_maximum(double *most, bool has, double value)
 {
     if (has && value > *most) *most = value;
 }
@@ -90,11 +90,12 @@ static worst find_worst(const proa_golden *g)
     worst w = {-1, -1, -1, -1};
     for (int64_t i = 0; i < g->count; i++) {
         const proa_golden_case *c = &g->cases[i];
-        rise(&w.rows, c->has_rows, relative(c));
-        rise(&w.logprobs, c->has_logprobs, c->logprob_diff);
-        rise(&w.scores, c->has_scores, c->score_diff);
+        raise_maximum(&w.rows, c->has_rows, relative_error(c));
+        raise_maximum(&w.logprobs, c->has_logprobs, c->logprob_diff);
+        raise_maximum(&w.scores, c->has_scores, c->score_diff);
     }
-    for (int64_t i = 0; i < g->nll_count; i++) rise(&w.nll, true, fabs(g->nll[i].want - g->nll[i].got));
+    for (int64_t i = 0; i < g->nll_count; i++)
+        raise_maximum(&w.nll, true, fabs(g->nll[i].want - g->nll[i].got));
     return w;
 }
 
@@ -133,7 +134,7 @@ static void json_case(const proa_golden_case *c, double tolerance, proa_output *
     bool parted = c->greedy_same < c->greedy_count;
     proa_output_printf(out, "{\"passed\":%s,\"prompt_tokens\":%lld",
                        case_passes(c, tolerance) ? "true" : "false", (long long)c->ids_count);
-    json_num(out, "difference", c->has_rows, relative(c));
+    json_num(out, "difference", c->has_rows, relative_error(c));
     json_num(out, "largest", c->has_rows, c->largest);
     proa_output_printf(out, ",\"greedy\":%lld,\"greedy_same\":%lld", (long long)c->greedy_count,
                        (long long)c->greedy_same);

@@ -150,7 +150,7 @@ static void print_bleu(const task *t, proa_output *out)
                        seconds);
 }
 
-static proa_status translate(task *t, proa_output *out, proa_err *err)
+static proa_status translate_task(task *t, proa_output *out, proa_err *err)
 {
     const proa_eval *e = t->eval;
     PROA_TRY(proa_line_list_read(&t->targets, e->target, err));
@@ -178,7 +178,7 @@ proa_status proa_eval_translate(proa_session *s, const proa_eval *e, proa_output
     task t;
     proa_err work_err = {0};
     proa_status status = task_open(&t, s, e, e->source, &work_err);
-    if (status == PROA_OK) status = translate(&t, out, &work_err);
+    if (status == PROA_OK) status = translate_task(&t, out, &work_err);
     return task_end(&t, status, &work_err, err);
 }
 
@@ -212,7 +212,7 @@ static bool next_row(void *arg, int64_t index, proa_request *request, proa_err *
     return true;
 }
 
-static int64_t predicted(const proa_eval *e, const float *row, int64_t columns)
+static int64_t predicted_label(const proa_eval *e, const float *row, int64_t columns)
 {
     if (columns == 1) return (double)row[0] > e->threshold;
     int64_t best = 0;
@@ -228,14 +228,14 @@ static bool row_done(void *arg, int64_t index, proa_result *r)
     proa_str text;
     if (!line_is_ok(t, t->eval->labels, index, r)) return false;
     if (split_row(t->lines.line[index], &label, &text, &t->err) != PROA_OK) return false;
-    t->correct += predicted(t->eval, r->rows, r->columns) == label;
+    t->correct += predicted_label(t->eval, r->rows, r->columns) == label;
     for (int64_t c = 0; t->has_output && c < r->columns; c++)
         proa_output_printf(&t->output, "%.9g%s", (double)r->rows[c], c + 1 < r->columns ? "\t" : "\n");
     t->finished++;
     return !t->output.error;
 }
 
-static proa_status classify(task *t, proa_output *out, proa_err *err)
+static proa_status classify_task(task *t, proa_output *out, proa_err *err)
 {
     PROA_TRY(task_run(t, next_row, row_done, err));
     if (t->output.error) return PROA_OK; /* reported when it is closed */
@@ -262,6 +262,6 @@ proa_status proa_eval_labels(proa_session *s, const proa_eval *e, proa_output *o
     task t;
     proa_err work_err = {0};
     proa_status status = task_open(&t, s, e, e->labels, &work_err);
-    if (status == PROA_OK) status = classify(&t, out, &work_err);
+    if (status == PROA_OK) status = classify_task(&t, out, &work_err);
     return task_end(&t, status, &work_err, err);
 }

@@ -110,7 +110,7 @@ static void show_progress(void *arg)
                        (double)t->tokens / proa_progress_seconds(&t->progress));
 }
 
-static void print(const text_eval *t, bool json, proa_output *out)
+static void print_text_eval(const text_eval *t, bool json, proa_output *out)
 {
     double seconds = proa_progress_seconds(&t->progress), mean = t->nll / (double)t->tokens;
     if (json) {
@@ -174,7 +174,7 @@ static proa_status eval_ids(proa_session *s, const proa_eval *e, const int32_t *
     t.windows = proa_ceil_div(t.count - (t.bos < 0), t.step);
     if (e->limit) t.windows = proa_min64(t.windows, e->limit);
     PROA_TRY(run_windows(&t, err));
-    print(&t, e->common.json, out);
+    print_text_eval(&t, e->common.json, out);
     return PROA_OK;
 }
 

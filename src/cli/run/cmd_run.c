@@ -109,7 +109,7 @@ static int check_sources(const proa_run_settings *run)
 }
 
 /* Checks what can be checked before the model is read. */
-static int check(const proa_run_settings *run)
+static int check_settings(const proa_run_settings *run)
 {
     const proa_options *o = &run->decoding.options;
     proa_err err = {0};
@@ -161,7 +161,7 @@ typedef struct stream {
     bool ends_line;
 } stream;
 
-static void show(proa_result *r, proa_str text, int32_t id)
+static void show_piece(proa_result *r, proa_str text, int32_t id)
 {
     stream *s = r->arg;
     if (!s->live) return;
@@ -220,7 +220,7 @@ static proa_status generate_output(proa_session *s, proa_run_settings *run, proa
     stream show_state = {.out = out, .what = &what, .live = live, .has_text = s->info.has_tokenizer};
     proa_result_init(&r);
     r.arg = &show_state;
-    r.on_text = show;
+    r.on_text = show_piece;
     bool score = run->common.json && (what.logprobs || what.top) && proa_run_rescores(&request->options);
     proa_status status = score ? make_ids(s, run, request, err) : PROA_OK;
     if (status == PROA_OK) status = proa_result_run(s->engine, request, &r, err);
@@ -253,8 +253,8 @@ static void print_rows(proa_output *out, const proa_session *s, const proa_run_s
     }
 }
 
-static proa_status rows(proa_session *s, proa_run_settings *run, proa_request *request, proa_output *out,
-                        proa_err *err)
+static proa_status compute_rows(proa_session *s, proa_run_settings *run, proa_request *request,
+                                proa_output *out, proa_err *err)
 {
     proa_result r;
     proa_result_init(&r);
@@ -288,7 +288,7 @@ static void describe_work(const proa_session *s)
             (long long)stats.pages_used_peak, (long long)(stats.pages_used + stats.pages_free));
 }
 
-static proa_status work(proa_session *s, proa_run_settings *run, proa_request *request, proa_err *err)
+static proa_status run_request(proa_session *s, proa_run_settings *run, proa_request *request, proa_err *err)
 {
     proa_output out;
     if (run->verbose) proa_run_describe(s);
@@ -299,7 +299,7 @@ static proa_status work(proa_session *s, proa_run_settings *run, proa_request *r
     if (run->input) status = proa_run_file(s, run, &out, &work_err);
     else if (run->score) status = proa_run_score(s, run, request, &out, &work_err);
     else if (run->logits || s->info.kind == PROA_KIND_ENCODER)
-        status = rows(s, run, request, &out, &work_err);
+        status = compute_rows(s, run, request, &out, &work_err);
     else status = generate_output(s, run, request, &out, &work_err);
     /* a failed write is reported first: the request was cancelled because of it */
     PROA_TRY(proa_output_close(&out, err));
@@ -330,7 +330,7 @@ static proa_status open_and_work(proa_run_settings *run, proa_err *err)
     if (status == PROA_OK && !run->input) status = read_request(run, &request, &hold, err);
     proa_interrupt_watch();
     if (status == PROA_OK) status = proa_session_open(&session, &run->common, &options, err);
-    if (status == PROA_OK) status = work(&session, run, &request, err);
+    if (status == PROA_OK) status = run_request(&session, run, &request, err);
     proa_session_close(&session);
     proa_buf_release(&hold);
     return status;
@@ -342,7 +342,7 @@ static int run_command(const proa_command *self, int argc, char **argv)
     proa_err err = {0};
     proa_decoding_init(&run.decoding);
     int exit_status = proa_args_parse(self, &run, argc, argv);
-    if (exit_status < 0) exit_status = check(&run);
+    if (exit_status < 0) exit_status = check_settings(&run);
     if (exit_status < 0)
         exit_status = open_and_work(&run, &err) == PROA_OK ? PROA_EXIT_OK : proa_cli_fail_err(&err);
     proa_decoding_release(&run.decoding);

@@ -175,7 +175,8 @@ static void warn_open(const proa_serve_plan *plan)
                      faces[i].name, faces[i].port->address);
 }
 
-static proa_status announce(proa_server *server, proa_api *api, proa_serve_plan *plan, bool json, proa_err *err)
+static proa_status announce_server(proa_server *server, proa_api *api, proa_serve_plan *plan, bool json,
+                                   proa_err *err)
 {
     log_table(server, &plan->arena);
     log_port("GRPCInferenceService", &plan->api.grpc, proa_api_grpc_port(api));
@@ -186,7 +187,7 @@ static proa_status announce(proa_server *server, proa_api *api, proa_serve_plan 
 }
 
 /* False if something still ran when the time was over. */
-static bool drain(proa_server *server, proa_api *api, int64_t timeout_ms)
+static bool drain_server(proa_server *server, proa_api *api, int64_t timeout_ms)
 {
     int64_t start = proa_clock_ns();
     bool ended = proa_api_drain(api, timeout_ms);
@@ -205,7 +206,7 @@ static int run_server(proa_serve_plan *plan, const proa_serve_options *o, proa_e
     proa_status status = proa_api_check(&plan->api, err);
     if (status == PROA_OK) status = proa_server_new(&server, &plan->server, err);
     if (status == PROA_OK) status = proa_api_open(&api, server, &plan->api, err);
-    if (status == PROA_OK) status = announce(server, api, plan, o->json, err);
+    if (status == PROA_OK) status = announce_server(server, api, plan, o->json, err);
     if (status != PROA_OK) {
         proa_api_close(api);
         if (server) log_table(server, &plan->arena), proa_server_stop(server, plan->exit_ms);
@@ -213,7 +214,7 @@ static int run_server(proa_serve_plan *plan, const proa_serve_options *o, proa_e
         return proa_cli_fail_err(err);
     }
     while (sem_wait(&end_asked) != 0) continue;
-    bool ended = drain(server, api, plan->exit_ms);
+    bool ended = drain_server(server, api, plan->exit_ms);
     if (!ended) proa_log_flush();
     if (!ended)
         _exit(PROA_EXIT_FAILED); /* what still runs cannot be waited for: nothing is torn down under it */

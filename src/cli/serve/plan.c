@@ -11,8 +11,8 @@
 enum { SETTINGS_MAX = PROA_ARG_LIST_MAX + 16, KEYS_MAX = 1024 };
 
 /* "a=b" in two, copied. */
-static proa_status split(proa_arena *arena, const char *what, const char *text, size_t len, const char **key,
-                         const char **value, proa_err *err)
+static proa_status split_pair(proa_arena *arena, const char *what, const char *text, size_t len,
+                              const char **key, const char **value, proa_err *err)
 {
     const char *equals = memchr(text, '=', len);
     if (!equals || equals == text)
@@ -31,7 +31,7 @@ static proa_status split_setting(proa_arena *arena, const char *text, proa_setti
         out->backend = proa_arena_strdup(arena, (proa_str){text, (size_t)(comma - text)});
         text = comma + 1;
     }
-    return split(arena, "backend-config", text, strlen(text), &out->key, &out->value, err);
+    return split_pair(arena, "backend-config", text, strlen(text), &out->key, &out->value, err);
 }
 
 static void add_setting(proa_server_options *o, proa_setting *list, const char *key, const char *value)
@@ -39,7 +39,7 @@ static void add_setting(proa_server_options *o, proa_setting *list, const char *
     if (value) list[o->settings_count++] = (proa_setting){"engine", key, value};
 }
 
-static const char *number(proa_arena *arena, int64_t n)
+static const char *number_text(proa_arena *arena, int64_t n)
 {
     return n ? proa_arena_printf(arena, "%lld", (long long)n) : NULL;
 }
@@ -53,16 +53,16 @@ static proa_status plan_settings(proa_serve_plan *p, const proa_serve_options *o
     add_setting(&p->server, list, "dtype", o->dtype);
     add_setting(&p->server, list, "quant", o->quant);
     add_setting(&p->server, list, "kv_dtype", o->kv_dtype);
-    add_setting(&p->server, list, "threads", number(&p->arena, o->engine_threads));
-    add_setting(&p->server, list, "kv_tokens", number(&p->arena, o->kv_tokens));
+    add_setting(&p->server, list, "threads", number_text(&p->arena, o->engine_threads));
+    add_setting(&p->server, list, "kv_tokens", number_text(&p->arena, o->kv_tokens));
     add_setting(&p->server, list, "kv_cache_free_gpu_mem_fraction", o->kv_share);
-    add_setting(&p->server, list, "sequences_max", number(&p->arena, o->sequences));
+    add_setting(&p->server, list, "sequences_max", number_text(&p->arena, o->sequences));
     for (int i = 0; i < o->settings.count; i++)
         PROA_TRY(split_setting(&p->arena, o->settings.items[i], &list[p->server.settings_count++], err));
     for (int i = 0; i < o->fills.count; i++) {
         proa_setting *fill = &fills[p->server.fills_count++];
-        PROA_TRY(split(&p->arena, "set", o->fills.items[i], strlen(o->fills.items[i]), &fill->key,
-                       &fill->value, err));
+        PROA_TRY(split_pair(&p->arena, "set", o->fills.items[i], strlen(o->fills.items[i]), &fill->key,
+                            &fill->value, err));
     }
     return PROA_OK;
 }
@@ -71,7 +71,7 @@ static proa_status plan_metrics(proa_serve_plan *p, const proa_serve_options *o,
 {
     for (int i = 0; i < o->metrics_config.count; i++) {
         const char *key = NULL, *value = NULL, *text = o->metrics_config.items[i];
-        PROA_TRY(split(&p->arena, "metrics-config", text, strlen(text), &key, &value, err));
+        PROA_TRY(split_pair(&p->arena, "metrics-config", text, strlen(text), &key, &value, err));
         bool on = strcmp(value, "true") == 0;
         if (!on && strcmp(value, "false") != 0)
             return PROA_FAIL(err, INVALID, "--metrics-config '%s': true or false", text);
@@ -157,7 +157,7 @@ static proa_status plan_restriction(proa_serve_plan *p, proa_restriction *list, 
     const char *colon = strchr(text, ':'), *key = NULL, *value = NULL;
     if (!colon || colon == text)
         return PROA_FAIL(err, INVALID, "--%s '%s' is not of the form APIS:KEY=VALUE", what, text);
-    PROA_TRY(split(&p->arena, what, colon + 1, strlen(colon + 1), &key, &value, err));
+    PROA_TRY(split_pair(&p->arena, what, colon + 1, strlen(colon + 1), &key, &value, err));
     for (const char *name = text; name < colon;) {
         size_t len = strcspn(name, ",:");
         proa_category category;
@@ -230,7 +230,7 @@ static proa_status plan_trace(proa_serve_plan *p, const char *text, proa_err *er
     proa_trace_options *t = &p->api.trace;
     const char *key = NULL, *value = NULL, *whole = text;
     if (strncmp(text, "triton,", 7) == 0) text += 7;
-    PROA_TRY(split(&p->arena, "trace-config", text, strlen(text), &key, &value, err));
+    PROA_TRY(split_pair(&p->arena, "trace-config", text, strlen(text), &key, &value, err));
     if (strcmp(key, "file") == 0) return t->file = value, PROA_OK;
     if (strcmp(key, "level") == 0) return trace_level(&t->level, value, err);
     if (strcmp(key, "rate") == 0) return trace_number(&t->rate, key, value, 1, err);
